@@ -1,0 +1,44 @@
+// Package pod holds the few pod predicates that several packages of the
+// library need. A nil pod answers false to all of them.
+package pod
+
+import corev1 "k8s.io/api/core/v1"
+
+// IsFinished reports whether the pod's phase is Succeeded or Failed: its
+// containers will not run again.
+func IsFinished(pod *corev1.Pod) bool {
+	return pod != nil && (pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed)
+}
+
+// IsActive reports whether the pod counts as a replica: it is neither finished
+// nor being deleted (Y6).
+func IsActive(pod *corev1.Pod) bool {
+	return pod != nil && pod.DeletionTimestamp == nil && !IsFinished(pod)
+}
+
+// IsTerminating reports whether the pod is being deleted and not finished yet
+// (T8).
+func IsTerminating(pod *corev1.Pod) bool {
+	return pod != nil && pod.DeletionTimestamp != nil && !IsFinished(pod)
+}
+
+// ReadyCondition returns the pod's first condition of type Ready, or nil. It
+// points into the pod: read only.
+func ReadyCondition(pod *corev1.Pod) *corev1.PodCondition {
+	if pod == nil {
+		return nil
+	}
+	for i := range pod.Status.Conditions {
+		if c := &pod.Status.Conditions[i]; c.Type == corev1.PodReady {
+			return c
+		}
+	}
+	return nil
+}
+
+// IsReady reports whether the first condition of type Ready is True
+// (R3).
+func IsReady(pod *corev1.Pod) bool {
+	c := ReadyCondition(pod)
+	return c != nil && c.Status == corev1.ConditionTrue
+}
