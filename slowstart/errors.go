@@ -1,0 +1,87 @@
+package slowstart
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// A Panic is what Run panics with when fn did. It is never part of a Result that
+// is returned. A deferred clean-up that has to know what succeeded takes it from
+// here and panics again:
+//
+//	defer func() {
+//		value := recover()
+//		if p, ok := value.(*slowstart.Panic); ok {
+//			expectations.LowerExpectations(key, missing-len(p.Result.Succeeded), 0)
+//		}
+//		if value != nil {
+//			panic(value)
+//		}
+//	}()
+type Panic struct {
+	// Value is what fn panicked with.
+	Value any
+
+	// Stack is the stack of the goroutine that panicked, as debug.Stack has it.
+	Stack []byte
+
+	// Result tells what became of the calls. The one that panicked counts as
+	// failed; where several did, Value and Stack are of the first in index
+	// order, and the others' are in Result.Err.
+	Result Result
+}
+
+// Error returns the value and the stack, which is what a program that does not
+// recover prints on its way out.
+func (p *Panic) Error() string {
+	return fmt.Sprintf("slowstart: panic in call: %v\n\n%s", p.Value, p.Stack)
+}
+
+// Unwrap returns Value if it is an error, and nil otherwise.
+func (p *Panic) Unwrap() error {
+	err, _ := p.Value.(error)
+	return err
+}
+
+// stopped returns the error of a Run ended by its context, wrapping both the
+// context's error and its cause.
+func stopped(ctx context.Context, skipped, count int) error {
+	err, cause := ctx.Err(), context.Cause(ctx)
+	if errors.Is(cause, err) {
+		return fmt.Errorf("slowstart: stopped with %d of %d calls left: %w", skipped, count, cause)
+	}
+	return fmt.Errorf("slowstart: stopped with %d of %d calls left: %w: %w", skipped, count, err, cause)
+}
+
+// maxErrorsShown is how many errors the text of joinedErrors holds.
+const maxErrorsShown = 10
+
+// joinedErrors is what errors.Join returns, with a text of limited length.
+type joinedErrors struct{ errs []error }
+
+// join returns the errors of the failures, or nil if there are none.
+func join(failures []failure) error {
+	if len(failures) == 0 {
+		return nil
+	}
+	errs := make([]error, len(failures))
+	for i, f := range failures {
+		errs[i] = f.err
+	}
+	return &joinedErrors{errs}
+}
+
+func (j *joinedErrors) Unwrap() []error { return j.errs }
+
+func (j *joinedErrors) Error() string {
+	var lines []string
+	for _, err := range j.errs[:min(len(j.errs), maxErrorsShown)] {
+		lines = append(lines, err.Error())
+	}
+	if more := len(j.errs) - maxErrorsShown; more > 0 {
+		lines = append(lines, fmt.Sprintf("(%d more left out)", more))
+	}
+	return strings.Join(lines, "\n")
+}

@@ -1,0 +1,66 @@
+package slowstart_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/replicakit/replicakit/slowstart"
+)
+
+var errQuota = errors.New("exceeded quota: pods=5")
+
+// A quota of five pods stops the run in its third batch.
+func ExampleBatch() {
+	created, err := slowstart.Batch(context.Background(), 500, slowstart.InitialBatchSize,
+		func(_ context.Context, i int) error {
+			if i >= 5 {
+				return fmt.Errorf("pod %d: %w", i, errQuota)
+			}
+			return nil
+		})
+	fmt.Println(created, "created")
+	fmt.Println(err)
+	// Output:
+	// 5 created
+	// pod 5: exceeded quota: pods=5
+	// pod 6: exceeded quota: pods=5
+}
+
+func ExampleRun() {
+	opts := slowstart.Options{MaxParallel: 128}
+	result := slowstart.Run(context.Background(), 500, opts, func(_ context.Context, i int) error {
+		if i == 4 {
+			return errQuota
+		}
+		return nil
+	})
+	fmt.Println("succeeded:", result.Succeeded)
+	fmt.Println("failed:   ", result.Failed)
+	fmt.Println("skipped:  ", result.Skipped)
+	fmt.Println("quota hit:", errors.Is(result.Err, errQuota))
+	// Output:
+	// succeeded: [0 1 2 3 5 6]
+	// failed:    [4]
+	// skipped:   493
+	// quota hit: true
+}
+
+// A clean-up that runs while a panic passes through knows what had succeeded.
+func ExamplePanic() {
+	defer func() {
+		if p, ok := recover().(*slowstart.Panic); ok {
+			fmt.Println("panic:", p.Value)
+			fmt.Println("not created:", 10-len(p.Result.Succeeded))
+		}
+	}()
+	slowstart.Run(context.Background(), 10, slowstart.Options{}, func(_ context.Context, i int) error {
+		if i == 2 {
+			panic("index out of range")
+		}
+		return nil
+	})
+	// Output:
+	// panic: index out of range
+	// not created: 8
+}
