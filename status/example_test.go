@@ -1,0 +1,106 @@
+package status_test
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/replicakit/replicakit/status"
+)
+
+var noon = time.Date(2026, time.May, 4, 12, 0, 0, 0, time.UTC)
+
+// examplePod returns a pod that has been ready for a while.
+func examplePod(name string, ready time.Duration) *corev1.Pod {
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, Labels: map[string]string{"app": "web"}},
+		Status: corev1.PodStatus{Phase: corev1.PodRunning, Conditions: []corev1.PodCondition{
+			{Type: corev1.PodReady, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(noon.Add(-ready))},
+		}},
+	}
+}
+
+func exampleReplicaSet() *appsv1.ReplicaSet {
+	three := int32(3)
+	return &appsv1.ReplicaSet{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", Generation: 2},
+		Spec: appsv1.ReplicaSetSpec{
+			Replicas:        &three,
+			MinReadySeconds: 30,
+			Template:        corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": "web"}}},
+		},
+	}
+}
+
+func Example() {
+	rs := exampleReplicaSet()
+	pods := []*corev1.Pod{examplePod("web-1", time.Hour), examplePod("web-2", 10*time.Second)}
+	newStatus := status.Calculate(rs, pods, status.Options{Now: noon})
+	fmt.Printf("%d replicas, %d ready, %d available\n", newStatus.Replicas, newStatus.ReadyReplicas, newStatus.AvailableReplicas)
+	fmt.Println("needs update:", status.NeedsUpdate(rs, newStatus))
+
+	rs.Status = newStatus
+	fmt.Println("needs update when written:", status.NeedsUpdate(rs, status.Calculate(rs, pods, status.Options{Now: noon})))
+	after, ok := status.NextAvailabilityCheck(pods, rs.Spec.MinReadySeconds, noon)
+	fmt.Println("look again after:", after, ok)
+	// Output:
+	// 2 replicas, 2 ready, 1 available
+	// needs update: true
+	// needs update when written: false
+	// look again after: 20s true
+}
+
+// A failure becomes a condition, which stays while nothing is tried and goes
+// with the first success.
+func ExampleCalculate() {
+	rs := exampleReplicaSet()
+	pods := []*corev1.Pod{examplePod("web-1", time.Hour)}
+	show := func(when string, opts status.Options) {
+		opts.Now = noon
+		rs.Status = status.Calculate(rs, pods, opts)
+		if c := status.GetCondition(rs.Status, appsv1.ReplicaSetReplicaFailure); c != nil {
+			fmt.Printf("%s: %s=%s, %s: %s\n", when, c.Type, c.Status, c.Reason, c.Message)
+			return
+		}
+		fmt.Printf("%s: no failure\n", when)
+	}
+	show("refused", status.Options{ManageErr: errors.New("exceeded quota")})
+	show("waiting", status.Options{Waiting: true})
+	show("created", status.Options{})
+	// Output:
+	// refused: ReplicaFailure=True, FailedCreate: exceeded quota
+	// waiting: ReplicaFailure=True, FailedCreate: exceeded quota
+	// created: no failure
+}
+
+func ExampleCalculateReplicationController() {
+	one := int32(1)
+	rc := &corev1.ReplicationController{Spec: corev1.ReplicationControllerSpec{Replicas: &one}}
+	newStatus := status.CalculateReplicationController(rc, []*corev1.Pod{examplePod("web-1", time.Hour)}, status.Options{Now: noon})
+	fmt.Printf("%d replicas, %d ready, %d available\n", newStatus.Replicas, newStatus.ReadyReplicas, newStatus.AvailableReplicas)
+	// Output:
+	// 1 replicas, 1 ready, 1 available
+}
+
+// A pod is available from the very instant that minReadySeconds have passed.
+func ExampleIsPodAvailable() {
+	pod := examplePod("web-1", 30*time.Second)
+	fmt.Println(status.IsPodAvailable(pod, 30, noon))
+	fmt.Println(status.IsPodAvailable(pod, 31, noon))
+	// Output:
+	// true
+	// false
+}
+
+func ExampleNextAvailabilityCheck() {
+	pods := []*corev1.Pod{examplePod("web-1", 4*time.Second), examplePod("web-2", 7*time.Second)}
+	fmt.Println(status.NextAvailabilityCheck(pods, 10, noon))
+	fmt.Println(status.NextAvailabilityCheck(pods, 4, noon))
+	// Output:
+	// 3s true
+	// 0s false
+}

@@ -1,0 +1,120 @@
+package status
+
+import (
+	"reflect"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/replicakit/replicakit/internal/pod"
+)
+
+// IsPodReady reports whether the pod's first condition of type Ready is True
+// (R3). A nil pod is not ready.
+func IsPodReady(p *corev1.Pod) bool { return pod.IsReady(p) }
+
+// IsPodAvailable reports whether the pod has been ready for minReadySeconds at
+// the instant now; it is from the very instant that they have passed (T5). With
+// minReadySeconds of 0 every ready pod is available; otherwise one whose Ready
+// condition has no transition time never is (T7), whether minReadySeconds are
+// positive or negative (T6). A nil pod is not available.
+func IsPodAvailable(p *corev1.Pod, minReadySeconds int32, now time.Time) bool {
+	c := pod.ReadyCondition(p)
+	return isTrue(c) && isAvailable(c, minReadySeconds, now)
+}
+
+// IsPodActive reports whether the pod counts as a replica: its phase is neither
+// Succeeded nor Failed, and it is not being deleted. A nil pod is not active.
+func IsPodActive(p *corev1.Pod) bool { return pod.IsActive(p) }
+
+// IsPodTerminating reports whether the pod is being deleted and its phase is
+// neither Succeeded nor Failed (T8). A nil pod is not terminating.
+func IsPodTerminating(p *corev1.Pod) bool { return pod.IsTerminating(p) }
+
+// FilterActivePods returns the pods that IsPodActive, in the same order, in a
+// new slice; nil if there are none.
+func FilterActivePods(pods []*corev1.Pod) []*corev1.Pod { return filter(pods, pod.IsActive) }
+
+// FilterTerminatingPods returns the pods that IsPodTerminating, in the same
+// order, in a new slice; nil if there are none.
+func FilterTerminatingPods(pods []*corev1.Pod) []*corev1.Pod { return filter(pods, pod.IsTerminating) }
+
+// FilterClaimedPods returns the pods whose controller reference has the owner's
+// UID and whose labels the selector matches, in the same order, in a new slice;
+// nil if there are none, or no owner, or no selector (C28). Nothing is adopted.
+func FilterClaimedPods(owner metav1.Object, selector labels.Selector, pods []*corev1.Pod) []*corev1.Pod {
+	if isNil(owner) || selector == nil {
+		return nil
+	}
+	uid := owner.GetUID()
+	return filter(pods, func(p *corev1.Pod) bool {
+		return p != nil && isControlledBy(p, uid) && selector.Matches(labels.Set(p.Labels))
+	})
+}
+
+// NextAvailabilityCheck returns how long after now the first of the pods that
+// are ready but not yet available becomes available, which is when to calculate
+// the status again; ok is false if there is none to wait for (M2, M4). It is the
+// pod's exact instant: a pod that IsPodAvailable at now is not waited for. Pods
+// that are not active and nil pods are not looked at. An instant too far ahead
+// for a Duration gives the longest one.
+//
+// Differs from Kubernetes: where all unavailable pods lack a transition time,
+// there is nothing to wait for, instead of a check every minReadySeconds for
+// ever.
+func NextAvailabilityCheck(pods []*corev1.Pod, minReadySeconds int32, now time.Time) (after time.Duration, ok bool) {
+	if minReadySeconds <= 0 {
+		return 0, false
+	}
+	for _, p := range pods {
+		c := pod.ReadyCondition(p)
+		if !pod.IsActive(p) || !isTrue(c) || c.LastTransitionTime.IsZero() {
+			continue
+		}
+		wait := availableFrom(c, minReadySeconds).Sub(now)
+		if wait > 0 && (!ok || wait < after) {
+			after, ok = wait, true
+		}
+	}
+	return after, ok
+}
+
+func isTrue(c *corev1.PodCondition) bool { return c != nil && c.Status == corev1.ConditionTrue }
+
+// isAvailable reports whether a pod whose Ready condition is True is available.
+func isAvailable(ready *corev1.PodCondition, minReadySeconds int32, now time.Time) bool {
+	if minReadySeconds == 0 {
+		return true
+	}
+	return !ready.LastTransitionTime.IsZero() && !availableFrom(ready, minReadySeconds).After(now)
+}
+
+// availableFrom returns the first instant at which a ready pod is available.
+func availableFrom(ready *corev1.PodCondition, minReadySeconds int32) time.Time {
+	return ready.LastTransitionTime.Add(time.Duration(minReadySeconds) * time.Second)
+}
+
+func isControlledBy(p *corev1.Pod, uid types.UID) bool {
+	ref := metav1.GetControllerOfNoCopy(p)
+	return ref != nil && ref.UID == uid
+}
+
+// isNil reports whether there is no object, be it as a nil pointer in the
+// interface.
+func isNil(owner metav1.Object) bool {
+	v := reflect.ValueOf(owner)
+	return !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil()
+}
+
+func filter(pods []*corev1.Pod, keep func(*corev1.Pod) bool) []*corev1.Pod {
+	var kept []*corev1.Pod
+	for _, p := range pods {
+		if keep(p) {
+			kept = append(kept, p)
+		}
+	}
+	return kept
+}

@@ -1,0 +1,268 @@
+// Package status computes what a ReplicaSet or ReplicationController reports
+// about its pods, whether that is worth a write, and when to look again.
+//
+// Reading the pods, claiming them and writing the status are left to the caller:
+//
+//	newStatus := status.Calculate(rs, active, status.Options{Terminating: owned, ManageErr: err, Now: now})
+//	if status.NeedsUpdate(rs, newStatus) {
+//		rs = rs.DeepCopy()
+//		rs.Status = newStatus
+//		_, err = client.UpdateStatus(ctx, rs, metav1.UpdateOptions{})
+//	}
+//
+// The rules are those of calculateStatus in Kubernetes'
+// pkg/controller/replicaset/replica_set_utils.go.
+//
+// Differs from Kubernetes: the ReplicaFailure condition follows the reason of the
+// failure and stays while nothing is tried, its time is the given instant, nil
+// replicas do not panic, and pods without a transition time ask for no check.
+package status
+
+import (
+	"reflect"
+	"slices"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/replicakit/replicakit/internal/pod"
+)
+
+// Options hold what a status is calculated from besides the owner and its active
+// pods. The zero value: no pod is terminating, all went well, and Now is so early
+// that minReadySeconds have passed for none.
+type Options struct {
+	// Terminating is any list that holds the owner's terminating pods, such as
+	// all pods that were listed. Counted are those that IsPodTerminating, whose
+	// controller reference has the owner's UID and that its selector matches
+	// (T8); a nil or invalid selector matches none. A ReplicationController does
+	// not report them.
+	Terminating []*corev1.Pod
+
+	// OmitTerminating leaves terminatingReplicas nil, for servers that drop the
+	// field; a value in the old status is cleared (T9).
+	OmitTerminating bool
+
+	// Waiting says that nothing was tried because the owner waits for what it
+	// did before: a ReplicaFailure condition then stays as it is. It has no
+	// meaning beside ManageErr.
+	Waiting bool
+
+	// ManageErr is what went wrong in creating or deleting pods, nil if nothing
+	// did. It becomes the ReplicaFailure condition.
+	ManageErr error
+
+	// Now is the instant that availability is judged at, and the time of a
+	// condition that is set. NextAvailabilityCheck is to be given the same.
+	Now time.Time
+}
+
+// Calculate returns the status of a ReplicaSet whose claimed pods are given.
+//
+// Counts are of what is passed: each pod in active that IsPodActive counts once
+// for each time it is listed, the others and nil pods do not count (T1, T10).
+// Kubernetes passes the pods as they were before it created or deleted any, so
+// that its status lags one pass behind. With no template labels every pod is
+// fully labeled (T3). A negative minReadySeconds is not 0: only ready pods with a
+// transition time are then available (T6).
+//
+// With a ManageErr, a ReplicaFailure condition is set to True, with the reason
+// FailedCreate for too few active pods and FailedDelete for too many (T11, T12).
+// The reason is empty where the number is right, and where replicas are nil and
+// nobody knows. Without one, the condition is removed (T14).
+//
+// observedGeneration is the ReplicaSet's generation, so that a status that is
+// written names the spec it was made from, also on a retry (U2). All else in the
+// status of rs is carried over (T16). The result shares no memory with rs, and
+// neither rs nor a pod is changed. A nil rs has the zero status.
+//
+// Differs from Kubernetes: a ReplicaFailure condition that is there already is
+// set anew, at the end, when the reason changes. It never is for a new message:
+// quota messages name the pod, and each write would cause the next. It stays
+// while Waiting, and its time is Options.Now instead of the wall clock. Pods in
+// active that are not are left out instead of counted.
+func Calculate(rs *appsv1.ReplicaSet, active []*corev1.Pod, opts Options) appsv1.ReplicaSetStatus {
+	if rs == nil {
+		return appsv1.ReplicaSetStatus{}
+	}
+	status := rs.Status
+	count(&status, active, &rs.Spec, opts.Now)
+	status.TerminatingReplicas = terminatingReplicas(rs, opts)
+	status.ObservedGeneration = rs.Generation
+	status.Conditions = slices.Clone(rs.Status.Conditions)
+	reportFailure(&status, rs.Spec.Replicas, opts)
+	return status
+}
+
+// CalculateReplicationController is Calculate for a ReplicationController, whose
+// status has no terminatingReplicas (A4). A nil template has no labels.
+func CalculateReplicationController(rc *corev1.ReplicationController, active []*corev1.Pod, opts Options) corev1.ReplicationControllerStatus {
+	if rc == nil {
+		return corev1.ReplicationControllerStatus{}
+	}
+	rs := appsv1.ReplicaSet{
+		ObjectMeta: metav1.ObjectMeta{Generation: rc.Generation},
+		Spec:       appsv1.ReplicaSetSpec{Replicas: rc.Spec.Replicas, MinReadySeconds: rc.Spec.MinReadySeconds},
+		Status:     appsv1.ReplicaSetStatus{Conditions: convert(rc.Status.Conditions, toReplicaSetCondition)},
+	}
+	if rc.Spec.Template != nil {
+		rs.Spec.Template.Labels = rc.Spec.Template.Labels
+	}
+	status := Calculate(&rs, active, opts)
+	return corev1.ReplicationControllerStatus{
+		Replicas:             status.Replicas,
+		FullyLabeledReplicas: status.FullyLabeledReplicas,
+		ReadyReplicas:        status.ReadyReplicas,
+		AvailableReplicas:    status.AvailableReplicas,
+		ObservedGeneration:   status.ObservedGeneration,
+		Conditions:           convert(status.Conditions, toReplicationControllerCondition),
+	}
+}
+
+// count sets the counts of the active pods (T2-T7).
+func count(status *appsv1.ReplicaSetStatus, pods []*corev1.Pod, spec *appsv1.ReplicaSetSpec, now time.Time) {
+	var replicas, fullyLabeled, ready, available int32
+	template := listLabels(spec.Template.Labels)
+	for _, p := range pods {
+		if !pod.IsActive(p) {
+			continue
+		}
+		replicas++
+		if template.match(p.Labels) {
+			fullyLabeled++
+		}
+		c := pod.ReadyCondition(p)
+		if !isTrue(c) {
+			continue
+		}
+		ready++
+		if isAvailable(c, spec.MinReadySeconds, now) {
+			available++
+		}
+	}
+	status.Replicas, status.FullyLabeledReplicas = replicas, fullyLabeled
+	status.ReadyReplicas, status.AvailableReplicas = ready, available
+}
+
+// terminatingReplicas counts the pods that are the ReplicaSet's own and
+// terminating (T8, T9).
+func terminatingReplicas(rs *appsv1.ReplicaSet, opts Options) *int32 {
+	if opts.OmitTerminating {
+		return nil
+	}
+	n := new(int32)
+	if rs.Spec.Selector == nil {
+		return n
+	}
+	// Apart, because parsing match labels costs more than matching them.
+	matchLabels := listLabels(rs.Spec.Selector.MatchLabels)
+	matchExpressions, err := metav1.LabelSelectorAsSelector(&metav1.LabelSelector{MatchExpressions: rs.Spec.Selector.MatchExpressions})
+	if err != nil {
+		return n
+	}
+	for _, p := range opts.Terminating {
+		if pod.IsTerminating(p) && isControlledBy(p, rs.UID) && matchLabels.match(p.Labels) && matchExpressions.Matches(labels.Set(p.Labels)) {
+			*n++
+		}
+	}
+	return n
+}
+
+// reportFailure sets, keeps or removes the ReplicaFailure condition (T11-T15).
+func reportFailure(status *appsv1.ReplicaSetStatus, desired *int32, opts Options) {
+	if opts.ManageErr == nil {
+		if !opts.Waiting && GetCondition(*status, appsv1.ReplicaSetReplicaFailure) != nil {
+			RemoveCondition(status, appsv1.ReplicaSetReplicaFailure)
+		}
+		return
+	}
+	reason := failureReason(status.Replicas, desired)
+	if current := GetCondition(*status, appsv1.ReplicaSetReplicaFailure); current != nil && current.Reason == reason {
+		return
+	}
+	SetCondition(status, appsv1.ReplicaSetCondition{
+		Type:               appsv1.ReplicaSetReplicaFailure,
+		Status:             corev1.ConditionTrue,
+		LastTransitionTime: metav1.NewTime(opts.Now),
+		Reason:             reason,
+		Message:            opts.ManageErr.Error(),
+	})
+}
+
+func failureReason(active int32, desired *int32) string {
+	switch {
+	case desired == nil:
+		return ""
+	case active < *desired:
+		return "FailedCreate"
+	case active > *desired:
+		return "FailedDelete"
+	}
+	return ""
+}
+
+// NeedsUpdate reports whether a calculated status is worth a write: whether a
+// count or the conditions differ from the status of rs, or that status is of
+// another generation (U1). A terminatingReplicas of nil is not 0, and nil
+// conditions are not empty ones. All else in newStatus is not looked at. A nil
+// rs needs none.
+func NeedsUpdate(rs *appsv1.ReplicaSet, newStatus appsv1.ReplicaSetStatus) bool {
+	if rs == nil {
+		return false
+	}
+	old := &rs.Status
+	return old.Replicas != newStatus.Replicas ||
+		old.FullyLabeledReplicas != newStatus.FullyLabeledReplicas ||
+		old.ReadyReplicas != newStatus.ReadyReplicas ||
+		old.AvailableReplicas != newStatus.AvailableReplicas ||
+		!equalValues(old.TerminatingReplicas, newStatus.TerminatingReplicas) ||
+		old.ObservedGeneration != rs.Generation ||
+		!reflect.DeepEqual(old.Conditions, newStatus.Conditions)
+}
+
+// NeedsUpdateReplicationController is NeedsUpdate for a ReplicationController.
+func NeedsUpdateReplicationController(rc *corev1.ReplicationController, newStatus corev1.ReplicationControllerStatus) bool {
+	if rc == nil {
+		return false
+	}
+	old := &rc.Status
+	return old.Replicas != newStatus.Replicas ||
+		old.FullyLabeledReplicas != newStatus.FullyLabeledReplicas ||
+		old.ReadyReplicas != newStatus.ReadyReplicas ||
+		old.AvailableReplicas != newStatus.AvailableReplicas ||
+		old.ObservedGeneration != rc.Generation ||
+		!reflect.DeepEqual(old.Conditions, newStatus.Conditions)
+}
+
+// equalValues reports whether both are nil or point to the same number.
+func equalValues(a, b *int32) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	return *a == *b
+}
+
+// labelList is a set of labels as a slice, for matching many pods: ranging over
+// a map anew for each is what takes the time.
+type labelList []struct{ key, value string }
+
+func listLabels(set map[string]string) labelList {
+	list := make(labelList, 0, len(set))
+	for key, value := range set {
+		list = append(list, struct{ key, value string }{key, value})
+	}
+	return list
+}
+
+// match reports whether every label of the list is among the pod's.
+func (l labelList) match(podLabels map[string]string) bool {
+	for _, want := range l {
+		if value, ok := podLabels[want.key]; !ok || value != want.value {
+			return false
+		}
+	}
+	return true
+}
