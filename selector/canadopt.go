@@ -1,0 +1,73 @@
+package selector
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"sync"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/replicakit/replicakit/internal/object"
+)
+
+// CanAdopt returns a function that reports, by a nil error, that owner may still
+// adopt: fetch, which must read the owner from the API server and not from a
+// cache, finds it with the same UID and not being deleted (C19). Without that
+// question an owner that has just been deleted would take orphans with it.
+//
+// The function asks when it is first called, with that call's context, and
+// remembers the answer, an error included (C17): make a new one for every pass.
+// It is safe for concurrent use; calls that come while fetch runs wait for it. A
+// nil fetch allows every adoption. A fetch that panics allows none.
+//
+// An error forbids the adoption, whatever it wraps. fetch's own error can be
+// reached with errors.As, so that a Forbidden can be told from a timeout; but do
+// not swallow a NotFound here as one does after a patch (C15): here it is the
+// owner that is gone, not the orphan (C18).
+//
+// Differs from Kubernetes: the error of fetch is wrapped, not only printed (W25).
+func CanAdopt(fetch func(context.Context) (metav1.Object, error), owner metav1.Object) func(context.Context) error {
+	if fetch == nil {
+		return func(context.Context) error { return nil }
+	}
+	var once sync.Once
+	err := errors.New("can't recheck DeletionTimestamp: the read did not return") // stands if fetch panics
+	return func(ctx context.Context) error {
+		once.Do(func() { err = recheck(ctx, fetch, owner) })
+		return err
+	}
+}
+
+func recheck(ctx context.Context, fetch func(context.Context) (metav1.Object, error), owner metav1.Object) error {
+	if object.IsNil(owner) {
+		return errors.New("selector: owner is nil")
+	}
+	fresh, err := fetch(ctx)
+	switch {
+	case err != nil:
+		return fmt.Errorf("can't recheck DeletionTimestamp: %w", err)
+	case object.IsNil(fresh):
+		return fmt.Errorf("can't recheck DeletionTimestamp: the read of %s %s returned nothing", kindOf(owner), object.Name(owner))
+	case fresh.GetUID() != owner.GetUID():
+		return fmt.Errorf("can't recheck DeletionTimestamp: original %s %s is gone: got uid %s, wanted %s",
+			kindOf(owner), object.Name(owner), fresh.GetUID(), owner.GetUID())
+	case fresh.GetDeletionTimestamp() != nil:
+		return fmt.Errorf("%s has just been deleted at %v", object.Name(fresh), fresh.GetDeletionTimestamp())
+	default:
+		return nil
+	}
+}
+
+// kindOf returns the object's kind or, as objects read through typed clients
+// carry none, the name of its Go type, which is the same word.
+func kindOf(obj metav1.Object) string {
+	if o, ok := obj.(runtime.Object); ok {
+		if kind := o.GetObjectKind().GroupVersionKind().Kind; kind != "" {
+			return kind
+		}
+	}
+	return reflect.Indirect(reflect.ValueOf(obj)).Type().Name()
+}
