@@ -1,0 +1,36 @@
+// Package replicakit is the map of a library for controllers that must keep N
+// copies of something: the primitives of Kubernetes' ReplicaSet controller as
+// small packages, and their composition.
+//
+// A controller of this kind goes round a loop, and each step has its package:
+//
+//	observe   expectations   what have I started but not yet seen?
+//	claim     selector       which ones are mine?
+//	plan      podrank        who goes first?
+//	apply     slowstart      how fast do I dare?
+//	report    status         what do I say about it?
+//
+// Package replicas puts them together. Its Manage takes facts and returns a
+// plan, and calls nothing:
+//
+//	spec, err := replicas.ReplicaSetSpec(rs) // what is wanted
+//	spec.Now = time.Now()
+//	plan, err := replicas.Manage(pods, spec) // adopt, release, create or delete
+//
+// Its Reconciler goes once round the loop over any client, its Router turns
+// watch events into owners to wake, and its reporters write the status:
+//
+//	result, err := reconciler.Reconcile(ctx, spec, list)
+//	result, err = reporter.Report(ctx, rs, result, err)
+//	queue.AddAfter(key, result.RequeueAfter) // if positive
+//
+// The module replicas/clientgo runs all of it with client-go, as a complete
+// ReplicaSet controller and ReplicationController manager.
+//
+// Whatever package you use, these rules hold: time comes in as an argument or a
+// field; inputs are never changed; nothing that is passed in panics; nil and
+// empty mean the same, but for selectors, which are refused when they are
+// either; no package keeps state of its own. What Kubernetes does is followed to
+// the letter, fact by fact, in docs/behaviour.md; where it is wrong, the doc
+// comment says "Differs from Kubernetes:".
+package replicakit

@@ -1,0 +1,94 @@
+package replicakit_test
+
+import (
+	"os"
+	"os/exec"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+const module = "github.com/replicakit/replicakit"
+
+var primitives = []string{"expectations", "slowstart", "podrank", "selector", "status"}
+
+// goList runs go list and returns the lines it prints.
+func goList(t *testing.T, args ...string) []string {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), "go", append([]string{"list"}, args...)...).Output()
+	require.NoError(t, err)
+	return strings.Fields(string(out))
+}
+
+func TestPrimitivesImportNoneOfEachOther(t *testing.T) {
+	t.Parallel()
+	for _, name := range primitives {
+		for _, dep := range goList(t, "-deps", "./"+name) {
+			path, ours := strings.CutPrefix(dep, module+"/")
+			if ours && path != name {
+				assert.Truef(t, strings.HasPrefix(path, "internal/"), "%s depends on %s", name, path)
+			}
+		}
+	}
+}
+
+func TestNothingInTheRootModuleImportsAClient(t *testing.T) {
+	t.Parallel()
+	heavy := regexp.MustCompile(`^(k8s\.io/(client-go|kubernetes|component-base|apiserver)|sigs\.k8s\.io/controller-runtime)(/|$)`)
+	for _, dep := range goList(t, "-deps", "-test", "./...") {
+		assert.NotRegexp(t, heavy, dep)
+	}
+}
+
+func TestPackagesKeepOutOfTheSimulation(t *testing.T) {
+	t.Parallel()
+	for _, name := range append([]string{"replicas"}, primitives...) {
+		assert.NotContains(t, goList(t, "-deps", "./"+name), module+"/internal/sim", name)
+	}
+}
+
+func TestRootRequiresThreeModules(t *testing.T) {
+	t.Parallel()
+	direct := goList(t, "-m", "-f", "{{if not (or .Indirect .Main)}}{{.Path}}{{end}}", "all")
+	assert.ElementsMatch(t, []string{"k8s.io/api", "k8s.io/apimachinery", "github.com/stretchr/testify"}, direct)
+	mod, err := os.ReadFile("go.mod")
+	require.NoError(t, err)
+	assert.Contains(t, string(mod), "\ngo 1.25.0\n", "the oldest toolchain that can build the library")
+}
+
+// clocks are the files of pure packages that may read the clock: where a field
+// for it is nil.
+var clocks = map[string]bool{"expectations": true}
+
+func TestPurePackagesHaveNoClockNoRandomnessAndNoLogger(t *testing.T) {
+	t.Parallel()
+	for _, name := range primitives {
+		imports := goList(t, "-f", `{{join .Imports "\n"}}`, "./"+name)
+		for _, banned := range []string{"math/rand", "math/rand/v2", "log", "log/slog", "net/http", "k8s.io/klog/v2"} {
+			assert.NotContains(t, imports, banned, name)
+		}
+		if clocks[name] {
+			continue
+		}
+		for _, file := range goList(t, "-f", `{{join .GoFiles "\n"}}`, "./"+name) {
+			source, err := os.ReadFile(name + "/" + file)
+			require.NoError(t, err)
+			assert.NotRegexp(t, regexp.MustCompile(`\btime\.(Now|Since|Until|After|Sleep)\(`), string(source), "%s/%s", name, file)
+		}
+	}
+}
+
+func TestOnlySlowStartStartsGoroutines(t *testing.T) {
+	t.Parallel()
+	starts := regexp.MustCompile(`(?m)^\s*(go func|go [a-zA-Z_.]+\()`)
+	for _, name := range []string{"expectations", "podrank", "selector", "status", "replicas"} {
+		for _, file := range goList(t, "-f", `{{join .GoFiles "\n"}}`, "./"+name) {
+			source, err := os.ReadFile(name + "/" + file)
+			require.NoError(t, err)
+			assert.NotRegexp(t, starts, string(source), "%s/%s", name, file)
+		}
+	}
+}
