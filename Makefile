@@ -3,12 +3,13 @@
 
 GOLANGCI_LINT_VERSION := v2.13.2
 GOVULNCHECK_VERSION   := v1.1.4
+KUBERNETES_VERSION    := v1.36.3# as in test/e2e/binaries/kubernetes/go.mod
 
 # Every module of this repository whose code is ours; test, lint and tidy visit them all.
-MODULES := .
+MODULES := . replicas/clientgo test/e2e
 
 # Modules that only pin programs to build.
-BINARY_MODULES :=
+BINARY_MODULES := test/e2e/binaries/kubernetes test/e2e/binaries/etcd
 
 ROOT := $(CURDIR)
 BIN  := $(ROOT)/.cache/bin
@@ -21,7 +22,7 @@ help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: test
-test: lint test-race ## everything: every module, vet, lint, race detector
+test: lint cluster-binaries test-race ## everything: every module, vet, lint, race detector
 
 .PHONY: test-race
 test-race: ## the tests of every module under the race detector
@@ -39,6 +40,21 @@ fmt: $(BIN)/golangci-lint-$(GOLANGCI_LINT_VERSION) ## format every module
 .PHONY: tidy
 tidy: ## go mod tidy in every module
 	@for m in $(MODULES) $(BINARY_MODULES); do (cd $$m && GOFLAGS=-mod=mod go mod tidy) || exit 1; done
+
+.PHONY: cluster-binaries
+cluster-binaries: $(BIN)/kubernetes-built $(BIN)/etcd-built ## etcd, kube-apiserver, kube-controller-manager and kubectl into .cache/bin
+
+K8S_BINARIES := kube-apiserver kube-controller-manager kubectl
+
+$(BIN)/kubernetes-built: test/e2e/binaries/kubernetes/go.mod
+	@mkdir -p $(BIN)
+	cd test/e2e/binaries/kubernetes && CGO_ENABLED=0 go build -trimpath -ldflags '-s -w -X k8s.io/component-base/version.gitVersion=$(KUBERNETES_VERSION)' -o $(BIN)/ $(addprefix k8s.io/kubernetes/cmd/,$(K8S_BINARIES))
+	@touch $@
+
+$(BIN)/etcd-built: test/e2e/binaries/etcd/go.mod
+	@mkdir -p $(BIN)
+	cd test/e2e/binaries/etcd && CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o $(BIN)/etcd go.etcd.io/etcd/server/v3
+	@touch $@
 
 .PHONY: bench
 bench: ## the benchmarks of the root module
