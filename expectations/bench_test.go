@@ -1,0 +1,98 @@
+package expectations_test
+
+import (
+	"fmt"
+	"math"
+	"sync/atomic"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/replicakit/replicakit/expectations"
+)
+
+const benchKeys = 1000
+
+func benchmarkKeys() []expectations.Key {
+	keys := make([]expectations.Key, benchKeys)
+	for i := range keys {
+		keys[i] = expectations.Key{
+			NamespacedName: types.NamespacedName{Namespace: fmt.Sprintf("team-%d", i%20), Name: fmt.Sprintf("web-%d-5d9c7b6f4d", i)},
+			UID:            types.UID(fmt.Sprintf("%08x-4d1f-4000-8000-%012x", i*7919, i)),
+		}
+	}
+	return keys
+}
+
+// One observation and one check, as an informer's handler and a worker make
+// them: the owners are waiting (which reads the clock) or satisfied already.
+func BenchmarkObserveAndCheck(b *testing.B) {
+	for _, owners := range []struct {
+		name string
+		adds int
+	}{{"waiting", math.MaxInt32}, {"satisfied", 0}} {
+		b.Run(fmt.Sprintf("counters/%s/keys=%d", owners.name, benchKeys), func(b *testing.B) {
+			var exp expectations.ControllerExpectations[expectations.Key]
+			keys := benchmarkKeys()
+			for _, key := range keys {
+				exp.ExpectCreations(key, owners.adds)
+			}
+			observeAndCheck(b, func(i int) bool {
+				key := keys[i%benchKeys]
+				exp.CreationObserved(key)
+				return exp.SatisfiedExpectations(key)
+			})
+		})
+		b.Run(fmt.Sprintf("uid-tracking/%s/keys=%d", owners.name, benchKeys), func(b *testing.B) {
+			var exp expectations.UIDTrackingControllerExpectations[expectations.Key]
+			keys := benchmarkKeys()
+			for _, key := range keys {
+				exp.ExpectCreations(key, owners.adds)
+			}
+			observeAndCheck(b, func(i int) bool {
+				key := keys[i%benchKeys]
+				exp.CreationObserved(key)
+				return exp.SatisfiedExpectations(key)
+			})
+		})
+	}
+}
+
+func observeAndCheck(b *testing.B, op func(i int) bool) {
+	b.Helper()
+	b.ReportAllocs()
+	b.ResetTimer()
+	var start atomic.Int64
+	b.RunParallel(func(pb *testing.PB) {
+		satisfied := false
+		for i := int(start.Add(benchKeys / 3)); pb.Next(); i++ {
+			satisfied = op(i)
+		}
+		_ = satisfied
+	})
+}
+
+// A whole scale-down by 100: recorded, and each deletion seen twice, as an
+// update and as a delete.
+func BenchmarkScaleDown(b *testing.B) {
+	const pods = 100
+	var exp expectations.UIDTrackingControllerExpectations[expectations.Key]
+	keys := benchmarkKeys()
+	uids := make([][]types.UID, benchKeys)
+	for i := range uids {
+		for j := range pods {
+			uids[i] = append(uids[i], types.UID(fmt.Sprintf("%08x-77aa-4000-8000-%012x", i*7919, j)))
+		}
+	}
+	b.Run(fmt.Sprintf("uid-tracking/pods=%d/keys=%d", pods, benchKeys), func(b *testing.B) {
+		observeAndCheck(b, func(i int) bool {
+			key, uids := keys[i%benchKeys], uids[i%benchKeys]
+			exp.ExpectDeletions(key, uids)
+			for _, uid := range uids {
+				exp.DeletionObserved(key, uid)
+				exp.DeletionObserved(key, uid)
+			}
+			return exp.SatisfiedExpectations(key)
+		})
+	})
+}
