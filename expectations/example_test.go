@@ -5,6 +5,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/replicakit/replicakit/expectations"
@@ -142,4 +143,25 @@ func ExampleUIDTrackingControllerExpectations_Observe() {
 	}
 	// Output:
 	// outstanding: [uid-web-2]
+}
+
+// The owner wrote a pod at version 105, and its cache has only come to 103.
+func ExampleConsistencyStore() {
+	pods := schema.GroupResource{Resource: "pods"}
+	cached := "103"
+	store := expectations.ConsistencyStore{
+		ReadVersion: func(schema.GroupResource) string { return cached },
+	}
+	key := expectations.Key{NamespacedName: types.NamespacedName{Namespace: "team", Name: "web"}, UID: "3f1c"}
+
+	store.WroteAt(key, pods, "105")
+	if stale, ready := store.Ready(key); !ready {
+		fmt.Println(stale, "- look again in", stale.RetryAfter)
+	}
+	cached = "105"
+	_, ready := store.Ready(key)
+	fmt.Println("ready:", ready)
+	// Output:
+	// pods: read 103, wrote 105 - look again in 50ms
+	// ready: true
 }

@@ -25,6 +25,9 @@
 // share a store that is kept by Key, but not one that is kept by namespace and
 // name.
 //
+// [ConsistencyStore] answers the same question from resource versions instead of
+// events; the two complement each other.
+//
 // Everything here is safe for concurrent use; an observation made while its owner
 // records something new lowers the old record or the new one, never both. A
 // record never holds more than math.MaxInt32 or less than -math.MaxInt32 of
