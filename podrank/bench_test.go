@@ -1,0 +1,90 @@
+package podrank_test
+
+import (
+	"fmt"
+	"sort"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/replicakit/replicakit/internal/podtest"
+	"github.com/replicakit/replicakit/podrank"
+)
+
+// BenchmarkSelect chooses a tenth of a fleet that has ten pods on a node.
+func BenchmarkSelect(b *testing.B) {
+	for _, n := range []int{10, 500, 5_000, 50_000} {
+		pods := podtest.Fleet(n, n/10, 1)
+		b.Run(fmt.Sprintf("pods=%d", n), func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				podrank.Select(pods, pods, n/10, podtest.Now)
+			}
+		})
+	}
+}
+
+// BenchmarkFloor is what no choice of pods can be faster than: it reads of each
+// pod, once, all that the order looks at, and counts the nodes.
+func BenchmarkFloor(b *testing.B) {
+	for _, n := range []int{10, 500, 5_000, 50_000} {
+		pods := podtest.Fleet(n, n/10, 1)
+		b.Run(fmt.Sprintf("pods=%d", n), func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				readOnce(pods)
+			}
+		})
+	}
+}
+
+func readOnce(pods []*corev1.Pod) (sum int64, nodes map[string]int) {
+	nodes = make(map[string]int, min(len(pods), 512))
+	for _, p := range pods {
+		nodes[p.Spec.NodeName]++
+		sum += int64(len(p.Status.Phase)+len(p.UID)+len(p.Annotations[corev1.PodDeletionCost])) + p.CreationTimestamp.Unix()
+		if p.DeletionTimestamp != nil {
+			sum++
+		}
+		for i := range p.Status.Conditions {
+			if c := &p.Status.Conditions[i]; c.Type == corev1.PodReady {
+				sum += int64(len(c.Status)) + c.LastTransitionTime.Unix()
+				break
+			}
+		}
+		for i := range p.Status.ContainerStatuses {
+			sum += int64(p.Status.ContainerStatuses[i].RestartCount)
+		}
+		sum += int64(len(p.Status.InitContainerStatuses))
+	}
+	return sum, nodes
+}
+
+// BenchmarkSort sorts a whole fleet by its ranks, as upstream does to choose.
+func BenchmarkSort(b *testing.B) {
+	fleet := podtest.Fleet(5_000, 500, 1)
+	pods, ranks := make([]*corev1.Pod, len(fleet)), podrank.ColocationRanks(fleet, fleet)
+	b.Run("pods=5000", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			copy(pods, fleet)
+			rank := append([]int(nil), ranks...)
+			sort.Sort(podrank.ActivePodsWithRanks{Pods: pods, Rank: rank, Now: metav1.NewTime(podtest.Now)})
+		}
+	})
+}
+
+// BenchmarkColocationRanks counts the related pods of a fleet: once where they
+// are the pods themselves, once where they come in another order.
+func BenchmarkColocationRanks(b *testing.B) {
+	pods := podtest.Fleet(5_000, 500, 1)
+	for name, related := range map[string][]*corev1.Pod{"same": pods, "shuffled": shuffled(pods, 1)} {
+		b.Run("pods=5000/related="+name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				podrank.ColocationRanks(pods, related)
+			}
+		})
+	}
+}
