@@ -1,0 +1,40 @@
+package replicas_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/replicakit/replicakit/replicas"
+)
+
+func errorsAs(err error, target any) bool { return errors.As(err, target) }
+
+func requireRefused(t *testing.T, err error, reason string) {
+	t.Helper()
+	var refused *replicas.RefusedError
+	require.ErrorAs(t, err, &refused)
+	require.Equal(t, reason, refused.Reason)
+}
+
+func uids(pods []*corev1.Pod) []types.UID {
+	var uids []types.UID
+	for _, p := range pods {
+		uids = append(uids, p.UID)
+	}
+	return uids
+}
+
+func deepCopies(pods []*corev1.Pod) []*corev1.Pod {
+	copies := make([]*corev1.Pod, len(pods))
+	for i, p := range pods {
+		copies[i] = p.DeepCopy()
+	}
+	return copies
+}
+
+func indexOf(s, part string) int { return strings.Index(s, part) }

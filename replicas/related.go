@@ -1,0 +1,58 @@
+package replicas
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Related returns, out of pods, those of the owner's siblings and its own: what
+// Spec.Related wants. Siblings are the owners that have the same controller, by
+// UID, as the ReplicaSets of one Deployment have; the owner is one of them, and
+// namespaces do not matter (L1). A pod belongs to the sibling that controls it;
+// an orphan belongs to a sibling in its namespace whose selector matches it.
+// Where spec returns an error, the sibling's selector matches nothing (L4).
+//
+// An owner without a controller has no siblings: the result is nil, and nothing
+// is ranked by co-location (L2). Otherwise it is not nil, and in the order of
+// pods.
+//
+// Differs from Kubernetes: a pod that somebody else controls does not count,
+// whatever its labels say (W33).
+func Related[O metav1.Object](owner metav1.Object, owners []O, spec func(O) (Spec, error), pods []*corev1.Pod) []*corev1.Pod {
+	ref := metav1.GetControllerOfNoCopy(owner)
+	if ref == nil {
+		return nil
+	}
+	siblings := map[types.UID]bool{}
+	selectors := map[string][]labels.Selector{}
+	for _, o := range owners {
+		if other := metav1.GetControllerOfNoCopy(o); other == nil || other.UID != ref.UID {
+			continue
+		}
+		siblings[o.GetUID()] = true
+		if s, err := spec(o); err == nil {
+			selectors[o.GetNamespace()] = append(selectors[o.GetNamespace()], s.Selector)
+		}
+	}
+	related := []*corev1.Pod{}
+	for _, p := range pods {
+		if p != nil && belongs(p, siblings, selectors[p.Namespace]) {
+			related = append(related, p)
+		}
+	}
+	return related
+}
+
+func belongs(p *corev1.Pod, siblings map[types.UID]bool, selectors []labels.Selector) bool {
+	if ref := metav1.GetControllerOfNoCopy(p); ref != nil {
+		return siblings[ref.UID]
+	}
+	for _, selector := range selectors {
+		if selector.Matches(labels.Set(p.Labels)) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,71 @@
+package replicas_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/replicakit/replicakit/internal/podtest"
+	"github.com/replicakit/replicakit/replicas"
+)
+
+func TestRelated(t *testing.T) {
+	t.Parallel()
+	of := func(deployment, name string) *appsv1.ReplicaSet {
+		rs := replicaSet(1)
+		rs.Name, rs.UID = name, types.UID("uid-of-"+name)
+		yes := true
+		rs.OwnerReferences = []metav1.OwnerReference{{Name: deployment, UID: types.UID(deployment), Controller: &yes}}
+		return rs
+	}
+	mine, sibling, dying, foreign := of("a", "mine"), of("a", "sibling"), of("a", "dying"), of("b", "foreign")
+	now := metav1.NewTime(podtest.Now)
+	dying.DeletionTimestamp = &now
+	abroad := of("a", "abroad")
+	abroad.Namespace = "abroad"
+	lone := replicaSet(1)
+	broken := of("a", "broken")
+	broken.Spec.Selector = nil
+	all := []*appsv1.ReplicaSet{mine, sibling, dying, abroad, foreign, lone, broken}
+
+	in := func(namespace string) podtest.Option { return func(p *corev1.Pod) { p.Namespace = namespace } }
+	other := podtest.Labels(map[string]string{"app": "other"})
+	tests := []struct {
+		name  string
+		owner *appsv1.ReplicaSet
+		pod   *corev1.Pod
+		want  bool
+	}{
+		{"L1 a pod of the owner itself", mine, podtest.Pod("p", owned(mine)), true},
+		{"L1 a pod of a sibling", mine, podtest.Pod("p", owned(sibling)), true},
+		{"L1 a pod of a sibling that is being deleted", mine, podtest.Pod("p", owned(dying)), true},
+		{"L1 a pod of a sibling in another namespace", mine, podtest.Pod("p", owned(abroad), in("abroad")), true},
+		{"W33 a sibling's pod counts by ownership, whatever its labels", mine, podtest.Pod("p", owned(sibling), other), true},
+		{"W33 a pod of somebody else does not count, whatever its labels", mine, podtest.Pod("p", owned(foreign)), false},
+		{"L3 an orphan that a sibling selects", mine, podtest.Pod("p"), true},
+		{"L3 an orphan that no sibling selects", mine, podtest.Pod("p", other), false},
+		{"L3 an orphan in a namespace without siblings", mine, podtest.Pod("p", in("elsewhere")), false},
+		{"L4 a sibling with a broken selector still has its pods", mine, podtest.Pod("p", owned(broken)), true},
+		{"L2 nothing is related to an owner without a controller", lone, podtest.Pod("p", owned(lone)), false},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			got := replicas.Related(tt.owner, all, replicas.ReplicaSetSpec, []*corev1.Pod{nil, tt.pod})
+			if tt.want {
+				assert.Equal(t, []*corev1.Pod{tt.pod}, got)
+				return
+			}
+			assert.Empty(t, got)
+		})
+	}
+	t.Run("L2 nil is for an owner without a controller only", func(t *testing.T) {
+		t.Parallel()
+		assert.Nil(t, replicas.Related(lone, all, replicas.ReplicaSetSpec, nil))
+		assert.NotNil(t, replicas.Related(mine, all, replicas.ReplicaSetSpec, nil))
+	})
+}

@@ -1,0 +1,771 @@
+package replicas_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/replicakit/replicakit/internal/podtest"
+	"github.com/replicakit/replicakit/podrank"
+	"github.com/replicakit/replicakit/replicas"
+)
+
+var web = map[string]string{"app": "web"}
+
+// replicaSet returns the ReplicaSet default/web that wants n pods labelled
+// app=web.
+func replicaSet(n int32) *appsv1.ReplicaSet {
+	return &appsv1.ReplicaSet{
+		ObjectMeta: metav1.ObjectMeta{Namespace: podtest.Namespace, Name: "web", UID: "uid-of-web", Generation: 1},
+		Spec: appsv1.ReplicaSetSpec{
+			Replicas: &n,
+			Selector: &metav1.LabelSelector{MatchLabels: web},
+			Template: corev1.PodTemplateSpec{
+				ObjectMeta: metav1.ObjectMeta{Labels: web},
+				Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "web", Image: "registry.example/web:1"}}},
+			},
+		},
+	}
+}
+
+func specOf(tb testing.TB, rs *appsv1.ReplicaSet) replicas.Spec {
+	tb.Helper()
+	spec, err := replicas.ReplicaSetSpec(rs)
+	require.NoError(tb, err)
+	spec.Now = podtest.Now
+	return spec
+}
+
+func owned(rs *appsv1.ReplicaSet) podtest.Option {
+	return podtest.OwnedBy(rs, "apps/v1", "ReplicaSet")
+}
+
+// podsOf returns n pods of the ReplicaSet, web-0 and so on, all alike but for
+// their names and UIDs.
+func podsOf(rs *appsv1.ReplicaSet, n int) []*corev1.Pod {
+	pods := make([]*corev1.Pod, n)
+	for i := range pods {
+		pods[i] = podtest.Pod(fmt.Sprintf("web-%03d", i), owned(rs))
+	}
+	return pods
+}
+
+func names(pods []*corev1.Pod) []string {
+	var names []string
+	for _, p := range pods {
+		names = append(names, p.Name)
+	}
+	return names
+}
+
+func victims(scale replicas.Scale) []string {
+	var names []string
+	for _, v := range scale.Delete {
+		names = append(names, v.Pod.Name)
+	}
+	return names
+}
+
+func TestManageCounts(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name                     string
+		have                     int
+		want                     int32
+		burst                    int
+		create, delete, deferred int
+	}{
+		{name: "B3 as many as wanted is nothing to do", have: 3, want: 3},
+		{name: "B3 none wanted and none there is nothing to do"},
+		{name: "B1 what is missing is created", have: 1, want: 4, create: 3},
+		{name: "B1 what is in surplus is deleted", have: 5, want: 2, delete: 3},
+		{name: "D1 all of them can go", have: 3, want: 0, delete: 3},
+		{name: "B1 a burst caps creations, B2 the rest is deferred", want: 30, burst: 5, create: 5, deferred: 25},
+		{name: "B1 a burst caps deletions, B2 the rest is deferred", have: 12, want: 0, burst: 5, delete: 5, deferred: 7},
+		{name: "B1 a burst that is not reached changes nothing", want: 2, burst: 3, create: 2},
+		{name: "B4 burst 0 stands for 500", want: 600, create: 500, deferred: 100},
+		{name: "B1 a count far above what fits in memory is only a number", want: 2_000_000_000, create: 500, deferred: 1_999_999_500},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			rs := replicaSet(tt.want)
+			spec := specOf(t, rs)
+			spec.BurstReplicas = tt.burst
+			plan, err := replicas.Manage(podsOf(rs, tt.have), spec)
+			require.NoError(t, err)
+			assert.Equal(t, tt.create, plan.Scale.Create)
+			assert.Equal(t, tt.create > 0, plan.Scale.NewPod != nil, "a pod to create stands there only if one is needed")
+			assert.Len(t, plan.Scale.Delete, tt.delete)
+			assert.Equal(t, tt.deferred, plan.Scale.Deferred)
+			assert.Len(t, plan.Claims.Owned, tt.have)
+
+			again, err := replicas.ScaleTo(podsOf(rs, tt.have), spec)
+			require.NoError(t, err)
+			assert.Equal(t, plan.Scale, again, "ScaleTo is the second half of Manage")
+		})
+	}
+}
+
+func TestManageDropsPodsThatDoNotCount(t *testing.T) {
+	t.Parallel()
+	rs := replicaSet(2)
+	tests := []struct {
+		name   string
+		pod    *corev1.Pod
+		counts bool
+	}{
+		{"Y6 a running pod counts", podtest.Pod("x", owned(rs)), true},
+		{"Y6 a pending pod counts", podtest.Pod("x", owned(rs), podtest.Phase(corev1.PodPending)), true},
+		{"Y6 a succeeded pod does not count", podtest.Pod("x", owned(rs), podtest.Phase(corev1.PodSucceeded)), false},
+		{"Y6 a failed pod does not count", podtest.Pod("x", owned(rs), podtest.Phase(corev1.PodFailed)), false},
+		{"Y6 a pod being deleted does not count", podtest.Pod("x", owned(rs), podtest.Deleting), false},
+		{"Y6 a pod of another namespace does not count", podtest.Pod("x", owned(rs), func(p *corev1.Pod) { p.Namespace = "other" }), false},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			pods := append(podsOf(rs, 1), tt.pod)
+			plan, err := replicas.Manage(pods, specOf(t, rs))
+			require.NoError(t, err)
+			scale, err := replicas.ScaleTo(pods, specOf(t, rs))
+			require.NoError(t, err)
+			missing := 1
+			if tt.counts {
+				missing = 0
+			}
+			assert.Equal(t, missing, plan.Scale.Create)
+			assert.Equal(t, missing, scale.Create)
+			assert.Len(t, plan.Claims.Owned, 2-missing)
+			assert.Empty(t, plan.Claims.Release)
+		})
+	}
+	t.Run("C25 a finished or terminating pod is neither adopted nor released", func(t *testing.T) {
+		t.Parallel()
+		other := podtest.Labels(map[string]string{"app": "other"})
+		plan, err := replicas.Manage([]*corev1.Pod{
+			podtest.Pod("finished orphan", podtest.Phase(corev1.PodFailed)),
+			podtest.Pod("finished and relabelled", owned(rs), other, podtest.Phase(corev1.PodSucceeded)),
+			podtest.Pod("terminating and relabelled", owned(rs), other, podtest.Deleting),
+		}, specOf(t, rs))
+		require.NoError(t, err)
+		assert.Empty(t, plan.Claims)
+		assert.Equal(t, 2, plan.Scale.Create)
+	})
+	t.Run("C7 an owner without a namespace counts pods of any", func(t *testing.T) {
+		t.Parallel()
+		rs := replicaSet(2)
+		rs.Namespace = ""
+		elsewhere := podtest.Pod("x", func(p *corev1.Pod) { p.Namespace = "other" })
+		plan, err := replicas.Manage([]*corev1.Pod{elsewhere, podtest.Pod("y")}, specOf(t, rs))
+		require.NoError(t, err)
+		assert.Len(t, plan.Claims.Adopt, 2)
+		assert.Zero(t, plan.Scale.Create)
+	})
+}
+
+func TestManageClaims(t *testing.T) {
+	t.Parallel()
+	rs := replicaSet(3)
+	stranger := replicaSet(1)
+	stranger.UID = "uid-of-stranger"
+	pods := []*corev1.Pod{
+		podtest.Pod("a-owned", owned(rs)),
+		podtest.Pod("b-orphan"),
+		podtest.Pod("c-relabelled", owned(rs), podtest.Labels(map[string]string{"app": "debug"})),
+		podtest.Pod("d-stranger", podtest.OwnedBy(stranger, "apps/v1", "ReplicaSet")),
+		podtest.Pod("e-other", podtest.Labels(map[string]string{"app": "other"})),
+	}
+	plan, err := replicas.Manage(pods, specOf(t, rs))
+	require.NoError(t, err)
+	t.Run("C2 owned and matching is kept", func(t *testing.T) {
+		t.Parallel()
+		assert.Equal(t, []string{"a-owned"}, names(plan.Claims.Owned))
+	})
+	t.Run("C8 a matching orphan is adopted", func(t *testing.T) {
+		t.Parallel()
+		assert.Equal(t, []string{"b-orphan"}, names(plan.Claims.Adopt))
+	})
+	t.Run("C4 an owned pod that stopped matching is released", func(t *testing.T) {
+		t.Parallel()
+		assert.Equal(t, []string{"c-relabelled"}, names(plan.Claims.Release))
+	})
+	t.Run("C1 C5 pods of others are ignored", func(t *testing.T) {
+		t.Parallel()
+		assert.Equal(t, []string{"d-stranger", "e-other"}, names(plan.Claims.Ignored))
+	})
+	t.Run("B1 what is claimed counts, what is released does not", func(t *testing.T) {
+		t.Parallel()
+		assert.Equal(t, 1, plan.Scale.Create)
+	})
+}
+
+func TestManageBlocked(t *testing.T) {
+	t.Parallel()
+	t.Run("Y10 nothing is created or deleted while expectations are pending, claims go on", func(t *testing.T) {
+		t.Parallel()
+		rs := replicaSet(3)
+		spec := specOf(t, rs)
+		spec.Waiting = true
+		plan, err := replicas.Manage([]*corev1.Pod{podtest.Pod("orphan")}, spec)
+		require.NoError(t, err)
+		assert.Equal(t, replicas.ExpectationsPending, plan.Blocked)
+		assert.Equal(t, []string{"orphan"}, names(plan.Claims.Adopt))
+		assert.Zero(t, plan.Scale)
+		scale, err := replicas.ScaleTo(nil, spec)
+		require.NoError(t, err)
+		assert.Zero(t, scale)
+	})
+	t.Run("Y10 C3 C5 an owner being deleted creates, deletes, adopts and releases nothing", func(t *testing.T) {
+		t.Parallel()
+		rs := replicaSet(0)
+		now := metav1.NewTime(podtest.Now)
+		rs.DeletionTimestamp = &now
+		spec := specOf(t, rs)
+		spec.Waiting = true
+		plan, err := replicas.Manage([]*corev1.Pod{
+			podtest.Pod("orphan"),
+			podtest.Pod("mine", owned(rs)),
+			podtest.Pod("relabelled", owned(rs), podtest.Labels(nil)),
+		}, spec)
+		require.NoError(t, err)
+		assert.Equal(t, replicas.OwnerDeleted, plan.Blocked, "deletion comes before waiting: it stays")
+		assert.True(t, plan.IsZero())
+		assert.Equal(t, []string{"mine"}, names(plan.Claims.Owned))
+		scale, err := replicas.ScaleTo(podsOf(rs, 2), spec)
+		require.NoError(t, err)
+		assert.Zero(t, scale)
+	})
+}
+
+func TestScaleToChoosesVictims(t *testing.T) {
+	t.Parallel()
+	rs := replicaSet(1)
+	pods := []*corev1.Pod{
+		podtest.Pod("a", owned(rs), podtest.On("node-1")),
+		podtest.Pod("b", owned(rs), podtest.On("node-2")),
+		podtest.Pod("c", owned(rs), podtest.On("node-2"), podtest.NotReady),
+	}
+	crowd := []*corev1.Pod{podtest.Pod("x", podtest.On("node-1")), podtest.Pod("y", podtest.On("node-1")), nil}
+	t.Run("D2 the first in the order of deletion go", func(t *testing.T) {
+		t.Parallel()
+		scale, err := replicas.ScaleTo(pods, specOf(t, rs))
+		require.NoError(t, err)
+		assert.Equal(t, []string{"c", "a"}, victims(scale), "not ready first, then by UID: nothing else tells a and b apart")
+	})
+	t.Run("D1 when all go they are still in order", func(t *testing.T) {
+		t.Parallel()
+		spec := specOf(t, rs)
+		spec.Replicas = 0
+		scale, err := replicas.ScaleTo(pods, spec)
+		require.NoError(t, err)
+		assert.Equal(t, []string{"c", "a", "b"}, victims(scale))
+	})
+	t.Run("D3 nothing in surplus is an empty scale", func(t *testing.T) {
+		t.Parallel()
+		spec := specOf(t, rs)
+		spec.Replicas = 3
+		scale, err := replicas.ScaleTo(pods, spec)
+		require.NoError(t, err)
+		assert.Zero(t, scale)
+	})
+	t.Run("L2 without related pods nothing is co-located", func(t *testing.T) {
+		t.Parallel()
+		spec := specOf(t, rs)
+		spec.Replicas = 2
+		scale, err := replicas.ScaleTo(pods, spec)
+		require.NoError(t, err)
+		assert.Equal(t, podrank.NotReady, scale.Delete[0].Criterion)
+	})
+	t.Run("L5 related pods count on their nodes, the owned ones with them", func(t *testing.T) {
+		t.Parallel()
+		spec := specOf(t, rs)
+		spec.Related = crowd
+		scale, err := replicas.ScaleTo(pods[:2], spec)
+		require.NoError(t, err)
+		require.Equal(t, []string{"a"}, victims(scale))
+		assert.Equal(t, podrank.Colocation, scale.Delete[0].Criterion)
+		assert.Equal(t, "3", scale.Delete[0].Values.Victim, "x, y and a itself")
+		assert.Equal(t, "1", scale.Delete[0].Values.Survivor, "b itself")
+	})
+	t.Run("L5 an empty list that is not nil ranks by the owned pods alone", func(t *testing.T) {
+		t.Parallel()
+		ready := append(slices.Clone(pods[:2]), podtest.Pod("d", owned(rs), podtest.On("node-2")))
+		spec := specOf(t, rs)
+		spec.Related = []*corev1.Pod{}
+		scale, err := replicas.ScaleTo(ready, spec)
+		require.NoError(t, err)
+		assert.Equal(t, []string{"b", "d"}, victims(scale))
+		assert.Equal(t, podrank.Colocation, scale.Delete[0].Criterion)
+	})
+	t.Run("L5 a pod both owned and related, by UID, counts once", func(t *testing.T) {
+		t.Parallel()
+		spec := specOf(t, rs)
+		spec.Related = append([]*corev1.Pod{pods[0].DeepCopy(), pods[1].DeepCopy()}, crowd...)
+		scale, err := replicas.ScaleTo(pods[:2], spec)
+		require.NoError(t, err)
+		assert.Equal(t, "3", scale.Delete[0].Values.Victim)
+	})
+}
+
+func TestRefusals(t *testing.T) {
+	t.Parallel()
+	type change func(spec *replicas.Spec)
+	tests := []struct {
+		name   string
+		change change
+		reason string // of the RefusedError; "" if the error is the caller's own
+		want   string
+	}{
+		{
+			"W3 negative replicas", func(s *replicas.Spec) { s.Replicas = -1 },
+			replicas.InvalidReplicas, `replicas: ReplicaSet "default/web": replicas -1 is negative`,
+		},
+		{
+			"negative minReadySeconds", func(s *replicas.Spec) { s.MinReadySeconds = -1 },
+			replicas.InvalidReplicas, `replicas: ReplicaSet "default/web": minReadySeconds -1 is negative`,
+		},
+		{
+			"W6 nil selector", func(s *replicas.Spec) { s.Selector = nil },
+			replicas.InvalidSelector, `replicas: ReplicaSet "default/web": selector is nil`,
+		},
+		{
+			"Y15 selector that matches everything", func(s *replicas.Spec) { s.Selector = labels.Everything() },
+			replicas.InvalidSelector, `replicas: ReplicaSet "default/web": selector is empty and would match every pod`,
+		},
+		{
+			"Y15 selector that matches nothing", func(s *replicas.Spec) { s.Selector = labels.Nothing() },
+			replicas.InvalidSelector, `replicas: ReplicaSet "default/web": selector matches nothing`,
+		},
+		{
+			"nil template", func(s *replicas.Spec) { s.Template = nil },
+			replicas.InvalidTemplate, `replicas: ReplicaSet "default/web": template is nil`,
+		},
+		{
+			"P8 template without labels", func(s *replicas.Spec) { s.Template = &corev1.PodTemplateSpec{} },
+			replicas.InvalidTemplate, `replicas: ReplicaSet "default/web": template has no labels`,
+		},
+		{
+			"template whose labels do not match", func(s *replicas.Spec) {
+				s.Template = &corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": "db"}}}
+			},
+			replicas.InvalidTemplate, `replicas: ReplicaSet "default/web": template labels "app=db" do not match selector "app=web"`,
+		},
+		{
+			"B4 negative burst", func(s *replicas.Spec) { s.BurstReplicas = -1 },
+			"", `replicas: ReplicaSet "default/web": burst replicas -1 is negative`,
+		},
+		{
+			"zero now", func(s *replicas.Spec) { s.Now = time.Time{} },
+			"", `replicas: ReplicaSet "default/web": now is the zero time`,
+		},
+		{
+			"nil owner", func(s *replicas.Spec) { s.Owner = nil },
+			"", `replicas: owner is nil`,
+		},
+		{
+			"owner that is a nil pointer", func(s *replicas.Spec) { s.Owner = (*appsv1.ReplicaSet)(nil) },
+			"", `replicas: owner is nil`,
+		},
+		{
+			"owner without UID", func(s *replicas.Spec) {
+				rs := replicaSet(1)
+				rs.UID = ""
+				s.Owner = rs
+			},
+			"", `replicas: ReplicaSet "default/web": metadata.uid is empty`,
+		},
+		{
+			"P1 kind without a version", func(s *replicas.Spec) { s.Kind.Version = "" },
+			"", `replicas: owner "default/web": kind "apps/, Kind=ReplicaSet" is incomplete`,
+		},
+		{
+			"P1 kind without a kind", func(s *replicas.Spec) { s.Kind.Kind = "" },
+			"", `replicas: owner "default/web": kind "apps/v1, Kind=" is incomplete`,
+		},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			spec := specOf(t, replicaSet(1))
+			tt.change(&spec)
+			plan, err := replicas.Manage([]*corev1.Pod{podtest.Pod("orphan")}, spec)
+			require.EqualError(t, err, tt.want)
+			assert.Zero(t, plan)
+			var refused *replicas.RefusedError
+			if assert.Equal(t, tt.reason != "", errorsAs(err, &refused)) && refused != nil {
+				assert.Equal(t, tt.reason, refused.Reason)
+			}
+		})
+	}
+}
+
+func TestScaleToLooksAtTheTemplateOnlyToCreate(t *testing.T) {
+	t.Parallel()
+	rs := replicaSet(1)
+	spec := specOf(t, rs)
+	spec.Template, spec.Selector = nil, nil
+	scale, err := replicas.ScaleTo(podsOf(rs, 2), spec)
+	require.NoError(t, err)
+	assert.Len(t, scale.Delete, 1)
+	_, err = replicas.ScaleTo(nil, spec)
+	require.EqualError(t, err, `replicas: ReplicaSet "default/web": selector is nil`)
+}
+
+func TestBadLists(t *testing.T) {
+	t.Parallel()
+	rs := replicaSet(1)
+	twice := podtest.Pod("a", owned(rs))
+	nameless := func() *corev1.Pod { return podtest.Pod("a", owned(rs), podtest.UID("")) }
+	tests := []struct {
+		name string
+		pods []*corev1.Pod
+		want string
+	}{
+		{"a nil pod", []*corev1.Pod{podtest.Pod("a"), nil}, `replicas: ReplicaSet "default/web": pods[1] is nil`},
+		{
+			"W30 a pod listed twice",
+			[]*corev1.Pod{twice, podtest.Pod("b"), twice.DeepCopy()},
+			`replicas: ReplicaSet "default/web": pod "default/a" (uid-a) is listed twice`,
+		},
+		{
+			"a pod without UID listed twice",
+			[]*corev1.Pod{nameless(), nameless()},
+			`replicas: ReplicaSet "default/web": pod "default/a" () is listed twice`,
+		},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			plan, err := replicas.Manage(tt.pods, specOf(t, rs))
+			require.EqualError(t, err, tt.want)
+			assert.Zero(t, plan)
+			scale, err := replicas.ScaleTo(tt.pods, specOf(t, rs))
+			require.EqualError(t, err, tt.want)
+			assert.Zero(t, scale)
+		})
+	}
+}
+
+func TestReplicaSetSpec(t *testing.T) {
+	t.Parallel()
+	t.Run("fields come from the object, which is not copied", func(t *testing.T) {
+		t.Parallel()
+		rs := replicaSet(7)
+		rs.Spec.MinReadySeconds = 5
+		spec, err := replicas.ReplicaSetSpec(rs)
+		require.NoError(t, err)
+		assert.Same(t, rs, spec.Owner)
+		assert.Same(t, &rs.Spec.Template, spec.Template)
+		assert.Equal(t, "apps/v1, Kind=ReplicaSet", spec.Kind.String())
+		assert.Equal(t, int32(7), spec.Replicas)
+		assert.Equal(t, int32(5), spec.MinReadySeconds)
+		assert.Equal(t, "app=web", spec.Selector.String())
+	})
+	t.Run("W2 nil replicas is an error", func(t *testing.T) {
+		t.Parallel()
+		rs := replicaSet(1)
+		rs.Spec.Replicas = nil
+		_, err := replicas.ReplicaSetSpec(rs)
+		require.EqualError(t, err, `replicas: ReplicaSet "default/web": spec.replicas is nil`)
+		requireRefused(t, err, replicas.InvalidReplicas)
+	})
+	t.Run("W6 Y15 nil, empty and invalid selectors are errors", func(t *testing.T) {
+		t.Parallel()
+		for _, sel := range []*metav1.LabelSelector{
+			nil,
+			{},
+			{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "app", Operator: "Near"}}},
+		} {
+			rs := replicaSet(1)
+			rs.Spec.Selector = sel
+			_, err := replicas.ReplicaSetSpec(rs)
+			requireRefused(t, err, replicas.InvalidSelector)
+			assert.Contains(t, err.Error(), `"default/web"`)
+		}
+	})
+	t.Run("nil is an error", func(t *testing.T) {
+		t.Parallel()
+		_, err := replicas.ReplicaSetSpec(nil)
+		require.EqualError(t, err, "replicas: replica set is nil")
+	})
+}
+
+func TestReplicationControllerSpec(t *testing.T) {
+	t.Parallel()
+	one := int32(1)
+	valid := func() *corev1.ReplicationController {
+		return &corev1.ReplicationController{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web", UID: "u"},
+			Spec: corev1.ReplicationControllerSpec{
+				Replicas: &one, Selector: web, MinReadySeconds: 3,
+				Template: &corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: web}},
+			},
+		}
+	}
+	t.Run("A1 A2 fields come from the object, the kind is v1", func(t *testing.T) {
+		t.Parallel()
+		rc := valid()
+		spec, err := replicas.ReplicationControllerSpec(rc)
+		require.NoError(t, err)
+		assert.Same(t, rc, spec.Owner)
+		assert.Equal(t, "/v1, Kind=ReplicationController", spec.Kind.String())
+		assert.Equal(t, "app=web", spec.Selector.String())
+		assert.Equal(t, int32(3), spec.MinReadySeconds)
+		spec.Now = podtest.Now
+		plan, err := replicas.Manage(nil, spec)
+		require.NoError(t, err)
+		assert.Equal(t, "v1", plan.Scale.NewPod.OwnerReferences[0].APIVersion)
+	})
+	for name, broken := range map[string]struct {
+		change func(*corev1.ReplicationController)
+		reason string
+	}{
+		"W2 nil replicas":   {func(rc *corev1.ReplicationController) { rc.Spec.Replicas = nil }, replicas.InvalidReplicas},
+		"A9 nil selector":   {func(rc *corev1.ReplicationController) { rc.Spec.Selector = nil }, replicas.InvalidSelector},
+		"A9 empty selector": {func(rc *corev1.ReplicationController) { rc.Spec.Selector = map[string]string{} }, replicas.InvalidSelector},
+		"nil template":      {func(rc *corev1.ReplicationController) { rc.Spec.Template = nil }, replicas.InvalidTemplate},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			rc := valid()
+			broken.change(rc)
+			_, err := replicas.ReplicationControllerSpec(rc)
+			requireRefused(t, err, broken.reason)
+			assert.Contains(t, err.Error(), `"default/web"`)
+		})
+	}
+	t.Run("nil is an error", func(t *testing.T) {
+		t.Parallel()
+		_, err := replicas.ReplicationControllerSpec(nil)
+		require.EqualError(t, err, "replicas: replication controller is nil")
+	})
+}
+
+// fleet returns active pods of the ReplicaSet full of ties, with orphans and
+// relabelled ones among them.
+func fleet(rs *appsv1.ReplicaSet, n int, seed uint64) []*corev1.Pod {
+	r := rand.New(rand.NewPCG(seed, 1))
+	pods := podtest.Fleet(n, 5, seed)
+	for i, p := range pods {
+		switch r.IntN(8) {
+		case 0: // an orphan
+		case 1:
+			owned(rs)(p)
+			p.Labels = nil
+		default:
+			owned(rs)(p)
+		}
+		if r.IntN(10) == 0 {
+			podtest.Deleting(pods[i])
+		}
+	}
+	return pods
+}
+
+func TestManageDoesNotDependOnOrder(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(50) {
+		rs := replicaSet(10)
+		pods := fleet(rs, 40, seed)
+		spec := specOf(t, rs)
+		spec.Related = podtest.Fleet(20, 5, seed+1000)
+		want, err := replicas.Manage(pods, spec)
+		require.NoError(t, err)
+		r := rand.New(rand.NewPCG(seed, 2))
+		for range 5 {
+			r.Shuffle(len(pods), func(i, j int) { pods[i], pods[j] = pods[j], pods[i] })
+			r.Shuffle(len(spec.Related), func(i, j int) { spec.Related[i], spec.Related[j] = spec.Related[j], spec.Related[i] })
+			got, err := replicas.Manage(pods, spec)
+			require.NoError(t, err)
+			require.Equal(t, want, got, "seed %d", seed)
+		}
+	}
+}
+
+func TestManageTouchesNothing(t *testing.T) {
+	t.Parallel()
+	t.Run("Y14 D4 W36 owner, pods and their order stay as they were", func(t *testing.T) {
+		t.Parallel()
+		rs := replicaSet(10)
+		pods := fleet(rs, 40, 1)
+		spec := specOf(t, rs)
+		spec.Related = podtest.Fleet(20, 5, 2)
+		rsBefore, before, relatedBefore := rs.DeepCopy(), deepCopies(pods), deepCopies(spec.Related)
+		order := slices.Clone(pods)
+		plan, err := replicas.Manage(pods, spec)
+		require.NoError(t, err)
+		assert.NotEmpty(t, plan.Scale.Delete)
+		assert.Equal(t, rsBefore, rs)
+		assert.Equal(t, before, pods)
+		assert.Equal(t, relatedBefore, spec.Related)
+		for i := range pods {
+			assert.Same(t, order[i], pods[i])
+		}
+	})
+}
+
+// TestPlansLeadToTheWantedCount applies plan after plan to a list of pods.
+func TestPlansLeadToTheWantedCount(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(100) {
+		r := rand.New(rand.NewPCG(seed, 3))
+		rs := replicaSet(int32(r.IntN(60)))
+		pods := fleet(rs, r.IntN(80), seed)
+		spec := specOf(t, rs)
+		spec.BurstReplicas = 1 + r.IntN(20)
+		for pass := 0; ; pass++ {
+			require.Less(t, pass, 100, "seed %d: no end", seed)
+			plan, err := replicas.Manage(pods, spec)
+			require.NoError(t, err)
+			if plan.IsZero() {
+				assert.Len(t, plan.Claims.Owned, int(*rs.Spec.Replicas), "seed %d", seed)
+				break
+			}
+			require.LessOrEqual(t, plan.Scale.Create, spec.BurstReplicas)
+			require.LessOrEqual(t, len(plan.Scale.Delete), spec.BurstReplicas)
+			pods = apply(plan, pods, rs, pass)
+		}
+	}
+}
+
+// apply does to the list what carrying out the plan would.
+func apply(plan replicas.Plan, pods []*corev1.Pod, rs *appsv1.ReplicaSet, pass int) []*corev1.Pod {
+	gone := map[types.UID]bool{}
+	for _, v := range plan.Scale.Delete {
+		gone[v.Pod.UID] = true
+	}
+	pods = slices.DeleteFunc(pods, func(p *corev1.Pod) bool { return gone[p.UID] })
+	for _, p := range plan.Claims.Adopt {
+		owned(rs)(p)
+	}
+	for _, p := range plan.Claims.Release {
+		p.OwnerReferences = nil
+	}
+	for i := range plan.Scale.Create {
+		p := plan.Scale.NewPod.DeepCopy()
+		p.Namespace, p.Name = rs.Namespace, fmt.Sprintf("new-%d-%d", pass, i)
+		p.UID = types.UID(p.Name)
+		pods = append(pods, p)
+	}
+	return pods
+}
+
+// manageTwin decides by the rules written out one by one.
+func manageTwin(pods []*corev1.Pod, rs *appsv1.ReplicaSet) (adopt, release []types.UID, surplus int) {
+	count := 0
+	for _, p := range pods {
+		if p.DeletionTimestamp != nil || p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed {
+			continue
+		}
+		mine := len(p.OwnerReferences) == 1 && p.OwnerReferences[0].UID == rs.UID
+		orphan := len(p.OwnerReferences) == 0
+		matches := p.Labels["app"] == "web"
+		switch {
+		case mine && matches:
+			count++
+		case mine:
+			release = append(release, p.UID)
+		case orphan && matches:
+			adopt = append(adopt, p.UID)
+			count++
+		}
+	}
+	return adopt, release, count - int(*rs.Spec.Replicas)
+}
+
+func TestManageAgreesWithItsTwin(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(200) {
+		rs := replicaSet(int32(seed % 40))
+		pods := fleet(rs, 30, seed)
+		plan, err := replicas.Manage(pods, specOf(t, rs))
+		require.NoError(t, err)
+		adopt, release, surplus := manageTwin(pods, rs)
+		assert.ElementsMatch(t, adopt, uids(plan.Claims.Adopt), "seed %d", seed)
+		assert.ElementsMatch(t, release, uids(plan.Claims.Release), "seed %d", seed)
+		assert.Equal(t, surplus, len(plan.Scale.Delete)-plan.Scale.Create, "seed %d", seed)
+	}
+}
+
+func TestPlanPrints(t *testing.T) {
+	t.Parallel()
+	rs := replicaSet(1)
+	pods := []*corev1.Pod{
+		podtest.Pod("a", owned(rs)),
+		podtest.Pod("b", podtest.NotReady),
+		podtest.Pod("c", owned(rs), podtest.Labels(nil)),
+	}
+	plan, err := replicas.Manage(pods, specOf(t, rs))
+	require.NoError(t, err)
+	assert.Equal(t, "adopt 1: default/b; release 1: default/c; delete 1: default/b (not ready)", plan.String())
+	assert.Equal(t, plan.String(), fmt.Sprintf("%v", plan), "plans print as themselves")
+
+	data, err := json.Marshal(plan)
+	require.NoError(t, err)
+	assert.JSONEq(t, `{
+		"owned":   [{"namespace": "default", "name": "a", "uid": "uid-a"}],
+		"adopt":   [{"namespace": "default", "name": "b", "uid": "uid-b"}],
+		"release": [{"namespace": "default", "name": "c", "uid": "uid-c"}],
+		"scale": {
+			"create": 0,
+			"delete": [{"namespace": "default", "name": "b", "uid": "uid-b", "criterion": "not-ready",
+				"value": "not ready", "survivor": "ready", "reason": "not ready"}]
+		}
+	}`, string(data))
+
+	assert.Equal(t, "nothing to do", replicas.Plan{}.String())
+	assert.True(t, replicas.Plan{}.IsZero())
+	assert.Equal(t, "blocked: owner is being deleted", replicas.Plan{Blocked: replicas.OwnerDeleted}.String())
+
+	spec := specOf(t, replicaSet(900))
+	plan, err = replicas.Manage(nil, spec)
+	require.NoError(t, err)
+	assert.Equal(t, "create 500; 400 more later", plan.String())
+
+	spec = specOf(t, replicaSet(0))
+	plan, err = replicas.Manage(podsOf(rs, 30), spec)
+	require.NoError(t, err)
+	assert.Contains(t, plan.String(), "delete 30: default/web-000")
+	assert.Contains(t, plan.String(), "and 20 more")
+}
+
+func FuzzManage(f *testing.F) {
+	f.Add(uint64(1), int32(3), 10, 0, "app", "web")
+	f.Add(uint64(2), int32(-1), 0, -1, "", "")
+	f.Add(uint64(3), int32(2_000_000_000), 40, 7, "app", "\x00")
+	f.Fuzz(func(t *testing.T, seed uint64, want int32, have, burst int, key, value string) {
+		rs := replicaSet(want)
+		rs.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{key: value}}
+		pods := fleet(rs, min(max(have, 0), 100), seed)
+		spec, err := replicas.ReplicaSetSpec(rs)
+		if err != nil {
+			return
+		}
+		spec.Now, spec.BurstReplicas = podtest.Now, burst
+		plan, err := replicas.Manage(pods, spec)
+		if err != nil {
+			assert.Zero(t, plan)
+			return
+		}
+		assert.LessOrEqual(t, plan.Scale.Create, max(burst, replicas.DefaultBurstReplicas))
+		assert.False(t, plan.Scale.Create > 0 && len(plan.Scale.Delete) > 0)
+		now := len(plan.Claims.Owned) + len(plan.Claims.Adopt)
+		step := plan.Scale.Create + plan.Scale.Deferred
+		if len(plan.Scale.Delete) > 0 {
+			step = -len(plan.Scale.Delete) - plan.Scale.Deferred
+		}
+		assert.Equal(t, int(want), now+step)
+	})
+}

@@ -1,0 +1,222 @@
+package replicas
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/replicakit/replicakit/internal/object"
+	"github.com/replicakit/replicakit/selector"
+)
+
+// DefaultBurstReplicas is how many pods one pass creates or deletes at most
+// where Spec.BurstReplicas is 0 (B1).
+const DefaultBurstReplicas = 500
+
+// A Spec is what is wanted and by whom: everything that a decision needs beside
+// the pods. ReplicaSetSpec and ReplicationControllerSpec make it from those two
+// kinds; for a kind of your own, fill it in by hand. It is read only and may be
+// shared between goroutines.
+type Spec struct {
+	// Owner is the object that owns the pods. Its UID says which pods are its
+	// own, its deletionTimestamp stops everything but status. Required.
+	Owner metav1.Object
+	// Kind goes into the owner reference of adopted and created pods. Version
+	// and Kind are required; the core group is empty.
+	Kind schema.GroupVersionKind
+	// Replicas is how many active pods are wanted. Negative is refused.
+	Replicas int32
+	// Selector says which pods may be owned. One that is nil, matches
+	// everything or can match nothing is refused.
+	Selector labels.Selector
+	// Template is what new pods are made from. Its labels must match Selector.
+	Template *corev1.PodTemplateSpec
+	// MinReadySeconds is how long a pod must be ready to count as available, in
+	// seconds. It changes no plan; negative is refused.
+	MinReadySeconds int32
+	// BurstReplicas caps the creations, and likewise the deletions, of one
+	// plan; the rest is for later passes. 0 means DefaultBurstReplicas;
+	// negative is refused.
+	BurstReplicas int
+	// Related are the pods of the owner's siblings, such as the ReplicaSets of
+	// one Deployment, and of the owner itself: the more active ones share a
+	// pod's node, the sooner that pod goes. nil means no such ranking. Where it
+	// is not nil, the owned pods are counted too; a pod in both, by UID, counts
+	// once (L5).
+	Related []*corev1.Pod
+	// Now is the instant of the decision. The zero time is refused.
+	Now time.Time
+	// Waiting says that earlier creations or deletions have not been observed
+	// yet: claims are planned, nothing is created or deleted (Y10).
+	Waiting bool
+}
+
+// ReplicaSetSpec returns the Spec of a ReplicaSet, with Now, Related,
+// BurstReplicas and Waiting left to the caller. Owner and Template point into
+// rs.
+//
+// Differs from Kubernetes: nil replicas, and a nil, empty or invalid selector,
+// are errors. The API server stores none of them, so they mean that the source
+// is broken; upstream panics, releases every pod, or adopts every orphan.
+func ReplicaSetSpec(rs *appsv1.ReplicaSet) (Spec, error) {
+	if rs == nil {
+		return Spec{}, errors.New("replicas: replica set is nil")
+	}
+	kind := appsv1.SchemeGroupVersion.WithKind("ReplicaSet")
+	sel, err := selector.ForReplicaSet(rs)
+	if err != nil {
+		return Spec{}, &RefusedError{Reason: InvalidSelector, err: err}
+	}
+	if rs.Spec.Replicas == nil {
+		return Spec{}, refuse(rs, kind, InvalidReplicas, "spec.replicas is nil")
+	}
+	return Spec{
+		Owner:           rs,
+		Kind:            kind,
+		Replicas:        *rs.Spec.Replicas,
+		Selector:        sel,
+		Template:        &rs.Spec.Template,
+		MinReadySeconds: rs.Spec.MinReadySeconds,
+	}, nil
+}
+
+// ReplicationControllerSpec returns the Spec of a ReplicationController; see
+// ReplicaSetSpec.
+func ReplicationControllerSpec(rc *corev1.ReplicationController) (Spec, error) {
+	if rc == nil {
+		return Spec{}, errors.New("replicas: replication controller is nil")
+	}
+	kind := corev1.SchemeGroupVersion.WithKind("ReplicationController")
+	sel, err := selector.ForReplicationController(rc)
+	if err != nil {
+		return Spec{}, &RefusedError{Reason: InvalidSelector, err: err}
+	}
+	if rc.Spec.Replicas == nil {
+		return Spec{}, refuse(rc, kind, InvalidReplicas, "spec.replicas is nil")
+	}
+	if rc.Spec.Template == nil {
+		return Spec{}, refuse(rc, kind, InvalidTemplate, "spec.template is nil")
+	}
+	return Spec{
+		Owner:           rc,
+		Kind:            kind,
+		Replicas:        *rc.Spec.Replicas,
+		Selector:        sel,
+		Template:        rc.Spec.Template,
+		MinReadySeconds: rc.Spec.MinReadySeconds,
+	}, nil
+}
+
+// The reasons for which a Spec is refused, as an event on the owner names them.
+const (
+	InvalidSelector = "InvalidSelector"
+	InvalidReplicas = "InvalidReplicas"
+	InvalidTemplate = "InvalidTemplate"
+)
+
+// A RefusedError says that an owner's own spec can not be acted on. Trying
+// again is useless until the owner changes. Find it with errors.As.
+type RefusedError struct {
+	Reason string // InvalidSelector, InvalidReplicas or InvalidTemplate
+	err    error
+}
+
+func (e *RefusedError) Error() string { return e.err.Error() }
+
+// Unwrap returns the error that names the object and the field.
+func (e *RefusedError) Unwrap() error { return e.err }
+
+func refuse(owner metav1.Object, kind schema.GroupVersionKind, reason, format string, args ...any) error {
+	return &RefusedError{Reason: reason, err: failure(owner, kind, format, args...)}
+}
+
+// failure is an error that names the owner.
+func failure(owner metav1.Object, kind schema.GroupVersionKind, format string, args ...any) error {
+	return fmt.Errorf("replicas: %s %q: %w", kind.Kind, object.Name(owner), fmt.Errorf(format, args...))
+}
+
+func (s *Spec) failure(format string, args ...any) error {
+	return failure(s.Owner, s.Kind, format, args...)
+}
+
+// checkOwner refuses what would make any decision dangerous.
+func (s *Spec) checkOwner() error {
+	switch {
+	case object.IsNil(s.Owner):
+		return errors.New("replicas: owner is nil")
+	case s.Kind.Kind == "" || s.Kind.Version == "":
+		return fmt.Errorf("replicas: owner %q: kind %q is incomplete", object.Name(s.Owner), s.Kind)
+	case s.Owner.GetUID() == "":
+		return s.failure("metadata.uid is empty")
+	}
+	return nil
+}
+
+// checkScale refuses what ScaleTo can not act on.
+func (s *Spec) checkScale() error {
+	if err := s.checkOwner(); err != nil {
+		return err
+	}
+	switch {
+	case s.Replicas < 0:
+		return refuse(s.Owner, s.Kind, InvalidReplicas, "replicas %d is negative", s.Replicas)
+	case s.BurstReplicas < 0:
+		return s.failure("burst replicas %d is negative", s.BurstReplicas)
+	case s.Now.IsZero():
+		return s.failure("now is the zero time")
+	}
+	return nil
+}
+
+// check refuses what Manage can not act on.
+func (s *Spec) check() error {
+	if err := s.checkScale(); err != nil {
+		return err
+	}
+	if s.MinReadySeconds < 0 {
+		return refuse(s.Owner, s.Kind, InvalidReplicas, "minReadySeconds %d is negative", s.MinReadySeconds)
+	}
+	if err := s.checkSelector(); err != nil {
+		return err
+	}
+	return s.checkTemplate()
+}
+
+func (s *Spec) checkSelector() error {
+	if s.Selector == nil {
+		return refuse(s.Owner, s.Kind, InvalidSelector, "selector is nil")
+	}
+	if _, selectable := s.Selector.Requirements(); !selectable {
+		return refuse(s.Owner, s.Kind, InvalidSelector, "selector matches nothing")
+	}
+	if s.Selector.Empty() {
+		return refuse(s.Owner, s.Kind, InvalidSelector, "selector is empty and would match every pod")
+	}
+	return nil
+}
+
+func (s *Spec) checkTemplate() error {
+	switch {
+	case s.Template == nil:
+		return refuse(s.Owner, s.Kind, InvalidTemplate, "template is nil")
+	case len(s.Template.Labels) == 0:
+		return refuse(s.Owner, s.Kind, InvalidTemplate, "template has no labels")
+	case !s.Selector.Matches(labels.Set(s.Template.Labels)):
+		return refuse(s.Owner, s.Kind, InvalidTemplate, "template labels %q do not match selector %q",
+			labels.Set(s.Template.Labels), s.Selector)
+	}
+	return nil
+}
+
+func (s *Spec) burst() int {
+	if s.BurstReplicas == 0 {
+		return DefaultBurstReplicas
+	}
+	return s.BurstReplicas
+}
