@@ -1,0 +1,55 @@
+package replicas
+
+import (
+	"context"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/replicakit/replicakit/selector"
+)
+
+// PodControl makes the calls that a plan asks for: the only thing that a caller
+// must supply. Errors of the API server must keep their type: wrap them with %w
+// at most, since what becomes of a pod hangs on NotFound, Conflict, Invalid and
+// Retry-After.
+//
+// The methods are called from many goroutines at once, up to
+// Reconciler.MaxParallel. They must treat their arguments as read only, and
+// must not send events: the Reconciler does.
+type PodControl interface {
+	// CreatePod creates the pod and returns it as the server stored it.
+	CreatePod(ctx context.Context, namespace string, pod *corev1.Pod) (*corev1.Pod, error)
+	// DeletePod deletes the pod with the given options, preconditions
+	// included. It returns the resourceVersion of the pod as the deletion left
+	// it, or "" where it is gone or the server did not say.
+	DeletePod(ctx context.Context, pod *corev1.Pod, opts metav1.DeleteOptions) (resourceVersion string, err error)
+	// PatchPod sends the patch to the pod's main resource and returns the pod
+	// as the server stored it.
+	PatchPod(ctx context.Context, pod *corev1.Pod, patch selector.Patch) (*corev1.Pod, error)
+	// GetPod reads the pod live, past every cache.
+	GetPod(ctx context.Context, namespace, name string) (*corev1.Pod, error)
+}
+
+// An OwnerReader reads owners live, past every cache: the last look before the
+// first adoption (C19).
+type OwnerReader interface {
+	GetOwner(ctx context.Context, namespace, name string) (metav1.Object, error)
+}
+
+// An EventSink takes the events that the Reconciler has to tell about an owner.
+// eventType is corev1.EventTypeNormal or corev1.EventTypeWarning. It is called
+// from many goroutines at once and should not block.
+type EventSink interface {
+	Event(owner metav1.Object, eventType, reason, message string)
+}
+
+// The reasons of the Reconciler's events. Refused specs are told by
+// InvalidSelector, InvalidReplicas and InvalidTemplate.
+const (
+	SuccessfulCreate = "SuccessfulCreate"  // Created pod: <name> (P10)
+	FailedCreate     = "FailedCreate"      // Error creating: <error> (P11)
+	SuccessfulDelete = "SuccessfulDelete"  // Deleted pod: <name> (P13)
+	FailedDelete     = "FailedDelete"      // Error deleting: <error> (P15)
+	FailedRelated    = "FailedRelatedPods" // Error listing related pods: <error>
+)

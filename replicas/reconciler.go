@@ -1,0 +1,472 @@
+package replicas
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/replicakit/replicakit/expectations"
+	"github.com/replicakit/replicakit/podrank"
+	"github.com/replicakit/replicakit/slowstart"
+	"github.com/replicakit/replicakit/status"
+)
+
+// DefaultMaxParallel is how many calls a Reconciler has under way at once for
+// one owner where MaxParallel is 0.
+const DefaultMaxParallel = 128
+
+// A Reconciler makes one pass for one owner at a time: it plans as Manage does
+// and carries the plan out. Fill in Pods and Expectations; the other fields may
+// stay zero. It must not be copied after its first use. Passes for different
+// owners may run at the same time, those of one owner must not (V18).
+type Reconciler struct {
+	// Pods makes the calls. Required.
+	Pods PodControl
+	// Expectations is what passes started and events have not confirmed. Its
+	// other half is a Router with the same Expectations. Required.
+	Expectations *expectations.UIDTrackingControllerExpectations[expectations.Key]
+	// Owners is read before the first adoption of a pass. nil: nothing is
+	// adopted.
+	Owners OwnerReader
+	// Events is told what was done. nil: nobody is.
+	Events EventSink
+	// Related returns the pods of the owner's siblings and its own, for ranking
+	// by co-location (L1); see Spec.Related. It is called only when something
+	// will be deleted. An error costs the ranking, not the pass. nil: Spec.Related
+	// is taken as it is.
+	Related func(ctx context.Context, owner metav1.Object) ([]*corev1.Pod, error)
+	// Consistency holds a pass back while the caches are behind the
+	// Reconciler's own writes, which it records there. nil: without.
+	Consistency *expectations.ConsistencyStore
+	// MaxParallel caps the calls under way at once in a pass. 0 means
+	// DefaultMaxParallel. At 1 every call is made inline, in order.
+	MaxParallel int
+	// BeforeScale is called with the pods owned and what is about to be created
+	// or deleted, if anything is, before the first call: for logs and metrics.
+	// It must only look. nil: without.
+	BeforeScale func(ctx context.Context, spec Spec, owned []*corev1.Pod, scale Scale)
+
+	owners owners
+}
+
+// A Result tells what a pass did and what the status step needs to know. Its
+// lists point to the pods as the pass last saw them.
+type Result struct {
+	// Adopted and Released were patched, Released also where the pod turned out
+	// to be gone. SetAside could not be adopted for now, as a policy or another
+	// owner forbids it.
+	Adopted, Released, SetAside []*corev1.Pod
+	// Created and Deleted are the calls that succeeded.
+	Created, Deleted []*corev1.Pod
+	// Failed counts the calls that failed, Skipped the creations that slow
+	// start did not try after that.
+	Failed, Skipped int
+	// Active are the owned pods before anything was created or deleted (T1);
+	// Terminating those owned and being deleted (T8).
+	Active, Terminating []*corev1.Pod
+	// Observed reports whether the pods were listed and claimed: if not, there
+	// is nothing to write a status from.
+	Observed bool
+	// Waiting reports whether the number of pods was left alone because
+	// something must happen first: expectations, a stale cache, a hold on
+	// creations, a failed claim, the deletion of the owner.
+	Waiting bool
+	// ScaleErr is why creating or deleting failed, for the ReplicaFailure
+	// condition; part of the error of the pass.
+	ScaleErr error
+	// RelatedErr is why there was no ranking by co-location, if so.
+	RelatedErr error
+	// RequeueAfter asks for another pass that no event may ask for. 0: none.
+	// With an error, a positive value comes from the server or from a hold, and
+	// replaces the caller's rate limiter.
+	RequeueAfter time.Duration
+}
+
+// Reconcile makes one pass for the owner in spec, in this order: is the cache as
+// new as our own writes; are the expectations satisfied (both BEFORE listing, as
+// a pod that arrives in between must not be created twice: Y4); list the pods;
+// adopt and release; create in slow start, or delete. Related, Now and
+// BurstReplicas of spec are the caller's to set; list returns the owner's pods
+// and the orphans of its namespace, from a cache as a rule, and is not called
+// where the pass is refused or must wait for the cache.
+//
+// Expectations are recorded before the first call and lowered for what was not
+// done, whether calls fail, are never made, or panic: a panic of a call reaches
+// the caller after the calls around it have ended, with the record right.
+//
+// A create that fails because the namespace is going away or gone is no error:
+// creations of this owner are held for a minute, doubling to five. A full quota
+// holds them for a second, doubling to a minute; a server's Retry-After, for
+// what it says. Deletions and status go on meanwhile. A new generation of the
+// owner, or a success, ends the hold.
+//
+// An adoption that the server calls Invalid is set aside for a minute and
+// everything else goes on. After any other failed claim nothing is created or
+// deleted in this pass, as the count of owned pods is not to be trusted.
+//
+// Differs from Kubernetes: deletes carry the UID, and the resourceVersion of
+// pods that were ready, as preconditions, and a Conflict is a reason to look
+// again rather than an error; claims run in parallel; every error is reported;
+// a namespace that is terminating stops slow start and leaves no expectation.
+func (r *Reconciler) Reconcile(ctx context.Context, spec Spec, list func(context.Context) ([]*corev1.Pod, error)) (Result, error) {
+	if err := r.check(&spec, list); err != nil {
+		r.Refuse(spec.Owner, err)
+		return Result{}, err
+	}
+	p := r.begin(spec)
+	if p.cacheIsStale() {
+		return p.result, nil
+	}
+	p.readExpectations()
+	pods, err := list(ctx)
+	if err != nil {
+		return Result{}, spec.failure("listing pods: %w", err)
+	}
+	if err := p.claim(ctx, pods); err != nil {
+		p.result.Waiting = true
+		return p.end(err)
+	}
+	if p.spec.blocked() != "" {
+		p.result.Waiting = true
+		return p.end(nil)
+	}
+	p.result.ScaleErr = p.scale(ctx)
+	return p.end(p.result.ScaleErr)
+}
+
+// Refuse tells the owner's events why its spec can not be acted on, once for
+// each generation of it, and reports whether err says so: whether it is a
+// *RefusedError. Reconcile calls it itself; call it where making the Spec
+// failed.
+func (r *Reconciler) Refuse(owner metav1.Object, err error) bool {
+	var refused *RefusedError
+	if !errors.As(err, &refused) {
+		return false
+	}
+	state, _ := r.owners.of(expectations.KeyOf(owner), owner.GetGeneration())
+	if !state.refused {
+		state.refused = true
+		r.event(owner, corev1.EventTypeWarning, refused.Reason, refused.Error())
+	}
+	return true
+}
+
+// Forget drops everything that is remembered of an owner that is gone:
+// expectations, own writes, holds. An empty UID means whichever incarnation was
+// known under that name (Y3).
+func (r *Reconciler) Forget(key expectations.Key) {
+	known := r.owners.forget(key)
+	if key.UID == "" {
+		key.UID = known
+	}
+	r.Expectations.DeleteExpectations(key)
+	r.Consistency.Clear(key.NamespacedName, key.UID)
+}
+
+func (r *Reconciler) check(spec *Spec, list func(context.Context) ([]*corev1.Pod, error)) error {
+	switch {
+	case r.Pods == nil:
+		return errors.New("replicas: reconciler has no Pods")
+	case r.Expectations == nil:
+		return errors.New("replicas: reconciler has no Expectations")
+	case r.MaxParallel < 0:
+		return fmt.Errorf("replicas: reconciler: MaxParallel %d is negative", r.MaxParallel)
+	case list == nil:
+		return errors.New("replicas: list is nil")
+	}
+	return spec.check()
+}
+
+func (r *Reconciler) event(owner metav1.Object, eventType, reason, message string) {
+	if r.Events != nil {
+		r.Events.Event(owner, eventType, reason, message)
+	}
+}
+
+// all are the options for n calls that need no slow start.
+func (r *Reconciler) all(n int) slowstart.Options {
+	return slowstart.Options{InitialBatchSize: n, MaxParallel: r.maxParallel()}
+}
+
+func (r *Reconciler) maxParallel() int {
+	if r.MaxParallel == 0 {
+		return DefaultMaxParallel
+	}
+	return r.MaxParallel
+}
+
+// pass is one call of Reconcile.
+type pass struct {
+	*Reconciler
+	spec   Spec
+	key    expectations.Key
+	state  *ownerState
+	result Result
+	// retryAfter is what the server, or a hold, makes an error wait.
+	retryAfter time.Duration
+}
+
+func (r *Reconciler) begin(spec Spec) *pass {
+	owner := spec.Owner
+	key := expectations.KeyOf(owner)
+	state, other := r.owners.of(key, owner.GetGeneration())
+	if other != "" {
+		r.Expectations.DeleteExpectations(expectations.Key{NamespacedName: key.NamespacedName, UID: other})
+	}
+	return &pass{Reconciler: r, spec: spec, key: key, state: state}
+}
+
+// remember makes sure that what was just recorded can be forgotten by name, also
+// where Forget ran while this pass was under way.
+func (p *pass) remember() { p.state, _ = p.owners.of(p.key, p.spec.Owner.GetGeneration()) }
+
+// wrotePod records a write of a pod of this owner (X9).
+func (p *pass) wrotePod(resourceVersion string) {
+	p.Consistency.WroteAt(p.key, podsResource, resourceVersion)
+}
+
+// end completes the result. After an error only the server or a hold says when
+// to come back: the caller's rate limiter does otherwise.
+func (p *pass) end(err error) (Result, error) {
+	if err != nil {
+		p.result.RequeueAfter = p.retryAfter
+		return p.result, err
+	}
+	if s, remaining := p.Expectations.State(p.key); s == expectations.Waiting {
+		p.comeBack(remaining)
+	}
+	return p.result, nil
+}
+
+// comeBack asks for another pass after d; the earliest wish wins.
+func (p *pass) comeBack(d time.Duration) {
+	p.result.RequeueAfter = earliest(p.result.RequeueAfter, d)
+}
+
+// earliest is the shorter of two delays, of which 0 is none.
+func earliest(a, b time.Duration) time.Duration {
+	if a == 0 || b == 0 {
+		return max(a, b)
+	}
+	return min(a, b)
+}
+
+// cacheIsStale reports whether the pass must wait for a cache to see our own
+// writes, and asks to look again (X10).
+func (p *pass) cacheIsStale() bool {
+	stale, ready := p.Consistency.Ready(p.key)
+	if !ready {
+		p.result.Waiting = true
+		p.comeBack(stale.RetryAfter)
+	}
+	return !ready
+}
+
+func (p *pass) readExpectations() {
+	s, _ := p.Expectations.State(p.key)
+	p.spec.Waiting = p.spec.Waiting || s == expectations.Waiting
+}
+
+// scale creates or deletes what is missing or in surplus.
+func (p *pass) scale(ctx context.Context) error {
+	if len(p.result.Active) > int(p.spec.Replicas) {
+		p.listRelated(ctx)
+	}
+	scale, err := p.spec.scale(p.result.Active)
+	if err != nil {
+		return err
+	}
+	if scale.Create > 0 && p.held() {
+		return nil
+	}
+	if p.BeforeScale != nil && !scale.IsZero() {
+		p.BeforeScale(ctx, p.spec, p.result.Active, scale)
+	}
+	if scale.Create > 0 {
+		return p.create(ctx, scale)
+	}
+	return p.delete(ctx, scale.Delete)
+}
+
+func (p *pass) listRelated(ctx context.Context) {
+	if p.Related == nil {
+		return
+	}
+	p.spec.Related, p.result.RelatedErr = p.Related(ctx, p.spec.Owner)
+	if err := p.result.RelatedErr; err != nil {
+		p.spec.Related = nil
+		p.event(p.spec.Owner, corev1.EventTypeWarning, FailedRelated, "Error listing related pods: "+err.Error())
+	}
+}
+
+// held reports whether creations must wait, and asks to come back when they
+// need not.
+func (p *pass) held() bool {
+	remaining := p.state.heldUntil.Sub(p.spec.Now)
+	if remaining <= 0 {
+		return false
+	}
+	p.result.Waiting = true
+	p.comeBack(remaining)
+	return true
+}
+
+// create makes the pods in slow start. 0 <= created <= scale.Create holds at
+// every moment, and what is expected in the end is what was created (K1, K2).
+func (p *pass) create(ctx context.Context, scale Scale) error {
+	var created atomic.Int64
+	pods, errs := make([]*corev1.Pod, scale.Create), make([]error, scale.Create)
+	p.Expectations.ExpectCreations(p.key, scale.Create)
+	p.remember()
+	defer func() {
+		p.Expectations.LowerExpectations(p.key, scale.Create-int(created.Load()), 0)
+	}()
+	opts := slowstart.Options{MaxParallel: p.maxParallel()}
+	run := slowstart.Run(ctx, scale.Create, opts, func(ctx context.Context, i int) error {
+		pods[i], errs[i] = p.createPod(ctx, scale.NewPod)
+		if errs[i] == nil {
+			created.Add(1)
+		}
+		return errs[i]
+	})
+	p.result.Created = compact(pods)
+	p.result.Failed += len(run.Failed)
+	p.result.Skipped = run.Skipped
+	if run.Err == nil || len(run.Succeeded) > 0 {
+		p.state.hold, p.state.heldUntil = 0, time.Time{}
+	}
+	return p.holdAfter(run.Err, errs)
+}
+
+func (p *pass) createPod(ctx context.Context, template *corev1.Pod) (*corev1.Pod, error) {
+	owner := p.spec.Owner
+	pod, err := p.Pods.CreatePod(ctx, owner.GetNamespace(), template)
+	if err != nil {
+		if !namespaceIsGoing(err) {
+			p.event(owner, corev1.EventTypeWarning, FailedCreate, "Error creating: "+err.Error())
+		}
+		return nil, err
+	}
+	if pod == nil {
+		pod = template
+	}
+	p.wrotePod(pod.ResourceVersion)
+	p.event(owner, corev1.EventTypeNormal, SuccessfulCreate, "Created pod: "+pod.Name)
+	return pod, nil
+}
+
+// holdAfter turns the failures of a slow start into a hold where trying again
+// soon is useless, and returns the error of the pass.
+func (p *pass) holdAfter(err error, errs []error) error {
+	switch {
+	case err == nil:
+		return nil
+	case slices.ContainsFunc(errs, namespaceIsGoing):
+		p.comeBack(p.state.holdCreations(p.spec.Now, namespaceHoldFirst, namespaceHoldLast))
+		p.result.Waiting = true
+		return nil
+	case slices.ContainsFunc(errs, quotaIsFull):
+		p.retryAfter = p.state.holdCreations(p.spec.Now, quotaHoldFirst, quotaHoldLast)
+	}
+	if d := serverDelay(errs); d > p.retryAfter {
+		p.retryAfter = d
+		p.state.heldUntil = p.spec.Now.Add(d)
+	}
+	return p.spec.failure("creating pods: %w", err)
+}
+
+// delete deletes the victims at once, without slow start (D7). What is expected
+// in the end is what was deleted (D6, D8).
+func (p *pass) delete(ctx context.Context, victims []podrank.Victim) error {
+	if len(victims) == 0 {
+		return nil
+	}
+	uids := make([]types.UID, len(victims))
+	for i, v := range victims {
+		uids[i] = v.Pod.UID
+	}
+	outcomes, errs := make([]deletion, len(victims)), make([]error, len(victims))
+	p.Expectations.ExpectDeletions(p.key, uids)
+	p.remember()
+	defer func() {
+		for i, uid := range uids {
+			if outcomes[i] != deleted {
+				p.Expectations.DeletionObserved(p.key, uid)
+			}
+		}
+	}()
+	run := slowstart.Run(ctx, len(victims), p.all(len(victims)), func(ctx context.Context, i int) error {
+		outcomes[i], errs[i] = p.deletePod(ctx, victims[i].Pod)
+		return errs[i]
+	})
+	p.result.Failed += len(run.Failed)
+	for i, v := range victims {
+		if outcomes[i] == deleted {
+			p.result.Deleted = append(p.result.Deleted, v.Pod)
+		}
+	}
+	p.lookAgain(slices.Contains(outcomes, conflicted))
+	p.retryAfter = max(p.retryAfter, serverDelay(errs))
+	if run.Err != nil {
+		return p.spec.failure("deleting pods: %w", run.Err)
+	}
+	return nil
+}
+
+// deletion is what became of a delete call.
+type deletion uint8
+
+const (
+	failed     deletion = iota // or never made
+	deleted                    // its event will come
+	gone                       // 404: no event will come
+	conflicted                 // 409: another pod, or not as we saw it
+)
+
+func (p *pass) deletePod(ctx context.Context, pod *corev1.Pod) (deletion, error) {
+	version, err := p.Pods.DeletePod(ctx, pod, metav1.DeleteOptions{Preconditions: preconditions(pod)})
+	switch {
+	case err == nil:
+		p.wrotePod(version)
+		p.event(p.spec.Owner, corev1.EventTypeNormal, SuccessfulDelete, "Deleted pod: "+pod.Name)
+		return deleted, nil
+	case apierrors.IsNotFound(err):
+		return gone, nil
+	case apierrors.IsConflict(err):
+		return conflicted, nil
+	}
+	p.event(p.spec.Owner, corev1.EventTypeWarning, FailedDelete, "Error deleting: "+err.Error())
+	return failed, fmt.Errorf("unable to delete pods: %w", err)
+}
+
+// preconditions keep a delete from meeting another pod of that name, and a pod
+// that was ready from being deleted after it changed: it may have been orphaned.
+func preconditions(pod *corev1.Pod) *metav1.Preconditions {
+	uid, version := pod.UID, pod.ResourceVersion
+	if version == "" || !status.IsPodReady(pod) {
+		return &metav1.Preconditions{UID: &uid}
+	}
+	return &metav1.Preconditions{UID: &uid, ResourceVersion: &version}
+}
+
+// lookAgain asks for a pass soon after a conflict: the view was old.
+func (p *pass) lookAgain(conflict bool) {
+	if !conflict {
+		p.state.conflict = 0
+		return
+	}
+	p.state.conflict = double(p.state.conflict, conflictWaitFirst, conflictWaitLast)
+	p.comeBack(p.state.conflict)
+}
+
+func compact(pods []*corev1.Pod) []*corev1.Pod {
+	return slices.DeleteFunc(pods, func(p *corev1.Pod) bool { return p == nil })
+}

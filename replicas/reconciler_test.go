@@ -1,0 +1,931 @@
+package replicas_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/replicakit/replicakit/expectations"
+	"github.com/replicakit/replicakit/internal/podtest"
+	"github.com/replicakit/replicakit/replicas"
+	"github.com/replicakit/replicakit/selector"
+	"github.com/replicakit/replicakit/slowstart"
+)
+
+var podResource = schema.GroupResource{Resource: "pods"}
+
+func notFound(name string) error { return apierrors.NewNotFound(podResource, name) }
+func conflict(name string) error {
+	return apierrors.NewConflict(podResource, name, errors.New("the object has been modified"))
+}
+
+func invalid(name string) error {
+	return apierrors.NewInvalid(schema.GroupKind{Kind: "Pod"}, name, nil)
+}
+
+func forbidden(name, why string) error {
+	return apierrors.NewForbidden(podResource, name, errors.New(why))
+}
+
+func quotaFull() error {
+	return forbidden("web-x", "exceeded quota: pods, requested: pods=1, used: pods=3, limited: pods=3")
+}
+
+func namespaceTerminating() error {
+	err := apierrors.NewForbidden(podResource, "", errors.New("unable to create new content in namespace default because it is being terminated"))
+	err.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: corev1.NamespaceTerminatingCause}}
+	return err
+}
+
+func namespaceGone() error {
+	return apierrors.NewNotFound(schema.GroupResource{Resource: "namespaces"}, "default")
+}
+
+func busy(seconds int) error { return apierrors.NewTooManyRequests("slow down", seconds) }
+
+// rig is a Reconciler over calls that a test scripts: it is its PodControl, its
+// OwnerReader and its EventSink.
+type rig struct {
+	*replicas.Reconciler
+	rs  *appsv1.ReplicaSet
+	key expectations.Key
+
+	mu     sync.Mutex
+	calls  []string
+	events []string
+
+	createCalls atomic.Int64
+	create      func(i int) error // of the i-th create call
+	remove      func(pod *corev1.Pod, opts metav1.DeleteOptions) error
+	patch       func(pod *corev1.Pod) error
+	owner       func() (metav1.Object, error)
+}
+
+func newRig(want int32) *rig {
+	r := &rig{rs: replicaSet(want)}
+	r.key = expectations.Key{NamespacedName: types.NamespacedName{Namespace: r.rs.Namespace, Name: r.rs.Name}, UID: r.rs.UID}
+	r.create = func(int) error { return nil }
+	r.remove = func(*corev1.Pod, metav1.DeleteOptions) error { return nil }
+	r.patch = func(*corev1.Pod) error { return nil }
+	r.owner = func() (metav1.Object, error) { return r.rs, nil }
+	r.Reconciler = &replicas.Reconciler{
+		Pods:         r,
+		Owners:       r,
+		Events:       r,
+		Expectations: &expectations.UIDTrackingControllerExpectations[expectations.Key]{Now: func() time.Time { return podtest.Now }},
+		MaxParallel:  1,
+	}
+	return r
+}
+
+func (r *rig) note(list *[]string, format string, args ...any) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	*list = append(*list, fmt.Sprintf(format, args...))
+}
+
+func (r *rig) CreatePod(_ context.Context, namespace string, pod *corev1.Pod) (*corev1.Pod, error) {
+	i := int(r.createCalls.Add(1)) - 1
+	r.note(&r.calls, "create %s/%s", namespace, pod.GenerateName)
+	if err := r.create(i); err != nil {
+		return nil, err
+	}
+	stored := pod.DeepCopy()
+	stored.Name, stored.UID = fmt.Sprintf("web-new%d", i), types.UID(fmt.Sprintf("uid-new%d", i))
+	return stored, nil
+}
+
+func (r *rig) DeletePod(_ context.Context, pod *corev1.Pod, opts metav1.DeleteOptions) (string, error) {
+	r.note(&r.calls, "delete %s", pod.Name)
+	return "", r.remove(pod, opts)
+}
+
+func (r *rig) PatchPod(_ context.Context, pod *corev1.Pod, patch selector.Patch) (*corev1.Pod, error) {
+	r.note(&r.calls, "patch %s %s", pod.Name, patch.Data)
+	if err := r.patch(pod); err != nil {
+		return nil, err
+	}
+	patched := pod.DeepCopy()
+	patched.ResourceVersion = "patched"
+	return patched, nil
+}
+
+func (r *rig) GetPod(_ context.Context, _, name string) (*corev1.Pod, error) {
+	return nil, notFound(name)
+}
+
+func (r *rig) GetOwner(context.Context, string, string) (metav1.Object, error) {
+	r.note(&r.calls, "get owner")
+	return r.owner()
+}
+
+func (r *rig) Event(_ metav1.Object, eventType, reason, message string) {
+	r.note(&r.events, "%s %s %s", eventType, reason, message)
+}
+
+// reconcile makes one pass at an instant, seconds after podtest.Now.
+func (r *rig) reconcile(t *testing.T, seconds int, pods ...*corev1.Pod) (replicas.Result, error) {
+	t.Helper()
+	spec, err := replicas.ReplicaSetSpec(r.rs)
+	require.NoError(t, err)
+	spec.Now = podtest.Now.Add(time.Duration(seconds) * time.Second)
+	r.calls, r.events = nil, nil
+	return r.Reconcile(context.Background(), spec, func(context.Context) ([]*corev1.Pod, error) { return pods, nil })
+}
+
+// pending returns what is recorded for the owner.
+func (r *rig) pending() (adds, dels int) {
+	for key, p := range r.Expectations.All() {
+		if key == r.key {
+			return p.Adds, p.Dels
+		}
+	}
+	return 0, 0
+}
+
+func (r *rig) settle() { r.Expectations.DeleteExpectations(r.key) }
+
+func TestReconcileCreates(t *testing.T) {
+	t.Parallel()
+	t.Run("K1 the expectation is recorded before the first call and K4 stays when they succeed", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(5)
+		r.create = func(int) error {
+			adds, _ := r.pending()
+			assert.Equal(t, 5, adds)
+			return nil
+		}
+		result, err := r.reconcile(t, 0)
+		require.NoError(t, err)
+		adds, _ := r.pending()
+		assert.Equal(t, 5, adds)
+		assert.Len(t, result.Created, 5)
+		assert.Empty(t, result.Active, "T1 active pods are those from before")
+		assert.True(t, result.Observed)
+		assert.False(t, result.Waiting)
+	})
+	t.Run("K2 failed and skipped creations are not expected, K3 the error comes back", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(20)
+		boom := errors.New("boom")
+		r.create = func(i int) error {
+			if i == 4 {
+				return boom
+			}
+			return nil
+		}
+		result, err := r.reconcile(t, 0)
+		require.ErrorIs(t, err, boom)
+		require.ErrorIs(t, result.ScaleErr, boom)
+		assert.Len(t, result.Created, 6, "S9 batches of 1, 2 and 4, one of them refused")
+		assert.Equal(t, 1, result.Failed)
+		assert.Equal(t, 13, result.Skipped)
+		adds, _ := r.pending()
+		assert.Equal(t, 6, adds)
+		assert.True(t, result.Observed, "K3 status is still written")
+		assert.Zero(t, result.RequeueAfter, "the rate limiter decides")
+	})
+	t.Run("B1 B2 the burst is what is expected", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(700)
+		_, err := r.reconcile(t, 0)
+		require.NoError(t, err)
+		adds, _ := r.pending()
+		assert.Equal(t, 500, adds)
+	})
+	t.Run("W13 a pass that expects something asks to be woken when that expires", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(1)
+		result, err := r.reconcile(t, 0)
+		require.NoError(t, err)
+		assert.InDelta(t, expectations.DefaultTimeout, result.RequeueAfter, float64(time.Millisecond))
+	})
+	t.Run("W4 a panic in a call reaches the caller with only what succeeded still expected", func(t *testing.T) {
+		t.Parallel()
+		for _, parallel := range []int{1, 8} {
+			r := newRig(10)
+			r.MaxParallel = parallel
+			r.create = func(i int) error {
+				if i == 3 {
+					panic("bug in the client")
+				}
+				return nil
+			}
+			func() {
+				defer func() {
+					var p *slowstart.Panic
+					err, _ := recover().(error)
+					require.ErrorAs(t, err, &p)
+					assert.Equal(t, "bug in the client", p.Value)
+				}()
+				_, _ = r.reconcile(t, 0)
+			}()
+			adds, _ := r.pending()
+			assert.Equal(t, int(r.createCalls.Load())-1, adds)
+		}
+	})
+	t.Run("S12 a context that ends stops slow start between batches", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(20)
+		ctx, cancel := context.WithCancel(context.Background())
+		r.create = func(i int) error {
+			if i == 2 {
+				cancel()
+			}
+			return nil
+		}
+		spec := specOf(t, r.rs)
+		result, err := r.Reconcile(ctx, spec, func(context.Context) ([]*corev1.Pod, error) { return nil, nil })
+		require.ErrorIs(t, err, context.Canceled)
+		assert.Len(t, result.Created, 3)
+		adds, _ := r.pending()
+		assert.Equal(t, 3, adds)
+	})
+}
+
+func TestReconcileDeletes(t *testing.T) {
+	t.Parallel()
+	t.Run("D6 every victim is expected to go before the first call", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(1)
+		r.remove = func(*corev1.Pod, metav1.DeleteOptions) error {
+			_, dels := r.pending()
+			assert.Equal(t, 3, dels)
+			return nil
+		}
+		result, err := r.reconcile(t, 0, podsOf(r.rs, 4)...)
+		require.NoError(t, err)
+		assert.Len(t, result.Deleted, 3)
+		assert.Len(t, result.Active, 4)
+		_, dels := r.pending()
+		assert.Equal(t, 3, dels)
+	})
+	t.Run("D7 all calls are under way at once, W23 within the cap", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(0)
+		r.MaxParallel = 3
+		var under, most atomic.Int64
+		r.remove = func(*corev1.Pod, metav1.DeleteOptions) error {
+			n := under.Add(1)
+			for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
+			}
+			time.Sleep(time.Millisecond)
+			under.Add(-1)
+			return nil
+		}
+		_, err := r.reconcile(t, 0, podsOf(r.rs, 12)...)
+		require.NoError(t, err)
+		assert.EqualValues(t, 3, most.Load())
+	})
+	t.Run("D8 D9 W20 a failed delete is not expected, the others go on, every error is told", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(0)
+		r.remove = func(pod *corev1.Pod, _ metav1.DeleteOptions) error {
+			if pod.Name != "web-001" {
+				return fmt.Errorf("no %s", pod.Name)
+			}
+			return nil
+		}
+		result, err := r.reconcile(t, 0, podsOf(r.rs, 3)...)
+		require.ErrorContains(t, err, "no web-000")
+		require.ErrorContains(t, err, "no web-002")
+		assert.Equal(t, 2, result.Failed)
+		_, dels := r.pending()
+		assert.Equal(t, 1, dels)
+	})
+	t.Run("D8 a pod that is gone already is not expected and no error", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(0)
+		r.remove = func(pod *corev1.Pod, _ metav1.DeleteOptions) error { return notFound(pod.Name) }
+		result, err := r.reconcile(t, 0, podsOf(r.rs, 2)...)
+		require.NoError(t, err)
+		assert.Empty(t, result.Deleted)
+		assert.Empty(t, r.events, "P14")
+		_, dels := r.pending()
+		assert.Zero(t, dels)
+	})
+	t.Run("W26 the UID is a precondition, and the version too of pods that were ready", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(0)
+		seen := map[string]*metav1.Preconditions{}
+		r.remove = func(pod *corev1.Pod, opts metav1.DeleteOptions) error {
+			seen[pod.Name] = opts.Preconditions
+			return nil
+		}
+		pods := podsOf(r.rs, 2)
+		podtest.NotReady(pods[1])
+		for _, p := range pods {
+			p.ResourceVersion = "7"
+		}
+		_, err := r.reconcile(t, 0, pods...)
+		require.NoError(t, err)
+		assert.Equal(t, pods[0].UID, *seen["web-000"].UID)
+		assert.Equal(t, "7", *seen["web-000"].ResourceVersion)
+		assert.Equal(t, pods[1].UID, *seen["web-001"].UID)
+		assert.Nil(t, seen["web-001"].ResourceVersion)
+	})
+	t.Run("W25 a conflict is no error: the view was old, look again soon and ever less often", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(0)
+		refuse := true
+		r.remove = func(pod *corev1.Pod, _ metav1.DeleteOptions) error {
+			if refuse {
+				return conflict(pod.Name)
+			}
+			return nil
+		}
+		pods := podsOf(r.rs, 1)
+		for _, want := range []time.Duration{50, 100, 200, 400, 800, 1000, 1000} {
+			result, err := r.reconcile(t, 0, pods...)
+			require.NoError(t, err)
+			assert.Equal(t, want*time.Millisecond, result.RequeueAfter)
+			assert.Empty(t, r.events)
+			_, dels := r.pending()
+			assert.Zero(t, dels)
+		}
+		refuse = false
+		_, err := r.reconcile(t, 0, pods...)
+		require.NoError(t, err)
+		r.settle()
+		refuse = true
+		result, err := r.reconcile(t, 0, pods...)
+		require.NoError(t, err)
+		assert.Equal(t, 50*time.Millisecond, result.RequeueAfter, "a success starts anew")
+	})
+	t.Run("a panic in a call leaves only what was deleted expected", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(0)
+		r.remove = func(pod *corev1.Pod, _ metav1.DeleteOptions) error {
+			if pod.Name == "web-001" {
+				panic("bug")
+			}
+			return nil
+		}
+		assert.Panics(t, func() { _, _ = r.reconcile(t, 0, podsOf(r.rs, 3)...) })
+		_, dels := r.pending()
+		assert.Equal(t, 1, dels)
+	})
+}
+
+func TestReconcileRelated(t *testing.T) {
+	t.Parallel()
+	t.Run("L3 related pods are asked for only to delete, and rank", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(2)
+		asked := 0
+		r.Related = func(context.Context, metav1.Object) ([]*corev1.Pod, error) {
+			asked++
+			return []*corev1.Pod{podtest.Pod("other", podtest.On("node-2"))}, nil
+		}
+		pods := podsOf(r.rs, 2)
+		podtest.On("node-2")(pods[1])
+		_, err := r.reconcile(t, 0, pods...)
+		require.NoError(t, err)
+		assert.Zero(t, asked)
+		r.rs.Spec.Replicas = new(int32)
+		*r.rs.Spec.Replicas = 1
+		_, err = r.reconcile(t, 0, pods...)
+		require.NoError(t, err)
+		assert.Equal(t, 1, asked)
+		assert.Equal(t, []string{"delete web-001"}, r.calls)
+	})
+	t.Run("L4 W37 a failure costs the ranking, not the pass, and is told", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(1)
+		r.Related = func(context.Context, metav1.Object) ([]*corev1.Pod, error) { return nil, errors.New("no index") }
+		result, err := r.reconcile(t, 0, podsOf(r.rs, 2)...)
+		require.NoError(t, err)
+		require.EqualError(t, result.RelatedErr, "no index")
+		assert.Len(t, result.Deleted, 1)
+		assert.Contains(t, r.events, "Warning FailedRelatedPods Error listing related pods: no index")
+	})
+}
+
+func TestReconcileEvents(t *testing.T) {
+	t.Parallel()
+	t.Run("P10 a created pod", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(1)
+		_, err := r.reconcile(t, 0)
+		require.NoError(t, err)
+		assert.Equal(t, []string{"Normal SuccessfulCreate Created pod: web-new0"}, r.events)
+	})
+	t.Run("P11 a pod that could not be created, its error's type kept", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(1)
+		r.create = func(int) error { return forbidden("web-", "not today") }
+		_, err := r.reconcile(t, 0)
+		assert.True(t, apierrors.IsForbidden(err))
+		assert.Equal(t, []string{`Warning FailedCreate Error creating: pods "web-" is forbidden: not today`}, r.events)
+	})
+	t.Run("P13 a deleted pod", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(0)
+		_, err := r.reconcile(t, 0, podsOf(r.rs, 1)...)
+		require.NoError(t, err)
+		assert.Equal(t, []string{"Normal SuccessfulDelete Deleted pod: web-000"}, r.events)
+	})
+	t.Run("P15 W25 a pod that could not be deleted, its error's type kept", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(0)
+		r.remove = func(pod *corev1.Pod, _ metav1.DeleteOptions) error { return forbidden(pod.Name, "not today") }
+		_, err := r.reconcile(t, 0, podsOf(r.rs, 1)...)
+		assert.True(t, apierrors.IsForbidden(err))
+		require.ErrorContains(t, err, "unable to delete pods: ")
+		assert.Equal(t, []string{`Warning FailedDelete Error deleting: pods "web-000" is forbidden: not today`}, r.events)
+	})
+}
+
+func TestReconcileHolds(t *testing.T) {
+	t.Parallel()
+	for name, cause := range map[string]func() error{
+		"S10 W10 P11 a terminating namespace": namespaceTerminating,
+		"S10 W10 a namespace that is gone":    namespaceGone,
+	} {
+		t.Run(name+" stops at once: no error, no event, nothing expected, hold a minute, doubling to five", func(t *testing.T) {
+			t.Parallel()
+			r := newRig(50)
+			r.create = func(int) error { return fmt.Errorf("wrapped: %w", cause()) }
+			at := 0
+			for _, minutes := range []int{1, 2, 4, 5, 5} {
+				calls := r.createCalls.Load()
+				result, err := r.reconcile(t, at)
+				require.NoError(t, err)
+				require.NoError(t, result.ScaleErr)
+				assert.Equal(t, calls+1, r.createCalls.Load(), "one call, not fifty")
+				assert.Empty(t, r.events)
+				adds, _ := r.pending()
+				assert.Zero(t, adds)
+				assert.True(t, result.Waiting)
+				assert.Equal(t, time.Duration(minutes)*time.Minute, result.RequeueAfter)
+
+				result, err = r.reconcile(t, at+minutes*60-1)
+				require.NoError(t, err)
+				assert.Equal(t, time.Second, result.RequeueAfter, "an event in between creates nothing")
+				assert.True(t, result.Waiting)
+				assert.Equal(t, calls+1, r.createCalls.Load())
+				at += minutes * 60
+			}
+			r.create = func(int) error { return nil }
+			result, err := r.reconcile(t, at)
+			require.NoError(t, err)
+			assert.Len(t, result.Created, 50)
+		})
+	}
+	t.Run("a full quota is an error and holds for a second, doubling to a minute", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(5)
+		r.create = func(int) error { return quotaFull() }
+		at := 0
+		for _, seconds := range []int{1, 2, 4, 8, 16, 32, 60, 60} {
+			result, err := r.reconcile(t, at)
+			assert.True(t, apierrors.IsForbidden(err))
+			assert.Equal(t, time.Duration(seconds)*time.Second, result.RequeueAfter)
+			at += seconds
+		}
+	})
+	t.Run("a success ends a hold", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(5)
+		r.create = func(i int) error {
+			if i == 0 || i == 2 {
+				return quotaFull()
+			}
+			return nil
+		}
+		result, _ := r.reconcile(t, 0)
+		assert.Equal(t, time.Second, result.RequeueAfter)
+		result, _ = r.reconcile(t, 1)
+		assert.Equal(t, time.Second, result.RequeueAfter, "one was created, so the next hold is a first one")
+	})
+	t.Run("a new generation of the owner, and Forget, end a hold", func(t *testing.T) {
+		t.Parallel()
+		for name, end := range map[string]func(r *rig){
+			"generation": func(r *rig) { r.rs.Generation++ },
+			"Forget":     func(r *rig) { r.Forget(r.key) },
+		} {
+			r := newRig(5)
+			r.create = func(i int) error {
+				if i == 0 {
+					return quotaFull()
+				}
+				return nil
+			}
+			_, _ = r.reconcile(t, 0)
+			result, err := r.reconcile(t, 0)
+			require.NoError(t, err)
+			assert.Empty(t, result.Created)
+			end(r)
+			result, err = r.reconcile(t, 0)
+			require.NoError(t, err)
+			assert.Len(t, result.Created, 5, name)
+		}
+	})
+	t.Run("deletions go on while creations are held", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(5)
+		r.create = func(int) error { return namespaceTerminating() }
+		_, err := r.reconcile(t, 0)
+		require.NoError(t, err)
+		*r.rs.Spec.Replicas = 1
+		result, err := r.reconcile(t, 1, podsOf(r.rs, 2)...)
+		require.NoError(t, err)
+		assert.Len(t, result.Deleted, 1)
+	})
+	t.Run("W27 a server's Retry-After replaces the rate limiter and holds creations", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(5)
+		r.create = func(i int) error {
+			if i == 0 {
+				return busy(7)
+			}
+			return nil
+		}
+		result, err := r.reconcile(t, 0)
+		assert.True(t, apierrors.IsTooManyRequests(err))
+		assert.Equal(t, 7*time.Second, result.RequeueAfter)
+		result, err = r.reconcile(t, 6)
+		require.NoError(t, err)
+		assert.Empty(t, result.Created)
+		assert.Equal(t, time.Second, result.RequeueAfter)
+		result, err = r.reconcile(t, 7)
+		require.NoError(t, err)
+		assert.Len(t, result.Created, 5)
+	})
+	t.Run("W27 a server's Retry-After on a delete replaces the rate limiter", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(0)
+		r.remove = func(*corev1.Pod, metav1.DeleteOptions) error { return busy(3) }
+		result, err := r.reconcile(t, 0, podsOf(r.rs, 1)...)
+		require.Error(t, err)
+		assert.Equal(t, 3*time.Second, result.RequeueAfter)
+	})
+}
+
+func TestReconcileClaims(t *testing.T) {
+	t.Parallel()
+	relabelled := podtest.Labels(map[string]string{"app": "debug"})
+	t.Run("Y8 B1 adopted pods count, released ones do not", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(3)
+		result, err := r.reconcile(t, 0,
+			podtest.Pod("orphan"), podtest.Pod("owned", owned(r.rs)), podtest.Pod("leaves", owned(r.rs), relabelled))
+		require.NoError(t, err)
+		assert.Equal(t, []string{"orphan"}, names(result.Adopted))
+		assert.Equal(t, []string{"leaves"}, names(result.Released))
+		assert.Equal(t, []string{"owned", "orphan"}, names(result.Active))
+		assert.Len(t, result.Created, 1)
+		assert.Equal(t, []string{
+			"get owner",
+			`patch orphan {"metadata":{"ownerReferences":[{"apiVersion":"apps/v1","kind":"ReplicaSet","name":"web","uid":"uid-of-web","controller":true,"blockOwnerDeletion":true}],"uid":"uid-orphan"}}`,
+			`patch leaves {"metadata":{"uid":"uid-leaves","ownerReferences":[{"$patch":"delete","uid":"uid-of-web"}]}}`,
+			"create default/web-",
+		}, r.calls, "claims come before creation")
+	})
+	t.Run("C17 the owner is read live once, and only to adopt", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(2)
+		_, err := r.reconcile(t, 0, podsOf(r.rs, 2)...)
+		require.NoError(t, err)
+		assert.Empty(t, r.calls)
+		_, err = r.reconcile(t, 0, podtest.Pod("a"), podtest.Pod("b"))
+		require.NoError(t, err)
+		assert.Equal(t, 1, count(r.calls, "get owner"))
+	})
+	t.Run("C18 C19 an owner that is gone, replaced or being deleted adopts nothing and is an error", func(t *testing.T) {
+		t.Parallel()
+		now := metav1.NewTime(podtest.Now)
+		for name, read := range map[string]func(r *rig) (metav1.Object, error){
+			"gone":     func(*rig) (metav1.Object, error) { return nil, notFound("web") },
+			"replaced": func(*rig) (metav1.Object, error) { other := replicaSet(1); other.UID = "other"; return other, nil },
+			"deleted": func(*rig) (metav1.Object, error) {
+				dying := replicaSet(1)
+				dying.DeletionTimestamp = &now
+				return dying, nil
+			},
+		} {
+			r := newRig(5)
+			r.owner = func() (metav1.Object, error) { return read(r) }
+			result, err := r.reconcile(t, 0, podtest.Pod("a"), podtest.Pod("b"))
+			require.ErrorContains(t, err, "can't adopt", name)
+			assert.Equal(t, []string{"get owner"}, r.calls, "no patch, no creation")
+			assert.True(t, result.Observed && result.Waiting)
+			require.NoError(t, result.ScaleErr, "claim errors set no ReplicaFailure")
+			adds, _ := r.pending()
+			assert.Zero(t, adds)
+		}
+	})
+	t.Run("nobody to read owners from: nothing is adopted", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(1)
+		r.Owners = nil
+		result, err := r.reconcile(t, 0, podtest.Pod("orphan"))
+		require.NoError(t, err)
+		assert.Len(t, result.Created, 1)
+		assert.Empty(t, result.Adopted)
+	})
+	t.Run("C15 a pod that is gone is not adopted and no error", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(1)
+		r.patch = func(pod *corev1.Pod) error { return fmt.Errorf("wrapped: %w", notFound(pod.Name)) }
+		result, err := r.reconcile(t, 0, podtest.Pod("orphan"))
+		require.NoError(t, err)
+		assert.Empty(t, result.Adopted)
+		assert.Len(t, result.Created, 1, "it is replaced")
+	})
+	t.Run("W42 a pod that the server calls invalid is set aside and everything else goes on", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(3)
+		r.patch = func(pod *corev1.Pod) error {
+			if pod.Name == "barred" {
+				return invalid(pod.Name)
+			}
+			return nil
+		}
+		result, err := r.reconcile(t, 0, podtest.Pod("barred"), podtest.Pod("free"))
+		require.NoError(t, err)
+		assert.Equal(t, []string{"barred"}, names(result.SetAside))
+		assert.Equal(t, []string{"free"}, names(result.Adopted))
+		assert.Len(t, result.Created, 2)
+		assert.Equal(t, time.Minute, result.RequeueAfter, "the policy may go")
+	})
+	t.Run("C13 C26 any other failure keeps the other claims but nothing is created or deleted", func(t *testing.T) {
+		t.Parallel()
+		for _, failure := range []error{forbidden("x", "policy"), conflict("x"), busy(2), errors.New("connection lost"), context.DeadlineExceeded} {
+			for _, want := range []int32{0, 9} {
+				r := newRig(want)
+				r.patch = func(pod *corev1.Pod) error {
+					if pod.Name == "b" {
+						return failure
+					}
+					return nil
+				}
+				result, err := r.reconcile(t, 0, podtest.Pod("a"), podtest.Pod("b"), podtest.Pod("c"), podtest.Pod("mine", owned(r.rs)))
+				require.ErrorIs(t, err, failure)
+				assert.Equal(t, []string{"a", "c"}, names(result.Adopted))
+				assert.Len(t, result.Active, 3)
+				assert.Empty(t, result.Created)
+				assert.Empty(t, result.Deleted)
+				assert.True(t, result.Waiting && result.Observed)
+				assert.Equal(t, 1, result.Failed)
+				require.NoError(t, result.ScaleErr)
+			}
+		}
+	})
+	t.Run("C16 a pod that is gone or replaced is as good as released", func(t *testing.T) {
+		t.Parallel()
+		for _, err := range []error{notFound("x"), invalid("x")} {
+			r := newRig(1)
+			r.patch = func(*corev1.Pod) error { return err }
+			result, err := r.reconcile(t, 0, podtest.Pod("x", owned(r.rs), relabelled))
+			require.NoError(t, err)
+			assert.Len(t, result.Released, 1)
+			assert.Len(t, result.Created, 1)
+		}
+	})
+	t.Run("C16 a release that failed otherwise is an error and nothing is created or deleted", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(2)
+		r.patch = func(pod *corev1.Pod) error { return conflict(pod.Name) }
+		result, err := r.reconcile(t, 0, podtest.Pod("x", owned(r.rs), relabelled))
+		assert.True(t, apierrors.IsConflict(err))
+		assert.Empty(t, result.Created)
+		assert.Empty(t, result.Released)
+	})
+	t.Run("W39 claims run in parallel within the cap", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(8)
+		r.MaxParallel = 8
+		together := make(chan struct{})
+		var under atomic.Int64
+		r.patch = func(*corev1.Pod) error {
+			if under.Add(1) == 8 {
+				close(together)
+			}
+			<-together
+			return nil
+		}
+		var orphans []*corev1.Pod
+		for i := range 8 {
+			orphans = append(orphans, podtest.Pod(strconv.Itoa(i)))
+		}
+		result, err := r.reconcile(t, 0, orphans...)
+		require.NoError(t, err)
+		assert.Len(t, result.Adopted, 8)
+	})
+	t.Run("an adopted pod may be deleted in the same pass, as the server now has it", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(0)
+		orphan := podtest.Pod("orphan")
+		orphan.ResourceVersion = "old"
+		r.remove = func(_ *corev1.Pod, opts metav1.DeleteOptions) error {
+			assert.Equal(t, "patched", *opts.Preconditions.ResourceVersion)
+			return nil
+		}
+		result, err := r.reconcile(t, 0, orphan)
+		require.NoError(t, err)
+		assert.Len(t, result.Deleted, 1)
+	})
+}
+
+func TestReconcileOrder(t *testing.T) {
+	t.Parallel()
+	t.Run("Y4 expectations are read before the pods are listed", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(1)
+		r.Expectations.ExpectCreations(r.key, 1)
+		result, err := r.Reconcile(context.Background(), specOf(t, r.rs), func(context.Context) ([]*corev1.Pod, error) {
+			r.Expectations.CreationObserved(r.key) // its pod arrives after the list was taken
+			return nil, nil
+		})
+		require.NoError(t, err)
+		assert.Empty(t, result.Created)
+		assert.True(t, result.Waiting)
+	})
+	t.Run("Y10 while waiting pods are claimed, nothing is created or deleted, and expiry wakes", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(5)
+		r.Expectations.ExpectCreations(r.key, 1)
+		result, err := r.reconcile(t, 0, podtest.Pod("orphan"))
+		require.NoError(t, err)
+		assert.Len(t, result.Adopted, 1)
+		assert.Empty(t, result.Created)
+		assert.True(t, result.Waiting && result.Observed)
+		assert.Positive(t, result.RequeueAfter)
+	})
+	t.Run("E3 an expired expectation acts", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(1)
+		now := podtest.Now
+		r.Expectations.Now = func() time.Time { return now }
+		r.Expectations.ExpectCreations(r.key, 1)
+		now = now.Add(expectations.DefaultTimeout + 1)
+		result, err := r.reconcile(t, 0)
+		require.NoError(t, err)
+		assert.Len(t, result.Created, 1)
+	})
+	t.Run("Y6 a list that fails ends the pass without an observation", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(1)
+		boom := errors.New("boom")
+		result, err := r.Reconcile(context.Background(), specOf(t, r.rs), func(context.Context) ([]*corev1.Pod, error) { return nil, boom })
+		require.ErrorIs(t, err, boom)
+		assert.False(t, result.Observed)
+		assert.Empty(t, r.calls)
+	})
+	t.Run("Y9 T8 terminating pods are told by UID and selector", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(0)
+		stranger := replicaSet(1)
+		stranger.UID = "stranger"
+		result, err := r.reconcile(t, 0,
+			podtest.Pod("mine", owned(r.rs), podtest.Deleting),
+			podtest.Pod("relabelled", owned(r.rs), podtest.Deleting, podtest.Labels(nil)),
+			podtest.Pod("finished", owned(r.rs), podtest.Deleting, podtest.Phase(corev1.PodFailed)),
+			podtest.Pod("stranger", owned(stranger), podtest.Deleting),
+			podtest.Pod("orphan", podtest.Deleting))
+		require.NoError(t, err)
+		assert.Equal(t, []string{"mine"}, names(result.Terminating))
+		assert.Empty(t, r.calls)
+	})
+	t.Run("Y14 the cached pods and the owner stay as they were", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(2)
+		pods := fleet(r.rs, 40, 3)
+		rsBefore, before := r.rs.DeepCopy(), deepCopies(pods)
+		_, err := r.reconcile(t, 0, pods...)
+		require.NoError(t, err)
+		assert.Equal(t, rsBefore, r.rs)
+		assert.Equal(t, before, pods)
+	})
+	t.Run("a pod without a UID can not be tracked and is refused", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(0)
+		_, err := r.reconcile(t, 0, podtest.Pod("a", owned(r.rs), podtest.UID("")))
+		require.EqualError(t, err, `replicas: ReplicaSet "default/web": pod "default/a" has no UID`)
+		assert.Empty(t, r.calls)
+	})
+	t.Run("BeforeScale sees what is about to happen, once", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(1)
+		var seen []string
+		r.BeforeScale = func(_ context.Context, spec replicas.Spec, owned []*corev1.Pod, scale replicas.Scale) {
+			assert.Empty(t, r.calls)
+			seen = append(seen, fmt.Sprint(spec.Replicas, len(owned), scale.Create, len(scale.Delete)))
+		}
+		_, err := r.reconcile(t, 0, podsOf(r.rs, 3)...)
+		require.NoError(t, err)
+		r.settle()
+		_, err = r.reconcile(t, 0, podsOf(r.rs, 1)...)
+		require.NoError(t, err)
+		assert.Equal(t, []string{"1 3 0 2"}, seen)
+	})
+}
+
+func TestReconcileRefuses(t *testing.T) {
+	t.Parallel()
+	t.Run("Y5 W7 a spec that can not be acted on is told once for each generation", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(1)
+		r.rs.Spec.Template.Labels = map[string]string{"app": "db"}
+		_, err := r.reconcile(t, 0)
+		requireRefused(t, err, replicas.InvalidTemplate)
+		assert.Equal(t, []string{"Warning InvalidTemplate " + err.Error()}, r.events)
+		_, err = r.reconcile(t, 0)
+		requireRefused(t, err, replicas.InvalidTemplate)
+		assert.Empty(t, r.events)
+		r.rs.Generation++
+		_, _ = r.reconcile(t, 0)
+		assert.Len(t, r.events, 1)
+		assert.Empty(t, r.calls)
+	})
+	t.Run("Refuse tells why no Spec could be made, and nothing of other errors", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(1)
+		r.rs.Spec.Selector = nil
+		_, err := replicas.ReplicaSetSpec(r.rs)
+		assert.True(t, r.Refuse(r.rs, err))
+		assert.True(t, r.Refuse(r.rs, err))
+		assert.Len(t, r.events, 1)
+		assert.False(t, r.Refuse(r.rs, errors.New("other")))
+		assert.Len(t, r.events, 1)
+	})
+	list := func(context.Context) ([]*corev1.Pod, error) { return nil, nil }
+	t.Run("a Reconciler that is not filled in is an error, not a panic", func(t *testing.T) {
+		t.Parallel()
+		spec := specOf(t, replicaSet(1))
+		_, err := (&replicas.Reconciler{}).Reconcile(context.Background(), spec, list)
+		require.EqualError(t, err, "replicas: reconciler has no Pods")
+		_, err = (&replicas.Reconciler{Pods: newRig(1)}).Reconcile(context.Background(), spec, list)
+		require.EqualError(t, err, "replicas: reconciler has no Expectations")
+		r := newRig(1)
+		_, err = r.Reconcile(context.Background(), spec, nil)
+		require.EqualError(t, err, "replicas: list is nil")
+		r.MaxParallel = -1
+		_, err = r.Reconcile(context.Background(), spec, list)
+		require.EqualError(t, err, "replicas: reconciler: MaxParallel -1 is negative")
+		_, err = newRig(1).Reconcile(context.Background(), replicas.Spec{}, list)
+		require.EqualError(t, err, "replicas: owner is nil")
+	})
+}
+
+func TestForget(t *testing.T) {
+	t.Parallel()
+	t.Run("V17 an owner that is gone leaves nothing behind", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(3)
+		_, err := r.reconcile(t, 0)
+		require.NoError(t, err)
+		r.Forget(r.key)
+		adds, _ := r.pending()
+		assert.Zero(t, adds)
+	})
+	t.Run("Y3 without a UID, whichever incarnation was known goes", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(3)
+		_, err := r.reconcile(t, 0)
+		require.NoError(t, err)
+		r.Forget(expectations.Key{NamespacedName: r.key.NamespacedName})
+		adds, _ := r.pending()
+		assert.Zero(t, adds)
+	})
+	t.Run("W12 a pass of the old incarnation that ends late leaves nothing to the new one", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(3)
+		r.create = func(i int) error {
+			if i == 0 {
+				r.Forget(r.key) // the owner is deleted while its pass is under way
+			}
+			return nil
+		}
+		_, err := r.reconcile(t, 0)
+		require.NoError(t, err)
+		old := r.key
+		r.rs.UID, r.key.UID = "uid-of-the-next", "uid-of-the-next"
+		result, err := r.reconcile(t, 0)
+		require.NoError(t, err)
+		assert.Len(t, result.Created, 3, "the new incarnation starts clean")
+		for key := range r.Expectations.All() {
+			assert.NotEqual(t, old, key, "and the old one's record is gone")
+		}
+	})
+}
+
+func count(list []string, item string) int {
+	return len(slices.DeleteFunc(slices.Clone(list), func(s string) bool { return s != item }))
+}

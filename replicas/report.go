@@ -1,0 +1,212 @@
+package replicas
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/replicakit/replicakit/expectations"
+	"github.com/replicakit/replicakit/internal/object"
+	"github.com/replicakit/replicakit/status"
+)
+
+// A StatusClient reads owners of one kind live and writes their status.
+type StatusClient[T metav1.Object] interface {
+	// Get returns the owner as the server has it; the caller may change it.
+	Get(ctx context.Context, namespace, name string) (T, error)
+	// UpdateStatus writes the owner's status and returns what the server
+	// stored.
+	UpdateStatus(ctx context.Context, owner T) (T, error)
+}
+
+// A ReplicaSetReporter writes the status of ReplicaSets after a pass. Client is
+// required. It holds no state and may be shared between goroutines.
+type ReplicaSetReporter struct {
+	Client StatusClient[*appsv1.ReplicaSet]
+	// Consistency records the write; the Reconciler's. nil: without.
+	Consistency *expectations.ConsistencyStore
+	// Now is the clock; nil means time.Now.
+	Now func() time.Time
+	// OmitTerminating leaves status.terminatingReplicas out, for servers that
+	// drop it (T9).
+	OmitTerminating bool
+}
+
+// Report calculates the status from what a pass of Reconcile observed, writes
+// it if it differs, and returns the pass's result with RequeueAfter completed:
+// when the next pod becomes available, if that is earlier (M1, M2). Give it
+// what Reconcile returned, whatever that was: a result without observation is
+// returned as it is. The errors of both are joined, the status's first.
+//
+// A write that meets a Conflict is tried once more on a fresh read, with the
+// same status and the observedGeneration of rs, which the pass acted on (U2,
+// U3).
+//
+// Differs from Kubernetes: the write ends with ctx; only a Conflict is tried
+// again, and only on an object of the same UID; an error of the status does not
+// hide that of the pass.
+func (r ReplicaSetReporter) Report(ctx context.Context, rs *appsv1.ReplicaSet, result Result, err error) (Result, error) {
+	return report[*appsv1.ReplicaSet]{
+		client:      r.Client,
+		resource:    schema.GroupResource{Group: appsv1.GroupName, Resource: "replicasets"},
+		consistency: r.Consistency,
+		now:         r.Now,
+		update: func(rs *appsv1.ReplicaSet, opts status.Options) (*appsv1.ReplicaSet, bool) {
+			opts.OmitTerminating = r.OmitTerminating
+			newStatus := status.Calculate(rs, result.Active, opts)
+			if !status.NeedsUpdate(rs, newStatus) {
+				return rs, false
+			}
+			return withReplicaSetStatus(rs, newStatus), true
+		},
+		onto: func(fresh, updated *appsv1.ReplicaSet) *appsv1.ReplicaSet {
+			return withReplicaSetStatus(fresh, updated.Status)
+		},
+		availability: func(rs *appsv1.ReplicaSet) (minReadySeconds, ready, available int32) {
+			return rs.Spec.MinReadySeconds, rs.Status.ReadyReplicas, rs.Status.AvailableReplicas
+		},
+	}.run(ctx, rs, result, err)
+}
+
+// A ReplicationControllerReporter writes the status of ReplicationControllers
+// after a pass; see ReplicaSetReporter.
+type ReplicationControllerReporter struct {
+	Client      StatusClient[*corev1.ReplicationController]
+	Consistency *expectations.ConsistencyStore
+	Now         func() time.Time
+}
+
+// Report does for a ReplicationController what ReplicaSetReporter.Report does
+// for a ReplicaSet. Its status has no terminatingReplicas (A4).
+func (r ReplicationControllerReporter) Report(ctx context.Context, rc *corev1.ReplicationController, result Result, err error) (Result, error) {
+	return report[*corev1.ReplicationController]{
+		client:      r.Client,
+		resource:    schema.GroupResource{Resource: "replicationcontrollers"},
+		consistency: r.Consistency,
+		now:         r.Now,
+		update: func(rc *corev1.ReplicationController, opts status.Options) (*corev1.ReplicationController, bool) {
+			newStatus := status.CalculateReplicationController(rc, result.Active, opts)
+			if !status.NeedsUpdateReplicationController(rc, newStatus) {
+				return rc, false
+			}
+			return withReplicationControllerStatus(rc, newStatus), true
+		},
+		onto: func(fresh, updated *corev1.ReplicationController) *corev1.ReplicationController {
+			return withReplicationControllerStatus(fresh, updated.Status)
+		},
+		availability: func(rc *corev1.ReplicationController) (minReadySeconds, ready, available int32) {
+			return rc.Spec.MinReadySeconds, rc.Status.ReadyReplicas, rc.Status.AvailableReplicas
+		},
+	}.run(ctx, rc, result, err)
+}
+
+func withReplicaSetStatus(rs *appsv1.ReplicaSet, s appsv1.ReplicaSetStatus) *appsv1.ReplicaSet {
+	clone := rs.DeepCopy()
+	clone.Status = s
+	return clone
+}
+
+func withReplicationControllerStatus(rc *corev1.ReplicationController, s corev1.ReplicationControllerStatus) *corev1.ReplicationController {
+	clone := rc.DeepCopy()
+	clone.Status = s
+	return clone
+}
+
+// report is the status step for one kind of owner.
+type report[T metav1.Object] struct {
+	client      StatusClient[T]
+	resource    schema.GroupResource
+	consistency *expectations.ConsistencyStore
+	now         func() time.Time
+	// update returns a copy of the owner with its new status, or the owner
+	// itself and false where nothing differs.
+	update func(owner T, opts status.Options) (T, bool)
+	// onto returns a copy of fresh with the status of updated.
+	onto func(fresh, updated T) T
+	// availability reads what the next check hangs on.
+	availability func(owner T) (minReadySeconds, ready, available int32)
+}
+
+func (r report[T]) run(ctx context.Context, owner T, result Result, passErr error) (Result, error) {
+	if !result.Observed {
+		return result, passErr
+	}
+	if r.now == nil {
+		r.now = time.Now
+	}
+	now := r.now()
+	written, err := r.write(ctx, owner, status.Options{
+		Terminating: result.Terminating,
+		Waiting:     result.Waiting,
+		ManageErr:   result.ScaleErr,
+		Now:         now,
+	})
+	if err != nil {
+		return result.afterStatusError(err, passErr), errors.Join(err, passErr)
+	}
+	r.consistency.WroteAt(expectations.KeyOf(owner), r.resource, written.GetResourceVersion())
+	if passErr == nil {
+		result.RequeueAfter = earliest(result.RequeueAfter, r.nextCheck(written, result.Active, now))
+	}
+	return result, passErr
+}
+
+// write makes at most two writes and one read (U3).
+func (r report[T]) write(ctx context.Context, owner T, opts status.Options) (T, error) {
+	updated, differs := r.update(owner, opts)
+	if !differs {
+		return owner, nil
+	}
+	written, err := r.client.UpdateStatus(ctx, updated)
+	if !apierrors.IsConflict(err) {
+		return written, r.failure(owner, err)
+	}
+	fresh, err := r.client.Get(ctx, owner.GetNamespace(), owner.GetName())
+	if err != nil {
+		return fresh, r.failure(owner, err)
+	}
+	if fresh.GetUID() != owner.GetUID() {
+		return fresh, r.failure(owner, fmt.Errorf("original is gone: got uid %s, wanted %s", fresh.GetUID(), owner.GetUID()))
+	}
+	written, err = r.client.UpdateStatus(ctx, r.onto(fresh, updated))
+	return written, r.failure(owner, err)
+}
+
+func (r report[T]) failure(owner T, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("replicas: writing status of %s %q: %w", r.resource.Resource, object.Name(owner), err)
+}
+
+// nextCheck is how long after this moment the next pod becomes available, 0 if
+// none will (M1, M2). It looks from the same instant as the status that was
+// written, so that no pod falls between the two.
+func (r report[T]) nextCheck(written T, active []*corev1.Pod, now time.Time) time.Duration {
+	minReadySeconds, ready, available := r.availability(written)
+	if minReadySeconds <= 0 || ready == available {
+		return 0
+	}
+	after, ok := status.NextAvailabilityCheck(active, minReadySeconds, now)
+	if !ok {
+		return 0
+	}
+	return max(after-r.now().Sub(now), 1)
+}
+
+// afterStatusError is the result of a pass whose status was not written: only
+// the server says when to come back.
+func (r Result) afterStatusError(statusErr, passErr error) Result {
+	if passErr == nil {
+		r.RequeueAfter = 0
+	}
+	r.RequeueAfter = max(r.RequeueAfter, serverDelay([]error{statusErr}))
+	return r
+}

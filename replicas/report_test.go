@@ -1,0 +1,303 @@
+package replicas_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/replicakit/replicakit/internal/podtest"
+	"github.com/replicakit/replicakit/replicas"
+)
+
+// statusClient records status writes and answers as scripted.
+type statusClient struct {
+	written []*appsv1.ReplicaSet
+	gets    int
+	fail    func(write int) error // of the n-th write, from 1
+	live    *appsv1.ReplicaSet    // what Get returns; nil is NotFound
+}
+
+func (c *statusClient) Get(_ context.Context, _, name string) (*appsv1.ReplicaSet, error) {
+	c.gets++
+	if c.live == nil {
+		return nil, notFound(name)
+	}
+	return c.live.DeepCopy(), nil
+}
+
+func (c *statusClient) UpdateStatus(_ context.Context, rs *appsv1.ReplicaSet) (*appsv1.ReplicaSet, error) {
+	c.written = append(c.written, rs.DeepCopy())
+	if c.fail != nil {
+		if err := c.fail(len(c.written)); err != nil {
+			return nil, err
+		}
+	}
+	return rs.DeepCopy(), nil
+}
+
+func (c *statusClient) report(rs *appsv1.ReplicaSet, result replicas.Result, err error) (replicas.Result, error) {
+	now := func() time.Time { return podtest.Now }
+	return replicas.ReplicaSetReporter{Client: c, Now: now}.Report(context.Background(), rs, result, err)
+}
+
+func observed(pods ...*corev1.Pod) replicas.Result {
+	return replicas.Result{Observed: true, Active: pods}
+}
+
+func TestReport(t *testing.T) {
+	t.Parallel()
+	t.Run("U2 U6 the status of what the pass observed is written, with the generation it acted on", func(t *testing.T) {
+		t.Parallel()
+		c := &statusClient{}
+		rs := replicaSet(2)
+		rs.Generation = 4
+		_, err := c.report(rs, observed(podsOf(rs, 2)...), nil)
+		require.NoError(t, err)
+		require.Len(t, c.written, 1)
+		assert.EqualValues(t, 2, c.written[0].Status.Replicas)
+		assert.EqualValues(t, 4, c.written[0].Status.ObservedGeneration)
+		assert.Zero(t, rs.Status.Replicas, "Y14 the cached owner stays as it was")
+	})
+	t.Run("U1 a status that is there already is not written again", func(t *testing.T) {
+		t.Parallel()
+		c := &statusClient{}
+		rs := replicaSet(2)
+		_, err := c.report(rs, observed(podsOf(rs, 2)...), nil)
+		require.NoError(t, err)
+		_, err = c.report(c.written[0], observed(podsOf(rs, 2)...), nil)
+		require.NoError(t, err)
+		assert.Len(t, c.written, 1)
+	})
+	t.Run("a pass that observed nothing writes nothing and keeps its answer", func(t *testing.T) {
+		t.Parallel()
+		c := &statusClient{}
+		boom := errors.New("boom")
+		result, err := c.report(replicaSet(1), replicas.Result{RequeueAfter: 3}, boom)
+		require.ErrorIs(t, err, boom)
+		assert.EqualValues(t, 3, result.RequeueAfter)
+		assert.Empty(t, c.written)
+	})
+	t.Run("T9 terminatingReplicas is left out where asked", func(t *testing.T) {
+		t.Parallel()
+		c := &statusClient{}
+		r := replicas.ReplicaSetReporter{Client: c, OmitTerminating: true}
+		_, err := r.Report(context.Background(), replicaSet(1), observed(), nil)
+		require.NoError(t, err)
+		assert.Nil(t, c.written[0].Status.TerminatingReplicas)
+	})
+	t.Run("Y13 T11 the pass's error comes back, and stands in the condition", func(t *testing.T) {
+		t.Parallel()
+		c := &statusClient{}
+		boom := errors.New("boom")
+		result := observed()
+		result.ScaleErr, result.RequeueAfter = boom, time.Second
+		result, err := c.report(replicaSet(1), result, boom)
+		require.ErrorIs(t, err, boom)
+		assert.Equal(t, time.Second, result.RequeueAfter)
+		require.Len(t, c.written[0].Status.Conditions, 1)
+		assert.Equal(t, "FailedCreate", c.written[0].Status.Conditions[0].Reason)
+	})
+	t.Run("T15 W45 a pass that merely waited leaves the condition", func(t *testing.T) {
+		t.Parallel()
+		c := &statusClient{}
+		rs := replicaSet(1)
+		rs.Status.Conditions = []appsv1.ReplicaSetCondition{{Type: appsv1.ReplicaSetReplicaFailure, Status: "True", Reason: "FailedCreate"}}
+		result := observed()
+		result.Waiting = true
+		_, err := c.report(rs, result, nil)
+		require.NoError(t, err)
+		assert.Len(t, c.written[0].Status.Conditions, 1)
+	})
+}
+
+func TestReportRetries(t *testing.T) {
+	t.Parallel()
+	rs := replicaSet(1)
+	rs.Generation = 3
+	conflictOnce := func(write int) error {
+		if write == 1 {
+			return conflict("web")
+		}
+		return nil
+	}
+	t.Run("U2 U3 a conflict is tried once more on a fresh read, with the same status", func(t *testing.T) {
+		t.Parallel()
+		live := rs.DeepCopy()
+		live.Generation, live.ResourceVersion = 9, "fresh"
+		c := &statusClient{fail: conflictOnce, live: live}
+		_, err := c.report(rs, observed(podsOf(rs, 1)...), nil)
+		require.NoError(t, err)
+		require.Len(t, c.written, 2)
+		assert.Equal(t, 1, c.gets)
+		assert.Equal(t, "fresh", c.written[1].ResourceVersion)
+		assert.Equal(t, c.written[0].Status, c.written[1].Status)
+		assert.EqualValues(t, 3, c.written[1].Status.ObservedGeneration)
+	})
+	t.Run("U3 U4 a second conflict is the error", func(t *testing.T) {
+		t.Parallel()
+		c := &statusClient{fail: func(int) error { return conflict("web") }, live: rs}
+		_, err := c.report(rs, observed(), nil)
+		assert.True(t, apierrors.IsConflict(err))
+		assert.Len(t, c.written, 2)
+	})
+	t.Run("U4 a read that fails is the error", func(t *testing.T) {
+		t.Parallel()
+		c := &statusClient{fail: conflictOnce}
+		_, err := c.report(rs, observed(), nil)
+		assert.True(t, apierrors.IsNotFound(err))
+		assert.Len(t, c.written, 1)
+	})
+	t.Run("W47 only a conflict is tried again", func(t *testing.T) {
+		t.Parallel()
+		c := &statusClient{fail: func(int) error { return forbidden("web", "no right") }, live: rs}
+		_, err := c.report(rs, observed(), nil)
+		assert.True(t, apierrors.IsForbidden(err))
+		require.ErrorContains(t, err, `replicas: writing status of replicasets "default/web"`)
+		assert.Len(t, c.written, 1)
+		assert.Zero(t, c.gets)
+	})
+	t.Run("W47 another object of that name is not written to", func(t *testing.T) {
+		t.Parallel()
+		other := rs.DeepCopy()
+		other.UID = "other"
+		c := &statusClient{fail: conflictOnce, live: other}
+		_, err := c.report(rs, observed(), nil)
+		require.ErrorContains(t, err, "original is gone: got uid other, wanted uid-of-web")
+		assert.Len(t, c.written, 1)
+	})
+	t.Run("U5 W48 both errors come back, the status's first", func(t *testing.T) {
+		t.Parallel()
+		c := &statusClient{fail: func(int) error { return busy(4) }}
+		boom := errors.New("boom")
+		result, err := c.report(rs, observed(), boom)
+		require.ErrorIs(t, err, boom)
+		assert.True(t, apierrors.IsTooManyRequests(err))
+		assert.Less(t, indexOf(err.Error(), "slow down"), indexOf(err.Error(), "boom"))
+		assert.Equal(t, 4*time.Second, result.RequeueAfter, "the server says when")
+	})
+	t.Run("W46 the write ends with the caller's context", func(t *testing.T) {
+		t.Parallel()
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel()
+		client := contextClient{}
+		_, err := replicas.ReplicaSetReporter{Client: client}.Report(ctx, rs, observed(), nil)
+		require.ErrorIs(t, err, context.Canceled)
+	})
+}
+
+type contextClient struct{}
+
+func (contextClient) Get(ctx context.Context, _, _ string) (*appsv1.ReplicaSet, error) {
+	return nil, ctx.Err()
+}
+
+func (contextClient) UpdateStatus(ctx context.Context, rs *appsv1.ReplicaSet) (*appsv1.ReplicaSet, error) {
+	return rs, ctx.Err()
+}
+
+func TestReportAvailability(t *testing.T) {
+	t.Parallel()
+	rs := replicaSet(3)
+	rs.Spec.MinReadySeconds = 60
+	readyFor := func(name string, seconds int) *corev1.Pod {
+		return podtest.Pod(name, owned(rs), podtest.ReadySince(podtest.Now.Add(-time.Duration(seconds)*time.Second)))
+	}
+	t.Run("M1 M2 the next pod to become available asks for a pass", func(t *testing.T) {
+		t.Parallel()
+		result, err := (&statusClient{}).report(rs, observed(readyFor("a", 10), readyFor("b", 45), readyFor("c", 99)), nil)
+		require.NoError(t, err)
+		assert.Equal(t, 15*time.Second, result.RequeueAfter)
+	})
+	t.Run("M2 the time that the write took is taken off", func(t *testing.T) {
+		t.Parallel()
+		for took, want := range map[time.Duration]time.Duration{5 * time.Second: 10 * time.Second, time.Minute: 1} {
+			now := podtest.Now.Add(-took)
+			r := replicas.ReplicaSetReporter{Client: &statusClient{}, Now: func() time.Time {
+				now = now.Add(took)
+				return now
+			}}
+			result, err := r.Report(context.Background(), rs, observed(readyFor("b", 45)), nil)
+			require.NoError(t, err)
+			assert.Equal(t, want, result.RequeueAfter, "overdue is at once")
+		}
+	})
+	t.Run("M1 an earlier wish of the pass stands", func(t *testing.T) {
+		t.Parallel()
+		result := observed(readyFor("b", 45))
+		result.RequeueAfter = time.Second
+		result, err := (&statusClient{}).report(rs, result, nil)
+		require.NoError(t, err)
+		assert.Equal(t, time.Second, result.RequeueAfter)
+	})
+	t.Run("M1 nothing is asked for when every ready pod is available", func(t *testing.T) {
+		t.Parallel()
+		result, err := (&statusClient{}).report(rs, observed(readyFor("c", 99), podtest.Pod("d", podtest.NotReady)), nil)
+		require.NoError(t, err)
+		assert.Zero(t, result.RequeueAfter)
+	})
+	t.Run("M3 W58 a ready pod without a transition time asks for nothing", func(t *testing.T) {
+		t.Parallel()
+		result, err := (&statusClient{}).report(rs, observed(podtest.Pod("a", podtest.ReadySince(time.Time{}))), nil)
+		require.NoError(t, err)
+		assert.Zero(t, result.RequeueAfter)
+	})
+	t.Run("M7 after an error nothing is asked for", func(t *testing.T) {
+		t.Parallel()
+		result, err := (&statusClient{}).report(rs, observed(readyFor("b", 45)), errors.New("boom"))
+		require.Error(t, err)
+		assert.Zero(t, result.RequeueAfter)
+		refuse := &statusClient{fail: func(int) error { return errors.New("boom") }}
+		result, err = refuse.report(rs, observed(readyFor("b", 45)), nil)
+		require.Error(t, err)
+		assert.Zero(t, result.RequeueAfter)
+	})
+}
+
+type rcStatusClient struct {
+	written []*corev1.ReplicationController
+}
+
+func (c *rcStatusClient) Get(_ context.Context, _, name string) (*corev1.ReplicationController, error) {
+	return c.written[len(c.written)-1].DeepCopy(), nil
+}
+
+func (c *rcStatusClient) UpdateStatus(_ context.Context, rc *corev1.ReplicationController) (*corev1.ReplicationController, error) {
+	c.written = append(c.written, rc.DeepCopy())
+	if len(c.written) == 1 {
+		return nil, conflict(rc.Name)
+	}
+	return rc.DeepCopy(), nil
+}
+
+func TestReplicationControllerReport(t *testing.T) {
+	t.Parallel()
+	t.Run("A1 A3 U3 M1 a ReplicationController's status is written on the object itself", func(t *testing.T) {
+		t.Parallel()
+		two := int32(2)
+		rc := &corev1.ReplicationController{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web", UID: "u", Generation: 2},
+			Spec: corev1.ReplicationControllerSpec{
+				Replicas: &two, Selector: web, MinReadySeconds: 7200,
+				Template: &corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: web}},
+			},
+		}
+		c := &rcStatusClient{}
+		r := replicas.ReplicationControllerReporter{Client: c, Now: func() time.Time { return podtest.Now }}
+		result, err := r.Report(context.Background(), rc, observed(podtest.Pod("a"), podtest.Pod("b", podtest.NotReady)), nil)
+		require.NoError(t, err)
+		require.Len(t, c.written, 2, "a conflict is tried once more")
+		assert.EqualValues(t, 2, c.written[1].Status.Replicas)
+		assert.EqualValues(t, 1, c.written[1].Status.ReadyReplicas)
+		assert.EqualValues(t, 0, c.written[1].Status.AvailableReplicas)
+		assert.EqualValues(t, 2, c.written[1].Status.ObservedGeneration)
+		assert.Equal(t, time.Hour, result.RequeueAfter)
+	})
+}
