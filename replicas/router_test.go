@@ -1,0 +1,1023 @@
+package replicas_test
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/replicakit/replicakit/expectations"
+	"github.com/replicakit/replicakit/internal/podtest"
+	"github.com/replicakit/replicakit/replicas"
+)
+
+var api = map[string]string{"app": "api"}
+
+// deletedFinalStateUnknown is what client-go's cache calls its tombstone.
+type deletedFinalStateUnknown struct {
+	Key string
+	Obj any
+}
+
+// A routing is a Router over owners that are given, and what it did.
+type routing struct {
+	*replicas.Router
+
+	mu     sync.Mutex
+	owners []*appsv1.ReplicaSet
+	wakes  []string
+	specs  int // calls of Spec
+}
+
+// newRouting returns a Router over the owners of namespace default: web and
+// canary, which both select app=web, api, which has another selector, and over
+// the owner web of namespace other. web wants its pods ready for ten seconds.
+func newRouting() *routing {
+	ready := routedOwner("web", web)
+	ready.Spec.MinReadySeconds = 10
+	elsewhere := routedOwner("web", web)
+	elsewhere.Namespace, elsewhere.UID = "other", "uid-of-other-web"
+	return routingOver(ready, routedOwner("canary", web), routedOwner("api", api), elsewhere)
+}
+
+func routingOver(owners ...*appsv1.ReplicaSet) *routing {
+	r := &routing{owners: owners}
+	r.Router = &replicas.Router{
+		Kind:         appsv1.SchemeGroupVersion.WithKind("ReplicaSet"),
+		Owner:        r.owner,
+		OwnersIn:     r.ownersIn,
+		Spec:         r.spec,
+		Expectations: &expectations.UIDTrackingControllerExpectations[expectations.Key]{},
+		Wake:         r.wake,
+	}
+	return r
+}
+
+func routedOwner(name string, labels map[string]string) *appsv1.ReplicaSet {
+	rs := replicaSet(3)
+	rs.Name, rs.UID = name, types.UID("uid-of-"+name)
+	rs.Spec.Selector = &metav1.LabelSelector{MatchLabels: labels}
+	return rs
+}
+
+func (r *routing) owner(namespace, name string) (metav1.Object, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, rs := range r.owners {
+		if rs.Namespace == namespace && rs.Name == name {
+			return rs, true
+		}
+	}
+	return nil, false
+}
+
+func (r *routing) ownersIn(namespace string) []metav1.Object {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var owners []metav1.Object
+	for _, rs := range r.owners {
+		if rs.Namespace == namespace {
+			owners = append(owners, rs)
+		}
+	}
+	return owners
+}
+
+func (r *routing) spec(owner metav1.Object) (replicas.Spec, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.specs++
+	return replicas.ReplicaSetSpec(owner.(*appsv1.ReplicaSet))
+}
+
+func (r *routing) wake(owner types.NamespacedName, after time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if after == 0 {
+		r.wakes = append(r.wakes, owner.String())
+		return
+	}
+	r.wakes = append(r.wakes, fmt.Sprintf("%s in %s", owner, after))
+}
+
+// woken returns who was woken since the last call, in order, each once: as a
+// work queue takes it.
+func (r *routing) woken() []string {
+	woken := slices.Compact(slices.Sorted(slices.Values(r.wakes)))
+	r.wakes = nil
+	return woken
+}
+
+// outstanding returns what an owner still waits for.
+func (r *routing) outstanding(owner metav1.Object) expectations.Pending {
+	for key, pending := range r.Expectations.All() {
+		if key == expectations.KeyOf(owner) {
+			pending.Since = time.Time{}
+			return pending
+		}
+	}
+	return expectations.Pending{}
+}
+
+func ownedBy(name string) podtest.Option { return owned(routedOwner(name, web)) }
+
+func version(v string) podtest.Option { return func(p *corev1.Pod) { p.ResourceVersion = v } }
+
+// A routedEvent is one event, what it settles and whom it wakes. Before it, web
+// waits for three creations, or for the deletion of web-0, web-1 and web-2 where
+// deleting is true.
+type routedEvent struct {
+	name     string
+	event    func(r *replicas.Router) error
+	deleting bool
+	settled  int
+	woken    []string
+}
+
+func (e routedEvent) run(t *testing.T) {
+	t.Helper()
+	r, rs := newRouting(), routedOwner("web", web)
+	key := expectations.KeyOf(rs)
+	r.Expectations.ExpectCreations(key, 3)
+	if e.deleting {
+		r.Expectations.ExpectDeletions(key, []types.UID{"uid-web-0", "uid-web-1", "uid-web-2"})
+	}
+	require.NoError(t, e.event(r.Router))
+	left := r.outstanding(rs)
+	if !e.deleting {
+		assert.Equal(t, 3-e.settled, left.Adds, "outstanding creations")
+	} else {
+		assert.Equal(t, 3-e.settled, left.Dels, "outstanding deletions")
+	}
+	assert.Equal(t, e.woken, r.woken(), "woken")
+}
+
+func added(options ...podtest.Option) func(*replicas.Router) error {
+	return func(r *replicas.Router) error { return r.PodAdded(podtest.Pod("web-0", options...)) }
+}
+
+// updated is an update of web-0 between two versions.
+func updated(old, cur []podtest.Option) func(*replicas.Router) error {
+	was := podtest.Pod("web-0", append([]podtest.Option{version("1")}, old...)...)
+	now := podtest.Pod("web-0", append([]podtest.Option{version("2")}, cur...)...)
+	return func(r *replicas.Router) error { return r.PodUpdated(was, now) }
+}
+
+func deleted(options ...podtest.Option) func(*replicas.Router) error {
+	return func(r *replicas.Router) error { return r.PodDeleted(podtest.Pod("web-0", options...)) }
+}
+
+// with lists the options of one pod.
+func with(options ...podtest.Option) []podtest.Option { return options }
+
+func reference(change func(*metav1.OwnerReference)) podtest.Option {
+	return func(p *corev1.Pod) {
+		ownedBy("web")(p)
+		change(&p.OwnerReferences[0])
+	}
+}
+
+func inNamespace(namespace string) podtest.Option {
+	return func(p *corev1.Pod) { p.Namespace = namespace }
+}
+
+func TestRouterPodAdded(t *testing.T) {
+	t.Parallel()
+	for _, e := range []routedEvent{
+		{
+			name:  "V1 a new pod that is being deleted is no creation",
+			event: added(ownedBy("web"), podtest.Deleting),
+			woken: []string{"default/web"},
+		},
+		{
+			name:  "V1 a new pod that is being deleted settles its deletion",
+			event: added(ownedBy("web"), podtest.Deleting), deleting: true, settled: 1,
+			woken: []string{"default/web"},
+		},
+		{
+			name:  "V1 a new orphan that is being deleted wakes nobody",
+			event: added(podtest.Deleting),
+		},
+		{
+			name:  "V2 a new pod with an owner settles a creation and wakes that owner alone",
+			event: added(ownedBy("web")), settled: 1,
+			woken: []string{"default/web"},
+		},
+		{
+			name:  "V2 a new pod of another owner settles nothing here",
+			event: added(ownedBy("canary")),
+			woken: []string{"default/canary"},
+		},
+		{
+			name:  "V2 a new pod settles no deletion",
+			event: added(ownedBy("web")), deleting: true,
+			woken: []string{"default/web"},
+		},
+		{
+			name:  "V3 an owner of another kind is not ours, whatever its name and UID",
+			event: added(reference(func(ref *metav1.OwnerReference) { ref.Kind = "DaemonSet" })),
+		},
+		{
+			name:  "V3 an owner of an unknown name is not resolved, and its pod is no orphan",
+			event: added(reference(func(ref *metav1.OwnerReference) { ref.Name = "gone" })),
+		},
+		{
+			name:  "V3 an owner of another UID is not resolved, and its pod is no orphan",
+			event: added(reference(func(ref *metav1.OwnerReference) { ref.UID = "uid-of-older-web" })),
+		},
+		{
+			name:  "V3 an owner of another namespace is not resolved",
+			event: added(ownedBy("web"), inNamespace("other")),
+		},
+		{
+			name:  "V3 W60 the API group is not compared: the UID decides",
+			event: added(reference(func(ref *metav1.OwnerReference) { ref.APIVersion = "extensions/v1beta1" })), settled: 1,
+			woken: []string{"default/web"},
+		},
+		{
+			name: "V3 W60 a kind of the same name in another group has another UID",
+			event: added(reference(func(ref *metav1.OwnerReference) {
+				ref.APIVersion, ref.UID = "example.com/v1", "uid-of-example"
+			})),
+		},
+		{
+			name:  "V4 a new orphan wakes all owners that select it and settles nothing",
+			event: added(),
+			woken: []string{"default/canary", "default/web"},
+		},
+		{
+			name: "V4 a reference that is not the controller's leaves an orphan",
+			event: added(reference(func(ref *metav1.OwnerReference) {
+				no := false
+				ref.Controller = &no
+			})),
+			woken: []string{"default/canary", "default/web"},
+		},
+		{
+			name:  "V4 a new orphan wakes owners of its namespace only",
+			event: added(inNamespace("other")),
+			woken: []string{"other/web"},
+		},
+		{
+			name:  "V5 a new orphan without labels wakes nobody",
+			event: added(podtest.Labels(nil)),
+		},
+		{
+			name:  "V5 a new orphan that nobody selects wakes nobody",
+			event: added(podtest.Labels(map[string]string{"app": "db"})),
+		},
+	} {
+		t.Run(e.name, func(t *testing.T) {
+			t.Parallel()
+			e.run(t)
+		})
+	}
+}
+
+func TestRouterPodUpdated(t *testing.T) {
+	t.Parallel()
+	for _, e := range []routedEvent{
+		{
+			name:  "V6 equal resource versions are a resync, whatever changed",
+			event: updated(with(), with(version("1"), ownedBy("web"), podtest.Deleting)), deleting: true,
+		},
+		{
+			name:  "V7 a deletion that begins is settled before the pod is gone",
+			event: updated(with(ownedBy("web")), with(ownedBy("web"), podtest.Deleting)), deleting: true, settled: 1,
+			woken: []string{"default/web"},
+		},
+		{
+			name:  "V7 a deletion that begins is no creation",
+			event: updated(with(ownedBy("web")), with(ownedBy("web"), podtest.Deleting)),
+			woken: []string{"default/web"},
+		},
+		{
+			name: "V7 with new labels the deletion wakes the old owner too",
+			event: updated(with(ownedBy("canary")),
+				with(ownedBy("web"), podtest.Deleting, podtest.Labels(api))),
+			woken: []string{"default/canary", "default/web"},
+		},
+		{
+			name:  "V7 with the same labels the old owner is not looked at",
+			event: updated(with(ownedBy("canary")), with(ownedBy("web"), podtest.Deleting)),
+			woken: []string{"default/web"},
+		},
+		{
+			name:  "V7 an orphan that is being deleted wakes nobody",
+			event: updated(with(podtest.Labels(api)), with(podtest.Deleting)),
+		},
+		{
+			name:  "V7 a pod that becomes ready while it is being deleted is not looked at again",
+			event: updated(with(ownedBy("web"), podtest.NotReady), with(ownedBy("web"), podtest.Deleting)),
+			woken: []string{"default/web"},
+		},
+		{
+			name:  "V8 a new owner: the old one is woken too",
+			event: updated(with(ownedBy("api")), with(ownedBy("web"))),
+			woken: []string{"default/api", "default/web"},
+		},
+		{
+			name: "V8 a new owner: an old one that is not resolved is not woken",
+			event: updated(with(reference(func(ref *metav1.OwnerReference) { ref.UID = "uid-of-older-web" })),
+				with(ownedBy("api"))),
+			woken: []string{"default/api"},
+		},
+		{
+			name:  "V8 no owner any more: the old one is woken even if it selects the pod no more",
+			event: updated(with(ownedBy("api")), with()),
+			woken: []string{"default/api", "default/canary", "default/web"},
+		},
+		{
+			name:  "V8 a reference that no longer names the owner of its UID wakes that owner",
+			event: updated(with(ownedBy("web")), with(reference(func(ref *metav1.OwnerReference) { ref.Name = "gone" }))),
+			woken: []string{"default/web"},
+		},
+		{
+			name: "V8 any other field of the reference changed: the owner is woken",
+			event: updated(with(ownedBy("web")),
+				with(reference(func(ref *metav1.OwnerReference) { ref.BlockOwnerDeletion = nil }))),
+			woken: []string{"default/web"},
+		},
+		{
+			name:  "V9 a pod with an owner wakes it",
+			event: updated(with(ownedBy("web")), with(ownedBy("web"))),
+			woken: []string{"default/web"},
+		},
+		{
+			name:  "V9 new labels of a pod with an owner wake nobody else",
+			event: updated(with(ownedBy("web"), podtest.Labels(api)), with(ownedBy("web"))),
+			woken: []string{"default/web"},
+		},
+		{
+			name: "V9 a pod whose owner is not resolved is no orphan",
+			event: updated(with(podtest.Labels(api)),
+				with(reference(func(ref *metav1.OwnerReference) { ref.Name = "gone" }))),
+		},
+		{
+			name:  "V10 an orphan with new labels wakes all owners that select it now",
+			event: updated(with(podtest.Labels(api)), with()),
+			woken: []string{"default/canary", "default/web"},
+		},
+		{
+			name:  "V10 a pod that became an orphan wakes all owners that select it",
+			event: updated(with(ownedBy("web")), with()),
+			woken: []string{"default/canary", "default/web"},
+		},
+		{
+			name: "V10 a pod that became an orphan of an unknown owner wakes all owners that select it",
+			event: updated(with(reference(func(ref *metav1.OwnerReference) { ref.Name = "gone" })),
+				with()),
+			woken: []string{"default/canary", "default/web"},
+		},
+		{
+			name:  "V10 an orphan with the labels it had wakes nobody",
+			event: updated(with(podtest.NotReady), with()),
+		},
+		{
+			name:  "V11 an adoption seen as an update settles no creation",
+			event: updated(with(), with(ownedBy("web"))),
+			woken: []string{"default/web"},
+		},
+		{
+			name:  "V11 an update settles no deletion unless it brings one",
+			event: updated(with(ownedBy("web")), with(ownedBy("web"))), deleting: true,
+			woken: []string{"default/web"},
+		},
+		{
+			name:  "M6 a pod that became ready wakes its owner again after minReadySeconds",
+			event: updated(with(ownedBy("web"), podtest.NotReady), with(ownedBy("web"))),
+			woken: []string{"default/web", "default/web in 10s"},
+		},
+		{
+			name:  "M6 a pod adopted as it became ready wakes its new owner again",
+			event: updated(with(podtest.NotReady), with(ownedBy("web"))),
+			woken: []string{"default/web", "default/web in 10s"},
+		},
+		{
+			name:  "M6 a pod that is no longer ready wakes its owner once",
+			event: updated(with(ownedBy("web")), with(ownedBy("web"), podtest.NotReady)),
+			woken: []string{"default/web"},
+		},
+		{
+			name:  "M6 without minReadySeconds ready is available",
+			event: updated(with(ownedBy("api"), podtest.NotReady), with(ownedBy("api"))),
+			woken: []string{"default/api"},
+		},
+		{
+			name:  "W57 nil labels that became empty ones are no change",
+			event: updated(with(podtest.Labels(nil)), with(podtest.Labels(map[string]string{}))),
+		},
+		{
+			name: "W57 nil labels that became empty ones do not bring the old owner of a deleted pod in",
+			event: updated(with(ownedBy("canary"), podtest.Labels(nil)),
+				with(ownedBy("web"), podtest.Labels(map[string]string{}), podtest.Deleting)),
+			woken: []string{"default/web"},
+		},
+		{
+			name: "W9 a pod made again under its name settles the deletion of the old one",
+			event: updated(with(ownedBy("web")),
+				with(ownedBy("web"), podtest.UID("uid-web-0-again"))), deleting: true, settled: 1,
+			woken: []string{"default/web"},
+		},
+		{
+			name: "W9 a pod made again under its name settles its creation, and wakes the old owner",
+			event: updated(with(ownedBy("canary")),
+				with(ownedBy("web"), podtest.UID("uid-web-0-again"))), settled: 1,
+			woken: []string{"default/canary", "default/web"},
+		},
+	} {
+		t.Run(e.name, func(t *testing.T) {
+			t.Parallel()
+			e.run(t)
+		})
+	}
+}
+
+func TestRouterPodDeleted(t *testing.T) {
+	t.Parallel()
+	pod := podtest.Pod("web-0", ownedBy("web"))
+	for _, e := range []routedEvent{
+		{
+			name:  "V12 a deletion is settled and wakes the owner",
+			event: deleted(ownedBy("web")), deleting: true, settled: 1,
+			woken: []string{"default/web"},
+		},
+		{
+			name:  "V12 a deletion that nobody expects wakes the owner and settles nothing",
+			event: deleted(ownedBy("web"), podtest.UID("uid-web-9")), deleting: true,
+			woken: []string{"default/web"},
+		},
+		{
+			name:  "V12 a deletion settles no creation",
+			event: deleted(ownedBy("web")),
+			woken: []string{"default/web"},
+		},
+		{
+			name:  "V12 an orphan that is gone wakes nobody",
+			event: deleted(),
+		},
+		{
+			name:  "V12 a pod whose owner is not resolved wakes nobody",
+			event: deleted(reference(func(ref *metav1.OwnerReference) { ref.UID = "uid-of-older-web" })),
+		},
+		{
+			name:  "V12 a pod orphaned meanwhile settles its deletion and wakes who waits for it",
+			event: deleted(), deleting: true, settled: 1,
+			woken: []string{"default/web"},
+		},
+		{
+			name:  "V12 a pod adopted by another owner meanwhile wakes both",
+			event: deleted(ownedBy("api")), deleting: true, settled: 1,
+			woken: []string{"default/api", "default/web"},
+		},
+		{
+			name:  "V13 a tombstone stands for its pod",
+			event: func(r *replicas.Router) error { return r.PodDeleted(deletedFinalStateUnknown{"default/web-0", pod}) }, deleting: true, settled: 1,
+			woken: []string{"default/web"},
+		},
+		{
+			name:  "V13 a pointer to a tombstone stands for its pod",
+			event: func(r *replicas.Router) error { return r.PodDeleted(&deletedFinalStateUnknown{"default/web-0", pod}) }, deleting: true, settled: 1,
+			woken: []string{"default/web"},
+		},
+		{
+			name:  "W9 a pod of that name with another UID is another pod",
+			event: deleted(ownedBy("web"), podtest.UID("uid-web-0-again")), deleting: true,
+			woken: []string{"default/web"},
+		},
+	} {
+		t.Run(e.name, func(t *testing.T) {
+			t.Parallel()
+			e.run(t)
+		})
+	}
+}
+
+func TestRouterOwners(t *testing.T) {
+	t.Parallel()
+	old, cur := routedOwner("web", web), routedOwner("web", web)
+	again := routedOwner("web", web)
+	again.UID = "uid-of-web-again"
+	for _, tc := range []struct {
+		name      string
+		event     func(r *replicas.Router) error
+		forgotten bool
+	}{
+		{
+			name:  "V14 a new owner is woken",
+			event: func(r *replicas.Router) error { return r.OwnerAdded(cur) },
+		},
+		{
+			name:  "V15 an owner that changed is woken, be it only by a resync",
+			event: func(r *replicas.Router) error { return r.OwnerUpdated(old, cur) },
+		},
+		{
+			name:  "V16 an owner made again under its name is forgotten, then woken",
+			event: func(r *replicas.Router) error { return r.OwnerUpdated(old, again) }, forgotten: true,
+		},
+		{
+			name:  "V17 an owner that is gone is forgotten and woken",
+			event: func(r *replicas.Router) error { return r.OwnerDeleted(old) }, forgotten: true,
+		},
+		{
+			name:  "V17 a tombstone stands for its owner",
+			event: func(r *replicas.Router) error { return r.OwnerDeleted(deletedFinalStateUnknown{"default/web", old}) }, forgotten: true,
+		},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			r, key := newRouting(), expectations.KeyOf(old)
+			r.Expectations.ExpectCreations(key, 3)
+			require.NoError(t, tc.event(r.Router))
+			assert.Equal(t, tc.forgotten, r.Expectations.SatisfiedExpectations(key), "without Forget the expectations are deleted")
+			assert.Equal(t, []string{"default/web"}, r.woken())
+		})
+		t.Run(tc.name+" by Forget", func(t *testing.T) {
+			t.Parallel()
+			r := newRouting()
+			var forgotten []expectations.Key
+			r.Forget = func(key expectations.Key) {
+				assert.Empty(t, r.wakes, "forgotten before it is woken")
+				forgotten = append(forgotten, key)
+			}
+			require.NoError(t, tc.event(r.Router))
+			if tc.forgotten {
+				assert.Equal(t, []expectations.Key{expectations.KeyOf(old)}, forgotten)
+			} else {
+				assert.Empty(t, forgotten)
+			}
+		})
+	}
+}
+
+func TestRouterSettlesBeforeItWakes(t *testing.T) {
+	t.Parallel()
+	t.Run("V2 V12 who is woken finds the event settled", func(t *testing.T) {
+		t.Parallel()
+		r, rs := newRouting(), routedOwner("web", web)
+		key := expectations.KeyOf(rs)
+		r.Wake = func(types.NamespacedName, time.Duration) {
+			assert.True(t, r.Expectations.SatisfiedExpectations(key))
+		}
+		r.Expectations.ExpectCreations(key, 1)
+		require.NoError(t, added(ownedBy("web"))(r.Router))
+		r.Expectations.ExpectDeletions(key, []types.UID{"uid-web-0"})
+		require.NoError(t, deleted(ownedBy("web"))(r.Router))
+		r.Expectations.ExpectDeletions(key, []types.UID{"uid-web-0"})
+		require.NoError(t, deleted()(r.Router))
+	})
+}
+
+func TestRouterUnresolvedOwner(t *testing.T) {
+	t.Parallel()
+	rs := routedOwner("web", web)
+	key := expectations.KeyOf(rs)
+	t.Run("V3 a creation is settled for an owner that cannot be resolved", func(t *testing.T) {
+		t.Parallel()
+		r := routingOver()
+		r.Expectations.ExpectCreations(key, 2)
+		require.NoError(t, added(ownedBy("web"))(r.Router))
+		assert.Equal(t, expectations.Pending{Adds: 1}, r.outstanding(rs))
+		assert.Empty(t, r.woken())
+	})
+	t.Run("V12 a deletion is settled for an owner that cannot be resolved", func(t *testing.T) {
+		t.Parallel()
+		r := routingOver()
+		r.Expectations.ExpectDeletions(key, []types.UID{"uid-web-0", "uid-web-1"})
+		require.NoError(t, deleted(ownedBy("web"))(r.Router))
+		require.NoError(t, deleted(podtest.UID("uid-web-1"))(r.Router))
+		assert.Equal(t, expectations.Pending{}, r.outstanding(rs))
+		assert.Empty(t, r.woken())
+	})
+	t.Run("V12 W12 a deletion that two incarnations wait for is settled for both", func(t *testing.T) {
+		t.Parallel()
+		again := routedOwner("web", web)
+		again.UID = "uid-of-web-again"
+		r := routingOver(again)
+		r.Expectations.ExpectDeletions(key, []types.UID{"uid-web-0"})
+		r.Expectations.ExpectDeletions(expectations.KeyOf(again), []types.UID{"uid-web-0"})
+		require.NoError(t, deleted(ownedBy("web"))(r.Router))
+		assert.Equal(t, expectations.Pending{}, r.outstanding(rs))
+		assert.Equal(t, expectations.Pending{}, r.outstanding(again))
+		assert.Equal(t, []string{"default/web"}, r.woken())
+	})
+	t.Run("W12 what a pass of the old owner left behind does not stall the new one", func(t *testing.T) {
+		t.Parallel()
+		again := routedOwner("web", web)
+		again.UID = "uid-of-web-again"
+		r := routingOver(again)
+		require.NoError(t, r.OwnerUpdated(rs, again))
+		r.Expectations.ExpectCreations(key, 3)
+		assert.True(t, r.Expectations.SatisfiedExpectations(expectations.KeyOf(again)))
+		r.Expectations.ExpectCreations(expectations.KeyOf(again), 3)
+		require.NoError(t, added(ownedBy("web"))(r.Router))
+		assert.Equal(t, expectations.Pending{Adds: 3}, r.outstanding(again), "a pod of the old owner is not the new one's")
+		assert.Equal(t, expectations.Pending{Adds: 2}, r.outstanding(rs))
+	})
+	t.Run("V3 an owner without a namespace is resolved by name", func(t *testing.T) {
+		t.Parallel()
+		global := routedOwner("web", web)
+		global.Namespace = ""
+		r := routingOver()
+		r.Owner = func(_, name string) (metav1.Object, bool) { return global, name == global.Name }
+		r.Expectations.ExpectCreations(expectations.KeyOf(global), 2)
+		require.NoError(t, added(ownedBy("web"))(r.Router))
+		assert.Equal(t, expectations.Pending{Adds: 1}, r.outstanding(global))
+		assert.Equal(t, []string{"/web"}, r.woken())
+	})
+}
+
+func TestRouterCreationsByName(t *testing.T) {
+	t.Parallel()
+	t.Run("V2 W8 only the pods that were created settle creations by name", func(t *testing.T) {
+		t.Parallel()
+		r, rs := newRouting(), routedOwner("web", web)
+		r.Expectations.ExpectCreationsOf(expectations.KeyOf(rs), []string{"web-0", "web-1"})
+		require.NoError(t, r.PodAdded(podtest.Pod("web-9", ownedBy("web"))))
+		assert.Equal(t, 2, r.outstanding(rs).Adds)
+		require.NoError(t, r.PodAdded(podtest.Pod("web-0", ownedBy("web"))))
+		require.NoError(t, r.PodAdded(podtest.Pod("web-0", ownedBy("web"))))
+		assert.Equal(t, []string{"web-1"}, r.outstanding(rs).Creating)
+	})
+}
+
+func TestRouterSelectors(t *testing.T) {
+	t.Parallel()
+	without := func(name string, selector *metav1.LabelSelector) *appsv1.ReplicaSet {
+		rs := routedOwner(name, nil)
+		rs.Spec.Selector = selector
+		return rs
+	}
+	owners := []*appsv1.ReplicaSet{
+		without("nil", nil),
+		without("empty", &metav1.LabelSelector{}),
+		without("invalid", &metav1.LabelSelector{MatchLabels: map[string]string{"app": "not a value"}}),
+		without("negative", &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{
+			{Key: "app", Operator: metav1.LabelSelectorOpDoesNotExist},
+		}}),
+		routedOwner("web", web),
+	}
+	t.Run("V5 selectors that are nil, empty or invalid match nothing", func(t *testing.T) {
+		t.Parallel()
+		r := routingOver(owners...)
+		require.NoError(t, added()(r.Router))
+		assert.Equal(t, []string{"default/web"}, r.woken())
+	})
+	t.Run("V5 a pod without labels wakes nobody, even where a selector matches it", func(t *testing.T) {
+		t.Parallel()
+		r := routingOver(owners...)
+		require.NoError(t, added(podtest.Labels(nil))(r.Router))
+		assert.Empty(t, r.woken())
+		require.NoError(t, added(podtest.Labels(map[string]string{"tier": "db"}))(r.Router))
+		assert.Equal(t, []string{"default/negative"}, r.woken())
+	})
+	t.Run("V5 owners that are nil are passed over", func(t *testing.T) {
+		t.Parallel()
+		r := newRouting()
+		r.OwnersIn = func(string) []metav1.Object {
+			return []metav1.Object{nil, (*appsv1.ReplicaSet)(nil), routedOwner("web", web)}
+		}
+		require.NoError(t, added()(r.Router))
+		assert.Equal(t, []string{"default/web"}, r.woken())
+	})
+}
+
+func TestRouterSpecIsAskedSeldom(t *testing.T) {
+	t.Parallel()
+	t.Run("M6 the spec of an owner is read only where a pod became ready", func(t *testing.T) {
+		t.Parallel()
+		r := newRouting()
+		for _, event := range []func(*replicas.Router) error{
+			added(ownedBy("web")),
+			updated(with(ownedBy("web")), with(ownedBy("web"))),
+			updated(with(ownedBy("web")), with(ownedBy("web"), podtest.NotReady)),
+			updated(with(ownedBy("web"), podtest.NotReady), with(ownedBy("web"), podtest.Deleting)),
+			deleted(ownedBy("web")),
+		} {
+			require.NoError(t, event(r.Router))
+		}
+		assert.Zero(t, r.specs)
+		require.NoError(t, updated(with(ownedBy("web"), podtest.NotReady), with(ownedBy("web")))(r.Router))
+		assert.Equal(t, 1, r.specs)
+	})
+	t.Run("M6 where minReadySeconds is not positive an owner is woken once", func(t *testing.T) {
+		t.Parallel()
+		for _, seconds := range []int32{0, -10} {
+			r := newRouting()
+			r.owners[0].Spec.MinReadySeconds = seconds
+			require.NoError(t, updated(with(ownedBy("web"), podtest.NotReady), with(ownedBy("web")))(r.Router))
+			assert.Equal(t, []string{"default/web"}, r.wakes)
+		}
+	})
+	t.Run("M6 an owner whose spec is refused is woken all the same", func(t *testing.T) {
+		t.Parallel()
+		r := newRouting()
+		r.Spec = func(metav1.Object) (replicas.Spec, error) {
+			return replicas.Spec{MinReadySeconds: 10}, errors.New("refused")
+		}
+		require.NoError(t, updated(with(ownedBy("web"), podtest.NotReady), with(ownedBy("web")))(r.Router))
+		assert.Equal(t, []string{"default/web"}, r.woken())
+	})
+}
+
+// everyMethod calls each method with an object, as the only one and as either
+// of two.
+func everyMethod(r *replicas.Router, obj any) map[string]error {
+	pod, owner := podtest.Pod("web-0"), routedOwner("web", web)
+	return map[string]error{
+		"PodAdded":         r.PodAdded(obj),
+		"PodUpdated old":   r.PodUpdated(obj, pod),
+		"PodUpdated new":   r.PodUpdated(pod, obj),
+		"PodDeleted":       r.PodDeleted(obj),
+		"OwnerAdded":       r.OwnerAdded(obj),
+		"OwnerUpdated old": r.OwnerUpdated(obj, owner),
+		"OwnerUpdated new": r.OwnerUpdated(owner, obj),
+		"OwnerDeleted":     r.OwnerDeleted(obj),
+	}
+}
+
+func TestRouterRefusesOtherObjects(t *testing.T) {
+	t.Parallel()
+	pod := podtest.Pod("web-0", ownedBy("web"))
+	var noTombstone *deletedFinalStateUnknown
+	for _, tc := range []struct {
+		name string
+		obj  any
+		want string
+	}{
+		{"V13 nothing", nil, "<nil> is not a"},
+		{"V13 a string", "default/web-0", "string is not a"},
+		{"V13 a nil pod", (*corev1.Pod)(nil), " is n"},
+		{"V13 a nil owner", (*appsv1.ReplicaSet)(nil), " is n"},
+		{"V13 a pod by value", *pod, "v1.Pod is not a"},
+		{"V13 a nil tombstone", noTombstone, "is not a"},
+		{"V13 a tombstone of nothing", deletedFinalStateUnknown{Key: "default/web-0"}, ""},
+		{"V13 a tombstone of a string", deletedFinalStateUnknown{"default/web-0", "x"}, ""},
+		{"V13 a tombstone of a nil pod", deletedFinalStateUnknown{"default/web-0", (*corev1.Pod)(nil)}, ""},
+		{"V13 a tombstone in a tombstone", deletedFinalStateUnknown{"a", deletedFinalStateUnknown{"b", pod}}, ""},
+		{"V13 a struct of more than a tombstone", struct {
+			Key   string
+			Obj   any
+			Extra int
+		}{Obj: pod}, ""},
+		{"V13 a struct whose key is no string", struct{ Key, Obj any }{Obj: pod}, ""},
+	} {
+		t.Run(tc.name+" is an error", func(t *testing.T) {
+			t.Parallel()
+			r := newRouting()
+			for method, err := range everyMethod(r.Router, tc.obj) {
+				require.ErrorContains(t, err, tc.want, method)
+				require.ErrorContains(t, err, "replicas: router: ", method)
+			}
+			assert.Empty(t, r.woken(), "the event is ignored")
+		})
+	}
+	t.Run("V13 a tombstone comes with deletions only", func(t *testing.T) {
+		t.Parallel()
+		r, grave := newRouting(), deletedFinalStateUnknown{"default/web-0", pod}
+		require.Error(t, r.PodAdded(grave))
+		require.Error(t, r.PodUpdated(pod, grave))
+		require.Error(t, r.OwnerAdded(grave))
+	})
+	t.Run("V13 the error names the key of the tombstone", func(t *testing.T) {
+		t.Parallel()
+		err := newRouting().PodDeleted(deletedFinalStateUnknown{"default/web-0", "x"})
+		require.EqualError(t, err, `replicas: router: string is not a pod, in the tombstone of "default/web-0"`)
+	})
+	t.Run("V13 an owner is not a pod", func(t *testing.T) {
+		t.Parallel()
+		require.EqualError(t, newRouting().PodAdded(routedOwner("web", web)), "replicas: router: *v1.ReplicaSet is not a pod")
+	})
+}
+
+func TestRouterRequiredFields(t *testing.T) {
+	t.Parallel()
+	for field, unset := range map[string]func(*replicas.Router){
+		"Kind":         func(r *replicas.Router) { r.Kind.Kind = "" },
+		"Owner":        func(r *replicas.Router) { r.Owner = nil },
+		"OwnersIn":     func(r *replicas.Router) { r.OwnersIn = nil },
+		"Spec":         func(r *replicas.Router) { r.Spec = nil },
+		"Expectations": func(r *replicas.Router) { r.Expectations = nil },
+		"Wake":         func(r *replicas.Router) { r.Wake = nil },
+	} {
+		t.Run("no "+field+" is an error of every method", func(t *testing.T) {
+			t.Parallel()
+			r, pod, owner := newRouting(), podtest.Pod("web-0"), routedOwner("web", web)
+			unset(r.Router)
+			for _, err := range []error{
+				r.PodAdded(pod), r.PodUpdated(pod, pod), r.PodDeleted(pod),
+				r.OwnerAdded(owner), r.OwnerUpdated(owner, owner), r.OwnerDeleted(owner),
+			} {
+				require.EqualError(t, err, "replicas: router has no "+field)
+			}
+		})
+	}
+	t.Run("an Owner that returns a nil owner resolves nothing", func(t *testing.T) {
+		t.Parallel()
+		r := newRouting()
+		for _, nobody := range []metav1.Object{nil, (*appsv1.ReplicaSet)(nil)} {
+			r.Owner = func(string, string) (metav1.Object, bool) { return nobody, true }
+			require.NoError(t, added(ownedBy("web"))(r.Router))
+			require.NoError(t, deleted(ownedBy("web"))(r.Router))
+			assert.Empty(t, r.woken())
+		}
+	})
+}
+
+// podsOfEveryKind are pods of one UID that differ in all that a Router looks at.
+func podsOfEveryKind() []*corev1.Pod {
+	var pods []*corev1.Pod
+	for _, labels := range []map[string]string{nil, {}, web, api} {
+		for _, owner := range []podtest.Option{
+			func(*corev1.Pod) {},
+			ownedBy("web"),
+			ownedBy("api"),
+			reference(func(ref *metav1.OwnerReference) { ref.Kind = "DaemonSet" }),
+			reference(func(ref *metav1.OwnerReference) { ref.UID = "uid-of-older-web" }),
+		} {
+			for _, state := range []podtest.Option{func(*corev1.Pod) {}, podtest.NotReady, podtest.Deleting} {
+				v := version(strconv.Itoa(len(pods)))
+				pods = append(pods, podtest.Pod("web-0", podtest.Labels(labels), owner, state, v))
+			}
+		}
+	}
+	return pods
+}
+
+// slowWakes says of one owner, by the rules as they are written down, whether an
+// update wakes it, and when.
+func slowWakes(rs *appsv1.ReplicaSet, was, now *corev1.Pod) []string {
+	key := rs.Namespace + "/" + rs.Name
+	owns := func(p *corev1.Pod) bool {
+		ref := metav1.GetControllerOf(p)
+		return ref != nil && ref.Kind == "ReplicaSet" && ref.Name == rs.Name && ref.UID == rs.UID
+	}
+	ready := func(p *corev1.Pod) bool { return p.Status.Conditions[0].Status == corev1.ConditionTrue }
+	selects := len(now.Labels) > 0 && now.Labels["app"] == rs.Spec.Selector.MatchLabels["app"]
+	relabeled := was.Labels["app"] != now.Labels["app"]
+	orphaned := metav1.GetControllerOf(was) != nil && metav1.GetControllerOf(now) == nil
+	orphan := metav1.GetControllerOf(now) == nil
+	switch {
+	case was.ResourceVersion == now.ResourceVersion:
+		return nil
+	case now.DeletionTimestamp != nil && (owns(now) || relabeled && owns(was)):
+		return []string{key}
+	case now.DeletionTimestamp != nil:
+		return nil
+	case owns(now) && !ready(was) && ready(now) && rs.Spec.MinReadySeconds > 0:
+		return []string{key, key + " in 10s"}
+	case owns(now), owns(was), orphan && selects && (relabeled || orphaned):
+		return []string{key}
+	}
+	return nil
+}
+
+func TestRouterAgreesWithSlowTwin(t *testing.T) {
+	t.Parallel()
+	t.Run("V6 V7 V8 V9 V10 M6 W57 every update wakes whom the rules say", func(t *testing.T) {
+		t.Parallel()
+		pods := podsOfEveryKind()
+		for _, was := range pods {
+			for _, now := range pods {
+				r := newRouting()
+				var want []string
+				for _, rs := range r.owners[:3] {
+					want = append(want, slowWakes(rs, was, now)...)
+				}
+				slices.Sort(want)
+				require.NoError(t, r.PodUpdated(was, now))
+				require.Equal(t, want, r.woken(), "%+v\n->\n%+v", was.ObjectMeta, now.ObjectMeta)
+			}
+		}
+	})
+}
+
+// TestRouterRepeatedEvents plays a random stream of events in which each event
+// comes one to three times, later ones in between.
+func TestRouterRepeatedEvents(t *testing.T) {
+	t.Parallel()
+	t.Run("V12 E20 an event that is repeated settles a deletion once", func(t *testing.T) {
+		t.Parallel()
+		for seed := range uint64(100) {
+			rnd := rand.New(rand.NewPCG(seed, 1))
+			r, rs := newRouting(), routedOwner("web", web)
+			var uids []types.UID
+			expected := map[types.UID]bool{}
+			for i := range 20 {
+				uid := types.UID(fmt.Sprintf("uid-%d", i))
+				uids, expected[uid] = append(uids, uid), true
+			}
+			r.Expectations.ExpectDeletions(expectations.KeyOf(rs), uids[:15])
+			for _, uid := range uids[15:] {
+				delete(expected, uid)
+			}
+			for range 60 {
+				uid := uids[rnd.IntN(len(uids))]
+				routeDeletion(t, r, rnd, uid)
+				delete(expected, uid)
+				left := r.outstanding(rs)
+				require.Equal(t, len(expected), left.Dels)
+				require.Len(t, left.Deleting, left.Dels)
+			}
+		}
+	})
+}
+
+// routeDeletion tells of the deletion of one pod in one of the ways in which it
+// may be seen, up to three times.
+func routeDeletion(t *testing.T, r *routing, rnd *rand.Rand, uid types.UID) {
+	t.Helper()
+	owner := []podtest.Option{ownedBy("web"), ownedBy("api"), func(*corev1.Pod) {}}[rnd.IntN(3)]
+	was := podtest.Pod(string(uid), podtest.UID(uid), ownedBy("web"), version("1"))
+	now := podtest.Pod(string(uid), podtest.UID(uid), owner, podtest.Deleting, version("2"))
+	ways := []func() error{
+		func() error { return r.PodAdded(now) },
+		func() error { return r.PodUpdated(was, now) },
+		func() error { return r.PodDeleted(now) },
+		func() error { return r.PodDeleted(deletedFinalStateUnknown{Obj: was}) },
+	}
+	for range 1 + rnd.IntN(3) {
+		require.NoError(t, ways[rnd.IntN(len(ways))]())
+	}
+}
+
+func TestRouterConcurrentEvents(t *testing.T) {
+	t.Parallel()
+	t.Run("E11 V2 V12 events from many goroutines settle exactly what they tell of", func(t *testing.T) {
+		t.Parallel()
+		const creations, deletions = 200, 200
+		r, rs, other := newRouting(), routedOwner("web", web), routedOwner("api", api)
+		r.Expectations.ExpectCreations(expectations.KeyOf(rs), creations+1)
+		var uids []types.UID
+		for i := range deletions {
+			uids = append(uids, types.UID(fmt.Sprintf("uid-api-%d", i)))
+		}
+		r.Expectations.ExpectDeletions(expectations.KeyOf(other), append(uids, "uid-of-the-last"))
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			for i := range creations {
+				assert.NoError(t, r.PodAdded(podtest.Pod(fmt.Sprintf("web-%d", i), ownedBy("web"))))
+			}
+		})
+		for range 2 {
+			wg.Go(func() {
+				for _, uid := range uids {
+					assert.NoError(t, r.PodDeleted(podtest.Pod("api", podtest.UID(uid), ownedBy("api"))))
+				}
+			})
+		}
+		wg.Go(func() {
+			canary := routedOwner("canary", web)
+			for range 100 {
+				assert.NoError(t, r.OwnerUpdated(canary, canary))
+				assert.NoError(t, r.OwnerDeleted(canary))
+			}
+		})
+		wg.Wait()
+		assert.Equal(t, expectations.Pending{Adds: 1}, r.outstanding(rs))
+		assert.Equal(t, expectations.Pending{Dels: 1, Deleting: []types.UID{"uid-of-the-last"}}, r.outstanding(other))
+	})
+}
+
+func TestRouterLeavesObjectsAlone(t *testing.T) {
+	t.Parallel()
+	t.Run("Y14 events change no pod and no owner", func(t *testing.T) {
+		t.Parallel()
+		pods := podsOfEveryKind()
+		before := deepCopies(pods)
+		r := newRouting()
+		for i := range pods {
+			require.NoError(t, r.PodAdded(pods[i]))
+			require.NoError(t, r.PodUpdated(pods[i], pods[len(pods)-1-i]))
+			require.NoError(t, r.PodDeleted(pods[i]))
+		}
+		assert.Equal(t, before, pods)
+		assert.Equal(t, newRouting().owners, r.owners)
+	})
+}
+
+//nolint:paralleltest // AllocsPerRun counts what other goroutines allocate too.
+func TestRouterAllocatesNothing(t *testing.T) {
+	r, pod := cachedRouter(), podtest.Pod("web-0", ownedBy("web"), version("1"))
+	ready := podtest.Pod("web-0", ownedBy("web"), version("2"))
+	for name, event := range map[string]func() error{
+		"PodAdded":   func() error { return r.PodAdded(pod) },
+		"PodUpdated": func() error { return r.PodUpdated(pod, ready) },
+		"PodDeleted": func() error { return r.PodDeleted(pod) },
+	} {
+		t.Run(name+" of a pod with an owner", func(t *testing.T) {
+			assert.Zero(t, testing.AllocsPerRun(100, func() { _ = event() }))
+		})
+	}
+}
