@@ -69,6 +69,7 @@ type rig struct {
 	calls  []string
 	events []string
 
+	version     string // what the server answers to writes
 	createCalls atomic.Int64
 	create      func(i int) error // of the i-th create call
 	remove      func(pod *corev1.Pod, opts metav1.DeleteOptions) error
@@ -107,12 +108,13 @@ func (r *rig) CreatePod(_ context.Context, namespace string, pod *corev1.Pod) (*
 	}
 	stored := pod.DeepCopy()
 	stored.Name, stored.UID = fmt.Sprintf("web-new%d", i), types.UID(fmt.Sprintf("uid-new%d", i))
+	stored.ResourceVersion = r.version
 	return stored, nil
 }
 
 func (r *rig) DeletePod(_ context.Context, pod *corev1.Pod, opts metav1.DeleteOptions) (string, error) {
 	r.note(&r.calls, "delete %s", pod.Name)
-	return "", r.remove(pod, opts)
+	return r.version, r.remove(pod, opts)
 }
 
 func (r *rig) PatchPod(_ context.Context, pod *corev1.Pod, patch selector.Patch) (*corev1.Pod, error) {
@@ -121,7 +123,7 @@ func (r *rig) PatchPod(_ context.Context, pod *corev1.Pod, patch selector.Patch)
 		return nil, err
 	}
 	patched := pod.DeepCopy()
-	patched.ResourceVersion = "patched"
+	patched.ResourceVersion = r.version
 	return patched, nil
 }
 
@@ -732,7 +734,7 @@ func TestReconcileClaims(t *testing.T) {
 		t.Parallel()
 		r := newRig(0)
 		orphan := podtest.Pod("orphan")
-		orphan.ResourceVersion = "old"
+		orphan.ResourceVersion, r.version = "old", "patched"
 		r.remove = func(_ *corev1.Pod, opts metav1.DeleteOptions) error {
 			assert.Equal(t, "patched", *opts.Preconditions.ResourceVersion)
 			return nil
@@ -834,6 +836,75 @@ func TestReconcileOrder(t *testing.T) {
 		_, err = r.reconcile(t, 0, podsOf(r.rs, 1)...)
 		require.NoError(t, err)
 		assert.Equal(t, []string{"1 3 0 2"}, seen)
+	})
+}
+
+func TestReconcileConsistency(t *testing.T) {
+	t.Parallel()
+	at := func(r *rig, version string) {
+		r.Consistency = &expectations.ConsistencyStore{
+			ReadVersion: func(schema.GroupResource) string { return version },
+			Now:         func() time.Time { return podtest.Now },
+		}
+	}
+	t.Run("X10 Y2 a pass waits for a cache that is behind our own writes: no error, nothing listed, look again", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(1)
+		at(r, "5")
+		r.Consistency.WroteAt(r.key, podResource, "6")
+		result, err := r.Reconcile(context.Background(), specOf(t, r.rs), func(context.Context) ([]*corev1.Pod, error) {
+			t.Error("listed from a stale cache")
+			return nil, nil
+		})
+		require.NoError(t, err)
+		assert.True(t, result.Waiting)
+		assert.False(t, result.Observed)
+		assert.Equal(t, 50*time.Millisecond, result.RequeueAfter)
+	})
+	for name, pod := range map[string]*corev1.Pod{
+		"X9 an adoption is recorded": podtest.Pod("orphan"),
+		"X9 W41 so is a release":     podtest.Pod("leaves", owned(replicaSet(1)), podtest.Labels(nil)),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(0)
+			r.version = "9"
+			at(r, "5")
+			_, err := r.reconcile(t, 0, pod)
+			require.NoError(t, err)
+			stale, ready := r.Consistency.Ready(r.key)
+			assert.False(t, ready)
+			assert.Equal(t, "9", stale.Wrote)
+		})
+	}
+	t.Run("X9 a creation is recorded", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(1)
+		r.version = "9"
+		at(r, "5")
+		_, err := r.reconcile(t, 0)
+		require.NoError(t, err)
+		_, ready := r.Consistency.Ready(r.key)
+		assert.False(t, ready)
+	})
+	t.Run("X9 W41 a deletion that left the pod there is recorded", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(0)
+		r.version = "9"
+		at(r, "5")
+		_, err := r.reconcile(t, 0, podsOf(r.rs, 1)...)
+		require.NoError(t, err)
+		_, ready := r.Consistency.Ready(r.key)
+		assert.False(t, ready)
+	})
+	t.Run("X4 Forget drops the record", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(1)
+		at(r, "5")
+		r.Consistency.WroteAt(r.key, podResource, "6")
+		r.Forget(r.key)
+		_, ready := r.Consistency.Ready(r.key)
+		assert.True(t, ready)
 	})
 }
 

@@ -12,7 +12,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/replicakit/replicakit/expectations"
 	"github.com/replicakit/replicakit/internal/podtest"
 	"github.com/replicakit/replicakit/replicas"
 )
@@ -84,6 +86,22 @@ func TestReport(t *testing.T) {
 		require.ErrorIs(t, err, boom)
 		assert.EqualValues(t, 3, result.RequeueAfter)
 		assert.Empty(t, c.written)
+	})
+	t.Run("Y12 A4 the write is recorded as an own one, and so is a write that was not needed", func(t *testing.T) {
+		t.Parallel()
+		store := &expectations.ConsistencyStore{ReadVersion: func(schema.GroupResource) string { return "1" }}
+		r := replicas.ReplicaSetReporter{Client: &statusClient{}, Consistency: store, Now: func() time.Time { return podtest.Now }}
+		rs := replicaSet(0)
+		rs.ResourceVersion = "9"
+		for range 2 {
+			_, err := r.Report(context.Background(), rs, observed(), nil)
+			require.NoError(t, err)
+			stale, ready := store.Ready(expectations.KeyOf(rs))
+			assert.False(t, ready)
+			assert.Equal(t, schema.GroupResource{Group: "apps", Resource: "replicasets"}, stale.Resource)
+			store.Clear(expectations.KeyOf(rs).NamespacedName, "")
+			rs.Status.ObservedGeneration, rs.Status.TerminatingReplicas = rs.Generation, new(int32)
+		}
 	})
 	t.Run("T9 terminatingReplicas is left out where asked", func(t *testing.T) {
 		t.Parallel()
