@@ -1,6 +1,7 @@
 package replicas
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -120,7 +121,7 @@ func list[S ~[]E, E any](items S, text func(E) string) string {
 
 // MarshalJSON writes the plan with references in place of pods.
 func (p Plan) MarshalJSON() ([]byte, error) {
-	return json.Marshal(struct {
+	return marshal(struct {
 		Owned   []reference `json:"owned,omitempty"`
 		Adopt   []reference `json:"adopt,omitempty"`
 		Release []reference `json:"release,omitempty"`
@@ -149,11 +150,21 @@ func (s Scale) MarshalJSON() ([]byte, error) {
 			Reason:    podrank.Explain(v),
 		}
 	}
-	return json.Marshal(struct {
+	return marshal(struct {
 		Create   int      `json:"create"`
 		Delete   []victim `json:"delete,omitempty"`
 		Deferred int      `json:"deferred,omitempty"`
 	}{s.Create, victims, s.Deferred})
+}
+
+// marshal leaves the "<" of a reason readable, where the encoder that asked lets
+// it be.
+func marshal(v any) ([]byte, error) {
+	var b bytes.Buffer
+	encoder := json.NewEncoder(&b)
+	encoder.SetEscapeHTML(false)
+	err := encoder.Encode(v)
+	return b.Bytes(), err
 }
 
 type reference struct {

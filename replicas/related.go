@@ -12,7 +12,8 @@ import (
 // UID, as the ReplicaSets of one Deployment have; the owner is one of them, and
 // namespaces do not matter (L1). A pod belongs to the sibling that controls it;
 // an orphan belongs to a sibling in its namespace whose selector matches it.
-// Where spec returns an error, the sibling's selector matches nothing (L4).
+// Where sel returns an error, the sibling's selector matches nothing (L4).
+// selector.ForReplicaSet is such a sel.
 //
 // An owner without a controller has no siblings: the result is nil, and nothing
 // is ranked by co-location (L2). Otherwise it is not nil, and in the order of
@@ -20,7 +21,7 @@ import (
 //
 // Differs from Kubernetes: a pod that somebody else controls does not count,
 // whatever its labels say (W33).
-func Related[O metav1.Object](owner metav1.Object, owners []O, spec func(O) (Spec, error), pods []*corev1.Pod) []*corev1.Pod {
+func Related[O metav1.Object](owner metav1.Object, owners []O, sel func(O) (labels.Selector, error), pods []*corev1.Pod) []*corev1.Pod {
 	ref := metav1.GetControllerOfNoCopy(owner)
 	if ref == nil {
 		return nil
@@ -32,8 +33,8 @@ func Related[O metav1.Object](owner metav1.Object, owners []O, spec func(O) (Spe
 			continue
 		}
 		siblings[o.GetUID()] = true
-		if s, err := spec(o); err == nil {
-			selectors[o.GetNamespace()] = append(selectors[o.GetNamespace()], s.Selector)
+		if s, err := sel(o); err == nil {
+			selectors[o.GetNamespace()] = append(selectors[o.GetNamespace()], s)
 		}
 	}
 	related := []*corev1.Pod{}

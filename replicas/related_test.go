@@ -11,6 +11,7 @@ import (
 
 	"github.com/replicakit/replicakit/internal/podtest"
 	"github.com/replicakit/replicakit/replicas"
+	"github.com/replicakit/replicakit/selector"
 )
 
 func TestRelated(t *testing.T) {
@@ -55,7 +56,7 @@ func TestRelated(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			got := replicas.Related(tt.owner, all, replicas.ReplicaSetSpec, []*corev1.Pod{nil, tt.pod})
+			got := replicas.Related(tt.owner, all, selector.ForReplicaSet, []*corev1.Pod{nil, tt.pod})
 			if tt.want {
 				assert.Equal(t, []*corev1.Pod{tt.pod}, got)
 				return
@@ -65,7 +66,7 @@ func TestRelated(t *testing.T) {
 	}
 	t.Run("L2 nil is for an owner without a controller only", func(t *testing.T) {
 		t.Parallel()
-		assert.Nil(t, replicas.Related(lone, all, replicas.ReplicaSetSpec, nil))
-		assert.NotNil(t, replicas.Related(mine, all, replicas.ReplicaSetSpec, nil))
+		assert.Nil(t, replicas.Related(lone, all, selector.ForReplicaSet, nil))
+		assert.NotNil(t, replicas.Related(mine, all, selector.ForReplicaSet, nil))
 	})
 }

@@ -10,8 +10,6 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/replicakit/replicakit/replicas"
 	"github.com/replicakit/replicakit/selector"
@@ -40,7 +38,7 @@ func decide(objs *objects, opts options) (decision, error) {
 		spec.Replicas = *opts.replicas
 	}
 	spec.Now = opts.at
-	spec.Related = objs.related(rs)
+	spec.Related = replicas.Related(rs, objs.replicaSets, selector.ForReplicaSet, objs.pods)
 	spec.BurstReplicas = math.MaxInt32 // asked about is the whole surplus
 	plan, err := replicas.Manage(objs.pods, spec)
 	return decision{
@@ -96,29 +94,6 @@ func (o *objects) summary() string {
 		return "nothing"
 	}
 	return strings.Join(list, ", ")
-}
-
-// related returns the pods of the ReplicaSets that have the same controller as
-// rs, its own among them: those that they own, and the orphans that they would
-// adopt. It is nil where rs has no controller: Kubernetes then ranks without.
-func (o *objects) related(rs *appsv1.ReplicaSet) []*corev1.Pod {
-	controller := metav1.GetControllerOfNoCopy(rs)
-	if controller == nil {
-		return nil
-	}
-	siblings := filter(o.replicaSets, func(other *appsv1.ReplicaSet) bool {
-		ref := metav1.GetControllerOfNoCopy(other)
-		return ref != nil && ref.UID == controller.UID
-	})
-	return filter(o.pods, func(pod *corev1.Pod) bool { return belongs(pod, siblings) })
-}
-
-func belongs(pod *corev1.Pod, siblings []*appsv1.ReplicaSet) bool {
-	ref := metav1.GetControllerOfNoCopy(pod)
-	if ref == nil {
-		return len(selector.Owners(pod, siblings, selector.ForReplicaSet)) > 0
-	}
-	return slices.ContainsFunc(siblings, func(rs *appsv1.ReplicaSet) bool { return rs.UID == ref.UID })
 }
 
 // filter returns the items to keep in a new slice, which is never nil.

@@ -173,57 +173,6 @@ func TestTellsOfFailedReadsAndWrites(t *testing.T) {
 	assert.Equal(t, "error: standard input: gone\n", stderr.String())
 }
 
-func TestRelatedPods(t *testing.T) {
-	t.Parallel()
-	const pods = `
-apiVersion: v1
-kind: PodList
-items:
-- metadata: {namespace: shop, name: own, uid: "1", labels: {app: web, rev: "2"}, ownerReferences: [{uid: rs-2, controller: true}]}
-- metadata: {namespace: shop, name: own-orphan, uid: "2", labels: {app: web, rev: "2"}}
-- metadata: {namespace: shop, name: sibling, uid: "3", labels: {app: web, rev: "1"}, ownerReferences: [{uid: rs-1, controller: true}]}
-- metadata: {namespace: shop, name: sibling-orphan, uid: "4", labels: {app: web, rev: "1"}}
-- metadata: {namespace: shop, name: of-invalid, uid: "5", labels: {app: web, rev: "0"}, ownerReferences: [{uid: rs-0, controller: true}]}
-- metadata: {namespace: shop, name: foreign, uid: "6", labels: {app: web, rev: "1"}, ownerReferences: [{uid: job, controller: true}]}
-- metadata: {namespace: bank, name: far-orphan, uid: "7", labels: {app: web, rev: "1"}}
-- metadata: {namespace: shop, name: stranger, uid: "9", labels: {app: api}, ownerReferences: [{uid: rs-9, controller: true}]}
-- metadata: {namespace: shop, name: lone, uid: "8", labels: {app: lone}, ownerReferences: [{uid: rs-3, controller: true}]}
----
-apiVersion: apps/v1
-kind: ReplicaSetList
-items:
-- metadata: {namespace: shop, name: web-0, uid: rs-0, ownerReferences: [{uid: web, controller: true}]}
-- metadata: {namespace: shop, name: web-1, uid: rs-1, ownerReferences: [{uid: web, controller: true}]}
-  spec: {selector: {matchLabels: {rev: "1"}}}
-- metadata: {namespace: shop, name: web-2, uid: rs-2, ownerReferences: [{uid: web, controller: true}]}
-  spec: {selector: {matchLabels: {rev: "2"}}}
-- metadata: {namespace: shop, name: api, uid: rs-9, ownerReferences: [{uid: api, controller: true}]}
-  spec: {selector: {matchLabels: {app: api}}}
-- metadata: {namespace: shop, name: lone, uid: rs-3, ownerReferences: [{uid: web}]}
-  spec: {selector: {matchLabels: {app: lone}}}
-`
-	objs, err := readAll([]string{"-"}, strings.NewReader(pods))
-	require.NoError(t, err)
-	for name, tt := range map[string]struct {
-		set  string
-		want []string
-	}{
-		"L1 siblings have the same controller; what they own counts, and orphans that they select": {
-			"web-2", []string{"own", "own-orphan", "sibling", "sibling-orphan", "of-invalid"},
-		},
-		"L2 without a controller nothing is related": {"lone", nil},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			rs, err := objs.find("shop", tt.set)
-			require.NoError(t, err)
-			related := objs.related(rs)
-			assert.Equal(t, tt.want, podNames(related))
-			assert.Equal(t, tt.want == nil, related == nil)
-		})
-	}
-}
-
 func FuzzRead(f *testing.F) {
 	for _, seed := range []string{
 		web, jsonSet + jsonPod, yamlSet + "---\n" + yamlPod, jsonOther, "", "# nothing", "[1]", `{"kind":"List","items":[null]}`,
