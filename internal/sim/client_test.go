@@ -1,0 +1,110 @@
+package sim_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/replicakit/replicakit/internal/sim"
+	"github.com/replicakit/replicakit/selector"
+)
+
+func TestClientCalls(t *testing.T) {
+	t.Parallel()
+	c := newCluster(0)
+	rs := createReplicaSet(t, c, 1)
+	client := sim.NewClient(c)
+	var calls []string
+	client.Done = func(call sim.Call, err error) {
+		require.NoError(t, err)
+		calls = append(calls, call.Verb+" "+call.Kind+" "+call.String())
+	}
+
+	p, err := client.CreatePod(t.Context(), namespace, pod("a"))
+	require.NoError(t, err)
+	patch, err := selector.ReleasePatch(rs.UID, p.UID)
+	require.NoError(t, err)
+	_, err = client.PatchPod(t.Context(), p, patch)
+	require.NoError(t, err)
+	_, err = client.GetPod(t.Context(), namespace, "a")
+	require.NoError(t, err)
+	_, err = client.DeletePod(t.Context(), p, metav1.DeleteOptions{})
+	require.NoError(t, err)
+	owner, err := client.GetOwner(t.Context(), namespace, "web")
+	require.NoError(t, err)
+	assert.Equal(t, rs.UID, owner.GetUID())
+	_, err = client.ReplicaSets().UpdateStatus(t.Context(), rs)
+	require.NoError(t, err)
+	assert.Equal(t, []string{
+		"create Pod default/a", "patch Pod default/a", "get Pod default/a", "delete Pod default/a",
+		"get ReplicaSet default/web", "update ReplicaSet default/web",
+	}, calls)
+
+	client.Done = nil
+	owner, err = client.GetOwner(t.Context(), namespace, "none")
+	assert.True(t, apierrors.IsNotFound(err), err)
+	assert.Nil(t, owner)
+}
+
+func TestClientEvent(t *testing.T) {
+	t.Parallel()
+	c := newCluster(0)
+	sim.NewClient(c).Event(replicaSet("web", 1), corev1.EventTypeNormal, "Reason", "message")
+	assert.Equal(t, []sim.Event{{
+		At: c.Clock.Now(), About: key("web"), Type: corev1.EventTypeNormal, Reason: "Reason", Message: "message",
+	}}, c.Events)
+}
+
+func TestFault(t *testing.T) {
+	t.Parallel()
+	timeout := apierrors.NewTimeoutError("too slow", 1)
+	for name, tc := range map[string]struct {
+		fault sim.Fault
+		pods  int
+		err   error
+	}{
+		"none":                                  {sim.Fault{}, 1, nil},
+		"a call that is not made":               {sim.Fault{Before: timeout}, 0, timeout},
+		"an answer that is lost":                {sim.Fault{After: timeout}, 1, timeout},
+		"not made is not lost into the bargain": {sim.Fault{Before: timeout, After: assert.AnError}, 0, timeout},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := newCluster(0)
+			client := sim.NewClient(c)
+			client.Fault = func(sim.Call) sim.Fault { return tc.fault }
+			var told error
+			client.Done = func(_ sim.Call, err error) { told = err }
+			p, err := client.CreatePod(t.Context(), namespace, pod("a"))
+			assert.Equal(t, tc.err, err)
+			assert.Equal(t, tc.err, told)
+			assert.Equal(t, tc.err == nil, p != nil)
+			assert.Len(t, c.Pods(namespace), tc.pods)
+		})
+	}
+	t.Run("the server's own error comes first", func(t *testing.T) {
+		t.Parallel()
+		client := sim.NewClient(newCluster(0))
+		client.Fault = func(sim.Call) sim.Fault { return sim.Fault{After: timeout} }
+		_, err := client.GetPod(t.Context(), namespace, "none")
+		assert.True(t, apierrors.IsNotFound(err), err)
+	})
+	t.Run("other parts may act while a call is made", func(t *testing.T) {
+		t.Parallel()
+		c := newCluster(1)
+		client := sim.NewClient(c)
+		createPod(t, c, pod("a"))
+		client.Fault = func(sim.Call) sim.Fault {
+			run(c, 10*time.Second)
+			return sim.Fault{}
+		}
+		p, err := client.GetPod(t.Context(), namespace, "a")
+		require.NoError(t, err)
+		assert.Equal(t, corev1.PodRunning, p.Status.Phase)
+	})
+}

@@ -1,0 +1,244 @@
+// Package sim is a small Kubernetes cluster for tests and examples, in memory, in
+// virtual time and without a goroutine: the same program sees the same cluster
+// on every run.
+//
+// A [Cluster] is the truth: an API server with pods and ReplicaSets, and the
+// scheduler, the kubelets and the node controllers that act on them. A [View] is
+// what one controller knows of it, as late as its watches lag. A [Client] makes
+// the calls of one controller and can be made to fail. A [Worker] is its work
+// queue. A [World] lets time pass for all of them.
+//
+//	cluster := sim.NewCluster(sim.Options{Nodes: 3, Seed: 1})
+//	c := sim.NewController(cluster)
+//	world := &sim.World{Clock: cluster.Clock, Parts: []sim.Part{cluster, c}}
+//	cluster.CreateReplicaSet(ctx, rs)
+//	world.Run(10 * time.Second)
+//
+// Nothing here is safe for concurrent use: a Reconciler on top of it needs
+// MaxParallel 1.
+package sim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+var (
+	podKind            = schema.GroupKind{Kind: "Pod"}
+	podResource        = schema.GroupResource{Resource: "pods"}
+	replicaSetKind     = schema.GroupKind{Group: appsv1.GroupName, Kind: "ReplicaSet"}
+	replicaSetResource = schema.GroupResource{Group: appsv1.GroupName, Resource: "replicasets"}
+)
+
+// Options shape a cluster. The zero value is one without nodes.
+type Options struct {
+	// Start is the instant that the clock starts at; zero: the beginning of 2026.
+	Start time.Time
+	// Seed decides all that is random: UIDs and generated names.
+	Seed uint64
+	// Nodes is how many nodes there are at first: node-1, node-2 and so on.
+	Nodes int
+	// Timing is how fast the cluster is.
+	Timing Timing
+}
+
+// A Cluster is an API server and what acts on its objects. Its methods are what
+// users and administrators do; controllers use a Client. Objects that are passed
+// in are copied, those returned may be changed.
+type Cluster struct {
+	Clock *Clock
+	// Events are the events that controllers sent, the oldest first.
+	Events []Event
+
+	timing  Timing
+	random  *rand.Rand
+	version uint64
+	pods    *table[*corev1.Pod]
+	sets    *table[*appsv1.ReplicaSet]
+	quota   map[string]int
+	nodes   []*node
+	tasks   []task
+}
+
+// NewCluster returns a cluster without pods.
+func NewCluster(o Options) *Cluster {
+	if o.Start.IsZero() {
+		o.Start = time.Date(2026, time.January, 1, 0, 0, 0, 0, time.UTC)
+	}
+	c := &Cluster{
+		Clock:  NewClock(o.Start),
+		timing: o.Timing.withDefaults(),
+		random: rand.New(rand.NewPCG(o.Seed, 0)),
+		quota:  map[string]int{},
+	}
+	c.pods = &table[*corev1.Pod]{cluster: c, kind: podKind, resource: podResource}
+	c.sets = &table[*appsv1.ReplicaSet]{cluster: c, kind: replicaSetKind, resource: replicaSetResource}
+	for i := range o.Nodes {
+		c.AddNode("node-" + strconv.Itoa(i+1))
+	}
+	return c
+}
+
+// CreateReplicaSet stores a new ReplicaSet. Missing replicas are 1.
+func (c *Cluster) CreateReplicaSet(ctx context.Context, rs *appsv1.ReplicaSet) (*appsv1.ReplicaSet, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	rs = rs.DeepCopy()
+	rs.Generation = 1
+	rs.Status = appsv1.ReplicaSetStatus{}
+	if rs.Spec.Replicas == nil {
+		one := int32(1)
+		rs.Spec.Replicas = &one
+	}
+	return copied(c.sets.create(rs))
+}
+
+// GetReplicaSet reads a ReplicaSet.
+func (c *Cluster) GetReplicaSet(ctx context.Context, namespace, name string) (*appsv1.ReplicaSet, error) {
+	return copied(c.readReplicaSet(ctx, namespace, name))
+}
+
+// EditReplicaSet changes anything of a ReplicaSet but its status.
+func (c *Cluster) EditReplicaSet(ctx context.Context, namespace, name string, change func(*appsv1.ReplicaSet)) (*appsv1.ReplicaSet, error) {
+	old, err := c.readReplicaSet(ctx, namespace, name)
+	if err != nil {
+		return nil, err
+	}
+	return copied(c.sets.update(old, func(rs *appsv1.ReplicaSet) {
+		change(rs)
+		rs.Status = *old.Status.DeepCopy()
+		if !apiequality.Semantic.DeepEqual(rs.Spec, old.Spec) {
+			rs.Generation = old.Generation + 1
+		}
+	}))
+}
+
+// UpdateReplicaSetStatus stores the status of rs and nothing else of it. With a
+// resourceVersion that is not the latest, or another UID, it is a Conflict.
+func (c *Cluster) UpdateReplicaSetStatus(ctx context.Context, rs *appsv1.ReplicaSet) (*appsv1.ReplicaSet, error) {
+	old, err := c.readReplicaSet(ctx, rs.Namespace, rs.Name)
+	if err != nil {
+		return nil, err
+	}
+	if err := checkWritten(replicaSetResource, rs, old); err != nil {
+		return nil, err
+	}
+	return copied(c.sets.update(old, func(obj *appsv1.ReplicaSet) { obj.Status = *rs.Status.DeepCopy() }))
+}
+
+// DeleteReplicaSet deletes a ReplicaSet, once it has no finalizers. Its pods are
+// left alone: there is no garbage collector.
+func (c *Cluster) DeleteReplicaSet(ctx context.Context, namespace, name string) error {
+	old, err := c.readReplicaSet(ctx, namespace, name)
+	if err == nil {
+		c.sets.delete(old, 0)
+	}
+	return err
+}
+
+func (c *Cluster) readReplicaSet(ctx context.Context, namespace, name string) (*appsv1.ReplicaSet, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	return c.sets.get(namespace, name)
+}
+
+// checkWritten refuses to overwrite what the writer has not seen.
+func checkWritten(resource schema.GroupResource, obj, stored metav1.Object) error {
+	switch {
+	case obj.GetUID() != "" && obj.GetUID() != stored.GetUID():
+		return mismatch(resource, stored, "UID", obj.GetUID(), stored.GetUID())
+	case obj.GetResourceVersion() != "" && obj.GetResourceVersion() != stored.GetResourceVersion():
+		return apierrors.NewConflict(resource, stored.GetName(),
+			errors.New("the object has been modified; please apply your changes to the latest version and try again"))
+	}
+	return nil
+}
+
+// checkPreconditions refuses to delete what the caller does not mean.
+func checkPreconditions(resource schema.GroupResource, stored metav1.Object, want *metav1.Preconditions) error {
+	switch {
+	case want == nil:
+		return nil
+	case want.UID != nil && *want.UID != stored.GetUID():
+		return mismatch(resource, stored, "UID", *want.UID, stored.GetUID())
+	case want.ResourceVersion != nil && *want.ResourceVersion != stored.GetResourceVersion():
+		return mismatch(resource, stored, "ResourceVersion", *want.ResourceVersion, stored.GetResourceVersion())
+	}
+	return nil
+}
+
+func mismatch(resource schema.GroupResource, stored metav1.Object, field string, want, got any) error {
+	return apierrors.NewConflict(resource, stored.GetName(),
+		fmt.Errorf("the %s in the precondition (%v) does not match the %s in record (%v)", field, want, field, got))
+}
+
+// copied lets a stored object leave the package.
+func copied[T object[T]](obj T, err error) (T, error) {
+	if err != nil {
+		var none T
+		return none, err
+	}
+	return obj.DeepCopy(), nil
+}
+
+// An Event is what a controller told about an object.
+type Event struct {
+	At      time.Time
+	About   types.NamespacedName
+	Type    string
+	Reason  string
+	Message string
+}
+
+func (c *Cluster) newVersion() string {
+	c.version++
+	return strconv.FormatUint(c.version, 10)
+}
+
+func (c *Cluster) newUID() types.UID {
+	high, low := c.random.Uint64(), c.random.Uint64()
+	return types.UID(fmt.Sprintf("%08x-%04x-4%03x-%04x-%012x",
+		high>>32, high>>16&0xffff, high&0xfff, 0x8000|low>>48&0x3fff, low&0xffffffffffff))
+}
+
+// newName returns a name that no pod of the namespace has, as the API server
+// generates it.
+func (c *Cluster) newName(namespace, prefix string) string {
+	const letters, random, longest = "bcdfghjklmnpqrstvwxz2456789", 5, 63
+	prefix = prefix[:min(len(prefix), longest-random)]
+	for {
+		suffix := make([]byte, random)
+		for i := range suffix {
+			suffix[i] = letters[c.random.IntN(len(letters))]
+		}
+		if _, taken := c.pods.rows.get(namespace, prefix+string(suffix)); !taken {
+			return prefix + string(suffix)
+		}
+	}
+}
+
+// timestamp is the present as API objects hold it, in whole seconds.
+func (c *Cluster) timestamp() metav1.Time { return metav1.NewTime(c.Clock.Now().Truncate(time.Second)) }
+
+func clone[T object[T]](objs []T) []T {
+	objs = slices.Clone(objs)
+	for i, obj := range objs {
+		objs[i] = obj.DeepCopy()
+	}
+	return objs
+}

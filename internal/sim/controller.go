@@ -1,0 +1,113 @@
+package sim
+
+import (
+	"context"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/replicakit/replicakit/expectations"
+	"github.com/replicakit/replicakit/replicas"
+)
+
+// A Controller is a whole ReplicaSet controller: the library's Reconciler, Router
+// and ReplicaSetReporter on a view of a cluster. It is a Part. A controller that
+// is started again is a new one on the same cluster; two run at once as two
+// parts of one world.
+type Controller struct {
+	Client     *Client
+	View       *View
+	Worker     *Worker
+	Reconciler *replicas.Reconciler
+	Router     *replicas.Router
+	Reporter   replicas.ReplicaSetReporter
+	// BurstReplicas goes into every Spec.
+	BurstReplicas int
+	// Passed is told of every pass; nil: nobody.
+	Passed func(rs *appsv1.ReplicaSet, result replicas.Result, err error)
+
+	clock *Clock
+}
+
+// NewController returns a controller that has seen nothing yet.
+func NewController(cluster *Cluster) *Controller {
+	client := NewClient(cluster)
+	exp := &expectations.UIDTrackingControllerExpectations[expectations.Key]{Now: cluster.Clock.Now}
+	c := &Controller{
+		Client:     client,
+		View:       NewView(cluster),
+		Reconciler: &replicas.Reconciler{Pods: client, Owners: client, Events: client, Expectations: exp, MaxParallel: 1},
+		Reporter:   replicas.ReplicaSetReporter{Client: client.ReplicaSets(), Now: cluster.Clock.Now},
+		clock:      cluster.Clock,
+	}
+	c.Worker = &Worker{Clock: cluster.Clock, Sync: c.sync}
+	c.Router = &replicas.Router{
+		Kind:         appsv1.SchemeGroupVersion.WithKind("ReplicaSet"),
+		Owner:        c.View.Owner,
+		OwnersIn:     c.View.OwnersIn,
+		Spec:         specOf,
+		Expectations: exp,
+		Forget:       c.Reconciler.Forget,
+		Wake:         c.Worker.Wake,
+	}
+	c.View.Handle(c.Router)
+	return c
+}
+
+func specOf(owner metav1.Object) (replicas.Spec, error) {
+	rs, _ := owner.(*appsv1.ReplicaSet)
+	return replicas.ReplicaSetSpec(rs)
+}
+
+// Due returns when the next event arrives, or the next pass is due.
+func (c *Controller) Due() (time.Time, bool) {
+	_, due, ok := c.next()
+	return due, ok
+}
+
+// Step delivers an event or makes a pass, the event first.
+func (c *Controller) Step() {
+	if part, _, ok := c.next(); ok {
+		part.Step()
+	}
+}
+
+func (c *Controller) next() (Part, time.Time, bool) {
+	event, arrives := c.View.Due()
+	if work, ok := c.Worker.Due(); ok && (!arrives || work.Before(event)) {
+		return c.Worker, work, true
+	}
+	return c.View, event, arrives
+}
+
+func (c *Controller) sync(ctx context.Context, key types.NamespacedName) (time.Duration, error) {
+	rs, ok := c.View.ReplicaSets.Get(key.Namespace, key.Name)
+	if !ok {
+		c.Reconciler.Forget(expectations.Key{NamespacedName: key})
+		return 0, nil
+	}
+	result, err := c.pass(ctx, rs)
+	if c.Passed != nil {
+		c.Passed(rs, result, err)
+	}
+	if c.Reconciler.Refuse(rs, err) {
+		return 0, nil // trying again is useless until rs changes
+	}
+	return result.RequeueAfter, err
+}
+
+func (c *Controller) pass(ctx context.Context, rs *appsv1.ReplicaSet) (replicas.Result, error) {
+	spec, err := replicas.ReplicaSetSpec(rs)
+	if err != nil {
+		return replicas.Result{}, err
+	}
+	spec.Now = c.clock.Now()
+	spec.BurstReplicas = c.BurstReplicas
+	result, err := c.Reconciler.Reconcile(ctx, spec, func(context.Context) ([]*corev1.Pod, error) {
+		return c.View.Pods.In(rs.Namespace), nil
+	})
+	return c.Reporter.Report(ctx, rs, result, err)
+}
