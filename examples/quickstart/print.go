@@ -1,0 +1,140 @@
+package main
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+
+	"github.com/replicakit/replicakit/internal/sim"
+	"github.com/replicakit/replicakit/podrank"
+	"github.com/replicakit/replicakit/replicas"
+)
+
+// A narrator writes down what happens: when, what, and to whom.
+type narrator struct {
+	text    strings.Builder
+	now     func() time.Time
+	acts    int
+	began   time.Time // the present act
+	waited  int       // passes in it that were held back
+	calls   map[string]int
+	created []error          // the answers to the creations of the present pass
+	victims []podrank.Victim // and who is to be deleted in it
+}
+
+// act opens an act: the package that it is about, what happens, why it matters.
+func (n *narrator) act(pkg, what, why string) {
+	n.acts++
+	n.began, n.waited = n.now(), 0
+	n.print("\n%d. %s: %s\n   %s\n", n.acts, pkg, what, why)
+}
+
+// say writes one line, with the time since the act began.
+func (n *narrator) say(what, format string, args ...any) {
+	n.print("%8s  %-8s %s", elapsed(n.now().Sub(n.began)), what, fmt.Sprintf(format, args...))
+}
+
+func (n *narrator) print(format string, args ...any) { fmt.Fprintf(&n.text, format+"\n", args...) }
+
+// call sees every call to the API server.
+func (n *narrator) call(call sim.Call, err error) {
+	n.calls[call.Verb]++
+	if call.Verb == "create" {
+		n.created = append(n.created, err)
+	}
+}
+
+// passed tells what a pass did, if it did anything.
+func (n *narrator) passed(result replicas.Result, _ error) {
+	if result.Waiting {
+		n.waited++
+	}
+	for _, pod := range result.Released {
+		n.say("release", "%s", pod.Name)
+	}
+	for _, pod := range result.Adopted {
+		n.say("adopt", "%s", pod.Name)
+	}
+	if len(n.created) > 0 {
+		n.say("create", "%s", creations(n.created, result.Skipped))
+	}
+	for _, v := range n.victims {
+		n.say("delete", "%s: %s", v.Pod.Name, podrank.Explain(v))
+	}
+	n.created, n.victims = nil, nil
+}
+
+// status tells what the status of the ReplicaSet says.
+func (n *narrator) status(rs *appsv1.ReplicaSet) {
+	s := rs.Status
+	line := []string{
+		fmt.Sprintf("%d wanted: %d replicas", *rs.Spec.Replicas, s.Replicas),
+		fmt.Sprintf("%d ready", s.ReadyReplicas),
+		fmt.Sprintf("%d available", s.AvailableReplicas),
+	}
+	if s.TerminatingReplicas != nil && *s.TerminatingReplicas > 0 {
+		line = append(line, fmt.Sprintf("%d terminating", *s.TerminatingReplicas))
+	}
+	for _, c := range s.Conditions {
+		line = append(line, fmt.Sprintf("%s: %s", c.Type, c.Reason))
+	}
+	n.say("status", "%s", strings.Join(line, ", "))
+}
+
+// creations tells a slow start by the answers to its calls.
+func creations(answers []error, skipped int) string {
+	wanted := count(len(answers)+skipped, "pod")
+	refused := 0
+	for _, err := range answers {
+		if err != nil {
+			refused++
+		}
+	}
+	if refused == 0 {
+		return wanted + batches(len(answers))
+	}
+	return fmt.Sprintf("%d of %s%s: %s refused, %d spared",
+		len(answers)-refused, wanted, batches(len(answers)), count(refused, "call"), skipped)
+}
+
+// batches tells how a slow start made its calls: each batch is twice the size of
+// the one before.
+func batches(calls int) string {
+	if calls == 1 {
+		return ""
+	}
+	var sizes []string
+	for size := 1; calls > 0; size *= 2 {
+		sizes = append(sizes, strconv.Itoa(min(size, calls)))
+		calls -= size
+	}
+	return ", in batches of " + strings.Join(sizes, ", ")
+}
+
+// count says "1 pod", "2 pods" or "2 passes".
+func count(n int, noun string) string {
+	switch {
+	case n == 1:
+	case strings.HasSuffix(noun, "s"):
+		noun += "es"
+	default:
+		noun += "s"
+	}
+	return fmt.Sprintf("%d %s", n, noun)
+}
+
+// elapsed says "0s", "2.5s" or "5m 50s".
+func elapsed(d time.Duration) string {
+	d = d.Round(time.Second / 10)
+	minutes, rest := d/time.Minute, (d % time.Minute).Seconds()
+	switch {
+	case minutes == 0:
+		return fmt.Sprintf("%gs", rest)
+	case rest == 0:
+		return fmt.Sprintf("%dm", minutes)
+	}
+	return fmt.Sprintf("%dm %gs", minutes, rest)
+}

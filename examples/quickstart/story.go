@@ -1,0 +1,252 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/replicakit/replicakit/internal/sim"
+	"github.com/replicakit/replicakit/replicas"
+)
+
+const namespace, name = "default", "web"
+
+// A story is a cluster, the controller that looks after a fleet on it, and what
+// users and fate do to both. What goes wrong with a user's call ends up in err.
+type story struct {
+	*narrator
+	ctx        context.Context
+	cluster    *sim.Cluster
+	controller *controller
+	world      *sim.World
+	err        error
+}
+
+// tell plays the whole story and returns its text, as far as it came.
+func tell() (string, error) {
+	s := newStory()
+	s.print("A fleet of pods kept alive by replicakit. The cluster is simulated and its time is virtual.")
+	s.slowStart()
+	s.fullQuota()
+	s.staleView()
+	s.lostNode()
+	s.labelChange()
+	s.scaleDown()
+	s.print("")
+	s.print("It took %d creates, %d deletes, %d patches and %d status writes.",
+		s.calls["create"], s.calls["delete"], s.calls["patch"], s.calls["update"])
+	s.print("The controller that made them is examples/quickstart/main.go.")
+	return s.text.String(), s.err
+}
+
+func newStory() *story {
+	cluster := sim.NewCluster(sim.Options{Seed: 1, Nodes: 8})
+	n := &narrator{now: cluster.Clock.Now, calls: map[string]int{}}
+	client := sim.NewClient(cluster)
+	client.Done = n.call
+	c := newController(cluster, client)
+	c.passed = n.passed
+	c.reconciler.BeforeScale = func(_ context.Context, _ replicas.Spec, _ []*corev1.Pod, scale replicas.Scale) {
+		n.victims = scale.Delete
+	}
+	return &story{
+		narrator:   n,
+		ctx:        context.Background(),
+		cluster:    cluster,
+		controller: c,
+		world:      &sim.World{Clock: cluster.Clock, Parts: []sim.Part{cluster, c.view, c.queue}},
+	}
+}
+
+func (s *story) slowStart() {
+	s.act("slowstart", "how fast do I dare?",
+		"Ten pods are missing. One call finds out whether the server lets it; then two at once, then four.")
+	s.say("you", "create ReplicaSet web with 10 replicas, available when ready for 5s")
+	s.createReplicaSet(10)
+	s.wait(2500 * time.Millisecond)
+	s.status()
+	s.wait(5 * time.Second)
+	s.status()
+}
+
+func (s *story) fullQuota() {
+	s.act("slowstart", "what if the server refuses?",
+		"A batch with a failure is the last; then one call tries again, after a pause that grows each time.")
+	s.say("you", "set a quota of 14 pods, and scale to 20")
+	s.cluster.SetQuota(namespace, 14)
+	s.scale(20)
+	s.wait(0)
+	s.event()
+	s.status()
+	s.wait(4 * time.Second)
+	s.say("you", "raise the quota to 100 pods")
+	s.cluster.SetQuota(namespace, 100)
+	s.wait(16 * time.Second)
+	s.status()
+}
+
+func (s *story) staleView() {
+	s.act("expectations", "what have I started and not yet seen?",
+		"A cache is always late. What was started is remembered until a watch event confirms it.")
+	s.say("you", "delay the watch of pods by 5s, and scale to 22")
+	s.controller.view.Pods.Lag = 5 * time.Second
+	s.scale(22)
+	s.wait(time.Second)
+	s.say("cache", "shows %d pods, for which the plan would be: %s", len(s.seen()), s.plan())
+	s.say("wait", "%s did nothing, as %s", count(s.waited, "pass"), s.expected())
+	s.controller.view.Pods.Lag = 0
+	s.wait(5 * time.Second)
+	s.say("cache", "shows %d pods, for which the plan would be: %s", len(s.seen()), s.plan())
+	s.wait(10 * time.Second)
+	s.status()
+}
+
+func (s *story) lostNode() {
+	s.act("status", "what do I report?",
+		"A node is lost. Its pods are first not ready, then terminating: counted apart, and replaced at once.")
+	s.say("you", "pull the plug of node-2")
+	s.cluster.LoseNode("node-2")
+	s.wait(time.Minute)
+	s.status()
+	s.wait(5 * time.Minute)
+	s.status()
+	s.say("you", "remove node-2")
+	s.cluster.RemoveNode("node-2")
+	s.wait(time.Minute)
+	s.status()
+}
+
+func (s *story) labelChange() {
+	s.act("selector", "which ones are mine?",
+		"A pod that no longer matches is released unharmed; one that matches and has no owner is adopted.")
+	pod := s.cluster.Pods(namespace)[0].Name
+	s.say("you", "label %s app=debug", pod)
+	s.label(pod, "debug")
+	s.wait(time.Minute)
+	s.status()
+	s.say("you", "label %s app=web again: one pod too many", pod)
+	s.label(pod, "web")
+	s.wait(time.Minute)
+	s.status()
+}
+
+func (s *story) scaleDown() {
+	s.act("podrank", "who goes first?",
+		"Six pods too many. Those missed least go first, each with the reason why it and not one that stays.")
+	crowded := s.crowded()
+	broken, cheap := crowded[0], crowded[1]
+	s.say("you", "let %s on %s fail its probe", broken.Name, broken.Spec.NodeName)
+	s.edit(broken.Name, func(p *corev1.Pod) {
+		for i := range p.Status.Conditions {
+			if c := &p.Status.Conditions[i]; c.Type == corev1.PodReady {
+				c.Status, c.LastTransitionTime = corev1.ConditionFalse, metav1.NewTime(s.now())
+			}
+		}
+	})
+	s.say("you", "annotate %s there with deletion cost -10, and scale to 16", cheap.Name)
+	s.edit(cheap.Name, func(p *corev1.Pod) {
+		metav1.SetMetaDataAnnotation(&p.ObjectMeta, corev1.PodDeletionCost, "-10")
+	})
+	s.scale(16)
+	s.wait(0)
+	s.status()
+	s.wait(time.Minute)
+	s.status()
+}
+
+// wait lets time pass.
+func (s *story) wait(d time.Duration) { s.world.Run(d) }
+
+// seen are the pods that the controller knows of.
+func (s *story) seen() []*corev1.Pod { return s.controller.view.Pods.In(namespace) }
+
+// crowded are the pods on the node that has most of them.
+func (s *story) crowded() []*corev1.Pod {
+	var fullest []*corev1.Pod
+	nodes := map[string][]*corev1.Pod{}
+	for _, p := range s.seen() {
+		node := p.Spec.NodeName
+		nodes[node] = append(nodes[node], p)
+		if len(nodes[node]) > len(fullest) {
+			fullest = nodes[node]
+		}
+	}
+	return fullest
+}
+
+// plan is what Manage would do about them. It only asks: nothing is called.
+func (s *story) plan() replicas.Plan {
+	rs, _ := s.controller.view.ReplicaSets.Get(namespace, name)
+	spec, err := s.controller.spec(rs)
+	s.check(err)
+	plan, err := replicas.Manage(s.seen(), spec)
+	s.check(err)
+	return plan
+}
+
+// expected is what the controller has started and not yet seen.
+func (s *story) expected() string {
+	for key, pending := range s.controller.reconciler.Expectations.All() {
+		return fmt.Sprintf("%s expects %s", key.Name, count(pending.Adds, "creation"))
+	}
+	return "nothing is expected"
+}
+
+// status tells the status as the API server has it.
+func (s *story) status() {
+	rs, err := s.cluster.GetReplicaSet(s.ctx, namespace, name)
+	s.check(err)
+	if err == nil {
+		s.narrator.status(rs)
+	}
+}
+
+// event tells the last event about the ReplicaSet, without the pod's random name.
+func (s *story) event() {
+	if last := len(s.cluster.Events) - 1; last >= 0 {
+		_, why, _ := strings.Cut(s.cluster.Events[last].Message, "forbidden: ")
+		s.say("event", "%s: %s", s.cluster.Events[last].Reason, why)
+	}
+}
+
+func (s *story) createReplicaSet(n int32) {
+	labels := map[string]string{"app": "web"}
+	_, err := s.cluster.CreateReplicaSet(s.ctx, &appsv1.ReplicaSet{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+		Spec: appsv1.ReplicaSetSpec{
+			Replicas:        &n,
+			MinReadySeconds: 5,
+			Selector:        &metav1.LabelSelector{MatchLabels: labels},
+			Template: corev1.PodTemplateSpec{
+				ObjectMeta: metav1.ObjectMeta{Labels: labels},
+				Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "web", Image: "web:1"}}},
+			},
+		},
+	})
+	s.check(err)
+}
+
+func (s *story) scale(n int32) {
+	_, err := s.cluster.EditReplicaSet(s.ctx, namespace, name, func(rs *appsv1.ReplicaSet) { rs.Spec.Replicas = &n })
+	s.check(err)
+}
+
+func (s *story) label(pod, app string) {
+	s.edit(pod, func(p *corev1.Pod) { p.Labels["app"] = app })
+}
+
+func (s *story) edit(pod string, change func(*corev1.Pod)) {
+	_, err := s.cluster.EditPod(s.ctx, namespace, pod, change)
+	s.check(err)
+}
+
+func (s *story) check(err error) {
+	if s.err == nil {
+		s.err = err
+	}
+}
