@@ -133,7 +133,9 @@ func (s *Spec) related(owned []*corev1.Pod) []*corev1.Pod {
 		if p == nil {
 			continue
 		}
-		if _, ok := seen[identityOf(p)]; !ok {
+		id := identityOf(p)
+		if _, ok := seen[id]; !ok {
+			seen[id] = struct{}{}
 			all = append(all, p)
 		}
 	}

@@ -309,10 +309,10 @@ func TestScaleToChoosesVictims(t *testing.T) {
 		assert.Equal(t, []string{"b", "d"}, victims(scale))
 		assert.Equal(t, podrank.Colocation, scale.Delete[0].Criterion)
 	})
-	t.Run("L5 a pod both owned and related, by UID, counts once", func(t *testing.T) {
+	t.Run("L3 L5 a pod both owned and related, or related twice, by UID, counts once", func(t *testing.T) {
 		t.Parallel()
 		spec := specOf(t, rs)
-		spec.Related = append([]*corev1.Pod{pods[0].DeepCopy(), pods[1].DeepCopy()}, crowd...)
+		spec.Related = append([]*corev1.Pod{pods[0].DeepCopy(), pods[1].DeepCopy(), crowd[0].DeepCopy()}, crowd...)
 		scale, err := replicas.ScaleTo(pods[:2], spec)
 		require.NoError(t, err)
 		assert.Equal(t, "3", scale.Delete[0].Values.Victim)
