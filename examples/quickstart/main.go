@@ -116,9 +116,10 @@ func (c *controller) spec(owner metav1.Object) (replicas.Spec, error) {
 	return spec, err
 }
 
-// siblings returns the pods of the ReplicaSets that belong together: of pods that
-// are alike, those on the most crowded node go first. Here there is one
-// ReplicaSet only, and its own pods are counted anyway.
+// siblings returns the pods of the ReplicaSets that belong together, since of
+// pods that are alike those on the most crowded node go first. Here there is one
+// ReplicaSet only, whose own pods are counted anyway; replicas.Related finds the
+// siblings of one Deployment.
 func siblings(context.Context, metav1.Object) ([]*corev1.Pod, error) {
 	return []*corev1.Pod{}, nil
 }
