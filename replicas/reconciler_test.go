@@ -310,14 +310,14 @@ func TestReconcileDeletes(t *testing.T) {
 		_, dels := r.pending()
 		assert.Equal(t, 1, dels)
 	})
-	t.Run("D8 a pod that is gone already is not expected and no error", func(t *testing.T) {
+	t.Run("D8 P14 a pod that is gone already is not expected, no event and no error", func(t *testing.T) {
 		t.Parallel()
 		r := newRig(0)
 		r.remove = func(pod *corev1.Pod, _ metav1.DeleteOptions) error { return notFound(pod.Name) }
 		result, err := r.reconcile(t, 0, podsOf(r.rs, 2)...)
 		require.NoError(t, err)
 		assert.Empty(t, result.Deleted)
-		assert.Empty(t, r.events, "P14")
+		assert.Empty(t, r.events)
 		_, dels := r.pending()
 		assert.Zero(t, dels)
 	})
@@ -730,7 +730,7 @@ func TestReconcileClaims(t *testing.T) {
 		require.NoError(t, err)
 		assert.Len(t, result.Adopted, 8)
 	})
-	t.Run("an adopted pod may be deleted in the same pass, as the server now has it", func(t *testing.T) {
+	t.Run("C14 an adopted pod goes on as the server has it now, so that it may be deleted in the same pass", func(t *testing.T) {
 		t.Parallel()
 		r := newRig(0)
 		orphan := podtest.Pod("orphan")

@@ -25,6 +25,7 @@ type statusClient struct {
 	gets    int
 	fail    func(write int) error // of the n-th write, from 1
 	live    *appsv1.ReplicaSet    // what Get returns; nil is NotFound
+	answer  func(rs *appsv1.ReplicaSet)
 }
 
 func (c *statusClient) Get(_ context.Context, _, name string) (*appsv1.ReplicaSet, error) {
@@ -42,7 +43,11 @@ func (c *statusClient) UpdateStatus(_ context.Context, rs *appsv1.ReplicaSet) (*
 			return nil, err
 		}
 	}
-	return rs.DeepCopy(), nil
+	stored := rs.DeepCopy()
+	if c.answer != nil {
+		c.answer(stored)
+	}
+	return stored, nil
 }
 
 func (c *statusClient) report(rs *appsv1.ReplicaSet, result replicas.Result, err error) (replicas.Result, error) {
@@ -56,7 +61,7 @@ func observed(pods ...*corev1.Pod) replicas.Result {
 
 func TestReport(t *testing.T) {
 	t.Parallel()
-	t.Run("U2 U6 the status of what the pass observed is written, with the generation it acted on", func(t *testing.T) {
+	t.Run("U2 U6 Y11 the status of what the pass observed is written, with the generation it acted on", func(t *testing.T) {
 		t.Parallel()
 		c := &statusClient{}
 		rs := replicaSet(2)
@@ -258,6 +263,13 @@ func TestReportAvailability(t *testing.T) {
 	t.Run("M1 nothing is asked for when every ready pod is available", func(t *testing.T) {
 		t.Parallel()
 		result, err := (&statusClient{}).report(rs, observed(readyFor("c", 99), podtest.Pod("d", podtest.NotReady)), nil)
+		require.NoError(t, err)
+		assert.Zero(t, result.RequeueAfter)
+	})
+	t.Run("U7 what the server answered is looked at, not what was sent", func(t *testing.T) {
+		t.Parallel()
+		answer := func(rs *appsv1.ReplicaSet) { rs.Status.AvailableReplicas = rs.Status.ReadyReplicas }
+		result, err := (&statusClient{answer: answer}).report(rs, observed(readyFor("b", 45)), nil)
 		require.NoError(t, err)
 		assert.Zero(t, result.RequeueAfter)
 	})
