@@ -25,6 +25,7 @@ type ownerState struct {
 
 	heldUntil time.Time     // no creation before
 	hold      time.Duration // the last hold, to be doubled
+	heldAt    int           // with a full quota: as many pods were there; fewer end the hold
 	conflict  time.Duration // the last wait after a 409, to be doubled
 	refused   bool          // the event about this generation's spec was sent
 }
@@ -32,7 +33,7 @@ type ownerState struct {
 // holdCreations stops creations for twice the last hold, within the given bounds.
 func (s *ownerState) holdCreations(now time.Time, first, last time.Duration) time.Duration {
 	s.hold = double(s.hold, first, last)
-	s.heldUntil = now.Add(s.hold)
+	s.heldUntil, s.heldAt = now.Add(s.hold), 0
 	return s.hold
 }
 

@@ -106,7 +106,11 @@ type Result struct {
 // creations of this owner are held for a minute, doubling to five. A full quota
 // holds them for a second, doubling to a minute; a server's Retry-After, for
 // what it says. Deletions and status go on meanwhile. A new generation of the
-// owner, or a success, ends the hold.
+// owner, or a success, ends the hold; so does, of a full quota, a pod of the
+// owner that is gone.
+//
+// A spec that can only be a mistake is a *RefusedError, told by an event on the
+// owner. Do not try again: the owner has to change first.
 //
 // An adoption that the server calls Invalid is set aside for a minute and
 // everything else goes on. After any other failed claim nothing is created or
@@ -311,13 +315,17 @@ func (p *pass) listRelated(ctx context.Context) {
 // need not.
 func (p *pass) held() bool {
 	remaining := p.state.heldUntil.Sub(p.spec.Now)
-	if remaining <= 0 {
+	if remaining <= 0 || p.inQuota() < p.state.heldAt {
 		return false
 	}
 	p.result.Waiting = true
 	p.comeBack(remaining)
 	return true
 }
+
+// inQuota counts the owner's pods that a quota counts: one that is being deleted
+// makes room when it is gone.
+func (p *pass) inQuota() int { return len(p.result.Active) + len(p.result.Terminating) }
 
 // create makes the pods in slow start. 0 <= created <= scale.Create holds at
 // every moment, and what is expected in the end is what was created (K1, K2).
@@ -341,7 +349,7 @@ func (p *pass) create(ctx context.Context, scale Scale) error {
 	p.result.Failed += len(run.Failed)
 	p.result.Skipped = run.Skipped
 	if run.Err == nil || len(run.Succeeded) > 0 {
-		p.state.hold, p.state.heldUntil = 0, time.Time{}
+		p.state.hold, p.state.heldUntil, p.state.heldAt = 0, time.Time{}, 0
 	}
 	return p.holdAfter(run.Err, errs)
 }
@@ -375,10 +383,11 @@ func (p *pass) holdAfter(err error, errs []error) error {
 		return nil
 	case slices.ContainsFunc(errs, quotaIsFull):
 		p.retryAfter = p.state.holdCreations(p.spec.Now, quotaHoldFirst, quotaHoldLast)
+		p.state.heldAt = p.inQuota() + len(p.result.Created)
 	}
 	if d := serverDelay(errs); d > p.retryAfter {
 		p.retryAfter = d
-		p.state.heldUntil = p.spec.Now.Add(d)
+		p.state.heldUntil, p.state.heldAt = p.spec.Now.Add(d), 0
 	}
 	return p.spec.failure("creating pods: %w", err)
 }

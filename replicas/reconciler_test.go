@@ -501,6 +501,29 @@ func TestReconcileHolds(t *testing.T) {
 			at += seconds
 		}
 	})
+	t.Run("a full quota is tried again when a pod of the owner is gone, not when it begins to go", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(5)
+		full := true
+		r.create = func(int) error {
+			if full {
+				return quotaFull()
+			}
+			return nil
+		}
+		pods := podsOf(r.rs, 3)
+		_, err := r.reconcile(t, 0, pods...)
+		require.Error(t, err)
+		full = false
+		podtest.Deleting(pods[2])
+		result, err := r.reconcile(t, 0, pods...)
+		require.NoError(t, err)
+		assert.True(t, result.Waiting)
+		assert.Empty(t, result.Created)
+		result, err = r.reconcile(t, 0, pods[:2]...)
+		require.NoError(t, err)
+		assert.Len(t, result.Created, 3)
+	})
 	t.Run("a success ends a hold", func(t *testing.T) {
 		t.Parallel()
 		r := newRig(5)
