@@ -3,10 +3,11 @@
 // on every run.
 //
 // A [Cluster] is the truth: an API server with pods and ReplicaSets, and the
-// scheduler, the kubelets and the node controllers that act on them. A [View] is
-// what one controller knows of it, as late as its watches lag. A [Client] makes
-// the calls of one controller and can be made to fail. A [Worker] is its work
-// queue. A [World] lets time pass for all of them.
+// scheduler, the kubelets, the garbage collector and the controllers of nodes and
+// namespaces that act on them. A [View] is what one controller knows of it: its
+// watches lag, break and list anew. A [Client] makes the calls of one controller
+// and can be made to fail. A [Worker] is its work queue, a [Controller] all of
+// these, with a clock that may be wrong. A [World] lets time pass for all of them.
 //
 //	cluster := sim.NewCluster(sim.Options{Nodes: 3, Seed: 1})
 //	c := sim.NewController(cluster)
@@ -49,6 +50,9 @@ type Options struct {
 	Start time.Time
 	// Seed decides all that is random: UIDs and generated names.
 	Seed uint64
+	// Counting makes UIDs and generated names count up instead: they tell the
+	// order in which objects came.
+	Counting bool
 	// Nodes is how many nodes there are at first: node-1, node-2 and so on.
 	Nodes int
 	// Timing is how fast the cluster is.
@@ -62,15 +66,25 @@ type Cluster struct {
 	Clock *Clock
 	// Events are the events that controllers sent, the oldest first.
 	Events []Event
+	// Webhook is asked about every pod that is created, patched or deleted
+	// through the API, and refuses with an error; nil: everything is allowed.
+	// It must only look.
+	Webhook func(verb string, p *corev1.Pod) error
+	// Changed is told of every change once it is stored: before is nil for an
+	// object that is new, after for one that is gone. It must only look.
+	Changed func(before, after metav1.Object)
 
-	timing  Timing
-	random  *rand.Rand
-	version uint64
-	pods    *table[*corev1.Pod]
-	sets    *table[*appsv1.ReplicaSet]
-	quota   map[string]int
-	nodes   []*node
-	tasks   []task
+	timing   Timing
+	random   *rand.PCG
+	counting bool
+	counter  uint64
+	version  uint64
+	pods     *table[*corev1.Pod]
+	sets     *table[*appsv1.ReplicaSet]
+	quota    map[string]int
+	ending   map[string]ending
+	nodes    []*node
+	tasks    []task
 }
 
 // NewCluster returns a cluster without pods.
@@ -79,10 +93,12 @@ func NewCluster(o Options) *Cluster {
 		o.Start = time.Date(2026, time.January, 1, 0, 0, 0, 0, time.UTC)
 	}
 	c := &Cluster{
-		Clock:  NewClock(o.Start),
-		timing: o.Timing.withDefaults(),
-		random: rand.New(rand.NewPCG(o.Seed, 0)),
-		quota:  map[string]int{},
+		Clock:    NewClock(o.Start),
+		timing:   o.Timing.withDefaults(),
+		random:   rand.NewPCG(o.Seed, 0),
+		counting: o.Counting,
+		quota:    map[string]int{},
+		ending:   map[string]ending{},
 	}
 	c.pods = &table[*corev1.Pod]{cluster: c, kind: podKind, resource: podResource}
 	c.sets = &table[*appsv1.ReplicaSet]{cluster: c, kind: replicaSetKind, resource: replicaSetResource}
@@ -95,6 +111,9 @@ func NewCluster(o Options) *Cluster {
 // CreateReplicaSet stores a new ReplicaSet. Missing replicas are 1.
 func (c *Cluster) CreateReplicaSet(ctx context.Context, rs *appsv1.ReplicaSet) (*appsv1.ReplicaSet, error) {
 	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	if err := c.checkNamespace(replicaSetResource, rs.Namespace, rs.Name); err != nil {
 		return nil, err
 	}
 	rs = rs.DeepCopy()
@@ -118,6 +137,7 @@ func (c *Cluster) EditReplicaSet(ctx context.Context, namespace, name string, ch
 	if err != nil {
 		return nil, err
 	}
+	defer c.collectLater()
 	return copied(c.sets.update(old, func(rs *appsv1.ReplicaSet) {
 		change(rs)
 		rs.Status = *old.Status.DeepCopy()
@@ -140,14 +160,23 @@ func (c *Cluster) UpdateReplicaSetStatus(ctx context.Context, rs *appsv1.Replica
 	return copied(c.sets.update(old, func(obj *appsv1.ReplicaSet) { obj.Status = *rs.Status.DeepCopy() }))
 }
 
-// DeleteReplicaSet deletes a ReplicaSet, once it has no finalizers. Its pods are
-// left alone: there is no garbage collector.
-func (c *Cluster) DeleteReplicaSet(ctx context.Context, namespace, name string) error {
+// DeleteReplicaSet deletes a ReplicaSet, once it has no finalizers. What becomes
+// of its pods the garbage collector decides: in the background, which is what an
+// empty policy means, it deletes them afterwards, in the foreground before, and
+// as orphans they are left.
+func (c *Cluster) DeleteReplicaSet(ctx context.Context, namespace, name string, policy metav1.DeletionPropagation) error {
 	old, err := c.readReplicaSet(ctx, namespace, name)
-	if err == nil {
-		c.sets.delete(old, 0)
+	if err != nil {
+		return err
 	}
-	return err
+	if finalizer := finalizers[policy]; finalizer != "" && old.DeletionTimestamp == nil {
+		changed := old.DeepCopy()
+		changed.Finalizers = append(changed.Finalizers, finalizer)
+		old = c.sets.write(old, changed)
+	}
+	c.sets.delete(old, 0)
+	c.collectLater()
+	return nil
 }
 
 func (c *Cluster) readReplicaSet(ctx context.Context, namespace, name string) (*appsv1.ReplicaSet, error) {
@@ -211,6 +240,10 @@ func (c *Cluster) newVersion() string {
 }
 
 func (c *Cluster) newUID() types.UID {
+	if c.counting {
+		c.counter++
+		return types.UID(fmt.Sprintf("%06d", c.counter))
+	}
 	high, low := c.random.Uint64(), c.random.Uint64()
 	return types.UID(fmt.Sprintf("%08x-%04x-4%03x-%04x-%012x",
 		high>>32, high>>16&0xffff, high&0xfff, 0x8000|low>>48&0x3fff, low&0xffffffffffff))
@@ -221,10 +254,14 @@ func (c *Cluster) newUID() types.UID {
 func (c *Cluster) newName(namespace, prefix string) string {
 	const letters, random, longest = "bcdfghjklmnpqrstvwxz2456789", 5, 63
 	prefix = prefix[:min(len(prefix), longest-random)]
+	if c.counting {
+		return fmt.Sprintf("%s%06d", prefix, c.counter+1) // as its UID will be
+	}
+	r := rand.New(c.random)
 	for {
 		suffix := make([]byte, random)
 		for i := range suffix {
-			suffix[i] = letters[c.random.IntN(len(letters))]
+			suffix[i] = letters[r.IntN(len(letters))]
 		}
 		if _, taken := c.pods.rows.get(namespace, prefix+string(suffix)); !taken {
 			return prefix + string(suffix)

@@ -128,14 +128,14 @@ func TestDeleteReplicaSet(t *testing.T) {
 	_, err := c.CreateReplicaSet(t.Context(), in)
 	require.NoError(t, err)
 
-	require.NoError(t, c.DeleteReplicaSet(t.Context(), namespace, "web"))
+	require.NoError(t, c.DeleteReplicaSet(t.Context(), namespace, "web", ""))
 	rs, err := c.GetReplicaSet(t.Context(), namespace, "web")
 	require.NoError(t, err, "its finalizer holds it")
 	assert.NotNil(t, rs.DeletionTimestamp)
 
 	_, err = c.EditReplicaSet(t.Context(), namespace, "web", func(rs *appsv1.ReplicaSet) { rs.Finalizers = nil })
 	require.NoError(t, err)
-	assert.True(t, apierrors.IsNotFound(c.DeleteReplicaSet(t.Context(), namespace, "web")))
+	assert.True(t, apierrors.IsNotFound(c.DeleteReplicaSet(t.Context(), namespace, "web", "")))
 	reborn := createReplicaSet(t, c, 1)
 	assert.NotEqual(t, rs.UID, reborn.UID)
 }

@@ -26,6 +26,8 @@ type Controller struct {
 	Reporter   replicas.ReplicaSetReporter
 	// BurstReplicas goes into every Spec.
 	BurstReplicas int
+	// Skew is how far the controller's clock is ahead of the cluster's.
+	Skew time.Duration
 	// Passed is told of every pass; nil: nobody.
 	Passed func(rs *appsv1.ReplicaSet, result replicas.Result, err error)
 
@@ -35,14 +37,15 @@ type Controller struct {
 // NewController returns a controller that has seen nothing yet.
 func NewController(cluster *Cluster) *Controller {
 	client := NewClient(cluster)
-	exp := &expectations.UIDTrackingControllerExpectations[expectations.Key]{Now: cluster.Clock.Now}
+	exp := &expectations.UIDTrackingControllerExpectations[expectations.Key]{}
 	c := &Controller{
 		Client:     client,
 		View:       NewView(cluster),
 		Reconciler: &replicas.Reconciler{Pods: client, Owners: client, Events: client, Expectations: exp, MaxParallel: 1},
-		Reporter:   replicas.ReplicaSetReporter{Client: client.ReplicaSets(), Now: cluster.Clock.Now},
+		Reporter:   replicas.ReplicaSetReporter{Client: client.ReplicaSets()},
 		clock:      cluster.Clock,
 	}
+	exp.Now, c.Reporter.Now = c.Now, c.Now
 	c.Worker = &Worker{Clock: cluster.Clock, Sync: c.sync}
 	c.Router = &replicas.Router{
 		Kind:         appsv1.SchemeGroupVersion.WithKind("ReplicaSet"),
@@ -62,6 +65,9 @@ func specOf(owner metav1.Object) (replicas.Spec, error) {
 	return replicas.ReplicaSetSpec(rs)
 }
 
+// Now is what the controller takes the time to be.
+func (c *Controller) Now() time.Time { return c.clock.Now().Add(c.Skew) }
+
 // Due returns when the next event arrives, or the next pass is due.
 func (c *Controller) Due() (time.Time, bool) {
 	_, due, ok := c.next()
@@ -77,7 +83,7 @@ func (c *Controller) Step() {
 
 func (c *Controller) next() (Part, time.Time, bool) {
 	event, arrives := c.View.Due()
-	if work, ok := c.Worker.Due(); ok && (!arrives || work.Before(event)) {
+	if work, ok := c.Worker.Due(); ok && c.View.Synced() && (!arrives || work.Before(event)) {
 		return c.Worker, work, true
 	}
 	return c.View, event, arrives
@@ -104,7 +110,7 @@ func (c *Controller) pass(ctx context.Context, rs *appsv1.ReplicaSet) (replicas.
 	if err != nil {
 		return replicas.Result{}, err
 	}
-	spec.Now = c.clock.Now()
+	spec.Now = c.Now()
 	spec.BurstReplicas = c.BurstReplicas
 	result, err := c.Reconciler.Reconcile(ctx, spec, func(context.Context) ([]*corev1.Pod, error) {
 		return c.View.Pods.In(rs.Namespace), nil

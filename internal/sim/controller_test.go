@@ -266,7 +266,7 @@ func (s *stage) disturb(t *testing.T, r *rand.Rand) {
 			require.NoError(t, err)
 		}
 	case what == 7:
-		require.NoError(t, s.DeleteReplicaSet(t.Context(), namespace, "web"))
+		require.NoError(t, s.DeleteReplicaSet(t.Context(), namespace, "web", ""))
 		createReplicaSet(t, s.Cluster, r.Int32N(12))
 	case name == "":
 	case what == 8:
@@ -292,4 +292,47 @@ func randomFault(r *rand.Rand) sim.Fault {
 		return sim.Fault{After: faults[r.IntN(len(faults))]}
 	}
 	return sim.Fault{}
+}
+
+// A pass of a controller that has not seen the first list would create anew what
+// exists.
+func TestControllerWaitsForItsFirstList(t *testing.T) {
+	t.Parallel()
+	s := newStage(1, 3)
+	createReplicaSet(t, s.Cluster, 5)
+	s.world.Run(time.Minute)
+	s.controller.View.Stop()
+	s.controller = sim.NewController(s.Cluster)
+	s.world.Parts = []sim.Part{s.Cluster, s.controller}
+	s.controller.View.Pods.Lag = time.Minute
+	s.controller.View.Pods.Relist()
+	s.world.Run(30 * time.Second)
+	assert.Len(t, s.Pods(namespace), 5)
+	s.world.Run(10 * time.Minute)
+	assert.Len(t, s.Pods(namespace), 5)
+}
+
+// BenchmarkWorld scales up and down for ever; an operation is one step.
+func BenchmarkWorld(b *testing.B) {
+	for _, pods := range []int32{3, 30} {
+		b.Run(fmt.Sprintf("pods=%d", pods), func(b *testing.B) {
+			b.ReportAllocs()
+			s := newStage(1, 4)
+			_, err := s.CreateReplicaSet(b.Context(), replicaSet("web", pods))
+			require.NoError(b, err)
+			wanted := pods
+			for b.Loop() {
+				once := false
+				more := s.world.RunUntil(s.Clock.Now().Add(time.Hour), func() bool {
+					once = !once
+					return !once
+				})
+				if !more {
+					wanted = pods - wanted
+					_, err := s.EditReplicaSet(b.Context(), namespace, "web", func(rs *appsv1.ReplicaSet) { rs.Spec.Replicas = &wanted })
+					require.NoError(b, err)
+				}
+			}
+		})
+	}
 }

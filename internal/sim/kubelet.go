@@ -12,13 +12,14 @@ import (
 )
 
 // Timing is how long things take on a cluster. Zero fields stand for the values
-// named here; of these the last three are Kubernetes' own.
+// named here; of these Detect, Evict and Collect are Kubernetes' own.
 type Timing struct {
 	Schedule time.Duration // from a pod's creation to its node: 0.5 s
 	StartUp  time.Duration // from there to a ready pod: 2 s
 	Detect   time.Duration // from the loss of a node to pods that are not ready: 50 s
 	Evict    time.Duration // from there to pods that are deleted: 5 min
 	Collect  time.Duration // from the removal of a node to pods that are gone: 40 s
+	Garbage  time.Duration // from the end of an owner or a namespace to its pods' deletion: 1 s
 }
 
 func (t Timing) withDefaults() Timing {
@@ -28,6 +29,7 @@ func (t Timing) withDefaults() Timing {
 		Detect:   cmp.Or(t.Detect, 50*time.Second),
 		Evict:    cmp.Or(t.Evict, 5*time.Minute),
 		Collect:  cmp.Or(t.Collect, 40*time.Second),
+		Garbage:  cmp.Or(t.Garbage, time.Second),
 	}
 }
 
@@ -48,14 +50,14 @@ func (c *Cluster) AddNode(name string) {
 func (c *Cluster) LoseNode(name string) {
 	if n := c.node(name); n != nil {
 		n.alive = false
-		c.later(c.timing.Detect, task{do: detect, node: name})
+		c.later(c.timing.Detect, task{do: detect, name: name})
 	}
 }
 
 // RemoveNode removes a node for good: after some time its pods are gone.
 func (c *Cluster) RemoveNode(name string) {
 	c.nodes = slices.DeleteFunc(c.nodes, func(n *node) bool { return n.name == name })
-	c.later(c.timing.Collect, task{do: collect, node: name})
+	c.later(c.timing.Collect, task{do: collect, name: name})
 }
 
 func (c *Cluster) node(name string) *node {
@@ -67,12 +69,13 @@ func (c *Cluster) node(name string) *node {
 	return nil
 }
 
-// A task is what the scheduler, a kubelet or a node controller will do.
+// A task is what the scheduler, a kubelet or one of the controllers of the cluster
+// will do.
 type task struct {
 	at   time.Time
 	do   job
 	pod  *corev1.Pod // as it was when the task was made
-	node string
+	name string      // of a node or a namespace
 }
 
 type job uint8
@@ -84,6 +87,8 @@ const (
 	detect             // the node is found to be silent
 	evict              // the pods of a silent node are deleted
 	collect            // the pods of a removed node are removed
+	sweep              // the garbage collector looks for pods without owners
+	empty              // what a namespace holds is deleted
 )
 
 func (c *Cluster) schedule(p *corev1.Pod) { c.after(c.timing.Schedule, bind, p) }
@@ -113,9 +118,14 @@ func (c *Cluster) Step() {
 	}
 	t := c.tasks[0]
 	c.tasks = c.tasks[1:]
-	if t.pod != nil {
+	switch {
+	case t.pod != nil:
 		c.doPod(t)
-	} else {
+	case t.do == sweep:
+		c.collectGarbage()
+	case t.do == empty:
+		c.emptyNamespace(t.name)
+	default:
 		c.doNode(t)
 	}
 }
@@ -138,18 +148,18 @@ func (c *Cluster) doPod(t task) {
 
 // doNode does a task for all pods of a node.
 func (c *Cluster) doNode(t task) {
-	if n := c.node(t.node); t.do == detect && n != nil {
+	if n := c.node(t.name); t.do == detect && n != nil {
 		n.ready = false
-		c.later(c.timing.Evict, task{do: evict, node: t.node})
+		c.later(c.timing.Evict, task{do: evict, name: t.name})
 	}
 	for _, p := range slices.Clone(c.pods.rows) {
 		switch {
-		case p.Spec.NodeName != t.node:
+		case p.Spec.NodeName != t.name:
 		case t.do == detect:
 			c.change(p, becomeUnready)
 		case t.do == evict:
 			if p.DeletionTimestamp == nil {
-				c.pods.delete(p, gracePeriod(p, metav1.DeleteOptions{}))
+				c.deletePod(p, metav1.DeleteOptions{})
 			}
 		case t.do == collect:
 			c.pods.delete(c.change(p, fail), 0)

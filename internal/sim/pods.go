@@ -27,6 +27,9 @@ func (c *Cluster) CreatePod(ctx context.Context, namespace string, p *corev1.Pod
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
+	if err := c.checkNamespace(podResource, namespace, p.Name); err != nil {
+		return nil, err
+	}
 	p = p.DeepCopy()
 	p.Namespace = namespace
 	p.Status = corev1.PodStatus{Phase: corev1.PodPending}
@@ -37,14 +40,25 @@ func (c *Cluster) CreatePod(ctx context.Context, namespace string, p *corev1.Pod
 	if p.Name == "" && p.GenerateName != "" {
 		p.Name = c.newName(namespace, p.GenerateName)
 	}
+	if err := c.admit("create", p); err != nil {
+		return nil, err
+	}
 	if err := c.checkQuota(p); err != nil {
 		return nil, err
 	}
 	created, err := c.pods.create(p)
 	if err == nil {
 		c.schedule(created)
+		c.seekOwners(created)
 	}
 	return copied(created, err)
+}
+
+func (c *Cluster) admit(verb string, p *corev1.Pod) error {
+	if c.Webhook == nil {
+		return nil
+	}
+	return c.Webhook(verb, p)
 }
 
 func (c *Cluster) checkQuota(p *corev1.Pod) error {
@@ -83,7 +97,15 @@ func (c *Cluster) EditPod(ctx context.Context, namespace, name string, change fu
 	if err != nil {
 		return nil, err
 	}
-	return copied(c.pods.update(old, change))
+	return copied(c.updatePod(old, change))
+}
+
+func (c *Cluster) updatePod(old *corev1.Pod, change func(*corev1.Pod)) (*corev1.Pod, error) {
+	p, err := c.pods.update(old, change)
+	if err == nil {
+		c.seekOwners(p)
+	}
+	return p, err
 }
 
 // PatchPod applies an adopt or release patch to the pod of that namespace and
@@ -97,7 +119,10 @@ func (c *Cluster) PatchPod(ctx context.Context, namespace, name string, patch se
 	if err != nil {
 		return nil, err
 	}
-	return copied(c.pods.update(old, change.apply))
+	if err := c.admit("patch", old); err != nil {
+		return nil, err
+	}
+	return copied(c.updatePod(old, change.apply))
 }
 
 // DeletePod starts the deletion of a pod. It returns the resourceVersion that
@@ -111,16 +136,27 @@ func (c *Cluster) DeletePod(ctx context.Context, namespace, name string, opts me
 	if err := checkPreconditions(podResource, old, opts.Preconditions); err != nil {
 		return "", err
 	}
+	if err := c.admit("delete", old); err != nil {
+		return "", err
+	}
 	if isPending(old, opts) {
 		return old.ResourceVersion, nil
 	}
-	grace := gracePeriod(old, opts)
-	p := c.pods.delete(old, grace)
+	p := c.deletePod(old, opts)
 	if isFinished(p) {
 		return "", nil
 	}
-	c.after(grace, kill, p)
 	return p.ResourceVersion, nil
+}
+
+// deletePod starts the deletion of a pod; the kubelet ends it.
+func (c *Cluster) deletePod(old *corev1.Pod, opts metav1.DeleteOptions) *corev1.Pod {
+	grace := gracePeriod(old, opts)
+	p := c.pods.delete(old, grace)
+	if !isFinished(p) {
+		c.after(grace, kill, p)
+	}
+	return p
 }
 
 // isPending reports whether the deletion is under way already and opts ask for no

@@ -76,6 +76,9 @@ func (t *table[T]) write(old, obj T) T {
 		return old
 	case isFinished(obj):
 		t.remove(obj)
+		if t.kind == replicaSetKind {
+			t.cluster.collectLater()
+		}
 	default:
 		t.store(obj)
 	}
@@ -107,21 +110,37 @@ func isFinished(obj metav1.Object) bool {
 }
 
 func (t *table[T]) store(obj T) {
+	before, known := t.rows.get(obj.GetNamespace(), obj.GetName())
 	obj.SetResourceVersion(t.cluster.newVersion())
 	t.rows.put(obj)
 	t.emit(event[T]{object: obj})
+	if t.cluster.Changed != nil {
+		t.cluster.Changed(orNil(before, known), obj)
+	}
 }
 
 func (t *table[T]) remove(obj T) {
 	obj.SetResourceVersion(t.cluster.newVersion())
 	t.rows.drop(obj)
-	t.emit(event[T]{object: obj, gone: true})
+	t.emit(event[T]{object: obj, is: gone})
+	if t.cluster.Changed != nil {
+		t.cluster.Changed(obj, nil)
+	}
 }
 
 func (t *table[T]) emit(e event[T]) {
+	e.version = e.object.GetResourceVersion()
 	for _, s := range t.streams {
 		s.receive(e)
 	}
+}
+
+// orNil keeps an object that is none from becoming an interface that is not nil.
+func orNil[T metav1.Object](obj T, known bool) metav1.Object {
+	if !known {
+		return nil
+	}
+	return obj
 }
 
 // An index is a list of objects in the order of their namespaces and names.

@@ -1,21 +1,25 @@
 package sim
 
 import (
+	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/replicakit/replicakit/replicas"
 )
 
 // A View is what one controller has seen of a cluster: for each kind a cache, and
-// the events that are still on their way to it. It starts with every object that
-// exists on its way.
+// the events that are still on their way to it. It starts with a list: every
+// object that exists is on its way.
 type View struct {
 	Pods        *Stream[*corev1.Pod]
 	ReplicaSets *Stream[*appsv1.ReplicaSet]
@@ -32,6 +36,13 @@ func (v *View) Stop() {
 	v.Pods.stop()
 	v.ReplicaSets.stop()
 }
+
+// Synced reports whether the first list of both kinds has arrived. A controller
+// must not act before.
+func (v *View) Synced() bool { return v.Pods.synced && v.ReplicaSets.synced }
+
+// Intact returns an error if an object of the caches is not as it arrived.
+func (v *View) Intact() error { return errors.Join(v.Pods.intact(), v.ReplicaSets.intact()) }
 
 // Handle gives a Router every event from now on.
 func (v *View) Handle(r *replicas.Router) {
@@ -95,29 +106,49 @@ type Stream[T object[T]] struct {
 	// overtakes another.
 	Lag time.Duration
 	// The handlers, of the form of those of a Router; nil: nobody is told. What
-	// they are given is of type T. An error is a broken test, and panics.
+	// they are given is of type T, or a Tombstone of one. An error is a broken
+	// test, and panics.
 	OnAdd    func(obj any) error
 	OnUpdate func(old, obj any) error
 	OnDelete func(obj any) error
 
 	table   *table[T]
 	cache   index[T]
+	arrived index[T] // what the cache was filled with, to compare
 	version string
+	synced  bool // the first list has arrived
+	broken  bool
 	queue   []event[T]
+	last    event[T]
+}
+
+// A Tombstone tells that an object is gone whose deletion was not seen: it has
+// the last state that was.
+type Tombstone struct {
+	Key string
+	Obj any
 }
 
 type event[T any] struct {
-	object T
-	gone   bool
-	due    time.Time
+	object  T
+	is      change
+	version string // that of the cache once it has arrived; "" leaves it
+	listed  bool   // the last one of a list
+	due     time.Time
 }
+
+type change uint8
+
+const (
+	there  change = iota // the object is as it is here
+	gone                 // it was removed
+	missed               // it was removed while nobody watched
+)
 
 func watch[T object[T]](t *table[T]) *Stream[T] {
 	s := &Stream[T]{table: t}
-	for _, obj := range t.rows {
-		s.receive(event[T]{object: obj})
-	}
 	t.streams = append(t.streams, s)
+	s.Relist()
 	return s
 }
 
@@ -126,9 +157,52 @@ func (s *Stream[T]) stop() {
 	s.table.streams = slices.DeleteFunc(s.table.streams, func(other *Stream[T]) bool { return other == s })
 }
 
+// Break ends the watch: what is on its way is lost, and what happens from now on
+// is not seen, until Relist.
+func (s *Stream[T]) Break() { s.queue, s.broken = nil, true }
+
+// Broken reports whether the watch is broken.
+func (s *Stream[T]) Broken() bool { return s.broken }
+
+// Relist lists everything and watches on from there. What exists is sent again,
+// changed or not; of what is gone only a Tombstone tells.
+func (s *Stream[T]) Relist() {
+	s.queue, s.broken = nil, false
+	for _, obj := range s.table.rows {
+		s.receive(event[T]{object: obj})
+	}
+	for _, obj := range s.cache {
+		if _, ok := s.table.rows.get(obj.GetNamespace(), obj.GetName()); !ok {
+			s.receive(event[T]{object: obj, is: missed})
+		}
+	}
+	if n := len(s.queue); n > 0 {
+		s.queue[n-1].listed = true
+		s.queue[n-1].version = strconv.FormatUint(s.table.cluster.version, 10)
+		return
+	}
+	s.synced = true
+}
+
+// Repeat delivers the last event once more.
+func (s *Stream[T]) Repeat() {
+	if s.last.version != "" && s.last.is != missed {
+		s.deliver(s.last)
+	}
+}
+
+// Lose drops the next event alone, as if it had never been sent.
+func (s *Stream[T]) Lose() {
+	if len(s.queue) > 0 && !s.queue[0].listed {
+		s.queue = s.queue[1:]
+	}
+}
+
 // receive puts an event on its way. The cache has objects of its own.
 func (s *Stream[T]) receive(e event[T]) {
-	e.object = e.object.DeepCopy()
+	if s.broken {
+		return
+	}
 	e.due = s.table.cluster.Clock.Now().Add(s.Lag)
 	if n := len(s.queue); n > 0 && s.queue[n-1].due.After(e.due) {
 		e.due = s.queue[n-1].due
@@ -142,8 +216,8 @@ func (s *Stream[T]) Get(namespace, name string) (T, bool) { return s.cache.get(n
 // In returns the objects of a namespace as the cache has them, by name.
 func (s *Stream[T]) In(namespace string) []T { return s.cache.in(namespace) }
 
-// Version returns the resourceVersion of the last event that arrived, "" if none
-// has.
+// Version returns the resourceVersion up to which the cache was filled, "" if
+// nothing has arrived.
 func (s *Stream[T]) Version() string { return s.version }
 
 // Pending returns how many events are still on their way.
@@ -159,36 +233,67 @@ func (s *Stream[T]) Due() (time.Time, bool) {
 
 // Step delivers the next event if it is due.
 func (s *Stream[T]) Step() {
-	if due, ok := s.Due(); !ok || due.After(s.table.cluster.Clock.Now()) {
+	if due, ok := s.Due(); ok && !due.After(s.table.cluster.Clock.Now()) {
+		s.Deliver()
+	}
+}
+
+// Deliver delivers the next event, if there is one, however late it is to be.
+func (s *Stream[T]) Deliver() {
+	if len(s.queue) == 0 {
 		return
 	}
-	e := s.queue[0]
+	s.last = s.queue[0]
 	s.queue = s.queue[1:]
-	s.deliver(e)
+	s.deliver(s.last)
 }
 
 func (s *Stream[T]) deliver(e event[T]) {
-	s.version = e.object.GetResourceVersion()
-	old, known := s.cache.get(e.object.GetNamespace(), e.object.GetName())
-	var err error
-	switch {
-	case e.gone:
-		s.cache.drop(e.object)
-		if s.OnDelete != nil {
-			err = s.OnDelete(e.object)
-		}
-	case known:
-		s.cache.put(e.object)
-		if s.OnUpdate != nil {
-			err = s.OnUpdate(old, e.object)
-		}
-	default:
-		s.cache.put(e.object)
-		if s.OnAdd != nil {
-			err = s.OnAdd(e.object)
-		}
+	s.synced = s.synced || e.listed
+	if e.version != "" {
+		s.version = e.version
 	}
-	if err != nil {
+	if err := s.tell(e); err != nil {
 		panic(fmt.Sprintf("sim: event handler: %v", err))
 	}
+}
+
+// tell changes the cache and calls the handler.
+func (s *Stream[T]) tell(e event[T]) error {
+	old, known := s.cache.get(e.object.GetNamespace(), e.object.GetName())
+	if e.is != there {
+		return s.tellGone(e)
+	}
+	obj := e.object.DeepCopy()
+	s.cache.put(obj)
+	s.arrived.put(e.object)
+	switch {
+	case known && s.OnUpdate != nil:
+		return s.OnUpdate(old, obj)
+	case !known && s.OnAdd != nil:
+		return s.OnAdd(obj)
+	}
+	return nil
+}
+
+func (s *Stream[T]) tellGone(e event[T]) error {
+	s.cache.drop(e.object)
+	s.arrived.drop(e.object)
+	switch {
+	case s.OnDelete == nil:
+		return nil
+	case e.is == missed:
+		key := types.NamespacedName{Namespace: e.object.GetNamespace(), Name: e.object.GetName()}
+		return s.OnDelete(Tombstone{Key: key.String(), Obj: e.object.DeepCopy()})
+	}
+	return s.OnDelete(e.object.DeepCopy())
+}
+
+func (s *Stream[T]) intact() error {
+	for i, obj := range s.cache {
+		if !apiequality.Semantic.DeepEqual(obj, s.arrived[i]) {
+			return fmt.Errorf("sim: %s %q was changed in the cache", s.table.kind.Kind, obj.GetName())
+		}
+	}
+	return nil
 }

@@ -138,3 +138,89 @@ func TestHandlerError(t *testing.T) {
 	createReplicaSet(t, c, 1)
 	assert.Panics(t, view.Step)
 }
+
+func TestRelist(t *testing.T) {
+	t.Parallel()
+	c := newCluster(0)
+	for _, name := range []string{"changes", "goes", "reborn", "stays"} {
+		createPod(t, c, pod(name))
+	}
+	view := sim.NewView(c)
+	assert.False(t, view.Synced())
+	world := &sim.World{Clock: c.Clock, Parts: []sim.Part{view}}
+	world.Run(0)
+	assert.True(t, view.Synced())
+
+	relabel(t, c, "stays")
+	view.Pods.Break()
+	assert.True(t, view.Pods.Broken())
+	relabel(t, c, "changes")
+	remove(t, c, "goes")
+	remove(t, c, "reborn")
+	createPod(t, c, pod("reborn"))
+	createPod(t, c, pod("new"))
+	remove(t, c, "new")
+	createPod(t, c, pod("another"))
+	world.Run(time.Hour)
+	assert.Zero(t, view.Pods.Pending(), "nobody watches")
+
+	var log []string
+	view.Pods.OnAdd = func(obj any) error {
+		log = append(log, "add "+obj.(*corev1.Pod).Name)
+		return nil
+	}
+	view.Pods.OnUpdate = func(old, obj any) error {
+		line := "update " + obj.(*corev1.Pod).Name
+		if old.(*corev1.Pod).UID != obj.(*corev1.Pod).UID {
+			line += ", another pod"
+		}
+		log = append(log, line)
+		return nil
+	}
+	view.Pods.OnDelete = func(obj any) error {
+		tombstone := obj.(sim.Tombstone)
+		assert.Equal(t, "default/goes", tombstone.Key)
+		log = append(log, "tombstone "+tombstone.Obj.(*corev1.Pod).Name)
+		return nil
+	}
+	view.Pods.Relist()
+	world.Run(0)
+	assert.Equal(t, []string{
+		"add another", "update changes", "update reborn, another pod", "update stays", "tombstone goes",
+	}, log, "what came and went meanwhile was never there")
+	assert.Equal(t, "12", view.Pods.Version(), "that of the list")
+}
+
+func TestRepeatAndLose(t *testing.T) {
+	t.Parallel()
+	c := newCluster(0)
+	view := sim.NewView(c)
+	log := record(t, view.Pods)
+	view.Pods.OnUpdate = func(old, obj any) error {
+		assert.Equal(t, old.(*corev1.Pod).ResourceVersion, obj.(*corev1.Pod).ResourceVersion)
+		*log = append(*log, "again "+obj.(*corev1.Pod).Name)
+		return nil
+	}
+	view.Pods.Repeat()
+	createPod(t, c, pod("a"))
+	createPod(t, c, pod("b"))
+	view.Pods.Lose()
+	view.Pods.Deliver()
+	view.Pods.Repeat()
+	remove(t, c, "b")
+	view.Pods.Deliver()
+	view.Pods.Repeat()
+	assert.Equal(t, []string{"add b", "again b", "delete b", "delete b"}, *log)
+}
+
+func TestIntact(t *testing.T) {
+	t.Parallel()
+	c := newCluster(0)
+	createPod(t, c, pod("a"))
+	view := sim.NewView(c)
+	view.Pods.Deliver()
+	require.NoError(t, view.Intact())
+	p, _ := view.Pods.Get(namespace, "a")
+	p.Labels["app"] = "spoiled"
+	require.Error(t, view.Intact())
+}
