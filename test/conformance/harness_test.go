@@ -1,0 +1,158 @@
+package conformance_test
+
+import (
+	"context"
+	"fmt"
+	"hash/fnv"
+	"io"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/go-logr/logr"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/klog/v2"
+)
+
+// The settings, from the environment.
+var (
+	multiplier = setting("CONFORMANCE_CASES", 1) // of every test's number of cases
+	seed       = setting("CONFORMANCE_SEED", 1)
+	only       = setting("CONFORMANCE_CASE", -1) // one case instead of all
+)
+
+// scaled returns how many cases to run where a test states n.
+func scaled(n int) int { return max(n*multiplier/share, 1) }
+
+func setting(name string, otherwise int) int {
+	value := os.Getenv(name)
+	if value == "" {
+		return otherwise
+	}
+	n, err := strconv.Atoi(value)
+	if err != nil {
+		panic(fmt.Sprintf("%s: %v", name, err))
+	}
+	return n
+}
+
+// TestMain silences Kubernetes, which logs much of what the tests do to it.
+func TestMain(m *testing.M) {
+	klog.LogToStderr(false)
+	klog.SetOutput(io.Discard)
+	utilruntime.ErrorHandlers = nil
+	os.Exit(m.Run())
+}
+
+// quiet is a context whose logger drops everything.
+func quiet(ctx context.Context) context.Context { return klog.NewContext(ctx, logr.Discard()) }
+
+// A comparison gives random inputs to both sides.
+type comparison[C any] struct {
+	// cases is how many there are. Each may compare several things at once, 1 if
+	// it is not said, and of names them: "pairs of pods".
+	cases, each int
+	of          string
+	// input makes one. It must not depend on anything but g.
+	input func(g *gen) C
+	// differ returns how the two sides differ, "" if they do not. A difference
+	// that has a name is counted, not returned. It leaves c as it was.
+	differ func(c C, named *tally) string
+	// names are those of all differences, and reaches of the situations, that
+	// must come up.
+	names, reaches []string
+}
+
+// run compares until all cases agree or one does not.
+func (x comparison[C]) run(t *testing.T) {
+	t.Helper()
+	named := newTally()
+	from, to := 0, scaled(x.cases)
+	if only >= 0 {
+		from, to = only, only+1
+	}
+	for i := from; i < to; i++ {
+		c := x.input(newGen(t.Name(), i))
+		if difference := x.differ(c, named); difference != "" {
+			t.Fatal(x.failure(t.Name(), i, c, difference))
+		}
+	}
+	t.Logf("%s %s: no difference%s", thousands((to-from)*max(x.each, 1)), x.of, named)
+	if only < 0 {
+		requireAll(t, "difference", x.names, named.differences)
+		requireAll(t, "situation", x.reaches, named.situations)
+	}
+}
+
+func (x comparison[C]) failure(name string, i int, c C, difference string) string {
+	shrink(&c, func() (still bool) {
+		defer func() { _ = recover() }() // an input that makes no sense
+		d := x.differ(c, newTally())
+		if d != "" {
+			difference = d
+		}
+		return d != ""
+	})
+	return fmt.Sprintf("%s\ninput, made as small as possible:\n%s\nagain: CONFORMANCE_SEED=%d CONFORMANCE_CASE=%d go test -run '^%s$' .",
+		difference, dump(c), seed, i, strings.ReplaceAll(name, "/", "$/^"))
+}
+
+// newGen returns the randomness of one case: the same for the same seed, test
+// and number.
+func newGen(test string, i int) *gen {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(test))
+	return &gen{rand.New(rand.NewPCG(uint64(seed)^h.Sum64(), uint64(i)))}
+}
+
+// A tally counts the differences that have names, and the situations that a test
+// would be empty without.
+type tally struct{ differences, situations map[string]int }
+
+func newTally() *tally { return &tally{map[string]int{}, map[string]int{}} }
+
+func (n *tally) add(difference string)  { n.differences[difference]++ }
+func (n *tally) reach(situation string) { n.situations[situation]++ }
+
+func (n *tally) String() string {
+	var b strings.Builder
+	list := func(heading string, counts map[string]int) {
+		for i, name := range slices.Sorted(maps.Keys(counts)) {
+			if i == 0 {
+				b.WriteString(heading)
+			}
+			fmt.Fprintf(&b, "\n  %10s  %s", thousands(counts[name]), name)
+		}
+	}
+	list(" but those with a name:", n.differences)
+	list("\nreached:", n.situations)
+	return b.String()
+}
+
+// requireAll fails if a name never came up, or if one came up that nobody gave.
+func requireAll(t *testing.T, what string, names []string, counts map[string]int) {
+	t.Helper()
+	for _, name := range names {
+		if counts[name] == 0 {
+			t.Errorf("no case has the %s %q: the inputs do not reach it", what, name)
+		}
+	}
+	for name := range counts {
+		if !slices.Contains(names, name) {
+			t.Errorf("the %s %q is not among those of this test", what, name)
+		}
+	}
+}
+
+// thousands writes 1234567 as 1,234,567.
+func thousands(n int) string {
+	s := strconv.Itoa(n)
+	for i := len(s) - 3; i > 0; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return s
+}

@@ -1,0 +1,95 @@
+// Package upstream opens what Kubernetes' ReplicaSet controller keeps to itself,
+// so that the tests can run it. Each function is the one of
+// k8s.io/kubernetes that its comment names, not a copy.
+package upstream
+
+import (
+	"context"
+	"reflect"
+	"time"
+	"unsafe" // also for go:linkname
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	appsclient "k8s.io/client-go/kubernetes/typed/apps/v1"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/klog/v2"
+	"k8s.io/kubernetes/pkg/controller"
+	"k8s.io/kubernetes/pkg/controller/replicaset"
+	_ "k8s.io/kubernetes/pkg/controller/replication" // for go:linkname
+)
+
+// GetPodsToDelete is getPodsToDelete of pkg/controller/replicaset. It sorts pods.
+//
+//go:linkname GetPodsToDelete k8s.io/kubernetes/pkg/controller/replicaset.getPodsToDelete
+func GetPodsToDelete(pods, related []*corev1.Pod, n int) []*corev1.Pod
+
+// PodsWithRanks is getPodsRankedByRelatedPodsOnSameNode of
+// pkg/controller/replicaset.
+//
+//go:linkname PodsWithRanks k8s.io/kubernetes/pkg/controller/replicaset.getPodsRankedByRelatedPodsOnSameNode
+func PodsWithRanks(pods, related []*corev1.Pod) controller.ActivePodsWithRanks
+
+// CalculateStatus is calculateStatus of pkg/controller/replicaset.
+//
+//go:linkname CalculateStatus k8s.io/kubernetes/pkg/controller/replicaset.calculateStatus
+func CalculateStatus(rs *appsv1.ReplicaSet, active, terminating []*corev1.Pod, manageErr error, features replicaset.ReplicaSetControllerFeatures, now time.Time) appsv1.ReplicaSetStatus
+
+// UpdateStatus is updateReplicaSetStatus of pkg/controller/replicaset.
+//
+//go:linkname UpdateStatus k8s.io/kubernetes/pkg/controller/replicaset.updateReplicaSetStatus
+func UpdateStatus(logger klog.Logger, client appsclient.ReplicaSetInterface, rs *appsv1.ReplicaSet, newStatus appsv1.ReplicaSetStatus, features replicaset.ReplicaSetControllerFeatures) (*appsv1.ReplicaSet, error)
+
+// SlowStartBatch is slowStartBatch of pkg/controller/replicaset.
+//
+//go:linkname SlowStartBatch k8s.io/kubernetes/pkg/controller/replicaset.slowStartBatch
+func SlowStartBatch(count, initialBatchSize int, fn func() error) (int, error)
+
+// Sync is the method syncReplicaSet of ReplicaSetController.
+//
+//go:linkname Sync k8s.io/kubernetes/pkg/controller/replicaset.(*ReplicaSetController).syncReplicaSet
+func Sync(c *replicaset.ReplicaSetController, ctx context.Context, key string) error //nolint:revive // the receiver comes first
+
+// ClaimPods is the method claimPods of ReplicaSetController.
+//
+//go:linkname ClaimPods k8s.io/kubernetes/pkg/controller/replicaset.(*ReplicaSetController).claimPods
+func ClaimPods(c *replicaset.ReplicaSetController, ctx context.Context, rs *appsv1.ReplicaSet, sel labels.Selector, pods []*corev1.Pod) ([]*corev1.Pod, error) //nolint:revive // the receiver comes first
+
+// RelatedPods is the method getIndirectlyRelatedPods of ReplicaSetController.
+//
+//go:linkname RelatedPods k8s.io/kubernetes/pkg/controller/replicaset.(*ReplicaSetController).getIndirectlyRelatedPods
+func RelatedPods(c *replicaset.ReplicaSetController, logger klog.Logger, rs *appsv1.ReplicaSet) ([]*corev1.Pod, error)
+
+// AdoptPatch is ownerRefControllerPatch of pkg/controller.
+//
+//go:linkname AdoptPatch k8s.io/kubernetes/pkg/controller.ownerRefControllerPatch
+func AdoptPatch(owner metav1.Object, kind schema.GroupVersionKind, uid types.UID, finalizers ...string) ([]byte, error)
+
+// ToReplicaSet is convertRCtoRS of pkg/controller/replication.
+//
+//go:linkname ToReplicaSet k8s.io/kubernetes/pkg/controller/replication.convertRCtoRS
+func ToReplicaSet(rc *corev1.ReplicationController, out *appsv1.ReplicaSet) (*appsv1.ReplicaSet, error)
+
+// ToReplicationController is convertRStoRC of pkg/controller/replication.
+//
+//go:linkname ToReplicationController k8s.io/kubernetes/pkg/controller/replication.convertRStoRC
+func ToReplicationController(rs *appsv1.ReplicaSet) (*corev1.ReplicationController, error)
+
+// Expectations returns the field of that name.
+func Expectations(c *replicaset.ReplicaSetController) *controller.UIDTrackingControllerExpectations {
+	return field[*controller.UIDTrackingControllerExpectations](c, "expectations")
+}
+
+// Queue returns the field of that name.
+func Queue(c *replicaset.ReplicaSetController) workqueue.TypedRateLimitingInterface[string] {
+	return field[workqueue.TypedRateLimitingInterface[string]](c, "queue")
+}
+
+func field[T any](c *replicaset.ReplicaSetController, name string) T {
+	v := reflect.ValueOf(c).Elem().FieldByName(name)
+	return *(*T)(unsafe.Pointer(v.UnsafeAddr()))
+}
