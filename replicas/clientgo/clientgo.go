@@ -1,0 +1,272 @@
+package clientgo
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+
+	"github.com/replicakit/replicakit/expectations"
+	"github.com/replicakit/replicakit/replicas"
+)
+
+// DefaultWorkers is how many owners a Controller works on at once where Run is
+// given 0 (Z2).
+const DefaultWorkers = 5
+
+// Options are the settings of a Controller that few need. Each zero field means
+// what the constructors without Options do.
+type Options struct {
+	// Clock is the clock of the controller and of its work queue; nil means the
+	// real one.
+	Clock clock.WithTicker
+	// MaxParallel caps the calls under way at once for one owner; 0 means
+	// replicas.DefaultMaxParallel, negative is refused.
+	MaxParallel int
+	// MetricsRegisterer registers the controller's own metrics; several
+	// controllers may share it. nil leaves them unregistered.
+	MetricsRegisterer prometheus.Registerer
+	// QueueMetrics makes the metrics of the work queue, which are named
+	// "replicaset" or "replicationmanager" (N5); nil means the process's, see
+	// workqueue.SetProvider.
+	QueueMetrics workqueue.MetricsProvider
+	// OmitTerminatingReplicas leaves status.terminatingReplicas of ReplicaSets
+	// out, for servers that drop the field (T9).
+	OmitTerminatingReplicas bool
+}
+
+// A Controller keeps the pods of all owners of one kind, and reports their
+// status.
+type Controller struct {
+	kind      schema.GroupVersionKind
+	component string
+	burst     int
+	clock     clock.WithTicker
+	client    kubernetes.Interface
+	metrics   metrics
+
+	pods, owners         cache.Indexer
+	podIndex, ownerIndex string
+	handled              []cache.InformerSynced
+
+	queue      workqueue.TypedRateLimitingInterface[types.NamespacedName]
+	router     *replicas.Router
+	reconciler *replicas.Reconciler
+	spec       func(owner metav1.Object) (replicas.Spec, error)
+	report     reportFunc
+}
+
+type reportFunc func(ctx context.Context, owner metav1.Object, result replicas.Result, err error) (replicas.Result, error)
+
+// A kind is all that differs between ReplicaSets and ReplicationControllers.
+type kind[T metav1.Object] struct {
+	schema.GroupVersionKind
+	resource  schema.GroupResource
+	queue     string // N5
+	component string // Z6
+	informer  cache.SharedIndexInformer
+	probe     T // see addIndex
+	client    ownerClient[T]
+	spec      func(T) (replicas.Spec, error)
+	describe  func(was, is T) string
+	reporter  func(*Controller, replicas.StatusClient[T]) reporter[T]
+}
+
+type reporter[T metav1.Object] interface {
+	Report(ctx context.Context, owner T, result replicas.Result, err error) (replicas.Result, error)
+}
+
+// specOf is spec for what a cache returns.
+func (k kind[T]) specOf(owner metav1.Object) (replicas.Spec, error) {
+	typed, ok := owner.(T)
+	if !ok {
+		return replicas.Spec{}, fmt.Errorf("clientgo: %T is no %s", owner, k.Kind)
+	}
+	return k.spec(typed)
+}
+
+func (k kind[T]) reportFor(c *Controller) reportFunc {
+	return func(ctx context.Context, owner metav1.Object, result replicas.Result, err error) (replicas.Result, error) {
+		typed, _ := owner.(T) // specOf let it pass
+		client := statusClient[T]{ownerClient: k.client, was: typed, describe: k.describe}
+		return k.reporter(c, client).Report(ctx, typed, result, err)
+	}
+}
+
+// newController serves both kinds.
+func newController[T metav1.Object](ctx context.Context, k kind[T], pods cache.SharedIndexInformer, client kubernetes.Interface, burst int, opts Options) (*Controller, error) {
+	if burst < 0 {
+		return nil, fmt.Errorf("clientgo: burst replicas %d is negative", burst)
+	}
+	if opts.MaxParallel < 0 {
+		return nil, fmt.Errorf("clientgo: MaxParallel %d is negative", opts.MaxParallel)
+	}
+	if opts.Clock == nil {
+		opts.Clock = clock.RealClock{}
+	}
+	c := &Controller{
+		kind:      k.GroupVersionKind,
+		component: k.component,
+		burst:     burst,
+		clock:     opts.Clock,
+		client:    client,
+		pods:      pods.GetIndexer(),
+		owners:    k.informer.GetIndexer(),
+		queue:     newQueue(k.queue, opts),
+		spec:      k.specOf,
+	}
+	c.reconciler = &replicas.Reconciler{
+		Pods:         PodControl{Client: client.CoreV1()},
+		Expectations: &expectations.UIDTrackingControllerExpectations[expectations.Key]{Now: c.clock.Now},
+		Owners:       k.client,
+		Related:      c.related,
+		Consistency:  c.newConsistencyStore(k.resource),
+		MaxParallel:  opts.MaxParallel,
+		BeforeScale:  c.beforeScale,
+	}
+	c.report = k.reportFor(c)
+	c.router = &replicas.Router{
+		Kind:         c.kind,
+		Owner:        c.owner,
+		OwnersIn:     c.ownersIn,
+		Spec:         c.spec,
+		Expectations: c.reconciler.Expectations,
+		Forget:       c.reconciler.Forget,
+		Wake:         c.wake,
+	}
+	if err := c.attach(ctx, pods, k.informer, k.probe, opts.MetricsRegisterer); err != nil {
+		c.queue.ShutDown()
+		return nil, fmt.Errorf("clientgo: %s controller: %w", k.Kind, err)
+	}
+	return c, nil
+}
+
+func newQueue(name string, opts Options) workqueue.TypedRateLimitingInterface[types.NamespacedName] {
+	return workqueue.NewTypedRateLimitingQueueWithConfig(
+		workqueue.DefaultTypedControllerRateLimiter[types.NamespacedName](),
+		workqueue.TypedRateLimitingQueueConfig[types.NamespacedName]{
+			Name:            name,
+			MetricsProvider: opts.QueueMetrics,
+			Clock:           opts.Clock,
+		})
+}
+
+// attach adds what the controller needs to registerer and informers. Handlers
+// come last: events may come in at once.
+func (c *Controller) attach(ctx context.Context, pods, owners cache.SharedIndexInformer, probe any, registerer prometheus.Registerer) (err error) {
+	if c.metrics, err = newMetrics(registerer); err != nil {
+		return err
+	}
+	if c.podIndex, err = addIndex(pods, podIndexName, indexPod, &corev1.Pod{ObjectMeta: probeMeta}); err != nil {
+		return err
+	}
+	if c.ownerIndex, err = addIndex(owners, ownerIndexName, indexOwner, probe); err != nil {
+		return err
+	}
+	ownerEvents, err := owners.AddEventHandler(c.ownerHandler(ctx))
+	if err != nil {
+		return err
+	}
+	podEvents, err := pods.AddEventHandler(c.podHandler(ctx))
+	if err != nil {
+		return err
+	}
+	c.handled = []cache.InformerSynced{podEvents.HasSynced, ownerEvents.HasSynced}
+	return nil
+}
+
+// Run works until ctx ends, and returns when all that it started has ended: the
+// queue is shut down, every worker has finished its pass, and the event
+// broadcaster is stopped. Each worker has one owner at a time and no owner has
+// two workers. 0 workers means DefaultWorkers; a negative number is refused with
+// a log line. Where the caches do not fill before ctx ends, no worker starts.
+// Call it once.
+//
+// Differs from Kubernetes: workers start when the handlers have seen the initial
+// lists, not when the caches have: else those pods could be taken for pods that
+// the first passes create.
+func (c *Controller) Run(ctx context.Context, workers int) {
+	logger, name := klog.FromContext(ctx), strings.ToLower(c.kind.Kind)
+	if workers < 0 {
+		logger.Error(nil, "Refusing to start controller: the number of workers is negative", "name", name, "workers", workers)
+		c.queue.ShutDown()
+		return
+	}
+	defer c.startEvents(ctx).Shutdown()
+	logger.Info("Starting controller", "name", name)
+	var wg sync.WaitGroup
+	defer func() {
+		logger.Info("Shutting down controller", "name", name)
+		c.queue.ShutDown()
+		wg.Wait()
+	}()
+	if !cache.WaitForNamedCacheSyncWithContext(ctx, c.handled...) {
+		return
+	}
+	for range cmp.Or(workers, DefaultWorkers) {
+		wg.Go(func() { c.work(ctx) })
+	}
+	<-ctx.Done()
+}
+
+// startEvents starts the event broadcaster. It does not end with ctx but after
+// the last pass, which has events too.
+func (c *Controller) startEvents(ctx context.Context) record.EventBroadcaster {
+	broadcaster := record.NewBroadcaster(record.WithContext(context.WithoutCancel(ctx)))
+	broadcaster.StartStructuredLogging(3)
+	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: c.client.CoreV1().Events("")})
+	recorder := broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: c.component})
+	c.reconciler.Events = eventSink{recorder}
+	return broadcaster
+}
+
+// owner returns an owner from the cache.
+func (c *Controller) owner(namespace, name string) (metav1.Object, bool) {
+	obj, exists, err := c.owners.GetByKey(cache.NewObjectName(namespace, name).String())
+	owner, ok := obj.(metav1.Object)
+	return owner, ok && exists && err == nil
+}
+
+func (c *Controller) ownersIn(namespace string) (owners []metav1.Object) {
+	_ = cache.ListAllByNamespace(c.owners, namespace, labels.Everything(), func(obj any) {
+		if owner, ok := obj.(metav1.Object); ok {
+			owners = append(owners, owner)
+		}
+	})
+	return owners
+}
+
+// newConsistencyStore compares own writes with what the stores behind the
+// listers have seen: an informer itself runs ahead of its store (X8).
+func (c *Controller) newConsistencyStore(ownerResource schema.GroupResource) *expectations.ConsistencyStore {
+	stores := map[schema.GroupResource]cache.Store{
+		{Resource: "pods"}: c.pods,
+		ownerResource:      c.owners,
+	}
+	return &expectations.ConsistencyStore{
+		Now: c.clock.Now,
+		ReadVersion: func(resource schema.GroupResource) string {
+			store, ok := stores[resource]
+			if !ok {
+				return ""
+			}
+			return store.LastStoreSyncResourceVersion()
+		},
+	}
+}

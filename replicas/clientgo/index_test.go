@@ -1,0 +1,120 @@
+package clientgo_test
+
+import (
+	"maps"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/cache"
+)
+
+func TestIndexes(t *testing.T) {
+	t.Parallel()
+
+	indexes := func(informer cache.SharedIndexInformer) []string {
+		return slices.Sorted(maps.Keys(informer.GetIndexer().GetIndexers()))
+	}
+
+	bubble(t, "Z7 the pod index has upstream's name and keys, and is added once", func(t inBubble) {
+		web := replicaSet("web", 0)
+		b := newBench(web)
+		for range 2 {
+			controller, err := b.newReplicaSetController()
+			require.NoError(t, err)
+			b.run(t, controller)
+		}
+		assert.Equal(t, []string{"namespace", "podController"}, indexes(b.pods))
+		assert.Equal(t, []string{"controllerUID", "namespace"}, indexes(b.replicaSets))
+
+		index := b.pods.GetIndexer().GetIndexers()["podController"]
+		keys, err := index(pod("a", "web", "n", ownedBy(web)))
+		require.NoError(t, err)
+		assert.Equal(t, []string{"default/ReplicaSet/web/uid-web"}, keys)
+		keys, err = index(pod("b", "web", "n"))
+		require.NoError(t, err)
+		assert.Equal(t, []string{"default"}, keys)
+		keys, err = index("no pod")
+		require.NoError(t, err)
+		assert.Empty(t, keys)
+	})
+
+	bubble(t, "Z7 an equal index that is there already is shared", func(t inBubble) {
+		b := newBench()
+		require.NoError(t, b.pods.AddIndexers(cache.Indexers{"podController": func(obj any) ([]string, error) {
+			p := obj.(*corev1.Pod)
+			ref := metav1.GetControllerOf(p)
+			return []string{p.Namespace + "/" + ref.Kind + "/" + ref.Name + "/" + string(ref.UID)}, nil
+		}}))
+		controller, err := b.newReplicaSetController()
+		require.NoError(t, err)
+		b.run(t, controller)
+		assert.Equal(t, []string{"namespace", "podController"}, indexes(b.pods))
+	})
+
+	bubble(t, "Z7 A7 another index of that name is left alone", func(t inBubble) {
+		web, old := replicationController("web", 1), replicationController("old", 1)
+		web.OwnerReferences, old.OwnerReferences = controlledBy("uid-config"), controlledBy("uid-config")
+		b := newBench(web, old, pod("old-1", "old", "node-1", ownedBy(old)),
+			pod("web-1", "web", "node-1", ownedBy(web)), pod("web-2", "web", "node-2", ownedBy(web), younger))
+		empty := func(any) ([]string, error) { return nil, nil } // as upstream's is for ReplicationControllers
+		require.NoError(t, b.pods.AddIndexers(cache.Indexers{"podController": empty}))
+		require.NoError(t, b.replicationControllers.AddIndexers(cache.Indexers{"controllerUID": empty}))
+		b.startReplicationManager(t)
+		assert.Equal(t, []string{"namespace", "podController", "replicakit.podController"}, indexes(b.pods))
+		assert.Equal(t, []string{"controllerUID", "namespace", "replicakit.controllerUID"}, indexes(b.replicationControllers))
+		assert.Equal(t, []string{"old-1", "web-2"}, b.podNames(), "siblings are found")
+		second, err := b.newReplicationManager()
+		require.NoError(t, err)
+		second.Run(b.ctx, -1)
+		assert.Equal(t, []string{"namespace", "podController", "replicakit.podController"}, indexes(b.pods))
+	})
+
+	bubble(t, "Y6 Z7 pods are read by owner and orphans of the namespace, nothing else", func(t inBubble) {
+		web := replicaSet("web", 1)
+		web.OwnerReferences = controlledBy("uid-deployment")
+		b := newBench(web,
+			pod("web-1", "web", "node-1", ownedBy(web)), pod("web-2", "web", "node-1", ownedBy(web)), pod("orphan", "web", "node-1"))
+		informer := &keysInformer{SharedIndexInformer: b.pods, keys: make(chan string, 1000)}
+		b.pods = informer
+		b.start(t)
+		assert.Len(t, b.allPods(), 1)
+		close(informer.keys)
+		read := map[string]bool{}
+		for key := range informer.keys {
+			read[key] = true
+		}
+		assert.Equal(t, map[string]bool{
+			"podController default/ReplicaSet/web/uid-web": true,
+			"podController default":                        true,
+		}, read)
+	})
+}
+
+// A keysInformer notes what is read from its indexer, and how.
+type keysInformer struct {
+	cache.SharedIndexInformer
+	keys chan string
+}
+
+func (i *keysInformer) GetIndexer() cache.Indexer {
+	return keysIndexer{i.SharedIndexInformer.GetIndexer(), i.keys}
+}
+
+type keysIndexer struct {
+	cache.Indexer
+	keys chan string
+}
+
+func (i keysIndexer) ByIndex(name, key string) ([]any, error) {
+	i.keys <- name + " " + key
+	return i.Indexer.ByIndex(name, key)
+}
+
+func (i keysIndexer) List() []any {
+	i.keys <- "list"
+	return i.Indexer.List()
+}
