@@ -22,6 +22,7 @@ type Client struct {
 	Done func(Call, error)
 
 	cluster *Cluster
+	calling *Call
 }
 
 var (
@@ -32,6 +33,15 @@ var (
 
 // NewClient returns a client whose calls do not fail.
 func NewClient(c *Cluster) *Client { return &Client{cluster: c} }
+
+// Calling returns the call that takes effect at this moment: what changes on the
+// cluster now is its doing.
+func (c *Client) Calling() (Call, bool) {
+	if c.calling == nil {
+		return Call{}, false
+	}
+	return *c.calling, true
+}
 
 // A Call is one request.
 type Call struct {
@@ -54,7 +64,9 @@ func do[T any](c *Client, call Call, effect func() (T, error)) (T, error) {
 	}
 	result, err := *new(T), fault.Before
 	if err == nil {
+		c.calling = &call
 		result, err = effect()
+		c.calling = nil
 	}
 	if err == nil && fault.After != nil {
 		result, err = *new(T), fault.After

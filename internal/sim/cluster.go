@@ -131,6 +131,11 @@ func (c *Cluster) GetReplicaSet(ctx context.Context, namespace, name string) (*a
 	return copied(c.readReplicaSet(ctx, namespace, name))
 }
 
+// ReplicaSets returns the ReplicaSets of a namespace as they really are, by name.
+func (c *Cluster) ReplicaSets(namespace string) []*appsv1.ReplicaSet {
+	return clone(c.sets.rows.in(namespace))
+}
+
 // EditReplicaSet changes anything of a ReplicaSet but its status.
 func (c *Cluster) EditReplicaSet(ctx context.Context, namespace, name string, change func(*appsv1.ReplicaSet)) (*appsv1.ReplicaSet, error) {
 	old, err := c.readReplicaSet(ctx, namespace, name)
@@ -233,6 +238,9 @@ type Event struct {
 	Reason  string
 	Message string
 }
+
+// Version returns how many writes there have been: the latest resourceVersion.
+func (c *Cluster) Version() uint64 { return c.version }
 
 func (c *Cluster) newVersion() string {
 	c.version++

@@ -31,7 +31,8 @@ type Controller struct {
 	// Passed is told of every pass; nil: nobody.
 	Passed func(rs *appsv1.ReplicaSet, result replicas.Result, err error)
 
-	clock *Clock
+	clock   *Clock
+	passing *appsv1.ReplicaSet
 }
 
 // NewController returns a controller that has seen nothing yet.
@@ -68,6 +69,10 @@ func specOf(owner metav1.Object) (replicas.Spec, error) {
 // Now is what the controller takes the time to be.
 func (c *Controller) Now() time.Time { return c.clock.Now().Add(c.Skew) }
 
+// Passing returns the ReplicaSet that a pass is made for at this moment, as the
+// pass sees it, or nil.
+func (c *Controller) Passing() *appsv1.ReplicaSet { return c.passing }
+
 // Due returns when the next event arrives, or the next pass is due.
 func (c *Controller) Due() (time.Time, bool) {
 	_, due, ok := c.next()
@@ -95,7 +100,9 @@ func (c *Controller) sync(ctx context.Context, key types.NamespacedName) (time.D
 		c.Reconciler.Forget(expectations.Key{NamespacedName: key})
 		return 0, nil
 	}
+	c.passing = rs
 	result, err := c.pass(ctx, rs)
+	c.passing = nil
 	if c.Passed != nil {
 		c.Passed(rs, result, err)
 	}

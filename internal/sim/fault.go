@@ -9,6 +9,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/replicakit/replicakit/slowstart"
 )
 
 // A Failure is a way in which a call fails. As Fault.After, with the effect done,
@@ -64,4 +66,23 @@ func Denied(f Failure, resource schema.GroupResource, name string) error {
 		Message: fmt.Sprintf("admission webhook denied the request: %s", name), Details: err.ErrStatus.Details,
 	}
 	return err
+}
+
+// A Crash is what a hook panics with for the process to die in the middle of a
+// pass.
+type Crash struct{}
+
+// Crashes calls f and reports whether a Crash ended it. Other panics go through.
+func Crashes(f func()) (crashed bool) {
+	defer func() {
+		value := recover()
+		if p, ok := value.(*slowstart.Panic); ok {
+			value = p.Value
+		}
+		if _, crashed = value.(Crash); value != nil && !crashed {
+			panic(value)
+		}
+	}()
+	f()
+	return false
 }

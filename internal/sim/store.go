@@ -19,6 +19,7 @@ type object[T any] interface {
 	comparable
 	metav1.Object
 	DeepCopy() T
+	Marshal() ([]byte, error)
 }
 
 // A table holds the objects of one kind as the API server does: what is stored

@@ -1,0 +1,146 @@
+package chaos
+
+import (
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/replicakit/replicakit/internal/sim"
+)
+
+// A kind is a thing that can happen, and how often it does.
+type kind struct {
+	weight int
+	do     func(r *run, op Op) error
+}
+
+// kinds are the things that can happen.
+func kinds() map[string]kind {
+	return map[string]kind{
+		"run": {0, func(r *run, op Op) error { return r.pass(op.For) }},
+		// What users do.
+		"scale":      {10, func(r *run, op Op) error { return r.editOwner("web", replicas(op.N)) }},
+		"scale-db":   {3, func(r *run, op Op) error { return r.editOwner("db", replicas(op.N%5)) }},
+		"min-ready":  {1, func(r *run, op Op) error { return r.editOwner("web", minReady(op.N)) }},
+		"relabel":    {3, func(r *run, op Op) error { return r.editPod(op.N, relabel(op.M)) }},
+		"cost":       {1, func(r *run, op Op) error { return r.editPod(op.N, cost(op.M-6)) }},
+		"hold":       {2, func(r *run, op Op) error { return r.editPod(op.N, hold) }},
+		"unhold":     {2, func(r *run, op Op) error { return r.editPod(op.N, unhold) }},
+		"delete-pod": {3, func(r *run, op Op) error { return r.deletePod(op.N, metav1.DeleteOptions{}) }},
+		"force":      {1, func(r *run, op Op) error { return r.deletePod(op.N, *metav1.NewDeleteOptions(0)) }},
+		"replace":    {2, func(r *run, op Op) error { return r.replacePod(op.N) }},
+		"orphan":     {3, func(r *run, _ Op) error { return r.createOrphan() }},
+		"delete-owner": {2, func(r *run, op Op) error {
+			policies := []metav1.DeletionPropagation{"", metav1.DeletePropagationOrphan, metav1.DeletePropagationForeground}
+			return r.DeleteReplicaSet(r.ctx, namespace, "web", policies[op.N%len(policies)])
+		}},
+		"create-owner":  {4, func(r *run, op Op) error { return r.createOwner("web", int32(op.N)) }},
+		"quota":         {2, func(r *run, op Op) error { r.SetQuota(namespace, op.N); return nil }},
+		"no-quota":      {2, func(r *run, _ Op) error { r.SetQuota(namespace, plenty); return nil }},
+		"webhook":       {1, func(r *run, op Op) error { r.Webhook = deny(op); return nil }},
+		"no-webhook":    {2, func(r *run, _ Op) error { r.Webhook = nil; return nil }},
+		"end-namespace": {1, func(r *run, op Op) error { r.endNamespace(op.N); return nil }},
+		"new-namespace": {1, func(r *run, _ Op) error { r.CreateNamespace(namespace); return nil }},
+		// What happens on nodes.
+		"finish":    {1, func(r *run, op Op) error { return r.editPod(op.N, finish) }},
+		"unready":   {2, func(r *run, op Op) error { return r.editPod(op.N, unready) }},
+		"lose-node": {1, func(r *run, _ Op) error { r.loseNode(); return nil }},
+		// What happens to controllers and their watches.
+		"restart": {3, func(r *run, op Op) error { r.restart(op.N % 2); return nil }},
+		"second":  {2, func(r *run, _ Op) error { r.second(); return nil }},
+		"skew": {1, func(r *run, op Op) error {
+			r.controller(op.N).Skew = time.Duration(op.M-6) * 37 * time.Second
+			return nil
+		}},
+		"lag-pods":    {4, func(r *run, op Op) error { r.controller(op.N).View.Pods.Lag = lag + op.For; return nil }},
+		"lag-owners":  {2, func(r *run, op Op) error { r.controller(op.N).View.ReplicaSets.Lag = lag + op.For; return nil }},
+		"no-lag":      {3, func(r *run, op Op) error { r.noLag(op.N); return nil }},
+		"break-pods":  {2, func(r *run, op Op) error { r.controller(op.N).View.Pods.Break(); return nil }},
+		"break-sets":  {1, func(r *run, op Op) error { r.controller(op.N).View.ReplicaSets.Break(); return nil }},
+		"relist":      {4, func(r *run, op Op) error { r.relist(op.N); return nil }},
+		"repeat":      {1, func(r *run, op Op) error { r.controller(op.N).View.Pods.Repeat(); return nil }},
+		"repeat-sets": {1, func(r *run, op Op) error { r.controller(op.N).View.ReplicaSets.Repeat(); return nil }},
+		// What happens to calls.
+		"refuse":    {4, func(r *run, op Op) error { r.refuse(op); return nil }},
+		"no-answer": {3, func(r *run, op Op) error { r.loseAnswer(op); return nil }},
+		"crash":     {2, func(r *run, op Op) error { r.fault = fault{skip: op.N / 2, left: 1, crash: true}; return nil }},
+		"crash-after": {2, func(r *run, op Op) error {
+			r.fault = fault{skip: op.N / 2, left: 1, crash: true, after: true}
+			return nil
+		}},
+		"race": {4, func(r *run, op Op) error { r.races, r.dice = op.N, op.M; return nil }},
+	}
+}
+
+// plenty is a quota that is never full.
+const plenty = 10_000
+
+func replicas(n int) func(*appsv1.ReplicaSet) {
+	wanted := int32(n)
+	return func(rs *appsv1.ReplicaSet) { rs.Spec.Replicas = &wanted }
+}
+
+func minReady(n int) func(*appsv1.ReplicaSet) {
+	return func(rs *appsv1.ReplicaSet) { rs.Spec.MinReadySeconds = int32(n) }
+}
+
+func relabel(m int) func(*corev1.Pod) {
+	return func(p *corev1.Pod) { p.Labels["app"] = []string{"web", "web", "db", "debug"}[m%4] }
+}
+
+func cost(n int) func(*corev1.Pod) {
+	return func(p *corev1.Pod) { metav1.SetMetaDataAnnotation(&p.ObjectMeta, corev1.PodDeletionCost, itoa(n)) }
+}
+
+func hold(p *corev1.Pod) {
+	if p.DeletionTimestamp == nil {
+		p.Finalizers = []string{"example.com/hold"}
+	}
+}
+
+func unhold(p *corev1.Pod) { p.Finalizers = nil }
+
+func finish(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed }
+
+func unready(p *corev1.Pod) {
+	for i := range p.Status.Conditions {
+		if p.Status.Conditions[i].Type == corev1.PodReady {
+			p.Status.Conditions[i].Status = corev1.ConditionFalse
+		}
+	}
+}
+
+// deny is a webhook that denies one verb, in one of the two ways.
+func deny(op Op) func(string, *corev1.Pod) error {
+	verb := []string{"create", "patch", "delete"}[op.N%3]
+	failure := []sim.Failure{sim.Forbidden, sim.Rejected}[op.M%2]
+	return func(v string, p *corev1.Pod) error {
+		if v != verb {
+			return nil
+		}
+		return failure.Of(sim.Call{Verb: verb, Kind: "Pod", NamespacedName: key(p.Name)})
+	}
+}
+
+// A fault is what will happen to calls: the first so many are spared, then so
+// many are hit.
+type fault struct {
+	skip, left int
+	crash      bool
+	after      bool // the call has its effect
+	is         sim.Failure
+}
+
+// refuse fails the next calls without effect.
+func (r *run) refuse(op Op) {
+	r.fault = fault{skip: op.N / 4, left: 1 + op.M/3, is: sim.Failure(op.M) % sim.Failures}
+}
+
+// loseAnswer lets the next calls have their effect and loses the answer, in one of
+// the ways in which servers and what stands before them do.
+func (r *run) loseAnswer(op Op) {
+	lost := []sim.Failure{sim.Timeout, sim.Unavailable, sim.Throttled}
+	r.fault = fault{skip: op.N / 4, left: 1 + op.M/3, after: true, is: lost[op.M%len(lost)]}
+}

@@ -1,0 +1,118 @@
+package invariant
+
+import (
+	"fmt"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/replicakit/replicakit/expectations"
+	"github.com/replicakit/replicakit/selector"
+)
+
+// Settled returns an error unless everything is as it should be in the end: every
+// ReplicaSet of the namespace has exactly the pods that it wants, its status is
+// the truth, no pod is left that one of them should adopt or release, and no
+// controller waits for anything.
+func (k *Checker) Settled(namespace string) error {
+	if k.err != nil {
+		return k.err
+	}
+	pods := k.cluster.Pods(namespace)
+	for _, rs := range k.cluster.ReplicaSets(namespace) {
+		if err := k.settled(rs, pods); err != nil {
+			return fmt.Errorf("invariant: in the end: %s: %w", rs.Name, err)
+		}
+	}
+	for _, w := range k.watchers {
+		if err := w.idle(namespace); err != nil {
+			return fmt.Errorf("invariant: in the end: %w", err)
+		}
+	}
+	return k.err
+}
+
+func (k *Checker) settled(rs *appsv1.ReplicaSet, pods []*corev1.Pod) error {
+	sel, err := selector.ForReplicaSet(rs)
+	if err != nil || rs.DeletionTimestamp != nil {
+		return err
+	}
+	want := appsv1.ReplicaSetStatus{ObservedGeneration: rs.Generation, TerminatingReplicas: new(int32)}
+	for _, p := range pods {
+		matches := sel.Matches(labels.Set(p.Labels))
+		switch owner := controllerOf(p); {
+		case owner == "" && matches && isActive(p):
+			return fmt.Errorf("orphan %s is not adopted", p.Name)
+		case owner == rs.UID && !matches && isActive(p):
+			return fmt.Errorf("%s is not released", p.Name)
+		case owner == rs.UID:
+			k.count(&want, rs, p, matches)
+		}
+	}
+	if want.Replicas != *rs.Spec.Replicas {
+		return fmt.Errorf("%d pods, wanted %d", want.Replicas, *rs.Spec.Replicas)
+	}
+	if !apiequality.Semantic.DeepEqual(want, rs.Status) {
+		return fmt.Errorf("the status is %s, the truth is %s", text(rs.Status), text(want))
+	}
+	return nil
+}
+
+// count counts a pod that is owned.
+func (k *Checker) count(s *appsv1.ReplicaSetStatus, rs *appsv1.ReplicaSet, p *corev1.Pod, matches bool) {
+	if !isActive(p) {
+		if matches && p.DeletionTimestamp != nil && p.Status.Phase != corev1.PodFailed && p.Status.Phase != corev1.PodSucceeded {
+			*s.TerminatingReplicas++
+		}
+		return
+	}
+	s.Replicas++
+	template := labels.SelectorFromSet(rs.Spec.Template.Labels)
+	if template.Matches(labels.Set(p.Labels)) {
+		s.FullyLabeledReplicas++
+	}
+	since := readySince(p)
+	if since == nil {
+		return
+	}
+	s.ReadyReplicas++
+	if k.cluster.Clock.Now().Sub(*since) >= time.Duration(rs.Spec.MinReadySeconds)*time.Second {
+		s.AvailableReplicas++
+	}
+}
+
+func text(s appsv1.ReplicaSetStatus) string {
+	terminating := int32(-1)
+	if s.TerminatingReplicas != nil {
+		terminating = *s.TerminatingReplicas
+	}
+	return fmt.Sprintf("generation %d: %d replicas, %d labeled, %d ready, %d available, %d terminating, conditions %v",
+		s.ObservedGeneration, s.Replicas, s.FullyLabeledReplicas, s.ReadyReplicas, s.AvailableReplicas, terminating, s.Conditions)
+}
+
+// idle: the controller has seen everything, waits for nothing, and its cache is
+// as it arrived.
+func (w *watcher) idle(namespace string) error {
+	view := w.controller.View
+	if n := view.Pods.Pending() + view.ReplicaSets.Pending(); n > 0 || view.Pods.Broken() || view.ReplicaSets.Broken() {
+		return fmt.Errorf("%d events are under way", n)
+	}
+	if !apiequality.Semantic.DeepEqual(view.Pods.In(namespace), w.checker.cluster.Pods(namespace)) {
+		return fmt.Errorf("the cache of pods is not the truth")
+	}
+	for _, owner := range view.OwnersIn(namespace) {
+		key := expectations.KeyOf(owner)
+		if s, _ := w.controller.Reconciler.Expectations.State(key); s == expectations.Waiting {
+			return fmt.Errorf("%s still expects something", owner.GetName())
+		}
+	}
+	for key := range w.controller.Reconciler.Expectations.All() {
+		if rs, ok := view.Owner(key.Namespace, key.Name); !ok || rs.GetUID() != key.UID {
+			return fmt.Errorf("expectations of %s (%s) are left, which is gone", key.Name, key.UID)
+		}
+	}
+	return view.Intact()
+}
