@@ -81,15 +81,15 @@ func ToReplicationController(rs *appsv1.ReplicaSet) (*corev1.ReplicationControll
 
 // Expectations returns the field of that name.
 func Expectations(c *replicaset.ReplicaSetController) *controller.UIDTrackingControllerExpectations {
-	return field[*controller.UIDTrackingControllerExpectations](c, "expectations")
+	return *field[*controller.UIDTrackingControllerExpectations](c, "expectations")
 }
 
-// Queue returns the field of that name.
-func Queue(c *replicaset.ReplicaSetController) workqueue.TypedRateLimitingInterface[string] {
+// Queue returns the field of that name, to be read or set.
+func Queue(c *replicaset.ReplicaSetController) *workqueue.TypedRateLimitingInterface[string] {
 	return field[workqueue.TypedRateLimitingInterface[string]](c, "queue")
 }
 
-func field[T any](c *replicaset.ReplicaSetController, name string) T {
+func field[T any](c *replicaset.ReplicaSetController, name string) *T {
 	v := reflect.ValueOf(c).Elem().FieldByName(name)
-	return *(*T)(unsafe.Pointer(v.UnsafeAddr()))
+	return (*T)(unsafe.Pointer(v.UnsafeAddr()))
 }

@@ -1,0 +1,553 @@
+package conformance_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/kubernetes/pkg/controller"
+	"k8s.io/kubernetes/pkg/controller/replicaset"
+	"k8s.io/kubernetes/pkg/controller/util/consistency"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/replicakit/replicakit/expectations"
+	"github.com/replicakit/replicakit/podrank"
+	"github.com/replicakit/replicakit/replicas"
+	"github.com/replicakit/replicakit/selector"
+	"github.com/replicakit/replicakit/test/conformance/upstream"
+)
+
+// A scene is what caches hold when a pass begins, and what the API server will
+// say in it.
+type scene struct {
+	RS       *appsv1.ReplicaSet
+	Siblings []*appsv1.ReplicaSet // have the same owner, as those of a Deployment have
+	Pods     []*corev1.Pod
+	Burst    int
+	Waiting  bool // expectations are unmet
+
+	Patches, Deletes map[string]string // answers, by pod
+	Creates          string            // what creations are answered from the FailFrom-th on
+	FailFrom         int
+	Fresh            string // what a live read of the owner finds
+}
+
+func (g *gen) scene() scene {
+	c := scene{
+		RS: g.report().RS, Burst: pick(g, 1, 2, 3, 500), Waiting: g.in(5),
+		Patches: map[string]string{}, Deletes: map[string]string{},
+		FailFrom: g.IntN(3), Fresh: "the owner",
+	}
+	rs := c.RS
+	rs.Spec.MinReadySeconds = pick[int32](g, 0, 10, 3600)
+	rs.Spec.Template.Labels = matching(rs.Spec.Selector)
+	if g.in(8) {
+		rs.DeletionTimestamp = new(metav1.NewTime(start))
+	}
+	if !g.in(3) {
+		rs.OwnerReferences = []metav1.OwnerReference{{Kind: "Deployment", Name: "web", UID: "deployment", Controller: new(true)}}
+		for i := range g.IntN(3) {
+			sibling := &appsv1.ReplicaSet{ObjectMeta: *rs.ObjectMeta.DeepCopy(), Spec: appsv1.ReplicaSetSpec{Replicas: new(int32(0)), Selector: g.labelSelector()}}
+			sibling.Name, sibling.UID = fmt.Sprintf("web-%d", i), types.UID(fmt.Sprintf("sibling-%d", i))
+			c.Siblings = append(c.Siblings, sibling)
+		}
+	}
+	alike := g.in(3)
+	for i := range g.IntN(10) {
+		p := g.scenePod(c, i)
+		if alike { // for the later criteria to decide
+			p.Spec.NodeName, p.Status.Phase, p.Annotations = pick(g, "n1", "n2"), corev1.PodRunning, nil
+			since := start.Add(-10*time.Hour + time.Duration(g.IntN(4))*time.Second)
+			p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(since)}}
+		}
+		c.Pods = append(c.Pods, p)
+	}
+	if g.in(3) {
+		c.Creates = pick(g, "Forbidden", "quota", "Timeout", "Throttled", "internal", "terminating namespace", "terminating namespace")
+	}
+	if g.in(3) {
+		for _, p := range c.Pods {
+			c.Deletes[p.Name] = pick(g, append(kindsOfAnswer, "Conflict", "Conflict")...)
+		}
+	}
+	if g.in(5) {
+		for _, p := range c.Pods {
+			c.Patches[p.Name] = pick(g, kindsOfAnswer...)
+		}
+	}
+	if g.in(8) {
+		c.Fresh = pick(g, "an owner being deleted", "another owner", "NotFound", "Forbidden")
+	}
+	return c
+}
+
+// scenePod returns a pod that the ReplicaSet as a rule owns, and that rankings
+// and statuses have something to look at in.
+func (g *gen) scenePod(c scene, i int) *corev1.Pod {
+	p, child := g.rankedPod(start), g.child(i)
+	p.ObjectMeta = child.ObjectMeta
+	p.Namespace, p.Labels = "a", matching(c.RS.Spec.Selector)
+	p.CreationTimestamp = metav1.NewTime(start.Add(-time.Duration(1) << (30 + g.IntN(25))))
+	if g.in(4) {
+		p.Labels = child.Labels
+	}
+	switch g.IntN(8) {
+	case 0:
+	case 1:
+		p.OwnerReferences = nil
+	case 2:
+		if len(c.Siblings) > 0 {
+			p.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(pick(g, c.Siblings...), replicaSetKind)}
+		}
+	default:
+		p.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(c.RS, replicaSetKind)}
+	}
+	return p
+}
+
+// A server answers calls as its scene says, and records them.
+type server struct {
+	scene   scene
+	mu      sync.Mutex
+	created int
+	// What it was asked for: patches and deletions as text, creations and status
+	// writes as they were.
+	patches, deletes []string
+	creates          []*corev1.Pod
+	statuses         []*appsv1.ReplicaSet
+	events           []string
+}
+
+// A switchboard is a client of whichever server stands in it: making a client
+// takes longer than a pass.
+type switchboard struct {
+	*fake.Clientset
+	server *server
+}
+
+func (b *switchboard) connect(c scene) *server {
+	b.ClearActions() // which it would keep for ever
+	b.server = &server{scene: c}
+	return b.server
+}
+
+func newSwitchboard() *switchboard {
+	client := fake.NewClientset()
+	b := &switchboard{Clientset: client}
+	client.PrependReactor("*", "*", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		object, err := b.server.react(action)
+		return true, object, err
+	})
+	return b
+}
+
+func (s *server) react(action clienttesting.Action) (runtime.Object, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch a := action.(type) {
+	case clienttesting.CreateActionImpl:
+		pod := a.Object.(*corev1.Pod).DeepCopy()
+		s.creates = append(s.creates, pod.DeepCopy())
+		s.created++
+		pod.Name = pod.GenerateName + strconv.Itoa(s.created)
+		if s.created > s.scene.FailFrom {
+			return pod, answer(s.scene.Creates, "")
+		}
+		return pod, nil
+	case clienttesting.PatchActionImpl:
+		s.patches = append(s.patches, fmt.Sprintf("%s: %s %s", a.Name, a.PatchType, a.Patch))
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: a.Namespace, Name: a.Name}}
+		for _, p := range s.scene.Pods {
+			if p.Name == a.Name {
+				pod = p.DeepCopy()
+			}
+		}
+		return pod, answer(s.scene.Patches[a.Name], a.Name)
+	case clienttesting.DeleteActionImpl:
+		s.deletes = append(s.deletes, a.Name)
+		return nil, answer(s.scene.Deletes[a.Name], a.Name)
+	case clienttesting.UpdateActionImpl:
+		rs := a.Object.(*appsv1.ReplicaSet)
+		s.statuses = append(s.statuses, rs.DeepCopy())
+		return rs, nil
+	case clienttesting.GetActionImpl:
+		return claim{Family: family{Owner: &s.scene.RS.ObjectMeta}, Fresh: s.scene.Fresh}.live(&calls{})
+	}
+	return nil, fmt.Errorf("unexpected call: %v", action)
+}
+
+// An outcome is what a pass left behind.
+type outcome struct {
+	*server
+	err              error
+	adds, dels       int           // outstanding
+	again            time.Duration // when to come back, 0 if not at all
+	claimed, related []*corev1.Pod // only of one side each
+	result           replicas.Result
+}
+
+// theirPass is one pass of Kubernetes' controller. Its queue tells when to come
+// back.
+func (b *switchboard) theirPass(c scene) outcome {
+	ctx := quiet(context.Background())
+	o := outcome{server: b.connect(c)}
+	factory := informers.NewSharedInformerFactory(b, 0)
+	sets, pods := factory.Apps().V1().ReplicaSets(), factory.Core().V1().Pods()
+	recorder := record.NewFakeRecorder(1000)
+	rsc := replicaset.NewBaseController(logr.Discard(), sets, pods, b, c.Burst, replicaSetKind, "", "",
+		controller.RealPodControl{KubeClient: b, Recorder: recorder}, nil, features(false), consistency.NewNoopConsistencyStore())
+	(*upstream.Queue(rsc)).ShutDown()
+	queue := &delays{}
+	*upstream.Queue(rsc) = queue
+	for _, rs := range slices.Concat(c.Siblings, []*appsv1.ReplicaSet{c.RS}) {
+		must(sets.Informer().GetIndexer().Add(rs))
+	}
+	for _, p := range c.Pods {
+		must(pods.Informer().GetIndexer().Add(p))
+	}
+	exp := upstream.Expectations(rsc)
+	if c.Waiting {
+		must(exp.ExpectCreations(logr.Discard(), "a/web", 1))
+	}
+	o.related, _ = upstream.RelatedPods(rsc, logr.Discard(), c.RS)
+	o.err = upstream.Sync(rsc, ctx, "a/web")
+	o.adds, o.dels, _ = theirCounts(exp, "a/web")
+	o.again = queue.after
+	close(recorder.Events)
+	for event := range recorder.Events {
+		o.events = append(o.events, event)
+	}
+	return o
+}
+
+func must(err error) {
+	if err != nil {
+		panic(err)
+	}
+}
+
+// delays is a queue that remembers for when it was asked.
+type delays struct {
+	workqueue.TypedRateLimitingInterface[string]
+	after time.Duration
+}
+
+func (d *delays) AddAfter(_ string, after time.Duration) { d.after = max(after, 1) } // 1 is at once
+
+// ourPass is one pass of ours.
+func (b *switchboard) ourPass(c scene) (o outcome) {
+	ctx := context.Background()
+	o.server = b.connect(c)
+	spec, err := replicas.ReplicaSetSpec(c.RS)
+	must(err)
+	spec.BurstReplicas, spec.Now = c.Burst, time.Now()
+	r := &replicas.Reconciler{
+		Pods: podClient{b}, Owners: ownerReader(func() (metav1.Object, error) {
+			return b.AppsV1().ReplicaSets("a").Get(ctx, "web", metav1.GetOptions{})
+		}),
+		Events:       eventList{o.server},
+		Expectations: &expectations.UIDTrackingControllerExpectations[expectations.Key]{},
+		Related: func(context.Context, metav1.Object) ([]*corev1.Pod, error) {
+			o.related = replicas.Related(c.RS, slices.Concat(c.Siblings, []*appsv1.ReplicaSet{c.RS}), selector.ForReplicaSet, c.Pods)
+			return o.related, nil
+		},
+	}
+	key := expectations.KeyOf(c.RS)
+	if c.Waiting {
+		r.Expectations.ExpectCreations(key, 1)
+	}
+	result, err := r.Reconcile(ctx, spec, func(context.Context) ([]*corev1.Pod, error) { return indexed(c.RS, c.Pods), nil })
+	o.claimed = result.Active
+	reporter := replicas.ReplicaSetReporter{Client: statusClient{b}}
+	o.result, o.err = reporter.Report(ctx, c.RS, result, err)
+	o.again = o.result.RequeueAfter
+	for _, pending := range r.Expectations.All() {
+		o.adds, o.dels = pending.Adds, pending.Dels
+	}
+	return o
+}
+
+// podClient and statusClient are clients for ours.
+type podClient struct{ kubernetes.Interface }
+
+func (c podClient) CreatePod(ctx context.Context, namespace string, pod *corev1.Pod) (*corev1.Pod, error) {
+	return c.CoreV1().Pods(namespace).Create(ctx, pod, metav1.CreateOptions{})
+}
+
+func (c podClient) DeletePod(ctx context.Context, pod *corev1.Pod, opts metav1.DeleteOptions) (string, error) {
+	return "", c.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, opts)
+}
+
+func (c podClient) PatchPod(ctx context.Context, pod *corev1.Pod, patch selector.Patch) (*corev1.Pod, error) {
+	return c.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, patch.Type, patch.Data, metav1.PatchOptions{})
+}
+
+func (c podClient) GetPod(ctx context.Context, namespace, name string) (*corev1.Pod, error) {
+	return c.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
+}
+
+type statusClient struct{ kubernetes.Interface }
+
+func (c statusClient) Get(ctx context.Context, namespace, name string) (*appsv1.ReplicaSet, error) {
+	return c.AppsV1().ReplicaSets(namespace).Get(ctx, name, metav1.GetOptions{})
+}
+
+func (c statusClient) UpdateStatus(ctx context.Context, rs *appsv1.ReplicaSet) (*appsv1.ReplicaSet, error) {
+	return c.AppsV1().ReplicaSets(rs.Namespace).UpdateStatus(ctx, rs, metav1.UpdateOptions{})
+}
+
+type eventList struct{ *server }
+
+func (l eventList) Event(_ metav1.Object, eventType, reason, message string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.events = append(l.events, eventType+" "+reason+" "+message)
+}
+
+// The differences of passes, and what must come up in them.
+const (
+	claimFailed  = "C26: a claim that fails stops creations and deletions only, not the status too"
+	nsGoing      = "S10 W10: the first creation in a namespace that is going away is the last, and nothing is expected"
+	lookedAgain  = "W25: a deletion that meets a Conflict is no error, and the pod is looked at again soon"
+	disputed     = "R8 R18 W28: other pods go, as the two orders differ on some"
+	otherRanks   = "L3 W33: other pods go, as co-located pods that somebody else controls do not count"
+	noCheckAhead = "M3 W58: pods without a transition time are not waited for"
+	expiryAhead  = "W13: the pass comes back when its expectations expire"
+	fullMessage  = "T11 W20: the message of a condition says what was being done, and joins all errors"
+
+	creates = "pods are created"
+	deletes = "pods are deleted"
+	adopts  = "pods are patched"
+	nothing = "nothing is called but the status"
+	comes   = "the pass comes back for a pod that becomes available"
+)
+
+func TestPass(t *testing.T) {
+	t.Parallel()
+	board := newSwitchboard()
+	t.Run("B1 B3 D6 D7 D8 D9 K1 K2 K3 L1 L2 L4 M1 M7 P10 P11 P13 P14 P15 S9 S10 U5 U6 Y3 Y4 Y6 Y8 Y9 Y10 Y11 Y13 Y14 a whole pass makes the same calls, events, expectations and status", func(t *testing.T) {
+		t.Parallel()
+		inBubble(t, comparison[scene]{
+			cases: 10_000, of: "passes",
+			input: (*gen).scene,
+			differ: func(c scene, named *tally) string {
+				pods, rs := copies(c.Pods), c.RS.DeepCopy()
+				theirs, ours := board.theirPass(c), board.ourPass(c)
+				if !reflect.DeepEqual(pods, c.Pods) || !reflect.DeepEqual(rs, c.RS) {
+					return "what the cache holds was changed"
+				}
+				return cmpPasses(c, theirs, ours, named)
+			},
+			names:   []string{claimFailed, nsGoing, lookedAgain, disputed, otherRanks, noCheckAhead, fullMessage, invalidAdoption, expiryAhead, refreshed, kept},
+			reaches: []string{creates, deletes, adopts, nothing, comes},
+		})
+	})
+}
+
+func copies(pods []*corev1.Pod) (list []*corev1.Pod) {
+	for _, p := range pods {
+		list = append(list, p.DeepCopy())
+	}
+	return list
+}
+
+// cmpPasses compares what two passes did, and stops where a named difference
+// makes the rest another story.
+func cmpPasses(c scene, theirs, ours outcome, named *tally) string {
+	reachCalls(theirs, named)
+	var failedClaims utilerrors.Aggregate
+	switch {
+	case cmpSets("patches", theirs.patches, ours.patches) != "":
+		return cmpSets("patches", theirs.patches, ours.patches)
+	case errors.As(theirs.err, &failedClaims):
+		return cmpFailedClaims(theirs, ours, named)
+	case c.Creates == "terminating namespace" && len(theirs.creates) > c.FailFrom:
+		return cmpGoingNamespaces(c, theirs, ours, named)
+	case len(theirs.deletes) != len(ours.deletes):
+		return cmpInts("deletions", len(theirs.deletes), len(ours.deletes))
+	case cmpSets("deletions", theirs.deletes, ours.deletes) != "":
+		return cmpDisputes(theirs, ours, named)
+	case slices.ContainsFunc(ours.deletes, func(pod string) bool { return c.Deletes[pod] == "Conflict" }):
+		return cmpConflicts(c, theirs, ours, named)
+	}
+	if (theirs.err == nil) != (ours.err == nil) || theirs.err != nil && !strings.Contains(ours.err.Error(), theirs.err.Error()) {
+		return fmt.Sprintf("error: Kubernetes: %v, ours: %v", theirs.err, ours.err)
+	}
+	return cmpCreates(theirs.creates, ours.creates) +
+		cmpSets("events", theirs.events, ours.events) +
+		cmpInts("creations expected", max(theirs.adds, 0), max(ours.adds, 0)) +
+		cmpInts("deletions expected", max(theirs.dels, 0), max(ours.dels, 0)) +
+		cmpStatuses(c, theirs, ours, named) +
+		cmpReturns(c, theirs, ours, named)
+}
+
+func reachCalls(o outcome, reached *tally) {
+	if len(o.creates) > 0 {
+		reached.reach(creates)
+	}
+	if len(o.deletes) > 0 {
+		reached.reach(deletes)
+	}
+	if len(o.patches) > 0 {
+		reached.reach(adopts)
+	}
+	if len(o.creates)+len(o.deletes)+len(o.patches) == 0 {
+		reached.reach(nothing)
+	}
+	if o.again > 0 {
+		reached.reach(comes)
+	}
+}
+
+// cmpFailedClaims: Kubernetes ends its pass.
+func cmpFailedClaims(theirs, ours outcome, named *tally) string {
+	failed, refused := failures(theirs.err)
+	if refused == 0 && len(failed) == len(ours.result.SetAside) {
+		named.add(invalidAdoption)
+		return ""
+	}
+	named.add(claimFailed)
+	if ours.err == nil || len(theirs.creates)+len(theirs.deletes)+len(ours.creates)+len(ours.deletes) > 0 {
+		return fmt.Sprintf("after %v: ours: %v, %d creations, %d deletions", theirs.err, ours.err, len(ours.creates), len(ours.deletes))
+	}
+	return ""
+}
+
+// cmpGoingNamespaces: Kubernetes goes on in batches, and expects what it did not
+// create.
+func cmpGoingNamespaces(c scene, theirs, ours outcome, named *tally) string {
+	named.add(nsGoing)
+	if theirs.err != nil || ours.err != nil || len(ours.creates) > len(theirs.creates) || ours.adds != c.FailFrom || theirs.adds != len(theirs.creates) || !ours.result.Waiting {
+		return fmt.Sprintf("Kubernetes: %v, %d creations, %d expected; ours: %v, %d creations, %d expected",
+			theirs.err, len(theirs.creates), theirs.adds, ours.err, len(ours.creates), ours.adds)
+	}
+	return ""
+}
+
+// cmpDisputes: other pods are deleted. That must have one of two reasons.
+func cmpDisputes(theirs, ours outcome, named *tally) string {
+	var related []*corev1.Pod
+	if ours.related != nil {
+		related = slices.Clone(ours.claimed)
+		for _, p := range ours.related {
+			if !slices.Contains(uids(related), p.UID) {
+				related = append(related, p)
+			}
+		}
+	}
+	theirRanks, ourRanks := upstream.PodsWithRanks(ours.claimed, theirs.related).Rank, podrank.ColocationRanks(ours.claimed, related)
+	if !slices.Equal(theirRanks, ourRanks) {
+		named.add(otherRanks)
+		return ""
+	}
+	for i, p := range ours.claimed {
+		for j, q := range ours.claimed {
+			a, b := ranked{p, ourRanks[i]}, ranked{q, ourRanks[j]}
+			if i != j && upstreamRules.compare(a, b, start) != ourRules.compare(a, b, start) {
+				named.add(disputed)
+				return ""
+			}
+		}
+	}
+	return cmpSets("deletions", theirs.deletes, ours.deletes)
+}
+
+// cmpConflicts: Kubernetes takes a Conflict for an error.
+func cmpConflicts(c scene, theirs, ours outcome, named *tally) string {
+	named.add(lookedAgain)
+	otherwise := slices.ContainsFunc(ours.deletes, func(pod string) bool {
+		err := answer(c.Deletes[pod], pod)
+		return err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err)
+	})
+	if (ours.err != nil) != otherwise || ours.err == nil && (ours.again == 0 || ours.again > time.Second) {
+		return fmt.Sprintf("ours: %v, comes back after %v", ours.err, ours.again)
+	}
+	return cmpInts("deletions expected", max(theirs.dels, 0), max(ours.dels, 0))
+}
+
+func cmpCreates(theirs, ours []*corev1.Pod) string {
+	if equality.Semantic.DeepEqual(theirs, ours) {
+		return ""
+	}
+	return fmt.Sprintf("creations: Kubernetes: %s, ours: %s\n", dump(theirs), dump(ours))
+}
+
+// cmpStatuses compares the statuses written, or that none was.
+func cmpStatuses(c scene, theirs, ours outcome, named *tally) string {
+	want := c.RS.DeepCopy()
+	if len(theirs.statuses) > 0 {
+		want = theirs.statuses[0]
+	}
+	r := report{RS: c.RS, Waiting: ours.result.Waiting}
+	if ours.result.ScaleErr != nil {
+		r.ManageErr = ours.result.ScaleErr.Error()
+	}
+	want.Status.Conditions = r.expected(withMessage(want.Status.Conditions, theirs.err, r.ManageErr, named), len(ours.claimed), named)
+	same := equality.Semantic.DeepEqual(c.RS.Status.Conditions, want.Status.Conditions)
+	if len(theirs.statuses) == 0 && same {
+		return cmpInts("status writes", 0, len(ours.statuses))
+	}
+	unchanged := want.DeepCopy()
+	unchanged.Status.Conditions = c.RS.Status.Conditions
+	if same && equality.Semantic.DeepEqual(unchanged, c.RS) {
+		return cmpInts("status writes", 0, len(ours.statuses))
+	}
+	if len(ours.statuses) != 1 || !equality.Semantic.DeepEqual(want, ours.statuses[0]) {
+		return fmt.Sprintf("status: Kubernetes: %s\nours: %s\n", dump(want), dump(ours.statuses))
+	}
+	return ""
+}
+
+// withMessage puts our message in the place of Kubernetes'.
+func withMessage(conditions []appsv1.ReplicaSetCondition, theirs error, ours string, named *tally) []appsv1.ReplicaSetCondition {
+	conditions = slices.Clone(conditions)
+	for i := range conditions {
+		if theirs != nil && conditions[i].Message == theirs.Error() && strings.Contains(ours, theirs.Error()) {
+			named.add(fullMessage)
+			conditions[i].Message = ours
+		}
+	}
+	return conditions
+}
+
+// cmpReturns compares when the passes come back, where they did not fail: that is
+// for the rate limiter, or for the server to say.
+func cmpReturns(c scene, theirs, ours outcome, named *tally) string {
+	if theirs.err != nil {
+		return cmpInts("comes back after", 0, int(theirs.again))
+	}
+	want := theirs.again
+	now := clocktesting.NewFakePassiveClock(time.Now())
+	if want > 0 && controller.FindMinNextPodAvailabilityCheck(ours.claimed, c.RS.Spec.MinReadySeconds, time.Now(), now) == nil {
+		named.add(noCheckAhead)
+		want = 0
+	}
+	const expiry = expectations.DefaultTimeout + 1
+	if (ours.adds > 0 || ours.dels > 0) && (want == 0 || want > expiry) {
+		named.add(expiryAhead)
+		want = expiry
+	}
+	return cmpInts("comes back after", int(want), int(ours.again))
+}

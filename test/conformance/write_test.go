@@ -1,0 +1,151 @@
+package conformance_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	appsv1 "k8s.io/api/apps/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	appsclient "k8s.io/client-go/kubernetes/typed/apps/v1"
+
+	"github.com/replicakit/replicakit/replicas"
+	"github.com/replicakit/replicakit/status"
+	"github.com/replicakit/replicakit/test/conformance/upstream"
+)
+
+// A statusWrite is a status to write, and what the API server will answer.
+type statusWrite struct {
+	Report        report
+	First, Second string    // to the writes
+	Read          string    // to the read in between
+	FreshUID      types.UID // of what is read
+}
+
+func (g *gen) statusWrite() statusWrite {
+	c := statusWrite{
+		Report: g.report(),
+		First:  pick(g, "", "", "Conflict", "Conflict", "NotFound", "Forbidden", "Timeout"),
+		Second: pick(g, "", "", "Conflict", "Timeout"),
+		Read:   pick(g, "", "", "", "NotFound", "Timeout"), FreshUID: pick[types.UID](g, "owner", "owner", "owner", "other"),
+	}
+	if g.in(2) { // a status that is up to date, or nearly
+		rs := c.Report.RS
+		active, terminating := c.Report.claimed()
+		rs.Status = upstream.CalculateStatus(rs, active, terminating, c.Report.err(), features(false), start)
+		rs.Status.ObservedGeneration = rs.Generation
+		switch g.IntN(6) {
+		case 0:
+			rs.Status.TerminatingReplicas = nil
+		case 1:
+			rs.Generation++
+		case 2:
+			*pick(g, &rs.Status.Replicas, &rs.Status.ReadyReplicas, &rs.Status.AvailableReplicas, &rs.Status.FullyLabeledReplicas)++
+		}
+	}
+	return c
+}
+
+// statusCalls records the calls, and is the client of both sides.
+type statusCalls struct {
+	appsclient.ReplicaSetInterface
+	c     statusWrite
+	puts  []*appsv1.ReplicaSet
+	calls []string
+}
+
+func (s *statusCalls) UpdateStatus(_ context.Context, rs *appsv1.ReplicaSet, _ metav1.UpdateOptions) (*appsv1.ReplicaSet, error) {
+	said := s.c.First
+	if len(s.puts) > 0 {
+		said = s.c.Second
+	}
+	s.puts, s.calls = append(s.puts, rs.DeepCopy()), append(s.calls, "write: "+said)
+	if err := answer(said, "write"); err != nil {
+		return nil, err
+	}
+	return rs, nil
+}
+
+func (s *statusCalls) Get(_ context.Context, _ string, _ metav1.GetOptions) (*appsv1.ReplicaSet, error) {
+	s.calls = append(s.calls, "read: "+s.c.Read)
+	if err := answer(s.c.Read, "read"); err != nil {
+		return nil, err
+	}
+	fresh := s.c.Report.RS.DeepCopy()
+	fresh.UID, fresh.ResourceVersion, fresh.Generation, fresh.Labels = s.c.FreshUID, "fresh", fresh.Generation+1, map[string]string{"fresh": "yes"}
+	return fresh, nil
+}
+
+// ourStatusCalls is the same for ours.
+type ourStatusCalls struct{ *statusCalls }
+
+func (s ourStatusCalls) Get(ctx context.Context, _, name string) (*appsv1.ReplicaSet, error) {
+	return s.statusCalls.Get(ctx, name, metav1.GetOptions{})
+}
+
+func (s ourStatusCalls) UpdateStatus(ctx context.Context, rs *appsv1.ReplicaSet) (*appsv1.ReplicaSet, error) {
+	return s.statusCalls.UpdateStatus(ctx, rs, metav1.UpdateOptions{})
+}
+
+const (
+	noRetry  = "W47: a write that failed with anything but a Conflict is not tried again"
+	goneRead = "W47: nothing is written to another ReplicaSet of that name"
+	noWrite  = "the status is up to date, and nothing is written"
+	oneWrite = "the first write succeeds"
+)
+
+func TestStatusWrite(t *testing.T) {
+	t.Parallel()
+	t.Run("U1 U2 U3 U4 Y11 the same status is written, read and written again", func(t *testing.T) {
+		t.Parallel()
+		inBubble(t, comparison[statusWrite]{
+			cases: 50_000, of: "statuses",
+			input:   (*gen).statusWrite,
+			differ:  differOnStatusWrites,
+			names:   []string{noRetry, goneRead, refreshed, kept},
+			reaches: []string{noWrite, oneWrite},
+		})
+	})
+}
+
+func differOnStatusWrites(c statusWrite, named *tally) string {
+	active, terminating := c.Report.claimed()
+	newStatus := upstream.CalculateStatus(c.Report.RS, active, terminating, c.Report.err(), features(c.Report.Omit), time.Now())
+	newStatus.Conditions = c.Report.expected(newStatus.Conditions, len(active), named)
+	theirs := &statusCalls{c: c}
+	_, theirErr := upstream.UpdateStatus(logr.Discard(), theirs, c.Report.RS.DeepCopy(), newStatus, features(c.Report.Omit))
+
+	ours := &statusCalls{c: c}
+	reporter := replicas.ReplicaSetReporter{Client: ourStatusCalls{ours}, OmitTerminating: c.Report.Omit}
+	result := replicas.Result{Observed: true, Active: active, Terminating: terminating, Waiting: c.Report.Waiting, ScaleErr: c.Report.err()}
+	_, ourErr := reporter.Report(context.Background(), c.Report.RS, result, nil)
+
+	if needed := status.NeedsUpdate(c.Report.RS, newStatus); needed != (len(theirs.calls) > 0) {
+		return fmt.Sprintf("Kubernetes: %v, ours needs an update: %v", theirs.calls, needed)
+	}
+	switch first := answer(c.First, "write"); {
+	case len(theirs.calls) == 0:
+		named.reach(noWrite)
+	case first == nil:
+		named.reach(oneWrite)
+	case !apierrors.IsConflict(first):
+		named.add(noRetry)
+		theirs.calls, theirs.puts, theirErr = theirs.calls[:1], theirs.puts[:1], first
+	case c.Read == "" && c.FreshUID != c.Report.RS.UID:
+		named.add(goneRead)
+		theirs.calls, theirs.puts, theirErr = theirs.calls[:2], theirs.puts[:1], ourErr
+	}
+	if strings.Join(theirs.calls, ", ") != strings.Join(ours.calls, ", ") || !equality.Semantic.DeepEqual(theirs.puts, ours.puts) {
+		return fmt.Sprintf("Kubernetes: %v %s\nours: %v %s", theirs.calls, dump(theirs.puts), ours.calls, dump(ours.puts))
+	}
+	if (theirErr == nil) != (ourErr == nil) || theirErr != nil && !strings.Contains(ourErr.Error(), theirErr.Error()) {
+		return fmt.Sprintf("Kubernetes: %v; ours: %v", theirErr, ourErr)
+	}
+	return ""
+}
