@@ -232,7 +232,7 @@ func (c *Controller) startEvents(ctx context.Context) record.EventBroadcaster {
 	broadcaster.StartStructuredLogging(3)
 	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: c.client.CoreV1().Events("")})
 	recorder := broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: c.component})
-	c.reconciler.Events = eventSink{recorder}
+	c.reconciler.Events = eventSink{recorder.WithLogger(klog.FromContext(ctx))}
 	return broadcaster
 }
 

@@ -260,6 +260,7 @@ func TestArguments(t *testing.T) {
 
 	bubble(t, "B1 burst 0 is 500 pods a pass", func(t inBubble) {
 		b := newBench(replicaSet("web", 600))
+		b.verbosity(0)
 		b.onPod = func(string, *corev1.Pod) error { b.hold(pods); return nil }
 		b.start(t)
 		assert.Len(t, b.allPods(), 500)
@@ -306,8 +307,8 @@ func TestArguments(t *testing.T) {
 		require.EqualError(t, err, "clientgo: MaxParallel -1 is negative")
 	})
 
-	bubble(t, "W35 delays go by the controller's clock", func(t inBubble) {
-		clock := clocktesting.NewFakeClock(time.Now())
+	bubble(t, "W35 delays and availability go by the controller's clock", func(t inBubble) {
+		clock := clocktesting.NewFakeClock(time.Now().Add(365 * 24 * time.Hour))
 		web := replicaSet("web", 1)
 		web.Spec.MinReadySeconds = 10
 		b := newBench(web, pod("web-1", "web", "node-1", ownedBy(web), func(p *corev1.Pod) {
@@ -320,6 +321,37 @@ func TestArguments(t *testing.T) {
 		clock.Step(10 * time.Second)
 		settle()
 		assert.Equal(t, int32(1), b.web().Status.AvailableReplicas)
+	})
+
+	bubble(t, "E3 so does the expiry of expectations", func(t inBubble) {
+		clock := clocktesting.NewFakeClock(time.Now())
+		web := replicaSet("web", 1)
+		b := newBench(web, pod("web-1", "web", "node-1", ownedBy(web)), pod("web-2", "web", "node-1", ownedBy(web)))
+		b.opts.Clock = clock
+		b.hold(pods)
+		b.start(t)
+		assert.Equal(t, 1, b.count("delete pods"))
+		clock.Step(5 * time.Minute)
+		settle()
+		assert.Equal(t, 1, b.count("delete pods"))
+		clock.Step(time.Second)
+		settle()
+		assert.Equal(t, 2, b.count("delete pods"), "the cache still shows the pod")
+	})
+
+	bubble(t, "W52 and so does giving up on a cache that never shows what was written", func(t inBubble) {
+		clock := clocktesting.NewFakeClock(time.Now())
+		b := newBench(replicaSet("web", 1))
+		b.opts.Clock = clock
+		b.hold(replicaSets)
+		b.start(t)
+		settle()
+		writes := b.count("update replicasets")
+		for range 11 * 60 {
+			clock.Step(time.Second)
+			synctest.Wait()
+		}
+		assert.Greater(t, b.count("update replicasets"), writes)
 	})
 
 	bubble(t, "W55 handlers that cannot be added are an error", func(t inBubble) {

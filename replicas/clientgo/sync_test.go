@@ -205,15 +205,15 @@ func TestOwners(t *testing.T) {
 
 	bubble(t, "V17 X4 nor for the events of what its predecessor wrote", func(t inBubble) {
 		web := replicaSet("web", 3)
-		b := newBench(web)
+		b := newBench(web, pod("other", "db", "node-1"))
 		b.hold(pods)
 		b.start(t)
-		require.Len(t, b.allPods(), 3)
+		require.Len(t, b.allPods(), 4)
 		b.remove(web)
 		settle()
 		b.add(replicaSet("web", 2, func(rs *appsv1.ReplicaSet) { rs.UID = "uid-again" }))
 		settle()
-		assert.Len(t, b.allPods(), 5)
+		assert.Len(t, b.allPods(), 6)
 	})
 
 	bubble(t, "W59 keys are not parsed, so that none is malformed: whatever the name, it is looked up", func(t inBubble) {
