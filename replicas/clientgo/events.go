@@ -98,9 +98,15 @@ func (c *Controller) logPodUpdated(logger klog.Logger, oldObj, curObj any) {
 }
 
 func (c *Controller) logPodDeleted(logger klog.Logger, obj any) {
-	if pod, ok := inTombstone(obj).(*corev1.Pod); ok && c.ownerOf(pod) != nil {
-		logger.Info("Pod deleted", "deletion_timestamp", pod.DeletionTimestamp, "pod", klog.KObj(pod))
+	pod, ok := inTombstone(obj).(*corev1.Pod)
+	if !ok || c.ownerOf(pod) == nil {
+		return
 	}
+	var deletionTimestamp any // a nil *metav1.Time cannot be printed
+	if pod.DeletionTimestamp != nil {
+		deletionTimestamp = pod.DeletionTimestamp
+	}
+	logger.Info("Pod deleted", "deletion_timestamp", deletionTimestamp, "pod", klog.KObj(pod))
 }
 
 // logPodReady tells of the look at a pod that just became ready, when it may be

@@ -117,6 +117,14 @@ func TestLog(t *testing.T) {
 		})
 	}
 
+	bubble(t, "V12 a deletion that was never announced is printable", func(t inBubble) {
+		b := newBench(replicaSet("web", 1))
+		b.start(t)
+		b.remove(b.allPods()[0])
+		settle()
+		assert.Contains(t, b.log.String(), "Pod deleted deletion_timestamp=null pod=")
+	})
+
 	bubble(t, "N5 nothing of all that at a lower level", func(t inBubble) {
 		b := newBench(web())
 		b.verbosity(1)
