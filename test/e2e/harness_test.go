@@ -1,0 +1,502 @@
+package e2e_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/retry"
+	"k8s.io/klog/v2"
+	"k8s.io/klog/v2/textlogger"
+
+	"github.com/replicakit/replicakit/replicas/clientgo"
+)
+
+const (
+	// patience is how long a test waits for what must happen, on a machine
+	// that does much else.
+	patience = time.Minute
+	glance   = 20 * time.Millisecond
+)
+
+// settings differ from the zero value in few tests.
+type settings struct {
+	cluster *cluster // nil: the shared one
+	burst   int      // 0: 500
+	options clientgo.Options
+	idle    bool // no controllers until the test calls start
+}
+
+// A world is a namespace, the controllers that look after it, what they say to
+// the server, and all that happens to its pods.
+//
+// When the test ends, no owner may ever have had more active pods at once than
+// it was ever told to have; see allow.
+type world struct {
+	t         *testing.T
+	namespace string
+	settings  settings
+	cluster   *cluster
+	client    kubernetes.Interface // the test's own
+	seen      informers.SharedInformerFactory
+	history   *history
+	wire      *wire
+
+	controllers *controllers // the last ones started
+	ceiling     map[types.UID]int
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	return newWorldWith(t, settings{})
+}
+
+func newWorldWith(t *testing.T, s settings) *world {
+	t.Helper()
+	w := &world{t: t, settings: s, cluster: s.cluster, history: newHistory(), wire: &wire{lags: map[string]time.Duration{}}, ceiling: map[types.UID]int{}}
+	if w.cluster == nil {
+		w.cluster = shared
+	}
+	w.client = w.cluster.client
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "e2e-"}}
+	namespace, err := w.client.CoreV1().Namespaces().Create(t.Context(), namespace, metav1.CreateOptions{})
+	require.NoError(t, err)
+	w.namespace = namespace.Name
+	w.watch()
+	if !s.idle {
+		w.start()
+	}
+	return w
+}
+
+// watch starts the test's own view of the namespace.
+func (w *world) watch() {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(w.t.Context()))
+	w.seen = informers.NewSharedInformerFactoryWithOptions(w.client, 0, informers.WithNamespace(w.namespace))
+	registration, err := w.seen.Core().V1().Pods().Informer().AddEventHandler(w.history.handler())
+	require.NoError(w.t, err)
+	w.seen.Apps().V1().ReplicaSets().Informer()
+	w.seen.Core().V1().ReplicationControllers().Informer()
+	w.seen.Core().V1().Events().Informer()
+	w.seen.StartWithContext(ctx)
+	w.t.Cleanup(func() {
+		for owner, ceiling := range w.ceiling {
+			assert.LessOrEqual(w.t, w.history.mostAtOnce(owner), ceiling, "pods that owner %s had at once", owner)
+		}
+		cancel()
+		w.seen.Shutdown()
+	})
+	w.seen.WaitForCacheSync(ctx.Done())
+	require.True(w.t, cache.WaitForCacheSync(ctx.Done(), registration.HasSynced))
+}
+
+// start starts the controllers of both kinds and returns what stops them, which
+// is called at the end of the test anyway.
+func (w *world) start() (stop func()) {
+	var log syncBuffer
+	logger := textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&log), textlogger.Verbosity(4)))
+	ctx, cancel := context.WithCancel(klog.NewContext(context.WithoutCancel(w.t.Context()), logger))
+	config := rest.CopyConfig(w.cluster.config)
+	config.Wrap(w.wire.wrap)
+	c, err := newControllers(ctx, config, w.namespace, w.settings)
+	require.NoError(w.t, err)
+	c.start(ctx)
+	w.controllers = c
+	stop = sync.OnceFunc(func() {
+		cancel()
+		c.wait()
+		assert.NotContains(w.t, log.String(), "panic", "the log of the controllers")
+		if w.t.Failed() {
+			w.t.Log("the log of the controllers ends:\n" + log.tail())
+		}
+	})
+	w.t.Cleanup(stop)
+	return stop
+}
+
+// controllers are one of each kind, on the same informers.
+type controllers struct {
+	factory informers.SharedInformerFactory
+	each    []*clientgo.Controller
+	running sync.WaitGroup
+}
+
+func newControllers(ctx context.Context, config *rest.Config, namespace string, s settings) (*controllers, error) {
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, err
+	}
+	factory := informers.NewSharedInformerFactoryWithOptions(client, 12*time.Hour, informers.WithNamespace(namespace))
+	pods := factory.Core().V1().Pods()
+	rs, err := clientgo.NewReplicaSetControllerWithOptions(ctx, factory.Apps().V1().ReplicaSets(), pods, client, s.burst, s.options)
+	if err != nil {
+		return nil, err
+	}
+	rc, err := clientgo.NewReplicationManagerWithOptions(ctx, pods, factory.Core().V1().ReplicationControllers(), client, s.burst, s.options)
+	return &controllers{factory: factory, each: []*clientgo.Controller{rs, rc}}, err
+}
+
+func (c *controllers) start(ctx context.Context) {
+	c.factory.StartWithContext(ctx)
+	for _, controller := range c.each {
+		c.running.Go(func() { controller.Run(ctx, clientgo.DefaultWorkers) })
+	}
+}
+
+func (c *controllers) wait() {
+	c.running.Wait()
+	c.factory.Shutdown()
+}
+
+// eventually waits until all assertions of the condition hold.
+func (w *world) eventually(condition func(c *assert.CollectT), what string, args ...any) {
+	w.t.Helper()
+	require.EventuallyWithTf(w.t, condition, patience, glance, what, args...)
+}
+
+// Owners.
+
+// replicaSet returns a ReplicaSet that selects and makes pods with app=NAME.
+func replicaSet(name string, replicas int32) *appsv1.ReplicaSet {
+	template := template(labels(name))
+	return &appsv1.ReplicaSet{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: appsv1.ReplicaSetSpec{
+			Replicas: &replicas,
+			Selector: &metav1.LabelSelector{MatchLabels: labels(name)},
+			Template: template,
+		},
+	}
+}
+
+func replicationController(name string, replicas int32) *corev1.ReplicationController {
+	template := template(labels(name))
+	return &corev1.ReplicationController{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec:       corev1.ReplicationControllerSpec{Replicas: &replicas, Selector: labels(name), Template: &template},
+	}
+}
+
+func labels(name string) map[string]string { return map[string]string{"app": name} }
+
+func template(labels map[string]string) corev1.PodTemplateSpec {
+	return corev1.PodTemplateSpec{
+		ObjectMeta: metav1.ObjectMeta{Labels: labels},
+		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "main", Image: "pause"}}},
+	}
+}
+
+func (w *world) create(rs *appsv1.ReplicaSet) *appsv1.ReplicaSet {
+	w.t.Helper()
+	rs, err := w.client.AppsV1().ReplicaSets(w.namespace).Create(w.t.Context(), rs, metav1.CreateOptions{})
+	require.NoError(w.t, err)
+	w.ceiling[rs.UID] = int(*rs.Spec.Replicas)
+	return rs
+}
+
+func (w *world) createController(rc *corev1.ReplicationController) *corev1.ReplicationController {
+	w.t.Helper()
+	rc, err := w.client.CoreV1().ReplicationControllers(w.namespace).Create(w.t.Context(), rc, metav1.CreateOptions{})
+	require.NoError(w.t, err)
+	w.ceiling[rc.UID] = int(*rc.Spec.Replicas)
+	return rc
+}
+
+// scale tells the owner, through its scale sub-resource, how many pods to have.
+func (w *world) scale(owner metav1.Object, replicas int32) {
+	w.t.Helper()
+	patch := fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, replicas)
+	w.patch(owner, patch, "scale")
+	w.ceiling[owner.GetUID()] = max(w.ceiling[owner.GetUID()], int(replicas))
+}
+
+// allow lets the owner have n more pods than it was told to, as what it adopts
+// comes on top.
+func (w *world) allow(owner metav1.Object, n int) { w.ceiling[owner.GetUID()] += n }
+
+// patch sends a merge patch to an owner or its subresource.
+func (w *world) patch(owner metav1.Object, patch []byte, subresources ...string) (generation int64) {
+	w.t.Helper()
+	client, resource := w.client.AppsV1().RESTClient(), "replicasets"
+	if _, ok := owner.(*corev1.ReplicationController); ok {
+		client, resource = w.client.CoreV1().RESTClient(), "replicationcontrollers"
+	}
+	answer, err := client.Patch(types.MergePatchType).Namespace(w.namespace).Resource(resource).Name(owner.GetName()).
+		SubResource(subresources...).Body(patch).SetHeader("Accept", "application/json").DoRaw(w.t.Context())
+	require.NoError(w.t, err)
+	var patched metav1.PartialObjectMetadata
+	require.NoError(w.t, json.Unmarshal(answer, &patched))
+	return patched.Generation
+}
+
+// delete deletes an owner.
+func (w *world) delete(owner metav1.Object, policy metav1.DeletionPropagation) {
+	w.t.Helper()
+	options := metav1.DeleteOptions{PropagationPolicy: &policy}
+	var err error
+	if _, ok := owner.(*corev1.ReplicationController); ok {
+		err = w.client.CoreV1().ReplicationControllers(w.namespace).Delete(w.t.Context(), owner.GetName(), options)
+	} else {
+		err = w.client.AppsV1().ReplicaSets(w.namespace).Delete(w.t.Context(), owner.GetName(), options)
+	}
+	require.NoError(w.t, err)
+}
+
+// A report is the status of an owner of either kind, as last seen.
+type report struct {
+	appsv1.ReplicaSetStatus
+	generation int64
+	desired    int32
+}
+
+// report returns the zero report for an owner that is gone, even if another one
+// has its name.
+func (w *world) report(owner metav1.Object) report {
+	key := w.namespace + "/" + owner.GetName()
+	if _, ok := owner.(*corev1.ReplicationController); ok {
+		obj, _, _ := w.seen.Core().V1().ReplicationControllers().Informer().GetStore().GetByKey(key)
+		if rc, ok := obj.(*corev1.ReplicationController); ok && rc.UID == owner.GetUID() {
+			return reportOfController(rc)
+		}
+		return report{}
+	}
+	obj, _, _ := w.seen.Apps().V1().ReplicaSets().Informer().GetStore().GetByKey(key)
+	if rs, ok := obj.(*appsv1.ReplicaSet); ok && rs.UID == owner.GetUID() {
+		return report{rs.Status, rs.Generation, *rs.Spec.Replicas}
+	}
+	return report{}
+}
+
+func reportOfController(rc *corev1.ReplicationController) report {
+	status := appsv1.ReplicaSetStatus{
+		Replicas:             rc.Status.Replicas,
+		FullyLabeledReplicas: rc.Status.FullyLabeledReplicas,
+		ReadyReplicas:        rc.Status.ReadyReplicas,
+		AvailableReplicas:    rc.Status.AvailableReplicas,
+		ObservedGeneration:   rc.Status.ObservedGeneration,
+	}
+	for _, c := range rc.Status.Conditions {
+		status.Conditions = append(status.Conditions, appsv1.ReplicaSetCondition{
+			Type: appsv1.ReplicaSetConditionType(c.Type), Status: c.Status, Reason: c.Reason,
+			Message: c.Message, LastTransitionTime: c.LastTransitionTime,
+		})
+	}
+	return report{status, rc.Generation, *rc.Spec.Replicas}
+}
+
+// has waits until the owner has n active pods and says so in its status.
+func (w *world) has(owner metav1.Object, n int) []*corev1.Pod {
+	w.t.Helper()
+	w.eventually(func(c *assert.CollectT) {
+		r := w.report(owner)
+		assert.Len(c, w.active(owner), n, "active pods")
+		assert.EqualValues(c, n, r.Replicas, "status.replicas")
+		assert.Positive(c, r.ObservedGeneration)
+		assert.Equal(c, r.generation, r.ObservedGeneration, "status.observedGeneration")
+	}, "%s must have %d pods", owner.GetName(), n)
+	return w.active(owner)
+}
+
+// settle returns when a whole pass for the owner has seen everything that is in
+// the namespace now: what it did not do then, it will not do. This proves an
+// absence without waiting for it.
+func (w *world) settle(owner metav1.Object) {
+	w.t.Helper()
+	w.cachesAreFresh()
+	nudge := fmt.Appendf(nil, `{"spec":{"template":{"metadata":{"annotations":{"e2e/nudge":"%d"}}}}}`, time.Now().UnixNano())
+	generation := w.patch(owner, nudge)
+	w.eventually(func(c *assert.CollectT) {
+		assert.GreaterOrEqual(c, w.report(owner).ObservedGeneration, generation)
+	}, "a pass for %s", owner.GetName())
+}
+
+// cachesAreFresh waits until the controllers and the test have seen every pod as
+// it is now.
+func (w *world) cachesAreFresh() {
+	w.t.Helper()
+	live, err := w.client.CoreV1().Pods(w.namespace).List(w.t.Context(), metav1.ListOptions{})
+	require.NoError(w.t, err)
+	want := map[string]string{}
+	for _, pod := range live.Items {
+		want[pod.Name] = pod.ResourceVersion
+	}
+	for _, factory := range []informers.SharedInformerFactory{w.seen, w.controllers.factory} {
+		w.eventually(func(c *assert.CollectT) {
+			got := map[string]string{}
+			for _, obj := range factory.Core().V1().Pods().Informer().GetStore().List() {
+				got[obj.(*corev1.Pod).Name] = obj.(*corev1.Pod).ResourceVersion
+			}
+			assert.Equal(c, want, got)
+		}, "the caches must be fresh")
+	}
+}
+
+// Pods.
+
+// orphan returns a pod without an owner that the owners called web select.
+func orphan(name string) *corev1.Pod {
+	template := template(labels("web"))
+	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: template.Labels}, Spec: template.Spec}
+}
+
+// ref returns an owner reference; a controller's if so.
+func ref(owner metav1.Object, apiVersion, kind string, controller bool) metav1.OwnerReference {
+	r := metav1.OwnerReference{APIVersion: apiVersion, Kind: kind, Name: owner.GetName(), UID: owner.GetUID()}
+	if controller {
+		r.Controller = &controller
+	}
+	return r
+}
+
+func (w *world) createPod(pod *corev1.Pod) *corev1.Pod {
+	w.t.Helper()
+	pod, err := w.client.CoreV1().Pods(w.namespace).Create(w.t.Context(), pod, metav1.CreateOptions{})
+	require.NoError(w.t, err)
+	return pod
+}
+
+// active returns the owner's active pods by name.
+func (w *world) active(owner metav1.Object) []*corev1.Pod {
+	return w.history.find(func(pod *corev1.Pod) bool { return ownerOf(pod) == owner.GetUID() && active(pod) })
+}
+
+// pod returns the pod as the server has it.
+func (w *world) pod(name string) *corev1.Pod {
+	w.t.Helper()
+	pod, err := w.client.CoreV1().Pods(w.namespace).Get(w.t.Context(), name, metav1.GetOptions{})
+	require.NoError(w.t, err)
+	return pod
+}
+
+// podIs waits for what must become of a pod.
+func (w *world) podIs(name, what string, is func(*corev1.Pod) bool) {
+	w.t.Helper()
+	w.eventually(func(c *assert.CollectT) {
+		found := w.history.find(func(pod *corev1.Pod) bool { return pod.Name == name && is(pod) })
+		assert.Len(c, found, 1)
+	}, "pod %s must be %s", name, what)
+}
+
+func ownedBy(owner metav1.Object) func(*corev1.Pod) bool {
+	return func(pod *corev1.Pod) bool { return ownerOf(pod) == owner.GetUID() }
+}
+
+func (w *world) patchPod(name, patch string) {
+	w.t.Helper()
+	_, err := w.client.CoreV1().Pods(w.namespace).Patch(w.t.Context(), name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+	require.NoError(w.t, err)
+}
+
+func (w *world) deletePod(name string) {
+	w.t.Helper()
+	require.NoError(w.t, w.client.CoreV1().Pods(w.namespace).Delete(w.t.Context(), name, metav1.DeleteOptions{}))
+}
+
+// bind does what a scheduler does.
+func (w *world) bind(pod *corev1.Pod, node string) {
+	w.t.Helper()
+	binding := &corev1.Binding{ObjectMeta: metav1.ObjectMeta{Name: pod.Name}, Target: corev1.ObjectReference{Kind: "Node", Name: node}}
+	require.NoError(w.t, w.client.CoreV1().Pods(w.namespace).Bind(w.t.Context(), binding, metav1.CreateOptions{}))
+}
+
+// run does what a scheduler and a kubelet do: the pod is on the node, and is
+// ready from that instant on.
+func (w *world) run(pod *corev1.Pod, node string, ready time.Time) {
+	w.t.Helper()
+	w.bind(pod, node)
+	w.setStatus(pod.Name, func(status *corev1.PodStatus) {
+		status.Phase = corev1.PodRunning
+		status.Conditions = []corev1.PodCondition{{
+			Type: corev1.PodReady, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(ready),
+		}}
+	})
+}
+
+// runAll runs the pods on nodes of their own.
+func (w *world) runAll(pods []*corev1.Pod) {
+	w.t.Helper()
+	ready := time.Now()
+	for i, pod := range pods {
+		w.run(pod, fmt.Sprintf("node-%d", i), ready)
+	}
+}
+
+func (w *world) phase(name string, phase corev1.PodPhase) {
+	w.t.Helper()
+	w.setStatus(name, func(status *corev1.PodStatus) { status.Phase = phase })
+}
+
+func (w *world) setStatus(name string, edit func(*corev1.PodStatus)) {
+	w.t.Helper()
+	pods := w.client.CoreV1().Pods(w.namespace)
+	require.NoError(w.t, retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		pod := w.pod(name)
+		edit(&pod.Status)
+		_, err := pods.UpdateStatus(w.t.Context(), pod, metav1.UpdateOptions{})
+		return err
+	}))
+}
+
+// reap does what a kubelet does with pods that are being deleted: away with them.
+func (w *world) reap(names ...string) {
+	w.t.Helper()
+	for _, name := range names {
+		options := metav1.DeleteOptions{GracePeriodSeconds: new(int64)}
+		require.NoError(w.t, w.client.CoreV1().Pods(w.namespace).Delete(w.t.Context(), name, options))
+	}
+}
+
+// events returns the events about an owner.
+func (w *world) events(owner metav1.Object, reason string) []*corev1.Event {
+	var found []*corev1.Event
+	for _, obj := range w.seen.Core().V1().Events().Informer().GetStore().List() {
+		if event := obj.(*corev1.Event); event.InvolvedObject.UID == owner.GetUID() && event.Reason == reason {
+			found = append(found, event)
+		}
+	}
+	return found
+}
+
+// syncBuffer is a log in memory.
+type syncBuffer struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (b *syncBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.Write(p)
+}
+
+func (b *syncBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.String()
+}
+
+// tail returns the last lines, the long ones cut.
+func (b *syncBuffer) tail() string {
+	const lines, width = 100, 300
+	all := strings.Split(b.String(), "\n")
+	all = all[max(0, len(all)-lines):]
+	for i, line := range all {
+		all[i] = line[:min(len(line), width)]
+	}
+	return strings.Join(all, "\n")
+}

@@ -1,0 +1,274 @@
+package e2e_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
+	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
+)
+
+// shared is the cluster of every test that does not break its own.
+var shared *cluster
+
+func TestMain(m *testing.M) {
+	if os.Getenv(childNamespace) != "" {
+		os.Exit(runChild())
+	}
+	os.Exit(runTests(m))
+}
+
+func runTests(m *testing.M) int {
+	ctrllog.SetLogger(logr.Discard())
+	var err error
+	if shared, err = startCluster(20 * time.Second); err != nil {
+		fmt.Fprintln(os.Stderr, "e2e:", err)
+		return 1
+	}
+	interrupted := make(chan os.Signal, 1)
+	signal.Notify(interrupted, os.Interrupt, syscall.SIGTERM)
+	go func() {
+		<-interrupted
+		shared.stop()
+		os.Exit(130)
+	}()
+	defer shared.stop()
+	manager, err := startControllerManager(shared.kubeconfig)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "e2e:", err)
+		return 1
+	}
+	defer manager.stop()
+	return m.Run()
+}
+
+// A cluster is an etcd and a kube-apiserver on free ports of 127.0.0.1.
+type cluster struct {
+	env        *envtest.Environment
+	config     *rest.Config
+	client     kubernetes.Interface
+	dir        string
+	kubeconfig string
+}
+
+// startCluster starts a cluster whose programs have so long to stop before they
+// are killed.
+func startCluster(stopTimeout time.Duration) (*cluster, error) {
+	binaries, err := findBinaries()
+	if err != nil {
+		return nil, err
+	}
+	dir, err := os.MkdirTemp("", "replicakit-e2e-")
+	if err != nil {
+		return nil, err
+	}
+	env := &envtest.Environment{
+		BinaryAssetsDirectory:    binaries,
+		ControlPlaneStartTimeout: time.Minute,
+		ControlPlaneStopTimeout:  stopTimeout,
+	}
+	// A directory of our own outlives the server, so that it can be restarted
+	// with the same certificates.
+	env.ControlPlane.GetAPIServer().CertDir = filepath.Join(dir, "apiserver")
+	if err := os.Mkdir(env.ControlPlane.GetAPIServer().CertDir, 0o700); err != nil {
+		return nil, err
+	}
+	c := &cluster{env: env, dir: dir, kubeconfig: filepath.Join(dir, "kubeconfig")}
+	if err := c.start(); err != nil {
+		c.stop()
+		return nil, fmt.Errorf("starting the control plane from %s: %w", binaries, err)
+	}
+	return c, nil
+}
+
+func (c *cluster) start() (err error) {
+	if c.config, err = c.env.Start(); err != nil {
+		return err
+	}
+	c.config.QPS = -1 // no limit on our side
+	c.config.WarningHandler = rest.NoWarnings{}
+	c.config.ContentType = "application/vnd.kubernetes.protobuf"
+	c.config.AcceptContentTypes = "application/vnd.kubernetes.protobuf,application/json"
+	if c.client, err = kubernetes.NewForConfig(c.config); err != nil {
+		return err
+	}
+	return os.WriteFile(c.kubeconfig, c.env.KubeConfig, 0o600)
+}
+
+func (c *cluster) stop() {
+	_ = c.env.Stop() // an error if something had to be killed
+	_ = os.RemoveAll(c.dir)
+}
+
+// restartAPIServer stops the server, with everything that is connected to it,
+// and starts it again at the same address.
+func (c *cluster) restartAPIServer(ctx context.Context) error {
+	server := c.env.ControlPlane.GetAPIServer()
+	_ = server.Stop() // an error if it had to be killed
+	address := net.JoinHostPort(server.Address, server.Port)
+	for dialer := (net.Dialer{}); ctx.Err() == nil; {
+		connection, err := dialer.DialContext(ctx, "tcp", address)
+		if err != nil {
+			break
+		}
+		_ = connection.Close()
+	}
+	return server.Start()
+}
+
+// findBinaries returns the directory of the control plane's programs.
+func findBinaries() (string, error) {
+	dir := os.Getenv("KUBEBUILDER_ASSETS")
+	if dir == "" {
+		root, err := repositoryRoot()
+		if err != nil {
+			return "", err
+		}
+		dir = filepath.Join(root, ".cache", "bin")
+	}
+	for _, name := range []string{"etcd", "kube-apiserver", "kube-controller-manager"} {
+		if _, err := os.Stat(filepath.Join(dir, name)); err != nil {
+			return "", fmt.Errorf("no %s in %s: run `make cluster-binaries` first", name, dir)
+		}
+	}
+	return dir, nil
+}
+
+// repositoryRoot is the nearest directory above that has a Makefile.
+func repositoryRoot() (string, error) {
+	dir, err := os.Getwd()
+	if err != nil {
+		return "", err
+	}
+	for {
+		if _, err := os.Stat(filepath.Join(dir, "Makefile")); err == nil {
+			return dir, nil
+		}
+		parent := filepath.Dir(dir)
+		if parent == dir {
+			return "", errors.New("the repository's Makefile is in no directory above: set KUBEBUILDER_ASSETS")
+		}
+		dir = parent
+	}
+}
+
+// controllerManager is Kubernetes' own, with the controllers that ours need
+// beside them.
+type controllerManager struct {
+	cmd     *exec.Cmd
+	stopped atomic.Bool
+	exited  chan struct{}
+}
+
+func startControllerManager(kubeconfig string) (*controllerManager, error) {
+	binaries, err := findBinaries()
+	if err != nil {
+		return nil, err
+	}
+	log, err := os.Create(filepath.Join(filepath.Dir(kubeconfig), "kube-controller-manager.log"))
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.Command(filepath.Join(binaries, "kube-controller-manager"),
+		"--kubeconfig="+kubeconfig,
+		"--controllers=namespace-controller,garbage-collector-controller,resourcequota-controller",
+		"--leader-elect=false",
+		"--kube-api-qps=5000", "--kube-api-burst=5000",
+		"--bind-address=127.0.0.1", "--secure-port=0")
+	cmd.Stdout, cmd.Stderr = log, log
+	if err := cmd.Start(); err != nil {
+		return nil, errors.Join(err, log.Close())
+	}
+	m := &controllerManager{cmd: cmd, exited: make(chan struct{})}
+	go func() {
+		defer close(m.exited)
+		err := errors.Join(cmd.Wait(), log.Close())
+		if !m.stopped.Load() {
+			fmt.Fprintf(os.Stderr, "e2e: kube-controller-manager ended: %v\n%s\n", err, tail(log.Name()))
+		}
+	}()
+	return m, nil
+}
+
+func (m *controllerManager) stop() {
+	m.stopped.Store(true)
+	_ = m.cmd.Process.Kill()
+	<-m.exited
+}
+
+// tail returns the end of a file.
+func tail(name string) []byte {
+	const length = 4 << 10
+	text, _ := os.ReadFile(name)
+	return text[max(0, len(text)-length):]
+}
+
+// These tell a process of the test binary to run the controllers of a namespace
+// and nothing else.
+const (
+	childNamespace  = "REPLICAKIT_E2E_NAMESPACE"
+	childKubeconfig = "REPLICAKIT_E2E_KUBECONFIG"
+)
+
+// runChild runs the controllers until somebody kills the process, or its parent
+// is gone.
+func runChild() int {
+	config, err := clientcmd.BuildConfigFromFlags("", os.Getenv(childKubeconfig))
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "e2e:", err)
+		return 1
+	}
+	config.QPS = -1
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	run, err := newControllers(ctx, config, os.Getenv(childNamespace), settings{})
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "e2e:", err)
+		return 1
+	}
+	go func() {
+		_, _ = io.Copy(io.Discard, os.Stdin) // ends with the parent
+		cancel()
+	}()
+	run.start(ctx)
+	run.wait()
+	return 0
+}
+
+// child starts the controllers of the namespace in a process of their own.
+func child(t *testing.T, kubeconfig, namespace string) *exec.Cmd {
+	t.Helper()
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), childNamespace+"="+namespace, childKubeconfig+"="+kubeconfig)
+	var log syncBuffer
+	cmd.Stderr = &log
+	if _, err := cmd.StdinPipe(); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		if t.Failed() {
+			t.Log("the log of the child ends:\n" + log.tail())
+		}
+	})
+	return cmd
+}

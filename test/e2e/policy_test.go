@@ -1,0 +1,213 @@
+package e2e_test
+
+import (
+	"context"
+	"net/http"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/replicakit/replicakit/replicas/clientgo"
+)
+
+func TestPolicy(t *testing.T) {
+	t.Parallel()
+
+	t.Run("C13 C15 W42 one orphan that may not be adopted is set aside, and tried again", func(t *testing.T) {
+		t.Parallel()
+		clock := newJumpingClock(t)
+		w := newWorldWith(t, settings{options: clientgo.Options{Clock: clock}})
+		w.createPod(orphan("stubborn"))
+		w.createPod(orphan("willing"))
+		lift := w.forbid(adopting("stubborn"), metav1.StatusReasonInvalid)
+		w.cachesAreFresh()
+		rs := w.create(replicaSet("web", 4))
+		w.allow(rs, 1)
+		pods := w.has(rs, 4)
+		assert.Contains(t, names(pods), "willing")
+		assert.NotContains(t, names(pods), "stubborn")
+		w.scale(rs, 5)
+		w.runAll(w.has(rs, 5))
+		w.scale(rs, 2)
+		w.has(rs, 2)
+		assert.Nil(t, condition(w.report(rs)))
+
+		w.settle(rs)
+		lift()
+		tries := len(w.wire.to(http.MethodPatch, "pods", "stubborn"))
+		clock.jump(time.Minute)
+		w.eventually(func(c *assert.CollectT) {
+			assert.Greater(c, len(w.wire.to(http.MethodPatch, "pods", "stubborn")), tries)
+			assert.NotContains(c, names(w.history.find(active)), "stubborn", "adopted, and in surplus")
+		}, "the pod that was set aside must be tried again")
+		assert.Len(t, w.has(rs, 2), 2)
+	})
+
+	t.Run("C15 C26 W42 where adoptions are forbidden nothing is created or deleted", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t)
+		w.createPod(orphan("one"))
+		w.createPod(orphan("two"))
+		lift := w.forbid(adopting("one"), metav1.StatusReasonForbidden)
+		w.cachesAreFresh()
+		rs := w.create(replicaSet("web", 3))
+		w.eventually(func(c *assert.CollectT) {
+			assert.GreaterOrEqual(c, len(w.wire.of(http.MethodPatch, "pods")), 6, "several passes")
+			assert.EqualValues(c, 1, w.report(rs).ObservedGeneration, "a status all the same")
+		}, "passes that fail")
+		assert.Empty(t, w.wire.of(http.MethodPost, "pods"))
+		assert.Empty(t, w.wire.of(http.MethodDelete, "pods"))
+		assert.Nil(t, condition(w.report(rs)))
+		w.scale(rs, 0)
+		w.settle(rs)
+		assert.Empty(t, w.wire.of(http.MethodDelete, "pods"))
+
+		w.scale(rs, 4)
+		lift()
+		pods := w.has(rs, 4)
+		assert.Subset(t, names(pods), []string{"one", "two"})
+		assert.Equal(t, 4, w.history.everOwned(rs))
+	})
+
+	t.Run("D7 D8 D9 P15 T11 T12 T14 a pod that may not be deleted is a condition and hinders no other", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t)
+		rs := w.create(replicaSet("web", 4))
+		kept := w.has(rs, 4)[2]
+		lift := w.forbid(deleting(kept.Name), metav1.StatusReasonForbidden)
+		w.scale(rs, 0)
+		w.eventually(func(c *assert.CollectT) {
+			assert.Equal(c, []string{kept.Name}, names(w.active(rs)))
+			failure := condition(w.report(rs))
+			require.NotNil(c, failure)
+			assert.Equal(c, "FailedDelete", failure.Reason)
+			assert.Contains(c, failure.Message, "not that pod")
+			require.NotEmpty(c, w.events(rs, "FailedDelete"))
+			event := w.events(rs, "FailedDelete")[0]
+			assert.Equal(c, corev1.EventTypeWarning, event.Type)
+			assert.Contains(c, event.Message, "Error deleting: ")
+		}, "all but one must go")
+		lift()
+		w.has(rs, 0)
+		w.eventually(func(c *assert.CollectT) {
+			assert.Nil(c, condition(w.report(rs)))
+		}, "the condition must go")
+	})
+}
+
+// A deed is something that a policy may forbid.
+type deed struct {
+	operation admissionv1.OperationType
+	allowed   string                                             // the policy's rule
+	try       func(ctx context.Context, w *world) (denied error) // dry
+}
+
+// adopting is giving an owner to a pod.
+func adopting(pod string) deed {
+	return deed{
+		operation: admissionv1.Update,
+		allowed:   "object.metadata.name != '" + pod + "' || !has(object.metadata.ownerReferences)",
+		try: func(ctx context.Context, w *world) error {
+			patch := []byte(`{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"ConfigMap","name":"x","uid":"x"}]}}`)
+			_, err := w.client.CoreV1().Pods(w.namespace).Patch(ctx, pod, types.MergePatchType, patch, metav1.PatchOptions{DryRun: dry})
+			return err
+		},
+	}
+}
+
+func deleting(pod string) deed {
+	return deed{
+		operation: admissionv1.Delete,
+		allowed:   "oldObject.metadata.name != '" + pod + "'",
+		try: func(ctx context.Context, w *world) error {
+			return w.client.CoreV1().Pods(w.namespace).Delete(ctx, pod, metav1.DeleteOptions{DryRun: dry})
+		},
+	}
+}
+
+var dry = []string{metav1.DryRunAll}
+
+// forbid makes the server refuse the deed for the given reason, until the
+// function that it returns has been called.
+func (w *world) forbid(d deed, reason metav1.StatusReason) (lift func()) {
+	w.t.Helper()
+	name := w.namespace
+	policy := &admissionv1.ValidatingAdmissionPolicy{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: admissionv1.ValidatingAdmissionPolicySpec{
+			MatchConstraints: &admissionv1.MatchResources{
+				NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: w.namespace}},
+				ResourceRules: []admissionv1.NamedRuleWithOperations{{RuleWithOperations: admissionv1.RuleWithOperations{
+					Operations: []admissionv1.OperationType{d.operation},
+					Rule:       admissionv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"pods"}},
+				}}},
+			},
+			Validations: []admissionv1.Validation{{Expression: d.allowed, Reason: &reason, Message: "not that pod"}},
+		},
+	}
+	binding := &admissionv1.ValidatingAdmissionPolicyBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: admissionv1.ValidatingAdmissionPolicyBindingSpec{
+			PolicyName:        name,
+			ValidationActions: []admissionv1.ValidationAction{admissionv1.Deny},
+		},
+	}
+	client := w.client.AdmissionregistrationV1()
+	_, err := client.ValidatingAdmissionPolicies().Create(w.t.Context(), policy, metav1.CreateOptions{})
+	require.NoError(w.t, err)
+	_, err = client.ValidatingAdmissionPolicyBindings().Create(w.t.Context(), binding, metav1.CreateOptions{})
+	require.NoError(w.t, err)
+	remove := func(ctx context.Context) error {
+		return client.ValidatingAdmissionPolicyBindings().Delete(ctx, name, metav1.DeleteOptions{})
+	}
+	w.t.Cleanup(func() { _ = remove(context.WithoutCancel(w.t.Context())) })
+	w.denies(d, true)
+	return func() {
+		require.NoError(w.t, remove(w.t.Context()))
+		w.denies(d, false)
+	}
+}
+
+// denies waits until the server knows the policy, or has forgotten it.
+func (w *world) denies(d deed, denied bool) {
+	w.t.Helper()
+	w.eventually(func(c *assert.CollectT) {
+		err := d.try(w.t.Context(), w)
+		assert.Equal(c, denied, err != nil, "%v", err)
+	}, "the policy")
+}
+
+// A jumpingClock runs with the real one, ahead of it by all the jumps made.
+type jumpingClock struct {
+	*clocktesting.FakeClock
+	ahead atomic.Int64
+}
+
+func newJumpingClock(t *testing.T) *jumpingClock {
+	t.Helper()
+	c := &jumpingClock{FakeClock: clocktesting.NewFakeClock(time.Now())}
+	ticker := time.NewTicker(5 * time.Millisecond)
+	done := make(chan struct{})
+	go func() {
+		for {
+			select {
+			case now := <-ticker.C:
+				c.SetTime(now.Add(time.Duration(c.ahead.Load())))
+			case <-done:
+				return
+			}
+		}
+	}()
+	t.Cleanup(func() { ticker.Stop(); close(done) })
+	return c
+}
+
+func (c *jumpingClock) jump(d time.Duration) { c.ahead.Add(int64(d)) }

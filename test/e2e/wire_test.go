@@ -1,0 +1,212 @@
+package e2e_test
+
+import (
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// A wire is all that the controllers of a test ever asked the server, in order.
+type wire struct {
+	mu    sync.Mutex
+	clock int // counts the beginnings and the ends of calls
+	calls []*call
+	lags  map[string]time.Duration // by resource
+	traps []trap
+}
+
+// A trap is something to do once so many calls have begun.
+type trap struct {
+	verb, resource string
+	calls          int
+	do             func()
+}
+
+// A call is one request: a verb of HTTP, "pods", "pods/status" ..., a name.
+type call struct {
+	verb, resource, name string
+	contentType, body    string // of patches
+	begin, end           int    // of wire.clock; end is 0 while under way
+	status               int    // of HTTP; 0 if no answer came
+}
+
+func (c call) ok() bool { return c.status >= 200 && c.status < 300 }
+
+func (w *wire) wrap(next http.RoundTripper) http.RoundTripper {
+	return roundTripper(func(request *http.Request) (*http.Response, error) {
+		c := w.begin(request)
+		response, err := next.RoundTrip(request)
+		w.end(c, response)
+		if err == nil && request.URL.Query().Has("watch") {
+			response.Body = newLagging(response.Body, func() time.Duration { return w.lagOf(c.resource) })
+		}
+		return response, err
+	})
+}
+
+// lag delays what the controllers are told about a resource from now on.
+func (w *wire) lag(resource string, by time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.lags[resource] = by
+}
+
+func (w *wire) lagOf(resource string) time.Duration {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.lags[resource]
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (r roundTripper) RoundTrip(request *http.Request) (*http.Response, error) { return r(request) }
+
+func (w *wire) begin(request *http.Request) *call {
+	c := &call{verb: request.Method}
+	c.resource, c.name = resourceOf(request.URL.Path)
+	if request.Method == http.MethodPatch {
+		c.contentType = request.Header.Get("Content-Type")
+		c.body = bodyOf(request)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.clock++
+	c.begin = w.clock
+	w.calls = append(w.calls, c)
+	for i := range w.traps {
+		if t := &w.traps[i]; t.verb == c.verb && t.resource == c.resource {
+			if t.calls--; t.calls == 0 {
+				go t.do()
+			}
+		}
+	}
+	return c
+}
+
+// at starts do when the n-th call from now on begins. The channel is closed when
+// do has returned.
+func (w *wire) at(verb, resource string, n int, do func()) <-chan struct{} {
+	done := make(chan struct{})
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.traps = append(w.traps, trap{verb, resource, n, func() { defer close(done); do() }})
+	return done
+}
+
+func (w *wire) end(c *call, response *http.Response) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.clock++
+	c.end = w.clock
+	if response != nil {
+		c.status = response.StatusCode
+	}
+}
+
+// of returns the calls of a verb to a resource, in the order of their beginning.
+func (w *wire) of(verb, resource string) []call {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var found []call
+	for _, c := range w.calls {
+		if c.verb == verb && c.resource == resource {
+			found = append(found, *c)
+		}
+	}
+	return found
+}
+
+// to is of for one object.
+func (w *wire) to(verb, resource, name string) []call {
+	return slices.DeleteFunc(w.of(verb, resource), func(c call) bool { return c.name != name })
+}
+
+// writes returns all calls that may change something, events left out.
+func (w *wire) writes() []call {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var found []call
+	for _, c := range w.calls {
+		if c.verb != http.MethodGet && c.resource != "events" {
+			found = append(found, *c)
+		}
+	}
+	return found
+}
+
+// resourceOf takes the path of a namespaced request apart:
+// /api/v1/namespaces/NAMESPACE/pods/NAME/status.
+func resourceOf(path string) (resource, name string) {
+	_, rest, ok := strings.Cut(path, "/namespaces/")
+	if !ok {
+		return "", ""
+	}
+	parts := append(strings.Split(rest, "/"), "", "", "")
+	resource, name = parts[1], parts[2]
+	if parts[3] != "" {
+		resource += "/" + parts[3]
+	}
+	return resource, name
+}
+
+func bodyOf(request *http.Request) string {
+	if request.GetBody == nil {
+		return ""
+	}
+	body, err := request.GetBody()
+	if err != nil {
+		return ""
+	}
+	text, _ := io.ReadAll(body)
+	_ = body.Close()
+	return string(text)
+}
+
+// lagging is the body of a watch whose every piece is late.
+type lagging struct {
+	io.ReadCloser
+	pieces chan piece
+	rest   []byte
+}
+
+type piece struct {
+	data []byte
+	err  error
+	due  time.Time
+}
+
+func newLagging(body io.ReadCloser, by func() time.Duration) *lagging {
+	l := &lagging{ReadCloser: body, pieces: make(chan piece, 1<<12)}
+	go func() {
+		defer close(l.pieces)
+		for {
+			buffer := make([]byte, 32<<10)
+			n, err := body.Read(buffer)
+			l.pieces <- piece{buffer[:n], err, time.Now().Add(by())}
+			if err != nil {
+				return
+			}
+		}
+	}()
+	return l
+}
+
+func (l *lagging) Read(p []byte) (int, error) {
+	if len(l.rest) == 0 {
+		next, open := <-l.pieces
+		if !open {
+			return 0, io.EOF
+		}
+		time.Sleep(time.Until(next.due))
+		l.rest = next.data
+		if len(next.data) == 0 {
+			return 0, next.err
+		}
+	}
+	n := copy(p, l.rest)
+	l.rest = l.rest[n:]
+	return n, nil
+}
