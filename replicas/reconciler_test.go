@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -70,6 +71,7 @@ type rig struct {
 	events []string
 
 	version     string // what the server answers to writes
+	silent      bool   // answer without an object
 	createCalls atomic.Int64
 	create      func(i int) error // of the i-th create call
 	remove      func(pod *corev1.Pod, opts metav1.DeleteOptions) error
@@ -103,7 +105,7 @@ func (r *rig) note(list *[]string, format string, args ...any) {
 func (r *rig) CreatePod(_ context.Context, namespace string, pod *corev1.Pod) (*corev1.Pod, error) {
 	i := int(r.createCalls.Add(1)) - 1
 	r.note(&r.calls, "create %s/%s", namespace, pod.GenerateName)
-	if err := r.create(i); err != nil {
+	if err := r.create(i); err != nil || r.silent {
 		return nil, err
 	}
 	stored := pod.DeepCopy()
@@ -202,6 +204,16 @@ func TestReconcileCreates(t *testing.T) {
 		assert.True(t, result.Observed, "K3 status is still written")
 		assert.Zero(t, result.RequeueAfter, "the rate limiter decides")
 	})
+	t.Run("a client that answers without a pod has created one all the same", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(2)
+		r.silent = true
+		result, err := r.reconcile(t, 0)
+		require.NoError(t, err)
+		assert.Len(t, result.Created, 2)
+		adds, _ := r.pending()
+		assert.Equal(t, 2, adds)
+	})
 	t.Run("B1 B2 the burst is what is expected", func(t *testing.T) {
 		t.Parallel()
 		r := newRig(700)
@@ -277,22 +289,26 @@ func TestReconcileDeletes(t *testing.T) {
 		_, dels := r.pending()
 		assert.Equal(t, 3, dels)
 	})
-	t.Run("D7 all calls are under way at once, W23 within the cap", func(t *testing.T) {
+	t.Run("D7 all calls are under way at once, W23 within the cap, which is 128 by default", func(t *testing.T) {
 		t.Parallel()
-		r := newRig(0)
-		r.MaxParallel = 3
-		var under, most atomic.Int64
-		r.remove = func(*corev1.Pod, metav1.DeleteOptions) error {
-			n := under.Add(1)
-			for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
-			}
-			time.Sleep(time.Millisecond)
-			under.Add(-1)
-			return nil
+		for parallel, want := range map[int]int64{3: 3, 0: 128} {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig(0)
+				r.MaxParallel = parallel
+				var under, most atomic.Int64
+				r.remove = func(*corev1.Pod, metav1.DeleteOptions) error {
+					n := under.Add(1)
+					for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
+					}
+					time.Sleep(time.Second) // until no other call can start
+					under.Add(-1)
+					return nil
+				}
+				_, err := r.reconcile(t, 0, podsOf(r.rs, 300)...)
+				require.NoError(t, err)
+				assert.Equal(t, want, most.Load())
+			})
 		}
-		_, err := r.reconcile(t, 0, podsOf(r.rs, 12)...)
-		require.NoError(t, err)
-		assert.EqualValues(t, 3, most.Load())
 	})
 	t.Run("D8 D9 W20 a failed delete is not expected, the others go on, every error is told", func(t *testing.T) {
 		t.Parallel()
@@ -329,9 +345,9 @@ func TestReconcileDeletes(t *testing.T) {
 			seen[pod.Name] = opts.Preconditions
 			return nil
 		}
-		pods := podsOf(r.rs, 2)
+		pods := podsOf(r.rs, 3)
 		podtest.NotReady(pods[1])
-		for _, p := range pods {
+		for _, p := range pods[:2] {
 			p.ResourceVersion = "7"
 		}
 		_, err := r.reconcile(t, 0, pods...)
@@ -340,6 +356,7 @@ func TestReconcileDeletes(t *testing.T) {
 		assert.Equal(t, "7", *seen["web-000"].ResourceVersion)
 		assert.Equal(t, pods[1].UID, *seen["web-001"].UID)
 		assert.Nil(t, seen["web-001"].ResourceVersion)
+		assert.Nil(t, seen["web-002"].ResourceVersion, "a pod whose version nobody knows")
 	})
 	t.Run("W25 a conflict is no error: the view was old, look again soon and ever less often", func(t *testing.T) {
 		t.Parallel()
@@ -409,7 +426,12 @@ func TestReconcileRelated(t *testing.T) {
 	t.Run("L4 W37 a failure costs the ranking, not the pass, and is told", func(t *testing.T) {
 		t.Parallel()
 		r := newRig(1)
-		r.Related = func(context.Context, metav1.Object) ([]*corev1.Pod, error) { return nil, errors.New("no index") }
+		r.Related = func(context.Context, metav1.Object) ([]*corev1.Pod, error) {
+			return []*corev1.Pod{podtest.Pod("half a list", podtest.On("node-2"))}, errors.New("no index")
+		}
+		r.BeforeScale = func(_ context.Context, spec replicas.Spec, _ []*corev1.Pod, _ replicas.Scale) {
+			assert.Nil(t, spec.Related)
+		}
 		result, err := r.reconcile(t, 0, podsOf(r.rs, 2)...)
 		require.NoError(t, err)
 		require.EqualError(t, result.RelatedErr, "no index")
@@ -523,6 +545,44 @@ func TestReconcileHolds(t *testing.T) {
 		result, err = r.reconcile(t, 0, pods[:2]...)
 		require.NoError(t, err)
 		assert.Len(t, result.Created, 3)
+	})
+	t.Run("a full quota counts what was still created", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(5)
+		r.create = func(i int) error {
+			if i >= 2 {
+				return quotaFull()
+			}
+			return nil
+		}
+		result, err := r.reconcile(t, 0)
+		require.Error(t, err)
+		require.Len(t, result.Created, 2)
+		r.settle()
+		calls := r.createCalls.Load()
+		_, err = r.reconcile(t, 0, podsOf(r.rs, 2)...)
+		require.NoError(t, err)
+		assert.Equal(t, calls, r.createCalls.Load(), "nothing is gone")
+		_, err = r.reconcile(t, 0, podsOf(r.rs, 1)...)
+		require.Error(t, err)
+		assert.Greater(t, r.createCalls.Load(), calls, "one of the two created is gone")
+	})
+	t.Run("a namespace that ends holds though pods go", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(5)
+		r.create = func(i int) error {
+			if i == 0 {
+				return quotaFull()
+			}
+			return namespaceTerminating()
+		}
+		_, err := r.reconcile(t, 0, podsOf(r.rs, 3)...)
+		require.Error(t, err)
+		_, err = r.reconcile(t, 2, podsOf(r.rs, 3)...)
+		require.NoError(t, err)
+		_, err = r.reconcile(t, 2, podsOf(r.rs, 1)...)
+		require.NoError(t, err)
+		assert.EqualValues(t, 2, r.createCalls.Load())
 	})
 	t.Run("a success ends a hold", func(t *testing.T) {
 		t.Parallel()
@@ -648,6 +708,7 @@ func TestReconcileClaims(t *testing.T) {
 			r.owner = func() (metav1.Object, error) { return read(r) }
 			result, err := r.reconcile(t, 0, podtest.Pod("a"), podtest.Pod("b"))
 			require.ErrorContains(t, err, "can't adopt", name)
+			assert.Equal(t, 2, result.Failed)
 			assert.Equal(t, []string{"get owner"}, r.calls, "no patch, no creation")
 			assert.True(t, result.Observed && result.Waiting)
 			require.NoError(t, result.ScaleErr, "claim errors set no ReplicaFailure")
@@ -711,6 +772,14 @@ func TestReconcileClaims(t *testing.T) {
 				require.NoError(t, result.ScaleErr)
 			}
 		}
+	})
+	t.Run("C13 pods are released though no pod may be adopted", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(2)
+		r.owner = func() (metav1.Object, error) { return nil, notFound("web") }
+		result, err := r.reconcile(t, 0, podtest.Pod("a"), podtest.Pod("leaves", owned(r.rs), relabelled))
+		require.Error(t, err)
+		assert.Equal(t, []string{"leaves"}, names(result.Released))
 	})
 	t.Run("C16 a pod that is gone or replaced is as good as released", func(t *testing.T) {
 		t.Parallel()
@@ -792,6 +861,16 @@ func TestReconcileOrder(t *testing.T) {
 		assert.Empty(t, result.Created)
 		assert.True(t, result.Waiting && result.Observed)
 		assert.Positive(t, result.RequeueAfter)
+	})
+	t.Run("Y10 a caller that says Waiting is believed", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(5)
+		spec := specOf(t, r.rs)
+		spec.Waiting = true
+		result, err := r.Reconcile(context.Background(), spec, func(context.Context) ([]*corev1.Pod, error) { return nil, nil })
+		require.NoError(t, err)
+		assert.True(t, result.Waiting)
+		assert.Empty(t, r.calls)
 	})
 	t.Run("E3 an expired expectation acts", func(t *testing.T) {
 		t.Parallel()
@@ -994,20 +1073,32 @@ func TestForget(t *testing.T) {
 		r := newRig(3)
 		_, err := r.reconcile(t, 0)
 		require.NoError(t, err)
+		r.Consistency = &expectations.ConsistencyStore{ReadVersion: func(schema.GroupResource) string { return "1" }}
+		r.Consistency.WroteAt(r.key, podResource, "2")
 		r.Forget(expectations.Key{NamespacedName: r.key.NamespacedName})
 		adds, _ := r.pending()
 		assert.Zero(t, adds)
+		_, ready := r.Consistency.Ready(r.key)
+		assert.True(t, ready)
 	})
 	t.Run("W12 a pass of the old incarnation that ends late leaves nothing to the new one", func(t *testing.T) {
 		t.Parallel()
-		r := newRig(3)
-		r.create = func(i int) error {
-			if i == 0 {
+		for _, pods := range [][]*corev1.Pod{nil, podsOf(replicaSet(3), 7)} {
+			r := newRig(3)
+			_, err := r.Reconcile(context.Background(), specOf(t, r.rs), func(context.Context) ([]*corev1.Pod, error) {
 				r.Forget(r.key) // the owner is deleted while its pass is under way
-			}
-			return nil
+				return pods, nil
+			})
+			require.NoError(t, err)
+			assert.NotZero(t, sum(r.pending()), "recorded all the same, as its pods may come")
+			r.Forget(expectations.Key{NamespacedName: r.key.NamespacedName})
+			assert.Zero(t, sum(r.pending()), "but the last look at the name drops it")
 		}
-		_, err := r.reconcile(t, 0)
+		r := newRig(3)
+		_, err := r.Reconcile(context.Background(), specOf(t, r.rs), func(context.Context) ([]*corev1.Pod, error) {
+			r.Forget(r.key)
+			return nil, nil
+		})
 		require.NoError(t, err)
 		old := r.key
 		r.rs.UID, r.key.UID = "uid-of-the-next", "uid-of-the-next"
@@ -1019,6 +1110,8 @@ func TestForget(t *testing.T) {
 		}
 	})
 }
+
+func sum(adds, dels int) int { return adds + dels }
 
 func count(list []string, item string) int {
 	return len(slices.DeleteFunc(slices.Clone(list), func(s string) bool { return s != item }))

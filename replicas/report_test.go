@@ -279,6 +279,23 @@ func TestReportAvailability(t *testing.T) {
 		require.NoError(t, err)
 		assert.Zero(t, result.RequeueAfter)
 	})
+	t.Run("M1 nothing is asked for without minReadySeconds, whatever the server says", func(t *testing.T) {
+		t.Parallel()
+		rs := replicaSet(1)
+		answer := func(rs *appsv1.ReplicaSet) { rs.Status.AvailableReplicas = 0 }
+		result, err := (&statusClient{answer: answer}).report(rs, observed(podtest.Pod("a")), nil)
+		require.NoError(t, err)
+		assert.Zero(t, result.RequeueAfter)
+	})
+	t.Run("M7 after a status error a wish of the pass does not stand: the rate limiter decides", func(t *testing.T) {
+		t.Parallel()
+		refuse := &statusClient{fail: func(int) error { return errors.New("boom") }}
+		result := observed()
+		result.RequeueAfter = time.Hour
+		result, err := refuse.report(rs, result, nil)
+		require.Error(t, err)
+		assert.Zero(t, result.RequeueAfter)
+	})
 	t.Run("M7 after an error nothing is asked for", func(t *testing.T) {
 		t.Parallel()
 		result, err := (&statusClient{}).report(rs, observed(readyFor("b", 45)), errors.New("boom"))
@@ -329,5 +346,19 @@ func TestReplicationControllerReport(t *testing.T) {
 		assert.EqualValues(t, 0, c.written[1].Status.AvailableReplicas)
 		assert.EqualValues(t, 2, c.written[1].Status.ObservedGeneration)
 		assert.Equal(t, time.Hour, result.RequeueAfter)
+
+		_, err = r.Report(context.Background(), c.written[1], observed(podtest.Pod("a"), podtest.Pod("b", podtest.NotReady)), nil)
+		require.NoError(t, err)
+		assert.Len(t, c.written, 2, "U1 what is there already is not written again")
+	})
+	t.Run("A4 a ReplicationController's writes are recorded as own ones", func(t *testing.T) {
+		t.Parallel()
+		store := &expectations.ConsistencyStore{ReadVersion: func(schema.GroupResource) string { return "1" }}
+		rc := &corev1.ReplicationController{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web", UID: "u", ResourceVersion: "9"}}
+		r := replicas.ReplicationControllerReporter{Client: &rcStatusClient{}, Consistency: store}
+		_, err := r.Report(context.Background(), rc, observed(), nil)
+		require.NoError(t, err)
+		stale, _ := store.Ready(expectations.KeyOf(rc))
+		assert.Equal(t, schema.GroupResource{Resource: "replicationcontrollers"}, stale.Resource)
 	})
 }
