@@ -1,0 +1,101 @@
+package bench
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+)
+
+// BenchmarkWork does every work at every size on every side.
+func BenchmarkWork(b *testing.B) {
+	for _, w := range works {
+		b.Run(w.name, func(b *testing.B) {
+			for _, size := range w.sizes {
+				b.Run(fmt.Sprintf("%s=%d", w.counts, size), func(b *testing.B) { w.benchmark(b, size) })
+			}
+		})
+	}
+}
+
+func (w work) benchmark(b *testing.B, size int) {
+	for _, s := range w.sides(size) {
+		if w.goroutines == nil {
+			b.Run("side="+s.name, s.benchmark)
+		}
+		for _, goroutines := range w.goroutines {
+			b.Run(fmt.Sprintf("goroutines=%d/side=%s", goroutines, s.name), func(b *testing.B) { s.benchmarkParallel(b, goroutines) })
+		}
+	}
+}
+
+func (s side) benchmark(b *testing.B) {
+	b.ReportAllocs()
+	for i := 0; b.Loop(); i++ {
+		s.run(i)
+	}
+}
+
+// benchmarkParallel shares the calls out among goroutines: what is measured is
+// the time in which all of them together make one.
+func (s side) benchmarkParallel(b *testing.B, goroutines int) {
+	b.ReportAllocs()
+	var wg sync.WaitGroup
+	for g := range goroutines {
+		wg.Go(func() {
+			for i := g; i < b.N; i += goroutines {
+				s.run(i)
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// BenchmarkMemory reports what is kept of one thing, in bytes.
+func BenchmarkMemory(b *testing.B) {
+	for _, m := range memories {
+		for _, size := range m.sizes {
+			for _, k := range m.sides(size) {
+				b.Run(fmt.Sprintf("%s/%ss=%d/side=%s", m.name, m.counts, size, k.name), func(b *testing.B) {
+					var bytes int64
+					for b.Loop() {
+						bytes = retained(k.make)
+					}
+					b.ReportMetric(0, "ns/op") // it is the time of the garbage collector
+					b.ReportMetric(float64(bytes)/float64(size), "B/"+m.counts)
+				})
+			}
+		}
+	}
+}
+
+// TestSidesAgree runs each benchmark once, small, and holds what comes of it on
+// the one side against the other.
+func TestSidesAgree(t *testing.T) {
+	t.Parallel()
+	for _, w := range works {
+		t.Run(w.name, func(t *testing.T) {
+			t.Parallel()
+			size := min(slices.Max(w.sizes), 500)
+			sides := w.sides(size)
+			want := sides[0].run(0)
+			assert.Positive(t, want)
+			for _, s := range sides[1:] {
+				got := s.run(0)
+				if s.name != floor {
+					assert.Equal(t, want, got, s.name)
+				}
+			}
+		})
+	}
+	for _, m := range memories {
+		t.Run(m.name, func(t *testing.T) {
+			t.Parallel()
+			for _, k := range m.sides(500) {
+				assert.NotNil(t, k.make(), k.name)
+			}
+		})
+	}
+}

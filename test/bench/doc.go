@@ -1,0 +1,11 @@
+// Package bench runs the library and Kubernetes side by side: the same work on
+// the same pods, in one run.
+//
+//	make bench                               # everything, into docs/benchmarks.md and docs/benchmarks.svg
+//	go test -bench Choose -benchtime 100ms   # one work
+//	go test ./...                            # each benchmark once, small: that both sides do the same
+//
+// Each benchmark has up to three sides: side=kubernetes is the code of Kubernetes
+// 1.36.3 itself, side=ours this library, and side=floor what no implementation
+// could be faster than, such as a bare pass over the memory that must be read.
+package bench

@@ -1,0 +1,100 @@
+package bench
+
+import (
+	"runtime"
+	"strconv"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+	"k8s.io/kubernetes/pkg/controller"
+
+	"github.com/replicakit/replicakit/expectations"
+	"github.com/replicakit/replicakit/internal/podtest"
+)
+
+// A memory is what both sides keep of things that there are in some number. It
+// counts bytes beyond the objects that are in the caches anyhow.
+type memory struct {
+	name, counts string
+	sizes        []int
+	sides        func(size int) []keeper
+}
+
+// A keeper makes what is kept.
+type keeper struct {
+	name string
+	make func() any
+}
+
+var memories = []memory{
+	{"Owners", "owner", []int{1, 100, 10_000}, keepOwners},
+	{"TrackedPods", "pod", []int{500, 50_000}, keepDeletions},
+}
+
+// keepOwners keeps an expectation of each of n owners.
+func keepOwners(n int) []keeper {
+	owners := replicaSets(n)
+	return []keeper{
+		{kubernetes, func() any {
+			exp := controller.NewUIDTrackingControllerExpectations(controller.NewControllerExpectations())
+			for _, rs := range owners {
+				_ = exp.ExpectCreations(klog.Background(), must(controller.KeyFunc(rs)), 1)
+			}
+			return exp
+		}},
+		{ours, func() any {
+			exp := &expectations.UIDTrackingControllerExpectations[expectations.Key]{}
+			for _, rs := range owners {
+				exp.ExpectCreations(expectations.KeyOf(rs), 1)
+			}
+			return exp
+		}},
+	}
+}
+
+// keepDeletions keeps the deletions of n pods, 500 of an owner.
+func keepDeletions(n int) []keeper {
+	const burst = 500
+	owners, pods := replicaSets(n/burst), make([]*corev1.Pod, n)
+	for i := range pods {
+		pods[i] = podtest.Pod("web-5d9c7b6f4d-"+strconv.Itoa(i), podtest.UID(types.UID("4f8a1d9c-0b62-4c1e-8d0f-"+strconv.Itoa(1e11+i))))
+	}
+	return []keeper{
+		{kubernetes, func() any {
+			exp := controller.NewUIDTrackingControllerExpectations(controller.NewControllerExpectations())
+			for i, rs := range owners {
+				_ = exp.ExpectDeletions(klog.Background(), must(controller.KeyFunc(rs)), getPodKeys(pods[i*burst:(i+1)*burst]))
+			}
+			return exp
+		}},
+		{ours, func() any {
+			exp := &expectations.UIDTrackingControllerExpectations[expectations.Key]{}
+			for i, rs := range owners {
+				uids := make([]types.UID, burst)
+				for j := range uids {
+					uids[j] = pods[i*burst+j].UID
+				}
+				exp.ExpectDeletions(expectations.KeyOf(rs), uids)
+			}
+			return exp
+		}},
+	}
+}
+
+// retained returns how many bytes of the heap what is made holds on to.
+func retained(make func() any) int64 {
+	before := heap()
+	kept := make()
+	after := heap()
+	runtime.KeepAlive(kept)
+	return after - before
+}
+
+func heap() int64 {
+	runtime.GC()
+	runtime.GC() // what finalizers and pools held
+	var stats runtime.MemStats
+	runtime.ReadMemStats(&stats)
+	return int64(stats.HeapAlloc)
+}

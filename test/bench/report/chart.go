@@ -1,0 +1,102 @@
+package main
+
+import (
+	"image/color"
+
+	"gonum.org/v1/plot"
+	"gonum.org/v1/plot/font"
+	"gonum.org/v1/plot/plotter"
+	"gonum.org/v1/plot/vg"
+	"gonum.org/v1/plot/vg/draw"
+)
+
+// shown are the rows of the chart, from bottom to top.
+var shown = []struct{ work, size, title string }{
+	{"ObserveAndCheck", "owners=1000/goroutines=2", "observe and check, 2 goroutines"},
+	{"SlowStart", "calls=500", "slow start of 500 calls"},
+	{"Status", "fleet=lean/pods=10000", "status of 10,000 pods"},
+	{"Status", "fleet=cached/pods=10000", "status of 10,000 cached pods"},
+	{"Claim", "fleet=lean/pods=10000", "claim 10,000 pods"},
+	{"Claim", "fleet=cached/pods=10000", "claim 10,000 cached pods"},
+	{"Manage", "fleet=lean/pods=5000", "plan: 500 of 5,000 pods go"},
+	{"Manage", "fleet=cached/pods=5000", "plan: 500 of 5,000 cached pods go"},
+	{"Choose", "fleet=lean/pods=5000", "choose 500 of 5,000 pods"},
+	{"Choose", "fleet=cached/pods=5000", "choose 500 of 5,000 cached pods"},
+}
+
+var sides = []struct {
+	name, legend string
+	color        color.Color
+	shape        draw.GlyphDrawer
+}{
+	{kubernetes, "Kubernetes 1.36.3", color.RGBA{R: 0x32, G: 0x6c, B: 0xe5, A: 0xff}, draw.CircleGlyph{}},
+	{ours, "replicakit", color.RGBA{R: 0xd9, G: 0x48, B: 0x1c, A: 0xff}, draw.CircleGlyph{}},
+	{floor, "floor", color.Gray{Y: 0x60}, draw.PlusGlyph{}},
+}
+
+// draw writes the chart: a line for each work, with the time of each side on it.
+func (r *results) draw(file string) error {
+	p := plot.New()
+	p.Title.Text = "Time, and how many times as fast as Kubernetes"
+	p.X.Scale, p.X.Tick.Marker = plot.LogScale{}, plot.ConstantTicks(decades())
+	p.Add(plotter.NewGrid())
+	points := make(map[string]plotter.XYs)
+	var names, ratios []string
+	for _, want := range shown {
+		row := r.find(want.work, want.size)
+		if row == nil {
+			continue
+		}
+		y := float64(len(names))
+		names = append(names, want.title)
+		for _, s := range sides {
+			if x, ok := row.of(s.name, seconds); ok {
+				points[s.name] = append(points[s.name], plotter.XY{X: x, Y: y})
+			}
+		}
+		ratios = append(ratios, row.times(kubernetes, ours))
+	}
+	p.NominalY(names...)
+	for _, s := range sides {
+		scatter, err := plotter.NewScatter(points[s.name])
+		if err != nil {
+			return err
+		}
+		scatter.GlyphStyle = draw.GlyphStyle{Color: s.color, Radius: vg.Points(4), Shape: s.shape}
+		p.Add(scatter)
+		p.Legend.Add(s.legend, scatter)
+	}
+	labels, err := plotter.NewLabels(plotter.XYLabels{XYs: points[ours], Labels: ratios})
+	if err != nil {
+		return err
+	}
+	labels.Offset = vg.Point{X: vg.Points(-12), Y: vg.Points(7)}
+	p.Add(labels)
+	p.X.Min, p.X.Max = 1e-9, 1
+	p.Y.Min, p.Y.Max = -0.6, float64(len(names))
+	p.Legend.Top, p.Legend.Left = false, false
+	p.Legend.TextStyle.Font = font.From(p.Legend.TextStyle.Font, vg.Points(10))
+	return p.Save(vg.Points(760), vg.Points(60+32*float64(len(names))), file)
+}
+
+func (r *results) find(work, size string) *row {
+	for _, row := range r.rows {
+		if row.work == work && row.size == size {
+			return row
+		}
+	}
+	return nil
+}
+
+// decades are marks at 1 ns, 10 ns ... 1 s.
+func decades() []plot.Tick {
+	var ticks []plot.Tick
+	for i, label := range []string{"1 ns", "10 ns", "100 ns", "1 µs", "10 µs", "100 µs", "1 ms", "10 ms", "100 ms", "1 s"} {
+		value := 1e-9
+		for range i {
+			value *= 10
+		}
+		ticks = append(ticks, plot.Tick{Value: value, Label: label})
+	}
+	return ticks
+}

@@ -1,0 +1,32 @@
+// Command report writes docs/benchmarks.md and docs/benchmarks.svg from what
+// benchstat makes of the benchmarks:
+//
+//	benchstat -col /side -format csv bench.txt | report ../../docs
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+)
+
+func main() {
+	if err := run(os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, "report:", err)
+		os.Exit(1)
+	}
+}
+
+func run(args []string) error {
+	if len(args) != 1 {
+		return fmt.Errorf("usage: report DIRECTORY <BENCHSTAT.csv")
+	}
+	results, err := read(os.Stdin)
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(args[0], "benchmarks.md"), results.markdown(), 0o644); err != nil {
+		return err
+	}
+	return results.draw(filepath.Join(args[0], "benchmarks.svg"))
+}

@@ -1,0 +1,108 @@
+package main
+
+import (
+	_ "embed"
+	"fmt"
+	"math"
+	"runtime"
+	"strconv"
+	"strings"
+)
+
+//go:embed intro.md
+var intro string
+
+// titles say what each work is.
+var titles = map[string]string{
+	"Choose":          "choose a tenth of the pods",
+	"Claim":           "claim pods that are owned",
+	"Status":          "calculate the status",
+	"Manage":          "all of it: filter, claim, choose",
+	"SlowStart":       "slow start of calls that do nothing",
+	"ObserveAndCheck": "one observation, one check",
+	"Owners":          "an owner that expects a creation",
+	"TrackedPods":     "a pod whose deletion is expected",
+}
+
+func (r *results) markdown() []byte {
+	var b strings.Builder
+	b.WriteString(intro)
+	fmt.Fprintf(&b, "\nRun with %s on %s/%s, %d cores", runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.NumCPU())
+	if r.cpu != "" {
+		b.WriteString(", " + r.cpu)
+	}
+	b.WriteString(".\n")
+	b.WriteString("\n## Time\n\n" +
+		"| work | size | Kubernetes | ours | ratio | floor | ours / floor | ours, each | allocations | bytes |\n" +
+		"|---|---|--:|--:|--:|--:|--:|--:|--:|--:|\n")
+	for _, row := range r.rows {
+		if _, ok := row.of(ours, seconds); ok {
+			b.WriteString(row.timed())
+		}
+	}
+	b.WriteString("\n## Memory\n\nBytes that are kept beside the objects in the caches.\n\n" +
+		"| kept | number | Kubernetes | ours |\n|---|---|--:|--:|\n")
+	for _, row := range r.rows {
+		for _, unit := range []string{"B/owner", "B/pod"} {
+			if _, ok := row.of(ours, unit); ok {
+				fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", titles[row.work], row.text(), row.number(kubernetes, unit), row.number(ours, unit))
+			}
+		}
+	}
+	return []byte(b.String())
+}
+
+// timed is the row of a work in the table of times.
+func (r *row) timed() string {
+	each := "–"
+	if median, ok := r.of(ours, seconds); ok && !strings.HasPrefix(r.work, "Observe") {
+		each = duration(median / r.count)
+	}
+	return fmt.Sprintf("| %s | %s | %s | %s | %s | %s | %s | %s | %s → %s | %s → %s |\n",
+		titles[r.work], r.text(), r.time(kubernetes), r.time(ours), r.times(kubernetes, ours),
+		r.time(floor), r.times(ours, floor), each,
+		r.number(kubernetes, allocs), r.number(ours, allocs), r.number(kubernetes, bytes), r.number(ours, bytes))
+}
+
+func (r *row) time(side string) string {
+	v, ok := r.medians[seconds][side]
+	if !ok {
+		return "–"
+	}
+	return duration(v.median) + " ±" + v.spread
+}
+
+func (r *row) times(side, other string) string {
+	ratio, ok := r.ratio(side, other)
+	if !ok {
+		return "–"
+	}
+	return strconv.FormatFloat(ratio, 'f', 1, 64) + "x"
+}
+
+func (r *row) number(side, unit string) string {
+	median, ok := r.of(side, unit)
+	if !ok {
+		return "–"
+	}
+	return thousands(strconv.FormatFloat(median, 'f', 0, 64))
+}
+
+// duration writes seconds with three digits and a unit.
+func duration(s float64) string {
+	for _, unit := range []struct {
+		name    string
+		seconds float64
+	}{{"s", 1}, {"ms", 1e-3}, {"µs", 1e-6}} {
+		if s >= unit.seconds {
+			return digits(s/unit.seconds) + " " + unit.name
+		}
+	}
+	return digits(s/1e-9) + " ns"
+}
+
+// digits writes a number with three digits.
+func digits(v float64) string {
+	after := 2 - int(math.Floor(math.Log10(max(v, 1))))
+	return strconv.FormatFloat(v, 'f', max(after, 0), 64)
+}

@@ -1,0 +1,53 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestReport(t *testing.T) {
+	t.Parallel()
+	file, err := os.Open("testdata/benchstat.csv")
+	require.NoError(t, err)
+	defer file.Close()
+	results, err := read(file)
+	require.NoError(t, err)
+
+	page := string(results.markdown())
+	assert.Contains(t, page, "2 goroutines")
+	assert.Contains(t, page, ", AMD EPYC.\n")
+	for _, line := range []string{
+		"| choose a tenth of the pods | cached, 5,000 pods | 30.0 ms ±3% | 600 µs ±2% | 50.0x | 300 µs ±∞ | 2.0x | 120 ns | 94,000 → 14 | – → – |",
+		"| one observation, one check | 1 owner, 2 goroutines | 200 ns ±1% | 45.0 ns ±1% | 4.4x | 4.00 ns ±0% | 11.2x | – | 2 → 0 | – → – |",
+		"| an owner that expects a creation | 10,000 owners | 162 | 205 |",
+	} {
+		assert.Contains(t, page, line)
+	}
+	assert.NotContains(t, page, "geomean")
+
+	chart := filepath.Join(t.TempDir(), "chart.svg")
+	require.NoError(t, results.draw(chart))
+	drawn, err := os.ReadFile(chart)
+	require.NoError(t, err)
+	assert.Contains(t, string(drawn), "choose 500 of 5,000 cached pods")
+	assert.Contains(t, string(drawn), "50.0x")
+}
+
+func TestReportRefusesWhatIsNoBenchmark(t *testing.T) {
+	t.Parallel()
+	for name, text := range map[string]string{
+		"no size":   ",ours,\n,sec/op,CI\nWork/Choose-2,1,1%\n",
+		"no number": ",ours,\n,sec/op,CI\nWork/Choose/pods=1-2,x,1%\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, err := read(strings.NewReader(text))
+			assert.Error(t, err)
+		})
+	}
+}

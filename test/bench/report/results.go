@@ -1,0 +1,156 @@
+package main
+
+import (
+	"encoding/csv"
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+	"strconv"
+	"strings"
+)
+
+// results are the medians of all benchmarks, in the order in which they ran.
+type results struct {
+	cpu  string
+	rows []*row
+}
+
+// A row is one work at one size.
+type row struct {
+	work, size string
+	count      float64                     // how many things the size is
+	medians    map[string]map[string]value // by unit, then by side
+}
+
+type value struct {
+	median float64
+	spread string // as benchstat writes it: "3%"
+}
+
+// read reads benchstat's comma-separated values: one table for each unit, with a
+// line that names the sides, a line that names the unit, and a line for each
+// benchmark.
+func read(r io.Reader) (*results, error) {
+	lines := csv.NewReader(r)
+	lines.FieldsPerRecord = -1
+	all := &results{}
+	var sides, units []string
+	for {
+		fields, err := lines.Read()
+		switch {
+		case errors.Is(err, io.EOF):
+			return all, nil
+		case err != nil:
+			return nil, err
+		case len(fields) == 1:
+			if cpu, ok := strings.CutPrefix(fields[0], "cpu: "); ok {
+				all.cpu = cpu
+			}
+		case fields[0] == "" && units == nil && sides != nil:
+			units = fields
+		case fields[0] == "":
+			sides, units = fields, nil
+		case fields[0] != "geomean":
+			if err := all.add(fields, sides, units); err != nil {
+				return nil, err
+			}
+		}
+	}
+}
+
+func (r *results) add(fields, sides, units []string) error {
+	row, err := r.row(fields[0])
+	if err != nil {
+		return err
+	}
+	for i, side := range sides {
+		if side == "" || i+1 >= len(fields) || fields[i] == "" {
+			continue
+		}
+		median, err := strconv.ParseFloat(fields[i], 64)
+		if err != nil {
+			return fmt.Errorf("%s: %w", fields[0], err)
+		}
+		if row.medians[units[i]] == nil {
+			row.medians[units[i]] = make(map[string]value)
+		}
+		row.medians[units[i]][side] = value{median: median, spread: fields[i+1]}
+	}
+	return nil
+}
+
+var (
+	benchmark = regexp.MustCompile(`^(?:Work|Memory)/(\w+)/(.*?)(?:-\d+)?$`)
+	size      = regexp.MustCompile(`(pods|owners|calls)=(\d+)`)
+)
+
+func (r *results) row(name string) (*row, error) {
+	match, things := benchmark.FindStringSubmatch(name), size.FindStringSubmatch(name)
+	if match == nil || things == nil {
+		return nil, fmt.Errorf("benchmark %q: no work or no size", name)
+	}
+	for _, row := range r.rows {
+		if row.work == match[1] && row.size == match[2] {
+			return row, nil
+		}
+	}
+	count, err := strconv.ParseFloat(things[2], 64)
+	if err != nil {
+		return nil, err
+	}
+	added := &row{work: match[1], size: match[2], count: count, medians: make(map[string]map[string]value)}
+	r.rows = append(r.rows, added)
+	return added, nil
+}
+
+// of returns the median of a side in a unit; not ok if there is none.
+func (r *row) of(side, unit string) (median float64, ok bool) {
+	v, ok := r.medians[unit][side]
+	return v.median, ok
+}
+
+// ratio returns how many times as much the one side takes as the other.
+func (r *row) ratio(side, other string) (ratio float64, ok bool) {
+	a, aOK := r.of(side, seconds)
+	b, bOK := r.of(other, seconds)
+	if !aOK || !bOK || b == 0 {
+		return 0, false
+	}
+	return a / b, true
+}
+
+const (
+	kubernetes = "kubernetes"
+	ours       = "ours"
+	floor      = "floor"
+
+	seconds = "sec/op"
+	bytes   = "B/op"
+	allocs  = "allocs/op"
+)
+
+// text writes the size as "cached, 5,000 pods" or "1 owner, 2 goroutines".
+func (r *row) text() string {
+	var parts []string
+	for _, part := range strings.Split(r.size, "/") {
+		name, value, _ := strings.Cut(part, "=")
+		switch {
+		case name == "fleet":
+			parts = append(parts, value)
+		case value == "1":
+			parts = append(parts, "1 "+strings.TrimSuffix(name, "s"))
+		default:
+			parts = append(parts, thousands(value)+" "+name)
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+// thousands writes 1234567 as 1,234,567.
+func thousands(digits string) string {
+	for i := len(digits) - 3; i > 0; i -= 3 {
+		digits = digits[:i] + "," + digits[i:]
+	}
+	return digits
+}

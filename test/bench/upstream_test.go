@@ -1,0 +1,24 @@
+package bench
+
+import (
+	"time"
+	_ "unsafe" // for go:linkname
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/kubernetes/pkg/controller/replicaset"
+)
+
+// What Kubernetes' ReplicaSet controller keeps to itself.
+
+//go:linkname getPodsToDelete k8s.io/kubernetes/pkg/controller/replicaset.getPodsToDelete
+func getPodsToDelete(pods, related []*corev1.Pod, n int) []*corev1.Pod
+
+//go:linkname calculateStatus k8s.io/kubernetes/pkg/controller/replicaset.calculateStatus
+func calculateStatus(rs *appsv1.ReplicaSet, active, terminating []*corev1.Pod, manageErr error, features replicaset.ReplicaSetControllerFeatures, now time.Time) appsv1.ReplicaSetStatus
+
+//go:linkname slowStartBatch k8s.io/kubernetes/pkg/controller/replicaset.slowStartBatch
+func slowStartBatch(count, initialBatchSize int, fn func() error) (int, error)
+
+//go:linkname getPodKeys k8s.io/kubernetes/pkg/controller/replicaset.getPodKeys
+func getPodKeys(pods []*corev1.Pod) []string

@@ -1,0 +1,270 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"sync"
+	"sync/atomic"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+	"k8s.io/kubernetes/pkg/controller"
+	"k8s.io/kubernetes/pkg/controller/replicaset"
+
+	"github.com/replicakit/replicakit/expectations"
+	"github.com/replicakit/replicakit/podrank"
+	"github.com/replicakit/replicakit/replicas"
+	"github.com/replicakit/replicakit/selector"
+	"github.com/replicakit/replicakit/slowstart"
+	"github.com/replicakit/replicakit/status"
+)
+
+// A work is done by both sides on what make prepares. Its size is a number of
+// what it counts: "pods=5000".
+type work struct {
+	name, counts string
+	sizes        []int
+	goroutines   []int // nil: one, and no word about it
+	sides        func(size int) []side
+}
+
+// A side does the work for the i-th time and returns how much came of it, which
+// is the same for all sides but the floor. Any number of goroutines may run it if
+// the work says so.
+type side struct {
+	name string
+	run  func(i int) int
+}
+
+const (
+	kubernetes = "kubernetes"
+	ours       = "ours"
+	floor      = "floor"
+)
+
+var growth = []int{10, 500, 5_000, 50_000, 100_000}
+
+var works = []work{
+	{name: "Choose/fleet=cached", counts: "pods", sizes: growth, sides: of(cached, choose)},
+	{name: "Choose/fleet=lean", counts: "pods", sizes: []int{5_000}, sides: of(lean, choose)},
+	{name: "Claim/fleet=cached", counts: "pods", sizes: []int{10, 500, 5_000, 10_000, 50_000, 100_000}, sides: of(cached, claim)},
+	{name: "Claim/fleet=lean", counts: "pods", sizes: []int{10_000}, sides: of(lean, claim)},
+	{name: "Status/fleet=cached", counts: "pods", sizes: []int{10, 500, 5_000, 10_000, 50_000, 100_000}, sides: of(cached, calculate)},
+	{name: "Status/fleet=lean", counts: "pods", sizes: []int{10_000}, sides: of(lean, calculate)},
+	{name: "Manage/fleet=cached", counts: "pods", sizes: growth, sides: of(cached, manage)},
+	{name: "Manage/fleet=lean", counts: "pods", sizes: []int{5_000}, sides: of(lean, manage)},
+	{name: "SlowStart", counts: "calls", sizes: []int{10, 500, 5_000}, sides: slowStart},
+	{name: "ObserveAndCheck", counts: "owners", sizes: []int{1, 1_000, 10_000}, goroutines: []int{1, 2, 16}, sides: observeAndCheck},
+}
+
+func of(pods func(int) fleet, sides func(fleet) []side) func(int) []side {
+	return func(n int) []side { return sides(pods(n)) }
+}
+
+// choose picks the tenth of the pods that goes, ranked by co-location. Kubernetes
+// sorts its list, so it gets a copy each time.
+func choose(f fleet) []side {
+	scratch := make([]*corev1.Pod, len(f.pods))
+	return []side{
+		{kubernetes, func(int) int {
+			copy(scratch, f.pods)
+			return len(getPodsToDelete(scratch, f.pods, f.excess))
+		}},
+		{ours, func(int) int { return len(podrank.Select(f.pods, f.pods, f.excess, f.now)) }},
+		{floor, func(int) int { return readRanked(f.pods) }},
+	}
+}
+
+// claim looks through pods that are all owned already.
+func claim(f fleet) []side {
+	sel := must(metav1.LabelSelectorAsSelector(f.rs.Spec.Selector))
+	return []side{
+		{kubernetes, func(int) int { return len(claimPods(f, f.pods)) }},
+		{ours, func(int) int { return len(must(selector.Claim(f.rs, sel, f.pods)).Owned) }},
+		{floor, func(int) int { return len(readOwned(f)) }},
+	}
+}
+
+// claimPods claims as syncReplicaSet does, which parses the selector each time.
+func claimPods(f fleet, pods []*corev1.Pod) []*corev1.Pod {
+	sel := must(metav1.LabelSelectorAsSelector(f.rs.Spec.Selector))
+	canAdopt := func(context.Context) error { return nil }
+	manager := controller.NewPodControllerRefManager(nil, f.rs, sel, appsv1.SchemeGroupVersion.WithKind("ReplicaSet"), canAdopt)
+	return must(manager.ClaimPods(context.Background(), pods))
+}
+
+func calculate(f fleet) []side {
+	features := replicaset.ReplicaSetControllerFeatures{EnableStatusTerminatingReplicas: true}
+	return []side{
+		{kubernetes, func(int) int {
+			return int(calculateStatus(f.rs, f.pods, nil, nil, features, f.now).AvailableReplicas)
+		}},
+		{ours, func(int) int {
+			return int(status.Calculate(f.rs, f.pods, status.Options{Now: f.now}).AvailableReplicas)
+		}},
+		{floor, func(int) int { return readReady(f.pods) }},
+	}
+}
+
+// manage goes from all pods and the ReplicaSet to those that must be deleted.
+func manage(f fleet) []side {
+	return []side{
+		{kubernetes, func(int) int {
+			active := controller.FilterActivePods(klog.Background(), f.pods)
+			owned := claimPods(f, active)
+			return len(getPodsToDelete(owned, f.pods, len(owned)-int(*f.rs.Spec.Replicas)))
+		}},
+		{ours, func(int) int {
+			spec := must(replicas.ReplicaSetSpec(f.rs))
+			spec.Related, spec.Now, spec.BurstReplicas = f.pods, f.now, len(f.pods)
+			return len(must(replicas.Manage(f.pods, spec)).Scale.Delete)
+		}},
+		{floor, func(int) int { return readRanked(readOwned(f)) }},
+	}
+}
+
+// slowStart makes calls that do nothing. The floor starts as many goroutines, in
+// as many batches.
+func slowStart(n int) []side {
+	ctx := context.Background()
+	return []side{
+		{kubernetes, func(int) int { return must(slowStartBatch(n, 1, func() error { return nil })) }},
+		{ours, func(int) int {
+			return must(slowstart.Batch(ctx, n, 1, func(context.Context, int) error { return nil }))
+		}},
+		{floor, func(int) int {
+			for done, size := 0, 1; done < n; done, size = done+size, 2*size {
+				var batch sync.WaitGroup
+				for range min(size, n-done) {
+					batch.Go(func() {})
+				}
+				batch.Wait()
+			}
+			return n
+		}},
+	}
+}
+
+// observeAndCheck sees one creation of an owner that expects many, and asks
+// whether the owner may act. The floor does it with counters that need not be
+// looked up.
+func observeAndCheck(n int) []side {
+	owners := replicaSets(n)
+	theirs := controller.NewUIDTrackingControllerExpectations(controller.NewControllerExpectations())
+	var mine expectations.UIDTrackingControllerExpectations[expectations.Key]
+	logger, names, keys := klog.Background(), make([]string, n), make([]expectations.Key, n)
+	for i, rs := range owners {
+		names[i], keys[i] = must(controller.KeyFunc(rs)), expectations.KeyOf(rs)
+		_ = theirs.ExpectCreations(logger, names[i], math.MaxInt32)
+		mine.ExpectCreations(keys[i], math.MaxInt32)
+	}
+	counters := make([]atomic.Int64, n)
+	return []side{
+		{kubernetes, func(i int) int {
+			theirs.CreationObserved(logger, names[i%n])
+			return count(!theirs.SatisfiedExpectations(logger, names[i%n]))
+		}},
+		{ours, func(i int) int {
+			mine.CreationObserved(keys[i%n])
+			return count(!mine.SatisfiedExpectations(keys[i%n]))
+		}},
+		{floor, func(i int) int {
+			counters[i%n].Add(1)
+			return count(counters[i%n].Load() > 0)
+		}},
+	}
+}
+
+// replicaSets returns n owners in 20 namespaces.
+func replicaSets(n int) []*appsv1.ReplicaSet {
+	owners := make([]*appsv1.ReplicaSet, n)
+	for i := range owners {
+		owners[i] = &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{
+			Namespace: fmt.Sprintf("team-%d", i%20),
+			Name:      fmt.Sprintf("web-%d-5d9c7b6f4d", i),
+			UID:       types.UID(fmt.Sprintf("%08x-4d1f-4000-8000-%012x", i*7919, i)),
+		}}
+	}
+	return owners
+}
+
+// readRanked reads of each pod all that the ranking looks at, once, and counts
+// the pods of each node.
+func readRanked(pods []*corev1.Pod) int {
+	var sum int64
+	nodes := make(map[string]int, min(len(pods), 512))
+	for _, p := range pods {
+		nodes[p.Spec.NodeName]++
+		sum += p.CreationTimestamp.Unix()
+		if p.Status.Phase == corev1.PodRunning && p.DeletionTimestamp == nil {
+			sum++
+		}
+		if cost, ok := p.Annotations[corev1.PodDeletionCost]; ok {
+			sum += int64(len(cost))
+		}
+		sum += readySince(p)
+		for i := range p.Status.ContainerStatuses {
+			sum += int64(p.Status.ContainerStatuses[i].RestartCount)
+		}
+		for i := range p.Status.InitContainerStatuses {
+			sum += int64(p.Status.InitContainerStatuses[i].RestartCount)
+		}
+	}
+	return int(sum) + len(nodes)
+}
+
+// readOwned reads of each pod whose it is and the two labels that the selector
+// looks at, once, and lists the pods.
+func readOwned(f fleet) []*corev1.Pod {
+	owned := make([]*corev1.Pod, 0, len(f.pods))
+	for _, p := range f.pods {
+		if ref := &p.OwnerReferences[0]; *ref.Controller && ref.UID == f.rs.UID && matches(p) {
+			owned = append(owned, p)
+		}
+	}
+	return owned
+}
+
+// readReady reads of each pod what the status counts, once.
+func readReady(pods []*corev1.Pod) int {
+	var sum int64
+	for _, p := range pods {
+		if matches(p) && p.Status.Phase != corev1.PodFailed && p.DeletionTimestamp == nil {
+			sum += readySince(p)
+		}
+	}
+	return int(sum)
+}
+
+func matches(p *corev1.Pod) bool {
+	app, ok := p.Labels["app"] // without the ok Go 1.26 takes several times as long
+	hash, also := p.Labels["pod-template-hash"]
+	return ok && also && app == "web" && hash == "5d9c7b6f4d"
+}
+
+func readySince(p *corev1.Pod) int64 {
+	for i := range p.Status.Conditions {
+		if c := &p.Status.Conditions[i]; c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue {
+			return c.LastTransitionTime.Unix()
+		}
+	}
+	return 0
+}
+
+func count(yes bool) int {
+	if yes {
+		return 1
+	}
+	return 0
+}
+
+func must[T any](value T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return value
+}
