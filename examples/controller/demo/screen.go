@@ -1,0 +1,69 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"sync"
+
+	"golang.org/x/term"
+)
+
+// A screen is lines that stay, and on a terminal a table below them that
+// changes.
+type screen struct {
+	mu    sync.Mutex
+	out   io.Writer
+	live  bool
+	table []string
+	drawn int // lines
+}
+
+func newScreen(out io.Writer, live bool) *screen { return &screen{out: out, live: live} }
+
+// say adds lines above the table.
+func (s *screen) say(format string, args ...any) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.erase()
+	_, _ = fmt.Fprintf(s.out, format+"\n", args...)
+	s.draw()
+}
+
+// show replaces the table.
+func (s *screen) show(table []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.erase()
+	s.table = table
+	s.draw()
+}
+
+func (s *screen) erase() {
+	if s.drawn > 0 {
+		_, _ = fmt.Fprintf(s.out, "\x1b[%dA\x1b[J", s.drawn)
+	}
+	s.drawn = 0
+}
+
+// draw keeps to the terminal: what is longer could not be erased.
+func (s *screen) draw() {
+	if !s.live || len(s.table) == 0 {
+		return
+	}
+	width, height, err := term.GetSize(int(os.Stdout.Fd()))
+	if err != nil {
+		width, height = 80, 24
+	}
+	table := s.table
+	if limit := max(height-3, 3); len(table) > limit {
+		table = append(table[:limit-1:limit-1], fmt.Sprintf("... and %d more", len(s.table)-limit+1))
+	}
+	var b strings.Builder
+	for _, line := range table {
+		b.WriteString(line[:min(len(line), width-1)] + "\n")
+	}
+	_, _ = io.WriteString(s.out, b.String())
+	s.drawn = len(table)
+}

@@ -1,0 +1,63 @@
+// Command controller runs the ReplicaSets and ReplicationControllers of a
+// cluster, in place of the two controllers of kube-controller-manager that do.
+// That one is told to leave them out:
+//
+//	kube-controller-manager --controllers=*,-replicaset-controller,-replicationcontroller-controller ...
+//	controller --kubeconfig=$HOME/.kube/config
+//
+// Flags have the names and defaults that Kubernetes gives them; see --help. The
+// manifests beside this file run it in a cluster with the rights it needs and no
+// others. docs/replacing-kube-controller-manager.md tells how to move a running
+// cluster here and back.
+//
+// SIGTERM and SIGINT end it in order: no new pass begins, every write under way
+// is waited for, the lease is released. A second signal ends it at once.
+//
+// The exit code is 0 after a signal, 1 where it could not go on, and 2 for flags
+// that are not understood.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/pflag"
+	"k8s.io/klog/v2"
+	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
+)
+
+const (
+	exitOK = iota
+	exitError
+	exitUsage
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop)
+	ctrllog.SetLogger(klog.Background())
+	code := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	klog.Flush()
+	os.Exit(code)
+}
+
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	opts, err := parse(args, stdout)
+	switch {
+	case errors.Is(err, pflag.ErrHelp):
+		return exitOK
+	case err != nil:
+		_, _ = fmt.Fprintf(stderr, "%v\nSee 'controller --help'.\n", err)
+		return exitUsage
+	}
+	if err := manage(ctx, opts); err != nil {
+		_, _ = fmt.Fprintf(stderr, "controller: %v\n", err)
+		return exitError
+	}
+	return exitOK
+}

@@ -1,0 +1,238 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/tools/leaderelection"
+	"k8s.io/component-base/metrics/legacyregistry"
+	_ "k8s.io/component-base/metrics/prometheus/clientgo" // work queues, client, leader election, by Kubernetes' names
+	"k8s.io/klog/v2"
+
+	"github.com/replicakit/replicakit/replicas/clientgo"
+)
+
+// userAgent is also the field manager of what is written.
+const userAgent = "replicakit-controller"
+
+// serverPatience is how long a server that does not answer is waited for at the
+// start, as kube-controller-manager does.
+const serverPatience = 10 * time.Second
+
+// watchdogPatience is how long the lease may be overdue before /healthz says so.
+const watchdogPatience = 20 * time.Second
+
+// A manager is the program with its flags read.
+type manager struct {
+	opts        options
+	controllers []controller // those enabled that the server has a resource for
+	config      *rest.Config
+	writes      writes
+	watchdog    *leaderelection.HealthzAdaptor
+	working     atomic.Pointer[watched] // nil while it does not lead
+}
+
+// manage works until ctx ends, and returns when everything has ended.
+func manage(ctx context.Context, opts options) error {
+	config, err := loadConfig(opts)
+	if err != nil {
+		return err
+	}
+	m := &manager{opts: opts, config: config, watchdog: leaderelection.NewLeaderHealthzAdaptor(watchdogPatience)}
+	listener, err := m.listen(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = listener.Close() }()
+	if m.controllers, err = m.served(ctx); err != nil || ctx.Err() != nil {
+		return err
+	}
+	stop, err := m.serve(ctx, listener)
+	if err != nil {
+		return err
+	}
+	defer stop()
+	m.reportMissingRights(ctx)
+	if opts.elect {
+		return m.elect(ctx)
+	}
+	defer m.writes.drain()
+	return m.work(ctx)
+}
+
+// loadConfig reads the kubeconfig, or takes the service account of the pod.
+func loadConfig(opts options) (*rest.Config, error) {
+	config, err := loadAddress(opts)
+	if err != nil {
+		return nil, err
+	}
+	config.QPS, config.Burst = opts.qps, opts.burst
+	config.ContentType = "application/vnd.kubernetes.protobuf"
+	config.AcceptContentTypes = "application/vnd.kubernetes.protobuf,application/json"
+	return config, nil
+}
+
+func loadAddress(opts options) (*rest.Config, error) {
+	if opts.kubeconfig == "" && opts.master == "" {
+		config, err := rest.InClusterConfig()
+		if errors.Is(err, rest.ErrNotInCluster) {
+			err = errors.New("neither --kubeconfig nor --master is given, and this is not a pod of a cluster")
+		}
+		return config, err
+	}
+	config, err := clientcmd.BuildConfigFromFlags(opts.master, opts.kubeconfig)
+	if err != nil && opts.kubeconfig != "" {
+		return nil, fmt.Errorf("--kubeconfig=%s: %w", opts.kubeconfig, err)
+	}
+	return config, err
+}
+
+// client returns a client with a rate limit of its own, which the server knows
+// by the name (Z3).
+func (m *manager) client(name string) (*kubernetes.Clientset, error) {
+	config := rest.CopyConfig(m.config)
+	config.UserAgent = userAgent + "/" + name
+	config.Wrap(m.writes.wrap)
+	return kubernetes.NewForConfig(config)
+}
+
+// served returns the controllers whose resource the server has.
+func (m *manager) served(ctx context.Context) ([]controller, error) {
+	client, err := m.client("discovery")
+	if err != nil {
+		return nil, err
+	}
+	var served []controller
+	for _, c := range m.opts.enabled {
+		found, err := isServed(ctx, client.Discovery(), c)
+		if err != nil {
+			return nil, fmt.Errorf("asking %s for %s: %w", m.config.Host, c.resource.Resource, err)
+		}
+		if !found {
+			klog.FromContext(ctx).Info("Skipping a controller: the server does not serve its resource", "controller", c.name, "resource", c.resource.String())
+			continue
+		}
+		served = append(served, c)
+	}
+	if served == nil && ctx.Err() == nil {
+		return nil, fmt.Errorf("%s serves no resource of any controller of --controllers=%s", m.config.Host, strings.Join(m.opts.controllers, ","))
+	}
+	return served, nil
+}
+
+// isServed waits for a server that gives no answer; an answer that refuses is
+// an error at once.
+func isServed(ctx context.Context, client discovery.DiscoveryInterface, c controller) (found bool, err error) {
+	var last error
+	err = wait.PollUntilContextTimeout(ctx, time.Second, serverPatience, true, func(ctx context.Context) (bool, error) {
+		found, last = discovery.IsResourceEnabled(client, c.resource)
+		if last != nil && !isRefusal(last) {
+			klog.FromContext(ctx).Info("Waiting for the server", "err", last)
+			return false, nil
+		}
+		return true, last
+	})
+	switch {
+	case ctx.Err() != nil:
+		return false, nil // told to end
+	case last != nil:
+		return false, last
+	}
+	return found, err
+}
+
+func isRefusal(err error) bool {
+	return apierrors.IsUnauthorized(err) || apierrors.IsForbidden(err)
+}
+
+// work runs the controllers until ctx ends, and returns after the last pass.
+func (m *manager) work(ctx context.Context) error {
+	factory, err := m.newFactory()
+	if err != nil {
+		return err
+	}
+	built := map[string]*clientgo.Controller{}
+	for _, c := range m.controllers {
+		if built[c.name], err = m.build(ctx, c, factory); err != nil {
+			return err
+		}
+	}
+	m.working.Store(&watched{factory, m.controllers})
+	defer m.working.Store(nil)
+	factory.StartWithContext(ctx)
+	defer factory.Shutdown()
+	var running sync.WaitGroup
+	for name, c := range built {
+		running.Go(func() { c.Run(ctx, *m.opts.workers[name]) })
+	}
+	running.Wait()
+	return nil
+}
+
+func (m *manager) build(ctx context.Context, c controller, factory informers.SharedInformerFactory) (*clientgo.Controller, error) {
+	client, err := m.client(c.name)
+	if err != nil {
+		return nil, err
+	}
+	return c.build(ctx, factory, client, m.opts.burstReplicas, clientgo.Options{MetricsRegisterer: legacyregistry.Registerer()})
+}
+
+// newFactory returns the informers that the controllers share.
+func (m *manager) newFactory() (informers.SharedInformerFactory, error) {
+	client, err := m.client("shared-informers")
+	if err != nil {
+		return nil, err
+	}
+	factory := informers.NewSharedInformerFactoryWithOptions(client, resync(), informers.WithNamespace(m.opts.namespace))
+	return factory, factory.Core().V1().Pods().Informer().SetTransform(withoutManagedFields)
+}
+
+// resync is a random time from 12 to 24 hours, so that several managers do not
+// do it at once (Z3).
+func resync() time.Duration {
+	return time.Duration((1 + rand.Float64()) * float64(12*time.Hour))
+}
+
+// withoutManagedFields saves the memory of what nobody reads. A pod from the
+// cache is never written back whole; an owner is, with its status: that one
+// stays as it is.
+func withoutManagedFields(obj any) (any, error) {
+	if pod, ok := obj.(*corev1.Pod); ok {
+		pod.ManagedFields = nil
+	}
+	return obj, nil
+}
+
+// watched is what the controllers at work learn from.
+type watched struct {
+	factory     informers.SharedInformerFactory
+	controllers []controller
+}
+
+// missing are the resources that have not been listed yet.
+func (w *watched) missing() []string {
+	var missing []string
+	if !w.factory.Core().V1().Pods().Informer().HasSynced() {
+		missing = append(missing, "pods")
+	}
+	for _, c := range w.controllers {
+		if !c.informer(w.factory).HasSynced() {
+			missing = append(missing, c.resource.Resource)
+		}
+	}
+	return missing
+}

@@ -1,0 +1,91 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"errors"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/yaml"
+)
+
+// manifest reads objects strictly: an unknown field is an error.
+func manifest(t *testing.T, name string) []runtime.Object {
+	t.Helper()
+	text, err := os.ReadFile("manifests/" + name)
+	require.NoError(t, err)
+	var objects []runtime.Object
+	documents := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(text)))
+	for {
+		document, err := documents.Read()
+		if errors.Is(err, io.EOF) {
+			return objects
+		}
+		require.NoError(t, err)
+		object, _, err := scheme.Codecs.UniversalDeserializer().Decode(document, nil, nil)
+		require.NoError(t, err)
+		require.NoError(t, yaml.UnmarshalStrict(document, object), name)
+		objects = append(objects, object)
+	}
+}
+
+func TestTheClusterRoleGrantsWhatTheControllersNeed(t *testing.T) {
+	t.Parallel()
+	granted := map[right]bool{}
+	for _, object := range manifest(t, "rbac.yaml") {
+		role, ok := object.(*rbacv1.ClusterRole)
+		if !ok {
+			continue
+		}
+		for _, rule := range role.Rules {
+			resource, subresource, _ := strings.Cut(rule.Resources[0], "/")
+			for _, verb := range rule.Verbs {
+				granted[right{verb, rule.APIGroups[0], resource, subresource}] = true
+			}
+		}
+	}
+	needed := map[right]bool{}
+	for _, c := range controllers() {
+		needed[right{"update", c.resource.Group, c.resource.Resource, "finalizers"}] = true
+		for _, r := range c.rights() {
+			needed[r] = true
+		}
+	}
+	assert.Equal(t, sorted(needed), sorted(granted))
+}
+
+func sorted(rights map[right]bool) []string {
+	var texts []string
+	for r := range rights {
+		texts = append(texts, r.String())
+	}
+	slices.SortFunc(texts, cmp.Compare)
+	return texts
+}
+
+func TestTheDeploymentsFlagsAreUnderstood(t *testing.T) {
+	t.Parallel()
+	for _, object := range manifest(t, "deployment.yaml") {
+		deployment, ok := object.(*appsv1.Deployment)
+		require.True(t, ok)
+		container := deployment.Spec.Template.Spec.Containers[0]
+		opts, err := parse(container.Args, io.Discard)
+		require.NoError(t, err)
+		assert.True(t, opts.metricsOverTLS())
+		assert.Equal(t, "/healthz", container.LivenessProbe.HTTPGet.Path)
+		assert.Greater(t, *deployment.Spec.Template.Spec.TerminationGracePeriodSeconds, int64(writeTimeout.Seconds()))
+	}
+	manifest(t, "metrics-rbac.yaml")
+}

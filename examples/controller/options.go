@@ -1,0 +1,238 @@
+package main
+
+import (
+	"cmp"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/klog/v2"
+
+	"github.com/replicakit/replicakit/replicas"
+	"github.com/replicakit/replicakit/replicas/clientgo"
+)
+
+// options are what the command line asks for.
+type options struct {
+	kubeconfig, master string
+	qps                float32
+	burst              int
+
+	namespace     string // "": all
+	controllers   []string
+	enabled       []controller    // what controllers comes to
+	workers       map[string]*int // by the name of the controller
+	burstReplicas int
+
+	metricsAddress    string // "0": none
+	certFile, keyFile string
+
+	elect         bool
+	leaseDuration time.Duration
+	renewDeadline time.Duration
+	retryPeriod   time.Duration
+	resourceLock  string
+	lease         types.NamespacedName
+}
+
+// defaults are those of Kubernetes (Z2, Z3). The lease has a name of its own, as
+// kube-controller-manager goes on beside this program.
+func defaults() options {
+	return options{
+		qps: 20, burst: 30,
+		controllers:    []string{"*"},
+		workers:        map[string]*int{},
+		burstReplicas:  replicas.DefaultBurstReplicas,
+		metricsAddress: "127.0.0.1:8080",
+		elect:          true,
+		leaseDuration:  15 * time.Second,
+		renewDeadline:  10 * time.Second,
+		retryPeriod:    2 * time.Second,
+		resourceLock:   "leases",
+		lease:          types.NamespacedName{Namespace: "kube-system", Name: "replicakit-controller"},
+	}
+}
+
+// parse reads the flags. What is wrong with them comes as one error with a line
+// for each. Help goes to stdout.
+func parse(args []string, stdout io.Writer) (options, error) {
+	opts := defaults()
+	fs := opts.flagSet()
+	fs.Usage = func() {
+		_, _ = fmt.Fprintf(stdout, "Run the ReplicaSets and ReplicationControllers of a cluster.\n\nUsage:\n  controller [flags]\n\nFlags:\n%s", fs.FlagUsages())
+	}
+	if err := fs.Parse(args); err != nil {
+		return options{}, err
+	}
+	if fs.NArg() > 0 {
+		return options{}, fmt.Errorf("arguments that are no flags: %q", fs.Args())
+	}
+	opts.fillIn()
+	return opts, opts.validate()
+}
+
+func (o *options) flagSet() *pflag.FlagSet {
+	fs := pflag.NewFlagSet("controller", pflag.ContinueOnError)
+	fs.SortFlags = false
+	fs.SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
+		return pflag.NormalizedName(strings.ReplaceAll(name, "_", "-")) // --concurrent_rc_syncs
+	})
+	fs.StringVar(&o.kubeconfig, "kubeconfig", o.kubeconfig, "file with address and credentials of the API server; empty means the pod's own service account")
+	fs.StringVar(&o.master, "master", o.master, "address of the API server; overrides the kubeconfig's")
+	fs.Float32Var(&o.qps, "kube-api-qps", o.qps, "calls a second to the API server, for each controller")
+	fs.IntVar(&o.burst, "kube-api-burst", o.burst, "calls at once to the API server, for each controller")
+	fs.StringVar(&o.namespace, "namespace", o.namespace, "watch this namespace only; empty means all")
+	fs.StringSliceVar(&o.controllers, "controllers", o.controllers, "controllers to run: "+strings.Join(controllerNames(), ", ")+`; "*" means all, "-NAME" leaves one out`)
+	for _, c := range controllers() {
+		o.workers[c.name] = fs.Int(c.workersFlag, clientgo.DefaultWorkers, c.kind+"s that are worked on at once; 0 means the default")
+	}
+	fs.IntVar(&o.burstReplicas, "burst-replicas", o.burstReplicas, "pods that one pass creates or deletes at most; 0 means the default")
+	fs.StringVar(&o.metricsAddress, "metrics-bind-address", o.metricsAddress, "host:port for /metrics, /healthz and /readyz; 0 turns them off. On any host that is not loopback they are served over TLS, and /metrics to those only whom the API server lets get that path")
+	fs.StringVar(&o.certFile, "tls-cert-file", o.certFile, "certificate for metrics over TLS; empty means a self-signed one")
+	fs.StringVar(&o.keyFile, "tls-private-key-file", o.keyFile, "key of the certificate")
+	o.addElectionFlags(fs)
+	verbosity := flag.NewFlagSet("", flag.ContinueOnError)
+	klog.InitFlags(verbosity)
+	fs.AddGoFlag(verbosity.Lookup("v"))
+	return fs
+}
+
+func (o *options) addElectionFlags(fs *pflag.FlagSet) {
+	fs.BoolVar(&o.elect, "leader-elect", o.elect, "work only while holding a lease, so that several can run and one works")
+	fs.DurationVar(&o.leaseDuration, "leader-elect-lease-duration", o.leaseDuration, "how long others wait for a holder that does not renew")
+	fs.DurationVar(&o.renewDeadline, "leader-elect-renew-deadline", o.renewDeadline, "how long the holder tries to renew before it gives up and exits")
+	fs.DurationVar(&o.retryPeriod, "leader-elect-retry-period", o.retryPeriod, "time between two tries")
+	fs.StringVar(&o.resourceLock, "leader-elect-resource-lock", o.resourceLock, "kind of the lock: leases")
+	fs.StringVar(&o.lease.Name, "leader-elect-resource-name", o.lease.Name, "name of the lease")
+	fs.StringVar(&o.lease.Namespace, "leader-elect-resource-namespace", o.lease.Namespace, "namespace of the lease")
+}
+
+// fillIn replaces the zeros that mean a default.
+func (o *options) fillIn() {
+	d := defaults()
+	o.qps = cmp.Or(o.qps, d.qps)
+	o.burst = cmp.Or(o.burst, d.burst)
+	o.burstReplicas = cmp.Or(o.burstReplicas, d.burstReplicas)
+	for _, workers := range o.workers {
+		*workers = cmp.Or(*workers, clientgo.DefaultWorkers)
+	}
+}
+
+func (o *options) validate() error {
+	errs := []error{o.validateNumbers(), o.validateMetrics()}
+	if o.namespace != "" {
+		if why := validation.IsDNS1123Label(o.namespace); why != nil {
+			errs = append(errs, fmt.Errorf("--namespace=%q: %s", o.namespace, strings.Join(why, "; ")))
+		}
+	}
+	var err error
+	if o.enabled, err = selectControllers(o.controllers); err != nil {
+		errs = append(errs, err)
+	}
+	if o.elect {
+		errs = append(errs, o.validateElection())
+	}
+	return errors.Join(errs...)
+}
+
+func (o *options) validateNumbers() error {
+	var errs []error
+	check := func(name string, value any, positive bool) {
+		if !positive {
+			errs = append(errs, fmt.Errorf("--%s=%v: must be a positive number, or 0 for the default", name, value))
+		}
+	}
+	check("kube-api-qps", o.qps, o.qps > 0)
+	check("kube-api-burst", o.burst, o.burst > 0)
+	check("burst-replicas", o.burstReplicas, o.burstReplicas > 0)
+	for _, c := range controllers() {
+		workers := *o.workers[c.name]
+		check(c.workersFlag, workers, workers > 0)
+	}
+	return errors.Join(errs...)
+}
+
+func (o *options) validateMetrics() error {
+	if (o.certFile == "") != (o.keyFile == "") {
+		return errors.New("--tls-cert-file and --tls-private-key-file: one does not go without the other")
+	}
+	if o.certFile != "" && !o.metricsOverTLS() {
+		return fmt.Errorf("--tls-cert-file=%q: --metrics-bind-address=%q does not use TLS", o.certFile, o.metricsAddress)
+	}
+	if !o.metrics() {
+		return nil
+	}
+	_, port, err := net.SplitHostPort(o.metricsAddress)
+	if err == nil {
+		_, err = strconv.ParseUint(port, 10, 16)
+	}
+	if err != nil {
+		return fmt.Errorf("--metrics-bind-address=%q: must be host:port, or 0 for none: %w", o.metricsAddress, err)
+	}
+	return nil
+}
+
+func (o *options) metrics() bool { return o.metricsAddress != "0" }
+
+// metricsOverTLS reports whether others than this machine can reach the metrics.
+func (o *options) metricsOverTLS() bool {
+	host, _, _ := net.SplitHostPort(o.metricsAddress)
+	ip := net.ParseIP(host)
+	return o.metrics() && host != "localhost" && (ip == nil || !ip.IsLoopback())
+}
+
+// validateElection refuses what client-go's leader election would, with the
+// names of the flags.
+func (o *options) validateElection() error {
+	var errs []error
+	refuse := func(is bool, format string, args ...any) {
+		if is {
+			errs = append(errs, fmt.Errorf(format, args...))
+		}
+	}
+	refuse(o.resourceLock != "leases", "--leader-elect-resource-lock=%q: must be leases", o.resourceLock)
+	refuse(o.lease.Name == "", "--leader-elect-resource-name: must not be empty")
+	refuse(o.lease.Namespace == "", "--leader-elect-resource-namespace: must not be empty")
+	refuse(o.leaseDuration < time.Second, "--leader-elect-lease-duration=%v: must be a second at least", o.leaseDuration)
+	refuse(o.leaseDuration <= o.renewDeadline, "--leader-elect-lease-duration=%v: must be more than --leader-elect-renew-deadline=%v", o.leaseDuration, o.renewDeadline)
+	refuse(o.renewDeadline*10 <= o.retryPeriod*12, "--leader-elect-renew-deadline=%v: must be more than 1.2 times --leader-elect-retry-period=%v", o.renewDeadline, o.retryPeriod)
+	refuse(o.retryPeriod <= 0, "--leader-elect-retry-period=%v: must be positive", o.retryPeriod)
+	return errors.Join(errs...)
+}
+
+// selectControllers returns the controllers that a list such as *,-replicaset
+// asks for. Names are Kubernetes', aliases too (Z1).
+func selectControllers(list []string) ([]controller, error) {
+	var selected []controller
+	for _, c := range controllers() {
+		in := slices.ContainsFunc(list, c.isCalled)
+		out := slices.ContainsFunc(list, func(name string) bool {
+			name, found := strings.CutPrefix(name, "-")
+			return found && c.isCalled(name)
+		})
+		if in && out {
+			return nil, fmt.Errorf("--controllers=%s: both runs %s and leaves it out", strings.Join(list, ","), c.name)
+		}
+		if in || (slices.Contains(list, "*") && !out) {
+			selected = append(selected, c)
+		}
+	}
+	for _, name := range list {
+		if !isKnown(strings.TrimPrefix(name, "-")) && name != "*" {
+			return nil, fmt.Errorf("--controllers=%s: %q is not one of %s", strings.Join(list, ","), name, strings.Join(controllerNames(), ", "))
+		}
+	}
+	if selected == nil {
+		return nil, fmt.Errorf("--controllers=%s: leaves no controller to run; to leave one out, write *,-NAME", strings.Join(list, ","))
+	}
+	return selected, nil
+}

@@ -1,0 +1,166 @@
+package main
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+func TestParse(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		name string
+		args string
+		want func(t *testing.T, o options)
+	}{
+		{"Z3 the client has 20 calls a second and 30 at once", "", func(t *testing.T, o options) {
+			t.Helper()
+			assert.InDelta(t, 20, o.qps, 0)
+			assert.Equal(t, 30, o.burst)
+		}},
+		{"Z3 zeros mean the defaults", "--kube-api-qps=0 --kube-api-burst=0", func(t *testing.T, o options) {
+			t.Helper()
+			assert.InDelta(t, 20, o.qps, 0)
+			assert.Equal(t, 30, o.burst)
+		}},
+		{"Z3 the rates can be set", "--kube-api-qps=0.5 --kube-api-burst=7", func(t *testing.T, o options) {
+			t.Helper()
+			assert.InDelta(t, 0.5, o.qps, 0)
+			assert.Equal(t, 7, o.burst)
+		}},
+		{"Z2 five workers each, bursts of 500", "", func(t *testing.T, o options) {
+			t.Helper()
+			assert.Equal(t, 5, *o.workers["replicaset-controller"])
+			assert.Equal(t, 5, *o.workers["replicationcontroller-controller"])
+			assert.Equal(t, 500, o.burstReplicas)
+		}},
+		{"Z2 no workers means five, no burst 500", "--concurrent-replicaset-syncs=0 --concurrent-rc-syncs=0 --burst-replicas=0", func(t *testing.T, o options) {
+			t.Helper()
+			assert.Equal(t, 5, *o.workers["replicaset-controller"])
+			assert.Equal(t, 5, *o.workers["replicationcontroller-controller"])
+			assert.Equal(t, 500, o.burstReplicas)
+		}},
+		{"Z2 workers by kind, underscores as Kubernetes takes them", "--concurrent-replicaset-syncs=2 --concurrent_rc_syncs 3 --burst-replicas=4", func(t *testing.T, o options) {
+			t.Helper()
+			assert.Equal(t, 2, *o.workers["replicaset-controller"])
+			assert.Equal(t, 3, *o.workers["replicationcontroller-controller"])
+			assert.Equal(t, 4, o.burstReplicas)
+		}},
+		{"the lease is held as Kubernetes' components hold theirs, under a name of its own", "", func(t *testing.T, o options) {
+			t.Helper()
+			assert.True(t, o.elect)
+			assert.Equal(t, []time.Duration{15 * time.Second, 10 * time.Second, 2 * time.Second}, []time.Duration{o.leaseDuration, o.renewDeadline, o.retryPeriod})
+			assert.Equal(t, types.NamespacedName{Namespace: "kube-system", Name: "replicakit-controller"}, o.lease)
+		}},
+		{"lease durations do not matter without election", "--leader-elect=false --leader-elect-lease-duration=1ms", func(t *testing.T, o options) {
+			t.Helper()
+			assert.False(t, o.elect)
+		}},
+		{"metrics stay on this machine", "", func(t *testing.T, o options) {
+			t.Helper()
+			assert.Equal(t, "127.0.0.1:8080", o.metricsAddress)
+			assert.False(t, o.metricsOverTLS())
+		}},
+		{"every other loopback address is plain too", "--metrics-bind-address=[::1]:0", func(t *testing.T, o options) {
+			t.Helper()
+			assert.False(t, o.metricsOverTLS())
+		}},
+		{"all addresses mean TLS", "--metrics-bind-address=:8443", func(t *testing.T, o options) {
+			t.Helper()
+			assert.True(t, o.metricsOverTLS())
+		}},
+		{"a name may be anybody's and means TLS", "--metrics-bind-address=example.com:8443 --tls-cert-file=a --tls-private-key-file=b", func(t *testing.T, o options) {
+			t.Helper()
+			assert.True(t, o.metricsOverTLS())
+		}},
+		{"0 is no metrics", "--metrics-bind-address=0", func(t *testing.T, o options) {
+			t.Helper()
+			assert.False(t, o.metrics())
+			assert.False(t, o.metricsOverTLS())
+		}},
+		{"kubeconfig, master, namespace and verbosity", "--kubeconfig=k --master=m --namespace=n -v=0", func(t *testing.T, o options) {
+			t.Helper()
+			assert.Equal(t, []string{"k", "m", "n"}, []string{o.kubeconfig, o.master, o.namespace})
+		}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			opts, err := parse(strings.Fields(row.args), &bytes.Buffer{})
+			require.NoError(t, err)
+			row.want(t, opts)
+		})
+	}
+}
+
+func TestControllersFlag(t *testing.T) {
+	t.Parallel()
+	const rs, rc = "replicaset-controller", "replicationcontroller-controller"
+	for _, row := range []struct {
+		name, list string
+		want       []string
+	}{
+		{"Z1 all by default", "*", []string{rs, rc}},
+		{"Z1 by name", rs + "," + rc, []string{rs, rc}},
+		{"Z1 by alias", "replicationcontroller", []string{rc}},
+		{"Z1 all but one, by name", "*,-" + rc, []string{rs}},
+		{"Z1 all but one, by alias, in any order", "-replicaset,*", []string{rc}},
+		{"Z1 one named, the other left out", "replicaset,-replicationcontroller", []string{rs}},
+		{"Z1 named twice is run once", "*,replicaset,replicaset-controller", []string{rs, rc}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			opts, err := parse([]string{"--controllers=" + row.list}, &bytes.Buffer{})
+			require.NoError(t, err)
+			var names []string
+			for _, c := range opts.enabled {
+				names = append(names, c.name)
+			}
+			assert.Equal(t, row.want, names)
+		})
+	}
+}
+
+func TestParseRefuses(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct{ name, args, want string }{
+		{"negative workers", "--concurrent-replicaset-syncs=-1", "--concurrent-replicaset-syncs=-1: must be a positive number, or 0 for the default"},
+		{"negative workers of the other kind", "--concurrent-rc-syncs=-5", "--concurrent-rc-syncs=-5: must be"},
+		{"a negative burst of replicas", "--burst-replicas=-1", "--burst-replicas=-1: must be"},
+		{"a negative rate", "--kube-api-qps=-1", "--kube-api-qps=-1: must be"},
+		{"a rate that is no number", "--kube-api-qps=NaN", "--kube-api-qps=NaN: must be"},
+		{"a negative burst of calls", "--kube-api-burst=-1", "--kube-api-burst=-1: must be"},
+		{"text for a number", "--kube-api-burst=many", `invalid argument "many" for "--kube-api-burst"`},
+		{"Z1 a controller of Kubernetes that is not here", "--controllers=*,deployment", `--controllers=*,deployment: "deployment" is not one of replicaset, replicationcontroller`},
+		{"Z1 a controller that is not here left out", "--controllers=*,-deployment", `"-deployment" is not one of`},
+		{"Z1 a controller both run and left out", "--controllers=replicaset,-replicaset-controller", "both runs replicaset-controller and leaves it out"},
+		{"Z1 none but what is left out", "--controllers=-replicaset", "leaves no controller to run; to leave one out, write *,-NAME"},
+		{"Z1 none at all", "--controllers=", "leaves no controller to run"},
+		{"Z1 all left out", "--controllers=*,-replicaset,-replicationcontroller", "leaves no controller to run"},
+		{"an address without a port", "--metrics-bind-address=127.0.0.1", `--metrics-bind-address="127.0.0.1": must be host:port, or 0 for none: address 127.0.0.1: missing port in address`},
+		{"an empty address", "--metrics-bind-address=", "must be host:port, or 0 for none"},
+		{"a port that is none", "--metrics-bind-address=:65536", "value out of range"},
+		{"a certificate without a key", "--metrics-bind-address=:0 --tls-cert-file=a", "one does not go without the other"},
+		{"a certificate for plain metrics", "--tls-cert-file=a --tls-private-key-file=b", `"127.0.0.1:8080" does not use TLS`},
+		{"a certificate for no metrics", "--tls-cert-file=a --tls-private-key-file=b --metrics-bind-address=0", `"0" does not use TLS`},
+		{"a namespace that can not be", "--namespace=Web_1", `--namespace="Web_1": a lowercase RFC 1123 label`},
+		{"a lease that ends before it is renewed", "--leader-elect-lease-duration=10s", "--leader-elect-lease-duration=10s: must be more than --leader-elect-renew-deadline=10s"},
+		{"a deadline that leaves no time for a second try", "--leader-elect-retry-period=9s", "--leader-elect-renew-deadline=10s: must be more than 1.2 times --leader-elect-retry-period=9s"},
+		{"a negative period", "--leader-elect-retry-period=-1s", "--leader-elect-retry-period=-1s: must be positive"},
+		{"a lease of less than its unit", "--leader-elect-lease-duration=900ms --leader-elect-renew-deadline=500ms --leader-elect-retry-period=100ms", "must be a second at least"},
+		{"another kind of lock", "--leader-elect-resource-lock=endpoints", `--leader-elect-resource-lock="endpoints": must be leases`},
+		{"a lease without a name", "--leader-elect-resource-name=", "--leader-elect-resource-name: must not be empty"},
+		{"a lease without a namespace", "--leader-elect-resource-namespace=", "--leader-elect-resource-namespace: must not be empty"},
+		{"all that is wrong is said at once", "--kube-api-qps=-1 --burst-replicas=-2 --controllers=x", "--kube-api-qps=-1: must be a positive number, or 0 for the default\n--burst-replicas=-2: must be a positive number, or 0 for the default\n--controllers=x: "},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			_, err := parse(strings.Fields(row.args), &bytes.Buffer{})
+			require.ErrorContains(t, err, row.want)
+		})
+	}
+}

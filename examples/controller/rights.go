@@ -1,0 +1,99 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	authorizationclient "k8s.io/client-go/kubernetes/typed/authorization/v1"
+	"k8s.io/klog/v2"
+)
+
+// A right is what a rule of RBAC gives.
+type right struct{ verb, group, resource, subresource string }
+
+func (r right) String() string {
+	what := r.resource
+	if r.subresource != "" {
+		what += "/" + r.subresource
+	}
+	if r.group != "" {
+		what += "." + r.group
+	}
+	return r.verb + " " + what
+}
+
+// rights are what the controller needs where it works: what the manifests grant,
+// but for updating finalizers. Those matter only where the admission plugin
+// OwnerReferencesPermissionEnforcement is on.
+func (c controller) rights() []right {
+	rights := []right{
+		{"create", "", "events", ""},
+		{"patch", "", "events", ""},
+		{"update", c.resource.Group, c.resource.Resource, "status"},
+	}
+	for _, verb := range []string{"get", "list", "watch"} {
+		rights = append(rights, right{verb, c.resource.Group, c.resource.Resource, ""})
+	}
+	for _, verb := range []string{"list", "watch", "create", "delete", "patch"} {
+		rights = append(rights, right{verb, "", "pods", ""})
+	}
+	return rights
+}
+
+// reportMissingRights asks the server and logs what it does not grant, once. The
+// controllers start anyway: each goes on as soon as it has what it needs, and
+// until then the other is not held up.
+func (m *manager) reportMissingRights(ctx context.Context) {
+	client, err := m.client("rights")
+	if err != nil {
+		klog.FromContext(ctx).Error(err, "Rights are not checked")
+		return
+	}
+	reviews := client.AuthorizationV1().SelfSubjectAccessReviews()
+	for _, c := range m.controllers {
+		for _, r := range c.rights() {
+			reportIfMissing(ctx, reviews, c.name, attributes(r, m.opts.namespace, ""))
+		}
+	}
+	if !m.opts.elect {
+		return
+	}
+	for _, verb := range []string{"get", "create", "update"} {
+		lease := m.opts.lease
+		if verb == "create" {
+			lease.Name = "" // no rule can name what does not exist
+		}
+		r := right{verb, "coordination.k8s.io", "leases", ""}
+		reportIfMissing(ctx, reviews, "leader election", attributes(r, lease.Namespace, lease.Name))
+	}
+}
+
+func attributes(r right, namespace, name string) *authorizationv1.ResourceAttributes {
+	return &authorizationv1.ResourceAttributes{
+		Namespace: namespace, Name: name, Verb: r.verb, Group: r.group, Resource: r.resource, Subresource: r.subresource,
+	}
+}
+
+func reportIfMissing(ctx context.Context, reviews authorizationclient.SelfSubjectAccessReviewInterface, user string, what *authorizationv1.ResourceAttributes) {
+	logger := klog.FromContext(ctx)
+	r := right{what.Verb, what.Group, what.Resource, what.Subresource}
+	review, err := reviews.Create(ctx, &authorizationv1.SelfSubjectAccessReview{
+		Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: what},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		logger.V(2).Info("A right could not be checked", "right", r.String(), "err", err)
+		return
+	}
+	if !review.Status.Allowed {
+		logger.Error(nil, "A right is missing", "for", user, "right", r.String(), "in", where(what.Namespace))
+	}
+}
+
+func where(namespace string) string {
+	if namespace == "" {
+		return "all namespaces"
+	}
+	return fmt.Sprintf("namespace %q", namespace)
+}

@@ -1,0 +1,138 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"k8s.io/client-go/rest"
+	certutil "k8s.io/client-go/util/cert"
+	"k8s.io/component-base/metrics/legacyregistry"
+	"k8s.io/klog/v2"
+	"sigs.k8s.io/controller-runtime/pkg/certwatcher"
+	"sigs.k8s.io/controller-runtime/pkg/metrics/filters"
+)
+
+// listen takes the port, early, as another program may have it. Without
+// metrics the listener listens to nothing.
+func (m *manager) listen(ctx context.Context) (net.Listener, error) {
+	if !m.opts.metrics() {
+		return nowhere{}, nil
+	}
+	var config net.ListenConfig
+	listener, err := config.Listen(ctx, "tcp", m.opts.metricsAddress)
+	if err != nil {
+		return nil, fmt.Errorf("--metrics-bind-address=%s: %w", m.opts.metricsAddress, err)
+	}
+	return listener, nil
+}
+
+type nowhere struct{ net.Listener }
+
+func (nowhere) Close() error { return nil }
+
+// serve answers for /metrics, /healthz and /readyz until stop is called. Over
+// TLS metrics are for those only whom the API server lets get that path; probes
+// are for everybody, as in Kubernetes.
+func (m *manager) serve(ctx context.Context, listener net.Listener) (stop func(), err error) {
+	if !m.opts.metrics() {
+		return func() {}, nil
+	}
+	handler, err := m.handler(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("serving metrics: %w", err)
+	}
+	server := &http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: time.Minute}
+	serve := server.Serve
+	if m.opts.metricsOverTLS() {
+		if server.TLSConfig, err = m.tlsConfig(ctx); err != nil {
+			return nil, fmt.Errorf("serving metrics: %w", err)
+		}
+		serve = func(l net.Listener) error { return server.ServeTLS(l, "", "") }
+	}
+	logger := klog.FromContext(ctx)
+	logger.Info("Serving metrics and probes", "address", listener.Addr().String(), "tls", m.opts.metricsOverTLS())
+	go func() {
+		if err := serve(listener); !errors.Is(err, http.ErrServerClosed) {
+			logger.Error(err, "Serving metrics and probes ended")
+		}
+	}()
+	return func() { _ = server.Close() }, nil
+}
+
+func (m *manager) handler(ctx context.Context) (http.Handler, error) {
+	metrics := promhttp.HandlerFor(legacyregistry.DefaultGatherer, promhttp.HandlerOpts{})
+	if m.opts.metricsOverTLS() {
+		client, err := rest.HTTPClientFor(m.config)
+		if err != nil {
+			return nil, err
+		}
+		filter, err := filters.WithAuthenticationAndAuthorization(m.config, client)
+		if err != nil {
+			return nil, err
+		}
+		if metrics, err = filter(klog.FromContext(ctx), metrics); err != nil {
+			return nil, err
+		}
+	}
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", metrics)
+	mux.Handle("GET /healthz", probe(func(r *http.Request) error { return m.watchdog.Check(r) }))
+	mux.Handle("GET /readyz", probe(func(*http.Request) error { return m.ready() }))
+	return mux, nil
+}
+
+// ready is an error while the controllers at work have not seen what there is.
+// One that waits for the lease is ready to take over.
+func (m *manager) ready() error {
+	working := m.working.Load()
+	if working == nil {
+		return nil
+	}
+	if missing := working.missing(); missing != nil {
+		return fmt.Errorf("not listed yet: %s", strings.Join(missing, ", "))
+	}
+	return nil
+}
+
+func probe(check func(*http.Request) error) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if err := check(r); err != nil {
+			http.Error(w, err.Error(), http.StatusServiceUnavailable)
+			return
+		}
+		_, _ = w.Write([]byte("ok"))
+	})
+}
+
+// tlsConfig has the certificate of the flags, and takes a renewed one when the
+// file changes; or a self-signed one, as kube-controller-manager does.
+func (m *manager) tlsConfig(ctx context.Context) (*tls.Config, error) {
+	config := &tls.Config{MinVersion: tls.VersionTLS12}
+	if m.opts.certFile == "" {
+		cert, key, err := certutil.GenerateSelfSignedCertKey("localhost", []net.IP{net.IPv4(127, 0, 0, 1)}, nil)
+		if err != nil {
+			return nil, err
+		}
+		pair, err := tls.X509KeyPair(cert, key)
+		config.Certificates = []tls.Certificate{pair}
+		return config, err
+	}
+	watcher, err := certwatcher.New(m.opts.certFile, m.opts.keyFile)
+	if err != nil {
+		return nil, err
+	}
+	config.GetCertificate = watcher.GetCertificate
+	go func() {
+		if err := watcher.Start(ctx); err != nil {
+			klog.FromContext(ctx).Error(err, "Watching the certificate ended", "file", m.opts.certFile)
+		}
+	}()
+	return config, nil
+}

@@ -1,0 +1,155 @@
+package main
+
+import (
+	"crypto/tls"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+func get(t *testing.T, client *http.Client, url string) (code int, text string) {
+	t.Helper()
+	resp, err := client.Get(url)
+	require.NoError(t, err)
+	body, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
+	return resp.StatusCode, string(body)
+}
+
+// metrics reads metrics as Prometheus does.
+func metrics(t *testing.T, text string) map[string]*dto.MetricFamily {
+	t.Helper()
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	families, err := parser.TextToMetricFamilies(strings.NewReader(text))
+	require.NoError(t, err)
+	return families
+}
+
+// labeled returns the metrics of the family that have the label.
+func labeled(family *dto.MetricFamily, name, value string) (found []*dto.Metric) {
+	for _, m := range family.GetMetric() {
+		for _, l := range m.GetLabel() {
+			if l.GetName() == name && l.GetValue() == value {
+				found = append(found, m)
+			}
+		}
+	}
+	return found
+}
+
+func TestMetrics(t *testing.T) {
+	t.Parallel()
+	cluster, client := cluster(t)
+	const namespace = "metrics"
+	_, err := client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	p := start(t, "--kubeconfig="+writeKubeconfig(t, cluster.Kubeconfig), "--namespace="+namespace, "--leader-elect-resource-namespace="+namespace, "--leader-elect-resource-name=lease")
+	url := "http://" + p.address()
+	_, err = client.AppsV1().ReplicaSets(namespace).Create(t.Context(), newReplicaSet("web", 3), metav1.CreateOptions{})
+	require.NoError(t, err)
+	require.Eventually(t, func() bool {
+		rs, err := client.AppsV1().ReplicaSets(namespace).Get(t.Context(), "web", metav1.GetOptions{})
+		return err == nil && rs.Status.Replicas == 3
+	}, patience, 50*time.Millisecond)
+
+	for _, path := range []string{"/healthz", "/readyz"} {
+		code, text := get(t, http.DefaultClient, url+path)
+		assert.Equal(t, http.StatusOK, code, path)
+		assert.Equal(t, "ok", text, path)
+	}
+	code, text := get(t, http.DefaultClient, url+"/metrics")
+	require.Equal(t, http.StatusOK, code)
+	families := metrics(t, text)
+	for _, queue := range []string{"replicaset", "replicationmanager"} {
+		for _, name := range []string{
+			"workqueue_depth", "workqueue_adds_total", "workqueue_retries_total", "workqueue_queue_duration_seconds",
+			"workqueue_work_duration_seconds", "workqueue_unfinished_work_seconds", "workqueue_longest_running_processor_seconds",
+		} {
+			assert.Len(t, labeled(families[name], "name", queue), 1, "%s of %s", name, queue)
+		}
+	}
+	assert.Positive(t, labeled(families["workqueue_work_duration_seconds"], "name", "replicaset")[0].GetHistogram().GetSampleCount())
+	assert.NotEmpty(t, labeled(families["rest_client_requests_total"], "method", "POST"))
+	assert.NotEmpty(t, labeled(families["rest_client_request_duration_seconds"], "verb", "POST"))
+	assert.InDelta(t, 1, labeled(families["leader_election_master_status"], "name", "lease")[0].GetGauge().GetValue(), 0)
+	for _, name := range []string{"replicaset_controller_sorting_deletion_age_ratio", "process_cpu_seconds_total", "process_resident_memory_bytes", "go_goroutines"} {
+		assert.Contains(t, families, name)
+	}
+	p.stop()
+}
+
+func TestMetricsOverTLS(t *testing.T) {
+	t.Parallel()
+	cluster, client := cluster(t)
+	const namespace = "metrics-tls"
+	_, err := client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	_, err = client.RbacV1().ClusterRoles().Create(t.Context(), &rbacv1.ClusterRole{
+		ObjectMeta: metav1.ObjectMeta{Name: "scraper"},
+		Rules:      []rbacv1.PolicyRule{{Verbs: []string{"get"}, NonResourceURLs: []string{"/metrics"}}},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	_, err = client.RbacV1().ClusterRoleBindings().Create(t.Context(), &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: "scraper"},
+		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Name: "scraper", Namespace: namespace}},
+		RoleRef:    rbacv1.RoleRef{Kind: "ClusterRole", Name: "scraper"},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	token := func(name string) string {
+		account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		_, err := client.CoreV1().ServiceAccounts(namespace).Create(t.Context(), account, metav1.CreateOptions{})
+		require.NoError(t, err)
+		request, err := client.CoreV1().ServiceAccounts(namespace).CreateToken(t.Context(), name, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+		require.NoError(t, err)
+		return request.Status.Token
+	}
+
+	p := start(t, "--kubeconfig="+writeKubeconfig(t, cluster.Kubeconfig), "--namespace="+namespace, "--leader-elect=false", "--metrics-bind-address=0.0.0.0:0")
+	_, port, _ := strings.Cut(strings.TrimPrefix(p.address(), "[::]"), ":")
+	url := "https://127.0.0.1:" + port
+	for _, row := range []struct {
+		name, path, token string
+		code              int
+	}{
+		{"probes are for everybody", "/healthz", "", http.StatusOK},
+		{"readiness too", "/readyz", "", http.StatusOK},
+		{"metrics are not", "/metrics", "", http.StatusUnauthorized},
+		{"nor with any token", "/metrics", "abc", http.StatusInternalServerError}, // so says the library
+		{"not for those without the right", "/metrics", token("nobody"), http.StatusForbidden},
+		{"but for those with it", "/metrics", token("scraper"), http.StatusOK},
+	} {
+		code, text := get(t, &http.Client{Transport: bearer{row.token}}, url+row.path)
+		assert.Equal(t, row.code, code, row.name)
+		if row.path == "/metrics" && code == http.StatusOK {
+			assert.Contains(t, metrics(t, text), "workqueue_depth", row.name)
+		}
+	}
+	code, _ := get(t, http.DefaultClient, "http://127.0.0.1:"+port+"/healthz")
+	assert.Equal(t, http.StatusBadRequest, code, "plain HTTP on a port with TLS")
+	p.stop()
+}
+
+// bearer sends a token, and trusts any certificate.
+type bearer struct{ token string }
+
+func (b bearer) RoundTrip(req *http.Request) (*http.Response, error) {
+	req = req.Clone(req.Context())
+	if b.token != "" {
+		req.Header.Set("Authorization", "Bearer "+b.token)
+	}
+	transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true}
+	return transport.RoundTrip(req)
+}

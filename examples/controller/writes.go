@@ -1,0 +1,60 @@
+package main
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"sync"
+	"time"
+)
+
+// writeTimeout ends a write that nobody answers. It is longer than what an API
+// server takes to give up by itself.
+const writeTimeout = time.Minute
+
+// writes lets every write that has begun come to its end, though the context
+// that it was begun with ends: its answer would be lost, and the next leader
+// would have to find out what became of it. Reads and watches end at once.
+type writes struct {
+	underWay sync.RWMutex // read-locked by each
+}
+
+// drain waits for the writes under way. None begins any more.
+func (w *writes) drain() { w.underWay.Lock() }
+
+// wrap is for rest.Config.Wrap.
+func (w *writes) wrap(next http.RoundTripper) http.RoundTripper {
+	return roundTripper(func(req *http.Request) (*http.Response, error) {
+		if req.Method == http.MethodGet || req.Method == http.MethodHead {
+			return next.RoundTrip(req)
+		}
+		w.underWay.RLock()
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(req.Context()), writeTimeout)
+		end := sync.OnceFunc(func() {
+			cancel()
+			w.underWay.RUnlock()
+		})
+		resp, err := next.RoundTrip(req.WithContext(ctx))
+		if err != nil {
+			end()
+			return nil, err
+		}
+		resp.Body = body{ReadCloser: resp.Body, closed: end}
+		return resp, nil
+	})
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
+
+// A body tells when it is closed: the answer has been read.
+type body struct {
+	io.ReadCloser
+	closed func()
+}
+
+func (b body) Close() error {
+	defer b.closed()
+	return b.ReadCloser.Close()
+}
