@@ -6,7 +6,7 @@ GOVULNCHECK_VERSION   := v1.1.4
 KUBERNETES_VERSION    := v1.36.3# as in test/e2e/binaries/kubernetes/go.mod
 
 # Every module of this repository whose code is ours; test, lint and tidy visit them all.
-MODULES := . replicas/clientgo test/e2e
+MODULES := . replicas/clientgo test/e2e test/conformance test/bench examples/controller
 
 # Modules that only pin programs to build.
 BINARY_MODULES := test/e2e/binaries/kubernetes test/e2e/binaries/etcd
@@ -14,6 +14,8 @@ BINARY_MODULES := test/e2e/binaries/kubernetes test/e2e/binaries/etcd
 ROOT := $(CURDIR)
 BIN  := $(ROOT)/.cache/bin
 FUZZTIME ?= 20s
+SEEDS    ?= 1-500
+SOAK     ?= 10m
 
 export GOFLAGS := -mod=readonly
 
@@ -55,6 +57,23 @@ $(BIN)/etcd-built: test/e2e/binaries/etcd/go.mod
 	@mkdir -p $(BIN)
 	cd test/e2e/binaries/etcd && CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o $(BIN)/etcd go.etcd.io/etcd/server/v3
 	@touch $@
+
+.PHONY: demo
+demo: cluster-binaries ## a real control plane, the controller, and a ReplicaSet to watch
+	@cd examples/controller && go run ./demo
+
+.PHONY: sim
+sim: ## random stories in the simulated cluster: make sim SEEDS=1234, or SEEDS=1-500
+	go test -count=1 -v -run TestSeeds ./internal/sim/chaos -seeds $(SEEDS)
+	go test -count=1 -v ./internal/sim/corners -every 1
+
+.PHONY: soak
+soak: ## fresh random stories for SOAK, and their seeds
+	go test -count=1 -v -timeout 0 -run TestSoak ./internal/sim/chaos -soak $(SOAK)
+
+.PHONY: explore
+explore: ## every interleaving of small fleets, in full
+	go test -count=1 -v -timeout 0 ./internal/sim/explore -full
 
 .PHONY: bench
 bench: ## the benchmarks of the root module
