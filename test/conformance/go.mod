@@ -5,6 +5,7 @@ go 1.26.0
 require (
 	github.com/go-logr/logr v1.4.3
 	github.com/replicakit/replicakit v0.0.0
+	github.com/replicakit/replicakit/replicas/clientgo v0.0.0
 	github.com/stretchr/testify v1.11.1
 	k8s.io/api v0.36.3
 	k8s.io/apimachinery v0.36.3
@@ -69,7 +70,10 @@ require (
 	sigs.k8s.io/yaml v1.6.0 // indirect
 )
 
-replace github.com/replicakit/replicakit => ../..
+replace (
+	github.com/replicakit/replicakit => ../..
+	github.com/replicakit/replicakit/replicas/clientgo => ../../replicas/clientgo
+)
 
 replace (
 	k8s.io/api => k8s.io/api v0.36.3

@@ -1,0 +1,335 @@
+package conformance_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"hash/fnv"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/strategicpatch"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/kubernetes/scheme"
+	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/replicakit/replicakit/test/conformance/upstream"
+)
+
+var (
+	podResource        = corev1.SchemeGroupVersion.WithResource("pods")
+	setResource        = appsv1.SchemeGroupVersion.WithResource("replicasets")
+	controllerResource = corev1.SchemeGroupVersion.WithResource("replicationcontrollers")
+)
+
+// A world is client-go's fake clientset, made a little more like an API server:
+// it gives names, UIDs and resource versions, deletes gracefully, holds
+// preconditions, refuses a second controller, and fails when told to. Everything
+// bears the time of the step in which it came about. Its owners are ReplicaSets,
+// or ReplicationControllers that it shows as ReplicaSets.
+type world struct {
+	*fake.Clientset
+	tracker     clienttesting.ObjectTracker
+	controllers bool // ReplicationControllers
+
+	mu       sync.Mutex
+	version  int
+	names    map[string]int       // given, by their beginning
+	removed  map[types.UID]string // at which version
+	step     time.Time
+	refusals map[string]refusal // by verb
+	refused  bool               // in this step
+	calls    map[string]int     // by verb
+
+	last   look
+	lastAt int // version
+}
+
+// A refusal is how the next calls will be answered.
+type refusal struct {
+	kind string
+	left int
+}
+
+func newWorld(controllers bool) *world {
+	w := &world{
+		Clientset:   &fake.Clientset{},
+		tracker:     clienttesting.NewObjectTracker(scheme.Scheme, scheme.Codecs.UniversalDecoder()),
+		controllers: controllers,
+		names:       map[string]int{},
+		removed:     map[types.UID]string{},
+		refusals:    map[string]refusal{},
+		calls:       map[string]int{},
+	}
+	w.AddReactor("*", "*", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		obj, err := w.react(action)
+		return true, obj, err
+	})
+	w.AddWatchReactor("*", func(action clienttesting.Action) (bool, watch.Interface, error) {
+		watcher, err := w.tracker.Watch(action.GetResource(), action.GetNamespace())
+		return true, watch.Filter(watcher, w.stampDeletion), err
+	})
+	return w
+}
+
+func (w *world) react(action clienttesting.Action) (runtime.Object, error) {
+	if action.GetResource().Resource == "events" {
+		return &corev1.Event{}, nil
+	}
+	w.calls[action.GetVerb()]++
+	if err := w.refuse(action); err != nil {
+		return nil, err
+	}
+	switch a := action.(type) {
+	case clienttesting.CreateActionImpl:
+		return w.createPod(a.Namespace, a.Object.(*corev1.Pod).DeepCopy())
+	case clienttesting.DeleteActionImpl:
+		return nil, w.deletePod(a.Namespace, a.Name, a.DeleteOptions)
+	case clienttesting.PatchActionImpl:
+		return w.patchPod(a)
+	case clienttesting.UpdateActionImpl:
+		return w.updateStatus(a.Object.DeepCopyObject())
+	case clienttesting.GetActionImpl:
+		return w.tracker.Get(a.Resource, a.Namespace, a.Name)
+	case clienttesting.ListActionImpl:
+		list, err := w.tracker.List(a.Resource, a.Kind, a.Namespace)
+		if accessor, ok := list.(metav1.ListInterface); ok {
+			accessor.SetResourceVersion(strconv.Itoa(w.version))
+		}
+		return list, err
+	}
+	return nil, fmt.Errorf("unexpected call: %v", action)
+}
+
+// refuse answers a call as the next refusal says.
+func (w *world) refuse(action clienttesting.Action) error {
+	r := w.refusals[action.GetVerb()]
+	if r.left == 0 {
+		return nil
+	}
+	r.left--
+	w.refusals[action.GetVerb()], w.refused = r, true
+	return answer(r.kind, "pod")
+}
+
+// stamp makes an object a new version of itself.
+func (w *world) stamp(obj metav1.Object) {
+	w.version++
+	obj.SetResourceVersion(strconv.Itoa(w.version))
+}
+
+func (w *world) createPod(namespace string, p *corev1.Pod) (*corev1.Pod, error) {
+	w.names[p.GenerateName]++
+	p.Namespace, p.Name = namespace, p.GenerateName+strconv.Itoa(w.names[p.GenerateName])
+	hash := fnv.New32a()
+	_, _ = hash.Write([]byte(p.Name))
+	p.UID, p.CreationTimestamp = types.UID(fmt.Sprintf("%08x", hash.Sum32())), metav1.NewTime(w.step)
+	p.Status.Phase = corev1.PodPending
+	w.stamp(p)
+	return p, w.tracker.Create(podResource, p, namespace)
+}
+
+func (w *world) pod(namespace, name string) (*corev1.Pod, error) {
+	obj, err := w.tracker.Get(podResource, namespace, name)
+	if err != nil {
+		return nil, err
+	}
+	return obj.(*corev1.Pod).DeepCopy(), nil
+}
+
+func (w *world) updatePod(p *corev1.Pod) {
+	w.stamp(p)
+	must(w.tracker.Update(podResource, p, p.Namespace))
+}
+
+// deletePod marks a pod that is on a node, and removes one that is not.
+func (w *world) deletePod(namespace, name string, opts metav1.DeleteOptions) error {
+	p, err := w.pod(namespace, name)
+	if err != nil {
+		return err
+	}
+	if pre := opts.Preconditions; pre != nil {
+		if pre.UID != nil && *pre.UID != p.UID || pre.ResourceVersion != nil && *pre.ResourceVersion != p.ResourceVersion {
+			return answer("Conflict", name)
+		}
+	}
+	if p.Spec.NodeName == "" {
+		w.remove(podResource, p)
+		return nil
+	}
+	if p.DeletionTimestamp == nil {
+		p.DeletionTimestamp = new(metav1.NewTime(w.step))
+		w.updatePod(p)
+	}
+	return nil
+}
+
+func (w *world) remove(resource schema.GroupVersionResource, obj metav1.Object) {
+	w.stamp(obj)
+	w.removed[obj.GetUID()] = obj.GetResourceVersion()
+	must(w.tracker.Delete(resource, "a", obj.GetName()))
+}
+
+// stampDeletion gives the event of a deletion the resource version of that, which
+// the tracker does not know.
+func (w *world) stampDeletion(e watch.Event) (watch.Event, bool) {
+	if e.Type != watch.Deleted {
+		return e, true
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	e.Object = e.Object.DeepCopyObject()
+	obj, err := meta.Accessor(e.Object)
+	must(err)
+	obj.SetResourceVersion(w.removed[obj.GetUID()])
+	return e, true
+}
+
+func (w *world) patchPod(a clienttesting.PatchActionImpl) (*corev1.Pod, error) {
+	p, err := w.pod(a.Namespace, a.Name)
+	if err != nil {
+		return nil, err
+	}
+	before, err := json.Marshal(p)
+	must(err)
+	after, err := strategicpatch.StrategicMergePatch(before, a.Patch, corev1.Pod{})
+	must(err)
+	patched := &corev1.Pod{}
+	must(json.Unmarshal(after, patched))
+	controllers := 0
+	for _, ref := range patched.OwnerReferences {
+		if ref.Controller != nil && *ref.Controller {
+			controllers++
+		}
+	}
+	if patched.UID != p.UID || controllers > 1 {
+		return nil, answer("Invalid", a.Name)
+	}
+	w.updatePod(patched)
+	return patched, nil
+}
+
+// updateStatus changes the status alone.
+func (w *world) updateStatus(obj runtime.Object) (runtime.Object, error) {
+	changed, err := meta.Accessor(obj)
+	must(err)
+	fresh, err := w.tracker.Get(w.ownerResource(), "a", changed.GetName())
+	if err != nil {
+		return nil, err
+	}
+	if accessor, _ := meta.Accessor(fresh); accessor.GetResourceVersion() != changed.GetResourceVersion() {
+		return nil, answer("Conflict", changed.GetName())
+	}
+	switch fresh := fresh.(type) {
+	case *appsv1.ReplicaSet:
+		fresh.Status = obj.(*appsv1.ReplicaSet).Status
+		w.stamp(fresh)
+	case *corev1.ReplicationController:
+		fresh.Status = obj.(*corev1.ReplicationController).Status
+		w.stamp(fresh)
+	}
+	return fresh, w.tracker.Update(w.ownerResource(), fresh, "a")
+}
+
+func (w *world) ownerResource() schema.GroupVersionResource {
+	if w.controllers {
+		return controllerResource
+	}
+	return setResource
+}
+
+// updateSet changes an owner, or makes it if it is new.
+func (w *world) updateSet(rs *appsv1.ReplicaSet) {
+	created := rs.ResourceVersion == ""
+	w.stamp(rs)
+	obj := runtime.Object(rs)
+	if w.controllers {
+		rc, err := upstream.ToReplicationController(rs)
+		must(err)
+		obj = rc
+	}
+	if created {
+		must(w.tracker.Create(w.ownerResource(), obj, "a"))
+		return
+	}
+	must(w.tracker.Update(w.ownerResource(), obj, "a"))
+}
+
+func list[T any](w *world, resource schema.GroupVersionResource, kind string) []*T {
+	found, err := w.tracker.List(resource, resource.GroupVersion().WithKind(kind), "a")
+	must(err)
+	items, err := meta.ExtractList(found)
+	must(err)
+	var all []*T
+	for _, item := range items {
+		all = append(all, any(item).(*T))
+	}
+	return all
+}
+
+// allPods and allSets return what there is, by name.
+func (w *world) allPods() []*corev1.Pod {
+	pods := copies(list[corev1.Pod](w, podResource, "Pod"))
+	slices.SortFunc(pods, func(p, q *corev1.Pod) int { return strings.Compare(p.Name, q.Name) })
+	return pods
+}
+
+func (w *world) allSets() []*appsv1.ReplicaSet {
+	var sets []*appsv1.ReplicaSet
+	if w.controllers {
+		for _, rc := range list[corev1.ReplicationController](w, controllerResource, "ReplicationController") {
+			rs, err := upstream.ToReplicaSet(rc, nil)
+			must(err)
+			sets = append(sets, rs)
+		}
+	} else {
+		sets = list[appsv1.ReplicaSet](w, setResource, "ReplicaSet")
+	}
+	slices.SortFunc(sets, func(p, q *appsv1.ReplicaSet) int { return strings.Compare(p.Name, q.Name) })
+	return sets
+}
+
+// A look is all that there is, as text and the pods as such.
+type look struct {
+	text string
+	pods []*corev1.Pod
+}
+
+// look tells all that there is, without what the two sides may do at another
+// moment: resource versions, and the times and words of conditions.
+func (w *world) look() look {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.version == w.lastAt {
+		return w.last
+	}
+	var b strings.Builder
+	for _, rs := range w.allSets() {
+		s := rs.Status
+		fmt.Fprintf(&b, "%s: %d wanted, generation %d; replicas %d, labeled %d, ready %d, available %d, terminating %s, observed %d",
+			rs.Name, *rs.Spec.Replicas, rs.Generation, s.Replicas, s.FullyLabeledReplicas, s.ReadyReplicas, s.AvailableReplicas, dump(s.TerminatingReplicas), s.ObservedGeneration)
+		for _, c := range s.Conditions {
+			fmt.Fprintf(&b, ", %s %s %s", c.Type, c.Status, c.Reason)
+		}
+		b.WriteString("\n")
+	}
+	pods := w.allPods()
+	for _, p := range pods {
+		p.ResourceVersion, p.ManagedFields = "", nil
+		fmt.Fprintf(&b, "%s\n", dump(p))
+	}
+	w.last, w.lastAt = look{b.String(), pods}, w.version
+	return w.last
+}
