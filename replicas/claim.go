@@ -35,7 +35,7 @@ func (p *pass) claim(ctx context.Context, pods []*corev1.Pod) error {
 	}
 	adoptErr := p.adopt(ctx, claims.Adopt)
 	releaseErr := p.release(ctx, claims.Release)
-	p.result.Active = slices.Concat(claims.Owned, p.result.Adopted)
+	p.result.Active = slices.Concat(claims.Owned, status.FilterActivePods(p.result.Adopted))
 	p.result.Terminating = status.FilterClaimedPods(p.spec.Owner, p.spec.Selector, status.FilterTerminatingPods(pods))
 	p.result.Observed = true
 	return errors.Join(adoptErr, releaseErr)

@@ -1,9 +1,11 @@
 package replicas
 
 import (
+	"fmt"
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/replicakit/replicakit/expectations"
@@ -23,18 +25,35 @@ type ownerState struct {
 	uid        types.UID
 	generation int64
 
-	heldUntil time.Time     // no creation before
-	hold      time.Duration // the last hold, to be doubled
-	heldAt    int           // with a full quota: as many pods were there; fewer end the hold
-	conflict  time.Duration // the last wait after a 409, to be doubled
-	refused   bool          // the event about this generation's spec was sent
+	hold     hold          // of creations
+	conflict time.Duration // the last wait after a 409, to be doubled
+	refused  bool          // the event about this generation's spec was sent
 }
 
-// holdCreations stops creations for twice the last hold, within the given bounds.
-func (s *ownerState) holdCreations(now time.Time, first, last time.Duration) time.Duration {
-	s.hold = double(s.hold, first, last)
-	s.heldUntil, s.heldAt = now.Add(s.hold), 0
-	return s.hold
+// A hold keeps creations back for a while. The zero hold is none.
+type hold struct {
+	since time.Time
+	wait  time.Duration
+	// at is how many pods there were when the quota was full: fewer end the
+	// hold. 0 where it is no quota that holds.
+	at int
+}
+
+// double makes the hold last twice as long as the one before, within bounds.
+func (h *hold) double(now time.Time, first, last time.Duration) {
+	*h = hold{since: now, wait: double(h.wait, first, last)}
+}
+
+// remaining is how long creations must still wait, with so many pods there. A
+// clock that went back starts the hold again.
+func (h *hold) remaining(now time.Time, pods int) time.Duration {
+	if pods < h.at {
+		return 0
+	}
+	if now.Before(h.since) {
+		h.since = now
+	}
+	return h.wait - now.Sub(h.since)
 }
 
 func double(d, first, last time.Duration) time.Duration {
@@ -44,8 +63,23 @@ func double(d, first, last time.Duration) time.Duration {
 // owners keeps the state of every owner by its name, for the incarnation seen
 // last. The zero value is ready to use.
 type owners struct {
-	mu sync.Mutex
-	m  map[types.NamespacedName]*ownerState
+	mu   sync.Mutex
+	kind schema.GroupKind // of all of them
+	m    map[types.NamespacedName]*ownerState
+}
+
+// serve takes the first kind it is given and refuses any other: owners of two
+// kinds may have one name.
+func (o *owners) serve(kind schema.GroupKind) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.kind.Empty() {
+		o.kind = kind
+	}
+	if o.kind != kind {
+		return fmt.Errorf("replicas: reconciler serves %s, not %s", o.kind, kind)
+	}
+	return nil
 }
 
 // of returns the state of an owner. What was remembered of another incarnation

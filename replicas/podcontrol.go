@@ -24,8 +24,8 @@ type PodControl interface {
 	// included. It returns the resourceVersion of the pod as the deletion left
 	// it, or "" where it is gone or the server did not say.
 	DeletePod(ctx context.Context, pod *corev1.Pod, opts metav1.DeleteOptions) (resourceVersion string, err error)
-	// PatchPod sends the patch to the pod's main resource and returns the pod
-	// as the server stored it.
+	// PatchPod sends the patch to the pod's main resource and returns the whole
+	// pod as the server stored it.
 	PatchPod(ctx context.Context, pod *corev1.Pod, patch selector.Patch) (*corev1.Pod, error)
 	// GetPod reads the pod live, past every cache.
 	GetPod(ctx context.Context, namespace, name string) (*corev1.Pod, error)

@@ -1,6 +1,7 @@
 package replicas
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/replicakit/replicakit/expectations"
+	"github.com/replicakit/replicakit/internal/object"
 	"github.com/replicakit/replicakit/podrank"
 	"github.com/replicakit/replicakit/slowstart"
 	"github.com/replicakit/replicakit/status"
@@ -25,7 +27,8 @@ const DefaultMaxParallel = 128
 
 // A Reconciler makes one pass for one owner at a time: it plans as Manage does
 // and carries the plan out. Fill in Pods and Expectations; the other fields may
-// stay zero. It must not be copied after its first use. Passes for different
+// stay zero. One Reconciler, with its Expectations and Consistency, serves owners
+// of one kind. It must not be copied after its first use. Passes for different
 // owners may run at the same time, those of one owner must not (V18).
 type Reconciler struct {
 	// Pods makes the calls. Required.
@@ -44,7 +47,8 @@ type Reconciler struct {
 	// is taken as it is.
 	Related func(ctx context.Context, owner metav1.Object) ([]*corev1.Pod, error)
 	// Consistency holds a pass back while the caches are behind the
-	// Reconciler's own writes, which it records there. nil: without.
+	// Reconciler's own writes, which it records there. Who reads owners from a
+	// cache should ask its Ready before that, too. nil: without.
 	Consistency *expectations.ConsistencyStore
 	// MaxParallel caps the calls under way at once in a pass. 0 means
 	// DefaultMaxParallel. At 1 every call is made inline, in order.
@@ -61,13 +65,14 @@ type Reconciler struct {
 // lists point to the pods as the pass last saw them.
 type Result struct {
 	// Adopted and Released were patched, Released also where the pod turned out
-	// to be gone. SetAside could not be adopted for now, as a policy or another
-	// owner forbids it.
+	// to be gone. SetAside could not be adopted in this pass, as a policy or
+	// another owner forbids it.
 	Adopted, Released, SetAside []*corev1.Pod
 	// Created and Deleted are the calls that succeeded.
 	Created, Deleted []*corev1.Pod
-	// Failed counts the calls that failed, Skipped the creations that slow
-	// start did not try after that.
+	// Failed counts the calls that failed, and the adoptions that were not tried
+	// as the owner must not adopt; Skipped the creations that slow start did not
+	// try after a failure.
 	Failed, Skipped int
 	// Active are the owned pods before anything was created or deleted (T1);
 	// Terminating those owned and being deleted (T8).
@@ -77,7 +82,7 @@ type Result struct {
 	Observed bool
 	// Waiting reports whether the number of pods was left alone because
 	// something must happen first: expectations, a stale cache, a hold on
-	// creations, a failed claim, the deletion of the owner.
+	// creations, a failed claim, a conflict, the deletion of the owner.
 	Waiting bool
 	// ScaleErr is why creating or deleting failed, for the ReplicaFailure
 	// condition; part of the error of the pass.
@@ -112,8 +117,9 @@ type Result struct {
 // A spec that can only be a mistake is a *RefusedError, told by an event on the
 // owner. Do not try again: the owner has to change first.
 //
-// An adoption that the server calls Invalid is set aside for a minute and
-// everything else goes on. After any other failed claim nothing is created or
+// An adoption that the server calls Invalid is set aside for this pass, everything
+// else goes on, and another pass is asked for in a minute. An adopted pod goes on
+// as the server answered it, so that it can be deleted at once (C14). After any other failed claim nothing is created or
 // deleted in this pass, as the count of owned pods is not to be trusted.
 //
 // Differs from Kubernetes: deletes carry the UID, and the resourceVersion of
@@ -132,7 +138,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, spec Spec, list func(context
 	p.readExpectations()
 	pods, err := list(ctx)
 	if err != nil {
-		return Result{}, spec.failure("listing pods: %w", err)
+		return Result{RequeueAfter: serverDelay([]error{err})}, spec.failure("listing pods: %w", err)
 	}
 	if err := p.claim(ctx, pods); err != nil {
 		p.result.Waiting = true
@@ -142,8 +148,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, spec Spec, list func(context
 		p.result.Waiting = true
 		return p.end(nil)
 	}
-	p.result.ScaleErr = p.scale(ctx)
-	return p.end(p.result.ScaleErr)
+	return p.end(p.scale(ctx))
 }
 
 // Refuse tells the owner's events why its spec can not be acted on, once for
@@ -155,8 +160,10 @@ func (r *Reconciler) Refuse(owner metav1.Object, err error) bool {
 	if !errors.As(err, &refused) {
 		return false
 	}
-	state, _ := r.owners.of(expectations.KeyOf(owner), owner.GetGeneration())
-	if !state.refused {
+	if object.IsNil(owner) {
+		return true
+	}
+	if state := r.stateOf(owner); !state.refused {
 		state.refused = true
 		r.event(owner, corev1.EventTypeWarning, refused.Reason, refused.Error())
 	}
@@ -167,12 +174,24 @@ func (r *Reconciler) Refuse(owner metav1.Object, err error) bool {
 // expectations, own writes, holds. An empty UID means whichever incarnation was
 // known under that name (Y3).
 func (r *Reconciler) Forget(key expectations.Key) {
-	known := r.owners.forget(key)
-	if key.UID == "" {
+	r.Consistency.Clear(key.NamespacedName, key.UID)
+	if known := r.owners.forget(key); key.UID == "" {
 		key.UID = known
 	}
-	r.Expectations.DeleteExpectations(key)
-	r.Consistency.Clear(key.NamespacedName, key.UID)
+	if r.Expectations != nil {
+		r.Expectations.DeleteExpectations(key)
+	}
+}
+
+// stateOf returns what is remembered of an owner. What was expected for another
+// incarnation of it is dropped.
+func (r *Reconciler) stateOf(owner metav1.Object) *ownerState {
+	key := expectations.KeyOf(owner)
+	state, other := r.owners.of(key, owner.GetGeneration())
+	if other != "" && r.Expectations != nil {
+		r.Expectations.DeleteExpectations(expectations.Key{NamespacedName: key.NamespacedName, UID: other})
+	}
+	return state
 }
 
 func (r *Reconciler) check(spec *Spec, list func(context.Context) ([]*corev1.Pod, error)) error {
@@ -186,7 +205,10 @@ func (r *Reconciler) check(spec *Spec, list func(context.Context) ([]*corev1.Pod
 	case list == nil:
 		return errors.New("replicas: list is nil")
 	}
-	return spec.check()
+	if err := spec.check(); err != nil {
+		return err
+	}
+	return r.owners.serve(spec.Kind.GroupKind())
 }
 
 func (r *Reconciler) event(owner metav1.Object, eventType, reason, message string) {
@@ -219,18 +241,12 @@ type pass struct {
 }
 
 func (r *Reconciler) begin(spec Spec) *pass {
-	owner := spec.Owner
-	key := expectations.KeyOf(owner)
-	state, other := r.owners.of(key, owner.GetGeneration())
-	if other != "" {
-		r.Expectations.DeleteExpectations(expectations.Key{NamespacedName: key.NamespacedName, UID: other})
-	}
-	return &pass{Reconciler: r, spec: spec, key: key, state: state}
+	return &pass{Reconciler: r, spec: spec, key: expectations.KeyOf(spec.Owner), state: r.stateOf(spec.Owner)}
 }
 
 // remember makes sure that what was just recorded can be forgotten by name, also
 // where Forget ran while this pass was under way.
-func (p *pass) remember() { p.state, _ = p.owners.of(p.key, p.spec.Owner.GetGeneration()) }
+func (p *pass) remember() { p.state = p.stateOf(p.spec.Owner) }
 
 // wrotePod records a write of a pod of this owner (X9).
 func (p *pass) wrotePod(resourceVersion string) {
@@ -314,8 +330,8 @@ func (p *pass) listRelated(ctx context.Context) {
 // held reports whether creations must wait, and asks to come back when they
 // need not.
 func (p *pass) held() bool {
-	remaining := p.state.heldUntil.Sub(p.spec.Now)
-	if remaining <= 0 || p.inQuota() < p.state.heldAt {
+	remaining := p.state.hold.remaining(p.spec.Now, p.inQuota())
+	if remaining <= 0 {
 		return false
 	}
 	p.result.Waiting = true
@@ -339,57 +355,66 @@ func (p *pass) create(ctx context.Context, scale Scale) error {
 	}()
 	opts := slowstart.Options{MaxParallel: p.maxParallel()}
 	run := slowstart.Run(ctx, scale.Create, opts, func(ctx context.Context, i int) error {
-		pods[i], errs[i] = p.createPod(ctx, scale.NewPod)
+		pods[i], errs[i] = p.Pods.CreatePod(ctx, p.spec.Owner.GetNamespace(), scale.NewPod)
 		if errs[i] == nil {
 			created.Add(1)
+			pods[i] = cmp.Or(pods[i], scale.NewPod)
 		}
+		p.tellCreated(pods[i], errs[i])
 		return errs[i]
 	})
 	p.result.Created = compact(pods)
 	p.result.Failed += len(run.Failed)
 	p.result.Skipped = run.Skipped
 	if run.Err == nil || len(run.Succeeded) > 0 {
-		p.state.hold, p.state.heldUntil, p.state.heldAt = 0, time.Time{}, 0
+		p.state.hold = hold{}
 	}
-	return p.holdAfter(run.Err, errs)
+	if run.Err == nil || p.namespaceEnds(errs) {
+		return nil
+	}
+	p.holdAfter(errs)
+	p.result.ScaleErr = run.Err
+	return p.spec.failure("creating pods: %w", run.Err)
 }
 
-func (p *pass) createPod(ctx context.Context, template *corev1.Pod) (*corev1.Pod, error) {
-	owner := p.spec.Owner
-	pod, err := p.Pods.CreatePod(ctx, owner.GetNamespace(), template)
-	if err != nil {
-		if !namespaceIsGoing(err) {
-			p.event(owner, corev1.EventTypeWarning, FailedCreate, "Error creating: "+err.Error())
-		}
-		return nil, err
-	}
-	if pod == nil {
-		pod = template
-	}
-	p.wrotePod(pod.ResourceVersion)
-	p.event(owner, corev1.EventTypeNormal, SuccessfulCreate, "Created pod: "+pod.Name)
-	return pod, nil
-}
-
-// holdAfter turns the failures of a slow start into a hold where trying again
-// soon is useless, and returns the error of the pass.
-func (p *pass) holdAfter(err error, errs []error) error {
+func (p *pass) tellCreated(pod *corev1.Pod, err error) {
 	switch {
 	case err == nil:
-		return nil
-	case slices.ContainsFunc(errs, namespaceIsGoing):
-		p.comeBack(p.state.holdCreations(p.spec.Now, namespaceHoldFirst, namespaceHoldLast))
-		p.result.Waiting = true
-		return nil
-	case slices.ContainsFunc(errs, quotaIsFull):
-		p.retryAfter = p.state.holdCreations(p.spec.Now, quotaHoldFirst, quotaHoldLast)
-		p.state.heldAt = p.inQuota() + len(p.result.Created)
+		p.wrotePod(pod.ResourceVersion)
+		p.event(p.spec.Owner, corev1.EventTypeNormal, SuccessfulCreate, "Created pod: "+pod.Name)
+	case !namespaceIsGoing(err):
+		p.event(p.spec.Owner, corev1.EventTypeWarning, FailedCreate, "Error creating: "+err.Error())
+	}
+}
+
+// namespaceEnds holds creations where one failed because the namespace is going,
+// and reports whether that is all that failed: then it is no error.
+func (p *pass) namespaceEnds(errs []error) bool {
+	if !slices.ContainsFunc(errs, namespaceIsGoing) {
+		return false
+	}
+	p.state.hold.double(p.spec.Now, namespaceHoldFirst, namespaceHoldLast)
+	p.retryAfter = p.state.hold.wait
+	if slices.ContainsFunc(errs, func(err error) bool { return err != nil && !namespaceIsGoing(err) }) {
+		return false
+	}
+	p.result.Waiting = true
+	p.comeBack(p.state.hold.wait)
+	return true
+}
+
+// holdAfter holds creations where trying again soon is useless: the quota is
+// full, or the server said when.
+func (p *pass) holdAfter(errs []error) {
+	if slices.ContainsFunc(errs, quotaIsFull) {
+		p.state.hold.double(p.spec.Now, quotaHoldFirst, quotaHoldLast)
+		p.state.hold.at = p.inQuota() + len(p.result.Created)
+		p.retryAfter = max(p.retryAfter, p.state.hold.wait)
 	}
 	if d := serverDelay(errs); d > p.retryAfter {
+		p.state.hold = hold{since: p.spec.Now, wait: d}
 		p.retryAfter = d
-		p.state.heldUntil, p.state.heldAt = p.spec.Now.Add(d), 0
 	}
-	return p.spec.failure("creating pods: %w", err)
 }
 
 // delete deletes the victims at once, without slow start (D7). What is expected
@@ -413,7 +438,10 @@ func (p *pass) delete(ctx context.Context, victims []podrank.Victim) error {
 		}
 	}()
 	run := slowstart.Run(ctx, len(victims), p.all(len(victims)), func(ctx context.Context, i int) error {
-		outcomes[i], errs[i] = p.deletePod(ctx, victims[i].Pod)
+		pod := victims[i].Pod
+		version, err := p.Pods.DeletePod(ctx, pod, metav1.DeleteOptions{Preconditions: preconditions(pod)})
+		outcomes[i], errs[i] = outcomeOf(err)
+		p.tellDeleted(pod, version, outcomes[i], err)
 		return errs[i]
 	})
 	p.result.Failed += len(run.Failed)
@@ -425,7 +453,8 @@ func (p *pass) delete(ctx context.Context, victims []podrank.Victim) error {
 	p.lookAgain(slices.Contains(outcomes, conflicted))
 	p.retryAfter = max(p.retryAfter, serverDelay(errs))
 	if run.Err != nil {
-		return p.spec.failure("deleting pods: %w", run.Err)
+		p.result.ScaleErr = run.Err
+		return p.spec.failure("%w", run.Err)
 	}
 	return nil
 }
@@ -440,20 +469,28 @@ const (
 	conflicted                 // 409: another pod, or not as we saw it
 )
 
-func (p *pass) deletePod(ctx context.Context, pod *corev1.Pod) (deletion, error) {
-	version, err := p.Pods.DeletePod(ctx, pod, metav1.DeleteOptions{Preconditions: preconditions(pod)})
+// outcomeOf tells what a delete call's error means, and what is an error of the
+// pass.
+func outcomeOf(err error) (deletion, error) {
 	switch {
 	case err == nil:
-		p.wrotePod(version)
-		p.event(p.spec.Owner, corev1.EventTypeNormal, SuccessfulDelete, "Deleted pod: "+pod.Name)
 		return deleted, nil
 	case apierrors.IsNotFound(err):
 		return gone, nil
 	case apierrors.IsConflict(err):
 		return conflicted, nil
 	}
-	p.event(p.spec.Owner, corev1.EventTypeWarning, FailedDelete, "Error deleting: "+err.Error())
 	return failed, fmt.Errorf("unable to delete pods: %w", err)
+}
+
+func (p *pass) tellDeleted(pod *corev1.Pod, version string, outcome deletion, err error) {
+	switch outcome {
+	case deleted:
+		p.wrotePod(version)
+		p.event(p.spec.Owner, corev1.EventTypeNormal, SuccessfulDelete, "Deleted pod: "+pod.Name)
+	case failed:
+		p.event(p.spec.Owner, corev1.EventTypeWarning, FailedDelete, "Error deleting: "+err.Error())
+	}
 }
 
 // preconditions keep a delete from meeting another pod of that name, and a pod
@@ -473,6 +510,7 @@ func (p *pass) lookAgain(conflict bool) {
 		return
 	}
 	p.state.conflict = double(p.state.conflict, conflictWaitFirst, conflictWaitLast)
+	p.result.Waiting = true
 	p.comeBack(p.state.conflict)
 }
 

@@ -72,6 +72,8 @@ type rig struct {
 
 	version     string // what the server answers to writes
 	silent      bool   // answer without an object
+	tell        func() // called for every event
+	patched     podtest.Option
 	createCalls atomic.Int64
 	create      func(i int) error // of the i-th create call
 	remove      func(pod *corev1.Pod, opts metav1.DeleteOptions) error
@@ -121,11 +123,14 @@ func (r *rig) DeletePod(_ context.Context, pod *corev1.Pod, opts metav1.DeleteOp
 
 func (r *rig) PatchPod(_ context.Context, pod *corev1.Pod, patch selector.Patch) (*corev1.Pod, error) {
 	r.note(&r.calls, "patch %s %s", pod.Name, patch.Data)
-	if err := r.patch(pod); err != nil {
+	if err := r.patch(pod); err != nil || r.silent {
 		return nil, err
 	}
 	patched := pod.DeepCopy()
 	patched.ResourceVersion = r.version
+	if r.patched != nil {
+		r.patched(patched)
+	}
 	return patched, nil
 }
 
@@ -140,6 +145,9 @@ func (r *rig) GetOwner(context.Context, string, string) (metav1.Object, error) {
 
 func (r *rig) Event(_ metav1.Object, eventType, reason, message string) {
 	r.note(&r.events, "%s %s %s", eventType, reason, message)
+	if r.tell != nil {
+		r.tell()
+	}
 }
 
 // reconcile makes one pass at an instant, seconds after podtest.Now.
@@ -195,7 +203,7 @@ func TestReconcileCreates(t *testing.T) {
 		}
 		result, err := r.reconcile(t, 0)
 		require.ErrorIs(t, err, boom)
-		require.ErrorIs(t, result.ScaleErr, boom)
+		require.EqualError(t, result.ScaleErr, "boom", "T11 the condition's message is the error's text and no more")
 		assert.Len(t, result.Created, 6, "S9 batches of 1, 2 and 4, one of them refused")
 		assert.Equal(t, 1, result.Failed)
 		assert.Equal(t, 13, result.Skipped)
@@ -252,6 +260,18 @@ func TestReconcileCreates(t *testing.T) {
 			adds, _ := r.pending()
 			assert.Equal(t, int(r.createCalls.Load())-1, adds)
 		}
+	})
+	t.Run("a panic of the event sink does not make a created or deleted pod forgotten", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(1)
+		r.tell = func() { panic("bug in the sink") }
+		assert.Panics(t, func() { _, _ = r.reconcile(t, 0) })
+		adds, _ := r.pending()
+		assert.Equal(t, 1, adds)
+		r.settle()
+		assert.Panics(t, func() { _, _ = r.reconcile(t, 0, podsOf(r.rs, 2)...) })
+		_, dels := r.pending()
+		assert.Equal(t, 1, dels)
 	})
 	t.Run("S12 a context that ends stops slow start between batches", func(t *testing.T) {
 		t.Parallel()
@@ -373,6 +393,7 @@ func TestReconcileDeletes(t *testing.T) {
 			result, err := r.reconcile(t, 0, pods...)
 			require.NoError(t, err)
 			assert.Equal(t, want*time.Millisecond, result.RequeueAfter)
+			assert.True(t, result.Waiting, "so that the condition stays")
 			assert.Empty(t, r.events)
 			_, dels := r.pending()
 			assert.Zero(t, dels)
@@ -453,8 +474,9 @@ func TestReconcileEvents(t *testing.T) {
 		t.Parallel()
 		r := newRig(1)
 		r.create = func(int) error { return forbidden("web-", "not today") }
-		_, err := r.reconcile(t, 0)
+		result, err := r.reconcile(t, 0)
 		assert.True(t, apierrors.IsForbidden(err))
+		assert.Zero(t, result.RequeueAfter, "not every 403 is a quota")
 		assert.Equal(t, []string{`Warning FailedCreate Error creating: pods "web-" is forbidden: not today`}, r.events)
 	})
 	t.Run("P13 a deleted pod", func(t *testing.T) {
@@ -511,6 +533,46 @@ func TestReconcileHolds(t *testing.T) {
 			assert.Len(t, result.Created, 50)
 		})
 	}
+	t.Run("W10 W20 an ending namespace beside another failure holds, and the other is the error", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(5)
+		boom := errors.New("boom")
+		r.create = func(i int) error {
+			return [](func() error){func() error { return nil }, namespaceTerminating, func() error { return boom }}[i]()
+		}
+		result, err := r.reconcile(t, 0)
+		require.ErrorIs(t, err, boom)
+		assert.Equal(t, time.Minute, result.RequeueAfter)
+		result, err = r.reconcile(t, 1, podsOf(r.rs, 1)...)
+		require.NoError(t, err)
+		assert.True(t, result.Waiting)
+	})
+	t.Run("any other 404 on creation is an error", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(1)
+		r.create = func(int) error { return apierrors.NewNotFound(schema.GroupResource{Resource: "serviceaccounts"}, "x") }
+		result, err := r.reconcile(t, 0)
+		assert.True(t, apierrors.IsNotFound(err))
+		assert.Zero(t, result.RequeueAfter)
+	})
+	t.Run("a clock that goes back an hour does not hold for an hour", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(1)
+		r.create = func(i int) error {
+			if i == 0 {
+				return quotaFull()
+			}
+			return nil
+		}
+		_, err := r.reconcile(t, 3600)
+		require.Error(t, err)
+		result, err := r.reconcile(t, 0)
+		require.NoError(t, err)
+		assert.Equal(t, time.Second, result.RequeueAfter)
+		result, err = r.reconcile(t, 1)
+		require.NoError(t, err)
+		assert.Len(t, result.Created, 1)
+	})
 	t.Run("a full quota is an error and holds for a second, doubling to a minute", func(t *testing.T) {
 		t.Parallel()
 		r := newRig(5)
@@ -652,6 +714,34 @@ func TestReconcileHolds(t *testing.T) {
 		require.NoError(t, err)
 		assert.Len(t, result.Created, 5)
 	})
+	t.Run("W27 of several Retry-Afters the longest counts, also against a quota's hold", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(5)
+		r.create = func(i int) error { return []error{nil, busy(9), busy(2)}[i] }
+		result, err := r.reconcile(t, 0)
+		require.Error(t, err)
+		assert.Equal(t, 9*time.Second, result.RequeueAfter)
+		r = newRig(5)
+		r.create = func(i int) error { return []error{nil, quotaFull(), busy(0)}[i] }
+		result, err = r.reconcile(t, 0)
+		require.Error(t, err)
+		assert.Equal(t, time.Second, result.RequeueAfter)
+	})
+	t.Run("W27 a server's Retry-After to a list, a claim or a look at the owner replaces the rate limiter", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(1)
+		r.patch = func(*corev1.Pod) error { return busy(4) }
+		result, err := r.reconcile(t, 0, podtest.Pod("orphan"))
+		require.Error(t, err)
+		assert.Equal(t, 4*time.Second, result.RequeueAfter)
+		r.owner = func() (metav1.Object, error) { return nil, busy(5) }
+		result, err = r.reconcile(t, 0, podtest.Pod("orphan"))
+		require.Error(t, err)
+		assert.Equal(t, 5*time.Second, result.RequeueAfter)
+		result, err = r.Reconcile(context.Background(), specOf(t, r.rs), func(context.Context) ([]*corev1.Pod, error) { return nil, busy(6) })
+		require.Error(t, err)
+		assert.Equal(t, 6*time.Second, result.RequeueAfter)
+	})
 	t.Run("W27 a server's Retry-After on a delete replaces the rate limiter", func(t *testing.T) {
 		t.Parallel()
 		r := newRig(0)
@@ -752,7 +842,7 @@ func TestReconcileClaims(t *testing.T) {
 	})
 	t.Run("C13 C26 any other failure keeps the other claims but nothing is created or deleted", func(t *testing.T) {
 		t.Parallel()
-		for _, failure := range []error{forbidden("x", "policy"), conflict("x"), busy(2), errors.New("connection lost"), context.DeadlineExceeded} {
+		for _, failure := range []error{forbidden("x", "policy"), apierrors.NewBadRequest("x"), conflict("x"), busy(2), errors.New("connection lost"), context.DeadlineExceeded} {
 			for _, want := range []int32{0, 9} {
 				r := newRig(want)
 				r.patch = func(pod *corev1.Pod) error {
@@ -772,6 +862,41 @@ func TestReconcileClaims(t *testing.T) {
 				require.NoError(t, result.ScaleErr)
 			}
 		}
+	})
+	t.Run("C13 every failed claim is told", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(2)
+		r.patch = func(pod *corev1.Pod) error { return errors.New("no " + pod.Name) }
+		_, err := r.reconcile(t, 0, podtest.Pod("a"), podtest.Pod("leaves", owned(r.rs), relabelled))
+		require.ErrorContains(t, err, "no a")
+		require.ErrorContains(t, err, "no leaves")
+	})
+	t.Run("a pod set aside does not replace the rate limiter of a failure", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(2)
+		r.patch = func(pod *corev1.Pod) error { return invalid(pod.Name) }
+		r.create = func(int) error { return errors.New("boom") }
+		result, err := r.reconcile(t, 0, podtest.Pod("a"))
+		require.Error(t, err)
+		assert.Zero(t, result.RequeueAfter)
+	})
+	t.Run("a client that answers without a pod has adopted it all the same", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(1)
+		r.silent = true
+		result, err := r.reconcile(t, 0, podtest.Pod("a"))
+		require.NoError(t, err)
+		assert.Len(t, result.Active, 1)
+	})
+	t.Run("C14 an adopted pod that turns out to be on its way out does not count", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(1)
+		r.patched = podtest.Deleting
+		result, err := r.reconcile(t, 0, podtest.Pod("a"))
+		require.NoError(t, err)
+		assert.Len(t, result.Adopted, 1)
+		assert.Empty(t, result.Active)
+		assert.Len(t, result.Created, 1)
 	})
 	t.Run("C13 pods are released though no pod may be adopted", func(t *testing.T) {
 		t.Parallel()
@@ -861,6 +986,29 @@ func TestReconcileOrder(t *testing.T) {
 		assert.Empty(t, result.Created)
 		assert.True(t, result.Waiting && result.Observed)
 		assert.Positive(t, result.RequeueAfter)
+	})
+	t.Run("Y10 an owner that is being deleted neither creates nor deletes, adopts nor releases", func(t *testing.T) {
+		t.Parallel()
+		for _, want := range []int32{0, 5} {
+			r := newRig(want)
+			now := metav1.NewTime(podtest.Now)
+			r.rs.DeletionTimestamp = &now
+			result, err := r.reconcile(t, 0, podtest.Pod("orphan"), podtest.Pod("mine", owned(r.rs)))
+			require.NoError(t, err)
+			assert.Empty(t, r.calls)
+			assert.True(t, result.Waiting && result.Observed)
+			assert.Equal(t, []string{"mine"}, names(result.Active))
+		}
+	})
+	t.Run("a new generation of the owner still waits for what the last one started", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(3)
+		_, err := r.reconcile(t, 0)
+		require.NoError(t, err)
+		r.rs.Generation++
+		result, err := r.reconcile(t, 0)
+		require.NoError(t, err)
+		assert.Empty(t, result.Created)
 	})
 	t.Run("Y10 a caller that says Waiting is believed", func(t *testing.T) {
 		t.Parallel()
@@ -1036,6 +1184,7 @@ func TestReconcileRefuses(t *testing.T) {
 		assert.True(t, r.Refuse(r.rs, err))
 		assert.Len(t, r.events, 1)
 		assert.False(t, r.Refuse(r.rs, errors.New("other")))
+		assert.True(t, r.Refuse(nil, err), "nobody to tell")
 		assert.Len(t, r.events, 1)
 	})
 	list := func(context.Context) ([]*corev1.Pod, error) { return nil, nil }
@@ -1052,6 +1201,12 @@ func TestReconcileRefuses(t *testing.T) {
 		r.MaxParallel = -1
 		_, err = r.Reconcile(context.Background(), spec, list)
 		require.EqualError(t, err, "replicas: reconciler: MaxParallel -1 is negative")
+		r = newRig(1)
+		_, err = r.reconcile(t, 0)
+		require.NoError(t, err)
+		spec.Kind = corev1.SchemeGroupVersion.WithKind("ReplicationController")
+		_, err = r.Reconcile(context.Background(), spec, list)
+		require.EqualError(t, err, "replicas: reconciler serves ReplicaSet.apps, not ReplicationController", "owners of two kinds may have one name")
 		_, err = newRig(1).Reconcile(context.Background(), replicas.Spec{}, list)
 		require.EqualError(t, err, "replicas: owner is nil")
 	})
@@ -1108,6 +1263,37 @@ func TestForget(t *testing.T) {
 		for key := range r.Expectations.All() {
 			assert.NotEqual(t, old, key, "and the old one's record is gone")
 		}
+	})
+}
+
+func TestForgetIncarnations(t *testing.T) {
+	t.Parallel()
+	t.Run("W12 a new incarnation that is refused still makes the old one forgotten", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(3)
+		_, err := r.reconcile(t, 0)
+		require.NoError(t, err)
+		next := r.rs.DeepCopy()
+		next.UID, next.Spec.Selector = "next", nil
+		_, err = replicas.ReplicaSetSpec(next)
+		assert.True(t, r.Refuse(next, err))
+		assert.Zero(t, sum(r.pending()))
+	})
+	t.Run("V16 to forget an old incarnation leaves the new one alone", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(3)
+		r.Consistency = &expectations.ConsistencyStore{ReadVersion: func(schema.GroupResource) string { return "1" }}
+		_, err := r.reconcile(t, 0)
+		require.NoError(t, err)
+		r.Consistency.WroteAt(r.key, podResource, "2")
+		old := r.key
+		old.UID = "old"
+		r.Forget(old)
+		assert.Equal(t, 3, sum(r.pending()))
+		_, ready := r.Consistency.Ready(r.key)
+		assert.False(t, ready)
+		r.Forget(expectations.Key{NamespacedName: r.key.NamespacedName})
+		assert.Zero(t, sum(r.pending()), "its state was kept")
 	})
 }
 

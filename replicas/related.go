@@ -5,6 +5,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/replicakit/replicakit/internal/object"
 )
 
 // Related returns, out of pods, those of the owner's siblings and its own: what
@@ -12,7 +14,8 @@ import (
 // UID, as the ReplicaSets of one Deployment have; the owner is one of them, and
 // namespaces do not matter (L1). A pod belongs to the sibling that controls it;
 // an orphan belongs to a sibling in its namespace whose selector matches it.
-// Where sel returns an error, the sibling's selector matches nothing (L4).
+// Where sel returns an error or an empty selector, the sibling selects nothing
+// (L4).
 // selector.ForReplicaSet is such a sel.
 //
 // An owner without a controller has no siblings: the result is nil, and nothing
@@ -22,6 +25,9 @@ import (
 // Differs from Kubernetes: a pod that somebody else controls does not count,
 // whatever its labels say (W33).
 func Related[O metav1.Object](owner metav1.Object, owners []O, sel func(O) (labels.Selector, error), pods []*corev1.Pod) []*corev1.Pod {
+	if object.IsNil(owner) {
+		return nil
+	}
 	ref := metav1.GetControllerOfNoCopy(owner)
 	if ref == nil {
 		return nil
@@ -29,11 +35,11 @@ func Related[O metav1.Object](owner metav1.Object, owners []O, sel func(O) (labe
 	siblings := map[types.UID]bool{}
 	selectors := map[string][]labels.Selector{}
 	for _, o := range owners {
-		if other := metav1.GetControllerOfNoCopy(o); other == nil || other.UID != ref.UID {
+		if object.IsNil(o) || !controlledBy(o, ref.UID) {
 			continue
 		}
 		siblings[o.GetUID()] = true
-		if s, err := sel(o); err == nil {
+		if s, err := sel(o); err == nil && s != nil && !s.Empty() {
 			selectors[o.GetNamespace()] = append(selectors[o.GetNamespace()], s)
 		}
 	}
@@ -44,6 +50,11 @@ func Related[O metav1.Object](owner metav1.Object, owners []O, sel func(O) (labe
 		}
 	}
 	return related
+}
+
+func controlledBy(o metav1.Object, uid types.UID) bool {
+	ref := metav1.GetControllerOfNoCopy(o)
+	return ref != nil && ref.UID == uid
 }
 
 func belongs(p *corev1.Pod, siblings map[types.UID]bool, selectors []labels.Selector) bool {

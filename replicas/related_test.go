@@ -7,6 +7,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/replicakit/replicakit/internal/podtest"
@@ -64,6 +65,22 @@ func TestRelated(t *testing.T) {
 			assert.Empty(t, got)
 		})
 	}
+	t.Run("nil owners, and selectors that are nil or select everything, bring nothing in", func(t *testing.T) {
+		t.Parallel()
+		orphans := []*corev1.Pod{podtest.Pod("p")}
+		var none *appsv1.ReplicaSet
+		assert.Nil(t, replicas.Related(none, all, selector.ForReplicaSet, orphans))
+		for _, sel := range []labels.Selector{nil, labels.Everything()} {
+			got := replicas.Related(mine, []*appsv1.ReplicaSet{none, mine}, func(*appsv1.ReplicaSet) (labels.Selector, error) { return sel, nil }, orphans)
+			assert.Empty(t, got)
+		}
+	})
+	t.Run("L1 siblings are told by the UID of their controller, not by its name", func(t *testing.T) {
+		t.Parallel()
+		namesake := of("a", "namesake")
+		namesake.OwnerReferences[0].UID = "another"
+		assert.Empty(t, replicas.Related(mine, []*appsv1.ReplicaSet{namesake}, selector.ForReplicaSet, []*corev1.Pod{podtest.Pod("p", owned(namesake))}))
+	})
 	t.Run("L2 nil is for an owner without a controller only", func(t *testing.T) {
 		t.Parallel()
 		assert.Nil(t, replicas.Related(lone, all, selector.ForReplicaSet, nil))

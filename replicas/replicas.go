@@ -73,6 +73,12 @@ func ScaleTo(owned []*corev1.Pod, spec Spec) (Scale, error) {
 	if err != nil || spec.blocked() != "" {
 		return Scale{}, err
 	}
+	if len(active) < int(spec.Replicas) {
+		err = cmp.Or(spec.checkSelector(), spec.checkTemplate())
+	}
+	if err != nil {
+		return Scale{}, err
+	}
 	return spec.scale(active)
 }
 
@@ -104,12 +110,6 @@ func (s *Spec) scale(owned []*corev1.Pod) (Scale, error) {
 }
 
 func (s *Spec) create(missing int) (Scale, error) {
-	if err := s.checkSelector(); err != nil {
-		return Scale{}, err
-	}
-	if err := s.checkTemplate(); err != nil {
-		return Scale{}, err
-	}
 	newPod, err := PodFromTemplate(s.Template, s.Owner, s.Kind)
 	if err != nil {
 		return Scale{}, err

@@ -440,6 +440,11 @@ func TestBadLists(t *testing.T) {
 			`replicas: ReplicaSet "default/web": pod "default/a" (uid-a) is listed twice`,
 		},
 		{
+			"a pod listed twice among others whose UIDs begin alike",
+			[]*corev1.Pod{podtest.Pod("a", podtest.UID("uid-of-a-pod-1")), podtest.Pod("b", podtest.UID("uid-of-a-pod-2")), podtest.Pod("a", podtest.UID("uid-of-a-pod-1"))},
+			`replicas: ReplicaSet "default/web": pod "default/a" (uid-of-a-pod-1) is listed twice`,
+		},
+		{
 			"a pod without UID listed twice",
 			[]*corev1.Pod{nameless(), nameless()},
 			`replicas: ReplicaSet "default/web": pod "default/a" () is listed twice`,

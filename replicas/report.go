@@ -138,6 +138,9 @@ func (r report[T]) run(ctx context.Context, owner T, result Result, passErr erro
 	if !result.Observed {
 		return result, passErr
 	}
+	if r.client == nil || object.IsNil(owner) {
+		return result, errors.Join(fmt.Errorf("replicas: reporter of %s has no Client, or no owner", r.resource.Resource), passErr)
+	}
 	if r.now == nil {
 		r.now = time.Now
 	}
@@ -164,19 +167,27 @@ func (r report[T]) write(ctx context.Context, owner T, opts status.Options) (T, 
 	if !differs {
 		return owner, nil
 	}
-	written, err := r.client.UpdateStatus(ctx, updated)
+	written, err := answered(r.client.UpdateStatus(ctx, updated))
 	if !apierrors.IsConflict(err) {
 		return written, r.failure(owner, err)
 	}
-	fresh, err := r.client.Get(ctx, owner.GetNamespace(), owner.GetName())
+	fresh, err := answered(r.client.Get(ctx, owner.GetNamespace(), owner.GetName()))
 	if err != nil {
 		return fresh, r.failure(owner, err)
 	}
 	if fresh.GetUID() != owner.GetUID() {
 		return fresh, r.failure(owner, fmt.Errorf("original is gone: got uid %s, wanted %s", fresh.GetUID(), owner.GetUID()))
 	}
-	written, err = r.client.UpdateStatus(ctx, r.onto(fresh, updated))
+	written, err = answered(r.client.UpdateStatus(ctx, r.onto(fresh, updated)))
 	return written, r.failure(owner, err)
+}
+
+// answered makes an answer without an object an error.
+func answered[T metav1.Object](owner T, err error) (T, error) {
+	if err == nil && object.IsNil(owner) {
+		err = errors.New("the client returned no object")
+	}
+	return owner, err
 }
 
 func (r report[T]) failure(owner T, err error) error {
@@ -191,7 +202,7 @@ func (r report[T]) failure(owner T, err error) error {
 // written, so that no pod falls between the two.
 func (r report[T]) nextCheck(written T, active []*corev1.Pod, now time.Time) time.Duration {
 	minReadySeconds, ready, available := r.availability(written)
-	if minReadySeconds <= 0 || ready == available {
+	if ready == available {
 		return 0
 	}
 	after, ok := status.NextAvailabilityCheck(active, minReadySeconds, now)

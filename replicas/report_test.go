@@ -108,6 +108,38 @@ func TestReport(t *testing.T) {
 			rs.Status.ObservedGeneration, rs.Status.TerminatingReplicas = rs.Generation, new(int32)
 		}
 	})
+	t.Run("T8 pods on their way out are counted", func(t *testing.T) {
+		t.Parallel()
+		c := &statusClient{}
+		rs := replicaSet(1)
+		result := observed()
+		result.Terminating = []*corev1.Pod{podtest.Pod("a", owned(rs), podtest.Deleting)}
+		_, err := c.report(rs, result, nil)
+		require.NoError(t, err)
+		assert.EqualValues(t, 1, *c.written[0].Status.TerminatingReplicas)
+	})
+	t.Run("Y12 of a write the answer's version is recorded", func(t *testing.T) {
+		t.Parallel()
+		store := &expectations.ConsistencyStore{ReadVersion: func(schema.GroupResource) string { return "1" }}
+		client := &statusClient{answer: func(rs *appsv1.ReplicaSet) { rs.ResourceVersion = "10" }}
+		rs := replicaSet(1)
+		rs.ResourceVersion = "9"
+		_, err := replicas.ReplicaSetReporter{Client: client, Consistency: store}.Report(context.Background(), rs, observed(), nil)
+		require.NoError(t, err)
+		stale, _ := store.Ready(expectations.KeyOf(rs))
+		assert.Equal(t, "10", stale.Wrote)
+	})
+	t.Run("a reporter without a client, an owner that is nil and a client without an answer are errors", func(t *testing.T) {
+		t.Parallel()
+		boom := errors.New("boom")
+		_, err := replicas.ReplicaSetReporter{}.Report(context.Background(), replicaSet(1), observed(), boom)
+		require.ErrorContains(t, err, "replicas: reporter of replicasets has no Client, or no owner")
+		require.ErrorIs(t, err, boom)
+		_, err = (&statusClient{}).report(nil, observed(), nil)
+		require.Error(t, err)
+		_, err = replicas.ReplicaSetReporter{Client: mute{}}.Report(context.Background(), replicaSet(1), observed(), nil)
+		require.ErrorContains(t, err, "the client returned no object")
+	})
 	t.Run("T9 terminatingReplicas is left out where asked", func(t *testing.T) {
 		t.Parallel()
 		c := &statusClient{}
@@ -214,6 +246,15 @@ func TestReportRetries(t *testing.T) {
 		_, err := replicas.ReplicaSetReporter{Client: client}.Report(ctx, rs, observed(), nil)
 		require.ErrorIs(t, err, context.Canceled)
 	})
+}
+
+// mute answers nothing.
+type mute struct{}
+
+func (mute) Get(context.Context, string, string) (*appsv1.ReplicaSet, error) { return nil, nil }
+
+func (mute) UpdateStatus(context.Context, *appsv1.ReplicaSet) (*appsv1.ReplicaSet, error) {
+	return nil, nil
 }
 
 type contextClient struct{}
