@@ -125,7 +125,7 @@ func CalculateReplicationController(rc *corev1.ReplicationController, active []*
 // count sets the counts of the active pods (T2-T7).
 func count(status *appsv1.ReplicaSetStatus, pods []*corev1.Pod, spec *appsv1.ReplicaSetSpec, now time.Time) {
 	var replicas, fullyLabeled, ready, available int32
-	template := listLabels(spec.Template.Labels)
+	template, latest := listLabels(spec.Template.Labels), latestReady(spec.MinReadySeconds, now)
 	for _, p := range pods {
 		if !pod.IsActive(p) {
 			continue
@@ -139,7 +139,7 @@ func count(status *appsv1.ReplicaSetStatus, pods []*corev1.Pod, spec *appsv1.Rep
 			continue
 		}
 		ready++
-		if isAvailable(c, spec.MinReadySeconds, now) {
+		if isAvailable(c, spec.MinReadySeconds, latest) {
 			available++
 		}
 	}
