@@ -28,6 +28,9 @@ type Controller struct {
 	BurstReplicas int
 	// Skew is how far the controller's clock is ahead of the cluster's.
 	Skew time.Duration
+	// Listed is called when a pass has listed the pods; what arrives then comes
+	// too late for the list. nil: nobody.
+	Listed func()
 	// Passed is told of every pass; nil: nobody.
 	Passed func(rs *appsv1.ReplicaSet, result replicas.Result, err error)
 
@@ -120,7 +123,11 @@ func (c *Controller) pass(ctx context.Context, rs *appsv1.ReplicaSet) (replicas.
 	spec.Now = c.Now()
 	spec.BurstReplicas = c.BurstReplicas
 	result, err := c.Reconciler.Reconcile(ctx, spec, func(context.Context) ([]*corev1.Pod, error) {
-		return c.View.Pods.In(rs.Namespace), nil
+		pods := c.View.Pods.In(rs.Namespace)
+		if c.Listed != nil {
+			c.Listed()
+		}
+		return pods, nil
 	})
 	return c.Reporter.Report(ctx, rs, result, err)
 }

@@ -14,7 +14,7 @@ import (
 // Timing is how long things take on a cluster. Zero fields stand for the values
 // named here; of these Detect, Evict and Collect are Kubernetes' own.
 type Timing struct {
-	Schedule time.Duration // from a pod's creation to its node: 0.5 s
+	Schedule time.Duration // from a pod's creation to its node: 0.5 s; negative: never
 	StartUp  time.Duration // from there to a ready pod: 2 s
 	Detect   time.Duration // from the loss of a node to pods that are not ready: 50 s
 	Evict    time.Duration // from there to pods that are deleted: 5 min
@@ -91,7 +91,11 @@ const (
 	empty              // what a namespace holds is deleted
 )
 
-func (c *Cluster) schedule(p *corev1.Pod) { c.after(c.timing.Schedule, bind, p) }
+func (c *Cluster) schedule(p *corev1.Pod) {
+	if c.timing.Schedule > 0 {
+		c.after(c.timing.Schedule, bind, p)
+	}
+}
 
 func (c *Cluster) after(d time.Duration, do job, p *corev1.Pod) { c.later(d, task{do: do, pod: p}) }
 
@@ -114,6 +118,15 @@ func (c *Cluster) Due() (time.Time, bool) {
 // Step lets the next thing happen on the cluster's side if it is due.
 func (c *Cluster) Step() {
 	if due, ok := c.Due(); !ok || due.After(c.Clock.Now()) {
+		return
+	}
+	c.Act()
+}
+
+// Act lets the next thing happen on the cluster's side, due or not, if there is
+// one.
+func (c *Cluster) Act() {
+	if len(c.tasks) == 0 {
 		return
 	}
 	t := c.tasks[0]

@@ -159,6 +159,7 @@ func (r *run) start(i int) {
 	}
 	r.checker.Watch(c)
 	c.Client.Fault = r.before
+	c.Listed = r.race
 	done := c.Client.Done
 	c.Client.Done = func(call sim.Call, err error) {
 		done(call, err)

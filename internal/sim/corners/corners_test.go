@@ -38,7 +38,7 @@ func scenarios() []scenario {
 	}
 	var picked string // by the first of two steps, for the second
 	pick := func(s *stage) string {
-		picked = s.oldest("web")
+		picked = s.oldest()
 		return picked
 	}
 	return []scenario{
@@ -48,7 +48,7 @@ func scenarios() []scenario {
 		{name: "change of mind", steps: []step{up(5), scale(100*time.Millisecond, 8), scale(300*time.Millisecond, 1), scale(2*time.Second, 3)}},
 		{name: "adopt", steps: []step{orphan(0, "a"), orphan(0, "b"), up(4)}},
 		{name: "adopt too many", steps: []step{up(2), orphan(60*time.Second, "a"), orphan(60*time.Second, "b"), orphan(61*time.Second, "c")}},
-		{name: "release", steps: []step{up(3), {60 * time.Second, func(s *stage) error { return s.relabel(s.oldest("web"), "debug") }}}},
+		{name: "release", steps: []step{up(3), {60 * time.Second, func(s *stage) error { return s.relabel(s.oldest(), "debug") }}}},
 		{name: "label flip", steps: []step{
 			up(3),
 			{60 * time.Second, func(s *stage) error { return s.relabel(pick(s), "debug") }},
@@ -73,25 +73,48 @@ func scenarios() []scenario {
 			{140 * time.Second, func(s *stage) error { return s.edit(picked, func(p *corev1.Pod) { p.Finalizers = nil }) }},
 		}},
 		{name: "two siblings", steps: []step{
-			up(4), {0, func(s *stage) error { return s.owner("db", 3, 0) }},
-			scale(60*time.Second, 2), {60 * time.Second, func(s *stage) error { return s.scale("db", 5) }},
+			up(4),
+			{0, func(s *stage) error { return s.owner("db", 3, 0) }},
+			scale(60*time.Second, 2),
+			{60 * time.Second, func(s *stage) error { return s.scale("db", 5) }},
 		}},
 		{name: "minReadySeconds", steps: []step{{0, func(s *stage) error { return s.owner("web", 3, 15) }}, scale(90*time.Second, 4)}},
 		{name: "restart in mid-burst", steps: []step{up(6), {160 * time.Millisecond, func(s *stage) error { s.restart(); return nil }}}},
 		{name: "node lost", steps: []step{
-			up(4), {60 * time.Second, func(s *stage) error { s.LoseNode("node-1"); return nil }},
+			up(4),
+			{60 * time.Second, func(s *stage) error { s.LoseNode("node-1"); return nil }},
 			{8 * time.Minute, func(s *stage) error { s.RemoveNode("node-1"); return nil }},
 		}},
 		{name: "namespace going away", steps: []step{
 			up(3), {60 * time.Second, func(s *stage) error { s.TerminateNamespace(namespace); return s.scale("web", 5) }},
 		}},
 		{name: "pods fail", steps: []step{up(3), {60 * time.Second, func(s *stage) error {
-			return s.edit(s.oldest("web"), func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed })
+			return s.edit(s.oldest(), func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed })
 		}}}},
 		{name: "pod deleted by a user", steps: []step{up(3), {60 * time.Second, func(s *stage) error {
-			_, err := s.DeletePod(context.Background(), namespace, s.oldest("web"), metav1.DeleteOptions{})
+			_, err := s.DeletePod(context.Background(), namespace, s.oldest(), metav1.DeleteOptions{})
 			return err
 		}}}},
+		{name: "pod replaced while it is chosen", steps: []step{
+			up(3),
+			{60 * time.Second, func(s *stage) error { return s.edit(pick(s), cheap) }},
+			{70 * time.Second, func(s *stage) error {
+				if err := s.scale("web", 2); err != nil {
+					return err
+				}
+				return s.replace(picked)
+			}},
+		}},
+		{name: "pod orphaned while it is chosen", steps: []step{
+			up(3),
+			{60 * time.Second, func(s *stage) error { return s.edit(pick(s), cheap) }},
+			{70 * time.Second, func(s *stage) error {
+				if err := s.scale("web", 2); err != nil {
+					return err
+				}
+				return s.edit(picked, func(p *corev1.Pod) { p.OwnerReferences, p.Labels["app"] = nil, "debug" })
+			}},
+		}},
 		{name: "policy forbids adoption for a while", steps: []step{
 			{0, func(s *stage) error {
 				s.Webhook = func(verb string, p *corev1.Pod) error {

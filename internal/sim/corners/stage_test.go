@@ -337,11 +337,11 @@ func (s *stage) orphan(name string) error {
 	return err
 }
 
-// oldest is the active pod of an app that was created first.
-func (s *stage) oldest(app string) string {
+// oldest is the active pod of web that was created first.
+func (s *stage) oldest() string {
 	var first *corev1.Pod
 	for _, p := range s.Pods(namespace) {
-		if p.DeletionTimestamp == nil && p.Labels["app"] == app &&
+		if p.DeletionTimestamp == nil && p.Labels["app"] == "web" &&
 			(first == nil || p.CreationTimestamp.Time.Before(first.CreationTimestamp.Time)) {
 			first = p
 		}
@@ -359,4 +359,21 @@ func (s *stage) edit(pod string, change func(*corev1.Pod)) error {
 
 func (s *stage) relabel(pod, app string) error {
 	return s.edit(pod, func(p *corev1.Pod) { p.Labels["app"] = app })
+}
+
+// cheap makes a pod the first to go.
+func cheap(p *corev1.Pod) {
+	metav1.SetMetaDataAnnotation(&p.ObjectMeta, corev1.PodDeletionCost, "-100")
+}
+
+// replace deletes a pod and makes another one, nobody's, under its name.
+func (s *stage) replace(name string) error {
+	if _, err := s.DeletePod(context.Background(), namespace, name, *metav1.NewDeleteOptions(0)); err != nil {
+		return err
+	}
+	_, err := s.CreatePod(context.Background(), namespace, &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"app": "debug"}},
+		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "web"}}},
+	})
+	return err
 }

@@ -22,6 +22,7 @@ package invariant
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -70,6 +71,46 @@ func (k *Checker) Watch(c *sim.Controller) {
 	w.listen()
 }
 
+// Clone returns a Checker that goes on from here on a clone of the cluster and of
+// the one controller that runs on it.
+func (k *Checker) Clone(cluster *sim.Cluster, c *sim.Controller) *Checker {
+	clone := New(cluster)
+	clone.Watch(c)
+	clone.err = k.err
+	for uid, o := range k.watchers[0].owners {
+		other := *o
+		other.created, other.deleted = maps.Clone(o.created), maps.Clone(o.deleted)
+		clone.watchers[0].owners[uid] = &other
+	}
+	return clone
+}
+
+// Describe adds to a State what the Checker will judge by.
+func (k *Checker) Describe(s *sim.State) {
+	for _, w := range k.watchers {
+		uids := slices.Sorted(maps.Keys(w.owners))
+		for _, uid := range uids {
+			w.describe(s, w.owners[uid])
+		}
+	}
+}
+
+// describe leaves out what can no longer matter.
+func (w *watcher) describe(s *sim.State, o *owner) {
+	if len(o.created) > 0 {
+		s.Text("created", o.foreign)
+		for _, uid := range slices.Sorted(maps.Keys(o.created)) {
+			s.UID(uid)
+		}
+	}
+	for _, p := range w.controller.View.Pods.In(metav1.NamespaceDefault) {
+		if o.deleted[p.UID] && isActive(p) {
+			s.Text("deleted")
+			s.UID(p.UID)
+		}
+	}
+}
+
 // Drop stops watching a controller that has ended.
 func (k *Checker) Drop(c *sim.Controller) {
 	k.watchers = slices.DeleteFunc(k.watchers, func(w *watcher) bool { return w.controller == c })
@@ -103,13 +144,14 @@ type watcher struct {
 	effect     types.UID     // of the pod that the call under way made
 	looked     types.UID     // the owner that the pass under way has read live
 	victims    []*corev1.Pod // of the pass under way
+	acted      bool          // it created or deleted
 }
 
 // An owner is what a controller did for one since it last recorded what it
 // expects.
 type owner struct {
 	since   time.Time          // by the controller's clock
-	created map[types.UID]bool // answered, and not yet seen
+	created map[types.UID]bool // answered, and not yet seen alive
 	deleted map[types.UID]bool // answered
 	foreign int                // pods that arrived without being created since
 }
@@ -146,7 +188,6 @@ func (w *watcher) deletes(p *corev1.Pod) {
 	case controllerOf(p) != rs.UID && isReady(w.victims[i]):
 		w.fail("ready pod %s is deleted and belongs to %q, not %q", p.Name, controllerOf(p), rs.UID)
 	}
-	w.effect = p.UID
 }
 
 // adopted: nobody adopts without having looked whether the owner is still there.
@@ -172,17 +213,39 @@ func (w *watcher) done(call sim.Call, err error) {
 		if err == nil && live.DeletionTimestamp == nil {
 			w.looked = live.UID
 		}
-	case effect == "":
-	case call.Verb == "create":
+	case call.Verb == "create" && effect != "":
 		w.owner(rs.UID).created[effect] = true
 	case call.Verb == "delete":
-		w.owner(rs.UID).deleted[effect] = true
+		for _, v := range w.victims {
+			if v.Name == call.Name { // it may have been on its way out already
+				w.owner(rs.UID).deleted[v.UID] = true
+			}
+		}
 	}
 }
 
-// passed forgets the pass.
-func (w *watcher) passed(*appsv1.ReplicaSet, replicas.Result, error) {
-	w.looked, w.victims = "", nil
+func (w *watcher) expects(rs *appsv1.ReplicaSet) {
+	for key, p := range w.controller.Reconciler.Expectations.All() {
+		if key.UID != rs.UID {
+			continue
+		}
+		if unseen := len(w.owner(rs.UID).created); p.Adds > unseen {
+			w.fail("%s expects %d pods, and %d of those it created are not seen", rs.Name, p.Adds, unseen)
+		}
+		for _, uid := range p.Deleting {
+			if !w.owner(rs.UID).deleted[uid] {
+				w.fail("%s expects the end of %s, which it did not delete", rs.Name, uid)
+			}
+		}
+	}
+}
+
+// passed: what is expected in the end is what was done. Then it forgets the pass.
+func (w *watcher) passed(rs *appsv1.ReplicaSet, _ replicas.Result, _ error) {
+	if w.acted {
+		w.expects(rs)
+	}
+	w.looked, w.victims, w.acted = "", nil, false
 	if err := w.controller.View.Intact(); err != nil {
 		w.fail("%v", err)
 	}

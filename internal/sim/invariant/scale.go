@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/replicakit/replicakit/expectations"
+	"github.com/replicakit/replicakit/internal/sim"
 	"github.com/replicakit/replicakit/replicas"
 )
 
@@ -20,7 +21,7 @@ func (w *watcher) beforeScale(_ context.Context, spec replicas.Spec, owned []*co
 	}
 	w.wanted(spec, owned, scale)
 	w.ranked(spec, owned, scale)
-	w.victims = nil
+	w.victims, w.acted = nil, true
 	for _, v := range scale.Delete {
 		w.victims = append(w.victims, v.Pod)
 	}
@@ -55,8 +56,7 @@ func (w *watcher) wanted(spec replicas.Spec, owned []*corev1.Pod, scale replicas
 			spec.Owner.GetName(), spec.Replicas, len(owned), scale.Create, len(scale.Delete))
 	}
 	for _, p := range owned {
-		cached, ok := w.controller.View.Pods.Get(p.Namespace, p.Name)
-		if ok && cached == p && !isActive(p) {
+		if !isActive(p) {
 			w.fail("%s counts %s, which is not active", spec.Owner.GetName(), p.Name)
 		}
 	}
@@ -73,13 +73,26 @@ func (w *watcher) listen() {
 	pods.OnUpdate = func(old, obj any) error {
 		if uidOf(old) != uidOf(obj) {
 			w.arrives(obj)
-			w.leaves(old)
 		}
+		defer w.gone(old, obj)
 		return updated(old, obj)
 	}
 	pods.OnDelete = func(obj any) error {
-		w.leaves(obj)
+		defer w.gone(obj, nil)
 		return deleted(obj)
+	}
+}
+
+// gone: the end of a pod that was seen to end is not expected any more.
+func (w *watcher) gone(old, obj any) {
+	if t, ok := old.(sim.Tombstone); ok {
+		old = t.Obj
+	}
+	p, ok := obj.(*corev1.Pod)
+	if uid := uidOf(old); !ok || uid != p.UID || p.DeletionTimestamp != nil {
+		if key, expected := w.controller.Reconciler.Expectations.OwnerOfDeletion(uid); expected {
+			w.fail("%s still expects the end of %s, which it has seen", key.Name, uid)
+		}
 	}
 }
 
@@ -91,17 +104,11 @@ func (w *watcher) arrives(obj any) {
 	}
 	o := w.owner(controllerOf(p))
 	switch {
+	case p.DeletionTimestamp != nil: // its end was seen, its creation was not
 	case o.created[p.UID]:
 		delete(o.created, p.UID)
-	case p.DeletionTimestamp == nil:
+	default:
 		o.foreign++
-	}
-}
-
-// leaves lets go of a pod whose arrival was never shown.
-func (w *watcher) leaves(obj any) {
-	for _, o := range w.owners {
-		delete(o.created, uidOf(obj))
 	}
 }
 
