@@ -357,7 +357,7 @@ func TestReconcileDeletes(t *testing.T) {
 		_, dels := r.pending()
 		assert.Zero(t, dels)
 	})
-	t.Run("W26 the UID is a precondition, and the version too of pods that were ready", func(t *testing.T) {
+	t.Run("W26 P16 the UID is a precondition, and the version too of pods that were ready", func(t *testing.T) {
 		t.Parallel()
 		r := newRig(0)
 		seen := map[string]*metav1.Preconditions{}
@@ -1112,7 +1112,7 @@ func TestReconcileConsistency(t *testing.T) {
 		assert.Equal(t, 50*time.Millisecond, result.RequeueAfter)
 	})
 	for name, pod := range map[string]*corev1.Pod{
-		"X9 an adoption is recorded": podtest.Pod("orphan"),
+		"X9 P12 an adoption is recorded": podtest.Pod("orphan"),
 		"X9 W41 so is a release":     podtest.Pod("leaves", owned(replicaSet(1)), podtest.Labels(nil)),
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -1127,7 +1127,7 @@ func TestReconcileConsistency(t *testing.T) {
 			assert.Equal(t, "9", stale.Wrote)
 		})
 	}
-	t.Run("X9 a creation is recorded", func(t *testing.T) {
+	t.Run("X9 P12 a creation is recorded", func(t *testing.T) {
 		t.Parallel()
 		r := newRig(1)
 		r.version = "9"

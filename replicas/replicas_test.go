@@ -379,7 +379,7 @@ func TestRefusals(t *testing.T) {
 			"", `replicas: owner is nil`,
 		},
 		{
-			"owner without UID", func(s *replicas.Spec) {
+			"Y7 owner without UID", func(s *replicas.Spec) {
 				rs := replicaSet(1)
 				rs.UID = ""
 				s.Owner = rs
@@ -391,7 +391,7 @@ func TestRefusals(t *testing.T) {
 			"", `replicas: owner "default/web": kind "apps/, Kind=ReplicaSet" is incomplete`,
 		},
 		{
-			"P1 kind without a kind", func(s *replicas.Spec) { s.Kind.Kind = "" },
+			"Y7 P1 kind without a kind", func(s *replicas.Spec) { s.Kind.Kind = "" },
 			"", `replicas: owner "default/web": kind "apps/v1, Kind=" is incomplete`,
 		},
 	}
