@@ -1,0 +1,588 @@
+package e2e_test
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/replicakit/replicakit/replicas"
+)
+
+// The manager is the program of examples/controller. It runs as the service
+// account of its manifests, with exactly the rights that they grant, on a server
+// where setting an owner that blocks deletion is a right too.
+
+const (
+	managerAccount = "replicakit-controller" // and role, and lease
+	managerUser    = "system:serviceaccount:kube-system:" + managerAccount
+)
+
+func TestManager(t *testing.T) { //nolint:paralleltest // there is one lease, and one server to stop
+	t.Parallel()
+	s := newManagerServer(t)
+	t.Run("Z1 it needs the rights of its manifests, and every one", s.rights)
+	t.Run("rights that are taken away are waited for", s.rightsTakenAway)
+	t.Run("metrics and probes are what Prometheus and the kubelet want", s.metrics)
+	t.Run("Z5 SIGTERM in mid-burst cuts no write, and lets go of the lease", s.terminated)
+	t.Run("one of two is killed in the middle of a scale-up, the other goes on", s.killed)
+	t.Run("the API server is gone for a while", s.serverGone)
+	t.Run("the API server is gone for longer than the lease can wait", s.leaseLost)
+}
+
+// A managerServer is a cluster with an audit log, and the program.
+type managerServer struct {
+	*cluster
+	dir        string
+	program    string
+	kubeconfig string // of the service account
+}
+
+func newManagerServer(t *testing.T) *managerServer {
+	t.Helper()
+	own, err := startCluster(time.Millisecond)
+	require.NoError(t, err)
+	t.Cleanup(own.stop)
+	s := &managerServer{cluster: own, dir: t.TempDir()}
+	policy := filepath.Join(s.dir, "audit-policy.yaml")
+	require.NoError(t, os.WriteFile(policy, []byte("apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived, ResponseStarted]\nrules: [{level: Metadata}]\n"), 0o600))
+	own.env.ControlPlane.GetAPIServer().Configure().
+		Append("audit-policy-file", policy).
+		Append("audit-log-path", s.auditLog()).
+		Append("enable-admission-plugins", "OwnerReferencesPermissionEnforcement")
+	require.NoError(t, own.restartAPIServer(t.Context()))
+	s.apply(t, "rbac.yaml")
+	s.apply(t, "metrics-rbac.yaml")
+	s.kubeconfig = s.kubeconfigOf(t)
+	s.program = filepath.Join(s.dir, "controller")
+	root, err := repositoryRoot()
+	require.NoError(t, err)
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", s.program, ".")
+	build.Dir = filepath.Join(root, "examples", "controller")
+	out, err := build.CombinedOutput()
+	require.NoError(t, err, string(out))
+	return s
+}
+
+func (s *managerServer) auditLog() string { return filepath.Join(s.dir, "audit.log") }
+
+// manifest reads one of the program's manifests.
+func manifest(t *testing.T, name string) (objects []runtime.Object) {
+	t.Helper()
+	root, err := repositoryRoot()
+	require.NoError(t, err)
+	text, err := os.ReadFile(filepath.Join(root, "examples", "controller", "manifests", name))
+	require.NoError(t, err)
+	documents := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(text)))
+	for {
+		document, err := documents.Read()
+		if errors.Is(err, io.EOF) {
+			return objects
+		}
+		require.NoError(t, err)
+		object, _, err := scheme.Codecs.UniversalDeserializer().Decode(document, nil, nil)
+		require.NoError(t, err)
+		objects = append(objects, object)
+	}
+}
+
+// apply creates the objects of a manifest.
+func (s *managerServer) apply(t *testing.T, name string) {
+	t.Helper()
+	options := metav1.CreateOptions{}
+	for _, object := range manifest(t, name) {
+		var err error
+		switch o := object.(type) {
+		case *corev1.ServiceAccount:
+			_, err = s.client.CoreV1().ServiceAccounts(o.Namespace).Create(t.Context(), o, options)
+		case *rbacv1.ClusterRole:
+			_, err = s.client.RbacV1().ClusterRoles().Create(t.Context(), o, options)
+		case *rbacv1.ClusterRoleBinding:
+			_, err = s.client.RbacV1().ClusterRoleBindings().Create(t.Context(), o, options)
+		case *rbacv1.Role:
+			_, err = s.client.RbacV1().Roles(o.Namespace).Create(t.Context(), o, options)
+		case *rbacv1.RoleBinding:
+			_, err = s.client.RbacV1().RoleBindings(o.Namespace).Create(t.Context(), o, options)
+		default:
+			err = fmt.Errorf("no way to create a %T", object)
+		}
+		require.NoError(t, err)
+	}
+}
+
+func (s *managerServer) token(t *testing.T, namespace, account string) string {
+	t.Helper()
+	request, err := s.client.CoreV1().ServiceAccounts(namespace).CreateToken(t.Context(), account, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	return request.Status.Token
+}
+
+// kubeconfigOf writes a kubeconfig for the service account.
+func (s *managerServer) kubeconfigOf(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(s.dir, "kubeconfig")
+	require.NoError(t, clientcmd.WriteToFile(clientcmdapi.Config{
+		Clusters:       map[string]*clientcmdapi.Cluster{"c": {Server: s.config.Host, CertificateAuthorityData: s.config.CAData}},
+		AuthInfos:      map[string]*clientcmdapi.AuthInfo{"u": {Token: s.token(t, "kube-system", managerAccount)}},
+		Contexts:       map[string]*clientcmdapi.Context{"x": {Cluster: "c", AuthInfo: "u"}},
+		CurrentContext: "x",
+	}, path))
+	return path
+}
+
+// world returns a namespace without controllers of the test's own.
+func (s *managerServer) world(t *testing.T) *world {
+	t.Helper()
+	return newWorldWith(t, settings{cluster: s.cluster, idle: true})
+}
+
+// A manager is a process of the program.
+type manager struct {
+	t      *testing.T
+	cmd    *exec.Cmd
+	log    syncBuffer
+	exited chan struct{}
+}
+
+// start starts a manager whose lease lasts for 3 seconds.
+func (s *managerServer) start(t *testing.T, args ...string) *manager {
+	t.Helper()
+	m := &manager{t: t, exited: make(chan struct{})}
+	m.cmd = exec.Command(s.program, append([]string{
+		"--kubeconfig=" + s.kubeconfig, "--metrics-bind-address=127.0.0.1:0", "-v=4", "--kube-api-qps=100",
+		"--leader-elect-lease-duration=3s", "--leader-elect-renew-deadline=2s", "--leader-elect-retry-period=500ms",
+	}, args...)...)
+	m.cmd.Env = append(os.Environ(), featuresOf(args)...)
+	m.cmd.Stdout, m.cmd.Stderr = &m.log, &m.log
+	m.cmd.Args = slices.DeleteFunc(m.cmd.Args, func(arg string) bool { return strings.HasPrefix(arg, feature) })
+	require.NoError(t, m.cmd.Start())
+	go func() {
+		_ = m.cmd.Wait()
+		close(m.exited)
+	}()
+	t.Cleanup(func() {
+		_ = m.cmd.Process.Kill()
+		<-m.exited
+		if t.Failed() {
+			t.Log("the log of a manager ends:\n" + m.log.tail())
+		}
+	})
+	return m
+}
+
+// feature begins what is for the environment of a manager.
+const feature = "KUBE_FEATURE_"
+
+func featuresOf(args []string) []string {
+	return slices.DeleteFunc(slices.Clone(args), func(arg string) bool { return !strings.HasPrefix(arg, feature) })
+}
+
+// says waits until the log matches, and returns the groups.
+func (m *manager) says(pattern string) []string {
+	m.t.Helper()
+	re := regexp.MustCompile(pattern)
+	require.Eventually(m.t, func() bool { return re.MatchString(m.log.String()) }, patience, glance, "a manager must say %s", pattern)
+	return re.FindStringSubmatch(m.log.String())
+}
+
+func (m *manager) leads() { m.t.Helper(); m.says("Successfully acquired lease") }
+
+// address returns where metrics and probes are.
+func (m *manager) address() string {
+	m.t.Helper()
+	return m.says(`Serving metrics and probes" address="([^"]+)"`)[1]
+}
+
+// ends waits for the end of the process and returns its exit code.
+func (m *manager) ends() int {
+	m.t.Helper()
+	select {
+	case <-m.exited:
+	case <-time.After(patience):
+		require.Fail(m.t, "a manager does not end")
+	}
+	return m.cmd.ProcessState.ExitCode()
+}
+
+// stop ends a manager in order.
+func (m *manager) stop() {
+	m.t.Helper()
+	require.NoError(m.t, m.cmd.Process.Signal(syscall.SIGTERM))
+	require.Zero(m.t, m.ends())
+}
+
+func (s *managerServer) lease(t *testing.T) *coordinationv1.Lease {
+	t.Helper()
+	lease, err := s.client.CoordinationV1().Leases("kube-system").Get(t.Context(), managerAccount, metav1.GetOptions{})
+	require.NoError(t, err)
+	return lease
+}
+
+// ever waits until the owner has had n pods.
+func (w *world) ever(owner metav1.Object, n int) {
+	w.t.Helper()
+	w.eventually(func(c *assert.CollectT) {
+		assert.GreaterOrEqual(c, w.history.everOwned(owner), n)
+	}, "%d pods of %s", n, owner.GetName())
+}
+
+// rights lets the manager do all that it ever does, with streamed lists and with
+// plain ones, and compares what it asked for with what it may.
+func (s *managerServer) rights(t *testing.T) {
+	w := s.world(t)
+	rs, rc := w.create(replicaSet("rs", 15)), w.createController(replicationController("rc", 15))
+	for _, watchList := range []string{"true", "false"} {
+		m := s.start(t, feature+"WatchListClient="+watchList, "--metrics-bind-address=0.0.0.0:0")
+		for _, owner := range []metav1.Object{rs, rc} {
+			w.has(owner, 15)
+			w.scale(owner, 14)
+			w.has(owner, 14)
+			before := w.history.everOwned(owner)
+			w.createPod(&corev1.Pod{
+				ObjectMeta: metav1.ObjectMeta{GenerateName: "stray-", Labels: labels(owner.GetName())},
+				Spec:       template(nil).Spec,
+			})
+			w.allow(owner, 1)
+			w.ever(owner, before+1)
+			w.has(owner, 14)
+			w.scale(owner, 15)
+			w.has(owner, 15)
+		}
+		s.scrape(t, m)
+		w.eventually(func(c *assert.CollectT) {
+			assert.Contains(c, s.used(t).granted, "patch events")
+		}, "an event must repeat")
+		m.stop()
+		assert.NotContains(t, m.log.String(), "A right is missing")
+	}
+	used := s.used(t)
+	assert.Empty(t, used.denied)
+	// What admission asks for is no request of the log's.
+	granted := slices.DeleteFunc(grantedBy(t, "rbac.yaml", "metrics-rbac.yaml"), func(right string) bool {
+		return strings.Contains(right, "/finalizers")
+	})
+	assert.Equal(t, granted, used.granted)
+}
+
+// grantedBy returns what manifests grant the manager, sorted.
+func grantedBy(t *testing.T, names ...string) (rights []string) {
+	t.Helper()
+	for _, name := range names {
+		for _, object := range manifest(t, name) {
+			var rules []rbacv1.PolicyRule
+			switch o := object.(type) {
+			case *rbacv1.ClusterRole:
+				rules = o.Rules
+			case *rbacv1.Role:
+				rules = o.Rules
+			}
+			for _, rule := range rules {
+				for _, resource := range rule.Resources {
+					for _, verb := range rule.Verbs {
+						rights = append(rights, verb+" "+resource)
+					}
+				}
+			}
+		}
+	}
+	slices.Sort(rights)
+	return rights
+}
+
+// usage is what the manager asked the server for.
+type usage struct{ granted, denied []string }
+
+func (s *managerServer) used(t *testing.T) (used usage) {
+	t.Helper()
+	log, err := os.Open(s.auditLog())
+	require.NoError(t, err)
+	defer func() { _ = log.Close() }()
+	for lines := json.NewDecoder(log); ; {
+		var event struct {
+			Verb      string
+			User      struct{ Username string }
+			ObjectRef *struct{ Resource, Subresource string }
+			Response  struct{ Code int } `json:"responseStatus"`
+		}
+		if err := lines.Decode(&event); err != nil {
+			break // the end, or a line that is being written
+		}
+		if event.User.Username != managerUser || event.ObjectRef == nil || strings.HasPrefix(event.ObjectRef.Resource, "selfsubject") {
+			continue
+		}
+		right := strings.TrimSuffix(event.Verb+" "+event.ObjectRef.Resource+"/"+event.ObjectRef.Subresource, "/")
+		if event.Response.Code == http.StatusForbidden {
+			used.denied = append(used.denied, right)
+			continue
+		}
+		used.granted = append(used.granted, right)
+	}
+	slices.Sort(used.granted)
+	slices.Sort(used.denied)
+	return usage{granted: slices.Compact(used.granted), denied: slices.Compact(used.denied)}
+}
+
+// scrape reads metrics over TLS, as one that may and as one that may not.
+func (s *managerServer) scrape(t *testing.T, m *manager) {
+	t.Helper()
+	_, port, err := net.SplitHostPort(m.address())
+	require.NoError(t, err)
+	for account, want := range map[string]int{"prometheus": http.StatusOK, "somebody": http.StatusForbidden} {
+		object := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: account}}
+		if _, err := s.client.CoreV1().ServiceAccounts("default").Create(t.Context(), object, metav1.CreateOptions{}); err == nil && want == http.StatusOK {
+			_, err = s.client.RbacV1().ClusterRoleBindings().Create(t.Context(), &rbacv1.ClusterRoleBinding{
+				ObjectMeta: metav1.ObjectMeta{Name: account},
+				Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Name: account, Namespace: "default"}},
+				RoleRef:    rbacv1.RoleRef{Kind: "ClusterRole", Name: managerAccount + "-metrics-reader"},
+			}, metav1.CreateOptions{})
+			require.NoError(t, err)
+		} else if !apierrors.IsAlreadyExists(err) {
+			require.NoError(t, err)
+		}
+		code, text := get(t, "https://127.0.0.1:"+port+"/metrics", s.token(t, "default", account))
+		require.Equal(t, want, code, account)
+		if want == http.StatusOK {
+			assert.Contains(t, families(t, text), "workqueue_depth")
+		}
+	}
+}
+
+func get(t *testing.T, url, token string) (code int, text string) {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+	require.NoError(t, err)
+	if token != "" {
+		request.Header.Set("Authorization", "Bearer "+token)
+	}
+	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true}}
+	response, err := client.Do(request)
+	require.NoError(t, err)
+	body, err := io.ReadAll(response.Body)
+	require.NoError(t, err)
+	require.NoError(t, response.Body.Close())
+	return response.StatusCode, string(body)
+}
+
+// families reads metrics as Prometheus does.
+func families(t *testing.T, text string) map[string]*dto.MetricFamily {
+	t.Helper()
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	families, err := parser.TextToMetricFamilies(strings.NewReader(text))
+	require.NoError(t, err)
+	return families
+}
+
+func (s *managerServer) rightsTakenAway(t *testing.T) {
+	w := s.world(t)
+	rs, rc := w.create(replicaSet("rs", 3)), w.createController(replicationController("rc", 3))
+	m := s.start(t)
+	w.has(rs, 3)
+	w.has(rc, 3)
+	role := func(edit func([]rbacv1.PolicyRule) []rbacv1.PolicyRule) {
+		t.Helper()
+		roles := s.client.RbacV1().ClusterRoles()
+		role, err := roles.Get(t.Context(), managerAccount, metav1.GetOptions{})
+		require.NoError(t, err)
+		role.Rules = edit(role.Rules)
+		_, err = roles.Update(t.Context(), role, metav1.UpdateOptions{})
+		require.NoError(t, err)
+	}
+	var whole []rbacv1.PolicyRule
+	without := func(resources ...string) func([]rbacv1.PolicyRule) []rbacv1.PolicyRule {
+		return func(rules []rbacv1.PolicyRule) []rbacv1.PolicyRule {
+			whole = slices.Clone(rules)
+			return slices.DeleteFunc(slices.Clone(rules), func(rule rbacv1.PolicyRule) bool {
+				return slices.Contains(resources, rule.Resources[0])
+			})
+		}
+	}
+
+	role(without("replicasets/finalizers"))
+	w.scale(rs, 5)
+	w.scale(rc, 5)
+	w.has(rc, 5)
+	w.eventually(func(c *assert.CollectT) {
+		failed := w.events(rs, replicas.FailedCreate)
+		if assert.NotEmpty(c, failed) {
+			assert.Contains(c, failed[0].Message, "cannot set blockOwnerDeletion")
+		}
+	}, "the event must say what is missing")
+	role(func([]rbacv1.PolicyRule) []rbacv1.PolicyRule { return whole })
+	w.has(rs, 5)
+
+	// Watches are asked about again only when they begin.
+	m.stop()
+	role(without("pods", "replicasets"))
+	m = s.start(t)
+	m.says(`A right is missing" for="replicaset-controller" right="watch pods" in="all namespaces"`)
+	m.says(`A right is missing" for="replicaset-controller" right="list replicasets.apps"`)
+	code, text := 0, ""
+	w.eventually(func(c *assert.CollectT) {
+		code, text = get(t, "http://"+m.address()+"/readyz", "")
+		assert.Equal(c, http.StatusServiceUnavailable, code)
+		assert.Equal(c, "not listed yet: pods, replicasets\n", text)
+	}, "not ready without rights")
+	w.scale(rs, 2)
+	w.scale(rc, 2)
+	role(func([]rbacv1.PolicyRule) []rbacv1.PolicyRule { return whole })
+	w.has(rs, 2)
+	w.has(rc, 2)
+	code, _ = get(t, "http://"+m.address()+"/readyz", "")
+	assert.Equal(t, http.StatusOK, code)
+	m.stop()
+}
+
+func (s *managerServer) metrics(t *testing.T) {
+	w := s.world(t)
+	rs := w.create(replicaSet("web", 3))
+	leader := s.start(t)
+	w.has(rs, 3)
+	standby := s.start(t)
+	standby.says("Attempting to acquire leader lease")
+	for m, leads := range map[*manager]float64{leader: 1, standby: 0} {
+		for _, probe := range []string{"/healthz", "/readyz"} {
+			code, text := get(t, "http://"+m.address()+probe, "")
+			assert.Equal(t, http.StatusOK, code, probe)
+			assert.Equal(t, "ok", text, probe)
+		}
+		code, text := get(t, "http://"+m.address()+"/metrics", "")
+		require.Equal(t, http.StatusOK, code)
+		status := families(t, text)["leader_election_master_status"]
+		require.Len(t, status.GetMetric(), 1)
+		assert.InDelta(t, leads, status.GetMetric()[0].GetGauge().GetValue(), 0)
+	}
+	_, text := get(t, "http://"+leader.address()+"/metrics", "")
+	for _, queue := range []string{"replicaset", "replicationmanager"} {
+		for _, name := range []string{
+			"workqueue_depth", "workqueue_adds_total", "workqueue_retries_total", "workqueue_queue_duration_seconds",
+			"workqueue_work_duration_seconds", "workqueue_unfinished_work_seconds", "workqueue_longest_running_processor_seconds",
+		} {
+			assert.True(t, slices.ContainsFunc(families(t, text)[name].GetMetric(), func(m *dto.Metric) bool {
+				return m.GetLabel()[0].GetValue() == queue
+			}), "%s of %s", name, queue)
+		}
+	}
+	standby.stop()
+	leader.stop()
+}
+
+// terminated counts what a manager has heard of and what there is.
+func (s *managerServer) terminated(t *testing.T) {
+	const wanted = 400
+	w := s.world(t)
+	m := s.start(t, "--kube-api-qps=1000", "--kube-api-burst=1000")
+	m.leads()
+	rs := w.create(replicaSet("web", wanted))
+	w.ever(rs, wanted/8)
+	m.stop()
+	assert.Contains(t, m.log.String(), "Released the lease")
+	assert.Empty(t, *s.lease(t).Spec.HolderIdentity)
+	there, err := w.client.CoreV1().Pods(w.namespace).List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	assert.Less(t, len(there.Items), wanted, "it was in the middle")
+	assert.Equal(t, len(there.Items), strings.Count(m.log.String(), `"Controller created pod"`), "no answer was lost")
+
+	next := s.start(t)
+	w.has(rs, wanted)
+	assert.Equal(t, wanted, w.history.everOwned(rs))
+	next.stop()
+}
+
+func (s *managerServer) killed(t *testing.T) {
+	const wanted = 400
+	w := s.world(t)
+	first := s.start(t)
+	first.leads()
+	second := s.start(t)
+	second.says("Attempting to acquire leader lease")
+	transitions := s.lease(t).Spec.LeaseTransitions
+	rs := w.create(replicaSet("web", wanted))
+	w.allow(rs, replicas.DefaultMaxParallel)
+	w.ever(rs, wanted/8)
+	require.NoError(t, first.cmd.Process.Kill())
+	first.ends()
+	assert.Less(t, w.history.everOwned(rs), wanted, "it was in the middle")
+	assert.NotContains(t, second.log.String(), "Starting controller", "one works, not two")
+	second.leads()
+	w.has(rs, wanted)
+	assert.LessOrEqual(t, w.history.everOwned(rs), wanted+replicas.DefaultMaxParallel)
+	assert.Equal(t, *transitions+1, *s.lease(t).Spec.LeaseTransitions)
+	second.stop()
+}
+
+// pause stops the API server until resume is called.
+func (s *managerServer) pause(t *testing.T) (resume func()) {
+	t.Helper()
+	server := s.env.ControlPlane.GetAPIServer()
+	_ = server.Stop() // an error if it had to be killed
+	awaitRefusal(t.Context(), net.JoinHostPort(server.Address, server.Port))
+	return func() {
+		t.Helper()
+		require.NoError(t, server.Start())
+	}
+}
+
+func (s *managerServer) serverGone(t *testing.T) {
+	const wanted = 400
+	w := s.world(t)
+	m := s.start(t, "--leader-elect=false")
+	rs := w.create(replicaSet("web", wanted))
+	w.allow(rs, replicas.DefaultMaxParallel)
+	w.ever(rs, wanted/8)
+	resume := s.pause(t)
+	m.says("(?s)(connection refused.*){5}")
+	code, _ := get(t, "http://"+m.address()+"/healthz", "")
+	assert.Equal(t, http.StatusOK, code)
+	resume()
+	w.has(rs, wanted)
+	assert.LessOrEqual(t, w.history.everOwned(rs), wanted+replicas.DefaultMaxParallel)
+	m.stop()
+}
+
+func (s *managerServer) leaseLost(t *testing.T) {
+	const wanted = 400
+	w := s.world(t)
+	m := s.start(t)
+	m.leads()
+	rs := w.create(replicaSet("web", wanted))
+	w.allow(rs, replicas.DefaultMaxParallel)
+	w.ever(rs, wanted/8)
+	resume := s.pause(t)
+	assert.Equal(t, 1, m.ends())
+	assert.Contains(t, m.log.String(), "controller: the lease was lost: somebody else may be at work")
+	resume()
+	next := s.start(t) // as a kubelet would
+	w.has(rs, wanted)
+	next.stop()
+}
