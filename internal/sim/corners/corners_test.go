@@ -16,7 +16,7 @@ import (
 	"github.com/replicakit/replicakit/internal/sim"
 )
 
-var every = flag.Int("every", 7, "make only every so manieth disturbance; 1: all")
+var every = flag.Int("every", 13, "make only every so manieth disturbance; 1: all")
 
 func scenarios() []scenario {
 	up := func(n int32) step {
@@ -57,7 +57,7 @@ func scenarios() []scenario {
 		{name: "owner re-created, pods orphaned", steps: []step{up(3), remove(60*time.Second, metav1.DeletePropagationOrphan), again(63*time.Second, 4)}},
 		{name: "owner re-created, pods collected", steps: []step{up(3), remove(60*time.Second, metav1.DeletePropagationBackground), again(60*time.Second, 4)}},
 		{name: "owner deleted in the foreground", steps: []step{up(3), remove(60*time.Second, metav1.DeletePropagationForeground), again(110*time.Second, 2)}},
-		{name: "quota", steps: []step{
+		{name: "K2 quota", steps: []step{
 			{0, func(s *stage) error { s.SetQuota(namespace, 3); return s.owner("web", 6, 0) }},
 			{70 * time.Second, func(s *stage) error { s.SetQuota(namespace, 100); return nil }},
 		}},
@@ -85,7 +85,7 @@ func scenarios() []scenario {
 			{60 * time.Second, func(s *stage) error { s.LoseNode("node-1"); return nil }},
 			{8 * time.Minute, func(s *stage) error { s.RemoveNode("node-1"); return nil }},
 		}},
-		{name: "namespace going away", steps: []step{
+		{name: "W10 namespace going away", steps: []step{
 			up(3), {60 * time.Second, func(s *stage) error { s.TerminateNamespace(namespace); return s.scale("web", 5) }},
 		}},
 		{name: "pods fail", steps: []step{up(3), {60 * time.Second, func(s *stage) error {
@@ -95,7 +95,7 @@ func scenarios() []scenario {
 			_, err := s.DeletePod(context.Background(), namespace, s.oldest(), metav1.DeleteOptions{})
 			return err
 		}}}},
-		{name: "pod replaced while it is chosen", steps: []step{
+		{name: "W26 pod replaced while it is chosen", steps: []step{
 			up(3),
 			{60 * time.Second, func(s *stage) error { return s.edit(pick(s), cheap) }},
 			{70 * time.Second, func(s *stage) error {
@@ -115,7 +115,7 @@ func scenarios() []scenario {
 				return s.edit(picked, func(p *corev1.Pod) { p.OwnerReferences, p.Labels["app"] = nil, "debug" })
 			}},
 		}},
-		{name: "policy forbids adoption for a while", steps: []step{
+		{name: "W42 policy forbids adoption for a while", steps: []step{
 			{0, func(s *stage) error {
 				s.Webhook = func(verb string, p *corev1.Pod) error {
 					if verb == "patch" {
