@@ -216,7 +216,7 @@ func TestOwners(t *testing.T) {
 		assert.Len(t, b.allPods(), 6)
 	})
 
-	bubble(t, "W59 keys are not parsed, so that none is malformed: whatever the name, it is looked up", func(t inBubble) {
+	bubble(t, "Y1 W59 keys are not parsed, so that none is malformed: whatever the name, it is looked up", func(t inBubble) {
 		b := newBench(replicaSet("web", 1, func(rs *appsv1.ReplicaSet) { rs.Name = "a/b/c" }))
 		b.start(t)
 		assert.Len(t, b.allPods(), 1)
