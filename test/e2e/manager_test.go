@@ -49,16 +49,24 @@ const (
 	managerUser    = "system:serviceaccount:kube-system:" + managerAccount
 )
 
-func TestManager(t *testing.T) { //nolint:paralleltest // there is one lease, and one server to stop
+func TestManager(t *testing.T) {
 	t.Parallel()
 	s := newManagerServer(t)
-	t.Run("Z1 it needs the rights of its manifests, and every one", s.rights)
-	t.Run("rights that are taken away are waited for", s.rightsTakenAway)
-	t.Run("metrics and probes are what Prometheus and the kubelet want", s.metrics)
-	t.Run("Z5 SIGTERM in mid-burst cuts no write, and lets go of the lease", s.terminated)
-	t.Run("one of two is killed in the middle of a scale-up, the other goes on", s.killed)
-	t.Run("the API server is gone for a while", s.serverGone)
-	t.Run("the API server is gone for longer than the lease can wait", s.leaseLost)
+	//nolint:paralleltest // there is one lease, and one server to stop
+	for _, story := range []struct {
+		name string
+		tell func(*testing.T)
+	}{
+		{"Z1 it needs the rights of its manifests, and every one", s.rights},
+		{"rights that are taken away are waited for", s.rightsTakenAway},
+		{"metrics and probes are what Prometheus and the kubelet want", s.metrics},
+		{"Z5 SIGTERM in mid-burst cuts no write, and lets go of the lease", s.terminated},
+		{"one of two is killed in the middle of a scale-up, the other goes on", s.killed},
+		{"the API server is gone for a while", s.serverGone},
+		{"the API server is gone for longer than the lease can wait", s.leaseLost},
+	} {
+		t.Run(story.name, story.tell)
+	}
 }
 
 // A managerServer is a cluster with an audit log, and the program.
@@ -546,7 +554,13 @@ func (s *managerServer) pause(t *testing.T) (resume func()) {
 	t.Helper()
 	server := s.env.ControlPlane.GetAPIServer()
 	_ = server.Stop() // an error if it had to be killed
-	awaitRefusal(t.Context(), net.JoinHostPort(server.Address, server.Port))
+	require.Eventually(t, func() bool {
+		connection, err := net.Dial("tcp", net.JoinHostPort(server.Address, server.Port))
+		if err == nil {
+			_ = connection.Close()
+		}
+		return err != nil
+	}, patience, glance)
 	return func() {
 		t.Helper()
 		require.NoError(t, server.Start())
