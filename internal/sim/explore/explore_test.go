@@ -61,7 +61,7 @@ func TestExplore(t *testing.T) {
 			}
 			start := time.Now()
 			r := explore.Explore(model)
-			require.NoError(t, r.Err, "the way there:\n%s", strings.Join(r.Path, "\n"))
+			require.NoError(t, r.Err, "after %d states; the way there:\n%s", r.States, strings.Join(r.Path, "\n"))
 			require.True(t, r.Whole || model.Limit > 0)
 			t.Logf("%s: %d states, %d edges, %d ends, at most %d deep, whole %t, %v", name, r.States, r.Edges, r.Ends, r.Depth, r.Whole, time.Since(start).Round(time.Millisecond))
 		})
