@@ -323,27 +323,26 @@ func (w *world) settle(owner metav1.Object) {
 	w.eventually(func(c *assert.CollectT) {
 		assert.GreaterOrEqual(c, w.report(owner).ObservedGeneration, generation)
 	}, "a pass for %s", owner.GetName())
+	w.cachesAreFresh()
 }
 
 // cachesAreFresh waits until the controllers and the test have seen every pod as
 // it is now.
 func (w *world) cachesAreFresh() {
 	w.t.Helper()
-	live, err := w.client.CoreV1().Pods(w.namespace).List(w.t.Context(), metav1.ListOptions{})
-	require.NoError(w.t, err)
-	want := map[string]string{}
-	for _, pod := range live.Items {
-		want[pod.Name] = pod.ResourceVersion
-	}
-	for _, factory := range []informers.SharedInformerFactory{w.seen, w.controllers.factory} {
-		w.eventually(func(c *assert.CollectT) {
-			got := map[string]string{}
-			for _, obj := range factory.Core().V1().Pods().Informer().GetStore().List() {
-				got[obj.(*corev1.Pod).Name] = obj.(*corev1.Pod).ResourceVersion
-			}
-			assert.Equal(c, want, got)
-		}, "the caches must be fresh")
-	}
+	w.eventually(func(c *assert.CollectT) {
+		pods, err := w.client.CoreV1().Pods(w.namespace).List(w.t.Context(), metav1.ListOptions{})
+		require.NoError(c, err)
+		live, cached := map[string]string{}, map[string]string{}
+		for _, pod := range pods.Items {
+			live[pod.Name] = pod.ResourceVersion
+		}
+		for _, obj := range w.controllers.factory.Core().V1().Pods().Informer().GetStore().List() {
+			cached[obj.(*corev1.Pod).Name] = obj.(*corev1.Pod).ResourceVersion
+		}
+		assert.Equal(c, live, cached)
+		assert.Equal(c, live, w.history.versions())
+	}, "the caches must be fresh")
 }
 
 // Pods.

@@ -83,6 +83,17 @@ func (h *history) find(wanted func(*corev1.Pod) bool) []*corev1.Pod {
 	return found
 }
 
+// versions returns the resourceVersion of each pod by its name.
+func (h *history) versions() map[string]string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	versions := map[string]string{}
+	for _, pod := range h.pods {
+		versions[pod.Name] = pod.ResourceVersion
+	}
+	return versions
+}
+
 // everOwned is how many pods the owner ever had.
 func (h *history) everOwned(owner metav1.Object) int {
 	h.mu.Lock()

@@ -42,9 +42,7 @@ func TestLag(t *testing.T) {
 	t.Run("C19 an owner that is deleted in truth and not in the cache adopts nothing", func(t *testing.T) {
 		t.Parallel()
 		w := newWorld(t)
-		rs := replicaSet("web", 2)
-		rs.Finalizers = []string{finalizer}
-		rs = w.create(rs)
+		rs := w.createHeld(replicaSet("web", 2))
 		w.has(rs, 2)
 		w.settle(rs)
 		w.wire.lag("replicasets", 2*time.Second)

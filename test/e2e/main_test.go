@@ -10,6 +10,8 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"slices"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -35,26 +37,53 @@ func TestMain(m *testing.M) {
 
 func runTests(m *testing.M) int {
 	ctrllog.SetLogger(logr.Discard())
+	defer stopAll()
+	stopAllWhenInterrupted()
 	var err error
 	if shared, err = startCluster(20 * time.Second); err != nil {
 		fmt.Fprintln(os.Stderr, "e2e:", err)
 		return 1
 	}
+	if err := startControllerManager(shared.kubeconfig); err != nil {
+		fmt.Fprintln(os.Stderr, "e2e:", err)
+		return 1
+	}
+	return m.Run()
+}
+
+// started are the programs that run, with what stops each.
+var started struct {
+	sync.Mutex
+	stops []func()
+}
+
+// stopAtExit has stop called when all tests are done, or earlier by the function
+// that it returns.
+func stopAtExit(stop func()) (now func()) {
+	stop = sync.OnceFunc(stop)
+	started.Lock()
+	defer started.Unlock()
+	started.stops = append(started.stops, stop)
+	return stop
+}
+
+// stopAll stops everything, the last first.
+func stopAll() {
+	started.Lock()
+	defer started.Unlock()
+	for _, stop := range slices.Backward(started.stops) {
+		stop()
+	}
+}
+
+func stopAllWhenInterrupted() {
 	interrupted := make(chan os.Signal, 1)
 	signal.Notify(interrupted, os.Interrupt, syscall.SIGTERM)
 	go func() {
 		<-interrupted
-		shared.stop()
+		stopAll()
 		os.Exit(130)
 	}()
-	defer shared.stop()
-	manager, err := startControllerManager(shared.kubeconfig)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "e2e:", err)
-		return 1
-	}
-	defer manager.stop()
-	return m.Run()
 }
 
 // A cluster is an etcd and a kube-apiserver on free ports of 127.0.0.1.
@@ -64,6 +93,7 @@ type cluster struct {
 	client     kubernetes.Interface
 	dir        string
 	kubeconfig string
+	stop       func()
 }
 
 // startCluster starts a cluster whose programs have so long to stop before they
@@ -82,13 +112,16 @@ func startCluster(stopTimeout time.Duration) (*cluster, error) {
 		ControlPlaneStartTimeout: time.Minute,
 		ControlPlaneStopTimeout:  stopTimeout,
 	}
-	// A directory of our own outlives the server, so that it can be restarted
-	// with the same certificates.
+	// Directories of our own outlive a server, so that it can be restarted.
+	env.ControlPlane.Etcd = &envtest.Etcd{DataDir: filepath.Join(dir, "etcd")}
 	env.ControlPlane.GetAPIServer().CertDir = filepath.Join(dir, "apiserver")
-	if err := os.Mkdir(env.ControlPlane.GetAPIServer().CertDir, 0o700); err != nil {
-		return nil, err
+	for _, dir := range []string{env.ControlPlane.Etcd.DataDir, env.ControlPlane.GetAPIServer().CertDir} {
+		if err := os.Mkdir(dir, 0o700); err != nil {
+			return nil, err
+		}
 	}
 	c := &cluster{env: env, dir: dir, kubeconfig: filepath.Join(dir, "kubeconfig")}
+	c.stop = stopAtExit(c.kill)
 	if err := c.start(); err != nil {
 		c.stop()
 		return nil, fmt.Errorf("starting the control plane from %s: %w", binaries, err)
@@ -110,8 +143,11 @@ func (c *cluster) start() (err error) {
 	return os.WriteFile(c.kubeconfig, c.env.KubeConfig, 0o600)
 }
 
-func (c *cluster) stop() {
+func (c *cluster) kill() {
 	_ = c.env.Stop() // an error if something had to be killed
+	if url := c.env.ControlPlane.Etcd.URL; url != nil {
+		awaitRefusal(context.Background(), url.Host)
+	}
 	_ = os.RemoveAll(c.dir)
 }
 
@@ -120,15 +156,19 @@ func (c *cluster) stop() {
 func (c *cluster) restartAPIServer(ctx context.Context) error {
 	server := c.env.ControlPlane.GetAPIServer()
 	_ = server.Stop() // an error if it had to be killed
-	address := net.JoinHostPort(server.Address, server.Port)
+	awaitRefusal(ctx, net.JoinHostPort(server.Address, server.Port))
+	return server.Start()
+}
+
+// awaitRefusal returns when nobody listens at the address any more.
+func awaitRefusal(ctx context.Context, address string) {
 	for dialer := (net.Dialer{}); ctx.Err() == nil; {
 		connection, err := dialer.DialContext(ctx, "tcp", address)
 		if err != nil {
-			break
+			return
 		}
 		_ = connection.Close()
 	}
-	return server.Start()
 }
 
 // findBinaries returns the directory of the control plane's programs.
@@ -167,22 +207,16 @@ func repositoryRoot() (string, error) {
 	}
 }
 
-// controllerManager is Kubernetes' own, with the controllers that ours need
-// beside them.
-type controllerManager struct {
-	cmd     *exec.Cmd
-	stopped atomic.Bool
-	exited  chan struct{}
-}
-
-func startControllerManager(kubeconfig string) (*controllerManager, error) {
+// startControllerManager starts Kubernetes' own, with the controllers that ours
+// need beside them.
+func startControllerManager(kubeconfig string) error {
 	binaries, err := findBinaries()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	log, err := os.Create(filepath.Join(filepath.Dir(kubeconfig), "kube-controller-manager.log"))
 	if err != nil {
-		return nil, err
+		return err
 	}
 	cmd := exec.Command(filepath.Join(binaries, "kube-controller-manager"),
 		"--kubeconfig="+kubeconfig,
@@ -192,23 +226,23 @@ func startControllerManager(kubeconfig string) (*controllerManager, error) {
 		"--bind-address=127.0.0.1", "--secure-port=0")
 	cmd.Stdout, cmd.Stderr = log, log
 	if err := cmd.Start(); err != nil {
-		return nil, errors.Join(err, log.Close())
+		return errors.Join(err, log.Close())
 	}
-	m := &controllerManager{cmd: cmd, exited: make(chan struct{})}
+	var stopped atomic.Bool
+	exited := make(chan struct{})
 	go func() {
-		defer close(m.exited)
+		defer close(exited)
 		err := errors.Join(cmd.Wait(), log.Close())
-		if !m.stopped.Load() {
+		if !stopped.Load() {
 			fmt.Fprintf(os.Stderr, "e2e: kube-controller-manager ended: %v\n%s\n", err, tail(log.Name()))
 		}
 	}()
-	return m, nil
-}
-
-func (m *controllerManager) stop() {
-	m.stopped.Store(true)
-	_ = m.cmd.Process.Kill()
-	<-m.exited
+	stopAtExit(func() {
+		stopped.Store(true)
+		_ = cmd.Process.Kill()
+		<-exited
+	})
+	return nil
 }
 
 // tail returns the end of a file.

@@ -268,6 +268,7 @@ func (w *world) ever(owner metav1.Object, n int) {
 // rights lets the manager do all that it ever does, with streamed lists and with
 // plain ones, and compares what it asked for with what it may.
 func (s *managerServer) rights(t *testing.T) {
+	t.Helper()
 	w := s.world(t)
 	rs, rc := w.create(replicaSet("rs", 15)), w.createController(replicationController("rc", 15))
 	for _, watchList := range []string{"true", "false"} {
@@ -412,6 +413,7 @@ func families(t *testing.T, text string) map[string]*dto.MetricFamily {
 }
 
 func (s *managerServer) rightsTakenAway(t *testing.T) {
+	t.Helper()
 	w := s.world(t)
 	rs, rc := w.create(replicaSet("rs", 3)), w.createController(replicationController("rc", 3))
 	m := s.start(t)
@@ -472,6 +474,7 @@ func (s *managerServer) rightsTakenAway(t *testing.T) {
 }
 
 func (s *managerServer) metrics(t *testing.T) {
+	t.Helper()
 	w := s.world(t)
 	rs := w.create(replicaSet("web", 3))
 	leader := s.start(t)
@@ -507,6 +510,7 @@ func (s *managerServer) metrics(t *testing.T) {
 
 // terminated counts what a manager has heard of and what there is.
 func (s *managerServer) terminated(t *testing.T) {
+	t.Helper()
 	const wanted = 400
 	w := s.world(t)
 	m := s.start(t, "--kube-api-qps=1000", "--kube-api-burst=1000")
@@ -528,6 +532,7 @@ func (s *managerServer) terminated(t *testing.T) {
 }
 
 func (s *managerServer) killed(t *testing.T) {
+	t.Helper()
 	const wanted = 400
 	w := s.world(t)
 	first := s.start(t)
@@ -568,6 +573,7 @@ func (s *managerServer) pause(t *testing.T) (resume func()) {
 }
 
 func (s *managerServer) serverGone(t *testing.T) {
+	t.Helper()
 	const wanted = 400
 	w := s.world(t)
 	m := s.start(t, "--leader-elect=false")
@@ -585,6 +591,7 @@ func (s *managerServer) serverGone(t *testing.T) {
 }
 
 func (s *managerServer) leaseLost(t *testing.T) {
+	t.Helper()
 	const wanted = 400
 	w := s.world(t)
 	m := s.start(t)

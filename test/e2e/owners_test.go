@@ -57,11 +57,10 @@ func TestQuota(t *testing.T) {
 		clock := clocktesting.NewFakeClock(time.Now()) // stands still
 		w := newWorldWith(t, settings{options: clientgo.Options{Clock: clock}})
 		w.setQuota(2)
-		rs := w.create(replicaSet("web", 3))
-		w.eventually(func(c *assert.CollectT) {
-			assert.NotNil(c, condition(w.report(rs)))
-			assert.EqualValues(c, 2, w.report(rs).Replicas)
-		}, "the condition")
+		rs := w.create(replicaSet("web", 2))
+		w.has(rs, 2)
+		w.scale(rs, 3)
+		w.eventually(func(c *assert.CollectT) { assert.NotNil(c, condition(w.report(rs))) }, "the condition")
 		w.cachesAreFresh()
 		tries := len(w.wire.of(http.MethodPost, "pods"))
 		for i, pod := range w.active(rs) {
@@ -169,9 +168,9 @@ func TestOwnerDeleted(t *testing.T) {
 	t.Run("V17 Y3 its pods go with it and nobody replaces them", func(t *testing.T) {
 		t.Parallel()
 		w := newWorld(t)
-		rs := w.create(replicaSet("web", 3))
+		rs := w.createHeld(replicaSet("web", 3))
 		w.has(rs, 3)
-		w.delete(rs, metav1.DeletePropagationBackground)
+		w.deleteHeld(rs)
 		w.eventually(func(c *assert.CollectT) {
 			assert.Empty(c, w.history.find(ownedBy(rs)))
 		}, "all pods must go")
@@ -200,9 +199,7 @@ func TestOwnerDeleted(t *testing.T) {
 	t.Run("C2 C3 C5 Y10 while it waits for its pods it creates, deletes, adopts and releases nothing", func(t *testing.T) {
 		t.Parallel()
 		w := newWorld(t)
-		rs := replicaSet("web", 3)
-		rs.Finalizers = []string{finalizer}
-		rs = w.create(rs)
+		rs := w.createHeld(replicaSet("web", 3))
 		pods := w.has(rs, 3)
 		w.runAll(pods)
 		w.settle(rs)
@@ -221,11 +218,17 @@ func TestOwnerDeleted(t *testing.T) {
 
 	t.Run("Y10 foreground deletion is not fought", func(t *testing.T) {
 		t.Parallel()
-		w := newWorld(t)
+		w := newWorldWith(t, settings{idle: true})
+		stop := w.start()
 		rs := w.create(replicaSet("web", 3))
-		w.runAll(w.has(rs, 3))
+		w.runAll(w.has(rs, 3)) // they stay until they are reaped
+		stop()
 		w.delete(rs, metav1.DeletePropagationForeground)
-		w.reap(names(w.hasTerminating(rs, 3))...)
+		terminating := w.terminatingOf(rs, 3)
+		w.start()
+		w.hasTerminating(rs, 3)
+		w.settle(rs)
+		w.reap(names(terminating)...)
 		w.eventually(func(c *assert.CollectT) {
 			assert.Zero(c, w.report(rs))
 			assert.Empty(c, w.history.find(ownedBy(rs)))
@@ -236,9 +239,9 @@ func TestOwnerDeleted(t *testing.T) {
 	t.Run("C1 V3 V16 W12 one of its name starts with pods of its own", func(t *testing.T) {
 		t.Parallel()
 		w := newWorld(t)
-		first := w.create(replicaSet("web", 3))
+		first := w.createHeld(replicaSet("web", 3))
 		w.runAll(w.has(first, 3)) // they stay until they are reaped
-		w.delete(first, metav1.DeletePropagationBackground)
+		w.deleteHeld(first)
 		w.eventually(func(c *assert.CollectT) { assert.Zero(c, w.report(first)) }, "the first must go")
 		second := w.create(replicaSet("web", 4))
 		w.has(second, 4)
@@ -263,6 +266,28 @@ func TestOwnerDeleted(t *testing.T) {
 		assert.Equal(t, uids(pods), uids(w.has(second, 4)))
 		assert.Equal(t, 4, w.history.everOwned(second))
 	})
+}
+
+// createHeld creates a ReplicaSet that stays, once deleted, until it is let go.
+func (w *world) createHeld(rs *appsv1.ReplicaSet) *appsv1.ReplicaSet {
+	w.t.Helper()
+	rs.Finalizers = []string{finalizer}
+	return w.create(rs)
+}
+
+// deleteHeld deletes a ReplicaSet and lets it go when the controllers know.
+// Otherwise the garbage collector might delete the pods first, which would be
+// replaced in good faith.
+func (w *world) deleteHeld(rs *appsv1.ReplicaSet) {
+	w.t.Helper()
+	w.delete(rs, metav1.DeletePropagationBackground)
+	known := w.controllers.factory.Apps().V1().ReplicaSets().Lister().ReplicaSets(w.namespace)
+	w.eventually(func(c *assert.CollectT) {
+		rs, err := known.Get(rs.Name)
+		require.NoError(c, err)
+		assert.NotNil(c, rs.DeletionTimestamp)
+	}, "the controllers must know of the deletion")
+	w.patch(rs, []byte(noFinalizers))
 }
 
 // terminatingOf waits until n pods of an owner that may be gone are being
