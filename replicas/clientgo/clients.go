@@ -24,7 +24,8 @@ var _ replicas.PodControl = PodControl{}
 
 // CreatePod creates the pod in the namespace.
 func (c PodControl) CreatePod(ctx context.Context, namespace string, pod *corev1.Pod) (*corev1.Pod, error) {
-	created, err := c.Client.Pods(namespace).Create(ctx, pod, metav1.CreateOptions{})
+	sent := *pod // many calls share one pod, and encoding it sets its TypeMeta
+	created, err := c.Client.Pods(namespace).Create(ctx, &sent, metav1.CreateOptions{})
 	if err != nil {
 		return nil, err
 	}
