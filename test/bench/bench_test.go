@@ -21,6 +21,7 @@ func BenchmarkWork(b *testing.B) {
 }
 
 func (w work) benchmark(b *testing.B, size int) {
+	b.Helper()
 	for _, s := range w.sides(size) {
 		if w.goroutines == nil {
 			b.Run("side="+s.name, s.benchmark)
@@ -41,6 +42,7 @@ func (s side) benchmark(b *testing.B) {
 // benchmarkParallel shares the calls out among goroutines: what is measured is
 // the time in which all of them together make one.
 func (s side) benchmarkParallel(b *testing.B, goroutines int) {
+	b.Helper()
 	b.ReportAllocs()
 	var wg sync.WaitGroup
 	for g := range goroutines {

@@ -56,7 +56,7 @@ func replicaSet(replicas int) *appsv1.ReplicaSet {
 	return &appsv1.ReplicaSet{
 		ObjectMeta: metav1.ObjectMeta{Namespace: podtest.Namespace, Name: "web-5d9c7b6f4d", UID: "9f7d3c1e-51ab-4c1e-8d0f-2b9e6f00a1c4"},
 		Spec: appsv1.ReplicaSetSpec{
-			Replicas:        ptr(int32(replicas)),
+			Replicas:        new(int32(replicas)),
 			MinReadySeconds: 30,
 			Selector:        &metav1.LabelSelector{MatchLabels: labels},
 			Template:        corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}},
@@ -76,7 +76,7 @@ func enrich(p *corev1.Pod, r *rand.Rand) {
 	p.Spec.Containers = append(p.Spec.Containers, corev1.Container{Name: "cache", Image: "registry.example/cache:1"})
 	p.Spec.InitContainers = []corev1.Container{
 		{Name: "migrate", Image: "registry.example/migrate:1"},
-		{Name: "proxy", Image: "registry.example/proxy:1", RestartPolicy: ptr(corev1.ContainerRestartPolicyAlways)},
+		{Name: "proxy", Image: "registry.example/proxy:1", RestartPolicy: new(corev1.ContainerRestartPolicyAlways)},
 	}
 	p.Status.ContainerStatuses = append(p.Status.ContainerStatuses, corev1.ContainerStatus{Name: "cache", Ready: true})
 	p.Status.InitContainerStatuses = []corev1.ContainerStatus{{Name: "migrate", RestartCount: 1}, {Name: "proxy", Ready: true}}
@@ -102,5 +102,3 @@ func decoded(p *corev1.Pod) *corev1.Pod {
 	}
 	return &q
 }
-
-func ptr[T any](value T) *T { return &value }

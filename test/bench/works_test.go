@@ -57,6 +57,8 @@ var works = []work{
 	{name: "Status/fleet=lean", counts: "pods", sizes: []int{10_000}, sides: of(lean, calculate)},
 	{name: "Manage/fleet=cached", counts: "pods", sizes: growth, sides: of(cached, manage)},
 	{name: "Manage/fleet=lean", counts: "pods", sizes: []int{5_000}, sides: of(lean, manage)},
+	{name: "Hold/fleet=cached", counts: "pods", sizes: []int{10, 500, 5_000, 10_000, 50_000, 100_000}, sides: of(cached, hold)},
+	{name: "Hold/fleet=lean", counts: "pods", sizes: []int{10_000}, sides: of(lean, hold)},
 	{name: "SlowStart", counts: "calls", sizes: []int{10, 500, 5_000}, sides: slowStart},
 	{name: "ObserveAndCheck", counts: "owners", sizes: []int{1, 1_000, 10_000}, goroutines: []int{1, 2, 16}, sides: observeAndCheck},
 }
@@ -124,6 +126,21 @@ func manage(f fleet) []side {
 			return len(must(replicas.Manage(f.pods, spec)).Scale.Delete)
 		}},
 		{floor, func(int) int { return readRanked(readOwned(f)) }},
+	}
+}
+
+// hold is manage where nothing has to be done: what a ReplicaSet costs whenever
+// one of its pods changes.
+func hold(f fleet) []side {
+	f.rs.Spec.Replicas = ptr(int32(len(f.pods)))
+	return []side{
+		{kubernetes, func(int) int { return len(claimPods(f, controller.FilterActivePods(klog.Background(), f.pods))) }},
+		{ours, func(int) int {
+			spec := must(replicas.ReplicaSetSpec(f.rs))
+			spec.Related, spec.Now = f.pods, f.now
+			return len(must(replicas.Manage(f.pods, spec)).Claims.Owned)
+		}},
+		{floor, func(int) int { return len(readOwned(f)) }},
 	}
 }
 

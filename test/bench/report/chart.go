@@ -18,6 +18,8 @@ var shown = []struct{ work, size, title string }{
 	{"Status", "fleet=cached/pods=10000", "status of 10,000 cached pods"},
 	{"Claim", "fleet=lean/pods=10000", "claim 10,000 pods"},
 	{"Claim", "fleet=cached/pods=10000", "claim 10,000 cached pods"},
+	{"Hold", "fleet=lean/pods=10000", "plan: all of 10,000 pods stay"},
+	{"Hold", "fleet=cached/pods=10000", "plan: all of 10,000 cached pods stay"},
 	{"Manage", "fleet=lean/pods=5000", "plan: 500 of 5,000 pods go"},
 	{"Manage", "fleet=cached/pods=5000", "plan: 500 of 5,000 cached pods go"},
 	{"Choose", "fleet=lean/pods=5000", "choose 500 of 5,000 pods"},

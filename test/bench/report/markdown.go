@@ -18,6 +18,7 @@ var titles = map[string]string{
 	"Claim":           "claim pods that are owned",
 	"Status":          "calculate the status",
 	"Manage":          "all of it: filter, claim, choose",
+	"Hold":            "the same, where nothing has to go",
 	"SlowStart":       "slow start of calls that do nothing",
 	"ObserveAndCheck": "one observation, one check",
 	"Owners":          "an owner that expects a creation",

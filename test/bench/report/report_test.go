@@ -14,7 +14,7 @@ func TestReport(t *testing.T) {
 	t.Parallel()
 	file, err := os.Open("testdata/benchstat.csv")
 	require.NoError(t, err)
-	defer file.Close()
+	t.Cleanup(func() { _ = file.Close() })
 	results, err := read(file)
 	require.NoError(t, err)
 

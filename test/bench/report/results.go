@@ -133,7 +133,7 @@ const (
 // text writes the size as "cached, 5,000 pods" or "1 owner, 2 goroutines".
 func (r *row) text() string {
 	var parts []string
-	for _, part := range strings.Split(r.size, "/") {
+	for part := range strings.SplitSeq(r.size, "/") {
 		name, value, _ := strings.Cut(part, "=")
 		switch {
 		case name == "fleet":
