@@ -132,7 +132,7 @@ func manage(f fleet) []side {
 // hold is manage where nothing has to be done: what a ReplicaSet costs whenever
 // one of its pods changes.
 func hold(f fleet) []side {
-	f.rs.Spec.Replicas = ptr(int32(len(f.pods)))
+	f.rs.Spec.Replicas = new(int32(len(f.pods)))
 	return []side{
 		{kubernetes, func(int) int { return len(claimPods(f, controller.FilterActivePods(klog.Background(), f.pods))) }},
 		{ours, func(int) int {
