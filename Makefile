@@ -59,8 +59,10 @@ $(BIN)/etcd-built: test/e2e/binaries/etcd/go.mod
 	@touch $@
 
 .PHONY: demo
-demo: cluster-binaries ## a real control plane, the controller, and a ReplicaSet to watch
-	@cd examples/controller && go run ./demo
+demo: ## a real control plane, the controller and a ReplicaSet to play with; ARGS=--once ends by itself
+	@examples/controller/demo/progress "etcd and Kubernetes (about 6 minutes)" $(MAKE) --no-print-directory cluster-binaries GOFLAGS="$(GOFLAGS) -v"
+	@cd examples/controller && demo/progress "the controller and the demo" go build -v -o $(BIN)/ . ./demo
+	@$(BIN)/demo $(ARGS)
 
 .PHONY: sim
 sim: ## random stories in the simulated cluster: make sim SEEDS=1234, or SEEDS=1-500

@@ -173,6 +173,9 @@ func (c *Controller) attach(ctx context.Context, pods, owners cache.SharedIndexI
 	if c.metrics, err = newMetrics(registerer); err != nil {
 		return err
 	}
+	if _, err = register(registerer, newPendingCollector(c.kind.Kind, c.reconciler.Expectations)); err != nil {
+		return err
+	}
 	if c.podIndex, err = addIndex(pods, podIndexName, indexPod, &corev1.Pod{ObjectMeta: probeMeta}); err != nil {
 		return err
 	}

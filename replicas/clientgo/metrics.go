@@ -7,7 +7,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/replicakit/replicakit/expectations"
 	"github.com/replicakit/replicakit/podrank"
+	"github.com/replicakit/replicakit/replicas"
 	"github.com/replicakit/replicakit/status"
 )
 
@@ -15,6 +17,10 @@ import (
 type metrics struct {
 	ageRatio       prometheus.Histogram
 	staleSyncSkips *prometheus.CounterVec
+
+	// By kind; Kubernetes has none of these.
+	syncDuration                        *prometheus.HistogramVec
+	podsCreated, podsDeleted, podErrors *prometheus.CounterVec
 }
 
 // newMetrics registers the metrics, or takes those that another controller
@@ -31,7 +37,58 @@ func newMetrics(registerer prometheus.Registerer) (metrics, error) {
 		Name:      "stale_sync_skips_total",
 		Help:      "[ALPHA] Syncs put off because the watch cache was behind the controller's own writes.",
 	}, []string{"group", "resource"}))
-	return metrics{ageRatio: ageRatio, staleSyncSkips: skips}, errors.Join(ageErr, skipsErr)
+	duration, durationErr := register(registerer, prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Namespace: "replicakit",
+		Name:      "sync_duration_seconds",
+		Help:      "Time that one pass for an owner took.",
+		Buckets:   prometheus.ExponentialBuckets(0.001, 4, 9),
+	}, []string{"kind"}))
+	created, createdErr := registerCounter(registerer, "pods_created_total", "Pods created.")
+	deleted, deletedErr := registerCounter(registerer, "pods_deleted_total", "Pods deleted.")
+	failed, failedErr := registerCounter(registerer, "pod_errors_total", "Creations, deletions, adoptions and releases of pods that failed.")
+	return metrics{
+		ageRatio: ageRatio, staleSyncSkips: skips,
+		syncDuration: duration, podsCreated: created, podsDeleted: deleted, podErrors: failed,
+	}, errors.Join(ageErr, skipsErr, durationErr, createdErr, deletedErr, failedErr)
+}
+
+func registerCounter(registerer prometheus.Registerer, name, help string) (*prometheus.CounterVec, error) {
+	return register(registerer, prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "replicakit", Name: name, Help: help}, []string{"kind"}))
+}
+
+// observePass counts what a pass did.
+func (m metrics) observePass(kind string, result replicas.Result, took time.Duration) {
+	m.syncDuration.WithLabelValues(kind).Observe(took.Seconds())
+	m.podsCreated.WithLabelValues(kind).Add(float64(len(result.Created)))
+	m.podsDeleted.WithLabelValues(kind).Add(float64(len(result.Deleted)))
+	m.podErrors.WithLabelValues(kind).Add(float64(result.Failed))
+}
+
+// A pendingCollector counts the owners whose expectations are not met: those
+// that wait, and those that have waited too long. What has expired and stays is
+// a leak.
+type pendingCollector struct {
+	desc    *prometheus.Desc
+	pending *expectations.UIDTrackingControllerExpectations[expectations.Key]
+}
+
+func newPendingCollector(kind string, pending *expectations.UIDTrackingControllerExpectations[expectations.Key]) pendingCollector {
+	return pendingCollector{prometheus.NewDesc("replicakit_expectations",
+		"Owners with creations or deletions that were started and not yet seen.",
+		[]string{"state"}, prometheus.Labels{"kind": kind}), pending}
+}
+
+func (c pendingCollector) Describe(descs chan<- *prometheus.Desc) { descs <- c.desc }
+
+func (c pendingCollector) Collect(collected chan<- prometheus.Metric) {
+	owners := map[expectations.State]float64{}
+	for key := range c.pending.All() {
+		state, _ := c.pending.State(key)
+		owners[state]++
+	}
+	for name, state := range map[string]expectations.State{"waiting": expectations.Waiting, "expired": expectations.Expired} {
+		collected <- prometheus.MustNewConstMetric(c.desc, prometheus.GaugeValue, owners[state], name)
+	}
 }
 
 func register[C prometheus.Collector](registerer prometheus.Registerer, collector C) (C, error) {

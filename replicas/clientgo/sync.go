@@ -111,6 +111,7 @@ func (c *Controller) sync(ctx context.Context, key types.NamespacedName) (requeu
 	})
 	c.logResult(ctx, spec, result)
 	result, err = c.report(ctx, owner, result, err)
+	c.metrics.observePass(c.kind.Kind, result, c.clock.Since(spec.Now))
 	return result.RequeueAfter, err
 }
 
