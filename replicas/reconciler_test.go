@@ -1113,7 +1113,7 @@ func TestReconcileConsistency(t *testing.T) {
 	})
 	for name, pod := range map[string]*corev1.Pod{
 		"X9 P12 an adoption is recorded": podtest.Pod("orphan"),
-		"X9 W41 so is a release":     podtest.Pod("leaves", owned(replicaSet(1)), podtest.Labels(nil)),
+		"X9 W41 so is a release":         podtest.Pod("leaves", owned(replicaSet(1)), podtest.Labels(nil)),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
