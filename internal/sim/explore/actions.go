@@ -135,7 +135,7 @@ func (w *world) before(call sim.Call) sim.Fault {
 	for {
 		switch w.choose(w.fates(call)) {
 		case event:
-			w.controller.View.Pods.Deliver()
+			w.arrive()
 			continue
 		case refused:
 			w.model.Faults--
@@ -153,9 +153,19 @@ func (w *world) before(call sim.Call) sim.Fault {
 
 // listed lets events arrive that come too late for the list.
 func (w *world) listed() {
-	for w.controller.View.Pods.Pending() > 0 && w.choose([]string{listed, event}) == event {
-		w.controller.View.Pods.Deliver()
+	for w.mayArrive() && w.choose([]string{listed, event}) == event {
+		w.arrive()
 	}
+}
+
+// early is how many events may arrive in the middle of one pass.
+const early = 2
+
+func (w *world) mayArrive() bool { return w.arrived < early && w.controller.View.Pods.Pending() > 0 }
+
+func (w *world) arrive() {
+	w.arrived++
+	w.controller.View.Pods.Deliver()
 }
 
 // after crashes after a call if that was chosen.
@@ -169,7 +179,7 @@ func (w *world) after() {
 // fates are what may become of a call.
 func (w *world) fates(call sim.Call) []string {
 	fates := []string{answered}
-	if w.controller.View.Pods.Pending() > 0 {
+	if w.mayArrive() {
 		fates = append(fates, event)
 	}
 	if w.model.Faults > 0 {

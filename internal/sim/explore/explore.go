@@ -9,8 +9,9 @@
 // from which nothing more happens is any other, none is left by a pass that
 // nobody asked for, and there is no way round in a circle.
 //
-// What is bounded: the number of pods, of faults, of things that users do, and of
-// times that the clock jumps ahead while something else could happen. What is
+// What is bounded: the number of pods, of faults, of things that users do, of
+// times that the clock jumps ahead while something else could happen, and of
+// events that arrive in the middle of one pass. What is
 // left out: the cluster's own actions come in one order, ages count in whole
 // seconds, no call takes time.
 package explore
@@ -166,9 +167,10 @@ type world struct {
 	controller *sim.Controller
 	checker    *invariant.Checker
 
-	script []int // what will happen at each point of the action
-	points []int // how many things could
-	words  []string
+	script  []int // what will happen at each point of the action
+	points  []int // how many things could
+	words   []string
+	arrived int // events in the middle of the pass
 }
 
 func newWorld(m Model) *world {

@@ -13,7 +13,7 @@ import (
 
 var full = flag.Bool("full", false, "the large models too: minutes")
 
-var limit = flag.Int("limit", 1_000_000, "with -full: give up a model after so many states; 0: never")
+var limit = flag.Int("limit", 200_000, "with -full: give up a model after so many states; 0: never")
 
 // models are explored in every test run; where there is a limit, in part.
 func models() map[string]explore.Model {
