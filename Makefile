@@ -16,6 +16,7 @@ BIN  := $(ROOT)/.cache/bin
 FUZZTIME ?= 20s
 SEEDS    ?= 1-500
 SOAK     ?= 10m
+STORY    ?=
 
 export GOFLAGS := -mod=readonly
 
@@ -65,17 +66,20 @@ demo: ## a real control plane, the controller and a ReplicaSet to play with; ARG
 	@$(BIN)/demo $(ARGS)
 
 .PHONY: sim
-sim: ## random stories in the simulated cluster: make sim SEEDS=1234, or SEEDS=1-500
-	go test -count=1 -v -run TestSeeds ./internal/sim/chaos -seeds $(SEEDS)
-	go test -count=1 -v ./internal/sim/corners -every 1
+sim: ## random stories in the simulated cluster: SEEDS=1234, SEEDS=1-500, or a STORY to play again
+	go test ./internal/sim/chaos -count=1 -v -run TestSeeds -seeds "$(SEEDS)" -story "$(STORY)"
 
 .PHONY: soak
 soak: ## fresh random stories for SOAK, and their seeds
-	go test -count=1 -v -timeout 0 -run TestSoak ./internal/sim/chaos -soak $(SOAK)
+	go test ./internal/sim/chaos -count=1 -v -timeout 0 -run TestSoak -soak $(SOAK)
+
+.PHONY: corners
+corners: ## every single fault in each scenario
+	go test ./internal/sim/corners -count=1 -v -every 1
 
 .PHONY: explore
 explore: ## every interleaving of small fleets, in full
-	go test -count=1 -v -timeout 0 ./internal/sim/explore -full
+	go test ./internal/sim/explore -count=1 -v -timeout 0 -full -parallel 1
 
 .PHONY: bench
 bench: ## the benchmarks of the root module
