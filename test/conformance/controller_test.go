@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -331,22 +332,23 @@ func onlyIn(a, b string) string {
 	return strings.Join(slices.DeleteFunc(strings.Split(a, "\n"), func(line string) bool { return slices.Contains(lines, line) }), "\n")
 }
 
-// isDisputed reports whether two looks differ only by which pods were deleted,
-// and the two orders differ on one of those.
-func (c chapter) isDisputed(theirs, ours look, controllers bool) bool {
+// isDisputed reports whether two looks differ only by which pods of a set were
+// deleted, and the two orders differ on some of that set. Those need not be the
+// ones that were deleted: as Kubernetes' order goes round in circles, any of the
+// set may come first.
+func (c chapter) isDisputed(theirs, ours look, controllers bool) (yes bool) {
 	for _, set := range []string{"solo", "web-1", "web-2"} {
-		if len(activeOf(theirs, set)) != len(activeOf(ours, set)) {
+		a, b := activeOf(theirs, set), activeOf(ours, set)
+		switch {
+		case len(a) != len(b):
 			return false
+		case !maps.Equal(a, b) && !c.disputes(set, controllers):
+			return false
+		case !maps.Equal(a, b):
+			yes = true
 		}
 	}
-	for _, set := range []string{"solo", "web-1", "web-2"} {
-		for name := range activeOf(theirs, set) {
-			if !activeOf(ours, set)[name] && c.disputes(name, set, controllers) {
-				return true
-			}
-		}
-	}
-	return false
+	return yes
 }
 
 // activeOf returns the names of the active pods with the labels of a set.
@@ -360,9 +362,8 @@ func activeOf(l look, set string) map[string]bool {
 	return names
 }
 
-// disputes reports whether the two orders differ on the pod of that name and
-// another one of the set.
-func (c chapter) disputes(name, set string, controllers bool) bool {
+// disputes reports whether the two orders differ on two pods of the set.
+func (c chapter) disputes(set string, controllers bool) bool {
 	var pods, related []*corev1.Pod
 	for _, p := range c.pods {
 		if controller.IsPodActive(p) && p.Labels["set"] == set {
@@ -376,7 +377,7 @@ func (c chapter) disputes(name, set string, controllers bool) bool {
 	for i, p := range pods {
 		for j, q := range pods {
 			a, b := ranked{p, ranks[i]}, ranked{q, ranks[j]}
-			if theirs := upstreamRules.compare(a, b, c.now); p.Name == name && i != j && (theirs == 0 || theirs != ourRules.compare(a, b, c.now)) {
+			if theirs := upstreamRules.compare(a, b, c.now); i != j && (theirs == 0 || theirs != ourRules.compare(a, b, c.now)) {
 				return true
 			}
 		}

@@ -385,6 +385,8 @@ func cmpPasses(c scene, theirs, ours outcome, named *tally) string {
 		return cmpFailedClaims(theirs, ours, named)
 	case c.Creates == "terminating namespace" && len(theirs.creates) > c.FailFrom:
 		return cmpGoingNamespaces(c, theirs, ours, named)
+	case cmpRelated(c, theirs, ours) != "":
+		return cmpRelated(c, theirs, ours)
 	case len(theirs.deletes) != len(ours.deletes):
 		return cmpInts("deletions", len(theirs.deletes), len(ours.deletes))
 	case cmpSets("deletions", theirs.deletes, ours.deletes) != "":
@@ -444,6 +446,24 @@ func cmpGoingNamespaces(c scene, theirs, ours outcome, named *tally) string {
 			theirs.err, len(theirs.creates), theirs.adds, ours.err, len(ours.creates), ours.adds)
 	}
 	return ""
+}
+
+// cmpRelated: the pods that count for co-location are Kubernetes' without those
+// that somebody else controls, and with those that a sibling does, whatever their
+// labels.
+func cmpRelated(c scene, theirs, ours outcome) string {
+	if len(ours.deletes) == 0 || metav1.GetControllerOf(c.RS) == nil {
+		return cmpInts("related pods", 0, len(ours.related)) // nobody asked, or nobody is a sibling
+	}
+	var want []*corev1.Pod
+	for _, p := range c.Pods {
+		ref := metav1.GetControllerOf(p)
+		controls := func(rs *appsv1.ReplicaSet) bool { return ref != nil && ref.UID == rs.UID }
+		if slices.ContainsFunc(c.Siblings, controls) || controls(c.RS) || ref == nil && slices.Contains(theirs.related, p) {
+			want = append(want, p)
+		}
+	}
+	return cmpSets("related pods", names(want), names(ours.related))
 }
 
 // cmpDisputes: other pods are deleted. That must have one of two reasons.

@@ -42,7 +42,7 @@ func newPatched(g *gen) patched {
 		Owner:      metav1.ObjectMeta{Namespace: text(), Name: text(), UID: types.UID(text())},
 		Kind:       schema.GroupVersionKind{Group: pick(g, "", "apps", text()), Version: pick(g, "v1", text()), Kind: pick(g, "ReplicaSet", text())},
 		PodUID:     types.UID(text()),
-		Finalizers: some(g, 3, g.text),
+		Finalizers: append(pick(g, nil, []string{}), some(g, 3, g.text)...),
 	}
 }
 
