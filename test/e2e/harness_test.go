@@ -236,9 +236,13 @@ func (w *world) patch(owner metav1.Object, patch []byte, subresources ...string)
 	if _, ok := owner.(*corev1.ReplicationController); ok {
 		client, resource = w.client.CoreV1().RESTClient(), "replicationcontrollers"
 	}
-	answer, err := client.Patch(types.MergePatchType).Namespace(w.namespace).Resource(resource).Name(owner.GetName()).
-		SubResource(subresources...).Body(patch).SetHeader("Accept", "application/json").DoRaw(w.t.Context())
-	require.NoError(w.t, err)
+	var answer []byte
+	w.eventually(func(c *assert.CollectT) { // the server may be restarted under the call
+		var err error
+		answer, err = client.Patch(types.MergePatchType).Namespace(w.namespace).Resource(resource).Name(owner.GetName()).
+			SubResource(subresources...).Body(patch).SetHeader("Accept", "application/json").DoRaw(w.t.Context())
+		require.NoError(c, err)
+	}, "patching %s", owner.GetName())
 	var patched metav1.PartialObjectMetadata
 	require.NoError(w.t, json.Unmarshal(answer, &patched))
 	return patched.Generation
