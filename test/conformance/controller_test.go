@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -172,39 +173,27 @@ func (w *world) addSet(name string, uid types.UID, replicas int32) {
 	w.updateSet(rs)
 }
 
-// A runner starts a controller that ends with ctx, and returns a function that
-// waits for that end.
-type runner func(ctx context.Context, client kubernetes.Interface, factory informers.SharedInformerFactory, burst int) (wait func())
+// A maker makes a controller and returns its Run.
+type maker func(ctx context.Context, client kubernetes.Interface, factory informers.SharedInformerFactory, burst int) func(ctx context.Context, workers int)
 
-func runTheirs(ctx context.Context, client kubernetes.Interface, factory informers.SharedInformerFactory, burst int) func() {
-	c := replicaset.NewReplicaSetController(ctx, factory.Apps().V1().ReplicaSets(), factory.Core().V1().Pods(), client, burst)
-	return running(func() { c.Run(ctx, 2) })
+func theirs(ctx context.Context, client kubernetes.Interface, factory informers.SharedInformerFactory, burst int) func(context.Context, int) {
+	return replicaset.NewReplicaSetController(ctx, factory.Apps().V1().ReplicaSets(), factory.Core().V1().Pods(), client, burst).Run
 }
 
-func runOurs(ctx context.Context, client kubernetes.Interface, factory informers.SharedInformerFactory, burst int) func() {
+func ours(ctx context.Context, client kubernetes.Interface, factory informers.SharedInformerFactory, burst int) func(context.Context, int) {
 	c, err := clientgo.NewReplicaSetController(ctx, factory.Apps().V1().ReplicaSets(), factory.Core().V1().Pods(), client, burst)
 	must(err)
-	return running(func() { c.Run(ctx, 2) })
+	return c.Run
 }
 
-func runTheirManager(ctx context.Context, client kubernetes.Interface, factory informers.SharedInformerFactory, burst int) func() {
-	c := replication.NewReplicationManager(ctx, factory.Core().V1().Pods(), factory.Core().V1().ReplicationControllers(), client, burst)
-	return running(func() { c.Run(ctx, 2) })
+func theirManager(ctx context.Context, client kubernetes.Interface, factory informers.SharedInformerFactory, burst int) func(context.Context, int) {
+	return replication.NewReplicationManager(ctx, factory.Core().V1().Pods(), factory.Core().V1().ReplicationControllers(), client, burst).Run
 }
 
-func runOurManager(ctx context.Context, client kubernetes.Interface, factory informers.SharedInformerFactory, burst int) func() {
+func ourManager(ctx context.Context, client kubernetes.Interface, factory informers.SharedInformerFactory, burst int) func(context.Context, int) {
 	c, err := clientgo.NewReplicationManager(ctx, factory.Core().V1().Pods(), factory.Core().V1().ReplicationControllers(), client, burst)
 	must(err)
-	return running(func() { c.Run(ctx, 2) })
-}
-
-func running(run func()) (wait func()) {
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		run()
-	}()
-	return func() { <-done }
+	return c.Run
 }
 
 // A chapter is what was seen of one step: a second after it, when both sides have
@@ -218,18 +207,18 @@ type chapter struct {
 }
 
 // tell runs the story with a controller, and adds up the calls that it made.
-func (s story) tell(run runner, calls map[string]int) (chapters []chapter) {
+func (s story) tell(newController maker, calls map[string]int) (chapters []chapter) {
 	burst := cmp.Or(s.Burst, replicaset.BurstReplicas)
 	w := newWorld(s.Controllers)
 	w.addSet("solo", "uid-solo", 2)
 	w.addSet("web-1", "uid-1", 3)
 	w.addSet("web-2", "uid-2", 0)
 	w.step = time.Now()
-	stop := w.start(run, burst)
+	stop := w.start(newController, burst)
 	for _, step := range s.Steps {
 		if step.Do == "new controller" {
 			stop()
-			stop = w.start(run, burst)
+			stop = w.start(newController, burst)
 		}
 		step.happen(w)
 		c := chapter{now: time.Now(), pods: w.allPods()}
@@ -248,16 +237,21 @@ func (s story) tell(run runner, calls map[string]int) (chapters []chapter) {
 	return chapters
 }
 
-func (w *world) start(run runner, burst int) (stop func()) {
+// start runs a controller until stop is called. Its informers come first: the fake
+// clientset loses what happens between their lists and their watches.
+func (w *world) start(newController maker, burst int) (stop func()) {
 	ctx, cancel := context.WithCancel(quiet(context.Background()))
 	factory := informers.NewSharedInformerFactory(w, 0)
-	wait := run(ctx, w, factory, burst)
+	run := newController(ctx, w, factory, burst)
 	factory.Start(ctx.Done())
+	synctest.Wait()
+	var done sync.WaitGroup
+	done.Go(func() { run(ctx, 2) })
 	time.Sleep(time.Minute)
 	synctest.Wait()
 	return func() {
 		cancel()
-		wait()
+		done.Wait()
 		factory.Shutdown()
 	}
 }
@@ -271,7 +265,7 @@ func TestControllers(t *testing.T) {
 	t.Parallel()
 	t.Run("K4 V1 V2 V4 V7 V8 V9 V10 V12 V14 V15 V16 V17 V18 B2 Y3 Z5 Z7 after the same events of ReplicaSets there are the same objects", func(t *testing.T) {
 		t.Parallel()
-		compareStories(t, 2_000, (*gen).story, runTheirs, runOurs)
+		compareStories(t, 2_000, (*gen).story, theirs, ours)
 	})
 	t.Run("A1 A2 A3 A4 A9 after the same events of ReplicationControllers there are the same objects", func(t *testing.T) {
 		t.Parallel()
@@ -279,21 +273,21 @@ func TestControllers(t *testing.T) {
 			s := g.story()
 			s.Controllers = true
 			return s
-		}, runTheirManager, runOurManager)
+		}, theirManager, ourManager)
 	})
 }
 
-func compareStories(t *testing.T, cases int, input func(g *gen) story, runTheirs, runOurs runner) {
+func compareStories(t *testing.T, cases int, input func(g *gen) story, theirs, ours maker) {
 	t.Helper()
 	theirCalls, ourCalls := map[string]int{}, map[string]int{}
 	comparison[story]{
 		cases: cases, of: "stories of up to 17 steps",
 		input: input,
 		differ: func(s story, named *tally) string {
-			var theirs, ours []chapter
-			synctest.Test(t, func(*testing.T) { theirs = s.tell(runTheirs, theirCalls) })
-			synctest.Test(t, func(*testing.T) { ours = s.tell(runOurs, ourCalls) })
-			return cmpStories(s, theirs, ours, named)
+			var told, toldByUs []chapter
+			synctest.Test(t, func(*testing.T) { told = s.tell(theirs, theirCalls) })
+			synctest.Test(t, func(*testing.T) { toldByUs = s.tell(ours, ourCalls) })
+			return cmpStories(s, told, toldByUs, named)
 		},
 		names:   []string{disputed},
 		reaches: []string{toTheEnd, refusals},
