@@ -57,8 +57,9 @@ func (g *gen) story() story {
 	return s
 }
 
-// happen makes the step take place.
-func (s step) happen(w *world) {
+// happen makes the step take place, and returns the pods as it left them: the
+// controller waits for the lock.
+func (s step) happen(w *world) []*corev1.Pod {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.step, w.refused = time.Now(), false
@@ -97,6 +98,7 @@ func (s step) happen(w *world) {
 	default:
 		s.happenToPods(w, now)
 	}
+	return w.allPods()
 }
 
 func (s step) happenToPods(w *world, now metav1.Time) {
@@ -220,8 +222,7 @@ func (s story) tell(newController maker, calls map[string]int) (chapters []chapt
 			stop()
 			stop = w.start(newController, burst)
 		}
-		step.happen(w)
-		c := chapter{now: time.Now(), pods: w.allPods()}
+		c := chapter{now: time.Now(), pods: step.happen(w)}
 		for _, wait := range []time.Duration{time.Second, 29*time.Second - 1, time.Second + 1, 29 * time.Second} {
 			time.Sleep(wait)
 			synctest.Wait()
