@@ -20,7 +20,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/klog/v2"
 
-	"github.com/replicakit/replicakit/examples/controller/internal/controlplane"
+	"github.com/replicakit/replicakit/internal/controlplane"
 )
 
 // asProgram makes the test binary the program itself.

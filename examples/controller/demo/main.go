@@ -29,7 +29,7 @@ import (
 	"k8s.io/klog/v2"
 	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 
-	"github.com/replicakit/replicakit/examples/controller/internal/controlplane"
+	"github.com/replicakit/replicakit/internal/controlplane"
 )
 
 type options struct {
@@ -99,12 +99,13 @@ func start(ctx context.Context, binaries string, opts options, screen *screen) (
 		<-ctx.Done()
 		return nil
 	}
-	controller, err := startController(opts, kubeconfig)
+	controller, err := controlplane.StartProgram("the controller", filepath.Join(opts.dir, "controller.log"), opts.controller,
+		"--kubeconfig="+kubeconfig, "--metrics-bind-address=127.0.0.1:0", "-v=2")
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, controller.stop()) }()
-	screen.say("the controller is at work; its log is %s\n", short(controller.log))
+	defer func() { err = errors.Join(err, controller.Stop()) }()
+	screen.say("the controller is at work; its log is %s\n", short(controller.Log()))
 	return play(ctx, opts, &story{screen: screen, fleet: fleet, client: client, controller: controller}, kubectl)
 }
 
@@ -122,8 +123,8 @@ func play(ctx context.Context, opts options, s *story, kubectl string) error {
 	select {
 	case <-ctx.Done():
 		return nil
-	case <-s.controller.ended:
-		return s.controller.err()
+	case <-s.controller.Ended():
+		return s.controller.Err()
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/replicakit/replicakit/internal/controlplane"
 	"github.com/replicakit/replicakit/replicas"
 	"github.com/replicakit/replicakit/status"
 )
@@ -29,7 +30,7 @@ type story struct {
 	screen     *screen
 	fleet      *fleet
 	client     kubernetes.Interface
-	controller *controller
+	controller *controlplane.Program
 }
 
 func (s *story) tell(ctx context.Context) error {
@@ -193,10 +194,10 @@ func (s *story) until(ctx context.Context, what string, done func() bool) error 
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-s.controller.ended:
-			return s.controller.err()
+		case <-s.controller.Ended():
+			return s.controller.Err()
 		case <-timeout.C:
-			return fmt.Errorf("waited %v for %s in vain; see %s", patience, what, s.controller.log)
+			return fmt.Errorf("waited %v for %s in vain; see %s", patience, what, s.controller.Log())
 		case <-ticker.C:
 		}
 	}

@@ -1,5 +1,5 @@
 // Package controlplane starts a real etcd and a real kube-apiserver on free
-// ports of 127.0.0.1, for the demo and for tests.
+// ports of 127.0.0.1, and programs beside them, for demo, benchmark and tests.
 package controlplane
 
 import (
