@@ -48,6 +48,8 @@ func answer(kind, pod string) error {
 		return apierrors.NewServerTimeout(pods, "patch", 0)
 	case "Throttled":
 		return apierrors.NewTooManyRequests("later", 1)
+	case "Throttled for two minutes":
+		return apierrors.NewTooManyRequests("later", 120)
 	case "wrapped NotFound":
 		return fmt.Errorf("through a proxy: %w", apierrors.NewNotFound(pods, pod))
 	case "wrapped Invalid":

@@ -13,12 +13,15 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
+	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/kubernetes/pkg/controller"
 	"k8s.io/kubernetes/pkg/controller/replicaset"
 	"k8s.io/kubernetes/pkg/controller/replication"
@@ -275,6 +278,30 @@ func TestControllers(t *testing.T) {
 			s.Controllers = true
 			return s
 		}, theirManager, ourManager)
+	})
+}
+
+func TestRetries(t *testing.T) {
+	t.Parallel()
+	t.Run("Z4 a creation that fails is tried again at the same times", func(t *testing.T) {
+		t.Parallel()
+		tries := map[string][]time.Duration{}
+		for side, m := range map[string]maker{"theirs": theirs, "ours": ours} {
+			synctest.Test(t, func(*testing.T) {
+				w := newWorld(false)
+				w.PrependReactor("create", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
+					tries[side] = append(tries[side], time.Since(start))
+					return true, nil, answer("internal", "")
+				})
+				w.addSet("solo", "uid", 1)
+				stop := w.start(m, 500)
+				time.Sleep(24 * time.Hour)
+				stop()
+			})
+		}
+		assert.Equal(t, tries["theirs"], tries["ours"])
+		last := tries["ours"][len(tries["ours"])-2:]
+		assert.Equal(t, 1000*time.Second, last[1]-last[0])
 	})
 }
 

@@ -52,6 +52,7 @@ type scene struct {
 	Creates          string            // what creations are answered from the FailFrom-th on
 	FailFrom         int
 	Fresh            string // what a live read of the owner finds
+	Status           string // what status writes are answered
 }
 
 func (g *gen) scene() scene {
@@ -135,6 +136,7 @@ type server struct {
 	// What it was asked for: patches and deletions as text, creations and status
 	// writes as they were.
 	patches, deletes []string
+	preconditions    []*metav1.Preconditions // of the deletions
 	creates          []*corev1.Pod
 	statuses         []*appsv1.ReplicaSet
 	events           []string
@@ -187,11 +189,12 @@ func (s *server) react(action clienttesting.Action) (runtime.Object, error) {
 		return pod, answer(s.scene.Patches[a.Name], a.Name)
 	case clienttesting.DeleteActionImpl:
 		s.deletes = append(s.deletes, a.Name)
+		s.preconditions = append(s.preconditions, a.DeleteOptions.Preconditions)
 		return nil, answer(s.scene.Deletes[a.Name], a.Name)
 	case clienttesting.UpdateActionImpl:
 		rs := a.Object.(*appsv1.ReplicaSet)
 		s.statuses = append(s.statuses, rs.DeepCopy())
-		return rs, nil
+		return rs, answer(s.scene.Status, rs.Name)
 	case clienttesting.GetActionImpl:
 		return claim{Family: family{Owner: &s.scene.RS.ObjectMeta}, Fresh: s.scene.Fresh}.live(&calls{})
 	}
@@ -208,9 +211,9 @@ type outcome struct {
 	result           replicas.Result
 }
 
-// theirPass is one pass of Kubernetes' controller. Its queue tells when to come
-// back.
-func (b *switchboard) theirPass(c scene) outcome {
+// theirPass is one pass of Kubernetes' controller, which may be prepared for it.
+// Its queue tells when to come back.
+func (b *switchboard) theirPass(c scene, prepare ...func(*replicaset.ReplicaSetController)) outcome {
 	ctx := quiet(context.Background())
 	o := outcome{server: b.connect(c)}
 	factory := informers.NewSharedInformerFactory(b, 0)
@@ -230,6 +233,9 @@ func (b *switchboard) theirPass(c scene) outcome {
 	exp := upstream.Expectations(rsc)
 	if c.Waiting {
 		must(exp.ExpectCreations(logr.Discard(), "a/web", 1))
+	}
+	for _, f := range prepare {
+		f(rsc)
 	}
 	o.related, _ = upstream.RelatedPods(rsc, logr.Discard(), c.RS)
 	o.err = upstream.Sync(rsc, ctx, "a/web")
@@ -256,12 +262,11 @@ type delays struct {
 
 func (d *delays) AddAfter(_ string, after time.Duration) { d.after = max(after, 1) } // 1 is at once
 
-// ourPass is one pass of ours.
-func (b *switchboard) ourPass(c scene) (o outcome) {
+// ourPass is one pass of ours, whose Reconciler may be prepared for it.
+func (b *switchboard) ourPass(c scene, prepare ...func(*replicas.Reconciler)) (o outcome) {
 	ctx := context.Background()
 	o.server = b.connect(c)
 	spec, err := replicas.ReplicaSetSpec(c.RS)
-	must(err)
 	spec.BurstReplicas, spec.Now = c.Burst, time.Now()
 	r := &replicas.Reconciler{
 		Pods: podClient{b}, Owners: ownerReader(func() (metav1.Object, error) {
@@ -274,9 +279,16 @@ func (b *switchboard) ourPass(c scene) (o outcome) {
 			return o.related, nil
 		},
 	}
-	key := expectations.KeyOf(c.RS)
+	if err != nil {
+		r.Refuse(c.RS, err)
+		o.err = err
+		return o
+	}
 	if c.Waiting {
-		r.Expectations.ExpectCreations(key, 1)
+		r.Expectations.ExpectCreations(expectations.KeyOf(c.RS), 1)
+	}
+	for _, f := range prepare {
+		f(r)
 	}
 	result, err := r.Reconcile(ctx, spec, func(context.Context) ([]*corev1.Pod, error) { return indexed(c.RS, c.Pods), nil })
 	o.claimed = result.Active

@@ -66,7 +66,7 @@ func (c slowStart) theirs() startOutcome {
 func TestSlowStart(t *testing.T) {
 	t.Parallel()
 	const refused = "W24: an initial batch size below 1 is refused, not a success without a call"
-	t.Run("S1 S3 S4 S5 S6 S7 S8 as many calls are made and succeed, and Kubernetes' error is among ours", func(t *testing.T) {
+	t.Run("S1 S3 S4 S5 S6 S7 S8 W24 as many calls are made and succeed, and Kubernetes' error is among ours", func(t *testing.T) {
 		t.Parallel()
 		comparison[slowStart]{
 			cases: 50_000, of: "slow starts",

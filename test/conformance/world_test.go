@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"testing/synctest"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -53,6 +54,9 @@ type world struct {
 
 	last   look
 	lastAt int // version
+
+	release chan struct{} // nil if no event is held back
+	passing int           // events that are not
 }
 
 // A refusal is how the next calls will be answered.
@@ -79,9 +83,38 @@ func newWorld(controllers bool) *world {
 	})
 	w.AddWatchReactor("*", func(action clienttesting.Action) (bool, watch.Interface, error) {
 		watcher, err := w.tracker.Watch(action.GetResource(), action.GetNamespace())
-		return true, watch.Filter(watcher, w.stampDeletion), err
+		return true, watch.Filter(watcher, func(e watch.Event) (watch.Event, bool) {
+			w.delay(action.GetResource())
+			return w.stampDeletion(e)
+		}), err
 	})
 	return w
+}
+
+// holdPods keeps the events of pods back, but for the first n from now, until
+// letGo.
+func (w *world) holdPods(n int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.release, w.passing = make(chan struct{}), n
+}
+
+func (w *world) letGo() {
+	close(w.release)
+	synctest.Wait()
+}
+
+func (w *world) delay(resource schema.GroupVersionResource) {
+	w.mu.Lock()
+	release := w.release
+	if resource == podResource {
+		w.passing--
+	}
+	passes := resource != podResource || w.passing >= 0
+	w.mu.Unlock()
+	if release != nil && !passes {
+		<-release
+	}
 }
 
 func (w *world) react(action clienttesting.Action) (runtime.Object, error) {

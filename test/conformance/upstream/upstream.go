@@ -16,11 +16,13 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	appsclient "k8s.io/client-go/kubernetes/typed/apps/v1"
+	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
 	"k8s.io/kubernetes/pkg/controller"
 	"k8s.io/kubernetes/pkg/controller/replicaset"
 	_ "k8s.io/kubernetes/pkg/controller/replication" // for go:linkname
+	"k8s.io/kubernetes/pkg/controller/util/consistency"
 )
 
 // GetPodsToDelete is getPodsToDelete of pkg/controller/replicaset. It sorts pods.
@@ -64,6 +66,11 @@ func ClaimPods(c *replicaset.ReplicaSetController, ctx context.Context, rs *apps
 //go:linkname RelatedPods k8s.io/kubernetes/pkg/controller/replicaset.(*ReplicaSetController).getIndirectlyRelatedPods
 func RelatedPods(c *replicaset.ReplicaSetController, logger klog.Logger, rs *appsv1.ReplicaSet) ([]*corev1.Pod, error)
 
+// UpdatePod is the method updatePod of ReplicaSetController, its event handler.
+//
+//go:linkname UpdatePod k8s.io/kubernetes/pkg/controller/replicaset.(*ReplicaSetController).updatePod
+func UpdatePod(c *replicaset.ReplicaSetController, logger klog.Logger, old, cur any)
+
 // AdoptPatch is ownerRefControllerPatch of pkg/controller.
 //
 //go:linkname AdoptPatch k8s.io/kubernetes/pkg/controller.ownerRefControllerPatch
@@ -87,6 +94,16 @@ func Expectations(c *replicaset.ReplicaSetController) *controller.UIDTrackingCon
 // Queue returns the field of that name, to be read or set.
 func Queue(c *replicaset.ReplicaSetController) *workqueue.TypedRateLimitingInterface[string] {
 	return field[workqueue.TypedRateLimitingInterface[string]](c, "queue")
+}
+
+// PodLister returns the field of that name, to be read or set.
+func PodLister(c *replicaset.ReplicaSetController) *corelisters.PodLister {
+	return field[corelisters.PodLister](c, "podLister")
+}
+
+// ConsistencyStore returns the field of that name, to be read or set.
+func ConsistencyStore(c *replicaset.ReplicaSetController) *consistency.ConsistencyStore {
+	return field[consistency.ConsistencyStore](c, "consistencyStore")
 }
 
 func field[T any](c *replicaset.ReplicaSetController, name string) *T {
