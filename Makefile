@@ -85,6 +85,12 @@ explore: ## every interleaving of small fleets, in full
 bench: ## the benchmarks of the root module
 	go test -run '^$$' -bench . -benchtime 0.3s ./...
 
+.PHONY: bench-cluster
+bench-cluster: cluster-binaries ## the manager against kube-controller-manager on a real API server; ARGS=-quick in two minutes
+	@cd examples/controller && go build -o $(BIN)/controller .
+	@cd test/bench && go build -o $(BIN)/bench-cluster ./cluster
+	@$(BIN)/bench-cluster $(or $(ARGS),-o test/bench/cluster.md)
+
 .PHONY: fuzz
 fuzz: ## each fuzz target for FUZZTIME
 	@go list ./... | while read -r p; do \

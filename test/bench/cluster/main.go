@@ -1,0 +1,144 @@
+// Command cluster runs the controllers' program of examples/controller and
+// kube-controller-manager side by side on a real API server, and writes what
+// each of them took: time, calls by kind, CPU, memory.
+//
+//	make bench-cluster                    # three runs of everything, into test/bench/cluster.md
+//	make bench-cluster ARGS=-quick        # small, in two minutes, and into no file
+//	make bench-cluster ARGS="-scenarios scale,adopt -runs 5"
+//
+// Each measurement has an etcd, a kube-apiserver and a controller of its own,
+// and the sides take turns. A third side is the floor: 128 clients that make the
+// calls that have to be made, and know beforehand which.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/klog/v2"
+	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/replicakit/replicakit/internal/controlplane"
+)
+
+type options struct {
+	runs      int
+	scenarios []string
+	sides     []string
+	size      size
+	output    string
+
+	binaries, controller string
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctrllog.SetLogger(logr.Discard())
+	klog.SetLogger(logr.Discard())
+	err := run(ctx, os.Args[1:], os.Stdout)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "cluster:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string, out io.Writer) error {
+	binaries, err := controlplane.Binaries()
+	if err != nil {
+		return err
+	}
+	opts, err := parse(args, binaries)
+	if err != nil {
+		return err
+	}
+	all := &results{runs: opts.runs, size: opts.size}
+	err = measureAll(ctx, opts, all, out)
+	_, _ = fmt.Fprintf(out, "\n%s", all.table())
+	if err != nil || opts.output == "" {
+		return err
+	}
+	return os.WriteFile(opts.output, all.page(), 0o644)
+}
+
+func parse(args []string, binaries string) (options, error) {
+	opts := options{size: full, binaries: binaries}
+	fs := flag.NewFlagSet("cluster", flag.ContinueOnError)
+	fs.IntVar(&opts.runs, "runs", 3, "how often each side does each scenario")
+	quick := fs.Bool("quick", false, "a tenth of everything")
+	scenarios := fs.String("scenarios", "", "scenarios, by commas; empty means all: "+strings.Join(scenarioNames(), ","))
+	sides := fs.String("sides", "", "sides, by commas; empty means all: "+strings.Join(sideNames(), ","))
+	length := fs.Duration("length", 0, "how long pods change in the scenarios that hold them; 0 means a minute, or 6 s with -quick")
+	fs.StringVar(&opts.output, "o", "", "file for the table; empty means none")
+	fs.StringVar(&opts.controller, "controller", filepath.Join(binaries, "controller"), "our program")
+	if err := fs.Parse(args); err != nil {
+		return options{}, err
+	}
+	if fs.NArg() > 0 {
+		return options{}, fmt.Errorf("arguments that are no flags: %q", fs.Args())
+	}
+	if opts.runs < 1 || *length < 0 {
+		return options{}, fmt.Errorf("-runs=%d and -length=%v must be positive", opts.runs, *length)
+	}
+	if *quick {
+		opts.size = opts.size.tenth()
+	}
+	if *length > 0 {
+		opts.size.length = *length
+	}
+	var err error
+	if opts.scenarios, err = choose("-scenarios", *scenarios, scenarioNames()); err != nil {
+		return options{}, err
+	}
+	opts.sides, err = choose("-sides", *sides, sideNames())
+	return opts, err
+}
+
+// choose returns those of a list that are asked for, all if none is.
+func choose(flag, asked string, known []string) ([]string, error) {
+	if asked == "" {
+		return known, nil
+	}
+	chosen := strings.Split(asked, ",")
+	for _, name := range chosen {
+		if !slices.Contains(known, name) {
+			return nil, fmt.Errorf("%s=%s: %q is not one of %s", flag, asked, name, strings.Join(known, ","))
+		}
+	}
+	return chosen, nil
+}
+
+// measureAll has the sides take turns; each run begins with another one.
+func measureAll(ctx context.Context, opts options, all *results, out io.Writer) error {
+	for i := range opts.runs {
+		for _, sc := range scenarios {
+			if !slices.Contains(opts.scenarios, sc.name) {
+				continue
+			}
+			for j := range sides {
+				sd := sides[(i+j)%len(sides)]
+				if !slices.Contains(opts.sides, sd.name) || !sc.has(sd) {
+					continue
+				}
+				began := time.Now()
+				got, err := measure(ctx, opts, sc, sd)
+				if err != nil {
+					return fmt.Errorf("%s, %s, run %d: %w", sc.name, sd.name, i+1, err)
+				}
+				all.add(sc.name, sd.name, got)
+				_, _ = fmt.Fprintf(out, "run %d/%d %-10s %-10s %s (%.0fs)\n", i+1, opts.runs, sc.name, sd.name, got, time.Since(began).Seconds())
+			}
+		}
+	}
+	return nil
+}

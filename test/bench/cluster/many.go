@@ -1,0 +1,136 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Scenarios of many sets.
+
+func manyTitle(s size) string {
+	return fmt.Sprintf("%s ReplicaSets of %d pods, created at once", grouped(s.sets), s.perSet)
+}
+
+func (b *bed) createSets(ctx context.Context, n, replicas int) error {
+	b.sets = make([]*appsv1.ReplicaSet, n)
+	return each(ctx, n, func(ctx context.Context, i int) error {
+		b.sets[i] = replicaSet(fmt.Sprintf("%s-%04d", web, i), replicas)
+		return b.create(ctx, b.sets[i])
+	})
+}
+
+// setOf deals pods out to the sets.
+func (b *bed) setOf(i int) *appsv1.ReplicaSet { return b.sets[i%len(b.sets)] }
+
+func runMany(ctx context.Context, b *bed) error {
+	if err := b.createSets(ctx, b.size.sets, b.size.perSet); err != nil {
+		return err
+	}
+	if err := b.reachManyPods(ctx); err != nil {
+		return err
+	}
+	return b.reachManyStatuses(ctx)
+}
+
+func (b *bed) reachManyPods(ctx context.Context) error {
+	pods := b.size.sets * b.size.perSet
+	return b.reach(ctx, "all pods exist", func(c counts) bool { return c.pods == pods })
+}
+
+func (b *bed) reachManyStatuses(ctx context.Context) error {
+	pods := b.size.sets * b.size.perSet
+	return b.reach(ctx, "all statuses say so", func(c counts) bool { return c.replicas == pods && c.settled == b.size.sets })
+}
+
+// floorMany makes the calls of bench and controller: each status is written once.
+func floorMany(ctx context.Context, b *bed) error {
+	if err := b.createSets(ctx, b.size.sets, b.size.perSet); err != nil {
+		return err
+	}
+	if _, err := b.createPods(ctx, b.size.sets*b.size.perSet, true, b.setOf); err != nil {
+		return err
+	}
+	if err := b.reachManyPods(ctx); err != nil {
+		return err
+	}
+	err := each(ctx, len(b.sets), func(ctx context.Context, i int) error { return b.writeStatus(ctx, b.sets[i]) })
+	if err != nil {
+		return err
+	}
+	return b.reachManyStatuses(ctx)
+}
+
+func (b *bed) writeStatus(ctx context.Context, rs *appsv1.ReplicaSet) error {
+	rs.Status = appsv1.ReplicaSetStatus{Replicas: *rs.Spec.Replicas, FullyLabeledReplicas: *rs.Spec.Replicas, ObservedGeneration: rs.Generation}
+	_, err := b.client.AppsV1().ReplicaSets(namespace).UpdateStatus(ctx, rs, metav1.UpdateOptions{})
+	return err
+}
+
+func holdTitle(s size) string {
+	return fmt.Sprintf("%d ReplicaSets of %s pods, of which %d change each second for %v", s.held, grouped(s.pods), s.rate, s.length)
+}
+
+func prepareHold(ctx context.Context, b *bed) (err error) {
+	if err := b.createSets(ctx, b.size.held, b.size.pods); err != nil {
+		return err
+	}
+	b.pods, err = b.createPods(ctx, b.size.held*b.size.pods, true, b.setOf)
+	return err
+}
+
+// runHold makes pods ready, each of another set than the one before, and when
+// all are, not ready again.
+func runHold(ctx context.Context, b *bed) error {
+	changes := int(b.size.length.Seconds() * float64(b.size.rate))
+	err := b.pace(ctx, changes, func(ctx context.Context, i int) error {
+		return b.setReady(ctx, b.pods[i%len(b.pods)].Name, becomesReady(i, len(b.pods)))
+	})
+	if err != nil {
+		return err
+	}
+	b.note("changes each second", number, float64(changes)/time.Since(b.began).Seconds())
+	ready := readyAfter(changes, len(b.pods))
+	return b.view.until(ctx, "the last change in a status", func(c counts) bool { return c.ready == ready })
+}
+
+// becomesReady reports what a change of the pod whose turn it is does to it.
+func becomesReady(change, pods int) bool { return change/pods%2 == 0 }
+
+// readyAfter returns how many of the pods are ready after so many changes.
+func readyAfter(changes, pods int) int {
+	if rest := changes % (2 * pods); rest > pods {
+		return 2*pods - rest
+	}
+	return changes % (2 * pods)
+}
+
+// pace makes n calls at the bed's rate.
+func (b *bed) pace(ctx context.Context, n int, call func(ctx context.Context, i int) error) error {
+	ticker := time.NewTicker(time.Second / time.Duration(b.size.rate))
+	defer ticker.Stop()
+	return each(ctx, n, func(ctx context.Context, i int) error {
+		select {
+		case <-ticker.C:
+			return call(ctx, i)
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	})
+}
+
+func (b *bed) setReady(ctx context.Context, name string, ready bool) error {
+	status := corev1.ConditionFalse
+	if ready {
+		status = corev1.ConditionTrue
+	}
+	patch := fmt.Appendf(nil, `{"status":{"phase":"Running","conditions":[{"type":"Ready","status":%q,"lastTransitionTime":%q}]}}`,
+		status, time.Now().UTC().Format(time.RFC3339))
+	_, err := b.client.CoreV1().Pods(namespace).Patch(ctx, name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
+	return err
+}

@@ -1,0 +1,93 @@
+package main
+
+import (
+	"io"
+	"slices"
+	"strings"
+
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+)
+
+// kinds are the calls of controllers. The bench makes none of them while it
+// measures one, so that the server's own count is theirs.
+var kinds = []string{
+	"POST pods", "DELETE pods", "PATCH pods", "GET pods",
+	"PUT replicasets/status", "PATCH replicasets/status", "GET replicasets",
+	"POST events", "PATCH events",
+}
+
+// tally is what an API server has done since it began.
+type tally struct {
+	calls   map[string]float64 // by kind
+	refused float64            // of all these
+	cpu     float64            // seconds
+}
+
+func readTally(text io.Reader) (tally, error) {
+	t := tally{calls: make(map[string]float64)}
+	families, err := parseMetrics(text)
+	if err != nil {
+		return t, err
+	}
+	t.cpu = sum(families["process_cpu_seconds_total"], nil)
+	for _, m := range families["apiserver_request_total"].GetMetric() {
+		kind := label(m, "verb") + " " + label(m, "resource")
+		if sub := label(m, "subresource"); sub != "" {
+			kind += "/" + sub
+		}
+		if !slices.Contains(kinds, kind) {
+			continue
+		}
+		t.calls[kind] += m.GetCounter().GetValue()
+		if !strings.HasPrefix(label(m, "code"), "2") {
+			t.refused += m.GetCounter().GetValue()
+		}
+	}
+	return t, nil
+}
+
+// since returns what was done after an earlier tally.
+func (t tally) since(before tally) tally {
+	calls := make(map[string]float64, len(t.calls))
+	for kind, n := range t.calls {
+		calls[kind] = n - before.calls[kind]
+	}
+	return tally{calls: calls, refused: t.refused - before.refused, cpu: t.cpu - before.cpu}
+}
+
+// readSyncs returns how many items of the work queue of ReplicaSets a controller
+// has worked on, by the name that the metric has in every controller.
+func readSyncs(text io.Reader) (float64, error) {
+	families, err := parseMetrics(text)
+	if err != nil {
+		return 0, err
+	}
+	return sum(families["workqueue_work_duration_seconds"], func(m *dto.Metric) bool { return label(m, "name") == "replicaset" }), nil
+}
+
+func parseMetrics(text io.Reader) (map[string]*dto.MetricFamily, error) {
+	parser := expfmt.NewTextParser(model.LegacyValidation)
+	return parser.TextToMetricFamilies(text)
+}
+
+// sum adds what is counted, of those metrics that are wanted; nil means all.
+func sum(family *dto.MetricFamily, wanted func(*dto.Metric) bool) (total float64) {
+	for _, m := range family.GetMetric() {
+		if wanted != nil && !wanted(m) {
+			continue
+		}
+		total += m.GetCounter().GetValue() + m.GetGauge().GetValue() + float64(m.GetHistogram().GetSampleCount())
+	}
+	return total
+}
+
+func label(m *dto.Metric, name string) string {
+	for _, pair := range m.GetLabel() {
+		if pair.GetName() == name {
+			return pair.GetValue()
+		}
+	}
+	return ""
+}

@@ -1,0 +1,166 @@
+package main
+
+import (
+	_ "embed"
+	"fmt"
+	"math"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// unit is how a figure is written.
+type unit uint8
+
+const (
+	number unit = iota
+	wall
+	cpu
+	memory
+)
+
+// A figure is one thing measured.
+type figure struct {
+	measure string
+	unit    unit
+	value   float64
+}
+
+// A sample is all that was measured of one side in one scenario and run.
+type sample []figure
+
+func (s sample) String() string {
+	var parts []string
+	for _, f := range s {
+		if f.value != 0 {
+			parts = append(parts, f.measure+" "+f.unit.text(f.value))
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+// text writes a figure as a person would.
+func (u unit) text(v float64) string {
+	switch u {
+	case wall, cpu:
+		return strconv.FormatFloat(v, 'f', 2, 64) + " s"
+	case memory:
+		return strconv.FormatFloat(v/(1<<20), 'f', 0, 64) + " MiB"
+	}
+	return grouped(int(math.Round(v)))
+}
+
+// grouped writes 1234567 as 1,234,567.
+func grouped(n int) string {
+	digits := strconv.Itoa(n)
+	for i := len(digits) - 3; i > 0; i -= 3 {
+		digits = digits[:i] + "," + digits[i:]
+	}
+	return digits
+}
+
+// results are the figures of all runs.
+type results struct {
+	runs int
+	size size
+	rows []*row
+}
+
+// A row is one measure of one scenario.
+type row struct {
+	scenario, measure string
+	unit              unit
+	values            map[string][]float64 // by side
+}
+
+func (r *results) add(scenario, side string, s sample) {
+	for _, f := range s {
+		row := r.row(scenario, f)
+		row.values[side] = append(row.values[side], f.value)
+	}
+}
+
+func (r *results) row(scenario string, f figure) *row {
+	for _, row := range r.rows {
+		if row.scenario == scenario && row.measure == f.measure {
+			return row
+		}
+	}
+	added := &row{scenario, f.measure, f.unit, make(map[string][]float64)}
+	r.rows = append(r.rows, added)
+	return added
+}
+
+// table is in Markdown.
+func (r *results) table() string {
+	var b strings.Builder
+	b.WriteString("| scenario | measure | Kubernetes | ours | ours / Kubernetes | floor | ours / floor |\n|---|---|--:|--:|--:|--:|--:|\n")
+	last := ""
+	for _, s := range scenarios {
+		for _, row := range r.rows {
+			if row.scenario != s.name || row.isZero() {
+				continue
+			}
+			title := ""
+			if s.name != last {
+				title, last = s.title(r.size), s.name
+			}
+			fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s | %s |\n", title, row.measure,
+				row.text(kubernetes), row.text(ours), row.ratio(ours, kubernetes), row.text(floor), row.ratio(ours, floor))
+		}
+	}
+	return b.String()
+}
+
+func (r *row) isZero() bool {
+	for _, values := range r.values {
+		if slices.ContainsFunc(values, func(v float64) bool { return v != 0 }) {
+			return false
+		}
+	}
+	return true
+}
+
+// text is the median and, of several runs that differ, the least and the most.
+func (r *row) text(side string) string {
+	values := r.values[side]
+	if len(values) == 0 {
+		return "–"
+	}
+	middle := r.unit.text(median(values))
+	least, most := r.unit.text(slices.Min(values)), r.unit.text(slices.Max(values))
+	if least == most {
+		return middle
+	}
+	return fmt.Sprintf("%s (%s – %s)", middle, least, most)
+}
+
+func (r *row) ratio(side, other string) string {
+	if len(r.values[side]) == 0 || len(r.values[other]) == 0 {
+		return "–"
+	}
+	ratio := median(r.values[side]) / median(r.values[other])
+	if math.IsNaN(ratio) || math.IsInf(ratio, 0) {
+		return "–"
+	}
+	return strconv.FormatFloat(ratio, 'f', 2, 64)
+}
+
+func median(values []float64) float64 {
+	sorted := slices.Sorted(slices.Values(values))
+	middle := len(sorted) / 2
+	if len(sorted)%2 == 1 {
+		return sorted[middle]
+	}
+	return (sorted[middle-1] + sorted[middle]) / 2
+}
+
+//go:embed intro.md
+var intro string
+
+// page is the table with what a reader has to know.
+func (r *results) page() []byte {
+	return fmt.Appendf(nil, "%s\nMedians of %d runs, in parentheses the least and the most. Run with %s on %s/%s, %d cores, all of it on one machine.\n\n%s",
+		intro, r.runs, runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), r.table())
+}

@@ -1,0 +1,48 @@
+package main
+
+import (
+	"context"
+	"time"
+)
+
+// A scenario is what a controller has to do.
+type scenario struct {
+	name    string
+	title   func(size) string
+	prepare func(context.Context, *bed) error // before anybody is at work; nil: nothing
+	run     func(context.Context, *bed) error // gives a controller its work and waits until it is done
+	floor   func(context.Context, *bed) error // does the work itself; nil: nothing to compare with
+}
+
+var scenarios = []scenario{
+	{"scale", scaleTitle, prepareScale, runScale, floorScale},
+	{"adopt", adoptTitle, prepareAdopt, runAdopt, floorAdopt},
+	{"many", manyTitle, nil, runMany, floorMany},
+	{"hold", holdTitle, prepareHold, runHold, nil},
+}
+
+func (s scenario) has(sd side) bool { return sd.command != nil || s.floor != nil }
+
+func scenarioNames() (names []string) {
+	for _, s := range scenarios {
+		names = append(names, s.name)
+	}
+	return names
+}
+
+// size is how much of everything there is.
+type size struct {
+	pods   int // of one set
+	sets   int // small ones
+	perSet int // pods of a small one
+	held   int // sets of so many pods
+	rate   int // changes a second
+	length time.Duration
+}
+
+var full = size{pods: 1000, sets: 2000, perSet: 5, held: 10, rate: 100, length: time.Minute}
+
+func (s size) tenth() size {
+	s.pods, s.sets, s.length = s.pods/10, s.sets/10, s.length/10
+	return s
+}

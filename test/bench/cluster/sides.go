@@ -1,0 +1,132 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"github.com/replicakit/replicakit/internal/controlplane"
+)
+
+const (
+	kubernetes = "kubernetes"
+	ours       = "ours"
+	floor      = "floor"
+)
+
+// A side is one that does the work.
+type side struct {
+	name    string
+	command func(opts options, address, port string) (path string, args []string, metrics string) // nil: no program
+}
+
+var sides = []side{
+	{kubernetes, kubeControllerManager},
+	{ours, manager},
+	{floor, nil},
+}
+
+func sideNames() (names []string) {
+	for _, s := range sides {
+		names = append(names, s.name)
+	}
+	return names
+}
+
+// common are the flags that both programs have.
+var common = []string{"--leader-elect=false", "--kube-api-qps=5000", "--kube-api-burst=5000"}
+
+func kubeControllerManager(opts options, address, port string) (path string, args []string, metrics string) {
+	return filepath.Join(opts.binaries, "kube-controller-manager"), append([]string{
+		"--controllers=replicaset-controller,replicationcontroller-controller",
+		"--bind-address=" + address, "--secure-port=" + port, "--authorization-always-allow-paths=/metrics",
+	}, common...), "https"
+}
+
+func manager(opts options, address, port string) (path string, args []string, metrics string) {
+	return opts.controller, append([]string{"--metrics-bind-address=" + net.JoinHostPort(address, port)}, common...), "http"
+}
+
+// A controller is a program at work.
+type controller struct {
+	*controlplane.Program
+	metrics string // URL
+}
+
+func (s side) start(ctx context.Context, opts options, dir, kubeconfig string) (*controller, error) {
+	const address = "127.0.0.1"
+	port, err := freePort(ctx, address)
+	if err != nil {
+		return nil, err
+	}
+	path, args, scheme := s.command(opts, address, port)
+	program, err := controlplane.StartProgram(s.name, filepath.Join(dir, s.name+".log"), path, append(args, "--kubeconfig="+kubeconfig)...)
+	if err != nil {
+		return nil, err
+	}
+	return &controller{Program: program, metrics: scheme + "://" + net.JoinHostPort(address, port) + "/metrics"}, nil
+}
+
+// freePort returns a port that nobody listens at.
+func freePort(ctx context.Context, address string) (string, error) {
+	var config net.ListenConfig
+	listener, err := config.Listen(ctx, "tcp", net.JoinHostPort(address, "0"))
+	if err != nil {
+		return "", err
+	}
+	_, port, _ := net.SplitHostPort(listener.Addr().String())
+	return port, listener.Close()
+}
+
+// usage is what a program has used since it began.
+type usage struct {
+	cpu   float64 // seconds
+	peak  float64 // bytes
+	syncs float64
+}
+
+func (c *controller) usage(ctx context.Context) (used usage, err error) {
+	proc := filepath.Join("/proc", strconv.Itoa(c.PID()))
+	stat, err := os.ReadFile(filepath.Join(proc, "stat"))
+	if err != nil {
+		return usage{}, err
+	}
+	status, err := os.ReadFile(filepath.Join(proc, "status"))
+	if err != nil {
+		return usage{}, err
+	}
+	if used.cpu, err = cpuSeconds(string(stat)); err != nil {
+		return usage{}, err
+	}
+	if used.peak, err = peakMemory(string(status)); err != nil {
+		return usage{}, err
+	}
+	used.syncs, err = c.syncs(ctx)
+	return used, err
+}
+
+// syncs returns how often ReplicaSets were looked at.
+func (c *controller) syncs(ctx context.Context) (float64, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.metrics, nil)
+	if err != nil {
+		return 0, err
+	}
+	transport := &http.Transport{
+		DisableKeepAlives: true,
+		TLSClientConfig:   &tls.Config{InsecureSkipVerify: true}, // a certificate of its own, on this machine
+	}
+	resp, err := (&http.Client{Transport: transport}).Do(req)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	if resp.StatusCode != http.StatusOK {
+		return 0, fmt.Errorf("%s: %s", c.metrics, resp.Status)
+	}
+	return readSyncs(resp.Body)
+}

@@ -1,0 +1,118 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/informers"
+	clientset "k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+)
+
+// patience is how long a controller may take for what it has to do.
+const patience = 5 * time.Minute
+
+// counts are what there is in the namespace.
+type counts struct {
+	pods, owned int
+	sets        int
+	settled     int // sets whose status says what their spec wants
+	replicas    int // of all statuses
+	ready       int // of all statuses
+}
+
+// A view counts what a watch tells.
+type view struct {
+	mu      sync.Mutex
+	now     counts
+	changed chan struct{} // has room for one
+}
+
+// watch counts until ctx ends.
+func watch(ctx context.Context, client clientset.Interface) (*view, error) {
+	v := &view{changed: make(chan struct{}, 1)}
+	factory := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithNamespace(namespace))
+	pods, err := factory.Core().V1().Pods().Informer().AddEventHandler(handler(v, countPod))
+	if err != nil {
+		return nil, err
+	}
+	sets, err := factory.Apps().V1().ReplicaSets().Informer().AddEventHandler(handler(v, countSet))
+	if err != nil {
+		return nil, err
+	}
+	factory.StartWithContext(ctx)
+	if !cache.WaitForCacheSync(ctx.Done(), pods.HasSynced, sets.HasSynced) {
+		return nil, context.Cause(ctx)
+	}
+	return v, nil
+}
+
+// handler adds what comes to the counts, and takes away what goes.
+func handler[T any](v *view, count func(c *counts, obj T, by int)) cache.ResourceEventHandler {
+	change := func(obj any, by int) {
+		if tombstone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+			obj = tombstone.Obj
+		}
+		if typed, ok := obj.(T); ok {
+			count(&v.now, typed, by)
+		}
+	}
+	return cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(obj any) { v.update(func() { change(obj, 1) }) },
+		UpdateFunc: func(old, cur any) { v.update(func() { change(old, -1); change(cur, 1) }) },
+		DeleteFunc: func(obj any) { v.update(func() { change(obj, -1) }) },
+	}
+}
+
+func countPod(c *counts, pod *corev1.Pod, by int) {
+	c.pods += by
+	if metav1.GetControllerOfNoCopy(pod) != nil {
+		c.owned += by
+	}
+}
+
+func countSet(c *counts, rs *appsv1.ReplicaSet, by int) {
+	c.sets += by
+	c.replicas += by * int(rs.Status.Replicas)
+	c.ready += by * int(rs.Status.ReadyReplicas)
+	if rs.Status.ObservedGeneration == rs.Generation && rs.Status.Replicas == *rs.Spec.Replicas {
+		c.settled += by
+	}
+}
+
+func (v *view) update(change func()) {
+	v.mu.Lock()
+	change()
+	v.mu.Unlock()
+	select {
+	case v.changed <- struct{}{}:
+	default:
+	}
+}
+
+func (v *view) counts() counts {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.now
+}
+
+// until waits for what must come. One goroutine at a time may call it.
+func (v *view) until(ctx context.Context, what string, come func(counts) bool) error {
+	timeout := time.NewTimer(patience)
+	defer timeout.Stop()
+	for !come(v.counts()) {
+		select {
+		case <-v.changed:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-timeout.C:
+			return fmt.Errorf("waited %v for %s in vain: %+v", patience, what, v.counts())
+		}
+	}
+	return nil
+}
