@@ -53,6 +53,9 @@ type Options struct {
 	// Counting makes UIDs and generated names count up instead: they tell the
 	// order in which objects came.
 	Counting bool
+	// Name generates names, which it must not give twice; nil: as the API server
+	// does, or else Counting.
+	Name func(prefix string) string
 	// Nodes is how many nodes there are at first: node-1, node-2 and so on.
 	Nodes int
 	// Timing is how fast the cluster is.
@@ -77,6 +80,7 @@ type Cluster struct {
 	timing   Timing
 	random   *rand.PCG
 	counting bool
+	name     func(prefix string) string
 	counter  uint64
 	version  uint64
 	pods     *table[*corev1.Pod]
@@ -97,6 +101,7 @@ func NewCluster(o Options) *Cluster {
 		timing:   o.Timing.withDefaults(),
 		random:   rand.NewPCG(o.Seed, 0),
 		counting: o.Counting,
+		name:     o.Name,
 		quota:    map[string]int{},
 		ending:   map[string]ending{},
 	}
@@ -262,6 +267,9 @@ func (c *Cluster) newUID() types.UID {
 func (c *Cluster) newName(namespace, prefix string) string {
 	const letters, random, longest = "bcdfghjklmnpqrstvwxz2456789", 5, 63
 	prefix = prefix[:min(len(prefix), longest-random)]
+	if c.name != nil {
+		return c.name(prefix)
+	}
 	if c.counting {
 		return fmt.Sprintf("%s%06d", prefix, c.counter+1) // as its UID will be
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/replicakit/replicakit/expectations"
 	"github.com/replicakit/replicakit/replicas"
+	"github.com/replicakit/replicakit/selector"
 )
 
 // A Controller is a whole ReplicaSet controller: the library's Reconciler, Router
@@ -67,6 +68,20 @@ func NewController(cluster *Cluster) *Controller {
 func specOf(owner metav1.Object) (replicas.Spec, error) {
 	rs, _ := owner.(*appsv1.ReplicaSet)
 	return replicas.ReplicaSetSpec(rs)
+}
+
+// Siblings returns the pods of the ReplicaSets of owner's Deployment as the
+// caches have them, in the form that Reconciler.Related asks for.
+func (c *Controller) Siblings(_ context.Context, owner metav1.Object) ([]*corev1.Pod, error) {
+	namespace := owner.GetNamespace()
+	return replicas.Related(owner, c.View.ReplicaSets.In(namespace), selector.ForReplicaSet, c.View.Pods.In(namespace)), nil
+}
+
+// RememberWrites gives the controller a ConsistencyStore: from now on it waits
+// for its caches to see what it wrote.
+func (c *Controller) RememberWrites() {
+	store := &expectations.ConsistencyStore{ReadVersion: c.View.ReadVersion, Now: c.Now}
+	c.Reconciler.Consistency, c.Reporter.Consistency = store, store
 }
 
 // Now is what the controller takes the time to be.

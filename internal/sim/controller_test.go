@@ -42,8 +42,7 @@ func (s *stage) restart() {
 	s.controller = sim.NewController(s.Cluster)
 	s.world.Parts = []sim.Part{s.Cluster, s.controller}
 	if s.consistent {
-		store := &expectations.ConsistencyStore{ReadVersion: s.controller.View.ReadVersion, Now: s.Clock.Now}
-		s.controller.Reconciler.Consistency, s.controller.Reporter.Consistency = store, store
+		s.controller.RememberWrites()
 	}
 }
 

@@ -14,11 +14,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/replicakit/replicakit/expectations"
 	"github.com/replicakit/replicakit/internal/sim"
 	"github.com/replicakit/replicakit/internal/sim/invariant"
-	kit "github.com/replicakit/replicakit/replicas"
-	"github.com/replicakit/replicakit/selector"
 )
 
 const (
@@ -148,12 +145,9 @@ func (r *run) restart(i int) {
 func (r *run) start(i int) {
 	c := sim.NewController(r.Cluster)
 	if r.seed%2 == 0 {
-		store := &expectations.ConsistencyStore{ReadVersion: c.View.ReadVersion, Now: c.Now}
-		c.Reconciler.Consistency, c.Reporter.Consistency = store, store
+		c.RememberWrites()
 	}
-	c.Reconciler.Related = func(_ context.Context, owner metav1.Object) ([]*corev1.Pod, error) {
-		return kit.Related(owner, c.View.ReplicaSets.In(namespace), selector.ForReplicaSet, c.View.Pods.In(namespace)), nil
-	}
+	c.Reconciler.Related = c.Siblings
 	if r.seed%3 == 0 {
 		c.BurstReplicas = 3
 	}
@@ -333,21 +327,7 @@ func (r *run) loseNode() {
 }
 
 func (r *run) createOwner(name string, n int32) error {
-	labels := map[string]string{"app": name}
-	controller := true
-	_, err := r.CreateReplicaSet(r.ctx, &appsv1.ReplicaSet{
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, OwnerReferences: []metav1.OwnerReference{{
-			APIVersion: "apps/v1", Kind: "Deployment", Name: "shop", UID: "deployment", Controller: &controller,
-		}}},
-		Spec: appsv1.ReplicaSetSpec{
-			Replicas: &n,
-			Selector: &metav1.LabelSelector{MatchLabels: labels},
-			Template: corev1.PodTemplateSpec{
-				ObjectMeta: metav1.ObjectMeta{Labels: labels},
-				Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: name}}},
-			},
-		},
-	})
+	_, err := r.CreateReplicaSet(r.ctx, sim.NewReplicaSet(namespace, name, n))
 	return err
 }
 

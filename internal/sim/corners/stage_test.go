@@ -14,8 +14,6 @@ import (
 
 	"github.com/replicakit/replicakit/internal/sim"
 	"github.com/replicakit/replicakit/internal/sim/invariant"
-	"github.com/replicakit/replicakit/replicas"
-	"github.com/replicakit/replicakit/selector"
 )
 
 const (
@@ -162,9 +160,7 @@ func (s *stage) restart() {
 		s.after()
 	}
 	c.View.Pods.Lag, c.View.ReplicaSets.Lag = lag, lag/2
-	c.Reconciler.Related = func(_ context.Context, owner metav1.Object) ([]*corev1.Pod, error) {
-		return replicas.Related(owner, c.View.ReplicaSets.In(namespace), selector.ForReplicaSet, c.View.Pods.In(namespace)), nil
-	}
+	c.Reconciler.Related = c.Siblings
 	sync := c.Worker.Sync
 	c.Worker.Sync = func(ctx context.Context, key types.NamespacedName) (time.Duration, error) {
 		s.seen.passes = append(s.seen.passes, pass{s.Clock.Now(), key, s.seen.events})
@@ -305,22 +301,9 @@ func (s *stage) describe(p *corev1.Pod) string {
 // What users do.
 
 func (s *stage) owner(name string, n, minReady int32) error {
-	labels := map[string]string{"app": name}
-	controller := true
-	_, err := s.CreateReplicaSet(context.Background(), &appsv1.ReplicaSet{
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, OwnerReferences: []metav1.OwnerReference{{
-			APIVersion: "apps/v1", Kind: "Deployment", Name: "shop", UID: "deployment", Controller: &controller,
-		}}},
-		Spec: appsv1.ReplicaSetSpec{
-			Replicas:        &n,
-			MinReadySeconds: minReady,
-			Selector:        &metav1.LabelSelector{MatchLabels: labels},
-			Template: corev1.PodTemplateSpec{
-				ObjectMeta: metav1.ObjectMeta{Labels: labels},
-				Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: name}}},
-			},
-		},
-	})
+	rs := sim.NewReplicaSet(namespace, name, n)
+	rs.Spec.MinReadySeconds = minReady
+	_, err := s.CreateReplicaSet(context.Background(), rs)
 	return err
 }
 

@@ -22,7 +22,6 @@ import (
 	"fmt"
 	"strings"
 
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -239,20 +238,7 @@ func (w *world) told() string {
 }
 
 func (w *world) owner(name string, n int) {
-	labels, wanted, controller := map[string]string{"app": name}, int32(n), true
-	rs := &appsv1.ReplicaSet{
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, OwnerReferences: []metav1.OwnerReference{{
-			APIVersion: "apps/v1", Kind: "Deployment", Name: "shop", UID: "deployment", Controller: &controller,
-		}}},
-		Spec: appsv1.ReplicaSetSpec{
-			Replicas: &wanted,
-			Selector: &metav1.LabelSelector{MatchLabels: labels},
-			Template: corev1.PodTemplateSpec{
-				ObjectMeta: metav1.ObjectMeta{Labels: labels},
-				Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: name}}},
-			},
-		},
-	}
+	rs := sim.NewReplicaSet(namespace, name, int32(n))
 	if _, err := w.cluster.CreateReplicaSet(context.Background(), rs); err != nil {
 		panic(err)
 	}
