@@ -1,0 +1,381 @@
+package stories
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/cockroachdb/datadriven"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/replicakit/replicakit/internal/sim"
+)
+
+// A command is something that users, fate, or the teller of a story do.
+type command struct {
+	// args is what stands behind the command, each word with its kind: N is a
+	// number, D a duration, a|b a choice, anything else a name. Those in brackets
+	// can be left out.
+	args string
+	do   func(s *stage, a args) error
+}
+
+func commands() map[string]command {
+	return map[string]command{
+		// What users do.
+		"create":     {"SET replicas=N [app=LABEL] [min-ready=N]", (*stage).createSet},
+		"scale":      {"SET N", (*stage).scale},
+		"delete":     {"SET [policy=Background|Foreground|Orphan]", (*stage).deleteSet},
+		"create-pod": {"POD app=LABEL", (*stage).createPod},
+		"delete-pod": {"POD [grace=N]", (*stage).deletePod},
+		"label":      {"POD app=LABEL", editPod(func(p *corev1.Pod, a args) { p.Labels["app"] = a["app"] })},
+		"disown":     {"POD", editPod(func(p *corev1.Pod, _ args) { p.OwnerReferences = nil })},
+		"cost":       {"POD N", editPod(setCost)},
+		"finalizer":  {"POD on|off", editPod(setFinalizer)},
+
+		// What happens on nodes.
+		"ready":       {"POD yes|no", (*stage).setReady},
+		"restarts":    {"POD N", editPod(setRestarts)},
+		"finish-pod":  {"POD", editPod(func(p *corev1.Pod, _ args) { p.Status.Phase = corev1.PodFailed })},
+		"lose-node":   {"NODE", func(s *stage, a args) error { s.LoseNode(a["NODE"]); return nil }},
+		"remove-node": {"NODE", func(s *stage, a args) error { s.RemoveNode(a["NODE"]); return nil }},
+
+		// What happens at the API server.
+		"quota":               {"N", func(s *stage, a args) error { s.SetQuota(namespace, a.n("N")); return nil }},
+		"webhook":             {"refuses|allows VERB", (*stage).setWebhook},
+		"terminate-namespace": {"", func(s *stage, _ args) error { s.TerminateNamespace(namespace); return nil }},
+		"refuse":              {"VERB FAILURE [times=N] [after=N]", (*stage).refuse},
+		"lose-answer":         {"VERB [times=N] [after=N] [as=FAILURE]", (*stage).loseAnswer},
+		"backup":              {"", func(s *stage, _ args) error { s.backup = s.Backup(); return nil }},
+		"restore":             {"", func(s *stage, _ args) error { s.Restore(s.backup); return nil }},
+
+		// What happens to watches.
+		"hold":    {"pods|sets", onWatch(func(w watch, _ args) { w.lag(forever) })},
+		"deliver": {"pods|sets [N]", onWatch(deliver)},
+		"follow":  {"pods|sets", onWatch(follow)},
+		"lose":    {"pods|sets", onWatch(func(w watch, _ args) { w.Lose() })},
+		"break":   {"pods|sets", onWatch(func(w watch, _ args) { w.Break() })},
+		"relist":  {"pods|sets", onWatch(func(w watch, _ args) { w.Relist() })},
+
+		// What happens to controllers.
+		"restart":         {"", func(s *stage, _ args) error { s.restart(); return nil }},
+		"standby":         {"", (*stage).startStandby},
+		"failover":        {"", (*stage).failOver},
+		"crash":           {"VERB [after=N]", (*stage).crash},
+		"skew":            {"D", func(s *stage, a args) error { s.controller.Skew = a.d("D"); return nil }},
+		"remember-writes": {"", func(s *stage, _ args) error { s.remember = true; s.controller.RememberWrites(); return nil }},
+
+		// What the teller does: lets time pass, makes one pass, counts the calls
+		// since the last time.
+		"run":   {"D", func(s *stage, a args) error { return s.run(a.d("D")) }},
+		"pass":  {"SET", (*stage).makePass},
+		"calls": {"", (*stage).countCalls},
+	}
+}
+
+// args are the arguments of a command, by the words that its usage has for them.
+type args map[string]string
+
+func (a args) n(word string) int {
+	n, _ := strconv.Atoi(a[word])
+	return n
+}
+
+func (a args) d(word string) time.Duration {
+	d, _ := time.ParseDuration(a[word])
+	return d
+}
+
+// do carries out one line of a step.
+func (s *stage) do(line string) error {
+	name, given, err := datadriven.ParseLine(line)
+	if err != nil {
+		return err
+	}
+	c, ok := commands()[name]
+	if !ok {
+		return fmt.Errorf("unknown command %q", name)
+	}
+	a, err := parse(c.args, given)
+	if err == nil {
+		err = c.do(s, a)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w; usage: %s", line, err, strings.TrimSpace(name+" "+c.args))
+	}
+	return nil
+}
+
+// parse checks what is given against a usage.
+func parse(usage string, given []datadriven.CmdArg) (args, error) {
+	a := args{}
+	for word := range strings.FieldsSeq(usage) {
+		required := strings.Trim(word, "[]") == word
+		key, kind, named := strings.Cut(strings.Trim(word, "[]"), "=")
+		i := slices.IndexFunc(given, func(g datadriven.CmdArg) bool { return (len(g.Vals) > 0) == named && (!named || g.Key == key) })
+		switch {
+		case i < 0 && required:
+			return nil, fmt.Errorf("%s is missing", word)
+		case i < 0:
+			continue
+		case named:
+			a[key] = given[i].Vals[0]
+		default:
+			a[key], kind = given[i].Key, key
+		}
+		if err := check(kind, a[key]); err != nil {
+			return nil, err
+		}
+		given = slices.Delete(slices.Clone(given), i, i+1)
+	}
+	if len(given) > 0 {
+		return nil, fmt.Errorf("unexpected argument %q", given[0].String())
+	}
+	return a, nil
+}
+
+// check checks a value against its kind.
+func check(kind, value string) (err error) {
+	switch choices := strings.Split(kind, "|"); {
+	case kind == "N":
+		_, err = strconv.Atoi(value)
+	case kind == "D":
+		_, err = time.ParseDuration(value)
+	case kind == "FAILURE":
+		_, err = failureOf(value)
+	case kind == "VERB":
+		return check("create|patch|delete|update|get", value)
+	case len(choices) > 1 && !slices.Contains(choices, value):
+		err = fmt.Errorf("%q is none of %s", value, kind)
+	}
+	return err
+}
+
+func failureOf(name string) (sim.Failure, error) {
+	for f := range sim.Failures {
+		if f.String() == name {
+			return f, nil
+		}
+	}
+	return 0, fmt.Errorf("unknown failure %q", name)
+}
+
+func (s *stage) createSet(a args) error {
+	rs := sim.NewReplicaSet(namespace, a["SET"], int32(a.n("replicas")))
+	rs.Spec.MinReadySeconds = int32(a.n("min-ready"))
+	if app := a["app"]; app != "" {
+		rs.Spec.Selector.MatchLabels["app"], rs.Spec.Template.Labels["app"] = app, app
+	}
+	_, err := s.CreateReplicaSet(s.ctx, rs)
+	return err
+}
+
+func (s *stage) scale(a args) error {
+	n := int32(a.n("N"))
+	_, err := s.EditReplicaSet(s.ctx, namespace, a["SET"], func(rs *appsv1.ReplicaSet) { rs.Spec.Replicas = &n })
+	return err
+}
+
+func (s *stage) deleteSet(a args) error {
+	return s.DeleteReplicaSet(s.ctx, namespace, a["SET"], metav1.DeletionPropagation(a["policy"]))
+}
+
+func (s *stage) createPod(a args) error {
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: a["POD"], Labels: map[string]string{"app": a["app"]}}}
+	p.Spec.Containers = []corev1.Container{{Name: "main"}}
+	_, err := s.CreatePod(s.ctx, namespace, p)
+	return err
+}
+
+func (s *stage) deletePod(a args) error {
+	opts := metav1.DeleteOptions{}
+	if _, given := a["grace"]; given {
+		opts = *metav1.NewDeleteOptions(int64(a.n("grace")))
+	}
+	_, err := s.DeletePod(s.ctx, namespace, a["POD"], opts)
+	return err
+}
+
+// editPod makes a command of a change to the pod that the command names.
+func editPod(change func(*corev1.Pod, args)) func(*stage, args) error {
+	return func(s *stage, a args) error {
+		_, err := s.EditPod(s.ctx, namespace, a["POD"], func(p *corev1.Pod) { change(p, a) })
+		return err
+	}
+}
+
+func setCost(p *corev1.Pod, a args) {
+	metav1.SetMetaDataAnnotation(&p.ObjectMeta, corev1.PodDeletionCost, a["N"])
+}
+
+func setRestarts(p *corev1.Pod, a args) {
+	for i := range p.Status.ContainerStatuses {
+		p.Status.ContainerStatuses[i].RestartCount = int32(a.n("N"))
+	}
+}
+
+func setFinalizer(p *corev1.Pod, a args) {
+	p.Finalizers = nil
+	if a["on|off"] == "on" {
+		p.Finalizers = []string{"example.com/hold"}
+	}
+}
+
+func (s *stage) setReady(a args) error {
+	value := map[string]corev1.ConditionStatus{"yes": corev1.ConditionTrue, "no": corev1.ConditionFalse}[a["yes|no"]]
+	_, err := s.EditPod(s.ctx, namespace, a["POD"], func(p *corev1.Pod) {
+		for i := range p.Status.Conditions {
+			if c := &p.Status.Conditions[i]; c.Type == corev1.PodReady {
+				c.Status, c.LastTransitionTime = value, metav1.NewTime(s.Clock.Now())
+			}
+		}
+	})
+	return err
+}
+
+func (s *stage) setWebhook(a args) error {
+	s.Webhook = nil
+	if a["refuses|allows"] == "refuses" {
+		s.Webhook = func(verb string, p *corev1.Pod) error {
+			if verb != a["VERB"] {
+				return nil
+			}
+			return sim.Rejected.Of(sim.Call{Verb: verb, Kind: "Pod", NamespacedName: types.NamespacedName{Namespace: namespace, Name: p.Name}})
+		}
+	}
+	return nil
+}
+
+// refuse makes calls fail without effect.
+func (s *stage) refuse(a args) error { return s.arm(a, fault{failure: a["FAILURE"]}) }
+
+// loseAnswer lets calls have their effect, but fail.
+func (s *stage) loseAnswer(a args) error {
+	f := fault{failure: "timeout", effect: true}
+	if as := a["as"]; as != "" {
+		f.failure = as
+	}
+	return s.arm(a, f)
+}
+
+// crash ends the controller right after a call.
+func (s *stage) crash(a args) error { return s.arm(a, fault{effect: true, crash: true}) }
+
+func (s *stage) arm(a args, f fault) error {
+	if s.fault.left > 0 {
+		return errors.New("the fault before has not come about")
+	}
+	f.verb, f.skip, f.left = a["VERB"], a.n("after"), max(a.n("times"), 1)
+	s.fault = f
+	return nil
+}
+
+// forever is how late an event is that is delivered by hand.
+const forever = 1000 * time.Hour
+
+// A watch is the stream of one kind.
+type watch interface {
+	Break()
+	Relist()
+	Lose()
+	Deliver()
+	Pending() int
+	lag(d time.Duration)
+}
+
+type podWatch struct {
+	*sim.Stream[*corev1.Pod]
+}
+
+func (w podWatch) lag(d time.Duration) { w.Lag = d }
+
+type setWatch struct {
+	*sim.Stream[*appsv1.ReplicaSet]
+}
+
+func (w setWatch) lag(d time.Duration) { w.Lag = d }
+
+// onWatch makes a command of what happens to a watch of the controller, or of the
+// one that stands by.
+func onWatch(do func(watch, args)) func(*stage, args) error {
+	return func(s *stage, a args) error {
+		c := s.controller
+		if s.standby != nil {
+			c = s.standby
+		}
+		if c == nil {
+			return errors.New("there is no controller")
+		}
+		if a["pods|sets"] == "pods" {
+			do(podWatch{c.View.Pods}, a)
+		} else {
+			do(setWatch{c.View.ReplicaSets}, a)
+		}
+		return nil
+	}
+}
+
+// deliver delivers the next events, or all.
+func deliver(w watch, a args) {
+	n := w.Pending()
+	if _, given := a["N"]; given {
+		n = min(n, a.n("N"))
+	}
+	for range n {
+		w.Deliver()
+	}
+}
+
+// follow ends a hold.
+func follow(w watch, _ args) {
+	w.lag(0)
+	deliver(w, nil)
+}
+
+func (s *stage) startStandby(args) error {
+	s.standby = s.newController()
+	s.show()
+	return nil
+}
+
+func (s *stage) failOver(args) error {
+	if s.standby == nil {
+		return errors.New("nobody stands by")
+	}
+	s.stop()
+	s.controller, s.standby = s.standby, nil
+	for _, rs := range s.controller.View.ReplicaSets.In(namespace) {
+		s.controller.Worker.Wake(types.NamespacedName{Namespace: rs.Namespace, Name: rs.Name}, 0)
+	}
+	s.show()
+	return nil
+}
+
+func (s *stage) makePass(a args) error {
+	if s.controller == nil {
+		return errors.New("there is no controller")
+	}
+	key := types.NamespacedName{Namespace: namespace, Name: a["SET"]}
+	s.mortal(func() {
+		if again, _ := s.controller.Worker.Sync(s.ctx, key); again > 0 {
+			s.controller.Worker.Wake(key, again)
+		}
+	})
+	return nil
+}
+
+func (s *stage) countCalls(args) error {
+	var counts []string
+	for _, verb := range []string{"create", "delete", "patch", "get", "update"} {
+		counts = append(counts, fmt.Sprintf("%d %s", s.calls[verb], verb))
+	}
+	s.say("calls", strings.Join(counts, ", "))
+	s.calls = map[string]int{}
+	return nil
+}

@@ -1,0 +1,298 @@
+package stories
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/replicakit/replicakit/expectations"
+	"github.com/replicakit/replicakit/internal/sim"
+	"github.com/replicakit/replicakit/podrank"
+	"github.com/replicakit/replicakit/replicas"
+)
+
+const namespace = "default"
+
+// A stage is where one story plays: a cluster of three nodes and a controller.
+type stage struct {
+	*sim.Cluster
+	ctx        context.Context
+	start      time.Time
+	world      *sim.World
+	controller *sim.Controller // nil: it died
+	standby    *sim.Controller // sees what happens and does nothing
+	remember   bool            // controllers remember their writes
+	fault      fault
+	backup     sim.Backup
+
+	log     []happening
+	calls   map[string]int       // by verb, since the last count
+	names   map[types.UID]string // of every pod and ReplicaSet that ever was
+	created map[string]int       // how many pods ever had a name with that prefix
+
+	// The present pass.
+	creations []creation
+	made      string   // the pod that the present call created
+	claims    []string // patches, and what comes before them, that failed
+	refused   []string // other calls that failed
+	victims   []podrank.Victim
+	events    int // those that were told
+}
+
+// A fault is what goes wrong with calls: some are spared, then some are hit.
+type fault struct {
+	verb, failure string
+	skip, left    int
+	effect        bool // the call has its effect
+	crash         bool // the controller dies
+	now           bool // with the present call
+}
+
+// A creation is a call to create a pod, and the pod, if there is one.
+type creation struct {
+	pod string
+	err error
+}
+
+func newStage() *stage {
+	s := &stage{ctx: context.Background(), calls: map[string]int{}, names: map[types.UID]string{}, created: map[string]int{}}
+	s.Cluster = sim.NewCluster(sim.Options{Nodes: 3, Counting: true, Name: s.newName})
+	s.Changed = s.changed
+	s.start = s.Clock.Now()
+	s.world = &sim.World{Clock: s.Clock}
+	s.restart()
+	return s
+}
+
+// newName numbers pods by how many there were. A creation that is refused takes
+// no number.
+func (s *stage) newName(prefix string) string { return prefix + strconv.Itoa(s.created[prefix]+1) }
+
+func (s *stage) changed(before, after metav1.Object) {
+	if before != nil {
+		return
+	}
+	s.names[after.GetUID()] = after.GetName()
+	if p, ok := after.(*corev1.Pod); ok {
+		s.created[p.GenerateName]++
+		s.made = p.Name
+	}
+}
+
+// step carries out the lines of a step and returns what happened and how things
+// stand; at tells which line is wrong.
+func (s *stage) step(lines []string) (text string, at int, err error) {
+	s.log = nil
+	for i, line := range lines {
+		if err := s.do(line); err != nil {
+			return "", i, err
+		}
+	}
+	return s.told() + s.state(), 0, nil
+}
+
+// restart starts a controller that knows nothing in place of the old one.
+func (s *stage) restart() {
+	s.stop()
+	s.controller = s.newController()
+	s.show()
+}
+
+// stop ends the controller.
+func (s *stage) stop() {
+	if s.controller != nil {
+		s.controller.View.Stop()
+	}
+	s.controller = nil
+	s.forgetPass()
+	s.show()
+}
+
+func (s *stage) forgetPass() { s.creations, s.claims, s.refused, s.victims = nil, nil, nil, nil }
+
+// show puts those on the stage that are alive.
+func (s *stage) show() {
+	s.world.Parts = []sim.Part{s.Cluster}
+	if s.controller != nil {
+		s.world.Parts = append(s.world.Parts, s.controller)
+	}
+	if s.standby != nil {
+		s.world.Parts = append(s.world.Parts, s.standby.View)
+	}
+}
+
+func (s *stage) newController() *sim.Controller {
+	c := sim.NewController(s.Cluster)
+	c.Reconciler.Related = c.Siblings
+	c.Client.Fault, c.Client.Done, c.Passed = s.before, s.done, s.passed
+	c.Reconciler.BeforeScale = func(_ context.Context, _ replicas.Spec, _ []*corev1.Pod, scale replicas.Scale) {
+		s.victims = scale.Delete
+	}
+	if s.remember {
+		c.RememberWrites()
+	}
+	return c
+}
+
+// run lets time pass.
+func (s *stage) run(d time.Duration) error {
+	end := s.Clock.Now().Add(d)
+	for s.mortal(func() { s.world.Run(end.Sub(s.Clock.Now())) }) {
+	}
+	return nil
+}
+
+// mortal does something in which the controller may die, and reports whether it
+// did.
+func (s *stage) mortal(do func()) (died bool) {
+	if died = sim.Crashes(do); died {
+		s.say(s.controller.Passing().Name, s.telling(replicas.Result{})+"the controller dies")
+		s.stop()
+	}
+	return died
+}
+
+// before says what goes wrong with a call.
+func (s *stage) before(call sim.Call) sim.Fault {
+	s.calls[call.Verb]++
+	s.made = ""
+	f := &s.fault
+	switch {
+	case f.left == 0 || call.Verb != f.verb:
+		return sim.Fault{}
+	case f.skip > 0:
+		f.skip--
+		return sim.Fault{}
+	case f.crash:
+		f.now = true
+		return sim.Fault{}
+	}
+	f.left--
+	failure, _ := failureOf(f.failure)
+	if f.effect {
+		return sim.Fault{After: failure.Of(call)}
+	}
+	return sim.Fault{Before: failure.Of(call)}
+}
+
+// done remembers how calls were answered.
+func (s *stage) done(call sim.Call, err error) {
+	text := ""
+	if err != nil {
+		text = fmt.Sprintf("%s %s is answered %s", call.Verb, call.Name, reason(err))
+	}
+	switch {
+	case call.Verb == "create":
+		s.creations = append(s.creations, creation{s.made, err})
+	case text == "":
+	case call.Verb == "patch" || len(s.creations)+len(s.victims) == 0:
+		s.claims = append(s.claims, text)
+	default:
+		s.refused = append(s.refused, text)
+	}
+	if s.fault.now {
+		s.fault = fault{}
+		panic(sim.Crash{})
+	}
+}
+
+func reason(err error) string {
+	if r := apierrors.ReasonForError(err); r != "" {
+		return string(r)
+	}
+	return err.Error()
+}
+
+// passed tells of a pass, if anything came of it.
+func (s *stage) passed(rs *appsv1.ReplicaSet, result replicas.Result, err error) {
+	text := s.telling(result)
+	if text == "" && result.Waiting {
+		text = s.waiting(rs, result) + "; "
+	}
+	warnings := s.warnings()
+	if err != nil && warnings == "" {
+		text += "fails: " + messages(err) + "; "
+	}
+	text = strings.TrimSuffix(text, "; ")
+	s.forgetPass()
+	back := result.RequeueAfter
+	if _, remaining := s.controller.Reconciler.Expectations.State(expectations.KeyOf(rs)); back == remaining {
+		back = 0 // told with what is expected
+	}
+	if text+warnings != "" || back > 0 {
+		s.tell(happening{who: rs.Name, what: text, warnings: warnings, back: back})
+	}
+}
+
+// telling tells what a pass did.
+func (s *stage) telling(result replicas.Result) string {
+	var b strings.Builder
+	say := func(verb string, pods []*corev1.Pod) {
+		if len(pods) > 0 {
+			fmt.Fprintf(&b, "%s %s; ", verb, podNames(pods))
+		}
+	}
+	for _, call := range s.claims {
+		fmt.Fprintf(&b, "%s; ", call)
+	}
+	say("adopts", result.Adopted)
+	say("sets aside", result.SetAside)
+	say("releases", result.Released)
+	if len(s.creations) > 0 {
+		fmt.Fprintf(&b, "creates %s; ", s.batches(result))
+	}
+	if len(s.victims) > 0 {
+		fmt.Fprintf(&b, "deletes %s; ", choices(s.victims))
+	}
+	for _, call := range s.refused {
+		fmt.Fprintf(&b, "%s; ", call)
+	}
+	return b.String()
+}
+
+// waiting tells why a pass did nothing.
+func (s *stage) waiting(rs *appsv1.ReplicaSet, result replicas.Result) string {
+	switch expected := s.expected(rs.UID); {
+	case !result.Observed:
+		return "waits for its cache to show what it wrote"
+	case expected != "":
+		return "waits: it expects " + expected
+	case rs.DeletionTimestamp != nil:
+		return "leaves its pods alone, as it is being deleted"
+	}
+	return "holds creations back"
+}
+
+// warnings are the texts of the events that were sent and not yet told.
+func (s *stage) warnings() string {
+	var texts []string
+	for _, e := range s.Events[s.events:] {
+		if e.Type == corev1.EventTypeWarning {
+			texts = append(texts, e.Reason+": "+e.Message)
+		}
+	}
+	s.events = len(s.Events)
+	return strings.Join(slices.Compact(texts), "\n")
+}
+
+// messages are errors, each without the name of who reports it.
+func messages(err error) string {
+	var texts []string
+	for line := range strings.Lines(err.Error()) {
+		line = strings.TrimSpace(line)
+		if _, text, found := strings.Cut(line, `": `); found {
+			line = text
+		}
+		texts = append(texts, line)
+	}
+	return strings.Join(texts, ", ")
+}
