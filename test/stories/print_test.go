@@ -93,8 +93,12 @@ func (s *stage) batches(result replicas.Result) string {
 		}
 	}
 	text := strings.Join(batches, " | ")
-	if len(s.creations) > many {
-		text = fmt.Sprintf("%d pods: %s", len(s.creations), text)
+	if n := len(s.creations); n > many {
+		vain := ""
+		if failed := n - len(result.Created); failed > 0 {
+			vain = fmt.Sprintf(", %d in vain", failed)
+		}
+		text = fmt.Sprintf("%d pods%s: %s", n, vain, text)
 	}
 	if result.Skipped > 0 {
 		text += fmt.Sprintf(" | %d not tried", result.Skipped)

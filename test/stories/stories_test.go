@@ -17,7 +17,7 @@ func TestStories(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("testdata/*")
 	require.NoError(t, err)
-	require.GreaterOrEqual(t, len(files), 1)
+	require.GreaterOrEqual(t, len(files), 15)
 	for _, file := range files {
 		text, err := os.ReadFile(file)
 		require.NoError(t, err)
