@@ -14,28 +14,58 @@ import (
 // A key holds what the order looks at in a pod. It is made once a pod and holds
 // no pointer: many are cheap to keep, and to compare.
 type key struct {
-	rank                     int
-	cost, restarts, sidecars int32
-	assigned, phase          uint8
+	head                     uint64 // the first four criteria: one comparison does for all
+	rank, restarts, sidecars int32
 	readyAge, creationAge    age
 }
+
+// The parts of a head, the first criterion uppermost.
+const (
+	assignedBit = 1 << 35
+	phaseShift  = 33
+	readyBit    = 1 << 32
+	costOffset  = 1 << 31 // added to the cost, so that the lowest is 0
+	costMask    = 1<<32 - 1
+)
 
 // read fills in what the order looks at in the pod but its rank. It fills k in
 // place, as copying so many small fields would take longer than reading them.
 func (k *key) read(p *corev1.Pod, now time.Time) {
+	k.head = uint64(phaseOrdinal(p.Status.Phase))<<phaseShift | costOffset
 	if p.Spec.NodeName != "" {
-		k.assigned = 1
+		k.head |= assignedBit
 	}
-	k.phase = phaseOrdinal(p.Status.Phase)
-	k.readyAge = notReady
 	if c := pod.ReadyCondition(p); c != nil && c.Status == corev1.ConditionTrue {
+		k.head |= readyBit
 		k.readyAge = newAge(&c.LastTransitionTime, now)
 	}
 	if value, ok := p.Annotations[corev1.PodDeletionCost]; ok {
-		k.cost, _ = parseCost(value)
+		cost, _ := parseCost(value)
+		k.setCost(cost)
 	}
 	k.restarts, k.sidecars = containerRestarts(p), sidecarRestarts(p)
 	k.creationAge = newAge(&p.CreationTimestamp, now)
+}
+
+func (k *key) assigned() bool { return k.head&assignedBit != 0 }
+func (k *key) ready() bool    { return k.head&readyBit != 0 }
+func (k *key) cost() int32    { return int32(int64(k.head&costMask) - costOffset) }
+
+func (k *key) setCost(cost int32) {
+	k.head = k.head&^costMask | uint64(int64(cost)+costOffset)
+}
+
+// headCriterion returns the criterion on which two heads differ first.
+func headCriterion(a, b uint64) Criterion {
+	switch differ := a ^ b; {
+	case differ >= assignedBit:
+		return Unassigned
+	case differ >= 1<<phaseShift:
+		return Phase
+	case differ >= readyBit:
+		return NotReady
+	}
+	return DeletionCost
 }
 
 // compare is the order: it returns a negative number if pod p goes before pod q,
@@ -43,14 +73,8 @@ func (k *key) read(p *corev1.Pod, now time.Time) {
 // on which the two differ. a and b are their keys.
 func compare(p, q *corev1.Pod, a, b *key) (Criterion, int) {
 	switch {
-	case a.assigned != b.assigned:
-		return Unassigned, cmp.Compare(a.assigned, b.assigned)
-	case a.phase != b.phase:
-		return Phase, cmp.Compare(a.phase, b.phase)
-	case (a.readyAge == notReady) != (b.readyAge == notReady):
-		return NotReady, cmp.Compare(a.readyAge, b.readyAge)
-	case a.cost != b.cost:
-		return DeletionCost, cmp.Compare(a.cost, b.cost)
+	case a.head != b.head:
+		return headCriterion(a.head, b.head), cmp.Compare(a.head, b.head)
 	case a.rank != b.rank:
 		return Colocation, cmp.Compare(b.rank, a.rank)
 	case a.readyAge != b.readyAge:
@@ -90,10 +114,9 @@ func phaseOrdinal(phase corev1.PodPhase) uint8 {
 type age int8
 
 const (
-	notReady age = -3  // there is no such instant
-	unknown  age = -2  // the instant is zero: before all others
-	future   age = -1  // the instant is now, or later
-	exact    age = 127 // now is zero: the instants themselves are compared
+	unknown age = -2  // the instant is zero: before all others
+	future  age = -1  // the instant is now, or later
+	exact   age = 127 // now is zero: the instants themselves are compared
 )
 
 func newAge(t *metav1.Time, now time.Time) age {

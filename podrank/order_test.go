@@ -366,6 +366,14 @@ func TestActivePodsWithRanks(t *testing.T) {
 		assert.Equal(t, []int{-1, 0}, s.Rank)
 		assert.NotPanics(t, func() { sort.Sort(s) })
 	})
+	t.Run("R6 ranks that no node could have are in order too", func(t *testing.T) {
+		t.Parallel()
+		s := podrank.ActivePodsWithRanks{
+			Pods: []*corev1.Pod{podtest.Pod("low"), podtest.Pod("middle"), podtest.Pod("high")}, Rank: []int{math.MinInt, 0, math.MaxInt},
+		}
+		sort.Sort(s)
+		assert.Equal(t, []string{"high", "middle", "low"}, names(s))
+	})
 	t.Run("R12 pods that nothing tells apart are equal", func(t *testing.T) {
 		t.Parallel()
 		s := podrank.ActivePodsWithRanks{Pods: []*corev1.Pod{podtest.Pod("a"), podtest.Pod("a")}}

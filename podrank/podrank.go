@@ -31,6 +31,7 @@
 package podrank
 
 import (
+	"math"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -65,7 +66,8 @@ func (s ActivePods) Less(i, j int) bool {
 	var a, b key
 	a.read(p, time.Time{})
 	b.read(q, time.Time{})
-	a.cost, b.cost = 0, 0 // came later, as did all that follows CreationTime
+	a.setCost(0) // came later, as did all that follows CreationTime
+	b.setCost(0)
 	by, c := compare(p, q, &a, &b)
 	return c < 0 && by <= CreationTime
 }
@@ -85,6 +87,7 @@ type ActivePodsWithRanks struct {
 	// Rank holds the rank of each pod, the higher going first: ColocationRanks
 	// makes it. Nil means that all ranks are 0. Sorting needs it to be nil or as
 	// long as Pods: a rank is lost when its pod is moved behind the end of Rank.
+	// Ranks beyond 32 bits count as the nearest of 32.
 	Rank []int
 
 	// Now is the instant that ages are taken at. If it is zero, times are
@@ -113,7 +116,7 @@ func (s ActivePodsWithRanks) Less(i, j int) bool {
 	if p == nil || q == nil {
 		return p == nil && q != nil
 	}
-	a, b := key{rank: s.rank(i)}, key{rank: s.rank(j)}
+	a, b := key{rank: rank32(s.rank(i))}, key{rank: rank32(s.rank(j))}
 	a.read(p, s.Now.Time)
 	b.read(q, s.Now.Time)
 	_, c := compare(p, q, &a, &b)
@@ -126,6 +129,8 @@ func (s ActivePodsWithRanks) rank(i int) int {
 	}
 	return 0
 }
+
+func rank32(rank int) int32 { return int32(max(math.MinInt32, min(rank, math.MaxInt32))) }
 
 // ColocationRanks returns for each of the pods the number of active related pods
 // on its node, the pod itself among them if it is related (L5). Active means
@@ -140,37 +145,60 @@ func ColocationRanks(pods, related []*corev1.Pod) []int {
 	if len(pods) == 0 {
 		return nil
 	}
-	nodes := make(map[string]int, min(len(pods), 512)) // numbered from 1
-	ranks := make([]int, len(pods))                    // at first the number of the pod's node
+	nodes := make([]int32, len(pods))
+	c := newCensus(pods, related)
 	for i, p := range pods {
 		if p != nil {
-			ranks[i] = number(nodes, p.Spec.NodeName)
+			nodes[i] = c.visit(i)
 		}
 	}
-	active := make([]int, 1+len(nodes))
-	for i, r := range related {
-		switch {
-		case !pod.IsActive(r):
-		case i < len(pods) && pods[i] == r: // often one list: spare the look-up
-			active[ranks[i]]++
-		default:
-			active[nodes[r.Spec.NodeName]]++
-		}
-	}
-	active[0] = 0 // on none of the pods' nodes
-	for i, node := range ranks {
-		ranks[i] = active[node]
+	c.finish()
+	ranks := make([]int, len(pods))
+	for i, node := range nodes {
+		ranks[i] = int(c.active[node])
 	}
 	return ranks
 }
 
-// number returns the number that nodes gives to the node, the next one if it has
-// none yet.
-func number(nodes map[string]int, node string) int {
-	n, ok := nodes[node]
+// A census counts the active related pods on the nodes of pods.
+type census struct {
+	pods, related []*corev1.Pod
+	numbers       map[string]int32 // of the nodes, from 1
+	active        []int32          // on the node of the number; 0 stands for no node of pods
+}
+
+func newCensus(pods, related []*corev1.Pod) census {
+	nodes := min(len(pods), 512)
+	return census{pods: pods, related: related, numbers: make(map[string]int32, nodes), active: make([]int32, 1, 1+nodes)}
+}
+
+// visit returns the number of the node of pods[i]. The lists are often one: then
+// it counts the pod while it is at hand.
+func (c *census) visit(i int) (node int32) {
+	p := c.pods[i]
+	node, ok := c.numbers[p.Spec.NodeName]
 	if !ok {
-		n = 1 + len(nodes)
-		nodes[node] = n
+		node = int32(len(c.active))
+		c.numbers[p.Spec.NodeName] = node
+		c.active = append(c.active, 0)
 	}
-	return n
+	if c.visits(i) && pod.IsActive(p) {
+		c.active[node]++
+	}
+	return node
+}
+
+// visits reports whether visit(i) counts related[i].
+func (c *census) visits(i int) bool {
+	return i < len(c.pods) && i < len(c.related) && c.related[i] == c.pods[i]
+}
+
+// finish counts the related pods that visit has not, when all pods are visited.
+func (c *census) finish() {
+	for i, p := range c.related {
+		if !c.visits(i) && pod.IsActive(p) {
+			c.active[c.numbers[p.Spec.NodeName]]++
+		}
+	}
+	c.active[0] = 0
 }

@@ -58,14 +58,17 @@ func newRanking(pods, related []*corev1.Pod, now time.Time) *ranking {
 		places: make([]int32, len(pods)),
 		now:    now,
 	}
-	if len(related) > 0 {
-		for i, rank := range ColocationRanks(pods, related) {
-			r.keys[i].rank = rank
+	c := newCensus(pods, related)
+	for i, p := range pods {
+		r.places[i] = int32(i)
+		r.keys[i].read(p, now)
+		if len(related) > 0 {
+			r.keys[i].rank = c.visit(i)
 		}
 	}
-	for i, p := range pods {
-		r.keys[i].read(p, now)
-		r.places[i] = int32(i)
+	c.finish()
+	for i := range r.keys {
+		r.keys[i].rank = c.active[r.keys[i].rank]
 	}
 	return r
 }

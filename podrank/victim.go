@@ -141,21 +141,21 @@ type words struct {
 func (w *words) value(c Criterion, p *corev1.Pod, k *key) string {
 	switch c {
 	case Unassigned:
-		if k.assigned == 0 {
-			return "unassigned"
+		if k.assigned() {
+			return "assigned"
 		}
-		return "assigned"
+		return "unassigned"
 	case Phase:
 		return cmp.Or(string(p.Status.Phase), "none")
 	case NotReady:
-		if k.readyAge == notReady {
-			return "not ready"
+		if k.ready() {
+			return "ready"
 		}
-		return "ready"
+		return "not ready"
 	case DeletionCost:
-		return w.number(int(k.cost))
+		return w.number(int(k.cost()))
 	case Colocation:
-		return w.number(k.rank)
+		return w.number(int(k.rank))
 	case ReadyTime:
 		return w.time(readyTime(p))
 	case Restarts:

@@ -22,12 +22,12 @@ var podsResource = schema.GroupResource{Resource: "pods"}
 // claim adopts and releases what the plan says and fills in the pods that are
 // really owned. After an error the claims that succeeded stand (C13).
 func (p *pass) claim(ctx context.Context, pods []*corev1.Pod) error {
-	active, err := p.spec.candidates(pods)
+	active, ordered, err := p.spec.candidates(pods)
 	if err != nil {
 		return err
 	}
-	if len(active) > 0 && active[0].UID == "" {
-		return p.spec.failure("pod %q has no UID", object.Name(active[0]))
+	if len(ordered) > 0 && ordered[0].UID == "" {
+		return p.spec.failure("pod %q has no UID", object.Name(ordered[0]))
 	}
 	claims, err := selector.Claim(p.spec.Owner, p.spec.Selector, active)
 	if err != nil {

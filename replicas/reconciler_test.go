@@ -222,6 +222,51 @@ func TestReconcileCreates(t *testing.T) {
 		adds, _ := r.pending()
 		assert.Equal(t, 2, adds)
 	})
+	t.Run("D7 K2 nothing is under way when a pass ends, whatever fails in it", func(t *testing.T) {
+		t.Parallel()
+		for name, fails := range map[string]func() error{
+			"nothing": func() error { return nil },
+			"a call":  func() error { return errors.New("refused") },
+			"a panic": func() error { panic("bug in the client") },
+		} {
+			synctest.Test(t, func(t *testing.T) { // which fails for a goroutine that can never end
+				r := newRig(0)
+				r.MaxParallel = 8
+				var under, calls atomic.Int64
+				call := func() error {
+					under.Add(1)
+					defer under.Add(-1)
+					n := calls.Add(1)
+					time.Sleep(time.Duration(n%5) * time.Second)
+					if n == 20 {
+						return fails()
+					}
+					return nil
+				}
+				r.create = func(int) error { return call() }
+				r.remove = func(*corev1.Pod, metav1.DeleteOptions) error { return call() }
+				r.patch = func(*corev1.Pod) error { return call() }
+				pods := podsOf(r.rs, 50)
+				for _, p := range pods[:25] {
+					p.OwnerReferences = nil
+				}
+				pass := func(want int32, pods ...*corev1.Pod) {
+					defer func() { _ = recover() }()
+					calls.Store(0)
+					r.rs.Spec.Replicas = &want
+					_, _ = r.reconcile(t, 0, pods...)
+				}
+				pass(50, pods...) // adopts
+				assert.Zero(t, under.Load(), name)
+				pass(100, pods[25:]...) // creates
+				assert.Zero(t, under.Load(), name)
+				r.Expectations.DeleteExpectations(r.key)
+				pass(0, pods[25:]...) // deletes
+				assert.Zero(t, under.Load(), name)
+				assert.GreaterOrEqual(t, calls.Load(), int64(20), name)
+			})
+		}
+	})
 	t.Run("B1 B2 the burst is what is expected", func(t *testing.T) {
 		t.Parallel()
 		r := newRig(700)

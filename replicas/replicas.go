@@ -2,7 +2,6 @@ package replicas
 
 import (
 	"cmp"
-	"encoding/binary"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -37,7 +36,7 @@ func Manage(pods []*corev1.Pod, spec Spec) (Plan, error) {
 	if err := spec.check(); err != nil {
 		return Plan{}, err
 	}
-	active, err := spec.candidates(pods)
+	active, ordered, err := spec.candidates(pods)
 	if err != nil {
 		return Plan{}, err
 	}
@@ -45,11 +44,14 @@ func Manage(pods []*corev1.Pod, spec Spec) (Plan, error) {
 	if err != nil {
 		return Plan{}, err
 	}
-	plan := Plan{Claims: claims, Blocked: spec.blocked()}
+	plan := Plan{Claims: inOrder(claims, ordered), Blocked: spec.blocked()}
 	if plan.Blocked != "" {
 		return plan, nil
 	}
-	owned := slices.Concat(claims.Owned, claims.Adopt)
+	owned := claims.Owned
+	if len(claims.Adopt) > 0 {
+		owned = slices.Concat(owned, claims.Adopt)
+	}
 	plan.Scale, err = spec.scale(owned)
 	if err != nil {
 		return Plan{}, err
@@ -69,7 +71,7 @@ func ScaleTo(owned []*corev1.Pod, spec Spec) (Scale, error) {
 	if err := spec.checkScale(); err != nil {
 		return Scale{}, err
 	}
-	active, err := spec.candidates(owned)
+	active, _, err := spec.candidates(owned)
 	if err != nil || spec.blocked() != "" {
 		return Scale{}, err
 	}
@@ -124,78 +126,46 @@ func (s *Spec) related(owned []*corev1.Pod) []*corev1.Pod {
 	if s.Related == nil {
 		return nil
 	}
-	seen := make(map[string]struct{}, len(owned))
-	for _, p := range owned {
-		seen[identityOf(p)] = struct{}{}
+	others := beside(s.Related, owned)
+	if len(others) == 0 {
+		return owned
 	}
-	all := slices.Clone(owned)
-	for _, p := range s.Related {
-		if p == nil {
-			continue
-		}
-		id := identityOf(p)
-		if _, ok := seen[id]; !ok {
-			seen[id] = struct{}{}
-			all = append(all, p)
-		}
-	}
-	return all
+	all, _ := byUID(slices.Concat(owned, others))
+	return slices.CompactFunc(all, samePod)
 }
 
-// candidates returns the active pods of the owner's namespace in the order of
-// their UIDs: a canonical order, so that the plan does not depend on the order
-// of the list, in which a pod listed twice stands beside itself.
-func (s *Spec) candidates(pods []*corev1.Pod) ([]*corev1.Pod, error) {
+// beside returns the related pods that a walk along owned does not meet: mostly
+// none where both lists come from one cache.
+func beside(related, owned []*corev1.Pod) []*corev1.Pod {
+	var others []*corev1.Pod
+	for _, p := range related {
+		switch {
+		case len(owned) > 0 && p == owned[0]:
+			owned = owned[1:]
+		case p != nil:
+			others = append(others, p)
+		}
+	}
+	return others
+}
+
+// candidates returns the active pods of the owner's namespace, in the order of
+// pods, which is likely that of memory, and in the order of their UIDs, on which
+// nothing that the caller happens to do has an influence.
+func (s *Spec) candidates(pods []*corev1.Pod) (active, ordered []*corev1.Pod, err error) {
 	namespace := s.Owner.GetNamespace()
-	keyed := make([]keyedPod, 0, len(pods))
+	active = make([]*corev1.Pod, 0, len(pods))
 	for i, p := range pods {
 		if p == nil {
-			return nil, s.failure("pods[%d] is nil", i)
+			return nil, nil, s.failure("pods[%d] is nil", i)
 		}
-		if pod.IsActive(p) && (namespace == "" || namespace == p.Namespace) {
-			keyed = append(keyed, keyedPod{prefix: uidPrefix(p), pod: p})
+		if (namespace == "" || namespace == p.Namespace) && pod.IsActive(p) {
+			active = append(active, p)
 		}
 	}
-	slices.SortFunc(keyed, keyedPod.compare)
-	active := make([]*corev1.Pod, len(keyed))
-	for i, k := range keyed {
-		if i > 0 && identityOf(active[i-1]) == identityOf(k.pod) {
-			return nil, s.failure("pod %q (%s) is listed twice", object.Name(k.pod), k.pod.UID)
-		}
-		active[i] = k.pod
+	ordered, twice := byUID(active)
+	if twice != nil {
+		return nil, nil, s.failure("pod %q (%s) is listed twice", object.Name(twice), twice.UID)
 	}
-	return active, nil
-}
-
-// A keyedPod carries the beginning of its pod's UID, so that sorting seldom has
-// to follow the pointer.
-type keyedPod struct {
-	prefix uint64
-	pod    *corev1.Pod
-}
-
-func (a keyedPod) compare(b keyedPod) int {
-	if c := cmp.Compare(a.prefix, b.prefix); c != 0 {
-		return c
-	}
-	return cmp.Or(
-		cmp.Compare(a.pod.UID, b.pod.UID),
-		cmp.Compare(a.pod.Namespace, b.pod.Namespace),
-		cmp.Compare(a.pod.Name, b.pod.Name),
-	)
-}
-
-// uidPrefix orders as the UID's first eight bytes do.
-func uidPrefix(p *corev1.Pod) uint64 {
-	var prefix [8]byte
-	copy(prefix[:], p.UID)
-	return binary.BigEndian.Uint64(prefix[:])
-}
-
-// identityOf tells pods apart: the UID, or the name of a pod that has none.
-func identityOf(p *corev1.Pod) string {
-	if p.UID != "" {
-		return string(p.UID)
-	}
-	return object.Name(p)
+	return active, ordered, nil
 }

@@ -7,6 +7,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/selection"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/replicakit/replicakit/internal/object"
@@ -105,6 +106,31 @@ type claimer struct {
 	namespace string
 	deleting  bool
 	selector  labels.Selector
+	equal     []label // all that the selector asks for, if it asks for nothing else
+}
+
+type label struct{ key, value string }
+
+// equalities returns the labels that the selector asks for, or nil if it asks for
+// anything else: looking them up takes half the time of asking the selector.
+func equalities(sel labels.Selector) []label {
+	requirements, _ := sel.Requirements()
+	if len(requirements) == 0 {
+		return nil
+	}
+	equal := make([]label, len(requirements))
+	for i, r := range requirements {
+		values := r.ValuesUnsorted()
+		switch r.Operator() {
+		case selection.Equals, selection.DoubleEquals, selection.In:
+			if len(values) == 1 {
+				equal[i] = label{r.Key(), values[0]}
+				continue
+			}
+		}
+		return nil
+	}
+	return equal
 }
 
 func newClaimer(owner metav1.Object, sel labels.Selector) (claimer, error) {
@@ -122,6 +148,7 @@ func newClaimer(owner metav1.Object, sel labels.Selector) (claimer, error) {
 		namespace: owner.GetNamespace(),
 		deleting:  owner.GetDeletionTimestamp() != nil,
 		selector:  sel,
+		equal:     equalities(sel),
 	}, nil
 }
 
@@ -155,7 +182,13 @@ func (c *claimer) judgeOrphan(obj metav1.Object) verdict {
 }
 
 func (c *claimer) matches(obj metav1.Object) bool {
-	return c.selector.Matches(labels.Set(obj.GetLabels()))
+	set := obj.GetLabels()
+	for _, l := range c.equal {
+		if value, ok := set[l.key]; !ok || value != l.value {
+			return false
+		}
+	}
+	return c.equal != nil || c.selector.Matches(labels.Set(set))
 }
 
 // reaches reports whether an owner of the namespace may adopt obj: a
