@@ -538,6 +538,43 @@ func TestGoexit(t *testing.T) {
 	})
 }
 
+// Nothing that Run starts outlives it: no call, and no goroutine that can never
+// end, for which its bubble would fail.
+func TestNothingIsLeft(t *testing.T) {
+	t.Parallel()
+	for name, at20 := range map[string]func(cancel func()) error{
+		"S2 after calls that succeed":             func(func()) error { return nil },
+		"S2 after one that fails":                 func(func()) error { return callError(20) },
+		"S2 after one that panics":                func(func()) error { panic("bug") },
+		"S2 after one that ends its goroutine":    func(func()) error { runtime.Goexit(); return nil },
+		"S2 after one in which the context ended": func(cancel func()) error { cancel(); return nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			for _, opts := range []slowstart.Options{{}, {MaxParallel: 3}, {InitialBatchSize: 100}} {
+				synctest.Test(t, func(t *testing.T) {
+					ctx, cancel := context.WithCancel(t.Context())
+					defer cancel()
+					var underWay atomic.Int64
+					func() {
+						defer func() { _ = recover() }()
+						slowstart.Run(ctx, 100, opts, func(_ context.Context, i int) error {
+							underWay.Add(1)
+							defer underWay.Add(-1)
+							time.Sleep(time.Duration(i%7) * time.Second)
+							if i == 20 {
+								return at20(cancel)
+							}
+							return nil
+						})
+					}()
+					assert.Zero(t, underWay.Load())
+				})
+			}
+		})
+	}
+}
+
 // model is Run told by one who has no goroutines: batch after batch, call after
 // call.
 func model(count, initial int, failing map[int]bool) (succeeded, failed []int, skipped int) {
