@@ -16,6 +16,8 @@ BIN  := $(ROOT)/.cache/bin
 FUZZTIME ?= 20s
 SEEDS    ?= 1-500
 SOAK     ?= 10m
+BENCH_RUNS ?= 6
+BENCH_TIME ?= 60ms
 STORY    ?=
 
 export GOFLAGS := -mod=readonly
@@ -82,8 +84,14 @@ explore: ## every interleaving of small fleets, in full
 	go test ./internal/sim/explore -count=1 -v -timeout 0 -full -parallel 1
 
 .PHONY: bench
-bench: ## the benchmarks of the root module
-	go test -run '^$$' -bench . -benchtime 0.3s ./...
+bench: ## ours and Kubernetes side by side, into docs/benchmarks.md and docs/benchmarks.svg
+	@mkdir -p $(BIN)
+	cd test/bench && go test -c -o $(BIN)/bench.test . && rm -f bench.txt
+	@for run in $$(seq $(BENCH_RUNS)); do echo "== run $$run of $(BENCH_RUNS)"; \
+		(cd test/bench && $(BIN)/bench.test -test.run '^$$' -test.bench . -test.benchtime $(BENCH_TIME) >> bench.txt) || exit 1; done
+	@cd test/bench && go tool benchstat -col /side -format csv bench.txt > bench.csv 2>/dev/null
+	@cd test/bench && go run ./report ../../docs < bench.csv
+	@cat docs/benchmarks.md
 
 .PHONY: bench-cluster
 bench-cluster: cluster-binaries ## the manager against kube-controller-manager on a real API server; ARGS=-quick in two minutes
