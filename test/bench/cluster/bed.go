@@ -8,7 +8,6 @@ import (
 	"maps"
 	"net"
 	"os"
-	"path/filepath"
 	"sync"
 	"time"
 
@@ -36,6 +35,8 @@ type bed struct {
 	began  time.Time
 	sample sample
 
+	proxy *proxy // that the controller talks to; nil: none
+
 	// What was prepared.
 	sets []*appsv1.ReplicaSet
 	pods []*corev1.Pod
@@ -59,10 +60,6 @@ func measure(ctx context.Context, opts options, sc scenario, sd side) (got sampl
 			err = os.RemoveAll(dir)
 		}
 	}()
-	kubeconfig := filepath.Join(dir, "kubeconfig")
-	if err := os.WriteFile(kubeconfig, plane.Kubeconfig, 0o600); err != nil {
-		return nil, err
-	}
 	b, err := newBed(ctx, plane.Config, opts.size)
 	if err != nil {
 		return nil, err
@@ -72,6 +69,16 @@ func measure(ctx context.Context, opts options, sc scenario, sd side) (got sampl
 	}
 	if sd.command == nil {
 		return b.measureFloor(ctx, sc)
+	}
+	kubeconfig := plane.Kubeconfig
+	if sc.proxied {
+		if b.proxy, err = startProxy(plane.Config, sc.fault); err != nil {
+			return nil, err
+		}
+		defer b.proxy.stop()
+		if kubeconfig, err = b.proxy.kubeconfig(); err != nil {
+			return nil, err
+		}
 	}
 	c, err := sd.start(ctx, opts, dir, kubeconfig)
 	if err != nil {

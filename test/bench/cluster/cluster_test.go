@@ -22,7 +22,7 @@ func TestParse(t *testing.T) {
 	opts, err := parse(nil, "bin")
 	require.NoError(t, err)
 	assert.Equal(t, options{
-		runs: 3, scenarios: scenarioNames(), sides: sideNames(), size: full, binaries: "bin", controller: filepath.Join("bin", "controller"),
+		runs: 3, scenarios: usual, sides: sideNames(), size: full, binaries: "bin", controller: filepath.Join("bin", "controller"),
 	}, opts)
 	opts, err = parse([]string{"-quick", "-scenarios", "adopt,hold", "-sides", "ours", "-length=7s", "-o", "x.md"}, "bin")
 	require.NoError(t, err)
@@ -32,7 +32,7 @@ func TestParse(t *testing.T) {
 	for args, message := range map[string]string{
 		"-runs=0":          "-runs=0 and -length=0s must be positive",
 		"-length=-1s":      "-runs=3 and -length=-1s must be positive",
-		"-scenarios=x":     `-scenarios=x: "x" is not one of scale,adopt,many,hold`,
+		"-scenarios=x":     `-scenarios=x: "x" is not one of scale,adopt,many,hold,proxy,cut,504,429`,
 		"-sides=ours,them": `-sides=ours,them: "them" is not one of kubernetes,ours,floor`,
 		"now":              `arguments that are no flags: ["now"]`,
 	} {

@@ -2,9 +2,9 @@
 // kube-controller-manager side by side on a real API server, and writes what
 // each of them took: time, calls by kind, CPU, memory.
 //
-//	make bench-cluster                    # three runs of everything, into test/bench/cluster.md
+//	make bench-cluster                    # three runs, into test/bench/cluster.md
 //	make bench-cluster ARGS=-quick        # small, in two minutes, and into no file
-//	make bench-cluster ARGS="-scenarios scale,adopt -runs 5"
+//	make bench-cluster ARGS="-scenarios proxy,cut,504,429 -runs 1"
 //
 // Each measurement has an etcd, a kube-apiserver and a controller of its own,
 // and the sides take turns. A third side is the floor: 128 clients that make the
@@ -76,8 +76,8 @@ func parse(args []string, binaries string) (options, error) {
 	fs := flag.NewFlagSet("cluster", flag.ContinueOnError)
 	fs.IntVar(&opts.runs, "runs", 3, "how often each side does each scenario")
 	quick := fs.Bool("quick", false, "a tenth of everything")
-	scenarios := fs.String("scenarios", "", "scenarios, by commas; empty means all: "+strings.Join(scenarioNames(), ","))
-	sides := fs.String("sides", "", "sides, by commas; empty means all: "+strings.Join(sideNames(), ","))
+	asked := fs.String("scenarios", strings.Join(usual, ","), "scenarios, by commas, of "+strings.Join(scenarioNames(), ","))
+	taken := fs.String("sides", strings.Join(sideNames(), ","), "sides, by commas")
 	length := fs.Duration("length", 0, "how long pods change in the scenarios that hold them; 0 means a minute, or 6 s with -quick")
 	fs.StringVar(&opts.output, "o", "", "file for the table; empty means none")
 	fs.StringVar(&opts.controller, "controller", filepath.Join(binaries, "controller"), "our program")
@@ -97,18 +97,15 @@ func parse(args []string, binaries string) (options, error) {
 		opts.size.length = *length
 	}
 	var err error
-	if opts.scenarios, err = choose("-scenarios", *scenarios, scenarioNames()); err != nil {
+	if opts.scenarios, err = choose("-scenarios", *asked, scenarioNames()); err != nil {
 		return options{}, err
 	}
-	opts.sides, err = choose("-sides", *sides, sideNames())
+	opts.sides, err = choose("-sides", *taken, sideNames())
 	return opts, err
 }
 
-// choose returns those of a list that are asked for, all if none is.
+// choose returns those of a list that are asked for.
 func choose(flag, asked string, known []string) ([]string, error) {
-	if asked == "" {
-		return known, nil
-	}
 	chosen := strings.Split(asked, ",")
 	for _, name := range chosen {
 		if !slices.Contains(known, name) {

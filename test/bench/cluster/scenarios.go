@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"net/http"
 	"time"
 )
 
@@ -12,14 +13,24 @@ type scenario struct {
 	prepare func(context.Context, *bed) error // before anybody is at work; nil: nothing
 	run     func(context.Context, *bed) error // gives a controller its work and waits until it is done
 	floor   func(context.Context, *bed) error // does the work itself; nil: nothing to compare with
+
+	proxied bool // the controller talks to a proxy
+	fault   fault
 }
 
 var scenarios = []scenario{
-	{"scale", scaleTitle, prepareScale, runScale, floorScale},
-	{"adopt", adoptTitle, prepareAdopt, runAdopt, floorAdopt},
-	{"many", manyTitle, nil, runMany, floorMany},
-	{"hold", holdTitle, prepareHold, runHold, nil},
+	{name: "scale", title: scaleTitle, prepare: prepareScale, run: runScale, floor: floorScale},
+	{name: "adopt", title: adoptTitle, prepare: prepareAdopt, run: runAdopt, floor: floorAdopt},
+	{name: "many", title: manyTitle, run: runMany, floor: floorMany},
+	{name: "hold", title: holdTitle, prepare: prepareHold, run: runHold},
+	{name: "proxy", title: lossTitle("all answers come"), prepare: prepareScale, run: runLoss, proxied: true},
+	{name: "cut", title: lossTitle("every tenth answer is cut off"), prepare: prepareScale, run: runLoss, proxied: true, fault: cut},
+	{name: "504", title: lossTitle("every tenth answer is 504"), prepare: prepareScale, run: runLoss, proxied: true, fault: refuse(http.StatusGatewayTimeout, 0)},
+	{name: "429", title: lossTitle("every tenth answer is 429, Retry-After 1 s"), prepare: prepareScale, run: runLoss, proxied: true, fault: refuse(http.StatusTooManyRequests, 1)},
 }
+
+// usual are the scenarios where nothing is amiss.
+var usual = []string{"scale", "adopt", "many", "hold"}
 
 func (s scenario) has(sd side) bool { return sd.command != nil || s.floor != nil }
 

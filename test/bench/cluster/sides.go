@@ -58,14 +58,19 @@ type controller struct {
 	metrics string // URL
 }
 
-func (s side) start(ctx context.Context, opts options, dir, kubeconfig string) (*controller, error) {
+// start starts the side's program, which has the kubeconfig's content.
+func (s side) start(ctx context.Context, opts options, dir string, kubeconfig []byte) (*controller, error) {
 	const address = "127.0.0.1"
+	file := filepath.Join(dir, "kubeconfig")
+	if err := os.WriteFile(file, kubeconfig, 0o600); err != nil {
+		return nil, err
+	}
 	port, err := freePort(ctx, address)
 	if err != nil {
 		return nil, err
 	}
 	path, args, scheme := s.command(opts, address, port)
-	program, err := controlplane.StartProgram(s.name, filepath.Join(dir, s.name+".log"), path, append(args, "--kubeconfig="+kubeconfig)...)
+	program, err := controlplane.StartProgram(s.name, filepath.Join(dir, s.name+".log"), path, append(args, "--kubeconfig="+file)...)
 	if err != nil {
 		return nil, err
 	}

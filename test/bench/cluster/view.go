@@ -30,6 +30,8 @@ type counts struct {
 type view struct {
 	mu      sync.Mutex
 	now     counts
+	most    int           // pods, ever
+	last    time.Time     // something changed
 	changed chan struct{} // has room for one
 }
 
@@ -88,6 +90,7 @@ func countSet(c *counts, rs *appsv1.ReplicaSet, by int) {
 func (v *view) update(change func()) {
 	v.mu.Lock()
 	change()
+	v.most, v.last = max(v.most, v.now.pods), time.Now()
 	v.mu.Unlock()
 	select {
 	case v.changed <- struct{}{}:
@@ -99,6 +102,14 @@ func (v *view) counts() counts {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return v.now
+}
+
+// history returns how many pods there ever were at once, and when anything
+// changed last.
+func (v *view) history() (most int, last time.Time) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.most, v.last
 }
 
 // until waits for what must come. One goroutine at a time may call it.
