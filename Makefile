@@ -3,6 +3,7 @@
 
 GOLANGCI_LINT_VERSION := v2.13.2
 GOVULNCHECK_VERSION   := v1.1.4
+GREMLINS_VERSION      := v0.6.0
 KUBERNETES_VERSION    := v1.36.3# as in test/e2e/binaries/kubernetes/go.mod
 
 # Every module of this repository whose code is ours; test, lint and tidy visit them all.
@@ -11,9 +12,13 @@ MODULES := . replicas/clientgo internal/controlplane test/e2e test/conformance t
 # Modules that only pin programs to build.
 BINARY_MODULES := test/e2e/binaries/kubernetes test/e2e/binaries/etcd
 
+# The packages that decide, and make no calls of their own.
+PURE := expectations slowstart podrank selector status replicas
+
 ROOT := $(CURDIR)
 BIN  := $(ROOT)/.cache/bin
-FUZZTIME ?= 20s
+FUZZTIME ?= 60s
+RUNS     ?= 10
 SEEDS    ?= 1-500
 SOAK     ?= 10m
 BENCH_RUNS ?= 6
@@ -106,6 +111,22 @@ fuzz: ## each fuzz target for FUZZTIME
 			go test -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) "$$p" || exit 1; \
 		done || exit 1; done
 
+.PHONY: cover
+cover: ## how many statements of each pure package its own tests run; 95 % at least
+	@go test -cover $(addprefix ./,$(PURE)) | awk '{ print; sub("%", "", $$5); if ($$1 != "ok" || $$5 + 0 < 95) few = 1 } END { exit few }'
+
+.PHONY: mutation
+mutation: $(BIN)/gremlins-$(GREMLINS_VERSION) ## do the tests of the pure packages notice changed operators? (about 20 minutes)
+	@nice .ci/mutation $< $(PURE)
+
+.PHONY: matrix
+matrix: ## the root module with each release of Go and Kubernetes, on 32 bits, under the race detector
+	@.ci/matrix
+
+.PHONY: flakes
+flakes: cluster-binaries ## test/e2e RUNS times in a row
+	@for i in $$(seq $(RUNS)); do echo "== run $$i"; (cd test/e2e && go test -count=1 -shuffle=on ./...) || exit 1; done
+
 .PHONY: coverage-ids
 coverage-ids: ## the behaviour ids that sub-tests carry, and those that none does
 	@.ci/coverage-ids $(MODULES)
@@ -122,3 +143,8 @@ $(BIN)/golangci-lint-$(GOLANGCI_LINT_VERSION):
 	@mkdir -p $(BIN)/install
 	GOFLAGS= CGO_ENABLED=0 GOBIN=$(BIN)/install go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_LINT_VERSION)
 	@mv $(BIN)/install/golangci-lint $@ && rmdir $(BIN)/install
+
+$(BIN)/gremlins-$(GREMLINS_VERSION):
+	@mkdir -p $(BIN)/install
+	GOFLAGS= CGO_ENABLED=0 GOBIN=$(BIN)/install go install github.com/go-gremlins/gremlins/cmd/gremlins@$(GREMLINS_VERSION)
+	@mv $(BIN)/install/gremlins $@ && rmdir $(BIN)/install
