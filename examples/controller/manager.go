@@ -10,7 +10,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/discovery"
@@ -198,23 +197,13 @@ func (m *manager) newFactory() (informers.SharedInformerFactory, error) {
 		return nil, err
 	}
 	factory := informers.NewSharedInformerFactoryWithOptions(client, resync(), informers.WithNamespace(m.opts.namespace))
-	return factory, factory.Core().V1().Pods().Informer().SetTransform(withoutManagedFields)
+	return factory, factory.Core().V1().Pods().Informer().SetTransform(onlyWhatIsRead)
 }
 
 // resync is a random time from 12 to 24 hours, so that several managers do not
 // do it at once (Z3).
 func resync() time.Duration {
 	return time.Duration((1 + rand.Float64()) * float64(12*time.Hour))
-}
-
-// withoutManagedFields saves the memory of what nobody reads. A pod from the
-// cache is never written back whole; an owner is, with its status: that one
-// stays as it is.
-func withoutManagedFields(obj any) (any, error) {
-	if pod, ok := obj.(*corev1.Pod); ok {
-		pod.ManagedFields = nil
-	}
-	return obj, nil
 }
 
 // watched is what the controllers at work learn from.

@@ -237,19 +237,6 @@ func TestClient(t *testing.T) {
 	})
 }
 
-func TestWithoutManagedFields(t *testing.T) {
-	t.Parallel()
-	fields := []metav1.ManagedFieldsEntry{{Manager: "m"}}
-	pod, err := withoutManagedFields(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", ManagedFields: fields}})
-	require.NoError(t, err)
-	assert.Equal(t, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p"}}, pod)
-	rs := &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{ManagedFields: fields}}
-	same, err := withoutManagedFields(rs)
-	require.NoError(t, err)
-	assert.Same(t, rs, same)
-	assert.Equal(t, fields, rs.ManagedFields)
-}
-
 func TestWrites(t *testing.T) {
 	t.Parallel()
 	call := func(ctx context.Context, w *writes, method, url string) (string, error) {
