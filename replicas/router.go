@@ -62,10 +62,11 @@ type Router struct {
 	// OwnersIn returns all owners of a namespace, for orphans that one of them
 	// may want to adopt. The slice is not kept or changed.
 	OwnersIn func(namespace string) []metav1.Object
-	// Spec returns the selector and minReadySeconds of an owner. It is called
-	// for every owner in the namespace of an orphan that is new or changed, and
-	// for the owner of a pod that just became ready. An owner with an error is
-	// passed over: its own pass reports that.
+	// Spec returns the selector and minReadySeconds of an owner. It is called for
+	// the owner of a pod that just became ready, and, where an orphan is new or
+	// changed, for every owner in its namespace, but once only for each
+	// resourceVersion that an owner has. An owner with an error is passed over:
+	// its own pass reports that.
 	Spec func(owner metav1.Object) (Spec, error)
 	// Expectations are the Reconciler's.
 	Expectations *expectations.UIDTrackingControllerExpectations[expectations.Key]
@@ -76,6 +77,8 @@ type Router struct {
 	// that time. A work queue, which is keyed by name, serves both with Add and
 	// AddAfter. It may be called twice for one event.
 	Wake func(owner types.NamespacedName, after time.Duration)
+
+	selectors keptSelectors
 }
 
 // PodAdded handles a pod that is new to the cache. One that has an owner settles
@@ -268,6 +271,7 @@ func (r *Router) ownedPodChanged(was, p *corev1.Pod) {
 
 func (r *Router) ownerDeleted(owner metav1.Object) {
 	key := expectations.KeyOf(owner)
+	r.selectors.forget(key.UID)
 	if r.Forget != nil {
 		r.Forget(key)
 	} else {
@@ -306,15 +310,12 @@ func (r *Router) find(key expectations.Key) metav1.Object {
 
 // wakeSelecting wakes the owners that may want to adopt an orphan.
 func (r *Router) wakeSelecting(orphan *corev1.Pod) {
-	owners := selector.Owners(orphan, r.OwnersIn(orphan.Namespace), r.selectorOf)
+	owners := selector.Owners(orphan, r.OwnersIn(orphan.Namespace), func(owner metav1.Object) (labels.Selector, error) {
+		return r.selectors.get(owner, r.Spec)
+	})
 	for _, owner := range owners {
 		r.wake(owner, 0)
 	}
-}
-
-func (r *Router) selectorOf(owner metav1.Object) (labels.Selector, error) {
-	spec, err := r.Spec(owner)
-	return spec.Selector, err
 }
 
 func (r *Router) wake(owner metav1.Object, after time.Duration) {

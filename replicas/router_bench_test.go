@@ -67,8 +67,11 @@ func benchmarkOrphan(b *testing.B, n int, orphan *corev1.Pod) {
 	b.Helper()
 	r, owners := cachedRouter(), make([]metav1.Object, n)
 	for i := range owners {
-		owners[i] = routedOwner(fmt.Sprintf("web-%d", i), web)
+		rs := routedOwner(fmt.Sprintf("web-%d", i), web)
+		rs.ResourceVersion = "1"
+		owners[i] = rs
 	}
+	r.Spec = func(owner metav1.Object) (replicas.Spec, error) { return replicas.ReplicaSetSpec(owner.(*appsv1.ReplicaSet)) }
 	r.OwnersIn = func(string) []metav1.Object { return owners }
 	b.ReportAllocs()
 	for b.Loop() {

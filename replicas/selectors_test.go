@@ -1,0 +1,63 @@
+package replicas_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/replicakit/replicakit/internal/podtest"
+)
+
+func TestRouterKeepsSelectors(t *testing.T) {
+	t.Parallel()
+	orphan := podtest.Pod("orphan")
+	t.Run("W53 a selector is parsed once for each version of its owner", func(t *testing.T) {
+		t.Parallel()
+		rs := routedOwner("web", web)
+		rs.ResourceVersion = "1"
+		r := routingOver(rs)
+		for range 3 {
+			require.NoError(t, r.PodAdded(orphan))
+		}
+		assert.Equal(t, 1, r.specs)
+		assert.Equal(t, []string{"default/web", "default/web", "default/web"}, r.wakes)
+
+		rs.ResourceVersion, rs.Spec.Selector = "2", &metav1.LabelSelector{MatchLabels: api}
+		require.NoError(t, r.PodAdded(orphan))
+		assert.Equal(t, 2, r.specs)
+		assert.Len(t, r.wakes, 3, "the new selector counts")
+	})
+	t.Run("W53 one that is refused is not parsed again either", func(t *testing.T) {
+		t.Parallel()
+		rs := routedOwner("web", nil)
+		rs.ResourceVersion = "1"
+		r := routingOver(rs)
+		for range 3 {
+			require.NoError(t, r.PodAdded(orphan))
+		}
+		assert.Equal(t, 1, r.specs)
+		assert.Empty(t, r.wakes)
+	})
+	t.Run("an owner that is gone is forgotten", func(t *testing.T) {
+		t.Parallel()
+		rs := routedOwner("web", web)
+		rs.ResourceVersion = "1"
+		r := routingOver(rs)
+		require.NoError(t, r.PodAdded(orphan))
+		require.NoError(t, r.OwnerDeleted(rs))
+		require.NoError(t, r.PodAdded(orphan))
+		assert.Equal(t, 2, r.specs)
+	})
+	t.Run("owners without a version or a UID are asked each time", func(t *testing.T) {
+		t.Parallel()
+		nameless := routedOwner("nameless", web)
+		nameless.UID, nameless.ResourceVersion = "", "1"
+		r := routingOver(routedOwner("web", web), nameless)
+		for range 3 {
+			require.NoError(t, r.PodAdded(orphan))
+		}
+		assert.Equal(t, 6, r.specs)
+	})
+}
