@@ -3,11 +3,8 @@ package main
 import (
 	"bytes"
 	"context"
-	"errors"
-	"fmt"
 	"maps"
 	"net"
-	"os"
 	"sync"
 	"time"
 
@@ -16,8 +13,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clientset "k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
-
-	"github.com/replicakit/replicakit/internal/controlplane"
 )
 
 // namespace is where everything happens.
@@ -42,56 +37,6 @@ type bed struct {
 	pods []*corev1.Pod
 }
 
-// measure has one side do one scenario, on a control plane of its own. What was
-// started is stopped; logs are kept where something went wrong.
-func measure(ctx context.Context, opts options, sc scenario, sd side) (got sample, err error) {
-	dir, err := os.MkdirTemp("", "replicakit-bench-")
-	if err != nil {
-		return nil, err
-	}
-	plane, err := controlplane.Start(opts.binaries, nil)
-	if err != nil {
-		return nil, err
-	}
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer func() {
-		cancel(nil)
-		if err = errors.Join(err, plane.Stop()); err == nil {
-			err = os.RemoveAll(dir)
-		}
-	}()
-	b, err := newBed(ctx, plane.Config, opts.size)
-	if err != nil {
-		return nil, err
-	}
-	if err := b.prepare(ctx, sc); err != nil {
-		return nil, err
-	}
-	if sd.command == nil {
-		return b.measureFloor(ctx, sc)
-	}
-	kubeconfig := plane.Kubeconfig
-	if sc.proxied {
-		if b.proxy, err = startProxy(plane.Config, sc.fault); err != nil {
-			return nil, err
-		}
-		defer b.proxy.stop()
-		if kubeconfig, err = b.proxy.kubeconfig(); err != nil {
-			return nil, err
-		}
-	}
-	c, err := sd.start(ctx, opts, dir, kubeconfig)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = c.Stop() }() // kube-controller-manager ends with its own ideas of success
-	go func() {
-		<-c.Ended()
-		cancel(c.Err())
-	}()
-	return b.measureController(ctx, sc, c)
-}
-
 func newBed(ctx context.Context, config *rest.Config, size size) (*bed, error) {
 	config = rest.CopyConfig(config)
 	config.QPS = -1 // no limit
@@ -108,88 +53,6 @@ func newBed(ctx context.Context, config *rest.Config, size size) (*bed, error) {
 	}
 	v, err := watch(ctx, client)
 	return &bed{size: size, client: client, view: v}, err
-}
-
-// prepare also sees to it that nobody else is at work.
-func (b *bed) prepare(ctx context.Context, sc scenario) error {
-	if err := b.create(ctx, replicaSet(warmUp, warmUpPods)); err != nil {
-		return err
-	}
-	if sc.prepare != nil {
-		if err := sc.prepare(ctx, b); err != nil {
-			return fmt.Errorf("preparing: %w", err)
-		}
-	}
-	if err := b.quiet(ctx); err != nil {
-		return err
-	}
-	if c := b.view.counts(); c.pods != len(b.pods) || c.replicas != 0 {
-		return fmt.Errorf("some controller is at work already: %+v", c)
-	}
-	return nil
-}
-
-// measureController measures a program from when it has seen everything and has
-// done a little work, until it makes no calls any more.
-func (b *bed) measureController(ctx context.Context, sc scenario, c *controller) (sample, error) {
-	if err := b.warmUp(ctx); err != nil {
-		return nil, err
-	}
-	if err := b.quiet(ctx); err != nil {
-		return nil, err
-	}
-	before, err := c.usage(ctx)
-	if err != nil {
-		return nil, err
-	}
-	if err := b.measure(ctx, sc.run); err != nil {
-		return nil, err
-	}
-	after, err := c.usage(ctx)
-	if err != nil {
-		return nil, err
-	}
-	b.note("controller's CPU", cpu, after.cpu-before.cpu)
-	b.note("controller's peak memory", memory, after.peak)
-	b.note("syncs", number, after.syncs-before.syncs)
-	return b.sample, nil
-}
-
-func (b *bed) measureFloor(ctx context.Context, sc scenario) (sample, error) {
-	if err := b.warmUpFloor(ctx); err != nil {
-		return nil, err
-	}
-	err := b.measure(ctx, sc.floor)
-	return b.sample, err
-}
-
-// measure takes the server's figures before and after.
-func (b *bed) measure(ctx context.Context, work func(context.Context, *bed) error) error {
-	before, err := b.tally(ctx)
-	if err != nil {
-		return err
-	}
-	b.began = time.Now()
-	if err := work(ctx, b); err != nil {
-		if cause := context.Cause(ctx); cause != nil {
-			return cause
-		}
-		return err
-	}
-	if err := b.quiet(ctx); err != nil {
-		return err
-	}
-	after, err := b.tally(ctx)
-	if err != nil {
-		return err
-	}
-	done := after.since(before)
-	for _, kind := range kinds {
-		b.note(kind, number, done.calls[kind])
-	}
-	b.note("calls refused", number, done.refused)
-	b.note("API server's CPU", cpu, done.cpu)
-	return nil
 }
 
 // note adds a figure to the sample.

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -55,26 +56,45 @@ func manager(opts options, address, port string) (path string, args []string, me
 // A controller is a program at work.
 type controller struct {
 	*controlplane.Program
+	dir     string // of kubeconfig and log
 	metrics string // URL
 }
 
 // start starts the side's program, which has the kubeconfig's content.
-func (s side) start(ctx context.Context, opts options, dir string, kubeconfig []byte) (*controller, error) {
+func (s side) start(ctx context.Context, opts options, kubeconfig []byte) (*controller, error) {
 	const address = "127.0.0.1"
-	file := filepath.Join(dir, "kubeconfig")
-	if err := os.WriteFile(file, kubeconfig, 0o600); err != nil {
-		return nil, err
-	}
 	port, err := freePort(ctx, address)
 	if err != nil {
 		return nil, err
 	}
-	path, args, scheme := s.command(opts, address, port)
-	program, err := controlplane.StartProgram(s.name, filepath.Join(dir, s.name+".log"), path, append(args, "--kubeconfig="+file)...)
+	dir, err := os.MkdirTemp("", "replicakit-bench-")
 	if err != nil {
 		return nil, err
 	}
-	return &controller{Program: program, metrics: scheme + "://" + net.JoinHostPort(address, port) + "/metrics"}, nil
+	file := filepath.Join(dir, "kubeconfig")
+	if err := os.WriteFile(file, kubeconfig, 0o600); err != nil {
+		return nil, err
+	}
+	path, args, scheme := s.command(opts, address, port)
+	program, err := controlplane.StartProgram(s.name, filepath.Join(dir, "log"), path, append(args, "--kubeconfig="+file)...)
+	if err != nil {
+		return nil, errors.Join(err, os.RemoveAll(dir))
+	}
+	return &controller{Program: program, dir: dir, metrics: scheme + "://" + net.JoinHostPort(address, port) + "/metrics"}, nil
+}
+
+// stop returns why the measurement failed, if it did: the cause, and where the
+// log is. Else the log goes.
+func (c *controller) stop(ctx context.Context, err error) error {
+	cause := context.Cause(ctx)
+	_ = c.Stop() // kube-controller-manager has its own idea of success
+	switch {
+	case err == nil || errors.Is(cause, context.Canceled): // the latter by Ctrl-C
+		return errors.Join(err, os.RemoveAll(c.dir))
+	case cause != nil:
+		return cause
+	}
+	return fmt.Errorf("%w; see %s", err, c.Log())
 }
 
 // freePort returns a port that nobody listens at.

@@ -1,0 +1,87 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/replicakit/replicakit/internal/controlplane"
+)
+
+// TestRun measures ours once, in a tenth of the smallest scenario.
+func TestRun(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	program, page := filepath.Join(dir, "controller"), filepath.Join(dir, "cluster.md")
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", program, ".")
+	build.Dir = filepath.Join("..", "..", "..", "examples", "controller")
+	said, err := build.CombinedOutput()
+	require.NoError(t, err, string(said))
+	var out bytes.Buffer
+	args := []string{"-quick", "-runs=1", "-scenarios=scale", "-sides=ours", "-controller=" + program, "-o=" + page}
+	require.NoError(t, run(t.Context(), args, &out))
+	assert.Regexp(t, `(?m)^run 1/1 scale      ours       up: all pods exist .* s, POST pods 100, DELETE pods 100, `, out.String())
+	text, err := os.ReadFile(page)
+	require.NoError(t, err)
+	assert.Contains(t, string(text), "| one ReplicaSet, 0 → 100 → 0 pods | up: all pods exist | – |")
+	assert.Contains(t, string(text), "|  | controller's peak memory | – |")
+}
+
+func TestAControllerThatEnds(t *testing.T) {
+	t.Setenv("TMPDIR", t.TempDir()) // its log stays
+	program, err := exec.LookPath("false")
+	require.NoError(t, err)
+	var out bytes.Buffer
+	err = run(t.Context(), []string{"-quick", "-runs=1", "-scenarios=scale", "-sides=ours", "-controller=" + program}, &out)
+	require.ErrorContains(t, err, "scale, ours, run 1: ours ended: exit status 1; see ")
+}
+
+func TestStop(t *testing.T) {
+	t.Parallel()
+	sleep, err := exec.LookPath("sleep")
+	require.NoError(t, err)
+	failed := errors.New("waited in vain")
+	for _, row := range []struct {
+		name       string
+		err, cause error
+		want       func(log string) string
+	}{
+		{"all went well", nil, nil, nil},
+		{"it took too long", failed, nil, func(log string) string { return "waited in vain; see " + log }},
+		{"the program had ended", failed, errors.New("ours ended"), func(string) string { return "ours ended" }},
+		{"somebody interrupts", failed, context.Canceled, func(string) string { return "waited in vain" }},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			c := &controller{dir: filepath.Join(t.TempDir(), "dir")}
+			require.NoError(t, os.Mkdir(c.dir, 0o700))
+			var err error
+			c.Program, err = controlplane.StartProgram("ours", filepath.Join(c.dir, "log"), sleep, "60")
+			require.NoError(t, err)
+			ctx, cancel := context.WithCancelCause(t.Context())
+			defer cancel(nil)
+			if row.cause != nil {
+				cancel(row.cause)
+			}
+			err = c.stop(ctx, row.err)
+			<-c.Ended()
+			if row.want == nil {
+				require.NoError(t, err)
+			} else {
+				require.EqualError(t, err, row.want(c.Log()))
+			}
+			if row.err == nil || errors.Is(row.cause, context.Canceled) {
+				assert.NoDirExists(t, c.dir)
+			} else {
+				assert.FileExists(t, c.Log())
+			}
+		})
+	}
+}
