@@ -2,6 +2,7 @@ package selector_test
 
 import (
 	"errors"
+	"maps"
 	"math/rand/v2"
 	"testing"
 
@@ -55,6 +56,31 @@ func appIsWeb(t require.TestingT) labels.Selector {
 	sel, err := selector.ForReplicaSet(webSet())
 	require.NoError(t, err)
 	return sel
+}
+
+func TestClaimAsksTheSelector(t *testing.T) {
+	t.Parallel()
+	values := []string{"absent", "", "a", "b", "5"}
+	for _, text := range []string{
+		"app=a", "app==a", "app=", "app in (a)", "app in (a,b)", "app notin (a)", "app!=a", "app", "!app", "app>3", "app<3",
+		"app=a,tier=b", "app=a,tier!=b", "app=a,tier in (a,b)", "app in (b),tier in (a)", "app=a,!tier",
+	} {
+		t.Run("C2 C4 "+text+": owned if it matches, released if not", func(t *testing.T) {
+			t.Parallel()
+			sel, err := labels.Parse(text)
+			require.NoError(t, err)
+			for _, app := range values {
+				for _, tier := range values {
+					set := map[string]string{"app": app, "tier": tier}
+					maps.DeleteFunc(set, func(_, value string) bool { return value == "absent" })
+					claims, err := selector.Claim(owner(), sel, pods{podtest.Pod("a", ownedBy("uid-web"), podtest.Labels(set))})
+					require.NoError(t, err)
+					assert.Equal(t, sel.Matches(labels.Set(set)), len(claims.Owned) == 1, "%v", set)
+					assert.Len(t, claims.Release, 1-len(claims.Owned), "%v", set)
+				}
+			}
+		})
+	}
 }
 
 func TestClaimOne(t *testing.T) {
