@@ -116,7 +116,7 @@ cover: ## how many statements of each pure package its own tests run; 95 % at le
 	@go test -cover $(addprefix ./,$(PURE)) | awk '{ print; sub("%", "", $$5); if ($$1 != "ok" || $$5 + 0 < 95) few = 1 } END { exit few }'
 
 .PHONY: mutation
-mutation: $(BIN)/gremlins-$(GREMLINS_VERSION) ## do the tests of the pure packages notice changed operators? (about 20 minutes)
+mutation: $(BIN)/gremlins-$(GREMLINS_VERSION) ## do the tests of the pure packages notice changed operators? (an hour)
 	@nice .ci/mutation $< $(PURE)
 
 .PHONY: matrix
