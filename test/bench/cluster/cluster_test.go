@@ -113,7 +113,7 @@ func TestTable(t *testing.T) {
 | one ReplicaSet adopts 1,000 pods | all pods are adopted | 4.80 s (4.70 s – 4.90 s) | 0.80 s (0.70 s – 0.90 s) | 0.17 | 0.50 s | 1.60 |
 |  | PATCH pods | 1,000 | 1,001 (1,000 – 1,002) | 1.00 | 1,000 | 1.00 |
 `, all.table())
-	assert.Contains(t, string(all.page()), "Medians of 3 runs")
+	assert.Contains(t, string(all.page()), "Runs of each side: 3;")
 }
 
 func TestMedian(t *testing.T) {

@@ -161,6 +161,6 @@ var intro string
 
 // page is the table with what a reader has to know.
 func (r *results) page() []byte {
-	return fmt.Appendf(nil, "%s\nMedians of %d runs, in parentheses the least and the most. Run with %s on %s/%s, %d cores, all of it on one machine.\n\n%s",
+	return fmt.Appendf(nil, "%s\nRuns of each side: %d; figures are medians, in parentheses the least and the most. Run with %s on %s/%s, %d cores, all of it on one machine.\n\n%s",
 		intro, r.runs, runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), r.table())
 }
