@@ -89,13 +89,13 @@ explore: ## every interleaving of small fleets, in full
 	go test ./internal/sim/explore -count=1 -v -timeout 0 -full -parallel 1
 
 .PHONY: bench
-bench: ## ours and Kubernetes side by side, into docs/benchmarks.md and docs/benchmarks.svg
+bench: ## ours and Kubernetes side by side, into docs/benchmarks.md, docs/benchmarks.svg and the README
 	@mkdir -p $(BIN)
 	cd test/bench && go test -c -o $(BIN)/bench.test . && rm -f bench.txt
 	@for run in $$(seq $(BENCH_RUNS)); do echo "== run $$run of $(BENCH_RUNS)"; \
 		(cd test/bench && $(BIN)/bench.test -test.run '^$$' -test.bench . -test.benchtime $(BENCH_TIME) >> bench.txt) || exit 1; done
 	@cd test/bench && go tool benchstat -col /side -format csv bench.txt > bench.csv 2>/dev/null
-	@cd test/bench && go run ./report ../../docs < bench.csv
+	@cd test/bench && go run ./report ../.. < bench.csv
 	@cat docs/benchmarks.md
 
 .PHONY: bench-cluster

@@ -71,7 +71,9 @@ func benchmarkOrphan(b *testing.B, n int, orphan *corev1.Pod) {
 		rs.ResourceVersion = "1"
 		owners[i] = rs
 	}
-	r.Spec = func(owner metav1.Object) (replicas.Spec, error) { return replicas.ReplicaSetSpec(owner.(*appsv1.ReplicaSet)) }
+	r.Spec = func(owner metav1.Object) (replicas.Spec, error) {
+		return replicas.ReplicaSetSpec(owner.(*appsv1.ReplicaSet))
+	}
 	r.OwnersIn = func(string) []metav1.Object { return owners }
 	b.ReportAllocs()
 	for b.Loop() {

@@ -1,7 +1,7 @@
 // Package bench runs the library and Kubernetes side by side: the same work on
 // the same pods, in one run.
 //
-//	make bench                               # everything, into docs/benchmarks.md and docs/benchmarks.svg
+//	make bench                               # everything, into docs/benchmarks.md, docs/benchmarks.svg and the README
 //	go test -bench Choose -benchtime 100ms   # one work
 //	go test ./...                            # each benchmark once, small: that both sides do the same
 //

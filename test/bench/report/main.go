@@ -1,7 +1,7 @@
-// Command report writes docs/benchmarks.md and docs/benchmarks.svg from what
-// benchstat makes of the benchmarks:
+// Command report writes docs/benchmarks.md, docs/benchmarks.svg and the table of
+// the README from what benchstat makes of the benchmarks:
 //
-//	benchstat -col /side -format csv bench.txt | report ../../docs
+//	benchstat -col /side -format csv bench.txt | report ../..
 package main
 
 import (
@@ -25,8 +25,11 @@ func run(args []string) error {
 	if err != nil {
 		return err
 	}
-	if err := os.WriteFile(filepath.Join(args[0], "benchmarks.md"), results.markdown(), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(args[0], "docs", "benchmarks.md"), results.markdown(), 0o644); err != nil {
 		return err
 	}
-	return results.draw(filepath.Join(args[0], "benchmarks.svg"))
+	if err := results.draw(filepath.Join(args[0], "docs", "benchmarks.svg")); err != nil {
+		return err
+	}
+	return results.insert(filepath.Join(args[0], "README.md"))
 }
