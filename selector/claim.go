@@ -112,8 +112,12 @@ type claimer struct {
 type label struct{ key, value string }
 
 // equalities returns the labels that the selector asks for, or nil if it asks for
-// anything else: looking them up takes half the time of asking the selector.
+// anything else: looking them up takes half the time of asking the selector. A
+// selector of the caller's own making may match by more than its requirements.
 func equalities(sel labels.Selector) []label {
+	if reflect.TypeOf(sel) != reflect.TypeOf(labels.NewSelector()) {
+		return nil
+	}
 	requirements, _ := sel.Requirements()
 	if len(requirements) == 0 {
 		return nil

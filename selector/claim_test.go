@@ -83,6 +83,20 @@ func TestClaimAsksTheSelector(t *testing.T) {
 	}
 }
 
+// A strict selector matches by more than its requirements say.
+type strict struct{ labels.Selector }
+
+func (s strict) Matches(set labels.Labels) bool { return !set.Has("debug") && s.Selector.Matches(set) }
+
+func TestClaimAsksASelectorOfTheCallersMaking(t *testing.T) {
+	t.Parallel()
+	debugged := podtest.Pod("debugged", ownedBy("uid-web"), podtest.Labels(map[string]string{"app": "web", "debug": "1"}))
+	sel := strict{labels.SelectorFromSet(labels.Set{"app": "web"})}
+	claims, err := selector.Claim(owner(), sel, pods{debugged})
+	require.NoError(t, err)
+	assert.Equal(t, pods{debugged}, pods(claims.Release))
+}
+
 func TestClaimOne(t *testing.T) {
 	t.Parallel()
 	const ours, theirs = types.UID("uid-web"), types.UID("uid-other")
