@@ -33,6 +33,7 @@ func (p *pass) claim(ctx context.Context, pods []*corev1.Pod) error {
 	if err != nil {
 		return err
 	}
+	claims = inOrder(claims, ordered)
 	adoptErr := p.adopt(ctx, claims.Adopt)
 	releaseErr := p.release(ctx, claims.Release)
 	p.result.Active = slices.Concat(claims.Owned, status.FilterActivePods(p.result.Adopted))

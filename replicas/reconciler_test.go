@@ -222,7 +222,7 @@ func TestReconcileCreates(t *testing.T) {
 		adds, _ := r.pending()
 		assert.Equal(t, 2, adds)
 	})
-	t.Run("D7 K2 nothing is under way when a pass ends, whatever fails in it", func(t *testing.T) {
+	t.Run("D7 nothing is under way when a pass ends, whatever fails in it", func(t *testing.T) {
 		t.Parallel()
 		for name, fails := range map[string]func() error{
 			"nothing": func() error { return nil },

@@ -134,8 +134,8 @@ func (s *Spec) related(owned []*corev1.Pod) []*corev1.Pod {
 	return slices.CompactFunc(all, samePod)
 }
 
-// beside returns the related pods that a walk along owned does not meet: mostly
-// none where both lists come from one cache.
+// beside returns the related pods that a walk along owned does not meet: none
+// where both lists are one.
 func beside(related, owned []*corev1.Pod) []*corev1.Pod {
 	var others []*corev1.Pod
 	for _, p := range related {
@@ -150,7 +150,7 @@ func beside(related, owned []*corev1.Pod) []*corev1.Pod {
 }
 
 // candidates returns the active pods of the owner's namespace, in the order of
-// pods, which is likely that of memory, and in the order of their UIDs, on which
+// pods, which may be that of memory, and in the order of their UIDs, on which
 // nothing that the caller happens to do has an influence.
 func (s *Spec) candidates(pods []*corev1.Pod) (active, ordered []*corev1.Pod, err error) {
 	namespace := s.Owner.GetNamespace()

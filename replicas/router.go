@@ -29,6 +29,8 @@ import (
 //		DeleteFunc: func(obj any) { report(router.PodDeleted(obj)) },
 //	})
 //
+// A Router must not be copied after its first use.
+//
 // All fields but Forget are required and must not change once events come in.
 // The methods may then be called from any number of goroutines: the informers
 // of pods and of owners need not know of each other. An event that is repeated
@@ -65,8 +67,9 @@ type Router struct {
 	// Spec returns the selector and minReadySeconds of an owner. It is called for
 	// the owner of a pod that just became ready, and, where an orphan is new or
 	// changed, for every owner in its namespace, but once only for each
-	// resourceVersion that an owner has. An owner with an error is passed over:
-	// its own pass reports that.
+	// resourceVersion that an owner has: the answer must depend on nothing else.
+	// An owner with an error is passed over: its own pass reports that. Only a
+	// *RefusedError is remembered.
 	Spec func(owner metav1.Object) (Spec, error)
 	// Expectations are the Reconciler's.
 	Expectations *expectations.UIDTrackingControllerExpectations[expectations.Key]
@@ -166,6 +169,7 @@ func (r *Router) OwnerUpdated(old, cur any) error {
 	if was.GetUID() != owner.GetUID() {
 		r.ownerDeleted(was)
 	}
+	r.selectors.forget(owner.GetUID()) // a restored server gives versions a second time
 	r.wake(owner, 0)
 	return nil
 }

@@ -1,6 +1,7 @@
 package replicas
 
 import (
+	"errors"
 	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -23,7 +24,7 @@ type keptSelector struct {
 }
 
 // get returns the selector of this version of the owner. It asks parse for it
-// only once, if the owner has a version.
+// only once, if the owner has a version, and if an error can not pass by itself.
 func (s *keptSelectors) get(owner metav1.Object, parse func(metav1.Object) (Spec, error)) (labels.Selector, error) {
 	uid, version := owner.GetUID(), owner.GetResourceVersion()
 	s.mu.Lock()
@@ -33,7 +34,8 @@ func (s *keptSelectors) get(owner metav1.Object, parse func(metav1.Object) (Spec
 		return kept.selector, kept.err
 	}
 	spec, err := parse(owner)
-	if uid != "" && version != "" {
+	var refused *RefusedError
+	if uid != "" && version != "" && (err == nil || errors.As(err, &refused)) {
 		s.keep(uid, keptSelector{version, spec.Selector, err})
 	}
 	return spec.Selector, err

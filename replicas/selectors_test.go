@@ -1,6 +1,7 @@
 package replicas_test
 
 import (
+	"errors"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -8,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/replicakit/replicakit/internal/podtest"
+	"github.com/replicakit/replicakit/replicas"
 )
 
 func TestRouterKeepsSelectors(t *testing.T) {
@@ -39,6 +41,33 @@ func TestRouterKeepsSelectors(t *testing.T) {
 		}
 		assert.Equal(t, 1, r.specs)
 		assert.Empty(t, r.wakes)
+	})
+	t.Run("an error that may pass is not kept", func(t *testing.T) {
+		t.Parallel()
+		rs := routedOwner("web", web)
+		rs.ResourceVersion = "1"
+		r := routingOver(rs)
+		works := r.Spec
+		r.Spec = func(metav1.Object) (replicas.Spec, error) { return replicas.Spec{}, errors.New("for now") }
+		require.NoError(t, r.PodAdded(orphan))
+		r.Spec = works
+		require.NoError(t, r.PodAdded(orphan))
+		assert.Equal(t, []string{"default/web"}, r.wakes)
+	})
+	t.Run("W52 a version that a restored server gives again is another one", func(t *testing.T) {
+		t.Parallel()
+		rs := routedOwner("web", api)
+		rs.ResourceVersion = "91"
+		r := routingOver(rs)
+		require.NoError(t, r.PodAdded(orphan))
+		assert.Empty(t, r.wakes)
+		again := routedOwner("web", web)
+		again.ResourceVersion = "91"
+		r.owners[0] = again
+		require.NoError(t, r.OwnerUpdated(rs, again))
+		r.wakes = nil
+		require.NoError(t, r.PodAdded(orphan))
+		assert.Equal(t, []string{"default/web"}, r.wakes)
 	})
 	t.Run("an owner that is gone is forgotten", func(t *testing.T) {
 		t.Parallel()
