@@ -167,9 +167,9 @@ type census struct {
 	active        []int32          // on the node of the number; 0 stands for no node of pods
 }
 
-func newCensus(pods, related []*corev1.Pod) census {
+func newCensus(pods, related []*corev1.Pod) *census {
 	nodes := min(len(pods), 512)
-	return census{pods: pods, related: related, numbers: make(map[string]int32, nodes), active: make([]int32, 1, 1+nodes)}
+	return &census{pods: pods, related: related, numbers: make(map[string]int32, nodes), active: make([]int32, 1, 1+nodes)}
 }
 
 // visit returns the number of the node of pods[i]. The lists are often one: then

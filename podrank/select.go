@@ -58,17 +58,22 @@ func newRanking(pods, related []*corev1.Pod, now time.Time) *ranking {
 		places: make([]int32, len(pods)),
 		now:    now,
 	}
-	c := newCensus(pods, related)
+	var nodes *census
+	if len(related) > 0 {
+		nodes = newCensus(pods, related)
+	}
 	for i, p := range pods {
 		r.places[i] = int32(i)
 		r.keys[i].read(p, now)
-		if len(related) > 0 {
-			r.keys[i].rank = c.visit(i)
+		if nodes != nil {
+			r.keys[i].rank = nodes.visit(i)
 		}
 	}
-	c.finish()
-	for i := range r.keys {
-		r.keys[i].rank = c.active[r.keys[i].rank]
+	if nodes != nil {
+		nodes.finish()
+		for i := range r.keys {
+			r.keys[i].rank = nodes.active[r.keys[i].rank]
+		}
 	}
 	return r
 }
