@@ -22,8 +22,10 @@ func (c *Cluster) Backup() Backup {
 }
 
 // Restore puts a backup in place of what is stored: versions go back to what they
-// were, and will be given a second time. All watches break. Changed is not told.
+// were, and will be given a second time. All watches break. Changed is not told, and
+// a namespace that is being deleted stays so.
 func (c *Cluster) Restore(b Backup) {
+	c.tasks = slices.DeleteFunc(c.tasks, func(t task) bool { return t.pod != nil }) // of what never was
 	c.version, c.pods.rows, c.sets.rows = b.version, slices.Clone(b.pods), slices.Clone(b.sets)
 	for _, s := range c.pods.streams {
 		s.Break()

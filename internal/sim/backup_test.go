@@ -30,12 +30,14 @@ func TestRestore(t *testing.T) {
 	}
 
 	backup, version := c.Backup(), c.Version()
-	_, err = c.DeletePod(t.Context(), namespace, "ready", *metav1.NewDeleteOptions(0))
+	_, err = c.DeletePod(t.Context(), namespace, "ready", metav1.DeleteOptions{})
+	require.NoError(t, err)
+	_, err = c.DeletePod(t.Context(), namespace, "new", *metav1.NewDeleteOptions(0))
 	require.NoError(t, err)
 	createPod(t, c, pod("later"))
 	_, err = c.EditReplicaSet(t.Context(), namespace, "web", func(rs *appsv1.ReplicaSet) { *rs.Spec.Replicas = 7 })
 	require.NoError(t, err)
-	run(c, time.Minute)
+	run(c, time.Second)
 	for range 2 { // a backup is not used up
 		c.Restore(backup)
 		assert.Equal(t, version, c.Version(), "versions go back")
