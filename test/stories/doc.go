@@ -8,7 +8,8 @@
 //
 // A story is prose in comments, and steps: some commands, a line of dashes, and
 // what comes out. First, what happened, and when: each pass that did something,
-// the creations of one batch of slow start separated by "|" from the next. Then
+// its creations in the order of the calls, with "|" where a batch of slow start
+// must end: calls that are not tried show that it does. Then
 // the ReplicaSets with the status that the API server has, and what the controller
 // still expects. Then the pods. A note tells where the controller's cache differs.
 //

@@ -164,11 +164,13 @@ func (s *stage) sets() string {
 			number(status.AvailableReplicas), number(terminating), cmp.Or(s.expected(rs.UID), "nothing"), s.setNotes(rs),
 		})
 	}
+	gone := len(rows)
 	for key := range s.pending() {
 		if !known[key.UID] {
 			rows = append(rows, []string{key.Name, "-", "-", "-", "-", "-", s.expected(key.UID), "gone"})
 		}
 	}
+	slices.SortFunc(rows[gone:], slices.Compare)
 	if len(rows) == 1 {
 		return "no replica sets\n"
 	}
