@@ -89,10 +89,7 @@ func TestClaimDefects(t *testing.T) {
 		require.NoError(t, err)
 		assert.Len(t, theirs.patches, 1, "released")
 
-		claims, err := selector.Claim(c.RS, sel, status.FilterActivePods(c.Pods))
-		require.NoError(t, err)
-		assert.Empty(t, claims.Release)
-		claims, err = selector.Claim(c.RS, sel, c.Pods)
+		claims, err := selector.Claim(c.RS, sel, c.Pods)
 		require.NoError(t, err)
 		assert.Equal(t, c.Pods, claims.Owned)
 	})

@@ -73,7 +73,7 @@ func (s side) start(ctx context.Context, opts options, kubeconfig []byte) (*cont
 	}
 	file := filepath.Join(dir, "kubeconfig")
 	if err := os.WriteFile(file, kubeconfig, 0o600); err != nil {
-		return nil, err
+		return nil, errors.Join(err, os.RemoveAll(dir))
 	}
 	path, args, scheme := s.command(opts, address, port)
 	program, err := controlplane.StartProgram(s.name, filepath.Join(dir, "log"), path, append(args, "--kubeconfig="+file)...)
