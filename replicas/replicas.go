@@ -134,19 +134,22 @@ func (s *Spec) related(owned []*corev1.Pod) []*corev1.Pod {
 	return slices.CompactFunc(all, samePod)
 }
 
-// beside returns the related pods that a walk along owned does not meet: none
-// where both lists are one.
+// beside returns the related pods that are not in owned themselves: none, as a
+// rule, where both lists come from one cache. What is left may still be other
+// views of owned pods.
 func beside(related, owned []*corev1.Pod) []*corev1.Pod {
-	var others []*corev1.Pod
-	for _, p := range related {
-		switch {
-		case len(owned) > 0 && p == owned[0]:
-			owned = owned[1:]
-		case p != nil:
-			others = append(others, p)
-		}
+	if slices.Equal(related, owned) {
+		return nil
 	}
-	return others
+	known := make(map[*corev1.Pod]struct{}, len(owned)+1)
+	known[nil] = struct{}{}
+	for _, p := range owned {
+		known[p] = struct{}{}
+	}
+	return slices.DeleteFunc(slices.Clone(related), func(p *corev1.Pod) bool {
+		_, ok := known[p]
+		return ok
+	})
 }
 
 // candidates returns the active pods of the owner's namespace, in the order of

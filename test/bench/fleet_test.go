@@ -2,6 +2,7 @@ package bench
 
 import (
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"time"
 
@@ -12,12 +13,13 @@ import (
 	"github.com/replicakit/replicakit/internal/podtest"
 )
 
-// A fleet is a ReplicaSet and its pods, of which a tenth is too many.
+// A fleet is a ReplicaSet and its pods, of which a tenth is too many. The pods
+// that count for co-location are the same.
 type fleet struct {
-	rs     *appsv1.ReplicaSet
-	pods   []*corev1.Pod
-	excess int
-	now    time.Time
+	rs            *appsv1.ReplicaSet
+	pods, related []*corev1.Pod
+	excess        int
+	now           time.Time
 }
 
 // lean is a fleet of n pods with five conditions, two labels and one container
@@ -30,13 +32,17 @@ func lean(n int) fleet {
 // cached is a fleet as a controller has it. Its pods have annotations, more
 // labels, a second container, a sidecar that restarted now and then, and an init
 // container that is over. Each was decoded from what the API server sends, and so
-// has every string in memory of its own; they are listed in no order.
+// has every string in memory of its own; they are listed in no order, and the
+// related pods, which are listed anew, in another.
 func cached(n int) fleet {
 	f := newFleet(n, func(p *corev1.Pod, r *rand.Rand) *corev1.Pod {
 		enrich(p, r)
 		return decoded(p)
 	})
-	rand.New(rand.NewPCG(2, 0)).Shuffle(n, func(i, j int) { f.pods[i], f.pods[j] = f.pods[j], f.pods[i] })
+	r := rand.New(rand.NewPCG(2, 0))
+	r.Shuffle(n, func(i, j int) { f.pods[i], f.pods[j] = f.pods[j], f.pods[i] })
+	f.related = slices.Clone(f.pods)
+	r.Shuffle(n, func(i, j int) { f.related[i], f.related[j] = f.related[j], f.related[i] })
 	return f
 }
 
@@ -48,6 +54,7 @@ func newFleet(n int, finish func(*corev1.Pod, *rand.Rand) *corev1.Pod) fleet {
 		age(p, f.now.Sub(podtest.Now))
 		f.pods[i] = finish(p, r)
 	}
+	f.related = f.pods
 	return f
 }
 

@@ -74,9 +74,9 @@ func choose(f fleet) []side {
 	return []side{
 		{kubernetes, func(int) int {
 			copy(scratch, f.pods)
-			return len(getPodsToDelete(scratch, f.pods, f.excess))
+			return len(getPodsToDelete(scratch, f.related, f.excess))
 		}},
-		{ours, func(int) int { return len(podrank.Select(f.pods, f.pods, f.excess, f.now)) }},
+		{ours, func(int) int { return len(podrank.Select(f.pods, f.related, f.excess, f.now)) }},
 		{floor, func(int) int { return readRanked(f.pods) }},
 	}
 }
@@ -118,11 +118,11 @@ func manage(f fleet) []side {
 		{kubernetes, func(int) int {
 			active := controller.FilterActivePods(klog.Background(), f.pods)
 			owned := claimPods(f, active)
-			return len(getPodsToDelete(owned, f.pods, len(owned)-int(*f.rs.Spec.Replicas)))
+			return len(getPodsToDelete(owned, f.related, len(owned)-int(*f.rs.Spec.Replicas)))
 		}},
 		{ours, func(int) int {
 			spec := must(replicas.ReplicaSetSpec(f.rs))
-			spec.Related, spec.Now, spec.BurstReplicas = f.pods, f.now, len(f.pods)
+			spec.Related, spec.Now, spec.BurstReplicas = f.related, f.now, len(f.pods)
 			return len(must(replicas.Manage(f.pods, spec)).Scale.Delete)
 		}},
 		{floor, func(int) int { return readRanked(readOwned(f)) }},
@@ -137,7 +137,7 @@ func hold(f fleet) []side {
 		{kubernetes, func(int) int { return len(claimPods(f, controller.FilterActivePods(klog.Background(), f.pods))) }},
 		{ours, func(int) int {
 			spec := must(replicas.ReplicaSetSpec(f.rs))
-			spec.Related, spec.Now = f.pods, f.now
+			spec.Related, spec.Now = f.related, f.now
 			return len(must(replicas.Manage(f.pods, spec)).Claims.Owned)
 		}},
 		{floor, func(int) int { return len(readOwned(f)) }},
