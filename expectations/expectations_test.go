@@ -492,6 +492,22 @@ func TestState(t *testing.T) {
 
 func TestKey(t *testing.T) {
 	t.Parallel()
+	t.Run("UIDs that are alike at both ends are different owners", func(t *testing.T) {
+		t.Parallel()
+		var e expectations.UIDTrackingControllerExpectations[expectations.Key]
+		keys := make([]expectations.Key, 50)
+		for i := range keys {
+			keys[i].UID = types.UID(fmt.Sprintf("0a1b2c3d-0000-40%02d-8000-0000e5f60718", i))
+			e.ExpectCreations(keys[i], i)
+		}
+		for i, key := range keys {
+			for range i {
+				assert.False(t, e.SatisfiedExpectations(key), "%s", key)
+				e.CreationObserved(key)
+			}
+			assert.True(t, e.SatisfiedExpectations(key), "%s", key)
+		}
+	})
 	old := &corev1.ReplicationController{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "web", UID: "1"}}
 	again := old.DeepCopy()
 	again.UID = "2"

@@ -34,7 +34,7 @@ type UIDTrackingControllerExpectations[K comparable] struct {
 	Timeout time.Duration
 	Now     func() time.Time
 
-	records  table[K, tracked[K]]
+	records  table[K, tracked]
 	deleters deleters[K]
 }
 
@@ -42,42 +42,46 @@ type UIDTrackingControllerExpectations[K comparable] struct {
 // and its count is lowered, under mu: each counts once, and a copy made under mu
 // agrees with itself. Locks are taken in the order tracked.mu, then deleters.mu
 // or table.mu.
-type tracked[K comparable] struct {
+//
+// It takes 64 bytes at most, and so is alone in a line of the processor's caches:
+// owners whose counts change at the same time do not slow each other down.
+type tracked struct {
 	record
-	key    K
-	byName bool // creations are expected by name
 
 	mu       sync.Mutex
-	creating map[string]struct{}
+	creating map[string]struct{} // nil where creations are only counted
 	deleting map[types.UID]struct{}
 }
+
+// byName reports whether creations are expected by name.
+func (r *tracked) byName() bool { return r.creating != nil }
 
 // ExpectCreations records that an owner expects so many creations, whatever
 // their names. A negative or zero number is legal, and fulfilled at once (E16).
 func (e *UIDTrackingControllerExpectations[K]) ExpectCreations(key K, adds int) {
-	r := e.newRecord(key)
+	r := e.newRecord()
 	r.store(adds, 0)
-	e.replace(r)
+	e.replace(key, r)
 }
 
 // ExpectCreationsOf records that an owner expects the creations of these names.
 // A name given twice counts once; no names at all are fulfilled at once. The
 // slice is not kept.
 func (e *UIDTrackingControllerExpectations[K]) ExpectCreationsOf(key K, names []string) {
-	r := e.newRecord(key)
-	r.byName, r.creating = true, setOf(names)
+	r := e.newRecord()
+	r.creating = setOf(names)
 	r.store(len(r.creating), 0)
-	e.replace(r)
+	e.replace(key, r)
 }
 
 // ExpectDeletions records that an owner expects the deletions of these UIDs. A
 // UID given twice counts once (E18); no UIDs at all are fulfilled at once (E24).
 // The slice is not kept.
 func (e *UIDTrackingControllerExpectations[K]) ExpectDeletions(key K, uids []types.UID) {
-	r := e.newRecord(key)
+	r := e.newRecord()
 	r.deleting = setOf(uids)
 	r.store(0, len(r.deleting))
-	e.replace(r)
+	e.replace(key, r)
 }
 
 // CreationObserved lowers the number of outstanding creations by one; it may
@@ -86,7 +90,7 @@ func (e *UIDTrackingControllerExpectations[K]) ExpectDeletions(key K, uids []typ
 func (e *UIDTrackingControllerExpectations[K]) CreationObserved(key K) { e.observeOne(&key) }
 
 func (e *UIDTrackingControllerExpectations[K]) observeOne(key *K) {
-	if r := e.records.get(key); r != nil && !r.byName {
+	if r := e.records.get(key); r != nil && !r.byName() {
 		r.add(-1, 0)
 	}
 }
@@ -99,7 +103,7 @@ func (e *UIDTrackingControllerExpectations[K]) CreationObservedOf(key K, name st
 	if r == nil {
 		return false
 	}
-	if r.byName {
+	if r.byName() {
 		return r.created(name)
 	}
 	return r.add(-1, 0) >= 0
@@ -139,7 +143,7 @@ func (e *UIDTrackingControllerExpectations[K]) Observe(key K, live []metav1.Obje
 		return
 	}
 	gone := r.expectedDeletions()
-	if len(gone) == 0 && !r.byName {
+	if len(gone) == 0 && !r.byName() {
 		return
 	}
 	for _, obj := range live {
@@ -194,19 +198,19 @@ func (e *UIDTrackingControllerExpectations[K]) DeleteExpectations(key K) {
 
 // All is as in ControllerExpectations.
 func (e *UIDTrackingControllerExpectations[K]) All() iter.Seq2[K, Pending] {
-	return all(&e.records, (*tracked[K]).pending)
+	return all(&e.records, (*tracked).pending)
 }
 
-func (e *UIDTrackingControllerExpectations[K]) newRecord(key K) *tracked[K] {
-	return &tracked[K]{record: record{since: instant(e.Now)}, key: key}
+func (e *UIDTrackingControllerExpectations[K]) newRecord() *tracked {
+	return &tracked{record: record{since: instant(e.Now)}}
 }
 
-// replace makes r the record of its key. r stays locked until its UIDs can be
+// replace makes r the record of the key. r stays locked until its UIDs can be
 // found, so that nobody settles one, or retires r, before that.
-func (e *UIDTrackingControllerExpectations[K]) replace(r *tracked[K]) {
+func (e *UIDTrackingControllerExpectations[K]) replace(key K, r *tracked) {
 	r.mu.Lock()
-	old := e.records.swap(&r.key, r)
-	e.deleters.add(r)
+	old := e.records.swap(&key, r)
+	e.deleters.add(key, r)
 	r.mu.Unlock()
 	e.retire(old)
 }
@@ -214,7 +218,7 @@ func (e *UIDTrackingControllerExpectations[K]) replace(r *tracked[K]) {
 // retire makes the UIDs of a record that was taken out of the table unknown.
 // Whoever found the record there just before may still settle one: that counts as
 // having come before.
-func (e *UIDTrackingControllerExpectations[K]) retire(r *tracked[K]) {
+func (e *UIDTrackingControllerExpectations[K]) retire(r *tracked) {
 	if r == nil {
 		return
 	}
@@ -225,7 +229,7 @@ func (e *UIDTrackingControllerExpectations[K]) retire(r *tracked[K]) {
 	}
 }
 
-func (e *UIDTrackingControllerExpectations[K]) deleted(r *tracked[K], uid types.UID) bool {
+func (e *UIDTrackingControllerExpectations[K]) deleted(r *tracked, uid types.UID) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !take(r.deleting, uid) {
@@ -236,7 +240,7 @@ func (e *UIDTrackingControllerExpectations[K]) deleted(r *tracked[K], uid types.
 	return true
 }
 
-func (r *tracked[K]) created(name string) bool {
+func (r *tracked) created(name string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !take(r.creating, name) {
@@ -246,13 +250,13 @@ func (r *tracked[K]) created(name string) bool {
 	return true
 }
 
-func (r *tracked[K]) expectedDeletions() map[types.UID]struct{} {
+func (r *tracked) expectedDeletions() map[types.UID]struct{} {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return maps.Clone(r.deleting)
 }
 
-func (r *tracked[K]) pending() Pending {
+func (r *tracked) pending() Pending {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	p := r.record.pending()
@@ -264,19 +268,24 @@ func (r *tracked[K]) pending() Pending {
 // deleters knows which records expect the deletion of a UID.
 type deleters[K comparable] struct {
 	mu sync.Mutex
-	of map[types.UID][]*tracked[K] // in the order they came; never empty
+	of map[types.UID][]deleter[K] // in the order they came; never empty
 }
 
-func (d *deleters[K]) add(r *tracked[K]) {
+type deleter[K comparable] struct {
+	key    K
+	record *tracked
+}
+
+func (d *deleters[K]) add(key K, r *tracked) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.of == nil {
-		d.of = make(map[types.UID][]*tracked[K])
+		d.of = make(map[types.UID][]deleter[K])
 	}
-	alone := []*tracked[K]{r} // shared by many UIDs: it is full, so appending copies it
+	alone := []deleter[K]{{key, r}} // shared by many UIDs: it is full, so appending copies it
 	for uid := range r.deleting {
 		if before := d.of[uid]; len(before) > 0 {
-			d.of[uid] = append(before, r)
+			d.of[uid] = append(before, alone[0])
 		} else {
 			d.of[uid] = alone
 		}
@@ -284,11 +293,11 @@ func (d *deleters[K]) add(r *tracked[K]) {
 }
 
 // remove does nothing where it was done already.
-func (d *deleters[K]) remove(uid types.UID, r *tracked[K]) {
+func (d *deleters[K]) remove(uid types.UID, r *tracked) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	rs := d.of[uid]
-	switch i := slices.Index(rs, r); {
+	switch i := slices.IndexFunc(rs, func(d deleter[K]) bool { return d.record == r }); {
 	case i < 0:
 	case len(rs) == 1:
 		delete(d.of, uid)
