@@ -106,15 +106,13 @@ type claimer struct {
 	namespace string
 	deleting  bool
 	selector  labels.Selector
-	equal     []label // all that the selector asks for, if it asks for nothing else
+	equal     object.Labels // all that the selector asks for, if it asks for nothing else
 }
-
-type label struct{ key, value string }
 
 // equalities returns the labels that the selector asks for, or nil if it asks for
 // anything else: looking them up takes half the time of asking the selector. A
 // selector of the caller's own making may match by more than its requirements.
-func equalities(sel labels.Selector) []label {
+func equalities(sel labels.Selector) object.Labels {
 	if reflect.TypeOf(sel) != reflect.TypeOf(labels.NewSelector()) {
 		return nil
 	}
@@ -122,13 +120,13 @@ func equalities(sel labels.Selector) []label {
 	if len(requirements) == 0 {
 		return nil
 	}
-	equal := make([]label, len(requirements))
+	equal := make(object.Labels, len(requirements))
 	for i, r := range requirements {
 		values := r.ValuesUnsorted()
 		switch r.Operator() {
 		case selection.Equals, selection.DoubleEquals, selection.In:
 			if len(values) == 1 {
-				equal[i] = label{r.Key(), values[0]}
+				equal[i] = object.Label{Key: r.Key(), Value: values[0]}
 				continue
 			}
 		}
@@ -186,13 +184,10 @@ func (c *claimer) judgeOrphan(obj metav1.Object) verdict {
 }
 
 func (c *claimer) matches(obj metav1.Object) bool {
-	set := obj.GetLabels()
-	for _, l := range c.equal {
-		if value, ok := set[l.key]; !ok || value != l.value {
-			return false
-		}
+	if c.equal != nil {
+		return c.equal.In(obj.GetLabels())
 	}
-	return c.equal != nil || c.selector.Matches(labels.Set(set))
+	return c.selector.Matches(labels.Set(obj.GetLabels()))
 }
 
 // reaches reports whether an owner of the namespace may adopt obj: a

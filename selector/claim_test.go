@@ -94,7 +94,7 @@ func TestClaimAsksASelectorOfTheCallersMaking(t *testing.T) {
 	sel := strict{labels.SelectorFromSet(labels.Set{"app": "web"})}
 	claims, err := selector.Claim(owner(), sel, pods{debugged})
 	require.NoError(t, err)
-	assert.Equal(t, pods{debugged}, pods(claims.Release))
+	assert.Equal(t, []*corev1.Pod{debugged}, claims.Release)
 }
 
 func TestClaimOne(t *testing.T) {

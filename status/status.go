@@ -28,6 +28,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
+	"github.com/replicakit/replicakit/internal/object"
 	"github.com/replicakit/replicakit/internal/pod"
 )
 
@@ -125,13 +126,13 @@ func CalculateReplicationController(rc *corev1.ReplicationController, active []*
 // count sets the counts of the active pods (T2-T7).
 func count(status *appsv1.ReplicaSetStatus, pods []*corev1.Pod, spec *appsv1.ReplicaSetSpec, now time.Time) {
 	var replicas, fullyLabeled, ready, available int32
-	template, latest := listLabels(spec.Template.Labels), latestReady(spec.MinReadySeconds, now)
+	template, latest := object.ListLabels(spec.Template.Labels), latestReady(spec.MinReadySeconds, now)
 	for _, p := range pods {
 		if !pod.IsActive(p) {
 			continue
 		}
 		replicas++
-		if template.match(p.Labels) {
+		if template.In(p.Labels) {
 			fullyLabeled++
 		}
 		c := pod.ReadyCondition(p)
@@ -158,13 +159,13 @@ func terminatingReplicas(rs *appsv1.ReplicaSet, opts Options) *int32 {
 		return n
 	}
 	// Apart, because parsing match labels costs more than matching them.
-	matchLabels := listLabels(rs.Spec.Selector.MatchLabels)
+	matchLabels := object.ListLabels(rs.Spec.Selector.MatchLabels)
 	matchExpressions, err := metav1.LabelSelectorAsSelector(&metav1.LabelSelector{MatchExpressions: rs.Spec.Selector.MatchExpressions})
 	if err != nil {
 		return n
 	}
 	for _, p := range opts.Terminating {
-		if pod.IsTerminating(p) && isControlledBy(p, rs.UID) && matchLabels.match(p.Labels) && matchExpressions.Matches(labels.Set(p.Labels)) {
+		if pod.IsTerminating(p) && isControlledBy(p, rs.UID) && matchLabels.In(p.Labels) && matchExpressions.Matches(labels.Set(p.Labels)) {
 			*n++
 		}
 	}
@@ -243,26 +244,4 @@ func equalValues(a, b *int32) bool {
 		return a == b
 	}
 	return *a == *b
-}
-
-// labelList is a set of labels as a slice, for matching many pods: ranging over
-// a map anew for each is what takes the time.
-type labelList []struct{ key, value string }
-
-func listLabels(set map[string]string) labelList {
-	list := make(labelList, 0, len(set))
-	for key, value := range set {
-		list = append(list, struct{ key, value string }{key, value})
-	}
-	return list
-}
-
-// match reports whether every label of the list is among the pod's.
-func (l labelList) match(podLabels map[string]string) bool {
-	for _, want := range l {
-		if value, ok := podLabels[want.key]; !ok || value != want.value {
-			return false
-		}
-	}
-	return true
 }

@@ -1,0 +1,27 @@
+package object
+
+// Labels is a set of labels as a list, for looking for them in many objects:
+// ranging over a map anew for each is what would take the time.
+type Labels []Label
+
+// A Label is a key and its value.
+type Label struct{ Key, Value string }
+
+// ListLabels returns a set of labels as a list, in any order.
+func ListLabels(set map[string]string) Labels {
+	list := make(Labels, 0, len(set))
+	for key, value := range set {
+		list = append(list, Label{key, value})
+	}
+	return list
+}
+
+// In reports whether every label of the list is in the set.
+func (l Labels) In(set map[string]string) bool {
+	for _, want := range l {
+		if value, ok := set[want.Key]; !ok || value != want.Value {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,31 @@
+package object_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/replicakit/replicakit/internal/object"
+)
+
+func TestLabels(t *testing.T) {
+	t.Parallel()
+	set := map[string]string{"app": "web", "empty": ""}
+	for name, tt := range map[string]struct {
+		list map[string]string
+		want bool
+	}{
+		"none":                     {nil, true},
+		"one of two":               {map[string]string{"app": "web"}, true},
+		"both":                     {map[string]string{"app": "web", "empty": ""}, true},
+		"another value":            {map[string]string{"app": "db"}, false},
+		"one that is missing":      {map[string]string{"app": "web", "tier": "a"}, false},
+		"an empty one that is not": {map[string]string{"tier": ""}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			assert.Equal(t, tt.want, object.ListLabels(tt.list).In(set))
+		})
+	}
+	assert.False(t, object.ListLabels(set).In(nil))
+}
