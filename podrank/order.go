@@ -24,14 +24,14 @@ const (
 	assignedBit = 1 << 35
 	phaseShift  = 33
 	readyBit    = 1 << 32
-	costOffset  = 1 << 31 // added to the cost, so that the lowest is 0
-	costMask    = 1<<32 - 1
+	signBit     = 1 << 31 // of the cost, turned: the lowest cost is 0
+	costMask    = 0xffff_ffff
 )
 
 // read fills in what the order looks at in the pod but its rank. It fills k in
 // place, as copying so many small fields would take longer than reading them.
 func (k *key) read(p *corev1.Pod, now time.Time) {
-	k.head = uint64(phaseOrdinal(p.Status.Phase))<<phaseShift | costOffset
+	k.head = uint64(phaseOrdinal(p.Status.Phase))<<phaseShift | signBit // a cost of 0
 	if p.Spec.NodeName != "" {
 		k.head |= assignedBit
 	}
@@ -49,10 +49,10 @@ func (k *key) read(p *corev1.Pod, now time.Time) {
 
 func (k *key) assigned() bool { return k.head&assignedBit != 0 }
 func (k *key) ready() bool    { return k.head&readyBit != 0 }
-func (k *key) cost() int32    { return int32(int64(k.head&costMask) - costOffset) }
+func (k *key) cost() int32    { return int32(uint32(k.head) ^ signBit) }
 
 func (k *key) setCost(cost int32) {
-	k.head = k.head&^costMask | uint64(int64(cost)+costOffset)
+	k.head = k.head&^costMask | uint64(uint32(cost)^signBit)
 }
 
 // headCriterion returns the criterion on which two heads differ first.
@@ -110,7 +110,7 @@ func phaseOrdinal(phase corev1.PodPhase) uint8 {
 }
 
 // An age is how long ago an instant was, as far as the order tells ages apart
-// (R8, R9): the k of 2^k <= nanoseconds < 2^(k+1).
+// (R8, R9): how many bits the nanoseconds have.
 type age int8
 
 const (
@@ -130,14 +130,14 @@ func newAge(t *metav1.Time, now time.Time) age {
 	if d <= 0 {
 		return future
 	}
-	return age(bits.Len64(uint64(d)) - 1)
+	return age(bits.Len64(uint64(d)))
 }
 
 // elapsed returns now.Sub(t). Sub proves its result by an addition, which would
 // take a third of all the time that a key takes; within a century nothing can
 // overflow.
 func elapsed(t, now time.Time) time.Duration {
-	const century = 100 * 365 * 24 * 60 * 60
+	const century = 3_155_760_000 // seconds
 	if s := now.Unix() - t.Unix(); -century < s && s < century {
 		return time.Duration(s)*time.Second + time.Duration(now.Nanosecond()-t.Nanosecond())
 	}
