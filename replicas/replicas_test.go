@@ -419,6 +419,9 @@ func TestScaleToLooksAtTheTemplateOnlyToCreate(t *testing.T) {
 	scale, err := replicas.ScaleTo(podsOf(rs, 2), spec)
 	require.NoError(t, err)
 	assert.Len(t, scale.Delete, 1)
+	scale, err = replicas.ScaleTo(podsOf(rs, 1), spec)
+	require.NoError(t, err)
+	assert.True(t, scale.IsZero())
 	_, err = replicas.ScaleTo(nil, spec)
 	require.EqualError(t, err, `replicas: ReplicaSet "default/web": selector is nil`)
 }
@@ -744,6 +747,10 @@ func TestPlanPrints(t *testing.T) {
 	require.NoError(t, err)
 	assert.Contains(t, plan.String(), "delete 30: default/web-000")
 	assert.Contains(t, plan.String(), "and 20 more")
+
+	plan, err = replicas.Manage(podsOf(rs, 10), spec)
+	require.NoError(t, err)
+	assert.NotContains(t, plan.String(), "more")
 }
 
 func FuzzManage(f *testing.F) {
