@@ -29,8 +29,9 @@ import (
 
 const (
 	// patience is how long a test waits for what must happen, on a machine
-	// that does much else.
-	patience = time.Minute
+	// that does much else, or after an outage: watches then come back after
+	// up to a minute.
+	patience = 3 * time.Minute
 	glance   = 20 * time.Millisecond
 )
 
