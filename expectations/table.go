@@ -131,8 +131,8 @@ func (b *buckets[K, V]) hash(key *K) uint64 {
 	return maphash.Comparable(b.seed, *key)
 }
 
-// hashUUID mixes the ends of a UUID, which are random: it takes a quarter of the
-// time of maphash.
+// hashUUID mixes the ends of a UUID, which are random: it takes less than a
+// third of the time of maphash.
 func hashUUID(uuid string) uint64 {
 	var first, last [8]byte
 	copy(first[:], uuid[:8])

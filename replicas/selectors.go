@@ -10,7 +10,7 @@ import (
 )
 
 // keptSelectors are the selectors of owners as they were last parsed: an orphan is
-// held against every owner of its namespace, and parsing takes thirty times as
+// held against every owner of its namespace, and parsing takes fifty times as
 // long as matching.
 type keptSelectors struct {
 	mu sync.Mutex
