@@ -8,7 +8,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/resourceversion"
 )
 
 // DefaultGiveUpAfter is how long a ConsistencyStore lets an owner wait for one
@@ -117,7 +116,7 @@ func (s *ConsistencyStore) WroteAt(owner Key, resource schema.GroupResource, ver
 		w.writes = append(w.writes, made)
 		return
 	}
-	order, err := resourceversion.CompareResourceVersion(w.writes[i].version, version)
+	order, err := compareVersions(w.writes[i].version, version)
 	if err != nil || order < 0 {
 		w.writes[i] = made
 	}
@@ -278,7 +277,7 @@ func (w *write) look(read string, now time.Time, giveUpAfter time.Duration) (fou
 	if read == "" {
 		return seen, 0
 	}
-	order, err := resourceversion.CompareResourceVersion(w.version, read)
+	order, err := compareVersions(w.version, read)
 	if err != nil {
 		return givenUp, 0
 	}
@@ -303,6 +302,6 @@ func (w *write) look(read string, now time.Time, giveUpAfter time.Duration) (fou
 // older reports whether version a comes before version b. Nothing comes before
 // or after what is not a version.
 func older(a, b string) bool {
-	order, err := resourceversion.CompareResourceVersion(a, b)
+	order, err := compareVersions(a, b)
 	return err == nil && order < 0
 }

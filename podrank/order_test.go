@@ -166,7 +166,7 @@ var rules = []rule{
 	{name: "R10 sidecar restarts are a maximum, not a sum", first: with(sidecarRestarts(3)), second: with(sidecarRestarts(2), sidecarRestarts(2)), by: podrank.SidecarRestarts},
 	{name: "R10 restarts before sidecar restarts", first: with(restarts(1)), second: with(restarts(0), sidecarRestarts(9)), by: podrank.Restarts},
 	{name: "R10 an ordinary init container does not count", first: with(initRestarts("setup", nil, 9)), by: podrank.UID},
-	{name: "R10 an init container that is restarted on failure does not count", first: with(initRestarts("setup", ptr(corev1.ContainerRestartPolicyOnFailure), 9)), by: podrank.UID},
+	{name: "R10 an init container that is restarted on failure does not count", first: with(initRestarts("setup", ptr(corev1.ContainerRestartPolicy("OnFailure")), 9)), by: podrank.UID},
 	{name: "R10 a sidecar that the spec does not have does not count", first: with(strayRestarts(9)), by: podrank.UID},
 	{name: "R10 an ephemeral container does not count", first: with(ephemeralRestarts(9)), by: podrank.UID},
 	{name: "R10 restarts count for pods that are not ready", first: with(podtest.NotReady, restarts(1)), second: with(podtest.NotReady), by: podrank.Restarts},

@@ -92,14 +92,14 @@ var errNil = errors.New("selector is nil")
 // usable refuses the selectors that no owner can mean: acting on them would
 // release everything or adopt everything.
 func usable(sel labels.Selector) error {
-	switch {
-	case sel == nil:
+	if sel == nil {
 		return errNil
-	case sel.Empty():
-		return errors.New("selector is empty")
-	case labels.MatchesNothing(sel): // what a nil *metav1.LabelSelector is converted to
-		return errors.New("selector matches nothing")
-	default:
-		return nil
 	}
+	if sel.Empty() {
+		return errors.New("selector is empty")
+	}
+	if _, selectable := sel.Requirements(); !selectable { // what a nil *metav1.LabelSelector is converted to
+		return errors.New("selector matches nothing")
+	}
+	return nil
 }
