@@ -14,17 +14,18 @@ type call = func(ctx context.Context, i int) error
 
 // batch is the calls start to end-1 of a Run.
 type batch struct {
-	start, end int
+	start, end    int
+	recoverPanics bool
 
 	mu       sync.Mutex
-	failures []failure
+	failures []Failure
+	panics   []panicked // to be raised
 }
 
-// failure is a call that did not return nil.
-type failure struct {
-	index    int
-	err      error
-	panicked *Panic // nil, or the same as err
+// panicked is a call that panicked.
+type panicked struct {
+	index int
+	*Panic
 }
 
 func (b *batch) run(ctx context.Context, maxParallel int, fn call) {
@@ -43,7 +44,7 @@ func (b *batch) run(ctx context.Context, maxParallel int, fn call) {
 func (b *batch) inline(ctx context.Context, fn call) {
 	for i := b.start; i < b.end; i++ {
 		b.do(ctx, i, fn)
-		if n := len(b.failures); n > 0 && b.failures[n-1].panicked != nil {
+		if len(b.panics) > 0 {
 			b.end = i + 1
 		}
 	}
@@ -78,48 +79,58 @@ func (b *batch) concurrently(ctx context.Context, goroutines int, fn call) {
 
 // do makes one call and keeps its failure.
 func (b *batch) do(ctx context.Context, i int, fn call) {
-	f := failure{index: i}
+	var err error
 	returned := false
 	defer func() {
 		switch value := recover(); {
 		case value != nil:
-			f.panicked = &Panic{Value: value, Stack: debug.Stack()}
-			f.err = f.panicked
+			err = b.panicked(i, &Panic{Value: value, Stack: debug.Stack(), recovered: b.recoverPanics})
 		case !returned:
-			f.err = fmt.Errorf("slowstart: call %d ended its goroutine (runtime.Goexit)", i)
+			err = fmt.Errorf("slowstart: call %d ended its goroutine (runtime.Goexit)", i)
 		}
-		if f.err != nil {
+		if err != nil {
 			b.mu.Lock()
 			defer b.mu.Unlock()
-			b.failures = append(b.failures, f)
+			b.failures = append(b.failures, Failure{i, err})
 		}
 	}()
-	f.err = fn(ctx, i)
+	err = fn(ctx, i)
 	returned = true
+}
+
+// panicked returns the panic of a call as its error, and keeps it if it is to be
+// raised.
+func (b *batch) panicked(i int, p *Panic) error {
+	if !b.recoverPanics {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.panics = append(b.panics, panicked{i, p})
+	}
+	return p
 }
 
 // record adds what became of the calls to the result of their Run.
 func (b *batch) record(result *Result) {
-	slices.SortFunc(b.failures, func(x, y failure) int { return cmp.Compare(x.index, y.index) })
+	slices.SortFunc(b.failures, func(x, y Failure) int { return cmp.Compare(x.Index, y.Index) })
 	result.Skipped -= b.end - b.start
 	failures := b.failures
 	for i := b.start; i < b.end; i++ {
-		if len(failures) > 0 && failures[0].index == i {
-			result.Failed = append(result.Failed, i)
+		if len(failures) > 0 && failures[0].Index == i {
 			failures = failures[1:]
 			continue
 		}
 		result.Succeeded = append(result.Succeeded, i)
 	}
+	result.Failed = b.failures
 	result.Err = join(b.failures)
 }
 
 // raise panics in the caller of Run if a call panicked: with the first, if there
 // are several.
 func (b *batch) raise(result Result) {
-	for _, f := range b.failures {
-		if f.panicked != nil {
-			panic(&Panic{Value: f.panicked.Value, Stack: f.panicked.Stack, Result: result})
-		}
+	if len(b.panics) == 0 {
+		return
 	}
+	first := slices.MinFunc(b.panics, func(x, y panicked) int { return cmp.Compare(x.index, y.index) })
+	panic(&Panic{Value: first.Value, Stack: first.Stack, Result: result})
 }

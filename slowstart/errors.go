@@ -7,14 +7,14 @@ import (
 	"strings"
 )
 
-// A Panic is what Run panics with when fn did. It is never part of a Result that
-// is returned. A deferred clean-up that has to know what succeeded takes it from
-// here and panics again:
+// A Panic is what Run panics with if fn did, or the error of that call if
+// Options.RecoverPanics is set. A deferred clean-up that has to know what
+// succeeded takes it from here and panics again:
 //
 //	defer func() {
 //		value := recover()
 //		if p, ok := value.(*slowstart.Panic); ok {
-//			expectations.LowerExpectations(key, missing-len(p.Result.Succeeded), 0)
+//			cleanUp(p.Result.Succeeded)
 //		}
 //		if value != nil {
 //			panic(value)
@@ -28,14 +28,20 @@ type Panic struct {
 	Stack []byte
 
 	// Result tells what became of the calls. The one that panicked counts as
-	// failed; where several did, Value and Stack are of the first in index
-	// order, and the others' are in Result.Err.
+	// failed; if several did, Value and Stack are of the first in index order,
+	// and the others' are in Result.Err. With Options.RecoverPanics it is zero.
 	Result Result
+
+	recovered bool // it is the error of a call
 }
 
-// Error returns the value and the stack, which is what a program that does not
-// recover prints on its way out.
+// Error returns the value and, if it was raised, the stack: that is what a
+// program which does not recover prints on its way out. The text of a recovered
+// one is fit for a log line or a condition.
 func (p *Panic) Error() string {
+	if p.recovered {
+		return fmt.Sprintf("slowstart: panic in call: %v", p.Value)
+	}
 	return fmt.Sprintf("slowstart: panic in call: %v\n\n%s", p.Value, p.Stack)
 }
 
@@ -62,13 +68,13 @@ const maxErrorsShown = 10
 type joinedErrors struct{ errs []error }
 
 // join returns the errors of the failures, or nil if there are none.
-func join(failures []failure) error {
+func join(failures []Failure) error {
 	if len(failures) == 0 {
 		return nil
 	}
 	errs := make([]error, len(failures))
 	for i, f := range failures {
-		errs[i] = f.err
+		errs[i] = f.Err
 	}
 	return &joinedErrors{errs}
 }

@@ -12,7 +12,7 @@ var errQuota = errors.New("exceeded quota: pods=5")
 
 // A quota of five pods stops the run in its third batch.
 func ExampleBatch() {
-	created, err := slowstart.Batch(context.Background(), 500, slowstart.InitialBatchSize,
+	created, err := slowstart.Batch(context.Background(), 500, slowstart.DefaultInitialBatchSize,
 		func(_ context.Context, i int) error {
 			if i >= 5 {
 				return fmt.Errorf("pod %d: %w", i, errQuota)
@@ -41,7 +41,7 @@ func ExampleRun() {
 	fmt.Println("quota hit:", errors.Is(result.Err, errQuota))
 	// Output:
 	// succeeded: [0 1 2 3 5 6]
-	// failed:    [4]
+	// failed:    [{4 exceeded quota: pods=5}]
 	// skipped:   493
 	// quota hit: true
 }
@@ -63,4 +63,28 @@ func ExamplePanic() {
 	// Output:
 	// panic: index out of range
 	// not created: 8
+}
+
+// Tasks of any kind, each with its own error, none of which may take the process
+// down.
+func ExampleOptions() {
+	tasks := []string{"service", "pod-0", "pod-1", "pod-2"}
+	opts := slowstart.Options{MaxParallel: 5, RecoverPanics: true}
+	result := slowstart.Run(context.Background(), len(tasks), opts, func(_ context.Context, i int) error {
+		switch tasks[i] {
+		case "pod-0":
+			panic("nil map")
+		case "pod-1":
+			return errQuota
+		}
+		return nil
+	})
+	for _, f := range result.Failed {
+		fmt.Printf("%s: %v\n", tasks[f.Index], f.Err)
+	}
+	fmt.Println("not tried:", tasks[len(tasks)-result.Skipped:])
+	// Output:
+	// pod-0: slowstart: panic in call: nil map
+	// pod-1: exceeded quota: pods=5
+	// not tried: [pod-2]
 }

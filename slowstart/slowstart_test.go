@@ -41,6 +41,14 @@ func (e callError) Error() string { return fmt.Sprintf("call %d was refused", in
 
 func unreachable(context.Context, int) error { panic("not to be called") }
 
+// indices returns those of the calls that failed.
+func indices(failed []slowstart.Failure) (indices []int) {
+	for _, f := range failed {
+		indices = append(indices, f.Index)
+	}
+	return indices
+}
+
 // upTo returns from, from+1 ... to-1, and nil if there are none.
 func upTo(from, to int) (indices []int) {
 	for i := from; i < to; i++ {
@@ -129,7 +137,7 @@ func TestBatchSizes(t *testing.T) {
 		"S1 doubling starts from the initial batch size":   {count: 20, opts: slowstart.Options{InitialBatchSize: 3}, want: []int{3, 6, 11}},
 		"S7 a first batch above the count is the count":    {count: 7, opts: slowstart.Options{InitialBatchSize: 100}, want: []int{7}},
 		"S8 500 calls take nine batches":                   {count: 500, want: []int{1, 2, 4, 8, 16, 32, 64, 128, 245}},
-		"S9 the initial batch size is 1 unless set":        {count: 2, want: []int{slowstart.InitialBatchSize, 1}},
+		"S9 the initial batch size is 1 unless set":        {count: 2, want: []int{slowstart.DefaultInitialBatchSize, 1}},
 		"W23 a cap above the batch size changes nothing":   {count: 10, opts: slowstart.Options{MaxParallel: 100}, want: []int{1, 2, 4, 3}},
 		"W23 a cap of 3 makes the batch of 8 in 3 + 3 + 2": {count: 15, opts: slowstart.Options{MaxParallel: 3}, want: []int{1, 2, 3, 1, 3, 3, 2}},
 		"W23 a cap of 1 makes one call after the other":    {count: 4, opts: slowstart.Options{MaxParallel: 1}, want: []int{1, 1, 1, 1}},
@@ -204,7 +212,7 @@ func TestResult(t *testing.T) {
 			t.Parallel()
 			result := slowstart.Run(t.Context(), tt.count, tt.opts, tt.fn)
 			assert.Equal(t, tt.succeeded, result.Succeeded, "succeeded")
-			assert.Equal(t, tt.failed, result.Failed, "failed")
+			assert.Equal(t, tt.failed, indices(result.Failed), "failed")
 			assert.Equal(t, tt.skipped, result.Skipped, "skipped")
 			if tt.err == "" {
 				require.NoError(t, result.Err)
@@ -234,7 +242,7 @@ func TestErrors(t *testing.T) {
 			var first callError
 			require.ErrorAs(t, result.Err, &first)
 			assert.Equal(t, callError(0), first)
-			assert.Equal(t, []int{0, 1, 2, 3}, result.Failed)
+			assert.Equal(t, []int{0, 1, 2, 3}, indices(result.Failed))
 		})
 	})
 	t.Run("W20 each error is found, the text is cut after ten", func(t *testing.T) {
@@ -440,7 +448,7 @@ func TestPanic(t *testing.T) {
 			assert.Contains(t, fmt.Sprintf("%v", p), "disk on fire")
 			assert.Contains(t, fmt.Sprintf("%v", p), "slowstart_test.explode")
 			assert.Equal(t, []int{0, 1, 2, 3, 5}, p.Result.Succeeded[:5])
-			assert.Equal(t, []int{4, 6}, p.Result.Failed)
+			assert.Equal(t, []int{4, 6}, indices(p.Result.Failed))
 			assert.Equal(t, 10, len(p.Result.Succeeded)+len(p.Result.Failed)+p.Result.Skipped)
 			require.ErrorIs(t, p.Result.Err, callError(6))
 		})
@@ -461,7 +469,7 @@ func TestPanic(t *testing.T) {
 		assert.Equal(t, "disk on fire", p.Value)
 		assert.Contains(t, string(p.Stack), "slowstart_test.explode")
 		assert.Equal(t, []int{0, 1, 2, 3}, p.Result.Succeeded)
-		assert.Equal(t, []int{4}, p.Result.Failed)
+		assert.Equal(t, []int{4}, indices(p.Result.Failed))
 		assert.Equal(t, 5, p.Result.Skipped)
 	})
 	t.Run("W4 of several panics the first index surfaces, the others are told", func(t *testing.T) {
@@ -477,7 +485,7 @@ func TestPanic(t *testing.T) {
 			require.ErrorIs(t, p, callError(0), "an error as value is unwrapped")
 			require.NotErrorIs(t, p, callError(3))
 			require.ErrorIs(t, p.Result.Err, callError(3))
-			assert.Equal(t, []int{0, 1, 2, 3}, p.Result.Failed)
+			assert.Equal(t, []int{0, 1, 2, 3}, indices(p.Result.Failed))
 		})
 	})
 	t.Run("W4 Batch panics as Run does", func(t *testing.T) {
@@ -497,6 +505,39 @@ func TestPanic(t *testing.T) {
 	})
 }
 
+func TestRecoverPanics(t *testing.T) {
+	t.Parallel()
+	for name, maxParallel := range map[string]int{
+		"W4 a panic is the error of its call":         0,
+		"W4 a panic is the error of its call, capped": 3,
+		"W4 a panic is the error of its call, inline": 1,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			opts := slowstart.Options{InitialBatchSize: 8, MaxParallel: maxParallel, RecoverPanics: true}
+			result := slowstart.Run(t.Context(), 20, opts, func(_ context.Context, i int) error {
+				switch i {
+				case 2:
+					explode("disk on fire")
+				case 3:
+					panic(callError(3))
+				}
+				return fails(5)(nil, i)
+			})
+			assert.Equal(t, []int{0, 1, 4, 6, 7}, result.Succeeded, "the rest of the batch is made")
+			assert.Equal(t, []int{2, 3, 5}, indices(result.Failed))
+			assert.Equal(t, 12, result.Skipped)
+			var p *slowstart.Panic
+			require.ErrorAs(t, result.Failed[0].Err, &p)
+			assert.Equal(t, "disk on fire", p.Value)
+			assert.Contains(t, string(p.Stack), "slowstart_test.explode")
+			assert.Zero(t, p.Result)
+			require.ErrorIs(t, result.Failed[1].Err, callError(3), "an error as value is unwrapped")
+			require.EqualError(t, result.Err, "slowstart: panic in call: disk on fire\nslowstart: panic in call: call 3 was refused\ncall 5 was refused")
+		})
+	}
+}
+
 func TestGoexit(t *testing.T) {
 	t.Parallel()
 	for name, maxParallel := range map[string]int{
@@ -513,7 +554,7 @@ func TestGoexit(t *testing.T) {
 				return nil
 			})
 			assert.Equal(t, []int{4, 5, 6, 7}, result.Succeeded)
-			assert.Equal(t, []int{0, 1, 2, 3}, result.Failed)
+			assert.Equal(t, []int{0, 1, 2, 3}, indices(result.Failed))
 			assert.Equal(t, 12, result.Skipped)
 			require.ErrorContains(t, result.Err, "slowstart: call 3 ended its goroutine (runtime.Goexit)")
 		})
@@ -613,11 +654,12 @@ func TestRunEqualsModel(t *testing.T) {
 		})
 		succeeded, failed, skipped := model(count, initial, failing)
 		require.Equal(t, succeeded, result.Succeeded, "%d calls, %+v, failing %v", count, opts, failing)
-		require.Equal(t, failed, result.Failed, "%d calls, %+v, failing %v", count, opts, failing)
+		require.Equal(t, failed, indices(result.Failed), "%d calls, %+v, failing %v", count, opts, failing)
 		require.Equal(t, skipped, result.Skipped, "%d calls, %+v, failing %v", count, opts, failing)
 		require.Equal(t, len(failed) == 0, result.Err == nil)
-		for _, i := range failed {
-			require.ErrorIs(t, result.Err, callError(i))
+		for _, f := range result.Failed {
+			require.Equal(t, callError(f.Index), f.Err)
+			require.ErrorIs(t, result.Err, f.Err)
 		}
 	}
 }
