@@ -1,0 +1,114 @@
+package suite
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+)
+
+// event is one line of go test -json.
+type event struct {
+	Action, Package, ImportPath, Test, Output string
+}
+
+// run is one test, or one package, while its events come in.
+type run struct {
+	output strings.Builder
+	action string
+	// inner are its sub-tests, inBad those of them that did not pass.
+	inner, inBad int
+}
+
+// ReadGoTest reads what go test -json prints. Tests without sub-tests are results,
+// and so is one that fails though all its sub-tests pass. A package that fails
+// though all its tests pass, as it does not build, say, is a result by its path. A
+// skipped test has not passed.
+func ReadGoTest(r io.Reader) ([]Result, error) {
+	runs := map[string]*run{}
+	var order []string
+	for decoder := json.NewDecoder(r); ; {
+		var e event
+		if err := decoder.Decode(&e); errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			return nil, fmt.Errorf("suite: reading go test -json: %w", err)
+		}
+		name := e.name()
+		at, found := runs[name]
+		if !found {
+			at = &run{}
+			runs[name] = at
+			order = append(order, name)
+		}
+		at.output.WriteString(e.Output)
+		if e.ends() {
+			at.action = e.Action
+		}
+	}
+	countInner(runs)
+	return collect(runs, order), nil
+}
+
+// ends reports whether it is the last event of its test or package.
+func (e event) ends() bool { return e.Action == "pass" || e.Action == "fail" || e.Action == "skip" }
+
+// name is the test's, within its package.
+func (e event) name() string {
+	path := e.Package
+	if path == "" { // build output
+		path, _, _ = strings.Cut(e.ImportPath, " ")
+	}
+	if e.Test == "" {
+		return path
+	}
+	return path + "\n" + e.Test
+}
+
+// outer is the name of the test, or of the package, that a test is part of.
+func outer(name string) string {
+	path, test, isTest := strings.Cut(name, "\n")
+	if i := strings.LastIndex(test, "/"); i >= 0 {
+		return path + "\n" + test[:i]
+	}
+	if isTest {
+		return path
+	}
+	return ""
+}
+
+// countInner tells each test and package of its parts.
+func countInner(runs map[string]*run) {
+	for name, r := range runs {
+		for up := outer(name); up != ""; up = outer(up) {
+			above := runs[up]
+			if above == nil {
+				continue
+			}
+			above.inner++
+			if r.action != "pass" {
+				above.inBad++
+			}
+		}
+	}
+}
+
+// collect makes results of tests without parts, and of what fails by itself.
+func collect(runs map[string]*run, order []string) []Result {
+	var results []Result
+	for _, name := range order {
+		r := runs[name]
+		path, test, isTest := strings.Cut(name, "\n")
+		passed := r.action == "pass" || !isTest && r.action == "skip" // a package without tests
+		switch {
+		case !passed && r.inBad == 0 && isTest:
+			results = append(results, Result{Test: test, Output: r.output.String()})
+		case !passed && r.inBad == 0:
+			results = append(results, Result{Test: path, Output: r.output.String()})
+		case passed && isTest && r.inner == 0:
+			results = append(results, Result{Test: test, Passed: true})
+		}
+	}
+	return results
+}

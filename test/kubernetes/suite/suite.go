@@ -1,0 +1,136 @@
+// Package suite judges a run of Kubernetes' own tests against this project's
+// controllers: every test passes or is a known difference, and anything else is
+// news. It reads what go test and ginkgo report, and prints one table.
+package suite
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+)
+
+// A Suite is a body of tests and what is known of them.
+type Suite struct {
+	// Name is how the table calls it.
+	Name string
+	// Specs is how many tests run; another number is news.
+	Specs int
+	// Differences are the tests that run and do not pass.
+	Differences []Difference
+	// LeftOut are the tests that do not run. They are no Specs.
+	LeftOut []Difference
+}
+
+// A Difference is a test that does not pass, or does not run, and the reason.
+type Difference struct {
+	// Test is the whole name, such as "TestX/row".
+	Test string
+	// Says is a part of what the test prints when it fails; a failure without it is
+	// news. Empty means that any failure will do.
+	Says string
+	// Why is the reason, which is printed below the table.
+	Why string
+}
+
+// A Result is what became of one test that ran.
+type Result struct {
+	Test   string
+	Passed bool
+	// Output is what a test that did not pass has printed.
+	Output string
+}
+
+// A Verdict is a suite with what became of it.
+type Verdict struct {
+	Suite
+	// Ran and Passed count tests.
+	Ran, Passed int
+	// News is what the suite does not know of: one line each, and for a new failure
+	// the output below it.
+	News []string
+}
+
+// Judge compares results with what is known. The order of results does not matter.
+func (s Suite) Judge(results []Result) Verdict {
+	v := Verdict{Suite: s, Ran: len(results)}
+	seen := map[string]bool{}
+	for _, r := range results {
+		if seen[r.Test] {
+			v.News = append(v.News, r.Test+" is reported twice")
+		}
+		seen[r.Test] = true
+		if r.Passed {
+			v.Passed++
+		}
+		if news := s.news(r); news != "" {
+			v.News = append(v.News, news)
+		}
+	}
+	for _, d := range s.Differences {
+		if !seen[d.Test] {
+			v.News = append(v.News, d.Test+" is a known difference and did not run")
+		}
+	}
+	if v.Ran != s.Specs {
+		v.News = append(v.News, fmt.Sprintf("%d tests ran, not %d", v.Ran, s.Specs))
+	}
+	return v
+}
+
+// news is what nobody knows of the result, or "".
+func (s Suite) news(r Result) string {
+	i := slices.IndexFunc(s.Differences, func(d Difference) bool { return d.Test == r.Test })
+	switch {
+	case i < 0 && !r.Passed:
+		return r.Test + " fails:\n" + r.Output
+	case i >= 0 && r.Passed:
+		return fmt.Sprintf("%s passes; it was a known difference: %s", r.Test, s.Differences[i].Why)
+	case i >= 0 && !strings.Contains(r.Output, s.Differences[i].Says):
+		return fmt.Sprintf("%s fails, but does not say %q:\n%s", r.Test, s.Differences[i].Says, r.Output)
+	default:
+		return ""
+	}
+}
+
+// Print writes the table of all verdicts, the reasons, and what is news. It
+// returns an error if anything is.
+func Print(w io.Writer, verdicts []Verdict) error {
+	var page strings.Builder
+	page.WriteString("| suite | specs | passed | known differences | left out |\n|---|--:|--:|---|---|\n")
+	for _, v := range verdicts {
+		fmt.Fprintf(&page, "| %s | %d | %d | %s | %s |\n", v.Name, v.Ran, v.Passed, names(v.Differences), names(v.LeftOut))
+	}
+	for _, v := range verdicts {
+		for _, d := range slices.Concat(v.Differences, v.LeftOut) {
+			fmt.Fprintf(&page, "\n%s, %s: %s", v.Name, d.Test, d.Why)
+		}
+	}
+	news := 0
+	for _, v := range verdicts {
+		news += len(v.News)
+		for _, line := range v.News {
+			fmt.Fprintf(&page, "\nNEWS %s: %s", v.Name, strings.TrimSpace(line))
+		}
+	}
+	page.WriteString("\n")
+	if _, err := io.WriteString(w, page.String()); err != nil {
+		return err
+	}
+	if news > 0 {
+		return fmt.Errorf("%d results are not in the tables of known differences", news)
+	}
+	return nil
+}
+
+// names lists the tests.
+func names(differences []Difference) string {
+	if len(differences) == 0 {
+		return "none"
+	}
+	tests := make([]string, len(differences))
+	for i, d := range differences {
+		tests[i] = d.Test
+	}
+	return strings.Join(tests, ", ")
+}
