@@ -22,18 +22,15 @@ var podsResource = schema.GroupResource{Resource: "pods"}
 // claim adopts and releases what the plan says and fills in the pods that are
 // really owned. After an error the claims that succeeded stand (C13).
 func (p *pass) claim(ctx context.Context, pods []*corev1.Pod) error {
-	active, ordered, err := p.spec.candidates(pods)
+	claims, err := p.spec.claims(pods)
 	if err != nil {
 		return err
 	}
-	if len(ordered) > 0 && ordered[0].UID == "" {
-		return p.spec.failure("pod %q has no UID", object.Name(ordered[0]))
+	for _, list := range [][]*corev1.Pod{claims.Owned, claims.Adopt, claims.Release} {
+		if len(list) > 0 && list[0].UID == "" { // in the order of UIDs
+			return p.spec.failure("pod %q has no UID", object.Name(list[0]))
+		}
 	}
-	claims, err := selector.Claim(p.spec.Owner, p.spec.Selector, active)
-	if err != nil {
-		return err
-	}
-	claims = inOrder(claims, ordered)
 	adoptErr := p.adopt(ctx, claims.Adopt)
 	releaseErr := p.release(ctx, claims.Release)
 	p.result.Active = slices.Concat(claims.Owned, status.FilterActivePods(p.result.Adopted))

@@ -81,19 +81,21 @@ func leadingDigits(uid types.UID) (digits uint16, ok bool) {
 }
 
 // samePod reports whether two entries stand for one pod: the UID tells, or the
-// name where there is none.
+// name if there is none. Pods that have neither are as many as are listed.
 func samePod(p, q *corev1.Pod) bool {
-	return p.UID == q.UID && (p.UID != "" || p.Namespace == q.Namespace && p.Name == q.Name)
+	return p.UID == q.UID && (p.UID != "" || p.Name != "" && p.Namespace == q.Namespace && p.Name == q.Name)
 }
 
-// inOrder returns the claims with each list in the order of UIDs; ordered are all
-// the pods in this order.
-func inOrder(claims selector.Claims[*corev1.Pod], ordered []*corev1.Pod) selector.Claims[*corev1.Pod] {
-	if len(claims.Owned) == len(ordered) && len(ordered) > 0 {
-		claims.Owned = ordered
-		return claims
+// inOrder returns the claims with each list in the order of UIDs; concerned are
+// all the pods but the ignored ones in this order.
+func inOrder(claims selector.Claims[*corev1.Pod], concerned []*corev1.Pod) selector.Claims[*corev1.Pod] {
+	lists := []*[]*corev1.Pod{&claims.Ignored}
+	if len(claims.Owned) == len(concerned) && len(concerned) > 0 {
+		claims.Owned = concerned
+	} else {
+		lists = append(lists, &claims.Owned, &claims.Adopt, &claims.Release)
 	}
-	for _, list := range []*[]*corev1.Pod{&claims.Owned, &claims.Adopt, &claims.Release, &claims.Ignored} {
+	for _, list := range lists {
 		if len(*list) > 1 {
 			*list, _ = byUID(*list)
 		}

@@ -182,6 +182,9 @@ type victim struct {
 }
 
 func referenceTo(p *corev1.Pod) reference {
+	if p == nil {
+		return reference{}
+	}
 	return reference{Namespace: p.Namespace, Name: p.Name, UID: string(p.UID)}
 }
 
@@ -193,4 +196,9 @@ func references(pods []*corev1.Pod) []reference {
 	return refs
 }
 
-func podName(p *corev1.Pod) string { return object.Name(p) }
+func podName(p *corev1.Pod) string {
+	if p == nil {
+		return "no pod"
+	}
+	return object.Name(p)
+}

@@ -119,8 +119,11 @@ type Result struct {
 //
 // An adoption that the server calls Invalid is set aside for this pass, everything
 // else goes on, and another pass is asked for in a minute. An adopted pod goes on
-// as the server answered it, so that it can be deleted at once (C14). After any other failed claim nothing is created or
-// deleted in this pass, as the count of owned pods is not to be trusted.
+// as the server answered it, so that it can be deleted at once (C14). After any
+// other failed claim nothing is created or deleted in this pass, as the count of
+// owned pods is not to be trusted. Its Result is Observed all the same, and
+// Waiting: the status is written from the pods that are owned as far as the
+// claims went.
 //
 // Differs from Kubernetes: deletes carry the UID, and the resourceVersion of
 // pods that were ready, as preconditions, and a Conflict is a reason to look

@@ -14,13 +14,11 @@ import (
 // UID, as the ReplicaSets of one Deployment have; the owner is one of them, and
 // namespaces do not matter (L1). A pod belongs to the sibling that controls it;
 // an orphan belongs to a sibling in its namespace whose selector matches it.
-// Where sel returns an error or an empty selector, the sibling selects nothing
-// (L4).
-// selector.ForReplicaSet is such a sel.
+// If sel returns an error, no selector or an empty one, the sibling selects
+// nothing; if sel is nil, none does (L4). selector.ForReplicaSet is such a sel.
 //
-// An owner without a controller has no siblings: the result is nil, and nothing
-// is ranked by co-location (L2). Otherwise it is not nil, and in the order of
-// pods.
+// The result is in the order of pods. An owner without a controller has no
+// siblings: nothing is related to it, not even its own pods (L2).
 //
 // Differs from Kubernetes: a pod that somebody else controls does not count,
 // whatever its labels say (W33).
@@ -39,11 +37,14 @@ func Related[O metav1.Object](owner metav1.Object, owners []O, sel func(O) (labe
 			continue
 		}
 		siblings[o.GetUID()] = true
-		if s, err := sel(o); err == nil && s != nil && !s.Empty() {
+		if sel == nil {
+			continue
+		}
+		if s, err := sel(o); err == nil && !object.IsNil(s) && !s.Empty() {
 			selectors[o.GetNamespace()] = append(selectors[o.GetNamespace()], s)
 		}
 	}
-	related := []*corev1.Pod{}
+	var related []*corev1.Pod
 	for _, p := range pods {
 		if p != nil && belongs(p, siblings, selectors[p.Namespace]) {
 			related = append(related, p)

@@ -75,15 +75,25 @@ func TestRelated(t *testing.T) {
 			assert.Empty(t, got)
 		}
 	})
+	t.Run("L4 without a function for selectors, and with a nil one in the interface, no orphan is related", func(t *testing.T) {
+		t.Parallel()
+		pods := []*corev1.Pod{podtest.Pod("orphan"), podtest.Pod("p", owned(sibling))}
+		assert.Equal(t, pods[1:], replicas.Related(mine, all, nil, pods))
+		var none *strict
+		assert.Equal(t, pods[1:], replicas.Related(mine, all, func(*appsv1.ReplicaSet) (labels.Selector, error) { return none, nil }, pods))
+	})
 	t.Run("L1 siblings are told by the UID of their controller, not by its name", func(t *testing.T) {
 		t.Parallel()
 		namesake := of("a", "namesake")
 		namesake.OwnerReferences[0].UID = "another"
 		assert.Empty(t, replicas.Related(mine, []*appsv1.ReplicaSet{namesake}, selector.ForReplicaSet, []*corev1.Pod{podtest.Pod("p", owned(namesake))}))
 	})
-	t.Run("L2 nil is for an owner without a controller only", func(t *testing.T) {
+	t.Run("L2 nothing related is nil, with siblings and without", func(t *testing.T) {
 		t.Parallel()
 		assert.Nil(t, replicas.Related(lone, all, selector.ForReplicaSet, nil))
-		assert.NotNil(t, replicas.Related(mine, all, selector.ForReplicaSet, nil))
+		assert.Nil(t, replicas.Related(mine, all, selector.ForReplicaSet, nil))
 	})
 }
+
+// A strict selector does not match every pod that its requirements name.
+type strict struct{ labels.Selector }

@@ -25,9 +25,11 @@ import (
 // pods that were passed in.
 //
 // An error names the object and the field, and comes with the zero Plan. One
-// that the owner's own spec causes is a *RefusedError. A nil pod, and two pods
-// of one UID, are errors too: such a list says nothing about how many there
-// are.
+// that the owner's own spec causes is a *RefusedError. A nil pod is an error,
+// and so is a pod that is listed twice, if the owner has it, would adopt it or
+// would release it: the list does not say then how many there are. Two entries
+// are the same pod if their UIDs are equal or, if they have none, their
+// namespaces and names.
 //
 // Differs from Kubernetes: negative replicas, selectors that match everything
 // or nothing, and a template that the selector does not match are refused
@@ -36,15 +38,11 @@ func Manage(pods []*corev1.Pod, spec Spec) (Plan, error) {
 	if err := spec.check(); err != nil {
 		return Plan{}, err
 	}
-	active, ordered, err := spec.candidates(pods)
+	claims, err := spec.claims(pods)
 	if err != nil {
 		return Plan{}, err
 	}
-	claims, err := selector.Claim(spec.Owner, spec.Selector, active)
-	if err != nil {
-		return Plan{}, err
-	}
-	plan := Plan{Claims: inOrder(claims, ordered), Blocked: spec.blocked()}
+	plan := Plan{Claims: claims, Blocked: spec.blocked()}
 	if plan.Blocked != "" {
 		return plan, nil
 	}
@@ -71,7 +69,10 @@ func ScaleTo(owned []*corev1.Pod, spec Spec) (Scale, error) {
 	if err := spec.checkScale(); err != nil {
 		return Scale{}, err
 	}
-	active, _, err := spec.candidates(owned)
+	active, err := spec.candidates(owned)
+	if err == nil {
+		_, err = spec.once(active)
+	}
 	if err != nil || spec.blocked() != "" {
 		return Scale{}, err
 	}
@@ -123,7 +124,7 @@ func (s *Spec) create(missing int) (Scale, error) {
 // related returns the pods whose nodes count for co-location: nil for none
 // (L2), else the related and the owned ones, each once.
 func (s *Spec) related(owned []*corev1.Pod) []*corev1.Pod {
-	if s.Related == nil {
+	if len(s.Related) == 0 {
 		return nil
 	}
 	others := beside(s.Related, owned)
@@ -152,23 +153,52 @@ func beside(related, owned []*corev1.Pod) []*corev1.Pod {
 	})
 }
 
+// claims sorts the candidates among the pods, each list in the order of UIDs: on
+// that nothing that the caller happens to do has an influence. What is ignored
+// may be listed twice: it is for others to stumble over.
+func (s *Spec) claims(pods []*corev1.Pod) (selector.Claims[*corev1.Pod], error) {
+	var none selector.Claims[*corev1.Pod]
+	active, err := s.candidates(pods)
+	if err != nil {
+		return none, err
+	}
+	claims, err := selector.Claim(s.Owner, s.Selector, active)
+	if err != nil {
+		return none, err
+	}
+	concerned := claims.Owned
+	if len(claims.Adopt) > 0 || len(claims.Release) > 0 {
+		concerned = slices.Concat(claims.Owned, claims.Adopt, claims.Release)
+	}
+	ordered, err := s.once(concerned)
+	if err != nil {
+		return none, err
+	}
+	return inOrder(claims, ordered), nil
+}
+
 // candidates returns the active pods of the owner's namespace, in the order of
-// pods, which may be that of memory, and in the order of their UIDs, on which
-// nothing that the caller happens to do has an influence.
-func (s *Spec) candidates(pods []*corev1.Pod) (active, ordered []*corev1.Pod, err error) {
+// pods, which may be that of memory.
+func (s *Spec) candidates(pods []*corev1.Pod) ([]*corev1.Pod, error) {
 	namespace := s.Owner.GetNamespace()
-	active = make([]*corev1.Pod, 0, len(pods))
+	active := make([]*corev1.Pod, 0, len(pods))
 	for i, p := range pods {
 		if p == nil {
-			return nil, nil, s.failure("pods[%d] is nil", i)
+			return nil, s.failure("pods[%d] is nil", i)
 		}
 		if (namespace == "" || namespace == p.Namespace) && pod.IsActive(p) {
 			active = append(active, p)
 		}
 	}
-	ordered, twice := byUID(active)
+	return active, nil
+}
+
+// once returns the pods in the order of their UIDs, and an error if one is listed
+// twice.
+func (s *Spec) once(pods []*corev1.Pod) ([]*corev1.Pod, error) {
+	ordered, twice := byUID(pods)
 	if twice != nil {
-		return nil, nil, s.failure("pod %q (%s) is listed twice", object.Name(twice), twice.UID)
+		return nil, s.failure("pod %q (%s) is listed twice", object.Name(twice), twice.UID)
 	}
-	return active, ordered, nil
+	return ordered, nil
 }

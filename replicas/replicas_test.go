@@ -2,6 +2,7 @@ package replicas_test
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -299,15 +300,17 @@ func TestScaleToChoosesVictims(t *testing.T) {
 		assert.Equal(t, "3", scale.Delete[0].Values.Victim, "x, y and a itself")
 		assert.Equal(t, "1", scale.Delete[0].Values.Survivor, "b itself")
 	})
-	t.Run("L5 an empty list that is not nil ranks by the owned pods alone", func(t *testing.T) {
+	t.Run("L2 no related pods are no ranking, whether the list is nil or empty", func(t *testing.T) {
 		t.Parallel()
 		ready := append(slices.Clone(pods[:2]), podtest.Pod("d", owned(rs), podtest.On("node-2")))
 		spec := specOf(t, rs)
+		without, err := replicas.ScaleTo(ready, spec)
+		require.NoError(t, err)
 		spec.Related = []*corev1.Pod{}
 		scale, err := replicas.ScaleTo(ready, spec)
 		require.NoError(t, err)
-		assert.Equal(t, []string{"b", "d"}, victims(scale))
-		assert.Equal(t, podrank.Colocation, scale.Delete[0].Criterion)
+		assert.Equal(t, without, scale)
+		assert.Equal(t, []string{"a", "b"}, victims(scale))
 	})
 	t.Run("L3 L5 a pod both owned and related, or related twice, by UID, counts once", func(t *testing.T) {
 		t.Parallel()
@@ -338,6 +341,10 @@ func TestRefusals(t *testing.T) {
 		},
 		{
 			"W6 nil selector", func(s *replicas.Spec) { s.Selector = nil },
+			replicas.InvalidSelector, `replicas: ReplicaSet "default/web": selector is nil`,
+		},
+		{
+			"W6 a nil pointer for a selector", func(s *replicas.Spec) { s.Selector = (*strict)(nil) },
 			replicas.InvalidSelector, `replicas: ReplicaSet "default/web": selector is nil`,
 		},
 		{
@@ -411,6 +418,25 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
+func TestRefusedError(t *testing.T) {
+	t.Parallel()
+	why := errors.New(`widgets: widget "default/w": spec.parts is empty`)
+	mine := &replicas.RefusedError{Reason: "InvalidParts", Err: why}
+	require.EqualError(t, mine, why.Error())
+	require.ErrorIs(t, fmt.Errorf("reading: %w", mine), why)
+	require.EqualError(t, &replicas.RefusedError{Reason: "InvalidParts"}, "replicas: spec is refused: InvalidParts")
+	var none *replicas.RefusedError
+	for _, empty := range []*replicas.RefusedError{none, {}, {Err: none}} {
+		require.EqualError(t, empty, "replicas: spec is refused")
+	}
+	require.NoError(t, none.Unwrap())
+
+	r := newRig(1)
+	assert.True(t, r.Refuse(r.rs, mine))
+	assert.True(t, r.Refuse(r.rs, mine))
+	assert.Equal(t, []string{"Warning InvalidParts " + why.Error()}, r.events, "an owner of any kind is told once")
+}
+
 func TestScaleToLooksAtTheTemplateOnlyToCreate(t *testing.T) {
 	t.Parallel()
 	rs := replicaSet(1)
@@ -452,6 +478,11 @@ func TestBadLists(t *testing.T) {
 			[]*corev1.Pod{nameless(), nameless()},
 			`replicas: ReplicaSet "default/web": pod "default/a" () is listed twice`,
 		},
+		{
+			"W30 a pod listed as an orphan and as ours",
+			[]*corev1.Pod{podtest.Pod("a"), podtest.Pod("b"), podtest.Pod("a", owned(rs))},
+			`replicas: ReplicaSet "default/web": pod "default/a" (uid-a) is listed twice`,
+		},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -464,6 +495,45 @@ func TestBadLists(t *testing.T) {
 			assert.Zero(t, scale)
 		})
 	}
+}
+
+func TestBadListsOfOthers(t *testing.T) {
+	t.Parallel()
+	rs, other := replicaSet(1), replicaSet(1)
+	other.UID = "uid-of-other"
+	released := podtest.Labels(map[string]string{"app": "other"})
+	mine := podtest.Pod("mine", owned(rs))
+	for name, unrelated := range map[string]*corev1.Pod{
+		"a pod of another owner":             podtest.Pod("a", owned(other)),
+		"a pod of another owner without UID": podtest.Pod("a", owned(other), podtest.UID("")),
+		"an orphan that does not match":      podtest.Pod("a", released),
+		"one without UID":                    podtest.Pod("a", released, podtest.UID("")),
+		"one without UID and name":           podtest.Pod("", released, podtest.UID("")),
+	} {
+		t.Run("W30 "+name+" is listed twice and changes nothing", func(t *testing.T) {
+			t.Parallel()
+			spec := specOf(t, rs)
+			spec.Replicas = 1
+			plan, err := replicas.Manage([]*corev1.Pod{unrelated, mine, unrelated.DeepCopy()}, spec)
+			require.NoError(t, err)
+			assert.True(t, plan.IsZero(), plan)
+			assert.Equal(t, []*corev1.Pod{mine}, plan.Claims.Owned)
+			assert.Equal(t, []*corev1.Pod{unrelated, unrelated}, plan.Claims.Ignored)
+			r := newRig(1)
+			result, err := r.reconcile(t, 0, unrelated, podtest.Pod("mine", owned(r.rs)), unrelated.DeepCopy())
+			require.NoError(t, err)
+			assert.Equal(t, []string{"mine"}, names(result.Active))
+			assert.Empty(t, r.calls)
+		})
+	}
+	t.Run("W30 pods of ours without UID and name are as many as are listed", func(t *testing.T) {
+		t.Parallel()
+		nameless := podtest.Pod("", owned(rs), podtest.UID(""))
+		plan, err := replicas.Manage([]*corev1.Pod{nameless, nameless.DeepCopy()}, specOf(t, replicaSet(2)))
+		require.NoError(t, err)
+		assert.Len(t, plan.Claims.Owned, 2)
+		assert.True(t, plan.IsZero(), plan)
+	})
 }
 
 func TestReplicaSetSpec(t *testing.T) {
@@ -734,6 +804,7 @@ func TestPlanPrints(t *testing.T) {
 	}`, string(data))
 
 	assert.Equal(t, "nothing to do", replicas.Plan{}.String())
+	assert.Equal(t, "delete 1: no pod (none)", replicas.Scale{Delete: []podrank.Victim{{}}}.String(), "victims that nobody chose")
 	assert.True(t, replicas.Plan{}.IsZero())
 	assert.Equal(t, "blocked: owner is being deleted", replicas.Plan{Blocked: replicas.OwnerDeleted}.String())
 

@@ -169,7 +169,7 @@ func (r *Router) OwnerUpdated(old, cur any) error {
 	if was.GetUID() != owner.GetUID() {
 		r.ownerDeleted(was)
 	}
-	r.selectors.forget(owner.GetUID()) // a restored server gives versions a second time
+	r.selectors.forget(expectations.KeyOf(owner)) // a restored server gives versions a second time
 	r.wake(owner, 0)
 	return nil
 }
@@ -275,7 +275,7 @@ func (r *Router) ownedPodChanged(was, p *corev1.Pod) {
 
 func (r *Router) ownerDeleted(owner metav1.Object) {
 	key := expectations.KeyOf(owner)
-	r.selectors.forget(key.UID)
+	r.selectors.forget(key)
 	if r.Forget != nil {
 		r.Forget(key)
 	} else {

@@ -6,7 +6,8 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/replicakit/replicakit/expectations"
 )
 
 // keptSelectors are the selectors of owners as they were last parsed: an orphan is
@@ -14,7 +15,7 @@ import (
 // long as matching.
 type keptSelectors struct {
 	mu sync.Mutex
-	of map[types.UID]keptSelector
+	of map[expectations.Key]keptSelector
 }
 
 type keptSelector struct {
@@ -26,32 +27,32 @@ type keptSelector struct {
 // get returns the selector of this version of the owner. It asks parse for it
 // only once, if the owner has a version, and if an error can not pass by itself.
 func (s *keptSelectors) get(owner metav1.Object, parse func(metav1.Object) (Spec, error)) (labels.Selector, error) {
-	uid, version := owner.GetUID(), owner.GetResourceVersion()
+	key, version := expectations.KeyOf(owner), owner.GetResourceVersion()
 	s.mu.Lock()
-	kept, ok := s.of[uid]
+	kept, ok := s.of[key]
 	s.mu.Unlock()
 	if ok && kept.resourceVersion == version {
 		return kept.selector, kept.err
 	}
 	spec, err := parse(owner)
 	var refused *RefusedError
-	if uid != "" && version != "" && (err == nil || errors.As(err, &refused)) {
-		s.keep(uid, keptSelector{version, spec.Selector, err})
+	if key.UID != "" && version != "" && (err == nil || errors.As(err, &refused)) {
+		s.keep(key, keptSelector{version, spec.Selector, err})
 	}
 	return spec.Selector, err
 }
 
-func (s *keptSelectors) keep(uid types.UID, kept keptSelector) {
+func (s *keptSelectors) keep(owner expectations.Key, kept keptSelector) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.of == nil {
-		s.of = make(map[types.UID]keptSelector)
+		s.of = make(map[expectations.Key]keptSelector)
 	}
-	s.of[uid] = kept
+	s.of[owner] = kept
 }
 
-func (s *keptSelectors) forget(uid types.UID) {
+func (s *keptSelectors) forget(owner expectations.Key) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.of, uid)
+	delete(s.of, owner)
 }

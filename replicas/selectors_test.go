@@ -79,6 +79,18 @@ func TestRouterKeepsSelectors(t *testing.T) {
 		require.NoError(t, r.PodAdded(orphan))
 		assert.Equal(t, 2, r.specs)
 	})
+	t.Run("two owners of one UID and version, as fixtures have them, keep a selector each", func(t *testing.T) {
+		t.Parallel()
+		first, second := routedOwner("first", api), routedOwner("second", web)
+		first.UID, second.UID = "uid", "uid"
+		first.ResourceVersion, second.ResourceVersion = "1", "1"
+		r := routingOver(first, second)
+		for range 2 {
+			require.NoError(t, r.PodAdded(orphan))
+		}
+		assert.Equal(t, []string{"default/second", "default/second"}, r.wakes)
+		assert.Equal(t, 2, r.specs)
+	})
 	t.Run("owners without a version or a UID are asked each time", func(t *testing.T) {
 		t.Parallel()
 		nameless := routedOwner("nameless", web)

@@ -46,9 +46,9 @@ type Spec struct {
 	BurstReplicas int
 	// Related are the pods of the owner's siblings, such as the ReplicaSets of
 	// one Deployment, and of the owner itself: the more active ones share a
-	// pod's node, the sooner that pod goes. nil means no such ranking. Where it
-	// is not nil, the owned pods are counted too; a pod in both, by UID, counts
-	// once (L5).
+	// pod's node, the sooner that pod goes. If there are any, the owned pods are
+	// counted too, and a pod in both, by UID, counts once (L5); if there are
+	// none, nothing is ranked by co-location.
 	Related []*corev1.Pod
 	// Now is the instant of the decision. The zero time is refused.
 	Now time.Time
@@ -71,7 +71,7 @@ func ReplicaSetSpec(rs *appsv1.ReplicaSet) (Spec, error) {
 	kind := appsv1.SchemeGroupVersion.WithKind("ReplicaSet")
 	sel, err := selector.ForReplicaSet(rs)
 	if err != nil {
-		return Spec{}, &RefusedError{Reason: InvalidSelector, err: err}
+		return Spec{}, &RefusedError{Reason: InvalidSelector, Err: err}
 	}
 	if rs.Spec.Replicas == nil {
 		return Spec{}, refuse(rs, kind, InvalidReplicas, "spec.replicas is nil")
@@ -95,7 +95,7 @@ func ReplicationControllerSpec(rc *corev1.ReplicationController) (Spec, error) {
 	kind := corev1.SchemeGroupVersion.WithKind("ReplicationController")
 	sel, err := selector.ForReplicationController(rc)
 	if err != nil {
-		return Spec{}, &RefusedError{Reason: InvalidSelector, err: err}
+		return Spec{}, &RefusedError{Reason: InvalidSelector, Err: err}
 	}
 	if rc.Spec.Replicas == nil {
 		return Spec{}, refuse(rc, kind, InvalidReplicas, "spec.replicas is nil")
@@ -121,19 +121,39 @@ const (
 )
 
 // A RefusedError says that an owner's own spec can not be acted on. Trying
-// again is useless until the owner changes. Find it with errors.As.
+// again is useless until the owner changes. Find it with errors.As. Return one
+// from where you make a Spec, if an owner of your kind can only be a mistake:
+// the Reconciler and the Router know then that its version of the spec is
+// hopeless.
 type RefusedError struct {
-	Reason string // InvalidSelector, InvalidReplicas or InvalidTemplate
-	err    error
+	// Reason is that of the event on the owner, in CamelCase: InvalidSelector,
+	// InvalidReplicas, InvalidTemplate, or one of your own.
+	Reason string
+	// Err names the object and the field. nil: the Reason says all.
+	Err error
 }
 
-func (e *RefusedError) Error() string { return e.err.Error() }
+// Error returns the text of Err.
+func (e *RefusedError) Error() string {
+	switch {
+	case e == nil || object.IsNil(e.Err) && e.Reason == "":
+		return "replicas: spec is refused"
+	case object.IsNil(e.Err):
+		return "replicas: spec is refused: " + e.Reason
+	}
+	return e.Err.Error()
+}
 
-// Unwrap returns the error that names the object and the field.
-func (e *RefusedError) Unwrap() error { return e.err }
+// Unwrap returns Err.
+func (e *RefusedError) Unwrap() error {
+	if e == nil {
+		return nil
+	}
+	return e.Err
+}
 
 func refuse(owner metav1.Object, kind schema.GroupVersionKind, reason, format string, args ...any) error {
-	return &RefusedError{Reason: reason, err: failure(owner, kind, format, args...)}
+	return &RefusedError{Reason: reason, Err: failure(owner, kind, format, args...)}
 }
 
 // failure is an error that names the owner.
@@ -189,7 +209,7 @@ func (s *Spec) check() error {
 }
 
 func (s *Spec) checkSelector() error {
-	if s.Selector == nil {
+	if object.IsNil(s.Selector) {
 		return refuse(s.Owner, s.Kind, InvalidSelector, "selector is nil")
 	}
 	if _, selectable := s.Selector.Requirements(); !selectable {

@@ -92,7 +92,7 @@ var errNil = errors.New("selector is nil")
 // usable refuses the selectors that no owner can mean: acting on them would
 // release everything or adopt everything.
 func usable(sel labels.Selector) error {
-	if sel == nil {
+	if object.IsNil(sel) {
 		return errNil
 	}
 	if sel.Empty() {

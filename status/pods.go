@@ -1,7 +1,6 @@
 package status
 
 import (
-	"reflect"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -9,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/replicakit/replicakit/internal/object"
 	"github.com/replicakit/replicakit/internal/pod"
 )
 
@@ -46,7 +46,7 @@ func FilterTerminatingPods(pods []*corev1.Pod) []*corev1.Pod { return filter(pod
 // UID and whose labels the selector matches, in the same order, in a new slice;
 // nil if there are none, or no owner, or no selector (C28). Nothing is adopted.
 func FilterClaimedPods(owner metav1.Object, selector labels.Selector, pods []*corev1.Pod) []*corev1.Pod {
-	if isNil(owner) || selector == nil {
+	if object.IsNil(owner) || selector == nil {
 		return nil
 	}
 	uid := owner.GetUID()
@@ -104,13 +104,6 @@ func availableFrom(ready *corev1.PodCondition, minReadySeconds int32) time.Time 
 func isControlledBy(p *corev1.Pod, uid types.UID) bool {
 	ref := metav1.GetControllerOfNoCopy(p)
 	return ref != nil && ref.UID == uid
-}
-
-// isNil reports whether there is no object, be it as a nil pointer in the
-// interface.
-func isNil(owner metav1.Object) bool {
-	v := reflect.ValueOf(owner)
-	return !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil()
 }
 
 func filter(pods []*corev1.Pod, keep func(*corev1.Pod) bool) []*corev1.Pod {

@@ -8,8 +8,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// IsNil reports whether obj is nil or holds a nil pointer.
-func IsNil(obj metav1.Object) bool {
+// IsNil reports whether obj, an object or whatever else is behind an interface,
+// is nil or holds a nil pointer.
+func IsNil(obj any) bool {
 	if obj == nil {
 		return true
 	}
