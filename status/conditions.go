@@ -2,79 +2,124 @@ package status
 
 import (
 	"slices"
+	"strings"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
+// A Condition is that of a ReplicaSet, of a ReplicationController, or of a status
+// type of your own.
+type Condition interface {
+	appsv1.ReplicaSetCondition | corev1.ReplicationControllerCondition | metav1.Condition
+}
+
+// ReplicaFailure is the type of the condition that SetFailure looks after.
+const ReplicaFailure = "ReplicaFailure"
+
+// A Failure is what the ReplicaFailure condition is made from: how creating and
+// deleting replicas went.
+type Failure struct {
+	// Err is what went wrong, nil if nothing did. Its text becomes the message.
+	Err error
+
+	// Waiting says that nothing was tried because the owner waits for what it
+	// did before. The condition then stays as it is. It has no meaning beside
+	// Err.
+	Waiting bool
+
+	// Active is how many active replicas there are, and Desired how many are
+	// wanted, nil if nobody knows. They make the reason: FailedCreate for too
+	// few, FailedDelete for too many.
+	Active  int32
+	Desired *int32
+
+	// ObservedGeneration is the owner's generation, for a metav1.Condition; the
+	// other two have no place for it.
+	ObservedGeneration int64
+
+	// Now becomes the time of a condition that is set.
+	Now time.Time
+}
+
+// SetFailure sets, keeps or removes the ReplicaFailure condition. With an Err it
+// is set to True, and becomes the last. Without one it is removed, unless the
+// owner is Waiting; if no other condition remains, nil is left. The slice that
+// conditions points to is not written to. A nil pointer is left alone.
+//
+// The reason is empty if the number of replicas is right or Desired is nil. A
+// metav1.Condition may not be without a reason: there it is "Failed". Its message
+// is cut at 32,768 bytes, as the API server accepts no more characters.
+//
+// Differs from Kubernetes: a condition that is there already is set anew when the
+// reason changes. It never is for a new message: quota messages name the pod, and
+// each write would cause the next. It stays while Waiting, and its time is Now
+// instead of the wall clock.
+func SetFailure[C Condition](conditions *[]C, f Failure) {
+	if conditions == nil {
+		return
+	}
+	current := GetCondition(*conditions, ReplicaFailure)
+	if f.Err == nil {
+		if current != nil && !f.Waiting {
+			RemoveCondition(conditions, ReplicaFailure)
+		}
+		return
+	}
+	failure := condition[C](f)
+	if current == nil || reason(current) != reason(&failure) {
+		SetCondition(conditions, failure)
+	}
+}
+
+// condition returns the condition that tells of the failure (T11).
+func condition[C Condition](f Failure) (condition C) {
+	reason, message, now := f.reason(), f.Err.Error(), metav1.NewTime(f.Now)
+	switch c := any(&condition).(type) {
+	case *appsv1.ReplicaSetCondition:
+		*c = appsv1.ReplicaSetCondition{Type: ReplicaFailure, Status: corev1.ConditionTrue, LastTransitionTime: now, Reason: reason, Message: message}
+	case *corev1.ReplicationControllerCondition:
+		*c = corev1.ReplicationControllerCondition{Type: ReplicaFailure, Status: corev1.ConditionTrue, LastTransitionTime: now, Reason: reason, Message: message}
+	case *metav1.Condition:
+		if reason == "" {
+			reason = "Failed"
+		}
+		*c = metav1.Condition{
+			Type: ReplicaFailure, Status: metav1.ConditionTrue, LastTransitionTime: now, Reason: reason,
+			Message: cut(message), ObservedGeneration: f.ObservedGeneration,
+		}
+	}
+	return condition
+}
+
+// reason tells which way the number is wrong (T12).
+func (f Failure) reason() string {
+	switch {
+	case f.Desired == nil:
+		return ""
+	case f.Active < *f.Desired:
+		return "FailedCreate"
+	case f.Active > *f.Desired:
+		return "FailedDelete"
+	}
+	return ""
+}
+
+// cut makes a message as long as a metav1.Condition may have it.
+func cut(message string) string {
+	const longest = 32768
+	if len(message) <= longest {
+		return message
+	}
+	return strings.ToValidUTF8(message[:longest-len("...")], "") + "..."
+}
+
 // GetCondition returns a copy of the first condition of a type, or nil if there
-// is none (T18).
-func GetCondition(status appsv1.ReplicaSetStatus, conditionType appsv1.ReplicaSetConditionType) *appsv1.ReplicaSetCondition {
-	return first(status.Conditions, ofType(conditionType))
-}
-
-// SetCondition replaces the conditions of the same type by the given one, which
-// becomes the last. Where the first of them has the same status and reason it
-// changes nothing: the old message and time are kept (T17). The slice that status
-// held is not written to. A nil status is left alone.
-func SetCondition(status *appsv1.ReplicaSetStatus, condition appsv1.ReplicaSetCondition) {
-	if status == nil {
-		return
-	}
-	current := GetCondition(*status, condition.Type)
-	if current != nil && current.Status == condition.Status && current.Reason == condition.Reason {
-		return
-	}
-	status.Conditions = append(without(status.Conditions, ofType(condition.Type)), condition)
-}
-
-// RemoveCondition removes all conditions of a type; where no other remains, nil
-// conditions are left (T14). The slice that status held is not written to. A nil
-// status is left alone.
-func RemoveCondition(status *appsv1.ReplicaSetStatus, conditionType appsv1.ReplicaSetConditionType) {
-	if status != nil {
-		status.Conditions = without(status.Conditions, ofType(conditionType))
-	}
-}
-
-// GetReplicationControllerCondition is GetCondition for a ReplicationController
-// (A8).
-func GetReplicationControllerCondition(status corev1.ReplicationControllerStatus, conditionType corev1.ReplicationControllerConditionType) *corev1.ReplicationControllerCondition {
-	return first(status.Conditions, ofControllerType(conditionType))
-}
-
-// SetReplicationControllerCondition is SetCondition for a ReplicationController
-// (A8).
-func SetReplicationControllerCondition(status *corev1.ReplicationControllerStatus, condition corev1.ReplicationControllerCondition) {
-	if status == nil {
-		return
-	}
-	current := GetReplicationControllerCondition(*status, condition.Type)
-	if current != nil && current.Status == condition.Status && current.Reason == condition.Reason {
-		return
-	}
-	status.Conditions = append(without(status.Conditions, ofControllerType(condition.Type)), condition)
-}
-
-// RemoveReplicationControllerCondition is RemoveCondition for a
-// ReplicationController (A8).
-func RemoveReplicationControllerCondition(status *corev1.ReplicationControllerStatus, conditionType corev1.ReplicationControllerConditionType) {
-	if status != nil {
-		status.Conditions = without(status.Conditions, ofControllerType(conditionType))
-	}
-}
-
-func ofType(t appsv1.ReplicaSetConditionType) func(appsv1.ReplicaSetCondition) bool {
-	return func(c appsv1.ReplicaSetCondition) bool { return c.Type == t }
-}
-
-func ofControllerType(t corev1.ReplicationControllerConditionType) func(corev1.ReplicationControllerCondition) bool {
-	return func(c corev1.ReplicationControllerCondition) bool { return c.Type == t }
-}
-
-// first returns a copy of the first condition that is meant, or nil.
-func first[C any](conditions []C, meant func(C) bool) *C {
-	i := slices.IndexFunc(conditions, meant)
+// is none.
+func GetCondition[C Condition, T ~string](conditions []C, conditionType T) *C {
+	i := slices.IndexFunc(conditions, ofType[C](conditionType))
 	if i < 0 {
 		return nil
 	}
@@ -82,46 +127,66 @@ func first[C any](conditions []C, meant func(C) bool) *C {
 	return &c
 }
 
-// without returns a new slice of the conditions that are not meant, nil if there
-// are none.
-func without[C any](conditions []C, meant func(C) bool) []C {
+// SetCondition replaces the conditions of the same type by the given one, which
+// becomes the last. If the first of them has the same status and reason it
+// changes nothing: the old message and time are kept. The slice that conditions
+// points to is not written to. A nil pointer is left alone.
+func SetCondition[C Condition](conditions *[]C, condition C) {
+	if conditions == nil {
+		return
+	}
+	conditionType, status, reason := read(&condition)
+	if current := GetCondition(*conditions, conditionType); current != nil {
+		if _, oldStatus, oldReason := read(current); oldStatus == status && oldReason == reason {
+			return
+		}
+	}
+	*conditions = append(without(*conditions, conditionType), condition)
+}
+
+// RemoveCondition removes all conditions of a type; if no other remains, nil is
+// left. The slice that conditions points to is not written to. A nil pointer is
+// left alone.
+func RemoveCondition[C Condition, T ~string](conditions *[]C, conditionType T) {
+	if conditions != nil {
+		*conditions = without(*conditions, conditionType)
+	}
+}
+
+// without returns a new slice of the conditions of other types, nil if there are
+// none.
+func without[C Condition, T ~string](conditions []C, conditionType T) []C {
+	of := ofType[C](conditionType)
 	var rest []C
 	for _, c := range conditions {
-		if !meant(c) {
+		if !of(c) {
 			rest = append(rest, c)
 		}
 	}
 	return rest
 }
 
-func toReplicaSetCondition(c corev1.ReplicationControllerCondition) appsv1.ReplicaSetCondition {
-	return appsv1.ReplicaSetCondition{
-		Type:               appsv1.ReplicaSetConditionType(c.Type),
-		Status:             c.Status,
-		LastTransitionTime: c.LastTransitionTime,
-		Reason:             c.Reason,
-		Message:            c.Message,
+func ofType[C Condition, T ~string](conditionType T) func(C) bool {
+	return func(c C) bool {
+		t, _, _ := read(&c)
+		return t == string(conditionType)
 	}
 }
 
-func toReplicationControllerCondition(c appsv1.ReplicaSetCondition) corev1.ReplicationControllerCondition {
-	return corev1.ReplicationControllerCondition{
-		Type:               corev1.ReplicationControllerConditionType(c.Type),
-		Status:             c.Status,
-		LastTransitionTime: c.LastTransitionTime,
-		Reason:             c.Reason,
-		Message:            c.Message,
-	}
+func reason[C Condition](c *C) string {
+	_, _, reason := read(c)
+	return reason
 }
 
-// convert returns a new slice of the converted conditions, nil for nil.
-func convert[A, B any](conditions []A, to func(A) B) []B {
-	if conditions == nil {
-		return nil
+// read returns what the rules look at in a condition.
+func read[C Condition](c *C) (conditionType, status, reason string) {
+	switch c := any(c).(type) {
+	case *appsv1.ReplicaSetCondition:
+		return string(c.Type), string(c.Status), c.Reason
+	case *corev1.ReplicationControllerCondition:
+		return string(c.Type), string(c.Status), c.Reason
+	case *metav1.Condition:
+		return c.Type, string(c.Status), c.Reason
 	}
-	converted := make([]B, len(conditions))
-	for i, c := range conditions {
-		converted[i] = to(c)
-	}
-	return converted
+	return "", "", ""
 }

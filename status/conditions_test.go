@@ -1,12 +1,14 @@
 package status_test
 
 import (
+	"io"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/replicakit/replicakit/status"
 )
@@ -30,13 +32,13 @@ func TestSetCondition(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := appsv1.ReplicaSetStatus{Conditions: tt.old}
-			status.SetCondition(&s, create)
+			status.SetCondition(&s.Conditions, create)
 			assert.Equal(t, tt.want, s.Conditions)
 		})
 		t.Run("A8 "+name, func(t *testing.T) {
 			t.Parallel()
 			s := corev1.ReplicationControllerStatus{Conditions: controllerConditions(tt.old)}
-			status.SetReplicationControllerCondition(&s, controllerConditions(list{create})[0])
+			status.SetCondition(&s.Conditions, controllerConditions(list{create})[0])
 			assert.Equal(t, controllerConditions(tt.want), s.Conditions)
 		})
 	}
@@ -45,21 +47,21 @@ func TestSetCondition(t *testing.T) {
 		spare := make(list, 2, 4)
 		spare[0], spare[1] = remove, custom
 		s := appsv1.ReplicaSetStatus{Conditions: spare}
-		status.SetCondition(&s, create)
-		status.SetCondition(&s, appsv1.ReplicaSetCondition{Type: "example.com/Other"})
+		status.SetCondition(&s.Conditions, create)
+		status.SetCondition(&s.Conditions, appsv1.ReplicaSetCondition{Type: "example.com/Other"})
 		assert.Equal(t, list{remove, custom, {}, {}}, spare[:4])
 	})
 	t.Run("A8 the old slice is not written to", func(t *testing.T) {
 		t.Parallel()
 		spare := make([]corev1.ReplicationControllerCondition, 1, 4)
 		s := corev1.ReplicationControllerStatus{Conditions: spare}
-		status.SetReplicationControllerCondition(&s, corev1.ReplicationControllerCondition{Type: "example.com/Other"})
+		status.SetCondition(&s.Conditions, corev1.ReplicationControllerCondition{Type: "example.com/Other"})
 		assert.Equal(t, make([]corev1.ReplicationControllerCondition, 4), spare[:4])
 	})
-	t.Run("T17 a nil status is left alone", func(t *testing.T) {
+	t.Run("T17 a nil pointer is left alone", func(t *testing.T) {
 		t.Parallel()
 		status.SetCondition(nil, create)
-		status.SetReplicationControllerCondition(nil, corev1.ReplicationControllerCondition{})
+		status.SetFailure[metav1.Condition](nil, status.Failure{Err: io.EOF})
 	})
 }
 
@@ -79,13 +81,13 @@ func TestRemoveCondition(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := appsv1.ReplicaSetStatus{Conditions: tt.old}
-			status.RemoveCondition(&s, appsv1.ReplicaSetReplicaFailure)
+			status.RemoveCondition(&s.Conditions, appsv1.ReplicaSetReplicaFailure)
 			assert.Equal(t, tt.want, s.Conditions)
 		})
 		t.Run("A8 "+name, func(t *testing.T) {
 			t.Parallel()
 			s := corev1.ReplicationControllerStatus{Conditions: controllerConditions(tt.old)}
-			status.RemoveReplicationControllerCondition(&s, corev1.ReplicationControllerReplicaFailure)
+			status.RemoveCondition(&s.Conditions, corev1.ReplicationControllerReplicaFailure)
 			assert.Equal(t, controllerConditions(tt.want), s.Conditions)
 		})
 	}
@@ -93,13 +95,13 @@ func TestRemoveCondition(t *testing.T) {
 		t.Parallel()
 		held := list{old, custom}
 		s := appsv1.ReplicaSetStatus{Conditions: held}
-		status.RemoveCondition(&s, appsv1.ReplicaSetReplicaFailure)
+		status.RemoveCondition(&s.Conditions, appsv1.ReplicaSetReplicaFailure)
 		assert.Equal(t, list{old, custom}, held)
 	})
-	t.Run("T14 a nil status is left alone", func(t *testing.T) {
+	t.Run("T14 a nil pointer is left alone", func(t *testing.T) {
 		t.Parallel()
-		status.RemoveCondition(nil, appsv1.ReplicaSetReplicaFailure)
-		status.RemoveReplicationControllerCondition(nil, corev1.ReplicationControllerReplicaFailure)
+		status.RemoveCondition[appsv1.ReplicaSetCondition](nil, appsv1.ReplicaSetReplicaFailure)
+		status.RemoveCondition[corev1.ReplicationControllerCondition](nil, corev1.ReplicationControllerReplicaFailure)
 	})
 }
 
@@ -110,25 +112,25 @@ func TestGetCondition(t *testing.T) {
 	rc := corev1.ReplicationControllerStatus{Conditions: controllerConditions(s.Conditions)}
 	t.Run("T18 the first of the type, as a copy", func(t *testing.T) {
 		t.Parallel()
-		got := status.GetCondition(s, appsv1.ReplicaSetReplicaFailure)
+		got := status.GetCondition(s.Conditions, appsv1.ReplicaSetReplicaFailure)
 		require.NotNil(t, got)
 		assert.Equal(t, first, *got)
 		assert.NotSame(t, &s.Conditions[1], got)
 	})
 	t.Run("T18 nil where there is none", func(t *testing.T) {
 		t.Parallel()
-		assert.Nil(t, status.GetCondition(s, "Missing"))
-		assert.Nil(t, status.GetCondition(appsv1.ReplicaSetStatus{}, appsv1.ReplicaSetReplicaFailure))
+		assert.Nil(t, status.GetCondition(s.Conditions, "Missing"))
+		assert.Nil(t, status.GetCondition([]appsv1.ReplicaSetCondition(nil), appsv1.ReplicaSetReplicaFailure))
 	})
 	t.Run("A8 T18 the first of the type, as a copy", func(t *testing.T) {
 		t.Parallel()
-		got := status.GetReplicationControllerCondition(rc, corev1.ReplicationControllerReplicaFailure)
+		got := status.GetCondition(rc.Conditions, corev1.ReplicationControllerReplicaFailure)
 		require.NotNil(t, got)
 		assert.Equal(t, rc.Conditions[1], *got)
 		assert.NotSame(t, &rc.Conditions[1], got)
 	})
 	t.Run("A8 T18 nil where there is none", func(t *testing.T) {
 		t.Parallel()
-		assert.Nil(t, status.GetReplicationControllerCondition(rc, "Missing"))
+		assert.Nil(t, status.GetCondition(rc.Conditions, "Missing"))
 	})
 }

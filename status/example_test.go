@@ -62,7 +62,7 @@ func ExampleCalculate() {
 	show := func(when string, opts status.Options) {
 		opts.Now = noon
 		rs.Status = status.Calculate(rs, pods, opts)
-		if c := status.GetCondition(rs.Status, appsv1.ReplicaSetReplicaFailure); c != nil {
+		if c := status.GetCondition(rs.Status.Conditions, appsv1.ReplicaSetReplicaFailure); c != nil {
 			fmt.Printf("%s: %s=%s, %s: %s\n", when, c.Type, c.Status, c.Reason, c.Message)
 			return
 		}
@@ -103,4 +103,27 @@ func ExampleNextAvailabilityCheck() {
 	// Output:
 	// 3s true
 	// 0s false
+}
+
+// A status type of your own has the same counts, and the same condition.
+func ExampleSetFailure() {
+	type Worker struct {
+		metav1.ObjectMeta
+		Ready bool
+	}
+	var own struct { // the status of a WorkerPool
+		Replicas, ReadyReplicas int32
+		Conditions              []metav1.Condition
+	}
+	workers := []*Worker{{Ready: true}, {Ready: true}, {Ready: false}}
+	n := status.Count(workers, status.Rules[*Worker]{Ready: func(w *Worker) bool { return w.Ready }})
+	own.Replicas, own.ReadyReplicas = n.Replicas, n.Ready
+
+	wanted := int32(5)
+	status.SetFailure(&own.Conditions, status.Failure{Err: errors.New("exceeded quota"), Active: n.Replicas, Desired: &wanted, Now: noon})
+	fmt.Printf("%d replicas, %d ready\n", own.Replicas, own.ReadyReplicas)
+	fmt.Println(own.Conditions[0].Type, own.Conditions[0].Reason, own.Conditions[0].Message)
+	// Output:
+	// 3 replicas, 2 ready
+	// ReplicaFailure FailedCreate exceeded quota
 }

@@ -12,15 +12,15 @@ import (
 	"github.com/replicakit/replicakit/internal/pod"
 )
 
-// IsPodReady reports whether the pod's first condition of type Ready is True
-// (R3). A nil pod is not ready.
+// IsPodReady reports whether the pod's first condition of type Ready is
+// True. A nil pod is not ready.
 func IsPodReady(p *corev1.Pod) bool { return pod.IsReady(p) }
 
 // IsPodAvailable reports whether the pod has been ready for minReadySeconds at
-// the instant now; it is from the very instant that they have passed (T5). With
+// the instant now; it is from the very instant that they have passed. With
 // minReadySeconds of 0 every ready pod is available; otherwise one whose Ready
-// condition has no transition time never is (T7), whether minReadySeconds are
-// positive or negative (T6). A nil pod is not available.
+// condition has no transition time never is, whether minReadySeconds are
+// positive or negative. A nil pod is not available.
 func IsPodAvailable(p *corev1.Pod, minReadySeconds int32, now time.Time) bool {
 	c := pod.ReadyCondition(p)
 	return isTrue(c) && isAvailable(c, minReadySeconds, latestReady(minReadySeconds, now))
@@ -31,7 +31,7 @@ func IsPodAvailable(p *corev1.Pod, minReadySeconds int32, now time.Time) bool {
 func IsPodActive(p *corev1.Pod) bool { return pod.IsActive(p) }
 
 // IsPodTerminating reports whether the pod is being deleted and its phase is
-// neither Succeeded nor Failed (T8). A nil pod is not terminating.
+// neither Succeeded nor Failed. A nil pod is not terminating.
 func IsPodTerminating(p *corev1.Pod) bool { return pod.IsTerminating(p) }
 
 // FilterActivePods returns the pods that IsPodActive, in the same order, in a
@@ -44,7 +44,7 @@ func FilterTerminatingPods(pods []*corev1.Pod) []*corev1.Pod { return filter(pod
 
 // FilterClaimedPods returns the pods whose controller reference has the owner's
 // UID and whose labels the selector matches, in the same order, in a new slice;
-// nil if there are none, or no owner, or no selector (C28). Nothing is adopted.
+// nil if there are none, or no owner, or no selector. Nothing is adopted.
 func FilterClaimedPods(owner metav1.Object, selector labels.Selector, pods []*corev1.Pod) []*corev1.Pod {
 	if object.IsNil(owner) || selector == nil {
 		return nil
@@ -57,7 +57,7 @@ func FilterClaimedPods(owner metav1.Object, selector labels.Selector, pods []*co
 
 // NextAvailabilityCheck returns how long after now the first of the pods that
 // are ready but not yet available becomes available, which is when to calculate
-// the status again; ok is false if there is none to wait for (M2, M4). It is the
+// the status again; ok is false if there is none to wait for. It is the
 // pod's exact instant: a pod that IsPodAvailable at now is not waited for. Pods
 // that are not active and nil pods are not looked at. An instant too far ahead
 // for a Duration gives the longest one.

@@ -1,5 +1,7 @@
-// Package status computes what a ReplicaSet or ReplicationController reports
-// about its pods, whether that is worth a write, and when to look again.
+// Package status computes what an owner reports about its replicas, whether that
+// is worth a write, and when to look again: Calculate and NeedsUpdate for
+// ReplicaSets and ReplicationControllers, Count, CountPods and SetFailure for a
+// status type of your own.
 //
 // Reading the pods, claiming them and writing the status are left to the caller:
 //
@@ -38,18 +40,17 @@ import (
 type Options struct {
 	// Terminating is any list that holds the owner's terminating pods, such as
 	// all pods that were listed. Counted are those that IsPodTerminating, whose
-	// controller reference has the owner's UID and that its selector matches
-	// (T8); a nil or invalid selector matches none. A ReplicationController does
-	// not report them.
+	// controller reference has the owner's UID and that its selector matches; a
+	// nil or invalid selector matches none. A ReplicationController does not
+	// report them.
 	Terminating []*corev1.Pod
 
 	// OmitTerminating leaves terminatingReplicas nil, for servers that drop the
-	// field; a value in the old status is cleared (T9).
+	// field; a value in the old status is cleared.
 	OmitTerminating bool
 
 	// Waiting says that nothing was tried because the owner waits for what it
-	// did before: a ReplicaFailure condition then stays as it is. It has no
-	// meaning beside ManageErr.
+	// did before: see Failure.
 	Waiting bool
 
 	// ManageErr is what went wrong in creating or deleting pods, nil if nothing
@@ -63,89 +64,57 @@ type Options struct {
 
 // Calculate returns the status of a ReplicaSet whose claimed pods are given.
 //
-// Counts are of what is passed: each pod in active that IsPodActive counts once
-// for each time it is listed, the others and nil pods do not count (T1, T10).
+// The counts are those of CountPods: pods that are not active are left out.
 // Kubernetes passes the pods as they were before it created or deleted any, so
-// that its status lags one pass behind. With no template labels every pod is
-// fully labeled (T3). A negative minReadySeconds is not 0: only ready pods with a
-// transition time are then available (T6).
+// that its status lags one pass behind. A negative minReadySeconds is not 0: only
+// ready pods with a transition time are then available.
 //
-// With a ManageErr, a ReplicaFailure condition is set to True, with the reason
-// FailedCreate for too few active pods and FailedDelete for too many (T11, T12).
-// The reason is empty where the number is right, and where replicas are nil and
-// nobody knows. Without one, the condition is removed (T14).
+// The ReplicaFailure condition is that of SetFailure. observedGeneration is the
+// ReplicaSet's generation, so that a status that is written names the spec it was
+// made from, also on a retry. All else in the status of rs is carried over. The
+// result shares no memory with rs, and neither rs nor a pod is changed. A nil rs
+// has the zero status.
 //
-// observedGeneration is the ReplicaSet's generation, so that a status that is
-// written names the spec it was made from, also on a retry (U2). All else in the
-// status of rs is carried over (T16). The result shares no memory with rs, and
-// neither rs nor a pod is changed. A nil rs has the zero status.
-//
-// Differs from Kubernetes: a ReplicaFailure condition that is there already is
-// set anew, at the end, when the reason changes. It never is for a new message:
-// quota messages name the pod, and each write would cause the next. It stays
-// while Waiting, and its time is Options.Now instead of the wall clock. Pods in
-// active that are not are left out instead of counted.
+// Differs from Kubernetes: a ReplicaFailure condition follows the reason of the
+// failure, and stays while Waiting; see SetFailure. Pods in active that are not
+// are left out instead of counted.
 func Calculate(rs *appsv1.ReplicaSet, active []*corev1.Pod, opts Options) appsv1.ReplicaSetStatus {
 	if rs == nil {
 		return appsv1.ReplicaSetStatus{}
 	}
+	n := CountPods(active, rs.Spec.Template.Labels, rs.Spec.MinReadySeconds, opts.Now)
 	status := rs.Status
-	count(&status, active, &rs.Spec, opts.Now)
+	status.Replicas, status.FullyLabeledReplicas = n.Replicas, n.FullyLabeled
+	status.ReadyReplicas, status.AvailableReplicas = n.Ready, n.Available
 	status.TerminatingReplicas = terminatingReplicas(rs, opts)
 	status.ObservedGeneration = rs.Generation
 	status.Conditions = slices.Clone(rs.Status.Conditions)
-	reportFailure(&status, rs.Spec.Replicas, opts)
+	SetFailure(&status.Conditions, opts.failure(n.Replicas, rs.Spec.Replicas))
 	return status
 }
 
 // CalculateReplicationController is Calculate for a ReplicationController, whose
-// status has no terminatingReplicas (A4). A nil template has no labels.
+// status has no terminatingReplicas. A nil template has no labels.
 func CalculateReplicationController(rc *corev1.ReplicationController, active []*corev1.Pod, opts Options) corev1.ReplicationControllerStatus {
 	if rc == nil {
 		return corev1.ReplicationControllerStatus{}
 	}
-	rs := appsv1.ReplicaSet{
-		ObjectMeta: metav1.ObjectMeta{Generation: rc.Generation},
-		Spec:       appsv1.ReplicaSetSpec{Replicas: rc.Spec.Replicas, MinReadySeconds: rc.Spec.MinReadySeconds},
-		Status:     appsv1.ReplicaSetStatus{Conditions: convert(rc.Status.Conditions, toReplicaSetCondition)},
-	}
+	var template map[string]string
 	if rc.Spec.Template != nil {
-		rs.Spec.Template.Labels = rc.Spec.Template.Labels
+		template = rc.Spec.Template.Labels
 	}
-	status := Calculate(&rs, active, opts)
-	return corev1.ReplicationControllerStatus{
-		Replicas:             status.Replicas,
-		FullyLabeledReplicas: status.FullyLabeledReplicas,
-		ReadyReplicas:        status.ReadyReplicas,
-		AvailableReplicas:    status.AvailableReplicas,
-		ObservedGeneration:   status.ObservedGeneration,
-		Conditions:           convert(status.Conditions, toReplicationControllerCondition),
-	}
+	n := CountPods(active, template, rc.Spec.MinReadySeconds, opts.Now)
+	status := rc.Status
+	status.Replicas, status.FullyLabeledReplicas = n.Replicas, n.FullyLabeled
+	status.ReadyReplicas, status.AvailableReplicas = n.Ready, n.Available
+	status.ObservedGeneration = rc.Generation
+	status.Conditions = slices.Clone(rc.Status.Conditions)
+	SetFailure(&status.Conditions, opts.failure(n.Replicas, rc.Spec.Replicas))
+	return status
 }
 
-// count sets the counts of the active pods (T2-T7).
-func count(status *appsv1.ReplicaSetStatus, pods []*corev1.Pod, spec *appsv1.ReplicaSetSpec, now time.Time) {
-	var replicas, fullyLabeled, ready, available int32
-	template, latest := object.ListLabels(spec.Template.Labels), latestReady(spec.MinReadySeconds, now)
-	for _, p := range pods {
-		if !pod.IsActive(p) {
-			continue
-		}
-		replicas++
-		if template.In(p.Labels) {
-			fullyLabeled++
-		}
-		c := pod.ReadyCondition(p)
-		if !isTrue(c) {
-			continue
-		}
-		ready++
-		if isAvailable(c, spec.MinReadySeconds, latest) {
-			available++
-		}
-	}
-	status.Replicas, status.FullyLabeledReplicas = replicas, fullyLabeled
-	status.ReadyReplicas, status.AvailableReplicas = ready, available
+func (o Options) failure(active int32, desired *int32) Failure {
+	return Failure{Err: o.ManageErr, Waiting: o.Waiting, Active: active, Desired: desired, Now: o.Now}
 }
 
 // terminatingReplicas counts the pods that are the ReplicaSet's own and
@@ -170,39 +139,6 @@ func terminatingReplicas(rs *appsv1.ReplicaSet, opts Options) *int32 {
 		}
 	}
 	return n
-}
-
-// reportFailure sets, keeps or removes the ReplicaFailure condition (T11-T15).
-func reportFailure(status *appsv1.ReplicaSetStatus, desired *int32, opts Options) {
-	if opts.ManageErr == nil {
-		if !opts.Waiting && GetCondition(*status, appsv1.ReplicaSetReplicaFailure) != nil {
-			RemoveCondition(status, appsv1.ReplicaSetReplicaFailure)
-		}
-		return
-	}
-	reason := failureReason(status.Replicas, desired)
-	if current := GetCondition(*status, appsv1.ReplicaSetReplicaFailure); current != nil && current.Reason == reason {
-		return
-	}
-	SetCondition(status, appsv1.ReplicaSetCondition{
-		Type:               appsv1.ReplicaSetReplicaFailure,
-		Status:             corev1.ConditionTrue,
-		LastTransitionTime: metav1.NewTime(opts.Now),
-		Reason:             reason,
-		Message:            opts.ManageErr.Error(),
-	})
-}
-
-func failureReason(active int32, desired *int32) string {
-	switch {
-	case desired == nil:
-		return ""
-	case active < *desired:
-		return "FailedCreate"
-	case active > *desired:
-		return "FailedDelete"
-	}
-	return ""
 }
 
 // NeedsUpdate reports whether a calculated status is worth a write: whether a

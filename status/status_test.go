@@ -1,11 +1,14 @@
 package status_test
 
 import (
+	"cmp"
 	"errors"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -261,8 +264,59 @@ func TestReplicaFailure(t *testing.T) {
 			ofController := status.CalculateReplicationController(rc, fleet(tt.active), tt.opts)
 			assert.Equal(t, controllerConditions(tt.want), ofController.Conditions, "ReplicationController")
 			assert.Equal(t, replicationController(untouched), rc)
+
+			ofOwnType := ownConditions(tt.rs.Status.Conditions)
+			status.SetFailure(&ofOwnType, status.Failure{
+				Err: tt.opts.ManageErr, Waiting: tt.opts.Waiting, Active: int32(tt.active), Desired: tt.rs.Spec.Replicas, Now: now,
+			})
+			assert.Equal(t, ownConditions(tt.want), ofOwnType, "metav1.Condition")
 		})
 	}
+}
+
+// ownConditions returns the conditions as a status type of one's own has them.
+func ownConditions(list []appsv1.ReplicaSetCondition) []metav1.Condition {
+	if list == nil {
+		return nil
+	}
+	own := []metav1.Condition{}
+	for _, c := range list {
+		own = append(own, metav1.Condition{
+			Type: string(c.Type), Status: metav1.ConditionStatus(c.Status), LastTransitionTime: c.LastTransitionTime,
+			Reason: cmp.Or(c.Reason, "Failed"), Message: c.Message,
+		})
+	}
+	return own
+}
+
+func TestFailureOfOwnType(t *testing.T) {
+	t.Parallel()
+	t.Run("the generation is told", func(t *testing.T) {
+		t.Parallel()
+		var own []metav1.Condition
+		status.SetFailure(&own, status.Failure{Err: errQuota, ObservedGeneration: 7, Now: now})
+		assert.Equal(t, []metav1.Condition{{
+			Type: status.ReplicaFailure, Status: metav1.ConditionTrue, ObservedGeneration: 7,
+			LastTransitionTime: metav1.NewTime(now), Reason: "Failed", Message: errQuota.Error(),
+		}}, own)
+	})
+	t.Run("a message that the API server would refuse is cut, between two characters", func(t *testing.T) {
+		t.Parallel()
+		var own []metav1.Condition
+		status.SetFailure(&own, status.Failure{Err: errors.New("x" + strings.Repeat("é", 20000)), Now: now})
+		message := own[0].Message
+		assert.LessOrEqual(t, len(message), 32768)
+		assert.Greater(t, len(message), 32760)
+		assert.True(t, utf8.ValidString(message))
+		assert.True(t, strings.HasSuffix(message, "é..."))
+	})
+	t.Run("the longest message is kept whole", func(t *testing.T) {
+		t.Parallel()
+		longest := strings.Repeat("x", 32768)
+		var own []metav1.Condition
+		status.SetFailure(&own, status.Failure{Err: errors.New(longest), Now: now})
+		assert.Equal(t, longest, own[0].Message)
+	})
 }
 
 func TestCarriedOver(t *testing.T) {
@@ -577,6 +631,38 @@ func TestCalculateEqualsSlowTwin(t *testing.T) {
 		rc := replicationController(rs)
 		require.Equal(t, controllerStatus(got), status.CalculateReplicationController(rc, pods, opts))
 	}
+}
+
+// Count by the rules of pods is CountPods, whatever the pods.
+func TestCountEqualsCountPods(t *testing.T) {
+	t.Parallel()
+	r := random{rand.New(rand.NewPCG(5, 6))}
+	for range 2000 {
+		rs := r.replicaSet()
+		pods, minReadySeconds := r.pods(rs), rs.Spec.MinReadySeconds
+		want := status.CountPods(pods, rs.Spec.Template.Labels, minReadySeconds, now)
+		unfinished := slices.DeleteFunc(slices.Clone(pods), func(p *corev1.Pod) bool {
+			return p != nil && (p.Status.Phase == corev1.PodFailed || p.Status.Phase == corev1.PodSucceeded)
+		})
+		got := status.Count(unfinished, status.Rules[*corev1.Pod]{
+			Active: status.IsPodActive,
+			FullyLabeled: func(p *corev1.Pod) bool {
+				return labels.SelectorFromSet(rs.Spec.Template.Labels).Matches(labels.Set(p.Labels))
+			},
+			Ready:     status.IsPodReady,
+			Available: func(p *corev1.Pod) bool { return status.IsPodAvailable(p, minReadySeconds, now) },
+		})
+		require.Equal(t, want, got)
+	}
+}
+
+func TestCountWithoutRules(t *testing.T) {
+	t.Parallel()
+	children := []*metav1.ObjectMeta{{Name: "a"}, nil, {Name: "b"}, {Name: "c", DeletionTimestamp: &before}}
+	assert.Equal(t, status.Counts{Replicas: 2, FullyLabeled: 2, Terminating: 1}, status.Count(children, status.Rules[*metav1.ObjectMeta]{}))
+	ready := status.Rules[*metav1.ObjectMeta]{Ready: func(m *metav1.ObjectMeta) bool { return m.Name == "a" }}
+	assert.Equal(t, status.Counts{Replicas: 2, FullyLabeled: 2, Ready: 1, Available: 1, Terminating: 1}, status.Count(children, ready))
+	assert.Zero(t, status.Count(nil, ready))
 }
 
 func deepCopy(pods []*corev1.Pod) []*corev1.Pod {

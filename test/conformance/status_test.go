@@ -221,12 +221,12 @@ func TestConditions(t *testing.T) {
 				for _, e := range c.Edits {
 					if e.Condition.Status == "" {
 						replicaset.RemoveCondition(&theirs, e.Condition.Type)
-						status.RemoveCondition(&ours, e.Condition.Type)
+						status.RemoveCondition(&ours.Conditions, e.Condition.Type)
 					} else {
 						replicaset.SetCondition(&theirs, e.Condition)
-						status.SetCondition(&ours, e.Condition)
+						status.SetCondition(&ours.Conditions, e.Condition)
 					}
-					a, b := replicaset.GetCondition(theirs, e.Condition.Type), status.GetCondition(ours, e.Condition.Type)
+					a, b := replicaset.GetCondition(theirs, e.Condition.Type), status.GetCondition(ours.Conditions, e.Condition.Type)
 					if !equality.Semantic.DeepEqual(a, b) {
 						return fmt.Sprintf("Kubernetes: %s, ours: %s", dump(a), dump(b))
 					}
@@ -250,12 +250,12 @@ func TestConditions(t *testing.T) {
 					condition := forController(e.Condition)
 					if condition.Status == "" {
 						replication.RemoveCondition(&theirs, condition.Type)
-						status.RemoveReplicationControllerCondition(&ours, condition.Type)
+						status.RemoveCondition(&ours.Conditions, condition.Type)
 					} else {
 						replication.SetCondition(&theirs, condition)
-						status.SetReplicationControllerCondition(&ours, condition)
+						status.SetCondition(&ours.Conditions, condition)
 					}
-					a, b := replication.GetCondition(theirs, condition.Type), status.GetReplicationControllerCondition(ours, condition.Type)
+					a, b := replication.GetCondition(theirs, condition.Type), status.GetCondition(ours.Conditions, condition.Type)
 					if !equality.Semantic.DeepEqual(a, b) {
 						return fmt.Sprintf("Kubernetes: %s, ours: %s", dump(a), dump(b))
 					}

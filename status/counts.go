@@ -1,0 +1,106 @@
+package status
+
+import (
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/replicakit/replicakit/internal/object"
+	"github.com/replicakit/replicakit/internal/pod"
+)
+
+// Counts are how many replicas of an owner are in which state: what a status
+// reports, of whatever type it is.
+type Counts struct {
+	Replicas     int32 // active ones
+	FullyLabeled int32 // of those, with every label of the template
+	Ready        int32 // of those that are active
+	Available    int32 // of those that are ready
+	Terminating  int32 // being deleted, and not active
+}
+
+// Rules say what the state of a child means, for Count. The zero Rules: a child
+// is active unless it is being deleted, each active one is fully labeled, and
+// none is ready.
+type Rules[T metav1.Object] struct {
+	Active       func(T) bool // nil: has no deletionTimestamp
+	FullyLabeled func(T) bool // of an active child; nil: each is
+	Ready        func(T) bool // of an active child; nil: none is
+	Available    func(T) bool // of a ready child; nil: each is
+}
+
+// Count counts children of any type. Each counts once for each time it is listed;
+// nil ones do not count. Whether they belong to the owner is not looked at.
+func Count[T metav1.Object](children []T, rules Rules[T]) (n Counts) {
+	rules = rules.complete()
+	for _, child := range children {
+		switch {
+		case object.IsNil(child):
+		case rules.Active(child):
+			n.Replicas++
+			n.FullyLabeled += one(rules.FullyLabeled(child))
+			if rules.Ready(child) {
+				n.Ready++
+				n.Available += one(rules.Available(child))
+			}
+		case child.GetDeletionTimestamp() != nil:
+			n.Terminating++
+		}
+	}
+	return n
+}
+
+// complete returns the rules with those that are nil filled in.
+func (r Rules[T]) complete() Rules[T] {
+	yes, no := func(T) bool { return true }, func(T) bool { return false }
+	return Rules[T]{
+		Active:       orElse(r.Active, func(child T) bool { return child.GetDeletionTimestamp() == nil }),
+		FullyLabeled: orElse(r.FullyLabeled, yes),
+		Ready:        orElse(r.Ready, no),
+		Available:    orElse(r.Available, yes),
+	}
+}
+
+func orElse[T any](rule, otherwise func(T) bool) func(T) bool {
+	if rule == nil {
+		return otherwise
+	}
+	return rule
+}
+
+func one(is bool) int32 {
+	if is {
+		return 1
+	}
+	return 0
+}
+
+// CountPods counts pods by the rules that a ReplicaSet's status has: those of
+// IsPodActive, IsPodReady and IsPodAvailable; terminating are those that
+// IsPodTerminating. A pod is fully labeled if it has every label of the template
+// with its value: with no template labels each is. Each pod counts once for each
+// time it is listed; nil pods do not count. Whether they belong to the owner is
+// not looked at.
+func CountPods(pods []*corev1.Pod, templateLabels map[string]string, minReadySeconds int32, now time.Time) (n Counts) {
+	template, latest := object.ListLabels(templateLabels), latestReady(minReadySeconds, now)
+	for _, p := range pods {
+		if !pod.IsActive(p) {
+			n.Terminating += one(pod.IsTerminating(p))
+			continue
+		}
+		n.Replicas++
+		if template.In(p.Labels) {
+			n.FullyLabeled++
+		}
+		c := pod.ReadyCondition(p)
+		if !isTrue(c) {
+			continue
+		}
+		n.Ready++
+		if isAvailable(c, minReadySeconds, latest) {
+			n.Available++
+		}
+	}
+	return n
+}
