@@ -176,7 +176,7 @@ func (c *Controller) attach(ctx context.Context, pods, owners cache.SharedIndexI
 	if _, err = register(registerer, newPendingCollector(c.kind.Kind, c.reconciler.Expectations)); err != nil {
 		return err
 	}
-	if c.podIndex, err = addIndex(pods, podIndexName, indexPod, &corev1.Pod{ObjectMeta: probeMeta}); err != nil {
+	if c.podIndex, err = addIndex(pods, podIndexName, indexPod, podProbes()...); err != nil {
 		return err
 	}
 	if c.ownerIndex, err = addIndex(owners, ownerIndexName, indexOwner, probe); err != nil {

@@ -52,17 +52,17 @@ func indexOwner(obj any) ([]string, error) {
 }
 
 // addIndex adds an index to the informer and returns its name. An index of that
-// name is shared if it gives the probe the same keys; else it is somebody
+// name is shared if it gives every probe the same keys; else it is somebody
 // else's, and ours goes under a name of its own.
-func addIndex(informer cache.SharedIndexInformer, name string, index cache.IndexFunc, probe any) (string, error) {
+func addIndex(informer cache.SharedIndexInformer, name string, index cache.IndexFunc, probes ...any) (string, error) {
 	existing, exists := informer.GetIndexer().GetIndexers()[name]
 	switch {
 	case !exists:
 		return name, informer.AddIndexers(cache.Indexers{name: index})
-	case sameKeys(existing, index, probe):
+	case !slices.ContainsFunc(probes, func(probe any) bool { return !sameKeys(existing, index, probe) }):
 		return name, nil
 	}
-	return addIndex(informer, "replicakit."+name, index, probe)
+	return addIndex(informer, "replicakit."+name, index, probes...)
 }
 
 func sameKeys(a, b cache.IndexFunc, probe any) bool {
@@ -71,11 +71,25 @@ func sameKeys(a, b cache.IndexFunc, probe any) bool {
 	return aErr == nil && bErr == nil && slices.Equal(aKeys, bKeys)
 }
 
+// podProbes are the kinds of pods that an index may treat differently: one that
+// has a controller, an orphan, and an orphan that others refer to.
+func podProbes() []any {
+	plain := probeMeta()
+	plain.OwnerReferences[0].Controller = nil
+	return []any{
+		&corev1.Pod{ObjectMeta: probeMeta()},
+		&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "namespace"}},
+		&corev1.Pod{ObjectMeta: plain},
+	}
+}
+
 // probeMeta belongs to a controller, so that each of the indexes has a key for
 // it.
-var probeMeta = metav1.ObjectMeta{
-	Namespace:       "namespace",
-	OwnerReferences: []metav1.OwnerReference{{Kind: "Kind", Name: "name", UID: "uid", Controller: new(true)}},
+func probeMeta() metav1.ObjectMeta {
+	return metav1.ObjectMeta{
+		Namespace:       "namespace",
+		OwnerReferences: []metav1.OwnerReference{{Kind: "Kind", Name: "name", UID: "uid", Controller: new(true)}},
+	}
 }
 
 // byIndex returns the objects of an index.
@@ -102,31 +116,75 @@ func (c *Controller) owned(owner metav1.Object) ([]*corev1.Pod, error) {
 	return byIndex[*corev1.Pod](c.pods, c.podIndex, podKey(owner.GetNamespace(), &ref))
 }
 
-func (c *Controller) orphans(namespace string) ([]*corev1.Pod, error) {
-	return byIndex[*corev1.Pod](c.pods, c.podIndex, podKey(namespace, nil))
-}
-
-// candidates returns the pods that passes for the owners are about: what they own,
-// and the orphans of their namespaces (Y6).
-func (c *Controller) candidates(owners ...metav1.Object) ([]*corev1.Pod, error) {
+// orphans returns the orphans of the owners' namespaces.
+func (c *Controller) orphans(owners []metav1.Object) ([]*corev1.Pod, error) {
 	var pods []*corev1.Pod
 	namespaces := map[string]bool{}
 	for _, owner := range owners {
-		owned, err := c.owned(owner)
+		namespace := owner.GetNamespace()
+		if namespaces[namespace] {
+			continue
+		}
+		namespaces[namespace] = true
+		orphans, err := byIndex[*corev1.Pod](c.pods, c.podIndex, podKey(namespace, nil))
 		if err != nil {
 			return nil, err
 		}
-		pods = append(pods, owned...)
-		if namespace := owner.GetNamespace(); !namespaces[namespace] {
-			namespaces[namespace] = true
-			orphans, err := c.orphans(namespace)
-			if err != nil {
-				return nil, err
-			}
-			pods = append(pods, orphans...)
-		}
+		pods = append(pods, orphans...)
 	}
 	return pods, nil
+}
+
+// candidates returns the pods that passes for the owners are about: what they own,
+// and the orphans of their namespaces (Y6). The cache goes on meanwhile, so
+// orphans are read before and after: a pod that is adopted or orphaned between
+// two reads is found by one of them.
+func (c *Controller) candidates(owners ...metav1.Object) ([]*corev1.Pod, error) {
+	before, err := c.orphans(owners)
+	if err != nil {
+		return nil, err
+	}
+	var owned []*corev1.Pod
+	for _, owner := range owners {
+		pods, err := c.owned(owner)
+		if err != nil {
+			return nil, err
+		}
+		owned = append(owned, pods...)
+	}
+	after, err := c.orphans(owners)
+	if err != nil {
+		return nil, err
+	}
+	if sameObjects(before, after) {
+		return append(owned, after...), nil
+	}
+	return latest(after, owned, before), nil
+}
+
+// sameObjects reports whether both lists hold the same pointers, in any order.
+func sameObjects(a, b []*corev1.Pod) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	known := make(map[*corev1.Pod]bool, len(a))
+	for _, p := range a {
+		known[p] = true
+	}
+	return !slices.ContainsFunc(b, func(p *corev1.Pod) bool { return !known[p] })
+}
+
+// latest returns each pod once, as the first of the views has it.
+func latest(views ...[]*corev1.Pod) []*corev1.Pod {
+	var pods []*corev1.Pod
+	known := map[cache.ObjectName]bool{}
+	for _, p := range slices.Concat(views...) {
+		if name := cache.MetaObjectToName(p); !known[name] {
+			known[name] = true
+			pods = append(pods, p)
+		}
+	}
+	return pods
 }
 
 // related returns the pods of the owner's siblings and its own; see

@@ -1,9 +1,11 @@
 package clientgo_test
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -47,6 +49,9 @@ func TestIndexes(t *testing.T) {
 		require.NoError(t, b.pods.AddIndexers(cache.Indexers{"podController": func(obj any) ([]string, error) {
 			p := obj.(*corev1.Pod)
 			ref := metav1.GetControllerOf(p)
+			if ref == nil {
+				return []string{p.Namespace}, nil
+			}
 			return []string{p.Namespace + "/" + ref.Kind + "/" + ref.Name + "/" + string(ref.UID)}, nil
 		}}))
 		controller, err := b.newReplicaSetController()
@@ -73,6 +78,33 @@ func TestIndexes(t *testing.T) {
 		assert.Equal(t, []string{"namespace", "podController", "replicakit.podController"}, indexes(b.pods))
 	})
 
+	for name, orphanKeys := range map[string]func(*corev1.Pod) []string{
+		"knows no orphans": func(*corev1.Pod) []string { return nil },
+		"has a pod for the first that names it": func(p *corev1.Pod) []string {
+			if len(p.OwnerReferences) > 0 {
+				return []string{p.Namespace + "/" + p.OwnerReferences[0].Name}
+			}
+			return []string{p.Namespace}
+		},
+	} {
+		bubble(t, "Z7 an index of that name that "+name+" is left alone", func(t inBubble) {
+			web := replicaSet("web", 1)
+			plain := pod("web-1", "web", "n")
+			plain.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap", Name: "web", UID: "uid-of-config"}}
+			b := newBench(web, plain)
+			require.NoError(t, b.pods.AddIndexers(cache.Indexers{"podController": func(obj any) ([]string, error) {
+				p := obj.(*corev1.Pod)
+				if ref := metav1.GetControllerOf(p); ref != nil {
+					return []string{p.Namespace + "/" + ref.Kind + "/" + ref.Name + "/" + string(ref.UID)}, nil
+				}
+				return orphanKeys(p), nil
+			}}))
+			b.start(t)
+			assert.Equal(t, []string{"namespace", "podController", "replicakit.podController"}, indexes(b.pods))
+			assert.Equal(t, []string{"web-1"}, b.podNames(), "the orphan is adopted")
+		})
+	}
+
 	bubble(t, "Y6 Z7 pods are read by owner and orphans of the namespace, nothing else", func(t inBubble) {
 		web := replicaSet("web", 1)
 		web.OwnerReferences = controlledBy("uid-deployment")
@@ -94,27 +126,64 @@ func TestIndexes(t *testing.T) {
 	})
 }
 
+// Whatever moves between two reads of a pass, the pod is found, and once.
+func TestPodsThatMoveWhileTheyAreRead(t *testing.T) {
+	t.Parallel()
+	web := replicaSet("web", 2)
+	orphaned := func(p *corev1.Pod) { p.OwnerReferences = nil }
+	for name, moves := range map[string]struct{ from, to func(*corev1.Pod) }{
+		"C2 C8 adopted meanwhile":  {orphaned, ownedBy(web)},
+		"C2 C8 orphaned meanwhile": {ownedBy(web), orphaned},
+	} {
+		for read := range 4 { // after so many
+			bubble(t, fmt.Sprintf("%s, after %d reads", name, read), func(t inBubble) {
+				moving := pod("web-1", "web", "n", moves.from)
+				b := newBench(web, moving, pod("web-2", "web", "n", ownedBy(web)), pod("other", "other", "n"))
+				informer := &keysInformer{SharedIndexInformer: b.pods, keys: make(chan string, 1000)}
+				done := 0
+				informer.before = func() {
+					if done == read {
+						b.change(moving, func(obj object) { moves.to(obj.(*corev1.Pod)) })
+						time.Sleep(time.Millisecond) // until the cache has it
+					}
+					done++
+				}
+				b.pods = informer
+				b.start(t)
+				assert.Equal(t, []string{"other", "web-1", "web-2"}, b.podNames())
+				assert.Zero(t, b.count("create pods"))
+				assert.Zero(t, b.count("delete pods"))
+				assert.Empty(t, b.errors())
+			})
+		}
+	}
+}
+
 // A keysInformer notes what is read from its indexer, and how.
 type keysInformer struct {
 	cache.SharedIndexInformer
-	keys chan string
+	keys   chan string
+	before func() // each read; nil: nothing
 }
 
 func (i *keysInformer) GetIndexer() cache.Indexer {
-	return keysIndexer{i.SharedIndexInformer.GetIndexer(), i.keys}
+	return keysIndexer{i.SharedIndexInformer.GetIndexer(), i}
 }
 
 type keysIndexer struct {
 	cache.Indexer
-	keys chan string
+	informer *keysInformer
 }
 
 func (i keysIndexer) ByIndex(name, key string) ([]any, error) {
-	i.keys <- name + " " + key
+	i.informer.keys <- name + " " + key
+	if i.informer.before != nil {
+		i.informer.before()
+	}
 	return i.Indexer.ByIndex(name, key)
 }
 
 func (i keysIndexer) List() []any {
-	i.keys <- "list"
+	i.informer.keys <- "list"
 	return i.Indexer.List()
 }

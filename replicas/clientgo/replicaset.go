@@ -34,7 +34,7 @@ func NewReplicaSetControllerWithOptions(ctx context.Context, rsInformer appsinfo
 		queue:            "replicaset",
 		component:        "replicaset-controller",
 		informer:         rsInformer.Informer(),
-		probe:            &appsv1.ReplicaSet{ObjectMeta: probeMeta},
+		probe:            &appsv1.ReplicaSet{ObjectMeta: probeMeta()},
 		client: func(namespace string) typedClient[*appsv1.ReplicaSet] {
 			return kubeClient.AppsV1().ReplicaSets(namespace)
 		},

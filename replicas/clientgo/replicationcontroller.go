@@ -31,7 +31,7 @@ func NewReplicationManagerWithOptions(ctx context.Context, podInformer coreinfor
 		queue:            "replicationmanager",
 		component:        "replication-controller",
 		informer:         rcInformer.Informer(),
-		probe:            &corev1.ReplicationController{ObjectMeta: probeMeta},
+		probe:            &corev1.ReplicationController{ObjectMeta: probeMeta()},
 		client: func(namespace string) typedClient[*corev1.ReplicationController] {
 			return kubeClient.CoreV1().ReplicationControllers(namespace)
 		},
