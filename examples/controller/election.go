@@ -15,18 +15,19 @@ import (
 	"k8s.io/klog/v2"
 )
 
-var errLeaseLost = errors.New("the lease was lost: somebody else may be at work")
+var errLeaseLost = errors.New("the lease was lost")
 
 // elect waits for the lease, works while holding it, and gives it up after ctx
 // has ended and the last write is done: not before, as the next holder begins at
 // once. Who loses the lease returns without waiting for anything.
 func (m *manager) elect(ctx context.Context) error {
-	lock, err := m.lock()
+	campaign, end := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer end(nil)
+	giveUp := func() { end(nil) }
+	lock, err := m.lock(func(holder string) { end(fmt.Errorf("%w to %s", errLeaseLost, holder)) })
 	if err != nil {
 		return fmt.Errorf("leader election: %w", err)
 	}
-	campaign, giveUp := context.WithCancel(context.WithoutCancel(ctx))
-	defer giveUp()
 	worked := make(chan error, 1)
 	elector, err := m.elector(lock, func(leading context.Context) {
 		working, stop := context.WithCancel(leading)
@@ -48,8 +49,11 @@ func (m *manager) elect(ctx context.Context) error {
 		}
 	})()
 	elector.Run(campaign)
-	if campaign.Err() == nil {
-		return errLeaseLost
+	switch cause := context.Cause(campaign); {
+	case cause == nil:
+		return fmt.Errorf("%w: somebody else may be at work", errLeaseLost)
+	case errors.Is(cause, errLeaseLost):
+		return cause
 	}
 	release(ctx, lock)
 	select {
@@ -61,8 +65,8 @@ func (m *manager) elect(ctx context.Context) error {
 }
 
 // lock has a client of its own, whose calls neither wait behind others nor
-// outlive the lease.
-func (m *manager) lock() (resourcelock.Interface, error) {
+// outlive the lease, and need no permit.
+func (m *manager) lock(lost func(holder string)) (resourcelock.Interface, error) {
 	host, err := os.Hostname()
 	if err != nil {
 		return nil, err
@@ -70,7 +74,8 @@ func (m *manager) lock() (resourcelock.Interface, error) {
 	config := rest.CopyConfig(m.config)
 	config.UserAgent = userAgent
 	identity := resourcelock.ResourceLockConfig{Identity: host + "_" + string(uuid.NewUUID())}
-	return resourcelock.NewFromKubeconfig(m.opts.resourceLock, m.opts.lease.Namespace, m.opts.lease.Name, identity, config, m.opts.renewDeadline)
+	lock, err := resourcelock.NewFromKubeconfig(m.opts.resourceLock, m.opts.lease.Namespace, m.opts.lease.Name, identity, config, m.opts.renewDeadline)
+	return &watchedLock{Interface: lock, permit: m.permit, lost: lost}, err
 }
 
 func (m *manager) elector(lock resourcelock.Interface, lead func(context.Context)) (*leaderelection.LeaderElector, error) {

@@ -10,6 +10,10 @@
 // others. docs/replacing-kube-controller-manager.md tells how to move a running
 // cluster here and back.
 //
+// With leader election, the default, it writes only as long as the lease is
+// proven: until the renew deadline after the time that was sent with the last
+// renewal that the server accepted. It ends when another one holds the lease.
+//
 // SIGTERM and SIGINT end it in order: no new pass begins, every write under way
 // is waited for, the lease is released. A second signal ends it at once.
 //

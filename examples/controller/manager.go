@@ -41,6 +41,7 @@ type manager struct {
 	controllers []controller // those enabled that the server has a resource for
 	config      *rest.Config
 	writes      writes
+	permit      *permit // of clients from now on; nil: they need no lease
 	watchdog    *leaderelection.HealthzAdaptor
 	working     atomic.Pointer[watched] // nil while it does not lead
 }
@@ -67,6 +68,7 @@ func manage(ctx context.Context, opts options) error {
 	defer stop()
 	m.reportMissingRights(ctx)
 	if opts.elect {
+		m.permit = newPermit(opts.renewDeadline)
 		return m.elect(ctx)
 	}
 	defer m.writes.drain()
@@ -105,6 +107,9 @@ func loadAddress(opts options) (*rest.Config, error) {
 func (m *manager) client(name string) (*kubernetes.Clientset, error) {
 	config := rest.CopyConfig(m.config)
 	config.UserAgent = userAgent + "/" + name
+	if m.permit != nil {
+		config.Wrap(m.permit.wrap)
+	}
 	config.Wrap(m.writes.wrap)
 	return kubernetes.NewForConfig(config)
 }

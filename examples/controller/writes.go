@@ -25,7 +25,7 @@ func (w *writes) drain() { w.underWay.Lock() }
 // wrap is for rest.Config.Wrap.
 func (w *writes) wrap(next http.RoundTripper) http.RoundTripper {
 	return roundTripper(func(req *http.Request) (*http.Response, error) {
-		if req.Method == http.MethodGet || req.Method == http.MethodHead {
+		if isRead(req) {
 			return next.RoundTrip(req)
 		}
 		w.underWay.RLock()
@@ -42,6 +42,10 @@ func (w *writes) wrap(next http.RoundTripper) http.RoundTripper {
 		resp.Body = body{ReadCloser: resp.Body, closed: end}
 		return resp, nil
 	})
+}
+
+func isRead(req *http.Request) bool {
+	return req.Method == http.MethodGet || req.Method == http.MethodHead
 }
 
 type roundTripper func(*http.Request) (*http.Response, error)

@@ -62,6 +62,8 @@ func TestManager(t *testing.T) {
 		{"metrics and probes are what Prometheus and the kubelet want", s.metrics},
 		{"Z5 SIGTERM in mid-burst cuts no write, and lets go of the lease", s.terminated},
 		{"one of two is killed in the middle of a scale-up, the other goes on", s.killed},
+		{"a leader that is paused at any moment writes nothing after another took over", s.paused},
+		{"nor does one that is paused in the middle of a renewal", s.pausedInRenewal},
 		{"the API server is gone for half a minute", s.serverGone},
 		{"the API server is gone for longer than the lease can wait", s.leaseLost},
 	} {
