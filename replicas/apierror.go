@@ -29,7 +29,12 @@ func quotaIsFull(err error) bool {
 	return apierrors.IsForbidden(err) && strings.Contains(err.Error(), "exceeded quota")
 }
 
-// serverDelay is the longest Retry-After among the errors; 0 if none has one.
+// longestServerDelay is the longest that a server may put an owner off: one wrong
+// Retry-After must not hold it for ever.
+const longestServerDelay = 5 * time.Minute
+
+// serverDelay is the longest Retry-After among the errors, 0 if none has one, and
+// never more than longestServerDelay.
 func serverDelay(errs []error) time.Duration {
 	longest := 0
 	for _, err := range errs {
@@ -37,5 +42,5 @@ func serverDelay(errs []error) time.Duration {
 			longest = max(longest, seconds)
 		}
 	}
-	return time.Duration(longest) * time.Second
+	return time.Duration(min(longest, int(longestServerDelay/time.Second))) * time.Second
 }

@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/replicakit/replicakit/expectations"
 	"github.com/replicakit/replicakit/internal/podtest"
@@ -102,4 +103,8 @@ func (printer) PatchPod(_ context.Context, pod *corev1.Pod, patch selector.Patch
 
 func (printer) GetPod(_ context.Context, _, name string) (*corev1.Pod, error) {
 	return nil, notFound(name)
+}
+
+func (printer) ListPods(context.Context, string, labels.Selector) ([]*corev1.Pod, error) {
+	return nil, nil
 }

@@ -33,12 +33,14 @@ type Plan struct {
 // A Scale says how to get from the pods that are owned to the number wanted.
 // At most one of Create and Delete is set.
 type Scale struct {
-	// Create is how many pods to create, each from NewPod, in slow start.
+	// Create is how many pods to create, each with NewPod, in slow start.
 	// Record the expectation BEFORE the first call.
 	Create int
-	// NewPod is the pod to create; nil if none. Every call may be given the
-	// same one.
-	NewPod *corev1.Pod
+	// Prototype is what each of the new pods is a copy of; nil if there are
+	// none. It is there to be looked at, and may be changed before the first
+	// call of NewPod. Do not create it itself: clients write into what they
+	// send.
+	Prototype *corev1.Pod
 	// Delete are the pods to delete, the first to go first, each with the
 	// reason why it and not a survivor. Record the expectation BEFORE the first
 	// call.
@@ -64,6 +66,16 @@ const (
 // IsZero reports whether there is nothing to patch, create or delete.
 func (p Plan) IsZero() bool {
 	return len(p.Claims.Adopt) == 0 && len(p.Claims.Release) == 0 && p.Scale.IsZero()
+}
+
+// NewPod returns the pod to create as number i, counted from 0: a pod of its own,
+// which the caller may change. It is nil if i is none of the Create pods. It may
+// be called from many goroutines at once.
+func (s Scale) NewPod(i int) *corev1.Pod {
+	if i < 0 || i >= s.Create {
+		return nil
+	}
+	return s.Prototype.DeepCopy()
 }
 
 // IsZero reports whether there is nothing to create or delete.

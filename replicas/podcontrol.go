@@ -5,6 +5,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/replicakit/replicakit/selector"
 )
@@ -15,10 +16,11 @@ import (
 // Retry-After.
 //
 // The methods are called from many goroutines at once, up to
-// Reconciler.MaxParallel. They must treat their arguments as read only, and
-// must not send events: the Reconciler does.
+// Reconciler.MaxParallel. They must treat their arguments as read only, but for
+// the pod to create, and must not send events: the Reconciler does.
 type PodControl interface {
-	// CreatePod creates the pod and returns it as the server stored it.
+	// CreatePod creates the pod and returns it as the server stored it. The pod
+	// is this call's own: it may be changed.
 	CreatePod(ctx context.Context, namespace string, pod *corev1.Pod) (*corev1.Pod, error)
 	// DeletePod deletes the pod with the given options, preconditions
 	// included. It returns the resourceVersion of the pod as the deletion left
@@ -29,6 +31,11 @@ type PodControl interface {
 	PatchPod(ctx context.Context, pod *corev1.Pod, patch selector.Patch) (*corev1.Pod, error)
 	// GetPod reads the pod live, past every cache.
 	GetPod(ctx context.Context, namespace, name string) (*corev1.Pod, error)
+	// ListPods returns the pods of the namespace that the selector matches, as
+	// they are at one moment after the call: live, past every cache, so with no
+	// resourceVersion, not even "0". A list in pages must be all of one version;
+	// else it is an error. The Reconciler changes none of the pods.
+	ListPods(ctx context.Context, namespace string, selector labels.Selector) ([]*corev1.Pod, error)
 }
 
 // An OwnerReader reads owners live, past every cache: the last look before the

@@ -358,10 +358,11 @@ func (p *pass) create(ctx context.Context, scale Scale) error {
 	}()
 	opts := slowstart.Options{MaxParallel: p.maxParallel()}
 	run := slowstart.Run(ctx, scale.Create, opts, func(ctx context.Context, i int) error {
-		pods[i], errs[i] = p.Pods.CreatePod(ctx, p.spec.Owner.GetNamespace(), scale.NewPod)
+		newPod := scale.NewPod(i)
+		pods[i], errs[i] = p.Pods.CreatePod(ctx, p.spec.Owner.GetNamespace(), newPod)
 		if errs[i] == nil {
 			created.Add(1)
-			pods[i] = cmp.Or(pods[i], scale.NewPod)
+			pods[i] = cmp.Or(pods[i], newPod)
 		}
 		p.tellCreated(pods[i], errs[i])
 		return errs[i]

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"sync"
@@ -18,6 +19,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -79,6 +81,7 @@ type rig struct {
 	remove      func(pod *corev1.Pod, opts metav1.DeleteOptions) error
 	patch       func(pod *corev1.Pod) error
 	owner       func() (metav1.Object, error)
+	live        func() ([]*corev1.Pod, error) // what a live list finds
 }
 
 func newRig(want int32) *rig {
@@ -88,6 +91,7 @@ func newRig(want int32) *rig {
 	r.remove = func(*corev1.Pod, metav1.DeleteOptions) error { return nil }
 	r.patch = func(*corev1.Pod) error { return nil }
 	r.owner = func() (metav1.Object, error) { return r.rs, nil }
+	r.live = func() ([]*corev1.Pod, error) { return nil, errors.New("no list was expected") }
 	r.Reconciler = &replicas.Reconciler{
 		Pods:         r,
 		Owners:       r,
@@ -138,6 +142,11 @@ func (r *rig) GetPod(_ context.Context, _, name string) (*corev1.Pod, error) {
 	return nil, notFound(name)
 }
 
+func (r *rig) ListPods(_ context.Context, namespace string, matching labels.Selector) ([]*corev1.Pod, error) {
+	r.note(&r.calls, "list %s %s", namespace, matching)
+	return r.live()
+}
+
 func (r *rig) GetOwner(context.Context, string, string) (metav1.Object, error) {
 	r.note(&r.calls, "get owner")
 	return r.owner()
@@ -148,6 +157,17 @@ func (r *rig) Event(_ metav1.Object, eventType, reason, message string) {
 	if r.tell != nil {
 		r.tell()
 	}
+}
+
+// creator is a rig that looks at, or writes into, what it creates.
+type creator struct {
+	*rig
+	create func(*corev1.Pod)
+}
+
+func (c creator) CreatePod(ctx context.Context, namespace string, pod *corev1.Pod) (*corev1.Pod, error) {
+	c.create(pod)
+	return c.rig.CreatePod(ctx, namespace, pod)
 }
 
 // reconcile makes one pass at an instant, seconds after podtest.Now.
@@ -211,6 +231,21 @@ func TestReconcileCreates(t *testing.T) {
 		assert.Equal(t, 6, adds)
 		assert.True(t, result.Observed, "K3 status is still written")
 		assert.Zero(t, result.RequeueAfter, "the rate limiter decides")
+	})
+	t.Run("P7 each call is given a pod of its own, which a client may write to", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(50)
+		r.MaxParallel = 8
+		seen := sync.Map{}
+		r.Pods = creator{r, func(pod *corev1.Pod) {
+			_, twice := seen.LoadOrStore(pod, true)
+			assert.False(t, twice)
+			assert.Empty(t, pod.Name)
+			pod.Name, pod.Labels["app"] = "mine", "mine"
+		}}
+		result, err := r.reconcile(t, 0)
+		require.NoError(t, err)
+		assert.Len(t, result.Created, 50)
 	})
 	t.Run("a client that answers without a pod has created one all the same", func(t *testing.T) {
 		t.Parallel()
@@ -786,6 +821,44 @@ func TestReconcileHolds(t *testing.T) {
 		result, err = r.Reconcile(context.Background(), specOf(t, r.rs), func(context.Context) ([]*corev1.Pod, error) { return nil, busy(6) })
 		require.Error(t, err)
 		assert.Equal(t, 6*time.Second, result.RequeueAfter)
+	})
+	t.Run("W27 no server holds an owner for more than five minutes", func(t *testing.T) {
+		t.Parallel()
+		for _, seconds := range []int{301, math.MaxInt32} {
+			forEver := func() error { return busy(seconds) }
+			for name, refuse := range map[string]func(r *rig) []*corev1.Pod{
+				"create": func(r *rig) []*corev1.Pod { r.create = func(int) error { return forEver() }; return podsOf(r.rs, 1) },
+				"delete": func(r *rig) []*corev1.Pod {
+					r.remove = func(*corev1.Pod, metav1.DeleteOptions) error { return forEver() }
+					return podsOf(r.rs, 3)
+				},
+				"adopt": func(r *rig) []*corev1.Pod {
+					r.patch = func(*corev1.Pod) error { return forEver() }
+					return []*corev1.Pod{podtest.Pod("orphan")}
+				},
+				"read the owner": func(r *rig) []*corev1.Pod {
+					r.owner = func() (metav1.Object, error) { return nil, forEver() }
+					return []*corev1.Pod{podtest.Pod("orphan")}
+				},
+			} {
+				r := newRig(2)
+				result, err := r.reconcile(t, 0, refuse(r)...)
+				require.Error(t, err, name)
+				assert.Equal(t, 5*time.Minute, result.RequeueAfter, name)
+			}
+			r := newRig(2)
+			result, err := r.Reconcile(context.Background(), specOf(t, r.rs), func(context.Context) ([]*corev1.Pod, error) { return nil, forEver() })
+			require.Error(t, err)
+			assert.Equal(t, 5*time.Minute, result.RequeueAfter)
+		}
+		r := newRig(2)
+		r.create = func(int) error { return busy(math.MaxInt32) }
+		_, err := r.reconcile(t, 0)
+		require.Error(t, err)
+		r.create = func(int) error { return nil }
+		result, err := r.reconcile(t, 300)
+		require.NoError(t, err)
+		assert.Len(t, result.Created, 2, "the hold is as short")
 	})
 	t.Run("W27 a server's Retry-After on a delete replaces the rate limiter", func(t *testing.T) {
 		t.Parallel()

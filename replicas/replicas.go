@@ -113,12 +113,12 @@ func (s *Spec) scale(owned []*corev1.Pod) (Scale, error) {
 }
 
 func (s *Spec) create(missing int) (Scale, error) {
-	newPod, err := PodFromTemplate(s.Template, s.Owner, s.Kind)
+	prototype, err := PodFromTemplate(s.Template, s.Owner, s.Kind)
 	if err != nil {
 		return Scale{}, err
 	}
 	n := min(missing, s.burst())
-	return Scale{Create: n, NewPod: newPod, Deferred: missing - n}, nil
+	return Scale{Create: n, Prototype: prototype, Deferred: missing - n}, nil
 }
 
 // related returns the pods whose nodes count for co-location: nil for none

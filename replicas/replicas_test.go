@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
@@ -107,7 +109,7 @@ func TestManageCounts(t *testing.T) {
 			plan, err := replicas.Manage(podsOf(rs, tt.have), spec)
 			require.NoError(t, err)
 			assert.Equal(t, tt.create, plan.Scale.Create)
-			assert.Equal(t, tt.create > 0, plan.Scale.NewPod != nil, "a pod to create stands there only if one is needed")
+			assert.Equal(t, tt.create > 0, plan.Scale.Prototype != nil, "a pod to create stands there only if one is needed")
 			assert.Len(t, plan.Scale.Delete, tt.delete)
 			assert.Equal(t, tt.deferred, plan.Scale.Deferred)
 			assert.Len(t, plan.Claims.Owned, tt.have)
@@ -117,6 +119,58 @@ func TestManageCounts(t *testing.T) {
 			assert.Equal(t, plan.Scale, again, "ScaleTo is the second half of Manage")
 		})
 	}
+}
+
+func TestNewPod(t *testing.T) {
+	t.Parallel()
+	plan := func(t *testing.T, want int32) replicas.Plan {
+		t.Helper()
+		plan, err := replicas.Manage(nil, specOf(t, replicaSet(want)))
+		require.NoError(t, err)
+		return plan
+	}
+	t.Run("P7 each creation has a pod of its own, which may be written to while others are made", func(t *testing.T) {
+		t.Parallel()
+		scale := plan(t, 16).Scale
+		pods := make([]*corev1.Pod, scale.Create)
+		var calls sync.WaitGroup
+		for i := range pods {
+			calls.Go(func() {
+				pods[i] = scale.NewPod(i)
+				pods[i].Kind = "Pod" // as encoders do
+				pods[i].Labels["app"] = "changed"
+				pods[i].OwnerReferences[0].Name = "changed"
+				pods[i].Spec.Containers[0].Image = "changed"
+			})
+		}
+		calls.Wait()
+		assert.Equal(t, plan(t, 16).Scale, scale)
+		for i, p := range pods[1:] {
+			assert.NotSame(t, pods[i], p)
+		}
+	})
+	t.Run("there are as many as are created", func(t *testing.T) {
+		t.Parallel()
+		scale := plan(t, 2).Scale
+		assert.NotNil(t, scale.NewPod(0))
+		assert.NotNil(t, scale.NewPod(1))
+		assert.Nil(t, scale.NewPod(2))
+		assert.Nil(t, scale.NewPod(-1))
+		assert.Nil(t, replicas.Scale{}.NewPod(0))
+		assert.Nil(t, replicas.Scale{Create: 1}.NewPod(0), "of nothing")
+	})
+	t.Run("plans can be compared, also by what does not bear unexported fields", func(t *testing.T) {
+		t.Parallel()
+		assert.True(t, equality.Semantic.DeepEqual(plan(t, 500), plan(t, 500)))
+	})
+}
+
+func TestAPlanForManyCostsAsMuchAsForOne(t *testing.T) { //nolint:paralleltest // it counts allocations
+	one, many := specOf(t, replicaSet(1)), specOf(t, replicaSet(500))
+	allocs := func(spec replicas.Spec) float64 {
+		return testing.AllocsPerRun(10, func() { _, _ = replicas.Manage(nil, spec) })
+	}
+	assert.InDelta(t, allocs(one), allocs(many), 0)
 }
 
 func TestManageDropsPodsThatDoNotCount(t *testing.T) {
@@ -604,7 +658,7 @@ func TestReplicationControllerSpec(t *testing.T) {
 		spec.Now = podtest.Now
 		plan, err := replicas.Manage(nil, spec)
 		require.NoError(t, err)
-		assert.Equal(t, "v1", plan.Scale.NewPod.OwnerReferences[0].APIVersion)
+		assert.Equal(t, "v1", plan.Scale.NewPod(0).OwnerReferences[0].APIVersion)
 	})
 	for name, broken := range map[string]struct {
 		change func(*corev1.ReplicationController)
@@ -732,7 +786,7 @@ func apply(plan replicas.Plan, pods []*corev1.Pod, rs *appsv1.ReplicaSet, pass i
 		p.OwnerReferences = nil
 	}
 	for i := range plan.Scale.Create {
-		p := plan.Scale.NewPod.DeepCopy()
+		p := plan.Scale.NewPod(i)
 		p.Namespace, p.Name = rs.Namespace, fmt.Sprintf("new-%d-%d", pass, i)
 		p.UID = types.UID(p.Name)
 		pods = append(pods, p)

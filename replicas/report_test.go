@@ -3,6 +3,7 @@ package replicas_test
 import (
 	"context"
 	"errors"
+	"math"
 	"testing"
 	"time"
 
@@ -237,6 +238,13 @@ func TestReportRetries(t *testing.T) {
 		assert.True(t, apierrors.IsTooManyRequests(err))
 		assert.Less(t, indexOf(err.Error(), "slow down"), indexOf(err.Error(), "boom"))
 		assert.Equal(t, 4*time.Second, result.RequeueAfter, "the server says when")
+	})
+	t.Run("W27 no server puts a status off for more than five minutes", func(t *testing.T) {
+		t.Parallel()
+		c := &statusClient{fail: func(int) error { return busy(math.MaxInt32) }}
+		result, err := c.report(rs, observed(), nil)
+		require.Error(t, err)
+		assert.Equal(t, 5*time.Minute, result.RequeueAfter)
 	})
 	t.Run("W46 the write ends with the caller's context", func(t *testing.T) {
 		t.Parallel()

@@ -78,10 +78,11 @@ func TestPodFromTemplate(t *testing.T) {
 		t.Parallel()
 		plan, err := replicas.Manage(nil, specOf(t, rs))
 		require.NoError(t, err)
-		plan.Scale.NewPod.GenerateName = "mine-"
+		plan.Scale.Prototype.GenerateName = "mine-"
+		assert.Equal(t, "mine-", plan.Scale.NewPod(0).GenerateName)
 		again, err := replicas.Manage(nil, specOf(t, rs))
 		require.NoError(t, err)
-		assert.Equal(t, "web-", again.Scale.NewPod.GenerateName)
+		assert.Equal(t, "web-", again.Scale.NewPod(0).GenerateName)
 	})
 }
 

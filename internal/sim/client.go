@@ -6,6 +6,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/replicakit/replicakit/replicas"
@@ -45,9 +46,9 @@ func (c *Client) Calling() (Call, bool) {
 
 // A Call is one request.
 type Call struct {
-	Verb string // create, delete, patch, get or update
-	Kind string // Pod or ReplicaSet
-	types.NamespacedName
+	Verb                 string // create, delete, patch, get, list or update
+	Kind                 string // Pod or ReplicaSet
+	types.NamespacedName        // a list has no name
 }
 
 // A Fault is what goes wrong with a call. The zero Fault is nothing.
@@ -110,6 +111,13 @@ func (c *Client) PatchPod(ctx context.Context, pod *corev1.Pod, patch selector.P
 func (c *Client) GetPod(ctx context.Context, namespace, name string) (*corev1.Pod, error) {
 	return do(c, podCall("get", namespace, name), func() (*corev1.Pod, error) {
 		return c.cluster.GetPod(ctx, namespace, name)
+	})
+}
+
+// ListPods lists pods live.
+func (c *Client) ListPods(ctx context.Context, namespace string, matching labels.Selector) ([]*corev1.Pod, error) {
+	return do(c, podCall("list", namespace, ""), func() ([]*corev1.Pod, error) {
+		return c.cluster.ListPods(ctx, namespace, matching)
 	})
 }
 

@@ -3,11 +3,13 @@ package sim
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/replicakit/replicakit/internal/pod"
 	"github.com/replicakit/replicakit/selector"
@@ -21,6 +23,16 @@ func (c *Cluster) SetQuota(namespace string, limit int) { c.quota[namespace] = l
 
 // Pods returns the pods of a namespace as they really are, by name.
 func (c *Cluster) Pods(namespace string) []*corev1.Pod { return clone(c.pods.rows.in(namespace)) }
+
+// ListPods reads the pods of a namespace that the selector matches, by name.
+func (c *Cluster) ListPods(ctx context.Context, namespace string, matching labels.Selector) ([]*corev1.Pod, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(c.Pods(namespace), func(p *corev1.Pod) bool {
+		return !matching.Matches(labels.Set(p.Labels))
+	}), nil
+}
 
 // CreatePod stores a new pod; the scheduler will find it.
 func (c *Cluster) CreatePod(ctx context.Context, namespace string, p *corev1.Pod) (*corev1.Pod, error) {

@@ -2,10 +2,12 @@ package clientgo
 
 import (
 	"context"
+	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/tools/record"
@@ -24,8 +26,7 @@ var _ replicas.PodControl = PodControl{}
 
 // CreatePod creates the pod in the namespace.
 func (c PodControl) CreatePod(ctx context.Context, namespace string, pod *corev1.Pod) (*corev1.Pod, error) {
-	sent := *pod // many calls share one pod, and encoding it sets its TypeMeta
-	created, err := c.Client.Pods(namespace).Create(ctx, &sent, metav1.CreateOptions{})
+	created, err := c.Client.Pods(namespace).Create(ctx, pod, metav1.CreateOptions{})
 	if err != nil {
 		return nil, err
 	}
@@ -57,6 +58,32 @@ func (c PodControl) PatchPod(ctx context.Context, pod *corev1.Pod, patch selecto
 // GetPod reads the pod from the API server.
 func (c PodControl) GetPod(ctx context.Context, namespace, name string) (*corev1.Pod, error) {
 	return c.Client.Pods(namespace).Get(ctx, name, metav1.GetOptions{})
+}
+
+// pageSize is how many pods one call of a live list returns at most.
+const pageSize = 500
+
+// ListPods lists the pods from the API server, in pages of 500 of one version. If
+// the version is too old for the next page, that is an error.
+func (c PodControl) ListPods(ctx context.Context, namespace string, selector labels.Selector) ([]*corev1.Pod, error) {
+	opts := metav1.ListOptions{LabelSelector: selector.String(), Limit: pageSize}
+	var pods []*corev1.Pod
+	for version := ""; ; {
+		page, err := c.Client.Pods(namespace).List(ctx, opts)
+		if err != nil {
+			return nil, err
+		}
+		if version != "" && page.ResourceVersion != version {
+			return nil, fmt.Errorf("clientgo: listing pods: page of version %q follows one of %q", page.ResourceVersion, version)
+		}
+		for i := range page.Items {
+			pods = append(pods, &page.Items[i])
+		}
+		if page.Continue == "" {
+			return pods, nil
+		}
+		version, opts.Continue = page.ResourceVersion, page.Continue
+	}
 }
 
 func controllerName(pod *corev1.Pod) string {

@@ -1,42 +1,120 @@
 package clientgo_test
 
 import (
+	"context"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"sync"
+	"net/url"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	"github.com/replicakit/replicakit/expectations"
+	"github.com/replicakit/replicakit/replicas"
 	"github.com/replicakit/replicakit/replicas/clientgo"
 )
 
-// A Reconciler gives the same pod to many calls at once, and clients write into
-// what they encode.
-func TestCreatePodLeavesThePodAlone(t *testing.T) {
-	t.Parallel()
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+// podControl returns a PodControl whose server answers so.
+func podControl(t *testing.T, answer func(url.Values) (code int, body string)) clientgo.PodControl {
+	t.Helper()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		code, body := answer(r.URL.Query())
 		w.Header().Set("Content-Type", "application/json")
-		w.WriteHeader(http.StatusCreated)
-		_, _ = w.Write([]byte(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"web-x"}}`))
+		w.WriteHeader(code)
+		_, _ = w.Write([]byte(body))
 	}))
 	t.Cleanup(server.Close)
 	client, err := kubernetes.NewForConfig(&rest.Config{Host: server.URL, QPS: -1})
 	require.NoError(t, err)
-	pod := &corev1.Pod{}
-	var calls sync.WaitGroup
-	for range 16 {
-		calls.Go(func() {
-			created, err := clientgo.PodControl{Client: client.CoreV1()}.CreatePod(t.Context(), "default", pod)
-			if assert.NoError(t, err) {
-				assert.Equal(t, "web-x", created.Name)
-			}
-		})
+	return clientgo.PodControl{Client: client.CoreV1()}
+}
+
+// Clients write into what they encode: the race detector would tell.
+func TestManyPodsAreCreatedAtOnce(t *testing.T) {
+	t.Parallel()
+	var names atomic.Int64
+	reconciler := replicas.Reconciler{
+		Pods: podControl(t, func(url.Values) (int, string) {
+			return http.StatusCreated, fmt.Sprintf(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"web-%d"}}`, names.Add(1))
+		}),
+		Expectations: &expectations.UIDTrackingControllerExpectations[expectations.Key]{},
 	}
-	calls.Wait()
-	assert.Equal(t, &corev1.Pod{}, pod)
+	spec, err := replicas.ReplicaSetSpec(replicaSet("web", 64))
+	require.NoError(t, err)
+	spec.Now = time.Now()
+	result, err := reconciler.Reconcile(t.Context(), spec, func(context.Context) ([]*corev1.Pod, error) { return nil, nil })
+	require.NoError(t, err)
+	assert.Len(t, result.Created, 64)
+}
+
+func TestListPods(t *testing.T) {
+	t.Parallel()
+	page := func(version, next string, names ...string) string {
+		items := ""
+		for i, name := range names {
+			if i > 0 {
+				items += ","
+			}
+			items += fmt.Sprintf(`{"metadata":{"name":%q}}`, name)
+		}
+		return fmt.Sprintf(`{"apiVersion":"v1","kind":"PodList","metadata":{"resourceVersion":%q,"continue":%q},"items":[%s]}`, version, next, items)
+	}
+	list := func(t *testing.T, answer func(url.Values) (int, string)) ([]string, error) {
+		t.Helper()
+		selector, err := labels.Parse("app=web,tier in (a,b)")
+		require.NoError(t, err)
+		pods, err := podControl(t, answer).ListPods(t.Context(), "default", selector)
+		var names []string
+		for _, pod := range pods {
+			names = append(names, pod.Name)
+		}
+		return names, err
+	}
+
+	t.Run("it asks for the newest, by selector and in pages, and puts the pages together", func(t *testing.T) {
+		t.Parallel()
+		var asked []url.Values
+		names, err := list(t, func(query url.Values) (int, string) {
+			asked = append(asked, query)
+			if query.Get("continue") == "" {
+				return http.StatusOK, page("7", "more", "a", "b")
+			}
+			return http.StatusOK, page("7", "", "c")
+		})
+		require.NoError(t, err)
+		assert.Equal(t, []string{"a", "b", "c"}, names)
+		require.Len(t, asked, 2)
+		assert.Equal(t, url.Values{"labelSelector": {"app=web,tier in (a,b)"}, "limit": {"500"}}, asked[0], "no resourceVersion")
+		assert.Equal(t, "more", asked[1].Get("continue"))
+	})
+	t.Run("pages of two versions prove nothing", func(t *testing.T) {
+		t.Parallel()
+		_, err := list(t, func(query url.Values) (int, string) {
+			if query.Get("continue") == "" {
+				return http.StatusOK, page("7", "more", "a")
+			}
+			return http.StatusOK, page("8", "", "b")
+		})
+		require.EqualError(t, err, `clientgo: listing pods: page of version "8" follows one of "7"`)
+	})
+	t.Run("nor does a list that grows too old on the way", func(t *testing.T) {
+		t.Parallel()
+		names, err := list(t, func(query url.Values) (int, string) {
+			if query.Get("continue") == "" {
+				return http.StatusOK, page("7", "more", "a")
+			}
+			return http.StatusGone, `{"kind":"Status","apiVersion":"v1","metadata":{"continue":"inconsistent"},"status":"Failure","reason":"Expired","code":410}`
+		})
+		assert.True(t, apierrors.IsResourceExpired(err), err)
+		assert.Empty(t, names)
+	})
 }

@@ -35,6 +35,7 @@ import (
 	"github.com/replicakit/replicakit/expectations"
 	"github.com/replicakit/replicakit/podrank"
 	"github.com/replicakit/replicakit/replicas"
+	"github.com/replicakit/replicakit/replicas/clientgo"
 	"github.com/replicakit/replicakit/selector"
 	"github.com/replicakit/replicakit/test/conformance/upstream"
 )
@@ -269,7 +270,7 @@ func (b *switchboard) ourPass(c scene, prepare ...func(*replicas.Reconciler)) (o
 	spec, err := replicas.ReplicaSetSpec(c.RS)
 	spec.BurstReplicas, spec.Now = c.Burst, time.Now()
 	r := &replicas.Reconciler{
-		Pods: podClient{b}, Owners: ownerReader(func() (metav1.Object, error) {
+		Pods: clientgo.PodControl{Client: b.CoreV1()}, Owners: ownerReader(func() (metav1.Object, error) {
 			return b.AppsV1().ReplicaSets("a").Get(ctx, "web", metav1.GetOptions{})
 		}),
 		Events:       eventList{o.server},
@@ -301,25 +302,7 @@ func (b *switchboard) ourPass(c scene, prepare ...func(*replicas.Reconciler)) (o
 	return o
 }
 
-// podClient and statusClient are clients for ours.
-type podClient struct{ kubernetes.Interface }
-
-func (c podClient) CreatePod(ctx context.Context, namespace string, pod *corev1.Pod) (*corev1.Pod, error) {
-	return c.CoreV1().Pods(namespace).Create(ctx, pod, metav1.CreateOptions{})
-}
-
-func (c podClient) DeletePod(ctx context.Context, pod *corev1.Pod, opts metav1.DeleteOptions) (string, error) {
-	return "", c.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, opts)
-}
-
-func (c podClient) PatchPod(ctx context.Context, pod *corev1.Pod, patch selector.Patch) (*corev1.Pod, error) {
-	return c.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, patch.Type, patch.Data, metav1.PatchOptions{})
-}
-
-func (c podClient) GetPod(ctx context.Context, namespace, name string) (*corev1.Pod, error) {
-	return c.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
-}
-
+// statusClient is a client for ours.
 type statusClient struct{ kubernetes.Interface }
 
 func (c statusClient) Get(ctx context.Context, namespace, name string) (*appsv1.ReplicaSet, error) {
