@@ -14,6 +14,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"slices"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -59,7 +60,7 @@ func newController(cluster *sim.Cluster, client *sim.Client) *controller {
 		Owners:       client, // a live read before the first adoption
 		Events:       client,
 		Expectations: pending,
-		Related:      siblings,
+		Related:      c.related,
 		MaxParallel:  1, // the simulation has no goroutines; leave it 0 on a real cluster
 	}
 
@@ -116,10 +117,11 @@ func (c *controller) spec(owner metav1.Object) (replicas.Spec, error) {
 	return spec, err
 }
 
-// siblings returns the pods of the ReplicaSets that belong together, since of
-// pods that are alike those on the most crowded node go first. Here there is one
-// ReplicaSet only, whose own pods are counted anyway; replicas.Related finds the
-// siblings of one Deployment.
-func siblings(context.Context, metav1.Object) ([]*corev1.Pod, error) {
-	return []*corev1.Pod{}, nil
+// related returns the pods that count as neighbours: of pods that are alike, those
+// on the most crowded node go first. Here they are the ReplicaSet's own;
+// replicas.Related finds those of all ReplicaSets of one Deployment.
+func (c *controller) related(_ context.Context, rs metav1.Object) ([]*corev1.Pod, error) {
+	return slices.DeleteFunc(c.view.Pods.In(rs.GetNamespace()), func(p *corev1.Pod) bool {
+		return !metav1.IsControlledBy(p, rs)
+	}), nil
 }
