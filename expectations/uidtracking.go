@@ -152,7 +152,7 @@ func (e *UIDTrackingControllerExpectations[K]) Observe(key K, live []metav1.Obje
 		}
 		r.created(obj.GetName())
 		if obj.GetDeletionTimestamp() == nil {
-			delete(gone, obj.GetUID())
+			delete(gone, object.ID(obj))
 		}
 	}
 	for uid := range gone {

@@ -2,15 +2,12 @@ package replicas
 
 import (
 	"context"
-	"errors"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/replicakit/replicakit/internal/object"
 	"github.com/replicakit/replicakit/selector"
 	"github.com/replicakit/replicakit/slowstart"
 	"github.com/replicakit/replicakit/status"
@@ -26,116 +23,58 @@ func (p *pass) claim(ctx context.Context, pods []*corev1.Pod) error {
 	if err != nil {
 		return err
 	}
-	for _, list := range [][]*corev1.Pod{claims.Owned, claims.Adopt, claims.Release} {
-		if len(list) > 0 && list[0].UID == "" { // in the order of UIDs
-			return p.spec.failure("pod %q has no UID", object.Name(list[0]))
-		}
+	claimer := p.claimer()
+	terminating, err := claimer.Plan(status.FilterTerminatingPods(pods))
+	if err != nil {
+		return err
 	}
-	adoptErr := p.adopt(ctx, claims.Adopt)
-	releaseErr := p.release(ctx, claims.Release)
-	p.result.Active = slices.Concat(claims.Owned, status.FilterActivePods(p.result.Adopted))
-	p.result.Terminating = status.FilterClaimedPods(p.spec.Owner, p.spec.Selector, status.FilterTerminatingPods(pods))
+	if p.Owners == nil {
+		claims.Adopt = nil
+	}
+	claimed, err := claimer.Apply(ctx, claims)
+	p.result.Adopted, p.result.Released = claimed.Adopted, claimed.Released
+	p.setAside(claimed.Refused)
+	p.failedClaims(claimed.Undecided)
+	p.failedClaims(claimed.NotReleased)
+	p.result.Active = slices.Concat(claims.Owned, status.FilterActivePods(claimed.Adopted))
+	p.result.Terminating = terminating.Owned
 	p.result.Observed = true
-	return errors.Join(adoptErr, releaseErr)
+	return err
 }
 
-// adopt patches the orphans, all at once, after one live look at the owner.
-func (p *pass) adopt(ctx context.Context, orphans []*corev1.Pod) error {
-	if len(orphans) == 0 || p.Owners == nil {
-		return nil
-	}
-	owner := p.spec.Owner
-	canAdopt := selector.CanAdopt(func(ctx context.Context) (metav1.Object, error) {
+// claimer makes the calls, all at once, after one live look at the owner.
+func (p *pass) claimer() selector.Claimer[*corev1.Pod] {
+	owner, claimer := p.spec.Owner, p.spec.claimer()
+	claimer.Patch = p.patch
+	claimer.CanAdopt = selector.CanAdopt(func(ctx context.Context) (metav1.Object, error) {
 		return p.Owners.GetOwner(ctx, owner.GetNamespace(), owner.GetName())
 	}, owner)
-	if err := canAdopt(ctx); err != nil {
-		p.result.Failed += len(orphans)
-		p.retryAfter = max(p.retryAfter, serverDelay([]error{err}))
-		return p.spec.failure("can't adopt %d pods: %w", len(orphans), err)
+	claimer.Run = func(ctx context.Context, n int, call func(context.Context, int) error) error {
+		return slowstart.Run(ctx, n, p.all(n), call).Err
 	}
-	patched, verdicts, err := p.patch(ctx, orphans, func(pod *corev1.Pod) (selector.Patch, error) {
-		return selector.AdoptPatch(owner, p.spec.Kind, pod.UID)
-	})
-	for i, orphan := range orphans {
-		switch verdicts[i] {
-		case patchOK:
-			p.result.Adopted = append(p.result.Adopted, patched[i])
-		case patchInvalid:
-			p.result.SetAside = append(p.result.SetAside, orphan)
-			p.comeBack(setAsideWait)
-		}
-	}
-	if err != nil {
-		return p.spec.failure("adopting pods: %w", err)
-	}
-	return nil
+	return claimer
 }
 
-// release patches the pods that no longer match. One that is gone, or whose name
-// another pod has now, is as good as released (C16).
-func (p *pass) release(ctx context.Context, pods []*corev1.Pod) error {
-	_, verdicts, err := p.patch(ctx, pods, func(pod *corev1.Pod) (selector.Patch, error) {
-		return selector.ReleasePatch(p.spec.Owner.GetUID(), pod.UID)
-	})
-	for i, pod := range pods {
-		if verdicts[i] != patchFailed {
-			p.result.Released = append(p.result.Released, pod)
-		}
+// patch sends a patch and records it as a write of our own.
+func (p *pass) patch(ctx context.Context, pod *corev1.Pod, patch selector.Patch) (*corev1.Pod, error) {
+	patched, err := p.Pods.PatchPod(ctx, pod, patch)
+	if err == nil && patched != nil {
+		p.wrotePod(patched.ResourceVersion)
 	}
-	if err != nil {
-		return p.spec.failure("releasing pods: %w", err)
-	}
-	return nil
+	return patched, err
 }
 
-// verdict is what became of a patch.
-type verdict uint8
-
-const (
-	patchFailed  verdict = iota // or never sent
-	patchOK                     // the pod is as it was to be
-	patchGone                   // 404: there is no such pod
-	patchInvalid                // 422: another pod, another owner, or a policy
-)
-
-// patch sends a patch to each pod, all at once. The pods it returns are the
-// server's; the error joins those of the calls that failed.
-func (p *pass) patch(ctx context.Context, pods []*corev1.Pod, patchFor func(*corev1.Pod) (selector.Patch, error)) ([]*corev1.Pod, []verdict, error) {
-	patched, verdicts, errs := make([]*corev1.Pod, len(pods)), make([]verdict, len(pods)), make([]error, len(pods))
-	run := slowstart.Run(ctx, len(pods), p.all(len(pods)), func(ctx context.Context, i int) error {
-		patch, err := patchFor(pods[i])
-		if err == nil {
-			patched[i], err = p.Pods.PatchPod(ctx, pods[i], patch)
-		}
-		verdicts[i], errs[i] = judge(err)
-		if verdicts[i] == patchOK {
-			patched[i] = p.wrotePatch(pods[i], patched[i])
-		}
-		return errs[i]
-	})
-	p.result.Failed += len(run.Failed)
-	p.retryAfter = max(p.retryAfter, serverDelay(errs))
-	return patched, verdicts, run.Err
+// setAside leaves the pods that may not be adopted to a later pass.
+func (p *pass) setAside(refused []selector.Failure[*corev1.Pod]) {
+	for _, f := range refused {
+		p.result.SetAside = append(p.result.SetAside, f.Object)
+		p.comeBack(setAsideWait)
+	}
 }
 
-// judge tells what a patch's error means: only the call's own error decides.
-func judge(err error) (verdict, error) {
-	switch {
-	case err == nil:
-		return patchOK, nil
-	case apierrors.IsNotFound(err):
-		return patchGone, nil
-	case apierrors.IsInvalid(err):
-		return patchInvalid, nil
+func (p *pass) failedClaims(failed []selector.Failure[*corev1.Pod]) {
+	p.result.Failed += len(failed)
+	for _, f := range failed {
+		p.retryAfter = max(p.retryAfter, serverDelay([]error{f.Err}))
 	}
-	return patchFailed, err
-}
-
-// wrotePatch records the write and returns the newest known form of the pod.
-func (p *pass) wrotePatch(before, after *corev1.Pod) *corev1.Pod {
-	if after == nil {
-		return before
-	}
-	p.wrotePod(after.ResourceVersion)
-	return after
 }

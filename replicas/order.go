@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/replicakit/replicakit/internal/object"
 	"github.com/replicakit/replicakit/selector"
 )
 
@@ -55,7 +56,7 @@ func sortByUID(pods []*corev1.Pod) (twice *corev1.Pod) {
 		return cmp.Or(cmp.Compare(p.Namespace, q.Namespace), cmp.Compare(p.Name, q.Name))
 	})
 	for i := 1; i < len(pods); i++ {
-		if samePod(pods[i-1], pods[i]) {
+		if object.Same(pods[i-1], pods[i]) {
 			return pods[i]
 		}
 	}
@@ -78,12 +79,6 @@ func leadingDigits(uid types.UID) (digits uint16, ok bool) {
 		digits = digits<<4 | uint16(digit)
 	}
 	return digits, true
-}
-
-// samePod reports whether two entries stand for one pod: the UID tells, or the
-// name if there is none. Pods that have neither are as many as are listed.
-func samePod(p, q *corev1.Pod) bool {
-	return p.UID == q.UID && (p.UID != "" || p.Name != "" && p.Namespace == q.Namespace && p.Name == q.Name)
 }
 
 // inOrder returns the claims with each list in the order of UIDs; concerned are

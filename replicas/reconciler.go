@@ -429,7 +429,7 @@ func (p *pass) delete(ctx context.Context, victims []podrank.Victim) error {
 	}
 	uids := make([]types.UID, len(victims))
 	for i, v := range victims {
-		uids[i] = v.Pod.UID
+		uids[i] = object.ID(v.Pod)
 	}
 	outcomes, errs := make([]deletion, len(victims)), make([]error, len(victims))
 	p.Expectations.ExpectDeletions(p.key, uids)
@@ -499,12 +499,20 @@ func (p *pass) tellDeleted(pod *corev1.Pod, version string, outcome deletion, er
 
 // preconditions keep a delete from meeting another pod of that name, and a pod
 // that was ready from being deleted after it changed: it may have been orphaned.
+// What the pod does not have, as with fake clients, is not asked for.
 func preconditions(pod *corev1.Pod) *metav1.Preconditions {
+	var guard metav1.Preconditions
 	uid, version := pod.UID, pod.ResourceVersion
-	if version == "" || !status.IsPodReady(pod) {
-		return &metav1.Preconditions{UID: &uid}
+	if uid != "" {
+		guard.UID = &uid
 	}
-	return &metav1.Preconditions{UID: &uid, ResourceVersion: &version}
+	if version != "" && status.IsPodReady(pod) {
+		guard.ResourceVersion = &version
+	}
+	if guard == (metav1.Preconditions{}) {
+		return nil
+	}
+	return &guard
 }
 
 // lookAgain asks for a pass soon after a conflict: the view was old.

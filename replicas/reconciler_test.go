@@ -1183,12 +1183,19 @@ func TestReconcileOrder(t *testing.T) {
 		assert.Equal(t, rsBefore, r.rs)
 		assert.Equal(t, before, pods)
 	})
-	t.Run("a pod without a UID can not be tracked and is refused", func(t *testing.T) {
+	t.Run("pods without UIDs are deleted without a precondition, and expected by name", func(t *testing.T) {
 		t.Parallel()
 		r := newRig(0)
-		_, err := r.reconcile(t, 0, podtest.Pod("a", owned(r.rs), podtest.UID("")))
-		require.EqualError(t, err, `replicas: ReplicaSet "default/web": pod "default/a" has no UID`)
-		assert.Empty(t, r.calls)
+		r.remove = func(_ *corev1.Pod, opts metav1.DeleteOptions) error {
+			assert.Nil(t, opts.Preconditions)
+			return nil
+		}
+		result, err := r.reconcile(t, 0, podtest.Pod("a", owned(r.rs), podtest.UID("")), podtest.Pod("b", owned(r.rs), podtest.UID("")))
+		require.NoError(t, err)
+		assert.Len(t, result.Deleted, 2)
+		_, dels := r.pending()
+		assert.Equal(t, 2, dels)
+		assert.True(t, r.Expectations.DeletionObserved(r.key, "default/a"))
 	})
 	t.Run("BeforeScale sees what is about to happen, once", func(t *testing.T) {
 		t.Parallel()

@@ -1,9 +1,12 @@
 package replicas
 
 import (
+	"slices"
+
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/replicakit/replicakit/internal/object"
@@ -11,7 +14,8 @@ import (
 
 // Related returns, out of pods, those of the owner's siblings and its own: what
 // Spec.Related wants. Siblings are the owners that have the same controller, by
-// UID, as the ReplicaSets of one Deployment have; the owner is one of them, and
+// UID, as the ReplicaSets of one Deployment have (by group, kind and name if there
+// is no UID, as with fake clients); the owner is one of them, and
 // namespaces do not matter (L1). A pod belongs to the sibling that controls it;
 // an orphan belongs to a sibling in its namespace whose selector matches it.
 // If sel returns an error, no selector or an empty one, the sibling selects
@@ -26,17 +30,16 @@ func Related[O metav1.Object](owner metav1.Object, owners []O, sel func(O) (labe
 	if object.IsNil(owner) {
 		return nil
 	}
-	ref := metav1.GetControllerOfNoCopy(owner)
-	if ref == nil {
+	if metav1.GetControllerOfNoCopy(owner) == nil {
 		return nil
 	}
-	siblings := map[types.UID]bool{}
+	siblings := map[types.UID][]object.Owner{}
 	selectors := map[string][]labels.Selector{}
 	for _, o := range owners {
-		if object.IsNil(o) || !controlledBy(o, ref.UID) {
+		if object.IsNil(o) || !object.SameController(owner, o) {
 			continue
 		}
-		siblings[o.GetUID()] = true
+		siblings[o.GetUID()] = append(siblings[o.GetUID()], object.OwnerOf(o, schema.GroupKind{}))
 		if sel == nil {
 			continue
 		}
@@ -53,19 +56,9 @@ func Related[O metav1.Object](owner metav1.Object, owners []O, sel func(O) (labe
 	return related
 }
 
-func controlledBy(o metav1.Object, uid types.UID) bool {
-	ref := metav1.GetControllerOfNoCopy(o)
-	return ref != nil && ref.UID == uid
-}
-
-func belongs(p *corev1.Pod, siblings map[types.UID]bool, selectors []labels.Selector) bool {
+func belongs(p *corev1.Pod, siblings map[types.UID][]object.Owner, selectors []labels.Selector) bool {
 	if ref := metav1.GetControllerOfNoCopy(p); ref != nil {
-		return siblings[ref.UID]
+		return slices.ContainsFunc(siblings[ref.UID], func(o object.Owner) bool { return o.IsNamed(ref, p) })
 	}
-	for _, selector := range selectors {
-		if selector.Matches(labels.Set(p.Labels)) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(selectors, func(s labels.Selector) bool { return s.Matches(labels.Set(p.Labels)) })
 }

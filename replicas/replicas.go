@@ -28,8 +28,8 @@ import (
 // that the owner's own spec causes is a *RefusedError. A nil pod is an error,
 // and so is a pod that is listed twice, if the owner has it, would adopt it or
 // would release it: the list does not say then how many there are. Two entries
-// are the same pod if their UIDs are equal or, if they have none, their
-// namespaces and names.
+// are the same pod if their UIDs are equal; without UIDs, as with fake clients,
+// every entry is a pod of its own.
 //
 // Differs from Kubernetes: negative replicas, selectors that match everything
 // or nothing, and a template that the selector does not match are refused
@@ -132,7 +132,7 @@ func (s *Spec) related(owned []*corev1.Pod) []*corev1.Pod {
 		return owned
 	}
 	all, _ := byUID(slices.Concat(owned, others))
-	return slices.CompactFunc(all, samePod)
+	return slices.CompactFunc(all, func(p, q *corev1.Pod) bool { return object.Same(p, q) })
 }
 
 // beside returns the related pods that are not in owned themselves: none, as a
@@ -162,7 +162,7 @@ func (s *Spec) claims(pods []*corev1.Pod) (selector.Claims[*corev1.Pod], error) 
 	if err != nil {
 		return none, err
 	}
-	claims, err := selector.Claim(s.Owner, s.Selector, active)
+	claims, err := s.claimer().Plan(active)
 	if err != nil {
 		return none, err
 	}

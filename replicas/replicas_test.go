@@ -403,7 +403,7 @@ func TestRefusals(t *testing.T) {
 		},
 		{
 			"Y15 selector that matches everything", func(s *replicas.Spec) { s.Selector = labels.Everything() },
-			replicas.InvalidSelector, `replicas: ReplicaSet "default/web": selector is empty and would match every pod`,
+			replicas.InvalidSelector, `replicas: ReplicaSet "default/web": selector is empty`,
 		},
 		{
 			"Y15 selector that matches nothing", func(s *replicas.Spec) { s.Selector = labels.Nothing() },
@@ -440,12 +440,12 @@ func TestRefusals(t *testing.T) {
 			"", `replicas: owner is nil`,
 		},
 		{
-			"Y7 owner without UID", func(s *replicas.Spec) {
+			"Y7 owner without UID and name", func(s *replicas.Spec) {
 				rs := replicaSet(1)
-				rs.UID = ""
+				rs.UID, rs.Name = "", ""
 				s.Owner = rs
 			},
-			"", `replicas: ReplicaSet "default/web": metadata.uid is empty`,
+			"", `replicas: ReplicaSet "default/": metadata.uid and metadata.name are empty`,
 		},
 		{
 			"P1 kind without a version", func(s *replicas.Spec) { s.Kind.Version = "" },
@@ -506,11 +506,30 @@ func TestScaleToLooksAtTheTemplateOnlyToCreate(t *testing.T) {
 	require.EqualError(t, err, `replicas: ReplicaSet "default/web": selector is nil`)
 }
 
+func TestManageWithoutUIDs(t *testing.T) {
+	t.Parallel()
+	rs := replicaSet(1)
+	rs.UID = ""
+	other := replicaSet(1)
+	other.Name, other.UID = "other", ""
+	unknown := podtest.UID("")
+	pods := []*corev1.Pod{
+		podtest.Pod("a", unknown, owned(rs)), podtest.Pod("b", unknown, owned(rs)), podtest.Pod("b", unknown, owned(rs)),
+		podtest.Pod("c", unknown), podtest.Pod("d", unknown, owned(other)), podtest.Pod("e", unknown, owned(rs), podtest.Labels(nil)),
+	}
+	plan, err := replicas.Manage(pods, specOf(t, rs))
+	require.NoError(t, err)
+	assert.Equal(t, []string{"a", "b", "b"}, names(plan.Claims.Owned), "kind and name say whose a pod is, and no two are one")
+	assert.Equal(t, []string{"c"}, names(plan.Claims.Adopt))
+	assert.Equal(t, []string{"e"}, names(plan.Claims.Release))
+	assert.Equal(t, []string{"d"}, names(plan.Claims.Ignored))
+	assert.Len(t, plan.Scale.Delete, 3)
+}
+
 func TestBadLists(t *testing.T) {
 	t.Parallel()
 	rs := replicaSet(1)
 	twice := podtest.Pod("a", owned(rs))
-	nameless := func() *corev1.Pod { return podtest.Pod("a", owned(rs), podtest.UID("")) }
 	tests := []struct {
 		name string
 		pods []*corev1.Pod
@@ -526,11 +545,6 @@ func TestBadLists(t *testing.T) {
 			"a pod listed twice among others whose UIDs begin alike",
 			[]*corev1.Pod{podtest.Pod("a", podtest.UID("uid-of-a-pod-1")), podtest.Pod("b", podtest.UID("uid-of-a-pod-2")), podtest.Pod("a", podtest.UID("uid-of-a-pod-1"))},
 			`replicas: ReplicaSet "default/web": pod "default/a" (uid-of-a-pod-1) is listed twice`,
-		},
-		{
-			"a pod without UID listed twice",
-			[]*corev1.Pod{nameless(), nameless()},
-			`replicas: ReplicaSet "default/web": pod "default/a" () is listed twice`,
 		},
 		{
 			"W30 a pod listed as an orphan and as ours",

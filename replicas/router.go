@@ -55,7 +55,8 @@ import (
 //     is a deletion and an addition.
 //   - Labels that are nil and labels that are empty are the same.
 type Router struct {
-	// Kind is the owners' kind. Only its Kind is compared.
+	// Kind is the owners' kind. Only its Kind is compared, and its Group if the
+	// owners have no UID.
 	Kind schema.GroupVersionKind
 	// Owner returns the owner of that name, best from a cache: it is called for
 	// every event of a pod that has an owner of Kind. What it returns is not
@@ -117,7 +118,7 @@ func (r *Router) PodUpdated(old, cur any) error {
 		return err
 	}
 	switch {
-	case was.ResourceVersion == p.ResourceVersion: // V6
+	case p.ResourceVersion != "" && was.ResourceVersion == p.ResourceVersion: // V6
 	case was.UID != p.UID:
 		r.podDeleted(was)
 		r.podAdded(p)
@@ -230,9 +231,10 @@ func (r *Router) podDeleting(was, p *corev1.Pod) {
 // is the owner, or nobody.
 func (r *Router) podDeleted(p *corev1.Pod) {
 	ownKey, owner := r.ownerOf(p)
+	id := object.ID(p)
 	for {
-		key, ok := r.Expectations.OwnerOfDeletion(p.UID)
-		if !ok || !r.Expectations.DeletionObserved(key, p.UID) {
+		key, ok := r.Expectations.OwnerOfDeletion(id)
+		if !ok || !r.Expectations.DeletionObserved(key, id) {
 			break
 		}
 		if key != ownKey {
@@ -289,7 +291,7 @@ func (r *Router) ownerDeleted(owner metav1.Object) {
 // no owner's, where there is no such reference.
 func (r *Router) ownerOf(p *corev1.Pod) (expectations.Key, metav1.Object) {
 	ref := metav1.GetControllerOfNoCopy(p)
-	if ref == nil || ref.Kind != r.Kind.Kind {
+	if ref == nil || ref.Kind != r.Kind.Kind || ref.UID == "" && object.GroupOf(ref) != r.Kind.Group {
 		return expectations.Key{}, nil
 	}
 	key := expectations.Key{

@@ -25,7 +25,8 @@ const DefaultBurstReplicas = 500
 // shared between goroutines.
 type Spec struct {
 	// Owner is the object that owns the pods. Its UID says which pods are its
-	// own, its deletionTimestamp stops everything but status. Required.
+	// own, its deletionTimestamp stops everything but status. Without a UID, as
+	// with fake clients, its group, kind and name say it. Required.
 	Owner metav1.Object
 	// Kind goes into the owner reference of adopted and created pods. Version
 	// and Kind are required; the core group is empty.
@@ -172,8 +173,8 @@ func (s *Spec) checkOwner() error {
 		return errors.New("replicas: owner is nil")
 	case s.Kind.Kind == "" || s.Kind.Version == "":
 		return fmt.Errorf("replicas: owner %q: kind %q is incomplete", object.Name(s.Owner), s.Kind)
-	case s.Owner.GetUID() == "":
-		return s.failure("metadata.uid is empty")
+	case s.Owner.GetUID() == "" && s.Owner.GetName() == "":
+		return s.failure("metadata.uid and metadata.name are empty")
 	}
 	return nil
 }
@@ -209,14 +210,8 @@ func (s *Spec) check() error {
 }
 
 func (s *Spec) checkSelector() error {
-	if object.IsNil(s.Selector) {
-		return refuse(s.Owner, s.Kind, InvalidSelector, "selector is nil")
-	}
-	if _, selectable := s.Selector.Requirements(); !selectable {
-		return refuse(s.Owner, s.Kind, InvalidSelector, "selector matches nothing")
-	}
-	if s.Selector.Empty() {
-		return refuse(s.Owner, s.Kind, InvalidSelector, "selector is empty and would match every pod")
+	if err := object.CheckSelector(s.Selector); err != nil {
+		return refuse(s.Owner, s.Kind, InvalidSelector, "%w", err)
 	}
 	return nil
 }
@@ -232,6 +227,11 @@ func (s *Spec) checkTemplate() error {
 			labels.Set(s.Template.Labels), s.Selector)
 	}
 	return nil
+}
+
+// claimer sorts pods for the owner.
+func (s *Spec) claimer() selector.Claimer[*corev1.Pod] {
+	return selector.Claimer[*corev1.Pod]{Owner: s.Owner, Kind: s.Kind, Selector: s.Selector}
 }
 
 func (s *Spec) burst() int {

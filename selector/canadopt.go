@@ -4,31 +4,28 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"reflect"
 	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/replicakit/replicakit/internal/object"
 )
 
 // CanAdopt returns a function that reports, by a nil error, that owner may still
-// adopt: fetch, which must read the owner from the API server and not from a
-// cache, finds it with the same UID and not being deleted (C19). Without that
-// question an owner that has just been deleted would take orphans with it.
+// adopt: fetch finds it with the same UID and not being deleted. fetch must read
+// the owner from the API server and not from a cache: an owner that has just been
+// deleted would else take orphans with it.
 //
 // The function asks when it is first called, with that call's context, and
-// remembers the answer, an error included (C17): make a new one for every pass.
-// It is safe for concurrent use; calls that come while fetch runs wait for it. A
-// nil fetch allows every adoption. A fetch that panics allows none.
+// remembers the answer, an error included: make a new one for every pass. It is
+// safe for concurrent use; calls that come while fetch runs wait for it. A nil
+// fetch allows every adoption. A fetch that panics allows none.
 //
-// An error forbids the adoption, whatever it wraps. fetch's own error can be
-// reached with errors.As, so that a Forbidden can be told from a timeout; but do
-// not swallow a NotFound here as one does after a patch (C15): here it is the
-// owner that is gone, not the orphan (C18).
+// Any error forbids the adoption. Who calls the function by himself must not take
+// a NotFound for an orphan that is gone: it is the owner that is gone.
 //
-// Differs from Kubernetes: the error of fetch is wrapped, not only printed (W25).
+// Differs from Kubernetes: fetch's own error is wrapped, so that errors.As finds
+// it, and a Forbidden can be told from a timeout.
 func CanAdopt(fetch func(context.Context) (metav1.Object, error), owner metav1.Object) func(context.Context) error {
 	if fetch == nil {
 		return func(context.Context) error { return nil }
@@ -61,13 +58,8 @@ func recheck(ctx context.Context, fetch func(context.Context) (metav1.Object, er
 	}
 }
 
-// kindOf returns the object's kind or, as objects read through typed clients
-// carry none, the name of its Go type, which is the same word.
-func kindOf(obj metav1.Object) string {
-	if o, ok := obj.(runtime.Object); ok {
-		if kind := o.GetObjectKind().GroupVersionKind().Kind; kind != "" {
-			return kind
-		}
-	}
-	return reflect.Indirect(reflect.ValueOf(obj)).Type().Name()
+// kindOf returns the word for the owner's kind.
+func kindOf(owner metav1.Object) string {
+	kind, _ := object.KindOf(owner)
+	return kind.Kind
 }

@@ -36,7 +36,7 @@ func benchmarkClaim(b *testing.B, rs *appsv1.ReplicaSet, option podtest.Option) 
 			}
 			b.ReportAllocs()
 			for b.Loop() {
-				if _, err := selector.Claim(rs, sel, pods); err != nil {
+				if _, err := plan(rs, sel, pods); err != nil {
 					b.Fatal(err)
 				}
 			}

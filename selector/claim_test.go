@@ -58,6 +58,11 @@ func appIsWeb(t require.TestingT) labels.Selector {
 	return sel
 }
 
+// plan sorts objects for an owner.
+func plan[T metav1.Object](owner metav1.Object, sel labels.Selector, objs []T) (selector.Claims[T], error) {
+	return selector.Claimer[T]{Owner: owner, Selector: sel}.Plan(objs)
+}
+
 func TestClaimAsksTheSelector(t *testing.T) {
 	t.Parallel()
 	values := []string{"absent", "", "a", "b", "5"}
@@ -73,7 +78,7 @@ func TestClaimAsksTheSelector(t *testing.T) {
 				for _, tier := range values {
 					set := map[string]string{"app": app, "tier": tier}
 					maps.DeleteFunc(set, func(_, value string) bool { return value == "absent" })
-					claims, err := selector.Claim(owner(), sel, pods{podtest.Pod("a", ownedBy("uid-web"), podtest.Labels(set))})
+					claims, err := plan(owner(), sel, pods{podtest.Pod("a", ownedBy("uid-web"), podtest.Labels(set))})
 					require.NoError(t, err)
 					assert.Equal(t, sel.Matches(labels.Set(set)), len(claims.Owned) == 1, "%v", set)
 					assert.Len(t, claims.Release, 1-len(claims.Owned), "%v", set)
@@ -92,7 +97,7 @@ func TestClaimAsksASelectorOfTheCallersMaking(t *testing.T) {
 	t.Parallel()
 	debugged := podtest.Pod("debugged", ownedBy("uid-web"), podtest.Labels(map[string]string{"app": "web", "debug": "1"}))
 	sel := strict{labels.SelectorFromSet(labels.Set{"app": "web"})}
-	claims, err := selector.Claim(owner(), sel, pods{debugged})
+	claims, err := plan(owner(), sel, pods{debugged})
 	require.NoError(t, err)
 	assert.Equal(t, []*corev1.Pod{debugged}, claims.Release)
 }
@@ -140,7 +145,7 @@ func TestClaimOne(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			ownerBefore, podBefore := tt.owner.DeepCopy(), tt.pod.DeepCopy()
-			claims, err := selector.Claim(tt.owner, appIsWeb(t), pods{tt.pod})
+			claims, err := plan(tt.owner, appIsWeb(t), pods{tt.pod})
 			require.NoError(t, err)
 			want := map[string]selector.Claims[*corev1.Pod]{
 				"owned":   {Owned: pods{tt.pod}},
@@ -165,7 +170,7 @@ func TestClaimMany(t *testing.T) {
 
 	t.Run("C13 each list is in the order of the input", func(t *testing.T) {
 		t.Parallel()
-		claims, err := selector.Claim(webSet(), appIsWeb(t),
+		claims, err := plan(webSet(), appIsWeb(t),
 			pods{owned2, foreign2, orphan2, lost1, owned3, orphan1, foreign1, lost2, owned1})
 		require.NoError(t, err)
 		assert.Equal(t, selector.Claims[*corev1.Pod]{
@@ -179,21 +184,21 @@ func TestClaimMany(t *testing.T) {
 	t.Run("C13 the lists do not share the input's memory", func(t *testing.T) {
 		t.Parallel()
 		in := pods{owned1, owned2}
-		claims, err := selector.Claim(webSet(), appIsWeb(t), in)
+		claims, err := plan(webSet(), appIsWeb(t), in)
 		require.NoError(t, err)
 		claims.Owned[0] = nil
 		assert.Equal(t, pods{owned1, owned2}, in)
 	})
 	t.Run("a pod listed twice is sorted twice", func(t *testing.T) {
 		t.Parallel()
-		claims, err := selector.Claim(webSet(), appIsWeb(t), pods{orphan1, orphan1})
+		claims, err := plan(webSet(), appIsWeb(t), pods{orphan1, orphan1})
 		require.NoError(t, err)
 		assert.Equal(t, selector.Claims[*corev1.Pod]{Adopt: pods{orphan1, orphan1}}, claims)
 	})
 	t.Run("nothing to sort", func(t *testing.T) {
 		t.Parallel()
 		for _, in := range []pods{nil, {}} {
-			claims, err := selector.Claim(webSet(), appIsWeb(t), in)
+			claims, err := plan(webSet(), appIsWeb(t), in)
 			require.NoError(t, err)
 			assert.Equal(t, selector.Claims[*corev1.Pod]{}, claims)
 		}
@@ -209,7 +214,7 @@ func TestClaimAnyKind(t *testing.T) {
 			{ObjectMeta: podtest.Pod("b").ObjectMeta},
 		}
 		deployment := &appsv1.Deployment{ObjectMeta: webSet().ObjectMeta}
-		claims, err := selector.Claim(deployment, appIsWeb(t), sets)
+		claims, err := plan(deployment, appIsWeb(t), sets)
 		require.NoError(t, err)
 		assert.Equal(t, selector.Claims[*appsv1.ReplicaSet]{Owned: sets[:1], Adopt: sets[1:]}, claims)
 	})
@@ -219,7 +224,7 @@ func TestClaimAnyKind(t *testing.T) {
 			{ObjectMeta: podtest.Pod("a", ownedBy("uid-web"), podtest.Labels(nil)).ObjectMeta},
 			{ObjectMeta: podtest.Pod("b", podtest.Deleting).ObjectMeta},
 		}
-		claims, err := selector.Claim(&appsv1.DaemonSet{ObjectMeta: webSet().ObjectMeta}, appIsWeb(t), history)
+		claims, err := plan(&appsv1.DaemonSet{ObjectMeta: webSet().ObjectMeta}, appIsWeb(t), history)
 		require.NoError(t, err)
 		assert.Equal(t, selector.Claims[*appsv1.ControllerRevision]{Release: history[:1], Ignored: history[1:]}, claims)
 	})
@@ -229,14 +234,14 @@ func TestClaimAnyKind(t *testing.T) {
 		widget.SetNamespace(podtest.Namespace)
 		widget.SetLabels(map[string]string{"app": "web"})
 		in := []*unstructured.Unstructured{widget, {}}
-		claims, err := selector.Claim(webSet(), appIsWeb(t), in)
+		claims, err := plan(webSet(), appIsWeb(t), in)
 		require.NoError(t, err)
 		assert.Equal(t, selector.Claims[*unstructured.Unstructured]{Adopt: in[:1], Ignored: in[1:]}, claims)
 	})
 	t.Run("a mixed list", func(t *testing.T) {
 		t.Parallel()
 		in := []metav1.Object{podtest.Pod("a"), &appsv1.ReplicaSet{ObjectMeta: podtest.Pod("b", ownedBy("uid-web")).ObjectMeta}}
-		claims, err := selector.Claim(webSet(), appIsWeb(t), in)
+		claims, err := plan(webSet(), appIsWeb(t), in)
 		require.NoError(t, err)
 		assert.Equal(t, selector.Claims[metav1.Object]{Adopt: in[:1], Owned: in[1:]}, claims)
 	})
@@ -257,8 +262,8 @@ func TestClaimRefuses(t *testing.T) {
 		{"nil owner", nil, appIsWeb(t), good, "selector: owner is nil"},
 		{"typed nil owner", (*appsv1.ReplicaSet)(nil), appIsWeb(t), good, "selector: owner is nil"},
 		{
-			"an owner without UID would own what refers to nobody",
-			&metav1.ObjectMeta{Name: "web"}, appIsWeb(t), good, `selector: owner "web": UID is empty`,
+			"an owner without UID and name would own what refers to nobody",
+			&metav1.ObjectMeta{Namespace: "default"}, appIsWeb(t), good, `selector: owner "default/": UID and name are empty`,
 		},
 		{"W6 nil selector", webSet(), nil, good, `selector: owner "default/web": selector is nil`},
 		{"W6 Y15 a nil LabelSelector, converted", webSet(), unconverted, good, `selector: owner "default/web": selector matches nothing`},
@@ -269,16 +274,16 @@ func TestClaimRefuses(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			claims, err := selector.Claim(tt.owner, tt.sel, tt.pods)
+			claims, err := plan(tt.owner, tt.sel, tt.pods)
 			require.EqualError(t, err, tt.want)
 			assert.Equal(t, selector.Claims[*corev1.Pod]{}, claims)
 		})
 	}
 	t.Run("typed nil in a mixed list", func(t *testing.T) {
 		t.Parallel()
-		_, err := selector.Claim(webSet(), appIsWeb(t), []metav1.Object{good[0], (*corev1.Pod)(nil)})
+		_, err := plan(webSet(), appIsWeb(t), []metav1.Object{good[0], (*corev1.Pod)(nil)})
 		require.EqualError(t, err, `selector: owner "default/web": object 1 is nil`)
-		_, err = selector.Claim(webSet(), appIsWeb(t), []metav1.Object{nil})
+		_, err = plan(webSet(), appIsWeb(t), []metav1.Object{nil})
 		require.EqualError(t, err, `selector: owner "default/web": object 0 is nil`)
 	})
 }
@@ -319,12 +324,12 @@ func ownerSituation(b byte) *appsv1.ReplicaSet {
 }
 
 // claimTwin is the decision table of Kubernetes, read aloud.
-func claimTwin(rs *appsv1.ReplicaSet, in pods) (claims selector.Claims[*corev1.Pod]) {
+func claimTwin(rs *appsv1.ReplicaSet, in pods, matching func(*corev1.Pod) bool) (claims selector.Claims[*corev1.Pod]) {
 	for _, p := range in {
 		controller := metav1.GetControllerOf(p)
 		orphan := controller == nil
 		ours := !orphan && controller.UID == rs.UID
-		matches := p.Labels["app"] == "web"
+		matches := matching(p)
 		ownerAlive := rs.DeletionTimestamp == nil
 		podAlive := p.DeletionTimestamp == nil
 		near := rs.Namespace == "" || rs.Namespace == p.Namespace
@@ -352,9 +357,9 @@ func checkAgainstTwin(t *testing.T, ownerByte byte, podBytes []byte) {
 	for _, b := range podBytes {
 		in = append(in, situation(b))
 	}
-	claims, err := selector.Claim(rs, appIsWeb(t), in)
+	claims, err := plan(rs, appIsWeb(t), in)
 	require.NoError(t, err)
-	require.Equal(t, claimTwin(rs, in), claims)
+	require.Equal(t, claimTwin(rs, in, func(p *corev1.Pod) bool { return p.Labels["app"] == "web" }), claims)
 	require.Len(t, in, len(claims.Owned)+len(claims.Adopt)+len(claims.Release)+len(claims.Ignored), "each object stands in one list")
 }
 

@@ -7,7 +7,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/replicakit/replicakit/selector"
@@ -42,51 +42,27 @@ func names(pods []*corev1.Pod) (names []string) {
 	return names
 }
 
-// What an owner would do to its pods, and the patches that do it. Nothing has
-// been called yet.
-func Example() {
+// A dry run: what an owner would do to its pods, and the patches that would do it.
+func ExampleClaimer_Plan() {
 	rs, pods := exampleFleet()
-	sel, err := selector.ForReplicaSet(rs)
-	if err != nil {
-		fmt.Println(err)
-		return
+	claimer := selector.Claimer[*corev1.Pod]{
+		Owner:    rs,
+		Kind:     appsv1.SchemeGroupVersion.WithKind("ReplicaSet"),
+		Selector: labels.SelectorFromSet(labels.Set{"app": "web"}),
 	}
-	claims, err := selector.Claim(rs, sel, pods)
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	for _, p := range claims.Adopt {
-		patch, err := selector.AdoptPatch(rs, appsv1.SchemeGroupVersion.WithKind("ReplicaSet"), p.UID)
-		fmt.Println("adopt", p.Name, string(patch.Data), err)
-	}
-	for _, p := range claims.Release {
-		patch, err := selector.ReleasePatch(rs.UID, p.UID)
-		fmt.Println("release", p.Name, string(patch.Data), err)
-	}
-	// Output:
-	// adopt orphan {"metadata":{"ownerReferences":[{"apiVersion":"apps/v1","kind":"ReplicaSet","name":"web","uid":"4a1f","controller":true,"blockOwnerDeletion":true}],"uid":"uid-orphan"}} <nil>
-	// release relabeled {"metadata":{"uid":"uid-relabeled","ownerReferences":[{"$patch":"delete","uid":"4a1f"}]}} <nil>
-}
-
-// A claim is data: print it, test it, or refuse to act on it.
-func ExampleClaim() {
-	rs, pods := exampleFleet()
-	sel, err := selector.ForReplicaSet(rs)
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	claims, err := selector.Claim(rs, sel, pods)
+	claims, err := claimer.Plan(pods)
 	fmt.Println("owned:  ", names(claims.Owned))
 	fmt.Println("adopt:  ", names(claims.Adopt))
 	fmt.Println("release:", names(claims.Release))
 	fmt.Println("ignored:", names(claims.Ignored), err)
+	patch, err := claimer.AdoptPatch(claims.Adopt[0])
+	fmt.Println(string(patch.Data), err)
 	// Output:
 	// owned:   [owned]
 	// adopt:   [orphan]
 	// release: [relabeled]
 	// ignored: [foreign] <nil>
+	// {"metadata":{"ownerReferences":[{"apiVersion":"apps/v1","kind":"ReplicaSet","name":"web","uid":"4a1f","controller":true,"blockOwnerDeletion":true}],"uid":"uid-orphan"}} <nil>
 }
 
 func ExampleForReplicaSet() {
@@ -109,9 +85,14 @@ func ExampleForReplicationController() {
 	// Output: app=web,tier=front <nil>
 }
 
-func ExampleAdoptPatch() {
-	rs, _ := exampleFleet()
-	patch, err := selector.AdoptPatch(rs, appsv1.SchemeGroupVersion.WithKind("ReplicaSet"), "uid-orphan", "example.com/keep")
+func ExampleClaimer_AdoptPatch() {
+	rs, pods := exampleFleet()
+	claimer := selector.Claimer[*corev1.Pod]{
+		Owner:      rs,
+		Kind:       appsv1.SchemeGroupVersion.WithKind("ReplicaSet"),
+		Finalizers: []string{"example.com/keep"},
+	}
+	patch, err := claimer.AdoptPatch(pods[1])
 	fmt.Println(patch.Type, err)
 	fmt.Println(string(patch.Data))
 	// Output:
@@ -119,40 +100,18 @@ func ExampleAdoptPatch() {
 	// {"metadata":{"ownerReferences":[{"apiVersion":"apps/v1","kind":"ReplicaSet","name":"web","uid":"4a1f","controller":true,"blockOwnerDeletion":true}],"uid":"uid-orphan","finalizers":["example.com/keep"]}}
 }
 
-func ExampleReleasePatch() {
-	patch, err := selector.ReleasePatch("4a1f", "uid-relabeled", "example.com/keep")
-	fmt.Println(patch.Type, err)
-	fmt.Println(string(patch.Data))
-	// Output:
-	// application/strategic-merge-patch+json <nil>
-	// {"metadata":{"uid":"uid-relabeled","ownerReferences":[{"$patch":"delete","uid":"4a1f"}],"$deleteFromPrimitiveList/finalizers":["example.com/keep"]}}
-}
-
 // Custom resources refuse strategic merge patches. A JSON merge patch replaces
 // whole lists, so it is made from the child as it was read, and holds only for
 // that version of it.
-func ExampleAdoptMergePatch() {
+func ExampleClaimer_ReleasePatch() {
 	owner := &metav1.ObjectMeta{Namespace: "default", Name: "pool", UID: "4a1f"}
-	kind := schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "WidgetPool"}
-	child := &metav1.ObjectMeta{
-		Namespace: "default", Name: "w1", UID: "uid-w1", ResourceVersion: "812",
-		OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap", Name: "c", UID: "uid-c"}},
-	}
-	patch, err := selector.AdoptMergePatch(owner, kind, child)
-	fmt.Println(patch.Type, err)
-	fmt.Println(string(patch.Data))
-	// Output:
-	// application/merge-patch+json <nil>
-	// {"metadata":{"uid":"uid-w1","resourceVersion":"812","ownerReferences":[{"apiVersion":"v1","kind":"ConfigMap","name":"c","uid":"uid-c"},{"apiVersion":"example.com/v1","kind":"WidgetPool","name":"pool","uid":"4a1f","controller":true,"blockOwnerDeletion":true}]}}
-}
-
-func ExampleReleaseMergePatch() {
+	claimer := selector.Claimer[*metav1.ObjectMeta]{Owner: owner, PatchType: types.MergePatchType, Finalizers: []string{"example.com/keep"}}
 	yes := true
 	child := &metav1.ObjectMeta{
 		Namespace: "default", Name: "w1", UID: "uid-w1", ResourceVersion: "813", Finalizers: []string{"example.com/keep", "other.example/hold"},
 		OwnerReferences: []metav1.OwnerReference{{APIVersion: "example.com/v1", Kind: "WidgetPool", Name: "pool", UID: "4a1f", Controller: &yes}},
 	}
-	patch, err := selector.ReleaseMergePatch("4a1f", child, "example.com/keep")
+	patch, err := claimer.ReleasePatch(child)
 	fmt.Println(patch.Type, err)
 	fmt.Println(string(patch.Data))
 	// Output:

@@ -6,9 +6,9 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/replicakit/replicakit/selector"
@@ -61,7 +61,7 @@ func TestAdoptMergePatch(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			before := tt.child.DeepCopy()
-			patch, err := selector.AdoptMergePatch(o, setKind, tt.child, tt.finalizers...)
+			patch, err := merger(o, setKind, tt.finalizers...).AdoptPatch(tt.child)
 			require.NoError(t, err)
 			assert.Equal(t, tt.want, string(patch.Data))
 			assert.Equal(t, types.PatchType("application/merge-patch+json"), patch.Type)
@@ -72,9 +72,9 @@ func TestAdoptMergePatch(t *testing.T) {
 		t.Parallel()
 		child := &metav1.ObjectMeta{Name: "w", UID: "wuid", ResourceVersion: "7", OwnerReferences: []metav1.OwnerReference{plainOurs}, Finalizers: make([]string, 1, 4)}
 		before := child.DeepCopy()
-		_, err := selector.AdoptMergePatch(o, setKind, child, "f1")
+		_, err := merger(o, setKind, "f1").AdoptPatch(child)
 		require.NoError(t, err)
-		_, err = selector.ReleaseMergePatch("ouid", child, "")
+		_, err = merger(o, setKind, "").ReleasePatch(child)
 		require.NoError(t, err)
 		assert.Equal(t, before, child)
 		assert.Equal(t, []string{"", ""}, child.Finalizers[:2], "spare capacity belongs to the child")
@@ -99,7 +99,7 @@ func TestReleaseMergePatch(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			before := tt.child.DeepCopy()
-			patch, err := selector.ReleaseMergePatch("ouid", tt.child, tt.finalizers...)
+			patch, err := merger(o, schema.GroupVersionKind{}, tt.finalizers...).ReleasePatch(tt.child)
 			require.NoError(t, err)
 			assert.Equal(t, tt.want, string(patch.Data))
 			assert.Equal(t, types.PatchType("application/merge-patch+json"), patch.Type)
@@ -110,42 +110,12 @@ func TestReleaseMergePatch(t *testing.T) {
 
 func TestMergePatchesRefuse(t *testing.T) {
 	t.Parallel()
-	noUID, noVersion := widget(nil), widget(nil)
-	noUID.SetUID("")
-	noVersion.SetResourceVersion("")
-	for _, tt := range []struct {
-		name  string
-		child metav1.Object
-		want  string
-	}{
-		{"nil child", nil, "selector: child is nil"},
-		{"typed nil child", (*corev1.Pod)(nil), "selector: child is nil"},
-		{"C22 child without UID", noUID, `selector: child "ns/w": UID is empty`},
-		{"without resource version others' entries could be lost", noVersion, `selector: child "ns/w": resource version is empty`},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
-			patch, err := selector.AdoptMergePatch(o, setKind, tt.child)
-			require.EqualError(t, err, tt.want)
-			assert.Zero(t, patch)
-			patch, err = selector.ReleaseMergePatch("ouid", tt.child)
-			require.EqualError(t, err, tt.want)
-			assert.Zero(t, patch)
-		})
-	}
 	t.Run("another controller", func(t *testing.T) {
 		t.Parallel()
 		child := widget([]metav1.OwnerReference{*metav1.NewControllerRef(&metav1.ObjectMeta{Name: "x", UID: "xuid"}, setKind)})
-		patch, err := selector.AdoptMergePatch(o, setKind, child)
+		patch, err := merger(o, setKind).AdoptPatch(child)
 		require.EqualError(t, err, `selector: child "ns/w": has a controller already: ReplicaSet "x" with UID "xuid"`)
 		assert.Zero(t, patch)
-	})
-	t.Run("owner without UID", func(t *testing.T) {
-		t.Parallel()
-		_, err := selector.AdoptMergePatch(&metav1.ObjectMeta{Name: "o"}, setKind, widget(nil))
-		require.EqualError(t, err, `selector: owner "o": UID is empty`)
-		_, err = selector.ReleaseMergePatch("", widget(nil))
-		require.EqualError(t, err, `selector: child "ns/w": UID of the owner to release it from is empty`)
 	})
 }
 
@@ -154,7 +124,7 @@ func TestMergePatchesApplied(t *testing.T) {
 	for _, refs := range [][]metav1.OwnerReference{nil, {plain("c")}, {plain("c"), plain("d")}} {
 		for _, finalizers := range [][]string{nil, {"f0"}, {"f0", "f3"}} {
 			original := widget(refs, finalizers...)
-			adopt, err := selector.AdoptMergePatch(o, setKind, original, "f1", "f2")
+			adopt, err := merger(o, setKind, "f1", "f2").AdoptPatch(original)
 			require.NoError(t, err)
 			adopted := apply(t, original, adopt)
 			controller := metav1.GetControllerOf(adopted)
@@ -163,11 +133,11 @@ func TestMergePatchesApplied(t *testing.T) {
 			assert.Equal(t, append(append([]string(nil), finalizers...), "f1", "f2"), adopted.GetFinalizers())
 			assert.Len(t, adopted.GetOwnerReferences(), len(refs)+1)
 
-			again, err := selector.AdoptMergePatch(o, setKind, adopted, "f1", "f2")
+			again, err := merger(o, setKind, "f1", "f2").AdoptPatch(adopted)
 			require.NoError(t, err)
 			assert.Equal(t, adopted, apply(t, adopted, again), "adopting twice changes nothing more")
 
-			release, err := selector.ReleaseMergePatch("ouid", adopted, "f1", "f2")
+			release, err := merger(o, setKind, "f1", "f2").ReleasePatch(adopted)
 			require.NoError(t, err)
 			released := apply(t, adopted, release)
 			assert.ElementsMatch(t, original.GetOwnerReferences(), released.GetOwnerReferences())

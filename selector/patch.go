@@ -15,8 +15,65 @@ import (
 // Patch is what a client's Patch call needs beside the object's name. The zero
 // Patch, which comes with every error, must not be sent.
 type Patch struct {
-	Type types.PatchType // the content type of Data (C24)
+	Type types.PatchType // the content type of Data
 	Data []byte
+}
+
+// AdoptPatch returns the patch that makes the owner the controller of child and
+// adds the finalizers; see Claimer.PatchType. A reference to the owner that is
+// there already is upgraded in its place.
+//
+// The bytes of a strategic merge patch are those that Kubernetes' controllers
+// send. The API server refuses it with Invalid (422) if the child has another
+// controller, or if another object now bears its name: the child's UID is the
+// guard. Sending it twice changes nothing more.
+//
+// A JSON merge patch can only replace lists as a whole. So it holds the owner
+// references and finalizers that child has, and its UID and resource version: if
+// anybody has changed the child since it was read, the API server answers Conflict
+// (409) and nothing is lost. Read the child again then, and make a new patch. An
+// owner without UID, which no API server gives, needs this form too, and gets it.
+//
+// What child does not have, a UID or resource version, is not sent and does not
+// guard. Bytes that are not UTF-8, which no API object can hold, are replaced by
+// U+FFFD.
+//
+// An owner that is nil or has no name, a kind without version or kind, another
+// patch type and a nil child are errors. So is, for a JSON merge patch, a child
+// that has another controller.
+func (c Claimer[T]) AdoptPatch(child T) (Patch, error) {
+	p := c.patches()
+	if err := p.check(); err != nil {
+		return Patch{}, err
+	}
+	return p.adopt(child)
+}
+
+// ReleasePatch returns the patch that removes every reference to the owner, and
+// the finalizers, from child. What is to be removed but is not there is no error:
+// the patch then changes less, or nothing. Bytes, guards and types are those of
+// AdoptPatch; after Invalid there is nothing left to release.
+//
+// A nil owner, one with neither UID nor name, another patch type and a nil child
+// are errors. Kind is needed only if the owner has no UID.
+func (c Claimer[T]) ReleasePatch(child T) (Patch, error) {
+	p := c.patches()
+	if err := p.checkRelease(); err != nil {
+		return Patch{}, err
+	}
+	return p.release(child)
+}
+
+// patches makes the patches of one owner.
+type patches struct {
+	owner      metav1.Object
+	kind       schema.GroupVersionKind
+	patchType  types.PatchType
+	finalizers []string
+}
+
+func (c Claimer[T]) patches() patches {
+	return patches{owner: c.Owner, kind: c.Kind, patchType: c.PatchType, finalizers: c.Finalizers}
 }
 
 type adoptBody struct {
@@ -25,34 +82,23 @@ type adoptBody struct {
 
 type adoptMetadata struct {
 	OwnerReferences []metav1.OwnerReference `json:"ownerReferences"`
-	UID             types.UID               `json:"uid"`
+	UID             types.UID               `json:"uid,omitempty"`
 	Finalizers      []string                `json:"finalizers,omitempty"`
 }
 
-// AdoptPatch returns the strategic merge patch that makes owner, of the given
-// kind, the controller of the pod (or other built-in object) with that UID, and
-// adds the finalizers. Its bytes are those that Kubernetes' controllers send
-// (C20). A reference to owner that is there already is upgraded (C10); the API
-// server refuses the patch with Invalid (422) when the object has another
-// controller, or when another object now bears its name: the UID is the guard
-// (C22). Sending it twice changes nothing more.
-//
-// An owner that is nil or has no UID or name, a kind without version or kind, and
-// an empty podUID are errors. The group may be empty: that is the core group, as
-// in "v1" (C23). Bytes that are not UTF-8, which no API object can hold, are
-// replaced by U+FFFD.
-func AdoptPatch(owner metav1.Object, kind schema.GroupVersionKind, podUID types.UID, finalizers ...string) (Patch, error) {
-	ref, err := controllerRef(owner, kind)
-	if err != nil {
-		return Patch{}, err
+// adopt makes the bytes of C20.
+func (p patches) adopt(child metav1.Object) (Patch, error) {
+	if object.IsNil(child) {
+		return Patch{}, errChildNil
 	}
-	if podUID == "" {
-		return Patch{}, fmt.Errorf("selector: owner %q: UID of the pod to adopt is empty", object.Name(owner))
+	ref := *metav1.NewControllerRef(p.owner, p.kind)
+	if p.merges() {
+		return p.adoptMerge(child, ref)
 	}
 	return newPatch(types.StrategicMergePatchType, adoptBody{adoptMetadata{
 		OwnerReferences: []metav1.OwnerReference{ref},
-		UID:             podUID,
-		Finalizers:      finalizers,
+		UID:             child.GetUID(),
+		Finalizers:      p.finalizers,
 	}})
 }
 
@@ -61,7 +107,7 @@ type releaseBody struct {
 }
 
 type releaseMetadata struct {
-	UID             types.UID      `json:"uid"`
+	UID             types.UID      `json:"uid,omitempty"`
 	OwnerReferences []deletedOwner `json:"ownerReferences"`
 	Finalizers      []string       `json:"$deleteFromPrimitiveList/finalizers,omitempty"`
 }
@@ -71,47 +117,68 @@ type deletedOwner struct {
 	UID       types.UID `json:"uid"`
 }
 
-// ReleasePatch returns the strategic merge patch that removes every reference to
-// the owner with ownerUID, and the finalizers, from the pod (or other built-in
-// object) with podUID. Its bytes are those that Kubernetes' controllers send
-// (C21). What is to be removed but is not there is passed over by the API server.
-// It refuses the patch with Invalid (422) when another object now bears the name:
-// the UID is the guard (C22), and there is nothing left to release (C16).
-//
-// An empty ownerUID or podUID is an error. Bytes that are not UTF-8 are replaced
-// as in AdoptPatch.
-func ReleasePatch(ownerUID, podUID types.UID, finalizers ...string) (Patch, error) {
-	if ownerUID == "" {
-		return Patch{}, fmt.Errorf("selector: pod with UID %q: UID of the owner to release it from is empty", podUID)
+// release makes the bytes of C21.
+func (p patches) release(child metav1.Object) (Patch, error) {
+	if object.IsNil(child) {
+		return Patch{}, errChildNil
 	}
-	if podUID == "" {
-		return Patch{}, fmt.Errorf("selector: owner with UID %q: UID of the pod to release is empty", ownerUID)
+	if p.merges() {
+		return p.releaseMerge(child)
 	}
 	return newPatch(types.StrategicMergePatchType, releaseBody{releaseMetadata{
-		UID:             podUID,
-		OwnerReferences: []deletedOwner{{Directive: "delete", UID: ownerUID}},
-		Finalizers:      finalizers,
+		UID:             child.GetUID(),
+		OwnerReferences: []deletedOwner{{Directive: "delete", UID: p.owner.GetUID()}},
+		Finalizers:      p.finalizers,
 	}})
 }
 
-// controllerRef returns the reference by which owner controls its children.
-func controllerRef(owner metav1.Object, kind schema.GroupVersionKind) (metav1.OwnerReference, error) {
+// merges reports whether a JSON merge patch is needed: in a strategic one the
+// UID tells owner references apart.
+func (p patches) merges() bool {
+	return p.patchType == types.MergePatchType || p.owner.GetUID() == ""
+}
+
+var errChildNil = errors.New("selector: child is nil")
+
+// check refuses what no adopt patch can be made with.
+func (p patches) check() error {
+	if err := p.checkRelease(); err != nil {
+		return err
+	}
 	var fault string
 	switch {
-	case object.IsNil(owner):
-		return metav1.OwnerReference{}, errors.New("selector: owner is nil")
-	case owner.GetUID() == "":
-		fault = "UID is empty"
-	case owner.GetName() == "":
+	case p.owner.GetName() == "":
 		fault = "name is empty"
-	case kind.Kind == "":
+	case p.kind.Kind == "":
 		fault = "kind is empty"
-	case kind.Version == "":
-		fault = "version of kind " + kind.Kind + " is empty"
+	case p.kind.Version == "":
+		fault = "version of kind " + p.kind.Kind + " is empty"
 	default:
-		return *metav1.NewControllerRef(owner, kind), nil
+		return nil
 	}
-	return metav1.OwnerReference{}, fmt.Errorf("selector: owner %q: %s", object.Name(owner), fault)
+	return fmt.Errorf("selector: owner %q: %s", object.Name(p.owner), fault)
+}
+
+// checkRelease refuses what no release patch can be made with.
+func (p patches) checkRelease() error {
+	if err := checkOwner(p.owner); err != nil {
+		return err
+	}
+	switch p.patchType {
+	case "", types.StrategicMergePatchType, types.MergePatchType:
+		return nil
+	}
+	return fmt.Errorf("selector: owner %q: patch type %q is neither strategic merge nor merge", object.Name(p.owner), p.patchType)
+}
+
+func checkOwner(owner metav1.Object) error {
+	if object.IsNil(owner) {
+		return errors.New("selector: owner is nil")
+	}
+	if owner.GetUID() == "" && owner.GetName() == "" {
+		return fmt.Errorf("selector: owner %q: UID and name are empty", object.Name(owner))
+	}
+	return nil
 }
 
 func newPatch(patchType types.PatchType, body any) (Patch, error) {

@@ -10,6 +10,8 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -21,6 +23,23 @@ var (
 	controllerKind = corev1.SchemeGroupVersion.WithKind("ReplicationController")
 	o              = &metav1.ObjectMeta{Namespace: "ns", Name: "o", UID: "ouid"}
 )
+
+// patcher makes patches for an owner.
+func patcher(owner metav1.Object, kind schema.GroupVersionKind, finalizers ...string) selector.Claimer[metav1.Object] {
+	return selector.Claimer[metav1.Object]{Owner: owner, Kind: kind, Finalizers: finalizers}
+}
+
+// merger makes JSON merge patches for an owner.
+func merger(owner metav1.Object, kind schema.GroupVersionKind, finalizers ...string) selector.Claimer[metav1.Object] {
+	c := patcher(owner, kind, finalizers...)
+	c.PatchType = types.MergePatchType
+	return c
+}
+
+// child returns an object with this UID.
+func child(uid types.UID) metav1.Object {
+	return &metav1.ObjectMeta{Namespace: "ns", Name: "p", UID: uid}
+}
 
 func TestAdoptPatch(t *testing.T) {
 	t.Parallel()
@@ -51,14 +70,14 @@ func TestAdoptPatch(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			patch, err := selector.AdoptPatch(o, tt.kind, "pu", tt.finalizers...)
+			patch, err := patcher(o, tt.kind, tt.finalizers...).AdoptPatch(child("pu"))
 			require.NoError(t, err)
 			assert.Equal(t, tt.want, string(patch.Data))
 		})
 	}
 	t.Run("C24 it is a strategic merge patch", func(t *testing.T) {
 		t.Parallel()
-		patch, err := selector.AdoptPatch(o, setKind, "pu")
+		patch, err := patcher(o, setKind).AdoptPatch(child("pu"))
 		require.NoError(t, err)
 		assert.Equal(t, types.PatchType("application/strategic-merge-patch+json"), patch.Type)
 	})
@@ -67,23 +86,24 @@ func TestAdoptPatch(t *testing.T) {
 func TestAdoptPatchRefuses(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
-		name   string
-		owner  metav1.Object
-		kind   schema.GroupVersionKind
-		podUID types.UID
-		want   string
+		name  string
+		owner metav1.Object
+		kind  schema.GroupVersionKind
+		child metav1.Object
+		want  string
 	}{
-		{"nil owner", nil, setKind, "pu", "selector: owner is nil"},
-		{"typed nil owner", (*appsv1.ReplicaSet)(nil), setKind, "pu", "selector: owner is nil"},
-		{"owner without UID", &metav1.ObjectMeta{Namespace: "ns", Name: "o"}, setKind, "pu", `selector: owner "ns/o": UID is empty`},
-		{"owner without name", &metav1.ObjectMeta{Namespace: "ns", UID: "ouid"}, setKind, "pu", `selector: owner "ns/": name is empty`},
-		{"no kind", o, schema.GroupVersionKind{Version: "v1"}, "pu", `selector: owner "ns/o": kind is empty`},
-		{"no version", o, schema.GroupVersionKind{Group: "apps", Kind: "ReplicaSet"}, "pu", `selector: owner "ns/o": version of kind ReplicaSet is empty`},
-		{"C22 without the pod's UID nothing would guard", o, setKind, "", `selector: owner "ns/o": UID of the pod to adopt is empty`},
+		{"nil owner", nil, setKind, child("pu"), "selector: owner is nil"},
+		{"typed nil owner", (*appsv1.ReplicaSet)(nil), setKind, child("pu"), "selector: owner is nil"},
+		{"owner without UID and name", &metav1.ObjectMeta{Namespace: "ns"}, setKind, child("pu"), `selector: owner "ns/": UID and name are empty`},
+		{"owner without name", &metav1.ObjectMeta{Namespace: "ns", UID: "ouid"}, setKind, child("pu"), `selector: owner "ns/": name is empty`},
+		{"no kind", o, schema.GroupVersionKind{Version: "v1"}, child("pu"), `selector: owner "ns/o": kind is empty`},
+		{"no version", o, schema.GroupVersionKind{Group: "apps", Kind: "ReplicaSet"}, child("pu"), `selector: owner "ns/o": version of kind ReplicaSet is empty`},
+		{"nil child", o, setKind, nil, "selector: child is nil"},
+		{"typed nil child", o, setKind, (*corev1.Pod)(nil), "selector: child is nil"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			patch, err := selector.AdoptPatch(tt.owner, tt.kind, tt.podUID)
+			patch, err := patcher(tt.owner, tt.kind).AdoptPatch(tt.child)
 			require.EqualError(t, err, tt.want)
 			assert.Zero(t, patch)
 		})
@@ -109,29 +129,95 @@ func TestReleasePatch(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			patch, err := selector.ReleasePatch("ouid", "pu", tt.finalizers...)
+			patch, err := patcher(o, setKind, tt.finalizers...).ReleasePatch(child("pu"))
 			require.NoError(t, err)
 			assert.Equal(t, tt.want, string(patch.Data))
 		})
 	}
 	t.Run("C24 it is a strategic merge patch", func(t *testing.T) {
 		t.Parallel()
-		patch, err := selector.ReleasePatch("ouid", "pu")
+		patch, err := patcher(o, schema.GroupVersionKind{}).ReleasePatch(child("pu"))
 		require.NoError(t, err)
 		assert.Equal(t, types.PatchType("application/strategic-merge-patch+json"), patch.Type)
 	})
-	t.Run("C22 without the pod's UID nothing would guard", func(t *testing.T) {
+}
+
+func TestReleasePatchRefuses(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name  string
+		owner metav1.Object
+		child metav1.Object
+		want  string
+	}{
+		{"nil owner", nil, child("pu"), "selector: owner is nil"},
+		{"owner without UID and name", &metav1.ObjectMeta{}, child("pu"), `selector: owner "": UID and name are empty`},
+		{"nil child", o, nil, "selector: child is nil"},
+		{"typed nil child", o, (*corev1.Pod)(nil), "selector: child is nil"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			patch, err := patcher(tt.owner, schema.GroupVersionKind{}).ReleasePatch(tt.child)
+			require.EqualError(t, err, tt.want)
+			assert.Zero(t, patch)
+		})
+	}
+}
+
+func TestPatchesOfNoKnownType(t *testing.T) {
+	t.Parallel()
+	for _, patchType := range []types.PatchType{types.JSONPatchType, types.ApplyYAMLPatchType, "x"} {
+		c := patcher(o, setKind)
+		c.PatchType = patchType
+		_, err := c.AdoptPatch(child("pu"))
+		require.EqualError(t, err, `selector: owner "ns/o": patch type "`+string(patchType)+`" is neither strategic merge nor merge`)
+		_, err = c.ReleasePatch(child("pu"))
+		require.Error(t, err)
+	}
+}
+
+func TestPatchesWithoutUIDs(t *testing.T) {
+	t.Parallel()
+	unknown := &metav1.ObjectMeta{Namespace: "ns", Name: "o"}
+	ours, theirs := *metav1.NewControllerRef(unknown, setKind), *metav1.NewControllerRef(&metav1.ObjectMeta{Name: "other"}, setKind)
+	theirs.Controller = nil
+	t.Run("what the child does not have is not sent", func(t *testing.T) {
 		t.Parallel()
-		patch, err := selector.ReleasePatch("ouid", "")
-		require.EqualError(t, err, `selector: owner with UID "ouid": UID of the pod to release is empty`)
-		assert.Zero(t, patch)
+		patch, err := patcher(o, setKind).AdoptPatch(child(""))
+		require.NoError(t, err)
+		assert.Equal(t, `{"metadata":{"ownerReferences":[`+ourEntry+`]}}`, string(patch.Data))
+		patch, err = patcher(o, setKind).ReleasePatch(child(""))
+		require.NoError(t, err)
+		assert.Equal(t, `{"metadata":{"ownerReferences":[{"$patch":"delete","uid":"ouid"}]}}`, string(patch.Data))
+		patch, err = merger(o, setKind).AdoptPatch(child(""))
+		require.NoError(t, err)
+		assert.Equal(t, `{"metadata":{"ownerReferences":[`+ourEntry+`]}}`, string(patch.Data))
 	})
-	t.Run("no owner UID", func(t *testing.T) {
+	t.Run("references to others are told apart by name", func(t *testing.T) {
 		t.Parallel()
-		patch, err := selector.ReleasePatch("", "pu")
-		require.EqualError(t, err, `selector: pod with UID "pu": UID of the owner to release it from is empty`)
-		assert.Zero(t, patch)
+		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", OwnerReferences: []metav1.OwnerReference{theirs}}}
+		for _, want := range [][]metav1.OwnerReference{{theirs, ours}, {theirs, ours}} {
+			patch, err := patcher(unknown, setKind).AdoptPatch(p)
+			require.NoError(t, err)
+			p = applyToPod(t, p, patch)
+			assert.Equal(t, want, p.OwnerReferences, "adopting twice changes nothing more")
+		}
+		patch, err := patcher(unknown, setKind).ReleasePatch(p)
+		require.NoError(t, err)
+		assert.Equal(t, []metav1.OwnerReference{theirs}, applyToPod(t, p, patch).OwnerReferences)
 	})
+}
+
+// applyToPod applies a JSON merge patch to a pod.
+func applyToPod(t *testing.T, p *corev1.Pod, patch selector.Patch) *corev1.Pod {
+	t.Helper()
+	require.Equal(t, types.MergePatchType, patch.Type)
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(p)
+	require.NoError(t, err)
+	var patched corev1.Pod
+	content = apply(t, &unstructured.Unstructured{Object: content}, patch).Object
+	require.NoError(t, runtime.DefaultUnstructuredConverter.FromUnstructured(content, &patched))
+	return &patched
 }
 
 // decode reads a patch back and refuses fields that it does not know.
@@ -151,9 +237,9 @@ func FuzzAdoptPatch(f *testing.F) {
 	f.Add(`"`, `\`, "", "v1", "<&>", "\u2028", "ключ")
 	f.Add("\xff", "a\xc3", "a/b", "\x00", "\n", "\xed\xa0\x80", "")
 	f.Fuzz(func(t *testing.T, name, ownerUID, group, version, kind, podUID, finalizer string) {
-		patch, err := selector.AdoptPatch(&metav1.ObjectMeta{Name: name, UID: types.UID(ownerUID)},
-			schema.GroupVersionKind{Group: group, Version: version, Kind: kind}, types.UID(podUID), finalizer)
-		if name == "" || ownerUID == "" || version == "" || kind == "" || podUID == "" {
+		owner := &metav1.ObjectMeta{Name: name, UID: types.UID(ownerUID)}
+		patch, err := patcher(owner, schema.GroupVersionKind{Group: group, Version: version, Kind: kind}, finalizer).AdoptPatch(child(types.UID(podUID)))
+		if name == "" || version == "" || kind == "" {
 			require.Error(t, err)
 			return
 		}
@@ -184,11 +270,10 @@ func FuzzReleasePatch(f *testing.F) {
 	f.Add(`"`, `\u0000`, "<&>")
 	f.Add("\xff", "a\xc3", "")
 	f.Fuzz(func(t *testing.T, ownerUID, podUID, finalizer string) {
-		patch, err := selector.ReleasePatch(types.UID(ownerUID), types.UID(podUID), finalizer)
-		if ownerUID == "" || podUID == "" {
-			require.Error(t, err)
+		if ownerUID == "" {
 			return
 		}
+		patch, err := patcher(&metav1.ObjectMeta{UID: types.UID(ownerUID)}, setKind, finalizer).ReleasePatch(child(types.UID(podUID)))
 		require.NoError(t, err)
 		var got struct {
 			Metadata struct {

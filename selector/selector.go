@@ -1,24 +1,26 @@
 // Package selector decides which objects an owner has: which it owns, which
-// orphans it adopts, which it lets go, and with what patch.
+// orphans it adopts and which it lets go, and makes these claims.
 //
-// The answers are data and bytes. Sending the patches, judging the API server's
-// answers and trying again are left to the caller:
+//	claimed, err := selector.Claimer[*corev1.Pod]{
+//		Owner:    rs,
+//		Kind:     appsv1.SchemeGroupVersion.WithKind("ReplicaSet"),
+//		Selector: sel,                              // ForReplicaSet(rs) makes it
+//		CanAdopt: selector.CanAdopt(readLive, rs),  // asked before the first adoption
+//		Patch:    patch,                            // your client's call
+//	}.Claim(ctx, pods)
+//	pods = claimed.Ours()
 //
-//	sel, err := selector.ForReplicaSet(rs)          // nil, empty and invalid are refused
-//	claims, err := selector.Claim(rs, sel, pods)    // nothing is called: a dry run
-//	mayAdopt := selector.CanAdopt(readLive, rs)     // asks the API server before the first adoption
-//	patch, err := selector.AdoptPatch(rs, kind, claims.Adopt[0].UID)
-//	patch, err = selector.ReleasePatch(rs.UID, claims.Release[0].UID)
+// [Claimer.Plan] is the dry run: the same claims as data. Listing the objects,
+// trying again and what to do about an object that could not be claimed are left to
+// the caller: [Claimed] holds every object, and every error with its object.
 //
-// Built-in kinds take [AdoptPatch] and [ReleasePatch]; custom resources, which
-// refuse strategic merge patches, take [AdoptMergePatch] and
-// [ReleaseMergePatch].
-//
-// Differs from Kubernetes: a selector that is nil, empty, invalid or that can
-// match nothing is an error, and nothing is adopted or released; Kubernetes'
-// controller lets all of its pods go on the first and adopts every orphan of
-// the namespace on the second. Only labels decide: there are no filters, which
-// release an owned pod where they answer false.
+// Differs from Kubernetes: a selector that is nil, empty, invalid or that can match
+// nothing is an error, and nothing is adopted or released; Kubernetes' controller
+// lets all of its pods go on the first and adopts every orphan of the namespace on
+// the second. An adoption that the API server calls Invalid is an answer, not an
+// error. Calls may run in parallel, errors keep their types, adopted objects are
+// those that the API server answered, and an object that a filter leaves out need
+// not be released.
 //
 // Every function is safe for concurrent use and leaves its input as it was.
 package selector
@@ -39,7 +41,7 @@ import (
 // memory with rs.
 //
 // Differs from Kubernetes: a nil, empty or invalid selector is an error that
-// names the ReplicaSet (W6, W7, Y15). So is a nil rs.
+// names the ReplicaSet. So is a nil rs.
 func ForReplicaSet(rs *appsv1.ReplicaSet) (labels.Selector, error) {
 	if rs == nil {
 		return nil, errors.New("selector: replica set is nil")
@@ -70,13 +72,13 @@ func ForReplicationController(rc *corev1.ReplicationController) (labels.Selector
 
 func setBased(s *metav1.LabelSelector) (labels.Selector, error) {
 	if s == nil {
-		return nil, errNil
+		return nil, object.CheckSelector(nil)
 	}
 	sel, err := metav1.LabelSelectorAsSelector(s)
 	if err != nil {
 		return nil, fmt.Errorf("selector is invalid: %w", err)
 	}
-	return sel, usable(sel)
+	return sel, object.CheckSelector(sel)
 }
 
 func equalityBased(s map[string]string) (labels.Selector, error) {
@@ -84,22 +86,5 @@ func equalityBased(s map[string]string) (labels.Selector, error) {
 	if err != nil {
 		return nil, fmt.Errorf("selector is invalid: %w", err)
 	}
-	return sel, usable(sel)
-}
-
-var errNil = errors.New("selector is nil")
-
-// usable refuses the selectors that no owner can mean: acting on them would
-// release everything or adopt everything.
-func usable(sel labels.Selector) error {
-	if object.IsNil(sel) {
-		return errNil
-	}
-	if sel.Empty() {
-		return errors.New("selector is empty")
-	}
-	if _, selectable := sel.Requirements(); !selectable { // what a nil *metav1.LabelSelector is converted to
-		return errors.New("selector matches nothing")
-	}
-	return nil
+	return sel, object.CheckSelector(sel)
 }

@@ -4,7 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
+
+	"github.com/replicakit/replicakit/internal/joined"
 )
 
 // A Panic is what Run panics with if fn did, or the error of that call if
@@ -61,33 +62,11 @@ func stopped(ctx context.Context, skipped, count int) error {
 	return fmt.Errorf("slowstart: stopped with %d of %d calls left: %w: %w", skipped, count, err, cause)
 }
 
-// maxErrorsShown is how many errors the text of joinedErrors holds.
-const maxErrorsShown = 10
-
-// joinedErrors is what errors.Join returns, with a text of limited length.
-type joinedErrors struct{ errs []error }
-
 // join returns the errors of the failures, or nil if there are none.
 func join(failures []Failure) error {
-	if len(failures) == 0 {
-		return nil
-	}
 	errs := make([]error, len(failures))
 	for i, f := range failures {
 		errs[i] = f.Err
 	}
-	return &joinedErrors{errs}
-}
-
-func (j *joinedErrors) Unwrap() []error { return j.errs }
-
-func (j *joinedErrors) Error() string {
-	var lines []string
-	for _, err := range j.errs[:min(len(j.errs), maxErrorsShown)] {
-		lines = append(lines, err.Error())
-	}
-	if more := len(j.errs) - maxErrorsShown; more > 0 {
-		lines = append(lines, fmt.Sprintf("(%d more left out)", more))
-	}
-	return strings.Join(lines, "\n")
+	return joined.Errors(errs)
 }

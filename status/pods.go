@@ -6,7 +6,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/replicakit/replicakit/internal/object"
 	"github.com/replicakit/replicakit/internal/pod"
@@ -44,14 +44,16 @@ func FilterTerminatingPods(pods []*corev1.Pod) []*corev1.Pod { return filter(pod
 
 // FilterClaimedPods returns the pods whose controller reference has the owner's
 // UID and whose labels the selector matches, in the same order, in a new slice;
-// nil if there are none, or no owner, or no selector. Nothing is adopted.
+// nil if there are none, or no owner, or no selector. Nothing is adopted. If
+// neither the owner nor the reference has a UID, as with fake clients, kind and
+// name decide, and the group if the owner tells its own.
 func FilterClaimedPods(owner metav1.Object, selector labels.Selector, pods []*corev1.Pod) []*corev1.Pod {
 	if object.IsNil(owner) || selector == nil {
 		return nil
 	}
-	uid := owner.GetUID()
+	controller := object.OwnerOf(owner, schema.GroupKind{})
 	return filter(pods, func(p *corev1.Pod) bool {
-		return p != nil && isControlledBy(p, uid) && selector.Matches(labels.Set(p.Labels))
+		return p != nil && controller.Controls(p) && selector.Matches(labels.Set(p.Labels))
 	})
 }
 
@@ -99,11 +101,6 @@ func latestReady(minReadySeconds int32, now time.Time) time.Time {
 // availableFrom returns the first instant at which a ready pod is available.
 func availableFrom(ready *corev1.PodCondition, minReadySeconds int32) time.Time {
 	return ready.LastTransitionTime.Add(time.Duration(minReadySeconds) * time.Second)
-}
-
-func isControlledBy(p *corev1.Pod, uid types.UID) bool {
-	ref := metav1.GetControllerOfNoCopy(p)
-	return ref != nil && ref.UID == uid
 }
 
 func filter(pods []*corev1.Pod, keep func(*corev1.Pod) bool) []*corev1.Pod {

@@ -133,8 +133,9 @@ func terminatingReplicas(rs *appsv1.ReplicaSet, opts Options) *int32 {
 	if err != nil {
 		return n
 	}
+	owner := object.OwnerOf(rs, appsv1.SchemeGroupVersion.WithKind("ReplicaSet").GroupKind())
 	for _, p := range opts.Terminating {
-		if pod.IsTerminating(p) && isControlledBy(p, rs.UID) && matchLabels.In(p.Labels) && matchExpressions.Matches(labels.Set(p.Labels)) {
+		if pod.IsTerminating(p) && owner.Controls(p) && matchLabels.In(p.Labels) && matchExpressions.Matches(labels.Set(p.Labels)) {
 			*n++
 		}
 	}

@@ -30,6 +30,9 @@ func decide(objs *objects, opts options) (decision, error) {
 	if err != nil {
 		return decision{}, err
 	}
+	if rs.UID == "" { // a file written by hand: its pods would seem to be nobody's
+		return decision{}, fmt.Errorf("ReplicaSet %q: metadata.uid is empty", names([]*appsv1.ReplicaSet{rs}))
+	}
 	spec, err := replicas.ReplicaSetSpec(rs)
 	if err != nil {
 		return decision{}, err

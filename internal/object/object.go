@@ -6,6 +6,7 @@ import (
 	"reflect"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // IsNil reports whether obj, an object or whatever else is behind an interface,
@@ -18,11 +19,36 @@ func IsNil(obj any) bool {
 	return v.Kind() == reflect.Pointer && v.IsNil()
 }
 
-// Name returns the object's "namespace/name", or its bare name where it has no
+// NilOf returns IsNil for the elements of a list: for lists of pointers without
+// reflection.
+func NilOf[T metav1.Object]() func(T) bool {
+	if reflect.TypeFor[T]().Kind() != reflect.Pointer {
+		return func(obj T) bool { return IsNil(obj) }
+	}
+	var null T
+	return func(obj T) bool { return any(obj) == any(null) }
+}
+
+// Name returns the object's "namespace/name", or its bare name if it has no
 // namespace: how errors, logs and work queues write it.
 func Name(obj metav1.Object) string {
 	if namespace := obj.GetNamespace(); namespace != "" {
 		return namespace + "/" + obj.GetName()
 	}
 	return obj.GetName()
+}
+
+// ID returns what an object is expected by: its UID, or its Name if it has no
+// UID, as objects of a fake client have none.
+func ID(obj metav1.Object) types.UID {
+	if uid := obj.GetUID(); uid != "" {
+		return uid
+	}
+	return types.UID(Name(obj))
+}
+
+// Same reports whether two entries of a list are the same object, by UID.
+// Objects without UID are never the same.
+func Same(a, b metav1.Object) bool {
+	return a.GetUID() != "" && a.GetUID() == b.GetUID()
 }

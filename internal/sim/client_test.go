@@ -27,7 +27,7 @@ func TestClientCalls(t *testing.T) {
 
 	p, err := client.CreatePod(t.Context(), namespace, pod("a"))
 	require.NoError(t, err)
-	patch, err := selector.ReleasePatch(rs.UID, p.UID)
+	patch, err := selector.Claimer[*corev1.Pod]{Owner: rs}.ReleasePatch(p)
 	require.NoError(t, err)
 	_, err = client.PatchPod(t.Context(), p, patch)
 	require.NoError(t, err)

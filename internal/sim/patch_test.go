@@ -23,21 +23,20 @@ func TestPatchPod(t *testing.T) {
 	other := metav1.OwnerReference{APIVersion: "v1", Kind: "Thing", Name: "thing", UID: "thing"}
 	rival := *metav1.NewControllerRef(&metav1.ObjectMeta{Name: "rival", UID: "rival"}, kind)
 
-	adopt := func(finalizers ...string) func(types.UID) (selector.Patch, error) {
-		return func(uid types.UID) (selector.Patch, error) {
-			return selector.AdoptPatch(owner, kind, uid, finalizers...)
-		}
+	claimer := func(finalizers []string) selector.Claimer[*corev1.Pod] {
+		return selector.Claimer[*corev1.Pod]{Owner: owner, Kind: kind, Finalizers: finalizers}
 	}
-	release := func(finalizers ...string) func(types.UID) (selector.Patch, error) {
-		return func(uid types.UID) (selector.Patch, error) {
-			return selector.ReleasePatch(owner.UID, uid, finalizers...)
-		}
+	adopt := func(finalizers ...string) func(*corev1.Pod) (selector.Patch, error) {
+		return claimer(finalizers).AdoptPatch
+	}
+	release := func(finalizers ...string) func(*corev1.Pod) (selector.Patch, error) {
+		return claimer(finalizers).ReleasePatch
 	}
 	type list = []metav1.OwnerReference
 	for name, tc := range map[string]struct {
 		owners     list
 		finalizers []string
-		patch      func(types.UID) (selector.Patch, error)
+		patch      func(*corev1.Pod) (selector.Patch, error)
 		want       list
 		finalized  []string
 	}{
@@ -57,7 +56,7 @@ func TestPatchPod(t *testing.T) {
 			in := pod("web")
 			in.OwnerReferences, in.Finalizers = tc.owners, tc.finalizers
 			p := createPod(t, c, in)
-			patch, err := tc.patch(p.UID)
+			patch, err := tc.patch(p)
 			require.NoError(t, err)
 			patched, err := c.PatchPod(t.Context(), namespace, "web", patch)
 			require.NoError(t, err)
@@ -67,11 +66,11 @@ func TestPatchPod(t *testing.T) {
 	}
 	for name, tc := range map[string]struct {
 		change func(*corev1.Pod)
-		patch  func(types.UID) (selector.Patch, error)
+		patch  func(*corev1.Pod) (selector.Patch, error)
 	}{
 		"another controller": {func(p *corev1.Pod) { p.OwnerReferences = list{rival} }, adopt()},
-		"another pod": {func(*corev1.Pod) {}, func(types.UID) (selector.Patch, error) {
-			return selector.ReleasePatch(owner.UID, "another")
+		"another pod": {func(*corev1.Pod) {}, func(*corev1.Pod) (selector.Patch, error) {
+			return release()(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "another"}})
 		}},
 	} {
 		t.Run(name+" is invalid", func(t *testing.T) {
@@ -80,7 +79,7 @@ func TestPatchPod(t *testing.T) {
 			in := pod("web")
 			tc.change(in)
 			p := createPod(t, c, in)
-			patch, err := tc.patch(p.UID)
+			patch, err := tc.patch(p)
 			require.NoError(t, err)
 			_, err = c.PatchPod(t.Context(), namespace, "web", patch)
 			require.True(t, apierrors.IsInvalid(err), err)
@@ -97,7 +96,7 @@ func TestPatchPod(t *testing.T) {
 		p := createPod(t, c, in)
 		_, err := c.DeletePod(t.Context(), namespace, "web", metav1.DeleteOptions{})
 		require.NoError(t, err)
-		patch, err := adopt("b/b")(p.UID)
+		patch, err := adopt("b/b")(p)
 		require.NoError(t, err)
 		_, err = c.PatchPod(t.Context(), namespace, "web", patch)
 		assert.True(t, apierrors.IsInvalid(err), err)

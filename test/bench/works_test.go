@@ -86,7 +86,9 @@ func claim(f fleet) []side {
 	sel := must(metav1.LabelSelectorAsSelector(f.rs.Spec.Selector))
 	return []side{
 		{kubernetes, func(int) int { return len(claimPods(f, f.pods)) }},
-		{ours, func(int) int { return len(must(selector.Claim(f.rs, sel, f.pods)).Owned) }},
+		{ours, func(int) int {
+			return len(must(selector.Claimer[*corev1.Pod]{Owner: f.rs, Selector: sel}.Plan(f.pods)).Owned)
+		}},
 		{floor, func(int) int { return len(readOwned(f)) }},
 	}
 }

@@ -20,7 +20,6 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/kubernetes/pkg/controller"
 
-	"github.com/replicakit/replicakit/expectations"
 	"github.com/replicakit/replicakit/replicas"
 	"github.com/replicakit/replicakit/selector"
 )
@@ -107,13 +106,25 @@ func (c ourPods) PatchPod(_ context.Context, pod *corev1.Pod, patch selector.Pat
 
 // A claim is a family with what the API server will say.
 type claim struct {
-	Family  family
-	Answers map[string]string // to patches, by pod
-	Fresh   string            // what a live read of the owner finds
+	Family     family
+	Except     []string // the pods for which the filter is false
+	Finalizers []string
+	Answers    map[string]string // to patches, by pod
+	Fresh      string            // what a live read of the owner finds
 }
+
+func (c claim) filter(p *corev1.Pod) bool { return !slices.Contains(c.Except, p.Name) }
 
 func (g *gen) claim() claim {
 	c := claim{Family: g.family(), Answers: map[string]string{}, Fresh: "the owner"}
+	for _, p := range c.Family.Pods {
+		if g.in(6) {
+			c.Except = append(c.Except, p.Name)
+		}
+	}
+	if g.in(3) {
+		c.Finalizers = []string{"b/b", "a/a"}
+	}
 	if g.in(4) {
 		c.Fresh = pick(g, "an owner being deleted", "another owner", "NotFound", "Forbidden", "internal")
 	}
@@ -151,7 +162,7 @@ func TestClaim(t *testing.T) {
 			differ: func(c family, _ *tally) string { return differOnClaims(c) },
 		}.run(t)
 	})
-	t.Run("C13 C15 C16 C17 C18 C19 Y8 whatever the API server answers, the same pods are kept, the same patches sent and the same claims fail", func(t *testing.T) {
+	t.Run("C11 C12 C13 C15 C16 C17 C18 C19 Y8 whatever the API server answers, the same pods are kept, the same patches sent and the same claims fail", func(t *testing.T) {
 		t.Parallel()
 		comparison[claim]{
 			cases: 50_000, of: "lists of up to 12 pods",
@@ -162,7 +173,7 @@ func TestClaim(t *testing.T) {
 	})
 }
 
-// differOnClaims compares claims as data with what Kubernetes does.
+// differOnClaims compares a plan with what Kubernetes does.
 func differOnClaims(c family) string {
 	theirs := &calls{}
 	kept, err := controller.NewPodControllerRefManager(theirPods{calls: theirs}, c.Owner, c.selector(), replicaSetKind, nil).
@@ -170,20 +181,21 @@ func differOnClaims(c family) string {
 	if err != nil {
 		return fmt.Sprintf("Kubernetes: %v", err)
 	}
-	claims, err := selector.Claim(c.Owner, c.selector(), c.Pods)
+	claimer := selector.Claimer[*corev1.Pod]{Owner: c.Owner, Kind: replicaSetKind, Selector: c.selector()}
+	claims, err := claimer.Plan(c.Pods)
 	if err != nil {
 		return fmt.Sprintf("ours: %v", err)
 	}
 	ours := &calls{}
 	for _, p := range claims.Adopt {
-		patch, err := selector.AdoptPatch(c.Owner, replicaSetKind, p.UID)
+		patch, err := claimer.AdoptPatch(p)
 		if err != nil {
 			return fmt.Sprintf("ours: %v", err)
 		}
 		_ = ours.patch(p.Name, patch.Type, patch.Data)
 	}
 	for _, p := range claims.Release {
-		patch, err := selector.ReleasePatch(c.Owner.UID, p.UID)
+		patch, err := claimer.ReleasePatch(p)
 		if err != nil {
 			return fmt.Sprintf("ours: %v", err)
 		}
@@ -206,11 +218,11 @@ func cmpSets(what string, theirs, ours []string) string {
 }
 
 const (
-	invalidAdoption = "C15: an adoption that is Invalid is set aside, and no error"
+	invalidAdoption = "C15: an adoption that is Invalid is no error"
 	oneRefusal      = "C18: where nothing may be adopted there is one error, not one a pod"
 )
 
-// differOnAnswers compares a pass that only claims. Both are given the pods that
+// differOnAnswers compares the calls. Both are given the active pods that
 // Kubernetes' index holds for the owner: its own and the orphans of its namespace.
 func differOnAnswers(c claim, named *tally) string {
 	if c.Family.Owner.Namespace == "" {
@@ -218,8 +230,7 @@ func differOnAnswers(c claim, named *tally) string {
 		c.Family.Owner.Namespace = "a" // a namespaced kind
 	}
 	rs := &appsv1.ReplicaSet{ObjectMeta: *c.Family.Owner}
-	pods := indexed(rs, c.Family.Pods)
-	active := controller.FilterActivePods(logr.Discard(), pods)
+	pods := controller.FilterActivePods(logr.Discard(), indexed(rs, c.Family.Pods))
 
 	theirs := &calls{answers: c.Answers}
 	kept, theirErr := controller.NewPodControllerRefManager(theirPods{calls: theirs}, rs, c.Family.selector(), replicaSetKind,
@@ -229,41 +240,37 @@ func differOnAnswers(c claim, named *tally) string {
 				return nil, fmt.Errorf("is gone: got uid %v, wanted %v", fresh.UID, rs.UID)
 			}
 			return fresh, err
-		})).ClaimPods(quiet(context.Background()), active)
+		}), c.Finalizers...).ClaimPods(quiet(context.Background()), pods, c.filter)
 
 	ours := &calls{answers: c.Answers}
-	r := &replicas.Reconciler{
-		Pods:         ourPods{calls: ours},
-		Owners:       ownerReader(func() (metav1.Object, error) { return c.live(ours) }),
-		Expectations: &expectations.UIDTrackingControllerExpectations[expectations.Key]{},
-		MaxParallel:  1,
-	}
-	spec := replicas.Spec{
-		Owner: rs, Kind: replicaSetKind, Selector: c.Family.selector(), Now: start, Waiting: true,
-		Template: &corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: matching(c.Family.Selector)}},
-	}
-	result, ourErr := r.Reconcile(context.Background(), spec, func(context.Context) ([]*corev1.Pod, error) { return pods, nil })
+	claimed, ourErr := selector.Claimer[*corev1.Pod]{
+		Owner: rs, Kind: replicaSetKind, Selector: c.Family.selector(), Filter: c.filter, Finalizers: c.Finalizers,
+		CanAdopt: selector.CanAdopt(func(context.Context) (metav1.Object, error) { return c.live(ours) }, rs),
+		Patch:    ourPods{calls: ours}.PatchPod,
+	}.Claim(context.Background(), pods)
 
 	theirFailed, refused := failures(theirErr)
 	ourFailed, _ := failures(ourErr)
-	for _, p := range result.SetAside {
-		if !apierrors.IsInvalid(answer(c.Answers[p.Name], p.Name)) {
-			return fmt.Sprintf("ours: %s is set aside", p.Name)
+	for _, f := range claimed.Refused {
+		if !apierrors.IsInvalid(answer(c.Answers[f.Object.Name], f.Object.Name)) {
+			return fmt.Sprintf("ours: %s is refused", f.Object.Name)
 		}
 		named.add(invalidAdoption)
-		refusal, _ := failures(answer(c.Answers[p.Name], p.Name))
+		refusal, _ := failures(f.Err)
 		ourFailed = append(ourFailed, refusal...)
 	}
 	if refused > 1 {
 		named.add(oneRefusal)
 	}
-	if refused > 0 != (ourErr != nil && strings.Contains(ourErr.Error(), "can't adopt")) {
+	if refused > 0 != (claimed.CanAdoptErr != nil) {
 		return fmt.Sprintf("Kubernetes: %v, ours: %v", theirErr, ourErr)
 	}
-	return cmpSets("kept", names(kept), names(result.Active)) +
+	return cmpSets("kept", names(kept), names(claimed.Ours())) +
 		cmpSets("patches", theirs.patches, ours.patches) +
 		cmpSets("failures", theirFailed, ourFailed) +
-		cmpInts("live reads of the owner", theirs.gets, ours.gets)
+		cmpInts("live reads of the owner", theirs.gets, ours.gets) +
+		cmpInts("pods in all", len(pods), len(claimed.Ours())+len(claimed.Released)+len(claimed.Ignored)+
+			len(claimed.Refused)+len(claimed.Undecided)+len(claimed.Gone)+len(claimed.NotReleased))
 }
 
 func cmpInts(what string, theirs, ours int) string {

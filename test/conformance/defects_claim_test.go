@@ -78,20 +78,30 @@ func TestClaimDefects(t *testing.T) {
 		assert.Equal(t, []int{2, 1}, []int{len(ours.creates), len(ours.statuses)})
 		assert.Len(t, ours.result.SetAside, 1)
 	})
-	t.Run("W43 no filter makes a pod lose its owner", func(t *testing.T) {
+	t.Run("W43 whom a filter makes lose its owner can be kept", func(t *testing.T) {
 		t.Parallel()
 		c := web(1, 1)
 		sel := labels.SelectorFromSet(c.RS.Spec.Template.Labels)
 		c.Pods[0].Status.Phase = corev1.PodFailed
-		theirs := &calls{}
+		theirs, ours := &calls{}, &calls{}
 		_, err := controller.NewPodControllerRefManager(theirPods{calls: theirs}, c.RS, sel, replicaSetKind, nil).
 			ClaimPods(t.Context(), c.Pods, controller.IsPodActive)
 		require.NoError(t, err)
 		assert.Len(t, theirs.patches, 1, "released")
 
-		claims, err := selector.Claim(c.RS, sel, c.Pods)
+		claimer := selector.Claimer[*corev1.Pod]{
+			Owner: c.RS, Kind: replicaSetKind, Selector: sel, Filter: status.IsPodActive, Patch: ourPods{calls: ours}.PatchPod,
+		}
+		claimed, err := claimer.Claim(t.Context(), c.Pods)
 		require.NoError(t, err)
-		assert.Equal(t, c.Pods, claims.Owned)
+		assert.Equal(t, c.Pods, claimed.Released, "the same if nothing is said")
+		assert.Equal(t, theirs.patches, ours.patches)
+
+		claimer.Keep = func(p *corev1.Pod) bool { return !status.IsPodActive(p) }
+		claimed, err = claimer.Claim(t.Context(), c.Pods)
+		require.NoError(t, err)
+		assert.Equal(t, c.Pods, claimed.Ignored)
+		assert.Len(t, ours.patches, 1)
 	})
 }
 

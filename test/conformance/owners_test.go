@@ -107,7 +107,10 @@ func TestOwners(t *testing.T) {
 	})
 }
 
-func cmpOwners[O selector.Object](named *tally, overlap string, theirs, ours []O) string {
+func cmpOwners[O interface {
+	comparable
+	metav1.Object
+}](named *tally, overlap string, theirs, ours []O) string {
 	byName := func(a, b O) int { return slices.Compare([]string{a.GetName()}, []string{b.GetName()}) }
 	slices.SortFunc(theirs, byName)
 	if !slices.Equal(theirs, ours) { // ours are in the order of the input

@@ -99,7 +99,7 @@ func floorAdopt(ctx context.Context, b *bed) error {
 }
 
 func (b *bed) adopt(ctx context.Context, rs *appsv1.ReplicaSet, pod *corev1.Pod) error {
-	patch, err := selector.AdoptPatch(rs, setKind, pod.UID)
+	patch, err := selector.Claimer[*corev1.Pod]{Owner: rs, Kind: setKind}.AdoptPatch(pod)
 	if err != nil {
 		return err
 	}

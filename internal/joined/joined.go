@@ -1,0 +1,34 @@
+// Package joined joins errors as errors.Join does, with a text of limited length.
+package joined
+
+import (
+	"fmt"
+	"strings"
+)
+
+// shown is how many errors the text of a joined error holds.
+const shown = 10
+
+type joined struct{ errs []error }
+
+// Errors returns an error that wraps all of errs, none of which may be nil. It
+// keeps the slice. The result is nil if there are none.
+func Errors(errs []error) error {
+	if len(errs) == 0 {
+		return nil
+	}
+	return &joined{errs}
+}
+
+func (j *joined) Unwrap() []error { return j.errs }
+
+func (j *joined) Error() string {
+	var lines []string
+	for _, err := range j.errs[:min(len(j.errs), shown)] {
+		lines = append(lines, err.Error())
+	}
+	if more := len(j.errs) - shown; more > 0 {
+		lines = append(lines, fmt.Sprintf("(%d more left out)", more))
+	}
+	return strings.Join(lines, "\n")
+}

@@ -1,0 +1,82 @@
+package object
+
+import (
+	"reflect"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// An Owner tells which owner references name one object: those with its UID. An
+// object without UID, as a fake client's, is named by references without UID,
+// from within its namespace, that have its group, kind and name.
+type Owner struct {
+	uid             types.UID
+	namespace, name string
+	kind            schema.GroupKind
+	groupUnknown    bool
+}
+
+// OwnerOf returns the Owner of an object. The kind matters only if obj has no
+// UID. If it is empty, it is what KindOf says, and the group is not compared if
+// the object does not know its own.
+func OwnerOf(obj metav1.Object, kind schema.GroupKind) Owner {
+	owner := Owner{uid: obj.GetUID()}
+	if owner.uid != "" {
+		return owner
+	}
+	owner.namespace, owner.name, owner.kind = obj.GetNamespace(), obj.GetName(), kind
+	if kind.Empty() {
+		owner.kind, owner.groupUnknown = KindOf(obj)
+	}
+	return owner
+}
+
+// KindOf returns the object's kind or, as objects read through typed clients
+// carry none, the name of its Go type, which is the same word. Then the group is
+// unknown.
+func KindOf(obj metav1.Object) (kind schema.GroupKind, groupUnknown bool) {
+	if o, ok := obj.(runtime.Object); ok {
+		if gvk := o.GetObjectKind().GroupVersionKind(); gvk.Kind != "" {
+			return gvk.GroupKind(), false
+		}
+	}
+	return schema.GroupKind{Kind: reflect.Indirect(reflect.ValueOf(obj)).Type().Name()}, true
+}
+
+// IsNamed reports whether ref, which stands in child, names the owner.
+func (o *Owner) IsNamed(ref *metav1.OwnerReference, child metav1.Object) bool {
+	return o.uid == ref.UID && (o.uid != "" || o.isNamedWithoutUID(ref, child.GetNamespace()))
+}
+
+func (o *Owner) isNamedWithoutUID(ref *metav1.OwnerReference, namespace string) bool {
+	return ref.Name == o.name && ref.Kind == o.kind.Kind && (o.groupUnknown || GroupOf(ref) == o.kind.Group) &&
+		(o.namespace == "" || o.namespace == namespace)
+}
+
+// GroupOf returns the group of a reference's kind. An apiVersion that is none is a
+// group that does not exist.
+func GroupOf(ref *metav1.OwnerReference) string {
+	gv, err := schema.ParseGroupVersion(ref.APIVersion)
+	if err != nil {
+		return ref.APIVersion
+	}
+	return gv.Group
+}
+
+// Controls reports whether the child's controller reference names the owner.
+func (o *Owner) Controls(child metav1.Object) bool {
+	ref := metav1.GetControllerOfNoCopy(child)
+	return ref != nil && o.IsNamed(ref, child)
+}
+
+// SameController reports whether one object controls both.
+func SameController(a, b metav1.Object) bool {
+	p, q := metav1.GetControllerOfNoCopy(a), metav1.GetControllerOfNoCopy(b)
+	if p == nil || q == nil || p.UID != q.UID {
+		return false
+	}
+	return p.UID != "" || p.Name == q.Name && p.Kind == q.Kind && GroupOf(p) == GroupOf(q) && a.GetNamespace() == b.GetNamespace()
+}

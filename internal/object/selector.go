@@ -1,0 +1,22 @@
+package object
+
+import (
+	"errors"
+
+	"k8s.io/apimachinery/pkg/labels"
+)
+
+// CheckSelector refuses the selectors that no owner can mean: acting on them
+// would release everything or adopt everything.
+func CheckSelector(sel labels.Selector) error {
+	if IsNil(sel) {
+		return errors.New("selector is nil")
+	}
+	if _, selectable := sel.Requirements(); !selectable { // what a nil *metav1.LabelSelector is converted to
+		return errors.New("selector matches nothing")
+	}
+	if sel.Empty() {
+		return errors.New("selector is empty")
+	}
+	return nil
+}

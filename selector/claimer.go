@@ -1,0 +1,283 @@
+package selector
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/replicakit/replicakit/internal/joined"
+	"github.com/replicakit/replicakit/internal/object"
+)
+
+// A Claimer claims objects for one owner: Claim plans with Plan and makes the
+// calls. T is any API object: *corev1.Pod, *unstructured.Unstructured, the type of
+// a custom resource, or metav1.Object itself for a mixed list.
+//
+// Make a new Claimer for each pass, as Owner, and what CanAdopt answers, hold for
+// one pass only. It keeps nothing and may be copied.
+type Claimer[T metav1.Object] struct {
+	// Owner is who claims. It is not changed. Required.
+	Owner metav1.Object
+	// Kind is the owner's, for the references in the objects. Required by Claim;
+	// the group may be empty: that is the core group.
+	Kind schema.GroupVersionKind
+
+	// Selector says which labels the owner's objects have. nil if Filter alone
+	// decides; a selector that is empty or can match nothing is an error.
+	Selector labels.Selector
+	// Filter says which of the objects that Selector matches are really the
+	// owner's. It is asked about those only. nil: all of them. Named, All and
+	// None are such filters.
+	//
+	// As in Kubernetes, an object that the owner has and for which Filter is
+	// false is released. If it should only be passed over, name it in Keep.
+	Filter func(T) bool
+	// Keep says which objects that the owner has and that do not match are
+	// left as they are, neither claimed nor released. nil: none.
+	Keep func(T) bool
+
+	// Finalizers are added to what is adopted and removed from what is released.
+	Finalizers []string
+	// PatchType is types.StrategicMergePatchType or types.MergePatchType, which
+	// custom resources need. "" means strategic.
+	PatchType types.PatchType
+
+	// CanAdopt is asked before the first adoption of a Claim, and only then,
+	// whether the owner may still adopt: the function CanAdopt makes one. An
+	// error forbids every adoption. nil: the owner may.
+	CanAdopt func(context.Context) error
+	// Patch sends a patch to an object and returns it as the API server
+	// answered, or nil if the answer is not known. Errors must keep their type:
+	// wrap them with %w at most. Required by Claim.
+	Patch func(ctx context.Context, obj T, patch Patch) (T, error)
+	// Run makes call for each index from 0 to n-1 and returns when all calls
+	// have ended; what it returns is the reason if it left any out. nil: one
+	// after the other in the order of the list, until ctx is done. With
+	// slowstart, 16 at a time:
+	//
+	//	Run: func(ctx context.Context, n int, call func(context.Context, int) error) error {
+	//		return slowstart.Run(ctx, n, slowstart.Options{InitialBatchSize: n, MaxParallel: 16}, call).Err
+	//	}
+	//
+	// A call returns an error if the answer decided nothing. Patch must then be
+	// safe for concurrent use.
+	Run func(ctx context.Context, n int, call func(ctx context.Context, i int) error) error
+}
+
+// Claimed says what came of each object: every object that was passed in stands in
+// exactly one list, in the order of the input.
+type Claimed[T metav1.Object] struct {
+	// Owned were ours before and match. Adopted are ours now, as the API server
+	// answered.
+	Owned, Adopted []T
+	// Released are ours no longer: also those that turned out to be gone (404),
+	// or of which the API server said that another object bears the name (422).
+	Released []T
+	// Ignored are no business of ours; see Claims.
+	Ignored []T
+
+	// Refused are orphans that the API server will not let us adopt (422,
+	// Invalid): somebody else was faster, another object bears the name, or a
+	// policy forbids it. Trying again is useless until something changes.
+	Refused []Failure[T]
+	// Undecided are orphans of which it is not known whether they are ours, or
+	// may be soon: the call failed with anything but NotFound and Invalid, had
+	// no answer, or was not made as CanAdopt forbade it or Run left it out.
+	Undecided []Failure[T]
+	// Gone are orphans that no longer exist (404, NotFound).
+	Gone []Failure[T]
+	// NotReleased are still ours, as far as we know, though they no longer
+	// match: their release failed or was not tried.
+	NotReleased []Failure[T]
+	// CanAdoptErr is why nothing was adopted, if CanAdopt said so.
+	CanAdoptErr error
+}
+
+// A Failure is an object and the error of its call, as Patch returned it.
+type Failure[T any] struct {
+	Object T
+	Err    error
+}
+
+// Ours returns what the owner has and what matches: Owned, then Adopted, in a new
+// slice.
+func (c Claimed[T]) Ours() []T { return slices.Concat(c.Owned, c.Adopted) }
+
+// Claim makes objs the owner's: it plans as Plan does and carries the plan out as
+// Apply does. A failed call does not stop the others.
+//
+// The Claimed holds also beside an error: it is what was done. The error is nil
+// unless something is left undecided: it joins, each with the object's name, the
+// errors of Undecided and NotReleased, or CanAdopt's. Refused and Gone are answers
+// and no errors. If the Claimer or an object is of no use, nothing is called, and
+// the Claimed is empty.
+func (c Claimer[T]) Claim(ctx context.Context, objs []T) (Claimed[T], error) {
+	if err := c.check(ctx); err != nil {
+		return Claimed[T]{}, err
+	}
+	claims, err := c.Plan(objs)
+	if err != nil {
+		return Claimed[T]{}, err
+	}
+	return c.Apply(ctx, claims)
+}
+
+// Apply makes the calls of claims, which may have been put in another order or
+// shortened since they were planned: adoptions first, then releases. The lists of
+// claims are shared with the result where nothing was called.
+func (c Claimer[T]) Apply(ctx context.Context, claims Claims[T]) (Claimed[T], error) {
+	if err := c.check(ctx); err != nil {
+		return Claimed[T]{}, err
+	}
+	claimed := Claimed[T]{Owned: claims.Owned, Ignored: claims.Ignored}
+	adoptErr := c.adopt(ctx, claims.Adopt, &claimed)
+	releaseErr := c.release(ctx, claims.Release, &claimed)
+	return claimed, errors.Join(adoptErr, releaseErr)
+}
+
+func (c Claimer[T]) adopt(ctx context.Context, orphans []T, claimed *Claimed[T]) error {
+	if len(orphans) > 0 && c.CanAdopt != nil {
+		claimed.CanAdoptErr = c.CanAdopt(ctx)
+	}
+	if err := claimed.CanAdoptErr; err != nil {
+		claimed.Undecided = failures(orphans, err)
+		return c.failure("can't adopt %d objects: %w", len(orphans), err)
+	}
+	adopted, errs := c.send(ctx, orphans, patches.adopt)
+	for i, err := range errs {
+		switch failure := (Failure[T]{orphans[i], err}); {
+		case err == nil:
+			claimed.Adopted = append(claimed.Adopted, adopted[i])
+		case apierrors.IsNotFound(err):
+			claimed.Gone = append(claimed.Gone, failure)
+		case apierrors.IsInvalid(err):
+			claimed.Refused = append(claimed.Refused, failure)
+		default:
+			claimed.Undecided = append(claimed.Undecided, failure)
+		}
+	}
+	return c.join("adopting", claimed.Undecided)
+}
+
+func (c Claimer[T]) release(ctx context.Context, objs []T, claimed *Claimed[T]) error {
+	_, errs := c.send(ctx, objs, patches.release)
+	for i, err := range errs {
+		if decided(err) {
+			claimed.Released = append(claimed.Released, objs[i])
+		} else {
+			claimed.NotReleased = append(claimed.NotReleased, Failure[T]{objs[i], err})
+		}
+	}
+	return c.join("releasing", claimed.NotReleased)
+}
+
+// decided reports whether a patch's answer will stay the same: it was taken
+// (C8), there is nothing to patch (C15, C16), or it can not be (C22).
+func decided(err error) bool {
+	return err == nil || apierrors.IsNotFound(err) || apierrors.IsInvalid(err)
+}
+
+var errNotTried = errors.New("not tried")
+
+// send sends each object its patch. It returns the objects as they are now, and
+// an error for each that was not patched.
+func (c Claimer[T]) send(ctx context.Context, objs []T, patchFor func(patches, metav1.Object) (Patch, error)) ([]T, []error) {
+	if len(objs) == 0 {
+		return nil, nil
+	}
+	answers, errs := make([]T, len(objs)), slices.Repeat([]error{errNotTried}, len(objs))
+	run := c.Run
+	if run == nil {
+		run = oneByOne
+	}
+	isNil, of := object.NilOf[T](), c.patches()
+	reason := run(ctx, len(objs), func(ctx context.Context, i int) error {
+		if i < 0 || i >= len(objs) {
+			return c.failure("Run called for index %d of %d", i, len(objs))
+		}
+		patch, err := patchFor(of, objs[i])
+		if err == nil {
+			answers[i], err = c.Patch(ctx, objs[i], patch)
+		}
+		if errs[i] = err; err == nil && isNil(answers[i]) {
+			answers[i] = objs[i]
+		}
+		if decided(err) {
+			return nil
+		}
+		return err
+	})
+	for i, err := range errs {
+		if err == errNotTried { //nolint:errorlint // no other is meant
+			errs[i] = notTried(ctx, reason)
+		}
+	}
+	return answers, errs
+}
+
+func notTried(ctx context.Context, reason error) error {
+	if reason = cmp.Or(reason, context.Cause(ctx)); reason != nil {
+		return fmt.Errorf("%w: %w", errNotTried, reason)
+	}
+	return errNotTried
+}
+
+// oneByOne is Run's default.
+func oneByOne(ctx context.Context, n int, call func(context.Context, int) error) error {
+	for i := range n {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		_ = call(ctx, i) // it is kept
+	}
+	return nil
+}
+
+func failures[T any](objs []T, err error) []Failure[T] {
+	failed := make([]Failure[T], len(objs))
+	for i, obj := range objs {
+		failed[i] = Failure[T]{obj, err}
+	}
+	return failed
+}
+
+// join returns an error that names each object that failed.
+func (c Claimer[T]) join(doing string, failed []Failure[T]) error {
+	errs := make([]error, len(failed))
+	isNil := object.NilOf[T]()
+	for i, f := range failed {
+		if isNil(f.Object) {
+			errs[i] = c.failure("%s nil: %w", doing, f.Err)
+		} else {
+			errs[i] = c.failure("%s %q: %w", doing, object.Name(f.Object), f.Err)
+		}
+	}
+	return joined.Errors(errs)
+}
+
+// failure is an error that names the owner.
+func (c Claimer[T]) failure(format string, args ...any) error {
+	return fmt.Errorf("selector: %s %q: %w", c.Kind.Kind, object.Name(c.Owner), fmt.Errorf(format, args...))
+}
+
+// check refuses what no call can be made with.
+func (c Claimer[T]) check(ctx context.Context) error {
+	if err := c.patches().check(); err != nil {
+		return err
+	}
+	switch {
+	case ctx == nil:
+		return c.failure("context is nil")
+	case c.Patch == nil:
+		return c.failure("Claimer has no Patch")
+	}
+	return nil
+}

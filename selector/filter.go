@@ -1,0 +1,22 @@
+package selector
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+)
+
+// Named returns a filter that is true for the objects of these names, in any
+// namespace. Without names it is true for none.
+func Named[T metav1.Object](names ...string) func(T) bool {
+	set := sets.New(names...)
+	return func(obj T) bool { return set.Has(obj.GetName()) }
+}
+
+// All is a filter that is true for every object. As Claimer.Filter without a
+// Selector it means every object of the list; as Claimer.Keep, that none is ever
+// released.
+func All[T metav1.Object](T) bool { return true }
+
+// None is a filter that is true for no object. As Claimer.Filter it releases all
+// that the owner has, and adopts nothing.
+func None[T metav1.Object](T) bool { return false }
