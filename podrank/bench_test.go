@@ -19,7 +19,7 @@ func BenchmarkSelect(b *testing.B) {
 		b.Run(fmt.Sprintf("pods=%d", n), func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				podrank.Select(pods, pods, n/10, podtest.Now)
+				podrank.Select(pods, n/10, podrank.PodOptions{Now: podtest.Now, Related: pods})
 			}
 		})
 	}

@@ -1,73 +1,279 @@
 package podrank
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
+	"math"
+	"reflect"
 	"slices"
-	"strconv"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// A Criterion is what decided between two pods. It is written in words, such as
-// "not-ready". The zero value is None.
-type Criterion uint8
+// A Criterion is one question of an Order: which of two objects goes first, or
+// neither. By, First, ByTime and ByFacts make criteria; those that are ready
+// made are functions of this package. A Criterion is a value that never changes,
+// safe for concurrent use if the functions that it was made from are. The zero
+// Criterion is refused by NewOrder.
+type Criterion[T any] struct {
+	name   string
+	err    error // what NewOrder refuses it for
+	phrase string
+	open   func(Facts[T]) column[T]
+	check  func(T) error // nil if the criterion can read every object
+}
 
-// The criteria, in the order in which they are looked at.
+// Facts are what a criterion may look at beside the object itself. They are
+// read only.
+type Facts[T any] struct {
+	// Now is Options.Now.
+	Now time.Time
+	// Objects are all that were passed to Select, without nil ones.
+	Objects []T
+	// Related is Options.Related.
+	Related []T
+}
+
+// A column is a criterion at work in one selection. Its weights are what is
+// compared, the lower going first: the major one, then the minor one.
+type column[T any] struct {
+	// weigh is called once for each object, i being its place in Facts.Objects.
+	weigh func(now time.Time, i int, obj T) (major, minor int64)
+	// settle, if not nil, gives the weights in the end, when all objects are
+	// weighed.
+	settle func() weights
+	// level, if not nil, gives the weights in the end. It is called last, with
+	// the places of all objects as the other criteria order them.
+	level func(sorted []int32) weights
+	// minor reports that minor weights are not all 0.
+	minor bool
+	// value says what the criterion looks at in the object.
+	value func(now time.Time, i int, obj T) string
+	// phrase is how a decision is told, if not as Criterion.phrase has it.
+	phrase func(now time.Time, i int, obj T) string
+}
+
+type weights func(i int) (major, minor int64)
+
+// How a decision is told, the two standing for the values.
 const (
-	None            Criterion = iota // nothing tells the two pods apart
-	Unassigned                       // without a node before on a node (R1)
-	Phase                            // Pending and whatever is unheard of, Unknown, Running (R2)
-	NotReady                         // not ready before ready (R3)
-	DeletionCost                     // the lower cost first (R4)
-	Colocation                       // the higher rank first, more related pods on the node (R6)
-	ReadyTime                        // ready for less time first; only among ready pods (R7, R8)
-	Restarts                         // more restarts of a container first (R10)
-	SidecarRestarts                  // more restarts of a sidecar first (R10)
-	CreationTime                     // the younger first (R11)
-	UID                              // the lexically smaller first
-	Name                             // the lexically smaller namespace, then name, first
-	All                              // no order: no pod survives
+	victimHere   = "{victim}"
+	survivorHere = "{survivor}"
 )
 
-var criteria = [...]string{
-	None:            "none",
-	Unassigned:      "unassigned",
-	Phase:           "phase",
-	NotReady:        "not-ready",
-	DeletionCost:    "deletion-cost",
-	Colocation:      "colocation",
-	ReadyTime:       "ready-time",
-	Restarts:        "restarts",
-	SidecarRestarts: "sidecar-restarts",
-	CreationTime:    "creation-time",
-	UID:             "uid",
-	Name:            "name",
-	All:             "all",
+// By returns a criterion by which the object with the lower value goes first:
+// the lower number, the string that sorts first. NaN is the lowest. The function
+// is called once for each object of a selection, and again to tell the values of
+// those that are chosen. See Criterion.Reverse for the higher value first.
+func By[T any, V cmp.Ordered](name string, value func(T) V) Criterion[T] {
+	c := ByFacts(name, func(Facts[T]) func(T) V { return value })
+	if value == nil {
+		c.err = errNilFunction
+	}
+	return c
 }
 
-// String returns the criterion as MarshalText writes it, and Criterion(200) for
-// a value that is none.
-func (c Criterion) String() string {
-	if int(c) >= len(criteria) {
-		return "Criterion(" + strconv.Itoa(int(c)) + ")"
+// ByFacts is By for a criterion that has to know more than the object: prepare
+// is called once a selection and returns the function that is called for its
+// objects. If that is nil, all objects are equal.
+func ByFacts[T any, V cmp.Ordered](name string, prepare func(Facts[T]) func(T) V) Criterion[T] {
+	c := Criterion[T]{name: name, phrase: name + " " + victimHere + " < " + survivorHere}
+	if prepare == nil {
+		c.err = errNilFunction
 	}
-	return criteria[c]
+	word := wordOf[V]()
+	c.open = func(facts Facts[T]) column[T] {
+		value := prepare(facts)
+		if value == nil {
+			return equal[T]()
+		}
+		col := ordinals(len(facts.Objects), value)
+		if word != nil {
+			col = column[T]{weigh: func(_ time.Time, _ int, obj T) (int64, int64) { return word(value(obj)), 0 }}
+		}
+		col.value = func(_ time.Time, _ int, obj T) string { return fmt.Sprint(value(obj)) }
+		return col
+	}
+	return c
 }
 
-// MarshalText writes the criterion in words, such as "not-ready". A value that
-// is no criterion is an error.
-func (c Criterion) MarshalText() ([]byte, error) {
-	if int(c) >= len(criteria) {
-		return nil, fmt.Errorf("podrank: %v is unknown", c)
+var errNilFunction = errors.New("function is nil")
+
+// equal is the column of a criterion that decides nothing.
+func equal[T any]() column[T] {
+	return column[T]{
+		weigh: func(time.Time, int, T) (int64, int64) { return 0, 0 },
+		value: func(time.Time, int, T) string { return "" },
 	}
-	return []byte(criteria[c]), nil
 }
 
-// UnmarshalText reads what MarshalText writes. Anything else is an error, and
-// leaves the criterion as it was.
-func (c *Criterion) UnmarshalText(text []byte) error {
-	i := slices.Index(criteria[:], string(text))
-	if i < 0 {
-		return fmt.Errorf("podrank: criterion %q is unknown", text)
+// wordOf returns the function that makes a weight of a value, nil if a value
+// does not fit into one.
+func wordOf[V cmp.Ordered]() func(V) int64 {
+	switch kind := reflect.TypeFor[V]().Kind(); {
+	case kind >= reflect.Int && kind <= reflect.Int64:
+		return func(v V) int64 { return reflect.ValueOf(v).Int() }
+	case kind >= reflect.Uint && kind <= reflect.Uintptr:
+		return func(v V) int64 { return int64(reflect.ValueOf(v).Uint() ^ 1<<63) }
 	}
-	*c = Criterion(i)
 	return nil
 }
+
+// ordinals weighs n objects by the places that their values have among all.
+func ordinals[T any, V cmp.Ordered](n int, value func(T) V) column[T] {
+	values := make([]V, n)
+	return column[T]{
+		weigh: func(_ time.Time, i int, obj T) (int64, int64) {
+			values[i] = value(obj)
+			return 0, 0
+		},
+		settle: func() weights {
+			sorted := slices.Clone(values)
+			slices.Sort(sorted)
+			return func(i int) (int64, int64) {
+				place, _ := slices.BinarySearch(sorted, values[i])
+				return int64(place), 0
+			}
+		},
+	}
+}
+
+// First returns a criterion by which the objects go first for which the function
+// is true. The function is called as By says.
+func First[T any](name string, is func(T) bool) Criterion[T] {
+	no, negative := strings.CutPrefix(name, "not ")
+	if !negative {
+		no = "not " + name
+	}
+	return flag(name, name, no, is)
+}
+
+// flag is First with the two values in words.
+func flag[T any](name, yes, no string, is func(T) bool) Criterion[T] {
+	c := Criterion[T]{name: name, phrase: victimHere}
+	if is == nil {
+		c.err = errNilFunction
+	}
+	col := column[T]{
+		weigh: func(_ time.Time, _ int, obj T) (int64, int64) {
+			if is(obj) {
+				return 0, 0
+			}
+			return 1, 0
+		},
+		value: func(_ time.Time, _ int, obj T) string {
+			if is(obj) {
+				return yes
+			}
+			return no
+		},
+	}
+	c.open = func(Facts[T]) column[T] { return col }
+	return c
+}
+
+// ByTime returns a criterion by which the object with the earlier instant goes
+// first, the zero instant being the earliest. The function is called as By says.
+func ByTime[T any](name string, at func(T) time.Time) Criterion[T] {
+	c := Criterion[T]{name: name, phrase: name + " " + victimHere + " < " + survivorHere}
+	if at == nil {
+		c.err = errNilFunction
+	}
+	col := column[T]{
+		minor: true,
+		weigh: func(_ time.Time, _ int, obj T) (int64, int64) {
+			t := at(obj)
+			if t.IsZero() {
+				return math.MinInt64, 0
+			}
+			return t.Unix(), int64(t.Nanosecond())
+		},
+		value: func(_ time.Time, _ int, obj T) string { return timeText(at(obj), time.Time{}) },
+	}
+	c.open = func(Facts[T]) column[T] { return col }
+	return c
+}
+
+// Newest returns a criterion by which the object that was created last goes
+// first, and before all those whose creation time is not set.
+//
+// It compares the instants, to the nanosecond. CreationTime is Kubernetes' rule
+// for pods, which counts ages alike that are of one order of magnitude.
+func Newest[T metav1.Object]() Criterion[T] {
+	return created[T]("newest", func(t time.Time) (int64, int64) { return -t.Unix(), -int64(t.Nanosecond()) }, " < ", " > ")
+}
+
+// Oldest returns a criterion by which the object that was created first goes
+// first, and before all those whose creation time is not set.
+func Oldest[T metav1.Object]() Criterion[T] {
+	return created[T]("oldest", func(t time.Time) (int64, int64) { return t.Unix(), int64(t.Nanosecond()) }, " > ", " < ")
+}
+
+func created[T metav1.Object](name string, weigh func(time.Time) (int64, int64), ages, instants string) Criterion[T] {
+	at := func(obj T) time.Time { return obj.GetCreationTimestamp().Time }
+	col := column[T]{
+		minor: true,
+		weigh: func(_ time.Time, _ int, obj T) (int64, int64) {
+			if at(obj).IsZero() {
+				return unknownAge, 0
+			}
+			return weigh(at(obj))
+		},
+		value: func(now time.Time, _ int, obj T) string { return timeText(at(obj), now) },
+		phrase: func(now time.Time, _ int, obj T) string {
+			switch {
+			case at(obj).IsZero():
+				return "creation time " + victimHere
+			case now.IsZero():
+				return "creation time " + victimHere + instants + survivorHere
+			}
+			return "age " + victimHere + ages + survivorHere
+		},
+	}
+	return Criterion[T]{name: name, open: func(Facts[T]) column[T] { return col }}
+}
+
+// Name returns the name that the criterion has in an Order and in a Victim.
+func (c Criterion[T]) Name() string { return c.name }
+
+// Reverse returns the criterion with the other object going first: the higher
+// value, the one for which the function of First is false. It keeps the name.
+func (c Criterion[T]) Reverse() Criterion[T] {
+	open := c.open
+	if open == nil {
+		return c // the zero Criterion
+	}
+	c.phrase = turned.Replace(c.phrase)
+	c.open = func(facts Facts[T]) column[T] {
+		col := open(facts)
+		weigh, settle, level, phrase := col.weigh, col.settle, col.level, col.phrase
+		col.weigh = func(now time.Time, i int, obj T) (int64, int64) {
+			major, minor := weigh(now, i, obj)
+			return ^major, ^minor
+		}
+		if settle != nil {
+			col.settle = func() weights { return settle().reverse() }
+		}
+		if level != nil {
+			col.level = func(sorted []int32) weights { return level(sorted).reverse() }
+		}
+		if phrase != nil {
+			col.phrase = func(now time.Time, i int, obj T) string { return turned.Replace(phrase(now, i, obj)) }
+		}
+		return col
+	}
+	return c
+}
+
+// reverse turns the order of the weights round. It can not overflow.
+func (w weights) reverse() weights {
+	return func(i int) (int64, int64) {
+		major, minor := w(i)
+		return ^major, ^minor
+	}
+}
+
+var turned = strings.NewReplacer(" < ", " > ", " > ", " < ")

@@ -47,8 +47,8 @@ func fleet() []*corev1.Pod {
 
 func Example() {
 	pods := fleet()
-	for _, v := range podrank.Select(pods, pods, 6, now) {
-		fmt.Printf("%s on %s: %s\n", v.Pod.Name, v.Pod.Spec.NodeName, podrank.Explain(v))
+	for _, v := range podrank.Select(pods, 6, podrank.PodOptions{Now: now, Related: pods}) {
+		fmt.Printf("%s on %s: %s\n", v.Object.Name, v.Object.Spec.NodeName, v.Explain())
 	}
 	// Output:
 	// web-g on node-4: not ready
@@ -61,12 +61,12 @@ func Example() {
 
 // The criterion and the two values are data: here as JSON.
 func ExampleSelect() {
-	for _, v := range podrank.Select(fleet(), nil, 2, now) {
+	for _, v := range podrank.Select(fleet(), 2, podrank.PodOptions{Now: now}) {
 		text, err := json.Marshal(struct {
 			Pod              string
-			By               podrank.Criterion
+			By               string
 			Victim, Survivor string
-		}{v.Pod.Name, v.Criterion, v.Values.Victim, v.Values.Survivor})
+		}{v.Object.Name, v.Criterion, v.Values.Victim, v.Values.Survivor})
 		fmt.Println(string(text), err)
 	}
 	// Output:
@@ -74,9 +74,9 @@ func ExampleSelect() {
 	// {"Pod":"web-h","By":"deletion-cost","Victim":"-100","Survivor":"0"} <nil>
 }
 
-func ExampleExplain() {
-	victims := podrank.Select(fleet(), nil, 3, now)
-	fmt.Println(podrank.Explain(victims[2]))
+func ExampleVictim_Explain() {
+	victims := podrank.Select(fleet(), 3, podrank.PodOptions{Now: now})
+	fmt.Println(victims[2].Explain())
 	// Output: ready for 5m < 2h
 }
 
@@ -113,11 +113,4 @@ func ExampleParseDeletionCost() {
 	// Output:
 	// -100 <nil>
 	// 0 podrank: deletion cost "008" is not a decimal number of 32 bits
-}
-
-func ExampleCriterion() {
-	var c podrank.Criterion
-	err := c.UnmarshalText([]byte("deletion-cost"))
-	fmt.Println(c, c == podrank.DeletionCost, err)
-	// Output: deletion-cost true <nil>
 }

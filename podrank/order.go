@@ -1,180 +1,138 @@
 package podrank
 
 import (
-	"cmp"
-	"math/bits"
-	"time"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-	"github.com/replicakit/replicakit/internal/pod"
 )
 
-// A key holds what the order looks at in a pod. It is made once a pod and holds
-// no pointer: many are cheap to keep, and to compare.
-type key struct {
-	head                     uint64 // the first four criteria: one comparison does for all
-	rank, restarts, sidecars int32
-	readyAge, creationAge    age
-}
-
-// The parts of a head, the first criterion uppermost.
+// The names that a Victim has for what decided beside the criteria of its order.
+// No criterion of an Order can have one of them.
 const (
-	assignedBit = 1 << 35
-	phaseShift  = 33
-	readyBit    = 1 << 32
-	signBit     = 1 << 31 // of the cost, turned: the lowest cost is 0
-	costMask    = 0xffff_ffff
+	None     = "none"      // nothing tells the two objects apart
+	MustGo   = "must-go"   // Options.MustGo
+	MustStay = "must-stay" // Options.MustStay
+	UID      = "uid"       // the lexically smaller goes first
+	Name     = "name"      // the lexically smaller namespace, then name, goes first
+	All      = "all"       // no order: no object survives
 )
 
-// read fills in what the order looks at in the pod but its rank. It fills k in
-// place, as copying so many small fields would take longer than reading them.
-func (k *key) read(p *corev1.Pod, now time.Time) {
-	k.head = uint64(phaseOrdinal(p.Status.Phase))<<phaseShift | signBit // a cost of 0
-	if p.Spec.NodeName != "" {
-		k.head |= assignedBit
+// An Order says which of any two objects goes first: its criteria in turn, the
+// first on which the two differ, and at last UID, namespace and name. NewOrder
+// makes one. The zero Order stands for Kubernetes() if the objects are pods, and
+// for the order of Newest if they are anything else.
+//
+// An Order never changes; it is safe for concurrent use if its criteria are.
+type Order[T metav1.Object] struct{ criteria []Criterion[T] }
+
+// NewOrder returns the order of the criteria. An error names the criterion: no
+// criteria, one that has no name, two of one name, one of a name that stands for
+// something else in a Victim, one made from a nil function or a bad number.
+func NewOrder[T metav1.Object](criteria ...Criterion[T]) (Order[T], error) {
+	if len(criteria) == 0 {
+		return Order[T]{}, errors.New("podrank: order has no criteria")
 	}
-	if c := pod.ReadyCondition(p); c != nil && c.Status == corev1.ConditionTrue {
-		k.head |= readyBit
-		k.readyAge = newAge(&c.LastTransitionTime, now)
-	}
-	if value, ok := p.Annotations[corev1.PodDeletionCost]; ok {
-		cost, _ := parseCost(value)
-		k.setCost(cost)
-	}
-	k.restarts, k.sidecars = containerRestarts(p), sidecarRestarts(p)
-	k.creationAge = newAge(&p.CreationTimestamp, now)
-}
-
-func (k *key) assigned() bool { return k.head&assignedBit != 0 }
-func (k *key) ready() bool    { return k.head&readyBit != 0 }
-func (k *key) cost() int32    { return int32(uint32(k.head) ^ signBit) }
-
-func (k *key) setCost(cost int32) {
-	k.head = k.head&^costMask | uint64(uint32(cost)^signBit)
-}
-
-// headCriterion returns the criterion on which two heads differ first.
-func headCriterion(a, b uint64) Criterion {
-	switch differ := a ^ b; {
-	case differ >= assignedBit:
-		return Unassigned
-	case differ >= 1<<phaseShift:
-		return Phase
-	case differ >= readyBit:
-		return NotReady
-	}
-	return DeletionCost
-}
-
-// compare is the order: it returns a negative number if pod p goes before pod q,
-// a positive one if q goes before p, and the criterion that says so, the first
-// on which the two differ. a and b are their keys.
-func compare(p, q *corev1.Pod, a, b *key) (Criterion, int) {
-	switch {
-	case a.head != b.head:
-		return headCriterion(a.head, b.head), cmp.Compare(a.head, b.head)
-	case a.rank != b.rank:
-		return Colocation, cmp.Compare(b.rank, a.rank)
-	case a.readyAge != b.readyAge:
-		return ReadyTime, cmp.Compare(a.readyAge, b.readyAge)
-	case a.readyAge == exact && !readyTime(p).Equal(readyTime(q)):
-		return ReadyTime, readyTime(q).Compare(readyTime(p))
-	case a.restarts != b.restarts:
-		return Restarts, cmp.Compare(b.restarts, a.restarts)
-	case a.sidecars != b.sidecars:
-		return SidecarRestarts, cmp.Compare(b.sidecars, a.sidecars)
-	case a.creationAge != b.creationAge:
-		return CreationTime, cmp.Compare(a.creationAge, b.creationAge)
-	case a.creationAge == exact && !p.CreationTimestamp.Time.Equal(q.CreationTimestamp.Time):
-		return CreationTime, q.CreationTimestamp.Compare(p.CreationTimestamp.Time)
-	case p.UID != q.UID:
-		return UID, cmp.Compare(p.UID, q.UID)
-	case p.Namespace != q.Namespace || p.Name != q.Name:
-		return Name, cmp.Or(cmp.Compare(p.Namespace, q.Namespace), cmp.Compare(p.Name, q.Name))
-	}
-	return None, 0
-}
-
-// phaseOrdinal orders the phases (R2): whatever is neither Unknown nor Running
-// ranks as Pending does.
-func phaseOrdinal(phase corev1.PodPhase) uint8 {
-	switch phase {
-	case corev1.PodRunning:
-		return 2
-	case corev1.PodUnknown:
-		return 1
-	}
-	return 0
-}
-
-// An age is how long ago an instant was, as far as the order tells ages apart
-// (R8, R9): how many bits the nanoseconds have.
-type age int8
-
-const (
-	unknown age = -2  // the instant is zero: before all others
-	future  age = -1  // the instant is now, or later
-	exact   age = 127 // now is zero: the instants themselves are compared
-)
-
-func newAge(t *metav1.Time, now time.Time) age {
-	switch {
-	case t.IsZero():
-		return unknown
-	case now.IsZero():
-		return exact
-	}
-	d := elapsed(t.Time, now)
-	if d <= 0 {
-		return future
-	}
-	return age(bits.Len64(uint64(d)))
-}
-
-// elapsed returns now.Sub(t). Sub proves its result by an addition, which would
-// take a third of all the time that a key takes; within a century nothing can
-// overflow.
-func elapsed(t, now time.Time) time.Duration {
-	const century = 3_155_760_000 // seconds
-	if s := now.Unix() - t.Unix(); -century < s && s < century {
-		return time.Duration(s)*time.Second + time.Duration(now.Nanosecond()-t.Nanosecond())
-	}
-	return now.Sub(t)
-}
-
-// readyTime returns since when a ready pod is ready.
-func readyTime(p *corev1.Pod) time.Time { return pod.ReadyCondition(p).LastTransitionTime.Time }
-
-// containerRestarts returns the most restarts of any regular container (R10).
-func containerRestarts(p *corev1.Pod) int32 {
-	var most int32
-	for i := range p.Status.ContainerStatuses {
-		most = max(most, p.Status.ContainerStatuses[i].RestartCount)
-	}
-	return most
-}
-
-// sidecarRestarts returns the most restarts of any sidecar (R10).
-func sidecarRestarts(p *corev1.Pod) int32 {
-	var most int32
-	for i := range p.Status.InitContainerStatuses {
-		if s := &p.Status.InitContainerStatuses[i]; s.RestartCount > most && isSidecar(p, s.Name) {
-			most = s.RestartCount
+	reserved := []string{None, MustGo, MustStay, UID, Name, All}
+	for i, c := range criteria {
+		switch {
+		case c.name == "":
+			return Order[T]{}, fmt.Errorf("podrank: criterion %d has no name", i)
+		case c.err != nil:
+			return Order[T]{}, fmt.Errorf("podrank: criterion %q: %w", c.name, c.err)
+		case slices.Contains(reserved, c.name):
+			return Order[T]{}, fmt.Errorf("podrank: criterion %q: the name is reserved", c.name)
+		case index(criteria[:i], c.name) >= 0:
+			return Order[T]{}, fmt.Errorf("podrank: criterion %q is listed twice", c.name)
 		}
 	}
-	return most
+	return Order[T]{criteria: slices.Clone(criteria)}, nil
 }
 
-// isSidecar reports whether the spec has an init container of that name which is
-// restarted always: other init containers are over when the pod runs.
-func isSidecar(p *corev1.Pod, name string) bool {
-	for i := range p.Spec.InitContainers {
-		c := &p.Spec.InitContainers[i]
-		if c.Name == name && c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
-			return true
-		}
+func index[T any](criteria []Criterion[T], name string) int {
+	return slices.IndexFunc(criteria, func(c Criterion[T]) bool { return c.name == name })
+}
+
+// Must returns the order, and panics if err is not nil: for orders that are
+// written down in a program, as regexp.MustCompile is for expressions.
+func Must[T metav1.Object](order Order[T], err error) Order[T] {
+	if err != nil {
+		panic(err)
 	}
-	return false
+	return order
+}
+
+// Kubernetes returns the order in which Kubernetes' ReplicaSet controller deletes
+// pods: Unassigned, Phase, NotReady, DeletionCost, Colocation, ReadyTime,
+// Restarts, SidecarRestarts and CreationTime. The package comment says where it
+// differs.
+func Kubernetes() Order[*corev1.Pod] { return kubernetes }
+
+var kubernetes = Must(NewOrder(
+	Unassigned(),
+	Phase(),
+	NotReady(),
+	DeletionCost(),
+	Colocation(),
+	ReadyTime(),
+	Restarts(),
+	SidecarRestarts(),
+	CreationTime(),
+))
+
+// Criteria returns the criteria in turn, without the UID, namespace and name that
+// come last in every order. The slice is the caller's. It is nil for the zero
+// Order.
+func (o Order[T]) Criteria() []Criterion[T] { return slices.Clone(o.criteria) }
+
+// Without returns the order without the criteria of these names. A name that it
+// does not have is an error, and so is leaving out all.
+func (o Order[T]) Without(names ...string) (Order[T], error) {
+	criteria := o.orDefault().Criteria()
+	for _, name := range names {
+		i := index(criteria, name)
+		if i < 0 {
+			return Order[T]{}, o.unknown(name)
+		}
+		criteria = slices.Delete(criteria, i, i+1)
+	}
+	return NewOrder(criteria...)
+}
+
+// Before returns the order with more criteria in front of the one of that name.
+// A name that it does not have is an error; so is what NewOrder refuses.
+func (o Order[T]) Before(name string, criteria ...Criterion[T]) (Order[T], error) {
+	all := o.orDefault().Criteria()
+	i := index(all, name)
+	if i < 0 {
+		return Order[T]{}, o.unknown(name)
+	}
+	return NewOrder(slices.Insert(all, i, criteria...)...)
+}
+
+func (o Order[T]) unknown(name string) error {
+	return fmt.Errorf("podrank: criterion %q is not in the order %s", name, o)
+}
+
+// String lists the names of the criteria.
+func (o Order[T]) String() string {
+	var names []string
+	for _, c := range o.orDefault().criteria {
+		names = append(names, c.name)
+	}
+	return strings.Join(names, ", ")
+}
+
+// orDefault returns what the order stands for.
+func (o Order[T]) orDefault() Order[T] {
+	if len(o.criteria) > 0 {
+		return o
+	}
+	if pods, ok := any(kubernetes).(Order[T]); ok {
+		return pods
+	}
+	return Order[T]{criteria: []Criterion[T]{Newest[T]()}}
 }

@@ -15,7 +15,7 @@ import (
 // fleets returns 5,000 pods as they come, in their order, and the other way round.
 func fleets() map[string][]*corev1.Pod {
 	pods := podtest.Fleet(5000, 100, 1)
-	r := newRanking(pods, nil, podtest.Now)
+	r := newRanking(pods, PodOptions{Now: podtest.Now})
 	slices.SortFunc(r.places, r.compare)
 	var sorted []*corev1.Pod
 	for _, i := range r.places {
@@ -32,7 +32,7 @@ func TestFewArePickedOut(t *testing.T) {
 		t.Run("W29 of pods "+name+" few more are sorted than are asked for", func(t *testing.T) {
 			t.Parallel()
 			for _, n := range []int{1, 37, 500, 2500, 4900, 4936, 4999, 5000} {
-				whole, r := newRanking(pods, nil, podtest.Now), newRanking(pods, nil, podtest.Now)
+				whole, r := newRanking(pods, PodOptions{Now: podtest.Now}), newRanking(pods, PodOptions{Now: podtest.Now})
 				slices.SortFunc(whole.places, whole.compare)
 				got := r.smallest(n)
 				require.GreaterOrEqual(t, len(got), n)
@@ -44,7 +44,7 @@ func TestFewArePickedOut(t *testing.T) {
 			t.Parallel()
 			for _, size := range []int{65, 127, 128, 320, 5000} {
 				for n := 1; n < size*3/4; n += size / 30 {
-					r := newRanking(pods[:size], nil, podtest.Now)
+					r := newRanking(pods[:size], PodOptions{Now: podtest.Now})
 					middle := r.partition(r.places, n)
 					what := fmt.Sprintf("%d of %d: %d", n, size, middle)
 					for _, i := range r.places[:middle] {

@@ -29,30 +29,30 @@ type slowPod struct {
 }
 
 type slowStep struct {
-	by      podrank.Criterion
+	by      string
 	compare func(p, q slowPod) int
 }
 
 func slowSteps(now time.Time) []slowStep {
 	return []slowStep{
-		{podrank.Unassigned, func(p, q slowPod) int { return trueFirst(p.Spec.NodeName == "", q.Spec.NodeName == "") }},
-		{podrank.Phase, func(p, q slowPod) int { return cmp.Compare(slowPhase(p), slowPhase(q)) }},
-		{podrank.NotReady, func(p, q slowPod) int { return trueFirst(slowReady(p) == nil, slowReady(q) == nil) }},
-		{podrank.DeletionCost, func(p, q slowPod) int { return cmp.Compare(slowCost(p), slowCost(q)) }},
-		{podrank.Colocation, func(p, q slowPod) int { return cmp.Compare(q.rank, p.rank) }},
-		{podrank.ReadyTime, func(p, q slowPod) int {
+		{"unassigned", func(p, q slowPod) int { return trueFirst(p.Spec.NodeName == "", q.Spec.NodeName == "") }},
+		{"phase", func(p, q slowPod) int { return cmp.Compare(slowPhase(p), slowPhase(q)) }},
+		{"not-ready", func(p, q slowPod) int { return trueFirst(slowReady(p) == nil, slowReady(q) == nil) }},
+		{"deletion-cost", func(p, q slowPod) int { return cmp.Compare(slowCost(p), slowCost(q)) }},
+		{"colocation", func(p, q slowPod) int { return cmp.Compare(q.rank, p.rank) }},
+		{"ready-time", func(p, q slowPod) int {
 			if slowReady(p) == nil || slowReady(q) == nil {
 				return 0
 			}
 			return slowTimes(*slowReady(p), *slowReady(q), now)
 		}},
-		{podrank.Restarts, func(p, q slowPod) int {
+		{"restarts", func(p, q slowPod) int {
 			return cmp.Compare(slices.Max(slowRestarts(q, false)), slices.Max(slowRestarts(p, false)))
 		}},
-		{podrank.SidecarRestarts, func(p, q slowPod) int {
+		{"sidecar-restarts", func(p, q slowPod) int {
 			return cmp.Compare(slices.Max(slowRestarts(q, true)), slices.Max(slowRestarts(p, true)))
 		}},
-		{podrank.CreationTime, func(p, q slowPod) int {
+		{"creation-time", func(p, q slowPod) int {
 			return slowTimes(p.CreationTimestamp.Time, q.CreationTimestamp.Time, now)
 		}},
 		{podrank.UID, func(p, q slowPod) int { return cmp.Compare(p.UID, q.UID) }},
@@ -62,7 +62,7 @@ func slowSteps(now time.Time) []slowStep {
 	}
 }
 
-func slowCompare(p, q slowPod, now time.Time) (podrank.Criterion, int) {
+func slowCompare(p, q slowPod, now time.Time) (string, int) {
 	for _, step := range slowSteps(now) {
 		if c := step.compare(p, q); c != 0 {
 			return step.by, c
@@ -158,7 +158,7 @@ func slowRanks(pods, related []*corev1.Pod) []int {
 }
 
 // slowSelect sorts all pods and takes the first n, a pod listed twice once.
-func slowSelect(pods, related []*corev1.Pod, n int, now time.Time) (victims []podrank.Victim) {
+func slowSelect(pods, related []*corev1.Pod, n int, now time.Time) (victims []podrank.Victim[*corev1.Pod]) {
 	var all []slowPod
 	for i, rank := range slowRanks(pods, related) {
 		if pods[i] != nil {
@@ -177,7 +177,7 @@ func slowSelect(pods, related []*corev1.Pod, n int, now time.Time) (victims []po
 	}
 	n = max(0, min(n, len(pods)))
 	for i, p := range distinct[:min(n, len(distinct))] {
-		victims = append(victims, podrank.Victim{Pod: p.Pod, Criterion: podrank.All})
+		victims = append(victims, podrank.Victim[*corev1.Pod]{Object: p.Pod, Criterion: podrank.All})
 		if n < len(distinct) {
 			victims[i].Criterion, _ = slowCompare(p, distinct[n], now)
 		}
@@ -200,6 +200,17 @@ func samePod(p, q slowPod) bool {
 type chooser func(n int) int
 
 func randomly(seed uint64) chooser { return rand.New(rand.NewPCG(seed, 0)).IntN }
+
+func fromBytes(data []byte) chooser {
+	return func(n int) int {
+		if len(data) == 0 {
+			return 0
+		}
+		b := data[0]
+		data = data[1:]
+		return int(b) % n
+	}
+}
 
 func pick[T any](choose chooser, values ...T) T { return values[choose(len(values))] }
 
@@ -259,11 +270,11 @@ func shuffled(pods []*corev1.Pod, seed uint64) []*corev1.Pod {
 	return pods
 }
 
-func requireSameVictims(t *testing.T, want, got []podrank.Victim) {
+func requireSameVictims(t *testing.T, want, got []podrank.Victim[*corev1.Pod]) {
 	t.Helper()
 	require.Len(t, got, len(want))
 	for i := range want {
-		require.Samef(t, want[i].Pod, got[i].Pod, "victim %d", i)
+		require.Samef(t, want[i].Object, got[i].Object, "victim %d", i)
 		require.Equalf(t, want[i].Criterion, got[i].Criterion, "victim %d: %s, not %s", i, got[i].Criterion, want[i].Criterion)
 	}
 }
@@ -302,7 +313,7 @@ func TestSelectIsTheTwins(t *testing.T) {
 		pods := choose.withRepeats(choose.pods(1 + choose(120)))
 		related := pick(choose, nil, pods, append(choose.pods(50), pods...), append(slices.Clone(pods), choose.pods(50)...))
 		n, now := choose(len(pods)+2), pick(choose, never, podtest.Now)
-		requireSameVictims(t, slowSelect(pods, related, n, now), podrank.Select(pods, related, n, now))
+		requireSameVictims(t, slowSelect(pods, related, n, now), podrank.Select(pods, n, podrank.PodOptions{Now: now, Related: related}))
 	}
 }
 
@@ -311,7 +322,7 @@ func TestSelectFromManyIsTheTwins(t *testing.T) {
 	for seed := range uint64(2) {
 		pods := podtest.Fleet(1000, 50, seed)
 		for _, n := range []int{1, 100, 500, 995, 1000} {
-			requireSameVictims(t, slowSelect(pods, pods, n, podtest.Now), podrank.Select(pods, pods, n, podtest.Now))
+			requireSameVictims(t, slowSelect(pods, pods, n, podtest.Now), podrank.Select(pods, n, podrank.PodOptions{Now: podtest.Now, Related: pods}))
 		}
 	}
 }
@@ -326,9 +337,9 @@ func TestSelectWhateverTheOrder(t *testing.T) {
 			for i, p := range pods {
 				p.Name = strconv.Itoa(i)
 			}
-			want := podrank.Select(pods, pods, 30, podtest.Now)
+			want := podrank.Select(pods, 30, podrank.PodOptions{Now: podtest.Now, Related: pods})
 			for again := range uint64(5) {
-				got := podrank.Select(shuffled(pods, again), shuffled(pods, again+9), 30, podtest.Now)
+				got := podrank.Select(shuffled(pods, again), 30, podrank.PodOptions{Now: podtest.Now, Related: shuffled(pods, again+9)})
 				require.Equal(t, want, got)
 			}
 		}
@@ -337,13 +348,13 @@ func TestSelectWhateverTheOrder(t *testing.T) {
 		t.Parallel()
 		pods := podtest.Fleet(2000, 100, 1)
 		var sorted []*corev1.Pod
-		for _, v := range podrank.Select(pods, pods, len(pods), podtest.Now) {
-			sorted = append(sorted, v.Pod)
+		for _, v := range podrank.Select(pods, len(pods), podrank.PodOptions{Now: podtest.Now, Related: pods}) {
+			sorted = append(sorted, v.Object)
 		}
-		want := podrank.Select(pods, pods, 200, podtest.Now)
-		assert.Equal(t, want, podrank.Select(sorted, pods, 200, podtest.Now))
+		want := podrank.Select(pods, 200, podrank.PodOptions{Now: podtest.Now, Related: pods})
+		assert.Equal(t, want, podrank.Select(sorted, 200, podrank.PodOptions{Now: podtest.Now, Related: pods}))
 		slices.Reverse(sorted)
-		assert.Equal(t, want, podrank.Select(sorted, pods, 200, podtest.Now))
+		assert.Equal(t, want, podrank.Select(sorted, 200, podrank.PodOptions{Now: podtest.Now, Related: pods}))
 	})
 }
 
@@ -357,8 +368,8 @@ func TestSelectIsThePrefixOfTheSort(t *testing.T) {
 			Pods: sorted, Rank: podrank.ColocationRanks(pods, pods), Now: metav1.NewTime(podtest.Now),
 		})
 		for n := 0; n <= len(pods); n += 37 {
-			for i, v := range podrank.Select(pods, pods, n, podtest.Now) {
-				require.Same(t, sorted[i], v.Pod)
+			for i, v := range podrank.Select(pods, n, podrank.PodOptions{Now: podtest.Now, Related: pods}) {
+				require.Same(t, sorted[i], v.Object)
 			}
 		}
 	})
@@ -369,20 +380,13 @@ func FuzzSelect(f *testing.F) {
 	f.Add([]byte("podrank"), 3, false)
 	f.Add([]byte{9, 8, 7, 6, 5, 4, 3, 2, 1, 0, 255, 254, 253, 252, 251, 250, 1, 1, 2, 3, 5, 8, 13, 21, 34, 55, 89, 144, 233}, 20, true)
 	f.Fuzz(func(t *testing.T, data []byte, n int, plain bool) {
-		var choose chooser = func(n int) int {
-			if len(data) == 0 {
-				return 0
-			}
-			b := data[0]
-			data = data[1:]
-			return int(b) % n
-		}
+		choose := fromBytes(data)
 		pods := choose.withRepeats(choose.pods(1 + choose(100)))
 		related := pick(choose, nil, pods, choose.pods(5))
 		now := podtest.Now
 		if plain {
 			now = never
 		}
-		requireSameVictims(t, slowSelect(pods, related, n, now), podrank.Select(pods, related, n, now))
+		requireSameVictims(t, slowSelect(pods, related, n, now), podrank.Select(pods, n, podrank.PodOptions{Now: now, Related: related}))
 	})
 }

@@ -1,26 +1,25 @@
 package podrank
 
 import (
-	"bytes"
-	"cmp"
-	"strconv"
 	"strings"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// A Victim is a pod to delete, and what decided between it and the first
-// survivor, which is the pod that would have been next.
-type Victim struct {
-	// Pod is the pod that was passed in, not a copy.
-	Pod *corev1.Pod
+// A Victim is an object to delete, and what decided between it and the first
+// survivor, which is the object that would have been next.
+type Victim[T any] struct {
+	// Object is the object that was passed in, not a copy.
+	Object T
 
-	// Criterion is the first criterion on which the two pods differ; All if no
-	// pod survives.
-	Criterion Criterion
+	// Criterion is the name of the first criterion on which the two differ, such
+	// as "not-ready"; MustGo or MustStay if Options decided, UID or Name if no
+	// criterion did, All if no object survives.
+	Criterion string
 
-	// Values are the two pods' values for the criterion, both empty for All:
+	// Values are the two objects' values for the criterion, both empty for All.
+	// For Kubernetes' criteria:
 	//
 	//	unassigned        unassigned  assigned
 	//	phase             Pending     Running
@@ -35,168 +34,92 @@ type Victim struct {
 	//	name              default/a   default/b
 	//
 	// Times are ages in whole seconds, as time.ParseDuration reads them, and
-	// negative for an instant to come. If Select was given a zero now, they are
-	// instants (RFC 3339). The zero instant is "unknown" in either case.
+	// negative for an instant to come. If Options.Now is zero, they are instants
+	// (RFC 3339). The zero instant is "unknown" in either case.
 	Values struct{ Victim, Survivor string }
+
+	phrase string // how to say it
 }
 
 // Explain says in words why the victim goes before the first survivor: "not
 // ready", "deletion cost -100 < 0", "3 replicas on node-4", "ready for 5m < 2h".
 // The zero Victim gives "none".
-func Explain(v Victim) string {
-	victim, survivor := v.Values.Victim, v.Values.Survivor
-	switch v.Criterion {
-	case Unassigned, NotReady:
-		return victim
-	case Phase:
-		return "phase " + victim + " < " + survivor
-	case DeletionCost:
-		return "deletion cost " + victim + " < " + survivor
-	case Colocation:
-		return count(victim, "replica") + " on " + nodeName(v.Pod)
-	case ReadyTime:
-		return explainTime("ready for ", "ready time ", victim, survivor)
-	case Restarts:
-		return count(victim, "restart") + " > " + survivor
-	case SidecarRestarts:
-		return count(victim, "sidecar restart") + " > " + survivor
-	case CreationTime:
-		return explainTime("age ", "creation time ", victim, survivor)
-	case UID:
-		return "UID " + victim + " < " + survivor
-	case Name:
-		return "name " + victim + " < " + survivor
-	case All:
-		return "all go"
+func (v Victim[T]) Explain() string {
+	phrase := v.phrase
+	if phrase == "" {
+		phrase = v.Criterion
 	}
-	return v.Criterion.String()
+	if phrase == "" {
+		phrase = None
+	}
+	return strings.NewReplacer(victimHere, v.Values.Victim, survivorHere, v.Values.Survivor).Replace(phrase)
 }
 
-func explainTime(age, instant, victim, survivor string) string {
+// victim makes a victim of the object at a place, behind being the places of
+// those that survive it.
+func (r *ranking[T]) victim(i int32, behind []int32) Victim[T] {
+	v := Victim[T]{Object: r.objs[i]}
 	switch {
-	case victim == unknownTime:
-		return instant + victim
-	case strings.Contains(victim, "T"): // RFC 3339: now was zero
-		return instant + victim + " > " + survivor
+	case r.mustStay(i):
+		v.Criterion, v.Values.Victim, v.phrase = MustStay, "must stay", victimHere
+		return v
+	case len(behind) == 0:
+		v.Criterion, v.phrase = All, "all go"
+		return v
 	}
-	return age + victim + " < " + survivor
+	c := r.differ(i, behind[0])
+	if c < 0 {
+		return byIdentity(v.Object, r.objs[behind[0]])
+	}
+	col := &r.columns[c]
+	v.Criterion, v.phrase = r.criteria[c].name, r.criteria[c].phrase
+	if col.phrase != nil {
+		v.phrase = col.phrase(r.now, int(i), v.Object)
+	}
+	v.Values.Victim, v.Values.Survivor = col.value(r.now, int(i), v.Object), r.survivorValue(c, behind[0])
+	return v
 }
 
-func count(n, of string) string {
-	if n == "1" {
-		return n + " " + of
+// survivorValue returns the value of the survivor. One after the other asks for
+// the same one.
+func (r *ranking[T]) survivorValue(c int, i int32) string {
+	if m := &r.survivor; m.value == "" || m.criterion != c || m.place != i {
+		m.criterion, m.place, m.value = c, i, r.columns[c].value(r.now, int(i), r.objs[i])
 	}
-	return n + " " + of + "s"
+	return r.survivor.value
 }
 
-func nodeName(p *corev1.Pod) string {
-	if p == nil || p.Spec.NodeName == "" {
-		return "no node"
+// byIdentity says what decides between two objects that no criterion tells apart.
+func byIdentity[T metav1.Object](victim, survivor T) Victim[T] {
+	v := Victim[T]{Object: victim, Criterion: None}
+	switch a, b := fullName(victim), fullName(survivor); {
+	case victim.GetUID() != survivor.GetUID():
+		v.Criterion, v.phrase = UID, "UID "+victimHere+" < "+survivorHere
+		v.Values.Victim, v.Values.Survivor = string(victim.GetUID()), string(survivor.GetUID())
+	case a != b:
+		v.Criterion, v.phrase = Name, "name "+victimHere+" < "+survivorHere
+		v.Values.Victim, v.Values.Survivor = a, b
 	}
-	return p.Spec.NodeName
+	return v
 }
 
-// victims makes the first n places victims, and takes the next for the survivor.
-func (r *ranking) victims(places []int32, n int) []Victim {
-	if len(places) == 0 {
-		return nil
-	}
-	victims := make([]Victim, min(n, len(places)))
-	for i := range victims {
-		victims[i].Pod, victims[i].Criterion = r.pods[places[i]], All
-	}
-	if len(places) > n {
-		r.explain(victims, places)
-	}
-	return victims
-}
-
-// explain tells each victim, victims[i] being at places[i], what decided between
-// it and the survivor, which is at the next place.
-func (r *ranking) explain(victims []Victim, places []int32) {
-	p, k := r.pods[places[len(victims)]], &r.keys[places[len(victims)]]
-	w := words{now: r.now}
-	w.text.Grow(8 * len(victims))
-	var survivor [All]string // its values, made when first needed
-	for i := range victims {
-		v, key := &victims[i], &r.keys[places[i]]
-		v.Criterion, _ = compare(v.Pod, p, key, k)
-		if survivor[v.Criterion] == "" {
-			survivor[v.Criterion] = w.value(v.Criterion, p, k)
-		}
-		v.Values.Victim, v.Values.Survivor = w.value(v.Criterion, v.Pod, key), survivor[v.Criterion]
-	}
-}
+func fullName(obj metav1.Object) string { return obj.GetNamespace() + "/" + obj.GetName() }
 
 const unknownTime = "unknown"
 
-// words writes values one behind the other into one text, of which each is a
-// part: a string of its own for each would be an allocation for each.
-type words struct {
-	text strings.Builder
-	now  time.Time
-}
-
-// value returns what the criterion looks at in the pod, whose key is k.
-func (w *words) value(c Criterion, p *corev1.Pod, k *key) string {
-	switch c {
-	case Unassigned:
-		if k.assigned() {
-			return "assigned"
-		}
-		return "unassigned"
-	case Phase:
-		return cmp.Or(string(p.Status.Phase), "none")
-	case NotReady:
-		if k.ready() {
-			return "ready"
-		}
-		return "not ready"
-	case DeletionCost:
-		return w.number(int(k.cost()))
-	case Colocation:
-		return w.number(int(k.rank))
-	case ReadyTime:
-		return w.time(readyTime(p))
-	case Restarts:
-		return w.number(int(k.restarts))
-	case SidecarRestarts:
-		return w.number(int(k.sidecars))
-	case CreationTime:
-		return w.time(p.CreationTimestamp.Time)
-	case UID:
-		return string(p.UID)
-	case Name:
-		return p.Namespace + "/" + p.Name
-	}
-	return ""
-}
-
-func (w *words) number(n int) string {
-	var digits [20]byte
-	return w.add(strconv.AppendInt(digits[:0], int64(n), 10))
-}
-
-func (w *words) time(t time.Time) string {
-	var text [40]byte
+// timeText returns how long ago an instant was or, if now is zero, the instant.
+func timeText(t, now time.Time) string {
 	switch {
 	case t.IsZero():
 		return unknownTime
-	case w.now.IsZero():
-		return w.add(t.UTC().AppendFormat(text[:0], time.RFC3339Nano))
+	case now.IsZero():
+		return t.UTC().Format(time.RFC3339Nano)
 	}
-	age := append(text[:0], w.now.Sub(t).Truncate(time.Second).String()...)
+	age := now.Sub(t).Truncate(time.Second).String()
 	for _, zero := range []string{"m0s", "h0m"} { // 2h0m0s is 2h
-		if bytes.HasSuffix(age, []byte(zero)) {
+		if strings.HasSuffix(age, zero) {
 			age = age[:len(age)-2]
 		}
 	}
-	return w.add(age)
-}
-
-// add appends a value to the text and returns that part of it.
-func (w *words) add(value []byte) string {
-	start := w.text.Len()
-	w.text.Write(value)
-	return w.text.String()[start:]
+	return age
 }

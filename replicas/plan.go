@@ -44,7 +44,7 @@ type Scale struct {
 	// Delete are the pods to delete, the first to go first, each with the
 	// reason why it and not a survivor. Record the expectation BEFORE the first
 	// call.
-	Delete []podrank.Victim
+	Delete []podrank.Victim[*corev1.Pod]
 	// Deferred is how many more must be created or deleted, beyond the burst:
 	// plan again when what this Scale starts has been observed (B2).
 	Deferred int
@@ -106,8 +106,8 @@ func (s Scale) String() string {
 	case s.Create > 0:
 		fmt.Fprintf(&b, "create %d", s.Create)
 	case len(s.Delete) > 0:
-		fmt.Fprintf(&b, "delete %d: %s", len(s.Delete), list(s.Delete, func(v podrank.Victim) string {
-			return fmt.Sprintf("%s (%s)", podName(v.Pod), podrank.Explain(v))
+		fmt.Fprintf(&b, "delete %d: %s", len(s.Delete), list(s.Delete, func(v podrank.Victim[*corev1.Pod]) string {
+			return fmt.Sprintf("%s (%s)", podName(v.Object), v.Explain())
 		}))
 	default:
 		return "nothing to do"
@@ -155,11 +155,11 @@ func (s Scale) MarshalJSON() ([]byte, error) {
 	victims := make([]victim, len(s.Delete))
 	for i, v := range s.Delete {
 		victims[i] = victim{
-			reference: referenceTo(v.Pod),
+			reference: referenceTo(v.Object),
 			Criterion: v.Criterion,
 			Value:     v.Values.Victim,
 			Survivor:  v.Values.Survivor,
-			Reason:    podrank.Explain(v),
+			Reason:    v.Explain(),
 		}
 	}
 	return marshal(struct {
@@ -187,10 +187,10 @@ type reference struct {
 
 type victim struct {
 	reference
-	Criterion podrank.Criterion `json:"criterion"`
-	Value     string            `json:"value,omitempty"`
-	Survivor  string            `json:"survivor,omitempty"`
-	Reason    string            `json:"reason"`
+	Criterion string `json:"criterion"`
+	Value     string `json:"value,omitempty"`
+	Survivor  string `json:"survivor,omitempty"`
+	Reason    string `json:"reason"`
 }
 
 func referenceTo(p *corev1.Pod) reference {

@@ -423,13 +423,13 @@ func (p *pass) holdAfter(errs []error) {
 
 // delete deletes the victims at once, without slow start (D7). What is expected
 // in the end is what was deleted (D6, D8).
-func (p *pass) delete(ctx context.Context, victims []podrank.Victim) error {
+func (p *pass) delete(ctx context.Context, victims []podrank.Victim[*corev1.Pod]) error {
 	if len(victims) == 0 {
 		return nil
 	}
 	uids := make([]types.UID, len(victims))
 	for i, v := range victims {
-		uids[i] = object.ID(v.Pod)
+		uids[i] = object.ID(v.Object)
 	}
 	outcomes, errs := make([]deletion, len(victims)), make([]error, len(victims))
 	p.Expectations.ExpectDeletions(p.key, uids)
@@ -442,7 +442,7 @@ func (p *pass) delete(ctx context.Context, victims []podrank.Victim) error {
 		}
 	}()
 	run := slowstart.Run(ctx, len(victims), p.all(len(victims)), func(ctx context.Context, i int) error {
-		pod := victims[i].Pod
+		pod := victims[i].Object
 		version, err := p.Pods.DeletePod(ctx, pod, metav1.DeleteOptions{Preconditions: preconditions(pod)})
 		outcomes[i], errs[i] = outcomeOf(err)
 		p.tellDeleted(pod, version, outcomes[i], err)
@@ -451,7 +451,7 @@ func (p *pass) delete(ctx context.Context, victims []podrank.Victim) error {
 	p.result.Failed += len(run.Failed)
 	for i, v := range victims {
 		if outcomes[i] == deleted {
-			p.result.Deleted = append(p.result.Deleted, v.Pod)
+			p.result.Deleted = append(p.result.Deleted, v.Object)
 		}
 	}
 	p.lookAgain(slices.Contains(outcomes, conflicted))

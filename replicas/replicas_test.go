@@ -75,7 +75,7 @@ func names(pods []*corev1.Pod) []string {
 func victims(scale replicas.Scale) []string {
 	var names []string
 	for _, v := range scale.Delete {
-		names = append(names, v.Pod.Name)
+		names = append(names, v.Object.Name)
 	}
 	return names
 }
@@ -341,7 +341,7 @@ func TestScaleToChoosesVictims(t *testing.T) {
 		spec.Replicas = 2
 		scale, err := replicas.ScaleTo(pods, spec)
 		require.NoError(t, err)
-		assert.Equal(t, podrank.NotReady, scale.Delete[0].Criterion)
+		assert.Equal(t, "not-ready", scale.Delete[0].Criterion)
 	})
 	t.Run("L5 related pods count on their nodes, the owned ones with them", func(t *testing.T) {
 		t.Parallel()
@@ -350,7 +350,7 @@ func TestScaleToChoosesVictims(t *testing.T) {
 		scale, err := replicas.ScaleTo(pods[:2], spec)
 		require.NoError(t, err)
 		require.Equal(t, []string{"a"}, victims(scale))
-		assert.Equal(t, podrank.Colocation, scale.Delete[0].Criterion)
+		assert.Equal(t, "colocation", scale.Delete[0].Criterion)
 		assert.Equal(t, "3", scale.Delete[0].Values.Victim, "x, y and a itself")
 		assert.Equal(t, "1", scale.Delete[0].Values.Survivor, "b itself")
 	})
@@ -790,7 +790,7 @@ func TestPlansLeadToTheWantedCount(t *testing.T) {
 func apply(plan replicas.Plan, pods []*corev1.Pod, rs *appsv1.ReplicaSet, pass int) []*corev1.Pod {
 	gone := map[types.UID]bool{}
 	for _, v := range plan.Scale.Delete {
-		gone[v.Pod.UID] = true
+		gone[v.Object.UID] = true
 	}
 	pods = slices.DeleteFunc(pods, func(p *corev1.Pod) bool { return gone[p.UID] })
 	for _, p := range plan.Claims.Adopt {
@@ -872,7 +872,7 @@ func TestPlanPrints(t *testing.T) {
 	}`, string(data))
 
 	assert.Equal(t, "nothing to do", replicas.Plan{}.String())
-	assert.Equal(t, "delete 1: no pod (none)", replicas.Scale{Delete: []podrank.Victim{{}}}.String(), "victims that nobody chose")
+	assert.Equal(t, "delete 1: no pod (none)", replicas.Scale{Delete: []podrank.Victim[*corev1.Pod]{{}}}.String(), "victims that nobody chose")
 	assert.True(t, replicas.Plan{}.IsZero())
 	assert.Equal(t, "blocked: owner is being deleted", replicas.Plan{Blocked: replicas.OwnerDeleted}.String())
 

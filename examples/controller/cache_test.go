@@ -74,7 +74,7 @@ func TestOnlyWhatIsRead(t *testing.T) {
 			require.NoError(t, err)
 		}
 		for n := 0; n <= len(whole); n += 17 {
-			require.Equal(t, names(podrank.Select(whole, whole, n, podtest.Now)), names(podrank.Select(trimmed, trimmed, n, podtest.Now)))
+			require.Equal(t, names(podrank.Select(whole, n, podrank.PodOptions{Now: podtest.Now, Related: whole})), names(podrank.Select(trimmed, n, podrank.PodOptions{Now: podtest.Now, Related: trimmed})))
 		}
 		rs := &appsv1.ReplicaSet{Spec: appsv1.ReplicaSetSpec{Replicas: new(int32(500)), Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: whole[0].Labels}}}}
 		opts := status.Options{Now: podtest.Now}
@@ -83,9 +83,9 @@ func TestOnlyWhatIsRead(t *testing.T) {
 }
 
 // names also tell the reasons.
-func names(victims []podrank.Victim) (names []string) {
+func names(victims []podrank.Victim[*corev1.Pod]) (names []string) {
 	for _, v := range victims {
-		names = append(names, v.Pod.Name+": "+fmt.Sprint(v.Criterion, v.Values))
+		names = append(names, v.Object.Name+": "+fmt.Sprint(v.Criterion, v.Values))
 	}
 	return names
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/replicakit/replicakit/internal/sim"
 	"github.com/replicakit/replicakit/podrank"
@@ -21,8 +22,8 @@ type narrator struct {
 	began   time.Time // the present act
 	waited  int       // passes in it that were held back
 	calls   map[string]int
-	created []error          // the answers to the creations of the present pass
-	victims []podrank.Victim // and who is to be deleted in it
+	created []error                       // the answers to the creations of the present pass
+	victims []podrank.Victim[*corev1.Pod] // and who is to be deleted in it
 }
 
 // act opens an act: the package that it is about, what happens, why it matters.
@@ -62,7 +63,7 @@ func (n *narrator) passed(result replicas.Result, _ error) {
 		n.say("create", "%s", creations(n.created, result.Skipped))
 	}
 	for _, v := range n.victims {
-		n.say("delete", "%s: %s", v.Pod.Name, podrank.Explain(v))
+		n.say("delete", "%s: %s", v.Object.Name, v.Explain())
 	}
 	n.created, n.victims = nil, nil
 }

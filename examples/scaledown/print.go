@@ -11,7 +11,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/duration"
 
-	"github.com/replicakit/replicakit/podrank"
 	"github.com/replicakit/replicakit/replicas"
 	"github.com/replicakit/replicakit/status"
 )
@@ -27,7 +26,7 @@ var formats = map[string]func(*bytes.Buffer, decision) error{
 // namespace, so bare names tell them apart.
 func printNames(out *bytes.Buffer, d decision) error {
 	for _, victim := range d.plan.Scale.Delete {
-		fmt.Fprintln(out, victim.Pod.Name)
+		fmt.Fprintln(out, victim.Object.Name)
 	}
 	return nil
 }
@@ -83,7 +82,7 @@ func (d *decision) writeScale(text *bytes.Buffer) {
 	}
 	fmt.Fprintf(text, "\n%s", columns)
 	for _, victim := range victims {
-		d.writeRow(text, victim.Pod, podrank.Explain(victim))
+		d.writeRow(text, victim.Object, victim.Explain())
 	}
 	if len(victims) > replicas.DefaultBurstReplicas {
 		fmt.Fprintf(text, "\nA controller deletes %d in one pass and decides anew after it.\n", replicas.DefaultBurstReplicas)

@@ -2,7 +2,11 @@
 // library need. A nil pod answers false to all of them.
 package pod
 
-import corev1 "k8s.io/api/core/v1"
+import (
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+)
 
 // IsFinished reports whether the pod's phase is Succeeded or Failed: its
 // containers will not run again.
@@ -41,4 +45,17 @@ func ReadyCondition(pod *corev1.Pod) *corev1.PodCondition {
 func IsReady(pod *corev1.Pod) bool {
 	c := ReadyCondition(pod)
 	return c != nil && c.Status == corev1.ConditionTrue
+}
+
+// IsAvailable reports whether the pod is ready, and has been for minReadySeconds
+// at the instant now; it is from the very instant that they have passed (T5).
+// With minReadySeconds of 0 every ready pod is available; otherwise one whose
+// Ready condition has no transition time never is (T6, T7).
+func IsAvailable(pod *corev1.Pod, minReadySeconds int32, now time.Time) bool {
+	c := ReadyCondition(pod)
+	if c == nil || c.Status != corev1.ConditionTrue {
+		return false
+	}
+	since := c.LastTransitionTime
+	return minReadySeconds == 0 || !since.IsZero() && !since.After(now.Add(-time.Duration(minReadySeconds)*time.Second))
 }

@@ -109,7 +109,7 @@ func register[C prometheus.Collector](registerer prometheus.Registerer, collecto
 // Differs from Kubernetes: the ratio is not cut to a whole number, and nothing is
 // observed where the youngest ready pod has no age yet, instead of dividing by
 // zero (W1).
-func (m metrics) observeAgeRatio(owned []*corev1.Pod, victims []podrank.Victim, now time.Time) {
+func (m metrics) observeAgeRatio(owned []*corev1.Pod, victims []podrank.Victim[*corev1.Pod], now time.Time) {
 	if len(victims) == len(owned) {
 		return
 	}
@@ -118,8 +118,8 @@ func (m metrics) observeAgeRatio(owned []*corev1.Pod, victims []podrank.Victim, 
 		return
 	}
 	for _, v := range victims {
-		if status.IsPodReady(v.Pod) {
-			m.ageRatio.Observe(age(v.Pod, now).Seconds() / youngest.Seconds())
+		if status.IsPodReady(v.Object) {
+			m.ageRatio.Observe(age(v.Object, now).Seconds() / youngest.Seconds())
 		}
 	}
 }

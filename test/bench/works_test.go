@@ -76,7 +76,9 @@ func choose(f fleet) []side {
 			copy(scratch, f.pods)
 			return len(getPodsToDelete(scratch, f.related, f.excess))
 		}},
-		{ours, func(int) int { return len(podrank.Select(f.pods, f.related, f.excess, f.now)) }},
+		{ours, func(int) int {
+			return len(podrank.Select(f.pods, f.excess, podrank.PodOptions{Now: f.now, Related: f.related}))
+		}},
 		{floor, func(int) int { return readRanked(f.pods) }},
 	}
 }

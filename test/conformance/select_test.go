@@ -75,8 +75,8 @@ func uids(pods []*corev1.Pod) []types.UID {
 
 func victims(pods, related []*corev1.Pod, n int) []*corev1.Pod {
 	var chosen []*corev1.Pod
-	for _, v := range podrank.Select(pods, related, n, time.Now()) {
-		chosen = append(chosen, v.Pod)
+	for _, v := range podrank.Select(pods, n, podrank.PodOptions{Now: time.Now(), Related: related}) {
+		chosen = append(chosen, v.Object)
 	}
 	return chosen
 }

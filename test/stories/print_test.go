@@ -123,13 +123,13 @@ func answers(batch []creation) string {
 }
 
 // choices tells who is deleted, and why not another pod.
-func choices(victims []podrank.Victim) string {
+func choices(victims []podrank.Victim[*corev1.Pod]) string {
 	if len(victims) > many {
 		return fmt.Sprintf("%d pods", len(victims))
 	}
 	var texts []string
 	for _, v := range victims {
-		texts = append(texts, fmt.Sprintf("%s (%s)", v.Pod.Name, podrank.Explain(v)))
+		texts = append(texts, fmt.Sprintf("%s (%s)", v.Object.Name, v.Explain()))
 	}
 	return strings.Join(texts, ", ")
 }

@@ -44,7 +44,7 @@ type stage struct {
 	made      string   // the pod that the present call created
 	claims    []string // patches, and what comes before them, that failed
 	refused   []string // other calls that failed
-	victims   []podrank.Victim
+	victims   []podrank.Victim[*corev1.Pod]
 	events    int // those that were told
 }
 

@@ -112,5 +112,5 @@ func TestExplain(t *testing.T) {
 		{ObjectMeta: metav1.ObjectMeta{UID: "29e04671-1c76-43cd-856f-2fe1ff95cfb6"}},
 		{ObjectMeta: metav1.ObjectMeta{UID: "4a9ff5a5-1f89-4e8c-b0cf-aa4b0f3d3734"}},
 	}
-	assert.Equal(t, "UID 29e04671... < 4a9ff5a5...", explain(podrank.Select(pods, nil, 1, time.Now())[0]))
+	assert.Equal(t, "UID 29e04671... < 4a9ff5a5...", explain(podrank.Select(pods, 1, podrank.PodOptions{Now: time.Now()})[0]))
 }

@@ -129,8 +129,8 @@ func (s *story) scaleDown(ctx context.Context) error {
 	s.screen.say("5. It is scaled to %d. Who will go, says replicas.Manage, and why:", wanted)
 	var foretold []string
 	for _, victim := range plan.Scale.Delete {
-		foretold = append(foretold, victim.Pod.Name)
-		s.screen.say("     %-12s %s", victim.Pod.Name, explain(victim))
+		foretold = append(foretold, victim.Object.Name)
+		s.screen.say("     %-12s %s", victim.Object.Name, explain(victim))
 	}
 	if err := s.scale(ctx, wanted); err != nil {
 		return err

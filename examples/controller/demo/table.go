@@ -52,13 +52,8 @@ func (s *story) table() []string {
 	fmt.Fprintf(&b, "ReplicaSet %s: %d wanted, %d there, %d ready, %d terminating\n", name, *rs.Spec.Replicas, len(active), rs.Status.ReadyReplicas, len(pods)-len(active))
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	_, _ = fmt.Fprintln(w, "  POD\tNODE\tSTATE\tAGE\tGOES BEFORE THE NEXT, AS")
-	order := inOrder(active)
-	for i, pod := range order {
-		why := ""
-		if i+1 < len(order) {
-			why = explain(podrank.Select(order[i:i+2], nil, 1, time.Now())[0])
-		}
-		row(w, pod, why)
+	for _, v := range podrank.Explain(active, podrank.PodOptions{Now: time.Now()}) {
+		row(w, v.Object, explain(v))
 	}
 	for _, pod := range pods {
 		if pod.DeletionTimestamp != nil {
@@ -71,9 +66,13 @@ func (s *story) table() []string {
 
 var uid = regexp.MustCompile(`\b([0-9a-f]{8})-[0-9a-f-]{27}\b`)
 
-// explain is podrank.Explain with the beginning of each UID only.
-func explain(victim podrank.Victim) string {
-	return uid.ReplaceAllString(podrank.Explain(victim), "$1...")
+// explain says what decides between the victim and the next, with the beginning
+// of each UID only; nothing for the last.
+func explain(victim podrank.Victim[*corev1.Pod]) string {
+	if victim.Criterion == podrank.All {
+		return ""
+	}
+	return uid.ReplaceAllString(victim.Explain(), "$1...")
 }
 
 func row(w *tabwriter.Writer, pod *corev1.Pod, why string) {
@@ -82,13 +81,4 @@ func row(w *tabwriter.Writer, pod *corev1.Pod, why string) {
 		node = "-"
 	}
 	_, _ = fmt.Fprintf(w, "  %s\t%s\t%s\t%v\t%s\n", pod.Name, node, state(pod), time.Since(pod.CreationTimestamp.Time).Round(time.Second), why)
-}
-
-// inOrder returns the pods, the first to be deleted first.
-func inOrder(pods []*corev1.Pod) []*corev1.Pod {
-	var order []*corev1.Pod
-	for _, victim := range podrank.Select(pods, nil, len(pods), time.Now()) {
-		order = append(order, victim.Pod)
-	}
-	return order
 }

@@ -29,8 +29,8 @@ func (w *watcher) ranked(spec replicas.Spec, owned []*corev1.Pod, scale replicas
 		return map[bool]int{true: -1, false: 1}[a.UID < b.UID]
 	})
 	for i, v := range scale.Delete {
-		if v.Pod.UID != order[i].UID {
-			w.fail("%s deletes %s, but %s goes first", spec.Owner.GetName(), v.Pod.Name, order[i].Name)
+		if v.Object.UID != order[i].UID {
+			w.fail("%s deletes %s, but %s goes first", spec.Owner.GetName(), v.Object.Name, order[i].Name)
 		}
 	}
 }

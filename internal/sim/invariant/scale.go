@@ -23,7 +23,7 @@ func (w *watcher) beforeScale(_ context.Context, spec replicas.Spec, owned []*co
 	w.ranked(spec, owned, scale)
 	w.victims, w.acted = nil, true
 	for _, v := range scale.Delete {
-		w.victims = append(w.victims, v.Pod)
+		w.victims = append(w.victims, v.Object)
 	}
 	*o = owner{since: w.controller.Now(), created: map[types.UID]bool{}, deleted: map[types.UID]bool{}}
 }

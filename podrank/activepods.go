@@ -1,0 +1,127 @@
+package podrank
+
+import (
+	"cmp"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// ActivePods sorts pods by the six criteria of older releases, the pod to
+// delete first coming first: node, phase, readiness, ready time, restarts
+// and creation time, without deletion cost and co-location. Times are compared
+// as they are: the zero instant first, then the later one. It is the sort of the
+// same name in pkg/controller/controller_utils.go.
+//
+// Pods that agree on all six are equal, whatever their names: the order is not
+// total, and sort.Sort leaves equal pods in any order. A nil pod comes first.
+// To choose pods use Select, which looks at each pod once, not once a comparison.
+type ActivePods []*corev1.Pod
+
+// Len returns the number of pods.
+func (s ActivePods) Len() int { return len(s) }
+
+// Swap swaps the pods i and j.
+func (s ActivePods) Swap(i, j int) { s[i], s[j] = s[j], s[i] }
+
+// Less reports whether pod i goes before pod j.
+func (s ActivePods) Less(i, j int) bool {
+	p, q := s[i], s[j]
+	if p == nil || q == nil {
+		return p == nil && q != nil
+	}
+	return comparePods(early, p, q, time.Time{}) < 0
+}
+
+// early are the six criteria, restarts being in two.
+var early = columnsOf(Unassigned(), Phase(), NotReady(), ReadyTime(), Restarts(), SidecarRestarts(), CreationTime())
+
+// ActivePodsWithRanks sorts pods by the order of the package, the pod to delete
+// first coming first. Swap moves a pod with its rank. It is the sort of
+// the same name in pkg/controller/controller_utils.go. To choose pods use
+// Select, which looks at each pod once, not once a comparison.
+//
+// Differs from Kubernetes: the order is total, as the package comment says; only
+// pods of the same UID, namespace and name can be equal. A nil pod comes first,
+// and a missing rank is 0; both panic upstream.
+type ActivePodsWithRanks struct {
+	// Pods are the pods to sort.
+	Pods []*corev1.Pod
+
+	// Rank holds the rank of each pod, the higher going first: ColocationRanks
+	// makes it. Nil means that all ranks are 0. Sorting needs it to be nil or as
+	// long as Pods: a rank is lost when its pod is moved behind the end of Rank.
+	Rank []int
+
+	// Now is the instant that ages are taken at. If it is zero, times are
+	// compared as they are: the zero instant first, then the later one.
+	Now metav1.Time
+}
+
+// Len returns the number of pods.
+func (s ActivePodsWithRanks) Len() int { return len(s.Pods) }
+
+// Swap swaps the pods i and j, and their ranks.
+func (s ActivePodsWithRanks) Swap(i, j int) {
+	s.Pods[i], s.Pods[j] = s.Pods[j], s.Pods[i]
+	ri, rj := s.rank(i), s.rank(j)
+	if i < len(s.Rank) {
+		s.Rank[i] = rj
+	}
+	if j < len(s.Rank) {
+		s.Rank[j] = ri
+	}
+}
+
+// Less reports whether pod i goes before pod j.
+func (s ActivePodsWithRanks) Less(i, j int) bool {
+	p, q := s.Pods[i], s.Pods[j]
+	if p == nil || q == nil {
+		return p == nil && q != nil
+	}
+	c := cmp.Or(
+		comparePods(beforeRank, p, q, s.Now.Time),
+		cmp.Compare(s.rank(j), s.rank(i)),
+	)
+	if c == 0 {
+		c = cmp.Or(comparePods(afterRank, p, q, s.Now.Time), compareIdentity(p, q))
+	}
+	return c < 0
+}
+
+// The criteria of Kubernetes() beside Colocation, in whose place the ranks are.
+var (
+	colocation = index(kubernetes.criteria, "colocation")
+	beforeRank = columnsOf(kubernetes.criteria[:colocation]...)
+	afterRank  = columnsOf(kubernetes.criteria[colocation+1:]...)
+)
+
+func (s ActivePodsWithRanks) rank(i int) int {
+	if i < len(s.Rank) {
+		return s.Rank[i]
+	}
+	return 0
+}
+
+func columnsOf(criteria ...Criterion[*corev1.Pod]) (columns []column[*corev1.Pod]) {
+	for _, c := range criteria {
+		columns = append(columns, c.open(Facts[*corev1.Pod]{}))
+	}
+	return columns
+}
+
+// comparePods compares two pods by columns that count nothing.
+func comparePods(columns []column[*corev1.Pod], p, q *corev1.Pod, now time.Time) int {
+	for i := range columns {
+		major, minor := columns[i].weigh(now, 0, p)
+		otherMajor, otherMinor := columns[i].weigh(now, 0, q)
+		if major != otherMajor {
+			return cmp.Compare(major, otherMajor)
+		}
+		if minor != otherMinor {
+			return cmp.Compare(minor, otherMinor)
+		}
+	}
+	return 0
+}

@@ -1,0 +1,37 @@
+package podrank
+
+import (
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/replicakit/replicakit/internal/pod"
+)
+
+// NotAvailable puts pods first that are not available at Options.Now: that are
+// not ready, or have been for less than minReadySeconds. NewOrder refuses a
+// negative number. With a positive one a pod is not available if its Ready
+// condition has no transition time, and none is if Now is zero.
+func NotAvailable(minReadySeconds int32) Criterion[*corev1.Pod] {
+	available := func(now time.Time, p *corev1.Pod) bool { return pod.IsAvailable(p, minReadySeconds, now) }
+	col := column[*corev1.Pod]{
+		weigh: func(now time.Time, _ int, p *corev1.Pod) (int64, int64) {
+			if available(now, p) {
+				return 1, 0
+			}
+			return 0, 0
+		},
+		value: func(now time.Time, _ int, p *corev1.Pod) string {
+			if available(now, p) {
+				return "available"
+			}
+			return "not available"
+		},
+	}
+	c := Criterion[*corev1.Pod]{name: "not-available", phrase: victimHere, open: func(Facts[*corev1.Pod]) column[*corev1.Pod] { return col }}
+	if minReadySeconds < 0 {
+		c.err = fmt.Errorf("minReadySeconds %d is negative", minReadySeconds)
+	}
+	return c
+}

@@ -1,0 +1,117 @@
+package podrank
+
+import (
+	"strconv"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/replicakit/replicakit/internal/pod"
+)
+
+// Colocation puts pods first that share their node with more related pods: those
+// of a higher rank, as ColocationRanks counts it among Options.Related. No
+// related pods, no ranks. See Spread for counting anew after each pod that goes.
+func Colocation() Criterion[*corev1.Pod] {
+	return Criterion[*corev1.Pod]{name: "colocation", open: func(facts Facts[*corev1.Pod]) column[*corev1.Pod] {
+		if len(facts.Related) == 0 {
+			return equal[*corev1.Pod]()
+		}
+		c := newCensus(facts.Objects, facts.Related)
+		nodes := make([]int32, len(facts.Objects))
+		return column[*corev1.Pod]{
+			weigh: func(_ time.Time, i int, _ *corev1.Pod) (int64, int64) {
+				nodes[i] = c.visit(i)
+				return 0, 0
+			},
+			settle: func() weights {
+				c.finish()
+				return func(i int) (int64, int64) { return -int64(c.active[nodes[i]]), 0 } // (R6)
+			},
+			value: func(_ time.Time, i int, _ *corev1.Pod) string { return strconv.Itoa(int(c.active[nodes[i]])) },
+			phrase: func(_ time.Time, i int, p *corev1.Pod) string {
+				if c.active[nodes[i]] == 1 {
+					return victimHere + " replica on " + nodeName(p)
+				}
+				return victimHere + " replicas on " + nodeName(p)
+			},
+		}
+	}}
+}
+
+func nodeName(p *corev1.Pod) string {
+	if p.Spec.NodeName == "" {
+		return "no node"
+	}
+	return p.Spec.NodeName
+}
+
+// ColocationRanks returns for each of the pods the number of active related pods
+// on its node, the pod itself among them if it is related. Active means neither
+// finished nor being deleted; ready or not makes no difference, whatever the
+// comment on the sort in pkg/controller/controller_utils.go says. Unassigned pods
+// share the node "". The rank of a nil pod is 0; no pods give nil.
+//
+// Each entry of related counts: a caller that collects the pods of several
+// owners drops those found twice. Package replicas does.
+func ColocationRanks(pods, related []*corev1.Pod) []int {
+	if len(pods) == 0 {
+		return nil
+	}
+	nodes := make([]int32, len(pods))
+	c := newCensus(pods, related)
+	for i, p := range pods {
+		if p != nil {
+			nodes[i] = c.visit(i)
+		}
+	}
+	c.finish()
+	ranks := make([]int, len(pods))
+	for i, node := range nodes {
+		ranks[i] = int(c.active[node])
+	}
+	return ranks
+}
+
+// A census counts the active related pods on the nodes of pods (L5, L6).
+type census struct {
+	pods, related []*corev1.Pod
+	numbers       map[string]int32 // of the nodes, from 1
+	active        []int32          // on the node of the number; 0 stands for no node of pods
+}
+
+func newCensus(pods, related []*corev1.Pod) *census {
+	nodes := min(len(pods), 512)
+	return &census{pods: pods, related: related, numbers: make(map[string]int32, nodes), active: make([]int32, 1, 1+nodes)}
+}
+
+// visit returns the number of the node of pods[i]. The lists are often one: then
+// it counts the pod while it is at hand.
+func (c *census) visit(i int) (node int32) {
+	p := c.pods[i]
+	node, ok := c.numbers[p.Spec.NodeName]
+	if !ok {
+		node = int32(len(c.active))
+		c.numbers[p.Spec.NodeName] = node
+		c.active = append(c.active, 0)
+	}
+	if c.visits(i) && pod.IsActive(p) {
+		c.active[node]++
+	}
+	return node
+}
+
+// visits reports whether visit(i) counts related[i].
+func (c *census) visits(i int) bool {
+	return i < len(c.pods) && i < len(c.related) && c.related[i] == c.pods[i]
+}
+
+// finish counts the related pods that visit has not, when all pods are visited.
+func (c *census) finish() {
+	for i, p := range c.related {
+		if !c.visits(i) && pod.IsActive(p) {
+			c.active[c.numbers[p.Spec.NodeName]]++
+		}
+	}
+	c.active[0] = 0
+}

@@ -1,0 +1,16 @@
+package podrank
+
+import corev1 "k8s.io/api/core/v1"
+
+// NodeLeaving puts pods first whose node is leaving, such as one that is cordoned
+// or drained: for which the function is true. It is not called for pods without a
+// node.
+func NodeLeaving(leaving func(node string) bool) Criterion[*corev1.Pod] {
+	c := flag("node-leaving", "node is leaving", "node stays", func(p *corev1.Pod) bool {
+		return p.Spec.NodeName != "" && leaving(p.Spec.NodeName)
+	})
+	if leaving == nil {
+		c.err = errNilFunction
+	}
+	return c
+}

@@ -1,0 +1,254 @@
+package podrank
+
+import (
+	"cmp"
+	"math/bits"
+	"reflect"
+	"slices"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/replicakit/replicakit/internal/object"
+)
+
+// A ranking is a list of objects with a row of weights for each, which are all
+// that is compared, and the places in that list, which are what is sorted.
+type ranking[T metav1.Object] struct {
+	objs     []T
+	now      time.Time
+	stays    bool // there is a criterion MustStay, which comes first
+	criteria []Criterion[T]
+	columns  []column[T]
+	starts   []int // of the columns in a row
+	width    int   // of a row
+	weights  []int64
+	places   []int32
+	survivor struct { // the last whose value was asked for
+		criterion int
+		place     int32
+		value     string
+	}
+}
+
+func newRanking[T metav1.Object](objs []T, opts Options[T]) *ranking[T] {
+	objs = withoutNil(objs)
+	r := &ranking[T]{objs: objs, now: opts.Now, stays: opts.MustStay != nil, criteria: opts.criteria(), places: make([]int32, len(objs))}
+	facts := Facts[T]{Now: opts.Now, Objects: objs, Related: opts.Related}
+	r.columns, r.starts = make([]column[T], len(r.criteria)), make([]int, len(r.criteria))
+	for i, c := range r.criteria {
+		r.columns[i], r.starts[i] = c.open(facts), r.width
+		r.width++
+		if r.columns[i].minor {
+			r.width++
+		}
+	}
+	r.weigh()
+	return r
+}
+
+// withoutNil returns the objects that are not nil: the slice itself if none is.
+func withoutNil[T metav1.Object](objs []T) []T {
+	isNil := object.NilOf[T]()
+	if !slices.ContainsFunc(objs, isNil) {
+		return objs
+	}
+	return slices.DeleteFunc(slices.Clone(objs), isNil)
+}
+
+// weigh fills the rows, object by object: each is read while it is at hand.
+func (r *ranking[T]) weigh() {
+	r.weights = make([]int64, len(r.objs)*r.width)
+	for i, obj := range r.objs {
+		r.places[i] = int32(i)
+		row := r.row(int32(i))
+		for c := range r.columns {
+			col := &r.columns[c]
+			major, minor := col.weigh(r.now, i, obj)
+			row[r.starts[c]] = major
+			if col.minor {
+				row[r.starts[c]+1] = minor
+			}
+		}
+	}
+	for c, col := range r.columns {
+		if col.settle != nil {
+			r.set(c, col.settle())
+		}
+	}
+	for c, col := range r.columns {
+		if col.level != nil {
+			r.set(c, col.level(slices.SortedFunc(slices.Values(r.places), r.compare)))
+		}
+	}
+}
+
+// set gives all objects the weights of a column.
+func (r *ranking[T]) set(c int, weights weights) {
+	for i := range r.objs {
+		at := i*r.width + r.starts[c]
+		major, minor := weights(i)
+		r.weights[at] = major
+		if r.columns[c].minor {
+			r.weights[at+1] = minor
+		}
+	}
+}
+
+func (r *ranking[T]) row(i int32) []int64 {
+	return r.weights[int(i)*r.width : (int(i)+1)*r.width]
+}
+
+// compare is the order of two places: by the first weight that differs, by UID,
+// namespace and name, and at last by which is listed first.
+func (r *ranking[T]) compare(i, j int32) int {
+	a, b := r.row(i), r.row(j)
+	for k, weight := range a {
+		if weight != b[k] {
+			return cmp.Compare(weight, b[k])
+		}
+	}
+	if c := compareIdentity(r.objs[i], r.objs[j]); c != 0 {
+		return c
+	}
+	return cmp.Compare(i, j)
+}
+
+// compareIdentity is what comes last in every order (R12, R14).
+func compareIdentity[T metav1.Object](p, q T) int {
+	if c := cmp.Compare(p.GetUID(), q.GetUID()); c != 0 {
+		return c
+	}
+	return cmp.Or(cmp.Compare(p.GetNamespace(), q.GetNamespace()), cmp.Compare(p.GetName(), q.GetName()))
+}
+
+// differ returns the criterion on which two places differ first, -1 for none.
+func (r *ranking[T]) differ(i, j int32) int {
+	a, b := r.row(i), r.row(j)
+	for k := range a {
+		if a[k] != b[k] {
+			return r.columnAt(k)
+		}
+	}
+	return -1
+}
+
+// columnAt returns the column whose major or minor weight is at k in a row.
+func (r *ranking[T]) columnAt(k int) int {
+	c, major := slices.BinarySearch(r.starts, k)
+	if !major {
+		c--
+	}
+	return c
+}
+
+// mustStay reports whether the object at that place must stay.
+func (r *ranking[T]) mustStay(i int32) bool { return r.stays && r.row(i)[0] != 0 }
+
+// first returns the places of the first n different objects in their order, of
+// all of them if there are fewer.
+func (r *ranking[T]) first(n int) []int32 {
+	for m := n; ; m *= 2 { // again only if an object is listed twice
+		found := r.distinct(r.smallest(min(m, len(r.places))), n)
+		if len(found) == n || m >= len(r.places) {
+			return found
+		}
+	}
+}
+
+// smallest returns at least the first n places in their order. Quickselect
+// narrows the places to few more than n, and those are sorted. Pivots that are
+// bad again and again lead to sorting more, never to quadratic time.
+func (r *ranking[T]) smallest(n int) []int32 {
+	lo, hi := 0, len(r.places) // lo <= n <= hi
+	for tries := bits.Len(uint(hi)); hi-n > sampleSize && tries > 0; tries-- {
+		if middle := lo + r.partition(r.places[lo:hi], n-lo); middle < n {
+			lo = middle + 1
+		} else {
+			hi = middle
+		}
+	}
+	slices.SortFunc(r.places[:hi], r.compare)
+	return r.places[:hi]
+}
+
+const sampleSize = 64
+
+// partition moves the places that go before one of them to its left and the
+// others to its right, and returns where that one ended up: a little behind n if
+// a sample is right.
+func (r *ranking[T]) partition(places []int32, n int) int {
+	step, last := len(places)/sampleSize, len(places)-1
+	for i := range sampleSize {
+		places[i], places[i*step] = places[i*step], places[i]
+	}
+	slices.SortFunc(places[:sampleSize], r.compare)
+	middle := min(n*sampleSize/len(places)+4, sampleSize-1)
+	places[middle], places[last] = places[last], places[middle]
+	pivot, left, right := places[last], 0, last-1
+	for {
+		for left < last && r.compare(places[left], pivot) < 0 {
+			left++
+		}
+		for right > left && r.compare(places[right], pivot) > 0 {
+			right--
+		}
+		if left >= right {
+			break
+		}
+		places[left], places[right] = places[right], places[left]
+		left++
+		right--
+	}
+	places[left], places[last] = places[last], places[left]
+	return left
+}
+
+// distinct returns the first n places that stand for different objects, fewer if
+// there are no more.
+func (r *ranking[T]) distinct(places []int32, n int) []int32 {
+	n = min(n, len(places))
+	found := make([]int32, 0, n)
+	seen := sightings{uids: make(map[types.UID]struct{}, n)}
+	for _, i := range places {
+		if len(found) < n && seen.add(r.objs[i], i) {
+			found = append(found, i)
+		}
+	}
+	return found
+}
+
+// sightings are objects seen, each once: known by UID, failing that by namespace
+// and name, failing both by pointer.
+type sightings struct {
+	uids   map[types.UID]struct{}
+	others map[sighting]struct{}
+}
+
+type sighting struct {
+	namespace, name string
+	pointer         any
+}
+
+// add reports whether the object, listed at that place, is seen for the first
+// time.
+func (s *sightings) add(obj metav1.Object, place int32) bool {
+	if uid := obj.GetUID(); uid != "" {
+		n := len(s.uids)
+		s.uids[uid] = struct{}{}
+		return len(s.uids) > n
+	}
+	if s.others == nil {
+		s.others = make(map[sighting]struct{})
+	}
+	n, other := len(s.others), sighting{pointer: place}
+	switch {
+	case obj.GetName() != "":
+		other = sighting{namespace: obj.GetNamespace(), name: obj.GetName()}
+	case reflect.TypeOf(obj).Kind() == reflect.Pointer:
+		other.pointer = obj
+	}
+	s.others[other] = struct{}{}
+	return len(s.others) > n
+}

@@ -1,0 +1,121 @@
+package podrank
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Spread keeps objects spread evenly over domains, such as nodes or zones: the
+// next to go is always taken from the domain that then has the most, and within
+// it the other criteria decide. An object whose domain is "" is in the domain of
+// these.
+//
+// Counted are the objects of Options.Related that are not being deleted or, if
+// there are none, the objects themselves.
+func Spread[T metav1.Object](name string, domain func(T) string) Criterion[T] {
+	c := Criterion[T]{name: name, phrase: victimHere + " > " + survivorHere}
+	if domain == nil {
+		c.err = errNilFunction
+	}
+	c.open = func(facts Facts[T]) column[T] {
+		col, d := newDomains(name, facts, domain)
+		col.level = func(sorted []int32) weights {
+			left := d.counts
+			for _, i := range sorted {
+				d.count[i] = left[d.of[i]]
+				left[d.of[i]]--
+			}
+			return func(i int) (int64, int64) { return -d.count[i], 0 }
+		}
+		return col
+	}
+	return c
+}
+
+// Packed empties domains, such as nodes, one after the other: those go first that
+// are in the domain with the fewest. Objects are counted as by Spread; between
+// domains of one number, the one goes first whose name does.
+func Packed[T metav1.Object](name string, domain func(T) string) Criterion[T] {
+	c := Criterion[T]{name: name, phrase: victimHere + " < " + survivorHere}
+	if domain == nil {
+		c.err = errNilFunction
+	}
+	c.open = func(facts Facts[T]) column[T] {
+		col, d := newDomains(name, facts, domain)
+		col.minor = true
+		col.settle = func() weights {
+			names := slices.Clone(d.of)
+			slices.Sort(names)
+			return func(i int) (int64, int64) {
+				d.count[i] = d.counts[d.of[i]]
+				place, _ := slices.BinarySearch(names, d.of[i])
+				return d.count[i], int64(place)
+			}
+		}
+		return col
+	}
+	return c
+}
+
+// domains are the objects' domains, and how many objects these have.
+type domains struct {
+	counts map[string]int64
+	of     []string // domain of each object
+	count  []int64  // of its domain, when it is the object's turn
+}
+
+func newDomains[T metav1.Object](name string, facts Facts[T], domain func(T) string) (column[T], *domains) {
+	d := &domains{counts: make(map[string]int64), of: make([]string, len(facts.Objects)), count: make([]int64, len(facts.Objects))}
+	counted := facts.Objects
+	if len(facts.Related) > 0 {
+		counted = withoutNil(facts.Related)
+	}
+	for _, obj := range counted {
+		if obj.GetDeletionTimestamp() == nil {
+			d.counts[domain(obj)]++
+		}
+	}
+	return column[T]{
+		weigh: func(_ time.Time, i int, obj T) (int64, int64) {
+			d.of[i] = domain(obj)
+			return 0, 0
+		},
+		value: func(_ time.Time, i int, _ T) string {
+			if d.of[i] == "" {
+				return strconv.FormatInt(d.count[i], 10) + " in no " + name
+			}
+			return strconv.FormatInt(d.count[i], 10) + " in " + d.of[i]
+		},
+	}, d
+}
+
+// Topology is Spread over the values of a node label, such as
+// topology.kubernetes.io/zone: values says which value each node has. Pods without
+// a node are in a domain of their own, and so are all those whose node has no
+// value, which Check reports. NewOrder refuses a node whose value is empty.
+func Topology(name string, values map[string]string) Criterion[*corev1.Pod] {
+	c := Spread(name, func(p *corev1.Pod) string { return values[p.Spec.NodeName] })
+	if len(values) == 0 {
+		c.err = errors.New("no node has a value")
+	}
+	for _, node := range slices.Sorted(maps.Keys(values)) {
+		if values[node] == "" {
+			c.err = cmp.Or(c.err, fmt.Errorf("node %q has an empty value", node))
+		}
+	}
+	c.check = func(p *corev1.Pod) error {
+		if node := p.Spec.NodeName; node != "" && values[node] == "" {
+			return fmt.Errorf("node %q has no value", node)
+		}
+		return nil
+	}
+	return c
+}
