@@ -50,7 +50,7 @@ func (p *pass) claimer() selector.Claimer[*corev1.Pod] {
 		return p.Owners.GetOwner(ctx, owner.GetNamespace(), owner.GetName())
 	}, owner)
 	claimer.Run = func(ctx context.Context, n int, call func(context.Context, int) error) error {
-		return slowstart.Run(ctx, n, p.all(n), call).Err
+		return summarize(slowstart.Run(ctx, n, p.all(n), call))
 	}
 	return claimer
 }

@@ -377,8 +377,8 @@ func (p *pass) create(ctx context.Context, scale Scale) error {
 		return nil
 	}
 	p.holdAfter(errs)
-	p.result.ScaleErr = run.Err
-	return p.spec.failure("creating pods: %w", run.Err)
+	p.result.ScaleErr = summarize(run)
+	return p.spec.failure("creating pods: %w", p.result.ScaleErr)
 }
 
 func (p *pass) tellCreated(pod *corev1.Pod, err error) {
@@ -457,8 +457,8 @@ func (p *pass) delete(ctx context.Context, victims []podrank.Victim[*corev1.Pod]
 	p.lookAgain(slices.Contains(outcomes, conflicted))
 	p.retryAfter = max(p.retryAfter, serverDelay(errs))
 	if run.Err != nil {
-		p.result.ScaleErr = run.Err
-		return p.spec.failure("%w", run.Err)
+		p.result.ScaleErr = summarize(run)
+		return p.spec.failure("%w", p.result.ScaleErr)
 	}
 	return nil
 }
