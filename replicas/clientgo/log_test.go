@@ -1,18 +1,27 @@
 package clientgo_test
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2/ktesting"
 )
 
 func TestLog(t *testing.T) {
 	t.Parallel()
+
+	stale := func(owner metav1.Object) error {
+		return apierrors.NewConflict(appsv1.Resource("replicasets"), owner.GetName(), errors.New("stale"))
+	}
 
 	web := func() *appsv1.ReplicaSet {
 		rs := replicaSet("web", 2, func(rs *appsv1.ReplicaSet) { rs.Spec.MinReadySeconds = 10 })
@@ -114,6 +123,82 @@ func TestLog(t *testing.T) {
 			for _, want := range test.want {
 				assert.True(t, b.hasLine(want.message, want.level, want.keys), "%v", want)
 			}
+		})
+	}
+
+	for _, test := range []struct {
+		name  string
+		story func(*bench)
+		lines int // of errors
+		want  line
+	}{
+		{
+			name: "a Conflict of the status is no error: another pass follows",
+			story: func(b *bench) {
+				conflicts := 0
+				b.onStatus = func(owner metav1.Object) error {
+					if conflicts++; conflicts > 4 { // of two passes
+						return nil
+					}
+					return stale(owner)
+				}
+			},
+			want: line{"Status not written yet: the owner has changed meanwhile", 2, "kind=ReplicaSet key=default/web"},
+		},
+		{
+			name:  "one that lasts is an error",
+			story: func(b *bench) { b.onStatus = stale },
+			lines: 1,
+			want:  line{"Sync failed", 0, "kind=ReplicaSet key=default/web"},
+		},
+		{
+			name: "a Conflict beside an error does not hide it",
+			story: func(b *bench) {
+				b.onStatus = stale
+				b.setOnPod(func(string, *corev1.Pod) error { return errors.New("no") })
+			},
+			lines: 1,
+			want:  line{"Sync failed", 0, "kind=ReplicaSet key=default/web"},
+		},
+		{
+			name: "the end of the program is no error",
+			story: func(b *bench) {
+				b.setOnPod(func(string, *corev1.Pod) error {
+					b.cancel()
+					return fmt.Errorf("waiting for a turn: %w", context.Canceled)
+				})
+			},
+			want: line{"Pass cut short by the end", 2, "kind=ReplicaSet key=default/web"},
+		},
+		{
+			name: "an error in the last moment is one",
+			story: func(b *bench) {
+				b.setOnPod(func(string, *corev1.Pod) error {
+					b.cancel()
+					return errors.New("no")
+				})
+			},
+			lines: 1,
+			want:  line{"Sync failed", 0, "kind=ReplicaSet key=default/web"},
+		},
+	} {
+		bubble(t, test.name, func(t inBubble) {
+			b := newBench(replicaSet("web", 1))
+			test.story(b)
+			b.start(t)
+			assert.True(t, b.hasLine(test.want.message, test.want.level, test.want.keys), "%v", test.want)
+			var failed []ktesting.LogEntry
+			for _, entry := range b.log.Data() {
+				if entry.Type == ktesting.LogError {
+					failed = append(failed, entry)
+				}
+			}
+			if test.lines == 0 {
+				assert.Empty(t, failed)
+				return
+			}
+			require.NotEmpty(t, failed)
+			assert.NotContains(t, failed[0].Err.Error(), "\n", "an entry is one line")
 		})
 	}
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/klog/v2"
@@ -30,9 +31,7 @@ func (c *Controller) workOne(ctx context.Context) bool {
 	}
 	defer c.queue.Done(key)
 	requeueAfter, err := c.syncSafely(ctx, key)
-	if err != nil {
-		utilruntime.HandleErrorWithContext(ctx, err, "Sync failed", "kind", c.kind.Kind, "key", key)
-	}
+	c.logError(ctx, key, err)
 	c.requeue(key, requeueAfter, err)
 	return true
 }
@@ -110,7 +109,10 @@ func (c *Controller) sync(ctx context.Context, key types.NamespacedName) (requeu
 		return c.candidates(owner)
 	})
 	c.logResult(ctx, spec, result)
-	result, err = c.report(ctx, owner, result, err)
+	passErr := err
+	if result, err = c.report(ctx, owner, result, err); passErr == nil && apierrors.IsConflict(err) {
+		err = overtaken{err}
+	}
 	c.metrics.observePass(c.kind.Kind, result, c.clock.Since(spec.Now))
 	return result.RequeueAfter, err
 }
