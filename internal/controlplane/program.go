@@ -56,6 +56,9 @@ func (p *Program) Err() error {
 	return fmt.Errorf("%s ended: %v; see %s", p.name, p.cmd.ProcessState, p.log)
 }
 
+// Signal sends a signal, such as SIGSTOP and SIGCONT.
+func (p *Program) Signal(sig os.Signal) error { return p.cmd.Process.Signal(sig) }
+
 // Stop ends the program in order, if it has not ended: who waits for that says
 // so. It returns when the process is gone.
 func (p *Program) Stop() error {
@@ -67,6 +70,7 @@ func (p *Program) Stop() error {
 	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return err
 	}
+	_ = p.cmd.Process.Signal(syscall.SIGCONT) // it may have been stopped
 	kill := time.AfterFunc(stopPatience, func() { _ = p.cmd.Process.Kill() })
 	defer kill.Stop()
 	<-p.ended

@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"syscall"
 	"testing"
 	"time"
 
@@ -47,6 +48,15 @@ func TestProgram(t *testing.T) {
 		<-p.Ended()
 		require.EqualError(t, p.Err(), "the script ended: exit status 3; see "+p.Log())
 		require.NoError(t, p.Stop())
+	})
+	t.Run("one that is paused", func(t *testing.T) {
+		t.Parallel()
+		p := shell(t, `trap 'exit 0' TERM; echo ready; while :; do sleep 0.01; done`)
+		require.Eventually(t, func() bool { return logged(t, p) == "ready\n" }, time.Minute, time.Millisecond)
+		require.NoError(t, p.Signal(syscall.SIGSTOP))
+		began := time.Now()
+		require.NoError(t, p.Stop(), "it goes on, and ends")
+		assert.Less(t, time.Since(began), 30*time.Second)
 	})
 	t.Run("one that does not exist", func(t *testing.T) {
 		t.Parallel()

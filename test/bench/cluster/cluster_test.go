@@ -32,7 +32,7 @@ func TestParse(t *testing.T) {
 	for args, message := range map[string]string{
 		"-runs=0":          "-runs=0 and -length=0s must be positive",
 		"-length=-1s":      "-runs=3 and -length=-1s must be positive",
-		"-scenarios=x":     `-scenarios=x: "x" is not one of scale,adopt,many,hold,proxy,cut,504,429`,
+		"-scenarios=x":     `-scenarios=x: "x" is not one of scale,adopt,many,hold,shrink,pause,proxy,cut,504,429`,
 		"-sides=ours,them": `-sides=ours,them: "them" is not one of kubernetes,ours,floor`,
 		"now":              `arguments that are no flags: ["now"]`,
 	} {
@@ -155,6 +155,15 @@ func TestView(t *testing.T) {
 	pods.OnAdd(orphan, false)
 	pods.OnUpdate(orphan, owned)
 	assert.Equal(t, counts{sets: 1, replicas: 3, ready: 2, settled: 1, pods: 1, owned: 1}, v.counts())
+	most, ever := v.everything()
+	assert.Equal(t, []int{1, 1}, []int{most, ever})
+	v.begin()
+	pods.OnAdd(podOf(rs, true), false)
+	pods.OnDelete(podOf(rs, true))
+	pods.OnAdd(podOf(rs, true), false)
+	pods.OnDelete(podOf(rs, true))
+	most, ever = v.everything()
+	assert.Equal(t, []int{2, 3}, []int{most, ever}, "one that was there, and two that followed each other")
 	pods.OnDelete(cache.DeletedFinalStateUnknown{Obj: owned})
 	sets.OnDelete(settled)
 	assert.Equal(t, counts{}, v.counts())

@@ -4,6 +4,7 @@
 //
 //	make bench-cluster                    # three runs, into test/bench/cluster.md
 //	make bench-cluster ARGS=-quick        # small, in two minutes, and into no file
+//	make bench-cluster ARGS="-scenarios shrink,pause"
 //	make bench-cluster ARGS="-scenarios proxy,cut,504,429 -runs 1"
 //
 // Each measurement has an etcd, a kube-apiserver and a controller of its own,

@@ -40,14 +40,26 @@ func measure(ctx context.Context, opts options, sc scenario, sd side) (got sampl
 			return nil, err
 		}
 	}
-	c, err := sd.start(ctx, opts, kubeconfig)
+	start := func() (*controller, error) {
+		c, err := sd.start(ctx, opts, kubeconfig, sc.args)
+		if err != nil {
+			return nil, err
+		}
+		go func() {
+			if <-c.Ended(); !c.mayEnd.Load() {
+				cancel(c.Err())
+			}
+		}()
+		return c, nil
+	}
+	if sc.play != nil {
+		err := sc.play(ctx, b, start)
+		return b.sample, err
+	}
+	c, err := start()
 	if err != nil {
 		return nil, err
 	}
-	go func() {
-		<-c.Ended()
-		cancel(c.Err())
-	}()
 	got, err = b.measureController(ctx, sc, c)
 	return got, c.stop(ctx, err)
 }

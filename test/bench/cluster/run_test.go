@@ -15,7 +15,7 @@ import (
 	"github.com/replicakit/replicakit/internal/controlplane"
 )
 
-// TestRun measures ours once, in a tenth of the smallest scenario.
+// TestRun measures ours once, in a tenth of the smallest scenarios.
 func TestRun(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -25,9 +25,10 @@ func TestRun(t *testing.T) {
 	said, err := build.CombinedOutput()
 	require.NoError(t, err, string(said))
 	var out bytes.Buffer
-	args := []string{"-quick", "-runs=1", "-scenarios=scale", "-sides=ours", "-controller=" + program, "-o=" + page}
+	args := []string{"-quick", "-runs=1", "-scenarios=scale,shrink", "-sides=ours", "-controller=" + program, "-o=" + page}
 	require.NoError(t, run(t.Context(), args, &out))
 	assert.Regexp(t, `(?m)^run 1/1 scale      ours       up: all pods exist .* s, POST pods 100, DELETE pods 100, `, out.String())
+	assert.Regexp(t, `(?m)^run 1/1 shrink     ours       all pods are gone .* s, DELETE pods `, out.String())
 	text, err := os.ReadFile(page)
 	require.NoError(t, err)
 	assert.Contains(t, string(text), "| one ReplicaSet, 0 → 100 → 0 pods | up: all pods exist | – |")
@@ -41,6 +42,20 @@ func TestAControllerThatEnds(t *testing.T) {
 	var out bytes.Buffer
 	err = run(t.Context(), []string{"-quick", "-runs=1", "-scenarios=scale", "-sides=ours", "-controller=" + program}, &out)
 	require.ErrorContains(t, err, "scale, ours, run 1: ours ended: exit status 1; see ")
+}
+
+func TestSays(t *testing.T) {
+	t.Parallel()
+	echo, err := exec.LookPath("echo")
+	require.NoError(t, err)
+	c := &controller{}
+	c.Program, err = controlplane.StartProgram("ours", filepath.Join(t.TempDir(), "log"), echo, "the lease is held")
+	require.NoError(t, err)
+	require.NoError(t, c.says(t.Context(), "the lease"))
+	gone := errors.New("the controller ended")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(gone)
+	require.ErrorIs(t, c.says(ctx, "nobody says this"), gone)
 }
 
 func TestStop(t *testing.T) {

@@ -14,6 +14,9 @@ type scenario struct {
 	run     func(context.Context, *bed) error // gives a controller its work and waits until it is done
 	floor   func(context.Context, *bed) error // does the work itself; nil: nothing to compare with
 
+	args []string                                   // of the programs, beside the common ones
+	play func(context.Context, *bed, starter) error // in place of run: starts and stops programs by itself
+
 	proxied bool // the controller talks to a proxy
 	fault   fault
 }
@@ -23,14 +26,16 @@ var scenarios = []scenario{
 	{name: "adopt", title: adoptTitle, prepare: prepareAdopt, run: runAdopt, floor: floorAdopt},
 	{name: "many", title: manyTitle, run: runMany, floor: floorMany},
 	{name: "hold", title: holdTitle, prepare: prepareHold, run: runHold},
+	{name: "shrink", title: shrinkTitle, prepare: prepareShrink, run: runShrink, args: defaultRates},
+	{name: "pause", title: pauseTitle, prepare: preparePause, play: playPause, args: shortLease},
 	{name: "proxy", title: lossTitle("all answers come"), prepare: prepareScale, run: runLoss, proxied: true},
 	{name: "cut", title: lossTitle("every tenth answer is cut off"), prepare: prepareScale, run: runLoss, proxied: true, fault: cut},
 	{name: "504", title: lossTitle("every tenth answer is 504"), prepare: prepareScale, run: runLoss, proxied: true, fault: refuse(http.StatusGatewayTimeout, 0)},
 	{name: "429", title: lossTitle("every tenth answer is 429, Retry-After 1 s"), prepare: prepareScale, run: runLoss, proxied: true, fault: refuse(http.StatusTooManyRequests, 1)},
 }
 
-// usual are the scenarios where nothing is amiss.
-var usual = []string{"scale", "adopt", "many", "hold"}
+// usual are the scenarios where every answer comes.
+var usual = []string{"scale", "adopt", "many", "hold", "shrink", "pause"}
 
 func (s scenario) has(sd side) bool { return sd.command != nil || s.floor != nil }
 

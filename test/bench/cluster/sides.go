@@ -9,7 +9,9 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
+	"sync/atomic"
 
 	"github.com/replicakit/replicakit/internal/controlplane"
 )
@@ -58,10 +60,16 @@ type controller struct {
 	*controlplane.Program
 	dir     string // of kubeconfig and log
 	metrics string // URL
+
+	mayEnd atomic.Bool // by itself
 }
 
-// start starts the side's program, which has the kubeconfig's content.
-func (s side) start(ctx context.Context, opts options, kubeconfig []byte) (*controller, error) {
+// A starter starts a program of the side that is measured.
+type starter func() (*controller, error)
+
+// start starts the side's program, which has the kubeconfig's content, with more
+// arguments.
+func (s side) start(ctx context.Context, opts options, kubeconfig []byte, more []string) (*controller, error) {
 	const address = "127.0.0.1"
 	port, err := freePort(ctx, address)
 	if err != nil {
@@ -76,7 +84,7 @@ func (s side) start(ctx context.Context, opts options, kubeconfig []byte) (*cont
 		return nil, errors.Join(err, os.RemoveAll(dir))
 	}
 	path, args, scheme := s.command(opts, address, port)
-	program, err := controlplane.StartProgram(s.name, filepath.Join(dir, "log"), path, append(args, "--kubeconfig="+file)...)
+	program, err := controlplane.StartProgram(s.name, filepath.Join(dir, "log"), path, slices.Concat(args, more, []string{"--kubeconfig=" + file})...)
 	if err != nil {
 		return nil, errors.Join(err, os.RemoveAll(dir))
 	}

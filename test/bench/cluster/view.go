@@ -30,7 +30,8 @@ type counts struct {
 type view struct {
 	mu      sync.Mutex
 	now     counts
-	most    int           // pods, ever
+	most    int           // pods at once, since begin
+	ever    int           // pods that existed, since begin
 	last    time.Time     // something changed
 	changed chan struct{} // has room for one
 }
@@ -89,7 +90,9 @@ func countSet(c *counts, rs *appsv1.ReplicaSet, by int) {
 
 func (v *view) update(change func()) {
 	v.mu.Lock()
+	before := v.now.pods
 	change()
+	v.ever += max(v.now.pods-before, 0)
 	v.most, v.last = max(v.most, v.now.pods), time.Now()
 	v.mu.Unlock()
 	select {
@@ -102,6 +105,21 @@ func (v *view) counts() counts {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return v.now
+}
+
+// begin has everything count from now on.
+func (v *view) begin() {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.most, v.ever = v.now.pods, v.now.pods
+}
+
+// everything returns how many pods there were at once at most, and how many ever
+// existed.
+func (v *view) everything() (most, ever int) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.most, v.ever
 }
 
 // history returns how many pods there ever were at once, and when anything

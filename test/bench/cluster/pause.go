@@ -1,0 +1,133 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strings"
+	"syscall"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+)
+
+// The scenario of a leader that is stopped for longer than its lease lasts.
+
+var shortLease = []string{
+	"--leader-elect=true", "--leader-elect-lease-duration=8s", "--leader-elect-renew-deadline=6s", "--leader-elect-retry-period=1s",
+}
+
+// pauses are how often a leader is stopped: in the middle, then at any moment.
+const pauses = 2
+
+func pauseTitle(s size) string {
+	return fmt.Sprintf("one ReplicaSet, 0 → %s pods; on the way the leader is paused, another takes over, then the first goes on", grouped(s.pods))
+}
+
+func preparePause(ctx context.Context, b *bed) error {
+	b.sets = []*appsv1.ReplicaSet{replicaSet(web, 0)}
+	return b.create(ctx, b.sets[0])
+}
+
+func playPause(ctx context.Context, b *bed, start starter) (err error) {
+	leader, err := start()
+	if err != nil {
+		return err
+	}
+	defer func() { err = leader.stop(ctx, err) }()
+	if err := b.warmUp(ctx); err != nil {
+		return err
+	}
+	atOnce, ever := 0, 0
+	for i := range pauses {
+		next, err := start()
+		if err != nil {
+			return err
+		}
+		moment := b.size.pods / 2
+		if i > 0 {
+			moment = 1 + rand.N(b.size.pods-1)
+		}
+		if err := errors.Join(b.pause(ctx, leader, next, moment), leader.stop(ctx, nil)); err != nil {
+			return next.stop(ctx, err)
+		}
+		leader = next
+		most, existed := b.view.everything()
+		atOnce, ever = max(atOnce, most), max(ever, existed)
+		if err := b.empty(ctx); err != nil {
+			return err
+		}
+	}
+	b.note("pods at once, at most", number, float64(atOnce))
+	b.note("pods that ever existed, at most", number, float64(ever))
+	return nil
+}
+
+// pause stops the leader when so many pods exist, and lets it go on when the next
+// one has completed them. It must end by itself, as it has lost the lease.
+func (b *bed) pause(ctx context.Context, leader, next *controller, moment int) error {
+	if err := next.says(ctx, "Attempting to acquire leader lease"); err != nil {
+		return err
+	}
+	b.view.begin()
+	if err := b.scale(ctx, web, b.size.pods); err != nil {
+		return err
+	}
+	if err := b.view.until(ctx, "some pods", func(c counts) bool { return c.pods >= moment }); err != nil {
+		return err
+	}
+	if err := leader.Signal(syscall.SIGSTOP); err != nil {
+		return err
+	}
+	if err := next.says(ctx, "Successfully acquired lease"); err != nil {
+		return err
+	}
+	if err := b.view.until(ctx, "all pods", func(c counts) bool { return c.pods >= b.size.pods }); err != nil {
+		return err
+	}
+	leader.mayEnd.Store(true)
+	if err := leader.Signal(syscall.SIGCONT); err != nil {
+		return err
+	}
+	select {
+	case <-leader.Ended():
+	case <-time.After(patience):
+		return errors.New("the leader of before does not end")
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	if err := b.view.until(ctx, "the wanted number", b.has(b.size.pods)); err != nil {
+		return err
+	}
+	return b.quiet(ctx)
+}
+
+// empty takes all pods away.
+func (b *bed) empty(ctx context.Context) error {
+	if err := b.scale(ctx, web, 0); err != nil {
+		return err
+	}
+	return b.view.until(ctx, "no pods", b.has(0))
+}
+
+func (b *bed) has(pods int) func(counts) bool {
+	return func(c counts) bool { return c.pods == pods && c.replicas == pods && c.settled == 1 }
+}
+
+// says waits until the program has logged a text.
+func (c *controller) says(ctx context.Context, text string) error {
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); {
+		log, err := os.ReadFile(c.Log())
+		if err != nil || strings.Contains(string(log), text) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+	return fmt.Errorf("waited %v for %q in %s in vain", patience, text, c.Log())
+}
