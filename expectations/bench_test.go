@@ -28,47 +28,32 @@ func benchmarkKeys() []expectations.Key {
 // them: the owners are waiting (which reads the clock) or satisfied already.
 func BenchmarkObserveAndCheck(b *testing.B) {
 	for _, owners := range []struct {
-		name string
-		adds int
+		name      string
+		creations int
 	}{{"waiting", math.MaxInt32}, {"satisfied", 0}} {
-		b.Run(fmt.Sprintf("counters/%s/keys=%d", owners.name, benchKeys), func(b *testing.B) {
-			var exp expectations.ControllerExpectations[expectations.Key]
+		b.Run(fmt.Sprintf("%s/keys=%d", owners.name, benchKeys), func(b *testing.B) {
+			var s expectations.Store[expectations.Key]
 			keys := benchmarkKeys()
 			for _, key := range keys {
-				exp.ExpectCreations(key, owners.adds)
+				s.Set(key, expectations.Changes{Creations: owners.creations})
 			}
-			observeAndCheck(b, func(i int) bool {
-				key := keys[i%benchKeys]
-				exp.CreationObserved(key)
-				return exp.SatisfiedExpectations(key)
-			})
-		})
-		b.Run(fmt.Sprintf("uid-tracking/%s/keys=%d", owners.name, benchKeys), func(b *testing.B) {
-			var exp expectations.UIDTrackingControllerExpectations[expectations.Key]
-			keys := benchmarkKeys()
-			for _, key := range keys {
-				exp.ExpectCreations(key, owners.adds)
-			}
-			observeAndCheck(b, func(i int) bool {
-				key := keys[i%benchKeys]
-				exp.CreationObserved(key)
-				return exp.SatisfiedExpectations(key)
+			inParallel(b, func(i int) {
+				s.CreationObserved(keys[i%benchKeys], "web-0")
+				s.State(keys[i%benchKeys])
 			})
 		})
 	}
 }
 
-func observeAndCheck(b *testing.B, op func(i int) bool) {
+func inParallel(b *testing.B, op func(i int)) {
 	b.Helper()
 	b.ReportAllocs()
 	b.ResetTimer()
 	var start atomic.Int64
 	b.RunParallel(func(pb *testing.PB) {
-		satisfied := false
 		for i := int(start.Add(benchKeys / 3)); pb.Next(); i++ {
-			satisfied = op(i)
+			op(i)
 		}
-		_ = satisfied
 	})
 }
 
@@ -76,7 +61,7 @@ func observeAndCheck(b *testing.B, op func(i int) bool) {
 // update and as a delete.
 func BenchmarkScaleDown(b *testing.B) {
 	const pods = 100
-	var exp expectations.UIDTrackingControllerExpectations[expectations.Key]
+	var s expectations.Store[expectations.Key]
 	keys := benchmarkKeys()
 	uids := make([][]types.UID, benchKeys)
 	for i := range uids {
@@ -84,15 +69,15 @@ func BenchmarkScaleDown(b *testing.B) {
 			uids[i] = append(uids[i], types.UID(fmt.Sprintf("%08x-77aa-4000-8000-%012x", i*7919, j)))
 		}
 	}
-	b.Run(fmt.Sprintf("uid-tracking/pods=%d/keys=%d", pods, benchKeys), func(b *testing.B) {
-		observeAndCheck(b, func(i int) bool {
+	b.Run(fmt.Sprintf("pods=%d/keys=%d", pods, benchKeys), func(b *testing.B) {
+		inParallel(b, func(i int) {
 			key, uids := keys[i%benchKeys], uids[i%benchKeys]
-			exp.ExpectDeletions(key, uids)
+			s.Set(key, expectations.Changes{Deleting: uids})
 			for _, uid := range uids {
-				exp.DeletionObserved(key, uid)
-				exp.DeletionObserved(key, uid)
+				s.DeletionObserved(key, uid)
+				s.DeletionObserved(key, uid)
 			}
-			return exp.SatisfiedExpectations(key)
+			s.State(key)
 		})
 	})
 }

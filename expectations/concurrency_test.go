@@ -3,6 +3,7 @@ package expectations_test
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -10,7 +11,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/replicakit/replicakit/expectations"
@@ -31,68 +32,52 @@ func together(n int, call func(i int)) {
 	wg.Wait()
 }
 
-func TestConcurrentCounters(t *testing.T) {
+func TestConcurrently(t *testing.T) {
 	t.Parallel()
 
-	t.Run("E11 N observations at once lower by exactly N", func(t *testing.T) {
+	t.Run("E11 N observations at once lower by exactly N, while other owners come and go", func(t *testing.T) {
 		t.Parallel()
-		var e counter
-		e.SetExpectations("a", 80_200, 160_400)
-		together(4, func(int) {
-			for range 20_000 {
-				e.CreationObserved("a")
-				e.DeletionObserved("a")
-				e.LowerExpectations("a", 0, 1)
-			}
-		})
-		adds, dels, _ := e.GetExpectations("a")
-		assert.Equal(t, [2]int{200, 400}, [2]int{adds, dels})
-	})
-
-	t.Run("E11 N observations at once lower by exactly N while the table grows and shrinks", func(t *testing.T) {
-		t.Parallel()
-		var e counter
-		e.ExpectCreations("a", 4000)
+		var s store
+		var settled atomic.Int64
+		s.Set("a", changes{Creations: 6000})
 		together(8, func(i int) {
-			for j := range 500 {
-				key := fmt.Sprint(i, "-", j)
-				e.ExpectCreations(key, 1)
-				e.CreationObserved("a")
-				if !assert.Equal(t, expectations.Waiting, stateOf(&e, key)) {
-					return
+			for j := range 1000 {
+				if s.CreationObserved("a", "any") {
+					settled.Add(1)
 				}
+				key := fmt.Sprint(i, "-", j)
+				s.Set(key, changes{Creations: 1})
 				if j%2 == 0 {
-					e.DeleteExpectations(key)
+					s.Forget(key)
 				}
 			}
 		})
-		assert.True(t, e.SatisfiedExpectations("a"))
-		assert.Len(t, collect(&e), 8*250)
+		assert.EqualValues(t, 6000, settled.Load())
+		assert.Equal(t, expectations.Satisfied, stateOf(&s, "a"))
+		assert.Len(t, all(&s), 8*500)
 	})
 
-	t.Run("W15 adds and dels change as one, nobody sees half a change", func(t *testing.T) {
+	t.Run("W15 creations and deletions change as one, nobody sees half a change", func(t *testing.T) {
 		t.Parallel()
-		var e counter
-		e.SetExpectations("a", 1, 1)
+		var s store
+		s.Set("a", changes{Creations: 1, Deletions: 1})
 		var done atomic.Bool
 		var readers sync.WaitGroup
 		for range 2 {
 			readers.Go(func() {
 				for !done.Load() {
-					adds, dels, _ := e.GetExpectations("a")
-					if !assert.Equal(t, adds, dels) {
+					creations, deletions := left(&s, "a").Total()
+					if !assert.Equal(t, creations, deletions) {
 						return
 					}
 				}
 			})
 		}
-		together(2, func(int) {
-			for i := range 3000 {
-				e.RaiseExpectations("a", i, i)
-				e.LowerExpectations("a", i, i)
-				if i%100 == 0 {
-					e.SetExpectations("a", i, i)
-				}
+		together(2, func(i int) {
+			for j := range 3000 {
+				token := strconv.Itoa(i)
+				s.Add("a", changes{Creations: j, Deletions: j, Creating: []string{token}, Deleting: uids{types.UID(token)}})
+				s.Lower("a", changes{Creations: j, Deletions: j, Creating: []string{token}, Deleting: uids{types.UID(token)}})
 			}
 		})
 		done.Store(true)
@@ -102,149 +87,125 @@ func TestConcurrentCounters(t *testing.T) {
 	t.Run("E11 an observation lowers the record before or after a Set, never both", func(t *testing.T) {
 		t.Parallel()
 		for range 500 {
-			var e counter
-			e.ExpectCreations("a", 10)
+			var s store
+			s.Set("a", changes{Creations: 10})
 			together(2, func(i int) {
 				if i == 0 {
-					e.ExpectCreations("a", 5)
+					s.Set("a", changes{Creations: 5})
 				} else {
-					e.CreationObserved("a")
+					s.CreationObserved("a", "x")
 				}
 			})
-			adds, _, _ := e.GetExpectations("a")
-			require.Contains(t, []int{4, 5}, adds)
+			require.Contains(t, []int{4, 5}, left(&s, "a").Creations)
 		}
 	})
-}
 
-func TestConcurrentTracking(t *testing.T) {
-	t.Parallel()
-
-	t.Run("E11 N observations at once lower by exactly N", func(t *testing.T) {
+	t.Run("of many that try at once one may act", func(t *testing.T) {
 		t.Parallel()
-		var e tracker
-		e.ExpectCreations("a", 60_000)
-		var outstandingOnes atomic.Int64
-		together(4, func(int) {
-			for range 20_000 {
-				if e.CreationObservedOf("a", "any") {
-					outstandingOnes.Add(1)
+		for range 200 {
+			var s store
+			var may atomic.Int64
+			together(8, func(int) {
+				if state, _ := s.Try("a", changes{Creations: 1}); state == expectations.Satisfied {
+					may.Add(1)
 				}
-			}
-		})
-		assert.EqualValues(t, 60_000, outstandingOnes.Load())
-		e.LowerExpectations("a", -20_001, 0)
-		p, _ := outstanding(&e, "a")
-		assert.Equal(t, 1, p.Adds)
+			})
+			require.EqualValues(t, 1, may.Load())
+			require.Equal(t, changes{Creations: 1}, left(&s, "a"))
+		}
 	})
 
 	t.Run("E20 E22 a UID or a name seen by many at once counts once", func(t *testing.T) {
 		t.Parallel()
 		const n = 200
-		var e tracker
-		var list []types.UID
+		var s store
+		var list uids
 		var names []string
 		for i := range n {
 			list, names = append(list, types.UID(strconv.Itoa(i))), append(names, strconv.Itoa(i))
 		}
-		e.ExpectDeletions("a", list)
-		e.ExpectCreationsOf("b", names)
+		s.Set("a", changes{Creating: names, Deleting: list})
 		var deleted, created atomic.Int64
 		together(8, func(int) {
 			for i := range n - 1 {
-				if e.DeletionObserved("a", list[i]) {
+				if s.DeletionObserved("a", list[i]) {
 					deleted.Add(1)
 				}
-				if e.CreationObservedOf("b", names[i]) {
+				if s.CreationObserved("a", names[i]) {
 					created.Add(1)
-				}
-				if i%50 == 0 {
-					e.Observe("a", []metav1.Object{podtest.Pod("x", podtest.UID(list[n-1])), podtest.Pod("y", podtest.UID(list[n-2]))})
 				}
 			}
 		})
-		// What Observe settled, nobody else did; the last of either is left.
-		assert.LessOrEqual(t, deleted.Load(), int64(n-1))
+		assert.EqualValues(t, n-1, deleted.Load())
 		assert.EqualValues(t, n-1, created.Load())
-		a, _ := outstanding(&e, "a")
-		assert.Equal(t, 1, a.Dels)
-		assert.Equal(t, uids{list[n-1]}, a.Deleting)
-		b, _ := outstanding(&e, "b")
-		assert.Equal(t, 1, b.Adds)
-		assert.Equal(t, []string{names[n-1]}, b.Creating)
-	})
-
-	t.Run("E22 a UID is settled once in whichever record it stands", func(t *testing.T) {
-		t.Parallel()
-		for range 300 {
-			var e tracker
-			e.ExpectDeletions("a", uids{"1", "2"})
-			var settled atomic.Int64
-			together(3, func(i int) {
-				if i == 0 {
-					e.ExpectDeletions("a", uids{"1", "3"})
-				} else if e.DeletionObserved("a", "1") {
-					settled.Add(1)
-				}
-			})
-			p, _ := outstanding(&e, "a")
-			require.Len(t, p.Deleting, p.Dels)
-			require.Contains(t, p.Deleting, types.UID("3"))
-			require.NotContains(t, p.Deleting, types.UID("2"))
-			// Seen before the second record, in it, or once in either.
-			require.LessOrEqual(t, settled.Load(), int64(2))
-			require.GreaterOrEqual(t, settled.Load(), int64(1))
-		}
+		assert.Equal(t, changes{Creating: names[n-1:], Deleting: list[n-1:]}, left(&s, "a"))
 	})
 
 	t.Run("V12 owners of deletions are right and none is left behind", func(t *testing.T) {
 		t.Parallel()
-		var e tracker
-		var all []types.UID
+		var s store
+		var every uids
 		for i := range 20 {
-			all = append(all, types.UID(strconv.Itoa(i)))
+			every = append(every, types.UID(strconv.Itoa(i)))
 		}
-		together(6, func(i int) { churn(&e, all, rand.New(rand.NewPCG(7, uint64(i)))) })
+		together(6, func(i int) { churn(&s, every, rand.New(rand.NewPCG(7, uint64(i)))) })
 
-		pending := collect(&e)
-		for _, p := range pending {
-			assert.Len(t, p.Deleting, p.Dels, "numbers and UIDs agree")
-		}
-		for _, uid := range all {
-			for owner, ok := e.OwnerOfDeletion(uid); ok; owner, ok = e.OwnerOfDeletion(uid) {
+		pending := all(&s)
+		for _, uid := range every {
+			for _, owner := range s.OwnersOfDeletion(uid) {
 				require.Contains(t, pending[owner].Deleting, uid)
-				require.True(t, e.DeletionObserved(owner, uid))
+				require.True(t, s.DeletionObserved(owner, uid))
 			}
 		}
-		assert.Empty(t, collect(&e), "every UID had its owner")
+		assert.Empty(t, all(&s), "every UID had its owner")
+	})
+
+	t.Run("Y3 forgetting a name at any moment leaves nothing that a later one does not find", func(t *testing.T) {
+		t.Parallel()
+		var s expectations.Store[expectations.Key]
+		together(4, func(i int) {
+			key := web
+			key.UID = types.UID(strconv.Itoa(i % 2))
+			for range 1000 {
+				s.Set(key, changes{Deleting: uids{"1"}})
+				s.ForgetName(web.NamespacedName)
+			}
+		})
+		s.ForgetName(web.NamespacedName)
+		for key := range s.All() {
+			assert.Fail(t, "left behind", "%s", key)
+		}
+		assert.Empty(t, s.OwnersOfDeletion("1"))
 	})
 }
 
 // churn has a few owners, shared with everybody, expect and see deletions of the
 // same UIDs.
-func churn(e *tracker, all []types.UID, r *rand.Rand) {
+func churn(s *store, every uids, r *rand.Rand) {
 	for range 2000 {
-		key := strconv.Itoa(r.IntN(4))
-		uid := all[r.IntN(len(all))]
+		key, uid := strconv.Itoa(r.IntN(4)), every[r.IntN(len(every))]
+		from := r.IntN(len(every))
+		some := changes{Deleting: every[from : from+r.IntN(len(every)-from)]}
 		switch r.IntN(8) {
-		case 0, 1:
-			from := r.IntN(len(all))
-			e.ExpectDeletions(key, all[from:from+r.IntN(len(all)-from)])
+		case 0:
+			s.Set(key, some)
+		case 1:
+			s.Add(key, some)
 		case 2:
-			e.DeletionObserved(key, uid)
+			s.DeletionObserved(key, uid)
 		case 3:
-			if owner, ok := e.OwnerOfDeletion(uid); ok {
-				e.DeletionObserved(owner, uid)
+			for _, owner := range s.OwnersOfDeletion(uid) {
+				s.DeletionObserved(owner, uid)
 			}
 		case 4:
-			e.DeleteExpectations(key)
+			s.Forget(key)
 		case 5:
-			e.ExpectCreations(key, 0)
+			s.Lower(key, some)
 		case 6:
-			e.Observe(key, []metav1.Object{podtest.Pod("x", podtest.UID(uid))})
+			expectations.Sync(s, key, []*corev1.Pod{podtest.Pod("x", podtest.UID(uid))}, nil)
 		case 7:
-			for _, p := range e.All() {
-				if len(p.Deleting) != p.Dels {
+			for _, p := range s.All() {
+				if !slices.IsSorted(p.Deleting) || len(p.Deleting) == 0 {
 					panic(fmt.Sprint("half a change: ", p))
 				}
 			}

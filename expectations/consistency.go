@@ -137,7 +137,7 @@ func (s *ConsistencyStore) Ready(owner Key) (Stale, bool) {
 	if len(reads) == 0 {
 		return Stale{}, true
 	}
-	now := instant(s.Now)
+	now := timeBy(s.Now)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	w := s.find(owner)
@@ -151,16 +151,16 @@ func (s *ConsistencyStore) Ready(owner Key) (Stale, bool) {
 	return stale, ready
 }
 
-// Clear forgets what an owner wrote if it was written by this UID, and in any case
-// where the UID is empty (X4). Call it when the owner is gone.
-func (s *ConsistencyStore) Clear(owner types.NamespacedName, uid types.UID) {
+// Clear forgets what an owner wrote. An empty UID means whichever incarnation of
+// it wrote. Call it when the owner is gone.
+func (s *ConsistencyStore) Clear(owner Key) {
 	if s == nil {
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.find(Key{owner, uid}) != nil {
-		delete(s.owners, owner)
+	if s.find(owner) != nil {
+		delete(s.owners, owner.NamespacedName)
 	}
 }
 

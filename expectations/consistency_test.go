@@ -93,14 +93,14 @@ func TestConsistencyStore(t *testing.T) {
 			is.False(ready(s, web))
 		}},
 		{"X4 Clear removes on a matching or an empty UID only", func(is *assert.Assertions, s *expectations.ConsistencyStore, _ *clock, _ caches) {
-			s.Clear(web.NamespacedName, "1")
+			s.Clear(web)
 			s.WroteAt(web, pods, "105")
-			s.Clear(web.NamespacedName, "2")
+			s.Clear(webAgain)
 			is.False(ready(s, web))
-			s.Clear(web.NamespacedName, "1")
+			s.Clear(web)
 			is.True(ready(s, web))
 			s.WroteAt(web, pods, "105")
-			s.Clear(web.NamespacedName, "")
+			s.Clear(expectations.Key{NamespacedName: web.NamespacedName})
 			is.True(ready(s, web))
 			is.Zero(s.GivenUp())
 		}},
@@ -179,14 +179,14 @@ func TestConsistencyStore(t *testing.T) {
 			is.Equal(50*time.Millisecond, stale.RetryAfter, "the next write starts over")
 		}},
 		{"X12 it knows nothing of expectations, nor they of it", func(is *assert.Assertions, s *expectations.ConsistencyStore, c *clock, at caches) {
-			exp := expectations.UIDTrackingControllerExpectations[expectations.Key]{Now: c.Now}
-			exp.ExpectCreations(web, 1)
+			exp := expectations.Store[expectations.Key]{Now: c.Now}
+			exp.Set(web, changes{Creations: 1})
 			is.True(ready(s, web))
-			is.False(exp.SatisfiedExpectations(web))
+			is.Equal(expectations.Waiting, stateOf(&exp, web))
 			s.WroteAt(web, pods, "105")
-			exp.CreationObserved(web)
+			exp.CreationObserved(web, "x")
 			is.False(ready(s, web))
-			is.True(exp.SatisfiedExpectations(web))
+			is.Equal(expectations.Satisfied, stateOf(&exp, web))
 			_ = at
 		}},
 		{"W52 a version that cannot be compared does not hold up, and is counted", func(is *assert.Assertions, s *expectations.ConsistencyStore, _ *clock, at caches) {
@@ -291,7 +291,7 @@ func TestConsistencyStoreThatKnowsNothing(t *testing.T) {
 			t.Parallel()
 			test.store.WroteAt(web, pods, "105")
 			assert.True(t, ready(test.store, web))
-			test.store.Clear(web.NamespacedName, "")
+			test.store.Clear(web)
 			assert.Zero(t, test.store.GivenUp())
 		})
 	}
@@ -384,7 +384,7 @@ func TestConsistencyStoreConcurrently(t *testing.T) {
 		together(8, func(i int) {
 			for j := range 100 {
 				s.WroteAt(web, pods, strconv.Itoa(101+8*j+i))
-				s.Clear(webAgain.NamespacedName, webAgain.UID)
+				s.Clear(webAgain)
 				s.GivenUp()
 			}
 		})
@@ -486,7 +486,7 @@ func FuzzConsistencyStore(f *testing.F) {
 				c.advance([]time.Duration{0, 70 * time.Millisecond, time.Second, 4 * time.Minute}[d.next(4)])
 			case 5:
 				if d.next(4) == 0 {
-					s.Clear(owner.NamespacedName, owner.UID)
+					s.Clear(owner)
 					p.filter(func(row *plainRow) bool { return row.owner != owner })
 				}
 			}

@@ -1,88 +1,132 @@
 package expectations
 
 import (
+	"maps"
 	"math"
-	"sync/atomic"
+	"slices"
+	"sync"
 	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 )
 
-// A record is what one owner waits for, and since when. Only its counts change.
+// A record is what one owner waits for, since when, and for how long.
 type record struct {
-	counts
-	since time.Time
+	since    time.Time
+	patience time.Duration
+	// Those that are only counted; below zero, they make up for names or UIDs.
+	creations, deletions int32
+	names                sets.Set[string]
+	uids                 sets.Set[types.UID]
 }
 
-// state tells where the record stands. A nil record is satisfied (E1).
-func (r *record) state(timeout time.Duration, now func() time.Time) (State, time.Duration) {
-	if r == nil || r.fulfilled() {
-		return Satisfied, 0
-	}
-	if timeout <= 0 {
-		timeout = DefaultTimeout
-	}
-	left := timeout - r.age(now)
+// outstanding reports whether either side blocks (E2). A nil record holds
+// nothing (E1).
+func (r *record) outstanding() bool {
+	return r != nil && (int(r.creations) > -len(r.names) || int(r.deletions) > -len(r.uids))
+}
+
+// state tells where a record stands in which something is outstanding. A clock
+// that went back makes nobody wait longer than that before looking again.
+func (r *record) state(age time.Duration) (State, time.Duration) {
+	left := r.patience - max(age, 0)
 	if left < 0 {
 		return Expired, 0
 	}
 	return Waiting, min(left, math.MaxInt64-1) + 1 // it expires after the timeout, not at it (E3)
 }
 
-// age returns the time since the record was made: never negative, so that a
-// clock that went back cannot make anybody wait longer than the timeout before
-// looking again.
-func (r *record) age(now func() time.Time) time.Duration {
-	if now == nil {
-		return max(time.Since(r.since), 0)
+func (r *record) pending() Pending {
+	return Pending{Since: r.since, Changes: Changes{
+		Creations: int(r.creations),
+		Deletions: int(r.deletions),
+		Creating:  slices.Sorted(maps.Keys(r.names)),
+		Deleting:  slices.Sorted(maps.Keys(r.uids)),
+	}}
+}
+
+// lowerOne takes one from a number that is above zero.
+func lowerOne(n *int32) bool {
+	if *n <= 0 {
+		return false
 	}
-	return max(now().Sub(r.since), 0)
+	*n--
+	return true
 }
 
-// instant returns the time by a clock that may be nil.
-func instant(now func() time.Time) time.Time {
-	if now == nil {
-		return time.Now()
-	}
-	return now()
-}
-
-// counts holds the creations and the deletions that are outstanding, read and
-// changed as one: adds in the upper half, dels in the lower one. Either stays
-// within -math.MaxInt32..math.MaxInt32, so neither can run into the other, and
-// negating one cannot overflow.
-type counts struct{ pair atomic.Uint64 }
-
-func (c *counts) store(adds, dels int) { c.pair.Store(pack(bounded(adds), bounded(dels))) }
-
-func (c *counts) load() (adds, dels int) {
-	a, d := unpack(c.pair.Load())
-	return int(a), int(d)
-}
-
-// add changes both counts at once, and returns how many creations are
-// outstanding then.
-func (c *counts) add(adds, dels int32) int32 {
-	for {
-		old := c.pair.Load()
-		a, d := unpack(old)
-		a, d = plus(a, adds), plus(d, dels)
-		if c.pair.CompareAndSwap(old, pack(a, d)) {
-			return a
-		}
-	}
-}
-
-// fulfilled reports whether neither side blocks (E2).
-func (c *counts) fulfilled() bool {
-	adds, dels := unpack(c.pair.Load())
-	return adds <= 0 && dels <= 0
-}
-
-func pack(adds, dels int32) uint64 { return uint64(uint32(adds))<<32 | uint64(uint32(dels)) }
-
-func unpack(pair uint64) (adds, dels int32) { return int32(pair >> 32), int32(pair) }
-
-func plus(a, b int32) int32 { return clamp(int64(a) + int64(b)) }
+func plus(a int32, b int64) int32 { return clamp(int64(a) + b) }
 
 func bounded(n int) int32 { return clamp(int64(n)) }
 
 func clamp(n int64) int32 { return int32(min(max(n, -math.MaxInt32), math.MaxInt32)) }
+
+// insert puts tokens into a set. It returns those that are new, and how many are
+// empty.
+func insert[T ~string](set *sets.Set[T], tokens []T) (fresh []T, empty int) {
+	if *set == nil && len(tokens) > 0 {
+		*set = make(sets.Set[T], len(tokens))
+	}
+	for _, token := range tokens {
+		switch {
+		case token == "":
+			empty++
+		case !set.Has(token):
+			set.Insert(token)
+			fresh = append(fresh, token)
+		}
+	}
+	return fresh, empty
+}
+
+// An index knows which owners go by a name, or expect something of it.
+type index[T, K comparable] struct {
+	mu   sync.Mutex
+	keys map[T][]K // in the order they came; never empty
+}
+
+func (x *index[T, K]) get(token T) []K {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return slices.Clone(x.keys[token])
+}
+
+func (x *index[T, K]) add(key K, tokens ...T) {
+	if len(tokens) == 0 {
+		return
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.keys == nil {
+		x.keys = make(map[T][]K)
+	}
+	alone := []K{key} // shared by all tokens: it is full, so appending copies it
+	for _, token := range tokens {
+		if before := x.keys[token]; len(before) > 0 {
+			x.keys[token] = append(before, key)
+		} else {
+			x.keys[token] = alone
+		}
+	}
+}
+
+func (x *index[T, K]) remove(token T, key K) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if len(x.keys[token]) <= 1 {
+		delete(x.keys, token)
+		return
+	}
+	x.keys[token] = slices.DeleteFunc(x.keys[token], func(k K) bool { return k == key })
+}
+
+// nameOf returns the name of an owner, if its key holds it.
+func nameOf(key any) (types.NamespacedName, bool) {
+	switch k := key.(type) {
+	case Key:
+		return k.NamespacedName, true
+	case types.NamespacedName:
+		return k, true
+	}
+	return types.NamespacedName{}, false
+}

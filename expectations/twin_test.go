@@ -1,6 +1,7 @@
 package expectations_test
 
 import (
+	"cmp"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -9,137 +10,161 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/replicakit/replicakit/expectations"
 	"github.com/replicakit/replicakit/internal/podtest"
 )
 
-// A twin is the slow, obvious form of both types: one map of plain records.
+// A twin is the slow, obvious form of a Store: one map of plain records.
 type twin struct {
 	clock   *clock
+	jitter  time.Duration
 	records map[string]*twinRecord
 	made    int
 }
 
 type twinRecord struct {
-	adds, dels int
-	byName     bool
-	names      map[string]bool
-	uids       map[types.UID]bool
-	since      time.Time
-	order      int
+	creations, deletions int
+	names                map[string]int // and when they came
+	uids                 map[types.UID]int
+	since                time.Time
+	patience             time.Duration
 }
 
-func newTwin(c *clock) *twin { return &twin{clock: c, records: map[string]*twinRecord{}} }
-
-func (w *twin) set(key string, adds, dels int) *twinRecord {
-	w.made++
-	r := &twinRecord{adds: adds, dels: dels, names: map[string]bool{}, uids: map[types.UID]bool{}, since: w.clock.now, order: w.made}
-	w.records[key] = r
-	return r
-}
-
-func (w *twin) expectNames(key string, names []string) {
-	r := w.set(key, 0, 0)
-	for _, name := range names {
-		r.names[name] = true
-	}
-	r.byName, r.adds = true, len(r.names)
-}
-
-func (w *twin) expectUIDs(key string, uids []types.UID) {
-	r := w.set(key, 0, 0)
-	for _, uid := range uids {
-		r.uids[uid] = true
-	}
-	r.dels = len(r.uids)
-}
-
-func (w *twin) add(key string, adds, dels int) {
-	if r := w.records[key]; r != nil {
-		r.adds, r.dels = r.adds+adds, r.dels+dels
-	}
-}
-
-func (w *twin) created(key, name string) bool {
+func (w *twin) add(key string, what changes) {
 	r := w.records[key]
-	if r == nil || r.byName && !r.names[name] {
-		return false
+	if r == nil {
+		r = &twinRecord{names: map[string]int{}, uids: map[types.UID]int{}}
+		w.records[key] = r
 	}
-	delete(r.names, name)
-	r.adds--
-	return r.byName || r.adds >= 0
+	r.since, r.patience = w.clock.now, timeout+w.jitter
+	for r.creations+len(r.names) < 0 {
+		r.creations++
+	}
+	for r.deletions+len(r.uids) < 0 {
+		r.deletions++
+	}
+	r.creations += what.Creations + note(w, r.names, what.Creating)
+	r.deletions += what.Deletions + note(w, r.uids, what.Deleting)
 }
 
-func (w *twin) deleted(key string, uid types.UID) bool {
-	r := w.records[key]
-	if r == nil || !r.uids[uid] {
-		return false
+func note[T ~string](w *twin, tokens map[T]int, list []T) (empty int) {
+	for _, token := range list {
+		if _, known := tokens[token]; token != "" && !known {
+			w.made++
+			tokens[token] = w.made
+		}
+		if token == "" {
+			empty++
+		}
 	}
-	delete(r.uids, uid)
-	r.dels--
-	return true
+	return empty
 }
 
-func (w *twin) observe(key string, live []metav1.Object) {
+func (w *twin) set(key string, what changes) {
+	delete(w.records, key)
+	w.add(key, what)
+}
+
+func (w *twin) lower(key string, what changes) {
 	r := w.records[key]
 	if r == nil {
 		return
 	}
-	for name := range r.names {
-		if slices.ContainsFunc(live, func(o metav1.Object) bool { return o.GetName() == name }) {
-			w.created(key, name)
+	r.creations -= what.Creations
+	r.deletions -= what.Deletions
+	for _, name := range what.Creating {
+		if name == "" {
+			r.creations--
 		}
+		delete(r.names, name)
+	}
+	for _, uid := range what.Deleting {
+		if uid == "" {
+			r.deletions--
+		}
+		delete(r.uids, uid)
+	}
+}
+
+func settle[T ~string](tokens map[T]int, token T, number *int) bool {
+	if _, ok := tokens[token]; ok {
+		delete(tokens, token)
+		return true
+	}
+	if *number > 0 {
+		*number--
+		return true
+	}
+	return false
+}
+
+func (w *twin) created(key, name string) bool {
+	r := w.records[key]
+	return r != nil && settle(r.names, name, &r.creations)
+}
+
+func (w *twin) deleted(key string, uid types.UID) bool {
+	r := w.records[key]
+	return r != nil && settle(r.uids, uid, &r.deletions)
+}
+
+func (w *twin) sync(key string, live, terminating []*corev1.Pod) {
+	r := w.records[key]
+	if r == nil {
+		return
+	}
+	for _, pod := range slices.Concat(live, terminating) {
+		delete(r.names, pod.Name)
 	}
 	for uid := range r.uids {
-		if !slices.ContainsFunc(live, func(o metav1.Object) bool { return o.GetUID() == uid && o.GetDeletionTimestamp() == nil }) {
-			w.deleted(key, uid)
+		if !slices.ContainsFunc(live, func(pod *corev1.Pod) bool { return pod.UID == uid }) {
+			delete(r.uids, uid)
 		}
 	}
 }
 
-func (w *twin) owner(uid types.UID) (owner string, ok bool) {
-	last := 0
+// owners returns those for whom since is not 0, in that order.
+func (w *twin) owners(since func(*twinRecord) int) []string {
+	var keys []string
 	for key, r := range w.records {
-		if r.uids[uid] && r.order > last {
-			owner, ok, last = key, true, r.order
+		if since(r) > 0 {
+			keys = append(keys, key)
 		}
 	}
-	return owner, ok
+	slices.SortFunc(keys, func(a, b string) int { return cmp.Compare(since(w.records[a]), since(w.records[b])) })
+	return keys
 }
 
 func (w *twin) state(key string) (expectations.State, time.Duration) {
 	r := w.records[key]
-	if r == nil || r.adds <= 0 && r.dels <= 0 {
+	if r == nil || r.creations+len(r.names) <= 0 && r.deletions+len(r.uids) <= 0 {
 		return expectations.Satisfied, 0
 	}
 	age := w.clock.now.Sub(r.since)
-	if age > timeout {
+	if age > r.patience {
 		return expectations.Expired, 0
 	}
-	return expectations.Waiting, min(timeout-age, timeout) + 1
+	return expectations.Waiting, min(r.patience-age, r.patience) + 1
 }
 
-func (w *twin) all() map[string]expectations.Pending {
-	all := map[string]expectations.Pending{}
-	for key, r := range w.records {
-		if r.adds <= 0 && r.dels <= 0 {
-			continue
-		}
-		p := expectations.Pending{Adds: r.adds, Dels: r.dels, Since: r.since}
-		for name := range r.names {
-			p.Creating = append(p.Creating, name)
-		}
-		for uid := range r.uids {
-			p.Deleting = append(p.Deleting, uid)
-		}
-		slices.Sort(p.Creating)
-		slices.Sort(p.Deleting)
-		all[key] = p
+func (w *twin) get(key string) (p expectations.Pending, ok bool) {
+	r := w.records[key]
+	if r == nil {
+		return p, false
 	}
-	return all
+	p = expectations.Pending{Changes: changes{Creations: r.creations, Deletions: r.deletions}, Since: r.since}
+	for name := range r.names {
+		p.Creating = append(p.Creating, name)
+	}
+	for uid := range r.uids {
+		p.Deleting = append(p.Deleting, uid)
+	}
+	slices.Sort(p.Creating)
+	slices.Sort(p.Deleting)
+	return p, true
 }
 
 // A tape gives the choices of one run; at its end every choice is 0.
@@ -154,16 +179,23 @@ func (d *tape) next(n int) int {
 	return int(b) % n
 }
 
-func (d *tape) key() string { return strconv.Itoa(d.next(40)) }
+func (d *tape) key() string { return strconv.Itoa(d.next(6)) }
 
-func (d *tape) count() int { return d.next(7) - 2 }
+func (d *tape) count() int { return max(d.next(9)-4, 0) - d.next(2) }
 
-func (d *tape) uid() types.UID { return types.UID(fmt.Sprint("uid-", d.next(8))) }
+// name is empty now and then.
+func (d *tape) name() string { return []string{"", "a", "b", "c", "d", "e", "f", "g"}[d.next(8)] }
 
-func (d *tape) name() string { return strconv.Itoa(d.next(8)) }
+func (d *tape) uid() types.UID { return types.UID(d.name()) }
+
+func (d *tape) changes() changes {
+	return changes{Creations: d.count(), Deletions: d.count(), Creating: few(d, d.name), Deleting: few(d, d.uid)}
+}
+
+func (d *tape) pod() *corev1.Pod { return podtest.Pod(d.name(), podtest.UID(d.uid())) }
 
 func few[T any](d *tape, one func() T) []T {
-	list := make([]T, d.next(5))
+	list := make([]T, max(d.next(6)-2, 0))
 	for i := range list {
 		list[i] = one()
 	}
@@ -187,120 +219,84 @@ func randomTapes(f *testing.F) {
 	}
 }
 
-func FuzzControllerExpectations(f *testing.F) {
+func FuzzStore(f *testing.F) {
 	randomTapes(f)
 	f.Fuzz(func(t *testing.T, data []byte) {
 		d, c := tape(data), &clock{start}
-		e, w := counters(c), newTwin(c)
+		w := &twin{clock: c, records: map[string]*twinRecord{}}
+		s := &store{Now: c.Now, Jitter: func() time.Duration { return w.jitter }}
 		for len(d) > 0 {
+			w.jitter = time.Duration(d.next(3)) * time.Minute
 			key := d.key()
-			switch adds, dels := d.count(), d.count(); d.next(9) {
-			case 0:
-				e.SetExpectations(key, adds, dels)
-				w.set(key, adds, dels)
-			case 1:
-				e.ExpectCreations(key, adds)
-				w.set(key, adds, 0)
-			case 2:
-				e.ExpectDeletions(key, dels)
-				w.set(key, 0, dels)
-			case 3:
-				e.CreationObserved(key)
-				w.add(key, -1, 0)
-			case 4:
-				e.DeletionObserved(key)
-				w.add(key, 0, -1)
-			case 5:
-				e.RaiseExpectations(key, adds, dels)
-				w.add(key, adds, dels)
-			case 6:
-				e.LowerExpectations(key, adds, dels)
-				w.add(key, -adds, -dels)
-			case 7:
-				e.DeleteExpectations(key)
-				delete(w.records, key)
-			case 8:
-				d.pass(c)
-			}
-			adds, dels, ok := e.GetExpectations(key)
-			r := w.records[key]
-			require.Equal(t, r != nil, ok)
-			if ok {
-				require.Equal(t, [2]int{r.adds, r.dels}, [2]int{adds, dels})
-			}
-			sameState(t, e, w, key)
+			act(t, &d, s, w, key)
+			compare(t, s, w, key, d.name())
 		}
-		require.Equal(t, w.all(), collect(e))
+		want := map[string]expectations.Pending{}
+		for key := range w.records {
+			if state, _ := w.state(key); state != expectations.Satisfied {
+				want[key], _ = w.get(key)
+			}
+		}
+		require.Equal(t, want, all(s))
 	})
 }
 
-func FuzzUIDTrackingControllerExpectations(f *testing.F) {
-	randomTapes(f)
-	f.Fuzz(func(t *testing.T, data []byte) {
-		d, c := tape(data), &clock{start}
-		e, w := tracking(c), newTwin(c)
-		for len(d) > 0 {
-			key := d.key()
-			switch d.next(11) {
-			case 0:
-				adds := d.count()
-				e.ExpectCreations(key, adds)
-				w.set(key, adds, 0)
-			case 1:
-				names := few(&d, d.name)
-				e.ExpectCreationsOf(key, names)
-				w.expectNames(key, names)
-			case 2, 3:
-				uids := few(&d, d.uid)
-				e.ExpectDeletions(key, uids)
-				w.expectUIDs(key, uids)
-			case 4:
-				e.CreationObserved(key)
-				if r := w.records[key]; r != nil && !r.byName {
-					w.add(key, -1, 0)
-				}
-			case 5:
-				name := d.name()
-				require.Equal(t, w.created(key, name), e.CreationObservedOf(key, name))
-			case 6:
-				uid := d.uid()
-				require.Equal(t, w.deleted(key, uid), e.DeletionObserved(key, uid))
-			case 7:
-				adds, dels := d.count(), d.count()
-				e.LowerExpectations(key, adds, dels)
-				w.add(key, -adds, -dels)
-			case 8:
-				live := few(&d, func() metav1.Object {
-					pod := podtest.Pod(d.name(), podtest.UID(d.uid()))
-					if d.next(3) == 0 {
-						podtest.Deleting(pod)
-					}
-					return pod
-				})
-				e.Observe(key, live)
-				w.observe(key, live)
-			case 9:
-				e.DeleteExpectations(key)
-				delete(w.records, key)
-			case 10:
-				d.pass(c)
-			}
-			sameState(t, e, w, key)
-			uid := d.uid()
-			wantOwner, wantOK := w.owner(uid)
-			owner, ok := e.OwnerOfDeletion(uid)
-			require.Equal(t, wantOK, ok)
-			require.Equal(t, wantOwner, owner)
-		}
-		require.Equal(t, w.all(), collect(e))
-	})
-}
-
-func sameState(t *testing.T, s store, w *twin, key string) {
+// act does one thing on both sides.
+func act(t *testing.T, d *tape, s *store, w *twin, key string) {
 	t.Helper()
+	switch d.next(10) {
+	case 0:
+		what := d.changes()
+		s.Set(key, what)
+		w.set(key, what)
+	case 1:
+		what := d.changes()
+		s.Add(key, what)
+		w.add(key, what)
+	case 2:
+		what := d.changes()
+		wantState, wantRemaining := w.state(key)
+		if wantState == expectations.Satisfied {
+			w.set(key, what)
+		}
+		state, remaining := s.Try(key, what)
+		require.Equal(t, fmt.Sprint(wantState, wantRemaining), fmt.Sprint(state, remaining))
+	case 3:
+		what := d.changes()
+		s.Lower(key, what)
+		w.lower(key, what)
+	case 4, 5:
+		name := d.name()
+		require.Equal(t, w.created(key, name), s.CreationObserved(key, name))
+	case 6, 7:
+		uid := d.uid()
+		require.Equal(t, w.deleted(key, uid), s.DeletionObserved(key, uid))
+	case 8:
+		live, terminating := few(d, d.pod), few(d, d.pod)
+		w.sync(key, live, terminating)
+		want, _ := w.get(key)
+		require.Equal(t, want, expectations.Sync(s, key, live, terminating))
+	case 9:
+		if d.next(3) == 0 {
+			s.Forget(key)
+			delete(w.records, key)
+		}
+		d.pass(w.clock)
+	}
+}
+
+// compare compares what both sides know of an owner, and of a name and UID.
+func compare(t *testing.T, s *store, w *twin, key, token string) {
+	t.Helper()
+	want, wantOK := w.get(key)
+	got, ok := s.Get(key)
+	require.Equal(t, wantOK, ok)
+	require.Equal(t, want, got)
 	wantState, wantRemaining := w.state(key)
 	state, remaining := s.State(key)
-	require.Equal(t, wantState, state)
-	require.Equal(t, wantRemaining, remaining)
-	require.Equal(t, wantState != expectations.Waiting, s.SatisfiedExpectations(key))
+	require.Equal(t, fmt.Sprint(wantState, wantRemaining), fmt.Sprint(state, remaining))
+	uid := types.UID(token)
+	require.Equal(t, w.owners(func(r *twinRecord) int { return r.names[token] }), s.OwnersOfCreation(token))
+	require.Equal(t, w.owners(func(r *twinRecord) int { return r.uids[uid] }), s.OwnersOfDeletion(uid))
+	require.Equal(t, slices.Contains(want.Deleting, uid), s.Deleting(key, uid))
 }

@@ -66,7 +66,7 @@ func ExampleScaleTo() {
 func ExampleReconciler() {
 	reconciler := &replicas.Reconciler{
 		Pods:         printer{},
-		Expectations: &expectations.UIDTrackingControllerExpectations[expectations.Key]{},
+		Expectations: &expectations.Store[expectations.Key]{},
 		MaxParallel:  1,
 	}
 	spec, _ := replicas.ReplicaSetSpec(replicaSet(2))

@@ -2,6 +2,7 @@ package replicas
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -19,11 +20,17 @@ const (
 	setAsideWait                          = time.Minute
 )
 
+// incarnationKept is how long an incarnation of an owner without a pass is
+// remembered, once another one of its name has one: nobody may ever tell that
+// the first is gone.
+const incarnationKept = time.Hour
+
 // ownerState is what the Reconciler remembers of an owner between passes. Losing
 // it costs a call or two, never a pod.
 type ownerState struct {
 	uid        types.UID
 	generation int64
+	seen       time.Time // the last pass
 
 	hold     hold          // of creations
 	conflict time.Duration // the last wait after a 409, to be doubled
@@ -60,12 +67,12 @@ func double(d, first, last time.Duration) time.Duration {
 	return min(max(2*d, first), last)
 }
 
-// owners keeps the state of every owner by its name, for the incarnation seen
-// last. The zero value is ready to use.
+// owners keeps the state of every owner by its name and UID: two of one name may
+// live at the same time, in two clusters. The zero value is ready to use.
 type owners struct {
 	mu   sync.Mutex
 	kind schema.GroupKind // of all of them
-	m    map[types.NamespacedName]*ownerState
+	m    map[types.NamespacedName][]*ownerState
 }
 
 // serve takes the first kind it is given and refuses any other: owners of two
@@ -82,35 +89,49 @@ func (o *owners) serve(kind schema.GroupKind) error {
 	return nil
 }
 
-// of returns the state of an owner. What was remembered of another incarnation
-// or generation is dropped; other is the UID of the incarnation that made way.
-func (o *owners) of(key expectations.Key, generation int64) (s *ownerState, other types.UID) {
+// of returns the state of an owner. What was remembered of another generation is
+// dropped. idle are the UIDs of other incarnations that had no pass for so long
+// that they may be forgotten; a zero now is no pass, and asks for none.
+func (o *owners) of(key expectations.Key, generation int64, now time.Time) (s *ownerState, idle []types.UID) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	s = o.m[key.NamespacedName]
-	if s != nil && s.uid == key.UID && s.generation == generation {
-		return s, ""
+	states := o.m[key.NamespacedName]
+	i := slices.IndexFunc(states, func(s *ownerState) bool { return s.uid == key.UID })
+	if i < 0 {
+		i = o.append(key)
+		states = o.m[key.NamespacedName]
 	}
-	if s != nil && s.uid != key.UID {
-		other = s.uid
+	if states[i].generation != generation {
+		states[i] = &ownerState{uid: key.UID, generation: generation, seen: states[i].seen}
 	}
-	if o.m == nil {
-		o.m = map[types.NamespacedName]*ownerState{}
+	if now.IsZero() {
+		return states[i], nil
 	}
-	s = &ownerState{uid: key.UID, generation: generation}
-	o.m[key.NamespacedName] = s
-	return s, other
+	states[i].seen = now
+	for _, other := range states {
+		if other.uid != "" && now.Sub(other.seen) > incarnationKept {
+			idle = append(idle, other.uid)
+		}
+	}
+	return states[i], idle
 }
 
-// forget drops the state of an owner, whatever its incarnation where uid is "",
-// and returns the UID that was remembered.
-func (o *owners) forget(key expectations.Key) types.UID {
+func (o *owners) append(key expectations.Key) (i int) {
+	if o.m == nil {
+		o.m = map[types.NamespacedName][]*ownerState{}
+	}
+	o.m[key.NamespacedName] = append(o.m[key.NamespacedName], &ownerState{uid: key.UID})
+	return len(o.m[key.NamespacedName]) - 1
+}
+
+// forget drops the state of an owner, of every incarnation if uid is "".
+func (o *owners) forget(key expectations.Key) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	s := o.m[key.NamespacedName]
-	if s == nil || key.UID != "" && s.uid != key.UID {
-		return ""
+	left := slices.DeleteFunc(o.m[key.NamespacedName], func(s *ownerState) bool { return key.UID == "" || s.uid == key.UID })
+	if len(left) > 0 {
+		o.m[key.NamespacedName] = left
+		return
 	}
 	delete(o.m, key.NamespacedName)
-	return s.uid
 }

@@ -35,7 +35,7 @@ type Reconciler struct {
 	Pods PodControl
 	// Expectations is what passes started and events have not confirmed. Its
 	// other half is a Router with the same Expectations. Required.
-	Expectations *expectations.UIDTrackingControllerExpectations[expectations.Key]
+	Expectations *expectations.Store[expectations.Key]
 	// Owners is read before the first adoption of a pass. nil: nothing is
 	// adopted.
 	Owners OwnerReader
@@ -166,7 +166,7 @@ func (r *Reconciler) Refuse(owner metav1.Object, err error) bool {
 	if object.IsNil(owner) {
 		return true
 	}
-	if state := r.stateOf(owner); !state.refused {
+	if state := r.stateOf(owner, time.Time{}); !state.refused {
 		state.refused = true
 		r.event(owner, corev1.EventTypeWarning, refused.Reason, refused.Error())
 	}
@@ -174,25 +174,32 @@ func (r *Reconciler) Refuse(owner metav1.Object, err error) bool {
 }
 
 // Forget drops everything that is remembered of an owner that is gone:
-// expectations, own writes, holds. An empty UID means whichever incarnation was
-// known under that name (Y3).
+// expectations, own writes, holds. An empty UID means every incarnation under
+// that name: to know that an owner is not found is to know its name alone. An
+// incarnation that is never forgotten, because its deletion was not noticed, is
+// dropped in a pass of another one of its name, an hour after its own last one.
 func (r *Reconciler) Forget(key expectations.Key) {
-	r.Consistency.Clear(key.NamespacedName, key.UID)
-	if known := r.owners.forget(key); key.UID == "" {
-		key.UID = known
-	}
-	if r.Expectations != nil {
-		r.Expectations.DeleteExpectations(key)
+	r.Consistency.Clear(key)
+	r.owners.forget(key)
+	switch {
+	case r.Expectations == nil:
+	case key.UID == "":
+		r.Expectations.ForgetName(key.NamespacedName)
+	default:
+		r.Expectations.Forget(key)
 	}
 }
 
-// stateOf returns what is remembered of an owner. What was expected for another
-// incarnation of it is dropped.
-func (r *Reconciler) stateOf(owner metav1.Object) *ownerState {
+// stateOf returns what is remembered of an owner, in a pass made now, and forgets
+// other incarnations that were left behind. A zero now is no pass.
+func (r *Reconciler) stateOf(owner metav1.Object, now time.Time) *ownerState {
 	key := expectations.KeyOf(owner)
-	state, other := r.owners.of(key, owner.GetGeneration())
-	if other != "" && r.Expectations != nil {
-		r.Expectations.DeleteExpectations(expectations.Key{NamespacedName: key.NamespacedName, UID: other})
+	state, idle := r.owners.of(key, owner.GetGeneration(), now)
+	for _, uid := range idle {
+		left := expectations.Key{NamespacedName: key.NamespacedName, UID: uid}
+		if s, _ := r.Expectations.State(left); s != expectations.Waiting {
+			r.Forget(left)
+		}
 	}
 	return state
 }
@@ -244,12 +251,12 @@ type pass struct {
 }
 
 func (r *Reconciler) begin(spec Spec) *pass {
-	return &pass{Reconciler: r, spec: spec, key: expectations.KeyOf(spec.Owner), state: r.stateOf(spec.Owner)}
+	return &pass{Reconciler: r, spec: spec, key: expectations.KeyOf(spec.Owner), state: r.stateOf(spec.Owner, spec.Now)}
 }
 
 // remember makes sure that what was just recorded can be forgotten by name, also
 // where Forget ran while this pass was under way.
-func (p *pass) remember() { p.state = p.stateOf(p.spec.Owner) }
+func (p *pass) remember() { p.state = p.stateOf(p.spec.Owner, p.spec.Now) }
 
 // wrotePod records a write of a pod of this owner (X9).
 func (p *pass) wrotePod(resourceVersion string) {
@@ -351,10 +358,10 @@ func (p *pass) inQuota() int { return len(p.result.Active) + len(p.result.Termin
 func (p *pass) create(ctx context.Context, scale Scale) error {
 	var created atomic.Int64
 	pods, errs := make([]*corev1.Pod, scale.Create), make([]error, scale.Create)
-	p.Expectations.ExpectCreations(p.key, scale.Create)
+	p.Expectations.Set(p.key, expectations.Changes{Creations: scale.Create})
 	p.remember()
 	defer func() {
-		p.Expectations.LowerExpectations(p.key, scale.Create-int(created.Load()), 0)
+		p.Expectations.Lower(p.key, expectations.Changes{Creations: scale.Create - int(created.Load())})
 	}()
 	opts := slowstart.Options{MaxParallel: p.maxParallel()}
 	run := slowstart.Run(ctx, scale.Create, opts, func(ctx context.Context, i int) error {
@@ -432,12 +439,12 @@ func (p *pass) delete(ctx context.Context, victims []podrank.Victim[*corev1.Pod]
 		uids[i] = object.ID(v.Object)
 	}
 	outcomes, errs := make([]deletion, len(victims)), make([]error, len(victims))
-	p.Expectations.ExpectDeletions(p.key, uids)
+	p.Expectations.Set(p.key, expectations.Changes{Deleting: uids})
 	p.remember()
 	defer func() {
-		for i, uid := range uids {
+		for i := range uids {
 			if outcomes[i] != deleted {
-				p.Expectations.DeletionObserved(p.key, uid)
+				p.Expectations.Lower(p.key, expectations.Changes{Deleting: uids[i : i+1]})
 			}
 		}
 	}()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -96,7 +97,7 @@ func newRig(want int32) *rig {
 		Pods:         r,
 		Owners:       r,
 		Events:       r,
-		Expectations: &expectations.UIDTrackingControllerExpectations[expectations.Key]{Now: func() time.Time { return podtest.Now }},
+		Expectations: &expectations.Store[expectations.Key]{Now: func() time.Time { return podtest.Now }},
 		MaxParallel:  1,
 	}
 	return r
@@ -182,15 +183,11 @@ func (r *rig) reconcile(t *testing.T, seconds int, pods ...*corev1.Pod) (replica
 
 // pending returns what is recorded for the owner.
 func (r *rig) pending() (adds, dels int) {
-	for key, p := range r.Expectations.All() {
-		if key == r.key {
-			return p.Adds, p.Dels
-		}
-	}
-	return 0, 0
+	p, _ := r.Expectations.Get(r.key)
+	return p.Total()
 }
 
-func (r *rig) settle() { r.Expectations.DeleteExpectations(r.key) }
+func (r *rig) settle() { r.Expectations.Forget(r.key) }
 
 func TestReconcileCreates(t *testing.T) {
 	t.Parallel()
@@ -295,7 +292,7 @@ func TestReconcileCreates(t *testing.T) {
 				assert.Zero(t, under.Load(), name)
 				pass(100, pods[25:]...) // creates
 				assert.Zero(t, under.Load(), name)
-				r.Expectations.DeleteExpectations(r.key)
+				r.Expectations.Forget(r.key)
 				pass(0, pods[25:]...) // deletes
 				assert.Zero(t, under.Load(), name)
 				assert.GreaterOrEqual(t, calls.Load(), int64(20), name)
@@ -1085,9 +1082,9 @@ func TestReconcileOrder(t *testing.T) {
 	t.Run("Y4 expectations are read before the pods are listed", func(t *testing.T) {
 		t.Parallel()
 		r := newRig(1)
-		r.Expectations.ExpectCreations(r.key, 1)
+		r.Expectations.Set(r.key, expectations.Changes{Creations: 1})
 		result, err := r.Reconcile(context.Background(), specOf(t, r.rs), func(context.Context) ([]*corev1.Pod, error) {
-			r.Expectations.CreationObserved(r.key) // its pod arrives after the list was taken
+			r.Expectations.CreationObserved(r.key, "web-0") // its pod arrives after the list was taken
 			return nil, nil
 		})
 		require.NoError(t, err)
@@ -1097,7 +1094,7 @@ func TestReconcileOrder(t *testing.T) {
 	t.Run("Y10 while waiting pods are claimed, nothing is created or deleted, and expiry wakes", func(t *testing.T) {
 		t.Parallel()
 		r := newRig(5)
-		r.Expectations.ExpectCreations(r.key, 1)
+		r.Expectations.Set(r.key, expectations.Changes{Creations: 1})
 		result, err := r.reconcile(t, 0, podtest.Pod("orphan"))
 		require.NoError(t, err)
 		assert.Len(t, result.Adopted, 1)
@@ -1143,7 +1140,7 @@ func TestReconcileOrder(t *testing.T) {
 		r := newRig(1)
 		now := podtest.Now
 		r.Expectations.Now = func() time.Time { return now }
-		r.Expectations.ExpectCreations(r.key, 1)
+		r.Expectations.Set(r.key, expectations.Changes{Creations: 1})
 		now = now.Add(expectations.DefaultTimeout + 1)
 		result, err := r.reconcile(t, 0)
 		require.NoError(t, err)
@@ -1385,25 +1382,81 @@ func TestForget(t *testing.T) {
 		result, err := r.reconcile(t, 0)
 		require.NoError(t, err)
 		assert.Len(t, result.Created, 3, "the new incarnation starts clean")
-		for key := range r.Expectations.All() {
-			assert.NotEqual(t, old, key, "and the old one's record is gone")
+		r.Forget(expectations.Key{NamespacedName: old.NamespacedName})
+		_, ok := r.Expectations.Get(old)
+		assert.False(t, ok, "and the last look at the name drops the old one's record too")
+	})
+}
+
+func TestOwnersOfOneName(t *testing.T) {
+	t.Parallel()
+	// Two clusters may hold an owner of the same namespace and name.
+	pass := func(t *testing.T, r *rig, uid types.UID, seconds int) replicas.Result {
+		t.Helper()
+		r.rs.UID, r.key.UID = uid, uid
+		result, err := r.reconcile(t, seconds)
+		require.NoError(t, err)
+		return result
+	}
+	t.Run("W12 each expects its own, whoever comes in between", func(t *testing.T) {
+		t.Parallel()
+		r, created := newRig(3), 0
+		for i := range 10 { // none of the pods is seen
+			created += len(pass(t, r, "in the one", i).Created)
+			created += len(pass(t, r, "in the other", i).Created)
 		}
+		assert.Equal(t, 3+3, created)
+	})
+	t.Run("S10 each has a hold of its own", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(3)
+		r.create = func(int) error { return namespaceGone() }
+		pass(t, r, "in the one", 0)
+		pass(t, r, "in the other", 30)
+		assert.Equal(t, 29*time.Second, pass(t, r, "in the one", 31).RequeueAfter)
+		assert.Equal(t, 59*time.Second, pass(t, r, "in the other", 31).RequeueAfter)
+	})
+	t.Run("Y3 V17 by UID one is forgotten, by name all are", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(3)
+		for range 2 {
+			pass(t, r, "in the one", 0)
+			pass(t, r, "in the other", 0)
+			r.Forget(r.key)
+			assert.Zero(t, sum(r.pending()))
+			r.key.UID = "in the one"
+			assert.Equal(t, 3, sum(r.pending()))
+			pass(t, r, "in the other", 0)
+			r.Forget(expectations.Key{NamespacedName: r.key.NamespacedName})
+			assert.Empty(t, maps.Collect(r.Expectations.All()))
+		}
+	})
+	t.Run("an incarnation that nobody forgets is dropped after an hour without a pass", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(3)
+		now := 0
+		r.Expectations.Now = func() time.Time { return podtest.Now.Add(time.Duration(now) * time.Second) }
+		pass(t, r, "missed", 0)
+		now = 3600
+		pass(t, r, "again", now)
+		assert.Len(t, maps.Collect(r.Expectations.All()), 2)
+		now++
+		pass(t, r, "again", now)
+		assert.Len(t, maps.Collect(r.Expectations.All()), 1)
+		pass(t, r, "missed", now)
+		assert.Len(t, maps.Collect(r.Expectations.All()), 2, "if it does come back, it starts clean")
+	})
+	t.Run("an incarnation that is still waiting is not dropped", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(3) // its clock stands still
+		pass(t, r, "waiting", 0)
+		pass(t, r, "again", 7200)
+		assert.Len(t, maps.Collect(r.Expectations.All()), 2)
 	})
 }
 
 func TestForgetIncarnations(t *testing.T) {
 	t.Parallel()
-	t.Run("W12 a new incarnation that is refused still makes the old one forgotten", func(t *testing.T) {
-		t.Parallel()
-		r := newRig(3)
-		_, err := r.reconcile(t, 0)
-		require.NoError(t, err)
-		next := r.rs.DeepCopy()
-		next.UID, next.Spec.Selector = "next", nil
-		_, err = replicas.ReplicaSetSpec(next)
-		assert.True(t, r.Refuse(next, err))
-		assert.Zero(t, sum(r.pending()))
-	})
 	t.Run("V16 to forget an old incarnation leaves the new one alone", func(t *testing.T) {
 		t.Parallel()
 		r := newRig(3)

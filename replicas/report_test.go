@@ -105,7 +105,7 @@ func TestReport(t *testing.T) {
 			stale, ready := store.Ready(expectations.KeyOf(rs))
 			assert.False(t, ready)
 			assert.Equal(t, schema.GroupResource{Group: "apps", Resource: "replicasets"}, stale.Resource)
-			store.Clear(expectations.KeyOf(rs).NamespacedName, "")
+			store.Clear(expectations.Key{NamespacedName: expectations.KeyOf(rs).NamespacedName})
 			rs.Status.ObservedGeneration, rs.Status.TerminatingReplicas = rs.Generation, new(int32)
 		}
 	})

@@ -73,7 +73,7 @@ type Router struct {
 	// *RefusedError is remembered.
 	Spec func(owner metav1.Object) (Spec, error)
 	// Expectations are the Reconciler's.
-	Expectations *expectations.UIDTrackingControllerExpectations[expectations.Key]
+	Expectations *expectations.Store[expectations.Key]
 	// Forget is told of owners that are gone: Reconciler.Forget. nil: their
 	// expectations are deleted and that is all.
 	Forget func(expectations.Key)
@@ -213,7 +213,7 @@ func (r *Router) podAdded(p *corev1.Pod) {
 		r.wakeSelecting(p)
 	default:
 		key, owner := r.ownerOf(p)
-		r.Expectations.CreationObservedOf(key, p.Name)
+		r.Expectations.CreationObserved(key, p.Name)
 		r.wake(owner, 0)
 	}
 }
@@ -232,12 +232,9 @@ func (r *Router) podDeleting(was, p *corev1.Pod) {
 func (r *Router) podDeleted(p *corev1.Pod) {
 	ownKey, owner := r.ownerOf(p)
 	id := object.ID(p)
-	for {
-		key, ok := r.Expectations.OwnerOfDeletion(id)
-		if !ok || !r.Expectations.DeletionObserved(key, id) {
-			break
-		}
-		if key != ownKey {
+	r.Expectations.DeletionObserved(ownKey, id)
+	for _, key := range r.Expectations.OwnersOfDeletion(id) {
+		if r.Expectations.DeletionObserved(key, id) {
 			r.wake(r.find(key), 0)
 		}
 	}
@@ -281,7 +278,7 @@ func (r *Router) ownerDeleted(owner metav1.Object) {
 	if r.Forget != nil {
 		r.Forget(key)
 	} else {
-		r.Expectations.DeleteExpectations(key)
+		r.Expectations.Forget(key)
 	}
 	r.wake(owner, 0)
 }

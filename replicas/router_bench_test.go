@@ -21,8 +21,8 @@ func cachedRouter() *replicas.Router {
 	rs := routedOwner("web", web)
 	owners := []metav1.Object{rs}
 	spec, err := replicas.ReplicaSetSpec(rs)
-	exp := &expectations.UIDTrackingControllerExpectations[expectations.Key]{}
-	exp.ExpectCreations(expectations.KeyOf(rs), 1)
+	exp := &expectations.Store[expectations.Key]{}
+	exp.Set(expectations.KeyOf(rs), expectations.Changes{Creations: 1})
 	return &replicas.Router{
 		Kind:         appsv1.SchemeGroupVersion.WithKind("ReplicaSet"),
 		Owner:        func(_, name string) (metav1.Object, bool) { return rs, name == rs.Name },

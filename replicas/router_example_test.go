@@ -16,7 +16,7 @@ import (
 func ExampleRouter() {
 	rs := replicaSet(3)
 	rs.Spec.MinReadySeconds = 10
-	var exp expectations.UIDTrackingControllerExpectations[expectations.Key]
+	var exp expectations.Store[expectations.Key]
 
 	router := replicas.Router{
 		Kind:     appsv1.SchemeGroupVersion.WithKind("ReplicaSet"),
@@ -33,7 +33,7 @@ func ExampleRouter() {
 	}
 
 	fmt.Println("two pods were created, their events come in")
-	exp.ExpectCreations(expectations.KeyOf(rs), 2)
+	exp.Set(expectations.KeyOf(rs), expectations.Changes{Creations: 2})
 	_ = router.PodAdded(podtest.Pod("web-0", owned(rs)))
 	_ = router.PodAdded(podtest.Pod("web-1", owned(rs)))
 

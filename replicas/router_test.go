@@ -3,6 +3,7 @@ package replicas_test
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strconv"
@@ -58,7 +59,7 @@ func routingOver(owners ...*appsv1.ReplicaSet) *routing {
 		Owner:        r.owner,
 		OwnersIn:     r.ownersIn,
 		Spec:         r.spec,
-		Expectations: &expectations.UIDTrackingControllerExpectations[expectations.Key]{},
+		Expectations: &expectations.Store[expectations.Key]{},
 		Wake:         r.wake,
 	}
 	return r
@@ -120,14 +121,14 @@ func (r *routing) woken() []string {
 }
 
 // outstanding returns what an owner still waits for.
-func (r *routing) outstanding(owner metav1.Object) expectations.Pending {
-	for key, pending := range r.Expectations.All() {
-		if key == expectations.KeyOf(owner) {
-			pending.Since = time.Time{}
-			return pending
-		}
-	}
-	return expectations.Pending{}
+func (r *routing) outstanding(owner metav1.Object) expectations.Changes {
+	pending, _ := r.Expectations.Get(expectations.KeyOf(owner))
+	return pending.Changes
+}
+
+func satisfied(r *routing, key expectations.Key) bool {
+	state, _ := r.Expectations.State(key)
+	return state == expectations.Satisfied
 }
 
 func ownedBy(name string) podtest.Option { return owned(routedOwner(name, web)) }
@@ -149,16 +150,16 @@ func (e routedEvent) run(t *testing.T) {
 	t.Helper()
 	r, rs := newRouting(), routedOwner("web", web)
 	key := expectations.KeyOf(rs)
-	r.Expectations.ExpectCreations(key, 3)
+	r.Expectations.Set(key, expectations.Changes{Creations: 3})
 	if e.deleting {
-		r.Expectations.ExpectDeletions(key, []types.UID{"uid-web-0", "uid-web-1", "uid-web-2"})
+		r.Expectations.Set(key, expectations.Changes{Deleting: []types.UID{"uid-web-0", "uid-web-1", "uid-web-2"}})
 	}
 	require.NoError(t, e.event(r.Router))
 	left := r.outstanding(rs)
 	if !e.deleting {
-		assert.Equal(t, 3-e.settled, left.Adds, "outstanding creations")
+		assert.Equal(t, 3-e.settled, left.Creations, "outstanding creations")
 	} else {
-		assert.Equal(t, 3-e.settled, left.Dels, "outstanding deletions")
+		assert.Len(t, left.Deleting, 3-e.settled, "outstanding deletions")
 	}
 	assert.Equal(t, e.woken, r.woken(), "woken")
 }
@@ -538,9 +539,9 @@ func TestRouterOwners(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
 			r, key := newRouting(), expectations.KeyOf(old)
-			r.Expectations.ExpectCreations(key, 3)
+			r.Expectations.Set(key, expectations.Changes{Creations: 3})
 			require.NoError(t, tc.event(r.Router))
-			assert.Equal(t, tc.forgotten, r.Expectations.SatisfiedExpectations(key), "without Forget the expectations are deleted")
+			assert.Equal(t, tc.forgotten, satisfied(r, key), "without Forget the expectations are deleted")
 			assert.Equal(t, []string{"default/web"}, r.woken())
 		})
 		t.Run(tc.name+" by Forget", func(t *testing.T) {
@@ -568,13 +569,13 @@ func TestRouterSettlesBeforeItWakes(t *testing.T) {
 		r, rs := newRouting(), routedOwner("web", web)
 		key := expectations.KeyOf(rs)
 		r.Wake = func(types.NamespacedName, time.Duration) {
-			assert.True(t, r.Expectations.SatisfiedExpectations(key))
+			assert.True(t, satisfied(r, key))
 		}
-		r.Expectations.ExpectCreations(key, 1)
+		r.Expectations.Set(key, expectations.Changes{Creations: 1})
 		require.NoError(t, added(ownedBy("web"))(r.Router))
-		r.Expectations.ExpectDeletions(key, []types.UID{"uid-web-0"})
+		r.Expectations.Set(key, expectations.Changes{Deleting: []types.UID{"uid-web-0"}})
 		require.NoError(t, deleted(ownedBy("web"))(r.Router))
-		r.Expectations.ExpectDeletions(key, []types.UID{"uid-web-0"})
+		r.Expectations.Set(key, expectations.Changes{Deleting: []types.UID{"uid-web-0"}})
 		require.NoError(t, deleted()(r.Router))
 	})
 }
@@ -586,18 +587,18 @@ func TestRouterUnresolvedOwner(t *testing.T) {
 	t.Run("V3 a creation is settled for an owner that cannot be resolved", func(t *testing.T) {
 		t.Parallel()
 		r := routingOver()
-		r.Expectations.ExpectCreations(key, 2)
+		r.Expectations.Set(key, expectations.Changes{Creations: 2})
 		require.NoError(t, added(ownedBy("web"))(r.Router))
-		assert.Equal(t, expectations.Pending{Adds: 1}, r.outstanding(rs))
+		assert.Equal(t, expectations.Changes{Creations: 1}, r.outstanding(rs))
 		assert.Empty(t, r.woken())
 	})
 	t.Run("V12 a deletion is settled for an owner that cannot be resolved", func(t *testing.T) {
 		t.Parallel()
 		r := routingOver()
-		r.Expectations.ExpectDeletions(key, []types.UID{"uid-web-0", "uid-web-1"})
+		r.Expectations.Set(key, expectations.Changes{Deleting: []types.UID{"uid-web-0", "uid-web-1"}})
 		require.NoError(t, deleted(ownedBy("web"))(r.Router))
 		require.NoError(t, deleted(podtest.UID("uid-web-1"))(r.Router))
-		assert.Equal(t, expectations.Pending{}, r.outstanding(rs))
+		assert.Equal(t, expectations.Changes{}, r.outstanding(rs))
 		assert.Empty(t, r.woken())
 	})
 	t.Run("V12 W12 a deletion that two incarnations wait for is settled for both", func(t *testing.T) {
@@ -605,11 +606,11 @@ func TestRouterUnresolvedOwner(t *testing.T) {
 		again := routedOwner("web", web)
 		again.UID = "uid-of-web-again"
 		r := routingOver(again)
-		r.Expectations.ExpectDeletions(key, []types.UID{"uid-web-0"})
-		r.Expectations.ExpectDeletions(expectations.KeyOf(again), []types.UID{"uid-web-0"})
+		r.Expectations.Set(key, expectations.Changes{Deleting: []types.UID{"uid-web-0"}})
+		r.Expectations.Set(expectations.KeyOf(again), expectations.Changes{Deleting: []types.UID{"uid-web-0"}})
 		require.NoError(t, deleted(ownedBy("web"))(r.Router))
-		assert.Equal(t, expectations.Pending{}, r.outstanding(rs))
-		assert.Equal(t, expectations.Pending{}, r.outstanding(again))
+		assert.Equal(t, expectations.Changes{}, r.outstanding(rs))
+		assert.Equal(t, expectations.Changes{}, r.outstanding(again))
 		assert.Equal(t, []string{"default/web"}, r.woken())
 	})
 	t.Run("W12 what a pass of the old owner left behind does not stall the new one", func(t *testing.T) {
@@ -618,12 +619,12 @@ func TestRouterUnresolvedOwner(t *testing.T) {
 		again.UID = "uid-of-web-again"
 		r := routingOver(again)
 		require.NoError(t, r.OwnerUpdated(rs, again))
-		r.Expectations.ExpectCreations(key, 3)
-		assert.True(t, r.Expectations.SatisfiedExpectations(expectations.KeyOf(again)))
-		r.Expectations.ExpectCreations(expectations.KeyOf(again), 3)
+		r.Expectations.Set(key, expectations.Changes{Creations: 3})
+		assert.True(t, satisfied(r, expectations.KeyOf(again)))
+		r.Expectations.Set(expectations.KeyOf(again), expectations.Changes{Creations: 3})
 		require.NoError(t, added(ownedBy("web"))(r.Router))
-		assert.Equal(t, expectations.Pending{Adds: 3}, r.outstanding(again), "a pod of the old owner is not the new one's")
-		assert.Equal(t, expectations.Pending{Adds: 2}, r.outstanding(rs))
+		assert.Equal(t, expectations.Changes{Creations: 3}, r.outstanding(again), "a pod of the old owner is not the new one's")
+		assert.Equal(t, expectations.Changes{Creations: 2}, r.outstanding(rs))
 	})
 	t.Run("V3 an owner without a namespace is resolved by name", func(t *testing.T) {
 		t.Parallel()
@@ -631,9 +632,9 @@ func TestRouterUnresolvedOwner(t *testing.T) {
 		global.Namespace = ""
 		r := routingOver()
 		r.Owner = func(_, name string) (metav1.Object, bool) { return global, name == global.Name }
-		r.Expectations.ExpectCreations(expectations.KeyOf(global), 2)
+		r.Expectations.Set(expectations.KeyOf(global), expectations.Changes{Creations: 2})
 		require.NoError(t, added(ownedBy("web"))(r.Router))
-		assert.Equal(t, expectations.Pending{Adds: 1}, r.outstanding(global))
+		assert.Equal(t, expectations.Changes{Creations: 1}, r.outstanding(global))
 		assert.Equal(t, []string{"/web"}, r.woken())
 	})
 }
@@ -643,9 +644,9 @@ func TestRouterCreationsByName(t *testing.T) {
 	t.Run("V2 W8 only the pods that were created settle creations by name", func(t *testing.T) {
 		t.Parallel()
 		r, rs := newRouting(), routedOwner("web", web)
-		r.Expectations.ExpectCreationsOf(expectations.KeyOf(rs), []string{"web-0", "web-1"})
+		r.Expectations.Set(expectations.KeyOf(rs), expectations.Changes{Creating: []string{"web-0", "web-1"}})
 		require.NoError(t, r.PodAdded(podtest.Pod("web-9", ownedBy("web"))))
-		assert.Equal(t, 2, r.outstanding(rs).Adds)
+		assert.Equal(t, []string{"web-0", "web-1"}, r.outstanding(rs).Creating)
 		require.NoError(t, r.PodAdded(podtest.Pod("web-0", ownedBy("web"))))
 		require.NoError(t, r.PodAdded(podtest.Pod("web-0", ownedBy("web"))))
 		assert.Equal(t, []string{"web-1"}, r.outstanding(rs).Creating)
@@ -918,7 +919,7 @@ func TestRouterRepeatedEvents(t *testing.T) {
 				uid := types.UID(fmt.Sprintf("uid-%d", i))
 				uids, expected[uid] = append(uids, uid), true
 			}
-			r.Expectations.ExpectDeletions(expectations.KeyOf(rs), uids[:15])
+			r.Expectations.Set(expectations.KeyOf(rs), expectations.Changes{Deleting: uids[:15]})
 			for _, uid := range uids[15:] {
 				delete(expected, uid)
 			}
@@ -926,9 +927,7 @@ func TestRouterRepeatedEvents(t *testing.T) {
 				uid := uids[rnd.IntN(len(uids))]
 				routeDeletion(t, r, rnd, uid)
 				delete(expected, uid)
-				left := r.outstanding(rs)
-				require.Equal(t, len(expected), left.Dels)
-				require.Len(t, left.Deleting, left.Dels)
+				require.Equal(t, expectations.Changes{Deleting: slices.Sorted(maps.Keys(expected))}, r.outstanding(rs))
 			}
 		}
 	})
@@ -958,12 +957,12 @@ func TestRouterConcurrentEvents(t *testing.T) {
 		t.Parallel()
 		const creations, deletions = 200, 200
 		r, rs, other := newRouting(), routedOwner("web", web), routedOwner("api", api)
-		r.Expectations.ExpectCreations(expectations.KeyOf(rs), creations+1)
+		r.Expectations.Set(expectations.KeyOf(rs), expectations.Changes{Creations: creations + 1})
 		var uids []types.UID
 		for i := range deletions {
 			uids = append(uids, types.UID(fmt.Sprintf("uid-api-%d", i)))
 		}
-		r.Expectations.ExpectDeletions(expectations.KeyOf(other), append(uids, "uid-of-the-last"))
+		r.Expectations.Set(expectations.KeyOf(other), expectations.Changes{Deleting: append(uids, "uid-of-the-last")})
 		var wg sync.WaitGroup
 		wg.Go(func() {
 			for i := range creations {
@@ -985,8 +984,8 @@ func TestRouterConcurrentEvents(t *testing.T) {
 			}
 		})
 		wg.Wait()
-		assert.Equal(t, expectations.Pending{Adds: 1}, r.outstanding(rs))
-		assert.Equal(t, expectations.Pending{Dels: 1, Deleting: []types.UID{"uid-of-the-last"}}, r.outstanding(other))
+		assert.Equal(t, expectations.Changes{Creations: 1}, r.outstanding(rs))
+		assert.Equal(t, expectations.Changes{Deleting: []types.UID{"uid-of-the-last"}}, r.outstanding(other))
 	})
 }
 

@@ -52,7 +52,7 @@ func newController(cluster *sim.Cluster, client *sim.Client) *controller {
 
 	// What was started and not yet seen. The Reconciler records it, the Router
 	// settles it: both must have the same.
-	pending := &expectations.UIDTrackingControllerExpectations[expectations.Key]{Now: c.now}
+	pending := &expectations.Store[expectations.Key]{Now: c.now}
 
 	// The Reconciler makes the passes.
 	c.reconciler = &replicas.Reconciler{

@@ -192,7 +192,8 @@ func (s *story) plan() replicas.Plan {
 // expected is what the controller has started and not yet seen.
 func (s *story) expected() string {
 	for key, pending := range s.controller.reconciler.Expectations.All() {
-		return fmt.Sprintf("%s expects %s", key.Name, count(pending.Adds, "creation"))
+		creations, _ := pending.Total()
+		return fmt.Sprintf("%s expects %s", key.Name, count(creations, "creation"))
 	}
 	return "nothing is expected"
 }

@@ -57,24 +57,18 @@ func (s *Stream[T]) copyOf(other *Stream[T]) {
 	s.cache, s.arrived, s.queue = slices.Clone(other.cache), slices.Clone(other.arrived), slices.Clone(other.queue)
 }
 
-type tracker = expectations.UIDTrackingControllerExpectations[expectations.Key]
-
-func copyExpectations(to, from *tracker) {
+func copyExpectations(to, from *expectations.Store[expectations.Key]) {
 	now := to.Now
 	defer func() { to.Now = now }()
 	for key, p := range from.All() {
 		to.Now = func() time.Time { return p.Since }
-		if len(p.Deleting) == 0 {
-			to.ExpectCreations(key, p.Adds)
-			continue
-		}
-		to.ExpectDeletions(key, p.Deleting)
-		to.LowerExpectations(key, -p.Adds, len(p.Deleting)-p.Dels)
+		to.Set(key, p.Changes)
 	}
 }
 
 // memory is what a Reconciler remembers of owners beside expectations: a map of
-// pointers, by name. It is nobody else's business, so there is no other way in.
+// slices of pointers, by name. It is nobody else's business, so there is no other
+// way in.
 func memory(r *replicas.Reconciler) reflect.Value {
 	field := reflect.ValueOf(r).Elem().FieldByName("owners").FieldByName("m")
 	return reflect.NewAt(field.Type(), unsafe.Pointer(field.UnsafeAddr())).Elem()
@@ -87,9 +81,13 @@ func copyMemory(to, from *replicas.Reconciler) {
 	}
 	target := reflect.MakeMap(source.Type())
 	for entry := source.MapRange(); entry.Next(); {
-		owner := reflect.New(source.Type().Elem().Elem())
-		owner.Elem().Set(entry.Value().Elem())
-		target.SetMapIndex(entry.Key(), owner)
+		owners := reflect.MakeSlice(source.Type().Elem(), 0, entry.Value().Len())
+		for _, of := range entry.Value().Seq2() {
+			owner := reflect.New(of.Type().Elem())
+			owner.Elem().Set(of.Elem())
+			owners = reflect.Append(owners, owner)
+		}
+		target.SetMapIndex(entry.Key(), owners)
 	}
 	memory(to).Set(target)
 }

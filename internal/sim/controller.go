@@ -42,7 +42,7 @@ type Controller struct {
 // NewController returns a controller that has seen nothing yet.
 func NewController(cluster *Cluster) *Controller {
 	client := NewClient(cluster)
-	exp := &expectations.UIDTrackingControllerExpectations[expectations.Key]{}
+	exp := &expectations.Store[expectations.Key]{}
 	c := &Controller{
 		Client:     client,
 		View:       NewView(cluster),

@@ -82,15 +82,13 @@ func (s *State) expected(c *Controller) {
 	all := map[expectations.Key]expectations.Pending{}
 	var keys []expectations.Key
 	for key, p := range c.Reconciler.Expectations.All() {
-		if p.Adds > 0 || p.Dels > 0 {
-			all[key] = p
-			keys = append(keys, key)
-		}
+		all[key] = p
+		keys = append(keys, key)
 	}
 	slices.SortFunc(keys, func(a, b expectations.Key) int { return cmp.Compare(a.UID, b.UID) })
 	for _, key := range keys {
 		p := all[key]
-		s.text("\nexpects", p.Adds, p.Dels, s.ago(p.Since))
+		s.text("\nexpects", p.Creations, p.Deletions, p.Creating, s.ago(p.Since))
 		s.UID(key.UID)
 		for _, uid := range p.Deleting {
 			s.UID(uid)
@@ -104,19 +102,23 @@ func (s *State) remembered(c *Controller) {
 	names := make([]string, 0, m.Len())
 	for _, key := range m.MapKeys() {
 		line := []any{"\nremembers", key.FieldByName("Name").String()}
-		names = append(names, fmt.Sprint(s.fields(line, m.MapIndex(key).Elem())...))
+		for _, owner := range m.MapIndex(key).Seq2() {
+			line = s.fields(line, owner.Elem())
+		}
+		names = append(names, fmt.Sprint(line...))
 	}
 	slices.Sort(names)
 	s.text(strings.Join(names, ""))
 }
 
 // fields appends the fields of a struct, whatever they are: all but the UID and
-// the generation, which are those of the owner, or else it will be forgotten.
+// the generation, which are those of the owner, or else it will be forgotten, and
+// the time of the last pass, which says when.
 func (s *State) fields(line []any, v reflect.Value) []any {
 	for i := range v.NumField() {
 		field, name := v.Field(i), v.Type().Field(i).Name
 		switch {
-		case name == "uid" || name == "generation":
+		case name == "uid" || name == "generation" || name == "seen":
 		case field.Type() == reflect.TypeFor[time.Time]():
 			if at := *(*time.Time)(field.Addr().UnsafePointer()); !at.IsZero() {
 				line = append(line, s.now.Sub(at))

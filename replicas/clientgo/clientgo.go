@@ -133,7 +133,7 @@ func newController[T metav1.Object](ctx context.Context, k kind[T], pods cache.S
 	}
 	c.reconciler = &replicas.Reconciler{
 		Pods:         PodControl{Client: client.CoreV1()},
-		Expectations: &expectations.UIDTrackingControllerExpectations[expectations.Key]{Now: c.clock.Now},
+		Expectations: &expectations.Store[expectations.Key]{Now: c.clock.Now},
 		Owners:       k.client,
 		Related:      c.related,
 		Consistency:  c.newConsistencyStore(k.resource),

@@ -69,10 +69,10 @@ func (m metrics) observePass(kind string, result replicas.Result, took time.Dura
 // a leak.
 type pendingCollector struct {
 	desc    *prometheus.Desc
-	pending *expectations.UIDTrackingControllerExpectations[expectations.Key]
+	pending *expectations.Store[expectations.Key]
 }
 
-func newPendingCollector(kind string, pending *expectations.UIDTrackingControllerExpectations[expectations.Key]) pendingCollector {
+func newPendingCollector(kind string, pending *expectations.Store[expectations.Key]) pendingCollector {
 	return pendingCollector{prometheus.NewDesc("replicakit_expectations",
 		"Owners with creations or deletions that were started and not yet seen.",
 		[]string{"state"}, prometheus.Labels{"kind": kind}), pending}

@@ -44,9 +44,9 @@ func keepOwners(n int) []keeper {
 			return exp
 		}},
 		{ours, func() any {
-			exp := &expectations.UIDTrackingControllerExpectations[expectations.Key]{}
+			exp := &expectations.Store[expectations.Key]{}
 			for _, rs := range owners {
-				exp.ExpectCreations(expectations.KeyOf(rs), 1)
+				exp.Set(expectations.KeyOf(rs), expectations.Changes{Creations: 1})
 			}
 			return exp
 		}},
@@ -69,13 +69,13 @@ func keepDeletions(n int) []keeper {
 			return exp
 		}},
 		{ours, func() any {
-			exp := &expectations.UIDTrackingControllerExpectations[expectations.Key]{}
+			exp := &expectations.Store[expectations.Key]{}
 			for i, rs := range owners {
 				uids := make([]types.UID, burst)
 				for j := range uids {
 					uids[j] = pods[i*burst+j].UID
 				}
-				exp.ExpectDeletions(expectations.KeyOf(rs), uids)
+				exp.Set(expectations.KeyOf(rs), expectations.Changes{Deleting: uids})
 			}
 			return exp
 		}},

@@ -176,12 +176,12 @@ func slowStart(n int) []side {
 func observeAndCheck(n int) []side {
 	owners := replicaSets(n)
 	theirs := controller.NewUIDTrackingControllerExpectations(controller.NewControllerExpectations())
-	var mine expectations.UIDTrackingControllerExpectations[expectations.Key]
+	var mine expectations.Store[expectations.Key]
 	logger, names, keys := klog.Background(), make([]string, n), make([]expectations.Key, n)
 	for i, rs := range owners {
 		names[i], keys[i] = must(controller.KeyFunc(rs)), expectations.KeyOf(rs)
 		_ = theirs.ExpectCreations(logger, names[i], math.MaxInt32)
-		mine.ExpectCreations(keys[i], math.MaxInt32)
+		mine.Set(keys[i], expectations.Changes{Creations: math.MaxInt32})
 	}
 	counters := make([]atomic.Int64, n)
 	return []side{
@@ -190,8 +190,9 @@ func observeAndCheck(n int) []side {
 			return count(!theirs.SatisfiedExpectations(logger, names[i%n]))
 		}},
 		{ours, func(i int) int {
-			mine.CreationObserved(keys[i%n])
-			return count(!mine.SatisfiedExpectations(keys[i%n]))
+			mine.CreationObserved(keys[i%n], "web-0")
+			state, _ := mine.State(keys[i%n])
+			return count(state == expectations.Waiting)
 		}},
 		{floor, func(i int) int {
 			counters[i%n].Add(1)

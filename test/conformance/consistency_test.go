@@ -112,7 +112,7 @@ func (s stores) do(w write) (wentBack bool) {
 		}
 	case "clear":
 		s.theirs.Clear(w.owner(), types.UID(w.UID))
-		s.ours.Clear(w.owner(), types.UID(w.UID))
+		s.ours.Clear(expectations.Key{NamespacedName: w.owner(), UID: types.UID(w.UID)})
 	}
 	return wentBack
 }

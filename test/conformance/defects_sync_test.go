@@ -93,7 +93,7 @@ func TestSyncDefects(t *testing.T) {
 			Spec: func(metav1.Object) (replicas.Spec, error) {
 				return replicas.ReplicaSetSpec(rs)
 			},
-			Expectations: &expectations.UIDTrackingControllerExpectations[expectations.Key]{},
+			Expectations: &expectations.Store[expectations.Key]{},
 			Wake:         func(owner types.NamespacedName, _ time.Duration) { woken = append(woken, owner) },
 		}
 		require.NoError(t, ours.PodUpdated(old, cur))

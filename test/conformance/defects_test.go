@@ -194,8 +194,8 @@ func TestExpectationDefects(t *testing.T) {
 		theirs.CreationObserved(logger, key) // any pod
 		assert.True(t, theirs.SatisfiedExpectations(logger, key))
 
-		ours.ExpectCreationsOf(key, []string{"web-1"})
-		assert.False(t, ours.CreationObservedOf(key, "web-guest"))
+		ours.Set(key, expectations.Changes{Creating: []string{"web-1"}})
+		assert.False(t, ours.Store.CreationObserved(key, "web-guest"))
 		assert.False(t, ours.SatisfiedExpectations(key))
 	})
 	t.Run("W9 the deletion of a pod is not settled by that of its namesake", func(t *testing.T) {
@@ -228,7 +228,7 @@ func TestExpectationDefects(t *testing.T) {
 		ours := t.ourPass(c, func(r *replicas.Reconciler) {
 			former := c.RS.DeepCopy()
 			former.UID = "former"
-			r.Expectations.ExpectCreations(expectations.KeyOf(former), 1)
+			r.Expectations.Set(expectations.KeyOf(former), expectations.Changes{Creations: 1})
 		})
 		assert.Len(t, ours.creates, 1)
 	})

@@ -205,7 +205,8 @@ func cmpPending(key string, adds, dels int, theirs *controller.UIDTrackingContro
 	for _, uid := range pending.Deleting {
 		uids = append(uids, string(uid))
 	}
-	if adds != pending.Adds || dels != pending.Dels || dels > 0 && !slices.Equal(tokens, uids) {
+	ourAdds, ourDels := pending.Total()
+	if adds != ourAdds || dels != ourDels || dels > 0 && !slices.Equal(tokens, uids) {
 		return fmt.Sprintf("%s: Kubernetes: %d, %d, %v; ours: %v", key, adds, dels, tokens, pending)
 	}
 	return ""

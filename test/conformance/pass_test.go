@@ -274,7 +274,7 @@ func (b *switchboard) ourPass(c scene, prepare ...func(*replicas.Reconciler)) (o
 			return b.AppsV1().ReplicaSets("a").Get(ctx, "web", metav1.GetOptions{})
 		}),
 		Events:       eventList{o.server},
-		Expectations: &expectations.UIDTrackingControllerExpectations[expectations.Key]{},
+		Expectations: &expectations.Store[expectations.Key]{},
 		Related: func(context.Context, metav1.Object) ([]*corev1.Pod, error) {
 			o.related = replicas.Related(c.RS, slices.Concat(c.Siblings, []*appsv1.ReplicaSet{c.RS}), selector.ForReplicaSet, c.Pods)
 			return o.related, nil
@@ -286,7 +286,7 @@ func (b *switchboard) ourPass(c scene, prepare ...func(*replicas.Reconciler)) (o
 		return o
 	}
 	if c.Waiting {
-		r.Expectations.ExpectCreations(expectations.KeyOf(c.RS), 1)
+		r.Expectations.Set(expectations.KeyOf(c.RS), expectations.Changes{Creations: 1})
 	}
 	for _, f := range prepare {
 		f(r)
@@ -297,7 +297,7 @@ func (b *switchboard) ourPass(c scene, prepare ...func(*replicas.Reconciler)) (o
 	o.result, o.err = reporter.Report(ctx, c.RS, result, err)
 	o.again = o.result.RequeueAfter
 	for _, pending := range r.Expectations.All() {
-		o.adds, o.dels = pending.Adds, pending.Dels
+		o.adds, o.dels = pending.Total()
 	}
 	return o
 }

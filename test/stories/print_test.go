@@ -216,8 +216,9 @@ func (s *stage) expected(owner types.UID) string {
 		if key.UID != owner {
 			continue
 		}
-		text := count(pending.Adds, "creation")
-		if dels := count(pending.Dels, "deletion"); dels != "" {
+		creations, deletions := pending.Total()
+		text := count(creations, "creation")
+		if dels := count(deletions, "deletion"); dels != "" {
 			text = dels + s.deleting(pending.Deleting)
 		}
 		state, remaining := s.controller.Reconciler.Expectations.State(key)

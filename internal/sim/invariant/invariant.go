@@ -229,8 +229,9 @@ func (w *watcher) expects(rs *appsv1.ReplicaSet) {
 		if key.UID != rs.UID {
 			continue
 		}
-		if unseen := len(w.owner(rs.UID).created); p.Adds > unseen {
-			w.fail("%s expects %d pods, and %d of those it created are not seen", rs.Name, p.Adds, unseen)
+		creations, _ := p.Total()
+		if unseen := len(w.owner(rs.UID).created); creations > unseen {
+			w.fail("%s expects %d pods, and %d of those it created are not seen", rs.Name, creations, unseen)
 		}
 		for _, uid := range p.Deleting {
 			if !w.owner(rs.UID).deleted[uid] {

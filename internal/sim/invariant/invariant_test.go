@@ -33,7 +33,7 @@ func TestCheckerBites(t *testing.T) {
 			c.Worker.Sync = func(ctx context.Context, key types.NamespacedName) (time.Duration, error) {
 				_, err := sync(ctx, key)
 				for key := range c.Reconciler.Expectations.All() {
-					c.Reconciler.Expectations.DeleteExpectations(key)
+					c.Reconciler.Expectations.Forget(key)
 				}
 				return time.Second, err
 			}
@@ -46,7 +46,7 @@ func TestCheckerBites(t *testing.T) {
 			}
 		}, "was changed in the cache"},
 		"one whose events settle nothing": {func(c *sim.Controller) {
-			c.Router.Expectations = &expectations.UIDTrackingControllerExpectations[expectations.Key]{}
+			c.Router.Expectations = &expectations.Store[expectations.Key]{}
 		}, "still expects something"},
 		"one that never comes to work": {func(c *sim.Controller) {
 			c.Worker.Sync = func(context.Context, types.NamespacedName) (time.Duration, error) { return 0, nil }

@@ -90,7 +90,7 @@ func (w *watcher) gone(old, obj any) {
 	}
 	p, ok := obj.(*corev1.Pod)
 	if uid := uidOf(old); !ok || uid != p.UID || p.DeletionTimestamp != nil {
-		if key, expected := w.controller.Reconciler.Expectations.OwnerOfDeletion(uid); expected {
+		for _, key := range w.controller.Reconciler.Expectations.OwnersOfDeletion(uid) {
 			w.fail("%s still expects the end of %s, which it has seen", key.Name, uid)
 		}
 	}
