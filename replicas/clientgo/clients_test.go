@@ -46,7 +46,7 @@ func TestManyPodsAreCreatedAtOnce(t *testing.T) {
 		Pods: podControl(t, func(url.Values) (int, string) {
 			return http.StatusCreated, fmt.Sprintf(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"web-%d"}}`, names.Add(1))
 		}),
-		Expectations: &expectations.UIDTrackingControllerExpectations[expectations.Key]{},
+		Expectations: &expectations.Store[expectations.Key]{},
 	}
 	spec, err := replicas.ReplicaSetSpec(replicaSet("web", 64))
 	require.NoError(t, err)
