@@ -7,7 +7,7 @@ GREMLINS_VERSION      := v0.6.0
 KUBERNETES_VERSION    := v1.36.3# as in test/e2e/binaries/kubernetes/go.mod
 
 # Every module of this repository whose code is ours; test, lint and tidy visit them all.
-MODULES := . replicas/clientgo internal/controlplane test/e2e test/conformance test/stories test/bench examples/controller test/kubernetes
+MODULES := . replicas/clientgo internal/controlplane test/consumer test/e2e test/conformance test/stories test/bench examples/controller test/kubernetes
 
 # Modules that only pin programs to build.
 BINARY_MODULES := test/e2e/binaries/kubernetes test/e2e/binaries/etcd

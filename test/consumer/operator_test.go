@@ -1,0 +1,71 @@
+package consumer_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/replicakit/replicakit/test/consumer"
+)
+
+func TestOperatorOnAnOlderReleasePlans(t *testing.T) {
+	t.Parallel()
+	labels, three := map[string]string{"app": "web"}, int32(3)
+	rs := &appsv1.ReplicaSet{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", UID: "uid-web"},
+		Spec: appsv1.ReplicaSetSpec{
+			Replicas: &three,
+			Selector: &metav1.LabelSelector{MatchLabels: labels},
+			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}},
+		},
+	}
+	orphan := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "stray", UID: "uid-stray", Labels: labels}}
+	client := fake.NewClientset(rs, orphan)
+	plan, err := consumer.Plan(t.Context(), client, cache.ObjectName{Namespace: "shop", Name: "web"}, time.Now())
+	require.NoError(t, err)
+	assert.Equal(t, "adopt 1: shop/stray; create 2", plan.String())
+}
+
+// Requiring the library must move none of an operator's k8s.io and sigs.k8s.io
+// modules: with some moved and others not, client-go no longer builds.
+func TestNoModuleOfKubernetesMoves(t *testing.T) {
+	t.Parallel()
+	alone := t.TempDir()
+	mod := "module alone\n\ngo 1.25.0\n\nrequire k8s.io/client-go " + kubernetesModules(t, ".")["k8s.io/client-go"] + "\n"
+	require.NoError(t, os.WriteFile(filepath.Join(alone, "go.mod"), []byte(mod), 0o600))
+	was, is := kubernetesModules(t, alone, "-mod=mod"), kubernetesModules(t, ".")
+	require.Contains(t, was, "k8s.io/client-go")
+	for path, version := range was {
+		assert.Equal(t, version, is[path], path)
+	}
+}
+
+// kubernetesModules returns the version of each module of Kubernetes that the
+// module in dir builds with.
+func kubernetesModules(t *testing.T, dir string, flags ...string) map[string]string {
+	t.Helper()
+	args := append([]string{"list", "-m", "-f", "{{.Path}} {{.Version}}"}, flags...)
+	list := exec.CommandContext(t.Context(), "go", append(args, "all")...)
+	list.Dir, list.Stderr = dir, os.Stderr
+	out, err := list.Output()
+	require.NoError(t, err)
+	versions := map[string]string{}
+	for line := range strings.Lines(string(out)) {
+		path, version, _ := strings.Cut(strings.TrimSpace(line), " ")
+		if strings.HasPrefix(path, "k8s.io/") || strings.HasPrefix(path, "sigs.k8s.io/") {
+			versions[path] = version
+		}
+	}
+	return versions
+}
