@@ -24,7 +24,7 @@ func (m *manager) elect(ctx context.Context) error {
 	campaign, end := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer end(nil)
 	giveUp := func() { end(nil) }
-	lock, err := m.lock(func(holder string) { end(fmt.Errorf("%w to %s", errLeaseLost, holder)) })
+	lock, err := m.lock(end)
 	if err != nil {
 		return fmt.Errorf("leader election: %w", err)
 	}
@@ -52,7 +52,7 @@ func (m *manager) elect(ctx context.Context) error {
 	switch cause := context.Cause(campaign); {
 	case cause == nil:
 		return fmt.Errorf("%w: somebody else may be at work", errLeaseLost)
-	case errors.Is(cause, errLeaseLost):
+	case !errors.Is(cause, context.Canceled):
 		return cause
 	}
 	release(ctx, lock)
@@ -66,7 +66,7 @@ func (m *manager) elect(ctx context.Context) error {
 
 // lock has a client of its own, whose calls neither wait behind others nor
 // outlive the lease, and need no permit.
-func (m *manager) lock(lost func(holder string)) (resourcelock.Interface, error) {
+func (m *manager) lock(end func(error)) (resourcelock.Interface, error) {
 	host, err := os.Hostname()
 	if err != nil {
 		return nil, err
@@ -75,7 +75,7 @@ func (m *manager) lock(lost func(holder string)) (resourcelock.Interface, error)
 	config.UserAgent = userAgent
 	identity := resourcelock.ResourceLockConfig{Identity: host + "_" + string(uuid.NewUUID())}
 	lock, err := resourcelock.NewFromKubeconfig(m.opts.resourceLock, m.opts.lease.Namespace, m.opts.lease.Name, identity, config, m.opts.renewDeadline)
-	return &watchedLock{Interface: lock, permit: m.permit, lost: lost}, err
+	return &watchedLock{Interface: lock, permit: m.permit, end: end}, err
 }
 
 func (m *manager) elector(lock resourcelock.Interface, lead func(context.Context)) (*leaderelection.LeaderElector, error) {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -134,12 +135,17 @@ func (p *permit) ask(ctx context.Context) error {
 type watchedLock struct {
 	resourcelock.Interface
 	permit  *permit
-	lost    func(holder string) // somebody else has what was ours
+	end     func(error) // of the campaign, at once
 	leading bool
 }
 
+// Create ends the campaign where there is no place for a lease.
 func (l *watchedLock) Create(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
-	return l.wrote(record, l.Interface.Create(ctx, record))
+	err := l.wrote(record, l.Interface.Create(ctx, record))
+	if namespace, _, _ := strings.Cut(l.Describe(), "/"); apierrors.IsNotFound(err) {
+		l.end(fmt.Errorf("--leader-elect-resource-namespace=%s: %w", namespace, err))
+	}
+	return err
 }
 
 func (l *watchedLock) Update(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
@@ -166,7 +172,7 @@ func (l *watchedLock) Get(ctx context.Context) (*resourcelock.LeaderElectionReco
 	case err == nil && record.HolderIdentity != l.Identity():
 		l.permit.revoke()
 		if l.leading {
-			l.lost(record.HolderIdentity)
+			l.end(fmt.Errorf("%w to %s", errLeaseLost, record.HolderIdentity))
 		}
 	}
 	return record, raw, err

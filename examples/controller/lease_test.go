@@ -76,6 +76,8 @@ type fakeLock struct {
 	answered func()
 }
 
+func (l *fakeLock) Describe() string { return "kube-system/lease" }
+
 func (l *fakeLock) Identity() string { return "me" }
 
 func (l *fakeLock) Get(context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
@@ -100,7 +102,7 @@ func TestWatchedLock(t *testing.T) {
 		*watchedLock
 		server *fakeLock
 		set    func(time.Time)
-		lostTo []string
+		ended  []string
 	}
 	start := time.Now()
 	mine := resourcelock.LeaderElectionRecord{HolderIdentity: "me", RenewTime: metav1.NewTime(start)}
@@ -108,7 +110,7 @@ func TestWatchedLock(t *testing.T) {
 		name    string
 		tell    func(ctx context.Context, p *play) error
 		granted bool
-		lostTo  []string
+		ended   []string
 	}{
 		{"nothing is permitted before there is a lease", func(context.Context, *play) error { return nil }, false, nil},
 		{"a lease that was created is ours", func(ctx context.Context, p *play) error { return p.Create(ctx, mine) }, true, nil},
@@ -144,10 +146,14 @@ func TestWatchedLock(t *testing.T) {
 			p.server.record.HolderIdentity = "other"
 			return p.get(ctx)
 		}, false, nil},
+		{"there is no namespace for the lease", func(ctx context.Context, p *play) error {
+			p.server.err = apierrors.NewNotFound(schema.GroupResource{Resource: "namespaces"}, "kube-system")
+			return ignore(p.Create(ctx, mine))
+		}, false, []string{`--leader-elect-resource-namespace=kube-system: namespaces "kube-system" not found`}},
 		{"whoever leads has lost", func(ctx context.Context, p *play) error {
 			p.server.record.HolderIdentity = "other"
 			return errors.Join(p.Update(ctx, mine), p.get(ctx))
-		}, false, []string{"other"}},
+		}, false, []string{"the lease was lost to other"}},
 		{"a lease that somebody emptied may be another's soon", func(ctx context.Context, p *play) error {
 			return errors.Join(p.Update(ctx, mine), p.get(ctx))
 		}, false, nil},
@@ -155,7 +161,7 @@ func TestWatchedLock(t *testing.T) {
 			err := errors.Join(p.Update(ctx, mine), p.get(ctx))
 			p.server.record.HolderIdentity = "other"
 			return errors.Join(err, p.get(ctx))
-		}, false, []string{"other"}},
+		}, false, []string{"the lease was lost to other"}},
 		{"so may one that somebody deleted", func(ctx context.Context, p *play) error {
 			err := p.Update(ctx, mine)
 			p.server.err = apierrors.NewNotFound(schema.GroupResource{Resource: "leases"}, "lease")
@@ -172,10 +178,10 @@ func TestWatchedLock(t *testing.T) {
 			p := &play{server: &fakeLock{}}
 			var permit *permit
 			permit, p.set = at(start, deadline)
-			p.watchedLock = &watchedLock{Interface: p.server, permit: permit, lost: func(holder string) { p.lostTo = append(p.lostTo, holder) }}
+			p.watchedLock = &watchedLock{Interface: p.server, permit: permit, end: func(err error) { p.ended = append(p.ended, err.Error()) }}
 			require.NoError(t, row.tell(t.Context(), p))
 			assert.Equal(t, row.granted, permit.check() == nil)
-			assert.Equal(t, row.lostTo, p.lostTo)
+			assert.Equal(t, row.ended, p.ended)
 		})
 	}
 }

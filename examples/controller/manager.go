@@ -2,9 +2,11 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net/http"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -42,6 +44,7 @@ type manager struct {
 	config      *rest.Config
 	writes      writes
 	permit      *permit // of clients from now on; nil: they need no lease
+	noNamespace atomic.Bool
 	watchdog    *leaderelection.HealthzAdaptor
 	working     atomic.Pointer[watched] // nil while it does not lead
 }
@@ -67,6 +70,7 @@ func manage(ctx context.Context, opts options) error {
 	}
 	defer stop()
 	m.reportMissingRights(ctx)
+	m.watchNamespace(ctx)
 	if opts.elect {
 		m.permit = newPermit(opts.renewDeadline)
 		return m.elect(ctx)
@@ -159,8 +163,12 @@ func isServed(ctx context.Context, client discovery.DiscoveryInterface, c contro
 	return found, err
 }
 
+// isRefusal reports whether asking again is useless: the server does not take
+// us, or we do not take it.
 func isRefusal(err error) bool {
-	return apierrors.IsUnauthorized(err) || apierrors.IsForbidden(err)
+	_, strange := errors.AsType[*tls.CertificateVerificationError](err)
+	_, alert := errors.AsType[tls.AlertError](err)
+	return apierrors.IsUnauthorized(err) || apierrors.IsForbidden(err) || strange || alert || errors.Is(err, http.ErrSchemeMismatch)
 }
 
 // work runs the controllers until ctx ends, and returns after the last pass.

@@ -3,9 +3,12 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
+	stdlog "log"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -35,45 +38,75 @@ func TestBadInput(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = taken.Close() })
+	cluster, _ := cluster(t)
+	stranger := httptest.NewTLSServer(http.NotFoundHandler())
+	t.Cleanup(stranger.Close)
+	stranger.Config.ErrorLog = stdlog.New(io.Discard, "", 0)
 	for _, row := range []struct {
-		name string
-		args []string
-		want string
+		name  string
+		args  []string
+		want  string
+		waits bool
 	}{
 		{
 			"a kubeconfig that is none",
 			[]string{"--kubeconfig=" + writeKubeconfig(t, []byte("no yaml: ["))},
 			"controller: --kubeconfig=.*: error loading config file .*: yaml: line 1",
+			false,
 		},
 		{
 			"a server that is unreachable is waited for, then said to be",
 			[]string{"--kubeconfig=" + kubeconfigFor(t, "http://127.0.0.1:1")},
 			"controller: asking http://127.0.0.1:1 for replicasets: .*connection refused",
+			true,
+		},
+		{
+			"a server with a certificate of somebody else's",
+			[]string{"--kubeconfig=" + kubeconfigFor(t, stranger.URL)},
+			"controller: asking https://127.0.0.1:[0-9]+ for replicasets: .*x509: certificate signed by unknown authority",
+			false,
+		},
+		{
+			"a server without TLS",
+			[]string{"--kubeconfig=" + kubeconfigFor(t, strings.Replace(answering(t, http.StatusOK, ""), "http:", "https:", 1))},
+			"controller: asking https://127.0.0.1:[0-9]+ for replicasets: .*server gave HTTP response to HTTPS client",
+			false,
+		},
+		{
+			"a lease in a namespace that does not exist",
+			[]string{"--kubeconfig=" + writeKubeconfig(t, cluster.Kubeconfig), "--leader-elect-resource-namespace=missing"},
+			`controller: --leader-elect-resource-namespace=missing: namespaces "missing" not found`,
+			false,
 		},
 		{
 			"a server that does not know who asks",
 			[]string{"--kubeconfig=" + kubeconfigFor(t, answering(t, http.StatusUnauthorized, `{"kind":"Status","apiVersion":"v1","status":"Failure","message":"Unauthorized","reason":"Unauthorized","code":401}`))},
 			"controller: asking http://127.0.0.1:[0-9]+ for replicasets: .*[uU]nauthorized|the server has asked for the client to provide credentials",
+			false,
 		},
 		{
 			"a server that forbids to ask",
 			[]string{"--kubeconfig=" + kubeconfigFor(t, answering(t, http.StatusForbidden, `{"kind":"Status","apiVersion":"v1","status":"Failure","message":"forbidden: User \"u\" cannot get path \"/apis/apps/v1\"","reason":"Forbidden","code":403}`))},
 			`controller: asking http://127.0.0.1:[0-9]+ for replicasets: .*User "u" cannot get path`,
+			false,
 		},
 		{
 			"a server that serves no resource of ours",
 			[]string{"--kubeconfig=" + kubeconfigFor(t, answering(t, http.StatusOK, `{"kind":"APIResourceList","apiVersion":"v1","groupVersion":"v1","resources":[{"name":"pods"}]}`))},
 			`controller: http://127.0.0.1:[0-9]+ serves no resource of any controller of --controllers=\*`,
+			false,
 		},
 		{
 			"a port in use",
 			[]string{"--kubeconfig=" + kubeconfigFor(t, "http://127.0.0.1:1"), "--metrics-bind-address=" + taken.Addr().String()},
 			"controller: --metrics-bind-address=127.0.0.1:[0-9]+: listen tcp 127.0.0.1:[0-9]+: bind: address already in use",
+			false,
 		},
 		{
 			"a certificate that is missing",
 			[]string{"--kubeconfig=" + kubeconfigFor(t, answering(t, http.StatusOK, `{"kind":"APIResourceList","apiVersion":"v1","resources":[{"name":"replicasets"}]}`)), "--metrics-bind-address=0.0.0.0:0", "--tls-cert-file=/does/not/exist", "--tls-private-key-file=/does/not/exist"},
 			"controller: serving metrics: open /does/not/exist: no such file or directory",
+			false,
 		},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -81,6 +114,9 @@ func TestBadInput(t *testing.T) {
 			p := start(t, row.args...)
 			assert.Equal(t, exitError, p.exitCode())
 			assert.Regexp(t, row.want, p.log.String())
+			if !row.waits {
+				assert.NotContains(t, p.log.String(), "Waiting for the server")
+			}
 		})
 	}
 }
@@ -90,6 +126,54 @@ func TestStopWhileWaitingForTheServer(t *testing.T) {
 	p := start(t, "--kubeconfig="+kubeconfigFor(t, "http://127.0.0.1:1"))
 	p.says("Waiting for the server")
 	p.stop()
+}
+
+func TestANamespaceThatDoesNotExistYet(t *testing.T) {
+	t.Parallel()
+	cluster, client := cluster(t)
+	const namespace = "later"
+	p := start(t, "--kubeconfig="+writeKubeconfig(t, cluster.Kubeconfig), "--namespace="+namespace, "--leader-elect=false")
+	ready := func(want int) (text string) {
+		t.Helper()
+		require.Eventually(t, func() bool {
+			var code int
+			code, text = get(t, http.DefaultClient, "http://"+p.address()+"/readyz")
+			return code == want
+		}, patience, 50*time.Millisecond)
+		return text
+	}
+	p.says(`Waiting for the namespace: it does not exist" namespace="later"`)
+	assert.Equal(t, "namespace \"later\" does not exist\n", ready(http.StatusServiceUnavailable))
+	_, err := client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	assert.Equal(t, "ok", ready(http.StatusOK))
+	p.says(`The namespace exists" namespace="later"`)
+	_, err = client.AppsV1().ReplicaSets(namespace).Create(t.Context(), newReplicaSet("web", 3), metav1.CreateOptions{})
+	require.NoError(t, err)
+	require.Eventually(t, func() bool {
+		pods, err := client.CoreV1().Pods(namespace).List(t.Context(), metav1.ListOptions{})
+		return err == nil && len(pods.Items) == 3
+	}, patience, 50*time.Millisecond)
+	p.stop()
+}
+
+// TestTheEndIsNoError stops the program in the middle of its work.
+func TestTheEndIsNoError(t *testing.T) {
+	t.Parallel()
+	cluster, client := cluster(t)
+	const namespace = "end"
+	_, err := client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	p := start(t, "--kubeconfig="+writeKubeconfig(t, cluster.Kubeconfig), "--namespace="+namespace, "--leader-elect-resource-namespace="+namespace)
+	_, err = client.AppsV1().ReplicaSets(namespace).Create(t.Context(), newReplicaSet("web", 400), metav1.CreateOptions{})
+	require.NoError(t, err)
+	require.Eventually(t, func() bool {
+		pods, err := client.CoreV1().Pods(namespace).List(t.Context(), metav1.ListOptions{})
+		return err == nil && len(pods.Items) > 40
+	}, patience, 50*time.Millisecond)
+	p.stop()
+	assert.NotRegexp(t, "(?m)^E", p.log.String(), "an error in the log")
+	assert.NotContains(t, p.log.String(), "<\n", "an entry of several lines")
 }
 
 func TestAResourceThatIsNotServed(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"slices"
 	"strconv"
@@ -130,9 +131,7 @@ func (o *options) fillIn() {
 func (o *options) validate() error {
 	errs := []error{o.validateNumbers(), o.validateMetrics()}
 	if o.namespace != "" {
-		if why := validation.IsDNS1123Label(o.namespace); why != nil {
-			errs = append(errs, fmt.Errorf("--namespace=%q: %s", o.namespace, strings.Join(why, "; ")))
-		}
+		errs = append(errs, validateName("namespace", o.namespace, validation.IsDNS1123Label))
 	}
 	var err error
 	if o.enabled, err = selectControllers(o.controllers); err != nil {
@@ -144,6 +143,17 @@ func (o *options) validate() error {
 	return errors.Join(errs...)
 }
 
+// validateName is for the name of an object; is returns what is wrong with it.
+func validateName(flag, name string, is func(string) []string) error {
+	if name == "" {
+		return fmt.Errorf("--%s: must not be empty", flag)
+	}
+	if why := is(name); why != nil {
+		return fmt.Errorf("--%s=%q: %s", flag, name, strings.Join(why, "; "))
+	}
+	return nil
+}
+
 func (o *options) validateNumbers() error {
 	var errs []error
 	check := func(name string, value any, positive bool) {
@@ -151,7 +161,7 @@ func (o *options) validateNumbers() error {
 			errs = append(errs, fmt.Errorf("--%s=%v: must be a positive number, or 0 for the default", name, value))
 		}
 	}
-	check("kube-api-qps", o.qps, o.qps > 0)
+	check("kube-api-qps", o.qps, o.qps > 0 && !math.IsInf(float64(o.qps), 0))
 	check("kube-api-burst", o.burst, o.burst > 0)
 	check("burst-replicas", o.burstReplicas, o.burstReplicas > 0)
 	for _, c := range controllers() {
@@ -191,19 +201,21 @@ func (o *options) metricsOverTLS() bool {
 }
 
 // validateElection refuses what client-go's leader election would, with the
-// names of the flags.
+// names of the flags. A lease lasts for whole seconds: what is more does not count.
 func (o *options) validateElection() error {
-	var errs []error
+	errs := []error{
+		validateName("leader-elect-resource-name", o.lease.Name, validation.IsDNS1123Subdomain),
+		validateName("leader-elect-resource-namespace", o.lease.Namespace, validation.IsDNS1123Label),
+	}
+	lasts := o.leaseDuration.Truncate(time.Second)
 	refuse := func(is bool, format string, args ...any) {
 		if is {
 			errs = append(errs, fmt.Errorf(format, args...))
 		}
 	}
 	refuse(o.resourceLock != "leases", "--leader-elect-resource-lock=%q: must be leases", o.resourceLock)
-	refuse(o.lease.Name == "", "--leader-elect-resource-name: must not be empty")
-	refuse(o.lease.Namespace == "", "--leader-elect-resource-namespace: must not be empty")
 	refuse(o.leaseDuration < time.Second, "--leader-elect-lease-duration=%v: must be a second at least", o.leaseDuration)
-	refuse(o.leaseDuration <= o.renewDeadline, "--leader-elect-lease-duration=%v: must be more than --leader-elect-renew-deadline=%v", o.leaseDuration, o.renewDeadline)
+	refuse(lasts <= o.renewDeadline, "--leader-elect-lease-duration=%v: counts as %v, must be more than --leader-elect-renew-deadline=%v", o.leaseDuration, lasts, o.renewDeadline)
 	refuse(o.renewDeadline*10 <= o.retryPeriod*12, "--leader-elect-renew-deadline=%v: must be more than 1.2 times --leader-elect-retry-period=%v", o.renewDeadline, o.retryPeriod)
 	refuse(o.retryPeriod <= 0, "--leader-elect-retry-period=%v: must be positive", o.retryPeriod)
 	return errors.Join(errs...)

@@ -25,8 +25,9 @@ func (r right) String() string {
 }
 
 // rights are what the controller needs where it works: what the manifests grant,
-// but for updating finalizers. Those matter only where the admission plugin
-// OwnerReferencesPermissionEnforcement is on.
+// but for updating finalizers, which matters only where the admission plugin
+// OwnerReferencesPermissionEnforcement is on, and for getting namespaces, without
+// which one that does not exist is not told.
 func (c controller) rights() []right {
 	rights := []right{
 		{"create", "", "events", ""},

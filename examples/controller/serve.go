@@ -91,6 +91,9 @@ func (m *manager) handler(ctx context.Context) (http.Handler, error) {
 // ready is an error while the controllers at work have not seen what there is.
 // One that waits for the lease is ready to take over.
 func (m *manager) ready() error {
+	if m.noNamespace.Load() {
+		return fmt.Errorf("namespace %q does not exist", m.opts.namespace)
+	}
 	working := m.working.Load()
 	if working == nil {
 		return nil

@@ -273,8 +273,8 @@ func (s *managerServer) rights(t *testing.T) {
 	t.Helper()
 	w := s.world(t)
 	rs, rc := w.create(replicaSet("rs", 15)), w.createController(replicationController("rc", 15))
-	for _, watchList := range []string{"true", "false"} {
-		m := s.start(t, feature+"WatchListClient="+watchList, "--metrics-bind-address=0.0.0.0:0")
+	for watchList, namespace := range map[string]string{"true": "", "false": w.namespace} {
+		m := s.start(t, feature+"WatchListClient="+watchList, "--namespace="+namespace, "--metrics-bind-address=0.0.0.0:0")
 		for _, owner := range []metav1.Object{rs, rc} {
 			w.has(owner, 15)
 			w.scale(owner, 14)
