@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -65,12 +66,12 @@ func ExampleScaleTo() {
 // not been seen yet when the second pass comes, which therefore waits.
 func ExampleReconciler() {
 	reconciler := &replicas.Reconciler{
+		Kind:         appsv1.SchemeGroupVersion.WithKind("ReplicaSet"),
 		Pods:         printer{},
 		Expectations: &expectations.Store[expectations.Key]{},
 		MaxParallel:  1,
 	}
 	spec, _ := replicas.ReplicaSetSpec(replicaSet(2))
-	spec.Now = time.Now()
 	none := func(context.Context) ([]*corev1.Pod, error) { return nil, nil }
 	for range 2 {
 		result, err := reconciler.Reconcile(context.Background(), spec, none)

@@ -1,12 +1,10 @@
 package replicas
 
 import (
-	"fmt"
 	"slices"
 	"sync"
 	"time"
 
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/replicakit/replicakit/expectations"
@@ -70,23 +68,8 @@ func double(d, first, last time.Duration) time.Duration {
 // owners keeps the state of every owner by its name and UID: two of one name may
 // live at the same time, in two clusters. The zero value is ready to use.
 type owners struct {
-	mu   sync.Mutex
-	kind schema.GroupKind // of all of them
-	m    map[types.NamespacedName][]*ownerState
-}
-
-// serve takes the first kind it is given and refuses any other: owners of two
-// kinds may have one name.
-func (o *owners) serve(kind schema.GroupKind) error {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.kind.Empty() {
-		o.kind = kind
-	}
-	if o.kind != kind {
-		return fmt.Errorf("replicas: reconciler serves %s, not %s", o.kind, kind)
-	}
-	return nil
+	mu sync.Mutex
+	m  map[types.NamespacedName][]*ownerState
 }
 
 // of returns the state of an owner. What was remembered of another generation is

@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/replicakit/replicakit/expectations"
@@ -26,11 +27,14 @@ import (
 const DefaultMaxParallel = 128
 
 // A Reconciler makes one pass for one owner at a time: it plans as Manage does
-// and carries the plan out. Fill in Pods and Expectations; the other fields may
-// stay zero. One Reconciler, with its Expectations and Consistency, serves owners
-// of one kind. It must not be copied after its first use. Passes for different
+// and carries the plan out. Fill in Kind, Pods and Expectations; the other fields
+// may stay zero. One Reconciler, with its Expectations and Consistency, serves
+// owners of one kind. It must not be copied after its first use. Passes for different
 // owners may run at the same time, those of one owner must not (V18).
 type Reconciler struct {
+	// Kind is the owners' kind. A Spec of another group or kind is refused: owners
+	// of two kinds may have one name. Required.
+	Kind schema.GroupVersionKind
 	// Pods makes the calls. Required.
 	Pods PodControl
 	// Expectations is what passes started and events have not confirmed. Its
@@ -53,6 +57,9 @@ type Reconciler struct {
 	// MaxParallel caps the calls under way at once in a pass. 0 means
 	// DefaultMaxParallel. At 1 every call is made inline, in order.
 	MaxParallel int
+	// Now is the clock that a pass, and what holds the next ones back, goes by;
+	// nil means time.Now.
+	Now func() time.Time
 	// BeforeScale is called with the pods owned and what is about to be created
 	// or deleted, if anything is, before the first call: for logs and metrics.
 	// It must only look. nil: without.
@@ -98,8 +105,9 @@ type Result struct {
 // Reconcile makes one pass for the owner in spec, in this order: is the cache as
 // new as our own writes; are the expectations satisfied (both BEFORE listing, as
 // a pod that arrives in between must not be created twice: Y4); list the pods;
-// adopt and release; create in slow start, or delete. Related, Now and
-// BurstReplicas of spec are the caller's to set; list returns the owner's pods
+// adopt and release; create in slow start, or delete. Related and BurstReplicas of
+// spec are the caller's to set; Now is set by the Reconciler's clock, so that a
+// Spec can be used again. list returns the owner's pods
 // and the orphans of its namespace, from a cache as a rule, and is not called
 // where the pass is refused or must wait for the cache.
 //
@@ -130,6 +138,7 @@ type Result struct {
 // again rather than an error; claims run in parallel; every error is reported;
 // a namespace that is terminating stops slow start and leaves no expectation.
 func (r *Reconciler) Reconcile(ctx context.Context, spec Spec, list func(context.Context) ([]*corev1.Pod, error)) (Result, error) {
+	spec.Now = r.now()
 	if err := r.check(&spec, list); err != nil {
 		r.Refuse(spec.Owner, err)
 		return Result{}, err
@@ -206,6 +215,8 @@ func (r *Reconciler) stateOf(owner metav1.Object, now time.Time) *ownerState {
 
 func (r *Reconciler) check(spec *Spec, list func(context.Context) ([]*corev1.Pod, error)) error {
 	switch {
+	case r.Kind.Kind == "":
+		return errors.New("replicas: reconciler has no Kind")
 	case r.Pods == nil:
 		return errors.New("replicas: reconciler has no Pods")
 	case r.Expectations == nil:
@@ -218,7 +229,18 @@ func (r *Reconciler) check(spec *Spec, list func(context.Context) ([]*corev1.Pod
 	if err := spec.check(); err != nil {
 		return err
 	}
-	return r.owners.serve(spec.Kind.GroupKind())
+	if spec.Kind.GroupKind() != r.Kind.GroupKind() {
+		return fmt.Errorf("replicas: owner %q: the spec's kind is %s, the reconciler's is %s",
+			object.Name(spec.Owner), spec.Kind.GroupKind(), r.Kind.GroupKind())
+	}
+	return nil
+}
+
+func (r *Reconciler) now() time.Time {
+	if r.Now == nil {
+		return time.Now()
+	}
+	return r.Now()
 }
 
 func (r *Reconciler) event(owner metav1.Object, eventType, reason, message string) {

@@ -68,6 +68,7 @@ type rig struct {
 	*replicas.Reconciler
 	rs  *appsv1.ReplicaSet
 	key expectations.Key
+	now time.Time
 
 	mu     sync.Mutex
 	calls  []string
@@ -86,7 +87,7 @@ type rig struct {
 }
 
 func newRig(want int32) *rig {
-	r := &rig{rs: replicaSet(want)}
+	r := &rig{rs: replicaSet(want), now: podtest.Now}
 	r.key = expectations.Key{NamespacedName: types.NamespacedName{Namespace: r.rs.Namespace, Name: r.rs.Name}, UID: r.rs.UID}
 	r.create = func(int) error { return nil }
 	r.remove = func(*corev1.Pod, metav1.DeleteOptions) error { return nil }
@@ -98,7 +99,9 @@ func newRig(want int32) *rig {
 		Owners:       r,
 		Events:       r,
 		Expectations: &expectations.Store[expectations.Key]{Now: func() time.Time { return podtest.Now }},
+		Kind:         appsv1.SchemeGroupVersion.WithKind("ReplicaSet"),
 		MaxParallel:  1,
+		Now:          func() time.Time { return r.now },
 	}
 	return r
 }
@@ -176,7 +179,7 @@ func (r *rig) reconcile(t *testing.T, seconds int, pods ...*corev1.Pod) (replica
 	t.Helper()
 	spec, err := replicas.ReplicaSetSpec(r.rs)
 	require.NoError(t, err)
-	spec.Now = podtest.Now.Add(time.Duration(seconds) * time.Second)
+	r.now = podtest.Now.Add(time.Duration(seconds) * time.Second)
 	r.calls, r.events = nil, nil
 	return r.Reconcile(context.Background(), spec, func(context.Context) ([]*corev1.Pod, error) { return pods, nil })
 }
@@ -1314,8 +1317,10 @@ func TestReconcileRefuses(t *testing.T) {
 		t.Parallel()
 		spec := specOf(t, replicaSet(1))
 		_, err := (&replicas.Reconciler{}).Reconcile(context.Background(), spec, list)
+		require.EqualError(t, err, "replicas: reconciler has no Kind")
+		_, err = (&replicas.Reconciler{Kind: spec.Kind}).Reconcile(context.Background(), spec, list)
 		require.EqualError(t, err, "replicas: reconciler has no Pods")
-		_, err = (&replicas.Reconciler{Pods: newRig(1)}).Reconcile(context.Background(), spec, list)
+		_, err = (&replicas.Reconciler{Kind: spec.Kind, Pods: newRig(1)}).Reconcile(context.Background(), spec, list)
 		require.EqualError(t, err, "replicas: reconciler has no Expectations")
 		r := newRig(1)
 		_, err = r.Reconcile(context.Background(), spec, nil)
@@ -1323,15 +1328,73 @@ func TestReconcileRefuses(t *testing.T) {
 		r.MaxParallel = -1
 		_, err = r.Reconcile(context.Background(), spec, list)
 		require.EqualError(t, err, "replicas: reconciler: MaxParallel -1 is negative")
-		r = newRig(1)
-		_, err = r.reconcile(t, 0)
-		require.NoError(t, err)
-		spec.Kind = corev1.SchemeGroupVersion.WithKind("ReplicationController")
-		_, err = r.Reconcile(context.Background(), spec, list)
-		require.EqualError(t, err, "replicas: reconciler serves ReplicaSet.apps, not ReplicationController", "owners of two kinds may have one name")
 		_, err = newRig(1).Reconcile(context.Background(), replicas.Spec{}, list)
 		require.EqualError(t, err, "replicas: owner is nil")
 	})
+}
+
+func TestReconcileKind(t *testing.T) {
+	t.Parallel()
+	list := func(context.Context) ([]*corev1.Pod, error) { return nil, nil }
+	t.Run("a Spec of another kind is an error, and the next one is served", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(1)
+		for _, kind := range []schema.GroupVersionKind{
+			appsv1.SchemeGroupVersion.WithKind("RepilcaSet"),
+			corev1.SchemeGroupVersion.WithKind("ReplicaSet"),
+			corev1.SchemeGroupVersion.WithKind("ReplicationController"),
+		} {
+			spec := specOf(t, r.rs)
+			spec.Kind = kind
+			_, err := r.Reconcile(context.Background(), spec, list)
+			require.EqualError(t, err, `replicas: owner "default/web": the spec's kind is `+kind.GroupKind().String()+`, the reconciler's is ReplicaSet.apps`)
+		}
+		assert.Empty(t, r.calls)
+		_, err := r.reconcile(t, 0)
+		require.NoError(t, err)
+		assert.Len(t, r.calls, 1)
+	})
+	t.Run("the version of the kind is the Spec's alone", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(1)
+		r.Kind.Version = ""
+		_, err := r.reconcile(t, 0)
+		require.NoError(t, err)
+	})
+	t.Run("a kind that is not the owner's own is an error", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(1)
+		r.rs.TypeMeta = metav1.TypeMeta{APIVersion: "apps/v1", Kind: "ReplicaSet"}
+		_, err := r.reconcile(t, 0)
+		require.NoError(t, err)
+		spec := specOf(t, r.rs)
+		spec.Kind.Kind, r.Kind.Kind = "RepilcaSet", "RepilcaSet"
+		const want = `replicas: owner "default/web": kind "apps/v1, Kind=RepilcaSet" is not the owner's own, which is ReplicaSet.apps`
+		_, err = r.Reconcile(context.Background(), spec, list)
+		require.EqualError(t, err, want)
+		_, err = replicas.Manage(nil, spec)
+		require.EqualError(t, err, want)
+	})
+}
+
+func TestReconcileClock(t *testing.T) {
+	t.Parallel()
+	r := newRig(1)
+	spec := specOf(t, r.rs)
+	create := r.create
+	r.create = func(int) error { return namespaceTerminating() }
+	var calls int
+	for range 4 { // with one Spec, half a minute apart
+		_, err := r.Reconcile(context.Background(), spec, func(context.Context) ([]*corev1.Pod, error) { return nil, nil })
+		require.NoError(t, err)
+		calls += len(r.calls)
+		r.calls, r.create = nil, create
+		r.now = r.now.Add(30 * time.Second)
+	}
+	assert.Equal(t, 2, calls, "creations are held for a minute, not for ever")
+	spec.Now = time.Time{}
+	_, err := r.Reconcile(context.Background(), spec, func(context.Context) ([]*corev1.Pod, error) { return nil, nil })
+	require.NoError(t, err, "and nobody need tell the time")
 }
 
 func TestForget(t *testing.T) {

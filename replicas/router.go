@@ -36,9 +36,10 @@ import (
 // of pods and of owners need not know of each other. An event that is repeated
 // settles a deletion, or a creation expected by name, once.
 //
-// An error says that an event was ignored because it holds no pod or owner, or
-// because a required field is not set. It is for the log: trying again is
-// useless. Nothing that is passed in panics.
+// An error says that an event was ignored because it holds no pod or owner,
+// because a required field is not set, or because Kind is not that of the owners:
+// a pod's reference names another kind, yet has the UID of one of them. It is for
+// the log: trying again is useless. Nothing that is passed in panics.
 //
 // A pod's owner is what its controller reference names, if the kind is Kind,
 // Owner knows the name in the pod's namespace, and the UIDs are equal (V3). The
@@ -59,7 +60,7 @@ type Router struct {
 	// owners have no UID.
 	Kind schema.GroupVersionKind
 	// Owner returns the owner of that name, best from a cache: it is called for
-	// every event of a pod that has an owner of Kind. What it returns is not
+	// every event of a pod that has an owner of any kind. What it returns is not
 	// changed.
 	Owner func(namespace, name string) (metav1.Object, bool)
 	// OwnersIn returns all owners of a namespace, for orphans that one of them
@@ -291,15 +292,17 @@ func (r *Router) ownerOf(p *corev1.Pod) (expectations.Key, metav1.Object) {
 	if ref == nil || ref.Kind != r.Kind.Kind || ref.UID == "" && object.GroupOf(ref) != r.Kind.Group {
 		return expectations.Key{}, nil
 	}
-	key := expectations.Key{
-		NamespacedName: types.NamespacedName{Namespace: p.Namespace, Name: ref.Name},
-		UID:            ref.UID,
-	}
+	key := keyOf(p, ref)
 	owner := r.find(key)
 	if owner == nil {
 		return key, nil
 	}
 	return expectations.KeyOf(owner), owner // its namespace may be none
+}
+
+// keyOf returns the key of the owner that a reference of p names.
+func keyOf(p *corev1.Pod, ref *metav1.OwnerReference) expectations.Key {
+	return expectations.Key{NamespacedName: types.NamespacedName{Namespace: p.Namespace, Name: ref.Name}, UID: ref.UID}
 }
 
 // find returns the owner with that key, or nil.
@@ -344,7 +347,21 @@ func (r *Router) pod(obj any) (*corev1.Pod, error) {
 	case p == nil:
 		return nil, errors.New("replicas: router: pod is nil")
 	}
-	return p, r.check()
+	if err := r.check(); err != nil {
+		return nil, err
+	}
+	return p, r.checkKind(p)
+}
+
+// checkKind tells owners of other kinds from ours under a wrong name: the UID
+// knows better.
+func (r *Router) checkKind(p *corev1.Pod) error {
+	ref := metav1.GetControllerOfNoCopy(p)
+	if ref == nil || ref.Kind == r.Kind.Kind || ref.UID == "" || r.find(keyOf(p, ref)) == nil {
+		return nil
+	}
+	return fmt.Errorf("replicas: router: pod %q is controlled by %s %q, which is one of the owners, but Kind is %s",
+		object.Name(p), ref.Kind, ref.Name, r.Kind.Kind)
 }
 
 // owner returns the owner of an event.

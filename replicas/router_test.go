@@ -226,8 +226,12 @@ func TestRouterPodAdded(t *testing.T) {
 			woken: []string{"default/web"},
 		},
 		{
-			name:  "V3 an owner of another kind is not ours, whatever its name and UID",
-			event: added(reference(func(ref *metav1.OwnerReference) { ref.Kind = "DaemonSet" })),
+			name:  "V3 an owner of another kind is not ours, whatever its name",
+			event: added(reference(func(ref *metav1.OwnerReference) { ref.Kind, ref.UID = "DaemonSet", "uid-of-daemon-set" })),
+		},
+		{
+			name:  "V3 nor is one without a UID",
+			event: added(reference(func(ref *metav1.OwnerReference) { ref.Kind, ref.UID = "DaemonSet", "" })),
 		},
 		{
 			name:  "V3 an owner of an unknown name is not resolved, and its pod is no orphan",
@@ -836,6 +840,26 @@ func TestRouterRequiredFields(t *testing.T) {
 	})
 }
 
+// A Kind that is not that of the owners would let nobody be woken.
+func TestRouterKind(t *testing.T) {
+	t.Parallel()
+	for name, event := range map[string]func(*routing, *corev1.Pod) error{
+		"PodAdded":      func(r *routing, p *corev1.Pod) error { return r.PodAdded(p) },
+		"PodUpdated":    func(r *routing, p *corev1.Pod) error { return r.PodUpdated(podtest.Pod("web-0"), p) },
+		"PodUpdated of": func(r *routing, p *corev1.Pod) error { return r.PodUpdated(p, podtest.Pod("web-0")) },
+		"PodDeleted":    func(r *routing, p *corev1.Pod) error { return r.PodDeleted(p) },
+	} {
+		t.Run("V3 "+name+" a pod whose owner is known by its UID, but is of another kind, is an error that names it", func(t *testing.T) {
+			t.Parallel()
+			r := newRouting()
+			r.Kind.Kind = "RepilcaSet"
+			err := event(r, podtest.Pod("web-0", ownedBy("web"), version("1")))
+			require.EqualError(t, err, `replicas: router: pod "default/web-0" is controlled by ReplicaSet "web", which is one of the owners, but Kind is RepilcaSet`)
+			assert.Empty(t, r.woken())
+		})
+	}
+}
+
 // podsOfEveryKind are pods of one UID that differ in all that a Router looks at.
 func podsOfEveryKind() []*corev1.Pod {
 	var pods []*corev1.Pod
@@ -844,7 +868,7 @@ func podsOfEveryKind() []*corev1.Pod {
 			func(*corev1.Pod) {},
 			ownedBy("web"),
 			ownedBy("api"),
-			reference(func(ref *metav1.OwnerReference) { ref.Kind = "DaemonSet" }),
+			reference(func(ref *metav1.OwnerReference) { ref.Kind, ref.UID = "DaemonSet", "uid-of-daemon-set" }),
 			reference(func(ref *metav1.OwnerReference) { ref.UID = "uid-of-older-web" }),
 		} {
 			for _, state := range []podtest.Option{func(*corev1.Pod) {}, podtest.NotReady, podtest.Deleting} {

@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/replicakit/replicakit/internal/object"
@@ -51,7 +52,8 @@ type Spec struct {
 	// counted too, and a pod in both, by UID, counts once (L5); if there are
 	// none, nothing is ranked by co-location.
 	Related []*corev1.Pod
-	// Now is the instant of the decision. The zero time is refused.
+	// Now is the instant of the decision. The zero time is refused. A Reconciler
+	// sets it by its own clock.
 	Now time.Time
 	// Waiting says that earlier creations or deletions have not been observed
 	// yet: claims are planned, nothing is created or deleted (Y10).
@@ -173,10 +175,26 @@ func (s *Spec) checkOwner() error {
 		return errors.New("replicas: owner is nil")
 	case s.Kind.Kind == "" || s.Kind.Version == "":
 		return fmt.Errorf("replicas: owner %q: kind %q is incomplete", object.Name(s.Owner), s.Kind)
+	case s.otherKind() != "":
+		return fmt.Errorf("replicas: owner %q: kind %q is not the owner's own, which is %s", object.Name(s.Owner), s.Kind, s.otherKind())
 	case s.Owner.GetUID() == "" && s.Owner.GetName() == "":
 		return s.failure("metadata.uid and metadata.name are empty")
 	}
 	return nil
+}
+
+// otherKind is the group and kind that the owner says it has, if it does, as
+// objects from typed caches do not, and if it is not that of the spec.
+func (s *Spec) otherKind() string {
+	owner, ok := s.Owner.(runtime.Object)
+	if !ok {
+		return ""
+	}
+	kind := owner.GetObjectKind().GroupVersionKind().GroupKind()
+	if kind.Kind == "" || kind == s.Kind.GroupKind() {
+		return ""
+	}
+	return kind.String()
 }
 
 // checkScale refuses what ScaleTo can not act on.

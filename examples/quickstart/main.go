@@ -46,6 +46,9 @@ type controller struct {
 	passed     func(replicas.Result, error) // for logs
 }
 
+// replicaSets is the kind of the owners.
+var replicaSets = appsv1.SchemeGroupVersion.WithKind("ReplicaSet")
+
 func newController(cluster *sim.Cluster, client *sim.Client) *controller {
 	c := &controller{view: sim.NewView(cluster), now: cluster.Clock.Now}
 	c.queue = &sim.Worker{Clock: cluster.Clock, Sync: c.sync}
@@ -56,20 +59,22 @@ func newController(cluster *sim.Cluster, client *sim.Client) *controller {
 
 	// The Reconciler makes the passes.
 	c.reconciler = &replicas.Reconciler{
+		Kind:         replicaSets,
 		Pods:         client, // creates, patches and deletes: the one interface to implement
 		Owners:       client, // a live read before the first adoption
 		Events:       client,
 		Expectations: pending,
 		Related:      c.related,
+		Now:          c.now,
 		MaxParallel:  1, // the simulation has no goroutines; leave it 0 on a real cluster
 	}
 
 	// The Router turns watch events into settled expectations and woken owners.
 	router := &replicas.Router{
-		Kind:         appsv1.SchemeGroupVersion.WithKind("ReplicaSet"),
+		Kind:         replicaSets,
 		Owner:        c.view.Owner,
 		OwnersIn:     c.view.OwnersIn,
-		Spec:         c.spec,
+		Spec:         specOf,
 		Expectations: pending,
 		Forget:       c.reconciler.Forget,
 		Wake:         c.queue.Wake,
@@ -99,7 +104,7 @@ func (c *controller) sync(ctx context.Context, key types.NamespacedName) (time.D
 // pass does what is to be done, then writes the status. The pods are those of the
 // whole namespace; a real controller has an index of owned pods and orphans.
 func (c *controller) pass(ctx context.Context, rs *appsv1.ReplicaSet) (replicas.Result, error) {
-	spec, err := c.spec(rs)
+	spec, err := replicas.ReplicaSetSpec(rs)
 	if err != nil {
 		return replicas.Result{}, err
 	}
@@ -109,12 +114,10 @@ func (c *controller) pass(ctx context.Context, rs *appsv1.ReplicaSet) (replicas.
 	return c.reporter.Report(ctx, rs, result, err)
 }
 
-// spec is what a ReplicaSet asks for at this moment.
-func (c *controller) spec(owner metav1.Object) (replicas.Spec, error) {
+// specOf is what a ReplicaSet asks for.
+func specOf(owner metav1.Object) (replicas.Spec, error) {
 	rs, _ := owner.(*appsv1.ReplicaSet)
-	spec, err := replicas.ReplicaSetSpec(rs)
-	spec.Now = c.now()
-	return spec, err
+	return replicas.ReplicaSetSpec(rs)
 }
 
 // related returns the pods that count as neighbours: of pods that are alike, those

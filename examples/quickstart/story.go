@@ -182,8 +182,9 @@ func (s *story) crowded() []*corev1.Pod {
 // plan is what Manage would do about them. It only asks: nothing is called.
 func (s *story) plan() replicas.Plan {
 	rs, _ := s.controller.view.ReplicaSets.Get(namespace, name)
-	spec, err := s.controller.spec(rs)
+	spec, err := replicas.ReplicaSetSpec(rs)
 	s.check(err)
+	spec.Now = s.cluster.Clock.Now()
 	plan, err := replicas.Manage(s.seen(), spec)
 	s.check(err)
 	return plan

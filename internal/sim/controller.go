@@ -43,17 +43,18 @@ type Controller struct {
 func NewController(cluster *Cluster) *Controller {
 	client := NewClient(cluster)
 	exp := &expectations.Store[expectations.Key]{}
+	kind := appsv1.SchemeGroupVersion.WithKind("ReplicaSet")
 	c := &Controller{
 		Client:     client,
 		View:       NewView(cluster),
-		Reconciler: &replicas.Reconciler{Pods: client, Owners: client, Events: client, Expectations: exp, MaxParallel: 1},
+		Reconciler: &replicas.Reconciler{Kind: kind, Pods: client, Owners: client, Events: client, Expectations: exp, MaxParallel: 1},
 		Reporter:   replicas.ReplicaSetReporter{Client: client.ReplicaSets()},
 		clock:      cluster.Clock,
 	}
-	exp.Now, c.Reporter.Now = c.Now, c.Now
+	exp.Now, c.Reconciler.Now, c.Reporter.Now = c.Now, c.Now, c.Now
 	c.Worker = &Worker{Clock: cluster.Clock, Sync: c.sync}
 	c.Router = &replicas.Router{
-		Kind:         appsv1.SchemeGroupVersion.WithKind("ReplicaSet"),
+		Kind:         kind,
 		Owner:        c.View.Owner,
 		OwnersIn:     c.View.OwnersIn,
 		Spec:         specOf,
@@ -135,7 +136,6 @@ func (c *Controller) pass(ctx context.Context, rs *appsv1.ReplicaSet) (replicas.
 	if err != nil {
 		return replicas.Result{}, err
 	}
-	spec.Now = c.Now()
 	spec.BurstReplicas = c.BurstReplicas
 	result, err := c.Reconciler.Reconcile(ctx, spec, func(context.Context) ([]*corev1.Pod, error) {
 		pods := c.View.Pods.In(rs.Namespace)

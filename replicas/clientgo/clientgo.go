@@ -132,12 +132,14 @@ func newController[T metav1.Object](ctx context.Context, k kind[T], pods cache.S
 		spec:      k.specOf,
 	}
 	c.reconciler = &replicas.Reconciler{
+		Kind:         c.kind,
 		Pods:         PodControl{Client: client.CoreV1()},
 		Expectations: &expectations.Store[expectations.Key]{Now: c.clock.Now},
 		Owners:       k.client,
 		Related:      c.related,
 		Consistency:  c.newConsistencyStore(k.resource),
 		MaxParallel:  opts.MaxParallel,
+		Now:          c.clock.Now,
 		BeforeScale:  c.beforeScale,
 	}
 	c.report = k.reportFor(c)

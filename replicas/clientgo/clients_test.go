@@ -8,10 +8,10 @@ import (
 	"net/url"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/labels"
@@ -43,6 +43,7 @@ func TestManyPodsAreCreatedAtOnce(t *testing.T) {
 	t.Parallel()
 	var names atomic.Int64
 	reconciler := replicas.Reconciler{
+		Kind: appsv1.SchemeGroupVersion.WithKind("ReplicaSet"),
 		Pods: podControl(t, func(url.Values) (int, string) {
 			return http.StatusCreated, fmt.Sprintf(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"web-%d"}}`, names.Add(1))
 		}),
@@ -50,7 +51,6 @@ func TestManyPodsAreCreatedAtOnce(t *testing.T) {
 	}
 	spec, err := replicas.ReplicaSetSpec(replicaSet("web", 64))
 	require.NoError(t, err)
-	spec.Now = time.Now()
 	result, err := reconciler.Reconcile(t.Context(), spec, func(context.Context) ([]*corev1.Pod, error) { return nil, nil })
 	require.NoError(t, err)
 	assert.Len(t, result.Created, 64)

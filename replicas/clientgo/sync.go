@@ -104,7 +104,7 @@ func (c *Controller) sync(ctx context.Context, key types.NamespacedName) (requeu
 		return 0, err
 	}
 	spec.BurstReplicas = c.burst
-	spec.Now = c.clock.Now()
+	start := c.clock.Now()
 	result, err := c.reconciler.Reconcile(ctx, spec, func(context.Context) ([]*corev1.Pod, error) {
 		return c.candidates(owner)
 	})
@@ -113,7 +113,7 @@ func (c *Controller) sync(ctx context.Context, key types.NamespacedName) (requeu
 	if result, err = c.report(ctx, owner, result, err); passErr == nil && apierrors.IsConflict(err) {
 		err = overtaken{err}
 	}
-	c.metrics.observePass(c.kind.Kind, result, c.clock.Since(spec.Now))
+	c.metrics.observePass(c.kind.Kind, result, c.clock.Since(start))
 	return result.RequeueAfter, err
 }
 

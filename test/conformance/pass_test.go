@@ -268,8 +268,9 @@ func (b *switchboard) ourPass(c scene, prepare ...func(*replicas.Reconciler)) (o
 	ctx := context.Background()
 	o.server = b.connect(c)
 	spec, err := replicas.ReplicaSetSpec(c.RS)
-	spec.BurstReplicas, spec.Now = c.Burst, time.Now()
+	spec.BurstReplicas = c.Burst
 	r := &replicas.Reconciler{
+		Kind: replicaSetKind,
 		Pods: clientgo.PodControl{Client: b.CoreV1()}, Owners: ownerReader(func() (metav1.Object, error) {
 			return b.AppsV1().ReplicaSets("a").Get(ctx, "web", metav1.GetOptions{})
 		}),
