@@ -7,10 +7,10 @@ GREMLINS_VERSION      := v0.6.0
 KUBERNETES_VERSION    := v1.36.3# as in test/e2e/binaries/kubernetes/go.mod
 
 # Every module of this repository whose code is ours; test, lint and tidy visit them all.
-MODULES := . replicas/clientgo internal/controlplane test/consumer test/e2e test/conformance test/stories test/bench examples/controller test/kubernetes
+MODULES := . replicas/clientgo internal/controlplane test/consumer test/e2e test/conformance test/stories test/bench examples/controller test/kubernetes test/kubernetes/e2e
 
-# Modules that only pin programs to build.
-BINARY_MODULES := test/e2e/binaries/kubernetes test/e2e/binaries/etcd
+# Modules that only say which programs to build.
+BINARY_MODULES := test/e2e/binaries/kubernetes test/e2e/binaries/etcd test/e2e/binaries/kwok test/kubernetes/e2e/specs
 
 # The packages that decide, and make no calls of their own.
 PURE := expectations slowstart podrank selector status replicas
@@ -19,6 +19,7 @@ ROOT := $(CURDIR)
 BIN  := $(ROOT)/.cache/bin
 FUZZTIME ?= 60s
 RUNS     ?= 10
+BUILD_TIMEOUT ?= 1h
 SEEDS    ?= 1-500
 SOAK     ?= 10m
 BENCH_RUNS ?= 6
@@ -65,6 +66,28 @@ $(BIN)/etcd-built: test/e2e/binaries/etcd/go.mod
 	@mkdir -p $(BIN)
 	cd test/e2e/binaries/etcd && CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o $(BIN)/etcd go.etcd.io/etcd/server/v3
 	@touch $@
+
+# in-time runs a command that makes the target, but not for ever.
+in-time = @mkdir -p $(BIN); timeout $(BUILD_TIMEOUT) sh -ec '$(1)' || \
+	{ echo "$(notdir $@) was not built, or not within BUILD_TIMEOUT=$(BUILD_TIMEOUT)" >&2; exit 1; }
+
+$(BIN)/kube-scheduler: test/e2e/binaries/kubernetes/go.mod
+	$(call in-time,cd test/e2e/binaries/kubernetes; CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X k8s.io/component-base/version.gitVersion=$(KUBERNETES_VERSION)" -o $@ k8s.io/kubernetes/cmd/kube-scheduler)
+
+$(BIN)/kwok: test/e2e/binaries/kwok/go.mod
+	$(call in-time,cd test/e2e/binaries/kwok; CGO_ENABLED=0 go build -trimpath -ldflags "-s -w" -o $@ sigs.k8s.io/kwok/cmd/kwok)
+
+$(BIN)/ginkgo: test/kubernetes/e2e/specs/go.mod
+	$(call in-time,cd test/kubernetes/e2e/specs; CGO_ENABLED=0 go build -trimpath -ldflags "-s -w" -o $@ github.com/onsi/ginkgo/v2/ginkgo)
+
+$(BIN)/kubernetes-e2e-specs.test: $(wildcard test/kubernetes/e2e/specs/*)
+	$(call in-time,cd test/kubernetes/e2e/specs; CGO_ENABLED=0 go test -c -trimpath -ldflags "-s -w" -o $@ .)
+
+.PHONY: kubernetes-e2e
+kubernetes-e2e: cluster-binaries $(BIN)/kube-scheduler $(BIN)/kwok $(BIN)/ginkgo $(BIN)/kubernetes-e2e-specs.test ## Kubernetes' end-to-end specs with our controllers, and with its own; ARGS=-sides=ours
+	@cd examples/controller && go build -o $(BIN)/controller .
+	@cd test/kubernetes/e2e && go build -o $(BIN)/kubernetes-e2e .
+	@$(BIN)/kubernetes-e2e $(ARGS)
 
 .PHONY: demo
 demo: ## a real control plane, the controller and a ReplicaSet to play with; ARGS=--once ends by itself

@@ -1,0 +1,82 @@
+package main
+
+import (
+	"regexp"
+	"slices"
+
+	"github.com/replicakit/replicakit/test/kubernetes/suite"
+)
+
+// Which specs concern the two controllers: all that use them, and for the control
+// those that are about them.
+var (
+	aboutAll  = regexp.MustCompile(`\[sig-apps\] (ReplicaSet|ReplicationController|Deployment|DisruptionController) |\[sig-api-machinery\] (Garbage collector|ResourceQuota) `)
+	aboutThem = regexp.MustCompile(`\[sig-apps\] (ReplicaSet|ReplicationController) `)
+)
+
+// labels leaves out what needs a feature that this cluster does not have.
+const labels = "!Flaky && Feature: isSubsetOf PodPriority"
+
+// focusOf returns what is run of the specs.
+func (o options) focusOf(sd side) *regexp.Regexp {
+	switch {
+	case o.focus != nil:
+		return o.focus
+	case sd.programs == nil:
+		return aboutThem
+	}
+	return aboutAll
+}
+
+// known returns what is known of the specs. If only some were asked for, it is
+// what is known of those that ran.
+func (o options) known(sd side, ran []suite.Result) suite.Suite {
+	s := suite.Suite{Name: "end to end, " + sd.title, Specs: specsOfAll, LeftOut: leftOut}
+	if sd.programs == nil {
+		s.Specs, s.Differences = specsOfThem, unattended
+	}
+	focus := o.focusOf(sd)
+	s.LeftOut = slices.DeleteFunc(slices.Clone(s.LeftOut), func(d suite.Difference) bool { return !focus.MatchString(d.Test) })
+	if o.focus != nil {
+		s.Specs = len(ran)
+		s.Differences = slices.DeleteFunc(slices.Clone(s.Differences), func(d suite.Difference) bool { return !focus.MatchString(d.Test) })
+	}
+	return s
+}
+
+// How many specs run.
+const (
+	specsOfAll  = 82
+	specsOfThem = 13
+)
+
+// leftOut are the specs that leave themselves out.
+var leftOut = []suite.Difference{
+	{Test: replicaSet + "should serve a basic image on each replica with a private image", Why: "needs a registry at GCE"},
+	{Test: replicationController + "should serve a basic image on each replica with a private image", Why: "needs a registry at GCE"},
+	{Test: "[sig-apps] Deployment should not disrupt a cloud load-balancer's connectivity during rollout", Why: "needs a cloud's load balancer"},
+}
+
+const (
+	replicaSet            = "[sig-apps] ReplicaSet "
+	replicationController = "[sig-apps] ReplicationController "
+
+	nobody = "nobody does the work"
+)
+
+// unattended are the specs that fail if nobody does the work: all of them.
+var unattended = []suite.Difference{
+	{Test: replicaSet + "Replace and Patch tests [Conformance]", Says: "Gave up waiting", Why: nobody},
+	{Test: replicaSet + "Replicaset should have a working scale subresource [Conformance]", Says: "never had desired number", Why: nobody},
+	{Test: replicaSet + "should adopt matching pods on creation and release no longer matching pods [Conformance]", Says: "timed out waiting", Why: nobody},
+	{Test: replicaSet + "should list and delete a collection of ReplicaSets [Conformance]", Says: "Gave up waiting", Why: nobody},
+	{Test: replicaSet + "should serve a basic image on each replica with a public image [Conformance]", Says: "Gave up waiting", Why: nobody},
+	{Test: replicaSet + "should surface a failure condition on a common issue like exceeded quota", Says: "never added the failure condition", Why: nobody},
+	{Test: replicaSet + "should validate Replicaset Status endpoints [Conformance]", Says: "Gave up waiting", Why: nobody},
+	{Test: replicationController + "should adopt matching pods on creation [Conformance]", Says: "timed out waiting", Why: nobody},
+	{Test: replicationController + "should get and update a ReplicationController scale [Conformance]", Says: "failed to confirm the quantity", Why: nobody},
+	{Test: replicationController + "should release no longer matching pods [Conformance]", Says: "Gave up waiting", Why: nobody},
+	{Test: replicationController + "should serve a basic image on each replica with a public image [Conformance]", Says: "Gave up waiting", Why: nobody},
+	{Test: replicationController + "should surface a failure condition on a common issue like exceeded quota [Conformance]", Says: "never added the failure condition", Why: nobody},
+	{Test: replicationController + "should test the lifecycle of a ReplicationController [Conformance]", Says: "timed out waiting", Why: nobody},
+}

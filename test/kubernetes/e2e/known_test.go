@@ -1,0 +1,49 @@
+package main
+
+import (
+	"regexp"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/replicakit/replicakit/test/kubernetes/suite"
+)
+
+func TestKnown(t *testing.T) {
+	t.Parallel()
+	ours, nobodys := sides[0], sides[2]
+	ran := make([]suite.Result, 2)
+	tests := map[string]struct {
+		side                        side
+		focus                       string
+		specs, differences, leftOut int
+	}{
+		"all, if somebody works":          {side: ours, specs: specsOfAll, leftOut: 3},
+		"about the two, if nobody works":  {side: nobodys, specs: specsOfThem, differences: specsOfThem, leftOut: 2},
+		"what ran, if some are asked for": {side: ours, focus: "ReplicaSet .*quota", specs: 2},
+		"what is known of those":          {side: nobodys, focus: "ReplicaSet .*quota", specs: 2, differences: 1},
+		"what leaves itself out of those": {side: nobodys, focus: "ReplicaSet .*image", specs: 2, differences: 1, leftOut: 1},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			opts := options{}
+			if test.focus != "" {
+				opts.focus = regexp.MustCompile(test.focus)
+			}
+			s := opts.known(test.side, ran)
+			assert.Equal(t, "end to end, "+test.side.title, s.Name)
+			assert.Equal(t, test.specs, s.Specs)
+			assert.Len(t, s.Differences, test.differences)
+			assert.Len(t, s.LeftOut, test.leftOut)
+		})
+	}
+}
+
+func TestTheControlKnowsOnlySpecsAboutTheTwo(t *testing.T) {
+	t.Parallel()
+	for _, d := range unattended {
+		assert.Regexp(t, aboutThem, d.Test)
+		assert.Regexp(t, aboutAll, d.Test)
+	}
+}
