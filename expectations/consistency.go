@@ -68,6 +68,7 @@ type ConsistencyStore struct {
 	mu      sync.Mutex
 	owners  map[types.NamespacedName]*writer
 	givenUp uint64
+	changes uint64 // how many writes were made, or read further on
 }
 
 // A writer is one incarnation of an owner, with its latest write of each resource.
@@ -81,6 +82,7 @@ type write struct {
 	version  string
 	read     string    // the newest the cache is known to have been at
 	missing  time.Time // since when it is known to be missing; zero: nobody has looked
+	change   uint64    // which change set version and read: no other has that number
 }
 
 // Stale says which cache has not come as far as the owner's own writes.
@@ -100,9 +102,9 @@ func (s Stale) String() string {
 
 // WroteAt records that an owner wrote a resource, and the resource version that
 // the server gave to the write. Of several writes of one resource the highest
-// version counts (X1, X2); where versions cannot be compared, the last call. A
-// write of another UID replaces everything that was recorded under the owner's
-// name (X3). An empty version tells nothing, and is ignored.
+// version counts; if versions cannot be compared, the last call. A write of
+// another UID replaces everything that was recorded under the owner's name. An
+// empty version tells nothing, and is ignored.
 func (s *ConsistencyStore) WroteAt(owner Key, resource schema.GroupResource, version string) {
 	if s == nil || s.ReadVersion == nil || version == "" {
 		return
@@ -110,6 +112,8 @@ func (s *ConsistencyStore) WroteAt(owner Key, resource schema.GroupResource, ver
 	made := write{resource: resource, version: version, read: s.ReadVersion(resource)}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.changes++
+	made.change = s.changes
 	w := s.writerFor(owner)
 	i := slices.IndexFunc(w.writes, func(w write) bool { return w.resource == resource })
 	if i < 0 {
@@ -124,9 +128,10 @@ func (s *ConsistencyStore) WroteAt(owner Key, resource schema.GroupResource, ver
 
 // Ready reports whether the caches have come as far as everything that the owner
 // wrote, and otherwise which one has not: of several, the one that was written
-// first. What has been seen is forgotten (X6). An owner that wrote nothing is
-// ready, and so is one of another UID than the one that wrote; an empty UID asks
-// for whichever wrote.
+// first. What has been seen is forgotten. An owner that wrote nothing is ready,
+// and so is one of another UID than the one that wrote; an empty UID asks for
+// whichever wrote. A write that is recorded while Ready asks the caches is held
+// against what they had come to when it was recorded.
 //
 // A write is given up, so that the owner goes on without having seen it, once the
 // owner has waited for GiveUpAfter; at once when the cache has gone back, as after
@@ -176,31 +181,30 @@ func (s *ConsistencyStore) GivenUp() uint64 {
 	return s.givenUp
 }
 
-// reads returns how far the caches are of what an owner wrote.
-func (s *ConsistencyStore) reads(owner Key) map[schema.GroupResource]string {
-	resources := s.written(owner)
-	if len(resources) == 0 {
+// reads returns how far the caches are of what an owner wrote, by the change of
+// each write: a write that changes meanwhile was not asked about.
+func (s *ConsistencyStore) reads(owner Key) map[uint64]string {
+	writes := s.written(owner)
+	if len(writes) == 0 {
 		return nil
 	}
-	reads := make(map[schema.GroupResource]string, len(resources))
-	for _, resource := range resources {
-		reads[resource] = s.ReadVersion(resource)
+	reads := make(map[uint64]string, len(writes))
+	for _, made := range writes {
+		reads[made.change] = s.ReadVersion(made.resource)
 	}
 	return reads
 }
 
-func (s *ConsistencyStore) written(owner Key) (resources []schema.GroupResource) {
+func (s *ConsistencyStore) written(owner Key) []write {
 	if s == nil {
 		return nil
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if w := s.find(owner); w != nil {
-		for _, made := range w.writes {
-			resources = append(resources, made.resource)
-		}
+		return slices.Clone(w.writes)
 	}
-	return resources
+	return nil
 }
 
 // find returns the record under an owner's name, or nil where it is of another
@@ -229,16 +233,23 @@ func (s *ConsistencyStore) writerFor(owner Key) *writer {
 }
 
 // settle drops the writes that were seen or given up, and reports whether none
-// is missing, or else the first that is. One that was made since the caches were
-// asked is left to the next call. The caller holds mu.
-func (s *ConsistencyStore) settle(w *writer, reads map[schema.GroupResource]string, now time.Time) (stale Stale, ready bool) {
+// is missing, or else the first that is. What changed since the caches were asked
+// was held against a cache that was at least as far on. The caller holds mu.
+func (s *ConsistencyStore) settle(w *writer, reads map[uint64]string, now time.Time) (stale Stale, ready bool) {
 	ready = true
 	left := w.writes[:0]
 	for _, made := range w.writes {
-		read, asked := reads[made.resource]
+		read, asked := reads[made.change]
 		if !asked {
+			read = made.read
+		}
+		if !asked && read == "" { // nothing was known then; the next look may know more
 			left = append(left, made)
 			continue
+		}
+		if read != made.read {
+			s.changes++
+			made.change = s.changes
 		}
 		found, retryAfter := made.look(read, now, s.giveUpAfter())
 		switch found {

@@ -361,20 +361,89 @@ func TestConsistencyStoreConcurrently(t *testing.T) {
 		assert.Zero(t, s.GivenUp())
 	})
 
-	t.Run("X13 a write made while the caches are asked is left to the next check", func(t *testing.T) {
+	t.Run("X13 what happens while the caches are asked is neither lost nor given up", func(t *testing.T) {
 		t.Parallel()
-		s, asking := &expectations.ConsistencyStore{}, false
-		s.ReadVersion = func(schema.GroupResource) string {
+		for _, test := range []struct {
+			name string
+			// meanwhile happens after Ready was told that pods are at 100, while
+			// they come to 105.
+			meanwhile func(s *expectations.ConsistencyStore)
+			wrote     string // what Ready waits for; "" if it is ready
+		}{
+			{"nothing, and pods have come as far as the write", func(*expectations.ConsistencyStore) {}, ""},
+			{"a later write of the same resource", func(s *expectations.ConsistencyStore) { s.WroteAt(web, pods, "106") }, "106"},
+			{"a later write, of which the cache has heard already", func(s *expectations.ConsistencyStore) { s.WroteAt(web, pods, "105") }, ""},
+			{"the first write of another resource", func(s *expectations.ConsistencyStore) { s.WroteAt(web, replicaSets, "120") }, "120"},
+			{"the owner was forgotten, and wrote the same again", func(s *expectations.ConsistencyStore) {
+				s.Clear(web)
+				s.WroteAt(web, pods, "108")
+			}, "108"},
+			{"another look, which saw the cache further on", func(s *expectations.ConsistencyStore) {
+				s.WroteAt(web, pods, "110")
+				s.Ready(web)
+			}, "110"},
+		} {
+			t.Run(test.name, func(t *testing.T) {
+				t.Parallel()
+				s, asking, at := &expectations.ConsistencyStore{}, false, "100"
+				s.ReadVersion = func(resource schema.GroupResource) string {
+					if resource == replicaSets {
+						return "100"
+					}
+					told := at
+					if asking {
+						asking, at = false, "105"
+						test.meanwhile(s)
+					}
+					return told
+				}
+				s.WroteAt(web, pods, "99")
+				asking = true
+				stale, isReady := s.Ready(web)
+				assert.Equal(t, test.wrote == "", isReady)
+				assert.Equal(t, test.wrote, stale.Wrote)
+				assert.Zero(t, s.GivenUp())
+				stale, isReady = s.Ready(web)
+				assert.Equal(t, test.wrote == "", isReady)
+				assert.Equal(t, test.wrote, stale.Wrote)
+				assert.Zero(t, s.GivenUp())
+			})
+		}
+	})
+
+	t.Run("X13 a write made while nothing is known of its cache is left to the next look", func(t *testing.T) {
+		t.Parallel()
+		s, asking, at := &expectations.ConsistencyStore{}, false, caches{pods: "100"}
+		s.ReadVersion = func(resource schema.GroupResource) string {
 			if asking {
 				asking = false
 				s.WroteAt(web, replicaSets, "105")
 			}
-			return "100"
+			return at[resource]
 		}
 		s.WroteAt(web, pods, "99")
 		asking = true
 		assert.True(t, ready(s, web))
+		at[replicaSets] = "100"
 		assert.False(t, ready(s, web))
+	})
+
+	t.Run("X13 of two looks at once the one that asked first does not give up", func(t *testing.T) {
+		t.Parallel()
+		s, asking, at := &expectations.ConsistencyStore{}, false, "100"
+		s.ReadVersion = func(schema.GroupResource) string {
+			told := at
+			if asking {
+				asking, at = false, "105"
+				assert.False(t, ready(s, web))
+			}
+			return told
+		}
+		s.WroteAt(web, pods, "110")
+		asking = true
+		stale, isReady := s.Ready(web)
+		assert.False(t, isReady)
+		assert.Equal(t, "110", stale.Wrote)
 		assert.Zero(t, s.GivenUp())
 	})
 

@@ -1,0 +1,34 @@
+package expectations
+
+import (
+	"math/big"
+	"regexp"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+var decimal = regexp.MustCompile(`^[1-9][0-9]*$`)
+
+// FuzzCompareVersions holds the comparison against arithmetic.
+func FuzzCompareVersions(f *testing.F) {
+	for _, a := range []string{"", "0", "1", "9", "10", "007", "-1", "+1", " 1", "1e3", "12a", "٣", "99999999999999999998", "99999999999999999999", "100000000000000000000"} {
+		f.Add(a, "10")
+		f.Add("99999999999999999999", a)
+		f.Add(a, a)
+	}
+	f.Fuzz(func(t *testing.T, a, b string) {
+		order, err := compareVersions(a, b)
+		if !decimal.MatchString(a) || !decimal.MatchString(b) {
+			require.Error(t, err, "X7 %q, %q", a, b)
+			require.Zero(t, order)
+			return
+		}
+		require.NoError(t, err, "X7 %q, %q", a, b)
+		x, _ := new(big.Int).SetString(a, 10)
+		y, _ := new(big.Int).SetString(b, 10)
+		require.Equal(t, x.Cmp(y), order, "X7 %q, %q", a, b)
+		again, _ := compareVersions(b, a)
+		require.Equal(t, -order, again)
+	})
+}
