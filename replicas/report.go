@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -27,16 +28,21 @@ type StatusClient[T metav1.Object] interface {
 }
 
 // A ReplicaSetReporter writes the status of ReplicaSets after a pass. Client is
-// required. It holds no state and may be shared between goroutines.
+// required. It is made for one server, must not be copied after its first use and
+// may be shared between goroutines.
 type ReplicaSetReporter struct {
 	Client StatusClient[*appsv1.ReplicaSet]
 	// Consistency records the write; the Reconciler's. nil: without.
 	Consistency *expectations.ConsistencyStore
 	// Now is the clock; nil means time.Now.
 	Now func() time.Time
-	// OmitTerminating leaves status.terminatingReplicas out, for servers that
-	// drop it (T9).
+	// OmitTerminating leaves status.terminatingReplicas out, and clears what is
+	// there (T9). Servers that drop the field need no such setting; see Report.
 	OmitTerminating bool
+
+	// dropped is set while the server drops terminatingReplicas: the last answer
+	// to a write that had it was without.
+	dropped atomic.Bool
 }
 
 // Report calculates the status from what a pass of Reconcile observed, writes
@@ -51,8 +57,10 @@ type ReplicaSetReporter struct {
 //
 // Differs from Kubernetes: the write ends with ctx; only a Conflict is tried
 // again, and only on an object of the same UID; an error of the status does not
-// hide that of the pass.
-func (r ReplicaSetReporter) Report(ctx context.Context, rs *appsv1.ReplicaSet, result Result, err error) (Result, error) {
+// hide that of the pass. If the server's answer to a write lacks the
+// terminatingReplicas that it was sent, as those before 1.35 do, the field alone
+// is no reason to write any more, until an answer has it.
+func (r *ReplicaSetReporter) Report(ctx context.Context, rs *appsv1.ReplicaSet, result Result, err error) (Result, error) {
 	return report[*appsv1.ReplicaSet]{
 		client:      r.Client,
 		resource:    schema.GroupResource{Group: appsv1.GroupName, Resource: "replicasets"},
@@ -61,10 +69,15 @@ func (r ReplicaSetReporter) Report(ctx context.Context, rs *appsv1.ReplicaSet, r
 		update: func(rs *appsv1.ReplicaSet, opts status.Options) (*appsv1.ReplicaSet, bool) {
 			opts.OmitTerminating = r.OmitTerminating
 			newStatus := status.Calculate(rs, result.Active, opts)
-			if !status.NeedsUpdate(rs, newStatus) {
+			if !r.needsUpdate(rs, newStatus) {
 				return rs, false
 			}
 			return withReplicaSetStatus(rs, newStatus), true
+		},
+		wrote: func(sent, stored *appsv1.ReplicaSet) {
+			if sent.Status.TerminatingReplicas != nil {
+				r.dropped.Store(stored.Status.TerminatingReplicas == nil)
+			}
 		},
 		onto: func(fresh, updated *appsv1.ReplicaSet) *appsv1.ReplicaSet {
 			return withReplicaSetStatus(fresh, updated.Status)
@@ -75,8 +88,17 @@ func (r ReplicaSetReporter) Report(ctx context.Context, rs *appsv1.ReplicaSet, r
 	}.run(ctx, rs, result, err)
 }
 
+// needsUpdate is status.NeedsUpdate without the field that the server would drop
+// again.
+func (r *ReplicaSetReporter) needsUpdate(rs *appsv1.ReplicaSet, newStatus appsv1.ReplicaSetStatus) bool {
+	if rs.Status.TerminatingReplicas == nil && r.dropped.Load() {
+		newStatus.TerminatingReplicas = nil
+	}
+	return status.NeedsUpdate(rs, newStatus)
+}
+
 // A ReplicationControllerReporter writes the status of ReplicationControllers
-// after a pass; see ReplicaSetReporter.
+// after a pass; see ReplicaSetReporter. It holds no state.
 type ReplicationControllerReporter struct {
 	Client      StatusClient[*corev1.ReplicationController]
 	Consistency *expectations.ConsistencyStore
@@ -130,6 +152,8 @@ type report[T metav1.Object] struct {
 	update func(owner T, opts status.Options) (T, bool)
 	// onto returns a copy of fresh with the status of updated.
 	onto func(fresh, updated T) T
+	// wrote is told of a write that succeeded; nil: nobody is.
+	wrote func(sent, stored T)
 	// availability reads what the next check hangs on.
 	availability func(owner T) (minReadySeconds, ready, available int32)
 }
@@ -167,7 +191,7 @@ func (r report[T]) write(ctx context.Context, owner T, opts status.Options) (T, 
 	if !differs {
 		return owner, nil
 	}
-	written, err := answered(r.client.UpdateStatus(ctx, updated))
+	written, err := r.updateStatus(ctx, updated)
 	if !apierrors.IsConflict(err) {
 		return written, r.failure(owner, err)
 	}
@@ -178,8 +202,16 @@ func (r report[T]) write(ctx context.Context, owner T, opts status.Options) (T, 
 	if fresh.GetUID() != owner.GetUID() {
 		return fresh, r.failure(owner, fmt.Errorf("original is gone: got uid %s, wanted %s", fresh.GetUID(), owner.GetUID()))
 	}
-	written, err = answered(r.client.UpdateStatus(ctx, r.onto(fresh, updated)))
+	written, err = r.updateStatus(ctx, r.onto(fresh, updated))
 	return written, r.failure(owner, err)
+}
+
+func (r report[T]) updateStatus(ctx context.Context, owner T) (T, error) {
+	written, err := answered(r.client.UpdateStatus(ctx, owner))
+	if err == nil && r.wrote != nil {
+		r.wrote(owner, written)
+	}
+	return written, err
 }
 
 // answered makes an answer without an object an error.

@@ -3,6 +3,7 @@ package replicas_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"testing"
 	"time"
@@ -53,7 +54,54 @@ func (c *statusClient) UpdateStatus(_ context.Context, rs *appsv1.ReplicaSet) (*
 
 func (c *statusClient) report(rs *appsv1.ReplicaSet, result replicas.Result, err error) (replicas.Result, error) {
 	now := func() time.Time { return podtest.Now }
-	return replicas.ReplicaSetReporter{Client: c, Now: now}.Report(context.Background(), rs, result, err)
+	return (&replicas.ReplicaSetReporter{Client: c, Now: now}).Report(context.Background(), rs, result, err)
+}
+
+// Servers before 1.35 drop terminatingReplicas unless a feature gate is set.
+func TestReportToAServerThatDropsTerminatingReplicas(t *testing.T) {
+	t.Parallel()
+	c := &statusClient{answer: func(rs *appsv1.ReplicaSet) { rs.Status.TerminatingReplicas = nil }}
+	reporter := replicas.ReplicaSetReporter{Client: c}
+	pass := func(rs *appsv1.ReplicaSet, terminating int) *appsv1.ReplicaSet {
+		result := observed(podsOf(rs, 2)...)
+		for i := range terminating {
+			result.Terminating = append(result.Terminating, podtest.Pod(fmt.Sprint(i), owned(rs), podtest.Deleting))
+		}
+		writes := len(c.written)
+		_, err := reporter.Report(context.Background(), rs, result, nil)
+		require.NoError(t, err)
+		if len(c.written) == writes {
+			return rs
+		}
+		stored := c.written[writes].DeepCopy()
+		if c.answer != nil {
+			c.answer(stored)
+		}
+		return stored
+	}
+	rs, other := replicaSet(2), replicaSet(2)
+	other.Name, other.UID = "other", "uid-other"
+	for range 10 {
+		rs = pass(rs, 0)
+	}
+	require.Len(t, c.written, 1, "U1 T9 idle passes write nothing")
+	rs, other = pass(rs, 1), pass(other, 1)
+	require.Len(t, c.written, 2, "the count alone is nothing to this server; the other needed its first status")
+	require.NotNil(t, c.written[1].Status.TerminatingReplicas, "but it is sent along")
+	other = pass(other, 0)
+	require.Len(t, c.written, 2)
+
+	c.answer = nil // the server is upgraded
+	rs.Generation++
+	rs = pass(rs, 1)
+	require.Len(t, c.written, 3)
+	require.EqualValues(t, 1, *rs.Status.TerminatingReplicas)
+	other = pass(other, 1)
+	require.Len(t, c.written, 4, "what it keeps is written again")
+	require.EqualValues(t, 1, *other.Status.TerminatingReplicas)
+	rs = pass(pass(rs, 0), 0)
+	require.Len(t, c.written, 5)
+	require.Zero(t, *rs.Status.TerminatingReplicas)
 }
 
 func observed(pods ...*corev1.Pod) replicas.Result {
@@ -125,7 +173,7 @@ func TestReport(t *testing.T) {
 		client := &statusClient{answer: func(rs *appsv1.ReplicaSet) { rs.ResourceVersion = "10" }}
 		rs := replicaSet(1)
 		rs.ResourceVersion = "9"
-		_, err := replicas.ReplicaSetReporter{Client: client, Consistency: store}.Report(context.Background(), rs, observed(), nil)
+		_, err := (&replicas.ReplicaSetReporter{Client: client, Consistency: store}).Report(context.Background(), rs, observed(), nil)
 		require.NoError(t, err)
 		stale, _ := store.Ready(expectations.KeyOf(rs))
 		assert.Equal(t, "10", stale.Wrote)
@@ -133,12 +181,12 @@ func TestReport(t *testing.T) {
 	t.Run("a reporter without a client, an owner that is nil and a client without an answer are errors", func(t *testing.T) {
 		t.Parallel()
 		boom := errors.New("boom")
-		_, err := replicas.ReplicaSetReporter{}.Report(context.Background(), replicaSet(1), observed(), boom)
+		_, err := (&replicas.ReplicaSetReporter{}).Report(context.Background(), replicaSet(1), observed(), boom)
 		require.ErrorContains(t, err, "replicas: reporter of replicasets has no Client, or no owner")
 		require.ErrorIs(t, err, boom)
 		_, err = (&statusClient{}).report(nil, observed(), nil)
 		require.Error(t, err)
-		_, err = replicas.ReplicaSetReporter{Client: mute{}}.Report(context.Background(), replicaSet(1), observed(), nil)
+		_, err = (&replicas.ReplicaSetReporter{Client: mute{}}).Report(context.Background(), replicaSet(1), observed(), nil)
 		require.ErrorContains(t, err, "the client returned no object")
 	})
 	t.Run("T9 terminatingReplicas is left out where asked", func(t *testing.T) {
@@ -251,7 +299,7 @@ func TestReportRetries(t *testing.T) {
 		ctx, cancel := context.WithCancel(context.Background())
 		cancel()
 		client := contextClient{}
-		_, err := replicas.ReplicaSetReporter{Client: client}.Report(ctx, rs, observed(), nil)
+		_, err := (&replicas.ReplicaSetReporter{Client: client}).Report(ctx, rs, observed(), nil)
 		require.ErrorIs(t, err, context.Canceled)
 	})
 }

@@ -102,10 +102,10 @@ func (k kind[T]) specOf(owner metav1.Object) (replicas.Spec, error) {
 }
 
 func (k kind[T]) reportFor(c *Controller) reportFunc {
+	reporter := k.reporter(c, statusClient[T]{ownerClient: k.client, cached: c.owner, describe: k.describe})
 	return func(ctx context.Context, owner metav1.Object, result replicas.Result, err error) (replicas.Result, error) {
 		typed, _ := owner.(T) // specOf let it pass
-		client := statusClient[T]{ownerClient: k.client, was: typed, describe: k.describe}
-		return k.reporter(c, client).Report(ctx, typed, result, err)
+		return reporter.Report(ctx, typed, result, err)
 	}
 }
 

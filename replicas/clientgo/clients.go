@@ -115,16 +115,19 @@ func (c ownerClient[T]) UpdateStatus(ctx context.Context, owner T) (T, error) {
 	return c(owner.GetNamespace()).UpdateStatus(ctx, owner, metav1.UpdateOptions{})
 }
 
-// A statusClient is the ownerClient of one status step, and logs what changes.
+// A statusClient is an ownerClient that logs what changes.
 type statusClient[T metav1.Object] struct {
 	ownerClient[T]
-	was      T
+	cached   func(namespace, name string) (metav1.Object, bool)
 	describe func(was, is T) string
 }
 
 func (c statusClient[T]) UpdateStatus(ctx context.Context, owner T) (T, error) {
 	if logger := klog.FromContext(ctx).V(4); logger.Enabled() {
-		logger.Info(c.describe(c.was, owner))
+		was, _ := c.cached(owner.GetNamespace(), owner.GetName())
+		if was, ok := was.(T); ok {
+			logger.Info(c.describe(was, owner))
+		}
 	}
 	return c.ownerClient.UpdateStatus(ctx, owner)
 }

@@ -41,7 +41,7 @@ func NewReplicaSetControllerWithOptions(ctx context.Context, rsInformer appsinfo
 		spec:     replicas.ReplicaSetSpec,
 		describe: describeReplicaSetStatus,
 		reporter: func(c *Controller, client replicas.StatusClient[*appsv1.ReplicaSet]) reporter[*appsv1.ReplicaSet] {
-			return replicas.ReplicaSetReporter{
+			return &replicas.ReplicaSetReporter{
 				Client:          client,
 				Consistency:     c.reconciler.Consistency,
 				Now:             c.clock.Now,

@@ -221,7 +221,7 @@ func TestStatusDefects(t *testing.T) {
 		assert.Nil(t, theirs.ctx.Done(), "nothing can end it")
 
 		ctx, cancel := context.WithCancel(t.Context())
-		_, err = replicas.ReplicaSetReporter{Client: ourStatusContext{ours}}.Report(ctx, rs, replicas.Result{Observed: true}, nil)
+		_, err = (&replicas.ReplicaSetReporter{Client: ourStatusContext{ours}}).Report(ctx, rs, replicas.Result{Observed: true}, nil)
 		require.NoError(t, err)
 		cancel()
 		assert.Error(t, ours.ctx.Err())
@@ -233,7 +233,7 @@ func TestStatusDefects(t *testing.T) {
 			a := &statusCalls{c: statusWrite{Report: report{RS: rs}, First: first, FreshUID: fresh}}
 			b := &statusCalls{c: a.c}
 			_, _ = upstream.UpdateStatus(logr.Discard(), a, rs.DeepCopy(), appsv1.ReplicaSetStatus{Replicas: 1}, features(false))
-			_, _ = replicas.ReplicaSetReporter{Client: ourStatusCalls{b}}.Report(t.Context(), rs, replicas.Result{Observed: true}, nil)
+			_, _ = (&replicas.ReplicaSetReporter{Client: ourStatusCalls{b}}).Report(t.Context(), rs, replicas.Result{Observed: true}, nil)
 			return a.calls, b.calls
 		}
 		theirs, ours := written("Forbidden", "owner")
