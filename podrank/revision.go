@@ -1,0 +1,36 @@
+package podrank
+
+import (
+	"cmp"
+	"errors"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// OldRevision puts objects first whose revision is another than the current one.
+// It is the value of the label of that key, or of the annotation if there is no
+// such label; an object with neither is of an old revision. NewOrder refuses an
+// empty key, and an empty current revision.
+func OldRevision[T metav1.Object](key, current string) Criterion[T] {
+	revision := func(obj T) string {
+		if value, ok := obj.GetLabels()[key]; ok {
+			return value
+		}
+		return obj.GetAnnotations()[key]
+	}
+	isCurrent := func(obj T) int64 {
+		if revision(obj) == current {
+			return 1
+		}
+		return 0
+	}
+	c := number("old-revision", "revision "+victimHere+", not "+survivorHere, isCurrent,
+		func(obj T) string { return cmp.Or(revision(obj), "none") })
+	switch {
+	case key == "":
+		c.err = errors.New("key is empty")
+	case current == "":
+		c.err = errors.New("current revision is empty")
+	}
+	return c
+}
