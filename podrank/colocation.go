@@ -29,11 +29,11 @@ func Colocation() Criterion[*corev1.Pod] {
 				return func(i int) (int64, int64) { return -int64(c.active[nodes[i]]), 0 } // (R6)
 			},
 			value: func(_ time.Time, i int, _ *corev1.Pod) string { return strconv.Itoa(int(c.active[nodes[i]])) },
-			phrase: func(_ time.Time, i int, p *corev1.Pod) string {
+			phrase: func(_ time.Time, i int, p *corev1.Pod) (phrase, detail string) {
 				if c.active[nodes[i]] == 1 {
-					return victimHere + " replica on " + nodeName(p)
+					return victimHere + " replica on " + detailHere, nodeName(p)
 				}
-				return victimHere + " replicas on " + nodeName(p)
+				return victimHere + " replicas on " + detailHere, nodeName(p)
 			},
 		}
 	}}

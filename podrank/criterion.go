@@ -52,16 +52,18 @@ type column[T any] struct {
 	minor bool
 	// value says what the criterion looks at in the object.
 	value func(now time.Time, i int, obj T) string
-	// phrase is how a decision is told, if not as Criterion.phrase has it.
-	phrase func(now time.Time, i int, obj T) string
+	// phrase is how a decision is told, if not as Criterion.phrase has it, and what
+	// stands for the detail in it.
+	phrase func(now time.Time, i int, obj T) (phrase, detail string)
 }
 
 type weights func(i int) (major, minor int64)
 
-// How a decision is told, the two standing for the values.
+// What stands for the values, and a detail, in how a decision is told.
 const (
 	victimHere   = "{victim}"
 	survivorHere = "{survivor}"
+	detailHere   = "{detail}"
 )
 
 // By returns a criterion by which the object with the lower value goes first:
@@ -223,14 +225,14 @@ func created[T metav1.Object](name string, weigh func(time.Time) (int64, int64),
 			return weigh(at(obj))
 		},
 		value: func(now time.Time, _ int, obj T) string { return timeText(at(obj), now) },
-		phrase: func(now time.Time, _ int, obj T) string {
+		phrase: func(now time.Time, _ int, obj T) (phrase, detail string) {
 			switch {
 			case at(obj).IsZero():
-				return "creation time " + victimHere
+				return "creation time " + victimHere, ""
 			case now.IsZero():
-				return "creation time " + victimHere + instants + survivorHere
+				return "creation time " + victimHere + instants + survivorHere, ""
 			}
-			return "age " + victimHere + ages + survivorHere
+			return "age " + victimHere + ages + survivorHere, ""
 		},
 	}
 	return Criterion[T]{name: name, open: func(Facts[T]) column[T] { return col }}
@@ -261,7 +263,10 @@ func (c Criterion[T]) Reverse() Criterion[T] {
 			col.level = func(sorted []int32) weights { return level(sorted).reverse() }
 		}
 		if phrase != nil {
-			col.phrase = func(now time.Time, i int, obj T) string { return turned.Replace(phrase(now, i, obj)) }
+			col.phrase = func(now time.Time, i int, obj T) (string, string) {
+				text, detail := phrase(now, i, obj)
+				return turned.Replace(text), detail
+			}
 		}
 		return col
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -27,7 +28,12 @@ const (
 // for the order of Newest if they are anything else.
 //
 // An Order never changes; it is safe for concurrent use if its criteria are.
-type Order[T metav1.Object] struct{ criteria []Criterion[T] }
+type Order[T metav1.Object] struct {
+	criteria []Criterion[T]
+	// weigh, if not nil, does in one call for an object what the criteria do one
+	// by one, but for those that settle, if now is not zero.
+	weigh func(now time.Time, obj T, row []int64)
+}
 
 // NewOrder returns the order of the criteria. An error names the criterion: no
 // criteria, one that has no name, two of one name, one of a name that stands for
@@ -71,7 +77,7 @@ func Must[T metav1.Object](order Order[T], err error) Order[T] {
 // differs.
 func Kubernetes() Order[*corev1.Pod] { return kubernetes }
 
-var kubernetes = Must(NewOrder(
+var kubernetes = quick(Must(NewOrder(
 	Unassigned(),
 	Phase(),
 	NotReady(),
@@ -81,7 +87,12 @@ var kubernetes = Must(NewOrder(
 	Restarts(),
 	SidecarRestarts(),
 	CreationTime(),
-))
+)))
+
+func quick(order Order[*corev1.Pod]) Order[*corev1.Pod] {
+	order.weigh = weighPod
+	return order
+}
 
 // Criteria returns the criteria in turn, without the UID, namespace and name that
 // come last in every order. The slice is the caller's. It is nil for the zero

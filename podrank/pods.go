@@ -8,6 +8,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/replicakit/replicakit/internal/pod"
 )
@@ -48,21 +49,21 @@ func NotReady() Criterion[*corev1.Pod] {
 // reaches or, if Options.Now is zero, as they are. The zero instant comes before
 // all others, and a pod that is not ready before all that are.
 func ReadyTime() Criterion[*corev1.Pod] {
-	return ages("ready-time", "ready for ", "ready time ", readyTime)
+	return ages("ready-time", "ready for ", "ready time ", readySince)
 }
 
-// readyTime returns since when the pod is ready, if it is (R7).
-func readyTime(p *corev1.Pod) (since time.Time, ready bool) {
+// readySince returns since when the pod is ready, nil if it is not (R7).
+func readySince(p *corev1.Pod) *metav1.Time {
 	if c := pod.ReadyCondition(p); c != nil && c.Status == corev1.ConditionTrue {
-		return c.LastTransitionTime.Time, true
+		return &c.LastTransitionTime
 	}
-	return time.Time{}, false
+	return nil
 }
 
 // CreationTime puts younger pods first. Times are compared as by ReadyTime. See
 // Newest for times compared as they are.
 func CreationTime() Criterion[*corev1.Pod] { // (R11)
-	return ages("creation-time", "age ", "creation time ", func(p *corev1.Pod) (time.Time, bool) { return p.CreationTimestamp.Time, true })
+	return ages("creation-time", "age ", "creation time ", func(p *corev1.Pod) *metav1.Time { return &p.CreationTimestamp })
 }
 
 // Restarts puts pods first of which a container has restarted more often: the
@@ -114,11 +115,11 @@ func restarts(name, unit string, of func(*corev1.Pod) int32) Criterion[*corev1.P
 	col := column[*corev1.Pod]{
 		weigh: func(_ time.Time, _ int, p *corev1.Pod) (int64, int64) { return -int64(of(p)), 0 },
 		value: func(_ time.Time, _ int, p *corev1.Pod) string { return strconv.Itoa(int(of(p))) },
-		phrase: func(_ time.Time, _ int, p *corev1.Pod) string {
+		phrase: func(_ time.Time, _ int, p *corev1.Pod) (phrase, detail string) {
 			if of(p) == 1 {
-				return one
+				return one, ""
 			}
-			return more
+			return more, ""
 		},
 	}
 	return Criterion[*corev1.Pod]{name: name, open: func(Facts[*corev1.Pod]) column[*corev1.Pod] { return col }}
@@ -134,40 +135,35 @@ func number[T any](name, phrase string, of func(T) int64, show func(T) string) C
 }
 
 // ages returns a criterion by which the later instant goes first, as Kubernetes
-// compares instants.
-func ages(name, age, instant string, at func(*corev1.Pod) (time.Time, bool)) Criterion[*corev1.Pod] {
+// compares instants; nil is none.
+func ages(name, age, instant string, at func(*corev1.Pod) *metav1.Time) Criterion[*corev1.Pod] {
+	aged := age + victimHere + " < " + survivorHere
+	exact, unknown := instant+victimHere+" > "+survivorHere, instant+victimHere
 	col := column[*corev1.Pod]{
-		weigh: func(now time.Time, _ int, p *corev1.Pod) (int64, int64) {
-			t, ok := at(p)
-			if !ok {
-				return noAge, 0
-			}
-			return weighAge(t, now)
-		},
+		weigh: func(now time.Time, _ int, p *corev1.Pod) (int64, int64) { return weighAge(at(p), now) },
 		value: func(now time.Time, _ int, p *corev1.Pod) string {
-			t, ok := at(p)
-			if !ok {
-				return "not ready"
+			if t := at(p); t != nil {
+				return timeText(t.Time, now)
 			}
-			return timeText(t, now)
+			return "not ready"
 		},
-		phrase: func(now time.Time, _ int, p *corev1.Pod) string {
-			switch t, ok := at(p); {
-			case !ok:
-				return victimHere
+		phrase: func(now time.Time, _ int, p *corev1.Pod) (phrase, detail string) {
+			switch t := at(p); {
+			case t == nil:
+				return victimHere, ""
 			case t.IsZero():
-				return instant + victimHere
+				return unknown, ""
 			case now.IsZero():
-				return instant + victimHere + " > " + survivorHere
+				return exact, ""
 			}
-			return age + victimHere + " < " + survivorHere
+			return aged, ""
 		},
 	}
-	exact := col
-	exact.minor = true
+	precise := col
+	precise.minor = true
 	open := func(facts Facts[*corev1.Pod]) column[*corev1.Pod] {
 		if facts.Now.IsZero() {
-			return exact
+			return precise
 		}
 		return col
 	}
@@ -183,15 +179,51 @@ const (
 // weighAge weighs how long ago an instant was, as far as Kubernetes tells ages
 // apart (R8, R9): by how many bits the nanoseconds have, and instants to come
 // alike. If now is zero, the later instant is the lighter.
-func weighAge(t, now time.Time) (major, minor int64) {
+func weighAge(t *metav1.Time, now time.Time) (major, minor int64) {
 	switch {
+	case t == nil:
+		return noAge, 0
 	case t.IsZero():
 		return unknownAge, 0
 	case now.IsZero():
 		return -t.Unix(), -int64(t.Nanosecond())
 	}
-	if age := now.Sub(t); age > 0 {
+	if age := elapsed(t.Time, now); age > 0 {
 		return int64(bits.Len64(uint64(age))), 0
 	}
 	return 0, 0
+}
+
+// elapsed returns now.Sub(t). Sub proves its result by an addition, which takes a
+// fifth of all the time that reading a pod takes; within a century nothing can
+// overflow.
+func elapsed(t, now time.Time) time.Duration {
+	const century = 3_155_760_000 // seconds
+	if s := now.Unix() - t.Unix(); -century < s && s < century {
+		return time.Duration(s)*time.Second + time.Duration(now.Nanosecond()-t.Nanosecond())
+	}
+	return now.Sub(t)
+}
+
+// weighPod is what Kubernetes' criteria make of a pod if now is not zero, all in
+// one: of a condition that is read for two of them, and without a call for each.
+// The weight of Colocation is left as it is.
+func weighPod(now time.Time, p *corev1.Pod, row []int64) {
+	row = row[:9]
+	if p.Spec.NodeName != "" {
+		row[0] = 1
+	}
+	row[1] = phaseOrdinal(p)
+	since := readySince(p)
+	if since != nil {
+		row[2] = 1
+	}
+	if _, ok := p.Annotations[corev1.PodDeletionCost]; ok {
+		cost, _ := annotatedCost(p.Annotations, corev1.PodDeletionCost)
+		row[3] = int64(cost)
+	}
+	row[5], _ = weighAge(since, now)
+	row[6] = -int64(containerRestarts(p))
+	row[7] = -int64(sidecarRestarts(p))
+	row[8], _ = weighAge(&p.CreationTimestamp, now)
 }

@@ -23,6 +23,7 @@ type ranking[T metav1.Object] struct {
 	columns  []column[T]
 	starts   []int // of the columns in a row
 	width    int   // of a row
+	ahead    int
 	weights  []int64
 	places   []int32
 	survivor struct { // the last whose value was asked for
@@ -44,7 +45,8 @@ func newRanking[T metav1.Object](objs []T, opts Options[T]) *ranking[T] {
 			r.width++
 		}
 	}
-	r.weigh()
+	r.weigh(opts.Order.orDefault())
+	r.settle()
 	return r
 }
 
@@ -58,12 +60,25 @@ func withoutNil[T metav1.Object](objs []T) []T {
 }
 
 // weigh fills the rows, object by object: each is read while it is at hand.
-func (r *ranking[T]) weigh() {
+func (r *ranking[T]) weigh(order Order[T]) {
+	quick, ahead := order.weigh, len(r.columns)-len(order.criteria)
+	if r.now.IsZero() {
+		quick = nil
+	}
+	var columns []int // those that are left to weigh one by one
+	for c, col := range r.columns {
+		if quick == nil || c < ahead || col.settle != nil {
+			columns = append(columns, c)
+		}
+	}
 	r.weights = make([]int64, len(r.objs)*r.width)
 	for i, obj := range r.objs {
 		r.places[i] = int32(i)
 		row := r.row(int32(i))
-		for c := range r.columns {
+		if quick != nil {
+			quick(r.now, obj, row[ahead:])
+		}
+		for _, c := range columns {
 			col := &r.columns[c]
 			major, minor := col.weigh(r.now, i, obj)
 			row[r.starts[c]] = major
@@ -72,6 +87,10 @@ func (r *ranking[T]) weigh() {
 			}
 		}
 	}
+}
+
+// settle sets the weights that are known only when all objects are weighed.
+func (r *ranking[T]) settle() {
 	for c, col := range r.columns {
 		if col.settle != nil {
 			r.set(c, col.settle())

@@ -38,7 +38,7 @@ type Victim[T any] struct {
 	// (RFC 3339). The zero instant is "unknown" in either case.
 	Values struct{ Victim, Survivor string }
 
-	phrase string // how to say it
+	phrase, detail string // how to say it
 }
 
 // Explain says in words why the victim goes before the first survivor: "not
@@ -52,7 +52,7 @@ func (v Victim[T]) Explain() string {
 	if phrase == "" {
 		phrase = None
 	}
-	return strings.NewReplacer(victimHere, v.Values.Victim, survivorHere, v.Values.Survivor).Replace(phrase)
+	return strings.NewReplacer(victimHere, v.Values.Victim, survivorHere, v.Values.Survivor, detailHere, v.detail).Replace(phrase)
 }
 
 // victim makes a victim of the object at a place, behind being the places of
@@ -74,7 +74,7 @@ func (r *ranking[T]) victim(i int32, behind []int32) Victim[T] {
 	col := &r.columns[c]
 	v.Criterion, v.phrase = r.criteria[c].name, r.criteria[c].phrase
 	if col.phrase != nil {
-		v.phrase = col.phrase(r.now, int(i), v.Object)
+		v.phrase, v.detail = col.phrase(r.now, int(i), v.Object)
 	}
 	v.Values.Victim, v.Values.Survivor = col.value(r.now, int(i), v.Object), r.survivorValue(c, behind[0])
 	return v
