@@ -85,6 +85,7 @@ func start(t *testing.T, args ...string) *program {
 	p.cmd.Env = append(os.Environ(), asProgram+"=1")
 	p.cmd.Stdout, p.cmd.Stderr = &p.log, &p.log
 	require.NoError(t, p.cmd.Start())
+	t.Cleanup(controlplane.BeforeTimeout(func() { _ = p.cmd.Process.Kill() }))
 	t.Cleanup(func() {
 		if p.cmd.ProcessState == nil {
 			_ = p.cmd.Process.Kill()

@@ -21,6 +21,7 @@ type ControlPlane struct {
 	Kubeconfig []byte
 
 	env *envtest.Environment
+	off func() // see BeforeTimeout
 }
 
 // Start starts the programs that make cluster-binaries built; see Binaries. args
@@ -38,11 +39,16 @@ func Start(binaries string, args map[string]string) (*ControlPlane, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("controlplane: starting the programs of %s: %w", binaries, err), env.Stop())
 	}
-	return &ControlPlane{Config: config, Kubeconfig: env.KubeConfig, env: env}, nil
+	c := &ControlPlane{Config: config, Kubeconfig: env.KubeConfig, env: env}
+	c.off = BeforeTimeout(func() { _ = env.Stop() })
+	return c, nil
 }
 
 // Stop ends the programs and removes what they stored.
-func (c *ControlPlane) Stop() error { return c.env.Stop() }
+func (c *ControlPlane) Stop() error {
+	c.off()
+	return c.env.Stop()
+}
 
 // AddUser makes a user and returns the content of its kubeconfig. It may do what
 // RBAC grants the name or the groups.

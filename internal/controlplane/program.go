@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"runtime"
 	"syscall"
 	"time"
 )
@@ -22,7 +23,8 @@ type Program struct {
 }
 
 // StartProgram starts a program, which errors call by the name, with its output
-// in a file. Ctrl-C does not reach it: who started it stops it.
+// in a file. Ctrl-C does not reach it: who started it stops it. On Linux it is
+// killed if this process ends without having done so.
 func StartProgram(name, log, path string, args ...string) (*Program, error) {
 	output, err := os.Create(log)
 	if err != nil {
@@ -31,15 +33,27 @@ func StartProgram(name, log, path string, args ...string) (*Program, error) {
 	defer func() { _ = output.Close() }()
 	p := &Program{name: name, log: log, cmd: exec.Command(path, args...), ended: make(chan struct{})}
 	p.cmd.Stdout, p.cmd.Stderr = output, output
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if err := p.cmd.Start(); err != nil {
+	p.cmd.SysProcAttr = attributes()
+	started := make(chan error)
+	go p.run(started)
+	if err := <-started; err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
-	go func() {
-		_ = p.cmd.Wait()
-		close(p.ended)
-	}()
 	return p, nil
+}
+
+// run keeps its thread until the process has ended; see attributes.
+func (p *Program) run(started chan<- error) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	err := p.cmd.Start()
+	started <- err
+	if err != nil {
+		return
+	}
+	defer BeforeTimeout(func() { _ = p.cmd.Process.Kill() })()
+	_ = p.cmd.Wait()
+	close(p.ended)
 }
 
 // PID is the process's id.

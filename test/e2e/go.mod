@@ -8,6 +8,7 @@ require (
 	github.com/prometheus/client_model v0.6.2
 	github.com/prometheus/common v0.67.5
 	github.com/replicakit/replicakit v0.0.0
+	github.com/replicakit/replicakit/internal/controlplane v0.0.0
 	github.com/replicakit/replicakit/replicas/clientgo v0.0.0
 	github.com/stretchr/testify v1.11.1
 	k8s.io/api v0.36.3
@@ -63,5 +64,6 @@ require (
 
 replace (
 	github.com/replicakit/replicakit => ../..
+	github.com/replicakit/replicakit/internal/controlplane => ../../internal/controlplane
 	github.com/replicakit/replicakit/replicas/clientgo => ../../replicas/clientgo
 )

@@ -3,6 +3,7 @@ package e2e_test
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"net"
@@ -23,6 +24,8 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/replicakit/replicakit/internal/controlplane"
 )
 
 // shared is the cluster of every test that does not break its own.
@@ -39,6 +42,8 @@ func runTests(m *testing.M) int {
 	ctrllog.SetLogger(logr.Discard())
 	defer stopAll()
 	stopAllWhenInterrupted()
+	flag.Parse()
+	controlplane.BeforeTimeout(stopAll)
 	var err error
 	if shared, err = startCluster(20 * time.Second); err != nil {
 		fmt.Fprintln(os.Stderr, "e2e:", err)

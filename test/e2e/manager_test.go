@@ -201,9 +201,12 @@ func (s *managerServer) start(t *testing.T, args ...string) *manager {
 		_ = m.cmd.Wait()
 		close(m.exited)
 	}()
-	t.Cleanup(func() {
+	kill := stopAtExit(func() {
 		_ = m.cmd.Process.Kill()
 		<-m.exited
+	})
+	t.Cleanup(func() {
+		kill()
 		if t.Failed() {
 			t.Log("the log of a manager ends:\n" + m.log.tail())
 		}
