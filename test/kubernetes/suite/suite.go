@@ -6,6 +6,7 @@ package suite
 import (
 	"fmt"
 	"io"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -26,9 +27,11 @@ type Suite struct {
 type Difference struct {
 	// Test is the whole name, such as "TestX/row".
 	Test string
-	// Says is a part of what the test prints when it fails; a failure without it is
-	// news. Empty means that any failure will do.
-	Says string
+	// Says are parts of what the test prints when it fails. It is news if one of them
+	// is missing, and if a line of a test file ("x_test.go:7: ...") has none of them:
+	// so rows of a table that has no sub-tests are told apart. None means that any
+	// failure will do.
+	Says []string
 	// Why is the reason, which is printed below the table.
 	Why string
 }
@@ -83,14 +86,39 @@ func (s Suite) news(r Result) string {
 	i := slices.IndexFunc(s.Differences, func(d Difference) bool { return d.Test == r.Test })
 	switch {
 	case i < 0 && !r.Passed:
-		return r.Test + " fails:\n" + r.Output
+		return r.Test + " fails:\n" + tail(r.Output)
 	case i >= 0 && r.Passed:
 		return fmt.Sprintf("%s passes; it was a known difference: %s", r.Test, s.Differences[i].Why)
-	case i >= 0 && !strings.Contains(r.Output, s.Differences[i].Says):
-		return fmt.Sprintf("%s fails, but does not say %q:\n%s", r.Test, s.Differences[i].Says, r.Output)
+	case i >= 0 && !s.Differences[i].explains(r.Output):
+		return fmt.Sprintf("%s fails in another way than known, which says %q:\n%s", r.Test, s.Differences[i].Says, tail(r.Output))
 	default:
 		return ""
 	}
+}
+
+// tailLines is how much of an output news shows: an API server logs hundreds of lines
+// when it starts.
+const tailLines = 50
+
+// tail returns the last lines.
+func tail(output string) string {
+	lines := strings.SplitAfter(output, "\n")
+	return strings.Join(lines[max(0, len(lines)-tailLines):], "")
+}
+
+// complaint is a line that a test file prints.
+var complaint = regexp.MustCompile(`(?m)^\s+\S+_test\.go:\d+: .*$`)
+
+// explains reports whether the output is that of the difference.
+func (d Difference) explains(output string) bool {
+	for _, said := range d.Says {
+		if !strings.Contains(output, said) {
+			return false
+		}
+	}
+	return len(d.Says) == 0 || !slices.ContainsFunc(complaint.FindAllString(output, -1), func(line string) bool {
+		return !slices.ContainsFunc(d.Says, func(said string) bool { return strings.Contains(line, said) })
+	})
 }
 
 // Print writes the table of all verdicts, the reasons, and what is news. It

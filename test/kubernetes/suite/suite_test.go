@@ -15,10 +15,10 @@ func TestJudge(t *testing.T) {
 	t.Parallel()
 	known := suite.Suite{
 		Name: "unit", Specs: 3,
-		Differences: []suite.Difference{{Test: "TestOrder/ages", Says: "want b", Why: "W28: a total order"}},
+		Differences: []suite.Difference{{Test: "TestOrder/ages", Says: []string{"row 1: got", "row 3: got"}, Why: "W28: a total order"}},
 		LeftOut:     []suite.Difference{{Test: "TestInside", Why: "it looks at unexported fields"}},
 	}
-	differs := suite.Result{Test: "TestOrder/ages", Output: "got a, want b"}
+	differs := suite.Result{Test: "TestOrder/ages", Output: "    a_test.go:7: row 1: got a\n    a_test.go:7: row 3: got b\n    helper.go:3: a log line"}
 	passes := func(name string) suite.Result { return suite.Result{Test: name, Passed: true} }
 	tests := []struct {
 		name    string
@@ -39,7 +39,22 @@ func TestJudge(t *testing.T) {
 		{
 			"a known difference fails in another way",
 			[]suite.Result{passes("TestA"), passes("TestB"), {Test: "TestOrder/ages", Output: "panic"}},
-			[]string{"TestOrder/ages fails, but does not say \"want b\":\npanic"},
+			[]string{"TestOrder/ages fails in another way than known, which says [\"row 1: got\" \"row 3: got\"]:\npanic"},
+		},
+		{
+			"a test says very much",
+			[]suite.Result{passes("TestA"), differs, {Test: "TestB", Output: strings.Repeat("a log line\n", 1000) + "oh"}},
+			[]string{"TestB fails:\n" + strings.Repeat("a log line\n", 49) + "oh"},
+		},
+		{
+			"another row fails, too",
+			[]suite.Result{passes("TestA"), passes("TestB"), {Test: "TestOrder/ages", Output: differs.Output + "\n    a_test.go:7: row 2: got c"}},
+			[]string{"TestOrder/ages fails in another way than known, which says [\"row 1: got\" \"row 3: got\"]:\n" + differs.Output + "\n    a_test.go:7: row 2: got c"},
+		},
+		{
+			"one of the rows passes",
+			[]suite.Result{passes("TestA"), passes("TestB"), {Test: "TestOrder/ages", Output: "    a_test.go:7: row 1: got a"}},
+			[]string{"TestOrder/ages fails in another way than known, which says [\"row 1: got\" \"row 3: got\"]:\n    a_test.go:7: row 1: got a"},
 		},
 		{
 			"tests are missing",
