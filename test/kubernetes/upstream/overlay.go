@@ -1,0 +1,156 @@
+package upstream
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// overlay writes the suite's tests, changed as it says, below scratch, and a file
+// for go's -overlay that shows them in the suite's package.
+func (s Suite) overlay(kubernetes, module, scratch string) (file string, err error) {
+	tests, err := filepath.Glob(filepath.Join(kubernetes, s.From, "*_test.go"))
+	if err != nil {
+		return "", err
+	}
+	cut := map[string]bool{}
+	for _, name := range s.without() {
+		cut[name] = true
+	}
+	replace := map[string]string{}
+	for _, test := range tests {
+		source, err := os.ReadFile(test)
+		if err != nil {
+			return "", err
+		}
+		changed, err := rewrite(source, s.Imports, cut)
+		if err != nil {
+			return "", err
+		}
+		shown := filepath.Join(scratch, filepath.Base(test))
+		if err := os.WriteFile(shown, changed, 0o600); err != nil {
+			return "", err
+		}
+		replace[filepath.Join(module, s.In, filepath.Base(test))] = shown
+	}
+	for _, name := range s.without() {
+		if cut[name] {
+			return "", fmt.Errorf("upstream: %s: %s is left out, but is in no file of %s", s.Name, name, s.From)
+		}
+	}
+	content, err := json.Marshal(map[string]any{"Replace": replace})
+	if err != nil {
+		return "", err
+	}
+	file = filepath.Join(scratch, "overlay.json")
+	return file, os.WriteFile(file, content, 0o600)
+}
+
+// rewrite imports other packages, leaves out the functions and types that cut
+// names, and what is imported for them alone. Line numbers stay. What it has left
+// out is false in cut.
+func rewrite(source []byte, imports map[string]string, cut map[string]bool) ([]byte, error) {
+	files := token.NewFileSet()
+	file, err := parser.ParseFile(files, "", source, parser.SkipObjectResolution)
+	if err != nil {
+		return nil, fmt.Errorf("upstream: %w", err)
+	}
+	out := bytes.Clone(source)
+	blank := func(node ast.Node) {
+		for i := files.Position(node.Pos()).Offset; i < files.Position(node.End()).Offset; i++ {
+			if out[i] != '\n' {
+				out[i] = ' '
+			}
+		}
+	}
+	used := map[string]bool{}
+	for _, decl := range file.Decls {
+		name := nameOf(decl)
+		if _, left := cut[name]; left {
+			cut[name] = false
+			blank(decl)
+			continue
+		}
+		ast.Inspect(decl, func(node ast.Node) bool {
+			if selector, ok := node.(*ast.SelectorExpr); ok {
+				if x, ok := selector.X.(*ast.Ident); ok {
+					used[x.Name] = true
+				}
+			}
+			return true
+		})
+	}
+	for _, spec := range slices.Backward(file.Imports) { // what stands before keeps its place
+		importPath, err := strconv.Unquote(spec.Path.Value)
+		if err != nil {
+			return nil, fmt.Errorf("upstream: %w", err)
+		}
+		if !slices.ContainsFunc(namesOf(spec, importPath), func(name string) bool { return used[name] || name == "." || name == "_" }) {
+			blank(spec)
+			continue
+		}
+		if other, ok := imports[importPath]; ok {
+			at := files.Position(spec.Path.Pos()).Offset
+			out = slices.Replace(out, at, at+len(spec.Path.Value), []byte(strconv.Quote(other))...)
+		}
+	}
+	return out, nil
+}
+
+// nameOf is how a suite names the declaration: a function, or the type of a method
+// or of a declaration of one type.
+func nameOf(decl ast.Decl) string {
+	switch decl := decl.(type) {
+	case *ast.FuncDecl:
+		if decl.Recv == nil {
+			return decl.Name.Name
+		}
+		receiver := decl.Recv.List[0].Type
+		if star, ok := receiver.(*ast.StarExpr); ok {
+			receiver = star.X
+		}
+		if ident, ok := receiver.(*ast.Ident); ok {
+			return ident.Name
+		}
+	case *ast.GenDecl:
+		if spec, ok := decl.Specs[0].(*ast.TypeSpec); ok && len(decl.Specs) == 1 {
+			return spec.Name.Name
+		}
+	}
+	return ""
+}
+
+var version = regexp.MustCompile(`^v[0-9]+$`)
+
+// namesOf are those that an import may have in the file: without loading the
+// package nobody knows whether the last of ".../v1" is its name.
+func namesOf(spec *ast.ImportSpec, importPath string) []string {
+	if spec.Name != nil {
+		return []string{spec.Name.Name}
+	}
+	names := []string{path.Base(importPath)}
+	if version.MatchString(names[0]) {
+		names = append(names, path.Base(path.Dir(importPath)))
+	}
+	return names
+}
+
+// without are the functions and types that the suite leaves out.
+func (s Suite) without() []string {
+	names := slices.Clone(s.Unused)
+	for _, left := range s.LeftOut {
+		top, _, _ := strings.Cut(left.Test, "/")
+		names = append(names, top)
+	}
+	return names
+}

@@ -1,0 +1,158 @@
+// Package upstream runs tests of k8s.io/kubernetes in packages of this module. They
+// come out of the module cache as they are: only imports are exchanged, and tests
+// left out. Nothing of them is kept.
+package upstream
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/replicakit/replicakit/test/kubernetes/suite"
+)
+
+// A Suite says which tests run where.
+type Suite struct {
+	suite.Suite
+	// From is the directory of k8s.io/kubernetes that has the tests, In the one of
+	// this module that has the package they run in.
+	From, In string
+	// Imports exchanges packages that the tests import for others.
+	Imports map[string]string
+	// Unused are functions and types that only tests left out need.
+	Unused []string
+}
+
+// A Runner builds and runs suites.
+type Runner struct {
+	// Module is this module's directory.
+	Module string
+	// Binaries is the directory that has etcd.
+	Binaries string
+	// Build and Tests are how long each suite may take to build and to run.
+	Build, Tests time.Duration
+}
+
+// Run runs the suite. It returns when everything that it started has ended, and
+// leaves nothing but Go's build cache.
+func (r Runner) Run(ctx context.Context, s Suite) (verdict suite.Verdict, err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("%s: %w", s.Name, err)
+		}
+	}()
+	scratch, err := os.MkdirTemp("", "k8s") // short: etcd's socket comes to lie in it
+	if err != nil {
+		return verdict, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(scratch)) }()
+	kubernetes, err := r.kubernetes(ctx)
+	if err != nil {
+		return verdict, err
+	}
+	overlay, err := s.overlay(kubernetes, r.Module, scratch)
+	if err != nil {
+		return verdict, err
+	}
+	binary := filepath.Join(scratch, "suite.test")
+	if err := r.build(ctx, overlay, binary, s.In); err != nil {
+		return verdict, err
+	}
+	results, err := r.test(ctx, binary, scratch, s.In)
+	if err != nil {
+		return verdict, err
+	}
+	return s.Judge(results), nil
+}
+
+// kubernetes is the directory of k8s.io/kubernetes in the module cache.
+func (r Runner) kubernetes(ctx context.Context) (string, error) {
+	download := r.command(ctx, "go", "mod", "download", "k8s.io/kubernetes")
+	if out, err := output(download); err != nil {
+		return "", fmt.Errorf("k8s.io/kubernetes cannot be downloaded: %w: %s", err, lastLine(out))
+	}
+	out, err := output(r.command(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "k8s.io/kubernetes"))
+	return lastLine(out), err
+}
+
+func (r Runner) build(ctx context.Context, overlay, binary, in string) error {
+	ctx, cancel := context.WithTimeout(ctx, r.Build)
+	defer cancel()
+	build := r.command(ctx, "go", "test", "-c", "-vet=off", "-overlay", overlay, "-o", binary, "./"+in)
+	out, err := output(build)
+	switch {
+	case errors.Is(ctx.Err(), context.DeadlineExceeded):
+		return fmt.Errorf("not built within %v; what is built is kept: run it again", r.Build)
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case err != nil:
+		return fmt.Errorf("it does not build: %w\n%s", err, out)
+	}
+	return nil
+}
+
+// test runs the binary, whose temporary files, etcd's data among them, go to
+// scratch. An etcd that somebody else runs is not used.
+func (r Runner) test(ctx context.Context, binary, scratch, in string) ([]suite.Result, error) {
+	test := r.command(ctx, "go", "tool", "test2json", "-t", "-p", in, binary, "-test.v=test2json", "-test.timeout="+r.Tests.String())
+	test.Dir = filepath.Join(r.Module, in)
+	test.Env = append(os.Environ(), "TMPDIR="+scratch, "KUBE_INTEGRATION_ETCD_URL=http://127.0.0.1:0",
+		"PATH="+r.Binaries+string(os.PathListSeparator)+os.Getenv("PATH"))
+	out, err := output(test)
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	results, readErr := suite.ReadGoTest(bytes.NewReader(out))
+	if readErr != nil {
+		return nil, errors.Join(err, readErr)
+	}
+	if len(results) == 0 || len(results) == 1 && results[0].Test == in { // the package itself
+		return nil, fmt.Errorf("no test ran: %w: %s", err, reason(results))
+	}
+	return results, nil
+}
+
+// reason is the last thing that a package said before it ended, but for the words
+// with which it does.
+func reason(results []suite.Result) string {
+	if len(results) == 0 {
+		return "it printed nothing"
+	}
+	said, _, _ := strings.Cut(results[0].Output, "\nFAIL")
+	return lastLine([]byte(said))
+}
+
+// patience is how long programs may take to end in order.
+const patience = 10 * time.Second
+
+// command runs in the module, in a process group of its own; see output.
+func (r Runner) command(ctx context.Context, name string, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Dir = r.Module
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) }
+	cmd.WaitDelay = patience
+	return cmd
+}
+
+// output runs the command and returns what it printed. What the command started,
+// and left behind as a test panicked, say, is stopped as well.
+func output(cmd *exec.Cmd) ([]byte, error) {
+	out, err := cmd.CombinedOutput()
+	if cmd.Process != nil {
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
+	}
+	return out, err
+}
+
+func lastLine(out []byte) string {
+	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
+	return lines[len(lines)-1]
+}
