@@ -1,0 +1,90 @@
+// Package consistency stands where
+// k8s.io/kubernetes/pkg/controller/util/consistency does: the unit tests of that
+// package run in it.
+package consistency
+
+import (
+	"errors"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/replicakit/replicakit/expectations"
+)
+
+// LastSyncRVGetter is what is asked of a cache.
+type LastSyncRVGetter interface{ LastStoreSyncResourceVersion() string }
+
+// A ConsistencyStore is ours over caches of client-go.
+type ConsistencyStore struct {
+	*expectations.ConsistencyStore
+
+	// wiped makes the caches appear to have seen next to nothing.
+	wiped bool
+}
+
+// NewConsistencyStore returns an empty one.
+func NewConsistencyStore(stores map[schema.GroupResource]LastSyncRVGetter) *ConsistencyStore {
+	s := &ConsistencyStore{ConsistencyStore: &expectations.ConsistencyStore{}}
+	s.ReadVersion = func(resource schema.GroupResource) string {
+		store, ok := stores[resource]
+		switch {
+		case !ok:
+			return ""
+		case s.wiped:
+			return "1"
+		default:
+			return store.LastStoreSyncResourceVersion()
+		}
+	}
+	return s
+}
+
+// EnsureReady makes an error of our answer.
+func (s *ConsistencyStore) EnsureReady(owner types.NamespacedName) error {
+	if stale, ready := s.Ready(expectations.Key{NamespacedName: owner}); !ready {
+		return errors.New(stale.String())
+	}
+	return nil
+}
+
+// WroteAt calls ours.
+func (s *ConsistencyStore) WroteAt(owner types.NamespacedName, uid types.UID, resource schema.GroupResource, version string) {
+	s.ConsistencyStore.WroteAt(expectations.Key{NamespacedName: owner, UID: uid}, resource, version)
+}
+
+// getWrittenRecord returns nil if ours has forgotten what the owner wrote. That
+// shows when the caches lose what they had seen: a write that is still remembered
+// is missing then, or given up.
+func (s *ConsistencyStore) getWrittenRecord(owner types.NamespacedName) *ownerRecord {
+	s.wiped = true
+	defer func() { s.wiped = false }()
+	gaveUp := s.GivenUp()
+	if s.EnsureReady(owner) == nil && s.GivenUp() == gaveUp {
+		return nil
+	}
+	return &ownerRecord{}
+}
+
+// An ownerRecord is what ours knows of one owner.
+type ownerRecord struct {
+	ownerUID types.UID
+	wrote    []func(*ConsistencyStore)
+}
+
+func newOwnerRecord(uid types.UID) *ownerRecord { return &ownerRecord{ownerUID: uid} }
+
+// WroteAt remembers the write for EnsureReady: our records stand in a store.
+func (r *ownerRecord) WroteAt(resource schema.GroupResource, version string) {
+	r.wrote = append(r.wrote, func(s *ConsistencyStore) {
+		s.WroteAt(types.NamespacedName{Name: "owner"}, r.ownerUID, resource, version)
+	})
+}
+
+// EnsureReady tells the store of all writes and asks it.
+func (r *ownerRecord) EnsureReady(store *ConsistencyStore) error {
+	for _, wrote := range r.wrote {
+		wrote(store)
+	}
+	return store.EnsureReady(types.NamespacedName{Name: "owner"})
+}

@@ -1,0 +1,158 @@
+// Package controller stands where k8s.io/kubernetes/pkg/controller does: the unit
+// tests of that package run in it and find its names, with what this project does
+// behind them. Names are as there; a comment says what stands behind.
+package controller
+
+import (
+	"context"
+	"math"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	clientset "k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/klog/v2"
+	"k8s.io/kubernetes/pkg/controller"
+	"k8s.io/utils/clock"
+
+	"github.com/replicakit/replicakit/podrank"
+	"github.com/replicakit/replicakit/replicas"
+	"github.com/replicakit/replicakit/replicas/clientgo"
+	"github.com/replicakit/replicakit/selector"
+	"github.com/replicakit/replicakit/slowstart"
+	"github.com/replicakit/replicakit/status"
+)
+
+// What the tests count with, and the keys they name things by, are Kubernetes'.
+type (
+	// FakePodControl counts calls.
+	FakePodControl = controller.FakePodControl
+	// PodControlInterface is what it implements.
+	PodControlInterface = controller.PodControlInterface
+)
+
+// SlowStartInitialBatchSize is ours.
+const SlowStartInitialBatchSize = slowstart.DefaultInitialBatchSize
+
+// KeyFunc, PodKey and NoResyncPeriodFunc are Kubernetes'.
+var (
+	KeyFunc            = controller.KeyFunc
+	PodKey             = controller.PodKey
+	NoResyncPeriodFunc = controller.NoResyncPeriodFunc
+)
+
+// ActivePods is our order of six criteria.
+type ActivePods = podrank.ActivePods
+
+// FilterActivePods calls ours.
+func FilterActivePods(_ klog.Logger, pods []*corev1.Pod) []*corev1.Pod {
+	return status.FilterActivePods(pods)
+}
+
+// FilterTerminatingPods calls ours.
+func FilterTerminatingPods(pods []*corev1.Pod) []*corev1.Pod {
+	return status.FilterTerminatingPods(pods)
+}
+
+// CountTerminatingPods counts what ours returns.
+func CountTerminatingPods(pods []*corev1.Pod) int32 {
+	return int32(min(len(status.FilterTerminatingPods(pods)), math.MaxInt32))
+}
+
+// FilterClaimedPods calls ours.
+func FilterClaimedPods(owner metav1.Object, sel labels.Selector, pods []*corev1.Pod) []*corev1.Pod {
+	return status.FilterClaimedPods(owner, sel, pods)
+}
+
+// nextPodAvailabilityCheck calls ours for one pod.
+func nextPodAvailabilityCheck(pod *corev1.Pod, minReadySeconds int32, now time.Time) *time.Duration {
+	after, ok := status.NextAvailabilityCheck([]*corev1.Pod{pod}, minReadySeconds, now)
+	if !ok {
+		return nil
+	}
+	return &after
+}
+
+// findMinNextPodAvailabilitySimpleCheck calls ours, for all and then for each, as
+// ours does not tell which pod it is.
+func findMinNextPodAvailabilitySimpleCheck(pods []*corev1.Pod, minReadySeconds int32, now time.Time) (*time.Duration, *corev1.Pod) {
+	after, ok := status.NextAvailabilityCheck(pods, minReadySeconds, now)
+	if !ok {
+		return nil, nil
+	}
+	for _, pod := range pods {
+		if one := nextPodAvailabilityCheck(pod, minReadySeconds, now); one != nil && *one == after {
+			return &after, pod
+		}
+	}
+	return &after, nil
+}
+
+// FindMinNextPodAvailabilityCheck calls ours with the instant of the status; the
+// time since is what a work queue has to take off.
+func FindMinNextPodAvailabilityCheck(pods []*corev1.Pod, minReadySeconds int32, evaluated time.Time, now clock.PassiveClock) *time.Duration {
+	after, ok := status.NextAvailabilityCheck(pods, minReadySeconds, evaluated)
+	if !ok {
+		return nil
+	}
+	after = max(after-now.Since(evaluated), 0)
+	return &after
+}
+
+// RealPodControl makes its calls with ours.
+type RealPodControl struct {
+	KubeClient clientset.Interface
+	Recorder   record.EventRecorder
+	OnWrite    func(*corev1.Pod, *metav1.OwnerReference)
+}
+
+// CreatePods makes a pod of the template and creates it.
+func (r RealPodControl) CreatePods(ctx context.Context, namespace string, template *corev1.PodTemplateSpec, owner runtime.Object, ref *metav1.OwnerReference) error {
+	return r.CreatePodsWithGenerateName(ctx, namespace, template, owner, ref, "")
+}
+
+// CreatePodsWithGenerateName does so with another prefix than the owner's name.
+func (r RealPodControl) CreatePodsWithGenerateName(ctx context.Context, namespace string, template *corev1.PodTemplateSpec, owner runtime.Object, ref *metav1.OwnerReference, prefix string) error {
+	object, _ := owner.(metav1.Object) // nil is refused
+	pod, err := replicas.PodFromTemplate(template, object, schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind))
+	if err != nil {
+		return err
+	}
+	if prefix != "" {
+		pod.GenerateName = prefix
+	}
+	created, err := r.ours().CreatePod(ctx, namespace, pod)
+	r.wrote(created, ref, err)
+	return err
+}
+
+// PatchPod sends the patch.
+func (r RealPodControl) PatchPod(ctx context.Context, namespace, name string, data []byte) error {
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
+	patched, err := r.ours().PatchPod(ctx, pod, selector.Patch{Type: types.StrategicMergePatchType, Data: data})
+	r.wrote(patched, nil, err)
+	return err
+}
+
+// DeletePod deletes the pod.
+func (r RealPodControl) DeletePod(ctx context.Context, namespace, name string, _ runtime.Object) error {
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
+	_, err := r.ours().DeletePod(ctx, pod, metav1.DeleteOptions{})
+	return err
+}
+
+func (r RealPodControl) ours() clientgo.PodControl {
+	return clientgo.PodControl{Client: r.KubeClient.CoreV1()}
+}
+
+// wrote tells of a write: ours returns what was written instead of calling back.
+func (r RealPodControl) wrote(pod *corev1.Pod, ref *metav1.OwnerReference, err error) {
+	if err == nil && r.OnWrite != nil {
+		r.OnWrite(pod, ref)
+	}
+}

@@ -1,0 +1,137 @@
+package controller
+
+import (
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/klog/v2"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/replicakit/replicakit/expectations"
+)
+
+// ControllerExpectations counts with ours.
+type ControllerExpectations struct {
+	ours *expectations.ControllerExpectations[string]
+}
+
+// NewControllerExpectations returns an empty record.
+func NewControllerExpectations() *ControllerExpectations {
+	return &ControllerExpectations{&expectations.ControllerExpectations[string]{}}
+}
+
+// NewFakeControllerExpectationsLookup stands for a helper of the tests, which puts
+// a store that forgets into Kubernetes' record. Ours has the time that an owner
+// waits, and the clock, as fields.
+func NewFakeControllerExpectationsLookup(timeout time.Duration) (*ControllerExpectations, *clocktesting.FakeClock) {
+	clock := clocktesting.NewFakeClock(time.Unix(1e9, 0))
+	ours := &expectations.ControllerExpectations[string]{}
+	ours.Timeout, ours.Now = timeout, clock.Now
+	return &ControllerExpectations{ours}, clock
+}
+
+// SetExpectations calls ours.
+func (e *ControllerExpectations) SetExpectations(_ klog.Logger, key string, add, del int) {
+	e.ours.SetExpectations(key, add, del)
+}
+
+// CreationObserved calls ours.
+func (e *ControllerExpectations) CreationObserved(_ klog.Logger, key string) {
+	e.ours.CreationObserved(key)
+}
+
+// DeletionObserved calls ours.
+func (e *ControllerExpectations) DeletionObserved(_ klog.Logger, key string) {
+	e.ours.DeletionObserved(key)
+}
+
+// SatisfiedExpectations calls ours.
+func (e *ControllerExpectations) SatisfiedExpectations(_ klog.Logger, key string) bool {
+	return e.ours.SatisfiedExpectations(key)
+}
+
+// GetExpectations calls ours.
+func (e *ControllerExpectations) GetExpectations(key string) (*ControlleeExpectations, bool, error) {
+	adds, dels, ok := e.ours.GetExpectations(key)
+	return &ControlleeExpectations{int64(adds), int64(dels)}, ok, nil
+}
+
+// ControlleeExpectations is what one owner waits for, as ours tells it: a copy.
+type ControlleeExpectations struct{ add, del int64 }
+
+// Add changes the copy.
+func (e *ControlleeExpectations) Add(add, del int64) { e.add, e.del = e.add+add, e.del+del }
+
+// Fulfilled reports whether nothing is left.
+func (e *ControlleeExpectations) Fulfilled() bool { return e.add <= 0 && e.del <= 0 }
+
+// GetExpectations returns both counts.
+func (e *ControlleeExpectations) GetExpectations() (add, del int64) { return e.add, e.del }
+
+// UIDTrackingControllerExpectations records deletions with ours. The names that the
+// tests know pods by are their UIDs.
+type UIDTrackingControllerExpectations struct {
+	Ours *expectations.UIDTrackingControllerExpectations[expectations.Key]
+	// Key makes ours of the tests' keys.
+	Key func(string) expectations.Key
+}
+
+// NewUIDTrackingControllerExpectations returns an empty record. Ours does not stand
+// on a counting one.
+func NewUIDTrackingControllerExpectations(*ControllerExpectations) *UIDTrackingControllerExpectations {
+	return &UIDTrackingControllerExpectations{
+		Ours: &expectations.UIDTrackingControllerExpectations[expectations.Key]{},
+		Key: func(key string) expectations.Key {
+			return expectations.Key{NamespacedName: types.NamespacedName{Name: key}}
+		},
+	}
+}
+
+// ExpectDeletions calls ours.
+func (e *UIDTrackingControllerExpectations) ExpectDeletions(_ klog.Logger, key string, pods []string) {
+	uids := make([]types.UID, len(pods))
+	for i, pod := range pods {
+		uids[i] = types.UID(pod)
+	}
+	e.Ours.ExpectDeletions(e.Key(key), uids)
+}
+
+// CreationObserved calls ours.
+func (e *UIDTrackingControllerExpectations) CreationObserved(_ klog.Logger, key string) {
+	e.Ours.CreationObserved(e.Key(key))
+}
+
+// DeletionObserved calls ours.
+func (e *UIDTrackingControllerExpectations) DeletionObserved(_ klog.Logger, key, pod string) {
+	e.Ours.DeletionObserved(e.Key(key), types.UID(pod))
+}
+
+// SatisfiedExpectations calls ours.
+func (e *UIDTrackingControllerExpectations) SatisfiedExpectations(_ klog.Logger, key string) bool {
+	return e.Ours.SatisfiedExpectations(e.Key(key))
+}
+
+// DeleteExpectations calls ours.
+func (e *UIDTrackingControllerExpectations) DeleteExpectations(_ klog.Logger, key string) {
+	e.Ours.DeleteExpectations(e.Key(key))
+}
+
+// GetExpectations calls ours.
+func (e *UIDTrackingControllerExpectations) GetExpectations(key string) (*ControlleeExpectations, bool, error) {
+	adds, dels, ok := e.Ours.GetExpectations(e.Key(key))
+	return &ControlleeExpectations{int64(adds), int64(dels)}, ok, nil
+}
+
+// GetUIDs returns the deletions that ours waits for, nil if there are none.
+func (e *UIDTrackingControllerExpectations) GetUIDs(key string) sets.String {
+	pending, _ := e.Ours.Get(e.Key(key))
+	if pending.Deleting == nil {
+		return nil
+	}
+	pods := sets.NewString()
+	for _, uid := range pending.Deleting {
+		pods.Insert(string(uid))
+	}
+	return pods
+}

@@ -1,0 +1,24 @@
+// Package replication stands where k8s.io/kubernetes/pkg/controller/replication
+// does: the unit tests of that package run in it.
+package replication
+
+import (
+	corev1 "k8s.io/api/core/v1"
+
+	ours "github.com/replicakit/replicakit/status"
+)
+
+// GetCondition calls ours.
+func GetCondition(status corev1.ReplicationControllerStatus, conditionType corev1.ReplicationControllerConditionType) *corev1.ReplicationControllerCondition {
+	return ours.GetCondition(status.Conditions, conditionType)
+}
+
+// SetCondition calls ours.
+func SetCondition(status *corev1.ReplicationControllerStatus, condition corev1.ReplicationControllerCondition) {
+	ours.SetCondition(&status.Conditions, condition)
+}
+
+// RemoveCondition calls ours.
+func RemoveCondition(status *corev1.ReplicationControllerStatus, conditionType corev1.ReplicationControllerConditionType) {
+	ours.RemoveCondition(&status.Conditions, conditionType)
+}
