@@ -30,7 +30,7 @@ export GOFLAGS := -mod=readonly
 
 .PHONY: help
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-24s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: test
 test: lint cluster-binaries test-race ## everything: every module, vet, lint, race detector
@@ -94,6 +94,17 @@ demo: ## a real control plane, the controller and a ReplicaSet to play with; ARG
 	@examples/controller/demo/progress "etcd and Kubernetes (about 6 minutes)" $(MAKE) --no-print-directory cluster-binaries GOFLAGS="$(GOFLAGS) -v"
 	@cd examples/controller && demo/progress "the controller and the demo" go build -v -o $(BIN)/ . ./demo
 	@$(BIN)/demo $(ARGS)
+
+.PHONY: kubernetes-suites
+kubernetes-suites: kubernetes-unit kubernetes-integration ## Kubernetes' own tests against ours; a table, and an error for what is not known
+
+.PHONY: kubernetes-unit
+kubernetes-unit: ## its unit tests
+	@cd test/kubernetes && go run . $(ARGS) unit
+
+.PHONY: kubernetes-integration
+kubernetes-integration: $(BIN)/etcd-built ## its integration tests, on an API server
+	@cd test/kubernetes && go run . -binaries $(BIN) $(ARGS) integration
 
 .PHONY: sim
 sim: ## random stories in the simulated cluster: SEEDS=1234, SEEDS=1-500, or a STORY to play again

@@ -1,0 +1,40 @@
+// Package integration says which of Kubernetes' integration tests run against
+// replicas/clientgo, on a kube-apiserver and an etcd.
+package integration
+
+import (
+	"github.com/replicakit/replicakit/test/kubernetes/suite"
+	"github.com/replicakit/replicakit/test/kubernetes/upstream"
+)
+
+const controllers = "github.com/replicakit/replicakit/test/kubernetes/integration/controllers/"
+
+// Suites are the integration tests.
+func Suites() []upstream.Suite {
+	return []upstream.Suite{
+		{
+			Suite: suite.Suite{
+				Name:  "integration/replicaset",
+				Specs: 20,
+				Differences: []suite.Difference{{
+					Test: "TestPodDeletionCost/disabled-with-different-costs",
+					Says: []string{"expected remaining Pod UID"},
+					Why:  "replicas/clientgo has no option yet that switches deletion costs off",
+				}},
+			},
+			From: "test/integration/replicaset",
+			In:   "integration/replicaset",
+			Imports: map[string]string{
+				"k8s.io/kubernetes/pkg/controller/replicaset": controllers + "replicaset",
+			},
+		},
+		{
+			Suite: suite.Suite{Name: "integration/replicationcontroller", Specs: 14},
+			From:  "test/integration/replicationcontroller",
+			In:    "integration/replicationcontroller",
+			Imports: map[string]string{
+				"k8s.io/kubernetes/pkg/controller/replication": controllers + "replication",
+			},
+		},
+	}
+}

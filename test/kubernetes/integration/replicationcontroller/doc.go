@@ -1,0 +1,3 @@
+// Package replicationcontroller is where
+// k8s.io/kubernetes/test/integration/replicationcontroller runs.
+package replicationcontroller

@@ -1,0 +1,91 @@
+// Command kubernetes runs Kubernetes' own unit and integration tests against this
+// project's packages, and prints what became of them. It ends with 1 if a test
+// fails that is no known difference, or one passes that is; see make
+// kubernetes-unit and make kubernetes-integration.
+//
+//	go run . unit integration
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"syscall"
+	"time"
+
+	"github.com/replicakit/replicakit/test/kubernetes/integration"
+	"github.com/replicakit/replicakit/test/kubernetes/suite"
+	"github.com/replicakit/replicakit/test/kubernetes/unit"
+	"github.com/replicakit/replicakit/test/kubernetes/upstream"
+)
+
+func main() {
+	var runner upstream.Runner
+	flag.StringVar(&runner.Binaries, "binaries", "../../.cache/bin", "the `directory` that has etcd")
+	flag.DurationVar(&runner.Build, "build", time.Hour, "how long each suite may take to build")
+	flag.DurationVar(&runner.Tests, "tests", 20*time.Minute, "how long each suite may take to run")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, runner, flag.Args(), os.Stdout); err != nil {
+		fmt.Fprintln(os.Stderr, "kubernetes:", err)
+		os.Exit(1)
+	}
+}
+
+// run runs the parts, in the directory of this module, and writes what became of
+// them.
+func run(ctx context.Context, runner upstream.Runner, parts []string, out io.Writer) (err error) {
+	if runner.Binaries, err = filepath.Abs(runner.Binaries); err != nil {
+		return err
+	}
+	if runner.Module, err = os.Getwd(); err != nil {
+		return err
+	}
+	suites, err := named(parts, runner.Binaries)
+	if err != nil {
+		return err
+	}
+	var verdicts []suite.Verdict
+	for _, s := range suites {
+		start := time.Now()
+		verdict, err := runner.Run(ctx, s)
+		if err != nil {
+			return err
+		}
+		if _, err := fmt.Fprintf(out, "%s: %v\n", s.Name, time.Since(start).Round(time.Second)); err != nil {
+			return err
+		}
+		verdicts = append(verdicts, verdict)
+	}
+	return suite.Print(out, verdicts)
+}
+
+// named returns the suites of the parts, and what is missing for them.
+func named(parts []string, binaries string) ([]upstream.Suite, error) {
+	if len(parts) == 0 {
+		return nil, errors.New("say which parts to run: unit, integration")
+	}
+	var suites []upstream.Suite
+	for _, part := range parts {
+		switch part {
+		case "unit":
+			suites = slices.Concat(suites, unit.Suites())
+		case "integration":
+			etcd := filepath.Join(binaries, "etcd")
+			if _, err := os.Stat(etcd); err != nil {
+				return nil, fmt.Errorf("there is no %s: run `make cluster-binaries`", etcd)
+			}
+			suites = slices.Concat(suites, integration.Suites())
+		default:
+			return nil, fmt.Errorf("%q is no part: unit, integration", part)
+		}
+	}
+	return suites, nil
+}

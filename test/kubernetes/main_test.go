@@ -1,0 +1,42 @@
+package main
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/replicakit/replicakit/test/kubernetes/upstream"
+)
+
+// The integration tests need an API server, which takes many minutes to build.
+func TestUnit(t *testing.T) {
+	t.Parallel()
+	var out strings.Builder
+	err := run(t.Context(), upstream.Runner{Build: time.Hour, Tests: 10 * time.Minute}, []string{"unit"}, &out)
+	require.NoError(t, err, out.String())
+	t.Log(out.String())
+}
+
+func TestBadInput(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name, want string
+		parts      []string
+	}{
+		{"no part", "say which parts to run: unit, integration", nil},
+		{"an unknown part", `"e2e" is no part: unit, integration`, []string{"unit", "e2e"}},
+		{"no etcd", "there is no /does/not/exist/etcd: run `make cluster-binaries`", []string{"integration"}},
+	}
+	for _, tc := range tests {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			var out strings.Builder
+			err := run(t.Context(), upstream.Runner{Binaries: "/does/not/exist"}, tc.parts, &out)
+			require.EqualError(t, err, tc.want)
+			assert.Empty(t, out.String())
+		})
+	}
+}
