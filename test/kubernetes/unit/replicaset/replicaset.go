@@ -232,7 +232,6 @@ func (rsc *ReplicaSetController) syncReplicaSet(ctx context.Context, name string
 		return err
 	}
 	spec.BurstReplicas = rsc.burst
-	spec.Now = time.Now()
 	result, err := rsc.reconciler.Reconcile(ctx, spec, func(context.Context) ([]*corev1.Pod, error) {
 		return rsc.podsIn(rs.Namespace, labels.Everything())
 	})
