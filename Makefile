@@ -83,6 +83,17 @@ $(BIN)/ginkgo: test/kubernetes/e2e/specs/go.mod
 $(BIN)/kubernetes-e2e-specs.test: $(wildcard test/kubernetes/e2e/specs/*)
 	$(call in-time,cd test/kubernetes/e2e/specs; CGO_ENABLED=0 go test -c -trimpath -ldflags "-s -w" -o $@ .)
 
+.PHONY: kubernetes-suites
+kubernetes-suites: kubernetes-unit kubernetes-integration kubernetes-e2e ## Kubernetes' own tests against ours; a table, and an error for what is not known
+
+.PHONY: kubernetes-unit
+kubernetes-unit: ## its unit tests
+	@cd test/kubernetes && go run . -build $(BUILD_TIMEOUT) unit
+
+.PHONY: kubernetes-integration
+kubernetes-integration: $(BIN)/etcd-built ## its integration tests, on an API server
+	@cd test/kubernetes && go run . -binaries $(BIN) -build $(BUILD_TIMEOUT) integration
+
 .PHONY: kubernetes-e2e
 kubernetes-e2e: cluster-binaries $(BIN)/kube-scheduler $(BIN)/kwok $(BIN)/ginkgo $(BIN)/kubernetes-e2e-specs.test ## Kubernetes' end-to-end specs with our controllers, and with its own; ARGS=-sides=ours
 	@cd examples/controller && go build -o $(BIN)/controller .
@@ -94,17 +105,6 @@ demo: ## a real control plane, the controller and a ReplicaSet to play with; ARG
 	@examples/controller/demo/progress "etcd and Kubernetes (about 6 minutes)" $(MAKE) --no-print-directory cluster-binaries GOFLAGS="$(GOFLAGS) -v"
 	@cd examples/controller && demo/progress "the controller and the demo" go build -v -o $(BIN)/ . ./demo
 	@$(BIN)/demo $(ARGS)
-
-.PHONY: kubernetes-suites
-kubernetes-suites: kubernetes-unit kubernetes-integration ## Kubernetes' own tests against ours; a table, and an error for what is not known
-
-.PHONY: kubernetes-unit
-kubernetes-unit: ## its unit tests
-	@cd test/kubernetes && go run . $(ARGS) unit
-
-.PHONY: kubernetes-integration
-kubernetes-integration: $(BIN)/etcd-built ## its integration tests, on an API server
-	@cd test/kubernetes && go run . -binaries $(BIN) $(ARGS) integration
 
 .PHONY: sim
 sim: ## random stories in the simulated cluster: SEEDS=1234, SEEDS=1-500, or a STORY to play again

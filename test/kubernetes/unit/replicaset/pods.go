@@ -12,7 +12,6 @@ import (
 
 	"github.com/replicakit/replicakit/replicas"
 	"github.com/replicakit/replicakit/selector"
-	"github.com/replicakit/replicakit/test/kubernetes/unit/controller"
 )
 
 // named returns the pod with its name as UID: the tests tell of deletions with
@@ -83,21 +82,14 @@ func (c podControl) ListPods(_ context.Context, namespace string, sel labels.Sel
 	return c.rsc.podsIn(namespace, sel)
 }
 
-// selects makes the template of a test fit its selector, which it does not: an API
-// server refuses such a ReplicaSet, and so does ours.
-func selects(rs *appsv1.ReplicaSet) *appsv1.ReplicaSet {
+// stored makes of a test's ReplicaSet one as an API server stores it: the tests say
+// that its version is v1, and their template does not fit their selector. Ours
+// refuses both.
+func stored(rs *appsv1.ReplicaSet) *appsv1.ReplicaSet {
 	rs = rs.DeepCopy()
-	if rs.Spec.Selector == nil {
-		return rs
+	rs.TypeMeta = metav1.TypeMeta{}
+	if rs.Spec.Selector != nil {
+		rs.Spec.Template.Labels = labels.Merge(rs.Spec.Template.Labels, rs.Spec.Selector.MatchLabels)
 	}
-	fits := map[string]string{}
-	for _, set := range []map[string]string{rs.Spec.Template.Labels, rs.Spec.Selector.MatchLabels} {
-		for key, value := range set {
-			fits[key] = value
-		}
-	}
-	rs.Spec.Template.Labels = fits
 	return rs
 }
-
-var _ controller.PodControlInterface = &controller.FakePodControl{}

@@ -66,7 +66,9 @@ func NewReplicaSetController(ctx context.Context, rsInformer appsinformers.Repli
 	}
 	rsc.syncHandler = rsc.syncReplicaSet
 	rsc.expectations.Key = rsc.key
+	kind := appsv1.SchemeGroupVersion.WithKind("ReplicaSet")
 	rsc.reconciler = &replicas.Reconciler{
+		Kind:         kind,
 		Pods:         podControl{rsc},
 		Expectations: &rsc.expectations.Ours.Store,
 		Owners:       owners,
@@ -75,7 +77,7 @@ func NewReplicaSetController(ctx context.Context, rsInformer appsinformers.Repli
 		},
 	}
 	rsc.router = &replicas.Router{
-		Kind:         appsv1.SchemeGroupVersion.WithKind("ReplicaSet"),
+		Kind:         kind,
 		Owner:        rsc.owner,
 		OwnersIn:     rsc.ownersIn,
 		Spec:         rsc.spec,
@@ -168,7 +170,7 @@ func (rsc *ReplicaSetController) spec(owner metav1.Object) (replicas.Spec, error
 	if !ok {
 		return replicas.Spec{}, fmt.Errorf("replicaset: %T is none", owner)
 	}
-	return replicas.ReplicaSetSpec(selects(rs))
+	return replicas.ReplicaSetSpec(stored(rs))
 }
 
 // selectorOf is the selector of a ReplicaSet.
