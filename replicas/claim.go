@@ -7,7 +7,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/replicakit/replicakit/internal/object"
 	"github.com/replicakit/replicakit/selector"
 	"github.com/replicakit/replicakit/slowstart"
 	"github.com/replicakit/replicakit/status"
@@ -31,9 +33,12 @@ func (p *pass) claim(ctx context.Context, pods []*corev1.Pod) error {
 	if p.Owners == nil {
 		claims.Adopt = nil
 	}
+	before := claims.Adopt
+	claims.Adopt = p.toPatch(before)
 	claimed, err := claimer.Apply(ctx, claims)
 	p.result.Adopted, p.result.Released = claimed.Adopted, claimed.Released
-	p.setAside(claimed.Refused)
+	p.refusedAdoptions(claimed.Refused)
+	p.tellSetAside(before)
 	p.failedClaims(claimed.Undecided)
 	p.failedClaims(claimed.NotReleased)
 	p.result.Active = slices.Concat(claims.Owned, status.FilterActivePods(claimed.Adopted))
@@ -64,11 +69,51 @@ func (p *pass) patch(ctx context.Context, pod *corev1.Pod, patch selector.Patch)
 	return patched, err
 }
 
-// setAside leaves the pods that may not be adopted to a later pass.
-func (p *pass) setAside(refused []selector.Failure[*corev1.Pod]) {
+// toPatch returns the orphans that adoption is tried for. One that was refused is
+// left alone for a while, as long as neither it nor the owner's generation
+// changes: no event makes the answer another one. What is remembered of others
+// is dropped.
+func (p *pass) toPatch(orphans []*corev1.Pod) []*corev1.Pod {
+	before := p.state.setAside
+	p.state.setAside = nil
+	if len(before) == 0 {
+		return orphans
+	}
+	return slices.DeleteFunc(slices.Clone(orphans), func(pod *corev1.Pod) bool {
+		known := before[object.ID(pod)]
+		if known == nil || known.version != pod.ResourceVersion {
+			return false
+		}
+		still := *known
+		if still.hold.remaining(p.spec.Now, 0) <= 0 {
+			return false
+		}
+		p.setAside(pod, &still)
+		return true
+	})
+}
+
+func (p *pass) refusedAdoptions(refused []selector.Failure[*corev1.Pod]) {
 	for _, f := range refused {
-		p.result.SetAside = append(p.result.SetAside, f.Object)
-		p.comeBack(setAsideWait)
+		p.setAside(f.Object, &aside{f.Object.ResourceVersion, hold{since: p.spec.Now, wait: setAsideWait}})
+	}
+}
+
+// setAside leaves a pod that may not be adopted to a later pass.
+func (p *pass) setAside(pod *corev1.Pod, a *aside) {
+	if p.state.setAside == nil {
+		p.state.setAside = map[types.UID]*aside{}
+	}
+	p.state.setAside[object.ID(pod)] = a
+	p.comeBack(a.hold.remaining(p.spec.Now, 0))
+}
+
+// tellSetAside fills in the orphans that were refused, now or a while ago.
+func (p *pass) tellSetAside(orphans []*corev1.Pod) {
+	for _, pod := range orphans {
+		if p.state.setAside[object.ID(pod)] != nil {
+			p.result.SetAside = append(p.result.SetAside, pod)
+		}
 	}
 }
 

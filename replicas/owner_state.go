@@ -14,7 +14,7 @@ import (
 const (
 	namespaceHoldFirst, namespaceHoldLast = time.Minute, 5 * time.Minute
 	quotaHoldFirst, quotaHoldLast         = time.Second, time.Minute
-	conflictWaitFirst, conflictWaitLast   = 50 * time.Millisecond, time.Second
+	conflictHoldFirst, conflictHoldLast   = 50 * time.Millisecond, time.Minute
 	setAsideWait                          = time.Minute
 )
 
@@ -23,6 +23,10 @@ const (
 // the first is gone.
 const incarnationKept = time.Hour
 
+// holdIsTold is how long a hold on deletions is when an event tells of it: a
+// shorter one is over before anybody looks.
+const holdIsTold = time.Second
+
 // ownerState is what the Reconciler remembers of an owner between passes. Losing
 // it costs a call or two, never a pod.
 type ownerState struct {
@@ -30,12 +34,19 @@ type ownerState struct {
 	generation int64
 	seen       time.Time // the last pass
 
-	hold     hold          // of creations
-	conflict time.Duration // the last wait after a 409, to be doubled
-	refused  bool          // the event about this generation's spec was sent
+	creations, deletions hold
+	refused              bool // the event about this generation's spec was sent
+	// setAside are orphans that could not be adopted; see pass.toPatch.
+	setAside map[types.UID]*aside
 }
 
-// A hold keeps creations back for a while. The zero hold is none.
+// aside is an orphan that the server refused to give away.
+type aside struct {
+	version string // of the pod that was refused
+	hold    hold
+}
+
+// A hold keeps calls back for a while. The zero hold is none.
 type hold struct {
 	since time.Time
 	wait  time.Duration
@@ -46,10 +57,10 @@ type hold struct {
 
 // double makes the hold last twice as long as the one before, within bounds.
 func (h *hold) double(now time.Time, first, last time.Duration) {
-	*h = hold{since: now, wait: double(h.wait, first, last)}
+	*h = hold{since: now, wait: min(max(2*h.wait, first), last)}
 }
 
-// remaining is how long creations must still wait, with so many pods there. A
+// remaining is how long calls must still wait, with so many pods there. A
 // clock that went back starts the hold again.
 func (h *hold) remaining(now time.Time, pods int) time.Duration {
 	if pods < h.at {
@@ -59,10 +70,6 @@ func (h *hold) remaining(now time.Time, pods int) time.Duration {
 		h.since = now
 	}
 	return h.wait - now.Sub(h.since)
-}
-
-func double(d, first, last time.Duration) time.Duration {
-	return min(max(2*d, first), last)
 }
 
 // owners keeps the state of every owner by its name and UID: two of one name may

@@ -58,5 +58,6 @@ const (
 	FailedCreate     = "FailedCreate"      // Error creating: <error> (P11)
 	SuccessfulDelete = "SuccessfulDelete"  // Deleted pod: <name> (P13)
 	FailedDelete     = "FailedDelete"      // Error deleting: <error> (P15)
+	DeletionsHeld    = "DeletionsHeld"     // Holding deletions for <time>: <why>; see Reconcile
 	FailedRelated    = "FailedRelatedPods" // Error listing related pods: <error>
 )

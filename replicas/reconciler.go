@@ -6,20 +6,16 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync/atomic"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/replicakit/replicakit/expectations"
 	"github.com/replicakit/replicakit/internal/object"
-	"github.com/replicakit/replicakit/podrank"
 	"github.com/replicakit/replicakit/slowstart"
-	"github.com/replicakit/replicakit/status"
 )
 
 // DefaultMaxParallel is how many calls a Reconciler has under way at once for
@@ -72,8 +68,8 @@ type Reconciler struct {
 // lists point to the pods as the pass last saw them.
 type Result struct {
 	// Adopted and Released were patched, Released also where the pod turned out
-	// to be gone. SetAside could not be adopted in this pass, as a policy or
-	// another owner forbids it.
+	// to be gone. SetAside were not adopted, as a policy or another owner forbids
+	// it: the server said so now, or less than a minute ago.
 	Adopted, Released, SetAside []*corev1.Pod
 	// Created and Deleted are the calls that succeeded.
 	Created, Deleted []*corev1.Pod
@@ -81,6 +77,12 @@ type Result struct {
 	// as the owner must not adopt; Skipped the creations that slow start did not
 	// try after a failure.
 	Failed, Skipped int
+	// Conflicts counts the delete calls that met a Conflict, and LiveLists the
+	// lists of the owner's pods, past the cache, that this led to.
+	Conflicts, LiveLists int
+	// Held reports whether creations or deletions were not tried, as they were
+	// put off in an earlier pass.
+	Held bool
 	// Active are the owned pods before anything was created or deleted (T1);
 	// Terminating those owned and being deleted (T8).
 	Active, Terminating []*corev1.Pod
@@ -88,8 +90,8 @@ type Result struct {
 	// is nothing to write a status from.
 	Observed bool
 	// Waiting reports whether the number of pods was left alone because
-	// something must happen first: expectations, a stale cache, a hold on
-	// creations, a failed claim, a conflict, the deletion of the owner.
+	// something must happen first: expectations, a stale cache, a hold, a failed
+	// claim, a conflict, the deletion of the owner.
 	Waiting bool
 	// ScaleErr is why creating or deleting failed, for the ReplicaFailure
 	// condition; part of the error of the pass.
@@ -125,17 +127,31 @@ type Result struct {
 // A spec that can only be a mistake is a *RefusedError, told by an event on the
 // owner. Do not try again: the owner has to change first.
 //
-// An adoption that the server calls Invalid is set aside for this pass, everything
-// else goes on, and another pass is asked for in a minute. An adopted pod goes on
+// A pod whose adoption the server calls Invalid is set aside, and everything else
+// goes on. It is tried again in a minute, for which another pass is asked; or as
+// soon as it or the owner's generation changes. An adopted pod goes on
 // as the server answered it, so that it can be deleted at once (C14). After any
 // other failed claim nothing is created or deleted in this pass, as the count of
 // owned pods is not to be trusted. Its Result is Observed all the same, and
 // Waiting: the status is written from the pods that are owned as far as the
 // claims went.
 //
-// Differs from Kubernetes: deletes carry the UID, and the resourceVersion of
-// pods that were ready, as preconditions, and a Conflict is a reason to look
-// again rather than an error; claims run in parallel; every error is reported;
+// Deletes carry the pod's UID, and the resourceVersion of pods that were ready.
+// After the first Conflict of a pass no more resourceVersions are sent: the
+// owner's pods are listed live, and the victims that are still its own, matching
+// and active go by their UID alone, as long as there are too many. If the list
+// fails, nothing more is changed. If it shows that victims were chosen from an
+// old view, or if a pod that is still the same cannot be deleted for a Conflict,
+// as a webhook may answer, deletions of this owner are held: for 50 ms, doubling
+// to a minute with each such pass. A server's Retry-After holds them for what it
+// says. Once the hold lasts a second, an event DeletionsHeld tells why, once. It
+// ends with a new generation of the owner, or with a success.
+//
+// No event cuts a hold short. No server can make one longer than five minutes.
+//
+// Differs from Kubernetes: deletes have preconditions, and a Conflict leads to a
+// live list; creations and deletions are held after certain failures; claims run
+// in parallel; every error is reported;
 // a namespace that is terminating stops slow start and leaves no expectation.
 func (r *Reconciler) Reconcile(ctx context.Context, spec Spec, list func(context.Context) ([]*corev1.Pod, error)) (Result, error) {
 	spec.Now = r.now()
@@ -336,7 +352,7 @@ func (p *pass) scale(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if scale.Create > 0 && p.held() {
+	if !scale.IsZero() && p.held(scale) {
 		return nil
 	}
 	if p.BeforeScale != nil && !scale.IsZero() {
@@ -359,14 +375,18 @@ func (p *pass) listRelated(ctx context.Context) {
 	}
 }
 
-// held reports whether creations must wait, and asks to come back when they
-// need not.
-func (p *pass) held() bool {
-	remaining := p.state.hold.remaining(p.spec.Now, p.inQuota())
+// held reports whether creations, or deletions, must wait, and asks to come back
+// when they need not.
+func (p *pass) held(scale Scale) bool {
+	h, pods := &p.state.deletions, 0
+	if scale.Create > 0 {
+		h, pods = &p.state.creations, p.inQuota()
+	}
+	remaining := h.remaining(p.spec.Now, pods)
 	if remaining <= 0 {
 		return false
 	}
-	p.result.Waiting = true
+	p.result.Held, p.result.Waiting = true, true
 	p.comeBack(remaining)
 	return true
 }
@@ -377,30 +397,44 @@ func (p *pass) inQuota() int { return len(p.result.Active) + len(p.result.Termin
 
 // create makes the pods in slow start. 0 <= created <= scale.Create holds at
 // every moment, and what is expected in the end is what was created (K1, K2).
+// What it remembers grows with the calls that were made, not with what is wanted.
 func (p *pass) create(ctx context.Context, scale Scale) error {
-	var created atomic.Int64
-	pods, errs := make([]*corev1.Pod, scale.Create), make([]error, scale.Create)
+	var mu sync.Mutex
+	created := map[int]*corev1.Pod{}
 	p.Expectations.Set(p.key, expectations.Changes{Creations: scale.Create})
 	p.remember()
 	defer func() {
-		p.Expectations.Lower(p.key, expectations.Changes{Creations: scale.Create - int(created.Load())})
+		p.Expectations.Lower(p.key, expectations.Changes{Creations: scale.Create - len(created)})
 	}()
 	opts := slowstart.Options{MaxParallel: p.maxParallel()}
 	run := slowstart.Run(ctx, scale.Create, opts, func(ctx context.Context, i int) error {
 		newPod := scale.NewPod(i)
-		pods[i], errs[i] = p.Pods.CreatePod(ctx, p.spec.Owner.GetNamespace(), newPod)
-		if errs[i] == nil {
-			created.Add(1)
-			pods[i] = cmp.Or(pods[i], newPod)
+		pod, err := p.Pods.CreatePod(ctx, p.spec.Owner.GetNamespace(), newPod)
+		if err == nil {
+			pod = cmp.Or(pod, newPod)
+			mu.Lock()
+			created[i] = pod
+			mu.Unlock()
 		}
-		p.tellCreated(pods[i], errs[i])
-		return errs[i]
+		p.tellCreated(pod, err)
+		return err
 	})
-	p.result.Created = compact(pods)
+	for _, i := range run.Succeeded {
+		p.result.Created = append(p.result.Created, created[i])
+	}
+	return p.created(run)
+}
+
+// created tells what the creations mean for the pass and for later ones.
+func (p *pass) created(run slowstart.Result) error {
 	p.result.Failed += len(run.Failed)
 	p.result.Skipped = run.Skipped
 	if run.Err == nil || len(run.Succeeded) > 0 {
-		p.state.hold = hold{}
+		p.state.creations = hold{}
+	}
+	errs := make([]error, len(run.Failed))
+	for i, failure := range run.Failed {
+		errs[i] = failure.Err
 	}
 	if run.Err == nil || p.namespaceEnds(errs) {
 		return nil
@@ -426,13 +460,13 @@ func (p *pass) namespaceEnds(errs []error) bool {
 	if !slices.ContainsFunc(errs, namespaceIsGoing) {
 		return false
 	}
-	p.state.hold.double(p.spec.Now, namespaceHoldFirst, namespaceHoldLast)
-	p.retryAfter = p.state.hold.wait
+	p.state.creations.double(p.spec.Now, namespaceHoldFirst, namespaceHoldLast)
+	p.retryAfter = p.state.creations.wait
 	if slices.ContainsFunc(errs, func(err error) bool { return err != nil && !namespaceIsGoing(err) }) {
 		return false
 	}
 	p.result.Waiting = true
-	p.comeBack(p.state.hold.wait)
+	p.comeBack(p.state.creations.wait)
 	return true
 }
 
@@ -440,121 +474,12 @@ func (p *pass) namespaceEnds(errs []error) bool {
 // full, or the server said when.
 func (p *pass) holdAfter(errs []error) {
 	if slices.ContainsFunc(errs, quotaIsFull) {
-		p.state.hold.double(p.spec.Now, quotaHoldFirst, quotaHoldLast)
-		p.state.hold.at = p.inQuota() + len(p.result.Created)
-		p.retryAfter = max(p.retryAfter, p.state.hold.wait)
+		p.state.creations.double(p.spec.Now, quotaHoldFirst, quotaHoldLast)
+		p.state.creations.at = p.inQuota() + len(p.result.Created)
+		p.retryAfter = max(p.retryAfter, p.state.creations.wait)
 	}
 	if d := serverDelay(errs); d > p.retryAfter {
-		p.state.hold = hold{since: p.spec.Now, wait: d}
+		p.state.creations = hold{since: p.spec.Now, wait: d}
 		p.retryAfter = d
 	}
-}
-
-// delete deletes the victims at once, without slow start (D7). What is expected
-// in the end is what was deleted (D6, D8).
-func (p *pass) delete(ctx context.Context, victims []podrank.Victim[*corev1.Pod]) error {
-	if len(victims) == 0 {
-		return nil
-	}
-	uids := make([]types.UID, len(victims))
-	for i, v := range victims {
-		uids[i] = object.ID(v.Object)
-	}
-	outcomes, errs := make([]deletion, len(victims)), make([]error, len(victims))
-	p.Expectations.Set(p.key, expectations.Changes{Deleting: uids})
-	p.remember()
-	defer func() {
-		for i := range uids {
-			if outcomes[i] != deleted {
-				p.Expectations.Lower(p.key, expectations.Changes{Deleting: uids[i : i+1]})
-			}
-		}
-	}()
-	run := slowstart.Run(ctx, len(victims), p.all(len(victims)), func(ctx context.Context, i int) error {
-		pod := victims[i].Object
-		version, err := p.Pods.DeletePod(ctx, pod, metav1.DeleteOptions{Preconditions: preconditions(pod)})
-		outcomes[i], errs[i] = outcomeOf(err)
-		p.tellDeleted(pod, version, outcomes[i], err)
-		return errs[i]
-	})
-	p.result.Failed += len(run.Failed)
-	for i, v := range victims {
-		if outcomes[i] == deleted {
-			p.result.Deleted = append(p.result.Deleted, v.Object)
-		}
-	}
-	p.lookAgain(slices.Contains(outcomes, conflicted))
-	p.retryAfter = max(p.retryAfter, serverDelay(errs))
-	if run.Err != nil {
-		p.result.ScaleErr = summarize(run)
-		return p.spec.failure("%w", p.result.ScaleErr)
-	}
-	return nil
-}
-
-// deletion is what became of a delete call.
-type deletion uint8
-
-const (
-	failed     deletion = iota // or never made
-	deleted                    // its event will come
-	gone                       // 404: no event will come
-	conflicted                 // 409: another pod, or not as we saw it
-)
-
-// outcomeOf tells what a delete call's error means, and what is an error of the
-// pass.
-func outcomeOf(err error) (deletion, error) {
-	switch {
-	case err == nil:
-		return deleted, nil
-	case apierrors.IsNotFound(err):
-		return gone, nil
-	case apierrors.IsConflict(err):
-		return conflicted, nil
-	}
-	return failed, fmt.Errorf("unable to delete pods: %w", err)
-}
-
-func (p *pass) tellDeleted(pod *corev1.Pod, version string, outcome deletion, err error) {
-	switch outcome {
-	case deleted:
-		p.wrotePod(version)
-		p.event(p.spec.Owner, corev1.EventTypeNormal, SuccessfulDelete, "Deleted pod: "+pod.Name)
-	case failed:
-		p.event(p.spec.Owner, corev1.EventTypeWarning, FailedDelete, "Error deleting: "+err.Error())
-	}
-}
-
-// preconditions keep a delete from meeting another pod of that name, and a pod
-// that was ready from being deleted after it changed: it may have been orphaned.
-// What the pod does not have, as with fake clients, is not asked for.
-func preconditions(pod *corev1.Pod) *metav1.Preconditions {
-	var guard metav1.Preconditions
-	uid, version := pod.UID, pod.ResourceVersion
-	if uid != "" {
-		guard.UID = &uid
-	}
-	if version != "" && status.IsPodReady(pod) {
-		guard.ResourceVersion = &version
-	}
-	if guard == (metav1.Preconditions{}) {
-		return nil
-	}
-	return &guard
-}
-
-// lookAgain asks for a pass soon after a conflict: the view was old.
-func (p *pass) lookAgain(conflict bool) {
-	if !conflict {
-		p.state.conflict = 0
-		return
-	}
-	p.state.conflict = double(p.state.conflict, conflictWaitFirst, conflictWaitLast)
-	p.result.Waiting = true
-	p.comeBack(p.state.conflict)
-}
-
-func compact(pods []*corev1.Pod) []*corev1.Pod {
-	return slices.DeleteFunc(pods, func(p *corev1.Pod) bool { return p == nil })
 }

@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"runtime"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -84,6 +86,7 @@ type rig struct {
 	patch       func(pod *corev1.Pod) error
 	owner       func() (metav1.Object, error)
 	live        func() ([]*corev1.Pod, error) // what a live list finds
+	get         func(name string) (*corev1.Pod, error)
 }
 
 func newRig(want int32) *rig {
@@ -94,6 +97,7 @@ func newRig(want int32) *rig {
 	r.patch = func(*corev1.Pod) error { return nil }
 	r.owner = func() (metav1.Object, error) { return r.rs, nil }
 	r.live = func() ([]*corev1.Pod, error) { return nil, errors.New("no list was expected") }
+	r.get = func(name string) (*corev1.Pod, error) { return nil, notFound(name) }
 	r.Reconciler = &replicas.Reconciler{
 		Pods:         r,
 		Owners:       r,
@@ -143,7 +147,8 @@ func (r *rig) PatchPod(_ context.Context, pod *corev1.Pod, patch selector.Patch)
 }
 
 func (r *rig) GetPod(_ context.Context, _, name string) (*corev1.Pod, error) {
-	return nil, notFound(name)
+	r.note(&r.calls, "get pod %s", name)
+	return r.get(name)
 }
 
 func (r *rig) ListPods(_ context.Context, namespace string, matching labels.Selector) ([]*corev1.Pod, error) {
@@ -177,11 +182,25 @@ func (c creator) CreatePod(ctx context.Context, namespace string, pod *corev1.Po
 // reconcile makes one pass at an instant, seconds after podtest.Now.
 func (r *rig) reconcile(t *testing.T, seconds int, pods ...*corev1.Pod) (replicas.Result, error) {
 	t.Helper()
+	return r.reconcileAt(t, time.Duration(seconds)*time.Second, pods...)
+}
+
+// reconcileAt makes one pass at an instant, so long after podtest.Now.
+func (r *rig) reconcileAt(t *testing.T, at time.Duration, pods ...*corev1.Pod) (replicas.Result, error) {
+	t.Helper()
 	spec, err := replicas.ReplicaSetSpec(r.rs)
 	require.NoError(t, err)
-	r.now = podtest.Now.Add(time.Duration(seconds) * time.Second)
+	r.now = podtest.Now.Add(at)
 	r.calls, r.events = nil, nil
 	return r.Reconcile(context.Background(), spec, func(context.Context) ([]*corev1.Pod, error) { return pods, nil })
+}
+
+// callsOf and eventsOf return those that begin so, of the last pass.
+func (r *rig) callsOf(start string) []string  { return starting(r.calls, start) }
+func (r *rig) eventsOf(start string) []string { return starting(r.events, start) }
+
+func starting(list []string, start string) []string {
+	return slices.DeleteFunc(slices.Clone(list), func(s string) bool { return !strings.HasPrefix(s, start) })
 }
 
 // pending returns what is recorded for the owner.
@@ -458,35 +477,6 @@ func TestReconcileDeletes(t *testing.T) {
 		assert.Nil(t, seen["web-001"].ResourceVersion)
 		assert.Nil(t, seen["web-002"].ResourceVersion, "a pod whose version nobody knows")
 	})
-	t.Run("W25 a conflict is no error: the view was old, look again soon and ever less often", func(t *testing.T) {
-		t.Parallel()
-		r := newRig(0)
-		refuse := true
-		r.remove = func(pod *corev1.Pod, _ metav1.DeleteOptions) error {
-			if refuse {
-				return conflict(pod.Name)
-			}
-			return nil
-		}
-		pods := podsOf(r.rs, 1)
-		for _, want := range []time.Duration{50, 100, 200, 400, 800, 1000, 1000} {
-			result, err := r.reconcile(t, 0, pods...)
-			require.NoError(t, err)
-			assert.Equal(t, want*time.Millisecond, result.RequeueAfter)
-			assert.True(t, result.Waiting, "so that the condition stays")
-			assert.Empty(t, r.events)
-			_, dels := r.pending()
-			assert.Zero(t, dels)
-		}
-		refuse = false
-		_, err := r.reconcile(t, 0, pods...)
-		require.NoError(t, err)
-		r.settle()
-		refuse = true
-		result, err := r.reconcile(t, 0, pods...)
-		require.NoError(t, err)
-		assert.Equal(t, 50*time.Millisecond, result.RequeueAfter, "a success starts anew")
-	})
 	t.Run("a panic in a call leaves only what was deleted expected", func(t *testing.T) {
 		t.Parallel()
 		r := newRig(0)
@@ -500,6 +490,309 @@ func TestReconcileDeletes(t *testing.T) {
 		_, dels := r.pending()
 		assert.Equal(t, 1, dels)
 	})
+}
+
+func TestMemoryFollowsWhatWasTried(t *testing.T) { //nolint:paralleltest // it counts what the process allocates
+	r := newRig(20_000_000)
+	spec := specOf(t, r.rs)
+	spec.BurstReplicas = math.MaxInt
+	r.create = func(i int) error {
+		if i < 100 {
+			return nil
+		}
+		return errors.New("refused")
+	}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	result, err := r.Reconcile(context.Background(), spec, func(context.Context) ([]*corev1.Pod, error) { return nil, nil })
+	runtime.ReadMemStats(&after)
+	require.Error(t, err)
+	assert.Len(t, result.Created, 100)
+	assert.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(2<<20), "bytes")
+	adds, _ := r.pending()
+	assert.Equal(t, 100, adds)
+}
+
+// versions are the resourceVersions of deletes, "" for none, as a remove notes
+// them.
+func (r *rig) versions(answer func(pod *corev1.Pod, version string) error) *[]string {
+	var seen []string
+	r.remove = func(pod *corev1.Pod, opts metav1.DeleteOptions) error {
+		version := ""
+		if v := opts.Preconditions.ResourceVersion; v != nil {
+			version = *v
+		}
+		r.note(&seen, "%s %s", pod.Name, version)
+		return answer(pod, version)
+	}
+	return &seen
+}
+
+// changed refuses deletes with a version: the pods have changed since.
+func changed(pod *corev1.Pod, version string) error {
+	if version != "" {
+		return conflict(pod.Name)
+	}
+	return nil
+}
+
+func refusing(pod *corev1.Pod, _ string) error { return conflict(pod.Name) }
+
+// versioned gives pods a version, as an API server would.
+func versioned(pods []*corev1.Pod) []*corev1.Pod {
+	for _, p := range pods {
+		p.ResourceVersion = "7"
+	}
+	return pods
+}
+
+func TestReconcileConflicts(t *testing.T) {
+	t.Parallel()
+	t.Run("W25 W26 after the first conflict a live list decides, and the UID alone is sent", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(1)
+		pods := versioned(podsOf(r.rs, 5))
+		podtest.NotReady(pods[3])
+		r.live = func() ([]*corev1.Pod, error) { return deepCopies(pods), nil }
+		seen := r.versions(changed)
+		result, err := r.reconcile(t, 0, pods...)
+		require.NoError(t, err)
+		assert.Equal(t, []string{"web-003 ", "web-000 7", "web-000 ", "web-001 ", "web-002 "}, *seen)
+		assert.Equal(t, 1, count(r.calls, "list default app=web"))
+		assert.Len(t, result.Deleted, 4)
+		_, dels := r.pending()
+		assert.Equal(t, 4, dels)
+		assert.Equal(t, 1, result.Conflicts)
+		assert.Equal(t, 1, result.LiveLists)
+		assert.False(t, result.Waiting || result.Held)
+		assert.Zero(t, result.Failed)
+	})
+	t.Run("W25 calls that were under way at the first conflict are made again, and no more than twice", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(0)
+		r.MaxParallel = 8
+		pods := versioned(podsOf(r.rs, 40))
+		r.live = func() ([]*corev1.Pod, error) { return pods, nil }
+		seen := r.versions(changed)
+		result, err := r.reconcile(t, 0, pods...)
+		require.NoError(t, err)
+		assert.Len(t, result.Deleted, 40)
+		assert.LessOrEqual(t, len(*seen), 40+8)
+	})
+	for name, change := range map[string]func(p *corev1.Pod){
+		"C8 an orphan by now":           func(p *corev1.Pod) { p.OwnerReferences = nil },
+		"C9 another owner's by now":     func(p *corev1.Pod) { p.OwnerReferences[0].UID = "other" },
+		"C10 no longer matching":        func(p *corev1.Pod) { p.Labels = map[string]string{"app": "debug"} },
+		"Y6 being deleted already":      podtest.Deleting,
+		"Y6 finished":                   podtest.Phase(corev1.PodFailed),
+		"W26 another pod of that name":  func(p *corev1.Pod) { p.UID = "another" },
+		"in another namespace, somehow": func(p *corev1.Pod) { p.Namespace = "other" },
+	} {
+		t.Run("W25 a victim is spared that a live list shows to be "+name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(1)
+			pods := versioned(podsOf(r.rs, 4))
+			r.live = func() ([]*corev1.Pod, error) {
+				live := deepCopies(pods)
+				change(live[0])
+				return live, nil
+			}
+			seen := r.versions(changed)
+			result, err := r.reconcile(t, 0, pods...)
+			require.NoError(t, err)
+			assert.Equal(t, []string{"web-000 7", "web-001 ", "web-002 "}[:len(*seen)], *seen)
+			assert.NotContains(t, names(result.Deleted), "web-000")
+			assert.True(t, result.Waiting, "the cache is behind")
+			assert.Equal(t, 50*time.Millisecond, result.RequeueAfter)
+			assert.Empty(t, r.eventsOf("Warning"))
+		})
+	}
+	t.Run("W25 no more are deleted than a live list shows to be too many", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(3)
+		pods := versioned(podsOf(r.rs, 6))
+		r.live = func() ([]*corev1.Pod, error) { return pods[:5], nil } // a survivor has died
+		_ = r.versions(changed)
+		result, err := r.reconcile(t, 0, pods...)
+		require.NoError(t, err)
+		assert.Len(t, result.Deleted, 2)
+		_, dels := r.pending()
+		assert.Equal(t, 2, dels)
+		assert.Equal(t, 50*time.Millisecond, result.RequeueAfter)
+	})
+	t.Run("W25 if the list fails nothing more is changed, and the error says so", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(0)
+		pods := versioned(podsOf(r.rs, 10))
+		r.live = func() ([]*corev1.Pod, error) { return nil, busy(7) }
+		seen := r.versions(changed)
+		result, err := r.reconcile(t, 0, pods...)
+		require.ErrorContains(t, err, "unable to delete pods: listing them live: slow down")
+		require.ErrorContains(t, result.ScaleErr, "slow down")
+		assert.Len(t, *seen, 1)
+		_, dels := r.pending()
+		assert.Zero(t, dels)
+		assert.Equal(t, 7*time.Second, result.RequeueAfter)
+		assert.Equal(t, []string{"Warning DeletionsHeld Holding deletions for 7s: unable to delete pods: listing them live: slow down"}, r.events)
+		_, err = r.reconcile(t, 6, pods...)
+		require.NoError(t, err)
+		assert.Len(t, *seen, 1, "held")
+		r.live = func() ([]*corev1.Pod, error) { return append(pods, pods[0]), nil }
+		_, err = r.reconcile(t, 7, pods...)
+		require.ErrorContains(t, err, "listed twice", "a list that cannot be")
+		assert.Len(t, *seen, 1)
+	})
+	for _, n := range []int{1, 3, 4, 10} {
+		t.Run(fmt.Sprintf("P15 W25 a conflict of a delete by UID alone is a failure if the pod is still there, %d pods", n), func(t *testing.T) {
+			t.Parallel()
+			r := newRig(0)
+			pods := versioned(podsOf(r.rs, n))
+			r.live = func() ([]*corev1.Pod, error) { return pods, nil }
+			r.get = func(name string) (*corev1.Pod, error) { return find(pods, name) }
+			_ = r.versions(refusing)
+			result, err := r.reconcile(t, 0, pods...)
+			assert.True(t, apierrors.IsConflict(err))
+			require.ErrorContains(t, result.ScaleErr, "unable to delete pods: Operation cannot be fulfilled")
+			assert.Equal(t, n, result.Failed)
+			assert.Len(t, r.eventsOf("Warning FailedDelete"), n)
+			assert.Equal(t, 50*time.Millisecond, result.RequeueAfter)
+			_, dels := r.pending()
+			assert.Zero(t, dels)
+			gets, lists := r.callsOf("get pod"), r.callsOf("list")
+			if n <= 3 {
+				assert.Len(t, gets, n)
+				assert.Len(t, lists, 1)
+			} else {
+				assert.Empty(t, gets)
+				assert.Len(t, lists, 2)
+			}
+		})
+		t.Run(fmt.Sprintf("D8 W26 and none if there is none or another pod of that name, %d pods", n), func(t *testing.T) {
+			t.Parallel()
+			r := newRig(0)
+			pods := versioned(podsOf(r.rs, n))
+			next := deepCopies(pods)
+			for _, p := range next[:n-1] {
+				p.UID = "next-" + p.UID
+			}
+			next = next[:n-1]
+			r.live = func() ([]*corev1.Pod, error) {
+				if len(r.callsOf("list")) == 1 {
+					return pods, nil
+				}
+				return next, nil
+			}
+			r.get = func(name string) (*corev1.Pod, error) { return find(next, name) }
+			_ = r.versions(refusing)
+			result, err := r.reconcile(t, 0, pods...)
+			require.NoError(t, err)
+			assert.Zero(t, result.Failed)
+			assert.Empty(t, r.eventsOf("Warning"))
+			_, dels := r.pending()
+			assert.Zero(t, dels)
+		})
+	}
+	t.Run("W25 a pod that cannot be read either is not taken for gone", func(t *testing.T) {
+		t.Parallel()
+		for _, n := range []int{2, 5} {
+			r := newRig(0)
+			pods := versioned(podsOf(r.rs, n))
+			r.live = func() ([]*corev1.Pod, error) {
+				if len(r.callsOf("list")) == 1 {
+					return pods, nil
+				}
+				return nil, busy(1)
+			}
+			r.get = func(string) (*corev1.Pod, error) { return nil, busy(1) }
+			_ = r.versions(refusing)
+			_, err := r.reconcile(t, 0, pods...)
+			assert.True(t, apierrors.IsConflict(err), n)
+		}
+	})
+	t.Run("W25 deletions are held from 50 ms to a minute, whatever events come, and an event tells so once", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(0)
+		pods := versioned(podsOf(r.rs, 5))
+		r.live = func() ([]*corev1.Pod, error) { return pods, nil }
+		seen := r.versions(refusing)
+		var told []string
+		at := time.Duration(0)
+		for i, ms := range []int{50, 100, 200, 400, 800, 1600, 3200, 6400, 12800, 25600, 51200, 60000, 60000} {
+			wait := time.Duration(ms) * time.Millisecond
+			result, err := r.reconcileAt(t, at, pods...)
+			require.Error(t, err)
+			assert.Equal(t, wait, result.RequeueAfter)
+			assert.Len(t, r.callsOf("delete"), 5+min(1, 1-min(i, 1)), "the first pass finds out that the view is old")
+			told = append(told, r.eventsOf("Warning DeletionsHeld")...)
+			calls := len(*seen)
+			for range 3 {
+				result, err = r.reconcileAt(t, at+wait-time.Millisecond, pods...)
+				require.NoError(t, err)
+				assert.True(t, result.Held && result.Waiting)
+				assert.Equal(t, time.Millisecond, result.RequeueAfter)
+			}
+			assert.Len(t, *seen, calls)
+			at += wait
+		}
+		require.Len(t, told, 1)
+		assert.Contains(t, told[0], "Warning DeletionsHeld Holding deletions for 1.6s: unable to delete pods: Operation cannot be fulfilled")
+
+		*seen = nil
+		r.remove = func(*corev1.Pod, metav1.DeleteOptions) error { return nil }
+		_, err := r.reconcileAt(t, at, pods...)
+		require.NoError(t, err)
+		r.settle()
+		_ = r.versions(refusing)
+		result, _ := r.reconcileAt(t, at, pods...)
+		assert.Equal(t, 50*time.Millisecond, result.RequeueAfter, "a success starts anew")
+	})
+	t.Run("W25 a new generation of the owner, and Forget, end the hold; creations are not held", func(t *testing.T) {
+		t.Parallel()
+		for name, end := range map[string]func(r *rig){
+			"generation": func(r *rig) { r.rs.Generation++ },
+			"Forget":     func(r *rig) { r.Forget(r.key) },
+			"creation":   func(r *rig) { *r.rs.Spec.Replicas = 9 },
+		} {
+			r := newRig(0)
+			pods := versioned(podsOf(r.rs, 5))
+			r.live = func() ([]*corev1.Pod, error) { return pods, nil }
+			_ = r.versions(refusing)
+			_, err := r.reconcile(t, 0, pods...)
+			require.Error(t, err)
+			r.remove = func(*corev1.Pod, metav1.DeleteOptions) error { return nil }
+			end(r)
+			result, err := r.reconcile(t, 0, pods...)
+			require.NoError(t, err)
+			assert.Positive(t, len(result.Deleted)+len(result.Created), name)
+			assert.False(t, result.Held)
+		}
+	})
+	t.Run("W27 a server's Retry-After holds deletions too", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(0)
+		pods := podsOf(r.rs, 1)
+		r.remove = func(*corev1.Pod, metav1.DeleteOptions) error { return busy(7) }
+		result, err := r.reconcile(t, 0, pods...)
+		require.Error(t, err)
+		assert.Equal(t, 7*time.Second, result.RequeueAfter)
+		result, err = r.reconcile(t, 6, pods...)
+		require.NoError(t, err)
+		assert.True(t, result.Held)
+		assert.Empty(t, r.calls)
+		assert.Equal(t, time.Second, result.RequeueAfter)
+		_, err = r.reconcile(t, 7, pods...)
+		require.Error(t, err)
+		assert.Len(t, r.calls, 1)
+	})
+}
+
+func find(pods []*corev1.Pod, name string) (*corev1.Pod, error) {
+	for _, p := range pods {
+		if p.Name == name {
+			return p, nil
+		}
+	}
+	return nil, notFound(name)
 }
 
 func TestReconcileRelated(t *testing.T) {
@@ -957,6 +1250,44 @@ func TestReconcileClaims(t *testing.T) {
 		assert.Equal(t, []string{"free"}, names(result.Adopted))
 		assert.Len(t, result.Created, 2)
 		assert.Equal(t, time.Minute, result.RequeueAfter, "the policy may go")
+	})
+	t.Run("W42 a pod set aside is not patched again for a minute, unless it or the owner's generation changes", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(0)
+		r.patch = func(pod *corev1.Pod) error { return invalid(pod.Name) }
+		orphans := make([]*corev1.Pod, 200)
+		for i := range orphans {
+			orphans[i] = podtest.Pod(fmt.Sprintf("orphan-%03d", i))
+			orphans[i].ResourceVersion = "7"
+		}
+		patches := func(seconds int) int {
+			result, err := r.reconcile(t, seconds, orphans...)
+			require.NoError(t, err)
+			assert.Len(t, result.SetAside, 200, "told in each pass")
+			assert.Positive(t, result.RequeueAfter)
+			return len(r.callsOf("patch"))
+		}
+		assert.Equal(t, 200, patches(0))
+		for range 100 {
+			assert.Zero(t, patches(59))
+		}
+		assert.Empty(t, r.calls, "nor is the owner read")
+		assert.Equal(t, 200, patches(60))
+		orphans[3].ResourceVersion = "8"
+		assert.Equal(t, 1, patches(61))
+		orphans[4] = orphans[4].DeepCopy()
+		orphans[4].UID = "uid-again"
+		assert.Equal(t, 1, patches(62))
+		result, err := r.reconcile(t, 63, orphans[10:]...)
+		require.NoError(t, err)
+		assert.Equal(t, 57*time.Second, result.RequeueAfter)
+		assert.Equal(t, 10, patches(63), "what was not seen is not remembered")
+		r.rs.Generation++
+		assert.Equal(t, 200, patches(63))
+		assert.Equal(t, 0, patches(-3600), "a clock that goes back starts the wait again")
+		assert.Equal(t, 200, patches(-3540))
+		r.Forget(r.key)
+		assert.Equal(t, 200, patches(-3540))
 	})
 	t.Run("C13 C26 any other failure keeps the other claims but nothing is created or deleted", func(t *testing.T) {
 		t.Parallel()

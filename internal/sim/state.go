@@ -99,39 +99,46 @@ func (s *State) expected(c *Controller) {
 // remembered is what else the Reconciler remembers of owners.
 func (s *State) remembered(c *Controller) {
 	m := memory(c.Reconciler)
-	names := make([]string, 0, m.Len())
-	for _, key := range m.MapKeys() {
-		line := []any{"\nremembers", key.FieldByName("Name").String()}
+	for _, key := range sortedBy(m, func(key reflect.Value) string { return key.FieldByName("Name").String() }) {
+		s.text("\nremembers", key.FieldByName("Name").String())
 		for _, owner := range m.MapIndex(key).Seq2() {
-			line = s.fields(line, owner.Elem())
+			s.fields(owner.Elem())
 		}
-		names = append(names, fmt.Sprint(line...))
 	}
-	slices.Sort(names)
-	s.text(strings.Join(names, ""))
 }
 
-// fields appends the fields of a struct, whatever they are: all but the UID and
-// the generation, which are those of the owner, or else it will be forgotten, and
-// the time of the last pass, which says when.
-func (s *State) fields(line []any, v reflect.Value) []any {
+func sortedBy(m reflect.Value, name func(key reflect.Value) string) []reflect.Value {
+	return slices.SortedFunc(slices.Values(m.MapKeys()), func(a, b reflect.Value) int { return cmp.Compare(name(a), name(b)) })
+}
+
+// fields adds the fields of a struct, whatever they are: all but the UID and the
+// generation, which are those of the owner, or else it will be forgotten, and the
+// time of the last pass, which says when. Strings are versions, and maps are keyed
+// by UID.
+func (s *State) fields(v reflect.Value) {
 	for i := range v.NumField() {
 		field, name := v.Field(i), v.Type().Field(i).Name
 		switch {
 		case name == "uid" || name == "generation" || name == "seen":
 		case field.Type() == reflect.TypeFor[time.Time]():
 			if at := *(*time.Time)(field.Addr().UnsafePointer()); !at.IsZero() {
-				line = append(line, s.now.Sub(at))
+				s.text(s.now.Sub(at))
 			}
 		case field.Kind() == reflect.Struct:
-			line = s.fields(line, field)
+			s.fields(field)
+		case field.Kind() == reflect.Map:
+			for _, uid := range sortedBy(field, reflect.Value.String) {
+				s.UID(types.UID(uid.String()))
+				s.fields(field.MapIndex(uid).Elem())
+			}
 		case field.Kind() == reflect.Bool:
-			line = append(line, field.Bool())
+			s.text(field.Bool())
+		case field.Kind() == reflect.String:
+			s.version(field.String())
 		default:
-			line = append(line, field.Int())
+			s.text(field.Int())
 		}
 	}
-	return line
 }
 
 func (s *State) meta(obj metav1.Object) {

@@ -21,6 +21,8 @@ type metrics struct {
 	// By kind; Kubernetes has none of these.
 	syncDuration                        *prometheus.HistogramVec
 	podsCreated, podsDeleted, podErrors *prometheus.CounterVec
+
+	deleteConflicts, liveLists, heldPasses *prometheus.CounterVec
 }
 
 // newMetrics registers the metrics, or takes those that another controller
@@ -46,10 +48,14 @@ func newMetrics(registerer prometheus.Registerer) (metrics, error) {
 	created, createdErr := registerCounter(registerer, "pods_created_total", "Pods created.")
 	deleted, deletedErr := registerCounter(registerer, "pods_deleted_total", "Pods deleted.")
 	failed, failedErr := registerCounter(registerer, "pod_errors_total", "Creations, deletions, adoptions and releases of pods that failed.")
+	conflicts, conflictsErr := registerCounter(registerer, "delete_conflicts_total", "Deletes of pods that met a Conflict: the pod had changed, or a webhook refused.")
+	lists, listsErr := registerCounter(registerer, "live_lists_total", "Lists of an owner's pods past the cache, after such a Conflict.")
+	held, heldErr := registerCounter(registerer, "held_passes_total", "Passes that created or deleted nothing, as an earlier one had put it off.")
 	return metrics{
 		ageRatio: ageRatio, staleSyncSkips: skips,
 		syncDuration: duration, podsCreated: created, podsDeleted: deleted, podErrors: failed,
-	}, errors.Join(ageErr, skipsErr, durationErr, createdErr, deletedErr, failedErr)
+		deleteConflicts: conflicts, liveLists: lists, heldPasses: held,
+	}, errors.Join(ageErr, skipsErr, durationErr, createdErr, deletedErr, failedErr, conflictsErr, listsErr, heldErr)
 }
 
 func registerCounter(registerer prometheus.Registerer, name, help string) (*prometheus.CounterVec, error) {
@@ -62,6 +68,11 @@ func (m metrics) observePass(kind string, result replicas.Result, took time.Dura
 	m.podsCreated.WithLabelValues(kind).Add(float64(len(result.Created)))
 	m.podsDeleted.WithLabelValues(kind).Add(float64(len(result.Deleted)))
 	m.podErrors.WithLabelValues(kind).Add(float64(result.Failed))
+	m.deleteConflicts.WithLabelValues(kind).Add(float64(result.Conflicts))
+	m.liveLists.WithLabelValues(kind).Add(float64(result.LiveLists))
+	if result.Held {
+		m.heldPasses.WithLabelValues(kind).Inc()
+	}
 }
 
 // A pendingCollector counts the owners whose expectations are not met: those

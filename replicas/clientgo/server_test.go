@@ -15,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -352,6 +353,8 @@ func (s *server) answer(f *feed, resource schema.GroupResource, action clienttes
 		return s.create(obj), nil
 	case clienttesting.GetActionImpl:
 		return find(a.GetName())
+	case clienttesting.ListActionImpl:
+		return f.live(a.GetNamespace(), a.GetListRestrictions().Labels), nil
 	case clienttesting.UpdateActionImpl:
 		return s.updateStatus(a.GetObject().(object), find)
 	case clienttesting.PatchActionImpl:
@@ -373,6 +376,17 @@ func (s *server) answer(f *feed, resource schema.GroupResource, action clienttes
 		return obj, nil
 	}
 	return nil, fmt.Errorf("cannot %s %s", action.GetVerb(), resource)
+}
+
+// live are the pods that are stored, whatever is shown.
+func (f *feed) live(namespace string, matching labels.Selector) *corev1.PodList {
+	list := &corev1.PodList{}
+	for _, obj := range f.stored {
+		if pod, ok := obj.(*corev1.Pod); ok && pod.Namespace == namespace && matching.Matches(labels.Set(pod.Labels)) {
+			list.Items = append(list.Items, *pod)
+		}
+	}
+	return list
 }
 
 func holds(p *metav1.Preconditions, obj metav1.Object) bool {

@@ -145,6 +145,12 @@ func (c *Controller) logResult(ctx context.Context, spec replicas.Spec, result r
 	if result.RelatedErr != nil {
 		utilruntime.HandleErrorWithContext(ctx, result.RelatedErr, "Ranking without related pods", "kind", c.kind.Kind, "replicaSet", owner)
 	}
+	if result.Conflicts > 0 || result.LiveLists > 0 {
+		klog.FromContext(ctx).V(2).Info("Pods changed while they were deleted. Listed them live", "conflicts", result.Conflicts, "deleted", len(result.Deleted), "waiting", result.Waiting, "kind", c.kind.Kind, "replicaSet", owner)
+	}
+	if result.Held {
+		klog.FromContext(ctx).V(2).Info("Holding creations or deletions", "for", result.RequeueAfter, "kind", c.kind.Kind, "replicaSet", owner)
+	}
 	if result.Failed > 0 && len(result.Active) < int(spec.Replicas) {
 		klog.FromContext(ctx).V(2).Info("Slow-start failure. Skipping creation of pods, decrementing expectations", "podsSkipped", result.Failed+result.Skipped, "kind", c.kind.Kind, "replicaSet", owner)
 	}

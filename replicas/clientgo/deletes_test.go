@@ -1,0 +1,98 @@
+package clientgo_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// counter returns one of the metrics that count by kind.
+func (b *bench) counter(t inBubble, name string) int {
+	t.Helper()
+	families, err := b.registry.Gather()
+	require.NoError(t, err)
+	for _, family := range families {
+		if family.GetName() == name {
+			return int(family.GetMetric()[0].GetCounter().GetValue())
+		}
+	}
+	require.Fail(t, "no such metric", name)
+	return 0
+}
+
+// touch changes every pod.
+func (b *bench) touch() {
+	for _, p := range b.allPods() {
+		b.change(p, func(obj object) { obj.SetAnnotations(map[string]string{"at": time.Now().String()}) })
+	}
+}
+
+func TestConflicts(t *testing.T) {
+	t.Parallel()
+
+	many := func(web object) []object {
+		objects := []object{web}
+		for i := range 50 {
+			objects = append(objects, pod(fmt.Sprintf("web-%02d", i), "web", "node-1", ownedBy(web)))
+		}
+		return objects
+	}
+
+	bubble(t, "W25 pods that changed unseen are deleted at once, and a log line and metrics tell", func(t inBubble) {
+		web := replicaSet("web", 50)
+		b := newBench(many(web)...)
+		b.start(t)
+		b.hold(pods)
+		b.touch()
+		b.scale(web, 10)
+		settle()
+		assert.Len(t, b.allPods(), 10)
+		assert.LessOrEqual(t, b.count("delete pods"), 80)
+		assert.Equal(t, 1, b.count("list pods"))
+		assert.Positive(t, b.counter(t, "replicakit_delete_conflicts_total"))
+		assert.Equal(t, 1, b.counter(t, "replicakit_live_lists_total"))
+		assert.NotNil(t, b.logged("Pods changed while they were deleted. Listed them live"))
+		b.release(pods)
+		settle()
+		assert.Equal(t, int32(10), b.web().Status.Replicas)
+	})
+
+	bubble(t, "W25 a webhook that answers Conflict costs a bounded number of calls, and is told", func(t inBubble) {
+		web := replicaSet("web", 50)
+		b := newBench(many(web)...)
+		b.start(t)
+		b.setOnPod(func(verb string, p *corev1.Pod) error {
+			if verb != "delete" {
+				return nil
+			}
+			return apierrors.NewConflict(schema.GroupResource{Resource: "pods"}, p.Name, errors.New("not now"))
+		})
+		b.scale(web, 10)
+		for range 60 {
+			after(time.Second)
+			b.touch()
+		}
+		assert.Len(t, b.allPods(), 50)
+		// 50 ms, doubling: eleven passes in the first minute, and two more calls
+		// for the first; each lists twice.
+		assert.LessOrEqual(t, b.counter(t, "replicakit_delete_conflicts_total"), 12*40)
+		assert.LessOrEqual(t, b.count("list pods"), 2*11)
+		assert.Positive(t, b.counter(t, "replicakit_held_passes_total"))
+		assert.NotNil(t, b.logged("Holding creations or deletions"))
+		held := b.recorded("DeletionsHeld")
+		require.Len(t, held, 1)
+		assert.Contains(t, held[0].Message, "not now")
+		assert.Equal(t, "FailedDelete", b.web().Status.Conditions[0].Reason)
+		b.setOnPod(nil)
+		after(time.Minute)
+		assert.Len(t, b.allPods(), 10)
+		assert.Empty(t, b.web().Status.Conditions)
+	})
+}
