@@ -233,7 +233,8 @@ func (c *Controller) Run(ctx context.Context, workers int) {
 // startEvents starts the event broadcaster. It does not end with ctx but after
 // the last pass, which has events too.
 func (c *Controller) startEvents(ctx context.Context) record.EventBroadcaster {
-	broadcaster := record.NewBroadcaster(record.WithContext(context.WithoutCancel(ctx)))
+	broadcaster := record.NewBroadcaster(record.WithContext(context.WithoutCancel(ctx)),
+		record.WithCorrelatorOptions(record.CorrelatorOptions{SpamKeyFunc: spamKey}))
 	broadcaster.StartStructuredLogging(3)
 	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: c.client.CoreV1().Events("")})
 	recorder := broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: c.component})

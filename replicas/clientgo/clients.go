@@ -3,6 +3,7 @@ package clientgo
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -139,4 +140,18 @@ func (s eventSink) Event(owner metav1.Object, eventType, reason, message string)
 	if object, ok := owner.(runtime.Object); ok {
 		s.recorder.Event(object, eventType, reason, message)
 	}
+}
+
+// spamKey says which events share an allowance: of each, 25 pass at once and then
+// one in five minutes. The events of an owner share one by type, as in Kubernetes, but
+// for those that are sent once for a state: five hundred pods created or deleted
+// must not silence them.
+func spamKey(event *corev1.Event) string {
+	about := event.InvolvedObject
+	key := []string{event.Source.Component, event.Source.Host, about.APIVersion, about.Kind, about.Namespace, about.Name, string(about.UID), event.Type}
+	switch event.Reason {
+	case replicas.DeletionsHeld, replicas.InvalidSelector, replicas.InvalidReplicas, replicas.InvalidTemplate:
+		key = append(key, event.Reason)
+	}
+	return strings.Join(key, "/")
 }
