@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"strings"
-	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
@@ -70,6 +69,7 @@ type Controller struct {
 	reconciler *replicas.Reconciler
 	spec       func(owner metav1.Object) (replicas.Spec, error)
 	report     reportFunc
+	crew       *crew // since Run
 }
 
 type reportFunc func(ctx context.Context, owner metav1.Object, result replicas.Result, err error) (replicas.Result, error)
@@ -175,6 +175,7 @@ func (c *Controller) attach(ctx context.Context, pods, owners cache.SharedIndexI
 	if c.metrics, err = newMetrics(registerer); err != nil {
 		return err
 	}
+	c.metrics.slowPasses.WithLabelValues(c.kind.Kind) // 0 at first
 	if _, err = register(registerer, newPendingCollector(c.kind.Kind, c.reconciler.Expectations)); err != nil {
 		return err
 	}
@@ -200,12 +201,16 @@ func (c *Controller) attach(ctx context.Context, pods, owners cache.SharedIndexI
 // queue is shut down, every worker has finished its pass, and the event
 // broadcaster is stopped. Each worker has one owner at a time and no owner has
 // two workers. 0 workers means DefaultWorkers; a negative number is refused with
-// a log line. Where the caches do not fill before ctx ends, no worker starts.
+// a log line. A pass that takes longer than a second, for a webhook that hangs
+// say, does not count: another worker takes its place, until there are four such
+// passes for each worker. A namespace with such a pass has no more passes under
+// way than there are workers. Where the caches do not fill before ctx ends, no worker starts.
 // Call it once.
 //
 // Differs from Kubernetes: workers start when the handlers have seen the initial
 // lists, not when the caches have: else those pods could be taken for pods that
-// the first passes create.
+// the first passes create. A few owners whose calls hang do not keep the others
+// waiting.
 func (c *Controller) Run(ctx context.Context, workers int) {
 	logger, name := klog.FromContext(ctx), strings.ToLower(c.kind.Kind)
 	if workers < 0 {
@@ -215,17 +220,17 @@ func (c *Controller) Run(ctx context.Context, workers int) {
 	}
 	defer c.startEvents(ctx).Shutdown()
 	logger.Info("Starting controller", "name", name)
-	var wg sync.WaitGroup
+	c.crew = newCrew(cmp.Or(workers, DefaultWorkers))
 	defer func() {
 		logger.Info("Shutting down controller", "name", name)
 		c.queue.ShutDown()
-		wg.Wait()
+		c.crew.wait()
 	}()
 	if !cache.WaitForNamedCacheSyncWithContext(ctx, c.handled...) {
 		return
 	}
-	for range cmp.Or(workers, DefaultWorkers) {
-		wg.Go(func() { c.work(ctx) })
+	for range c.crew.workers {
+		c.crew.start(func() { c.work(ctx) })
 	}
 	<-ctx.Done()
 }

@@ -21,5 +21,6 @@
 // the cache behind its own writes comes back soon without an error; Retry-After
 // takes the place of the rate limiter; workers wait until the events of the
 // initial lists have been handled, not only stored; a panic costs one sync, not
-// the process; failures to add handlers, indexes or metrics are returned.
+// the process; owners whose calls hang do not keep the others waiting; failures to
+// add handlers, indexes or metrics are returned.
 package clientgo

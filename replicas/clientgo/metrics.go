@@ -23,6 +23,7 @@ type metrics struct {
 	podsCreated, podsDeleted, podErrors *prometheus.CounterVec
 
 	deleteConflicts, liveLists, heldPasses *prometheus.CounterVec
+	slowPasses                             *prometheus.GaugeVec
 }
 
 // newMetrics registers the metrics, or takes those that another controller
@@ -51,11 +52,16 @@ func newMetrics(registerer prometheus.Registerer) (metrics, error) {
 	conflicts, conflictsErr := registerCounter(registerer, "delete_conflicts_total", "Deletes of pods that met a Conflict: the pod had changed, or a webhook refused.")
 	lists, listsErr := registerCounter(registerer, "live_lists_total", "Lists of an owner's pods past the cache, after such a Conflict.")
 	held, heldErr := registerCounter(registerer, "held_passes_total", "Passes that created or deleted nothing, as an earlier one had put it off.")
+	slow, slowErr := register(registerer, prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Namespace: "replicakit",
+		Name:      "slow_passes",
+		Help:      "Passes under way that have taken longer than a second: other workers have taken their place.",
+	}, []string{"kind"}))
 	return metrics{
 		ageRatio: ageRatio, staleSyncSkips: skips,
 		syncDuration: duration, podsCreated: created, podsDeleted: deleted, podErrors: failed,
-		deleteConflicts: conflicts, liveLists: lists, heldPasses: held,
-	}, errors.Join(ageErr, skipsErr, durationErr, createdErr, deletedErr, failedErr, conflictsErr, listsErr, heldErr)
+		deleteConflicts: conflicts, liveLists: lists, heldPasses: held, slowPasses: slow,
+	}, errors.Join(ageErr, skipsErr, durationErr, createdErr, deletedErr, failedErr, conflictsErr, listsErr, heldErr, slowErr)
 }
 
 func registerCounter(registerer prometheus.Registerer, name, help string) (*prometheus.CounterVec, error) {

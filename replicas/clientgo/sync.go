@@ -30,10 +30,34 @@ func (c *Controller) workOne(ctx context.Context) bool {
 		return false
 	}
 	defer c.queue.Done(key)
+	shift := c.crew.begin(key, func() { c.replaceWorker(ctx, key) })
+	if shift == nil {
+		klog.FromContext(ctx).V(4).Info("Putting off a sync: too many take long in its namespace", "kind", c.kind.Kind, "key", key)
+		return true
+	}
 	requeueAfter, err := c.syncSafely(ctx, key)
 	c.logError(ctx, key, err)
 	c.requeue(key, requeueAfter, err)
-	return true
+	return c.endShift(shift)
+}
+
+// replaceWorker starts a worker in place of one whose pass takes long.
+func (c *Controller) replaceWorker(ctx context.Context, key types.NamespacedName) {
+	klog.FromContext(ctx).V(2).Info("A sync takes long. Another worker takes the place of its own", "kind", c.kind.Kind, "key", key)
+	c.metrics.slowPasses.WithLabelValues(c.kind.Kind).Inc()
+	c.crew.start(func() { c.work(ctx) })
+}
+
+// endShift reports whether the worker is still needed.
+func (c *Controller) endShift(s *shift) bool {
+	goOn, putOff := s.end()
+	if !goOn {
+		c.metrics.slowPasses.WithLabelValues(c.kind.Kind).Dec()
+	}
+	for _, key := range putOff {
+		c.queue.Add(key)
+	}
+	return goOn
 }
 
 // requeue sees to it that the owner is looked at again. A refused spec waits for

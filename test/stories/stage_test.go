@@ -256,6 +256,9 @@ func (s *stage) telling(result replicas.Result) string {
 	for _, call := range s.refused {
 		fmt.Fprintf(&b, "%s; ", call)
 	}
+	if result.LiveLists > 0 {
+		b.WriteString("lists its pods live; ")
+	}
 	return b.String()
 }
 
@@ -268,6 +271,9 @@ func (s *stage) waiting(rs *appsv1.ReplicaSet, result replicas.Result) string {
 		return "waits: it expects " + expected
 	case rs.DeletionTimestamp != nil:
 		return "leaves its pods alone, as it is being deleted"
+	}
+	if len(result.Active) > int(*rs.Spec.Replicas) {
+		return "holds deletions back"
 	}
 	return "holds creations back"
 }
