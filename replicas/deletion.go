@@ -2,7 +2,6 @@ package replicas
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"sync/atomic"
@@ -14,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/replicakit/replicakit/expectations"
+	"github.com/replicakit/replicakit/internal/joined"
 	"github.com/replicakit/replicakit/internal/object"
 	"github.com/replicakit/replicakit/podrank"
 	"github.com/replicakit/replicakit/slowstart"
@@ -34,18 +34,24 @@ const (
 //
 // Pods that were ready in our view go by their resourceVersion, so that none is
 // deleted that was orphaned or given away meanwhile. But pods may change faster
-// than a cache follows. So the first Conflict ends that for the pass: from then
-// on a live list says which victims are still ours, and they go by their UID
-// alone. A victim costs two delete calls at most.
+// than a cache follows, or than a rate limit lets calls through. So the first
+// Conflict ends that for the pass: from then on a live list says which victims are
+// still ours, and they go by their UID alone. A victim costs two delete calls at
+// most. Calls with a resourceVersion start in growing batches: those under way at
+// the first Conflict may be in vain.
 type deletions struct {
 	*pass
 	pods []*corev1.Pod // the victims, and by their index:
 	is   []deletion
 	errs []error
 
-	live      bool // what is left comes from a live list
+	failures  []slowstart.Failure // all that went wrong
+	live      bool                // what is left comes from a live list
 	conflicts atomic.Int64
 }
+
+// firstVersioned is how many deletes with a resourceVersion are made at first.
+const firstVersioned = 16
 
 // delete deletes the victims at once, without slow start (D7). What is expected
 // in the end is what was deleted (D6, D8).
@@ -83,19 +89,47 @@ func (d *deletions) settle() {
 }
 
 func (d *deletions) run(ctx context.Context) error {
-	var err, again error
 	behind := d.state.deletions.wait > 0 // as the last pass that deleted left it
 	if !behind {
-		err = d.call(ctx, d.left())
+		d.first(ctx)
 		behind = d.conflicts.Load() > 0
 	}
 	if behind {
-		behind, again = d.again(ctx)
-		err = errors.Join(err, again)
+		behind = d.again(ctx)
 	}
 	d.retryAfter = max(d.retryAfter, serverDelay(d.errs))
+	err := d.err()
 	d.holdAfterDeletions(behind, err)
 	return err
+}
+
+// err is all that went wrong.
+func (d *deletions) err() error {
+	var errs []error
+	for _, f := range d.failures {
+		errs = append(errs, f.Err)
+	}
+	return summarize(slowstart.Result{Failed: d.failures, Err: joined.Errors(errs)})
+}
+
+// first deletes the victims as our view has them, until there is a Conflict.
+func (d *deletions) first(ctx context.Context) {
+	var plain, versioned []int
+	for i, pod := range d.pods {
+		if needsVersion(pod) {
+			versioned = append(versioned, i)
+		} else {
+			plain = append(plain, i)
+		}
+	}
+	d.call(ctx, plain)
+	for n := firstVersioned; len(versioned) > 0 && d.conflicts.Load() == 0; n *= 2 {
+		batch := versioned[:min(n, len(versioned))]
+		versioned = versioned[len(batch):]
+		if d.call(ctx, batch); ctx.Err() != nil {
+			return
+		}
+	}
 }
 
 // left are the victims that nothing is decided about.
@@ -109,22 +143,29 @@ func (d *deletions) left() (indices []int) {
 }
 
 // call makes the delete calls for some of the victims.
-func (d *deletions) call(ctx context.Context, some []int) error {
+func (d *deletions) call(ctx context.Context, some []int) { d.each(ctx, some, d.one) }
+
+// each calls f for some of the victims, and keeps what goes wrong.
+func (d *deletions) each(ctx context.Context, some []int, f func(context.Context, int) error) {
 	run := slowstart.Run(ctx, len(some), d.all(len(some)), func(ctx context.Context, n int) error {
-		return d.one(ctx, some[n])
+		return f(ctx, some[n])
 	})
 	d.result.Failed += len(run.Failed)
-	return summarize(run)
+	d.failures = append(d.failures, run.Failed...)
+	if run.Skipped > 0 { // the context has ended
+		d.failures = append(d.failures, slowstart.Failure{Err: run.Err})
+	}
 }
 
 // one makes one delete call. After a Conflict no resourceVersion is sent any
 // more: what would need one is left to again.
 func (d *deletions) one(ctx context.Context, i int) error {
 	pod := d.pods[i]
-	only := preconditions(pod, !d.live)
-	if d.conflicts.Load() > 0 && only != nil && only.ResourceVersion != nil {
+	versioned := !d.live && needsVersion(pod)
+	if versioned && d.conflicts.Load() > 0 {
 		return nil
 	}
+	only := preconditions(pod, versioned)
 	left, err := d.Pods.DeletePod(ctx, pod, metav1.DeleteOptions{Preconditions: only})
 	d.errs[i] = err
 	switch {
@@ -142,16 +183,19 @@ func (d *deletions) one(ctx context.Context, i int) error {
 	return nil
 }
 
-// preconditions keep a delete from meeting another pod of that name, and a pod
-// that was ready in our view from being deleted after it changed: it may have
-// been orphaned. What the pod does not have, as with fake clients, is not asked
-// for.
+// needsVersion reports whether a pod is not to be deleted after it changed: one
+// that is ready in our view may have been orphaned.
+func needsVersion(pod *corev1.Pod) bool { return pod.ResourceVersion != "" && status.IsPodReady(pod) }
+
+// preconditions keep a delete from meeting another pod of that name, and, with
+// the version, a pod that has changed. What the pod does not have, as with fake
+// clients, is not asked for.
 func preconditions(pod *corev1.Pod, version bool) *metav1.Preconditions {
 	var only metav1.Preconditions
 	if uid := pod.UID; uid != "" {
 		only.UID = &uid
 	}
-	if v := pod.ResourceVersion; version && v != "" && status.IsPodReady(pod) {
+	if v := pod.ResourceVersion; version {
 		only.ResourceVersion = &v
 	}
 	if only == (metav1.Preconditions{}) {
@@ -170,11 +214,13 @@ func (d *deletions) fail(i int) error {
 // again deletes what Conflicts left: the pods that a live list shows still to be
 // ours, matching and active, and no more of them than are too many. It reports
 // whether our view was behind, and so may have chosen wrongly.
-func (d *deletions) again(ctx context.Context) (behind bool, err error) {
+func (d *deletions) again(ctx context.Context) (behind bool) {
 	ours, err := d.listLive(ctx)
 	if err != nil {
 		d.errs = append(d.errs, err)
-		return true, fmt.Errorf("unable to delete pods: listing them live: %w", err)
+		err = fmt.Errorf("unable to delete pods: listing them live: %w", err)
+		d.failures = append(d.failures, slowstart.Failure{Err: err})
+		return true
 	}
 	d.live = true
 	surplus := len(ours) - int(d.spec.Replicas)
@@ -189,9 +235,10 @@ func (d *deletions) again(ctx context.Context) (behind bool, err error) {
 			behind = true
 		}
 	}
-	err = d.call(ctx, again)
+	d.call(ctx, again)
 	refused := slices.DeleteFunc(again, func(i int) bool { return d.is[i] != undecided })
-	return behind || len(refused) > 0, errors.Join(err, d.refused(ctx, refused))
+	d.refused(ctx, refused)
+	return behind || len(refused) > 0
 }
 
 // listLive returns the owner's pods that are active and match, from a live list.
@@ -214,7 +261,7 @@ func (d *deletions) listLive(ctx context.Context) (map[types.UID]struct{}, error
 
 // refused decides about Conflicts of deletes that carried nothing but a UID: the
 // pod is gone, or somebody, such as a webhook, does not want it deleted.
-func (d *deletions) refused(ctx context.Context, some []int) error {
+func (d *deletions) refused(ctx context.Context, some []int) {
 	isGone := d.isGone
 	if len(some) > fewGets {
 		ours, err := d.listLive(ctx)
@@ -223,16 +270,13 @@ func (d *deletions) refused(ctx context.Context, some []int) error {
 			return err == nil && !still
 		}
 	}
-	run := slowstart.Run(ctx, len(some), d.all(len(some)), func(ctx context.Context, n int) error {
-		i := some[n]
+	d.each(ctx, some, func(ctx context.Context, i int) error {
 		if isGone(ctx, d.pods[i]) {
 			d.is[i] = gone
 			return nil
 		}
 		return d.fail(i)
 	})
-	d.result.Failed += len(run.Failed)
-	return summarize(run)
 }
 
 // fewGets is how many pods are read one by one: for more, a list is cheaper.

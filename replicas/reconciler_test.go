@@ -579,6 +579,33 @@ func TestReconcileConflicts(t *testing.T) {
 		assert.Len(t, result.Deleted, 40)
 		assert.LessOrEqual(t, len(*seen), 40+8)
 	})
+	t.Run("W25 they are few: calls with a version start in growing batches", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(0)
+		r.MaxParallel = 0
+		pods := versioned(podsOf(r.rs, 300))
+		r.live = func() ([]*corev1.Pod, error) { return pods, nil }
+		seen := r.versions(changed)
+		result, err := r.reconcile(t, 0, pods...)
+		require.NoError(t, err)
+		assert.Len(t, result.Deleted, 300)
+		assert.LessOrEqual(t, len(*seen), 300+16)
+
+		r = newRig(0)
+		r.MaxParallel = 0
+		var under, most atomic.Int64
+		r.remove = func(*corev1.Pod, metav1.DeleteOptions) error {
+			n := under.Add(1)
+			defer under.Add(-1)
+			for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
+			}
+			time.Sleep(10 * time.Millisecond)
+			return nil
+		}
+		_, err = r.reconcile(t, 0, pods...)
+		require.NoError(t, err)
+		assert.Greater(t, most.Load(), int64(64), "and they do grow")
+	})
 	for name, change := range map[string]func(p *corev1.Pod){
 		"C8 an orphan by now":           func(p *corev1.Pod) { p.OwnerReferences = nil },
 		"C9 another owner's by now":     func(p *corev1.Pod) { p.OwnerReferences[0].UID = "other" },

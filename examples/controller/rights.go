@@ -37,7 +37,7 @@ func (c controller) rights() []right {
 	for _, verb := range []string{"get", "list", "watch"} {
 		rights = append(rights, right{verb, c.resource.Group, c.resource.Resource, ""})
 	}
-	for _, verb := range []string{"list", "watch", "create", "delete", "patch"} {
+	for _, verb := range []string{"get", "list", "watch", "create", "delete", "patch"} {
 		rights = append(rights, right{verb, "", "pods", ""})
 	}
 	return rights

@@ -280,7 +280,12 @@ func (s *managerServer) rights(t *testing.T) {
 		m := s.start(t, feature+"WatchListClient="+watchList, "--namespace="+namespace, "--metrics-bind-address=0.0.0.0:0")
 		for _, owner := range []metav1.Object{rs, rc} {
 			w.has(owner, 15)
+			lift := w.refuseDeletes()
 			w.scale(owner, 14)
+			w.eventually(func(c *assert.CollectT) {
+				assert.Contains(c, s.used(t).granted, "get pods")
+			}, "a pod that cannot be deleted must be read")
+			lift()
 			w.has(owner, 14)
 			before := w.history.everOwned(owner)
 			w.createPod(&corev1.Pod{

@@ -1,0 +1,125 @@
+package e2e_test
+
+import (
+	"context"
+	"encoding/json"
+	"encoding/pem"
+	"net/http"
+	"net/http/httptest"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	admissionreviewv1 "k8s.io/api/admission/v1"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+func TestConflicts(t *testing.T) {
+	t.Parallel()
+
+	t.Run("W25 pods that change all the time are deleted at once", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t)
+		rs := w.create(replicaSet("web", 30))
+		pods := w.has(rs, 30)
+		w.runAll(pods)
+		changing, stop := context.WithCancel(t.Context())
+		var done atomic.Int32
+		for _, pod := range pods {
+			go func() {
+				defer done.Add(1)
+				for changing.Err() == nil {
+					_, _ = w.client.CoreV1().Pods(w.namespace).Patch(changing, pod.Name, types.MergePatchType,
+						[]byte(`{"metadata":{"annotations":{"at":"`+time.Now().String()+`"}}}`), metav1.PatchOptions{})
+				}
+			}()
+		}
+		w.scale(rs, 5)
+		w.has(rs, 5)
+		stop()
+		assert.LessOrEqual(t, len(w.wire.of(http.MethodDelete, "pods")), 2*25)
+		require.Eventually(t, func() bool { return done.Load() == 30 }, time.Minute, time.Millisecond)
+	})
+
+	t.Run("W25 a webhook that answers Conflict is told, and not asked again and again", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t)
+		rs := w.create(replicaSet("web", 6))
+		w.runAll(w.has(rs, 6))
+		lift := w.refuseDeletes()
+		w.scale(rs, 1)
+		w.eventually(func(c *assert.CollectT) {
+			events := w.events(rs, "DeletionsHeld")
+			if assert.Len(c, events, 1) {
+				assert.Contains(c, events[0].Message, "not now")
+			}
+			failure := condition(w.report(rs))
+			if assert.NotNil(c, failure) {
+				assert.Equal(c, "FailedDelete", failure.Reason)
+			}
+		}, "the set must tell why its pods stay")
+		assert.Len(t, w.has(rs, 6), 6)
+		assert.LessOrEqual(t, len(w.wire.of(http.MethodDelete, "pods")), 5*12)
+		lift()
+		w.has(rs, 1)
+		w.eventually(func(c *assert.CollectT) {
+			assert.Nil(c, condition(w.report(rs)))
+		}, "the condition must go")
+	})
+}
+
+// refuseDeletes makes a webhook answer every delete of a pod with a Conflict, until
+// the function that it returns has been called.
+func (w *world) refuseDeletes() (lift func()) {
+	w.t.Helper()
+	server := httptest.NewTLSServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		var review admissionreviewv1.AdmissionReview
+		if err := json.NewDecoder(r.Body).Decode(&review); err != nil || review.Request == nil {
+			http.Error(rw, "no review", http.StatusBadRequest)
+			return
+		}
+		review.Response = &admissionreviewv1.AdmissionResponse{
+			UID:    review.Request.UID,
+			Result: &metav1.Status{Code: http.StatusConflict, Reason: metav1.StatusReasonConflict, Message: "not now"},
+		}
+		review.Request = nil
+		_ = json.NewEncoder(rw).Encode(review)
+	}))
+	w.t.Cleanup(server.Close)
+	path, none := server.URL+"/", admissionv1.SideEffectClassNone
+	webhooks := w.client.AdmissionregistrationV1().ValidatingWebhookConfigurations()
+	_, err := webhooks.Create(w.t.Context(), &admissionv1.ValidatingWebhookConfiguration{
+		ObjectMeta: metav1.ObjectMeta{Name: w.namespace},
+		Webhooks: []admissionv1.ValidatingWebhook{{
+			Name: "deletes.example.com",
+			ClientConfig: admissionv1.WebhookClientConfig{
+				URL:      &path,
+				CABundle: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}),
+			},
+			NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: w.namespace}},
+			Rules: []admissionv1.RuleWithOperations{{
+				Operations: []admissionv1.OperationType{admissionv1.Delete},
+				Rule:       admissionv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"pods"}},
+			}},
+			SideEffects:             &none,
+			AdmissionReviewVersions: []string{"v1"},
+		}},
+	}, metav1.CreateOptions{})
+	require.NoError(w.t, err)
+	remove := func(ctx context.Context) error { return webhooks.Delete(ctx, w.namespace, metav1.DeleteOptions{}) }
+	w.t.Cleanup(func() { _ = remove(context.WithoutCancel(w.t.Context())) })
+	probe := w.createPod(&corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{GenerateName: "probe-", Labels: labels("probe")},
+		Spec:       template(nil).Spec,
+	})
+	w.denies(deleting(probe.Name), true)
+	return func() {
+		require.NoError(w.t, remove(w.t.Context()))
+		w.denies(deleting(probe.Name), false)
+	}
+}
