@@ -12,7 +12,8 @@ import (
 )
 
 // A record is what one owner waits for, since when, and for how long.
-type record struct {
+type record[K comparable] struct {
+	key      K
 	since    time.Time
 	patience time.Duration
 	// Those that are only counted; below zero, they make up for names or UIDs.
@@ -23,21 +24,22 @@ type record struct {
 
 // outstanding reports whether either side blocks (E2). A nil record holds
 // nothing (E1).
-func (r *record) outstanding() bool {
+func (r *record[K]) outstanding() bool {
 	return r != nil && (int(r.creations) > -len(r.names) || int(r.deletions) > -len(r.uids))
 }
 
-// state tells where a record stands in which something is outstanding. A clock
-// that went back makes nobody wait longer than that before looking again.
-func (r *record) state(age time.Duration) (State, time.Duration) {
-	left := r.patience - max(age, 0)
+// after tells where a record of that age stands in which something is
+// outstanding. A clock that went back makes nobody wait longer than patience
+// before looking again.
+func after(age, patience time.Duration) (State, time.Duration) {
+	left := patience - max(age, 0)
 	if left < 0 {
 		return Expired, 0
 	}
 	return Waiting, min(left, math.MaxInt64-1) + 1 // it expires after the timeout, not at it (E3)
 }
 
-func (r *record) pending() Pending {
+func (r *record[K]) pending() Pending {
 	return Pending{Since: r.since, Changes: Changes{
 		Creations: int(r.creations),
 		Deletions: int(r.deletions),
