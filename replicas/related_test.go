@@ -88,6 +88,17 @@ func TestRelated(t *testing.T) {
 		namesake.OwnerReferences[0].UID = "another"
 		assert.Empty(t, replicas.Related(mine, []*appsv1.ReplicaSet{namesake}, selector.ForReplicaSet, []*corev1.Pod{podtest.Pod("p", owned(namesake))}))
 	})
+	t.Run("L1 without UIDs kinds and names tell siblings and their pods", func(t *testing.T) {
+		t.Parallel()
+		unmarked := func(deployment, name string) *appsv1.ReplicaSet {
+			rs := of(deployment, name)
+			rs.UID, rs.OwnerReferences[0].UID = "", ""
+			return rs
+		}
+		mine, sibling, foreign := unmarked("a", "mine"), unmarked("a", "sibling"), unmarked("b", "foreign")
+		pods := []*corev1.Pod{podtest.Pod("p", owned(mine)), podtest.Pod("q", owned(sibling)), podtest.Pod("r", owned(foreign))}
+		assert.Equal(t, pods[:2], replicas.Related(mine, []*appsv1.ReplicaSet{mine, sibling, foreign}, nil, pods))
+	})
 	t.Run("L2 nothing related is nil, with siblings and without", func(t *testing.T) {
 		t.Parallel()
 		assert.Nil(t, replicas.Related(lone, all, selector.ForReplicaSet, nil))

@@ -643,6 +643,42 @@ func TestRouterUnresolvedOwner(t *testing.T) {
 	})
 }
 
+func TestRouterWithoutUIDs(t *testing.T) {
+	t.Parallel()
+	rs := routedOwner("web", web)
+	rs.UID = ""
+	unmarked := func(name string, options ...podtest.Option) *corev1.Pod {
+		return podtest.Pod(name, append(options, podtest.UID(""))...)
+	}
+	key := expectations.KeyOf(rs)
+	t.Run("V3 the group decides too", func(t *testing.T) {
+		t.Parallel()
+		r := routingOver(rs)
+		require.NoError(t, r.PodAdded(unmarked("a", podtest.OwnedBy(rs, "example.com/v1", "ReplicaSet"))))
+		assert.Empty(t, r.wakes)
+		require.NoError(t, r.PodAdded(unmarked("a", podtest.OwnedBy(rs, "apps/v1", "ReplicaSet"))))
+		assert.Equal(t, []string{"default/web"}, r.wakes)
+	})
+	t.Run("V6 updates without resourceVersions are no resyncs", func(t *testing.T) {
+		t.Parallel()
+		r := routingOver(rs)
+		p := unmarked("a", owned(rs))
+		require.NoError(t, r.PodUpdated(p, p.DeepCopy()))
+		assert.Equal(t, []string{"default/web"}, r.wakes)
+	})
+	t.Run("V12 deletions are settled by name", func(t *testing.T) {
+		t.Parallel()
+		r := routingOver(rs)
+		a, b := unmarked("a", owned(rs)), unmarked("b", owned(rs))
+		r.Expectations.ExpectDeletions(key, []types.UID{"default/a", "default/b"})
+		require.NoError(t, r.PodDeleted(a))
+		require.NoError(t, r.PodDeleted(a))
+		assert.False(t, r.Expectations.SatisfiedExpectations(key), "b is still there")
+		require.NoError(t, r.PodDeleted(b))
+		assert.True(t, r.Expectations.SatisfiedExpectations(key))
+	})
+}
+
 func TestRouterCreationsByName(t *testing.T) {
 	t.Parallel()
 	t.Run("V2 W8 only the pods that were created settle creations by name", func(t *testing.T) {

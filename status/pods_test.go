@@ -115,6 +115,17 @@ func TestFilterClaimedPods(t *testing.T) {
 			assert.Equal(t, want, status.FilterClaimedPods(rs, web, []*corev1.Pod{tt.pod}))
 		})
 	}
+	t.Run("C28 without UIDs kind and name decide", func(t *testing.T) {
+		t.Parallel()
+		unknown, other := replicaSet(), replicaSet()
+		unknown.UID, other.UID, other.Name = "", "", "other"
+		pods := []*corev1.Pod{
+			podtest.Pod("a", podtest.OwnedBy(unknown, "apps/v1", "ReplicaSet")), podtest.Pod("b", mine),
+			podtest.Pod("c", podtest.OwnedBy(other, "apps/v1", "ReplicaSet")), podtest.Pod("d", podtest.OwnedBy(unknown, "apps/v1", "StatefulSet")),
+		}
+		assert.Equal(t, pods[:1], status.FilterClaimedPods(unknown, web, pods))
+		assert.Equal(t, pods[1:2], status.FilterClaimedPods(rs, web, pods))
+	})
 	t.Run("C28 no owner or no selector claims nothing", func(t *testing.T) {
 		t.Parallel()
 		pods := []*corev1.Pod{podtest.Pod("a", mine)}
