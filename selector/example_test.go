@@ -13,60 +13,103 @@ import (
 	"github.com/replicakit/replicakit/selector"
 )
 
-// The ReplicaSet and the pods of the examples: one pod owned, one orphan, one
-// whose label was changed, one of somebody else.
-func exampleFleet() (*appsv1.ReplicaSet, []*corev1.Pod) {
+// The pods of a ReplicaSet: it has one, adopts an orphan, and lets one go whose
+// label was changed.
+func Example() {
 	rs := &appsv1.ReplicaSet{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web", UID: "4a1f"},
 		Spec:       appsv1.ReplicaSetSpec{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}},
 	}
-	pod := func(name, app string, owner types.UID) *corev1.Pod {
-		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
-			Namespace: "default", Name: name, UID: types.UID("uid-" + name), Labels: map[string]string{"app": app},
+	kind := appsv1.SchemeGroupVersion.WithKind("ReplicaSet")
+	pod := func(name, app string, refs ...metav1.OwnerReference) *corev1.Pod {
+		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+			Namespace: "default", Name: name, UID: types.UID("uid-" + name), Labels: map[string]string{"app": app}, OwnerReferences: refs,
 		}}
-		if owner != "" {
-			yes := true
-			p.OwnerReferences = []metav1.OwnerReference{{UID: owner, Controller: &yes}}
-		}
-		return p
 	}
-	return rs, []*corev1.Pod{
-		pod("owned", "web", "4a1f"), pod("orphan", "web", ""), pod("relabeled", "debug", "4a1f"), pod("foreign", "web", "77c0"),
+	ours := *metav1.NewControllerRef(rs, kind)
+	pods := []*corev1.Pod{pod("owned", "web", ours), pod("orphan", "web"), pod("relabeled", "debug", ours)}
+
+	sel, err := selector.ForReplicaSet(rs)
+	if err != nil {
+		fmt.Println(err)
+		return
 	}
+	claimed, err := selector.Claimer[*corev1.Pod]{
+		Owner:    rs,
+		Kind:     kind,
+		Selector: sel,
+		Patch: func(_ context.Context, p *corev1.Pod, patch selector.Patch) (*corev1.Pod, error) {
+			fmt.Println("patch", p.Name, string(patch.Data))
+			return p, nil // your client's answer
+		},
+	}.Claim(context.Background(), pods)
+	for _, p := range claimed.Ours() {
+		fmt.Println("ours:", p.Name)
+	}
+	fmt.Println(err)
+	// Output:
+	// patch orphan {"metadata":{"ownerReferences":[{"apiVersion":"apps/v1","kind":"ReplicaSet","name":"web","uid":"4a1f","controller":true,"blockOwnerDeletion":true}],"uid":"uid-orphan"}}
+	// patch relabeled {"metadata":{"uid":"uid-relabeled","ownerReferences":[{"$patch":"delete","uid":"4a1f"}]}}
+	// ours: owned
+	// ours: orphan
+	// <nil>
 }
 
-func names(pods []*corev1.Pod) (names []string) {
-	for _, p := range pods {
-		names = append(names, p.Name)
-	}
-	return names
-}
-
-// A dry run: what an owner would do to its pods, and the patches that would do it.
+// A dry run: what an owner would do to its pods, and a patch that would do it.
 func ExampleClaimer_Plan() {
-	rs, pods := exampleFleet()
+	rs := &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web", UID: "4a1f"}}
 	claimer := selector.Claimer[*corev1.Pod]{
 		Owner:    rs,
 		Kind:     appsv1.SchemeGroupVersion.WithKind("ReplicaSet"),
 		Selector: labels.SelectorFromSet(labels.Set{"app": "web"}),
 	}
+	pods := []*corev1.Pod{
+		{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "orphan", UID: "77c0", Labels: map[string]string{"app": "web"}}},
+		{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "other", Labels: map[string]string{"app": "db"}}},
+	}
 	claims, err := claimer.Plan(pods)
-	fmt.Println("owned:  ", names(claims.Owned))
-	fmt.Println("adopt:  ", names(claims.Adopt))
-	fmt.Println("release:", names(claims.Release))
-	fmt.Println("ignored:", names(claims.Ignored), err)
+	fmt.Println(len(claims.Owned), len(claims.Adopt), len(claims.Release), len(claims.Ignored), err)
 	patch, err := claimer.AdoptPatch(claims.Adopt[0])
 	fmt.Println(string(patch.Data), err)
 	// Output:
-	// owned:   [owned]
-	// adopt:   [orphan]
-	// release: [relabeled]
-	// ignored: [foreign] <nil>
-	// {"metadata":{"ownerReferences":[{"apiVersion":"apps/v1","kind":"ReplicaSet","name":"web","uid":"4a1f","controller":true,"blockOwnerDeletion":true}],"uid":"uid-orphan"}} <nil>
+	// 0 1 0 1 <nil>
+	// {"metadata":{"ownerReferences":[{"apiVersion":"apps/v1","kind":"ReplicaSet","name":"web","uid":"4a1f","controller":true,"blockOwnerDeletion":true}],"uid":"77c0"}} <nil>
+}
+
+// A plan is data: here it is shortened before it is carried out.
+func ExampleClaimer_Apply() {
+	claimer := selector.Claimer[*corev1.Pod]{
+		Owner:    &metav1.ObjectMeta{Namespace: "default", Name: "web", UID: "4a1f"},
+		Kind:     appsv1.SchemeGroupVersion.WithKind("ReplicaSet"),
+		Selector: labels.SelectorFromSet(labels.Set{"app": "web"}),
+		Patch: func(_ context.Context, p *corev1.Pod, _ selector.Patch) (*corev1.Pod, error) {
+			fmt.Println("patch", p.Name)
+			return p, nil
+		},
+	}
+	var pods []*corev1.Pod
+	for _, name := range []string{"a", "b", "c"} {
+		pods = append(pods, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, Labels: map[string]string{"app": "web"}}})
+	}
+	claims, err := claimer.Plan(pods)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	claims.Adopt = claims.Adopt[:2] // the others another time
+	claimed, err := claimer.Apply(context.Background(), claims)
+	fmt.Println(len(claimed.Adopted), err)
+	// Output:
+	// patch a
+	// patch b
+	// 2 <nil>
 }
 
 func ExampleForReplicaSet() {
-	rs, _ := exampleFleet()
+	rs := &appsv1.ReplicaSet{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"},
+		Spec:       appsv1.ReplicaSetSpec{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}},
+	}
 	fmt.Println(selector.ForReplicaSet(rs))
 
 	rs.Spec.Selector.MatchLabels = nil // would select every pod of the namespace
@@ -86,18 +129,17 @@ func ExampleForReplicationController() {
 }
 
 func ExampleClaimer_AdoptPatch() {
-	rs, pods := exampleFleet()
 	claimer := selector.Claimer[*corev1.Pod]{
-		Owner:      rs,
+		Owner:      &metav1.ObjectMeta{Namespace: "default", Name: "web", UID: "4a1f"},
 		Kind:       appsv1.SchemeGroupVersion.WithKind("ReplicaSet"),
 		Finalizers: []string{"example.com/keep"},
 	}
-	patch, err := claimer.AdoptPatch(pods[1])
+	patch, err := claimer.AdoptPatch(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "orphan", UID: "77c0"}})
 	fmt.Println(patch.Type, err)
 	fmt.Println(string(patch.Data))
 	// Output:
 	// application/strategic-merge-patch+json <nil>
-	// {"metadata":{"ownerReferences":[{"apiVersion":"apps/v1","kind":"ReplicaSet","name":"web","uid":"4a1f","controller":true,"blockOwnerDeletion":true}],"uid":"uid-orphan","finalizers":["example.com/keep"]}}
+	// {"metadata":{"ownerReferences":[{"apiVersion":"apps/v1","kind":"ReplicaSet","name":"web","uid":"4a1f","controller":true,"blockOwnerDeletion":true}],"uid":"77c0","finalizers":["example.com/keep"]}}
 }
 
 // Custom resources refuse strategic merge patches. A JSON merge patch replaces
@@ -122,7 +164,7 @@ func ExampleClaimer_ReleasePatch() {
 // The API server is asked once a pass, before the first adoption: here the owner
 // was deleted after the cache last saw it.
 func ExampleCanAdopt() {
-	rs, _ := exampleFleet()
+	rs := &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web", UID: "4a1f"}}
 	readLive := func(context.Context) (metav1.Object, error) {
 		fmt.Println("(asking the API server)")
 		live := rs.DeepCopy()
@@ -132,28 +174,25 @@ func ExampleCanAdopt() {
 		return live, nil
 	}
 	mayAdopt := selector.CanAdopt(readLive, rs)
-	for _, orphan := range []string{"web-1", "web-2"} {
-		if err := mayAdopt(context.Background()); err != nil {
-			fmt.Printf("can't adopt Pod default/%s: %v\n", orphan, err)
-		}
-	}
+	fmt.Println(mayAdopt(context.Background()))
+	fmt.Println(mayAdopt(context.Background()))
 	// Output:
 	// (asking the API server)
-	// can't adopt Pod default/web-1: default/web has just been deleted at 2026-05-04 12:00:00 +0000 UTC
-	// can't adopt Pod default/web-2: default/web has just been deleted at 2026-05-04 12:00:00 +0000 UTC
+	// default/web has just been deleted at 2026-05-04 12:00:00 +0000 UTC
+	// default/web has just been deleted at 2026-05-04 12:00:00 +0000 UTC
 }
 
 // Two ReplicaSets select the same orphan: both are woken, and the overlap can be
 // reported.
 func ExampleOwners() {
-	web, pods := exampleFleet()
-	twin, _ := exampleFleet()
-	twin.Name = "web-copy"
-	other, _ := exampleFleet()
-	other.Spec.Selector.MatchLabels["app"] = "db"
-
-	orphan := pods[1]
-	owners := selector.Owners(orphan, []*appsv1.ReplicaSet{web, other, twin}, selector.ForReplicaSet)
+	set := func(name, app string) *appsv1.ReplicaSet {
+		return &appsv1.ReplicaSet{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name},
+			Spec:       appsv1.ReplicaSetSpec{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": app}}},
+		}
+	}
+	orphan := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "orphan", Labels: map[string]string{"app": "web"}}}
+	owners := selector.Owners(orphan, []*appsv1.ReplicaSet{set("web", "web"), set("db", "db"), set("web-copy", "web")}, selector.ForReplicaSet)
 	for _, rs := range owners {
 		fmt.Println("wake", rs.Name)
 	}

@@ -1,0 +1,51 @@
+package selector_test
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/replicakit/replicakit/selector"
+)
+
+// A VirtualMachine names its volumes. They bear no label.
+type VirtualMachine struct {
+	metav1.ObjectMeta
+	Volumes []string
+}
+
+// claimVolumes returns the volumes of the machine. One that it names no longer
+// stays with it.
+func claimVolumes(ctx context.Context, vm *VirtualMachine, volumes []*corev1.PersistentVolumeClaim,
+	patch func(context.Context, *corev1.PersistentVolumeClaim, selector.Patch) (*corev1.PersistentVolumeClaim, error),
+) ([]*corev1.PersistentVolumeClaim, error) {
+	claimed, err := selector.Claimer[*corev1.PersistentVolumeClaim]{
+		Owner:  vm,
+		Kind:   schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "VirtualMachine"},
+		Filter: selector.Named[*corev1.PersistentVolumeClaim](vm.Volumes...),
+		Keep:   selector.All[*corev1.PersistentVolumeClaim],
+		Patch:  patch,
+	}.Claim(ctx, volumes)
+	return claimed.Ours(), err
+}
+
+// Objects by name, without a selector.
+func ExampleClaimer_Claim_names() {
+	vm := &VirtualMachine{metav1.ObjectMeta{Namespace: "default", Name: "vm", UID: "4a1f"}, []string{"root", "data"}}
+	volume := func(name string) *corev1.PersistentVolumeClaim {
+		return &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}}
+	}
+	adopt := func(_ context.Context, v *corev1.PersistentVolumeClaim, _ selector.Patch) (*corev1.PersistentVolumeClaim, error) {
+		fmt.Println("adopt", v.Name)
+		return v, nil
+	}
+	volumes, err := claimVolumes(context.Background(), vm, []*corev1.PersistentVolumeClaim{volume("data"), volume("cache"), volume("root")}, adopt)
+	fmt.Println(len(volumes), err)
+	// Output:
+	// adopt data
+	// adopt root
+	// 2 <nil>
+}
