@@ -1,8 +1,12 @@
 package replicakit_test
 
 import (
+	"go/doc"
+	"go/parser"
+	"go/token"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -90,5 +94,28 @@ func TestOnlySlowStartStartsGoroutines(t *testing.T) {
 			require.NoError(t, err)
 			assert.NotRegexp(t, starts, string(source), "%s/%s", name, file)
 		}
+	}
+}
+
+// An example that is copied into an empty module builds.
+func TestExamplesStandAlone(t *testing.T) {
+	t.Parallel()
+	for _, name := range primitives {
+		fset, found := token.NewFileSet(), 0
+		for _, file := range goList(t, "-f", `{{join .XTestGoFiles "\n"}}`, "./"+name) {
+			f, err := parser.ParseFile(fset, filepath.Join(name, file), nil, parser.ParseComments)
+			require.NoError(t, err)
+			for _, example := range doc.Examples(f) {
+				found++
+				where := name + "/" + file + ": Example" + example.Name
+				if !assert.NotNil(t, example.Play, "%s needs what is not in its file", where) {
+					continue
+				}
+				for _, spec := range example.Play.Imports {
+					assert.NotContains(t, spec.Path.Value, "/internal/", where)
+				}
+			}
+		}
+		assert.NotZero(t, found, name)
 	}
 }
