@@ -53,12 +53,14 @@ func (c Claimer[T]) Plan(objs []T) (Claims[T], error) {
 		return Claims[T]{}, err
 	}
 	var claims Claims[T]
-	isNil := object.NilOf[T]()
+	var zero T
+	null, pointers := metav1.Object(zero), reflect.TypeFor[T]().Kind() == reflect.Pointer
 	for i, obj := range objs {
-		if isNil(obj) {
+		child := metav1.Object(obj)
+		if pointers && child == null || !pointers && object.IsNil(child) {
 			return Claims[T]{}, fmt.Errorf("selector: owner %q: object %d is nil", object.Name(c.Owner), i)
 		}
-		claims.add(obj, r.judge(obj), len(objs)-i)
+		claims.add(obj, r.judge(child), len(objs)-i)
 	}
 	return claims, nil
 }
@@ -91,13 +93,13 @@ const (
 )
 
 // A rule is what the verdict on an object depends on, read once an owner.
-type rule[T metav1.Object] struct {
+type rule struct {
 	owner        object.Owner
 	namespace    string
 	deleting     bool
 	selector     labels.Selector // nil if the filter alone decides
 	equal        object.Labels   // all that the selector asks for, if it asks for nothing else
-	filter, keep func(T) bool
+	filter, keep func(metav1.Object) bool
 }
 
 // equalities returns the labels that the selector asks for, or nil if it asks for
@@ -126,27 +128,36 @@ func equalities(sel labels.Selector) object.Labels {
 	return equal
 }
 
-func (c Claimer[T]) rule() (rule[T], error) {
+func (c Claimer[T]) rule() (rule, error) {
 	if err := checkOwner(c.Owner); err != nil {
-		return rule[T]{}, err
+		return rule{}, err
 	}
 	if c.Selector != nil || c.Filter == nil {
 		if err := object.CheckSelector(c.Selector); err != nil {
-			return rule[T]{}, fmt.Errorf("selector: owner %q: %w", object.Name(c.Owner), err)
+			return rule{}, fmt.Errorf("selector: owner %q: %w", object.Name(c.Owner), err)
 		}
 	}
-	return rule[T]{
+	return rule{
 		owner:     object.OwnerOf(c.Owner, c.Kind.GroupKind()),
 		namespace: c.Owner.GetNamespace(),
 		deleting:  c.Owner.GetDeletionTimestamp() != nil,
 		selector:  c.Selector,
 		equal:     equalities(c.Selector),
-		filter:    c.Filter,
-		keep:      c.Keep,
+		filter:    untyped(c.Filter),
+		keep:      untyped(c.Keep),
 	}, nil
 }
 
-func (r *rule[T]) judge(obj T) verdict {
+// untyped returns a filter that is given nothing but Ts for any object. It is nil
+// if f is.
+func untyped[T metav1.Object](f func(T) bool) func(metav1.Object) bool {
+	if f == nil {
+		return nil
+	}
+	return func(obj metav1.Object) bool { return f(obj.(T)) }
+}
+
+func (r *rule) judge(obj metav1.Object) verdict {
 	ref := metav1.GetControllerOfNoCopy(obj)
 	switch {
 	case ref == nil:
@@ -162,7 +173,7 @@ func (r *rule[T]) judge(obj T) verdict {
 	}
 }
 
-func (r *rule[T]) judgeOrphan(obj T) verdict {
+func (r *rule) judgeOrphan(obj metav1.Object) verdict {
 	switch {
 	case r.deleting, obj.GetDeletionTimestamp() != nil:
 		return ignore
@@ -177,16 +188,16 @@ func (r *rule[T]) judgeOrphan(obj T) verdict {
 
 // matches asks the selector first, and the filter only about what it selects
 // (C11).
-func (r *rule[T]) matches(obj T) bool {
-	return r.selects(obj) && (r.filter == nil || r.filter(obj))
-}
-
-func (r *rule[T]) selects(obj T) bool {
+func (r *rule) matches(obj metav1.Object) bool {
 	switch {
 	case r.equal != nil:
-		return r.equal.In(obj.GetLabels())
-	case r.selector == nil:
-		return true
+		if !r.equal.In(obj.GetLabels()) {
+			return false
+		}
+	case r.selector != nil:
+		if !r.selector.Matches(labels.Set(obj.GetLabels())) {
+			return false
+		}
 	}
-	return r.selector.Matches(labels.Set(obj.GetLabels()))
+	return r.filter == nil || r.filter(obj)
 }

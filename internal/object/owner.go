@@ -48,12 +48,12 @@ func KindOf(obj metav1.Object) (kind schema.GroupKind, groupUnknown bool) {
 
 // IsNamed reports whether ref, which stands in child, names the owner.
 func (o *Owner) IsNamed(ref *metav1.OwnerReference, child metav1.Object) bool {
-	return o.uid == ref.UID && (o.uid != "" || o.isNamedWithoutUID(ref, child.GetNamespace()))
+	return o.uid == ref.UID && (o.uid != "" || o.isNamedWithoutUID(ref, child))
 }
 
-func (o *Owner) isNamedWithoutUID(ref *metav1.OwnerReference, namespace string) bool {
+func (o *Owner) isNamedWithoutUID(ref *metav1.OwnerReference, child metav1.Object) bool {
 	return ref.Name == o.name && ref.Kind == o.kind.Kind && (o.groupUnknown || GroupOf(ref) == o.kind.Group) &&
-		(o.namespace == "" || o.namespace == namespace)
+		(o.namespace == "" || o.namespace == child.GetNamespace())
 }
 
 // GroupOf returns the group of a reference's kind. An apiVersion that is none is a
