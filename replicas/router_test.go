@@ -670,12 +670,14 @@ func TestRouterWithoutUIDs(t *testing.T) {
 		t.Parallel()
 		r := routingOver(rs)
 		a, b := unmarked("a", owned(rs)), unmarked("b", owned(rs))
-		r.Expectations.ExpectDeletions(key, []types.UID{"default/a", "default/b"})
+		r.Expectations.Set(key, expectations.Changes{Deleting: []types.UID{"default/a", "default/b"}})
 		require.NoError(t, r.PodDeleted(a))
 		require.NoError(t, r.PodDeleted(a))
-		assert.False(t, r.Expectations.SatisfiedExpectations(key), "b is still there")
+		state, _ := r.Expectations.State(key)
+		assert.Equal(t, expectations.Waiting, state, "b is still there")
 		require.NoError(t, r.PodDeleted(b))
-		assert.True(t, r.Expectations.SatisfiedExpectations(key))
+		state, _ = r.Expectations.State(key)
+		assert.Equal(t, expectations.Satisfied, state)
 	})
 }
 
