@@ -156,12 +156,12 @@ func (c Claimer[T]) adopt(ctx context.Context, orphans []T, claimed *Claimed[T])
 		switch failure := (Failure[T]{orphans[i], err}); {
 		case err == nil:
 			claimed.Adopted = append(claimed.Adopted, adopted[i])
+		case !decided(err):
+			claimed.Undecided = append(claimed.Undecided, failure)
 		case apierrors.IsNotFound(err):
 			claimed.Gone = append(claimed.Gone, failure)
-		case apierrors.IsInvalid(err):
-			claimed.Refused = append(claimed.Refused, failure)
 		default:
-			claimed.Undecided = append(claimed.Undecided, failure)
+			claimed.Refused = append(claimed.Refused, failure)
 		}
 	}
 	return c.join("adopting", claimed.Undecided)
@@ -180,9 +180,10 @@ func (c Claimer[T]) release(ctx context.Context, objs []T, claimed *Claimed[T]) 
 }
 
 // decided reports whether a patch's answer will stay the same: it was taken
-// (C8), there is nothing to patch (C15, C16), or it can not be (C22).
+// (C8), there is nothing to patch (C15, C16), or it can not be (C22). What was not
+// tried has no answer.
 func decided(err error) bool {
-	return err == nil || apierrors.IsNotFound(err) || apierrors.IsInvalid(err)
+	return err == nil || !errors.Is(err, errNotTried) && (apierrors.IsNotFound(err) || apierrors.IsInvalid(err))
 }
 
 var errNotTried = errors.New("not tried")

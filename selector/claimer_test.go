@@ -408,6 +408,17 @@ func TestClaimerRuns(t *testing.T) {
 		require.ErrorContains(t, err, `releasing "default/stray": not tried`)
 		assert.Len(t, claimed.NotReleased, 1)
 	})
+	t.Run("what was left out is neither gone nor released, whatever the reason", func(t *testing.T) {
+		t.Parallel()
+		for _, reason := range []error{errGone, errInvalid} {
+			c := (&server{}).claimer(t, webSet())
+			c.Run = func(context.Context, int, func(context.Context, int) error) error { return reason }
+			claimed, err := c.Claim(t.Context(), in)
+			require.ErrorIs(t, err, reason)
+			assert.Len(t, claimed.Undecided, 3)
+			assert.Len(t, claimed.NotReleased, 1)
+		}
+	})
 	t.Run("calls for no object are errors of those calls", func(t *testing.T) {
 		t.Parallel()
 		s := &server{}
