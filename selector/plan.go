@@ -103,8 +103,8 @@ type rule struct {
 }
 
 // equalities returns the labels that the selector asks for, or nil if it asks for
-// anything else: a claim takes two thirds of the time so. A
-// selector of the caller's own making may match by more than its requirements.
+// anything else: so a claim takes two thirds of the time. A selector of the
+// caller's own making may match by more than its requirements.
 func equalities(sel labels.Selector) object.Labels {
 	if reflect.TypeOf(sel) != reflect.TypeOf(labels.NewSelector()) {
 		return nil
