@@ -148,13 +148,15 @@ func (c Claimer[T]) rule() (rule, error) {
 	}, nil
 }
 
-// untyped returns a filter that is given nothing but Ts for any object. It is nil
-// if f is.
+// untyped returns f for any object. It is nil if f is.
 func untyped[T metav1.Object](f func(T) bool) func(metav1.Object) bool {
 	if f == nil {
 		return nil
 	}
-	return func(obj metav1.Object) bool { return f(obj.(T)) }
+	return func(obj metav1.Object) bool {
+		typed, ok := obj.(T)
+		return ok && f(typed)
+	}
 }
 
 func (r *rule) judge(obj metav1.Object) verdict {
