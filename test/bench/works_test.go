@@ -51,6 +51,8 @@ var growth = []int{10, 500, 5_000, 50_000, 100_000}
 var works = []work{
 	{name: "Choose/fleet=cached", counts: "pods", sizes: growth, sides: of(cached, choose)},
 	{name: "Choose/fleet=lean", counts: "pods", sizes: []int{5_000}, sides: of(lean, choose)},
+	{name: "ChooseComposed/fleet=cached", counts: "pods", sizes: []int{10, 500, 5_000}, sides: of(cached, chooseComposed)},
+	{name: "ChooseComposed/fleet=lean", counts: "pods", sizes: []int{5_000}, sides: of(lean, chooseComposed)},
 	{name: "Claim/fleet=cached", counts: "pods", sizes: []int{10, 500, 5_000, 10_000, 50_000, 100_000}, sides: of(cached, claim)},
 	{name: "Claim/fleet=lean", counts: "pods", sizes: []int{10_000}, sides: of(lean, claim)},
 	{name: "Status/fleet=cached", counts: "pods", sizes: []int{10, 500, 5_000, 10_000, 50_000, 100_000}, sides: of(cached, calculate)},
@@ -81,6 +83,15 @@ func choose(f fleet) []side {
 		}},
 		{floor, func(int) int { return readRanked(f.pods) }},
 	}
+}
+
+// chooseComposed is choose with our side going by an order composed of the same
+// criteria, which is not known to be Kubernetes'.
+func chooseComposed(f fleet) []side {
+	sides := choose(f)
+	opts := podrank.PodOptions{Now: f.now, Related: f.related, Order: must(podrank.NewOrder(podrank.Kubernetes().Criteria()...))}
+	sides[1].run = func(int) int { return len(podrank.Select(f.pods, f.excess, opts)) }
+	return sides
 }
 
 // claim looks through pods that are all owned already.

@@ -15,6 +15,7 @@ var intro string
 // titles say what each work is.
 var titles = map[string]string{
 	"Choose":          "choose a tenth of the pods",
+	"ChooseComposed":  "the same by an order composed of the same criteria",
 	"Claim":           "claim pods that are owned",
 	"Status":          "calculate the status",
 	"Manage":          "all of it: filter, claim, choose",
