@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"sort"
+	"strconv"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -113,4 +115,165 @@ func ExampleParseDeletionCost() {
 	// Output:
 	// -100 <nil>
 	// 0 podrank: deletion cost "008" is not a decimal number of 32 bits
+}
+
+// A Machine stands for a custom resource.
+type Machine struct {
+	metav1.ObjectMeta
+	Priority int
+	Phase    string
+	Node     string
+}
+
+func machines() []*Machine {
+	created := func(hour int) metav1.Time {
+		return metav1.NewTime(time.Date(2026, time.May, 4, hour, 0, 0, 0, time.UTC))
+	}
+	return []*Machine{
+		{ObjectMeta: metav1.ObjectMeta{Name: "a", CreationTimestamp: created(1)}, Priority: 3, Phase: "Running", Node: "node-1"},
+		{ObjectMeta: metav1.ObjectMeta{Name: "b", CreationTimestamp: created(2)}, Priority: 3, Phase: "Failed", Node: "node-2"},
+		{ObjectMeta: metav1.ObjectMeta{Name: "c", CreationTimestamp: created(3)}, Priority: 1, Phase: "Running", Node: "node-1"},
+		{ObjectMeta: metav1.ObjectMeta{Name: "d", CreationTimestamp: created(4), Labels: map[string]string{"revision": "v1"}}, Priority: 3, Phase: "Running", Node: "node-1"},
+		{ObjectMeta: metav1.ObjectMeta{Name: "e", CreationTimestamp: created(5)}, Priority: 9, Phase: "Running", Node: "node-1"},
+	}
+}
+
+// Machines by priority, as in a cluster autoscaler's group: those marked for
+// deletion first, whatever the order says.
+func ExampleNewOrder() {
+	order, err := podrank.NewOrder(
+		podrank.By("priority", func(m *Machine) int { return m.Priority }),
+		podrank.First("failed", func(m *Machine) bool { return m.Phase == "Failed" }),
+		podrank.Newest[*Machine](),
+	)
+	victims := podrank.Select(machines(), 4, podrank.Options[*Machine]{
+		Order:  order,
+		MustGo: func(m *Machine) bool { return m.Name == "e" },
+	})
+	for _, v := range victims {
+		fmt.Printf("%s: %s\n", v.Object.Name, v.Explain())
+	}
+	fmt.Println(err)
+	// Output:
+	// e: must go
+	// c: priority 1 < 3
+	// b: failed
+	// d: creation time 2026-05-04T04:00:00Z > 2026-05-04T01:00:00Z
+	// <nil>
+}
+
+// A custom resource: not ready first, then the newest.
+func ExampleFirst() {
+	order := podrank.Must(podrank.NewOrder(
+		podrank.First("not ready", func(m *Machine) bool { return m.Phase != "Running" }),
+		podrank.Newest[*Machine](),
+	))
+	for _, v := range podrank.Explain(machines(), podrank.Options[*Machine]{Order: order, Now: now})[:2] {
+		fmt.Printf("%s: %s\n", v.Object.Name, v.Explain())
+	}
+	// Output:
+	// b: not ready
+	// e: age 7h < 8h
+}
+
+// Of a set of workers with ordinals, as of a batch scheduler: those on cordoned
+// nodes first, then the one whose job ends first, then the highest ordinal. Pods'
+// own criteria are parts of it.
+func ExampleBy() {
+	cordoned := map[string]bool{"node-2": true}
+	order := podrank.Must(podrank.NewOrder(
+		podrank.NodeLeaving(func(node string) bool { return cordoned[node] }),
+		podrank.NotReady(),
+		podrank.By("deadline", func(p *corev1.Pod) string { return p.Annotations["example.com/deadline"] }),
+		podrank.By("ordinal", func(p *corev1.Pod) int {
+			ordinal, _ := strconv.Atoi(p.Name[strings.LastIndex(p.Name, "-")+1:])
+			return ordinal
+		}).Reverse(),
+	))
+	pods := []*corev1.Pod{replica("worker-0", "node-1", 0), replica("worker-9", "node-1", 0), replica("worker-10", "node-1", 0), replica("worker-1", "node-2", 0)}
+	for _, v := range podrank.Select(pods, 2, podrank.PodOptions{Order: order}) {
+		fmt.Printf("%s: %s\n", v.Object.Name, v.Explain())
+	}
+	// Output:
+	// worker-1: node is leaving
+	// worker-10: ordinal 10 > 9
+}
+
+// As OpenKruise's CloneSet chooses: pods of an old revision first, then
+// Kubernetes' order, with zones kept balanced in it.
+func ExampleOrder_Before() {
+	zones := map[string]string{"node-1": "eu-1a", "node-2": "eu-1a", "node-3": "eu-1b", "node-4": "eu-1b", "node-5": "eu-1c"}
+	order, err := podrank.Kubernetes().Before("unassigned", podrank.OldRevision[*corev1.Pod]("controller-revision-hash", "web-7f9"))
+	if err == nil {
+		order, err = order.Before("colocation", podrank.Topology("zone", zones))
+	}
+	pods := fleet()
+	for _, p := range pods[1:] {
+		p.Labels = map[string]string{"controller-revision-hash": "web-7f9"}
+	}
+	for _, v := range podrank.Select(pods, 4, podrank.PodOptions{Now: now, Related: pods, Order: order}) {
+		fmt.Printf("%s: %s\n", v.Object.Name, v.Explain())
+	}
+	fmt.Println(err)
+	// Output:
+	// web-a: revision none, not web-7f9
+	// web-g: not ready
+	// web-h: deletion cost -100 < 0
+	// web-c: 4 in eu-1a > 3 in eu-1a
+	// <nil>
+}
+
+// The deletion cost can be left out.
+func ExampleOrder_Without() {
+	order, err := podrank.Kubernetes().Without("deletion-cost")
+	fmt.Println(order, err)
+	// Output:
+	// unassigned, phase, not-ready, colocation, ready-time, restarts, sidecar-restarts, creation-time <nil>
+}
+
+// What is left stays spread evenly over the nodes.
+func ExampleSpread() {
+	order := podrank.Must(podrank.NewOrder(podrank.Spread("node", func(m *Machine) string { return m.Node })))
+	for _, v := range podrank.Select(machines(), 2, podrank.Options[*Machine]{Order: order}) {
+		fmt.Printf("%s: %s\n", v.Object.Name, v.Explain())
+	}
+	// Output:
+	// a: 4 in node-1 > 2 in node-1
+	// c: 3 in node-1 > 2 in node-1
+}
+
+// What is left is packed onto few nodes.
+func ExamplePacked() {
+	order := podrank.Must(podrank.NewOrder(podrank.Packed("node", func(m *Machine) string { return m.Node })))
+	for _, v := range podrank.Select(machines(), 1, podrank.Options[*Machine]{Order: order}) {
+		fmt.Printf("%s: %s\n", v.Object.Name, v.Explain())
+	}
+	// Output:
+	// b: 1 in node-2 < 4 in node-1
+}
+
+// The whole order, with what decides between each two.
+func ExampleExplain() {
+	pods := fleet()
+	for _, v := range podrank.Explain(pods, podrank.PodOptions{Now: now, Related: pods}) {
+		fmt.Printf("%s: %s\n", v.Object.Name, v.Explain())
+	}
+	// Output:
+	// web-g: not ready
+	// web-h: deletion cost -100 < 0
+	// web-c: ready for 2h < 48h
+	// web-a: UID uid-of-web-a < uid-of-web-b
+	// web-b: 3 replicas on node-1
+	// web-d: ready for 5m < 48h
+	// web-e: 2 replicas on node-2
+	// web-f: all go
+}
+
+// A deletion cost that is no number counts as 0; Check says so.
+func ExampleCheck() {
+	pods := fleet()
+	pods[0].Annotations = map[string]string{corev1.PodDeletionCost: "high"}
+	fmt.Println(podrank.Check(pods, podrank.PodOptions{}))
+	// Output:
+	// podrank: "default/web-a": criterion "deletion-cost": annotation "controller.kubernetes.io/pod-deletion-cost": "high" is not a decimal number of 32 bits
 }
