@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/replicakit/replicakit/internal/slowrank"
 	"github.com/replicakit/replicakit/podrank"
 )
 
@@ -58,9 +59,9 @@ func FuzzDeletionCost(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, value string) {
 		got, err := podrank.ParseDeletionCost(map[string]string{corev1.PodDeletionCost: value})
-		require.Equal(t, slowParse(value), got)
+		require.Equal(t, slowrank.ParseCost(value), got)
 		if err == nil {
-			require.Regexp(t, decimal, value)
+			require.Regexp(t, slowrank.Decimal, value)
 		} else {
 			require.Zero(t, got)
 		}

@@ -1,6 +1,7 @@
 package podrank_test
 
 import (
+	"slices"
 	"strconv"
 	"testing"
 	"time"
@@ -175,14 +176,7 @@ func TestMustGoAndMustStay(t *testing.T) {
 	t.Parallel()
 	pods := []*corev1.Pod{podtest.Pod("a", podtest.NotReady), podtest.Pod("b"), podtest.Pod("c"), podtest.Pod("d")}
 	named := func(names ...string) func(*corev1.Pod) bool {
-		return func(p *corev1.Pod) bool {
-			for _, name := range names {
-				if p.Name == name {
-					return true
-				}
-			}
-			return false
-		}
+		return func(p *corev1.Pod) bool { return slices.Contains(names, p.Name) }
 	}
 	for _, tt := range []struct {
 		name           string

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/replicakit/replicakit/internal/podtest"
+	"github.com/replicakit/replicakit/internal/slowrank"
 	"github.com/replicakit/replicakit/podrank"
 )
 
@@ -48,8 +49,18 @@ var steps = []step{
 	}},
 	{podrank.Oldest[*machine](), func(p, q *machine) int { return p.CreationTimestamp.Compare(q.CreationTimestamp.Time) }},
 	{podrank.Cost[*machine]("cost", "example.com/cost"), func(p, q *machine) int {
-		return cmp.Compare(slowParse(p.Annotations["example.com/cost"]), slowParse(q.Annotations["example.com/cost"]))
+		return cmp.Compare(slowrank.ParseCost(p.Annotations["example.com/cost"]), slowrank.ParseCost(q.Annotations["example.com/cost"]))
 	}},
+}
+
+func trueFirst(p, q bool) int {
+	switch {
+	case p == q:
+		return 0
+	case p:
+		return -1
+	}
+	return 1
 }
 
 func (s step) reverse() step {
@@ -174,7 +185,7 @@ func deepCopies(machines []*machine) (copies []machine) {
 	for _, m := range machines {
 		c := *m
 		c.weight = 0 // NaN is not equal to itself
-		c.ObjectMeta = *m.ObjectMeta.DeepCopy()
+		m.DeepCopyInto(&c.ObjectMeta)
 		copies = append(copies, c)
 	}
 	return copies
@@ -276,7 +287,7 @@ func TestSpreadAndPacked(t *testing.T) {
 			m.DeletionTimestamp = &deleted
 		}
 		opts := spread
-		opts.Related = append(related, nil)
+		opts.Related = slices.Concat(related, []*machine{nil})
 		victims := podrank.Select(machines, 1, opts)
 		assert.Equal(t, []string{"c6"}, names(victims))
 	})

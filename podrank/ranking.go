@@ -23,7 +23,6 @@ type ranking[T metav1.Object] struct {
 	columns  []column[T]
 	starts   []int // of the columns in a row
 	width    int   // of a row
-	ahead    int
 	weights  []int64
 	places   []int32
 	survivor struct { // the last whose value was asked for

@@ -1,10 +1,7 @@
 package podrank_test
 
 import (
-	"cmp"
-	"math/big"
 	"math/rand/v2"
-	"regexp"
 	"slices"
 	"sort"
 	"strconv"
@@ -17,161 +14,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/replicakit/replicakit/internal/podtest"
+	"github.com/replicakit/replicakit/internal/slowrank"
 	"github.com/replicakit/replicakit/podrank"
 )
 
-// The slow twin of the package: the order straight from its description, one
-// step a criterion, and the choice as a full sort.
-
-type slowPod struct {
-	*corev1.Pod
-	rank int
-}
-
-type slowStep struct {
-	by      string
-	compare func(p, q slowPod) int
-}
-
-func slowSteps(now time.Time) []slowStep {
-	return []slowStep{
-		{"unassigned", func(p, q slowPod) int { return trueFirst(p.Spec.NodeName == "", q.Spec.NodeName == "") }},
-		{"phase", func(p, q slowPod) int { return cmp.Compare(slowPhase(p), slowPhase(q)) }},
-		{"not-ready", func(p, q slowPod) int { return trueFirst(slowReady(p) == nil, slowReady(q) == nil) }},
-		{"deletion-cost", func(p, q slowPod) int { return cmp.Compare(slowCost(p), slowCost(q)) }},
-		{"colocation", func(p, q slowPod) int { return cmp.Compare(q.rank, p.rank) }},
-		{"ready-time", func(p, q slowPod) int {
-			if slowReady(p) == nil || slowReady(q) == nil {
-				return 0
-			}
-			return slowTimes(*slowReady(p), *slowReady(q), now)
-		}},
-		{"restarts", func(p, q slowPod) int {
-			return cmp.Compare(slices.Max(slowRestarts(q, false)), slices.Max(slowRestarts(p, false)))
-		}},
-		{"sidecar-restarts", func(p, q slowPod) int {
-			return cmp.Compare(slices.Max(slowRestarts(q, true)), slices.Max(slowRestarts(p, true)))
-		}},
-		{"creation-time", func(p, q slowPod) int {
-			return slowTimes(p.CreationTimestamp.Time, q.CreationTimestamp.Time, now)
-		}},
-		{podrank.UID, func(p, q slowPod) int { return cmp.Compare(p.UID, q.UID) }},
-		{podrank.Name, func(p, q slowPod) int {
-			return cmp.Or(cmp.Compare(p.Namespace, q.Namespace), cmp.Compare(p.Name, q.Name))
-		}},
-	}
-}
-
-func slowCompare(p, q slowPod, now time.Time) (string, int) {
-	for _, step := range slowSteps(now) {
-		if c := step.compare(p, q); c != 0 {
-			return step.by, c
-		}
-	}
-	return podrank.None, 0
-}
-
-func trueFirst(p, q bool) int {
-	number := map[bool]int{true: 0, false: 1}
-	return cmp.Compare(number[p], number[q])
-}
-
-func slowPhase(p slowPod) int {
-	return map[corev1.PodPhase]int{corev1.PodUnknown: 1, corev1.PodRunning: 2}[p.Status.Phase]
-}
-
-// slowReady returns since when the pod is ready, nil if it is not.
-func slowReady(p slowPod) *time.Time {
-	for _, c := range p.Status.Conditions {
-		if c.Type == corev1.PodReady {
-			if c.Status == corev1.ConditionTrue {
-				return &c.LastTransitionTime.Time
-			}
-			return nil
-		}
-	}
-	return nil
-}
-
-var decimal = regexp.MustCompile(`^-?(0|[1-9][0-9]*)$`)
-
-func slowCost(p slowPod) int32 { return slowParse(p.Annotations[corev1.PodDeletionCost]) }
-
-func slowParse(value string) int32 {
-	n, ok := new(big.Int).SetString(value, 10)
-	if !ok || !decimal.MatchString(value) || n.BitLen() > 31 && n.String() != "-2147483648" {
-		return 0
-	}
-	return int32(n.Int64())
-}
-
-func slowRestarts(p slowPod, sidecars bool) []int32 {
-	counts := []int32{0}
-	if !sidecars {
-		for _, c := range p.Status.ContainerStatuses {
-			counts = append(counts, c.RestartCount)
-		}
-		return counts
-	}
-	for _, status := range p.Status.InitContainerStatuses {
-		for _, c := range p.Spec.InitContainers {
-			if c.Name == status.Name && c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
-				counts = append(counts, status.RestartCount)
-			}
-		}
-	}
-	return counts
-}
-
-func slowTimes(p, q, now time.Time) int {
-	if p.IsZero() || q.IsZero() {
-		return trueFirst(p.IsZero(), q.IsZero())
-	}
-	if now.IsZero() {
-		return q.Compare(p)
-	}
-	return cmp.Compare(slowBucket(now.Sub(p)), slowBucket(now.Sub(q)))
-}
-
-// slowBucket counts how often an age can be halved.
-func slowBucket(age time.Duration) (halvings int) {
-	if age <= 0 {
-		return -1
-	}
-	for ; age > 1; age /= 2 {
-		halvings++
-	}
-	return halvings
-}
-
-func slowRanks(pods, related []*corev1.Pod) []int {
-	ranks := make([]int, len(pods))
-	for i, p := range pods {
-		for _, r := range related {
-			if p != nil && r != nil && r.Spec.NodeName == p.Spec.NodeName && r.DeletionTimestamp == nil &&
-				r.Status.Phase != corev1.PodSucceeded && r.Status.Phase != corev1.PodFailed {
-				ranks[i]++
-			}
-		}
-	}
-	return ranks
-}
-
 // slowSelect sorts all pods and takes the first n, a pod listed twice once.
 func slowSelect(pods, related []*corev1.Pod, n int, now time.Time) (victims []podrank.Victim[*corev1.Pod]) {
-	var all []slowPod
-	for i, rank := range slowRanks(pods, related) {
-		if pods[i] != nil {
-			all = append(all, slowPod{pods[i], rank})
-		}
-	}
-	slices.SortStableFunc(all, func(p, q slowPod) int {
-		_, c := slowCompare(p, q, now)
-		return c
-	})
-	var distinct []slowPod
-	for _, p := range all {
-		if !slices.ContainsFunc(distinct, func(q slowPod) bool { return samePod(p, q) }) {
+	var distinct []slowrank.Pod
+	for _, p := range slowrank.Sort(slowrank.Ranked(pods, related), now) {
+		if !slices.ContainsFunc(distinct, func(q slowrank.Pod) bool { return samePod(p, q) }) {
 			distinct = append(distinct, p)
 		}
 	}
@@ -179,13 +30,13 @@ func slowSelect(pods, related []*corev1.Pod, n int, now time.Time) (victims []po
 	for i, p := range distinct[:min(n, len(distinct))] {
 		victims = append(victims, podrank.Victim[*corev1.Pod]{Object: p.Pod, Criterion: podrank.All})
 		if n < len(distinct) {
-			victims[i].Criterion, _ = slowCompare(p, distinct[n], now)
+			victims[i].Criterion, _ = slowrank.Ours.Compare(p, distinct[n], now)
 		}
 	}
 	return victims
 }
 
-func samePod(p, q slowPod) bool {
+func samePod(p, q slowrank.Pod) bool {
 	switch {
 	case p.UID != "" || q.UID != "":
 		return p.UID == q.UID
@@ -294,7 +145,7 @@ func TestOrderIsTotal(t *testing.T) {
 			s := podrank.ActivePodsWithRanks{Pods: pods, Rank: ranks, Now: metav1.NewTime(now)}
 			for i, p := range pods {
 				for j, q := range pods {
-					_, c := slowCompare(slowPod{p, ranks[i]}, slowPod{q, ranks[j]}, now)
+					_, c := slowrank.Ours.Compare(slowrank.Pod{Pod: p, Rank: ranks[i]}, slowrank.Pod{Pod: q, Rank: ranks[j]}, now)
 					require.Equal(t, c < 0, s.Less(i, j), "the twin differs")
 					require.Equal(t, i != j, s.Less(i, j) != s.Less(j, i), "just one of two pods goes first")
 					for k := range pods {

@@ -47,15 +47,23 @@ func IsReady(pod *corev1.Pod) bool {
 	return c != nil && c.Status == corev1.ConditionTrue
 }
 
-// IsAvailable reports whether the pod is ready, and has been for minReadySeconds
-// at the instant now; it is from the very instant that they have passed (T5).
-// With minReadySeconds of 0 every ready pod is available; otherwise one whose
-// Ready condition has no transition time never is (T6, T7).
+// IsAvailable reports whether the pod has been ready for minReadySeconds at the
+// instant now; it is from the very instant that they have passed (T5).
 func IsAvailable(pod *corev1.Pod, minReadySeconds int32, now time.Time) bool {
 	c := ReadyCondition(pod)
-	if c == nil || c.Status != corev1.ConditionTrue {
-		return false
-	}
-	since := c.LastTransitionTime
-	return minReadySeconds == 0 || !since.IsZero() && !since.After(now.Add(-time.Duration(minReadySeconds)*time.Second))
+	return c != nil && c.Status == corev1.ConditionTrue && IsReadySince(c, minReadySeconds, LatestReady(minReadySeconds, now))
+}
+
+// IsReadySince reports whether a pod whose Ready condition is True is available:
+// whether it has been ready since latest, which LatestReady returns. With
+// minReadySeconds of 0 every ready pod is; otherwise one whose condition has no
+// transition time never is (T6, T7).
+func IsReadySince(ready *corev1.PodCondition, minReadySeconds int32, latest time.Time) bool {
+	return minReadySeconds == 0 || !ready.LastTransitionTime.IsZero() && !ready.LastTransitionTime.After(latest)
+}
+
+// LatestReady returns the latest instant at which a pod may have become ready to
+// be available now.
+func LatestReady(minReadySeconds int32, now time.Time) time.Time {
+	return now.Add(-time.Duration(minReadySeconds) * time.Second)
 }

@@ -26,6 +26,7 @@ import (
 	"k8s.io/kubernetes/pkg/controller/replicaset"
 	"k8s.io/kubernetes/pkg/controller/replication"
 
+	"github.com/replicakit/replicakit/internal/slowrank"
 	"github.com/replicakit/replicakit/replicas/clientgo"
 	"github.com/replicakit/replicakit/test/conformance/upstream"
 )
@@ -136,7 +137,11 @@ func (s step) happenToPods(w *world, now metav1.Time) {
 	case "restart":
 		touch(false, running, func(p *corev1.Pod) {
 			p.Status.Conditions = ready(corev1.ConditionTrue)
-			p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "c", RestartCount: restarts(p) + 1}}
+			restarts := int32(0)
+			for _, c := range p.Status.ContainerStatuses {
+				restarts = c.RestartCount
+			}
+			p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "c", RestartCount: restarts + 1}}
 		})
 	case "fail":
 		touch(false, running, func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed })
@@ -398,8 +403,8 @@ func (c chapter) disputes(set string, controllers bool) bool {
 	ranks := upstream.PodsWithRanks(pods, related).Rank
 	for i, p := range pods {
 		for j, q := range pods {
-			a, b := ranked{p, ranks[i]}, ranked{q, ranks[j]}
-			if theirs := upstreamRules.compare(a, b, c.now); i != j && (theirs == 0 || theirs != ourRules.compare(a, b, c.now)) {
+			theirs, ours := orders(slowrank.Pod{Pod: p, Rank: ranks[i]}, slowrank.Pod{Pod: q, Rank: ranks[j]}, c.now)
+			if i != j && (theirs == 0 || theirs != ours) {
 				return true
 			}
 		}

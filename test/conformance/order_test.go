@@ -1,10 +1,7 @@
 package conformance_test
 
 import (
-	"cmp"
 	"fmt"
-	"math"
-	"math/bits"
 	"slices"
 	"strings"
 	"testing"
@@ -16,19 +13,14 @@ import (
 	"k8s.io/kubernetes/pkg/apis/core/helper"
 	"k8s.io/kubernetes/pkg/controller"
 
+	"github.com/replicakit/replicakit/internal/slowrank"
 	"github.com/replicakit/replicakit/podrank"
 	"github.com/replicakit/replicakit/test/conformance/upstream"
 )
 
-// A ranked is a pod with its rank.
-type ranked struct {
-	Pod  *corev1.Pod
-	Rank int
-}
-
 // A crowd is pods, all of whose pairs are compared.
 type crowd struct {
-	Pods []ranked
+	Pods []slowrank.Pod
 	Now  metav1.Time
 }
 
@@ -38,10 +30,10 @@ const crowdSize = 150
 // the later criteria to be reached.
 func newCrowd(g *gen) crowd {
 	now := start.Add(time.Duration(g.Int64N(int64(time.Second))))
-	c := crowd{Pods: make([]ranked, crowdSize), Now: metav1.NewTime(now)}
+	c := crowd{Pods: make([]slowrank.Pod, crowdSize), Now: metav1.NewTime(now)}
 	alike := g.in(2)
 	for i := range c.Pods {
-		c.Pods[i] = ranked{Pod: g.rankedPod(now), Rank: pick(g, 0, 0, 0, 1, 2)}
+		c.Pods[i] = slowrank.Pod{Pod: g.rankedPod(now), Rank: pick(g, 0, 0, 0, 1, 2)}
 		if alike && !g.in(20) {
 			p := c.Pods[i].Pod
 			p.Spec.NodeName, p.Status.Phase, p.Annotations, c.Pods[i].Rank = "n1", corev1.PodRunning, nil, 0
@@ -93,150 +85,30 @@ const (
 	several    = "several of these at once"
 )
 
-// rules is Kubernetes' order in the plainest words, with the differences that are
-// set. It is what gives a difference its name: ours must be the rules with all of
-// them, Kubernetes' those with none.
-type rules struct{ bucketTie, lastResort, signedZero, wholeLog bool }
-
-var (
-	upstreamRules = rules{}
-	ourRules      = rules{true, true, true, true}
-)
+// orders returns how Kubernetes' rules and ours order two pods.
+func orders(p, q slowrank.Pod, now time.Time) (theirs, ours int) {
+	_, theirs = slowrank.Kubernetes.Compare(p, q, now)
+	_, ours = slowrank.Ours.Compare(p, q, now)
+	return theirs, ours
+}
 
 // name returns which difference alone makes Kubernetes' rules decide as ours do.
-func name(p, q ranked, now time.Time) string {
-	ours := ourRules.compare(p, q, now)
+func name(p, q slowrank.Pod, now time.Time) string {
+	_, ours := orders(p, q, now)
 	for _, difference := range []struct {
-		name string
-		rules
+		name  string
+		rules slowrank.Rules
 	}{
-		{bucketTie, rules{bucketTie: true}},
-		{lastResort, rules{lastResort: true}},
-		{signedZero, rules{signedZero: true}},
-		{wholeLog, rules{wholeLog: true}},
+		{bucketTie, slowrank.Rules{BucketTie: true}},
+		{lastResort, slowrank.Rules{LastResort: true}},
+		{signedZero, slowrank.Rules{SignedZero: true}},
+		{wholeLog, slowrank.Rules{WholeLog: true}},
 	} {
-		if difference.compare(p, q, now) == ours {
+		if _, c := difference.rules.Compare(p, q, now); c == ours {
 			return difference.name
 		}
 	}
 	return several
-}
-
-func (r rules) compare(p, q ranked, now time.Time) int {
-	a, b := p.Pod, q.Pod
-	ready, bothReady := isReady(a), isReady(a) && isReady(b)
-	switch {
-	case (a.Spec.NodeName == "") != (b.Spec.NodeName == ""):
-		return first(a.Spec.NodeName == "")
-	case ordinal(a) != ordinal(b):
-		return cmp.Compare(ordinal(a), ordinal(b))
-	case ready != isReady(b):
-		return first(!ready)
-	case r.cost(a) != r.cost(b):
-		return cmp.Compare(r.cost(a), r.cost(b))
-	case p.Rank != q.Rank:
-		return cmp.Compare(q.Rank, p.Rank)
-	}
-	if bothReady {
-		if c, decided := r.times(readyTime(a), readyTime(b), a, b, now); decided {
-			return c
-		}
-	}
-	if c := cmp.Compare(restarts(b), restarts(a)); c != 0 {
-		return c
-	}
-	if c := cmp.Compare(sidecarRestarts(b), sidecarRestarts(a)); c != 0 {
-		return c
-	}
-	if c, decided := r.times(a.CreationTimestamp.Time, b.CreationTimestamp.Time, a, b, now); decided {
-		return c
-	}
-	if !r.lastResort {
-		return 0
-	}
-	return cmp.Or(cmp.Compare(a.UID, b.UID), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
-}
-
-// times compares two instants of the pods a and b.
-func (r rules) times(t, u time.Time, a, b *corev1.Pod, now time.Time) (c int, decided bool) {
-	switch {
-	case t.Equal(u):
-		return 0, false
-	case t.IsZero() || u.IsZero():
-		return first(t.IsZero()), true
-	case now.IsZero():
-		return u.Compare(t), true
-	}
-	if c := cmp.Compare(r.power(now.Sub(t)), r.power(now.Sub(u))); c != 0 {
-		return c, true
-	}
-	return cmp.Compare(a.UID, b.UID), !r.bucketTie
-}
-
-// power returns the k of 2^k <= age < 2^(k+1), -1 if there is none.
-func (r rules) power(age time.Duration) int {
-	switch {
-	case age <= 0:
-		return -1
-	case r.wholeLog:
-		return bits.Len64(uint64(age)) - 1
-	}
-	return int(math.Log2(float64(age)))
-}
-
-func (r rules) cost(p *corev1.Pod) int32 {
-	value := p.Annotations[corev1.PodDeletionCost]
-	if r.signedZero && len(value) > 2 && strings.HasPrefix(value, "-0") {
-		return 0
-	}
-	cost, _ := helper.GetDeletionCostFromPodAnnotations(p.Annotations)
-	return cost
-}
-
-func first(p bool) int {
-	if p {
-		return -1
-	}
-	return 1
-}
-
-func ordinal(p *corev1.Pod) int {
-	return map[corev1.PodPhase]int{corev1.PodUnknown: 1, corev1.PodRunning: 2}[p.Status.Phase]
-}
-
-func readyCondition(p *corev1.Pod) *corev1.PodCondition {
-	for i, c := range p.Status.Conditions {
-		if c.Type == corev1.PodReady {
-			return &p.Status.Conditions[i]
-		}
-	}
-	return &corev1.PodCondition{}
-}
-
-func isReady(p *corev1.Pod) bool { return readyCondition(p).Status == corev1.ConditionTrue }
-
-func readyTime(p *corev1.Pod) time.Time { return readyCondition(p).LastTransitionTime.Time }
-
-func restarts(p *corev1.Pod) (most int32) {
-	for _, c := range p.Status.ContainerStatuses {
-		most = max(most, c.RestartCount)
-	}
-	return most
-}
-
-func sidecarRestarts(p *corev1.Pod) (most int32) {
-	sidecars := map[string]bool{}
-	for _, c := range p.Spec.InitContainers {
-		if c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
-			sidecars[c.Name] = true
-		}
-	}
-	for _, c := range p.Status.InitContainerStatuses {
-		if sidecars[c.Name] {
-			most = max(most, c.RestartCount)
-		}
-	}
-	return most
 }
 
 func TestPairOrder(t *testing.T) {
@@ -305,13 +177,13 @@ func panicked(f func()) (yes bool) {
 	return false
 }
 
-// differOnPairs holds both orders against the rules, and names where they
-// differ.
+// differOnPairs holds both orders against the rules, and names where they differ:
+// ours must be the rules with all differences, Kubernetes' those with none.
 func differOnPairs(c crowd, theirs, ours lesser, named *tally) string {
 	for i, p := range c.Pods {
 		for j, q := range c.Pods {
 			a, b := order(theirs, i, j), order(ours, i, j)
-			want, wantOurs := upstreamRules.compare(p, q, c.Now.Time), ourRules.compare(p, q, c.Now.Time)
+			want, wantOurs := orders(p, q, c.Now.Time)
 			switch {
 			case a != want:
 				return fmt.Sprintf("the test's idea of Kubernetes is wrong: %d, not %d, for pods %d and %d", a, want, i, j)

@@ -33,6 +33,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/replicakit/replicakit/expectations"
+	"github.com/replicakit/replicakit/internal/slowrank"
 	"github.com/replicakit/replicakit/podrank"
 	"github.com/replicakit/replicakit/replicas"
 	"github.com/replicakit/replicakit/replicas/clientgo"
@@ -480,8 +481,8 @@ func cmpDisputes(theirs, ours outcome, named *tally) string {
 	}
 	for i, p := range ours.claimed {
 		for j, q := range ours.claimed {
-			a, b := ranked{p, ourRanks[i]}, ranked{q, ourRanks[j]}
-			if i != j && upstreamRules.compare(a, b, start) != ourRules.compare(a, b, start) {
+			theirs, ours := orders(slowrank.Pod{Pod: p, Rank: ourRanks[i]}, slowrank.Pod{Pod: q, Rank: ourRanks[j]}, start)
+			if i != j && theirs != ours {
 				named.add(disputed)
 				return ""
 			}

@@ -118,7 +118,11 @@ func TestNextAvailabilityCheck(t *testing.T) {
 		c.Later = pick(g, 0, 0, 0, 1, time.Second, time.Minute, time.Hour)
 		if c.Later > 0 {
 			// A Duration of 292 years, which stands for more, cannot be continued.
-			c.Pods = slices.DeleteFunc(c.Pods, func(p *corev1.Pod) bool { return readyTime(p).Year() > start.Year()+200 })
+			c.Pods = slices.DeleteFunc(c.Pods, func(p *corev1.Pod) bool {
+				return slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
+					return c.LastTransitionTime.Year() > start.Year()+200
+				})
+			})
 		}
 		return c
 	}

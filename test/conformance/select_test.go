@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/replicakit/replicakit/internal/slowrank"
 	"github.com/replicakit/replicakit/podrank"
 	"github.com/replicakit/replicakit/test/conformance/upstream"
 )
@@ -52,9 +53,9 @@ func (g *gen) undisputed() selection {
 	var kept []*corev1.Pod
 	for _, p := range c.Pods {
 		disputed := func(q *corev1.Pod) bool {
-			a, b := ranked{p, ranks[string(p.UID)]}, ranked{q, ranks[string(q.UID)]}
-			theirs := upstreamRules.compare(a, b, start)
-			return theirs == 0 || theirs != ourRules.compare(a, b, start)
+			a, b := slowrank.Pod{Pod: p, Rank: ranks[string(p.UID)]}, slowrank.Pod{Pod: q, Rank: ranks[string(q.UID)]}
+			theirs, ours := orders(a, b, start)
+			return theirs == 0 || theirs != ours
 		}
 		if !slices.ContainsFunc(kept, disputed) {
 			kept = append(kept, p)

@@ -1,0 +1,209 @@
+// Package slowrank tells Kubernetes' order of pods in the plainest words, one
+// step a criterion: what tests hold package podrank, the simulation and
+// Kubernetes itself against. It shares no code with podrank.
+package slowrank
+
+import (
+	"cmp"
+	"math"
+	"math/big"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// A Pod is a pod with its rank.
+type Pod struct {
+	*corev1.Pod
+	Rank int
+}
+
+// Rules are the differences from Kubernetes that hold.
+type Rules struct {
+	BucketTie  bool // W28: ages of one power of two are a tie, and not decided by UID at once
+	LastResort bool // R12: pods that are equal so far are told apart by UID, namespace and name
+	SignedZero bool // W38: a cost with zeros behind its sign is invalid, and so 0
+	WholeLog   bool // R9: the power of two is that of the integer, not of its nearest float64
+}
+
+// Kubernetes are its own rules, and Ours those of package podrank.
+var (
+	Kubernetes = Rules{}
+	Ours       = Rules{true, true, true, true}
+)
+
+// Compare returns a negative number if pod p goes before pod q, a positive one if
+// q goes before p, and the criterion that says so: the first on which they differ.
+func (r Rules) Compare(p, q Pod, now time.Time) (criterion string, c int) {
+	for _, step := range r.steps(now) {
+		switch c := step.compare(p, q); c {
+		case 0:
+		case over:
+			return step.criterion, 0
+		default:
+			return step.criterion, c
+		}
+	}
+	return "none", 0
+}
+
+// over says that two pods are equal, whatever the steps to come say.
+const over = math.MaxInt
+
+type step struct {
+	criterion string
+	compare   func(p, q Pod) int
+}
+
+func (r Rules) steps(now time.Time) []step {
+	steps := []step{
+		{"unassigned", func(p, q Pod) int { return trueFirst(p.Spec.NodeName == "", q.Spec.NodeName == "") }},
+		{"phase", func(p, q Pod) int { return cmp.Compare(phase(p), phase(q)) }},
+		{"not-ready", func(p, q Pod) int { return trueFirst(readySince(p) == nil, readySince(q) == nil) }},
+		{"deletion-cost", func(p, q Pod) int { return cmp.Compare(r.cost(p), r.cost(q)) }},
+		{"colocation", func(p, q Pod) int { return cmp.Compare(q.Rank, p.Rank) }},
+		{"ready-time", func(p, q Pod) int {
+			if readySince(p) == nil || readySince(q) == nil {
+				return 0
+			}
+			return r.times(p, q, *readySince(p), *readySince(q), now)
+		}},
+		{"restarts", func(p, q Pod) int { return cmp.Compare(slices.Max(restarts(q)), slices.Max(restarts(p))) }},
+		{"sidecar-restarts", func(p, q Pod) int { return cmp.Compare(slices.Max(sidecarRestarts(q)), slices.Max(sidecarRestarts(p))) }},
+		{"creation-time", func(p, q Pod) int { return r.times(p, q, p.CreationTimestamp.Time, q.CreationTimestamp.Time, now) }},
+	}
+	if !r.LastResort {
+		return steps
+	}
+	return append(steps,
+		step{"uid", func(p, q Pod) int { return cmp.Compare(p.UID, q.UID) }},
+		step{"name", func(p, q Pod) int {
+			return cmp.Or(cmp.Compare(p.Namespace, q.Namespace), cmp.Compare(p.Name, q.Name))
+		}})
+}
+
+func trueFirst(p, q bool) int {
+	number := map[bool]int{true: 0, false: 1}
+	return cmp.Compare(number[p], number[q])
+}
+
+func phase(p Pod) int {
+	return map[corev1.PodPhase]int{corev1.PodUnknown: 1, corev1.PodRunning: 2}[p.Status.Phase]
+}
+
+// readySince returns since when the pod is ready, nil if it is not.
+func readySince(p Pod) *time.Time {
+	for _, c := range p.Status.Conditions {
+		if c.Type != corev1.PodReady {
+			continue
+		}
+		if c.Status == corev1.ConditionTrue {
+			return &c.LastTransitionTime.Time
+		}
+		return nil
+	}
+	return nil
+}
+
+func (r Rules) cost(p Pod) int32 {
+	value := p.Annotations[corev1.PodDeletionCost]
+	if !r.SignedZero && strings.HasPrefix(value, "-0") {
+		value = "-" + cmp.Or(strings.TrimLeft(value[1:], "0"), "0")
+	}
+	return ParseCost(value)
+}
+
+// Decimal is what a deletion cost must look like.
+var Decimal = regexp.MustCompile(`^-?(0|[1-9][0-9]*)$`)
+
+// ParseCost returns the deletion cost that an annotation states, 0 if it is
+// invalid.
+func ParseCost(value string) int32 {
+	n, ok := new(big.Int).SetString(value, 10)
+	if !ok || !Decimal.MatchString(value) || n.BitLen() > 31 && n.String() != "-2147483648" {
+		return 0
+	}
+	return int32(n.Int64())
+}
+
+func restarts(p Pod) []int32 {
+	counts := []int32{0}
+	for _, c := range p.Status.ContainerStatuses {
+		counts = append(counts, c.RestartCount)
+	}
+	return counts
+}
+
+func sidecarRestarts(p Pod) []int32 {
+	counts := []int32{0}
+	for _, status := range p.Status.InitContainerStatuses {
+		for _, c := range p.Spec.InitContainers {
+			if c.Name == status.Name && c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
+				counts = append(counts, status.RestartCount)
+			}
+		}
+	}
+	return counts
+}
+
+// times compares two instants of the pods p and q.
+func (r Rules) times(p, q Pod, t, u, now time.Time) int {
+	switch {
+	case t.Equal(u):
+		return 0
+	case t.IsZero() || u.IsZero():
+		return trueFirst(t.IsZero(), u.IsZero())
+	case now.IsZero():
+		return u.Compare(t)
+	}
+	c := cmp.Compare(r.power(now.Sub(t)), r.power(now.Sub(u)))
+	if c == 0 && !r.BucketTie {
+		return cmp.Or(cmp.Compare(p.UID, q.UID), over)
+	}
+	return c
+}
+
+// power counts how often an age can be halved, -1 if it is none.
+func (r Rules) power(age time.Duration) (halvings int) {
+	if age <= 0 {
+		return -1
+	}
+	if !r.WholeLog {
+		return int(math.Log2(float64(age)))
+	}
+	for ; age > 1; age /= 2 {
+		halvings++
+	}
+	return halvings
+}
+
+// Ranked returns the pods that are not nil with their ranks: the number of active
+// related pods on their nodes.
+func Ranked(pods, related []*corev1.Pod) (ranked []Pod) {
+	for _, p := range pods {
+		if p == nil {
+			continue
+		}
+		rank := 0
+		for _, r := range related {
+			if r != nil && r.Spec.NodeName == p.Spec.NodeName && r.DeletionTimestamp == nil &&
+				r.Status.Phase != corev1.PodSucceeded && r.Status.Phase != corev1.PodFailed {
+				rank++
+			}
+		}
+		ranked = append(ranked, Pod{Pod: p, Rank: rank})
+	}
+	return ranked
+}
+
+// Sort returns the pods in our order, pods that nothing tells apart in that of
+// the list.
+func Sort(pods []Pod, now time.Time) []Pod {
+	return slices.SortedStableFunc(slices.Values(pods), func(p, q Pod) int {
+		_, c := Ours.Compare(p, q, now)
+		return c
+	})
+}
