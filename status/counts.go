@@ -83,7 +83,7 @@ func one(is bool) int32 {
 // time it is listed; nil pods do not count. Whether they belong to the owner is
 // not looked at.
 func CountPods(pods []*corev1.Pod, templateLabels map[string]string, minReadySeconds int32, now time.Time) (n Counts) {
-	template, latest := object.ListLabels(templateLabels), latestReady(minReadySeconds, now)
+	template, latest := object.ListLabels(templateLabels), pod.LatestReady(minReadySeconds, now)
 	for _, p := range pods {
 		if !pod.IsActive(p) {
 			n.Terminating += one(pod.IsTerminating(p))
@@ -98,7 +98,7 @@ func CountPods(pods []*corev1.Pod, templateLabels map[string]string, minReadySec
 			continue
 		}
 		n.Ready++
-		if isAvailable(c, minReadySeconds, latest) {
+		if pod.IsReadySince(c, minReadySeconds, latest) {
 			n.Available++
 		}
 	}

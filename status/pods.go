@@ -22,8 +22,7 @@ func IsPodReady(p *corev1.Pod) bool { return pod.IsReady(p) }
 // condition has no transition time never is, whether minReadySeconds are
 // positive or negative. A nil pod is not available.
 func IsPodAvailable(p *corev1.Pod, minReadySeconds int32, now time.Time) bool {
-	c := pod.ReadyCondition(p)
-	return isTrue(c) && isAvailable(c, minReadySeconds, latestReady(minReadySeconds, now))
+	return pod.IsAvailable(p, minReadySeconds, now)
 }
 
 // IsPodActive reports whether the pod counts as a replica: its phase is neither
@@ -85,18 +84,6 @@ func NextAvailabilityCheck(pods []*corev1.Pod, minReadySeconds int32, now time.T
 }
 
 func isTrue(c *corev1.PodCondition) bool { return c != nil && c.Status == corev1.ConditionTrue }
-
-// isAvailable reports whether a pod whose Ready condition is True is available:
-// whether it has been ready since latest, which latestReady returns.
-func isAvailable(ready *corev1.PodCondition, minReadySeconds int32, latest time.Time) bool {
-	return minReadySeconds == 0 || !ready.LastTransitionTime.IsZero() && !ready.LastTransitionTime.After(latest)
-}
-
-// latestReady returns the latest instant at which a pod may have become ready to
-// be available now.
-func latestReady(minReadySeconds int32, now time.Time) time.Time {
-	return now.Add(-time.Duration(minReadySeconds) * time.Second)
-}
 
 // availableFrom returns the first instant at which a ready pod is available.
 func availableFrom(ready *corev1.PodCondition, minReadySeconds int32) time.Time {
