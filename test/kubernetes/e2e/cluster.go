@@ -36,8 +36,8 @@ type cluster struct {
 	ended    context.CancelCauseFunc // with why a program ended by itself
 }
 
-// startCluster starts everything, with so many nodes and the side's program. The
-// context ends if a program does.
+// startCluster starts everything, with that many nodes and the side's program. The
+// context that it returns ends if a program does.
 func startCluster(ctx context.Context, binaries, dir string, sd side, nodes int) (_ context.Context, _ *cluster, err error) {
 	c := &cluster{dir: dir, nodes: nodes, kubeconfig: filepath.Join(dir, "kubeconfig")}
 	ctx, c.ended = context.WithCancelCause(ctx)

@@ -14,15 +14,12 @@ var (
 	aboutThem = regexp.MustCompile(`\[sig-apps\] (ReplicaSet|ReplicationController) `)
 )
 
-// labels leaves out what needs a feature that this cluster does not have.
-const labels = "!Flaky && Feature: isSubsetOf PodPriority"
-
 // focusOf returns what is run of the specs.
 func (o options) focusOf(sd side) *regexp.Regexp {
 	switch {
 	case o.focus != nil:
 		return o.focus
-	case sd.programs == nil:
+	case !sd.works():
 		return aboutThem
 	}
 	return aboutAll
@@ -32,7 +29,7 @@ func (o options) focusOf(sd side) *regexp.Regexp {
 // what is known of those that ran.
 func (o options) known(sd side, ran []suite.Result) suite.Suite {
 	s := suite.Suite{Name: "end to end, " + sd.title, Specs: specsOfAll, LeftOut: leftOut}
-	if sd.programs == nil {
+	if !sd.works() {
 		s.Specs, s.Differences = specsOfThem, unattended
 	}
 	focus := o.focusOf(sd)

@@ -59,6 +59,9 @@ func parse(args []string) (opts options, err error) {
 	if opts.sides, err = chooseSides(*sideList); err != nil {
 		return opts, err
 	}
+	if !opts.has(partSpecs) && !slices.ContainsFunc(opts.sides, side.works) {
+		return opts, fmt.Errorf("-parts=%s -sides=%s: nobody does the work", *parts, *sideList)
+	}
 	opts.binaries, err = findBinaries()
 	return opts, err
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -39,18 +40,19 @@ func TestParse(t *testing.T) {
 }
 
 func TestParseRefuses(t *testing.T) {
-	t.Setenv("KUBEBUILDER_ASSETS", programs(t, allPrograms...))
-	for arg, want := range map[string]string{
-		"-sides=ours,mine": `-sides=ours,mine: "mine" is not one of ours,kubernetes,none`,
-		"-sides=":          `-sides=: "" is not one of ours,kubernetes,none`,
-		"-parts=units":     `-parts=units: "units" is not one of specs,rolling`,
-		"-focus=(":         "-focus: error parsing regexp: missing closing ): `(`",
-		"-procs=0":         "-procs=0 and -timeout=45m0s must be positive",
-		"-timeout=-1s":     "-procs=8 and -timeout=-1s must be positive",
-		"ours":             `arguments that are no flags: ["ours"]`,
+	for args, want := range map[string]string{
+		"-parts=rolling -sides=none": "-parts=rolling -sides=none: nobody does the work",
+		"-sides=ours,mine":           `-sides=ours,mine: "mine" is not one of ours,kubernetes,none`,
+		"-sides=":                    `-sides=: "" is not one of ours,kubernetes,none`,
+		"-parts=units":               `-parts=units: "units" is not one of specs,rolling`,
+		"-focus=(":                   "-focus: error parsing regexp: missing closing ): `(`",
+		"-procs=0":                   "-procs=0 and -timeout=45m0s must be positive",
+		"-timeout=-1s":               "-procs=8 and -timeout=-1s must be positive",
+		"ours":                       `arguments that are no flags: ["ours"]`,
 	} {
-		t.Run(arg, func(t *testing.T) {
-			_, err := parse([]string{arg})
+		t.Run(args, func(t *testing.T) {
+			t.Setenv("KUBEBUILDER_ASSETS", programs(t, allPrograms...))
+			_, err := parse(strings.Fields(args))
 			assert.EqualError(t, err, want)
 		})
 	}

@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
@@ -66,6 +67,16 @@ func (r *readiness) reset() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.least = len(r.ready)
+}
+
+// await waits until so many are ready: until then the watch has not told of
+// everything that was.
+func (r *readiness) await(ctx context.Context, ready int) error {
+	return wait.PollUntilContextCancel(ctx, pollInterval, true, func(context.Context) (bool, error) {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		return len(r.ready) == ready, nil
+	})
 }
 
 // fewest returns how many were ready at least since reset.

@@ -97,7 +97,11 @@ func (c *cluster) rollingUpdate(ctx context.Context, sd side, i int, readiness *
 	if err := c.awaitRollout(ctx, d.Generation); err != nil {
 		return rolling{}, err
 	}
-	took := rolling{seconds: time.Since(began).Seconds(), fewestReady: readiness.fewest()}
+	took := rolling{seconds: time.Since(began).Seconds()}
+	if err := readiness.await(ctx, rollingReplicas); err != nil {
+		return rolling{}, err
+	}
+	took.fewestReady = readiness.fewest()
 	after, err := c.measure(ctx, sd)
 	return took.fill(before, after), err
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"strings"
 	"testing"
 
@@ -90,6 +91,10 @@ func TestReadiness(t *testing.T) {
 	r.see(watch.Added, podThatIs("f", corev1.ConditionTrue))
 	r.reset()
 	assert.Equal(t, 1, r.fewest(), "a pod without conditions is not ready")
+	require.NoError(t, r.await(t.Context(), 1))
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	require.ErrorIs(t, r.await(ctx, 2), context.Canceled)
 }
 
 func podThatIs(uid types.UID, ready corev1.ConditionStatus) *corev1.Pod {

@@ -50,7 +50,7 @@ func (o options) find(ctx context.Context, dir string, all *findings, out io.Wri
 				return fmt.Errorf("%s, specs: %w", sd.name, err)
 			}
 		}
-		if o.has(partRolling) && sd.programs != nil {
+		if o.has(partRolling) && sd.works() {
 			if err := o.findRolling(ctx, dir, sd, all, out); err != nil {
 				return fmt.Errorf("%s, rolling updates: %w", sd.name, err)
 			}

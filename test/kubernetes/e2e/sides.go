@@ -14,6 +14,9 @@ type side struct {
 	metrics  string // URL
 }
 
+// works reports whether anybody does.
+func (s side) works() bool { return s.programs != nil }
+
 const metricsAddress = "127.0.0.1:18080" // nobody else is in this network
 
 var sides = []side{

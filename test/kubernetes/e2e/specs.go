@@ -53,7 +53,7 @@ func (c *cluster) ginkgo(ctx context.Context, opts options, sd side, report stri
 	cmd := exec.CommandContext(ctx, filepath.Join(opts.binaries, "ginkgo"),
 		"--procs="+strconv.Itoa(opts.procs), "--no-color", "--timeout="+opts.timeout.String(),
 		"--output-dir="+filepath.Dir(report), "--json-report="+filepath.Base(report),
-		"--focus="+opts.focusOf(sd).String(), "--label-filter="+labels,
+		"--focus="+opts.focusOf(sd).String(),
 		filepath.Join(opts.binaries, specsBinary), "--",
 		"--kubeconfig="+c.kubeconfig, "--provider=skeleton", "--dump-logs-on-failure=false", "--e2e-output-dir="+c.dir)
 	cmd.Dir = c.dir

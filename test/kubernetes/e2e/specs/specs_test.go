@@ -43,6 +43,7 @@ func TestMain(m *testing.M) {
 }
 
 func TestSpecs(t *testing.T) {
+	t.Parallel()
 	gomega.RegisterFailHandler(framework.Fail)
 	suite, reporter := framework.CreateGinkgoConfig()
 	ginkgo.RunSpecs(t, "Kubernetes' end-to-end specs", suite, reporter)

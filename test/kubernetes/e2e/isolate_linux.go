@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"os/exec"
 	"runtime"
@@ -11,13 +13,6 @@ import (
 
 	"golang.org/x/sys/unix"
 )
-
-// isolated tells a process that it is the one inside.
-const isolated = "REPLICAKIT_E2E_ISOLATED"
-
-// inside reports whether this process has users, processes and a network of its
-// own; see isolate.
-func inside() bool { return os.Getenv(isolated) != "" }
 
 // isolate runs this program once more, as the first process of user, process,
 // mount and network namespaces of its own, which needs no rights. The pods'
@@ -47,6 +42,14 @@ func isolate(ctx context.Context) error {
 	return cmd.Wait()
 }
 
+// enter makes the new namespaces a place to work in.
+func enter() error {
+	if err := errors.Join(mountProc(), raiseNetwork()); err != nil {
+		return fmt.Errorf("user namespaces are restricted here: %w", err)
+	}
+	return nil
+}
+
 // mountProc makes /proc tell of the new process namespace. Programs read there
 // what CPU time they took.
 func mountProc() error {
@@ -57,4 +60,43 @@ func mountProc() error {
 		return fmt.Errorf("mounting /proc: %w", err)
 	}
 	return nil
+}
+
+// raiseNetwork turns the loopback interface on and makes each address of a pod
+// one of this machine's. A new network namespace has nothing else.
+func raiseNetwork() error {
+	socket, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = unix.Close(socket) }()
+	mask := netip.AddrFrom4([4]byte{255, 255, 0, 0})
+	for _, step := range []struct {
+		name    string
+		request uint
+		address netip.Addr // the zero one: the interface's flags
+	}{
+		{"lo", unix.SIOCSIFFLAGS, netip.Addr{}},
+		{"lo:pods", unix.SIOCSIFADDR, machine},
+		{"lo:pods", unix.SIOCSIFNETMASK, mask},
+	} {
+		if err := configure(socket, step.name, step.request, step.address); err != nil {
+			return fmt.Errorf("network interface %s: %w", step.name, err)
+		}
+	}
+	return nil
+}
+
+func configure(socket int, name string, request uint, address netip.Addr) error {
+	ifreq, err := unix.NewIfreq(name)
+	if err != nil {
+		return err
+	}
+	ifreq.SetUint16(unix.IFF_UP)
+	if address.IsValid() {
+		if err := ifreq.SetInet4Addr(address.AsSlice()); err != nil {
+			return err
+		}
+	}
+	return unix.IoctlIfreq(socket, request, ifreq)
 }
