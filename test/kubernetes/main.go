@@ -32,8 +32,9 @@ func main() {
 	flag.DurationVar(&runner.Tests, "tests", 20*time.Minute, "how long each suite may take to run")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	if err := run(ctx, runner, flag.Args(), os.Stdout); err != nil {
+	err := run(ctx, runner, flag.Args(), os.Stdout)
+	stop()
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "kubernetes:", err)
 		os.Exit(1)
 	}

@@ -18,98 +18,101 @@ const (
 
 // Suites are the unit tests.
 func Suites() []upstream.Suite {
-	return []upstream.Suite{
-		{
-			Suite: suite.Suite{
-				Name:  "unit/controller",
-				Specs: 69,
-				Differences: []suite.Difference{
-					{
-						Test: "TestGeneratePatchBytesForDelete/check_the_structure_of_patch_bytes_with_multiple_owners",
-						Says: []string{`got = {"metadata":{"uid":"ss2","ownerReferences":[{"$patch":"delete","uid":"ss1"}]}}, want`},
-						Why:  oneOwner,
-					},
-					{
-						Test: "TestGeneratePatchBytesForDelete/check_the_structure_of_patch_bytes_with_a_finalizer_and_multiple_owners",
-						Says: []string{`got = {"metadata":{"uid":"ss2","ownerReferences":[{"$patch":"delete","uid":"ss1"}],"$deleteFromPrimitiveList/finalizers":["f1"]}}, want`},
-						Why:  oneOwner,
-					},
-					{
-						Test: "TestSortingActivePodsWithRanks/Equality_tests_9",
-						Says: []string{`expected pod "unscheduled-5-hours" to be equivalent to "unscheduled-10-hours"`},
-						Why:  totalOrder,
-					},
-					{
-						Test: "TestSortingActivePodsWithRanks/Equality_tests_10",
-						Says: []string{`expected pod "ready-5-hours" to be equivalent to "ready-10-hours"`},
-						Why:  totalOrder,
-					},
-				},
-				LeftOut: []suite.Difference{
-					{Test: "TestActiveReplicaSetsFiltering", Why: "is about Deployments: which ReplicaSets are wanted at all"},
-					{Test: "TestComputeHash", Why: "is about Deployments: the hash of a template"},
-					{Test: "TestAddOrUpdateTaintOnNode", Why: "is about nodes"},
-					{Test: "TestRemoveTaintOffNode", Why: "is about nodes"},
-					{Test: "TestFilterPodsByOwner", Why: "the index is no public part of replicas/clientgo; TestIndexes there covers it"},
-				},
+	return []upstream.Suite{controllerSuite, replicaSetSuite, replicationSuite, consistencySuite}
+}
+
+var controllerSuite = upstream.Suite{
+	Suite: suite.Suite{
+		Name:  "unit/controller",
+		Specs: 69,
+		Differences: []suite.Difference{
+			{
+				Test: "TestGeneratePatchBytesForDelete/check_the_structure_of_patch_bytes_with_multiple_owners",
+				Says: []string{`got = {"metadata":{"uid":"ss2","ownerReferences":[{"$patch":"delete","uid":"ss1"}]}}, want`},
+				Why:  oneOwner,
 			},
-			From: "pkg/controller",
-			In:   "unit/controller",
-			Unused: []string{
-				"NewFakeControllerExpectationsLookup", // the package has its own
+			{
+				Test: "TestGeneratePatchBytesForDelete/check_the_structure_of_patch_bytes_with_a_finalizer_and_multiple_owners",
+				Says: []string{`got = {"metadata":{"uid":"ss2","ownerReferences":[{"$patch":"delete","uid":"ss1"}],"$deleteFromPrimitiveList/finalizers":["f1"]}}, want`},
+				Why:  oneOwner,
+			},
+			{
+				Test: "TestSortingActivePodsWithRanks/Equality_tests_9",
+				Says: []string{`expected pod "unscheduled-5-hours" to be equivalent to "unscheduled-10-hours"`},
+				Why:  totalOrder,
+			},
+			{
+				Test: "TestSortingActivePodsWithRanks/Equality_tests_10",
+				Says: []string{`expected pod "ready-5-hours" to be equivalent to "ready-10-hours"`},
+				Why:  totalOrder,
 			},
 		},
-		{
-			Suite: suite.Suite{
-				Name:  "unit/replicaset",
-				Specs: 45,
-				Differences: []suite.Difference{
-					{
-						Test: "TestControllerUpdateStatusWithFailure",
-						Says: []string{"Expected 1 get and 2 updates, got 0 gets 1 updates"},
-						Why:  "only a Conflict is a reason to read the owner again and write its status once more (W47)",
-					},
-					{
-						Test: "TestGetPodsToDelete",
-						Says: []string{
-							"various pod phases and conditions, diff = len(pods): unexpected",
-							"various pod phases and conditions, diff = len(pods), relatedPods empty: unexpected",
-							"ready vs not-ready, diff < len(pods): unexpected",
-						},
-						Why: "these rows list a pod twice, which is one victim; and victims are in order also if all pods go",
-					},
-					{
-						Test: "TestCalculateStatusConditions/manageReplicasErr_!=_nil_&&_failureCond_!=_nil",
-						Says: []string{"FailedCreate fake manageReplicasErr"},
-						Why:  "a ReplicaFailure condition is refreshed for another reason (W45)",
-					},
-				},
-				LeftOut: []suite.Difference{
-					{Test: "TestGetPodKeys", Why: "deletions are known by UID, not by name"},
-					{Test: "TestRSSyncExpectations", Why: "it puts a fake below the expectations, which are a type here and no interface; Y4 is covered in replicas"},
-				},
+		LeftOut: []suite.Difference{
+			{Test: "TestActiveReplicaSetsFiltering", Why: "is about Deployments: which ReplicaSets are wanted at all"},
+			{Test: "TestComputeHash", Why: "is about Deployments: the hash of a template"},
+			{Test: "TestAddOrUpdateTaintOnNode", Why: "is about nodes"},
+			{Test: "TestRemoveTaintOffNode", Why: "is about nodes"},
+			{Test: "TestFilterPodsByOwner", Why: "the index is no public part of replicas/clientgo; TestIndexes there covers it"},
+		},
+	},
+	From: "pkg/controller",
+	In:   "unit/controller",
+	Unused: []string{
+		"NewFakeControllerExpectationsLookup", // the package has its own
+	},
+}
+
+var replicaSetSuite = upstream.Suite{
+	Suite: suite.Suite{
+		Name:  "unit/replicaset",
+		Specs: 45,
+		Differences: []suite.Difference{
+			{
+				Test: "TestControllerUpdateStatusWithFailure",
+				Says: []string{"Expected 1 get and 2 updates, got 0 gets 1 updates"},
+				Why:  "only a Conflict is a reason to read the owner again and write its status once more (W47)",
 			},
-			From:    "pkg/controller/replicaset",
-			In:      "unit/replicaset",
-			Imports: map[string]string{"k8s.io/kubernetes/pkg/controller": here + "controller"},
-			Unused:  []string{"FakeRSExpectations"},
-		},
-		{
-			Suite: suite.Suite{Name: "unit/replication", Specs: 3},
-			From:  "pkg/controller/replication",
-			In:    "unit/replication",
-		},
-		{
-			Suite: suite.Suite{
-				Name:  "unit/consistency",
-				Specs: 2,
-				LeftOut: inside("TestOwnerRecord_WroteAt", "TestConsistencyStore_New", "TestConsistencyStore_EnsureWrittenRecord",
-					"TestConsistencyStore_EnsureWrittenRecord_Concurrent", "TestConsistencyStore_WroteAt", "TestConsistencyStore_Clear"),
+			{
+				Test: "TestGetPodsToDelete",
+				Says: []string{
+					"various pod phases and conditions, diff = len(pods): unexpected",
+					"various pod phases and conditions, diff = len(pods), relatedPods empty: unexpected",
+					"ready vs not-ready, diff < len(pods): unexpected",
+				},
+				Why: "these rows list a pod twice, which is one victim; and victims are in order also if all pods go",
 			},
-			From: "pkg/controller/util/consistency",
-			In:   "unit/consistency",
+			{
+				Test: "TestCalculateStatusConditions/manageReplicasErr_!=_nil_&&_failureCond_!=_nil",
+				Says: []string{"FailedCreate fake manageReplicasErr"},
+				Why:  "a ReplicaFailure condition is refreshed for another reason (W45)",
+			},
 		},
-	}
+		LeftOut: []suite.Difference{
+			{Test: "TestGetPodKeys", Why: "deletions are known by UID, not by name"},
+			{Test: "TestRSSyncExpectations", Why: "it puts a fake below the expectations, which are a type here and no interface; Y4 is covered in replicas"},
+		},
+	},
+	From:    "pkg/controller/replicaset",
+	In:      "unit/replicaset",
+	Imports: map[string]string{"k8s.io/kubernetes/pkg/controller": here + "controller"},
+	Unused:  []string{"FakeRSExpectations"},
+}
+
+var replicationSuite = upstream.Suite{
+	Suite: suite.Suite{Name: "unit/replication", Specs: 3},
+	From:  "pkg/controller/replication",
+	In:    "unit/replication",
+}
+
+var consistencySuite = upstream.Suite{
+	Suite: suite.Suite{
+		Name:  "unit/consistency",
+		Specs: 2,
+		LeftOut: inside("TestOwnerRecord_WroteAt", "TestConsistencyStore_New", "TestConsistencyStore_EnsureWrittenRecord",
+			"TestConsistencyStore_EnsureWrittenRecord_Concurrent", "TestConsistencyStore_WroteAt", "TestConsistencyStore_Clear"),
+	},
+	From: "pkg/controller/util/consistency",
+	In:   "unit/consistency",
 }
 
 // inside are tests that look at unexported fields.

@@ -74,18 +74,18 @@ func (r Runner) Run(ctx context.Context, s Suite) (verdict suite.Verdict, err er
 
 // kubernetes is the directory of k8s.io/kubernetes in the module cache.
 func (r Runner) kubernetes(ctx context.Context) (string, error) {
-	download := r.command(ctx, "go", "mod", "download", "k8s.io/kubernetes")
+	download := r.command(ctx, "mod", "download", "k8s.io/kubernetes")
 	if out, err := output(download); err != nil {
 		return "", fmt.Errorf("k8s.io/kubernetes cannot be downloaded: %w: %s", err, lastLine(out))
 	}
-	out, err := output(r.command(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "k8s.io/kubernetes"))
+	out, err := output(r.command(ctx, "list", "-m", "-f", "{{.Dir}}", "k8s.io/kubernetes"))
 	return lastLine(out), err
 }
 
 func (r Runner) build(ctx context.Context, overlay, binary, in string) error {
 	ctx, cancel := context.WithTimeout(ctx, r.Build)
 	defer cancel()
-	build := r.command(ctx, "go", "test", "-c", "-vet=off", "-overlay", overlay, "-o", binary, "./"+in)
+	build := r.command(ctx, "test", "-c", "-vet=off", "-overlay", overlay, "-o", binary, "./"+in)
 	out, err := output(build)
 	switch {
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
@@ -101,7 +101,7 @@ func (r Runner) build(ctx context.Context, overlay, binary, in string) error {
 // test runs the binary, whose temporary files, etcd's data among them, go to
 // scratch. An etcd that somebody else runs is not used.
 func (r Runner) test(ctx context.Context, binary, scratch, in string) ([]suite.Result, error) {
-	test := r.command(ctx, "go", "tool", "test2json", "-t", "-p", in, binary, "-test.v=test2json", "-test.timeout="+r.Tests.String())
+	test := r.command(ctx, "tool", "test2json", "-t", "-p", in, binary, "-test.v=test2json", "-test.timeout="+r.Tests.String())
 	test.Dir = filepath.Join(r.Module, in)
 	test.Env = append(os.Environ(), "TMPDIR="+scratch, "KUBE_INTEGRATION_ETCD_URL=http://127.0.0.1:0",
 		"PATH="+r.Binaries+string(os.PathListSeparator)+os.Getenv("PATH"))
@@ -132,9 +132,9 @@ func reason(results []suite.Result) string {
 // patience is how long programs may take to end in order.
 const patience = 10 * time.Second
 
-// command runs in the module, in a process group of its own; see output.
-func (r Runner) command(ctx context.Context, name string, args ...string) *exec.Cmd {
-	cmd := exec.CommandContext(ctx, name, args...)
+// command is go's, run in the module and in a process group of its own; see output.
+func (r Runner) command(ctx context.Context, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir = r.Module
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) }

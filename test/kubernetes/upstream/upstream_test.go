@@ -118,7 +118,7 @@ func TestRun(t *testing.T) {
 	t.Run("it does not build", func(t *testing.T) {
 		t.Parallel()
 		_, err := runner(t, nil).Run(t.Context(), greet(1, "TestHangs"))
-		assert.ErrorContains(t, err, "greet: it does not build: exit status 1\n")
+		require.ErrorContains(t, err, "greet: it does not build: exit status 1\n")
 		assert.ErrorContains(t, err, "undefined: unexported")
 	})
 	t.Run("the build runs out of time", func(t *testing.T) {
@@ -146,7 +146,7 @@ func TestRun(t *testing.T) {
 	})
 }
 
-func TestNothingIsLeftBehind(t *testing.T) { //nolint:paralleltest // sets the environment
+func TestNothingIsLeftBehind(t *testing.T) {
 	tests := []struct {
 		name string
 		run  func(t *testing.T, r upstream.Runner, started func() bool)
@@ -173,7 +173,7 @@ func TestNothingIsLeftBehind(t *testing.T) { //nolint:paralleltest // sets the e
 			assert.EqualError(t, err, "greet: context canceled")
 		}},
 	}
-	for _, tc := range tests { //nolint:paralleltest // sets the environment
+	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) {
 			left, temp := filepath.Join(t.TempDir(), "pid"), t.TempDir()
 			t.Setenv("LEFT_BEHIND", left)
