@@ -29,12 +29,12 @@ func quotaIsFull(err error) bool {
 	return apierrors.IsForbidden(err) && strings.Contains(err.Error(), "exceeded quota")
 }
 
-// longestServerDelay is the longest that a server may put an owner off: one wrong
+// MaxServerDelay is how long a server may put an owner off at most: one wrong
 // Retry-After must not hold it for ever.
-const longestServerDelay = 5 * time.Minute
+const MaxServerDelay = 5 * time.Minute
 
 // serverDelay is the longest Retry-After among the errors, 0 if none has one, and
-// never more than longestServerDelay.
+// never more than MaxServerDelay.
 func serverDelay(errs []error) time.Duration {
 	longest := 0
 	for _, err := range errs {
@@ -42,5 +42,5 @@ func serverDelay(errs []error) time.Duration {
 			longest = max(longest, seconds)
 		}
 	}
-	return time.Duration(min(longest, int(longestServerDelay/time.Second))) * time.Second
+	return time.Duration(min(longest, int(MaxServerDelay/time.Second))) * time.Second
 }

@@ -115,6 +115,7 @@ func (m *manager) client(name string) (*kubernetes.Clientset, error) {
 		config.Wrap(m.permit.wrap)
 	}
 	config.Wrap(m.writes.wrap)
+	config.Wrap(clientgo.CapRetryAfter)
 	return kubernetes.NewForConfig(config)
 }
 
