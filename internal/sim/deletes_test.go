@@ -3,6 +3,7 @@ package sim_test
 import (
 	"errors"
 	"fmt"
+	"strconv"
 	"testing"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/replicakit/replicakit/internal/sim"
+	"github.com/replicakit/replicakit/replicas"
 )
 
 // churn changes every pod once a second: a part of a world.
@@ -30,7 +32,7 @@ func (c *churn) Step() {
 	c.n++
 	for _, p := range c.Pods(namespace) {
 		_, err := c.EditPod(c.t.Context(), namespace, p.Name, func(p *corev1.Pod) {
-			p.Annotations = map[string]string{"example.com/seen": fmt.Sprint(c.n)}
+			p.Annotations = map[string]string{"example.com/seen": strconv.Itoa(c.n)}
 		})
 		require.NoError(c.t, err)
 	}
@@ -52,10 +54,10 @@ func changingStage(t *testing.T, pods int32, lag time.Duration) (s *stage, calls
 	return s, calls
 }
 
-// told are the events of a reason.
-func (s *stage) told(reason string) (messages []string) {
+// heldTold are the events that tell of held deletions.
+func (s *stage) heldTold() (messages []string) {
 	for _, e := range s.Events {
-		if e.Reason == reason {
+		if e.Reason == replicas.DeletionsHeld {
 			messages = append(messages, e.Message)
 		}
 	}
@@ -78,7 +80,7 @@ func TestPodsThatChangeAllTheTimeAreDeleted(t *testing.T) {
 				s.world.Parts = s.world.Parts[:2]
 				s.world.Run(2 * time.Minute)
 				s.requireSettled(t, "in the end")
-				assert.Empty(t, s.told("DeletionsHeld"))
+				assert.Empty(t, s.heldTold())
 			})
 		}
 	}
@@ -100,9 +102,9 @@ func TestAWebhookThatAnswersConflict(t *testing.T) {
 	// The holds grow to a minute in 11 passes, which take 102 s.
 	assert.LessOrEqual(t, calls["delete"], 1+20*40)
 	assert.LessOrEqual(t, calls["list"], 20*2)
-	require.Len(t, s.told("DeletionsHeld"), 1)
-	assert.Contains(t, s.told("DeletionsHeld")[0], "Holding deletions for 1.6s: unable to delete pods: ")
-	assert.Contains(t, s.told("DeletionsHeld")[0], "not now")
+	require.Len(t, s.heldTold(), 1)
+	assert.Contains(t, s.heldTold()[0], "Holding deletions for 1.6s: unable to delete pods: ")
+	assert.Contains(t, s.heldTold()[0], "not now")
 
 	s.Webhook = nil
 	s.world.Run(time.Minute)
@@ -110,7 +112,7 @@ func TestAWebhookThatAnswersConflict(t *testing.T) {
 	s.world.Parts = s.world.Parts[:2]
 	s.world.Run(2 * time.Minute)
 	s.requireSettled(t, "in the end")
-	assert.Len(t, s.told("DeletionsHeld"), 1)
+	assert.Len(t, s.heldTold(), 1)
 }
 
 func TestALiveListThatFails(t *testing.T) {
@@ -128,8 +130,8 @@ func TestALiveListThatFails(t *testing.T) {
 	assert.Len(t, s.active(rs), 50, "nothing is changed on a view that is known to be old")
 	assert.Equal(t, 1, calls["delete"], "the one that met a conflict")
 	assert.Less(t, calls["list"], 25)
-	require.Len(t, s.told("DeletionsHeld"), 1)
-	assert.Contains(t, s.told("DeletionsHeld")[0], "listing them live: no endpoints")
+	require.Len(t, s.heldTold(), 1)
+	assert.Contains(t, s.heldTold()[0], "listing them live: no endpoints")
 
 	s.controller.Client.Fault = nil
 	s.world.Run(time.Minute)
