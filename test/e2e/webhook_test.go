@@ -6,7 +6,7 @@ import (
 	"encoding/pem"
 	"net/http"
 	"net/http/httptest"
-	"sync/atomic"
+	"sync"
 	"testing"
 	"time"
 
@@ -22,28 +22,29 @@ import (
 func TestConflicts(t *testing.T) {
 	t.Parallel()
 
-	t.Run("W25 pods that change all the time are deleted at once", func(t *testing.T) {
+	t.Run("W25 pods that change every second and are seen two seconds late are deleted at once", func(t *testing.T) {
 		t.Parallel()
 		w := newWorld(t)
-		rs := w.create(replicaSet("web", 30))
-		pods := w.has(rs, 30)
+		rs := w.create(replicaSet("web", 50))
+		pods := w.has(rs, 50)
 		w.runAll(pods)
+		w.settle(rs)
 		changing, stop := context.WithCancel(t.Context())
-		var done atomic.Int32
-		for _, pod := range pods {
-			go func() {
-				defer done.Add(1)
-				for changing.Err() == nil {
-					_, _ = w.client.CoreV1().Pods(w.namespace).Patch(changing, pod.Name, types.MergePatchType,
-						[]byte(`{"metadata":{"annotations":{"at":"`+time.Now().String()+`"}}}`), metav1.PatchOptions{})
-				}
-			}()
+		var changers sync.WaitGroup
+		for i, pod := range pods {
+			changers.Go(func() { w.keepChanging(changing, pod.Name, time.Duration(i)*time.Second/50) })
 		}
-		w.scale(rs, 5)
-		w.has(rs, 5)
+		w.wire.lag("pods", 2*time.Second)
+		time.Sleep(2 * time.Second) // each pod has changed since it was last seen
+		start := time.Now()
+		w.scale(rs, 10)
+		w.has(rs, 10)
+		took := time.Since(start)
 		stop()
-		assert.LessOrEqual(t, len(w.wire.of(http.MethodDelete, "pods")), 2*25)
-		require.Eventually(t, func() bool { return done.Load() == 30 }, time.Minute, time.Millisecond)
+		changers.Wait()
+		deletes := len(w.wire.of(http.MethodDelete, "pods"))
+		t.Logf("%d deletes in %v", deletes, took)
+		assert.LessOrEqual(t, deletes, 2*40)
 	})
 
 	t.Run("W25 a webhook that answers Conflict is told, and not asked again and again", func(t *testing.T) {
@@ -71,6 +72,19 @@ func TestConflicts(t *testing.T) {
 			assert.Nil(c, condition(w.report(rs)))
 		}, "the condition must go")
 	})
+}
+
+// keepChanging changes a pod once a second until ctx ends.
+func (w *world) keepChanging(ctx context.Context, name string, first time.Duration) {
+	for wait := first; ; wait = time.Second {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(wait):
+		}
+		_, _ = w.client.CoreV1().Pods(w.namespace).Patch(ctx, name, types.MergePatchType,
+			[]byte(`{"metadata":{"annotations":{"at":"`+time.Now().String()+`"}}}`), metav1.PatchOptions{}) // it may be gone
+	}
 }
 
 // refuseDeletes makes a webhook answer every delete of a pod with a Conflict, until
