@@ -89,7 +89,7 @@ func (d *deletions) settle() {
 }
 
 func (d *deletions) run(ctx context.Context) error {
-	behind := d.state.deletions.wait > 0 // as the last pass that deleted left it
+	behind := d.state.behind // as the last pass that deleted left it
 	if !behind {
 		d.first(ctx)
 		behind = d.conflicts.Load() > 0
@@ -99,6 +99,7 @@ func (d *deletions) run(ctx context.Context) error {
 	}
 	d.retryAfter = max(d.retryAfter, serverDelay(d.errs))
 	err := d.err()
+	d.state.behind = behind
 	d.holdAfterDeletions(behind, err)
 	return err
 }
@@ -236,7 +237,7 @@ func (d *deletions) again(ctx context.Context) (behind bool) {
 		}
 	}
 	d.call(ctx, again)
-	refused := slices.DeleteFunc(again, func(i int) bool { return d.is[i] != undecided })
+	refused := slices.DeleteFunc(again, func(i int) bool { return d.is[i] != undecided || !apierrors.IsConflict(d.errs[i]) })
 	d.refused(ctx, refused)
 	return behind || len(refused) > 0
 }

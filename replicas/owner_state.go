@@ -35,6 +35,7 @@ type ownerState struct {
 	seen       time.Time // the last pass
 
 	creations, deletions hold
+	behind               bool // the last deletions found the cache behind
 	refused              bool // the event about this generation's spec was sent
 	// setAside are orphans that could not be adopted; see pass.toPatch.
 	setAside map[types.UID]*aside
