@@ -28,9 +28,10 @@
 // ReplicaSet controller and ReplicationController manager.
 //
 // Whatever package you use, these rules hold: time comes in as an argument or a
-// field; inputs are never changed; nothing that is passed in panics; nil and
-// empty mean the same, but for selectors, which are refused when they are
-// either; no package keeps state of its own. What Kubernetes does is followed to
+// field; inputs are never changed; nothing that is passed in panics, but for a
+// nil context, and what is called Must; nil and empty mean the same, but for
+// selectors, which are refused when they are either; no package keeps state of
+// its own. What Kubernetes does is followed to
 // the letter, fact by fact, in docs/behaviour.md; where it is wrong, the doc
 // comment says "Differs from Kubernetes:".
 package replicakit

@@ -185,7 +185,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, spec Spec, list func(context
 // failed.
 func (r *Reconciler) Refuse(owner metav1.Object, err error) bool {
 	var refused *RefusedError
-	if !errors.As(err, &refused) {
+	if !errors.As(err, &refused) || refused == nil {
 		return false
 	}
 	if object.IsNil(owner) {

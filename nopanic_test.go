@@ -1,0 +1,386 @@
+package replicakit_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"maps"
+	"math/rand/v2"
+	"reflect"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/replicakit/replicakit/expectations"
+	"github.com/replicakit/replicakit/podrank"
+	"github.com/replicakit/replicakit/replicas"
+	"github.com/replicakit/replicakit/selector"
+	"github.com/replicakit/replicakit/slowstart"
+	"github.com/replicakit/replicakit/status"
+)
+
+type (
+	pod   = *corev1.Pod
+	mixed = metav1.Object
+	key   = expectations.Key
+)
+
+// functions are the exported functions, generic ones for pods and for a mixed
+// list.
+var functions = map[string][]any{
+	"expectations.KeyOf":                      {expectations.KeyOf},
+	"expectations.Sync":                       {expectations.Sync[key, pod], expectations.Sync[key, mixed]},
+	"podrank.By":                              {podrank.By[pod, int]},
+	"podrank.ByFacts":                         {podrank.ByFacts[pod, int]},
+	"podrank.ByTime":                          {podrank.ByTime[pod]},
+	"podrank.Check":                           {podrank.Check[pod], podrank.Check[mixed]},
+	"podrank.Colocation":                      {podrank.Colocation},
+	"podrank.ColocationRanks":                 {podrank.ColocationRanks},
+	"podrank.Cost":                            {podrank.Cost[pod], podrank.Cost[mixed]},
+	"podrank.CreationTime":                    {podrank.CreationTime},
+	"podrank.DeletionCost":                    {podrank.DeletionCost},
+	"podrank.Explain":                         {podrank.Explain[pod], podrank.Explain[mixed]},
+	"podrank.First":                           {podrank.First[pod]},
+	"podrank.Kubernetes":                      {podrank.Kubernetes},
+	"podrank.NewOrder":                        {podrank.NewOrder[pod], podrank.NewOrder[mixed]},
+	"podrank.Newest":                          {podrank.Newest[pod], podrank.Newest[mixed]},
+	"podrank.NodeLeaving":                     {podrank.NodeLeaving},
+	"podrank.NotAvailable":                    {podrank.NotAvailable},
+	"podrank.NotReady":                        {podrank.NotReady},
+	"podrank.Oldest":                          {podrank.Oldest[pod], podrank.Oldest[mixed]},
+	"podrank.Packed":                          {podrank.Packed[pod], podrank.Packed[mixed]},
+	"podrank.ParseDeletionCost":               {podrank.ParseDeletionCost},
+	"podrank.Phase":                           {podrank.Phase},
+	"podrank.ReadyTime":                       {podrank.ReadyTime},
+	"podrank.Restarts":                        {podrank.Restarts},
+	"podrank.Select":                          {podrank.Select[pod], podrank.Select[mixed]},
+	"podrank.SidecarRestarts":                 {podrank.SidecarRestarts},
+	"podrank.Spread":                          {podrank.Spread[pod], podrank.Spread[mixed]},
+	"podrank.Topology":                        {podrank.Topology},
+	"podrank.Unassigned":                      {podrank.Unassigned},
+	"replicas.Manage":                         {replicas.Manage},
+	"replicas.PodFromTemplate":                {replicas.PodFromTemplate},
+	"replicas.Related":                        {replicas.Related[*appsv1.ReplicaSet], replicas.Related[mixed]},
+	"replicas.ReplicaSetSpec":                 {replicas.ReplicaSetSpec},
+	"replicas.ReplicationControllerSpec":      {replicas.ReplicationControllerSpec},
+	"replicas.ScaleTo":                        {replicas.ScaleTo},
+	"selector.All":                            {selector.All[pod], selector.All[mixed]},
+	"selector.CanAdopt":                       {selector.CanAdopt},
+	"selector.ForReplicaSet":                  {selector.ForReplicaSet},
+	"selector.ForReplicationController":       {selector.ForReplicationController},
+	"selector.Named":                          {selector.Named[pod], selector.Named[mixed]},
+	"selector.None":                           {selector.None[pod], selector.None[mixed]},
+	"selector.Owners":                         {selector.Owners[pod], selector.Owners[mixed]},
+	"slowstart.Batch":                         {slowstart.Batch},
+	"slowstart.Run":                           {slowstart.Run},
+	"status.Calculate":                        {status.Calculate},
+	"status.CalculateReplicationController":   {status.CalculateReplicationController},
+	"status.Count":                            {status.Count[pod], status.Count[mixed]},
+	"status.CountPods":                        {status.CountPods},
+	"status.FilterActivePods":                 {status.FilterActivePods},
+	"status.FilterClaimedPods":                {status.FilterClaimedPods},
+	"status.FilterTerminatingPods":            {status.FilterTerminatingPods},
+	"status.GetCondition":                     {status.GetCondition[metav1.Condition, string]},
+	"status.IsPodActive":                      {status.IsPodActive},
+	"status.IsPodAvailable":                   {status.IsPodAvailable},
+	"status.IsPodReady":                       {status.IsPodReady},
+	"status.IsPodTerminating":                 {status.IsPodTerminating},
+	"status.NeedsUpdate":                      {status.NeedsUpdate},
+	"status.NeedsUpdateReplicationController": {status.NeedsUpdateReplicationController},
+	"status.NextAvailabilityCheck":            {status.NextAvailabilityCheck},
+	"status.RemoveCondition":                  {status.RemoveCondition[metav1.Condition, string]},
+	"status.SetCondition":                     {status.SetCondition[metav1.Condition]},
+	"status.SetFailure":                       {status.SetFailure[appsv1.ReplicaSetCondition]},
+}
+
+// types are the exported types, whose zero values and whose methods are tried.
+var types = map[string][]any{
+	"expectations.Changes":                           {expectations.Changes{}},
+	"expectations.ConsistencyStore":                  {expectations.ConsistencyStore{}},
+	"expectations.ControllerExpectations":            {expectations.ControllerExpectations[key]{}},
+	"expectations.Key":                               {key{}},
+	"expectations.Pending":                           {expectations.Pending{}},
+	"expectations.Stale":                             {expectations.Stale{}},
+	"expectations.State":                             {expectations.State(0)},
+	"expectations.Store":                             {expectations.Store[key]{}},
+	"expectations.UIDTrackingControllerExpectations": {expectations.UIDTrackingControllerExpectations[key]{}},
+	"podrank.ActivePods":                             {podrank.ActivePods{}},
+	"podrank.ActivePodsWithRanks":                    {podrank.ActivePodsWithRanks{}},
+	"podrank.Criterion":                              {podrank.Criterion[pod]{}},
+	"podrank.Facts":                                  {podrank.Facts[pod]{}},
+	"podrank.Options":                                {podrank.Options[pod]{}, podrank.Options[mixed]{}},
+	"podrank.Order":                                  {podrank.Order[pod]{}, podrank.Order[mixed]{}},
+	"podrank.PodOptions":                             {podrank.PodOptions{}},
+	"podrank.Victim":                                 {podrank.Victim[pod]{}, podrank.Victim[mixed]{}},
+	"replicas.Plan":                                  {replicas.Plan{}},
+	"replicas.Reason":                                {replicas.Reason("")},
+	"replicas.Reconciler":                            {replicas.Reconciler{}},
+	"replicas.RefusedError":                          {replicas.RefusedError{}},
+	"replicas.ReplicaSetReporter":                    {replicas.ReplicaSetReporter{}},
+	"replicas.ReplicationControllerReporter":         {replicas.ReplicationControllerReporter{}},
+	"replicas.Result":                                {replicas.Result{}},
+	"replicas.Router":                                {replicas.Router{}},
+	"replicas.Scale":                                 {replicas.Scale{}},
+	"replicas.Spec":                                  {replicas.Spec{}},
+	"selector.Claimed":                               {selector.Claimed[pod]{}},
+	"selector.Claimer":                               {selector.Claimer[pod]{}, selector.Claimer[mixed]{}},
+	"selector.Claims":                                {selector.Claims[pod]{}},
+	"selector.Failure":                               {selector.Failure[pod]{}},
+	"selector.Patch":                                 {selector.Patch{}},
+	"slowstart.Failure":                              {slowstart.Failure{}},
+	"slowstart.Options":                              {slowstart.Options{}},
+	"slowstart.Panic":                                {slowstart.Panic{}},
+	"slowstart.Result":                               {slowstart.Result{}},
+	"status.Counts":                                  {status.Counts{}},
+	"status.Failure":                                 {status.Failure{}},
+	"status.Options":                                 {status.Options{}},
+	"status.Rules":                                   {status.Rules[pod]{}, status.Rules[mixed]{}},
+}
+
+// panicking are those whose purpose it is to panic.
+var panicking = []string{"podrank.Must"}
+
+// positions are methods of sort.Interface, which take places in a list as an index
+// of a slice does.
+var positions = []string{"Less", "Swap"}
+
+// Whatever is nil, zero, or a nil pointer in an interface: nothing panics.
+func TestNothingPanics(t *testing.T) {
+	t.Parallel()
+	for name, instances := range functions {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			for _, f := range instances {
+				throwAt(t, name, reflect.ValueOf(f))
+			}
+		})
+	}
+	for name, zeros := range types {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			for _, zero := range zeros {
+				for _, receiver := range values(reflect.TypeOf(zero), 2) {
+					pointer := reflect.New(receiver.Type())
+					pointer.Elem().Set(receiver)
+					for i := range pointer.NumMethod() {
+						if method := pointer.Type().Method(i).Name; !slices.Contains(positions, method) {
+							throwAt(t, name+"."+method, pointer.Method(i))
+						}
+					}
+				}
+			}
+		})
+	}
+	t.Run("nil pointers that are documented", func(t *testing.T) {
+		t.Parallel()
+		for _, receiver := range []any{(*replicas.RefusedError)(nil), (*expectations.ConsistencyStore)(nil)} {
+			v := reflect.ValueOf(receiver)
+			for i := range v.NumMethod() {
+				throwAt(t, v.Type().Method(i).Name, v.Method(i))
+			}
+		}
+	})
+}
+
+// No function and no type of a public package is missing above.
+func TestNothingPanicsKnowsAll(t *testing.T) {
+	t.Parallel()
+	var found []string
+	for _, name := range append([]string{"replicas"}, primitives...) {
+		for _, path := range goList(t, "-f", `{{join .GoFiles "\n"}}`, "./"+name) {
+			file, err := parser.ParseFile(token.NewFileSet(), name+"/"+path, nil, 0)
+			require.NoError(t, err)
+			for _, decl := range file.Decls {
+				for _, exported := range exportedBy(decl) {
+					found = append(found, name+"."+exported)
+				}
+			}
+		}
+	}
+	known := slices.Concat(slices.Collect(maps.Keys(functions)), slices.Collect(maps.Keys(types)), panicking)
+	assert.ElementsMatch(t, found, known)
+}
+
+// exportedBy returns the exported functions and types, but for interfaces.
+func exportedBy(decl ast.Decl) (names []string) {
+	switch d := decl.(type) {
+	case *ast.FuncDecl:
+		if d.Recv == nil && d.Name.IsExported() {
+			names = append(names, d.Name.Name)
+		}
+	case *ast.GenDecl:
+		for _, spec := range d.Specs {
+			s, ok := spec.(*ast.TypeSpec)
+			if !ok || !s.Name.IsExported() {
+				continue
+			}
+			if _, ok := s.Type.(*ast.InterfaceType); !ok {
+				names = append(names, s.Name.Name)
+			}
+		}
+	}
+	return names
+}
+
+// throwAt calls f with values of all kinds, in every combination if they are few.
+func throwAt(t *testing.T, name string, f reflect.Value) {
+	t.Helper()
+	var choices [][]reflect.Value
+	all := 1
+	for i := range f.Type().NumIn() {
+		choices = append(choices, values(f.Type().In(i), 2))
+		all *= len(choices[i])
+	}
+	r := rand.New(rand.NewPCG(1, 2))
+	for n := range min(all, 400) {
+		args := make([]reflect.Value, len(choices))
+		for i, c := range choices {
+			args[i] = c[n%len(c)]
+			n /= len(c)
+			if all > 400 {
+				args[i] = c[r.IntN(len(c))]
+			}
+		}
+		if !survives(t, name, f, args) {
+			return
+		}
+	}
+}
+
+func survives(t *testing.T, name string, f reflect.Value, args []reflect.Value) (ok bool) {
+	t.Helper()
+	defer func() {
+		if p := recover(); p != nil {
+			var text []string
+			for _, a := range args {
+				text = append(text, fmt.Sprintf("%s(%.200s)", a.Type(), fmt.Sprintf("%+v", a)))
+			}
+			t.Errorf("%s(%s) panics: %v\n%s", name, strings.Join(text, ", "), p, debug.Stack())
+		}
+	}()
+	if f.Type().IsVariadic() {
+		f.CallSlice(args)
+	} else {
+		f.Call(args)
+	}
+	return true
+}
+
+// values are what a careless caller may pass.
+func values(of reflect.Type, depth int) []reflect.Value {
+	found := []reflect.Value{reflect.Zero(of)}
+	if made := samples(of); made != nil {
+		return made
+	}
+	if depth == 0 {
+		return found
+	}
+	switch of.Kind() {
+	case reflect.Pointer:
+		found = append(found, reflect.New(of.Elem()))
+	case reflect.Slice:
+		for _, element := range values(of.Elem(), depth-1) {
+			found = append(found, reflect.Append(reflect.Zero(of), element, element))
+		}
+	case reflect.Func:
+		found = append(found, reflect.MakeFunc(of, func([]reflect.Value) (results []reflect.Value) {
+			for i := range of.NumOut() {
+				results = append(results, reflect.Zero(of.Out(i)))
+			}
+			return results
+		}))
+	case reflect.Struct:
+		found = append(found, filled(of, depth)...)
+	case reflect.Int, reflect.Int32, reflect.Int64:
+		found = append(found, reflect.ValueOf(-1).Convert(of), reflect.ValueOf(2).Convert(of))
+	case reflect.String:
+		found = append(found, reflect.ValueOf("x").Convert(of))
+	}
+	return found
+}
+
+// filled returns structs of ours with something careless in every field.
+func filled(of reflect.Type, depth int) (found []reflect.Value) {
+	if !strings.HasPrefix(of.PkgPath(), module) {
+		return nil
+	}
+	for n := range 4 {
+		v := reflect.New(of).Elem()
+		for i := range of.NumField() {
+			if of.Field(i).IsExported() {
+				choices := values(of.Field(i).Type, depth-1)
+				v.Field(i).Set(choices[n%len(choices)])
+			}
+		}
+		found = append(found, v)
+	}
+	return found
+}
+
+// samples are the values of an interface, and of what cannot be any value.
+func samples(of reflect.Type) []reflect.Value {
+	var list []any
+	var none *appsv1.ReplicaSet
+	switch of {
+	case reflect.TypeFor[context.Context]():
+		list = []any{context.Background()}
+	case reflect.TypeFor[metav1.Object]():
+		list = []any{nil, none, &appsv1.ReplicaSet{}, &metav1.ObjectMeta{Name: "x", UID: "x"}}
+	case reflect.TypeFor[any]():
+		list = []any{nil, "x", none, pod(nil), &corev1.Pod{}, &appsv1.ReplicaSet{}, struct {
+			Key string
+			Obj any
+		}{}}
+	case reflect.TypeFor[labels.Selector]():
+		list = []any{nil, (*careless)(nil), labels.Nothing(), labels.Everything(), labels.SelectorFromSet(labels.Set{"a": "b"})}
+	case reflect.TypeFor[error]():
+		list = []any{nil, errors.New("x"), (*replicas.RefusedError)(nil)}
+	case reflect.TypeFor[replicas.PodControl](), reflect.TypeFor[replicas.OwnerReader](), reflect.TypeFor[replicas.EventSink]():
+		list = []any{nil, careless{}}
+	case reflect.TypeFor[*expectations.Store[key]](): // as a receiver
+		list = []any{&expectations.Store[key]{}}
+	case reflect.TypeFor[time.Time]():
+		list = []any{time.Time{}, time.Unix(1, 0)}
+	}
+	var found []reflect.Value
+	for _, sample := range list {
+		v := reflect.New(of).Elem()
+		if sample != nil {
+			v.Set(reflect.ValueOf(sample))
+		}
+		found = append(found, v)
+	}
+	return found
+}
+
+// careless is a selector whose methods a nil pointer does not survive, and a
+// client that answers with nothing.
+type careless struct{ labels.Selector }
+
+func (careless) CreatePod(context.Context, string, *corev1.Pod) (*corev1.Pod, error) { return nil, nil }
+func (careless) DeletePod(context.Context, *corev1.Pod, metav1.DeleteOptions) (string, error) {
+	return "", nil
+}
+
+func (careless) PatchPod(context.Context, *corev1.Pod, selector.Patch) (*corev1.Pod, error) {
+	return nil, nil
+}
+func (careless) GetPod(context.Context, string, string) (*corev1.Pod, error) { return nil, nil }
+func (careless) ListPods(context.Context, string, labels.Selector) ([]*corev1.Pod, error) {
+	return nil, nil
+}
+
+func (careless) GetOwner(context.Context, string, string) (metav1.Object, error) { return nil, nil }
+func (careless) Event(metav1.Object, string, string, string)                     {}
