@@ -107,7 +107,7 @@ type Result struct {
 // Reconcile makes one pass for the owner in spec, in this order: is the cache as
 // new as our own writes; are the expectations satisfied (both BEFORE listing, as
 // a pod that arrives in between must not be created twice: Y4); list the pods;
-// adopt and release; create in slow start, or delete. Related and BurstReplicas of
+// adopt and release; create in slow start, or delete. Related, Order and BurstReplicas of
 // spec are the caller's to set; Now is set by the Reconciler's clock, so that a
 // Spec can be used again. list returns the owner's pods
 // and the orphans of its namespace, from a cache as a rule, and is not called

@@ -104,7 +104,7 @@ func (s *Spec) scale(owned []*corev1.Pod) (Scale, error) {
 	switch {
 	case surplus > 0:
 		n := min(surplus, s.burst())
-		victims := podrank.Select(owned, n, podrank.PodOptions{Now: s.Now, Related: s.related(owned)})
+		victims := podrank.Select(owned, n, podrank.PodOptions{Now: s.Now, Related: s.related(owned), Order: s.Order})
 		return Scale{Delete: victims, Deferred: surplus - n}, nil
 	case surplus < 0:
 		return s.create(-surplus)

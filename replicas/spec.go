@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/replicakit/replicakit/internal/object"
+	"github.com/replicakit/replicakit/podrank"
 	"github.com/replicakit/replicakit/selector"
 )
 
@@ -52,6 +53,9 @@ type Spec struct {
 	// counted too, and a pod in both, by UID, counts once (L5); if there are
 	// none, nothing is ranked by co-location.
 	Related []*corev1.Pod
+	// Order says who is deleted first; the zero Order is Kubernetes'. Make one of
+	// the other criteria of podrank to leave out the deletion cost.
+	Order podrank.Order[*corev1.Pod]
 	// Now is the instant of the decision. The zero time is refused. A Reconciler
 	// sets it by its own clock.
 	Now time.Time

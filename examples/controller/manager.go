@@ -201,7 +201,10 @@ func (m *manager) build(ctx context.Context, c controller, factory informers.Sha
 	if err != nil {
 		return nil, err
 	}
-	return c.build(ctx, factory, client, m.opts.burstReplicas, clientgo.Options{MetricsRegisterer: legacyregistry.Registerer()})
+	return c.build(ctx, factory, client, m.opts.burstReplicas, clientgo.Options{
+		MetricsRegisterer: legacyregistry.Registerer(),
+		Order:             m.opts.order,
+	})
 }
 
 // newFactory returns the informers that the controllers share.

@@ -14,10 +14,12 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/klog/v2"
 
+	"github.com/replicakit/replicakit/podrank"
 	"github.com/replicakit/replicakit/replicas"
 	"github.com/replicakit/replicakit/replicas/clientgo"
 )
@@ -33,6 +35,8 @@ type options struct {
 	enabled       []controller    // what controllers comes to
 	workers       map[string]*int // by the name of the controller
 	burstReplicas int
+	featureGates  map[string]string
+	order         podrank.Order[*corev1.Pod] // what featureGates comes to
 
 	metricsAddress    string // "0": none
 	certFile, keyFile string
@@ -97,6 +101,7 @@ func (o *options) flagSet() *pflag.FlagSet {
 		o.workers[c.name] = fs.Int(c.workersFlag, clientgo.DefaultWorkers, c.kind+"s that are worked on at once; 0 means the default")
 	}
 	fs.IntVar(&o.burstReplicas, "burst-replicas", o.burstReplicas, "pods that one pass creates or deletes at most; 0 means the default")
+	fs.StringToStringVar(&o.featureGates, "feature-gates", nil, podDeletionCost+"=true|false: whether the annotation "+corev1.PodDeletionCost+" says which pods go first; true is the default")
 	fs.StringVar(&o.metricsAddress, "metrics-bind-address", o.metricsAddress, "host:port for /metrics, /healthz and /readyz; 0 turns them off. On any host that is not loopback they are served over TLS, and /metrics to those only whom the API server lets get that path")
 	fs.StringVar(&o.certFile, "tls-cert-file", o.certFile, "certificate for metrics over TLS; empty means a self-signed one")
 	fs.StringVar(&o.keyFile, "tls-private-key-file", o.keyFile, "key of the certificate")
@@ -134,6 +139,9 @@ func (o *options) validate() error {
 		errs = append(errs, validateName("namespace", o.namespace, validation.IsDNS1123Label))
 	}
 	var err error
+	if o.order, err = orderFor(o.featureGates); err != nil {
+		errs = append(errs, err)
+	}
 	if o.enabled, err = selectControllers(o.controllers); err != nil {
 		errs = append(errs, err)
 	}
@@ -141,6 +149,28 @@ func (o *options) validate() error {
 		errs = append(errs, o.validateElection())
 	}
 	return errors.Join(errs...)
+}
+
+// podDeletionCost is the one feature gate of Kubernetes' that is one here.
+const podDeletionCost = "PodDeletionCost"
+
+// orderFor returns who is deleted first: the zero order, which is Kubernetes', or
+// the same without the deletion cost.
+func orderFor(gates map[string]string) (order podrank.Order[*corev1.Pod], err error) {
+	for name, value := range gates {
+		on, err := strconv.ParseBool(value)
+		switch {
+		case name != podDeletionCost:
+			return order, fmt.Errorf("--feature-gates=%s=%s: %s is the only one there is", name, value, podDeletionCost)
+		case err != nil:
+			return order, fmt.Errorf("--feature-gates=%s=%s: must be true or false", name, value)
+		case on:
+			return order, nil
+		}
+		return podrank.NewOrder(podrank.Unassigned(), podrank.Phase(), podrank.NotReady(), podrank.Colocation(),
+			podrank.ReadyTime(), podrank.Restarts(), podrank.SidecarRestarts(), podrank.CreationTime())
+	}
+	return order, nil
 }
 
 // validateName is for the name of an object; is returns what is wrong with it.

@@ -8,7 +8,11 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/replicakit/replicakit/podrank"
 )
 
 func TestParse(t *testing.T) {
@@ -78,6 +82,18 @@ func TestParse(t *testing.T) {
 			t.Helper()
 			assert.True(t, o.metricsOverTLS())
 		}},
+		{"R4 pods go by their deletion cost", "--feature-gates=PodDeletionCost=true", func(t *testing.T, o options) {
+			t.Helper()
+			assert.Equal(t, "costly", firstOf(o))
+		}},
+		{"R4 pods go by their deletion cost by default", "", func(t *testing.T, o options) {
+			t.Helper()
+			assert.Equal(t, "costly", firstOf(o))
+		}},
+		{"R4 pods go as if none had a deletion cost", "--feature-gates=PodDeletionCost=false", func(t *testing.T, o options) {
+			t.Helper()
+			assert.Equal(t, "young", firstOf(o))
+		}},
 		{"0 is no metrics", "--metrics-bind-address=0", func(t *testing.T, o options) {
 			t.Helper()
 			assert.False(t, o.metrics())
@@ -95,6 +111,16 @@ func TestParse(t *testing.T) {
 			row.want(t, opts)
 		})
 	}
+}
+
+// firstOf returns which pod goes first: one with a low cost, or one that is new.
+func firstOf(o options) string {
+	costly, young := &corev1.Pod{}, &corev1.Pod{}
+	costly.Name, young.Name = "costly", "young"
+	costly.Annotations = map[string]string{corev1.PodDeletionCost: "-5"}
+	costly.CreationTimestamp, young.CreationTimestamp = metav1.Unix(0, 0), metav1.Unix(1000, 0)
+	victims := podrank.Select([]*corev1.Pod{costly, young}, 1, podrank.PodOptions{Now: time.Unix(1001, 0), Order: o.order})
+	return victims[0].Object.Name
 }
 
 func TestControllersFlag(t *testing.T) {
@@ -142,6 +168,8 @@ func TestParseRefuses(t *testing.T) {
 		{"Z1 none but what is left out", "--controllers=-replicaset", "leaves no controller to run; to leave one out, write *,-NAME"},
 		{"Z1 none at all", "--controllers=", "leaves no controller to run"},
 		{"Z1 all left out", "--controllers=*,-replicaset,-replicationcontroller", "leaves no controller to run"},
+		{"a feature gate of Kubernetes that is not here", "--feature-gates=SidecarContainers=true", "--feature-gates=SidecarContainers=true: PodDeletionCost is the only one there is"},
+		{"a feature gate that is neither on nor off", "--feature-gates=PodDeletionCost=maybe", "--feature-gates=PodDeletionCost=maybe: must be true or false"},
 		{"an address without a port", "--metrics-bind-address=127.0.0.1", `--metrics-bind-address="127.0.0.1": must be host:port, or 0 for none: address 127.0.0.1: missing port in address`},
 		{"an empty address", "--metrics-bind-address=", "must be host:port, or 0 for none"},
 		{"a port that is none", "--metrics-bind-address=:65536", "value out of range"},

@@ -22,6 +22,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/replicakit/replicakit/expectations"
+	"github.com/replicakit/replicakit/podrank"
 	"github.com/replicakit/replicakit/replicas"
 )
 
@@ -48,6 +49,10 @@ type Options struct {
 	// OmitTerminatingReplicas leaves status.terminatingReplicas of ReplicaSets
 	// out, for servers that drop the field (T9).
 	OmitTerminatingReplicas bool
+	// Order says who is deleted first; the zero Order is Kubernetes'. Kubernetes'
+	// feature gate PodDeletionCost, turned off, is an order without that
+	// criterion.
+	Order podrank.Order[*corev1.Pod]
 }
 
 // A Controller keeps the pods of all owners of one kind, and reports their
@@ -56,6 +61,7 @@ type Controller struct {
 	kind      schema.GroupVersionKind
 	component string
 	burst     int
+	order     podrank.Order[*corev1.Pod]
 	clock     clock.WithTicker
 	client    kubernetes.Interface
 	metrics   metrics
@@ -124,6 +130,7 @@ func newController[T metav1.Object](ctx context.Context, k kind[T], pods cache.S
 		kind:      k.GroupVersionKind,
 		component: k.component,
 		burst:     burst,
+		order:     opts.Order,
 		clock:     opts.Clock,
 		client:    client,
 		pods:      pods.GetIndexer(),

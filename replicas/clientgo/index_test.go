@@ -12,6 +12,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/replicakit/replicakit/podrank"
 )
 
 func TestIndexes(t *testing.T) {
@@ -124,6 +126,23 @@ func TestIndexes(t *testing.T) {
 			"podController default":                        true,
 		}, read)
 	})
+}
+
+// The cost is one criterion of an order, and can be left out.
+func TestOrder(t *testing.T) {
+	t.Parallel()
+	web := replicaSet("web", 1)
+	costly := func(p *corev1.Pod) { p.Annotations = map[string]string{corev1.PodDeletionCost: "-5"} }
+	without, err := podrank.NewOrder(podrank.NotReady(), podrank.CreationTime())
+	require.NoError(t, err)
+	for want, order := range map[string]podrank.Order[*corev1.Pod]{"young": {}, "old": without} {
+		bubble(t, "R4 the survivor is "+want, func(t inBubble) {
+			b := newBench(web, pod("old", "web", "n", ownedBy(web), costly), pod("young", "web", "n", ownedBy(web), younger))
+			b.opts.Order = order
+			b.start(t)
+			assert.Equal(t, []string{want}, b.podNames())
+		})
+	}
 }
 
 // Whatever moves between two reads of a pass, the pod is found, and once.
