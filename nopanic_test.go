@@ -60,6 +60,7 @@ var functions = map[string][]any{
 	"podrank.NotAvailable":                    {podrank.NotAvailable},
 	"podrank.NotReady":                        {podrank.NotReady},
 	"podrank.Oldest":                          {podrank.Oldest[pod], podrank.Oldest[mixed]},
+	"podrank.OldRevision":                     {podrank.OldRevision[pod], podrank.OldRevision[mixed]},
 	"podrank.Packed":                          {podrank.Packed[pod], podrank.Packed[mixed]},
 	"podrank.ParseDeletionCost":               {podrank.ParseDeletionCost},
 	"podrank.Phase":                           {podrank.Phase},
