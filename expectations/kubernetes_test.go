@@ -197,7 +197,7 @@ func TestUIDTracking(t *testing.T) {
 func TestStoreOfTheThinForms(t *testing.T) {
 	t.Parallel()
 	e := &tracker{}
-	e.Store.Set("a", expectations.Changes{Creating: []string{"x"}, Deleting: []types.UID{"1"}})
+	e.Set("a", expectations.Changes{Creating: []string{"x"}, Deleting: []types.UID{"1"}})
 	adds, dels, ok := e.GetExpectations("a")
 	require.Equal(t, []any{1, 1, true}, []any{adds, dels, ok})
 	assert.True(t, e.Store.CreationObserved("a", "x"))

@@ -11,9 +11,11 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 )
 
-// A record is what one owner waits for, since when, and for how long.
+// A record is what one owner waits for, since when, and for how long. It takes 64
+// bytes, and so is alone in a line of the processor's caches: owners whose records
+// change at the same time do not slow each other down.
 type record[K comparable] struct {
-	key      K
+	key      *K
 	since    time.Time
 	patience time.Duration
 	// Those that are only counted; below zero, they make up for names or UIDs.

@@ -98,12 +98,12 @@ func (s *Store[K]) Lower(key K, what Changes) {
 	r.creations = plus(r.creations, -int64(bounded(what.Creations)))
 	r.deletions = plus(r.deletions, -int64(bounded(what.Deletions)))
 	for _, name := range what.Creating {
-		if !s.takeName(key, r, name) && name == "" {
+		if !s.takeName(r, name) && name == "" {
 			r.creations = plus(r.creations, -1)
 		}
 	}
 	for _, uid := range what.Deleting {
-		if !s.takeUID(key, r, uid) && uid == "" {
+		if !s.takeUID(r, uid) && uid == "" {
 			r.deletions = plus(r.deletions, -1)
 		}
 	}
@@ -116,7 +116,7 @@ func (s *Store[K]) CreationObserved(key K, name string) bool {
 	sh := s.lock(&key)
 	defer sh.mu.Unlock()
 	r := sh.get(&key)
-	return r != nil && (s.takeName(key, r, name) || lowerOne(&r.creations))
+	return r != nil && (s.takeName(r, name) || lowerOne(&r.creations))
 }
 
 // DeletionObserved settles the deletion of an object that is gone, or is being
@@ -127,7 +127,7 @@ func (s *Store[K]) DeletionObserved(key K, uid types.UID) bool {
 	sh := s.lock(&key)
 	defer sh.mu.Unlock()
 	r := sh.get(&key)
-	return r != nil && (s.takeUID(key, r, uid) || lowerOne(&r.deletions))
+	return r != nil && (s.takeUID(r, uid) || lowerOne(&r.deletions))
 }
 
 // State tells where an owner stands, and how long it has to wait at most: while
@@ -308,7 +308,7 @@ func (s *Store[K]) clear(sh *shard[K], key K) {
 	for uid := range r.uids {
 		s.deleting.remove(uid, key)
 	}
-	*r = record[K]{key: key}
+	*r = record[K]{key: r.key}
 }
 
 // add adds to a record, which is made if need be. The caller holds the lock of
@@ -334,21 +334,21 @@ func (s *Store[K]) add(sh *shard[K], key K, what Changes, made instant) {
 
 // takeName takes a name out of a record, and reports whether it was there. The
 // caller holds the lock of the shard, as for takeUID.
-func (s *Store[K]) takeName(key K, r *record[K], name string) bool {
+func (s *Store[K]) takeName(r *record[K], name string) bool {
 	if !r.names.Has(name) {
 		return false
 	}
 	r.names.Delete(name)
-	s.creating.remove(name, key)
+	s.creating.remove(name, *r.key)
 	return true
 }
 
-func (s *Store[K]) takeUID(key K, r *record[K], uid types.UID) bool {
+func (s *Store[K]) takeUID(r *record[K], uid types.UID) bool {
 	if !r.uids.Has(uid) {
 		return false
 	}
 	r.uids.Delete(uid)
-	s.deleting.remove(uid, key)
+	s.deleting.remove(uid, *r.key)
 	return true
 }
 
@@ -396,7 +396,7 @@ func spread(key any) uint8 {
 
 // get returns the record of a key, or nil.
 func (sh *shard[K]) get(key *K) *record[K] {
-	if sh.last != nil && sh.last.key == *key {
+	if sh.last != nil && *sh.last.key == *key {
 		return sh.last
 	}
 	r := sh.records[*key]
@@ -410,7 +410,7 @@ func (sh *shard[K]) make(key K) *record[K] {
 	if sh.records == nil {
 		sh.records = make(map[K]*record[K])
 	}
-	r := &record[K]{key: key}
+	r := &record[K]{key: &key}
 	sh.records[key] = r
 	return r
 }

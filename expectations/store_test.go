@@ -264,6 +264,7 @@ func TestStore(t *testing.T) {
 			_, ok := s.Get("a")
 			is.False(ok)
 			is.False(s.CreationObserved("a", "x"))
+			is.Equal(changes{Creations: 3, Creating: []string{"x"}, Deleting: uids{"1"}}, left(s, "b"))
 			is.Equal([]string{"b"}, s.OwnersOfCreation("x"))
 			is.Equal([]string{"b"}, s.OwnersOfDeletion("1"))
 		}},
@@ -532,7 +533,8 @@ func TestSync(t *testing.T) {
 		{
 			"W8 a list proves nothing about what is only counted",
 			changes{Creations: 2, Deletions: 2},
-			pods{podtest.Pod("x"), podtest.Pod("y")}, nil,
+			pods{podtest.Pod("x"), podtest.Pod("y")},
+			nil,
 			changes{Creations: 2, Deletions: 2},
 		},
 		{
@@ -545,7 +547,8 @@ func TestSync(t *testing.T) {
 		{
 			"W9 a pod made again under its name does not hold up the deletion of the first",
 			changes{Deleting: uids{"uid-x"}},
-			pods{podtest.Pod("x", podtest.UID("another"))}, nil,
+			pods{podtest.Pod("x", podtest.UID("another"))},
+			nil,
 			changes{},
 		},
 		{
@@ -557,13 +560,15 @@ func TestSync(t *testing.T) {
 		{
 			"an object without UID goes by its name",
 			changes{Deleting: uids{"default/x", "default/y"}},
-			pods{podtest.Pod("x", podtest.UID(""))}, nil,
+			pods{podtest.Pod("x", podtest.UID(""))},
+			nil,
 			changes{Deleting: uids{"default/x"}},
 		},
 		{
 			"nil objects are skipped",
 			changes{Deleting: uids{"uid-x", "uid-y"}},
-			pods{nil, podtest.Pod("x")}, pods{nil},
+			pods{nil, podtest.Pod("x")},
+			pods{nil},
 			changes{Deleting: uids{"uid-x"}},
 		},
 	} {
@@ -593,7 +598,7 @@ func TestSync(t *testing.T) {
 	})
 }
 
-func TestNothingIsAllocatedToObserveAndCheck(t *testing.T) {
+func TestNothingIsAllocatedToObserveAndCheck(t *testing.T) { //nolint:paralleltest // it counts allocations
 	var s expectations.Store[expectations.Key]
 	s.Set(web, changes{Creations: math.MaxInt32, Deleting: uids{"1"}})
 	assert.Zero(t, testing.AllocsPerRun(100, func() {
