@@ -42,8 +42,10 @@ func TestSince(t *testing.T) {
 	assert.GreaterOrEqual(t, readingOf(before.Add(time.Hour)).since(readingOf(before)), time.Hour)
 }
 
+const deadline = 10 * time.Second
+
 // at returns a permit and what sets its clocks.
-func at(start time.Time, deadline time.Duration) (p *permit, set func(time.Time)) {
+func at(start time.Time) (p *permit, set func(time.Time)) {
 	var now atomic.Pointer[time.Time]
 	now.Store(&start)
 	p = newPermit(deadline)
@@ -54,7 +56,7 @@ func at(start time.Time, deadline time.Duration) (p *permit, set func(time.Time)
 func TestPermit(t *testing.T) {
 	t.Parallel()
 	start := time.Now()
-	p, set := at(start, 10*time.Second)
+	p, set := at(start)
 	require.EqualError(t, p.check(), "not written: the lease is not held")
 	p.renew(readingOf(start))
 	require.NoError(t, p.check())
@@ -97,7 +99,6 @@ func (l *fakeLock) Update(context.Context, resourcelock.LeaderElectionRecord) er
 
 func TestWatchedLock(t *testing.T) {
 	t.Parallel()
-	const deadline = 10 * time.Second
 	type play struct {
 		*watchedLock
 		server *fakeLock
@@ -177,7 +178,7 @@ func TestWatchedLock(t *testing.T) {
 			t.Parallel()
 			p := &play{server: &fakeLock{}}
 			var permit *permit
-			permit, p.set = at(start, deadline)
+			permit, p.set = at(start)
 			p.watchedLock = &watchedLock{Interface: p.server, permit: permit, end: func(err error) { p.ended = append(p.ended, err.Error()) }}
 			require.NoError(t, row.tell(t.Context(), p))
 			assert.Equal(t, row.granted, permit.check() == nil)
@@ -233,7 +234,7 @@ func TestPermitOnTheWire(t *testing.T) {
 			server.EnableHTTP2 = version.http2
 			server.StartTLS()
 			t.Cleanup(server.Close)
-			p, set := at(time.Now(), 10*time.Second)
+			p, set := at(time.Now())
 			p.renew(p.now())
 			transport, _ := server.Client().Transport.(*http.Transport)
 			late := func() { set(time.Now().Add(time.Minute)) }
@@ -259,7 +260,9 @@ func TestPermitOnTheWire(t *testing.T) {
 			}
 			require.EqualValues(t, len(writes), served.whole.Swap(0), "with a lease")
 
-			transport.CloseIdleConnections()
+			transport = transport.Clone() // without connections
+			t.Cleanup(transport.CloseIdleConnections)
+			client.Transport = p.wrap(transport)
 			dial = late
 			require.ErrorContains(t, call(http.MethodDelete, bytes.NewBufferString("{}")), "not written: the lease was renewed")
 			assert.Zero(t, served.whole.Load(), "the lease ended while the request waited for a connection")
@@ -277,7 +280,7 @@ func TestPermitOnTheWire(t *testing.T) {
 
 	t.Run("what the transport sends again by itself", func(t *testing.T) {
 		t.Parallel()
-		p, set := at(time.Now(), 10*time.Second)
+		p, set := at(time.Now())
 		p.renew(p.now())
 		again := roundTripper(func(req *http.Request) (*http.Response, error) {
 			_, err := io.ReadAll(req.Body)
@@ -296,7 +299,7 @@ func TestPermitOnTheWire(t *testing.T) {
 
 	t.Run("what client-go sends again, as the server asks for", func(t *testing.T) {
 		t.Parallel()
-		p, set := at(time.Now(), 10*time.Second)
+		p, set := at(time.Now())
 		p.renew(p.now())
 		served := &recorder{then: func() { set(time.Now().Add(time.Minute)) }}
 		served.code.Store(http.StatusTooManyRequests)

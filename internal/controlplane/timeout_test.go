@@ -1,13 +1,12 @@
 package controlplane_test
 
 import (
-	"bytes"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"runtime"
 	"strconv"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -22,6 +21,7 @@ import (
 const hang = "REPLICAKIT_HANG"
 
 func TestHang(t *testing.T) {
+	t.Parallel()
 	if os.Getenv(hang) == "" {
 		return // it has nothing to show by itself
 	}
@@ -35,6 +35,8 @@ func TestHang(t *testing.T) {
 // TestNothingIsLeft ends a test binary in ways that run nothing deferred.
 func TestNothingIsLeft(t *testing.T) {
 	t.Parallel()
+	env, err := exec.LookPath("env")
+	require.NoError(t, err)
 	for _, row := range []struct {
 		name, timeout string
 		kill          bool
@@ -47,43 +49,24 @@ func TestNothingIsLeft(t *testing.T) {
 			if row.kill && runtime.GOOS != "linux" {
 				return // only there does the kernel help
 			}
-			var said log
-			tests := exec.Command(os.Args[0], "-test.run=^TestHang$", "-test.timeout="+row.timeout)
-			tests.Env = append(os.Environ(), hang+"=1")
-			tests.Stderr = &said
-			require.NoError(t, tests.Start())
+			tests, err := controlplane.StartProgram("the tests", filepath.Join(t.TempDir(), "log"), env,
+				hang+"=1", os.Args[0], "-test.run=^TestHang$", "-test.timeout="+row.timeout)
+			require.NoError(t, err)
+			said := func() string { return logged(t, tests) }
 			program := regexp.MustCompile(`program ([0-9]+)`)
-			require.Eventually(t, func() bool { return program.MatchString(said.String()) }, time.Minute, 10*time.Millisecond)
-			pid, err := strconv.Atoi(program.FindStringSubmatch(said.String())[1])
+			require.Eventually(t, func() bool { return program.MatchString(said()) }, time.Minute, 10*time.Millisecond)
+			pid, err := strconv.Atoi(program.FindStringSubmatch(said())[1])
 			require.NoError(t, err)
 			require.NoError(t, syscall.Kill(pid, 0), "it runs")
 			if row.kill {
-				require.NoError(t, tests.Process.Kill())
+				require.NoError(t, tests.Signal(syscall.SIGKILL))
 			}
-			require.Error(t, tests.Wait())
+			<-tests.Ended()
 			assert.Eventually(t, func() bool { return syscall.Kill(pid, 0) != nil }, time.Minute, 10*time.Millisecond, "it is gone")
 			if !row.kill {
-				assert.Regexp(t, "(?s)-timeout=4s is near: stopping.*stopped.*panic: test timed out after 4s", said.String())
-				assert.NotContains(t, said.String(), "called off")
+				assert.Regexp(t, "(?s)-timeout=4s is near: stopping.*stopped.*panic: test timed out after 4s", said())
+				assert.NotContains(t, said(), "called off")
 			}
 		})
 	}
-}
-
-// log is what a process says.
-type log struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (l *log) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
-
-func (l *log) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
 }

@@ -19,7 +19,8 @@ var shortLease = []string{
 	"--leader-elect=true", "--leader-elect-lease-duration=8s", "--leader-elect-renew-deadline=6s", "--leader-elect-retry-period=1s",
 }
 
-// pauses are how often a leader is stopped: in the middle, then at any moment.
+// pauses are how often a leader is stopped: first in the middle of the first 500
+// pods, which are one pass, then at any moment.
 const pauses = 2
 
 func pauseTitle(s size) string {
@@ -46,7 +47,7 @@ func playPause(ctx context.Context, b *bed, start starter) (err error) {
 		if err != nil {
 			return err
 		}
-		moment := b.size.pods / 2
+		moment := 2 * b.size.pods / 5
 		if i > 0 {
 			moment = 1 + rand.N(b.size.pods-1)
 		}
