@@ -2,6 +2,7 @@ package clientgo_test
 
 import (
 	"errors"
+	"fmt"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -110,6 +111,52 @@ func TestRequeue(t *testing.T) {
 		after(time.Millisecond)
 		assert.Equal(t, int32(2), available(), "after 15 s")
 	})
+}
+
+// A Conflict of a status write is followed by a live read of the owner, which
+// nothing else asks for here.
+func TestStatusConflicts(t *testing.T) {
+	t.Parallel()
+	for resource, owner := range map[string]object{replicaSets: replicaSet("web", 20), replicationControllers: replicationController("web", 20)} {
+		bubble(t, "X1 X10 U3 "+resource+": writes of one's own never meet, whoever else writes costs one", func(t inBubble) {
+			b := newBench(owner)
+			var names []string
+			for i := range 20 {
+				names = append(names, fmt.Sprintf("web-%d", i))
+				b.add(pod(names[i], "web", "n", ownedBy(owner), func(p *corev1.Pod) { p.Status = corev1.PodStatus{} }))
+			}
+			start := b.start
+			if resource == replicationControllers {
+				start = b.startReplicationManager
+			}
+			start(t)
+			ready := func() int32 {
+				if resource == replicationControllers {
+					return b.webRC().Status.ReadyReplicas
+				}
+				return b.web().Status.ReadyReplicas
+			}
+			for i, name := range names[:19] { // faster than the owner's events come
+				b.hold(resource)
+				b.makeReady(name)
+				after(30 * time.Millisecond)
+				if i%3 == 2 {
+					b.release(resource)
+				}
+			}
+			b.release(resource)
+			after(2 * time.Second)
+			assert.EqualValues(t, 19, ready())
+			assert.Zero(t, b.count("get "+resource), "conflicts")
+
+			b.hold(resource)
+			b.change(owner, func(obj object) { obj.SetAnnotations(map[string]string{"seen": "late"}) })
+			b.makeReady(names[19])
+			after(time.Second)
+			assert.EqualValues(t, 20, ready())
+			assert.Equal(t, 1, b.count("get "+resource))
+		})
+	}
 }
 
 // makeReady makes a pod ready at this moment.
