@@ -371,6 +371,7 @@ func samples(of reflect.Type) []reflect.Value {
 type careless struct{ labels.Selector }
 
 func (careless) CreatePod(context.Context, string, *corev1.Pod) (*corev1.Pod, error) { return nil, nil }
+
 func (careless) DeletePod(context.Context, *corev1.Pod, metav1.DeleteOptions) (string, error) {
 	return "", nil
 }

@@ -3,8 +3,8 @@ package replicas_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math"
+	"strconv"
 	"testing"
 	"time"
 
@@ -65,7 +65,7 @@ func TestReportToAServerThatDropsTerminatingReplicas(t *testing.T) {
 	pass := func(rs *appsv1.ReplicaSet, terminating int) *appsv1.ReplicaSet {
 		result := observed(podsOf(rs, 2)...)
 		for i := range terminating {
-			result.Terminating = append(result.Terminating, podtest.Pod(fmt.Sprint(i), owned(rs), podtest.Deleting))
+			result.Terminating = append(result.Terminating, podtest.Pod(strconv.Itoa(i), owned(rs), podtest.Deleting))
 		}
 		writes := len(c.written)
 		_, err := reporter.Report(context.Background(), rs, result, nil)
