@@ -119,3 +119,18 @@ func TestExamplesStandAlone(t *testing.T) {
 		assert.NotZero(t, found, name)
 	}
 }
+
+// The ids of docs/behaviour.md are for those who work on the library.
+func TestDocCommentsHaveNoIDs(t *testing.T) {
+	t.Parallel()
+	id := regexp.MustCompile(`([(]|[:,] )[A-Z][0-9]{1,2}[,)]`)
+	for _, name := range append([]string{".", "replicas", "replicas/clientgo"}, primitives...) {
+		cmd := exec.CommandContext(t.Context(), "go", "doc", "-all", ".")
+		cmd.Dir = name
+		out, err := cmd.Output()
+		require.NoError(t, err, name)
+		for line := range strings.Lines(string(out)) {
+			assert.NotRegexp(t, id, line, name)
+		}
+	}
+}

@@ -46,7 +46,7 @@ type Scale struct {
 	// call.
 	Delete []podrank.Victim[*corev1.Pod]
 	// Deferred is how many more must be created or deleted, beyond the burst:
-	// plan again when what this Scale starts has been observed (B2).
+	// plan again when what this Scale starts has been observed.
 	Deferred int
 }
 

@@ -39,7 +39,7 @@ type PodControl interface {
 }
 
 // An OwnerReader reads owners live, past every cache: the last look before the
-// first adoption (C19).
+// first adoption.
 type OwnerReader interface {
 	GetOwner(ctx context.Context, namespace, name string) (metav1.Object, error)
 }
@@ -54,10 +54,10 @@ type EventSink interface {
 // The reasons of the Reconciler's events. Refused specs are told by
 // InvalidSelector, InvalidReplicas and InvalidTemplate.
 const (
-	SuccessfulCreate = "SuccessfulCreate"  // Created pod: <name> (P10)
-	FailedCreate     = "FailedCreate"      // Error creating: <error> (P11)
-	SuccessfulDelete = "SuccessfulDelete"  // Deleted pod: <name> (P13)
-	FailedDelete     = "FailedDelete"      // Error deleting: <error> (P15)
+	SuccessfulCreate = "SuccessfulCreate"  // Created pod: <name>
+	FailedCreate     = "FailedCreate"      // Error creating: <error>
+	SuccessfulDelete = "SuccessfulDelete"  // Deleted pod: <name>
+	FailedDelete     = "FailedDelete"      // Error deleting: <error>
 	DeletionsHeld    = "DeletionsHeld"     // Holding deletions for <time>: <why>; see Reconcile
 	FailedRelated    = "FailedRelatedPods" // Error listing related pods: <error>
 )

@@ -26,7 +26,7 @@ const DefaultMaxParallel = 128
 // and carries the plan out. Fill in Kind, Pods and Expectations; the other fields
 // may stay zero. One Reconciler, with its Expectations and Consistency, serves
 // owners of one kind. It must not be copied after its first use. Passes for different
-// owners may run at the same time, those of one owner must not (V18).
+// owners may run at the same time, those of one owner must not.
 type Reconciler struct {
 	// Kind is the owners' kind. A Spec of another group or kind is refused: owners
 	// of two kinds may have one name. Required.
@@ -42,7 +42,7 @@ type Reconciler struct {
 	// Events is told what was done. nil: nobody is.
 	Events EventSink
 	// Related returns the pods of the owner's siblings and its own, for ranking
-	// by co-location (L1); see Spec.Related. It is called only when something
+	// by co-location; see Spec.Related. It is called only when something
 	// will be deleted. An error costs the ranking, not the pass. nil: Spec.Related
 	// is taken as it is.
 	Related func(ctx context.Context, owner metav1.Object) ([]*corev1.Pod, error)
@@ -83,8 +83,8 @@ type Result struct {
 	// Held reports whether creations or deletions were not tried, as they were
 	// put off in an earlier pass.
 	Held bool
-	// Active are the owned pods before anything was created or deleted (T1);
-	// Terminating those owned and being deleted (T8).
+	// Active are the owned pods before anything was created or deleted;
+	// Terminating those owned and being deleted.
 	Active, Terminating []*corev1.Pod
 	// Observed reports whether the pods were listed and claimed: if not, there
 	// is nothing to write a status from.
@@ -106,7 +106,7 @@ type Result struct {
 
 // Reconcile makes one pass for the owner in spec, in this order: is the cache as
 // new as our own writes; are the expectations satisfied (both BEFORE listing, as
-// a pod that arrives in between must not be created twice: Y4); list the pods;
+// a pod that arrives in between must not be created twice); list the pods;
 // adopt and release; create in slow start, or delete. Related, Order and BurstReplicas of
 // spec are the caller's to set; Now is set by the Reconciler's clock, so that a
 // Spec can be used again. list returns the owner's pods
@@ -130,7 +130,7 @@ type Result struct {
 // A pod whose adoption the server calls Invalid is set aside, and everything else
 // goes on. It is tried again in a minute, for which another pass is asked; or as
 // soon as it or the owner's generation changes. An adopted pod goes on
-// as the server answered it, so that it can be deleted at once (C14). After any
+// as the server answered it, so that it can be deleted at once. After any
 // other failed claim nothing is created or deleted in this pass, as the count of
 // owned pods is not to be trusted. Its Result is Observed all the same, and
 // Waiting: the status is written from the pods that are owned as far as the

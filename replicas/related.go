@@ -16,16 +16,16 @@ import (
 // Spec.Related wants. Siblings are the owners that have the same controller, by
 // UID, as the ReplicaSets of one Deployment have (by group, kind and name if there
 // is no UID, as with fake clients); the owner is one of them, and
-// namespaces do not matter (L1). A pod belongs to the sibling that controls it;
+// namespaces do not matter. A pod belongs to the sibling that controls it;
 // an orphan belongs to a sibling in its namespace whose selector matches it.
 // If sel returns an error, no selector or an empty one, the sibling selects
-// nothing; if sel is nil, none does (L4). selector.ForReplicaSet is such a sel.
+// nothing; if sel is nil, none does. selector.ForReplicaSet is such a sel.
 //
 // The result is in the order of pods. An owner without a controller has no
-// siblings: nothing is related to it, not even its own pods (L2).
+// siblings: nothing is related to it, not even its own pods.
 //
 // Differs from Kubernetes: a pod that somebody else controls does not count,
-// whatever its labels say (W33).
+// whatever its labels say.
 func Related[O metav1.Object](owner metav1.Object, owners []O, sel func(O) (labels.Selector, error), pods []*corev1.Pod) []*corev1.Pod {
 	if object.IsNil(owner) {
 		return nil

@@ -19,7 +19,7 @@ import (
 //
 // The pods are those that the owner may have something to do with: its own and
 // the orphans of its namespace, or simply all pods of the namespace. Pods that
-// are finished or being deleted are dropped (Y6), and so are pods of another
+// are finished or being deleted are dropped, and so are pods of another
 // namespace than the owner's, unless the owner has none. The order of pods
 // never matters: the plan is in the order of their UIDs. The plan points to the
 // pods that were passed in.
@@ -61,7 +61,7 @@ func Manage(pods []*corev1.Pod, spec Spec) (Plan, error) {
 // owned, it decides how many to create or which to delete. Call it in place of
 // Plan.Scale whenever a claim of the plan failed, before anything is created or
 // deleted. Inactive pods are dropped; ownership is not looked at. A Spec that
-// is Waiting, or whose owner is being deleted, gives the zero Scale (Y10).
+// is Waiting, or whose owner is being deleted, gives the zero Scale.
 //
 // Spec.Selector and Spec.Template are looked at only where pods must be
 // created. Errors are those of Manage.

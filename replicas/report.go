@@ -37,7 +37,7 @@ type ReplicaSetReporter struct {
 	// Now is the clock; nil means time.Now.
 	Now func() time.Time
 	// OmitTerminating leaves status.terminatingReplicas out, and clears what is
-	// there (T9). Servers that drop the field need no such setting; see Report.
+	// there. Servers that drop the field need no such setting; see Report.
 	OmitTerminating bool
 
 	// dropped is set while the server drops terminatingReplicas: the last answer
@@ -47,13 +47,12 @@ type ReplicaSetReporter struct {
 
 // Report calculates the status from what a pass of Reconcile observed, writes
 // it if it differs, and returns the pass's result with RequeueAfter completed:
-// when the next pod becomes available, if that is earlier (M1, M2). Give it
+// when the next pod becomes available, if that is earlier. Give it
 // what Reconcile returned, whatever that was: a result without observation is
 // returned as it is. The errors of both are joined, the status's first.
 //
 // A write that meets a Conflict is tried once more on a fresh read, with the
-// same status and the observedGeneration of rs, which the pass acted on (U2,
-// U3).
+// same status and the observedGeneration of rs, which the pass acted on.
 //
 // Differs from Kubernetes: the write ends with ctx; only a Conflict is tried
 // again, and only on an object of the same UID; an error of the status does not
@@ -106,7 +105,7 @@ type ReplicationControllerReporter struct {
 }
 
 // Report does for a ReplicationController what ReplicaSetReporter.Report does
-// for a ReplicaSet. Its status has no terminatingReplicas (A4).
+// for a ReplicaSet. Its status has no terminatingReplicas.
 func (r ReplicationControllerReporter) Report(ctx context.Context, rc *corev1.ReplicationController, result Result, err error) (Result, error) {
 	return report[*corev1.ReplicationController]{
 		client:      r.Client,

@@ -42,8 +42,8 @@ import (
 // the log: trying again is useless. Nothing that is passed in panics.
 //
 // A pod's owner is what its controller reference names, if the kind is Kind,
-// Owner knows the name in the pod's namespace, and the UIDs are equal (V3). The
-// API group is not compared, just as a claim goes by UID alone (C9): pods that
+// Owner knows the name in the pod's namespace, and the UIDs are equal. The
+// API group is not compared, just as a claim goes by UID alone: pods that
 // ReplicaSets of extensions/v1beta1 made are still theirs.
 //
 // Differs from Kubernetes (pkg/controller/replicaset/replica_set.go):
@@ -88,10 +88,10 @@ type Router struct {
 
 // PodAdded handles a pod that is new to the cache. One that has an owner settles
 // a creation, by its name where creations are expected by name, and wakes that
-// owner alone (V2). An orphan wakes every owner in its namespace that selects it
-// (V4): more than one is the users' mistake, but one of them must adopt it. A pod
+// owner alone. An orphan wakes every owner in its namespace that selects it:
+// more than one is the users' mistake, but one of them must adopt it. A pod
 // that is being deleted already, as seen after a restart, is handled as by
-// PodDeleted (V1).
+// PodDeleted.
 func (r *Router) PodAdded(obj any) error {
 	p, err := r.pod(obj)
 	if err != nil {
@@ -101,13 +101,13 @@ func (r *Router) PodAdded(obj any) error {
 	return nil
 }
 
-// PodUpdated handles a pod that changed. It wakes the owner (V9), the one before
-// it (V8), and for an orphan whose labels or controller changed every owner that
-// selects it (V10). The first update with a deletionTimestamp settles the
-// deletion: a replacement need not wait until the pod is gone (V7). An owner with
+// PodUpdated handles a pod that changed. It wakes the owner, the one before
+// it, and for an orphan whose labels or controller changed every owner that
+// selects it. The first update with a deletionTimestamp settles the
+// deletion: a replacement need not wait until the pod is gone. An owner with
 // minReadySeconds is woken once more after that time, when a pod that just
-// became ready may have become available (M6). Equal resourceVersions are a
-// resync, and ignored (V6). No creation is ever settled (V11), except where the
+// became ready may have become available. Equal resourceVersions are a
+// resync, and ignored. No creation is ever settled, except where the
 // UIDs differ.
 func (r *Router) PodUpdated(old, cur any) error {
 	was, err := r.pod(old)
@@ -132,7 +132,7 @@ func (r *Router) PodUpdated(old, cur any) error {
 }
 
 // PodDeleted handles a pod that left the cache: its deletion is settled, and its
-// owner woken (V12). obj is a pod or a tombstone (V13): a
+// owner woken. obj is a pod or a tombstone: a
 // cache.DeletedFinalStateUnknown of client-go, which is recognised by its shape,
 // or any other struct, or pointer to one, with just the fields Key string and
 // Obj any.
@@ -145,7 +145,7 @@ func (r *Router) PodDeleted(obj any) error {
 	return nil
 }
 
-// OwnerAdded wakes an owner that is new to the cache (V14). Any object with
+// OwnerAdded wakes an owner that is new to the cache. Any object with
 // metadata is taken for an owner.
 func (r *Router) OwnerAdded(obj any) error {
 	owner, err := r.owner(obj)
@@ -156,9 +156,9 @@ func (r *Router) OwnerAdded(obj any) error {
 	return nil
 }
 
-// OwnerUpdated wakes an owner, whatever changed, be it nothing (V15). Where the
+// OwnerUpdated wakes an owner, whatever changed, be it nothing. Where the
 // UIDs differ the old one was deleted and made again under its name: that is
-// handled as by OwnerDeleted first (V16).
+// handled as by OwnerDeleted first.
 func (r *Router) OwnerUpdated(old, cur any) error {
 	was, err := r.owner(old)
 	if err != nil {
@@ -177,7 +177,7 @@ func (r *Router) OwnerUpdated(old, cur any) error {
 }
 
 // OwnerDeleted forgets an owner that left the cache and wakes its name, under
-// which there may be another one (V17). obj is an owner or a tombstone; see
+// which there may be another one. obj is an owner or a tombstone; see
 // PodDeleted.
 func (r *Router) OwnerDeleted(obj any) error {
 	owner, err := unwrap(obj, r.owner)

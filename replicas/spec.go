@@ -18,7 +18,7 @@ import (
 )
 
 // DefaultBurstReplicas is how many pods one pass creates or deletes at most
-// where Spec.BurstReplicas is 0 (B1).
+// where Spec.BurstReplicas is 0.
 const DefaultBurstReplicas = 500
 
 // A Spec is what is wanted and by whom: everything that a decision needs beside
@@ -50,7 +50,7 @@ type Spec struct {
 	// Related are the pods of the owner's siblings, such as the ReplicaSets of
 	// one Deployment, and of the owner itself: the more active ones share a
 	// pod's node, the sooner that pod goes. If there are any, the owned pods are
-	// counted too, and a pod in both, by UID, counts once (L5); if there are
+	// counted too, and a pod in both, by UID, counts once; if there are
 	// none, nothing is ranked by co-location.
 	Related []*corev1.Pod
 	// Order says who is deleted first; the zero Order is Kubernetes'. Make one of
@@ -60,7 +60,7 @@ type Spec struct {
 	// sets it by its own clock.
 	Now time.Time
 	// Waiting says that earlier creations or deletions have not been observed
-	// yet: claims are planned, nothing is created or deleted (Y10).
+	// yet: claims are planned, nothing is created or deleted.
 	Waiting bool
 }
 

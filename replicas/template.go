@@ -14,14 +14,14 @@ import (
 )
 
 // PodFromTemplate returns the pod to create for owner: copies of the template's
-// labels, annotations, finalizers and spec (P2, P4), a controller reference to
-// the owner and no other (P5), and the generateName "<owner's name>-", or the
-// bare name where that would be no legal prefix (P6). Everything else of the
-// template's metadata is ignored (P3), and the namespace is left to the create
+// labels, annotations, finalizers and spec, a controller reference to
+// the owner and no other, and the generateName "<owner's name>-", or the
+// bare name where that would be no legal prefix. Everything else of the
+// template's metadata is ignored, and the namespace is left to the create
 // call. Nothing is shared with the template: the caller may change the pod,
-// its GenerateName included (P7).
+// its GenerateName included.
 //
-// A template that is nil or has no labels is a *RefusedError (P8).
+// A template that is nil or has no labels is a *RefusedError.
 func PodFromTemplate(template *corev1.PodTemplateSpec, owner metav1.Object, kind schema.GroupVersionKind) (*corev1.Pod, error) {
 	switch {
 	case object.IsNil(owner):

@@ -144,7 +144,7 @@ func terminatingReplicas(rs *appsv1.ReplicaSet, opts Options) *int32 {
 
 // NeedsUpdate reports whether a calculated status is worth a write: whether a
 // count or the conditions differ from the status of rs, or that status is of
-// another generation (U1). A terminatingReplicas of nil is not 0, and nil
+// another generation. A terminatingReplicas of nil is not 0, and nil
 // conditions are not empty ones. All else in newStatus is not looked at. A nil
 // rs needs none.
 func NeedsUpdate(rs *appsv1.ReplicaSet, newStatus appsv1.ReplicaSetStatus) bool {

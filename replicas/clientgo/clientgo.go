@@ -27,7 +27,7 @@ import (
 )
 
 // DefaultWorkers is how many owners a Controller works on at once where Run is
-// given 0 (Z2).
+// given 0.
 const DefaultWorkers = 5
 
 // Options are the settings of a Controller that few need. Each zero field means
@@ -43,11 +43,11 @@ type Options struct {
 	// controllers may share it. nil leaves them unregistered.
 	MetricsRegisterer prometheus.Registerer
 	// QueueMetrics makes the metrics of the work queue, which are named
-	// "replicaset" or "replicationmanager" (N5); nil means the process's, see
+	// "replicaset" or "replicationmanager"; nil means the process's, see
 	// workqueue.SetProvider.
 	QueueMetrics workqueue.MetricsProvider
 	// OmitTerminatingReplicas leaves status.terminatingReplicas of ReplicaSets
-	// out, for servers that drop the field (T9).
+	// out, for servers that drop the field.
 	OmitTerminatingReplicas bool
 	// Order says who is deleted first; the zero Order is Kubernetes'. Kubernetes'
 	// feature gate PodDeletionCost, turned off, is an order without that

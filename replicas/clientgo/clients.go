@@ -51,7 +51,7 @@ func (c PodControl) DeletePod(ctx context.Context, pod *corev1.Pod, opts metav1.
 	return "", err
 }
 
-// PatchPod patches the pod with the patch's own content type (C24).
+// PatchPod patches the pod with the patch's own content type.
 func (c PodControl) PatchPod(ctx context.Context, pod *corev1.Pod, patch selector.Patch) (*corev1.Pod, error) {
 	return c.Client.Pods(pod.Namespace).Patch(ctx, pod.Name, patch.Type, patch.Data, metav1.PatchOptions{})
 }

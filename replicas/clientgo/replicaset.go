@@ -21,7 +21,7 @@ import (
 // refused. Of ctx only the logger is used.
 //
 // Differs from Kubernetes: what cannot be added to an informer, as it was
-// stopped, is an error (W55).
+// stopped, is an error.
 func NewReplicaSetController(ctx context.Context, rsInformer appsinformers.ReplicaSetInformer, podInformer coreinformers.PodInformer, kubeClient kubernetes.Interface, burstReplicas int) (*Controller, error) {
 	return NewReplicaSetControllerWithOptions(ctx, rsInformer, podInformer, kubeClient, burstReplicas, Options{})
 }

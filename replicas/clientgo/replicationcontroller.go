@@ -14,11 +14,11 @@ import (
 
 // NewReplicationManager returns a controller for the ReplicationControllers that
 // rcInformer knows: what NewReplicaSetController is for ReplicaSets, with queue,
-// expectations and own-write record of its own (A1).
+// expectations and own-write record of its own.
 //
-// Differs from Kubernetes: no object is converted to a ReplicaSet and back
-// (W61), siblings are found, so that ranking by co-location works (A7), and own
-// writes are recorded here too (A4).
+// Differs from Kubernetes: no object is converted to a ReplicaSet and back,
+// siblings are found, so that ranking by co-location works, and own writes are
+// recorded here too.
 func NewReplicationManager(ctx context.Context, podInformer coreinformers.PodInformer, rcInformer coreinformers.ReplicationControllerInformer, kubeClient kubernetes.Interface, burstReplicas int) (*Controller, error) {
 	return NewReplicationManagerWithOptions(ctx, podInformer, rcInformer, kubeClient, burstReplicas, Options{})
 }
