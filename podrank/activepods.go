@@ -104,7 +104,7 @@ func (s ActivePodsWithRanks) rank(i int) int {
 	return 0
 }
 
-func columnsOf(criteria ...Criterion[*corev1.Pod]) (columns []column[*corev1.Pod]) {
+func columnsOf(criteria ...Criterion[*corev1.Pod]) (columns []*column[*corev1.Pod]) {
 	for _, c := range criteria {
 		columns = append(columns, c.open(Facts[*corev1.Pod]{}))
 	}
@@ -112,10 +112,10 @@ func columnsOf(criteria ...Criterion[*corev1.Pod]) (columns []column[*corev1.Pod
 }
 
 // comparePods compares two pods by columns that count nothing.
-func comparePods(columns []column[*corev1.Pod], p, q *corev1.Pod, now time.Time) int {
-	for i := range columns {
-		major, minor := columns[i].weigh(now, 0, p)
-		otherMajor, otherMinor := columns[i].weigh(now, 0, q)
+func comparePods(columns []*column[*corev1.Pod], p, q *corev1.Pod, now time.Time) int {
+	for _, col := range columns {
+		major, minor := col.weigh(now, 0, p)
+		otherMajor, otherMinor := col.weigh(now, 0, q)
 		if major != otherMajor {
 			return cmp.Compare(major, otherMajor)
 		}

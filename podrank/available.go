@@ -15,7 +15,8 @@ import (
 // condition has no transition time, and none is if Now is zero.
 func NotAvailable(minReadySeconds int32) Criterion[*corev1.Pod] {
 	available := func(now time.Time, p *corev1.Pod) bool { return pod.IsAvailable(p, minReadySeconds, now) }
-	col := column[*corev1.Pod]{
+	col := &column[*corev1.Pod]{
+		bits: 1,
 		weigh: func(now time.Time, _ int, p *corev1.Pod) (int64, int64) {
 			if available(now, p) {
 				return 1, 0
@@ -29,7 +30,7 @@ func NotAvailable(minReadySeconds int32) Criterion[*corev1.Pod] {
 			return "not available"
 		},
 	}
-	c := Criterion[*corev1.Pod]{name: "not-available", phrase: victimHere, open: func(Facts[*corev1.Pod]) column[*corev1.Pod] { return col }}
+	c := Criterion[*corev1.Pod]{name: "not-available", phrase: victimHere, open: func(Facts[*corev1.Pod]) *column[*corev1.Pod] { return col }}
 	if minReadySeconds < 0 {
 		c.err = fmt.Errorf("minReadySeconds %d is negative", minReadySeconds)
 	}

@@ -1,6 +1,7 @@
 package podrank
 
 import (
+	"math/bits"
 	"strconv"
 	"time"
 
@@ -13,20 +14,22 @@ import (
 // of a higher rank, as ColocationRanks counts it among Options.Related. No
 // related pods, no ranks. See Spread for counting anew after each pod that goes.
 func Colocation() Criterion[*corev1.Pod] {
-	return Criterion[*corev1.Pod]{name: "colocation", open: func(facts Facts[*corev1.Pod]) column[*corev1.Pod] {
+	return Criterion[*corev1.Pod]{name: "colocation", open: func(facts Facts[*corev1.Pod]) *column[*corev1.Pod] {
 		if len(facts.Related) == 0 {
 			return equal[*corev1.Pod]()
 		}
 		c := newCensus(facts.Objects, facts.Related)
 		nodes := make([]int32, len(facts.Objects))
-		return column[*corev1.Pod]{
+		most := len(facts.Related)
+		return &column[*corev1.Pod]{
+			bits: bits.Len(uint(most)),
 			weigh: func(_ time.Time, i int, _ *corev1.Pod) (int64, int64) {
 				nodes[i] = c.visit(i)
 				return 0, 0
 			},
 			settle: func() weights {
 				c.finish()
-				return func(i int) (int64, int64) { return -int64(c.active[nodes[i]]), 0 } // (R6)
+				return func(i int) (int64, int64) { return int64(most) - int64(c.active[nodes[i]]), 0 } // (R6)
 			},
 			value: func(_ time.Time, i int, _ *corev1.Pod) string { return strconv.Itoa(int(c.active[nodes[i]])) },
 			phrase: func(_ time.Time, i int, p *corev1.Pod) (phrase, detail string) {

@@ -22,7 +22,7 @@ type Criterion[T any] struct {
 	name   string
 	err    error // what NewOrder refuses it for
 	phrase string
-	open   func(Facts[T]) column[T]
+	open   func(Facts[T]) *column[T]
 	check  func(T) error // nil if the criterion can read every object
 }
 
@@ -38,9 +38,14 @@ type Facts[T any] struct {
 }
 
 // A column is a criterion at work in one selection. Its weights are what is
-// compared, the lower going first: the major one, then the minor one.
+// compared, the lower going first: the major one, then the minor one. It is not
+// changed when it is made: selections may share it.
 type column[T any] struct {
+	// bits is how many bits the major weight has: 0 <= weight < 1<<bits. 0 means
+	// that it may be any number.
+	bits int
 	// weigh is called once for each object, i being its place in Facts.Objects.
+	// What it returns does not count if there is settle or level.
 	weigh func(now time.Time, i int, obj T) (major, minor int64)
 	// settle, if not nil, gives the weights in the end, when all objects are
 	// weighed.
@@ -48,7 +53,7 @@ type column[T any] struct {
 	// level, if not nil, gives the weights in the end. It is called last, with
 	// the places of all objects as the other criteria order them.
 	level func(sorted []int32) weights
-	// minor reports that minor weights are not all 0.
+	// minor reports that minor weights are not all 0; bits is then 0.
 	minor bool
 	// value says what the criterion looks at in the object.
 	value func(now time.Time, i int, obj T) string
@@ -87,14 +92,14 @@ func ByFacts[T any, V cmp.Ordered](name string, prepare func(Facts[T]) func(T) V
 		c.err = errNilFunction
 	}
 	word := wordOf[V]()
-	c.open = func(facts Facts[T]) column[T] {
+	c.open = func(facts Facts[T]) *column[T] {
 		value := prepare(facts)
 		if value == nil {
 			return equal[T]()
 		}
 		col := ordinals(len(facts.Objects), value)
 		if word != nil {
-			col = column[T]{weigh: func(_ time.Time, _ int, obj T) (int64, int64) { return word(value(obj)), 0 }}
+			col = &column[T]{weigh: func(_ time.Time, _ int, obj T) (int64, int64) { return word(value(obj)), 0 }}
 		}
 		col.value = func(_ time.Time, _ int, obj T) string { return fmt.Sprint(value(obj)) }
 		return col
@@ -105,8 +110,9 @@ func ByFacts[T any, V cmp.Ordered](name string, prepare func(Facts[T]) func(T) V
 var errNilFunction = errors.New("function is nil")
 
 // equal is the column of a criterion that decides nothing.
-func equal[T any]() column[T] {
-	return column[T]{
+func equal[T any]() *column[T] {
+	return &column[T]{
+		bits:  1,
 		weigh: func(time.Time, int, T) (int64, int64) { return 0, 0 },
 		value: func(time.Time, int, T) string { return "" },
 	}
@@ -125,9 +131,9 @@ func wordOf[V cmp.Ordered]() func(V) int64 {
 }
 
 // ordinals weighs n objects by the places that their values have among all.
-func ordinals[T any, V cmp.Ordered](n int, value func(T) V) column[T] {
+func ordinals[T any, V cmp.Ordered](n int, value func(T) V) *column[T] {
 	values := make([]V, n)
-	return column[T]{
+	return &column[T]{
 		weigh: func(_ time.Time, i int, obj T) (int64, int64) {
 			values[i] = value(obj)
 			return 0, 0
@@ -159,7 +165,8 @@ func flag[T any](name, yes, no string, is func(T) bool) Criterion[T] {
 	if is == nil {
 		c.err = errNilFunction
 	}
-	col := column[T]{
+	col := &column[T]{
+		bits: 1,
 		weigh: func(_ time.Time, _ int, obj T) (int64, int64) {
 			if is(obj) {
 				return 0, 0
@@ -173,7 +180,7 @@ func flag[T any](name, yes, no string, is func(T) bool) Criterion[T] {
 			return no
 		},
 	}
-	c.open = func(Facts[T]) column[T] { return col }
+	c.open = func(Facts[T]) *column[T] { return col }
 	return c
 }
 
@@ -184,7 +191,7 @@ func ByTime[T any](name string, at func(T) time.Time) Criterion[T] {
 	if at == nil {
 		c.err = errNilFunction
 	}
-	col := column[T]{
+	col := &column[T]{
 		minor: true,
 		weigh: func(_ time.Time, _ int, obj T) (int64, int64) {
 			t := at(obj)
@@ -195,7 +202,7 @@ func ByTime[T any](name string, at func(T) time.Time) Criterion[T] {
 		},
 		value: func(_ time.Time, _ int, obj T) string { return timeText(at(obj), time.Time{}) },
 	}
-	c.open = func(Facts[T]) column[T] { return col }
+	c.open = func(Facts[T]) *column[T] { return col }
 	return c
 }
 
@@ -216,11 +223,11 @@ func Oldest[T metav1.Object]() Criterion[T] {
 
 func created[T metav1.Object](name string, weigh func(time.Time) (int64, int64), ages, instants string) Criterion[T] {
 	at := func(obj T) time.Time { return obj.GetCreationTimestamp().Time }
-	col := column[T]{
+	col := &column[T]{
 		minor: true,
 		weigh: func(_ time.Time, _ int, obj T) (int64, int64) {
 			if at(obj).IsZero() {
-				return unknownAge, 0
+				return math.MinInt64, 0
 			}
 			return weigh(at(obj))
 		},
@@ -235,7 +242,7 @@ func created[T metav1.Object](name string, weigh func(time.Time) (int64, int64),
 			return "age " + victimHere + ages + survivorHere, ""
 		},
 	}
-	return Criterion[T]{name: name, open: func(Facts[T]) column[T] { return col }}
+	return Criterion[T]{name: name, open: func(Facts[T]) *column[T] { return col }}
 }
 
 // Name returns the name that the criterion has in an Order and in a Victim.
@@ -249,18 +256,18 @@ func (c Criterion[T]) Reverse() Criterion[T] {
 		return c // the zero Criterion
 	}
 	c.phrase = turned.Replace(c.phrase)
-	c.open = func(facts Facts[T]) column[T] {
-		col := open(facts)
-		weigh, settle, level, phrase := col.weigh, col.settle, col.level, col.phrase
+	c.open = func(facts Facts[T]) *column[T] {
+		col := *open(facts)
+		weigh, settle, level, phrase, mask := col.weigh, col.settle, col.level, col.phrase, col.mask()
 		col.weigh = func(now time.Time, i int, obj T) (int64, int64) {
 			major, minor := weigh(now, i, obj)
-			return ^major, ^minor
+			return major ^ mask, ^minor
 		}
 		if settle != nil {
-			col.settle = func() weights { return settle().reverse() }
+			col.settle = func() weights { return settle().reverse(mask) }
 		}
 		if level != nil {
-			col.level = func(sorted []int32) weights { return level(sorted).reverse() }
+			col.level = func(sorted []int32) weights { return level(sorted).reverse(mask) }
 		}
 		if phrase != nil {
 			col.phrase = func(now time.Time, i int, obj T) (string, string) {
@@ -268,16 +275,24 @@ func (c Criterion[T]) Reverse() Criterion[T] {
 				return turned.Replace(text), detail
 			}
 		}
-		return col
+		return &col
 	}
 	return c
 }
 
-// reverse turns the order of the weights round. It can not overflow.
-func (w weights) reverse() weights {
+// mask has the bits of a major weight: to turn them is to turn the order.
+func (c *column[T]) mask() int64 {
+	if c.bits == 0 {
+		return -1
+	}
+	return 1<<c.bits - 1
+}
+
+// reverse turns the order of the weights round.
+func (w weights) reverse(mask int64) weights {
 	return func(i int) (int64, int64) {
 		major, minor := w(i)
-		return ^major, ^minor
+		return major ^ mask, ^minor
 	}
 }
 

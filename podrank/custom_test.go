@@ -292,3 +292,46 @@ func TestSpreadAndPacked(t *testing.T) {
 		assert.Equal(t, []string{"c6"}, names(victims))
 	})
 }
+
+// Of a hundred and fifty criteria each decides between two objects that differ in
+// nothing but it and what comes behind it.
+func TestAnOrderOfManyCriteria(t *testing.T) {
+	t.Parallel()
+	const many = 150
+	var criteria []podrank.Criterion[*machine]
+	for i := range many {
+		annotation := "example.com/" + strconv.Itoa(i)
+		stated := func(m *machine) bool { return m.Annotations[annotation] != "" }
+		c := podrank.First("stated-"+strconv.Itoa(i), stated)
+		switch i % 7 {
+		case 1:
+			c = podrank.Cost[*machine]("cost-"+strconv.Itoa(i), annotation).Reverse()
+		case 2:
+			c = podrank.By("length-"+strconv.Itoa(i), func(m *machine) int { return -len(m.Annotations[annotation]) })
+		case 3:
+			c = podrank.By("text-"+strconv.Itoa(i), func(m *machine) string { return m.Annotations[annotation] }).Reverse()
+		case 4:
+			c = podrank.First("missing-"+strconv.Itoa(i), func(m *machine) bool { return !stated(m) }).Reverse()
+		}
+		criteria = append(criteria, c)
+	}
+	order, err := podrank.NewOrder(criteria...)
+	require.NoError(t, err)
+	// The machine of the last criterion would go first by its UID, and so on.
+	var machines []*machine
+	for i := range many {
+		m := &machine{}
+		m.UID = types.UID(strconv.Itoa(many - i + 100))
+		m.Annotations = map[string]string{"example.com/" + strconv.Itoa(i): "1"}
+		machines = append(machines, m)
+	}
+	machines = append(machines, &machine{})
+	slices.Reverse(machines)
+
+	victims := podrank.Explain(machines, podrank.Options[*machine]{Order: order})
+	require.Len(t, victims, many+1)
+	for i, c := range criteria {
+		assert.Same(t, machines[many-i], victims[i].Object)
+		assert.Equal(t, c.Name(), victims[i].Criterion)
+	}
+}

@@ -31,8 +31,9 @@ const (
 type Order[T metav1.Object] struct {
 	criteria []Criterion[T]
 	// weigh, if not nil, does in one call for an object what the criteria do one
-	// by one, but for those that settle, if now is not zero.
-	weigh func(now time.Time, obj T, row []int64)
+	// by one, but for those that settle, if now is not zero. It sets their major
+	// weights; minor ones they have none.
+	weigh func(now time.Time, obj T, major []int64)
 }
 
 // NewOrder returns the order of the criteria. An error names the criterion: no
@@ -142,8 +143,8 @@ func (o Order[T]) orDefault() Order[T] {
 	if len(o.criteria) > 0 {
 		return o
 	}
-	if pods, ok := any(kubernetes).(Order[T]); ok {
-		return pods
+	if pods, ok := any(&kubernetes).(*Order[T]); ok {
+		return *pods
 	}
 	return Order[T]{criteria: []Criterion[T]{Newest[T]()}}
 }

@@ -78,8 +78,8 @@ type Options[T metav1.Object] struct {
 type PodOptions = Options[*corev1.Pod]
 
 // criteria are those of the order, behind those that beat it.
-func (o *Options[T]) criteria() []Criterion[T] {
-	criteria := o.Order.orDefault().criteria
+func (o *Options[T]) criteria(order Order[T]) []Criterion[T] {
+	criteria := order.criteria
 	if o.MustGo != nil {
 		criteria = append([]Criterion[T]{flag(MustGo, "must go", "may stay", o.MustGo)}, criteria...)
 	}
@@ -158,7 +158,7 @@ func Check[T metav1.Object](objs []T, opts Options[T]) error {
 	const most = 10
 	var errs []error
 	for _, obj := range withoutNil(objs) {
-		for _, c := range opts.criteria() {
+		for _, c := range opts.criteria(opts.Order.orDefault()) {
 			if c.check == nil {
 				continue
 			}

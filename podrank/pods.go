@@ -24,7 +24,7 @@ func Unassigned() Criterion[*corev1.Pod] {
 // is none of these counts as Pending.
 func Phase() Criterion[*corev1.Pod] {
 	show := func(p *corev1.Pod) string { return cmp.Or(string(p.Status.Phase), "none") }
-	return number("phase", "phase "+victimHere+" < "+survivorHere, phaseOrdinal, show)
+	return number("phase", "phase "+victimHere+" < "+survivorHere, 2, phaseOrdinal, show)
 }
 
 // phaseOrdinal orders the phases (R2).
@@ -112,8 +112,9 @@ func isSidecar(p *corev1.Pod, name string) bool {
 
 func restarts(name, unit string, of func(*corev1.Pod) int32) Criterion[*corev1.Pod] {
 	one, more := victimHere+unit+" > "+survivorHere, victimHere+unit+"s > "+survivorHere
-	col := column[*corev1.Pod]{
-		weigh: func(_ time.Time, _ int, p *corev1.Pod) (int64, int64) { return -int64(of(p)), 0 },
+	col := &column[*corev1.Pod]{
+		bits:  31,
+		weigh: func(_ time.Time, _ int, p *corev1.Pod) (int64, int64) { return weighRestarts(of(p)), 0 },
 		value: func(_ time.Time, _ int, p *corev1.Pod) string { return strconv.Itoa(int(of(p))) },
 		phrase: func(_ time.Time, _ int, p *corev1.Pod) (phrase, detail string) {
 			if of(p) == 1 {
@@ -122,16 +123,21 @@ func restarts(name, unit string, of func(*corev1.Pod) int32) Criterion[*corev1.P
 			return more, ""
 		},
 	}
-	return Criterion[*corev1.Pod]{name: name, open: func(Facts[*corev1.Pod]) column[*corev1.Pod] { return col }}
+	return Criterion[*corev1.Pod]{name: name, open: func(Facts[*corev1.Pod]) *column[*corev1.Pod] { return col }}
 }
 
-// number returns a criterion that weighs by a number, the lower going first.
-func number[T any](name, phrase string, of func(T) int64, show func(T) string) Criterion[T] {
-	col := column[T]{
+// weighRestarts weighs restarts, of which there are 0 <= n.
+func weighRestarts(n int32) int64 { return math.MaxInt32 - int64(n) }
+
+// number returns a criterion that weighs by a number, the lower going first; bits
+// are those of its column.
+func number[T any](name, phrase string, bits int, of func(T) int64, show func(T) string) Criterion[T] {
+	col := &column[T]{
+		bits:  bits,
 		weigh: func(_ time.Time, _ int, obj T) (int64, int64) { return of(obj), 0 },
 		value: func(_ time.Time, _ int, obj T) string { return show(obj) },
 	}
-	return Criterion[T]{name: name, phrase: phrase, open: func(Facts[T]) column[T] { return col }}
+	return Criterion[T]{name: name, phrase: phrase, open: func(Facts[T]) *column[T] { return col }}
 }
 
 // ages returns a criterion by which the later instant goes first, as Kubernetes
@@ -139,8 +145,9 @@ func number[T any](name, phrase string, of func(T) int64, show func(T) string) C
 func ages(name, age, instant string, at func(*corev1.Pod) *metav1.Time) Criterion[*corev1.Pod] {
 	aged := age + victimHere + " < " + survivorHere
 	exact, unknown := instant+victimHere+" > "+survivorHere, instant+victimHere
-	col := column[*corev1.Pod]{
-		weigh: func(now time.Time, _ int, p *corev1.Pod) (int64, int64) { return weighAge(at(p), now) },
+	aging := &column[*corev1.Pod]{
+		bits:  ageBits,
+		weigh: func(now time.Time, _ int, p *corev1.Pod) (int64, int64) { return weighAge(at(p), now), 0 },
 		value: func(now time.Time, _ int, p *corev1.Pod) string {
 			if t := at(p); t != nil {
 				return timeText(t.Time, now)
@@ -159,39 +166,48 @@ func ages(name, age, instant string, at func(*corev1.Pod) *metav1.Time) Criterio
 			return aged, ""
 		},
 	}
-	precise := col
-	precise.minor = true
-	open := func(facts Facts[*corev1.Pod]) column[*corev1.Pod] {
-		if facts.Now.IsZero() {
-			return precise
+	precise := *aging
+	precise.bits, precise.minor = 0, true
+	precise.weigh = func(now time.Time, i int, p *corev1.Pod) (int64, int64) {
+		if now.IsZero() {
+			return weighInstant(at(p))
 		}
-		return col
+		return aging.weigh(now, i, p)
+	}
+	open := func(facts Facts[*corev1.Pod]) *column[*corev1.Pod] {
+		if facts.Now.IsZero() {
+			return &precise
+		}
+		return aging
 	}
 	return Criterion[*corev1.Pod]{name: name, open: open}
 }
 
-// Weights of what has no age, before all that has one.
-const (
-	noAge      = math.MinInt64     // there is no such instant
-	unknownAge = math.MinInt64 + 1 // the instant is zero
-)
+// weighInstant weighs an instant, the later one being the lighter, and before all
+// of them the zero instant, and before that none.
+func weighInstant(t *metav1.Time) (major, minor int64) {
+	switch {
+	case t == nil:
+		return math.MinInt64, 0
+	case t.IsZero():
+		return math.MinInt64 + 1, 0
+	}
+	return -t.Unix(), -int64(t.Nanosecond())
+}
+
+const ageBits = 7 // of weights from 0 to 65
 
 // weighAge weighs how long ago an instant was, as far as Kubernetes tells ages
 // apart (R8, R9): by how many bits the nanoseconds have, and instants to come
-// alike. If now is zero, the later instant is the lighter.
-func weighAge(t *metav1.Time, now time.Time) (major, minor int64) {
+// alike. As by weighInstant none comes first, then the zero instant.
+func weighAge(t *metav1.Time, now time.Time) int64 {
 	switch {
 	case t == nil:
-		return noAge, 0
+		return 0
 	case t.IsZero():
-		return unknownAge, 0
-	case now.IsZero():
-		return -t.Unix(), -int64(t.Nanosecond())
+		return 1
 	}
-	if age := elapsed(t.Time, now); age > 0 {
-		return int64(bits.Len64(uint64(age))), 0
-	}
-	return 0, 0
+	return 2 + int64(bits.Len64(uint64(max(0, elapsed(t.Time, now)))))
 }
 
 // elapsed returns now.Sub(t). Sub proves its result by an addition, which takes a
@@ -208,22 +224,21 @@ func elapsed(t, now time.Time) time.Duration {
 // weighPod is what Kubernetes' criteria make of a pod if now is not zero, all in
 // one: of a condition that is read for two of them, and without a call for each.
 // The weight of Colocation is left as it is.
-func weighPod(now time.Time, p *corev1.Pod, row []int64) {
-	row = row[:9]
+func weighPod(now time.Time, p *corev1.Pod, major []int64) {
+	major = major[:9]
+	major[0] = 0
 	if p.Spec.NodeName != "" {
-		row[0] = 1
+		major[0] = 1
 	}
-	row[1] = phaseOrdinal(p)
+	major[1] = phaseOrdinal(p)
 	since := readySince(p)
+	major[2] = 0
 	if since != nil {
-		row[2] = 1
+		major[2] = 1
 	}
-	if _, ok := p.Annotations[corev1.PodDeletionCost]; ok {
-		cost, _ := annotatedCost(p.Annotations, corev1.PodDeletionCost)
-		row[3] = int64(cost)
-	}
-	row[5], _ = weighAge(since, now)
-	row[6] = -int64(containerRestarts(p))
-	row[7] = -int64(sidecarRestarts(p))
-	row[8], _ = weighAge(&p.CreationTimestamp, now)
+	major[3] = weighCost(p.Annotations, corev1.PodDeletionCost)
+	major[5] = weighAge(since, now)
+	major[6] = weighRestarts(containerRestarts(p))
+	major[7] = weighRestarts(sidecarRestarts(p))
+	major[8] = weighAge(&p.CreationTimestamp, now)
 }

@@ -13,17 +13,17 @@ import (
 	"github.com/replicakit/replicakit/internal/object"
 )
 
-// A ranking is a list of objects with a row of weights for each, which are all
-// that is compared, and the places in that list, which are what is sorted.
+// A ranking is a list of objects with a row of words for each, which are all that
+// is compared, and the places in that list, which are what is sorted.
 type ranking[T metav1.Object] struct {
 	objs     []T
 	now      time.Time
 	stays    bool // there is a criterion MustStay, which comes first
 	criteria []Criterion[T]
-	columns  []column[T]
-	starts   []int // of the columns in a row
-	width    int   // of a row
-	weights  []int64
+	columns  []*column[T]
+	slots    []slot // of the columns
+	width    int    // of a row
+	words    []int64
 	places   []int32
 	survivor struct { // the last whose value was asked for
 		criterion int
@@ -32,21 +32,44 @@ type ranking[T metav1.Object] struct {
 	}
 }
 
+// A slot is where a column has its weights in a row: the major one in a word, from
+// the bit shift on, and the minor one, if any, in the word behind it.
+type slot struct {
+	word  int
+	shift uint
+}
+
 func newRanking[T metav1.Object](objs []T, opts Options[T]) *ranking[T] {
 	objs = withoutNil(objs)
-	r := &ranking[T]{objs: objs, now: opts.Now, stays: opts.MustStay != nil, criteria: opts.criteria(), places: make([]int32, len(objs))}
-	facts := Facts[T]{Now: opts.Now, Objects: objs, Related: opts.Related}
-	r.columns, r.starts = make([]column[T], len(r.criteria)), make([]int, len(r.criteria))
+	order := opts.Order.orDefault()
+	r := &ranking[T]{objs: objs, now: opts.Now, stays: opts.MustStay != nil, criteria: opts.criteria(order), places: make([]int32, len(objs))}
+	r.open(Facts[T]{Now: opts.Now, Objects: objs, Related: opts.Related})
+	r.weigh(order)
+	r.settle()
+	return r
+}
+
+// open opens the columns and gives each its slot. As many as fit share a word, the
+// first uppermost: rows are short, and one comparison does for all. The sign bit
+// is left to those that need a whole word.
+func (r *ranking[T]) open(facts Facts[T]) {
+	r.columns, r.slots = make([]*column[T], len(r.criteria)), make([]slot, len(r.criteria))
+	free := 0
 	for i, c := range r.criteria {
-		r.columns[i], r.starts[i] = c.open(facts), r.width
-		r.width++
-		if r.columns[i].minor {
+		col := c.open(facts)
+		if col.bits == 0 || col.bits > free {
+			free = 63
+			r.width++
+		}
+		free -= col.bits
+		if col.bits == 0 {
+			free = 0
+		}
+		r.columns[i], r.slots[i] = col, slot{word: r.width - 1, shift: uint(free)}
+		if col.minor {
 			r.width++
 		}
 	}
-	r.weigh(opts.Order.orDefault())
-	r.settle()
-	return r
 }
 
 // withoutNil returns the objects that are not nil: the slice itself if none is.
@@ -64,26 +87,32 @@ func (r *ranking[T]) weigh(order Order[T]) {
 	if r.now.IsZero() {
 		quick = nil
 	}
+	major := make([]int64, len(r.columns))
 	var columns []int // those that are left to weigh one by one
 	for c, col := range r.columns {
 		if quick == nil || c < ahead || col.settle != nil {
 			columns = append(columns, c)
 		}
 	}
-	r.weights = make([]int64, len(r.objs)*r.width)
+	r.words = make([]int64, len(r.objs)*r.width)
 	for i, obj := range r.objs {
 		r.places[i] = int32(i)
 		row := r.row(int32(i))
 		if quick != nil {
-			quick(r.now, obj, row[ahead:])
+			quick(r.now, obj, major[ahead:])
 		}
 		for _, c := range columns {
-			col := &r.columns[c]
-			major, minor := col.weigh(r.now, i, obj)
-			row[r.starts[c]] = major
-			if col.minor {
-				row[r.starts[c]+1] = minor
+			col, minor := r.columns[c], int64(0)
+			major[c], minor = col.weigh(r.now, i, obj)
+			if col.settle != nil || col.level != nil {
+				major[c] = 0
+			} else if col.minor {
+				row[r.slots[c].word+1] = minor
 			}
+		}
+		for c, weight := range major {
+			at := r.slots[c]
+			row[at.word] |= weight << (at.shift & 63) // as it is less, which the compiler cannot know
 		}
 	}
 }
@@ -102,29 +131,30 @@ func (r *ranking[T]) settle() {
 	}
 }
 
-// set gives all objects the weights of a column.
+// set gives all objects the weights of a column, which are 0 until then.
 func (r *ranking[T]) set(c int, weights weights) {
+	at, isMinor := r.slots[c], r.columns[c].minor
 	for i := range r.objs {
-		at := i*r.width + r.starts[c]
+		row := r.row(int32(i))
 		major, minor := weights(i)
-		r.weights[at] = major
-		if r.columns[c].minor {
-			r.weights[at+1] = minor
+		row[at.word] |= major << at.shift
+		if isMinor {
+			row[at.word+1] = minor
 		}
 	}
 }
 
 func (r *ranking[T]) row(i int32) []int64 {
-	return r.weights[int(i)*r.width : (int(i)+1)*r.width]
+	return r.words[int(i)*r.width : (int(i)+1)*r.width]
 }
 
-// compare is the order of two places: by the first weight that differs, by UID,
+// compare is the order of two places: by the first word that differs, by UID,
 // namespace and name, and at last by which is listed first.
 func (r *ranking[T]) compare(i, j int32) int {
 	a, b := r.row(i), r.row(j)
-	for k, weight := range a {
-		if weight != b[k] {
-			return cmp.Compare(weight, b[k])
+	for k, word := range a {
+		if word != b[k] {
+			return cmp.Compare(word, b[k])
 		}
 	}
 	if c := compareIdentity(r.objs[i], r.objs[j]); c != 0 {
@@ -144,25 +174,16 @@ func compareIdentity[T metav1.Object](p, q T) int {
 // differ returns the criterion on which two places differ first, -1 for none.
 func (r *ranking[T]) differ(i, j int32) int {
 	a, b := r.row(i), r.row(j)
-	for k := range a {
-		if a[k] != b[k] {
-			return r.columnAt(k)
+	for c, at := range r.slots {
+		if a[at.word]>>at.shift != b[at.word]>>at.shift || r.columns[c].minor && a[at.word+1] != b[at.word+1] {
+			return c
 		}
 	}
 	return -1
 }
 
-// columnAt returns the column whose major or minor weight is at k in a row.
-func (r *ranking[T]) columnAt(k int) int {
-	c, major := slices.BinarySearch(r.starts, k)
-	if !major {
-		c--
-	}
-	return c
-}
-
 // mustStay reports whether the object at that place must stay.
-func (r *ranking[T]) mustStay(i int32) bool { return r.stays && r.row(i)[0] != 0 }
+func (r *ranking[T]) mustStay(i int32) bool { return r.stays && r.row(i)[0]>>r.slots[0].shift != 0 }
 
 // first returns the places of the first n different objects in their order, of
 // all of them if there are fewer.

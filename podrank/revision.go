@@ -24,7 +24,7 @@ func OldRevision[T metav1.Object](key, current string) Criterion[T] {
 		}
 		return 0
 	}
-	c := number("old-revision", "revision "+victimHere+", not "+survivorHere, isCurrent,
+	c := number("old-revision", "revision "+victimHere+", not "+survivorHere, 1, isCurrent,
 		func(obj T) string { return cmp.Or(revision(obj), "none") })
 	switch {
 	case key == "":

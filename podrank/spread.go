@@ -25,7 +25,7 @@ func Spread[T metav1.Object](name string, domain func(T) string) Criterion[T] {
 	if domain == nil {
 		c.err = errNilFunction
 	}
-	c.open = func(facts Facts[T]) column[T] {
+	c.open = func(facts Facts[T]) *column[T] {
 		col, d := newDomains(name, facts, domain)
 		col.level = func(sorted []int32) weights {
 			left := d.counts
@@ -48,7 +48,7 @@ func Packed[T metav1.Object](name string, domain func(T) string) Criterion[T] {
 	if domain == nil {
 		c.err = errNilFunction
 	}
-	c.open = func(facts Facts[T]) column[T] {
+	c.open = func(facts Facts[T]) *column[T] {
 		col, d := newDomains(name, facts, domain)
 		col.minor = true
 		col.settle = func() weights {
@@ -72,7 +72,7 @@ type domains struct {
 	count  []int64  // of its domain, when it is the object's turn
 }
 
-func newDomains[T metav1.Object](name string, facts Facts[T], domain func(T) string) (column[T], *domains) {
+func newDomains[T metav1.Object](name string, facts Facts[T], domain func(T) string) (*column[T], *domains) {
 	d := &domains{counts: make(map[string]int64), of: make([]string, len(facts.Objects)), count: make([]int64, len(facts.Objects))}
 	counted := facts.Objects
 	if len(facts.Related) > 0 {
@@ -83,7 +83,7 @@ func newDomains[T metav1.Object](name string, facts Facts[T], domain func(T) str
 			d.counts[domain(obj)]++
 		}
 	}
-	return column[T]{
+	return &column[T]{
 		weigh: func(_ time.Time, i int, obj T) (int64, int64) {
 			d.of[i] = domain(obj)
 			return 0, 0

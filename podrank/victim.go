@@ -71,7 +71,7 @@ func (r *ranking[T]) victim(i int32, behind []int32) Victim[T] {
 	if c < 0 {
 		return byIdentity(v.Object, r.objs[behind[0]])
 	}
-	col := &r.columns[c]
+	col := r.columns[c]
 	v.Criterion, v.phrase = r.criteria[c].name, r.criteria[c].phrase
 	if col.phrase != nil {
 		v.phrase, v.detail = col.phrase(r.now, int(i), v.Object)
