@@ -95,7 +95,7 @@ func (p *pass) toPatch(orphans []*corev1.Pod) []*corev1.Pod {
 
 func (p *pass) refusedAdoptions(refused []selector.Failure[*corev1.Pod]) {
 	for _, f := range refused {
-		p.setAside(f.Object, &aside{f.Object.ResourceVersion, hold{since: p.spec.Now, wait: setAsideWait}})
+		p.setAside(f.Object, &aside{f.Object.ResourceVersion, hold{since: p.now(), wait: setAsideWait}})
 	}
 }
 
@@ -105,7 +105,7 @@ func (p *pass) setAside(pod *corev1.Pod, a *aside) {
 		p.state.setAside = map[types.UID]*aside{}
 	}
 	p.state.setAside[object.ID(pod)] = a
-	p.comeBack(a.hold.remaining(p.spec.Now, 0))
+	p.comeBack(a.hold.remaining(p.now(), 0))
 }
 
 // tellSetAside fills in the orphans that were refused, now or a while ago.

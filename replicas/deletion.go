@@ -298,7 +298,7 @@ func (d *deletions) holdAfterDeletions(behind bool, err error) {
 		return
 	}
 	before := h.wait
-	h.double(d.spec.Now, conflictHoldFirst, conflictHoldLast)
+	h.double(d.now(), conflictHoldFirst, conflictHoldLast)
 	h.wait = max(h.wait, d.retryAfter)
 	d.retryAfter = h.wait
 	d.result.Waiting = true

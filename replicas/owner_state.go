@@ -47,9 +47,15 @@ type aside struct {
 	hold    hold
 }
 
+// nothingLeft drops what held back creations or deletions that are needed no
+// more: the next ones start anew.
+func (s *ownerState) nothingLeft() {
+	s.creations, s.deletions, s.behind = hold{}, hold{}, false
+}
+
 // A hold keeps calls back for a while. The zero hold is none.
 type hold struct {
-	since time.Time
+	since time.Time // when the calls that led to it had ended
 	wait  time.Duration
 	// at is how many pods there were when the quota was full: fewer end the
 	// hold. 0 where it is no quota that holds.

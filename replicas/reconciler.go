@@ -121,8 +121,8 @@ type Result struct {
 // creations of this owner are held for a minute, doubling to five. A full quota
 // holds them for a second, doubling to a minute; a server's Retry-After, for
 // what it says. Deletions and status go on meanwhile. A new generation of the
-// owner, or a success, ends the hold; so does, of a full quota, a pod of the
-// owner that is gone.
+// owner, a success, or nothing left to create ends the hold; so does, of a full
+// quota, a pod of the owner that is gone.
 //
 // A spec that can only be a mistake is a *RefusedError, told by an event on the
 // owner. Do not try again: the owner has to change first.
@@ -145,14 +145,16 @@ type Result struct {
 // as a webhook may answer, deletions of this owner are held: for 50 ms, doubling
 // to a minute with each such pass. A server's Retry-After holds them for what it
 // says. Once the hold lasts a second, an event DeletionsHeld tells why, once. It
-// ends with a new generation of the owner, or with a success.
+// ends with a new generation of the owner, with a success, or when nothing is left
+// to delete.
 //
-// No event cuts a hold short. No server can make one longer than five minutes.
+// A hold counts from when the calls have ended. No event cuts it short. No server
+// can make it longer than five minutes.
 //
 // Differs from Kubernetes: deletes have preconditions, and a Conflict leads to a
 // live list; creations and deletions are held after certain failures; claims run
-// in parallel; every error is reported;
-// a namespace that is terminating stops slow start and leaves no expectation.
+// in parallel; every error is reported; a namespace that is terminating stops
+// slow start and leaves no expectation.
 func (r *Reconciler) Reconcile(ctx context.Context, spec Spec, list func(context.Context) ([]*corev1.Pod, error)) (Result, error) {
 	spec.Now = r.now()
 	if err := r.check(&spec, list); err != nil {
@@ -352,10 +354,14 @@ func (p *pass) scale(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if !scale.IsZero() && p.held(scale) {
+	if scale.IsZero() {
+		p.state.nothingLeft()
 		return nil
 	}
-	if p.BeforeScale != nil && !scale.IsZero() {
+	if p.held(scale) {
+		return nil
+	}
+	if p.BeforeScale != nil {
 		p.BeforeScale(ctx, p.spec, p.result.Active, scale)
 	}
 	if scale.Create > 0 {
@@ -460,7 +466,7 @@ func (p *pass) namespaceEnds(errs []error) bool {
 	if !slices.ContainsFunc(errs, namespaceIsGoing) {
 		return false
 	}
-	p.state.creations.double(p.spec.Now, namespaceHoldFirst, namespaceHoldLast)
+	p.state.creations.double(p.now(), namespaceHoldFirst, namespaceHoldLast)
 	p.retryAfter = p.state.creations.wait
 	if slices.ContainsFunc(errs, func(err error) bool { return err != nil && !namespaceIsGoing(err) }) {
 		return false
@@ -474,12 +480,12 @@ func (p *pass) namespaceEnds(errs []error) bool {
 // full, or the server said when.
 func (p *pass) holdAfter(errs []error) {
 	if slices.ContainsFunc(errs, quotaIsFull) {
-		p.state.creations.double(p.spec.Now, quotaHoldFirst, quotaHoldLast)
+		p.state.creations.double(p.now(), quotaHoldFirst, quotaHoldLast)
 		p.state.creations.at = p.inQuota() + len(p.result.Created)
 		p.retryAfter = max(p.retryAfter, p.state.creations.wait)
 	}
 	if d := serverDelay(errs); d > p.retryAfter {
-		p.state.creations = hold{since: p.spec.Now, wait: d}
+		p.state.creations = hold{since: p.now(), wait: d}
 		p.retryAfter = d
 	}
 }

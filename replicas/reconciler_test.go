@@ -794,6 +794,50 @@ func TestReconcileConflicts(t *testing.T) {
 			assert.False(t, result.Held)
 		}
 	})
+	t.Run("W25 deletions are held from the end of their calls on, however long these took", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(0)
+		pods := versioned(podsOf(r.rs, 1))
+		r.live = func() ([]*corev1.Pod, error) { return pods, nil }
+		r.get = func(string) (*corev1.Pod, error) { return pods[0], nil }
+		r.remove = func(pod *corev1.Pod, _ metav1.DeleteOptions) error {
+			r.now = r.now.Add(10 * time.Second)
+			return conflict(pod.Name)
+		}
+		result, err := r.reconcile(t, 0, pods...)
+		require.Error(t, err)
+		assert.Equal(t, 50*time.Millisecond, result.RequeueAfter)
+		result, err = r.reconcile(t, 20, pods...)
+		require.NoError(t, err)
+		assert.True(t, result.Held)
+		assert.Equal(t, 50*time.Millisecond, result.RequeueAfter)
+	})
+	t.Run("W25 when nothing is left to delete, the next deletion starts anew, and its hold is told again", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(1)
+		pods := versioned(podsOf(r.rs, 2))
+		r.live = func() ([]*corev1.Pod, error) { return pods, nil }
+		r.get = func(name string) (*corev1.Pod, error) { return find(pods, name) }
+		_ = r.versions(refusing)
+		told := 0
+		refused := func(hour int) {
+			at := time.Duration(hour) * time.Hour
+			for i, ms := range []int{50, 100, 200, 400, 800, 1600} {
+				wait := time.Duration(ms) * time.Millisecond
+				result, err := r.reconcileAt(t, at, pods...)
+				require.Error(t, err)
+				assert.Equal(t, wait, result.RequeueAfter, "pass %d of hour %d", i, hour)
+				told += len(r.eventsOf("Warning DeletionsHeld"))
+				at += wait
+			}
+		}
+		refused(0)
+		assert.Equal(t, 1, told)
+		_, err := r.reconcile(t, 60, pods[0])
+		require.NoError(t, err)
+		refused(1)
+		assert.Equal(t, 2, told)
+	})
 	t.Run("W27 a server's Retry-After holds deletions too", func(t *testing.T) {
 		t.Parallel()
 		r := newRig(0)
@@ -1083,6 +1127,40 @@ func TestReconcileHolds(t *testing.T) {
 			assert.Len(t, result.Created, 5, name)
 		}
 	})
+	t.Run("creations are held from the end of their calls on, however long these took", func(t *testing.T) {
+		t.Parallel()
+		for name, c := range map[string]struct {
+			err  error
+			hold time.Duration
+		}{"quota": {quotaFull(), time.Second}, "namespace": {namespaceTerminating(), time.Minute}, "Retry-After": {busy(7), 7 * time.Second}} {
+			r := newRig(1)
+			r.create = func(int) error {
+				r.now = r.now.Add(2 * time.Minute)
+				return c.err
+			}
+			result, _ := r.reconcile(t, 0)
+			assert.Equal(t, c.hold, result.RequeueAfter, name)
+			result, err := r.reconcile(t, 120)
+			require.NoError(t, err, name)
+			assert.True(t, result.Held, name)
+			assert.Equal(t, c.hold, result.RequeueAfter, name)
+		}
+	})
+	t.Run("when nothing is missing any more, the next creation starts anew", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(1)
+		r.create = func(int) error { return quotaFull() }
+		for i, seconds := range []int{0, 1, 3} {
+			result, err := r.reconcile(t, seconds)
+			require.Error(t, err)
+			assert.Equal(t, time.Second<<i, result.RequeueAfter)
+		}
+		_, err := r.reconcile(t, 10, podsOf(r.rs, 1)...)
+		require.NoError(t, err)
+		result, err := r.reconcile(t, 20)
+		require.Error(t, err)
+		assert.Equal(t, time.Second, result.RequeueAfter)
+	})
 	t.Run("deletions go on while creations are held", func(t *testing.T) {
 		t.Parallel()
 		r := newRig(5)
@@ -1315,6 +1393,23 @@ func TestReconcileClaims(t *testing.T) {
 		assert.Equal(t, 200, patches(-3540))
 		r.Forget(r.key)
 		assert.Equal(t, 200, patches(-3540))
+	})
+	t.Run("W42 a pod is set aside from the end of its call on", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(0)
+		orphan := podsOf(r.rs, 1)[0]
+		orphan.OwnerReferences = nil
+		r.patch = func(p *corev1.Pod) error {
+			r.now = r.now.Add(2 * time.Minute)
+			return invalid(p.Name)
+		}
+		result, err := r.reconcile(t, 0, orphan)
+		require.NoError(t, err)
+		assert.Equal(t, time.Minute, result.RequeueAfter)
+		result, err = r.reconcile(t, 130, orphan)
+		require.NoError(t, err)
+		assert.Empty(t, r.callsOf("patch"))
+		assert.Equal(t, 50*time.Second, result.RequeueAfter)
 	})
 	t.Run("C13 C26 any other failure keeps the other claims but nothing is created or deleted", func(t *testing.T) {
 		t.Parallel()
