@@ -13,17 +13,9 @@ const controllers = "github.com/replicakit/replicakit/test/kubernetes/integratio
 func Suites() []upstream.Suite {
 	return []upstream.Suite{
 		{
-			Suite: suite.Suite{
-				Name:  "integration/replicaset",
-				Specs: 20,
-				Differences: []suite.Difference{{
-					Test: "TestPodDeletionCost/disabled-with-different-costs",
-					Says: []string{"expected remaining Pod UID"},
-					Why:  "replicas/clientgo has no option yet that switches deletion costs off",
-				}},
-			},
-			From: "test/integration/replicaset",
-			In:   "integration/replicaset",
+			Suite: suite.Suite{Name: "integration/replicaset", Specs: 20},
+			From:  "test/integration/replicaset",
+			In:    "integration/replicaset",
 			Imports: map[string]string{
 				"k8s.io/kubernetes/pkg/controller/replicaset": controllers + "replicaset",
 			},

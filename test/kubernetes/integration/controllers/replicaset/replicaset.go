@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/kubernetes/pkg/features"
 
+	"github.com/replicakit/replicakit/podrank"
 	"github.com/replicakit/replicakit/replicas"
 	"github.com/replicakit/replicakit/replicas/clientgo"
 )
@@ -31,19 +32,29 @@ type ReplicaSetController struct {
 }
 
 // gates are those that the tests switch.
-type gates struct{ terminatingReplicas bool }
+type gates struct{ terminatingReplicas, podDeletionCost bool }
 
 func currentGates() gates {
-	return gates{terminatingReplicas: utilfeature.DefaultFeatureGate.Enabled(features.DeploymentReplicaSetTerminatingReplicas)}
+	return gates{
+		terminatingReplicas: utilfeature.DefaultFeatureGate.Enabled(features.DeploymentReplicaSetTerminatingReplicas),
+		podDeletionCost:     utilfeature.DefaultFeatureGate.Enabled(features.PodDeletionCost),
+	}
+}
+
+// options are what the gates are in ours.
+func (g gates) options() clientgo.Options {
+	opts := clientgo.Options{OmitTerminatingReplicas: !g.terminatingReplicas}
+	if !g.podDeletionCost {
+		opts.Order = podrank.Must(podrank.Kubernetes().Without(podrank.DeletionCost().Name()))
+	}
+	return opts
 }
 
 // NewReplicaSetController makes our controller.
 func NewReplicaSetController(ctx context.Context, rsInformer appsinformers.ReplicaSetInformer, podInformer coreinformers.PodInformer, client kubernetes.Interface, burstReplicas int) *ReplicaSetController {
 	c := &ReplicaSetController{with: currentGates()}
 	c.make = func(with gates) *clientgo.Controller {
-		controller, err := clientgo.NewReplicaSetControllerWithOptions(ctx, rsInformer, podInformer, client, burstReplicas, clientgo.Options{
-			OmitTerminatingReplicas: !with.terminatingReplicas,
-		})
+		controller, err := clientgo.NewReplicaSetControllerWithOptions(ctx, rsInformer, podInformer, client, burstReplicas, with.options())
 		if err != nil {
 			panic(fmt.Sprintf("replicaset: %v", err)) // the tests expect no error
 		}
