@@ -130,11 +130,15 @@ func TestCallDefects(t *testing.T) {
 	})
 	inBubbles(t, "W25 a Conflict says that the view was old, and is no error", func(t bubble) {
 		c := web(0, 1)
-		c.Deletes["web-0"] = "Conflict"
-		theirs, ours := t.theirPass(c), t.ourPass(c)
-		require.Error(t, theirs.err)
+		c.Deletes["web-0"] = "stale"
+		ours := t.ourPass(c)
 		require.NoError(t, ours.err)
-		assert.Equal(t, 50*time.Millisecond, ours.again)
+		assert.Equal(t, []string{"web-0", "web-0"}, ours.deletes)
+		assert.NotNil(t, ours.preconditions[0].ResourceVersion)
+		assert.Nil(t, ours.preconditions[1].ResourceVersion)
+		c.Deletes["web-0"] = "Conflict"
+		require.Error(t, t.theirPass(c).err)
+		require.ErrorContains(t, t.ourPass(c).err, "unable to delete pods", "a webhook's Conflict is a failure")
 	})
 	inBubbles(t, "W26 a delete names the pod that it is for, not any of its name", func(t bubble) {
 		c := web(0, 1)

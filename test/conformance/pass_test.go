@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"reflect"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -18,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
@@ -92,7 +95,7 @@ func (g *gen) scene() scene {
 	}
 	if g.in(3) {
 		for _, p := range c.Pods {
-			c.Deletes[p.Name] = pick(g, append(kindsOfAnswer, "Conflict", "Conflict")...)
+			c.Deletes[p.Name] = pick(g, append(kindsOfAnswer, "Conflict", "stale")...)
 		}
 	}
 	if g.in(5) {
@@ -138,6 +141,7 @@ type server struct {
 	// What it was asked for: patches and deletions as text, creations and status
 	// writes as they were.
 	patches, deletes []string
+	gone             []string                // pods that are deleted
 	preconditions    []*metav1.Preconditions // of the deletions
 	creates          []*corev1.Pod
 	statuses         []*appsv1.ReplicaSet
@@ -190,17 +194,70 @@ func (s *server) react(action clienttesting.Action) (runtime.Object, error) {
 		}
 		return pod, answer(s.scene.Patches[a.Name], a.Name)
 	case clienttesting.DeleteActionImpl:
-		s.deletes = append(s.deletes, a.Name)
-		s.preconditions = append(s.preconditions, a.DeleteOptions.Preconditions)
-		return nil, answer(s.scene.Deletes[a.Name], a.Name)
+		return nil, s.delete(a.Name, a.DeleteOptions.Preconditions)
+	case clienttesting.ListActionImpl:
+		return &corev1.PodList{Items: s.live(a.ListRestrictions.Labels)}, nil
 	case clienttesting.UpdateActionImpl:
 		rs := a.Object.(*appsv1.ReplicaSet)
 		s.statuses = append(s.statuses, rs.DeepCopy())
 		return rs, answer(s.scene.Status, rs.Name)
 	case clienttesting.GetActionImpl:
+		if a.Resource.Resource == "pods" {
+			return s.pod(a.Name)
+		}
 		return claim{Family: family{Owner: &s.scene.RS.ObjectMeta}, Fresh: s.scene.Fresh}.live(&calls{})
 	}
 	return nil, fmt.Errorf("unexpected call: %v", action)
+}
+
+// delete answers a delete call. A pod that is "stale" has changed since the caches
+// saw it: a resourceVersion meets a Conflict. "Conflict" is one whatever is sent, as
+// if a webhook refused.
+func (s *server) delete(pod string, only *metav1.Preconditions) error {
+	s.deletes = append(s.deletes, pod)
+	s.preconditions = append(s.preconditions, only)
+	kind := s.scene.Deletes[pod]
+	if kind == "stale" {
+		kind = ""
+		if only != nil && only.ResourceVersion != nil {
+			kind = "Conflict"
+		}
+	}
+	err := answer(kind, pod)
+	if err == nil || apierrors.IsNotFound(err) {
+		s.gone = append(s.gone, pod)
+	}
+	return err
+}
+
+// live returns the pods that match as they are by now: without those that were
+// deleted, and with those that the patches adopted or released.
+func (s *server) live(matching labels.Selector) (pods []corev1.Pod) {
+	for _, cached := range s.scene.Pods {
+		pod, err := s.pod(cached.Name)
+		if err == nil && matching.Matches(labels.Set(pod.Labels)) {
+			pods = append(pods, *pod)
+		}
+	}
+	return pods
+}
+
+func (s *server) pod(name string) (*corev1.Pod, error) {
+	i := slices.IndexFunc(s.scene.Pods, func(p *corev1.Pod) bool { return p.Name == name })
+	if i < 0 || slices.Contains(s.gone, name) {
+		return nil, apierrors.NewNotFound(corev1.Resource("pods"), name)
+	}
+	pod := s.scene.Pods[i].DeepCopy()
+	for _, patch := range s.patches {
+		if !strings.HasPrefix(patch, name+": ") || answer(s.scene.Patches[name], name) != nil {
+			continue
+		}
+		pod.OwnerReferences = nil
+		if !strings.Contains(patch, `"$patch":"delete"`) {
+			pod.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(s.scene.RS, replicaSetKind)}
+		}
+	}
+	return pod, nil
 }
 
 // An outcome is what a pass left behind.
@@ -325,14 +382,15 @@ func (l eventList) Event(_ metav1.Object, eventType, reason, message string) {
 
 // The differences of passes, and what must come up in them.
 const (
-	claimFailed  = "C26: a claim that fails stops creations and deletions only, not the status too"
-	nsGoing      = "S10 W10: the first creation in a namespace that is going away is the last, and nothing is expected"
-	lookedAgain  = "W25: a deletion that meets a Conflict is no error, and the pod is looked at again soon"
-	disputed     = "R8 R18 W28: other pods go, as the two orders differ on some"
-	otherRanks   = "L3 W33: other pods go, as co-located pods that somebody else controls do not count"
-	noCheckAhead = "M3 W58: pods without a transition time are not waited for"
-	expiryAhead  = "W13: the pass comes back when its expectations expire"
-	fullMessage  = "T11 W20: the message of a condition says what was being done, and joins all errors"
+	claimFailed   = "C26: a claim that fails stops creations and deletions only, not the status too"
+	nsGoing       = "S10 W10: the first creation in a namespace that is going away is the last, and nothing is expected"
+	deletionsHeld = "W27: deletions wait for as long as the server says, and an event tells so"
+	triedAgain    = "W25: a pod whose deletion meets a Conflict is looked at live and tried once more"
+	disputed      = "R8 R18 W28: other pods go, as the two orders differ on some"
+	otherRanks    = "L3 W33: other pods go, as co-located pods that somebody else controls do not count"
+	noCheckAhead  = "M3 W58: pods without a transition time are not waited for"
+	expiryAhead   = "W13: the pass comes back when its expectations expire"
+	fullMessage   = "T11 W20: the message of a condition says what was being done, and joins all errors"
 
 	creates = "pods are created"
 	deletes = "pods are deleted"
@@ -357,7 +415,7 @@ func TestPass(t *testing.T) {
 				}
 				return cmpPasses(c, theirs, ours, named)
 			},
-			names:   []string{claimFailed, nsGoing, lookedAgain, disputed, otherRanks, noCheckAhead, fullMessage, invalidAdoption, expiryAhead, refreshed, kept},
+			names:   []string{claimFailed, nsGoing, triedAgain, deletionsHeld, disputed, otherRanks, noCheckAhead, fullMessage, invalidAdoption, expiryAhead, refreshed, kept},
 			reaches: []string{creates, deletes, adopts, nothing, comes},
 		})
 	})
@@ -384,22 +442,41 @@ func cmpPasses(c scene, theirs, ours outcome, named *tally) string {
 		return cmpGoingNamespaces(c, theirs, ours, named)
 	case cmpRelated(c, theirs, ours) != "":
 		return cmpRelated(c, theirs, ours)
+	case slices.ContainsFunc(ours.deletes, c.conflicts):
+		return cmpConflicts(c, theirs, ours, named)
 	case len(theirs.deletes) != len(ours.deletes):
 		return cmpInts("deletions", len(theirs.deletes), len(ours.deletes))
 	case cmpSets("deletions", theirs.deletes, ours.deletes) != "":
 		return cmpDisputes(theirs, ours, named)
-	case slices.ContainsFunc(ours.deletes, func(pod string) bool { return c.Deletes[pod] == "Conflict" }):
-		return cmpConflicts(c, theirs, ours, named)
 	}
-	if (theirs.err == nil) != (ours.err == nil) || theirs.err != nil && !strings.Contains(ours.err.Error(), theirs.err.Error()) {
+	if (theirs.err == nil) != (ours.err == nil) || theirs.err != nil && !tells(ours.err.Error(), theirs.err.Error()) {
 		return fmt.Sprintf("error: Kubernetes: %v, ours: %v", theirs.err, ours.err)
 	}
 	return cmpCreates(theirs.creates, ours.creates) +
-		cmpSets("events", theirs.events, ours.events) +
+		cmpSets("events", theirs.events, withoutHolds(ours.events, named)) +
 		cmpInts("creations expected", max(theirs.adds, 0), max(ours.adds, 0)) +
 		cmpInts("deletions expected", max(theirs.dels, 0), max(ours.dels, 0)) +
 		cmpStatuses(c, theirs, ours, named) +
 		cmpReturns(c, theirs, ours, named)
+}
+
+// withoutHolds leaves out what Kubernetes never tells: that deletions wait for as
+// long as the server said.
+func withoutHolds(events []string, named *tally) []string {
+	return slices.DeleteFunc(slices.Clone(events), func(event string) bool {
+		held := strings.Contains(event, " "+replicas.DeletionsHeld+" ")
+		if held {
+			named.add(deletionsHeld)
+		}
+		return held
+	})
+}
+
+// tells reports whether our text has Kubernetes' in it, of whichever pod: of
+// failures that are alike ours tells one.
+func tells(ours, theirs string) bool {
+	pod := regexp.MustCompile(`"p\d+"`)
+	return strings.Contains(pod.ReplaceAllString(ours, "a pod"), pod.ReplaceAllString(theirs, "a pod"))
 }
 
 func reachCalls(o outcome, reached *tally) {
@@ -491,15 +568,34 @@ func cmpDisputes(theirs, ours outcome, named *tally) string {
 	return cmpSets("deletions", theirs.deletes, ours.deletes)
 }
 
-// cmpConflicts: Kubernetes takes a Conflict for an error.
+// conflicts reports whether deleting a pod may meet a Conflict.
+func (c scene) conflicts(pod string) bool {
+	return c.Deletes[pod] == "Conflict" || c.Deletes[pod] == "stale"
+}
+
+// cmpConflicts: ours tries a pod whose deletion met a Conflict once more, by its
+// UID alone. In the end the same pods are gone, and what fails is an error to both.
 func cmpConflicts(c scene, theirs, ours outcome, named *tally) string {
-	named.add(lookedAgain)
-	otherwise := slices.ContainsFunc(ours.deletes, func(pod string) bool {
-		err := answer(c.Deletes[pod], pod)
-		return err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err)
-	})
-	if (ours.err != nil) != otherwise || ours.err == nil && (ours.again == 0 || ours.again > time.Second) {
-		return fmt.Sprintf("ours: %v, comes back after %v", ours.err, ours.again)
+	tries := map[string]int{}
+	for _, pod := range ours.deletes {
+		tries[pod]++
+	}
+	for pod, n := range tries {
+		if n > 1 {
+			named.add(triedAgain)
+		}
+		if n > 1 && (n > 2 || !c.conflicts(pod)) {
+			return fmt.Sprintf("tries: %s is deleted %d times", pod, n)
+		}
+	}
+	once := slices.Collect(maps.Keys(tries))
+	switch {
+	case len(theirs.deletes) != len(once):
+		return cmpInts("deletions", len(theirs.deletes), len(once))
+	case cmpSets("deletions", theirs.deletes, once) != "":
+		return cmpDisputes(theirs, ours, named)
+	case (theirs.err == nil) != (ours.err == nil):
+		return fmt.Sprintf("Conflicts: Kubernetes: %v, ours: %v", theirs.err, ours.err)
 	}
 	return cmpInts("deletions expected", max(theirs.dels, 0), max(ours.dels, 0))
 }
@@ -541,7 +637,7 @@ func cmpStatuses(c scene, theirs, ours outcome, named *tally) string {
 func withMessage(conditions []appsv1.ReplicaSetCondition, theirs error, ours string, named *tally) []appsv1.ReplicaSetCondition {
 	conditions = slices.Clone(conditions)
 	for i := range conditions {
-		if theirs != nil && conditions[i].Message == theirs.Error() && strings.Contains(ours, theirs.Error()) {
+		if theirs != nil && conditions[i].Message == theirs.Error() && tells(ours, theirs.Error()) {
 			named.add(fullMessage)
 			conditions[i].Message = ours
 		}
