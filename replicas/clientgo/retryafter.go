@@ -10,14 +10,21 @@ import (
 	"github.com/replicakit/replicakit/replicas"
 )
 
-// CapRetryAfter lets no server ask for a delay of more than
+// longestRetryAfter is what a client waits at most before it sends a request
+// again, which it does ten times: with it, no call waits for longer than
+// replicas.MaxServerDelay.
+const longestRetryAfter = replicas.MaxServerDelay / 10
+
+// CapRetryAfter lets no server keep a call waiting for more than
 // replicas.MaxServerDelay. It is for rest.Config.Wrap:
 //
 //	config.Wrap(clientgo.CapRetryAfter)
 //
 // A client waits within the call for what an answer's Retry-After says, up to ten
-// times, whoever set it: a webhook that says 67 years is believed. The error that
-// a call returns in the end is the server's own.
+// times, whoever set it: a webhook that says 67 years is believed, and meanwhile
+// nothing else is done for the owner. An answer that asks for more than 30 seconds
+// ends the call at once. The error is the server's own: the Reconciler reads the
+// delay there, and waits without a call.
 func CapRetryAfter(next http.RoundTripper) http.RoundTripper { return retryAfterCap{next} }
 
 type retryAfterCap struct{ next http.RoundTripper }
@@ -29,9 +36,9 @@ func (c retryAfterCap) RoundTrip(req *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	const most = int(replicas.MaxServerDelay / time.Second)
+	const most = int(longestRetryAfter / time.Second)
 	if seconds, err := strconv.Atoi(resp.Header.Get("Retry-After")); err == nil && seconds > most {
-		resp.Header.Set("Retry-After", strconv.Itoa(most))
+		resp.Header.Del("Retry-After")
 	}
 	return resp, nil
 }
