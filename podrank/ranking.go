@@ -102,13 +102,15 @@ func (r *ranking[T]) weigh(order Order[T]) {
 			quick(r.now, obj, major[ahead:])
 		}
 		for _, c := range columns {
-			col, minor := r.columns[c], int64(0)
-			major[c], minor = col.weigh(r.now, i, obj)
-			if col.settle != nil || col.level != nil {
-				major[c] = 0
-			} else if col.minor {
+			col := r.columns[c]
+			weight, minor := col.weigh(r.now, i, obj)
+			switch {
+			case col.settle != nil || col.level != nil:
+				weight = 0
+			case col.minor:
 				row[r.slots[c].word+1] = minor
 			}
+			major[c] = weight
 		}
 		for c, weight := range major {
 			at := r.slots[c]
