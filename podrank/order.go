@@ -31,9 +31,9 @@ const (
 type Order[T metav1.Object] struct {
 	criteria []Criterion[T]
 	// weigh, if not nil, does in one call for an object what the criteria do one
-	// by one, but for those that settle, if now is not zero. It sets their major
-	// weights; minor ones they have none.
-	weigh func(now time.Time, obj T, major []int64)
+	// by one, but for those that settle, if now is not zero. It puts their weights
+	// into the slots.
+	weigh func(now time.Time, obj T, row []int64, slots []slot)
 }
 
 // NewOrder returns the order of the criteria. An error names the criterion: no

@@ -224,21 +224,19 @@ func elapsed(t, now time.Time) time.Duration {
 // weighPod is what Kubernetes' criteria make of a pod if now is not zero, all in
 // one: of a condition that is read for two of them, and without a call for each.
 // The weight of Colocation is left as it is.
-func weighPod(now time.Time, p *corev1.Pod, major []int64) {
-	major = major[:9]
-	major[0] = 0
+func weighPod(now time.Time, p *corev1.Pod, row []int64, slots []slot) {
+	at := (*[9]slot)(slots)
 	if p.Spec.NodeName != "" {
-		major[0] = 1
+		at[0].put(row, 1)
 	}
-	major[1] = phaseOrdinal(p)
+	at[1].put(row, phaseOrdinal(p))
 	since := readySince(p)
-	major[2] = 0
 	if since != nil {
-		major[2] = 1
+		at[2].put(row, 1)
 	}
-	major[3] = weighCost(p.Annotations, corev1.PodDeletionCost)
-	major[5] = weighAge(since, now)
-	major[6] = weighRestarts(containerRestarts(p))
-	major[7] = weighRestarts(sidecarRestarts(p))
-	major[8] = weighAge(&p.CreationTimestamp, now)
+	at[3].put(row, weighCost(p.Annotations, corev1.PodDeletionCost))
+	at[5].put(row, weighAge(since, now))
+	at[6].put(row, weighRestarts(containerRestarts(p)))
+	at[7].put(row, weighRestarts(sidecarRestarts(p)))
+	at[8].put(row, weighAge(&p.CreationTimestamp, now))
 }

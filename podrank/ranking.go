@@ -36,8 +36,11 @@ type ranking[T metav1.Object] struct {
 // the bit shift on, and the minor one, if any, in the word behind it.
 type slot struct {
 	word  int
-	shift uint
+	shift uint // less than 64
 }
+
+// put puts a major weight into a row, in place of 0.
+func (s slot) put(row []int64, major int64) { row[s.word] |= major << (s.shift & 63) }
 
 func newRanking[T metav1.Object](objs []T, opts Options[T]) *ranking[T] {
 	objs = withoutNil(objs)
@@ -87,7 +90,6 @@ func (r *ranking[T]) weigh(order Order[T]) {
 	if r.now.IsZero() {
 		quick = nil
 	}
-	major := make([]int64, len(r.columns))
 	var columns []int // those that are left to weigh one by one
 	for c, col := range r.columns {
 		if quick == nil || c < ahead || col.settle != nil {
@@ -99,22 +101,13 @@ func (r *ranking[T]) weigh(order Order[T]) {
 		r.places[i] = int32(i)
 		row := r.row(int32(i))
 		if quick != nil {
-			quick(r.now, obj, major[ahead:])
+			quick(r.now, obj, row, r.slots[ahead:])
 		}
 		for _, c := range columns {
-			col := r.columns[c]
-			weight, minor := col.weigh(r.now, i, obj)
-			switch {
-			case col.settle != nil || col.level != nil:
-				weight = 0
-			case col.minor:
-				row[r.slots[c].word+1] = minor
+			major, minor := r.columns[c].weigh(r.now, i, obj)
+			if r.columns[c].settle == nil && r.columns[c].level == nil {
+				r.put(row, c, major, minor)
 			}
-			major[c] = weight
-		}
-		for c, weight := range major {
-			at := r.slots[c]
-			row[at.word] |= weight << (at.shift & 63) // as it is less, which the compiler cannot know
 		}
 	}
 }
@@ -135,14 +128,17 @@ func (r *ranking[T]) settle() {
 
 // set gives all objects the weights of a column, which are 0 until then.
 func (r *ranking[T]) set(c int, weights weights) {
-	at, isMinor := r.slots[c], r.columns[c].minor
 	for i := range r.objs {
-		row := r.row(int32(i))
 		major, minor := weights(i)
-		row[at.word] |= major << at.shift
-		if isMinor {
-			row[at.word+1] = minor
-		}
+		r.put(r.row(int32(i)), c, major, minor)
+	}
+}
+
+// put gives a row the weights of a column.
+func (r *ranking[T]) put(row []int64, c int, major, minor int64) {
+	r.slots[c].put(row, major)
+	if r.columns[c].minor {
+		row[r.slots[c].word+1] = minor
 	}
 }
 
