@@ -71,7 +71,8 @@ func (s *Store[K]) Add(key K, what Changes) {
 
 // Try is State and Set in one step: it tells where the owner stands, and only if
 // that is Satisfied it records what the owner is about to do. Of several callers
-// at the same time one at most is told that it may act.
+// at the same time at most one finds Satisfied. If it is Expired, nothing is
+// recorded either: list live, and Set what is then to be done.
 func (s *Store[K]) Try(key K, what Changes) (found State, remaining time.Duration) {
 	made := s.now()
 	sh := s.lock(&key)

@@ -247,6 +247,6 @@ func TestCheck(t *testing.T) {
 		err := podrank.Check(many, podrank.Options[*machine]{Order: podrank.Must(podrank.NewOrder(podrank.Cost[*machine]("cost", "cost")))})
 		require.ErrorContains(t, err, `podrank: "9": criterion "cost": annotation "cost": "high" is not a decimal number of 32 bits`)
 		require.NotContains(t, err.Error(), `podrank: "10"`)
-		require.ErrorContains(t, err, "podrank: and 15 more")
+		require.ErrorContains(t, err, "(15 more left out)")
 	})
 }

@@ -40,7 +40,6 @@
 package podrank
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -48,6 +47,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/replicakit/replicakit/internal/joined"
 	"github.com/replicakit/replicakit/internal/object"
 )
 
@@ -151,11 +151,10 @@ func Explain[T metav1.Object](objs []T, opts Options[T]) []Victim[T] {
 }
 
 // Check reports what the criteria of the order can not read in the objects, such
-// as a deletion cost that is no number: an error for each such object and
-// criterion, of which ten are listed. Select and Explain do not stop at these, as
-// a set must shrink all the same.
+// as a deletion cost that is not a number. It joins an error for each such object
+// and criterion, and its text shows the first ten. Select and Explain do not stop
+// at these, as a set must shrink all the same.
 func Check[T metav1.Object](objs []T, opts Options[T]) error {
-	const most = 10
 	var errs []error
 	for _, obj := range withoutNil(objs) {
 		for _, c := range opts.criteria(opts.Order.orDefault()) {
@@ -167,8 +166,5 @@ func Check[T metav1.Object](objs []T, opts Options[T]) error {
 			}
 		}
 	}
-	if more := len(errs) - most; more > 0 {
-		errs = append(errs[:most], fmt.Errorf("podrank: and %d more", more))
-	}
-	return errors.Join(errs...)
+	return joined.Errors(errs)
 }
