@@ -45,9 +45,11 @@ type Failure struct {
 }
 
 // SetFailure sets, keeps or removes the ReplicaFailure condition. With an Err it
-// is set to True, and becomes the last. Without one it is removed, unless the
-// owner is Waiting; if no other condition remains, nil is left. The slice that
-// conditions points to is not written to. A nil pointer is left alone.
+// is set to True, and becomes the last; one that has the same reason is kept,
+// whatever its status, and only the observedGeneration of a metav1.Condition is
+// made the new one. Without an Err it is removed, unless the owner is Waiting; if
+// no other condition remains, nil is left. The slice that conditions points to is
+// not written to. A nil pointer is left alone.
 //
 // The reason is empty if the number of replicas is right or Desired is nil. A
 // metav1.Condition may not be without a reason: there it is "Failed". Its message
@@ -61,17 +63,14 @@ func SetFailure[C Condition](conditions *[]C, f Failure) {
 	if conditions == nil {
 		return
 	}
-	current := GetCondition(*conditions, ReplicaFailure)
 	if f.Err == nil {
-		if current != nil && !f.Waiting {
+		if !f.Waiting && GetCondition(*conditions, ReplicaFailure) != nil {
 			RemoveCondition(conditions, ReplicaFailure)
 		}
 		return
 	}
-	failure := condition[C](f)
-	if current == nil || reason(current) != reason(&failure) {
-		SetCondition(conditions, failure)
-	}
+	current, failure := GetCondition(*conditions, ReplicaFailure), condition[C](f)
+	set(conditions, current, failure, current != nil && reason(current) == reason(&failure))
 }
 
 // condition returns the condition that tells of the failure (T11).
@@ -129,18 +128,32 @@ func GetCondition[C Condition, T ~string](conditions []C, conditionType T) *C {
 
 // SetCondition replaces the conditions of the same type by the given one, which
 // becomes the last. If the first of them has the same status and reason it
-// changes nothing: the old message and time are kept. The slice that conditions
-// points to is not written to. A nil pointer is left alone.
+// changes nothing: the old message and time are kept. Only the observedGeneration
+// of a metav1.Condition is then made the new one. The slice that conditions points
+// to is not written to. A nil pointer is left alone.
 func SetCondition[C Condition](conditions *[]C, condition C) {
 	if conditions == nil {
 		return
 	}
 	conditionType, status, reason := read(&condition)
-	if current := GetCondition(*conditions, conditionType); current != nil {
-		if _, oldStatus, oldReason := read(current); oldStatus == status && oldReason == reason {
+	current, same := GetCondition(*conditions, conditionType), false
+	if current != nil {
+		_, oldStatus, oldReason := read(current)
+		same = oldStatus == status && oldReason == reason
+	}
+	set(conditions, current, condition, same)
+}
+
+// set replaces the conditions of the type by a new one; if that says the same as
+// the current one, only by what it has observed.
+func set[C Condition](conditions *[]C, current *C, condition C, same bool) {
+	if same {
+		if !observe(current, &condition) {
 			return
 		}
+		condition = *current
 	}
+	conditionType, _, _ := read(&condition)
 	*conditions = append(without(*conditions, conditionType), condition)
 }
 
@@ -176,6 +189,18 @@ func ofType[C Condition, T ~string](conditionType T) func(C) bool {
 func reason[C Condition](c *C) string {
 	_, _, reason := read(c)
 	return reason
+}
+
+// observe gives c the observedGeneration of the newer condition, and reports
+// whether it had another.
+func observe[C Condition](c, newer *C) bool {
+	own, ok := any(c).(*metav1.Condition)
+	if !ok {
+		return false
+	}
+	was := own.ObservedGeneration
+	own.ObservedGeneration = any(newer).(*metav1.Condition).ObservedGeneration
+	return own.ObservedGeneration != was
 }
 
 // read returns what the rules look at in a condition.

@@ -3,6 +3,7 @@ package status_test
 import (
 	"cmp"
 	"errors"
+	"io"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -299,6 +300,20 @@ func TestFailureOfOwnType(t *testing.T) {
 			Type: status.ReplicaFailure, Status: metav1.ConditionTrue, ObservedGeneration: 7,
 			LastTransitionTime: metav1.NewTime(now), Reason: "Failed", Message: errQuota.Error(),
 		}}, own)
+	})
+	t.Run("a failure that goes on is told of the newest generation, with its old time and message", func(t *testing.T) {
+		t.Parallel()
+		old := []metav1.Condition{{
+			Type: status.ReplicaFailure, Status: metav1.ConditionTrue, ObservedGeneration: 7,
+			LastTransitionTime: metav1.NewTime(now), Reason: "Failed", Message: errQuota.Error(),
+		}}
+		own := slices.Clone(old)
+		conditions := own
+		status.SetFailure(&conditions, status.Failure{Err: io.EOF, ObservedGeneration: 8, Now: now.Add(time.Hour)})
+		want := slices.Clone(old)
+		want[0].ObservedGeneration = 8
+		assert.Equal(t, want, conditions)
+		assert.Equal(t, old, own, "the slice is not written to")
 	})
 	t.Run("a message that the API server would refuse is cut, between two characters", func(t *testing.T) {
 		t.Parallel()
