@@ -148,7 +148,11 @@ func (l *watchedLock) Create(ctx context.Context, record resourcelock.LeaderElec
 	return err
 }
 
+// Update ends the permit before the lease is given up: the next one begins at once.
 func (l *watchedLock) Update(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
+	if record.HolderIdentity != l.Identity() {
+		l.permit.revoke()
+	}
 	return l.wrote(record, l.Interface.Update(ctx, record))
 }
 

@@ -139,6 +139,11 @@ func TestWatchedLock(t *testing.T) {
 		{"to release it is no renewal", func(ctx context.Context, p *play) error {
 			return p.Update(ctx, resourcelock.LeaderElectionRecord{RenewTime: metav1.NewTime(start)})
 		}, false, nil},
+		{"whoever gives the lease up writes nothing more, whatever the answer", func(ctx context.Context, p *play) error {
+			err := p.Update(ctx, mine)
+			p.server.err = errors.New("timeout")
+			return errors.Join(err, ignore(p.Update(ctx, resourcelock.LeaderElectionRecord{RenewTime: metav1.NewTime(start)})))
+		}, false, nil},
 		{"to see oneself changes nothing", func(ctx context.Context, p *play) error {
 			p.server.record = mine
 			return errors.Join(p.Update(ctx, mine), p.get(ctx))
