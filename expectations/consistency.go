@@ -45,7 +45,7 @@ const (
 // Ready and WroteAt are called at the same time.
 type ConsistencyStore struct {
 	// ReadVersion returns the resource version up to which the cache of a
-	// resource was filled, or "" where that is not known, which disables the
+	// resource was filled, or "" if that is not known, which disables the
 	// check for that resource. It must be the version of the store that is read
 	// from, which moves with the objects in it. An informer's
 	// LastSyncResourceVersion runs ahead of its store: with it, a write counts as

@@ -3,7 +3,7 @@ package expectations
 import "k8s.io/apimachinery/pkg/types"
 
 // ControllerExpectations is a [Store] under the names that Kubernetes uses, for
-// who ports a controller: creations and deletions are only counted. The zero
+// those who port a controller: creations and deletions are only counted. The zero
 // value is ready to use. Its Store may be used beside it.
 type ControllerExpectations[K comparable] struct{ Store[K] }
 

@@ -110,9 +110,9 @@ func (s *Store[K]) Lower(key K, what Changes) {
 	}
 }
 
-// CreationObserved settles the creation of an object that was seen, and reports
-// whether one was outstanding: the one of that name, or else one of those that
-// are only counted. With neither it changes nothing.
+// CreationObserved settles the creation of an object that was seen. It removes the
+// name if that is expected; if not, it takes one from the number of creations that
+// are only counted, but never below zero. It reports whether it did either.
 func (s *Store[K]) CreationObserved(key K, name string) bool {
 	sh := s.lock(&key)
 	defer sh.mu.Unlock()
@@ -121,9 +121,10 @@ func (s *Store[K]) CreationObserved(key K, name string) bool {
 }
 
 // DeletionObserved settles the deletion of an object that is gone, or is being
-// deleted, and reports whether one was outstanding: the one of that UID, or else
-// one of those that are only counted. With neither it changes nothing: a
-// deletion by UID counts once, although it is seen as an update and as a delete.
+// deleted. It removes the UID if that is expected; if not, it takes one from the
+// number of deletions that are only counted, but never below zero. It reports
+// whether it did either. A deletion by UID is often seen twice, as an update and
+// as a delete: count none beside it, or the second takes one of those.
 func (s *Store[K]) DeletionObserved(key K, uid types.UID) bool {
 	sh := s.lock(&key)
 	defer sh.mu.Unlock()
@@ -234,7 +235,7 @@ func (s *Store[K]) All() iter.Seq2[K, Pending] {
 }
 
 // Sync settles what a complete list of an owner's objects proves, and returns
-// what is still outstanding, for who plans with it instead of waiting:
+// what is still outstanding, for callers that plan with it instead of waiting:
 //
 //	creations, deletions := expectations.Sync(&exp, key, live, terminating).Total()
 //	missing := want - (len(live) + creations - deletions)

@@ -69,6 +69,12 @@ func TestStore(t *testing.T) {
 			is.Equal(expectations.Expired, state)
 			is.Zero(remaining)
 		}},
+		{"E17 beside a number of deletions, a UID that is seen again takes one of the number", func(is *assert.Assertions, s *store, _ *clock) {
+			s.Set("a", changes{Deletions: 1, Deleting: []types.UID{"uid"}})
+			is.True(s.DeletionObserved("a", "uid"), "the UID")
+			is.True(s.DeletionObserved("a", "uid"), "the number")
+			is.False(s.DeletionObserved("a", "uid"), "nothing is left")
+		}},
 		{"E3 a satisfied record never expires", func(is *assert.Assertions, s *store, c *clock) {
 			s.Set("a", changes{Creations: 1})
 			is.True(s.CreationObserved("a", "x"))

@@ -41,8 +41,8 @@ func Cost[T metav1.Object](name, annotation string) Criterion[T] {
 
 // ParseDeletionCost returns the deletion cost that a pod's annotations state in
 // controller.kubernetes.io/pod-deletion-cost: a decimal number of 32 bits, 0 if
-// there is none. A value that is none counts as 0, and the error quotes it: the
-// ranking ignores it, as upstream's does, so this is how to notice.
+// there is none. An invalid value counts as 0, and the error quotes it. The ranking
+// ignores the error, as upstream does, so this is how to notice.
 //
 // Differs from Kubernetes: zeros behind a sign are refused as those without one
 // are. "-008" is as invalid as "008"; GetDeletionCostFromPodAnnotations in

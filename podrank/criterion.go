@@ -149,8 +149,8 @@ func ordinals[T any, V cmp.Ordered](n int, value func(T) V) *column[T] {
 	}
 }
 
-// First returns a criterion by which the objects go first for which the function
-// is true. The function is called as By says.
+// First returns a criterion that puts an object first if the function is true for
+// it. The function is called as By says.
 func First[T any](name string, is func(T) bool) Criterion[T] {
 	no, negative := strings.CutPrefix(name, "not ")
 	if !negative {

@@ -100,7 +100,7 @@ func quick(order Order[*corev1.Pod]) Order[*corev1.Pod] {
 // Order.
 func (o Order[T]) Criteria() []Criterion[T] { return slices.Clone(o.criteria) }
 
-// Without returns the order without the criteria of these names. A name that it
+// Without returns the order without the criteria that have these names. A name that it
 // does not have is an error, and so is leaving out all.
 func (o Order[T]) Without(names ...string) (Order[T], error) {
 	criteria := o.orDefault().Criteria()

@@ -92,8 +92,8 @@ func (o *Options[T]) criteria(order Order[T]) []Criterion[T] {
 }
 
 // Select returns the n objects to delete first, in that order, each with what
-// decided between it and the first survivor. It returns fewer if there are fewer
-// that may go: none that is nil or must stay does.
+// decided between it and the first survivor. It returns fewer if fewer may
+// go: objects that are nil or must stay never do.
 //
 // A negative n is 0. Nothing that is passed in is changed, and the victims are
 // the same whatever the order of the lists; they are the objects that were passed

@@ -8,8 +8,8 @@ import (
 )
 
 // OldRevision puts objects first whose revision is another than the current one.
-// It is the value of the label of that key, or of the annotation if there is no
-// such label; an object with neither is of an old revision. NewOrder refuses an
+// The revision is the value of the label of that key or, if there is no such label,
+// of the annotation; an object with neither is of an old revision. NewOrder refuses an
 // empty key, and an empty current revision.
 func OldRevision[T metav1.Object](key, current string) Criterion[T] {
 	revision := func(obj T) string {

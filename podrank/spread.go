@@ -15,11 +15,10 @@ import (
 
 // Spread keeps objects spread evenly over domains, such as nodes or zones: the
 // next to go is always taken from the domain that then has the most, and within
-// it the other criteria decide. An object whose domain is "" is in the domain of
-// these.
+// it the other criteria decide. Objects whose domain is "" share one.
 //
-// Counted are the objects of Options.Related that are not being deleted or, if
-// there are none, the objects themselves.
+// It counts Options.Related or, if that is empty, the objects themselves, without
+// those that are being deleted.
 func Spread[T metav1.Object](name string, domain func(T) string) Criterion[T] {
 	c := Criterion[T]{name: name, phrase: victimHere + " > " + survivorHere}
 	if domain == nil {
@@ -41,8 +40,8 @@ func Spread[T metav1.Object](name string, domain func(T) string) Criterion[T] {
 }
 
 // Packed empties domains, such as nodes, one after the other: those go first that
-// are in the domain with the fewest. Objects are counted as by Spread; between
-// domains of one number, the one goes first whose name does.
+// are in the domain with the fewest. Objects are counted as by Spread. Of two
+// domains with the same number, the one whose name sorts first is emptied first.
 func Packed[T metav1.Object](name string, domain func(T) string) Criterion[T] {
 	c := Criterion[T]{name: name, phrase: victimHere + " < " + survivorHere}
 	if domain == nil {

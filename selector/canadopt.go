@@ -21,8 +21,8 @@ import (
 // safe for concurrent use; calls that come while fetch runs wait for it. A nil
 // fetch allows every adoption. A fetch that panics allows none.
 //
-// Any error forbids the adoption. Who calls the function by himself must not take
-// a NotFound for an orphan that is gone: it is the owner that is gone.
+// Any error forbids the adoption. If you call the function yourself, a NotFound
+// means that the owner is gone, not an orphan.
 //
 // Differs from Kubernetes: fetch's own error is wrapped, so that errors.As finds
 // it, and a Forbidden can be told from a timeout.

@@ -5,7 +5,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 )
 
-// Named returns a filter that is true for the objects of these names, in any
+// Named returns a filter that is true for objects that have one of these names, in any
 // namespace. Without names it is true for none.
 func Named[T metav1.Object](names ...string) func(T) bool {
 	set := sets.New(names...)

@@ -63,7 +63,7 @@ func FilterClaimedPods(owner metav1.Object, selector labels.Selector, pods []*co
 // that are not active and nil pods are not looked at. An instant too far ahead
 // for a Duration gives the longest one.
 //
-// Differs from Kubernetes: where all unavailable pods lack a transition time,
+// Differs from Kubernetes: if all unavailable pods lack a transition time,
 // there is nothing to wait for, instead of a check every minReadySeconds for
 // ever.
 func NextAvailabilityCheck(pods []*corev1.Pod, minReadySeconds int32, now time.Time) (after time.Duration, ok bool) {
