@@ -8,9 +8,9 @@
 //	factory.Start(ctx.Done())
 //	controller.Run(ctx, clientgo.DefaultWorkers)
 //
-// Left to the caller: the client with its rate limits and user agent, starting
-// the informers, leader election, and serving the metrics. Only one process may
-// run a controller for the same objects.
+// Left to the caller: the client with its rate limits, user agent and
+// CapRetryAfter, starting the informers, leader election, and serving the
+// metrics. Only one process may run a controller for the same objects.
 //
 // Names, log lines, index names and metrics are those of
 // pkg/controller/replicaset and pkg/controller/replication, so that dashboards
