@@ -194,13 +194,13 @@ func reason[C Condition](c *C) string {
 // observe gives c the observedGeneration of the newer condition, and reports
 // whether it had another.
 func observe[C Condition](c, newer *C) bool {
-	own, ok := any(c).(*metav1.Condition)
-	if !ok {
+	own, isOwn := any(c).(*metav1.Condition)
+	now, ok := any(newer).(*metav1.Condition)
+	if !isOwn || !ok || own.ObservedGeneration == now.ObservedGeneration {
 		return false
 	}
-	was := own.ObservedGeneration
-	own.ObservedGeneration = any(newer).(*metav1.Condition).ObservedGeneration
-	return own.ObservedGeneration != was
+	own.ObservedGeneration = now.ObservedGeneration
+	return true
 }
 
 // read returns what the rules look at in a condition.
