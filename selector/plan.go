@@ -53,14 +53,12 @@ func (c Claimer[T]) Plan(objs []T) (Claims[T], error) {
 		return Claims[T]{}, err
 	}
 	var claims Claims[T]
-	var zero T
-	null, pointers := metav1.Object(zero), reflect.TypeFor[T]().Kind() == reflect.Pointer
+	isNil := object.NilOf[T]()
 	for i, obj := range objs {
-		child := metav1.Object(obj)
-		if pointers && child == null || !pointers && object.IsNil(child) {
+		if isNil(obj) {
 			return Claims[T]{}, fmt.Errorf("selector: owner %q: object %d is nil", object.Name(c.Owner), i)
 		}
-		claims.add(obj, r.judge(child), len(objs)-i)
+		claims.add(obj, r.judge(obj), len(objs)-i)
 	}
 	return claims, nil
 }
