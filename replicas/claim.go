@@ -38,6 +38,9 @@ func (p *pass) claim(ctx context.Context, pods []*corev1.Pod) error {
 	claimed, err := claimer.Apply(ctx, claims)
 	p.result.Adopted, p.result.Released = claimed.Adopted, claimed.Released
 	p.refusedAdoptions(claimed.Refused)
+	if claimed.CanAdoptErr == nil && ctx.Err() == nil {
+		p.undecidedAdoptions(claimed.Undecided)
+	}
 	p.tellSetAside(before)
 	p.failedClaims(claimed.Undecided)
 	p.failedClaims(claimed.NotReleased)
@@ -69,33 +72,54 @@ func (p *pass) patch(ctx context.Context, pod *corev1.Pod, patch selector.Patch)
 	return patched, err
 }
 
-// toPatch returns the orphans that adoption is tried for. One that was refused is
-// left alone for a while, as long as neither it nor the owner's generation
-// changes: no event makes the answer another one. What is remembered of others
-// is dropped.
+// toPatch returns the orphans that adoption is tried for. One whose adoption
+// failed is left alone for a while, as long as neither it nor the owner's
+// generation changes: no event makes the answer another one. What is remembered of
+// others is dropped.
 func (p *pass) toPatch(orphans []*corev1.Pod) []*corev1.Pod {
-	before := p.state.setAside
-	p.state.setAside = nil
-	if len(before) == 0 {
+	p.asideBefore, p.state.setAside = p.state.setAside, nil
+	if len(p.asideBefore) == 0 {
 		return orphans
 	}
 	return slices.DeleteFunc(slices.Clone(orphans), func(pod *corev1.Pod) bool {
-		known := before[object.ID(pod)]
-		if known == nil || known.version != pod.ResourceVersion {
-			return false
-		}
-		still := *known
-		if still.hold.remaining(p.spec.Now, 0) <= 0 {
+		still, known := p.knownAside(pod)
+		if !known || still.hold.remaining(p.spec.Now, 0) <= 0 {
 			return false
 		}
 		p.setAside(pod, &still)
+		p.undecided = p.undecided || still.undecided
 		return true
 	})
 }
 
+// knownAside returns what is remembered of an orphan that has not changed since its
+// adoption failed.
+func (p *pass) knownAside(pod *corev1.Pod) (was aside, known bool) {
+	a := p.asideBefore[object.ID(pod)]
+	if a == nil || a.version != pod.ResourceVersion {
+		return aside{}, false
+	}
+	return *a, true
+}
+
 func (p *pass) refusedAdoptions(refused []selector.Failure[*corev1.Pod]) {
 	for _, f := range refused {
-		p.setAside(f.Object, &aside{f.Object.ResourceVersion, hold{since: p.now(), wait: setAsideWait}})
+		p.setAside(f.Object, &aside{version: f.Object.ResourceVersion, hold: hold{since: p.now(), wait: setAsideWait}})
+	}
+}
+
+// undecidedAdoptions leaves the orphans alone for which the server has not decided:
+// each time they fail, for twice as long.
+func (p *pass) undecidedAdoptions(failed []selector.Failure[*corev1.Pod]) {
+	for _, f := range failed {
+		a := &aside{version: f.Object.ResourceVersion, undecided: true}
+		if was, known := p.knownAside(f.Object); known && was.undecided {
+			a.hold = was.hold
+		}
+		a.hold.double(p.now(), undecidedFirst, undecidedLast)
+		a.hold.wait = max(a.hold.wait, serverDelay([]error{f.Err}))
+		p.setAside(f.Object, a)
+		p.retryAfter = max(p.retryAfter, a.hold.wait)
 	}
 }
 
@@ -111,7 +135,7 @@ func (p *pass) setAside(pod *corev1.Pod, a *aside) {
 // tellSetAside fills in the orphans that were refused, now or a while ago.
 func (p *pass) tellSetAside(orphans []*corev1.Pod) {
 	for _, pod := range orphans {
-		if p.state.setAside[object.ID(pod)] != nil {
+		if a := p.state.setAside[object.ID(pod)]; a != nil && !a.undecided {
 			p.result.SetAside = append(p.result.SetAside, pod)
 		}
 	}

@@ -15,6 +15,7 @@ const (
 	namespaceHoldFirst, namespaceHoldLast = time.Minute, 5 * time.Minute
 	quotaHoldFirst, quotaHoldLast         = time.Second, time.Minute
 	conflictHoldFirst, conflictHoldLast   = 50 * time.Millisecond, time.Minute
+	undecidedFirst, undecidedLast         = 50 * time.Millisecond, time.Minute
 	setAsideWait                          = time.Minute
 )
 
@@ -41,10 +42,11 @@ type ownerState struct {
 	setAside map[types.UID]*aside
 }
 
-// aside is an orphan that the server refused to give away.
+// aside is an orphan whose adoption failed.
 type aside struct {
-	version string // of the pod that was refused
-	hold    hold
+	version   string // of the pod then
+	hold      hold
+	undecided bool // the server has not refused it for good: it may be ours yet
 }
 
 // nothingLeft drops what held back creations or deletions that are needed no

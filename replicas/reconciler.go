@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/replicakit/replicakit/expectations"
 	"github.com/replicakit/replicakit/internal/object"
@@ -135,6 +136,9 @@ type Result struct {
 // owned pods is not to be trusted. Its Result is Observed all the same, and
 // Waiting: the status is written from the pods that are owned as far as the
 // claims went.
+// A pod whose adoption failed so is tried again after 50 ms, doubling to a
+// minute, or as soon as it or the owner's generation changes; passes until then
+// are Waiting, without a call or an error for it.
 //
 // Deletes carry the pod's UID, and the resourceVersion of pods that were ready.
 // After the first Conflict of a pass no more resourceVersions are sent: the
@@ -174,7 +178,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, spec Spec, list func(context
 		p.result.Waiting = true
 		return p.end(err)
 	}
-	if p.spec.blocked() != "" {
+	if p.spec.blocked() != "" || p.undecided {
 		p.result.Waiting = true
 		return p.end(nil)
 	}
@@ -288,6 +292,10 @@ type pass struct {
 	result Result
 	// retryAfter is what the server, or a hold, makes an error wait.
 	retryAfter time.Duration
+	// asideBefore is what ownerState.setAside was before the pass; undecided says
+	// that some of it may be ours yet, so that the count is not to be trusted.
+	asideBefore map[types.UID]*aside
+	undecided   bool
 }
 
 func (r *Reconciler) begin(spec Spec) *pass {

@@ -1213,7 +1213,7 @@ func TestReconcileHolds(t *testing.T) {
 		require.Error(t, err)
 		assert.Equal(t, 4*time.Second, result.RequeueAfter)
 		r.owner = func() (metav1.Object, error) { return nil, busy(5) }
-		result, err = r.reconcile(t, 0, podtest.Pod("orphan"))
+		result, err = r.reconcile(t, 4, podtest.Pod("orphan"))
 		require.Error(t, err)
 		assert.Equal(t, 5*time.Second, result.RequeueAfter)
 		result, err = r.Reconcile(context.Background(), specOf(t, r.rs), func(context.Context) ([]*corev1.Pod, error) { return nil, busy(6) })
@@ -1393,6 +1393,40 @@ func TestReconcileClaims(t *testing.T) {
 		assert.Equal(t, 200, patches(-3540))
 		r.Forget(r.key)
 		assert.Equal(t, 200, patches(-3540))
+	})
+	t.Run("W42 C26 a pod whose adoption is not decided is tried again at growing intervals, whatever events come", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(250)
+		r.patch = func(pod *corev1.Pod) error { return forbidden(pod.Name, "policy") }
+		orphans := make([]*corev1.Pod, 200)
+		for i := range orphans {
+			orphans[i] = podtest.Pod(fmt.Sprintf("orphan-%03d", i))
+			orphans[i].ResourceVersion = "7"
+		}
+		all := 0
+		for i := range 100 {
+			result, err := r.reconcile(t, 0, orphans...)
+			all += len(r.callsOf("patch"))
+			assert.Equal(t, i == 0, err != nil, "an error only if it was tried")
+			assert.True(t, result.Waiting && result.Observed)
+			assert.Empty(t, result.Created, "the count is not to be trusted")
+			assert.Empty(t, result.SetAside, "they may be ours yet")
+			assert.Equal(t, 50*time.Millisecond, result.RequeueAfter)
+		}
+		assert.Equal(t, 200, all, "100 passes at one instant")
+		result, err := r.reconcile(t, 1, orphans...)
+		assert.True(t, apierrors.IsForbidden(err))
+		assert.Len(t, r.callsOf("patch"), 200)
+		assert.Equal(t, 100*time.Millisecond, result.RequeueAfter)
+		orphans[3].ResourceVersion = "8"
+		_, err = r.reconcile(t, 1, orphans...)
+		require.Error(t, err)
+		assert.Len(t, r.callsOf("patch"), 1, "it has changed")
+		r.patch = func(*corev1.Pod) error { return nil }
+		result, err = r.reconcile(t, 2, orphans...)
+		require.NoError(t, err)
+		assert.Len(t, result.Adopted, 200)
+		assert.Len(t, result.Created, 50)
 	})
 	t.Run("W42 a pod is set aside from the end of its call on", func(t *testing.T) {
 		t.Parallel()
