@@ -46,7 +46,7 @@ func parse(args []string) (options, error) {
 }
 
 func (o *options) flagSet() *flag.FlagSet {
-	fs := flag.NewFlagSet("scaledown", flag.ContinueOnError)
+	fs := flag.NewFlagSet("kubectl scaledown", flag.ContinueOnError)
 	fs.SetOutput(io.Discard)
 	for _, name := range []string{"f", "filename"} {
 		fs.Func(name, "", o.addFile)

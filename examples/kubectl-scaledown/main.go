@@ -1,11 +1,8 @@
-// Command scaledown shows which pods a ReplicaSet would lose, and why each,
-// before anybody scales it. It reads what kubectl prints and calls nothing:
+// Command kubectl-scaledown shows which pods a ReplicaSet would lose, and why each,
+// before anybody scales it. It is a kubectl plugin, found by its name on PATH,
+// reads what kubectl prints and calls nothing:
 //
-//	go build -o kubectl-scaledown ./examples/scaledown
-//	kubectl get rs,pods -o json | ./kubectl-scaledown web-5d9c7b6f4d --replicas 25
-//
-// With kubectl-scaledown on PATH it is a kubectl plugin:
-//
+//	go install ./examples/kubectl-scaledown
 //	kubectl get rs,pods -o json | kubectl scaledown web-5d9c7b6f4d --replicas 25
 //
 // Give it the whole namespace: pods of sibling ReplicaSets, those of the same
