@@ -12,11 +12,13 @@ import (
 	"sync/atomic"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/tools/leaderelection"
@@ -109,6 +111,10 @@ func loadAddress(opts options) (*rest.Config, error) {
 // client returns a client with a rate limit of its own, which the server knows
 // by the name (Z3).
 func (m *manager) client(name string) (*kubernetes.Clientset, error) {
+	return kubernetes.NewForConfig(m.configFor(name))
+}
+
+func (m *manager) configFor(name string) *rest.Config {
 	config := rest.CopyConfig(m.config)
 	config.UserAgent = userAgent + "/" + name
 	if m.permit != nil {
@@ -116,7 +122,7 @@ func (m *manager) client(name string) (*kubernetes.Clientset, error) {
 	}
 	config.Wrap(m.writes.wrap)
 	config.Wrap(clientgo.CapRetryAfter)
-	return kubernetes.NewForConfig(config)
+	return config
 }
 
 // served returns the controllers whose resource the server has.
@@ -184,11 +190,18 @@ func (m *manager) work(ctx context.Context) error {
 			return err
 		}
 	}
-	m.working.Store(&watched{factory, m.controllers})
+	followers, err := m.followers(factory)
+	if err != nil {
+		return err
+	}
+	m.working.Store(&watched{factory, m.controllers, followers})
 	defer m.working.Store(nil)
 	factory.StartWithContext(ctx)
 	defer factory.Shutdown()
 	var running sync.WaitGroup
+	for _, f := range followers {
+		running.Go(func() { f.follow(ctx) })
+	}
 	for name, c := range built {
 		running.Go(func() { c.Run(ctx, *m.opts.workers[name]) })
 	}
@@ -217,6 +230,20 @@ func (m *manager) newFactory() (informers.SharedInformerFactory, error) {
 	return factory, factory.Core().V1().Pods().Informer().SetTransform(onlyWhatIsRead)
 }
 
+// followers returns one for each watch.
+func (m *manager) followers(factory informers.SharedInformerFactory) ([]*follower, error) {
+	client, err := metadata.NewForConfig(m.configFor("followers"))
+	if err != nil {
+		return nil, err
+	}
+	pods := factory.Core().V1().Pods().Informer()
+	followers := []*follower{newFollower(corev1.SchemeGroupVersion.WithResource("pods"), m.opts.namespace, client, pods)}
+	for _, c := range m.controllers {
+		followers = append(followers, newFollower(c.resource, m.opts.namespace, client, c.informer(factory)))
+	}
+	return followers, nil
+}
+
 // resync is a random time from 12 to 24 hours, so that several managers do not
 // do it at once (Z3).
 func resync() time.Duration {
@@ -227,6 +254,7 @@ func resync() time.Duration {
 type watched struct {
 	factory     informers.SharedInformerFactory
 	controllers []controller
+	followers   []*follower
 }
 
 // missing are the resources that have not been listed yet.
@@ -241,4 +269,14 @@ func (w *watched) missing() []string {
 		}
 	}
 	return missing
+}
+
+// wrong is what keeps the watches from telling what there is.
+func (w *watched) wrong() error {
+	errs := make([]error, 0, len(w.followers))
+	for _, f := range w.followers {
+		_, _, err := f.behind()
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
 }

@@ -85,6 +85,7 @@ func TestTheDeploymentsFlagsAreUnderstood(t *testing.T) {
 		require.NoError(t, err)
 		assert.True(t, opts.metricsOverTLS())
 		assert.Equal(t, "/healthz", container.LivenessProbe.HTTPGet.Path)
+		assert.Equal(t, "/readyz", container.ReadinessProbe.HTTPGet.Path)
 		assert.Greater(t, *deployment.Spec.Template.Spec.TerminationGracePeriodSeconds, int64(writeTimeout.Seconds()))
 	}
 	manifest(t, "metrics-rbac.yaml")

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"k8s.io/client-go/rest"
 	certutil "k8s.io/client-go/util/cert"
@@ -67,7 +68,9 @@ func (m *manager) serve(ctx context.Context, listener net.Listener) (stop func()
 }
 
 func (m *manager) handler(ctx context.Context) (http.Handler, error) {
-	metrics := promhttp.HandlerFor(legacyregistry.DefaultGatherer, promhttp.HandlerOpts{})
+	watches := prometheus.NewRegistry()
+	watches.MustRegister(watchCollector{m.following})
+	metrics := promhttp.HandlerFor(prometheus.Gatherers{legacyregistry.DefaultGatherer, watches}, promhttp.HandlerOpts{})
 	if m.opts.metricsOverTLS() {
 		client, err := rest.HTTPClientFor(m.config)
 		if err != nil {
@@ -88,8 +91,8 @@ func (m *manager) handler(ctx context.Context) (http.Handler, error) {
 	return mux, nil
 }
 
-// ready is an error while the controllers at work have not seen what there is.
-// One that waits for the lease is ready to take over.
+// ready is an error while the controllers at work have not seen what there is, or
+// do not see what it becomes. One that waits for the lease is ready to take over.
 func (m *manager) ready() error {
 	if m.noNamespace.Load() {
 		return fmt.Errorf("namespace %q does not exist", m.opts.namespace)
@@ -100,6 +103,14 @@ func (m *manager) ready() error {
 	}
 	if missing := working.missing(); missing != nil {
 		return fmt.Errorf("not listed yet: %s", strings.Join(missing, ", "))
+	}
+	return working.wrong()
+}
+
+// following are the followers at work.
+func (m *manager) following() []*follower {
+	if working := m.working.Load(); working != nil {
+		return working.followers
 	}
 	return nil
 }

@@ -99,6 +99,12 @@ func TestMetrics(t *testing.T) {
 	assert.Zero(t, sum("replicakit_expectations", "ReplicaSet"))
 	assert.Len(t, labeled(families["replicakit_expectations"], "state", "waiting"), 2, "both kinds")
 	assert.Len(t, labeled(families["replicakit_expectations"], "state", "expired"), 2, "both kinds")
+	for _, resource := range []string{"pods", "replicasets", "replicationcontrollers"} {
+		assert.Len(t, labeled(families["replicakit_watch_age_seconds"], "resource", resource), 1, resource)
+		ahead := labeled(families["replicakit_watch_ahead_of_server"], "resource", resource)
+		assert.Len(t, ahead, 1, resource)
+		assert.Zero(t, ahead[0].GetGauge().GetValue(), resource)
+	}
 	for _, name := range []string{"replicaset_controller_sorting_deletion_age_ratio", "process_cpu_seconds_total", "process_resident_memory_bytes", "go_goroutines"} {
 		assert.Contains(t, families, name)
 	}
