@@ -22,7 +22,7 @@ func (c *Cluster) Backup() Backup {
 }
 
 // Restore puts a backup in place of what is stored: versions go back to what they
-// were, and will be given a second time. All watches break. Changed is not told, and
+// were, and will be given a second time. All watches break. Restored is told, not Changed, and
 // a namespace that is being deleted stays so.
 func (c *Cluster) Restore(b Backup) {
 	c.tasks = slices.DeleteFunc(c.tasks, func(t task) bool { return t.pod != nil }) // of what never was
@@ -37,6 +37,9 @@ func (c *Cluster) Restore(b Backup) {
 		c.resume(p)
 	}
 	c.collectLater()
+	if c.Restored != nil {
+		c.Restored()
+	}
 }
 
 // resume lets the scheduler and the kubelet go on with a pod that is back.

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"context"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -17,12 +18,17 @@ import (
 // for. Its hooks may step other parts of a world, and may panic, as a process
 // may die.
 type Client struct {
-	// Fault decides about every call before it is made; nil: none fails.
+	// Fault decides about every request before it is sent, also about those that
+	// are sent again; nil: none fails.
 	Fault func(Call) Fault
+	// Permit is asked before every write is sent, also before it is sent again. An
+	// error is the answer; nil: all are permitted.
+	Permit func(Call) error
 	// Done is told of every call and the error it came back with; nil: nobody.
 	Done func(Call, error)
 
 	cluster *Cluster
+	id      int // of those of the cluster
 	calling *Call
 }
 
@@ -33,11 +39,17 @@ var (
 )
 
 // NewClient returns a client whose calls do not fail.
-func NewClient(c *Cluster) *Client { return &Client{cluster: c} }
+func NewClient(c *Cluster) *Client {
+	c.clients++
+	return &Client{cluster: c, id: c.clients}
+}
 
 // Calling returns the call that takes effect at this moment: what changes on the
 // cluster now is its doing.
 func (c *Client) Calling() (Call, bool) {
+	if l := c.cluster.landing; l != nil && l.client == c.id {
+		return l.call, true
+	}
 	if c.calling == nil {
 		return Call{}, false
 	}
@@ -48,76 +60,127 @@ func (c *Client) Calling() (Call, bool) {
 type Call struct {
 	Verb                 string // create, delete, patch, get, list or update
 	Kind                 string // Pod or ReplicaSet
-	types.NamespacedName        // a list has no name
-}
-
-// A Fault is what goes wrong with a call. The zero Fault is nothing.
-type Fault struct {
-	Before error // the call has no effect and this is its answer
-	After  error // the call has its effect, and this comes instead of the answer
+	types.NamespacedName        // a list has no name, a pod to create may have none
+	DryRun               bool
+	Late                 bool // it takes effect when nobody waits for its answer any more
 }
 
 // do makes one call.
-func do[T any](c *Client, call Call, effect func() (T, error)) (T, error) {
-	var fault Fault
-	if c.Fault != nil {
-		fault = c.Fault(call)
-	}
-	result, err := *new(T), fault.Before
-	if err == nil {
-		c.calling = &call
-		result, err = effect()
-		c.calling = nil
-	}
-	if err == nil && fault.After != nil {
-		result, err = *new(T), fault.After
-	}
+func do[T any](c *Client, call Call, effect func(*Cluster) (T, error)) (T, error) {
+	result, err := send(c, call, effect)
 	if c.Done != nil {
 		c.Done(call, err)
 	}
 	return result, err
 }
 
+// resends is how often client-go sends a request again.
+const resends = 10
+
+// send sends a request until an answer is one to be passed on.
+func send[T any](c *Client, call Call, effect func(*Cluster) (T, error)) (result T, err error) {
+	for again, n := true, 0; again && n <= resends; n++ {
+		result, again, err = try(c, call, effect)
+	}
+	return result, err
+}
+
+func try[T any](c *Client, call Call, effect func(*Cluster) (T, error)) (result T, again bool, err error) {
+	if c.Permit != nil && call.Verb != "get" && call.Verb != "list" {
+		if err := c.Permit(call); err != nil {
+			return result, false, err
+		}
+	}
+	var fault Fault
+	if c.Fault != nil {
+		fault = c.Fault(call)
+	}
+	if fault.Before != nil {
+		if fault.Late > 0 {
+			c.cluster.landLater(fault.Late, landing{call, c.id, func(cluster *Cluster) { _, _ = effect(cluster) }})
+		}
+		return result, fault.Resend, fault.Before
+	}
+	c.calling = &call
+	result, err = effect(c.cluster)
+	c.calling = nil
+	if fault.After != nil && (err == nil || fault.Resend) {
+		return *new(T), fault.Resend, fault.After
+	}
+	return result, false, err
+}
+
+// A landing is a call that takes effect later.
+type landing struct {
+	call   Call
+	client int
+	effect func(*Cluster)
+}
+
+func (c *Cluster) landLater(d time.Duration, l landing) {
+	l.call.Late = true
+	c.later(d, task{do: land, landing: &l})
+}
+
+func (c *Cluster) land(l *landing) {
+	c.landing = l
+	l.effect(c)
+	c.landing = nil
+}
+
 func podCall(verb, namespace, name string) Call {
-	return Call{verb, "Pod", types.NamespacedName{Namespace: namespace, Name: name}}
+	return Call{Verb: verb, Kind: "Pod", NamespacedName: types.NamespacedName{Namespace: namespace, Name: name}}
 }
 
 func replicaSetCall(verb, namespace, name string) Call {
-	return Call{verb, "ReplicaSet", types.NamespacedName{Namespace: namespace, Name: name}}
+	return Call{Verb: verb, Kind: "ReplicaSet", NamespacedName: types.NamespacedName{Namespace: namespace, Name: name}}
 }
 
 // CreatePod creates a pod.
 func (c *Client) CreatePod(ctx context.Context, namespace string, pod *corev1.Pod) (*corev1.Pod, error) {
-	return do(c, podCall("create", namespace, pod.Name), func() (*corev1.Pod, error) {
-		return c.cluster.CreatePod(ctx, namespace, pod)
+	return do(c, podCall("create", namespace, pod.Name), func(cluster *Cluster) (*corev1.Pod, error) {
+		return cluster.CreatePod(ctx, namespace, pod)
 	})
 }
 
 // DeletePod deletes a pod by name, under the preconditions of opts.
 func (c *Client) DeletePod(ctx context.Context, pod *corev1.Pod, opts metav1.DeleteOptions) (string, error) {
-	return do(c, podCall("delete", pod.Namespace, pod.Name), func() (string, error) {
-		return c.cluster.DeletePod(ctx, pod.Namespace, pod.Name, opts)
+	return do(c, podCall("delete", pod.Namespace, pod.Name), func(cluster *Cluster) (string, error) {
+		return cluster.DeletePod(ctx, pod.Namespace, pod.Name, opts)
 	})
 }
 
 // PatchPod sends an adopt or release patch.
 func (c *Client) PatchPod(ctx context.Context, pod *corev1.Pod, patch selector.Patch) (*corev1.Pod, error) {
-	return do(c, podCall("patch", pod.Namespace, pod.Name), func() (*corev1.Pod, error) {
-		return c.cluster.PatchPod(ctx, pod.Namespace, pod.Name, patch)
+	return c.Patch(ctx, pod, patch, metav1.PatchOptions{})
+}
+
+// Patch sends an adopt or release patch with options.
+func (c *Client) Patch(ctx context.Context, pod *corev1.Pod, patch selector.Patch, opts metav1.PatchOptions) (*corev1.Pod, error) {
+	call := podCall("patch", pod.Namespace, pod.Name)
+	call.DryRun = len(opts.DryRun) > 0
+	return do(c, call, func(cluster *Cluster) (*corev1.Pod, error) {
+		return cluster.PatchPod(ctx, pod.Namespace, pod.Name, patch, opts)
 	})
 }
 
 // GetPod reads a pod live.
 func (c *Client) GetPod(ctx context.Context, namespace, name string) (*corev1.Pod, error) {
-	return do(c, podCall("get", namespace, name), func() (*corev1.Pod, error) {
-		return c.cluster.GetPod(ctx, namespace, name)
+	return do(c, podCall("get", namespace, name), func(cluster *Cluster) (*corev1.Pod, error) {
+		return cluster.GetPod(ctx, namespace, name)
 	})
 }
 
 // ListPods lists pods live.
 func (c *Client) ListPods(ctx context.Context, namespace string, matching labels.Selector) ([]*corev1.Pod, error) {
-	return do(c, podCall("list", namespace, ""), func() ([]*corev1.Pod, error) {
-		return c.cluster.ListPods(ctx, namespace, matching)
+	list, err := c.List(ctx, namespace, matching)
+	return list.Items, err
+}
+
+// List lists pods live, and tells of which version the list is.
+func (c *Client) List(ctx context.Context, namespace string, matching labels.Selector) (PodList, error) {
+	return do(c, podCall("list", namespace, ""), func(cluster *Cluster) (PodList, error) {
+		return cluster.ListPods(ctx, namespace, matching)
 	})
 }
 
@@ -147,13 +210,13 @@ func (c *Client) ReplicaSets() replicas.StatusClient[*appsv1.ReplicaSet] { retur
 type replicaSets struct{ *Client }
 
 func (c replicaSets) Get(ctx context.Context, namespace, name string) (*appsv1.ReplicaSet, error) {
-	return do(c.Client, replicaSetCall("get", namespace, name), func() (*appsv1.ReplicaSet, error) {
-		return c.cluster.GetReplicaSet(ctx, namespace, name)
+	return do(c.Client, replicaSetCall("get", namespace, name), func(cluster *Cluster) (*appsv1.ReplicaSet, error) {
+		return cluster.GetReplicaSet(ctx, namespace, name)
 	})
 }
 
 func (c replicaSets) UpdateStatus(ctx context.Context, rs *appsv1.ReplicaSet) (*appsv1.ReplicaSet, error) {
-	return do(c.Client, replicaSetCall("update", rs.Namespace, rs.Name), func() (*appsv1.ReplicaSet, error) {
-		return c.cluster.UpdateReplicaSetStatus(ctx, rs)
+	return do(c.Client, replicaSetCall("update", rs.Namespace, rs.Name), func(cluster *Cluster) (*appsv1.ReplicaSet, error) {
+		return cluster.UpdateReplicaSetStatus(ctx, rs)
 	})
 }

@@ -3,13 +3,7 @@ package sim
 import (
 	"maps"
 	"math/rand/v2"
-	"reflect"
 	"slices"
-	"time"
-	"unsafe"
-
-	"github.com/replicakit/replicakit/expectations"
-	"github.com/replicakit/replicakit/replicas"
 )
 
 // Clone returns a cluster that goes on from here on its own. Nobody watches it:
@@ -22,7 +16,7 @@ func (c *Cluster) Clone() *Cluster {
 	clone := *c
 	clone.Clock = NewClock(c.Clock.Now())
 	clone.Events = slices.Clip(c.Events)
-	clone.Webhook, clone.Changed = nil, nil
+	clone.Mutate, clone.Webhook, clone.Changed, clone.Restored = nil, nil, nil, nil
 	clone.random = &random
 	clone.quota, clone.ending = maps.Clone(c.quota), maps.Clone(c.ending)
 	clone.tasks = slices.Clone(c.tasks)
@@ -44,50 +38,15 @@ func (t *table[T]) clone(c *Cluster) *table[T] {
 func (c *Controller) Clone(cluster *Cluster) *Controller {
 	clone := NewController(cluster)
 	clone.BurstReplicas, clone.Skew = c.BurstReplicas, c.Skew
+	clone.Client.id = c.Client.id
 	clone.View.Pods.copyOf(c.View.Pods)
 	clone.View.ReplicaSets.copyOf(c.View.ReplicaSets)
 	clone.Worker.queue, clone.Worker.failures = slices.Clone(c.Worker.queue), maps.Clone(c.Worker.failures)
-	copyExpectations(clone.Reconciler.Expectations, c.Reconciler.Expectations)
-	copyMemory(clone.Reconciler, c.Reconciler)
+	clone.remember(c)
 	return clone
 }
 
 func (s *Stream[T]) copyOf(other *Stream[T]) {
-	s.Lag, s.version, s.synced, s.broken, s.last = other.Lag, other.version, other.synced, other.broken, other.last
+	s.Lag, s.version, s.synced, s.broken, s.hung, s.last = other.Lag, other.version, other.synced, other.broken, other.hung, other.last
 	s.cache, s.arrived, s.queue = slices.Clone(other.cache), slices.Clone(other.arrived), slices.Clone(other.queue)
-}
-
-func copyExpectations(to, from *expectations.Store[expectations.Key]) {
-	now := to.Now
-	defer func() { to.Now = now }()
-	for key, p := range from.All() {
-		to.Now = func() time.Time { return p.Since }
-		to.Set(key, p.Changes)
-	}
-}
-
-// memory is what a Reconciler remembers of owners beside expectations: a map of
-// slices of pointers, by name. It is nobody else's business, so there is no other
-// way in.
-func memory(r *replicas.Reconciler) reflect.Value {
-	field := reflect.ValueOf(r).Elem().FieldByName("owners").FieldByName("m")
-	return reflect.NewAt(field.Type(), unsafe.Pointer(field.UnsafeAddr())).Elem()
-}
-
-func copyMemory(to, from *replicas.Reconciler) {
-	source := memory(from)
-	if source.IsNil() {
-		return
-	}
-	target := reflect.MakeMap(source.Type())
-	for entry := source.MapRange(); entry.Next(); {
-		owners := reflect.MakeSlice(source.Type().Elem(), 0, entry.Value().Len())
-		for _, of := range entry.Value().Seq2() {
-			owner := reflect.New(of.Type().Elem())
-			owner.Elem().Set(of.Elem())
-			owners = reflect.Append(owners, owner)
-		}
-		target.SetMapIndex(entry.Key(), owners)
-	}
-	memory(to).Set(target)
 }

@@ -48,6 +48,8 @@ var (
 type Options struct {
 	// Start is the instant that the clock starts at; zero: the beginning of 2026.
 	Start time.Time
+	// Clock is the one to live by, for clusters that share one; nil: one of its own.
+	Clock *Clock
 	// Seed decides all that is random: UIDs and generated names.
 	Seed uint64
 	// Counting makes UIDs and generated names count up instead: they tell the
@@ -69,6 +71,9 @@ type Cluster struct {
 	Clock *Clock
 	// Events are the events that controllers sent, the oldest first.
 	Events []Event
+	// Mutate changes every pod that is created through the API, before Webhook sees
+	// it; nil: nobody does.
+	Mutate func(p *corev1.Pod)
 	// Webhook is asked about every pod that is created, patched or deleted
 	// through the API, and refuses with an error; nil: everything is allowed.
 	// It must only look.
@@ -76,6 +81,8 @@ type Cluster struct {
 	// Changed is told of every change once it is stored: before is nil for an
 	// object that is new, after for one that is gone. It must only look.
 	Changed func(before, after metav1.Object)
+	// Restored is told when a backup has been put in place of everything.
+	Restored func()
 
 	timing   Timing
 	random   *rand.PCG
@@ -89,6 +96,8 @@ type Cluster struct {
 	ending   map[string]ending
 	nodes    []*node
 	tasks    []task
+	clients  int      // how many there were
+	landing  *landing // the call that takes effect late at this moment
 }
 
 // NewCluster returns a cluster without pods.
@@ -96,8 +105,11 @@ func NewCluster(o Options) *Cluster {
 	if o.Start.IsZero() {
 		o.Start = time.Date(2026, time.January, 1, 0, 0, 0, 0, time.UTC)
 	}
+	if o.Clock == nil {
+		o.Clock = NewClock(o.Start)
+	}
 	c := &Cluster{
-		Clock:    NewClock(o.Start),
+		Clock:    o.Clock,
 		timing:   o.Timing.withDefaults(),
 		random:   rand.NewPCG(o.Seed, 0),
 		counting: o.Counting,

@@ -32,11 +32,21 @@ type Controller struct {
 	// Listed is called when a pass has listed the pods; what arrives then comes
 	// too late for the list. nil: nobody.
 	Listed func()
+	// Scaling is told what a pass is about to create and delete; nil: nobody.
+	Scaling func(Scaling)
 	// Passed is told of every pass; nil: nobody.
 	Passed func(rs *appsv1.ReplicaSet, result replicas.Result, err error)
 
 	clock   *Clock
 	passing *appsv1.ReplicaSet
+}
+
+// A Scaling is what a pass is about to do.
+type Scaling struct {
+	Owner   *appsv1.ReplicaSet
+	Owned   []*corev1.Pod // those that it counts
+	Related []*corev1.Pod // those that count for co-location
+	Scale   replicas.Scale
 }
 
 // NewController returns a controller that has seen nothing yet.
@@ -63,7 +73,18 @@ func NewController(cluster *Cluster) *Controller {
 		Wake:         c.Worker.Wake,
 	}
 	c.View.Handle(c.Router)
+	c.Reconciler.Related = c.siblings
+	c.Reconciler.BeforeScale = func(_ context.Context, spec replicas.Spec, owned []*corev1.Pod, scale replicas.Scale) {
+		if c.Scaling != nil {
+			c.Scaling(Scaling{c.passing, owned, spec.Related, scale})
+		}
+	}
 	return c
+}
+
+// Expectations returns the record of what the controller started and has not seen.
+func (c *Controller) Expectations() *expectations.Store[expectations.Key] {
+	return c.Reconciler.Expectations
 }
 
 func specOf(owner metav1.Object) (replicas.Spec, error) {
@@ -71,9 +92,9 @@ func specOf(owner metav1.Object) (replicas.Spec, error) {
 	return replicas.ReplicaSetSpec(rs)
 }
 
-// Siblings returns the pods of the ReplicaSets of owner's Deployment as the
-// caches have them, in the form that Reconciler.Related asks for.
-func (c *Controller) Siblings(_ context.Context, owner metav1.Object) ([]*corev1.Pod, error) {
+// siblings returns the pods of the ReplicaSets of owner's Deployment as the
+// caches have them.
+func (c *Controller) siblings(_ context.Context, owner metav1.Object) ([]*corev1.Pod, error) {
 	namespace := owner.GetNamespace()
 	return replicas.Related(owner, c.View.ReplicaSets.In(namespace), selector.ForReplicaSet, c.View.Pods.In(namespace)), nil
 }
@@ -91,6 +112,13 @@ func (c *Controller) Now() time.Time { return c.clock.Now().Add(c.Skew) }
 // Passing returns the ReplicaSet that a pass is made for at this moment, as the
 // pass sees it, or nil.
 func (c *Controller) Passing() *appsv1.ReplicaSet { return c.passing }
+
+// Pass runs a pass for a ReplicaSet: calls made meanwhile are made for it.
+func (c *Controller) Pass(rs *appsv1.ReplicaSet, pass func()) {
+	c.passing = rs
+	pass()
+	c.passing = nil
+}
 
 // Due returns when the next event arrives, or the next pass is due.
 func (c *Controller) Due() (time.Time, bool) {
@@ -119,9 +147,9 @@ func (c *Controller) sync(ctx context.Context, key types.NamespacedName) (time.D
 		c.Reconciler.Forget(expectations.Key{NamespacedName: key})
 		return 0, nil
 	}
-	c.passing = rs
-	result, err := c.pass(ctx, rs)
-	c.passing = nil
+	var result replicas.Result
+	var err error
+	c.Pass(rs, func() { result, err = c.pass(ctx, rs) })
 	if c.Passed != nil {
 		c.Passed(rs, result, err)
 	}

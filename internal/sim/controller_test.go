@@ -27,23 +27,33 @@ type stage struct {
 	consistent bool // the controller has a ConsistencyStore
 }
 
-func newStage(seed uint64, nodes int) *stage {
+func newStage(tb testing.TB, seed uint64, nodes int) *stage {
+	tb.Helper()
 	s := &stage{Cluster: sim.NewCluster(sim.Options{Seed: seed, Nodes: nodes})}
 	s.world = &sim.World{Clock: s.Clock}
-	s.restart()
+	s.restart(tb)
 	return s
 }
 
 // restart starts a new controller in place of the old one.
-func (s *stage) restart() {
+func (s *stage) restart(tb testing.TB) {
+	tb.Helper()
 	if s.controller != nil {
 		s.controller.View.Stop()
 	}
-	s.controller = sim.NewController(s.Cluster)
+	s.controller = newController(tb, s.Cluster)
 	s.world.Parts = []sim.Part{s.Cluster, s.controller}
 	if s.consistent {
 		s.controller.RememberWrites()
 	}
+}
+
+// newController returns a controller that must leave its caches as they are.
+func newController(tb testing.TB, c *sim.Cluster) *sim.Controller {
+	tb.Helper()
+	controller := sim.NewController(c)
+	tb.Cleanup(func() { assert.NoError(tb, controller.View.Intact()) })
+	return controller
 }
 
 func (s *stage) scale(t *testing.T, n int32) {
@@ -80,13 +90,13 @@ func (s *stage) requireSettled(t *testing.T, msg string) {
 	require.Equal(t, ready, int(rs.Status.ReadyReplicas), msg)
 	require.Equal(t, rs.Generation, rs.Status.ObservedGeneration, msg)
 	require.Empty(t, rs.Status.Conditions, msg)
-	state, _ := s.controller.Reconciler.Expectations.State(expectations.KeyOf(rs))
+	state, _ := s.controller.Expectations().State(expectations.KeyOf(rs))
 	require.Equal(t, expectations.Satisfied, state, msg)
 }
 
 func TestControllerScales(t *testing.T) {
 	t.Parallel()
-	s := newStage(1, 3)
+	s := newStage(t, 1, 3)
 	createReplicaSet(t, s.Cluster, 10)
 	for _, n := range []int32{10, 25, 3, 0, 5} {
 		s.scale(t, n)
@@ -97,7 +107,7 @@ func TestControllerScales(t *testing.T) {
 
 func TestControllerOnAStaleView(t *testing.T) {
 	t.Parallel()
-	s := newStage(1, 3)
+	s := newStage(t, 1, 3)
 	creates, waits := 0, 0
 	s.controller.Client.Done = func(call sim.Call, _ error) {
 		if call.Verb == "create" {
@@ -127,7 +137,7 @@ func TestControllerUnderLag(t *testing.T) {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
 			t.Parallel()
 			r := rand.New(rand.NewPCG(seed, 1))
-			s := newStage(seed, 4)
+			s := newStage(t, seed, 4)
 			rs := createReplicaSet(t, s.Cluster, 0)
 			s.controller.Client.Fault = func(sim.Call) sim.Fault {
 				s.meanwhile(r)
@@ -158,7 +168,7 @@ func TestControllerUnderLag(t *testing.T) {
 // A refused spec is told once and not tried again and again.
 func TestControllerRefuses(t *testing.T) {
 	t.Parallel()
-	s := newStage(1, 1)
+	s := newStage(t, 1, 1)
 	rs := replicaSet("web", 1)
 	rs.Spec.Selector = &metav1.LabelSelector{}
 	_, err := s.CreateReplicaSet(t.Context(), rs)
@@ -173,8 +183,8 @@ func TestControllerRefuses(t *testing.T) {
 
 func TestTwoControllers(t *testing.T) {
 	t.Parallel()
-	s := newStage(1, 3)
-	other := sim.NewController(s.Cluster)
+	s := newStage(t, 1, 3)
+	other := newController(t, s.Cluster)
 	s.world.Parts = append(s.world.Parts, other)
 	createReplicaSet(t, s.Cluster, 10)
 	s.world.Run(time.Minute)
@@ -195,9 +205,9 @@ func TestControllerSettles(t *testing.T) {
 func settle(t *testing.T, seed uint64) {
 	t.Helper()
 	r := rand.New(rand.NewPCG(seed, 1))
-	s := newStage(seed, 4)
+	s := newStage(t, seed, 4)
 	s.consistent = seed%2 == 0
-	s.restart()
+	s.restart(t)
 	createReplicaSet(t, s.Cluster, 5)
 	for range 40 {
 		s.disturb(t, r)
@@ -252,7 +262,7 @@ func (s *stage) disturb(t *testing.T, r *rand.Rand) {
 	case what == 3:
 		s.SetQuota(namespace, r.IntN(12))
 	case what == 4:
-		s.restart()
+		s.restart(t)
 	case what == 5:
 		if r.IntN(8) == 0 {
 			s.LoseNode(fmt.Sprintf("node-%d", 1+r.IntN(4)))
@@ -297,11 +307,11 @@ func randomFault(r *rand.Rand) sim.Fault {
 // exists.
 func TestControllerWaitsForItsFirstList(t *testing.T) {
 	t.Parallel()
-	s := newStage(1, 3)
+	s := newStage(t, 1, 3)
 	createReplicaSet(t, s.Cluster, 5)
 	s.world.Run(time.Minute)
 	s.controller.View.Stop()
-	s.controller = sim.NewController(s.Cluster)
+	s.controller = newController(t, s.Cluster)
 	s.world.Parts = []sim.Part{s.Cluster, s.controller}
 	s.controller.View.Pods.Lag = time.Minute
 	s.controller.View.Pods.Relist()
@@ -316,7 +326,7 @@ func BenchmarkWorld(b *testing.B) {
 	for _, pods := range []int32{3, 30} {
 		b.Run(fmt.Sprintf("pods=%d", pods), func(b *testing.B) {
 			b.ReportAllocs()
-			s := newStage(1, 4)
+			s := newStage(b, 1, 4)
 			_, err := s.CreateReplicaSet(b.Context(), replicaSet("web", pods))
 			require.NoError(b, err)
 			wanted := pods

@@ -3,7 +3,6 @@ package sim_test
 import (
 	"errors"
 	"fmt"
-	"strconv"
 	"testing"
 	"time"
 
@@ -17,39 +16,18 @@ import (
 	"github.com/replicakit/replicakit/replicas"
 )
 
-// churn changes every pod once a second: a part of a world.
-type churn struct {
-	*sim.Cluster
-	t    *testing.T
-	next time.Time
-	n    int
-}
-
-func (c *churn) Due() (time.Time, bool) { return c.next, true }
-
-func (c *churn) Step() {
-	c.next = c.next.Add(time.Second)
-	c.n++
-	for _, p := range c.Pods(namespace) {
-		_, err := c.EditPod(c.t.Context(), namespace, p.Name, func(p *corev1.Pod) {
-			p.Annotations = map[string]string{"example.com/seen": strconv.Itoa(c.n)}
-		})
-		require.NoError(c.t, err)
-	}
-}
-
 // changingStage is a stage with so many ready pods, which change all the time and
 // are seen late, and counts of the controller's calls from then on.
 func changingStage(t *testing.T, pods int32, lag time.Duration) (s *stage, calls map[string]int) {
 	t.Helper()
-	s = newStage(1, 3)
+	s = newStage(t, 1, 3)
 	createReplicaSet(t, s.Cluster, pods)
 	s.world.Run(time.Minute)
 	s.requireSettled(t, "at first")
 	calls = map[string]int{}
 	s.controller.Client.Done = func(call sim.Call, _ error) { calls[call.Verb]++ }
 	s.controller.View.Pods.Lag = lag
-	s.world.Parts = append(s.world.Parts, &churn{Cluster: s.Cluster, t: t, next: s.Clock.Now().Add(time.Second / 2)})
+	s.world.Parts = append(s.world.Parts, sim.NewChurn(s.Cluster, namespace, time.Second))
 	s.world.Run(2 * lag)
 	return s, calls
 }

@@ -4,7 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
+	"syscall"
+	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -13,9 +17,24 @@ import (
 	"github.com/replicakit/replicakit/slowstart"
 )
 
-// A Failure is a way in which a call fails. As Fault.After, with the effect done,
-// only Timeout, Unavailable and Throttled are what a server can answer.
+// A Fault is what goes wrong with a request. The zero Fault is nothing.
+type Fault struct {
+	Before error // the request has no effect and this is its answer
+	After  error // the request has its effect, and this comes instead of the answer
+	// Resend sends the request again instead of passing the answer on, as client-go
+	// does after a 429 or a 503 with Retry-After and after a connection that was
+	// reset. The Fault of the second try is asked for anew.
+	Resend bool
+	// Late lets a request with a Before take its effect after all, so much later.
+	Late time.Duration
+}
+
+// A Failure is a way in which a call fails.
 type Failure uint8
+
+// Lost are the failures that may come after the effect: a server's, or those of
+// what stands before it.
+func Lost() []Failure { return []Failure{Timeout, Unavailable, Broken, Throttled, Cut} }
 
 // The failures, each with the status code of its answer.
 const (
@@ -26,12 +45,14 @@ const (
 	Conflicted                 // 409: the object is not as the caller saw it
 	Forbidden                  // 403: a webhook denies it
 	Rejected                   // 422: a policy finds it invalid
+	Refused                    // 400: a webhook denies it so
+	Cut                        // the connection is reset: no answer
 	Failures                   // how many there are
 )
 
 // String names the failure.
 func (f Failure) String() string {
-	return [...]string{"timeout", "unavailable", "broken", "throttled", "conflict", "forbidden", "rejected"}[f%Failures]
+	return [...]string{"timeout", "unavailable", "broken", "throttled", "conflict", "forbidden", "rejected", "refused", "cut"}[f%Failures]
 }
 
 // Of is the error that a call of a kind of failure comes back with.
@@ -51,6 +72,10 @@ func (f Failure) Of(call Call) error {
 		return apierrors.NewConflict(resource, call.Name, errors.New("the object has been modified"))
 	case Forbidden, Rejected:
 		return Denied(f, resource, call.Name)
+	case Refused:
+		return apierrors.NewBadRequest(fmt.Sprintf("admission webhook denied the request: %s", call.Name))
+	case Cut:
+		return &url.Error{Op: call.Verb, URL: "https://127.0.0.1/" + call.Name, Err: syscall.ECONNRESET}
 	}
 	return apierrors.NewInternalError(errors.New("etcd is gone"))
 }
@@ -66,6 +91,16 @@ func Denied(f Failure, resource schema.GroupResource, name string) error {
 		Message: fmt.Sprintf("admission webhook denied the request: %s", name), Details: err.ErrStatus.Details,
 	}
 	return err
+}
+
+// Deny is a webhook that answers every call of a verb with a failure.
+func Deny(verb string, f Failure) func(verb string, p *corev1.Pod) error {
+	return func(v string, p *corev1.Pod) error {
+		if v != verb {
+			return nil
+		}
+		return f.Of(podCall(verb, p.Namespace, p.Name))
+	}
 }
 
 // A Crash is what a hook panics with for the process to die in the middle of a

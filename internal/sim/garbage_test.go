@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 
 	"github.com/replicakit/replicakit/internal/sim"
 )
@@ -78,7 +79,7 @@ func TestGarbageCollection(t *testing.T) {
 
 func TestTerminateNamespace(t *testing.T) {
 	t.Parallel()
-	s := newStage(1, 1)
+	s := newStage(t, 1, 1)
 	createReplicaSet(t, s.Cluster, 2)
 	s.world.Run(10 * time.Second)
 	s.TerminateNamespace(namespace)
@@ -119,6 +120,8 @@ func TestFailures(t *testing.T) {
 		sim.Conflicted:  apierrors.IsConflict,
 		sim.Forbidden:   apierrors.IsForbidden,
 		sim.Rejected:    apierrors.IsInvalid,
+		sim.Refused:     apierrors.IsBadRequest,
+		sim.Cut:         utilnet.IsConnectionReset,
 	}
 	for f := range sim.Failures {
 		assert.True(t, is[f](f.Of(sim.Call{Kind: "ReplicaSet"})), f)

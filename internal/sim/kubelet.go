@@ -76,6 +76,7 @@ type task struct {
 	do   job
 	pod  *corev1.Pod // as it was when the task was made
 	name string      // of a node or a namespace
+	*landing
 }
 
 type job uint8
@@ -89,6 +90,7 @@ const (
 	collect            // the pods of a removed node are removed
 	sweep              // the garbage collector looks for pods without owners
 	empty              // what a namespace holds is deleted
+	land               // a call takes effect late
 )
 
 func (c *Cluster) schedule(p *corev1.Pod) {
@@ -138,6 +140,8 @@ func (c *Cluster) Act() {
 		c.collectGarbage()
 	case t.do == empty:
 		c.emptyNamespace(t.name)
+	case t.do == land:
+		c.land(t.landing)
 	default:
 		c.doNode(t)
 	}

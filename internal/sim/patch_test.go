@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/replicakit/replicakit/internal/sim"
 	"github.com/replicakit/replicakit/selector"
 )
 
@@ -58,7 +59,7 @@ func TestPatchPod(t *testing.T) {
 			p := createPod(t, c, in)
 			patch, err := tc.patch(p)
 			require.NoError(t, err)
-			patched, err := c.PatchPod(t.Context(), namespace, "web", patch)
+			patched, err := c.PatchPod(t.Context(), namespace, "web", patch, metav1.PatchOptions{})
 			require.NoError(t, err)
 			assert.ElementsMatch(t, tc.want, patched.OwnerReferences)
 			assert.Equal(t, tc.finalized, patched.Finalizers)
@@ -81,7 +82,7 @@ func TestPatchPod(t *testing.T) {
 			p := createPod(t, c, in)
 			patch, err := tc.patch(p)
 			require.NoError(t, err)
-			_, err = c.PatchPod(t.Context(), namespace, "web", patch)
+			_, err = c.PatchPod(t.Context(), namespace, "web", patch, metav1.PatchOptions{})
 			require.True(t, apierrors.IsInvalid(err), err)
 			left, err := c.GetPod(t.Context(), namespace, "web")
 			require.NoError(t, err)
@@ -98,20 +99,40 @@ func TestPatchPod(t *testing.T) {
 		require.NoError(t, err)
 		patch, err := adopt("b/b")(p)
 		require.NoError(t, err)
-		_, err = c.PatchPod(t.Context(), namespace, "web", patch)
+		_, err = c.PatchPod(t.Context(), namespace, "web", patch, metav1.PatchOptions{})
+		assert.True(t, apierrors.IsInvalid(err), err)
+	})
+	t.Run("a dry run checks everything and stores nothing", func(t *testing.T) {
+		t.Parallel()
+		c := newCluster(0)
+		p := createPod(t, c, pod("web"))
+		patch, err := adopt()(p)
+		require.NoError(t, err)
+		dry := metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}}
+		patched, err := c.PatchPod(t.Context(), namespace, "web", patch, dry)
+		require.NoError(t, err)
+		assert.Equal(t, list{ours}, patched.OwnerReferences)
+		assert.Equal(t, p, c.Pods(namespace)[0])
+		c.Webhook = sim.Deny("patch", sim.Refused)
+		_, err = c.PatchPod(t.Context(), namespace, "web", patch, dry)
+		assert.True(t, apierrors.IsBadRequest(err), err)
+		c.Webhook = nil
+		_, err = c.EditPod(t.Context(), namespace, "web", func(p *corev1.Pod) { p.OwnerReferences = list{rival} })
+		require.NoError(t, err)
+		_, err = c.PatchPod(t.Context(), namespace, "web", patch, dry)
 		assert.True(t, apierrors.IsInvalid(err), err)
 	})
 	t.Run("other patches are refused", func(t *testing.T) {
 		t.Parallel()
 		c := newCluster(0)
 		createPod(t, c, pod("web"))
-		_, err := c.PatchPod(t.Context(), namespace, "web", selector.Patch{Type: types.MergePatchType, Data: []byte(`{}`)})
+		_, err := c.PatchPod(t.Context(), namespace, "web", selector.Patch{Type: types.MergePatchType, Data: []byte(`{}`)}, metav1.PatchOptions{})
 		assert.True(t, apierrors.IsUnsupportedMediaType(err), err)
 		for _, data := range []string{`{"spec":{}}`, `{`, ``} {
-			_, err = c.PatchPod(t.Context(), namespace, "web", selector.Patch{Type: types.StrategicMergePatchType, Data: []byte(data)})
+			_, err = c.PatchPod(t.Context(), namespace, "web", selector.Patch{Type: types.StrategicMergePatchType, Data: []byte(data)}, metav1.PatchOptions{})
 			assert.True(t, apierrors.IsBadRequest(err), "%q: %v", data, err)
 		}
-		_, err = c.PatchPod(t.Context(), namespace, "none", selector.Patch{})
+		_, err = c.PatchPod(t.Context(), namespace, "none", selector.Patch{}, metav1.PatchOptions{})
 		assert.True(t, apierrors.IsNotFound(err), err)
 	})
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -24,17 +25,25 @@ func (c *Cluster) SetQuota(namespace string, limit int) { c.quota[namespace] = l
 // Pods returns the pods of a namespace as they really are, by name.
 func (c *Cluster) Pods(namespace string) []*corev1.Pod { return clone(c.pods.rows.in(namespace)) }
 
-// ListPods reads the pods of a namespace that the selector matches, by name.
-func (c *Cluster) ListPods(ctx context.Context, namespace string, matching labels.Selector) ([]*corev1.Pod, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
-	return slices.DeleteFunc(c.Pods(namespace), func(p *corev1.Pod) bool {
-		return !matching.Matches(labels.Set(p.Labels))
-	}), nil
+// A PodList is a list of pods, and the version of which it is.
+type PodList struct {
+	Items           []*corev1.Pod
+	ResourceVersion string
 }
 
-// CreatePod stores a new pod; the scheduler will find it.
+// ListPods reads the pods of a namespace that the selector matches, by name.
+func (c *Cluster) ListPods(ctx context.Context, namespace string, matching labels.Selector) (PodList, error) {
+	if err := ctx.Err(); err != nil {
+		return PodList{}, err
+	}
+	items := slices.DeleteFunc(c.Pods(namespace), func(p *corev1.Pod) bool {
+		return !matching.Matches(labels.Set(p.Labels))
+	})
+	return PodList{items, strconv.FormatUint(c.version, 10)}, nil
+}
+
+// CreatePod stores a new pod; the scheduler will find it. A name is generated only
+// for a pod without one.
 func (c *Cluster) CreatePod(ctx context.Context, namespace string, p *corev1.Pod) (*corev1.Pod, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -51,6 +60,9 @@ func (c *Cluster) CreatePod(ctx context.Context, namespace string, p *corev1.Pod
 	}
 	if p.Name == "" && p.GenerateName != "" {
 		p.Name = c.newName(namespace, p.GenerateName)
+	}
+	if c.Mutate != nil {
+		c.Mutate(p)
 	}
 	if err := c.admit("create", p); err != nil {
 		return nil, err
@@ -121,8 +133,8 @@ func (c *Cluster) updatePod(old *corev1.Pod, change func(*corev1.Pod)) (*corev1.
 }
 
 // PatchPod applies an adopt or release patch to the pod of that namespace and
-// name.
-func (c *Cluster) PatchPod(ctx context.Context, namespace, name string, patch selector.Patch) (*corev1.Pod, error) {
+// name. With DryRun all is checked, webhooks are asked, and nothing is stored.
+func (c *Cluster) PatchPod(ctx context.Context, namespace, name string, patch selector.Patch, opts metav1.PatchOptions) (*corev1.Pod, error) {
 	old, err := c.readPod(ctx, namespace, name)
 	if err != nil {
 		return nil, err
@@ -133,6 +145,11 @@ func (c *Cluster) PatchPod(ctx context.Context, namespace, name string, patch se
 	}
 	if err := c.admit("patch", old); err != nil {
 		return nil, err
+	}
+	if len(opts.DryRun) > 0 {
+		p := old.DeepCopy()
+		change.apply(p)
+		return copied(p, c.pods.validate(p, old))
 	}
 	return copied(c.updatePod(old, change.apply))
 }

@@ -42,6 +42,10 @@ func NewState(c *Cluster) *State {
 	each(s, c.pods.rows, s.pod)
 	for _, t := range c.tasks {
 		s.text("task ", int(t.do), t.name)
+		if t.landing != nil {
+			s.text(t.call.Verb, t.client)
+			s.name(t.call.Name)
+		}
 		if t.pod != nil {
 			s.UID(t.pod.UID)
 		}
@@ -62,7 +66,7 @@ func (s *State) Add(c *Controller) {
 }
 
 func stream[T object[T]](s *State, from *Stream[T], describe func(T)) {
-	s.text("\ncache", from.synced, from.broken)
+	s.text("\ncache", from.synced, from.broken, from.hung)
 	each(s, from.cache, describe)
 	for _, e := range from.queue {
 		s.text("\nevent", int(e.is), e.listed)
@@ -81,7 +85,7 @@ func each[T any](s *State, objs []T, describe func(T)) {
 func (s *State) expected(c *Controller) {
 	all := map[expectations.Key]expectations.Pending{}
 	var keys []expectations.Key
-	for key, p := range c.Reconciler.Expectations.All() {
+	for key, p := range c.Expectations().All() {
 		all[key] = p
 		keys = append(keys, key)
 	}
@@ -188,6 +192,13 @@ func (s *State) text(parts ...any) {
 func (s *State) UID(uid types.UID) { s.add('u', string(uid)) }
 
 func (s *State) version(v string) { s.add('v', v) }
+
+// name adds the name of a pod: the number at its end stands for when it was made.
+func (s *State) name(name string) {
+	base := strings.TrimRight(name, "0123456789")
+	s.text(base)
+	s.add('n', name[len(base):])
+}
 
 func (s *State) add(kind byte, text string) {
 	n, err := strconv.ParseUint(text, 10, 64)

@@ -121,11 +121,12 @@ func (t *table[T]) store(obj T) {
 }
 
 func (t *table[T]) remove(obj T) {
+	before, _ := t.rows.get(obj.GetNamespace(), obj.GetName())
 	obj.SetResourceVersion(t.cluster.newVersion())
 	t.rows.drop(obj)
 	t.emit(event[T]{object: obj, is: gone})
 	if t.cluster.Changed != nil {
-		t.cluster.Changed(obj, nil)
+		t.cluster.Changed(before, nil)
 	}
 }
 

@@ -118,6 +118,7 @@ type Stream[T object[T]] struct {
 	version string
 	synced  bool // the first list has arrived
 	broken  bool
+	hung    bool
 	queue   []event[T]
 	last    event[T]
 }
@@ -164,10 +165,20 @@ func (s *Stream[T]) Break() { s.queue, s.broken = nil, true }
 // Broken reports whether the watch is broken.
 func (s *Stream[T]) Broken() bool { return s.broken }
 
+// Hang lets the watch hang: what happens from now on is sent and does not arrive,
+// and no error tells of it, until Resume or Relist.
+func (s *Stream[T]) Hang() { s.hung = true }
+
+// Resume lets what a watch that hung has kept back arrive, as its lag has it.
+func (s *Stream[T]) Resume() { s.hung = false }
+
+// Hung reports whether the watch hangs.
+func (s *Stream[T]) Hung() bool { return s.hung }
+
 // Relist lists everything and watches on from there. What exists is sent again,
 // changed or not; of what is gone only a Tombstone tells.
 func (s *Stream[T]) Relist() {
-	s.queue, s.broken = nil, false
+	s.queue, s.broken, s.hung = nil, false, false
 	for _, obj := range s.table.rows {
 		s.receive(event[T]{object: obj})
 	}
@@ -225,7 +236,7 @@ func (s *Stream[T]) Pending() int { return len(s.queue) }
 
 // Due returns when the next event arrives.
 func (s *Stream[T]) Due() (time.Time, bool) {
-	if len(s.queue) == 0 {
+	if len(s.queue) == 0 || s.hung {
 		return time.Time{}, false
 	}
 	return s.queue[0].due, true
@@ -238,9 +249,10 @@ func (s *Stream[T]) Step() {
 	}
 }
 
-// Deliver delivers the next event, if there is one, however late it is to be.
+// Deliver delivers the next event, if there is one and the watch does not hang,
+// however late it is to be.
 func (s *Stream[T]) Deliver() {
-	if len(s.queue) == 0 {
+	if len(s.queue) == 0 || s.hung {
 		return
 	}
 	s.last = s.queue[0]

@@ -207,7 +207,7 @@ func (s *stage) pending() map[expectations.Key]expectations.Pending {
 	if s.controller == nil {
 		return nil
 	}
-	return maps.Collect(s.controller.Reconciler.Expectations.All())
+	return maps.Collect(s.controller.Expectations().All())
 }
 
 // expected is what the controller expects for one owner, "" if nothing.
@@ -221,7 +221,7 @@ func (s *stage) expected(owner types.UID) string {
 		if dels := count(deletions, "deletion"); dels != "" {
 			text = dels + s.deleting(pending.Deleting)
 		}
-		state, remaining := s.controller.Reconciler.Expectations.State(key)
+		state, remaining := s.controller.Expectations().State(key)
 		if state == expectations.Expired {
 			return text + ", expired"
 		}

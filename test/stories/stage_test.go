@@ -33,6 +33,7 @@ type stage struct {
 	remember   bool            // controllers remember their writes
 	fault      fault
 	backup     sim.Backup
+	views      []*sim.View // of every controller that ever was
 
 	log     []happening
 	calls   map[string]int       // by verb, since the last count
@@ -132,14 +133,12 @@ func (s *stage) show() {
 
 func (s *stage) newController() *sim.Controller {
 	c := sim.NewController(s.Cluster)
-	c.Reconciler.Related = c.Siblings
 	c.Client.Fault, c.Client.Done, c.Passed = s.before, s.done, s.passed
-	c.Reconciler.BeforeScale = func(_ context.Context, _ replicas.Spec, _ []*corev1.Pod, scale replicas.Scale) {
-		s.victims = scale.Delete
-	}
+	c.Scaling = func(what sim.Scaling) { s.victims = what.Scale.Delete }
 	if s.remember {
 		c.RememberWrites()
 	}
+	s.views = append(s.views, c.View)
 	return c
 }
 
@@ -225,7 +224,7 @@ func (s *stage) passed(rs *appsv1.ReplicaSet, result replicas.Result, err error)
 	text = strings.TrimSuffix(text, "; ")
 	s.forgetPass()
 	back := result.RequeueAfter
-	if _, remaining := s.controller.Reconciler.Expectations.State(expectations.KeyOf(rs)); back == remaining {
+	if _, remaining := s.controller.Expectations().State(expectations.KeyOf(rs)); back == remaining {
 		back = 0 // told with what is expected
 	}
 	if text+warnings != "" || back > 0 {

@@ -34,6 +34,9 @@ func TestStories(t *testing.T) {
 				}
 				return out
 			})
+			for _, view := range s.views {
+				require.NoError(t, view.Intact(), "the caches are as they arrived")
+			}
 			assert.Zero(t, s.fault.left, "a fault never came about: %+v", s.fault)
 		})
 	}

@@ -147,7 +147,6 @@ func (r *run) start(i int) {
 	if r.seed%2 == 0 {
 		c.RememberWrites()
 	}
-	c.Reconciler.Related = c.Siblings
 	if r.seed%3 == 0 {
 		c.BurstReplicas = 3
 	}

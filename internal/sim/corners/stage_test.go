@@ -160,7 +160,6 @@ func (s *stage) restart() {
 		s.after()
 	}
 	c.View.Pods.Lag, c.View.ReplicaSets.Lag = lag, lag/2
-	c.Reconciler.Related = c.Siblings
 	sync := c.Worker.Sync
 	c.Worker.Sync = func(ctx context.Context, key types.NamespacedName) (time.Duration, error) {
 		s.seen.passes = append(s.seen.passes, pass{s.Clock.Now(), key, s.seen.events})
