@@ -7,16 +7,28 @@
 //	err := checker.Settled()
 //
 // It knows what the controllers did from the truth, not from what they remember:
-// which call changed what, whether it was answered, which of that their watches
-// have shown them.
+// which call changed what, and which of that their watches have shown them. No
+// time is too long: what held a minute after a fault holds a day after it.
 //
-// What cannot hold, and is allowed for. Creations are counted, not named: a pod
-// whose create call was answered with an error, or that another process made,
-// arrives like one of the controller's own, and lets it act one creation too
-// early. So the number of pods is bounded by what was wanted plus what was in
-// flight unanswered. A pod that was not ready is deleted under its UID alone: if
-// it was released at the same moment, it goes all the same. An expectation that
-// expired no longer holds anything back.
+// Never more. Only creations and adoptions add to an owner's replicas, so each
+// creation is judged as it takes effect. The replicas that the controller must know
+// of, the new one among them, are at most as many as its pass was asked for. It
+// must know of those that its view shows as they are, and of all that it adopted,
+// or created and was answered so. What it cannot know of comes on top: what others create, and another
+// process, be it a dead one; what its watches have not shown; what lands late after
+// a process has ended. So at every instant there are at most as many replicas as
+// were wanted of one of the passes under way, and what of others is not resolved.
+//
+// Never fewer. Of deletions each is judged as it takes effect. The replicas that
+// are left, and those that are gone without the controller's doing and without its
+// being told, are at least as many as its pass was asked for. Its own deletions
+// never count as there, answered or not. A deletion that lands when nobody waits
+// for it any more is not judged.
+//
+// Never another's. What a controller deletes is its owner's, or was when its view
+// was made and is not ready, or is what it created and a webhook took away: a pod
+// that was not ready is deleted under its UID alone, and if it was released at the
+// same moment, it goes all the same.
 package invariant
 
 import (
@@ -29,26 +41,26 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/replicakit/replicakit/internal/sim"
 	"github.com/replicakit/replicakit/replicas"
-	"github.com/replicakit/replicakit/selector"
 )
 
 // A Checker watches a cluster and its controllers. It takes the hooks that it
-// needs: Cluster.Changed, Reconciler.BeforeScale and Client.Done.
+// needs: Cluster.Changed and Restored, and of a controller Scaling, Passed and
+// Client.Done.
 type Checker struct {
 	cluster  *sim.Cluster
+	truth    truth
 	watchers []*watcher
 	err      error
 }
 
 // New returns a Checker of a cluster.
 func New(cluster *sim.Cluster) *Checker {
-	k := &Checker{cluster: cluster}
-	cluster.Changed = k.changed
+	k := &Checker{cluster: cluster, truth: truth{}}
+	cluster.Changed, cluster.Restored = k.changed, k.restored
 	return k
 }
 
@@ -63,9 +75,9 @@ func (k *Checker) fail(format string, args ...any) {
 
 // Watch watches a controller from its start on.
 func (k *Checker) Watch(c *sim.Controller) {
-	w := &watcher{checker: k, controller: c, owners: map[types.UID]*owner{}}
+	w := &watcher{checker: k, controller: c, record: newRecord()}
 	k.watchers = append(k.watchers, w)
-	c.Reconciler.BeforeScale = w.beforeScale
+	c.Scaling = w.scaling
 	c.Client.Done = w.done
 	c.Passed = w.passed
 	w.listen()
@@ -76,38 +88,26 @@ func (k *Checker) Watch(c *sim.Controller) {
 func (k *Checker) Clone(cluster *sim.Cluster, c *sim.Controller) *Checker {
 	clone := New(cluster)
 	clone.Watch(c)
-	clone.err = k.err
-	for uid, o := range k.watchers[0].owners {
-		other := *o
-		other.created, other.deleted = maps.Clone(o.created), maps.Clone(o.deleted)
-		clone.watchers[0].owners[uid] = &other
-	}
+	clone.err, clone.truth = k.err, maps.Clone(k.truth)
+	clone.watchers[0].record = k.watchers[0].clone()
 	return clone
 }
 
 // Describe adds to a State what the Checker will judge by.
 func (k *Checker) Describe(s *sim.State) {
 	for _, w := range k.watchers {
-		uids := slices.Sorted(maps.Keys(w.owners))
-		for _, uid := range uids {
-			w.describe(s, w.owners[uid])
+		there := w.controller.View.Pods.In(metav1.NamespaceDefault)
+		for _, p := range slices.Concat(there, k.cluster.Pods(metav1.NamespaceDefault)) {
+			made, own := w.made[p.UID]
+			s.Text("judged", own, own && made >= k.truth[p.UID], w.seen[p.UID] >= made, w.deleted[p.UID], versionOf(p) >= k.truth[p.UID])
 		}
-	}
-}
-
-// describe leaves out what can no longer matter.
-func (w *watcher) describe(s *sim.State, o *owner) {
-	if len(o.created) > 0 {
-		s.Text("created", o.foreign)
-		for _, uid := range slices.Sorted(maps.Keys(o.created)) {
-			s.UID(uid)
+		lost := 0
+		for uid, version := range w.made {
+			if _, is := k.truth[uid]; !is && w.seen[uid] < version && !w.deleted[uid] {
+				lost++
+			}
 		}
-	}
-	for _, p := range w.controller.View.Pods.In(metav1.NamespaceDefault) {
-		if o.deleted[p.UID] && isActive(p) {
-			s.Text("deleted")
-			s.UID(p.UID)
-		}
+		s.Text("lost", lost)
 	}
 }
 
@@ -118,20 +118,30 @@ func (k *Checker) Drop(c *sim.Controller) {
 
 // changed judges a change by the call that makes it.
 func (k *Checker) changed(before, after metav1.Object) {
+	old, was := before.(*corev1.Pod)
+	now, is := after.(*corev1.Pod)
+	if !was && !is {
+		return
+	}
+	k.truth.changed(old, now)
 	for _, w := range k.watchers {
-		call, ok := w.controller.Client.Calling()
-		if !ok {
-			continue
+		if call, ok := w.controller.Client.Calling(); ok {
+			w.did(call, old, now)
+			if !call.Late {
+				w.judge(call, old, now)
+			}
 		}
-		old, _ := before.(*corev1.Pod)
-		now, _ := after.(*corev1.Pod)
-		switch {
-		case call.Verb == "create":
-			w.created(now)
-		case call.Verb == "delete":
-			w.deletes(old)
-		case call.Verb == "patch" && controllerOf(old) == "":
-			w.adopted(now)
+	}
+}
+
+// restored: what is there now is a new truth. Nobody is to blame for what was
+// deleted and is back.
+func (k *Checker) restored() {
+	k.truth = truth{}
+	for _, p := range k.cluster.Pods(metav1.NamespaceDefault) {
+		k.truth[p.UID] = versionOf(p)
+		for _, w := range k.watchers {
+			delete(w.deleted, p.UID)
 		}
 	}
 }
@@ -140,59 +150,63 @@ func (k *Checker) changed(before, after metav1.Object) {
 type watcher struct {
 	checker    *Checker
 	controller *sim.Controller
-	owners     map[types.UID]*owner
-	effect     types.UID     // of the pod that the call under way made
-	looked     types.UID     // the owner that the pass under way has read live
-	victims    []*corev1.Pod // of the pass under way
-	acted      bool          // it created or deleted
-}
-
-// An owner is what a controller did for one since it last recorded what it
-// expects.
-type owner struct {
-	since   time.Time          // by the controller's clock
-	created map[types.UID]bool // answered, and not yet seen alive
-	deleted map[types.UID]bool // answered
-	foreign int                // pods that arrived without being created since
-}
-
-func (w *watcher) owner(uid types.UID) *owner {
-	if w.owners[uid] == nil {
-		w.owners[uid] = &owner{created: map[types.UID]bool{}, deleted: map[types.UID]bool{}}
-	}
-	return w.owners[uid]
+	record
+	looked types.UID // the owner that the pass under way has read live
 }
 
 func (w *watcher) fail(format string, args ...any) {
 	w.checker.fail("%s: %s", w.controller.Now().UTC().Format(time.TimeOnly), fmt.Sprintf(format, args...))
 }
 
-// created: what is created belongs to the owner of the pass, and matches it.
-func (w *watcher) created(p *corev1.Pod) {
+func (w *watcher) judge(call sim.Call, old, now *corev1.Pod) {
 	rs := w.controller.Passing()
-	sel, err := selector.ForReplicaSet(rs)
-	if controllerOf(p) != rs.UID || err != nil || !sel.Matches(labels.Set(p.Labels)) {
-		w.fail("created pod %s is not one of %s", p.Name, rs.Name)
-	}
-	w.effect = p.UID
-}
-
-// deletes: only victims of this very pass are deleted, and only pods that are the
-// owner's.
-func (w *watcher) deletes(p *corev1.Pod) {
-	rs := w.controller.Passing()
-	i := slices.IndexFunc(w.victims, func(v *corev1.Pod) bool { return v.UID == p.UID })
 	switch {
-	case i < 0:
-		w.fail("pod %s (%s) of %q is deleted and was never chosen", p.Name, p.UID, controllerOf(p))
-	case controllerOf(p) != rs.UID && isReady(w.victims[i]):
-		w.fail("ready pod %s is deleted and belongs to %q, not %q", p.Name, controllerOf(p), rs.UID)
+	case rs == nil:
+		w.fail("%s %s outside of a pass", call.Verb, call.Name)
+	case call.Verb == "create":
+		w.creates(rs, now)
+	case call.Verb == "delete":
+		w.deletes(rs, old)
+	case call.Verb == "patch" && controllerOf(old) == "":
+		w.adopts(rs, now)
 	}
 }
 
-// adopted: nobody adopts without having looked whether the owner is still there.
-func (w *watcher) adopted(p *corev1.Pod) {
-	rs := w.controller.Passing()
+// creates: what is created belongs to the owner of the pass and matches it, unless
+// a webhook has other ideas, and is not one too many.
+func (w *watcher) creates(rs *appsv1.ReplicaSet, p *corev1.Pod) {
+	_, ok := replicasOf(rs, []*corev1.Pod{p})[p.UID]
+	switch known := w.known(rs); {
+	case !ok && w.checker.cluster.Mutate == nil:
+		w.fail("created pod %s is not one of %s", p.Name, rs.Name)
+	case ok && known > int(*rs.Spec.Replicas):
+		w.fail("%s creates %s: %d known, wanted %d", rs.Name, p.Name, known, *rs.Spec.Replicas)
+	}
+}
+
+// deletes: only pods that are the owner's are deleted, and not one too many.
+func (w *watcher) deletes(rs *appsv1.ReplicaSet, p *corev1.Pod) {
+	if _, own := w.made[p.UID]; controllerOf(p) != rs.UID && !own && !w.wasOurs(rs, p) {
+		w.fail("pod %s is deleted and belongs to %q, not %q", p.Name, controllerOf(p), rs.UID)
+	}
+	if _, ok := replicasOf(rs, []*corev1.Pod{p})[p.UID]; !ok {
+		return
+	}
+	left := len(replicasOf(rs, w.checker.cluster.Pods(rs.Namespace)))
+	if phantoms := w.phantoms(rs); left+phantoms < int(*rs.Spec.Replicas) {
+		w.fail("%s deletes %s: %d left and %d that it cannot know to be gone, wanted %d",
+			rs.Name, p.Name, left, phantoms, *rs.Spec.Replicas)
+	}
+}
+
+// wasOurs reports whether the view shows a pod as the owner's, and not ready.
+func (w *watcher) wasOurs(rs *appsv1.ReplicaSet, p *corev1.Pod) bool {
+	shown, ok := w.controller.View.Pods.Get(p.Namespace, p.Name)
+	return ok && shown.UID == p.UID && controllerOf(shown) == rs.UID && !isReady(shown)
+}
+
+// adopts: nobody adopts without having looked whether the owner is still there.
+func (w *watcher) adopts(rs *appsv1.ReplicaSet, p *corev1.Pod) {
 	if controllerOf(p) != rs.UID {
 		w.fail("pod %s is adopted for %q in a pass for %q", p.Name, controllerOf(p), rs.UID)
 	}
@@ -201,52 +215,23 @@ func (w *watcher) adopted(p *corev1.Pod) {
 	}
 }
 
-// done learns which calls were answered.
+// done learns which creations are answered and which owners were read live.
 func (w *watcher) done(call sim.Call, err error) {
-	effect := w.effect
-	w.effect = ""
-	rs := w.controller.Passing()
-	switch {
-	case err != nil || rs == nil:
-	case call.Verb == "get" && call.Kind == "ReplicaSet":
-		live, err := w.checker.cluster.GetReplicaSet(context.Background(), call.Namespace, call.Name)
-		if err == nil && live.DeletionTimestamp == nil {
-			w.looked = live.UID
-		}
-	case call.Verb == "create" && effect != "":
-		w.owner(rs.UID).created[effect] = true
-	case call.Verb == "delete":
-		for _, v := range w.victims {
-			if v.Name == call.Name { // it may have been on its way out already
-				w.owner(rs.UID).deleted[v.UID] = true
-			}
-		}
+	if call.Verb == "create" {
+		w.answered(err == nil)
+	}
+	if err != nil || call.Verb != "get" || call.Kind != "ReplicaSet" {
+		return
+	}
+	live, err := w.checker.cluster.GetReplicaSet(context.Background(), call.Namespace, call.Name)
+	if err == nil && live.DeletionTimestamp == nil {
+		w.looked = live.UID
 	}
 }
 
-func (w *watcher) expects(rs *appsv1.ReplicaSet) {
-	for key, p := range w.controller.Reconciler.Expectations.All() {
-		if key.UID != rs.UID {
-			continue
-		}
-		creations, _ := p.Total()
-		if unseen := len(w.owner(rs.UID).created); creations > unseen {
-			w.fail("%s expects %d pods, and %d of those it created are not seen", rs.Name, creations, unseen)
-		}
-		for _, uid := range p.Deleting {
-			if !w.owner(rs.UID).deleted[uid] {
-				w.fail("%s expects the end of %s, which it did not delete", rs.Name, uid)
-			}
-		}
-	}
-}
-
-// passed: what is expected in the end is what was done. Then it forgets the pass.
-func (w *watcher) passed(rs *appsv1.ReplicaSet, _ replicas.Result, _ error) {
-	if w.acted {
-		w.expects(rs)
-	}
-	w.looked, w.victims, w.acted = "", nil, false
+// passed forgets the pass, which has left the caches as they were.
+func (w *watcher) passed(*appsv1.ReplicaSet, replicas.Result, error) {
+	w.looked = ""
 	if err := w.controller.View.Intact(); err != nil {
 		w.fail("%v", err)
 	}

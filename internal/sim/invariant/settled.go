@@ -105,11 +105,11 @@ func (w *watcher) idle(namespace string) error {
 	}
 	for _, owner := range view.OwnersIn(namespace) {
 		key := expectations.KeyOf(owner)
-		if s, _ := w.controller.Reconciler.Expectations.State(key); s == expectations.Waiting {
+		if s, _ := w.controller.Expectations().State(key); s == expectations.Waiting {
 			return fmt.Errorf("%s still expects something", owner.GetName())
 		}
 	}
-	for key := range w.controller.Reconciler.Expectations.All() {
+	for key := range w.controller.Expectations().All() {
 		if rs, ok := view.Owner(key.Namespace, key.Name); !ok || rs.GetUID() != key.UID {
 			return fmt.Errorf("expectations of %s (%s) are left, which is gone", key.Name, key.UID)
 		}
