@@ -15,7 +15,6 @@ import (
 	"github.com/replicakit/replicakit/expectations"
 	"github.com/replicakit/replicakit/internal/joined"
 	"github.com/replicakit/replicakit/internal/object"
-	"github.com/replicakit/replicakit/podrank"
 	"github.com/replicakit/replicakit/slowstart"
 	"github.com/replicakit/replicakit/status"
 )
@@ -55,7 +54,7 @@ const firstVersioned = 16
 
 // delete deletes the victims at once, without slow start (D7). What is expected
 // in the end is what was deleted (D6, D8).
-func (p *pass) delete(ctx context.Context, victims []podrank.Victim[*corev1.Pod]) error {
+func (p *pass) delete(ctx context.Context, victims []Deletion[*corev1.Pod]) error {
 	if len(victims) == 0 {
 		return nil
 	}

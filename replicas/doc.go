@@ -1,7 +1,8 @@
-// Package replicas keeps N pods of something: given the pods that exist and
-// what is wanted, it says which to adopt, release, create and delete.
+// Package replicas keeps N of something, pods or any other objects: given those
+// that exist and what is wanted, it says which to adopt, release, create and
+// delete.
 //
-// There are two ways in. Manage is pure: it returns a Plan, and the caller makes
+// There are two ways in. Manage is pure: it returns a plan, and the caller makes
 // the calls. Reconciler makes them too, with expectations, slow start and
 // events, over any client that implements PodControl; Router turns watch events
 // into settled expectations and owners to wake; ReplicaSetReporter writes the
@@ -16,8 +17,8 @@
 // once, a client. The clientgo module has all three, and a complete ReplicaSet
 // and ReplicationController on top of them.
 //
-// Differs from Kubernetes: a plan is data and does not depend on the order of
-// its input; a spec that can only be a mistake is refused with an error that
+// Differs from Kubernetes: a plan is data, and whom it deletes does not depend on
+// the order of its input; a spec that can only be a mistake is refused with an error that
 // names the object and the field; see Reconciler for what differs in making the
 // calls.
 package replicas

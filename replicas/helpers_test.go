@@ -38,3 +38,11 @@ func deepCopies(pods []*corev1.Pod) []*corev1.Pod {
 }
 
 func indexOf(s, part string) int { return strings.Index(s, part) }
+
+// newPod returns the pod to create as number i.
+func newPod(tb testing.TB, scale replicas.Scale, i int) *corev1.Pod {
+	tb.Helper()
+	pod, err := scale.New(i)
+	require.NoError(tb, err)
+	return pod
+}

@@ -5,49 +5,51 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/replicakit/replicakit/internal/object"
-	"github.com/replicakit/replicakit/podrank"
 	"github.com/replicakit/replicakit/selector"
 )
 
-// A Plan is what Manage decided: data to execute, log, compare or show as a dry
-// run. It points to the pods that Manage was given; treat them as read only.
-// The zero Plan means that there is nothing to do.
-type Plan struct {
-	// Claims says which pods are the owner's. Patch each of Adopt and Release
+// A Plan is a PlanOf for pods.
+type Plan = PlanOf[*corev1.Pod]
+
+// A PlanOf is what Manage decided: data to execute, log, compare or show as a dry
+// run. It points to the children that Manage was given, and to the owner; treat
+// them as read only. The zero value means that there is nothing to do.
+type PlanOf[T metav1.Object] struct {
+	// Claims says which children are the owner's. Patch each of Adopt and Release
 	// BEFORE anything is created or deleted. Owned and Ignored need nothing.
-	Claims selector.Claims[*corev1.Pod]
+	Claims selector.Claims[T]
 	// Scale is what to do AFTER the claims. It holds only if every adoption and
-	// every release succeeded: else take the pods that are really owned and
+	// every release succeeded: else take the children that are really owned and
 	// call ScaleTo again, since a failed adoption must never cost a healthy
-	// pod.
-	Scale Scale
+	// child.
+	Scale ScaleOf[T]
 	// Blocked says why Scale is zero although replicas may be missing or in
-	// surplus; "" if nothing held it back.
-	Blocked Reason
+	// surplus; it is zero if nothing held it back.
+	Blocked Blocked
 }
 
-// A Scale says how to get from the pods that are owned to the number wanted.
-// At most one of Create and Delete is set.
-type Scale struct {
-	// Create is how many pods to create, each with NewPod, in slow start.
-	// Record the expectation BEFORE the first call.
-	Create int
-	// Prototype is what each of the new pods is a copy of; nil if there are
-	// none. It is there to be looked at, and may be changed before the first
-	// call of NewPod. Do not create it itself: clients write into what they
-	// send.
-	Prototype *corev1.Pod
-	// Delete are the pods to delete, the first to go first, each with the
-	// reason why it and not a survivor. Record the expectation BEFORE the first
-	// call.
-	Delete []podrank.Victim[*corev1.Pod]
-	// Deferred is how many more must be created or deleted, beyond the burst:
-	// plan again when what this Scale starts has been observed.
-	Deferred int
+// A Blocked says why a plan creates and deletes nothing. The zero Blocked says
+// that nothing held it back.
+type Blocked struct {
+	Reason Reason `json:"reason"`
+	// Until is when this ends by itself at the latest, and another pass is due;
+	// zero if it does not, or at once.
+	Until time.Time `json:"until,omitzero"`
+}
+
+// String returns the reason and, if there is one, the instant; "" for the zero
+// Blocked.
+func (b Blocked) String() string {
+	if b.Until.IsZero() {
+		return string(b.Reason)
+	}
+	return string(b.Reason) + " until " + b.Until.UTC().Format(time.RFC3339)
 }
 
 // A Reason says why a plan creates and deletes nothing.
@@ -56,58 +58,55 @@ type Reason string
 // The reasons of Plan.Blocked.
 const (
 	// ExpectationsPending: earlier creations or deletions have not been
-	// observed. Plan again when they are, or when the expectation expires.
+	// observed. Plan again when they are, or when the expectation expires, which is
+	// Blocked.Until: nobody else asks for a pass then.
 	ExpectationsPending Reason = "expectations are pending"
-	// OwnerDeleted: the owner has a deletionTimestamp; what happens to its pods
+	// ViewIsOld: the expectation has expired, so that the list proves nothing, and
+	// the plan would create or delete something. List the children live, past every
+	// cache, settle the record from that (expectations.Sync, or Forget), and call
+	// Manage again with that list and Pending Satisfied. If the list fails, change
+	// nothing.
+	ViewIsOld Reason = "view is old"
+	// OwnerDeleted: the owner has a deletionTimestamp; what happens to its children
 	// is the garbage collector's business.
 	OwnerDeleted Reason = "owner is being deleted"
 )
 
 // IsZero reports whether there is nothing to patch, create or delete.
-func (p Plan) IsZero() bool {
+func (p PlanOf[T]) IsZero() bool {
 	return len(p.Claims.Adopt) == 0 && len(p.Claims.Release) == 0 && p.Scale.IsZero()
 }
 
-// NewPod returns the pod to create as number i, counted from 0: a pod of its own,
-// which the caller may change. It is nil if i is none of the Create pods. It may
-// be called from many goroutines at once.
-func (s Scale) NewPod(i int) *corev1.Pod {
-	if i < 0 || i >= s.Create {
-		return nil
-	}
-	return s.Prototype.DeepCopy()
-}
-
 // IsZero reports whether there is nothing to create or delete.
-func (s Scale) IsZero() bool { return s.Create == 0 && len(s.Delete) == 0 }
+func (s ScaleOf[T]) IsZero() bool { return s.Create == 0 && len(s.Delete) == 0 }
 
-// String describes the plan in a line, naming ten pods of a kind at most. Its
+// String describes the plan in a line, naming ten children of a kind at most. Its
 // wording may change; MarshalJSON's will not.
-func (p Plan) String() string {
+func (p PlanOf[T]) String() string {
 	var parts []string
 	if n := len(p.Claims.Adopt); n > 0 {
-		parts = append(parts, fmt.Sprintf("adopt %d: %s", n, list(p.Claims.Adopt, podName)))
+		parts = append(parts, fmt.Sprintf("adopt %d: %s", n, list(p.Claims.Adopt, nameOf)))
 	}
 	if n := len(p.Claims.Release); n > 0 {
-		parts = append(parts, fmt.Sprintf("release %d: %s", n, list(p.Claims.Release, podName)))
+		parts = append(parts, fmt.Sprintf("release %d: %s", n, list(p.Claims.Release, nameOf)))
 	}
-	if p.Blocked != "" {
-		parts = append(parts, "blocked: "+string(p.Blocked))
+	if p.Blocked.Reason != "" {
+		parts = append(parts, "blocked: "+p.Blocked.String())
 	} else if !p.Scale.IsZero() || len(parts) == 0 {
 		parts = append(parts, p.Scale.String())
 	}
 	return strings.Join(parts, "; ")
 }
 
-// String describes the scale step in a line, naming ten pods at most.
-func (s Scale) String() string {
+// String describes the scale step in a line, naming ten children at most.
+func (s ScaleOf[T]) String() string {
 	var b strings.Builder
 	switch {
 	case s.Create > 0:
 		fmt.Fprintf(&b, "create %d", s.Create)
 	case len(s.Delete) > 0:
-		fmt.Fprintf(&b, "delete %d: %s", len(s.Delete), list(s.Delete, func(v podrank.Victim[*corev1.Pod]) string {
-			return fmt.Sprintf("%s (%s)", podName(v.Object), v.Explain())
+		fmt.Fprintf(&b, "delete %d: %s", len(s.Delete), list(s.Delete, func(d Deletion[T]) string {
+			return fmt.Sprintf("%s (%s)", nameOf(d.Object), d.Explain())
 		}))
 	default:
 		return "nothing to do"
@@ -131,15 +130,15 @@ func list[S ~[]E, E any](items S, text func(E) string) string {
 	return strings.Join(names, ", ")
 }
 
-// MarshalJSON writes the plan with references in place of pods.
-func (p Plan) MarshalJSON() ([]byte, error) {
+// MarshalJSON writes the plan with references in place of children.
+func (p PlanOf[T]) MarshalJSON() ([]byte, error) {
 	return marshal(struct {
 		Owned   []reference `json:"owned,omitempty"`
 		Adopt   []reference `json:"adopt,omitempty"`
 		Release []reference `json:"release,omitempty"`
 		Ignored []reference `json:"ignored,omitempty"`
-		Scale   Scale       `json:"scale"`
-		Blocked Reason      `json:"blocked,omitempty"`
+		Scale   ScaleOf[T]  `json:"scale"`
+		Blocked Blocked     `json:"blocked,omitzero"`
 	}{
 		Owned:   references(p.Claims.Owned),
 		Adopt:   references(p.Claims.Adopt),
@@ -150,8 +149,8 @@ func (p Plan) MarshalJSON() ([]byte, error) {
 	})
 }
 
-// MarshalJSON writes the scale step with references in place of pods.
-func (s Scale) MarshalJSON() ([]byte, error) {
+// MarshalJSON writes the scale step with references in place of children.
+func (s ScaleOf[T]) MarshalJSON() ([]byte, error) {
 	victims := make([]victim, len(s.Delete))
 	for i, v := range s.Delete {
 		victims[i] = victim{
@@ -164,9 +163,10 @@ func (s Scale) MarshalJSON() ([]byte, error) {
 	}
 	return marshal(struct {
 		Create   int      `json:"create"`
+		Names    []string `json:"names,omitempty"`
 		Delete   []victim `json:"delete,omitempty"`
 		Deferred int      `json:"deferred,omitempty"`
-	}{s.Create, victims, s.Deferred})
+	}{s.Create, s.Names, victims, s.Deferred})
 }
 
 // marshal leaves the "<" of a reason readable, where the encoder that asked lets
@@ -193,24 +193,24 @@ type victim struct {
 	Reason    string `json:"reason"`
 }
 
-func referenceTo(p *corev1.Pod) reference {
-	if p == nil {
+func referenceTo(child metav1.Object) reference {
+	if object.IsNil(child) {
 		return reference{}
 	}
-	return reference{Namespace: p.Namespace, Name: p.Name, UID: string(p.UID)}
+	return reference{Namespace: child.GetNamespace(), Name: child.GetName(), UID: string(child.GetUID())}
 }
 
-func references(pods []*corev1.Pod) []reference {
-	refs := make([]reference, len(pods))
-	for i, p := range pods {
-		refs[i] = referenceTo(p)
+func references[T metav1.Object](children []T) []reference {
+	refs := make([]reference, len(children))
+	for i, child := range children {
+		refs[i] = referenceTo(child)
 	}
 	return refs
 }
 
-func podName(p *corev1.Pod) string {
-	if p == nil {
-		return "no pod"
+func nameOf[T metav1.Object](child T) string {
+	if object.IsNil(child) {
+		return "no object"
 	}
-	return object.Name(p)
+	return object.Name(child)
 }

@@ -108,7 +108,7 @@ type Result struct {
 // Reconcile makes one pass for the owner in spec, in this order: is the cache as
 // new as our own writes; are the expectations satisfied (both BEFORE listing, as
 // a pod that arrives in between must not be created twice); list the pods;
-// adopt and release; create in slow start, or delete. Related, Order and BurstReplicas of
+// adopt and release; create in slow start, or delete. Related, Rules and BurstReplicas of
 // spec are the caller's to set; Now is set by the Reconciler's clock, so that a
 // Spec can be used again. list returns the owner's pods
 // and the orphans of its namespace, from a cache as a rule, and is not called
@@ -178,7 +178,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, spec Spec, list func(context
 		p.result.Waiting = true
 		return p.end(err)
 	}
-	if p.spec.blocked() != "" || p.undecided {
+	if p.spec.blocked().Reason != "" || p.undecided {
 		p.result.Waiting = true
 		return p.end(nil)
 	}
@@ -350,7 +350,9 @@ func (p *pass) cacheIsStale() bool {
 
 func (p *pass) readExpectations() {
 	s, _ := p.Expectations.State(p.key)
-	p.spec.Waiting = p.spec.Waiting || s == expectations.Waiting
+	if s == expectations.Waiting {
+		p.spec.Pending = s
+	}
 }
 
 // scale creates or deletes what is missing or in surplus.
@@ -358,7 +360,7 @@ func (p *pass) scale(ctx context.Context) error {
 	if len(p.result.Active) > int(p.spec.Replicas) {
 		p.listRelated(ctx)
 	}
-	scale, err := p.spec.scale(p.result.Active)
+	scale, err := ScaleTo(p.result.Active, p.spec)
 	if err != nil {
 		return err
 	}
@@ -422,7 +424,10 @@ func (p *pass) create(ctx context.Context, scale Scale) error {
 	}()
 	opts := slowstart.Options{MaxParallel: p.maxParallel()}
 	run := slowstart.Run(ctx, scale.Create, opts, func(ctx context.Context, i int) error {
-		newPod := scale.NewPod(i)
+		newPod, err := scale.New(i)
+		if err != nil {
+			return err
+		}
 		pod, err := p.Pods.CreatePod(ctx, p.spec.Owner.GetNamespace(), newPod)
 		if err == nil {
 			pod = cmp.Or(pod, newPod)

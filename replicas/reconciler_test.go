@@ -1619,7 +1619,7 @@ func TestReconcileOrder(t *testing.T) {
 		t.Parallel()
 		r := newRig(5)
 		spec := specOf(t, r.rs)
-		spec.Waiting = true
+		spec.Pending = expectations.Waiting
 		result, err := r.Reconcile(context.Background(), spec, func(context.Context) ([]*corev1.Pod, error) { return nil, nil })
 		require.NoError(t, err)
 		assert.True(t, result.Waiting)

@@ -3,7 +3,6 @@ package replicas
 import (
 	"slices"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -12,21 +11,21 @@ import (
 	"github.com/replicakit/replicakit/internal/object"
 )
 
-// Related returns, out of pods, those of the owner's siblings and its own: what
+// Related returns, out of children, those of the owner's siblings and its own: what
 // Spec.Related wants. Siblings are the owners that have the same controller, by
 // UID, as the ReplicaSets of one Deployment have (by group, kind and name if there
 // is no UID, as with fake clients); the owner is one of them, and
-// namespaces do not matter. A pod belongs to the sibling that controls it;
+// namespaces do not matter. A child belongs to the sibling that controls it;
 // an orphan belongs to a sibling in its namespace whose selector matches it.
 // If sel returns an error, no selector or an empty one, the sibling selects
 // nothing; if sel is nil, none does. selector.ForReplicaSet is such a sel.
 //
-// The result is in the order of pods. An owner without a controller has no
-// siblings: nothing is related to it, not even its own pods.
+// The result is in the order of children, without nil ones. An owner without a
+// controller has no siblings: nothing is related to it, not even its own children.
 //
 // Differs from Kubernetes: a pod that somebody else controls does not count,
 // whatever its labels say.
-func Related[O metav1.Object](owner metav1.Object, owners []O, sel func(O) (labels.Selector, error), pods []*corev1.Pod) []*corev1.Pod {
+func Related[O, C metav1.Object](owner metav1.Object, owners []O, sel func(O) (labels.Selector, error), children []C) []C {
 	if object.IsNil(owner) {
 		return nil
 	}
@@ -47,18 +46,43 @@ func Related[O metav1.Object](owner metav1.Object, owners []O, sel func(O) (labe
 			selectors[o.GetNamespace()] = append(selectors[o.GetNamespace()], s)
 		}
 	}
-	var related []*corev1.Pod
-	for _, p := range pods {
-		if p != nil && belongs(p, siblings, selectors[p.Namespace]) {
-			related = append(related, p)
+	var related []C
+	for _, child := range withoutNil(children) {
+		if belongs(child, siblings, selectors[child.GetNamespace()]) {
+			related = append(related, child)
 		}
 	}
 	return related
 }
 
-func belongs(p *corev1.Pod, siblings map[types.UID][]object.Owner, selectors []labels.Selector) bool {
-	if ref := metav1.GetControllerOfNoCopy(p); ref != nil {
-		return slices.ContainsFunc(siblings[ref.UID], func(o object.Owner) bool { return o.IsNamed(ref, p) })
+func belongs(child metav1.Object, siblings map[types.UID][]object.Owner, selectors []labels.Selector) bool {
+	if ref := metav1.GetControllerOfNoCopy(child); ref != nil {
+		return slices.ContainsFunc(siblings[ref.UID], func(o object.Owner) bool { return o.IsNamed(ref, child) })
 	}
-	return slices.ContainsFunc(selectors, func(s labels.Selector) bool { return s.Matches(labels.Set(p.Labels)) })
+	return slices.ContainsFunc(selectors, func(s labels.Selector) bool { return s.Matches(labels.Set(child.GetLabels())) })
+}
+
+// related returns the children that count for co-location: nil for none (L2), else
+// the owned and the related ones, each once. Of two views of an owned child its
+// own counts.
+func (s *SpecOf[T]) related(owned []T) []T {
+	others := withoutNil(s.Related)
+	switch {
+	case len(others) == 0:
+		return nil
+	case slices.EqualFunc(owned, others, func(p, q T) bool { return object.Same(p, q) }):
+		return owned
+	}
+	all := slices.Concat(owned, others)
+	seen := newSightings(len(all))
+	return slices.DeleteFunc(all, func(child T) bool { return !seen.add(child.GetUID()) })
+}
+
+// withoutNil returns the children that are not nil: the slice itself if none is.
+func withoutNil[T metav1.Object](children []T) []T {
+	isNil := object.NilOf[T]()
+	if !slices.ContainsFunc(children, isNil) {
+		return children
+	}
+	return slices.DeleteFunc(slices.Clone(children), isNil)
 }

@@ -101,8 +101,9 @@ func TestRelated(t *testing.T) {
 	})
 	t.Run("L2 nothing related is nil, with siblings and without", func(t *testing.T) {
 		t.Parallel()
-		assert.Nil(t, replicas.Related(lone, all, selector.ForReplicaSet, nil))
-		assert.Nil(t, replicas.Related(mine, all, selector.ForReplicaSet, nil))
+		var none []*corev1.Pod
+		assert.Nil(t, replicas.Related(lone, all, selector.ForReplicaSet, none))
+		assert.Nil(t, replicas.Related(mine, all, selector.ForReplicaSet, none))
 	})
 }
 

@@ -1,204 +1,141 @@
 package replicas
 
 import (
-	"cmp"
 	"slices"
 
-	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/replicakit/replicakit/expectations"
 	"github.com/replicakit/replicakit/internal/object"
-	"github.com/replicakit/replicakit/internal/pod"
-	"github.com/replicakit/replicakit/podrank"
 	"github.com/replicakit/replicakit/selector"
 )
 
-// Manage decides what to do about the pods for the owner to have what spec
-// asks for: which pods to adopt and release, and then how many to create or
-// which to delete. It calls nothing and changes nothing; see Plan for what is
-// left to do.
+// Manage decides what to do about the children for the owner to have what spec
+// asks for: which to adopt and release, and then how many to create or which to
+// delete. It calls nothing and changes nothing; see PlanOf for what is left to
+// do. Children are pods or any other objects.
 //
-// The pods are those that the owner may have something to do with: its own and
-// the orphans of its namespace, or simply all pods of the namespace. Pods that
-// are finished or being deleted are dropped, and so are pods of another
-// namespace than the owner's, unless the owner has none. The order of pods
-// never matters: the plan is in the order of their UIDs. The plan points to the
-// pods that were passed in.
+// The objs are those that the owner may have something to do with: its own and
+// the orphans of its namespace, or simply all of the namespace. Those that are
+// not active are dropped, and so are those of another namespace than the owner's,
+// unless the owner has none. The lists of the plan are in the order of objs and
+// point to what was passed in. Who is deleted does not depend on that order.
 //
-// An error names the object and the field, and comes with the zero Plan. One
-// that the owner's own spec causes is a *RefusedError. A nil pod is an error,
-// and so is a pod that is listed twice, if the owner has it, would adopt it or
+// An error names the object and the field, and comes with the zero plan. One
+// that the owner's own spec causes is a *RefusedError. A nil child is an error,
+// and so is a child that is listed twice, if the owner has it, would adopt it or
 // would release it: the list does not say then how many there are. Two entries
-// are the same pod if their UIDs are equal; without UIDs, as with fake clients,
-// every entry is a pod of its own.
+// are the same child if their UIDs are equal; without UIDs, as with fake clients,
+// every entry is a child of its own.
 //
 // Differs from Kubernetes: negative replicas, selectors that match everything
 // or nothing, and a template that the selector does not match are refused
 // instead of panicking, adopting everything, or creating for ever.
-func Manage(pods []*corev1.Pod, spec Spec) (Plan, error) {
+func Manage[T metav1.Object](objs []T, spec SpecOf[T]) (PlanOf[T], error) {
 	if err := spec.check(); err != nil {
-		return Plan{}, err
+		return PlanOf[T]{}, err
 	}
-	claims, err := spec.claims(pods)
+	claims, err := spec.claims(objs)
 	if err != nil {
-		return Plan{}, err
-	}
-	plan := Plan{Claims: claims, Blocked: spec.blocked()}
-	if plan.Blocked != "" {
-		return plan, nil
+		return PlanOf[T]{}, err
 	}
 	owned := claims.Owned
 	if len(claims.Adopt) > 0 {
 		owned = slices.Concat(owned, claims.Adopt)
 	}
-	plan.Scale, err = spec.scale(owned)
+	scale, blocked, err := spec.scale(owned, objs)
 	if err != nil {
-		return Plan{}, err
+		return PlanOf[T]{}, err
 	}
-	return plan, nil
+	return PlanOf[T]{Claims: claims, Scale: scale, Blocked: blocked}, nil
 }
 
-// ScaleTo is the second half of Manage alone: given the pods that are really
+// ScaleTo is the second half of Manage alone: given the children that are really
 // owned, it decides how many to create or which to delete. Call it in place of
 // Plan.Scale whenever a claim of the plan failed, before anything is created or
-// deleted. Inactive pods are dropped; ownership is not looked at. A Spec that
-// is Waiting, or whose owner is being deleted, gives the zero Scale.
+// deleted. Inactive children are dropped; ownership is not looked at. Where Manage
+// would say that the plan is Blocked, it returns the zero Scale.
 //
-// Spec.Selector and Spec.Template are looked at only where pods must be
-// created. Errors are those of Manage.
-func ScaleTo(owned []*corev1.Pod, spec Spec) (Scale, error) {
+// Spec.Selector, Spec.New and Spec.Template are looked at only if children must
+// be created, and of taken names only those in owned are known. Errors are those
+// of Manage.
+func ScaleTo[T metav1.Object](owned []T, spec SpecOf[T]) (ScaleOf[T], error) {
 	if err := spec.checkScale(); err != nil {
-		return Scale{}, err
+		return ScaleOf[T]{}, err
 	}
 	active, err := spec.candidates(owned)
-	if err == nil {
-		_, err = spec.once(active)
-	}
-	if err != nil || spec.blocked() != "" {
-		return Scale{}, err
-	}
-	if len(active) < int(spec.Replicas) {
-		err = cmp.Or(spec.checkSelector(), spec.checkTemplate())
-	}
 	if err != nil {
-		return Scale{}, err
+		return ScaleOf[T]{}, err
 	}
-	return spec.scale(active)
+	if err := spec.once(active); err != nil {
+		return ScaleOf[T]{}, err
+	}
+	scale, _, err := spec.scale(active, owned)
+	return scale, err
 }
 
-// blocked says why nothing may be created or deleted, if so. Deletion of the
-// owner comes first: it stays.
-func (s *Spec) blocked() Reason {
+// blocked says why nothing may be created or deleted, whatever it be. Deletion of
+// the owner comes first: it stays.
+func (s *SpecOf[T]) blocked() Blocked {
 	switch {
 	case s.Owner.GetDeletionTimestamp() != nil:
-		return OwnerDeleted
-	case s.Waiting:
-		return ExpectationsPending
+		return Blocked{Reason: OwnerDeleted}
+	case s.Pending == expectations.Waiting:
+		return Blocked{Reason: ExpectationsPending, Until: s.Now.Add(s.PendingFor)}
 	}
-	return ""
+	return Blocked{}
 }
 
-// scale compares what is there with what is wanted. All of owned is active and
-// listed once.
-func (s *Spec) scale(owned []*corev1.Pod) (Scale, error) {
-	surplus := len(owned) - int(s.Replicas)
-	switch {
-	case surplus > 0:
-		n := min(surplus, s.burst())
-		victims := podrank.Select(owned, n, podrank.PodOptions{Now: s.Now, Related: s.related(owned), Order: s.Order})
-		return Scale{Delete: victims, Deferred: surplus - n}, nil
-	case surplus < 0:
-		return s.create(-surplus)
-	}
-	return Scale{}, nil
+// viewIsOld reports whether a list that nothing vouches for would be acted upon.
+func (s *SpecOf[T]) viewIsOld(step step) bool {
+	return s.Pending == expectations.Expired && (step.create > 0 || step.remove > 0)
 }
 
-func (s *Spec) create(missing int) (Scale, error) {
-	prototype, err := PodFromTemplate(s.Template, s.Owner, s.Kind)
+// claims sorts the candidates. What is ignored may be listed twice: it is for
+// others to stumble over.
+func (s *SpecOf[T]) claims(objs []T) (selector.Claims[T], error) {
+	active, err := s.candidates(objs)
 	if err != nil {
-		return Scale{}, err
-	}
-	n := min(missing, s.burst())
-	return Scale{Create: n, Prototype: prototype, Deferred: missing - n}, nil
-}
-
-// related returns the pods whose nodes count for co-location: nil for none
-// (L2), else the related and the owned ones, each once.
-func (s *Spec) related(owned []*corev1.Pod) []*corev1.Pod {
-	if len(s.Related) == 0 {
-		return nil
-	}
-	others := beside(s.Related, owned)
-	if len(others) == 0 {
-		return owned
-	}
-	all, _ := byUID(slices.Concat(owned, others))
-	return slices.CompactFunc(all, func(p, q *corev1.Pod) bool { return object.Same(p, q) })
-}
-
-// beside returns the related pods that are not in owned themselves: none, as a
-// rule, where both lists come from one cache. What is left may still be other
-// views of owned pods.
-func beside(related, owned []*corev1.Pod) []*corev1.Pod {
-	if slices.Equal(related, owned) {
-		return nil
-	}
-	known := make(map[*corev1.Pod]struct{}, len(owned)+1)
-	known[nil] = struct{}{}
-	for _, p := range owned {
-		known[p] = struct{}{}
-	}
-	return slices.DeleteFunc(slices.Clone(related), func(p *corev1.Pod) bool {
-		_, ok := known[p]
-		return ok
-	})
-}
-
-// claims sorts the candidates among the pods, each list in the order of UIDs: on
-// that nothing that the caller happens to do has an influence. What is ignored
-// may be listed twice: it is for others to stumble over.
-func (s *Spec) claims(pods []*corev1.Pod) (selector.Claims[*corev1.Pod], error) {
-	var none selector.Claims[*corev1.Pod]
-	active, err := s.candidates(pods)
-	if err != nil {
-		return none, err
+		return selector.Claims[T]{}, err
 	}
 	claims, err := s.claimer().Plan(active)
 	if err != nil {
-		return none, err
+		return selector.Claims[T]{}, err
 	}
-	concerned := claims.Owned
-	if len(claims.Adopt) > 0 || len(claims.Release) > 0 {
-		concerned = slices.Concat(claims.Owned, claims.Adopt, claims.Release)
+	if err := s.once(claims.Owned, claims.Adopt, claims.Release); err != nil {
+		return selector.Claims[T]{}, err
 	}
-	ordered, err := s.once(concerned)
-	if err != nil {
-		return none, err
-	}
-	return inOrder(claims, ordered), nil
+	return claims, nil
 }
 
-// candidates returns the active pods of the owner's namespace, in the order of
-// pods, which may be that of memory.
-func (s *Spec) candidates(pods []*corev1.Pod) ([]*corev1.Pod, error) {
-	namespace := s.Owner.GetNamespace()
-	active := make([]*corev1.Pod, 0, len(pods))
-	for i, p := range pods {
-		if p == nil {
-			return nil, s.failure("pods[%d] is nil", i)
+// candidates returns the active children of the owner's namespace.
+func (s *SpecOf[T]) candidates(objs []T) ([]T, error) {
+	namespace, isNil, isActive := s.Owner.GetNamespace(), object.NilOf[T](), s.Rules.complete().Active
+	active := make([]T, 0, len(objs))
+	for i, obj := range objs {
+		if isNil(obj) {
+			return nil, s.failure("objs[%d] is nil", i)
 		}
-		if (namespace == "" || namespace == p.Namespace) && pod.IsActive(p) {
-			active = append(active, p)
+		if (namespace == "" || namespace == obj.GetNamespace()) && isActive(obj) {
+			active = append(active, obj)
 		}
 	}
 	return active, nil
 }
 
-// once returns the pods in the order of their UIDs, and an error if one is listed
-// twice.
-func (s *Spec) once(pods []*corev1.Pod) ([]*corev1.Pod, error) {
-	ordered, twice := byUID(pods)
-	if twice != nil {
-		return nil, s.failure("pod %q (%s) is listed twice", object.Name(twice), twice.UID)
+// once returns an error if a child is listed twice.
+func (s *SpecOf[T]) once(lists ...[]T) error {
+	n := 0
+	for _, list := range lists {
+		n += len(list)
 	}
-	return ordered, nil
+	seen := newSightings(n)
+	for _, list := range lists {
+		for _, obj := range list {
+			if !seen.add(obj.GetUID()) {
+				return s.failure("child %q (%s) is listed twice", object.Name(obj), obj.GetUID())
+			}
+		}
+	}
+	return nil
 }

@@ -14,13 +14,12 @@ import (
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/replicakit/replicakit/expectations"
 	"github.com/replicakit/replicakit/internal/podtest"
-	"github.com/replicakit/replicakit/podrank"
 	"github.com/replicakit/replicakit/replicas"
 )
 
@@ -109,7 +108,6 @@ func TestManageCounts(t *testing.T) {
 			plan, err := replicas.Manage(podsOf(rs, tt.have), spec)
 			require.NoError(t, err)
 			assert.Equal(t, tt.create, plan.Scale.Create)
-			assert.Equal(t, tt.create > 0, plan.Scale.Prototype != nil, "a pod to create stands there only if one is needed")
 			assert.Len(t, plan.Scale.Delete, tt.delete)
 			assert.Equal(t, tt.deferred, plan.Scale.Deferred)
 			assert.Len(t, plan.Claims.Owned, tt.have)
@@ -121,7 +119,7 @@ func TestManageCounts(t *testing.T) {
 	}
 }
 
-func TestNewPod(t *testing.T) {
+func TestNew(t *testing.T) {
 	t.Parallel()
 	plan := func(t *testing.T, want int32) replicas.Plan {
 		t.Helper()
@@ -136,7 +134,7 @@ func TestNewPod(t *testing.T) {
 		var calls sync.WaitGroup
 		for i := range pods {
 			calls.Go(func() {
-				pods[i] = scale.NewPod(i)
+				pods[i], _ = scale.New(i)
 				pods[i].Kind = "Pod" // as encoders do
 				pods[i].Labels["app"] = "changed"
 				pods[i].OwnerReferences[0].Name = "changed"
@@ -152,16 +150,24 @@ func TestNewPod(t *testing.T) {
 	t.Run("there are as many as are created", func(t *testing.T) {
 		t.Parallel()
 		scale := plan(t, 2).Scale
-		assert.NotNil(t, scale.NewPod(0))
-		assert.NotNil(t, scale.NewPod(1))
-		assert.Nil(t, scale.NewPod(2))
-		assert.Nil(t, scale.NewPod(-1))
-		assert.Nil(t, replicas.Scale{}.NewPod(0))
-		assert.Nil(t, replicas.Scale{Create: 1}.NewPod(0), "of nothing")
+		for i := range 2 {
+			_, err := scale.New(i)
+			require.NoError(t, err)
+		}
+		for _, i := range []int{2, -1} {
+			none, err := scale.New(i)
+			require.EqualError(t, err, fmt.Sprintf(`replicas: ReplicaSet "default/web": new child %d: only 2 are to be created`, i))
+			assert.Nil(t, none)
+		}
+		for _, scale := range []replicas.Scale{{}, {Create: 1}} {
+			none, err := scale.New(0)
+			require.EqualError(t, err, "replicas: new child 0: nothing is to be created")
+			assert.Nil(t, none)
+		}
 	})
-	t.Run("plans can be compared, also by what does not bear unexported fields", func(t *testing.T) {
+	t.Run("plans can be compared", func(t *testing.T) {
 		t.Parallel()
-		assert.True(t, equality.Semantic.DeepEqual(plan(t, 500), plan(t, 500)))
+		assert.Equal(t, plan(t, 500), plan(t, 500))
 	})
 }
 
@@ -272,10 +278,10 @@ func TestManageBlocked(t *testing.T) {
 		t.Parallel()
 		rs := replicaSet(3)
 		spec := specOf(t, rs)
-		spec.Waiting = true
+		spec.Pending, spec.PendingFor = expectations.Waiting, time.Minute
 		plan, err := replicas.Manage([]*corev1.Pod{podtest.Pod("orphan")}, spec)
 		require.NoError(t, err)
-		assert.Equal(t, replicas.ExpectationsPending, plan.Blocked)
+		assert.Equal(t, replicas.Blocked{Reason: replicas.ExpectationsPending, Until: spec.Now.Add(time.Minute)}, plan.Blocked)
 		assert.Equal(t, []string{"orphan"}, names(plan.Claims.Adopt))
 		assert.Zero(t, plan.Scale)
 		scale, err := replicas.ScaleTo(nil, spec)
@@ -288,14 +294,14 @@ func TestManageBlocked(t *testing.T) {
 		now := metav1.NewTime(podtest.Now)
 		rs.DeletionTimestamp = &now
 		spec := specOf(t, rs)
-		spec.Waiting = true
+		spec.Pending = expectations.Waiting
 		plan, err := replicas.Manage([]*corev1.Pod{
 			podtest.Pod("orphan"),
 			podtest.Pod("mine", owned(rs)),
 			podtest.Pod("relabelled", owned(rs), podtest.Labels(nil)),
 		}, spec)
 		require.NoError(t, err)
-		assert.Equal(t, replicas.OwnerDeleted, plan.Blocked, "deletion comes before waiting: it stays")
+		assert.Equal(t, replicas.Blocked{Reason: replicas.OwnerDeleted}, plan.Blocked, "deletion comes before waiting: it stays")
 		assert.True(t, plan.IsZero())
 		assert.Equal(t, []string{"mine"}, names(plan.Claims.Owned))
 		scale, err := replicas.ScaleTo(podsOf(rs, 2), spec)
@@ -535,21 +541,21 @@ func TestBadLists(t *testing.T) {
 		pods []*corev1.Pod
 		want string
 	}{
-		{"a nil pod", []*corev1.Pod{podtest.Pod("a"), nil}, `replicas: ReplicaSet "default/web": pods[1] is nil`},
+		{"a nil pod", []*corev1.Pod{podtest.Pod("a"), nil}, `replicas: ReplicaSet "default/web": objs[1] is nil`},
 		{
 			"W30 a pod listed twice",
 			[]*corev1.Pod{twice, podtest.Pod("b"), twice.DeepCopy()},
-			`replicas: ReplicaSet "default/web": pod "default/a" (uid-a) is listed twice`,
+			`replicas: ReplicaSet "default/web": child "default/a" (uid-a) is listed twice`,
 		},
 		{
 			"a pod listed twice among others whose UIDs begin alike",
 			[]*corev1.Pod{podtest.Pod("a", podtest.UID("uid-of-a-pod-1")), podtest.Pod("b", podtest.UID("uid-of-a-pod-2")), podtest.Pod("a", podtest.UID("uid-of-a-pod-1"))},
-			`replicas: ReplicaSet "default/web": pod "default/a" (uid-of-a-pod-1) is listed twice`,
+			`replicas: ReplicaSet "default/web": child "default/a" (uid-of-a-pod-1) is listed twice`,
 		},
 		{
 			"W30 a pod listed as an orphan and as ours",
 			[]*corev1.Pod{podtest.Pod("a"), podtest.Pod("b"), podtest.Pod("a", owned(rs))},
-			`replicas: ReplicaSet "default/web": pod "default/a" (uid-a) is listed twice`,
+			`replicas: ReplicaSet "default/web": child "default/a" (uid-a) is listed twice`,
 		},
 	}
 	for _, tt := range tests {
@@ -672,7 +678,7 @@ func TestReplicationControllerSpec(t *testing.T) {
 		spec.Now = podtest.Now
 		plan, err := replicas.Manage(nil, spec)
 		require.NoError(t, err)
-		assert.Equal(t, "v1", plan.Scale.NewPod(0).OwnerReferences[0].APIVersion)
+		assert.Equal(t, "v1", newPod(t, plan.Scale, 0).OwnerReferences[0].APIVersion)
 	})
 	for name, broken := range map[string]struct {
 		change func(*corev1.ReplicationController)
@@ -735,7 +741,13 @@ func TestManageDoesNotDependOnOrder(t *testing.T) {
 			r.Shuffle(len(spec.Related), func(i, j int) { spec.Related[i], spec.Related[j] = spec.Related[j], spec.Related[i] })
 			got, err := replicas.Manage(pods, spec)
 			require.NoError(t, err)
-			require.Equal(t, want, got, "seed %d", seed)
+			require.Equal(t, want.Scale, got.Scale, "seed %d", seed)
+			for list, same := range map[*[]*corev1.Pod]*[]*corev1.Pod{
+				&want.Claims.Owned: &got.Claims.Owned, &want.Claims.Adopt: &got.Claims.Adopt,
+				&want.Claims.Release: &got.Claims.Release, &want.Claims.Ignored: &got.Claims.Ignored,
+			} {
+				require.ElementsMatch(t, uids(*list), uids(*same), "seed %d", seed)
+			}
 		}
 	}
 }
@@ -800,8 +812,8 @@ func apply(plan replicas.Plan, pods []*corev1.Pod, rs *appsv1.ReplicaSet, pass i
 		p.OwnerReferences = nil
 	}
 	for i := range plan.Scale.Create {
-		p := plan.Scale.NewPod(i)
-		p.Namespace, p.Name = rs.Namespace, fmt.Sprintf("new-%d-%d", pass, i)
+		p, _ := plan.Scale.New(i)
+		p.Name = fmt.Sprintf("new-%d-%d", pass, i)
 		p.UID = types.UID(p.Name)
 		pods = append(pods, p)
 	}
@@ -872,9 +884,9 @@ func TestPlanPrints(t *testing.T) {
 	}`, string(data))
 
 	assert.Equal(t, "nothing to do", replicas.Plan{}.String())
-	assert.Equal(t, "delete 1: no pod (none)", replicas.Scale{Delete: []podrank.Victim[*corev1.Pod]{{}}}.String(), "victims that nobody chose")
+	assert.Equal(t, "delete 1: no object (none)", replicas.Scale{Delete: []replicas.Deletion[*corev1.Pod]{{}}}.String(), "victims that nobody chose")
 	assert.True(t, replicas.Plan{}.IsZero())
-	assert.Equal(t, "blocked: owner is being deleted", replicas.Plan{Blocked: replicas.OwnerDeleted}.String())
+	assert.Equal(t, "blocked: owner is being deleted", replicas.Plan{Blocked: replicas.Blocked{Reason: replicas.OwnerDeleted}}.String())
 
 	spec := specOf(t, replicaSet(900))
 	plan, err = replicas.Manage(nil, spec)

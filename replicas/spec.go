@@ -12,60 +12,86 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/replicakit/replicakit/expectations"
 	"github.com/replicakit/replicakit/internal/object"
-	"github.com/replicakit/replicakit/podrank"
 	"github.com/replicakit/replicakit/selector"
 )
 
-// DefaultBurstReplicas is how many pods one pass creates or deletes at most
-// where Spec.BurstReplicas is 0.
+// DefaultBurstReplicas is how many children one plan creates or deletes at most
+// if Spec.BurstReplicas is 0.
 const DefaultBurstReplicas = 500
 
-// A Spec is what is wanted and by whom: everything that a decision needs beside
-// the pods. ReplicaSetSpec and ReplicationControllerSpec make it from those two
-// kinds; for a kind of your own, fill it in by hand. It is read only and may be
-// shared between goroutines.
-type Spec struct {
-	// Owner is the object that owns the pods. Its UID says which pods are its
-	// own, its deletionTimestamp stops everything but status. Without a UID, as
-	// with fake clients, its group, kind and name say it. Required.
+// A Spec is a SpecOf for pods.
+type Spec = SpecOf[*corev1.Pod]
+
+// A SpecOf is what is wanted and by whom: everything that a decision needs beside
+// the children. ReplicaSetSpec and ReplicationControllerSpec make it from those
+// two kinds; for a kind of your own, fill it in by hand. It is read only and may
+// be shared between goroutines if its functions may.
+type SpecOf[T metav1.Object] struct {
+	// Owner is the object that owns the children. Its UID says which are its own,
+	// its deletionTimestamp stops everything but status. Without a UID, as with
+	// fake clients, its group, kind and name say it. Required.
 	Owner metav1.Object
-	// Kind goes into the owner reference of adopted and created pods. Version
+	// Kind goes into the owner reference of adopted and created children. Version
 	// and Kind are required; the core group is empty.
 	Kind schema.GroupVersionKind
-	// Replicas is how many active pods are wanted. Negative is refused.
+	// Replicas is how many active children are wanted. Negative is refused.
 	Replicas int32
-	// Selector says which pods may be owned. One that is nil, matches
+	// Selector says which children may be owned. One that is nil, matches
 	// everything or can match nothing is refused.
 	Selector labels.Selector
-	// Template is what new pods are made from. Its labels must match Selector.
+	// Template is what new pods are made from, unless New is set. Its labels must
+	// match Selector. Of no other children is it looked at.
 	Template *corev1.PodTemplateSpec
-	// MinReadySeconds is how long a pod must be ready to count as available, in
+	// New makes a new child, another one with each call: labels that match
+	// Selector, and what the child is to be. ScaleOf.New calls it once for each
+	// creation and fills in the rest. nil: pods are made from Template; other
+	// children cannot be created, which is an error if one is missing.
+	New func() (T, error)
+	// MinReadySeconds is how long a child must be ready to count as available, in
 	// seconds. It changes no plan; negative is refused.
 	MinReadySeconds int32
 	// BurstReplicas caps the creations, and likewise the deletions, of one
-	// plan; the rest is for later passes. 0 means DefaultBurstReplicas;
+	// plan; the rest is for later plans. 0 means DefaultBurstReplicas;
 	// negative is refused.
 	BurstReplicas int
-	// Related are the pods of the owner's siblings, such as the ReplicaSets of
-	// one Deployment, and of the owner itself: the more active ones share a
-	// pod's node, the sooner that pod goes. If there are any, the owned pods are
-	// counted too, and a pod in both, by UID, counts once; if there are
+	// MaxDeletions caps the deletions of one plan further, as a disruption budget
+	// does. nil: no further; 0: none now. Negative is refused.
+	MaxDeletions *int
+	// HeldPlaces counts children that are not known to be the owner's, but may
+	// become so: orphans whose adoption nobody has decided. None is created in
+	// their stead, and none is deleted because of them. Do not pass them to Manage
+	// as well: they would be adopted. Negative is refused.
+	HeldPlaces int
+	// Rules say what the state of a child means, and who is deleted first.
+	Rules Rules[T]
+	// Related are the children of the owner's siblings, such as the ReplicaSets of
+	// one Deployment, and of the owner itself: the more active pods share a
+	// pod's node, the sooner that pod goes. If there are any, the owned children
+	// are counted too, and one in both, by UID, counts once; if there are
 	// none, nothing is ranked by co-location.
-	Related []*corev1.Pod
-	// Order says who is deleted first; the zero Order is Kubernetes'. Make one of
-	// the other criteria of podrank to leave out the deletion cost.
-	Order podrank.Order[*corev1.Pod]
+	Related []T
+	// Names returns the name of the next new child: the prefix and at most 5
+	// characters, of which 63 are then not exceeded. The prefix is the owner's name
+	// and "-", cut after 58 characters. Names that a child bears already are passed
+	// over: Names is then called again. So are names that it has returned before
+	// for the same plan. nil: the API server chooses names by their generateName.
+	Names func(prefix string) string
 	// Now is the instant of the decision. The zero time is refused. A Reconciler
 	// sets it by its own clock.
 	Now time.Time
-	// Waiting says that earlier creations or deletions have not been observed
-	// yet: claims are planned, nothing is created or deleted.
-	Waiting bool
+	// Pending is what the record of expectations says about the list of children,
+	// and PendingFor for how long: what expectations.Store.State returns. Ask it
+	// BEFORE listing. While it is Waiting, claims are planned, and nothing is
+	// created or deleted. If it is Expired, that goes for a plan that would create
+	// or delete something: see ViewIsOld.
+	Pending    expectations.State
+	PendingFor time.Duration
 }
 
 // ReplicaSetSpec returns the Spec of a ReplicaSet, with Now, Related,
-// BurstReplicas and Waiting left to the caller. Owner and Template point into
+// BurstReplicas, Names and Pending left to the caller. Owner and Template point into
 // rs.
 //
 // Differs from Kubernetes: nil replicas, and a nil, empty or invalid selector,
@@ -168,12 +194,12 @@ func failure(owner metav1.Object, kind schema.GroupVersionKind, format string, a
 	return fmt.Errorf("replicas: %s %q: %w", kind.Kind, object.Name(owner), fmt.Errorf(format, args...))
 }
 
-func (s *Spec) failure(format string, args ...any) error {
+func (s *SpecOf[T]) failure(format string, args ...any) error {
 	return failure(s.Owner, s.Kind, format, args...)
 }
 
 // checkOwner refuses what would make any decision dangerous.
-func (s *Spec) checkOwner() error {
+func (s *SpecOf[T]) checkOwner() error {
 	switch {
 	case object.IsNil(s.Owner):
 		return errors.New("replicas: owner is nil")
@@ -189,7 +215,7 @@ func (s *Spec) checkOwner() error {
 
 // otherKind is the group and kind that the owner says it has, if it does, as
 // objects from typed caches do not, and if it is not that of the spec.
-func (s *Spec) otherKind() string {
+func (s *SpecOf[T]) otherKind() string {
 	owner, ok := s.Owner.(runtime.Object)
 	if !ok {
 		return ""
@@ -202,7 +228,7 @@ func (s *Spec) otherKind() string {
 }
 
 // checkScale refuses what ScaleTo can not act on.
-func (s *Spec) checkScale() error {
+func (s *SpecOf[T]) checkScale() error {
 	if err := s.checkOwner(); err != nil {
 		return err
 	}
@@ -211,6 +237,10 @@ func (s *Spec) checkScale() error {
 		return refuse(s.Owner, s.Kind, InvalidReplicas, "replicas %d is negative", s.Replicas)
 	case s.BurstReplicas < 0:
 		return s.failure("burst replicas %d is negative", s.BurstReplicas)
+	case s.MaxDeletions != nil && *s.MaxDeletions < 0:
+		return s.failure("max deletions %d is negative", *s.MaxDeletions)
+	case s.HeldPlaces < 0:
+		return s.failure("held places %d is negative", s.HeldPlaces)
 	case s.Now.IsZero():
 		return s.failure("now is the zero time")
 	}
@@ -218,7 +248,7 @@ func (s *Spec) checkScale() error {
 }
 
 // check refuses what Manage can not act on.
-func (s *Spec) check() error {
+func (s *SpecOf[T]) check() error {
 	if err := s.checkScale(); err != nil {
 		return err
 	}
@@ -228,17 +258,40 @@ func (s *Spec) check() error {
 	if err := s.checkSelector(); err != nil {
 		return err
 	}
-	return s.checkTemplate()
+	if s.New == nil && arePods[T]() {
+		return s.checkTemplate()
+	}
+	return nil
 }
 
-func (s *Spec) checkSelector() error {
+// checkCreate refuses what no child can be created from.
+func (s *SpecOf[T]) checkCreate() error {
+	if err := s.checkSelector(); err != nil {
+		return err
+	}
+	switch {
+	case s.New != nil:
+		return nil
+	case arePods[T]():
+		return s.checkTemplate()
+	}
+	return s.failure("New is nil, and %T is no pod", *new(T))
+}
+
+// arePods reports whether children are pods, which may have a template.
+func arePods[T metav1.Object]() bool {
+	_, ok := any(podRules).(Rules[T])
+	return ok
+}
+
+func (s *SpecOf[T]) checkSelector() error {
 	if err := object.CheckSelector(s.Selector); err != nil {
 		return refuse(s.Owner, s.Kind, InvalidSelector, "%w", err)
 	}
 	return nil
 }
 
-func (s *Spec) checkTemplate() error {
+func (s *SpecOf[T]) checkTemplate() error {
 	switch {
 	case s.Template == nil:
 		return refuse(s.Owner, s.Kind, InvalidTemplate, "template is nil")
@@ -251,14 +304,7 @@ func (s *Spec) checkTemplate() error {
 	return nil
 }
 
-// claimer sorts pods for the owner.
-func (s *Spec) claimer() selector.Claimer[*corev1.Pod] {
-	return selector.Claimer[*corev1.Pod]{Owner: s.Owner, Kind: s.Kind, Selector: s.Selector}
-}
-
-func (s *Spec) burst() int {
-	if s.BurstReplicas == 0 {
-		return DefaultBurstReplicas
-	}
-	return s.BurstReplicas
+// claimer sorts children for the owner.
+func (s *SpecOf[T]) claimer() selector.Claimer[T] {
+	return selector.Claimer[T]{Owner: s.Owner, Kind: s.Kind, Selector: s.Selector}
 }

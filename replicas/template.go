@@ -6,7 +6,6 @@ import (
 	"maps"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -43,14 +42,6 @@ func PodFromTemplate(template *corev1.PodTemplateSpec, owner metav1.Object, kind
 		},
 		Spec: *template.Spec.DeepCopy(),
 	}, nil
-}
-
-func generateName(owner string) string {
-	prefix := owner + "-"
-	if len(validation.NameIsDNSSubdomain(prefix, true)) > 0 {
-		return owner
-	}
-	return prefix
 }
 
 // cloneMap never returns nil: the pod's maps are there to be added to (P2).

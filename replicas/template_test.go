@@ -78,11 +78,14 @@ func TestPodFromTemplate(t *testing.T) {
 		t.Parallel()
 		plan, err := replicas.Manage(nil, specOf(t, rs))
 		require.NoError(t, err)
-		plan.Scale.Prototype.GenerateName = "mine-"
-		assert.Equal(t, "mine-", plan.Scale.NewPod(0).GenerateName)
-		again, err := replicas.Manage(nil, specOf(t, rs))
+		pod := newPod(t, plan.Scale, 0)
+		pod.GenerateName = "mine-"
+		assert.Equal(t, "web-", newPod(t, plan.Scale, 0).GenerateName)
+		mine := specOf(t, rs)
+		mine.New = func() (*corev1.Pod, error) { return pod, nil }
+		plan, err = replicas.Manage(nil, mine)
 		require.NoError(t, err)
-		assert.Equal(t, "web-", again.Scale.NewPod(0).GenerateName)
+		assert.Equal(t, "mine-", newPod(t, plan.Scale, 0).GenerateName)
 	})
 }
 

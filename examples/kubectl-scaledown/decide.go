@@ -10,6 +10,7 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/replicakit/replicakit/replicas"
 	"github.com/replicakit/replicakit/selector"
@@ -43,6 +44,7 @@ func decide(objs *objects, opts options) (decision, error) {
 	spec.Now = opts.at
 	spec.Related = replicas.Related(rs, objs.replicaSets, selector.ForReplicaSet, objs.pods)
 	spec.BurstReplicas = math.MaxInt32 // asked about is the whole surplus
+	slices.SortFunc(objs.pods, byUID)  // the plan keeps the order, which shall not be that of the dump
 	plan, err := replicas.Manage(objs.pods, spec)
 	return decision{
 		replicaSet: rs,
@@ -51,6 +53,10 @@ func decide(objs *objects, opts options) (decision, error) {
 		at:         opts.at,
 		plan:       plan,
 	}, err
+}
+
+func byUID(p, q *corev1.Pod) int {
+	return cmp.Or(cmp.Compare(p.UID, q.UID), cmp.Compare(p.Name, q.Name))
 }
 
 // find returns the only ReplicaSet of that namespace and name, either of which

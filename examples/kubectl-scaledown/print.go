@@ -115,8 +115,8 @@ func (d *decision) verdict() string {
 
 func (d *decision) action() string {
 	switch scale := d.plan.Scale; {
-	case d.plan.Blocked != "":
-		return "nothing to create or delete, as the " + string(d.plan.Blocked)
+	case d.plan.Blocked.Reason != "":
+		return "nothing to create or delete, as the " + string(d.plan.Blocked.Reason)
 	case scale.Create > 0:
 		return fmt.Sprintf("create %d", scale.Create)
 	case len(scale.Delete) > 0:

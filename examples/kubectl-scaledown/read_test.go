@@ -109,7 +109,7 @@ func TestRefusesInputWithoutAnAnswer(t *testing.T) {
 		"an empty selector":  {edited("{matchLabels: {app: web}}", "{}"), nil, `"shop/web": selector is empty`},
 		"a wrong selector":   {edited("{matchLabels: {app: web}}", "{matchExpressions: [{key: app, operator: Near}]}"), nil, `"shop/web": `},
 		"another template":   {edited("{metadata: {labels: {app: web}}}", "{metadata: {labels: {app: api}}}"), nil, `ReplicaSet "shop/web": template labels "app=api" do not match selector "app=web"`},
-		"a pod twice":        {web + "---" + documents[1], nil, `ReplicaSet "shop/web": pod "shop/web-a" (a) is listed twice`},
+		"a pod twice":        {web + "---" + documents[1], nil, `ReplicaSet "shop/web": child "shop/web-a" (a) is listed twice`},
 		"a ReplicaSet twice": {web + "---" + documents[0], nil, "ReplicaSet shop/web is in the input twice"},
 		"an unknown name":    {web, []string{"api"}, "no ReplicaSet */api in the input, which holds shop/web"},
 		"a Deployment":       {web, []string{"deploy/web"}, "no ReplicaSet deploy/web in the input, which holds shop/web"},

@@ -10,7 +10,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/replicakit/replicakit/internal/sim"
-	"github.com/replicakit/replicakit/podrank"
 	"github.com/replicakit/replicakit/replicas"
 )
 
@@ -22,8 +21,8 @@ type narrator struct {
 	began   time.Time // the present act
 	waited  int       // passes in it that were held back
 	calls   map[string]int
-	created []error                       // the answers to the creations of the present pass
-	victims []podrank.Victim[*corev1.Pod] // and who is to be deleted in it
+	created []error                          // the answers to the creations of the present pass
+	victims []replicas.Deletion[*corev1.Pod] // and who is to be deleted in it
 }
 
 // act opens an act: the package that it is about, what happens, why it matters.

@@ -8,7 +8,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/replicakit/replicakit/expectations"
-	"github.com/replicakit/replicakit/podrank"
 	"github.com/replicakit/replicakit/replicas"
 	"github.com/replicakit/replicakit/status"
 )
@@ -126,7 +125,7 @@ func register[C prometheus.Collector](registerer prometheus.Registerer, collecto
 // Differs from Kubernetes: the ratio is not cut to a whole number, and nothing is
 // observed where the youngest ready pod has no age yet, instead of dividing by
 // zero (W1).
-func (m metrics) observeAgeRatio(owned []*corev1.Pod, victims []podrank.Victim[*corev1.Pod], now time.Time) {
+func (m metrics) observeAgeRatio(owned []*corev1.Pod, victims []replicas.Deletion[*corev1.Pod], now time.Time) {
 	if len(victims) == len(owned) {
 		return
 	}

@@ -127,7 +127,7 @@ func (c *Controller) sync(ctx context.Context, key types.NamespacedName) (requeu
 		c.reconciler.Refuse(owner, err)
 		return 0, err
 	}
-	spec.BurstReplicas, spec.Order = c.burst, c.order
+	spec.BurstReplicas, spec.Rules.Order = c.burst, c.order
 	start := c.clock.Now()
 	result, err := c.reconciler.Reconcile(ctx, spec, func(context.Context) ([]*corev1.Pod, error) {
 		return c.candidates(owner)

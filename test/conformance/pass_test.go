@@ -177,6 +177,9 @@ func (s *server) react(action clienttesting.Action) (runtime.Object, error) {
 	switch a := action.(type) {
 	case clienttesting.CreateActionImpl:
 		pod := a.Object.(*corev1.Pod).DeepCopy()
+		if pod.Namespace == a.Namespace { // what the API server fills in, ours bears already
+			pod.Namespace = ""
+		}
 		s.creates = append(s.creates, pod.DeepCopy())
 		s.created++
 		pod.Name = pod.GenerateName + strconv.Itoa(s.created)

@@ -18,7 +18,6 @@ import (
 
 	"github.com/replicakit/replicakit/expectations"
 	"github.com/replicakit/replicakit/internal/pod"
-	"github.com/replicakit/replicakit/podrank"
 	"github.com/replicakit/replicakit/replicas"
 )
 
@@ -123,7 +122,7 @@ func answers(batch []creation) string {
 }
 
 // choices tells who is deleted, and why not another pod.
-func choices(victims []podrank.Victim[*corev1.Pod]) string {
+func choices(victims []replicas.Deletion[*corev1.Pod]) string {
 	if len(victims) > many {
 		return fmt.Sprintf("%d pods", len(victims))
 	}

@@ -16,7 +16,6 @@ import (
 
 	"github.com/replicakit/replicakit/expectations"
 	"github.com/replicakit/replicakit/internal/sim"
-	"github.com/replicakit/replicakit/podrank"
 	"github.com/replicakit/replicakit/replicas"
 )
 
@@ -45,7 +44,7 @@ type stage struct {
 	made      string   // the pod that the present call created
 	claims    []string // patches, and what comes before them, that failed
 	refused   []string // other calls that failed
-	victims   []podrank.Victim[*corev1.Pod]
+	victims   []replicas.Deletion[*corev1.Pod]
 	events    int // those that were told
 }
 

@@ -130,7 +130,7 @@ func (s *story) scaleDown(ctx context.Context) error {
 	var foretold []string
 	for _, victim := range plan.Scale.Delete {
 		foretold = append(foretold, victim.Object.Name)
-		s.screen.say("     %-12s %s", victim.Object.Name, explain(victim))
+		s.screen.say("     %-12s %s", victim.Object.Name, explain(victim.Victim))
 	}
 	if err := s.scale(ctx, wanted); err != nil {
 		return err

@@ -1,0 +1,101 @@
+package replicas
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/replicakit/replicakit/internal/object"
+)
+
+// A maker makes the new children of one plan.
+type maker[T metav1.Object] struct {
+	owner    metav1.Object
+	kind     schema.GroupVersionKind
+	selector labels.Selector
+	template *corev1.PodTemplateSpec
+	make     func() (T, error) // nil: from the template
+}
+
+func (m *maker[T]) failure(i int, format string, args ...any) error {
+	return failure(m.owner, m.kind, "new child %d: %w", i, fmt.Errorf(format, args...))
+}
+
+func (m *maker[T]) child(i int, names []string) (T, error) {
+	child, err := m.bare()
+	if err != nil {
+		return *new(T), m.failure(i, "%w", err)
+	}
+	if err := m.check(child); err != nil {
+		return *new(T), m.failure(i, "%w", err)
+	}
+	child.SetNamespace(m.namespace(child))
+	if err := m.own(child); err != nil {
+		return *new(T), m.failure(i, "%w", err)
+	}
+	m.name(child, i, names)
+	return child, nil
+}
+
+// bare returns a child that nobody has and that has no name.
+func (m *maker[T]) bare() (T, error) {
+	if m.make != nil {
+		return m.make()
+	}
+	pod, err := PodFromTemplate(m.template, m.owner, m.kind)
+	child, _ := any(pod).(T)
+	return child, err
+}
+
+// check refuses children that would not be the owner's: they would be created for
+// ever.
+func (m *maker[T]) check(child T) error {
+	if object.IsNil(child) {
+		return errors.New("New returned nil")
+	}
+	if !m.selector.Matches(labels.Set(child.GetLabels())) {
+		return fmt.Errorf("its labels %q do not match selector %q", labels.Set(child.GetLabels()), m.selector)
+	}
+	if namespace := m.owner.GetNamespace(); namespace != "" && namespace != m.namespace(child) {
+		return fmt.Errorf("its namespace is %q, the owner's is %q", child.GetNamespace(), namespace)
+	}
+	return nil
+}
+
+// namespace is the child's own or the owner's, for lack of another.
+func (m *maker[T]) namespace(child T) string {
+	if namespace := child.GetNamespace(); namespace != "" {
+		return namespace
+	}
+	return m.owner.GetNamespace()
+}
+
+// name gives a new child its name, and the prefix that others derive its workload
+// from beside it. Without a name for it, a name or prefix of its own stays.
+func (m *maker[T]) name(child T, i int, names []string) {
+	switch {
+	case i < len(names):
+		child.SetName(names[i])
+	case child.GetName() != "" || child.GetGenerateName() != "":
+		return
+	}
+	child.SetGenerateName(generateName(m.owner.GetName()))
+}
+
+// own makes the owner the controller of the child, with one reference to it.
+func (m *maker[T]) own(child T) error {
+	owner := object.OwnerOf(m.owner, m.kind.GroupKind())
+	if ref := metav1.GetControllerOfNoCopy(child); ref != nil && !owner.IsNamed(ref, child) {
+		return fmt.Errorf("%s %q controls it", ref.Kind, ref.Name)
+	}
+	others := slices.DeleteFunc(slices.Clone(child.GetOwnerReferences()), func(ref metav1.OwnerReference) bool {
+		return owner.IsNamed(&ref, child)
+	})
+	child.SetOwnerReferences(append(others, *metav1.NewControllerRef(m.owner, m.kind)))
+	return nil
+}

@@ -1,0 +1,63 @@
+package replicas
+
+import (
+	"fmt"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/validation"
+	"k8s.io/apimachinery/pkg/util/sets"
+)
+
+// What the API server makes of a generateName: at most 58 characters of it and 5
+// more, together no longer than the label values that names often become (W11).
+const (
+	maxNamePrefix = 58
+	// spareTries is how often Spec.Names may be asked in vain, beside once for
+	// each child that there is.
+	spareTries = 100
+)
+
+// names returns n names for new children, none of which one of objs bears.
+func (s *SpecOf[T]) names(n int, objs []T) ([]string, error) {
+	if s.Names == nil || n == 0 {
+		return nil, nil
+	}
+	taken := sets.New[string]()
+	for _, obj := range objs {
+		taken.Insert(obj.GetName())
+	}
+	prefix := generateName(s.Owner.GetName())
+	prefix = prefix[:min(len(prefix), maxNamePrefix)]
+	names := make([]string, 0, n)
+	for tries := n + len(objs) + spareTries; len(names) < n; tries-- {
+		if tries == 0 {
+			return nil, s.failure("Names returned only %d free names, %d are needed", len(names), n)
+		}
+		name := s.Names(prefix)
+		if err := checkName(name); err != nil {
+			return nil, s.failure("Names returned %q: %w", name, err)
+		}
+		if !taken.Has(name) {
+			taken.Insert(name)
+			names = append(names, name)
+		}
+	}
+	return names, nil
+}
+
+func checkName(name string) error {
+	if faults := validation.NameIsDNSSubdomain(name, false); len(faults) > 0 {
+		return fmt.Errorf("%s", strings.Join(faults, "; "))
+	}
+	return nil
+}
+
+// generateName is the owner's name and "-", or the bare name where that would be
+// no legal prefix (P4).
+func generateName(owner string) string {
+	prefix := owner + "-"
+	if len(validation.NameIsDNSSubdomain(prefix, true)) > 0 {
+		return owner
+	}
+	return prefix
+}

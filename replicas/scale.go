@@ -1,0 +1,170 @@
+package replicas
+
+import (
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/replicakit/replicakit/podrank"
+)
+
+// A Scale is a ScaleOf for pods.
+type Scale = ScaleOf[*corev1.Pod]
+
+// A ScaleOf says how to get from the children that are owned to the number
+// wanted. At most one of Create and Delete is set.
+type ScaleOf[T metav1.Object] struct {
+	// Create is how many children to create, each with New, in slow start.
+	// Record the expectation BEFORE the first call.
+	Create int
+	// Names are the names of the new children, one for each. nil if Spec.Names is:
+	// then the API server chooses them, and creations can only be counted.
+	Names []string
+	// Delete are the children to delete, the first to go first, each with the
+	// reason why it and not a survivor. Record the expectation BEFORE the first
+	// call.
+	Delete []Deletion[T]
+	// Deferred is how many more must be created or deleted, beyond the burst and
+	// Spec.MaxDeletions: plan again when what this Scale starts has been observed,
+	// or when more may be deleted.
+	Deferred int
+
+	maker *maker[T] // nil if nothing is created
+}
+
+// A Deletion is a child to delete and how.
+type Deletion[T any] struct {
+	podrank.Victim[T]
+	// Options are those of the delete call. Their preconditions are the UID, so
+	// that no other child of that name is hit; and the resourceVersion too, if the
+	// child is ready: one that changed since may have been given away. What the
+	// child does not have, as with fake clients, is left out.
+	Options metav1.DeleteOptions
+}
+
+// New returns the child to create as number i, counted from 0: a child of its
+// own, which the caller may change. Namespace, name, generateName and controller
+// reference are filled in. Without Names, a name or generateName that Spec.New
+// gave it stays. It may be called from many goroutines at once if Spec.New may.
+//
+// An error names the owner and i: i is none of the Create, Spec.New failed or
+// returned nil, a child whose labels the selector does not match, of another
+// namespace than the owner's, or that another owner controls.
+func (s ScaleOf[T]) New(i int) (T, error) {
+	if s.maker == nil {
+		return *new(T), fmt.Errorf("replicas: new child %d: nothing is to be created", i)
+	}
+	if i < 0 || i >= s.Create {
+		return *new(T), s.maker.failure(i, "only %d are to be created", s.Create)
+	}
+	return s.maker.child(i, s.Names)
+}
+
+// A step is how many children to create or delete, now and later.
+type step struct{ create, remove, deferred int }
+
+// step compares what is there with what is wanted:
+//
+//	create = min(burst, missing), if nothing is removed
+//	remove = min(burst, MaxDeletions, max(surplus, those that must go), those that may)
+func (s *SpecOf[T]) step(owned []T, rules *Rules[T]) step {
+	must, may := counts(owned, rules)
+	surplus := len(owned) - int(s.Replicas)
+	remove := min(max(surplus, must), may)
+	limit := s.burst()
+	if s.MaxDeletions != nil {
+		limit = min(limit, *s.MaxDeletions)
+	}
+	now := step{remove: min(remove, limit)}
+	now.deferred = remove - now.remove
+	if missing := -surplus - s.HeldPlaces; missing > 0 && now.remove == 0 {
+		now.create = min(missing, s.burst())
+		now.deferred += missing - now.create
+	}
+	return now
+}
+
+// counts returns how many of the children have to go, and how many may.
+func counts[T metav1.Object](owned []T, rules *Rules[T]) (must, may int) {
+	if rules.MustGo == nil && rules.MustStay == nil {
+		return 0, len(owned)
+	}
+	for _, child := range owned {
+		if rules.MustStay != nil && rules.MustStay(child) {
+			continue
+		}
+		may++
+		if rules.MustGo != nil && rules.MustGo(child) {
+			must++
+		}
+	}
+	return must, may
+}
+
+func (s *SpecOf[T]) burst() int {
+	if s.BurstReplicas == 0 {
+		return DefaultBurstReplicas
+	}
+	return s.BurstReplicas
+}
+
+// scale says how to get from owned, each of which is active and listed once, to
+// what is wanted, and why nothing is created or deleted if so. The names of objs
+// are taken.
+func (s *SpecOf[T]) scale(owned, objs []T) (ScaleOf[T], Blocked, error) {
+	none := ScaleOf[T]{}
+	if blocked := s.blocked(); blocked.Reason != "" {
+		return none, blocked, nil
+	}
+	rules := s.Rules.complete()
+	step := s.step(owned, &rules)
+	if s.viewIsOld(step) {
+		return none, Blocked{Reason: ViewIsOld}, nil
+	}
+	scale := ScaleOf[T]{Create: step.create, Delete: s.deletions(owned, step.remove, &rules), Deferred: step.deferred}
+	if step.create == 0 {
+		return scale, Blocked{}, nil
+	}
+	if err := s.checkCreate(); err != nil {
+		return none, Blocked{}, err
+	}
+	var err error
+	if scale.Names, err = s.names(step.create, objs); err != nil {
+		return none, Blocked{}, err
+	}
+	scale.maker = &maker[T]{owner: s.Owner, kind: s.Kind, selector: s.Selector, template: s.Template, make: s.New}
+	return scale, Blocked{}, nil
+}
+
+// deletions chooses n of the children.
+func (s *SpecOf[T]) deletions(owned []T, n int, rules *Rules[T]) []Deletion[T] {
+	if n == 0 {
+		return nil
+	}
+	victims := podrank.Select(owned, n, podrank.Options[T]{
+		Now: s.Now, Related: s.related(owned), Order: rules.Order, MustGo: rules.MustGo, MustStay: rules.MustStay,
+	})
+	deletions := make([]Deletion[T], len(victims))
+	for i, v := range victims {
+		ready := rules.Ready != nil && rules.Ready(v.Object)
+		deletions[i] = Deletion[T]{v, metav1.DeleteOptions{Preconditions: preconditionsOf(v.Object, ready)}}
+	}
+	return deletions
+}
+
+// preconditionsOf keep a delete from meeting another child of that name and, if
+// it is ready, one that has changed.
+func preconditionsOf(child metav1.Object, ready bool) *metav1.Preconditions {
+	var only metav1.Preconditions
+	if uid := child.GetUID(); uid != "" {
+		only.UID = &uid
+	}
+	if version := child.GetResourceVersion(); ready && version != "" {
+		only.ResourceVersion = &version
+	}
+	if only == (metav1.Preconditions{}) {
+		return nil
+	}
+	return &only
+}
