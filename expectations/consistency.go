@@ -8,6 +8,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/replicakit/replicakit/internal/resourceversion"
 )
 
 // DefaultGiveUpAfter is how long a ConsistencyStore lets an owner wait for one
@@ -120,7 +122,7 @@ func (s *ConsistencyStore) WroteAt(owner Key, resource schema.GroupResource, ver
 		w.writes = append(w.writes, made)
 		return
 	}
-	order, err := compareVersions(w.writes[i].version, version)
+	order, err := resourceversion.Compare(w.writes[i].version, version)
 	if err != nil || order < 0 {
 		w.writes[i] = made
 	}
@@ -136,7 +138,9 @@ func (s *ConsistencyStore) WroteAt(owner Key, resource schema.GroupResource, ver
 // A write is given up, so that the owner goes on without having seen it, once the
 // owner has waited for GiveUpAfter; at once when the cache has gone back, as after
 // etcd was restored from a backup, since the version may then never come; and at
-// once when a version is not a number. GivenUp counts them.
+// once when a version is not a number. GivenUp counts them. Ready then returns
+// true, and tells of one such write in its Stale, which is zero otherwise: the
+// cache is known to be old, so list live before you act.
 func (s *ConsistencyStore) Ready(owner Key) (Stale, bool) {
 	reads := s.reads(owner)
 	if len(reads) == 0 {
@@ -237,6 +241,7 @@ func (s *ConsistencyStore) writerFor(owner Key) *writer {
 // was held against a cache that was at least as far on. The caller holds mu.
 func (s *ConsistencyStore) settle(w *writer, reads map[uint64]string, now time.Time) (stale Stale, ready bool) {
 	ready = true
+	var gaveUp Stale
 	left := w.writes[:0]
 	for _, made := range w.writes {
 		read, asked := reads[made.change]
@@ -255,6 +260,7 @@ func (s *ConsistencyStore) settle(w *writer, reads map[uint64]string, now time.T
 		switch found {
 		case givenUp:
 			s.givenUp++
+			gaveUp = Stale{Resource: made.resource, Read: read, Wrote: made.version}
 		case missing:
 			left = append(left, made)
 			if ready {
@@ -263,6 +269,9 @@ func (s *ConsistencyStore) settle(w *writer, reads map[uint64]string, now time.T
 		}
 	}
 	w.writes = left
+	if ready {
+		stale = gaveUp
+	}
 	return stale, ready
 }
 
@@ -288,14 +297,14 @@ func (w *write) look(read string, now time.Time, giveUpAfter time.Duration) (fou
 	if read == "" {
 		return seen, 0
 	}
-	order, err := compareVersions(w.version, read)
+	order, err := resourceversion.Compare(w.version, read)
 	if err != nil {
 		return givenUp, 0
 	}
 	if order <= 0 {
 		return seen, 0
 	}
-	if older(read, w.read) {
+	if resourceversion.Older(read, w.read) {
 		return givenUp, 0
 	}
 	w.read = read
@@ -308,11 +317,4 @@ func (w *write) look(read string, now time.Time, giveUpAfter time.Duration) (fou
 	}
 	retryAfter = min(waited, longestRetry) + shortestRetry
 	return missing, min(retryAfter, longestRetry, giveUpAfter-waited)
-}
-
-// older reports whether version a comes before version b. Nothing comes before
-// or after what is not a version.
-func older(a, b string) bool {
-	order, err := compareVersions(a, b)
-	return err == nil && order < 0
 }

@@ -1,0 +1,38 @@
+// Package resourceversion compares resourceVersions.
+package resourceversion
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+)
+
+// Compare compares two resourceVersions: a negative number means that a is the
+// older one. They are numbers of any length (X7); a version that is none is an
+// error.
+func Compare(a, b string) (int, error) {
+	for _, version := range []string{a, b} {
+		if !isVersion(version) {
+			return 0, fmt.Errorf("resourceVersion %q is not a positive decimal number", version)
+		}
+	}
+	return cmp.Or(cmp.Compare(len(a), len(b)), strings.Compare(a, b)), nil
+}
+
+// Older reports whether version a comes before version b. Nothing comes before
+// or after what is not a version.
+func Older(a, b string) bool {
+	order, err := Compare(a, b)
+	return err == nil && order < 0
+}
+
+// Reached reports whether version a is b or comes after it. What is not a version
+// is reached by nothing.
+func Reached(a, b string) bool {
+	order, err := Compare(a, b)
+	return err == nil && order >= 0
+}
+
+func isVersion(s string) bool {
+	return s != "" && s[0] != '0' && strings.Trim(s, "0123456789") == ""
+}
