@@ -1,0 +1,46 @@
+package controller
+
+import (
+	"errors"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+)
+
+// namespaceIsGoing reports whether a create failed because its namespace is
+// being deleted, or is gone already.
+func namespaceIsGoing(err error) bool {
+	if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
+		return true
+	}
+	var status apierrors.APIStatus
+	if !apierrors.IsNotFound(err) || !errors.As(err, &status) {
+		return false
+	}
+	details := status.Status().Details
+	return details != nil && details.Kind == "namespaces"
+}
+
+// quotaIsFull reports whether a create was refused by a resource quota, which
+// the API server tells in words only.
+func quotaIsFull(err error) bool {
+	return apierrors.IsForbidden(err) && strings.Contains(err.Error(), "exceeded quota")
+}
+
+// MaxServerDelay is how long a server may put an owner off at most: one wrong
+// Retry-After must not hold it for ever.
+const MaxServerDelay = 5 * time.Minute
+
+// serverDelay is the longest Retry-After among the errors, 0 if none has one, and
+// never more than MaxServerDelay.
+func serverDelay(errs []error) time.Duration {
+	longest := 0
+	for _, err := range errs {
+		if seconds, ok := apierrors.SuggestsClientDelay(err); ok {
+			longest = max(longest, seconds)
+		}
+	}
+	return time.Duration(min(longest, int(MaxServerDelay/time.Second))) * time.Second
+}

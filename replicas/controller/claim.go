@@ -1,0 +1,197 @@
+package controller
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/replicakit/replicakit/internal/object"
+	"github.com/replicakit/replicakit/replicas"
+	"github.com/replicakit/replicakit/selector"
+	"github.com/replicakit/replicakit/slowstart"
+)
+
+// policyIsFinal is how long a BadRequest or a Forbidden must last to be a
+// refusal: both also come from an admission that is still warming up.
+const policyIsFinal = 5 * time.Minute
+
+// aside is an orphan whose adoption failed.
+type aside struct {
+	version   string // of the child then
+	first     time.Time
+	hold      hold
+	undecided bool // the server has not refused it for good: it may be ours yet
+}
+
+// claim adopts and releases what the plan says, and returns what is to be created
+// or deleted then: what the plan says, if all adoptions succeeded. After an error
+// the claims that succeeded stand (C13).
+func (p *pass[O, C]) claim(ctx context.Context, plan replicas.PlanOf[C]) (replicas.ScaleOf[C], error) {
+	p.Waiting = p.Waiting || plan.Blocked.Reason != ""
+	claims, orphans := plan.Claims, plan.Claims.Adopt
+	claims.Adopt = p.toTry(orphans)
+	claimer := p.claimer()
+	claimed, err := claimer.Apply(ctx, claims)
+	p.Adopted, p.Released = claimed.Adopted, claimed.Released
+	p.Active = slices.Concat(claims.Owned, p.activeOf(claimed.Adopted))
+	p.Failed += len(claimed.Undecided) + len(claimed.NotReleased)
+	if claimed.CanAdoptErr != nil || ctx.Err() != nil {
+		p.Waiting = true
+		p.retryAfter = max(p.retryAfter, serverDelay([]error{claimed.CanAdoptErr}))
+		return replicas.ScaleOf[C]{}, err
+	}
+	p.claimErr = err
+	p.refusedAdoptions(claimed.Refused)
+	p.undecidedAdoptions(ctx, claimer, claimed.Undecided)
+	p.failedReleases(claimed.NotReleased)
+	p.sortAside(orphans)
+	if len(p.Active) == len(claims.Owned)+len(orphans) || plan.Blocked.Reason != "" {
+		return plan.Scale, nil
+	}
+	p.spec.HeldPlaces = len(p.Undecided)
+	p.spec.Names = p.namer()
+	return replicas.ScaleTo(p.Active, p.spec)
+}
+
+// claimer makes the calls, all at once, after one live look at the owner.
+func (p *pass[O, C]) claimer() selector.Claimer[C] {
+	owner := p.Owner
+	return selector.Claimer[C]{
+		Owner: owner, Kind: p.kind.Owner, Selector: p.spec.Selector,
+		PatchType: p.patchType,
+		Patch:     p.patch,
+		CanAdopt: selector.CanAdopt(func(ctx context.Context) (metav1.Object, error) {
+			return p.client.GetOwner(ctx, owner.GetNamespace(), owner.GetName())
+		}, owner),
+		Run: func(ctx context.Context, n int, call func(context.Context, int) error) error {
+			return summarize(slowstart.Run(ctx, n, p.all(n), call))
+		},
+	}
+}
+
+// patch sends a patch and records it as a write of our own.
+func (p *pass[O, C]) patch(ctx context.Context, child C, patch selector.Patch) (C, error) {
+	patched, err := p.client.Patch(ctx, child, patch, metav1.PatchOptions{})
+	if err == nil && !object.IsNil(patched) {
+		p.wrote(patched.GetResourceVersion())
+	}
+	return patched, err
+}
+
+func (p *pass[O, C]) activeOf(children []C) (active []C) {
+	for _, c := range children {
+		if p.rules.Active(c) {
+			active = append(active, c)
+		}
+	}
+	return active
+}
+
+// toTry returns the orphans that adoption is tried for. One whose adoption
+// failed is left alone for a while, as long as neither it nor the owner's
+// generation changes: no event makes the answer another one. What is remembered of
+// others is dropped.
+func (p *pass[O, C]) toTry(orphans []C) []C {
+	p.asideBefore, p.state.aside = p.state.aside, nil
+	if len(p.asideBefore) == 0 {
+		return orphans
+	}
+	return slices.DeleteFunc(slices.Clone(orphans), func(c C) bool {
+		was := p.asideBefore[object.ID(c)]
+		if was == nil || was.version != c.GetResourceVersion() || was.hold.remaining(p.Now, 0) <= 0 {
+			return false
+		}
+		p.setAside(c, was)
+		return true
+	})
+}
+
+func (p *pass[O, C]) refusedAdoptions(refused []selector.Failure[C]) {
+	for _, f := range refused {
+		p.refuseAdoption(f.Object)
+	}
+}
+
+func (p *pass[O, C]) refuseAdoption(c C) {
+	p.setAside(c, &aside{version: c.GetResourceVersion(), hold: hold{since: p.opts.Now(), wait: setAsideWait}})
+}
+
+// undecidedAdoptions leaves the orphans alone for which the server has not decided:
+// each time they fail, for twice as long.
+func (p *pass[O, C]) undecidedAdoptions(ctx context.Context, claimer selector.Claimer[C], failed []selector.Failure[C]) {
+	for _, f := range failed {
+		a := aside{first: p.Now, undecided: true}
+		if was := p.asideBefore[object.ID(f.Object)]; was != nil && was.undecided {
+			a = *was
+		}
+		a.version = f.Object.GetResourceVersion()
+		if p.Now.Sub(a.first) >= policyIsFinal && isPolicy(f.Err) && p.policyIsAgainstIt(ctx, claimer) {
+			p.refuseAdoption(f.Object)
+			continue
+		}
+		a.hold.double(p.opts.Now(), undecidedFirst, undecidedLast)
+		a.hold.wait = max(a.hold.wait, serverDelay([]error{f.Err}))
+		p.setAside(f.Object, &a)
+		p.retryAfter = max(p.retryAfter, a.hold.wait)
+	}
+	if len(failed) > 0 {
+		p.tell(&p.state.told.adopt, true, FailedAdopt, "Error adopting "+failed[0].Object.GetName()+": "+failed[0].Err.Error())
+	}
+}
+
+func isPolicy(err error) bool { return apierrors.IsBadRequest(err) || apierrors.IsForbidden(err) }
+
+// policyIsAgainstIt reports whether the server would take the patch for a child that
+// is ours already: then the rights are there and admission works, and what it has
+// against an orphan is final.
+func (p *pass[O, C]) policyIsAgainstIt(ctx context.Context, claimer selector.Claimer[C]) bool {
+	if len(p.Active) == 0 {
+		return false
+	}
+	patch, err := claimer.AdoptPatch(p.Active[0])
+	if err != nil {
+		return false
+	}
+	_, err = p.client.Patch(ctx, p.Active[0], patch, metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}})
+	return err == nil
+}
+
+// setAside leaves a child that could not be adopted to a later pass.
+func (p *pass[O, C]) setAside(c C, a *aside) {
+	if p.state.aside == nil {
+		p.state.aside = map[types.UID]*aside{}
+	}
+	p.state.aside[object.ID(c)] = a
+	p.comeBack(a.hold.remaining(p.opts.Now(), 0))
+}
+
+// sortAside tells which orphans were not adopted, now or a while ago.
+func (p *pass[O, C]) sortAside(orphans []C) {
+	for _, c := range orphans {
+		switch a := p.state.aside[object.ID(c)]; {
+		case a == nil:
+		case a.undecided:
+			p.Undecided = append(p.Undecided, c)
+		default:
+			p.SetAside = append(p.SetAside, c)
+		}
+	}
+	p.state.told.adopt = p.state.told.adopt && len(p.Undecided) > 0
+}
+
+// failedReleases tells of releases that failed: they are tried again, and nothing
+// else waits for them.
+func (p *pass[O, C]) failedReleases(failed []selector.Failure[C]) {
+	message := ""
+	for i, f := range failed {
+		p.retryAfter = max(p.retryAfter, serverDelay([]error{f.Err}))
+		if i == 0 {
+			message = "Error releasing " + f.Object.GetName() + ": " + f.Err.Error()
+		}
+	}
+	p.tell(&p.state.told.release, len(failed) > 0, FailedRelease, message)
+}

@@ -1,0 +1,336 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/replicakit/replicakit/expectations"
+	"github.com/replicakit/replicakit/internal/joined"
+	"github.com/replicakit/replicakit/internal/object"
+	"github.com/replicakit/replicakit/replicas"
+	"github.com/replicakit/replicakit/slowstart"
+)
+
+// A deletion is what became of one victim.
+type deletion uint8
+
+const (
+	undecided deletion = iota // no call was made, or it met a Conflict
+	deleted                   // its event will come
+	gone                      // there is no such child of ours: no event will come
+	failed                    // an error
+)
+
+// deletions is the deletion step of a pass.
+//
+// Children that were ready in our view go by their resourceVersion, so that none is
+// deleted that was orphaned or given away meanwhile. But they may change faster
+// than a cache follows, or than a rate limit lets calls through. So the first
+// Conflict ends that for the pass: from then on a live list says which victims are
+// still ours, and they go by their UID alone. A victim costs two delete calls at
+// most. Calls with a resourceVersion start in growing batches: those under way at
+// the first Conflict may be in vain.
+type deletions[O, C Object] struct {
+	*pass[O, C]
+	victims []replicas.Deletion[C] // and by their index:
+	is      []deletion
+	errs    []error
+	doubted []atomic.Bool
+
+	failures  []slowstart.Failure // all that went wrong
+	live      bool                // what is left comes from a live list
+	conflicts atomic.Int64
+}
+
+// firstVersioned is how many deletes with a resourceVersion are made at first.
+const firstVersioned = 16
+
+// delete deletes the victims at once, without slow start (D7). What is expected
+// in the end is what was deleted (D6, D8).
+func (p *pass[O, C]) delete(ctx context.Context, victims []replicas.Deletion[C]) error {
+	d := &deletions[O, C]{
+		pass: p, victims: victims,
+		is: make([]deletion, len(victims)), errs: make([]error, len(victims)), doubted: make([]atomic.Bool, len(victims)),
+	}
+	ids := make([]types.UID, len(victims))
+	for i, v := range victims {
+		ids[i] = object.ID(v.Object)
+	}
+	p.pending.Set(p.key, expectations.Changes{Deleting: ids})
+	p.remember()
+	defer d.settle()
+	if p.ScaleErr = d.run(ctx); p.ScaleErr != nil {
+		return p.failure("%w", p.ScaleErr)
+	}
+	return nil
+}
+
+// settle expects only what was deleted, and remembers what the cache does not know.
+func (d *deletions[O, C]) settle() {
+	d.Conflicts = int(d.conflicts.Load())
+	var others []types.UID
+	for i, v := range d.victims {
+		id := object.ID(v.Object)
+		delete(d.state.doubted, id)
+		if d.is[i] == deleted {
+			d.Deleted = append(d.Deleted, v.Object)
+			continue
+		}
+		others = append(others, id)
+		switch {
+		case d.is[i] == gone && !d.live:
+			d.state.proven.gone(id, d.opts.Now())
+		case d.is[i] != gone && d.doubted[i].Load():
+			if d.state.doubted == nil {
+				d.state.doubted = map[types.UID]struct{}{}
+			}
+			d.state.doubted[id] = struct{}{}
+		}
+	}
+	d.pending.Lower(d.key, expectations.Changes{Deleting: others})
+}
+
+func (d *deletions[O, C]) run(ctx context.Context) error {
+	behind := d.state.behind // as the last pass that deleted left it
+	if !behind {
+		d.first(ctx)
+		behind = d.conflicts.Load() > 0
+	}
+	if behind {
+		behind = d.again(ctx)
+	}
+	d.retryAfter = max(d.retryAfter, serverDelay(d.errs))
+	err := d.err()
+	d.state.behind = behind
+	d.holdAfterDeletions(behind, err)
+	return err
+}
+
+// err is all that went wrong.
+func (d *deletions[O, C]) err() error {
+	var errs []error
+	for _, f := range d.failures {
+		errs = append(errs, f.Err)
+	}
+	return summarize(slowstart.Result{Failed: d.failures, Err: joined.Errors(errs)})
+}
+
+// first deletes the victims as our view has them, until there is a Conflict.
+func (d *deletions[O, C]) first(ctx context.Context) {
+	var plain, versioned []int
+	for i, v := range d.victims {
+		if hasVersion(v) {
+			versioned = append(versioned, i)
+		} else {
+			plain = append(plain, i)
+		}
+	}
+	d.call(ctx, plain)
+	for n := firstVersioned; len(versioned) > 0 && d.conflicts.Load() == 0; n *= 2 {
+		batch := versioned[:min(n, len(versioned))]
+		versioned = versioned[len(batch):]
+		if d.call(ctx, batch); ctx.Err() != nil {
+			return
+		}
+	}
+}
+
+// hasVersion reports whether a child is not to be deleted after it changed.
+func hasVersion[C Object](v replicas.Deletion[C]) bool {
+	only := v.Options.Preconditions
+	return only != nil && only.ResourceVersion != nil
+}
+
+// left are the victims that nothing is decided about.
+func (d *deletions[O, C]) left() (indices []int) {
+	for i, is := range d.is {
+		if is == undecided {
+			indices = append(indices, i)
+		}
+	}
+	return indices
+}
+
+// call makes the delete calls for some of the victims.
+func (d *deletions[O, C]) call(ctx context.Context, some []int) { d.each(ctx, some, d.one) }
+
+// each calls f for some of the victims, and keeps what goes wrong.
+func (d *deletions[O, C]) each(ctx context.Context, some []int, f func(context.Context, int) error) {
+	run := slowstart.Run(ctx, len(some), d.all(len(some)), func(ctx context.Context, n int) error {
+		return f(ctx, some[n])
+	})
+	d.Failed += len(run.Failed)
+	d.failures = append(d.failures, run.Failed...)
+	if run.Skipped > 0 { // the context has ended
+		d.failures = append(d.failures, slowstart.Failure{Err: run.Err})
+	}
+}
+
+// one makes one delete call. After a Conflict no resourceVersion is sent any
+// more: what would need one is left to again.
+func (d *deletions[O, C]) one(ctx context.Context, i int) error {
+	v := d.victims[i]
+	if !d.live && hasVersion(v) && d.conflicts.Load() > 0 {
+		return nil
+	}
+	left, err := d.client.Delete(ctx, v.Object, d.options(v))
+	d.errs[i] = err
+	switch {
+	case err == nil:
+		d.is[i] = deleted
+		d.wrote(left)
+		d.event(corev1.EventTypeNormal, SuccessfulDelete, "Deleted pod: "+v.Object.GetName())
+	case apierrors.IsNotFound(err):
+		d.is[i] = gone
+	case apierrors.IsConflict(err):
+		d.conflicts.Add(1)
+	default:
+		return d.lookForDeleted(ctx, i)
+	}
+	return nil
+}
+
+// options are those of the plan, without the resourceVersion if a live list has
+// shown the victim to be ours.
+func (d *deletions[O, C]) options(v replicas.Deletion[C]) metav1.DeleteOptions {
+	opts := v.Options
+	if d.live && hasVersion(v) {
+		opts.Preconditions = &metav1.Preconditions{UID: opts.Preconditions.UID}
+	}
+	return opts
+}
+
+// lookForDeleted looks for a victim whose delete failed: it may have taken effect
+// all the same, or may do so yet.
+func (d *deletions[O, C]) lookForDeleted(ctx context.Context, i int) error {
+	if isRefusal(d.errs[i]) {
+		return d.fail(i)
+	}
+	d.doubted[i].Store(true)
+	child := d.victims[i].Object
+	found, there, err := d.find(ctx, child.GetName(), false)
+	switch {
+	case err != nil:
+		return d.fail(i)
+	case !there || object.ID(found) != object.ID(child):
+		d.is[i] = gone
+	case found.GetDeletionTimestamp() != nil:
+		d.is[i] = deleted
+	default:
+		return d.fail(i)
+	}
+	return nil
+}
+
+// isRefusal reports whether a call had no effect, and will have none.
+func isRefusal(err error) bool {
+	return apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsMethodNotSupported(err)
+}
+
+// fail gives a victim up for this pass, and returns why.
+func (d *deletions[O, C]) fail(i int) error {
+	d.is[i] = failed
+	d.event(corev1.EventTypeWarning, FailedDelete, "Error deleting: "+d.errs[i].Error())
+	return fmt.Errorf("unable to delete pods: %w", d.errs[i])
+}
+
+// again deletes what Conflicts left: the children that a live list shows still to
+// be ours, matching and active, and no more of them than are too many. It reports
+// whether our view was behind, and so may have chosen wrongly.
+func (d *deletions[O, C]) again(ctx context.Context) (behind bool) {
+	ours, err := d.oursLive(ctx)
+	if err != nil {
+		d.errs = append(d.errs, err)
+		err = fmt.Errorf("unable to delete pods: listing them live: %w", err)
+		d.failures = append(d.failures, slowstart.Failure{Err: err})
+		return true
+	}
+	d.live = true
+	surplus := len(ours) - int(d.spec.Replicas)
+	var again []int
+	for _, i := range d.left() {
+		child, still := ours[object.ID(d.victims[i].Object)]
+		switch {
+		case !still:
+			d.is[i], behind = gone, true
+		case len(again) < surplus && !d.mustStay(child):
+			again = append(again, i)
+		default:
+			behind = true
+		}
+	}
+	d.call(ctx, again)
+	refused := slices.DeleteFunc(again, func(i int) bool { return d.is[i] != undecided || !apierrors.IsConflict(d.errs[i]) })
+	d.refused(ctx, refused)
+	return behind || len(refused) > 0
+}
+
+func (d *deletions[O, C]) mustStay(c C) bool {
+	mustStay := d.spec.Rules.MustStay
+	return mustStay != nil && mustStay(c)
+}
+
+// oursLive returns the owner's children that are active and match, from a live list.
+func (d *deletions[O, C]) oursLive(ctx context.Context) (map[types.UID]C, error) {
+	children, err := d.listLive(ctx)
+	if err != nil {
+		return nil, err
+	}
+	ours := make(map[types.UID]C, len(children))
+	for _, c := range children {
+		if d.controls(c) && d.rules.Active(c) {
+			ours[object.ID(c)] = c
+		}
+	}
+	return ours, nil
+}
+
+// refused decides about Conflicts of deletes that carried nothing but a UID: the
+// child is gone, or somebody, such as a webhook, does not want it deleted.
+func (d *deletions[O, C]) refused(ctx context.Context, some []int) {
+	d.each(ctx, some, func(ctx context.Context, i int) error {
+		child := d.victims[i].Object
+		found, there, err := d.find(ctx, child.GetName(), false)
+		if err == nil && (!there || object.ID(found) != object.ID(child)) {
+			d.is[i] = gone
+			return nil
+		}
+		return d.fail(i)
+	})
+}
+
+// holdAfterDeletions keeps deletions back for a while, whatever events come, if
+// our view was behind or the server said when. Otherwise it ends the hold that
+// there was.
+func (d *deletions[O, C]) holdAfterDeletions(behind bool, err error) {
+	h := &d.state.deletions
+	if !behind && d.retryAfter == 0 {
+		*h = hold{}
+		return
+	}
+	before := h.wait
+	h.double(d.opts.Now(), conflictHoldFirst, conflictHoldLast)
+	h.wait = max(h.wait, d.retryAfter)
+	d.retryAfter = h.wait
+	d.Waiting = true
+	d.comeBack(h.wait)
+	if before < holdIsTold && h.wait >= holdIsTold {
+		d.event(corev1.EventTypeWarning, DeletionsHeld, d.whyHeld(err))
+	}
+}
+
+func (d *deletions[O, C]) whyHeld(err error) string {
+	why := "the pods chosen are no longer as the cache has them"
+	if err != nil {
+		why = err.Error()
+	}
+	return fmt.Sprintf("Holding deletions for %v: %s", d.state.deletions.wait.Round(time.Millisecond), why)
+}

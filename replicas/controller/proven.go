@@ -1,0 +1,177 @@
+package controller
+
+import (
+	"cmp"
+	"slices"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/replicakit/replicakit/internal/object"
+	"github.com/replicakit/replicakit/internal/resourceversion"
+)
+
+// proven is what is known of an owner's children although the cache does not show
+// it: what a live list, or the answer to a call, has proven is laid over each view
+// of the cache until the cache shows it too. Without it the next event would plan
+// from the same old cache. The zero value knows nothing. Passes and event handlers
+// use it at the same time.
+type proven[C Object] struct {
+	mu sync.Mutex
+	// present are children as the list had them that the cache does not have, or
+	// only in an older resourceversion.
+	present []C
+	// absent are children that the cache has, and that are no replicas of the
+	// owner any more.
+	absent map[types.UID]struct{}
+	since  time.Time // the last list, or the last answer
+	bar    string    // the version of that list: a cache that has come so far shows it all
+	// restoredFrom is how far the cache was when a later list was older: the server
+	// was restored from a backup. Until the cache goes back it proves nothing.
+	restoredFrom string
+}
+
+// over lays what is proven over a view of the cache, which has come as far as
+// read. If that has been necessary for longer than patience, the proof is no
+// longer good, since what changed meanwhile is not known: the view is returned as
+// it is, and old.
+func (v *proven[C]) over(cached []C, read string, now time.Time, patience time.Duration) (view []C, old bool) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.restoredFrom != "" {
+		if !resourceversion.Older(read, v.restoredFrom) {
+			return cached, true
+		}
+		v.restoredFrom = ""
+	}
+	if v.bar != "" && resourceversion.Reached(read, v.bar) {
+		v.present, v.bar = nil, ""
+		v.absent = nil
+	}
+	if len(v.present) == 0 && len(v.absent) == 0 {
+		return cached, false
+	}
+	known := v.confirm(cached)
+	switch {
+	case len(v.present) == 0 && len(v.absent) == 0:
+		return cached, false
+	case now.Sub(v.since) > patience:
+		return cached, true
+	}
+	return v.lay(cached, known), false
+}
+
+// confirm drops what the cache shows, and returns the cached children by their
+// ids.
+func (v *proven[C]) confirm(cached []C) map[types.UID]C {
+	known := make(map[types.UID]C, len(cached))
+	for _, c := range cached {
+		known[object.ID(c)] = c
+	}
+	v.present = slices.DeleteFunc(v.present, func(c C) bool {
+		shown, ok := known[object.ID(c)]
+		return ok && !resourceversion.Older(shown.GetResourceVersion(), c.GetResourceVersion())
+	})
+	for id := range v.absent {
+		if _, ok := known[id]; !ok {
+			delete(v.absent, id)
+		}
+	}
+	return known
+}
+
+func (v *proven[C]) lay(cached []C, known map[types.UID]C) []C {
+	view := make([]C, 0, len(cached)+len(v.present))
+	newer := make(map[types.UID]C, len(v.present))
+	for _, c := range v.present {
+		newer[object.ID(c)] = c
+	}
+	for _, c := range cached {
+		id := object.ID(c)
+		if _, ok := v.absent[id]; ok {
+			continue
+		}
+		if n, ok := newer[id]; ok {
+			c = n
+		}
+		view = append(view, c)
+	}
+	for _, c := range v.present {
+		if _, ok := known[object.ID(c)]; !ok {
+			view = append(view, c)
+		}
+	}
+	return view
+}
+
+// listed replaces what is proven by a live list, of which ours are the owner's
+// children. The cache had come as far as read before the list began. It reports
+// whether the list is older than that.
+func (v *proven[C]) listed(ours []C, listVersion string, cached []C, read string, now time.Time) (restored bool) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.since, v.bar = now, listVersion
+	v.present, v.absent, v.restoredFrom = nil, nil, ""
+	shown := make(map[types.UID]C, len(cached))
+	for _, c := range cached {
+		shown[object.ID(c)] = c
+	}
+	for _, c := range ours {
+		id := object.ID(c)
+		if was, ok := shown[id]; !ok || resourceversion.Older(was.GetResourceVersion(), c.GetResourceVersion()) {
+			v.present = append(v.present, c)
+		}
+		delete(shown, id)
+	}
+	for id := range shown {
+		v.add(id)
+	}
+	if restored = resourceversion.Older(listVersion, read); restored {
+		v.restoredFrom = read
+	}
+	return restored
+}
+
+func (v *proven[C]) add(absent types.UID) {
+	if v.absent == nil {
+		v.absent = map[types.UID]struct{}{}
+	}
+	v.absent[absent] = struct{}{}
+}
+
+// gone notes that a child does not exist any more, though the cache has it.
+func (v *proven[C]) gone(id types.UID, now time.Time) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.add(id)
+	if v.bar == "" || v.since.IsZero() {
+		v.since = now
+	}
+	v.bar = "" // that list does not know of it
+}
+
+// found notes a child that exists, though the cache may not have it.
+func (v *proven[C]) found(c C, now time.Time) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.present = append(slices.DeleteFunc(v.present, func(p C) bool { return object.ID(p) == object.ID(c) }), c)
+	v.since, v.bar = now, ""
+}
+
+// left notes the event of a child that left the cache.
+func (v *proven[C]) left(id types.UID) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.present = slices.DeleteFunc(v.present, func(c C) bool { return object.ID(c) == id })
+}
+
+// remaining is how long what is proven stays good, 0 if nothing is needed.
+func (v *proven[C]) remaining(now time.Time, patience time.Duration) time.Duration {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if len(v.present) == 0 && len(v.absent) == 0 {
+		return 0
+	}
+	return max(cmp.Or(patience-now.Sub(v.since), 1), 1)
+}

@@ -1,0 +1,137 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/replicakit/replicakit/internal/object"
+	"github.com/replicakit/replicakit/status"
+)
+
+// differing is a status that the server does not store as it was sent, as it drops
+// a field: the same one need not be sent again.
+type differing struct{ sent, stored any }
+
+// report writes the status, whatever became of the pass, and joins its error to
+// that of the pass. The write ends with ctx; only a Conflict is tried again, and
+// only on an object of the same UID.
+func (p *pass[O, C]) report(ctx context.Context, passErr error) error {
+	p.count()
+	if p.kind.Status == nil {
+		p.nextCheck(passErr)
+		return passErr
+	}
+	if err := p.writeStatus(ctx); err != nil {
+		err = fmt.Errorf("controller: writing status of %s %q: %w", p.kind.Owner.Kind, object.Name(p.Owner), err)
+		if passErr == nil {
+			p.retryAfter = 0
+		}
+		p.retryAfter = max(p.retryAfter, serverDelay([]error{err}))
+		return joinErrors(err, passErr)
+	}
+	p.nextCheck(passErr)
+	return passErr
+}
+
+func (p *pass[O, C]) count() {
+	p.Counts = status.Count(append(p.Active[:len(p.Active):len(p.Active)], p.Terminating...), p.rules)
+}
+
+// writeStatus makes at most two writes and one read (U3).
+func (p *pass[O, C]) writeStatus(ctx context.Context) error {
+	updated, differs, err := p.withStatus(p.Owner)
+	if err != nil || !differs || p.isDropped(p.Owner, updated) {
+		return err
+	}
+	written, err := p.updateStatus(ctx, updated)
+	if !apierrors.IsConflict(err) {
+		return p.written(updated, written, err)
+	}
+	fresh, err := p.client.GetOwner(ctx, p.Owner.GetNamespace(), p.Owner.GetName())
+	switch {
+	case err != nil:
+		return err
+	case object.IsNil(fresh):
+		return errors.New("the client returned no object")
+	case fresh.GetUID() != p.Owner.GetUID():
+		return fmt.Errorf("original is gone: got uid %s, wanted %s", fresh.GetUID(), p.Owner.GetUID())
+	}
+	if updated, _, err = p.withStatus(fresh); err != nil {
+		return err
+	}
+	written, err = p.updateStatus(ctx, updated)
+	return p.written(updated, written, err)
+}
+
+// withStatus returns a copy of the owner with its new status, and whether that
+// differs.
+func (p *pass[O, C]) withStatus(owner O) (updated O, differs bool, err error) {
+	updated, ok := owner.DeepCopyObject().(O)
+	if !ok {
+		return updated, false, fmt.Errorf("%T.DeepCopyObject returned another type", owner)
+	}
+	if err := p.kind.Status(updated, p.Outcome); err != nil {
+		return updated, false, err
+	}
+	return updated, !p.sameStatus(owner, updated), nil
+}
+
+func (p *pass[O, C]) sameStatus(a, b O) bool {
+	return equality.Semantic.DeepEqual(p.statusOf(a), p.statusOf(b))
+}
+
+func (p *pass[O, C]) statusOf(owner O) any {
+	if p.kind.StatusOf == nil {
+		return owner
+	}
+	return p.kind.StatusOf(owner)
+}
+
+func (p *pass[O, C]) updateStatus(ctx context.Context, owner O) (O, error) {
+	written, err := p.client.UpdateStatus(ctx, owner)
+	if err == nil && object.IsNil(written) {
+		err = errors.New("the client returned no object")
+	}
+	return written, err
+}
+
+// written records a write (X9).
+func (p *pass[O, C]) written(sent, stored O, err error) error {
+	if err != nil {
+		return err
+	}
+	p.Status = stored
+	p.writes.WroteAt(p.key, p.ownerResource, stored.GetResourceVersion())
+	p.state.status = nil
+	if p.kind.StatusOf != nil && !p.sameStatus(sent, stored) {
+		p.state.status = &differing{p.statusOf(sent), p.statusOf(stored)}
+	}
+	return nil
+}
+
+// isDropped reports whether the status was sent as it is, and the owner still has
+// what the server made of it.
+func (p *pass[O, C]) isDropped(owner, updated O) bool {
+	d := p.state.status
+	return d != nil && equality.Semantic.DeepEqual(d.sent, p.statusOf(updated)) && equality.Semantic.DeepEqual(d.stored, p.statusOf(owner))
+}
+
+// nextCheck asks to come back when the next pod becomes available (M1, M2). It
+// looks from the same instant as the status that was written, so that no pod falls
+// between the two.
+func (p *pass[O, C]) nextCheck(passErr error) {
+	pods, ok := any(p.Active).([]*corev1.Pod)
+	if !ok || passErr != nil || p.Counts.Ready == p.Counts.Available {
+		return
+	}
+	after, ok := status.NextAvailabilityCheck(pods, p.spec.MinReadySeconds, p.Now)
+	if !ok {
+		return
+	}
+	p.comeBack(max(after-p.opts.Now().Sub(p.Now), 1))
+}

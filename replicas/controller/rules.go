@@ -1,0 +1,62 @@
+package controller
+
+import (
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/replicakit/replicakit/replicas"
+	"github.com/replicakit/replicakit/status"
+)
+
+// counting returns what the state of a child means for the counts: of pods, the
+// rules of a ReplicaSet's status.
+func counting[C Object](spec *replicas.SpecOf[C], now time.Time) status.Rules[C] {
+	rules := spec.Rules.Complete()
+	counting := status.Rules[C]{Active: rules.Active, Ready: rules.Ready}
+	if pods, ok := any(podCounting(spec.Template, spec.MinReadySeconds, now)).(status.Rules[C]); ok {
+		counting.FullyLabeled, counting.Available = pods.FullyLabeled, pods.Available
+	}
+	return counting
+}
+
+func podCounting(template *corev1.PodTemplateSpec, minReadySeconds int32, now time.Time) status.Rules[*corev1.Pod] {
+	return status.Rules[*corev1.Pod]{
+		FullyLabeled: func(p *corev1.Pod) bool { return template == nil || hasLabels(p, template.Labels) },
+		Available:    func(p *corev1.Pod) bool { return status.IsPodAvailable(p, minReadySeconds, now) },
+	}
+}
+
+func hasLabels(p *corev1.Pod, labels map[string]string) bool {
+	for k, v := range labels {
+		if got, ok := p.Labels[k]; !ok || got != v {
+			return false
+		}
+	}
+	return true
+}
+
+// terminatingBy returns which children count as terminating: those being deleted
+// that are not active; of pods, those that are not finished either (T8).
+func terminatingBy[C Object](active func(C) bool) func(C) bool {
+	terminating := func(c C) bool { return c.GetDeletionTimestamp() != nil && !active(c) }
+	if pods, ok := any(status.IsPodTerminating).(func(C) bool); ok {
+		return func(c C) bool { return pods(c) && !active(c) }
+	}
+	return terminating
+}
+
+// patchTypeFor is strategic for children that Kubernetes itself serves: custom
+// resources know merge patches only.
+func patchTypeFor(asked types.PatchType, child schema.GroupVersionKind) types.PatchType {
+	switch {
+	case asked != "":
+		return asked
+	case !strings.Contains(child.Group, ".") || strings.HasSuffix(child.Group, ".k8s.io"):
+		return types.StrategicMergePatchType
+	}
+	return types.MergePatchType
+}

@@ -1,0 +1,124 @@
+package controller
+
+import (
+	"context"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
+
+	"github.com/replicakit/replicakit/internal/object"
+	"github.com/replicakit/replicakit/replicas"
+)
+
+// scale creates or deletes what is missing or in surplus.
+func (p *pass[O, C]) scale(ctx context.Context, scale replicas.ScaleOf[C]) error {
+	if p.Waiting && scale.IsZero() {
+		return nil
+	}
+	scale, err := p.doubtedFirst(scale)
+	if err != nil {
+		return err
+	}
+	if scale.Create == 0 {
+		p.lookForUnwanted(ctx)
+	}
+	if scale.IsZero() {
+		p.state.nothingLeft()
+		return nil
+	}
+	if p.held(scale) {
+		return nil
+	}
+	if scale, err = p.beforeScale(ctx, scale); err != nil {
+		return err
+	}
+	p.Scale = scale
+	switch {
+	case scale.Create > 0:
+		return p.create(ctx, scale)
+	case len(scale.Delete) > 0:
+		return p.delete(ctx, scale.Delete)
+	}
+	return nil
+}
+
+// held reports whether creations, or deletions, must wait, and asks to come back
+// when they need not.
+func (p *pass[O, C]) held(scale replicas.ScaleOf[C]) bool {
+	wait := p.state.deletions.remaining(p.Now, 0)
+	if scale.Create > 0 {
+		wait = max(p.state.creations.remaining(p.Now, p.inQuota()), p.state.strange.remaining(p.Now, 0), p.afterFailures())
+	}
+	if wait <= 0 {
+		return false
+	}
+	p.Held, p.Waiting = true, true
+	p.comeBack(wait)
+	return true
+}
+
+// beforeScale asks Kind.BeforeScale, which may leave out and nothing else.
+func (p *pass[O, C]) beforeScale(ctx context.Context, scale replicas.ScaleOf[C]) (replicas.ScaleOf[C], error) {
+	if p.kind.BeforeScale == nil {
+		return scale, nil
+	}
+	less := p.kind.BeforeScale(ctx, p.Owner, p.Active, scale)
+	victims := sets.New[types.UID]()
+	for _, v := range scale.Delete {
+		victims.Insert(object.ID(v.Object))
+	}
+	isNil := object.NilOf[C]()
+	for _, v := range less.Delete {
+		if isNil(v.Object) || !victims.Has(object.ID(v.Object)) {
+			return scale, p.failure("BeforeScale: a deletion was added, or is there twice")
+		}
+		victims.Delete(object.ID(v.Object))
+	}
+	if less.Create < 0 || less.Create > scale.Create {
+		return scale, p.failure("BeforeScale: %d creations were made of %d", less.Create, scale.Create)
+	}
+	scale.Create, scale.Names = less.Create, scale.Names[:less.Create]
+	scale.Delete = keep(scale.Delete, less.Delete)
+	return scale, nil
+}
+
+// keep returns those of the deletions that are in less, as they were planned.
+func keep[C Object](planned, less []replicas.Deletion[C]) []replicas.Deletion[C] {
+	wanted := sets.New[types.UID]()
+	for _, v := range less {
+		wanted.Insert(object.ID(v.Object))
+	}
+	return slices.DeleteFunc(slices.Clone(planned), func(v replicas.Deletion[C]) bool { return !wanted.Has(object.ID(v.Object)) })
+}
+
+// doubtedFirst chooses those first whose deletion was sent without an answer: it
+// may take effect yet, and another victim beside it would be one too many.
+func (p *pass[O, C]) doubtedFirst(scale replicas.ScaleOf[C]) (replicas.ScaleOf[C], error) {
+	if len(p.state.doubted) == 0 {
+		return scale, nil
+	}
+	there := make(map[types.UID]struct{}, len(p.state.doubted))
+	for _, c := range p.Active {
+		if _, ok := p.state.doubted[object.ID(c)]; ok {
+			there[object.ID(c)] = struct{}{}
+		}
+	}
+	p.state.doubted = there
+	if len(scale.Delete) == 0 || len(there) == 0 {
+		return scale, nil
+	}
+	spec, mustGo := p.spec, p.spec.Rules.MustGo
+	left := len(scale.Delete)
+	chosen := make(map[types.UID]struct{}, len(there))
+	for _, c := range p.Active {
+		if _, ok := there[object.ID(c)]; ok && len(chosen) < left {
+			chosen[object.ID(c)] = struct{}{}
+		}
+	}
+	spec.Rules.MustGo = func(c C) bool {
+		_, ok := chosen[object.ID(c)]
+		return ok || mustGo != nil && mustGo(c)
+	}
+	return replicas.ScaleTo(p.Active, spec)
+}

@@ -1,0 +1,190 @@
+package controller
+
+import (
+	"context"
+	"errors"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/sets"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/replicakit/replicakit/expectations"
+	"github.com/replicakit/replicakit/internal/object"
+	"github.com/replicakit/replicakit/replicas"
+)
+
+// plan decides what to do, on the cached view with what is proven laid over it; if
+// that view is known to be old and something is to be done, on a live list.
+// Releases are planned from the cache only: a list by selector does not show what
+// matches no longer.
+func (p *pass[O, C]) plan(ctx context.Context) (replicas.PlanOf[C], error) {
+	p.spec.Pending, p.spec.PendingFor = p.pending.State(p.key)
+	if err := p.readCache(ctx); err != nil {
+		return replicas.PlanOf[C]{}, err
+	}
+	plan, err := p.manage(ctx)
+	if err != nil || plan.Blocked.Reason != replicas.ViewIsOld {
+		return plan, err
+	}
+	if err := p.readLive(ctx); err != nil {
+		p.Waiting = true
+		return plan, p.unlessHeld(err)
+	}
+	live, err := p.manage(ctx)
+	live.Claims.Release = plan.Claims.Release
+	return live, err
+}
+
+// manage plans from the children as the pass has them, and notes what the status is
+// made from if nothing else is done.
+func (p *pass[O, C]) manage(ctx context.Context) (replicas.PlanOf[C], error) {
+	p.listRelated(ctx)
+	p.spec.Names = p.namer()
+	plan, err := replicas.Manage(p.children, p.spec)
+	if err != nil {
+		p.refuse(err)
+		return plan, err
+	}
+	p.Active, p.Terminating, p.Observed = plan.Claims.Owned, p.terminating(), true
+	return plan, nil
+}
+
+// readCache reads the children from the cache.
+func (p *pass[O, C]) readCache(ctx context.Context) (err error) {
+	p.read = p.cache.ChildrenVersion() // before the children: they are at least as new
+	if p.cached, err = p.cache.Children(ctx, p.Owner); err != nil {
+		p.retryAfter = serverDelay([]error{err})
+		return p.failure("listing children: %w", err)
+	}
+	isNil := object.NilOf[C]()
+	for i, c := range p.cached {
+		if isNil(c) {
+			return p.failure("the cache's children[%d] is nil", i)
+		}
+	}
+	children, old := p.state.proven.over(p.cached, p.read, p.Now, p.opts.ExpectationsTimeout)
+	p.children = children
+	p.resolveNames(children)
+	if (old || p.state.old) && p.spec.Pending != expectations.Waiting {
+		p.spec.Pending = expectations.Expired
+	}
+	return nil
+}
+
+// readLive reads the children from the server. What was expected is settled by
+// that: it is there, or it is not.
+func (p *pass[O, C]) readLive(ctx context.Context) error {
+	p.ViewWasOld = true
+	live, err := p.listLive(ctx)
+	p.tell(&p.state.told.list, err != nil, FailedList, "Error listing: "+errorText(err))
+	if err != nil {
+		return err
+	}
+	p.pending.Forget(p.key)
+	p.children, p.state.old = live, false
+	p.spec.Pending, p.spec.PendingFor = expectations.Satisfied, 0
+	return nil
+}
+
+// unlessHeld makes it no error that lists are held back: the pass comes again.
+func (p *pass[O, C]) unlessHeld(err error) error {
+	if errors.As(err, new(heldError)) {
+		p.comeBack(p.lists.held())
+		return nil
+	}
+	return err
+}
+
+// listLive lists what the owner's selector matches, notes what that proves, and
+// returns the owner's children and the orphans.
+func (p *pass[O, C]) listLive(ctx context.Context) ([]C, error) {
+	p.LiveLists++
+	list, err := p.lists.get(ctx, p.Owner.GetNamespace(), p.spec.Selector)
+	if err != nil {
+		if errors.As(err, new(heldError)) {
+			p.LiveLists--
+		}
+		p.retryAfter = max(p.retryAfter, p.lists.held())
+		return nil, p.failure("listing children live: %w", err)
+	}
+	isNil, owner := object.NilOf[C](), object.OwnerOf(p.Owner, p.kind.Owner.GroupKind())
+	var ours, live []C
+	for i, c := range list.Items {
+		switch {
+		case isNil(c):
+			return nil, p.failure("listing children live: items[%d] is nil", i)
+		case owner.Controls(c):
+			ours, live = append(ours, c), append(live, c)
+		case metav1.GetControllerOfNoCopy(c) == nil:
+			live = append(live, c)
+		}
+	}
+	var cached []C
+	for _, c := range p.cached {
+		if owner.Controls(c) {
+			cached = append(cached, c)
+		}
+	}
+	p.Restored = p.state.proven.listed(ours, list.ResourceVersion, cached, p.read, p.opts.Now())
+	p.resolveNames(live)
+	return live, nil
+}
+
+// resolveNames notes which creations without an answer took effect.
+func (p *pass[O, C]) resolveNames(children []C) {
+	if p.state.names.len() == 0 {
+		return
+	}
+	there := sets.New[string]()
+	for _, c := range children {
+		there.Insert(c.GetName())
+	}
+	p.state.names.seen(there)
+}
+
+// terminating returns the owner's children that are being deleted and are not
+// active.
+func (p *pass[O, C]) terminating() (terminating []C) {
+	owner, isTerminating := object.OwnerOf(p.Owner, p.kind.Owner.GroupKind()), terminatingBy(p.rules.Active)
+	for _, c := range p.children {
+		if isTerminating(c) && owner.Controls(c) && p.spec.Selector.Matches(labels.Set(c.GetLabels())) {
+			terminating = append(terminating, c)
+		}
+	}
+	return terminating
+}
+
+// listRelated asks for what children are ranked by, if some may have to go.
+func (p *pass[O, C]) listRelated(ctx context.Context) {
+	if p.spec.Related != nil || !p.mayBeTooMany() {
+		return
+	}
+	p.spec.Related, p.RelatedErr = p.cache.Related(ctx, p.Owner)
+	if err := p.RelatedErr; err != nil {
+		p.spec.Related = nil
+		p.event(corev1.EventTypeWarning, FailedRelated, "Error listing related pods: "+err.Error())
+	}
+}
+
+// mayBeTooMany reports whether deletions are possible at all.
+func (p *pass[O, C]) mayBeTooMany() bool {
+	if p.spec.Rules.MustGo != nil {
+		return true
+	}
+	n := 0
+	for _, c := range p.children {
+		if p.rules.Active(c) {
+			n++
+		}
+	}
+	return n > int(p.spec.Replicas)
+}
+
+func errorText(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}
