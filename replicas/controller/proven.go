@@ -1,7 +1,6 @@
 package controller
 
 import (
-	"cmp"
 	"slices"
 	"sync"
 	"time"
@@ -56,7 +55,7 @@ func (v *proven[C]) over(cached []C, read string, now time.Time, patience time.D
 	switch {
 	case len(v.present) == 0 && len(v.absent) == 0:
 		return cached, false
-	case now.Sub(v.since) > patience:
+	case now.Sub(v.since) >= patience:
 		return cached, true
 	}
 	return v.lay(cached, known), false
@@ -173,5 +172,5 @@ func (v *proven[C]) remaining(now time.Time, patience time.Duration) time.Durati
 	if len(v.present) == 0 && len(v.absent) == 0 {
 		return 0
 	}
-	return max(cmp.Or(patience-now.Sub(v.since), 1), 1)
+	return max(patience-now.Sub(v.since), 1)
 }

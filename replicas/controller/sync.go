@@ -49,7 +49,7 @@ func newReconciler[O, C Object](kind Kind[O, C], client Client[O, C], cache Cach
 			return time.Duration(opts.Random(int(opts.ExpectationsTimeout/10/time.Millisecond)+1)) * time.Millisecond
 		},
 	}
-	r.writes = &expectations.ConsistencyStore{Now: opts.Now, ReadVersion: func(resource schema.GroupResource) string {
+	r.writes = &expectations.ConsistencyStore{Now: opts.Now, GiveUpAfter: 2 * opts.ExpectationsTimeout, ReadVersion: func(resource schema.GroupResource) string {
 		if resource == r.childResource {
 			return cache.ChildrenVersion()
 		}
