@@ -110,7 +110,7 @@ func (s *SpecOf[T]) claims(objs []T) (selector.Claims[T], error) {
 
 // candidates returns the active children of the owner's namespace.
 func (s *SpecOf[T]) candidates(objs []T) ([]T, error) {
-	namespace, isNil, isActive := s.Owner.GetNamespace(), object.NilOf[T](), s.Rules.complete().Active
+	namespace, isNil, isActive := s.Owner.GetNamespace(), object.NilOf[T](), s.Rules.Complete().Active
 	active := make([]T, 0, len(objs))
 	for i, obj := range objs {
 		if isNil(obj) {

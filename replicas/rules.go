@@ -36,9 +36,9 @@ type Rules[T metav1.Object] struct {
 
 var podRules = Rules[*corev1.Pod]{Active: pod.IsActive, Ready: pod.IsReady}
 
-// complete returns the rules with the zero ones filled in, but for those that may
+// Complete returns the rules with the zero ones filled in, but for those that may
 // be nil.
-func (r Rules[T]) complete() Rules[T] {
+func (r Rules[T]) Complete() Rules[T] {
 	rules := Rules[T]{Active: isNotDeleted[T], Order: orderFor(r.Ready)}
 	if of, ok := any(podRules).(Rules[T]); ok {
 		rules = of

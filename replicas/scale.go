@@ -117,7 +117,7 @@ func (s *SpecOf[T]) scale(owned, objs []T) (ScaleOf[T], Blocked, error) {
 	if blocked := s.blocked(); blocked.Reason != "" {
 		return none, blocked, nil
 	}
-	rules := s.Rules.complete()
+	rules := s.Rules.Complete()
 	step := s.step(owned, &rules)
 	if s.viewIsOld(step) {
 		return none, Blocked{Reason: ViewIsOld}, nil
