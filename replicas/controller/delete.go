@@ -261,7 +261,7 @@ func (d *deletions[O, C]) again(ctx context.Context) (behind bool) {
 		switch {
 		case !still:
 			d.is[i], behind = gone, true
-		case len(again) < surplus && !d.mustStay(child):
+		case d.mayGo(child, len(again) < surplus):
 			again = append(again, i)
 		default:
 			behind = true
@@ -273,9 +273,13 @@ func (d *deletions[O, C]) again(ctx context.Context) (behind bool) {
 	return behind || len(refused) > 0
 }
 
-func (d *deletions[O, C]) mustStay(c C) bool {
-	mustStay := d.spec.Rules.MustStay
-	return mustStay != nil && mustStay(c)
+// mayGo reports whether a child may still be deleted.
+func (d *deletions[O, C]) mayGo(c C, tooMany bool) bool {
+	rules := d.spec.Rules
+	if rules.MustStay != nil && rules.MustStay(c) {
+		return false
+	}
+	return tooMany || rules.MustGo != nil && rules.MustGo(c)
 }
 
 // oursLive returns the owner's children that are active and match, from a live list.

@@ -165,12 +165,17 @@ func (v *proven[C]) left(id types.UID) {
 	v.present = slices.DeleteFunc(v.present, func(c C) bool { return object.ID(c) == id })
 }
 
-// remaining is how long what is proven stays good, 0 if nothing is needed.
+// remaining is how long what is proven stays good, 0 if nothing is needed. What is
+// good no longer is looked at as often: a view of which nothing follows needs no
+// list.
 func (v *proven[C]) remaining(now time.Time, patience time.Duration) time.Duration {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if len(v.present) == 0 && len(v.absent) == 0 {
 		return 0
 	}
-	return max(patience-now.Sub(v.since), 1)
+	if left := patience - now.Sub(v.since); left > 0 {
+		return left
+	}
+	return patience
 }

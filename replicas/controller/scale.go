@@ -2,7 +2,9 @@ package controller
 
 import (
 	"context"
+	"fmt"
 	"slices"
+	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
@@ -48,7 +50,10 @@ func (p *pass[O, C]) scale(ctx context.Context, scale replicas.ScaleOf[C]) error
 func (p *pass[O, C]) held(scale replicas.ScaleOf[C]) bool {
 	wait := p.state.deletions.remaining(p.Now, 0)
 	if scale.Create > 0 {
-		wait = max(p.state.creations.remaining(p.Now, p.inQuota()), p.state.strange.remaining(p.Now, 0), p.afterFailures())
+		backOff := p.afterFailures()
+		p.tell(&p.state.told.backOff, backOff > 0, CreationsHeld,
+			fmt.Sprintf("Holding creations for %v: pods end as soon as they are created", backOff.Round(time.Second)))
+		wait = max(p.state.creations.remaining(p.Now, p.inQuota()), p.state.strange.remaining(p.Now, 0), backOff)
 	}
 	if wait <= 0 {
 		return false
