@@ -3,15 +3,11 @@ package controller
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/replicakit/replicakit/expectations"
 	"github.com/replicakit/replicakit/internal/object"
@@ -76,95 +72,6 @@ func (p *pass[O, C]) createOne(ctx context.Context, scale replicas.ScaleOf[C], i
 		return answer, p.strange(ctx, answer)
 	}
 	return answer, nil
-}
-
-// isOurs reports whether a child is what was meant to be created. One without UID,
-// as a fake client answers, tells nothing.
-func (p *pass[O, C]) isOurs(c C) bool {
-	owner := object.OwnerOf(p.Owner, p.kind.Owner.GroupKind())
-	return c.GetUID() == "" || owner.Controls(c) && p.spec.Selector.Matches(labels.Set(c.GetLabels()))
-}
-
-// lookForCreated looks for a child whose creation failed. Whether it is there is
-// known only if the server can be asked; what is not there may come yet.
-func (p *pass[O, C]) lookForCreated(ctx context.Context, name string, why error) (found C, err error) {
-	if namespaceIsGoing(why) {
-		p.state.names.resolved(name)
-		return found, why
-	}
-	found, there, err := p.find(ctx, name, apierrors.IsAlreadyExists(why))
-	switch {
-	case err != nil || !there:
-		return found, why
-	case !p.controls(found) || !p.rules.Active(found):
-		p.state.names.resolved(name) // the name is of no use any more
-		return found, why
-	}
-	p.state.names.resolved(name)
-	if !p.isOurs(found) {
-		return found, p.strange(ctx, found)
-	}
-	p.wrote(found.GetResourceVersion())
-	return found, nil
-}
-
-func (p *pass[O, C]) controls(c C) bool {
-	owner := object.OwnerOf(p.Owner, p.kind.Owner.GroupKind())
-	return owner.Controls(c)
-}
-
-// fewReads is how many children a pass reads one by one: for more, a list is
-// cheaper.
-const fewReads = 3
-
-// find looks for a child on the server. A list shows what the selector matches, so
-// a child that must exist is always read.
-func (p *pass[O, C]) find(ctx context.Context, name string, mustExist bool) (found C, there bool, err error) {
-	namespace := p.Owner.GetNamespace()
-	if p.reads.Add(1) <= fewReads || mustExist {
-		found, err = p.client.Get(ctx, namespace, name)
-		if apierrors.IsNotFound(err) {
-			return found, false, nil
-		}
-		return found, err == nil && !object.IsNil(found), err
-	}
-	p.reads.Add(-1)
-	list, err := p.lists.get(ctx, namespace, p.spec.Selector)
-	i := slices.IndexFunc(list.Items, func(c C) bool { return c.GetName() == name })
-	if err != nil || i < 0 {
-		return found, false, err
-	}
-	return list.Items[i], true, nil
-}
-
-// A strangeError says that the server did not make the child that it was sent.
-type strangeError struct{ error }
-
-// strange deletes a child that was to be ours and is not, as a webhook changed it:
-// else there would be ever more of them.
-func (p *pass[O, C]) strange(ctx context.Context, c C) error {
-	err := strangeError{fmt.Errorf("%q is not the owner's: the server gave it the labels %q and %d owner references", c.GetName(), labels.Set(c.GetLabels()), len(c.GetOwnerReferences()))}
-	if deleteErr := p.deleteStray(ctx, c); deleteErr != nil {
-		p.state.names.mu.Lock()
-		p.state.strays = append(p.state.strays, c)
-		p.state.names.mu.Unlock()
-		return strangeError{errors.Join(err, deleteErr)}
-	}
-	return err
-}
-
-func (p *pass[O, C]) deleteStray(ctx context.Context, c C) error {
-	uid := c.GetUID()
-	_, err := p.client.Delete(ctx, c, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
-	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
-		return nil
-	}
-	return err
-}
-
-// deletePendingStrays deletes what an earlier pass could not.
-func (p *pass[O, C]) deletePendingStrays(ctx context.Context) {
-	p.state.strays = slices.DeleteFunc(p.state.strays, func(c C) bool { return p.deleteStray(ctx, c) == nil })
 }
 
 // created tells what the creations mean for the pass and for later ones.
@@ -261,36 +168,4 @@ func (p *pass[O, C]) afterFailures() time.Duration {
 		return 0
 	}
 	return max(wait-p.Now.Sub(newest), 0)
-}
-
-// lookForUnwanted looks for creations without an answer that no plan asks for any
-// more: what turns up is one too many, and goes like any other.
-func (p *pass[O, C]) lookForUnwanted(ctx context.Context) {
-	for _, u := range p.state.names.all() {
-		now := p.opts.Now()
-		if now.Sub(u.sent) > unresolvedKept {
-			p.state.names.resolved(u.name)
-			continue
-		}
-		if u.hold.remaining(now, 0) <= 0 {
-			p.lookForOne(ctx, u)
-		}
-	}
-	for _, u := range p.state.names.all() {
-		p.comeBack(max(u.hold.remaining(p.opts.Now(), 0), 1))
-	}
-}
-
-func (p *pass[O, C]) lookForOne(ctx context.Context, u unresolvedName) {
-	found, there, err := p.find(ctx, u.name, false)
-	if err == nil && there {
-		p.state.names.resolved(u.name)
-		if p.controls(found) && p.rules.Active(found) {
-			p.state.proven.found(found, p.opts.Now())
-			p.comeBack(1)
-		}
-		return
-	}
-	u.hold.double(p.opts.Now(), unresolvedFirst, unresolvedLast)
-	p.state.names.put(u)
 }

@@ -29,7 +29,7 @@ type ownerState[C Object] struct {
 	perGeneration[C]
 	names   names
 	doubted map[types.UID]struct{} // sent a delete of which nobody knows what became
-	strays  []C                    // created, but not ours: to be deleted again
+	strays  strays[C]
 	status  *differing
 }
 

@@ -156,6 +156,12 @@ func (p *pass[O, C]) terminating() (terminating []C) {
 	return terminating
 }
 
+// controls reports whether a child is the owner's.
+func (p *pass[O, C]) controls(c C) bool {
+	owner := object.OwnerOf(p.Owner, p.kind.Owner.GroupKind())
+	return owner.Controls(c)
+}
+
 // listRelated asks for what children are ranked by, if some may have to go.
 func (p *pass[O, C]) listRelated(ctx context.Context) {
 	if p.spec.Related != nil || !p.mayBeTooMany() {

@@ -1,0 +1,89 @@
+package controller
+
+import (
+	"context"
+	"slices"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/replicakit/replicakit/internal/object"
+)
+
+// lookForCreated looks for a child whose creation failed. Whether it is there is
+// known only if the server can be asked; what is not there may come yet.
+func (p *pass[O, C]) lookForCreated(ctx context.Context, name string, why error) (found C, err error) {
+	if namespaceIsGoing(why) {
+		p.state.names.resolved(name)
+		return found, why
+	}
+	found, there, err := p.find(ctx, name, apierrors.IsAlreadyExists(why))
+	switch {
+	case err != nil || !there:
+		return found, why
+	case !p.controls(found) || !p.rules.Active(found):
+		p.state.names.resolved(name) // the name is of no use any more
+		return found, why
+	}
+	p.state.names.resolved(name)
+	if !p.isOurs(found) {
+		return found, p.strange(ctx, found)
+	}
+	p.wrote(found.GetResourceVersion())
+	return found, nil
+}
+
+// fewReads is how many children a pass reads one by one: for more, a list is
+// cheaper.
+const fewReads = 3
+
+// find looks for a child on the server. A list shows what the selector matches, so
+// a child that must exist is always read.
+func (p *pass[O, C]) find(ctx context.Context, name string, mustExist bool) (found C, there bool, err error) {
+	namespace := p.Owner.GetNamespace()
+	if p.reads.Add(1) <= fewReads || mustExist {
+		found, err = p.client.Get(ctx, namespace, name)
+		if apierrors.IsNotFound(err) {
+			return found, false, nil
+		}
+		return found, err == nil && !object.IsNil(found), err
+	}
+	p.reads.Add(-1)
+	list, err := p.lists.get(ctx, namespace, p.spec.Selector)
+	i := slices.IndexFunc(list.Items, func(c C) bool { return c.GetName() == name })
+	if err != nil || i < 0 {
+		return found, false, err
+	}
+	return list.Items[i], true, nil
+}
+
+// lookForUnwanted looks for creations without an answer that no plan asks for any
+// more: what turns up is one too many, and goes like any other.
+func (p *pass[O, C]) lookForUnwanted(ctx context.Context) {
+	for _, u := range p.state.names.all() {
+		now := p.opts.Now()
+		if now.Sub(u.sent) > unresolvedKept {
+			p.state.names.resolved(u.name)
+			continue
+		}
+		if u.hold.remaining(now, 0) <= 0 {
+			p.lookForOne(ctx, u)
+		}
+	}
+	for _, u := range p.state.names.all() {
+		p.comeBack(max(u.hold.remaining(p.opts.Now(), 0), 1))
+	}
+}
+
+func (p *pass[O, C]) lookForOne(ctx context.Context, u unresolvedName) {
+	found, there, err := p.find(ctx, u.name, false)
+	if err == nil && there {
+		p.state.names.resolved(u.name)
+		if p.controls(found) && p.rules.Active(found) {
+			p.state.proven.found(found, p.opts.Now())
+			p.comeBack(1)
+		}
+		return
+	}
+	u.hold.double(p.opts.Now(), unresolvedFirst, unresolvedLast)
+	p.state.names.put(u)
+}

@@ -1,0 +1,71 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+)
+
+// strays are children that the server made another's and that could not be deleted
+// again yet. The zero value is empty.
+type strays[C Object] struct {
+	mu   sync.Mutex
+	left []C
+}
+
+func (s *strays[C]) add(c C) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.left = append(s.left, c)
+}
+
+func (s *strays[C]) take() []C {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	left := s.left
+	s.left = nil
+	return left
+}
+
+// isOurs reports whether a child is what was meant to be created. One without UID,
+// as a fake client answers, tells nothing.
+func (p *pass[O, C]) isOurs(c C) bool {
+	return c.GetUID() == "" || p.controls(c) && p.spec.Selector.Matches(labels.Set(c.GetLabels()))
+}
+
+// A strangeError says that the server did not make the child that it was sent.
+type strangeError struct{ error }
+
+// strange deletes a child that was to be ours and is not, as a webhook changed it:
+// else there would be ever more of them.
+func (p *pass[O, C]) strange(ctx context.Context, c C) error {
+	err := strangeError{fmt.Errorf("%q is not the owner's: the server gave it the labels %q and %d owner references", c.GetName(), labels.Set(c.GetLabels()), len(c.GetOwnerReferences()))}
+	if deleteErr := p.deleteStray(ctx, c); deleteErr != nil {
+		p.state.strays.add(c)
+		return strangeError{errors.Join(err, deleteErr)}
+	}
+	return err
+}
+
+func (p *pass[O, C]) deleteStray(ctx context.Context, c C) error {
+	uid := c.GetUID()
+	_, err := p.client.Delete(ctx, c, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		return nil
+	}
+	return err
+}
+
+// deletePendingStrays deletes what an earlier pass could not.
+func (p *pass[O, C]) deletePendingStrays(ctx context.Context) {
+	for _, c := range p.state.strays.take() {
+		if p.deleteStray(ctx, c) != nil {
+			p.state.strays.add(c)
+		}
+	}
+}
