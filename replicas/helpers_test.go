@@ -39,10 +39,10 @@ func deepCopies(pods []*corev1.Pod) []*corev1.Pod {
 
 func indexOf(s, part string) int { return strings.Index(s, part) }
 
-// newPod returns the pod to create as number i.
-func newPod(tb testing.TB, scale replicas.Scale, i int) *corev1.Pod {
+// newPod returns the first pod to create.
+func newPod(tb testing.TB, scale replicas.Scale) *corev1.Pod {
 	tb.Helper()
-	pod, err := scale.New(i)
+	pod, err := scale.New(0)
 	require.NoError(tb, err)
 	return pod
 }

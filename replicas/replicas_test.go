@@ -167,7 +167,8 @@ func TestNew(t *testing.T) {
 	})
 	t.Run("plans can be compared", func(t *testing.T) {
 		t.Parallel()
-		assert.Equal(t, plan(t, 500), plan(t, 500))
+		one, other := plan(t, 500), plan(t, 500)
+		assert.Equal(t, one, other)
 	})
 }
 
@@ -678,7 +679,7 @@ func TestReplicationControllerSpec(t *testing.T) {
 		spec.Now = podtest.Now
 		plan, err := replicas.Manage(nil, spec)
 		require.NoError(t, err)
-		assert.Equal(t, "v1", newPod(t, plan.Scale, 0).OwnerReferences[0].APIVersion)
+		assert.Equal(t, "v1", newPod(t, plan.Scale).OwnerReferences[0].APIVersion)
 	})
 	for name, broken := range map[string]struct {
 		change func(*corev1.ReplicationController)

@@ -78,14 +78,14 @@ func TestPodFromTemplate(t *testing.T) {
 		t.Parallel()
 		plan, err := replicas.Manage(nil, specOf(t, rs))
 		require.NoError(t, err)
-		pod := newPod(t, plan.Scale, 0)
+		pod := newPod(t, plan.Scale)
 		pod.GenerateName = "mine-"
-		assert.Equal(t, "web-", newPod(t, plan.Scale, 0).GenerateName)
+		assert.Equal(t, "web-", newPod(t, plan.Scale).GenerateName)
 		mine := specOf(t, rs)
 		mine.New = func() (*corev1.Pod, error) { return pod, nil }
 		plan, err = replicas.Manage(nil, mine)
 		require.NoError(t, err)
-		assert.Equal(t, "mine-", newPod(t, plan.Scale, 0).GenerateName)
+		assert.Equal(t, "mine-", newPod(t, plan.Scale).GenerateName)
 	})
 }
 

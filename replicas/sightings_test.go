@@ -67,33 +67,3 @@ func TestPlansAreInTheOrderOfTheList(t *testing.T) {
 		})
 	}
 }
-
-func TestRelatedPodsCountOnce(t *testing.T) {
-	t.Parallel()
-	rs := replicaSet(2)
-	crowded, alone := podtest.On("crowded"), podtest.On("alone")
-	mine := []*corev1.Pod{
-		podtest.Pod("a", owned(rs), alone, podtest.UID("0a")), podtest.Pod("b", owned(rs), crowded, podtest.UID("0b")),
-		podtest.Pod("c", owned(rs), crowded, podtest.UID("0c")), podtest.Pod("d", owned(rs), alone, podtest.UID("0d")),
-	}
-	sibling := podtest.Pod("sibling", crowded, podtest.UID("00"))
-	moved := podtest.Pod("a", owned(rs), crowded, podtest.UID("0a"))
-	for name, related := range map[string][]*corev1.Pod{
-		"L5 the owned pods are added":                {sibling},
-		"L5 the owned pods are not counted again":    {mine[0], mine[1], mine[2], mine[3], sibling},
-		"L5 in whatever order they come":             {mine[3], sibling, mine[1], mine[0], mine[2]},
-		"L5 a related pod is counted once":           {sibling, sibling, nil, sibling.DeepCopy()},
-		"L5 of two views of an owned pod its own is": {moved, sibling},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			spec := specOf(t, rs)
-			spec.Related = related
-			plan, err := replicas.Manage(mine, spec)
-			require.NoError(t, err)
-			require.Equal(t, []string{"b", "c"}, victims(plan.Scale))
-			assert.Equal(t, "3", plan.Scale.Delete[0].Values.Victim)
-			assert.Equal(t, "2", plan.Scale.Delete[0].Values.Survivor)
-		})
-	}
-}

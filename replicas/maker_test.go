@@ -1,0 +1,116 @@
+package replicas_test
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/replicakit/replicakit/internal/podtest"
+	"github.com/replicakit/replicakit/replicas"
+)
+
+func TestNewWorker(t *testing.T) {
+	t.Parallel()
+	rs := replicaSet(1)
+	mine := *metav1.NewControllerRef(rs, replicaSetKind)
+	plain := metav1.OwnerReference{APIVersion: "v1", Kind: "Node", Name: "node-1", UID: "uid-of-node"}
+	made := func(change func(*worker)) *worker {
+		w := &worker{ObjectMeta: metav1.ObjectMeta{Labels: web}}
+		change(w)
+		return w
+	}
+	for name, tt := range map[string]struct {
+		made *worker
+		want metav1.ObjectMeta
+	}{
+		"P6 C20 what is missing is filled in": {
+			made(func(*worker) {}),
+			metav1.ObjectMeta{Namespace: podtest.Namespace, GenerateName: "web-", Labels: web, OwnerReferences: []metav1.OwnerReference{mine}},
+		},
+		"P7 a prefix of its own stays": {
+			made(func(w *worker) { w.GenerateName = "mine-" }),
+			metav1.ObjectMeta{Namespace: podtest.Namespace, GenerateName: "mine-", Labels: web, OwnerReferences: []metav1.OwnerReference{mine}},
+		},
+		"so does a name": {
+			made(func(w *worker) { w.Name, w.Namespace = "web-0", podtest.Namespace }),
+			metav1.ObjectMeta{Namespace: podtest.Namespace, Name: "web-0", Labels: web, OwnerReferences: []metav1.OwnerReference{mine}},
+		},
+		"other owners stay, the reference to ours is the controller's, and one": {
+			made(func(w *worker) {
+				w.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web", UID: rs.UID}, plain}
+			}),
+			metav1.ObjectMeta{Namespace: podtest.Namespace, GenerateName: "web-", Labels: web, OwnerReferences: []metav1.OwnerReference{plain, mine}},
+		},
+		"a reference that is there already stands once": {
+			made(func(w *worker) { w.OwnerReferences = []metav1.OwnerReference{mine} }),
+			metav1.ObjectMeta{Namespace: podtest.Namespace, GenerateName: "web-", Labels: web, OwnerReferences: []metav1.OwnerReference{mine}},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			spec := workerSpec(1)
+			spec.New = func() (*worker, error) { return tt.made, nil }
+			plan, err := replicas.Manage(nil, spec)
+			require.NoError(t, err)
+			child, err := plan.Scale.New(0)
+			require.NoError(t, err)
+			assert.Equal(t, tt.want, child.ObjectMeta)
+		})
+	}
+	t.Run("an owner without a namespace has children in any", func(t *testing.T) {
+		t.Parallel()
+		spec := workerSpec(1)
+		everywhere := replicaSet(1)
+		everywhere.Namespace = ""
+		spec.Owner = everywhere
+		spec.New = func() (*worker, error) { return made(func(w *worker) { w.Namespace = "other" }), nil }
+		plan, err := replicas.Manage(nil, spec)
+		require.NoError(t, err)
+		child, err := plan.Scale.New(0)
+		require.NoError(t, err)
+		assert.Equal(t, "other", child.Namespace)
+	})
+}
+
+func TestNewWorkersThatAreNobodys(t *testing.T) {
+	t.Parallel()
+	errNoImage := errors.New("no image")
+	stranger := replicaSet(1)
+	stranger.UID, stranger.Name = "uid-of-stranger", "stranger"
+	labelled := func(change func(*worker)) func() (*worker, error) {
+		return func() (*worker, error) {
+			w := &worker{ObjectMeta: metav1.ObjectMeta{Labels: web}}
+			change(w)
+			return w, nil
+		}
+	}
+	for name, tt := range map[string]struct {
+		make func() (*worker, error)
+		want string
+	}{
+		"none":                 {func() (*worker, error) { return nil, nil }, "New returned nil"},
+		"an error":             {func() (*worker, error) { return nil, errNoImage }, "no image"},
+		"of other labels":      {labelled(func(w *worker) { w.Labels = map[string]string{"app": "db"} }), `its labels "app=db" do not match selector "app=web"`},
+		"of another namespace": {labelled(func(w *worker) { w.Namespace = "other" }), `its namespace is "other", the owner's is "default"`},
+		"of another's already": {labelled(func(w *worker) {
+			w.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(stranger, replicaSetKind)}
+		}), `ReplicaSet "stranger" controls it`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			spec := workerSpec(3)
+			spec.New = tt.make
+			plan, err := replicas.Manage(nil, spec)
+			require.NoError(t, err, "nothing is made for a plan")
+			child, err := plan.Scale.New(2)
+			require.EqualError(t, err, `replicas: ReplicaSet "default/web": new child 2: `+tt.want)
+			assert.Nil(t, child)
+			if name == "an error" {
+				require.ErrorIs(t, err, errNoImage)
+			}
+		})
+	}
+}

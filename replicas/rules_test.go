@@ -1,0 +1,109 @@
+package replicas_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/replicakit/replicakit/internal/podtest"
+	"github.com/replicakit/replicakit/podrank"
+	"github.com/replicakit/replicakit/replicas"
+)
+
+func TestRulesOfOtherChildren(t *testing.T) {
+	t.Parallel()
+	rs := replicaSet(2)
+	deleted := newWorker(rs, "deleted", 1, func(w *worker) { now := metav1.NewTime(podtest.Now); w.DeletionTimestamp = &now })
+	ready := func(w *worker) { w.ready = true }
+	workers := []*worker{newWorker(rs, "old", 9), newWorker(rs, "new", 3, ready), deleted, newWorker(rs, "newest", 1, ready)}
+	isReady := func(w *worker) bool { return w.ready }
+	for name, tt := range map[string]struct {
+		rules replicas.Rules[*worker]
+		want  []string
+	}{
+		"of the zero rules, the newest goes first":              {want: []string{"newest", "new", "old"}},
+		"those that are not ready go first, if the rule says":   {rules: replicas.Rules[*worker]{Ready: isReady}, want: []string{"old", "newest", "new"}},
+		"an order of the caller's stands":                       {rules: replicas.Rules[*worker]{Ready: isReady, Order: podrank.Must(podrank.NewOrder(podrank.Oldest[*worker]()))}, want: []string{"old", "new", "newest"}},
+		"what is active is the caller's to say":                 {rules: replicas.Rules[*worker]{Active: isReady}, want: []string{"newest", "new"}},
+		"children that are being deleted may be active as well": {rules: replicas.Rules[*worker]{Active: func(*worker) bool { return true }}, want: []string{"deleted", "newest", "new", "old"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			spec := workerSpec(0)
+			spec.Rules = tt.rules
+			plan, err := replicas.Manage(workers, spec)
+			require.NoError(t, err)
+			var got []string
+			for _, d := range plan.Scale.Delete {
+				got = append(got, d.Object.Name)
+			}
+			assert.Equal(t, tt.want, got)
+		})
+	}
+}
+
+func TestRulesOfPods(t *testing.T) {
+	t.Parallel()
+	rs := replicaSet(0)
+	pods := []*corev1.Pod{
+		podtest.Pod("a", owned(rs)), podtest.Pod("b", owned(rs), podtest.NotReady), podtest.Pod("c", owned(rs), podtest.Phase(corev1.PodFailed)),
+	}
+	for name, tt := range map[string]struct {
+		rules replicas.Rules[*corev1.Pod]
+		want  []string
+	}{
+		"R3 Y6 the zero rules are Kubernetes'":       {want: []string{"b", "a"}},
+		"R3 a rule of the caller's changes no other": {rules: replicas.Rules[*corev1.Pod]{Active: func(*corev1.Pod) bool { return true }}, want: []string{"c", "b", "a"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			spec := specOf(t, rs)
+			spec.Rules = tt.rules
+			plan, err := replicas.Manage(pods, spec)
+			require.NoError(t, err)
+			assert.Equal(t, tt.want, victims(plan.Scale))
+		})
+	}
+}
+
+func TestDeleteOptions(t *testing.T) {
+	t.Parallel()
+	rs := replicaSet(0)
+	isReady := func(w *worker) bool { return w.ready }
+	ready := newWorker(rs, "a", 1, func(w *worker) { w.ready = true })
+	fake := newWorker(rs, "a", 1, func(w *worker) { w.ready, w.UID, w.ResourceVersion = true, "", "" })
+	uid, version := ready.UID, ready.ResourceVersion
+	for name, tt := range map[string]struct {
+		child *worker
+		ready func(*worker) bool
+		want  *metav1.Preconditions
+	}{
+		"a child that is ready goes as it was seen":   {ready, isReady, &metav1.Preconditions{UID: &uid, ResourceVersion: &version}},
+		"one that is not goes by its UID":             {newWorker(rs, "a", 1), isReady, &metav1.Preconditions{UID: &uid}},
+		"nobody knows whether it is ready":            {ready, nil, &metav1.Preconditions{UID: &uid}},
+		"what a fake does not have is not asked for":  {fake, isReady, nil},
+		"a UID without a version, as fakes have them": {newWorker(rs, "a", 1, func(w *worker) { w.ready, w.ResourceVersion = true, "" }), isReady, &metav1.Preconditions{UID: &uid}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			spec := workerSpec(0)
+			spec.Rules.Ready = tt.ready
+			scale, err := replicas.ScaleTo([]*worker{tt.child}, spec)
+			require.NoError(t, err)
+			require.Len(t, scale.Delete, 1)
+			assert.Equal(t, metav1.DeleteOptions{Preconditions: tt.want}, scale.Delete[0].Options)
+		})
+	}
+	t.Run("S9 pods are ready by their condition", func(t *testing.T) {
+		t.Parallel()
+		pods := []*corev1.Pod{podtest.Pod("a", owned(rs)), podtest.Pod("b", owned(rs), podtest.NotReady)}
+		pods[0].ResourceVersion, pods[1].ResourceVersion = "1", "2"
+		scale, err := replicas.ScaleTo(pods, specOf(t, rs))
+		require.NoError(t, err)
+		assert.Equal(t, &metav1.Preconditions{UID: &pods[1].UID}, scale.Delete[0].Options.Preconditions)
+		assert.Equal(t, &metav1.Preconditions{UID: &pods[0].UID, ResourceVersion: &pods[0].ResourceVersion}, scale.Delete[1].Options.Preconditions)
+	})
+}

@@ -1,0 +1,235 @@
+package replicas_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/replicakit/replicakit/expectations"
+	"github.com/replicakit/replicakit/podrank"
+	"github.com/replicakit/replicakit/replicas"
+)
+
+// A step is a decision about numbers: what there is, what is wanted, and what
+// comes of it.
+type step struct {
+	have, must, stay, both int // both must go and must stay
+	want                   int32
+	burst, held            int
+	max                    *int
+
+	create, remove, deferred int
+}
+
+// children are those of the step, told apart by their names.
+func (s step) children() []*worker {
+	rs := replicaSet(s.want)
+	var children []*worker
+	for i := range s.have {
+		kind := "any"
+		switch {
+		case i < s.both:
+			kind = "both"
+		case i < s.both+s.must:
+			kind = "must"
+		case i < s.both+s.must+s.stay:
+			kind = "stay"
+		}
+		children = append(children, newWorker(rs, fmt.Sprintf("%s-%d", kind, i), i))
+	}
+	return children
+}
+
+func (s step) spec() replicas.SpecOf[*worker] {
+	spec := workerSpec(s.want)
+	spec.BurstReplicas, spec.HeldPlaces, spec.MaxDeletions = s.burst, s.held, s.max
+	spec.Rules.MustGo = func(w *worker) bool { return w.Name[0] == 'm' || w.Name[0] == 'b' }
+	spec.Rules.MustStay = func(w *worker) bool { return w.Name[0] == 's' || w.Name[0] == 'b' }
+	return spec
+}
+
+func TestScaleCounts(t *testing.T) {
+	t.Parallel()
+	none, two := 0, 2
+	for name, s := range map[string]step{
+		"those that must go do though none is in surplus":          {have: 3, must: 1, want: 3, remove: 1},
+		"they are part of the surplus":                             {have: 5, must: 1, want: 3, remove: 2},
+		"they may be more than the surplus":                        {have: 5, must: 3, want: 4, remove: 3},
+		"their replacement comes later":                            {have: 3, must: 1, want: 5, remove: 1},
+		"a burst caps them":                                        {have: 9, must: 5, want: 9, burst: 2, remove: 2, deferred: 3},
+		"what must stay is not deleted":                            {have: 5, stay: 4, want: 0, remove: 1},
+		"it counts as a replica":                                   {have: 5, stay: 5, want: 5},
+		"what must both go and stay stays":                         {have: 3, both: 3, want: 3},
+		"no more is deleted than the budget allows":                {have: 9, want: 3, max: &two, remove: 2, deferred: 4},
+		"a budget of none stops what must go":                      {have: 3, must: 2, want: 3, max: &none, deferred: 2},
+		"a budget of none stops no creation":                       {have: 3, must: 2, want: 5, max: &none, create: 2, deferred: 2},
+		"a held place is not filled":                               {have: 1, held: 1, want: 3, create: 1},
+		"more held places than are missing create nothing":         {have: 1, held: 5, want: 3},
+		"nothing is deleted because of held places":                {have: 3, held: 5, want: 3},
+		"a surplus is deleted whatever places are held":            {have: 5, held: 2, want: 3, remove: 2},
+		"creations beyond the burst are for later":                 {held: 1, burst: 2, want: 6, create: 2, deferred: 3},
+		"nothing is for later that may never be deleted, as it is": {have: 4, stay: 3, want: 0, burst: 1, remove: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s.check(t)
+		})
+	}
+}
+
+// check holds the decision against what the step says.
+func (s step) check(t *testing.T) {
+	t.Helper()
+	children := s.children()
+	plan, err := replicas.Manage(children, s.spec())
+	require.NoError(t, err)
+	require.Equal(t, []int{s.create, s.remove, s.deferred}, []int{plan.Scale.Create, len(plan.Scale.Delete), plan.Scale.Deferred}, "create, delete, deferred of %+v", s)
+	require.Equal(t, children, append([]*worker(nil), plan.Claims.Owned...))
+	for i, d := range plan.Scale.Delete {
+		require.NotContains(t, []byte{'s', 'b'}, d.Object.Name[0], "who must stay")
+		require.Equal(t, i < s.must, d.Object.Name[0] == 'm', "those that must go come first")
+		if i < s.must && s.remove == s.must && s.have > s.must+s.stay+s.both {
+			require.Equal(t, podrank.MustGo, d.Criterion)
+		}
+	}
+}
+
+// decide is the twin of what is tested: it takes children away and adds them, one
+// by one.
+func (s step) decide() step {
+	burst := s.burst
+	if burst == 0 {
+		burst = replicas.DefaultBurstReplicas
+	}
+	limit := burst
+	if s.max != nil && *s.max < limit {
+		limit = *s.max
+	}
+	s.create, s.remove, s.deferred = 0, 0, 0
+	must, may := s.must, s.have-s.stay-s.both
+	for have := s.have; may > 0 && (must > 0 || have > int(s.want)); have-- {
+		may--
+		must-- // those go first
+		if s.remove < limit {
+			s.remove++
+		} else {
+			s.deferred++
+		}
+	}
+	for have := s.have + s.held; s.remove == 0 && have < int(s.want); have++ {
+		if s.create < burst {
+			s.create++
+		} else {
+			s.deferred++
+		}
+	}
+	return s
+}
+
+func TestScaleAgreesWithItsTwin(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(3000) {
+		r := rand.New(rand.NewPCG(seed, 5))
+		s := step{both: r.IntN(3), must: r.IntN(5), stay: r.IntN(5), want: int32(r.IntN(14)), burst: r.IntN(6), held: max(0, r.IntN(6)-2)}
+		s.have = s.both + s.must + s.stay + r.IntN(8)
+		if r.IntN(2) == 0 {
+			limit := r.IntN(5)
+			s.max = &limit
+		}
+		s.decide().check(t)
+	}
+}
+
+func FuzzScale(f *testing.F) {
+	f.Add(uint8(5), uint8(1), uint8(1), uint8(0), int32(3), 0, 0, -1)
+	f.Add(uint8(9), uint8(9), uint8(0), uint8(3), int32(20), 2, 3, 0)
+	f.Add(uint8(0), uint8(0), uint8(0), uint8(0), int32(-1), -1, -1, -7)
+	f.Fuzz(func(t *testing.T, others, must, stay, both uint8, want int32, burst, held, limit int) {
+		s := step{both: int(both % 20), must: int(must % 20), stay: int(stay % 20), want: want % 2000, burst: burst, held: held % 3000}
+		s.have = s.both + s.must + s.stay + int(others)
+		if limit != -1 {
+			s.max = &limit
+		}
+		if s.want < 0 || s.burst < 0 || s.held < 0 || limit < -1 {
+			plan, err := replicas.Manage(s.children(), s.spec())
+			require.Error(t, err)
+			require.Zero(t, plan)
+			return
+		}
+		s.decide().check(t)
+	})
+}
+
+func TestScaleRefuses(t *testing.T) {
+	t.Parallel()
+	negative := -1
+	for name, tt := range map[string]struct {
+		change func(*replicas.SpecOf[*worker])
+		want   string
+	}{
+		"a negative limit":                {func(s *replicas.SpecOf[*worker]) { s.MaxDeletions = &negative }, "max deletions -1 is negative"},
+		"a negative number of places":     {func(s *replicas.SpecOf[*worker]) { s.HeldPlaces = -1 }, "held places -1 is negative"},
+		"nothing that makes a new worker": {func(s *replicas.SpecOf[*worker]) { s.New = nil }, "New is nil, and *replicas_test.worker is no pod"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			spec := workerSpec(1)
+			tt.change(&spec)
+			plan, err := replicas.Manage(nil, spec)
+			require.EqualError(t, err, `replicas: ReplicaSet "default/web": `+tt.want)
+			assert.Zero(t, plan)
+			_, err = replicas.ScaleTo(nil, spec)
+			require.EqualError(t, err, `replicas: ReplicaSet "default/web": `+tt.want)
+		})
+	}
+	t.Run("nothing is needed to make a worker that nobody misses", func(t *testing.T) {
+		t.Parallel()
+		spec := workerSpec(0)
+		spec.New = nil
+		plan, err := replicas.Manage([]*worker{newWorker(replicaSet(0), "a", 1)}, spec)
+		require.NoError(t, err)
+		assert.Len(t, plan.Scale.Delete, 1)
+	})
+	t.Run("a spec without anything", func(t *testing.T) {
+		t.Parallel()
+		_, err := replicas.Manage([]*worker{nil}, replicas.SpecOf[*worker]{})
+		require.EqualError(t, err, "replicas: owner is nil")
+	})
+}
+
+// A list that may lack what was done before is not acted upon.
+func TestViewIsOld(t *testing.T) {
+	t.Parallel()
+	none := 0
+	for name, tt := range map[string]struct {
+		step
+		blocked replicas.Reason
+	}{
+		"E3 nothing is created":                      {step{have: 1, want: 3}, replicas.ViewIsOld},
+		"E3 nothing is deleted":                      {step{have: 3, want: 1}, replicas.ViewIsOld},
+		"E3 nor what must go":                        {step{have: 3, must: 1, want: 3}, replicas.ViewIsOld},
+		"E3 a plan that does nothing needs no list":  {step{have: 3, want: 3}, ""},
+		"E3 nor one that may do nothing":             {step{have: 3, want: 1, max: &none, deferred: 2}, ""},
+		"E3 nor one that holds all that are missing": {step{have: 3, want: 4, held: 1}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			rs := replicaSet(tt.want)
+			spec := tt.spec()
+			spec.Pending = expectations.Expired
+			spec.Names = func(string) string { t.Error("no name is needed"); return "" }
+			relabelled := newWorker(rs, "relabelled", 1, func(w *worker) { w.Labels = nil })
+			plan, err := replicas.Manage(append(tt.children(), relabelled), spec)
+			require.NoError(t, err)
+			assert.Equal(t, replicas.Blocked{Reason: tt.blocked}, plan.Blocked)
+			assert.Equal(t, replicas.ScaleOf[*worker]{Deferred: tt.deferred}, plan.Scale)
+			assert.Len(t, plan.Claims.Release, 1, "claims go on: their patches tell an old view themselves")
+			scale, err := replicas.ScaleTo(tt.children(), spec)
+			require.NoError(t, err)
+			assert.Equal(t, plan.Scale, scale)
+		})
+	}
+}

@@ -1,0 +1,40 @@
+package replicas_test
+
+import (
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/replicakit/replicakit/internal/podtest"
+	"github.com/replicakit/replicakit/replicas"
+)
+
+// A worker is a child that is no pod.
+type worker struct {
+	metav1.ObjectMeta
+	ready bool
+}
+
+// newWorker returns a worker of the ReplicaSet, as old as n minutes.
+func newWorker(rs *appsv1.ReplicaSet, name string, minutes int, changes ...func(*worker)) *worker {
+	w := &worker{ObjectMeta: metav1.ObjectMeta{
+		Namespace: podtest.Namespace, Name: name, UID: types.UID("uid-" + name), ResourceVersion: "7", Labels: web,
+		CreationTimestamp: metav1.NewTime(podtest.Now.Add(-time.Duration(minutes) * time.Minute)),
+		OwnerReferences:   []metav1.OwnerReference{*metav1.NewControllerRef(rs, replicaSetKind)},
+	}}
+	for _, change := range changes {
+		change(w)
+	}
+	return w
+}
+
+// workerSpec wants n workers for the ReplicaSet default/web.
+func workerSpec(n int32) replicas.SpecOf[*worker] {
+	return replicas.SpecOf[*worker]{
+		Owner: replicaSet(n), Kind: replicaSetKind, Replicas: n, Selector: labels.SelectorFromSet(web), Now: podtest.Now,
+		New: func() (*worker, error) { return &worker{ObjectMeta: metav1.ObjectMeta{Labels: web}}, nil },
+	}
+}
