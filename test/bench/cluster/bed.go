@@ -30,7 +30,8 @@ type bed struct {
 	began  time.Time
 	sample sample
 
-	proxy *proxy // that the controller talks to; nil: none
+	proxy  *proxy        // that the controller talks to; nil: none
+	expiry time.Duration // of the controller's expectations
 
 	// What was prepared.
 	sets []*appsv1.ReplicaSet

@@ -22,7 +22,7 @@ func TestParse(t *testing.T) {
 	opts, err := parse(nil, "bin")
 	require.NoError(t, err)
 	assert.Equal(t, options{
-		runs: 3, scenarios: usual, sides: sideNames(), size: full, binaries: "bin", controller: filepath.Join("bin", "controller"),
+		runs: 3, scenarios: usual, sides: sideNames(), size: full, expiry: 20 * time.Second, binaries: "bin", controller: filepath.Join("bin", "controller"),
 	}, opts)
 	opts, err = parse([]string{"-quick", "-scenarios", "adopt,hold", "-sides", "ours", "-length=7s", "-o", "x.md"}, "bin")
 	require.NoError(t, err)
@@ -30,9 +30,9 @@ func TestParse(t *testing.T) {
 	assert.Equal(t, []string{"ours"}, opts.sides)
 	assert.Equal(t, size{pods: 100, sets: 200, perSet: 5, held: 10, rate: 100, length: 7 * time.Second}, opts.size)
 	for args, message := range map[string]string{
-		"-runs=0":          "-runs=0 and -length=0s must be positive",
-		"-length=-1s":      "-runs=3 and -length=-1s must be positive",
-		"-scenarios=x":     `-scenarios=x: "x" is not one of scale,adopt,many,hold,shrink,pause,proxy,cut,504,429`,
+		"-runs=0":          "-runs=0, -length=0s and -expectations-timeout=20s must be positive",
+		"-length=-1s":      "-runs=3, -length=-1s and -expectations-timeout=20s must be positive",
+		"-scenarios=x":     `-scenarios=x: "x" is not one of ` + strings.Join(scenarioNames(), ","),
 		"-sides=ours,them": `-sides=ours,them: "them" is not one of kubernetes,ours,floor`,
 		"now":              `arguments that are no flags: ["now"]`,
 	} {
@@ -155,15 +155,14 @@ func TestView(t *testing.T) {
 	pods.OnAdd(orphan, false)
 	pods.OnUpdate(orphan, owned)
 	assert.Equal(t, counts{sets: 1, replicas: 3, ready: 2, settled: 1, pods: 1, owned: 1}, v.counts())
-	most, ever := v.everything()
-	assert.Equal(t, []int{1, 1}, []int{most, ever})
+	assert.Equal(t, []int{1, 1}, []int{v.history().most, v.history().ever})
 	v.begin()
 	pods.OnAdd(podOf(rs, true), false)
 	pods.OnDelete(podOf(rs, true))
 	pods.OnAdd(podOf(rs, true), false)
 	pods.OnDelete(podOf(rs, true))
-	most, ever = v.everything()
-	assert.Equal(t, []int{2, 3}, []int{most, ever}, "one that was there, and two that followed each other")
+	past := v.history()
+	assert.Equal(t, []int{2, 1, 3}, []int{past.most, past.least, past.ever}, "one that was there, and two that followed each other")
 	pods.OnDelete(cache.DeletedFinalStateUnknown{Obj: owned})
 	sets.OnDelete(settled)
 	assert.Equal(t, counts{}, v.counts())

@@ -5,7 +5,7 @@
 //	make bench-cluster                    # three runs, into test/bench/cluster.md
 //	make bench-cluster ARGS=-quick        # small, in two minutes, and into no file
 //	make bench-cluster ARGS="-scenarios shrink,pause"
-//	make bench-cluster ARGS="-scenarios proxy,cut,504,429 -runs 1"
+//	make bench-cluster ARGS="-scenarios lost-none,lost-cut-10,lost-429-30,hang -runs 1"
 //
 // Each measurement has an etcd, a kube-apiserver and a controller of its own,
 // and the sides take turns. A third side is the floor: 128 clients that make the
@@ -38,6 +38,8 @@ type options struct {
 	sides     []string
 	size      size
 	output    string
+
+	expiry time.Duration // of our expectations, where they expire; 0: as Kubernetes'
 
 	binaries, controller string
 }
@@ -80,6 +82,7 @@ func parse(args []string, binaries string) (options, error) {
 	asked := fs.String("scenarios", strings.Join(usual, ","), "scenarios, by commas, of "+strings.Join(scenarioNames(), ","))
 	taken := fs.String("sides", strings.Join(sideNames(), ","), "sides, by commas")
 	length := fs.Duration("length", 0, "how long pods change in the scenarios that hold them; 0 means a minute, or 6 s with -quick")
+	fs.DurationVar(&opts.expiry, "expectations-timeout", 20*time.Second, "of our program, in the scenarios where expectations expire; 0 means its default")
 	fs.StringVar(&opts.output, "o", "", "file for the table; empty means none")
 	fs.StringVar(&opts.controller, "controller", filepath.Join(binaries, "controller"), "our program")
 	if err := fs.Parse(args); err != nil {
@@ -88,8 +91,8 @@ func parse(args []string, binaries string) (options, error) {
 	if fs.NArg() > 0 {
 		return options{}, fmt.Errorf("arguments that are no flags: %q", fs.Args())
 	}
-	if opts.runs < 1 || *length < 0 {
-		return options{}, fmt.Errorf("-runs=%d and -length=%v must be positive", opts.runs, *length)
+	if opts.runs < 1 || *length < 0 || opts.expiry < 0 {
+		return options{}, fmt.Errorf("-runs=%d, -length=%v and -expectations-timeout=%v must be positive", opts.runs, *length, opts.expiry)
 	}
 	if *quick {
 		opts.size = opts.size.tenth()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/replicakit/replicakit/internal/controlplane"
@@ -31,8 +32,8 @@ func measure(ctx context.Context, opts options, sc scenario, sd side) (got sampl
 		return b.measureFloor(ctx, sc)
 	}
 	kubeconfig := plane.Kubeconfig
-	if sc.proxied {
-		if b.proxy, err = startProxy(plane.Config, sc.fault); err != nil {
+	if sc.trouble != nil {
+		if b.proxy, err = startProxy(plane.Config, *sc.trouble); err != nil {
 			return nil, err
 		}
 		defer b.proxy.stop()
@@ -40,8 +41,14 @@ func measure(ctx context.Context, opts options, sc scenario, sd side) (got sampl
 			return nil, err
 		}
 	}
+	args := sc.args
+	if sc.expires {
+		var told []string
+		b.expiry, told = sd.expiry(opts)
+		args = slices.Concat(args, told)
+	}
 	start := func() (*controller, error) {
-		c, err := sd.start(ctx, opts, kubeconfig, sc.args)
+		c, err := sd.start(ctx, opts, kubeconfig, args)
 		if err != nil {
 			return nil, err
 		}

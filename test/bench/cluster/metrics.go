@@ -13,7 +13,7 @@ import (
 // kinds are the calls of controllers. The bench makes none of them while it
 // measures one, so that the server's own count is theirs.
 var kinds = []string{
-	"POST pods", "DELETE pods", "PATCH pods", "GET pods",
+	"POST pods", "DELETE pods", "PATCH pods", "GET pods", "LIST pods",
 	"PUT replicasets/status", "PATCH replicasets/status", "GET replicasets",
 	"POST events", "PATCH events",
 }

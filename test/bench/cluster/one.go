@@ -106,35 +106,3 @@ func (b *bed) adopt(ctx context.Context, rs *appsv1.ReplicaSet, pod *corev1.Pod)
 	_, err = b.client.CoreV1().Pods(namespace).Patch(ctx, pod.Name, patch.Type, patch.Data, metav1.PatchOptions{})
 	return err
 }
-
-// lossTitle is of scenarios where creations take effect, whatever is answered.
-func lossTitle(answers string) func(size) string {
-	return func(s size) string {
-		return fmt.Sprintf("one ReplicaSet, 0 → %s pods through a proxy: %s", grouped(s.pods), answers)
-	}
-}
-
-// runLoss waits until the controller has been content for a while: there may be
-// too many pods before.
-func runLoss(ctx context.Context, b *bed) error {
-	b.proxy.armed.Store(true)
-	if err := b.scale(ctx, web, b.size.pods); err != nil {
-		return err
-	}
-	content := func(c counts) bool { return c.pods == b.size.pods && c.replicas == c.pods && c.settled == 1 }
-	for calm := 0; calm < 3; {
-		if err := b.view.until(ctx, "peace", content); err != nil {
-			return err
-		}
-		if err := b.quiet(ctx); err != nil {
-			return err
-		}
-		if calm++; !content(b.view.counts()) {
-			calm = 0
-		}
-	}
-	most, last := b.view.history()
-	b.note("the last change", wall, last.Sub(b.began).Seconds())
-	b.note("pods at once, at most", number, float64(most))
-	return nil
-}

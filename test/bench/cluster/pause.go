@@ -55,8 +55,8 @@ func playPause(ctx context.Context, b *bed, start starter) (err error) {
 			return next.stop(ctx, err)
 		}
 		leader = next
-		most, existed := b.view.everything()
-		atOnce, ever = max(atOnce, most), max(ever, existed)
+		past := b.view.history()
+		atOnce, ever = max(atOnce, past.most), max(ever, past.ever)
 		if err := b.empty(ctx); err != nil {
 			return err
 		}

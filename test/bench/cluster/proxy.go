@@ -1,24 +1,27 @@
 package main
 
 import (
+	"encoding/json"
 	"encoding/pem"
 	"fmt"
 	"io"
 	"log"
+	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
+	"regexp"
 	"strconv"
-	"strings"
 	"sync/atomic"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// A fault is what becomes of the answer to a creation that has taken effect.
+// A fault is what becomes of the answer to a call that has taken effect.
 type fault func(answer *http.Response)
 
 // cut has no answer come.
@@ -27,8 +30,8 @@ func cut(answer *http.Response) {
 	panic(http.ErrAbortHandler)
 }
 
-// refuse has another answer come; retryAfter is in seconds, 0 for none.
-func refuse(code, retryAfter int) fault {
+// replace has another answer come; retryAfter is in seconds, 0 for none.
+func replace(code, retryAfter int) fault {
 	return func(answer *http.Response) {
 		_ = answer.Body.Close()
 		answer.StatusCode, answer.Status = code, ""
@@ -40,19 +43,25 @@ func refuse(code, retryAfter int) fault {
 	}
 }
 
-// A proxy is between a controller and the API server. While it is armed, the
-// fault befalls every tenth creation of a pod.
-type proxy struct {
-	*httptest.Server
-	fault     fault // nil: none
-	armed     atomic.Bool
-	creations atomic.Int64
+// A trouble is what a proxy does while it is armed. The zero trouble is none.
+type trouble struct {
+	fault  fault   // befalls answers to creations, deletions and patches of pods
+	share  float64 // of these answers, from 0 to 1
+	refuse int     // the status that patches of pods are answered with, and do not take effect; 0: they do
 }
 
-const oneIn = 10
+// A proxy is between a controller and the API server.
+type proxy struct {
+	*httptest.Server
+	trouble trouble
+	armed   atomic.Bool
+	lost    atomic.Int64 // answers
+	watches gate         // of pods
+	draw    func() float64
+}
 
 // startProxy starts one that has the rights of the config.
-func startProxy(config *rest.Config, fault fault) (*proxy, error) {
+func startProxy(config *rest.Config, t trouble) (*proxy, error) {
 	server, err := url.Parse(config.Host)
 	if err != nil {
 		return nil, err
@@ -61,32 +70,88 @@ func startProxy(config *rest.Config, fault fault) (*proxy, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &proxy{fault: fault}
+	p := &proxy{trouble: t, draw: rand.Float64}
+	p.watches.open()
 	silent := log.New(io.Discard, "", 0)
-	p.Server = httptest.NewUnstartedServer(&httputil.ReverseProxy{
+	p.Server = httptest.NewUnstartedServer(p.refusing(&httputil.ReverseProxy{
 		Rewrite:        func(r *httputil.ProxyRequest) { r.SetURL(server) },
 		Transport:      transport,
 		FlushInterval:  -1, // watches
 		ModifyResponse: p.answer,
 		ErrorLog:       silent,
-	})
+	}))
 	p.EnableHTTP2, p.Config.ErrorLog = true, silent
 	p.StartTLS()
 	return p, nil
 }
 
+var podPath = regexp.MustCompile(`^/api/v1/(namespaces/[^/]+/)?pods(/[^/]+)?$`)
+
+func isOfPods(req *http.Request) bool { return podPath.MatchString(req.URL.Path) }
+
+// refusing answers patches of pods itself.
+func (p *proxy) refusing(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		code := p.trouble.refuse
+		if code == 0 || !p.armed.Load() || req.Method != http.MethodPatch || !isOfPods(req) {
+			next.ServeHTTP(w, req)
+			return
+		}
+		reasons := map[int]metav1.StatusReason{
+			http.StatusBadRequest:          metav1.StatusReasonBadRequest,
+			http.StatusForbidden:           metav1.StatusReasonForbidden,
+			http.StatusUnprocessableEntity: metav1.StatusReasonInvalid,
+		}
+		status := metav1.Status{Status: metav1.StatusFailure, Code: int32(code), Reason: reasons[code], Message: "not that pod"}
+		status.Kind, status.APIVersion = "Status", "v1"
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(code)
+		_ = json.NewEncoder(w).Encode(status)
+	})
+}
+
 func (p *proxy) answer(answer *http.Response) error {
-	created := answer.StatusCode == http.StatusCreated && strings.HasSuffix(answer.Request.URL.Path, "/pods")
-	if p.fault != nil && created && p.armed.Load() && p.creations.Add(1)%oneIn == 0 {
-		p.fault(answer)
+	req := answer.Request
+	switch {
+	case !isOfPods(req):
+	case req.URL.Query().Has("watch"):
+		answer.Body = gatedBody{answer.Body, &p.watches}
+	case p.trouble.fault != nil && req.Method != http.MethodGet && p.armed.Load() && p.draw() < p.trouble.share:
+		p.lost.Add(1)
+		p.trouble.fault(answer)
 	}
 	return nil
 }
 
 // stop also ends the watches.
 func (p *proxy) stop() {
+	p.watches.open()
 	p.CloseClientConnections()
 	p.Close()
+}
+
+// A gate holds back what watches are told until it is opened.
+type gate struct{ closed atomic.Pointer[chan struct{}] }
+
+func (g *gate) close() { g.closed.Store(new(make(chan struct{}))) }
+
+func (g *gate) open() {
+	if closed := g.closed.Swap(nil); closed != nil {
+		close(*closed)
+	}
+}
+
+type gatedBody struct {
+	io.ReadCloser
+	gate *gate
+}
+
+func (b gatedBody) Read(data []byte) (int, error) {
+	n, err := b.ReadCloser.Read(data)
+	if closed := b.gate.closed.Load(); closed != nil {
+		<-*closed
+	}
+	return n, err
 }
 
 // kubeconfig is for whom the proxy speaks.

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"net/http"
 	"time"
 )
 
@@ -17,24 +16,20 @@ type scenario struct {
 	args []string                                   // of the programs, beside the common ones
 	play func(context.Context, *bed, starter) error // in place of run: starts and stops programs by itself
 
-	proxied bool // the controller talks to a proxy
-	fault   fault
+	trouble *trouble // of the proxy that the controller talks to; nil: it talks to the server
+	expires bool     // expectations, and sooner than after the five minutes of both programs if ours can be told so
 }
 
-var scenarios = []scenario{
+var scenarios = append([]scenario{
 	{name: "scale", title: scaleTitle, prepare: prepareScale, run: runScale, floor: floorScale},
 	{name: "adopt", title: adoptTitle, prepare: prepareAdopt, run: runAdopt, floor: floorAdopt},
 	{name: "many", title: manyTitle, run: runMany, floor: floorMany},
 	{name: "hold", title: holdTitle, prepare: prepareHold, run: runHold},
 	{name: "shrink", title: shrinkTitle, prepare: prepareShrink, run: runShrink, args: defaultRates},
 	{name: "pause", title: pauseTitle, prepare: preparePause, play: playPause, args: shortLease},
-	{name: "proxy", title: lossTitle("all answers come"), prepare: prepareScale, run: runLoss, proxied: true},
-	{name: "cut", title: lossTitle("every tenth answer is cut off"), prepare: prepareScale, run: runLoss, proxied: true, fault: cut},
-	{name: "504", title: lossTitle("every tenth answer is 504"), prepare: prepareScale, run: runLoss, proxied: true, fault: refuse(http.StatusGatewayTimeout, 0)},
-	{name: "429", title: lossTitle("every tenth answer is 429, Retry-After 1 s"), prepare: prepareScale, run: runLoss, proxied: true, fault: refuse(http.StatusTooManyRequests, 1)},
-}
+}, troubled()...)
 
-// usual are the scenarios where every answer comes.
+// usual are the scenarios without a proxy.
 var usual = []string{"scale", "adopt", "many", "hold", "shrink", "pause"}
 
 func (s scenario) has(sd side) bool { return sd.command != nil || s.floor != nil }

@@ -12,7 +12,9 @@ import (
 	"slices"
 	"strconv"
 	"sync/atomic"
+	"time"
 
+	"github.com/replicakit/replicakit/expectations"
 	"github.com/replicakit/replicakit/internal/controlplane"
 )
 
@@ -39,6 +41,15 @@ func sideNames() (names []string) {
 		names = append(names, s.name)
 	}
 	return names
+}
+
+// expiry returns for how long the side waits for what it has started, and what it
+// is told for that.
+func (s side) expiry(opts options) (time.Duration, []string) {
+	if s.name != ours || opts.expiry == 0 {
+		return expectations.DefaultTimeout, nil
+	}
+	return opts.expiry, []string{"--expectations-timeout=" + opts.expiry.String()}
 }
 
 // common are the flags that both programs have.

@@ -26,13 +26,18 @@ type counts struct {
 	ready       int // of all statuses
 }
 
+// A history is of pods since begin.
+type history struct {
+	most, least int       // at once
+	ever        int       // existed
+	last        time.Time // something changed, in a set or a pod
+}
+
 // A view counts what a watch tells.
 type view struct {
 	mu      sync.Mutex
 	now     counts
-	most    int           // pods at once, since begin
-	ever    int           // pods that existed, since begin
-	last    time.Time     // something changed
+	past    history
 	changed chan struct{} // has room for one
 }
 
@@ -92,8 +97,9 @@ func (v *view) update(change func()) {
 	v.mu.Lock()
 	before := v.now.pods
 	change()
-	v.ever += max(v.now.pods-before, 0)
-	v.most, v.last = max(v.most, v.now.pods), time.Now()
+	v.past.ever += max(v.now.pods-before, 0)
+	v.past.most, v.past.least = max(v.past.most, v.now.pods), min(v.past.least, v.now.pods)
+	v.past.last = time.Now()
 	v.mu.Unlock()
 	select {
 	case v.changed <- struct{}{}:
@@ -107,27 +113,17 @@ func (v *view) counts() counts {
 	return v.now
 }
 
-// begin has everything count from now on.
+// begin begins a new history.
 func (v *view) begin() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.most, v.ever = v.now.pods, v.now.pods
+	v.past = history{most: v.now.pods, least: v.now.pods, ever: v.now.pods}
 }
 
-// everything returns how many pods there were at once at most, and how many ever
-// existed.
-func (v *view) everything() (most, ever int) {
+func (v *view) history() history {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	return v.most, v.ever
-}
-
-// history returns how many pods there ever were at once, and when anything
-// changed last.
-func (v *view) history() (most int, last time.Time) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	return v.most, v.last
+	return v.past
 }
 
 // until waits for what must come. One goroutine at a time may call it.
