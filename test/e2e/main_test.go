@@ -165,6 +165,28 @@ func (c *cluster) restartAPIServer(ctx context.Context) error {
 	return server.Start()
 }
 
+// takeBackup copies what etcd stores.
+func (c *cluster) takeBackup(ctx context.Context, dir string) error {
+	return c.withoutStore(ctx, func(store string) error { return os.CopyFS(dir, os.DirFS(store)) })
+}
+
+// restoreBackup has etcd store what it did then, without raising its revision.
+func (c *cluster) restoreBackup(ctx context.Context, dir string) error {
+	return c.withoutStore(ctx, func(store string) error {
+		return errors.Join(os.RemoveAll(store), os.CopyFS(store, os.DirFS(dir)), os.Chmod(store, 0o700))
+	})
+}
+
+// withoutStore does something while neither etcd nor the API server runs.
+func (c *cluster) withoutStore(ctx context.Context, do func(store string) error) error {
+	server, etcd := c.env.ControlPlane.GetAPIServer(), c.env.ControlPlane.Etcd
+	_ = server.Stop() // an error if it had to be killed
+	awaitRefusal(ctx, net.JoinHostPort(server.Address, server.Port))
+	_ = etcd.Stop()
+	awaitRefusal(ctx, etcd.URL.Host)
+	return errors.Join(do(etcd.DataDir), etcd.Start(), server.Start())
+}
+
 // awaitRefusal returns when nobody listens at the address any more.
 func awaitRefusal(ctx context.Context, address string) {
 	for dialer := (net.Dialer{}); ctx.Err() == nil; {

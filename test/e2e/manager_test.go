@@ -66,6 +66,7 @@ func TestManager(t *testing.T) {
 		{"nor does one that is paused in the middle of a renewal", s.pausedInRenewal},
 		{"the API server is gone for half a minute", s.serverGone},
 		{"the API server is gone for longer than the lease can wait", s.leaseLost},
+		{"a server that is restored from a backup is told, until a restart mends it", s.restored},
 	} {
 		t.Run(story.name, story.tell)
 	}
@@ -617,5 +618,46 @@ func (s *managerServer) leaseLost(t *testing.T) {
 	resume()
 	next := s.start(t) // as a kubelet would
 	w.has(rs, wanted)
+	next.stop()
+}
+
+// restored takes the server back to where it was.
+func (s *managerServer) restored(t *testing.T) {
+	t.Helper()
+	w := s.world(t)
+	rs := w.create(replicaSet("web", 3))
+	m := s.start(t, "--leader-elect=false")
+	w.has(rs, 3)
+	backup := filepath.Join(s.dir, "backup")
+	require.NoError(t, s.cluster.takeBackup(t.Context(), backup))
+	w.scale(rs, 9)
+	w.has(rs, 9)
+	code, text := get(t, "http://"+m.address()+"/readyz", "")
+	require.Equal(t, http.StatusOK, code, text)
+	require.NoError(t, s.cluster.restoreBackup(t.Context(), backup))
+	w.eventually(func(c *assert.CollectT) {
+		code, text = get(t, "http://"+m.address()+"/readyz", "")
+		assert.Equal(c, http.StatusServiceUnavailable, code)
+		assert.Contains(c, text, "pods: the watch has come to version ")
+	}, "the probe must tell")
+	m.says(`A watch does not follow the server" err="pods: the watch has come to version [0-9]+, and the server was at an older one`)
+	_, text = get(t, "http://"+m.address()+"/metrics", "")
+	ahead := families(t, text)["replicakit_watch_ahead_of_server"].GetMetric()
+	require.Len(t, ahead, 3)
+	assert.InDelta(t, 1, ahead[0].GetGauge().GetValue(), 0, ahead[0].GetLabel())
+	m.stop()
+
+	next := s.start(t, "--leader-elect=false")
+	live := func(want int) {
+		t.Helper()
+		w.eventually(func(c *assert.CollectT) {
+			pods, err := w.client.CoreV1().Pods(w.namespace).List(t.Context(), metav1.ListOptions{})
+			require.NoError(c, err)
+			assert.Len(c, pods.Items, want)
+		}, "it goes on after a restart")
+	}
+	live(3)
+	w.scale(rs, 5)
+	live(5)
 	next.stop()
 }
