@@ -42,6 +42,7 @@ type (
 var functions = map[string][]any{
 	"expectations.KeyOf":                      {expectations.KeyOf},
 	"expectations.Sync":                       {expectations.Sync[key, pod], expectations.Sync[key, mixed]},
+	"expectations.SyncLive":                   {expectations.SyncLive[key, pod], expectations.SyncLive[key, mixed]},
 	"podrank.By":                              {podrank.By[pod, int]},
 	"podrank.ByFacts":                         {podrank.ByFacts[pod, int]},
 	"podrank.ByTime":                          {podrank.ByTime[pod]},

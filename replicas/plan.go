@@ -63,9 +63,10 @@ const (
 	ExpectationsPending Reason = "expectations are pending"
 	// ViewIsOld: the expectation has expired, so that the list proves nothing, and
 	// the plan would create or delete something. List the children live, past every
-	// cache, settle the record from that (expectations.Sync, or Forget), and call
-	// Manage again with that list and Pending Satisfied. If the list fails, change
-	// nothing.
+	// cache, and call Manage again with that list and Pending Satisfied; if the list
+	// fails, change nothing. Settle the record by expectations.SyncLive, which keeps
+	// what the cache has still to see: if it were forgotten, the next plan would be
+	// made from the old cache. Record what is started then with Add, not Set.
 	ViewIsOld Reason = "view is old"
 	// OwnerDeleted: the owner has a deletionTimestamp; what happens to its children
 	// is the garbage collector's business.

@@ -1,0 +1,271 @@
+package replicas_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/replicakit/replicakit/expectations"
+	"github.com/replicakit/replicakit/internal/sim"
+	"github.com/replicakit/replicakit/selector"
+	"github.com/replicakit/replicakit/status"
+)
+
+// A bed is the Loop of the example on a simulated cluster, and the judge of it.
+type bed struct {
+	t       *testing.T
+	seed    uint64
+	cluster *sim.Cluster
+	client  *sim.Client
+	view    *sim.View
+	queue   *sim.Worker
+	loop    *Loop
+	world   *sim.World
+	set     *appsv1.ReplicaSet
+	faults  func(sim.Call) sim.Fault
+
+	low, high int // what was wanted before, and is now, the lower and the higher
+	ever      map[types.UID]bool
+}
+
+// loopClient is the client of the simulation as the Loop wants it.
+type loopClient struct{ *sim.Client }
+
+func (c loopClient) Create(ctx context.Context, pod *corev1.Pod) error {
+	_, err := c.CreatePod(ctx, pod.Namespace, pod)
+	return err
+}
+
+func (c loopClient) Delete(ctx context.Context, pod *corev1.Pod, opts metav1.DeleteOptions) error {
+	_, err := c.DeletePod(ctx, pod, opts)
+	return err
+}
+
+func (c loopClient) Patch(ctx context.Context, pod *corev1.Pod, patch selector.Patch) (*corev1.Pod, error) {
+	return c.PatchPod(ctx, pod, patch)
+}
+
+func (c loopClient) Get(ctx context.Context, namespace, name string) (*corev1.Pod, error) {
+	return c.GetPod(ctx, namespace, name)
+}
+
+func (c loopClient) List(ctx context.Context, namespace string, sel labels.Selector) ([]*corev1.Pod, error) {
+	return c.ListPods(ctx, namespace, sel)
+}
+
+func (c loopClient) Owner(ctx context.Context, namespace, name string) (metav1.Object, error) {
+	return c.GetOwner(ctx, namespace, name)
+}
+
+func newBed(t *testing.T, seed uint64) *bed {
+	t.Helper()
+	cluster := sim.NewCluster(sim.Options{Seed: seed, Nodes: 4})
+	r := rand.New(rand.NewPCG(seed, 8))
+	b := &bed{t: t, seed: seed, cluster: cluster, client: sim.NewClient(cluster), view: sim.NewView(cluster), ever: map[types.UID]bool{}}
+	b.client.Fault = func(call sim.Call) sim.Fault {
+		if b.faults == nil {
+			return sim.Fault{}
+		}
+		return b.faults(call)
+	}
+	b.queue = &sim.Worker{Clock: cluster.Clock, Sync: b.sync}
+	b.loop = &Loop{
+		Client: loopClient{b.client}, Cached: b.view.Pods.In, Now: cluster.Clock.Now, MaxParallel: 1,
+		Suffix: func() string { return fmt.Sprintf("%05d", r.IntN(100_000)) },
+	}
+	b.loop.Pending.Now = cluster.Clock.Now
+	b.handle()
+	b.world = &sim.World{Clock: cluster.Clock, Parts: []sim.Part{cluster, b.view, b.queue}}
+	b.set = sim.NewReplicaSet("default", "web", 0)
+	set, err := cluster.CreateReplicaSet(t.Context(), b.set)
+	require.NoError(t, err)
+	b.set = set
+	return b
+}
+
+// handle is what informers' handlers would be.
+func (b *bed) handle() {
+	wake := func() { b.queue.Wake(types.NamespacedName{Namespace: "default", Name: "web"}, 0) }
+	pod := func(obj any) *corev1.Pod {
+		if gone, ok := obj.(sim.Tombstone); ok {
+			obj = gone.Obj
+		}
+		p, ok := obj.(*corev1.Pod)
+		require.True(b.t, ok)
+		return p
+	}
+	b.view.Pods.OnAdd = func(obj any) error { b.loop.PodAdded(pod(obj)); wake(); return nil }
+	b.view.Pods.OnUpdate = func(old, obj any) error { b.loop.PodUpdated(pod(old), pod(obj)); wake(); return nil }
+	b.view.Pods.OnDelete = func(obj any) error { b.loop.PodDeleted(pod(obj)); wake(); return nil }
+	b.view.ReplicaSets.OnAdd = func(any) error { wake(); return nil }
+	b.view.ReplicaSets.OnUpdate = func(any, any) error { wake(); return nil }
+}
+
+func (b *bed) sync(ctx context.Context, key types.NamespacedName) (time.Duration, error) {
+	rs, ok := b.view.ReplicaSets.Get(key.Namespace, key.Name)
+	if !ok {
+		b.loop.Gone(key)
+		return 0, nil
+	}
+	return b.loop.Sync(ctx, rs)
+}
+
+// scale changes what is wanted, and lets d pass.
+func (b *bed) scale(n int, d time.Duration) {
+	b.t.Helper()
+	was := int(*b.set.Spec.Replicas)
+	set, err := b.cluster.EditReplicaSet(b.t.Context(), "default", "web", func(rs *appsv1.ReplicaSet) { *rs.Spec.Replicas = int32(n) })
+	require.NoError(b.t, err)
+	b.set, b.low, b.high = set, min(was, n), max(was, n)
+	b.run(d)
+}
+
+// run lets d pass. At each instant there are not more pods than wanted and those
+// of which nobody knows whether they are there; and once there were enough, no
+// fewer than wanted.
+func (b *bed) run(d time.Duration) {
+	b.t.Helper()
+	end := b.cluster.Clock.Now().Add(d)
+	b.world.RunUntil(end, func() bool {
+		landing, _ := b.loop.Landing.Get(expectations.KeyOf(b.set))
+		there := b.there()
+		require.LessOrEqual(b.t, there, b.high+len(landing.Creating), "seed %d: too many", b.seed)
+		require.GreaterOrEqual(b.t, there, b.low, "seed %d: too few", b.seed)
+		return false
+	})
+	b.cluster.Clock.Advance(end.Sub(b.cluster.Clock.Now()))
+}
+
+// there counts the pods, and remembers them.
+func (b *bed) there() int {
+	pods := status.FilterActivePods(b.cluster.Pods("default"))
+	for _, pod := range pods {
+		b.ever[pod.UID] = true
+	}
+	return len(pods)
+}
+
+// settled lets the faults end, and wants the exact number.
+func (b *bed) settled() {
+	b.t.Helper()
+	b.faults, b.view.Pods.Lag = nil, 0
+	b.view.Pods.Resume()
+	b.run(time.Hour)
+	require.Equal(b.t, int(*b.set.Spec.Replicas), b.there(), "seed %d", b.seed)
+	require.Len(b.t, b.view.Pods.In("default"), b.there())
+	require.NoError(b.t, b.view.Intact())
+	state, _ := b.loop.Pending.State(expectations.KeyOf(b.set))
+	require.Equal(b.t, expectations.Satisfied, state, "seed %d: nothing is expected for ever", b.seed)
+}
+
+// lossy loses one request or answer in so many, in every way.
+func lossy(r *rand.Rand, oneIn int) func(sim.Call) sim.Fault {
+	return func(call sim.Call) sim.Fault {
+		if r.IntN(oneIn) > 0 {
+			return sim.Fault{}
+		}
+		failure := sim.Lost()[r.IntN(len(sim.Lost()))]
+		err, again := failure.Of(call), r.IntN(3) == 0
+		switch r.IntN(3) {
+		case 0:
+			return sim.Fault{Before: err, Resend: again}
+		case 1:
+			return sim.Fault{Before: err, Late: time.Duration(1+r.IntN(60)) * time.Second}
+		}
+		return sim.Fault{After: err, Resend: again}
+	}
+}
+
+// The loop of the example is right whatever is lost or late.
+func TestLoopUnderFaults(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(60) {
+		b := newBed(t, seed)
+		r := rand.New(rand.NewPCG(seed, 9))
+		for range 6 {
+			b.faults = lossy(r, 2+r.IntN(4))
+			b.view.Pods.Lag = time.Duration(r.IntN(4)) * 150 * time.Millisecond
+			if r.IntN(3) == 0 {
+				b.view.Pods.Hang()
+			}
+			b.scale(r.IntN(20), time.Duration(r.IntN(40))*time.Minute)
+			b.settled()
+		}
+	}
+}
+
+func TestLoop(t *testing.T) {
+	t.Parallel()
+	lost := func(failure sim.Failure) func(sim.Call) sim.Fault {
+		return func(call sim.Call) sim.Fault {
+			if call.Verb == "create" || call.Verb == "delete" {
+				return sim.Fault{After: failure.Of(call)}
+			}
+			return sim.Fault{}
+		}
+	}
+	for _, failure := range sim.Lost() {
+		t.Run(fmt.Sprintf("W11 every answer is a %v, and the watch is late", failure), func(t *testing.T) {
+			t.Parallel()
+			b := newBed(t, 1)
+			b.faults, b.view.Pods.Lag = lost(failure), 150*time.Millisecond
+			b.scale(20, 10*time.Minute)
+			assert.Equal(t, 20, b.there())
+			assert.Len(t, b.ever, 20, "none was made twice")
+			b.scale(5, 10*time.Minute)
+			assert.Equal(t, 5, b.there())
+			b.settled()
+		})
+	}
+	t.Run("E3 the watch hangs for hours", func(t *testing.T) {
+		t.Parallel()
+		b := newBed(t, 1)
+		b.run(time.Minute)
+		b.view.Pods.Hang()
+		b.scale(30, 6*time.Hour)
+		assert.Equal(t, 30, b.there(), "though nobody tells")
+		b.scale(12, 6*time.Hour)
+		assert.Equal(t, 12, b.there())
+		b.scale(13, 6*time.Hour)
+		assert.Equal(t, 13, b.there())
+		b.settled()
+		assert.Len(t, b.ever, 31)
+	})
+	t.Run("C8 C26 orphans are adopted, or their places held", func(t *testing.T) {
+		t.Parallel()
+		b := newBed(t, 1)
+		refuse := true
+		b.faults = func(call sim.Call) sim.Fault {
+			if call.Verb == "patch" && refuse {
+				return sim.Fault{Before: sim.Unavailable.Of(call)}
+			}
+			return sim.Fault{}
+		}
+		orphan := newOrphan(b.set)
+		_, err := b.cluster.CreatePod(t.Context(), "default", orphan)
+		require.NoError(t, err)
+		b.scale(3, time.Minute)
+		assert.Equal(t, 3, b.there(), "two were created beside")
+		refuse = false
+		b.settled()
+		assert.Len(t, b.ever, 3)
+		for _, pod := range b.cluster.Pods("default") {
+			assert.Equal(t, b.set.UID, metav1.GetControllerOf(pod).UID)
+		}
+	})
+}
+
+// newOrphan returns a pod that nobody owns and that the ReplicaSet selects.
+func newOrphan(rs *appsv1.ReplicaSet) *corev1.Pod {
+	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "orphan", Labels: rs.Spec.Template.Labels}, Spec: rs.Spec.Template.Spec}
+}
