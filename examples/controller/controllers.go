@@ -4,12 +4,16 @@ import (
 	"context"
 	"slices"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/replicakit/replicakit/podrank"
+	"github.com/replicakit/replicakit/replicas"
 	"github.com/replicakit/replicakit/replicas/clientgo"
+	kinds "github.com/replicakit/replicakit/replicas/controller"
 )
 
 // A controller is one that this program can run.
@@ -23,7 +27,7 @@ type controller struct {
 	build       newController
 }
 
-type newController func(context.Context, informers.SharedInformerFactory, kubernetes.Interface, int, clientgo.Options) (*clientgo.Controller, error)
+type newController func(context.Context, informers.SharedInformerFactory, kubernetes.Interface, podrank.Order[*corev1.Pod], clientgo.Options) (*clientgo.Controller, error)
 
 func controllers() []controller {
 	return []controller{{
@@ -35,8 +39,9 @@ func controllers() []controller {
 		informer: func(f informers.SharedInformerFactory) cache.SharedIndexInformer {
 			return f.Apps().V1().ReplicaSets().Informer()
 		},
-		build: func(ctx context.Context, f informers.SharedInformerFactory, client kubernetes.Interface, burst int, opts clientgo.Options) (*clientgo.Controller, error) {
-			return clientgo.NewReplicaSetControllerWithOptions(ctx, f.Apps().V1().ReplicaSets(), f.Core().V1().Pods(), client, burst, opts)
+		build: func(ctx context.Context, f informers.SharedInformerFactory, client kubernetes.Interface, order podrank.Order[*corev1.Pod], opts clientgo.Options) (*clientgo.Controller, error) {
+			return clientgo.New(ctx, ordered(kinds.ReplicaSets(), order), clientgo.NewClient(client.AppsV1().ReplicaSets, client.CoreV1().Pods),
+				f.Apps().V1().ReplicaSets().Informer(), f.Core().V1().Pods().Informer(), opts)
 		},
 	}, {
 		name:        "replicationcontroller-controller",
@@ -47,10 +52,22 @@ func controllers() []controller {
 		informer: func(f informers.SharedInformerFactory) cache.SharedIndexInformer {
 			return f.Core().V1().ReplicationControllers().Informer()
 		},
-		build: func(ctx context.Context, f informers.SharedInformerFactory, client kubernetes.Interface, burst int, opts clientgo.Options) (*clientgo.Controller, error) {
-			return clientgo.NewReplicationManagerWithOptions(ctx, f.Core().V1().Pods(), f.Core().V1().ReplicationControllers(), client, burst, opts)
+		build: func(ctx context.Context, f informers.SharedInformerFactory, client kubernetes.Interface, order podrank.Order[*corev1.Pod], opts clientgo.Options) (*clientgo.Controller, error) {
+			return clientgo.New(ctx, ordered(kinds.ReplicationControllers(), order), clientgo.NewClient(client.CoreV1().ReplicationControllers, client.CoreV1().Pods),
+				f.Core().V1().ReplicationControllers().Informer(), f.Core().V1().Pods().Informer(), opts)
 		},
 	}}
+}
+
+// ordered is a kind whose pods go in another order.
+func ordered[O kinds.Object](kind kinds.Kind[O, *corev1.Pod], order podrank.Order[*corev1.Pod]) kinds.Kind[O, *corev1.Pod] {
+	original := kind.Spec
+	kind.Spec = func(owner O) (replicas.Spec, error) {
+		spec, err := original(owner)
+		spec.Rules.Order = order
+		return spec, err
+	}
+	return kind
 }
 
 func (c controller) isCalled(name string) bool { return name == c.name || name == c.alias }

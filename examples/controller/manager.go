@@ -214,9 +214,10 @@ func (m *manager) build(ctx context.Context, c controller, factory informers.Sha
 	if err != nil {
 		return nil, err
 	}
-	return c.build(ctx, factory, client, m.opts.burstReplicas, clientgo.Options{
+	return c.build(ctx, factory, client, m.opts.order, clientgo.Options{
+		BurstReplicas:     m.opts.burstReplicas,
+		EventClient:       client.CoreV1(),
 		MetricsRegisterer: legacyregistry.Registerer(),
-		Order:             m.opts.order,
 	})
 }
 

@@ -2,172 +2,144 @@ package clientgo
 
 import (
 	"context"
+	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
-	"github.com/replicakit/replicakit/selector"
-	"github.com/replicakit/replicakit/status"
+	"github.com/replicakit/replicakit/replicas/controller"
 )
 
-// The handlers log events as pkg/controller/replicaset does, and hand them to
-// the router. Nothing is looked up for a line that nobody reads.
+// The handlers hand events to the controller, and log them as
+// pkg/controller/replicaset does. What an event means is the controller's to say:
+// an event of a child is logged if it woke somebody.
 
-func (c *Controller) podHandler(ctx context.Context) cache.ResourceEventHandler {
-	debug := klog.FromContext(ctx).V(4)
+func (a attachment[O, C]) childHandler(ctx context.Context) cache.ResourceEventHandler {
 	return cache.ResourceEventHandlerFuncs{
 		AddFunc: func(obj any) {
-			if debug.Enabled() {
-				c.logPodAdded(debug, obj)
-			}
-			c.routed(ctx, c.router.PodAdded(obj))
+			w := waking{wake: a.wake}
+			a.report(ctx, a.controller.ChildAdded(obj, w.enqueue))
+			a.logChild(ctx, w, " created", obj, func(child C) []any { return []any{"detail", child} })
 		},
 		UpdateFunc: func(old, cur any) {
-			if debug.Enabled() {
-				c.logPodUpdated(debug, old, cur)
-			}
-			c.logPodReady(klog.FromContext(ctx).V(2), old, cur)
-			c.routed(ctx, c.router.PodUpdated(old, cur))
+			w := waking{wake: a.wake}
+			a.report(ctx, a.controller.ChildUpdated(old, cur, w.enqueue))
+			a.logChild(ctx, w, " objectMeta updated.", cur, func(child C) []any {
+				return []any{"oldObjectMeta", metaOf(old), "curObjectMeta", metaOf(child)}
+			})
+			a.logLater(ctx, w, cur)
 		},
 		DeleteFunc: func(obj any) {
-			if debug.Enabled() {
-				c.logPodDeleted(debug, obj)
-			}
-			c.routed(ctx, c.router.PodDeleted(obj))
+			w := waking{wake: a.wake}
+			a.report(ctx, a.controller.ChildDeleted(obj, w.enqueue))
+			a.logChildDeleted(ctx, w, inTombstone(obj))
 		},
 	}
 }
 
-func (c *Controller) ownerHandler(ctx context.Context) cache.ResourceEventHandler {
-	debug := klog.FromContext(ctx).V(4)
+func (a attachment[O, C]) ownerHandler(ctx context.Context) cache.ResourceEventHandler {
 	return cache.ResourceEventHandlerFuncs{
 		AddFunc: func(obj any) {
-			logOwner(debug, "Adding", obj)
-			c.routed(ctx, c.router.OwnerAdded(obj))
+			a.logOwner(ctx, "Adding", obj)
+			a.report(ctx, a.controller.OwnerAdded(obj))
 		},
 		UpdateFunc: func(old, cur any) {
-			if debug.Enabled() {
-				c.logOwnerUpdated(debug, old, cur)
-			}
-			c.routed(ctx, c.router.OwnerUpdated(old, cur))
+			a.logOwnerUpdated(ctx, old, cur)
+			a.report(ctx, a.controller.OwnerUpdated(old, cur))
 		},
 		DeleteFunc: func(obj any) {
-			logOwner(debug, "Deleting", inTombstone(obj))
-			c.routed(ctx, c.router.OwnerDeleted(obj))
+			a.logOwner(ctx, "Deleting", inTombstone(obj))
+			a.report(ctx, a.controller.OwnerDeleted(obj))
 		},
 	}
 }
 
-// routed reports an event that the router could not make sense of.
-func (c *Controller) routed(ctx context.Context, err error) {
+// report logs an event that the controller could not make sense of.
+func (a attachment[O, C]) report(ctx context.Context, err error) {
 	if err != nil {
-		utilruntime.HandleErrorWithContext(ctx, err, "Ignoring an event", "kind", c.kind.Kind)
+		utilruntime.HandleErrorWithContext(ctx, err, "Ignoring an event", "kind", a.kind)
 	}
 }
 
-func (c *Controller) logPodAdded(logger klog.Logger, obj any) {
-	pod, ok := obj.(*corev1.Pod)
-	if !ok {
-		return
-	}
-	if pod.DeletionTimestamp != nil {
-		c.logPodDeleted(logger, pod)
-		return
-	}
-	if subject := c.subject(pod); subject != "" {
-		logger.Info(subject+" created", "pod", klog.KObj(pod), "detail", pod)
-	}
+// A waking is what an event led to.
+type waking struct {
+	wake  controller.Enqueue
+	woke  bool
+	later time.Duration // a pass that was asked for after so long; 0: none
 }
 
-func (c *Controller) logPodUpdated(logger klog.Logger, oldObj, curObj any) {
-	old, oldOK := oldObj.(*corev1.Pod)
-	cur, curOK := curObj.(*corev1.Pod)
-	if !oldOK || !curOK || old.ResourceVersion == cur.ResourceVersion {
-		return
-	}
-	if cur.DeletionTimestamp != nil {
-		c.logPodDeleted(logger, cur)
-		return
-	}
-	if subject := c.subject(cur); subject != "" {
-		logger.Info(subject+" objectMeta updated.", "pod", klog.KObj(old), "oldObjectMeta", old.ObjectMeta, "curObjectMeta", cur.ObjectMeta)
-	}
+func (w *waking) enqueue(owner types.NamespacedName, after time.Duration) {
+	w.woke, w.later = true, max(w.later, after)
+	w.wake(owner, after)
 }
 
-func (c *Controller) logPodDeleted(logger klog.Logger, obj any) {
-	pod, ok := inTombstone(obj).(*corev1.Pod)
-	if !ok || c.ownerOf(pod) == nil {
+func (a attachment[O, C]) logChild(ctx context.Context, w waking, event string, obj any, details func(C) []any) {
+	child, ok := obj.(C)
+	logger := klog.FromContext(ctx).V(4)
+	switch {
+	case !w.woke || !ok || !logger.Enabled():
+		return
+	case child.GetDeletionTimestamp() != nil:
+		a.logChildDeleted(ctx, w, obj)
+		return
+	}
+	subject := a.typed.Child.Kind
+	if metav1.GetControllerOfNoCopy(child) == nil {
+		subject = "Orphan " + subject
+	}
+	logger.Info(subject+event, append([]any{logKey(a.typed.Child.Kind), klog.KObj(child)}, details(child)...)...)
+}
+
+func (a attachment[O, C]) logChildDeleted(ctx context.Context, w waking, obj any) {
+	child, ok := obj.(C)
+	if !w.woke || !ok {
 		return
 	}
 	var deletionTimestamp any // a nil *metav1.Time cannot be printed
-	if pod.DeletionTimestamp != nil {
-		deletionTimestamp = pod.DeletionTimestamp
+	if t := child.GetDeletionTimestamp(); t != nil {
+		deletionTimestamp = t
 	}
-	logger.Info("Pod deleted", "deletion_timestamp", deletionTimestamp, "pod", klog.KObj(pod))
+	klog.FromContext(ctx).V(4).Info(a.typed.Child.Kind+" deleted", "deletion_timestamp", deletionTimestamp, logKey(a.typed.Child.Kind), klog.KObj(child))
 }
 
-// logPodReady tells of the look at a pod that just became ready, when it may be
+// logLater tells of the look at a child that just became ready, when it may be
 // available (M6).
-func (c *Controller) logPodReady(logger klog.Logger, oldObj, curObj any) {
-	old, oldOK := oldObj.(*corev1.Pod)
-	cur, curOK := curObj.(*corev1.Pod)
-	if !logger.Enabled() || !oldOK || !curOK || status.IsPodReady(old) || !status.IsPodReady(cur) {
-		return
-	}
-	owner := c.ownerOf(cur)
-	if owner == nil {
-		return
-	}
-	if spec, err := c.spec(owner); err == nil && spec.MinReadySeconds > 0 {
-		logger.Info("pod will be enqueued after a while for availability check", "duration", spec.MinReadySeconds, "kind", c.kind.Kind, "pod", klog.KObj(old))
+func (a attachment[O, C]) logLater(ctx context.Context, w waking, obj any) {
+	if child, ok := obj.(C); ok && w.later > 0 {
+		name := logKey(a.typed.Child.Kind)
+		klog.FromContext(ctx).V(2).Info(name+" will be enqueued after a while for availability check", "duration", int(w.later/time.Second), "kind", a.kind, name, klog.KObj(child))
 	}
 }
 
-func logOwner(logger klog.Logger, event string, obj any) {
-	if owner, ok := obj.(metav1.Object); ok {
-		logger.Info(event, "replicaSet", klog.KObj(owner))
+func (a attachment[O, C]) logOwner(ctx context.Context, event string, obj any) {
+	if owner, ok := obj.(O); ok {
+		klog.FromContext(ctx).V(4).Info(event, logKey(a.kind), klog.KObj(owner))
 	}
 }
 
-func (c *Controller) logOwnerUpdated(logger klog.Logger, oldObj, curObj any) {
-	old, oldOK := oldObj.(metav1.Object)
-	cur, curOK := curObj.(metav1.Object)
-	if !oldOK || !curOK {
+func (a attachment[O, C]) logOwnerUpdated(ctx context.Context, oldObj, curObj any) {
+	logger := klog.FromContext(ctx).V(4)
+	old, oldOK := oldObj.(O)
+	cur, curOK := curObj.(O)
+	if !logger.Enabled() || !oldOK || !curOK {
 		return
 	}
-	was, wasErr := c.spec(old)
-	is, isErr := c.spec(cur)
+	was, wasErr := a.typed.Spec(old)
+	is, isErr := a.typed.Spec(cur)
 	if wasErr == nil && isErr == nil && was.Replicas != is.Replicas {
-		logger.Info("replicaSet updated. Desired pod count change.", "replicaSet", klog.KObj(old), "oldReplicas", was.Replicas, "newReplicas", is.Replicas)
+		name := logKey(a.kind)
+		logger.Info(name+" updated. Desired "+logKey(a.typed.Child.Kind)+" count change.", name, klog.KObj(old), "oldReplicas", was.Replicas, "newReplicas", is.Replicas)
 	}
 }
 
-// subject is what a log line calls a pod that an owner of this kind has or could
-// adopt; "" for others.
-func (c *Controller) subject(pod *corev1.Pod) string {
-	switch {
-	case c.ownerOf(pod) != nil:
-		return "Pod"
-	case len(selector.Owners(pod, c.ownersIn(pod.Namespace), c.selectorOf)) > 0:
-		return "Orphan Pod"
+func metaOf(obj any) any {
+	if accessor, ok := obj.(metav1.ObjectMetaAccessor); ok {
+		return accessor.GetObjectMeta()
 	}
-	return ""
-}
-
-// ownerOf returns the owner of this kind that the pod has, nil if none.
-func (c *Controller) ownerOf(pod *corev1.Pod) metav1.Object {
-	ref := metav1.GetControllerOfNoCopy(pod)
-	if ref == nil || ref.Kind != c.kind.Kind {
-		return nil
-	}
-	owner, ok := c.owner(pod.Namespace, ref.Name)
-	if !ok || owner.GetUID() != ref.UID {
-		return nil
-	}
-	return owner
+	return nil
 }
 
 func inTombstone(obj any) any {

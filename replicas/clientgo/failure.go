@@ -10,29 +10,23 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// overtaken is the error of a pass of which nothing failed but the write of the
-// status, as somebody else had written the owner.
-type overtaken struct{ error }
-
-func (e overtaken) Unwrap() error { return e.error }
-
 // overtakenOften is how many passes in a row may be overtaken before it is worth
 // an error.
 const overtakenOften = 5
 
 // logError logs why a pass failed, in one line. What happens in the best of
 // clusters is no error: a pass that was overtaken and follows again, and one that
-// the end of the program cut short.
-func (c *Controller) logError(ctx context.Context, key types.NamespacedName, err error) {
-	_, late := errors.AsType[overtaken](err)
+// the end of the program cut short. Overtaken is a pass of which nothing failed but
+// the write of the status, as somebody else had written the owner.
+func (c *Controller) logError(ctx context.Context, key types.NamespacedName, err error, overtaken bool) {
 	switch {
 	case err == nil:
 	case ctx.Err() != nil && errors.Is(err, context.Canceled):
-		klog.FromContext(ctx).V(2).Info("Pass cut short by the end", "kind", c.kind.Kind, "key", key, "err", oneLine{err})
-	case late && c.queue.NumRequeues(key) < overtakenOften:
-		klog.FromContext(ctx).V(2).Info("Status not written yet: the owner has changed meanwhile", "kind", c.kind.Kind, "key", key, "err", oneLine{err})
+		klog.FromContext(ctx).V(2).Info("Pass cut short by the end", "kind", c.kind, "key", key, "err", oneLine{err})
+	case overtaken && c.queue.NumRequeues(key) < overtakenOften:
+		klog.FromContext(ctx).V(2).Info("Status not written yet: the owner has changed meanwhile", "kind", c.kind, "key", key, "err", oneLine{err})
 	default:
-		utilruntime.HandleErrorWithContext(ctx, oneLine{err}, "Sync failed", "kind", c.kind.Kind, "key", key)
+		utilruntime.HandleErrorWithContext(ctx, oneLine{err}, "Sync failed", "kind", c.kind, "key", key)
 	}
 }
 

@@ -14,13 +14,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
-	appslisters "k8s.io/client-go/listers/apps/v1"
-	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/ktesting"
 
 	"github.com/replicakit/replicakit/replicas/clientgo"
+	"github.com/replicakit/replicakit/replicas/controller"
 )
 
 const namespace = "default"
@@ -38,8 +37,9 @@ type bench struct {
 	*server
 	pods, replicaSets, replicationControllers cache.SharedIndexInformer
 	opts                                      clientgo.Options
+	kind                                      controller.Kind[*appsv1.ReplicaSet, *corev1.Pod]
 	registry                                  *prometheus.Registry
-	burst, workers                            int
+	workers                                   int
 	ctx                                       context.Context
 	cancel                                    context.CancelFunc
 	log                                       ktesting.Buffer
@@ -51,7 +51,8 @@ func newBench(objects ...object) *bench {
 	b := &bench{server: newServer(objects...), registry: prometheus.NewRegistry()}
 	b.pods, b.replicaSets = b.informer(pods), b.informer(replicaSets)
 	b.replicationControllers = b.informer(replicationControllers)
-	b.opts.MetricsRegisterer = b.registry
+	b.opts.MetricsRegisterer, b.opts.EventClient = b.registry, b.server.CoreV1()
+	b.kind = controller.ReplicaSets()
 	b.verbosity(4)
 	return b
 }
@@ -64,11 +65,12 @@ func (b *bench) verbosity(level int) {
 }
 
 func (b *bench) newReplicaSetController() (*clientgo.Controller, error) {
-	return clientgo.NewReplicaSetControllerWithOptions(b.ctx, replicaSetInformer{b.replicaSets}, podInformer{b.pods}, b.server, b.burst, b.opts)
+	return clientgo.New(b.ctx, b.kind, clientgo.NewClient(b.AppsV1().ReplicaSets, b.CoreV1().Pods), b.replicaSets, b.pods, b.opts)
 }
 
 func (b *bench) newReplicationManager() (*clientgo.Controller, error) {
-	return clientgo.NewReplicationManagerWithOptions(b.ctx, podInformer{b.pods}, replicationControllerInformer{b.replicationControllers}, b.server, b.burst, b.opts)
+	return clientgo.New(b.ctx, controller.ReplicationControllers(), clientgo.NewClient(b.CoreV1().ReplicationControllers, b.CoreV1().Pods),
+		b.replicationControllers, b.pods, b.opts)
 }
 
 // start runs a ReplicaSet controller until the test ends and lets it settle.
@@ -199,28 +201,6 @@ func ownedBy(owner metav1.Object) func(*corev1.Pod) {
 		}
 		p.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(owner, kind)}
 	}
-}
-
-type podInformer struct{ cache.SharedIndexInformer }
-
-func (i podInformer) Informer() cache.SharedIndexInformer { return i.SharedIndexInformer }
-func (i podInformer) Lister() corelisters.PodLister       { return corelisters.NewPodLister(i.GetIndexer()) }
-
-type replicaSetInformer struct{ cache.SharedIndexInformer }
-
-func (i replicaSetInformer) Informer() cache.SharedIndexInformer { return i.SharedIndexInformer }
-func (i replicaSetInformer) Lister() appslisters.ReplicaSetLister {
-	return appslisters.NewReplicaSetLister(i.GetIndexer())
-}
-
-type replicationControllerInformer struct{ cache.SharedIndexInformer }
-
-func (i replicationControllerInformer) Informer() cache.SharedIndexInformer {
-	return i.SharedIndexInformer
-}
-
-func (i replicationControllerInformer) Lister() corelisters.ReplicationControllerLister {
-	return corelisters.NewReplicationControllerLister(i.GetIndexer())
 }
 
 // scale changes spec.replicas of an owner.

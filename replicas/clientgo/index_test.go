@@ -9,11 +9,13 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/replicakit/replicakit/podrank"
+	"github.com/replicakit/replicakit/replicas"
 )
 
 func TestIndexes(t *testing.T) {
@@ -138,7 +140,11 @@ func TestOrder(t *testing.T) {
 	for want, order := range map[string]podrank.Order[*corev1.Pod]{"young": {}, "old": without} {
 		bubble(t, "R4 the survivor is "+want, func(t inBubble) {
 			b := newBench(web, pod("old", "web", "n", ownedBy(web), costly), pod("young", "web", "n", ownedBy(web), younger))
-			b.opts.Order = order
+			b.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.Spec, error) {
+				spec, err := replicas.ReplicaSetSpec(rs)
+				spec.Rules.Order = order
+				return spec, err
+			}
 			b.start(t)
 			assert.Equal(t, []string{want}, b.podNames())
 		})

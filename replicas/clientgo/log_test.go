@@ -45,8 +45,8 @@ func TestLog(t *testing.T) {
 				{"Starting controller", 0, "name=replicaset"},
 				{"Adding", 4, "replicaSet=default/web"},
 				{"Too few replicas", 2, "replicaSet=default/web need=2 creating=2"},
-				{"Controller created pod", 4, "controller=web pod=default/web-00003"},
-				{"Pod created", 4, "pod=default/web-00003 detail="},
+				{"Controller created pod", 4, "controller=web pod=default/web-"},
+				{"Pod created", 4, "pod=default/web-"},
 				{"Updating status for ReplicaSet: default/web, replicas 0->2 (need 2), fullyLabeledReplicas 0->2, readyReplicas 0->0, availableReplicas 0->0, terminatingReplicas 0->0, sequence No: 1->1", 4, ""},
 				{"Finished syncing", 4, "kind=ReplicaSet key=default/web duration=0s"},
 			},
@@ -68,11 +68,11 @@ func TestLog(t *testing.T) {
 		{
 			name: "V9 M6 a pod that changes",
 			story: func(b *bench) {
-				b.makeReady("web-00003")
+				b.makeReady(b.podNames()[0])
 			},
 			want: []line{
-				{"Pod objectMeta updated.", 4, "pod=default/web-00003 oldObjectMeta="},
-				{"pod will be enqueued after a while for availability check", 2, "duration=10 kind=ReplicaSet pod=default/web-00003"},
+				{"Pod objectMeta updated.", 4, "pod=default/web-"},
+				{"pod will be enqueued after a while for availability check", 2, "duration=10 kind=ReplicaSet pod=default/web-"},
 			},
 		},
 		{
@@ -81,7 +81,7 @@ func TestLog(t *testing.T) {
 				b.setOnPod(func(string, *corev1.Pod) error { return errors.New("no") })
 				orphan := b.add(pod("orphan", "web", "node-1"))
 				settle()
-				b.change(orphan, func(p object) { p.SetAnnotations(map[string]string{"a": "b"}) })
+				b.change(orphan, func(p object) { p.SetLabels(map[string]string{"app": "web", "a": "b"}) })
 			},
 			want: []line{
 				{"Orphan Pod created", 4, "pod=default/orphan detail="},
@@ -214,7 +214,7 @@ func TestLog(t *testing.T) {
 		b := newBench(web())
 		b.verbosity(1)
 		b.start(t)
-		b.makeReady("web-00003")
+		b.makeReady(b.podNames()[0])
 		b.scale(web(), 1)
 		settle()
 		assert.Len(t, b.allPods(), 1)

@@ -2,81 +2,145 @@ package clientgo
 
 import (
 	"errors"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/replicakit/replicakit/expectations"
 	"github.com/replicakit/replicakit/replicas"
 	"github.com/replicakit/replicakit/status"
 )
 
-// metrics are shared by all controllers of one registerer.
+// metrics are those of one kind. The collectors behind them are shared by all
+// controllers of one registerer.
 type metrics struct {
 	ageRatio       prometheus.Histogram
 	staleSyncSkips *prometheus.CounterVec
 
-	// By kind; Kubernetes has none of these.
-	syncDuration                        *prometheus.HistogramVec
-	podsCreated, podsDeleted, podErrors *prometheus.CounterVec
-
-	deleteConflicts, liveLists, heldPasses *prometheus.CounterVec
-	slowPasses                             *prometheus.GaugeVec
+	// Kubernetes has none of these.
+	syncDuration                                      prometheus.Observer
+	podsCreated, podsDeleted, podErrors               prometheus.Counter
+	deleteConflicts, liveLists, liveReads, heldPasses prometheus.Counter
+	slowPasses                                        prometheus.Gauge
+	states                                            *ownerStates
 }
 
 // newMetrics registers the metrics, or takes those that another controller
 // registered before (W56). A nil registerer leaves them unregistered.
-func newMetrics(registerer prometheus.Registerer) (metrics, error) {
-	ageRatio, ageErr := register(registerer, prometheus.NewHistogram(prometheus.HistogramOpts{
-		Subsystem: "replicaset_controller",
-		Name:      "sorting_deletion_age_ratio",
-		Help:      "[ALPHA] Age of each ready pod chosen for deletion, divided by the age of the youngest ready pod of its owner. Scale-downs by logarithmic age keep most of it below 2.",
-		Buckets:   prometheus.ExponentialBuckets(0.25, 2, 6),
-	}))
-	skips, skipsErr := register(registerer, prometheus.NewCounterVec(prometheus.CounterOpts{
-		Subsystem: "replicaset_controller",
-		Name:      "stale_sync_skips_total",
-		Help:      "[ALPHA] Syncs put off because the watch cache was behind the controller's own writes.",
-	}, []string{"group", "resource"}))
-	duration, durationErr := register(registerer, prometheus.NewHistogramVec(prometheus.HistogramOpts{
-		Namespace: "replicakit",
-		Name:      "sync_duration_seconds",
-		Help:      "Time that one pass for an owner took.",
-		Buckets:   prometheus.ExponentialBuckets(0.001, 4, 9),
-	}, []string{"kind"}))
-	created, createdErr := registerCounter(registerer, "pods_created_total", "Pods created.")
-	deleted, deletedErr := registerCounter(registerer, "pods_deleted_total", "Pods deleted.")
-	failed, failedErr := registerCounter(registerer, "pod_errors_total", "Creations, deletions, adoptions and releases of pods that failed.")
-	conflicts, conflictsErr := registerCounter(registerer, "delete_conflicts_total", "Deletes of pods that met a Conflict: the pod had changed, or a webhook refused.")
-	lists, listsErr := registerCounter(registerer, "live_lists_total", "Lists of an owner's pods past the cache, after such a Conflict.")
-	held, heldErr := registerCounter(registerer, "held_passes_total", "Passes that created or deleted nothing, as an earlier one had put it off.")
-	slow, slowErr := register(registerer, prometheus.NewGaugeVec(prometheus.GaugeOpts{
-		Namespace: "replicakit",
-		Name:      "slow_passes",
-		Help:      "Passes under way that have taken longer than a second: other workers have taken their place.",
-	}, []string{"kind"}))
-	return metrics{
-		ageRatio: ageRatio, staleSyncSkips: skips,
-		syncDuration: duration, podsCreated: created, podsDeleted: deleted, podErrors: failed,
-		deleteConflicts: conflicts, liveLists: lists, heldPasses: held, slowPasses: slow,
-	}, errors.Join(ageErr, skipsErr, durationErr, createdErr, deletedErr, failedErr, conflictsErr, listsErr, heldErr, slowErr)
+func newMetrics(registerer prometheus.Registerer, kind string, pending *expectations.Store[expectations.Key]) (metrics, error) {
+	r := registering{registerer: registerer, kind: kind}
+	m := metrics{
+		ageRatio: register(&r, prometheus.NewHistogram(prometheus.HistogramOpts{
+			Subsystem: "replicaset_controller",
+			Name:      "sorting_deletion_age_ratio",
+			Help:      "[ALPHA] Age of each ready pod chosen for deletion, divided by the age of the youngest ready pod of its owner. Scale-downs by logarithmic age keep most of it below 2.",
+			Buckets:   prometheus.ExponentialBuckets(0.25, 2, 6),
+		})),
+		staleSyncSkips: register(&r, prometheus.NewCounterVec(prometheus.CounterOpts{
+			Subsystem: "replicaset_controller",
+			Name:      "stale_sync_skips_total",
+			Help:      "[ALPHA] Syncs put off because the watch cache was behind the controller's own writes.",
+		}, []string{"group", "resource"})),
+		syncDuration: register(&r, prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Namespace: "replicakit",
+			Name:      "sync_duration_seconds",
+			Help:      "Time that one pass for an owner took.",
+			Buckets:   prometheus.ExponentialBuckets(0.001, 4, 9),
+		}, []string{"kind"})).WithLabelValues(kind),
+		podsCreated:     r.counter("pods_created_total", "Pods, or other children, created."),
+		podsDeleted:     r.counter("pods_deleted_total", "Pods, or other children, deleted."),
+		podErrors:       r.counter("pod_errors_total", "Creations, deletions, adoptions and releases of pods, or other children, that failed."),
+		deleteConflicts: r.counter("delete_conflicts_total", "Deletes that met a Conflict: the child had changed, or a webhook refused."),
+		liveLists:       r.counter("live_lists_total", "Lists of an owner's children past the cache: the cache was known to be old, deletes met a Conflict, or answers were lost."),
+		liveReads:       r.counter("live_reads_total", "Reads of a child past the cache, to see what became of a call that failed."),
+		heldPasses:      r.counter("held_passes_total", "Passes that created or deleted nothing, as an earlier one had put it off."),
+		slowPasses:      r.gauge("slow_passes", "Passes under way that have taken longer than a second: other workers have taken their place.", "kind").WithLabelValues(kind),
+		states: newOwnerStates(r.gauge("owners",
+			"Owners whose last pass held creations or deletions back, waited for something, has adoptions that the server has not decided, or sent creations of which it is not known what became.",
+			"kind", "state").MustCurryWith(prometheus.Labels{"kind": kind})),
+	}
+	register(&r, newPendingCollector(kind, pending))
+	return m, r.err
 }
 
-func registerCounter(registerer prometheus.Registerer, name, help string) (*prometheus.CounterVec, error) {
-	return register(registerer, prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "replicakit", Name: name, Help: help}, []string{"kind"}))
+// registering registers collectors, and keeps what goes wrong.
+type registering struct {
+	registerer prometheus.Registerer
+	kind       string
+	err        error
 }
 
-// observePass counts what a pass did.
-func (m metrics) observePass(kind string, result replicas.Result, took time.Duration) {
-	m.syncDuration.WithLabelValues(kind).Observe(took.Seconds())
-	m.podsCreated.WithLabelValues(kind).Add(float64(len(result.Created)))
-	m.podsDeleted.WithLabelValues(kind).Add(float64(len(result.Deleted)))
-	m.podErrors.WithLabelValues(kind).Add(float64(result.Failed))
-	m.deleteConflicts.WithLabelValues(kind).Add(float64(result.Conflicts))
-	m.liveLists.WithLabelValues(kind).Add(float64(result.LiveLists))
-	if result.Held {
-		m.heldPasses.WithLabelValues(kind).Inc()
+func (r *registering) counter(name, help string) prometheus.Counter {
+	opts := prometheus.CounterOpts{Namespace: "replicakit", Name: name, Help: help}
+	return register(r, prometheus.NewCounterVec(opts, []string{"kind"})).WithLabelValues(r.kind)
+}
+
+func (r *registering) gauge(name, help string, labels ...string) *prometheus.GaugeVec {
+	return register(r, prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "replicakit", Name: name, Help: help}, labels))
+}
+
+func register[C prometheus.Collector](r *registering, collector C) C {
+	if r.registerer == nil {
+		return collector
+	}
+	err := r.registerer.Register(collector)
+	if already, ok := errors.AsType[prometheus.AlreadyRegisteredError](err); ok {
+		if existing, ok := already.ExistingCollector.(C); ok {
+			return existing
+		}
+	}
+	r.err = errors.Join(r.err, err)
+	return collector
+}
+
+// The states of owners that are counted.
+const (
+	held = iota
+	waiting
+	undecided
+	unresolved
+	ownerStateCount
+)
+
+type ownerState [ownerStateCount]bool
+
+// ownerStates counts the owners in each state, by their last passes. It keeps
+// those only that are in one.
+type ownerStates struct {
+	counts [ownerStateCount]prometheus.Gauge
+
+	mu sync.Mutex
+	of map[types.NamespacedName]ownerState
+}
+
+func newOwnerStates(counts *prometheus.GaugeVec) *ownerStates {
+	s := &ownerStates{of: map[types.NamespacedName]ownerState{}}
+	for i, name := range [ownerStateCount]string{"held", "waiting", "undecided adoptions", "unresolved creations"} {
+		s.counts[i] = counts.WithLabelValues(name)
+	}
+	return s
+}
+
+func (s *ownerStates) set(owner types.NamespacedName, is ownerState) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	was := s.of[owner]
+	if was == is {
+		return
+	}
+	if s.of[owner] = is; is == (ownerState{}) {
+		delete(s.of, owner)
+	}
+	for i, count := range s.counts {
+		switch {
+		case is[i] && !was[i]:
+			count.Inc()
+		case was[i] && !is[i]:
+			count.Dec()
+		}
 	}
 }
 
@@ -105,19 +169,6 @@ func (c pendingCollector) Collect(collected chan<- prometheus.Metric) {
 	for name, state := range map[string]expectations.State{"waiting": expectations.Waiting, "expired": expectations.Expired} {
 		collected <- prometheus.MustNewConstMetric(c.desc, prometheus.GaugeValue, owners[state], name)
 	}
-}
-
-func register[C prometheus.Collector](registerer prometheus.Registerer, collector C) (C, error) {
-	if registerer == nil {
-		return collector, nil
-	}
-	err := registerer.Register(collector)
-	if already, ok := errors.AsType[prometheus.AlreadyRegisteredError](err); ok {
-		if existing, ok := already.ExistingCollector.(C); ok {
-			return existing, nil
-		}
-	}
-	return collector, err
 }
 
 // observeAgeRatio observes what was chosen among more pods than had to go (N2).

@@ -6,49 +6,32 @@ import (
 	"strconv"
 
 	appsv1 "k8s.io/api/apps/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	appsinformers "k8s.io/client-go/informers/apps/v1"
 	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/kubernetes"
 
-	"github.com/replicakit/replicakit/replicas"
+	"github.com/replicakit/replicakit/replicas/controller"
 )
 
 // NewReplicaSetController returns a controller for the ReplicaSets that
 // rsInformer knows. It adds its handlers and indexes to both informers, which may
 // be shared and may have been started already. A pass creates or deletes
 // burstReplicas pods at most: 0 means replicas.DefaultBurstReplicas, negative is
-// refused. Of ctx only the logger is used.
+// refused. Events are recorded with kubeClient. Of ctx only the logger is used.
+//
+// For Options, and for other rules of a ReplicaSet, call New:
+//
+//	kind := controller.ReplicaSets() // change what shall be different
+//	client := clientgo.NewClient(kubeClient.AppsV1().ReplicaSets, kubeClient.CoreV1().Pods)
+//	c, err := clientgo.New(ctx, kind, client, rsInformer.Informer(), podInformer.Informer(),
+//		clientgo.Options{EventClient: kubeClient.CoreV1()})
 //
 // Differs from Kubernetes: what cannot be added to an informer, as it was
 // stopped, is an error.
 func NewReplicaSetController(ctx context.Context, rsInformer appsinformers.ReplicaSetInformer, podInformer coreinformers.PodInformer, kubeClient kubernetes.Interface, burstReplicas int) (*Controller, error) {
-	return NewReplicaSetControllerWithOptions(ctx, rsInformer, podInformer, kubeClient, burstReplicas, Options{})
-}
-
-// NewReplicaSetControllerWithOptions is NewReplicaSetController with Options.
-func NewReplicaSetControllerWithOptions(ctx context.Context, rsInformer appsinformers.ReplicaSetInformer, podInformer coreinformers.PodInformer, kubeClient kubernetes.Interface, burstReplicas int, opts Options) (*Controller, error) {
-	return newController(ctx, kind[*appsv1.ReplicaSet]{
-		GroupVersionKind: appsv1.SchemeGroupVersion.WithKind("ReplicaSet"),
-		resource:         schema.GroupResource{Group: appsv1.GroupName, Resource: "replicasets"},
-		queue:            "replicaset",
-		component:        "replicaset-controller",
-		informer:         rsInformer.Informer(),
-		probe:            &appsv1.ReplicaSet{ObjectMeta: probeMeta()},
-		client: func(namespace string) typedClient[*appsv1.ReplicaSet] {
-			return kubeClient.AppsV1().ReplicaSets(namespace)
-		},
-		spec:     replicas.ReplicaSetSpec,
-		describe: describeReplicaSetStatus,
-		reporter: func(c *Controller, client replicas.StatusClient[*appsv1.ReplicaSet]) reporter[*appsv1.ReplicaSet] {
-			return &replicas.ReplicaSetReporter{
-				Client:          client,
-				Consistency:     c.reconciler.Consistency,
-				Now:             c.clock.Now,
-				OmitTerminating: opts.OmitTerminatingReplicas,
-			}
-		},
-	}, podInformer.Informer(), kubeClient, burstReplicas, opts)
+	return New(ctx, controller.ReplicaSets(), NewClient(kubeClient.AppsV1().ReplicaSets, kubeClient.CoreV1().Pods),
+		rsInformer.Informer(), podInformer.Informer(),
+		Options{BurstReplicas: burstReplicas, EventClient: kubeClient.CoreV1()})
 }
 
 func describeReplicaSetStatus(was, is *appsv1.ReplicaSet) string {

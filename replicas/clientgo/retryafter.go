@@ -7,23 +7,23 @@ import (
 
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 
-	"github.com/replicakit/replicakit/replicas"
+	"github.com/replicakit/replicakit/replicas/controller"
 )
 
 // longestRetryAfter is what a client waits at most before it sends a request
 // again, which it does ten times: with it, no call waits for longer than
-// replicas.MaxServerDelay.
-const longestRetryAfter = replicas.MaxServerDelay / 10
+// controller.MaxServerDelay.
+const longestRetryAfter = controller.MaxServerDelay / 10
 
 // CapRetryAfter lets no server keep a call waiting for more than
-// replicas.MaxServerDelay. It is for rest.Config.Wrap:
+// controller.MaxServerDelay. It is for rest.Config.Wrap:
 //
 //	config.Wrap(clientgo.CapRetryAfter)
 //
 // A client waits within the call for what an answer's Retry-After says, up to ten
 // times, whoever set it: a webhook that says 67 years is believed, and meanwhile
 // nothing else is done for the owner. An answer that asks for more than 30 seconds
-// ends the call at once. The error is the server's own: the Reconciler reads the
+// ends the call at once. The error is the server's own: the controller reads the
 // delay there, and waits without a call.
 func CapRetryAfter(next http.RoundTripper) http.RoundTripper { return retryAfterCap{next} }
 

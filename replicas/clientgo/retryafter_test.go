@@ -18,8 +18,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
-	"github.com/replicakit/replicakit/replicas"
 	"github.com/replicakit/replicakit/replicas/clientgo"
+	"github.com/replicakit/replicakit/replicas/controller"
 )
 
 // answers is a server that always answers 429 and when to come back.
@@ -62,7 +62,7 @@ func TestCapRetryAfter(t *testing.T) {
 	}{
 		{"67 years end the call at once", "2147483647", 1, 0},
 		{"so do five minutes", "300", 1, 0},
-		{"no call waits for more than five minutes", "30", 11, replicas.MaxServerDelay},
+		{"no call waits for more than five minutes", "30", 11, controller.MaxServerDelay},
 	} {
 		t.Run("W27 "+test.name, func(t *testing.T) {
 			t.Parallel()

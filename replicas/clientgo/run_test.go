@@ -12,11 +12,14 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2/ktesting"
 	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/replicakit/replicakit/replicas/controller"
 )
 
 // A gate keeps the writes of pods waiting until it is opened.
@@ -248,7 +251,11 @@ func TestBothKinds(t *testing.T) {
 
 	bubble(t, "T9 terminatingReplicas is left out where the server drops it", func(t inBubble) {
 		b := newBench(replicaSet("web", 1))
-		b.opts.OmitTerminatingReplicas = true
+		b.kind.Status = func(rs *appsv1.ReplicaSet, outcome controller.Outcome[*corev1.Pod]) error {
+			err := controller.ReplicaSets().Status(rs, outcome)
+			rs.Status.TerminatingReplicas = nil
+			return err
+		}
 		b.start(t)
 		assert.Equal(t, int32(1), b.web().Status.Replicas)
 		assert.Nil(t, b.web().Status.TerminatingReplicas)
@@ -272,7 +279,7 @@ func TestArguments(t *testing.T) {
 
 	bubble(t, "B1 another burst", func(t inBubble) {
 		b := newBench(replicaSet("web", 5))
-		b.burst = 2
+		b.opts.BurstReplicas = 2
 		b.hold(pods)
 		b.start(t)
 		assert.Len(t, b.allPods(), 2)
@@ -280,7 +287,7 @@ func TestArguments(t *testing.T) {
 
 	bubble(t, "B4 a negative burst is refused", func(t inBubble) {
 		b := newBench()
-		b.burst = -1
+		b.opts.BurstReplicas = -1
 		_, err := b.newReplicaSetController()
 		require.EqualError(t, err, "clientgo: burst replicas -1 is negative")
 	})
@@ -304,7 +311,7 @@ func TestArguments(t *testing.T) {
 		b := newBench()
 		b.opts.MaxParallel = -1
 		_, err := b.newReplicationManager()
-		require.EqualError(t, err, "clientgo: MaxParallel -1 is negative")
+		require.EqualError(t, err, "clientgo: ReplicationController controller: controller: MaxParallel -1 is negative")
 	})
 
 	bubble(t, "W35 delays and availability go by the controller's clock", func(t inBubble) {
@@ -334,9 +341,11 @@ func TestArguments(t *testing.T) {
 		clock.Step(5 * time.Minute)
 		settle()
 		assert.Equal(t, 1, b.count("delete pods"))
-		clock.Step(time.Second)
+		assert.Zero(t, b.count("list pods"))
+		clock.Step(31 * time.Second) // a tenth more at most
 		settle()
-		assert.Equal(t, 2, b.count("delete pods"), "the cache still shows the pod")
+		assert.Equal(t, 1, b.count("list pods"), "the cache still shows the pod: it is old")
+		assert.Equal(t, 1, b.count("delete pods"))
 	})
 
 	bubble(t, "W52 and so does giving up on a cache that never shows what was written", func(t inBubble) {

@@ -350,11 +350,14 @@ func (s *server) answer(f *feed, resource schema.GroupResource, action clienttes
 	case clienttesting.CreateActionImpl:
 		obj := a.GetObject().(object)
 		obj.SetNamespace(a.GetNamespace())
+		if _, err := find(obj.GetName()); err == nil {
+			return nil, apierrors.NewAlreadyExists(resource, obj.GetName())
+		}
 		return s.create(obj), nil
 	case clienttesting.GetActionImpl:
 		return find(a.GetName())
 	case clienttesting.ListActionImpl:
-		return f.live(a.GetNamespace(), a.GetListRestrictions().Labels), nil
+		return s.live(f, a.GetNamespace(), a.GetListRestrictions().Labels), nil
 	case clienttesting.UpdateActionImpl:
 		return s.updateStatus(a.GetObject().(object), find)
 	case clienttesting.PatchActionImpl:
@@ -379,8 +382,8 @@ func (s *server) answer(f *feed, resource schema.GroupResource, action clienttes
 }
 
 // live are the pods that are stored, whatever is shown.
-func (f *feed) live(namespace string, matching labels.Selector) *corev1.PodList {
-	list := &corev1.PodList{}
+func (s *server) live(f *feed, namespace string, matching labels.Selector) *corev1.PodList {
+	list := &corev1.PodList{ListMeta: metav1.ListMeta{ResourceVersion: strconv.Itoa(s.version)}}
 	for _, obj := range f.stored {
 		if pod, ok := obj.(*corev1.Pod); ok && pod.Namespace == namespace && matching.Matches(labels.Set(pod.Labels)) {
 			list.Items = append(list.Items, *pod)

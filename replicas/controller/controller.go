@@ -236,6 +236,9 @@ type Pass[O, C Object] struct {
 	Observed bool
 	// Status is the owner as its status was written, nil if it was not.
 	Status O
+	// StatusErr is why the status was not written, if so. It is Err itself if
+	// nothing else failed.
+	StatusErr error
 	// RelatedErr is why there was no ranking by co-location, if so.
 	RelatedErr error
 	// RequeueAfter and Err are what Sync returned, but Err may also be a

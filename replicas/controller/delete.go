@@ -300,9 +300,13 @@ func (d *deletions[O, C]) oursLive(ctx context.Context) (map[types.UID]C, error)
 // refused decides about Conflicts of deletes that carried nothing but a UID: the
 // child is gone, or somebody, such as a webhook, does not want it deleted.
 func (d *deletions[O, C]) refused(ctx context.Context, some []int) {
+	find := d.find
+	if len(some) > fewReads {
+		find = d.findInList(ctx) // one for all: every delete has been answered
+	}
 	d.each(ctx, some, func(ctx context.Context, i int) error {
 		child := d.victims[i].Object
-		found, there, err := d.find(ctx, child.GetName(), false)
+		found, there, err := find(ctx, child.GetName(), false)
 		if err == nil && (!there || object.ID(found) != object.ID(child)) {
 			d.is[i] = gone
 			return nil

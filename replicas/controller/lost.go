@@ -48,12 +48,19 @@ func (p *pass[O, C]) find(ctx context.Context, name string, mustExist bool) (fou
 		return found, err == nil && !object.IsNil(found), err
 	}
 	p.reads.Add(-1)
-	list, err := p.lists.get(ctx, namespace, p.spec.Selector)
-	i := slices.IndexFunc(list.Items, func(c C) bool { return c.GetName() == name })
-	if err != nil || i < 0 {
-		return found, false, err
+	return p.findInList(ctx)(ctx, name, false)
+}
+
+// findInList is find for the moment of this call.
+func (p *pass[O, C]) findInList(ctx context.Context) func(ctx context.Context, name string, _ bool) (C, bool, error) {
+	list, err := p.lists.get(ctx, p.Owner.GetNamespace(), p.spec.Selector)
+	return func(_ context.Context, name string, _ bool) (found C, there bool, _ error) {
+		i := slices.IndexFunc(list.Items, func(c C) bool { return c.GetName() == name })
+		if err != nil || i < 0 {
+			return found, false, err
+		}
+		return list.Items[i], true, nil
 	}
-	return list.Items[i], true, nil
 }
 
 // lookForUnwanted looks for creations without an answer that no plan asks for any

@@ -28,6 +28,7 @@ func (p *pass[O, C]) report(ctx context.Context, passErr error) error {
 	}
 	if err := p.writeStatus(ctx); err != nil {
 		err = fmt.Errorf("controller: writing status of %s %q: %w", p.kind.Owner.Kind, object.Name(p.Owner), err)
+		p.StatusErr = err
 		if passErr == nil {
 			p.retryAfter = 0
 		}

@@ -21,6 +21,7 @@ import (
 	"github.com/replicakit/replicakit/expectations"
 	"github.com/replicakit/replicakit/replicas"
 	"github.com/replicakit/replicakit/replicas/clientgo"
+	replicascontroller "github.com/replicakit/replicakit/replicas/controller"
 	"github.com/replicakit/replicakit/test/conformance/upstream"
 )
 
@@ -63,7 +64,8 @@ func TestSyncDefects(t *testing.T) {
 			factory := informers.NewSharedInformerFactory(client, 0)
 			sets, pods := factory.Apps().V1().ReplicaSets(), factory.Core().V1().Pods()
 			replicaset.NewReplicaSetController(ctx, sets, pods, client, 500)
-			_, err := clientgo.NewReplicaSetControllerWithOptions(quiet(ctx), sets, pods, client, 500, clientgo.Options{MetricsRegisterer: registry})
+			_, err := clientgo.New(quiet(ctx), replicascontroller.ReplicaSets(), clientgo.NewClient(client.AppsV1().ReplicaSets, client.CoreV1().Pods),
+				sets.Informer(), pods.Informer(), clientgo.Options{MetricsRegisterer: registry})
 			require.NoError(t, err)
 		}
 		require.NotEmpty(t, complaints)

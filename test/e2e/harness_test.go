@@ -25,6 +25,7 @@ import (
 	"k8s.io/klog/v2/textlogger"
 
 	"github.com/replicakit/replicakit/replicas/clientgo"
+	"github.com/replicakit/replicakit/replicas/controller"
 )
 
 const (
@@ -143,12 +144,15 @@ func newControllers(ctx context.Context, config *rest.Config, namespace string, 
 		return nil, err
 	}
 	factory := informers.NewSharedInformerFactoryWithOptions(client, 12*time.Hour, informers.WithNamespace(namespace))
-	pods := factory.Core().V1().Pods()
-	rs, err := clientgo.NewReplicaSetControllerWithOptions(ctx, factory.Apps().V1().ReplicaSets(), pods, client, s.burst, s.options)
+	opts, pods := s.options, factory.Core().V1().Pods().Informer()
+	opts.BurstReplicas, opts.EventClient = s.burst, client.CoreV1()
+	rs, err := clientgo.New(ctx, controller.ReplicaSets(), clientgo.NewClient(client.AppsV1().ReplicaSets, client.CoreV1().Pods),
+		factory.Apps().V1().ReplicaSets().Informer(), pods, opts)
 	if err != nil {
 		return nil, err
 	}
-	rc, err := clientgo.NewReplicationManagerWithOptions(ctx, pods, factory.Core().V1().ReplicationControllers(), client, s.burst, s.options)
+	rc, err := clientgo.New(ctx, controller.ReplicationControllers(), clientgo.NewClient(client.CoreV1().ReplicationControllers, client.CoreV1().Pods),
+		factory.Core().V1().ReplicationControllers().Informer(), pods, opts)
 	return &controllers{factory: factory, each: []*clientgo.Controller{rs, rc}}, err
 }
 

@@ -8,6 +8,7 @@ import (
 	"math"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -23,6 +24,7 @@ import (
 	"github.com/replicakit/replicakit/podrank"
 	"github.com/replicakit/replicakit/replicas"
 	"github.com/replicakit/replicakit/replicas/clientgo"
+	replicascontroller "github.com/replicakit/replicakit/replicas/controller"
 	"github.com/replicakit/replicakit/selector"
 	"github.com/replicakit/replicakit/slowstart"
 	"github.com/replicakit/replicakit/status"
@@ -126,7 +128,8 @@ func (r RealPodControl) CreatePodsWithGenerateName(ctx context.Context, namespac
 	if prefix != "" {
 		pod.GenerateName = prefix
 	}
-	created, err := r.ours().CreatePod(ctx, namespace, pod)
+	pod.Namespace = namespace
+	created, err := r.ours().Create(ctx, pod)
 	r.wrote(created, ref, err)
 	return err
 }
@@ -134,7 +137,7 @@ func (r RealPodControl) CreatePodsWithGenerateName(ctx context.Context, namespac
 // PatchPod sends the patch.
 func (r RealPodControl) PatchPod(ctx context.Context, namespace, name string, data []byte) error {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
-	patched, err := r.ours().PatchPod(ctx, pod, selector.Patch{Type: types.StrategicMergePatchType, Data: data})
+	patched, err := r.ours().Patch(ctx, pod, selector.Patch{Type: types.StrategicMergePatchType, Data: data}, metav1.PatchOptions{})
 	r.wrote(patched, nil, err)
 	return err
 }
@@ -142,12 +145,12 @@ func (r RealPodControl) PatchPod(ctx context.Context, namespace, name string, da
 // DeletePod deletes the pod.
 func (r RealPodControl) DeletePod(ctx context.Context, namespace, name string, _ runtime.Object) error {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
-	_, err := r.ours().DeletePod(ctx, pod, metav1.DeleteOptions{})
+	_, err := r.ours().Delete(ctx, pod, metav1.DeleteOptions{})
 	return err
 }
 
-func (r RealPodControl) ours() clientgo.PodControl {
-	return clientgo.PodControl{Client: r.KubeClient.CoreV1()}
+func (r RealPodControl) ours() replicascontroller.Client[*appsv1.ReplicaSet, *corev1.Pod] {
+	return clientgo.NewClient(r.KubeClient.AppsV1().ReplicaSets, r.KubeClient.CoreV1().Pods)
 }
 
 // wrote tells of a write: ours returns what was written instead of calling back.

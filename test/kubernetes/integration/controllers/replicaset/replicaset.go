@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	appsinformers "k8s.io/client-go/informers/apps/v1"
 	coreinformers "k8s.io/client-go/informers/core/v1"
@@ -16,6 +18,7 @@ import (
 	"github.com/replicakit/replicakit/podrank"
 	"github.com/replicakit/replicakit/replicas"
 	"github.com/replicakit/replicakit/replicas/clientgo"
+	"github.com/replicakit/replicakit/replicas/controller"
 )
 
 // BurstReplicas is how many pods a pass creates or deletes at most.
@@ -41,24 +44,40 @@ func currentGates() gates {
 	}
 }
 
-// options are what the gates are in ours.
-func (g gates) options() clientgo.Options {
-	opts := clientgo.Options{OmitTerminatingReplicas: !g.terminatingReplicas}
+// kind is what the gates are in ours.
+func (g gates) kind() controller.Kind[*appsv1.ReplicaSet, *corev1.Pod] {
+	kind := controller.ReplicaSets()
 	if !g.podDeletionCost {
-		opts.Order = podrank.Must(podrank.Kubernetes().Without(podrank.DeletionCost().Name()))
+		kind.Spec = specWithoutCost
 	}
-	return opts
+	if !g.terminatingReplicas {
+		kind.Status = statusWithoutTerminating
+	}
+	return kind
+}
+
+func specWithoutCost(rs *appsv1.ReplicaSet) (replicas.Spec, error) {
+	spec, err := replicas.ReplicaSetSpec(rs)
+	spec.Rules.Order = podrank.Must(podrank.Kubernetes().Without(podrank.DeletionCost().Name()))
+	return spec, err
+}
+
+func statusWithoutTerminating(rs *appsv1.ReplicaSet, outcome controller.Outcome[*corev1.Pod]) error {
+	err := controller.ReplicaSets().Status(rs, outcome)
+	rs.Status.TerminatingReplicas = nil
+	return err
 }
 
 // NewReplicaSetController makes our controller.
 func NewReplicaSetController(ctx context.Context, rsInformer appsinformers.ReplicaSetInformer, podInformer coreinformers.PodInformer, client kubernetes.Interface, burstReplicas int) *ReplicaSetController {
 	c := &ReplicaSetController{with: currentGates()}
 	c.make = func(with gates) *clientgo.Controller {
-		controller, err := clientgo.NewReplicaSetControllerWithOptions(ctx, rsInformer, podInformer, client, burstReplicas, with.options())
+		made, err := clientgo.New(ctx, with.kind(), clientgo.NewClient(client.AppsV1().ReplicaSets, client.CoreV1().Pods),
+			rsInformer.Informer(), podInformer.Informer(), clientgo.Options{BurstReplicas: burstReplicas, EventClient: client.CoreV1()})
 		if err != nil {
 			panic(fmt.Sprintf("replicaset: %v", err)) // the tests expect no error
 		}
-		return controller
+		return made
 	}
 	c.first = c.make(c.with)
 	return c

@@ -1,12 +1,10 @@
 package clientgo_test
 
 import (
-	"context"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
-	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -18,13 +16,12 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
-	"github.com/replicakit/replicakit/expectations"
-	"github.com/replicakit/replicakit/replicas"
 	"github.com/replicakit/replicakit/replicas/clientgo"
+	"github.com/replicakit/replicakit/replicas/controller"
 )
 
-// podControl returns a PodControl whose server answers so.
-func podControl(t *testing.T, answer func(url.Values) (code int, body string)) clientgo.PodControl {
+// newClient returns a client whose server answers so.
+func newClient(t *testing.T, answer func(url.Values) (code int, body string)) controller.Client[*appsv1.ReplicaSet, *corev1.Pod] {
 	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		code, body := answer(r.URL.Query())
@@ -35,28 +32,10 @@ func podControl(t *testing.T, answer func(url.Values) (code int, body string)) c
 	t.Cleanup(server.Close)
 	client, err := kubernetes.NewForConfig(&rest.Config{Host: server.URL, QPS: -1})
 	require.NoError(t, err)
-	return clientgo.PodControl{Client: client.CoreV1()}
+	return clientgo.NewClient(client.AppsV1().ReplicaSets, client.CoreV1().Pods)
 }
 
-// Clients write into what they encode: the race detector would tell.
-func TestManyPodsAreCreatedAtOnce(t *testing.T) {
-	t.Parallel()
-	var names atomic.Int64
-	reconciler := replicas.Reconciler{
-		Kind: appsv1.SchemeGroupVersion.WithKind("ReplicaSet"),
-		Pods: podControl(t, func(url.Values) (int, string) {
-			return http.StatusCreated, fmt.Sprintf(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"web-%d"}}`, names.Add(1))
-		}),
-		Expectations: &expectations.Store[expectations.Key]{},
-	}
-	spec, err := replicas.ReplicaSetSpec(replicaSet("web", 64))
-	require.NoError(t, err)
-	result, err := reconciler.Reconcile(t.Context(), spec, func(context.Context) ([]*corev1.Pod, error) { return nil, nil })
-	require.NoError(t, err)
-	assert.Len(t, result.Created, 64)
-}
-
-func TestListPods(t *testing.T) {
+func TestList(t *testing.T) {
 	t.Parallel()
 	page := func(version, next string, names ...string) string {
 		items := ""
@@ -72,9 +51,9 @@ func TestListPods(t *testing.T) {
 		t.Helper()
 		selector, err := labels.Parse("app=web,tier in (a,b)")
 		require.NoError(t, err)
-		pods, err := podControl(t, answer).ListPods(t.Context(), "default", selector)
+		list, err := newClient(t, answer).List(t.Context(), "default", selector)
 		var names []string
-		for _, pod := range pods {
+		for _, pod := range list.Items {
 			names = append(names, pod.Name)
 		}
 		return names, err
@@ -104,7 +83,7 @@ func TestListPods(t *testing.T) {
 			}
 			return http.StatusOK, page("8", "", "b")
 		})
-		require.EqualError(t, err, `clientgo: listing pods: page of version "8" follows one of "7"`)
+		require.EqualError(t, err, `clientgo: listing children: page of version "8" follows one of "7"`)
 	})
 	t.Run("nor does a list that grows too old on the way", func(t *testing.T) {
 		t.Parallel()

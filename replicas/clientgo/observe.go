@@ -1,0 +1,110 @@
+package clientgo
+
+import (
+	"context"
+	"fmt"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/klog/v2"
+
+	"github.com/replicakit/replicakit/expectations"
+	"github.com/replicakit/replicakit/replicas"
+	"github.com/replicakit/replicakit/replicas/controller"
+)
+
+// observe tells metrics and log of a pass, and then who else wants to know.
+func (a attachment[O, C]) observe(ctx context.Context, pass controller.Pass[O, C]) {
+	a.count(pass)
+	a.logError(ctx, pass.Name, pass.Err, pass.StatusErr != nil && pass.Err == pass.StatusErr && apierrors.IsConflict(pass.Err)) //nolint:errorlint // the same error: nothing else failed
+	if logger := klog.FromContext(ctx); logger.V(2).Enabled() {
+		a.logPass(logger, pass)
+	}
+	if pass.RelatedErr != nil {
+		utilruntime.HandleErrorWithContext(ctx, pass.RelatedErr, "Ranking without related pods", "kind", a.kind, logKey(a.kind), klog.KObj(pass.Owner))
+	}
+	if a.typed.Observe != nil {
+		a.typed.Observe(ctx, pass)
+	}
+}
+
+func (a attachment[O, C]) count(pass controller.Pass[O, C]) {
+	m := a.metrics
+	if pass.Stale != (expectations.Stale{}) {
+		m.staleSyncSkips.WithLabelValues(pass.Stale.Resource.Group, pass.Stale.Resource.Resource).Inc()
+	}
+	m.states.set(pass.Name, ownerState{
+		held: pass.Held, waiting: pass.Waiting, undecided: len(pass.Undecided) > 0, unresolved: pass.Unresolved > 0,
+	})
+	m.liveLists.Add(float64(pass.LiveLists))
+	m.liveReads.Add(float64(pass.LiveReads))
+	if !pass.Observed {
+		return
+	}
+	m.syncDuration.Observe(pass.Took.Seconds())
+	m.podsCreated.Add(float64(len(pass.Created)))
+	m.podsDeleted.Add(float64(len(pass.Deleted)))
+	m.podErrors.Add(float64(pass.Failed))
+	m.deleteConflicts.Add(float64(pass.Conflicts))
+	if pass.Held {
+		m.heldPasses.Inc()
+	}
+	if victims, ok := any(pass.Scale.Delete).([]replicas.Deletion[*corev1.Pod]); ok && len(victims) > 0 {
+		pods, _ := any(pass.Active).([]*corev1.Pod)
+		m.observeAgeRatio(pods, victims, pass.Now)
+	}
+}
+
+// logPass tells of a pass what pkg/controller/replicaset does, and what its error
+// does not.
+func (a attachment[O, C]) logPass(logger klog.Logger, pass controller.Pass[O, C]) {
+	defer logger.V(4).Info("Finished syncing", "kind", a.kind, "key", pass.Name, "duration", pass.Took)
+	if isNone(pass.Owner) {
+		if pass.Err == nil && pass.Stale == (expectations.Stale{}) {
+			logger.V(4).Info("deleted", "kind", a.kind, "key", pass.Name)
+		}
+		return
+	}
+	name, owner := logKey(a.kind), klog.KObj(pass.Owner)
+	if n := pass.Scale.Create; n > 0 {
+		logger.V(2).Info("Too few replicas", name, owner, "need", pass.Desired, "creating", n)
+	}
+	if n := len(pass.Scale.Delete); n > 0 {
+		logger.V(2).Info("Too many replicas", name, owner, "need", pass.Desired, "deleting", n)
+	}
+	if pass.Scale.Create > 0 && pass.Failed > 0 {
+		logger.V(2).Info("Slow-start failure. Skipping creation of pods, decrementing expectations", "podsSkipped", pass.Failed+pass.Skipped, "kind", a.kind, name, owner)
+	}
+	if pass.Conflicts > 0 {
+		logger.V(2).Info("Pods changed while they were deleted. Listed them live", "conflicts", pass.Conflicts, "deleted", len(pass.Deleted), "waiting", pass.Waiting, "kind", a.kind, name, owner)
+	}
+	if pass.ViewWasOld {
+		logger.V(2).Info("The cache is old. Listed pods live", "restored", pass.Restored, "waiting", pass.Waiting, "kind", a.kind, name, owner)
+	}
+	if pass.Held {
+		logger.V(2).Info("Holding creations or deletions", "for", pass.RequeueAfter, "kind", a.kind, name, owner)
+	}
+	if logger := logger.V(4); !isNone(pass.Status) && logger.Enabled() {
+		logger.Info(describeStatus(pass.Owner, pass.Status))
+	}
+}
+
+// describeStatus is the log line of a status that was written.
+func describeStatus(was, is metav1.Object) string {
+	switch is := is.(type) {
+	case *appsv1.ReplicaSet:
+		if was, ok := was.(*appsv1.ReplicaSet); ok {
+			return describeReplicaSetStatus(was, is)
+		}
+	case *corev1.ReplicationController:
+		if was, ok := was.(*corev1.ReplicationController); ok {
+			return describeReplicationControllerStatus(was, is)
+		}
+	}
+	return fmt.Sprintf("Updating status: %s/%s", is.GetNamespace(), is.GetName())
+}
+
+func isNone[T any](obj T) bool { return any(obj) == any(*new(T)) }

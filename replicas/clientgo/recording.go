@@ -1,0 +1,77 @@
+package clientgo
+
+import (
+	"context"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes/scheme"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/klog/v2"
+
+	"github.com/replicakit/replicakit/replicas/controller"
+)
+
+// A recording records events on owners, whatever their kind (A3), while it runs.
+type recording struct {
+	client    typedcorev1.EventsGetter // nil: none is recorded
+	kind      schema.GroupVersionKind
+	component string
+	recorder  record.EventRecorder // since start
+}
+
+func newRecording(kind schema.GroupVersionKind, opts Options) *recording {
+	return &recording{client: opts.EventClient, kind: kind, component: opts.Component}
+}
+
+// sink is where events go.
+func (r *recording) sink(opts Options) controller.EventSink {
+	if opts.Events != nil {
+		r.client = nil
+		return opts.Events
+	}
+	if r.client == nil {
+		return nil
+	}
+	return r
+}
+
+// start starts the event broadcaster, and returns how to stop it. It does not end
+// with ctx but after the last pass, which has events too.
+func (r *recording) start(ctx context.Context) (stop func()) {
+	if r.client == nil {
+		return func() {}
+	}
+	broadcaster := record.NewBroadcaster(record.WithContext(context.WithoutCancel(ctx)),
+		record.WithCorrelatorOptions(record.CorrelatorOptions{SpamKeyFunc: spamKey}))
+	broadcaster.StartStructuredLogging(3)
+	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: r.client.Events("")})
+	r.recorder = broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: r.component}).WithLogger(klog.FromContext(ctx))
+	return broadcaster.Shutdown
+}
+
+func (r *recording) Event(owner metav1.Object, eventType, reason, message string) {
+	apiVersion, kind := r.kind.ToAPIVersionAndKind()
+	r.recorder.Event(&corev1.ObjectReference{
+		APIVersion: apiVersion, Kind: kind,
+		Namespace: owner.GetNamespace(), Name: owner.GetName(), UID: owner.GetUID(), ResourceVersion: owner.GetResourceVersion(),
+	}, eventType, reason, message)
+}
+
+// spamKey says which events share an allowance: of each, 25 pass at once and then
+// one in five minutes. Those that are sent for each child share one by owner and
+// type, as in Kubernetes. The others are sent once for a state: five hundred
+// children created or deleted must not silence them.
+func spamKey(event *corev1.Event) string {
+	about := event.InvolvedObject
+	key := []string{event.Source.Component, event.Source.Host, about.APIVersion, about.Kind, about.Namespace, about.Name, string(about.UID), event.Type}
+	switch event.Reason {
+	case controller.SuccessfulCreate, controller.FailedCreate, controller.SuccessfulDelete, controller.FailedDelete:
+	default:
+		key = append(key, event.Reason)
+	}
+	return strings.Join(key, "/")
+}
