@@ -20,7 +20,6 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/kubernetes/pkg/controller"
 
-	"github.com/replicakit/replicakit/replicas"
 	"github.com/replicakit/replicakit/selector"
 )
 
@@ -67,8 +66,7 @@ func answer(kind, pod string) error {
 
 var kindsOfAnswer = []string{"", "", "", "", "NotFound", "Invalid", "Conflict", "Forbidden", "BadRequest", "Timeout", "Throttled", "wrapped NotFound", "wrapped Invalid", "lost", "internal"}
 
-// calls records what either side asks of the API server. It is both sides' pod
-// control.
+// calls records what either side asks of the API server.
 type calls struct {
 	answers map[string]string // by pod
 
@@ -94,13 +92,8 @@ func (c theirPods) PatchPod(_ context.Context, _, name string, data []byte) erro
 	return c.patch(name, types.StrategicMergePatchType, data)
 }
 
-// ourPods is ours.
-type ourPods struct {
-	replicas.PodControl
-	*calls
-}
-
-func (c ourPods) PatchPod(_ context.Context, pod *corev1.Pod, patch selector.Patch) (*corev1.Pod, error) {
+// ourPatch is what our Claimer calls.
+func (c *calls) ourPatch(_ context.Context, pod *corev1.Pod, patch selector.Patch) (*corev1.Pod, error) {
 	return pod, c.patch(pod.Name, patch.Type, patch.Data)
 }
 
@@ -246,7 +239,7 @@ func differOnAnswers(c claim, named *tally) string {
 	claimed, ourErr := selector.Claimer[*corev1.Pod]{
 		Owner: rs, Kind: replicaSetKind, Selector: c.Family.selector(), Filter: c.filter, Finalizers: c.Finalizers,
 		CanAdopt: selector.CanAdopt(func(context.Context) (metav1.Object, error) { return c.live(ours) }, rs),
-		Patch:    ourPods{calls: ours}.PatchPod,
+		Patch:    ours.ourPatch,
 	}.Claim(context.Background(), pods)
 
 	theirFailed, refused := failures(theirErr)
@@ -310,10 +303,6 @@ func failures(err error) (failed []string, refused int) {
 	walk(err)
 	return failed, refused
 }
-
-type ownerReader func() (metav1.Object, error)
-
-func (r ownerReader) GetOwner(context.Context, string, string) (metav1.Object, error) { return r() }
 
 // indexed returns the pods that Kubernetes looks at for an owner: its own and the
 // orphans of its namespace, by index.

@@ -3,6 +3,7 @@ package conformance_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -19,7 +20,6 @@ import (
 	appsclient "k8s.io/client-go/kubernetes/typed/apps/v1"
 	"k8s.io/kubernetes/pkg/controller"
 
-	"github.com/replicakit/replicakit/replicas"
 	"github.com/replicakit/replicakit/selector"
 	"github.com/replicakit/replicakit/status"
 	"github.com/replicakit/replicakit/test/conformance/upstream"
@@ -40,9 +40,9 @@ func TestClaimDefects(t *testing.T) {
 		assert.Equal(t, 100*time.Second, time.Since(began))
 
 		began = time.Now()
-		ours := t.ourPass(c, func(r *replicas.Reconciler) { r.Pods = ourSlowPods{} })
+		ours := t.ourPass(c, func(w *wiring) { w.client = slowPatches{w.client} })
 		require.NoError(t, ours.err)
-		assert.Len(t, ours.result.Adopted, 100)
+		assert.Len(t, ours.pass.Adopted, 100)
 		assert.Equal(t, time.Second, time.Since(began))
 	})
 	t.Run("W41 a release is not sent again to a server whose events are late", func(t *testing.T) {
@@ -76,7 +76,16 @@ func TestClaimDefects(t *testing.T) {
 		assert.Equal(t, []int{0, 0}, []int{len(theirs.creates), len(theirs.statuses)})
 		require.NoError(t, ours.err)
 		assert.Equal(t, []int{2, 1}, []int{len(ours.creates), len(ours.statuses)})
-		assert.Len(t, ours.result.SetAside, 1)
+		assert.Len(t, ours.pass.SetAside, 1)
+	})
+	inBubbles(t, "W42 one pod that a policy keeps from being adopted holds its own place alone", func(t bubble) {
+		c := web(3, 2)
+		c.Pods[0].OwnerReferences, c.Patches["web-0"] = nil, "Forbidden"
+		theirs, ours := t.theirPass(c), t.ourPass(c)
+		assert.Equal(t, []int{0, 0}, []int{len(theirs.creates), len(theirs.statuses)})
+		assert.Equal(t, []int{1, 1}, []int{len(ours.creates), len(ours.statuses)})
+		assert.Len(t, ours.pass.Undecided, 1)
+		assert.Contains(t, strings.Join(ours.events, "\n"), "Warning FailedAdopt Error adopting web-0")
 	})
 	t.Run("W43 whom a filter makes lose its owner can be kept", func(t *testing.T) {
 		t.Parallel()
@@ -90,7 +99,7 @@ func TestClaimDefects(t *testing.T) {
 		assert.Len(t, theirs.patches, 1, "released")
 
 		claimer := selector.Claimer[*corev1.Pod]{
-			Owner: c.RS, Kind: replicaSetKind, Selector: sel, Filter: status.IsPodActive, Patch: ourPods{calls: ours}.PatchPod,
+			Owner: c.RS, Kind: replicaSetKind, Selector: sel, Filter: status.IsPodActive, Patch: ours.ourPatch,
 		}
 		claimed, err := claimer.Claim(t.Context(), c.Pods)
 		require.NoError(t, err)
@@ -105,7 +114,7 @@ func TestClaimDefects(t *testing.T) {
 	})
 }
 
-// theirSlowPods and ourSlowPods patch in a second.
+// theirSlowPods and slowPatches patch in a second.
 type theirSlowPods struct{ controller.PodControlInterface }
 
 func (theirSlowPods) PatchPod(context.Context, string, string, []byte) error {
@@ -113,9 +122,9 @@ func (theirSlowPods) PatchPod(context.Context, string, string, []byte) error {
 	return nil
 }
 
-type ourSlowPods struct{ replicas.PodControl }
+type slowPatches struct{ setClient }
 
-func (ourSlowPods) PatchPod(_ context.Context, pod *corev1.Pod, _ selector.Patch) (*corev1.Pod, error) {
+func (slowPatches) Patch(_ context.Context, pod *corev1.Pod, _ selector.Patch, _ metav1.PatchOptions) (*corev1.Pod, error) {
 	time.Sleep(time.Second)
 	return pod, nil
 }
@@ -171,15 +180,15 @@ func TestCallDefects(t *testing.T) {
 		assert.NotEqual(t, before, c.RS)
 
 		c = web(2, 1)
-		newSwitchboard().ourPass(c, func(r *replicas.Reconciler) { r.Pods = scribbler{} })
+		newSwitchboard().ourPass(c, func(w *wiring) { w.client = scribbler{w.client} })
 		assert.Equal(t, before, c.RS)
 	})
 }
 
 // scribbler writes into the pods that it is to create.
-type scribbler struct{ replicas.PodControl }
+type scribbler struct{ setClient }
 
-func (scribbler) CreatePod(_ context.Context, _ string, pod *corev1.Pod) (*corev1.Pod, error) {
+func (scribbler) Create(_ context.Context, pod *corev1.Pod) (*corev1.Pod, error) {
 	pod.GenerateName, pod.Labels["app"], pod.Spec.Containers[0].Name = "mine-", "b", "mine"
 	return pod, nil
 }
@@ -225,8 +234,7 @@ func TestStatusDefects(t *testing.T) {
 		assert.Nil(t, theirs.ctx.Done(), "nothing can end it")
 
 		ctx, cancel := context.WithCancel(t.Context())
-		_, err = (&replicas.ReplicaSetReporter{Client: ourStatusContext{ours}}).Report(ctx, rs, replicas.Result{Observed: true}, nil)
-		require.NoError(t, err)
+		require.NoError(t, report{RS: rs}.write(ctx, ours))
 		cancel()
 		assert.Error(t, ours.ctx.Err())
 	})
@@ -237,7 +245,7 @@ func TestStatusDefects(t *testing.T) {
 			a := &statusCalls{c: statusWrite{Report: report{RS: rs}, First: first, FreshUID: fresh}}
 			b := &statusCalls{c: a.c}
 			_, _ = upstream.UpdateStatus(logr.Discard(), a, rs.DeepCopy(), appsv1.ReplicaSetStatus{Replicas: 1}, features(false))
-			_, _ = (&replicas.ReplicaSetReporter{Client: ourStatusCalls{b}}).Report(t.Context(), rs, replicas.Result{Observed: true}, nil)
+			_ = b.c.Report.write(t.Context(), b)
 			return a.calls, b.calls
 		}
 		theirs, ours := written("Forbidden", "owner")
@@ -267,14 +275,4 @@ type statusContext struct {
 func (s *statusContext) UpdateStatus(ctx context.Context, rs *appsv1.ReplicaSet, _ metav1.UpdateOptions) (*appsv1.ReplicaSet, error) {
 	s.ctx = ctx
 	return rs, nil
-}
-
-type ourStatusContext struct{ *statusContext }
-
-func (s ourStatusContext) Get(context.Context, string, string) (*appsv1.ReplicaSet, error) {
-	return nil, errors.New("unexpected")
-}
-
-func (s ourStatusContext) UpdateStatus(ctx context.Context, rs *appsv1.ReplicaSet) (*appsv1.ReplicaSet, error) {
-	return s.statusContext.UpdateStatus(ctx, rs, metav1.UpdateOptions{})
 }

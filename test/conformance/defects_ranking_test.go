@@ -1,7 +1,6 @@
 package conformance_test
 
 import (
-	"context"
 	"errors"
 	"slices"
 	"testing"
@@ -18,7 +17,6 @@ import (
 	"k8s.io/kubernetes/pkg/controller/replicaset"
 
 	"github.com/replicakit/replicakit/podrank"
-	"github.com/replicakit/replicakit/replicas"
 	"github.com/replicakit/replicakit/test/conformance/upstream"
 )
 
@@ -90,9 +88,7 @@ func TestRankingDefects(t *testing.T) {
 		c := web(0, 1)
 		c.RS.OwnerReferences = []metav1.OwnerReference{{Kind: "Deployment", Name: "web", UID: "deployment", Controller: new(true)}}
 		theirs := t.theirPass(c, func(rsc *replicaset.ReplicaSetController) { *upstream.PodLister(rsc) = failingLister{} })
-		ours := t.ourPass(c, func(r *replicas.Reconciler) {
-			r.Related = func(context.Context, metav1.Object) ([]*corev1.Pod, error) { return nil, errLister }
-		})
+		ours := t.ourPass(c, func(w *wiring) { w.cache.err = errLister })
 		assert.Equal(t, []string{"Normal SuccessfulDelete Deleted pod: web-0"}, theirs.events)
 		assert.ElementsMatch(t, []string{"Normal SuccessfulDelete Deleted pod: web-0", "Warning FailedRelatedPods Error listing related pods: no index"}, ours.events)
 	})

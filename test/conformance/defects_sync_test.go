@@ -12,14 +12,11 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/klog/v2"
 	"k8s.io/kubernetes/pkg/controller/replicaset"
 
-	"github.com/replicakit/replicakit/expectations"
-	"github.com/replicakit/replicakit/replicas"
 	"github.com/replicakit/replicakit/replicas/clientgo"
 	replicascontroller "github.com/replicakit/replicakit/replicas/controller"
 	"github.com/replicakit/replicakit/test/conformance/upstream"
@@ -32,11 +29,17 @@ func TestSyncDefects(t *testing.T) {
 		s.do(write{Do: "write", Owner: "web", UID: "owner", Resource: "pods", Version: "5"})
 		c := web(1, 0)
 		theirs := t.theirPass(c, func(rsc *replicaset.ReplicaSetController) { *upstream.ConsistencyStore(rsc) = s.theirs })
-		ours := t.ourPass(c, func(r *replicas.Reconciler) { r.Consistency = s.ours })
 		require.Error(t, theirs.err, "for the rate limiter")
-		require.NoError(t, ours.err)
-		assert.True(t, ours.result.Waiting)
-		assert.Equal(t, 50*time.Millisecond, ours.again)
+
+		c = web(1, 1)
+		c.Pods[0].OwnerReferences, c.Pods[0].ResourceVersion = nil, "5" // as the adoption leaves it
+		ours := t.ours(c, func(w *wiring) { w.cache.version = "1" })
+		require.NoError(t, ours.pass().err)
+		waits := ours.pass()
+		require.NoError(t, waits.err)
+		assert.Equal(t, "5", waits.pass.Stale.Wrote)
+		assert.True(t, waits.pass.Waiting)
+		assert.Equal(t, 50*time.Millisecond, waits.again)
 	})
 	inBubbles(t, "W55 handlers that cannot be added are an error", func(t bubble) {
 		ctx, cancel := context.WithCancel(quiet(t.Context()))
@@ -87,22 +90,12 @@ func TestSyncDefects(t *testing.T) {
 		assert.Equal(t, 1, (*upstream.Queue(theirs)).Len())
 		(*upstream.Queue(theirs)).ShutDown()
 
-		var woken []types.NamespacedName
-		ours := &replicas.Router{
-			Kind:     replicaSetKind,
-			Owner:    func(string, string) (metav1.Object, bool) { return rs, true },
-			OwnersIn: func(string) []metav1.Object { return []metav1.Object{rs} },
-			Spec: func(metav1.Object) (replicas.Spec, error) {
-				return replicas.ReplicaSetSpec(rs)
-			},
-			Expectations: &expectations.Store[expectations.Key]{},
-			Wake:         func(owner types.NamespacedName, _ time.Duration) { woken = append(woken, owner) },
-		}
-		require.NoError(t, ours.PodUpdated(old, cur))
-		assert.Empty(t, woken)
+		ours := t.ours(scene{RS: rs})
+		require.NoError(t, ours.ChildUpdated(old, cur))
+		assert.Empty(t, ours.woken)
 		cur.Labels["tier"] = "b"
-		require.NoError(t, ours.PodUpdated(old, cur))
-		assert.Len(t, woken, 1, "a change does")
+		require.NoError(t, ours.ChildUpdated(old, cur))
+		assert.Len(t, ours.woken, 1, "a change does")
 	})
 	inBubbles(t, "W58 a pod without a transition time is not waited for again and again", func(t bubble) {
 		c := web(1, 1)

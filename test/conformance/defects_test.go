@@ -144,6 +144,7 @@ func requireRefusal(t bubble, ours outcome, reason string) {
 	t.Helper()
 	var refused *replicas.RefusedError
 	require.ErrorAs(t, ours.err, &refused)
+	require.NoError(t, ours.returned, "trying again is useless")
 	assert.Equal(t, reason, refused.Reason)
 	require.Len(t, ours.events, 1)
 	assert.Contains(t, ours.events[0], reason)
@@ -225,17 +226,17 @@ func TestExpectationDefects(t *testing.T) {
 			must(upstream.Expectations(rsc).ExpectCreations(logger, key, 1))
 		})
 		assert.Empty(t, theirs.creates)
-		ours := t.ourPass(c, func(r *replicas.Reconciler) {
-			former := c.RS.DeepCopy()
-			former.UID = "former"
-			r.Expectations.Set(expectations.KeyOf(former), expectations.Changes{Creations: 1})
-		})
-		assert.Len(t, ours.creates, 1)
+		ours, former := t.ours(c), c.RS.DeepCopy()
+		former.UID = "former"
+		ours.Expectations().Set(expectations.KeyOf(former), expectations.Changes{Creations: 1})
+		assert.Len(t, ours.pass().creates, 1)
 	})
 	inBubbles(t, "W13 a pass that expects something comes back when that expires", func(t bubble) {
 		c := web(1, 0)
 		assert.Zero(t, t.theirPass(c).again)
-		assert.Equal(t, expectations.DefaultTimeout+1, t.ourPass(c).again)
+		again := t.ourPass(c).again - expectations.DefaultTimeout
+		assert.Positive(t, again)
+		assert.LessOrEqual(t, again, expectations.DefaultTimeout/10+1, "not all owners at one moment")
 	})
 	t.Run("W18 what is expected can be looked at without a hold on it", func(t *testing.T) {
 		t.Parallel()

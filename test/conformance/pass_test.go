@@ -1,6 +1,7 @@
 package conformance_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -25,7 +26,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	"k8s.io/client-go/informers"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/record"
@@ -39,8 +39,6 @@ import (
 	"github.com/replicakit/replicakit/internal/slowrank"
 	"github.com/replicakit/replicakit/podrank"
 	"github.com/replicakit/replicakit/replicas"
-	"github.com/replicakit/replicakit/replicas/clientgo"
-	"github.com/replicakit/replicakit/selector"
 	"github.com/replicakit/replicakit/test/conformance/upstream"
 )
 
@@ -143,7 +141,8 @@ type server struct {
 	patches, deletes []string
 	gone             []string                // pods that are deleted
 	preconditions    []*metav1.Preconditions // of the deletions
-	creates          []*corev1.Pod
+	creates          []*corev1.Pod           // without the names that ours gives
+	names, aliases   []string                // those names, and for each what Kubernetes would have called it
 	statuses         []*appsv1.ReplicaSet
 	events           []string
 }
@@ -176,17 +175,7 @@ func (s *server) react(action clienttesting.Action) (runtime.Object, error) {
 	defer s.mu.Unlock()
 	switch a := action.(type) {
 	case clienttesting.CreateActionImpl:
-		pod := a.Object.(*corev1.Pod).DeepCopy()
-		if pod.Namespace == a.Namespace { // what the API server fills in, ours bears already
-			pod.Namespace = ""
-		}
-		s.creates = append(s.creates, pod.DeepCopy())
-		s.created++
-		pod.Name = pod.GenerateName + strconv.Itoa(s.created)
-		if s.created > s.scene.FailFrom {
-			return pod, answer(s.scene.Creates, "")
-		}
-		return pod, nil
+		return s.create(a.Namespace, a.Object.(*corev1.Pod).DeepCopy())
 	case clienttesting.PatchActionImpl:
 		s.patches = append(s.patches, fmt.Sprintf("%s: %s %s", a.Name, a.PatchType, a.Patch))
 		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: a.Namespace, Name: a.Name}}
@@ -211,6 +200,27 @@ func (s *server) react(action clienttesting.Action) (runtime.Object, error) {
 		return claim{Family: family{Owner: &s.scene.RS.ObjectMeta}, Fresh: s.scene.Fresh}.live(&calls{})
 	}
 	return nil, fmt.Errorf("unexpected call: %v", action)
+}
+
+// create answers a create call. What the API server would fill in, ours bears
+// already: namespace and name.
+func (s *server) create(namespace string, pod *corev1.Pod) (*corev1.Pod, error) {
+	s.created++
+	name := pod.GenerateName + strconv.Itoa(s.created)
+	if pod.Name != "" {
+		s.named(pod, name)
+	}
+	asked := pod.DeepCopy()
+	asked.Name = ""
+	if asked.Namespace == namespace {
+		asked.Namespace = ""
+	}
+	s.creates = append(s.creates, asked)
+	pod.Name, pod.UID = cmp.Or(pod.Name, name), types.UID("created-"+name)
+	if s.created > s.scene.FailFrom {
+		return pod, answer(s.scene.Creates, "")
+	}
+	return pod, nil
 }
 
 // delete answers a delete call. A pod that is "stale" has changed since the caches
@@ -270,7 +280,8 @@ type outcome struct {
 	adds, dels       int           // outstanding
 	again            time.Duration // when to come back, 0 if not at all
 	claimed, related []*corev1.Pod // only of one side each
-	result           replicas.Result
+	pass             setPass       // of ours
+	returned         error         // of ours: err without what is no error to who calls
 }
 
 // theirPass is one pass of Kubernetes' controller, which may be prepared for it.
@@ -324,75 +335,18 @@ type delays struct {
 
 func (d *delays) AddAfter(_ string, after time.Duration) { d.after = max(after, 1) } // 1 is at once
 
-// ourPass is one pass of ours, whose Reconciler may be prepared for it.
-func (b *switchboard) ourPass(c scene, prepare ...func(*replicas.Reconciler)) (o outcome) {
-	ctx := context.Background()
-	o.server = b.connect(c)
-	spec, err := replicas.ReplicaSetSpec(c.RS)
-	spec.BurstReplicas = c.Burst
-	r := &replicas.Reconciler{
-		Kind: replicaSetKind,
-		Pods: clientgo.PodControl{Client: b.CoreV1()}, Owners: ownerReader(func() (metav1.Object, error) {
-			return b.AppsV1().ReplicaSets("a").Get(ctx, "web", metav1.GetOptions{})
-		}),
-		Events:       eventList{o.server},
-		Expectations: &expectations.Store[expectations.Key]{},
-		Related: func(context.Context, metav1.Object) ([]*corev1.Pod, error) {
-			o.related = replicas.Related(c.RS, slices.Concat(c.Siblings, []*appsv1.ReplicaSet{c.RS}), selector.ForReplicaSet, c.Pods)
-			return o.related, nil
-		},
-	}
-	if err != nil {
-		r.Refuse(c.RS, err)
-		o.err = err
-		return o
-	}
-	if c.Waiting {
-		r.Expectations.Set(expectations.KeyOf(c.RS), expectations.Changes{Creations: 1})
-	}
-	for _, f := range prepare {
-		f(r)
-	}
-	result, err := r.Reconcile(ctx, spec, func(context.Context) ([]*corev1.Pod, error) { return indexed(c.RS, c.Pods), nil })
-	o.claimed = result.Active
-	reporter := replicas.ReplicaSetReporter{Client: statusClient{b}}
-	o.result, o.err = reporter.Report(ctx, c.RS, result, err)
-	o.again = o.result.RequeueAfter
-	for _, pending := range r.Expectations.All() {
-		o.adds, o.dels = pending.Total()
-	}
-	return o
-}
-
-// statusClient is a client for ours.
-type statusClient struct{ kubernetes.Interface }
-
-func (c statusClient) Get(ctx context.Context, namespace, name string) (*appsv1.ReplicaSet, error) {
-	return c.AppsV1().ReplicaSets(namespace).Get(ctx, name, metav1.GetOptions{})
-}
-
-func (c statusClient) UpdateStatus(ctx context.Context, rs *appsv1.ReplicaSet) (*appsv1.ReplicaSet, error) {
-	return c.AppsV1().ReplicaSets(rs.Namespace).UpdateStatus(ctx, rs, metav1.UpdateOptions{})
-}
-
-type eventList struct{ *server }
-
-func (l eventList) Event(_ metav1.Object, eventType, reason, message string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.events = append(l.events, eventType+" "+reason+" "+message)
-}
-
 // The differences of passes, and what must come up in them.
 const (
-	claimFailed   = "C26: a claim that fails stops creations and deletions only, not the status too"
+	claimFailed   = "C26 W42: a claim that fails holds one place at most, and stops nothing else"
+	mayNotAdopt   = "C26: who must not adopt creates and deletes nothing, but writes the status"
 	nsGoing       = "S10 W10: the first creation in a namespace that is going away is the last, and nothing is expected"
 	deletionsHeld = "W27: deletions wait for as long as the server says, and an event tells so"
 	triedAgain    = "W25: a pod whose deletion meets a Conflict is looked at live and tried once more"
 	disputed      = "R8 R18 W28: other pods go, as the two orders differ on some"
 	otherRanks    = "L3 W33: other pods go, as co-located pods that somebody else controls do not count"
 	noCheckAhead  = "M3 W58: pods without a transition time are not waited for"
-	expiryAhead   = "W13: the pass comes back when its expectations expire"
+	expiryAhead   = "W13: the pass comes back when its expectations expire, a tenth later at most"
+	goneAhead     = "the pass comes back if the cache still shows what an answer has proven to be gone"
 	fullMessage   = "T11 W20: the message of a condition says what was being done, and joins all errors"
 
 	creates = "pods are created"
@@ -418,7 +372,7 @@ func TestPass(t *testing.T) {
 				}
 				return cmpPasses(c, theirs, ours, named)
 			},
-			names:   []string{claimFailed, nsGoing, triedAgain, deletionsHeld, disputed, otherRanks, noCheckAhead, fullMessage, invalidAdoption, expiryAhead, refreshed, kept},
+			names:   []string{claimFailed, mayNotAdopt, nsGoing, triedAgain, deletionsHeld, disputed, otherRanks, noCheckAhead, fullMessage, invalidAdoption, expiryAhead, goneAhead, refreshed, kept},
 			reaches: []string{creates, deletes, adopts, nothing, comes},
 		})
 	})
@@ -440,7 +394,7 @@ func cmpPasses(c scene, theirs, ours outcome, named *tally) string {
 	case cmpSets("patches", theirs.patches, ours.patches) != "":
 		return cmpSets("patches", theirs.patches, ours.patches)
 	case errors.As(theirs.err, &failedClaims):
-		return cmpFailedClaims(theirs, ours, named)
+		return cmpFailedClaims(c, theirs, ours, named)
 	case c.Creates == "terminating namespace" && len(theirs.creates) > c.FailFrom:
 		return cmpGoingNamespaces(c, theirs, ours, named)
 	case cmpRelated(c, theirs, ours) != "":
@@ -456,6 +410,7 @@ func cmpPasses(c scene, theirs, ours outcome, named *tally) string {
 		return fmt.Sprintf("error: Kubernetes: %v, ours: %v", theirs.err, ours.err)
 	}
 	return cmpCreates(theirs.creates, ours.creates) +
+		ours.checkNames() +
 		cmpSets("events", theirs.events, withoutHolds(ours.events, named)) +
 		cmpInts("creations expected", max(theirs.adds, 0), max(ours.adds, 0)) +
 		cmpInts("deletions expected", max(theirs.dels, 0), max(ours.dels, 0)) +
@@ -500,25 +455,75 @@ func reachCalls(o outcome, reached *tally) {
 	}
 }
 
-// cmpFailedClaims: Kubernetes ends its pass.
-func cmpFailedClaims(theirs, ours outcome, named *tally) string {
+// cmpFailedClaims: Kubernetes ends its pass. Ours creates and deletes what is
+// wanted beside the pods that it has, and those whose adoption is not decided.
+func cmpFailedClaims(c scene, theirs, ours outcome, named *tally) string {
 	failed, refused := failures(theirs.err)
-	if refused == 0 && len(failed) == len(ours.result.SetAside) {
+	if refused > 0 {
+		named.add(mayNotAdopt)
+		return cmpInts("planned after a refusal to adopt", 0, ours.pass.Scale.Create+len(ours.pass.Scale.Delete)) +
+			cmpErrs("after a refusal to adopt", true, ours.err) +
+			c.cmpReplicas(ours)
+	}
+	undecided, invalid := c.failedAdoptions(theirs.patches)
+	if invalid == len(failed) {
 		named.add(invalidAdoption)
+	} else {
+		named.add(claimFailed)
+	}
+	missing := int(*c.RS.Spec.Replicas) - len(ours.claimed)
+	create, del := min(max(missing-undecided, 0), c.Burst), min(max(-missing, 0), c.Burst)
+	if c.Waiting || c.RS.DeletionTimestamp != nil {
+		create, del = 0, 0
+	}
+	fails := len(failed) > invalid || len(ours.creates) > c.FailFrom && c.Creates != "" && c.Creates != "terminating namespace"
+	return cmpInts("creations planned", create, ours.pass.Scale.Create) +
+		cmpInts("deletions planned", del, len(ours.pass.Scale.Delete)) +
+		cmpInts("set aside", invalid, len(ours.pass.SetAside)) +
+		cmpInts("undecided", undecided, len(ours.pass.Undecided)) +
+		cmpErrs("after failed claims", fails || ours.pass.ScaleErr != nil, ours.err) +
+		c.cmpReplicas(ours)
+}
+
+// cmpReplicas holds that the status tells how many pods there are, although some
+// could not be claimed.
+func (c scene) cmpReplicas(ours outcome) string {
+	told := c.RS.Status
+	if len(ours.statuses) > 0 {
+		told = ours.statuses[0].Status
+	}
+	return cmpInts("replicas in the status", len(ours.claimed), int(told.Replicas))
+}
+
+// failedAdoptions counts the pods whose adoption the server refused for good, and
+// those that may become the owner's yet.
+func (c scene) failedAdoptions(patches []string) (undecided, invalid int) {
+	for _, patch := range patches {
+		pod, body, _ := strings.Cut(patch, ": ")
+		err := answer(c.Patches[pod], pod)
+		switch {
+		case strings.Contains(body, `"$patch":"delete"`) || err == nil || apierrors.IsNotFound(err):
+		case apierrors.IsInvalid(err):
+			invalid++
+		default:
+			undecided++
+		}
+	}
+	return undecided, invalid
+}
+
+func cmpErrs(what string, fails bool, err error) string {
+	if fails == (err != nil) {
 		return ""
 	}
-	named.add(claimFailed)
-	if ours.err == nil || len(theirs.creates)+len(theirs.deletes)+len(ours.creates)+len(ours.deletes) > 0 {
-		return fmt.Sprintf("after %v: ours: %v, %d creations, %d deletions", theirs.err, ours.err, len(ours.creates), len(ours.deletes))
-	}
-	return ""
+	return fmt.Sprintf("%s: fails: %v, ours: %v\n", what, fails, err)
 }
 
 // cmpGoingNamespaces: Kubernetes goes on in batches, and expects what it did not
 // create.
 func cmpGoingNamespaces(c scene, theirs, ours outcome, named *tally) string {
 	named.add(nsGoing)
-	if theirs.err != nil || ours.err != nil || len(ours.creates) > len(theirs.creates) || ours.adds != c.FailFrom || theirs.adds != len(theirs.creates) || !ours.result.Waiting {
+	if theirs.err != nil || ours.err != nil || len(ours.creates) > len(theirs.creates) || ours.adds != c.FailFrom || theirs.adds != len(theirs.creates) || !ours.pass.Waiting {
 		return fmt.Sprintf("Kubernetes: %v, %d creations, %d expected; ours: %v, %d creations, %d expected",
 			theirs.err, len(theirs.creates), theirs.adds, ours.err, len(ours.creates), ours.adds)
 	}
@@ -529,8 +534,11 @@ func cmpGoingNamespaces(c scene, theirs, ours outcome, named *tally) string {
 // that somebody else controls, and with those that a sibling does, whatever their
 // labels.
 func cmpRelated(c scene, theirs, ours outcome) string {
-	if len(ours.deletes) == 0 || metav1.GetControllerOf(c.RS) == nil {
+	switch {
+	case len(controller.FilterActivePods(logr.Discard(), indexed(c.RS, c.Pods))) <= int(*c.RS.Spec.Replicas), metav1.GetControllerOf(c.RS) == nil:
 		return cmpInts("related pods", 0, len(ours.related)) // nobody asked, or nobody is a sibling
+	case len(ours.deletes) == 0:
+		return ""
 	}
 	var want []*corev1.Pod
 	for _, p := range c.Pods {
@@ -610,15 +618,29 @@ func cmpCreates(theirs, ours []*corev1.Pod) string {
 	return fmt.Sprintf("creations: Kubernetes: %s, ours: %s\n", dump(theirs), dump(ours))
 }
 
+// checkNames returns what is wrong with the names that ours gives: each is as the
+// API server makes it, and none is given twice (W8, W11).
+func (o outcome) checkNames() string {
+	if len(o.names) != len(o.creates) {
+		return fmt.Sprintf("names: %d of %d creations", len(o.names), len(o.creates))
+	}
+	for i, name := range o.names {
+		if !isName(name, o.creates[i].GenerateName) || slices.Contains(o.names[:i], name) {
+			return fmt.Sprintf("names: %q of %q", name, o.names)
+		}
+	}
+	return ""
+}
+
 // cmpStatuses compares the statuses written, or that none was.
 func cmpStatuses(c scene, theirs, ours outcome, named *tally) string {
 	want := c.RS.DeepCopy()
 	if len(theirs.statuses) > 0 {
 		want = theirs.statuses[0]
 	}
-	r := report{RS: c.RS, Waiting: ours.result.Waiting}
-	if ours.result.ScaleErr != nil {
-		r.ManageErr = ours.result.ScaleErr.Error()
+	r := report{RS: c.RS, Waiting: ours.pass.Waiting}
+	if ours.pass.ScaleErr != nil {
+		r.ManageErr = ours.pass.ScaleErr.Error()
 	}
 	want.Status.Conditions = r.expected(withMessage(want.Status.Conditions, theirs.err, r.ManageErr, named), len(ours.claimed), named)
 	same := equality.Semantic.DeepEqual(c.RS.Status.Conditions, want.Status.Conditions)
@@ -660,10 +682,17 @@ func cmpReturns(c scene, theirs, ours outcome, named *tally) string {
 		named.add(noCheckAhead)
 		want = 0
 	}
-	const expiry = expectations.DefaultTimeout + 1
-	if (ours.adds > 0 || ours.dels > 0) && (want == 0 || want > expiry) {
+	const timeout = expectations.DefaultTimeout
+	switch {
+	case want > 0 && want <= timeout:
+	case slices.ContainsFunc(ours.deletes, func(pod string) bool { return apierrors.IsNotFound(answer(c.Deletes[pod], pod)) }):
+		named.add(goneAhead)
+		want = timeout
+	case ours.adds > 0 || ours.dels > 0:
 		named.add(expiryAhead)
-		want = expiry
+		if timeout < ours.again && ours.again <= timeout+timeout/10+1 {
+			return ""
+		}
 	}
 	return cmpInts("comes back after", int(want), int(ours.again))
 }

@@ -2,13 +2,16 @@ package conformance_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/go-logr/logr"
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -16,6 +19,7 @@ import (
 	appsclient "k8s.io/client-go/kubernetes/typed/apps/v1"
 
 	"github.com/replicakit/replicakit/replicas"
+	"github.com/replicakit/replicakit/replicas/controller"
 	"github.com/replicakit/replicakit/status"
 	"github.com/replicakit/replicakit/test/conformance/upstream"
 )
@@ -35,7 +39,9 @@ func (g *gen) statusWrite() statusWrite {
 		Second: pick(g, "", "", "Conflict", "Timeout"),
 		Read:   pick(g, "", "", "", "NotFound", "Timeout"), FreshUID: pick[types.UID](g, "owner", "owner", "owner", "other"),
 	}
-	if g.in(2) { // a status that is up to date, or nearly
+	spec := &c.Report.RS.Spec
+	spec.MinReadySeconds = max(spec.MinReadySeconds, 0) // ours makes no pass for less
+	if g.in(2) {                                        // a status that is up to date, or nearly
 		rs := c.Report.RS
 		active, terminating := c.Report.claimed()
 		rs.Status = upstream.CalculateStatus(rs, active, terminating, c.Report.err(), features(false), start)
@@ -82,15 +88,62 @@ func (s *statusCalls) Get(_ context.Context, _ string, _ metav1.GetOptions) (*ap
 	return fresh, nil
 }
 
-// ourStatusCalls is the same for ours.
-type ourStatusCalls struct{ *statusCalls }
-
-func (s ourStatusCalls) Get(ctx context.Context, _, name string) (*appsv1.ReplicaSet, error) {
-	return s.statusCalls.Get(ctx, name, metav1.GetOptions{})
+// statusOnly is a client for ours that has nothing but the status.
+type statusOnly struct {
+	setClient
+	replicaSets appsclient.ReplicaSetInterface
 }
 
-func (s ourStatusCalls) UpdateStatus(ctx context.Context, rs *appsv1.ReplicaSet) (*appsv1.ReplicaSet, error) {
-	return s.statusCalls.UpdateStatus(ctx, rs, metav1.UpdateOptions{})
+func (c statusOnly) GetOwner(ctx context.Context, _, name string) (*appsv1.ReplicaSet, error) {
+	return c.replicaSets.Get(ctx, name, metav1.GetOptions{})
+}
+
+func (c statusOnly) UpdateStatus(ctx context.Context, rs *appsv1.ReplicaSet) (*appsv1.ReplicaSet, error) {
+	return c.replicaSets.UpdateStatus(ctx, rs, metav1.UpdateOptions{})
+}
+
+// write has our controller make a pass that writes the status of the report and
+// does nothing else.
+func (c report) write(ctx context.Context, replicaSets appsclient.ReplicaSetInterface) error {
+	active, terminating := c.claimed()
+	kind := controller.ReplicaSets()
+	kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.Spec, error) {
+		spec, err := replicas.ReplicaSetSpec(rs)
+		spec.New = func() (*corev1.Pod, error) { return nil, errors.New("unexpected") } // so that any template will do
+		return spec, err
+	}
+	kind.BeforeScale = func(context.Context, *appsv1.ReplicaSet, []*corev1.Pod, replicas.Scale) replicas.Scale {
+		return replicas.Scale{}
+	}
+	calculate := kind.Status
+	kind.Status = func(rs *appsv1.ReplicaSet, o controller.Outcome[*corev1.Pod]) error {
+		o.Waiting, o.ScaleErr = c.Waiting, c.err()
+		err := calculate(rs, o)
+		if c.Omit {
+			rs.Status.TerminatingReplicas = nil
+		}
+		return err
+	}
+	kind.Observe = func(_ context.Context, pass setPass) {
+		if !pass.Observed {
+			panic(fmt.Sprintf("there is no status to write: %v", pass.Err))
+		}
+	}
+	cache := claimedCache{sceneCache{scene: scene{RS: c.RS}}, slices.Concat(active, terminating)}
+	made, err := controller.New(kind, setClient(statusOnly{replicaSets: replicaSets}), &cache, func(types.NamespacedName, time.Duration) {}, controller.Options{})
+	must(err)
+	_, err = made.Sync(ctx, types.NamespacedName{Namespace: c.RS.Namespace, Name: c.RS.Name})
+	return err
+}
+
+// A claimedCache has pods that are claimed already.
+type claimedCache struct {
+	sceneCache
+	pods []*corev1.Pod
+}
+
+func (c *claimedCache) Children(context.Context, *appsv1.ReplicaSet) ([]*corev1.Pod, error) {
+	return c.pods, nil
 }
 
 const (
@@ -122,9 +175,7 @@ func differOnStatusWrites(c statusWrite, named *tally) string {
 	_, theirErr := upstream.UpdateStatus(logr.Discard(), theirs, c.Report.RS.DeepCopy(), newStatus, features(c.Report.Omit))
 
 	ours := &statusCalls{c: c}
-	reporter := replicas.ReplicaSetReporter{Client: ourStatusCalls{ours}, OmitTerminating: c.Report.Omit}
-	result := replicas.Result{Observed: true, Active: active, Terminating: terminating, Waiting: c.Report.Waiting, ScaleErr: c.Report.err()}
-	_, ourErr := reporter.Report(context.Background(), c.Report.RS, result, nil)
+	ourErr := c.Report.write(context.Background(), ours)
 
 	if needed := status.NeedsUpdate(c.Report.RS, newStatus); needed != (len(theirs.calls) > 0) {
 		return fmt.Sprintf("Kubernetes: %v, ours needs an update: %v", theirs.calls, needed)

@@ -1,0 +1,199 @@
+package conformance_test
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/replicakit/replicakit/expectations"
+	"github.com/replicakit/replicakit/replicas"
+	"github.com/replicakit/replicakit/replicas/controller"
+	"github.com/replicakit/replicakit/selector"
+)
+
+// What our controller of ReplicaSets is made of.
+type (
+	setKind   = controller.Kind[*appsv1.ReplicaSet, *corev1.Pod]
+	setPass   = controller.Pass[*appsv1.ReplicaSet, *corev1.Pod]
+	setClient = controller.Client[*appsv1.ReplicaSet, *corev1.Pod]
+)
+
+// A wiring is what our controller of one scene is made of, for a test to change.
+type wiring struct {
+	kind   setKind
+	client setClient
+	cache  *sceneCache
+	opts   controller.Options
+	woken  []types.NamespacedName
+}
+
+func (w *wiring) enqueue(owner types.NamespacedName, _ time.Duration) {
+	w.woken = append(w.woken, owner)
+}
+
+// ourController is ours in a scene.
+type ourController struct {
+	*controller.Controller
+	*wiring
+	server *server
+	last   setPass
+}
+
+// ours connects the switchboard with the scene, and makes our controller for it,
+// out of parts that may be changed.
+func (b *switchboard) ours(c scene, change ...func(*wiring)) *ourController {
+	ours := &ourController{server: b.connect(c)}
+	ours.wiring = &wiring{
+		kind:   controller.ReplicaSets(),
+		client: typedClient{b},
+		cache:  &sceneCache{scene: c},
+		opts:   controller.Options{Events: eventList{ours.server}},
+	}
+	spec := ours.kind.Spec
+	ours.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.Spec, error) {
+		s, err := spec(rs)
+		s.BurstReplicas = c.Burst
+		return s, err
+	}
+	ours.kind.Observe = func(_ context.Context, pass setPass) { ours.last = pass }
+	for _, f := range change {
+		f(ours.wiring)
+	}
+	made, err := controller.New(ours.kind, ours.client, ours.cache, ours.enqueue, ours.opts)
+	must(err)
+	ours.Controller = made
+	if c.Waiting {
+		made.Expectations().Set(expectations.KeyOf(c.RS), expectations.Changes{Creations: 1})
+	}
+	return ours
+}
+
+// pass makes a pass, and returns what it has left behind by then.
+func (o *ourController) pass() outcome {
+	again, err := o.Sync(context.Background(), types.NamespacedName{Namespace: "a", Name: "web"})
+	left := outcome{
+		server: o.server, err: o.last.Err, returned: err, again: again,
+		claimed: o.last.Active, related: o.cache.related, pass: o.last,
+	}
+	for _, pending := range o.Expectations().All() {
+		left.adds, left.dels = pending.Total()
+	}
+	for i, event := range o.server.events {
+		o.server.events[i] = o.server.withAliases(event)
+	}
+	return left
+}
+
+// ourPass is one pass of ours.
+func (b *switchboard) ourPass(c scene, change ...func(*wiring)) outcome {
+	return b.ours(c, change...).pass()
+}
+
+// A sceneCache shows a scene to our controller.
+type sceneCache struct {
+	scene   scene
+	related []*corev1.Pod // if it was asked
+	err     error         // of that
+	version string        // how far pods have come
+}
+
+func (c *sceneCache) Owner(_ context.Context, name types.NamespacedName) (*appsv1.ReplicaSet, error) {
+	rs := c.scene.RS
+	if rs.Namespace != name.Namespace || rs.Name != name.Name {
+		return nil, apierrors.NewNotFound(appsv1.Resource("replicasets"), name.Name)
+	}
+	return rs, nil
+}
+
+func (c *sceneCache) Owners(context.Context, string) ([]*appsv1.ReplicaSet, error) {
+	return slices.Concat(c.scene.Siblings, []*appsv1.ReplicaSet{c.scene.RS}), nil
+}
+
+func (c *sceneCache) Children(_ context.Context, owner *appsv1.ReplicaSet) ([]*corev1.Pod, error) {
+	return indexed(owner, c.scene.Pods), nil
+}
+
+func (c *sceneCache) Related(ctx context.Context, owner *appsv1.ReplicaSet) ([]*corev1.Pod, error) {
+	owners, _ := c.Owners(ctx, owner.Namespace)
+	c.related = replicas.Related(owner, owners, selector.ForReplicaSet, c.scene.Pods)
+	return c.related, c.err
+}
+
+func (c *sceneCache) OwnersVersion() string   { return "" }
+func (c *sceneCache) ChildrenVersion() string { return c.version }
+
+// A typedClient is ours over client-go's clientset.
+type typedClient struct{ kubernetes.Interface }
+
+func (c typedClient) Create(ctx context.Context, p *corev1.Pod) (*corev1.Pod, error) {
+	return c.CoreV1().Pods(p.Namespace).Create(ctx, p, metav1.CreateOptions{})
+}
+
+func (c typedClient) Delete(ctx context.Context, p *corev1.Pod, opts metav1.DeleteOptions) (string, error) {
+	return "", c.CoreV1().Pods(p.Namespace).Delete(ctx, p.Name, opts)
+}
+
+func (c typedClient) Patch(ctx context.Context, p *corev1.Pod, patch selector.Patch, opts metav1.PatchOptions) (*corev1.Pod, error) {
+	return c.CoreV1().Pods(p.Namespace).Patch(ctx, p.Name, patch.Type, patch.Data, opts)
+}
+
+func (c typedClient) Get(ctx context.Context, namespace, name string) (*corev1.Pod, error) {
+	return c.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
+}
+
+func (c typedClient) List(ctx context.Context, namespace string, matching labels.Selector) (controller.List[*corev1.Pod], error) {
+	list, err := c.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: matching.String()})
+	if err != nil {
+		return controller.List[*corev1.Pod]{}, err
+	}
+	pods := make([]*corev1.Pod, len(list.Items))
+	for i := range list.Items {
+		pods[i] = &list.Items[i]
+	}
+	return controller.List[*corev1.Pod]{Items: pods, ResourceVersion: list.ResourceVersion}, nil
+}
+
+func (c typedClient) GetOwner(ctx context.Context, namespace, name string) (*appsv1.ReplicaSet, error) {
+	return c.AppsV1().ReplicaSets(namespace).Get(ctx, name, metav1.GetOptions{})
+}
+
+func (c typedClient) UpdateStatus(ctx context.Context, rs *appsv1.ReplicaSet) (*appsv1.ReplicaSet, error) {
+	return c.AppsV1().ReplicaSets(rs.Namespace).UpdateStatus(ctx, rs, metav1.UpdateOptions{})
+}
+
+// An eventList keeps our events with its server.
+type eventList struct{ *server }
+
+func (l eventList) Event(_ metav1.Object, eventType, reason, message string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.events = append(l.events, eventType+" "+reason+" "+message)
+}
+
+// named notes a creation under a name of ours, and what Kubernetes would call it,
+// which leaves that to the API server.
+func (s *server) named(pod *corev1.Pod, alias string) {
+	s.names = append(s.names, pod.Name)
+	s.aliases = append(s.aliases, pod.Name, alias)
+}
+
+func (s *server) withAliases(text string) string {
+	return strings.NewReplacer(s.aliases...).Replace(text)
+}
+
+// isName reports whether a name is one that the API server might have made of a
+// generateName.
+func isName(name, generateName string) bool {
+	prefix := generateName[:min(len(generateName), 58)]
+	end, ok := strings.CutPrefix(name, prefix)
+	return ok && len(end) == 5 && strings.Trim(end, "bcdfghjklmnpqrstvwxz2456789") == ""
+}
