@@ -69,10 +69,20 @@ func (e *ControlleeExpectations) Fulfilled() bool { return e.add <= 0 && e.del <
 // GetExpectations returns both counts.
 func (e *ControlleeExpectations) GetExpectations() (add, del int64) { return e.add, e.del }
 
+// A Record is what ours keeps of what owners wait for.
+type Record interface {
+	ExpectDeletions(key expectations.Key, uids []types.UID)
+	CreationObserved(key expectations.Key)
+	DeletionObserved(key expectations.Key, uid types.UID) bool
+	SatisfiedExpectations(key expectations.Key) bool
+	DeleteExpectations(key expectations.Key)
+	Get(key expectations.Key) (expectations.Pending, bool)
+}
+
 // UIDTrackingControllerExpectations records deletions with ours. The names that the
 // tests know pods by are their UIDs.
 type UIDTrackingControllerExpectations struct {
-	Ours *expectations.UIDTrackingControllerExpectations[expectations.Key]
+	Ours Record
 	// Key makes ours of the tests' keys.
 	Key func(string) expectations.Key
 }
@@ -119,7 +129,8 @@ func (e *UIDTrackingControllerExpectations) DeleteExpectations(_ klog.Logger, ke
 
 // GetExpectations calls ours.
 func (e *UIDTrackingControllerExpectations) GetExpectations(key string) (*ControlleeExpectations, bool, error) {
-	adds, dels, ok := e.Ours.GetExpectations(e.Key(key))
+	pending, ok := e.Ours.Get(e.Key(key))
+	adds, dels := pending.Total()
 	return &ControlleeExpectations{int64(adds), int64(dels)}, ok, nil
 }
 

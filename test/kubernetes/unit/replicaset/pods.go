@@ -1,6 +1,7 @@
 package replicaset
 
 import (
+	"cmp"
 	"context"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -10,7 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/replicakit/replicakit/replicas"
+	"github.com/replicakit/replicakit/expectations"
+	kit "github.com/replicakit/replicakit/replicas/controller"
 	"github.com/replicakit/replicakit/selector"
 )
 
@@ -38,6 +40,20 @@ func namedIn(obj any) any {
 	}
 }
 
+// added is named for a pod that a test adds as created: tests give names of their
+// own, and ours expects the one that it has asked for.
+func (rsc *ReplicaSetController) added(obj any) any {
+	pod, ok := namedIn(obj).(*corev1.Pod)
+	if !ok {
+		return obj
+	}
+	if ref := metav1.GetControllerOf(pod); ref != nil {
+		key := expectations.Key{NamespacedName: types.NamespacedName{Namespace: pod.Namespace, Name: ref.Name}, UID: ref.UID}
+		pod.Name = cmp.Or(rsc.record.awaited(key), pod.Name)
+	}
+	return pod
+}
+
 // podsIn returns the pods of a namespace that the selector matches.
 func (rsc *ReplicaSetController) podsIn(namespace string, sel labels.Selector) ([]*corev1.Pod, error) {
 	pods, err := rsc.pods.Pods(namespace).List(sel)
@@ -50,37 +66,65 @@ func (rsc *ReplicaSetController) podsIn(namespace string, sel labels.Selector) (
 	return pods, nil
 }
 
-// podControl makes our calls with the tests' fake. Its answers are what a server
-// would answer.
-type podControl struct{ rsc *ReplicaSetController }
+// client makes our calls with the tests' fakes. Its answers are what a server would
+// answer.
+type client struct {
+	rsc *ReplicaSetController
+	setClient
+}
 
-var _ replicas.PodControl = podControl{}
-
-func (c podControl) CreatePod(ctx context.Context, namespace string, pod *corev1.Pod) (*corev1.Pod, error) {
+func (c client) Create(ctx context.Context, pod *corev1.Pod) (*corev1.Pod, error) {
 	template := &corev1.PodTemplateSpec{ObjectMeta: pod.ObjectMeta, Spec: pod.Spec}
 	ref := metav1.GetControllerOf(pod)
-	if err := c.rsc.podControl.CreatePods(ctx, namespace, template, &appsv1.ReplicaSet{}, ref); err != nil {
+	if err := c.rsc.podControl.CreatePods(ctx, pod.Namespace, template, &appsv1.ReplicaSet{}, ref); err != nil {
 		return nil, err
 	}
 	return pod, nil
 }
 
-func (c podControl) DeletePod(ctx context.Context, pod *corev1.Pod, _ metav1.DeleteOptions) (string, error) {
+func (c client) Delete(ctx context.Context, pod *corev1.Pod, _ metav1.DeleteOptions) (string, error) {
 	return "", c.rsc.podControl.DeletePod(ctx, pod.Namespace, pod.Name, &appsv1.ReplicaSet{})
 }
 
-func (c podControl) PatchPod(ctx context.Context, pod *corev1.Pod, patch selector.Patch) (*corev1.Pod, error) {
+func (c client) Patch(ctx context.Context, pod *corev1.Pod, patch selector.Patch, _ metav1.PatchOptions) (*corev1.Pod, error) {
 	return pod, c.rsc.podControl.PatchPod(ctx, pod.Namespace, pod.Name, patch.Data)
 }
 
-func (c podControl) GetPod(_ context.Context, namespace, name string) (*corev1.Pod, error) {
+func (c client) Get(_ context.Context, namespace, name string) (*corev1.Pod, error) {
 	pod, err := c.rsc.pods.Pods(namespace).Get(name)
 	return named(pod), err
 }
 
-func (c podControl) ListPods(_ context.Context, namespace string, sel labels.Selector) ([]*corev1.Pod, error) {
-	return c.rsc.podsIn(namespace, sel)
+func (c client) List(_ context.Context, namespace string, matching labels.Selector) (kit.List[*corev1.Pod], error) {
+	pods, err := c.rsc.podsIn(namespace, matching)
+	return kit.List[*corev1.Pod]{Items: pods}, err
 }
+
+// listers are the tests' caches, for our controller.
+type listers struct{ rsc *ReplicaSetController }
+
+func (l listers) Owner(_ context.Context, name types.NamespacedName) (*appsv1.ReplicaSet, error) {
+	rs, err := l.rsc.rsLister.ReplicaSets(name.Namespace).Get(name.Name)
+	if err != nil {
+		return nil, err
+	}
+	return stored(rs), nil
+}
+
+func (l listers) Owners(_ context.Context, namespace string) ([]*appsv1.ReplicaSet, error) {
+	return l.rsc.ownersIn(namespace), nil
+}
+
+func (l listers) Children(_ context.Context, owner *appsv1.ReplicaSet) ([]*corev1.Pod, error) {
+	return l.rsc.podsIn(owner.Namespace, labels.Everything())
+}
+
+func (l listers) Related(_ context.Context, owner *appsv1.ReplicaSet) ([]*corev1.Pod, error) {
+	return l.rsc.related(owner), nil
+}
+
+func (listers) OwnersVersion() string   { return "" }
+func (listers) ChildrenVersion() string { return "" }
 
 // stored makes of a test's ReplicaSet one as an API server stores it: the tests say
 // that its version is v1, and their template does not fit their selector. Ours

@@ -1,7 +1,6 @@
 // Package replicaset stands where k8s.io/kubernetes/pkg/controller/replicaset
-// does: the unit tests of that package run in it. The controller is put together
-// from the public parts of package replicas, so that the tests can take its pieces
-// out and put fakes in.
+// does: the unit tests of that package run in it. Our controller stands on the fakes
+// that the tests put in.
 package replicaset
 
 import (
@@ -25,6 +24,7 @@ import (
 
 	"github.com/replicakit/replicakit/expectations"
 	"github.com/replicakit/replicakit/replicas"
+	kit "github.com/replicakit/replicakit/replicas/controller"
 	"github.com/replicakit/replicakit/selector"
 	"github.com/replicakit/replicakit/test/kubernetes/unit/controller"
 )
@@ -32,7 +32,7 @@ import (
 // BurstReplicas is ours.
 const BurstReplicas = replicas.DefaultBurstReplicas
 
-// A ReplicaSetController is our Reconciler and Router with a work queue.
+// A ReplicaSetController is our controller with a work queue.
 type ReplicaSetController struct {
 	podControl      controller.PodControlInterface
 	syncHandler     func(ctx context.Context, key string) error
@@ -42,62 +42,48 @@ type ReplicaSetController struct {
 	podListerSynced cache.InformerSynced
 	queue           workqueue.TypedRateLimitingInterface[string]
 
-	burst      int
-	pods       corelisters.PodLister
-	reconciler *replicas.Reconciler
-	router     *replicas.Router
-	reporter   replicas.ReplicaSetReporter
-	known      map[types.NamespacedName]types.UID // of the last owner of that name
+	pods   corelisters.PodLister
+	ours   *kit.Controller
+	record record
+	known  map[types.NamespacedName]types.UID // of the last owner of that name
 }
 
 // NewReplicaSetController puts the parts together.
-func NewReplicaSetController(ctx context.Context, rsInformer appsinformers.ReplicaSetInformer, podInformer coreinformers.PodInformer, client clientset.Interface, burstReplicas int) *ReplicaSetController {
-	owners := typedClient{client.AppsV1().ReplicaSets}
+func NewReplicaSetController(ctx context.Context, rsInformer appsinformers.ReplicaSetInformer, podInformer coreinformers.PodInformer, clients clientset.Interface, burstReplicas int) *ReplicaSetController {
 	rsc := &ReplicaSetController{
-		expectations:    controller.NewUIDTrackingControllerExpectations(nil),
 		rsLister:        rsInformer.Lister(),
 		rsListerSynced:  rsInformer.Informer().HasSynced,
 		podListerSynced: podInformer.Informer().HasSynced,
 		queue:           workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[string]()),
-		burst:           burstReplicas,
 		pods:            podInformer.Lister(),
-		reporter:        replicas.ReplicaSetReporter{Client: owners},
 		known:           map[types.NamespacedName]types.UID{},
 	}
 	rsc.syncHandler = rsc.syncReplicaSet
-	rsc.expectations.Key = rsc.key
-	kind := appsv1.SchemeGroupVersion.WithKind("ReplicaSet")
-	rsc.reconciler = &replicas.Reconciler{
-		Kind:         kind,
-		Pods:         podControl{rsc},
-		Expectations: &rsc.expectations.Ours.Store,
-		Owners:       owners,
-		Related: func(ctx context.Context, owner metav1.Object) ([]*corev1.Pod, error) {
-			return rsc.related(owner), nil
-		},
+	kind := kit.ReplicaSets()
+	kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.Spec, error) {
+		spec, err := replicas.ReplicaSetSpec(stored(rs))
+		spec.BurstReplicas = burstReplicas
+		return spec, err
 	}
-	rsc.router = &replicas.Router{
-		Kind:         kind,
-		Owner:        rsc.owner,
-		OwnersIn:     rsc.ownersIn,
-		Spec:         rsc.spec,
-		Expectations: &rsc.expectations.Ours.Store,
-		Forget:       rsc.reconciler.Forget,
-		Wake: func(owner types.NamespacedName, after time.Duration) {
-			rsc.queue.AddAfter(cache.NewObjectName(owner.Namespace, owner.Name).String(), after)
-		},
-	}
+	ours, err := kit.New(kind, setClient(client{rsc, clientOf(clients.AppsV1().ReplicaSets)}), listers{rsc}, rsc.enqueue, kit.Options{})
+	ignore(err)
+	rsc.ours, rsc.record = ours, record{ours.Expectations()}
+	rsc.expectations = &controller.UIDTrackingControllerExpectations{Ours: rsc.record, Key: rsc.key}
 	rsc.attach(ctx, rsInformer.Informer(), podInformer.Informer())
 	return rsc
 }
 
-// attach feeds the router.
+func (rsc *ReplicaSetController) enqueue(owner types.NamespacedName, after time.Duration) {
+	rsc.queue.AddAfter(cache.NewObjectName(owner.Namespace, owner.Name).String(), after)
+}
+
+// attach feeds our controller.
 func (rsc *ReplicaSetController) attach(ctx context.Context, owners, pods cache.SharedInformer) {
 	logger := klog.FromContext(ctx)
 	for informer, handler := range map[cache.SharedInformer]cache.ResourceEventHandlerFuncs{
 		owners: {
-			AddFunc:    func(obj any) { ignore(rsc.router.OwnerAdded(obj)) },
-			UpdateFunc: func(old, cur any) { ignore(rsc.router.OwnerUpdated(old, cur)) },
+			AddFunc:    func(obj any) { ignore(rsc.ours.OwnerAdded(obj)) },
+			UpdateFunc: func(old, cur any) { ignore(rsc.ours.OwnerUpdated(old, cur)) },
 			DeleteFunc: func(obj any) { rsc.deleteRS(logger, obj) },
 		},
 		pods: {
@@ -119,19 +105,19 @@ func ignore(err error) {
 }
 
 func (rsc *ReplicaSetController) addPod(_ klog.Logger, obj any) {
-	ignore(rsc.router.PodAdded(namedIn(obj)))
+	ignore(rsc.ours.ChildAdded(rsc.added(obj)))
 }
 
 func (rsc *ReplicaSetController) updatePod(_ klog.Logger, old, cur any) {
-	ignore(rsc.router.PodUpdated(namedIn(old), namedIn(cur)))
+	ignore(rsc.ours.ChildUpdated(namedIn(old), namedIn(cur)))
 }
 
 func (rsc *ReplicaSetController) deletePod(_ klog.Logger, obj any) {
-	ignore(rsc.router.PodDeleted(namedIn(obj)))
+	ignore(rsc.ours.ChildDeleted(namedIn(obj)))
 }
 
 func (rsc *ReplicaSetController) deleteRS(_ klog.Logger, obj any) {
-	ignore(rsc.router.OwnerDeleted(obj))
+	ignore(rsc.ours.OwnerDeleted(obj))
 }
 
 func (rsc *ReplicaSetController) enqueueRS(rs *appsv1.ReplicaSet) {
@@ -150,43 +136,22 @@ func (rsc *ReplicaSetController) key(name string) expectations.Key {
 	return key
 }
 
-func (rsc *ReplicaSetController) owner(namespace, name string) (metav1.Object, bool) {
-	rs, err := rsc.rsLister.ReplicaSets(namespace).Get(name)
-	return rs, err == nil
-}
-
-func (rsc *ReplicaSetController) ownersIn(namespace string) []metav1.Object {
+// ownersIn returns the ReplicaSets of a namespace.
+func (rsc *ReplicaSetController) ownersIn(namespace string) []*appsv1.ReplicaSet {
 	sets, err := rsc.rsLister.ReplicaSets(namespace).List(labels.Everything())
 	ignore(err)
-	owners := make([]metav1.Object, len(sets))
+	owners := make([]*appsv1.ReplicaSet, len(sets))
 	for i, rs := range sets {
-		owners[i] = rs
+		owners[i] = stored(rs)
 	}
 	return owners
 }
 
-func (rsc *ReplicaSetController) spec(owner metav1.Object) (replicas.Spec, error) {
-	rs, ok := owner.(*appsv1.ReplicaSet)
-	if !ok {
-		return replicas.Spec{}, fmt.Errorf("replicaset: %T is none", owner)
-	}
-	return replicas.ReplicaSetSpec(stored(rs))
-}
-
-// selectorOf is the selector of a ReplicaSet.
-func selectorOf(owner metav1.Object) (labels.Selector, error) {
-	rs, ok := owner.(*appsv1.ReplicaSet)
-	if !ok {
-		return nil, fmt.Errorf("replicaset: %T is none", owner)
-	}
-	return selector.ForReplicaSet(rs)
-}
-
 // related is our Related over everything in the caches.
-func (rsc *ReplicaSetController) related(owner metav1.Object) []*corev1.Pod {
+func (rsc *ReplicaSetController) related(rs *appsv1.ReplicaSet) []*corev1.Pod {
 	pods, err := rsc.podsIn(metav1.NamespaceAll, labels.Everything())
 	ignore(err)
-	return replicas.Related(owner, rsc.ownersIn(metav1.NamespaceAll), selectorOf, pods)
+	return replicas.Related(rs, rsc.ownersIn(metav1.NamespaceAll), selector.ForReplicaSet, pods)
 }
 
 // getIndirectlyRelatedPods is our Related.
@@ -206,7 +171,7 @@ func (rsc *ReplicaSetController) getReplicaSetsWithSameController(_ klog.Logger,
 		}}
 	}
 	var siblings []*appsv1.ReplicaSet
-	for _, pod := range replicas.Related(rs, owners, selectorOf, pods) {
+	for _, pod := range replicas.Related(rs, owners, selector.ForReplicaSet, pods) {
 		sibling, err := rsc.rsLister.ReplicaSets(pod.Namespace).Get(pod.Name)
 		ignore(err)
 		siblings = append(siblings, sibling)
@@ -223,23 +188,9 @@ func (rsc *ReplicaSetController) getPodReplicaSets(pod *corev1.Pod) []*appsv1.Re
 
 // syncReplicaSet makes one pass.
 func (rsc *ReplicaSetController) syncReplicaSet(ctx context.Context, name string) error {
-	key := rsc.key(name)
-	rs, err := rsc.rsLister.ReplicaSets(key.Namespace).Get(key.Name)
-	if err != nil {
-		rsc.reconciler.Forget(expectations.Key{NamespacedName: key.NamespacedName})
-		return nil
-	}
-	spec, err := rsc.spec(rs)
-	if err != nil {
-		return err
-	}
-	spec.BurstReplicas = rsc.burst
-	result, err := rsc.reconciler.Reconcile(ctx, spec, func(context.Context) ([]*corev1.Pod, error) {
-		return rsc.podsIn(rs.Namespace, labels.Everything())
-	})
-	result, err = rsc.reporter.Report(ctx, rs, result, err)
-	if result.RequeueAfter > 0 {
-		rsc.queue.AddAfter(name, result.RequeueAfter)
+	after, err := rsc.ours.Sync(ctx, rsc.key(name).NamespacedName)
+	if after > 0 {
+		rsc.queue.AddAfter(name, after)
 	}
 	return err
 }

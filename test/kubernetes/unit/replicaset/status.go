@@ -2,11 +2,13 @@ package replicaset
 
 import (
 	"context"
+	"strconv"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	typedappsv1 "k8s.io/client-go/kubernetes/typed/apps/v1"
 	"k8s.io/klog/v2"
@@ -14,6 +16,7 @@ import (
 
 	"github.com/replicakit/replicakit/podrank"
 	"github.com/replicakit/replicakit/replicas"
+	kit "github.com/replicakit/replicakit/replicas/controller"
 	"github.com/replicakit/replicakit/slowstart"
 	ours "github.com/replicakit/replicakit/status"
 )
@@ -75,33 +78,72 @@ func getPodsToDelete(pods, related []*corev1.Pod, n int) []*corev1.Pod {
 	return victims
 }
 
-// typedClient reads and writes ReplicaSets for our reporter.
+// A setClient is what our controller of ReplicaSets calls.
+type setClient = kit.Client[*appsv1.ReplicaSet, *corev1.Pod]
+
+// typedClient reads and writes ReplicaSets, for ours.
 type typedClient struct {
+	setClient
 	replicaSets func(namespace string) typedappsv1.ReplicaSetInterface
 }
 
-func (c typedClient) Get(ctx context.Context, namespace, name string) (*appsv1.ReplicaSet, error) {
-	return c.replicaSets(namespace).Get(ctx, name, metav1.GetOptions{})
+func clientOf(replicaSets func(namespace string) typedappsv1.ReplicaSetInterface) setClient {
+	return typedClient{replicaSets: replicaSets}
 }
 
-func (c typedClient) GetOwner(ctx context.Context, namespace, name string) (metav1.Object, error) {
-	return c.Get(ctx, namespace, name)
+func (c typedClient) GetOwner(ctx context.Context, namespace, name string) (*appsv1.ReplicaSet, error) {
+	return c.replicaSets(namespace).Get(ctx, name, metav1.GetOptions{})
 }
 
 func (c typedClient) UpdateStatus(ctx context.Context, rs *appsv1.ReplicaSet) (*appsv1.ReplicaSet, error) {
 	return c.replicaSets(rs.Namespace).UpdateStatus(ctx, rs, metav1.UpdateOptions{})
 }
 
-// updateReplicaSetStatus has our reporter write a status with that many replicas.
+// A statusView has one ReplicaSet and its pods.
+type statusView struct {
+	listers
+	rs   *appsv1.ReplicaSet
+	pods []*corev1.Pod
+}
+
+func (v statusView) Owner(context.Context, types.NamespacedName) (*appsv1.ReplicaSet, error) {
+	return v.rs, nil
+}
+
+func (v statusView) Children(context.Context, *appsv1.ReplicaSet) ([]*corev1.Pod, error) {
+	return v.pods, nil
+}
+
+// updateReplicaSetStatus has our controller make a pass for a ReplicaSet that has as
+// many pods as the status says, which writes the status and does nothing else.
 func updateReplicaSetStatus(_ klog.Logger, client typedappsv1.ReplicaSetInterface, rs *appsv1.ReplicaSet, newStatus appsv1.ReplicaSetStatus, with ReplicaSetControllerFeatures) (*appsv1.ReplicaSet, error) {
-	active := make([]*corev1.Pod, newStatus.Replicas)
-	for i := range active {
-		active[i] = &corev1.Pod{}
+	view := statusView{rs: stored(rs)}
+	view.pods = make([]*corev1.Pod, newStatus.Replicas)
+	for i := range view.pods {
+		view.pods[i] = &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+			Namespace: rs.Namespace, Name: strconv.Itoa(i), UID: types.UID(strconv.Itoa(i)), Labels: view.rs.Spec.Template.Labels,
+			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(rs, appsv1.SchemeGroupVersion.WithKind("ReplicaSet"))},
+		}}
 	}
-	reporter := replicas.ReplicaSetReporter{
-		Client:          typedClient{func(string) typedappsv1.ReplicaSetInterface { return client }},
-		OmitTerminating: omitTerminating(with),
+	kind := kit.ReplicaSets()
+	kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.Spec, error) {
+		spec, err := replicas.ReplicaSetSpec(rs)
+		spec.Replicas = newStatus.Replicas
+		return spec, err
 	}
-	_, err := reporter.Report(context.Background(), rs, replicas.Result{Observed: true, Active: active}, nil)
+	calculate := kind.Status
+	kind.Status = func(rs *appsv1.ReplicaSet, outcome kit.Outcome[*corev1.Pod]) error {
+		err := calculate(rs, outcome)
+		if omitTerminating(with) {
+			rs.Status.TerminatingReplicas = nil
+		}
+		return err
+	}
+	clients := clientOf(func(string) typedappsv1.ReplicaSetInterface { return client })
+	ours, err := kit.New(kind, clients, view, func(types.NamespacedName, time.Duration) {}, kit.Options{})
+	if err != nil {
+		return nil, err
+	}
+	_, err = ours.Sync(context.Background(), types.NamespacedName{Namespace: rs.Namespace, Name: rs.Name})
 	return rs, err
 }
