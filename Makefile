@@ -7,7 +7,11 @@ GREMLINS_VERSION      := v0.6.0
 KUBERNETES_VERSION    := v1.36.3# as in test/e2e/binaries/kubernetes/go.mod
 
 # Every module of this repository whose code is ours; test, lint and tidy visit them all.
-MODULES := . replicas/clientgo internal/controlplane test/consumer test/e2e test/conformance test/stories test/bench examples/controller test/kubernetes test/kubernetes/e2e
+MODULES := . replicas/clientgo internal/controlplane internal/release test/consumer test/e2e test/conformance test/stories test/bench examples/controller test/kubernetes test/kubernetes/e2e
+
+# The modules that others can get, at one version, and the programs that go install builds.
+RELEASED := . replicas/clientgo internal/controlplane examples/controller
+PROGRAMS := examples/quickstart examples/kubectl-scaledown examples/controller
 
 # Modules that only say which programs to build.
 BINARY_MODULES := test/e2e/binaries/kubernetes test/e2e/binaries/etcd test/e2e/binaries/kwok test/kubernetes/e2e/specs
@@ -33,7 +37,7 @@ help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-24s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: test
-test: lint cluster-binaries test-race ## everything: every module, vet, lint, race detector
+test: lint cluster-binaries test-race release-check ## everything: every module, vet, lint, race detector, the release
 
 .PHONY: test-race
 test-race: ## the tests of every module under the race detector
@@ -169,6 +173,14 @@ coverage-ids: ## the behaviour ids that sub-tests carry, and those that none doe
 .PHONY: vuln
 vuln: ## govulncheck, where its database can be reached
 	@for m in $(MODULES); do (cd $$m && GOFLAGS=-mod=mod go run golang.org/x/vuln/cmd/govulncheck@$(GOVULNCHECK_VERSION) ./...) || exit 1; done
+
+.PHONY: release-check
+release-check: ## in an empty module, from a proxy: is the working tree a release that can be taken?
+	@cd internal/release && go run . -modules "$(RELEASED)" -programs "$(PROGRAMS)" check
+
+.PHONY: release
+release: ## VERSION=v0.1.0: commits and tags, see RELEASING.md; nothing is pushed
+	@cd internal/release && go run . -modules "$(RELEASED)" -programs "$(PROGRAMS)" "$(VERSION)"
 
 .PHONY: clean
 clean: ## remove built tools and binaries

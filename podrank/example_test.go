@@ -109,8 +109,10 @@ func ExampleActivePods() {
 }
 
 func ExampleParseDeletionCost() {
-	for _, value := range []string{"-100", "008"} {
-		fmt.Println(podrank.ParseDeletionCost(map[string]string{corev1.PodDeletionCost: value}))
+	annotations := map[string]string{}
+	for _, cost := range []string{"-100", "008"} {
+		annotations[corev1.PodDeletionCost] = cost
+		fmt.Println(podrank.ParseDeletionCost(annotations))
 	}
 	// Output:
 	// -100 <nil>
