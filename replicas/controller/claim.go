@@ -28,8 +28,9 @@ type aside struct {
 }
 
 // claim adopts and releases what the plan says, and returns what is to be created
-// or deleted then: what the plan says, if all adoptions succeeded. After an error
-// the claims that succeeded stand (C13).
+// or deleted then: what the plan says, if all adoptions succeeded, but of adopted
+// children their version by now. After an error the claims that succeeded stand
+// (C13).
 func (p *pass[O, C]) claim(ctx context.Context, plan replicas.PlanOf[C]) (replicas.ScaleOf[C], error) {
 	p.Waiting = p.Waiting || plan.Blocked.Reason != ""
 	claims, orphans := plan.Claims, plan.Claims.Adopt
@@ -49,7 +50,8 @@ func (p *pass[O, C]) claim(ctx context.Context, plan replicas.PlanOf[C]) (replic
 	p.undecidedAdoptions(ctx, claimer, claimed.Undecided)
 	p.failedReleases(claimed.NotReleased)
 	p.sortAside(orphans)
-	if len(p.Active) == len(claims.Owned)+len(orphans) || plan.Blocked.Reason != "" {
+	asPlanned := len(p.Active) == len(claims.Owned)+len(orphans)
+	if plan.Blocked.Reason != "" || len(orphans) == 0 || asPlanned && len(plan.Scale.Delete) == 0 {
 		return plan.Scale, nil
 	}
 	p.spec.HeldPlaces = len(p.Undecided)

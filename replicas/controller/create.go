@@ -125,20 +125,21 @@ func (p *pass[O, C]) namespaceEnds(errs []error) bool {
 // holdAfter holds creations if trying again soon is useless: the quota is full,
 // the server makes something else of them, or it said when.
 func (p *pass[O, C]) holdAfter(errs []error) {
-	now := p.opts.Now()
+	now, wait := p.opts.Now(), time.Duration(0)
 	if slices.ContainsFunc(errs, quotaIsFull) {
 		p.state.creations.double(now, quotaHoldFirst, quotaHoldLast)
 		p.state.creations.at = p.inQuota() + len(p.Created)
-		p.retryAfter = max(p.retryAfter, p.state.creations.wait)
+		wait = p.state.creations.wait
 	}
 	if slices.ContainsFunc(errs, func(err error) bool { return errors.As(err, new(strangeError)) }) {
 		p.state.strange.double(now, strangeHoldFirst, strangeHoldLast)
-		p.retryAfter = max(p.retryAfter, p.state.strange.wait)
+		wait = max(wait, p.state.strange.wait)
 	}
-	if d := serverDelay(errs); d > p.retryAfter {
+	if d := serverDelay(errs); d > wait {
 		p.state.creations = hold{since: now, wait: d}
-		p.retryAfter = d
+		wait = d
 	}
+	p.retryAfter = max(p.retryAfter, wait)
 }
 
 // inQuota counts the owner's children that a quota counts: one that is being

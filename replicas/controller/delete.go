@@ -43,9 +43,10 @@ type deletions[O, C Object] struct {
 	victims []replicas.Deletion[C] // and by their index:
 	is      []deletion
 	errs    []error
-	doubted []atomic.Bool
+	doubted []bool // nobody knows whether the call took effect
 
 	failures  []slowstart.Failure // all that went wrong
+	wait      time.Duration       // how long the server puts deletions off
 	live      bool                // what is left comes from a live list
 	conflicts atomic.Int64
 }
@@ -58,7 +59,7 @@ const firstVersioned = 16
 func (p *pass[O, C]) delete(ctx context.Context, victims []replicas.Deletion[C]) error {
 	d := &deletions[O, C]{
 		pass: p, victims: victims,
-		is: make([]deletion, len(victims)), errs: make([]error, len(victims)), doubted: make([]atomic.Bool, len(victims)),
+		is: make([]deletion, len(victims)), errs: make([]error, len(victims)), doubted: make([]bool, len(victims)),
 	}
 	ids := make([]types.UID, len(victims))
 	for i, v := range victims {
@@ -88,7 +89,7 @@ func (d *deletions[O, C]) settle() {
 		switch {
 		case d.is[i] == gone && !d.live:
 			d.state.proven.gone(id, d.opts.Now())
-		case d.is[i] != gone && d.doubted[i].Load():
+		case d.is[i] != gone && d.doubted[i]:
 			if d.state.doubted == nil {
 				d.state.doubted = map[types.UID]struct{}{}
 			}
@@ -107,7 +108,7 @@ func (d *deletions[O, C]) run(ctx context.Context) error {
 	if behind {
 		behind = d.again(ctx)
 	}
-	d.retryAfter = max(d.retryAfter, serverDelay(d.errs))
+	d.wait = max(d.wait, serverDelay(d.errs))
 	err := d.err()
 	d.state.behind = behind
 	d.holdAfterDeletions(behind, err)
@@ -159,19 +160,22 @@ func (d *deletions[O, C]) left() (indices []int) {
 	return indices
 }
 
-// call makes the delete calls for some of the victims.
-func (d *deletions[O, C]) call(ctx context.Context, some []int) { d.each(ctx, some, d.one) }
-
-// each calls f for some of the victims, and keeps what goes wrong.
-func (d *deletions[O, C]) each(ctx context.Context, some []int, f func(context.Context, int) error) {
+// call makes the delete calls for some of the victims, and keeps what goes wrong.
+func (d *deletions[O, C]) call(ctx context.Context, some []int) {
 	run := slowstart.Run(ctx, len(some), d.all(len(some)), func(ctx context.Context, n int) error {
-		return f(ctx, some[n])
+		return d.one(ctx, some[n])
 	})
 	d.Failed += len(run.Failed)
 	d.failures = append(d.failures, run.Failed...)
 	if run.Skipped > 0 { // the context has ended
 		d.failures = append(d.failures, slowstart.Failure{Err: run.Err})
 	}
+	d.lookFor(ctx, d.only(some, func(i int) bool { return d.doubted[i] }))
+}
+
+// only returns those of some that nothing is decided about and that f picks.
+func (d *deletions[O, C]) only(some []int, f func(i int) bool) []int {
+	return slices.DeleteFunc(slices.Clone(some), func(i int) bool { return d.is[i] != undecided || !f(i) })
 }
 
 // one makes one delete call. After a Conflict no resourceVersion is sent any
@@ -192,8 +196,10 @@ func (d *deletions[O, C]) one(ctx context.Context, i int) error {
 		d.is[i] = gone
 	case apierrors.IsConflict(err):
 		d.conflicts.Add(1)
-	default:
-		return d.lookForDeleted(ctx, i)
+	case isRefusal(err):
+		return d.fail(i)
+	default: // it may have taken effect all the same, or may do so yet
+		d.doubted[i] = true
 	}
 	return nil
 }
@@ -208,26 +214,26 @@ func (d *deletions[O, C]) options(v replicas.Deletion[C]) metav1.DeleteOptions {
 	return opts
 }
 
-// lookForDeleted looks for a victim whose delete failed: it may have taken effect
-// all the same, or may do so yet.
-func (d *deletions[O, C]) lookForDeleted(ctx context.Context, i int) error {
-	if isRefusal(d.errs[i]) {
-		return d.fail(i)
+// lookFor decides about victims whose delete may have taken effect, or that are
+// there no more. One that is still there could not be deleted.
+func (d *deletions[O, C]) lookFor(ctx context.Context, some []int) {
+	if len(some) == 0 {
+		return
 	}
-	d.doubted[i].Store(true)
-	child := d.victims[i].Object
-	found, there, err := d.find(ctx, child.GetName(), false)
-	switch {
-	case err != nil:
-		return d.fail(i)
-	case !there || object.ID(found) != object.ID(child):
-		d.is[i] = gone
-	case found.GetDeletionTimestamp() != nil:
-		d.is[i] = deleted
-	default:
-		return d.fail(i)
+	look := d.looks(ctx, len(some))
+	for _, i := range some {
+		child := d.victims[i].Object
+		found, there, err := look(ctx, child.GetName())
+		switch {
+		case err == nil && (!there || object.ID(found) != object.ID(child)):
+			d.is[i] = gone
+		case err == nil && found.GetDeletionTimestamp() != nil:
+			d.is[i] = deleted
+		default:
+			d.Failed++
+			d.failures = append(d.failures, slowstart.Failure{Err: d.fail(i)})
+		}
 	}
-	return nil
 }
 
 // isRefusal reports whether a call had no effect, and will have none.
@@ -248,7 +254,7 @@ func (d *deletions[O, C]) fail(i int) error {
 func (d *deletions[O, C]) again(ctx context.Context) (behind bool) {
 	ours, err := d.oursLive(ctx)
 	if err != nil {
-		d.errs = append(d.errs, err)
+		d.errs, d.wait = append(d.errs, err), d.lists.held()
 		err = fmt.Errorf("unable to delete pods: listing them live: %w", err)
 		d.failures = append(d.failures, slowstart.Failure{Err: err})
 		return true
@@ -268,8 +274,8 @@ func (d *deletions[O, C]) again(ctx context.Context) (behind bool) {
 		}
 	}
 	d.call(ctx, again)
-	refused := slices.DeleteFunc(again, func(i int) bool { return d.is[i] != undecided || !apierrors.IsConflict(d.errs[i]) })
-	d.refused(ctx, refused)
+	refused := d.only(again, func(i int) bool { return apierrors.IsConflict(d.errs[i]) })
+	d.lookFor(ctx, refused) // somebody, such as a webhook, may not want them deleted
 	return behind || len(refused) > 0
 }
 
@@ -297,37 +303,19 @@ func (d *deletions[O, C]) oursLive(ctx context.Context) (map[types.UID]C, error)
 	return ours, nil
 }
 
-// refused decides about Conflicts of deletes that carried nothing but a UID: the
-// child is gone, or somebody, such as a webhook, does not want it deleted.
-func (d *deletions[O, C]) refused(ctx context.Context, some []int) {
-	find := d.find
-	if len(some) > fewReads {
-		find = d.findInList(ctx) // one for all: every delete has been answered
-	}
-	d.each(ctx, some, func(ctx context.Context, i int) error {
-		child := d.victims[i].Object
-		found, there, err := find(ctx, child.GetName(), false)
-		if err == nil && (!there || object.ID(found) != object.ID(child)) {
-			d.is[i] = gone
-			return nil
-		}
-		return d.fail(i)
-	})
-}
-
 // holdAfterDeletions keeps deletions back for a while, whatever events come, if
 // our view was behind or the server said when. Otherwise it ends the hold that
 // there was.
 func (d *deletions[O, C]) holdAfterDeletions(behind bool, err error) {
 	h := &d.state.deletions
-	if !behind && d.retryAfter == 0 {
+	if !behind && d.wait == 0 {
 		*h = hold{}
 		return
 	}
 	before := h.wait
 	h.double(d.opts.Now(), conflictHoldFirst, conflictHoldLast)
-	h.wait = max(h.wait, d.retryAfter)
-	d.retryAfter = h.wait
+	h.wait = max(h.wait, d.wait)
+	d.retryAfter = max(d.retryAfter, h.wait)
 	d.Waiting = true
 	d.comeBack(h.wait)
 	if before < holdIsTold && h.wait >= holdIsTold {

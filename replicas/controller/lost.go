@@ -36,31 +36,47 @@ func (p *pass[O, C]) lookForCreated(ctx context.Context, name string, why error)
 // cheaper.
 const fewReads = 3
 
+// A look asks the server for a child by its name.
+type look[C Object] func(ctx context.Context, name string) (found C, there bool, err error)
+
+// looks returns how to look for n children at once.
+func (p *pass[O, C]) looks(ctx context.Context, n int) look[C] {
+	if n <= fewReads {
+		p.reads.Add(int64(n))
+		return p.get
+	}
+	list, err := p.list(ctx)
+	return func(_ context.Context, name string) (found C, there bool, _ error) {
+		return within(list.Items, name, err)
+	}
+}
+
 // find looks for a child on the server. A list shows what the selector matches, so
 // a child that must exist is always read.
 func (p *pass[O, C]) find(ctx context.Context, name string, mustExist bool) (found C, there bool, err error) {
-	namespace := p.Owner.GetNamespace()
 	if p.reads.Add(1) <= fewReads || mustExist {
-		found, err = p.client.Get(ctx, namespace, name)
-		if apierrors.IsNotFound(err) {
-			return found, false, nil
-		}
-		return found, err == nil && !object.IsNil(found), err
+		return p.get(ctx, name)
 	}
 	p.reads.Add(-1)
-	return p.findInList(ctx)(ctx, name, false)
+	list, err := p.list(ctx)
+	return within(list.Items, name, err)
 }
 
-// findInList is find for the moment of this call.
-func (p *pass[O, C]) findInList(ctx context.Context) func(ctx context.Context, name string, _ bool) (C, bool, error) {
-	list, err := p.lists.get(ctx, p.Owner.GetNamespace(), p.spec.Selector)
-	return func(_ context.Context, name string, _ bool) (found C, there bool, _ error) {
-		i := slices.IndexFunc(list.Items, func(c C) bool { return c.GetName() == name })
-		if err != nil || i < 0 {
-			return found, false, err
-		}
-		return list.Items[i], true, nil
+func (p *pass[O, C]) get(ctx context.Context, name string) (found C, there bool, err error) {
+	found, err = p.client.Get(ctx, p.Owner.GetNamespace(), name)
+	if apierrors.IsNotFound(err) {
+		return found, false, nil
 	}
+	return found, err == nil && !object.IsNil(found), err
+}
+
+// within looks for a child in a list, if there is one.
+func within[C Object](items []C, name string, err error) (found C, there bool, _ error) {
+	i := slices.IndexFunc(items, func(c C) bool { return !object.IsNil(c) && c.GetName() == name })
+	if err != nil || i < 0 {
+		return found, false, err
+	}
+	return items[i], true, nil
 }
 
 // lookForUnwanted looks for creations without an answer that no plan asks for any

@@ -75,7 +75,8 @@ type pass[O, C Object] struct {
 	asideBefore map[types.UID]*aside
 	// claimErr is what went wrong with claims, which stops nothing else.
 	claimErr error
-	reads    atomic.Int64
+	// reads and listed count calls that may be made at the same time.
+	reads, listed atomic.Int64
 }
 
 // Sync makes one pass for an owner: is the cache as new as our own writes; are the
@@ -156,7 +157,7 @@ func (r *reconciler[O, C]) sync(ctx context.Context, owner types.NamespacedName)
 	p := &pass[O, C]{reconciler: r}
 	p.Name, p.Now = owner, r.opts.Now()
 	p.end(p.run(ctx))
-	p.LiveReads = int(p.reads.Load())
+	p.LiveReads, p.LiveLists = int(p.reads.Load()), int(p.listed.Load())
 	p.Took = r.opts.Now().Sub(p.Now)
 	if r.kind.Observe != nil {
 		r.kind.Observe(ctx, p.Pass)

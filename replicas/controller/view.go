@@ -3,6 +3,7 @@ package controller
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -80,7 +81,7 @@ func (p *pass[O, C]) readLive(ctx context.Context) error {
 	live, err := p.listLive(ctx)
 	p.tell(&p.state.told.list, err != nil, FailedList, "Error listing: "+errorText(err))
 	if err != nil {
-		return err
+		return p.failure("listing children live: %w", err)
 	}
 	p.pending.Forget(p.key)
 	p.children, p.state.old = live, false
@@ -100,21 +101,18 @@ func (p *pass[O, C]) unlessHeld(err error) error {
 // listLive lists what the owner's selector matches, notes what that proves, and
 // returns the owner's children and the orphans.
 func (p *pass[O, C]) listLive(ctx context.Context) ([]C, error) {
-	p.LiveLists++
-	list, err := p.lists.get(ctx, p.Owner.GetNamespace(), p.spec.Selector)
+	list, err := p.list(ctx)
 	if err != nil {
-		if errors.As(err, new(heldError)) {
-			p.LiveLists--
-		}
 		p.retryAfter = max(p.retryAfter, p.lists.held())
-		return nil, p.failure("listing children live: %w", err)
+		return nil, err
 	}
 	isNil, owner := object.NilOf[C](), object.OwnerOf(p.Owner, p.kind.Owner.GroupKind())
 	var ours, live []C
 	for i, c := range list.Items {
 		switch {
 		case isNil(c):
-			return nil, p.failure("listing children live: items[%d] is nil", i)
+			return nil, fmt.Errorf("items[%d] is nil", i)
+		case !p.isAskedFor(c): // no harm
 		case owner.Controls(c):
 			ours, live = append(ours, c), append(live, c)
 		case metav1.GetControllerOfNoCopy(c) == nil:
@@ -130,6 +128,21 @@ func (p *pass[O, C]) listLive(ctx context.Context) ([]C, error) {
 	p.Restored = p.state.proven.listed(ours, list.ResourceVersion, cached, p.read, p.opts.Now())
 	p.resolveNames(live)
 	return live, nil
+}
+
+// list lists what the owner's selector matches.
+func (p *pass[O, C]) list(ctx context.Context) (List[C], error) {
+	list, err := p.lists.get(ctx, p.Owner.GetNamespace(), p.spec.Selector)
+	if !errors.As(err, new(heldError)) {
+		p.listed.Add(1)
+	}
+	return list, err
+}
+
+// isAskedFor reports whether a live list may have the child in it.
+func (p *pass[O, C]) isAskedFor(c C) bool {
+	namespace := p.Owner.GetNamespace()
+	return (namespace == "" || namespace == c.GetNamespace()) && p.spec.Selector.Matches(labels.Set(c.GetLabels()))
 }
 
 // resolveNames notes which creations without an answer took effect.

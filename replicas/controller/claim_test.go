@@ -1,0 +1,330 @@
+package controller_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/replicakit/replicakit/internal/podtest"
+)
+
+func TestClaims(t *testing.T) {
+	t.Parallel()
+	relabelled := podtest.Labels(map[string]string{"app": "debug"})
+	t.Run("Y8 B1 adopted pods count, released ones do not", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(3)
+		pass, err := r.pass(t, 0,
+			podtest.Pod("orphan"), podtest.Pod("owned", owned(r.owner)), podtest.Pod("leaves", owned(r.owner), relabelled))
+		require.NoError(t, err)
+		assert.Equal(t, []string{"orphan"}, names(pass.Adopted))
+		assert.Equal(t, []string{"leaves"}, names(pass.Released))
+		assert.Equal(t, []string{"owned", "orphan"}, names(pass.Active))
+		assert.Len(t, pass.Created, 1)
+		assert.Equal(t, []string{
+			"get owner",
+			`patch orphan {"metadata":{"ownerReferences":[{"apiVersion":"apps/v1","kind":"ReplicaSet","name":"web","uid":"uid-of-web","controller":true,"blockOwnerDeletion":true}],"uid":"uid-orphan"}}`,
+			`patch leaves {"metadata":{"uid":"uid-leaves","ownerReferences":[{"$patch":"delete","uid":"uid-of-web"}]}}`,
+			"create default/web-bbbbb",
+		}, r.calls, "claims come before creation")
+	})
+	t.Run("C17 the owner is read live once, and only to adopt", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(2)
+		_, err := r.pass(t, 0, podsOf(r.owner, 2)...)
+		require.NoError(t, err)
+		assert.Empty(t, r.calls)
+		_, err = r.pass(t, 0, podtest.Pod("a"), podtest.Pod("b"))
+		require.NoError(t, err)
+		assert.Equal(t, 1, count(r.calls, "get owner"))
+	})
+	t.Run("C18 C19 an owner that is gone, replaced or being deleted adopts nothing and is an error", func(t *testing.T) {
+		t.Parallel()
+		now := metav1.NewTime(podtest.Now)
+		for name, read := range map[string]func(r *podRig) (*appsv1.ReplicaSet, error){
+			"gone": func(*podRig) (*appsv1.ReplicaSet, error) { return nil, notFound("web") },
+			"replaced": func(*podRig) (*appsv1.ReplicaSet, error) {
+				other := replicaSet(1)
+				other.UID = "other"
+				return other, nil
+			},
+			"deleted": func(*podRig) (*appsv1.ReplicaSet, error) {
+				dying := replicaSet(1)
+				dying.DeletionTimestamp = &now
+				return dying, nil
+			},
+		} {
+			r := newRig(5)
+			r.getOwner = func() (*appsv1.ReplicaSet, error) { return read(r) }
+			pass, err := r.pass(t, 0, podtest.Pod("a"), podtest.Pod("b"))
+			require.ErrorContains(t, err, "can't adopt", name)
+			assert.Equal(t, 2, pass.Failed)
+			assert.Equal(t, []string{"get owner"}, r.calls, "no patch, no creation")
+			assert.True(t, pass.Observed && pass.Waiting)
+			require.NoError(t, pass.ScaleErr, "claim errors set no ReplicaFailure")
+			adds, _ := r.pending()
+			assert.Zero(t, adds)
+		}
+	})
+	t.Run("C15 a pod that is gone is not adopted and no error", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(1)
+		r.patch = func(pod *corev1.Pod) error { return fmt.Errorf("wrapped: %w", notFound(pod.Name)) }
+		pass, err := r.pass(t, 0, podtest.Pod("orphan"))
+		require.NoError(t, err)
+		assert.Empty(t, pass.Adopted)
+		assert.Len(t, pass.Created, 1, "it is replaced")
+	})
+	t.Run("W42 a pod that the server calls invalid is set aside and everything else goes on", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(3)
+		r.patch = func(pod *corev1.Pod) error {
+			if pod.Name == "barred" {
+				return invalid(pod.Name)
+			}
+			return nil
+		}
+		pass, err := r.pass(t, 0, podtest.Pod("barred"), podtest.Pod("free"))
+		require.NoError(t, err)
+		assert.Equal(t, []string{"barred"}, names(pass.SetAside))
+		assert.Equal(t, []string{"free"}, names(pass.Adopted))
+		assert.Len(t, pass.Created, 2)
+		assert.Equal(t, time.Minute, pass.RequeueAfter, "the policy may go")
+	})
+	t.Run("W42 a pod set aside is not patched again for a minute, unless it or the owner's generation changes", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(0)
+		r.patch = func(pod *corev1.Pod) error { return invalid(pod.Name) }
+		orphans := make([]*corev1.Pod, 200)
+		for i := range orphans {
+			orphans[i] = podtest.Pod(fmt.Sprintf("orphan-%03d", i))
+			orphans[i].ResourceVersion = "7"
+		}
+		patches := func(seconds int) int {
+			pass, err := r.pass(t, seconds, orphans...)
+			require.NoError(t, err)
+			assert.Len(t, pass.SetAside, 200, "told in each pass")
+			assert.Positive(t, pass.RequeueAfter)
+			return len(r.callsOf("patch"))
+		}
+		assert.Equal(t, 200, patches(0))
+		for range 100 {
+			assert.Zero(t, patches(59))
+		}
+		assert.Empty(t, r.calls, "nor is the owner read")
+		assert.Equal(t, 200, patches(60))
+		orphans[3].ResourceVersion = "8"
+		assert.Equal(t, 1, patches(61))
+		orphans[4] = orphans[4].DeepCopy()
+		orphans[4].UID = "uid-again"
+		assert.Equal(t, 1, patches(62))
+		pass, err := r.pass(t, 63, orphans[10:]...)
+		require.NoError(t, err)
+		assert.Equal(t, 57*time.Second, pass.RequeueAfter)
+		assert.Equal(t, 10, patches(63), "what was not seen is not remembered")
+		r.owner.Generation++
+		assert.Equal(t, 200, patches(63))
+		assert.Equal(t, 0, patches(-3600), "a clock that goes back starts the wait again")
+		assert.Equal(t, 200, patches(-3540))
+		r.forget(t)
+		assert.Equal(t, 200, patches(-3540))
+	})
+	t.Run("W42 C26 a pod whose adoption is not decided is tried again at growing intervals, whatever events come", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(200)
+		r.patch = func(pod *corev1.Pod) error { return forbidden(pod.Name, "policy") }
+		orphans := make([]*corev1.Pod, 200)
+		for i := range orphans {
+			orphans[i] = podtest.Pod(fmt.Sprintf("orphan-%03d", i))
+			orphans[i].ResourceVersion = "7"
+		}
+		all := 0
+		for i := range 100 {
+			pass, err := r.pass(t, 0, orphans...)
+			all += len(r.callsOf("patch"))
+			assert.Equal(t, i == 0, err != nil, "an error only if it was tried")
+			assert.True(t, pass.Observed)
+			assert.Empty(t, pass.Created)
+			assert.Len(t, pass.Undecided, 200, "told in each pass")
+			assert.Empty(t, pass.SetAside, "they may be ours yet")
+			assert.Equal(t, 50*time.Millisecond, pass.RequeueAfter)
+		}
+		assert.Equal(t, 200, all, "100 passes at one instant")
+		pass, err := r.pass(t, 1, orphans...)
+		assert.True(t, apierrors.IsForbidden(err))
+		assert.Len(t, r.callsOf("patch"), 200)
+		assert.Equal(t, 100*time.Millisecond, pass.RequeueAfter)
+		orphans[3].ResourceVersion = "8"
+		_, err = r.pass(t, 1, orphans...)
+		require.Error(t, err)
+		assert.Len(t, r.callsOf("patch"), 1, "it has changed")
+		r.patch = func(*corev1.Pod) error { return nil }
+		pass, err = r.pass(t, 2, orphans...)
+		require.NoError(t, err)
+		assert.Len(t, pass.Adopted, 200)
+		assert.Empty(t, pass.Undecided)
+	})
+	t.Run("W42 a pod is set aside from the end of its call on", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(0)
+		orphan := podsOf(r.owner, 1)[0]
+		orphan.OwnerReferences = nil
+		r.patch = func(p *corev1.Pod) error {
+			r.now = r.now.Add(2 * time.Minute)
+			return invalid(p.Name)
+		}
+		pass, err := r.pass(t, 0, orphan)
+		require.NoError(t, err)
+		assert.Equal(t, time.Minute, pass.RequeueAfter)
+		pass, err = r.pass(t, 130, orphan)
+		require.NoError(t, err)
+		assert.Empty(t, r.callsOf("patch"))
+		assert.Equal(t, 50*time.Second, pass.RequeueAfter)
+	})
+	t.Run("C13 C26 any other failure keeps the other claims, and holds one place: no pod is created in its stead", func(t *testing.T) {
+		t.Parallel()
+		for _, failure := range []error{forbidden("x", "policy"), apierrors.NewBadRequest("x"), conflict("x"), busy(2), errors.New("connection lost"), context.DeadlineExceeded} {
+			for _, want := range []int32{0, 3, 4, 9} {
+				r := newRig(want)
+				r.patch = func(pod *corev1.Pod) error {
+					if pod.Name == "b" {
+						return failure
+					}
+					return nil
+				}
+				pass, err := r.pass(t, 0, podtest.Pod("a"), podtest.Pod("b"), podtest.Pod("c"), podtest.Pod("mine", owned(r.owner)))
+				require.ErrorIs(t, err, failure)
+				assert.Equal(t, []string{"a", "c"}, names(pass.Adopted))
+				assert.Equal(t, []string{"b"}, names(pass.Undecided))
+				assert.Len(t, pass.Active, 3)
+				assert.Len(t, pass.Created, max(int(want)-4, 0))
+				assert.Len(t, pass.Deleted, max(3-int(want), 0), "and none is deleted because of it")
+				assert.True(t, pass.Observed)
+				assert.Equal(t, 1, pass.Failed)
+				assert.Equal(t, []string{"Warning FailedAdopt Error adopting b: " + failure.Error()}, r.eventsOf("Warning"))
+				require.NoError(t, pass.ScaleErr)
+			}
+		}
+	})
+	t.Run("C13 every failed claim is told", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(2)
+		r.patch = func(pod *corev1.Pod) error { return errors.New("no " + pod.Name) }
+		_, err := r.pass(t, 0, podtest.Pod("a"), podtest.Pod("leaves", owned(r.owner), relabelled))
+		require.ErrorContains(t, err, "no a")
+		require.ErrorContains(t, err, "no leaves")
+	})
+	t.Run("a pod set aside does not replace the rate limiter of a failure", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(2)
+		r.patch = func(pod *corev1.Pod) error { return invalid(pod.Name) }
+		r.create = func(int) error { return errors.New("boom") }
+		pass, err := r.pass(t, 0, podtest.Pod("a"))
+		require.Error(t, err)
+		assert.Zero(t, pass.RequeueAfter)
+	})
+	t.Run("a client that answers without a pod has adopted it all the same", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(1)
+		r.silent = true
+		pass, err := r.pass(t, 0, podtest.Pod("a"))
+		require.NoError(t, err)
+		assert.Len(t, pass.Active, 1)
+	})
+	t.Run("C14 an adopted pod that turns out to be on its way out does not count", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(1)
+		r.patched = podtest.Deleting
+		pass, err := r.pass(t, 0, podtest.Pod("a"))
+		require.NoError(t, err)
+		assert.Len(t, pass.Adopted, 1)
+		assert.Empty(t, pass.Active)
+		assert.Len(t, pass.Created, 1)
+	})
+	t.Run("C13 pods are released though no pod may be adopted", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(2)
+		r.getOwner = func() (*appsv1.ReplicaSet, error) { return nil, notFound("web") }
+		pass, err := r.pass(t, 0, podtest.Pod("a"), podtest.Pod("leaves", owned(r.owner), relabelled))
+		require.Error(t, err)
+		assert.Equal(t, []string{"leaves"}, names(pass.Released))
+	})
+	t.Run("C16 a pod that is gone or replaced is as good as released", func(t *testing.T) {
+		t.Parallel()
+		for _, err := range []error{notFound("x"), invalid("x")} {
+			r := newRig(1)
+			r.patch = func(*corev1.Pod) error { return err }
+			pass, err := r.pass(t, 0, podtest.Pod("x", owned(r.owner), relabelled))
+			require.NoError(t, err)
+			assert.Len(t, pass.Released, 1)
+			assert.Len(t, pass.Created, 1)
+		}
+	})
+	t.Run("C16 a release that failed otherwise is an error, changes no count and is told once while it lasts", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(2)
+		r.patch = func(pod *corev1.Pod) error { return conflict(pod.Name) }
+		leaves := podtest.Pod("x", owned(r.owner), relabelled)
+		pass, err := r.pass(t, 0, leaves)
+		assert.True(t, apierrors.IsConflict(err))
+		assert.Len(t, pass.Created, 2)
+		assert.Empty(t, pass.Released)
+		assert.Equal(t, []string{"Warning FailedRelease Error releasing x: " + conflict("x").Error()}, r.eventsOf("Warning"))
+		pass, err = r.pass(t, 0, leaves)
+		require.Error(t, err)
+		assert.Equal(t, 1, pass.Failed, "it is tried again")
+		assert.Empty(t, r.events)
+		r.patch = func(*corev1.Pod) error { return nil }
+		_, err = r.pass(t, 0, leaves)
+		require.NoError(t, err)
+		r.patch = func(pod *corev1.Pod) error { return conflict(pod.Name) }
+		_, err = r.pass(t, 0, leaves)
+		require.Error(t, err)
+		assert.Len(t, r.events, 1, "another one is told again")
+	})
+	t.Run("W39 claims run in parallel within the cap", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(8)
+		r.opts.MaxParallel = 8
+		together := make(chan struct{})
+		var under atomic.Int64
+		r.patch = func(*corev1.Pod) error {
+			if under.Add(1) == 8 {
+				close(together)
+			}
+			<-together
+			return nil
+		}
+		var orphans []*corev1.Pod
+		for i := range 8 {
+			orphans = append(orphans, podtest.Pod(strconv.Itoa(i)))
+		}
+		pass, err := r.pass(t, 0, orphans...)
+		require.NoError(t, err)
+		assert.Len(t, pass.Adopted, 8)
+	})
+	t.Run("C14 an adopted pod goes on as the server has it now, so that it may be deleted in the same pass", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(0)
+		orphan := podtest.Pod("orphan")
+		orphan.ResourceVersion, r.version = "old", "patched"
+		r.remove = func(_ *corev1.Pod, opts metav1.DeleteOptions) error {
+			assert.Equal(t, "patched", *opts.Preconditions.ResourceVersion)
+			return nil
+		}
+		pass, err := r.pass(t, 0, orphan)
+		require.NoError(t, err)
+		assert.Len(t, pass.Deleted, 1)
+	})
+}

@@ -1,0 +1,217 @@
+package controller_test
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/replicakit/replicakit/expectations"
+	"github.com/replicakit/replicakit/slowstart"
+)
+
+func TestCreates(t *testing.T) {
+	t.Parallel()
+	t.Run("K1 the expectation is recorded before the first call and K4 stays when they succeed", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(5)
+		r.create = func(int) error {
+			adds, _ := r.pending()
+			assert.Equal(t, 5, adds)
+			return nil
+		}
+		pass, err := r.pass(t, 0)
+		require.NoError(t, err)
+		adds, _ := r.pending()
+		assert.Equal(t, 5, adds)
+		assert.Len(t, pass.Created, 5)
+		assert.Empty(t, pass.Active, "T1 active pods are those from before")
+		assert.True(t, pass.Observed)
+		assert.False(t, pass.Waiting)
+	})
+	t.Run("K2 failed and skipped creations are not expected, K3 the error comes back", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(20)
+		boom := errors.New("boom")
+		r.create = func(i int) error {
+			if i == 4 {
+				return boom
+			}
+			return nil
+		}
+		pass, err := r.pass(t, 0)
+		require.ErrorIs(t, err, boom)
+		require.EqualError(t, pass.ScaleErr, "boom", "T11 the condition's message is the error's text and no more")
+		assert.Len(t, pass.Created, 6, "S9 batches of 1, 2 and 4, one of them refused")
+		assert.Equal(t, 1, pass.Failed)
+		assert.Equal(t, 13, pass.Skipped)
+		adds, _ := r.pending()
+		assert.Equal(t, 6, adds)
+		assert.True(t, pass.Observed, "K3 status is still written")
+		assert.Zero(t, pass.RequeueAfter, "the rate limiter decides")
+	})
+	t.Run("P7 each call is given a pod of its own, which a client may write to", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(50)
+		r.opts.MaxParallel = 8
+		seen := sync.Map{}
+		r.send = func(pod *corev1.Pod) {
+			_, twice := seen.LoadOrStore(pod, true)
+			assert.False(t, twice)
+			pod.Name, pod.Labels["app"] = "mine", "mine"
+		}
+		pass, err := r.pass(t, 0)
+		require.NoError(t, err)
+		assert.Len(t, pass.Created, 50)
+	})
+	t.Run("a client that answers without a pod has created one all the same", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(2)
+		r.silent = true
+		pass, err := r.pass(t, 0)
+		require.NoError(t, err)
+		assert.Len(t, pass.Created, 2)
+		adds, _ := r.pending()
+		assert.Equal(t, 2, adds)
+	})
+	t.Run("D7 nothing is under way when a pass ends, whatever fails in it", func(t *testing.T) {
+		t.Parallel()
+		for name, fails := range map[string]func() error{
+			"nothing": func() error { return nil },
+			"a call":  func() error { return errors.New("refused") },
+			"a panic": func() error { panic("bug in the client") },
+		} {
+			synctest.Test(t, func(t *testing.T) { // which fails for a goroutine that can never end
+				r := newRig(0)
+				r.opts.MaxParallel = 8
+				var under, calls atomic.Int64
+				call := func() error {
+					under.Add(1)
+					defer under.Add(-1)
+					n := calls.Add(1)
+					time.Sleep(time.Duration(n%5) * time.Second)
+					if n == 20 {
+						return fails()
+					}
+					return nil
+				}
+				r.create = func(int) error { return call() }
+				r.remove = func(*corev1.Pod, metav1.DeleteOptions) error { return call() }
+				r.patch = func(*corev1.Pod) error { return call() }
+				pods := podsOf(r.owner, 50)
+				for _, p := range pods[:25] {
+					p.OwnerReferences = nil
+				}
+				pass := func(want int32, pods ...*corev1.Pod) {
+					defer func() { _ = recover() }()
+					calls.Store(0)
+					r.owner.Spec.Replicas = &want
+					_, _ = r.pass(t, 0, pods...)
+				}
+				pass(50, pods...) // adopts
+				assert.Zero(t, under.Load(), name)
+				pass(100, pods[25:]...) // creates
+				assert.Zero(t, under.Load(), name)
+				r.settle()
+				pass(0, pods[25:]...) // deletes
+				assert.Zero(t, under.Load(), name)
+				assert.GreaterOrEqual(t, calls.Load(), int64(20), name)
+			})
+		}
+	})
+	t.Run("B1 B2 the burst is what is expected", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(700)
+		_, err := r.pass(t, 0)
+		require.NoError(t, err)
+		adds, _ := r.pending()
+		assert.Equal(t, 500, adds)
+	})
+	t.Run("W13 a pass that expects something asks to be woken when that expires", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(1)
+		pass, err := r.pass(t, 0)
+		require.NoError(t, err)
+		assert.InDelta(t, expectations.DefaultTimeout, pass.RequeueAfter, float64(time.Millisecond))
+	})
+	t.Run("W4 a panic in a call reaches the caller with only what succeeded still expected", func(t *testing.T) {
+		t.Parallel()
+		for _, parallel := range []int{1, 8} {
+			r := newRig(10)
+			r.opts.MaxParallel = parallel
+			r.create = func(i int) error {
+				if i == 3 {
+					panic("bug in the client")
+				}
+				return nil
+			}
+			func() {
+				defer func() {
+					var p *slowstart.Panic
+					err, _ := recover().(error)
+					require.ErrorAs(t, err, &p)
+					assert.Equal(t, "bug in the client", p.Value)
+				}()
+				_, _ = r.pass(t, 0)
+			}()
+			adds, _ := r.pending()
+			assert.Equal(t, int(r.created.Load())-1, adds)
+		}
+	})
+	t.Run("a panic of the event sink does not make a created or deleted pod forgotten", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(1)
+		r.tell = func() { panic("bug in the sink") }
+		assert.Panics(t, func() { _, _ = r.pass(t, 0) })
+		adds, _ := r.pending()
+		assert.Equal(t, 1, adds)
+		r.settle()
+		assert.Panics(t, func() { _, _ = r.pass(t, 0, podsOf(r.owner, 2)...) })
+		_, dels := r.pending()
+		assert.Equal(t, 1, dels)
+	})
+	t.Run("S12 a context that ends stops slow start between batches", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(20)
+		ctx, cancel := context.WithCancel(context.Background())
+		r.create = func(i int) error {
+			if i == 2 {
+				cancel()
+			}
+			return nil
+		}
+		pass, err := r.sync(t, ctx)
+		require.ErrorIs(t, err, context.Canceled)
+		assert.Len(t, pass.Created, 3)
+		adds, _ := r.pending()
+		assert.Equal(t, 3, adds)
+	})
+}
+
+func TestMemory(t *testing.T) { //nolint:paralleltest // it counts what the process allocates
+	r := newRig(20_000_000)
+	r.create = func(i int) error {
+		if i < 100 {
+			return nil
+		}
+		return errors.New("refused")
+	}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	pass, err := r.sync(t, context.Background())
+	runtime.ReadMemStats(&after)
+	require.Error(t, err)
+	assert.Len(t, pass.Created, 100)
+	assert.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(2<<20), "bytes")
+	adds, _ := r.pending()
+	assert.Equal(t, 100, adds)
+}

@@ -1,0 +1,454 @@
+package controller_test
+
+import (
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/replicakit/replicakit/internal/podtest"
+)
+
+func TestDeletes(t *testing.T) {
+	t.Parallel()
+	t.Run("D6 every victim is expected to go before the first call", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(1)
+		r.remove = func(*corev1.Pod, metav1.DeleteOptions) error {
+			_, dels := r.pending()
+			assert.Equal(t, 3, dels)
+			return nil
+		}
+		pass, err := r.pass(t, 0, podsOf(r.owner, 4)...)
+		require.NoError(t, err)
+		assert.Len(t, pass.Deleted, 3)
+		assert.Len(t, pass.Active, 4)
+		_, dels := r.pending()
+		assert.Equal(t, 3, dels)
+	})
+	t.Run("D7 all calls are under way at once, W23 within the cap, which is 128 by default", func(t *testing.T) {
+		t.Parallel()
+		for parallel, want := range map[int]int64{3: 3, 0: 128} {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig(0)
+				r.opts.MaxParallel = parallel
+				var under, most atomic.Int64
+				r.remove = func(*corev1.Pod, metav1.DeleteOptions) error {
+					n := under.Add(1)
+					for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
+					}
+					time.Sleep(time.Second) // until no other call can start
+					under.Add(-1)
+					return nil
+				}
+				_, err := r.pass(t, 0, podsOf(r.owner, 300)...)
+				require.NoError(t, err)
+				assert.Equal(t, want, most.Load())
+			})
+		}
+	})
+	t.Run("D8 D9 W20 a failed delete is not expected, the others go on, every error is told", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(0)
+		r.remove = func(pod *corev1.Pod, _ metav1.DeleteOptions) error {
+			if pod.Name != "web-001" {
+				return fmt.Errorf("no %s", pod.Name)
+			}
+			return nil
+		}
+		pass, err := r.pass(t, 0, podsOf(r.owner, 3)...)
+		require.ErrorContains(t, err, "no web-000")
+		require.ErrorContains(t, err, "no web-002")
+		assert.Equal(t, 2, pass.Failed)
+		_, dels := r.pending()
+		assert.Equal(t, 1, dels)
+	})
+	t.Run("D8 P14 a pod that is gone already is not expected, no event and no error", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(0)
+		r.remove = func(pod *corev1.Pod, _ metav1.DeleteOptions) error { return notFound(pod.Name) }
+		pass, err := r.pass(t, 0, podsOf(r.owner, 2)...)
+		require.NoError(t, err)
+		assert.Empty(t, pass.Deleted)
+		assert.Empty(t, r.events)
+		_, dels := r.pending()
+		assert.Zero(t, dels)
+	})
+	t.Run("W26 P16 the UID is a precondition, and the version too of pods that were ready", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(0)
+		seen := map[string]*metav1.Preconditions{}
+		r.remove = func(pod *corev1.Pod, opts metav1.DeleteOptions) error {
+			seen[pod.Name] = opts.Preconditions
+			return nil
+		}
+		pods := podsOf(r.owner, 3)
+		podtest.NotReady(pods[1])
+		for _, p := range pods[:2] {
+			p.ResourceVersion = "7"
+		}
+		_, err := r.pass(t, 0, pods...)
+		require.NoError(t, err)
+		assert.Equal(t, pods[0].UID, *seen["web-000"].UID)
+		assert.Equal(t, "7", *seen["web-000"].ResourceVersion)
+		assert.Equal(t, pods[1].UID, *seen["web-001"].UID)
+		assert.Nil(t, seen["web-001"].ResourceVersion)
+		assert.Nil(t, seen["web-002"].ResourceVersion, "a pod whose version nobody knows")
+	})
+	t.Run("a panic in a call leaves only what was deleted expected", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(0)
+		r.remove = func(pod *corev1.Pod, _ metav1.DeleteOptions) error {
+			if pod.Name == "web-001" {
+				panic("bug")
+			}
+			return nil
+		}
+		assert.Panics(t, func() { _, _ = r.pass(t, 0, podsOf(r.owner, 3)...) })
+		_, dels := r.pending()
+		assert.Equal(t, 1, dels)
+	})
+}
+
+// versionsOf are the resourceVersions of deletes, "" for none, as a remove notes
+// them.
+func versionsOf(r *podRig, answer func(pod *corev1.Pod, version string) error) *[]string {
+	var seen []string
+	r.remove = func(pod *corev1.Pod, opts metav1.DeleteOptions) error {
+		version := ""
+		if v := opts.Preconditions.ResourceVersion; v != nil {
+			version = *v
+		}
+		r.note(&seen, "%s %s", pod.Name, version)
+		return answer(pod, version)
+	}
+	return &seen
+}
+
+// changed refuses deletes with a version: the pods have changed since.
+func changed(pod *corev1.Pod, version string) error {
+	if version != "" {
+		return conflict(pod.Name)
+	}
+	return nil
+}
+
+func refusing(pod *corev1.Pod, _ string) error { return conflict(pod.Name) }
+
+func TestConflicts(t *testing.T) {
+	t.Parallel()
+	t.Run("W25 W26 after the first conflict a live list decides, and the UID alone is sent", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(1)
+		pods := versioned(podsOf(r.owner, 5))
+		podtest.NotReady(pods[3])
+		r.live = func() ([]*corev1.Pod, error) { return clones(pods), nil }
+		seen := versionsOf(r, changed)
+		pass, err := r.pass(t, 0, pods...)
+		require.NoError(t, err)
+		assert.Equal(t, []string{"web-003 ", "web-000 7", "web-000 ", "web-001 ", "web-002 "}, *seen)
+		assert.Equal(t, 1, count(r.calls, "list default app=web"))
+		assert.Len(t, pass.Deleted, 4)
+		_, dels := r.pending()
+		assert.Equal(t, 4, dels)
+		assert.Equal(t, 1, pass.Conflicts)
+		assert.Equal(t, 1, pass.LiveLists)
+		assert.False(t, pass.Waiting || pass.Held)
+		assert.Zero(t, pass.Failed)
+	})
+	t.Run("W25 calls that were under way at the first conflict are made again, and no more than twice", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(0)
+		r.opts.MaxParallel = 8
+		pods := versioned(podsOf(r.owner, 40))
+		r.live = func() ([]*corev1.Pod, error) { return pods, nil }
+		seen := versionsOf(r, changed)
+		pass, err := r.pass(t, 0, pods...)
+		require.NoError(t, err)
+		assert.Len(t, pass.Deleted, 40)
+		assert.LessOrEqual(t, len(*seen), 40+8)
+	})
+	t.Run("W25 they are few: calls with a version start in growing batches", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(0)
+		r.opts.MaxParallel = 0
+		pods := versioned(podsOf(r.owner, 300))
+		r.live = func() ([]*corev1.Pod, error) { return pods, nil }
+		seen := versionsOf(r, changed)
+		pass, err := r.pass(t, 0, pods...)
+		require.NoError(t, err)
+		assert.Len(t, pass.Deleted, 300)
+		assert.LessOrEqual(t, len(*seen), 300+16)
+
+		r = newRig(0)
+		r.opts.MaxParallel = 0
+		var under, most atomic.Int64
+		r.remove = func(*corev1.Pod, metav1.DeleteOptions) error {
+			n := under.Add(1)
+			defer under.Add(-1)
+			for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
+			}
+			time.Sleep(10 * time.Millisecond)
+			return nil
+		}
+		_, err = r.pass(t, 0, pods...)
+		require.NoError(t, err)
+		assert.Greater(t, most.Load(), int64(64), "and they do grow")
+	})
+	for name, change := range map[string]func(p *corev1.Pod){
+		"C8 an orphan by now":           func(p *corev1.Pod) { p.OwnerReferences = nil },
+		"C9 another owner's by now":     func(p *corev1.Pod) { p.OwnerReferences[0].UID = "other" },
+		"C10 no longer matching":        func(p *corev1.Pod) { p.Labels = map[string]string{"app": "debug"} },
+		"Y6 being deleted already":      podtest.Deleting,
+		"Y6 finished":                   podtest.Phase(corev1.PodFailed),
+		"W26 another pod of that name":  func(p *corev1.Pod) { p.UID = "another" },
+		"in another namespace, somehow": func(p *corev1.Pod) { p.Namespace = "other" },
+	} {
+		t.Run("W25 a victim is spared that a live list shows to be "+name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(1)
+			pods := versioned(podsOf(r.owner, 4))
+			r.live = func() ([]*corev1.Pod, error) {
+				live := clones(pods)
+				change(live[0])
+				return live, nil
+			}
+			seen := versionsOf(r, changed)
+			pass, err := r.pass(t, 0, pods...)
+			require.NoError(t, err)
+			assert.Equal(t, []string{"web-000 7", "web-001 ", "web-002 "}[:len(*seen)], *seen)
+			assert.NotContains(t, names(pass.Deleted), "web-000")
+			assert.True(t, pass.Waiting, "the cache is behind")
+			assert.Equal(t, 50*time.Millisecond, pass.RequeueAfter)
+			assert.Empty(t, r.eventsOf("Warning"))
+		})
+	}
+	t.Run("W25 no more are deleted than a live list shows to be too many", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(3)
+		pods := versioned(podsOf(r.owner, 6))
+		r.live = func() ([]*corev1.Pod, error) { return pods[:5], nil } // a survivor has died
+		_ = versionsOf(r, changed)
+		pass, err := r.pass(t, 0, pods...)
+		require.NoError(t, err)
+		assert.Len(t, pass.Deleted, 2)
+		_, dels := r.pending()
+		assert.Equal(t, 2, dels)
+		assert.Equal(t, 50*time.Millisecond, pass.RequeueAfter)
+	})
+	t.Run("W25 if the list fails nothing more is changed, and the error says so", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(0)
+		pods := versioned(podsOf(r.owner, 10))
+		r.live = func() ([]*corev1.Pod, error) { return nil, busy(7) }
+		seen := versionsOf(r, changed)
+		pass, err := r.pass(t, 0, pods...)
+		require.ErrorContains(t, err, "unable to delete pods: listing them live: slow down")
+		require.ErrorContains(t, pass.ScaleErr, "slow down")
+		assert.Len(t, *seen, 1)
+		_, dels := r.pending()
+		assert.Zero(t, dels)
+		assert.Equal(t, 7*time.Second, pass.RequeueAfter)
+		assert.Equal(t, []string{"Warning DeletionsHeld Holding deletions for 7s: unable to delete pods: listing them live: slow down"}, r.events)
+		_, err = r.pass(t, 6, pods...)
+		require.NoError(t, err)
+		assert.Len(t, *seen, 1, "held")
+		r.live = func() ([]*corev1.Pod, error) { return append(pods, pods[0]), nil }
+		pass, err = r.pass(t, 7, pods...)
+		require.NoError(t, err)
+		assert.Len(t, pass.Deleted, 10, "what is listed twice is one")
+	})
+	for _, n := range []int{1, 3, 4, 10} {
+		t.Run(fmt.Sprintf("P15 W25 a conflict of a delete by UID alone is a failure if the pod is still there, %d pods", n), func(t *testing.T) {
+			t.Parallel()
+			r := newRig(0)
+			pods := versioned(podsOf(r.owner, n))
+			r.live = func() ([]*corev1.Pod, error) { return pods, nil }
+			r.get = func(name string) (*corev1.Pod, error) { return find(pods, name) }
+			_ = versionsOf(r, refusing)
+			pass, err := r.pass(t, 0, pods...)
+			assert.True(t, apierrors.IsConflict(err))
+			require.ErrorContains(t, pass.ScaleErr, "unable to delete pods: Operation cannot be fulfilled")
+			assert.Equal(t, n, pass.Failed)
+			assert.Len(t, r.eventsOf("Warning FailedDelete"), n)
+			assert.Equal(t, 50*time.Millisecond, pass.RequeueAfter)
+			_, dels := r.pending()
+			assert.Zero(t, dels)
+			gets, lists := r.callsOf("get"), r.callsOf("list")
+			if n <= 3 {
+				assert.Len(t, gets, n)
+				assert.Len(t, lists, 1)
+			} else {
+				assert.Empty(t, gets)
+				assert.Len(t, lists, 2)
+			}
+		})
+		t.Run(fmt.Sprintf("D8 W26 and none if there is none or another pod of that name, %d pods", n), func(t *testing.T) {
+			t.Parallel()
+			r := newRig(0)
+			pods := versioned(podsOf(r.owner, n))
+			next := clones(pods)
+			for _, p := range next[:n-1] {
+				p.UID = "next-" + p.UID
+			}
+			next = next[:n-1]
+			r.live = func() ([]*corev1.Pod, error) {
+				if len(r.callsOf("list")) == 1 {
+					return pods, nil
+				}
+				return next, nil
+			}
+			r.get = func(name string) (*corev1.Pod, error) { return find(next, name) }
+			_ = versionsOf(r, refusing)
+			pass, err := r.pass(t, 0, pods...)
+			require.NoError(t, err)
+			assert.Zero(t, pass.Failed)
+			assert.Empty(t, r.eventsOf("Warning"))
+			_, dels := r.pending()
+			assert.Zero(t, dels)
+		})
+	}
+	t.Run("W25 a pod that cannot be read either is not taken for gone", func(t *testing.T) {
+		t.Parallel()
+		for _, n := range []int{2, 5} {
+			r := newRig(0)
+			pods := versioned(podsOf(r.owner, n))
+			r.live = func() ([]*corev1.Pod, error) {
+				if len(r.callsOf("list")) == 1 {
+					return pods, nil
+				}
+				return nil, busy(1)
+			}
+			r.get = func(string) (*corev1.Pod, error) { return nil, busy(1) }
+			_ = versionsOf(r, refusing)
+			_, err := r.pass(t, 0, pods...)
+			assert.True(t, apierrors.IsConflict(err), n)
+		}
+	})
+	t.Run("W25 deletions are held from 50 ms to a minute, whatever events come, and an event tells so once", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(0)
+		pods := versioned(podsOf(r.owner, 5))
+		r.live = func() ([]*corev1.Pod, error) { return pods, nil }
+		seen := versionsOf(r, refusing)
+		var told []string
+		at := time.Duration(0)
+		for i, ms := range []int{50, 100, 200, 400, 800, 1600, 3200, 6400, 12800, 25600, 51200, 60000, 60000} {
+			wait := time.Duration(ms) * time.Millisecond
+			pass, err := r.passAt(t, at, pods...)
+			require.Error(t, err)
+			assert.Equal(t, wait, pass.RequeueAfter)
+			assert.Len(t, r.callsOf("delete"), 5+min(1, 1-min(i, 1)), "the first pass finds out that the view is old")
+			told = append(told, r.eventsOf("Warning DeletionsHeld")...)
+			calls := len(*seen)
+			for range 3 {
+				pass, err = r.passAt(t, at+wait-time.Millisecond, pods...)
+				require.NoError(t, err)
+				assert.True(t, pass.Held && pass.Waiting)
+				assert.Equal(t, time.Millisecond, pass.RequeueAfter)
+			}
+			assert.Len(t, *seen, calls)
+			at += wait
+		}
+		require.Len(t, told, 1)
+		assert.Contains(t, told[0], "Warning DeletionsHeld Holding deletions for 1.6s: unable to delete pods: Operation cannot be fulfilled")
+
+		*seen = nil
+		r.remove = func(*corev1.Pod, metav1.DeleteOptions) error { return nil }
+		_, err := r.passAt(t, at, pods...)
+		require.NoError(t, err)
+		r.settle()
+		_ = versionsOf(r, refusing)
+		pass, _ := r.passAt(t, at, pods...)
+		assert.Equal(t, 50*time.Millisecond, pass.RequeueAfter, "a success starts anew")
+	})
+	t.Run("W25 a new generation of the owner, and Forget, end the hold; creations are not held", func(t *testing.T) {
+		t.Parallel()
+		for name, end := range map[string]func(r *podRig){
+			"generation": func(r *podRig) { r.owner.Generation++ },
+			"Forget":     func(r *podRig) { r.forget(t) },
+			"creation":   func(r *podRig) { *r.owner.Spec.Replicas = 9 },
+		} {
+			r := newRig(0)
+			pods := versioned(podsOf(r.owner, 5))
+			r.live = func() ([]*corev1.Pod, error) { return pods, nil }
+			_ = versionsOf(r, refusing)
+			_, err := r.pass(t, 0, pods...)
+			require.Error(t, err)
+			r.remove = func(*corev1.Pod, metav1.DeleteOptions) error { return nil }
+			end(r)
+			pass, err := r.pass(t, 0, pods...)
+			require.NoError(t, err)
+			assert.Positive(t, len(pass.Deleted)+len(pass.Created), name)
+			assert.False(t, pass.Held)
+		}
+	})
+	t.Run("W25 deletions are held from the end of their calls on, however long these took", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(0)
+		pods := versioned(podsOf(r.owner, 1))
+		r.live = func() ([]*corev1.Pod, error) { return pods, nil }
+		r.get = func(string) (*corev1.Pod, error) { return pods[0], nil }
+		r.remove = func(pod *corev1.Pod, _ metav1.DeleteOptions) error {
+			r.now = r.now.Add(10 * time.Second)
+			return conflict(pod.Name)
+		}
+		pass, err := r.pass(t, 0, pods...)
+		require.Error(t, err)
+		assert.Equal(t, 50*time.Millisecond, pass.RequeueAfter)
+		pass, err = r.pass(t, 20, pods...)
+		require.NoError(t, err)
+		assert.True(t, pass.Held)
+		assert.Equal(t, 50*time.Millisecond, pass.RequeueAfter)
+	})
+	t.Run("W25 when nothing is left to delete, the next deletion starts anew, and its hold is told again", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(1)
+		pods := versioned(podsOf(r.owner, 2))
+		r.live = func() ([]*corev1.Pod, error) { return pods, nil }
+		r.get = func(name string) (*corev1.Pod, error) { return find(pods, name) }
+		_ = versionsOf(r, refusing)
+		told := 0
+		refused := func(hour int) {
+			at := time.Duration(hour) * time.Hour
+			for i, ms := range []int{50, 100, 200, 400, 800, 1600} {
+				wait := time.Duration(ms) * time.Millisecond
+				pass, err := r.passAt(t, at, pods...)
+				require.Error(t, err)
+				assert.Equal(t, wait, pass.RequeueAfter, "pass %d of hour %d", i, hour)
+				told += len(r.eventsOf("Warning DeletionsHeld"))
+				at += wait
+			}
+		}
+		refused(0)
+		assert.Equal(t, 1, told)
+		_, err := r.pass(t, 60, pods[0])
+		require.NoError(t, err)
+		refused(1)
+		assert.Equal(t, 2, told)
+	})
+	t.Run("W27 a server's Retry-After holds deletions too", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(0)
+		pods := podsOf(r.owner, 1)
+		r.remove = func(*corev1.Pod, metav1.DeleteOptions) error { return busy(7) }
+		pass, err := r.pass(t, 0, pods...)
+		require.Error(t, err)
+		assert.Equal(t, 7*time.Second, pass.RequeueAfter)
+		pass, err = r.pass(t, 6, pods...)
+		require.NoError(t, err)
+		assert.True(t, pass.Held)
+		assert.Empty(t, r.calls)
+		assert.Equal(t, time.Second, pass.RequeueAfter)
+		_, err = r.pass(t, 7, pods...)
+		require.Error(t, err)
+		assert.Equal(t, []string{"delete web-000", "get web-000"}, r.calls, "no other is asked for, but the answer may have come after the fact")
+	})
+}

@@ -1,0 +1,453 @@
+package controller_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/replicakit/replicakit/expectations"
+	"github.com/replicakit/replicakit/internal/podtest"
+	"github.com/replicakit/replicakit/replicas"
+	"github.com/replicakit/replicakit/replicas/controller"
+	"github.com/replicakit/replicakit/selector"
+)
+
+// A rig is a Controller of one owner, whose client and caches are scripted: it is
+// its Client, its Cache and its EventSink. The Controller is made by the first
+// pass or event: kind and opts may be changed before.
+type rig[O, C controller.Object] struct {
+	kind  controller.Kind[O, C]
+	opts  controller.Options
+	owner O
+	now   time.Time
+
+	// What the caches answer.
+	owners                         func() ([]O, error)
+	children                       func() ([]C, error)
+	related                        func() ([]C, error)
+	ownersVersion, childrenVersion string
+
+	// What the server answers.
+	version      string    // the resourceVersion of what was written
+	silent       bool      // answers come without an object
+	send         func(c C) // sees each child that is sent, and may change it
+	mutate       func(c C) // changes what is created, as a webhook does
+	patched      func(c C) // changes what is patched
+	create       func(i int) error
+	remove       func(c C, opts metav1.DeleteOptions) error
+	patch        func(c C) error
+	dryRun       func(c C) error
+	get          func(name string) (C, error)
+	live         func() ([]C, error)
+	liveVersion  string // of the list
+	getOwner     func() (O, error)
+	updateStatus func(write int, owner O) error // of the n-th write, from 1
+	stored       func(owner O)                  // changes what a status write stores
+	tell         func()                         // called for every event
+
+	once       sync.Once
+	controller *controller.Controller
+	last       controller.Pass[O, C]
+	passes     int
+
+	mu        sync.Mutex
+	created   atomic.Int64 // calls
+	digits    int
+	calls     []string
+	events    []string
+	woken     []string
+	statuses  []O
+	ownerGets int
+}
+
+type podRig = rig[*appsv1.ReplicaSet, *corev1.Pod]
+
+type podPass = controller.Pass[*appsv1.ReplicaSet, *corev1.Pod]
+
+// newRig returns a rig of a ReplicaSet that wants so many pods.
+func newRig(want int32) *podRig { return rigOf(controller.ReplicaSets(), replicaSet(want)) }
+
+func rigOf[O, C controller.Object](kind controller.Kind[O, C], owner O) *rig[O, C] {
+	r := &rig[O, C]{kind: kind, owner: owner, now: podtest.Now}
+	r.opts = controller.Options{MaxParallel: 1, Now: func() time.Time { return r.now }, Random: r.random, Events: r}
+	r.owners = func() ([]O, error) { return []O{r.owner}, nil }
+	r.children = func() ([]C, error) { return nil, nil }
+	r.related = func() ([]C, error) { return nil, nil }
+	r.send, r.mutate, r.patched, r.stored, r.tell = func(C) {}, func(C) {}, func(C) {}, func(O) {}, func() {}
+	r.create = func(int) error { return nil }
+	r.remove = func(C, metav1.DeleteOptions) error { return nil }
+	r.patch, r.dryRun = func(C) error { return nil }, func(C) error { return nil }
+	r.get = func(name string) (C, error) {
+		children, _ := r.children()
+		for _, c := range children {
+			if c.GetName() == name {
+				return c, nil
+			}
+		}
+		return *new(C), notFound(name)
+	}
+	r.live = func() ([]C, error) { return nil, errors.New("no list was expected") }
+	r.getOwner = func() (O, error) { return clone(r.owner), nil }
+	r.updateStatus = func(int, O) error { return nil }
+	return r
+}
+
+func clone[T controller.Object](obj T) T { return obj.DeepCopyObject().(T) }
+
+func clones[T controller.Object](objs []T) []T {
+	var copies []T
+	for _, obj := range objs {
+		copies = append(copies, clone(obj))
+	}
+	return copies
+}
+
+// random makes names that count, web-bbbbb, web-bbbbc and so on, and no jitter.
+func (r *rig[O, C]) random(n int) int {
+	const letters, digits = 27, 5
+	if n != letters {
+		return 0
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	name, place := r.digits/digits, digits-1-r.digits%digits
+	r.digits++
+	for range place {
+		name /= letters
+	}
+	return name % letters
+}
+
+// start makes the Controller.
+func (r *rig[O, C]) start() *controller.Controller {
+	r.once.Do(func() {
+		observe := r.kind.Observe
+		r.kind.Observe = func(ctx context.Context, pass controller.Pass[O, C]) {
+			r.last = pass
+			if observe != nil {
+				observe(ctx, pass)
+			}
+		}
+		c, err := controller.New(r.kind, r, r, r.wake, r.opts)
+		if err != nil {
+			panic(err)
+		}
+		r.controller = c
+	})
+	return r.controller
+}
+
+func (r *rig[O, C]) wake(owner types.NamespacedName, after time.Duration) {
+	if after == 0 {
+		r.note(&r.woken, "%s", owner)
+		return
+	}
+	r.note(&r.woken, "%s in %s", owner, after)
+}
+
+func (r *rig[O, C]) note(list *[]string, format string, args ...any) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	*list = append(*list, fmt.Sprintf(format, args...))
+}
+
+// The client.
+
+func (r *rig[O, C]) Create(_ context.Context, child C) (C, error) {
+	i := int(r.created.Add(1)) - 1
+	r.note(&r.calls, "create %s/%s", child.GetNamespace(), child.GetName())
+	stored := clone(child)
+	r.send(child)
+	if err := r.create(i); err != nil || r.silent {
+		return *new(C), err
+	}
+	stored.SetUID(types.UID("uid-" + stored.GetName()))
+	stored.SetResourceVersion(r.version)
+	r.mutate(stored)
+	return stored, nil
+}
+
+func (r *rig[O, C]) Delete(_ context.Context, child C, opts metav1.DeleteOptions) (string, error) {
+	r.note(&r.calls, "delete %s", child.GetName())
+	return r.version, r.remove(child, opts)
+}
+
+func (r *rig[O, C]) Patch(_ context.Context, child C, patch selector.Patch, opts metav1.PatchOptions) (C, error) {
+	if len(opts.DryRun) > 0 {
+		r.note(&r.calls, "dry-run %s %s", child.GetName(), patch.Data)
+		return child, r.dryRun(child)
+	}
+	r.note(&r.calls, "patch %s %s", child.GetName(), patch.Data)
+	if err := r.patch(child); err != nil || r.silent {
+		return *new(C), err
+	}
+	patched := clone(child)
+	patched.SetResourceVersion(r.version)
+	r.patched(patched)
+	return patched, nil
+}
+
+func (r *rig[O, C]) Get(_ context.Context, _, name string) (C, error) {
+	r.note(&r.calls, "get %s", name)
+	return r.get(name)
+}
+
+func (r *rig[O, C]) List(_ context.Context, namespace string, matching labels.Selector) (controller.List[C], error) {
+	r.note(&r.calls, "list %s %s", namespace, matching)
+	items, err := r.live()
+	return controller.List[C]{Items: items, ResourceVersion: r.liveVersion}, err
+}
+
+func (r *rig[O, C]) GetOwner(context.Context, string, string) (O, error) {
+	r.mu.Lock()
+	r.ownerGets++
+	r.mu.Unlock()
+	r.note(&r.calls, "get owner")
+	return r.getOwner()
+}
+
+func (r *rig[O, C]) UpdateStatus(ctx context.Context, owner O) (O, error) {
+	if ctx.Err() != nil {
+		return *new(O), ctx.Err()
+	}
+	r.mu.Lock()
+	r.statuses = append(r.statuses, clone(owner))
+	write := len(r.statuses)
+	r.mu.Unlock()
+	if err := r.updateStatus(write, owner); err != nil {
+		return *new(O), err
+	}
+	stored := clone(owner)
+	r.stored(stored)
+	return stored, nil
+}
+
+// The caches.
+
+func (r *rig[O, C]) Owner(_ context.Context, name types.NamespacedName) (O, error) {
+	owners, err := r.owners()
+	if err != nil {
+		return *new(O), err
+	}
+	for _, owner := range owners {
+		if owner.GetNamespace() == name.Namespace && owner.GetName() == name.Name {
+			return owner, nil
+		}
+	}
+	return *new(O), notFound(name.Name)
+}
+
+func (r *rig[O, C]) Owners(_ context.Context, namespace string) ([]O, error) {
+	owners, err := r.owners()
+	return slices.DeleteFunc(slices.Clone(owners), func(owner O) bool { return owner.GetNamespace() != namespace }), err
+}
+
+func (r *rig[O, C]) Children(context.Context, O) ([]C, error) { return r.children() }
+func (r *rig[O, C]) Related(context.Context, O) ([]C, error)  { return r.related() }
+func (r *rig[O, C]) OwnersVersion() string                    { return r.ownersVersion }
+func (r *rig[O, C]) ChildrenVersion() string                  { return r.childrenVersion }
+
+func (r *rig[O, C]) Event(_ metav1.Object, eventType, reason, message string) {
+	r.note(&r.events, "%s %s %s", eventType, reason, message)
+	r.tell()
+}
+
+// key is the owner's.
+func (r *rig[O, C]) key() expectations.Key { return expectations.KeyOf(r.owner) }
+
+// pass makes one at an instant, seconds after podtest.Now, with these children in
+// the cache.
+func (r *rig[O, C]) pass(t *testing.T, seconds int, children ...C) (controller.Pass[O, C], error) {
+	t.Helper()
+	return r.passAt(t, time.Duration(seconds)*time.Second, children...)
+}
+
+// passAt makes a pass at an instant, so long after podtest.Now.
+func (r *rig[O, C]) passAt(t *testing.T, at time.Duration, children ...C) (controller.Pass[O, C], error) {
+	t.Helper()
+	r.now = podtest.Now.Add(at)
+	r.children = func() ([]C, error) { return children, nil }
+	before := clones(children)
+	pass, err := r.sync(t, t.Context())
+	require.Equal(t, before, children, "Y14 what the cache returns is not changed")
+	return pass, err
+}
+
+// sync makes one pass with the caches as they are.
+func (r *rig[O, C]) sync(t *testing.T, ctx context.Context) (controller.Pass[O, C], error) { //nolint:revive // as in testify
+	t.Helper()
+	r.calls, r.events, r.last = nil, nil, controller.Pass[O, C]{}
+	before := clone(r.owner)
+	after, err := r.start().Sync(ctx, r.key().NamespacedName)
+	require.Equal(t, before, r.owner, "Y14 what the cache returns is not changed")
+	require.Equal(t, r.last.RequeueAfter, after)
+	return r.last, err
+}
+
+// callsOf and eventsOf return those that begin so, of the last pass.
+func (r *rig[O, C]) callsOf(start string) []string  { return starting(r.calls, start) }
+func (r *rig[O, C]) eventsOf(start string) []string { return starting(r.events, start) }
+
+func starting(list []string, start string) []string {
+	return slices.DeleteFunc(slices.Clone(list), func(s string) bool { return !strings.HasPrefix(s, start) })
+}
+
+func count(list []string, item string) int {
+	return len(slices.DeleteFunc(slices.Clone(list), func(s string) bool { return s != item }))
+}
+
+// wakes returns who was woken since the last call, in order, each once: as a work
+// queue takes it.
+func (r *rig[O, C]) wakes() []string {
+	woken := slices.Compact(slices.Sorted(slices.Values(r.woken)))
+	r.woken = nil
+	return woken
+}
+
+// record is what is recorded for passes, and events settle.
+func (r *rig[O, C]) record() *expectations.Store[expectations.Key] { return r.start().Expectations() }
+
+// pending returns how much is recorded for the owner.
+func (r *rig[O, C]) pending() (adds, dels int) {
+	p, _ := r.record().Get(r.key())
+	return p.Total()
+}
+
+func sum(adds, dels int) int { return adds + dels }
+
+// settle is as if all events had come.
+func (r *rig[O, C]) settle() { r.record().Forget(r.key()) }
+
+// forget is the event of the owner's deletion.
+func (r *rig[O, C]) forget(t *testing.T) {
+	t.Helper()
+	require.NoError(t, r.start().OwnerDeleted(r.owner))
+	r.woken = nil
+}
+
+// forgetName is a pass that does not find the owner.
+func (r *rig[O, C]) forgetName(t *testing.T) {
+	t.Helper()
+	owners := r.owners
+	r.owners = func() ([]O, error) { return nil, nil }
+	_, err := r.sync(t, t.Context())
+	require.NoError(t, err)
+	r.owners = owners
+}
+
+var web = map[string]string{"app": "web"}
+
+// replicaSet returns the ReplicaSet default/web that wants n pods labelled
+// app=web.
+func replicaSet(n int32) *appsv1.ReplicaSet {
+	return &appsv1.ReplicaSet{
+		ObjectMeta: metav1.ObjectMeta{Namespace: podtest.Namespace, Name: "web", UID: "uid-of-web", Generation: 1},
+		Spec: appsv1.ReplicaSetSpec{
+			Replicas: &n,
+			Selector: &metav1.LabelSelector{MatchLabels: web},
+			Template: corev1.PodTemplateSpec{
+				ObjectMeta: metav1.ObjectMeta{Labels: web},
+				Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "web", Image: "registry.example/web:1"}}},
+			},
+		},
+	}
+}
+
+func owned(rs *appsv1.ReplicaSet) podtest.Option {
+	return podtest.OwnedBy(rs, "apps/v1", "ReplicaSet")
+}
+
+// podsOf returns n pods of the ReplicaSet, web-000 and so on, all alike but for
+// their names and UIDs.
+func podsOf(rs *appsv1.ReplicaSet, n int) []*corev1.Pod {
+	pods := make([]*corev1.Pod, n)
+	for i := range pods {
+		pods[i] = podtest.Pod(fmt.Sprintf("web-%03d", i), owned(rs))
+	}
+	return pods
+}
+
+// versioned gives pods a version, as an API server would.
+func versioned(pods []*corev1.Pod) []*corev1.Pod {
+	for _, p := range pods {
+		p.ResourceVersion = "7"
+	}
+	return pods
+}
+
+func version(v string) podtest.Option { return func(p *corev1.Pod) { p.ResourceVersion = v } }
+
+func names[T metav1.Object](objs []T) []string {
+	var names []string
+	for _, obj := range objs {
+		names = append(names, obj.GetName())
+	}
+	return names
+}
+
+func find(pods []*corev1.Pod, name string) (*corev1.Pod, error) {
+	for _, p := range pods {
+		if p.Name == name {
+			return p, nil
+		}
+	}
+	return nil, notFound(name)
+}
+
+func requireRefused(t *testing.T, err error, reason string) {
+	t.Helper()
+	var refused *replicas.RefusedError
+	require.ErrorAs(t, err, &refused)
+	assert.Equal(t, reason, refused.Reason)
+}
+
+var podResource = schema.GroupResource{Resource: "pods"}
+
+func notFound(name string) error { return apierrors.NewNotFound(podResource, name) }
+func conflict(name string) error {
+	return apierrors.NewConflict(podResource, name, errors.New("the object has been modified"))
+}
+
+func alreadyExists(name string) error { return apierrors.NewAlreadyExists(podResource, name) }
+
+func invalid(name string) error {
+	return apierrors.NewInvalid(schema.GroupKind{Kind: "Pod"}, name, nil)
+}
+
+func forbidden(name, why string) error {
+	return apierrors.NewForbidden(podResource, name, errors.New(why))
+}
+
+func quotaFull() error {
+	return forbidden("web-x", "exceeded quota: pods, requested: pods=1, used: pods=3, limited: pods=3")
+}
+
+func namespaceTerminating() error {
+	err := apierrors.NewForbidden(podResource, "", errors.New("unable to create new content in namespace default because it is being terminated"))
+	err.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: corev1.NamespaceTerminatingCause}}
+	return err
+}
+
+func namespaceGone() error {
+	return apierrors.NewNotFound(schema.GroupResource{Resource: "namespaces"}, "default")
+}
+
+func busy(seconds int) error { return apierrors.NewTooManyRequests("slow down", seconds) }
+
+func timeout() error { return apierrors.NewTimeoutError("the request has timed out", 0) }

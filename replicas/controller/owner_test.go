@@ -1,0 +1,157 @@
+package controller_test
+
+import (
+	"maps"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+func TestForget(t *testing.T) {
+	t.Parallel()
+	t.Run("V17 an owner that is gone leaves nothing behind", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(3)
+		_, err := r.pass(t, 0)
+		require.NoError(t, err)
+		r.forget(t)
+		assert.Zero(t, sum(r.pending()))
+	})
+	t.Run("Y3 X4 an owner that is not found is forgotten, whichever incarnation was known, its writes too", func(t *testing.T) {
+		t.Parallel()
+		r := atVersions(newRig(3), "1", "")
+		_, err := r.pass(t, 0)
+		require.NoError(t, err)
+		r.version = "2"
+		r.settle()
+		_, err = r.pass(t, 0)
+		require.NoError(t, err)
+		atVersions(r, "2", "")
+		r.forgetName(t)
+		assert.Zero(t, sum(r.pending()))
+		atVersions(r, "1", "")
+		pass, err := r.pass(t, 0)
+		require.NoError(t, err)
+		assert.True(t, pass.Observed, "there is no write to wait for")
+		assert.Len(t, pass.Created, 3)
+	})
+	t.Run("W12 a pass of the old incarnation that ends late leaves nothing to the new one", func(t *testing.T) {
+		t.Parallel()
+		late := func(t *testing.T, pods []*corev1.Pod) *podRig {
+			t.Helper()
+			r := newRig(3)
+			r.children = func() ([]*corev1.Pod, error) {
+				r.forget(t) // the owner is deleted while its pass is under way
+				return pods, nil
+			}
+			_, err := r.sync(t, t.Context())
+			require.NoError(t, err)
+			assert.NotZero(t, sum(r.pending()), "recorded all the same, as its pods may come")
+			return r
+		}
+		for _, pods := range [][]*corev1.Pod{nil, podsOf(replicaSet(3), 7)} {
+			r := late(t, pods)
+			r.forgetName(t)
+			assert.Zero(t, sum(r.pending()), "but the last look at the name drops it")
+		}
+		r := late(t, nil)
+		old := r.key()
+		r.owner.UID = "uid-of-the-next"
+		pass, err := r.pass(t, 0)
+		require.NoError(t, err)
+		assert.Len(t, pass.Created, 3, "the new incarnation starts clean")
+		r.forgetName(t)
+		_, ok := r.record().Get(old)
+		assert.False(t, ok, "and the last look at the name drops the old one's record too")
+	})
+	t.Run("V16 to forget an old incarnation leaves the new one alone", func(t *testing.T) {
+		t.Parallel()
+		r := atVersions(newRig(3), "1", "2")
+		_, err := r.pass(t, 0)
+		require.NoError(t, err)
+		old := r.owner.DeepCopy()
+		old.UID = "old"
+		require.NoError(t, r.start().OwnerDeleted(old))
+		assert.Equal(t, 3, sum(r.pending()))
+		pass, err := r.pass(t, 0)
+		require.NoError(t, err)
+		assert.Equal(t, "2", pass.Stale.Wrote)
+		atVersions(r, "2", "2")
+		r.forgetName(t)
+		assert.Zero(t, sum(r.pending()), "its state was kept")
+	})
+}
+
+func TestOwnersOfOneName(t *testing.T) {
+	t.Parallel()
+	// Two clusters may hold an owner of the same namespace and name.
+	pass := func(t *testing.T, r *podRig, uid types.UID, seconds int) podPass {
+		t.Helper()
+		r.owner.UID = uid
+		pass, err := r.pass(t, seconds)
+		require.NoError(t, err)
+		return pass
+	}
+	forget := func(t *testing.T, r *podRig, uid types.UID) {
+		t.Helper()
+		r.owner.UID = uid
+		r.forget(t)
+	}
+	t.Run("W12 each expects its own, whoever comes in between", func(t *testing.T) {
+		t.Parallel()
+		r, created := newRig(3), 0
+		for i := range 10 { // none of the pods is seen
+			created += len(pass(t, r, "in the one", i).Created)
+			created += len(pass(t, r, "in the other", i).Created)
+		}
+		assert.Equal(t, 3+3, created)
+	})
+	t.Run("S10 each has a hold of its own", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(3)
+		r.create = func(int) error { return namespaceGone() }
+		pass(t, r, "in the one", 0)
+		pass(t, r, "in the other", 30)
+		assert.Equal(t, 29*time.Second, pass(t, r, "in the one", 31).RequeueAfter)
+		assert.Equal(t, 59*time.Second, pass(t, r, "in the other", 31).RequeueAfter)
+	})
+	t.Run("Y3 V17 by UID one is forgotten, by name all are", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(3)
+		for range 2 {
+			pass(t, r, "in the one", 0)
+			pass(t, r, "in the other", 0)
+			forget(t, r, "in the other")
+			assert.Zero(t, sum(r.pending()))
+			r.owner.UID = "in the one"
+			assert.Equal(t, 3, sum(r.pending()))
+			pass(t, r, "in the other", 0)
+			r.forgetName(t)
+			assert.Empty(t, maps.Collect(r.record().All()))
+		}
+	})
+	t.Run("an incarnation that nobody forgets is dropped after an hour without a pass", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(3)
+		r.live = func() ([]*corev1.Pod, error) { return nil, nil }
+		pass(t, r, "missed", 0)
+		pass(t, r, "again", 3600)
+		assert.Len(t, maps.Collect(r.record().All()), 2)
+		pass(t, r, "again", 3601)
+		assert.Len(t, maps.Collect(r.record().All()), 1)
+		pass(t, r, "missed", 3601)
+		assert.Len(t, maps.Collect(r.record().All()), 2, "if it does come back, it starts clean")
+	})
+	t.Run("an incarnation that is still waiting is not dropped", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(3)
+		r.opts.ExpectationsTimeout = 24 * time.Hour
+		pass(t, r, "waiting", 0)
+		pass(t, r, "again", 7200)
+		assert.Len(t, maps.Collect(r.record().All()), 2)
+	})
+}

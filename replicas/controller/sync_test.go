@@ -1,0 +1,262 @@
+package controller_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/replicakit/replicakit/expectations"
+	"github.com/replicakit/replicakit/internal/podtest"
+	"github.com/replicakit/replicakit/replicas"
+)
+
+func TestTells(t *testing.T) {
+	t.Parallel()
+	t.Run("P10 a created pod", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(1)
+		_, err := r.pass(t, 0)
+		require.NoError(t, err)
+		assert.Equal(t, []string{"Normal SuccessfulCreate Created pod: web-bbbbb"}, r.events)
+	})
+	t.Run("P11 a pod that could not be created, its error's type kept", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(1)
+		r.create = func(int) error { return forbidden("web-", "not today") }
+		pass, err := r.pass(t, 0)
+		assert.True(t, apierrors.IsForbidden(err))
+		assert.Zero(t, pass.RequeueAfter, "not every 403 is a quota")
+		assert.Equal(t, []string{`Warning FailedCreate Error creating: pods "web-" is forbidden: not today`}, r.events)
+	})
+	t.Run("P13 a deleted pod", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(0)
+		_, err := r.pass(t, 0, podsOf(r.owner, 1)...)
+		require.NoError(t, err)
+		assert.Equal(t, []string{"Normal SuccessfulDelete Deleted pod: web-000"}, r.events)
+	})
+	t.Run("P15 W25 a pod that could not be deleted, its error's type kept", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(0)
+		r.remove = func(pod *corev1.Pod, _ metav1.DeleteOptions) error { return forbidden(pod.Name, "not today") }
+		_, err := r.pass(t, 0, podsOf(r.owner, 1)...)
+		assert.True(t, apierrors.IsForbidden(err))
+		require.ErrorContains(t, err, "unable to delete pods: ")
+		assert.Equal(t, []string{`Warning FailedDelete Error deleting: pods "web-000" is forbidden: not today`}, r.events)
+	})
+}
+
+func TestSync(t *testing.T) {
+	t.Parallel()
+	t.Run("Y4 expectations are read before the pods are listed", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(1)
+		r.record().Set(r.key(), expectations.Changes{Creations: 1})
+		r.children = func() ([]*corev1.Pod, error) {
+			r.record().CreationObserved(r.key(), "web-0") // its pod arrives after the list was taken
+			return nil, nil
+		}
+		pass, err := r.sync(t, t.Context())
+		require.NoError(t, err)
+		assert.Empty(t, pass.Created)
+		assert.True(t, pass.Waiting)
+	})
+	t.Run("Y10 while waiting pods are claimed, nothing is created or deleted, and expiry wakes", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(5)
+		r.record().Set(r.key(), expectations.Changes{Creations: 1})
+		pass, err := r.pass(t, 0, podtest.Pod("orphan"))
+		require.NoError(t, err)
+		assert.Len(t, pass.Adopted, 1)
+		assert.Empty(t, pass.Created)
+		assert.True(t, pass.Waiting && pass.Observed)
+		assert.Positive(t, pass.RequeueAfter)
+	})
+	t.Run("Y10 an owner that is being deleted neither creates nor deletes, adopts nor releases", func(t *testing.T) {
+		t.Parallel()
+		for _, want := range []int32{0, 5} {
+			r := newRig(want)
+			now := metav1.NewTime(podtest.Now)
+			r.owner.DeletionTimestamp = &now
+			pass, err := r.pass(t, 0, podtest.Pod("orphan"), podtest.Pod("mine", owned(r.owner)))
+			require.NoError(t, err)
+			assert.Empty(t, r.calls)
+			assert.True(t, pass.Waiting && pass.Observed)
+			assert.Equal(t, []string{"mine"}, names(pass.Active))
+		}
+	})
+	t.Run("a new generation of the owner still waits for what the last one started", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(3)
+		_, err := r.pass(t, 0)
+		require.NoError(t, err)
+		r.owner.Generation++
+		pass, err := r.pass(t, 0)
+		require.NoError(t, err)
+		assert.Empty(t, pass.Created)
+	})
+	t.Run("Y6 a list that fails ends the pass without an observation", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(1)
+		boom := errors.New("boom")
+		r.children = func() ([]*corev1.Pod, error) { return nil, boom }
+		pass, err := r.sync(t, t.Context())
+		require.ErrorIs(t, err, boom)
+		assert.False(t, pass.Observed)
+		assert.Empty(t, r.calls)
+	})
+	t.Run("Y9 T8 terminating pods are told by UID and selector", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(0)
+		stranger := replicaSet(1)
+		stranger.UID = "stranger"
+		pass, err := r.pass(t, 0,
+			podtest.Pod("mine", owned(r.owner), podtest.Deleting),
+			podtest.Pod("relabelled", owned(r.owner), podtest.Deleting, podtest.Labels(nil)),
+			podtest.Pod("finished", owned(r.owner), podtest.Deleting, podtest.Phase(corev1.PodFailed)),
+			podtest.Pod("stranger", owned(stranger), podtest.Deleting),
+			podtest.Pod("orphan", podtest.Deleting))
+		require.NoError(t, err)
+		assert.Equal(t, []string{"mine"}, names(pass.Terminating))
+		assert.Empty(t, r.calls)
+	})
+	t.Run("Y14 the cached pods and the owner stay as they were", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(2)
+		pods := podtest.Fleet(40, 3, 1)
+		for _, p := range pods[:30] {
+			owned(r.owner)(p)
+		}
+		pass, err := r.pass(t, 0, pods...) // which looks
+		require.NoError(t, err)
+		assert.Len(t, pass.Adopted, 10)
+		assert.NotEmpty(t, pass.Deleted)
+	})
+	t.Run("pods without UIDs are deleted without a precondition, and expected by name", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(0)
+		r.remove = func(_ *corev1.Pod, opts metav1.DeleteOptions) error {
+			assert.Nil(t, opts.Preconditions)
+			return nil
+		}
+		pass, err := r.pass(t, 0, podtest.Pod("a", owned(r.owner), podtest.UID("")), podtest.Pod("b", owned(r.owner), podtest.UID("")))
+		require.NoError(t, err)
+		assert.Len(t, pass.Deleted, 2)
+		_, dels := r.pending()
+		assert.Equal(t, 2, dels)
+		assert.True(t, r.record().DeletionObserved(r.key(), "default/a"))
+	})
+}
+
+// atVersions has the rig's caches tell how far they have come, and its server
+// answer writes with a version.
+func atVersions(r *podRig, cache, server string) *podRig {
+	r.ownersVersion, r.childrenVersion, r.version = cache, cache, server
+	return r
+}
+
+func TestSyncWaitsForItsOwnWrites(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		want int32
+		pods []*corev1.Pod
+	}{
+		"X9 P12 an adoption":                        {1, []*corev1.Pod{podtest.Pod("orphan")}},
+		"X9 W41 a release":                          {0, []*corev1.Pod{podtest.Pod("leaves", owned(replicaSet(1)), podtest.Labels(nil))}},
+		"X9 P12 a creation":                         {1, nil},
+		"X9 W41 a deletion that left the pod there": {0, podsOf(replicaSet(1), 1)},
+	} {
+		t.Run(name+" is recorded: X10 Y2 the next pass waits for the cache, lists nothing, and is no error", func(t *testing.T) {
+			t.Parallel()
+			r := atVersions(newRig(tc.want), "5", "9")
+			_, err := r.pass(t, 0, tc.pods...)
+			require.NoError(t, err)
+			r.children = func() ([]*corev1.Pod, error) {
+				t.Error("listed from a stale cache")
+				return nil, nil
+			}
+			pass, err := r.sync(t, t.Context())
+			require.NoError(t, err)
+			assert.Equal(t, expectations.Stale{Resource: podResource, Read: "5", Wrote: "9", RetryAfter: 50 * time.Millisecond}, pass.Stale)
+			assert.True(t, pass.Waiting)
+			assert.False(t, pass.Observed)
+			assert.Nil(t, pass.Owner)
+			assert.Empty(t, r.calls)
+			assert.Equal(t, 50*time.Millisecond, pass.RequeueAfter)
+			atVersions(r, "9", "9")
+			pass, err = r.pass(t, 0, tc.pods...)
+			require.NoError(t, err)
+			assert.True(t, pass.Observed)
+		})
+	}
+	t.Run("X4 an owner that is gone leaves no record", func(t *testing.T) {
+		t.Parallel()
+		for _, forget := range []func(r *podRig, t *testing.T){(*podRig).forget} {
+			r := atVersions(newRig(1), "5", "9")
+			_, err := r.pass(t, 0)
+			require.NoError(t, err)
+			forget(r, t)
+			pass, err := r.pass(t, 0)
+			require.NoError(t, err)
+			assert.True(t, pass.Observed)
+		}
+	})
+}
+
+func TestSyncRefuses(t *testing.T) {
+	t.Parallel()
+	t.Run("Y5 W7 a spec that can not be acted on is told once for each generation, and is no error", func(t *testing.T) {
+		t.Parallel()
+		for reason, spoil := range map[string]func(rs *appsv1.ReplicaSet){
+			replicas.InvalidTemplate: func(rs *appsv1.ReplicaSet) { rs.Spec.Template.Labels = map[string]string{"app": "db"} },
+			replicas.InvalidSelector: func(rs *appsv1.ReplicaSet) { rs.Spec.Selector = nil },
+			replicas.InvalidReplicas: func(rs *appsv1.ReplicaSet) { *rs.Spec.Replicas = -1 },
+		} {
+			r := newRig(1)
+			spoil(r.owner)
+			pass, err := r.pass(t, 0)
+			require.NoError(t, err, "trying again is useless")
+			assert.Zero(t, pass.RequeueAfter)
+			requireRefused(t, pass.Err, reason)
+			assert.Equal(t, []string{"Warning " + reason + " " + pass.Err.Error()}, r.events)
+			pass, err = r.pass(t, 0)
+			require.NoError(t, err)
+			requireRefused(t, pass.Err, reason)
+			assert.Empty(t, r.events)
+			r.owner.Generation++
+			_, _ = r.pass(t, 0)
+			assert.Len(t, r.events, 1)
+			assert.Empty(t, r.calls)
+			assert.Empty(t, r.statuses)
+		}
+	})
+	t.Run("an error of Spec that is no refusal comes back, and no event tells it", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(1)
+		boom := errors.New("not today")
+		r.kind.Spec = func(*appsv1.ReplicaSet) (replicas.Spec, error) { return replicas.Spec{}, boom }
+		_, err := r.pass(t, 0)
+		require.ErrorIs(t, err, boom)
+		assert.Empty(t, r.events)
+	})
+	t.Run("a kind that is not the owner's own is an error", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(1)
+		r.owner.TypeMeta = metav1.TypeMeta{APIVersion: "apps/v1", Kind: "ReplicaSet"}
+		_, err := r.pass(t, 0)
+		require.NoError(t, err)
+		r = newRig(1)
+		r.owner.TypeMeta = metav1.TypeMeta{APIVersion: "apps/v1", Kind: "ReplicaSet"}
+		r.kind.Owner.Kind = "RepilcaSet"
+		_, err = r.pass(t, 0)
+		require.EqualError(t, err, `replicas: owner "default/web": kind "apps/v1, Kind=RepilcaSet" is not the owner's own, which is ReplicaSet.apps`)
+		assert.Empty(t, r.calls)
+	})
+}
