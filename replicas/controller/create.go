@@ -16,8 +16,7 @@ import (
 )
 
 // create makes children in slow start. 0 <= created <= scale.Create holds at every
-// moment, and what is expected in the end is what was created (K1, K2). What it
-// remembers grows with the calls that were made, not with what is wanted.
+// moment, and what is expected in the end is what was created (K1, K2).
 func (p *pass[O, C]) create(ctx context.Context, scale replicas.ScaleOf[C]) error {
 	var mu sync.Mutex
 	created := map[int]C{}
