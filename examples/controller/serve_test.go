@@ -140,6 +140,10 @@ func TestMetricsOverTLS(t *testing.T) {
 	p := start(t, "--kubeconfig="+writeKubeconfig(t, cluster.Kubeconfig), "--namespace="+namespace, "--leader-elect=false", "--metrics-bind-address=0.0.0.0:0")
 	_, port, _ := strings.Cut(strings.TrimPrefix(p.address(), "[::]"), ":")
 	url := "https://127.0.0.1:" + port
+	require.Eventually(t, func() bool {
+		code, _ := get(t, &http.Client{Transport: bearer{}}, url+"/readyz")
+		return code == http.StatusOK
+	}, time.Minute, 50*time.Millisecond)
 	for _, row := range []struct {
 		name, path, token string
 		code              int

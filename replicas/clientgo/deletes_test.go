@@ -28,6 +28,23 @@ func (b *bench) metric(t inBubble, name string) int {
 	return 0
 }
 
+// owners is how many owners are in a state, by the metric.
+func (b *bench) owners(t inBubble, state string) int {
+	t.Helper()
+	families, err := b.registry.Gather()
+	require.NoError(t, err)
+	for _, family := range families {
+		for _, m := range family.GetMetric() {
+			if family.GetName() == "replicakit_owners" && m.GetLabel()[1].GetValue() == state {
+				assert.Equal(t, "ReplicaSet", m.GetLabel()[0].GetValue())
+				return int(m.GetGauge().GetValue())
+			}
+		}
+	}
+	require.Fail(t, "no such state", state)
+	return 0
+}
+
 // touch changes every pod.
 func (b *bench) touch() {
 	for _, p := range b.allPods() {

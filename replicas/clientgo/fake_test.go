@@ -33,6 +33,8 @@ func newFakeCluster(t inBubble, objects ...runtime.Object) *fakeCluster {
 	c := &fakeCluster{t, fake.NewClientset(objects...)}
 	ctx, cancel := context.WithCancel(context.Background())
 	factory := informers.NewSharedInformerFactory(c, 0)
+	var cached guard
+	cached.watchAll(t, factory.Apps().V1().ReplicaSets().Informer(), factory.Core().V1().Pods().Informer())
 	controller, err := clientgo.New(ctx, controller.ReplicaSets(), clientgo.NewClient(c.AppsV1().ReplicaSets, c.CoreV1().Pods),
 		factory.Apps().V1().ReplicaSets().Informer(), factory.Core().V1().Pods().Informer(),
 		clientgo.Options{MaxParallel: 1, MetricsRegisterer: prometheus.NewRegistry()})
@@ -43,6 +45,7 @@ func newFakeCluster(t inBubble, objects ...runtime.Object) *fakeCluster {
 		cancel()
 		factory.Shutdown()
 		synctest.Wait()
+		cached.check(t)
 	})
 	settle()
 	return c

@@ -108,6 +108,7 @@ func (b *bench) run(t inBubble, controllers ...*clientgo.Controller) {
 	t.Cleanup(func() {
 		b.cancel()
 		synctest.Wait()
+		b.guard.check(t)
 	})
 }
 

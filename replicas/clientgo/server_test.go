@@ -46,6 +46,7 @@ type server struct {
 	// onStatus is called before every status write and may fail it.
 	onStatus func(owner metav1.Object) error
 
+	guard   guard
 	mu      sync.Mutex
 	version int
 	feeds   map[string]*feed
@@ -229,6 +230,7 @@ func (s *server) create(obj object) object {
 func (s *server) store(eventType watch.EventType, obj object) {
 	s.version++
 	obj.SetResourceVersion(strconv.Itoa(s.version))
+	s.guard.watch(obj)
 	f := s.feeds[resourceOf(obj)]
 	if eventType == watch.Deleted {
 		delete(f.stored, nameOf(obj))
