@@ -42,6 +42,7 @@ type settings struct {
 	burst   int      // 0: 500
 	options clientgo.Options
 	idle    bool // no controllers until the test calls start
+	resends bool // the client itself sends again what may have had an effect
 }
 
 // A world is a namespace, the controllers that look after it, what they say to
@@ -70,7 +71,7 @@ func newWorld(t *testing.T) *world {
 
 func newWorldWith(t *testing.T, s settings) *world {
 	t.Helper()
-	w := &world{t: t, settings: s, cluster: s.cluster, history: newHistory(), wire: &wire{lags: map[string]time.Duration{}}, ceiling: map[types.UID]int{}}
+	w := &world{t: t, settings: s, cluster: s.cluster, history: newHistory(), wire: &wire{lags: map[string]time.Duration{}, holds: map[string]chan struct{}{}}, ceiling: map[types.UID]int{}}
 	if w.cluster == nil {
 		w.cluster = shared
 	}
@@ -115,6 +116,9 @@ func (w *world) start() (stop func()) {
 	ctx, cancel := context.WithCancel(klog.NewContext(context.WithoutCancel(w.t.Context()), logger))
 	config := rest.CopyConfig(w.cluster.config)
 	config.Wrap(w.wire.wrap)
+	if !w.settings.resends {
+		config.Wrap(clientgo.CapRetryAfter)
+	}
 	c, err := newControllers(ctx, config, w.namespace, w.settings)
 	require.NoError(w.t, err)
 	c.start(ctx)
@@ -230,6 +234,12 @@ func (w *world) scale(owner metav1.Object, replicas int32) {
 	w.ceiling[owner.GetUID()] = max(w.ceiling[owner.GetUID()], int(replicas))
 }
 
+// touch has the controllers look at the owner.
+func (w *world) touch(owner metav1.Object) {
+	w.t.Helper()
+	w.patch(owner, fmt.Appendf(nil, `{"metadata":{"annotations":{"e2e/touched":"%d"}}}`, time.Now().UnixNano()))
+}
+
 // allow lets the owner have n more pods than it was told to, as what it adopts
 // comes on top.
 func (w *world) allow(owner metav1.Object, n int) { w.ceiling[owner.GetUID()] += n }
@@ -319,6 +329,14 @@ func (w *world) has(owner metav1.Object, n int) []*corev1.Pod {
 		assert.Equal(c, r.generation, r.ObservedGeneration, "status.observedGeneration")
 	}, "%s must have %d pods", owner.GetName(), n)
 	return w.active(owner)
+}
+
+// hasPods waits until the owner has n active pods, whatever its status says.
+func (w *world) hasPods(owner metav1.Object, n int) {
+	w.t.Helper()
+	w.eventually(func(c *assert.CollectT) {
+		assert.Len(c, w.active(owner), n)
+	}, "%s must have %d pods", owner.GetName(), n)
 }
 
 // settle returns when a whole pass for the owner has seen everything that is in

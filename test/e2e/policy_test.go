@@ -2,6 +2,7 @@ package e2e_test
 
 import (
 	"context"
+	"encoding/json"
 	"net/http"
 	"sync/atomic"
 	"testing"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	admissionreviewv1 "k8s.io/api/admission/v1"
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -79,6 +81,74 @@ func TestPolicy(t *testing.T) {
 		assert.Equal(t, 4, w.history.everOwned(rs))
 	})
 
+	for name, forbid := range map[string]func(*world) (lift func()){
+		"403": func(w *world) func() { return w.forbid(adopting("one"), metav1.StatusReasonForbidden) },
+		"400": func(w *world) func() {
+			return w.forbidByWebhook(adopting("one"), http.StatusBadRequest, metav1.StatusReasonBadRequest, isAdoption("one"))
+		},
+	} {
+		t.Run("C15 C26 W42 an orphan that may not be adopted for a "+name+" holds one place, for five minutes", func(t *testing.T) {
+			t.Parallel()
+			clock := newJumpingClock(t)
+			w := newWorldWith(t, settings{options: clientgo.Options{Clock: clock}})
+			w.createPod(orphan("one"))
+			w.createPod(orphan("two"))
+			lift := forbid(w)
+			w.cachesAreFresh()
+			rs := w.create(replicaSet("web", 4))
+			pods := w.has(rs, 3)
+			assert.Contains(t, names(pods), "two")
+			w.settle(rs)
+			assert.Len(t, w.wire.of(http.MethodPost, "pods"), 2)
+			assert.Empty(t, w.wire.of(http.MethodDelete, "pods"))
+			assert.Nil(t, condition(w.report(rs)))
+			w.scale(rs, 2)
+			w.has(rs, 2)
+			w.scale(rs, 5)
+			w.has(rs, 4)
+
+			w.eventually(func(c *assert.CollectT) {
+				clock.jump(time.Minute)
+				w.touch(rs)
+				assert.Len(c, w.active(rs), 5)
+			}, "a child in its stead, as the patch is accepted for others")
+			assert.Empty(t, w.pod("one").OwnerReferences)
+			w.allow(rs, 1)
+			lift()
+			w.eventually(func(c *assert.CollectT) {
+				clock.jump(time.Minute)
+				w.touch(rs)
+				orphans := w.history.find(func(pod *corev1.Pod) bool { return ownerOf(pod) == "" })
+				assert.NotContains(c, names(orphans), "one")
+			}, "the pod that was given up must be tried again")
+			w.has(rs, 5)
+		})
+	}
+
+	t.Run("C26 W42 a pod that may not be released is no longer counted, and stops nothing", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t)
+		rs := w.create(replicaSet("web", 3))
+		leaver := w.has(rs, 3)[0].Name
+		w.settle(rs)
+		w.allow(rs, 1)
+		lift := w.forbid(releasing(leaver), metav1.StatusReasonForbidden)
+		w.patchPod(leaver, `{"metadata":{"labels":{"app":"debug"}}}`)
+		w.eventually(func(c *assert.CollectT) {
+			assert.Len(c, w.active(rs), 4, "the one that it may not release among them")
+			assert.EqualValues(c, 3, w.report(rs).Replicas)
+		}, "another pod in its stead")
+		w.scale(rs, 1)
+		w.eventually(func(c *assert.CollectT) {
+			assert.Len(c, w.active(rs), 2)
+			assert.EqualValues(c, 1, w.report(rs).Replicas)
+		}, "scaling must go on")
+		assert.Contains(t, names(w.active(rs)), leaver)
+		lift()
+		w.touch(rs)
+		w.podIs(leaver, "released", func(pod *corev1.Pod) bool { return ownerOf(pod) == "" })
+	})
+
 	t.Run("D7 D8 D9 P15 T11 T12 T14 a pod that may not be deleted is a condition and hinders no other", func(t *testing.T) {
 		t.Parallel()
 		w := newWorld(t)
@@ -119,6 +189,28 @@ func adopting(pod string) deed {
 		allowed:   "object.metadata.name != '" + pod + "' || !has(object.metadata.ownerReferences)",
 		try: func(ctx context.Context, w *world) error {
 			patch := []byte(`{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"ConfigMap","name":"x","uid":"x"}]}}`)
+			_, err := w.client.CoreV1().Pods(w.namespace).Patch(ctx, pod, types.MergePatchType, patch, metav1.PatchOptions{DryRun: dry})
+			return err
+		},
+	}
+}
+
+// isAdoption reports whether a request gives an owner to the pod.
+func isAdoption(pod string) func(*admissionreviewv1.AdmissionRequest) bool {
+	return func(request *admissionreviewv1.AdmissionRequest) bool {
+		var is metav1.PartialObjectMetadata
+		err := json.Unmarshal(request.Object.Raw, &is)
+		return err == nil && is.Name == pod && len(is.OwnerReferences) > 0
+	}
+}
+
+// releasing is taking the owner from a pod that has one.
+func releasing(pod string) deed {
+	return deed{
+		operation: admissionv1.Update,
+		allowed:   "object.metadata.name != '" + pod + "' || has(object.metadata.ownerReferences)",
+		try: func(ctx context.Context, w *world) error {
+			patch := []byte(`{"metadata":{"ownerReferences":null}}`)
 			_, err := w.client.CoreV1().Pods(w.namespace).Patch(ctx, pod, types.MergePatchType, patch, metav1.PatchOptions{DryRun: dry})
 			return err
 		},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"encoding/pem"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"sync"
@@ -91,49 +92,119 @@ func (w *world) keepChanging(ctx context.Context, name string, first time.Durati
 // the function that it returns has been called.
 func (w *world) refuseDeletes() (lift func()) {
 	w.t.Helper()
-	server := httptest.NewTLSServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-		var review admissionreviewv1.AdmissionReview
-		if err := json.NewDecoder(r.Body).Decode(&review); err != nil || review.Request == nil {
-			http.Error(rw, "no review", http.StatusBadRequest)
-			return
+	probe := w.createPod(&corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{GenerateName: "probe-", Labels: labels("probe")},
+		Spec:       template(nil).Spec,
+	})
+	return w.forbidByWebhook(deleting(probe.Name), http.StatusConflict, metav1.StatusReasonConflict, func(*admissionreviewv1.AdmissionRequest) bool { return true })
+}
+
+// forbidByWebhook makes a webhook refuse those requests of the deed's kind that are
+// refused, with the code and the reason, until the function that it returns has
+// been called.
+func (w *world) forbidByWebhook(d deed, code int32, reason metav1.StatusReason, refused func(*admissionreviewv1.AdmissionRequest) bool) (lift func()) {
+	w.t.Helper()
+	hook := w.webhook(d.operation, func(request *admissionreviewv1.AdmissionRequest) *admissionreviewv1.AdmissionResponse {
+		if !refused(request) {
+			return &admissionreviewv1.AdmissionResponse{Allowed: true}
 		}
-		review.Response = &admissionreviewv1.AdmissionResponse{
-			UID:    review.Request.UID,
-			Result: &metav1.Status{Code: http.StatusConflict, Reason: metav1.StatusReasonConflict, Message: "not now"},
-		}
-		review.Request = nil
-		_ = json.NewEncoder(rw).Encode(review)
-	}))
-	w.t.Cleanup(server.Close)
-	path, none := server.URL+"/", admissionv1.SideEffectClassNone
+		return &admissionreviewv1.AdmissionResponse{Result: &metav1.Status{Code: code, Reason: reason, Message: "not now"}}
+	})
 	webhooks := w.client.AdmissionregistrationV1().ValidatingWebhookConfigurations()
 	_, err := webhooks.Create(w.t.Context(), &admissionv1.ValidatingWebhookConfiguration{
 		ObjectMeta: metav1.ObjectMeta{Name: w.namespace},
 		Webhooks: []admissionv1.ValidatingWebhook{{
-			Name: "deletes.example.com",
-			ClientConfig: admissionv1.WebhookClientConfig{
-				URL:      &path,
-				CABundle: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}),
-			},
-			NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: w.namespace}},
-			Rules: []admissionv1.RuleWithOperations{{
-				Operations: []admissionv1.OperationType{admissionv1.Delete},
-				Rule:       admissionv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"pods"}},
-			}},
-			SideEffects:             &none,
-			AdmissionReviewVersions: []string{"v1"},
+			Name: hook.name, ClientConfig: hook.client, NamespaceSelector: hook.namespaces, Rules: hook.rules,
+			SideEffects: hook.sideEffects, AdmissionReviewVersions: hook.versions,
 		}},
 	}, metav1.CreateOptions{})
 	require.NoError(w.t, err)
 	remove := func(ctx context.Context) error { return webhooks.Delete(ctx, w.namespace, metav1.DeleteOptions{}) }
 	w.t.Cleanup(func() { _ = remove(context.WithoutCancel(w.t.Context())) })
-	probe := w.createPod(&corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{GenerateName: "probe-", Labels: labels("probe")},
-		Spec:       template(nil).Spec,
-	})
-	w.denies(deleting(probe.Name), true)
+	w.denies(d, true)
 	return func() {
 		require.NoError(w.t, remove(w.t.Context()))
-		w.denies(deleting(probe.Name), false)
+		w.denies(d, false)
+	}
+}
+
+// relabel makes a webhook give every pod that is created the label app=VALUE, until
+// the function that it returns has been called.
+func (w *world) relabel(value string) (lift func()) {
+	w.t.Helper()
+	hook := w.webhook(admissionv1.Create, func(*admissionreviewv1.AdmissionRequest) *admissionreviewv1.AdmissionResponse {
+		patchType := admissionreviewv1.PatchTypeJSONPatch
+		return &admissionreviewv1.AdmissionResponse{
+			Allowed: true, PatchType: &patchType,
+			Patch: fmt.Appendf(nil, `[{"op":"replace","path":"/metadata/labels/app","value":%q}]`, value),
+		}
+	})
+	webhooks := w.client.AdmissionregistrationV1().MutatingWebhookConfigurations()
+	_, err := webhooks.Create(w.t.Context(), &admissionv1.MutatingWebhookConfiguration{
+		ObjectMeta: metav1.ObjectMeta{Name: w.namespace},
+		Webhooks: []admissionv1.MutatingWebhook{{
+			Name: hook.name, ClientConfig: hook.client, NamespaceSelector: hook.namespaces, Rules: hook.rules,
+			SideEffects: hook.sideEffects, AdmissionReviewVersions: hook.versions,
+		}},
+	}, metav1.CreateOptions{})
+	require.NoError(w.t, err)
+	remove := func(ctx context.Context) error { return webhooks.Delete(ctx, w.namespace, metav1.DeleteOptions{}) }
+	w.t.Cleanup(func() { _ = remove(context.WithoutCancel(w.t.Context())) })
+	w.labelsPods(value)
+	return func() {
+		require.NoError(w.t, remove(w.t.Context()))
+		w.labelsPods("probe")
+	}
+}
+
+// labelsPods waits until a pod that is created with app=probe gets the label's value.
+func (w *world) labelsPods(value string) {
+	w.t.Helper()
+	w.eventually(func(c *assert.CollectT) {
+		probe := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "probe", Labels: labels("probe")}, Spec: template(nil).Spec}
+		probe, err := w.client.CoreV1().Pods(w.namespace).Create(w.t.Context(), probe, metav1.CreateOptions{DryRun: dry})
+		require.NoError(c, err)
+		assert.Equal(c, value, probe.Labels["app"])
+	}, "the webhook")
+}
+
+// A hook is what webhooks of both kinds have.
+type hook struct {
+	name        string
+	client      admissionv1.WebhookClientConfig
+	namespaces  *metav1.LabelSelector
+	rules       []admissionv1.RuleWithOperations
+	sideEffects *admissionv1.SideEffectClass
+	versions    []string
+}
+
+// webhook starts a server that reviews an operation on the pods of the namespace.
+func (w *world) webhook(operation admissionv1.OperationType, review func(*admissionreviewv1.AdmissionRequest) *admissionreviewv1.AdmissionResponse) hook {
+	w.t.Helper()
+	server := httptest.NewTLSServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		var asked admissionreviewv1.AdmissionReview
+		if err := json.NewDecoder(r.Body).Decode(&asked); err != nil || asked.Request == nil {
+			http.Error(rw, "no review", http.StatusBadRequest)
+			return
+		}
+		asked.Response = review(asked.Request)
+		asked.Response.UID = asked.Request.UID
+		asked.Request = nil
+		_ = json.NewEncoder(rw).Encode(asked)
+	}))
+	w.t.Cleanup(server.Close)
+	return hook{
+		name: "pods.example.com",
+		client: admissionv1.WebhookClientConfig{
+			URL:      new(server.URL + "/"),
+			CABundle: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}),
+		},
+		namespaces: &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: w.namespace}},
+		rules: []admissionv1.RuleWithOperations{{
+			Operations: []admissionv1.OperationType{operation},
+			Rule:       admissionv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"pods"}},
+		}},
+		sideEffects: new(admissionv1.SideEffectClassNone),
+		versions:    []string{"v1"},
 	}
 }

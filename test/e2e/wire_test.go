@@ -2,6 +2,7 @@ package e2e_test
 
 import (
 	"io"
+	"math/rand/v2"
 	"net/http"
 	"slices"
 	"strings"
@@ -15,6 +16,8 @@ type wire struct {
 	clock int // counts the beginnings and the ends of calls
 	calls []*call
 	lags  map[string]time.Duration // by resource
+	holds map[string]chan struct{} // by resource: its watches hang until this is closed
+	loss  func() fault             // what becomes of the next answer to a write of a pod; nil: it comes
 	traps []trap
 }
 
@@ -39,9 +42,13 @@ func (w *wire) wrap(next http.RoundTripper) http.RoundTripper {
 	return roundTripper(func(request *http.Request) (*http.Response, error) {
 		c := w.begin(request)
 		response, err := next.RoundTrip(request)
+		if fault := w.faultOf(c); fault != nil && err == nil {
+			response, err = fault(response)
+		}
 		w.end(c, response)
 		if err == nil && request.URL.Query().Has("watch") {
-			response.Body = newLagging(response.Body, func() time.Duration { return w.lagOf(c.resource) })
+			lagging := newLagging(response.Body, func() time.Duration { return w.lagOf(c.resource) })
+			response.Body = held{lagging, func() <-chan struct{} { return w.holdOf(c.resource) }}
 		}
 		return response, err
 	})
@@ -58,6 +65,83 @@ func (w *wire) lagOf(resource string) time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.lags[resource]
+}
+
+// hold has the watches of a resource hang until the function that it returns is
+// called. Nothing of what they would have told is lost.
+func (w *wire) hold(resource string) (release func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	hold := make(chan struct{})
+	w.holds[resource] = hold
+	return sync.OnceFunc(func() {
+		close(hold)
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		delete(w.holds, resource)
+	})
+}
+
+func (w *wire) holdOf(resource string) <-chan struct{} {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.holds[resource]
+}
+
+// held is the body of a watch that may hang.
+type held struct {
+	io.ReadCloser
+	hold func() <-chan struct{}
+}
+
+func (h held) Read(p []byte) (int, error) {
+	n, err := h.ReadCloser.Read(p)
+	if hold := h.hold(); hold != nil {
+		<-hold
+	}
+	return n, err
+}
+
+// A fault makes what comes of an answer to a call that has taken effect.
+type fault func(*http.Response) (*http.Response, error)
+
+// cut has no answer come.
+func cut(answer *http.Response) (*http.Response, error) {
+	_ = answer.Body.Close()
+	return nil, io.ErrUnexpectedEOF
+}
+
+// replace has another answer come; retryAfter is in seconds, "" for none.
+func replace(code int, retryAfter string) fault {
+	return func(answer *http.Response) (*http.Response, error) {
+		_ = answer.Body.Close()
+		replaced := &http.Response{StatusCode: code, Header: http.Header{}, Body: http.NoBody, Request: answer.Request}
+		if retryAfter != "" {
+			replaced.Header.Set("Retry-After", retryAfter)
+		}
+		return replaced, nil
+	}
+}
+
+// lose has the fault befall a share of the answers to writes of pods, from now on.
+func (w *wire) lose(share float64, f fault) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.loss = func() fault {
+		if rand.Float64() < share {
+			return f
+		}
+		return nil
+	}
+}
+
+func (w *wire) faultOf(c *call) fault {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.loss == nil || c.resource != "pods" || c.verb == http.MethodGet {
+		return nil
+	}
+	return w.loss()
 }
 
 type roundTripper func(*http.Request) (*http.Response, error)
