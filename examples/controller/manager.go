@@ -218,6 +218,9 @@ func (m *manager) build(ctx context.Context, c controller, factory informers.Sha
 		BurstReplicas:     m.opts.burstReplicas,
 		EventClient:       client.CoreV1(),
 		MetricsRegisterer: legacyregistry.Registerer(),
+
+		ExpectationsTimeout: m.opts.expectationsTimeout,
+		BackOffFailed:       m.opts.podFailureBackOff,
 	})
 }
 

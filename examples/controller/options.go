@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/klog/v2"
 
+	"github.com/replicakit/replicakit/expectations"
 	"github.com/replicakit/replicakit/podrank"
 	"github.com/replicakit/replicakit/replicas"
 	"github.com/replicakit/replicakit/replicas/clientgo"
@@ -38,6 +39,9 @@ type options struct {
 	featureGates  map[string]string
 	order         podrank.Order[*corev1.Pod] // what featureGates comes to
 
+	expectationsTimeout time.Duration
+	podFailureBackOff   bool
+
 	metricsAddress    string // "0": none
 	certFile, keyFile string
 
@@ -54,9 +58,12 @@ type options struct {
 func defaults() options {
 	return options{
 		qps: 20, burst: 30,
-		controllers:    []string{"*"},
-		workers:        map[string]*int{},
-		burstReplicas:  replicas.DefaultBurstReplicas,
+		controllers:   []string{"*"},
+		workers:       map[string]*int{},
+		burstReplicas: replicas.DefaultBurstReplicas,
+
+		expectationsTimeout: expectations.DefaultTimeout,
+
 		metricsAddress: "127.0.0.1:8080",
 		elect:          true,
 		leaseDuration:  15 * time.Second,
@@ -101,6 +108,8 @@ func (o *options) flagSet() *pflag.FlagSet {
 		o.workers[c.name] = fs.Int(c.workersFlag, clientgo.DefaultWorkers, c.kind+"s that are worked on at once; 0 means the default")
 	}
 	fs.IntVar(&o.burstReplicas, "burst-replicas", o.burstReplicas, "pods that one pass creates or deletes at most; 0 means the default")
+	fs.BoolVar(&o.podFailureBackOff, "pod-failure-backoff", o.podFailureBackOff, "make new pods more and more slowly for owners whose pods fail as soon as they are created: 10 s after the first, doubling to 5 minutes")
+	fs.DurationVar(&o.expectationsTimeout, "expectations-timeout", o.expectationsTimeout, "how long the watch may take to show what was created or deleted, before the pods are listed anew; shorter for tests only. 0 means the default")
 	fs.StringToStringVar(&o.featureGates, "feature-gates", nil, podDeletionCost+"=true|false: whether the annotation "+corev1.PodDeletionCost+" says which pods go first; true is the default")
 	fs.StringVar(&o.metricsAddress, "metrics-bind-address", o.metricsAddress, "host:port for /metrics, /healthz and /readyz; 0 turns them off. On any host that is not loopback they are served over TLS, and /metrics to those only whom the API server lets get that path")
 	fs.StringVar(&o.certFile, "tls-cert-file", o.certFile, "certificate for metrics over TLS; empty means a self-signed one")
@@ -128,6 +137,7 @@ func (o *options) fillIn() {
 	o.qps = cmp.Or(o.qps, d.qps)
 	o.burst = cmp.Or(o.burst, d.burst)
 	o.burstReplicas = cmp.Or(o.burstReplicas, d.burstReplicas)
+	o.expectationsTimeout = cmp.Or(o.expectationsTimeout, d.expectationsTimeout)
 	for _, workers := range o.workers {
 		*workers = cmp.Or(*workers, clientgo.DefaultWorkers)
 	}
@@ -194,6 +204,7 @@ func (o *options) validateNumbers() error {
 	check("kube-api-qps", o.qps, o.qps > 0 && !math.IsInf(float64(o.qps), 0))
 	check("kube-api-burst", o.burst, o.burst > 0)
 	check("burst-replicas", o.burstReplicas, o.burstReplicas > 0)
+	check("expectations-timeout", o.expectationsTimeout, o.expectationsTimeout > 0)
 	for _, c := range controllers() {
 		workers := *o.workers[c.name]
 		check(c.workersFlag, workers, workers > 0)

@@ -94,6 +94,20 @@ func TestParse(t *testing.T) {
 			t.Helper()
 			assert.Equal(t, "young", firstOf(o))
 		}},
+		{"E3 what is started may take five minutes to be seen, and failing pods are replaced as fast as Kubernetes does", "", func(t *testing.T, o options) {
+			t.Helper()
+			assert.Equal(t, 5*time.Minute, o.expectationsTimeout)
+			assert.False(t, o.podFailureBackOff)
+		}},
+		{"both can be set", "--expectations-timeout=7s --pod-failure-backoff", func(t *testing.T, o options) {
+			t.Helper()
+			assert.Equal(t, 7*time.Second, o.expectationsTimeout)
+			assert.True(t, o.podFailureBackOff)
+		}},
+		{"no time for what is started means five minutes", "--expectations-timeout=0", func(t *testing.T, o options) {
+			t.Helper()
+			assert.Equal(t, 5*time.Minute, o.expectationsTimeout)
+		}},
 		{"0 is no metrics", "--metrics-bind-address=0", func(t *testing.T, o options) {
 			t.Helper()
 			assert.False(t, o.metrics())
@@ -156,6 +170,7 @@ func TestParseRefuses(t *testing.T) {
 	for _, row := range []struct{ name, args, want string }{
 		{"negative workers", "--concurrent-replicaset-syncs=-1", "--concurrent-replicaset-syncs=-1: must be a positive number, or 0 for the default"},
 		{"negative workers of the other kind", "--concurrent-rc-syncs=-5", "--concurrent-rc-syncs=-5: must be"},
+		{"a negative time for what is started", "--expectations-timeout=-1s", "--expectations-timeout=-1s: must be a positive number, or 0 for the default"},
 		{"a negative burst of replicas", "--burst-replicas=-1", "--burst-replicas=-1: must be"},
 		{"a negative rate", "--kube-api-qps=-1", "--kube-api-qps=-1: must be"},
 		{"a rate without an end", "--kube-api-qps=Inf", "--kube-api-qps=+Inf: must be"},

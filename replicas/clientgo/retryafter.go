@@ -40,7 +40,7 @@ const longestRetryAfter = controller.MaxServerDelay / 10
 //
 // A creation, a deletion or a patch is never sent again by the client itself, as
 // the answer may come from somebody who gave up waiting for what took effect. The
-// call ends with the server's error, which tells the delay, and the Reconciler
+// call ends with the server's error, which tells the delay, and the controller
 // finds out what became of it. Events are sent again.
 func CapRetryAfter(next http.RoundTripper) http.RoundTripper { return retryAfterCap{next} }
 

@@ -83,7 +83,7 @@ func TestCapRetryAfter(t *testing.T) {
 				_, err = client.CoreV1().Pods("default").Get(t.Context(), "web-a", metav1.GetOptions{})
 				assert.True(t, apierrors.IsTooManyRequests(err), err)
 				seconds, told := apierrors.SuggestsClientDelay(err)
-				assert.True(t, told, "the Reconciler holds the owner by that")
+				assert.True(t, told, "the controller holds the owner by that")
 				assert.Equal(t, test.retryAfter, strconv.Itoa(seconds))
 				assert.Equal(t, test.calls, server.calls)
 				assert.Equal(t, test.waited, time.Since(start))
