@@ -32,10 +32,10 @@ type proven[C Object] struct {
 }
 
 // over lays what is proven over a view of the cache, which has come as far as
-// read. If that has been necessary for longer than patience, the proof is no
+// read; mayCount tells which children may be replicas of the owner. If that has been necessary for longer than patience, the proof is no
 // longer good, since what changed meanwhile is not known: the view is returned as
 // it is, and old.
-func (v *proven[C]) over(cached []C, read string, now time.Time, patience time.Duration) (view []C, old bool) {
+func (v *proven[C]) over(cached []C, mayCount func(C) bool, read string, now time.Time, patience time.Duration) (view []C, old bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.restoredFrom != "" {
@@ -51,7 +51,7 @@ func (v *proven[C]) over(cached []C, read string, now time.Time, patience time.D
 	if len(v.present) == 0 && len(v.absent) == 0 {
 		return cached, false
 	}
-	known := v.confirm(cached)
+	known := v.confirm(cached, mayCount)
 	switch {
 	case len(v.present) == 0 && len(v.absent) == 0:
 		return cached, false
@@ -62,8 +62,9 @@ func (v *proven[C]) over(cached []C, read string, now time.Time, patience time.D
 }
 
 // confirm drops what the cache shows, and returns the cached children by their
-// ids.
-func (v *proven[C]) confirm(cached []C) map[types.UID]C {
+// ids. A child that is absent may be in the cache for ever: as another's, or to be
+// released.
+func (v *proven[C]) confirm(cached []C, mayCount func(C) bool) map[types.UID]C {
 	known := make(map[types.UID]C, len(cached))
 	for _, c := range cached {
 		known[object.ID(c)] = c
@@ -73,7 +74,7 @@ func (v *proven[C]) confirm(cached []C) map[types.UID]C {
 		return ok && !resourceversion.Older(shown.GetResourceVersion(), c.GetResourceVersion())
 	})
 	for id := range v.absent {
-		if _, ok := known[id]; !ok {
+		if c, ok := known[id]; !ok || !mayCount(c) {
 			delete(v.absent, id)
 		}
 	}

@@ -65,7 +65,7 @@ func (p *pass[O, C]) readCache(ctx context.Context) (err error) {
 			return p.failure("the cache's children[%d] is nil", i)
 		}
 	}
-	children, old := p.state.proven.over(p.cached, p.read, p.Now, p.opts.ExpectationsTimeout)
+	children, old := p.state.proven.over(p.cached, p.mayCount, p.read, p.Now, p.opts.ExpectationsTimeout)
 	p.children = children
 	p.resolveNames(children)
 	if (old || p.state.old) && p.spec.Pending != expectations.Waiting {
@@ -173,6 +173,11 @@ func (p *pass[O, C]) terminating() (terminating []C) {
 func (p *pass[O, C]) controls(c C) bool {
 	owner := object.OwnerOf(p.Owner, p.kind.Owner.GroupKind())
 	return owner.Controls(c)
+}
+
+// mayCount reports whether a child matches, and is the owner's or an orphan.
+func (p *pass[O, C]) mayCount(c C) bool {
+	return (metav1.GetControllerOfNoCopy(c) == nil || p.controls(c)) && p.spec.Selector.Matches(labels.Set(c.GetLabels()))
 }
 
 // listRelated asks for what children are ranked by, if some may have to go.
