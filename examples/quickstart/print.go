@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"strconv"
 	"strings"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/replicakit/replicakit/internal/sim"
 	"github.com/replicakit/replicakit/replicas"
+	"github.com/replicakit/replicakit/replicas/controller"
 )
 
 // A narrator writes down what happens: when, what, and to whom.
@@ -48,18 +50,18 @@ func (n *narrator) call(call sim.Call, err error) {
 }
 
 // passed tells what a pass did, if it did anything.
-func (n *narrator) passed(result replicas.Result, _ error) {
-	if result.Waiting {
+func (n *narrator) passed(_ context.Context, pass controller.Pass[*appsv1.ReplicaSet, *corev1.Pod]) {
+	if pass.Waiting {
 		n.waited++
 	}
-	for _, pod := range result.Released {
+	for _, pod := range pass.Released {
 		n.say("release", "%s", pod.Name)
 	}
-	for _, pod := range result.Adopted {
+	for _, pod := range pass.Adopted {
 		n.say("adopt", "%s", pod.Name)
 	}
 	if len(n.created) > 0 {
-		n.say("create", "%s", creations(n.created, result.Skipped))
+		n.say("create", "%s", creations(n.created, pass.Skipped))
 	}
 	for _, v := range n.victims {
 		n.say("delete", "%s: %s", v.Object.Name, v.Explain())

@@ -12,6 +12,7 @@ import (
 
 	"github.com/replicakit/replicakit/internal/sim"
 	"github.com/replicakit/replicakit/replicas"
+	"github.com/replicakit/replicakit/replicas/controller"
 )
 
 const namespace, name = "default", "web"
@@ -20,16 +21,19 @@ const namespace, name = "default", "web"
 // users and fate do to both. What goes wrong with a user's call ends up in err.
 type story struct {
 	*narrator
-	ctx        context.Context
-	cluster    *sim.Cluster
-	controller *controller
-	world      *sim.World
-	err        error
+	ctx     context.Context
+	cluster *sim.Cluster
+	keeper  *keeper
+	world   *sim.World
+	err     error
 }
 
 // tell plays the whole story and returns its text, as far as it came.
 func tell() (string, error) {
-	s := newStory()
+	s, err := newStory()
+	if err != nil {
+		return "", err
+	}
 	s.print("A fleet of pods kept alive by replicakit. The cluster is simulated and its time is virtual.")
 	s.slowStart()
 	s.fullQuota()
@@ -44,23 +48,28 @@ func tell() (string, error) {
 	return s.text.String(), s.err
 }
 
-func newStory() *story {
+func newStory() (*story, error) {
 	cluster := sim.NewCluster(sim.Options{Seed: 1, Nodes: 8})
 	n := &narrator{now: cluster.Clock.Now, calls: map[string]int{}}
 	client := sim.NewClient(cluster)
 	client.Done = n.call
-	c := newController(cluster, client)
-	c.passed = n.passed
-	c.reconciler.BeforeScale = func(_ context.Context, _ replicas.Spec, _ []*corev1.Pod, scale replicas.Scale) {
+	kind := controller.ReplicaSets()
+	kind.Observe = n.passed
+	kind.BeforeScale = func(_ context.Context, _ *appsv1.ReplicaSet, _ []*corev1.Pod, scale replicas.Scale) replicas.Scale {
 		n.victims = scale.Delete
+		return scale
+	}
+	k, err := newKeeper(cluster, client, kind)
+	if err != nil {
+		return nil, err
 	}
 	return &story{
-		narrator:   n,
-		ctx:        context.Background(),
-		cluster:    cluster,
-		controller: c,
-		world:      &sim.World{Clock: cluster.Clock, Parts: []sim.Part{cluster, c.view, c.queue}},
-	}
+		narrator: n,
+		ctx:      context.Background(),
+		cluster:  cluster,
+		keeper:   k,
+		world:    &sim.World{Clock: cluster.Clock, Parts: []sim.Part{cluster, k.view, k.queue}},
+	}, nil
 }
 
 func (s *story) slowStart() {
@@ -94,12 +103,12 @@ func (s *story) staleView() {
 	s.act("expectations", "what have I started and not yet seen?",
 		"A cache is always late. What was started is remembered until a watch event confirms it.")
 	s.say("you", "delay the watch of pods by 5s, and scale to 22")
-	s.controller.view.Pods.Lag = 5 * time.Second
+	s.keeper.view.Pods.Lag = 5 * time.Second
 	s.scale(22)
 	s.wait(time.Second)
 	s.say("cache", "shows %d pods, for which the plan would be: %s", len(s.seen()), s.plan())
 	s.say("wait", "%s did nothing, as %s", count(s.waited, "pass"), s.expected())
-	s.controller.view.Pods.Lag = 0
+	s.keeper.view.Pods.Lag = 0
 	s.wait(5 * time.Second)
 	s.say("cache", "shows %d pods, for which the plan would be: %s", len(s.seen()), s.plan())
 	s.wait(10 * time.Second)
@@ -163,7 +172,7 @@ func (s *story) scaleDown() {
 func (s *story) wait(d time.Duration) { s.world.Run(d) }
 
 // seen are the pods that the controller knows of.
-func (s *story) seen() []*corev1.Pod { return s.controller.view.Pods.In(namespace) }
+func (s *story) seen() []*corev1.Pod { return s.keeper.view.Pods.In(namespace) }
 
 // crowded are the pods on the node that has most of them.
 func (s *story) crowded() []*corev1.Pod {
@@ -181,7 +190,7 @@ func (s *story) crowded() []*corev1.Pod {
 
 // plan is what Manage would do about them. It only asks: nothing is called.
 func (s *story) plan() replicas.Plan {
-	rs, _ := s.controller.view.ReplicaSets.Get(namespace, name)
+	rs, _ := s.keeper.view.ReplicaSets.Get(namespace, name)
 	spec, err := replicas.ReplicaSetSpec(rs)
 	s.check(err)
 	spec.Now = s.cluster.Clock.Now()
@@ -192,7 +201,7 @@ func (s *story) plan() replicas.Plan {
 
 // expected is what the controller has started and not yet seen.
 func (s *story) expected() string {
-	for key, pending := range s.controller.reconciler.Expectations.All() {
+	for key, pending := range s.keeper.controller.Expectations().All() {
 		creations, _ := pending.Total()
 		return fmt.Sprintf("%s expects %s", key.Name, count(creations, "creation"))
 	}
@@ -217,19 +226,9 @@ func (s *story) event() {
 }
 
 func (s *story) createReplicaSet(n int32) {
-	labels := map[string]string{"app": "web"}
-	_, err := s.cluster.CreateReplicaSet(s.ctx, &appsv1.ReplicaSet{
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
-		Spec: appsv1.ReplicaSetSpec{
-			Replicas:        &n,
-			MinReadySeconds: 5,
-			Selector:        &metav1.LabelSelector{MatchLabels: labels},
-			Template: corev1.PodTemplateSpec{
-				ObjectMeta: metav1.ObjectMeta{Labels: labels},
-				Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "web", Image: "web:1"}}},
-			},
-		},
-	})
+	rs := sim.NewReplicaSet(namespace, name, n) // one of a Deployment's: its pods count each other as neighbours
+	rs.Spec.MinReadySeconds = 5
+	_, err := s.cluster.CreateReplicaSet(s.ctx, rs)
 	s.check(err)
 }
 

@@ -25,7 +25,7 @@ func first(f sim.Fault) func(sim.Call) sim.Fault {
 
 // generated is a pod whose name the server makes up.
 func generated() *corev1.Pod {
-	p := pod("")
+	p := named("")
 	p.GenerateName = "web-"
 	return p
 }
@@ -72,16 +72,16 @@ func TestResend(t *testing.T) {
 	t.Run("a creation whose name the server makes up is done twice", func(t *testing.T) {
 		t.Parallel()
 		client, c := newClient()
-		_, err := client.CreatePod(t.Context(), namespace, generated())
+		_, err := client.Create(t.Context(), generated())
 		require.NoError(t, err)
 		assert.Len(t, c.Pods(namespace), 2)
 	})
 	t.Run("one with a name is there already", func(t *testing.T) {
 		t.Parallel()
 		client, c := newClient()
-		p := pod("a")
+		p := named("a")
 		p.GenerateName = "web-"
-		_, err := client.CreatePod(t.Context(), namespace, p)
+		_, err := client.Create(t.Context(), p)
 		assert.True(t, apierrors.IsAlreadyExists(err), err)
 		assert.Equal(t, []string{"a"}, names(c), "the name wins")
 	})
@@ -89,21 +89,21 @@ func TestResend(t *testing.T) {
 		t.Parallel()
 		client, c := newClient()
 		c.SetQuota(namespace, 1)
-		_, err := client.CreatePod(t.Context(), namespace, pod("a"))
+		_, err := client.Create(t.Context(), named("a"))
 		assert.True(t, apierrors.IsForbidden(err), err)
 		assert.Len(t, c.Pods(namespace), 1)
 	})
 	t.Run("what is deleted is gone", func(t *testing.T) {
 		t.Parallel()
 		client, c := newClient()
-		_, err := client.DeletePod(t.Context(), createPod(t, c, pod("a")), metav1.DeleteOptions{})
+		_, err := client.Delete(t.Context(), createPod(t, c, pod("a")), metav1.DeleteOptions{})
 		assert.True(t, apierrors.IsNotFound(err), err)
 	})
 	t.Run("a request that had no effect is made", func(t *testing.T) {
 		t.Parallel()
 		client, c := newClient()
 		client.Fault = first(sim.Fault{Before: sim.Cut.Of(sim.Call{}), Resend: true})
-		_, err := client.CreatePod(t.Context(), namespace, generated())
+		_, err := client.Create(t.Context(), generated())
 		require.NoError(t, err)
 		assert.Len(t, c.Pods(namespace), 1)
 	})
@@ -113,7 +113,7 @@ func TestResend(t *testing.T) {
 		sent, told := 0, 0
 		client.Fault = func(sim.Call) sim.Fault { sent++; return throttled }
 		client.Done = func(sim.Call, error) { told++ }
-		_, err := client.CreatePod(t.Context(), namespace, generated())
+		_, err := client.Create(t.Context(), generated())
 		assert.True(t, apierrors.IsTooManyRequests(err), err)
 		assert.Len(t, c.Pods(namespace), 11)
 		assert.Equal(t, []int{11, 1}, []int{sent, told})
@@ -133,10 +133,10 @@ func TestPermit(t *testing.T) {
 		return nil
 	}
 	client.Fault = func(sim.Call) sim.Fault { return sim.Fault{Before: sim.Throttled.Of(sim.Call{}), Resend: true} }
-	_, err := client.CreatePod(t.Context(), namespace, pod("a"))
+	_, err := client.Create(t.Context(), named("a"))
 	require.ErrorIs(t, err, assert.AnError, "it is asked again for each resend")
 	client.Fault = nil
-	_, err = client.GetPod(t.Context(), namespace, "a")
+	_, err = client.Get(t.Context(), namespace, "a")
 	assert.True(t, apierrors.IsNotFound(err), "reads need no permit: %v", err)
 }
 
@@ -155,9 +155,9 @@ func TestLate(t *testing.T) {
 		_, ok = other.Calling()
 		assert.False(t, ok)
 	}
-	_, err := client.CreatePod(t.Context(), namespace, pod("b"))
+	_, err := client.Create(t.Context(), named("b"))
 	assert.Equal(t, timeout, err)
-	_, err = client.DeletePod(t.Context(), a, metav1.DeleteOptions{})
+	_, err = client.Delete(t.Context(), a, metav1.DeleteOptions{})
 	assert.Equal(t, timeout, err)
 
 	clone := c.Clone()

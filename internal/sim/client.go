@@ -10,12 +10,11 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/replicakit/replicakit/replicas"
+	"github.com/replicakit/replicakit/replicas/controller"
 	"github.com/replicakit/replicakit/selector"
 )
 
-// A Client makes the calls of one controller: all that replicas asks a caller
-// for. Its hooks may step other parts of a world, and may panic, as a process
+// A Client makes the calls of one controller, and takes its events. Its hooks may step other parts of a world, and may panic, as a process
 // may die.
 type Client struct {
 	// Fault decides about every request before it is sent, also about those that
@@ -33,9 +32,8 @@ type Client struct {
 }
 
 var (
-	_ replicas.PodControl  = (*Client)(nil)
-	_ replicas.OwnerReader = (*Client)(nil)
-	_ replicas.EventSink   = (*Client)(nil)
+	_ controller.Client[*appsv1.ReplicaSet, *corev1.Pod] = (*Client)(nil)
+	_ controller.EventSink                               = (*Client)(nil)
 )
 
 // NewClient returns a client whose calls do not fail.
@@ -136,26 +134,21 @@ func replicaSetCall(verb, namespace, name string) Call {
 	return Call{Verb: verb, Kind: "ReplicaSet", NamespacedName: types.NamespacedName{Namespace: namespace, Name: name}}
 }
 
-// CreatePod creates a pod.
-func (c *Client) CreatePod(ctx context.Context, namespace string, pod *corev1.Pod) (*corev1.Pod, error) {
-	return do(c, podCall("create", namespace, pod.Name), func(cluster *Cluster) (*corev1.Pod, error) {
-		return cluster.CreatePod(ctx, namespace, pod)
+// Create creates a pod.
+func (c *Client) Create(ctx context.Context, pod *corev1.Pod) (*corev1.Pod, error) {
+	return do(c, podCall("create", pod.Namespace, pod.Name), func(cluster *Cluster) (*corev1.Pod, error) {
+		return cluster.CreatePod(ctx, pod.Namespace, pod)
 	})
 }
 
-// DeletePod deletes a pod by name, under the preconditions of opts.
-func (c *Client) DeletePod(ctx context.Context, pod *corev1.Pod, opts metav1.DeleteOptions) (string, error) {
+// Delete deletes a pod by name, under the preconditions of opts.
+func (c *Client) Delete(ctx context.Context, pod *corev1.Pod, opts metav1.DeleteOptions) (string, error) {
 	return do(c, podCall("delete", pod.Namespace, pod.Name), func(cluster *Cluster) (string, error) {
 		return cluster.DeletePod(ctx, pod.Namespace, pod.Name, opts)
 	})
 }
 
-// PatchPod sends an adopt or release patch.
-func (c *Client) PatchPod(ctx context.Context, pod *corev1.Pod, patch selector.Patch) (*corev1.Pod, error) {
-	return c.Patch(ctx, pod, patch, metav1.PatchOptions{})
-}
-
-// Patch sends an adopt or release patch with options.
+// Patch sends an adopt or release patch.
 func (c *Client) Patch(ctx context.Context, pod *corev1.Pod, patch selector.Patch, opts metav1.PatchOptions) (*corev1.Pod, error) {
 	call := podCall("patch", pod.Namespace, pod.Name)
 	call.DryRun = len(opts.DryRun) > 0
@@ -164,33 +157,32 @@ func (c *Client) Patch(ctx context.Context, pod *corev1.Pod, patch selector.Patc
 	})
 }
 
-// GetPod reads a pod live.
-func (c *Client) GetPod(ctx context.Context, namespace, name string) (*corev1.Pod, error) {
+// Get reads a pod live.
+func (c *Client) Get(ctx context.Context, namespace, name string) (*corev1.Pod, error) {
 	return do(c, podCall("get", namespace, name), func(cluster *Cluster) (*corev1.Pod, error) {
 		return cluster.GetPod(ctx, namespace, name)
 	})
 }
 
-// ListPods lists pods live.
-func (c *Client) ListPods(ctx context.Context, namespace string, matching labels.Selector) ([]*corev1.Pod, error) {
-	list, err := c.List(ctx, namespace, matching)
-	return list.Items, err
-}
-
 // List lists pods live, and tells of which version the list is.
-func (c *Client) List(ctx context.Context, namespace string, matching labels.Selector) (PodList, error) {
-	return do(c, podCall("list", namespace, ""), func(cluster *Cluster) (PodList, error) {
+func (c *Client) List(ctx context.Context, namespace string, matching labels.Selector) (controller.List[*corev1.Pod], error) {
+	return do(c, podCall("list", namespace, ""), func(cluster *Cluster) (controller.List[*corev1.Pod], error) {
 		return cluster.ListPods(ctx, namespace, matching)
 	})
 }
 
 // GetOwner reads a ReplicaSet live.
-func (c *Client) GetOwner(ctx context.Context, namespace, name string) (metav1.Object, error) {
-	rs, err := c.ReplicaSets().Get(ctx, namespace, name)
-	if err != nil {
-		return nil, err
-	}
-	return rs, nil
+func (c *Client) GetOwner(ctx context.Context, namespace, name string) (*appsv1.ReplicaSet, error) {
+	return do(c, replicaSetCall("get", namespace, name), func(cluster *Cluster) (*appsv1.ReplicaSet, error) {
+		return cluster.GetReplicaSet(ctx, namespace, name)
+	})
+}
+
+// UpdateStatus writes the status of a ReplicaSet.
+func (c *Client) UpdateStatus(ctx context.Context, rs *appsv1.ReplicaSet) (*appsv1.ReplicaSet, error) {
+	return do(c, replicaSetCall("update", rs.Namespace, rs.Name), func(cluster *Cluster) (*appsv1.ReplicaSet, error) {
+		return cluster.UpdateReplicaSetStatus(ctx, rs)
+	})
 }
 
 // Event records an event on the cluster.
@@ -201,22 +193,5 @@ func (c *Client) Event(owner metav1.Object, eventType, reason, message string) {
 		Type:    eventType,
 		Reason:  reason,
 		Message: message,
-	})
-}
-
-// ReplicaSets returns what reads ReplicaSets and writes their status.
-func (c *Client) ReplicaSets() replicas.StatusClient[*appsv1.ReplicaSet] { return replicaSets{c} }
-
-type replicaSets struct{ *Client }
-
-func (c replicaSets) Get(ctx context.Context, namespace, name string) (*appsv1.ReplicaSet, error) {
-	return do(c.Client, replicaSetCall("get", namespace, name), func(cluster *Cluster) (*appsv1.ReplicaSet, error) {
-		return cluster.GetReplicaSet(ctx, namespace, name)
-	})
-}
-
-func (c replicaSets) UpdateStatus(ctx context.Context, rs *appsv1.ReplicaSet) (*appsv1.ReplicaSet, error) {
-	return do(c.Client, replicaSetCall("update", rs.Namespace, rs.Name), func(cluster *Cluster) (*appsv1.ReplicaSet, error) {
-		return cluster.UpdateReplicaSetStatus(ctx, rs)
 	})
 }

@@ -25,20 +25,20 @@ func TestClientCalls(t *testing.T) {
 		calls = append(calls, call.Verb+" "+call.Kind+" "+call.String())
 	}
 
-	p, err := client.CreatePod(t.Context(), namespace, pod("a"))
+	p, err := client.Create(t.Context(), named("a"))
 	require.NoError(t, err)
 	patch, err := selector.Claimer[*corev1.Pod]{Owner: rs}.ReleasePatch(p)
 	require.NoError(t, err)
-	_, err = client.PatchPod(t.Context(), p, patch)
+	_, err = client.Patch(t.Context(), p, patch, metav1.PatchOptions{})
 	require.NoError(t, err)
-	_, err = client.GetPod(t.Context(), namespace, "a")
+	_, err = client.Get(t.Context(), namespace, "a")
 	require.NoError(t, err)
-	_, err = client.DeletePod(t.Context(), p, metav1.DeleteOptions{})
+	_, err = client.Delete(t.Context(), p, metav1.DeleteOptions{})
 	require.NoError(t, err)
 	owner, err := client.GetOwner(t.Context(), namespace, "web")
 	require.NoError(t, err)
 	assert.Equal(t, rs.UID, owner.GetUID())
-	_, err = client.ReplicaSets().UpdateStatus(t.Context(), rs)
+	_, err = client.UpdateStatus(t.Context(), rs)
 	require.NoError(t, err)
 	assert.Equal(t, []string{
 		"create Pod default/a", "patch Pod default/a", "get Pod default/a", "delete Pod default/a",
@@ -49,6 +49,13 @@ func TestClientCalls(t *testing.T) {
 	owner, err = client.GetOwner(t.Context(), namespace, "none")
 	assert.True(t, apierrors.IsNotFound(err), err)
 	assert.Nil(t, owner)
+}
+
+// named is a pod to send through a client.
+func named(name string) *corev1.Pod {
+	p := pod(name)
+	p.Namespace = namespace
+	return p
 }
 
 func TestClientEvent(t *testing.T) {
@@ -80,7 +87,7 @@ func TestFault(t *testing.T) {
 			client.Fault = func(sim.Call) sim.Fault { return tc.fault }
 			var told error
 			client.Done = func(_ sim.Call, err error) { told = err }
-			p, err := client.CreatePod(t.Context(), namespace, pod("a"))
+			p, err := client.Create(t.Context(), named("a"))
 			assert.Equal(t, tc.err, err)
 			assert.Equal(t, tc.err, told)
 			assert.Equal(t, tc.err == nil, p != nil)
@@ -91,7 +98,7 @@ func TestFault(t *testing.T) {
 		t.Parallel()
 		client := sim.NewClient(newCluster(0))
 		client.Fault = func(sim.Call) sim.Fault { return sim.Fault{After: timeout} }
-		_, err := client.GetPod(t.Context(), namespace, "none")
+		_, err := client.Get(t.Context(), namespace, "none")
 		assert.True(t, apierrors.IsNotFound(err), err)
 	})
 	t.Run("other parts may act while a call is made", func(t *testing.T) {
@@ -103,7 +110,7 @@ func TestFault(t *testing.T) {
 			run(c, 10*time.Second)
 			return sim.Fault{}
 		}
-		p, err := client.GetPod(t.Context(), namespace, "a")
+		p, err := client.Get(t.Context(), namespace, "a")
 		require.NoError(t, err)
 		assert.Equal(t, corev1.PodRunning, p.Status.Phase)
 	})

@@ -34,10 +34,10 @@ func (t *table[T]) clone(c *Cluster) *table[T] {
 }
 
 // Clone returns a controller that goes on from here on a clone of its cluster.
-// Hooks and a ConsistencyStore are not cloned.
+// Hooks, options and the memory of writes are not cloned.
 func (c *Controller) Clone(cluster *Cluster) *Controller {
 	clone := NewController(cluster)
-	clone.BurstReplicas, clone.Skew = c.BurstReplicas, c.Skew
+	clone.BurstReplicas, clone.Skew, clone.remembers = c.BurstReplicas, c.Skew, c.remembers
 	clone.Client.id = c.Client.id
 	clone.View.Pods.copyOf(c.View.Pods)
 	clone.View.ReplicaSets.copyOf(c.View.ReplicaSets)

@@ -15,8 +15,8 @@
 //	cluster.CreateReplicaSet(ctx, rs)
 //	world.Run(10 * time.Second)
 //
-// Nothing here is safe for concurrent use: a Reconciler on top of it needs
-// MaxParallel 1.
+// Nothing here is safe for concurrent use: a controller.Controller on top of it
+// needs MaxParallel 1.
 package sim
 
 import (
@@ -89,6 +89,7 @@ type Cluster struct {
 	counting bool
 	name     func(prefix string) string
 	counter  uint64
+	names    uint64 // that controllers took, if Counting
 	version  uint64
 	pods     *table[*corev1.Pod]
 	sets     *table[*appsv1.ReplicaSet]
@@ -274,11 +275,14 @@ func (c *Cluster) newUID() types.UID {
 		high>>32, high>>16&0xffff, high&0xfff, 0x8000|low>>48&0x3fff, low&0xffffffffffff))
 }
 
+// alphabet is what generated names end in.
+const alphabet = "bcdfghjklmnpqrstvwxz2456789"
+
 // newName returns a name that no pod of the namespace has, as the API server
 // generates it.
 func (c *Cluster) newName(namespace, prefix string) string {
-	const letters, random, longest = "bcdfghjklmnpqrstvwxz2456789", 5, 63
-	prefix = prefix[:min(len(prefix), longest-random)]
+	const longest = 63
+	prefix = prefix[:min(len(prefix), longest-suffixLength)]
 	if c.name != nil {
 		return c.name(prefix)
 	}
@@ -287,15 +291,18 @@ func (c *Cluster) newName(namespace, prefix string) string {
 	}
 	r := rand.New(c.random)
 	for {
-		suffix := make([]byte, random)
+		suffix := make([]byte, suffixLength)
 		for i := range suffix {
-			suffix[i] = letters[r.IntN(len(letters))]
+			suffix[i] = alphabet[r.IntN(letters)]
 		}
 		if _, taken := c.pods.rows.get(namespace, prefix+string(suffix)); !taken {
 			return prefix + string(suffix)
 		}
 	}
 }
+
+// Random returns a number from 0 to n-1, the next one of the cluster's.
+func (c *Cluster) Random(n int) int { return rand.New(c.random).IntN(n) }
 
 // timestamp is the present as API objects hold it, in whole seconds.
 func (c *Cluster) timestamp() metav1.Time { return metav1.NewTime(c.Clock.Now().Truncate(time.Second)) }

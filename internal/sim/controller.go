@@ -6,25 +6,20 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/replicakit/replicakit/expectations"
 	"github.com/replicakit/replicakit/replicas"
-	"github.com/replicakit/replicakit/selector"
+	"github.com/replicakit/replicakit/replicas/controller"
 )
 
-// A Controller is a whole ReplicaSet controller: the library's Reconciler, Router
-// and ReplicaSetReporter on a view of a cluster. It is a Part. A controller that
-// is started again is a new one on the same cluster; two run at once as two
-// parts of one world.
+// A Controller is a whole ReplicaSet controller: the library's, on a view of a
+// cluster. It is a Part. A controller that is started again is a new one on the
+// same cluster; two run at once as two parts of one world.
 type Controller struct {
-	Client     *Client
-	View       *View
-	Worker     *Worker
-	Reconciler *replicas.Reconciler
-	Router     *replicas.Router
-	Reporter   replicas.ReplicaSetReporter
+	Client *Client
+	View   *View
+	Worker *Worker
 	// BurstReplicas goes into every Spec.
 	BurstReplicas int
 	// Skew is how far the controller's clock is ahead of the cluster's.
@@ -35,11 +30,18 @@ type Controller struct {
 	// Scaling is told what a pass is about to create and delete; nil: nobody.
 	Scaling func(Scaling)
 	// Passed is told of every pass; nil: nobody.
-	Passed func(rs *appsv1.ReplicaSet, result replicas.Result, err error)
+	Passed func(Pass)
 
-	clock   *Clock
-	passing *appsv1.ReplicaSet
+	controller *controller.Controller
+	cluster    *Cluster
+	remembers  bool
+	passing    *appsv1.ReplicaSet
+	related    []*corev1.Pod // as the pass under way has them
+	suffix     []int         // of the next name, in a cluster that is Counting
 }
+
+// A Pass tells what a pass did.
+type Pass = controller.Pass[*appsv1.ReplicaSet, *corev1.Pod]
 
 // A Scaling is what a pass is about to do.
 type Scaling struct {
@@ -51,63 +53,89 @@ type Scaling struct {
 
 // NewController returns a controller that has seen nothing yet.
 func NewController(cluster *Cluster) *Controller {
-	client := NewClient(cluster)
-	exp := &expectations.Store[expectations.Key]{}
-	kind := appsv1.SchemeGroupVersion.WithKind("ReplicaSet")
-	c := &Controller{
-		Client:     client,
-		View:       NewView(cluster),
-		Reconciler: &replicas.Reconciler{Kind: kind, Pods: client, Owners: client, Events: client, Expectations: exp, MaxParallel: 1},
-		Reporter:   replicas.ReplicaSetReporter{Client: client.ReplicaSets()},
-		clock:      cluster.Clock,
-	}
-	exp.Now, c.Reconciler.Now, c.Reporter.Now = c.Now, c.Now, c.Now
+	return NewControllerWith(cluster, controller.Options{})
+}
+
+// NewControllerWith returns a controller with options. Clock, events, random
+// numbers and the one call at a time are the simulation's.
+func NewControllerWith(cluster *Cluster, opts controller.Options) *Controller {
+	c := &Controller{Client: NewClient(cluster), View: NewView(cluster), cluster: cluster}
 	c.Worker = &Worker{Clock: cluster.Clock, Sync: c.sync}
-	c.Router = &replicas.Router{
-		Kind:         kind,
-		Owner:        c.View.Owner,
-		OwnersIn:     c.View.OwnersIn,
-		Spec:         specOf,
-		Expectations: exp,
-		Forget:       c.Reconciler.Forget,
-		Wake:         c.Worker.Wake,
+	opts.Now, opts.Events, opts.Random, opts.MaxParallel = c.Now, c.Client, c.random(), 1
+	var err error
+	if c.controller, err = controller.New(c.kind(), c.Client, cache{c.View, c}, c.Worker.Wake, opts); err != nil {
+		panic(err)
 	}
-	c.View.Handle(c.Router)
-	c.Reconciler.Related = c.siblings
-	c.Reconciler.BeforeScale = func(_ context.Context, spec replicas.Spec, owned []*corev1.Pod, scale replicas.Scale) {
+	c.View.Handle(c.controller)
+	return c
+}
+
+func (c *Controller) kind() controller.Kind[*appsv1.ReplicaSet, *corev1.Pod] {
+	kind := controller.ReplicaSets()
+	kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.Spec, error) {
+		spec, err := replicas.ReplicaSetSpec(rs)
+		spec.BurstReplicas = c.BurstReplicas
+		return spec, err
+	}
+	kind.BeforeScale = func(_ context.Context, rs *appsv1.ReplicaSet, owned []*corev1.Pod, scale replicas.Scale) replicas.Scale {
 		if c.Scaling != nil {
-			c.Scaling(Scaling{c.passing, owned, spec.Related, scale})
+			c.Scaling(Scaling{rs, owned, c.related, scale})
+		}
+		return scale
+	}
+	kind.Observe = func(_ context.Context, pass Pass) {
+		pass.Owner, c.passing = c.passing, nil // also if the cache was stale
+		if c.Passed != nil && pass.Owner != nil {
+			c.Passed(pass)
 		}
 	}
-	return c
+	return kind
+}
+
+// random returns what makes names: in a cluster that is Counting they count up too,
+// and nothing is spread.
+func (c *Controller) random() func(n int) int {
+	if !c.cluster.counting {
+		return c.cluster.Random
+	}
+	return func(n int) int {
+		if n != letters {
+			return 0
+		}
+		if len(c.suffix) == 0 {
+			c.cluster.names++
+			c.suffix = digits(c.cluster.names)
+		}
+		digit := c.suffix[0]
+		c.suffix = c.suffix[1:]
+		return digit
+	}
+}
+
+// letters is how many letters names are made of, suffixLength how many of them each
+// has at its end.
+const letters, suffixLength = 27, 5
+
+func digits(n uint64) []int {
+	d := make([]int, suffixLength)
+	for i := range d {
+		d[suffixLength-1-i] = int(n % letters)
+		n /= letters
+	}
+	return d
 }
 
 // Expectations returns the record of what the controller started and has not seen.
 func (c *Controller) Expectations() *expectations.Store[expectations.Key] {
-	return c.Reconciler.Expectations
+	return c.controller.Expectations()
 }
 
-func specOf(owner metav1.Object) (replicas.Spec, error) {
-	rs, _ := owner.(*appsv1.ReplicaSet)
-	return replicas.ReplicaSetSpec(rs)
-}
-
-// siblings returns the pods of the ReplicaSets of owner's Deployment as the
-// caches have them.
-func (c *Controller) siblings(_ context.Context, owner metav1.Object) ([]*corev1.Pod, error) {
-	namespace := owner.GetNamespace()
-	return replicas.Related(owner, c.View.ReplicaSets.In(namespace), selector.ForReplicaSet, c.View.Pods.In(namespace)), nil
-}
-
-// RememberWrites gives the controller a ConsistencyStore: from now on it waits
-// for its caches to see what it wrote.
-func (c *Controller) RememberWrites() {
-	store := &expectations.ConsistencyStore{ReadVersion: c.View.ReadVersion, Now: c.Now}
-	c.Reconciler.Consistency, c.Reporter.Consistency = store, store
-}
+// RememberWrites lets the controller know how far its caches have come: from now on
+// it waits for them to see what it wrote.
+func (c *Controller) RememberWrites() { c.remembers = true }
 
 // Now is what the controller takes the time to be.
-func (c *Controller) Now() time.Time { return c.clock.Now().Add(c.Skew) }
+func (c *Controller) Now() time.Time { return c.cluster.Clock.Now().Add(c.Skew) }
 
 // Passing returns the ReplicaSet that a pass is made for at this moment, as the
 // pass sees it, or nil.
@@ -115,7 +143,7 @@ func (c *Controller) Passing() *appsv1.ReplicaSet { return c.passing }
 
 // Pass runs a pass for a ReplicaSet: calls made meanwhile are made for it.
 func (c *Controller) Pass(rs *appsv1.ReplicaSet, pass func()) {
-	c.passing = rs
+	c.passing, c.related = rs, nil
 	pass()
 	c.passing = nil
 }
@@ -141,36 +169,46 @@ func (c *Controller) next() (Part, time.Time, bool) {
 	return c.View, event, arrives
 }
 
-func (c *Controller) sync(ctx context.Context, key types.NamespacedName) (time.Duration, error) {
-	rs, ok := c.View.ReplicaSets.Get(key.Namespace, key.Name)
-	if !ok {
-		c.Reconciler.Forget(expectations.Key{NamespacedName: key})
-		return 0, nil
-	}
-	var result replicas.Result
-	var err error
-	c.Pass(rs, func() { result, err = c.pass(ctx, rs) })
-	if c.Passed != nil {
-		c.Passed(rs, result, err)
-	}
-	if c.Reconciler.Refuse(rs, err) {
-		return 0, nil // trying again is useless until rs changes
-	}
-	return result.RequeueAfter, err
+func (c *Controller) sync(ctx context.Context, key types.NamespacedName) (again time.Duration, err error) {
+	rs, _ := c.View.ReplicaSets.Get(key.Namespace, key.Name)
+	c.Pass(rs, func() { again, err = c.controller.Sync(ctx, key) })
+	return again, err
 }
 
-func (c *Controller) pass(ctx context.Context, rs *appsv1.ReplicaSet) (replicas.Result, error) {
-	spec, err := replicas.ReplicaSetSpec(rs)
-	if err != nil {
-		return replicas.Result{}, err
+// A cache is the view of a controller, and tells of what is asked of it.
+type cache struct {
+	*View
+	controller *Controller
+}
+
+// Children lists pods.
+func (c cache) Children(ctx context.Context, rs *appsv1.ReplicaSet) ([]*corev1.Pod, error) {
+	pods, err := c.View.Children(ctx, rs)
+	if c.controller.Listed != nil {
+		c.controller.Listed()
 	}
-	spec.BurstReplicas = c.BurstReplicas
-	result, err := c.Reconciler.Reconcile(ctx, spec, func(context.Context) ([]*corev1.Pod, error) {
-		pods := c.View.Pods.In(rs.Namespace)
-		if c.Listed != nil {
-			c.Listed()
-		}
-		return pods, nil
-	})
-	return c.Reporter.Report(ctx, rs, result, err)
+	return pods, err
+}
+
+// Related finds the pods of siblings, and keeps them for who wants to know.
+func (c cache) Related(ctx context.Context, rs *appsv1.ReplicaSet) ([]*corev1.Pod, error) {
+	var err error
+	c.controller.related, err = c.View.Related(ctx, rs)
+	return c.controller.related, err
+}
+
+// ChildrenVersion is known to a controller that remembers its writes.
+func (c cache) ChildrenVersion() string {
+	if !c.controller.remembers {
+		return ""
+	}
+	return c.View.ChildrenVersion()
+}
+
+// OwnersVersion is known to a controller that remembers its writes.
+func (c cache) OwnersVersion() string {
+	if !c.controller.remembers {
+		return ""
+	}
+	return c.View.OwnersVersion()
 }

@@ -114,9 +114,9 @@ func TestControllerOnAStaleView(t *testing.T) {
 			creates++
 		}
 	}
-	s.controller.Passed = func(_ *appsv1.ReplicaSet, result replicas.Result, err error) {
-		require.NoError(t, err)
-		if result.Waiting {
+	s.controller.Passed = func(pass sim.Pass) {
+		require.NoError(t, pass.Err)
+		if pass.Waiting {
 			waits++
 		}
 	}
@@ -174,7 +174,7 @@ func TestControllerRefuses(t *testing.T) {
 	_, err := s.CreateReplicaSet(t.Context(), rs)
 	require.NoError(t, err)
 	passes := 0
-	s.controller.Passed = func(*appsv1.ReplicaSet, replicas.Result, error) { passes++ }
+	s.controller.Passed = func(sim.Pass) { passes++ }
 	s.world.Run(time.Hour)
 	assert.Equal(t, 1, passes)
 	require.Len(t, s.Events, 1)

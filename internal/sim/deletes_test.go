@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/replicakit/replicakit/internal/sim"
-	"github.com/replicakit/replicakit/replicas"
+	"github.com/replicakit/replicakit/replicas/controller"
 )
 
 // changingStage is a stage with so many ready pods, which change all the time and
@@ -35,7 +35,7 @@ func changingStage(t *testing.T, pods int32, lag time.Duration) (s *stage, calls
 // heldTold are the events that tell of held deletions.
 func (s *stage) heldTold() (messages []string) {
 	for _, e := range s.Events {
-		if e.Reason == replicas.DeletionsHeld {
+		if e.Reason == controller.DeletionsHeld {
 			messages = append(messages, e.Message)
 		}
 	}
@@ -109,7 +109,7 @@ func TestALiveListThatFails(t *testing.T) {
 	assert.Equal(t, 1, calls["delete"], "the one that met a conflict")
 	assert.Less(t, calls["list"], 25)
 	require.Len(t, s.heldTold(), 1)
-	assert.Contains(t, s.heldTold()[0], "listing them live: no endpoints")
+	assert.Contains(t, s.heldTold()[0], "listing children live: no endpoints")
 
 	s.controller.Client.Fault = nil
 	s.world.Run(time.Minute)

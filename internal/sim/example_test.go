@@ -6,10 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	appsv1 "k8s.io/api/apps/v1"
-
 	"github.com/replicakit/replicakit/internal/sim"
-	"github.com/replicakit/replicakit/replicas"
 )
 
 // A ReplicaSet on two nodes, whose first create call is refused.
@@ -27,9 +24,9 @@ func Example() {
 		}
 		return sim.Fault{}
 	}
-	controller.Passed = func(_ *appsv1.ReplicaSet, result replicas.Result, err error) {
-		if len(result.Created) > 0 || err != nil {
-			fmt.Printf("%v: created %d, %d failed\n", cluster.Clock.Now().Sub(start), len(result.Created), result.Failed)
+	controller.Passed = func(pass sim.Pass) {
+		if len(pass.Created) > 0 || pass.Err != nil {
+			fmt.Printf("%v: created %d, %d failed\n", cluster.Clock.Now().Sub(start), len(pass.Created), pass.Failed)
 		}
 	}
 	if _, err := cluster.CreateReplicaSet(context.Background(), replicaSet("web", 3)); err != nil {
@@ -42,7 +39,7 @@ func Example() {
 	// Output:
 	// 0s: created 0, 1 failed
 	// 0s: created 3, 0 failed
-	// web-4q5f9 node-1 Running
-	// web-frd9g node-2 Running
+	// web-5f9sh node-2 Running
+	// web-gm6nj node-1 Running
 	// web-zbxs4 node-1 Running
 }

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/replicakit/replicakit/internal/pod"
+	"github.com/replicakit/replicakit/replicas/controller"
 	"github.com/replicakit/replicakit/selector"
 )
 
@@ -25,21 +26,15 @@ func (c *Cluster) SetQuota(namespace string, limit int) { c.quota[namespace] = l
 // Pods returns the pods of a namespace as they really are, by name.
 func (c *Cluster) Pods(namespace string) []*corev1.Pod { return clone(c.pods.rows.in(namespace)) }
 
-// A PodList is a list of pods, and the version of which it is.
-type PodList struct {
-	Items           []*corev1.Pod
-	ResourceVersion string
-}
-
 // ListPods reads the pods of a namespace that the selector matches, by name.
-func (c *Cluster) ListPods(ctx context.Context, namespace string, matching labels.Selector) (PodList, error) {
+func (c *Cluster) ListPods(ctx context.Context, namespace string, matching labels.Selector) (controller.List[*corev1.Pod], error) {
 	if err := ctx.Err(); err != nil {
-		return PodList{}, err
+		return controller.List[*corev1.Pod]{}, err
 	}
 	items := slices.DeleteFunc(c.Pods(namespace), func(p *corev1.Pod) bool {
 		return !matching.Matches(labels.Set(p.Labels))
 	})
-	return PodList{items, strconv.FormatUint(c.version, 10)}, nil
+	return controller.List[*corev1.Pod]{Items: items, ResourceVersion: strconv.FormatUint(c.version, 10)}, nil
 }
 
 // CreatePod stores a new pod; the scheduler will find it. A name is generated only

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unsafe"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -92,7 +93,10 @@ func (s *State) expected(c *Controller) {
 	slices.SortFunc(keys, func(a, b expectations.Key) int { return cmp.Compare(a.UID, b.UID) })
 	for _, key := range keys {
 		p := all[key]
-		s.text("\nexpects", p.Creations, p.Deletions, p.Creating, s.ago(p.Since))
+		s.text("\nexpects", p.Creations, p.Deletions, s.ago(p.Since))
+		for _, name := range p.Creating {
+			s.name(name)
+		}
 		s.UID(key.UID)
 		for _, uid := range p.Deleting {
 			s.UID(uid)
@@ -100,13 +104,13 @@ func (s *State) expected(c *Controller) {
 	}
 }
 
-// remembered is what else the Reconciler remembers of owners.
+// remembered is what else the controller remembers of owners.
 func (s *State) remembered(c *Controller) {
-	m := memory(c.Reconciler)
+	m := memory(c.controller)
 	for _, key := range sortedBy(m, func(key reflect.Value) string { return key.FieldByName("Name").String() }) {
 		s.text("\nremembers", key.FieldByName("Name").String())
 		for _, owner := range m.MapIndex(key).Seq2() {
-			s.fields(owner.Elem())
+			s.value(owner.Elem())
 		}
 	}
 }
@@ -115,33 +119,59 @@ func sortedBy(m reflect.Value, name func(key reflect.Value) string) []reflect.Va
 	return slices.SortedFunc(slices.Values(m.MapKeys()), func(a, b reflect.Value) int { return cmp.Compare(name(a), name(b)) })
 }
 
-// fields adds the fields of a struct, whatever they are: all but the UID and the
-// generation, which are those of the owner, or else it will be forgotten, and the
-// time of the last pass, which says when. Strings are versions, and maps are keyed
-// by UID.
-func (s *State) fields(v reflect.Value) {
-	for i := range v.NumField() {
-		field, name := v.Field(i), v.Type().Field(i).Name
-		switch {
-		case name == "uid" || name == "generation" || name == "seen":
-		case field.Type() == reflect.TypeFor[time.Time]():
-			if at := *(*time.Time)(field.Addr().UnsafePointer()); !at.IsZero() {
-				s.text(s.now.Sub(at))
-			}
-		case field.Kind() == reflect.Struct:
-			s.fields(field)
-		case field.Kind() == reflect.Map:
-			for _, uid := range sortedBy(field, reflect.Value.String) {
-				s.UID(types.UID(uid.String()))
-				s.fields(field.MapIndex(uid).Elem())
-			}
-		case field.Kind() == reflect.Bool:
-			s.text(field.Bool())
-		case field.Kind() == reflect.String:
-			s.version(field.String())
-		default:
-			s.text(field.Int())
+// isOwners reports whether a field is that of the owner, or else it will be
+// forgotten, or says when the last pass was.
+func isOwners(field string) bool { return field == "uid" || field == "generation" || field == "seen" }
+
+// value adds a value that is remembered, whatever it is. Strings are names if they
+// are called so, and else versions; maps are keyed by UID.
+func (s *State) value(v reflect.Value) {
+	switch t := v.Type(); {
+	case isNothing(t):
+	case t == reflect.TypeFor[*corev1.Pod]():
+		p := *(**corev1.Pod)(unsafe.Pointer(v.UnsafeAddr()))
+		s.pod(p)
+	case t == reflect.TypeFor[time.Time]():
+		if at := *(*time.Time)(unsafe.Pointer(v.UnsafeAddr())); !at.IsZero() {
+			s.text(s.now.Sub(at))
 		}
+	case t.Kind() == reflect.Struct:
+		for i := range t.NumField() {
+			s.field(t.Field(i).Name, v.Field(i))
+		}
+	case t.Kind() == reflect.Pointer || t.Kind() == reflect.Interface:
+		s.text(v.IsNil())
+		if t.Kind() == reflect.Pointer && !v.IsNil() {
+			s.value(v.Elem())
+		}
+	case t.Kind() == reflect.Slice:
+		s.text(v.Len())
+		for i := range v.Len() {
+			s.value(v.Index(i))
+		}
+	case t.Kind() == reflect.Map:
+		for _, uid := range sortedBy(v, reflect.Value.String) {
+			s.UID(types.UID(uid.String()))
+			of := reflect.New(t.Elem()).Elem()
+			of.Set(v.MapIndex(uid))
+			s.value(of)
+		}
+	case t.Kind() == reflect.Bool:
+		s.text(v.Bool())
+	case t.Kind() == reflect.String:
+		s.version(v.String())
+	default:
+		s.text(v.Int())
+	}
+}
+
+func (s *State) field(name string, v reflect.Value) {
+	switch {
+	case isOwners(name):
+	case name == "name":
+		s.name(v.String())
+	default:
+		s.value(writable(v))
 	}
 }
 
@@ -173,6 +203,7 @@ func (s *State) set(rs *appsv1.ReplicaSet) {
 func (s *State) pod(p *corev1.Pod) {
 	s.text("pod")
 	s.meta(p)
+	s.name(p.Name)
 	for _, ref := range p.OwnerReferences {
 		s.UID(ref.UID)
 	}
@@ -193,11 +224,15 @@ func (s *State) UID(uid types.UID) { s.add('u', string(uid)) }
 
 func (s *State) version(v string) { s.add('v', v) }
 
-// name adds the name of a pod: the number at its end stands for when it was made.
+// name adds the name of a pod: its end stands for when it was chosen.
 func (s *State) name(name string) {
-	base := strings.TrimRight(name, "0123456789")
-	s.text(base)
-	s.add('n', name[len(base):])
+	end := max(len(name)-suffixLength, 0)
+	number := uint64(0)
+	for _, letter := range name[end:] {
+		number = number*letters + uint64(strings.IndexRune(alphabet, letter)+1)
+	}
+	s.text(name[:end])
+	s.add('n', strconv.FormatUint(number, 10))
 }
 
 func (s *State) add(kind byte, text string) {

@@ -566,3 +566,51 @@ func TestAPausedLeader(t *testing.T) {
 		})
 	}
 }
+
+// A pod that a live list does not show, since it matches no longer, is released as
+// soon as the cache shows why.
+func TestAPodThatALiveListDoesNotShowIsReleased(t *testing.T) {
+	t.Parallel()
+	for _, remembers := range []bool{false, true} {
+		t.Run(fmt.Sprintf("C10 writes remembered: %t", remembers), func(t *testing.T) {
+			t.Parallel()
+			s := newStage(t, 1, 4)
+			s.consistent = remembers
+			s.restart(t)
+			createReplicaSet(t, s.Cluster, 3)
+			s.world.Run(time.Minute)
+			name := s.Pods(namespace)[0].Name
+			edit := func(change func(*corev1.Pod)) {
+				_, err := s.EditPod(t.Context(), namespace, name, change)
+				require.NoError(t, err)
+			}
+			edit(func(p *corev1.Pod) { p.Annotations = map[string]string{corev1.PodDeletionCost: "-1"} })
+			s.world.Run(time.Second)
+			s.controller.View.Pods.Lag = 10 * time.Second
+			edit(func(p *corev1.Pod) { p.Labels["app"] = "debug" })
+			s.scale(t, 2)
+			s.world.Run(time.Minute)
+			p, err := s.GetPod(t.Context(), namespace, name)
+			require.NoError(t, err)
+			assert.Nil(t, metav1.GetControllerOf(p))
+			s.requireSettled(t, "in the end")
+		})
+	}
+}
+
+// A pod that is adopted and is one too many goes at once: adopting changed its
+// version, which the delete must know.
+func TestAPodThatIsAdoptedAndDeletedAtOnce(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, 1, 4)
+	orphan := createPod(t, s.Cluster, pod("orphan"))
+	s.world.Run(time.Minute)
+	conflicts := 0
+	s.controller.Passed = func(p sim.Pass) { conflicts += p.Conflicts }
+	createReplicaSet(t, s.Cluster, 0)
+	s.world.Run(time.Second)
+	p, err := s.GetPod(t.Context(), namespace, orphan.Name)
+	require.NoError(t, err)
+	assert.NotNil(t, p.DeletionTimestamp)
+	assert.Zero(t, conflicts)
+}

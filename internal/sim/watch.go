@@ -2,6 +2,7 @@ package sim
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -10,11 +11,12 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/replicakit/replicakit/replicas"
+	"github.com/replicakit/replicakit/replicas/controller"
+	"github.com/replicakit/replicakit/selector"
 )
 
 // A View is what one controller has seen of a cluster: for each kind a cache, and
@@ -44,39 +46,47 @@ func (v *View) Synced() bool { return v.Pods.synced && v.ReplicaSets.synced }
 // Intact returns an error if an object of the caches is not as it arrived.
 func (v *View) Intact() error { return errors.Join(v.Pods.intact(), v.ReplicaSets.intact()) }
 
-// Handle gives a Router every event from now on.
-func (v *View) Handle(r *replicas.Router) {
-	v.Pods.OnAdd, v.Pods.OnUpdate, v.Pods.OnDelete = r.PodAdded, r.PodUpdated, r.PodDeleted
-	v.ReplicaSets.OnAdd, v.ReplicaSets.OnUpdate, v.ReplicaSets.OnDelete = r.OwnerAdded, r.OwnerUpdated, r.OwnerDeleted
+// Handle gives a controller every event from now on.
+func (v *View) Handle(c *controller.Controller) {
+	v.Pods.OnAdd = func(obj any) error { return c.ChildAdded(obj) }
+	v.Pods.OnUpdate = func(old, obj any) error { return c.ChildUpdated(old, obj) }
+	v.Pods.OnDelete = func(obj any) error { return c.ChildDeleted(obj) }
+	v.ReplicaSets.OnAdd = func(obj any) error { return c.OwnerAdded(obj) }
+	v.ReplicaSets.OnUpdate = func(old, obj any) error { return c.OwnerUpdated(old, obj) }
+	v.ReplicaSets.OnDelete = func(obj any) error { return c.OwnerDeleted(obj) }
 }
 
-// Owner returns a ReplicaSet as the cache has it, in the form that a Router asks
-// for.
-func (v *View) Owner(namespace, name string) (metav1.Object, bool) {
-	return v.ReplicaSets.Get(namespace, name)
-}
+var _ controller.Cache[*appsv1.ReplicaSet, *corev1.Pod] = (*View)(nil)
 
-// OwnersIn returns the ReplicaSets of a namespace as the cache has them, in the
-// form that a Router asks for.
-func (v *View) OwnersIn(namespace string) []metav1.Object {
-	var owners []metav1.Object
-	for _, rs := range v.ReplicaSets.In(namespace) {
-		owners = append(owners, rs)
+// Owner returns a ReplicaSet as the cache has it.
+func (v *View) Owner(_ context.Context, key types.NamespacedName) (*appsv1.ReplicaSet, error) {
+	if rs, ok := v.ReplicaSets.Get(key.Namespace, key.Name); ok {
+		return rs, nil
 	}
-	return owners
+	return nil, apierrors.NewNotFound(replicaSetResource, key.Name)
 }
 
-// ReadVersion returns the version up to which a kind has been seen, in the form
-// that an expectations.ConsistencyStore asks for.
-func (v *View) ReadVersion(resource schema.GroupResource) string {
-	switch resource {
-	case podResource:
-		return v.Pods.Version()
-	case replicaSetResource:
-		return v.ReplicaSets.Version()
-	}
-	return ""
+// Owners returns the ReplicaSets of a namespace as the cache has them.
+func (v *View) Owners(_ context.Context, namespace string) ([]*appsv1.ReplicaSet, error) {
+	return v.ReplicaSets.In(namespace), nil
 }
+
+// Children returns the pods of a ReplicaSet's namespace as the cache has them.
+func (v *View) Children(_ context.Context, rs *appsv1.ReplicaSet) ([]*corev1.Pod, error) {
+	return v.Pods.In(rs.Namespace), nil
+}
+
+// Related returns the pods of the ReplicaSets of one Deployment as the caches have
+// them.
+func (v *View) Related(_ context.Context, rs *appsv1.ReplicaSet) ([]*corev1.Pod, error) {
+	return replicas.Related(rs, v.ReplicaSets.In(rs.Namespace), selector.ForReplicaSet, v.Pods.In(rs.Namespace)), nil
+}
+
+// OwnersVersion returns the version up to which ReplicaSets have been seen.
+func (v *View) OwnersVersion() string { return v.ReplicaSets.Version() }
+
+// ChildrenVersion returns the version up to which pods have been seen.
+func (v *View) ChildrenVersion() string { return v.Pods.Version() }
 
 // Due returns when the next event arrives; that of a ReplicaSet comes first
 // where both kinds have one.
@@ -105,7 +115,7 @@ type Stream[T object[T]] struct {
 	// Lag is how long an event that is sent from now on is under way. One never
 	// overtakes another.
 	Lag time.Duration
-	// The handlers, of the form of those of a Router; nil: nobody is told. What
+	// The handlers, as informers have them; nil: nobody is told. What
 	// they are given is of type T, or a Tombstone of one. An error is a broken
 	// test, and panics.
 	OnAdd    func(obj any) error

@@ -9,7 +9,6 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/replicakit/replicakit/internal/sim"
 )
@@ -69,8 +68,8 @@ func TestView(t *testing.T) {
 	assert.Equal(t, 3, view.Pods.Pending())
 	world.Run(0)
 	assert.Equal(t, []string{"add a", "add b", "update a"}, *log, "in the order of the writes")
-	assert.Equal(t, "3", view.ReadVersion(schema.GroupResource{Resource: "pods"}))
-	assert.Empty(t, view.ReadVersion(schema.GroupResource{Group: "apps", Resource: "replicasets"}))
+	assert.Equal(t, "3", view.ChildrenVersion())
+	assert.Empty(t, view.OwnersVersion())
 
 	remove(t, c, "a")
 	assert.Len(t, view.Pods.In(namespace), 2, "the view is stale")

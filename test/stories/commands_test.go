@@ -103,6 +103,7 @@ func (s *stage) do(line string) error {
 		return fmt.Errorf("unknown command %q", name)
 	}
 	a, err := parse(c.args, given)
+	a["POD"] = s.named(a["POD"])
 	if err == nil {
 		err = c.do(s, a)
 	}
@@ -121,7 +122,7 @@ func parse(usage string, given []datadriven.CmdArg) (args, error) {
 		i := slices.IndexFunc(given, func(g datadriven.CmdArg) bool { return (len(g.Vals) > 0) == named && (!named || g.Key == key) })
 		switch {
 		case i < 0 && required:
-			return nil, fmt.Errorf("%s is missing", word)
+			return a, fmt.Errorf("%s is missing", word)
 		case i < 0:
 			continue
 		case named:
@@ -130,12 +131,12 @@ func parse(usage string, given []datadriven.CmdArg) (args, error) {
 			a[key], kind = given[i].Key, key
 		}
 		if err := check(kind, a[key]); err != nil {
-			return nil, err
+			return a, err
 		}
 		given = slices.Delete(slices.Clone(given), i, i+1)
 	}
 	if len(given) > 0 {
-		return nil, fmt.Errorf("unexpected argument %q", given[0].String())
+		return a, fmt.Errorf("unexpected argument %q", given[0].String())
 	}
 	return a, nil
 }
@@ -150,7 +151,7 @@ func check(kind, value string) (err error) {
 	case kind == "FAILURE":
 		_, err = failureOf(value)
 	case kind == "VERB":
-		return check("create|patch|delete|update|get", value)
+		return check("create|patch|delete|update|get|list", value)
 	case len(choices) > 1 && !slices.Contains(choices, value):
 		err = fmt.Errorf("%q is none of %s", value, kind)
 	}
@@ -372,7 +373,7 @@ func (s *stage) makePass(a args) error {
 
 func (s *stage) countCalls(args) error {
 	var counts []string
-	for _, verb := range []string{"create", "delete", "patch", "get", "update"} {
+	for _, verb := range []string{"create", "delete", "patch", "get", "list", "update"} {
 		counts = append(counts, fmt.Sprintf("%d %s", s.calls[verb], verb))
 	}
 	s.say("calls", strings.Join(counts, ", "))

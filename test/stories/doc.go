@@ -1,5 +1,5 @@
 // Package stories tells incidents in prose and plays them on the simulated
-// cluster, with the real Reconciler, Router and reporters, in virtual time. Read
+// cluster, with the real controller, in virtual time. Read
 // testdata in the order of its numbers: it teaches how pods are kept alive, and
 // what can go wrong.
 //

@@ -18,6 +18,7 @@ import (
 
 	"github.com/replicakit/replicakit/expectations"
 	"github.com/replicakit/replicakit/internal/pod"
+	"github.com/replicakit/replicakit/internal/sim"
 	"github.com/replicakit/replicakit/replicas"
 )
 
@@ -80,7 +81,7 @@ func short(d time.Duration) string {
 
 // batches tells the creations of a pass in the batches of slow start: what was
 // created, or why not, and how many were not tried.
-func (s *stage) batches(result replicas.Result) string {
+func (s *stage) batches(result sim.Pass) string {
 	var batches []string
 	for size, left := 1, s.creations; len(left) > 0; size *= 2 {
 		batch := left[:min(size, len(left))]
@@ -112,8 +113,8 @@ func answers(batch []creation) string {
 		switch {
 		case c.err == nil:
 			texts = append(texts, c.pod)
-		case c.pod == "":
-			texts = append(texts, "("+reason(c.err)+")")
+		case !c.there:
+			texts = append(texts, "("+reason(c.err)+": "+c.pod+")")
 		default:
 			texts = append(texts, "("+reason(c.err)+", yet "+c.pod+" exists)")
 		}
@@ -122,24 +123,24 @@ func answers(batch []creation) string {
 }
 
 // choices tells who is deleted, and why not another pod.
-func choices(victims []replicas.Deletion[*corev1.Pod]) string {
+func (s *stage) choices(victims []replicas.Deletion[*corev1.Pod]) string {
 	if len(victims) > many {
 		return fmt.Sprintf("%d pods", len(victims))
 	}
 	var texts []string
 	for _, v := range victims {
-		texts = append(texts, fmt.Sprintf("%s (%s)", v.Object.Name, v.Explain()))
+		texts = append(texts, fmt.Sprintf("%s (%s)", s.called(v.Object.Name), v.Explain()))
 	}
 	return strings.Join(texts, ", ")
 }
 
-func podNames(pods []*corev1.Pod) string {
+func (s *stage) podNames(pods []*corev1.Pod) string {
 	if len(pods) > many {
 		return fmt.Sprintf("%d pods", len(pods))
 	}
 	var names []string
 	for _, p := range pods {
-		names = append(names, p.Name)
+		names = append(names, s.called(p.Name))
 	}
 	return strings.Join(names, " ")
 }
@@ -217,6 +218,10 @@ func (s *stage) expected(owner types.UID) string {
 		}
 		creations, deletions := pending.Total()
 		text := count(creations, "creation")
+		if len(pending.Creating) > 0 && len(pending.Creating) <= many {
+			names := slices.Sorted(slices.Values(pending.Creating))
+			text += ": " + s.numbered(strings.Join(names, " "))
+		}
 		if dels := count(deletions, "deletion"); dels != "" {
 			text = dels + s.deleting(pending.Deleting)
 		}
@@ -261,7 +266,7 @@ func (s *stage) pods() string {
 		}
 	}
 	slices.SortStableFunc(pods, func(a, b *corev1.Pod) int {
-		return cmp.Or(cmp.Compare(len(a.Name), len(b.Name)), cmp.Compare(a.Name, b.Name), cmp.Compare(a.UID, b.UID))
+		return cmp.Or(cmp.Compare(len(s.called(a.Name)), len(s.called(b.Name))), cmp.Compare(s.called(a.Name), s.called(b.Name)), cmp.Compare(a.UID, b.UID))
 	})
 	switch {
 	case len(pods) == 0:
@@ -271,7 +276,7 @@ func (s *stage) pods() string {
 	}
 	rows := [][]string{{"POD", "OF", "NODE", "PHASE", "READY", "NOTES"}}
 	for _, p := range pods {
-		rows = append(rows, []string{p.Name, s.ownerOf(p), cmp.Or(p.Spec.NodeName, "-"), phase(p), s.ready(p), s.podNotes(p)})
+		rows = append(rows, []string{s.called(p.Name), s.ownerOf(p), cmp.Or(p.Spec.NodeName, "-"), phase(p), s.ready(p), s.podNotes(p)})
 	}
 	return table(rows)
 }

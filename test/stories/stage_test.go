@@ -1,6 +1,7 @@
 package stories
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -37,7 +38,8 @@ type stage struct {
 	log     []happening
 	calls   map[string]int       // by verb, since the last count
 	names   map[types.UID]string // of every pod and ReplicaSet that ever was
-	created map[string]int       // how many pods ever had a name with that prefix
+	numbers map[string]string    // the names that controllers chose, and what they are called here
+	chosen  map[string]int       // how many they chose with that prefix
 
 	// The present pass.
 	creations []creation
@@ -57,15 +59,16 @@ type fault struct {
 	now           bool // with the present call
 }
 
-// A creation is a call to create a pod, and the pod, if there is one.
+// A creation is a call to create a pod, and whether there is one then.
 type creation struct {
-	pod string
-	err error
+	pod   string
+	there bool
+	err   error
 }
 
 func newStage() *stage {
-	s := &stage{ctx: context.Background(), calls: map[string]int{}, names: map[types.UID]string{}, created: map[string]int{}}
-	s.Cluster = sim.NewCluster(sim.Options{Nodes: 3, Counting: true, Name: s.newName})
+	s := &stage{ctx: context.Background(), calls: map[string]int{}, names: map[types.UID]string{}, numbers: map[string]string{}, chosen: map[string]int{}}
+	s.Cluster = sim.NewCluster(sim.Options{Nodes: 3, Counting: true})
 	s.Changed = s.changed
 	s.start = s.Clock.Now()
 	s.world = &sim.World{Clock: s.Clock}
@@ -73,17 +76,48 @@ func newStage() *stage {
 	return s
 }
 
-// newName numbers pods by how many there were. A creation that is refused takes
-// no number.
-func (s *stage) newName(prefix string) string { return prefix + strconv.Itoa(s.created[prefix]+1) }
+// number numbers the names that controllers choose, in the order of the calls: a
+// story is easier to read without five random letters.
+func (s *stage) number(name string) {
+	if _, known := s.numbers[name]; known || len(name) <= suffix {
+		return
+	}
+	prefix := name[:len(name)-suffix]
+	s.chosen[prefix]++
+	s.numbers[name] = prefix + strconv.Itoa(s.chosen[prefix])
+}
+
+// suffix is how many letters there are.
+const suffix = 5
+
+// called is what a pod is called here.
+func (s *stage) called(name string) string { return cmp.Or(s.numbers[name], name) }
+
+// numbered puts what pods are called in place of their names.
+func (s *stage) numbered(text string) string {
+	var pairs []string
+	for name, number := range s.numbers {
+		pairs = append(pairs, name, number)
+	}
+	return strings.NewReplacer(pairs...).Replace(text)
+}
+
+// named is the name of what is called so here.
+func (s *stage) named(called string) string {
+	for name, number := range s.numbers {
+		if number == called {
+			return name
+		}
+	}
+	return called
+}
 
 func (s *stage) changed(before, after metav1.Object) {
 	if before != nil {
 		return
 	}
-	s.names[after.GetUID()] = after.GetName()
+	s.names[after.GetUID()] = s.called(after.GetName())
 	if p, ok := after.(*corev1.Pod); ok {
-		s.created[p.GenerateName]++
 		s.made = p.Name
 	}
 }
@@ -153,7 +187,7 @@ func (s *stage) run(d time.Duration) error {
 // did.
 func (s *stage) mortal(do func()) (died bool) {
 	if died = sim.Crashes(do); died {
-		s.say(s.controller.Passing().Name, s.telling(replicas.Result{})+"the controller dies")
+		s.say(s.controller.Passing().Name, s.telling(sim.Pass{})+"the controller dies")
 		s.stop()
 	}
 	return died
@@ -163,6 +197,9 @@ func (s *stage) mortal(do func()) (died bool) {
 func (s *stage) before(call sim.Call) sim.Fault {
 	s.calls[call.Verb]++
 	s.made = ""
+	if call.Verb == "create" {
+		s.number(call.Name)
+	}
 	f := &s.fault
 	switch {
 	case f.left == 0 || call.Verb != f.verb:
@@ -186,11 +223,11 @@ func (s *stage) before(call sim.Call) sim.Fault {
 func (s *stage) done(call sim.Call, err error) {
 	text := ""
 	if err != nil {
-		text = fmt.Sprintf("%s %s is answered %s", call.Verb, call.Name, reason(err))
+		text = fmt.Sprintf("%s %s is answered %s", call.Verb, s.called(call.Name), s.numbered(reason(err)))
 	}
 	switch {
 	case call.Verb == "create":
-		s.creations = append(s.creations, creation{s.made, err})
+		s.creations = append(s.creations, creation{s.called(call.Name), s.made != "", err})
 	case text == "":
 	case call.Verb == "patch" || len(s.creations)+len(s.victims) == 0:
 		s.claims = append(s.claims, text)
@@ -211,14 +248,15 @@ func reason(err error) string {
 }
 
 // passed tells of a pass, if anything came of it.
-func (s *stage) passed(rs *appsv1.ReplicaSet, result replicas.Result, err error) {
+func (s *stage) passed(result sim.Pass) {
+	rs, err := result.Owner, result.Err
 	text := s.telling(result)
 	if text == "" && result.Waiting {
 		text = s.waiting(rs, result) + "; "
 	}
 	warnings := s.warnings()
 	if err != nil && warnings == "" {
-		text += "fails: " + messages(err) + "; "
+		text += "fails: " + s.numbered(messages(err)) + "; "
 	}
 	text = strings.TrimSuffix(text, "; ")
 	s.forgetPass()
@@ -232,24 +270,25 @@ func (s *stage) passed(rs *appsv1.ReplicaSet, result replicas.Result, err error)
 }
 
 // telling tells what a pass did.
-func (s *stage) telling(result replicas.Result) string {
+func (s *stage) telling(result sim.Pass) string {
 	var b strings.Builder
 	say := func(verb string, pods []*corev1.Pod) {
 		if len(pods) > 0 {
-			fmt.Fprintf(&b, "%s %s; ", verb, podNames(pods))
+			fmt.Fprintf(&b, "%s %s; ", verb, s.podNames(pods))
 		}
 	}
 	for _, call := range s.claims {
 		fmt.Fprintf(&b, "%s; ", call)
 	}
 	say("adopts", result.Adopted)
+	say("leaves undecided", result.Undecided)
 	say("sets aside", result.SetAside)
 	say("releases", result.Released)
 	if len(s.creations) > 0 {
 		fmt.Fprintf(&b, "creates %s; ", s.batches(result))
 	}
 	if len(s.victims) > 0 {
-		fmt.Fprintf(&b, "deletes %s; ", choices(s.victims))
+		fmt.Fprintf(&b, "deletes %s; ", s.choices(s.victims))
 	}
 	for _, call := range s.refused {
 		fmt.Fprintf(&b, "%s; ", call)
@@ -261,7 +300,7 @@ func (s *stage) telling(result replicas.Result) string {
 }
 
 // waiting tells why a pass did nothing.
-func (s *stage) waiting(rs *appsv1.ReplicaSet, result replicas.Result) string {
+func (s *stage) waiting(rs *appsv1.ReplicaSet, result sim.Pass) string {
 	switch expected := s.expected(rs.UID); {
 	case !result.Observed:
 		return "waits for its cache to show what it wrote"
@@ -281,7 +320,7 @@ func (s *stage) warnings() string {
 	var texts []string
 	for _, e := range s.Events[s.events:] {
 		if e.Type == corev1.EventTypeWarning {
-			texts = append(texts, e.Reason+": "+e.Message)
+			texts = append(texts, e.Reason+": "+s.numbered(e.Message))
 		}
 	}
 	s.events = len(s.Events)

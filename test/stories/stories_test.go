@@ -84,7 +84,7 @@ func TestMistakes(t *testing.T) {
 		"run soon":                   "run soon: time: invalid duration \"soon\"; usage: run D",
 		"ready web-1 maybe":          "ready web-1 maybe: \"maybe\" is none of yes|no; usage: ready POD yes|no",
 		"refuse create rudely":       "refuse create rudely: unknown failure \"rudely\"; usage: refuse VERB FAILURE [times=N] [after=N]",
-		"refuse list timeout":        "refuse list timeout: \"list\" is none of create|patch|delete|update|get; usage: refuse VERB FAILURE [times=N] [after=N]",
+		"refuse watch timeout":       "refuse watch timeout: \"watch\" is none of create|patch|delete|update|get|list; usage: refuse VERB FAILURE [times=N] [after=N]",
 		"refuse create timeout at=3": "refuse create timeout at=3: unexpected argument \"at=3\"; usage: refuse VERB FAILURE [times=N] [after=N]",
 		"failover":                   "failover: nobody stands by; usage: failover",
 	} {

@@ -13,8 +13,9 @@
 // Never more. Only creations and adoptions add to an owner's replicas, so each
 // creation is judged as it takes effect. The replicas that the controller must know
 // of, the new one among them, are at most as many as its pass was asked for. It
-// must know of those that its view shows as they are, and of all that it adopted,
-// or created and was answered so. What it cannot know of comes on top: what others create, and another
+// must know of those that its view shows as they are, and of all that it created or
+// adopted itself, answered or not: a creation that nobody answered is known by its
+// name. What it cannot know of comes on top: what others create, and another
 // process, be it a dead one; what its watches have not shown; what lands late after
 // a process has ended. So at every instant there are at most as many replicas as
 // were wanted of one of the passes under way, and what of others is not resolved.
@@ -44,7 +45,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/replicakit/replicakit/internal/sim"
-	"github.com/replicakit/replicakit/replicas"
 )
 
 // A Checker watches a cluster and its controllers. It takes the hooks that it
@@ -99,7 +99,7 @@ func (k *Checker) Describe(s *sim.State) {
 		there := w.controller.View.Pods.In(metav1.NamespaceDefault)
 		for _, p := range slices.Concat(there, k.cluster.Pods(metav1.NamespaceDefault)) {
 			made, own := w.made[p.UID]
-			s.Text("judged", own, own && made >= k.truth[p.UID], w.seen[p.UID] >= made, w.deleted[p.UID], versionOf(p) >= k.truth[p.UID])
+			s.Text("judged", own, w.doubted[p.Name], own && made >= k.truth[p.UID], w.seen[p.UID] >= made, w.deleted[p.UID], versionOf(p) >= k.truth[p.UID])
 		}
 		lost := 0
 		for uid, version := range w.made {
@@ -215,10 +215,10 @@ func (w *watcher) adopts(rs *appsv1.ReplicaSet, p *corev1.Pod) {
 	}
 }
 
-// done learns which creations are answered and which owners were read live.
+// done learns which owners were read live, and which deletions were answered.
 func (w *watcher) done(call sim.Call, err error) {
-	if call.Verb == "create" {
-		w.answered(err == nil)
+	if call.Verb == "delete" {
+		w.doubted[call.Name] = err != nil
 	}
 	if err != nil || call.Verb != "get" || call.Kind != "ReplicaSet" {
 		return
@@ -230,7 +230,7 @@ func (w *watcher) done(call sim.Call, err error) {
 }
 
 // passed forgets the pass, which has left the caches as they were.
-func (w *watcher) passed(*appsv1.ReplicaSet, replicas.Result, error) {
+func (w *watcher) passed(sim.Pass) {
 	w.looked = ""
 	if err := w.controller.View.Intact(); err != nil {
 		w.fail("%v", err)

@@ -40,7 +40,7 @@ func TestCheckerBites(t *testing.T) {
 		}, "4 known, wanted 3"},
 		"one that deletes what is to stay": {func(c *sim.Controller) {
 			c.Worker.Sync = passes(c, func(ctx context.Context, p *corev1.Pod) error {
-				_, err := c.Client.DeletePod(ctx, p, metav1.DeleteOptions{})
+				_, err := c.Client.Delete(ctx, p, metav1.DeleteOptions{})
 				return err
 			})
 		}, "web deletes web-1: 2 left and 0 that it cannot know to be gone, wanted 3"},
@@ -52,27 +52,27 @@ func TestCheckerBites(t *testing.T) {
 				if again > 1 {
 					return nil
 				}
-				_, err := c.Client.DeletePod(ctx, p, metav1.DeleteOptions{})
+				_, err := c.Client.Delete(ctx, p, metav1.DeleteOptions{})
 				return err
 			})
 		}, "2 left"},
 		"one that deletes another's": {func(c *sim.Controller) {
 			c.Worker.Sync = passes(c, func(ctx context.Context, p *corev1.Pod) error {
 				p.Name = "nobodys"
-				_, err := c.Client.DeletePod(ctx, p, metav1.DeleteOptions{})
+				_, err := c.Client.Delete(ctx, p, metav1.DeleteOptions{})
 				return err
 			})
 		}, "pod nobodys is deleted and belongs to"},
 		"one that adopts without a look": {func(c *sim.Controller) {
 			c.Worker.Sync = passes(c, func(ctx context.Context, p *corev1.Pod) error {
 				rs := c.Passing()
-				nobodys, err := c.Client.GetPod(ctx, namespace, "nobodys")
+				nobodys, err := c.Client.Get(ctx, namespace, "nobodys")
 				if err != nil {
 					return err
 				}
 				patch, err := selector.Claimer[*corev1.Pod]{Owner: rs, Kind: appsv1.SchemeGroupVersion.WithKind("ReplicaSet")}.AdoptPatch(nobodys)
 				if err == nil {
-					_, err = c.Client.PatchPod(ctx, nobodys, patch)
+					_, err = c.Client.Patch(ctx, nobodys, patch, metav1.PatchOptions{})
 				}
 				return err
 			})
@@ -132,7 +132,7 @@ func passes(c *sim.Controller, then func(context.Context, *corev1.Pod) error) fu
 			first := podOf(rs, "web-1")
 			for _, name := range []string{"web-1", "web-2", "web-3"} {
 				if !made {
-					_, err = c.Client.CreatePod(ctx, namespace, podOf(rs, name))
+					_, err = c.Client.Create(ctx, podOf(rs, name))
 				}
 			}
 			made = true

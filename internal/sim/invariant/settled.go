@@ -103,14 +103,14 @@ func (w *watcher) idle(namespace string) error {
 	if !apiequality.Semantic.DeepEqual(view.Pods.In(namespace), w.checker.cluster.Pods(namespace)) {
 		return fmt.Errorf("the cache of pods is not the truth")
 	}
-	for _, owner := range view.OwnersIn(namespace) {
+	for _, owner := range view.ReplicaSets.In(namespace) {
 		key := expectations.KeyOf(owner)
 		if s, _ := w.controller.Expectations().State(key); s == expectations.Waiting {
 			return fmt.Errorf("%s still expects something", owner.GetName())
 		}
 	}
 	for key := range w.controller.Expectations().All() {
-		if rs, ok := view.Owner(key.Namespace, key.Name); !ok || rs.GetUID() != key.UID {
+		if rs, ok := view.ReplicaSets.Get(key.Namespace, key.Name); !ok || rs.GetUID() != key.UID {
 			return fmt.Errorf("expectations of %s (%s) are left, which is gone", key.Name, key.UID)
 		}
 	}

@@ -53,39 +53,29 @@ func replicasOf(rs *appsv1.ReplicaSet, pods []*corev1.Pod) map[types.UID]*corev1
 
 // A record is what one controller did, and what of it it was shown.
 type record struct {
-	sent    map[types.UID]uint64 // pods of creations that are not answered
 	made    map[types.UID]uint64 // pods that it created or adopted, by that version
 	deleted map[types.UID]bool   // pods whose deletion it began, and was there when it did
 	seen    map[types.UID]uint64 // the latest version that arrived of those it made
+	doubted map[string]bool      // names of pods that it asked to delete, and was not answered
 }
 
 func newRecord() record {
-	return record{sent: map[types.UID]uint64{}, made: map[types.UID]uint64{}, deleted: map[types.UID]bool{}, seen: map[types.UID]uint64{}}
+	return record{made: map[types.UID]uint64{}, deleted: map[types.UID]bool{}, seen: map[types.UID]uint64{}, doubted: map[string]bool{}}
 }
 
 func (r record) clone() record {
-	return record{maps.Clone(r.sent), maps.Clone(r.made), maps.Clone(r.deleted), maps.Clone(r.seen)}
+	return record{maps.Clone(r.made), maps.Clone(r.deleted), maps.Clone(r.seen), maps.Clone(r.doubted)}
 }
 
 // did learns of a change that a call of the controller made. Of a deletion that
 // takes effect when nobody waits for its answer any more it cannot know.
 func (r record) did(call sim.Call, before, after *corev1.Pod) {
 	switch {
-	case call.Verb == "create":
-		r.sent[after.UID] = versionOf(after)
-	case call.Verb == "patch" && controllerOf(before) == "":
+	case call.Verb == "create", call.Verb == "patch" && controllerOf(before) == "":
 		r.made[after.UID] = versionOf(after)
 	case call.Verb == "delete" && !call.Late:
 		r.deleted[before.UID] = true
 	}
-}
-
-// answered learns whether a creation was.
-func (r record) answered(is bool) {
-	if is {
-		maps.Copy(r.made, r.sent)
-	}
-	clear(r.sent)
 }
 
 // arrives learns of what the controller is shown.

@@ -1,0 +1,23 @@
+package main
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// The watch of pods hangs for six hours: still there are exactly three.
+func TestHang(t *testing.T) {
+	t.Parallel()
+	s, err := newStory()
+	require.NoError(t, err)
+	s.keeper.view.Pods.Hang()
+	s.createReplicaSet(3)
+	s.wait(6 * time.Hour)
+	require.NoError(t, s.err)
+	assert.Equal(t, 3, s.calls["create"])
+	assert.Len(t, s.cluster.Pods(namespace), 3)
+	require.NoError(t, s.keeper.view.Intact())
+}
