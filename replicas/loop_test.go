@@ -42,25 +42,22 @@ type bed struct {
 type loopClient struct{ *sim.Client }
 
 func (c loopClient) Create(ctx context.Context, pod *corev1.Pod) error {
-	_, err := c.CreatePod(ctx, pod.Namespace, pod)
+	_, err := c.Client.Create(ctx, pod)
 	return err
 }
 
 func (c loopClient) Delete(ctx context.Context, pod *corev1.Pod, opts metav1.DeleteOptions) error {
-	_, err := c.DeletePod(ctx, pod, opts)
+	_, err := c.Client.Delete(ctx, pod, opts)
 	return err
 }
 
 func (c loopClient) Patch(ctx context.Context, pod *corev1.Pod, patch selector.Patch) (*corev1.Pod, error) {
-	return c.PatchPod(ctx, pod, patch)
-}
-
-func (c loopClient) Get(ctx context.Context, namespace, name string) (*corev1.Pod, error) {
-	return c.GetPod(ctx, namespace, name)
+	return c.Client.Patch(ctx, pod, patch, metav1.PatchOptions{})
 }
 
 func (c loopClient) List(ctx context.Context, namespace string, sel labels.Selector) ([]*corev1.Pod, error) {
-	return c.ListPods(ctx, namespace, sel)
+	list, err := c.Client.List(ctx, namespace, sel)
+	return list.Items, err
 }
 
 func (c loopClient) Owner(ctx context.Context, namespace, name string) (metav1.Object, error) {
