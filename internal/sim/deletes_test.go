@@ -109,7 +109,7 @@ func TestALiveListThatFails(t *testing.T) {
 	assert.Equal(t, 1, calls["delete"], "the one that met a conflict")
 	assert.Less(t, calls["list"], 25)
 	require.Len(t, s.heldTold(), 1)
-	assert.Contains(t, s.heldTold()[0], "listing children live: no endpoints")
+	assert.Contains(t, s.heldTold()[0], "listing them live: no endpoints")
 
 	s.controller.Client.Fault = nil
 	s.world.Run(time.Minute)
