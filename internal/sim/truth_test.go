@@ -614,3 +614,29 @@ func TestAPodThatIsAdoptedAndDeletedAtOnce(t *testing.T) {
 	assert.NotNil(t, p.DeletionTimestamp)
 	assert.Zero(t, conflicts)
 }
+
+// A pod that a webhook made nobody's is deleted again, but not once it was adopted.
+func TestAStrayPodThatIsAdopted(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, 1, 4)
+	createReplicaSet(t, s.Cluster, 2)
+	s.world.Run(time.Minute)
+	s.Mutate = func(p *corev1.Pod) { p.OwnerReferences = nil }
+	failures := 2
+	s.controller.Client.Fault = func(call sim.Call) sim.Fault {
+		if call.Verb == "delete" && failures > 0 {
+			failures--
+			return sim.Fault{Before: sim.Broken.Of(call)}
+		}
+		return sim.Fault{}
+	}
+	s.scale(t, 3)
+	s.world.Run(50 * time.Millisecond)
+	s.Mutate = nil
+	s.world.Run(20 * time.Millisecond)
+	c := s.counts()
+	assert.Equal(t, 3, c.most)
+	s.world.Run(time.Hour)
+	s.requireSettled(t, "in the end")
+	assert.Equal(t, []int{3, 3}, []int{c.least, c.most})
+}

@@ -9,6 +9,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/replicakit/replicakit/internal/object"
 )
 
 // strays are children that the server made another's and that could not be deleted
@@ -61,11 +63,36 @@ func (p *pass[O, C]) deleteStray(ctx context.Context, c C) error {
 	return err
 }
 
-// deletePendingStrays deletes what an earlier pass could not.
+// deletePendingStrays deletes what an earlier pass could not, as long as it is
+// still nobody's: it may have been adopted meanwhile.
 func (p *pass[O, C]) deletePendingStrays(ctx context.Context) {
 	for _, c := range p.state.strays.take() {
-		if p.deleteStray(ctx, c) != nil {
+		found, err := p.client.Get(ctx, c.GetNamespace(), c.GetName())
+		switch {
+		case apierrors.IsNotFound(err):
+		case err != nil || object.IsNil(found):
+			p.state.strays.add(c)
+		case found.GetUID() == c.GetUID() && p.isStray(found) && p.deleteUnchanged(ctx, found) != nil:
 			p.state.strays.add(c)
 		}
 	}
+}
+
+// isStray reports whether a child is neither ours nor that of another.
+func (p *pass[O, C]) isStray(c C) bool {
+	return !p.isOurs(c) && (metav1.GetControllerOfNoCopy(c) == nil || p.controls(c))
+}
+
+// deleteUnchanged deletes a child if it is still as it was read.
+func (p *pass[O, C]) deleteUnchanged(ctx context.Context, c C) error {
+	uid, version := c.GetUID(), c.GetResourceVersion()
+	only := &metav1.Preconditions{UID: &uid}
+	if version != "" {
+		only.ResourceVersion = &version
+	}
+	_, err := p.client.Delete(ctx, c, metav1.DeleteOptions{Preconditions: only})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
 }
