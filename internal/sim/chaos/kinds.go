@@ -39,13 +39,18 @@ func kinds() map[string]kind {
 		"create-owner":  {4, func(r *run, op Op) error { return r.createOwner("web", int32(op.N)) }},
 		"quota":         {2, func(r *run, op Op) error { r.SetQuota(namespace, op.N); return nil }},
 		"no-quota":      {2, func(r *run, _ Op) error { r.SetQuota(namespace, plenty); return nil }},
-		"webhook":       {1, func(r *run, op Op) error { r.Webhook = deny(op); return nil }},
-		"no-webhook":    {2, func(r *run, _ Op) error { r.Webhook = nil; return nil }},
+		"webhook":       {2, func(r *run, op Op) error { r.Webhook = deny(op); return nil }},
+		"policy":        {1, func(r *run, op Op) error { r.Webhook = policy(op); return nil }},
+		"mutate":        {1, func(r *run, op Op) error { r.Mutate = mutations()[op.N%len(mutations())]; return nil }},
+		"no-webhook":    {4, func(r *run, _ Op) error { r.Webhook, r.Mutate = nil, nil; return nil }},
 		"end-namespace": {1, func(r *run, op Op) error { r.endNamespace(op.N); return nil }},
 		"new-namespace": {1, func(r *run, _ Op) error { r.CreateNamespace(namespace); return nil }},
+		"backup":        {1, func(r *run, _ Op) error { r.backup = r.Backup(); r.backedUp = true; return nil }},
+		"restore":       {1, func(r *run, _ Op) error { r.restore(); return nil }},
 		// What happens on nodes.
 		"finish":    {1, func(r *run, op Op) error { return r.editPod(op.N, finish) }},
 		"unready":   {2, func(r *run, op Op) error { return r.editPod(op.N, unready) }},
+		"churn":     {2, func(r *run, op Op) error { r.stir(op.N % 3); return nil }},
 		"lose-node": {1, func(r *run, _ Op) error { r.loseNode(); return nil }},
 		// What happens to controllers and their watches.
 		"restart": {3, func(r *run, op Op) error { r.restart(op.N % 2); return nil }},
@@ -56,6 +61,16 @@ func kinds() map[string]kind {
 		}},
 		"lag-pods":    {4, func(r *run, op Op) error { r.controller(op.N).View.Pods.Lag = lag + op.For; return nil }},
 		"lag-owners":  {2, func(r *run, op Op) error { r.controller(op.N).View.ReplicaSets.Lag = lag + op.For; return nil }},
+		"late-pods":   {1, func(r *run, op Op) error { r.controller(op.N).View.Pods.Lag = 40 * op.For; return nil }},
+		"late-owners": {1, func(r *run, op Op) error { r.controller(op.N).View.ReplicaSets.Lag = 40 * op.For; return nil }},
+		"hang-pods":   {3, func(r *run, op Op) error { r.controller(op.N).View.Pods.Hang(); return nil }},
+		"hang-sets":   {1, func(r *run, op Op) error { r.controller(op.N).View.ReplicaSets.Hang(); return nil }},
+		"catch-up":    {3, func(r *run, op Op) error { r.catchUp(op.N); return nil }},
+		"hours":       {1, func(r *run, op Op) error { r.stir(0); return r.pass(1000 * op.For) }},
+		"pause": {1, func(r *run, op Op) error {
+			r.pause = pause{after: 1 + op.N/3, long: op.M < 6, d: 20 * op.For}
+			return nil
+		}},
 		"no-lag":      {3, func(r *run, op Op) error { r.noLag(op.N); return nil }},
 		"break-pods":  {2, func(r *run, op Op) error { r.controller(op.N).View.Pods.Break(); return nil }},
 		"break-sets":  {1, func(r *run, op Op) error { r.controller(op.N).View.ReplicaSets.Break(); return nil }},
@@ -65,6 +80,8 @@ func kinds() map[string]kind {
 		// What happens to calls.
 		"refuse":    {4, func(r *run, op Op) error { r.refuse(op); return nil }},
 		"no-answer": {3, func(r *run, op Op) error { r.loseAnswer(op); return nil }},
+		"resend":    {3, func(r *run, op Op) error { r.resend(op); return nil }},
+		"late-call": {3, func(r *run, op Op) error { r.landLate(op); return nil }},
 		"crash":     {2, func(r *run, op Op) error { r.fault = fault{skip: op.N / 2, left: 1, crash: true}; return nil }},
 		"crash-after": {2, func(r *run, op Op) error {
 			r.fault = fault{skip: op.N / 2, left: 1, crash: true, after: true}
@@ -112,15 +129,31 @@ func unready(p *corev1.Pod) {
 	}
 }
 
-// deny is a webhook that denies one verb, in one of the two ways.
+// deny is a webhook that denies one verb, in one of the ways in which they do.
 func deny(op Op) func(string, *corev1.Pod) error {
 	verb := []string{"create", "patch", "delete"}[op.N%3]
-	failure := []sim.Failure{sim.Forbidden, sim.Rejected}[op.M%2]
-	return func(v string, p *corev1.Pod) error {
-		if v != verb {
+	answers := []sim.Failure{sim.Forbidden, sim.Rejected, sim.Refused, sim.Conflicted, sim.Broken}
+	return sim.Deny(verb, answers[op.M%len(answers)])
+}
+
+// policy is one that has something against changing some of the pods.
+func policy(op Op) func(string, *corev1.Pod) error {
+	answers := []sim.Failure{sim.Forbidden, sim.Rejected, sim.Refused}
+	refuse := sim.Deny("patch", answers[op.M%len(answers)])
+	return func(verb string, p *corev1.Pod) error {
+		if verb != "patch" || int(p.UID[0])%2 != op.N%2 {
 			return nil
 		}
-		return failure.Of(sim.Call{Verb: verb, Kind: "Pod", NamespacedName: key(p.Name)})
+		return refuse(verb, p)
+	}
+}
+
+// mutations are what webhooks make of pods that are created.
+func mutations() []func(*corev1.Pod) {
+	return []func(*corev1.Pod){
+		func(p *corev1.Pod) { p.Labels["app"] = "other" },
+		func(p *corev1.Pod) { p.Labels = nil },
+		func(p *corev1.Pod) { p.OwnerReferences = nil },
 	}
 }
 
@@ -130,6 +163,8 @@ type fault struct {
 	skip, left int
 	crash      bool
 	after      bool // the call has its effect
+	resend     bool
+	late       time.Duration
 	is         sim.Failure
 }
 
@@ -141,6 +176,17 @@ func (r *run) refuse(op Op) {
 // loseAnswer lets the next calls have their effect and loses the answer, in one of
 // the ways in which servers and what stands before them do.
 func (r *run) loseAnswer(op Op) {
-	lost := []sim.Failure{sim.Timeout, sim.Unavailable, sim.Throttled}
-	r.fault = fault{skip: op.N / 4, left: 1 + op.M/3, after: true, is: lost[op.M%len(lost)]}
+	r.fault = fault{skip: op.N / 4, left: 1 + op.M/3, after: true, is: sim.Lost()[op.M%len(sim.Lost())]}
+}
+
+// resend lets the next requests be sent again below the controllers, with effect or
+// without.
+func (r *run) resend(op Op) {
+	is := []sim.Failure{sim.Throttled, sim.Cut, sim.Unavailable}[op.M%3]
+	r.fault = fault{skip: op.N / 4, left: 1 + op.M/3, after: op.N%3 > 0, resend: true, is: is}
+}
+
+// landLate lets the next calls time out, and take effect up to a minute later.
+func (r *run) landLate(op Op) {
+	r.fault = fault{skip: op.N / 4, left: 1 + op.M/3, late: 8 * op.For, is: sim.Timeout}
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"time"
 
@@ -63,7 +64,11 @@ type run struct {
 	report      Report
 
 	fault       fault
+	pause       pause
 	races, dice int // other parts act before so many calls
+	churn       []sim.Part
+	backup      sim.Backup
+	backedUp    bool
 	random      *rand.Rand
 }
 
@@ -93,8 +98,8 @@ func (r *run) play(story Story) error {
 			r.report.Faults[op.Do]++
 		}
 		err := kinds()[op.Do].do(r, op)
-		if apierrors.IsNotFound(err) || apierrors.IsAlreadyExists(err) || apierrors.IsForbidden(err) || apierrors.IsInvalid(err) {
-			err = nil // it is not there, it cannot be: as users see it
+		if apierrors.ReasonForError(err) != metav1.StatusReasonUnknown {
+			err = nil // it is not there, it cannot be, a webhook has something against it: as users see it
 		}
 		if err == nil {
 			err = r.checker.Err()
@@ -151,7 +156,10 @@ func (r *run) start(i int) {
 		c.BurstReplicas = 3
 	}
 	r.checker.Watch(c)
-	c.Client.Fault = r.before
+	c.Client.Fault = func(call sim.Call) sim.Fault {
+		r.pauses(i)
+		return r.before(call)
+	}
 	c.Listed = r.race
 	done := c.Client.Done
 	c.Client.Done = func(call sim.Call, err error) {
@@ -160,7 +168,12 @@ func (r *run) start(i int) {
 	}
 	r.controllers[i] = c
 	r.noLag(i)
-	r.world.Parts = []sim.Part{r.Cluster}
+	r.show()
+}
+
+// show puts all into the world that are alive.
+func (r *run) show() {
+	r.world.Parts = append([]sim.Part{r.Cluster}, r.churn...)
 	for _, c := range r.controllers {
 		if c != nil {
 			r.world.Parts = append(r.world.Parts, c)
@@ -174,7 +187,7 @@ func (r *run) second() {
 		c.View.Stop()
 		r.checker.Drop(c)
 		r.controllers[1] = nil
-		r.world.Parts = []sim.Part{r.Cluster, r.controllers[0]}
+		r.show()
 		return
 	}
 	r.start(1)
@@ -208,9 +221,78 @@ func (r *run) before(call sim.Call) sim.Fault {
 	f.left--
 	r.report.Faults["failed calls"]++
 	if f.after {
-		return sim.Fault{After: f.is.Of(call)}
+		return sim.Fault{After: f.is.Of(call), Resend: f.resend}
 	}
-	return sim.Fault{Before: f.is.Of(call)}
+	return sim.Fault{Before: f.is.Of(call), Resend: f.resend, Late: f.late}
+}
+
+// A pause holds up the first controller in the middle of a pass, before one of its
+// calls. Its watches hang meanwhile, and everybody else goes on.
+type pause struct {
+	after int  // calls; 0: there is none
+	long  bool // its lease has ended when it goes on: it may not write any more
+	d     time.Duration
+}
+
+// pauses holds a controller up if it is time.
+func (r *run) pauses(i int) {
+	if i > 0 || r.pause.after == 0 {
+		return
+	}
+	if r.pause.after--; r.pause.after > 0 {
+		return
+	}
+	r.report.Faults["pauses"]++
+	c := r.controllers[0]
+	pods, sets := c.View.Pods.Hung(), c.View.ReplicaSets.Hung()
+	c.View.Pods.Hang()
+	c.View.ReplicaSets.Hang()
+	r.world.Parts = slices.DeleteFunc(slices.Clone(r.world.Parts), func(p sim.Part) bool { return p == sim.Part(c) })
+	r.runUntil(r.Clock.Now().Add(r.pause.d))
+	if !pods {
+		c.View.Pods.Resume()
+	}
+	if !sets {
+		c.View.ReplicaSets.Resume()
+	}
+	r.show()
+	if r.pause.long {
+		c.Client.Permit = func(call sim.Call) error { return sim.Forbidden.Of(call) }
+	}
+}
+
+// endPause lets a controller write again: its lease is held anew.
+func (r *run) endPause() {
+	r.pause = pause{}
+	for _, c := range r.controllers {
+		if c != nil {
+			c.Client.Permit = nil
+		}
+	}
+}
+
+// stir lets pods change all the time, faster or slower, or stops that.
+func (r *run) stir(n int) {
+	r.churn = nil
+	if n > 0 {
+		r.churn = []sim.Part{sim.NewChurn(r.Cluster, namespace, time.Duration(n)*time.Second)}
+	}
+	r.show()
+}
+
+// restore puts the last backup in place of everything. Watches that go on from a
+// version of the future would show nothing: the next list ends that.
+func (r *run) restore() {
+	if r.backedUp {
+		r.Restore(r.backup)
+	}
+}
+
+// catchUp ends it if watches hang.
+func (r *run) catchUp(n int) {
+	view := r.controller(n).View
+	view.Pods.Resume()
+	view.ReplicaSets.Resume()
 }
 
 // after may end the process that made a call.
@@ -246,8 +328,10 @@ func (r *run) refreshed(c *sim.Controller) {
 // settle lets everything be right again and checks that it becomes so.
 func (r *run) settle() error {
 	r.fault, r.races = fault{}, 0
+	r.endPause()
+	r.stir(0)
 	r.SetQuota(namespace, plenty)
-	r.Webhook = nil
+	r.Webhook, r.Mutate = nil, nil
 	r.AddNode("spare")
 	for i := range r.report.Faults["lost nodes"] {
 		r.RemoveNode("node-" + itoa(i+1))
