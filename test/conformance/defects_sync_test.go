@@ -18,7 +18,7 @@ import (
 	"k8s.io/kubernetes/pkg/controller/replicaset"
 
 	"github.com/replicakit/replicakit/replicas/clientgo"
-	replicascontroller "github.com/replicakit/replicakit/replicas/controller"
+	kit "github.com/replicakit/replicakit/replicas/controller"
 	"github.com/replicakit/replicakit/test/conformance/upstream"
 )
 
@@ -67,7 +67,7 @@ func TestSyncDefects(t *testing.T) {
 			factory := informers.NewSharedInformerFactory(client, 0)
 			sets, pods := factory.Apps().V1().ReplicaSets(), factory.Core().V1().Pods()
 			replicaset.NewReplicaSetController(ctx, sets, pods, client, 500)
-			_, err := clientgo.New(quiet(ctx), replicascontroller.ReplicaSets(), clientgo.NewClient(client.AppsV1().ReplicaSets, client.CoreV1().Pods),
+			_, err := clientgo.New(quiet(ctx), kit.ReplicaSets(), clientgo.NewClient(client.AppsV1().ReplicaSets, client.CoreV1().Pods),
 				sets.Informer(), pods.Informer(), clientgo.Options{MetricsRegisterer: registry})
 			require.NoError(t, err)
 		}
@@ -106,17 +106,19 @@ func TestSyncDefects(t *testing.T) {
 	})
 	t.Run("W59 a key that cannot be parsed is not tried for ever", func(t *testing.T) {
 		t.Parallel()
-		created := map[string]int{}
+		deleted := map[string]int{}
 		for side, m := range map[string]maker{"theirs": theirs, "ours": ours} {
 			synctest.Test(t, func(*testing.T) {
-				w, rs := newWorld(false), web(1, 0).RS
-				rs.Name = "web/1"
-				w.updateSet(rs)
+				w, c := newWorld(false), web(0, 1)
+				c.RS.Name, c.Pods[0].OwnerReferences[0].Name = "web/1", "web/1"
+				w.updateSet(c.RS)
+				w.stamp(c.Pods[0])
+				must(w.tracker.Create(podResource, c.Pods[0], "a"))
 				stop := w.start(m, 500)
-				created[side] = w.calls["create"]
+				deleted[side] = w.calls["delete"]
 				stop()
 			})
 		}
-		assert.Equal(t, map[string]int{"theirs": 0, "ours": 1}, created)
+		assert.Equal(t, map[string]int{"theirs": 0, "ours": 1}, deleted)
 	})
 }

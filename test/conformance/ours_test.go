@@ -10,12 +10,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes"
 
 	"github.com/replicakit/replicakit/expectations"
 	"github.com/replicakit/replicakit/replicas"
+	"github.com/replicakit/replicakit/replicas/clientgo"
 	"github.com/replicakit/replicakit/replicas/controller"
 	"github.com/replicakit/replicakit/selector"
 )
@@ -54,7 +53,7 @@ func (b *switchboard) ours(c scene, change ...func(*wiring)) *ourController {
 	ours := &ourController{server: b.connect(c)}
 	ours.wiring = &wiring{
 		kind:   controller.ReplicaSets(),
-		client: typedClient{b},
+		client: clientgo.NewClient(b.AppsV1().ReplicaSets, b.CoreV1().Pods),
 		cache:  &sceneCache{scene: c},
 		opts:   controller.Options{Events: eventList{ours.server}},
 	}
@@ -130,45 +129,6 @@ func (c *sceneCache) Related(ctx context.Context, owner *appsv1.ReplicaSet) ([]*
 
 func (c *sceneCache) OwnersVersion() string   { return "" }
 func (c *sceneCache) ChildrenVersion() string { return c.version }
-
-// A typedClient is ours over client-go's clientset.
-type typedClient struct{ kubernetes.Interface }
-
-func (c typedClient) Create(ctx context.Context, p *corev1.Pod) (*corev1.Pod, error) {
-	return c.CoreV1().Pods(p.Namespace).Create(ctx, p, metav1.CreateOptions{})
-}
-
-func (c typedClient) Delete(ctx context.Context, p *corev1.Pod, opts metav1.DeleteOptions) (string, error) {
-	return "", c.CoreV1().Pods(p.Namespace).Delete(ctx, p.Name, opts)
-}
-
-func (c typedClient) Patch(ctx context.Context, p *corev1.Pod, patch selector.Patch, opts metav1.PatchOptions) (*corev1.Pod, error) {
-	return c.CoreV1().Pods(p.Namespace).Patch(ctx, p.Name, patch.Type, patch.Data, opts)
-}
-
-func (c typedClient) Get(ctx context.Context, namespace, name string) (*corev1.Pod, error) {
-	return c.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
-}
-
-func (c typedClient) List(ctx context.Context, namespace string, matching labels.Selector) (controller.List[*corev1.Pod], error) {
-	list, err := c.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: matching.String()})
-	if err != nil {
-		return controller.List[*corev1.Pod]{}, err
-	}
-	pods := make([]*corev1.Pod, len(list.Items))
-	for i := range list.Items {
-		pods[i] = &list.Items[i]
-	}
-	return controller.List[*corev1.Pod]{Items: pods, ResourceVersion: list.ResourceVersion}, nil
-}
-
-func (c typedClient) GetOwner(ctx context.Context, namespace, name string) (*appsv1.ReplicaSet, error) {
-	return c.AppsV1().ReplicaSets(namespace).Get(ctx, name, metav1.GetOptions{})
-}
-
-func (c typedClient) UpdateStatus(ctx context.Context, rs *appsv1.ReplicaSet) (*appsv1.ReplicaSet, error) {
-	return c.AppsV1().ReplicaSets(rs.Namespace).UpdateStatus(ctx, rs, metav1.UpdateOptions{})
-}
 
 // An eventList keeps our events with its server.
 type eventList struct{ *server }

@@ -1,6 +1,7 @@
 package conformance_test
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"hash/fnv"
@@ -13,6 +14,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -34,7 +36,7 @@ var (
 )
 
 // A world is client-go's fake clientset, made a little more like an API server:
-// it gives names, UIDs and resource versions, deletes gracefully, holds
+// it gives names where there are none, UIDs and resource versions, deletes gracefully, holds
 // preconditions, refuses a second controller, and fails when told to. Everything
 // bears the time of the step in which it came about. Its owners are ReplicaSets,
 // or ReplicationControllers that it shows as ReplicaSets.
@@ -46,6 +48,7 @@ type world struct {
 	mu       sync.Mutex
 	version  int
 	names    map[string]int       // given, by their beginning
+	aliases  map[types.UID]string // of pods: the names that Kubernetes' have
 	removed  map[types.UID]string // at which version
 	step     time.Time
 	refusals map[string]refusal // by verb
@@ -71,6 +74,7 @@ func newWorld(controllers bool) *world {
 		tracker:     clienttesting.NewObjectTracker(scheme.Scheme, scheme.Codecs.UniversalDecoder()),
 		controllers: controllers,
 		names:       map[string]int{},
+		aliases:     map[types.UID]string{},
 		removed:     map[types.UID]string{},
 		refusals:    map[string]refusal{},
 		calls:       map[string]int{},
@@ -163,16 +167,26 @@ func (w *world) stamp(obj metav1.Object) {
 	obj.SetResourceVersion(strconv.Itoa(w.version))
 }
 
+// createPod stores a pod. What follows from its name, as its UID does, goes by the
+// name that it would be given if it had none: ours chooses names by itself.
 func (w *world) createPod(namespace string, p *corev1.Pod) (*corev1.Pod, error) {
+	if _, err := w.pod(namespace, p.Name); err == nil {
+		return nil, apierrors.NewAlreadyExists(podResource.GroupResource(), p.Name)
+	}
 	w.names[p.GenerateName]++
-	p.Namespace, p.Name = namespace, p.GenerateName+strconv.Itoa(w.names[p.GenerateName])
+	alias := p.GenerateName + strconv.Itoa(w.names[p.GenerateName])
+	p.Namespace, p.Name = namespace, cmp.Or(p.Name, alias)
 	hash := fnv.New32a()
-	_, _ = hash.Write([]byte(p.Name))
+	_, _ = hash.Write([]byte(alias))
 	p.UID, p.CreationTimestamp = types.UID(fmt.Sprintf("%08x", hash.Sum32())), metav1.NewTime(w.step)
 	p.Status.Phase = corev1.PodPending
+	w.aliases[p.UID] = alias
 	w.stamp(p)
 	return p, w.tracker.Create(podResource, p, namespace)
 }
+
+// alias is the name that a pod of Kubernetes' would have.
+func (w *world) alias(p *corev1.Pod) string { return cmp.Or(w.aliases[p.UID], p.Name) }
 
 func (w *world) pod(namespace, name string) (*corev1.Pod, error) {
 	obj, err := w.tracker.Get(podResource, namespace, name)
@@ -312,10 +326,10 @@ func list[T any](w *world, resource schema.GroupVersionResource, kind string) []
 	return all
 }
 
-// allPods and allSets return what there is, by name.
+// allPods and allSets return what there is, by name; of pods by their aliases.
 func (w *world) allPods() []*corev1.Pod {
 	pods := copies(list[corev1.Pod](w, podResource, "Pod"))
-	slices.SortFunc(pods, func(p, q *corev1.Pod) int { return strings.Compare(p.Name, q.Name) })
+	slices.SortFunc(pods, func(p, q *corev1.Pod) int { return strings.Compare(w.alias(p), w.alias(q)) })
 	return pods
 }
 
@@ -341,7 +355,8 @@ type look struct {
 }
 
 // look tells all that there is, without what the two sides may do at another
-// moment: resource versions, and the times and words of conditions.
+// moment: resource versions, and the times and words of conditions. Pods have their
+// aliases.
 func (w *world) look() look {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -360,7 +375,7 @@ func (w *world) look() look {
 	}
 	pods := w.allPods()
 	for _, p := range pods {
-		p.ResourceVersion, p.ManagedFields = "", nil
+		p.Name, p.ResourceVersion, p.ManagedFields = w.alias(p), "", nil
 		fmt.Fprintf(&b, "%s\n", dump(p))
 	}
 	w.last, w.lastAt = look{b.String(), pods}, w.version

@@ -24,7 +24,7 @@ import (
 	"github.com/replicakit/replicakit/podrank"
 	"github.com/replicakit/replicakit/replicas"
 	"github.com/replicakit/replicakit/replicas/clientgo"
-	replicascontroller "github.com/replicakit/replicakit/replicas/controller"
+	kit "github.com/replicakit/replicakit/replicas/controller"
 	"github.com/replicakit/replicakit/selector"
 	"github.com/replicakit/replicakit/slowstart"
 	"github.com/replicakit/replicakit/status"
@@ -149,7 +149,7 @@ func (r RealPodControl) DeletePod(ctx context.Context, namespace, name string, _
 	return err
 }
 
-func (r RealPodControl) ours() replicascontroller.Client[*appsv1.ReplicaSet, *corev1.Pod] {
+func (r RealPodControl) ours() kit.Client[*appsv1.ReplicaSet, *corev1.Pod] {
 	return clientgo.NewClient(r.KubeClient.AppsV1().ReplicaSets, r.KubeClient.CoreV1().Pods)
 }
 
