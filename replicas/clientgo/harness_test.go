@@ -51,7 +51,7 @@ func newBench(objects ...object) *bench {
 	b := &bench{server: newServer(objects...), registry: prometheus.NewRegistry()}
 	b.pods, b.replicaSets = b.informer(pods), b.informer(replicaSets)
 	b.replicationControllers = b.informer(replicationControllers)
-	b.opts.MetricsRegisterer, b.opts.EventClient = b.registry, b.server.CoreV1()
+	b.opts.MetricsRegisterer, b.opts.EventClient = b.registry, b.CoreV1()
 	b.kind = controller.ReplicaSets()
 	b.verbosity(4)
 	return b
