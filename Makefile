@@ -7,10 +7,10 @@ GREMLINS_VERSION      := v0.6.0
 KUBERNETES_VERSION    := v1.36.3# as in test/e2e/binaries/kubernetes/go.mod
 
 # Every module of this repository whose code is ours; test, lint and tidy visit them all.
-MODULES := . replicas/clientgo internal/controlplane internal/release test/consumer test/e2e test/conformance test/stories test/bench examples/controller test/kubernetes test/kubernetes/e2e
+MODULES := . replicas/clientgo replicas/controllerruntime internal/controlplane internal/release test/consumer test/e2e test/conformance test/stories test/bench examples/controller test/kubernetes test/kubernetes/e2e
 
 # The modules that others can get, at one version, and the programs that go install builds.
-RELEASED := . replicas/clientgo internal/controlplane examples/controller
+RELEASED := . replicas/clientgo replicas/controllerruntime internal/controlplane examples/controller
 PROGRAMS := examples/quickstart examples/kubectl-scaledown examples/controller
 
 # Modules that only say which programs to build.

@@ -1,0 +1,140 @@
+package controllerruntime
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/replicakit/replicakit/replicas"
+	"github.com/replicakit/replicakit/replicas/controller"
+)
+
+// view answers from the cluster's cache. Its lists are not deep copies, as nobody
+// changes what they hold.
+type view[O, C client.Object] struct {
+	cache    client.Reader
+	kind     controller.Kind[O, C]
+	owners   objects[O]
+	children objects[C]
+	field    string // see Index
+}
+
+var _ controller.Cache[client.Object, client.Object] = view[client.Object, client.Object]{}
+
+// Index returns the field by which children, and owners, are found in the cache,
+// and what it is of an object: its controller, or that it has none. New adds it to
+// the cluster's cache; give it to a fake client in a test:
+//
+//	field, extract := controllerruntime.Index(kind)
+//	fake.NewClientBuilder().WithIndex(&Worker{}, field, extract)
+//
+// Each kind of owner has a field of its own, since a cache refuses to index the
+// same field twice.
+func Index[O, C client.Object](kind controller.Kind[O, C]) (field string, extract client.IndexerFunc) {
+	return "replicakit/controllerOf/" + kind.Owner.GroupKind().String(), func(obj client.Object) []string {
+		return []string{indexValue(metav1.GetControllerOfNoCopy(obj))}
+	}
+}
+
+const noController = "none"
+
+// indexValue is the UID of a controller or, as fake clients give none, its name.
+func indexValue(ref *metav1.OwnerReference) string {
+	switch {
+	case ref == nil:
+		return noController
+	case ref.UID == "":
+		return "name/" + ref.Kind + "/" + ref.Name
+	}
+	return "uid/" + string(ref.UID)
+}
+
+func (v view[O, C]) Owner(ctx context.Context, name types.NamespacedName) (O, error) {
+	return v.owners.get(ctx, v.cache, name.Namespace, name.Name)
+}
+
+func (v view[O, C]) Owners(ctx context.Context, namespace string) ([]O, error) {
+	owners, _, err := v.owners.list(ctx, v.cache, nil, client.InNamespace(namespace), client.UnsafeDisableDeepCopy)
+	return owners, err
+}
+
+func (v view[O, C]) Children(ctx context.Context, owner O) ([]C, error) { return v.of(ctx, owner) }
+
+// of returns the children of owners of one namespace, and the orphans there. The
+// cache goes on between two lists, so orphans are read before and after: a child
+// that is adopted or orphaned meanwhile is found by one of them.
+func (v view[O, C]) of(ctx context.Context, owners ...O) ([]C, error) {
+	values := []string{noController}
+	for _, owner := range owners {
+		values = append(values, indexValue(&metav1.OwnerReference{Kind: v.kind.Owner.Kind, Name: owner.GetName(), UID: owner.GetUID()}))
+	}
+	var children []C
+	var err error
+	for _, value := range append(values, noController) {
+		if children, err = v.byController(ctx, children, owners[0].GetNamespace(), value); err != nil {
+			return nil, err
+		}
+	}
+	return lastOfEach(children), nil
+}
+
+func (v view[O, C]) byController(ctx context.Context, children []C, namespace, value string) ([]C, error) {
+	children, _, err := v.children.list(ctx, v.cache, children,
+		client.InNamespace(namespace), client.MatchingFields{v.field: value}, client.UnsafeDisableDeepCopy)
+	if err != nil {
+		return nil, fmt.Errorf("controllerruntime: listing %s in namespace %q by the index %q: %w", v.children.kind.Kind, namespace, v.field, err)
+	}
+	return children, nil
+}
+
+// lastOfEach returns each child once, as it was read last.
+func lastOfEach[C client.Object](children []C) []C {
+	seen := make(sets.Set[client.ObjectKey], len(children))
+	slices.Reverse(children)
+	return slices.DeleteFunc(children, func(c C) bool {
+		key := client.ObjectKeyFromObject(c)
+		known := seen.Has(key)
+		seen.Insert(key)
+		return known
+	})
+}
+
+// Related ranks pods by co-location with those of the owner's siblings. What other
+// children are related by is their Kind's to say: by the order of its Rules.
+func (v view[O, C]) Related(ctx context.Context, owner O) ([]C, error) {
+	ref := metav1.GetControllerOfNoCopy(owner)
+	if ref == nil || !arePods[C]() {
+		return nil, nil
+	}
+	siblings, _, err := v.owners.list(ctx, v.cache, nil,
+		client.InNamespace(owner.GetNamespace()), client.MatchingFields{v.field: indexValue(ref)}, client.UnsafeDisableDeepCopy)
+	if err != nil || len(siblings) == 0 {
+		return nil, err
+	}
+	children, err := v.of(ctx, siblings...)
+	if err != nil {
+		return nil, err
+	}
+	return replicas.Related(owner, siblings, v.selectorOf, children), nil
+}
+
+func (v view[O, C]) selectorOf(owner O) (labels.Selector, error) {
+	spec, err := v.kind.Spec(owner)
+	return spec.Selector, err
+}
+
+// OwnersVersion and ChildrenVersion are not known: a cache does not tell.
+func (v view[O, C]) OwnersVersion() string   { return "" }
+func (v view[O, C]) ChildrenVersion() string { return "" }
+
+func arePods[C client.Object]() bool {
+	_, pods := any(*new(C)).(*corev1.Pod)
+	return pods
+}

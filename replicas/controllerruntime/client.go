@@ -1,0 +1,89 @@
+package controllerruntime
+
+import (
+	"context"
+	"fmt"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/replicakit/replicakit/replicas/controller"
+	"github.com/replicakit/replicakit/selector"
+)
+
+// caller makes the calls of a controller.Controller: writes go through the client
+// of the cluster, reads past its cache. The client empties an object before it
+// decodes an answer into it, so that what the server took away is seen to be gone.
+type caller[O, C client.Object] struct {
+	writer   client.Client
+	live     client.Reader
+	owners   objects[O]
+	children objects[C]
+}
+
+var _ controller.Client[client.Object, client.Object] = caller[client.Object, client.Object]{}
+
+func (c caller[O, C]) Create(ctx context.Context, child C) (C, error) {
+	return child, c.writer.Create(ctx, child)
+}
+
+// Delete returns no resourceVersion: the client does not tell.
+func (c caller[O, C]) Delete(ctx context.Context, child C, opts metav1.DeleteOptions) (string, error) {
+	return "", c.writer.Delete(ctx, child, &client.DeleteOptions{
+		GracePeriodSeconds: opts.GracePeriodSeconds, Preconditions: opts.Preconditions,
+		PropagationPolicy: opts.PropagationPolicy, DryRun: opts.DryRun,
+	})
+}
+
+func (c caller[O, C]) Patch(ctx context.Context, child C, patch selector.Patch, opts metav1.PatchOptions) (C, error) {
+	answer, err := c.children.empty()
+	if err != nil {
+		return answer, err
+	}
+	answer.SetNamespace(child.GetNamespace())
+	answer.SetName(child.GetName())
+	return answer, c.writer.Patch(ctx, answer, client.RawPatch(patch.Type, patch.Data), &client.PatchOptions{
+		DryRun: opts.DryRun, Force: opts.Force, FieldManager: opts.FieldManager,
+	})
+}
+
+func (c caller[O, C]) Get(ctx context.Context, namespace, name string) (C, error) {
+	return c.children.get(ctx, c.live, namespace, name)
+}
+
+func (c caller[O, C]) GetOwner(ctx context.Context, namespace, name string) (O, error) {
+	return c.owners.get(ctx, c.live, namespace, name)
+}
+
+// pageSize is how many children one call of a live list returns at most.
+const pageSize = 500
+
+// List lists in pages of one version: two versions beside each other may have a
+// child twice, or not at all.
+func (c caller[O, C]) List(ctx context.Context, namespace string, matching labels.Selector) (controller.List[C], error) {
+	opts := client.ListOptions{Namespace: namespace, LabelSelector: matching, Limit: pageSize}
+	var all controller.List[C]
+	for {
+		items, page, err := c.children.list(ctx, c.live, all.Items, &opts)
+		if err != nil {
+			return controller.List[C]{}, err
+		}
+		version := page.GetResourceVersion()
+		if opts.Continue != "" && version != all.ResourceVersion {
+			return controller.List[C]{}, fmt.Errorf("controllerruntime: listing %s: page of version %q follows one of %q", c.children.kind.Kind, version, all.ResourceVersion)
+		}
+		all = controller.List[C]{Items: items, ResourceVersion: version}
+		if opts.Continue = page.GetContinue(); opts.Continue == "" {
+			return all, nil
+		}
+	}
+}
+
+func (c caller[O, C]) UpdateStatus(ctx context.Context, owner O) (O, error) {
+	answer, ok := owner.DeepCopyObject().(O)
+	if !ok {
+		return owner, fmt.Errorf("controllerruntime: %T.DeepCopyObject returned another type", owner)
+	}
+	return answer, c.writer.Status().Update(ctx, answer)
+}

@@ -1,0 +1,186 @@
+package controllerruntime_test
+
+import (
+	"encoding/json"
+	"io"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/replicakit/replicakit/replicas/controllerruntime"
+)
+
+// A server answers as an API server does: by a function for each request.
+type server struct {
+	mu       sync.Mutex
+	requests []string
+}
+
+func (s *server) log(line string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.requests = append(s.requests, line)
+}
+
+// clusterOver returns a cluster whose client and uncached reader speak HTTP, and
+// whose cache holds the objects.
+func clusterOver(t *testing.T, answer func(method, path string, body map[string]any) (code int, reply any), objects ...client.Object) (*fakeCluster, *server) {
+	t.Helper()
+	s := &server{}
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		data, err := io.ReadAll(r.Body)
+		assert.NoError(t, err)
+		body := map[string]any{}
+		if len(data) > 0 {
+			assert.NoError(t, json.Unmarshal(data, &body))
+		}
+		s.log(r.Method + " " + r.URL.RequestURI() + " " + string(data))
+		code, reply := answer(r.Method, r.URL.RequestURI(), body)
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(code)
+		assert.NoError(t, json.NewEncoder(w).Encode(reply))
+	}))
+	t.Cleanup(srv.Close)
+	f := newFakeCluster(interceptor.Funcs{}, objects...)
+	config := &rest.Config{Host: srv.URL}
+	c, err := client.NewWithWatch(config, client.Options{Scheme: f.scheme, Mapper: f.mapper})
+	require.NoError(t, err)
+	f.client, f.live = c, c
+	return f, s
+}
+
+// stored is body as the server stores it.
+func stored(body map[string]any) map[string]any {
+	meta := body["metadata"].(map[string]any)
+	meta["uid"], meta["resourceVersion"] = "uid-"+meta["name"].(string), "7"
+	return body
+}
+
+// What the server makes of a child is known, also what it takes away: the answer
+// of a custom resource is JSON, which leaves alone what it does not name.
+func TestAWebhookThatTakesLabelsAwayIsSeen(t *testing.T) {
+	t.Parallel()
+	for name, take := range map[string]func(meta map[string]any){
+		"the labels":           func(meta map[string]any) { delete(meta, "labels") },
+		"the owner references": func(meta map[string]any) { delete(meta, "ownerReferences") },
+		"the value of a label": func(meta map[string]any) { meta["labels"] = map[string]any{"pool": "red"} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f, s := clusterOver(t, func(method, _ string, body map[string]any) (int, any) {
+				if method == http.MethodPost {
+					take(stored(body)["metadata"].(map[string]any))
+				}
+				return http.StatusOK, body
+			}, blue(1))
+			r := newReconciler(t, f, controllerruntime.Options{})
+			_, err := r.Reconcile(t.Context(), request)
+			require.ErrorContains(t, err, "is not the owner's")
+			require.Len(t, s.requests, 2)
+			assert.Contains(t, s.requests[1], "DELETE /apis/example.com/v1/namespaces/default/workers/blue-")
+			assert.Contains(t, s.requests[1], `"uid":"uid-blue-`)
+		})
+	}
+}
+
+// A field that the server drops is not sent again and again.
+func TestAStatusFieldThatTheServerDrops(t *testing.T) {
+	t.Parallel()
+	f, s := clusterOver(t, func(_, _ string, body map[string]any) (int, any) {
+		delete(body, "status")
+		return http.StatusOK, body
+	}, blue(0))
+	kind := pools()
+	kind.Status = func(p *WorkerPool, _ outcome) error {
+		p.Status.ReadyReplicas = 5
+		return nil
+	}
+	r, err := controllerruntime.New(f, kind, controllerruntime.Options{Name: t.Name()})
+	require.NoError(t, err)
+	for range 3 {
+		_, err := r.Reconcile(t.Context(), request)
+		require.NoError(t, err)
+	}
+	assert.Len(t, s.requests, 1)
+	assert.Contains(t, s.requests[0], "PUT /apis/example.com/v1/namespaces/default/workerpools/blue/status")
+}
+
+// Adoption is a merge patch for custom resources, and the answer says whose the
+// child is.
+func TestAdoption(t *testing.T) {
+	t.Parallel()
+	f, s := clusterOver(t, func(method, _ string, body map[string]any) (int, any) {
+		if method == http.MethodGet {
+			return http.StatusOK, blue(1)
+		}
+		if method == http.MethodPatch {
+			g := orphan("stray")
+			g.OwnerReferences = nil
+			reply := map[string]any{}
+			data, _ := json.Marshal(g)
+			_ = json.Unmarshal(data, &reply)
+			maps.Copy(reply["metadata"].(map[string]any), body["metadata"].(map[string]any))
+			return http.StatusOK, reply
+		}
+		return http.StatusOK, body
+	}, blue(1), orphan("stray"))
+	r := newReconciler(t, f, controllerruntime.Options{})
+	_, err := r.Reconcile(t.Context(), request)
+	require.NoError(t, err)
+	require.GreaterOrEqual(t, len(s.requests), 2)
+	assert.Equal(t, "GET /apis/example.com/v1/namespaces/default/workerpools/blue ", s.requests[0], "the owner is read live first")
+	assert.True(t, strings.HasPrefix(s.requests[1], "PATCH /apis/example.com/v1/namespaces/default/workers/stray "), s.requests[1])
+}
+
+// A live list comes in pages, past the cache and all of one version.
+func TestLiveList(t *testing.T) {
+	t.Parallel()
+	page := func(version, next string, names ...string) any {
+		list := WorkerList{}
+		list.ResourceVersion, list.Continue = version, next
+		for _, name := range names {
+			list.Items = append(list.Items, *orphan(name))
+		}
+		return list
+	}
+	for name, tt := range map[string]struct {
+		second any
+		code   int
+		want   string
+	}{
+		"two pages":          {page("9", "", "b"), http.StatusOK, ""},
+		"of another version": {page("10", "", "b"), http.StatusOK, `page of version "10" follows one of "9"`},
+		"the second is lost": {map[string]any{"kind": "Status", "apiVersion": "v1", "metadata": map[string]any{}, "status": "Failure", "code": 410, "reason": "Expired", "message": "too old"}, http.StatusGone, "too old"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f, s := clusterOver(t, func(_, uri string, _ map[string]any) (int, any) {
+				if strings.Contains(uri, "continue=more") {
+					return tt.code, tt.second
+				}
+				return http.StatusOK, page("9", "more", "a")
+			})
+			list, err := controllerruntime.List(t.Context(), f, pools(), "default", labels.Set{"pool": "blue"}.AsSelector())
+			require.Len(t, s.requests, 2)
+			assert.Equal(t, "GET /apis/example.com/v1/namespaces/default/workers?labelSelector=pool%3Dblue&limit=500 ", s.requests[0])
+			if tt.want != "" {
+				require.ErrorContains(t, err, tt.want)
+				assert.Empty(t, list.Items, "half a list is none")
+				return
+			}
+			require.NoError(t, err)
+			assert.Equal(t, "9", list.ResourceVersion)
+			require.Len(t, list.Items, 2)
+		})
+	}
+}

@@ -1,0 +1,126 @@
+package controllerruntime_test
+
+import (
+	"log"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	"github.com/replicakit/replicakit/replicas"
+	"github.com/replicakit/replicakit/replicas/controller"
+	"github.com/replicakit/replicakit/replicas/controllerruntime"
+)
+
+// An operator that keeps spec.replicas Workers for each WorkerPool.
+func Example() {
+	pools := controller.Kind[*WorkerPool, *Worker]{
+		Owner: groupVersion.WithKind("WorkerPool"),
+		Child: groupVersion.WithKind("Worker"),
+		Spec: func(p *WorkerPool) (replicas.SpecOf[*Worker], error) {
+			set := labels.Set{"pool": p.Name}
+			return replicas.SpecOf[*Worker]{
+				Replicas: p.Spec.Replicas,
+				Selector: set.AsSelector(),
+				New:      func() (*Worker, error) { return &Worker{ObjectMeta: metav1.ObjectMeta{Labels: set}}, nil },
+				Rules:    replicas.Rules[*Worker]{Ready: func(w *Worker) bool { return w.Status.Ready }},
+			}, nil
+		},
+		Status: func(p *WorkerPool, o controller.Outcome[*Worker]) error {
+			p.Status.Replicas, p.Status.ReadyReplicas = o.Counts.Replicas, o.Counts.Ready
+			return nil
+		},
+	}
+	mgr, err := ctrl.NewManager(ctrl.GetConfigOrDie(), ctrl.Options{Scheme: newScheme()})
+	if err != nil {
+		log.Fatal(err)
+	}
+	if err := controllerruntime.Add(mgr, pools, controllerruntime.Options{}); err != nil {
+		log.Fatal(err)
+	}
+	if err := mgr.Start(ctrl.SetupSignalHandler()); err != nil {
+		log.Fatal(err)
+	}
+}
+
+// The API, as any operator has it: the methods below are what controller-gen makes.
+type WorkerPool struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitzero"`
+
+	Spec   WorkerPoolSpec   `json:"spec"`
+	Status WorkerPoolStatus `json:"status,omitzero"`
+}
+
+type WorkerPoolSpec struct {
+	Replicas int32 `json:"replicas"`
+}
+
+type WorkerPoolStatus struct {
+	Replicas      int32 `json:"replicas,omitempty"`
+	ReadyReplicas int32 `json:"readyReplicas,omitempty"`
+}
+
+type Worker struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitzero"`
+
+	Status WorkerStatus `json:"status,omitzero"`
+}
+
+type WorkerStatus struct {
+	Ready bool `json:"ready,omitempty"`
+}
+
+type WorkerPoolList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitzero"`
+	Items           []WorkerPool `json:"items"`
+}
+
+type WorkerList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitzero"`
+	Items           []Worker `json:"items"`
+}
+
+var groupVersion = schema.GroupVersion{Group: "example.com", Version: "v1"}
+
+func newScheme() *runtime.Scheme {
+	scheme := runtime.NewScheme()
+	scheme.AddKnownTypes(groupVersion, &WorkerPool{}, &WorkerPoolList{}, &Worker{}, &WorkerList{})
+	metav1.AddToGroupVersion(scheme, groupVersion)
+	return scheme
+}
+
+func (p *WorkerPool) DeepCopyObject() runtime.Object {
+	c := *p
+	p.DeepCopyInto(&c.ObjectMeta)
+	return &c
+}
+
+func (w *Worker) DeepCopyObject() runtime.Object {
+	c := *w
+	w.DeepCopyInto(&c.ObjectMeta)
+	return &c
+}
+
+func (l *WorkerPoolList) DeepCopyObject() runtime.Object {
+	c := WorkerPoolList{TypeMeta: l.TypeMeta, ListMeta: l.ListMeta, Items: make([]WorkerPool, len(l.Items))}
+	for i := range l.Items {
+		c.Items[i] = l.Items[i]
+		l.Items[i].DeepCopyInto(&c.Items[i].ObjectMeta)
+	}
+	return &c
+}
+
+func (l *WorkerList) DeepCopyObject() runtime.Object {
+	c := WorkerList{TypeMeta: l.TypeMeta, ListMeta: l.ListMeta, Items: make([]Worker, len(l.Items))}
+	for i := range l.Items {
+		c.Items[i] = l.Items[i]
+		l.Items[i].DeepCopyInto(&c.Items[i].ObjectMeta)
+	}
+	return &c
+}

@@ -1,0 +1,73 @@
+package controllerruntime
+
+import (
+	"context"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// objects makes empty objects of one kind, and lists of them, which a client or a
+// cache fills in.
+type objects[T client.Object] struct {
+	scheme *runtime.Scheme
+	kind   schema.GroupVersionKind
+}
+
+// check returns an error if the scheme does not know the kind, or not as a T.
+func (o objects[T]) check() error {
+	if _, err := o.empty(); err != nil {
+		return err
+	}
+	_, err := o.emptyList()
+	return err
+}
+
+func (o objects[T]) empty() (T, error) { return newOf[T](o.scheme, o.kind) }
+
+func (o objects[T]) emptyList() (client.ObjectList, error) {
+	return newOf[client.ObjectList](o.scheme, o.kind.GroupVersion().WithKind(o.kind.Kind+"List"))
+}
+
+func newOf[T runtime.Object](scheme *runtime.Scheme, kind schema.GroupVersionKind) (T, error) {
+	obj, err := scheme.New(kind)
+	if err != nil {
+		return *new(T), fmt.Errorf("controllerruntime: the scheme does not know %s: %w", kind, err)
+	}
+	t, ok := obj.(T)
+	if !ok {
+		return *new(T), fmt.Errorf("controllerruntime: %s is a %T in the scheme, want %T", kind, obj, *new(T))
+	}
+	return t, nil
+}
+
+func (o objects[T]) get(ctx context.Context, from client.Reader, namespace, name string) (T, error) {
+	obj, err := o.empty()
+	if err != nil {
+		return obj, err
+	}
+	return obj, from.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, obj)
+}
+
+// list appends what from lists to items, and returns the list itself too.
+func (o objects[T]) list(ctx context.Context, from client.Reader, items []T, opts ...client.ListOption) ([]T, client.ObjectList, error) {
+	list, err := o.emptyList()
+	if err != nil {
+		return items, nil, err
+	}
+	if err := from.List(ctx, list, opts...); err != nil {
+		return items, nil, err
+	}
+	err = meta.EachListItem(list, func(item runtime.Object) error {
+		t, ok := item.(T)
+		if !ok {
+			return fmt.Errorf("controllerruntime: a list of %s holds a %T", o.kind, item)
+		}
+		items = append(items, t)
+		return nil
+	})
+	return items, list, err
+}

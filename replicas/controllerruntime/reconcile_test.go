@@ -1,0 +1,295 @@
+package controllerruntime_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/replicakit/replicakit/replicas/controller"
+	"github.com/replicakit/replicakit/replicas/controllerruntime"
+)
+
+func blue(replicas int32) *WorkerPool {
+	return &WorkerPool{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "blue", UID: "blue-uid"}, Spec: WorkerPoolSpec{Replicas: replicas}}
+}
+
+func orphan(name string) *Worker {
+	return &Worker{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID(name), Labels: map[string]string{"pool": "blue"}}}
+}
+
+func newReconciler(t *testing.T, f *fakeCluster, opts controllerruntime.Options) *controllerruntime.Reconciler[*WorkerPool, *Worker] {
+	t.Helper()
+	opts.Name = t.Name()
+	r, err := controllerruntime.New(f, pools(), opts)
+	require.NoError(t, err)
+	return r
+}
+
+func TestReconcileOverAFakeClient(t *testing.T) {
+	t.Parallel()
+	f := newFakeCluster(interceptor.Funcs{}, blue(3), orphan("stray"))
+	r := newReconciler(t, f, controllerruntime.Options{})
+	ctx := t.Context()
+
+	result, err := r.Reconcile(ctx, request)
+	require.NoError(t, err)
+	assert.Positive(t, result.RequeueAfter, "it comes back when what it created should be there")
+	workers := f.workers(t)
+	require.Len(t, workers, 3, "one adopted, two created")
+	for _, g := range workers {
+		assert.Equal(t, types.UID("blue-uid"), metav1.GetControllerOf(&g).UID, g.Name)
+	}
+
+	var pool WorkerPool
+	_, err = r.Reconcile(ctx, request)
+	require.NoError(t, err)
+	require.NoError(t, f.client.Get(ctx, request.NamespacedName, &pool))
+	assert.Equal(t, int32(3), pool.Status.Replicas)
+
+	pool.Spec.Replicas = 1
+	require.NoError(t, f.client.Update(ctx, &pool))
+	_, err = r.Reconcile(ctx, request)
+	require.NoError(t, err)
+	assert.Len(t, f.workers(t), 1)
+	assert.Len(t, f.events.Events, 4, "two created, two deleted")
+}
+
+// Children come and go without an event: lists settle what was started.
+func TestSettledFromLists(t *testing.T) {
+	t.Parallel()
+	f := newFakeCluster(interceptor.Funcs{}, blue(3))
+	r := newReconciler(t, f, controllerruntime.Options{})
+	ctx := t.Context()
+
+	for _, replicas := range []int32{3, 5, 2, 4} {
+		var pool WorkerPool
+		require.NoError(t, f.client.Get(ctx, request.NamespacedName, &pool))
+		pool.Spec.Replicas = replicas
+		require.NoError(t, f.client.Update(ctx, &pool))
+		_, err := r.Reconcile(ctx, request)
+		require.NoError(t, err)
+		assert.Len(t, f.workers(t), int(replicas), "what the pass before did is settled")
+	}
+}
+
+func TestChildEventsSettleInsteadOfLists(t *testing.T) {
+	t.Parallel()
+	f := newFakeCluster(interceptor.Funcs{}, blue(3))
+	r := newReconciler(t, f, controllerruntime.Options{})
+	require.NotNil(t, r.ChildEvents())
+	ctx := t.Context()
+
+	_, err := r.Reconcile(ctx, request)
+	require.NoError(t, err)
+	var pool WorkerPool
+	require.NoError(t, f.client.Get(ctx, request.NamespacedName, &pool))
+	pool.Spec.Replicas = 5
+	require.NoError(t, f.client.Update(ctx, &pool))
+	result, err := r.Reconcile(ctx, request)
+	require.NoError(t, err)
+	assert.Len(t, f.workers(t), 3, "no event has told of the three")
+	assert.InDelta(t, 5*time.Minute, result.RequeueAfter, float64(time.Minute))
+}
+
+// A cache that is behind hides what was created: a list that does not show it
+// settles nothing, and no child is created twice.
+func TestAListThatIsOldSettlesNothing(t *testing.T) {
+	t.Parallel()
+	f := newFakeCluster(interceptor.Funcs{}, blue(3))
+	old := newFakeCluster(interceptor.Funcs{}, blue(3))
+	f.cache = old.client
+	r := newReconciler(t, f, controllerruntime.Options{})
+
+	for range 5 {
+		_, err := r.Reconcile(t.Context(), request)
+		require.NoError(t, err)
+		assert.Len(t, f.workers(t), 3)
+	}
+}
+
+// The watch hangs for longer than expectations last, so that children are listed
+// live: what the cache never had is not taken for gone when it was deleted.
+func TestDeletedBeforeTheCacheHadIt(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	deletes := 0
+	f := newFakeCluster(interceptor.Funcs{Delete: func(ctx context.Context, c client.WithWatch, obj client.Object, opts ...client.DeleteOption) error {
+		deletes++
+		return nil // it is accepted, and a finalizer keeps the object
+	}}, blue(3))
+	old := newFakeCluster(interceptor.Funcs{}, blue(3))
+	f.cache = old.client
+	r := newReconciler(t, f, controllerruntime.Options{Controller: controller.Options{Now: func() time.Time { return now }}})
+	reconcile := func() {
+		t.Helper()
+		_, err := r.Reconcile(t.Context(), request)
+		require.NoError(t, err)
+	}
+
+	reconcile()
+	require.Len(t, f.workers(t), 3)
+	for _, g := range f.workers(t) {
+		g.UID = types.UID(g.Name)
+		require.NoError(t, f.client.Update(t.Context(), &g))
+	}
+	pool := blue(1)
+	require.NoError(t, old.client.Get(t.Context(), request.NamespacedName, pool))
+	pool.Spec.Replicas = 1
+	require.NoError(t, old.client.Update(t.Context(), pool))
+
+	now = now.Add(10 * time.Minute)
+	reconcile()
+	require.Equal(t, 2, deletes, "chosen from a live list")
+	for range 5 {
+		reconcile()
+		assert.Equal(t, 2, deletes, "the deletions are not settled yet")
+	}
+}
+
+// After an error the server's Retry-After stands above the rate limiter.
+func TestRetryAfter(t *testing.T) {
+	t.Parallel()
+	busy := apierrors.NewTooManyRequests("busy", 7)
+	f := newFakeCluster(interceptor.Funcs{Create: func(context.Context, client.WithWatch, client.Object, ...client.CreateOption) error {
+		return busy
+	}}, blue(1))
+	r := newReconciler(t, f, controllerruntime.Options{})
+
+	_, err := r.Reconcile(t.Context(), request)
+	require.ErrorIs(t, err, busy)
+	limiter := r.RateLimiter()
+	assert.Equal(t, 7*time.Second, limiter.When(request))
+	assert.Less(t, limiter.When(request), time.Second, "it was told once")
+
+	_, err = r.Reconcile(t.Context(), request)
+	require.NoError(t, err, "creations are held, which is no error")
+}
+
+func TestRateLimiterForgets(t *testing.T) {
+	t.Parallel()
+	f := newFakeCluster(interceptor.Funcs{Create: func(context.Context, client.WithWatch, client.Object, ...client.CreateOption) error {
+		return apierrors.NewTooManyRequests("busy", 7)
+	}}, blue(1))
+	r := newReconciler(t, f, controllerruntime.Options{})
+	_, err := r.Reconcile(t.Context(), request)
+	require.Error(t, err)
+	r.RateLimiter().Forget(request)
+	assert.Less(t, r.RateLimiter().When(request), time.Second)
+}
+
+func TestWithoutAnOwner(t *testing.T) {
+	t.Parallel()
+	f := newFakeCluster(interceptor.Funcs{})
+	result, err := newReconciler(t, f, controllerruntime.Options{}).Reconcile(t.Context(), request)
+	require.NoError(t, err)
+	assert.Zero(t, result)
+}
+
+func TestErrorsOfTheCacheAreReturned(t *testing.T) {
+	t.Parallel()
+	lost := errors.New("lost")
+	f := newFakeCluster(interceptor.Funcs{}, blue(1))
+	f.cache = newFakeCluster(interceptor.Funcs{List: func(_ context.Context, _ client.WithWatch, list client.ObjectList, _ ...client.ListOption) error {
+		return lost
+	}}, blue(1)).client
+	_, err := newReconciler(t, f, controllerruntime.Options{}).Reconcile(t.Context(), request)
+	require.ErrorIs(t, err, lost)
+	require.ErrorContains(t, err, `Worker in namespace "default"`)
+}
+
+// A child that moves between two of the cache's lists is found by one of them.
+func TestAChildThatMovesIsFound(t *testing.T) {
+	t.Parallel()
+	for name, adopted := range map[string]bool{"it is adopted": true, "it is orphaned": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			stray := orphan("stray")
+			ref := []metav1.OwnerReference{*metav1.NewControllerRef(blue(1), groupVersion.WithKind("WorkerPool"))}
+			if !adopted {
+				stray.OwnerReferences = ref
+			}
+			lists := 0
+			f := newFakeCluster(interceptor.Funcs{List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+				err := c.List(ctx, list, opts...)
+				if lists++; (lists == 1 && adopted) || (lists == 2 && !adopted) {
+					var moved Worker
+					err = errors.Join(err, c.Get(ctx, client.ObjectKeyFromObject(stray), &moved))
+					moved.OwnerReferences = nil
+					if adopted {
+						moved.OwnerReferences = ref
+					}
+					err = errors.Join(err, c.Update(ctx, &moved))
+				}
+				return err
+			}}, blue(1), stray)
+			_, err := newReconciler(t, f, controllerruntime.Options{}).Reconcile(t.Context(), request)
+			require.NoError(t, err)
+			assert.Len(t, f.workers(t), 1, "none was created in its stead")
+		})
+	}
+}
+
+func TestKindsThatDoNotWork(t *testing.T) {
+	t.Parallel()
+	refused := errors.New("refused")
+	for name, tt := range map[string]struct {
+		change func(*fakeCluster, *controller.Kind[*WorkerPool, *Worker])
+		want   string
+	}{
+		"the scheme does not know the owners":         {func(f *fakeCluster, k *controller.Kind[*WorkerPool, *Worker]) { k.Owner.Kind = "Puddle" }, `Kind=Puddle`},
+		"the scheme does not know the children":       {func(f *fakeCluster, k *controller.Kind[*WorkerPool, *Worker]) { k.Child.Group = "other.com" }, `other.com/v1, Kind=Worker`},
+		"the scheme knows the owners as another type": {func(f *fakeCluster, k *controller.Kind[*WorkerPool, *Worker]) { k.Owner.Kind = "Worker" }, `is a *controllerruntime_test.Worker in the scheme, want *controllerruntime_test.WorkerPool`},
+		"no uncached reader":                          {func(f *fakeCluster, _ *controller.Kind[*WorkerPool, *Worker]) { f.live = nil }, `kind WorkerPool: the cluster has no uncached reader`},
+		"the cache takes no index":                    {func(f *fakeCluster, _ *controller.Kind[*WorkerPool, *Worker]) { f.indexer = noIndexer{refused} }, `the index "replicakit/controllerOf/WorkerPool.example.com" of Worker: refused`},
+		"no Spec":                                     {func(_ *fakeCluster, k *controller.Kind[*WorkerPool, *Worker]) { k.Spec = nil }, `kind WorkerPool has no Spec`},
+		"the server does not serve the owners": {func(f *fakeCluster, _ *controller.Kind[*WorkerPool, *Worker]) {
+			f.mapper = mapperOf(namespaced("Worker"))
+		}, `kind WorkerPool: no matches for kind "WorkerPool"`},
+		"the server does not serve the children": {func(f *fakeCluster, _ *controller.Kind[*WorkerPool, *Worker]) {
+			f.mapper = mapperOf(namespaced("WorkerPool"))
+		}, `child Worker: no matches`},
+		"children are in no namespace": {func(f *fakeCluster, _ *controller.Kind[*WorkerPool, *Worker]) {
+			f.mapper = mapperOf(namespaced("WorkerPool"), clusterScoped("Worker"))
+		}, `kind WorkerPool is in a namespace, and its child Worker in none`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f, kind := newFakeCluster(interceptor.Funcs{}), pools()
+			tt.change(f, &kind)
+			_, err := controllerruntime.New(f, kind, controllerruntime.Options{Name: t.Name()})
+			require.ErrorContains(t, err, tt.want)
+		})
+	}
+	_, err := controllerruntime.New(nil, pools(), controllerruntime.Options{})
+	require.ErrorContains(t, err, "cluster is nil")
+	require.ErrorContains(t, controllerruntime.Add(nil, pools(), controllerruntime.Options{}), "manager is nil")
+}
+
+// A child that New puts into another namespace is an error that names it.
+func TestAChildOfAnotherNamespace(t *testing.T) {
+	t.Parallel()
+	f, kind := newFakeCluster(interceptor.Funcs{}, blue(1)), pools()
+	spec := kind.Spec
+	kind.Spec = func(p *WorkerPool) (s specOf, err error) {
+		s, err = spec(p)
+		s.New = func() (*Worker, error) {
+			g := orphan("")
+			g.Namespace = "elsewhere"
+			return g, nil
+		}
+		return s, err
+	}
+	r, err := controllerruntime.New(f, kind, controllerruntime.Options{Name: t.Name()})
+	require.NoError(t, err)
+	_, err = r.Reconcile(t.Context(), request)
+	require.ErrorContains(t, err, `WorkerPool "default/blue": new child 0: its namespace is "elsewhere", the owner's is "default"`)
+}

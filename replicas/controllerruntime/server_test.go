@@ -1,0 +1,278 @@
+package controllerruntime_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	runtimecontroller "sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"github.com/replicakit/replicakit/replicas/controller"
+	"github.com/replicakit/replicakit/replicas/controllerruntime"
+)
+
+const (
+	patience = 30 * time.Second
+	tick     = 20 * time.Millisecond
+)
+
+// newManager returns a manager whose cache holds the given namespaces.
+func newManager(t *testing.T, opts manager.Options, namespaces ...string) manager.Manager {
+	t.Helper()
+	opts.Metrics = metricsserver.Options{BindAddress: "0"}
+	opts.Cache.DefaultNamespaces = map[string]cache.Config{}
+	for _, namespace := range namespaces {
+		opts.Cache.DefaultNamespaces[namespace] = cache.Config{}
+	}
+	mgr, err := manager.New(config, opts)
+	require.NoError(t, err)
+	return mgr
+}
+
+// start runs the manager until the test ends, and returns what makes it end.
+func start(t *testing.T, mgr manager.Manager) (ended <-chan error) {
+	t.Helper()
+	ctx, stop := context.WithCancel(context.Background())
+	end, done := make(chan error, 1), make(chan struct{})
+	go func() {
+		defer close(done)
+		end <- mgr.Start(ctx)
+	}()
+	t.Cleanup(func() {
+		stop()
+		<-done
+	})
+	return end
+}
+
+func newNamespace(t *testing.T, c client.Client) string {
+	t.Helper()
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "test-"}}
+	require.NoError(t, c.Create(t.Context(), ns))
+	return ns.Name
+}
+
+func directClient(t *testing.T) client.Client {
+	t.Helper()
+	c, err := client.New(config, client.Options{})
+	require.NoError(t, err)
+	return c
+}
+
+func web(namespace string, replicas int32) *appsv1.ReplicaSet {
+	set := map[string]string{"app": "web"}
+	return &appsv1.ReplicaSet{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "web"},
+		Spec: appsv1.ReplicaSetSpec{
+			Replicas: &replicas,
+			Selector: &metav1.LabelSelector{MatchLabels: set},
+			Template: corev1.PodTemplateSpec{
+				ObjectMeta: metav1.ObjectMeta{Labels: set},
+				Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}, TerminationGracePeriodSeconds: new(int64)},
+			},
+		},
+	}
+}
+
+func pods(t *testing.T, c client.Client, namespace string) []corev1.Pod {
+	t.Helper()
+	var list corev1.PodList
+	require.NoError(t, c.List(t.Context(), &list, client.InNamespace(namespace)))
+	return list.Items
+}
+
+func scale(t *testing.T, c client.Client, rs *appsv1.ReplicaSet, replicas int32) {
+	t.Helper()
+	patch := client.RawPatch("application/merge-patch+json", fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, replicas))
+	require.NoError(t, c.Patch(t.Context(), rs, patch))
+}
+
+// settled waits until there are so many pods, and the status says so.
+func settled(t *testing.T, c client.Client, namespace string, want int) {
+	t.Helper()
+	require.EventuallyWithT(t, func(collect *assert.CollectT) {
+		var rs appsv1.ReplicaSet
+		require.NoError(collect, c.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: "web"}, &rs))
+		assert.Len(collect, pods(t, c, namespace), want)
+		assert.Equal(collect, int32(want), rs.Status.Replicas)
+		assert.Equal(collect, rs.Generation, rs.Status.ObservedGeneration)
+	}, patience, tick)
+}
+
+func TestAddServesOwners(t *testing.T) {
+	t.Parallel()
+	c := directClient(t)
+	namespace := newNamespace(t, c)
+	mgr := newManager(t, manager.Options{}, namespace)
+	var passes atomic.Int64
+	kind := controller.ReplicaSets()
+	kind.Observe = func(context.Context, controller.Pass[*appsv1.ReplicaSet, *corev1.Pod]) { passes.Add(1) }
+	opts := controllerruntime.Options{Name: "added", Runtime: runtimecontroller.Options{MaxConcurrentReconciles: 3}}
+	require.NoError(t, controllerruntime.Add(mgr, kind, opts))
+	start(t, mgr)
+
+	stray := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "stray", Labels: map[string]string{"app": "web"}}, Spec: web("", 0).Spec.Template.Spec}
+	require.NoError(t, c.Create(t.Context(), stray))
+	rs := web(namespace, 5)
+	require.NoError(t, c.Create(t.Context(), rs))
+	settled(t, c, namespace, 5)
+	require.NoError(t, c.Get(t.Context(), client.ObjectKeyFromObject(stray), stray))
+	assert.True(t, metav1.IsControlledBy(stray, rs), "adopted")
+
+	scale(t, c, rs, 2)
+	settled(t, c, namespace, 2)
+	require.NoError(t, c.Delete(t.Context(), &pods(t, c, namespace)[0]))
+	settled(t, c, namespace, 2)
+
+	late := stray.DeepCopy()
+	late.ObjectMeta = metav1.ObjectMeta{Namespace: namespace, Name: "late", Labels: stray.Labels}
+	require.NoError(t, c.Create(t.Context(), late))
+	settled(t, c, namespace, 2)
+
+	assert.Positive(t, passes.Load(), "the kind's own observer is told")
+	require.EventuallyWithT(t, func(collect *assert.CollectT) {
+		var list corev1.EventList
+		require.NoError(collect, c.List(t.Context(), &list, client.InNamespace(namespace)))
+		reasons := map[string]string{}
+		for _, e := range list.Items {
+			reasons[e.Reason] = e.Source.Component
+		}
+		assert.Equal(collect, map[string]string{controller.SuccessfulCreate: "added", controller.SuccessfulDelete: "added"}, reasons)
+	}, patience, tick)
+	metricsShow(t, `replicakit_children_created_total{controller="added"} 5`, `replicakit_children_deleted_total{controller="added"} 4`,
+		`replicakit_child_errors_total{controller="added"} 0`, `replicakit_expectations{controller="added",state="expired"} 0`)
+}
+
+// metricsShow looks for lines in what controller-runtime's registry serves.
+func metricsShow(t *testing.T, lines ...string) {
+	t.Helper()
+	families, err := metrics.Registry.Gather()
+	require.NoError(t, err)
+	shown := ""
+	for _, family := range families {
+		for _, m := range family.Metric {
+			labels := []string{}
+			for _, l := range m.Label {
+				labels = append(labels, fmt.Sprintf("%s=%q", l.GetName(), l.GetValue()))
+			}
+			shown += fmt.Sprintf("%s{%s} %v\n", family.GetName(), strings.Join(labels, ","), m.GetCounter().GetValue()+m.GetGauge().GetValue())
+		}
+	}
+	for _, line := range lines {
+		assert.Contains(t, shown, line+"\n")
+	}
+}
+
+// A controller of one's own without child events: Owns wakes the owner, and lists
+// settle what was started.
+func TestNewInAControllerOfOnesOwn(t *testing.T) {
+	t.Parallel()
+	c := directClient(t)
+	namespace := newNamespace(t, c)
+	mgr := newManager(t, manager.Options{}, namespace)
+	r, err := controllerruntime.New(mgr, controller.ReplicaSets(), controllerruntime.Options{Name: "own"})
+	require.NoError(t, err)
+	require.NoError(t, builder.ControllerManagedBy(mgr).Named("own").For(&appsv1.ReplicaSet{}).Owns(&corev1.Pod{}).
+		WithOptions(runtimecontroller.Options{RateLimiter: r.RateLimiter()}).Complete(r))
+	start(t, mgr)
+
+	rs := web(namespace, 10)
+	require.NoError(t, c.Create(t.Context(), rs))
+	settled(t, c, namespace, 10)
+	scale(t, c, rs, 3)
+	settled(t, c, namespace, 3)
+	scale(t, c, rs, 6)
+	settled(t, c, namespace, 6)
+}
+
+func TestTwoKindsShareTheirChildren(t *testing.T) {
+	t.Parallel()
+	c := directClient(t)
+	namespace := newNamespace(t, c)
+	mgr := newManager(t, manager.Options{}, namespace)
+	require.NoError(t, controllerruntime.Add(mgr, controller.ReplicaSets(), controllerruntime.Options{Name: "sets"}))
+	require.NoError(t, controllerruntime.Add(mgr, controller.ReplicationControllers(), controllerruntime.Options{Name: "controllers"}))
+	start(t, mgr)
+	require.NoError(t, c.Create(t.Context(), web(namespace, 2)))
+	settled(t, c, namespace, 2)
+}
+
+func TestOneKindTwice(t *testing.T) {
+	t.Parallel()
+	mgr := newManager(t, manager.Options{}, "default")
+	require.NoError(t, controllerruntime.Add(mgr, controller.ReplicaSets(), controllerruntime.Options{Name: "first"}))
+	err := controllerruntime.Add(mgr, controller.ReplicaSets(), controllerruntime.Options{Name: "second"})
+	require.ErrorContains(t, err, `adding the index "replicakit/controllerOf/ReplicaSet.apps" of Pod`)
+}
+
+// forgetful is a cache that takes an index and forgets it.
+type forgetful struct{ cache.Cache }
+
+func (forgetful) IndexField(context.Context, client.Object, string, client.IndexerFunc) error {
+	return nil
+}
+
+func TestAnIndexThatIsMissingEndsTheManager(t *testing.T) {
+	t.Parallel()
+	mgr := newManager(t, manager.Options{NewCache: func(config *rest.Config, opts cache.Options) (cache.Cache, error) {
+		c, err := cache.New(config, opts)
+		return forgetful{c}, err
+	}}, "default")
+	require.NoError(t, controllerruntime.Add(mgr, controller.ReplicaSets(), controllerruntime.Options{Name: "forgetful"}))
+	endsWith(t, start(t, mgr), `listing Pod in namespace "" by the index "replicakit/controllerOf/ReplicaSet.apps"`)
+}
+
+// A cache that holds owners of a namespace and not their children would have them
+// create for ever.
+func TestACacheWithoutTheChildrenEndsTheManager(t *testing.T) {
+	t.Parallel()
+	c := directClient(t)
+	here, there := newNamespace(t, c), newNamespace(t, c)
+	require.NoError(t, c.Create(t.Context(), web(here, 0)))
+	require.NoError(t, c.Create(t.Context(), web(there, 0)))
+	mgr := newManager(t, manager.Options{Cache: cache.Options{ByObject: map[client.Object]cache.ByObject{
+		&corev1.Pod{}: {Namespaces: map[string]cache.Config{here: {}}},
+	}}}, here, there)
+	require.NoError(t, controllerruntime.Add(mgr, controller.ReplicaSets(), controllerruntime.Options{Name: "half"}))
+	endsWith(t, start(t, mgr), fmt.Sprintf(`listing Pod in namespace %q`, there))
+}
+
+func endsWith(t *testing.T, ended <-chan error, want string) {
+	t.Helper()
+	select {
+	case err := <-ended:
+		require.ErrorContains(t, err, want)
+	case <-time.After(patience):
+		require.FailNow(t, "the manager goes on")
+	}
+}
+
+func TestNamespacedCaches(t *testing.T) {
+	t.Parallel()
+	c := directClient(t)
+	one, two, other := newNamespace(t, c), newNamespace(t, c), newNamespace(t, c)
+	for _, namespace := range []string{one, two, other} {
+		require.NoError(t, c.Create(t.Context(), web(namespace, 2)))
+	}
+	mgr := newManager(t, manager.Options{}, one, two)
+	require.NoError(t, controllerruntime.Add(mgr, controller.ReplicaSets(), controllerruntime.Options{Name: "namespaced"}))
+	start(t, mgr)
+	settled(t, c, one, 2)
+	settled(t, c, two, 2)
+	assert.Empty(t, pods(t, c, other))
+}
