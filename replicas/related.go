@@ -74,8 +74,17 @@ func (s *SpecOf[T]) related(owned []T) []T {
 		return owned
 	}
 	all := slices.Concat(owned, others)
-	seen := newSightings(len(all))
-	return slices.DeleteFunc(all, func(child T) bool { return !seen.add(child.GetUID()) })
+	uids := make([]types.UID, len(all))
+	for i, child := range all {
+		uids[i] = child.GetUID()
+	}
+	seen, once := newSightings(uids), all[:0]
+	for i, child := range all {
+		if seen.first(i) {
+			once = append(once, child)
+		}
+	}
+	return once
 }
 
 // withoutNil returns the children that are not nil: the slice itself if none is.

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/replicakit/replicakit/expectations"
 	"github.com/replicakit/replicakit/internal/object"
@@ -63,11 +64,14 @@ func ScaleTo[T metav1.Object](owned []T, spec SpecOf[T]) (ScaleOf[T], error) {
 	if err := spec.checkScale(); err != nil {
 		return ScaleOf[T]{}, err
 	}
-	active, err := spec.candidates(owned)
-	if err != nil {
-		return ScaleOf[T]{}, err
+	active, uids := make([]T, 0, len(owned)), make([]types.UID, 0, len(owned))
+	err := spec.candidates(owned, func(obj T) {
+		active, uids = append(active, obj), append(uids, obj.GetUID())
+	})
+	if err == nil {
+		err = spec.once(owned, uids)
 	}
-	if err := spec.once(active); err != nil {
+	if err != nil {
 		return ScaleOf[T]{}, err
 	}
 	scale, _, err := spec.scale(active, owned)
@@ -94,47 +98,54 @@ func (s *SpecOf[T]) viewIsOld(step step) bool {
 // claims sorts the candidates. What is ignored may be listed twice: it is for
 // others to stumble over.
 func (s *SpecOf[T]) claims(objs []T) (selector.Claims[T], error) {
-	active, err := s.candidates(objs)
+	none := selector.Claims[T]{}
+	judge, err := s.claimer().Judge()
 	if err != nil {
-		return selector.Claims[T]{}, err
+		return none, err
 	}
-	claims, err := s.claimer().Plan(active)
+	expected := min(len(objs), int(s.Replicas))
+	claims, uids := selector.Claims[T]{Owned: make([]T, 0, expected)}, make([]types.UID, 0, expected)
+	err = s.candidates(objs, func(obj T) {
+		verdict := judge(obj)
+		claims.Add(obj, verdict)
+		if verdict != selector.Ignore {
+			uids = append(uids, obj.GetUID())
+		}
+	})
+	if err == nil {
+		err = s.once(objs, uids)
+	}
 	if err != nil {
-		return selector.Claims[T]{}, err
+		return none, err
 	}
-	if err := s.once(claims.Owned, claims.Adopt, claims.Release); err != nil {
-		return selector.Claims[T]{}, err
+	if len(claims.Owned) == 0 {
+		claims.Owned = nil
 	}
 	return claims, nil
 }
 
-// candidates returns the active children of the owner's namespace.
-func (s *SpecOf[T]) candidates(objs []T) ([]T, error) {
-	namespace, isNil, isActive := s.Owner.GetNamespace(), object.NilOf[T](), s.Rules.Complete().Active
-	active := make([]T, 0, len(objs))
+// candidates calls f for the active children of the owner's namespace, one after
+// the other: reading them is most of the work, and is done once.
+func (s *SpecOf[T]) candidates(objs []T, f func(T)) error {
+	namespace, isNil, isActive := s.Owner.GetNamespace(), object.NilOf[T](), s.Rules.active()
 	for i, obj := range objs {
 		if isNil(obj) {
-			return nil, s.failure("objs[%d] is nil", i)
+			return s.failure("objs[%d] is nil", i)
 		}
 		if (namespace == "" || namespace == obj.GetNamespace()) && isActive(obj) {
-			active = append(active, obj)
+			f(obj)
 		}
 	}
-	return active, nil
+	return nil
 }
 
-// once returns an error if a child is listed twice.
-func (s *SpecOf[T]) once(lists ...[]T) error {
-	n := 0
-	for _, list := range lists {
-		n += len(list)
-	}
-	seen := newSightings(n)
-	for _, list := range lists {
-		for _, obj := range list {
-			if !seen.add(obj.GetUID()) {
-				return s.failure("child %q (%s) is listed twice", object.Name(obj), obj.GetUID())
-			}
+// once returns an error if one of objs is among the UIDs twice.
+func (s *SpecOf[T]) once(objs []T, uids []types.UID) error {
+	seen := newSightings(uids)
+	for i, uid := range uids {
+		if !seen.first(i) {
+			twice := objs[slices.IndexFunc(objs, func(obj T) bool { return obj.GetUID() == uid })]
+			return s.failure("child %q (%s) is listed twice", object.Name(twice), uid)
 		}
 	}
 	return nil

@@ -39,20 +39,31 @@ var podRules = Rules[*corev1.Pod]{Active: pod.IsActive, Ready: pod.IsReady}
 // Complete returns the rules with the zero ones filled in, but for those that may
 // be nil.
 func (r Rules[T]) Complete() Rules[T] {
-	rules := Rules[T]{Active: isNotDeleted[T], Order: orderFor(r.Ready)}
-	if of, ok := any(podRules).(Rules[T]); ok {
-		rules = of
+	r.Active = r.active()
+	pods := rulesOfPods[T]()
+	if pods != nil && r.Ready == nil {
+		r.Ready = pods.Ready
 	}
+	if pods == nil && len(r.Order.Criteria()) == 0 {
+		r.Order = orderFor(r.Ready)
+	}
+	return r
+}
+
+// active returns Active, filled in.
+func (r Rules[T]) active() func(T) bool {
 	if r.Active != nil {
-		rules.Active = r.Active
+		return r.Active
 	}
-	if r.Ready != nil {
-		rules.Ready = r.Ready
+	if pods := rulesOfPods[T](); pods != nil {
+		return pods.Active
 	}
-	if len(r.Order.Criteria()) > 0 {
-		rules.Order = r.Order
-	}
-	rules.MustGo, rules.MustStay = r.MustGo, r.MustStay
+	return isNotDeleted[T]
+}
+
+// rulesOfPods returns the rules of pods if children are pods, else nil.
+func rulesOfPods[T metav1.Object]() *Rules[T] {
+	rules, _ := any(&podRules).(*Rules[T])
 	return rules
 }
 

@@ -5,6 +5,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/replicakit/replicakit/podrank"
 )
@@ -68,8 +69,8 @@ type step struct{ create, remove, deferred int }
 //
 //	create = min(burst, missing), if nothing is removed
 //	remove = min(burst, MaxDeletions, max(surplus, those that must go), those that may)
-func (s *SpecOf[T]) step(owned []T, rules *Rules[T]) step {
-	must, may := counts(owned, rules)
+func (s *SpecOf[T]) step(owned []T) step {
+	must, may := s.Rules.counts(owned)
 	surplus := len(owned) - int(s.Replicas)
 	remove := min(max(surplus, must), may)
 	limit := s.burst()
@@ -86,16 +87,16 @@ func (s *SpecOf[T]) step(owned []T, rules *Rules[T]) step {
 }
 
 // counts returns how many of the children have to go, and how many may.
-func counts[T metav1.Object](owned []T, rules *Rules[T]) (must, may int) {
-	if rules.MustGo == nil && rules.MustStay == nil {
+func (r *Rules[T]) counts(owned []T) (must, may int) {
+	if r.MustGo == nil && r.MustStay == nil {
 		return 0, len(owned)
 	}
 	for _, child := range owned {
-		if rules.MustStay != nil && rules.MustStay(child) {
+		if r.MustStay != nil && r.MustStay(child) {
 			continue
 		}
 		may++
-		if rules.MustGo != nil && rules.MustGo(child) {
+		if r.MustGo != nil && r.MustGo(child) {
 			must++
 		}
 	}
@@ -117,12 +118,11 @@ func (s *SpecOf[T]) scale(owned, objs []T) (ScaleOf[T], Blocked, error) {
 	if blocked := s.blocked(); blocked.Reason != "" {
 		return none, blocked, nil
 	}
-	rules := s.Rules.Complete()
-	step := s.step(owned, &rules)
+	step := s.step(owned)
 	if s.viewIsOld(step) {
 		return none, Blocked{Reason: ViewIsOld}, nil
 	}
-	scale := ScaleOf[T]{Create: step.create, Delete: s.deletions(owned, step.remove, &rules), Deferred: step.deferred}
+	scale := ScaleOf[T]{Create: step.create, Delete: s.deletions(owned, step.remove), Deferred: step.deferred}
 	if step.create == 0 {
 		return scale, Blocked{}, nil
 	}
@@ -138,33 +138,41 @@ func (s *SpecOf[T]) scale(owned, objs []T) (ScaleOf[T], Blocked, error) {
 }
 
 // deletions chooses n of the children.
-func (s *SpecOf[T]) deletions(owned []T, n int, rules *Rules[T]) []Deletion[T] {
+func (s *SpecOf[T]) deletions(owned []T, n int) []Deletion[T] {
 	if n == 0 {
 		return nil
 	}
+	rules := s.Rules.Complete()
 	victims := podrank.Select(owned, n, podrank.Options[T]{
 		Now: s.Now, Related: s.related(owned), Order: rules.Order, MustGo: rules.MustGo, MustStay: rules.MustStay,
 	})
-	deletions := make([]Deletion[T], len(victims))
+	deletions, guards := make([]Deletion[T], len(victims)), make([]guard, len(victims))
 	for i, v := range victims {
 		ready := rules.Ready != nil && rules.Ready(v.Object)
-		deletions[i] = Deletion[T]{v, metav1.DeleteOptions{Preconditions: preconditionsOf(v.Object, ready)}}
+		deletions[i].Victim = v
+		deletions[i].Options.Preconditions = guards[i].of(v.Object, ready)
 	}
 	return deletions
 }
 
-// preconditionsOf keep a delete from meeting another child of that name and, if
-// it is ready, one that has changed.
-func preconditionsOf(child metav1.Object, ready bool) *metav1.Preconditions {
-	var only metav1.Preconditions
-	if uid := child.GetUID(); uid != "" {
-		only.UID = &uid
+// A guard is what the preconditions of a deletion point to.
+type guard struct {
+	metav1.Preconditions
+	uid     types.UID
+	version string
+}
+
+// of returns the preconditions that keep a delete from meeting another child of
+// that name and, if it is ready, one that has changed.
+func (g *guard) of(child metav1.Object, ready bool) *metav1.Preconditions {
+	if g.uid = child.GetUID(); g.uid != "" {
+		g.UID = &g.uid
 	}
-	if version := child.GetResourceVersion(); ready && version != "" {
-		only.ResourceVersion = &version
+	if g.version = child.GetResourceVersion(); ready && g.version != "" {
+		g.ResourceVersion = &g.version
 	}
-	if only == (metav1.Preconditions{}) {
+	if g.Preconditions == (metav1.Preconditions{}) {
 		return nil
 	}
-	return &only
+	return &g.Preconditions
 }

@@ -258,7 +258,7 @@ func (s *SpecOf[T]) check() error {
 	if err := s.checkSelector(); err != nil {
 		return err
 	}
-	if s.New == nil && arePods[T]() {
+	if s.New == nil && rulesOfPods[T]() != nil {
 		return s.checkTemplate()
 	}
 	return nil
@@ -272,16 +272,10 @@ func (s *SpecOf[T]) checkCreate() error {
 	switch {
 	case s.New != nil:
 		return nil
-	case arePods[T]():
+	case rulesOfPods[T]() != nil:
 		return s.checkTemplate()
 	}
 	return s.failure("New is nil, and %T is no pod", *new(T))
-}
-
-// arePods reports whether children are pods, which may have a template.
-func arePods[T metav1.Object]() bool {
-	_, ok := any(podRules).(Rules[T])
-	return ok
 }
 
 func (s *SpecOf[T]) checkSelector() error {

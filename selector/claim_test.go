@@ -449,3 +449,29 @@ func TestOwners(t *testing.T) {
 		assert.Equal(t, in[2:], got)
 	})
 }
+
+// Judge and Add are Plan, one object at a time.
+func TestJudge(t *testing.T) {
+	t.Parallel()
+	owner := &metav1.ObjectMeta{Namespace: podtest.Namespace, Name: "web", UID: "uid-of-web"}
+	mine := podtest.OwnedBy(owner, "apps/v1", "ReplicaSet")
+	other := podtest.Labels(map[string]string{"app": "other"})
+	c := selector.Claimer[*corev1.Pod]{Owner: owner, Selector: labels.SelectorFromSet(labels.Set{"app": "web"})}
+	pods := []*corev1.Pod{
+		podtest.Pod("c2", mine), podtest.Pod("c8"), podtest.Pod("c4", mine, other), podtest.Pod("c5", other), podtest.Pod("c8-too"),
+	}
+	want, err := c.Plan(pods)
+	require.NoError(t, err)
+	judge, err := c.Judge()
+	require.NoError(t, err)
+	var got selector.Claims[*corev1.Pod]
+	for _, pod := range pods {
+		got.Add(pod, judge(pod))
+	}
+	assert.Equal(t, want, got)
+	assert.Equal(t, []selector.Verdict{selector.Own, selector.Adopt, selector.Release, selector.Ignore},
+		[]selector.Verdict{judge(pods[0]), judge(pods[1]), judge(pods[2]), judge(pods[3])})
+	assert.Equal(t, selector.Ignore, judge(nil))
+	_, err = selector.Claimer[*corev1.Pod]{}.Judge()
+	require.EqualError(t, err, "selector: owner is nil")
+}

@@ -58,36 +58,56 @@ func (c Claimer[T]) Plan(objs []T) (Claims[T], error) {
 		if isNil(obj) {
 			return Claims[T]{}, fmt.Errorf("selector: owner %q: object %d is nil", object.Name(c.Owner), i)
 		}
-		claims.add(obj, r.judge(obj), len(objs)-i)
+		v := r.judge(obj)
+		if v == Own && claims.Owned == nil { // nearly always everything: grow once
+			claims.Owned = make([]T, 0, len(objs)-i)
+		}
+		claims.Add(obj, v)
 	}
 	return claims, nil
 }
 
-// add puts obj into the list of its verdict; at most room objects are still to
-// come, obj included.
-func (c *Claims[T]) add(obj T, v verdict, room int) {
-	switch v {
-	case own:
-		if c.Owned == nil { // nearly always everything: grow once
-			c.Owned = make([]T, 0, room)
+// Judge returns the function by which Plan sorts, for callers that go through their
+// objects themselves: it says what the owner should do about one. A nil
+// object is ignored. Of the Claimer it needs what Plan needs, and refuses what Plan refuses.
+func (c Claimer[T]) Judge() (func(obj T) Verdict, error) {
+	r, err := c.rule()
+	if err != nil {
+		return nil, err
+	}
+	isNil := object.NilOf[T]()
+	return func(obj T) Verdict {
+		if isNil(obj) {
+			return Ignore
 		}
+		return r.judge(obj)
+	}, nil
+}
+
+// Add puts obj into the list of its verdict.
+func (c *Claims[T]) Add(obj T, v Verdict) {
+	switch v {
+	case Own:
 		c.Owned = append(c.Owned, obj)
-	case adopt:
+	case Adopt:
 		c.Adopt = append(c.Adopt, obj)
-	case release:
+	case Release:
 		c.Release = append(c.Release, obj)
 	default:
 		c.Ignored = append(c.Ignored, obj)
 	}
 }
 
-type verdict uint8
+// A Verdict says what an owner should do about one object: it names the list of
+// Claims that the object stands in.
+type Verdict uint8
 
+// The verdicts.
 const (
-	ignore verdict = iota
-	own
-	adopt
-	release
+	Ignore Verdict = iota
+	Own
+	Adopt
+	Release
 )
 
 // A rule is what the verdict on an object depends on, read once an owner.
@@ -157,32 +177,32 @@ func untyped[T metav1.Object](f func(T) bool) func(metav1.Object) bool {
 	}
 }
 
-func (r *rule) judge(obj metav1.Object) verdict {
+func (r *rule) judge(obj metav1.Object) Verdict {
 	ref := metav1.GetControllerOfNoCopy(obj)
 	switch {
 	case ref == nil:
 		return r.judgeOrphan(obj)
 	case !r.owner.IsNamed(ref, obj):
-		return ignore
+		return Ignore
 	case r.matches(obj):
-		return own
+		return Own
 	case r.deleting, r.keep != nil && r.keep(obj):
-		return ignore
+		return Ignore
 	default:
-		return release
+		return Release
 	}
 }
 
-func (r *rule) judgeOrphan(obj metav1.Object) verdict {
+func (r *rule) judgeOrphan(obj metav1.Object) Verdict {
 	switch {
 	case r.deleting, obj.GetDeletionTimestamp() != nil:
-		return ignore
+		return Ignore
 	case !reaches(r.namespace, obj):
-		return ignore
+		return Ignore
 	case !r.matches(obj):
-		return ignore
+		return Ignore
 	default:
-		return adopt
+		return Adopt
 	}
 }
 
