@@ -134,3 +134,32 @@ func TestDocCommentsHaveNoIDs(t *testing.T) {
 		}
 	}
 }
+
+// What continuous integration runs can be run by hand.
+func TestWorkflowsCallMake(t *testing.T) {
+	t.Parallel()
+	makefile, err := os.ReadFile("Makefile")
+	require.NoError(t, err)
+	files, err := filepath.Glob(".github/workflows/*.yml")
+	require.NoError(t, err)
+	require.NotEmpty(t, files)
+	command, target := regexp.MustCompile(`(?m)^ *- run: (.*)$`), regexp.MustCompile(`(?m)^ *target: \[(.*)\]$`)
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		require.NoError(t, err)
+		var targets []string
+		for _, run := range command.FindAllStringSubmatch(string(data), -1) {
+			switch name, isMake := strings.CutPrefix(run[1], "make "); {
+			case name == "${{ matrix.target }}":
+				targets = append(targets, strings.Split(target.FindStringSubmatch(string(data))[1], ", ")...)
+			case isMake:
+				targets = append(targets, name)
+			default:
+				assert.FileExists(t, run[1], file)
+			}
+		}
+		for _, name := range targets {
+			assert.Contains(t, string(makefile), "\n"+name+":", file)
+		}
+	}
+}
