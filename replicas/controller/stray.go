@@ -54,28 +54,23 @@ func (p *pass[O, C]) strange(ctx context.Context, c C) error {
 	return err
 }
 
+// deleteStray deletes a child as long as it is nobody's: it may be adopted at any
+// moment, by us or by another process.
 func (p *pass[O, C]) deleteStray(ctx context.Context, c C) error {
-	uid := c.GetUID()
-	_, err := p.client.Delete(ctx, c, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
-	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+	err := p.deleteUnchanged(ctx, c)
+	if !apierrors.IsConflict(err) {
+		return err
+	}
+	found, err := p.client.Get(ctx, c.GetNamespace(), c.GetName())
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil
+	case err != nil:
+		return err
+	case object.IsNil(found) || found.GetUID() != c.GetUID() || !p.isStray(found):
 		return nil
 	}
-	return err
-}
-
-// deletePendingStrays deletes what an earlier pass could not, as long as it is
-// still nobody's: it may have been adopted meanwhile.
-func (p *pass[O, C]) deletePendingStrays(ctx context.Context) {
-	for _, c := range p.state.strays.take() {
-		found, err := p.client.Get(ctx, c.GetNamespace(), c.GetName())
-		switch {
-		case apierrors.IsNotFound(err):
-		case err != nil || object.IsNil(found):
-			p.state.strays.add(c)
-		case found.GetUID() == c.GetUID() && p.isStray(found) && p.deleteUnchanged(ctx, found) != nil:
-			p.state.strays.add(c)
-		}
-	}
+	return p.deleteUnchanged(ctx, found)
 }
 
 // isStray reports whether a child is neither ours nor that of another.
@@ -83,7 +78,7 @@ func (p *pass[O, C]) isStray(c C) bool {
 	return !p.isOurs(c) && (metav1.GetControllerOfNoCopy(c) == nil || p.controls(c))
 }
 
-// deleteUnchanged deletes a child if it is still as it was read.
+// deleteUnchanged deletes a child if it is still as it was seen.
 func (p *pass[O, C]) deleteUnchanged(ctx context.Context, c C) error {
 	uid, version := c.GetUID(), c.GetResourceVersion()
 	only := &metav1.Preconditions{UID: &uid}
@@ -95,4 +90,13 @@ func (p *pass[O, C]) deleteUnchanged(ctx context.Context, c C) error {
 		return nil
 	}
 	return err
+}
+
+// deletePendingStrays deletes what an earlier pass could not.
+func (p *pass[O, C]) deletePendingStrays(ctx context.Context) {
+	for _, c := range p.state.strays.take() {
+		if p.deleteStray(ctx, c) != nil {
+			p.state.strays.add(c)
+		}
+	}
 }
