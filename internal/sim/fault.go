@@ -111,7 +111,7 @@ type Crash struct{}
 func Crashes(f func()) (crashed bool) {
 	defer func() {
 		value := recover()
-		if p, ok := value.(*slowstart.Panic); ok {
+		for p, ok := value.(*slowstart.Panic); ok; p, ok = value.(*slowstart.Panic) {
 			value = p.Value
 		}
 		if _, crashed = value.(Crash); value != nil && !crashed {

@@ -104,7 +104,9 @@ func minReady(n int) func(*appsv1.ReplicaSet) {
 }
 
 func relabel(m int) func(*corev1.Pod) {
-	return func(p *corev1.Pod) { p.Labels["app"] = []string{"web", "web", "db", "debug"}[m%4] }
+	return func(p *corev1.Pod) {
+		metav1.SetMetaDataLabel(&p.ObjectMeta, "app", []string{"web", "web", "db", "debug"}[m%4])
+	}
 }
 
 func cost(n int) func(*corev1.Pod) {

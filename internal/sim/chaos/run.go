@@ -248,7 +248,10 @@ func (r *run) pauses(i int) {
 	c.View.Pods.Hang()
 	c.View.ReplicaSets.Hang()
 	r.world.Parts = slices.DeleteFunc(slices.Clone(r.world.Parts), func(p sim.Part) bool { return p == sim.Part(c) })
-	r.runUntil(r.Clock.Now().Add(r.pause.d))
+	end := r.Clock.Now().Add(r.pause.d)
+	for sim.Crashes(func() { r.runUntil(end) }) {
+		r.restart(1) // no other one is at work
+	}
 	if !pods {
 		c.View.Pods.Resume()
 	}

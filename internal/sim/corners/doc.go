@@ -3,9 +3,14 @@
 // which calls it makes and which events it brings, then once more for each of
 //
 //   - a crash before, and one after, each write;
-//   - each event missed until the next list; the watch broken from each event on;
+//   - each event missed until the next list; the watch broken from each event on,
+//     or hanging for minutes;
 //   - each pass made on the view of k events ago;
-//   - each answer lost after the call took effect;
+//   - each answer lost after the call took effect, in each way that there is; each
+//     request sent again below the controller, or taking effect when nobody waits
+//     for it any more; each pod that is created taken away by a webhook;
+//   - each write made by a controller that was paused before it, while another one
+//     worked;
 //   - each call refused once, in each way that a server has.
 //
 // All of them must end in the state in which the undisturbed play ends: the same

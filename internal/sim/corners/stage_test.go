@@ -21,6 +21,12 @@ const (
 	lag       = 150 * time.Millisecond
 	// relistAfter is how long an event is missed.
 	relistAfter = 20 * time.Second
+	// hungFor is how long a watch hangs: until expectations have expired.
+	hungFor = 12 * time.Minute
+	// landsAfter is how late a call takes effect that timed out.
+	landsAfter = 40 * time.Second
+	// pausedFor is how long a controller stands still while another one works.
+	pausedFor = 5 * time.Second
 	// calm is how long everything has to settle: error back-off is short with
 	// one fault, but an expectation may have to expire.
 	calm = 20 * time.Minute
@@ -31,6 +37,8 @@ type scenario struct {
 	name  string
 	nodes int // 0: three
 	steps []step
+	// noHang: it ends otherwise if a watch hangs before a step, and should.
+	noHang bool
 }
 
 type step struct {
@@ -57,6 +65,11 @@ const (
 	stale       kind = "stale pass"
 	unanswered  kind = "lost answer of call"
 	refused     kind = "refused call"
+	resent      kind = "resent call"
+	late        kind = "late call"
+	taken       kind = "webhook at call"
+	hung        kind = "watch hung at event"
+	paused      kind = "paused before call"
 )
 
 func (d disturbance) String() string {
@@ -65,7 +78,7 @@ func (d disturbance) String() string {
 		return string(d.kind)
 	case stale:
 		return fmt.Sprintf("%s %d, of %d events ago", d.kind, d.n, d.back)
-	case unanswered, refused:
+	case unanswered, refused, resent:
 		return fmt.Sprintf("%s %d: %s", d.kind, d.n, d.failure)
 	}
 	return fmt.Sprintf("%s %d", d.kind, d.n)
@@ -97,6 +110,7 @@ type stage struct {
 	hit      bool
 	at       pass // the pass to be made on a stale view
 	relistAt time.Time
+	resume   func() // instead of a list then
 }
 
 // play plays a scenario with one disturbance and returns how it ended.
@@ -186,8 +200,37 @@ func (s *stage) before(call sim.Call) sim.Fault {
 		return sim.Fault{After: s.failure.Of(call)}
 	case s.strikes(refused, n):
 		return sim.Fault{Before: s.failure.Of(call)}
+	case s.strikes(resent, n):
+		return sim.Fault{After: s.failure.Of(call), Resend: true}
+	case s.strikes(late, n):
+		return sim.Fault{Before: sim.Timeout.Of(call), Late: landsAfter}
+	case s.strikes(taken, n):
+		once := true
+		s.Mutate = func(p *corev1.Pod) {
+			if once {
+				p.Labels["app"], once = "other", false
+			}
+		}
+	case s.strikes(paused, n):
+		s.pause()
 	}
 	return sim.Fault{}
+}
+
+// pause lets another controller take over in the middle of a pass, and end before
+// the first goes on.
+func (s *stage) pause() {
+	view := s.controller.View
+	view.Pods.Hang()
+	view.ReplicaSets.Hang()
+	other := sim.NewController(s.Cluster)
+	s.checker.Watch(other)
+	world := &sim.World{Clock: s.Clock, Parts: []sim.Part{s.Cluster, other}}
+	world.Run(pausedFor)
+	other.View.Stop()
+	s.checker.Drop(other)
+	view.Pods.Resume()
+	view.ReplicaSets.Resume()
 }
 
 func (s *stage) after() {
@@ -243,6 +286,10 @@ func (s *stage) passOnStaleView() {
 
 func (s *stage) relist() {
 	s.relistAt = time.Time{}
+	if s.resume != nil {
+		s.resume()
+		return
+	}
 	s.controller.View.Pods.Relist()
 	s.controller.View.ReplicaSets.Relist()
 }
@@ -252,16 +299,23 @@ func (s *stage) deliver() {
 	n := s.seen.events
 	s.seen.events++
 	view := s.controller.View
-	lose, cut := view.Pods.Lose, view.Pods.Break
+	lose, cut, hang, resume := view.Pods.Lose, view.Pods.Break, view.Pods.Hang, view.Pods.Resume
 	pods, ok := view.Pods.Due()
 	if sets, is := view.ReplicaSets.Due(); is && (!ok || !sets.After(pods)) {
-		lose, cut = view.ReplicaSets.Lose, view.ReplicaSets.Break
+		lose, cut, hang, resume = view.ReplicaSets.Lose, view.ReplicaSets.Break, view.ReplicaSets.Hang, view.ReplicaSets.Resume
 	}
 	switch {
 	case s.strikes(missed, n):
 		lose()
 	case s.strikes(broken, n):
 		cut()
+	case s.strikes(hung, n):
+		hang()
+		if n%2 == 0 {
+			s.resume = resume
+		}
+		s.relistAt = s.Clock.Now().Add(hungFor)
+		return
 	default:
 		view.Step()
 		return
