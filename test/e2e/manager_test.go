@@ -589,7 +589,6 @@ func (s *managerServer) serverGone(t *testing.T) {
 	w := s.world(t)
 	m := s.start(t, "--leader-elect=false")
 	rs := w.create(replicaSet("web", wanted))
-	w.allow(rs, replicas.DefaultMaxParallel)
 	w.ever(rs, wanted/8)
 	resume := s.pause(t)
 	m.says("(?s)(connection refused.*){5}")
@@ -599,7 +598,7 @@ func (s *managerServer) serverGone(t *testing.T) {
 	}, 30*time.Second, time.Second, "it waits and is well")
 	resume()
 	w.has(rs, wanted)
-	assert.LessOrEqual(t, w.history.everOwned(rs), wanted+replicas.DefaultMaxParallel)
+	assert.Equal(t, wanted, w.history.everOwned(rs))
 	m.stop()
 }
 

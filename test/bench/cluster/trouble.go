@@ -91,7 +91,7 @@ func (b *bed) noteCalm(ctx context.Context, direction string, pods int) error {
 	if err := b.calm(ctx, b.has(pods)); err != nil {
 		return err
 	}
-	b.note(direction+": the last change", wall, b.view.history().last.Sub(b.began).Seconds())
+	b.note(direction+": the last change", wall, max(b.view.history().last.Sub(b.began).Seconds(), 0)) // 0: nothing was left to do
 	return nil
 }
 
