@@ -138,7 +138,8 @@ func runHang(ctx context.Context, b *bed) error {
 	for _, step := range []struct {
 		direction string
 		wanted    int
-	}{{"up: ", to}, {"down: ", to / 2}} {
+		hangs     time.Duration
+	}{{"up: ", to, b.forgotten()}, {"down: ", to / 2, b.expired()}} {
 		b.view.begin()
 		b.proxy.watches.close()
 		if err := b.scale(ctx, web, step.wanted); err != nil {
@@ -148,7 +149,7 @@ func runHang(ctx context.Context, b *bed) error {
 		if err != nil {
 			return err
 		}
-		if err := b.touchUntilExpired(ctx); err != nil {
+		if err := b.touchFor(ctx, step.hangs); err != nil {
 			return err
 		}
 		b.proxy.watches.open()
@@ -162,10 +163,16 @@ func runHang(ctx context.Context, b *bed) error {
 	return nil
 }
 
-// touchUntilExpired has the controller look at the set, again and again: what it
-// started and has not seen then is too old to be waited for.
-func (b *bed) touchUntilExpired(ctx context.Context) error {
-	for end := time.Now().Add(b.expiry*5/4 + 10*time.Second); time.Now().Before(end); {
+// expired is when nobody waits any more for deletions that the watch does not show,
+// and forgotten the same for creations: both programs also know the versions of
+// what they created, and wait twice as long for those.
+func (b *bed) expired() time.Duration { return b.expiry*11/10 + 10*time.Second }
+
+func (b *bed) forgotten() time.Duration { return b.expiry*2 + 30*time.Second }
+
+// touchFor has the controller look at the set, again and again.
+func (b *bed) touchFor(ctx context.Context, d time.Duration) error {
+	for end := time.Now().Add(d); time.Now().Before(end); {
 		if err := b.touch(ctx, web); err != nil {
 			return err
 		}
@@ -197,14 +204,14 @@ func runExpire(ctx context.Context, b *bed) error {
 	if err != nil {
 		return err
 	}
-	if err := sleep(ctx, b.expiry*5/4+10*time.Second); err != nil {
+	if err := sleep(ctx, b.forgotten()); err != nil {
 		return err
 	}
 	err = each(ctx, owners, func(ctx context.Context, i int) error { return b.touch(ctx, b.sets[i].Name) })
 	if err != nil {
 		return err
 	}
-	if err := b.quiet(ctx); err != nil {
+	if err := sleep(ctx, time.Minute); err != nil { // for each, and for what comes of it
 		return err
 	}
 	b.began = time.Now()
