@@ -178,6 +178,10 @@ vuln: ## govulncheck, where its database can be reached
 release-check: ## in an empty module, from a proxy: is the working tree a release that can be taken?
 	@cd internal/release && go run . -modules "$(RELEASED)" -programs "$(PROGRAMS)" check
 
+.PHONY: apidiff
+apidiff: ## what has changed in the API since the last release, and the lowest version that may follow
+	@cd internal/release && go run . -modules "$(RELEASED)" apidiff
+
 .PHONY: release
 release: ## VERSION=v0.1.0: commits and tags, see RELEASING.md; nothing is pushed
 	@cd internal/release && go run . -modules "$(RELEASED)" -programs "$(PROGRAMS)" "$(VERSION)"

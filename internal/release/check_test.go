@@ -124,7 +124,7 @@ func TestServesStagedModulesAndTheModuleCache(t *testing.T) {
 
 func TestRefusesWrongArguments(t *testing.T) {
 	t.Parallel()
-	require.ErrorContains(t, run(t.Context(), nil), "want one version, or the word check")
+	require.ErrorContains(t, run(t.Context(), nil), "want one version, or the word check or apidiff")
 	require.ErrorContains(t, run(t.Context(), []string{"v0.1.0", "v0.2.0"}), "want one version")
 	require.Error(t, run(t.Context(), []string{"-push"}))
 	require.ErrorContains(t, run(t.Context(), []string{"-root", t.TempDir(), "check"}), "git ls-files")

@@ -79,3 +79,19 @@ func copyFile(from, to string) error {
 	}
 	return os.WriteFile(to, data, info.Mode().Perm())
 }
+
+// checkOut puts the files of a commit into an empty directory.
+func (dir git) checkOut(ctx context.Context, commit, to string) error {
+	archive := exec.CommandContext(ctx, "git", "archive", commit)
+	archive.Dir = string(dir)
+	files, err := archive.Output()
+	if err != nil {
+		return fmt.Errorf("git archive %s: %w", commit, err)
+	}
+	unpack := exec.CommandContext(ctx, "tar", "-x", "-C", to)
+	unpack.Stdin = bytes.NewReader(files)
+	if out, err := unpack.CombinedOutput(); err != nil {
+		return fmt.Errorf("tar: %w\n%s", err, out)
+	}
+	return nil
+}

@@ -2,9 +2,11 @@
 // shown that strangers can take it. Nothing is pushed.
 //
 //	go run . check     would the working tree be a release that can be taken?
-//	go run . v0.1.0    the same, then commits and tags
+//	go run . apidiff   what has changed in the API since the last release?
+//	go run . v0.1.0    both, then commits and tags
 //
-// It is run by make release-check and make release; RELEASING.md says more.
+// It is run by make release-check, make apidiff and make release; RELEASING.md
+// says more.
 package main
 
 import (
@@ -58,7 +60,7 @@ func run(ctx context.Context, args []string) error {
 		return err
 	}
 	if flags.NArg() != 1 {
-		return fmt.Errorf("want one version, or the word check; got %q", flags.Args())
+		return fmt.Errorf("want one version, or the word check or apidiff; got %q", flags.Args())
 	}
 	r := request{
 		root:     *root,
@@ -68,9 +70,12 @@ func run(ctx context.Context, args []string) error {
 		now:      time.Now(),
 		log:      os.Stdout,
 	}
-	if r.version == "check" {
+	switch r.version {
+	case "check":
 		r.version = checkVersion
 		return r.check(ctx)
+	case "apidiff":
+		return r.apidiff(ctx)
 	}
 	return r.release(ctx)
 }
@@ -92,6 +97,9 @@ func (r request) release(ctx context.Context) error {
 	}
 	return r.staged(ctx, func(s *stage) error {
 		if err := r.refuseStage(ctx, repo, s); err != nil {
+			return err
+		}
+		if err := r.refuseAPI(ctx); err != nil {
 			return err
 		}
 		if err := r.take(ctx, s); err != nil {

@@ -58,6 +58,15 @@ func (r request) refuseStage(ctx context.Context, repo git, s *stage) error {
 	return nil
 }
 
+// refuseAPI returns an error if the version is too low for what has changed.
+func (r request) refuseAPI(ctx context.Context) error {
+	c, err := r.changes(ctx)
+	if err != nil || c.since == "" || semver.Compare(r.version, c.least()+"-0") >= 0 {
+		return err
+	}
+	return fmt.Errorf("version %s is too low:\n%s", r.version, c)
+}
+
 // tag commits what was staged: first what gets the tags, and behind it what to
 // go on with. If a step fails, no tag stays and the branch has not moved.
 func (r request) tag(ctx context.Context, repo git, s *stage) error {
