@@ -640,3 +640,27 @@ func TestAStrayPodThatIsAdopted(t *testing.T) {
 	s.requireSettled(t, "in the end")
 	assert.Equal(t, []int{3, 3}, []int{c.least, c.most})
 }
+
+// A pod that a live list did not show counts again as soon as the cache shows a
+// newer one.
+func TestAPodThatALiveListDidNotShowComesBack(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, 1, 4)
+	createReplicaSet(t, s.Cluster, 4)
+	s.world.Run(time.Minute)
+	name := s.Pods(namespace)[0].Name
+	edit := func(change func(*corev1.Pod)) {
+		_, err := s.EditPod(t.Context(), namespace, name, change)
+		require.NoError(t, err)
+	}
+	edit(func(p *corev1.Pod) { p.Annotations = map[string]string{corev1.PodDeletionCost: "-1"} })
+	s.world.Run(time.Second)
+	s.controller.View.Pods.Hang()
+	edit(func(p *corev1.Pod) { p.Labels["app"] = "debug" })
+	s.scale(t, 3)
+	s.world.Run(time.Second)
+	edit(func(p *corev1.Pod) { p.Labels["app"] = "web" })
+	s.controller.View.Pods.Relist()
+	s.world.Run(time.Minute)
+	s.requireSettled(t, "there is one too many again")
+}

@@ -22,8 +22,8 @@ type proven[C Object] struct {
 	// only in an older resourceversion.
 	present []C
 	// absent are children that the cache has, and that are no replicas of the
-	// owner any more.
-	absent map[types.UID]struct{}
+	// owner any more, with the version of the list that says so, if it was one.
+	absent map[types.UID]string
 	since  time.Time // the last list, or the last answer
 	bar    string    // the version of that list: a cache that has come so far shows it all
 	// restoredFrom is how far the cache was when a later list was older: the server
@@ -32,9 +32,9 @@ type proven[C Object] struct {
 }
 
 // over lays what is proven over a view of the cache, which has come as far as
-// read; mayCount tells which children may be replicas of the owner. If that has been necessary for longer than patience, the proof is no
-// longer good, since what changed meanwhile is not known: the view is returned as
-// it is, and old.
+// read; mayCount tells which children may be replicas of the owner. If that has
+// been necessary for longer than patience, the proof is no longer good, since what
+// changed meanwhile is not known: the view is returned as it is, and old.
 func (v *proven[C]) over(cached []C, mayCount func(C) bool, read string, now time.Time, patience time.Duration) (view []C, old bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -73,8 +73,8 @@ func (v *proven[C]) confirm(cached []C, mayCount func(C) bool) map[types.UID]C {
 		shown, ok := known[object.ID(c)]
 		return ok && !resourceversion.Older(shown.GetResourceVersion(), c.GetResourceVersion())
 	})
-	for id := range v.absent {
-		if c, ok := known[id]; !ok || !mayCount(c) {
+	for id, listed := range v.absent {
+		if c, ok := known[id]; !ok || !mayCount(c) || resourceversion.Older(listed, c.GetResourceVersion()) {
 			delete(v.absent, id)
 		}
 	}
@@ -125,7 +125,7 @@ func (v *proven[C]) listed(ours []C, listVersion string, cached []C, read string
 		delete(shown, id)
 	}
 	for id := range shown {
-		v.add(id)
+		v.add(id, listVersion)
 	}
 	if restored = resourceversion.Older(listVersion, read); restored {
 		v.restoredFrom = read
@@ -133,18 +133,18 @@ func (v *proven[C]) listed(ours []C, listVersion string, cached []C, read string
 	return restored
 }
 
-func (v *proven[C]) add(absent types.UID) {
+func (v *proven[C]) add(absent types.UID, listed string) {
 	if v.absent == nil {
-		v.absent = map[types.UID]struct{}{}
+		v.absent = map[types.UID]string{}
 	}
-	v.absent[absent] = struct{}{}
+	v.absent[absent] = listed
 }
 
 // gone notes that a child does not exist any more, though the cache has it.
 func (v *proven[C]) gone(id types.UID, now time.Time) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.add(id)
+	v.add(id, "")
 	if v.bar == "" || v.since.IsZero() {
 		v.since = now
 	}
