@@ -3,6 +3,7 @@ package explore
 import (
 	"context"
 	"fmt"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -27,11 +28,12 @@ func (w *world) systemActions() (actions []action) {
 		}
 	}
 	view := w.controller.View
-	add(view.Pods.Pending() > 0, "pod event", func(w *world) { w.controller.View.Pods.Deliver() })
+	add(view.Pods.Pending() > 0 && !view.Pods.Hung(), "pod event", func(w *world) { w.controller.View.Pods.Deliver() })
 	add(view.ReplicaSets.Pending() > 0, "owner event", func(w *world) { w.controller.View.ReplicaSets.Deliver() })
 	_, acts := w.cluster.Due()
 	add(acts, "cluster", func(w *world) { w.cluster.Act() })
 	add(view.Pods.Broken(), "list pods", func(w *world) { w.controller.View.Pods.Relist() })
+	add(view.Pods.Hung(), "pod watch goes on", func(w *world) { w.controller.View.Pods.Resume() })
 	add(view.ReplicaSets.Broken(), "list owners", func(w *world) { w.controller.View.ReplicaSets.Relist() })
 	due, waits := w.controller.Worker.Due()
 	now := !due.After(w.cluster.Clock.Now())
@@ -46,6 +48,7 @@ func (w *world) otherActions() (actions []action) {
 		actions = append(actions,
 			action{"crash", func(w *world) { w.model.Faults--; w.start() }},
 			action{"pod watch breaks", func(w *world) { w.model.Faults--; w.controller.View.Pods.Break() }},
+			action{"pod watch hangs", func(w *world) { w.model.Faults--; w.controller.View.Pods.Hang() }},
 			action{"owner watch breaks", func(w *world) { w.model.Faults--; w.controller.View.ReplicaSets.Break() }})
 	}
 	if due, waits := w.controller.Worker.Due(); w.model.Jumps > 0 && waits && due.After(w.cluster.Clock.Now()) {
@@ -126,6 +129,9 @@ const (
 	event       = "pod event first"
 	refused     = "refused"
 	unanswered  = "answer lost"
+	resent      = "sent again"
+	late        = "takes effect late"
+	taken       = "webhook takes it"
 	crashed     = "crash"
 	crashedThen = "crash afterwards"
 )
@@ -143,6 +149,15 @@ func (w *world) before(call sim.Call) sim.Fault {
 		case unanswered:
 			w.model.Faults--
 			return sim.Fault{After: sim.Timeout.Of(call)}
+		case resent:
+			w.model.Faults--
+			return sim.Fault{After: sim.Throttled.Of(call), Resend: true}
+		case late:
+			w.model.Faults--
+			return sim.Fault{Before: sim.Timeout.Of(call), Late: time.Minute}
+		case taken:
+			w.model.Faults--
+			w.cluster.Mutate = func(p *corev1.Pod) { p.Labels["app"] = "other" }
 		case crashed:
 			w.model.Faults--
 			panic(sim.Crash{})
@@ -161,7 +176,9 @@ func (w *world) listed() {
 // early is how many events may arrive in the middle of one pass.
 const early = 2
 
-func (w *world) mayArrive() bool { return w.arrived < early && w.controller.View.Pods.Pending() > 0 }
+func (w *world) mayArrive() bool {
+	return w.arrived < early && w.controller.View.Pods.Pending() > 0 && !w.controller.View.Pods.Hung()
+}
 
 func (w *world) arrive() {
 	w.arrived++
@@ -170,6 +187,7 @@ func (w *world) arrive() {
 
 // after crashes after a call if that was chosen.
 func (w *world) after() {
+	w.cluster.Mutate = nil
 	if n := len(w.words); n > 0 && w.words[n-1] == crashedThen {
 		w.model.Faults--
 		panic(sim.Crash{})
@@ -185,7 +203,10 @@ func (w *world) fates(call sim.Call) []string {
 	if w.model.Faults > 0 {
 		fates = append(fates, refused)
 		if call.Verb != "get" {
-			fates = append(fates, unanswered, crashed, crashedThen)
+			fates = append(fates, unanswered, resent, late, crashed, crashedThen)
+		}
+		if call.Verb == "create" {
+			fates = append(fates, taken)
 		}
 	}
 	return fates
