@@ -232,6 +232,7 @@ func (w *watcher) done(call sim.Call, err error) {
 // passed forgets the pass, which has left the caches as they were.
 func (w *watcher) passed(sim.Pass) {
 	w.looked = ""
+	clear(w.fresh)
 	if err := w.controller.View.Intact(); err != nil {
 		w.fail("%v", err)
 	}

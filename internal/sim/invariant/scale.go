@@ -66,6 +66,9 @@ func (w *watcher) gone(old, obj any) {
 func (w *watcher) shown(obj any) {
 	if p, ok := obj.(*corev1.Pod); ok {
 		w.arrives(p)
+		if w.controller.Passing() != nil {
+			w.fresh[p.UID] = true
+		}
 	}
 }
 

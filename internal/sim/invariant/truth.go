@@ -56,15 +56,16 @@ type record struct {
 	made    map[types.UID]uint64 // pods that it created or adopted, by that version
 	deleted map[types.UID]bool   // pods whose deletion it began, and was there when it did
 	seen    map[types.UID]uint64 // the latest version that arrived of those it made
+	fresh   map[types.UID]bool   // what arrived in the middle of the pass under way: too late for its list
 	doubted map[string]bool      // names of pods that it asked to delete, and was not answered
 }
 
 func newRecord() record {
-	return record{made: map[types.UID]uint64{}, deleted: map[types.UID]bool{}, seen: map[types.UID]uint64{}, doubted: map[string]bool{}}
+	return record{made: map[types.UID]uint64{}, deleted: map[types.UID]bool{}, seen: map[types.UID]uint64{}, fresh: map[types.UID]bool{}, doubted: map[string]bool{}}
 }
 
 func (r record) clone() record {
-	return record{maps.Clone(r.made), maps.Clone(r.deleted), maps.Clone(r.seen), maps.Clone(r.doubted)}
+	return record{maps.Clone(r.made), maps.Clone(r.deleted), maps.Clone(r.seen), maps.Clone(r.fresh), maps.Clone(r.doubted)}
 }
 
 // did learns of a change that a call of the controller made. Of a deletion that
@@ -93,7 +94,7 @@ func (w *watcher) known(rs *appsv1.ReplicaSet) int {
 	for uid := range replicasOf(rs, w.checker.cluster.Pods(rs.Namespace)) {
 		since := w.checker.truth[uid]
 		shown, is := seen[uid]
-		if made, own := w.made[uid]; is && versionOf(shown) >= since || own && made >= since {
+		if made, own := w.made[uid]; is && !w.fresh[uid] && versionOf(shown) >= since || own && made >= since {
 			n++
 		}
 	}
