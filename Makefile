@@ -7,14 +7,14 @@ GREMLINS_VERSION      := v0.6.0
 KUBERNETES_VERSION    := v1.36.3# as in test/e2e/binaries/kubernetes/go.mod
 
 # Every module of this repository whose code is ours; test, lint and tidy visit them all.
-MODULES := . replicas/clientgo replicas/controllerruntime internal/controlplane internal/release test/consumer test/e2e test/conformance test/stories test/bench examples/controller test/kubernetes test/kubernetes/e2e
+MODULES := . replicas/clientgo replicas/controllerruntime internal/controlplane internal/release test/consumer test/e2e test/conformance test/stories test/bench examples/controller examples/workerpool test/kubernetes test/kubernetes/e2e
 
 # The modules that others can get, at one version, and the programs that go install builds.
-RELEASED := . replicas/clientgo replicas/controllerruntime internal/controlplane examples/controller
-PROGRAMS := examples/quickstart examples/kubectl-scaledown examples/controller
+RELEASED := . replicas/clientgo replicas/controllerruntime internal/controlplane examples/controller examples/workerpool
+PROGRAMS := examples/quickstart examples/kubectl-scaledown examples/controller examples/workerpool
 
 # Modules that only say which programs to build.
-BINARY_MODULES := test/e2e/binaries/kubernetes test/e2e/binaries/etcd test/e2e/binaries/kwok test/kubernetes/e2e/specs
+BINARY_MODULES := test/e2e/binaries/kubernetes test/e2e/binaries/etcd test/e2e/binaries/kwok test/kubernetes/e2e/specs examples/workerpool/tools
 
 # The packages that decide, and make no calls of their own.
 PURE := expectations slowstart podrank selector status replicas
@@ -103,6 +103,10 @@ kubernetes-e2e: cluster-binaries $(BIN)/kube-scheduler $(BIN)/kwok $(BIN)/ginkgo
 	@cd examples/controller && go build -o $(BIN)/controller .
 	@cd test/kubernetes/e2e && go build -o $(BIN)/kubernetes-e2e .
 	@$(BIN)/kubernetes-e2e $(ARGS)
+
+.PHONY: generate
+generate: ## the custom resources of examples/workerpool from its types
+	@examples/workerpool/generate
 
 .PHONY: demo
 demo: ## a real control plane, the controller and a ReplicaSet to play with; ARGS=--once ends by itself

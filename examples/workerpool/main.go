@@ -1,0 +1,111 @@
+// Command workerpool is an operator that keeps spec.replicas Workers for each
+// WorkerPool: both are custom resources, see config/crd.
+//
+//	kubectl apply -f config/crd -f config/rbac
+//	go run . --kubeconfig ~/.kube/config
+//
+// One process can serve several clusters, each with a controller of its own:
+//
+//	go run . --kubeconfig east.yaml --kubeconfig west.yaml
+//
+// The whole operator is in workerpool.go. This file makes the manager.
+package main
+
+import (
+	"flag"
+	"fmt"
+	"os"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/klog/v2"
+	"sigs.k8s.io/controller-runtime/pkg/cluster"
+	runtimecontroller "sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/manager/signals"
+
+	v1 "github.com/replicakit/replicakit/examples/workerpool/api/v1"
+	"github.com/replicakit/replicakit/replicas/controllerruntime"
+)
+
+func main() {
+	log.SetLogger(klog.Background())
+	if err := run(os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, "workerpool:", err)
+		os.Exit(1)
+	}
+}
+
+func run(args []string) error {
+	var kubeconfigs []string
+	opts := manager.Options{LeaderElection: true, LeaderElectionID: "workerpool.example.com"}
+	flags := flag.NewFlagSet("workerpool", flag.ContinueOnError)
+	flags.Func("kubeconfig", "a cluster to serve; may be given several times; without it, the cluster that this runs in", func(path string) error {
+		kubeconfigs = append(kubeconfigs, path)
+		return nil
+	})
+	flags.StringVar(&opts.LeaderElectionNamespace, "lease-namespace", "default", "where the lease of the leader is")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	configs, err := load(kubeconfigs)
+	if err != nil {
+		return err
+	}
+	mgr, err := newManager(opts, controllerruntime.Options{Runtime: runtimecontroller.Options{MaxConcurrentReconciles: 4}}, configs...)
+	if err != nil {
+		return err
+	}
+	return mgr.Start(signals.SetupSignalHandler())
+}
+
+func load(kubeconfigs []string) (configs []*rest.Config, err error) {
+	if len(kubeconfigs) == 0 {
+		kubeconfigs = []string{""} // in a cluster
+	}
+	for _, path := range kubeconfigs {
+		config, err := clientcmd.BuildConfigFromFlags("", path)
+		if err != nil {
+			return nil, err
+		}
+		configs = append(configs, config)
+	}
+	return configs, nil
+}
+
+// newManager returns a manager that serves the clusters. The first is the
+// manager's own, where the lease is. Each has a controller of its own, with its own
+// queue, expectations and metrics.
+func newManager(opts manager.Options, each controllerruntime.Options, configs ...*rest.Config) (manager.Manager, error) {
+	opts.Scheme = runtime.NewScheme()
+	if err := v1.AddToScheme(opts.Scheme); err != nil {
+		return nil, err
+	}
+	mgr, err := manager.New(configs[0], opts)
+	if err != nil {
+		return nil, err
+	}
+	for i, config := range configs {
+		if i > 0 {
+			if each.Cluster, err = newCluster(mgr, config, opts); err != nil {
+				return nil, err
+			}
+		}
+		each.Name = fmt.Sprintf("workerpool-%d", i+1)
+		if err := controllerruntime.Add(mgr, workerPools, each); err != nil {
+			return nil, err
+		}
+	}
+	return mgr, nil
+}
+
+// newCluster returns another cluster that starts and ends with the manager.
+func newCluster(mgr manager.Manager, config *rest.Config, opts manager.Options) (cluster.Cluster, error) {
+	other, err := cluster.New(config, func(o *cluster.Options) { o.Scheme, o.Cache = opts.Scheme, opts.Cache })
+	if err != nil {
+		return nil, err
+	}
+	return other, mgr.Add(other)
+}

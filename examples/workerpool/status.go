@@ -1,0 +1,57 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"hash/fnv"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	v1 "github.com/replicakit/replicakit/examples/workerpool/api/v1"
+	"github.com/replicakit/replicakit/replicas/controller"
+	"github.com/replicakit/replicakit/status"
+)
+
+// report makes the status of a pool.
+func report(p *v1.WorkerPool, o controller.Outcome[*v1.Worker]) error {
+	current := revision(p)
+	s := &p.Status
+	s.Replicas, s.ReadyReplicas, s.ObservedGeneration = o.Counts.Replicas, o.Counts.Ready, o.Generation
+	s.UpdatedReplicas = count(o.Active, func(w *v1.Worker) bool { return w.Labels[revisionLabel] == current })
+	s.Selector = metav1.FormatLabelSelector(&p.Spec.Selector)
+	meta.SetStatusCondition(&s.Conditions, available(p, o))
+	status.SetFailure(&s.Conditions, o.Failure())
+	return nil
+}
+
+// available tells whether as many Workers are ready as must be.
+func available(p *v1.WorkerPool, o controller.Outcome[*v1.Worker]) metav1.Condition {
+	condition := metav1.Condition{
+		Type: "Available", Status: metav1.ConditionTrue, Reason: "EnoughReady",
+		ObservedGeneration: o.Generation, LastTransitionTime: metav1.NewTime(o.Now),
+	}
+	if missing := -spare(p, o.Counts.Ready); missing > 0 {
+		condition.Status, condition.Reason = metav1.ConditionFalse, "TooFewReady"
+	}
+	return condition
+}
+
+// revisionLabel tells from which template a Worker was made.
+const revisionLabel = "workerpool.example.com/revision"
+
+// revision names the template.
+func revision(p *v1.WorkerPool) string {
+	hash := fnv.New32a()
+	_ = json.NewEncoder(hash).Encode(p.Spec.Template) // neither of the two can fail
+	return fmt.Sprintf("%08x", hash.Sum32())
+}
+
+func count(workers []*v1.Worker, is func(*v1.Worker) bool) (n int32) {
+	for _, w := range workers {
+		if is(w) {
+			n++
+		}
+	}
+	return n
+}

@@ -1,0 +1,90 @@
+package main
+
+import (
+	"context"
+	"maps"
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	v1 "github.com/replicakit/replicakit/examples/workerpool/api/v1"
+	"github.com/replicakit/replicakit/podrank"
+	"github.com/replicakit/replicakit/replicas"
+	"github.com/replicakit/replicakit/replicas/controller"
+)
+
+// +kubebuilder:rbac:groups=workerpool.example.com,resources=workerpools,verbs=get;list;watch
+// +kubebuilder:rbac:groups=workerpool.example.com,resources=workerpools/status,verbs=update
+// +kubebuilder:rbac:groups=workerpool.example.com,resources=workerpools/finalizers,verbs=update
+// +kubebuilder:rbac:groups=workerpool.example.com,resources=workers,verbs=get;list;watch;create;delete;patch
+// +kubebuilder:rbac:groups=coordination.k8s.io,resources=leases,verbs=get;create;update
+// +kubebuilder:rbac:groups="",resources=events,verbs=create;patch
+
+type workers = replicas.SpecOf[*v1.Worker]
+
+// workerPools is the whole operator: what a pool wants, what its Workers are like,
+// and what is reported.
+var workerPools = controller.Kind[*v1.WorkerPool, *v1.Worker]{
+	Owner:       v1.GroupVersion.WithKind("WorkerPool"),
+	Child:       v1.GroupVersion.WithKind("Worker"),
+	Spec:        spec,
+	BeforeScale: keepReady,
+	Status:      report,
+	StatusOf:    func(p *v1.WorkerPool) any { return &p.Status },
+}
+
+// spec says what a pool wants.
+func spec(p *v1.WorkerPool) (workers, error) {
+	selector, err := metav1.LabelSelectorAsSelector(&p.Spec.Selector)
+	if err != nil {
+		return workers{}, &replicas.RefusedError{Reason: replicas.InvalidSelector, Err: err}
+	}
+	most := int(p.Spec.MaxUnavailable)
+	return workers{
+		Replicas: p.Spec.Replicas, Selector: selector, MaxDeletions: &most, Rules: rules(p),
+		New: func() (*v1.Worker, error) {
+			labels := map[string]string{revisionLabel: revision(p)}
+			maps.Copy(labels, p.Spec.Template.Labels)
+			return &v1.Worker{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: p.Spec.Template.Spec}, nil
+		},
+	}, nil
+}
+
+// rules say who goes: Workers of another revision, those that are ready only as long
+// as the status has some to spare; and if there are too many, again the old ones
+// first, then those that are not ready, then the newest.
+func rules(p *v1.WorkerPool) replicas.Rules[*v1.Worker] {
+	current, toSpare := revision(p), spare(p, p.Status.ReadyReplicas) > 0
+	return replicas.Rules[*v1.Worker]{
+		Ready: isReady,
+		MustGo: func(w *v1.Worker) bool {
+			return w.Labels[revisionLabel] != current && (toSpare || !isReady(w))
+		},
+		Order: podrank.Must(podrank.NewOrder(
+			podrank.OldRevision[*v1.Worker](revisionLabel, current),
+			podrank.First("not ready", func(w *v1.Worker) bool { return !isReady(w) }),
+			podrank.Newest[*v1.Worker]())),
+	}
+}
+
+func isReady(w *v1.Worker) bool { return w.Status.Ready }
+
+// spare is how many of the ready Workers a pool can do without.
+func spare(p *v1.WorkerPool, ready int32) int32 {
+	return ready - (p.Spec.Replicas - p.Spec.MaxUnavailable)
+}
+
+// keepReady leaves out deletions that would leave too few ready Workers: the status
+// that rules went by may be late. What is left out has its turn when the status has
+// been written, or when others have become ready: both wake the pool.
+func keepReady(_ context.Context, p *v1.WorkerPool, active []*v1.Worker, scale replicas.ScaleOf[*v1.Worker]) replicas.ScaleOf[*v1.Worker] {
+	toSpare := spare(p, count(active, isReady))
+	scale.Delete = slices.DeleteFunc(slices.Clone(scale.Delete), func(d replicas.Deletion[*v1.Worker]) bool {
+		if !isReady(d.Object) {
+			return false
+		}
+		toSpare--
+		return toSpare < 0
+	})
+	return scale
+}

@@ -1,0 +1,305 @@
+package main
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	v1 "github.com/replicakit/replicakit/examples/workerpool/api/v1"
+)
+
+func TestUpAndDown(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, config)
+	n := w.count()
+	w.operate(0, config)
+	w.work()
+	w.create(w.pool(5))
+	w.settled(5)
+	for _, replicas := range []int{8, 2, 0, 3} {
+		w.scale(replicas)
+		w.settled(replicas)
+	}
+	require.EventuallyWithT(t, func(c *assert.CollectT) {
+		s := w.get().Status
+		assert.Equal(c, int32(3), s.ReadyReplicas)
+		assert.Equal(c, int32(3), s.UpdatedReplicas)
+		assert.True(c, meta.IsStatusConditionTrue(s.Conditions, "Available"))
+	}, patience, tick)
+	most, _ := n.extremes()
+	assert.Equal(t, 8, most)
+}
+
+func TestKubectlScale(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, config)
+	w.operate(0, config)
+	w.create(w.pool(1))
+	w.settled(1)
+	out, err := exec.CommandContext(t.Context(), filepath.Join(binaries(), "kubectl"), "--kubeconfig", kubeconfig(t, config),
+		"--namespace", w.namespace, "scale", "workerpool/web", "--replicas=4", "--current-replicas=1").CombinedOutput()
+	require.NoError(t, err, string(out))
+	w.settled(4)
+	assert.Equal(t, "app=web", w.get().Status.Selector)
+}
+
+// kubeconfig writes a file for kubectl.
+func kubeconfig(t *testing.T, config *rest.Config) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "kubeconfig")
+	require.NoError(t, clientcmd.WriteToFile(clientcmdapi.Config{
+		Clusters:       map[string]*clientcmdapi.Cluster{"c": {Server: config.Host, CertificateAuthorityData: config.CAData}},
+		AuthInfos:      map[string]*clientcmdapi.AuthInfo{"u": {ClientCertificateData: config.CertData, ClientKeyData: config.KeyData}},
+		Contexts:       map[string]*clientcmdapi.Context{"x": {Cluster: "c", AuthInfo: "u"}},
+		CurrentContext: "x",
+	}, file))
+	return file
+}
+
+func TestAdoptionAndRelease(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, config)
+	pool := w.pool(3)
+	stray := &v1.Worker{
+		ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "stray", Labels: map[string]string{"app": "web", revisionLabel: revision(pool)}},
+		Spec:       pool.Spec.Template.Spec,
+	}
+	w.create(stray)
+	w.operate(0, config)
+	w.create(pool)
+	w.settled(3)
+	require.NoError(t, w.client.Get(t.Context(), client.ObjectKeyFromObject(stray), stray))
+	assert.True(t, metav1.IsControlledBy(stray, pool), "adopted")
+
+	stray.Labels["app"] = "other"
+	require.NoError(t, w.client.Update(t.Context(), stray))
+	require.EventuallyWithT(t, func(c *assert.CollectT) {
+		assert.Len(c, w.workers(), 4, "one was created in its stead")
+		require.NoError(c, w.client.Get(t.Context(), client.ObjectKeyFromObject(stray), stray))
+		assert.Nil(c, metav1.GetControllerOf(stray), "released")
+	}, patience, tick)
+}
+
+// A new template replaces the Workers, never more than maxUnavailable at once, and
+// those first that are not ready.
+func TestNewTemplate(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, config)
+	n := w.count()
+	w.operate(0, config)
+	w.work()
+	pool := w.pool(6)
+	pool.Spec.MaxUnavailable = 2
+	w.create(pool)
+	w.updated(6)
+	n.since()
+	w.patch(`{"template":{"spec":{"image":"two"}}}`)
+	w.updated(6)
+	most, fewest := n.extremes()
+	assert.Equal(t, 4, fewest, "6 replicas, of which 2 may be unavailable")
+	assert.Equal(t, 6, most)
+	for _, worker := range w.workers() {
+		assert.Equal(t, "two", worker.Spec.Image)
+	}
+}
+
+// A template that does not work costs maxUnavailable Workers, and the next one
+// mends it.
+func TestBrokenTemplate(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, config)
+	n := w.count()
+	w.operate(0, config)
+	w.work()
+	pool := w.pool(5)
+	pool.Spec.MaxUnavailable = 2
+	w.create(pool)
+	w.updated(5)
+	n.since()
+	w.patch(`{"template":{"spec":{"image":"broken"}}}`)
+	require.EventuallyWithT(t, func(c *assert.CollectT) {
+		assert.Equal(c, int32(2), w.get().Status.UpdatedReplicas)
+		assert.Equal(c, int32(3), w.get().Status.ReadyReplicas)
+	}, patience, tick)
+	w.patch(`{"template":{"spec":{"image":"mended"}}}`)
+	w.updated(5)
+	_, fewest := n.extremes()
+	assert.Equal(t, 3, fewest)
+}
+
+// updated waits until all Workers are of the current template and ready.
+func (w world) updated(want int) {
+	w.t.Helper()
+	require.EventuallyWithT(w.t, func(c *assert.CollectT) {
+		pool := w.get()
+		assert.Equal(c, pool.Generation, pool.Status.ObservedGeneration)
+		assert.Equal(c, int32(want), pool.Status.UpdatedReplicas)
+		assert.Equal(c, int32(want), pool.Status.ReadyReplicas)
+		assert.Equal(c, int32(want), pool.Status.Replicas)
+	}, patience, tick)
+}
+
+func TestKillAndRestart(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, config)
+	n := w.count()
+	stop := w.operate(0, config)
+	w.create(w.pool(100))
+	require.Eventually(t, func() bool { return len(w.workers()) >= 10 }, patience, time.Millisecond)
+	stop()
+	w.operate(0, config)
+	w.settled(100)
+	most, _ := n.extremes()
+	assert.Equal(t, 100, most, "never one too many")
+}
+
+// Of the answers to creations and deletions every third is lost.
+func TestLostAnswers(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, config)
+	n := w.count()
+	lossy := rest.CopyConfig(config)
+	var calls, lost atomic.Int64
+	lossy.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		return roundTripper(func(req *http.Request) (*http.Response, error) {
+			resp, err := next.RoundTrip(req)
+			if err != nil || !strings.Contains(req.URL.Path, "/workers") || req.Method != http.MethodPost && req.Method != http.MethodDelete || calls.Add(1)%3 != 0 {
+				return resp, err
+			}
+			lost.Add(1)
+			return nil, errors.Join(errors.New("connection lost"), resp.Body.Close())
+		})
+	})
+	w.operate(0, lossy)
+	w.create(w.pool(60))
+	w.settled(60)
+	most, _ := n.extremes()
+	assert.Equal(t, 60, most, "never one too many")
+	w.scale(20)
+	w.settled(20)
+	assert.Greater(t, lost.Load(), int64(20))
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
+
+// The watch of Workers hangs: it says nothing any more, and does not end. Then what
+// was expected expires, and Workers are listed live.
+func TestAWatchThatHangs(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, config)
+	n := w.count()
+	var hangs atomic.Bool
+	hanging := rest.CopyConfig(config)
+	hanging.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		return roundTripper(func(req *http.Request) (*http.Response, error) {
+			resp, err := next.RoundTrip(req)
+			if err == nil && strings.HasSuffix(req.URL.Path, "/workers") && req.URL.Query().Get("watch") != "" {
+				resp.Body = &hangingBody{resp.Body, req, &hangs}
+			}
+			return resp, err
+		})
+	})
+	w.operate(time.Second, hanging)
+	w.create(w.pool(5))
+	w.settled(5)
+	hangs.Store(true)
+	for _, replicas := range []int{10, 4, 7} {
+		w.scale(replicas)
+		require.Eventually(t, func() bool { return len(w.workers()) == replicas }, patience, tick)
+	}
+	time.Sleep(3 * time.Second) // more often than expectations expire
+	assert.Len(t, w.workers(), 7, "nobody is created or deleted on the old view")
+	most, _ := n.extremes()
+	assert.Equal(t, 10, most)
+}
+
+type hangingBody struct {
+	io.ReadCloser
+	req   *http.Request
+	hangs *atomic.Bool
+}
+
+func (b *hangingBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if b.hangs.Load() {
+		<-b.req.Context().Done()
+		return 0, b.req.Context().Err()
+	}
+	return n, err
+}
+
+func TestAThousandWorkers(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, config)
+	n := w.count()
+	w.operate(0, config)
+	w.create(w.pool(1000))
+	w.settled(1000)
+	w.scale(0)
+	w.settled(0)
+	most, _ := n.extremes()
+	assert.Equal(t, 1000, most)
+}
+
+// Owners of one name in two clusters do not know of each other.
+func TestTwoClusters(t *testing.T) {
+	t.Parallel()
+	env := newServer()
+	t.Cleanup(func() { _ = env.Stop() })
+	other, err := env.Start()
+	require.NoError(t, err)
+	here, there := newWorld(t, config), newWorld(t, other)
+	there.namespace = here.namespace
+	there.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: here.namespace}})
+	here.operate(0, config, other)
+	here.create(here.pool(3))
+	there.create(there.pool(5))
+	here.settled(3)
+	there.settled(5)
+	here.scale(1)
+	there.scale(0)
+	here.settled(1)
+	there.settled(0)
+}
+
+// What controller-gen makes of the types and markers is what is committed.
+func TestGeneratedFilesAreCurrent(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	out, err := exec.CommandContext(t.Context(), "./generate", dir).CombinedOutput()
+	require.NoError(t, err, string(out))
+	found := 0
+	for _, file := range []string{
+		"api/v1/zz_generated.deepcopy.go", "config/rbac/role.yaml",
+		"config/crd/workerpool.example.com_workerpools.yaml", "config/crd/workerpool.example.com_workers.yaml",
+	} {
+		want, err := os.ReadFile(filepath.Join(dir, filepath.Base(file)))
+		require.NoError(t, err)
+		got, err := os.ReadFile(file)
+		require.NoError(t, err)
+		assert.Equal(t, string(want), string(got), "%s: run make generate", file)
+		found++
+	}
+	files, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	assert.Len(t, files, found, "controller-gen makes nothing else")
+}
