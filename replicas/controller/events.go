@@ -45,7 +45,7 @@ import (
 //     also if that owner cannot be resolved; only waking it needs the owner.
 //   - A creation is settled by namespace and name and a deletion by UID, whoever
 //     waits for it and whoever owns the child now.
-//   - An orphan that is deleted wakes the owners that select it: it may have been
+//   - An orphan that is gone wakes the owners that select it: it may have been
 //     adopted before the cache could tell.
 //   - An update from one UID to another, which is how a cache tells of a child
 //     that was deleted and made again under its name while it was not watching,
@@ -168,7 +168,7 @@ func (r *reconciler[O, C]) ownerUpdated(old, cur any, q Enqueue) error {
 	if was.GetUID() != owner.GetUID() {
 		e.ownerDeleted(was)
 	}
-	r.selectors.forget(expectations.KeyOf(owner)) // a restored server gives versions a second time
+	r.specs.forget(expectations.KeyOf(owner)) // a restored server gives versions a second time
 	e.wake(owner, 0)
 	return nil
 }
@@ -193,7 +193,8 @@ func (e events[O, C]) added(c C) {
 		return
 	}
 	key, owner, found := e.ownerOf(c)
-	e.settleCreation(key, c)
+	e.pending.CreationObserved(key, c.GetName())
+	e.settleCreation(c)
 	switch {
 	case metav1.GetControllerOfNoCopy(c) == nil:
 		e.wakeSelecting(c)
@@ -204,9 +205,8 @@ func (e events[O, C]) added(c C) {
 
 // settleCreation settles the creation by that name of everybody in the namespace
 // who waits for it: as a rule that is the owner, or nobody.
-func (e events[O, C]) settleCreation(ownKey expectations.Key, c C) {
+func (e events[O, C]) settleCreation(c C) {
 	name := c.GetName()
-	e.pending.CreationObserved(ownKey, name)
 	for _, key := range e.pending.OwnersOfCreation(name) {
 		if key.Namespace == c.GetNamespace() && e.pending.CreationObserved(key, name) {
 			e.wakeKey(key)
@@ -231,7 +231,7 @@ func (e events[O, C]) deleted(c C, gone bool) {
 	if gone {
 		e.left(ownKey, id)
 	}
-	e.settleCreation(ownKey, c)
+	e.settleCreation(c) // it was created
 	e.pending.DeletionObserved(ownKey, id)
 	for _, key := range e.pending.OwnersOfDeletion(id) {
 		if e.pending.DeletionObserved(key, id) {
@@ -241,11 +241,9 @@ func (e events[O, C]) deleted(c C, gone bool) {
 	if found {
 		e.wake(owner, 0)
 	}
-	if metav1.GetControllerOfNoCopy(c) == nil {
+	if gone && metav1.GetControllerOfNoCopy(c) == nil {
 		for _, owner := range e.selecting(c) {
-			if gone {
-				e.left(expectations.KeyOf(owner), id)
-			}
+			e.left(expectations.KeyOf(owner), id)
 			e.wake(owner, 0)
 		}
 	}
@@ -282,18 +280,15 @@ func (e events[O, C]) ownedChanged(was, c C) {
 		return
 	}
 	e.wake(owner, 0)
-	spec, err := e.kind.Spec(owner)
-	if err != nil || spec.MinReadySeconds <= 0 {
-		return
-	}
-	if ready := spec.Rules.Complete().Ready; ready != nil && !ready(was) && ready(c) {
-		e.wake(owner, time.Duration(spec.MinReadySeconds)*time.Second)
+	spec := e.specOf(owner)
+	if spec.minReady > 0 && spec.ready != nil && !spec.ready(was) && spec.ready(c) {
+		e.wake(owner, spec.minReady)
 	}
 }
 
 func (e events[O, C]) ownerDeleted(owner O) {
 	key := expectations.KeyOf(owner)
-	e.selectors.forget(key)
+	e.specs.forget(key)
 	e.forget(key)
 	e.wake(owner, 0)
 }

@@ -246,7 +246,7 @@ func (r *rig[O, C]) Owner(_ context.Context, name types.NamespacedName) (O, erro
 		return *new(O), err
 	}
 	for _, owner := range owners {
-		if owner.GetNamespace() == name.Namespace && owner.GetName() == name.Name {
+		if any(owner) == any(*new(O)) || owner.GetName() == name.Name && (owner.GetNamespace() == name.Namespace || owner.GetNamespace() == "") {
 			return owner, nil
 		}
 	}
@@ -255,7 +255,9 @@ func (r *rig[O, C]) Owner(_ context.Context, name types.NamespacedName) (O, erro
 
 func (r *rig[O, C]) Owners(_ context.Context, namespace string) ([]O, error) {
 	owners, err := r.owners()
-	return slices.DeleteFunc(slices.Clone(owners), func(owner O) bool { return owner.GetNamespace() != namespace }), err
+	return slices.DeleteFunc(slices.Clone(owners), func(owner O) bool {
+		return any(owner) != any(*new(O)) && owner.GetNamespace() != namespace
+	}), err
 }
 
 func (r *rig[O, C]) Children(context.Context, O) ([]C, error) { return r.children() }

@@ -33,7 +33,7 @@ type reconciler[O, C Object] struct {
 
 	ownerResource, childResource schema.GroupResource
 	patchType                    types.PatchType
-	selectors                    keptSelectors
+	specs                        keptSpecs[C]
 }
 
 func newReconciler[O, C Object](kind Kind[O, C], client Client[O, C], cache Cache[O, C], opts Options) *reconciler[O, C] {

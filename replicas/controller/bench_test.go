@@ -1,0 +1,119 @@
+package controller_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/replicakit/replicakit/expectations"
+	"github.com/replicakit/replicakit/internal/podtest"
+	"github.com/replicakit/replicakit/replicas/controller"
+)
+
+// A still is a client and a cache that cost nothing: of owners that have the pods
+// that they want.
+type still struct {
+	controller.Client[*appsv1.ReplicaSet, *corev1.Pod]
+	controller.Cache[*appsv1.ReplicaSet, *corev1.Pod]
+
+	owners []*appsv1.ReplicaSet
+	pods   []*corev1.Pod
+}
+
+func (s *still) Owner(context.Context, types.NamespacedName) (*appsv1.ReplicaSet, error) {
+	return s.owners[0], nil
+}
+
+func (s *still) Owners(context.Context, string) ([]*appsv1.ReplicaSet, error) { return s.owners, nil }
+
+func (s *still) Children(context.Context, *appsv1.ReplicaSet) ([]*corev1.Pod, error) {
+	return s.pods, nil
+}
+func (s *still) ChildrenVersion() string { return "" }
+func (s *still) OwnersVersion() string   { return "" }
+
+func (s *still) controller(tb testing.TB) *controller.Controller {
+	tb.Helper()
+	kind := controller.ReplicaSets()
+	kind.Status = nil
+	c, err := controller.New(kind, s, s, func(types.NamespacedName, time.Duration) {}, controller.Options{})
+	require.NoError(tb, err)
+	return c
+}
+
+// stillEvents returns a Controller of the one owner web, which waits for a
+// creation.
+func stillEvents(tb testing.TB) *controller.Controller {
+	tb.Helper()
+	rs := ownerNamed("web", web)
+	rs.ResourceVersion = "1"
+	c := (&still{owners: []*appsv1.ReplicaSet{rs}}).controller(tb)
+	c.Expectations().Set(expectations.KeyOf(rs), expectations.Changes{Creations: 1})
+	return c
+}
+
+// One event of a pod that has an owner: nothing is allocated. An orphan is asked
+// of every owner of its namespace.
+func BenchmarkEvents(b *testing.B) {
+	c, rs := stillEvents(b), ownerNamed("web", web)
+	pod := podtest.Pod("web-0", owned(rs), version("1"))
+	changed := podtest.Pod("web-0", owned(rs), version("2"))
+	for _, event := range []struct {
+		name string
+		run  func() error
+	}{
+		{"ChildAdded", func() error { return c.ChildAdded(pod) }},
+		{"ChildUpdated", func() error { return c.ChildUpdated(pod, changed) }},
+		{"ChildUpdated/resync", func() error { return c.ChildUpdated(pod, pod) }},
+		{"ChildDeleted", func() error { return c.ChildDeleted(pod) }},
+		{"ChildDeleted/tombstone", func() error { return c.ChildDeleted(deletedFinalStateUnknown{Obj: pod}) }},
+	} {
+		b.Run(event.name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				_ = event.run()
+			}
+		})
+	}
+	for _, n := range []int{1, 1000} {
+		b.Run(fmt.Sprintf("ChildAdded/orphan/owners=%d", n), func(b *testing.B) {
+			s := &still{}
+			for i := range n {
+				rs := ownerNamed(fmt.Sprintf("web-%d", i), web)
+				rs.ResourceVersion = "1"
+				s.owners = append(s.owners, rs)
+			}
+			c, orphan := s.controller(b), podtest.Pod("orphan")
+			b.ReportAllocs()
+			for b.Loop() {
+				_ = c.ChildAdded(orphan)
+			}
+		})
+	}
+}
+
+// BenchmarkSync makes a pass for an owner that has what it wants.
+func BenchmarkSync(b *testing.B) {
+	for _, n := range []int{5, 1000, 10000} {
+		b.Run(fmt.Sprintf("pods=%d", n), func(b *testing.B) {
+			rs := replicaSet(int32(n))
+			s := &still{owners: []*appsv1.ReplicaSet{rs}, pods: podtest.Fleet(n, 500, 1)}
+			for _, p := range s.pods {
+				owned(rs)(p)
+			}
+			c, key := s.controller(b), expectations.KeyOf(rs).NamespacedName
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := c.Sync(context.Background(), key); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
