@@ -328,3 +328,52 @@ func TestClaims(t *testing.T) {
 		assert.Len(t, pass.Deleted, 1)
 	})
 }
+
+func TestPolicies(t *testing.T) {
+	t.Parallel()
+	for _, refusal := range []error{forbidden("orphan", "policy"), apierrors.NewBadRequest("policy")} {
+		t.Run("W42 C26 "+string(apierrors.ReasonForError(refusal))+" for five minutes gives the place up, if a dry run shows that rights and admission work", func(t *testing.T) {
+			t.Parallel()
+			r := newRig(3)
+			r.patch = func(*corev1.Pod) error { return refusal }
+			orphan, mine := podtest.Pod("orphan", version("7")), podsOf(r.owner, 2)
+			pass := func(seconds int) podPass {
+				pass, _ := r.pass(t, seconds, append(mine, orphan)...)
+				return pass
+			}
+			for seconds := 0; seconds < 300; seconds += 10 {
+				assert.Equal(t, []string{"orphan"}, names(pass(seconds).Undecided))
+				assert.Empty(t, r.callsOf("dry-run"))
+				assert.Empty(t, r.callsOf("create"), "the place is held")
+			}
+			given := pass(360)
+			assert.Len(t, r.callsOf("dry-run web-000"), 1)
+			assert.Equal(t, []string{"orphan"}, names(given.SetAside))
+			assert.Len(t, given.Created, 1)
+		})
+	}
+	t.Run("W42 C26 a dry run that fails, or nobody to try it with, keeps the place", func(t *testing.T) {
+		t.Parallel()
+		for _, mine := range [][]*corev1.Pod{podsOf(replicaSet(1), 2), nil} {
+			r := newRig(3)
+			r.patch = func(pod *corev1.Pod) error { return forbidden(pod.Name, "no right") }
+			r.dryRun = r.patch
+			for _, seconds := range []int{0, 360, 720, 3600} {
+				pass, _ := r.pass(t, seconds, append(mine, podtest.Pod("orphan", version("7")))...)
+				r.settle()
+				assert.Equal(t, []string{"orphan"}, names(pass.Undecided))
+				assert.Len(t, pass.Created, 2-len(mine))
+			}
+		}
+	})
+	t.Run("C26 no other refusal gives a place up", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(3)
+		r.patch = func(*corev1.Pod) error { return busy(0) }
+		for _, seconds := range []int{0, 360, 3600} {
+			pass, _ := r.pass(t, seconds, append(podsOf(r.owner, 2), podtest.Pod("orphan", version("7")))...)
+			assert.Equal(t, []string{"orphan"}, names(pass.Undecided))
+			assert.Empty(t, r.callsOf("dry-run"))
+		}
+	})
+}

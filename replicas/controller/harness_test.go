@@ -59,6 +59,7 @@ type rig[O, C controller.Object] struct {
 	getOwner     func() (O, error)
 	updateStatus func(write int, owner O) error // of the n-th write, from 1
 	stored       func(owner O)                  // changes what a status write stores
+	noStatus     bool                           // status writes are answered with nothing
 	tell         func()                         // called for every event
 
 	once       sync.Once
@@ -232,6 +233,9 @@ func (r *rig[O, C]) UpdateStatus(ctx context.Context, owner O) (O, error) {
 	r.mu.Unlock()
 	if err := r.updateStatus(write, owner); err != nil {
 		return *new(O), err
+	}
+	if r.noStatus {
+		return *new(O), nil
 	}
 	stored := clone(owner)
 	r.stored(stored)

@@ -177,6 +177,10 @@ func (p *pass[O, C]) run(ctx context.Context) error {
 	if !p.Observed {
 		return err
 	}
+	if errors.As(err, new(heldError)) { // no error: lists are tried again later
+		p.comeBack(p.lists.held())
+		return p.report(ctx, nil)
+	}
 	var scale replicas.ScaleOf[C]
 	if err == nil {
 		scale, err = p.claim(ctx, plan)

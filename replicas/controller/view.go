@@ -31,7 +31,7 @@ func (p *pass[O, C]) plan(ctx context.Context) (replicas.PlanOf[C], error) {
 	}
 	if err := p.readLive(ctx); err != nil {
 		p.Waiting = true
-		return plan, p.unlessHeld(err)
+		return plan, err
 	}
 	live, err := p.manage(ctx)
 	live.Claims.Release = plan.Claims.Release
@@ -87,15 +87,6 @@ func (p *pass[O, C]) readLive(ctx context.Context) error {
 	p.children, p.state.old = live, false
 	p.spec.Pending, p.spec.PendingFor = expectations.Satisfied, 0
 	return nil
-}
-
-// unlessHeld makes it no error that lists are held back: the pass comes again.
-func (p *pass[O, C]) unlessHeld(err error) error {
-	if errors.As(err, new(heldError)) {
-		p.comeBack(p.lists.held())
-		return nil
-	}
-	return err
 }
 
 // listLive lists what the owner's selector matches, notes what that proves, and

@@ -1,0 +1,194 @@
+package controller_test
+
+import (
+	"context"
+	"errors"
+
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/replicakit/replicakit/internal/podtest"
+	"github.com/replicakit/replicakit/replicas"
+	"github.com/replicakit/replicakit/replicas/controller"
+)
+
+func TestNewRefuses(t *testing.T) {
+	t.Parallel()
+	type kind = controller.Kind[*appsv1.ReplicaSet, *corev1.Pod]
+	for want, change := range map[string]func(k *kind, o *controller.Options){
+		`controller: kind: Owner "/, Kind=" is incomplete`:                                                                   func(k *kind, _ *controller.Options) { k.Owner = schema.GroupVersionKind{} },
+		`controller: kind: Owner "apps/, Kind=ReplicaSet" is incomplete`:                                                     func(k *kind, _ *controller.Options) { k.Owner.Version = "" },
+		`controller: kind ReplicaSet: Child "/v1, Kind=" is incomplete`:                                                      func(k *kind, _ *controller.Options) { k.Child.Kind = "" },
+		`controller: kind ReplicaSet has no Spec`:                                                                            func(k *kind, _ *controller.Options) { k.Spec = nil },
+		`controller: kind ReplicaSet: PatchType "application/json-patch+json" is neither a strategic nor a JSON merge patch`: func(k *kind, _ *controller.Options) { k.PatchType = types.JSONPatchType },
+		`controller: MaxParallel -1 is negative`:                                                                             func(_ *kind, o *controller.Options) { o.MaxParallel = -1 },
+		`controller: ExpectationsTimeout -1s is negative`:                                                                    func(_ *kind, o *controller.Options) { o.ExpectationsTimeout = -time.Second },
+	} {
+		r, k, o := newRig(1), controller.ReplicaSets(), controller.Options{}
+		change(&k, &o)
+		c, err := controller.New(k, r, r, r.wake, o)
+		require.EqualError(t, err, want)
+		assert.Nil(t, c)
+	}
+	r, k := newRig(1), controller.ReplicaSets()
+	_, err := controller.New(k, nil, r, r.wake, controller.Options{})
+	require.EqualError(t, err, "controller: client is nil")
+	_, err = controller.New(k, (*podRig)(nil), r, r.wake, controller.Options{})
+	require.EqualError(t, err, "controller: client is nil")
+	_, err = controller.New(k, r, nil, r.wake, controller.Options{})
+	require.EqualError(t, err, "controller: cache is nil")
+	_, err = controller.New(k, r, (*podRig)(nil), r.wake, controller.Options{})
+	require.EqualError(t, err, "controller: cache is nil")
+	_, err = controller.New(k, r, r, nil, controller.Options{})
+	require.EqualError(t, err, "controller: enqueue is nil")
+	_, err = controller.New(k, r, r, r.wake, controller.Options{})
+	require.NoError(t, err, "no option is needed")
+}
+
+func TestCachesThatFail(t *testing.T) {
+	t.Parallel()
+	for want, change := range map[string]func(r *podRig){
+		`controller: ReplicaSet "default/web": reading it: boom`: func(r *podRig) { r.owners = func() ([]*appsv1.ReplicaSet, error) { return nil, errors.New("boom") } },
+		`controller: ReplicaSet "default/web": the cache returned nil`: func(r *podRig) {
+			r.owners = func() ([]*appsv1.ReplicaSet, error) { return []*appsv1.ReplicaSet{nil}, nil }
+		},
+		`controller: ReplicaSet "default/web": listing children: boom`: func(r *podRig) { r.children = func() ([]*corev1.Pod, error) { return nil, errors.New("boom") } },
+		`controller: ReplicaSet "default/web": the cache's children[1] is nil`: func(r *podRig) {
+			r.children = func() ([]*corev1.Pod, error) { return []*corev1.Pod{podtest.Pod("a"), nil}, nil }
+		},
+	} {
+		t.Run(want, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(3)
+			change(r)
+			pass, err := r.sync(t, t.Context())
+			require.EqualError(t, err, want)
+			assert.Empty(t, r.calls)
+			assert.Empty(t, r.statuses)
+			assert.False(t, pass.Observed)
+		})
+	}
+	t.Run("children listed twice are an error of their owner", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(3)
+		pods := podsOf(r.owner, 2)
+		_, err := r.pass(t, 0, append(pods, pods[0])...)
+		require.ErrorContains(t, err, `child "default/web-000" (uid-web-000) is listed twice`)
+		assert.Empty(t, r.calls)
+		stranger := podtest.Pod("stranger", ownedBy("other"))
+		_, err = r.pass(t, 0, append(pods, stranger, stranger)...)
+		require.NoError(t, err, "those of others are for others to stumble over")
+	})
+}
+
+func TestObserve(t *testing.T) {
+	t.Parallel()
+	r := newRig(2)
+	passes := 0
+	r.kind.Observe = func(_ context.Context, pass podPass) {
+		passes++
+		if passes == 1 {
+			assert.Equal(t, "default/web", pass.Name.String())
+			assert.Same(t, r.owner, pass.Owner)
+			assert.Equal(t, 2, pass.Scale.Create)
+			assert.Len(t, pass.Created, 2)
+		}
+	}
+	_, err := r.pass(t, 0)
+	require.NoError(t, err)
+	r.forgetName(t)
+	assert.Equal(t, 2, passes, "an owner that is not found is a pass too")
+	assert.Nil(t, r.last.Owner)
+}
+
+// A worker is a child that is no pod.
+type worker struct {
+	metav1.TypeMeta
+	metav1.ObjectMeta
+
+	Busy bool
+}
+
+func (w *worker) DeepCopyObject() runtime.Object {
+	return &worker{w.TypeMeta, *w.DeepCopy(), w.Busy}
+}
+
+// A pool keeps workers.
+type pool struct {
+	metav1.TypeMeta
+	metav1.ObjectMeta
+
+	Workers int32
+	Status  struct{ Workers, Idle int32 }
+}
+
+func (p *pool) DeepCopyObject() runtime.Object {
+	copied := *p
+	copied.ObjectMeta = *p.DeepCopy()
+	return &copied
+}
+
+func pools() controller.Kind[*pool, *worker] {
+	group := schema.GroupVersion{Group: "example.com", Version: "v1"}
+	return controller.Kind[*pool, *worker]{
+		Owner: group.WithKind("Pool"), Child: group.WithKind("Worker"),
+		Spec: func(p *pool) (replicas.SpecOf[*worker], error) {
+			return replicas.SpecOf[*worker]{
+				Replicas: p.Workers, Selector: labels.SelectorFromSet(labels.Set{"pool": p.Name}),
+				New: func() (*worker, error) {
+					return &worker{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"pool": p.Name}}}, nil
+				},
+				Rules: replicas.Rules[*worker]{Ready: func(w *worker) bool { return !w.Busy }, MustStay: func(w *worker) bool { return w.Busy }},
+			}, nil
+		},
+		Status: func(p *pool, o controller.Outcome[*worker]) error {
+			p.Status.Workers, p.Status.Idle = o.Counts.Replicas, o.Counts.Ready
+			return nil
+		},
+	}
+}
+
+func TestWorkers(t *testing.T) {
+	t.Parallel()
+	owner := &pool{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "blue", UID: "uid-of-blue", Generation: 1}, Workers: 3}
+	r := rigOf(pools(), owner)
+	orphan := &worker{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "stray", UID: "uid-stray", Labels: map[string]string{"pool": "blue"}}}
+	pass, err := r.pass(t, 0, orphan)
+	require.NoError(t, err)
+	assert.Equal(t, []string{"stray"}, names(pass.Adopted))
+	assert.Equal(t, `patch stray {"metadata":{"uid":"uid-stray","ownerReferences":[{"apiVersion":"example.com/v1","kind":"Pool","name":"blue","uid":"uid-of-blue","controller":true,"blockOwnerDeletion":true}]}}`,
+		r.calls[1], "a merge patch, as custom resources need it")
+	assert.Equal(t, []string{"blue-bbbbb", "blue-bbbbc"}, names(pass.Created))
+	assert.Equal(t, "blue", pass.Created[0].Labels["pool"])
+
+	children := append(pass.Adopted, pass.Created...)
+	children[0].OwnerReferences = children[1].OwnerReferences // as the server has it now
+	for _, w := range pass.Created {
+		require.NoError(t, r.start().ChildAdded(w))
+	}
+	assert.Equal(t, []string{"default/blue"}, r.wakes())
+	children[1].Busy = true
+	pass, err = r.pass(t, 1, children...)
+	require.NoError(t, err)
+	assert.Empty(t, r.calls)
+	assert.EqualValues(t, 3, pass.Status.Status.Workers)
+	assert.EqualValues(t, 2, pass.Status.Status.Idle)
+
+	owner.Workers = 0
+	pass, err = r.pass(t, 2, children...)
+	require.NoError(t, err)
+	assert.ElementsMatch(t, []string{"stray", "blue-bbbbc"}, names(pass.Deleted), "one that is busy must stay")
+	require.NoError(t, r.start().ChildDeleted(children[0]))
+	require.NoError(t, r.start().ChildDeleted(children[2]))
+	assert.Zero(t, sum(r.pending()))
+}

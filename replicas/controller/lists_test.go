@@ -1,0 +1,250 @@
+package controller_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/replicakit/replicakit/expectations"
+	"github.com/replicakit/replicakit/internal/podtest"
+)
+
+func TestOldView(t *testing.T) {
+	t.Parallel()
+	// expired is a rig whose owner has waited too long for a creation.
+	expired := func(t *testing.T, want int32, live ...*corev1.Pod) *podRig {
+		t.Helper()
+		r := newRig(want)
+		r.record().Set(r.key(), expectations.Changes{Creating: []string{"web-lost"}})
+		r.live = func() ([]*corev1.Pod, error) { return live, nil }
+		return r
+	}
+	const late = 301 // seconds
+	t.Run("E3 W13 nothing is created on it: a live list decides", func(t *testing.T) {
+		t.Parallel()
+		there := podsOf(replicaSet(3), 3)
+		r := expired(t, 3, there...)
+		pass, err := r.pass(t, late)
+		require.NoError(t, err)
+		assert.Equal(t, []string{"list default app=web"}, r.calls)
+		assert.True(t, pass.ViewWasOld)
+		assert.Equal(t, 1, pass.LiveLists)
+		assert.Equal(t, names(there), names(pass.Active))
+		assert.EqualValues(t, 3, r.statuses[0].Status.Replicas)
+		assert.Zero(t, sum(r.pending()), "settled by the list")
+	})
+	t.Run("E3 and what the list shows is done, once: the next event does not plan from the cache again", func(t *testing.T) {
+		t.Parallel()
+		there := podsOf(replicaSet(3), 2)
+		r := expired(t, 3, there...)
+		pass, err := r.pass(t, late)
+		require.NoError(t, err)
+		assert.Len(t, pass.Created, 1)
+		created := podtest.Pod(pass.Created[0].Name, owned(r.owner))
+		require.NoError(t, r.start().ChildAdded(created)) // its event comes, the others' do not
+		for i := range 10 {
+			pass, err = r.pass(t, late+i, created)
+			require.NoError(t, err)
+			assert.Empty(t, r.calls)
+			assert.Len(t, pass.Active, 3)
+		}
+	})
+	t.Run("E3 nor is anything deleted: what a list has proven to be gone counts no more", func(t *testing.T) {
+		t.Parallel()
+		pods := podsOf(replicaSet(30), 60)
+		r := newRig(30)
+		pass, err := r.pass(t, 0, pods...)
+		require.NoError(t, err)
+		require.Len(t, pass.Deleted, 30)
+		gone := names(pass.Deleted)
+		r.live = func() ([]*corev1.Pod, error) {
+			return slices.DeleteFunc(slices.Clone(pods), func(p *corev1.Pod) bool { return slices.Contains(gone, p.Name) }), nil
+		}
+		lists := 0
+		for i := range 20 { // the watch hangs for two hours
+			pass, err = r.pass(t, late+i*360, pods...)
+			require.NoError(t, err)
+			assert.Empty(t, r.callsOf("delete"))
+			assert.Len(t, pass.Active, 30)
+			lists += pass.LiveLists
+		}
+		assert.InDelta(t, 20, lists, 1, "one in five minutes")
+	})
+	t.Run("nothing is listed if there is nothing to do", func(t *testing.T) {
+		t.Parallel()
+		r := expired(t, 3)
+		pass, err := r.pass(t, late, podsOf(r.owner, 3)...)
+		require.NoError(t, err)
+		assert.Empty(t, r.calls)
+		assert.False(t, pass.ViewWasOld)
+	})
+	t.Run("if the list fails nothing is changed; it is told once, and lists are held from a second to a minute", func(t *testing.T) {
+		t.Parallel()
+		r := expired(t, 3)
+		r.live = func() ([]*corev1.Pod, error) { return nil, errors.New("page 2 is of another version") }
+		at := late
+		var told []string
+		for _, seconds := range []int{1, 2, 4, 8, 16, 32, 60, 60} {
+			pass, err := r.pass(t, at, podtest.Pod("orphan"))
+			require.ErrorContains(t, err, `controller: ReplicaSet "default/web": listing children live: page 2 is of another version`)
+			assert.Equal(t, []string{"list default app=web"}, r.calls)
+			assert.True(t, pass.Waiting)
+			assert.Equal(t, time.Duration(seconds)*time.Second, pass.RequeueAfter)
+			told = append(told, r.events...)
+			pass, err = r.pass(t, at+seconds-1, podtest.Pod("orphan"))
+			require.NoError(t, err, "held back")
+			assert.Empty(t, r.calls)
+			assert.Equal(t, time.Second, pass.RequeueAfter)
+			assert.Zero(t, pass.LiveLists)
+			at += seconds
+		}
+		assert.Equal(t, []string{"Warning FailedList Error listing: page 2 is of another version"}, told)
+		adds, _ := r.pending()
+		assert.Equal(t, 1, adds, "the record stays")
+	})
+	t.Run("W27 a server's Retry-After holds lists", func(t *testing.T) {
+		t.Parallel()
+		r := expired(t, 3)
+		r.live = func() ([]*corev1.Pod, error) { return nil, busy(9) }
+		pass, err := r.pass(t, late)
+		require.Error(t, err)
+		assert.Equal(t, 9*time.Second, pass.RequeueAfter)
+	})
+	t.Run("what a list has in it that was not asked for does no harm, and a nil is an error", func(t *testing.T) {
+		t.Parallel()
+		elsewhere := podtest.Pod("a", owned(replicaSet(1)), inNamespace("other"))
+		r := expired(t, 1, elsewhere, podtest.Pod("b", owned(replicaSet(1)), podtest.Labels(api)), podtest.Pod("c", ownedBy("other")))
+		pass, err := r.pass(t, late)
+		require.NoError(t, err)
+		assert.Len(t, pass.Created, 1)
+		r = expired(t, 1, nil)
+		_, err = r.pass(t, late)
+		require.ErrorContains(t, err, "items[0] is nil")
+		assert.Empty(t, r.callsOf("create"))
+	})
+	t.Run("releases are planned from the cache alone", func(t *testing.T) {
+		t.Parallel()
+		r := expired(t, 1)
+		pass, err := r.pass(t, late, podtest.Pod("leaves", owned(r.owner), podtest.Labels(api)))
+		require.NoError(t, err)
+		assert.Equal(t, []string{"leaves"}, names(pass.Released))
+	})
+	t.Run("where the cache's version is known, the list's is the bar", func(t *testing.T) {
+		t.Parallel()
+		there := podsOf(replicaSet(3), 3)
+		r := expired(t, 3, there...)
+		r.childrenVersion, r.liveVersion = "50", "100"
+		_, err := r.pass(t, late)
+		require.NoError(t, err)
+		pass, err := r.pass(t, late)
+		require.NoError(t, err)
+		assert.Len(t, pass.Active, 3)
+		r.childrenVersion = "100" // and it still does not have them: they are gone since
+		pass, err = r.pass(t, late)
+		require.NoError(t, err)
+		assert.Empty(t, pass.Active)
+		assert.Len(t, pass.Created, 3)
+	})
+	t.Run("W52 a list older than the cache tells of a restored server: it is live until the cache has gone back", func(t *testing.T) {
+		t.Parallel()
+		there := podsOf(replicaSet(3), 1)
+		r := expired(t, 3, there...)
+		r.childrenVersion, r.liveVersion = "900", "100"
+		pass, err := r.pass(t, late, podsOf(r.owner, 2)...)
+		require.NoError(t, err)
+		assert.True(t, pass.Restored)
+		assert.Len(t, pass.Created, 2)
+		r.settle()
+		pass, err = r.pass(t, late+1, podsOf(r.owner, 2)...)
+		require.NoError(t, err)
+		assert.Equal(t, 1, pass.LiveLists, "the cache proves nothing")
+		r.childrenVersion = "120"
+		r.settle()
+		pass, err = r.pass(t, late+2, podsOf(r.owner, 3)...)
+		require.NoError(t, err)
+		assert.Empty(t, r.calls)
+		assert.Len(t, pass.Active, 3)
+	})
+	t.Run("W51 an own write that does not come back in ten minutes makes the view old", func(t *testing.T) {
+		t.Parallel()
+		r := atVersions(newRig(3), "5", "9")
+		_, err := r.pass(t, 0)
+		require.NoError(t, err)
+		pass, err := r.pass(t, 1)
+		require.NoError(t, err)
+		assert.Equal(t, "9", pass.Stale.Wrote)
+		there := podsOf(r.owner, 3)
+		r.live = func() ([]*corev1.Pod, error) { return there, nil }
+		pass, err = r.pass(t, 602)
+		require.NoError(t, err)
+		assert.True(t, pass.ViewWasOld)
+		assert.Len(t, pass.Active, 3)
+		assert.Empty(t, r.callsOf("create"))
+	})
+}
+
+// No herd: see what a list of many owners costs.
+func TestLists(t *testing.T) { //nolint:paralleltest // no two at once in a process, be it of other tests
+	// In real time: what the process shares is outside of any bubble.
+	t.Run("two at once, and owners of one namespace and selector share a list that began after they asked", func(t *testing.T) { //nolint:paralleltest // see above
+		r := newEventRig()
+		r.list = nil
+		for i := range 20 {
+			r.list = append(r.list, ownerNamed(fmt.Sprintf("web-%d", i), map[string]string{"app": fmt.Sprint("web-", i/4)}))
+		}
+		var mu sync.Mutex
+		under, most, calls := 0, 0, 0
+		r.live = func() ([]*corev1.Pod, error) {
+			mu.Lock()
+			under++
+			calls++
+			most = max(most, under)
+			mu.Unlock()
+			time.Sleep(5 * time.Millisecond)
+			mu.Lock()
+			under--
+			mu.Unlock()
+			return nil, nil
+		}
+		for _, rs := range r.list {
+			rs.Spec.Template.Labels = rs.Spec.Selector.MatchLabels
+			r.record().Set(expectations.KeyOf(rs), expectations.Changes{Creations: 1})
+		}
+		r.now = r.now.Add(time.Hour)
+		var all sync.WaitGroup
+		for _, rs := range r.list {
+			all.Go(func() {
+				_, err := r.start().Sync(t.Context(), expectations.KeyOf(rs).NamespacedName)
+				assert.NoError(t, err)
+			})
+		}
+		all.Wait()
+		assert.Equal(t, 2, most)
+		assert.Less(t, calls, 12)
+		assert.Len(t, r.callsOf("create"), 60)
+	})
+	t.Run("who waits for a list does so no longer than its context, and holds nobody back", func(t *testing.T) { //nolint:paralleltest // see above
+		r := newRig(1)
+		r.record().Set(r.key(), expectations.Changes{Creations: 1})
+		r.now = r.now.Add(time.Hour)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		defer cancel()
+		r.live = func() ([]*corev1.Pod, error) {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}
+		_, err := r.start().Sync(ctx, r.key().NamespacedName)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		r.live = func() ([]*corev1.Pod, error) { return nil, nil }
+		_, err = r.start().Sync(t.Context(), r.key().NamespacedName)
+		require.NoError(t, err)
+	})
+}

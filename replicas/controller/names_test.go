@@ -1,0 +1,426 @@
+package controller_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/replicakit/replicakit/expectations"
+	"github.com/replicakit/replicakit/internal/podtest"
+	"github.com/replicakit/replicakit/podrank"
+	"github.com/replicakit/replicakit/replicas"
+)
+
+func TestNames(t *testing.T) {
+	t.Parallel()
+	t.Run("P4 W8 children are created by names of ours, expected before the call, with generateName beside them", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(3)
+		r.send = func(pod *corev1.Pod) {
+			assert.Equal(t, "web-", pod.GenerateName)
+			assert.Regexp(t, "^web-[bcdfghjklmnpqrstvwxz2456789]{5}$", pod.Name)
+			pending, _ := r.record().Get(r.key())
+			assert.ElementsMatch(t, []string{"web-bbbbb", "web-bbbbc", "web-bbbbd"}, pending.Creating)
+		}
+		pass, err := r.pass(t, 0)
+		require.NoError(t, err)
+		assert.Equal(t, []string{"web-bbbbb", "web-bbbbc", "web-bbbbd"}, names(pass.Created))
+	})
+	t.Run("a name that the cache has, or that is expected, is not given out", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(2)
+		r.record().Set(expectations.Key{NamespacedName: types.NamespacedName{Name: "other"}}, expectations.Changes{Creating: []string{"web-bbbbc"}})
+		pass, err := r.pass(t, 0, podtest.Pod("web-bbbbb", podtest.OwnedBy(ownerNamed("other", web), "apps/v1", "ReplicaSet")))
+		require.NoError(t, err)
+		assert.Equal(t, []string{"web-bbbbd", "web-bbbbf"}, names(pass.Created))
+	})
+}
+
+func TestLostAnswers(t *testing.T) {
+	t.Parallel()
+	t.Run("W11 a creation whose answer is lost is looked for, and is created if it is there", func(t *testing.T) {
+		t.Parallel()
+		for name, lost := range map[string]error{
+			"a timeout": timeout(), "a cut": errors.New("connection reset"), "429 after the fact": busy(1),
+			"a resend that met the first": alreadyExists("web-bbbbb"), "a quota that the first filled": quotaFull(),
+		} {
+			r := newRig(1)
+			var sent *corev1.Pod
+			r.send = func(pod *corev1.Pod) { sent = pod.DeepCopy() }
+			r.create = func(int) error { return lost }
+			r.get = func(string) (*corev1.Pod, error) {
+				sent.UID = "uid-of-the-first"
+				return sent, nil
+			}
+			pass, err := r.pass(t, 0)
+			require.NoError(t, err, name)
+			assert.Equal(t, []string{"web-bbbbb"}, names(pass.Created))
+			assert.Equal(t, 1, pass.LiveReads)
+			assert.Zero(t, pass.Unresolved)
+			assert.Equal(t, []string{"Normal SuccessfulCreate Created pod: web-bbbbb"}, r.events)
+			adds, _ := r.pending()
+			assert.Equal(t, 1, adds)
+		}
+	})
+	t.Run("W11 what is not there is unresolved: the same name is sent again, by later passes too", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(1)
+		r.create = func(int) error { return timeout() }
+		for i := range 5 {
+			pass, err := r.pass(t, i)
+			require.Error(t, err)
+			assert.Equal(t, []string{"create default/web-bbbbb", "get web-bbbbb"}, r.calls)
+			assert.Equal(t, 1, pass.Unresolved)
+			adds, _ := r.pending()
+			assert.Zero(t, adds)
+		}
+		r.create = func(int) error { return nil }
+		pass, err := r.pass(t, 6)
+		require.NoError(t, err)
+		assert.Equal(t, []string{"web-bbbbb"}, names(pass.Created))
+		r.settle()
+		pass, err = r.pass(t, 7)
+		require.NoError(t, err)
+		assert.Equal(t, []string{"web-bbbbc"}, names(pass.Created), "resolved: the next one is new")
+	})
+	t.Run("W11 one that cannot be looked for is unresolved too", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(1)
+		r.create = func(int) error { return timeout() }
+		r.get = func(string) (*corev1.Pod, error) { return nil, timeout() }
+		pass, err := r.pass(t, 0)
+		require.Error(t, err)
+		assert.Equal(t, 1, pass.Unresolved)
+	})
+	for name, holder := range map[string]*corev1.Pod{
+		"another's":     podtest.Pod("web-bbbbb", podtest.OwnedBy(ownerNamed("other", web), "apps/v1", "ReplicaSet")),
+		"being deleted": podtest.Pod("web-bbbbb", owned(replicaSet(1)), podtest.Deleting),
+		"finished":      podtest.Pod("web-bbbbb", owned(replicaSet(1)), podtest.Phase(corev1.PodFailed)),
+	} {
+		t.Run("a name that is "+name+" is replaced", func(t *testing.T) {
+			t.Parallel()
+			r := newRig(1)
+			r.create = func(int) error { return alreadyExists("web-bbbbb") }
+			r.get = func(string) (*corev1.Pod, error) { return holder, nil }
+			pass, err := r.pass(t, 0)
+			assert.True(t, apierrors.IsAlreadyExists(err))
+			assert.Zero(t, pass.Unresolved)
+			r.create = func(int) error { return nil }
+			pass, err = r.pass(t, 1)
+			require.NoError(t, err)
+			assert.Equal(t, []string{"web-bbbbc"}, names(pass.Created))
+		})
+	}
+	t.Run("W11 more than three are looked for by a list", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(20)
+		var mu sync.Mutex
+		var there []*corev1.Pod
+		r.send = func(pod *corev1.Pod) {
+			mu.Lock()
+			defer mu.Unlock()
+			there = append(there, pod.DeepCopy())
+		}
+		r.create = func(int) error { return timeout() }
+		r.live = func() ([]*corev1.Pod, error) { return clones(there), nil }
+		r.get = func(name string) (*corev1.Pod, error) { return find(there, name) }
+		pass, err := r.pass(t, 0)
+		require.NoError(t, err)
+		assert.Len(t, pass.Created, 20)
+		assert.Len(t, r.callsOf("get"), 3)
+		assert.Equal(t, 3, pass.LiveReads)
+		assert.Len(t, r.callsOf("list"), pass.LiveLists)
+	})
+	t.Run("W8 a creation that lands late settles nothing twice: seen in the cache, it is resolved", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(1)
+		r.create = func(int) error { return timeout() }
+		_, err := r.pass(t, 0)
+		require.Error(t, err)
+		pass, err := r.pass(t, 1, podtest.Pod("web-bbbbb", owned(r.owner)))
+		require.NoError(t, err)
+		assert.Empty(t, r.calls)
+		assert.Zero(t, pass.RequeueAfter)
+	})
+	t.Run("W8 an unresolved name that is no longer wanted is looked for, and what turns up is surplus", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(2)
+		r.create = func(i int) error { return []error{nil, timeout()}[i] }
+		_, err := r.pass(t, 0)
+		require.Error(t, err)
+		r.settle()
+		first := podtest.Pod("web-bbbbb", owned(r.owner))
+		*r.owner.Spec.Replicas, r.owner.Generation = 1, 2
+		pass, err := r.pass(t, 1, first)
+		require.NoError(t, err)
+		assert.Equal(t, []string{"get web-bbbbc"}, r.calls)
+		assert.Equal(t, time.Second, pass.RequeueAfter)
+		_, err = r.pass(t, 1, first)
+		require.NoError(t, err)
+		assert.Empty(t, r.calls, "not before its time")
+		late := podtest.Pod("web-bbbbc", owned(r.owner), podtest.NotReady)
+		r.get = func(string) (*corev1.Pod, error) { return late, nil }
+		pass, err = r.pass(t, 2, first)
+		require.NoError(t, err)
+		assert.Equal(t, time.Duration(1), pass.RequeueAfter)
+		pass, err = r.pass(t, 2, first) // the cache does not have it still
+		require.NoError(t, err)
+		assert.Equal(t, []string{"web-bbbbc"}, names(pass.Deleted))
+	})
+	t.Run("an unresolved name that never turns up is given up after five minutes", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(1)
+		r.create = func(int) error { return timeout() }
+		_, err := r.pass(t, 0)
+		require.Error(t, err)
+		*r.owner.Spec.Replicas = 0
+		last := 0
+		for seconds := range 400 {
+			if _, err = r.pass(t, seconds); len(r.calls) > 0 {
+				last = seconds
+			}
+			require.NoError(t, err)
+		}
+		assert.InDelta(t, 270, last, 30)
+		assert.Zero(t, r.last.RequeueAfter)
+	})
+	t.Run("D8 a delete whose answer is lost is looked for: gone or going is done", func(t *testing.T) {
+		t.Parallel()
+		for name, found := range map[string]func(p *corev1.Pod) (*corev1.Pod, error){
+			"gone":    func(p *corev1.Pod) (*corev1.Pod, error) { return nil, notFound(p.Name) },
+			"another": func(p *corev1.Pod) (*corev1.Pod, error) { q := p.DeepCopy(); q.UID = "another"; return q, nil },
+			"going":   func(p *corev1.Pod) (*corev1.Pod, error) { q := p.DeepCopy(); podtest.Deleting(q); return q, nil },
+		} {
+			r := newRig(0)
+			pods := podsOf(r.owner, 1)
+			r.remove = func(*corev1.Pod, metav1.DeleteOptions) error { return timeout() }
+			r.get = func(string) (*corev1.Pod, error) { return found(pods[0]) }
+			pass, err := r.pass(t, 0, pods...)
+			require.NoError(t, err, name)
+			assert.Len(t, pass.Deleted, map[string]int{"going": 1}[name])
+			_, dels := r.pending()
+			assert.Equal(t, map[string]int{"going": 1}[name], dels)
+			r.settle()
+			r.calls = nil
+			_, err = r.pass(t, 1, pods...)
+			require.NoError(t, err)
+			if name != "going" {
+				assert.Empty(t, r.calls, "what is proven to be gone counts no more, though the cache has it")
+			}
+		}
+	})
+	t.Run("a victim whose delete may still take effect goes first, so that no other goes beside it", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(2)
+		pods := podsOf(r.owner, 3)
+		r.remove = func(*corev1.Pod, metav1.DeleteOptions) error { return timeout() }
+		_, err := r.pass(t, 0, pods...)
+		require.Error(t, err)
+		first := r.callsOf("delete")
+		require.Len(t, first, 1)
+		for _, p := range pods { // now the order would choose another
+			if "delete "+p.Name != first[0] {
+				podtest.NotReady(p)
+			}
+		}
+		r.remove = func(*corev1.Pod, metav1.DeleteOptions) error { return nil }
+		_, err = r.pass(t, 60, pods...)
+		require.NoError(t, err)
+		assert.Equal(t, first, r.callsOf("delete"))
+	})
+}
+
+func TestStrays(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]func(p *corev1.Pod){
+		"its labels":          func(p *corev1.Pod) { p.Labels = map[string]string{"app": "debug"} },
+		"its owner reference": func(p *corev1.Pod) { p.OwnerReferences = nil },
+	} {
+		t.Run("a child whose creation changed "+name+" is deleted again by UID, and creations are held, doubling to five minutes", func(t *testing.T) {
+			t.Parallel()
+			r := newRig(5)
+			r.mutate = change
+			r.remove = func(pod *corev1.Pod, opts metav1.DeleteOptions) error {
+				assert.Equal(t, pod.UID, *opts.Preconditions.UID)
+				assert.Nil(t, opts.Preconditions.ResourceVersion)
+				return nil
+			}
+			at := 0
+			for _, seconds := range []int{1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300} {
+				pass, err := r.pass(t, at)
+				require.ErrorContains(t, err, "is not the owner's: the server gave it the labels")
+				assert.Len(t, r.callsOf("create"), 1)
+				assert.Len(t, r.callsOf("delete"), 1)
+				assert.Empty(t, pass.Created)
+				assert.Equal(t, time.Duration(seconds)*time.Second, pass.RequeueAfter)
+				assert.Zero(t, sum(r.pending()))
+				pass, err = r.pass(t, at+seconds-1)
+				require.NoError(t, err)
+				assert.True(t, pass.Held)
+				assert.Empty(t, r.calls)
+				at += seconds
+			}
+			assert.NotEmpty(t, r.statuses[0].Status.Conditions)
+			r.mutate = func(*corev1.Pod) {}
+			pass, err := r.pass(t, at)
+			require.NoError(t, err)
+			assert.Len(t, pass.Created, 5)
+		})
+	}
+	t.Run("one that could not be deleted is deleted in a later pass", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(1)
+		r.mutate = func(p *corev1.Pod) { p.Labels = nil }
+		r.remove = func(*corev1.Pod, metav1.DeleteOptions) error { return timeout() }
+		_, err := r.pass(t, 0)
+		require.Error(t, err)
+		*r.owner.Spec.Replicas = 0
+		for range 2 {
+			_, err = r.pass(t, 1)
+			require.NoError(t, err)
+			assert.Equal(t, []string{"delete web-bbbbb"}, r.callsOf("delete"))
+		}
+		r.remove = func(p *corev1.Pod, _ metav1.DeleteOptions) error { return notFound(p.Name) }
+		_, _ = r.pass(t, 1)
+		_, _ = r.pass(t, 1)
+		assert.Empty(t, r.callsOf("delete"))
+	})
+	t.Run("an answer without UID, as of a fake client, counts as created", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(1)
+		r.mutate = func(p *corev1.Pod) { p.UID, p.OwnerReferences, p.Labels = "", nil, nil }
+		pass, err := r.pass(t, 0)
+		require.NoError(t, err)
+		assert.Len(t, pass.Created, 1)
+		assert.Empty(t, r.callsOf("delete"))
+	})
+}
+
+func TestBackOffFailed(t *testing.T) {
+	t.Parallel()
+	pass := func(t *testing.T, on bool, failed ...*corev1.Pod) podPass {
+		t.Helper()
+		r := newRig(1)
+		r.opts.BackOffFailed = on
+		for _, p := range failed {
+			owned(r.owner)(p)
+		}
+		pass, err := r.pass(t, 0, failed...)
+		require.NoError(t, err)
+		if pass.Held {
+			assert.Len(t, r.eventsOf("Warning CreationsHeld"), 1)
+		}
+		return pass
+	}
+	failed := func(name string, ago time.Duration) *corev1.Pod {
+		return podtest.Pod(name, podtest.Phase(corev1.PodFailed), podtest.Created(podtest.Now.Add(-ago)))
+	}
+	assert.Len(t, pass(t, false, failed("a", 0)).Created, 1, "off, as in Kubernetes")
+	assert.Len(t, pass(t, true).Created, 1)
+	var many []*corev1.Pod
+	for i, want := range []time.Duration{10, 20, 40, 80, 160, 300, 300} {
+		many = append(many, failed(fmt.Sprint(i), time.Second))
+		held := pass(t, true, many...)
+		assert.Empty(t, held.Created)
+		assert.Equal(t, want*time.Second-time.Second, held.RequeueAfter)
+	}
+	assert.Len(t, pass(t, true, failed("a", 10*time.Second)).Created, 1, "its time is over")
+	assert.Len(t, pass(t, true, failed("a", time.Hour), failed("b", time.Hour)).Created, 1, "that was long ago")
+	deleting := failed("a", 0)
+	podtest.Deleting(deleting)
+	assert.Len(t, pass(t, true, deleting).Created, 1, "deleted by somebody")
+}
+
+func TestBeforeScale(t *testing.T) {
+	t.Parallel()
+	type scale = replicas.ScaleOf[*corev1.Pod]
+	with := func(want int32, before func(active []*corev1.Pod, s scale) scale) *podRig {
+		r := newRig(want)
+		r.kind.BeforeScale = func(_ context.Context, rs *appsv1.ReplicaSet, active []*corev1.Pod, s scale) scale {
+			_ = rs
+			return before(active, s)
+		}
+		return r
+	}
+	t.Run("it sees what is about to happen, once, and nothing if there is nothing to do", func(t *testing.T) {
+		t.Parallel()
+		var seen []string
+		r := with(1, func(active []*corev1.Pod, s scale) scale {
+			seen = append(seen, fmt.Sprint(len(active), s.Create, len(s.Delete)))
+			return s
+		})
+		_, err := r.pass(t, 0, podsOf(r.owner, 3)...)
+		require.NoError(t, err)
+		r.settle()
+		_, err = r.pass(t, 0, podsOf(r.owner, 1)...)
+		require.NoError(t, err)
+		assert.Equal(t, []string{"3 0 2"}, seen)
+	})
+	t.Run("it may leave out creations and deletions", func(t *testing.T) {
+		t.Parallel()
+		r := with(5, func(_ []*corev1.Pod, s scale) scale { s.Create = 2; return s })
+		pass, err := r.pass(t, 0)
+		require.NoError(t, err)
+		assert.Len(t, pass.Created, 2)
+		adds, _ := r.pending()
+		assert.Equal(t, 2, adds)
+		r = with(0, func(_ []*corev1.Pod, s scale) scale { s.Delete = s.Delete[1:2]; return s })
+		pass, err = r.pass(t, 0, podsOf(r.owner, 3)...)
+		require.NoError(t, err)
+		assert.Len(t, pass.Deleted, 1)
+		r = with(5, func([]*corev1.Pod, scale) scale { return scale{} })
+		pass, err = r.pass(t, 0)
+		require.NoError(t, err)
+		assert.Empty(t, r.calls)
+		assert.Empty(t, pass.Created)
+	})
+	for name, before := range map[string]func(active []*corev1.Pod, s scale) scale{
+		"a creation more":   func(_ []*corev1.Pod, s scale) scale { s.Create++; return s },
+		"a negative number": func(_ []*corev1.Pod, s scale) scale { s.Create = -1; return s },
+		"a victim of its own": func(a []*corev1.Pod, s scale) scale {
+			s.Delete = []replicas.Deletion[*corev1.Pod]{{Victim: podrank.Victim[*corev1.Pod]{Object: podtest.Pod("foreign")}}}
+			return s
+		},
+		"a victim that is nil": func(_ []*corev1.Pod, s scale) scale { s.Delete = make([]replicas.Deletion[*corev1.Pod], 1); return s },
+	} {
+		t.Run(name+" is an error, and nothing is done", func(t *testing.T) {
+			t.Parallel()
+			r := with(5, before)
+			_, err := r.pass(t, 0, podsOf(r.owner, 1)...)
+			require.ErrorContains(t, err, `controller: ReplicaSet "default/web": BeforeScale: `)
+			assert.Empty(t, r.calls)
+			assert.Zero(t, sum(r.pending()))
+		})
+	}
+	t.Run("a victim that is there twice is an error, and one that is changed goes as planned", func(t *testing.T) {
+		t.Parallel()
+		r := with(0, func(_ []*corev1.Pod, s scale) scale { s.Delete = append(s.Delete, s.Delete[0]); return s })
+		_, err := r.pass(t, 0, podsOf(r.owner, 2)...)
+		require.ErrorContains(t, err, "twice")
+		assert.Empty(t, r.calls)
+		r = with(0, func(_ []*corev1.Pod, s scale) scale {
+			s.Delete = slices.Clone(s.Delete)
+			s.Delete[0].Options = metav1.DeleteOptions{}
+			return s
+		})
+		r.remove = func(_ *corev1.Pod, opts metav1.DeleteOptions) error {
+			assert.NotNil(t, opts.Preconditions)
+			return nil
+		}
+		_, err = r.pass(t, 0, podsOf(r.owner, 2)...)
+		require.NoError(t, err)
+		assert.Len(t, r.calls, 2)
+	})
+}

@@ -1,0 +1,377 @@
+package controller_test
+
+import (
+	"context"
+	"errors"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/replicakit/replicakit/expectations"
+	"github.com/replicakit/replicakit/internal/podtest"
+	"github.com/replicakit/replicakit/replicas/controller"
+)
+
+// passStatus makes a pass and returns the status that it wrote, nil if none. What
+// was written is then what the cache shows.
+func passStatus(t *testing.T, r *podRig, pods ...*corev1.Pod) *appsv1.ReplicaSet {
+	t.Helper()
+	before := len(r.statuses)
+	_, err := r.pass(t, 0, pods...)
+	require.NoError(t, err)
+	r.settle()
+	if len(r.statuses) == before {
+		return nil
+	}
+	written := r.statuses[before].DeepCopy()
+	r.stored(written)
+	r.owner = written
+	return written
+}
+
+// Servers before 1.35 drop terminatingReplicas unless a feature gate is set.
+func TestStatusOfWhichAFieldIsDropped(t *testing.T) {
+	t.Parallel()
+	r := newRig(2)
+	drop := func(rs *appsv1.ReplicaSet) { rs.Status.TerminatingReplicas = nil }
+	r.stored = drop
+	pods := podsOf(r.owner, 2)
+	going := podtest.Pod("going", owned(r.owner), podtest.Deleting)
+	require.NotNil(t, passStatus(t, r, pods...))
+	for range 10 {
+		require.Nil(t, passStatus(t, r, pods...), "U1 T9 idle passes write nothing")
+	}
+	changed := passStatus(t, r, append(pods, going)...)
+	require.NotNil(t, changed, "another count is sent, and dropped, once")
+	require.EqualValues(t, 1, *r.statuses[1].Status.TerminatingReplicas)
+	for range 10 {
+		require.Nil(t, passStatus(t, r, append(pods, going)...))
+	}
+	r.stored = func(*appsv1.ReplicaSet) {} // the server is upgraded
+	r.owner.Generation++
+	require.EqualValues(t, 1, *passStatus(t, r, append(pods, going)...).Status.TerminatingReplicas)
+	require.Zero(t, *passStatus(t, r, pods...).Status.TerminatingReplicas, "what it keeps is written again")
+	require.Nil(t, passStatus(t, r, pods...))
+}
+
+func TestStatus(t *testing.T) {
+	t.Parallel()
+	t.Run("U2 U6 Y11 the status of what the pass observed is written, with the generation it acted on", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(2)
+		r.owner.Generation = 4
+		pass, err := r.pass(t, 0, podsOf(r.owner, 2)...)
+		require.NoError(t, err)
+		require.Len(t, r.statuses, 1)
+		assert.EqualValues(t, 2, r.statuses[0].Status.Replicas)
+		assert.EqualValues(t, 4, r.statuses[0].Status.ObservedGeneration)
+		assert.Zero(t, r.owner.Status.Replicas, "Y14 the cached owner stays as it was")
+		assert.Equal(t, r.statuses[0].Status, pass.Status.Status)
+	})
+	t.Run("U1 a status that is there already is not written again", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(2)
+		pods := podsOf(r.owner, 2)
+		require.NotNil(t, passStatus(t, r, pods...))
+		require.Nil(t, passStatus(t, r, pods...))
+		require.Nil(t, r.last.Status)
+	})
+	t.Run("a pass that observed nothing writes nothing", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(1)
+		r.children = func() ([]*corev1.Pod, error) { return nil, errors.New("boom") }
+		_, err := r.sync(t, t.Context())
+		require.ErrorContains(t, err, "boom")
+		assert.Empty(t, r.statuses)
+	})
+	t.Run("a kind without Status has no status step", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(0)
+		r.kind.Status = nil
+		pass, err := r.pass(t, 0)
+		require.NoError(t, err)
+		assert.True(t, pass.Observed)
+		assert.Empty(t, r.statuses)
+	})
+	t.Run("an error of Status is the pass's, and nothing is written", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(0)
+		r.kind.Status = func(*appsv1.ReplicaSet, controller.Outcome[*corev1.Pod]) error { return errors.New("no status today") }
+		_, err := r.pass(t, 0)
+		require.ErrorContains(t, err, `controller: writing status of ReplicaSet "default/web": no status today`)
+		assert.Empty(t, r.statuses)
+	})
+	t.Run("without StatusOf all of the owner is compared", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(2)
+		r.kind.StatusOf = nil
+		pods := podsOf(r.owner, 2)
+		require.NotNil(t, passStatus(t, r, pods...))
+		require.Nil(t, passStatus(t, r, pods...))
+	})
+	t.Run("T8 pods on their way out are counted", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(0)
+		assert.EqualValues(t, 1, *passStatus(t, r, podtest.Pod("a", owned(r.owner), podtest.Deleting)).Status.TerminatingReplicas)
+	})
+	t.Run("Y12 X9 of a write the answer's version is recorded as an own one", func(t *testing.T) {
+		t.Parallel()
+		r := atVersions(newRig(0), "9", "")
+		r.stored = func(rs *appsv1.ReplicaSet) { rs.ResourceVersion = "10" }
+		_, err := r.pass(t, 0)
+		require.NoError(t, err)
+		pass, err := r.pass(t, 0)
+		require.NoError(t, err)
+		assert.Equal(t, "10", pass.Stale.Wrote)
+		assert.Equal(t, schema.GroupResource{Group: "apps", Resource: "replicasets"}, pass.Stale.Resource)
+	})
+	t.Run("a client without an answer is an error", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(0)
+		r.noStatus = true
+		_, err := r.pass(t, 0)
+		require.ErrorContains(t, err, "the client returned no object")
+	})
+	t.Run("Y13 T11 the pass's error comes back, and stands in the condition", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(1)
+		boom := errors.New("boom")
+		r.create = func(int) error { return boom }
+		_, err := r.pass(t, 0)
+		require.ErrorIs(t, err, boom)
+		require.Len(t, r.statuses[0].Status.Conditions, 1)
+		assert.Equal(t, "FailedCreate", r.statuses[0].Status.Conditions[0].Reason)
+		assert.Equal(t, "boom", r.statuses[0].Status.Conditions[0].Message)
+	})
+	t.Run("T15 W45 a pass that merely waited leaves the condition", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(1)
+		r.owner.Status.Conditions = []appsv1.ReplicaSetCondition{{Type: appsv1.ReplicaSetReplicaFailure, Status: "True", Reason: "FailedCreate"}}
+		r.record().Set(r.key(), expectations.Changes{Creations: 1})
+		_, err := r.pass(t, 0)
+		require.NoError(t, err)
+		assert.Len(t, r.statuses[0].Status.Conditions, 1)
+	})
+}
+
+func TestStatusRetries(t *testing.T) {
+	t.Parallel()
+	conflictOnce := func(write int, _ *appsv1.ReplicaSet) error {
+		if write == 1 {
+			return conflict("web")
+		}
+		return nil
+	}
+	t.Run("U2 U3 a conflict is tried once more on a fresh read, with the same status", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(1)
+		r.owner.Generation = 3
+		r.updateStatus = conflictOnce
+		r.getOwner = func() (*appsv1.ReplicaSet, error) {
+			live := r.owner.DeepCopy()
+			live.Generation, live.ResourceVersion = 9, "fresh"
+			return live, nil
+		}
+		_, err := r.pass(t, 0, podsOf(r.owner, 1)...)
+		require.NoError(t, err)
+		require.Len(t, r.statuses, 2)
+		assert.Equal(t, 1, r.ownerGets)
+		assert.Equal(t, "fresh", r.statuses[1].ResourceVersion)
+		assert.Equal(t, r.statuses[0].Status, r.statuses[1].Status)
+		assert.EqualValues(t, 3, r.statuses[1].Status.ObservedGeneration)
+	})
+	t.Run("U3 U4 a second conflict is the error", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(0)
+		r.updateStatus = func(int, *appsv1.ReplicaSet) error { return conflict("web") }
+		_, err := r.pass(t, 0)
+		assert.True(t, apierrors.IsConflict(err))
+		assert.Len(t, r.statuses, 2)
+	})
+	for name, read := range map[string]func(r *podRig) (*appsv1.ReplicaSet, error){
+		"U4 a read that fails is the error: not found": func(*podRig) (*appsv1.ReplicaSet, error) { return nil, notFound("web") },
+		"a read without an answer is the error: the client returned no object": func(*podRig) (*appsv1.ReplicaSet, error) {
+			return nil, nil //nolint:nilnil // what a careless client does
+		},
+		"W47 another object of that name is not written to: original is gone: got uid other, wanted uid-of-web": func(r *podRig) (*appsv1.ReplicaSet, error) {
+			other := r.owner.DeepCopy()
+			other.UID = "other"
+			return other, nil
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(0)
+			r.updateStatus = conflictOnce
+			r.getOwner = func() (*appsv1.ReplicaSet, error) { return read(r) }
+			_, err := r.pass(t, 0)
+			_, want, _ := strings.Cut(name, ": ")
+			require.ErrorContains(t, err, want)
+			assert.Len(t, r.statuses, 1)
+		})
+	}
+	t.Run("W47 only a conflict is tried again", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(0)
+		r.updateStatus = func(int, *appsv1.ReplicaSet) error { return forbidden("web", "no right") }
+		_, err := r.pass(t, 0)
+		assert.True(t, apierrors.IsForbidden(err))
+		require.ErrorContains(t, err, `controller: writing status of ReplicaSet "default/web"`)
+		assert.Len(t, r.statuses, 1)
+		assert.Zero(t, r.ownerGets)
+	})
+	t.Run("U5 W48 both errors come back, the status's first", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(1)
+		boom := errors.New("boom")
+		r.create = func(int) error { return boom }
+		r.updateStatus = func(int, *appsv1.ReplicaSet) error { return busy(4) }
+		pass, err := r.pass(t, 0)
+		require.ErrorIs(t, err, boom)
+		assert.True(t, apierrors.IsTooManyRequests(err))
+		assert.Less(t, strings.Index(err.Error(), "slow down"), strings.Index(err.Error(), "boom"))
+		assert.Equal(t, 4*time.Second, pass.RequeueAfter, "the server says when")
+	})
+	t.Run("W27 no server puts a status off for more than five minutes", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(0)
+		r.updateStatus = func(int, *appsv1.ReplicaSet) error { return busy(math.MaxInt32) }
+		pass, err := r.pass(t, 0)
+		require.Error(t, err)
+		assert.Equal(t, 5*time.Minute, pass.RequeueAfter)
+	})
+	t.Run("W46 the write ends with the caller's context", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(0)
+		ctx, cancel := context.WithCancel(t.Context())
+		r.children = func() ([]*corev1.Pod, error) {
+			cancel()
+			return nil, nil
+		}
+		_, err := r.sync(t, ctx)
+		require.ErrorIs(t, err, context.Canceled)
+		assert.Empty(t, r.statuses)
+	})
+}
+
+func TestStatusAvailability(t *testing.T) {
+	t.Parallel()
+	newRig := func() *podRig {
+		r := newRig(3)
+		r.owner.Spec.MinReadySeconds = 60
+		return r
+	}
+	pod := func(r *podRig, name string, ready podtest.Option) *corev1.Pod {
+		return podtest.Pod(name, owned(r.owner), ready)
+	}
+	readyFor := func(r *podRig, name string, seconds int) *corev1.Pod {
+		return pod(r, name, podtest.ReadySince(podtest.Now.Add(-time.Duration(seconds)*time.Second)))
+	}
+	t.Run("M1 M2 the next pod to become available asks for a pass", func(t *testing.T) {
+		t.Parallel()
+		r := newRig()
+		pass, err := r.pass(t, 0, readyFor(r, "a", 10), readyFor(r, "b", 45), readyFor(r, "c", 99))
+		require.NoError(t, err)
+		assert.Equal(t, 15*time.Second, pass.RequeueAfter)
+		assert.EqualValues(t, 1, pass.Counts.Available)
+		assert.EqualValues(t, 1, r.statuses[0].Status.AvailableReplicas)
+	})
+	t.Run("M2 the time that the pass took is taken off", func(t *testing.T) {
+		t.Parallel()
+		for took, want := range map[time.Duration]time.Duration{5 * time.Second: 10 * time.Second, time.Minute: 1} {
+			r := newRig()
+			*r.owner.Spec.Replicas = 1
+			r.updateStatus = func(int, *appsv1.ReplicaSet) error {
+				r.now = r.now.Add(took)
+				return nil
+			}
+			pass, err := r.pass(t, 0, readyFor(r, "b", 45))
+			require.NoError(t, err)
+			assert.Equal(t, want, pass.RequeueAfter, "overdue is at once")
+			assert.Equal(t, took, pass.Took)
+		}
+	})
+	t.Run("M1 an earlier wish of the pass stands", func(t *testing.T) {
+		t.Parallel()
+		r := newRig()
+		*r.owner.Spec.Replicas = 2
+		r.record().Set(r.key(), expectations.Changes{Creations: 1})
+		pass, err := r.pass(t, 290, readyFor(r, "b", -250))
+		require.NoError(t, err)
+		assert.Equal(t, 10*time.Second, pass.RequeueAfter.Round(time.Second))
+	})
+	t.Run("M1 nothing is asked for when every ready pod is available", func(t *testing.T) {
+		t.Parallel()
+		r := newRig()
+		*r.owner.Spec.Replicas = 2
+		pass, err := r.pass(t, 0, readyFor(r, "c", 99), pod(r, "d", podtest.NotReady))
+		require.NoError(t, err)
+		assert.Zero(t, pass.RequeueAfter)
+	})
+	t.Run("M3 W58 a ready pod without a transition time asks for nothing", func(t *testing.T) {
+		t.Parallel()
+		r := newRig()
+		*r.owner.Spec.Replicas = 1
+		pass, err := r.pass(t, 0, pod(r, "a", podtest.ReadySince(time.Time{})))
+		require.NoError(t, err)
+		assert.Zero(t, pass.RequeueAfter)
+	})
+	t.Run("M7 after an error nothing is asked for: the rate limiter decides", func(t *testing.T) {
+		t.Parallel()
+		r := newRig()
+		*r.owner.Spec.Replicas = 1
+		r.updateStatus = func(int, *appsv1.ReplicaSet) error { return errors.New("boom") }
+		pass, err := r.pass(t, 0, readyFor(r, "b", 45))
+		require.Error(t, err)
+		assert.Zero(t, pass.RequeueAfter)
+		r = newRig()
+		r.create = func(int) error { return errors.New("boom") }
+		pass, err = r.pass(t, 0, readyFor(r, "b", 45))
+		require.Error(t, err)
+		assert.Zero(t, pass.RequeueAfter)
+	})
+}
+
+func TestReplicationControllers(t *testing.T) {
+	t.Parallel()
+	t.Run("A1 A3 A4 U3 M1 a ReplicationController is kept as a ReplicaSet is, and its status written on the object itself", func(t *testing.T) {
+		t.Parallel()
+		rc := &corev1.ReplicationController{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web", UID: "u", Generation: 2},
+			Spec: corev1.ReplicationControllerSpec{
+				Replicas: new(int32), Selector: web, MinReadySeconds: 7200,
+				Template: &corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: web}},
+			},
+		}
+		*rc.Spec.Replicas = 2
+		mine := podtest.OwnedBy(rc, "v1", "ReplicationController")
+		r := rigOf(controller.ReplicationControllers(), rc)
+		r.updateStatus = func(write int, _ *corev1.ReplicationController) error {
+			if write == 1 {
+				return conflict("web")
+			}
+			return nil
+		}
+		r.stored = func(rc *corev1.ReplicationController) { rc.ResourceVersion = "9" }
+		r.ownersVersion = "8"
+		pass, err := r.pass(t, 0, podtest.Pod("a", mine), podtest.Pod("b", mine, podtest.NotReady))
+		require.NoError(t, err)
+		require.Len(t, r.statuses, 2, "a conflict is tried once more")
+		status := r.statuses[1].Status
+		assert.EqualValues(t, []int32{2, 1, 0}, []int32{status.Replicas, status.ReadyReplicas, status.AvailableReplicas})
+		assert.EqualValues(t, 2, status.ObservedGeneration)
+		assert.Equal(t, time.Hour, pass.RequeueAfter)
+		pass, err = r.pass(t, 0)
+		require.NoError(t, err)
+		assert.Equal(t, schema.GroupResource{Resource: "replicationcontrollers"}, pass.Stale.Resource)
+	})
+}
