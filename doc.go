@@ -17,12 +17,11 @@
 //	spec.Now = time.Now()
 //	plan, err := replicas.Manage(pods, spec) // adopt, release, create or delete
 //
-// Its Reconciler goes once round the loop over any client, its Router turns
-// watch events into owners to wake, and its reporters write the status:
+// Package replicas/controller goes once round the loop, for owners and children of
+// any kind and over any client, and turns watch events into owners to look at:
 //
-//	result, err := reconciler.Reconcile(ctx, spec, list)
-//	result, err = reporter.Report(ctx, rs, result, err)
-//	queue.AddAfter(key, result.RequeueAfter) // if positive
+//	c, err := controller.New(controller.ReplicaSets(), client, cache, queue.AddAfter, controller.Options{})
+//	requeueAfter, err := c.Sync(ctx, key)
 //
 // The module replicas/clientgo runs all of it with client-go, as a complete
 // ReplicaSet controller and ReplicationController manager.

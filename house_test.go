@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -39,6 +40,41 @@ func TestPrimitivesImportNoneOfEachOther(t *testing.T) {
 	}
 }
 
+// The primitives stand below the plan, and the effects on top: no arrow goes back
+// up.
+func TestThreeFloors(t *testing.T) {
+	t.Parallel()
+	allowed := slices.Clone(primitives)
+	for _, floor := range []string{"replicas", "replicas/controller"} {
+		for _, dep := range goList(t, "-deps", "./"+floor) {
+			path, ours := strings.CutPrefix(dep, module+"/")
+			if ours && path != floor && !strings.HasPrefix(path, "internal/") {
+				assert.Contains(t, allowed, path, floor)
+			}
+		}
+		allowed = append(allowed, floor)
+	}
+}
+
+// What is pure calls no clock, no chance and no network, and starts nothing: only
+// slowstart and the effects do.
+func TestThePlanIsPure(t *testing.T) {
+	t.Parallel()
+	for _, dep := range goList(t, "-f", `{{join .Imports "\n"}}`, "./replicas") {
+		assert.NotContains(t, []string{"context", "math/rand", "math/rand/v2", "net/http", "sync", "log", "log/slog", "os", module + "/slowstart"}, dep)
+	}
+	for _, dir := range []string{"replicas", "podrank", "selector", "status", "expectations"} {
+		for _, file := range goList(t, "-f", `{{join .GoFiles "\n"}}`, "./"+dir) {
+			text, err := os.ReadFile(filepath.Join(dir, file))
+			require.NoError(t, err)
+			assert.NotRegexp(t, `(?m)^\t+go (func|\w+\()`, string(text), dir+"/"+file)
+			if dir != "expectations" {
+				assert.NotRegexp(t, `(?m)^[^/]*time\.(Now|Sleep|After)\(`, string(text), dir+"/"+file)
+			}
+		}
+	}
+}
+
 func TestNothingInTheRootModuleImportsAClient(t *testing.T) {
 	t.Parallel()
 	heavy := regexp.MustCompile(`^(k8s\.io/(client-go|kubernetes|component-base|apiserver)|sigs\.k8s\.io/controller-runtime)(/|$)`)
@@ -49,7 +85,7 @@ func TestNothingInTheRootModuleImportsAClient(t *testing.T) {
 
 func TestPackagesKeepOutOfTheSimulation(t *testing.T) {
 	t.Parallel()
-	for _, name := range append([]string{"replicas"}, primitives...) {
+	for _, name := range append([]string{"replicas", "replicas/controller"}, primitives...) {
 		assert.NotContains(t, goList(t, "-deps", "./"+name), module+"/internal/sim", name)
 	}
 }
@@ -124,7 +160,7 @@ func TestExamplesStandAlone(t *testing.T) {
 func TestDocCommentsHaveNoIDs(t *testing.T) {
 	t.Parallel()
 	id := regexp.MustCompile(`([(]|[:,] )[A-Z][0-9]{1,2}[,)]`)
-	for _, name := range append([]string{".", "replicas", "replicas/clientgo"}, primitives...) {
+	for _, name := range append([]string{".", "replicas", "replicas/controller", "replicas/clientgo"}, primitives...) {
 		cmd := exec.CommandContext(t.Context(), "go", "doc", "-all", ".")
 		cmd.Dir = name
 		out, err := cmd.Output()

@@ -9,6 +9,7 @@ import (
 	"go/token"
 	"maps"
 	"math/rand/v2"
+	"path"
 	"reflect"
 	"runtime/debug"
 	"slices"
@@ -22,10 +23,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/replicakit/replicakit/expectations"
 	"github.com/replicakit/replicakit/podrank"
 	"github.com/replicakit/replicakit/replicas"
+	"github.com/replicakit/replicakit/replicas/controller"
 	"github.com/replicakit/replicakit/selector"
 	"github.com/replicakit/replicakit/slowstart"
 	"github.com/replicakit/replicakit/status"
@@ -33,6 +36,7 @@ import (
 
 type (
 	pod   = *corev1.Pod
+	set   = *appsv1.ReplicaSet
 	mixed = metav1.Object
 	key   = expectations.Key
 )
@@ -40,6 +44,9 @@ type (
 // functions are the exported functions, generic ones for pods and for a mixed
 // list.
 var functions = map[string][]any{
+	"controller.New":                          {controller.New[set, pod]},
+	"controller.ReplicaSets":                  {controller.ReplicaSets},
+	"controller.ReplicationControllers":       {controller.ReplicationControllers},
 	"expectations.KeyOf":                      {expectations.KeyOf},
 	"expectations.Sync":                       {expectations.Sync[key, pod], expectations.Sync[key, mixed]},
 	"expectations.SyncLive":                   {expectations.SyncLive[key, pod], expectations.SyncLive[key, mixed]},
@@ -107,8 +114,15 @@ var functions = map[string][]any{
 	"status.SetFailure":                       {status.SetFailure[appsv1.ReplicaSetCondition]},
 }
 
-// types are the exported types, whose zero values and whose methods are tried.
-var types = map[string][]any{
+// kinds are the exported types, whose zero values and whose methods are tried.
+var kinds = map[string][]any{
+	"controller.Controller":                          {controller.Controller{}, *careful()},
+	"controller.Enqueue":                             {controller.Enqueue(nil)},
+	"controller.Kind":                                {controller.Kind[set, pod]{}},
+	"controller.List":                                {controller.List[pod]{}},
+	"controller.Options":                             {controller.Options{}},
+	"controller.Outcome":                             {controller.Outcome[pod]{}},
+	"controller.Pass":                                {controller.Pass[set, pod]{}},
 	"expectations.Changes":                           {expectations.Changes{}},
 	"expectations.ConsistencyStore":                  {expectations.ConsistencyStore{}},
 	"expectations.ControllerExpectations":            {expectations.ControllerExpectations[key]{}},
@@ -131,12 +145,7 @@ var types = map[string][]any{
 	"replicas.Plan":                                  {replicas.Plan{}},
 	"replicas.PlanOf":                                {replicas.PlanOf[mixed]{}},
 	"replicas.Reason":                                {replicas.Reason("")},
-	"replicas.Reconciler":                            {replicas.Reconciler{}},
 	"replicas.RefusedError":                          {replicas.RefusedError{}},
-	"replicas.ReplicaSetReporter":                    {replicas.ReplicaSetReporter{}},
-	"replicas.ReplicationControllerReporter":         {replicas.ReplicationControllerReporter{}},
-	"replicas.Result":                                {replicas.Result{}},
-	"replicas.Router":                                {replicas.Router{}},
 	"replicas.Rules":                                 {replicas.Rules[pod]{}, replicas.Rules[mixed]{}},
 	"replicas.Scale":                                 {replicas.Scale{}},
 	"replicas.ScaleOf":                               {replicas.ScaleOf[mixed]{}},
@@ -176,7 +185,7 @@ func TestNothingPanics(t *testing.T) {
 			}
 		})
 	}
-	for name, zeros := range types {
+	for name, zeros := range kinds {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			for _, zero := range zeros {
@@ -207,9 +216,10 @@ func TestNothingPanics(t *testing.T) {
 func TestNothingPanicsKnowsAll(t *testing.T) {
 	t.Parallel()
 	var found []string
-	for _, name := range append([]string{"replicas"}, primitives...) {
-		for _, path := range goList(t, "-f", `{{join .GoFiles "\n"}}`, "./"+name) {
-			file, err := parser.ParseFile(token.NewFileSet(), name+"/"+path, nil, 0)
+	for _, dir := range append([]string{"replicas", "replicas/controller"}, primitives...) {
+		name := path.Base(dir)
+		for _, file := range goList(t, "-f", `{{join .GoFiles "\n"}}`, "./"+dir) {
+			file, err := parser.ParseFile(token.NewFileSet(), dir+"/"+file, nil, 0)
 			require.NoError(t, err)
 			for _, decl := range file.Decls {
 				for _, exported := range exportedBy(decl) {
@@ -218,7 +228,7 @@ func TestNothingPanicsKnowsAll(t *testing.T) {
 			}
 		}
 	}
-	known := slices.Concat(slices.Collect(maps.Keys(functions)), slices.Collect(maps.Keys(types)), panicking)
+	known := slices.Concat(slices.Collect(maps.Keys(functions)), slices.Collect(maps.Keys(kinds)), panicking)
 	assert.ElementsMatch(t, found, known)
 }
 
@@ -356,8 +366,8 @@ func samples(of reflect.Type) []reflect.Value {
 		list = []any{nil, (*careless)(nil), labels.Nothing(), labels.Everything(), labels.SelectorFromSet(labels.Set{"a": "b"})}
 	case reflect.TypeFor[error]():
 		list = []any{nil, errors.New("x"), (*replicas.RefusedError)(nil)}
-	case reflect.TypeFor[replicas.PodControl](), reflect.TypeFor[replicas.OwnerReader](), reflect.TypeFor[replicas.EventSink]():
-		list = []any{nil, careless{}}
+	case reflect.TypeFor[controller.Client[set, pod]](), reflect.TypeFor[controller.Cache[set, pod]](), reflect.TypeFor[controller.EventSink]():
+		list = []any{nil, careless{}, (*careless)(nil)}
 	case reflect.TypeFor[*expectations.Store[key]](): // as a receiver
 		list = []any{&expectations.Store[key]{}}
 	case reflect.TypeFor[time.Time]():
@@ -374,23 +384,42 @@ func samples(of reflect.Type) []reflect.Value {
 	return found
 }
 
+// careful returns a Controller whose client and caches are not.
+func careful() *controller.Controller {
+	c, err := controller.New(controller.ReplicaSets(), careless{}, careless{}, func(types.NamespacedName, time.Duration) {}, controller.Options{})
+	if err != nil {
+		panic(err)
+	}
+	return c
+}
+
 // careless is a selector whose methods a nil pointer does not survive, and a
-// client that answers with nothing.
+// client and caches that answer with nothing, or with nil among others.
 type careless struct{ labels.Selector }
 
-func (careless) CreatePod(context.Context, string, *corev1.Pod) (*corev1.Pod, error) { return nil, nil }
-
-func (careless) DeletePod(context.Context, *corev1.Pod, metav1.DeleteOptions) (string, error) {
+func (careless) Create(context.Context, pod) (pod, error) { return nil, nil }
+func (careless) Delete(context.Context, pod, metav1.DeleteOptions) (string, error) {
 	return "", nil
 }
 
-func (careless) PatchPod(context.Context, *corev1.Pod, selector.Patch) (*corev1.Pod, error) {
+func (careless) Patch(context.Context, pod, selector.Patch, metav1.PatchOptions) (pod, error) {
 	return nil, nil
 }
-func (careless) GetPod(context.Context, string, string) (*corev1.Pod, error) { return nil, nil }
-func (careless) ListPods(context.Context, string, labels.Selector) ([]*corev1.Pod, error) {
+func (careless) Get(context.Context, string, string) (pod, error) { return nil, nil }
+func (careless) List(context.Context, string, labels.Selector) (controller.List[pod], error) {
+	return controller.List[pod]{Items: []pod{nil}}, nil
+}
+func (careless) GetOwner(context.Context, string, string) (set, error) { return nil, nil }
+func (careless) UpdateStatus(context.Context, set) (set, error)        { return nil, nil }
+func (careless) Owner(_ context.Context, n types.NamespacedName) (set, error) {
+	if n.Name == "x" {
+		return &appsv1.ReplicaSet{}, nil
+	}
 	return nil, nil
 }
-
-func (careless) GetOwner(context.Context, string, string) (metav1.Object, error) { return nil, nil }
-func (careless) Event(metav1.Object, string, string, string)                     {}
+func (careless) Owners(context.Context, string) ([]set, error) { return []set{nil, {}}, nil }
+func (careless) Children(context.Context, set) ([]pod, error)  { return []pod{nil}, nil }
+func (careless) Related(context.Context, set) ([]pod, error)   { return []pod{nil}, nil }
+func (careless) OwnersVersion() string                         { return "x" }
+func (careless) ChildrenVersion() string                       { return "x" }
+func (careless) Event(metav1.Object, string, string, string)   {}

@@ -1,11 +1,8 @@
 package replicas_test
 
 import (
-	"context"
 	"fmt"
 	"testing"
-
-	corev1 "k8s.io/api/core/v1"
 
 	"github.com/replicakit/replicakit/internal/podtest"
 	"github.com/replicakit/replicakit/replicas"
@@ -28,27 +25,6 @@ func BenchmarkManage(b *testing.B) {
 				plan, err := replicas.Manage(pods, spec)
 				if err != nil || len(plan.Scale.Delete) != n/10 {
 					b.Fatal(err, len(plan.Scale.Delete))
-				}
-			}
-		})
-	}
-}
-
-// BenchmarkReconcile makes a pass for an owner that has what it wants.
-func BenchmarkReconcile(b *testing.B) {
-	for _, n := range []int{5, 1000, 10000} {
-		b.Run(fmt.Sprintf("pods=%d", n), func(b *testing.B) {
-			r := newRig(int32(n))
-			pods := podtest.Fleet(n, 500, 1)
-			for _, p := range pods {
-				owned(r.rs)(p)
-			}
-			spec := specOf(b, r.rs)
-			list := func(context.Context) ([]*corev1.Pod, error) { return pods, nil }
-			b.ReportAllocs()
-			for b.Loop() {
-				if result, err := r.Reconcile(context.Background(), spec, list); err != nil || len(result.Active) != n {
-					b.Fatal(err)
 				}
 			}
 		})

@@ -2,11 +2,9 @@
 // that exist and what is wanted, it says which to adopt, release, create and
 // delete.
 //
-// There are two ways in. Manage is pure: it returns a plan, and the caller makes
-// the calls. Reconciler makes them too, with expectations, slow start and
-// events, over any client that implements PodControl; Router turns watch events
-// into settled expectations and owners to wake; ReplicaSetReporter writes the
-// status.
+// Manage is pure: it returns a plan, and the caller makes the calls. Package
+// controller makes them too, over any client, with names, expectations, slow
+// start, events and status.
 //
 //	spec, err := replicas.ReplicaSetSpec(rs)
 //	spec.Now = time.Now()
@@ -14,11 +12,9 @@
 //	fmt.Println(plan) // delete 2: default/web-b (not ready), default/web-d (deletion cost -5 < 0)
 //
 // Left to the caller: caches, a work queue that never runs one owner twice at
-// once, a client. The clientgo module has all three, and a complete ReplicaSet
-// and ReplicationController on top of them.
+// once, a client. The modules clientgo and controllerruntime have all three.
 //
 // Differs from Kubernetes: a plan is data, and whom it deletes does not depend on
-// the order of its input; a spec that can only be a mistake is refused with an error that
-// names the object and the field; see Reconciler for what differs in making the
-// calls.
+// the order of its input; a spec that can only be a mistake is refused with an
+// error that names the object and the field.
 package replicas

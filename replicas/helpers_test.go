@@ -2,7 +2,6 @@ package replicas_test
 
 import (
 	"errors"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -36,8 +35,6 @@ func deepCopies(pods []*corev1.Pod) []*corev1.Pod {
 	}
 	return copies
 }
-
-func indexOf(s, part string) int { return strings.Index(s, part) }
 
 // newPod returns the first pod to create.
 func newPod(tb testing.TB, scale replicas.Scale) *corev1.Pod {

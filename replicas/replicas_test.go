@@ -491,11 +491,6 @@ func TestRefusedError(t *testing.T) {
 		require.EqualError(t, empty, "replicas: spec is refused")
 	}
 	require.NoError(t, none.Unwrap())
-
-	r := newRig(1)
-	assert.True(t, r.Refuse(r.rs, mine))
-	assert.True(t, r.Refuse(r.rs, mine))
-	assert.Equal(t, []string{"Warning InvalidParts " + why.Error()}, r.events, "an owner of any kind is told once")
 }
 
 func TestScaleToLooksAtTheTemplateOnlyToCreate(t *testing.T) {
@@ -594,11 +589,6 @@ func TestBadListsOfOthers(t *testing.T) {
 			assert.True(t, plan.IsZero(), plan)
 			assert.Equal(t, []*corev1.Pod{mine}, plan.Claims.Owned)
 			assert.Equal(t, []*corev1.Pod{unrelated, unrelated}, plan.Claims.Ignored)
-			r := newRig(1)
-			result, err := r.reconcile(t, 0, unrelated, podtest.Pod("mine", owned(r.rs)), unrelated.DeepCopy())
-			require.NoError(t, err)
-			assert.Equal(t, []string{"mine"}, names(result.Active))
-			assert.Empty(t, r.calls)
 		})
 	}
 	t.Run("W30 pods of ours without UID and name are as many as are listed", func(t *testing.T) {

@@ -78,8 +78,7 @@ type SpecOf[T metav1.Object] struct {
 	// over: Names is then called again. So are names that it has returned before
 	// for the same plan. nil: the API server chooses names by their generateName.
 	Names func(prefix string) string
-	// Now is the instant of the decision. The zero time is refused. A Reconciler
-	// sets it by its own clock.
+	// Now is the instant of the decision. The zero time is refused.
 	Now time.Time
 	// Pending is what the record of expectations says about the list of children,
 	// and PendingFor for how long: what expectations.Store.State returns. Ask it
@@ -155,9 +154,8 @@ const (
 
 // A RefusedError says that an owner's own spec can not be acted on. Trying
 // again is useless until the owner changes. Find it with errors.As. Return one
-// from where you make a Spec, if an owner of your kind can only be a mistake:
-// the Reconciler and the Router know then that its version of the spec is
-// hopeless.
+// from where you make a Spec, if an owner of your kind can only be a mistake: a
+// controller.Controller tells it once, and does not try again.
 type RefusedError struct {
 	// Reason is that of the event on the owner, in CamelCase: InvalidSelector,
 	// InvalidReplicas, InvalidTemplate, or one of your own.

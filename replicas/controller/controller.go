@@ -90,21 +90,25 @@ type Options struct {
 // Options.MaxParallel is 0.
 const DefaultMaxParallel = 128
 
-// A Controller keeps the children of all owners of one kind on one server. It
-// must not be copied. All methods may be called from any number of goroutines,
-// but Sync not twice at once for one owner: a work queue sees to that.
+// A Controller keeps the children of all owners of one kind on one server. New
+// makes one: the methods of any other return an error. It must not be copied. All
+// methods may be called from any number of goroutines, but Sync not twice at once
+// for one owner: a work queue sees to that.
 type Controller struct {
-	reconciler interface {
-		sync(ctx context.Context, owner types.NamespacedName) (time.Duration, error)
-		childAdded(obj any, q Enqueue) error
-		childUpdated(old, cur any, q Enqueue) error
-		childDeleted(obj any, q Enqueue) error
-		ownerAdded(obj any, q Enqueue) error
-		ownerUpdated(old, cur any, q Enqueue) error
-		ownerDeleted(obj any, q Enqueue) error
-	}
-	pending *expectations.Store[expectations.Key]
-	enqueue Enqueue
+	reconciler untyped
+	pending    *expectations.Store[expectations.Key]
+	enqueue    Enqueue
+}
+
+// untyped is a reconciler of whatever owners and children.
+type untyped interface {
+	sync(ctx context.Context, owner types.NamespacedName) (time.Duration, error)
+	childAdded(obj any, q Enqueue) error
+	childUpdated(old, cur any, q Enqueue) error
+	childDeleted(obj any, q Enqueue) error
+	ownerAdded(obj any, q Enqueue) error
+	ownerUpdated(old, cur any, q Enqueue) error
+	ownerDeleted(obj any, q Enqueue) error
 }
 
 // New returns a Controller for owners of a kind. enqueue is where the event
@@ -251,7 +255,33 @@ type Pass[O, C Object] struct {
 
 // Expectations returns what passes have started and events have not confirmed:
 // for metrics. Passes and events settle it by themselves.
-func (c *Controller) Expectations() *expectations.Store[expectations.Key] { return c.pending }
+func (c *Controller) Expectations() *expectations.Store[expectations.Key] {
+	if c == nil || c.pending == nil {
+		return &expectations.Store[expectations.Key]{}
+	}
+	return c.pending
+}
+
+// do returns what does the work.
+func (c *Controller) do() untyped {
+	if c == nil || c.reconciler == nil {
+		return unmade{}
+	}
+	return c.reconciler
+}
+
+// unmade stands in for the reconciler of a Controller that New did not make.
+type unmade struct{}
+
+var errUnmade = errors.New("controller: New did not make this Controller")
+
+func (unmade) sync(context.Context, types.NamespacedName) (time.Duration, error) { return 0, errUnmade }
+func (unmade) childAdded(any, Enqueue) error                                     { return errUnmade }
+func (unmade) childUpdated(_, _ any, _ Enqueue) error                            { return errUnmade }
+func (unmade) childDeleted(any, Enqueue) error                                   { return errUnmade }
+func (unmade) ownerAdded(any, Enqueue) error                                     { return errUnmade }
+func (unmade) ownerUpdated(_, _ any, _ Enqueue) error                            { return errUnmade }
+func (unmade) ownerDeleted(any, Enqueue) error                                   { return errUnmade }
 
 // resource is what writes of a kind are recorded under.
 func resource(kind schema.GroupVersionKind) schema.GroupResource {

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/replicakit/replicakit/expectations"
 	"github.com/replicakit/replicakit/internal/podtest"
 	"github.com/replicakit/replicakit/replicas"
 	"github.com/replicakit/replicakit/replicas/controller"
@@ -53,6 +54,18 @@ func TestNewRefuses(t *testing.T) {
 	require.EqualError(t, err, "controller: enqueue is nil")
 	_, err = controller.New(k, r, r, r.wake, controller.Options{})
 	require.NoError(t, err, "no option is needed")
+}
+
+func TestControllerThatNewDidNotMake(t *testing.T) {
+	t.Parallel()
+	for _, c := range []*controller.Controller{nil, {}} {
+		_, err := c.Sync(t.Context(), types.NamespacedName{})
+		require.EqualError(t, err, "controller: New did not make this Controller")
+		for _, err := range everyMethod(c, podtest.Pod("a")) {
+			require.Error(t, err)
+		}
+		assert.False(t, c.Expectations().Deleting(expectations.Key{}, "a"))
+	}
 }
 
 func TestCachesThatFail(t *testing.T) {

@@ -58,7 +58,7 @@ import (
 // them must adopt it. A child that is being deleted already, as seen after a
 // restart, is handled as by ChildDeleted.
 func (c *Controller) ChildAdded(obj any, q ...Enqueue) error {
-	return c.reconciler.childAdded(obj, c.queue(q))
+	return c.do().childAdded(obj, c.queue(q))
 }
 
 // ChildUpdated handles a child that changed. It wakes the owner, the one before
@@ -69,7 +69,7 @@ func (c *Controller) ChildAdded(obj any, q ...Enqueue) error {
 // became ready may have become available. Equal resourceVersions are a resync,
 // and ignored. See ChildAdded.
 func (c *Controller) ChildUpdated(old, cur any, q ...Enqueue) error {
-	return c.reconciler.childUpdated(old, cur, c.queue(q))
+	return c.do().childUpdated(old, cur, c.queue(q))
 }
 
 // ChildDeleted handles a child that left the cache: its deletion is settled, and
@@ -77,26 +77,26 @@ func (c *Controller) ChildUpdated(old, cur any, q ...Enqueue) error {
 // of client-go, which is recognised by its shape, or any other struct, or pointer
 // to one, with just the fields Key string and Obj any. See ChildAdded.
 func (c *Controller) ChildDeleted(obj any, q ...Enqueue) error {
-	return c.reconciler.childDeleted(obj, c.queue(q))
+	return c.do().childDeleted(obj, c.queue(q))
 }
 
 // OwnerAdded wakes an owner that is new to the cache. See ChildAdded.
 func (c *Controller) OwnerAdded(obj any, q ...Enqueue) error {
-	return c.reconciler.ownerAdded(obj, c.queue(q))
+	return c.do().ownerAdded(obj, c.queue(q))
 }
 
 // OwnerUpdated wakes an owner, whether anything changed or not. If the UIDs
 // differ, the old one was deleted and made again under its name: that is handled
 // as by OwnerDeleted first. See ChildAdded.
 func (c *Controller) OwnerUpdated(old, cur any, q ...Enqueue) error {
-	return c.reconciler.ownerUpdated(old, cur, c.queue(q))
+	return c.do().ownerUpdated(old, cur, c.queue(q))
 }
 
 // OwnerDeleted forgets an owner that left the cache and wakes its name, under
 // which there may be another one. obj is an owner or a tombstone; see
 // ChildDeleted.
 func (c *Controller) OwnerDeleted(obj any, q ...Enqueue) error {
-	return c.reconciler.ownerDeleted(obj, c.queue(q))
+	return c.do().ownerDeleted(obj, c.queue(q))
 }
 
 func (c *Controller) queue(q []Enqueue) Enqueue {
@@ -104,6 +104,9 @@ func (c *Controller) queue(q []Enqueue) Enqueue {
 		if enqueue != nil {
 			return enqueue
 		}
+	}
+	if c == nil {
+		return nil
 	}
 	return c.enqueue
 }

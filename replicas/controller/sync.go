@@ -150,7 +150,7 @@ type pass[O, C Object] struct {
 // Differs from Kubernetes: all of the above; claims run in parallel; every error
 // is reported.
 func (c *Controller) Sync(ctx context.Context, owner types.NamespacedName) (requeueAfter time.Duration, err error) {
-	return c.reconciler.sync(ctx, owner)
+	return c.do().sync(ctx, owner)
 }
 
 func (r *reconciler[O, C]) sync(ctx context.Context, owner types.NamespacedName) (time.Duration, error) {
