@@ -276,12 +276,18 @@ type unmade struct{}
 var errUnmade = errors.New("controller: New did not make this Controller")
 
 func (unmade) sync(context.Context, types.NamespacedName) (time.Duration, error) { return 0, errUnmade }
-func (unmade) childAdded(any, Enqueue) error                                     { return errUnmade }
-func (unmade) childUpdated(_, _ any, _ Enqueue) error                            { return errUnmade }
-func (unmade) childDeleted(any, Enqueue) error                                   { return errUnmade }
-func (unmade) ownerAdded(any, Enqueue) error                                     { return errUnmade }
-func (unmade) ownerUpdated(_, _ any, _ Enqueue) error                            { return errUnmade }
-func (unmade) ownerDeleted(any, Enqueue) error                                   { return errUnmade }
+
+func (unmade) childAdded(any, Enqueue) error { return errUnmade }
+
+func (unmade) childUpdated(_, _ any, _ Enqueue) error { return errUnmade }
+
+func (unmade) childDeleted(any, Enqueue) error { return errUnmade }
+
+func (unmade) ownerAdded(any, Enqueue) error { return errUnmade }
+
+func (unmade) ownerUpdated(_, _ any, _ Enqueue) error { return errUnmade }
+
+func (unmade) ownerDeleted(any, Enqueue) error { return errUnmade }
 
 // resource is what writes of a kind are recorded under.
 func resource(kind schema.GroupVersionKind) schema.GroupResource {

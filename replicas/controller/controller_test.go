@@ -3,7 +3,7 @@ package controller_test
 import (
 	"context"
 	"errors"
-
+	"slices"
 	"testing"
 	"time"
 
@@ -184,7 +184,7 @@ func TestWorkers(t *testing.T) {
 	assert.Equal(t, []string{"blue-bbbbb", "blue-bbbbc"}, names(pass.Created))
 	assert.Equal(t, "blue", pass.Created[0].Labels["pool"])
 
-	children := append(pass.Adopted, pass.Created...)
+	children := slices.Concat(pass.Adopted, pass.Created)
 	children[0].OwnerReferences = children[1].OwnerReferences // as the server has it now
 	for _, w := range pass.Created {
 		require.NoError(t, r.start().ChildAdded(w))

@@ -65,7 +65,6 @@ type rig[O, C controller.Object] struct {
 	once       sync.Once
 	controller *controller.Controller
 	last       controller.Pass[O, C]
-	passes     int
 
 	mu        sync.Mutex
 	created   atomic.Int64 // calls

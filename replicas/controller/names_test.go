@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -331,7 +332,7 @@ func TestBackOffFailed(t *testing.T) {
 	assert.Len(t, pass(t, true).Created, 1)
 	var many []*corev1.Pod
 	for i, want := range []time.Duration{10, 20, 40, 80, 160, 300, 300} {
-		many = append(many, failed(fmt.Sprint(i), time.Second))
+		many = append(many, failed(strconv.Itoa(i), time.Second))
 		held := pass(t, true, many...)
 		assert.Empty(t, held.Created)
 		assert.Equal(t, want*time.Second-time.Second, held.RequeueAfter)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -40,7 +41,7 @@ func (p *pass[O, C]) report(ctx context.Context, passErr error) error {
 }
 
 func (p *pass[O, C]) count() {
-	p.Counts = status.Count(append(p.Active[:len(p.Active):len(p.Active)], p.Terminating...), p.rules)
+	p.Counts = status.Count(append(slices.Clip(p.Active), p.Terminating...), p.rules)
 }
 
 // writeStatus makes at most two writes and one read (U3).

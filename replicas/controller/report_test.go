@@ -367,7 +367,7 @@ func TestReplicationControllers(t *testing.T) {
 		require.NoError(t, err)
 		require.Len(t, r.statuses, 2, "a conflict is tried once more")
 		status := r.statuses[1].Status
-		assert.EqualValues(t, []int32{2, 1, 0}, []int32{status.Replicas, status.ReadyReplicas, status.AvailableReplicas})
+		assert.Equal(t, []int32{2, 1, 0}, []int32{status.Replicas, status.ReadyReplicas, status.AvailableReplicas})
 		assert.EqualValues(t, 2, status.ObservedGeneration)
 		assert.Equal(t, time.Hour, pass.RequeueAfter)
 		pass, err = r.pass(t, 0)
