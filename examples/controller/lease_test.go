@@ -315,7 +315,7 @@ func TestPermitOnTheWire(t *testing.T) {
 		m := &manager{config: config, permit: p}
 		client, err := m.client("c")
 		require.NoError(t, err)
-		err = client.CoreV1().Pods("default").Delete(t.Context(), "web", metav1.DeleteOptions{})
+		_, err = client.AppsV1().ReplicaSets("default").UpdateStatus(t.Context(), newReplicaSet("web", 1), metav1.UpdateOptions{})
 		require.ErrorContains(t, err, "not written: the lease was renewed")
 		assert.EqualValues(t, 1, served.whole.Load())
 	})
