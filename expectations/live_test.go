@@ -53,7 +53,8 @@ func TestSyncLive(t *testing.T) {
 		},
 		"an object without UID goes by its name, and nil ones are skipped": {
 			changes{Creating: []string{"x"}, Deleting: uids{"default/y", "default/z"}},
-			pods{nil, podtest.Pod("y", podtest.UID(""))}, pods{podtest.Pod("x", podtest.UID("")), nil},
+			pods{nil, podtest.Pod("y", podtest.UID(""))},
+			pods{podtest.Pod("x", podtest.UID("")), nil},
 			changes{Creating: []string{"x"}, Deleting: uids{"default/y"}},
 		},
 		"what was seen beyond what was expected is forgotten": {

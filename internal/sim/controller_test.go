@@ -85,7 +85,7 @@ func (s *stage) requireSettled(t *testing.T, msg string) {
 			ready++
 		}
 	}
-	require.Equal(t, int(*rs.Spec.Replicas), len(active), msg)
+	require.Len(t, active, int(*rs.Spec.Replicas), msg)
 	require.Equal(t, *rs.Spec.Replicas, rs.Status.Replicas, msg)
 	require.Equal(t, ready, int(rs.Status.ReadyReplicas), msg)
 	require.Equal(t, rs.Generation, rs.Status.ObservedGeneration, msg)

@@ -145,7 +145,7 @@ func TestAWatchThatHangsStopsNothing(t *testing.T) {
 	for i, n := range []int32{5, 20, 3, 0, 7} {
 		s.scale(t, n)
 		s.poke(t, 11*time.Minute, 3*time.Hour)
-		assert.Equal(t, int(n), len(s.active(rs)), "step %d", i)
+		assert.Len(t, s.active(rs), int(n), "step %d", i)
 	}
 	assert.Equal(t, 10+15+7, c.ever())
 	s.controller.View.Pods.Relist()
@@ -323,15 +323,15 @@ func TestAdoptionsThatAreRefused(t *testing.T) {
 			rs := s.ReplicaSets(namespace)[0]
 			s.scale(t, 6)
 			s.world.Run(time.Minute)
-			assert.Equal(t, 5, len(s.active(rs)), "one place is held")
+			assert.Len(t, s.active(rs), 5, "one place is held")
 			s.scale(t, 2)
 			s.world.Run(time.Minute)
-			assert.Equal(t, 2, len(s.active(rs)), "none is deleted because of it")
+			assert.Len(t, s.active(rs), 2, "none is deleted because of it")
 			assert.NotEmpty(t, s.warnings(), "it is told")
 			remove(t, s.Cluster, "orphan-0")
 			s.scale(t, 6)
 			s.world.Run(time.Minute)
-			assert.Equal(t, 6, len(s.active(rs)), "as soon as it is gone")
+			assert.Len(t, s.active(rs), 6, "as soon as it is gone")
 			s.requireSettled(t, "in the end")
 		})
 		t.Run(fmt.Sprintf("C26 W42 %s of all patches does not double a fleet", failure), func(t *testing.T) {
@@ -365,9 +365,9 @@ func TestAdoptionsThatAreRefused(t *testing.T) {
 			rs := s.ReplicaSets(namespace)[0]
 			s.scale(t, 6)
 			s.world.Run(4 * time.Minute)
-			assert.Equal(t, 5, len(s.active(rs)), "one place is held")
+			assert.Len(t, s.active(rs), 5, "one place is held")
 			s.world.Run(11 * time.Minute)
-			assert.Equal(t, 6, len(s.active(rs)), "and given up")
+			assert.Len(t, s.active(rs), 6, "and given up")
 		})
 	}
 	t.Run("C26 422 gives every place up", func(t *testing.T) {
@@ -375,7 +375,7 @@ func TestAdoptionsThatAreRefused(t *testing.T) {
 		s, c := refusing(t, sim.Rejected, 1, 3)
 		s.scale(t, 4)
 		s.world.Run(10 * time.Second)
-		assert.Equal(t, 4, len(s.active(s.ReplicaSets(namespace)[0])))
+		assert.Len(t, s.active(s.ReplicaSets(namespace)[0]), 4)
 		s.world.Run(time.Hour)
 		assert.Equal(t, 3+4, c.ever())
 	})
@@ -510,10 +510,10 @@ func TestARestoredServer(t *testing.T) {
 		s.world.Run(time.Second)
 		s.scale(t, 8)
 		s.poke(t, 5*time.Minute, time.Hour)
-		assert.Equal(t, 8, len(s.active(rs)))
+		assert.Len(t, s.active(rs), 8)
 		s.scale(t, 4)
 		s.poke(t, 5*time.Minute, time.Hour)
-		assert.Equal(t, 4, len(s.active(rs)))
+		assert.Len(t, s.active(rs), 4)
 	})
 }
 

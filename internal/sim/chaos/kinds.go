@@ -1,6 +1,7 @@
 package chaos
 
 import (
+	"maps"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -18,9 +19,16 @@ type kind struct {
 
 // kinds are the things that can happen.
 func kinds() map[string]kind {
+	all := map[string]kind{"run": {0, func(r *run, op Op) error { return r.pass(op.For) }}}
+	for _, some := range []map[string]kind{ofUsers(), ofNodes(), ofControllers(), ofCalls()} {
+		maps.Copy(all, some)
+	}
+	return all
+}
+
+// ofUsers is what users do.
+func ofUsers() map[string]kind {
 	return map[string]kind{
-		"run": {0, func(r *run, op Op) error { return r.pass(op.For) }},
-		// What users do.
 		"scale":      {10, func(r *run, op Op) error { return r.editOwner("web", replicas(op.N)) }},
 		"scale-db":   {3, func(r *run, op Op) error { return r.editOwner("db", replicas(op.N%5)) }},
 		"min-ready":  {1, func(r *run, op Op) error { return r.editOwner("web", minReady(op.N)) }},
@@ -47,12 +55,22 @@ func kinds() map[string]kind {
 		"new-namespace": {1, func(r *run, _ Op) error { r.CreateNamespace(namespace); return nil }},
 		"backup":        {1, func(r *run, _ Op) error { r.backup = r.Backup(); r.backedUp = true; return nil }},
 		"restore":       {1, func(r *run, _ Op) error { r.restore(); return nil }},
-		// What happens on nodes.
+	}
+}
+
+// ofNodes is what happens on nodes.
+func ofNodes() map[string]kind {
+	return map[string]kind{
 		"finish":    {1, func(r *run, op Op) error { return r.editPod(op.N, finish) }},
 		"unready":   {2, func(r *run, op Op) error { return r.editPod(op.N, unready) }},
 		"churn":     {2, func(r *run, op Op) error { r.stir(op.N % 3); return nil }},
 		"lose-node": {1, func(r *run, _ Op) error { r.loseNode(); return nil }},
-		// What happens to controllers and their watches.
+	}
+}
+
+// ofControllers is what happens to controllers and their watches.
+func ofControllers() map[string]kind {
+	return map[string]kind{
 		"restart": {3, func(r *run, op Op) error { r.restart(op.N % 2); return nil }},
 		"second":  {2, func(r *run, _ Op) error { r.second(); return nil }},
 		"skew": {1, func(r *run, op Op) error {
@@ -77,7 +95,12 @@ func kinds() map[string]kind {
 		"relist":      {4, func(r *run, op Op) error { r.relist(op.N); return nil }},
 		"repeat":      {1, func(r *run, op Op) error { r.controller(op.N).View.Pods.Repeat(); return nil }},
 		"repeat-sets": {1, func(r *run, op Op) error { r.controller(op.N).View.ReplicaSets.Repeat(); return nil }},
-		// What happens to calls.
+	}
+}
+
+// ofCalls is what happens to calls.
+func ofCalls() map[string]kind {
+	return map[string]kind{
 		"refuse":    {4, func(r *run, op Op) error { r.refuse(op); return nil }},
 		"no-answer": {3, func(r *run, op Op) error { r.loseAnswer(op); return nil }},
 		"resend":    {3, func(r *run, op Op) error { r.resend(op); return nil }},

@@ -13,7 +13,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/replicakit/replicakit/internal/sim"
 	"github.com/replicakit/replicakit/internal/sim/invariant"
@@ -461,10 +460,6 @@ func (r *run) createPod(p *corev1.Pod) error {
 	p.Spec.Containers = []corev1.Container{{Name: "web"}}
 	_, err := r.CreatePod(r.ctx, namespace, p)
 	return err
-}
-
-func key(name string) types.NamespacedName {
-	return types.NamespacedName{Namespace: namespace, Name: name}
 }
 
 func itoa(n int) string { return strconv.Itoa(n) }
