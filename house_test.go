@@ -136,7 +136,7 @@ func TestOnlySlowStartStartsGoroutines(t *testing.T) {
 // An example that is copied into an empty module builds.
 func TestExamplesStandAlone(t *testing.T) {
 	t.Parallel()
-	for _, name := range primitives {
+	for _, name := range append([]string{"replicas/controller"}, primitives...) {
 		fset, found := token.NewFileSet(), 0
 		for _, file := range goList(t, "-f", `{{join .XTestGoFiles "\n"}}`, "./"+name) {
 			f, err := parser.ParseFile(fset, filepath.Join(name, file), nil, parser.ParseComments)

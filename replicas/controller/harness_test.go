@@ -139,7 +139,9 @@ func (r *rig[O, C]) start() *controller.Controller {
 	r.once.Do(func() {
 		observe := r.kind.Observe
 		r.kind.Observe = func(ctx context.Context, pass controller.Pass[O, C]) {
+			r.mu.Lock()
 			r.last = pass
+			r.mu.Unlock()
 			if observe != nil {
 				observe(ctx, pass)
 			}

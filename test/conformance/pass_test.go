@@ -38,7 +38,7 @@ import (
 	"github.com/replicakit/replicakit/expectations"
 	"github.com/replicakit/replicakit/internal/slowrank"
 	"github.com/replicakit/replicakit/podrank"
-	"github.com/replicakit/replicakit/replicas"
+	kit "github.com/replicakit/replicakit/replicas/controller"
 	"github.com/replicakit/replicakit/test/conformance/upstream"
 )
 
@@ -422,7 +422,7 @@ func cmpPasses(c scene, theirs, ours outcome, named *tally) string {
 // long as the server said.
 func withoutHolds(events []string, named *tally) []string {
 	return slices.DeleteFunc(slices.Clone(events), func(event string) bool {
-		held := strings.Contains(event, " "+replicas.DeletionsHeld+" ")
+		held := strings.Contains(event, " "+kit.DeletionsHeld+" ")
 		if held {
 			named.add(deletionsHeld)
 		}

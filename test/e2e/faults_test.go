@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/replicakit/replicakit/replicas"
+	"github.com/replicakit/replicakit/replicas/controller"
 )
 
 func TestFaults(t *testing.T) {
@@ -60,10 +60,10 @@ func TestFaults(t *testing.T) {
 			t.Logf("killed with %d of %d pods", w.history.everOwned(rs), wanted)
 		}
 		child(t, w.cluster.kubeconfig, w.namespace)
-		w.allow(rs, replicas.DefaultMaxParallel)
+		w.allow(rs, controller.DefaultMaxParallel)
 		w.has(rs, wanted)
 		t.Logf("%d pods at once, %d ever", w.history.mostAtOnce(rs.UID), w.history.everOwned(rs))
-		assert.LessOrEqual(t, w.history.everOwned(rs), wanted+kills*replicas.DefaultMaxParallel)
+		assert.LessOrEqual(t, w.history.everOwned(rs), wanted+kills*controller.DefaultMaxParallel)
 	})
 }
 

@@ -22,7 +22,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
-	"github.com/replicakit/replicakit/replicas"
+	"github.com/replicakit/replicakit/replicas/controller"
 )
 
 // A leader that is stopped does not see that another took over. When it goes on,
@@ -86,7 +86,7 @@ func (s *managerServer) pausedInRenewal(t *testing.T) {
 	})
 	<-stopped
 	there := w.history.everOwned(rs)
-	require.Less(t, there, wanted-replicas.DefaultMaxParallel, "it was in the middle")
+	require.Less(t, there, wanted-controller.DefaultMaxParallel, "it was in the middle")
 	second.leads()
 	first.signal(syscall.SIGCONT)
 	first.hasLost()

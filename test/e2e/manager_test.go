@@ -37,7 +37,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
-	"github.com/replicakit/replicakit/replicas"
+	"github.com/replicakit/replicakit/replicas/controller"
 )
 
 // The manager is the program of examples/controller. It runs as the service
@@ -454,7 +454,7 @@ func (s *managerServer) rightsTakenAway(t *testing.T) {
 	w.scale(rc, 5)
 	w.has(rc, 5)
 	w.eventually(func(c *assert.CollectT) {
-		failed := w.events(rs, replicas.FailedCreate)
+		failed := w.events(rs, controller.FailedCreate)
 		if assert.NotEmpty(c, failed) {
 			assert.Contains(c, failed[0].Message, "cannot set blockOwnerDeletion")
 		}
@@ -552,7 +552,7 @@ func (s *managerServer) killed(t *testing.T) {
 	second.says("Attempting to acquire leader lease")
 	transitions := s.lease(t).Spec.LeaseTransitions
 	rs := w.create(replicaSet("web", wanted))
-	w.allow(rs, replicas.DefaultMaxParallel)
+	w.allow(rs, controller.DefaultMaxParallel)
 	w.ever(rs, wanted/8)
 	require.NoError(t, first.cmd.Process.Kill())
 	first.ends()
@@ -560,7 +560,7 @@ func (s *managerServer) killed(t *testing.T) {
 	assert.NotContains(t, second.log.String(), "Starting controller", "one works, not two")
 	second.leads()
 	w.has(rs, wanted)
-	assert.LessOrEqual(t, w.history.everOwned(rs), wanted+replicas.DefaultMaxParallel)
+	assert.LessOrEqual(t, w.history.everOwned(rs), wanted+controller.DefaultMaxParallel)
 	assert.Equal(t, *transitions+1, *s.lease(t).Spec.LeaseTransitions)
 	second.stop()
 }
@@ -609,7 +609,7 @@ func (s *managerServer) leaseLost(t *testing.T) {
 	m := s.start(t)
 	m.leads()
 	rs := w.create(replicaSet("web", wanted))
-	w.allow(rs, replicas.DefaultMaxParallel)
+	w.allow(rs, controller.DefaultMaxParallel)
 	w.ever(rs, wanted/8)
 	resume := s.pause(t)
 	assert.Equal(t, 1, m.ends())

@@ -11,7 +11,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/replicakit/replicakit/expectations"
-	"github.com/replicakit/replicakit/replicas"
 	"github.com/replicakit/replicakit/replicas/clientgo"
 	"github.com/replicakit/replicakit/replicas/controller"
 )
@@ -100,7 +99,7 @@ func TestTruth(t *testing.T) {
 			failure := condition(w.report(rs))
 			require.NotNil(c, failure)
 			assert.Equal(c, "FailedCreate", failure.Reason)
-			assert.NotEmpty(c, w.events(rs, replicas.FailedCreate))
+			assert.NotEmpty(c, w.events(rs, controller.FailedCreate))
 		}, "it must be told")
 		for range 10 {
 			w.touch(rs)
