@@ -163,7 +163,7 @@ mutation: $(BIN)/gremlins-$(GREMLINS_VERSION) ## do the tests of the pure packag
 	@nice .ci/mutation $< $(PURE)
 
 .PHONY: matrix
-matrix: ## the root module with each release of Go and Kubernetes, on 32 bits, under the race detector
+matrix: cluster-binaries ## each release of Go, Kubernetes and controller-runtime that is supported, on 32 bits, under the race detector
 	@.ci/matrix
 
 .PHONY: flakes

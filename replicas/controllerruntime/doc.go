@@ -19,7 +19,8 @@
 //
 // Passes read the cache. Children are found by an index of their controllers, see
 // Index, and lists are no deep copies: functions of a Kind must change nothing that
-// they are given. The API reader, past the cache, reads the owner before it adopts
+// they are given. BenchmarkChildren shows why: a list of a namespace copies all
+// children of all owners, 34 MB for the ten pods of one ReplicaSet among 10,000. The API reader, past the cache, reads the owner before it adopts
 // its first orphan, looks for a child whose creation failed, and lists children if
 // the cache is known to be old.
 //
