@@ -11,7 +11,7 @@ const (
 	strangeHoldFirst, strangeHoldLast     = time.Second, 5 * time.Minute
 	failedHoldFirst, failedHoldLast       = 10 * time.Second, 5 * time.Minute
 	unresolvedFirst, unresolvedLast       = time.Second, time.Minute
-	listHoldFirst, listHoldLast           = time.Second, time.Minute
+	listHoldFirst, listHoldLast           = time.Second, 15 * time.Second
 	setAsideWait                          = time.Minute
 )
 

@@ -86,13 +86,13 @@ func TestOldView(t *testing.T) {
 		assert.Empty(t, r.calls)
 		assert.False(t, pass.ViewWasOld)
 	})
-	t.Run("if the list fails nothing is changed; it is told once, and lists are held from a second to a minute", func(t *testing.T) {
+	t.Run("if the list fails nothing is changed; it is told once, and lists are held from a second to 15 seconds", func(t *testing.T) {
 		t.Parallel()
 		r := expired(t, 3)
 		r.live = func() ([]*corev1.Pod, error) { return nil, errors.New("page 2 is of another version") }
 		at := late
 		var told []string
-		for _, seconds := range []int{1, 2, 4, 8, 16, 32, 60, 60} {
+		for _, seconds := range []int{1, 2, 4, 8, 15, 15} {
 			pass, err := r.pass(t, at, podtest.Pod("orphan"))
 			require.ErrorContains(t, err, `controller: ReplicaSet "default/web": listing children live: page 2 is of another version`)
 			assert.Equal(t, []string{"list default app=web"}, r.calls)

@@ -99,7 +99,7 @@ type pass[O, C Object] struct {
 // What such a list has proven is laid over the cache until the cache shows it.
 // At most two live lists are under way in a process, owners of one namespace and
 // selector share one, and a list that fails holds the others back for a second,
-// doubling to a minute.
+// doubling to 15 seconds.
 //
 // # Creations
 //
