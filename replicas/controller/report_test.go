@@ -41,26 +41,29 @@ func passStatus(t *testing.T, r *podRig, pods ...*corev1.Pod) *appsv1.ReplicaSet
 // Servers before 1.35 drop terminatingReplicas unless a feature gate is set.
 func TestStatusOfWhichAFieldIsDropped(t *testing.T) {
 	t.Parallel()
-	r := newRig(2)
-	drop := func(rs *appsv1.ReplicaSet) { rs.Status.TerminatingReplicas = nil }
-	r.stored = drop
-	pods := podsOf(r.owner, 2)
-	going := podtest.Pod("going", owned(r.owner), podtest.Deleting)
-	require.NotNil(t, passStatus(t, r, pods...))
-	for range 10 {
-		require.Nil(t, passStatus(t, r, pods...), "U1 T9 idle passes write nothing")
-	}
-	changed := passStatus(t, r, append(pods, going)...)
-	require.NotNil(t, changed, "another count is sent, and dropped, once")
-	require.EqualValues(t, 1, *r.statuses[1].Status.TerminatingReplicas)
-	for range 10 {
-		require.Nil(t, passStatus(t, r, append(pods, going)...))
-	}
-	r.stored = func(*appsv1.ReplicaSet) {} // the server is upgraded
-	r.owner.Generation++
-	require.EqualValues(t, 1, *passStatus(t, r, append(pods, going)...).Status.TerminatingReplicas)
-	require.Zero(t, *passStatus(t, r, pods...).Status.TerminatingReplicas, "what it keeps is written again")
-	require.Nil(t, passStatus(t, r, pods...))
+	t.Run("T9 U1 a status that is not stored as it was sent is sent once", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(2)
+		drop := func(rs *appsv1.ReplicaSet) { rs.Status.TerminatingReplicas = nil }
+		r.stored = drop
+		pods := podsOf(r.owner, 2)
+		going := podtest.Pod("going", owned(r.owner), podtest.Deleting)
+		require.NotNil(t, passStatus(t, r, pods...))
+		for range 10 {
+			require.Nil(t, passStatus(t, r, pods...), "U1 T9 idle passes write nothing")
+		}
+		changed := passStatus(t, r, append(pods, going)...)
+		require.NotNil(t, changed, "another count is sent, and dropped, once")
+		require.EqualValues(t, 1, *r.statuses[1].Status.TerminatingReplicas)
+		for range 10 {
+			require.Nil(t, passStatus(t, r, append(pods, going)...))
+		}
+		r.stored = func(*appsv1.ReplicaSet) {} // the server is upgraded
+		r.owner.Generation++
+		require.EqualValues(t, 1, *passStatus(t, r, append(pods, going)...).Status.TerminatingReplicas)
+		require.Zero(t, *passStatus(t, r, pods...).Status.TerminatingReplicas, "what it keeps is written again")
+		require.Nil(t, passStatus(t, r, pods...))
+	})
 }
 
 func TestStatus(t *testing.T) {
@@ -316,6 +319,17 @@ func TestStatusAvailability(t *testing.T) {
 		pass, err := r.pass(t, 0, readyFor(r, "c", 99), pod(r, "d", podtest.NotReady))
 		require.NoError(t, err)
 		assert.Zero(t, pass.RequeueAfter)
+	})
+	t.Run("U7 M1 the pods are looked at, whatever the server stored", func(t *testing.T) {
+		t.Parallel()
+		for _, available := range []int32{0, 1} {
+			r := newRig()
+			*r.owner.Spec.Replicas = 1
+			r.stored = func(rs *appsv1.ReplicaSet) { rs.Status.AvailableReplicas = available }
+			pass, err := r.pass(t, 0, readyFor(r, "b", 45))
+			require.NoError(t, err)
+			assert.Equal(t, 15*time.Second, pass.RequeueAfter)
+		}
 	})
 	t.Run("M3 W58 a ready pod without a transition time asks for nothing", func(t *testing.T) {
 		t.Parallel()

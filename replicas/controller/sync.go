@@ -148,7 +148,8 @@ type pass[O, C Object] struct {
 // the caller after the calls around it have ended, with the record right.
 //
 // Differs from Kubernetes: all of the above; claims run in parallel; every error
-// is reported.
+// is reported; when a ready pod will be available is reckoned from the pods,
+// whatever the server made of the status.
 func (c *Controller) Sync(ctx context.Context, owner types.NamespacedName) (requeueAfter time.Duration, err error) {
 	return c.do().sync(ctx, owner)
 }
