@@ -231,6 +231,34 @@ func TestLists(t *testing.T) { //nolint:paralleltest // no two at once in a proc
 		assert.Less(t, calls, 12)
 		assert.Len(t, r.callsOf("create"), 60)
 	})
+	t.Run("who asks while a list is under way gets another one, as that may not show what came since", func(t *testing.T) { //nolint:paralleltest // see above
+		r := eventRigOver(ownerNamed("a", web), ownerNamed("b", web))
+		began, goOn := make(chan struct{}), make(chan struct{})
+		r.live = func() ([]*corev1.Pod, error) {
+			began <- struct{}{}
+			<-goOn
+			return nil, nil
+		}
+		for _, rs := range r.list {
+			r.record().Set(expectations.KeyOf(rs), expectations.Changes{Creations: 1})
+		}
+		r.now = r.now.Add(time.Hour)
+		var both sync.WaitGroup
+		for _, rs := range r.list {
+			both.Go(func() {
+				_, err := r.start().Sync(t.Context(), expectations.KeyOf(rs).NamespacedName)
+				assert.NoError(t, err)
+			})
+			select {
+			case <-began:
+			case <-time.After(10 * time.Second):
+				assert.Fail(t, "no list began")
+			}
+		}
+		close(goOn)
+		both.Wait()
+		assert.Len(t, r.callsOf("list"), 2)
+	})
 	t.Run("who waits for a list does so no longer than its context, and holds nobody back", func(t *testing.T) { //nolint:paralleltest // see above
 		r := newRig(1)
 		r.record().Set(r.key(), expectations.Changes{Creations: 1})
