@@ -168,6 +168,9 @@ func (p *pass[O, C]) controls(c C) bool {
 
 // mayCount reports whether a child matches, and is the owner's or an orphan.
 func (p *pass[O, C]) mayCount(c C) bool {
+	if object.IsNil(p.spec.Selector) { // it will be refused
+		return false
+	}
 	return (metav1.GetControllerOfNoCopy(c) == nil || p.controls(c)) && p.spec.Selector.Matches(labels.Set(c.GetLabels()))
 }
 

@@ -6,9 +6,12 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/replicakit/replicakit/internal/podtest"
+	"github.com/replicakit/replicakit/replicas"
 )
 
 func TestRelated(t *testing.T) {
@@ -48,4 +51,26 @@ func TestRelated(t *testing.T) {
 		assert.Len(t, pass.Deleted, 1)
 		assert.Contains(t, r.events, "Warning FailedRelatedPods Error listing related pods: no index")
 	})
+}
+
+func TestASelectorThatBecomesNil(t *testing.T) {
+	t.Parallel()
+	r := newRig(1)
+	spec := r.kind.Spec
+	without := false
+	r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.SpecOf[*corev1.Pod], error) {
+		s, err := spec(rs)
+		if without {
+			s.Selector = nil
+		}
+		return s, err
+	}
+	r.remove = func(p *corev1.Pod, _ metav1.DeleteOptions) error { return notFound(p.Name) }
+	pods := podsOf(r.owner, 2)
+	_, err := r.pass(t, 0, pods...)
+	require.NoError(t, err)
+	without = true
+	pass, err := r.pass(t, 1, pods...)
+	require.NoError(t, err)
+	requireRefused(t, pass.Err, replicas.InvalidSelector)
 }
