@@ -74,7 +74,7 @@ func (p *pass[O, C]) delete(ctx context.Context, victims []replicas.Deletion[C])
 	return nil
 }
 
-// settle expects only what was deleted, and remembers what the cache does not know.
+// settle expects only what was deleted, and remembers what may be deleted yet.
 func (d *deletions[O, C]) settle() {
 	d.Conflicts = int(d.conflicts.Load())
 	var others []types.UID
@@ -86,14 +86,11 @@ func (d *deletions[O, C]) settle() {
 			continue
 		}
 		others = append(others, id)
-		switch {
-		case d.is[i] == gone && !d.live:
-			d.state.proven.gone(id, d.opts.Now())
-		case d.is[i] != gone && d.doubted[i]:
+		if d.is[i] != gone && d.doubted[i] {
 			if d.state.doubted == nil {
-				d.state.doubted = map[types.UID]struct{}{}
+				d.state.doubted = map[types.UID]time.Time{}
 			}
-			d.state.doubted[id] = struct{}{}
+			d.state.doubted[id] = d.opts.Now()
 		}
 	}
 	d.pending.Lower(d.key, expectations.Changes{Deleting: others})
@@ -193,7 +190,7 @@ func (d *deletions[O, C]) one(ctx context.Context, i int) error {
 		d.wrote(left)
 		d.event(corev1.EventTypeNormal, SuccessfulDelete, "Deleted pod: "+v.Object.GetName())
 	case apierrors.IsNotFound(err):
-		d.is[i] = gone
+		d.isGone(i)
 	case apierrors.IsConflict(err):
 		d.conflicts.Add(1)
 	case isRefusal(err):
@@ -202,6 +199,13 @@ func (d *deletions[O, C]) one(ctx context.Context, i int) error {
 		d.doubted[i] = true
 	}
 	return nil
+}
+
+// isGone notes that a victim does not exist any more, though the cache, and maybe a
+// live list too, has it.
+func (d *deletions[O, C]) isGone(i int) {
+	d.is[i] = gone
+	d.state.proven.gone(object.ID(d.victims[i].Object), d.opts.Now())
 }
 
 // options are those of the plan, without the resourceVersion if a live list has
@@ -226,7 +230,7 @@ func (d *deletions[O, C]) lookFor(ctx context.Context, some []int) {
 		found, there, err := look(ctx, child.GetName())
 		switch {
 		case err == nil && (!there || object.ID(found) != object.ID(child)):
-			d.is[i] = gone
+			d.isGone(i)
 		case err == nil && found.GetDeletionTimestamp() != nil:
 			d.is[i] = deleted
 		default:

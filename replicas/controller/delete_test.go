@@ -9,11 +9,13 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/replicakit/replicakit/internal/podtest"
+	"github.com/replicakit/replicakit/replicas"
 )
 
 func TestDeletes(t *testing.T) {
@@ -451,4 +453,71 @@ func TestConflicts(t *testing.T) {
 		require.Error(t, err)
 		assert.Equal(t, []string{"delete web-000", "get web-000"}, r.calls, "no other is asked for, but the answer may have come after the fact")
 	})
+}
+
+// A delete whose answer is lost may take effect later, but not for ever.
+func TestDoubtedDeletes(t *testing.T) {
+	t.Parallel()
+	lost := func(*corev1.Pod, metav1.DeleteOptions) error { return timeout() }
+	done := func(*corev1.Pod, metav1.DeleteOptions) error { return nil }
+	for after, want := range map[int]string{299: "web-000", 301: "web-001"} { // seconds
+		t.Run(fmt.Sprintf("after %d seconds %s goes first", after, want), func(t *testing.T) {
+			t.Parallel()
+			r := newRig(1)
+			pods := podsOf(r.owner, 2)
+			r.remove = lost
+			_, err := r.pass(t, 0, pods...)
+			require.Error(t, err)
+			require.Equal(t, []string{"delete web-000"}, r.callsOf("delete"))
+			r.remove = done
+			pods[1].Status.Conditions = nil // no longer ready
+			pass, err := r.pass(t, after, pods...)
+			require.NoError(t, err)
+			assert.Equal(t, []string{want}, names(pass.Deleted))
+		})
+	}
+	t.Run("no more go because another one must", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(1)
+		spec, must := r.kind.Spec, ""
+		r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.SpecOf[*corev1.Pod], error) {
+			s, err := spec(rs)
+			s.Rules.MustGo = func(p *corev1.Pod) bool { return p.Name == must }
+			return s, err
+		}
+		pods := podsOf(r.owner, 3)
+		r.remove = lost
+		_, err := r.pass(t, 0, pods...)
+		require.Error(t, err)
+		require.NotContains(t, r.callsOf("delete"), "delete web-002")
+		r.remove, must = done, "web-002"
+		pass, err := r.pass(t, 10, pods...)
+		require.NoError(t, err)
+		assert.Len(t, pass.Deleted, 2)
+	})
+}
+
+func TestAVictimThatIsGoneAfterTheLiveList(t *testing.T) {
+	t.Parallel()
+	r := newRig(1)
+	pods := versioned(podsOf(r.owner, 2))
+	r.live = func() ([]*corev1.Pod, error) { return clones(pods), nil }
+	calls := 0
+	r.remove = func(p *corev1.Pod, _ metav1.DeleteOptions) error {
+		if calls++; calls == 1 {
+			return conflict(p.Name)
+		}
+		return notFound(p.Name)
+	}
+	_, err := r.pass(t, 0, pods...)
+	require.NoError(t, err)
+	require.Equal(t, 2, calls)
+	survivor := pods[0]
+	if r.callsOf("delete")[0] == "delete "+survivor.Name {
+		survivor = pods[1]
+	}
+	pass, err := r.pass(t, 1, pods...)
+	require.NoError(t, err)
+	assert.Empty(t, r.calls, "the cache is behind")
+	assert.Equal(t, []string{survivor.Name}, names(pass.Active))
 }

@@ -10,8 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 )
 
-// unresolvedKept is how long a creation without an answer is remembered: no
-// server takes longer over a request.
+// unresolvedKept is how long a creation or a deletion without an answer is
+// remembered: no server takes longer over a request.
 const unresolvedKept = 5 * time.Minute
 
 // names are the creations that were sent and of which it is not known whether they

@@ -28,7 +28,7 @@ type ownerState[C Object] struct {
 
 	perGeneration[C]
 	names   names
-	doubted map[types.UID]struct{} // sent a delete of which nobody knows what became
+	doubted map[types.UID]time.Time // when a delete was sent of which nobody knows what became
 	strays  strays[C]
 	status  *differing
 }

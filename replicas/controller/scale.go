@@ -98,15 +98,16 @@ func keep[C Object](planned, less []replicas.Deletion[C]) []replicas.Deletion[C]
 }
 
 // doubtedFirst chooses those first whose deletion was sent without an answer: it
-// may take effect yet, and another victim beside it would be one too many.
+// may take effect yet, and another victim beside it would be one too many. After a
+// while it will not any more.
 func (p *pass[O, C]) doubtedFirst(scale replicas.ScaleOf[C]) (replicas.ScaleOf[C], error) {
 	if len(p.state.doubted) == 0 {
 		return scale, nil
 	}
-	there := make(map[types.UID]struct{}, len(p.state.doubted))
+	there := make(map[types.UID]time.Time, len(p.state.doubted))
 	for _, c := range p.Active {
-		if _, ok := p.state.doubted[object.ID(c)]; ok {
-			there[object.ID(c)] = struct{}{}
+		if sent, ok := p.state.doubted[object.ID(c)]; ok && p.Now.Sub(sent) <= unresolvedKept {
+			there[object.ID(c)] = sent
 		}
 	}
 	p.state.doubted = there
@@ -115,6 +116,7 @@ func (p *pass[O, C]) doubtedFirst(scale replicas.ScaleOf[C]) (replicas.ScaleOf[C
 	}
 	spec, mustGo := p.spec, p.spec.Rules.MustGo
 	left := len(scale.Delete)
+	spec.MaxDeletions = &left // as many as before, whoever has to go
 	chosen := make(map[types.UID]struct{}, len(there))
 	for _, c := range p.Active {
 		if _, ok := there[object.ID(c)]; ok && len(chosen) < left {
