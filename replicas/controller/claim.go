@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/replicakit/replicakit/expectations"
 	"github.com/replicakit/replicakit/internal/object"
 	"github.com/replicakit/replicakit/replicas"
 	"github.com/replicakit/replicakit/selector"
@@ -56,6 +57,33 @@ func (p *pass[O, C]) claim(ctx context.Context, plan replicas.PlanOf[C]) (replic
 	}
 	p.spec.HeldPlaces = len(p.Undecided)
 	p.spec.Names = p.namer()
+	return p.scaleClaimed(ctx)
+}
+
+// scaleClaimed decides for the children that are the owner's after the claims. That
+// is more than the plan asked of the view: if the view is old and something is to
+// be done after all, the children are listed live.
+func (p *pass[O, C]) scaleClaimed(ctx context.Context) (replicas.ScaleOf[C], error) {
+	spec := p.spec
+	spec.Pending = expectations.Satisfied
+	scale, err := replicas.ScaleTo(p.Active, spec)
+	if err != nil || scale.IsZero() || p.spec.Pending != expectations.Expired {
+		return scale, err
+	}
+	if err := p.readLive(ctx); err != nil {
+		p.Waiting = true
+		return replicas.ScaleOf[C]{}, err
+	}
+	p.Terminating, p.Active, p.spec.HeldPlaces = p.terminating(), nil, 0
+	for _, c := range p.activeOf(p.children) {
+		a := p.state.aside[object.ID(c)]
+		switch {
+		case p.controls(c):
+			p.Active = append(p.Active, c)
+		case a == nil || a.undecided: // an orphan that may be the owner's yet
+			p.spec.HeldPlaces++
+		}
+	}
 	return replicas.ScaleTo(p.Active, p.spec)
 }
 

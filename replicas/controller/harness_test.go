@@ -61,6 +61,7 @@ type rig[O, C controller.Object] struct {
 	stored       func(owner O)                  // changes what a status write stores
 	noStatus     bool                           // status writes are answered with nothing
 	tell         func()                         // called for every event
+	look         func()                         // called for every look at the clock
 
 	once       sync.Once
 	controller *controller.Controller
@@ -85,7 +86,8 @@ func newRig(want int32) *podRig { return rigOf(controller.ReplicaSets(), replica
 
 func rigOf[O, C controller.Object](kind controller.Kind[O, C], owner O) *rig[O, C] {
 	r := &rig[O, C]{kind: kind, owner: owner, now: podtest.Now}
-	r.opts = controller.Options{MaxParallel: 1, Now: func() time.Time { return r.now }, Random: r.random, Events: r}
+	r.look = func() {}
+	r.opts = controller.Options{MaxParallel: 1, Now: func() time.Time { r.look(); return r.now }, Random: r.random, Events: r}
 	r.owners = func() ([]O, error) { return []O{r.owner}, nil }
 	r.children = func() ([]C, error) { return nil, nil }
 	r.related = func() ([]C, error) { return nil, nil }

@@ -276,3 +276,87 @@ func TestLists(t *testing.T) { //nolint:paralleltest // no two at once in a proc
 		require.NoError(t, err)
 	})
 }
+
+// Who is held back comes back, also if the hold ends while the pass is under way.
+func TestAHoldThatEndsDuringThePass(t *testing.T) {
+	t.Parallel()
+	t.Run("of lists", func(t *testing.T) {
+		t.Parallel()
+		for before := range 12 { // one of them asks in between
+			r := newRig(3)
+			r.record().Set(r.key(), expectations.Changes{Creating: []string{"web-lost"}})
+			r.live = func() ([]*corev1.Pod, error) { return nil, errors.New("the server is away") }
+			_, err := r.pass(t, 301)
+			require.Error(t, err)
+			r.look = func() { r.now = r.now.Add(time.Nanosecond) }
+			pass, err := r.passAt(t, 302*time.Second-time.Duration(before)*time.Nanosecond)
+			assert.True(t, err != nil || pass.RequeueAfter > 0, "%d ns before", before)
+		}
+	})
+	t.Run("of an adoption", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(1)
+		r.patch = func(*corev1.Pod) error { return busy(1) }
+		orphan := podtest.Pod("orphan")
+		_, err := r.pass(t, 0, orphan)
+		require.Error(t, err)
+		r.now = podtest.Now.Add(time.Second - time.Millisecond)
+		r.children = func() ([]*corev1.Pod, error) {
+			r.now = podtest.Now.Add(2 * time.Second)
+			return []*corev1.Pod{orphan}, nil
+		}
+		pass, err := r.sync(t, t.Context())
+		require.NoError(t, err)
+		assert.Empty(t, r.calls)
+		assert.Positive(t, pass.RequeueAfter)
+	})
+}
+
+// An orphan that is refused leaves a place that the plan took for filled.
+func TestOldViewAndARefusedOrphan(t *testing.T) {
+	t.Parallel()
+	start := func() (*podRig, []*corev1.Pod) {
+		r := newRig(3)
+		r.record().Set(r.key(), expectations.Changes{Creating: []string{"web-lost"}})
+		r.patch = func(c *corev1.Pod) error { return invalid(c.Name) }
+		return r, append(podsOf(r.owner, 2), podtest.Pod("orphan"))
+	}
+	t.Run("E3 W42 the place is filled after a live list", func(t *testing.T) {
+		t.Parallel()
+		r, pods := start()
+		r.live = func() ([]*corev1.Pod, error) { return pods, nil }
+		pass, err := r.pass(t, 301, pods...)
+		require.NoError(t, err)
+		assert.Equal(t, 1, pass.LiveLists)
+		assert.Len(t, pass.Created, 1)
+	})
+	t.Run("E3 W42 and not if the list shows that it is filled", func(t *testing.T) {
+		t.Parallel()
+		r, pods := start()
+		r.live = func() ([]*corev1.Pod, error) { return podsOf(r.owner, 3), nil }
+		pass, err := r.pass(t, 301, pods...)
+		require.NoError(t, err)
+		assert.Empty(t, r.callsOf("create"))
+		assert.Len(t, pass.Active, 3)
+	})
+	t.Run("E3 C26 nor with an orphan that the cache does not know", func(t *testing.T) {
+		t.Parallel()
+		r, pods := start()
+		r.live = func() ([]*corev1.Pod, error) { return append(slices.Clone(pods), podtest.Pod("new")), nil }
+		_, err := r.pass(t, 301, pods...)
+		require.NoError(t, err)
+		assert.Empty(t, r.callsOf("create"))
+	})
+	t.Run("E3 W42 if the list fails nothing is created, and while lists are held it is no error", func(t *testing.T) {
+		t.Parallel()
+		r, pods := start()
+		r.live = func() ([]*corev1.Pod, error) { return nil, errors.New("the server is away") }
+		_, err := r.passAt(t, 301*time.Second, pods...)
+		require.ErrorContains(t, err, "the server is away")
+		assert.Empty(t, r.callsOf("create"))
+		pass, err := r.passAt(t, 301*time.Second+time.Millisecond, pods...)
+		require.NoError(t, err)
+		assert.Empty(t, r.callsOf("create"))
+		assert.Positive(t, pass.RequeueAfter)
+	})
+}

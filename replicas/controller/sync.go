@@ -178,13 +178,13 @@ func (p *pass[O, C]) run(ctx context.Context) error {
 	if !p.Observed {
 		return err
 	}
-	if errors.As(err, new(heldError)) { // no error: lists are tried again later
-		p.comeBack(p.lists.held())
-		return p.report(ctx, nil)
-	}
 	var scale replicas.ScaleOf[C]
 	if err == nil {
 		scale, err = p.claim(ctx, plan)
+	}
+	if errors.As(err, new(heldError)) { // no error: lists are tried again later
+		p.comeBack(p.lists.held())
+		return p.report(ctx, p.claimErr)
 	}
 	if err == nil {
 		err = p.scale(ctx, scale)
@@ -253,7 +253,9 @@ func (p *pass[O, C]) end(err error) {
 	if s, remaining := p.pending.State(p.key); s == expectations.Waiting {
 		p.comeBack(remaining)
 	}
-	p.comeBack(p.state.proven.remaining(p.opts.Now(), p.opts.ExpectationsTimeout))
+	if remaining := p.state.proven.remaining(p.opts.Now(), p.opts.ExpectationsTimeout); remaining > 0 {
+		p.comeBack(remaining)
+	}
 }
 
 // forget drops everything that is remembered of an owner that is gone. An empty UID
@@ -306,8 +308,9 @@ func (p *pass[O, C]) tell(told *bool, lasts bool, reason, message string) {
 	*told = lasts
 }
 
-// comeBack asks for another pass after d; the earliest wish wins.
-func (p *pass[O, C]) comeBack(d time.Duration) { p.RequeueAfter = earliest(p.RequeueAfter, max(d, 0)) }
+// comeBack asks for another pass after d, at once if that is over already; the
+// earliest wish wins.
+func (p *pass[O, C]) comeBack(d time.Duration) { p.RequeueAfter = earliest(p.RequeueAfter, max(d, 1)) }
 
 // all are the options for n calls that need no slow start.
 func (r *reconciler[O, C]) all(n int) slowstart.Options {
