@@ -30,6 +30,7 @@ func (p *pass[O, C]) create(ctx context.Context, scale replicas.ScaleOf[C]) erro
 			}
 		}
 		p.pending.Lower(p.key, not)
+		p.settleFound(ctx)
 		p.Unresolved = p.state.names.len()
 	}()
 	opts := slowstart.Options{MaxParallel: p.opts.MaxParallel}
@@ -167,5 +168,5 @@ func (p *pass[O, C]) afterFailures() time.Duration {
 	if wait == 0 {
 		return 0
 	}
-	return max(wait-p.Now.Sub(newest), 0)
+	return min(max(wait-p.Now.Sub(newest), 0), wait)
 }

@@ -12,7 +12,7 @@ const (
 	failedHoldFirst, failedHoldLast       = 10 * time.Second, 5 * time.Minute
 	unresolvedFirst, unresolvedLast       = time.Second, time.Minute
 	listHoldFirst, listHoldLast           = time.Second, 15 * time.Second
-	setAsideWait                          = time.Minute
+	setAsideWait, strayRetry              = time.Minute, time.Minute
 )
 
 // holdIsTold is how long a hold is when an event tells of it: a shorter one is

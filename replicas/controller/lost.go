@@ -3,8 +3,10 @@ package controller
 import (
 	"context"
 	"slices"
+	"sync"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/replicakit/replicakit/internal/object"
 )
@@ -29,7 +31,41 @@ func (p *pass[O, C]) lookForCreated(ctx context.Context, name string, why error)
 		return found, p.strange(ctx, found)
 	}
 	p.wrote(found.GetResourceVersion())
+	p.found.add(name)
 	return found, nil
+}
+
+// foundNames are the children that a look found after the answer was lost.
+type foundNames struct {
+	mu    sync.Mutex
+	names sets.Set[string]
+}
+
+func (f *foundNames) add(name string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.names == nil {
+		f.names = sets.New[string]()
+	}
+	f.names.Insert(name)
+}
+
+// settleFound settles the creations of children that were found and that the cache
+// has by now: their events may have come before they were expected.
+func (p *pass[O, C]) settleFound(ctx context.Context) {
+	if len(p.found.names) == 0 {
+		return
+	}
+	cached, err := p.cache.Children(ctx, p.Owner)
+	if err != nil {
+		return // the events come, or the record expires
+	}
+	isNil := object.NilOf[C]()
+	for _, c := range cached {
+		if !isNil(c) && p.found.names.Has(c.GetName()) {
+			p.pending.CreationObserved(p.key, c.GetName())
+		}
+	}
 }
 
 // fewReads is how many children a pass reads one by one: for more, a list is

@@ -425,3 +425,30 @@ func TestBeforeScale(t *testing.T) {
 		assert.Len(t, r.calls, 2)
 	})
 }
+
+func TestStraysAreNotForgotten(t *testing.T) {
+	t.Parallel()
+	r := newRig(1)
+	r.mutate = func(p *corev1.Pod) { p.Labels = map[string]string{"app": "debug"} }
+	r.remove = func(*corev1.Pod, metav1.DeleteOptions) error { return busy(1) }
+	_, err := r.pass(t, 0)
+	require.Error(t, err)
+	*r.owner.Spec.Replicas, r.owner.Generation = 0, 2
+	pass, err := r.pass(t, 10)
+	require.NoError(t, err)
+	assert.Len(t, r.callsOf("delete"), 1)
+	assert.Equal(t, time.Minute, pass.RequeueAfter)
+	r.remove = func(*corev1.Pod, metav1.DeleteOptions) error { return nil }
+	pass, err = r.pass(t, 70)
+	require.NoError(t, err)
+	assert.Zero(t, pass.RequeueAfter)
+}
+
+func TestBackOffFailedWithAClockAhead(t *testing.T) {
+	t.Parallel()
+	r := newRig(1)
+	r.opts.BackOffFailed = true
+	pass, err := r.pass(t, 0, podtest.Pod("a", owned(r.owner), podtest.Phase(corev1.PodFailed), podtest.Created(podtest.Now.Add(time.Hour))))
+	require.NoError(t, err)
+	assert.Equal(t, 10*time.Second, pass.RequeueAfter)
+}

@@ -144,19 +144,25 @@ func (v *proven[C]) add(absent types.UID, listed string) {
 func (v *proven[C]) gone(id types.UID, now time.Time) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
+	v.learn(now)
 	v.add(id, "")
-	if v.bar == "" || v.since.IsZero() {
-		v.since = now
-	}
-	v.bar = "" // that list does not know of it
 }
 
 // found notes a child that exists, though the cache may not have it.
 func (v *proven[C]) found(c C, now time.Time) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
+	v.learn(now)
 	v.present = append(slices.DeleteFunc(v.present, func(p C) bool { return object.ID(p) == object.ID(c) }), c)
-	v.since, v.bar = now, ""
+}
+
+// learn notes that something is proven now that the last list does not know of.
+// What was proven before grows no younger by that.
+func (v *proven[C]) learn(now time.Time) {
+	if len(v.present) == 0 && len(v.absent) == 0 {
+		v.since = now
+	}
+	v.bar = ""
 }
 
 // left notes the event of a child that left the cache.

@@ -26,6 +26,12 @@ func (s *strays[C]) add(c C) {
 	s.left = append(s.left, c)
 }
 
+func (s *strays[C]) any() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.left) > 0
+}
+
 func (s *strays[C]) take() []C {
 	s.mu.Lock()
 	defer s.mu.Unlock()

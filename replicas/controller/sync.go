@@ -77,6 +77,7 @@ type pass[O, C Object] struct {
 	claimErr error
 	// reads and listed count calls that may be made at the same time.
 	reads, listed atomic.Int64
+	found         foundNames
 }
 
 // Sync makes one pass for an owner: is the cache as new as our own writes; are the
@@ -252,6 +253,9 @@ func (p *pass[O, C]) end(err error) {
 	}
 	if s, remaining := p.pending.State(p.key); s == expectations.Waiting {
 		p.comeBack(remaining)
+	}
+	if p.state.strays.any() {
+		p.comeBack(strayRetry)
 	}
 	if remaining := p.state.proven.remaining(p.opts.Now(), p.opts.ExpectationsTimeout); remaining > 0 {
 		p.comeBack(remaining)

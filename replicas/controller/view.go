@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	corev1 "k8s.io/api/core/v1"
@@ -34,8 +36,21 @@ func (p *pass[O, C]) plan(ctx context.Context) (replicas.PlanOf[C], error) {
 		return plan, err
 	}
 	live, err := p.manage(ctx)
-	live.Claims.Release = plan.Claims.Release
+	live.Claims.Release = p.notListed(plan.Claims.Release)
 	return live, err
+}
+
+// notListed returns those of the children that a live list did not show: the others
+// match again.
+func (p *pass[O, C]) notListed(children []C) []C {
+	if len(children) == 0 {
+		return nil
+	}
+	listed := sets.New[types.UID]()
+	for _, c := range p.children {
+		listed.Insert(object.ID(c))
+	}
+	return slices.DeleteFunc(slices.Clone(children), func(c C) bool { return listed.Has(object.ID(c)) })
 }
 
 // manage plans from the children as the pass has them, and notes what the status is
@@ -54,6 +69,10 @@ func (p *pass[O, C]) manage(ctx context.Context) (replicas.PlanOf[C], error) {
 
 // readCache reads the children from the cache.
 func (p *pass[O, C]) readCache(ctx context.Context) (err error) {
+	var expired expectations.Pending
+	if p.spec.Pending == expectations.Expired {
+		expired, _ = p.pending.Get(p.key) // before the children, as the state
+	}
 	p.read = p.cache.ChildrenVersion() // before the children: they are at least as new
 	if p.cached, err = p.cache.Children(ctx, p.Owner); err != nil {
 		p.retryAfter = serverDelay([]error{err})
@@ -65,6 +84,10 @@ func (p *pass[O, C]) readCache(ctx context.Context) (err error) {
 			return p.failure("the cache's children[%d] is nil", i)
 		}
 	}
+	if p.spec.Pending == expectations.Expired && shows(p.cached, expired) {
+		p.pending.Lower(p.key, expectations.Changes{Creating: expired.Creating, Deleting: expired.Deleting})
+		p.spec.Pending = expectations.Satisfied
+	}
 	children, old := p.state.proven.over(p.cached, p.mayCount, p.read, p.Now, p.opts.ExpectationsTimeout)
 	p.children = children
 	p.resolveNames(children)
@@ -72,6 +95,20 @@ func (p *pass[O, C]) readCache(ctx context.Context) (err error) {
 		p.spec.Pending = expectations.Expired
 	}
 	return nil
+}
+
+// shows reports whether a cache shows all that was expected, though no event has
+// told of it: then a live list is needless.
+func shows[C Object](cached []C, expected expectations.Pending) bool {
+	there, live := sets.New[string](), sets.New[types.UID]()
+	for _, c := range cached {
+		there.Insert(c.GetName())
+		if c.GetDeletionTimestamp() == nil {
+			live.Insert(object.ID(c))
+		}
+	}
+	return expected.Creations <= 0 && expected.Deletions <= 0 &&
+		there.HasAll(expected.Creating...) && !live.HasAny(expected.Deleting...)
 }
 
 // readLive reads the children from the server. What was expected is settled by

@@ -1,0 +1,82 @@
+package controller_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/replicakit/replicakit/expectations"
+	"github.com/replicakit/replicakit/internal/podtest"
+)
+
+func TestWhatTheCacheShowsIsNotWaitedFor(t *testing.T) {
+	t.Parallel()
+	t.Run("a creation found after its event came is settled", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(1)
+		there := podtest.Pod("web-bbbbb", owned(r.owner))
+		r.send = func(*corev1.Pod) { // its event came in the middle of the pass
+			r.children = func() ([]*corev1.Pod, error) { return []*corev1.Pod{there}, nil }
+		}
+		r.create = func(int) error { return alreadyExists("web-bbbbb") }
+		pass, err := r.pass(t, 0)
+		require.NoError(t, err)
+		assert.Len(t, pass.Created, 1)
+		adds, _ := r.pending()
+		assert.Zero(t, adds, "no event will come any more")
+	})
+	t.Run("what expired and the cache shows by now needs no live list", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(1)
+		r.record().Set(r.key(), expectations.Changes{Creating: []string{"a"}, Deleting: []types.UID{"uid-b"}})
+		pass, err := r.pass(t, 331, podtest.Pod("a", owned(r.owner)), podtest.Pod("c", owned(r.owner)))
+		require.NoError(t, err)
+		assert.Len(t, pass.Deleted, 1)
+		assert.Zero(t, pass.LiveLists)
+	})
+	t.Run("what expired and the cache does not show needs one", func(t *testing.T) {
+		t.Parallel()
+		for name, expected := range map[string]expectations.Changes{
+			"a creation": {Creating: []string{"b"}}, "a deletion": {Deleting: []types.UID{"uid-a"}}, "a number": {Creations: 1},
+		} {
+			r := newRig(2)
+			r.record().Set(r.key(), expected)
+			r.live = func() ([]*corev1.Pod, error) { return podsOf(r.owner, 2), nil }
+			pass, err := r.pass(t, 331, podtest.Pod("a", owned(r.owner)))
+			require.NoError(t, err, name)
+			assert.True(t, pass.ViewWasOld, name)
+		}
+	})
+}
+
+func TestProofGrowsOld(t *testing.T) {
+	t.Parallel()
+	r := newRig(0)
+	pods := podsOf(r.owner, 2)
+	r.remove = func(p *corev1.Pod, _ metav1.DeleteOptions) error { return notFound(p.Name) }
+	r.live = func() ([]*corev1.Pod, error) { return nil, nil }
+	_, err := r.pass(t, 0, pods[0])
+	require.NoError(t, err)
+	pass, err := r.pass(t, 250, pods...) // another one is found to be gone
+	require.NoError(t, err)
+	assert.Zero(t, pass.LiveLists)
+	pass, err = r.pass(t, 301, pods...)
+	require.NoError(t, err)
+	assert.Equal(t, 1, pass.LiveLists, "the first has been taken to be gone for five minutes")
+}
+
+func TestAChildThatMatchesAgainIsNotReleased(t *testing.T) {
+	t.Parallel()
+	r := newRig(2)
+	r.record().Set(r.key(), expectations.Changes{Creations: 1})
+	again := podtest.Pod("a", owned(r.owner))
+	r.live = func() ([]*corev1.Pod, error) { return []*corev1.Pod{again}, nil }
+	pass, err := r.pass(t, 331, podtest.Pod("a", owned(r.owner), podtest.Labels(api)))
+	require.NoError(t, err)
+	assert.Empty(t, pass.Released)
+	assert.Len(t, pass.Active, 1)
+}
