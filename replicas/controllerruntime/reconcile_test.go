@@ -3,6 +3,7 @@ package controllerruntime_test
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -121,9 +122,9 @@ func TestAListThatIsOldSettlesNothing(t *testing.T) {
 func TestDeletedBeforeTheCacheHadIt(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
-	deletes := 0
+	var deletes atomic.Int64
 	f := newFakeCluster(interceptor.Funcs{Delete: func(ctx context.Context, c client.WithWatch, obj client.Object, opts ...client.DeleteOption) error {
-		deletes++
+		deletes.Add(1)
 		return nil // it is accepted, and a finalizer keeps the object
 	}}, blue(3))
 	old := newFakeCluster(interceptor.Funcs{}, blue(3))
@@ -148,10 +149,10 @@ func TestDeletedBeforeTheCacheHadIt(t *testing.T) {
 
 	now = now.Add(10 * time.Minute)
 	reconcile()
-	require.Equal(t, 2, deletes, "chosen from a live list")
+	require.EqualValues(t, 2, deletes.Load(), "chosen from a live list")
 	for range 5 {
 		reconcile()
-		assert.Equal(t, 2, deletes, "the deletions are not settled yet")
+		assert.EqualValues(t, 2, deletes.Load(), "the deletions are not settled yet")
 	}
 }
 

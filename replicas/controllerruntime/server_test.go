@@ -161,12 +161,21 @@ func TestAddServesOwners(t *testing.T) {
 		"replicakit_child_errors_total{"+label+"} 0", "replicakit_expectations{"+label+`,state="expired"} 0`)
 }
 
-// metricsShow looks for lines in what controller-runtime's registry serves.
+// metricsShow waits for lines in what controller-runtime's registry serves: a pass
+// is counted when it has ended.
 func metricsShow(t *testing.T, lines ...string) {
 	t.Helper()
+	require.EventuallyWithT(t, func(collect *assert.CollectT) {
+		shown := metricsServed(collect)
+		for _, line := range lines {
+			assert.True(collect, strings.Contains(shown, line+"\n"), line) //nolint:testifylint // all metrics are too many to print
+		}
+	}, patience, tick)
+}
+
+func metricsServed(t require.TestingT) (shown string) {
 	families, err := metrics.Registry.Gather()
 	require.NoError(t, err)
-	shown := ""
 	for _, family := range families {
 		for _, m := range family.Metric {
 			labels := []string{}
@@ -176,9 +185,7 @@ func metricsShow(t *testing.T, lines ...string) {
 			shown += fmt.Sprintf("%s{%s} %v\n", family.GetName(), strings.Join(labels, ","), m.GetCounter().GetValue()+m.GetGauge().GetValue())
 		}
 	}
-	for _, line := range lines {
-		assert.Contains(t, shown, line+"\n")
-	}
+	return shown
 }
 
 // A controller of one's own without child events: Owns wakes the owner, and lists
