@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"strings"
 	"time"
 
@@ -93,6 +94,8 @@ func New[O, C controller.Object](ctx context.Context, kind controller.Kind[O, C]
 		return nil, errors.New("clientgo: the informer of children is nil")
 	case client == nil:
 		return nil, errors.New("clientgo: client is nil")
+	case isNilPointer(client):
+		return nil, fmt.Errorf("clientgo: client is a nil %T", client)
 	}
 	opts = opts.withDefaults(kind.Owner)
 	c := &Controller{
@@ -104,7 +107,7 @@ func New[O, C controller.Object](ctx context.Context, kind controller.Kind[O, C]
 	a := attachment[O, C]{c, kind, newView(kind, owners, children)}
 	if err := a.attach(ctx, client, owners, children, opts); err != nil {
 		c.queue.ShutDown()
-		return nil, fmt.Errorf("clientgo: %s controller: %w", kind.Owner.Kind, err)
+		return nil, fmt.Errorf("clientgo: %w", withKind(kind.Owner.Kind, err))
 	}
 	return c, nil
 }
@@ -223,4 +226,18 @@ func (c *Controller) Run(ctx context.Context, workers int) {
 		c.crew.start(func() { c.work(ctx) })
 	}
 	<-ctx.Done()
+}
+
+// isNilPointer reports whether an interface holds a nil pointer.
+func isNilPointer(v any) bool {
+	value := reflect.ValueOf(v)
+	return value.Kind() == reflect.Pointer && value.IsNil()
+}
+
+// withKind tells which controller could not be made, if that is known.
+func withKind(kind string, err error) error {
+	if kind == "" {
+		return err
+	}
+	return fmt.Errorf("%s controller: %w", kind, err)
 }

@@ -151,6 +151,11 @@ func TestAnyKind(t *testing.T) {
 // sameAnswers is a client for which it does not matter what it is asked.
 type sameAnswers[O, C controller.Object] struct{ controller.Client[O, C] }
 
+// noClient is a client only by its type.
+type noClient struct {
+	controller.Client[*appsv1.ReplicaSet, *corev1.Pod]
+}
+
 func TestNewRefuses(t *testing.T) {
 	t.Parallel()
 	type args struct {
@@ -161,11 +166,12 @@ func TestNewRefuses(t *testing.T) {
 	}
 	for want, spoil := range map[string]func(*args){
 		"clientgo: client is nil":                                                  func(a *args) { a.client = nil },
+		"clientgo: client is a nil *clientgo_test.noClient":                        func(a *args) { a.client = (*noClient)(nil) },
 		"clientgo: the informer of owners is nil":                                  func(a *args) { a.owners = false },
 		"clientgo: the informer of children is nil":                                func(a *args) { a.children = false },
 		"clientgo: burst replicas -1 is negative":                                  func(a *args) { a.opts.BurstReplicas = -1 },
 		"clientgo: ReplicaSet controller: controller: kind ReplicaSet has no Spec": func(a *args) { a.kind.Spec = nil },
-		`clientgo:  controller: controller: kind: Owner "/, Kind=" is incomplete`:  func(a *args) { a.kind = controller.Kind[*appsv1.ReplicaSet, *corev1.Pod]{} },
+		`clientgo: controller: kind: Owner "/, Kind=" is incomplete`:               func(a *args) { a.kind = controller.Kind[*appsv1.ReplicaSet, *corev1.Pod]{} },
 		"clientgo: ReplicaSet controller: controller: ExpectationsTimeout -1ns is negative": func(a *args) {
 			a.opts.ExpectationsTimeout = -1
 		},
