@@ -15,6 +15,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -620,15 +621,19 @@ func (s *managerServer) leaseLost(t *testing.T) {
 	next.stop()
 }
 
-// restored takes the server back to where it was.
+// restored takes the server back to where it was. The manager comes as an
+// administrator: a server that starts refuses the watches of a service account
+// until it knows the roles, and a refused watch lists again, which mends all.
 func (s *managerServer) restored(t *testing.T) {
 	t.Helper()
 	w := s.world(t)
 	rs := w.create(replicaSet("web", 3))
-	m := s.start(t, "--leader-elect=false")
+	administrator := "--kubeconfig=" + s.cluster.kubeconfig
+	m := s.start(t, "--leader-elect=false", administrator)
 	w.has(rs, 3)
 	backup := filepath.Join(s.dir, "backup")
 	require.NoError(t, s.takeBackup(t.Context(), backup))
+	s.passVersions(t, w.namespace, 500) // more than a server writes by itself as it starts
 	w.scale(rs, 9)
 	w.has(rs, 9)
 	code, text := get(t, "http://"+m.address()+"/readyz", "")
@@ -646,7 +651,7 @@ func (s *managerServer) restored(t *testing.T) {
 	assert.InDelta(t, 1, ahead[0].GetGauge().GetValue(), 0, ahead[0].GetLabel())
 	m.stop()
 
-	next := s.start(t, "--leader-elect=false")
+	next := s.start(t, "--leader-elect=false", administrator)
 	live := func(want int) {
 		t.Helper()
 		w.eventually(func(c *assert.CollectT) {
@@ -659,4 +664,16 @@ func (s *managerServer) restored(t *testing.T) {
 	w.scale(rs, 5)
 	live(5)
 	next.stop()
+}
+
+// passVersions has the server come to a later version, n writes further on.
+func (s *managerServer) passVersions(t *testing.T, namespace string, n int) {
+	t.Helper()
+	clock, err := s.client.CoreV1().ConfigMaps(namespace).Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "clock"}}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	for i := range n {
+		clock.Data = map[string]string{"time": strconv.Itoa(i)}
+		clock, err = s.client.CoreV1().ConfigMaps(namespace).Update(t.Context(), clock, metav1.UpdateOptions{})
+		require.NoError(t, err)
+	}
 }
