@@ -116,19 +116,19 @@ demo: ## a real control plane, the controller and a ReplicaSet to play with; ARG
 
 .PHONY: sim
 sim: ## random stories in the simulated cluster: SEEDS=1234, SEEDS=1-500, or a STORY to play again
-	go test ./internal/sim/chaos -count=1 -v -run TestSeeds -seeds "$(SEEDS)" -story "$(STORY)"
+	go test ./replicas/replicastest/internal/chaos -count=1 -v -run TestSeeds -seeds "$(SEEDS)" -story "$(STORY)"
 
 .PHONY: soak
 soak: ## fresh random stories for SOAK, and their seeds
-	go test ./internal/sim/chaos -count=1 -v -timeout 0 -run TestSoak -soak $(SOAK)
+	go test ./replicas/replicastest/internal/chaos -count=1 -v -timeout 0 -run TestSoak -soak $(SOAK)
 
 .PHONY: corners
 corners: ## every single fault in each scenario
-	go test ./internal/sim/corners -count=1 -v -every 1
+	go test ./replicas/replicastest/internal/corners -count=1 -v -every 1
 
 .PHONY: explore
 explore: ## every interleaving of small fleets, in full
-	go test ./internal/sim/explore -count=1 -v -timeout 0 -full -parallel 1
+	go test ./replicas/replicastest/internal/explore -count=1 -v -timeout 0 -full -parallel 1
 
 .PHONY: bench
 bench: ## ours and Kubernetes side by side, into docs/benchmarks.md, docs/benchmarks.svg and the README

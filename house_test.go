@@ -86,7 +86,7 @@ func TestNothingInTheRootModuleImportsAClient(t *testing.T) {
 func TestPackagesKeepOutOfTheSimulation(t *testing.T) {
 	t.Parallel()
 	for _, name := range append([]string{"replicas", "replicas/controller"}, primitives...) {
-		assert.NotContains(t, goList(t, "-deps", "./"+name), module+"/internal/sim", name)
+		assert.NotContains(t, goList(t, "-deps", "./"+name), module+"/replicas/replicastest", name)
 	}
 }
 

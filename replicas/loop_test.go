@@ -16,7 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/replicakit/replicakit/expectations"
-	"github.com/replicakit/replicakit/internal/sim"
+	"github.com/replicakit/replicakit/replicas/replicastest"
 	"github.com/replicakit/replicakit/selector"
 	"github.com/replicakit/replicakit/status"
 )
@@ -25,21 +25,21 @@ import (
 type bed struct {
 	t       *testing.T
 	seed    uint64
-	cluster *sim.Cluster
-	client  *sim.Client
-	view    *sim.View
-	queue   *sim.Worker
+	cluster *replicastest.Cluster
+	client  *replicastest.Client
+	view    *replicastest.View
+	queue   *replicastest.Worker
 	loop    *Loop
-	world   *sim.World
+	world   *replicastest.World
 	set     *appsv1.ReplicaSet
-	faults  func(sim.Call) sim.Fault
+	faults  func(replicastest.Call) replicastest.Fault
 
 	low, high int // what was wanted before, and is now, the lower and the higher
 	ever      map[types.UID]bool
 }
 
 // loopClient is the client of the simulation as the Loop wants it.
-type loopClient struct{ *sim.Client }
+type loopClient struct{ *replicastest.Client }
 
 func (c loopClient) Create(ctx context.Context, pod *corev1.Pod) error {
 	_, err := c.Client.Create(ctx, pod)
@@ -66,24 +66,24 @@ func (c loopClient) Owner(ctx context.Context, namespace, name string) (metav1.O
 
 func newBed(t *testing.T, seed uint64) *bed {
 	t.Helper()
-	cluster := sim.NewCluster(sim.Options{Seed: seed, Nodes: 4})
+	cluster := replicastest.NewCluster(replicastest.Options{Seed: seed, Nodes: 4})
 	r := rand.New(rand.NewPCG(seed, 8))
-	b := &bed{t: t, seed: seed, cluster: cluster, client: sim.NewClient(cluster), view: sim.NewView(cluster), ever: map[types.UID]bool{}}
-	b.client.Fault = func(call sim.Call) sim.Fault {
+	b := &bed{t: t, seed: seed, cluster: cluster, client: replicastest.NewClient(cluster), view: replicastest.NewView(cluster), ever: map[types.UID]bool{}}
+	b.client.Fault = func(call replicastest.Call) replicastest.Fault {
 		if b.faults == nil {
-			return sim.Fault{}
+			return replicastest.Fault{}
 		}
 		return b.faults(call)
 	}
-	b.queue = &sim.Worker{Clock: cluster.Clock, Sync: b.sync}
+	b.queue = &replicastest.Worker{Clock: cluster.Clock, Sync: b.sync}
 	b.loop = &Loop{
 		Client: loopClient{b.client}, Cached: b.view.Pods.In, Now: cluster.Clock.Now, MaxParallel: 1,
 		Suffix: func() string { return fmt.Sprintf("%05d", r.IntN(100_000)) },
 	}
 	b.loop.Pending.Now = cluster.Clock.Now
 	b.handle()
-	b.world = &sim.World{Clock: cluster.Clock, Parts: []sim.Part{cluster, b.view, b.queue}}
-	b.set = sim.NewReplicaSet("default", "web", 0)
+	b.world = &replicastest.World{Clock: cluster.Clock, Parts: []replicastest.Part{cluster, b.view, b.queue}}
+	b.set = replicastest.NewReplicaSet("default", "web", 0)
 	set, err := cluster.CreateReplicaSet(t.Context(), b.set)
 	require.NoError(t, err)
 	b.set = set
@@ -94,7 +94,7 @@ func newBed(t *testing.T, seed uint64) *bed {
 func (b *bed) handle() {
 	wake := func() { b.queue.Wake(types.NamespacedName{Namespace: "default", Name: "web"}, 0) }
 	pod := func(obj any) *corev1.Pod {
-		if gone, ok := obj.(sim.Tombstone); ok {
+		if gone, ok := obj.(replicastest.Tombstone); ok {
 			obj = gone.Obj
 		}
 		p, ok := obj.(*corev1.Pod)
@@ -166,20 +166,20 @@ func (b *bed) settled() {
 }
 
 // lossy loses one request or answer in so many, in every way.
-func lossy(r *rand.Rand, oneIn int) func(sim.Call) sim.Fault {
-	return func(call sim.Call) sim.Fault {
+func lossy(r *rand.Rand, oneIn int) func(replicastest.Call) replicastest.Fault {
+	return func(call replicastest.Call) replicastest.Fault {
 		if r.IntN(oneIn) > 0 {
-			return sim.Fault{}
+			return replicastest.Fault{}
 		}
-		failure := sim.Lost()[r.IntN(len(sim.Lost()))]
+		failure := replicastest.Lost()[r.IntN(len(replicastest.Lost()))]
 		err, again := failure.Of(call), r.IntN(3) == 0
 		switch r.IntN(3) {
 		case 0:
-			return sim.Fault{Before: err, Resend: again}
+			return replicastest.Fault{Before: err, Resend: again}
 		case 1:
-			return sim.Fault{Before: err, Late: time.Duration(1+r.IntN(60)) * time.Second}
+			return replicastest.Fault{Before: err, Late: time.Duration(1+r.IntN(60)) * time.Second}
 		}
-		return sim.Fault{After: err, Resend: again}
+		return replicastest.Fault{After: err, Resend: again}
 	}
 }
 
@@ -203,15 +203,15 @@ func TestLoopUnderFaults(t *testing.T) {
 
 func TestLoop(t *testing.T) {
 	t.Parallel()
-	lost := func(failure sim.Failure) func(sim.Call) sim.Fault {
-		return func(call sim.Call) sim.Fault {
+	lost := func(failure replicastest.Failure) func(replicastest.Call) replicastest.Fault {
+		return func(call replicastest.Call) replicastest.Fault {
 			if call.Verb == "create" || call.Verb == "delete" {
-				return sim.Fault{After: failure.Of(call)}
+				return replicastest.Fault{After: failure.Of(call)}
 			}
-			return sim.Fault{}
+			return replicastest.Fault{}
 		}
 	}
-	for _, failure := range sim.Lost() {
+	for _, failure := range replicastest.Lost() {
 		t.Run(fmt.Sprintf("W11 every answer is a %v, and the watch is late", failure), func(t *testing.T) {
 			t.Parallel()
 			b := newBed(t, 1)
@@ -242,11 +242,11 @@ func TestLoop(t *testing.T) {
 		t.Parallel()
 		b := newBed(t, 1)
 		refuse := true
-		b.faults = func(call sim.Call) sim.Fault {
+		b.faults = func(call replicastest.Call) replicastest.Fault {
 			if call.Verb == "patch" && refuse {
-				return sim.Fault{Before: sim.Unavailable.Of(call)}
+				return replicastest.Fault{Before: replicastest.Unavailable.Of(call)}
 			}
-			return sim.Fault{}
+			return replicastest.Fault{}
 		}
 		orphan := newOrphan(b.set)
 		_, err := b.cluster.CreatePod(t.Context(), "default", orphan)

@@ -16,8 +16,8 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/replicakit/replicakit/internal/sim"
 	"github.com/replicakit/replicakit/replicas/controller"
+	"github.com/replicakit/replicakit/replicas/replicastest"
 )
 
 func main() {
@@ -31,16 +31,16 @@ func main() {
 
 // A keeper keeps the ReplicaSets of a cluster at their wanted number of pods.
 type keeper struct {
-	view       *sim.View   // what the watches have told so far: two informers
-	queue      *sim.Worker // a work queue that never runs one owner twice at once
+	view       *replicastest.View   // what the watches have told so far: two informers
+	queue      *replicastest.Worker // a work queue that never runs one owner twice at once
 	controller *controller.Controller
 }
 
 // newKeeper wires everything up. kind says all that differs between kinds of owners:
 // for ReplicaSets it is ready made.
-func newKeeper(cluster *sim.Cluster, client *sim.Client, kind controller.Kind[*appsv1.ReplicaSet, *corev1.Pod]) (*keeper, error) {
-	view := sim.NewView(cluster)
-	queue := &sim.Worker{Clock: cluster.Clock}
+func newKeeper(cluster *replicastest.Cluster, client *replicastest.Client, kind controller.Kind[*appsv1.ReplicaSet, *corev1.Pod]) (*keeper, error) {
+	view := replicastest.NewView(cluster)
+	queue := &replicastest.Worker{Clock: cluster.Clock}
 
 	// The client makes the calls, the view answers from memory, the queue takes
 	// requests for passes.

@@ -10,9 +10,9 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/replicakit/replicakit/internal/sim"
 	"github.com/replicakit/replicakit/replicas"
 	"github.com/replicakit/replicakit/replicas/controller"
+	"github.com/replicakit/replicakit/replicas/replicastest"
 )
 
 // A narrator writes down what happens: when, what, and to whom.
@@ -42,7 +42,7 @@ func (n *narrator) say(what, format string, args ...any) {
 func (n *narrator) print(format string, args ...any) { fmt.Fprintf(&n.text, format+"\n", args...) }
 
 // call sees every call to the API server.
-func (n *narrator) call(call sim.Call, err error) {
+func (n *narrator) call(call replicastest.Call, err error) {
 	n.calls[call.Verb]++
 	if call.Verb == "create" {
 		n.created = append(n.created, err)

@@ -10,9 +10,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/replicakit/replicakit/internal/sim"
 	"github.com/replicakit/replicakit/replicas"
 	"github.com/replicakit/replicakit/replicas/controller"
+	"github.com/replicakit/replicakit/replicas/replicastest"
 )
 
 const namespace, name = "default", "web"
@@ -22,9 +22,9 @@ const namespace, name = "default", "web"
 type story struct {
 	*narrator
 	ctx     context.Context
-	cluster *sim.Cluster
+	cluster *replicastest.Cluster
 	keeper  *keeper
-	world   *sim.World
+	world   *replicastest.World
 	err     error
 }
 
@@ -49,9 +49,9 @@ func tell() (string, error) {
 }
 
 func newStory() (*story, error) {
-	cluster := sim.NewCluster(sim.Options{Seed: 1, Nodes: 8})
+	cluster := replicastest.NewCluster(replicastest.Options{Seed: 1, Nodes: 8})
 	n := &narrator{now: cluster.Clock.Now, calls: map[string]int{}}
-	client := sim.NewClient(cluster)
+	client := replicastest.NewClient(cluster)
 	client.Done = n.call
 	kind := controller.ReplicaSets()
 	kind.Observe = n.passed
@@ -68,7 +68,7 @@ func newStory() (*story, error) {
 		ctx:      context.Background(),
 		cluster:  cluster,
 		keeper:   k,
-		world:    &sim.World{Clock: cluster.Clock, Parts: []sim.Part{cluster, k.view, k.queue}},
+		world:    &replicastest.World{Clock: cluster.Clock, Parts: []replicastest.Part{cluster, k.view, k.queue}},
 	}, nil
 }
 
@@ -226,7 +226,7 @@ func (s *story) event() {
 }
 
 func (s *story) createReplicaSet(n int32) {
-	rs := sim.NewReplicaSet(namespace, name, n) // one of a Deployment's: its pods count each other as neighbours
+	rs := replicastest.NewReplicaSet(namespace, name, n) // one of a Deployment's: its pods count each other as neighbours
 	rs.Spec.MinReadySeconds = 5
 	_, err := s.cluster.CreateReplicaSet(s.ctx, rs)
 	s.check(err)

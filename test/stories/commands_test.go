@@ -14,7 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/replicakit/replicakit/internal/sim"
+	"github.com/replicakit/replicakit/replicas/replicastest"
 )
 
 // A command is something that users, fate, or the teller of a story do.
@@ -158,8 +158,8 @@ func check(kind, value string) (err error) {
 	return err
 }
 
-func failureOf(name string) (sim.Failure, error) {
-	for f := range sim.Failures {
+func failureOf(name string) (replicastest.Failure, error) {
+	for f := range replicastest.Failures {
 		if f.String() == name {
 			return f, nil
 		}
@@ -168,7 +168,7 @@ func failureOf(name string) (sim.Failure, error) {
 }
 
 func (s *stage) createSet(a args) error {
-	rs := sim.NewReplicaSet(namespace, a["SET"], int32(a.n("replicas")))
+	rs := replicastest.NewReplicaSet(namespace, a["SET"], int32(a.n("replicas")))
 	rs.Spec.MinReadySeconds = int32(a.n("min-ready"))
 	if app := a["app"]; app != "" {
 		rs.Spec.Selector.MatchLabels["app"], rs.Spec.Template.Labels["app"] = app, app
@@ -247,7 +247,7 @@ func (s *stage) setWebhook(a args) error {
 			if verb != a["VERB"] {
 				return nil
 			}
-			return sim.Rejected.Of(sim.Call{Verb: verb, Kind: "Pod", NamespacedName: types.NamespacedName{Namespace: namespace, Name: p.Name}})
+			return replicastest.Rejected.Of(replicastest.Call{Verb: verb, Kind: "Pod", NamespacedName: types.NamespacedName{Namespace: namespace, Name: p.Name}})
 		}
 	}
 	return nil
@@ -291,13 +291,13 @@ type watch interface {
 }
 
 type podWatch struct {
-	*sim.Stream[*corev1.Pod]
+	*replicastest.Stream[*corev1.Pod]
 }
 
 func (w podWatch) lag(d time.Duration) { w.Lag = d }
 
 type setWatch struct {
-	*sim.Stream[*appsv1.ReplicaSet]
+	*replicastest.Stream[*appsv1.ReplicaSet]
 }
 
 func (w setWatch) lag(d time.Duration) { w.Lag = d }

@@ -18,8 +18,8 @@ import (
 
 	"github.com/replicakit/replicakit/expectations"
 	"github.com/replicakit/replicakit/internal/pod"
-	"github.com/replicakit/replicakit/internal/sim"
 	"github.com/replicakit/replicakit/replicas"
+	"github.com/replicakit/replicakit/replicas/replicastest"
 )
 
 // many is how many pods are more than a reader wants to see one by one.
@@ -81,7 +81,7 @@ func short(d time.Duration) string {
 
 // batches tells the creations of a pass in the batches of slow start: what was
 // created, or why not, and how many were not tried.
-func (s *stage) batches(result sim.Pass) string {
+func (s *stage) batches(result replicastest.Pass) string {
 	var batches []string
 	for size, left := 1, s.creations; len(left) > 0; size *= 2 {
 		batch := left[:min(size, len(left))]

@@ -16,24 +16,24 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/replicakit/replicakit/expectations"
-	"github.com/replicakit/replicakit/internal/sim"
 	"github.com/replicakit/replicakit/replicas"
+	"github.com/replicakit/replicakit/replicas/replicastest"
 )
 
 const namespace = "default"
 
 // A stage is where one story plays: a cluster of three nodes and a controller.
 type stage struct {
-	*sim.Cluster
+	*replicastest.Cluster
 	ctx        context.Context
 	start      time.Time
-	world      *sim.World
-	controller *sim.Controller // nil: it died
-	standby    *sim.Controller // sees what happens and does nothing
-	remember   bool            // controllers remember their writes
+	world      *replicastest.World
+	controller *replicastest.Controller // nil: it died
+	standby    *replicastest.Controller // sees what happens and does nothing
+	remember   bool                     // controllers remember their writes
 	fault      fault
-	backup     sim.Backup
-	views      []*sim.View // of every controller that ever was
+	backup     replicastest.Backup
+	views      []*replicastest.View // of every controller that ever was
 
 	log     []happening
 	calls   map[string]int       // by verb, since the last count
@@ -68,10 +68,10 @@ type creation struct {
 
 func newStage() *stage {
 	s := &stage{ctx: context.Background(), calls: map[string]int{}, names: map[types.UID]string{}, numbers: map[string]string{}, chosen: map[string]int{}}
-	s.Cluster = sim.NewCluster(sim.Options{Nodes: 3, Counting: true})
+	s.Cluster = replicastest.NewCluster(replicastest.Options{Nodes: 3, Counting: true})
 	s.Changed = s.changed
 	s.start = s.Clock.Now()
-	s.world = &sim.World{Clock: s.Clock}
+	s.world = &replicastest.World{Clock: s.Clock}
 	s.restart()
 	return s
 }
@@ -155,7 +155,7 @@ func (s *stage) forgetPass() { s.creations, s.claims, s.refused, s.victims = nil
 
 // show puts those on the stage that are alive.
 func (s *stage) show() {
-	s.world.Parts = []sim.Part{s.Cluster}
+	s.world.Parts = []replicastest.Part{s.Cluster}
 	if s.controller != nil {
 		s.world.Parts = append(s.world.Parts, s.controller)
 	}
@@ -164,10 +164,10 @@ func (s *stage) show() {
 	}
 }
 
-func (s *stage) newController() *sim.Controller {
-	c := sim.NewController(s.Cluster)
+func (s *stage) newController() *replicastest.Controller {
+	c := replicastest.NewController(s.Cluster)
 	c.Client.Fault, c.Client.Done, c.Passed = s.before, s.done, s.passed
-	c.Scaling = func(what sim.Scaling) { s.victims = what.Scale.Delete }
+	c.Scaling = func(what replicastest.Scaling) { s.victims = what.Scale.Delete }
 	if s.remember {
 		c.RememberWrites()
 	}
@@ -186,15 +186,15 @@ func (s *stage) run(d time.Duration) error {
 // mortal does something in which the controller may die, and reports whether it
 // did.
 func (s *stage) mortal(do func()) (died bool) {
-	if died = sim.Crashes(do); died {
-		s.say(s.controller.Passing().Name, s.telling(sim.Pass{})+"the controller dies")
+	if died = replicastest.Crashes(do); died {
+		s.say(s.controller.Passing().Name, s.telling(replicastest.Pass{})+"the controller dies")
 		s.stop()
 	}
 	return died
 }
 
 // before says what goes wrong with a call.
-func (s *stage) before(call sim.Call) sim.Fault {
+func (s *stage) before(call replicastest.Call) replicastest.Fault {
 	s.calls[call.Verb]++
 	s.made = ""
 	if call.Verb == "create" {
@@ -203,24 +203,24 @@ func (s *stage) before(call sim.Call) sim.Fault {
 	f := &s.fault
 	switch {
 	case f.left == 0 || call.Verb != f.verb:
-		return sim.Fault{}
+		return replicastest.Fault{}
 	case f.skip > 0:
 		f.skip--
-		return sim.Fault{}
+		return replicastest.Fault{}
 	case f.crash:
 		f.now = true
-		return sim.Fault{}
+		return replicastest.Fault{}
 	}
 	f.left--
 	failure, _ := failureOf(f.failure)
 	if f.effect {
-		return sim.Fault{After: failure.Of(call)}
+		return replicastest.Fault{After: failure.Of(call)}
 	}
-	return sim.Fault{Before: failure.Of(call)}
+	return replicastest.Fault{Before: failure.Of(call)}
 }
 
 // done remembers how calls were answered.
-func (s *stage) done(call sim.Call, err error) {
+func (s *stage) done(call replicastest.Call, err error) {
 	text := ""
 	if err != nil {
 		text = fmt.Sprintf("%s %s is answered %s", call.Verb, s.called(call.Name), s.numbered(reason(err)))
@@ -236,7 +236,7 @@ func (s *stage) done(call sim.Call, err error) {
 	}
 	if s.fault.now {
 		s.fault = fault{}
-		panic(sim.Crash{})
+		panic(replicastest.Crash{})
 	}
 }
 
@@ -248,7 +248,7 @@ func reason(err error) string {
 }
 
 // passed tells of a pass, if anything came of it.
-func (s *stage) passed(result sim.Pass) {
+func (s *stage) passed(result replicastest.Pass) {
 	rs, err := result.Owner, result.Err
 	text := s.telling(result)
 	if text == "" && result.Waiting {
@@ -270,7 +270,7 @@ func (s *stage) passed(result sim.Pass) {
 }
 
 // telling tells what a pass did.
-func (s *stage) telling(result sim.Pass) string {
+func (s *stage) telling(result replicastest.Pass) string {
 	var b strings.Builder
 	say := func(verb string, pods []*corev1.Pod) {
 		if len(pods) > 0 {
@@ -300,7 +300,7 @@ func (s *stage) telling(result sim.Pass) string {
 }
 
 // waiting tells why a pass did nothing.
-func (s *stage) waiting(rs *appsv1.ReplicaSet, result sim.Pass) string {
+func (s *stage) waiting(rs *appsv1.ReplicaSet, result replicastest.Pass) string {
 	switch expected := s.expected(rs.UID); {
 	case !result.Observed:
 		return "waits for its cache to show what it wrote"

@@ -1,0 +1,254 @@
+package replicastest_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/replicakit/replicakit/replicas/replicastest"
+)
+
+// first is a fault of the first request alone.
+func first(f replicastest.Fault) func(replicastest.Call) replicastest.Fault {
+	return func(replicastest.Call) replicastest.Fault {
+		now := f
+		f = replicastest.Fault{}
+		return now
+	}
+}
+
+// generated is a pod whose name the server makes up.
+func generated() *corev1.Pod {
+	p := named("")
+	p.GenerateName = "web-"
+	return p
+}
+
+func TestHang(t *testing.T) {
+	t.Parallel()
+	c := newCluster(0)
+	createPod(t, c, pod("a"))
+	view := replicastest.NewView(c)
+	world := &replicastest.World{Clock: c.Clock, Parts: []replicastest.Part{view}}
+	world.Run(0)
+	view.Pods.Hang()
+	createPod(t, c, pod("b"))
+	createReplicaSet(t, c, 1)
+	world.Run(6 * time.Hour)
+	view.Pods.Deliver()
+	assert.True(t, view.Pods.Hung())
+	assert.Equal(t, 1, view.Pods.Pending())
+	assert.Len(t, view.Pods.In(namespace), 1)
+	assert.Len(t, view.ReplicaSets.In(namespace), 1, "each watch hangs for itself")
+
+	view.Pods.Resume()
+	assert.False(t, view.Pods.Hung())
+	world.Run(0)
+	assert.Len(t, view.Pods.In(namespace), 2, "it catches up")
+
+	view.Pods.Hang()
+	remove(t, c, "a")
+	view.Pods.Relist()
+	world.Run(0)
+	assert.Len(t, view.Pods.In(namespace), 1, "it is listed anew")
+}
+
+// A request that is sent again meets what the first try did.
+func TestResend(t *testing.T) {
+	t.Parallel()
+	throttled := replicastest.Fault{After: replicastest.Throttled.Of(replicastest.Call{Kind: "Pod"}), Resend: true}
+	newClient := func() (*replicastest.Client, *replicastest.Cluster) {
+		c := newCluster(0)
+		client := replicastest.NewClient(c)
+		client.Fault = first(throttled)
+		return client, c
+	}
+	t.Run("a creation whose name the server makes up is done twice", func(t *testing.T) {
+		t.Parallel()
+		client, c := newClient()
+		_, err := client.Create(t.Context(), generated())
+		require.NoError(t, err)
+		assert.Len(t, c.Pods(namespace), 2)
+	})
+	t.Run("one with a name is there already", func(t *testing.T) {
+		t.Parallel()
+		client, c := newClient()
+		p := named("a")
+		p.GenerateName = "web-"
+		_, err := client.Create(t.Context(), p)
+		assert.True(t, apierrors.IsAlreadyExists(err), err)
+		assert.Equal(t, []string{"a"}, names(c), "the name wins")
+	})
+	t.Run("one that fills the quota is forbidden", func(t *testing.T) {
+		t.Parallel()
+		client, c := newClient()
+		c.SetQuota(namespace, 1)
+		_, err := client.Create(t.Context(), named("a"))
+		assert.True(t, apierrors.IsForbidden(err), err)
+		assert.Len(t, c.Pods(namespace), 1)
+	})
+	t.Run("what is deleted is gone", func(t *testing.T) {
+		t.Parallel()
+		client, c := newClient()
+		_, err := client.Delete(t.Context(), createPod(t, c, pod("a")), metav1.DeleteOptions{})
+		assert.True(t, apierrors.IsNotFound(err), err)
+	})
+	t.Run("a request that had no effect is made", func(t *testing.T) {
+		t.Parallel()
+		client, c := newClient()
+		client.Fault = first(replicastest.Fault{Before: replicastest.Cut.Of(replicastest.Call{}), Resend: true})
+		_, err := client.Create(t.Context(), generated())
+		require.NoError(t, err)
+		assert.Len(t, c.Pods(namespace), 1)
+	})
+	t.Run("not for ever", func(t *testing.T) {
+		t.Parallel()
+		client, c := newClient()
+		sent, told := 0, 0
+		client.Fault = func(replicastest.Call) replicastest.Fault { sent++; return throttled }
+		client.Done = func(replicastest.Call, error) { told++ }
+		_, err := client.Create(t.Context(), generated())
+		assert.True(t, apierrors.IsTooManyRequests(err), err)
+		assert.Len(t, c.Pods(namespace), 11)
+		assert.Equal(t, []int{11, 1}, []int{sent, told})
+	})
+}
+
+func TestPermit(t *testing.T) {
+	t.Parallel()
+	c := newCluster(0)
+	client := replicastest.NewClient(c)
+	asked := 0
+	client.Permit = func(replicastest.Call) error {
+		asked++
+		if asked > 1 {
+			return assert.AnError
+		}
+		return nil
+	}
+	client.Fault = func(replicastest.Call) replicastest.Fault {
+		return replicastest.Fault{Before: replicastest.Throttled.Of(replicastest.Call{}), Resend: true}
+	}
+	_, err := client.Create(t.Context(), named("a"))
+	require.ErrorIs(t, err, assert.AnError, "it is asked again for each resend")
+	client.Fault = nil
+	_, err = client.Get(t.Context(), namespace, "a")
+	assert.True(t, apierrors.IsNotFound(err), "reads need no permit: %v", err)
+}
+
+func TestLate(t *testing.T) {
+	t.Parallel()
+	timeout := replicastest.Timeout.Of(replicastest.Call{Kind: "Pod"})
+	c := newCluster(0)
+	a := createPod(t, c, pod("a"))
+	client, other := replicastest.NewClient(c), replicastest.NewClient(c)
+	client.Fault = func(replicastest.Call) replicastest.Fault {
+		return replicastest.Fault{Before: timeout, Late: 30 * time.Second}
+	}
+	var late []replicastest.Call
+	c.Changed = func(metav1.Object, metav1.Object) {
+		call, ok := client.Calling()
+		require.True(t, ok)
+		late = append(late, call)
+		_, ok = other.Calling()
+		assert.False(t, ok)
+	}
+	_, err := client.Create(t.Context(), named("b"))
+	assert.Equal(t, timeout, err)
+	_, err = client.Delete(t.Context(), a, metav1.DeleteOptions{})
+	assert.Equal(t, timeout, err)
+
+	clone := c.Clone()
+	run(clone, time.Minute)
+	assert.Equal(t, []string{"b"}, names(clone), "a clone goes on with what is under way")
+	run(c, 30*time.Second-1)
+	assert.Equal(t, []string{"a"}, names(c))
+	run(c, 1)
+	assert.Equal(t, []string{"b"}, names(c))
+	require.Len(t, late, 2)
+	assert.True(t, late[0].Late)
+	assert.Equal(t, "create", late[0].Verb)
+	assert.Equal(t, "delete", late[1].Verb)
+	_, ok := client.Calling()
+	assert.False(t, ok)
+}
+
+func TestWebhooks(t *testing.T) {
+	t.Parallel()
+	t.Run("one changes what is created", func(t *testing.T) {
+		t.Parallel()
+		c := newCluster(0)
+		c.Mutate = func(p *corev1.Pod) { p.Labels["app"] = "other" }
+		c.Webhook = func(_ string, p *corev1.Pod) error {
+			assert.Equal(t, "other", p.Labels["app"], "the others see what it made of it")
+			return nil
+		}
+		in := pod("a")
+		assert.Equal(t, "other", createPod(t, c, in).Labels["app"])
+		assert.Equal(t, "web", in.Labels["app"])
+	})
+	t.Run("one denies", func(t *testing.T) {
+		t.Parallel()
+		for _, failure := range []replicastest.Failure{replicastest.Conflicted, replicastest.Broken} {
+			c := newCluster(0)
+			p := createPod(t, c, pod("a"))
+			c.Webhook = replicastest.Deny("delete", failure)
+			_, err := c.DeletePod(t.Context(), namespace, p.Name, metav1.DeleteOptions{})
+			assert.Equal(t, failure.Of(replicastest.Call{Verb: "delete", Kind: "Pod", NamespacedName: key("a")}), err)
+			createPod(t, c, pod("b"))
+			c.Webhook = replicastest.Deny("create", failure)
+			_, err = c.CreatePod(t.Context(), namespace, pod("c"))
+			require.Error(t, err)
+			assert.Equal(t, []string{"a", "b"}, names(c))
+		}
+	})
+}
+
+func TestLiveList(t *testing.T) {
+	t.Parallel()
+	c := newCluster(0)
+	createPod(t, c, pod("a"))
+	other := pod("b")
+	other.Labels["app"] = "other"
+	createPod(t, c, other)
+	list, err := replicastest.NewClient(c).List(t.Context(), namespace, labels.SelectorFromSet(labels.Set{"app": "web"}))
+	require.NoError(t, err)
+	require.Len(t, list.Items, 1)
+	assert.Equal(t, "2", list.ResourceVersion)
+}
+
+func TestChurn(t *testing.T) {
+	t.Parallel()
+	c := newCluster(0)
+	createPod(t, c, pod("a"))
+	world := &replicastest.World{Clock: c.Clock, Parts: []replicastest.Part{c, replicastest.NewChurn(c, namespace, 2*time.Second)}}
+	world.Run(10 * time.Second)
+	assert.EqualValues(t, 6, c.Version())
+}
+
+// Owners of one name in two clusters have nothing to do with each other, also
+// where one process has a controller for each.
+func TestTwoClusters(t *testing.T) {
+	t.Parallel()
+	one := newStage(t, 1, 2)
+	two := &stage{Cluster: replicastest.NewCluster(replicastest.Options{Clock: one.Clock, Seed: 1, Nodes: 2}), world: one.world}
+	two.controller = newController(t, two.Cluster)
+	one.world.Parts = append(one.world.Parts, two.Cluster, two.controller)
+	one.controller.View.Pods.Lag = time.Minute
+	a, b := createReplicaSet(t, one.Cluster, 3), createReplicaSet(t, two.Cluster, 5)
+	require.Equal(t, a.UID, b.UID, "even with one UID")
+	one.world.Run(30 * time.Second)
+	require.NoError(t, two.DeleteReplicaSet(t.Context(), namespace, "web", ""))
+	one.world.Run(10 * time.Second)
+	createReplicaSet(t, two.Cluster, 4)
+	one.world.Run(3 * time.Minute)
+	one.requireSettled(t, "one")
+	two.requireSettled(t, "two")
+	assert.Len(t, one.Pods(namespace), 3)
+}

@@ -1,0 +1,70 @@
+package replicastest_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	podstate "github.com/replicakit/replicakit/internal/pod"
+	"github.com/replicakit/replicakit/replicas/replicastest"
+)
+
+func TestRestore(t *testing.T) {
+	t.Parallel()
+	c := newCluster(1)
+	createReplicaSet(t, c, 1)
+	createPod(t, c, pod("ready"))
+	run(c, 5*time.Second)
+	createPod(t, c, pod("new"))
+	createPod(t, c, pod("leaving"))
+	run(c, time.Second)
+	_, err := c.DeletePod(t.Context(), namespace, "leaving", metav1.DeleteOptions{})
+	require.NoError(t, err)
+	view := replicastest.NewView(c)
+	for view.Pods.Pending() > 0 {
+		view.Pods.Deliver()
+	}
+
+	backup, version := c.Backup(), c.Version()
+	_, err = c.DeletePod(t.Context(), namespace, "ready", metav1.DeleteOptions{})
+	require.NoError(t, err)
+	_, err = c.DeletePod(t.Context(), namespace, "new", *metav1.NewDeleteOptions(0))
+	require.NoError(t, err)
+	createPod(t, c, pod("later"))
+	_, err = c.EditReplicaSet(t.Context(), namespace, "web", func(rs *appsv1.ReplicaSet) { *rs.Spec.Replicas = 7 })
+	require.NoError(t, err)
+	run(c, time.Second)
+	for range 2 { // a backup is not used up
+		c.Restore(backup)
+		assert.Equal(t, version, c.Version(), "versions go back")
+		assert.True(t, view.Pods.Broken(), "watches break")
+		assert.Equal(t, []string{"leaving", "new", "ready"}, names(c))
+		assert.EqualValues(t, 1, *c.ReplicaSets(namespace)[0].Spec.Replicas)
+		run(c, time.Minute)
+	}
+	assert.Equal(t, []string{"new", "ready"}, names(c), "the kubelet ends what was being deleted")
+	for _, p := range c.Pods(namespace) {
+		assert.True(t, podstate.IsReady(p), "the kubelet starts %s", p.Name)
+	}
+	createPod(t, c, pod("another"))
+	assert.Greater(t, c.Version(), version)
+}
+
+func names(c *replicastest.Cluster) (names []string) {
+	for _, p := range c.Pods(namespace) {
+		names = append(names, p.Name)
+	}
+	return names
+}
+
+func TestNames(t *testing.T) {
+	t.Parallel()
+	c := replicastest.NewCluster(replicastest.Options{Name: func(prefix string) string { return prefix + "next" }})
+	p := pod("")
+	p.GenerateName = "web-"
+	assert.Equal(t, "web-next", createPod(t, c, p).Name)
+}

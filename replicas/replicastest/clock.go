@@ -1,0 +1,15 @@
+package replicastest
+
+import "time"
+
+// A Clock is virtual time: it stands still until somebody moves it.
+type Clock struct{ now time.Time }
+
+// NewClock returns a clock that stands at an instant.
+func NewClock(start time.Time) *Clock { return &Clock{now: start} }
+
+// Now returns the instant that the clock stands at.
+func (c *Clock) Now() time.Time { return c.now }
+
+// Advance moves the clock forward; 0 and less leave it where it stands.
+func (c *Clock) Advance(d time.Duration) { c.now = c.now.Add(max(d, 0)) }

@@ -1,0 +1,52 @@
+package replicastest
+
+import (
+	"maps"
+	"math/rand/v2"
+	"slices"
+)
+
+// Clone returns a cluster that goes on from here on its own. Nobody watches it:
+// views are cloned with their controllers, hooks are not.
+func (c *Cluster) Clone() *Cluster {
+	random := rand.PCG{}
+	if state, err := c.random.MarshalBinary(); err == nil {
+		_ = random.UnmarshalBinary(state)
+	}
+	clone := *c
+	clone.Clock = NewClock(c.Clock.Now())
+	clone.Events = slices.Clip(c.Events)
+	clone.Mutate, clone.Webhook, clone.Changed, clone.Restored = nil, nil, nil, nil
+	clone.random = &random
+	clone.quota, clone.ending = maps.Clone(c.quota), maps.Clone(c.ending)
+	clone.tasks = slices.Clone(c.tasks)
+	clone.nodes = slices.Clone(c.nodes)
+	for i, n := range clone.nodes {
+		other := *n
+		clone.nodes[i] = &other
+	}
+	clone.pods, clone.sets = c.pods.clone(&clone), c.sets.clone(&clone)
+	return &clone
+}
+
+func (t *table[T]) clone(c *Cluster) *table[T] {
+	return &table[T]{cluster: c, kind: t.kind, resource: t.resource, rows: slices.Clone(t.rows)}
+}
+
+// Clone returns a controller that goes on from here on a clone of its cluster.
+// Hooks, options and the memory of writes are not cloned.
+func (c *Controller) Clone(cluster *Cluster) *Controller {
+	clone := NewController(cluster)
+	clone.BurstReplicas, clone.Skew, clone.remembers = c.BurstReplicas, c.Skew, c.remembers
+	clone.Client.id = c.Client.id
+	clone.View.Pods.copyOf(c.View.Pods)
+	clone.View.ReplicaSets.copyOf(c.View.ReplicaSets)
+	clone.Worker.queue, clone.Worker.failures = slices.Clone(c.Worker.queue), maps.Clone(c.Worker.failures)
+	clone.remember(c)
+	return clone
+}
+
+func (s *Stream[T]) copyOf(other *Stream[T]) {
+	s.Lag, s.version, s.synced, s.broken, s.hung, s.last = other.Lag, other.version, other.synced, other.broken, other.hung, other.last
+	s.cache, s.arrived, s.queue = slices.Clone(other.cache), slices.Clone(other.arrived), slices.Clone(other.queue)
+}

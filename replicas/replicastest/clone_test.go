@@ -1,0 +1,61 @@
+package replicastest_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/replicakit/replicakit/replicas/replicastest"
+)
+
+func describe(c *replicastest.Cluster, controller *replicastest.Controller) string {
+	s := replicastest.NewState(c)
+	s.Add(controller)
+	return s.String()
+}
+
+// A clone goes the same way as what it was cloned from, and neither minds the
+// other.
+func TestClone(t *testing.T) {
+	t.Parallel()
+	cluster := replicastest.NewCluster(replicastest.Options{Counting: true, Nodes: 2})
+	controller := replicastest.NewController(cluster)
+	controller.View.Pods.Lag = 300 * time.Millisecond
+	world := &replicastest.World{Clock: cluster.Clock, Parts: []replicastest.Part{cluster, controller}}
+	createReplicaSet(t, cluster, 4)
+	cluster.SetQuota(namespace, 3)
+	for range 200 {
+		clone := cluster.Clone()
+		twin := controller.Clone(clone)
+		before := describe(cluster, controller)
+		require.Equal(t, before, describe(clone, twin))
+		other := &replicastest.World{Clock: clone.Clock, Parts: []replicastest.Part{clone, twin}}
+		other.Run(100 * time.Millisecond)
+		require.Equal(t, before, describe(cluster, controller))
+		world.Run(100 * time.Millisecond)
+		require.Equal(t, describe(cluster, controller), describe(clone, twin))
+	}
+}
+
+// What differs in nothing but names and numbers reads alike.
+func TestState(t *testing.T) {
+	t.Parallel()
+	states := map[string]bool{}
+	for waste := range 3 {
+		cluster := replicastest.NewCluster(replicastest.Options{Counting: true, Nodes: 1})
+		for range waste {
+			createPod(t, cluster, pod("waste"))
+			remove(t, cluster, "waste")
+		}
+		for range waste { // what was to be done about it is done
+			cluster.Act()
+		}
+		controller := replicastest.NewController(cluster)
+		createReplicaSet(t, cluster, 2)
+		(&replicastest.World{Clock: cluster.Clock, Parts: []replicastest.Part{controller}}).Run(0)
+		states[describe(cluster, controller)] = true
+	}
+	assert.Len(t, states, 1)
+}

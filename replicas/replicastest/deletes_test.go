@@ -1,0 +1,117 @@
+package replicastest_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/replicakit/replicakit/replicas/controller"
+	"github.com/replicakit/replicakit/replicas/replicastest"
+)
+
+// changingStage is a stage with so many ready pods, which change all the time and
+// are seen late, and counts of the controller's calls from then on.
+func changingStage(t *testing.T, pods int32, lag time.Duration) (s *stage, calls map[string]int) {
+	t.Helper()
+	s = newStage(t, 1, 3)
+	createReplicaSet(t, s.Cluster, pods)
+	s.world.Run(time.Minute)
+	s.requireSettled(t, "at first")
+	calls = map[string]int{}
+	s.controller.Client.Done = func(call replicastest.Call, _ error) { calls[call.Verb]++ }
+	s.controller.View.Pods.Lag = lag
+	s.world.Parts = append(s.world.Parts, replicastest.NewChurn(s.Cluster, namespace, time.Second))
+	s.world.Run(2 * lag)
+	return s, calls
+}
+
+// heldTold are the events that tell of held deletions.
+func (s *stage) heldTold() (messages []string) {
+	for _, e := range s.Events {
+		if e.Reason == controller.DeletionsHeld {
+			messages = append(messages, e.Message)
+		}
+	}
+	return messages
+}
+
+func TestPodsThatChangeAllTheTimeAreDeleted(t *testing.T) {
+	t.Parallel()
+	for _, from := range []int32{50, 200} {
+		for _, lag := range []time.Duration{0, 2 * time.Second, 10 * time.Second} {
+			t.Run(fmt.Sprintf("W25 from %d to 10, seen after %v", from, lag), func(t *testing.T) {
+				t.Parallel()
+				s, calls := changingStage(t, from, lag)
+				rs := s.ReplicaSets(namespace)[0]
+				s.scale(t, 10)
+				s.world.Run(time.Second)
+				assert.Len(t, s.active(rs), 10, "within a second")
+				assert.LessOrEqual(t, calls["delete"], 2*int(from-10))
+				assert.LessOrEqual(t, calls["list"], 1)
+				s.world.Parts = s.world.Parts[:2]
+				s.world.Run(2 * time.Minute)
+				s.requireSettled(t, "in the end")
+				assert.Empty(t, s.heldTold())
+			})
+		}
+	}
+}
+
+func TestAWebhookThatAnswersConflict(t *testing.T) {
+	t.Parallel()
+	s, calls := changingStage(t, 50, 2*time.Second)
+	rs := s.ReplicaSets(namespace)[0]
+	s.Webhook = func(verb string, p *corev1.Pod) error {
+		if verb != "delete" {
+			return nil
+		}
+		return apierrors.NewConflict(schema.GroupResource{Resource: "pods"}, p.Name, errors.New("not now"))
+	}
+	s.scale(t, 10)
+	s.world.Run(10 * time.Minute)
+	assert.Len(t, s.active(rs), 50)
+	// The holds grow to a minute in 11 passes, which take 102 s.
+	assert.LessOrEqual(t, calls["delete"], 1+20*40)
+	assert.LessOrEqual(t, calls["list"], 20*2)
+	require.Len(t, s.heldTold(), 1)
+	assert.Contains(t, s.heldTold()[0], "Holding deletions for 1.6s: unable to delete pods: ")
+	assert.Contains(t, s.heldTold()[0], "not now")
+
+	s.Webhook = nil
+	s.world.Run(time.Minute)
+	assert.Len(t, s.active(rs), 10, "as soon as the hold is over")
+	s.world.Parts = s.world.Parts[:2]
+	s.world.Run(2 * time.Minute)
+	s.requireSettled(t, "in the end")
+	assert.Len(t, s.heldTold(), 1)
+}
+
+func TestALiveListThatFails(t *testing.T) {
+	t.Parallel()
+	s, calls := changingStage(t, 50, 2*time.Second)
+	rs := s.ReplicaSets(namespace)[0]
+	s.controller.Client.Fault = func(call replicastest.Call) replicastest.Fault {
+		if call.Verb == "list" {
+			return replicastest.Fault{Before: replicastest.Unavailable.Of(call)}
+		}
+		return replicastest.Fault{}
+	}
+	s.scale(t, 10)
+	s.world.Run(10 * time.Minute)
+	assert.Len(t, s.active(rs), 50, "nothing is changed on a view that is known to be old")
+	assert.Equal(t, 1, calls["delete"], "the one that met a conflict")
+	assert.Less(t, calls["list"], 25)
+	require.Len(t, s.heldTold(), 1)
+	assert.Contains(t, s.heldTold()[0], "listing them live: no endpoints")
+
+	s.controller.Client.Fault = nil
+	s.world.Run(time.Minute)
+	assert.Len(t, s.active(rs), 10)
+}

@@ -1,0 +1,99 @@
+package chaos_test
+
+import (
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/replicakit/replicakit/replicas/replicastest/internal/chaos"
+)
+
+var (
+	seeds = flag.String("seeds", "1-60", "the seeds to run: 1234, 1-500")
+	story = flag.String("story", "", "play this story instead of the one that the seed makes up")
+	soak  = flag.Duration("soak", 0, "run fresh seeds for so long")
+)
+
+// Whatever happens: nothing that must not be, and once it stops, what is wanted.
+func TestSeeds(t *testing.T) {
+	t.Parallel()
+	var from, to uint64
+	_, err := fmt.Sscanf(strings.Replace(*seeds, "-", " ", 1), "%d", &from)
+	require.NoError(t, err, "-seeds")
+	if _, err := fmt.Sscanf(strings.Replace(*seeds, "-", " ", 1), "%d %d", &from, &to); err != nil {
+		to = from
+	}
+	start := time.Now()
+	var sum chaos.Report
+	for seed := from; seed <= to; seed++ {
+		sum.Add(play(t, seed))
+	}
+	report(t, to-from+1, sum, time.Since(start))
+}
+
+// TestSoak runs seeds that nobody has seen before.
+func TestSoak(t *testing.T) {
+	t.Parallel()
+	start := time.Now()
+	first := uint64(rand.Uint32())
+	seed := first
+	var sum chaos.Report
+	for ; time.Since(start) < *soak && !t.Failed(); seed++ {
+		sum.Add(play(t, seed))
+	}
+	if *soak > 0 {
+		t.Logf("seeds %d-%d", first, seed-1)
+		report(t, seed-first, sum, time.Since(start))
+	}
+}
+
+func play(t *testing.T, seed uint64) chaos.Report {
+	t.Helper()
+	what := chaos.Generate(seed)
+	if *story != "" {
+		var err error
+		what, err = chaos.Parse(*story)
+		require.NoError(t, err)
+	}
+	result := chaos.Run(seed, what)
+	if result.Err == nil {
+		return result
+	}
+	short := chaos.Shrink(seed, what)
+	t.Errorf("seed %d: %v\n\nwhat it takes (%d of %d things): %v\n  %s\n\nagain:        make sim SEEDS=%d\njust this:    make sim SEEDS=%d STORY='%s'",
+		seed, result.Err, len(short), len(what), chaos.Run(seed, short).Err,
+		strings.ReplaceAll(short.String(), "; ", "\n  "), seed, seed, short)
+	return result
+}
+
+func report(t *testing.T, seeds uint64, sum chaos.Report, took time.Duration) {
+	t.Helper()
+	t.Logf("%d seeds, %d steps in %v (%.1f million a minute), at most %d to settle",
+		seeds, sum.Steps, took.Round(time.Millisecond), float64(sum.Steps)/took.Minutes()/1e6, sum.Settle)
+	t.Logf("what happened: %v", sum.Faults)
+}
+
+func TestStoryText(t *testing.T) {
+	t.Parallel()
+	want := chaos.Generate(7)
+	got, err := chaos.Parse(want.String())
+	require.NoError(t, err)
+	assert.Equal(t, want, got)
+	for _, bad := range []string{"scale", "scale 1 2 x", "dance 1 2 3s"} {
+		_, err := chaos.Parse(bad)
+		require.Error(t, err, bad)
+	}
+}
+
+func TestSameSeedSameRun(t *testing.T) {
+	t.Parallel()
+	first := chaos.Run(5, chaos.Generate(5))
+	again := chaos.Run(5, chaos.Generate(5))
+	assert.Equal(t, first, again)
+}

@@ -1,0 +1,217 @@
+package chaos
+
+import (
+	"maps"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/replicakit/replicakit/replicas/replicastest"
+)
+
+// A kind is a thing that can happen, and how often it does.
+type kind struct {
+	weight int
+	do     func(r *run, op Op) error
+}
+
+// kinds are the things that can happen.
+func kinds() map[string]kind {
+	all := map[string]kind{"run": {0, func(r *run, op Op) error { return r.pass(op.For) }}}
+	for _, some := range []map[string]kind{ofUsers(), ofNodes(), ofControllers(), ofCalls()} {
+		maps.Copy(all, some)
+	}
+	return all
+}
+
+// ofUsers is what users do.
+func ofUsers() map[string]kind {
+	return map[string]kind{
+		"scale":      {10, func(r *run, op Op) error { return r.editOwner("web", replicas(op.N)) }},
+		"scale-db":   {3, func(r *run, op Op) error { return r.editOwner("db", replicas(op.N%5)) }},
+		"min-ready":  {1, func(r *run, op Op) error { return r.editOwner("web", minReady(op.N)) }},
+		"relabel":    {3, func(r *run, op Op) error { return r.editPod(op.N, relabel(op.M)) }},
+		"cost":       {1, func(r *run, op Op) error { return r.editPod(op.N, cost(op.M-6)) }},
+		"hold":       {2, func(r *run, op Op) error { return r.editPod(op.N, hold) }},
+		"unhold":     {2, func(r *run, op Op) error { return r.editPod(op.N, unhold) }},
+		"delete-pod": {3, func(r *run, op Op) error { return r.deletePod(op.N, metav1.DeleteOptions{}) }},
+		"force":      {1, func(r *run, op Op) error { return r.deletePod(op.N, *metav1.NewDeleteOptions(0)) }},
+		"replace":    {2, func(r *run, op Op) error { return r.replacePod(op.N) }},
+		"orphan":     {3, func(r *run, _ Op) error { return r.createOrphan() }},
+		"delete-owner": {2, func(r *run, op Op) error {
+			policies := []metav1.DeletionPropagation{"", metav1.DeletePropagationOrphan, metav1.DeletePropagationForeground}
+			return r.DeleteReplicaSet(r.ctx, namespace, "web", policies[op.N%len(policies)])
+		}},
+		"create-owner":  {4, func(r *run, op Op) error { return r.createOwner("web", int32(op.N)) }},
+		"quota":         {2, func(r *run, op Op) error { r.SetQuota(namespace, op.N); return nil }},
+		"no-quota":      {2, func(r *run, _ Op) error { r.SetQuota(namespace, plenty); return nil }},
+		"webhook":       {2, func(r *run, op Op) error { r.Webhook = deny(op); return nil }},
+		"policy":        {1, func(r *run, op Op) error { r.Webhook = policy(op); return nil }},
+		"mutate":        {1, func(r *run, op Op) error { r.Mutate = mutations()[op.N%len(mutations())]; return nil }},
+		"no-webhook":    {4, func(r *run, _ Op) error { r.Webhook, r.Mutate = nil, nil; return nil }},
+		"end-namespace": {1, func(r *run, op Op) error { r.endNamespace(op.N); return nil }},
+		"new-namespace": {1, func(r *run, _ Op) error { r.CreateNamespace(namespace); return nil }},
+		"backup":        {1, func(r *run, _ Op) error { r.backup = r.Backup(); r.backedUp = true; return nil }},
+		"restore":       {1, func(r *run, _ Op) error { r.restore(); return nil }},
+	}
+}
+
+// ofNodes is what happens on nodes.
+func ofNodes() map[string]kind {
+	return map[string]kind{
+		"finish":    {1, func(r *run, op Op) error { return r.editPod(op.N, finish) }},
+		"unready":   {2, func(r *run, op Op) error { return r.editPod(op.N, unready) }},
+		"churn":     {2, func(r *run, op Op) error { r.stir(op.N % 3); return nil }},
+		"lose-node": {1, func(r *run, _ Op) error { r.loseNode(); return nil }},
+	}
+}
+
+// ofControllers is what happens to controllers and their watches.
+func ofControllers() map[string]kind {
+	return map[string]kind{
+		"restart": {3, func(r *run, op Op) error { r.restart(op.N % 2); return nil }},
+		"second":  {2, func(r *run, _ Op) error { r.second(); return nil }},
+		"skew": {1, func(r *run, op Op) error {
+			r.controller(op.N).Skew = time.Duration(op.M-6) * 37 * time.Second
+			return nil
+		}},
+		"lag-pods":    {4, func(r *run, op Op) error { r.controller(op.N).View.Pods.Lag = lag + op.For; return nil }},
+		"lag-owners":  {2, func(r *run, op Op) error { r.controller(op.N).View.ReplicaSets.Lag = lag + op.For; return nil }},
+		"late-pods":   {1, func(r *run, op Op) error { r.controller(op.N).View.Pods.Lag = 40 * op.For; return nil }},
+		"late-owners": {1, func(r *run, op Op) error { r.controller(op.N).View.ReplicaSets.Lag = 40 * op.For; return nil }},
+		"hang-pods":   {3, func(r *run, op Op) error { r.controller(op.N).View.Pods.Hang(); return nil }},
+		"hang-sets":   {1, func(r *run, op Op) error { r.controller(op.N).View.ReplicaSets.Hang(); return nil }},
+		"catch-up":    {3, func(r *run, op Op) error { r.catchUp(op.N); return nil }},
+		"hours":       {1, func(r *run, op Op) error { r.stir(0); return r.pass(1000 * op.For) }},
+		"pause": {1, func(r *run, op Op) error {
+			r.pause = pause{after: 1 + op.N/3, long: op.M < 6, d: 20 * op.For}
+			return nil
+		}},
+		"no-lag":      {3, func(r *run, op Op) error { r.noLag(op.N); return nil }},
+		"break-pods":  {2, func(r *run, op Op) error { r.controller(op.N).View.Pods.Break(); return nil }},
+		"break-sets":  {1, func(r *run, op Op) error { r.controller(op.N).View.ReplicaSets.Break(); return nil }},
+		"relist":      {4, func(r *run, op Op) error { r.relist(op.N); return nil }},
+		"repeat":      {1, func(r *run, op Op) error { r.controller(op.N).View.Pods.Repeat(); return nil }},
+		"repeat-sets": {1, func(r *run, op Op) error { r.controller(op.N).View.ReplicaSets.Repeat(); return nil }},
+	}
+}
+
+// ofCalls is what happens to calls.
+func ofCalls() map[string]kind {
+	return map[string]kind{
+		"refuse":    {4, func(r *run, op Op) error { r.refuse(op); return nil }},
+		"no-answer": {3, func(r *run, op Op) error { r.loseAnswer(op); return nil }},
+		"resend":    {3, func(r *run, op Op) error { r.resend(op); return nil }},
+		"late-call": {3, func(r *run, op Op) error { r.landLate(op); return nil }},
+		"crash":     {2, func(r *run, op Op) error { r.fault = fault{skip: op.N / 2, left: 1, crash: true}; return nil }},
+		"crash-after": {2, func(r *run, op Op) error {
+			r.fault = fault{skip: op.N / 2, left: 1, crash: true, after: true}
+			return nil
+		}},
+		"race": {4, func(r *run, op Op) error { r.races, r.dice = op.N, op.M; return nil }},
+	}
+}
+
+// plenty is a quota that is never full.
+const plenty = 10_000
+
+func replicas(n int) func(*appsv1.ReplicaSet) {
+	wanted := int32(n)
+	return func(rs *appsv1.ReplicaSet) { rs.Spec.Replicas = &wanted }
+}
+
+func minReady(n int) func(*appsv1.ReplicaSet) {
+	return func(rs *appsv1.ReplicaSet) { rs.Spec.MinReadySeconds = int32(n) }
+}
+
+func relabel(m int) func(*corev1.Pod) {
+	return func(p *corev1.Pod) {
+		metav1.SetMetaDataLabel(&p.ObjectMeta, "app", []string{"web", "web", "db", "debug"}[m%4])
+	}
+}
+
+func cost(n int) func(*corev1.Pod) {
+	return func(p *corev1.Pod) { metav1.SetMetaDataAnnotation(&p.ObjectMeta, corev1.PodDeletionCost, itoa(n)) }
+}
+
+func hold(p *corev1.Pod) {
+	if p.DeletionTimestamp == nil {
+		p.Finalizers = []string{"example.com/hold"}
+	}
+}
+
+func unhold(p *corev1.Pod) { p.Finalizers = nil }
+
+func finish(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed }
+
+func unready(p *corev1.Pod) {
+	for i := range p.Status.Conditions {
+		if p.Status.Conditions[i].Type == corev1.PodReady {
+			p.Status.Conditions[i].Status = corev1.ConditionFalse
+		}
+	}
+}
+
+// deny is a webhook that denies one verb, in one of the ways in which they do.
+func deny(op Op) func(string, *corev1.Pod) error {
+	verb := []string{"create", "patch", "delete"}[op.N%3]
+	answers := []replicastest.Failure{replicastest.Forbidden, replicastest.Rejected, replicastest.Refused, replicastest.Conflicted, replicastest.Broken}
+	return replicastest.Deny(verb, answers[op.M%len(answers)])
+}
+
+// policy is one that has something against changing some of the pods.
+func policy(op Op) func(string, *corev1.Pod) error {
+	answers := []replicastest.Failure{replicastest.Forbidden, replicastest.Rejected, replicastest.Refused}
+	refuse := replicastest.Deny("patch", answers[op.M%len(answers)])
+	return func(verb string, p *corev1.Pod) error {
+		if verb != "patch" || int(p.UID[0])%2 != op.N%2 {
+			return nil
+		}
+		return refuse(verb, p)
+	}
+}
+
+// mutations are what webhooks make of pods that are created.
+func mutations() []func(*corev1.Pod) {
+	return []func(*corev1.Pod){
+		func(p *corev1.Pod) { p.Labels["app"] = "other" },
+		func(p *corev1.Pod) { p.Labels = nil },
+		func(p *corev1.Pod) { p.OwnerReferences = nil },
+	}
+}
+
+// A fault is what will happen to calls: the first so many are spared, then so
+// many are hit.
+type fault struct {
+	skip, left int
+	crash      bool
+	after      bool // the call has its effect
+	resend     bool
+	late       time.Duration
+	is         replicastest.Failure
+}
+
+// refuse fails the next calls without effect.
+func (r *run) refuse(op Op) {
+	r.fault = fault{skip: op.N / 4, left: 1 + op.M/3, is: replicastest.Failure(op.M) % replicastest.Failures}
+}
+
+// loseAnswer lets the next calls have their effect and loses the answer, in one of
+// the ways in which servers and what stands before them do.
+func (r *run) loseAnswer(op Op) {
+	r.fault = fault{skip: op.N / 4, left: 1 + op.M/3, after: true, is: replicastest.Lost()[op.M%len(replicastest.Lost())]}
+}
+
+// resend lets the next requests be sent again below the controllers, with effect or
+// without.
+func (r *run) resend(op Op) {
+	is := []replicastest.Failure{replicastest.Throttled, replicastest.Cut, replicastest.Unavailable}[op.M%3]
+	r.fault = fault{skip: op.N / 4, left: 1 + op.M/3, after: op.N%3 > 0, resend: true, is: is}
+}
+
+// landLate lets the next calls time out, and take effect up to a minute later.
+func (r *run) landLate(op Op) {
+	r.fault = fault{skip: op.N / 4, left: 1 + op.M/3, late: 8 * op.For, is: replicastest.Timeout}
+}

@@ -1,0 +1,477 @@
+package chaos
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/replicakit/replicakit/replicas/replicastest"
+	"github.com/replicakit/replicakit/replicas/replicastest/internal/invariant"
+)
+
+const (
+	namespace = "default"
+	// calm is how long after the last fault everything must have settled: the
+	// longest error back-off is a bit less than 17 minutes, and an expectation
+	// may have to expire after it.
+	calm = 40 * time.Minute
+	// lag is how late events are at best. Two controllers that disagree, as one
+	// does not see the latest spec, would undo each other's work for ever at one
+	// instant if events took no time.
+	lag = 100 * time.Millisecond
+	// settleSteps is how many steps that may take.
+	settleSteps = 50_000
+)
+
+// A Report is what became of a story.
+type Report struct {
+	Steps  int            // of the cluster and the controllers
+	Faults map[string]int // what went wrong, by kind
+	Settle int            // steps from the last fault on
+	Err    error          // the first thing that must not be
+}
+
+// Run plays a story on a cluster of four nodes, then lets everything that is wrong
+// be right again, and waits until nothing happens any more.
+func Run(seed uint64, story Story) Report {
+	r := newRun(seed)
+	err := r.play(story)
+	if err == nil {
+		err = r.settle()
+	}
+	r.report.Err = err
+	return r.report
+}
+
+// A run is one play of a story.
+type run struct {
+	*replicastest.Cluster
+	ctx         context.Context
+	seed        uint64
+	world       *replicastest.World
+	checker     *invariant.Checker
+	controllers [2]*replicastest.Controller // the second may be none
+	report      Report
+
+	fault       fault
+	pause       pause
+	races, dice int // other parts act before so many calls
+	churn       []replicastest.Part
+	backup      replicastest.Backup
+	backedUp    bool
+	random      *rand.Rand
+}
+
+func newRun(seed uint64) *run {
+	cluster := replicastest.NewCluster(replicastest.Options{Seed: seed, Nodes: 4})
+	r := &run{
+		Cluster: cluster,
+		ctx:     context.Background(),
+		seed:    seed,
+		world:   &replicastest.World{Clock: cluster.Clock},
+		checker: invariant.New(cluster),
+		report:  Report{Faults: map[string]int{}},
+		random:  rand.New(rand.NewPCG(seed, 2)),
+	}
+	r.restart(0)
+	return r
+}
+
+func (r *run) play(story Story) error {
+	for _, owner := range []string{"web", "db"} {
+		if err := r.createOwner(owner, 2); err != nil {
+			return err
+		}
+	}
+	for i, op := range story {
+		if op.Do != "run" {
+			r.report.Faults[op.Do]++
+		}
+		err := kinds()[op.Do].do(r, op)
+		if apierrors.ReasonForError(err) != metav1.StatusReasonUnknown {
+			err = nil // it is not there, it cannot be, a webhook has something against it: as users see it
+		}
+		if err == nil {
+			err = r.checker.Err()
+		}
+		if err != nil {
+			return fmt.Errorf("%d. %s: %w", i+1, op, err)
+		}
+	}
+	return nil
+}
+
+// pass lets time pass.
+func (r *run) pass(d time.Duration) error {
+	end := r.Clock.Now().Add(d)
+	for replicastest.Crashes(func() { r.runUntil(end) }) {
+		r.restart(r.dead())
+	}
+	r.Clock.Advance(end.Sub(r.Clock.Now()))
+	return r.checker.Err()
+}
+
+func (r *run) runUntil(end time.Time) {
+	r.world.RunUntil(end, func() bool {
+		r.report.Steps++
+		return r.checker.Err() != nil
+	})
+}
+
+// dead is the controller that is in the middle of a pass.
+func (r *run) dead() int {
+	if r.controllers[0].Passing() == nil {
+		return 1
+	}
+	return 0
+}
+
+// restart starts a controller that knows nothing in place of the old one.
+func (r *run) restart(i int) {
+	if old := r.controllers[i]; old != nil {
+		old.View.Stop()
+		r.checker.Drop(old)
+	} else if i > 0 {
+		return
+	}
+	r.start(i)
+}
+
+func (r *run) start(i int) {
+	c := replicastest.NewController(r.Cluster)
+	if r.seed%2 == 0 {
+		c.RememberWrites()
+	}
+	if r.seed%3 == 0 {
+		c.BurstReplicas = 3
+	}
+	r.checker.Watch(c)
+	c.Client.Fault = func(call replicastest.Call) replicastest.Fault {
+		r.pauses(i)
+		return r.before(call)
+	}
+	c.Listed = r.race
+	done := c.Client.Done
+	c.Client.Done = func(call replicastest.Call, err error) {
+		done(call, err)
+		r.after()
+	}
+	r.controllers[i] = c
+	r.noLag(i)
+	r.show()
+}
+
+// show puts all into the world that are alive.
+func (r *run) show() {
+	r.world.Parts = append([]replicastest.Part{r.Cluster}, r.churn...)
+	for _, c := range r.controllers {
+		if c != nil {
+			r.world.Parts = append(r.world.Parts, c)
+		}
+	}
+}
+
+// second starts the second controller, or ends it.
+func (r *run) second() {
+	if c := r.controllers[1]; c != nil {
+		c.View.Stop()
+		r.checker.Drop(c)
+		r.controllers[1] = nil
+		r.show()
+		return
+	}
+	r.start(1)
+}
+
+// controller is one of those that run.
+func (r *run) controller(n int) *replicastest.Controller {
+	if c := r.controllers[n%2]; c != nil {
+		return c
+	}
+	return r.controllers[0]
+}
+
+// before says what goes wrong with a call.
+func (r *run) before(call replicastest.Call) replicastest.Fault {
+	r.report.Steps++
+	r.race()
+	f := &r.fault
+	switch {
+	case f.left == 0:
+		return replicastest.Fault{}
+	case f.skip > 0:
+		f.skip--
+		return replicastest.Fault{}
+	case f.crash && f.after:
+		return replicastest.Fault{}
+	case f.crash:
+		*f = fault{}
+		panic(replicastest.Crash{})
+	}
+	f.left--
+	r.report.Faults["failed calls"]++
+	if f.after {
+		return replicastest.Fault{After: f.is.Of(call), Resend: f.resend}
+	}
+	return replicastest.Fault{Before: f.is.Of(call), Resend: f.resend, Late: f.late}
+}
+
+// A pause holds up the first controller in the middle of a pass, before one of its
+// calls. Its watches hang meanwhile, and everybody else goes on.
+type pause struct {
+	after int  // calls; 0: there is none
+	long  bool // its lease has ended when it goes on: it may not write any more
+	d     time.Duration
+}
+
+// pauses holds a controller up if it is time.
+func (r *run) pauses(i int) {
+	if i > 0 || r.pause.after == 0 {
+		return
+	}
+	if r.pause.after--; r.pause.after > 0 {
+		return
+	}
+	r.report.Faults["pauses"]++
+	c := r.controllers[0]
+	pods, sets := c.View.Pods.Hung(), c.View.ReplicaSets.Hung()
+	c.View.Pods.Hang()
+	c.View.ReplicaSets.Hang()
+	r.world.Parts = slices.DeleteFunc(slices.Clone(r.world.Parts), func(p replicastest.Part) bool { return p == replicastest.Part(c) })
+	end := r.Clock.Now().Add(r.pause.d)
+	for replicastest.Crashes(func() { r.runUntil(end) }) {
+		r.restart(1) // no other one is at work
+	}
+	if !pods {
+		c.View.Pods.Resume()
+	}
+	if !sets {
+		c.View.ReplicaSets.Resume()
+	}
+	r.show()
+	if r.pause.long {
+		c.Client.Permit = func(call replicastest.Call) error { return replicastest.Forbidden.Of(call) }
+	}
+}
+
+// endPause lets a controller write again: its lease is held anew.
+func (r *run) endPause() {
+	r.pause = pause{}
+	for _, c := range r.controllers {
+		if c != nil {
+			c.Client.Permit = nil
+		}
+	}
+}
+
+// stir lets pods change all the time, faster or slower, or stops that.
+func (r *run) stir(n int) {
+	r.churn = nil
+	if n > 0 {
+		r.churn = []replicastest.Part{replicastest.NewChurn(r.Cluster, namespace, time.Duration(n)*time.Second)}
+	}
+	r.show()
+}
+
+// restore puts the last backup in place of everything. Watches that go on from a
+// version of the future would show nothing: the next list ends that.
+func (r *run) restore() {
+	if r.backedUp {
+		r.Restore(r.backup)
+	}
+}
+
+// catchUp ends it if watches hang.
+func (r *run) catchUp(n int) {
+	view := r.controller(n).View
+	view.Pods.Resume()
+	view.ReplicaSets.Resume()
+}
+
+// after may end the process that made a call.
+func (r *run) after() {
+	if f := r.fault; f.crash && f.after && f.skip == 0 && f.left > 0 {
+		r.fault = fault{}
+		panic(replicastest.Crash{})
+	}
+}
+
+// race lets other parts act before a call is made.
+func (r *run) race() {
+	if r.races == 0 {
+		return
+	}
+	r.races--
+	for range r.random.IntN(1 + r.dice) {
+		c := r.controllers[r.random.IntN(2)]
+		switch {
+		case c == nil:
+			r.Step()
+		case r.random.IntN(2) == 0:
+			c.View.Step()
+		}
+	}
+}
+
+func (r *run) refreshed(c *replicastest.Controller) {
+	c.View.Pods.Relist()
+	c.View.ReplicaSets.Relist()
+}
+
+// settle lets everything be right again and checks that it becomes so.
+func (r *run) settle() error {
+	r.fault, r.races = fault{}, 0
+	r.endPause()
+	r.stir(0)
+	r.SetQuota(namespace, plenty)
+	r.Webhook, r.Mutate = nil, nil
+	r.AddNode("spare")
+	for i := range r.report.Faults["lost nodes"] {
+		r.RemoveNode("node-" + itoa(i+1))
+	}
+	for range 100 {
+		if r.CreateNamespace(namespace) {
+			break
+		}
+		r.letGo()
+		if err := r.pass(time.Minute); err != nil {
+			return err
+		}
+	}
+	r.letGo()
+	for _, c := range r.controllers {
+		if c != nil {
+			c.View.Pods.Lag, c.View.ReplicaSets.Lag = lag, lag
+			r.refreshed(c)
+		}
+	}
+	if err := r.createOwner("web", 3); err != nil && !apierrors.IsAlreadyExists(err) {
+		return err
+	}
+	return r.wait()
+}
+
+func (r *run) wait() error {
+	before := r.report.Steps
+	if err := r.pass(calm); err != nil {
+		return err
+	}
+	r.report.Settle = r.report.Steps - before
+	if r.report.Settle > settleSteps {
+		return fmt.Errorf("chaos: %d steps to settle", r.report.Settle)
+	}
+	if err := r.checker.Settled(namespace); err != nil {
+		return err
+	}
+	version := r.Version()
+	if err := r.pass(calm); err != nil {
+		return err
+	}
+	if r.Version() != version {
+		return fmt.Errorf("chaos: it does not stay as it is: %d writes more", r.Version()-version)
+	}
+	return r.checker.Settled(namespace)
+}
+
+// letGo takes every finalizer away.
+func (r *run) letGo() {
+	for i := range r.Pods(namespace) {
+		_ = r.editPod(i, unhold)
+	}
+}
+
+func (r *run) noLag(n int) {
+	view := r.controller(n).View
+	view.Pods.Lag, view.ReplicaSets.Lag = lag, lag
+}
+
+// relist lists both kinds anew: a watch that is broken goes on.
+func (r *run) relist(n int) { r.refreshed(r.controller(n)) }
+
+func (r *run) endNamespace(n int) {
+	if n == 0 {
+		r.TerminateNamespace(namespace)
+	}
+}
+
+// loseNode loses one more node, while two are left.
+func (r *run) loseNode() {
+	if lost := r.report.Faults["lost nodes"]; lost < 2 {
+		r.report.Faults["lost nodes"]++
+		r.LoseNode("node-" + itoa(lost+1))
+	}
+}
+
+func (r *run) createOwner(name string, n int32) error {
+	_, err := r.CreateReplicaSet(r.ctx, replicastest.NewReplicaSet(namespace, name, n))
+	return err
+}
+
+func (r *run) editOwner(name string, change func(*appsv1.ReplicaSet)) error {
+	_, err := r.EditReplicaSet(r.ctx, namespace, name, change)
+	return err
+}
+
+// pod is the name of one of the pods, "" if there is none.
+func (r *run) pod(n int) string {
+	pods := r.Pods(namespace)
+	if len(pods) == 0 {
+		return ""
+	}
+	return pods[n%len(pods)].Name
+}
+
+func (r *run) editPod(n int, change func(*corev1.Pod)) error {
+	_, err := r.EditPod(r.ctx, namespace, r.pod(n), change)
+	return err
+}
+
+func (r *run) deletePod(n int, opts metav1.DeleteOptions) error {
+	_, err := r.DeletePod(r.ctx, namespace, r.pod(n), opts)
+	return err
+}
+
+// replacePod deletes a pod and makes another one under its name.
+func (r *run) replacePod(n int) error {
+	name := r.pod(n)
+	if name == "" {
+		return nil
+	}
+	if _, err := r.DeletePod(r.ctx, namespace, name, *metav1.NewDeleteOptions(0)); err != nil {
+		return err
+	}
+	return r.createPod(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"app": "debug"}}})
+}
+
+func (r *run) createOrphan() error {
+	return r.createPod(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{GenerateName: "orphan-", Labels: map[string]string{"app": "web"}}})
+}
+
+func (r *run) createPod(p *corev1.Pod) error {
+	p.Spec.Containers = []corev1.Container{{Name: "web"}}
+	_, err := r.CreatePod(r.ctx, namespace, p)
+	return err
+}
+
+func itoa(n int) string { return strconv.Itoa(n) }
+
+// Add adds up what went wrong.
+func (r *Report) Add(other Report) {
+	if r.Faults == nil {
+		r.Faults = map[string]int{}
+	}
+	r.Steps += other.Steps
+	r.Settle = max(r.Settle, other.Settle)
+	for kind := range maps.Keys(other.Faults) {
+		r.Faults[kind] += other.Faults[kind]
+	}
+}

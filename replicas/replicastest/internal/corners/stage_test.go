@@ -1,0 +1,415 @@
+package corners_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/replicakit/replicakit/replicas/replicastest"
+	"github.com/replicakit/replicakit/replicas/replicastest/internal/invariant"
+)
+
+const (
+	namespace = "default"
+	lag       = 150 * time.Millisecond
+	// relistAfter is how long an event is missed.
+	relistAfter = 20 * time.Second
+	// hungFor is how long a watch hangs: until expectations have expired.
+	hungFor = 12 * time.Minute
+	// landsAfter is how late a call takes effect that timed out.
+	landsAfter = 40 * time.Second
+	// pausedFor is how long a controller stands still while another one works.
+	pausedFor = 5 * time.Second
+	// calm is how long everything has to settle: error back-off is short with
+	// one fault, but an expectation may have to expire.
+	calm = 20 * time.Minute
+)
+
+// A scenario is what users and fate do, each at its time.
+type scenario struct {
+	name  string
+	nodes int // 0: three
+	steps []step
+	// noHang: it ends otherwise if a watch hangs before a step, and should.
+	noHang bool
+}
+
+type step struct {
+	at time.Duration
+	do func(s *stage) error
+}
+
+// A disturbance is the one thing that goes wrong.
+type disturbance struct {
+	kind
+	n       int // the call, event or pass that it hits; counted from 0
+	back    int // how many events ago the view is from
+	failure replicastest.Failure
+}
+
+type kind string
+
+const (
+	undisturbed kind = "undisturbed"
+	crashBefore kind = "crash before call"
+	crashAfter  kind = "crash after call"
+	missed      kind = "missed event"
+	broken      kind = "watch broken at event"
+	stale       kind = "stale pass"
+	unanswered  kind = "lost answer of call"
+	refused     kind = "refused call"
+	resent      kind = "resent call"
+	late        kind = "late call"
+	taken       kind = "webhook at call"
+	hung        kind = "watch hung at event"
+	paused      kind = "paused before call"
+)
+
+func (d disturbance) String() string {
+	switch d.kind {
+	case undisturbed:
+		return string(d.kind)
+	case stale:
+		return fmt.Sprintf("%s %d, of %d events ago", d.kind, d.n, d.back)
+	case unanswered, refused, resent:
+		return fmt.Sprintf("%s %d: %s", d.kind, d.n, d.failure)
+	}
+	return fmt.Sprintf("%s %d", d.kind, d.n)
+}
+
+// A trace is what a play was made of.
+type trace struct {
+	calls  []replicastest.Call
+	events int
+	passes []pass
+}
+
+// A pass is when a pass began, for whom, and how many events had arrived.
+type pass struct {
+	at     time.Time
+	key    types.NamespacedName
+	events int
+}
+
+// A stage is one play of a scenario. It is the Part of a world that stands for
+// the controller.
+type stage struct {
+	*replicastest.Cluster
+	controller *replicastest.Controller
+	checker    *invariant.Checker
+	world      *replicastest.World
+	disturbance
+	seen     trace
+	hit      bool
+	at       pass // the pass to be made on a stale view
+	relistAt time.Time
+	resume   func() // instead of a list then
+}
+
+// play plays a scenario with one disturbance and returns how it ended.
+func play(sc scenario, d disturbance, learned trace) (*stage, string, error) {
+	nodes := sc.nodes
+	if nodes == 0 {
+		nodes = 3
+	}
+	s := &stage{Cluster: replicastest.NewCluster(replicastest.Options{Nodes: nodes, Seed: 1}), disturbance: d}
+	if d.kind == stale {
+		s.at = learned.passes[d.n]
+	}
+	s.checker = invariant.New(s.Cluster)
+	s.world = &replicastest.World{Clock: s.Clock, Parts: []replicastest.Part{s.Cluster, s}}
+	s.restart()
+	start := s.Clock.Now()
+	for _, step := range sc.steps {
+		if err := s.runTo(start.Add(step.at)); err != nil {
+			return s, "", err
+		}
+		if err := step.do(s); err != nil {
+			return s, "", fmt.Errorf("at %v: %w", step.at, err)
+		}
+	}
+	if err := s.runTo(s.Clock.Now().Add(calm)); err != nil {
+		return s, "", err
+	}
+	version := s.Version()
+	if err := s.runTo(s.Clock.Now().Add(calm)); err != nil {
+		return s, "", err
+	}
+	if s.Version() != version {
+		return s, "", fmt.Errorf("it does not stay as it is: %d writes more", s.Version()-version)
+	}
+	return s, s.state(), s.checker.Settled(namespace)
+}
+
+// runTo lets time pass until an instant.
+func (s *stage) runTo(end time.Time) error {
+	done := func() bool { return s.checker.Err() != nil }
+	for replicastest.Crashes(func() { s.world.RunUntil(end, done) }) {
+		s.restart()
+	}
+	s.Clock.Advance(end.Sub(s.Clock.Now()))
+	return s.checker.Err()
+}
+
+// restart starts a controller that knows nothing in place of the old one.
+func (s *stage) restart() {
+	if s.controller != nil {
+		s.controller.View.Stop()
+		s.checker.Drop(s.controller)
+	}
+	c := replicastest.NewController(s.Cluster)
+	s.controller = c
+	s.checker.Watch(c)
+	done := c.Client.Done
+	c.Client.Fault = s.before
+	c.Client.Done = func(call replicastest.Call, err error) {
+		done(call, err)
+		s.after()
+	}
+	c.View.Pods.Lag, c.View.ReplicaSets.Lag = lag, lag/2
+	sync := c.Worker.Sync
+	c.Worker.Sync = func(ctx context.Context, key types.NamespacedName) (time.Duration, error) {
+		s.seen.passes = append(s.seen.passes, pass{s.Clock.Now(), key, s.seen.events})
+		return sync(ctx, key)
+	}
+}
+
+// strikes reports whether it is time for the disturbance, which happens once.
+func (s *stage) strikes(k kind, n int) bool {
+	if s.hit || s.kind != k || s.n != n {
+		return false
+	}
+	s.hit = true
+	return true
+}
+
+func (s *stage) before(call replicastest.Call) replicastest.Fault {
+	n := len(s.seen.calls)
+	s.seen.calls = append(s.seen.calls, call)
+	switch {
+	case s.strikes(crashBefore, n):
+		panic(replicastest.Crash{})
+	case s.strikes(unanswered, n):
+		return replicastest.Fault{After: s.failure.Of(call)}
+	case s.strikes(refused, n):
+		return replicastest.Fault{Before: s.failure.Of(call)}
+	case s.strikes(resent, n):
+		return replicastest.Fault{After: s.failure.Of(call), Resend: true}
+	case s.strikes(late, n):
+		return replicastest.Fault{Before: replicastest.Timeout.Of(call), Late: landsAfter}
+	case s.strikes(taken, n):
+		once := true
+		s.Mutate = func(p *corev1.Pod) {
+			if once {
+				p.Labels["app"], once = "other", false
+			}
+		}
+	case s.strikes(paused, n):
+		s.pause()
+	}
+	return replicastest.Fault{}
+}
+
+// pause lets another controller take over in the middle of a pass, and end before
+// the first goes on.
+func (s *stage) pause() {
+	view := s.controller.View
+	view.Pods.Hang()
+	view.ReplicaSets.Hang()
+	other := replicastest.NewController(s.Cluster)
+	s.checker.Watch(other)
+	world := &replicastest.World{Clock: s.Clock, Parts: []replicastest.Part{s.Cluster, other}}
+	world.Run(pausedFor)
+	other.View.Stop()
+	s.checker.Drop(other)
+	view.Pods.Resume()
+	view.ReplicaSets.Resume()
+}
+
+func (s *stage) after() {
+	if s.strikes(crashAfter, len(s.seen.calls)-1) {
+		panic(replicastest.Crash{})
+	}
+}
+
+// holds reports whether events must wait for the pass on the stale view.
+func (s *stage) holds() bool {
+	return s.kind == stale && !s.hit && s.seen.events >= s.at.events-s.back
+}
+
+// Due returns when the controller has something to do.
+func (s *stage) Due() (time.Time, bool) {
+	at, _, ok := s.next()
+	return at, ok
+}
+
+// Step does it.
+func (s *stage) Step() {
+	if _, do, ok := s.next(); ok {
+		do()
+	}
+}
+
+// next is what happens next: events before passes.
+func (s *stage) next() (at time.Time, do func(), ok bool) {
+	consider := func(due time.Time, is bool, what func()) {
+		if is && (!ok || due.Before(at)) {
+			at, do, ok = due, what, true
+		}
+	}
+	consider(s.relistAt, !s.relistAt.IsZero(), s.relist)
+	if s.holds() {
+		consider(s.at.at, true, s.passOnStaleView)
+	} else {
+		event, arrives := s.controller.View.Due()
+		consider(event, arrives, s.deliver)
+	}
+	work, waits := s.controller.Worker.Due()
+	consider(work, waits && s.controller.View.Synced(), s.controller.Worker.Step)
+	return at, do, ok
+}
+
+func (s *stage) passOnStaleView() {
+	s.hit = true
+	if s.controller.View.Synced() {
+		s.controller.Worker.Wake(s.at.key, 0)
+		s.controller.Worker.Step()
+	}
+}
+
+func (s *stage) relist() {
+	s.relistAt = time.Time{}
+	if s.resume != nil {
+		s.resume()
+		return
+	}
+	s.controller.View.Pods.Relist()
+	s.controller.View.ReplicaSets.Relist()
+}
+
+// deliver delivers the next event, or makes sure that it is not.
+func (s *stage) deliver() {
+	n := s.seen.events
+	s.seen.events++
+	view := s.controller.View
+	lose, cut, hang, resume := view.Pods.Lose, view.Pods.Break, view.Pods.Hang, view.Pods.Resume
+	pods, ok := view.Pods.Due()
+	if sets, is := view.ReplicaSets.Due(); is && (!ok || !sets.After(pods)) {
+		lose, cut, hang, resume = view.ReplicaSets.Lose, view.ReplicaSets.Break, view.ReplicaSets.Hang, view.ReplicaSets.Resume
+	}
+	switch {
+	case s.strikes(missed, n):
+		lose()
+	case s.strikes(broken, n):
+		cut()
+	case s.strikes(hung, n):
+		hang()
+		if n%2 == 0 {
+			s.resume = resume
+		}
+		s.relistAt = s.Clock.Now().Add(hungFor)
+		return
+	default:
+		view.Step()
+		return
+	}
+	s.relistAt = s.Clock.Now().Add(relistAfter)
+}
+
+// state describes the cluster without what is random: names and times.
+func (s *stage) state() string {
+	var lines []string
+	for _, rs := range s.ReplicaSets(namespace) {
+		t := rs.Status.TerminatingReplicas
+		rs.Status.TerminatingReplicas = nil
+		lines = append(lines, fmt.Sprintf("%s wants %d, generation %d, status %v, %d terminating, finalizers %v",
+			rs.Name, *rs.Spec.Replicas, rs.Generation, rs.Status, *t, rs.Finalizers))
+	}
+	for _, p := range s.Pods(namespace) {
+		lines = append(lines, s.describe(p))
+	}
+	slices.Sort(lines)
+	return strings.Join(lines, "\n")
+}
+
+func (s *stage) describe(p *corev1.Pod) string {
+	owner := "nobody"
+	if ref := metav1.GetControllerOf(p); ref != nil {
+		owner = ref.Name
+		if rs, err := s.GetReplicaSet(context.Background(), namespace, ref.Name); err != nil || rs.UID != ref.UID {
+			owner += ", which is gone"
+		}
+	}
+	return fmt.Sprintf("pod %v of %s, %s, deleted %t, finalizers %v, conditions %d",
+		p.Labels, owner, p.Status.Phase, p.DeletionTimestamp != nil, p.Finalizers, len(p.Status.Conditions))
+}
+
+// What users do.
+
+func (s *stage) owner(name string, n, minReady int32) error {
+	rs := replicastest.NewReplicaSet(namespace, name, n)
+	rs.Spec.MinReadySeconds = minReady
+	_, err := s.CreateReplicaSet(context.Background(), rs)
+	return err
+}
+
+func (s *stage) scale(name string, n int32) error {
+	_, err := s.EditReplicaSet(context.Background(), namespace, name, func(rs *appsv1.ReplicaSet) { rs.Spec.Replicas = &n })
+	return err
+}
+
+func (s *stage) orphan(name string) error {
+	_, err := s.CreatePod(context.Background(), namespace, &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"app": "web"}},
+		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "web"}}},
+	})
+	return err
+}
+
+// oldest is the active pod of web that was created first.
+func (s *stage) oldest() string {
+	var first *corev1.Pod
+	for _, p := range s.Pods(namespace) {
+		if p.DeletionTimestamp == nil && p.Labels["app"] == "web" &&
+			(first == nil || p.CreationTimestamp.Time.Before(first.CreationTimestamp.Time)) {
+			first = p
+		}
+	}
+	if first == nil {
+		return ""
+	}
+	return first.Name
+}
+
+func (s *stage) edit(pod string, change func(*corev1.Pod)) error {
+	_, err := s.EditPod(context.Background(), namespace, pod, change)
+	return err
+}
+
+func (s *stage) relabel(pod, app string) error {
+	return s.edit(pod, func(p *corev1.Pod) { p.Labels["app"] = app })
+}
+
+// cheap makes a pod the first to go.
+func cheap(p *corev1.Pod) {
+	metav1.SetMetaDataAnnotation(&p.ObjectMeta, corev1.PodDeletionCost, "-100")
+}
+
+// replace deletes a pod and makes another one, nobody's, under its name.
+func (s *stage) replace(name string) error {
+	if _, err := s.DeletePod(context.Background(), namespace, name, *metav1.NewDeleteOptions(0)); err != nil {
+		return err
+	}
+	_, err := s.CreatePod(context.Background(), namespace, &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"app": "debug"}},
+		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "web"}}},
+	})
+	return err
+}

@@ -1,0 +1,242 @@
+package explore
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/replicakit/replicakit/replicas/replicastest"
+)
+
+// An action is one way on from a state.
+type action struct {
+	name string
+	do   func(w *world)
+}
+
+// systemActions are what happens by itself. Time passes only when nothing else
+// does.
+func (w *world) systemActions() (actions []action) {
+	add := func(possible bool, name string, do func(w *world)) {
+		if possible {
+			actions = append(actions, action{name, do})
+		}
+	}
+	view := w.controller.View
+	add(view.Pods.Pending() > 0 && !view.Pods.Hung(), "pod event", func(w *world) { w.controller.View.Pods.Deliver() })
+	add(view.ReplicaSets.Pending() > 0, "owner event", func(w *world) { w.controller.View.ReplicaSets.Deliver() })
+	_, acts := w.cluster.Due()
+	add(acts, "cluster", func(w *world) { w.cluster.Act() })
+	add(view.Pods.Broken(), "list pods", func(w *world) { w.controller.View.Pods.Relist() })
+	add(view.Pods.Hung(), "pod watch goes on", func(w *world) { w.controller.View.Pods.Resume() })
+	add(view.ReplicaSets.Broken(), "list owners", func(w *world) { w.controller.View.ReplicaSets.Relist() })
+	due, waits := w.controller.Worker.Due()
+	now := !due.After(w.cluster.Clock.Now())
+	add(waits && now && view.Synced(), "pass", (*world).pass)
+	add(waits && !now && len(actions) == 0, "time passes", (*world).jump)
+	return actions
+}
+
+// otherActions are what goes wrong and what users do, as long as the model allows.
+func (w *world) otherActions() (actions []action) {
+	if w.model.Faults > 0 {
+		actions = append(actions,
+			action{"crash", func(w *world) { w.model.Faults--; w.start() }},
+			action{"pod watch breaks", func(w *world) { w.model.Faults--; w.controller.View.Pods.Break() }},
+			action{"pod watch hangs", func(w *world) { w.model.Faults--; w.controller.View.Pods.Hang() }},
+			action{"owner watch breaks", func(w *world) { w.model.Faults--; w.controller.View.ReplicaSets.Break() }})
+	}
+	if due, waits := w.controller.Worker.Due(); w.model.Jumps > 0 && waits && due.After(w.cluster.Clock.Now()) {
+		actions = append(actions, action{"time jumps", func(w *world) { w.model.Jumps--; w.jump() }})
+	}
+	if w.model.Changes > 0 {
+		actions = append(actions, w.userActions()...)
+	}
+	return actions
+}
+
+func (w *world) userActions() (actions []action) {
+	user := func(name string, do func(w *world) error) {
+		actions = append(actions, action{name, func(w *world) {
+			w.model.Changes--
+			if err := do(w); err != nil {
+				panic(fmt.Sprintf("explore: %s: %v", name, err))
+			}
+		}})
+	}
+	rs, err := w.cluster.GetReplicaSet(context.Background(), namespace, "web")
+	for n := range int32(w.model.Most + 1) {
+		if err == nil && w.model.Most > 0 && n != *rs.Spec.Replicas {
+			user(fmt.Sprintf("scale to %d", n), func(w *world) error { return w.scale(n) })
+		}
+	}
+	for _, p := range w.cluster.Pods(namespace) {
+		if p.DeletionTimestamp != nil {
+			continue
+		}
+		user("delete "+p.Name, func(w *world) error {
+			_, err := w.cluster.DeletePod(context.Background(), namespace, p.Name, metav1.DeleteOptions{})
+			return err
+		})
+		user("replace "+p.Name, func(w *world) error { return w.replace(p.Name) })
+		other := map[string]string{"web": "debug"}[p.Labels["app"]]
+		if other == "" {
+			other = "web"
+		}
+		user("label "+p.Name+" "+other, func(w *world) error {
+			_, err := w.cluster.EditPod(context.Background(), namespace, p.Name, func(p *corev1.Pod) { p.Labels["app"] = other })
+			return err
+		})
+	}
+	return actions
+}
+
+// replace deletes a pod and makes another one, nobody's, under its name.
+func (w *world) replace(name string) error {
+	if _, err := w.cluster.DeletePod(context.Background(), namespace, name, *metav1.NewDeleteOptions(0)); err != nil {
+		return err
+	}
+	w.pod(name, "debug")
+	return nil
+}
+
+func (w *world) scale(n int32) error {
+	_, err := w.cluster.EditReplicaSet(context.Background(), namespace, "web", func(rs *appsv1.ReplicaSet) { rs.Spec.Replicas = &n })
+	return err
+}
+
+// jump lets time pass until the controller wakes.
+func (w *world) jump() {
+	due, _ := w.controller.Worker.Due()
+	w.cluster.Clock.Advance(due.Sub(w.cluster.Clock.Now()))
+}
+
+func (w *world) pass() {
+	if replicastest.Crashes(w.controller.Worker.Step) {
+		w.start()
+	}
+}
+
+// What may become of a call.
+const (
+	listed      = "listed"
+	answered    = "answered"
+	event       = "pod event first"
+	refused     = "refused"
+	unanswered  = "answer lost"
+	resent      = "sent again"
+	late        = "takes effect late"
+	taken       = "webhook takes it"
+	crashed     = "crash"
+	crashedThen = "crash afterwards"
+)
+
+// before asks what happens to a call.
+func (w *world) before(call replicastest.Call) replicastest.Fault {
+	for {
+		switch w.choose(w.fates(call)) {
+		case event:
+			w.arrive()
+			continue
+		case refused:
+			w.model.Faults--
+			return replicastest.Fault{Before: replicastest.Broken.Of(call)}
+		case unanswered:
+			w.model.Faults--
+			return replicastest.Fault{After: replicastest.Timeout.Of(call)}
+		case resent:
+			w.model.Faults--
+			return replicastest.Fault{After: replicastest.Throttled.Of(call), Resend: true}
+		case late:
+			w.model.Faults--
+			return replicastest.Fault{Before: replicastest.Timeout.Of(call), Late: time.Minute}
+		case taken:
+			w.model.Faults--
+			w.cluster.Mutate = func(p *corev1.Pod) { p.Labels["app"] = "other" }
+		case crashed:
+			w.model.Faults--
+			panic(replicastest.Crash{})
+		}
+		return replicastest.Fault{}
+	}
+}
+
+// listed lets events arrive that come too late for the list.
+func (w *world) listed() {
+	for w.mayArrive() && w.choose([]string{listed, event}) == event {
+		w.arrive()
+	}
+}
+
+// early is how many events may arrive in the middle of one pass.
+const early = 2
+
+func (w *world) mayArrive() bool {
+	return w.arrived < early && w.controller.View.Pods.Pending() > 0 && !w.controller.View.Pods.Hung()
+}
+
+func (w *world) arrive() {
+	w.arrived++
+	w.controller.View.Pods.Deliver()
+}
+
+// after crashes after a call if that was chosen.
+func (w *world) after() {
+	w.cluster.Mutate = nil
+	if n := len(w.words); n > 0 && w.words[n-1] == crashedThen {
+		w.model.Faults--
+		panic(replicastest.Crash{})
+	}
+}
+
+// fates are what may become of a call.
+func (w *world) fates(call replicastest.Call) []string {
+	fates := []string{answered}
+	if w.mayArrive() {
+		fates = append(fates, event)
+	}
+	if w.model.Faults > 0 {
+		fates = append(fates, refused)
+		if call.Verb != "get" {
+			fates = append(fates, unanswered, resent, late, crashed, crashedThen)
+		}
+		if call.Verb == "create" {
+			fates = append(fates, taken)
+		}
+	}
+	return fates
+}
+
+// choose follows the script, and then takes the first possibility.
+func (w *world) choose(from []string) string {
+	choice, n := 0, len(w.points)
+	if n < len(w.script) {
+		choice = w.script[n]
+	}
+	w.points = append(w.points, len(from))
+	w.words = append(w.words, from[choice])
+	return from[choice]
+}
+
+// nextScript is the next way through the action, in the order of an odometer; nil
+// if this was the last.
+func (w *world) nextScript() []int {
+	script := make([]int, len(w.points))
+	copy(script, w.script)
+	for i := len(script) - 1; i >= 0; i-- {
+		if script[i]+1 < w.points[i] {
+			script[i]++
+			return script[:i+1]
+		}
+	}
+	return nil
+}
+
+func key(name string) types.NamespacedName {
+	return types.NamespacedName{Namespace: namespace, Name: name}
+}

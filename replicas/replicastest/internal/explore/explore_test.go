@@ -1,0 +1,69 @@
+package explore_test
+
+import (
+	"flag"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/replicakit/replicakit/replicas/replicastest/internal/explore"
+)
+
+var full = flag.Bool("full", false, "the large models too: minutes")
+
+var limit = flag.Int("limit", 200_000, "with -full: give up a model after so many states; 0: never")
+
+// models are explored in every test run; where there is a limit, in part.
+func models() map[string]explore.Model {
+	return map[string]explore.Model{
+		"2 replicas, 1 fault":            {Replicas: 2, Faults: 1},
+		"3 replicas, 1 fault":            {Replicas: 3, Faults: 1},
+		"2 replicas, 2 orphans, 1 fault": {Replicas: 2, Orphans: 2, Faults: 1},
+		"1 replica, 2 orphans, 1 jump":   {Replicas: 1, Orphans: 2, Jumps: 1},
+		"1 replica, a sibling, 1 orphan": {Replicas: 1, Orphans: 1, Sibling: true},
+		"1 replica, 1 change":            {Replicas: 1, Most: 2, Changes: 1},
+		"1 replica, 2 changes":           {Replicas: 1, Most: 1, Changes: 2, Limit: 1500},
+		"1 replica that runs, 1 fault":   {Replicas: 1, Kubelet: true, Faults: 1, Limit: 1500},
+	}
+}
+
+// large models take minutes: make explore.
+func large() map[string]explore.Model {
+	return map[string]explore.Model{
+		"1 replica, 1 fault, 1 jump":               {Replicas: 1, Faults: 1, Jumps: 1},
+		"1 replica, 2 changes":                     {Replicas: 1, Most: 1, Changes: 2},
+		"1 replica that runs, 1 fault":             {Replicas: 1, Kubelet: true, Faults: 1},
+		"1 replica that runs, 1 change":            {Replicas: 1, Kubelet: true, Most: 2, Changes: 1},
+		"1 replica, 2 faults":                      {Replicas: 1, Faults: 2},
+		"2 replicas, 2 faults":                     {Replicas: 2, Faults: 2},
+		"2 replicas, 1 orphan, a sibling, 1 fault": {Replicas: 2, Orphans: 1, Sibling: true, Faults: 1},
+		"3 replicas, 1 orphan, a sibling, 1 jump":  {Replicas: 3, Orphans: 1, Sibling: true, Jumps: 1},
+		"3 replicas, 1 orphan, 1 change":           {Replicas: 3, Orphans: 1, Most: 3, Changes: 1},
+		"2 replicas, 1 orphan, 1 change, 1 fault":  {Replicas: 2, Orphans: 1, Most: 3, Changes: 1, Faults: 1},
+		"2 replicas that run, 1 orphan, 1 fault":   {Replicas: 2, Orphans: 1, Kubelet: true, Faults: 1},
+	}
+}
+
+// In every state what must hold holds, and every way on ends where it should.
+func TestExplore(t *testing.T) {
+	t.Parallel()
+	all := models()
+	if *full {
+		all = large()
+	}
+	for name, model := range all {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if *full {
+				model.Limit = *limit
+			}
+			start := time.Now()
+			r := explore.Explore(model)
+			require.NoError(t, r.Err, "after %d states; the way there:\n%s", r.States, strings.Join(r.Path, "\n"))
+			require.True(t, r.Whole || model.Limit > 0)
+			t.Logf("%s: %d states, %d edges, %d ends, at most %d deep, whole %t, %v", name, r.States, r.Edges, r.Ends, r.Depth, r.Whole, time.Since(start).Round(time.Millisecond))
+		})
+	}
+}

@@ -1,0 +1,239 @@
+// Package invariant holds a simulated cluster and its controllers to what must be
+// true at every moment, and to what must be true once nothing goes wrong any more.
+//
+//	checker := invariant.New(cluster)
+//	checker.Watch(controller) // before its first step
+//	... step the world, asking checker.Err() ...
+//	err := checker.Settled()
+//
+// It knows what the controllers did from the truth, not from what they remember:
+// which call changed what, and which of that their watches have shown them. No
+// time is too long: what held a minute after a fault holds a day after it.
+//
+// Never more. Only creations and adoptions add to an owner's replicas, so each
+// creation is judged as it takes effect. The replicas that the controller must know
+// of, the new one among them, are at most as many as its pass was asked for. It
+// must know of those that its view shows as they are, and of all that it created or
+// adopted itself, answered or not: a creation that nobody answered is known by its
+// name. What it cannot know of comes on top: what others create, and another
+// process, be it a dead one; what its watches have not shown; what lands late after
+// a process has ended. So at every instant there are at most as many replicas as
+// were wanted of one of the passes under way, and what of others is not resolved.
+//
+// Never fewer. Of deletions each is judged as it takes effect. The replicas that
+// are left, and those that are gone without the controller's doing and without its
+// being told, are at least as many as its pass was asked for. Its own deletions
+// never count as there, answered or not. A deletion that lands when nobody waits
+// for it any more is not judged.
+//
+// Never another's. What a controller deletes is its owner's, or was when its view
+// was made and is not ready, or is what it created and a webhook took away: a pod
+// that was not ready is deleted under its UID alone, and if it was released at the
+// same moment, it goes all the same.
+package invariant
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/replicakit/replicakit/replicas/replicastest"
+)
+
+// A Checker watches a cluster and its controllers. It takes the hooks that it
+// needs: Cluster.Changed and Restored, and of a controller Scaling, Passed and
+// Client.Done.
+type Checker struct {
+	cluster  *replicastest.Cluster
+	truth    truth
+	watchers []*watcher
+	err      error
+}
+
+// New returns a Checker of a cluster.
+func New(cluster *replicastest.Cluster) *Checker {
+	k := &Checker{cluster: cluster, truth: truth{}}
+	cluster.Changed, cluster.Restored = k.changed, k.restored
+	return k
+}
+
+// Err returns the first violation.
+func (k *Checker) Err() error { return k.err }
+
+func (k *Checker) fail(format string, args ...any) {
+	if k.err == nil {
+		k.err = fmt.Errorf("invariant: "+format, args...)
+	}
+}
+
+// Watch watches a controller from its start on.
+func (k *Checker) Watch(c *replicastest.Controller) {
+	w := &watcher{checker: k, controller: c, record: newRecord()}
+	k.watchers = append(k.watchers, w)
+	c.Scaling = w.scaling
+	c.Client.Done = w.done
+	c.Passed = w.passed
+	w.listen()
+}
+
+// Clone returns a Checker that goes on from here on a clone of the cluster and of
+// the one controller that runs on it.
+func (k *Checker) Clone(cluster *replicastest.Cluster, c *replicastest.Controller) *Checker {
+	clone := New(cluster)
+	clone.Watch(c)
+	clone.err, clone.truth = k.err, maps.Clone(k.truth)
+	clone.watchers[0].record = k.watchers[0].clone()
+	return clone
+}
+
+// Describe adds to a State what the Checker will judge by.
+func (k *Checker) Describe(s *replicastest.State) {
+	for _, w := range k.watchers {
+		there := w.controller.View.Pods.In(metav1.NamespaceDefault)
+		for _, p := range slices.Concat(there, k.cluster.Pods(metav1.NamespaceDefault)) {
+			made, own := w.made[p.UID]
+			s.Text("judged", own, w.doubted[p.Name], own && made >= k.truth[p.UID], w.seen[p.UID] >= made, w.deleted[p.UID], versionOf(p) >= k.truth[p.UID])
+		}
+		lost := 0
+		for uid, version := range w.made {
+			if _, is := k.truth[uid]; !is && w.seen[uid] < version && !w.deleted[uid] {
+				lost++
+			}
+		}
+		s.Text("lost", lost)
+	}
+}
+
+// Drop stops watching a controller that has ended.
+func (k *Checker) Drop(c *replicastest.Controller) {
+	k.watchers = slices.DeleteFunc(k.watchers, func(w *watcher) bool { return w.controller == c })
+}
+
+// changed judges a change by the call that makes it.
+func (k *Checker) changed(before, after metav1.Object) {
+	old, was := before.(*corev1.Pod)
+	now, is := after.(*corev1.Pod)
+	if !was && !is {
+		return
+	}
+	k.truth.changed(old, now)
+	for _, w := range k.watchers {
+		if call, ok := w.controller.Client.Calling(); ok {
+			w.did(call, old, now)
+			if !call.Late {
+				w.judge(call, old, now)
+			}
+		}
+	}
+}
+
+// restored: what is there now is a new truth. Nobody is to blame for what was
+// deleted and is back.
+func (k *Checker) restored() {
+	k.truth = truth{}
+	for _, p := range k.cluster.Pods(metav1.NamespaceDefault) {
+		k.truth[p.UID] = versionOf(p)
+		for _, w := range k.watchers {
+			delete(w.deleted, p.UID)
+		}
+	}
+}
+
+// A watcher is what the truth says about one controller.
+type watcher struct {
+	checker    *Checker
+	controller *replicastest.Controller
+	record
+	looked types.UID // the owner that the pass under way has read live
+}
+
+func (w *watcher) fail(format string, args ...any) {
+	w.checker.fail("%s: %s", w.controller.Now().UTC().Format(time.TimeOnly), fmt.Sprintf(format, args...))
+}
+
+func (w *watcher) judge(call replicastest.Call, old, now *corev1.Pod) {
+	rs := w.controller.Passing()
+	switch {
+	case rs == nil:
+		w.fail("%s %s outside of a pass", call.Verb, call.Name)
+	case call.Verb == "create":
+		w.creates(rs, now)
+	case call.Verb == "delete":
+		w.deletes(rs, old)
+	case call.Verb == "patch" && controllerOf(old) == "":
+		w.adopts(rs, now)
+	}
+}
+
+// creates: what is created belongs to the owner of the pass and matches it, unless
+// a webhook has other ideas, and is not one too many.
+func (w *watcher) creates(rs *appsv1.ReplicaSet, p *corev1.Pod) {
+	_, ok := replicasOf(rs, []*corev1.Pod{p})[p.UID]
+	switch known := w.known(rs); {
+	case !ok && w.checker.cluster.Mutate == nil:
+		w.fail("created pod %s is not one of %s", p.Name, rs.Name)
+	case ok && known > int(*rs.Spec.Replicas):
+		w.fail("%s creates %s: %d known, wanted %d", rs.Name, p.Name, known, *rs.Spec.Replicas)
+	}
+}
+
+// deletes: only pods that are the owner's are deleted, and not one too many.
+func (w *watcher) deletes(rs *appsv1.ReplicaSet, p *corev1.Pod) {
+	if _, own := w.made[p.UID]; controllerOf(p) != rs.UID && !own && !w.wasOurs(rs, p) {
+		w.fail("pod %s is deleted and belongs to %q, not %q", p.Name, controllerOf(p), rs.UID)
+	}
+	if _, ok := replicasOf(rs, []*corev1.Pod{p})[p.UID]; !ok {
+		return
+	}
+	left := len(replicasOf(rs, w.checker.cluster.Pods(rs.Namespace)))
+	if phantoms := w.phantoms(rs); left+phantoms < int(*rs.Spec.Replicas) {
+		w.fail("%s deletes %s: %d left and %d that it cannot know to be gone, wanted %d",
+			rs.Name, p.Name, left, phantoms, *rs.Spec.Replicas)
+	}
+}
+
+// wasOurs reports whether the view shows a pod as the owner's, and not ready.
+func (w *watcher) wasOurs(rs *appsv1.ReplicaSet, p *corev1.Pod) bool {
+	shown, ok := w.controller.View.Pods.Get(p.Namespace, p.Name)
+	return ok && shown.UID == p.UID && controllerOf(shown) == rs.UID && !isReady(shown)
+}
+
+// adopts: nobody adopts without having looked whether the owner is still there.
+func (w *watcher) adopts(rs *appsv1.ReplicaSet, p *corev1.Pod) {
+	if controllerOf(p) != rs.UID {
+		w.fail("pod %s is adopted for %q in a pass for %q", p.Name, controllerOf(p), rs.UID)
+	}
+	if w.looked != rs.UID {
+		w.fail("pod %s is adopted without a live look at %s", p.Name, rs.Name)
+	}
+}
+
+// done learns which owners were read live, and which deletions were answered.
+func (w *watcher) done(call replicastest.Call, err error) {
+	if call.Verb == "delete" {
+		w.doubted[call.Name] = err != nil
+	}
+	if err != nil || call.Verb != "get" || call.Kind != "ReplicaSet" {
+		return
+	}
+	live, err := w.checker.cluster.GetReplicaSet(context.Background(), call.Namespace, call.Name)
+	if err == nil && live.DeletionTimestamp == nil {
+		w.looked = live.UID
+	}
+}
+
+// passed forgets the pass, which has left the caches as they were.
+func (w *watcher) passed(replicastest.Pass) {
+	w.looked = ""
+	clear(w.fresh)
+	if err := w.controller.View.Intact(); err != nil {
+		w.fail("%v", err)
+	}
+}

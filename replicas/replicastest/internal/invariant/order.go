@@ -1,0 +1,45 @@
+package invariant
+
+import (
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/replicakit/replicakit/internal/slowrank"
+	"github.com/replicakit/replicakit/replicas/replicastest"
+)
+
+// ranked: the victims are the first in the order of all owned pods, found here by
+// comparing pod by pod, criterion by criterion. Only those may go before them whose
+// deletion was tried already, and may yet take effect.
+func (w *watcher) ranked(s replicastest.Scaling) {
+	if len(s.Scale.Delete) == 0 {
+		return
+	}
+	isDoubted := func(p *corev1.Pod) bool { return w.doubted[p.Name] }
+	order := slowrank.Sort(slowrank.Ranked(s.Owned, siblings(s)), w.controller.Now())
+	for _, v := range s.Scale.Delete {
+		if isDoubted(v.Object) {
+			order = slices.DeleteFunc(order, func(p slowrank.Pod) bool { return p.UID == v.Object.UID })
+			continue
+		}
+		if v.Object.UID != order[0].UID {
+			w.fail("%s deletes %s, but %s goes first", s.Owner.Name, v.Object.Name, order[0].Name)
+		}
+		order = order[1:]
+	}
+}
+
+// siblings are the pods that count for co-location, each once.
+func siblings(s replicastest.Scaling) []*corev1.Pod {
+	if len(s.Related) == 0 {
+		return nil
+	}
+	seen := map[types.UID]bool{}
+	return slices.DeleteFunc(slices.Concat(s.Owned, s.Related), func(p *corev1.Pod) bool {
+		twice := seen[p.UID]
+		seen[p.UID] = true
+		return twice
+	})
+}

@@ -1,0 +1,108 @@
+package invariant
+
+import (
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/replicakit/replicakit/replicas"
+	"github.com/replicakit/replicakit/replicas/replicastest"
+)
+
+// scaling: a pass creates or deletes, within the burst, and takes those that go
+// first.
+func (w *watcher) scaling(s replicastest.Scaling) {
+	burst := w.controller.BurstReplicas
+	if burst == 0 {
+		burst = replicas.DefaultBurstReplicas
+	}
+	if create, remove := s.Scale.Create, len(s.Scale.Delete); create > 0 && remove > 0 || max(create, remove) > burst {
+		w.fail("%s creates %d and deletes %d at once, with a burst of %d", s.Owner.Name, create, remove, burst)
+	}
+	for _, p := range s.Owned {
+		if !isActive(p) {
+			w.fail("%s counts %s, which is not active", s.Owner.Name, p.Name)
+		}
+	}
+	w.ranked(s)
+}
+
+// listen sees what the controller is shown, before it is.
+func (w *watcher) listen() {
+	pods := w.controller.View.Pods
+	added, updated, deleted := pods.OnAdd, pods.OnUpdate, pods.OnDelete
+	pods.OnAdd = func(obj any) error {
+		w.shown(obj)
+		return added(obj)
+	}
+	pods.OnUpdate = func(old, obj any) error {
+		w.shown(obj)
+		defer w.gone(old, obj)
+		return updated(old, obj)
+	}
+	pods.OnDelete = func(obj any) error {
+		w.shown(obj)
+		defer w.gone(obj, nil)
+		return deleted(obj)
+	}
+}
+
+// gone: the end of a pod that was seen to end is not expected any more.
+func (w *watcher) gone(old, obj any) {
+	if t, ok := old.(replicastest.Tombstone); ok {
+		old = t.Obj
+	}
+	p, ok := obj.(*corev1.Pod)
+	if uid := uidOf(old); !ok || uid != p.UID || p.DeletionTimestamp != nil {
+		for _, key := range w.controller.Expectations().OwnersOfDeletion(uid) {
+			w.fail("%s still expects the end of %s, which it has seen", key.Name, uid)
+		}
+	}
+}
+
+// shown: a pod arrives, or the last state of one that is gone.
+func (w *watcher) shown(obj any) {
+	if p, ok := obj.(*corev1.Pod); ok {
+		w.arrives(p)
+		if w.controller.Passing() != nil {
+			w.fresh[p.UID] = true
+		}
+	}
+}
+
+func uidOf(obj any) types.UID {
+	if p, ok := obj.(metav1.Object); ok {
+		return p.GetUID()
+	}
+	return ""
+}
+
+func controllerOf(p *corev1.Pod) types.UID {
+	if p == nil {
+		return ""
+	}
+	for _, ref := range p.OwnerReferences {
+		if ref.Controller != nil && *ref.Controller {
+			return ref.UID
+		}
+	}
+	return ""
+}
+
+func isActive(p *corev1.Pod) bool {
+	return p.DeletionTimestamp == nil && p.Status.Phase != corev1.PodFailed && p.Status.Phase != corev1.PodSucceeded
+}
+
+func isReady(p *corev1.Pod) bool { return readySince(p) != nil }
+
+// readySince is when a pod became ready, nil if it is not.
+func readySince(p *corev1.Pod) *time.Time {
+	for _, c := range p.Status.Conditions {
+		if c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue {
+			return &c.LastTransitionTime.Time
+		}
+	}
+	return nil
+}

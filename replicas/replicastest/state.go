@@ -1,0 +1,274 @@
+package replicastest
+
+import (
+	"cmp"
+	"fmt"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unsafe"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/replicakit/replicakit/expectations"
+)
+
+// A State is a description of a cluster and its controllers in which two that
+// will behave alike read alike: UIDs and resource versions are replaced by their
+// rank among those that occur, instants by how long ago they are, in whole
+// seconds. It needs a cluster that is Counting, and leaves out a ConsistencyStore,
+// the lag of events, and everything about pods that the simulation never sets.
+type State struct {
+	cluster *Cluster
+	now     time.Time
+	words   []word
+}
+
+// A word is a piece of text, or a number to be replaced by its rank.
+type word struct {
+	text   string
+	number uint64
+	kind   byte // 0: text
+}
+
+// NewState returns the State of a cluster without controllers.
+func NewState(c *Cluster) *State {
+	s := &State{cluster: c, now: c.Clock.Now()}
+	each(s, c.sets.rows, s.set)
+	each(s, c.pods.rows, s.pod)
+	for _, t := range c.tasks {
+		s.text("task ", int(t.do), t.name)
+		if t.landing != nil {
+			s.text(t.call.Verb, t.client)
+			s.name(t.call.Name)
+		}
+		if t.pod != nil {
+			s.UID(t.pod.UID)
+		}
+	}
+	return s
+}
+
+// Add adds what a controller knows.
+func (s *State) Add(c *Controller) {
+	s.text("\ncontroller", c.passing != nil, c.Skew)
+	stream(s, c.View.ReplicaSets, s.set)
+	stream(s, c.View.Pods, s.pod)
+	for _, w := range c.Worker.queue {
+		s.text("\nwork", w.key.Name, max(w.at.Sub(s.now), 0), c.Worker.failures[w.key])
+	}
+	s.expected(c)
+	s.remembered(c)
+}
+
+func stream[T object[T]](s *State, from *Stream[T], describe func(T)) {
+	s.text("\ncache", from.synced, from.broken, from.hung)
+	each(s, from.cache, describe)
+	for _, e := range from.queue {
+		s.text("\nevent", int(e.is), e.listed)
+		describe(e.object)
+	}
+}
+
+func each[T any](s *State, objs []T, describe func(T)) {
+	for _, obj := range objs {
+		s.text("\n")
+		describe(obj)
+	}
+}
+
+// expected are the expectations that hold something back.
+func (s *State) expected(c *Controller) {
+	all := map[expectations.Key]expectations.Pending{}
+	var keys []expectations.Key
+	for key, p := range c.Expectations().All() {
+		all[key] = p
+		keys = append(keys, key)
+	}
+	slices.SortFunc(keys, func(a, b expectations.Key) int { return cmp.Compare(a.UID, b.UID) })
+	for _, key := range keys {
+		p := all[key]
+		s.text("\nexpects", p.Creations, p.Deletions, s.ago(p.Since))
+		for _, name := range p.Creating {
+			s.name(name)
+		}
+		s.UID(key.UID)
+		for _, uid := range p.Deleting {
+			s.UID(uid)
+		}
+	}
+}
+
+// remembered is what else the controller remembers of owners.
+func (s *State) remembered(c *Controller) {
+	m := memory(c.controller)
+	for _, key := range sortedBy(m, func(key reflect.Value) string { return key.FieldByName("Name").String() }) {
+		s.text("\nremembers", key.FieldByName("Name").String())
+		for _, owner := range m.MapIndex(key).Seq2() {
+			s.value(owner.Elem())
+		}
+	}
+}
+
+func sortedBy(m reflect.Value, name func(key reflect.Value) string) []reflect.Value {
+	return slices.SortedFunc(slices.Values(m.MapKeys()), func(a, b reflect.Value) int { return cmp.Compare(name(a), name(b)) })
+}
+
+// isOwners reports whether a field is that of the owner, or else it will be
+// forgotten, or says when the last pass was.
+func isOwners(field string) bool { return field == "uid" || field == "generation" || field == "seen" }
+
+// value adds a value that is remembered, whatever it is. Strings are names if they
+// are called so, and else versions; maps are keyed by UID.
+func (s *State) value(v reflect.Value) {
+	switch t := v.Type(); {
+	case isNothing(t):
+	case t == reflect.TypeFor[*corev1.Pod]():
+		p := *(**corev1.Pod)(unsafe.Pointer(v.UnsafeAddr()))
+		s.pod(p)
+	case t == reflect.TypeFor[time.Time]():
+		if at := *(*time.Time)(unsafe.Pointer(v.UnsafeAddr())); !at.IsZero() {
+			s.text(s.now.Sub(at))
+		}
+	case t.Kind() == reflect.Struct:
+		for i := range t.NumField() {
+			s.field(t.Field(i).Name, v.Field(i))
+		}
+	case t.Kind() == reflect.Pointer || t.Kind() == reflect.Interface:
+		s.text(v.IsNil())
+		if t.Kind() == reflect.Pointer && !v.IsNil() {
+			s.value(v.Elem())
+		}
+	case t.Kind() == reflect.Slice:
+		s.text(v.Len())
+		for i := range v.Len() {
+			s.value(v.Index(i))
+		}
+	case t.Kind() == reflect.Map:
+		for _, uid := range sortedBy(v, reflect.Value.String) {
+			s.UID(types.UID(uid.String()))
+			of := reflect.New(t.Elem()).Elem()
+			of.Set(v.MapIndex(uid))
+			s.value(of)
+		}
+	case t.Kind() == reflect.Bool:
+		s.text(v.Bool())
+	case t.Kind() == reflect.String:
+		s.version(v.String())
+	default:
+		s.text(v.Int())
+	}
+}
+
+func (s *State) field(name string, v reflect.Value) {
+	switch {
+	case isOwners(name):
+	case name == "name":
+		s.name(v.String())
+	default:
+		s.value(writable(v))
+	}
+}
+
+func (s *State) meta(obj metav1.Object) {
+	s.UID(obj.GetUID())
+	s.version(obj.GetResourceVersion())
+	s.text(obj.GetLabels()["app"], obj.GetFinalizers(), s.ago(obj.GetCreationTimestamp().Time))
+	if d := obj.GetDeletionTimestamp(); d != nil {
+		s.text("deleted", s.ago(d.Time))
+	}
+}
+
+func (s *State) set(rs *appsv1.ReplicaSet) {
+	s.text("set", rs.Name)
+	s.meta(rs)
+	status := rs.Status
+	status.TerminatingReplicas = nil
+	terminating := int32(-1)
+	if t := rs.Status.TerminatingReplicas; t != nil {
+		terminating = *t
+	}
+	s.text(*rs.Spec.Replicas, rs.Generation, status.Replicas, status.FullyLabeledReplicas, status.ReadyReplicas,
+		status.AvailableReplicas, status.ObservedGeneration, terminating)
+	for _, c := range status.Conditions {
+		s.text(c.Type, c.Reason)
+	}
+}
+
+func (s *State) pod(p *corev1.Pod) {
+	s.text("pod")
+	s.meta(p)
+	s.name(p.Name)
+	for _, ref := range p.OwnerReferences {
+		s.UID(ref.UID)
+	}
+	s.text(p.Status.Phase, p.Spec.NodeName, p.Annotations[corev1.PodDeletionCost])
+	for _, c := range p.Status.Conditions {
+		s.text(c.Type, c.Status, s.ago(c.LastTransitionTime.Time))
+	}
+}
+
+func (s *State) ago(t time.Time) int { return int(s.now.Sub(t) / time.Second) }
+
+func (s *State) text(parts ...any) {
+	s.words = append(s.words, word{text: fmt.Sprintln(parts...)})
+}
+
+// UID adds the UID of an object.
+func (s *State) UID(uid types.UID) { s.add('u', string(uid)) }
+
+func (s *State) version(v string) { s.add('v', v) }
+
+// name adds the name of a pod: its end stands for when it was chosen.
+func (s *State) name(name string) {
+	end := max(len(name)-suffixLength, 0)
+	number := uint64(0)
+	for _, letter := range name[end:] {
+		number = number*letters + uint64(strings.IndexRune(alphabet, letter)+1)
+	}
+	s.text(name[:end])
+	s.add('n', strconv.FormatUint(number, 10))
+}
+
+func (s *State) add(kind byte, text string) {
+	n, err := strconv.ParseUint(text, 10, 64)
+	if err != nil {
+		s.text(text)
+		return
+	}
+	s.words = append(s.words, word{number: n, kind: kind})
+}
+
+// Text adds anything else.
+func (s *State) Text(parts ...any) { s.text(parts...) }
+
+// String returns the whole description.
+func (s *State) String() string {
+	ranks := map[byte][]uint64{}
+	for _, w := range s.words {
+		if w.kind != 0 {
+			ranks[w.kind] = append(ranks[w.kind], w.number)
+		}
+	}
+	for kind := range ranks {
+		slices.Sort(ranks[kind])
+		ranks[kind] = slices.Compact(ranks[kind])
+	}
+	var b strings.Builder
+	for _, w := range s.words {
+		if w.kind == 0 {
+			b.WriteString(strings.TrimSuffix(w.text, "\n"))
+		} else {
+			rank, _ := slices.BinarySearch(ranks[w.kind], w.number)
+			b.WriteByte(w.kind)
+			b.WriteString(strconv.Itoa(rank))
+		}
+		b.WriteByte(' ')
+	}
+	return b.String()
+}

@@ -1,0 +1,666 @@
+package replicastest_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	podstate "github.com/replicakit/replicakit/internal/pod"
+	"github.com/replicakit/replicakit/replicas/replicastest"
+)
+
+// A count is how many pods there ever were, and how many active ones of web at
+// once, at most and at least.
+type count struct {
+	pods        map[types.UID]bool
+	most, least int
+}
+
+// ever is how many there ever were.
+func (c *count) ever() int { return len(c.pods) }
+
+// enough is how many pods may ever be: more would only cost time.
+const enough = 1000
+
+// counts counts from now on.
+func (s *stage) counts() *count {
+	c := &count{pods: map[types.UID]bool{}}
+	look := func() {
+		n := len(s.active(s.ReplicaSets(namespace)[0]))
+		c.most, c.least = max(c.most, n), min(c.least, n)
+	}
+	for _, p := range s.Pods(namespace) {
+		c.pods[p.UID] = true
+	}
+	c.least = len(c.pods)
+	look()
+	s.Changed = func(_, after metav1.Object) {
+		if p, ok := after.(*corev1.Pod); ok {
+			c.pods[p.UID] = true
+		}
+		if c.ever() > enough {
+			s.SetQuota(namespace, 0)
+		}
+		look()
+	}
+	return c
+}
+
+// grown is a stage with so many pods, of all ages.
+func grown(t *testing.T, n int32) *stage {
+	t.Helper()
+	s := newStage(t, 1, 4)
+	createReplicaSet(t, s.Cluster, 0)
+	for wanted := range n {
+		s.scale(t, wanted+1)
+		s.world.Run(time.Duration(1+wanted) * 5 * time.Second)
+	}
+	s.world.Run(time.Minute)
+	s.requireSettled(t, "grown")
+	return s
+}
+
+// poke wakes the controller again and again, by changes that change nothing.
+func (s *stage) poke(t *testing.T, every, d time.Duration) {
+	t.Helper()
+	for end := s.Clock.Now().Add(d); s.Clock.Now().Before(end); {
+		_, err := s.EditReplicaSet(t.Context(), namespace, "web", func(rs *appsv1.ReplicaSet) {
+			rs.Annotations = map[string]string{"poked": s.Clock.Now().String()}
+		})
+		require.NoError(t, err)
+		s.world.Run(every)
+	}
+}
+
+// ends are how a watch that hung goes on.
+var ends = map[string]func(*stage){
+	"it catches up":      func(s *stage) { s.controller.View.Pods.Resume() },
+	"it is listed anew":  func(s *stage) { s.controller.View.Pods.Relist() },
+	"minutes late first": func(s *stage) { s.controller.View.Pods.Lag = 3 * time.Minute; s.controller.View.Pods.Relist() },
+}
+
+// Nothing is deleted twice because nobody showed that it is gone.
+func TestAWatchThatHangsWhileASetShrinks(t *testing.T) {
+	t.Parallel()
+	for _, from := range []int32{32, 60, 100} {
+		for end, resume := range ends {
+			t.Run(fmt.Sprintf("E3 from %d to %d, %s", from, from/2, end), func(t *testing.T) {
+				t.Parallel()
+				s := grown(t, from)
+				c := s.counts()
+				s.controller.View.Pods.Hang()
+				s.scale(t, from/2)
+				s.world.Run(time.Minute)
+				assert.Equal(t, int(from/2), c.least)
+				s.poke(t, 7*time.Minute, 2*time.Hour)
+				s.world.Run(4 * time.Hour)
+				assert.Equal(t, int(from/2), c.least)
+				resume(s)
+				s.world.Run(15 * time.Minute)
+				assert.Equal(t, int(from/2), c.least)
+				s.requireSettled(t, "in the end")
+				assert.Equal(t, int(from), c.ever())
+			})
+		}
+	}
+}
+
+// Nothing is created twice because nobody showed that it is there.
+func TestAWatchThatHangsWhileASetGrows(t *testing.T) {
+	t.Parallel()
+	for end, resume := range ends {
+		t.Run("E3 to 3, "+end, func(t *testing.T) {
+			t.Parallel()
+			s := newStage(t, 1, 4)
+			createReplicaSet(t, s.Cluster, 1)
+			s.world.Run(time.Minute)
+			c := s.counts()
+			s.controller.View.Pods.Hang()
+			s.scale(t, 3)
+			s.poke(t, 7*time.Minute, time.Hour)
+			s.world.Run(5 * time.Hour)
+			assert.Equal(t, 3, c.ever())
+			resume(s)
+			s.world.Run(15 * time.Minute)
+			s.requireSettled(t, "in the end")
+			assert.Equal(t, 3, c.ever())
+		})
+	}
+}
+
+// While the watch of pods hangs, a set goes up and down as its users want it.
+func TestAWatchThatHangsStopsNothing(t *testing.T) {
+	t.Parallel()
+	s := grown(t, 10)
+	c := s.counts()
+	rs := s.ReplicaSets(namespace)[0]
+	s.controller.View.Pods.Hang()
+	for i, n := range []int32{5, 20, 3, 0, 7} {
+		s.scale(t, n)
+		s.poke(t, 11*time.Minute, 3*time.Hour)
+		assert.Len(t, s.active(rs), int(n), "step %d", i)
+	}
+	assert.Equal(t, 10+15+7, c.ever())
+	s.controller.View.Pods.Relist()
+	s.world.Run(15 * time.Minute)
+	s.requireSettled(t, "in the end")
+	assert.Equal(t, 10+15+7, c.ever())
+}
+
+// Whatever becomes of answers: exactly as many pods as wanted ever exist.
+func TestLostAnswersOfCreations(t *testing.T) {
+	t.Parallel()
+	lose := func(resend bool, failure replicastest.Failure, n int) func(replicastest.Call) replicastest.Fault {
+		return func(call replicastest.Call) replicastest.Fault {
+			if call.Verb != "create" || n == 0 {
+				return replicastest.Fault{}
+			}
+			n--
+			return replicastest.Fault{After: failure.Of(call), Resend: resend}
+		}
+	}
+	for _, failure := range replicastest.Lost() {
+		for _, lag := range []time.Duration{0, 150 * time.Millisecond, 3 * time.Minute} {
+			t.Run(fmt.Sprintf("W8 W11 five of one by %s, seen after %v", failure, lag), func(t *testing.T) {
+				t.Parallel()
+				s := newStage(t, 1, 4)
+				s.controller.View.Pods.Lag = lag
+				s.controller.Client.Fault = lose(false, failure, 5)
+				createReplicaSet(t, s.Cluster, 1)
+				c := s.counts()
+				s.world.Run(time.Hour)
+				s.requireSettled(t, "in the end")
+				assert.Equal(t, 1, c.ever())
+			})
+		}
+		t.Run(fmt.Sprintf("W11 each of 40, by %s", failure), func(t *testing.T) {
+			t.Parallel()
+			s := newStage(t, 1, 4)
+			s.controller.View.Pods.Lag = 150 * time.Millisecond
+			s.controller.Client.Fault = lose(false, failure, 40)
+			createReplicaSet(t, s.Cluster, 40)
+			c := s.counts()
+			s.world.Run(time.Hour)
+			s.requireSettled(t, "in the end")
+			assert.Equal(t, 40, c.ever())
+		})
+	}
+	for _, failure := range []replicastest.Failure{replicastest.Throttled, replicastest.Unavailable, replicastest.Cut} {
+		t.Run(fmt.Sprintf("W11 sent again below the controller, after %s", failure), func(t *testing.T) {
+			t.Parallel()
+			s := newStage(t, 1, 4)
+			s.controller.Client.Fault = lose(true, failure, 20)
+			createReplicaSet(t, s.Cluster, 20)
+			c := s.counts()
+			s.world.Run(time.Hour)
+			s.requireSettled(t, "in the end")
+			assert.Equal(t, 20, c.ever())
+		})
+		t.Run(fmt.Sprintf("W11 sent again after %s, and the quota is full by then", failure), func(t *testing.T) {
+			t.Parallel()
+			s := newStage(t, 1, 4)
+			s.SetQuota(namespace, 20)
+			s.controller.Client.Fault = lose(true, failure, 20)
+			createReplicaSet(t, s.Cluster, 20)
+			c := s.counts()
+			s.world.Run(time.Hour)
+			s.requireSettled(t, "in the end")
+			assert.Equal(t, 20, c.ever())
+		})
+	}
+}
+
+// A creation that timed out and takes effect later is not made up for.
+func TestCreationsThatLandLate(t *testing.T) {
+	t.Parallel()
+	for _, late := range []time.Duration{time.Second, 20 * time.Second, time.Minute} {
+		t.Run(fmt.Sprintf("W11 after %v", late), func(t *testing.T) {
+			t.Parallel()
+			s := newStage(t, 1, 4)
+			s.controller.View.Pods.Lag = 150 * time.Millisecond
+			left := 4
+			s.controller.Client.Fault = func(call replicastest.Call) replicastest.Fault {
+				if call.Verb != "create" || left == 0 {
+					return replicastest.Fault{}
+				}
+				left--
+				return replicastest.Fault{Before: replicastest.Timeout.Of(call), Late: late}
+			}
+			createReplicaSet(t, s.Cluster, 3)
+			c := s.counts()
+			s.world.Run(time.Hour)
+			s.requireSettled(t, "in the end")
+			assert.Equal(t, 3, c.ever())
+		})
+	}
+}
+
+// Deletions whose answers are lost, that are sent again or land late take nobody
+// else along.
+func TestLostAnswersOfDeletions(t *testing.T) {
+	t.Parallel()
+	faults := map[string]replicastest.Fault{"late": {Before: replicastest.Timeout.Of(replicastest.Call{}), Late: 30 * time.Second}}
+	for _, failure := range replicastest.Lost() {
+		faults["lost by "+failure.String()] = replicastest.Fault{After: failure.Of(replicastest.Call{})}
+		faults["sent again after "+failure.String()] = replicastest.Fault{After: failure.Of(replicastest.Call{}), Resend: true}
+	}
+	for name, fault := range faults {
+		for _, lag := range []time.Duration{0, 150 * time.Millisecond, 3 * time.Minute} {
+			t.Run(fmt.Sprintf("W13 %s, seen after %v", name, lag), func(t *testing.T) {
+				t.Parallel()
+				s := grown(t, 12)
+				c := s.counts()
+				s.controller.View.Pods.Lag = lag
+				left := 6
+				s.controller.Client.Fault = func(call replicastest.Call) replicastest.Fault {
+					if call.Verb != "delete" || left == 0 {
+						return replicastest.Fault{}
+					}
+					left--
+					return fault
+				}
+				s.scale(t, 5)
+				s.world.Run(time.Hour)
+				s.requireSettled(t, "in the end")
+				assert.Equal(t, 5, c.least)
+				assert.Equal(t, 12, c.ever())
+			})
+		}
+	}
+}
+
+// A pod that was adopted and deleted while nobody watched is missed.
+func TestAnOrphanAdoptedAndDeletedUnseen(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, 1, 4)
+	createReplicaSet(t, s.Cluster, 3)
+	s.world.Run(time.Minute)
+	createPod(t, s.Cluster, pod("orphan"))
+	s.controller.Listed = func() { s.controller.View.Pods.Break() } // it has seen the orphan
+	s.scale(t, 4)
+	s.world.Run(time.Second)
+	s.controller.Listed = nil
+	p, err := s.GetPod(t.Context(), namespace, "orphan")
+	require.NoError(t, err)
+	require.NotNil(t, metav1.GetControllerOf(p), "it is adopted")
+	_, err = s.DeletePod(t.Context(), namespace, "orphan", *metav1.NewDeleteOptions(0))
+	require.NoError(t, err)
+	s.world.Run(5 * time.Second)
+	s.controller.View.Pods.Relist()
+	s.world.Run(5 * time.Minute)
+	s.requireSettled(t, "it is made up for")
+}
+
+// adoptable is a stage with an owner of three pods that is about to find so many
+// orphans, and a policy that answers patches with a failure.
+func refusing(t *testing.T, failure replicastest.Failure, wanted int32, orphans int) (*stage, *count) {
+	t.Helper()
+	s := newStage(t, 1, 4)
+	createReplicaSet(t, s.Cluster, wanted)
+	s.world.Run(time.Minute)
+	s.requireSettled(t, "at first")
+	s.Webhook = replicastest.Deny("patch", failure)
+	for i := range orphans {
+		createPod(t, s.Cluster, pod(fmt.Sprintf("orphan-%d", i)))
+	}
+	return s, s.counts()
+}
+
+func TestAdoptionsThatAreRefused(t *testing.T) {
+	t.Parallel()
+	undecided := []replicastest.Failure{replicastest.Refused, replicastest.Forbidden, replicastest.Conflicted, replicastest.Throttled, replicastest.Broken, replicastest.Unavailable, replicastest.Timeout, replicastest.Cut}
+	for _, failure := range undecided {
+		t.Run(fmt.Sprintf("C26 W42 %s holds one place, everything else goes on", failure), func(t *testing.T) {
+			t.Parallel()
+			s, _ := refusing(t, failure, 3, 1)
+			rs := s.ReplicaSets(namespace)[0]
+			s.scale(t, 6)
+			s.world.Run(time.Minute)
+			assert.Len(t, s.active(rs), 5, "one place is held")
+			s.scale(t, 2)
+			s.world.Run(time.Minute)
+			assert.Len(t, s.active(rs), 2, "none is deleted because of it")
+			assert.NotEmpty(t, s.warnings(), "it is told")
+			remove(t, s.Cluster, "orphan-0")
+			s.scale(t, 6)
+			s.world.Run(time.Minute)
+			assert.Len(t, s.active(rs), 6, "as soon as it is gone")
+			s.requireSettled(t, "in the end")
+		})
+		t.Run(fmt.Sprintf("C26 W42 %s of all patches does not double a fleet", failure), func(t *testing.T) {
+			t.Parallel()
+			s := newStage(t, 1, 4)
+			s.Webhook = replicastest.Deny("patch", failure)
+			for i := range 5 {
+				createPod(t, s.Cluster, pod(fmt.Sprintf("orphan-%d", i)))
+			}
+			createReplicaSet(t, s.Cluster, 5)
+			c := s.counts()
+			s.world.Run(6 * time.Hour)
+			assert.Equal(t, 5, c.ever())
+			s.Webhook = nil
+			s.world.Run(10 * time.Minute)
+			s.requireSettled(t, "in the end")
+			assert.Equal(t, 5, c.ever())
+		})
+	}
+	for _, failure := range []replicastest.Failure{replicastest.Refused, replicastest.Forbidden} {
+		t.Run(fmt.Sprintf("C26 W42 %s of one pod alone gives its place up after five minutes", failure), func(t *testing.T) {
+			t.Parallel()
+			s, _ := refusing(t, failure, 3, 1)
+			deny := s.Webhook
+			s.Webhook = func(verb string, p *corev1.Pod) error {
+				if p.Name == "orphan-0" {
+					return deny(verb, p)
+				}
+				return nil
+			}
+			rs := s.ReplicaSets(namespace)[0]
+			s.scale(t, 6)
+			s.world.Run(4 * time.Minute)
+			assert.Len(t, s.active(rs), 5, "one place is held")
+			s.world.Run(11 * time.Minute)
+			assert.Len(t, s.active(rs), 6, "and given up")
+		})
+	}
+	t.Run("C26 422 gives every place up", func(t *testing.T) {
+		t.Parallel()
+		s, c := refusing(t, replicastest.Rejected, 1, 3)
+		s.scale(t, 4)
+		s.world.Run(10 * time.Second)
+		assert.Len(t, s.active(s.ReplicaSets(namespace)[0]), 4)
+		s.world.Run(time.Hour)
+		assert.Equal(t, 3+4, c.ever())
+	})
+}
+
+// warnings are the events that tell of something wrong.
+func (s *stage) warnings() (reasons []string) {
+	for _, e := range s.Events {
+		if e.Type == corev1.EventTypeWarning {
+			reasons = append(reasons, e.Reason)
+		}
+	}
+	return reasons
+}
+
+// A release that is refused changes no count and blocks nothing.
+func TestReleasesThatAreRefused(t *testing.T) {
+	t.Parallel()
+	for _, failure := range []replicastest.Failure{replicastest.Refused, replicastest.Forbidden, replicastest.Rejected, replicastest.Broken, replicastest.Timeout, replicastest.Cut} {
+		t.Run(fmt.Sprintf("C26 by %s", failure), func(t *testing.T) {
+			t.Parallel()
+			s, _ := refusing(t, failure, 3, 0)
+			name := s.Pods(namespace)[0].Name
+			_, err := s.EditPod(t.Context(), namespace, name, func(p *corev1.Pod) { p.Labels["app"] = "debug" })
+			require.NoError(t, err)
+			s.world.Run(10 * time.Second)
+			matching := func() (n int) {
+				for _, p := range s.Pods(namespace) {
+					if p.Labels["app"] == "web" && podstate.IsActive(p) {
+						n++
+					}
+				}
+				return n
+			}
+			assert.Equal(t, 3, matching(), "it is made up for")
+			s.scale(t, 5)
+			s.world.Run(time.Minute)
+			assert.Equal(t, 5, matching())
+			s.scale(t, 1)
+			s.world.Run(time.Minute)
+			assert.Equal(t, 1, matching())
+			_, err = s.GetPod(t.Context(), namespace, name)
+			require.NoError(t, err, "it is left alone")
+			s.Webhook = nil
+			s.world.Run(20 * time.Minute)
+			s.requireSettled(t, "in the end")
+		})
+	}
+}
+
+// A creation whose answer is not the owner's is a failed one.
+func TestAWebhookThatTakesPodsAway(t *testing.T) {
+	t.Parallel()
+	for name, mutate := range map[string]func(*corev1.Pod){
+		"the selected label is changed":  func(p *corev1.Pod) { p.Labels["app"] = "other" },
+		"the selected label is removed":  func(p *corev1.Pod) { p.Labels = nil },
+		"the owner reference is removed": func(p *corev1.Pod) { p.OwnerReferences, p.Labels["app"] = nil, "other" },
+	} {
+		for _, lag := range []time.Duration{0, 150 * time.Millisecond} {
+			t.Run(fmt.Sprintf("%s, seen after %v", name, lag), func(t *testing.T) {
+				t.Parallel()
+				s := newStage(t, 1, 4)
+				s.controller.View.Pods.Lag = lag
+				s.Mutate = mutate
+				createReplicaSet(t, s.Cluster, 3)
+				c := s.counts()
+				s.world.Run(30 * time.Second)
+				assert.LessOrEqual(t, c.ever(), 15, "in 30 s")
+				s.world.Run(time.Hour)
+				assert.LessOrEqual(t, c.ever(), 80, "in an hour")
+				assert.LessOrEqual(t, len(s.Pods(namespace)), 3, "what is not ours is deleted again")
+				assert.NotEmpty(t, s.warnings())
+				require.NotEmpty(t, s.ReplicaSets(namespace)[0].Status.Conditions)
+				s.Mutate = nil
+				s.world.Run(15 * time.Minute)
+				s.requireSettled(t, "in the end")
+				assert.Len(t, s.Pods(namespace), 3)
+			})
+		}
+	}
+}
+
+// A server that was restored to an older state, without a revision bump, gives
+// versions out a second time: what the controller remembers of the old ones must not
+// stop it.
+func TestARestoredServer(t *testing.T) {
+	t.Parallel()
+	for _, hung := range []time.Duration{0, 4 * time.Minute, 3 * time.Hour} {
+		for _, remembers := range []bool{false, true} {
+			t.Run(fmt.Sprintf("X10 watches list anew after %v, writes remembered: %t", hung, remembers), func(t *testing.T) {
+				t.Parallel()
+				s := newStage(t, 1, 4)
+				s.consistent = remembers
+				s.restart(t)
+				createReplicaSet(t, s.Cluster, 6)
+				s.world.Run(time.Minute)
+				backup := s.Backup()
+				s.scale(t, 3)
+				s.world.Run(10 * time.Second)
+				for range 20 { // a server that has been busy
+					relabelAll(t, s.Cluster)
+				}
+				s.scale(t, 9)
+				s.world.Run(2 * time.Minute)
+				s.Restore(backup)
+				c := s.counts()
+				s.world.Run(hung)
+				s.controller.View.ReplicaSets.Relist()
+				s.controller.View.Pods.Relist()
+				s.world.Run(time.Second)
+				s.scale(t, 5)
+				s.world.Run(time.Minute)
+				s.requireSettled(t, "after a minute")
+				assert.Equal(t, 5, c.least)
+				assert.Equal(t, 6, c.ever())
+			})
+		}
+	}
+	t.Run("X10 the watch of pods stays silent", func(t *testing.T) {
+		t.Parallel()
+		s := newStage(t, 1, 4)
+		s.consistent = true
+		s.restart(t)
+		createReplicaSet(t, s.Cluster, 6)
+		s.world.Run(time.Minute)
+		backup := s.Backup()
+		s.scale(t, 9)
+		s.world.Run(2 * time.Minute)
+		s.Restore(backup)
+		rs := s.ReplicaSets(namespace)[0]
+		s.controller.View.ReplicaSets.Relist()
+		s.world.Run(time.Second)
+		s.scale(t, 8)
+		s.poke(t, 5*time.Minute, time.Hour)
+		assert.Len(t, s.active(rs), 8)
+		s.scale(t, 4)
+		s.poke(t, 5*time.Minute, time.Hour)
+		assert.Len(t, s.active(rs), 4)
+	})
+}
+
+func relabelAll(t *testing.T, c *replicastest.Cluster) {
+	t.Helper()
+	for _, p := range c.Pods(namespace) {
+		_, err := c.EditPod(t.Context(), namespace, p.Name, func(p *corev1.Pod) { p.Labels["round"] += "x" })
+		require.NoError(t, err)
+	}
+}
+
+// A leader that was paused goes on with the calls that it had under way: those that
+// it may no longer make, it does not.
+func TestAPausedLeader(t *testing.T) {
+	t.Parallel()
+	for name, forbidden := range map[string]bool{"with a permit": true, "without": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newStage(t, 1, 4)
+			createReplicaSet(t, s.Cluster, 20)
+			c := s.counts()
+			old, calls := s.controller, 0
+			leads := true
+			old.Client.Permit = func(replicastest.Call) error {
+				if !leads && forbidden {
+					return assert.AnError
+				}
+				return nil
+			}
+			old.Client.Fault = func(replicastest.Call) replicastest.Fault {
+				if calls++; calls == 5 {
+					old.View.Pods.Hang()
+					old.View.ReplicaSets.Hang()
+					other := newController(t, s.Cluster)
+					s.world.Parts = []replicastest.Part{s.Cluster, other}
+					s.world.Run(2 * time.Minute)
+					leads = false
+					s.controller = other
+				}
+				return replicastest.Fault{}
+			}
+			s.world.Run(30 * time.Second)
+			assert.False(t, leads)
+			s.world.Parts = []replicastest.Part{s.Cluster, s.controller}
+			if forbidden {
+				assert.LessOrEqual(t, c.ever(), 21, "all but the call that was under way")
+			}
+			s.world.Run(20 * time.Minute)
+			s.requireSettled(t, "in the end")
+		})
+	}
+}
+
+// A pod that a live list does not show, since it matches no longer, is released as
+// soon as the cache shows why.
+func TestAPodThatALiveListDoesNotShowIsReleased(t *testing.T) {
+	t.Parallel()
+	for _, remembers := range []bool{false, true} {
+		t.Run(fmt.Sprintf("C10 writes remembered: %t", remembers), func(t *testing.T) {
+			t.Parallel()
+			s := newStage(t, 1, 4)
+			s.consistent = remembers
+			s.restart(t)
+			createReplicaSet(t, s.Cluster, 3)
+			s.world.Run(time.Minute)
+			name := s.Pods(namespace)[0].Name
+			edit := func(change func(*corev1.Pod)) {
+				_, err := s.EditPod(t.Context(), namespace, name, change)
+				require.NoError(t, err)
+			}
+			edit(func(p *corev1.Pod) { p.Annotations = map[string]string{corev1.PodDeletionCost: "-1"} })
+			s.world.Run(time.Second)
+			s.controller.View.Pods.Lag = 10 * time.Second
+			edit(func(p *corev1.Pod) { p.Labels["app"] = "debug" })
+			s.scale(t, 2)
+			s.world.Run(time.Minute)
+			p, err := s.GetPod(t.Context(), namespace, name)
+			require.NoError(t, err)
+			assert.Nil(t, metav1.GetControllerOf(p))
+			s.requireSettled(t, "in the end")
+		})
+	}
+}
+
+// A pod that is adopted and is one too many goes at once: adopting changed its
+// version, which the delete must know.
+func TestAPodThatIsAdoptedAndDeletedAtOnce(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, 1, 4)
+	orphan := createPod(t, s.Cluster, pod("orphan"))
+	s.world.Run(time.Minute)
+	conflicts := 0
+	s.controller.Passed = func(p replicastest.Pass) { conflicts += p.Conflicts }
+	createReplicaSet(t, s.Cluster, 0)
+	s.world.Run(time.Second)
+	p, err := s.GetPod(t.Context(), namespace, orphan.Name)
+	require.NoError(t, err)
+	assert.NotNil(t, p.DeletionTimestamp)
+	assert.Zero(t, conflicts)
+}
+
+// A pod that a webhook made nobody's is deleted again, but not once it was adopted.
+func TestAStrayPodThatIsAdopted(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, 1, 4)
+	createReplicaSet(t, s.Cluster, 2)
+	s.world.Run(time.Minute)
+	s.Mutate = func(p *corev1.Pod) { p.OwnerReferences = nil }
+	failures := 2
+	s.controller.Client.Fault = func(call replicastest.Call) replicastest.Fault {
+		if call.Verb == "delete" && failures > 0 {
+			failures--
+			return replicastest.Fault{Before: replicastest.Broken.Of(call)}
+		}
+		return replicastest.Fault{}
+	}
+	s.scale(t, 3)
+	s.world.Run(50 * time.Millisecond)
+	s.Mutate = nil
+	s.world.Run(20 * time.Millisecond)
+	c := s.counts()
+	assert.Equal(t, 3, c.most)
+	s.world.Run(time.Hour)
+	s.requireSettled(t, "in the end")
+	assert.Equal(t, []int{3, 3}, []int{c.least, c.most})
+}
+
+// A pod that a live list did not show counts again as soon as the cache shows a
+// newer one.
+func TestAPodThatALiveListDidNotShowComesBack(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, 1, 4)
+	createReplicaSet(t, s.Cluster, 4)
+	s.world.Run(time.Minute)
+	name := s.Pods(namespace)[0].Name
+	edit := func(change func(*corev1.Pod)) {
+		_, err := s.EditPod(t.Context(), namespace, name, change)
+		require.NoError(t, err)
+	}
+	edit(func(p *corev1.Pod) { p.Annotations = map[string]string{corev1.PodDeletionCost: "-1"} })
+	s.world.Run(time.Second)
+	s.controller.View.Pods.Hang()
+	edit(func(p *corev1.Pod) { p.Labels["app"] = "debug" })
+	s.scale(t, 3)
+	s.world.Run(time.Second)
+	edit(func(p *corev1.Pod) { p.Labels["app"] = "web" })
+	s.controller.View.Pods.Relist()
+	s.world.Run(time.Minute)
+	s.requireSettled(t, "there is one too many again")
+}

@@ -1,0 +1,99 @@
+package replicastest
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// The delays after errors double from the first to the last.
+const (
+	firstRetry = 5 * time.Millisecond
+	lastRetry  = 1000 * time.Second
+)
+
+// A Worker is a work queue of names and the one worker that empties it. As in
+// client-go's queues a name can stand in it twice: once to be worked on now, and
+// once for later.
+type Worker struct {
+	Clock *Clock
+	// Sync works on one name. A delay above 0 asks to be called again then;
+	// after an error without one the Worker tries again, each time later.
+	Sync func(ctx context.Context, key types.NamespacedName) (again time.Duration, err error)
+
+	queue    []wake
+	failures map[types.NamespacedName]int
+}
+
+type wake struct {
+	key types.NamespacedName
+	at  time.Time
+}
+
+// Wake queues a name: to be worked on now, or after d. One that is queued for
+// later already keeps the earlier time.
+func (w *Worker) Wake(key types.NamespacedName, d time.Duration) {
+	now := w.Clock.Now()
+	at := now.Add(max(d, 0))
+	for i := range w.queue {
+		queued := &w.queue[i]
+		if queued.key == key && queued.at.After(now) == at.After(now) {
+			if at.Before(queued.at) {
+				queued.at = at
+			}
+			return
+		}
+	}
+	w.queue = append(w.queue, wake{key, at})
+}
+
+// Due returns when there is work next.
+func (w *Worker) Due() (time.Time, bool) {
+	next, ok := w.next()
+	return next.at, ok
+}
+
+// next returns what is due first, that queued first among equals.
+func (w *Worker) next() (next wake, ok bool) {
+	for i, queued := range w.queue {
+		if i == 0 || queued.at.Before(next.at) {
+			next = queued
+		}
+	}
+	return next, len(w.queue) > 0
+}
+
+// Step works on the next name if it is due.
+func (w *Worker) Step() {
+	now := w.Clock.Now()
+	next, ok := w.next()
+	if !ok || next.at.After(now) {
+		return
+	}
+	w.queue = slices.DeleteFunc(w.queue, func(queued wake) bool {
+		return queued.key == next.key && !queued.at.After(now)
+	})
+	again, err := w.Sync(context.Background(), next.key)
+	if err == nil {
+		delete(w.failures, next.key)
+	} else if again <= 0 {
+		again = w.backOff(next.key)
+	}
+	if again > 0 {
+		w.Wake(next.key, again)
+	}
+}
+
+func (w *Worker) backOff(key types.NamespacedName) time.Duration {
+	if w.failures == nil {
+		w.failures = map[types.NamespacedName]int{}
+	}
+	delay := firstRetry
+	for range w.failures[key] {
+		delay = min(2*delay, lastRetry)
+	}
+	w.failures[key]++
+	return delay
+}
