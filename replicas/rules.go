@@ -22,8 +22,10 @@ type Rules[T metav1.Object] struct {
 	// Ready condition tells; of any other child nobody knows.
 	Ready func(T) bool
 	// MustGo reports whether a child has to go whatever the order says, even if
-	// there are not too many; it goes before all others. What replaces it is
-	// created in a later plan. nil: none has to.
+	// there are not too many; it goes before all others. What replaces it, and what
+	// is missing beside it, is created in a later plan. If it cannot be deleted now,
+	// set MaxDeletions of the Spec to 0: then what is missing is created at once.
+	// nil: none has to.
 	MustGo func(T) bool
 	// MustStay reports whether a child may not be deleted; it beats MustGo. It
 	// counts as a replica all the same. nil: each may be.

@@ -42,7 +42,7 @@ func (p *pass[O, C]) claim(ctx context.Context, plan replicas.PlanOf[C]) (replic
 	p.Active = slices.Concat(claims.Owned, p.activeOf(claimed.Adopted))
 	p.Failed += len(claimed.Undecided) + len(claimed.NotReleased)
 	if claimed.CanAdoptErr != nil || ctx.Err() != nil {
-		p.Waiting = true
+		p.Waiting, p.state.aside = true, p.asideBefore // nothing new is known of them
 		p.retryAfter = max(p.retryAfter, serverDelay([]error{claimed.CanAdoptErr}))
 		return replicas.ScaleOf[C]{}, err
 	}

@@ -352,6 +352,36 @@ func TestPolicies(t *testing.T) {
 			assert.Len(t, given.Created, 1)
 		})
 	}
+	t.Run("W42 C26 a look at the owner that fails, or a context that ends, does not make what was learnt forgotten", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(4)
+		r.patch = func(pod *corev1.Pod) error {
+			if pod.Name == "invalid" {
+				return invalid(pod.Name)
+			}
+			return forbidden(pod.Name, "policy")
+		}
+		pods := append(podsOf(r.owner, 2), podtest.Pod("orphan", version("7")), podtest.Pod("invalid", version("7")))
+		_, err := r.pass(t, 0, pods...)
+		require.Error(t, err)
+		getOwner := r.getOwner
+		r.getOwner = func() (*appsv1.ReplicaSet, error) { return nil, busy(0) }
+		_, err = r.pass(t, 20, pods...)
+		require.Error(t, err)
+		r.getOwner = getOwner
+		r.children = func() ([]*corev1.Pod, error) { return pods, nil }
+		r.now = podtest.Now.Add(40 * time.Second)
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		_, err = r.sync(t, ctx)
+		require.Error(t, err)
+		_, err = r.pass(t, 50, pods...)
+		require.Error(t, err)
+		assert.Empty(t, r.callsOf("patch invalid"), "set aside for a minute")
+		pass, _ := r.pass(t, 301, pods...)
+		assert.Equal(t, []string{"orphan"}, names(pass.SetAside[:1]), "refused for five minutes")
+		assert.Len(t, r.callsOf("dry-run web-000"), 1)
+	})
 	t.Run("W42 C26 a dry run that fails, or nobody to try it with, keeps the place", func(t *testing.T) {
 		t.Parallel()
 		for _, mine := range [][]*corev1.Pod{podsOf(replicaSet(1), 2), nil} {

@@ -106,5 +106,5 @@ const (
 	DeletionsHeld    = "DeletionsHeld"     // Holding deletions for <time>: <why>; once while it lasts
 	CreationsHeld    = "CreationsHeld"     // Holding creations for <time>: <why>; once while it lasts
 	FailedList       = "FailedList"        // Error listing: <error>: the view is old, and a live list failed; once while it lasts
-	FailedRelated    = "FailedRelatedPods" // Error listing related pods: <error>
+	FailedRelated    = "FailedRelatedPods" // Error listing related pods: <error>; once while it lasts
 )

@@ -29,8 +29,8 @@ type Kind[O, C Object] struct {
 	// is known of the view are filled in by the Controller. For children that are
 	// no pods, New is required. An error that no other pass will mend should be a
 	// *replicas.RefusedError: it is told by an event, once for each generation of
-	// the owner, and nothing is done until the owner changes. The answer must
-	// depend on the owner alone. Required.
+	// the owner, and nothing is done until the owner changes; so for an error of
+	// New in it. The answer must depend on the owner alone. Required.
 	Spec func(owner O) (replicas.SpecOf[C], error)
 
 	// Status brings the status of an owner up to date. The owner is a copy, and
@@ -52,7 +52,9 @@ type Kind[O, C Object] struct {
 	// active children and what is about to be done, and returns what shall be
 	// done. It may leave out creations or deletions: to add any, or to change
 	// one, is an error, and nothing is done then. Nobody looks at the owner again
-	// because of what was left out: see to a pass yourself. nil: all is done.
+	// because of what was left out: see to a pass yourself. If children that must go
+	// stay, because their deletions were left out, failed or are held, and others are
+	// missing, it is called once more, with the creations. nil: all is done.
 	BeforeScale func(ctx context.Context, owner O, active []C, scale replicas.ScaleOf[C]) replicas.ScaleOf[C]
 
 	// Observe is told of every pass when it has ended: the place for metrics and

@@ -88,6 +88,7 @@ func (p *pass[O, C]) created(run slowstart.Result) error {
 	errs := make([]error, len(run.Failed))
 	for i, failure := range run.Failed {
 		errs[i] = failure.Err
+		p.refuse(failure.Err)
 	}
 	if p.namespaceEnds(errs) {
 		return nil
@@ -97,10 +98,13 @@ func (p *pass[O, C]) created(run slowstart.Result) error {
 	return p.failure("creating pods: %w", p.ScaleErr)
 }
 
+// tellCreated tells of a creation. What New refuses is told once, after the run.
 func (p *pass[O, C]) tellCreated(child C, err error) {
+	_, refused := asRefused(err)
 	switch {
 	case err == nil:
 		p.event(corev1.EventTypeNormal, SuccessfulCreate, "Created pod: "+child.GetName())
+	case refused:
 	case !namespaceIsGoing(err):
 		p.event(corev1.EventTypeWarning, FailedCreate, "Error creating: "+err.Error())
 	}

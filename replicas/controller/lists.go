@@ -9,9 +9,10 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// listing lets two live lists through at once, of all Controllers of the process:
-// after an outage thousands of owners want one.
-var listing = make(chan struct{}, 2)
+// listsAtOnce is how many live lists of a Controller are under way at once: after an
+// outage thousands of owners want one. Another Controller, which may serve another
+// server, has turns of its own: lists that hang hold back nobody else's.
+const listsAtOnce = 2
 
 // lists makes the live lists of a Controller. Owners of one namespace and selector
 // share a list that begins after they asked. A list that fails holds all others
@@ -20,6 +21,7 @@ type lists[C Object] struct {
 	list   func(ctx context.Context, namespace string, matching labels.Selector) (List[C], error)
 	now    func() time.Time
 	random func(n int) int
+	turns  chan struct{}
 
 	mu      sync.Mutex
 	waiting map[string]*listCall[C] // those that have not begun
@@ -27,9 +29,14 @@ type lists[C Object] struct {
 }
 
 type listCall[C Object] struct {
-	done chan struct{}
-	list List[C]
-	err  error
+	done    chan struct{}
+	list    List[C]
+	err     error
+	givenUp bool // who made it did not wait for an answer
+}
+
+func newLists[C Object](list func(context.Context, string, labels.Selector) (List[C], error), opts Options) *lists[C] {
+	return &lists[C]{list: list, now: opts.Now, random: opts.Random, turns: make(chan struct{}, listsAtOnce)}
 }
 
 // heldError says that lists are held back, and for how long.
@@ -39,38 +46,51 @@ func (e heldError) Error() string {
 	return fmt.Sprintf("live lists are held back for %v, as one failed", e.wait.Round(time.Millisecond))
 }
 
-// get returns a list that was made after the call.
+// get returns a list that was made after the call. If who makes it for all gives
+// up, another one does.
 func (l *lists[C]) get(ctx context.Context, namespace string, matching labels.Selector) (List[C], error) {
 	key := namespace + "/" + matching.String()
-	l.mu.Lock()
-	if wait := l.failed.remaining(l.now(), 0); wait > 0 {
-		l.mu.Unlock()
-		return List[C]{}, heldError{wait}
-	}
-	call, joined := l.waiting[key]
-	if !joined {
-		call = &listCall[C]{done: make(chan struct{})}
-		if l.waiting == nil {
-			l.waiting = map[string]*listCall[C]{}
+	for {
+		call, mine, err := l.join(key)
+		if err != nil {
+			return List[C]{}, err
 		}
-		l.waiting[key] = call
+		if mine {
+			l.make(ctx, key, call, namespace, matching)
+		}
+		select {
+		case <-call.done:
+		case <-ctx.Done():
+			return List[C]{}, context.Cause(ctx)
+		}
+		if mine || !call.givenUp {
+			return call.list, call.err
+		}
 	}
-	l.mu.Unlock()
-	if !joined {
-		l.make(ctx, key, call, namespace, matching)
+}
+
+// join returns the list that has not begun, and whether it is the caller's to make.
+func (l *lists[C]) join(key string) (call *listCall[C], mine bool, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if wait := l.failed.remaining(l.now(), 0); wait > 0 {
+		return nil, false, heldError{wait}
 	}
-	select {
-	case <-call.done:
-		return call.list, call.err
-	case <-ctx.Done():
-		return List[C]{}, context.Cause(ctx)
+	if call, joined := l.waiting[key]; joined {
+		return call, false, nil
 	}
+	if l.waiting == nil {
+		l.waiting = map[string]*listCall[C]{}
+	}
+	call = &listCall[C]{done: make(chan struct{})}
+	l.waiting[key] = call
+	return call, true, nil
 }
 
 // make waits for its turn and makes the call.
 func (l *lists[C]) make(ctx context.Context, key string, call *listCall[C], namespace string, matching labels.Selector) {
 	defer close(call.done)
-	call.err = fmt.Errorf("the list was not made") // unless it is
+	call.givenUp = true // unless it is answered
 	begun := false
 	begin := func() {
 		l.mu.Lock()
@@ -82,15 +102,16 @@ func (l *lists[C]) make(ctx context.Context, key string, call *listCall[C], name
 	}
 	defer begin()
 	select {
-	case listing <- struct{}{}:
+	case l.turns <- struct{}{}:
 	case <-ctx.Done():
 		call.err = context.Cause(ctx)
 		return
 	}
-	defer func() { <-listing }()
+	defer func() { <-l.turns }()
 	begin() // who asks from now on needs another one
 	call.list, call.err = l.list(ctx, namespace, matching)
-	l.ended(call.err, ctx.Err() != nil)
+	call.givenUp = call.err != nil && ctx.Err() != nil
+	l.ended(call.err, call.givenUp)
 }
 
 // ended holds further lists back after one that failed, unless it was given up.

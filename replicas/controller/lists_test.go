@@ -7,10 +7,12 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/replicakit/replicakit/expectations"
@@ -274,6 +276,80 @@ func TestLists(t *testing.T) { //nolint:paralleltest // no two at once in a proc
 		r.live = func() ([]*corev1.Pod, error) { return nil, nil }
 		_, err = r.start().Sync(t.Context(), r.key().NamespacedName)
 		require.NoError(t, err)
+	})
+}
+
+func TestAListThatIsGivenUp(t *testing.T) {
+	t.Parallel()
+	t.Run("who shares it makes one of its own", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			r := eventRigOver(ownerNamed("a", api), ownerNamed("b", map[string]string{"app": "b"}), ownerNamed("c", web), ownerNamed("d", web))
+			hang := make(chan struct{})
+			lists := 0
+			r.live = func() ([]*corev1.Pod, error) {
+				r.mu.Lock()
+				lists++
+				first := lists <= 2
+				r.mu.Unlock()
+				if first { // both turns are taken
+					<-hang
+				}
+				return nil, nil
+			}
+			for _, rs := range r.list {
+				rs.Spec.Template.Labels = rs.Spec.Selector.MatchLabels
+				r.record().Set(expectations.KeyOf(rs), expectations.Changes{Creations: 1})
+			}
+			r.now = r.now.Add(time.Hour)
+			sync := func(ctx context.Context, rs *appsv1.ReplicaSet, want func(error)) {
+				go func() {
+					_, err := r.start().Sync(ctx, expectations.KeyOf(rs).NamespacedName)
+					want(err)
+				}()
+				synctest.Wait()
+			}
+			none := func(err error) { assert.NoError(t, err) }
+			sync(t.Context(), r.list[0], none)
+			sync(t.Context(), r.list[1], none)
+			ctx, cancel := context.WithCancel(t.Context())
+			sync(ctx, r.list[2], func(err error) { assert.ErrorIs(t, err, context.Canceled) })
+			shared := false
+			sync(t.Context(), r.list[3], func(err error) { shared = true; assert.NoError(t, err) })
+			cancel()
+			synctest.Wait()
+			assert.False(t, shared, "it still waits for its turn")
+			close(hang)
+			synctest.Wait()
+			assert.True(t, shared)
+			assert.Equal(t, 3, lists)
+		})
+	})
+	t.Run("lists of one Controller that hang do not hold back those of another", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			hanging, other := eventRigOver(ownerNamed("a", web), ownerNamed("b", api)), newRig(1)
+			hang := make(chan struct{})
+			hanging.live = func() ([]*corev1.Pod, error) { <-hang; return nil, nil }
+			for _, rs := range hanging.list {
+				rs.Spec.Template.Labels = rs.Spec.Selector.MatchLabels
+				hanging.record().Set(expectations.KeyOf(rs), expectations.Changes{Creations: 1})
+			}
+			hanging.now = hanging.now.Add(time.Hour)
+			for _, rs := range hanging.list {
+				go func() { _, _ = hanging.start().Sync(t.Context(), expectations.KeyOf(rs).NamespacedName) }()
+			}
+			synctest.Wait()
+			require.Len(t, hanging.callsOf("list"), 2)
+			other.live = func() ([]*corev1.Pod, error) { return nil, nil }
+			other.record().Set(other.key(), expectations.Changes{Creations: 1})
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			other.now = other.now.Add(time.Hour)
+			_, err := other.start().Sync(ctx, other.key().NamespacedName)
+			assert.NoError(t, err)
+			close(hang)
+		})
 	})
 }
 

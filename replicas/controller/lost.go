@@ -28,7 +28,7 @@ func (p *pass[O, C]) lookForCreated(ctx context.Context, name string, why error)
 	}
 	p.state.names.resolved(name)
 	if !p.isOurs(found) {
-		return found, p.strange(ctx, found)
+		return found, p.letGo(found)
 	}
 	p.wrote(found.GetResourceVersion())
 	p.found.add(name)

@@ -298,6 +298,33 @@ func TestStrays(t *testing.T) {
 		_, _ = r.pass(t, 1)
 		assert.Empty(t, r.callsOf("delete"))
 	})
+	t.Run("W11 one whose answer was lost may be its user's doing: it is released, not deleted, and told of once", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(1)
+		r.create = func(int) error { return timeout() }
+		r.get = func(string) (*corev1.Pod, error) { return nil, timeout() }
+		_, err := r.pass(t, 0)
+		require.Error(t, err)
+		relabelled := podtest.Pod("web-bbbbb", owned(r.owner), podtest.Labels(api))
+		r.create = func(int) error { return alreadyExists("web-bbbbb") }
+		r.get = func(string) (*corev1.Pod, error) { return relabelled, nil }
+		pass, err := r.pass(t, 1)
+		require.ErrorContains(t, err, `"web-bbbbb" is there, but its labels "app=api" do not match: it is left alone`)
+		assert.Empty(t, r.callsOf("delete"))
+		assert.Len(t, r.events, 1)
+		assert.Equal(t, time.Second, pass.RequeueAfter)
+
+		r.create = func(int) error { return nil }
+		pass, err = r.pass(t, 2) // the cache does not show it yet
+		require.NoError(t, err)
+		assert.Equal(t, []string{"web-bbbbb"}, names(pass.Released))
+		assert.Len(t, pass.Created, 1)
+		assert.NotEqual(t, "web-bbbbb", pass.Created[0].Name)
+		assert.Empty(t, r.callsOf("delete"))
+		_, err = r.pass(t, 3, pass.Created[0], relabelled)
+		require.NoError(t, err)
+		assert.Empty(t, r.callsOf("delete"))
+	})
 	t.Run("an answer without UID, as of a fake client, counts as created", func(t *testing.T) {
 		t.Parallel()
 		r := newRig(1)
@@ -405,6 +432,55 @@ func TestBeforeScale(t *testing.T) {
 			assert.Zero(t, sum(r.pending()))
 		})
 	}
+	// mustGo is a rig of which web-000 must go, and of five pods three are there.
+	mustGo := func(before func(active []*corev1.Pod, s scale) scale) (*podRig, []*corev1.Pod) {
+		r := with(5, before)
+		spec := r.kind.Spec
+		r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.Spec, error) {
+			s, err := spec(rs)
+			s.Rules.MustGo = func(p *corev1.Pod) bool { return p.Name == "web-000" }
+			return s, err
+		}
+		return r, podsOf(r.owner, 3)
+	}
+	t.Run("what is missing is created though who must go may not", func(t *testing.T) {
+		t.Parallel()
+		var seen []string
+		r, pods := mustGo(func(_ []*corev1.Pod, s scale) scale {
+			seen = append(seen, fmt.Sprint(s.Create, len(s.Delete)))
+			s.Delete = nil
+			return s
+		})
+		pass, err := r.pass(t, 0, pods...)
+		require.NoError(t, err)
+		assert.Equal(t, []string{"0 1", "2 0"}, seen)
+		assert.Len(t, pass.Created, 2)
+		assert.Equal(t, 2, pass.Scale.Create)
+		adds, dels := r.pending()
+		assert.Equal(t, []int{2, 0}, []int{adds, dels})
+	})
+	t.Run("who vetoes creations too is obeyed", func(t *testing.T) {
+		t.Parallel()
+		r, pods := mustGo(func([]*corev1.Pod, scale) scale { return scale{} })
+		_, err := r.pass(t, 0, pods...)
+		require.NoError(t, err)
+		assert.Empty(t, r.calls)
+	})
+	t.Run("what is missing is created though who must go cannot, and is held", func(t *testing.T) {
+		t.Parallel()
+		for _, failure := range []error{conflict("web-000"), forbidden("web-000", "webhook"), busy(60), timeout()} {
+			r, pods := mustGo(func(_ []*corev1.Pod, s scale) scale { return s })
+			r.remove = func(*corev1.Pod, metav1.DeleteOptions) error { return failure }
+			r.live = func() ([]*corev1.Pod, error) { return pods, nil }
+			pass, err := r.pass(t, 0, pods...)
+			require.ErrorIs(t, err, failure)
+			if len(pass.Created) == 0 { // then in the next pass
+				pass, err = r.pass(t, 0, pods...)
+			}
+			assert.Len(t, pass.Created, 2, "%v", failure)
+			_ = err
+		}
+	})
 	t.Run("a victim that is there twice is an error, and one that is changed goes as planned", func(t *testing.T) {
 		t.Parallel()
 		r := with(0, func(_ []*corev1.Pod, s scale) scale { s.Delete = append(s.Delete, s.Delete[0]); return s })

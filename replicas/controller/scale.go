@@ -29,6 +29,31 @@ func (p *pass[O, C]) scale(ctx context.Context, scale replicas.ScaleOf[C]) error
 		p.state.nothingLeft()
 		return nil
 	}
+	err = p.carryOut(ctx, scale)
+	vetoFailed := err != nil && p.ScaleErr == nil
+	if len(scale.Delete) == 0 || len(p.Deleted) > 0 || vetoFailed || p.state.behind && !p.Held {
+		return err
+	}
+	return joinErrors(err, p.createMissing(ctx))
+}
+
+// createMissing creates what is missing although children that must go cannot, or
+// may not now.
+func (p *pass[O, C]) createMissing(ctx context.Context) error {
+	if len(p.Active)+p.spec.HeldPlaces >= int(p.spec.Replicas) || ctx.Err() != nil {
+		return nil
+	}
+	spec := p.spec
+	spec.MaxDeletions, spec.Names = new(int), p.namer()
+	scale, err := replicas.ScaleTo(p.Active, spec)
+	if err != nil || scale.IsZero() {
+		return err
+	}
+	return p.carryOut(ctx, scale)
+}
+
+// carryOut creates or deletes, unless that is held or vetoed.
+func (p *pass[O, C]) carryOut(ctx context.Context, scale replicas.ScaleOf[C]) (err error) {
 	if p.held(scale) {
 		return nil
 	}

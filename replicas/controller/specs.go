@@ -48,6 +48,9 @@ func (r *reconciler[O, C]) specOf(owner O) keptSpec[C] {
 	var refused *replicas.RefusedError
 	if key.UID != "" && version != "" && (err == nil || errors.As(err, &refused)) {
 		r.specs.keep(key, kept)
+		if _, found := r.find(key); !found { // its deletion may have been told before
+			r.specs.forget(key)
+		}
 	}
 	return kept
 }

@@ -6,9 +6,11 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/replicakit/replicakit/internal/podtest"
+	"github.com/replicakit/replicakit/replicas"
 )
 
 func TestEventsKeepsSelectors(t *testing.T) {
@@ -76,6 +78,24 @@ func TestEventsKeepsSelectors(t *testing.T) {
 		require.NoError(t, r.start().OwnerDeleted(rs))
 		require.NoError(t, r.start().ChildAdded(orphan))
 		assert.Equal(t, 2, r.specs)
+	})
+	t.Run("an owner that goes while its selector is parsed is forgotten too", func(t *testing.T) {
+		t.Parallel()
+		rs := ownerNamed("web", web)
+		rs.ResourceVersion = "1"
+		r := eventRigOver(rs)
+		spec := r.kind.Spec
+		r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.Spec, error) {
+			if r.specs == 0 {
+				r.list = nil
+				require.NoError(t, r.start().OwnerDeleted(rs))
+			}
+			return spec(rs)
+		}
+		require.NoError(t, r.start().ChildAdded(orphan))
+		r.list = []*appsv1.ReplicaSet{rs}
+		require.NoError(t, r.start().ChildAdded(orphan))
+		assert.Equal(t, 2, r.specs, "nothing was kept of it")
 	})
 	t.Run("two owners of one UID and version, as fixtures have them, keep a selector each", func(t *testing.T) {
 		t.Parallel()

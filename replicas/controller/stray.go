@@ -60,6 +60,14 @@ func (p *pass[O, C]) strange(ctx context.Context, c C) error {
 	return err
 }
 
+// letGo leaves a child to the next pass, which releases it: it is the owner's and does
+// not match. Nobody saw how it was created, so its labels may be its user's doing,
+// and not those of a webhook.
+func (p *pass[O, C]) letGo(c C) error {
+	p.state.proven.found(c, p.opts.Now())
+	return strangeError{fmt.Errorf("%q is there, but its labels %q do not match: it is left alone", c.GetName(), labels.Set(c.GetLabels()))}
+}
+
 // deleteStray deletes a child as long as it is nobody's: it may be adopted at any
 // moment, by us or by another process.
 func (p *pass[O, C]) deleteStray(ctx context.Context, c C) error {

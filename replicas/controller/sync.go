@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -39,7 +40,7 @@ type reconciler[O, C Object] struct {
 func newReconciler[O, C Object](kind Kind[O, C], client Client[O, C], cache Cache[O, C], opts Options) *reconciler[O, C] {
 	r := &reconciler[O, C]{
 		kind: kind, client: client, cache: cache, opts: opts,
-		lists:         &lists[C]{list: client.List, now: opts.Now, random: opts.Random},
+		lists:         newLists(client.List, opts),
 		ownerResource: resource(kind.Owner), childResource: resource(kind.Child),
 		patchType: patchTypeFor(kind.PatchType, kind.Child),
 	}
@@ -98,9 +99,9 @@ type pass[O, C Object] struct {
 // minutes, or if the server was restored to an older state. If there is something
 // to do then, the children are listed live. If the list fails, nothing is changed.
 // What such a list has proven is laid over the cache until the cache shows it.
-// At most two live lists are under way in a process, owners of one namespace and
-// selector share one, and a list that fails holds the others back for a second,
-// doubling to 15 seconds.
+// At most two live lists of a Controller are under way at once, owners of one
+// namespace and selector share one, and a list that fails holds the others back for
+// a second, doubling to 15 seconds.
 //
 // # Creations
 //
@@ -116,7 +117,9 @@ type pass[O, C Object] struct {
 // holds them for a second, doubling to a minute; a server's Retry-After, for
 // what it says. A child that the server made another's, since a webhook changed its
 // labels or its owner reference, is deleted again, and creations are held for a
-// second, doubling to five minutes. Deletions and status go on meanwhile. A new
+// second, doubling to five minutes. So they are if a child whose creation was not
+// answered has other labels when it is found; but since these may be its user's
+// doing, it is released and not deleted. Deletions and status go on meanwhile. A new
 // generation of the owner, a success, or nothing left to create ends the hold; so
 // does, of a full quota, a child of the owner that is gone.
 //
@@ -164,7 +167,7 @@ func (r *reconciler[O, C]) sync(ctx context.Context, owner types.NamespacedName)
 	if r.kind.Observe != nil {
 		r.kind.Observe(ctx, p.Pass)
 	}
-	if refused(p.Err) {
+	if onlyRefused(p.Err) {
 		return p.RequeueAfter, nil
 	}
 	return p.RequeueAfter, p.Err
@@ -229,16 +232,28 @@ func (p *pass[O, C]) look(ctx context.Context) (goOn bool, err error) {
 // refuse tells the owner's events why its spec can not be acted on, once for each
 // generation of it.
 func (p *pass[O, C]) refuse(err error) {
-	var e *replicas.RefusedError
-	if errors.As(err, &e) && e != nil && !p.state.refused {
+	if e, ok := asRefused(err); ok && !p.state.refused {
 		p.state.refused = true
 		p.event(corev1.EventTypeWarning, e.Reason, e.Error())
 	}
 }
 
-func refused(err error) bool {
-	var e *replicas.RefusedError
-	return errors.As(err, &e)
+func asRefused(err error) (e *replicas.RefusedError, ok bool) {
+	return e, errors.As(err, &e) && e != nil
+}
+
+// onlyRefused reports whether a spec that is refused is all that went wrong.
+func onlyRefused(err error) bool {
+	switch e := err.(type) { //nolint:errorlint // it goes through the tree itself
+	case *replicas.RefusedError:
+		return true
+	case interface{ Unwrap() error }:
+		return onlyRefused(e.Unwrap())
+	case interface{ Unwrap() []error }:
+		errs := e.Unwrap()
+		return len(errs) > 0 && !slices.ContainsFunc(errs, func(err error) bool { return !onlyRefused(err) })
+	}
+	return false
 }
 
 // end completes what is told of the pass. After an error only the server or a hold

@@ -237,6 +237,48 @@ func TestSyncRefuses(t *testing.T) {
 			assert.Empty(t, r.statuses)
 		}
 	})
+	refusing := func() *podRig {
+		r := newRig(2)
+		spec := r.kind.Spec
+		r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.Spec, error) {
+			s, err := spec(rs)
+			s.New = func() (*corev1.Pod, error) {
+				return nil, &replicas.RefusedError{Reason: "InvalidImage", Err: errors.New("image has no tag")}
+			}
+			return s, err
+		}
+		return r
+	}
+	t.Run("a child that New refuses to make is told once for each generation, and is no error", func(t *testing.T) {
+		t.Parallel()
+		r := refusing()
+		told := 0
+		for range 3 {
+			pass, err := r.pass(t, 0)
+			require.NoError(t, err, "trying again is useless")
+			requireRefused(t, pass.Err, "InvalidImage")
+			told += len(r.events)
+		}
+		assert.Equal(t, 1, told)
+		r.owner.Generation++
+		_, err := r.pass(t, 0)
+		require.NoError(t, err)
+		assert.Len(t, r.eventsOf("Warning InvalidImage"), 1)
+	})
+	t.Run("W48 a status write, or a claim, that fails beside a refusal comes back", func(t *testing.T) {
+		t.Parallel()
+		r := refusing()
+		away := errors.New("the server is away")
+		r.updateStatus = func(int, *appsv1.ReplicaSet) error { return away }
+		pass, err := r.pass(t, 0)
+		require.ErrorIs(t, err, away)
+		requireRefused(t, pass.Err, "InvalidImage")
+		require.ErrorIs(t, pass.StatusErr, away)
+		r.updateStatus = func(int, *appsv1.ReplicaSet) error { return nil }
+		r.patch = func(*corev1.Pod) error { return away }
+		_, err = r.pass(t, 0, podtest.Pod("orphan"))
+		require.ErrorIs(t, err, away)
+	})
 	t.Run("an error of Spec that is no refusal comes back, and no event tells it", func(t *testing.T) {
 		t.Parallel()
 		r := newRig(1)

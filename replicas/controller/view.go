@@ -11,8 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 
-	corev1 "k8s.io/api/core/v1"
-
 	"github.com/replicakit/replicakit/expectations"
 	"github.com/replicakit/replicakit/internal/object"
 	"github.com/replicakit/replicakit/replicas"
@@ -217,10 +215,10 @@ func (p *pass[O, C]) listRelated(ctx context.Context) {
 		return
 	}
 	p.spec.Related, p.RelatedErr = p.cache.Related(ctx, p.Owner)
-	if err := p.RelatedErr; err != nil {
+	if p.RelatedErr != nil {
 		p.spec.Related = nil
-		p.event(corev1.EventTypeWarning, FailedRelated, "Error listing related pods: "+err.Error())
 	}
+	p.tell(&p.state.told.related, p.RelatedErr != nil, FailedRelated, "Error listing related pods: "+errorText(p.RelatedErr))
 }
 
 // mayBeTooMany reports whether deletions are possible at all.

@@ -51,6 +51,26 @@ func TestRelated(t *testing.T) {
 		assert.Len(t, pass.Deleted, 1)
 		assert.Contains(t, r.events, "Warning FailedRelatedPods Error listing related pods: no index")
 	})
+	t.Run("L4 a failure is told once while it lasts", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(1)
+		failed := errors.New("no index")
+		r.related = func() ([]*corev1.Pod, error) { return nil, failed }
+		r.remove = func(*corev1.Pod, metav1.DeleteOptions) error { return timeout() }
+		told := func(seconds int) int {
+			pass, _ := r.pass(t, seconds, podsOf(r.owner, 2)...)
+			require.Equal(t, failed, pass.RelatedErr)
+			return len(r.eventsOf("Warning FailedRelatedPods"))
+		}
+		assert.Equal(t, 1, told(0))
+		assert.Zero(t, told(60))
+		_, _ = r.pass(t, 70, podsOf(r.owner, 1)...) // nobody asks
+		assert.Zero(t, told(120))
+		failed = nil
+		assert.Zero(t, told(180))
+		failed = errors.New("no index")
+		assert.Equal(t, 1, told(240))
+	})
 }
 
 func TestASelectorThatBecomesNil(t *testing.T) {
