@@ -47,7 +47,7 @@ func TestLog(t *testing.T) {
 				{"Too few replicas", 2, "replicaSet=default/web need=2 creating=2"},
 				{"Controller created pod", 4, "controller=web pod=default/web-"},
 				{"Pod created", 4, "pod=default/web-"},
-				{"Updating status for ReplicaSet: default/web, replicas 0->2 (need 2), fullyLabeledReplicas 0->2, readyReplicas 0->0, availableReplicas 0->0, terminatingReplicas 0->0, sequence No: 1->1", 4, ""},
+				{"Updating status for ReplicaSet: default/web, replicas 0->2 (need 2), fullyLabeledReplicas 0->2, readyReplicas 0->0, availableReplicas 0->0, terminatingReplicas nil->0, sequence No: 0->1", 4, ""},
 				{"Finished syncing", 4, "kind=ReplicaSet key=default/web duration=0s"},
 			},
 		},
@@ -226,7 +226,7 @@ func TestLog(t *testing.T) {
 	bubble(t, "A1 a ReplicationController's status line names its kind", func(t inBubble) {
 		b := newBench(replicationController("web", 1))
 		b.startReplicationManager(t)
-		assert.True(t, b.hasLine("Updating status for ReplicationController: default/web, replicas 0->1 (need 1), fullyLabeledReplicas 0->1, readyReplicas 0->0, availableReplicas 0->0, sequence No: 1->1", 4, ""))
+		assert.True(t, b.hasLine("Updating status for ReplicationController: default/web, replicas 0->1 (need 1), fullyLabeledReplicas 0->1, readyReplicas 0->0, availableReplicas 0->0, sequence No: 0->1", 4, ""))
 	})
 }
 

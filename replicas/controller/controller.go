@@ -170,7 +170,10 @@ func (o Options) withDefaults() Options {
 
 // An Outcome is what the status of an owner is made from.
 type Outcome[C Object] struct {
-	// Counts are those of the children by the Rules of the Spec.
+	// Counts are those of the children by the Rules of the Spec, as the pass leaves
+	// them if Cache.ChildrenVersion tells how far the cache has come: what was
+	// created counts, and what was deleted counts as terminating or no more, though
+	// the cache does not show it yet. Else they are those of Active and Terminating.
 	Counts status.Counts
 	// Active are the active children before anything was created or deleted,
 	// Terminating those being deleted.

@@ -34,7 +34,7 @@ func TestCreates(t *testing.T) {
 		adds, _ := r.pending()
 		assert.Equal(t, 5, adds)
 		assert.Len(t, pass.Created, 5)
-		assert.Empty(t, pass.Active, "T1 active pods are those from before")
+		assert.Empty(t, pass.Active, "active pods are those from before")
 		assert.True(t, pass.Observed)
 		assert.False(t, pass.Waiting)
 	})

@@ -81,6 +81,9 @@ func (d *deletions[O, C]) settle() {
 	for i, v := range d.victims {
 		id := object.ID(v.Object)
 		delete(d.state.doubted, id)
+		if d.is[i] == deleted || d.is[i] == gone {
+			d.leaves(id, d.is[i] == deleted)
+		}
 		if d.is[i] == deleted {
 			d.Deleted = append(d.Deleted, v.Object)
 			continue

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -22,7 +21,7 @@ type differing struct{ sent, stored any }
 // that of the pass. The write ends with ctx; only a Conflict is tried again, and
 // only on an object of the same UID.
 func (p *pass[O, C]) report(ctx context.Context, passErr error) error {
-	p.count()
+	p.Counts = p.count()
 	if p.kind.Status == nil {
 		p.nextCheck(passErr)
 		return passErr
@@ -38,10 +37,6 @@ func (p *pass[O, C]) report(ctx context.Context, passErr error) error {
 	}
 	p.nextCheck(passErr)
 	return passErr
-}
-
-func (p *pass[O, C]) count() {
-	p.Counts = status.Count(append(slices.Clip(p.Active), p.Terminating...), p.rules)
 }
 
 // writeStatus makes at most two writes and one read (U3).
@@ -127,7 +122,7 @@ func (p *pass[O, C]) isDropped(owner, updated O) bool {
 // looks from the same instant as the status that was written, so that no pod falls
 // between the two.
 func (p *pass[O, C]) nextCheck(passErr error) {
-	pods, ok := any(p.Active).([]*corev1.Pod)
+	pods, ok := any(p.counted).([]*corev1.Pod)
 	if !ok || passErr != nil || p.Counts.Ready == p.Counts.Available {
 		return
 	}

@@ -49,6 +49,16 @@ func terminatingBy[C Object](active func(C) bool) func(C) bool {
 	return terminating
 }
 
+// lingers reports whether a child is still there when its deletion was accepted: of
+// pods, those that a node must stop first.
+func lingers(c Object) bool {
+	if pod, ok := c.(*corev1.Pod); ok && pod.Spec.NodeName != "" {
+		grace := pod.Spec.TerminationGracePeriodSeconds
+		return grace == nil || *grace > 0 || len(pod.Finalizers) > 0
+	}
+	return len(c.GetFinalizers()) > 0
+}
+
 // patchTypeFor is strategic for children that Kubernetes itself serves: custom
 // resources know merge patches only.
 func patchTypeFor(asked types.PatchType, child schema.GroupVersionKind) types.PatchType {

@@ -70,6 +70,10 @@ type pass[O, C Object] struct {
 	// children is the view that the pass goes by, read how far the cache had come.
 	children, cached []C
 	read             string
+	// leaving are children of the view that are deleted; counted those that the
+	// status counts as active.
+	leaving leaving
+	counted []C
 	// retryAfter is what the server, or a hold, makes an error wait.
 	retryAfter time.Duration
 	// asideBefore is what state.aside was before the pass.
@@ -146,14 +150,23 @@ type pass[O, C Object] struct {
 // lasts five minutes becomes a refusal if the server would take the same patch, in
 // a dry run, for a child that the owner has. A release that fails stops nothing.
 //
+// # Status
+//
+// If it is known how far the cache has come, the status counts what the pass itself
+// created and deleted, so that one write tells it: created children by the labels
+// and conditions of the answer, deleted ones as terminating or, if nothing keeps
+// them, no more. Later passes count alike until the cache shows it: the counts do
+// not go back and forth. Else the status is that of the children before, one pass
+// behind.
+//
 // No event cuts a hold short, and no server can make it longer than five minutes.
 // Expectations are recorded before the first call and lowered for what was not
 // done, whether calls fail, are never made, or panic: a panic of a call reaches
 // the caller after the calls around it have ended, with the record right.
 //
 // Differs from Kubernetes: all of the above; claims run in parallel; every error
-// is reported; when a ready pod will be available is reckoned from the pods,
-// whatever the server made of the status.
+// is reported; the status is not one pass behind; when a ready pod will be available
+// is reckoned from the pods, whatever the server made of the status.
 func (c *Controller) Sync(ctx context.Context, owner types.NamespacedName) (requeueAfter time.Duration, err error) {
 	return c.do().sync(ctx, owner)
 }

@@ -67,10 +67,11 @@ func (p *pass[O, C]) manage(ctx context.Context) (replicas.PlanOf[C], error) {
 
 // readCache reads the children from the cache.
 func (p *pass[O, C]) readCache(ctx context.Context) (err error) {
-	var expired expectations.Pending
-	if p.spec.Pending == expectations.Expired {
-		expired, _ = p.pending.Get(p.key) // before the children, as the state
+	var expected expectations.Pending
+	if p.spec.Pending != expectations.Satisfied {
+		expected, _ = p.pending.Get(p.key) // before the children, as the state
 	}
+	p.expectLeaving(expected.Deleting)
 	p.read = p.cache.ChildrenVersion() // before the children: they are at least as new
 	if p.cached, err = p.cache.Children(ctx, p.Owner); err != nil {
 		p.retryAfter = serverDelay([]error{err})
@@ -82,8 +83,8 @@ func (p *pass[O, C]) readCache(ctx context.Context) (err error) {
 			return p.failure("the cache's children[%d] is nil", i)
 		}
 	}
-	if p.spec.Pending == expectations.Expired && shows(p.cached, expired) {
-		p.pending.Lower(p.key, expectations.Changes{Creating: expired.Creating, Deleting: expired.Deleting})
+	if p.spec.Pending == expectations.Expired && shows(p.cached, expected) {
+		p.pending.Lower(p.key, expectations.Changes{Creating: expected.Creating, Deleting: expected.Deleting})
 		p.spec.Pending = expectations.Satisfied
 	}
 	children, old := p.state.proven.over(p.cached, p.mayCount, p.read, p.Now, p.opts.ExpectationsTimeout)
@@ -119,7 +120,7 @@ func (p *pass[O, C]) readLive(ctx context.Context) error {
 		return p.failure("listing children live: %w", err)
 	}
 	p.pending.Forget(p.key)
-	p.children, p.state.old = live, false
+	p.children, p.leaving, p.state.old = live, nil, false
 	p.spec.Pending, p.spec.PendingFor = expectations.Satisfied, 0
 	return nil
 }

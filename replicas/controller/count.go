@@ -1,0 +1,56 @@
+package controller
+
+import (
+	"slices"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/replicakit/replicakit/internal/object"
+	"github.com/replicakit/replicakit/status"
+)
+
+// leaving are children that the view shows and that were deleted by this pass or by
+// an earlier one, by their ids: false if they do not exist any more.
+type leaving map[types.UID]bool
+
+// expectLeaving notes what earlier passes deleted, as far as events have not settled
+// it: read before the children are, it holds all that the cache does not show.
+func (p *pass[O, C]) expectLeaving(deleting []types.UID) {
+	p.leaving = nil
+	for _, id := range deleting {
+		p.leaves(id, true)
+	}
+}
+
+func (p *pass[O, C]) leaves(id types.UID, exists bool) {
+	if p.leaving == nil {
+		p.leaving = leaving{}
+	}
+	p.leaving[id] = exists
+}
+
+// count counts the children as they are by now, if it is known how far the cache has
+// come: with what this pass created, which a later one does not begin before the
+// cache shows it, and without what was deleted, whether the cache shows it or not.
+// Otherwise it counts them as they were before (T1).
+func (p *pass[O, C]) count() status.Counts {
+	p.counted = p.Active
+	if p.read == "" || len(p.Created) == 0 && len(p.leaving) == 0 {
+		return status.Count(append(slices.Clip(p.Active), p.Terminating...), p.rules)
+	}
+	p.counted = make([]C, 0, len(p.Active)+len(p.Created))
+	var terminating int32
+	for _, c := range p.Active {
+		exists, leaves := p.leaving[object.ID(c)]
+		switch {
+		case !leaves:
+			p.counted = append(p.counted, c)
+		case exists && lingers(c):
+			terminating++
+		}
+	}
+	p.counted = append(p.counted, p.Created...)
+	counts := status.Count(append(slices.Clip(p.counted), p.Terminating...), p.rules)
+	counts.Terminating += terminating
+	return counts
+}

@@ -1,0 +1,109 @@
+package replicastest_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/replicakit/replicakit/replicas/replicastest"
+)
+
+// statuses keeps the statuses that are written from now on.
+func (s *stage) statuses() *[]appsv1.ReplicaSetStatus {
+	var written []appsv1.ReplicaSetStatus
+	s.Changed = func(before, after metav1.Object) {
+		was, _ := before.(*appsv1.ReplicaSet)
+		rs, _ := after.(*appsv1.ReplicaSet)
+		if was != nil && rs != nil && !apiequality.Semantic.DeepEqual(was.Status, rs.Status) {
+			written = append(written, rs.Status)
+		}
+	}
+	return &written
+}
+
+// requireOneWay checks that counts go where they shall and never back.
+func requireOneWay(t *testing.T, written []appsv1.ReplicaSetStatus, up bool, what string) {
+	t.Helper()
+	for i, s := range written {
+		if i == 0 {
+			continue
+		}
+		was := written[i-1]
+		from := []int32{was.Replicas, was.FullyLabeledReplicas, was.ReadyReplicas, was.AvailableReplicas}
+		to := []int32{s.Replicas, s.FullyLabeledReplicas, s.ReadyReplicas, s.AvailableReplicas}
+		for c := range to {
+			require.LessOrEqual(t, from[c]*sign(up), to[c]*sign(up), "%s: write %d of %+v", what, i, written)
+		}
+		if i > 1 {
+			require.LessOrEqual(t, *s.TerminatingReplicas, *was.TerminatingReplicas, "%s: they only go: write %d of %+v", what, i, written)
+		}
+	}
+}
+
+func sign(up bool) int32 {
+	if up {
+		return 1
+	}
+	return -1
+}
+
+// A controller that knows how far its caches have come writes of itself what it did,
+// and never takes it back, whichever cache is late.
+func TestStatusGoesOneWay(t *testing.T) {
+	t.Parallel()
+	lags := []time.Duration{0, 30 * time.Millisecond, 700 * time.Millisecond, 4 * time.Second}
+	for _, podLag := range lags {
+		for _, ownerLag := range lags {
+			t.Run(fmt.Sprintf("T1 pods are seen after %v, owners after %v", podLag, ownerLag), func(t *testing.T) {
+				t.Parallel()
+				s := newStage(t, 1, 4)
+				s.consistent = true
+				s.restart(t)
+				s.controller.View.Pods.Lag, s.controller.View.ReplicaSets.Lag = podLag, ownerLag
+				createReplicaSet(t, s.Cluster, 0)
+				s.world.Run(time.Minute)
+				wanted := int32(0)
+				for _, n := range []int32{30, 29, 12, 13, 40, 3, 0, 7} {
+					written := s.statuses()
+					s.scale(t, n)
+					s.world.Run(3 * time.Minute)
+					requireOneWay(t, *written, n > wanted, fmt.Sprintf("%d to %d", wanted, n))
+					wanted = n
+					s.requireSettled(t, "scaled")
+				}
+			})
+		}
+	}
+}
+
+// Where nothing else happens to the pods, each step of a burst takes one write.
+func TestEachStepTakesOneStatusWrite(t *testing.T) {
+	t.Parallel()
+	for _, lag := range []time.Duration{0, 200 * time.Millisecond} {
+		t.Run(fmt.Sprintf("T1 seen after %v", lag), func(t *testing.T) {
+			t.Parallel()
+			s := &stage{Cluster: replicastest.NewCluster(replicastest.Options{Seed: 1, Nodes: 1, Timing: replicastest.Timing{Schedule: -1}}), consistent: true}
+			s.world = &replicastest.World{Clock: s.Clock}
+			s.restart(t)
+			s.controller.BurstReplicas = 10
+			s.controller.View.Pods.Lag, s.controller.View.ReplicaSets.Lag = lag, lag
+			createPod(t, s.Cluster, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "other"}}) // so that there is a version
+			createReplicaSet(t, s.Cluster, 0)
+			s.world.Run(time.Minute)
+			for _, step := range []struct{ to, writes int32 }{{5, 1}, {30, 3}, {0, 3}, {20, 2}, {19, 1}} {
+				written := s.statuses()
+				s.scale(t, step.to)
+				s.world.Run(time.Minute)
+				assert.Len(t, *written, int(step.writes), "to %d: %+v", step.to, *written)
+				s.requireSettled(t, "scaled")
+			}
+		})
+	}
+}
