@@ -79,6 +79,7 @@ var functions = map[string][]any{
 	"podrank.Spread":                          {podrank.Spread[pod], podrank.Spread[mixed]},
 	"podrank.Topology":                        {podrank.Topology},
 	"podrank.Unassigned":                      {podrank.Unassigned},
+	"replicas.Explain":                        {replicas.Explain[pod], replicas.Explain[mixed]},
 	"replicas.Manage":                         {replicas.Manage[pod], replicas.Manage[mixed]},
 	"replicas.PodFromTemplate":                {replicas.PodFromTemplate},
 	"replicas.Related":                        {replicas.Related[*appsv1.ReplicaSet, pod], replicas.Related[mixed, mixed]},

@@ -64,18 +64,25 @@ func ScaleTo[T metav1.Object](owned []T, spec SpecOf[T]) (ScaleOf[T], error) {
 	if err := spec.checkScale(); err != nil {
 		return ScaleOf[T]{}, err
 	}
-	active, uids := make([]T, 0, len(owned)), make([]types.UID, 0, len(owned))
-	err := spec.candidates(owned, func(obj T) {
-		active, uids = append(active, obj), append(uids, obj.GetUID())
-	})
-	if err == nil {
-		err = spec.once(owned, uids)
-	}
+	active, err := spec.active(owned)
 	if err != nil {
 		return ScaleOf[T]{}, err
 	}
 	scale, _, err := spec.scale(active, owned)
 	return scale, err
+}
+
+// active returns the children that count as replicas, each of which must be
+// listed once.
+func (s *SpecOf[T]) active(owned []T) ([]T, error) {
+	active, uids := make([]T, 0, len(owned)), make([]types.UID, 0, len(owned))
+	err := s.candidates(owned, func(obj T) {
+		active, uids = append(active, obj), append(uids, obj.GetUID())
+	})
+	if err == nil {
+		err = s.once(owned, uids)
+	}
+	return active, err
 }
 
 // blocked says why nothing may be created or deleted, whatever it be. Deletion of

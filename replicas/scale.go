@@ -143,9 +143,7 @@ func (s *SpecOf[T]) deletions(owned []T, n int) []Deletion[T] {
 		return nil
 	}
 	rules := s.Rules.Complete()
-	victims := podrank.Select(owned, n, podrank.Options[T]{
-		Now: s.Now, Related: s.related(owned), Order: rules.Order, MustGo: rules.MustGo, MustStay: rules.MustStay,
-	})
+	victims := podrank.Select(owned, n, s.ranking(owned))
 	deletions, guards := make([]Deletion[T], len(victims)), make([]guard, len(victims))
 	for i, v := range victims {
 		ready := rules.Ready != nil && rules.Ready(v.Object)

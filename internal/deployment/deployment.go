@@ -1,0 +1,211 @@
+// Package deployment foretells what Kubernetes' Deployment controller makes of a
+// Deployment's ReplicaSets when the Deployment is scaled. It follows scale and
+// isScalingEvent of pkg/controller/deployment, which test/conformance runs
+// beside it.
+package deployment
+
+import (
+	"cmp"
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/util/intstr"
+)
+
+// What the Deployment controller writes on a ReplicaSet: what the Deployment
+// wanted when it last scaled it, and the most that it then allowed.
+const (
+	desiredAnnotation = "deployment.kubernetes.io/desired-replicas"
+	maxAnnotation     = "deployment.kubernetes.io/max-replicas"
+)
+
+// A How says which rule sized the ReplicaSets.
+type How string
+
+// The rules, the first that applies being the one.
+const (
+	Unscaled    How = "unscaled"    // every ReplicaSet keeps its size: this is no scaling, or a Recreate between two of them
+	Whole       How = "whole"       // the only one that has replicas, or else the newest, gets them all
+	Finished    How = "finished"    // the newest has all its replicas, available: the others get none
+	Proportions How = "proportions" // during a rollout each one shrinks or grows in proportion to its size
+)
+
+// Scale returns the size that each of the ReplicaSets gets, all those that the
+// Deployment controls, once its spec.replicas is set to a number. The steps of a
+// rollout that follow are left out. The replicas of the Deployment and of each
+// ReplicaSet must not be nil.
+func Scale(d *appsv1.Deployment, sets []*appsv1.ReplicaSet, replicas int32) (sizes []int32, how How) {
+	s := newScaling(d, sets, replicas)
+	how = s.run()
+	for _, rs := range sets {
+		sizes = append(sizes, s.sizes[rs])
+	}
+	return sizes, how
+}
+
+// A scaling is a Deployment that shall have a number of replicas. The lists are
+// sorted by age, the oldest first, and then by name.
+type scaling struct {
+	*appsv1.Deployment
+	replicas, surge int32
+
+	all, active []*appsv1.ReplicaSet
+	newest      *appsv1.ReplicaSet // of the Deployment's own template; nil: none yet
+	sizes       map[*appsv1.ReplicaSet]int32
+}
+
+func newScaling(d *appsv1.Deployment, sets []*appsv1.ReplicaSet, replicas int32) *scaling {
+	s := &scaling{Deployment: d, replicas: replicas, surge: maxSurge(d, replicas), sizes: map[*appsv1.ReplicaSet]int32{}}
+	s.all = slices.SortedFunc(slices.Values(sets), byAge)
+	for _, rs := range s.all {
+		s.sizes[rs] = *rs.Spec.Replicas
+		if *rs.Spec.Replicas > 0 {
+			s.active = append(s.active, rs)
+		}
+		if s.newest == nil && sameTemplate(rs.Spec.Template, d.Spec.Template) {
+			s.newest = rs
+		}
+	}
+	return s
+}
+
+func (s *scaling) run() How {
+	switch {
+	case !s.Spec.Paused && !slices.ContainsFunc(s.active, s.wantedOther):
+		return Unscaled
+	case len(s.active) <= 1:
+		s.giveAll()
+		return Whole
+	case s.isFinished():
+		for _, rs := range s.active {
+			if rs != s.newest {
+				s.sizes[rs] = 0
+			}
+		}
+		return Finished
+	case s.Spec.Strategy.Type != appsv1.RollingUpdateDeploymentStrategyType:
+		return Unscaled
+	}
+	s.share()
+	return Proportions
+}
+
+// wantedOther reports whether the ReplicaSet was last sized for another number.
+// One that does not tell was sized for the Deployment as it is.
+func (s *scaling) wantedOther(rs *appsv1.ReplicaSet) bool {
+	desired, ok := number(rs, desiredAnnotation)
+	if !ok {
+		desired = *s.Spec.Replicas
+	}
+	return desired != s.replicas
+}
+
+// giveAll gives all replicas to the only ReplicaSet that has some, or else to the
+// newest.
+func (s *scaling) giveAll() {
+	switch {
+	case len(s.active) == 1:
+		s.sizes[s.active[0]] = s.replicas
+	case s.newest != nil:
+		s.sizes[s.newest] = s.replicas
+	case len(s.all) > 0:
+		s.sizes[s.all[len(s.all)-1]] = s.replicas
+	}
+}
+
+// isFinished reports whether the newest ReplicaSet already is what the rollout
+// leads to.
+func (s *scaling) isFinished() bool {
+	if s.newest == nil {
+		return false
+	}
+	desired, ok := number(s.newest, desiredAnnotation)
+	return ok && desired == s.replicas && *s.newest.Spec.Replicas == s.replicas && s.newest.Status.AvailableReplicas == s.replicas
+}
+
+// share adds what is allowed, or takes away what is too much, from the largest
+// ReplicaSet to the smallest. What rounding leaves over falls to the largest.
+func (s *scaling) share() {
+	add := int32(0)
+	if s.replicas > 0 {
+		add = s.replicas + s.surge
+	}
+	for _, rs := range s.active {
+		add -= *rs.Spec.Replicas
+	}
+	if add == 0 {
+		return
+	}
+	sorted := slices.Clone(s.active)
+	if add > 0 {
+		slices.Reverse(sorted) // of the same size the newest grows first, and the oldest shrinks first
+	}
+	slices.SortStableFunc(sorted, func(a, b *appsv1.ReplicaSet) int { return cmp.Compare(*b.Spec.Replicas, *a.Spec.Replicas) })
+	left := add
+	for _, rs := range sorted {
+		if left == 0 {
+			return
+		}
+		part := s.part(rs)
+		if add > 0 {
+			part = min(part, left)
+		} else {
+			part = max(part, left)
+		}
+		s.sizes[rs] += part
+		left -= part
+	}
+	s.sizes[sorted[0]] = max(0, s.sizes[sorted[0]]+left)
+}
+
+// part returns by how much the ReplicaSet should grow to stay in proportion.
+func (s *scaling) part(rs *appsv1.ReplicaSet) int32 {
+	size := *rs.Spec.Replicas
+	if s.replicas == 0 {
+		return -size
+	}
+	before, _ := number(rs, maxAnnotation)
+	if before = cmp.Or(before, s.Status.Replicas); before == 0 {
+		return 0
+	}
+	return int32(math.Round(float64(size*(s.replicas+s.surge))/float64(before))) - size
+}
+
+func byAge(a, b *appsv1.ReplicaSet) int {
+	return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
+}
+
+// sameTemplate compares what pods are made from, without the hash that tells
+// ReplicaSets apart.
+func sameTemplate(a, b corev1.PodTemplateSpec) bool {
+	return apiequality.Semantic.DeepEqual(withoutHash(a), withoutHash(b))
+}
+
+func withoutHash(template corev1.PodTemplateSpec) corev1.PodTemplateSpec {
+	template.Labels = maps.Clone(template.Labels)
+	delete(template.Labels, appsv1.DefaultDeploymentUniqueLabelKey)
+	return template
+}
+
+func maxSurge(d *appsv1.Deployment, replicas int32) int32 {
+	rolling := d.Spec.Strategy.RollingUpdate
+	if d.Spec.Strategy.Type != appsv1.RollingUpdateDeploymentStrategyType || rolling == nil || rolling.MaxSurge == nil {
+		return 0
+	}
+	surge, err := intstr.GetScaledValueFromIntOrPercent(rolling.MaxSurge, int(replicas), true)
+	if err != nil {
+		return 0 // no server stores it
+	}
+	return int32(surge)
+}
+
+// number reads an annotation that the Deployment controller wrote.
+func number(rs *appsv1.ReplicaSet, annotation string) (n int32, ok bool) {
+	value, err := strconv.ParseUint(rs.Annotations[annotation], 10, 31)
+	return int32(value), err == nil
+}

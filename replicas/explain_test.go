@@ -1,0 +1,65 @@
+package replicas_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/replicakit/replicakit/internal/podtest"
+	"github.com/replicakit/replicakit/podrank"
+	"github.com/replicakit/replicakit/replicas"
+)
+
+// However many are wanted, the plan deletes the beginning of the order, and the
+// last of them goes for the reason that the order gives.
+func TestExplainIsTheOrderOfEveryPlan(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(20) {
+		rs := replicaSet(0)
+		spec := specOf(t, rs)
+		spec.Related = podtest.Fleet(20, 5, seed+1000)
+		pods := fleet(rs, 40, seed)
+		order, err := replicas.Explain(pods, spec)
+		require.NoError(t, err)
+		for n := 1; n <= len(order); n++ {
+			spec.Replicas = int32(len(order) - n)
+			scale, err := replicas.ScaleTo(pods, spec)
+			require.NoError(t, err)
+			require.Len(t, scale.Delete, n)
+			for i, v := range scale.Delete {
+				require.Same(t, order[i].Object, v.Object, "seed %d: place %d of %d", seed, i, n)
+			}
+			require.Equal(t, order[n-1], scale.Delete[n-1].Victim, "seed %d", seed)
+		}
+	}
+}
+
+func TestExplainGoesByTheRules(t *testing.T) {
+	t.Parallel()
+	spec, rs := workerSpec(3), replicaSet(3)
+	spec.Rules.MustStay = func(w *worker) bool { return w.Name == "old" }
+	spec.Rules.Order = podrank.Must(podrank.NewOrder(podrank.Oldest[*worker]()))
+	workers := []*worker{newWorker(rs, "young", 1), newWorker(rs, "old", 9), newWorker(rs, "middle", 5)}
+	order, err := replicas.Explain(workers, spec)
+	require.NoError(t, err)
+	var names []string
+	for _, v := range order {
+		names = append(names, v.Object.Name+" "+v.Criterion)
+	}
+	assert.Equal(t, []string{"middle oldest", "young must-stay", "old must-stay"}, names)
+
+	order, err = replicas.Explain(nil, spec)
+	require.NoError(t, err)
+	assert.Nil(t, order)
+}
+
+func TestExplainRefusesWhatScaleToDoes(t *testing.T) {
+	t.Parallel()
+	spec, w := workerSpec(3), newWorker(replicaSet(3), "a", 1)
+	_, err := replicas.Explain([]*worker{w, w}, spec)
+	require.EqualError(t, err, `replicas: ReplicaSet "default/web": child "default/a" (uid-a) is listed twice`)
+	spec.Replicas = -1
+	_, err = replicas.Explain([]*worker{w}, spec)
+	requireRefused(t, err, "InvalidReplicas")
+}
