@@ -61,8 +61,11 @@ func (m *maker[T]) check(child T) error {
 	if !m.selector.Matches(labels.Set(child.GetLabels())) {
 		return fmt.Errorf("its labels %q do not match selector %q", labels.Set(child.GetLabels()), m.selector)
 	}
-	if namespace := m.owner.GetNamespace(); namespace != "" && namespace != m.namespace(child) {
+	switch namespace := m.owner.GetNamespace(); {
+	case namespace != "" && namespace != m.namespace(child):
 		return fmt.Errorf("its namespace is %q, the owner's is %q", child.GetNamespace(), namespace)
+	case m.namespace(child) == "" && rulesOfPods[T]() != nil:
+		return errors.New("it is in no namespace, as its owner: New must give it one")
 	}
 	return nil
 }

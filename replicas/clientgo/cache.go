@@ -41,7 +41,11 @@ func (v *view[O, C]) addIndexes(owners, children cache.SharedIndexInformer) (err
 	if err != nil {
 		return fmt.Errorf("children: %w", err)
 	}
-	v.childIndex, err = addIndex(children, childIndexName, indexChild, childProbes...)
+	name, index := childIndexName, indexChild
+	if v.kind.ClusterScoped {
+		name, index = childOfAllIndexName, indexChildOfAll
+	}
+	v.childIndex, err = addIndex(children, name, index, childProbes...)
 	if err != nil {
 		return err
 	}

@@ -38,23 +38,33 @@ type crew struct {
 
 	mu     sync.Mutex
 	slow   int // passes that do not count
-	in     map[string]*passes
-	putOff map[string]sets.Set[types.NamespacedName]
+	in     map[place]*passes
+	putOff map[place]sets.Set[types.NamespacedName]
 }
 
-// passes are those under way in one namespace, and how many of them are slow.
+// A place is a namespace, or an owner that is in none.
+type place types.NamespacedName
+
+func placeOf(owner types.NamespacedName) place {
+	if owner.Namespace == "" {
+		return place(owner)
+	}
+	return place{Namespace: owner.Namespace}
+}
+
+// passes are those under way in one place, and how many of them are slow.
 type passes struct{ all, slow int }
 
 // A shift is the work of one worker on one owner.
 type shift struct {
 	crew        *crew
-	namespace   string
+	place       place
 	timer       *time.Timer
 	slow, ended bool // slow: it does not count
 }
 
 func newCrew(workers int) *crew {
-	return &crew{workers: workers, in: map[string]*passes{}, putOff: map[string]sets.Set[types.NamespacedName]{}}
+	return &crew{workers: workers, in: map[place]*passes{}, putOff: map[place]sets.Set[types.NamespacedName]{}}
 }
 
 // start starts a worker.
@@ -69,26 +79,28 @@ func (c *crew) wait() { c.running.Wait() }
 func (c *crew) begin(key types.NamespacedName, replace func()) *shift {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	here := c.in[key.Namespace]
+	place := placeOf(key)
+	here := c.in[place]
 	if here == nil {
 		here = &passes{}
-		c.in[key.Namespace] = here
+		c.in[place] = here
 	}
 	if here.slow > 0 && here.all >= c.workers {
 		c.postpone(key)
 		return nil
 	}
 	here.all++
-	s := &shift{crew: c, namespace: key.Namespace}
+	s := &shift{crew: c, place: place}
 	s.timer = time.AfterFunc(slowPass, func() { s.takesLong(replace) })
 	return s
 }
 
 func (c *crew) postpone(key types.NamespacedName) {
-	if c.putOff[key.Namespace] == nil {
-		c.putOff[key.Namespace] = sets.New[types.NamespacedName]()
+	place := placeOf(key)
+	if c.putOff[place] == nil {
+		c.putOff[place] = sets.New[types.NamespacedName]()
 	}
-	c.putOff[key.Namespace].Insert(key)
+	c.putOff[place].Insert(key)
 }
 
 // takesLong makes a pass that is still under way one that does not count, as soon
@@ -105,7 +117,7 @@ func (s *shift) takesLong(replace func()) {
 		return
 	}
 	c.slow++
-	c.in[s.namespace].slow++
+	c.in[s.place].slow++
 	s.slow = true
 	replace()
 }
@@ -118,15 +130,15 @@ func (s *shift) end() (goOn bool, putOff []types.NamespacedName) {
 	defer c.mu.Unlock()
 	s.timer.Stop()
 	s.ended = true
-	here := c.in[s.namespace]
+	here := c.in[s.place]
 	if s.slow {
 		c.slow--
 		here.slow--
 	}
 	if here.all--; here.all == 0 {
-		delete(c.in, s.namespace)
+		delete(c.in, s.place)
 	}
-	putOff = c.putOff[s.namespace].UnsortedList()
-	delete(c.putOff, s.namespace)
+	putOff = c.putOff[s.place].UnsortedList()
+	delete(c.putOff, s.place)
 	return !s.slow, putOff
 }

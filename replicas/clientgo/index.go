@@ -16,6 +16,8 @@ import (
 const (
 	childIndexName = "podController" // Z7
 	ownerIndexName = "controllerUID" // L1
+	// childOfAllIndexName is for owners that are in no namespace.
+	childOfAllIndexName = "replicakit.controllerOfAllNamespaces"
 )
 
 // childKey is where the children of a controller are indexed, or the orphans of the
@@ -33,6 +35,16 @@ func indexChild(obj any) ([]string, error) {
 		return nil, nil
 	}
 	return []string{childKey(child.GetNamespace(), metav1.GetControllerOfNoCopy(child))}, nil
+}
+
+// indexChildOfAll indexes a child as if it were in its owner's namespace, which is
+// none.
+func indexChildOfAll(obj any) ([]string, error) {
+	child, ok := obj.(metav1.Object)
+	if !ok {
+		return nil, nil
+	}
+	return []string{childKey("", metav1.GetControllerOfNoCopy(child))}, nil
 }
 
 // indexOwner indexes an owner by the UID of its own controller.

@@ -38,8 +38,8 @@ type Client[O, C Object] interface {
 	Patch(ctx context.Context, child C, patch selector.Patch, opts metav1.PatchOptions) (C, error)
 	// Get reads a child.
 	Get(ctx context.Context, namespace, name string) (C, error)
-	// List returns the children of the namespace that the selector matches, as
-	// they are at one moment after the call: with no resourceVersion, not even
+	// List returns the children of the namespace that the selector matches, of
+	// all namespaces if it is "" as for Kind.ClusterScoped, as they are at one moment after the call: with no resourceVersion, not even
 	// "0". A list in pages must be all of one version; else it is an error. The
 	// Controller changes none of the children.
 	List(ctx context.Context, namespace string, matching labels.Selector) (List[C], error)
@@ -63,10 +63,11 @@ type Cache[O, C Object] interface {
 	// Owner returns an owner. If there is none, the error is a NotFound.
 	Owner(ctx context.Context, name types.NamespacedName) (O, error)
 	// Owners returns the owners of a namespace, for the orphans that one of them
-	// may want to adopt.
+	// may want to adopt; of all if namespace is "", as for Kind.ClusterScoped.
 	Owners(ctx context.Context, namespace string) ([]O, error)
 	// Children returns the owner's children, in any state, and the orphans of its
-	// namespace. Other children do no harm.
+	// namespace, or of all namespaces if the owner is in none. Other children do no
+	// harm.
 	Children(ctx context.Context, owner O) ([]C, error)
 	// Related returns what ranks the owner's children by co-location; see
 	// replicas.SpecOf.Related, and replicas.Related for a way to find it. It is

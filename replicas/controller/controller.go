@@ -24,6 +24,12 @@ import (
 type Kind[O, C Object] struct {
 	// Owner and Child are the kinds of both. Required.
 	Owner, Child schema.GroupVersionKind
+	// ClusterScoped says that owners are in no namespace. Their children are then
+	// where New of the Spec puts them: in one namespace, in several, or in none;
+	// orphans of all namespaces are adopted, and live lists are of all namespaces.
+	// false: owners are in a namespace, and their children in the same. An owner for
+	// which it is not so is an error of its passes, and nothing is done.
+	ClusterScoped bool
 
 	// Spec returns what an owner wants. Owner, Kind, Now, Related, Names and what
 	// is known of the view are filled in by the Controller. For children that are

@@ -57,13 +57,16 @@ func (p *pass[O, C]) createOne(ctx context.Context, scale replicas.ScaleOf[C], i
 	if err != nil {
 		return child, err
 	}
-	name := scale.Names[i]
+	if namespace, before := p.state.names.namespace(child.GetName()); before {
+		child.SetNamespace(namespace)
+	}
+	name := nameOf(child)
 	p.state.names.sent(name, p.opts.Now())
 	answer, err := p.client.Create(ctx, child)
 	if err != nil {
 		return p.lookForCreated(ctx, name, err)
 	}
-	p.state.names.resolved(name)
+	p.state.names.resolved(name.Name)
 	if object.IsNil(answer) {
 		return child, nil
 	}

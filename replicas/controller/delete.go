@@ -230,7 +230,7 @@ func (d *deletions[O, C]) lookFor(ctx context.Context, some []int) {
 	look := d.looks(ctx, len(some))
 	for _, i := range some {
 		child := d.victims[i].Object
-		found, there, err := look(ctx, child.GetName())
+		found, there, err := look(ctx, nameOf(child))
 		switch {
 		case err == nil && (!there || object.ID(found) != object.ID(child)):
 			d.isGone(i)

@@ -36,8 +36,8 @@ import (
 // useless. Nothing that is passed in panics.
 //
 // A child's owner is what its controller reference names, if the kind is the
-// owners', the cache knows the name in the child's namespace, and the UIDs are
-// equal. The API group is not compared, just as a claim goes by UID alone: pods
+// owners', the cache knows the name in the child's namespace, or in none if
+// Kind.ClusterScoped is set, and the UIDs are equal. The API group is not compared, just as a claim goes by UID alone: pods
 // that ReplicaSets of extensions/v1beta1 made are still theirs.
 //
 // Differs from Kubernetes (pkg/controller/replicaset/replica_set.go):
@@ -211,7 +211,7 @@ func (e events[O, C]) added(c C) {
 func (e events[O, C]) settleCreation(c C) {
 	name := c.GetName()
 	for _, key := range e.pending.OwnersOfCreation(name) {
-		if key.Namespace == c.GetNamespace() && e.pending.CreationObserved(key, name) {
+		if key.Namespace == e.namespaceOf(c) && e.pending.CreationObserved(key, name) {
 			e.wakeKey(key)
 		}
 	}
@@ -304,16 +304,14 @@ func (r *reconciler[O, C]) ownerOf(c C) (key expectations.Key, owner O, found bo
 	if ref == nil || ref.Kind != r.kind.Owner.Kind || ref.UID == "" && object.GroupOf(ref) != r.kind.Owner.Group {
 		return key, owner, false
 	}
-	key = keyOf(c, ref)
-	if owner, found = r.find(key); !found {
-		return key, owner, false
-	}
-	return expectations.KeyOf(owner), owner, true // its namespace may be none
+	key = r.keyOf(c, ref)
+	owner, found = r.find(key)
+	return key, owner, found
 }
 
 // keyOf returns the key of the owner that a reference of c names.
-func keyOf(c metav1.Object, ref *metav1.OwnerReference) expectations.Key {
-	return expectations.Key{NamespacedName: types.NamespacedName{Namespace: c.GetNamespace(), Name: ref.Name}, UID: ref.UID}
+func (r *reconciler[O, C]) keyOf(c metav1.Object, ref *metav1.OwnerReference) expectations.Key {
+	return expectations.Key{NamespacedName: types.NamespacedName{Namespace: r.namespaceOf(c), Name: ref.Name}, UID: ref.UID}
 }
 
 // find returns the owner with that key.
@@ -333,7 +331,7 @@ func (e events[O, C]) wakeSelecting(orphan C) {
 
 // selecting returns the owners that may want to adopt an orphan.
 func (e events[O, C]) selecting(orphan C) []O {
-	owners, err := e.cache.Owners(context.Background(), orphan.GetNamespace())
+	owners, err := e.cache.Owners(context.Background(), e.namespaceOf(orphan))
 	if err != nil {
 		return nil
 	}
@@ -347,7 +345,7 @@ func (e events[O, C]) wakeKey(key expectations.Key) {
 }
 
 func (e events[O, C]) wake(owner O, after time.Duration) {
-	e.enqueue(types.NamespacedName{Namespace: owner.GetNamespace(), Name: owner.GetName()}, after)
+	e.enqueue(nameOf(owner), after)
 }
 
 // sameOwner reports whether two references resolve to the same owner.
@@ -369,7 +367,7 @@ func (r *reconciler[O, C]) child(obj any) (C, error) {
 	if ref == nil || ref.Kind == r.kind.Owner.Kind || ref.UID == "" {
 		return c, nil
 	}
-	if _, found := r.find(keyOf(c, ref)); found {
+	if _, found := r.find(r.keyOf(c, ref)); found {
 		return c, fmt.Errorf("controller: %q is controlled by %s %q, which is one of the owners, but their kind is %s",
 			object.Name(c), ref.Kind, ref.Name, r.kind.Owner.Kind)
 	}

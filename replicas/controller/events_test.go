@@ -580,6 +580,7 @@ func TestEventsUnresolvedOwner(t *testing.T) {
 		global := ownerNamed("web", web)
 		global.Namespace = ""
 		r := eventRigOver(global)
+		r.kind.ClusterScoped = true
 		r.record().Set(expectations.KeyOf(global), expectations.Changes{Creations: 2})
 		require.NoError(t, added(ownedBy("web"))(r.start()))
 		assert.Equal(t, expectations.Changes{Creations: 1}, r.outstanding(global))

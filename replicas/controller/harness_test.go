@@ -207,8 +207,12 @@ func (r *rig[O, C]) Patch(_ context.Context, child C, patch selector.Patch, opts
 	return patched, nil
 }
 
-func (r *rig[O, C]) Get(_ context.Context, _, name string) (C, error) {
-	r.note(&r.calls, "get %s", name)
+func (r *rig[O, C]) Get(_ context.Context, namespace, name string) (C, error) {
+	where := ""
+	if namespace != podtest.Namespace {
+		where = namespace + "/"
+	}
+	r.note(&r.calls, "get %s%s", where, name)
 	return r.get(name)
 }
 
@@ -253,7 +257,7 @@ func (r *rig[O, C]) Owner(_ context.Context, name types.NamespacedName) (O, erro
 		return *new(O), err
 	}
 	for _, owner := range owners {
-		if any(owner) == any(*new(O)) || owner.GetName() == name.Name && (owner.GetNamespace() == name.Namespace || owner.GetNamespace() == "") {
+		if any(owner) == any(*new(O)) || owner.GetName() == name.Name && owner.GetNamespace() == name.Namespace {
 			return owner, nil
 		}
 	}
@@ -263,7 +267,7 @@ func (r *rig[O, C]) Owner(_ context.Context, name types.NamespacedName) (O, erro
 func (r *rig[O, C]) Owners(_ context.Context, namespace string) ([]O, error) {
 	owners, err := r.owners()
 	return slices.DeleteFunc(slices.Clone(owners), func(owner O) bool {
-		return any(owner) != any(*new(O)) && owner.GetNamespace() != namespace
+		return any(owner) != any(*new(O)) && namespace != "" && owner.GetNamespace() != namespace
 	}), err
 }
 

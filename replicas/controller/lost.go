@@ -6,6 +6,8 @@ import (
 	"sync"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/replicakit/replicakit/internal/object"
@@ -13,9 +15,9 @@ import (
 
 // lookForCreated looks for a child whose creation failed. Whether it is there is
 // known only if the server can be asked; what is not there may come yet.
-func (p *pass[O, C]) lookForCreated(ctx context.Context, name string, why error) (found C, err error) {
+func (p *pass[O, C]) lookForCreated(ctx context.Context, name types.NamespacedName, why error) (found C, err error) {
 	if namespaceIsGoing(why) {
-		p.state.names.resolved(name)
+		p.state.names.resolved(name.Name)
 		return found, why
 	}
 	found, there, err := p.find(ctx, name, apierrors.IsAlreadyExists(why))
@@ -23,15 +25,15 @@ func (p *pass[O, C]) lookForCreated(ctx context.Context, name string, why error)
 	case err != nil || !there:
 		return found, why
 	case !p.controls(found) || !p.rules.Active(found):
-		p.state.names.resolved(name) // the name is of no use any more
+		p.state.names.resolved(name.Name) // the name is of no use any more
 		return found, why
 	}
-	p.state.names.resolved(name)
+	p.state.names.resolved(name.Name)
 	if !p.isOurs(found) {
 		return found, p.letGo(found)
 	}
 	p.wrote(found.GetResourceVersion())
-	p.found.add(name)
+	p.found.add(name.Name)
 	return found, nil
 }
 
@@ -73,7 +75,7 @@ func (p *pass[O, C]) settleFound(ctx context.Context) {
 const fewReads = 3
 
 // A look asks the server for a child by its name.
-type look[C Object] func(ctx context.Context, name string) (found C, there bool, err error)
+type look[C Object] func(ctx context.Context, name types.NamespacedName) (found C, there bool, err error)
 
 // looks returns how to look for n children at once.
 func (p *pass[O, C]) looks(ctx context.Context, n int) look[C] {
@@ -82,14 +84,14 @@ func (p *pass[O, C]) looks(ctx context.Context, n int) look[C] {
 		return p.get
 	}
 	list, err := p.list(ctx)
-	return func(_ context.Context, name string) (found C, there bool, _ error) {
+	return func(_ context.Context, name types.NamespacedName) (found C, there bool, _ error) {
 		return within(list.Items, name, err)
 	}
 }
 
 // find looks for a child on the server. A list shows what the selector matches, so
 // a child that must exist is always read.
-func (p *pass[O, C]) find(ctx context.Context, name string, mustExist bool) (found C, there bool, err error) {
+func (p *pass[O, C]) find(ctx context.Context, name types.NamespacedName, mustExist bool) (found C, there bool, err error) {
 	if p.reads.Add(1) <= fewReads || mustExist {
 		return p.get(ctx, name)
 	}
@@ -98,8 +100,8 @@ func (p *pass[O, C]) find(ctx context.Context, name string, mustExist bool) (fou
 	return within(list.Items, name, err)
 }
 
-func (p *pass[O, C]) get(ctx context.Context, name string) (found C, there bool, err error) {
-	found, err = p.client.Get(ctx, p.Owner.GetNamespace(), name)
+func (p *pass[O, C]) get(ctx context.Context, name types.NamespacedName) (found C, there bool, err error) {
+	found, err = p.client.Get(ctx, name.Namespace, name.Name)
 	if apierrors.IsNotFound(err) {
 		return found, false, nil
 	}
@@ -107,12 +109,16 @@ func (p *pass[O, C]) get(ctx context.Context, name string) (found C, there bool,
 }
 
 // within looks for a child in a list, if there is one.
-func within[C Object](items []C, name string, err error) (found C, there bool, _ error) {
-	i := slices.IndexFunc(items, func(c C) bool { return !object.IsNil(c) && c.GetName() == name })
+func within[C Object](items []C, name types.NamespacedName, err error) (found C, there bool, _ error) {
+	i := slices.IndexFunc(items, func(c C) bool { return !object.IsNil(c) && nameOf(c) == name })
 	if err != nil || i < 0 {
 		return found, false, err
 	}
 	return items[i], true, nil
+}
+
+func nameOf(c metav1.Object) types.NamespacedName {
+	return types.NamespacedName{Namespace: c.GetNamespace(), Name: c.GetName()}
 }
 
 // lookForUnwanted looks for creations without an answer that no plan asks for any
@@ -121,7 +127,7 @@ func (p *pass[O, C]) lookForUnwanted(ctx context.Context) {
 	for _, u := range p.state.names.all() {
 		now := p.opts.Now()
 		if now.Sub(u.sent) > unresolvedKept {
-			p.state.names.resolved(u.name)
+			p.state.names.resolved(u.Name)
 			continue
 		}
 		if u.hold.remaining(now, 0) <= 0 {
@@ -134,9 +140,9 @@ func (p *pass[O, C]) lookForUnwanted(ctx context.Context) {
 }
 
 func (p *pass[O, C]) lookForOne(ctx context.Context, u unresolvedName) {
-	found, there, err := p.find(ctx, u.name, false)
+	found, there, err := p.find(ctx, u.NamespacedName, false)
 	if err == nil && there {
-		p.state.names.resolved(u.name)
+		p.state.names.resolved(u.Name)
 		if p.controls(found) && p.rules.Active(found) {
 			p.state.proven.found(found, p.opts.Now())
 			p.comeBack(1)

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/rand"
 	"k8s.io/apimachinery/pkg/util/sets"
 )
@@ -23,17 +24,29 @@ type names struct {
 }
 
 type unresolvedName struct {
-	name string
+	types.NamespacedName
+
 	sent time.Time // the last time
 	hold hold      // until the next look, if it is not wanted any more
 }
 
 // sent notes that a creation is about to be sent.
-func (n *names) sent(name string, now time.Time) {
+func (n *names) sent(name types.NamespacedName, now time.Time) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.drop(name)
-	n.unresolved = append(n.unresolved, unresolvedName{name: name, sent: now})
+	n.drop(name.Name)
+	n.unresolved = append(n.unresolved, unresolvedName{NamespacedName: name, sent: now})
+}
+
+// namespace is where a creation was sent before, if it was: there it is sent again.
+func (n *names) namespace(name string) (namespace string, sent bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	i := slices.IndexFunc(n.unresolved, func(u unresolvedName) bool { return u.Name == name })
+	if i < 0 {
+		return "", false
+	}
+	return n.unresolved[i].Namespace, true
 }
 
 // resolved notes that it is known what became of a creation.
@@ -44,14 +57,14 @@ func (n *names) resolved(name string) {
 }
 
 func (n *names) drop(name string) {
-	n.unresolved = slices.DeleteFunc(n.unresolved, func(u unresolvedName) bool { return u.name == name })
+	n.unresolved = slices.DeleteFunc(n.unresolved, func(u unresolvedName) bool { return u.Name == name })
 }
 
 // seen resolves the creations of children that are there.
-func (n *names) seen(children sets.Set[string]) {
+func (n *names) seen(children sets.Set[types.NamespacedName]) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.unresolved = slices.DeleteFunc(n.unresolved, func(u unresolvedName) bool { return children.Has(u.name) })
+	n.unresolved = slices.DeleteFunc(n.unresolved, func(u unresolvedName) bool { return children.Has(u.NamespacedName) })
 }
 
 func (n *names) all() []unresolvedName {
@@ -71,7 +84,7 @@ func (n *names) put(u unresolvedName) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for i := range n.unresolved {
-		if n.unresolved[i].name == u.name {
+		if n.unresolved[i].NamespacedName == u.NamespacedName {
 			n.unresolved[i] = u
 		}
 	}
@@ -82,7 +95,7 @@ func (p *pass[O, C]) namer() func(prefix string) string {
 	unresolved := p.state.names.all()
 	return func(prefix string) string {
 		for len(unresolved) > 0 {
-			name := unresolved[0].name
+			name := unresolved[0].Name
 			unresolved = unresolved[1:]
 			if strings.HasPrefix(name, prefix) {
 				return name

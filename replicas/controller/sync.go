@@ -228,6 +228,9 @@ func (p *pass[O, C]) look(ctx context.Context) (goOn bool, err error) {
 	case object.IsNil(owner):
 		return false, fmt.Errorf("controller: %s %q: the cache returned nil", p.kind.Owner.Kind, p.Name)
 	}
+	if err := p.checkScope(owner); err != nil {
+		return false, err
+	}
 	p.Owner, p.key = owner, expectations.KeyOf(owner)
 	p.state = p.stateOf(owner, p.Now)
 	p.state.old = p.state.old || stale != (expectations.Stale{})
@@ -240,6 +243,26 @@ func (p *pass[O, C]) look(ctx context.Context) (goOn bool, err error) {
 	p.rules, p.Desired = counting(&p.spec, p.Now), p.spec.Replicas
 	p.deletePendingStrays(ctx)
 	return true, nil
+}
+
+// checkScope refuses an owner that events could not find.
+func (r *reconciler[O, C]) checkScope(owner O) error {
+	if r.kind.ClusterScoped == (owner.GetNamespace() == "") {
+		return nil
+	}
+	where := "no namespace"
+	if r.kind.ClusterScoped {
+		where = "a namespace"
+	}
+	return fmt.Errorf("controller: %s %q: it is in %s, and Kind.ClusterScoped is %t", r.kind.Owner.Kind, object.Name(owner), where, r.kind.ClusterScoped)
+}
+
+// namespaceOf is where the owners of a child are.
+func (r *reconciler[O, C]) namespaceOf(c metav1.Object) string {
+	if r.kind.ClusterScoped {
+		return ""
+	}
+	return c.GetNamespace()
 }
 
 // refuse tells the owner's events why its spec can not be acted on, once for each

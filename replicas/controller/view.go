@@ -177,9 +177,9 @@ func (p *pass[O, C]) resolveNames(children []C) {
 	if p.state.names.len() == 0 {
 		return
 	}
-	there := sets.New[string]()
+	there := sets.New[types.NamespacedName]()
 	for _, c := range children {
-		there.Insert(c.GetName())
+		there.Insert(nameOf(c))
 	}
 	p.state.names.seen(there)
 }

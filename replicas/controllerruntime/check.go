@@ -11,21 +11,28 @@ import (
 	"github.com/replicakit/replicakit/replicas/controller"
 )
 
-// checkScopes refuses children that no owner of the kind can own: what is in a
-// namespace owns what is in that namespace.
-func checkScopes[O, C controller.Object](mapper meta.RESTMapper, kind controller.Kind[O, C]) error {
+// checkScopes tells whether the owners of a kind are in no namespace, and refuses
+// children that none of them can own: what is in a namespace owns what is in that
+// namespace.
+func checkScopes[O, C controller.Object](mapper meta.RESTMapper, kind controller.Kind[O, C]) (clusterScoped bool, err error) {
 	owner, err := mapper.RESTMapping(kind.Owner.GroupKind(), kind.Owner.Version)
 	if err != nil {
-		return fmt.Errorf("controllerruntime: kind %s: %w", kind.Owner.Kind, err)
+		return false, fmt.Errorf("controllerruntime: kind %s: %w", kind.Owner.Kind, err)
 	}
 	child, err := mapper.RESTMapping(kind.Child.GroupKind(), kind.Child.Version)
 	if err != nil {
-		return fmt.Errorf("controllerruntime: kind %s: child %s: %w", kind.Owner.Kind, kind.Child.Kind, err)
+		return false, fmt.Errorf("controllerruntime: kind %s: child %s: %w", kind.Owner.Kind, kind.Child.Kind, err)
 	}
-	if owner.Scope.Name() == meta.RESTScopeNameNamespace && child.Scope.Name() != meta.RESTScopeNameNamespace {
-		return fmt.Errorf("controllerruntime: kind %s is in a namespace, and its child %s in none: it cannot own any", kind.Owner.Kind, kind.Child.Kind)
+	if owner.Scope.Name() != meta.RESTScopeNameNamespace {
+		return true, nil
 	}
-	return nil
+	if child.Scope.Name() != meta.RESTScopeNameNamespace {
+		return false, fmt.Errorf("controllerruntime: kind %s is in a namespace, and its child %s in none: it cannot own any", kind.Owner.Kind, kind.Child.Kind)
+	}
+	if kind.ClusterScoped {
+		return false, fmt.Errorf("controllerruntime: kind %s: ClusterScoped is true, but the server has it in namespaces", kind.Owner.Kind)
+	}
+	return false, nil
 }
 
 // addIndex adds what the cache is searched by.

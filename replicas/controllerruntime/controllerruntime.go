@@ -97,6 +97,9 @@ type Reconciler[O, C client.Object] struct {
 // builder.Owns, or it comes when the expectation expires. Orphans wake nobody
 // then: they are adopted in the next pass for another reason.
 //
+// Whether owners are in a namespace is what the cluster's RESTMapper says;
+// Kind.ClusterScoped need not be set.
+//
 // Of the Options, Cluster is not looked at, and of Runtime only the RateLimiter.
 func New[O, C client.Object](from cluster.Cluster, kind controller.Kind[O, C], opts Options) (*Reconciler[O, C], error) {
 	if from == nil {
@@ -115,12 +118,12 @@ func New[O, C client.Object](from cluster.Cluster, kind controller.Kind[O, C], o
 	if err := errors.Join(owners.check(), children.check()); err != nil {
 		return nil, err
 	}
-	if err := checkScopes(from.GetRESTMapper(), kind); err != nil {
+	var err error
+	if kind.ClusterScoped, err = checkScopes(from.GetRESTMapper(), kind); err != nil {
 		return nil, err
 	}
 	r.view = view[O, C]{cache: from.GetCache(), kind: kind, owners: owners, children: children}
-	err := r.view.addIndex(from.GetFieldIndexer())
-	if err != nil {
+	if err := r.view.addIndex(from.GetFieldIndexer()); err != nil {
 		return nil, err
 	}
 	if kind.Observe, err = r.observe(kind.Observe); err != nil {

@@ -258,6 +258,7 @@ func TestKindsThatDoNotWork(t *testing.T) {
 		"the server does not serve the children": {func(f *fakeCluster, _ *controller.Kind[*WorkerPool, *Worker]) {
 			f.mapper = mapperOf(namespaced("WorkerPool"))
 		}, `child Worker: no matches`},
+		"owners are in a namespace": {func(_ *fakeCluster, k *controller.Kind[*WorkerPool, *Worker]) { k.ClusterScoped = true }, `kind WorkerPool: ClusterScoped is true, but the server has it in namespaces`},
 		"children are in no namespace": {func(f *fakeCluster, _ *controller.Kind[*WorkerPool, *Worker]) {
 			f.mapper = mapperOf(namespaced("WorkerPool"), clusterScoped("Worker"))
 		}, `kind WorkerPool is in a namespace, and its child Worker in none`},

@@ -3,6 +3,8 @@ package controllerruntime_test
 import (
 	"context"
 	"fmt"
+	"io"
+	"net/http"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -13,6 +15,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -22,6 +25,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
+	"github.com/replicakit/replicakit/replicas"
 	"github.com/replicakit/replicakit/replicas/controller"
 	"github.com/replicakit/replicakit/replicas/controllerruntime"
 )
@@ -285,4 +289,68 @@ func TestNamespacedCaches(t *testing.T) {
 	settled(t, c, one, 2)
 	settled(t, c, two, 2)
 	assert.Empty(t, pods(t, c, other))
+}
+
+type transport func(*http.Request) (*http.Response, error)
+
+func (f transport) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
+
+// A Namespace is in no namespace itself. It keeps ConfigMaps, in itself. Every second
+// answer to a creation is lost.
+func TestOwnersInNoNamespace(t *testing.T) {
+	t.Parallel()
+	c, set := directClient(t), labels.Set{"kept": t.Name()}
+	owner := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "owner-", Labels: set}}
+	require.NoError(t, c.Create(t.Context(), owner))
+	elsewhere := newNamespace(t, c)
+	orphan := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: elsewhere, Name: "orphan", Labels: set}}
+	require.NoError(t, c.Create(t.Context(), orphan))
+	kind := controller.Kind[*corev1.Namespace, *corev1.ConfigMap]{
+		Owner: corev1.SchemeGroupVersion.WithKind("Namespace"), Child: corev1.SchemeGroupVersion.WithKind("ConfigMap"),
+		Spec: func(ns *corev1.Namespace) (replicas.SpecOf[*corev1.ConfigMap], error) {
+			spec := replicas.SpecOf[*corev1.ConfigMap]{
+				Selector: set.AsSelector(),
+				New: func() (*corev1.ConfigMap, error) {
+					return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: ns.Name, Labels: set}}, nil
+				},
+			}
+			if ns.Name == owner.Name {
+				spec.Replicas = 3
+			} else {
+				spec.Selector = labels.SelectorFromSet(labels.Set{"kept": "by-nobody"})
+			}
+			return spec, nil
+		},
+	}
+	lossy, posts := rest.CopyConfig(config), atomic.Int64{}
+	lossy.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		return transport(func(req *http.Request) (*http.Response, error) {
+			resp, err := next.RoundTrip(req)
+			if err == nil && req.Method == http.MethodPost && strings.HasSuffix(req.URL.Path, "/configmaps") && posts.Add(1)%2 == 1 {
+				_ = resp.Body.Close()
+				return nil, io.ErrUnexpectedEOF // it took effect all the same
+			}
+			return resp, err
+		})
+	})
+	mgr, err := manager.New(lossy, manager.Options{Metrics: metricsserver.Options{BindAddress: "0"}})
+	require.NoError(t, err)
+	require.NoError(t, controllerruntime.Add(mgr, kind, controllerruntime.Options{}))
+	start(t, mgr)
+	defer func() { assert.EqualValues(t, 3, posts.Load(), "none was made twice") }()
+	kept := func(want map[string]int) {
+		require.EventuallyWithT(t, func(collect *assert.CollectT) {
+			var list corev1.ConfigMapList
+			require.NoError(collect, c.List(t.Context(), &list, client.MatchingLabels(set)))
+			in := map[string]int{}
+			for _, item := range list.Items {
+				assert.True(collect, metav1.IsControlledBy(&item, owner))
+				in[item.Namespace]++
+			}
+			assert.Equal(collect, want, in)
+		}, patience, tick)
+	}
+	kept(map[string]int{owner.Name: 2, elsewhere: 1})
+	require.NoError(t, c.Delete(t.Context(), orphan))
+	kept(map[string]int{owner.Name: 3})
 }

@@ -1,0 +1,158 @@
+package controller_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/replicakit/replicakit/expectations"
+	"github.com/replicakit/replicakit/replicas"
+)
+
+// globalRig returns a rig of the pool blue, which is in no namespace. Its workers
+// are made in the namespaces of the list by turns.
+func globalRig(workers int32, namespaces ...string) *rig[*pool, *worker] {
+	owner := &pool{ObjectMeta: metav1.ObjectMeta{Name: "blue", UID: "uid-of-blue", Generation: 1}, Workers: workers}
+	r, made := rigOf(pools(), owner), 0
+	r.kind.ClusterScoped = true
+	spec := r.kind.Spec
+	r.kind.Spec = func(p *pool) (replicas.SpecOf[*worker], error) {
+		s, err := spec(p)
+		s.New = func() (*worker, error) {
+			made++
+			return blueWorker(namespaces[(made-1)%len(namespaces)], "", nil), nil
+		}
+		return s, err
+	}
+	return r
+}
+
+func blueWorker(namespace, name string, owner *pool) *worker {
+	w := &worker{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: map[string]string{"pool": "blue"}}}
+	if owner != nil {
+		w.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(owner, pools().Owner)}
+	}
+	return w
+}
+
+func TestOwnersInNoNamespace(t *testing.T) {
+	t.Parallel()
+	t.Run("C7 their children are made where New says, and events find the owner", func(t *testing.T) {
+		t.Parallel()
+		r := globalRig(3, "a", "b")
+		pass, err := r.pass(t, 0)
+		require.NoError(t, err)
+		assert.Equal(t, []string{"create a/blue-bbbbb", "create b/blue-bbbbc", "create a/blue-bbbbd"}, r.calls)
+		for _, w := range pass.Created {
+			require.NoError(t, r.start().ChildAdded(w))
+		}
+		assert.Zero(t, sum(r.pending()))
+		assert.Equal(t, []string{"/blue"}, r.wakes())
+
+		r.owner.Workers = 1
+		created := pass.Created
+		pass, err = r.pass(t, 1, created...)
+		require.NoError(t, err)
+		require.Len(t, pass.Deleted, 2)
+		for _, w := range pass.Deleted {
+			require.NoError(t, r.start().ChildDeleted(w))
+		}
+		assert.Zero(t, sum(r.pending()))
+		assert.Equal(t, []string{"/blue"}, r.wakes())
+	})
+	t.Run("C7 V3 orphans of any namespace wake them and are adopted", func(t *testing.T) {
+		t.Parallel()
+		r := globalRig(1, "a")
+		orphan := blueWorker("elsewhere", "orphan", nil)
+		orphan.UID = "uid-of-orphan"
+		require.NoError(t, r.start().ChildAdded(orphan))
+		assert.Equal(t, []string{"/blue"}, r.wakes())
+		pass, err := r.pass(t, 0, orphan)
+		require.NoError(t, err)
+		assert.Equal(t, []string{"orphan"}, names(pass.Adopted))
+	})
+	t.Run("W11 a creation whose answer is lost is looked for, and sent again, where it was sent", func(t *testing.T) {
+		t.Parallel()
+		r := globalRig(1, "a", "b")
+		r.create = func(int) error { return timeout() }
+		_, err := r.pass(t, 0)
+		require.Error(t, err)
+		assert.Equal(t, []string{"create a/blue-bbbbb", "get a/blue-bbbbb"}, r.calls)
+
+		_, err = r.pass(t, 1)
+		require.Error(t, err)
+		assert.Equal(t, []string{"create a/blue-bbbbb", "get a/blue-bbbbb"}, r.calls, "New says b now, but the first one may still land")
+
+		r.owner.Workers = 0
+		_, err = r.pass(t, 2)
+		require.NoError(t, err)
+		assert.Equal(t, []string{"get a/blue-bbbbb"}, r.calls, "it is not wanted any more")
+	})
+	t.Run("W11 of more than three the list of all namespaces tells, by namespace and name", func(t *testing.T) {
+		t.Parallel()
+		r := globalRig(16, "a")
+		r.create = func(i int) error {
+			if i < 3 { // slow start goes on
+				return nil
+			}
+			return timeout()
+		}
+		r.get = func(string) (*worker, error) { return nil, notFound("") }
+		r.live = func() ([]*worker, error) {
+			var there []*worker
+			for _, name := range []string{"blue-bbbbe", "blue-bbbbf", "blue-bbbbg", "blue-bbbbh"} {
+				there = append(there, blueWorker("b", name, r.owner))
+			}
+			return there, nil
+		}
+		pass, err := r.pass(t, 0)
+		require.Error(t, err)
+		assert.Contains(t, r.calls, "list  pool=blue")
+		assert.Len(t, pass.Created, 3, "those of that name in namespace b are others")
+		assert.Equal(t, 4, pass.Unresolved)
+	})
+	t.Run("W25 a delete without an answer is looked for in the child's namespace", func(t *testing.T) {
+		t.Parallel()
+		r := globalRig(0)
+		r.remove = func(*worker, metav1.DeleteOptions) error { return timeout() }
+		w := blueWorker("a", "w", r.owner)
+		w.UID = "uid-of-w"
+		pass, err := r.pass(t, 0, w)
+		require.Error(t, err)
+		assert.Equal(t, []string{"get a/w"}, r.callsOf("get"))
+		assert.Empty(t, pass.Deleted)
+	})
+	t.Run("an old view is refreshed by a list of all namespaces", func(t *testing.T) {
+		t.Parallel()
+		r := globalRig(1, "a")
+		r.record().Set(r.key(), expectations.Changes{Creating: []string{"blue-lost"}})
+		r.live = func() ([]*worker, error) { return []*worker{blueWorker("b", "blue-lost", r.owner)}, nil }
+		pass, err := r.pass(t, 301)
+		require.NoError(t, err)
+		assert.Equal(t, []string{"list  pool=blue"}, r.calls)
+		assert.Len(t, pass.Active, 1)
+	})
+	t.Run("an owner that is not as its Kind says is an error that names the field", func(t *testing.T) {
+		t.Parallel()
+		r := globalRig(1, "a")
+		r.kind.ClusterScoped = false
+		_, err := r.pass(t, 0)
+		require.EqualError(t, err, `controller: Pool "blue": it is in no namespace, and Kind.ClusterScoped is false`)
+		assert.Empty(t, r.calls)
+		namespaced := newRig(1)
+		namespaced.kind.ClusterScoped = true
+		_, err = namespaced.pass(t, 0)
+		require.EqualError(t, err, `controller: ReplicaSet "default/web": it is in a namespace, and Kind.ClusterScoped is true`)
+		assert.Empty(t, namespaced.calls)
+	})
+	t.Run("a pod for which New names no namespace is an error that says so", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(1)
+		r.kind.ClusterScoped, r.owner.Namespace = true, ""
+		_, err := r.pass(t, 0)
+		require.ErrorContains(t, err, `ReplicaSet "web": new child 0: it is in no namespace, as its owner: New must give it one`)
+		assert.Empty(t, r.calls)
+	})
+}
