@@ -175,13 +175,7 @@ func (l *Loop) create(ctx context.Context, key expectations.Key, scale replicas.
 		}
 		return l.createOne(ctx, key, pod)
 	})
-	var absent []string
-	for i, name := range scale.Names {
-		if _, created := slices.BinarySearch(run.Succeeded, i); !created {
-			absent = append(absent, name)
-		}
-	}
-	l.Pending.Lower(key, expectations.Changes{Creating: absent})
+	l.Pending.Lower(key, expectations.Changes{Creating: slowstart.Rest(run, scale.Names)})
 	return run.Err
 }
 

@@ -46,6 +46,20 @@ func ExampleRun() {
 	// quota hit: true
 }
 
+// What was not created is no longer to be expected.
+func ExampleRest() {
+	names := []string{"web-1", "web-2", "web-3", "web-4"}
+	result := slowstart.Run(context.Background(), len(names), slowstart.Options{}, func(_ context.Context, i int) error {
+		if i == 1 {
+			return errQuota
+		}
+		return nil
+	})
+	fmt.Println(slowstart.Rest(result, names))
+	// Output:
+	// [web-2 web-4]
+}
+
 // A clean-up that runs while a panic passes through knows what had succeeded.
 func ExamplePanic() {
 	defer func() {

@@ -7,7 +7,7 @@
 //
 //	result := slowstart.Run(ctx, missing, slowstart.Options{MaxParallel: 128},
 //		func(ctx context.Context, i int) error { return createPod(ctx, names[i]) })
-//	notCreated := missing - len(result.Succeeded) // no longer to be expected
+//	notCreated := slowstart.Rest(result, names) // no longer to be expected
 //	return result.Err
 //
 // The batches are those of slowStartBatch in Kubernetes'
@@ -24,6 +24,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 )
 
 // DefaultInitialBatchSize is the size of the first batch if Options do not say
@@ -72,6 +73,20 @@ type Result struct {
 type Failure struct {
 	Index int   // of the call
 	Err   error // what it returned; never nil
+}
+
+// Rest returns the items whose calls did not succeed, those that were skipped
+// included, in their order: items[i] is what call i of the Run was about. What was
+// expected of them is no longer to be expected. The slice is not kept; nil if every
+// call succeeded.
+func Rest[T any](r Result, items []T) []T {
+	var rest []T
+	for i, item := range items {
+		if _, succeeded := slices.BinarySearch(r.Succeeded, i); !succeeded {
+			rest = append(rest, item)
+		}
+	}
+	return rest
 }
 
 // Batch is Run with nothing but a first batch size, which must be at least 1. It
