@@ -98,11 +98,11 @@ func (o *Options[T]) criteria(order Order[T]) []Criterion[T] {
 // A negative n is 0. Nothing that is passed in is changed, and the victims are
 // the same whatever the order of the lists; they are the objects that were passed
 // in. A nil object is never a victim and never a survivor. An object listed twice
-// goes once; two entries are the same object if their UIDs are equal, if they
-// have none their namespaces and names, and if they have none either only the
-// pointers. Of copies that differ, the one that goes first counts. Of objects
-// that nothing tells apart, having no UID and no name, the one listed first goes
-// first. No victims give nil.
+// goes once; two entries are the same object if their UIDs are equal or, if they
+// have none, as with fake clients, the pointers. Of copies that differ, the one
+// that goes first counts. Of objects that nothing tells apart, having no UID and
+// the same namespace and name, the one listed first goes first. No victims give
+// nil.
 //
 // Select takes O(len(objs) + len(related) + n log n) time on average; no order of
 // the lists makes it more than that of a sort. By of strings and floats, and

@@ -249,43 +249,33 @@ func (r *ranking[T]) distinct(places []int32, n int) []int32 {
 	found := make([]int32, 0, n)
 	seen := sightings{uids: make(map[types.UID]struct{}, n)}
 	for _, i := range places {
-		if len(found) < n && seen.add(r.objs[i], i) {
+		if len(found) < n && seen.add(r.objs[i]) {
 			found = append(found, i)
 		}
 	}
 	return found
 }
 
-// sightings are objects seen, each once: known by UID, failing that by namespace
-// and name, failing both by pointer.
+// sightings are objects seen, each once: known by UID, failing that by pointer.
 type sightings struct {
 	uids   map[types.UID]struct{}
-	others map[sighting]struct{}
+	others map[any]struct{}
 }
 
-type sighting struct {
-	namespace, name string
-	pointer         any
-}
-
-// add reports whether the object, listed at that place, is seen for the first
-// time.
-func (s *sightings) add(obj metav1.Object, place int32) bool {
+// add reports whether the object is seen for the first time.
+func (s *sightings) add(obj metav1.Object) bool {
 	if uid := obj.GetUID(); uid != "" {
 		n := len(s.uids)
 		s.uids[uid] = struct{}{}
 		return len(s.uids) > n
 	}
+	if reflect.TypeOf(obj).Kind() != reflect.Pointer {
+		return true
+	}
 	if s.others == nil {
-		s.others = make(map[sighting]struct{})
+		s.others = make(map[any]struct{})
 	}
-	n, other := len(s.others), sighting{pointer: place}
-	switch {
-	case obj.GetName() != "":
-		other = sighting{namespace: obj.GetNamespace(), name: obj.GetName()}
-	case reflect.TypeOf(obj).Kind() == reflect.Pointer:
-		other.pointer = obj
-	}
-	s.others[other] = struct{}{}
+	n := len(s.others)
+	s.others[obj] = struct{}{}
 	return len(s.others) > n
 }

@@ -199,13 +199,14 @@ func TestSelectWithPodsListedTwice(t *testing.T) {
 			assert.Equal(t, "uid-b", victims[1].Values.Survivor)
 		}
 	})
-	t.Run("without UIDs, pods of one namespace and name are one", func(t *testing.T) {
+	t.Run("without UIDs, pods of one namespace and name are two", func(t *testing.T) {
 		t.Parallel()
 		one := func(namespace, name string, options ...podtest.Option) *corev1.Pod {
 			return podtest.Pod("web", append(with(podtest.UID(""), named(namespace, name)), options...)...)
 		}
 		pods := []*corev1.Pod{one("x", "a"), one("x", "a", podtest.NotReady), one("y", "a"), one("x", "b")}
-		assert.Equal(t, []string{"a", "b", "a"}, namesOf(podrank.Select(pods, 4, podrank.PodOptions{Now: podtest.Now})))
+		assert.Equal(t, []string{"a", "a", "b", "a"}, namesOf(podrank.Select(pods, 4, podrank.PodOptions{Now: podtest.Now})))
+		assert.Equal(t, []string{"a", "b"}, namesOf(podrank.Select([]*corev1.Pod{pods[0], pods[3], pods[0]}, 3, podrank.PodOptions{Now: podtest.Now})))
 	})
 	t.Run("without UIDs and names, each is a pod, and the list decides", func(t *testing.T) {
 		t.Parallel()

@@ -37,11 +37,8 @@ func slowSelect(pods, related []*corev1.Pod, n int, now time.Time) (victims []po
 }
 
 func samePod(p, q slowrank.Pod) bool {
-	switch {
-	case p.UID != "" || q.UID != "":
+	if p.UID != "" || q.UID != "" {
 		return p.UID == q.UID
-	case p.Name != "" || q.Name != "":
-		return p.Namespace == q.Namespace && p.Name == q.Name
 	}
 	return p.Pod == q.Pod
 }

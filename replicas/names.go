@@ -1,6 +1,7 @@
 package replicas
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 
@@ -28,13 +29,17 @@ func (s *SpecOf[T]) names(n int, objs []T) ([]string, error) {
 	}
 	prefix := generateName(s.Owner.GetName())
 	prefix = prefix[:min(len(prefix), maxNamePrefix)]
+	check := checkName
+	if checkName(s.Owner.GetName()) != nil { // no API server has it, but fake clients do
+		check = checkNotEmpty
+	}
 	names := make([]string, 0, n)
 	for tries := n + len(objs) + spareTries; len(names) < n; tries-- {
 		if tries == 0 {
 			return nil, s.failure("Names returned only %d free names, %d are needed", len(names), n)
 		}
 		name := s.Names(prefix)
-		if err := checkName(name); err != nil {
+		if err := check(name); err != nil {
 			return nil, s.failure("Names returned %q: %w", name, err)
 		}
 		if !taken.Has(name) {
@@ -48,6 +53,13 @@ func (s *SpecOf[T]) names(n int, objs []T) ([]string, error) {
 func checkName(name string) error {
 	if faults := validation.NameIsDNSSubdomain(name, false); len(faults) > 0 {
 		return fmt.Errorf("%s", strings.Join(faults, "; "))
+	}
+	return nil
+}
+
+func checkNotEmpty(name string) error {
+	if name == "" {
+		return errors.New("it is empty")
 	}
 	return nil
 }

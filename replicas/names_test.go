@@ -107,6 +107,22 @@ func TestNamePrefix(t *testing.T) {
 	}
 }
 
+// Tests name their owners as they like: fake clients let it pass.
+func TestNamesOfAnOwnerWhoseOwnNameIsNotLegal(t *testing.T) {
+	t.Parallel()
+	owned := func(names func(string) string) (replicas.PlanOf[*worker], error) {
+		rs, spec := replicaSet(2), workerSpec(2)
+		rs.Name = "ReplicaSet-test"
+		spec.Owner, spec.Names = rs, names
+		return replicas.Manage(nil, spec)
+	}
+	plan, err := owned(inTurn("ReplicaSet-testx", "ReplicaSet-testy"))
+	require.NoError(t, err)
+	assert.Equal(t, []string{"ReplicaSet-testx", "ReplicaSet-testy"}, plan.Scale.Names)
+	_, err = owned(inTurn(""))
+	require.ErrorContains(t, err, `replicas: ReplicaSet "default/ReplicaSet-test": Names returned ""`)
+}
+
 func TestNamesThatServeNobody(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {

@@ -76,7 +76,9 @@ type SpecOf[T metav1.Object] struct {
 	// characters, of which 63 are then not exceeded. The prefix is the owner's name
 	// and "-", cut after 58 characters. Names that a child bears already are passed
 	// over: Names is then called again. So are names that it has returned before
-	// for the same plan. nil: the API server chooses names by their generateName.
+	// for the same plan. One that no object may have is an error, unless the owner's
+	// own name, in a test with a fake client, is such a name too. nil: the API server
+	// chooses names by their generateName.
 	Names func(prefix string) string
 	// Now is the instant of the decision. The zero time is refused.
 	Now time.Time
