@@ -45,6 +45,7 @@ type (
 // list.
 var functions = map[string][]any{
 	"controller.New":                          {controller.New[set, pod]},
+	"controller.NewHandlers":                  {controller.NewHandlers[set, pod]},
 	"controller.ReplicaSets":                  {controller.ReplicaSets},
 	"controller.ReplicationControllers":       {controller.ReplicationControllers},
 	"expectations.KeyOf":                      {expectations.KeyOf},
@@ -120,6 +121,7 @@ var functions = map[string][]any{
 var kinds = map[string][]any{
 	"controller.Controller":                          {controller.Controller{}, *careful()},
 	"controller.Enqueue":                             {controller.Enqueue(nil)},
+	"controller.Handlers":                            {controller.Handlers{}, *handlers()},
 	"controller.Kind":                                {controller.Kind[set, pod]{}},
 	"controller.List":                                {controller.List[pod]{}},
 	"controller.Options":                             {controller.Options{}},
@@ -368,7 +370,7 @@ func samples(of reflect.Type) []reflect.Value {
 		list = []any{nil, (*careless)(nil), labels.Nothing(), labels.Everything(), labels.SelectorFromSet(labels.Set{"a": "b"})}
 	case reflect.TypeFor[error]():
 		list = []any{nil, errors.New("x"), (*replicas.RefusedError)(nil)}
-	case reflect.TypeFor[controller.Client[set, pod]](), reflect.TypeFor[controller.Cache[set, pod]](), reflect.TypeFor[controller.EventSink]():
+	case reflect.TypeFor[controller.Client[set, pod]](), reflect.TypeFor[controller.Cache[set, pod]](), reflect.TypeFor[controller.OwnerCache[set]](), reflect.TypeFor[controller.EventSink]():
 		list = []any{nil, careless{}, (*careless)(nil)}
 	case reflect.TypeFor[*expectations.Store[key]](): // as a receiver
 		list = []any{&expectations.Store[key]{}}
@@ -393,6 +395,15 @@ func careful() *controller.Controller {
 		panic(err)
 	}
 	return c
+}
+
+// handlers returns Handlers whose caches are careless.
+func handlers() *controller.Handlers {
+	h, err := controller.NewHandlers(controller.ReplicaSets(), careless{}, &expectations.Store[key]{}, func(types.NamespacedName, time.Duration) {})
+	if err != nil {
+		panic(err)
+	}
+	return h
 }
 
 // careless is a selector whose methods a nil pointer does not survive, and a

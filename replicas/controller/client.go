@@ -60,11 +60,7 @@ type List[C Object] struct {
 // complete or new: that it is late is what the Controller reckons with. What it
 // returns is never changed, and slices are not kept.
 type Cache[O, C Object] interface {
-	// Owner returns an owner. If there is none, the error is a NotFound.
-	Owner(ctx context.Context, name types.NamespacedName) (O, error)
-	// Owners returns the owners of a namespace, for the orphans that one of them
-	// may want to adopt; of all if namespace is "", as for Kind.ClusterScoped.
-	Owners(ctx context.Context, namespace string) ([]O, error)
+	OwnerCache[O]
 	// Children returns the owner's children, in any state, and the orphans of its
 	// namespace, or of all namespaces if the owner is in none. Other children do no
 	// harm.
@@ -79,6 +75,15 @@ type Cache[O, C Object] interface {
 	// that is not known: own writes are then not waited for.
 	OwnersVersion() string
 	ChildrenVersion() string
+}
+
+// An OwnerCache is the part of a Cache that event handlers read.
+type OwnerCache[O Object] interface {
+	// Owner returns an owner. If there is none, the error is a NotFound.
+	Owner(ctx context.Context, name types.NamespacedName) (O, error)
+	// Owners returns the owners of a namespace, for the orphans that one of them
+	// may want to adopt; of all if namespace is "", as for Kind.ClusterScoped.
+	Owners(ctx context.Context, namespace string) ([]O, error)
 }
 
 // Enqueue asks for a pass for an owner: at once if after is 0, else after that

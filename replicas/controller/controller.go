@@ -103,20 +103,14 @@ const DefaultMaxParallel = 128
 // methods may be called from any number of goroutines, but Sync not twice at once
 // for one owner: a work queue sees to that.
 type Controller struct {
-	reconciler untyped
+	reconciler syncer // nil if New did not make it
+	handlers   Handlers
 	pending    *expectations.Store[expectations.Key]
-	enqueue    Enqueue
 }
 
-// untyped is a reconciler of whatever owners and children.
-type untyped interface {
+// A syncer is a reconciler of whatever owners and children.
+type syncer interface {
 	sync(ctx context.Context, owner types.NamespacedName) (time.Duration, error)
-	childAdded(obj any, q Enqueue) error
-	childUpdated(old, cur any, q Enqueue) error
-	childDeleted(obj any, q Enqueue) error
-	ownerAdded(obj any, q Enqueue) error
-	ownerUpdated(old, cur any, q Enqueue) error
-	ownerDeleted(obj any, q Enqueue) error
 }
 
 // New returns a Controller for owners of a kind. enqueue is where the event
@@ -139,7 +133,7 @@ func New[O, C Object](kind Kind[O, C], client Client[O, C], cache Cache[O, C], e
 		return nil, fmt.Errorf("controller: ExpectationsTimeout %v is negative", opts.ExpectationsTimeout)
 	}
 	r := newReconciler(kind, client, cache, opts.withDefaults())
-	return &Controller{reconciler: r, pending: r.pending, enqueue: enqueue}, nil
+	return &Controller{reconciler: r, handlers: Handlers{&r.watcher, enqueue}, pending: r.pending}, nil
 }
 
 func (k Kind[O, C]) check() error {
@@ -273,32 +267,13 @@ func (c *Controller) Expectations() *expectations.Store[expectations.Key] {
 	return c.pending
 }
 
-// do returns what does the work.
-func (c *Controller) do() untyped {
-	if c == nil || c.reconciler == nil {
-		return unmade{}
+// events returns the handlers of the Controller.
+func (c *Controller) events() *Handlers {
+	if c == nil {
+		return nil
 	}
-	return c.reconciler
+	return &c.handlers
 }
-
-// unmade stands in for the reconciler of a Controller that New did not make.
-type unmade struct{}
-
-var errUnmade = errors.New("controller: New did not make this Controller")
-
-func (unmade) sync(context.Context, types.NamespacedName) (time.Duration, error) { return 0, errUnmade }
-
-func (unmade) childAdded(any, Enqueue) error { return errUnmade }
-
-func (unmade) childUpdated(_, _ any, _ Enqueue) error { return errUnmade }
-
-func (unmade) childDeleted(any, Enqueue) error { return errUnmade }
-
-func (unmade) ownerAdded(any, Enqueue) error { return errUnmade }
-
-func (unmade) ownerUpdated(_, _ any, _ Enqueue) error { return errUnmade }
-
-func (unmade) ownerDeleted(any, Enqueue) error { return errUnmade }
 
 // resource is what writes of a kind are recorded under.
 func resource(kind schema.GroupVersionKind) schema.GroupResource {

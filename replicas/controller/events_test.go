@@ -92,7 +92,7 @@ func ownedBy(name string) podtest.Option { return owned(ownerNamed(name, web)) }
 // deleting is true.
 type event struct {
 	name     string
-	event    func(r *controller.Controller) error
+	event    func(r handlers) error
 	deleting bool
 	settled  int
 	woken    []string
@@ -100,13 +100,43 @@ type event struct {
 
 func (e event) run(t *testing.T) {
 	t.Helper()
+	for who, made := range makers {
+		t.Run(who, func(t *testing.T) {
+			t.Parallel()
+			e.runAt(t, made)
+		})
+	}
+}
+
+// handlers are what a Controller and Handlers have in common.
+type handlers interface {
+	ChildAdded(obj any, q ...controller.Enqueue) error
+	ChildUpdated(old, cur any, q ...controller.Enqueue) error
+	ChildDeleted(obj any, q ...controller.Enqueue) error
+	OwnerAdded(obj any, q ...controller.Enqueue) error
+	OwnerUpdated(old, cur any, q ...controller.Enqueue) error
+	OwnerDeleted(obj any, q ...controller.Enqueue) error
+}
+
+// makers make the handlers of a rig, which settle what it records.
+var makers = map[string]func(*eventRig) (handlers, error){
+	"in a Controller": func(r *eventRig) (handlers, error) { return r.start(), nil },
+	"in a loop of one's own": func(r *eventRig) (handlers, error) {
+		return controller.NewHandlers(r.kind, r, r.record(), r.wake)
+	},
+}
+
+func (e event) runAt(t *testing.T, made func(*eventRig) (handlers, error)) {
+	t.Helper()
 	r, rs := newEventRig(), ownerNamed("web", web)
 	key := expectations.KeyOf(rs)
 	r.record().Set(key, expectations.Changes{Creations: 3})
 	if e.deleting {
 		r.record().Set(key, expectations.Changes{Deleting: []types.UID{"uid-web-0", "uid-web-1", "uid-web-2"}})
 	}
-	require.NoError(t, e.event(r.start()))
+	h, err := made(r)
+	require.NoError(t, err)
+	require.NoError(t, e.event(h))
 	left := r.outstanding(rs)
 	if !e.deleting {
 		assert.Equal(t, 3-e.settled, left.Creations, "outstanding creations")
@@ -116,19 +146,19 @@ func (e event) run(t *testing.T) {
 	assert.Equal(t, e.woken, r.wakes(), "woken")
 }
 
-func added(options ...podtest.Option) func(*controller.Controller) error {
-	return func(r *controller.Controller) error { return r.ChildAdded(podtest.Pod("web-0", options...)) }
+func added(options ...podtest.Option) func(handlers) error {
+	return func(r handlers) error { return r.ChildAdded(podtest.Pod("web-0", options...)) }
 }
 
 // updated is an update of web-0 between two versions.
-func updated(old, cur []podtest.Option) func(*controller.Controller) error {
+func updated(old, cur []podtest.Option) func(handlers) error {
 	was := podtest.Pod("web-0", append([]podtest.Option{version("1")}, old...)...)
 	now := podtest.Pod("web-0", append([]podtest.Option{version("2")}, cur...)...)
-	return func(r *controller.Controller) error { return r.ChildUpdated(was, now) }
+	return func(r handlers) error { return r.ChildUpdated(was, now) }
 }
 
-func deleted(options ...podtest.Option) func(*controller.Controller) error {
-	return func(r *controller.Controller) error { return r.ChildDeleted(podtest.Pod("web-0", options...)) }
+func deleted(options ...podtest.Option) func(handlers) error {
+	return func(r handlers) error { return r.ChildDeleted(podtest.Pod("web-0", options...)) }
 }
 
 // with lists the options of one pod.
@@ -441,14 +471,14 @@ func TestEventsChildDeleted(t *testing.T) {
 		},
 		{
 			name: "V13 a tombstone stands for its pod",
-			event: func(r *controller.Controller) error {
+			event: func(r handlers) error {
 				return r.ChildDeleted(deletedFinalStateUnknown{"default/web-0", pod})
 			}, deleting: true, settled: 1,
 			woken: []string{"default/web"},
 		},
 		{
 			name: "V13 a pointer to a tombstone stands for its pod",
-			event: func(r *controller.Controller) error {
+			event: func(r handlers) error {
 				return r.ChildDeleted(&deletedFinalStateUnknown{"default/web-0", pod})
 			}, deleting: true, settled: 1,
 			woken: []string{"default/web"},
@@ -473,39 +503,43 @@ func TestEventsOwners(t *testing.T) {
 	again.UID = "uid-of-web-again"
 	for _, tc := range []struct {
 		name      string
-		event     func(r *controller.Controller) error
+		event     func(r handlers) error
 		forgotten bool
 	}{
 		{
 			name:  "V14 a new owner is woken",
-			event: func(r *controller.Controller) error { return r.OwnerAdded(cur) },
+			event: func(r handlers) error { return r.OwnerAdded(cur) },
 		},
 		{
 			name:  "V15 an owner that changed is woken, be it only by a resync",
-			event: func(r *controller.Controller) error { return r.OwnerUpdated(old, cur) },
+			event: func(r handlers) error { return r.OwnerUpdated(old, cur) },
 		},
 		{
 			name:  "V16 an owner made again under its name is forgotten, then woken",
-			event: func(r *controller.Controller) error { return r.OwnerUpdated(old, again) }, forgotten: true,
+			event: func(r handlers) error { return r.OwnerUpdated(old, again) }, forgotten: true,
 		},
 		{
 			name:  "V17 an owner that is gone is forgotten and woken",
-			event: func(r *controller.Controller) error { return r.OwnerDeleted(old) }, forgotten: true,
+			event: func(r handlers) error { return r.OwnerDeleted(old) }, forgotten: true,
 		},
 		{
 			name: "V17 a tombstone stands for its owner",
-			event: func(r *controller.Controller) error {
+			event: func(r handlers) error {
 				return r.OwnerDeleted(deletedFinalStateUnknown{"default/web", old})
 			}, forgotten: true,
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
-			r, key := newEventRig(), expectations.KeyOf(old)
-			r.record().Set(key, expectations.Changes{Creations: 3})
-			require.NoError(t, tc.event(r.start()))
-			assert.Equal(t, tc.forgotten, satisfied(r, key), "without Forget the expectations are deleted")
-			assert.Equal(t, []string{"default/web"}, r.wakes())
+			for who, made := range makers {
+				r, key := newEventRig(), expectations.KeyOf(old)
+				r.record().Set(key, expectations.Changes{Creations: 3})
+				h, err := made(r)
+				require.NoError(t, err, who)
+				require.NoError(t, tc.event(h), who)
+				assert.Equal(t, tc.forgotten, satisfied(r, key), "%s: without Forget the expectations are deleted", who)
+				assert.Equal(t, []string{"default/web"}, r.wakes(), who)
+			}
 		})
 	}
 }
@@ -678,7 +712,7 @@ func TestEventsSpecIsAskedSeldom(t *testing.T) {
 		t.Parallel()
 		r := newEventRig()
 		r.list[0].ResourceVersion = "1"
-		for _, event := range []func(*controller.Controller) error{
+		for _, event := range []func(handlers) error{
 			added(ownedBy("web")),
 			updated(with(ownedBy("web")), with(ownedBy("web"))),
 			updated(with(ownedBy("web")), with(ownedBy("web"), podtest.NotReady)),
@@ -690,6 +724,19 @@ func TestEventsSpecIsAskedSeldom(t *testing.T) {
 		assert.Equal(t, 1, r.specs)
 		require.NoError(t, updated(with(ownedBy("web"), podtest.NotReady), with(ownedBy("web")))(r.start()))
 		assert.Equal(t, 1, r.specs)
+	})
+	t.Run("M6 the spec of an owner that is gone is not kept", func(t *testing.T) {
+		t.Parallel()
+		r := newEventRig()
+		r.list[0].ResourceVersion = "1"
+		ready := updated(with(ownedBy("web"), podtest.NotReady), with(ownedBy("web")))
+		require.NoError(t, ready(r.start()))
+		all := r.list
+		r.list = nil
+		require.NoError(t, deleted(ownedBy("web"))(r.start()))
+		r.list = all
+		require.NoError(t, ready(r.start()))
+		assert.Equal(t, 2, r.specs, "its deletion was never told: the last child that went was the sign")
 	})
 	t.Run("M6 where minReadySeconds is not positive an owner is woken once", func(t *testing.T) {
 		t.Parallel()
@@ -711,7 +758,7 @@ func TestEventsSpecIsAskedSeldom(t *testing.T) {
 
 // everyMethod calls each method with an object, as the only one and as either
 // of two.
-func everyMethod(c *controller.Controller, obj any) map[string]error {
+func everyMethod(c handlers, obj any) map[string]error {
 	pod, owner := podtest.Pod("web-0"), ownerNamed("web", web)
 	return map[string]error{
 		"ChildAdded":       c.ChildAdded(obj),
@@ -754,9 +801,13 @@ func TestEventsRefusesOtherObjects(t *testing.T) {
 		t.Run(tc.name+" is an error", func(t *testing.T) {
 			t.Parallel()
 			r := newEventRig()
-			for method, err := range everyMethod(r.start(), tc.obj) {
-				require.ErrorContains(t, err, tc.want, method)
-				require.ErrorContains(t, err, "controller: ", method)
+			for _, made := range makers {
+				h, err := made(r)
+				require.NoError(t, err)
+				for method, err := range everyMethod(h, tc.obj) {
+					require.ErrorContains(t, err, tc.want, method)
+					require.ErrorContains(t, err, "controller: ", method)
+				}
 			}
 			assert.Empty(t, r.wakes(), "the event is ignored")
 		})

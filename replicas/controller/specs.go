@@ -28,28 +28,28 @@ type keptSpec[C Object] struct {
 }
 
 // selectorOf returns the selector of this version of the owner.
-func (r *reconciler[O, C]) selectorOf(owner O) (labels.Selector, error) {
-	kept := r.specOf(owner)
+func (w *watcher[O, C]) selectorOf(owner O) (labels.Selector, error) {
+	kept := w.specOf(owner)
 	return kept.selector, kept.err
 }
 
 // specOf returns the spec of this version of the owner. It asks the Kind for it
 // only once, if the owner has a version, and if an error can not pass by itself.
-func (r *reconciler[O, C]) specOf(owner O) keptSpec[C] {
+func (w *watcher[O, C]) specOf(owner O) keptSpec[C] {
 	key, version := expectations.KeyOf(owner), owner.GetResourceVersion()
-	if kept, ok := r.specs.get(key); ok && kept.resourceVersion == version {
+	if kept, ok := w.specs.get(key); ok && kept.resourceVersion == version {
 		return kept
 	}
-	spec, err := r.kind.Spec(owner)
+	spec, err := w.kind.Spec(owner)
 	kept := keptSpec[C]{resourceVersion: version, selector: spec.Selector, err: err}
 	if err == nil {
 		kept.minReady, kept.ready = time.Duration(spec.MinReadySeconds)*time.Second, spec.Rules.Complete().Ready
 	}
 	var refused *replicas.RefusedError
 	if key.UID != "" && version != "" && (err == nil || errors.As(err, &refused)) {
-		r.specs.keep(key, kept)
-		if _, found := r.find(key); !found { // its deletion may have been told before
-			r.specs.forget(key)
+		w.specs.keep(key, kept)
+		if _, found := w.find(key); !found { // its deletion may have been told before
+			w.specs.forget(key)
 		}
 	}
 	return kept

@@ -23,27 +23,26 @@ import (
 
 // A reconciler is a Controller with its types.
 type reconciler[O, C Object] struct {
-	kind    Kind[O, C]
-	client  Client[O, C]
-	cache   Cache[O, C]
-	opts    Options
-	pending *expectations.Store[expectations.Key]
-	writes  *expectations.ConsistencyStore
-	lists   *lists[C]
-	owners  owners[C]
+	watcher[O, C]
+	client Client[O, C]
+	cache  Cache[O, C]
+	opts   Options
+	writes *expectations.ConsistencyStore
+	lists  *lists[C]
+	owners owners[C]
 
 	ownerResource, childResource schema.GroupResource
 	patchType                    types.PatchType
-	specs                        keptSpecs[C]
 }
 
 func newReconciler[O, C Object](kind Kind[O, C], client Client[O, C], cache Cache[O, C], opts Options) *reconciler[O, C] {
 	r := &reconciler[O, C]{
-		kind: kind, client: client, cache: cache, opts: opts,
+		client: client, cache: cache, opts: opts,
 		lists:         newLists(client.List, opts),
 		ownerResource: resource(kind.Owner), childResource: resource(kind.Child),
 		patchType: patchTypeFor(kind.PatchType, kind.Child),
 	}
+	r.kind, r.from, r.left, r.gone = kind, cache, r.childLeft, r.forget
 	r.pending = &expectations.Store[expectations.Key]{
 		Timeout: opts.ExpectationsTimeout, Now: opts.Now,
 		Jitter: func() time.Duration {
@@ -168,7 +167,10 @@ type pass[O, C Object] struct {
 // is reported; the status is not one pass behind; when a ready pod will be available
 // is reckoned from the pods, whatever the server made of the status.
 func (c *Controller) Sync(ctx context.Context, owner types.NamespacedName) (requeueAfter time.Duration, err error) {
-	return c.do().sync(ctx, owner)
+	if c == nil || c.reconciler == nil {
+		return 0, errors.New("controller: New did not make this Controller")
+	}
+	return c.reconciler.sync(ctx, owner)
 }
 
 func (r *reconciler[O, C]) sync(ctx context.Context, owner types.NamespacedName) (time.Duration, error) {
@@ -257,14 +259,6 @@ func (r *reconciler[O, C]) checkScope(owner O) error {
 	return fmt.Errorf("controller: %s %q: it is in %s, and Kind.ClusterScoped is %t", r.kind.Owner.Kind, object.Name(owner), where, r.kind.ClusterScoped)
 }
 
-// namespaceOf is where the owners of a child are.
-func (r *reconciler[O, C]) namespaceOf(c metav1.Object) string {
-	if r.kind.ClusterScoped {
-		return ""
-	}
-	return c.GetNamespace()
-}
-
 // refuse tells the owner's events why its spec can not be acted on, once for each
 // generation of it.
 func (p *pass[O, C]) refuse(err error) {
@@ -324,6 +318,13 @@ func (r *reconciler[O, C]) forget(key expectations.Key) {
 		return
 	}
 	r.pending.Forget(key)
+}
+
+// childLeft notes for an owner that a child left the cache.
+func (r *reconciler[O, C]) childLeft(key expectations.Key, child types.UID) {
+	if state := r.owners.get(key); state != nil {
+		state.proven.left(child)
+	}
 }
 
 // stateOf returns what is remembered of an owner, in a pass made now, and forgets

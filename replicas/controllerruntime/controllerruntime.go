@@ -71,8 +71,8 @@ func Add[O, C client.Object](mgr manager.Manager, kind controller.Kind[O, C], op
 	owner, _ := r.view.owners.empty() // New has tried it
 	child, _ := r.view.children.empty()
 	return builder.ControllerManagedBy(mgr).Named(r.name).WithOptions(opts.Runtime).
-		WatchesRawSource(source.Kind(cache, owner, r.OwnerEvents())).
-		WatchesRawSource(source.Kind(cache, child, r.ChildEvents())).
+		WatchesRawSource(source.Kind[client.Object](cache, owner, r.OwnerEvents())).
+		WatchesRawSource(source.Kind[client.Object](cache, child, r.ChildEvents())).
 		Complete(r)
 }
 
