@@ -4,7 +4,10 @@ import (
 	"context"
 	"slices"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
@@ -23,6 +26,8 @@ type controller struct {
 	kind        string
 	workersFlag string
 	resource    schema.GroupVersionResource
+	object      runtime.Object
+	source      func(kubernetes.Interface) source // of all namespaces
 	informer    func(informers.SharedInformerFactory) cache.SharedIndexInformer
 	build       newController
 }
@@ -36,6 +41,11 @@ func controllers() []controller {
 		kind:        "ReplicaSet",
 		workersFlag: "concurrent-replicaset-syncs",
 		resource:    schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "replicasets"},
+		object:      &appsv1.ReplicaSet{},
+		source: func(client kubernetes.Interface) source {
+			sets := client.AppsV1().ReplicaSets(metav1.NamespaceAll)
+			return sourceOf(sets.List, sets.Watch)
+		},
 		informer: func(f informers.SharedInformerFactory) cache.SharedIndexInformer {
 			return f.Apps().V1().ReplicaSets().Informer()
 		},
@@ -49,6 +59,11 @@ func controllers() []controller {
 		kind:        "ReplicationController",
 		workersFlag: "concurrent-rc-syncs",
 		resource:    schema.GroupVersionResource{Version: "v1", Resource: "replicationcontrollers"},
+		object:      &corev1.ReplicationController{},
+		source: func(client kubernetes.Interface) source {
+			controllers := client.CoreV1().ReplicationControllers(metav1.NamespaceAll)
+			return sourceOf(controllers.List, controllers.Watch)
+		},
 		informer: func(f informers.SharedInformerFactory) cache.SharedIndexInformer {
 			return f.Core().V1().ReplicationControllers().Informer()
 		},

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
+	"sync/atomic"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -17,34 +19,59 @@ import (
 
 var errLeaseLost = errors.New("the lease was lost")
 
-// elect waits for the lease, works while holding it, and gives it up after ctx
-// has ended and the last write is done: not before, as the next holder begins at
-// once. Who loses the lease returns without waiting for anything.
+// elect waits for the one lease that there is, and works while holding it.
 func (m *manager) elect(ctx context.Context) error {
-	campaign, end := context.WithCancelCause(context.WithoutCancel(ctx))
-	defer end(nil)
-	giveUp := func() { end(nil) }
-	lock, err := m.lock(end)
+	identity, err := newIdentity()
 	if err != nil {
 		return fmt.Errorf("leader election: %w", err)
 	}
+	lock, err := m.lock(m.opts.lease.Name, identity)
+	if err != nil {
+		return fmt.Errorf("leader election: %w", err)
+	}
+	p := newPermit(m.opts.renewDeadline)
+	w := &worker{manager: m, permits: []*permit{p}}
+	return m.campaign(ctx, candidacy{lock: &watchedLock{Interface: lock, permit: p}, work: w.work, release: true})
+}
+
+// A candidacy is for a lease.
+type candidacy struct {
+	lock *watchedLock
+	// work is done once, while the lease is held. It ends when its context does, and
+	// returns after the last write.
+	work func(context.Context) error
+	// release the lease in the end: nobody else holds it meanwhile.
+	release bool
+}
+
+// campaign waits for the lease, works while holding it, and gives it up after ctx
+// has ended and the last write is done: not before, as the next holder begins at
+// once. Who loses the lease returns without waiting for anything.
+func (m *manager) campaign(ctx context.Context, c candidacy) error {
+	campaign, end := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer end(nil)
+	giveUp := func() { end(nil) }
+	c.lock.end = end
+	var began atomic.Bool
 	worked := make(chan error, 1)
-	elector, err := m.elector(lock, func(leading context.Context) {
+	elector, err := m.elector(c.lock, func(leading context.Context) {
+		began.Store(true)
 		working, stop := context.WithCancel(leading)
+		defer stop()
 		defer context.AfterFunc(ctx, stop)()
-		err := m.work(working)
+		err := c.work(working)
 		if leading.Err() != nil {
 			return // lost, or never begun
 		}
-		m.writes.drain()
 		worked <- err
 		giveUp()
 	})
 	if err != nil {
 		return fmt.Errorf("leader election: %w", err)
 	}
+	defer m.watch(elector)()
 	defer context.AfterFunc(ctx, func() {
-		if !elector.IsLeader() {
+		if !began.Load() {
 			giveUp()
 		}
 	})()
@@ -55,7 +82,9 @@ func (m *manager) elect(ctx context.Context) error {
 	case !errors.Is(cause, context.Canceled):
 		return cause
 	}
-	release(ctx, lock)
+	if c.release {
+		release(ctx, c.lock)
+	}
 	select {
 	case err := <-worked:
 		return err
@@ -64,23 +93,24 @@ func (m *manager) elect(ctx context.Context) error {
 	}
 }
 
+// newIdentity returns what no other process has.
+func newIdentity() (string, error) {
+	host, err := os.Hostname()
+	return host + "_" + string(uuid.NewUUID()), err
+}
+
 // lock has a client of its own, whose calls neither wait behind others nor
 // outlive the lease, and need no permit.
-func (m *manager) lock(end func(error)) (resourcelock.Interface, error) {
-	host, err := os.Hostname()
-	if err != nil {
-		return nil, err
-	}
+func (m *manager) lock(name, identity string) (resourcelock.Interface, error) {
 	config := rest.CopyConfig(m.config)
 	config.UserAgent = userAgent
-	identity := resourcelock.ResourceLockConfig{Identity: host + "_" + string(uuid.NewUUID())}
-	lock, err := resourcelock.NewFromKubeconfig(m.opts.resourceLock, m.opts.lease.Namespace, m.opts.lease.Name, identity, config, m.opts.renewDeadline)
-	return &watchedLock{Interface: lock, permit: m.permit, end: end}, err
+	return resourcelock.NewFromKubeconfig(m.opts.resourceLock, m.opts.lease.Namespace, name, resourcelock.ResourceLockConfig{Identity: identity}, config, m.opts.renewDeadline)
 }
 
 func (m *manager) elector(lock resourcelock.Interface, lead func(context.Context)) (*leaderelection.LeaderElector, error) {
-	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
-		Name:          m.opts.lease.Name,
+	_, name, _ := strings.Cut(lock.Describe(), "/")
+	return leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
+		Name:          name,
 		Lock:          lock,
 		LeaseDuration: m.opts.leaseDuration,
 		RenewDeadline: m.opts.renewDeadline,
@@ -90,10 +120,13 @@ func (m *manager) elector(lock resourcelock.Interface, lead func(context.Context
 			OnStoppedLeading: func() {},
 		},
 	})
-	if err == nil {
-		m.watchdog.SetLeaderElection(elector)
-	}
-	return elector, err
+}
+
+// watch has /healthz tell if the elector's lease is not renewed.
+func (m *manager) watch(elector *leaderelection.LeaderElector) (stop func()) {
+	watchdog := leaderelection.NewLeaderHealthzAdaptor(watchdogPatience)
+	watchdog.SetLeaderElection(elector)
+	return m.watchdogs.add(watchdog)
 }
 
 // release lets the next one begin at once. The elector could do it itself, but

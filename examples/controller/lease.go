@@ -130,8 +130,8 @@ func (p *permit) ask(ctx context.Context) error {
 	return err
 }
 
-// A watchedLock tells the permit what becomes of the lease. The elector alone
-// uses it, one call at a time.
+// A watchedLock tells the permit what becomes of the lease. It is used by one at a
+// time, the elector or what goes before it, one call at a time.
 type watchedLock struct {
 	resourcelock.Interface
 	permit  *permit
@@ -171,6 +171,8 @@ func (l *watchedLock) wrote(record resourcelock.LeaderElectionRecord, err error)
 func (l *watchedLock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
 	record, raw, err := l.Interface.Get(ctx)
 	switch {
+	case errors.Is(err, errOtherRanges):
+		l.end(err)
 	case apierrors.IsNotFound(err), err == nil && record.HolderIdentity == "":
 		l.permit.revoke()
 	case err == nil && record.HolderIdentity != l.Identity():

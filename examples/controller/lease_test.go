@@ -312,8 +312,8 @@ func TestPermitOnTheWire(t *testing.T) {
 		t.Cleanup(server.Close)
 		config, err := loadConfig(options{master: server.URL, qps: 20, burst: 30})
 		require.NoError(t, err)
-		m := &manager{config: config, permit: p}
-		client, err := m.client("c")
+		w := &worker{manager: &manager{config: config}, permits: []*permit{p}}
+		client, err := w.client("c")
 		require.NoError(t, err)
 		_, err = client.AppsV1().ReplicaSets("default").UpdateStatus(t.Context(), newReplicaSet("web", 1), metav1.UpdateOptions{})
 		require.ErrorContains(t, err, "not written: the lease was renewed")
@@ -328,8 +328,8 @@ func TestPermitOnTheWire(t *testing.T) {
 		config, err := loadConfig(options{master: server.URL, qps: 1, burst: 1})
 		require.NoError(t, err)
 		p := newPermit(500 * time.Millisecond)
-		m := &manager{config: config, permit: p}
-		client, err := m.client("c")
+		w := &worker{manager: &manager{config: config}, permits: []*permit{p}}
+		client, err := w.client("c")
 		require.NoError(t, err)
 		require.True(t, client.CoreV1().RESTClient().GetRateLimiter().TryAccept())
 		p.renew(p.now())

@@ -5,28 +5,20 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net/http"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/discovery"
-	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/tools/leaderelection"
-	"k8s.io/component-base/metrics/legacyregistry"
 	_ "k8s.io/component-base/metrics/prometheus/clientgo" // work queues, client, leader election, by Kubernetes' names
 	"k8s.io/klog/v2"
-
-	"github.com/replicakit/replicakit/replicas/clientgo"
 )
 
 // userAgent is also the field manager of what is written.
@@ -44,11 +36,9 @@ type manager struct {
 	opts        options
 	controllers []controller // those enabled that the server has a resource for
 	config      *rest.Config
-	writes      writes
-	permit      *permit // of clients from now on; nil: they need no lease
-	noNamespace atomic.Bool
-	watchdog    *leaderelection.HealthzAdaptor
-	working     atomic.Pointer[watched] // nil while it does not lead
+	noNamespace sync.Map                            // the names of those that do not exist
+	watchdogs   set[*leaderelection.HealthzAdaptor] // of the leases
+	working     set[*cell]                          // none while it does not lead
 }
 
 // manage works until ctx ends, and returns when everything has ended.
@@ -57,7 +47,7 @@ func manage(ctx context.Context, opts options) error {
 	if err != nil {
 		return err
 	}
-	m := &manager{opts: opts, config: config, watchdog: leaderelection.NewLeaderHealthzAdaptor(watchdogPatience)}
+	m := &manager{opts: opts, config: config}
 	listener, err := m.listen(ctx)
 	if err != nil {
 		return err
@@ -72,13 +62,14 @@ func manage(ctx context.Context, opts options) error {
 	}
 	defer stop()
 	m.reportMissingRights(ctx)
-	m.watchNamespace(ctx)
-	if opts.elect {
-		m.permit = newPermit(opts.renewDeadline)
+	m.watchNamespaces(ctx)
+	switch {
+	case opts.ranges != nil:
+		return m.shareWork(ctx)
+	case opts.elect:
 		return m.elect(ctx)
 	}
-	defer m.writes.drain()
-	return m.work(ctx)
+	return (&worker{manager: m}).work(ctx)
 }
 
 // loadConfig reads the kubeconfig, or takes the service account of the pod.
@@ -109,7 +100,7 @@ func loadAddress(opts options) (*rest.Config, error) {
 }
 
 // client returns a client with a rate limit of its own, which the server knows
-// by the name (Z3).
+// by the name. It is for what needs no lease.
 func (m *manager) client(name string) (*kubernetes.Clientset, error) {
 	return kubernetes.NewForConfig(m.configFor(name))
 }
@@ -117,11 +108,6 @@ func (m *manager) client(name string) (*kubernetes.Clientset, error) {
 func (m *manager) configFor(name string) *rest.Config {
 	config := rest.CopyConfig(m.config)
 	config.UserAgent = userAgent + "/" + name
-	if m.permit != nil {
-		config.Wrap(m.permit.wrap)
-	}
-	config.Wrap(m.writes.wrap)
-	config.Wrap(clientgo.CapRetryAfter)
 	return config
 }
 
@@ -176,111 +162,4 @@ func isRefusal(err error) bool {
 	_, strange := errors.AsType[*tls.CertificateVerificationError](err)
 	_, alert := errors.AsType[tls.AlertError](err)
 	return apierrors.IsUnauthorized(err) || apierrors.IsForbidden(err) || strange || alert || errors.Is(err, http.ErrSchemeMismatch)
-}
-
-// work runs the controllers until ctx ends, and returns after the last pass.
-func (m *manager) work(ctx context.Context) error {
-	factory, err := m.newFactory()
-	if err != nil {
-		return err
-	}
-	built := map[string]*clientgo.Controller{}
-	for _, c := range m.controllers {
-		if built[c.name], err = m.build(ctx, c, factory); err != nil {
-			return err
-		}
-	}
-	followers, err := m.followers(factory)
-	if err != nil {
-		return err
-	}
-	m.working.Store(&watched{factory, m.controllers, followers})
-	defer m.working.Store(nil)
-	factory.StartWithContext(ctx)
-	defer factory.Shutdown()
-	var running sync.WaitGroup
-	for _, f := range followers {
-		running.Go(func() { f.follow(ctx) })
-	}
-	for name, c := range built {
-		running.Go(func() { c.Run(ctx, *m.opts.workers[name]) })
-	}
-	running.Wait()
-	return nil
-}
-
-func (m *manager) build(ctx context.Context, c controller, factory informers.SharedInformerFactory) (*clientgo.Controller, error) {
-	client, err := m.client(c.name)
-	if err != nil {
-		return nil, err
-	}
-	return c.build(ctx, factory, client, m.opts.order, clientgo.Options{
-		BurstReplicas:     m.opts.burstReplicas,
-		EventClient:       client.CoreV1(),
-		MetricsRegisterer: legacyregistry.Registerer(),
-
-		ExpectationsTimeout: m.opts.expectationsTimeout,
-		BackOffFailed:       m.opts.podFailureBackOff,
-	})
-}
-
-// newFactory returns the informers that the controllers share.
-func (m *manager) newFactory() (informers.SharedInformerFactory, error) {
-	client, err := m.client("shared-informers")
-	if err != nil {
-		return nil, err
-	}
-	factory := informers.NewSharedInformerFactoryWithOptions(client, resync(), informers.WithNamespace(m.opts.namespace))
-	return factory, factory.Core().V1().Pods().Informer().SetTransform(onlyWhatIsRead)
-}
-
-// followers returns one for each watch.
-func (m *manager) followers(factory informers.SharedInformerFactory) ([]*follower, error) {
-	client, err := metadata.NewForConfig(m.configFor("followers"))
-	if err != nil {
-		return nil, err
-	}
-	pods := factory.Core().V1().Pods().Informer()
-	followers := []*follower{newFollower(corev1.SchemeGroupVersion.WithResource("pods"), m.opts.namespace, client, pods)}
-	for _, c := range m.controllers {
-		followers = append(followers, newFollower(c.resource, m.opts.namespace, client, c.informer(factory)))
-	}
-	return followers, nil
-}
-
-// resync is a random time from 12 to 24 hours, so that several managers do not
-// do it at once (Z3).
-func resync() time.Duration {
-	return time.Duration((1 + rand.Float64()) * float64(12*time.Hour))
-}
-
-// watched is what the controllers at work learn from.
-type watched struct {
-	factory     informers.SharedInformerFactory
-	controllers []controller
-	followers   []*follower
-}
-
-// missing are the resources that have not been listed yet.
-func (w *watched) missing() []string {
-	var missing []string
-	if !w.factory.Core().V1().Pods().Informer().HasSynced() {
-		missing = append(missing, "pods")
-	}
-	for _, c := range w.controllers {
-		if !c.informer(w.factory).HasSynced() {
-			missing = append(missing, c.resource.Resource)
-		}
-	}
-	return missing
-}
-
-// wrong is what keeps the watches from telling what there is.
-func (w *watched) wrong() error {
-	errs := make([]error, 0, len(w.followers))
-	for _, f := range w.followers {
-		_, _, err := f.behind()
-		errs = append(errs, err)
-	}
-	return errors.Join(errs...)
 }

@@ -303,10 +303,10 @@ func TestClient(t *testing.T) {
 		t.Cleanup(server.Close)
 		config, err := loadConfig(options{master: server.URL, qps: 20, burst: 30})
 		require.NoError(t, err)
-		m := &manager{config: config}
-		a, err := m.client("a")
+		w := &worker{manager: &manager{config: config}}
+		a, err := w.client("a")
 		require.NoError(t, err)
-		b, err := m.client("b")
+		b, err := w.client("b")
 		require.NoError(t, err)
 		assert.NotSame(t, a.CoreV1().RESTClient().GetRateLimiter(), b.CoreV1().RESTClient().GetRateLimiter())
 		assert.Same(t, a.CoreV1().RESTClient().GetRateLimiter(), a.AppsV1().RESTClient().GetRateLimiter())

@@ -75,6 +75,31 @@ func sorted(rights map[right]bool) []string {
 	return texts
 }
 
+func TestTheRoleOfShardsNamesTheLeasesOfTheRanges(t *testing.T) {
+	t.Parallel()
+	opts, err := parse([]string{"--shard-ranges=" + equalRanges(4)}, io.Discard)
+	require.NoError(t, err)
+	granted := map[string][]string{}
+	for _, name := range []string{"rbac.yaml", "shards.yaml"} {
+		for _, object := range manifest(t, name) {
+			role, ok := object.(*rbacv1.Role)
+			if !ok {
+				continue
+			}
+			for _, rule := range role.Rules {
+				for _, lease := range rule.ResourceNames {
+					granted[lease] = rule.Verbs
+				}
+			}
+		}
+	}
+	needed := map[string][]string{}
+	for _, lease := range opts.leases() {
+		needed[lease] = []string{"get", "update"}
+	}
+	assert.Equal(t, needed, granted)
+}
+
 func TestTheDeploymentsFlagsAreUnderstood(t *testing.T) {
 	t.Parallel()
 	for _, object := range manifest(t, "deployment.yaml") {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -15,20 +14,26 @@ import (
 // namespaceInterval is how often a namespace that does not exist is asked for.
 const namespaceInterval = 5 * time.Second
 
-// watchNamespace finds out whether the one namespace that is watched exists. It
-// may come into being later, and the controllers will see it; until then log and
-// /readyz say so.
-func (m *manager) watchNamespace(ctx context.Context) {
-	if m.opts.namespace == corev1.NamespaceAll {
+// watchNamespaces finds out whether the namespaces that are watched exist. They
+// may come into being later, and the controllers will see them; until then log
+// and /readyz say so.
+func (m *manager) watchNamespaces(ctx context.Context) {
+	if len(m.opts.namespaces) == 0 {
 		return
 	}
-	logger := klog.LoggerWithValues(klog.FromContext(ctx), "namespace", m.opts.namespace)
 	client, err := m.client("namespace")
 	if err != nil {
-		logger.Error(err, "Whether the namespace exists is not known")
+		klog.FromContext(ctx).Error(err, "Whether the namespaces exist is not known")
 		return
 	}
-	exists, err := m.namespaceExists(ctx, client)
+	for _, namespace := range m.opts.namespaces {
+		m.watchNamespace(ctx, client, namespace)
+	}
+}
+
+func (m *manager) watchNamespace(ctx context.Context, client kubernetes.Interface, namespace string) {
+	logger := klog.LoggerWithValues(klog.FromContext(ctx), "namespace", namespace)
+	exists, err := namespaceExists(ctx, client, namespace)
 	if err != nil { // as who asks may not know
 		logger.V(2).Info("Whether the namespace exists is not known", "err", err)
 		return
@@ -37,21 +42,21 @@ func (m *manager) watchNamespace(ctx context.Context) {
 		return
 	}
 	logger.Info("Waiting for the namespace: it does not exist")
-	m.noNamespace.Store(true)
+	m.noNamespace.Store(namespace, nil)
 	go func() {
 		err := wait.PollUntilContextCancel(ctx, namespaceInterval, false, func(ctx context.Context) (bool, error) {
-			exists, err := m.namespaceExists(ctx, client)
+			exists, err := namespaceExists(ctx, client, namespace)
 			return exists && err == nil, nil
 		})
 		if err == nil {
 			logger.Info("The namespace exists")
-			m.noNamespace.Store(false)
+			m.noNamespace.Delete(namespace)
 		}
 	}()
 }
 
-func (m *manager) namespaceExists(ctx context.Context, client kubernetes.Interface) (bool, error) {
-	_, err := client.CoreV1().Namespaces().Get(ctx, m.opts.namespace, metav1.GetOptions{})
+func namespaceExists(ctx context.Context, client kubernetes.Interface, namespace string) (bool, error) {
+	_, err := client.CoreV1().Namespaces().Get(ctx, namespace, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return false, nil
 	}

@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/klog/v2"
 
+	"github.com/replicakit/replicakit/examples/controller/internal/shard"
 	"github.com/replicakit/replicakit/expectations"
 	"github.com/replicakit/replicakit/podrank"
 	"github.com/replicakit/replicakit/replicas"
@@ -31,7 +32,7 @@ type options struct {
 	qps                float32
 	burst              int
 
-	namespace     string // "": all
+	namespaces    []string // none: all
 	controllers   []string
 	enabled       []controller    // what controllers comes to
 	workers       map[string]*int // by the name of the controller
@@ -51,6 +52,12 @@ type options struct {
 	retryPeriod   time.Duration
 	resourceLock  string
 	lease         types.NamespacedName
+
+	shardRanges         string
+	sharded             bool         // shardRanges was given
+	ranges              shard.Ranges // what shardRanges comes to; nil: the work is not shared
+	shardsPerManager    int          // 0: all
+	shardedListAndWatch bool
 }
 
 // defaults are those of Kubernetes (Z2, Z3). The lease has a name of its own, as
@@ -88,6 +95,7 @@ func parse(args []string, stdout io.Writer) (options, error) {
 	if fs.NArg() > 0 {
 		return options{}, fmt.Errorf("arguments that are no flags: %q", fs.Args())
 	}
+	opts.sharded = fs.Changed("shard-ranges")
 	opts.fillIn()
 	return opts, opts.validate()
 }
@@ -102,7 +110,7 @@ func (o *options) flagSet() *pflag.FlagSet {
 	fs.StringVar(&o.master, "master", o.master, "address of the API server; overrides the kubeconfig's")
 	fs.Float32Var(&o.qps, "kube-api-qps", o.qps, "calls a second to the API server, for each controller")
 	fs.IntVar(&o.burst, "kube-api-burst", o.burst, "calls at once to the API server, for each controller")
-	fs.StringVar(&o.namespace, "namespace", o.namespace, "watch this namespace only; empty means all")
+	fs.StringSliceVar(&o.namespaces, "namespace", o.namespaces, "watch these namespaces only, each with workers and queues of its own; empty means all")
 	fs.StringSliceVar(&o.controllers, "controllers", o.controllers, "controllers to run: "+strings.Join(controllerNames(), ", ")+`; "*" means all, "-NAME" leaves one out`)
 	for _, c := range controllers() {
 		o.workers[c.name] = fs.Int(c.workersFlag, clientgo.DefaultWorkers, c.kind+"s that are worked on at once; 0 means the default")
@@ -115,6 +123,7 @@ func (o *options) flagSet() *pflag.FlagSet {
 	fs.StringVar(&o.certFile, "tls-cert-file", o.certFile, "certificate for metrics over TLS; empty means a self-signed one")
 	fs.StringVar(&o.keyFile, "tls-private-key-file", o.keyFile, "key of the certificate")
 	o.addElectionFlags(fs)
+	o.addShardFlags(fs)
 	verbosity := flag.NewFlagSet("", flag.ContinueOnError)
 	klog.InitFlags(verbosity)
 	fs.AddGoFlag(verbosity.Lookup("v"))
@@ -131,6 +140,12 @@ func (o *options) addElectionFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.lease.Namespace, "leader-elect-resource-namespace", o.lease.Namespace, "namespace of the lease")
 }
 
+func (o *options) addShardFlags(fs *pflag.FlagSet) {
+	fs.StringVar(&o.shardRanges, "shard-ranges", o.shardRanges, "share the work with other managers, by namespace: all ranges of the hash of its name, as start-end,start-end...; each has a lease of its own. The same for all managers; to change them, stop all managers first. 'controller shard-ranges' proposes some. Not given, one manager does everything")
+	fs.IntVar(&o.shardsPerManager, "shards-per-manager", o.shardsPerManager, "ranges that this manager takes at most; 0 means all that nobody else takes")
+	fs.BoolVar(&o.shardedListAndWatch, "sharded-list-and-watch", o.shardedListAndWatch, "have the server send only what is in the ranges, if it can: it has the feature gate ShardedListAndWatch then")
+}
+
 // fillIn replaces the zeros that mean a default.
 func (o *options) fillIn() {
 	d := defaults()
@@ -138,15 +153,17 @@ func (o *options) fillIn() {
 	o.burst = cmp.Or(o.burst, d.burst)
 	o.burstReplicas = cmp.Or(o.burstReplicas, d.burstReplicas)
 	o.expectationsTimeout = cmp.Or(o.expectationsTimeout, d.expectationsTimeout)
+	slices.Sort(o.namespaces)
+	o.namespaces = slices.Compact(o.namespaces)
 	for _, workers := range o.workers {
 		*workers = cmp.Or(*workers, clientgo.DefaultWorkers)
 	}
 }
 
 func (o *options) validate() error {
-	errs := []error{o.validateNumbers(), o.validateMetrics()}
-	if o.namespace != "" {
-		errs = append(errs, validateName("namespace", o.namespace, validation.IsDNS1123Label))
+	errs := []error{o.validateNumbers(), o.validateMetrics(), o.validateShards()}
+	for _, namespace := range o.namespaces {
+		errs = append(errs, validateName("namespace", namespace, validation.IsDNS1123Label))
 	}
 	var err error
 	if o.order, err = orderFor(o.featureGates); err != nil {
@@ -240,6 +257,47 @@ func (o *options) metricsOverTLS() bool {
 	ip := net.ParseIP(host)
 	return o.metrics() && host != "localhost" && (ip == nil || !ip.IsLoopback())
 }
+
+func (o *options) validateShards() (err error) {
+	switch {
+	case o.shardsPerManager < 0:
+		return fmt.Errorf("--shards-per-manager=%d: must be a positive number, or 0 for all", o.shardsPerManager)
+	case !o.sharded && o.shardsPerManager != 0:
+		return fmt.Errorf("--shards-per-manager=%d: there are no --shard-ranges", o.shardsPerManager)
+	case !o.sharded && o.shardedListAndWatch:
+		return errors.New("--sharded-list-and-watch: there are no --shard-ranges")
+	case !o.sharded:
+		return nil
+	case !o.elect:
+		return errors.New("--shard-ranges: each range has a lease, which --leader-elect=false does without")
+	case len(o.namespaces) > 0:
+		return errors.New("--shard-ranges and --namespace: one does not go with the other")
+	}
+	if o.ranges, err = shard.Parse(o.shardRanges); err != nil {
+		return fmt.Errorf("--shard-ranges: %w", err)
+	}
+	return nil
+}
+
+// watched are the namespaces to watch, each by itself; "" stands for all.
+func (o *options) watched() []string {
+	if len(o.namespaces) == 0 {
+		return []string{corev1.NamespaceAll}
+	}
+	return o.namespaces
+}
+
+// leases are the names of those that this manager may hold.
+func (o *options) leases() []string {
+	names := []string{o.lease.Name}
+	for i := range o.ranges {
+		names = append(names, o.rangeLease(i))
+	}
+	return names
+}
+
+// rangeLease is the name of a range's lease.
+func (o *options) rangeLease(i int) string { return fmt.Sprintf("%s-shard-%d", o.lease.Name, i) }
 
 // validateElection refuses what client-go's leader election would, with the
 // names of the flags. A lease lasts for whole seconds: what is more does not count.

@@ -174,14 +174,20 @@ func (c watchCollector) Describe(descs chan<- *prometheus.Desc) {
 	descs <- watchAhead
 }
 
+// Collect tells of each resource the worst, where there are several watches of it.
 func (c watchCollector) Collect(collected chan<- prometheus.Metric) {
+	ages, aheads := map[string]float64{}, map[string]float64{}
 	for _, f := range c.followers() {
 		age, restored, _ := f.behind()
+		ages[f.resource] = max(ages[f.resource], age.Seconds())
 		ahead := 0.0
 		if restored {
 			ahead = 1
 		}
-		collected <- prometheus.MustNewConstMetric(watchAge, prometheus.GaugeValue, age.Seconds(), f.resource)
-		collected <- prometheus.MustNewConstMetric(watchAhead, prometheus.GaugeValue, ahead, f.resource)
+		aheads[f.resource] = max(aheads[f.resource], ahead)
+	}
+	for resource, age := range ages {
+		collected <- prometheus.MustNewConstMetric(watchAge, prometheus.GaugeValue, age, resource)
+		collected <- prometheus.MustNewConstMetric(watchAhead, prometheus.GaugeValue, aheads[resource], resource)
 	}
 }

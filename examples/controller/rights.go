@@ -55,19 +55,22 @@ func (m *manager) reportMissingRights(ctx context.Context) {
 	reviews := client.AuthorizationV1().SelfSubjectAccessReviews()
 	for _, c := range m.controllers {
 		for _, r := range c.rights() {
-			reportIfMissing(ctx, reviews, c.name, attributes(r, m.opts.namespace, ""))
+			for _, namespace := range m.opts.watched() {
+				reportIfMissing(ctx, reviews, c.name, attributes(r, namespace, ""))
+			}
 		}
 	}
 	if !m.opts.elect {
 		return
 	}
-	for _, verb := range []string{"get", "create", "update"} {
-		lease := m.opts.lease
-		if verb == "create" {
-			lease.Name = "" // no rule can name what does not exist
-		}
+	lease := func(verb, name string) {
 		r := right{verb, "coordination.k8s.io", "leases", ""}
-		reportIfMissing(ctx, reviews, "leader election", attributes(r, lease.Namespace, lease.Name))
+		reportIfMissing(ctx, reviews, "leader election", attributes(r, m.opts.lease.Namespace, name))
+	}
+	lease("create", "") // no rule can name what does not exist
+	for _, name := range m.opts.leases() {
+		lease("get", name)
+		lease("update", name)
 	}
 }
 

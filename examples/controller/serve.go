@@ -86,33 +86,47 @@ func (m *manager) handler(ctx context.Context) (http.Handler, error) {
 	}
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", metrics)
-	mux.Handle("GET /healthz", probe(func(r *http.Request) error { return m.watchdog.Check(r) }))
+	mux.Handle("GET /healthz", probe(m.alive))
 	mux.Handle("GET /readyz", probe(func(*http.Request) error { return m.ready() }))
 	return mux, nil
 }
 
 // ready is an error while the controllers at work have not seen what there is, or
-// do not see what it becomes. One that waits for the lease is ready to take over.
+// do not see what it becomes. One that waits for a lease is ready to take over.
 func (m *manager) ready() error {
-	if m.noNamespace.Load() {
-		return fmt.Errorf("namespace %q does not exist", m.opts.namespace)
+	var errs []error
+	m.noNamespace.Range(func(namespace, _ any) bool {
+		errs = append(errs, fmt.Errorf("namespace %q does not exist", namespace))
+		return true
+	})
+	if errs != nil {
+		return errors.Join(errs...)
 	}
-	working := m.working.Load()
-	if working == nil {
-		return nil
+	for _, w := range m.working.all() {
+		if missing := w.missing(); missing != nil {
+			errs = append(errs, fmt.Errorf("not listed yet: %s", strings.Join(missing, ", ")))
+			continue
+		}
+		errs = append(errs, w.wrong())
 	}
-	if missing := working.missing(); missing != nil {
-		return fmt.Errorf("not listed yet: %s", strings.Join(missing, ", "))
+	return errors.Join(errs...)
+}
+
+// alive is an error if a lease that is held has not been renewed for long.
+func (m *manager) alive(r *http.Request) error {
+	var errs []error
+	for _, w := range m.watchdogs.all() {
+		errs = append(errs, w.Check(r))
 	}
-	return working.wrong()
+	return errors.Join(errs...)
 }
 
 // following are the followers at work.
-func (m *manager) following() []*follower {
-	if working := m.working.Load(); working != nil {
-		return working.followers
+func (m *manager) following() (followers []*follower) {
+	for _, w := range m.working.all() {
+		followers = append(followers, w.followers...)
 	}
-	return nil
+	return followers
 }
 
 func probe(check func(*http.Request) error) http.Handler {

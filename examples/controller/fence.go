@@ -1,0 +1,44 @@
+package main
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+
+	"github.com/replicakit/replicakit/examples/controller/internal/shard"
+)
+
+// A fence refuses every write that is not in a namespace of the range. What is in
+// no namespace is in no range.
+type fence struct{ shard.Range }
+
+// wrap is for rest.Config.Wrap.
+func (f fence) wrap(next http.RoundTripper) http.RoundTripper {
+	return roundTripper(func(req *http.Request) (*http.Response, error) {
+		if isRead(req) {
+			return next.RoundTrip(req)
+		}
+		if namespace := namespaceOf(req); !f.Contains(namespace) {
+			if req.Body != nil {
+				_ = req.Body.Close()
+			}
+			return nil, fmt.Errorf("not written: namespace %q is not in the range %v", namespace, f.Range)
+		}
+		return next.RoundTrip(req)
+	})
+}
+
+// namespaceOf returns the namespace that a request to an API server is about, ""
+// for none. The server's address may have a path of its own.
+func namespaceOf(req *http.Request) string {
+	_, path, found := strings.Cut(req.URL.Path, "/api")
+	if !found {
+		return ""
+	}
+	_, path, _ = strings.Cut(path, "/namespaces/")
+	namespace, resource, _ := strings.Cut(path, "/")
+	if resource == "" {
+		return "" // of the namespace itself
+	}
+	return namespace
+}

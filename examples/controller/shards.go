@@ -1,0 +1,240 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+	"k8s.io/klog/v2"
+)
+
+// How managers share the work.
+//
+// The namespaces are divided into ranges, all of which every manager knows. Each
+// range has a lease, and whoever holds it works on the range: a worker with
+// informers, controllers and clients of its own. A lease that is lost ends the
+// program, as the one lease does without ranges.
+//
+// The lease that there is without ranges is held by all managers together, in the
+// name of their ranges: each of them renews it, and writes only as long as its own
+// renewals allow. So managers with other ranges, and those with none, never work
+// at the same time as these: for as long as one of these does they do not get that
+// lease.
+//
+// A manager takes the first range that is free at once, and each further one after
+// that range has been free for one more lease duration for each range that it has
+// already: managers that start together share evenly, a standby comes before
+// whoever works already, and no range stays alone as long as there is a manager.
+// No range is given back to one that comes later.
+
+// shareWork takes part in the work until ctx ends.
+func (m *manager) shareWork(ctx context.Context) error {
+	return (&share{manager: m, lock: m.lock, work: (*worker).work}).run(ctx)
+}
+
+// A share is what one manager takes of the work.
+type share struct {
+	*manager
+	lock       func(name, identity string) (resourcelock.Interface, error)
+	work       func(*worker, context.Context) error
+	candidates []*candidate
+}
+
+func (s *share) run(ctx context.Context) error {
+	lock, err := s.lock(s.opts.lease.Name, "shards-"+s.opts.ranges.Fingerprint())
+	if err != nil {
+		return fmt.Errorf("leader election: %w", err)
+	}
+	joint := &watchedLock{Interface: &jointLock{Interface: lock}, permit: newPermit(s.opts.renewDeadline)}
+	identity, err := newIdentity()
+	if err != nil {
+		return fmt.Errorf("leader election: %w", err)
+	}
+	for i, r := range s.opts.ranges {
+		lock, err := s.lock(s.opts.rangeLease(i), identity)
+		if err != nil {
+			return fmt.Errorf("leader election: %w", err)
+		}
+		own := newPermit(s.opts.renewDeadline)
+		s.candidates = append(s.candidates, &candidate{
+			lock:   &watchedLock{Interface: lock, permit: own, end: func(error) {}},
+			worker: &worker{manager: s.manager, permits: []*permit{joint.permit, own}, shard: &part{i, r}},
+		})
+	}
+	return s.campaign(ctx, candidacy{lock: joint, work: s.take})
+}
+
+// A jointLock is of a lease that several processes hold together, by one identity.
+type jointLock struct {
+	resourcelock.Interface
+	other *resourcelock.LeaderElectionRecord // of somebody else's, as it was last seen; nil: there was none
+}
+
+var errOtherRanges = errors.New("--shard-ranges: others are at work with other ranges, or with none")
+
+// Get fails once it has seen somebody else renew the lease.
+func (l *jointLock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
+	record, raw, err := l.Interface.Get(ctx)
+	if err != nil {
+		return record, raw, err
+	}
+	// Records are compared by their texts, in which times have whole seconds.
+	raw = append(bytes.Clone(raw), strconv.FormatInt(record.RenewTime.UnixNano(), 10)...)
+	before := l.other
+	l.other = nil
+	if record.HolderIdentity == "" || record.HolderIdentity == l.Identity() {
+		return record, raw, nil
+	}
+	l.other = record
+	if before != nil && before.HolderIdentity == record.HolderIdentity && !before.RenewTime.Equal(&record.RenewTime) {
+		return nil, nil, fmt.Errorf("%w: lease %s is held by %s; all managers must have the same, and end before they change", errOtherRanges, l.Describe(), record.HolderIdentity)
+	}
+	return record, raw, nil
+}
+
+// Update goes on top of what the others have written.
+func (l *jointLock) Update(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
+	conflict := l.Interface.Update(ctx, record)
+	if !apierrors.IsConflict(conflict) {
+		return conflict
+	}
+	current, _, err := l.Interface.Get(ctx)
+	if err != nil || current.HolderIdentity != l.Identity() {
+		return errors.Join(conflict, err)
+	}
+	return l.Interface.Update(ctx, record)
+}
+
+// A candidate is for the lease of one range.
+type candidate struct {
+	lock   *watchedLock
+	worker *worker
+
+	record *resourcelock.LeaderElectionRecord // as it was last seen; nil: there was no lease
+	since  time.Time                          // the record is the same
+	free   time.Time                          // since when nobody has held it; zero: somebody does
+	held   bool
+}
+
+// take takes ranges and works on them until ctx ends or one is lost, and returns
+// after the last write.
+func (s *share) take(ctx context.Context) error {
+	ctx, fail := context.WithCancelCause(ctx)
+	defer fail(nil)
+	var working sync.WaitGroup
+	for held := 0; held < s.limit() && ctx.Err() == nil; {
+		if c := s.takeOne(ctx, held); c != nil {
+			held++
+			working.Go(func() { fail(s.serve(ctx, c)) })
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(wait.Jitter(s.opts.retryPeriod, 0.2)):
+		}
+	}
+	<-ctx.Done()
+	working.Wait()
+	if cause := context.Cause(ctx); !errors.Is(cause, context.Canceled) {
+		return cause
+	}
+	return nil
+}
+
+func (s *share) limit() int {
+	if s.opts.shardsPerManager == 0 {
+		return len(s.candidates)
+	}
+	return min(s.opts.shardsPerManager, len(s.candidates))
+}
+
+// serve holds the lease that was taken, works, and gives it up after ctx has ended.
+func (s *share) serve(ctx context.Context, c *candidate) error {
+	klog.FromContext(ctx).Info("Serving a range of namespaces", "shard", c.worker.shard.index, "range", c.worker.shard.String(), "lease", c.lock.Describe())
+	return s.campaign(ctx, candidacy{
+		lock:    c.lock,
+		work:    func(ctx context.Context) error { return s.work(c.worker, ctx) },
+		release: true,
+	})
+}
+
+// takeOne looks at the ranges that are not held and takes the first one that has
+// been free for long enough; nil: there is none.
+func (s *share) takeOne(ctx context.Context, held int) (taken *candidate) {
+	patience := time.Duration(held) * s.opts.leaseDuration
+	for _, c := range s.candidates {
+		if c.held {
+			continue
+		}
+		c.look(ctx, time.Now())
+		if taken == nil && !c.free.IsZero() && time.Since(c.free) >= patience && c.take(ctx, s.opts.leaseDuration) {
+			taken = c
+		}
+	}
+	return taken
+}
+
+// look finds out whether somebody holds the lease: whoever is named in it, for as
+// long as it lasts after it was last seen to change. What the clocks of others say
+// does not count.
+func (c *candidate) look(ctx context.Context, now time.Time) {
+	record, _, err := c.lock.Get(ctx)
+	switch {
+	case apierrors.IsNotFound(err):
+		record = nil
+	case err != nil:
+		klog.FromContext(ctx).Error(err, "A lease cannot be read", "lease", c.lock.Describe())
+		return
+	}
+	if c.since.IsZero() || !sameRecord(record, c.record) {
+		c.record, c.since = record, now
+	}
+	if c.isHeld(now) {
+		c.free = time.Time{}
+	} else if c.free.IsZero() {
+		c.free = now
+	}
+}
+
+func (c *candidate) isHeld(now time.Time) bool {
+	if c.record == nil || c.record.HolderIdentity == "" {
+		return false
+	}
+	return now.Before(c.since.Add(time.Duration(c.record.LeaseDurationSeconds) * time.Second))
+}
+
+func sameRecord(a, b *resourcelock.LeaderElectionRecord) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	return a.HolderIdentity == b.HolderIdentity && a.LeaderTransitions == b.LeaderTransitions && a.RenewTime.Equal(&b.RenewTime)
+}
+
+// take makes the lease ours, unless somebody else was faster.
+func (c *candidate) take(ctx context.Context, leaseDuration time.Duration) bool {
+	now := metav1.Now()
+	record := resourcelock.LeaderElectionRecord{
+		HolderIdentity:       c.lock.Identity(),
+		LeaseDurationSeconds: int(leaseDuration / time.Second),
+		AcquireTime:          now,
+		RenewTime:            now,
+	}
+	write := c.lock.Create
+	if c.record != nil {
+		record.LeaderTransitions = c.record.LeaderTransitions + 1
+		write = c.lock.Update
+	}
+	err := write(ctx, record)
+	if err != nil {
+		klog.FromContext(ctx).V(2).Info("A lease was not taken", "lease", c.lock.Describe(), "err", err)
+	}
+	c.held = err == nil
+	return c.held
+}

@@ -1,0 +1,405 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+
+	"github.com/replicakit/replicakit/examples/controller/internal/shard"
+)
+
+// A leaseServer keeps leases as an API server does, and who is at work under them.
+type leaseServer struct {
+	t      *testing.T
+	mu     sync.Mutex
+	leases map[string]*storedLease
+	cut    map[string]bool // managers that get no answers, by name
+
+	atWork map[int][]*worker // by range
+	by     map[*worker]string
+}
+
+type storedLease struct {
+	record  resourcelock.LeaderElectionRecord
+	version int
+}
+
+func newLeaseServer(t *testing.T) *leaseServer {
+	t.Helper()
+	return &leaseServer{t: t, leases: map[string]*storedLease{}, cut: map[string]bool{}, atWork: map[int][]*worker{}, by: map[*worker]string{}}
+}
+
+// A serverLock is one manager's view of a lease.
+type serverLock struct {
+	server                  *leaseServer
+	manager, name, identity string
+	version                 int
+}
+
+func (l *serverLock) Describe() string   { return "kube-system/" + l.name }
+func (l *serverLock) Identity() string   { return l.identity }
+func (l *serverLock) RecordEvent(string) {}
+
+var leaseResource = schema.GroupResource{Group: "coordination.k8s.io", Resource: "leases"}
+
+func (l *serverLock) call(f func(stored *storedLease) error) error {
+	l.server.mu.Lock()
+	defer l.server.mu.Unlock()
+	if l.server.cut[l.manager] {
+		return errors.New("no answer")
+	}
+	return f(l.server.leases[l.name])
+}
+
+func (l *serverLock) Get(context.Context) (record *resourcelock.LeaderElectionRecord, raw []byte, err error) {
+	err = l.call(func(stored *storedLease) error {
+		if stored == nil {
+			return apierrors.NewNotFound(leaseResource, l.name)
+		}
+		l.version = stored.version
+		copied := stored.record
+		record, raw = &copied, fmt.Append(nil, copied)
+		return nil
+	})
+	return record, raw, err
+}
+
+func (l *serverLock) Create(_ context.Context, record resourcelock.LeaderElectionRecord) error {
+	return l.call(func(stored *storedLease) error {
+		if stored != nil {
+			return apierrors.NewAlreadyExists(leaseResource, l.name)
+		}
+		l.version = 1
+		l.server.leases[l.name] = &storedLease{record, 1}
+		return nil
+	})
+}
+
+func (l *serverLock) Update(_ context.Context, record resourcelock.LeaderElectionRecord) error {
+	return l.call(func(stored *storedLease) error {
+		switch {
+		case stored == nil:
+			return apierrors.NewNotFound(leaseResource, l.name)
+		case stored.version != l.version:
+			return apierrors.NewConflict(leaseResource, l.name, errors.New("changed"))
+		}
+		l.version++
+		*stored = storedLease{record, l.version}
+		return nil
+	})
+}
+
+// A sharer is a manager that shares the work.
+type sharer struct {
+	name  string
+	stop  func()
+	ended chan error
+}
+
+func equalRanges(n int) string {
+	texts := make([]string, n)
+	step := ^uint64(0)/uint64(n) + 1 // of a power of two
+	for i := range n {
+		texts[i] = shard.Range{First: uint64(i) * step, Last: uint64(i+1)*step - 1}.String()
+	}
+	return strings.Join(texts, ",")
+}
+
+// start starts a manager that shares the work, or does all of it for no ranges.
+func (s *leaseServer) start(name string, ranges int, args ...string) *sharer {
+	s.t.Helper()
+	if ranges > 0 {
+		args = append(args, "--shard-ranges="+equalRanges(ranges))
+	}
+	opts, err := parse(args, s.t.Output())
+	require.NoError(s.t, err)
+	ctx, stop := context.WithCancel(s.t.Context())
+	m := &sharer{name, stop, make(chan error, 1)}
+	sh := &share{
+		manager: &manager{opts: opts},
+		lock: func(lease, identity string) (resourcelock.Interface, error) {
+			return &serverLock{server: s, manager: name, name: lease, identity: identity}, nil
+		},
+		work: func(w *worker, ctx context.Context) error { return s.work(name, w, ctx) },
+	}
+	go func() { m.ended <- sh.run(ctx) }()
+	return m
+}
+
+// work does what a worker does: it writes whenever it may.
+func (s *leaseServer) work(name string, w *worker, ctx context.Context) error { //nolint:revive // as a method of a worker's
+	s.mu.Lock()
+	s.by[w] = name
+	s.atWork[w.shard.index] = append(s.atWork[w.shard.index], w)
+	s.mu.Unlock()
+	for ctx.Err() == nil {
+		s.check()
+		select {
+		case <-ctx.Done():
+		case <-time.After(time.Second):
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.atWork[w.shard.index] = slices.DeleteFunc(s.atWork[w.shard.index], func(other *worker) bool { return other == w })
+	return nil
+}
+
+// check sees to it that nobody but one may write in a range, and nobody in one of
+// another partition.
+func (s *leaseServer) check() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	partitions := map[string]bool{}
+	for index, workers := range s.atWork {
+		var may []string
+		for _, w := range workers {
+			if w.permits[0].check() == nil && w.permits[1].check() == nil {
+				may = append(may, s.by[w])
+				partitions[w.opts.ranges.Fingerprint()] = true
+			}
+		}
+		assert.LessOrEqual(s.t, len(may), 1, "range %d: %v", index, may)
+	}
+	assert.LessOrEqual(s.t, len(partitions), 1)
+}
+
+// served says who may write in each range.
+func (s *leaseServer) served() map[int]string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	served := map[int]string{}
+	for index, workers := range s.atWork {
+		for _, w := range workers {
+			if w.permits[0].check() == nil && w.permits[1].check() == nil {
+				served[index] = s.by[w]
+			}
+		}
+	}
+	return served
+}
+
+// counts says how many ranges each manager has.
+func (s *leaseServer) counts() map[string]int {
+	n := map[string]int{}
+	for _, name := range s.served() {
+		n[name]++
+	}
+	return n
+}
+
+func (s *leaseServer) cutOff(name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.cut[name] = true
+}
+
+// end ends managers in order.
+func end(t *testing.T, managers ...*sharer) {
+	t.Helper()
+	for _, m := range managers {
+		m.stop()
+	}
+	for _, m := range managers {
+		assert.NoError(t, <-m.ended, m.name)
+	}
+}
+
+func TestShare(t *testing.T) {
+	t.Parallel()
+	for _, story := range []struct {
+		name string
+		tell func(*testing.T, *leaseServer)
+	}{
+		{"managers that start together take one range each", func(t *testing.T, s *leaseServer) {
+			t.Helper()
+			managers := []*sharer{s.start("a", 4), s.start("b", 4), s.start("c", 4), s.start("d", 4)}
+			time.Sleep(10 * time.Second)
+			assert.Equal(t, map[string]int{"a": 1, "b": 1, "c": 1, "d": 1}, s.counts())
+			time.Sleep(5 * time.Minute)
+			assert.Equal(t, map[string]int{"a": 1, "b": 1, "c": 1, "d": 1}, s.counts())
+			end(t, managers...)
+			assert.Empty(t, s.counts())
+		}},
+		{"one alone takes all, one after the other", func(t *testing.T, s *leaseServer) {
+			t.Helper()
+			a := s.start("a", 4)
+			for i, after := range []time.Duration{time.Second, 20 * time.Second, 20 * time.Second, 20 * time.Second} {
+				time.Sleep(after)
+				assert.LessOrEqual(t, s.counts()["a"], i+1)
+			}
+			assert.Equal(t, map[string]int{"a": 4}, s.counts())
+			end(t, a)
+		}},
+		{"one alone takes no more than it may", func(t *testing.T, s *leaseServer) {
+			t.Helper()
+			a := s.start("a", 4, "--shards-per-manager=2")
+			time.Sleep(5 * time.Minute)
+			assert.Equal(t, map[string]int{"a": 2}, s.counts())
+			end(t, a)
+		}},
+		{"a standby comes at once when one ends in order", func(t *testing.T, s *leaseServer) {
+			t.Helper()
+			a, b := s.start("a", 2), s.start("b", 2)
+			time.Sleep(10 * time.Second)
+			c := s.start("c", 2)
+			time.Sleep(time.Minute)
+			assert.Equal(t, map[string]int{"a": 1, "b": 1}, s.counts())
+			end(t, a)
+			time.Sleep(4 * time.Second)
+			assert.Equal(t, map[string]int{"b": 1, "c": 1}, s.counts())
+			end(t, b, c)
+		}},
+		{"without a standby the others take over what is free", func(t *testing.T, s *leaseServer) {
+			t.Helper()
+			a, b := s.start("a", 2), s.start("b", 2)
+			time.Sleep(time.Minute)
+			end(t, a)
+			time.Sleep(10 * time.Second)
+			assert.Equal(t, map[string]int{"b": 1}, s.counts())
+			time.Sleep(10 * time.Second)
+			assert.Equal(t, map[string]int{"b": 2}, s.counts())
+			end(t, b)
+		}},
+		{"one that gets no answers stops before another takes over, and ends", func(t *testing.T, s *leaseServer) {
+			t.Helper()
+			a, b := s.start("a", 2), s.start("b", 2)
+			time.Sleep(10 * time.Second)
+			c := s.start("c", 2)
+			time.Sleep(10 * time.Second)
+			s.cutOff("a")
+			time.Sleep(11 * time.Second)
+			assert.Equal(t, map[string]int{"b": 1}, s.counts())
+			time.Sleep(9 * time.Second)
+			assert.Equal(t, map[string]int{"b": 1, "c": 1}, s.counts())
+			require.ErrorIs(t, <-a.ended, errLeaseLost)
+			end(t, b, c)
+		}},
+		{"one that loses a range gives up the others, and ends", func(t *testing.T, s *leaseServer) {
+			t.Helper()
+			a := s.start("a", 2)
+			time.Sleep(time.Minute)
+			require.Equal(t, map[string]int{"a": 2}, s.counts())
+			s.mu.Lock()
+			stolen := s.leases["replicakit-controller-shard-1"]
+			stolen.record.HolderIdentity = "thief"
+			stolen.version++
+			s.mu.Unlock()
+			err := <-a.ended
+			require.ErrorIs(t, err, errLeaseLost)
+			require.ErrorContains(t, err, "to thief")
+			assert.Empty(t, s.leases["replicakit-controller-shard-0"].record.HolderIdentity)
+			assert.Equal(t, "thief", stolen.record.HolderIdentity)
+		}},
+		{"whoever has other ranges ends before any work", func(t *testing.T, s *leaseServer) {
+			t.Helper()
+			a := s.start("a", 2)
+			time.Sleep(time.Minute)
+			b := s.start("b", 4)
+			err := <-b.ended
+			require.ErrorIs(t, err, errOtherRanges)
+			require.ErrorContains(t, err, "lease kube-system/replicakit-controller is held by shards-2-")
+			assert.Equal(t, map[string]int{"a": 2}, s.counts())
+			end(t, a)
+		}},
+		{"of two partitions that start at once only one works", func(t *testing.T, s *leaseServer) {
+			t.Helper()
+			a, b := s.start("a", 2), s.start("b", 4)
+			select {
+			case err := <-a.ended:
+				require.ErrorIs(t, err, errOtherRanges)
+				end(t, b)
+			case err := <-b.ended:
+				require.ErrorIs(t, err, errOtherRanges)
+				end(t, a)
+			}
+		}},
+		{"after all have ended, or died, others begin with other ranges", func(t *testing.T, s *leaseServer) {
+			t.Helper()
+			a, b := s.start("a", 2), s.start("b", 2)
+			time.Sleep(10 * time.Second)
+			end(t, a)
+			s.cutOff("b")
+			c := s.start("c", 4)
+			time.Sleep(4 * time.Minute)
+			assert.Equal(t, map[string]int{"c": 4}, s.counts())
+			require.ErrorIs(t, <-b.ended, errLeaseLost)
+			end(t, c)
+		}},
+		{"one without ranges at work is not joined", func(t *testing.T, s *leaseServer) {
+			t.Helper()
+			alone := &serverLock{server: s, manager: "alone", name: "replicakit-controller", identity: "host_1"}
+			record := resourcelock.LeaderElectionRecord{HolderIdentity: "host_1", LeaseDurationSeconds: 15, RenewTime: metav1.Now()}
+			require.NoError(t, alone.Create(t.Context(), record))
+			a := s.start("a", 2)
+			for len(a.ended) == 0 {
+				time.Sleep(2 * time.Second)
+				record.RenewTime = metav1.Now()
+				require.NoError(t, alone.Update(t.Context(), record))
+				require.Empty(t, s.counts())
+			}
+			require.ErrorIs(t, <-a.ended, errOtherRanges)
+		}},
+		{"many managers hold the joint lease together", func(t *testing.T, s *leaseServer) {
+			t.Helper()
+			var managers []*sharer
+			for i := range 32 {
+				managers = append(managers, s.start(strconv.Itoa(i), 16))
+			}
+			time.Sleep(5 * time.Minute)
+			assert.Len(t, s.counts(), 16)
+			end(t, managers...)
+		}},
+	} {
+		t.Run(story.name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) { story.tell(t, newLeaseServer(t)) })
+		})
+	}
+}
+
+func TestJointLock(t *testing.T) {
+	t.Parallel()
+	s := newLeaseServer(t)
+	ctx := t.Context()
+	lock := func(identity string) *jointLock {
+		return &jointLock{Interface: &serverLock{server: s, name: "lease", identity: identity}}
+	}
+	record := func(identity string, renewed int64) resourcelock.LeaderElectionRecord {
+		return resourcelock.LeaderElectionRecord{HolderIdentity: identity, RenewTime: metav1.Unix(0, renewed)}
+	}
+	one, two, stranger := lock("us"), lock("us"), lock("them")
+	require.NoError(t, one.Create(ctx, record("us", 1)))
+	_, before, err := two.Get(ctx)
+	require.NoError(t, err)
+	require.NoError(t, two.Update(ctx, record("us", 2)))
+	require.NoError(t, one.Update(ctx, record("us", 3)), "on top of the other's")
+	_, after, err := two.Get(ctx)
+	require.NoError(t, err)
+	assert.NotEqual(t, before, after, "renewals of one second are told apart")
+
+	_, _, err = stranger.Get(ctx)
+	require.NoError(t, err, "it may have ended")
+	_, _, err = stranger.Get(ctx)
+	require.NoError(t, err)
+	require.NoError(t, one.Update(ctx, record("us", 4)))
+	_, _, err = stranger.Get(ctx)
+	require.ErrorIs(t, err, errOtherRanges)
+
+	require.NoError(t, two.Update(ctx, record("them", 5)))
+	require.True(t, apierrors.IsConflict(one.Update(ctx, record("us", 6))), "what is another's is not taken back")
+}
