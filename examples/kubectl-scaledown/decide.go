@@ -3,126 +3,155 @@ package main
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"math"
 	"slices"
-	"strings"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/replicakit/replicakit/internal/deployment"
+	"github.com/replicakit/replicakit/podrank"
 	"github.com/replicakit/replicakit/replicas"
-	"github.com/replicakit/replicakit/selector"
 )
 
-// A decision is the answer: what is to be done for the ReplicaSet to have its
-// replicas.
-type decision struct {
-	replicaSet *appsv1.ReplicaSet
-	replicas   int32
-	asked      bool // for this number, by --replicas
-	at         time.Time
-	plan       replicas.Plan
+// An answer is what comes of an owner that has its replicas: for a Deployment,
+// of each of its ReplicaSets that has any.
+type answer struct {
+	owner    owner
+	replicas int32
+	asked    bool // for this number, by --replicas
+	explain  bool
+	at       time.Time
+	how      deployment.How // of a Deployment
+	sets     []decision
 }
 
-func decide(objs *objects, opts options) (decision, error) {
-	rs, err := objs.find(opts.namespace, opts.name)
+// A decision is what is to be done for one owner of pods.
+type decision struct {
+	owner    owner
+	replicas int32
+	asked    bool
+	at       time.Time
+	plan     replicas.Plan
+	order    []podrank.Victim[*corev1.Pod] // all that count, the first to go first
+	related  []*corev1.Pod                 // that count when nodes are compared; nil: none do
+}
+
+func decide(objs *objects, opts options) (answer, error) {
+	w, err := objs.find(opts)
 	if err != nil {
-		return decision{}, err
+		return answer{}, err
 	}
-	if rs.UID == "" { // a file written by hand: its pods would seem to be nobody's
-		return decision{}, fmt.Errorf("ReplicaSet %q: metadata.uid is empty", names([]*appsv1.ReplicaSet{rs}))
+	if w.GetUID() == "" { // a file written by hand: its pods would seem to be nobody's
+		return answer{}, fmt.Errorf("%s: metadata.uid is empty", w)
 	}
-	spec, err := replicas.ReplicaSetSpec(rs)
-	if err != nil {
-		return decision{}, err
+	slices.SortFunc(objs.pods, byUID) // the plan keeps the order, which shall not be that of the dump
+	a := answer{owner: w, at: opts.at, asked: opts.replicas != nil, explain: opts.explain}
+	switch {
+	case opts.replicas != nil:
+		a.replicas = *opts.replicas
+	case w.replicas != nil:
+		a.replicas = *w.replicas
 	}
-	if opts.replicas != nil {
-		spec.Replicas = *opts.replicas
+	if d, ok := w.Object.(*appsv1.Deployment); ok {
+		return a, a.decideDeployment(objs, d)
 	}
-	spec.Now = opts.at
-	spec.Related = replicas.Related(rs, objs.replicaSets, selector.ForReplicaSet, objs.pods)
-	spec.BurstReplicas = math.MaxInt32 // asked about is the whole surplus
-	slices.SortFunc(objs.pods, byUID)  // the plan keeps the order, which shall not be that of the dump
-	plan, err := replicas.Manage(objs.pods, spec)
-	return decision{
-		replicaSet: rs,
-		replicas:   spec.Replicas,
-		asked:      opts.replicas != nil,
-		at:         opts.at,
-		plan:       plan,
-	}, err
+	return a, a.decide(objs, w, a.replicas)
 }
 
 func byUID(p, q *corev1.Pod) int {
 	return cmp.Or(cmp.Compare(p.UID, q.UID), cmp.Compare(p.Name, q.Name))
 }
 
-// find returns the only ReplicaSet of that namespace and name, either of which
-// may be left open.
-func (o *objects) find(namespace, name string) (*appsv1.ReplicaSet, error) {
-	if len(o.replicaSets) == 0 {
-		return nil, fmt.Errorf("no ReplicaSet (apps/v1) in the input, which holds %s", o.summary())
+// decideDeployment decides for each ReplicaSet that has pods or is to have some.
+func (a *answer) decideDeployment(objs *objects, d *appsv1.Deployment) error {
+	if d.Spec.Replicas == nil || *d.Spec.Replicas < 0 {
+		return fmt.Errorf("%s: spec.replicas is nil or negative", a.owner)
 	}
-	found := filter(o.replicaSets, func(rs *appsv1.ReplicaSet) bool {
-		return (namespace == "" || namespace == rs.Namespace) && (name == "" || name == rs.Name)
+	sets := filter(objs.replicaSets, func(rs *appsv1.ReplicaSet) bool {
+		return rs.Namespace == d.Namespace && metav1.IsControlledBy(rs, d)
 	})
-	switch {
-	case len(found) == 0:
-		return nil, fmt.Errorf("no ReplicaSet %s/%s in the input, which holds %s",
-			cmp.Or(namespace, "*"), cmp.Or(name, "*"), names(o.replicaSets))
-	case len(found) == 1:
-		return found[0], nil
-	case names(found[:1]) == names(found[1:2]):
-		return nil, fmt.Errorf("ReplicaSet %s is in the input twice", names(found[:1]))
-	}
-	return nil, fmt.Errorf("name one of these ReplicaSets: %s", names(found))
-}
-
-// names lists the ReplicaSets for an error, twenty at most.
-func names(sets []*appsv1.ReplicaSet) string {
-	const most = 20
-	var list []string
-	for _, rs := range sets[:min(len(sets), most)] {
-		list = append(list, rs.Namespace+"/"+rs.Name)
-	}
-	if more := len(sets) - most; more > 0 {
-		list = append(list, fmt.Sprintf("and %d more", more))
-	}
-	return strings.Join(list, ", ")
-}
-
-// summary counts what the input holds by kind.
-func (o *objects) summary() string {
-	var list []string
-	for _, kind := range slices.Sorted(maps.Keys(o.kinds)) {
-		list = append(list, fmt.Sprintf("%d %s", o.kinds[kind], kind))
-	}
-	if len(list) == 0 {
-		return "nothing"
-	}
-	return strings.Join(list, ", ")
-}
-
-// filter returns the items to keep in a new slice, which is never nil.
-func filter[T any](items []T, keep func(T) bool) []T {
-	kept := []T{}
-	for _, item := range items {
-		if keep(item) {
-			kept = append(kept, item)
+	slices.SortFunc(sets, func(a, b *appsv1.ReplicaSet) int {
+		return cmp.Or(b.CreationTimestamp.Compare(a.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
+	})
+	for _, rs := range sets {
+		if rs.Spec.Replicas == nil {
+			return fmt.Errorf("%s: spec.replicas is nil", ofReplicaSet(rs))
 		}
 	}
-	return kept
+	sizes, how := deployment.Scale(d, sets, a.replicas)
+	a.how = how
+	for i, rs := range sets {
+		if sizes[i] == 0 && *rs.Spec.Replicas == 0 && rs.Status.Replicas == 0 {
+			continue // an old revision
+		}
+		if err := a.decide(objs, ofReplicaSet(rs), sizes[i]); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
-// incomplete says that pods seem to be missing in the input, if so.
+// decide adds what is to be done for the owner to have so many replicas.
+func (a *answer) decide(objs *objects, w owner, wanted int32) error {
+	spec, err := w.spec(objs)
+	if err != nil {
+		return err
+	}
+	asked := a.asked || spec.Replicas != wanted
+	spec.Replicas = wanted
+	spec.Now = a.at
+	spec.BurstReplicas = math.MaxInt32 // asked about is the whole surplus
+	plan, err := replicas.Manage(objs.pods, spec)
+	if err != nil {
+		return err
+	}
+	candidates := slices.Concat(plan.Claims.Owned, plan.Claims.Adopt)
+	order, err := replicas.Explain(candidates, spec)
+	if err != nil {
+		return err
+	}
+	a.sets = append(a.sets, decision{
+		owner: w, replicas: wanted, asked: asked, at: a.at,
+		plan: plan, order: order, related: together(candidates, spec.Related),
+	})
+	return nil
+}
+
+// together returns the pods that count when nodes are compared: nil if nothing is
+// related, else those and the owned ones, each once.
+func together(owned, related []*corev1.Pod) []*corev1.Pod {
+	if len(related) == 0 {
+		return nil
+	}
+	all := slices.Concat(owned, related)
+	slices.SortFunc(all, byUID)
+	return slices.CompactFunc(all, func(p, q *corev1.Pod) bool { return byUID(p, q) == 0 })
+}
+
+// notes are what the reader has to know beside the answer.
+func (a *answer) notes() []string {
+	var notes []string
+	for _, d := range a.sets {
+		if note := d.incomplete(); note != "" {
+			notes = append(notes, note)
+		}
+	}
+	if above := metav1.GetControllerOfNoCopy(a.owner); above != nil && above.Kind == deploymentKind.name && a.asked {
+		notes = append(notes, fmt.Sprintf("%s belongs to Deployment %s, which sets its replicas again: scale that one, and ask for deployment/%s",
+			a.owner, above.Name, above.Name))
+	}
+	return notes
+}
+
+// incomplete says that pods seem to be missing in what was read, if so.
 func (d *decision) incomplete() string {
 	claims := d.plan.Claims
-	have, counted := len(claims.Owned)+len(claims.Release), int(d.replicaSet.Status.Replicas)
+	have, counted := len(claims.Owned)+len(claims.Release), int(d.owner.counted)
 	if have >= counted {
 		return ""
 	}
-	return fmt.Sprintf("the input holds %d pods of ReplicaSet %s/%s, whose status counts %d: is it complete?",
-		have, d.replicaSet.Namespace, d.replicaSet.Name, counted)
+	return fmt.Sprintf("%d pods of %s were read, and its status counts %d: is the input complete?", have, d.owner, counted)
 }

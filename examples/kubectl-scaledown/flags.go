@@ -5,33 +5,45 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"os"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"k8s.io/apimachinery/pkg/labels"
 )
 
 // options are what the command line asks for.
 type options struct {
-	files     []string // "-" is standard input
-	namespace string   // "": any
-	name      string   // "": the only one
-	replicas  *int32   // nil: what the ReplicaSet itself asks for
-	at        time.Time
+	files     []string        // "-" is standard input; nil: a pipe, or the cluster
+	cluster   []string        // flags that tell kubectl which cluster
+	timeout   string          // of one request to it
+	namespace string          // "": any, or that of the context
+	kind      *kind           // nil: any
+	name      string          // "": the only one
+	selector  labels.Selector // nil: any
+	replicas  *int32          // nil: what it itself asks for
+	explain   bool
+	at        time.Time // zero: now
 	output    string
 }
+
+// A usageError is a command line that is not understood.
+type usageError struct{ error }
+
+func mistake(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
 
 // parse understands flags before and after the name, in every form that kubectl
 // does: --output name, --output=name, -o name, -o=name, -oname.
 func parse(args []string) (options, error) {
-	opts := options{output: "table"}
+	opts := options{output: "table", timeout: "30s"}
 	fs := opts.flagSet()
 	rest := unglue(fs, args)
 	var words []string
 	for {
-		if err := fs.Parse(rest); err != nil {
+		if err := fs.Parse(rest); errors.Is(err, flag.ErrHelp) {
 			return options{}, err
+		} else if err != nil {
+			return options{}, usageError{err}
 		}
 		if fs.NArg() == 0 {
 			break
@@ -39,24 +51,28 @@ func parse(args []string) (options, error) {
 		words = append(words, fs.Arg(0))
 		rest = fs.Args()[1:]
 	}
-	if len(opts.files) == 0 {
-		opts.files = []string{"-"}
+	if err := opts.setTarget(words); err != nil {
+		return options{}, err
 	}
-	return opts, opts.setName(words)
+	return opts, opts.check()
 }
 
 func (o *options) flagSet() *flag.FlagSet {
 	fs := flag.NewFlagSet("kubectl scaledown", flag.ContinueOnError)
 	fs.SetOutput(io.Discard)
-	for _, name := range []string{"f", "filename"} {
-		fs.Func(name, "", o.addFile)
+	both := func(short, long string, set func(string) error) {
+		fs.Func(short, "", set)
+		fs.Func(long, "", set)
 	}
-	for _, name := range []string{"n", "namespace"} {
-		fs.StringVar(&o.namespace, name, "", "")
+	both("f", "filename", o.addFile)
+	both("o", "output", o.setOutput)
+	both("l", "selector", o.setSelector)
+	both("n", "namespace", func(name string) error { o.namespace = name; return nil })
+	for _, name := range []string{"context", "kubeconfig"} {
+		fs.Func(name, "", func(value string) error { return o.addCluster(name, value) })
 	}
-	for _, name := range []string{"o", "output"} {
-		fs.Func(name, "", o.setOutput)
-	}
+	fs.StringVar(&o.timeout, "request-timeout", o.timeout, "")
+	fs.BoolVar(&o.explain, "explain", false, "")
 	fs.Func("replicas", "", o.setReplicas)
 	fs.Func("at", "", o.setAt)
 	return fs
@@ -76,6 +92,19 @@ func unglue(fs *flag.FlagSet, args []string) []string {
 	return parted
 }
 
+// check refuses what each flag allows but not both together.
+func (o *options) check() error {
+	switch {
+	case len(o.files) > 0 && len(o.cluster) > 0:
+		return mistake("two sources: -f %s and the cluster (%s): leave one out", o.files[0], o.cluster[0])
+	case o.selector != nil && o.name != "":
+		return mistake("%q and -l: give a name or labels, not both", o.name)
+	case o.explain && o.output == "name":
+		return mistake("-o name lists the pods that go, never those that stay: leave --explain out")
+	}
+	return nil
+}
+
 func (o *options) addFile(name string) error {
 	if name == "" {
 		return errors.New("must name a file")
@@ -84,11 +113,31 @@ func (o *options) addFile(name string) error {
 	return nil
 }
 
+func (o *options) addCluster(name, value string) error {
+	if value == "" {
+		return errors.New("must not be empty")
+	}
+	o.cluster = append(o.cluster, "--"+name+"="+value)
+	return nil
+}
+
 func (o *options) setOutput(format string) error {
 	if formats[format] == nil {
-		return errors.New("must be table, json or name")
+		return errors.New("must be table, wide, json, name or svg")
 	}
 	o.output = format
+	return nil
+}
+
+func (o *options) setSelector(text string) error {
+	sel, err := labels.Parse(text)
+	if err != nil {
+		return err
+	}
+	if sel.Empty() {
+		return errors.New("must name labels, as app=web")
+	}
+	o.selector = sel
 	return nil
 }
 
@@ -111,49 +160,34 @@ func (o *options) setAt(text string) error {
 	return nil
 }
 
-// setName takes the words that are no flags: NAME, rs/NAME, rs NAME or
-// NAMESPACE/NAME. None leaves the name open.
-func (o *options) setName(words []string) error {
-	if len(words) == 2 && isReplicaSet(words[0]) {
-		words = words[1:]
-	}
+// setTarget takes the words that are no flags: KIND/NAME, KIND NAME, KIND, NAME
+// or none.
+func (o *options) setTarget(words []string) error {
+	var kind, name string
 	switch len(words) {
 	case 0:
 		return nil
 	case 1:
+		var parted bool
+		if kind, name, parted = strings.Cut(words[0], "/"); !parted && kindOf(kind) == nil {
+			kind, name = "", words[0]
+		} else if parted && name == "" {
+			return mistake("%q has no name: say KIND/NAME", words[0])
+		}
+	case 2:
+		kind, name = words[0], words[1]
 	default:
-		return fmt.Errorf("one name at most: %q", words)
+		return mistake("one name at most: %q", words)
 	}
-	prefix, name, qualified := strings.Cut(words[0], "/")
-	if !qualified {
-		prefix, name = "rs", words[0]
-	}
-	if prefix == "" || name == "" || strings.Contains(name, "/") {
-		return fmt.Errorf("%q is not NAME, rs/NAME or NAMESPACE/NAME", words[0])
+	if kind == "" && name == "" || strings.HasPrefix(words[0], "/") || strings.Contains(name, "/") {
+		return mistake("%q is not KIND/NAME", strings.Join(words, " "))
 	}
 	o.name = name
-	if isReplicaSet(prefix) {
+	if kind == "" {
 		return nil
 	}
-	if o.namespace != "" && o.namespace != prefix {
-		return fmt.Errorf("%q is not in namespace %q", words[0], o.namespace)
+	if o.kind = kindOf(kind); o.kind == nil {
+		return foreign(kind)
 	}
-	o.namespace = prefix
 	return nil
-}
-
-// isReplicaSet reports whether word is how kubectl users call the resource.
-func isReplicaSet(word string) bool {
-	resource, _, _ := strings.Cut(strings.ToLower(word), ".")
-	return resource == "rs" || resource == "replicaset" || resource == "replicasets"
-}
-
-// wantsTerminal reports whether stdin would be read but has nobody to fill it.
-func (o *options) wantsTerminal(stdin io.Reader) bool {
-	file, ok := stdin.(*os.File)
-	if !ok || !slices.Contains(o.files, "-") {
-		return false
-	}
-	info, err := file.Stat()
-	return err == nil && info.Mode()&os.ModeCharDevice != 0
 }

@@ -53,6 +53,10 @@ func deleted(t *testing.T) (at string, pods []string) {
 	return at, lines[1:]
 }
 
+// scaledByDeployment is what is said whenever one ReplicaSet of the fleet shall be
+// scaled.
+const scaledByDeployment = "note: ReplicaSet fleet-1-3645/web-5d9c7b6f4d belongs to Deployment web, which sets its replicas again: scale that one, and ask for deployment/web\n"
+
 func golden(t *testing.T, name, got string) {
 	t.Helper()
 	path := filepath.Join("testdata", name)
@@ -69,8 +73,8 @@ func TestNamesThePodsThatKubernetesDeleted(t *testing.T) {
 	at, want := deleted(t)
 	got := try("", "web-5d9c7b6f4d", "-f", fleet, "--replicas", "25", "--at", at, "-o", "name")
 	require.Equal(t, exitOK, got.code, got.stderr)
-	assert.Empty(t, got.stderr)
-	pods := strings.Fields(got.stdout)
+	assert.Equal(t, scaledByDeployment, got.stderr)
+	pods := strings.Fields(strings.ReplaceAll(got.stdout, "pod/", ""))
 	slices.Sort(pods)
 	assert.Equal(t, want, pods)
 }
@@ -78,19 +82,30 @@ func TestNamesThePodsThatKubernetesDeleted(t *testing.T) {
 func TestPrintsTheFleetInEveryForm(t *testing.T) {
 	t.Parallel()
 	at, _ := deleted(t)
-	for _, format := range []string{"table", "json", "name"} {
-		t.Run(format, func(t *testing.T) {
+	for name, flags := range map[string]string{
+		"table": "-o table", "wide": "-o wide", "json": "-o json", "name": "-o name", "svg": "-o svg",
+		"explain": "--explain", "explain-wide": "--explain -o wide", "explain-json": "--explain -o json", "explain-svg": "--explain -o svg",
+	} {
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			args := []string{"web-5d9c7b6f4d", "--replicas", "25", "--at", at, "-o", format}
+			args := append([]string{"web-5d9c7b6f4d", "--replicas", "25", "--at", at}, strings.Fields(flags)...)
 			got := try("", append(args, "-f", fleet)...)
 			require.Equal(t, exitOK, got.code, got.stderr)
-			golden(t, "fleet-a."+format+".golden", got.stdout)
+			golden(t, goldenOf(name), got.stdout)
 			for seed := range uint64(20) {
 				assert.Equal(t, got, try(shuffled(t, seed), args...), "items shuffled with seed %d", seed)
 			}
 			assert.Equal(t, got, try(asYAML(t), args...), "the same as YAML")
 		})
 	}
+}
+
+// goldenOf returns the file of a form of the fleet. The README shows the picture.
+func goldenOf(form string) string {
+	if form == "svg" {
+		return "../../../docs/scaledown.svg"
+	}
+	return "fleet-a." + form + ".golden"
 }
 
 // shuffled returns the fleet with its items in another order.
@@ -134,7 +149,7 @@ func asYAML(t *testing.T) string {
 const web = `
 apiVersion: apps/v1
 kind: ReplicaSet
-metadata: {namespace: shop, name: web, uid: rs-1}
+metadata: {namespace: shop, name: web, labels: {app: web}, uid: rs-1}
 spec:
   replicas: 1
   selector: {matchLabels: {app: web}}
@@ -240,8 +255,8 @@ func TestSaysWhyThereAreNoNames(t *testing.T) {
 
 func TestUnderstandsFlagsAsKubectlUsersTypeThem(t *testing.T) {
 	t.Parallel()
-	want := try(web, "--replicas", "1", "-o", "name", "shop/web")
-	require.Equal(t, result{exitOK, "web-o\n", ""}, want)
+	want := try(web, "--replicas", "1", "-o", "name", "web")
+	require.Equal(t, result{exitOK, "pod/web-o\n", ""}, want)
 	for _, line := range []string{
 		"web --replicas 1 -o name",
 		"--replicas=1 web -o=name",
@@ -258,7 +273,12 @@ func TestUnderstandsFlagsAsKubectlUsersTypeThem(t *testing.T) {
 		"replicaset.apps/web -o name",
 		"replicaset.v1.apps/web -n=shop -o name",
 		"RS/web -o name",
-		"shop/web -n shop -oname",
+		"rs -o name",
+		"rs web -n shop -oname",
+		"-l app=web -o name",
+		"-lapp=web,tier!=db -o name",
+		"rs --selector=app -o name",
+		"--explain=false -o name",
 		"-o table -o name",
 		"-f - -o name",
 	} {
@@ -291,14 +311,27 @@ func TestRefusesArgumentsThatItDoesNotUnderstand(t *testing.T) {
 		{[]string{"--replicas", "2147483648"}, `invalid value "2147483648" for flag -replicas`},
 		{[]string{"--at", "yesterday"}, `invalid value "yesterday" for flag -at: must be an instant such as 2026-11-21T11:40:54Z`},
 		{[]string{"--at", "0001-01-01T00:00:00Z"}, "for flag -at: must be an instant"},
-		{[]string{"-o", "wide"}, `invalid value "wide" for flag -o: must be table, json or name`},
+		{[]string{"-o", "yaml"}, `invalid value "yaml" for flag -o: must be table, wide, json, name or svg`},
 		{[]string{"-f", ""}, `invalid value "" for flag -f: must name a file`},
-		{[]string{"web", "api"}, `one name at most: ["web" "api"]`},
-		{[]string{""}, `"" is not NAME, rs/NAME or NAMESPACE/NAME`},
-		{[]string{"rs/"}, `"rs/" is not NAME, rs/NAME or NAMESPACE/NAME`},
-		{[]string{"/web"}, `"/web" is not NAME, rs/NAME or NAMESPACE/NAME`},
-		{[]string{"a/b/c"}, `"a/b/c" is not NAME, rs/NAME or NAMESPACE/NAME`},
-		{[]string{"shop/web", "-n", "bank"}, `"shop/web" is not in namespace "bank"`},
+		{[]string{"--context", ""}, `invalid value "" for flag -context: must not be empty`},
+		{[]string{"-l", "app in"}, `invalid value "app in" for flag -l: `},
+		{[]string{"-l", ""}, `invalid value "" for flag -l: must name labels, as app=web`},
+		{[]string{"rs/web", "-l", "app=web"}, `"web" and -l: give a name or labels, not both`},
+		{[]string{"--explain", "-o", "name"}, "-o name lists the pods that go, never those that stay: leave --explain out"},
+		{[]string{"-f", "a", "--context=b"}, "two sources: -f a and the cluster (--context=b): leave one out"},
+		{[]string{"-f", "-", "--kubeconfig=b"}, "two sources: -f - and the cluster (--kubeconfig=b): leave one out"},
+		{[]string{"--context=b"}, "two sources: standard input and the cluster (--context=b): leave one out"},
+		{[]string{"rs", "web", "api"}, `one name at most: ["rs" "web" "api"]`},
+		{[]string{"web", "api"}, `cannot tell for kind "web": it does not rank pods to scale down; ask for deployment/NAME, rs/NAME or rc/NAME`},
+		{[]string{"sts/db"}, `cannot tell for kind "sts": it removes its highest ordinals first; ask for`},
+		{[]string{"daemonset", "agent"}, `cannot tell for kind "daemonset": it has a pod on each node, and no number; ask for`},
+		{[]string{"pod/web-a"}, `cannot tell for kind "pod": ask about what owns it; ask for`},
+		{[]string{"shop/web"}, `cannot tell for kind "shop": it does not rank pods to scale down; ask for deployment/NAME, rs/NAME or rc/NAME, and give a namespace with -n`},
+		{[]string{"deployments.extensions/web"}, `cannot tell for kind "deployments.extensions"`},
+		{[]string{""}, `"" is not KIND/NAME`},
+		{[]string{"rs/"}, `"rs/" has no name: say KIND/NAME`},
+		{[]string{"/web"}, `"/web" is not KIND/NAME`},
+		{[]string{"rs/b/c"}, `"rs/b/c" is not KIND/NAME`},
 	} {
 		t.Run(strings.Join(tt.args, " "), func(t *testing.T) {
 			t.Parallel()

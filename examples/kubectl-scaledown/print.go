@@ -3,60 +3,150 @@ package main
 import (
 	"bytes"
 	"cmp"
-	"encoding/json"
 	"fmt"
+	"slices"
+	"strconv"
+	"strings"
 	"text/tabwriter"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/duration"
 
+	"github.com/replicakit/replicakit/internal/deployment"
+	"github.com/replicakit/replicakit/internal/pod"
+	"github.com/replicakit/replicakit/podrank"
 	"github.com/replicakit/replicakit/replicas"
-	"github.com/replicakit/replicakit/status"
 )
 
 // formats are the values of --output.
-var formats = map[string]func(*bytes.Buffer, decision) error{
+var formats = map[string]func(*bytes.Buffer, answer) error{
 	"table": printTable,
+	"wide":  printWide,
 	"json":  printJSON,
 	"name":  printNames,
+	"svg":   printPicture,
 }
 
-// printNames writes the pods to delete, the first to go first. All are of one
-// namespace, so bare names tell them apart.
-func printNames(out *bytes.Buffer, d decision) error {
-	for _, victim := range d.plan.Scale.Delete {
-		fmt.Fprintln(out, victim.Object.Name)
+// printNames writes the pods that go as kubectl does, the first to go first.
+func printNames(out *bytes.Buffer, a answer) error {
+	for _, d := range a.sets {
+		for _, victim := range d.plan.Scale.Delete {
+			fmt.Fprintf(out, "pod/%s\n", victim.Object.Name)
+		}
 	}
 	return nil
 }
 
-func printJSON(out *bytes.Buffer, d decision) error {
-	type reference struct {
-		Namespace string `json:"namespace"`
-		Name      string `json:"name"`
-		UID       string `json:"uid"`
-	}
-	rs := d.replicaSet
-	encoder := json.NewEncoder(out)
-	encoder.SetEscapeHTML(false)
-	encoder.SetIndent("", "    ")
-	return encoder.Encode(struct {
-		ReplicaSet reference     `json:"replicaSet"`
-		Replicas   int32         `json:"replicas"`
-		At         time.Time     `json:"at"`
-		Plan       replicas.Plan `json:"plan"`
-	}{reference{rs.Namespace, rs.Name, string(rs.UID)}, d.replicas, d.at.UTC(), d.plan})
+func printTable(out *bytes.Buffer, a answer) error {
+	return a.print(out, func(d decision) columns { return narrow(d.at) })
 }
 
-// printTable writes sections of text and of rows like kubectl's. One tabwriter
-// serves them all: text, which has no tabs, ends the columns above it.
-func printTable(out *bytes.Buffer, d decision) error {
+func printWide(out *bytes.Buffer, a answer) error {
+	return a.print(out, func(d decision) columns { return d.wide() })
+}
+
+// A columns is what a table says of each pod.
+type columns []column
+
+type column struct {
+	head string
+	of   func(*corev1.Pod) string
+}
+
+func narrow(at time.Time) columns {
+	return columns{
+		{"POD", func(p *corev1.Pod) string { return p.Name }},
+		{"NODE", func(p *corev1.Pod) string { return cmp.Or(p.Spec.NodeName, "<none>") }},
+		{"READY", readyText},
+		{"AGE", func(p *corev1.Pod) string { return since(p.CreationTimestamp.Time, at) }},
+	}
+}
+
+// wide adds everything that Kubernetes' order compares.
+func (d decision) wide() columns {
+	return append(narrow(d.at),
+		column{"PHASE", func(p *corev1.Pod) string { return cmp.Or(string(p.Status.Phase), "<none>") }},
+		column{"COST", costText},
+		column{"ON NODE", d.onNode()},
+		column{"READY FOR", func(p *corev1.Pod) string {
+			if !pod.IsReady(p) {
+				return "<none>"
+			}
+			return since(pod.ReadyCondition(p).LastTransitionTime.Time, d.at)
+		}},
+		column{"RESTARTS", restartsText},
+	)
+}
+
+func readyText(p *corev1.Pod) string {
+	if pod.IsReady(p) {
+		return "True"
+	}
+	return "False"
+}
+
+func since(t, now time.Time) string {
+	if t.IsZero() {
+		return "<unknown>"
+	}
+	return duration.HumanDuration(now.Sub(t))
+}
+
+func costText(p *corev1.Pod) string {
+	cost, err := podrank.ParseDeletionCost(p.Annotations)
+	if err != nil {
+		return "0 (invalid)"
+	}
+	return strconv.Itoa(int(cost))
+}
+
+// onNode returns how many of the pods that count are on a pod's node.
+func (d decision) onNode() func(*corev1.Pod) string {
+	if d.related == nil {
+		return func(*corev1.Pod) string { return "<none>" }
+	}
+	return func(p *corev1.Pod) string {
+		return strconv.Itoa(podrank.ColocationRanks([]*corev1.Pod{p}, d.related)[0])
+	}
+}
+
+// restartsText tells the most restarts of a container and, behind a plus, those
+// of a sidecar.
+func restartsText(p *corev1.Pod) string {
+	text := strconv.Itoa(most(p.Status.ContainerStatuses))
+	sidecars := filter(p.Status.InitContainerStatuses, func(c corev1.ContainerStatus) bool { return isSidecar(p, c.Name) })
+	if restarts := most(sidecars); restarts > 0 {
+		text += "+" + strconv.Itoa(restarts)
+	}
+	return text
+}
+
+func isSidecar(p *corev1.Pod, name string) bool {
+	return slices.ContainsFunc(p.Spec.InitContainers, func(c corev1.Container) bool {
+		return c.Name == name && c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways
+	})
+}
+
+func most(containers []corev1.ContainerStatus) (restarts int) {
+	for _, c := range containers {
+		restarts = max(restarts, int(c.RestartCount))
+	}
+	return restarts
+}
+
+// print writes sections of text and of rows like kubectl's. One tabwriter serves
+// them all: text, which has no tabs, ends the columns above it.
+func (a *answer) print(out *bytes.Buffer, columnsOf func(decision) columns) error {
 	var text bytes.Buffer
-	fmt.Fprintf(&text, "ReplicaSet %s/%s at %s\n", d.replicaSet.Namespace, d.replicaSet.Name, d.at.UTC().Format(time.RFC3339Nano))
-	d.writeClaim(&text, "Adopt", "orphan that matches the selector", d.plan.Claims.Adopt)
-	d.writeClaim(&text, "Release", "labels no longer match the selector", d.plan.Claims.Release)
-	d.writeScale(&text)
+	fmt.Fprintf(&text, "%s at %s\n", a.owner, a.at.UTC().Format(time.RFC3339Nano))
+	a.writeSizes(&text)
+	for _, d := range a.sets {
+		if d.owner.kind != a.owner.kind {
+			fmt.Fprintf(&text, "\n%s %s\n", d.owner.kind.name, d.owner.GetName())
+		}
+		d.write(&text, columnsOf(d), a.explain)
+	}
 	table := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
 	if _, err := text.WriteTo(table); err != nil {
 		return err
@@ -64,43 +154,138 @@ func printTable(out *bytes.Buffer, d decision) error {
 	return table.Flush()
 }
 
-func (d *decision) writeClaim(text *bytes.Buffer, verb, reason string, pods []*corev1.Pod) {
-	if len(pods) == 0 {
+// writeSizes says of a Deployment what becomes of its ReplicaSets.
+func (a *answer) writeSizes(text *bytes.Buffer) {
+	if a.owner.kind != deploymentKind {
 		return
 	}
-	fmt.Fprintf(text, "\n%s %s:\n\n%s", verb, count(len(pods)), columns)
-	for _, pod := range pods {
-		d.writeRow(text, pod, reason)
+	fmt.Fprintf(text, "\n%s\n", a.summary())
+	if len(a.sets) == 0 {
+		return
+	}
+	text.WriteString("\nREPLICASET\tFROM\tTO\n")
+	for _, d := range a.sets {
+		fmt.Fprintf(text, "%s\t%d\t%d\n", d.owner.GetName(), *d.owner.replicas, d.replicas)
 	}
 }
 
-func (d *decision) writeScale(text *bytes.Buffer) {
-	fmt.Fprintf(text, "\n%s\n", d.verdict())
-	victims := d.plan.Scale.Delete
-	if len(victims) == 0 {
-		return
+// foretold says which rule sized the ReplicaSets of a Deployment.
+var foretold = map[deployment.How]string{
+	deployment.Unscaled:    "its ReplicaSets keep their sizes. What its rollout still does is not foreseen.",
+	deployment.Whole:       "all in one ReplicaSet.",
+	deployment.Finished:    "the rollout is done, and what older ReplicaSets still have goes.",
+	deployment.Proportions: "a rollout is under way, so each ReplicaSet is sized in proportion, surge included. What the rollout does next is not foreseen.",
+}
+
+// summary says in a line what comes of it.
+func (a *answer) summary() string {
+	if a.owner.kind != deploymentKind {
+		return a.sets[0].verdict()
 	}
-	fmt.Fprintf(text, "\n%s", columns)
-	for _, victim := range victims {
-		d.writeRow(text, victim.Object, victim.Explain())
+	text := number(a.replicas, "replica") + " wanted"
+	if !a.asked {
+		text += " by its spec.replicas"
 	}
-	if len(victims) > replicas.DefaultBurstReplicas {
+	if len(a.sets) == 0 {
+		return text + ": it has no ReplicaSet with pods"
+	}
+	if a.replicas == 0 && a.how != deployment.Unscaled {
+		return text + ": no ReplicaSet keeps any."
+	}
+	return text + ": " + foretold[a.how]
+}
+
+func (d *decision) write(text *bytes.Buffer, c columns, explain bool) {
+	d.writeClaim(text, c, "Adopt", "orphan that matches the selector", d.plan.Claims.Adopt)
+	d.writeClaim(text, c, "Release", "labels no longer match the selector", d.plan.Claims.Release)
+	fmt.Fprintf(text, "\n%s", d.verdict())
+	if explain {
+		d.writeOrder(text, c)
+	} else {
+		d.writeVictims(text, c)
+	}
+	if len(d.plan.Scale.Delete) > replicas.DefaultBurstReplicas {
 		fmt.Fprintf(text, "\nA controller deletes %d in one pass and decides anew after it.\n", replicas.DefaultBurstReplicas)
 	}
 }
 
-const columns = "POD\tNODE\tREADY\tAGE\tREASON\n"
+func (d *decision) writeClaim(text *bytes.Buffer, c columns, verb, reason string, pods []*corev1.Pod) {
+	if len(pods) == 0 {
+		return
+	}
+	fmt.Fprintf(text, "\n%s %s:\n\n", verb, count(len(pods)))
+	c.writeHead(text, "REASON")
+	for _, p := range pods {
+		c.writeRow(text, p, reason)
+	}
+}
 
-func (d *decision) writeRow(text *bytes.Buffer, pod *corev1.Pod, reason string) {
-	node := cmp.Or(pod.Spec.NodeName, "<none>")
-	ready, age := "False", "<unknown>"
-	if status.IsPodReady(pod) {
-		ready = "True"
+func (d *decision) writeVictims(text *bytes.Buffer, c columns) {
+	if d.goes() == 0 {
+		text.WriteString("\n")
+		return
 	}
-	if !pod.CreationTimestamp.IsZero() {
-		age = duration.HumanDuration(d.at.Sub(pod.CreationTimestamp.Time))
+	text.WriteString(", in this order:\n\n")
+	c.writeHead(text, "REASON")
+	for _, victim := range d.plan.Scale.Delete {
+		c.writeRow(text, victim.Object, inWords(victim.Victim))
 	}
-	fmt.Fprintf(text, "%s\t%s\t%s\t%s\t%s\n", pod.Name, node, ready, age, reason)
+}
+
+// writeOrder writes all pods, those that stay too.
+func (d *decision) writeOrder(text *bytes.Buffer, c columns) {
+	if len(d.order) == 0 {
+		text.WriteString("\n")
+		return
+	}
+	goes := d.goes()
+	text.WriteString("\n\n#\tGOES\t")
+	c.writeHead(text, "BEFORE THE NEXT BECAUSE OF")
+	for i, v := range d.order {
+		fmt.Fprintf(text, "%d\t%s\t", i+1, yesNo(i < goes))
+		c.writeRow(text, v.Object, d.because(i))
+	}
+}
+
+// goes returns how many pods of the order are deleted.
+func (d *decision) goes() int { return len(d.plan.Scale.Delete) }
+
+// because says what decided between a pod of the order and the next.
+func (d *decision) because(i int) string {
+	if i == len(d.order)-1 {
+		return "the last one"
+	}
+	return inWords(d.order[i])
+}
+
+// inWords is what the victim's own Explain says, without UIDs, which fill the
+// line and tell nobody anything.
+func inWords(v podrank.Victim[*corev1.Pod]) string {
+	if v.Criterion == podrank.UID {
+		return "UID, as nothing else differs"
+	}
+	return v.Explain()
+}
+
+func yesNo(is bool) string {
+	if is {
+		return "yes"
+	}
+	return "no"
+}
+
+func (c columns) writeHead(text *bytes.Buffer, last string) {
+	for _, column := range c {
+		text.WriteString(column.head + "\t")
+	}
+	text.WriteString(last + "\n")
+}
+
+func (c columns) writeRow(text *bytes.Buffer, p *corev1.Pod, reason string) {
+	for _, column := range c {
+		text.WriteString(column.of(p) + "\t")
+	}
+	text.WriteString(strings.ReplaceAll(reason, "\t", " ") + "\n")
 }
 
 // verdict says in a line what is to be created or deleted.
@@ -120,14 +305,16 @@ func (d *decision) action() string {
 	case scale.Create > 0:
 		return fmt.Sprintf("create %d", scale.Create)
 	case len(scale.Delete) > 0:
-		return fmt.Sprintf("delete %d, in this order:", len(scale.Delete))
+		return fmt.Sprintf("delete %d", len(scale.Delete))
 	}
 	return "nothing to create or delete"
 }
 
-func count(pods int) string {
-	if pods == 1 {
-		return "1 pod"
+func count(pods int) string { return number(int32(pods), "pod") }
+
+func number(n int32, what string) string {
+	if n == 1 {
+		return "1 " + what
 	}
-	return fmt.Sprintf("%d pods", pods)
+	return fmt.Sprintf("%d %ss", n, what)
 }

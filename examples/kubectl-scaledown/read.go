@@ -17,16 +17,19 @@ import (
 	"k8s.io/apimachinery/pkg/util/yaml"
 )
 
-// objects is what the input holds.
+// objects is what was read.
 type objects struct {
+	origin      string // "the input", or where in the cluster
+	deployments []*appsv1.Deployment
 	replicaSets []*appsv1.ReplicaSet
+	controllers []*corev1.ReplicationController
 	pods        []*corev1.Pod
 	kinds       map[string]int // how many of each kind, those passed over too
 }
 
 // readAll reads the files one after the other; "-" is stdin.
 func readAll(files []string, stdin io.Reader) (*objects, error) {
-	objs := &objects{kinds: map[string]int{}}
+	objs := &objects{origin: "the input", kinds: map[string]int{}}
 	for _, name := range files {
 		if err := objs.readFile(name, stdin); err != nil {
 			return nil, err
@@ -70,7 +73,7 @@ func (o *objects) read(name string, r io.Reader) error {
 		found += len(values)
 	}
 	if found == 0 {
-		return fmt.Errorf("%s is empty: expected what 'kubectl get rs,pods -o json' prints", name)
+		return fmt.Errorf("%s is empty: expected what 'kubectl get deployments,rs,pods -o json' prints", name)
 	}
 	return nil
 }
@@ -164,17 +167,23 @@ func (o *objects) addList(items []json.RawMessage, listed metav1.TypeMeta) error
 	return nil
 }
 
-// decode keeps ReplicaSets and pods and passes over every other kind.
+// decode keeps what can be asked about and pods, and passes over every other kind.
 func (o *objects) decode(value json.RawMessage, kind metav1.TypeMeta) error {
 	switch kind {
+	case metav1.TypeMeta{APIVersion: "apps/v1", Kind: "Deployment"}:
+		return decode(value, &o.deployments)
 	case metav1.TypeMeta{APIVersion: "apps/v1", Kind: "ReplicaSet"}:
-		rs := &appsv1.ReplicaSet{}
-		o.replicaSets = append(o.replicaSets, rs)
-		return utiljson.Unmarshal(value, rs)
+		return decode(value, &o.replicaSets)
+	case metav1.TypeMeta{APIVersion: "v1", Kind: "ReplicationController"}:
+		return decode(value, &o.controllers)
 	case metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}:
-		pod := &corev1.Pod{}
-		o.pods = append(o.pods, pod)
-		return utiljson.Unmarshal(value, pod)
+		return decode(value, &o.pods)
 	}
 	return nil
+}
+
+func decode[T any](value json.RawMessage, list *[]*T) error {
+	obj := new(T)
+	*list = append(*list, obj)
+	return utiljson.Unmarshal(value, obj)
 }

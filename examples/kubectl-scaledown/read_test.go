@@ -17,7 +17,7 @@ import (
 const (
 	jsonSet   = `{"apiVersion":"apps/v1","kind":"ReplicaSet","metadata":{"namespace":"shop","name":"web"}}`
 	jsonPod   = `{"apiVersion":"v1","kind":"Pod","metadata":{"namespace":"shop","name":"web-a"}}`
-	jsonOther = `{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"namespace":"shop","name":"web"},"spec":{"replicas":"many"}}`
+	jsonOther = `{"apiVersion":"apps/v1","kind":"StatefulSet","metadata":{"namespace":"shop","name":"web"},"spec":{"replicas":"many"}}`
 	yamlSet   = "apiVersion: apps/v1\nkind: ReplicaSet\nmetadata:\n  namespace: shop\n  name: web\n"
 	yamlPod   = "apiVersion: v1\nkind: Pod\nmetadata:\n  namespace: shop\n  name: web-a\n"
 )
@@ -45,7 +45,7 @@ func TestReadsEveryFormThatKubectlPrints(t *testing.T) {
 			t.Parallel()
 			objs, err := readAll([]string{"-"}, strings.NewReader(input))
 			require.NoError(t, err)
-			assert.Equal(t, "shop/web", names(objs.replicaSets))
+			assert.Equal(t, "rs/web", listed(objs.owners()))
 			assert.Equal(t, []string{"web-a"}, podNames(objs.pods))
 		})
 	}
@@ -64,7 +64,7 @@ func TestReadsSeveralFiles(t *testing.T) {
 	require.NoError(t, os.WriteFile(dir+"/sets.json", []byte(jsonSet), 0o600))
 	objs, err := readAll([]string{dir + "/sets.json", "-"}, strings.NewReader(yamlPod))
 	require.NoError(t, err)
-	assert.Equal(t, "shop/web", names(objs.replicaSets))
+	assert.Equal(t, "rs/web", listed(objs.owners()))
 	assert.Equal(t, []string{"web-a"}, podNames(objs.pods))
 }
 
@@ -82,15 +82,15 @@ func TestRefusesInputWithoutAnAnswer(t *testing.T) {
 		args  []string
 		want  string
 	}{
-		"empty":              {"", nil, "standard input is empty: expected what 'kubectl get rs,pods -o json' prints"},
+		"empty":              {"", nil, "standard input is empty: expected what 'kubectl get deployments,rs,pods -o json' prints"},
 		"blank":              {" \n\n", nil, "standard input is empty"},
 		"comments alone":     {"# nothing\n---\nnull\n", nil, "standard input is empty"},
 		"a login page":       {"<!DOCTYPE html>\n<html>\n<title>Sign in: proxy</title>\n", nil, "standard input: document 1: error converting YAML to JSON: yaml: line 3"},
 		"text":               {"No resources found", nil, "document 1: not a Kubernetes object"},
 		"an array":           {"[1]", nil, "document 1: not a Kubernetes object"},
 		"another JSON":       {`{"name":"web"}`, nil, "document 1: not a Kubernetes object: it has no kind"},
-		"no items":           {`{"apiVersion":"v1","kind":"List","items":[]}`, nil, "no ReplicaSet (apps/v1) in the input, which holds nothing"},
-		"other kinds":        {jsonOther + jsonOther + jsonPod, nil, "no ReplicaSet (apps/v1) in the input, which holds 2 apps/v1 Deployment, 1 v1 Pod"},
+		"no items":           {`{"apiVersion":"v1","kind":"List","items":[]}`, nil, "no Deployment, ReplicaSet or ReplicationController in the input, which holds nothing"},
+		"other kinds":        {jsonOther + jsonOther + jsonPod, nil, "no Deployment, ReplicaSet or ReplicationController in the input, which holds 2 apps/v1 StatefulSet, 1 v1 Pod"},
 		"items of no list":   {`{"kind":"List","items":{}}`, nil, "document 1: json: cannot unmarshal object into Go struct field header.items"},
 		"null among items":   {`{"kind":"PodList","items":[null]}`, nil, "document 1: items[0]: not a Kubernetes object"},
 		"cut in an object":   {string(data[:4000]), nil, "document 1: JSON ends in the middle of an object"},
@@ -102,7 +102,7 @@ func TestRefusesInputWithoutAnAnswer(t *testing.T) {
 		"number for a text":  {edited("nodeName: node-1", "nodeName: 1"), nil, `document 2: Pod "shop/web-a": json: cannot unmarshal number into Go struct field PodSpec.spec.nodeName of type string`},
 		"number for a name":  {edited("name: web", "name: 1"), nil, "document 1: json: cannot unmarshal number into Go struct field .metadata.name of type string"},
 		"a wrong time":       {edited("2026-11-21T11:00:00Z", "yesterday"), nil, `document 2: Pod "shop/web-a": parsing time "yesterday"`},
-		"no UID":             {edited(", uid: rs-1}", "}"), nil, `ReplicaSet "shop/web": metadata.uid is empty`},
+		"no UID":             {edited(", uid: rs-1}", "}"), nil, "ReplicaSet shop/web: metadata.uid is empty"},
 		"no replicas":        {edited("replicas: 1", "replicas: null"), []string{"--replicas=1"}, `ReplicaSet "shop/web": spec.replicas is nil`},
 		"negative replicas":  {edited("replicas: 1", "replicas: -1"), nil, `ReplicaSet "shop/web": replicas -1 is negative`},
 		"no selector":        {edited("  selector: {matchLabels: {app: web}}\n", ""), nil, `"shop/web": selector is nil`},
@@ -111,11 +111,12 @@ func TestRefusesInputWithoutAnAnswer(t *testing.T) {
 		"another template":   {edited("{metadata: {labels: {app: web}}}", "{metadata: {labels: {app: api}}}"), nil, `ReplicaSet "shop/web": template labels "app=api" do not match selector "app=web"`},
 		"a pod twice":        {web + "---" + documents[1], nil, `ReplicaSet "shop/web": child "shop/web-a" (a) is listed twice`},
 		"a ReplicaSet twice": {web + "---" + documents[0], nil, "ReplicaSet shop/web is in the input twice"},
-		"an unknown name":    {web, []string{"api"}, "no ReplicaSet */api in the input, which holds shop/web"},
-		"a Deployment":       {web, []string{"deploy/web"}, "no ReplicaSet deploy/web in the input, which holds shop/web"},
-		"another namespace":  {web, []string{"-n", "bank"}, "no ReplicaSet bank/* in the input, which holds shop/web"},
-		"several, no name":   {web + "---" + strings.ReplaceAll(documents[0], "shop", "bank"), []string{"web"}, "name one of these ReplicaSets: shop/web, bank/web"},
-		"a crowd, no name":   {jsonSet + strings.Repeat(strings.Replace(jsonSet, "web", "api", 1), 24), nil, "shop/api, and 5 more"},
+		"an unknown name":    {web, []string{"api"}, "no Deployment, ReplicaSet or ReplicationController api in the input, which holds rs/web\n"},
+		"another kind":       {web, []string{"deploy/web"}, "no Deployment web in the input, which holds rs/web\n"},
+		"another namespace":  {web, []string{"rs", "-n", "bank"}, "no ReplicaSet of namespace bank in the input, which holds rs/web\n"},
+		"other labels":       {web, []string{"-l", "app=api"}, "no Deployment, ReplicaSet or ReplicationController with labels app=api in the input"},
+		"several, no name":   {web + "---" + strings.ReplaceAll(documents[0], "shop", "bank"), []string{"web"}, "more than one can be meant, name one of these: rs/web -n shop, rs/web -n bank\n"},
+		"a crowd, no name":   {web + strings.Repeat("---"+strings.NewReplacer("web", "api").Replace(documents[0]), 24), nil, "rs/api, rs/api, and 5 more\n"},
 		"a missing file":     {"", []string{"-f", "testdata/none.json"}, "open testdata/none.json: no such file"},
 		"a directory":        {"", []string{"-f", "testdata"}, "error: read testdata: is a directory"},
 	} {
@@ -133,7 +134,7 @@ func TestRefusesInputWithoutAnAnswer(t *testing.T) {
 func TestAnAmbiguousNameIsSettledByItsNamespace(t *testing.T) {
 	t.Parallel()
 	input := web + "---" + strings.ReplaceAll(strings.Split(web, "---")[0], "shop", "bank")
-	for _, args := range [][]string{{"shop/web"}, {"web", "-n", "shop"}, {"-nshop"}} {
+	for _, args := range [][]string{{"rs/web", "-n", "shop"}, {"web", "-n", "shop"}, {"-nshop"}} {
 		got := try(input, args...)
 		assert.Equal(t, exitOK, got.code, got.stderr)
 		assert.Contains(t, got.stdout, "ReplicaSet shop/web at ", args)
@@ -145,18 +146,7 @@ func TestTellsThatPodsAreMissing(t *testing.T) {
 	got := try(strings.Split(web, "---")[0], "--replicas=2")
 	assert.Equal(t, exitOK, got.code)
 	assert.Contains(t, got.stdout, "0 pods, 2 wanted: create 2")
-	assert.Equal(t, "note: the input holds 0 pods of ReplicaSet shop/web, whose status counts 2: is it complete?\n", got.stderr)
-}
-
-func TestDoesNotWaitWhereNothingCanCome(t *testing.T) {
-	t.Parallel()
-	device, err := os.Open(os.DevNull) // a character device, as a terminal is
-	require.NoError(t, err)
-	t.Cleanup(func() { assert.NoError(t, device.Close()) })
-	var stdout, stderr bytes.Buffer
-	assert.Equal(t, exitUsage, run(nil, device, &stdout, &stderr, time.Now))
-	assert.Empty(t, stdout.String())
-	assert.Contains(t, stderr.String(), "error: nothing to read: pipe the output of 'kubectl get rs,pods -o json' in, or name a file with -f\n")
+	assert.Equal(t, "note: 0 pods of ReplicaSet shop/web were read, and its status counts 2: is the input complete?\n", got.stderr)
 }
 
 type brokenPipe struct{}
@@ -184,6 +174,9 @@ func FuzzRead(f *testing.F) {
 		for format := range formats {
 			got := try(input, "-o", format)
 			if got.code == exitOK {
+				if format == "svg" {
+					wellFormed(t, got.stdout)
+				}
 				continue
 			}
 			assert.Equal(t, exitError, got.code)

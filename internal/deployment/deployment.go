@@ -29,7 +29,7 @@ type How string
 
 // The rules, the first that applies being the one.
 const (
-	Unscaled    How = "unscaled"    // every ReplicaSet keeps its size: this is no scaling, or a Recreate between two of them
+	Unscaled    How = "unscaled"    // every ReplicaSet keeps its size: this is no scaling, a Recreate between two of them, or the end of the Deployment
 	Whole       How = "whole"       // the only one that has replicas, or else the newest, gets them all
 	Finished    How = "finished"    // the newest has all its replicas, available: the others get none
 	Proportions How = "proportions" // during a rollout each one shrinks or grows in proportion to its size
@@ -76,6 +76,8 @@ func newScaling(d *appsv1.Deployment, sets []*appsv1.ReplicaSet, replicas int32)
 
 func (s *scaling) run() How {
 	switch {
+	case s.DeletionTimestamp != nil:
+		return Unscaled
 	case !s.Spec.Paused && !slices.ContainsFunc(s.active, s.wantedOther):
 		return Unscaled
 	case len(s.active) <= 1:

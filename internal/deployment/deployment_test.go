@@ -62,6 +62,7 @@ func annotate(key, value string) func(*appsv1.ReplicaSet) {
 func TestScale(t *testing.T) {
 	t.Parallel()
 	paused := func(d *appsv1.Deployment) { d.Spec.Paused = true }
+	deleting := func(d *appsv1.Deployment) { d.DeletionTimestamp = &metav1.Time{Time: time.Unix(1, 0)} }
 	recreate := func(d *appsv1.Deployment) {
 		d.Spec.Strategy = appsv1.DeploymentStrategy{Type: appsv1.RecreateDeploymentStrategyType}
 	}
@@ -92,6 +93,7 @@ func TestScale(t *testing.T) {
 		"a finished rollout takes what is left":                {web(), sets{set("v1", 1, 2, annotate("desired-replicas", "9")), set("v2", 2, 10, func(rs *appsv1.ReplicaSet) { rs.Status.AvailableReplicas = 10 })}, 10, []int32{0, 10}, deployment.Finished},
 		"without a note the status tells how large it was":     {web(counts(13)), sets{set("v1", 1, 8, annotate("max-replicas", "0")), set("v2", 2, 5, annotate("max-replicas", "-1"))}, 5, []int32{4, 3}, deployment.Proportions},
 		"if that is zero the largest pays":                     {web(), sets{set("v1", 1, 8, annotate("max-replicas", "0")), set("v2", 2, 5, annotate("max-replicas", "0"))}, 5, []int32{2, 5}, deployment.Proportions},
+		"a Deployment that is being deleted scales nothing":    {web(deleting), sets{set("v2", 1, 10)}, 5, []int32{10}, deployment.Unscaled},
 		"Recreate does not choose between two":                 {web(recreate), sets{set("v1", 1, 8), set("v2", 2, 5)}, 5, []int32{8, 5}, deployment.Unscaled},
 		"a surge that is not a number or a percentage is none": {web(func(d *appsv1.Deployment) { d.Spec.Strategy.RollingUpdate.MaxSurge.StrVal = "some" }), sets{set("v1", 1, 8), set("v2", 2, 5)}, 5, []int32{3, 2}, deployment.Proportions},
 	} {

@@ -1,0 +1,402 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/replicakit/replicakit/internal/pod"
+)
+
+// Sizes in a picture, in pixels; glyph is the width of a fixed-width letter, and
+// letter, prose and small about that of others, in
+// tenths.
+const (
+	pictureWidth = 960
+	margin       = 28
+	inner        = pictureWidth - 2*margin
+	gap          = 12
+	small        = 62
+	padding      = 8
+	chipHeight   = 20
+	chipGap      = 4
+	dotRadius    = 3
+	rowHeight    = 20
+	glyph        = 67
+	letter       = 72
+	prose        = 65
+)
+
+// A picture is the fleet by node: who goes, in which order, and why.
+type picture struct {
+	canvas
+
+	y int // how far it reaches down
+}
+
+func printPicture(out *bytes.Buffer, a answer) error {
+	var p picture
+	title := a.heading()
+	p.y = 46
+	p.text(margin, p.y, "title", title)
+	p.y += 24
+	p.text(margin, p.y, "soft", clip(fmt.Sprintf("%s at %s", a.owner, a.at.UTC().Format(time.RFC3339)), inner, letter))
+	for _, line := range wrapped(a.summary(), inner*10/prose) {
+		p.y += 20
+		p.text(margin, p.y, "soft", line)
+	}
+	p.legend(slices.ContainsFunc(a.sets, func(d decision) bool { return d.related != nil }))
+	for _, d := range a.sets {
+		p.draw(newView(d), a)
+	}
+	p.y += margin
+	out.WriteString(p.document(pictureWidth, p.y, title))
+	return nil
+}
+
+// heading says in a few words what is asked.
+func (a *answer) heading() string {
+	if a.owner.replicas == nil || *a.owner.replicas == a.replicas {
+		return clip(fmt.Sprintf("%s: %s", a.owner.GetName(), number(a.replicas, "replica")), inner, 120)
+	}
+	return clip(fmt.Sprintf("%s: from %d to %s", a.owner.GetName(), *a.owner.replicas, number(a.replicas, "replica")), inner, 120)
+}
+
+// legend says what the signs mean, that of related pods if there may be some.
+func (p *picture) legend(related bool) {
+	p.y += 32
+	x := margin
+	say := func(text string) {
+		p.text(x, p.y, "small", text)
+		x += len(text)*6 + 20
+	}
+	p.box(x, p.y-14, 28, chipHeight, 5, "going", "")
+	p.text(x+padding, p.y, "goes rank", "1")
+	x += 36
+	say("goes, first of all")
+	p.box(x, p.y-14, 28, chipHeight, 5, "stays", "")
+	x += 36
+	say("stays")
+	p.box(x, p.y-14, 28, chipHeight, 5, "stays unready", "")
+	x += 36
+	say("not ready")
+	if related {
+		p.dot(x+dotRadius, p.y-4, dotRadius, "other", "")
+		x += 14
+		say("pod of another ReplicaSet of the Deployment, which counts on its node")
+	}
+	p.y += 8
+}
+
+// A view is a decision as it is drawn.
+type view struct {
+	decision
+
+	prefix string // that the names of its pods share, and is left out
+	nodes  []*node
+	label  int  // letters of the longest label
+	domain bool // nodes are told apart by what is behind the first dot of their names, too
+}
+
+// A node is where pods are; its pods are places in the order.
+type node struct {
+	name   string
+	pods   []int
+	others []*corev1.Pod
+}
+
+func newView(d decision) *view {
+	v := &view{decision: d, prefix: d.owner.GetName() + "-"}
+	byName := map[string]*node{}
+	own := map[*corev1.Pod]bool{}
+	for i, victim := range d.order {
+		name := victim.Object.Spec.NodeName
+		if byName[name] == nil {
+			byName[name] = &node{name: name}
+			v.nodes = append(v.nodes, byName[name])
+		}
+		byName[name].pods = append(byName[name].pods, i)
+		own[victim.Object] = true
+		v.label = max(v.label, len([]rune(v.labelOf(i))))
+	}
+	for _, other := range d.related {
+		if n := byName[other.Spec.NodeName]; n != nil && !own[other] && pod.IsActive(other) {
+			n.others = append(n.others, other)
+		}
+	}
+	short := map[string]bool{}
+	for _, n := range v.nodes {
+		v.domain = v.domain || short[v.host(n.name)]
+		short[v.host(n.name)] = true
+	}
+	slices.SortFunc(v.nodes, func(a, b *node) int { // node-2 before node-10
+		return cmp.Or(cmp.Compare(len(a.name), len(b.name)), strings.Compare(a.name, b.name))
+	})
+	return v
+}
+
+// host returns the name of a node without its domain, if that is enough.
+func (v *view) host(node string) string {
+	if host, _, ok := strings.Cut(node, "."); ok && !v.domain {
+		return host
+	}
+	return node
+}
+
+// local returns what is said of a pod with its node as it is called elsewhere in
+// the picture.
+func (v *view) local(text string, p *corev1.Pod) string {
+	if p.Spec.NodeName == "" {
+		return text
+	}
+	return strings.ReplaceAll(text, p.Spec.NodeName, v.host(p.Spec.NodeName))
+}
+
+// labelOf returns what stands on the chip of a pod, without its number.
+func (v *view) labelOf(i int) string {
+	const most = 18
+	return clip(strings.TrimPrefix(v.order[i].Object.Name, v.prefix), most, 10)
+}
+
+// chip is the width of each pod.
+func (v *view) chip() int {
+	letters := v.label
+	if goes := v.goes(); goes > 0 {
+		letters += 1 + len(strconv.Itoa(goes))
+	}
+	return letters*glyph/10 + 2*5
+}
+
+// columns returns how many nodes stand side by side.
+func (v *view) columns() int {
+	const most, many = 4, 60
+	for _, n := range v.nodes {
+		if len(n.pods) > many {
+			return 1
+		}
+	}
+	for n := min(most, len(v.nodes)); n > 1; n-- {
+		if v.perRow(n) >= 2 {
+			return n
+		}
+	}
+	return 1
+}
+
+// cardWidth returns how wide a node is if so many stand side by side.
+func cardWidth(columns int) int { return (inner - (columns-1)*gap) / columns }
+
+func (v *view) perRow(columns int) int {
+	return max(1, (cardWidth(columns)-2*padding+chipGap)/(v.chip()+chipGap))
+}
+
+// draw draws the nodes, the reasons and, if asked for, the whole order.
+func (p *picture) draw(v *view, a answer) {
+	p.y += 18
+	if a.owner.kind == deploymentKind {
+		p.y += 18
+		p.text(margin, p.y, "head", clip(fmt.Sprintf("%s: from %d to %d", v.owner.GetName(), *v.owner.replicas, v.replicas), inner, 85))
+		p.y += 20
+		p.text(margin, p.y, "soft", clip(v.verdict(), inner, letter))
+		p.y += 12
+	}
+	columns := v.columns()
+	for row := range slices.Chunk(v.nodes, columns) {
+		height := 0
+		for _, n := range row {
+			height = max(height, v.height(n, columns))
+		}
+		for i, n := range row {
+			p.card(v, n, margin+i*(cardWidth(columns)+gap), columns, height)
+		}
+		p.y += height + gap
+	}
+	p.reasons(v)
+	if a.explain {
+		p.wholeOrder(v)
+	}
+}
+
+func rows(n, perRow int) int { return (n + perRow - 1) / perRow }
+
+func dotsPerRow(columns int) int { return (cardWidth(columns) - 2*padding) / (3 * dotRadius) }
+
+func (v *view) height(n *node, columns int) int {
+	return 46 + rows(len(n.pods), v.perRow(columns))*(chipHeight+chipGap) + rows(len(n.others), dotsPerRow(columns))*3*dotRadius + padding - chipGap
+}
+
+// card draws a node.
+func (p *picture) card(v *view, n *node, x, columns, height int) {
+	class, name := "card", n.name
+	if name == "" {
+		class, name = "card nowhere", "not on a node yet"
+	}
+	width := cardWidth(columns) - 2*padding
+	p.box(x, p.y, cardWidth(columns), height, 8, class, "")
+	fmt.Fprintf(&p.Buffer, "<g><title>%s</title>", escaped(name))
+	p.text(x+padding, p.y+20, "node", clip(v.host(name), width, letter))
+	p.WriteString("</g>\n")
+	p.text(x+padding, p.y+36, "small", v.tally(n))
+	y, perRow := p.y+46, v.perRow(columns)
+	for i, place := range n.pods {
+		p.chip(v, place, x+padding+i%perRow*(v.chip()+chipGap), y+i/perRow*(chipHeight+chipGap))
+	}
+	y += rows(len(n.pods), perRow) * (chipHeight + chipGap)
+	for i, other := range n.others {
+		perRow := dotsPerRow(columns)
+		p.dot(x+padding+dotRadius+i%perRow*3*dotRadius, y+dotRadius+i/perRow*3*dotRadius, dotRadius, "other", other.Name)
+	}
+}
+
+// tally counts the pods of a node.
+func (v *view) tally(n *node) string {
+	text, goes := count(len(n.pods)), 0
+	for _, place := range n.pods {
+		if place < v.goes() {
+			goes++
+		}
+	}
+	switch goes {
+	case 0:
+	case 1:
+		text += ", 1 goes"
+	default:
+		text += fmt.Sprintf(", %d go", goes)
+	}
+	if len(n.others) > 0 {
+		text += fmt.Sprintf(", %d related", len(n.others))
+	}
+	return text
+}
+
+// chip draws a pod.
+func (p *picture) chip(v *view, place, x, y int) {
+	victim := v.order[place]
+	if place >= v.goes() {
+		class := "stays"
+		if !pod.IsReady(victim.Object) {
+			class += " unready"
+		}
+		p.box(x, y, v.chip(), chipHeight, 5, class, victim.Object.Name+" stays")
+		p.text(x+5, y+14, "pod", v.labelOf(place))
+		return
+	}
+	number, gone := strconv.Itoa(place+1), v.plan.Scale.Delete[place]
+	p.box(x, y, v.chip(), chipHeight, 5, "going "+gone.Criterion, fmt.Sprintf("%s goes as number %s: %s", victim.Object.Name, number, inWords(gone.Victim)))
+	p.text(x+5, y+14, "goes rank", number)
+	p.text(x+5+(len(strconv.Itoa(v.goes()))+1)*glyph/10, y+14, "goes", v.labelOf(place))
+}
+
+// A reason is why one pod goes, or several that follow each other.
+type reason struct {
+	from, to        int
+	criterion, text string
+}
+
+// mostReasons is how many reasons of one criterion are told one by one.
+const mostReasons = 12
+
+// reasons returns why the pods go, in their order, alike ones taken together.
+func (v *view) reasons() []reason {
+	var list []reason
+	told := 0
+	for i, victim := range v.plan.Scale.Delete {
+		text := v.local(inWords(victim.Victim), victim.Object)
+		last := len(list) - 1
+		switch {
+		case last < 0 || list[last].criterion != victim.Criterion:
+			told = 1
+			list = append(list, reason{i, i, victim.Criterion, text})
+		case list[last].text == text:
+			list[last].to = i
+		case told < mostReasons:
+			told++
+			list = append(list, reason{i, i, victim.Criterion, text})
+		default:
+			list[last].to, list[last].text = i, "other values of "+victim.Criterion
+		}
+	}
+	return list
+}
+
+// reasons draws why each pod goes.
+func (p *picture) reasons(v *view) {
+	list := v.reasons()
+	if len(list) == 0 {
+		return
+	}
+	p.y += 22
+	p.text(margin, p.y, "head", "Why these, in this order")
+	p.y += 12
+	const columns = 2
+	width, perColumn := inner/columns, rows(len(list), columns)
+	for i, r := range list {
+		x, y := margin+i/perColumn*width, p.y+i%perColumn*(rowHeight+4)
+		places, who := strconv.Itoa(r.from+1), v.labelOf(r.from)
+		if r.to > r.from {
+			places, who = fmt.Sprintf("%d–%d", r.from+1, r.to+1), count(r.to-r.from+1)
+		}
+		p.box(x, y, 66, chipHeight, 5, "going "+r.criterion, "")
+		p.text(x+8, y+14, "goes rank", places)
+		p.text(x+76, y+14, "pod", who)
+		offset := 76 + max(9, v.label+2)*glyph/10
+		p.text(x+offset, y+14, "reason", clip(r.text, width-offset-8, letter))
+	}
+	p.y += perColumn*(rowHeight+4) + 4
+	if goes := v.goes(); goes < len(v.order) {
+		p.y += 14
+		p.text(margin, p.y, "soft", clip(fmt.Sprintf("The next one would be %s.", v.order[goes].Object.Name), inner, letter))
+	}
+}
+
+// wholeOrder lists all pods with what decided between each and the next.
+func (p *picture) wholeOrder(v *view) {
+	p.y += 30
+	p.text(margin, p.y, "head", "The whole order, and what decided between each pod and the next")
+	p.y += 10
+	const columns = 2
+	width, perColumn := inner/columns, rows(len(v.order), columns)
+	digits := len(strconv.Itoa(len(v.order)))
+	for i := range v.order {
+		x, y := margin+i/perColumn*width, p.y+i%perColumn*rowHeight+14
+		class := "pod"
+		if i < v.goes() {
+			class = "pod rank"
+		}
+		p.text(x, y, class, fmt.Sprintf("%*d  %s", digits, i+1, v.labelOf(i)))
+		offset := (digits + 4 + v.label) * glyph / 10
+		p.text(x+offset, y, "small", clip(v.local(v.because(i), v.order[i].Object), width-offset-8, small))
+	}
+	p.y += perColumn * rowHeight
+}
+
+// clip shortens text in the middle to fit in so many pixels, if its letters are
+// so many tenths of a pixel wide.
+func clip(text string, width, tenths int) string {
+	letters, most := []rune(text), max(3, width*10/tenths)
+	if len(letters) <= most {
+		return text
+	}
+	front := (most - 1) / 2
+	return string(letters[:front]) + "…" + string(letters[len(letters)-(most-1-front):])
+}
+
+// wrapped breaks text into lines of so many letters, where it has spaces.
+func wrapped(text string, most int) []string {
+	var lines []string
+	for word := range strings.FieldsSeq(text) {
+		last := len(lines) - 1
+		if last >= 0 && len(lines[last])+1+len(word) <= most {
+			lines[last] += " " + word
+			continue
+		}
+		lines = append(lines, word)
+	}
+	return lines
+}
