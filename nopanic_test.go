@@ -49,6 +49,8 @@ var functions = map[string][]any{
 	"controller.ReplicaSets":                  {controller.ReplicaSets},
 	"controller.ReplicationControllers":       {controller.ReplicationControllers},
 	"expectations.KeyOf":                      {expectations.KeyOf},
+	"expectations.Names":                      {expectations.Names[pod], expectations.Names[mixed]},
+	"expectations.UIDs":                       {expectations.UIDs[pod], expectations.UIDs[mixed]},
 	"expectations.Sync":                       {expectations.Sync[key, pod], expectations.Sync[key, mixed]},
 	"expectations.SyncLive":                   {expectations.SyncLive[key, pod], expectations.SyncLive[key, mixed]},
 	"podrank.By":                              {podrank.By[pod, int]},

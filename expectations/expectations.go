@@ -131,6 +131,32 @@ func (c Changes) Total() (creations, deletions int) {
 	return c.Creations + len(c.Creating), c.Deletions + len(c.Deleting)
 }
 
+// Names returns the names of objects that are about to be created, for
+// Changes.Creating. The name of one that the API server is to name is empty, and
+// so is counted. Nil objects are skipped.
+func Names[T metav1.Object](objs []T) []string {
+	var names []string
+	for _, obj := range objs {
+		if !object.IsNil(obj) {
+			names = append(names, obj.GetName())
+		}
+	}
+	return names
+}
+
+// UIDs returns the UIDs of objects that are about to be deleted, for
+// Changes.Deleting. An object without UID, as fake clients make them, goes by
+// "namespace/name". Nil objects are skipped.
+func UIDs[T metav1.Object](objs []T) []types.UID {
+	var uids []types.UID
+	for _, obj := range objs {
+		if !object.IsNil(obj) {
+			uids = append(uids, object.ID(obj))
+		}
+	}
+	return uids
+}
+
 // Pending is what one owner has started and not yet seen, names and UIDs sorted.
 // It is a copy: changing it changes nothing else. The total of either kind may be
 // negative, if more was seen or lowered than was expected.

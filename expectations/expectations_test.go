@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/replicakit/replicakit/expectations"
+	"github.com/replicakit/replicakit/internal/podtest"
 )
 
 const timeout = expectations.DefaultTimeout
@@ -68,4 +69,26 @@ func TestTotal(t *testing.T) {
 		Deletions: -1, Deleting: []types.UID{"1", "2"},
 	}.Total()
 	assert.Equal(t, [2]int{3, 1}, [2]int{creations, deletions})
+}
+
+func TestNamesAndUIDs(t *testing.T) {
+	t.Parallel()
+	unnamed := podtest.Pod("")
+	unnamed.GenerateName = "web-"
+	fake := podtest.Pod("web-1", podtest.UID(""))
+	pods := []*corev1.Pod{podtest.Pod("web-0"), nil, unnamed, fake}
+	assert.Equal(t, []string{"web-0", "", "web-1"}, expectations.Names(pods))
+	assert.Equal(t, []types.UID{"uid-web-0", "uid-", "default/web-1"}, expectations.UIDs(pods))
+	assert.Nil(t, expectations.Names[*corev1.Pod](nil))
+	assert.Nil(t, expectations.UIDs[*corev1.Pod](nil))
+
+	var store expectations.Store[string]
+	store.Set("web", expectations.Changes{Creating: expectations.Names(pods), Deleting: expectations.UIDs(pods)})
+	pending, _ := store.Get("web")
+	creations, deletions := pending.Total()
+	assert.Equal(t, 3, creations, "an empty name is counted")
+	assert.Equal(t, 3, deletions)
+	expectations.Sync(&store, "web", []*corev1.Pod{podtest.Pod("web-0"), fake}, nil)
+	assert.True(t, store.Deleting("web", "default/web-1"), "as Sync takes one without UID")
+	assert.False(t, store.Deleting("web", "uid-"))
 }
