@@ -129,6 +129,8 @@ var kinds = map[string][]any{
 	"controller.Options":                             {controller.Options{}},
 	"controller.Outcome":                             {controller.Outcome[pod]{}},
 	"controller.Pass":                                {controller.Pass[set, pod]{}},
+	"controller.Sample":                              {controller.Sample{}},
+	"controller.SampleType":                          {controller.SampleType(7)},
 	"expectations.Changes":                           {expectations.Changes{}},
 	"expectations.ConsistencyStore":                  {expectations.ConsistencyStore{}},
 	"expectations.ControllerExpectations":            {expectations.ControllerExpectations[key]{}},

@@ -85,18 +85,18 @@ func TestMetrics(t *testing.T) {
 	assert.NotEmpty(t, labeled(families["rest_client_requests_total"], "method", "POST"))
 	assert.NotEmpty(t, labeled(families["rest_client_request_duration_seconds"], "verb", "POST"))
 	assert.InDelta(t, 1, labeled(families["leader_election_master_status"], "name", "lease")[0].GetGauge().GetValue(), 0)
-	sum := func(name, kind string) float64 {
+	sum := func(name, controller string) float64 {
 		var sum float64
-		for _, m := range labeled(families[name], "kind", kind) {
+		for _, m := range labeled(families[name], "controller", controller) {
 			sum += m.GetCounter().GetValue() + m.GetGauge().GetValue() + float64(m.GetHistogram().GetSampleCount())
 		}
 		return sum
 	}
-	assert.InDelta(t, 3, sum("replicakit_pods_created_total", "ReplicaSet"), 0)
-	assert.Zero(t, sum("replicakit_pods_deleted_total", "ReplicaSet"))
-	assert.Zero(t, sum("replicakit_pod_errors_total", "ReplicaSet"))
-	assert.Positive(t, sum("replicakit_sync_duration_seconds", "ReplicaSet"))
-	assert.Zero(t, sum("replicakit_expectations", "ReplicaSet"))
+	assert.InDelta(t, 3, sum("replicakit_children_created_total", "replicaset"), 0)
+	assert.Zero(t, sum("replicakit_children_deleted_total", "replicaset"))
+	assert.Zero(t, sum("replicakit_child_errors_total", "replicaset"))
+	assert.Positive(t, sum("replicakit_sync_duration_seconds", "replicaset"))
+	assert.Zero(t, sum("replicakit_expectations", "replicaset"))
 	assert.Len(t, labeled(families["replicakit_expectations"], "state", "waiting"), 2, "both kinds")
 	assert.Len(t, labeled(families["replicakit_expectations"], "state", "expired"), 2, "both kinds")
 	for _, resource := range []string{"pods", "replicasets", "replicationcontrollers"} {

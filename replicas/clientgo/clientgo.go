@@ -30,7 +30,8 @@ const DefaultWorkers = 5
 // Options are the settings of a Controller that few need. Each zero field means
 // its default.
 type Options struct {
-	// Name is that of the work queue in its metrics. "" means the kind of the
+	// Name is that of the controller in its metrics, and of the work queue in its
+	// own. "" means the kind of the
 	// owners in lower case; of ReplicationControllers, "replicationmanager".
 	Name string
 	// BurstReplicas is how many children a pass creates or deletes at most. 0 leaves
@@ -58,8 +59,9 @@ type Options struct {
 	// "replication-controller".
 	Component string
 
-	// MetricsRegisterer registers the controller's own metrics; several
-	// controllers may share it. nil leaves them unregistered.
+	// MetricsRegisterer registers the controller's own metrics. Several controllers
+	// may share it, each with a Name of its own: a later one takes the place of a
+	// former one of its Name. nil leaves them unregistered.
 	MetricsRegisterer prometheus.Registerer
 	// QueueMetrics makes the metrics of the work queue; nil means the process's, see
 	// workqueue.SetProvider.
@@ -160,7 +162,7 @@ func (a attachment[O, C]) attach(ctx context.Context, client controller.Client[O
 	if err != nil {
 		return err
 	}
-	if a.metrics, err = newMetrics(opts.MetricsRegisterer, a.kind, a.controller.Expectations()); err != nil {
+	if a.metrics, err = newMetrics(opts.MetricsRegisterer, opts.Name, a.controller); err != nil {
 		return err
 	}
 	if err := a.view.addIndexes(owners, children); err != nil {

@@ -36,7 +36,7 @@ func (b *bench) owners(t inBubble, state string) int {
 	for _, family := range families {
 		for _, m := range family.GetMetric() {
 			if family.GetName() == "replicakit_owners" && m.GetLabel()[1].GetValue() == state {
-				assert.Equal(t, "ReplicaSet", m.GetLabel()[0].GetValue())
+				assert.Equal(t, "replicaset", m.GetLabel()[0].GetValue())
 				return int(m.GetGauge().GetValue())
 			}
 		}

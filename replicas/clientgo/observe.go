@@ -36,22 +36,6 @@ func (a attachment[O, C]) count(pass controller.Pass[O, C]) {
 	if pass.Stale != (expectations.Stale{}) {
 		m.staleSyncSkips.WithLabelValues(pass.Stale.Resource.Group, pass.Stale.Resource.Resource).Inc()
 	}
-	m.states.set(pass.Name, ownerState{
-		held: pass.Held, waiting: pass.Waiting, undecided: len(pass.Undecided) > 0, unresolved: pass.Unresolved > 0,
-	})
-	m.liveLists.Add(float64(pass.LiveLists))
-	m.liveReads.Add(float64(pass.LiveReads))
-	if !pass.Observed {
-		return
-	}
-	m.syncDuration.Observe(pass.Took.Seconds())
-	m.podsCreated.Add(float64(len(pass.Created)))
-	m.podsDeleted.Add(float64(len(pass.Deleted)))
-	m.podErrors.Add(float64(pass.Failed))
-	m.deleteConflicts.Add(float64(pass.Conflicts))
-	if pass.Held {
-		m.heldPasses.Inc()
-	}
 	if victims, ok := any(pass.Scale.Delete).([]replicas.Deletion[*corev1.Pod]); ok && len(victims) > 0 {
 		pods, _ := any(pass.Active).([]*corev1.Pod)
 		m.observeAgeRatio(pods, victims, pass.Now)

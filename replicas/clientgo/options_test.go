@@ -180,7 +180,7 @@ func TestOwnerStates(t *testing.T) {
 		}
 		b.onPod = lost
 		b.start(t)
-		assert.Equal(t, 1, b.owners(t, "unresolved creations"))
+		assert.Equal(t, 1, b.owners(t, "unresolved"))
 		assert.Positive(t, b.metric(t, "replicakit_live_reads_total"))
 		b.setOnPod(func(_ string, p *corev1.Pod) error { return apierrors.NewTooManyRequests("busy", 60) })
 		after(30 * time.Second)
@@ -191,7 +191,7 @@ func TestOwnerStates(t *testing.T) {
 		b.setOnPod(nil)
 		after(10 * time.Minute)
 		require.Len(t, b.allPods(), 3)
-		for _, state := range []string{"held", "waiting", "unresolved creations", "undecided adoptions"} {
+		for _, state := range []string{"held", "waiting", "unresolved", "undecided"} {
 			assert.Zero(t, b.owners(t, state), state)
 		}
 	})
@@ -206,11 +206,11 @@ func TestOwnerStates(t *testing.T) {
 			return nil
 		}
 		b.start(t)
-		assert.Equal(t, 1, b.owners(t, "undecided adoptions"))
+		assert.Equal(t, 1, b.owners(t, "undecided"))
 		assert.Zero(t, b.count("create pods"))
 		assert.Len(t, b.recorded("FailedAdopt"), 1)
 		b.remove(web)
 		settle()
-		assert.Zero(t, b.owners(t, "undecided adoptions"))
+		assert.Zero(t, b.owners(t, "undecided"))
 	})
 }

@@ -39,9 +39,10 @@ type Client[O, C Object] interface {
 	// Get reads a child.
 	Get(ctx context.Context, namespace, name string) (C, error)
 	// List returns the children of the namespace that the selector matches, of
-	// all namespaces if it is "" as for Kind.ClusterScoped, as they are at one moment after the call: with no resourceVersion, not even
-	// "0". A list in pages must be all of one version; else it is an error. The
-	// Controller changes none of the children.
+	// all namespaces if it is "" as for Kind.ClusterScoped, as they are at one
+	// moment after the call: with no resourceVersion, not even "0". A list in pages
+	// must be all of one version; else it is an error. The Controller changes none of
+	// the children.
 	List(ctx context.Context, namespace string, matching labels.Selector) (List[C], error)
 	// GetOwner reads an owner; the Controller may change what it returns.
 	GetOwner(ctx context.Context, namespace, name string) (O, error)

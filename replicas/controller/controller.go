@@ -111,6 +111,7 @@ type Controller struct {
 // A syncer is a reconciler of whatever owners and children.
 type syncer interface {
 	sync(ctx context.Context, owner types.NamespacedName) (time.Duration, error)
+	metrics() []Sample
 }
 
 // New returns a Controller for owners of a kind. enqueue is where the event

@@ -33,6 +33,7 @@ type reconciler[O, C Object] struct {
 
 	ownerResource, childResource schema.GroupResource
 	patchType                    types.PatchType
+	measures                     *measures[O, C]
 }
 
 func newReconciler[O, C Object](kind Kind[O, C], client Client[O, C], cache Cache[O, C], opts Options) *reconciler[O, C] {
@@ -40,7 +41,7 @@ func newReconciler[O, C Object](kind Kind[O, C], client Client[O, C], cache Cach
 		client: client, cache: cache, opts: opts,
 		lists:         newLists(client.List, opts),
 		ownerResource: resource(kind.Owner), childResource: resource(kind.Child),
-		patchType: patchTypeFor(kind.PatchType, kind.Child),
+		patchType: patchTypeFor(kind.PatchType, kind.Child), measures: newMeasures[O, C](),
 	}
 	r.kind, r.from, r.left, r.gone = kind, cache, r.childLeft, r.forget
 	r.pending = &expectations.Store[expectations.Key]{
@@ -179,6 +180,7 @@ func (r *reconciler[O, C]) sync(ctx context.Context, owner types.NamespacedName)
 	p.end(p.run(ctx))
 	p.LiveReads, p.LiveLists = int(p.reads.Load()), int(p.listed.Load())
 	p.Took = r.opts.Now().Sub(p.Now)
+	r.measures.add(&p.Pass)
 	if r.kind.Observe != nil {
 		r.kind.Observe(ctx, p.Pass)
 	}
@@ -187,6 +189,8 @@ func (r *reconciler[O, C]) sync(ctx context.Context, owner types.NamespacedName)
 	}
 	return p.RequeueAfter, p.Err
 }
+
+func (r *reconciler[O, C]) metrics() []Sample { return r.measures.samples() }
 
 // run is the pass on one page: look, list and plan, claim, scale, report.
 func (p *pass[O, C]) run(ctx context.Context) error {

@@ -126,9 +126,7 @@ func New[O, C client.Object](from cluster.Cluster, kind controller.Kind[O, C], o
 	if err := r.view.addIndex(from.GetFieldIndexer()); err != nil {
 		return nil, err
 	}
-	if kind.Observe, err = r.observe(kind.Observe); err != nil {
-		return nil, err
-	}
+	kind.Observe = r.observe(kind.Observe)
 	if opts.Controller.Events == nil {
 		opts.Controller.Events = events{from.GetEventRecorderFor(r.name)}
 	}
@@ -138,20 +136,18 @@ func New[O, C client.Object](from cluster.Cluster, kind controller.Kind[O, C], o
 	if r.controller, err = controller.New(kind, calls, r.view, nowhere, opts.Controller); err != nil {
 		return nil, err
 	}
-	return r, registerPending(metrics.Registry, r.name, r.controller.Expectations())
+	return r, registerMetrics(metrics.Registry, r.name, r.controller)
 }
 
-// observe counts each pass, then tells the kind's own observer.
-func (r *Reconciler[O, C]) observe(observe func(context.Context, controller.Pass[O, C])) (func(context.Context, controller.Pass[O, C]), error) {
-	count, err := counting[O, C](metrics.Registry, r.name)
+// observe looks at each pass, then tells the kind's own observer.
+func (r *Reconciler[O, C]) observe(observe func(context.Context, controller.Pass[O, C])) func(context.Context, controller.Pass[O, C]) {
 	return func(ctx context.Context, pass controller.Pass[O, C]) {
-		count(pass)
 		logRefused(ctx, pass.Err)
 		r.noteUnseen(ctx, pass)
 		if observe != nil {
 			observe(ctx, pass)
 		}
-	}, err
+	}
 }
 
 // logRefused logs what no other pass will mend: it is no error of the pass.

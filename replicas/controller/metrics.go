@@ -1,0 +1,204 @@
+package controller
+
+import (
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/replicakit/replicakit/expectations"
+)
+
+// A Sample is a metric of a Controller as it is now. All samples of one Name have the
+// same Help and Type.
+type Sample struct {
+	// Name is the metric's, in Prometheus' style, to be put behind a namespace such as
+	// "replicakit_"; Help says what it counts.
+	Name, Help string
+	Type       SampleType
+	// State tells the samples of one Name apart. "": there is only one.
+	State string
+	// Value is the number; of a Histogram, the sum of all that was observed.
+	Value float64
+	// Count is how many values a Histogram has observed, and Buckets how many of them
+	// were at most each bound.
+	Count   uint64
+	Buckets map[float64]uint64
+}
+
+// A SampleType says how the values of a metric go together.
+type SampleType uint8
+
+// The types of metrics: a Counter only grows, a Gauge goes up and down, a Histogram
+// is of many values.
+const (
+	Counter SampleType = iota
+	Gauge
+	Histogram
+)
+
+// Metrics returns what tells how the Controller is doing, in a fixed order, for
+// whatever serves metrics: what its passes did since it was made, how many owners
+// are in which state since their last passes, and how many wait for events. It takes
+// time in proportion to the owners that wait. replicas/clientgo and
+// replicas/controllerruntime serve it to Prometheus, with the label "controller"
+// and, where there is a State, "state".
+func (c *Controller) Metrics() []Sample {
+	if c == nil || c.reconciler == nil {
+		return nil
+	}
+	return append(c.reconciler.metrics(), pendingSamples(c.pending)...)
+}
+
+// counters are what passes add to.
+func counters[O, C Object]() []counter[O, C] {
+	type pass = Pass[O, C]
+	return []counter[O, C]{
+		{"children_created_total", "Children created.", func(p *pass) int { return len(p.Created) }},
+		{"children_deleted_total", "Children deleted.", func(p *pass) int { return len(p.Deleted) }},
+		{"child_errors_total", "Creations, deletions, adoptions and releases of children that failed.", func(p *pass) int { return p.Failed }},
+		{"delete_conflicts_total", "Deletes that met a Conflict: the child had changed, or a webhook refused.", func(p *pass) int { return p.Conflicts }},
+		{"live_lists_total", "Lists of an owner's children past the cache: the cache was known to be old, deletes met a Conflict, or answers were lost.", func(p *pass) int { return p.LiveLists }},
+		{"live_reads_total", "Reads of a child past the cache, to see what became of a call that failed.", func(p *pass) int { return p.LiveReads }},
+		{"held_passes_total", "Passes that did not create or delete, as an earlier one had put it off.", func(p *pass) int { return one(p.Held) }},
+		{"refused_passes_total", "Passes that could not act on the owner's spec.", func(p *pass) int { return one(isRefused(p.Err)) }},
+	}
+}
+
+type counter[O, C Object] struct {
+	name, help string
+	of         func(*Pass[O, C]) int
+}
+
+// states are what an owner is in since its last pass.
+func states[O, C Object]() []ownerIs[O, C] {
+	type pass = Pass[O, C]
+	return []ownerIs[O, C]{
+		{"held", func(p *pass) bool { return p.Held }},
+		{"waiting", func(p *pass) bool { return p.Waiting }},
+		{"undecided", func(p *pass) bool { return len(p.Undecided) > 0 }},
+		{"unresolved", func(p *pass) bool { return p.Unresolved > 0 }},
+		{"refused", func(p *pass) bool { return isRefused(p.Err) }},
+	}
+}
+
+const ownersHelp = "Owners whose last pass held creations or deletions back, waited for something, has adoptions that the server has not decided (undecided), " +
+	"sent creations of which it is not known what became (unresolved), or could not act on the spec (refused)."
+
+type ownerIs[O, C Object] struct {
+	name string
+	in   func(*Pass[O, C]) bool
+}
+
+// measures are what Controller.Metrics returns of passes.
+type measures[O, C Object] struct {
+	counters []counter[O, C]
+	states   []ownerIs[O, C]
+
+	mu     sync.Mutex
+	counts []int
+	in     []int                           // owners in each state
+	was    map[types.NamespacedName]uint64 // the states of owners that are in one, a bit each
+	took   durations
+}
+
+func newMeasures[O, C Object]() *measures[O, C] {
+	m := &measures[O, C]{counters: counters[O, C](), states: states[O, C](), was: map[types.NamespacedName]uint64{}}
+	m.counts, m.in = make([]int, len(m.counters)), make([]int, len(m.states))
+	return m
+}
+
+// add counts a pass.
+func (m *measures[O, C]) add(p *Pass[O, C]) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for i, c := range m.counters {
+		m.counts[i] += c.of(p)
+	}
+	if p.Observed {
+		m.took.add(p.Took)
+	}
+	was, is := m.was[p.Name], uint64(0)
+	for i, s := range m.states {
+		bit := uint64(1) << i
+		if s.in(p) {
+			is |= bit
+		}
+		m.in[i] += one(is&bit != 0) - one(was&bit != 0)
+	}
+	if m.was[p.Name] = is; is == 0 {
+		delete(m.was, p.Name)
+	}
+}
+
+func (m *measures[O, C]) samples() []Sample {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	samples := []Sample{m.took.sample()}
+	for i, c := range m.counters {
+		samples = append(samples, Sample{Name: c.name, Help: c.help, Type: Counter, Value: float64(m.counts[i])})
+	}
+	for i, s := range m.states {
+		samples = append(samples, Sample{Name: "owners", Help: ownersHelp, Type: Gauge, State: s.name, Value: float64(m.in[i])})
+	}
+	return samples
+}
+
+// durations is a histogram with bounds of 1 ms, 4 ms and so on to a minute.
+type durations struct {
+	sum   time.Duration
+	count uint64
+	below [durationBounds]uint64
+}
+
+const durationBounds = 9
+
+func bound(i int) time.Duration { return time.Millisecond << (2 * i) }
+
+func (d *durations) add(took time.Duration) {
+	d.sum += took
+	d.count++
+	for i := range d.below {
+		d.below[i] += uint64(one(took <= bound(i)))
+	}
+}
+
+func (d *durations) sample() Sample {
+	s := Sample{
+		Name: "sync_duration_seconds", Help: "Time that one pass for an owner took.", Type: Histogram,
+		Value: d.sum.Seconds(), Count: d.count, Buckets: map[float64]uint64{},
+	}
+	for i, n := range d.below {
+		s.Buckets[bound(i).Seconds()] = n
+	}
+	return s
+}
+
+// pendingSamples counts the owners whose expectations are not met: those that wait,
+// and those that have waited too long. What has expired and stays is a leak.
+func pendingSamples(pending *expectations.Store[expectations.Key]) []Sample {
+	owners := map[expectations.State]int{}
+	for key := range pending.All() {
+		state, _ := pending.State(key)
+		owners[state]++
+	}
+	sample := func(name string, state expectations.State) Sample {
+		return Sample{
+			Name: "expectations", Help: "Owners with creations or deletions that were started and not yet seen.", Type: Gauge,
+			State: name, Value: float64(owners[state]),
+		}
+	}
+	return []Sample{sample("waiting", expectations.Waiting), sample("expired", expectations.Expired)}
+}
+
+func one(is bool) int {
+	if is {
+		return 1
+	}
+	return 0
+}
+
+func isRefused(err error) bool {
+	_, refused := asRefused(err)
+	return refused
+}

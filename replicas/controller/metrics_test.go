@@ -1,0 +1,128 @@
+package controller_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/replicakit/replicakit/internal/podtest"
+	"github.com/replicakit/replicakit/replicas"
+	"github.com/replicakit/replicakit/replicas/controller"
+)
+
+// metric returns the value of a sample, by its name and state.
+func (r *rig[O, C]) metric(t *testing.T, name, state string) float64 {
+	t.Helper()
+	for _, s := range r.start().Metrics() {
+		if s.Name == name && s.State == state {
+			return s.Value
+		}
+	}
+	require.Fail(t, "no such metric", name+" "+state)
+	return 0
+}
+
+func TestMetrics(t *testing.T) {
+	t.Parallel()
+	t.Run("they are there before the first pass, each once, with help", func(t *testing.T) {
+		t.Parallel()
+		r, seen := newRig(1), map[string]bool{}
+		type family struct {
+			help string
+			is   controller.SampleType
+		}
+		families := map[string]family{}
+		for _, s := range r.start().Metrics() {
+			id := s.Name + s.State
+			assert.False(t, seen[id], id)
+			seen[id] = true
+			assert.Zero(t, s.Value)
+			assert.NotEmpty(t, s.Help)
+			about := family{s.Help, s.Type}
+			if known, ok := families[s.Name]; ok {
+				assert.Equal(t, known, about, s.Name)
+			}
+			families[s.Name] = about
+		}
+		assert.Len(t, families, 11)
+		assert.Empty(t, new(controller.Controller).Metrics(), "New did not make it")
+	})
+	t.Run("they count what passes do", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(3)
+		r.create = func(i int) error {
+			if i == 1 {
+				return forbidden("web-x", "policy")
+			}
+			return nil
+		}
+		r.look = func() { r.now = r.now.Add(time.Millisecond) }
+		_, err := r.pass(t, 0)
+		require.Error(t, err)
+		assert.InDelta(t, 2, r.metric(t, "children_created_total", ""), 0)
+		assert.InDelta(t, 1, r.metric(t, "child_errors_total", ""), 0)
+		assert.InDelta(t, 1, r.metric(t, "live_reads_total", ""), 0)
+		assert.InDelta(t, 1, r.metric(t, "expectations", "waiting"), 0)
+		assert.InDelta(t, 1, r.metric(t, "owners", "unresolved"), 0)
+		took := r.start().Metrics()[0]
+		assert.Equal(t, "sync_duration_seconds", took.Name)
+		assert.EqualValues(t, 1, took.Count)
+		assert.Positive(t, took.Value)
+		below := uint64(0)
+		for i := range 9 {
+			n, ok := took.Buckets[(time.Millisecond << (2 * i)).Seconds()]
+			require.True(t, ok, i)
+			assert.GreaterOrEqual(t, n, below)
+			below = n
+		}
+		assert.EqualValues(t, 1, below)
+		r.settle()
+		*r.owner.Spec.Replicas = 0
+		_, err = r.pass(t, 1, podsOf(r.owner, 2)...)
+		require.NoError(t, err)
+		assert.InDelta(t, 2, r.metric(t, "children_deleted_total", ""), 0)
+	})
+	t.Run("an owner is in a state until a pass finds it is not, or it is gone", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(1)
+		r.create = func(int) error { return quotaFull() }
+		_, err := r.pass(t, 0)
+		require.Error(t, err)
+		assert.Zero(t, r.metric(t, "owners", "held"))
+		for range 2 {
+			_, err = r.passAt(t, time.Millisecond)
+			require.NoError(t, err)
+			assert.InDelta(t, 1, r.metric(t, "owners", "held"), 0)
+		}
+		assert.InDelta(t, 2, r.metric(t, "held_passes_total", ""), 0)
+		r.forgetName(t)
+		assert.Zero(t, r.metric(t, "owners", "held"))
+	})
+	t.Run("W7 a spec that is refused, an adoption that is not decided, and an expired expectation are told", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(1)
+		r.patch = func(p *corev1.Pod) error { return forbidden(p.Name, "policy") }
+		_, err := r.pass(t, 0, podtest.Pod("orphan"))
+		require.Error(t, err)
+		assert.InDelta(t, 1, r.metric(t, "owners", "undecided"), 0)
+		refusing := newRig(1)
+		refusing.kind.Spec = func(*appsv1.ReplicaSet) (replicas.Spec, error) {
+			return replicas.Spec{}, fmt.Errorf("no: %w", &replicas.RefusedError{Reason: "No"})
+		}
+		_, err = refusing.pass(t, 0)
+		require.NoError(t, err)
+		assert.InDelta(t, 1, refusing.metric(t, "owners", "refused"), 0)
+		assert.InDelta(t, 1, refusing.metric(t, "refused_passes_total", ""), 0)
+		expiring := newRig(1)
+		_, err = expiring.pass(t, 0)
+		require.NoError(t, err)
+		expiring.now = expiring.now.Add(time.Hour)
+		assert.InDelta(t, 1, expiring.metric(t, "expectations", "expired"), 0)
+		assert.Zero(t, expiring.metric(t, "expectations", "waiting"))
+	})
+}
