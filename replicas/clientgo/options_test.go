@@ -33,7 +33,7 @@ func TestOptions(t *testing.T) {
 		}
 		b.start(t)
 		after(52 * time.Second)
-		assert.Equal(t, []time.Duration{0, 0, 10 * time.Second, 50 * time.Second}, at, "the second is due to the status")
+		assert.Equal(t, []time.Duration{0, 10 * time.Second, 30 * time.Second}, at)
 	})
 
 	bubble(t, "events go to a sink of one's own, and nowhere else", func(t inBubble) {

@@ -46,7 +46,8 @@ type Client[O, C Object] interface {
 	List(ctx context.Context, namespace string, matching labels.Selector) (List[C], error)
 	// GetOwner reads an owner; the Controller may change what it returns.
 	GetOwner(ctx context.Context, namespace, name string) (O, error)
-	// UpdateStatus writes the owner's status and returns what the server stored.
+	// UpdateStatus writes the owner's status, if the owner still has the
+	// resourceVersion that it is given with, and returns what the server stored.
 	UpdateStatus(ctx context.Context, owner O) (O, error)
 }
 

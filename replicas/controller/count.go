@@ -31,11 +31,13 @@ func (p *pass[O, C]) leaves(id types.UID, exists bool) {
 
 // count counts the children as they are by now, if it is known how far the cache has
 // come: with what this pass created, which a later one does not begin before the
-// cache shows it, and without what was deleted, whether the cache shows it or not.
-// Otherwise it counts them as they were before (T1).
+// cache shows it, and without what was deleted, whether the cache shows it or not
+// (T1). Otherwise it counts them as they were before, but for those that turned out
+// to exist no more: later passes know that too.
 func (p *pass[O, C]) count() status.Counts {
+	known := p.read != ""
 	p.counted = p.Active
-	if p.read == "" || len(p.Created) == 0 && len(p.leaving) == 0 {
+	if !known && len(p.leaving) == 0 || len(p.Created) == 0 && len(p.leaving) == 0 {
 		return status.Count(append(slices.Clip(p.Active), p.Terminating...), p.rules)
 	}
 	p.counted = make([]C, 0, len(p.Active)+len(p.Created))
@@ -43,13 +45,15 @@ func (p *pass[O, C]) count() status.Counts {
 	for _, c := range p.Active {
 		exists, leaves := p.leaving[object.ID(c)]
 		switch {
-		case !leaves:
+		case !leaves, exists && !known:
 			p.counted = append(p.counted, c)
 		case exists && lingers(c):
 			terminating++
 		}
 	}
-	p.counted = append(p.counted, p.Created...)
+	if known {
+		p.counted = append(p.counted, p.Created...)
+	}
 	counts := status.Count(append(slices.Clip(p.counted), p.Terminating...), p.rules)
 	counts.Terminating += terminating
 	return counts

@@ -24,6 +24,9 @@ type watcher[O, C Object] struct {
 	specs   keptSpecs[C]
 	left    func(key expectations.Key, child types.UID) // a child left the cache
 	gone    func(key expectations.Key)                  // an owner left it
+	// isOwn reports whether an update of an owner shows nothing but what was
+	// written. If that is not known yet, wake is called later if it does not.
+	isOwn func(was, cur O, wake func()) bool
 }
 
 func (w *watcher[O, C]) childAdded(obj any, q Enqueue) error {
@@ -83,8 +86,11 @@ func (w *watcher[O, C]) ownerUpdated(old, cur any, q Enqueue) error {
 		return err
 	}
 	e := events[O, C]{w, q}
-	if was.GetUID() != owner.GetUID() {
+	switch {
+	case was.GetUID() != owner.GetUID():
 		e.ownerDeleted(was)
+	case w.isOwn(was, owner, func() { e.wake(owner, 0) }):
+		return nil
 	}
 	w.specs.forget(expectations.KeyOf(owner)) // a restored server gives versions a second time
 	e.wake(owner, 0)

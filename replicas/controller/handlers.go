@@ -87,6 +87,7 @@ func NewHandlers[O, C Object](kind Kind[O, C], owners OwnerCache[O], store *expe
 	w := &watcher[O, C]{
 		kind: kind, from: owners, pending: store,
 		left: func(expectations.Key, types.UID) {}, gone: store.Forget,
+		isOwn: func(O, O, func()) bool { return false },
 	}
 	return &Handlers{w, enqueue}, nil
 }
@@ -140,9 +141,9 @@ func (h *Handlers) OwnerAdded(obj any, q ...Enqueue) error {
 	return w.ownerAdded(obj, enqueue)
 }
 
-// OwnerUpdated wakes an owner, whether anything changed or not. If the UIDs
-// differ, the old one was deleted and made again under its name: that is handled
-// as by OwnerDeleted first.
+// OwnerUpdated wakes an owner, whether anything changed or not: a resync, with
+// equal resourceVersions, wakes it too. If the UIDs differ, the old one was deleted
+// and made again under its name: that is handled as by OwnerDeleted first.
 func (h *Handlers) OwnerUpdated(old, cur any, q ...Enqueue) error {
 	w, enqueue, err := h.to(q)
 	if err != nil {
@@ -195,7 +196,10 @@ func (c *Controller) OwnerAdded(obj any, q ...Enqueue) error {
 	return c.events().OwnerAdded(obj, q...)
 }
 
-// OwnerUpdated is that of Handlers.
+// OwnerUpdated is that of Handlers, but an update that shows nothing but the status
+// that the Controller itself wrote last wakes nobody, unless a pass waits to see it.
+//
+// Differs from Kubernetes: there each status write leads to another pass.
 func (c *Controller) OwnerUpdated(old, cur any, q ...Enqueue) error {
 	return c.events().OwnerUpdated(old, cur, q...)
 }

@@ -16,13 +16,14 @@ import (
 const incarnationKept = time.Hour
 
 // ownerState is what is remembered of an owner between passes. It belongs to the
-// pass under way, but for proven, which has a lock of its own.
+// pass under way, but for proven and wrote, which have locks of their own.
 type ownerState[C Object] struct {
 	uid        types.UID
 	generation int64
 	seen       time.Time // the last pass
 
 	proven proven[C]
+	wrote  ownWrite
 	old    bool // the cache is known to be old, until a live list
 	told   told
 
@@ -92,6 +93,16 @@ func (o *owners[C]) get(key expectations.Key) *ownerState[C] {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.find(key)
+}
+
+// awaitWrite notes that a pass begins: should it not see its owner's last status
+// write, the update that shows it is worth another one.
+func (o *owners[C]) awaitWrite(name types.NamespacedName) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, s := range o.m[name] {
+		s.wrote.await()
+	}
 }
 
 func (o *owners[C]) find(key expectations.Key) *ownerState[C] {

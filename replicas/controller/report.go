@@ -90,9 +90,15 @@ func (p *pass[O, C]) statusOf(owner O) any {
 }
 
 func (p *pass[O, C]) updateStatus(ctx context.Context, owner O) (O, error) {
+	stored := ""
+	p.state.wrote.begin(owner.GetResourceVersion())
+	defer func() { p.state.wrote.end(stored) }()
 	written, err := p.client.UpdateStatus(ctx, owner)
 	if err == nil && object.IsNil(written) {
 		err = errors.New("the client returned no object")
+	}
+	if err == nil {
+		stored = written.GetResourceVersion()
 	}
 	return written, err
 }

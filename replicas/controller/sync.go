@@ -43,7 +43,7 @@ func newReconciler[O, C Object](kind Kind[O, C], client Client[O, C], cache Cach
 		ownerResource: resource(kind.Owner), childResource: resource(kind.Child),
 		patchType: patchTypeFor(kind.PatchType, kind.Child), measures: newMeasures[O, C](),
 	}
-	r.kind, r.from, r.left, r.gone = kind, cache, r.childLeft, r.forget
+	r.kind, r.from, r.left, r.gone, r.isOwn = kind, cache, r.childLeft, r.forget, r.isOwnWrite
 	r.pending = &expectations.Store[expectations.Key]{
 		Timeout: opts.ExpectationsTimeout, Now: opts.Now,
 		Jitter: func() time.Duration {
@@ -218,6 +218,7 @@ func (p *pass[O, C]) run(ctx context.Context) error {
 // look finds the owner and what it wants, and reports whether there is something
 // to go on with.
 func (p *pass[O, C]) look(ctx context.Context) (goOn bool, err error) {
+	p.owners.awaitWrite(p.Name) // before the cache is asked, which may be told meanwhile
 	stale, ready := p.writes.Ready(expectations.Key{NamespacedName: p.Name})
 	if !ready {
 		p.Stale, p.Waiting = stale, true
@@ -239,6 +240,7 @@ func (p *pass[O, C]) look(ctx context.Context) (goOn bool, err error) {
 	}
 	p.Owner, p.key = owner, expectations.KeyOf(owner)
 	p.state = p.stateOf(owner, p.Now)
+	p.state.wrote.read(owner.GetResourceVersion())
 	p.state.old = p.state.old || stale != (expectations.Stale{})
 	p.Generation = owner.GetGeneration()
 	if p.spec, err = p.kind.Spec(owner); err != nil {
@@ -293,6 +295,9 @@ func onlyRefused(err error) bool {
 // end completes what is told of the pass. After an error only the server or a hold
 // says when to come back: the caller's rate limiter does otherwise.
 func (p *pass[O, C]) end(err error) {
+	if p.state != nil {
+		p.waitForWrites()
+	}
 	if p.Err = err; err != nil {
 		p.RequeueAfter = p.retryAfter
 		return
@@ -309,6 +314,12 @@ func (p *pass[O, C]) end(err error) {
 	if remaining := p.state.proven.remaining(p.opts.Now(), p.opts.ExpectationsTimeout); remaining > 0 {
 		p.comeBack(remaining)
 	}
+}
+
+// waitForWrites begins to wait for what the pass wrote: nobody may look before long.
+func (p *pass[O, C]) waitForWrites() {
+	stale, ready := p.writes.Ready(p.key)
+	p.state.old = p.state.old || ready && stale != (expectations.Stale{})
 }
 
 // forget drops everything that is remembered of an owner that is gone. An empty UID

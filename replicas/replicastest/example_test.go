@@ -38,7 +38,7 @@ func Example() {
 	}
 	// Output:
 	// 0s: created 0, 1 failed
-	// 0s: created 3, 0 failed
+	// 5ms: created 3, 0 failed
 	// web-5f9sh node-2 Running
 	// web-gm6nj node-1 Running
 	// web-zbxs4 node-1 Running

@@ -52,9 +52,10 @@ func isShared(t reflect.Type) bool {
 	return t.Kind() == reflect.Interface
 }
 
-// isNothing reports whether values of a type are of the moment.
+// isNothing reports whether values of a type are of the moment: a function is one to
+// call when the write under way ends.
 func isNothing(t reflect.Type) bool {
-	return t == reflect.TypeFor[sync.Mutex]() || t == reflect.TypeFor[atomic.Int64]()
+	return t == reflect.TypeFor[sync.Mutex]() || t == reflect.TypeFor[atomic.Int64]() || t.Kind() == reflect.Func
 }
 
 // copyDeep copies a value with all that it points to.

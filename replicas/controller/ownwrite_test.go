@@ -1,0 +1,170 @@
+package controller_test
+
+import (
+	"errors"
+	"strconv"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/replicakit/replicakit/internal/podtest"
+)
+
+// writing is a rig whose owner has version 5, and each status write leaves it with
+// the next one.
+func writing() *podRig {
+	r := newRig(0)
+	r.owner.ResourceVersion = "5"
+	r.stored = func(rs *appsv1.ReplicaSet) {
+		n, _ := strconv.Atoi(rs.ResourceVersion)
+		rs.ResourceVersion = strconv.Itoa(n + 1)
+	}
+	return r
+}
+
+// write makes a pass that writes a status, and returns the owner before and after.
+func write(t *testing.T, r *podRig) (was, cur *appsv1.ReplicaSet) {
+	t.Helper()
+	_, err := r.pass(t, 0)
+	require.NoError(t, err)
+	require.Len(t, r.statuses, 1)
+	r.woken = nil
+	return r.owner, stored(r)
+}
+
+func stored(r *podRig) *appsv1.ReplicaSet {
+	cur := r.statuses[len(r.statuses)-1].DeepCopy()
+	r.stored(cur)
+	return cur
+}
+
+func woken(t *testing.T, r *podRig, was, cur *appsv1.ReplicaSet) bool {
+	t.Helper()
+	require.NoError(t, r.start().OwnerUpdated(was, cur))
+	return len(r.wakes()) > 0
+}
+
+func TestOwnStatusWritesWakeNobody(t *testing.T) {
+	t.Parallel()
+	t.Run("V15 an update that shows the last status write wakes nobody, a resync always", func(t *testing.T) {
+		t.Parallel()
+		r := writing()
+		was, cur := write(t, r)
+		assert.False(t, woken(t, r, was, cur))
+		assert.True(t, woken(t, r, cur, cur), "a resync")
+		assert.True(t, woken(t, r, was, was), "a resync")
+		next := cur.DeepCopy()
+		next.ResourceVersion = "7"
+		assert.True(t, woken(t, r, cur, next), "somebody else wrote")
+		assert.True(t, woken(t, r, was, next), "and the cache skipped ours")
+	})
+	for name, change := range map[string]func(rs *appsv1.ReplicaSet){
+		"the generation":                 func(rs *appsv1.ReplicaSet) { rs.Generation++ },
+		"a label":                        func(rs *appsv1.ReplicaSet) { rs.Labels = web },
+		"an annotation":                  func(rs *appsv1.ReplicaSet) { rs.Annotations = web },
+		"a finalizer":                    func(rs *appsv1.ReplicaSet) { rs.Finalizers = []string{"example.com/stay"} },
+		"an owner":                       func(rs *appsv1.ReplicaSet) { rs.OwnerReferences = []metav1.OwnerReference{{Name: "d"}} },
+		"the deletion":                   func(rs *appsv1.ReplicaSet) { rs.DeletionTimestamp = &metav1.Time{Time: podtest.Now} },
+		"the UID":                        func(rs *appsv1.ReplicaSet) { rs.UID = "another" },
+		"no version is told, which also": func(rs *appsv1.ReplicaSet) { rs.ResourceVersion = "" },
+	} {
+		t.Run("V15 it wakes if "+name+" changed", func(t *testing.T) {
+			t.Parallel()
+			r := writing()
+			was, cur := write(t, r)
+			change(cur)
+			assert.True(t, woken(t, r, was, cur))
+		})
+	}
+	t.Run("V15 an update that comes before the answer is judged when that is there", func(t *testing.T) {
+		t.Parallel()
+		for version, wakes := range map[string]int{"6": 0, "7": 1} {
+			r := writing()
+			r.updateStatus = func(_ int, rs *appsv1.ReplicaSet) error {
+				cur := rs.DeepCopy()
+				cur.ResourceVersion = version
+				assert.NoError(t, r.start().OwnerUpdated(r.owner, cur))
+				assert.Empty(t, r.woken)
+				return nil
+			}
+			_, err := r.pass(t, 0)
+			require.NoError(t, err)
+			assert.Len(t, r.wakes(), wakes)
+		}
+	})
+	t.Run("V15 of a write that failed nothing is ours", func(t *testing.T) {
+		t.Parallel()
+		r := writing()
+		cur := r.owner.DeepCopy()
+		cur.ResourceVersion = "6"
+		r.updateStatus = func(int, *appsv1.ReplicaSet) error {
+			assert.NoError(t, r.start().OwnerUpdated(r.owner, cur))
+			return errors.New("boom")
+		}
+		_, err := r.pass(t, 0)
+		require.Error(t, err)
+		assert.Len(t, r.wakes(), 1)
+		assert.True(t, woken(t, r, r.owner, cur))
+	})
+	t.Run("V15 of a write after a conflict only the last step is ours", func(t *testing.T) {
+		t.Parallel()
+		r := writing()
+		r.updateStatus = func(n int, _ *appsv1.ReplicaSet) error {
+			if n == 1 {
+				return conflict("web")
+			}
+			return nil
+		}
+		fresh := r.owner.DeepCopy()
+		fresh.ResourceVersion = "8"
+		r.getOwner = func() (*appsv1.ReplicaSet, error) { return fresh.DeepCopy(), nil }
+		_, err := r.pass(t, 0)
+		require.NoError(t, err)
+		assert.True(t, woken(t, r, r.owner, fresh))
+		assert.True(t, woken(t, r, r.owner, stored(r)), "if the cache skipped the other")
+		assert.False(t, woken(t, r, fresh, stored(r)))
+	})
+	t.Run("V15 X10 a pass that waits for it is woken by it", func(t *testing.T) {
+		t.Parallel()
+		r := writing()
+		r.ownersVersion = "5"
+		was, cur := write(t, r)
+		pass, err := r.pass(t, 0)
+		require.NoError(t, err)
+		require.Equal(t, "6", pass.Stale.Wrote)
+		assert.True(t, woken(t, r, was, cur))
+		r.owner, r.ownersVersion = cur, "6"
+		_, err = r.pass(t, 0)
+		require.NoError(t, err)
+		assert.False(t, woken(t, r, was, cur), "it has been seen")
+	})
+	t.Run("V15 a pass that went by the owner as it was before is made up for", func(t *testing.T) {
+		t.Parallel()
+		r := writing()
+		_, r.owner = write(t, r)
+		_, err := r.pass(t, 0, podtest.Pod("a", owned(r.owner), podtest.Deleting))
+		require.NoError(t, err)
+		require.Len(t, r.statuses, 2)
+		_, err = r.pass(t, 0)
+		require.NoError(t, err)
+		require.Len(t, r.statuses, 2, "what it knows of the status is what it should be")
+		assert.True(t, woken(t, r, r.owner, stored(r)))
+	})
+	t.Run("V15 V17 of an owner that was forgotten nothing is known", func(t *testing.T) {
+		t.Parallel()
+		r := writing()
+		was, cur := write(t, r)
+		r.forget(t)
+		assert.True(t, woken(t, r, was, cur))
+	})
+	t.Run("V15 objects of fake clients have no versions", func(t *testing.T) {
+		t.Parallel()
+		r := writing()
+		r.owner.ResourceVersion, r.stored = "", func(*appsv1.ReplicaSet) {}
+		was, cur := write(t, r)
+		assert.True(t, woken(t, r, was, cur))
+	})
+}
