@@ -87,7 +87,7 @@ func parse(args []string, stdout io.Writer) (options, error) {
 	opts := defaults()
 	fs := opts.flagSet()
 	fs.Usage = func() {
-		_, _ = fmt.Fprintf(stdout, "Run the ReplicaSets and ReplicationControllers of a cluster.\n\nUsage:\n  controller [flags]\n\nFlags:\n%s", fs.FlagUsages())
+		_, _ = fmt.Fprintf(stdout, "Run the ReplicaSets and ReplicationControllers of a cluster.\n\nUsage:\n  controller [flags]\n  controller shard-ranges -n N    propose --shard-ranges\n\nFlags:\n%s", fs.FlagUsages())
 	}
 	if err := fs.Parse(args); err != nil {
 		return options{}, err
@@ -106,8 +106,7 @@ func (o *options) flagSet() *pflag.FlagSet {
 	fs.SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
 		return pflag.NormalizedName(strings.ReplaceAll(name, "_", "-")) // --concurrent_rc_syncs
 	})
-	fs.StringVar(&o.kubeconfig, "kubeconfig", o.kubeconfig, "file with address and credentials of the API server; empty means the pod's own service account")
-	fs.StringVar(&o.master, "master", o.master, "address of the API server; overrides the kubeconfig's")
+	o.addServerFlags(fs)
 	fs.Float32Var(&o.qps, "kube-api-qps", o.qps, "calls a second to the API server, for each controller")
 	fs.IntVar(&o.burst, "kube-api-burst", o.burst, "calls at once to the API server, for each controller")
 	fs.StringSliceVar(&o.namespaces, "namespace", o.namespaces, "watch these namespaces only, each with workers and queues of its own; empty means all")
@@ -128,6 +127,11 @@ func (o *options) flagSet() *pflag.FlagSet {
 	klog.InitFlags(verbosity)
 	fs.AddGoFlag(verbosity.Lookup("v"))
 	return fs
+}
+
+func (o *options) addServerFlags(fs *pflag.FlagSet) {
+	fs.StringVar(&o.kubeconfig, "kubeconfig", o.kubeconfig, "file with address and credentials of the API server; empty means the pod's own service account")
+	fs.StringVar(&o.master, "master", o.master, "address of the API server; overrides the kubeconfig's")
 }
 
 func (o *options) addElectionFlags(fs *pflag.FlagSet) {

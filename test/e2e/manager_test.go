@@ -65,6 +65,7 @@ func TestManager(t *testing.T) {
 		{"one of two is killed in the middle of a scale-up, the other goes on", s.killed},
 		{"a leader that is paused at any moment writes nothing after another took over", s.paused},
 		{"nor does one that is paused in the middle of a renewal", s.pausedInRenewal},
+		{"several share the namespaces: no write out of a range whose lease is held, though one is killed and one is paused", s.shared},
 		{"the API server is gone for half a minute", s.serverGone},
 		{"the API server is gone for longer than the lease can wait", s.leaseLost},
 		{"a server that is restored from a backup is told, until a restart mends it", s.restored},

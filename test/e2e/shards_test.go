@@ -1,0 +1,187 @@
+package e2e_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/sharding"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+)
+
+// account makes a service account with the rights of the manager's, by which the
+// audit log tells one manager from another, and returns its kubeconfig.
+func (s *managerServer) account(t *testing.T, name string) (kubeconfig string) {
+	t.Helper()
+	const namespace = "kube-system"
+	meta := metav1.ObjectMeta{Name: name, Namespace: namespace}
+	_, err := s.client.CoreV1().ServiceAccounts(namespace).Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: meta}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	subjects := []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Name: name, Namespace: namespace}}
+	_, err = s.client.RbacV1().ClusterRoleBindings().Create(t.Context(), &rbacv1.ClusterRoleBinding{
+		ObjectMeta: meta, Subjects: subjects, RoleRef: rbacv1.RoleRef{Kind: "ClusterRole", Name: managerAccount},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	for _, role := range []string{managerAccount, managerAccount + "-shards"} {
+		_, err := s.client.RbacV1().RoleBindings(namespace).Create(t.Context(), &rbacv1.RoleBinding{
+			ObjectMeta: metav1.ObjectMeta{Name: name + "-" + role}, Subjects: subjects, RoleRef: rbacv1.RoleRef{Kind: "Role", Name: role},
+		}, metav1.CreateOptions{})
+		require.NoError(t, err)
+	}
+	path := filepath.Join(t.TempDir(), "kubeconfig")
+	require.NoError(t, clientcmd.WriteToFile(clientcmdapi.Config{
+		Clusters:       map[string]*clientcmdapi.Cluster{"c": {Server: s.config.Host, CertificateAuthorityData: s.config.CAData}},
+		AuthInfos:      map[string]*clientcmdapi.AuthInfo{"u": {Token: s.token(t, namespace, name)}},
+		Contexts:       map[string]*clientcmdapi.Context{"x": {Cluster: "c", AuthInfo: "u"}},
+		CurrentContext: "x",
+	}, path))
+	return path
+}
+
+// between are two ranges with one of the namespaces in each, the first one's first.
+func between(a, b string) (ranges string, first, second string) {
+	first, second = a, b
+	if sharding.HashField(a) > sharding.HashField(b) {
+		first, second = b, a
+	}
+	cut := "0x" + sharding.HashField(second)
+	return fmt.Sprintf("0x0-%s,%s-0x10000000000000000", cut, cut), first, second
+}
+
+// shared has managers share two namespaces; one is killed, one is paused and goes
+// on. The server's audit log says who wrote where, and who held the leases then.
+func (s *managerServer) shared(t *testing.T) {
+	t.Helper()
+	const wanted = 300
+	s.apply(t, "shards.yaml")
+	worlds := map[string]*world{}
+	for range 2 {
+		w := s.world(t)
+		worlds[w.namespace] = w
+	}
+	names := make([]string, 0, len(worlds))
+	for name := range worlds {
+		names = append(names, name)
+	}
+	ranges, low, high := between(names[0], names[1])
+	begin := func(name string) *manager {
+		t.Helper()
+		return s.start(t, "--kubeconfig="+s.account(t, name), "--shard-ranges="+ranges, "--shards-per-manager=1")
+	}
+	a := begin("sharer-a")
+	a.says(`Serving a range of namespaces" shard=0`)
+	b := begin("sharer-b")
+	b.says(`Serving a range of namespaces" shard=1`)
+	c := begin("sharer-c")
+
+	wl, wh := worlds[low], worlds[high]
+	lowSet, highSet := wl.create(replicaSet("low", wanted)), wh.create(replicaSet("high", wanted))
+	wl.allow(lowSet, 64)
+	wl.ever(lowSet, wanted/8)
+	wh.ever(highSet, wanted/8)
+	require.NoError(t, a.cmd.Process.Kill())
+	a.ends()
+	assert.Less(t, wl.history.everOwned(lowSet), wanted, "it was in the middle")
+	c.says(`Serving a range of namespaces" shard=0`)
+	wl.has(lowSet, wanted)
+	wh.has(highSet, wanted)
+
+	d := begin("sharer-d")
+	wh.scale(highSet, 2*wanted)
+	wh.ever(highSet, wanted+wanted/8)
+	b.signal(syscall.SIGSTOP)
+	there := wh.history.everOwned(highSet)
+	require.Less(t, there, 2*wanted, "it was in the middle")
+	d.says(`Serving a range of namespaces" shard=1`)
+	wh.ever(highSet, there+1)
+	b.signal(syscall.SIGCONT)
+	b.hasLost()
+	wh.has(highSet, 2*wanted)
+	assert.Equal(t, 2*wanted, wh.history.everOwned(highSet), "not one too many")
+
+	other := s.start(t, "--kubeconfig="+s.account(t, "sharer-other"), "--shard-ranges=0x0-0x10000000000000000")
+	assert.Equal(t, 1, other.ends())
+	assert.Contains(t, other.log.String(), "controller: --shard-ranges: others are at work with other ranges, or with none: lease kube-system/replicakit-controller is held by shards-2-")
+	c.stop()
+	d.stop()
+	s.wroteUnderLease(t, map[string]int{low: 0, high: 1})
+}
+
+// An audited call is one that changed something.
+type audited struct {
+	Verb string
+	User struct{ Username string }
+	Ref  *struct{ Resource, Namespace, Name string } `json:"objectRef"`
+
+	Response struct{ Code int } `json:"responseStatus"`
+	Received time.Time          `json:"requestReceivedTimestamp"`
+	Done     time.Time          `json:"stageTimestamp"`
+}
+
+// audited returns what service accounts of that prefix changed, by the time that it
+// was done.
+func (s *managerServer) audited(t *testing.T, prefix string) (calls []audited) {
+	t.Helper()
+	log, err := os.Open(s.auditLog())
+	require.NoError(t, err)
+	defer func() { _ = log.Close() }()
+	for lines := json.NewDecoder(log); ; {
+		var call audited
+		if err := lines.Decode(&call); err != nil {
+			break // the end, or a line that is being written
+		}
+		reads := []string{"get", "list", "watch"}
+		if strings.HasPrefix(call.User.Username, "system:serviceaccount:kube-system:"+prefix) && call.Ref != nil &&
+			call.Response.Code < http.StatusMultipleChoices && !slices.Contains(reads, call.Verb) {
+			calls = append(calls, call)
+		}
+	}
+	slices.SortFunc(calls, func(a, b audited) int { return a.Done.Compare(b.Done) })
+	return calls
+}
+
+// wroteUnderLease checks each write against the leases: it was sent by whoever was
+// the last to write the lease of the namespace's range before that.
+func (s *managerServer) wroteUnderLease(t *testing.T, rangeOf map[string]int) {
+	t.Helper()
+	calls := s.audited(t, "sharer-")
+	writers := map[string]map[string]bool{}
+	for _, call := range calls {
+		index, ours := rangeOf[call.Ref.Namespace]
+		if !ours {
+			continue
+		}
+		lease := fmt.Sprintf("%s-shard-%d", managerAccount, index)
+		var holder string
+		for _, held := range calls {
+			if held.Ref.Resource == "leases" && held.Ref.Name == lease && held.Done.Before(call.Received) {
+				holder = held.User.Username
+			}
+		}
+		assert.Equal(t, holder, call.User.Username, "%s %s/%s of range %d at %v", call.Verb, call.Ref.Resource, call.Ref.Name, index, call.Received)
+		if writers[call.Ref.Namespace] == nil {
+			writers[call.Ref.Namespace] = map[string]bool{}
+		}
+		writers[call.Ref.Namespace][strings.TrimPrefix(call.User.Username, "system:serviceaccount:kube-system:")] = true
+	}
+	for namespace, index := range rangeOf {
+		want := map[string]bool{"sharer-a": true, "sharer-c": true}
+		if index == 1 {
+			want = map[string]bool{"sharer-b": true, "sharer-d": true}
+		}
+		assert.Equal(t, want, writers[namespace])
+	}
+}
