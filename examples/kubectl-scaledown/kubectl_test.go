@@ -56,6 +56,7 @@ var refusals = map[string]string{
 	"none":    noise + "The connection to the server localhost:8080 was refused - did you specify the right host or port?",
 	"far":     noise + "Unable to connect to the server: dial tcp: lookup api.example on 10.0.0.10:53: no such host",
 	"slow":    "Unable to connect to the server: net/http: request canceled (Client.Timeout exceeded while awaiting headers)",
+	"late":    "error: context deadline exceeded",
 	"guest":   "Warning: you are a guest\n" + `Error from server (Forbidden): pods is forbidden: User "guest" cannot list resource "pods" in API group "" in the namespace "shop"`,
 	"expired": "error: You must be logged in to the server (Unauthorized)",
 	"old":     `error: the server doesn't have a resource type "deployments"`,

@@ -136,10 +136,11 @@ var logEntry = regexp.MustCompile(`^[IWEF]\d{4} |^Warning: `)
 
 // remedies say what to do about what kubectl says.
 var remedies = []struct{ said, todo string }{
-	{"(Forbidden)", "you need the right to list these: ask 'kubectl auth can-i list pods', or have somebody save a dump and read it with -f"},
+	{"(Forbidden)", "you need the right to list these: ask 'kubectl auth can-i --list', or have somebody save a dump and read it with -f"},
 	{"(Unauthorized)", "log in again, or name another cluster with --context"},
 	{"context was not found", "'kubectl config get-contexts' lists them"},
 	{"context \"", "'kubectl config get-contexts' lists them"},
+	{"deadline exceeded", "give it longer with --request-timeout, or read a saved dump with -f"},
 	{"imeout", "give it longer with --request-timeout, or read a saved dump with -f"},
 	{"Unable to connect", "name another cluster with --context, or read a saved dump with -f"},
 	{"was refused", "name another cluster with --context, or read a saved dump with -f"},

@@ -206,8 +206,12 @@ func maxSurge(d *appsv1.Deployment, replicas int32) int32 {
 	return int32(surge)
 }
 
-// number reads an annotation that the Deployment controller wrote.
+// number reads an annotation that the Deployment controller wrote; it is 0 if
+// that is none.
 func number(rs *appsv1.ReplicaSet, annotation string) (n int32, ok bool) {
 	value, err := strconv.ParseUint(rs.Annotations[annotation], 10, 31)
-	return int32(value), err == nil
+	if err != nil {
+		return 0, false
+	}
+	return int32(value), true
 }

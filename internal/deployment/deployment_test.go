@@ -91,7 +91,7 @@ func TestScale(t *testing.T) {
 		"of two of a size the oldest shrinks most":             {web(), sets{set("v2", 2, 3), set("v1", 1, 3)}, 1, []int32{2, 0}, deployment.Proportions},
 		"nothing is left of zero":                              {web(), sets{set("v1", 1, 8), set("v2", 2, 5)}, 0, []int32{0, 0}, deployment.Proportions},
 		"a finished rollout takes what is left":                {web(), sets{set("v1", 1, 2, annotate("desired-replicas", "9")), set("v2", 2, 10, func(rs *appsv1.ReplicaSet) { rs.Status.AvailableReplicas = 10 })}, 10, []int32{0, 10}, deployment.Finished},
-		"without a note the status tells how large it was":     {web(counts(13)), sets{set("v1", 1, 8, annotate("max-replicas", "0")), set("v2", 2, 5, annotate("max-replicas", "-1"))}, 5, []int32{4, 3}, deployment.Proportions},
+		"without a note the status tells how large it was":     {web(counts(13)), sets{set("v1", 1, 8, annotate("max-replicas", "2147483648")), set("v2", 2, 5, annotate("max-replicas", "-1"))}, 5, []int32{4, 3}, deployment.Proportions},
 		"if that is zero the largest pays":                     {web(), sets{set("v1", 1, 8, annotate("max-replicas", "0")), set("v2", 2, 5, annotate("max-replicas", "0"))}, 5, []int32{2, 5}, deployment.Proportions},
 		"a Deployment that is being deleted scales nothing":    {web(deleting), sets{set("v2", 1, 10)}, 5, []int32{10}, deployment.Unscaled},
 		"Recreate does not choose between two":                 {web(recreate), sets{set("v1", 1, 8), set("v2", 2, 5)}, 5, []int32{8, 5}, deployment.Unscaled},

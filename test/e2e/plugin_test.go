@@ -1,32 +1,177 @@
 package e2e_test
 
 import (
+	"bytes"
+	"context"
+	"maps"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
 )
+
+const pluginSource = "../../examples/kubectl-scaledown"
+
+// A plugin is kubectl with kubectl-scaledown beside it on PATH, as go install
+// leaves it.
+type plugin struct {
+	t          *testing.T
+	kubectl    string
+	path       string
+	kubeconfig string
+}
+
+func installPlugin(t *testing.T, kubeconfig string) *plugin {
+	t.Helper()
+	binaries, err := findBinaries()
+	require.NoError(t, err)
+	binaries, err = filepath.Abs(binaries)
+	require.NoError(t, err)
+	bin := t.TempDir()
+	install := exec.CommandContext(t.Context(), "go", "install", ".")
+	install.Dir, install.Env = pluginSource, append(os.Environ(), "GOBIN="+bin)
+	out, err := install.CombinedOutput()
+	require.NoError(t, err, string(out))
+	return &plugin{t, filepath.Join(binaries, "kubectl"), bin + string(filepath.ListSeparator) + binaries, kubeconfig}
+}
+
+// run runs kubectl without anything to read.
+func (p *plugin) run(args ...string) (stdout, stderr string, code int) {
+	p.t.Helper()
+	var out, errs bytes.Buffer
+	kubectl := exec.CommandContext(p.t.Context(), p.kubectl, args...)
+	kubectl.Env = append(os.Environ(), "PATH="+p.path, "KUBECONFIG="+p.kubeconfig)
+	kubectl.Stdout, kubectl.Stderr = &out, &errs
+	err := kubectl.Run()
+	if kubectl.ProcessState == nil {
+		require.NoError(p.t, err)
+	}
+	return out.String(), errs.String(), kubectl.ProcessState.ExitCode()
+}
 
 func TestKubectlFindsThePluginByTheNameThatGoInstallGivesIt(t *testing.T) {
 	t.Parallel()
-	binaries, err := findBinaries()
+	want, err := os.ReadFile(pluginSource + "/testdata/fleet-a.name.golden")
 	require.NoError(t, err)
-	bin := t.TempDir()
-	const plugin = "../../examples/kubectl-scaledown"
-	install := exec.CommandContext(t.Context(), "go", "install", ".")
-	install.Dir, install.Env = plugin, append(os.Environ(), "GOBIN="+bin)
-	out, err := install.CombinedOutput()
-	require.NoError(t, err, string(out))
-	want, err := os.ReadFile(plugin + "/testdata/fleet-a.name.golden")
-	require.NoError(t, err)
+	got, stderr, code := installPlugin(t, os.DevNull).run("scaledown", "web-5d9c7b6f4d",
+		"-f", pluginSource+"/testdata/fleet-a.json", "--replicas", "25", "--at", "2026-11-21T11:40:54Z", "-o", "name")
+	require.Zero(t, code, stderr)
+	assert.Equal(t, string(want), got)
+}
 
-	kubectl := exec.CommandContext(t.Context(), filepath.Join(binaries, "kubectl"), "scaledown", "web-5d9c7b6f4d",
-		"-f", plugin+"/testdata/fleet-a.json", "--replicas", "25", "--at", "2026-11-21T11:40:54Z", "-o", "name")
-	kubectl.Env = append(os.Environ(), "PATH="+bin)
-	got, err := kubectl.CombinedOutput()
-	require.NoError(t, err, string(got))
-	assert.Equal(t, string(want), string(got))
+// A Deployment in the middle of a rollout is scaled: Kubernetes' own Deployment
+// controller shares it out, and the pods go that the plugin has named.
+//
+//nolint:paralleltest // that controller looks at every namespace
+func TestThePluginForetellsWhatAScaledDeploymentLoses(t *testing.T) {
+	w := newWorld(t)
+	w.startDeploymentController()
+	w.createDeployment("web")
+	w.patchDeployment(`{"metadata":{"labels":{"app":"web"}},"spec":{"replicas":8}}`)
+	w.runAll(w.podsBySet(8))
+	w.patchDeployment(`{"spec":{"template":{"spec":{"terminationGracePeriodSeconds":1}}}}`)
+	before := w.podsBySet(4, 6) // the new ones never become ready, so it goes no further
+	for i, pod := range before {
+		w.patchPod(pod.Name, `{"metadata":{"annotations":{"controller.kubernetes.io/pod-deletion-cost":"`+strconv.Itoa(i)+`"}}}`)
+	}
+
+	kubectl := installPlugin(t, w.cluster.kubeconfig)
+	plan, stderr, code := kubectl.run("scaledown", "deployment/web", "-n", w.namespace, "--replicas", "4", "-o", "name")
+	require.Zero(t, code, stderr)
+	require.NotEmpty(t, plan, stderr)
+	picture, stderr, code := kubectl.run("scaledown", "-l", "app=web", "-n", w.namespace, "--replicas", "4", "--explain", "-o", "svg")
+	require.Zero(t, code, stderr)
+	require.Contains(t, picture, "web: from 8 to 4 replicas")
+
+	_, stderr, code = kubectl.run("scale", "deployment/web", "-n", w.namespace, "--replicas=4")
+	require.Zero(t, code, stderr)
+	foretold := strings.Fields(strings.ReplaceAll(plan, "pod/", ""))
+	after := w.podsBySet(2, 3)
+	gone := slices.DeleteFunc(names(before), func(name string) bool { return slices.Contains(names(after), name) })
+	assert.ElementsMatch(t, foretold, gone)
+}
+
+func TestThePluginSaysWhatToDoAboutAClusterItCannotRead(t *testing.T) {
+	t.Parallel()
+	guest, err := shared.env.AddUser(envtest.User{Name: "guest"}, nil)
+	require.NoError(t, err)
+	config, err := guest.KubeConfig()
+	require.NoError(t, err)
+	closed, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	require.NoError(t, closed.Close())
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(dir+"/guest", config, 0o600))
+	nobody := regexp.MustCompile(`server: \S+`).ReplaceAll(config, []byte("server: https://"+closed.Addr().String()))
+	require.NoError(t, os.WriteFile(dir+"/nobody", nobody, 0o600))
+	kubectl := installPlugin(t, dir+"/guest")
+	for name, tt := range map[string]struct {
+		flag string
+		want string
+	}{
+		"no rights":   {"-n=default", `pods is forbidden: User "guest" cannot list resource "pods" in API group "" in the namespace "default": you need the right to list these: ask 'kubectl auth can-i --list', or`},
+		"no server":   {"--kubeconfig=" + dir + "/nobody", "was refused - did you specify the right host or port?: name another cluster with --context"},
+		"no context":  {"--context=nope", "nope: 'kubectl config get-contexts' lists them"},
+		"no config":   {"--kubeconfig=" + dir + "/none", "none: no such file or directory: try it by hand: kubectl get deployments.apps,replicasets.apps,pods"},
+		"no patience": {"--request-timeout=1ns", "give it longer with --request-timeout, or read a saved dump with -f"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			stdout, stderr, code := kubectl.run("scaledown", "deployment/web", tt.flag)
+			assert.Equal(t, 3, code)
+			assert.Empty(t, stdout)
+			assert.Contains(t, stderr, tt.want)
+			assert.Equal(t, 1, strings.Count(stderr, "\n"), "one line: %s", stderr)
+		})
+	}
+}
+
+// startDeploymentController starts Kubernetes' own until the test ends.
+func (w *world) startDeploymentController() {
+	w.t.Helper()
+	binaries, err := findBinaries()
+	require.NoError(w.t, err)
+	ctx, cancel := context.WithCancel(context.WithoutCancel(w.t.Context()))
+	manager := exec.CommandContext(ctx, filepath.Join(binaries, "kube-controller-manager"),
+		"--kubeconfig="+w.cluster.kubeconfig, "--controllers=deployment-controller", "--leader-elect=false",
+		"--bind-address=127.0.0.1", "--secure-port=0")
+	require.NoError(w.t, manager.Start())
+	w.t.Cleanup(func() {
+		cancel()
+		_ = manager.Wait() // it was killed
+	})
+}
+
+func (w *world) patchDeployment(patch string) {
+	w.t.Helper()
+	_, err := w.client.AppsV1().Deployments(w.namespace).Patch(w.t.Context(), "web", types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{})
+	require.NoError(w.t, err)
+}
+
+// podsBySet waits until owners have so many active pods, from the fewest to the
+// most, and returns them all.
+func (w *world) podsBySet(sizes ...int) []*corev1.Pod {
+	w.t.Helper()
+	var pods []*corev1.Pod
+	w.eventually(func(c *assert.CollectT) {
+		pods = w.history.find(active)
+		counts := map[types.UID]int{}
+		for _, pod := range pods {
+			counts[ownerOf(pod)]++
+		}
+		assert.Equal(c, sizes, slices.Sorted(maps.Values(counts)))
+	}, "%d pods by ReplicaSet", sizes)
+	return pods
 }

@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
 	"k8s.io/kubernetes/pkg/controller"
+	"k8s.io/kubernetes/pkg/controller/deployment"
 	"k8s.io/kubernetes/pkg/controller/replicaset"
 	_ "k8s.io/kubernetes/pkg/controller/replication" // for go:linkname
 	"k8s.io/kubernetes/pkg/controller/util/consistency"
@@ -85,6 +86,16 @@ func ToReplicaSet(rc *corev1.ReplicationController, out *appsv1.ReplicaSet) (*ap
 //
 //go:linkname ToReplicationController k8s.io/kubernetes/pkg/controller/replication.convertRStoRC
 func ToReplicationController(rs *appsv1.ReplicaSet) (*corev1.ReplicationController, error)
+
+// ScaleDeployment is the method scale of DeploymentController.
+//
+//go:linkname ScaleDeployment k8s.io/kubernetes/pkg/controller/deployment.(*DeploymentController).scale
+func ScaleDeployment(c *deployment.DeploymentController, ctx context.Context, d *appsv1.Deployment, newRS *appsv1.ReplicaSet, oldRSs []*appsv1.ReplicaSet) error //nolint:revive // the receiver comes first
+
+// IsScalingEvent is the method isScalingEvent of DeploymentController.
+//
+//go:linkname IsScalingEvent k8s.io/kubernetes/pkg/controller/deployment.(*DeploymentController).isScalingEvent
+func IsScalingEvent(c *deployment.DeploymentController, ctx context.Context, d *appsv1.Deployment, sets []*appsv1.ReplicaSet) (bool, error) //nolint:revive // the receiver comes first
 
 // Expectations returns the field of that name.
 func Expectations(c *replicaset.ReplicaSetController) *controller.UIDTrackingControllerExpectations {
