@@ -42,6 +42,7 @@ type options struct {
 
 	expectationsTimeout time.Duration
 	podFailureBackOff   bool
+	statusDelay         time.Duration
 
 	metricsAddress    string // "0": none
 	certFile, keyFile string
@@ -116,6 +117,7 @@ func (o *options) flagSet() *pflag.FlagSet {
 	}
 	fs.IntVar(&o.burstReplicas, "burst-replicas", o.burstReplicas, "pods that one pass creates or deletes at most; 0 means the default")
 	fs.BoolVar(&o.podFailureBackOff, "pod-failure-backoff", o.podFailureBackOff, "make new pods more and more slowly for owners whose pods fail as soon as they are created: 10 s after the first, doubling to 5 minutes")
+	fs.DurationVar(&o.statusDelay, "status-delay", o.statusDelay, "how long changes of pods may wait that can change nothing but the status of their owner, so that many become one write; 0 means not at all")
 	fs.DurationVar(&o.expectationsTimeout, "expectations-timeout", o.expectationsTimeout, "how long the watch may take to show what was created or deleted, before the pods are listed anew; shorter for tests only. 0 means the default")
 	fs.StringToStringVar(&o.featureGates, "feature-gates", nil, podDeletionCost+"=true|false: whether the annotation "+corev1.PodDeletionCost+" says which pods go first; true is the default")
 	fs.StringVar(&o.metricsAddress, "metrics-bind-address", o.metricsAddress, "host:port for /metrics, /healthz and /readyz; 0 turns them off. On any host that is not loopback they are served over TLS, and /metrics to those only whom the API server lets get that path")
@@ -226,6 +228,9 @@ func (o *options) validateNumbers() error {
 	check("kube-api-burst", o.burst, o.burst > 0)
 	check("burst-replicas", o.burstReplicas, o.burstReplicas > 0)
 	check("expectations-timeout", o.expectationsTimeout, o.expectationsTimeout > 0)
+	if o.statusDelay < 0 {
+		errs = append(errs, fmt.Errorf("--status-delay=%v: must not be negative", o.statusDelay))
+	}
 	for _, c := range controllers() {
 		workers := *o.workers[c.name]
 		check(c.workersFlag, workers, workers > 0)

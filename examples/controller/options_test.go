@@ -96,15 +96,17 @@ func TestParse(t *testing.T) {
 			t.Helper()
 			assert.Equal(t, "young", firstOf(o))
 		}},
-		{"E3 what is started may take five minutes to be seen, and failing pods are replaced as fast as Kubernetes does", "", func(t *testing.T, o options) {
+		{"E3 what is started may take five minutes to be seen, failing pods are replaced and statuses written as fast as Kubernetes does", "", func(t *testing.T, o options) {
 			t.Helper()
 			assert.Equal(t, 5*time.Minute, o.expectationsTimeout)
 			assert.False(t, o.podFailureBackOff)
+			assert.Zero(t, o.statusDelay)
 		}},
-		{"both can be set", "--expectations-timeout=7s --pod-failure-backoff", func(t *testing.T, o options) {
+		{"all three can be set", "--expectations-timeout=7s --pod-failure-backoff --status-delay=2s", func(t *testing.T, o options) {
 			t.Helper()
 			assert.Equal(t, 7*time.Second, o.expectationsTimeout)
 			assert.True(t, o.podFailureBackOff)
+			assert.Equal(t, 2*time.Second, o.statusDelay)
 		}},
 		{"no time for what is started means five minutes", "--expectations-timeout=0", func(t *testing.T, o options) {
 			t.Helper()
@@ -188,6 +190,7 @@ func TestParseRefuses(t *testing.T) {
 	for _, row := range []struct{ name, args, want string }{
 		{"negative workers", "--concurrent-replicaset-syncs=-1", "--concurrent-replicaset-syncs=-1: must be a positive number, or 0 for the default"},
 		{"negative workers of the other kind", "--concurrent-rc-syncs=-5", "--concurrent-rc-syncs=-5: must be"},
+		{"a negative delay of statuses", "--status-delay=-1s", "--status-delay=-1s: must not be negative"},
 		{"a negative time for what is started", "--expectations-timeout=-1s", "--expectations-timeout=-1s: must be a positive number, or 0 for the default"},
 		{"a negative burst of replicas", "--burst-replicas=-1", "--burst-replicas=-1: must be"},
 		{"a negative rate", "--kube-api-qps=-1", "--kube-api-qps=-1: must be"},

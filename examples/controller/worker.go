@@ -125,6 +125,7 @@ func (w *worker) newCell(ctx context.Context, namespace string, clients clients)
 
 			ExpectationsTimeout: w.opts.expectationsTimeout,
 			BackOffFailed:       w.opts.podFailureBackOff,
+			StatusDelay:         w.opts.statusDelay,
 		})
 		if err != nil {
 			return nil, err

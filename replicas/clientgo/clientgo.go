@@ -37,11 +37,12 @@ type Options struct {
 	// BurstReplicas is how many children a pass creates or deletes at most. 0 leaves
 	// it to the Kind's Spec; negative is refused.
 	BurstReplicas int
-	// MaxParallel, ExpectationsTimeout and BackOffFailed are those of
+	// MaxParallel, ExpectationsTimeout, BackOffFailed and StatusDelay are those of
 	// controller.Options.
 	MaxParallel         int
 	ExpectationsTimeout time.Duration
 	BackOffFailed       bool
+	StatusDelay         time.Duration
 	// Clock is the clock of the controller and of its work queue; nil means the
 	// real one.
 	Clock clock.WithTicker
@@ -158,6 +159,7 @@ func (a attachment[O, C]) attach(ctx context.Context, client controller.Client[O
 		MaxParallel:         opts.MaxParallel,
 		ExpectationsTimeout: opts.ExpectationsTimeout,
 		BackOffFailed:       opts.BackOffFailed,
+		StatusDelay:         opts.StatusDelay,
 	})
 	if err != nil {
 		return err

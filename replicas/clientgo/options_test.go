@@ -36,6 +36,23 @@ func TestOptions(t *testing.T) {
 		assert.Equal(t, []time.Duration{0, 10 * time.Second, 30 * time.Second}, at)
 	})
 
+	bubble(t, "M5 a status delay makes one write of many changes", func(t inBubble) {
+		b := newBench(replicaSet("web", 3))
+		b.opts.StatusDelay = time.Second
+		b.start(t)
+		before := b.web().Status
+		for _, name := range b.podNames() {
+			b.makeReady(name)
+			after(300 * time.Millisecond)
+			assert.Equal(t, before, b.web().Status)
+		}
+		after(100 * time.Millisecond)
+		assert.Equal(t, int32(3), b.web().Status.ReadyReplicas, "a second after the first")
+		b.scale(b.web(), 1)
+		settle()
+		assert.Len(t, b.allPods(), 1, "which nothing else waits for")
+	})
+
 	bubble(t, "events go to a sink of one's own, and nowhere else", func(t inBubble) {
 		told := &eventList{}
 		b := newBench(replicaSet("web", 1))

@@ -92,6 +92,14 @@ type Options struct {
 	// the first, doubling to 5 minutes. Off, as in Kubernetes, such an owner
 	// creates as fast as it can.
 	BackOffFailed bool
+	// StatusDelay is how long a pass may wait that an update of a child asks for
+	// which can change nothing but the status of its owner, such as that it became
+	// ready: with a second, a hundred of them a second become one status write a
+	// second for each owner. Passes for any other reason do not wait: changes of the
+	// owner, of a child's labels, owner or deletion, of whether it counts as a
+	// replica, must go or must stay, and all updates if MaxDeletions is set. 0: none
+	// waits, as in Kubernetes; negative is refused.
+	StatusDelay time.Duration
 }
 
 // DefaultMaxParallel is how many calls are under way at once for one owner if
@@ -130,6 +138,8 @@ func New[O, C Object](kind Kind[O, C], client Client[O, C], cache Cache[O, C], e
 		return nil, errors.New("controller: enqueue is nil")
 	case opts.MaxParallel < 0:
 		return nil, fmt.Errorf("controller: MaxParallel %d is negative", opts.MaxParallel)
+	case opts.StatusDelay < 0:
+		return nil, fmt.Errorf("controller: StatusDelay %v is negative", opts.StatusDelay)
 	case opts.ExpectationsTimeout < 0:
 		return nil, fmt.Errorf("controller: ExpectationsTimeout %v is negative", opts.ExpectationsTimeout)
 	}

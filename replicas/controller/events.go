@@ -27,6 +27,8 @@ type watcher[O, C Object] struct {
 	// isOwn reports whether an update of an owner shows nothing but what was
 	// written. If that is not known yet, wake is called later if it does not.
 	isOwn func(was, cur O, wake func()) bool
+	// statusDelay is how long updates wait that can change nothing but a status.
+	statusDelay time.Duration
 }
 
 func (w *watcher[O, C]) childAdded(obj any, q Enqueue) error {
@@ -196,11 +198,22 @@ func (e events[O, C]) ownedChanged(was, c C) {
 	if !found {
 		return
 	}
-	e.wake(owner, 0)
-	spec := e.specOf(owner)
-	if spec.minReady > 0 && spec.ready != nil && !spec.ready(was) && spec.ready(c) {
+	spec, after := e.specOf(owner), time.Duration(0)
+	if e.statusDelay > 0 && spec.onlyStatusChanges(was, c) {
+		after = e.statusDelay
+	}
+	e.wake(owner, after)
+	if ready := spec.rules.Ready; spec.minReady > 0 && ready != nil && !ready(was) && ready(c) {
 		e.wake(owner, spec.minReady)
 	}
+}
+
+// onlyStatusChanges reports whether an update of an owned child can change nothing
+// but the status of its owner.
+func (s keptSpec[C]) onlyStatusChanges(was, c C) bool {
+	same := func(rule func(C) bool) bool { return rule == nil || rule(was) == rule(c) }
+	return s.err == nil && !s.limited && sameOwner(metav1.GetControllerOfNoCopy(was), metav1.GetControllerOfNoCopy(c)) &&
+		maps.Equal(was.GetLabels(), c.GetLabels()) && same(s.rules.Active) && same(s.rules.MustGo) && same(s.rules.MustStay)
 }
 
 func (e events[O, C]) ownerDeleted(owner O) {

@@ -111,7 +111,7 @@ func (h *Handlers) ChildAdded(obj any, q ...Enqueue) error {
 // replacement need not wait until the child is gone. An owner with
 // minReadySeconds is woken once more after that time, when a child that just
 // became ready may have become available. Equal resourceVersions are a resync,
-// and ignored.
+// and ignored. See Options.StatusDelay.
 func (h *Handlers) ChildUpdated(old, cur any, q ...Enqueue) error {
 	w, enqueue, err := h.to(q)
 	if err != nil {

@@ -24,7 +24,8 @@ type keptSpec[C Object] struct {
 	selector        labels.Selector
 	err             error
 	minReady        time.Duration
-	ready           func(C) bool
+	rules           replicas.Rules[C]
+	limited         bool // in how much may be deleted
 }
 
 // selectorOf returns the selector of this version of the owner.
@@ -43,7 +44,8 @@ func (w *watcher[O, C]) specOf(owner O) keptSpec[C] {
 	spec, err := w.kind.Spec(owner)
 	kept := keptSpec[C]{resourceVersion: version, selector: spec.Selector, err: err}
 	if err == nil {
-		kept.minReady, kept.ready = time.Duration(spec.MinReadySeconds)*time.Second, spec.Rules.Complete().Ready
+		kept.minReady, kept.rules = time.Duration(spec.MinReadySeconds)*time.Second, spec.Rules.Complete()
+		kept.limited = spec.MaxDeletions != nil
 	}
 	var refused *replicas.RefusedError
 	if key.UID != "" && version != "" && (err == nil || errors.As(err, &refused)) {

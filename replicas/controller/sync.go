@@ -44,6 +44,7 @@ func newReconciler[O, C Object](kind Kind[O, C], client Client[O, C], cache Cach
 		patchType: patchTypeFor(kind.PatchType, kind.Child), measures: newMeasures[O, C](),
 	}
 	r.kind, r.from, r.left, r.gone, r.isOwn = kind, cache, r.childLeft, r.forget, r.isOwnWrite
+	r.statusDelay = opts.StatusDelay
 	r.pending = &expectations.Store[expectations.Key]{
 		Timeout: opts.ExpectationsTimeout, Now: opts.Now,
 		Jitter: func() time.Duration {
@@ -295,9 +296,6 @@ func onlyRefused(err error) bool {
 // end completes what is told of the pass. After an error only the server or a hold
 // says when to come back: the caller's rate limiter does otherwise.
 func (p *pass[O, C]) end(err error) {
-	if p.state != nil {
-		p.waitForWrites()
-	}
 	if p.Err = err; err != nil {
 		p.RequeueAfter = p.retryAfter
 		return
@@ -314,12 +312,6 @@ func (p *pass[O, C]) end(err error) {
 	if remaining := p.state.proven.remaining(p.opts.Now(), p.opts.ExpectationsTimeout); remaining > 0 {
 		p.comeBack(remaining)
 	}
-}
-
-// waitForWrites begins to wait for what the pass wrote: nobody may look before long.
-func (p *pass[O, C]) waitForWrites() {
-	stale, ready := p.writes.Ready(p.key)
-	p.state.old = p.state.old || ready && stale != (expectations.Stale{})
 }
 
 // forget drops everything that is remembered of an owner that is gone. An empty UID

@@ -12,6 +12,7 @@ import (
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/replicakit/replicakit/replicas/controller"
 	"github.com/replicakit/replicakit/replicas/replicastest"
 )
 
@@ -105,5 +106,59 @@ func TestEachStepTakesOneStatusWrite(t *testing.T) {
 				s.requireSettled(t, "scaled")
 			}
 		})
+	}
+}
+
+// With a delay, a hundred changes a second become one write a second; scaling does not
+// wait for it.
+func TestStatusDelay(t *testing.T) {
+	t.Parallel()
+	s := &stage{Cluster: replicastest.NewCluster(replicastest.Options{Seed: 1, Nodes: 4})}
+	s.controller = replicastest.NewControllerWith(s.Cluster, controller.Options{StatusDelay: time.Second})
+	s.world = &replicastest.World{Clock: s.Clock, Parts: []replicastest.Part{s.Cluster, s.controller}}
+	s.controller.RememberWrites()
+	createReplicaSet(t, s.Cluster, 20)
+	s.world.Run(time.Minute)
+	s.requireSettled(t, "at first")
+
+	written := s.statuses()
+	for i := range 1000 {
+		name := s.Pods(namespace)[i%20].Name
+		_, err := s.EditPod(t.Context(), namespace, name, func(p *corev1.Pod) { flip(p) })
+		require.NoError(t, err)
+		s.world.Run(10 * time.Millisecond)
+	}
+	s.world.Run(time.Second)
+	assert.InDelta(t, 10, len(*written), 1, "in ten seconds")
+	s.requireSettled(t, "the last change is told")
+
+	for _, n := range []int32{30, 10} {
+		_, err := s.EditPod(t.Context(), namespace, s.Pods(namespace)[0].Name, func(p *corev1.Pod) { flip(p) })
+		require.NoError(t, err)
+		s.world.Run(time.Millisecond)
+		s.scale(t, n)
+		s.world.Run(time.Millisecond)
+		rs, err := s.GetReplicaSet(t.Context(), namespace, "web")
+		require.NoError(t, err)
+		assert.Len(t, s.active(rs), int(n))
+		assert.Equal(t, n, rs.Status.Replicas)
+		s.world.Run(time.Minute)
+		s.requireSettled(t, "scaled")
+	}
+	p := s.Pods(namespace)[0]
+	_, err := s.EditPod(t.Context(), namespace, p.Name, func(p *corev1.Pod) { p.Labels["app"] = "debug" })
+	require.NoError(t, err)
+	s.world.Run(time.Millisecond)
+	assert.Len(t, s.active(s.ReplicaSets(namespace)[0]), 10, "a pod that was taken out is made up for at once")
+}
+
+// flip makes a pod ready that is not, and the other way round.
+func flip(p *corev1.Pod) {
+	for i := range p.Status.Conditions {
+		if c := &p.Status.Conditions[i]; c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue {
+			c.Status = corev1.ConditionFalse
+		} else if c.Type == corev1.PodReady {
+			c.Status = corev1.ConditionTrue
+		}
 	}
 }
