@@ -103,7 +103,7 @@ func sidecarRestarts(p *corev1.Pod) int32 {
 func isSidecar(p *corev1.Pod, name string) bool {
 	for i := range p.Spec.InitContainers {
 		c := &p.Spec.InitContainers[i]
-		if c.Name == name && c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
+		if c.RestartPolicy != nil && c.Name == name && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
 			return true
 		}
 	}

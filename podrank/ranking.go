@@ -84,30 +84,41 @@ func withoutNil[T metav1.Object](objs []T) []T {
 	return slices.DeleteFunc(slices.Clone(objs), isNil)
 }
 
-// weigh fills the rows, object by object: each is read while it is at hand.
+// weigh fills the rows, column by column for a few objects at a time: so the
+// processor reads several objects at once, and what one column has read is at hand
+// for the next.
 func (r *ranking[T]) weigh(order Order[T]) {
 	quick, ahead := order.weigh, len(r.columns)-len(order.criteria)
 	if r.now.IsZero() {
 		quick = nil
 	}
-	var columns []int // those that are left to weigh one by one
-	for c, col := range r.columns {
-		if quick == nil || c < ahead || col.settle != nil {
-			columns = append(columns, c)
+	r.words = make([]int64, len(r.objs)*r.width)
+	for from := 0; from < len(r.objs); from += blockSize {
+		to := min(from+blockSize, len(r.objs))
+		for i := from; i < to; i++ {
+			r.places[i] = int32(i)
+			if quick != nil {
+				quick(r.now, r.objs[i], r.row(int32(i)), r.slots[ahead:])
+			}
+		}
+		for c, col := range r.columns {
+			if quick == nil || c < ahead || col.settle != nil {
+				r.weighColumn(c, from, to)
+			}
 		}
 	}
-	r.words = make([]int64, len(r.objs)*r.width)
-	for i, obj := range r.objs {
-		r.places[i] = int32(i)
-		row := r.row(int32(i))
-		if quick != nil {
-			quick(r.now, obj, row, r.slots[ahead:])
-		}
-		for _, c := range columns {
-			major, minor := r.columns[c].weigh(r.now, i, obj)
-			if r.columns[c].settle == nil && r.columns[c].level == nil {
-				r.put(row, c, major, minor)
-			}
+}
+
+const blockSize = 32
+
+// weighColumn weighs the objects from <= i < to by one criterion.
+func (r *ranking[T]) weighColumn(c, from, to int) {
+	col := r.columns[c]
+	later := col.settle != nil || col.level != nil
+	for i := from; i < to; i++ {
+		major, minor := col.weigh(r.now, i, r.objs[i])
+		if !later {
+			r.put(r.row(int32(i)), c, major, minor)
 		}
 	}
 }
