@@ -1,27 +1,93 @@
 package main
 
-import corev1 "k8s.io/api/core/v1"
+import (
+	"maps"
+	"reflect"
+	"sync"
 
-// onlyWhatIsRead saves the memory of what nobody reads of a pod: most of its
-// spec and of what it says about containers. A pod from the cache is never
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// A trimmer saves the memory of what nobody reads of a pod in the cache: most of
+// its spec, and of what it says about containers. A pod from the cache is never
 // written back whole; an owner is, with its status: that one stays as it is.
-func onlyWhatIsRead(obj any) (any, error) {
+//
+// What the pods of one owner have in common is kept once: nobody changes what is
+// in a cache.
+type trimmer struct {
+	mu     sync.Mutex
+	common map[types.UID]metav1.ObjectMeta // by controller
+}
+
+// mostCommon bounds what is remembered of owners, which may be gone.
+const mostCommon = 10_000
+
+func newTrimmer() *trimmer { return &trimmer{common: make(map[types.UID]metav1.ObjectMeta)} }
+
+// trim is the transform of the informer of pods.
+func (t *trimmer) trim(obj any) (any, error) {
 	pod, ok := obj.(*corev1.Pod)
 	if !ok {
-		return obj, nil
+		return obj, nil // a tombstone
 	}
 	pod.ManagedFields = nil
+	pod.Annotations = only(pod.Annotations, corev1.PodDeletionCost)
+	t.share(&pod.ObjectMeta)
 	pod.Spec = corev1.PodSpec{
 		NodeName:       pod.Spec.NodeName,
 		InitContainers: sidecars(pod.Spec.InitContainers),
 	}
 	pod.Status = corev1.PodStatus{
 		Phase:                 pod.Status.Phase,
-		Conditions:            pod.Status.Conditions,
+		Conditions:            readiness(pod.Status.Conditions),
 		ContainerStatuses:     restarts(pod.Status.ContainerStatuses),
 		InitContainerStatuses: restarts(pod.Status.InitContainerStatuses),
 	}
 	return pod, nil
+}
+
+// share replaces what is equal to that of another pod of the same controller.
+func (t *trimmer) share(meta *metav1.ObjectMeta) {
+	ref := metav1.GetControllerOfNoCopy(meta)
+	if ref == nil {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	other, known := t.common[ref.UID]
+	if known && maps.Equal(meta.Labels, other.Labels) && reflect.DeepEqual(meta.OwnerReferences, other.OwnerReferences) &&
+		meta.Namespace == other.Namespace && meta.GenerateName == other.GenerateName {
+		meta.Labels, meta.OwnerReferences = other.Labels, other.OwnerReferences
+		meta.Namespace, meta.GenerateName = other.Namespace, other.GenerateName
+		return
+	}
+	if len(t.common) >= mostCommon {
+		clear(t.common)
+	}
+	t.common[ref.UID] = metav1.ObjectMeta{
+		Labels: meta.Labels, OwnerReferences: meta.OwnerReferences, Namespace: meta.Namespace, GenerateName: meta.GenerateName,
+	}
+}
+
+// only keeps one annotation.
+func only(annotations map[string]string, key string) map[string]string {
+	value, ok := annotations[key]
+	if !ok {
+		return nil
+	}
+	return map[string]string{key: value}
+}
+
+// readiness keeps the first condition of type Ready.
+func readiness(conditions []corev1.PodCondition) []corev1.PodCondition {
+	for i := range conditions {
+		if c := &conditions[i]; c.Type == corev1.PodReady {
+			return []corev1.PodCondition{{Type: corev1.PodReady, Status: c.Status, LastTransitionTime: c.LastTransitionTime}}
+		}
+	}
+	return nil
 }
 
 // sidecars are the init containers that are restarted always: only their

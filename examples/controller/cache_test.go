@@ -2,6 +2,8 @@ package main
 
 import (
 	"fmt"
+	"reflect"
+	"strconv"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -9,6 +11,8 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
 
 	"github.com/replicakit/replicakit/internal/podtest"
 	"github.com/replicakit/replicakit/podrank"
@@ -30,36 +34,70 @@ func withSidecar(restarts int32) podtest.Option {
 	}
 }
 
-func TestOnlyWhatIsRead(t *testing.T) {
+func TestTrim(t *testing.T) {
 	t.Parallel()
 	t.Run("a pod loses what nobody reads", func(t *testing.T) {
 		t.Parallel()
 		pod := podtest.Pod("p", podtest.Cost("7"), podtest.Restarts(2), withSidecar(3))
 		pod.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "m"}}
+		pod.Annotations["other"] = "x"
 		pod.Spec.Volumes = []corev1.Volume{{Name: "v"}}
+		since := metav1.NewTime(podtest.Now)
+		pod.Status.Conditions = []corev1.PodCondition{
+			{Type: corev1.PodScheduled, Status: corev1.ConditionTrue},
+			{Type: corev1.PodReady, Status: corev1.ConditionFalse, Reason: "ContainersNotReady", Message: "m", LastTransitionTime: since},
+			{Type: corev1.PodReady, Status: corev1.ConditionTrue},
+		}
 		pod.Status.PodIP = "10.0.0.1"
 		want := pod.DeepCopy()
 		want.ManagedFields = nil
+		want.Annotations = map[string]string{corev1.PodDeletionCost: "7"}
 		want.Spec = corev1.PodSpec{NodeName: "node-1", InitContainers: []corev1.Container{
 			{Name: "beside", RestartPolicy: new(corev1.ContainerRestartPolicyAlways)},
 		}}
 		want.Status.PodIP = ""
+		want.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionFalse, LastTransitionTime: since}}
 		want.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "web", RestartCount: 2}}
 		want.Status.InitContainerStatuses = []corev1.ContainerStatus{{Name: "before", RestartCount: 6}, {Name: "beside", RestartCount: 3}}
-		trimmed, err := onlyWhatIsRead(pod)
+		trimmed, err := newTrimmer().trim(pod)
 		require.NoError(t, err)
 		assert.Equal(t, want, trimmed)
-		again, err := onlyWhatIsRead(want.DeepCopy())
+		again, err := newTrimmer().trim(want.DeepCopy())
 		require.NoError(t, err)
 		assert.Equal(t, want, again)
 	})
-	t.Run("an owner loses nothing", func(t *testing.T) {
+	t.Run("a tombstone is left alone", func(t *testing.T) {
 		t.Parallel()
-		rs := &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "m"}}}}
-		same, err := onlyWhatIsRead(rs)
+		tombstone := cache.DeletedFinalStateUnknown{Key: "default/p", Obj: podtest.Pod("p", withSidecar(3))}
+		same, err := newTrimmer().trim(tombstone)
 		require.NoError(t, err)
-		assert.Same(t, rs, same)
-		assert.Len(t, rs.ManagedFields, 1)
+		assert.Equal(t, tombstone, same)
+	})
+	t.Run("the pods of an owner share what they have in common", func(t *testing.T) {
+		t.Parallel()
+		trim := newTrimmer()
+		rs := &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Namespace: podtest.Namespace, Name: "web", UID: "uid"}}
+		trimmed := func(name string, options ...podtest.Option) *corev1.Pod {
+			pod := podtest.Pod(name, append([]podtest.Option{podtest.OwnedBy(rs, "apps/v1", "ReplicaSet"), labelled("app", "web")}, options...)...)
+			want := pod.DeepCopy()
+			_, err := trim.trim(pod)
+			require.NoError(t, err)
+			assert.Equal(t, want.ObjectMeta, pod.ObjectMeta)
+			return pod
+		}
+		share := func(a, b *corev1.Pod) bool {
+			return reflect.ValueOf(a.Labels).Pointer() == reflect.ValueOf(b.Labels).Pointer() && &a.OwnerReferences[0] == &b.OwnerReferences[0]
+		}
+		a, b := trimmed("a"), trimmed("b")
+		assert.True(t, share(a, b))
+		other := trimmed("c", labelled("app", "other"))
+		assert.False(t, share(a, other))
+		assert.True(t, share(other, trimmed("d", labelled("app", "other"))), "it is compared with the last")
+		for i := range mostCommon + 1 {
+			rs.UID = types.UID(strconv.Itoa(i))
+			trimmed("x")
+		}
+		assert.LessOrEqual(t, len(trim.common), mostCommon)
 	})
 	t.Run("the same pods are deleted, and the status is the same", func(t *testing.T) {
 		t.Parallel()
@@ -67,10 +105,10 @@ func TestOnlyWhatIsRead(t *testing.T) {
 		for i := range int32(10) {
 			whole = append(whole, podtest.Pod(fmt.Sprintf("sidecar-%d", i), withSidecar(i)))
 		}
-		trimmed := make([]*corev1.Pod, len(whole))
+		trimmed, trim := make([]*corev1.Pod, len(whole)), newTrimmer()
 		for i, pod := range whole {
 			trimmed[i] = pod.DeepCopy()
-			_, err := onlyWhatIsRead(trimmed[i])
+			_, err := trim.trim(trimmed[i])
 			require.NoError(t, err)
 		}
 		for n := 0; n <= len(whole); n += 17 {
@@ -80,6 +118,10 @@ func TestOnlyWhatIsRead(t *testing.T) {
 		opts := status.Options{Now: podtest.Now}
 		assert.Equal(t, status.Calculate(rs, whole, opts), status.Calculate(rs, trimmed, opts))
 	})
+}
+
+func labelled(key, value string) podtest.Option {
+	return podtest.Labels(map[string]string{key: value})
 }
 
 // names also tell the reasons.

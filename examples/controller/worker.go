@@ -112,7 +112,7 @@ func (w *worker) newCell(ctx context.Context, namespace string, clients clients)
 	c.factory = informers.NewSharedInformerFactoryWithOptions(clients.informers, resync(), informers.WithNamespace(namespace))
 	w.onlyOurs(ctx, c.factory)
 	pods := c.factory.Core().V1().Pods().Informer()
-	if err := pods.SetTransform(onlyWhatIsRead); err != nil {
+	if err := pods.SetTransform(newTrimmer().trim); err != nil {
 		return nil, err
 	}
 	c.followers = []*follower{newFollower(corev1.SchemeGroupVersion.WithResource("pods"), namespace, clients.followers, pods)}

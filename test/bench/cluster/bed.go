@@ -34,8 +34,9 @@ type bed struct {
 	expiry time.Duration // of the controller's expectations
 
 	// What was prepared.
-	sets []*appsv1.ReplicaSet
-	pods []*corev1.Pod
+	sets     []*appsv1.ReplicaSet
+	pods     []*corev1.Pod
+	reported int // replicas in the statuses of the sets
 }
 
 func newBed(ctx context.Context, config *rest.Config, size size) (*bed, error) {

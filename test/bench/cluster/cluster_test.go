@@ -24,14 +24,15 @@ func TestParse(t *testing.T) {
 	assert.Equal(t, options{
 		runs: 3, scenarios: usual, sides: sideNames(), size: full, expiry: 20 * time.Second, binaries: "bin", controller: filepath.Join("bin", "controller"),
 	}, opts)
-	opts, err = parse([]string{"-quick", "-scenarios", "adopt,hold", "-sides", "ours", "-length=7s", "-o", "x.md"}, "bin")
+	opts, err = parse([]string{"-quick", "-scenarios", "adopt,hold", "-sides", "ours", "-length=7s", "-crowd=30", "-o", "x.md"}, "bin")
 	require.NoError(t, err)
 	assert.Equal(t, []string{"adopt", "hold"}, opts.scenarios)
 	assert.Equal(t, []string{"ours"}, opts.sides)
-	assert.Equal(t, size{pods: 100, sets: 200, perSet: 5, held: 10, rate: 100, length: 7 * time.Second}, opts.size)
+	assert.Equal(t, size{pods: 100, sets: 200, perSet: 5, held: 10, rate: 100, length: 7 * time.Second, crowd: 30, perCrowd: 5}, opts.size)
 	for args, message := range map[string]string{
-		"-runs=0":          "-runs=0, -length=0s and -expectations-timeout=20s must be positive",
-		"-length=-1s":      "-runs=3, -length=-1s and -expectations-timeout=20s must be positive",
+		"-runs=0":          "-runs=0, -length=0s, -crowd=0 and -expectations-timeout=20s must be positive",
+		"-length=-1s":      "-runs=3, -length=-1s, -crowd=0 and -expectations-timeout=20s must be positive",
+		"-crowd=-1":        "-runs=3, -length=0s, -crowd=-1 and -expectations-timeout=20s must be positive",
 		"-scenarios=x":     `-scenarios=x: "x" is not one of ` + strings.Join(scenarioNames(), ","),
 		"-sides=ours,them": `-sides=ours,them: "them" is not one of kubernetes,ours,floor`,
 		"now":              `arguments that are no flags: ["now"]`,
@@ -83,16 +84,17 @@ func TestProcess(t *testing.T) {
 	used, err := cpuSeconds("4711 (a (b) c) S 1 2 3 4 5 6 7 8 9 10 250 75 0 0 20 0 1 0\n")
 	require.NoError(t, err)
 	assert.InDelta(t, 3.25, used, 1e-9)
-	peak, err := peakMemory("Name:\tx\nVmPeak:\t  99 kB\nVmHWM:\t    2048 kB\nVmRSS:\t 1024 kB\n")
+	peak, resident, err := memoryOf("Name:\tx\nVmPeak:\t  99 kB\nVmHWM:\t    2048 kB\nVmRSS:\t 1024 kB\n")
 	require.NoError(t, err)
 	assert.InDelta(t, 2<<20, peak, 0)
+	assert.InDelta(t, 1<<20, resident, 0)
 
 	for _, stat := range []string{"", "1 (x) S 1", "1 (x) S 1 2 3 4 5 6 7 8 9 10 x 75"} {
 		_, err := cpuSeconds(stat)
 		require.Error(t, err)
 	}
-	for _, status := range []string{"", "VmHWM:\tmuch kB\n"} {
-		_, err := peakMemory(status)
+	for _, status := range []string{"", "VmHWM:\tmuch kB\n", "VmHWM:\t2 kB\n"} {
+		_, _, err := memoryOf(status)
 		require.Error(t, err)
 	}
 }

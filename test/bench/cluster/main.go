@@ -82,6 +82,7 @@ func parse(args []string, binaries string) (options, error) {
 	asked := fs.String("scenarios", strings.Join(usual, ","), "scenarios, by commas, of "+strings.Join(scenarioNames(), ","))
 	taken := fs.String("sides", strings.Join(sideNames(), ","), "sides, by commas")
 	length := fs.Duration("length", 0, "how long pods change in the scenarios that hold them; 0 means a minute, or 6 s with -quick")
+	crowd := fs.Int("crowd", 0, "how many ReplicaSets there are when a controller starts; 0 means 2,000 of 50 pods, or with -quick 200 of 5")
 	fs.DurationVar(&opts.expiry, "expectations-timeout", 20*time.Second, "of our program, in the scenarios where expectations expire; 0 means its default")
 	fs.StringVar(&opts.output, "o", "", "file for the table; empty means none")
 	fs.StringVar(&opts.controller, "controller", filepath.Join(binaries, "controller"), "our program")
@@ -91,14 +92,17 @@ func parse(args []string, binaries string) (options, error) {
 	if fs.NArg() > 0 {
 		return options{}, fmt.Errorf("arguments that are no flags: %q", fs.Args())
 	}
-	if opts.runs < 1 || *length < 0 || opts.expiry < 0 {
-		return options{}, fmt.Errorf("-runs=%d, -length=%v and -expectations-timeout=%v must be positive", opts.runs, *length, opts.expiry)
+	if opts.runs < 1 || *length < 0 || *crowd < 0 || opts.expiry < 0 {
+		return options{}, fmt.Errorf("-runs=%d, -length=%v, -crowd=%d and -expectations-timeout=%v must be positive", opts.runs, *length, *crowd, opts.expiry)
 	}
 	if *quick {
 		opts.size = opts.size.tenth()
 	}
 	if *length > 0 {
 		opts.size.length = *length
+	}
+	if *crowd > 0 {
+		opts.size.crowd = *crowd
 	}
 	var err error
 	if opts.scenarios, err = choose("-scenarios", *asked, scenarioNames()); err != nil {

@@ -67,7 +67,9 @@ func floorMany(ctx context.Context, b *bed) error {
 }
 
 func (b *bed) writeStatus(ctx context.Context, rs *appsv1.ReplicaSet) error {
-	rs.Status = appsv1.ReplicaSetStatus{Replicas: *rs.Spec.Replicas, FullyLabeledReplicas: *rs.Spec.Replicas, ObservedGeneration: rs.Generation}
+	rs.Status = appsv1.ReplicaSetStatus{
+		Replicas: *rs.Spec.Replicas, FullyLabeledReplicas: *rs.Spec.Replicas, TerminatingReplicas: new(int32), ObservedGeneration: rs.Generation,
+	}
 	_, err := b.client.AppsV1().ReplicaSets(namespace).UpdateStatus(ctx, rs, metav1.UpdateOptions{})
 	return err
 }

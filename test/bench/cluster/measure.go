@@ -84,7 +84,7 @@ func (b *bed) prepare(ctx context.Context, sc scenario) error {
 	if err := b.quiet(ctx); err != nil {
 		return err
 	}
-	if c := b.view.counts(); c.pods != len(b.pods) || c.replicas != 0 {
+	if c := b.view.counts(); c.pods != len(b.pods) || c.replicas != b.reported {
 		return fmt.Errorf("some controller is at work already: %+v", c)
 	}
 	return nil

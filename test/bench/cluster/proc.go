@@ -25,16 +25,24 @@ func cpuSeconds(stat string) (float64, error) {
 	return (user + system) / ticks, nil
 }
 
-// peakMemory reads /proc/PID/status: the most memory that was ever resident, in
-// bytes.
-func peakMemory(status string) (float64, error) {
+// memoryOf reads /proc/PID/status: the most memory that was ever resident, and what
+// is now, in bytes.
+func memoryOf(status string) (peak, resident float64, err error) {
+	if peak, err = statusField(status, "VmHWM:"); err != nil {
+		return 0, 0, err
+	}
+	resident, err = statusField(status, "VmRSS:")
+	return peak, resident, err
+}
+
+func statusField(status, name string) (float64, error) {
 	for line := range strings.Lines(status) {
-		value, found := strings.CutPrefix(line, "VmHWM:")
+		value, found := strings.CutPrefix(line, name)
 		if !found {
 			continue
 		}
 		kib, err := strconv.ParseFloat(strings.TrimSuffix(strings.TrimSpace(value), " kB"), 64)
 		return kib * 1024, err
 	}
-	return 0, fmt.Errorf("status of a process: no VmHWM")
+	return 0, fmt.Errorf("status of a process: no %s", strings.TrimSuffix(name, ":"))
 }

@@ -25,14 +25,17 @@ func TestRun(t *testing.T) {
 	said, err := build.CombinedOutput()
 	require.NoError(t, err, string(said))
 	var out bytes.Buffer
-	args := []string{"-quick", "-runs=1", "-scenarios=scale,shrink", "-sides=ours", "-controller=" + program, "-o=" + page}
+	args := []string{"-quick", "-crowd=20", "-runs=1", "-scenarios=scale,shrink,start", "-sides=ours", "-controller=" + program, "-o=" + page}
 	require.NoError(t, run(t.Context(), args, &out))
 	assert.Regexp(t, `(?m)^run 1/1 scale      ours       up: all pods exist .* s, POST pods 100, DELETE pods 100, `, out.String())
 	assert.Regexp(t, `(?m)^run 1/1 shrink     ours       all pods are gone .* s, DELETE pods `, out.String())
+	assert.Regexp(t, `(?m)^run 1/1 start      ours       the first set is looked at .* s, all sets are looked at .* s, started: controller's CPU .* s, started: peak memory .* MiB, `, out.String())
 	text, err := os.ReadFile(page)
 	require.NoError(t, err)
 	assert.Contains(t, string(text), "| one ReplicaSet, 0 → 100 → 0 pods | up: all pods exist | – |")
 	assert.Contains(t, string(text), "|  | controller's peak memory | – |")
+	assert.Contains(t, string(text), "| a controller starts on 100 pods of 20 ReplicaSets; then 2 of these get 1 more each | the first set is looked at | – |")
+	assert.Regexp(t, `\|  \| scaled: all statuses say so \| – \| .* s \|`, string(text))
 }
 
 func TestAControllerThatEnds(t *testing.T) {

@@ -27,9 +27,11 @@ var scenarios = append([]scenario{
 	{name: "hold", title: holdTitle, prepare: prepareHold, run: runHold},
 	{name: "shrink", title: shrinkTitle, prepare: prepareShrink, run: runShrink, args: defaultRates},
 	{name: "pause", title: pauseTitle, prepare: preparePause, play: playPause, args: shortLease},
+	{name: "start", title: startTitle, prepare: prepareStart, play: playStart},
 }, troubled()...)
 
-// usual are the scenarios without a proxy.
+// usual are the scenarios without a proxy, but for start, which takes a quarter of
+// an hour for each side, nearly all of it to fill the server.
 var usual = []string{"scale", "adopt", "many", "hold", "shrink", "pause"}
 
 func (s scenario) has(sd side) bool { return sd.command != nil || s.floor != nil }
@@ -49,11 +51,15 @@ type size struct {
 	held   int // sets of so many pods
 	rate   int // changes a second
 	length time.Duration
+
+	crowd    int // sets that are there when a controller starts
+	perCrowd int // pods of each
 }
 
-var full = size{pods: 1000, sets: 2000, perSet: 5, held: 10, rate: 100, length: time.Minute}
+var full = size{pods: 1000, sets: 2000, perSet: 5, held: 10, rate: 100, length: time.Minute, crowd: 2000, perCrowd: 50}
 
 func (s size) tenth() size {
 	s.pods, s.sets, s.length = s.pods/10, s.sets/10, s.length/10
+	s.crowd, s.perCrowd = s.crowd/10, s.perCrowd/10
 	return s
 }

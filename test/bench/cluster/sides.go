@@ -129,9 +129,10 @@ func freePort(ctx context.Context, address string) (string, error) {
 
 // usage is what a program has used since it began.
 type usage struct {
-	cpu   float64 // seconds
-	peak  float64 // bytes
-	syncs float64
+	cpu      float64 // seconds
+	peak     float64 // bytes
+	resident float64 // bytes, now
+	syncs    float64
 }
 
 func (c *controller) usage(ctx context.Context) (used usage, err error) {
@@ -147,7 +148,7 @@ func (c *controller) usage(ctx context.Context) (used usage, err error) {
 	if used.cpu, err = cpuSeconds(string(stat)); err != nil {
 		return usage{}, err
 	}
-	if used.peak, err = peakMemory(string(status)); err != nil {
+	if used.peak, used.resident, err = memoryOf(string(status)); err != nil {
 		return usage{}, err
 	}
 	used.syncs, err = c.syncs(ctx)

@@ -1,0 +1,147 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/util/intstr"
+)
+
+// The scenario of a controller that starts where there is much already.
+
+const pollInterval = 200 * time.Millisecond // of the metrics of the controller
+
+func startTitle(s size) string {
+	return fmt.Sprintf("a controller starts on %s pods of %s ReplicaSets; then %s of these get %d more each",
+		grouped(s.crowd*s.perCrowd), grouped(s.crowd), grouped(s.growing()), s.growth())
+}
+
+// growing is how many sets grow, and growth by how many pods each.
+func (s size) growing() int { return s.crowd / 10 }
+func (s size) growth() int  { return max(s.perCrowd/10, 1) }
+
+// prepareStart leaves everything as a controller has left it: nothing is to do.
+func prepareStart(ctx context.Context, b *bed) (err error) {
+	if err := b.createCrowd(ctx); err != nil {
+		return err
+	}
+	b.pods, err = b.createPods(ctx, b.size.crowd*b.size.perCrowd, true, b.setOf)
+	if err != nil {
+		return err
+	}
+	err = each(ctx, len(b.sets), func(ctx context.Context, i int) error { return b.writeStatus(ctx, b.sets[i]) })
+	if err != nil {
+		return err
+	}
+	b.reported = len(b.pods)
+	return b.forgetWarmUp(ctx)
+}
+
+func (b *bed) createCrowd(ctx context.Context) error {
+	b.sets = make([]*appsv1.ReplicaSet, b.size.crowd)
+	return each(ctx, len(b.sets), func(ctx context.Context, i int) error {
+		b.sets[i] = replicaSet(fmt.Sprintf("%s-%04d", web, i), b.size.perCrowd)
+		furnish(&b.sets[i].Spec.Template)
+		return b.create(ctx, b.sets[i])
+	})
+}
+
+// furnish gives a template what pods of a cluster usually have.
+func furnish(template *corev1.PodTemplateSpec) {
+	template.Annotations = map[string]string{"prometheus.io/scrape": "true", "kubectl.kubernetes.io/restartedAt": "2026-05-04T12:00:00Z"}
+	main := &template.Spec.Containers[0]
+	main.Ports = []corev1.ContainerPort{{Name: "http", ContainerPort: 8080}}
+	main.Env = []corev1.EnvVar{{Name: "LOG_LEVEL", Value: "info"}, {Name: "REGION", Value: "eu-west-1"}, {Name: "DATABASE", Value: "postgres://db.shop.svc:5432/shop"}}
+	main.Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("100m"), corev1.ResourceMemory: resource.MustParse("128Mi")}
+	main.VolumeMounts = []corev1.VolumeMount{{Name: "config", MountPath: "/etc/shop"}}
+	main.ReadinessProbe = &corev1.Probe{ProbeHandler: corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: "/ready", Port: intstr.FromInt32(8080)}}}
+	template.Spec.Volumes = []corev1.Volume{{Name: "config", VolumeSource: corev1.VolumeSource{
+		ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: "shop"}},
+	}}}
+}
+
+func playStart(ctx context.Context, b *bed, start starter) error {
+	var c *controller
+	err := b.measure(ctx, func(ctx context.Context, b *bed) (err error) {
+		if c, err = start(); err != nil {
+			return err
+		}
+		return b.watchStart(ctx, c)
+	})
+	if c == nil {
+		return err
+	}
+	if err == nil {
+		err = b.noteUsage(ctx, c, "in the end")
+	}
+	return c.stop(ctx, err)
+}
+
+func (b *bed) watchStart(ctx context.Context, c *controller) error {
+	if err := b.looked(ctx, c, "the first set is looked at", 1); err != nil {
+		return err
+	}
+	if err := b.looked(ctx, c, "all sets are looked at", b.size.crowd); err != nil {
+		return err
+	}
+	if err := b.quiet(ctx); err != nil {
+		return err
+	}
+	if err := b.noteUsage(ctx, c, "started"); err != nil {
+		return err
+	}
+	return b.grow(ctx)
+}
+
+// looked waits until the controller has looked at sets so many times.
+func (b *bed) looked(ctx context.Context, c *controller, what string, times int) error {
+	deadline := time.Now().Add(patience)
+	for {
+		n, err := c.syncs(ctx) // an error until it serves
+		if err == nil && n >= float64(times) {
+			b.note(what, wall, time.Since(b.began).Seconds())
+			return nil
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("waited %v in vain: %s: %v times, %w", patience, what, n, err)
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(pollInterval):
+		}
+	}
+}
+
+// noteUsage notes what the program has used since it began.
+func (b *bed) noteUsage(ctx context.Context, c *controller, when string) error {
+	used, err := c.usage(ctx)
+	if err != nil {
+		return err
+	}
+	b.note(when+": controller's CPU", cpu, used.cpu)
+	b.note(when+": peak memory", memory, used.peak)
+	b.note(when+": memory", memory, used.resident)
+	b.note(when+": syncs", number, used.syncs)
+	return nil
+}
+
+// grow scales one set in ten up.
+func (b *bed) grow(ctx context.Context) error {
+	b.began = time.Now()
+	err := each(ctx, b.size.growing(), func(ctx context.Context, i int) error {
+		return b.scale(ctx, b.sets[i*10].Name, b.size.perCrowd+b.size.growth())
+	})
+	if err != nil {
+		return err
+	}
+	pods := b.size.crowd*b.size.perCrowd + b.size.growing()*b.size.growth()
+	if err := b.reach(ctx, "scaled: all pods exist", func(c counts) bool { return c.pods == pods }); err != nil {
+		return err
+	}
+	return b.reach(ctx, "scaled: all statuses say so", func(c counts) bool { return c.replicas == pods && c.settled == b.size.crowd })
+}
