@@ -30,8 +30,8 @@ var scenarios = append([]scenario{
 	{name: "start", title: startTitle, prepare: prepareStart, play: playStart},
 }, troubled()...)
 
-// usual are the scenarios without a proxy, but for start, which takes a quarter of
-// an hour for each side, nearly all of it to fill the server.
+// usual are the scenarios without a proxy, but for start, which takes minutes to
+// fill the server of each side.
 var usual = []string{"scale", "adopt", "many", "hold", "shrink", "pause"}
 
 func (s scenario) has(sd side) bool { return sd.command != nil || s.floor != nil }
