@@ -78,6 +78,9 @@ func fakeKubectl(args []string) int {
 			return 1
 		}
 	}
+	if slices.Contains(args, "--context=sleepy") {
+		time.Sleep(patience + time.Second)
+	}
 	kept := list{APIVersion: "v1", Kind: "List", Items: []json.RawMessage{}}
 	for _, item := range shopItems() {
 		var head header

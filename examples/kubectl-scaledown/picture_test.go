@@ -69,7 +69,7 @@ func TestPicturesKeepWithinThePaper(t *testing.T) {
 		"no pods":               strings.Split(web, "---")[0],
 		"a rollout":             shopRollout,
 	} {
-		for _, args := range [][]string{{"--replicas=1"}, {"--replicas=0", "--explain"}, {"--replicas=3"}, {}} {
+		for _, args := range [][]string{{"--replicas=1", "--explain"}, {"--replicas=0"}} {
 			t.Run(name+strings.Join(args, " "), func(t *testing.T) {
 				t.Parallel()
 				got := try(input, append(args, "-o=svg")...)

@@ -27,17 +27,19 @@ func (o *options) read(stdin io.Reader, stderr io.Writer) (*objects, error) {
 	case slices.Contains(o.files, "-") && !piped:
 		return nil, mistake("nothing to read: pipe the output of 'kubectl get deployments,rs,pods -o json' in, or leave -f - out to read the cluster")
 	case len(o.files) > 0:
-		return readAll(o.files, patient(stdin, stderr))
+		return readAll(o.files, &waiting{Reader: stdin, stderr: stderr})
 	case !piped:
-		return o.readCluster()
+		return o.readCluster(stderr)
 	case len(o.cluster) == 0:
-		return readAll([]string{"-"}, patient(stdin, stderr))
+		return readAll([]string{"-"}, &waiting{Reader: stdin, stderr: stderr})
 	}
-	pipe := bufio.NewReader(patient(stdin, stderr))
-	if _, err := pipe.Peek(1); !errors.Is(err, io.EOF) {
+	pipe := bufio.NewReader(&waiting{Reader: stdin, stderr: stderr})
+	if _, err := pipe.Peek(1); err == nil {
 		return nil, mistake("two sources: standard input and the cluster (%s): leave one out", o.cluster[0])
+	} else if !errors.Is(err, io.EOF) {
+		return nil, fmt.Errorf("standard input: %w", err)
 	}
-	return o.readCluster()
+	return o.readCluster(stderr)
 }
 
 // isPiped reports whether somebody may fill stdin: it is no terminal, no
@@ -51,15 +53,25 @@ func isPiped(stdin io.Reader) bool {
 	return err == nil && info.Mode()&fs.ModeDevice == 0
 }
 
-// patience is how long standard input may say nothing before the user is told
-// that it is waited for.
+// patience is how long somebody else may keep the user waiting who is not told.
 const patience = 3 * time.Second
 
-// patient returns stdin, which says so if the first byte does not come.
-func patient(stdin io.Reader, stderr io.Writer) io.Reader {
-	return &waiting{Reader: stdin, stderr: stderr}
+// tellIfSlow tells the user what is waited for, if it takes long until done is
+// called.
+func tellIfSlow(stderr io.Writer, note string) (done func()) {
+	told := make(chan struct{})
+	timer := time.AfterFunc(patience, func() {
+		defer close(told)
+		say(stderr, "note: %s\n", note)
+	})
+	return func() {
+		if !timer.Stop() {
+			<-told
+		}
+	}
 }
 
+// A waiting is standard input, which may have nobody to fill it.
 type waiting struct {
 	io.Reader
 
@@ -68,24 +80,15 @@ type waiting struct {
 }
 
 func (w *waiting) Read(p []byte) (int, error) {
-	if w.began {
-		return w.Reader.Read(p)
+	if !w.began {
+		w.began = true
+		defer tellIfSlow(w.stderr, "waiting for standard input; to read the cluster instead, say </dev/null")()
 	}
-	w.began = true
-	told := make(chan struct{})
-	timer := time.AfterFunc(patience, func() {
-		defer close(told)
-		say(w.stderr, "note: waiting for standard input; to read the cluster instead, say </dev/null\n")
-	})
-	n, err := w.Reader.Read(p)
-	if !timer.Stop() {
-		<-told
-	}
-	return n, err
+	return w.Reader.Read(p)
 }
 
 // readCluster has kubectl get all that counts, in one call.
-func (o *options) readCluster() (*objects, error) {
+func (o *options) readCluster(stderr io.Writer) (*objects, error) {
 	resources := deploymentKind.resources
 	if o.kind != nil {
 		resources = o.kind.resources
@@ -94,11 +97,13 @@ func (o *options) readCluster() (*objects, error) {
 	if args = append(args, o.cluster...); o.namespace != "" {
 		args = append(args, "--namespace="+o.namespace)
 	}
+	done := tellIfSlow(stderr, "waiting for kubectl; if it wants a login, run it by hand first: kubectl "+strings.Join(args, " "))
 	output, err := kubectl(args)
+	done()
 	if err != nil {
 		return nil, err
 	}
-	objs := &objects{origin: "the cluster", kinds: map[string]int{}}
+	objs := &objects{origin: "the namespace of the context (-n names another)", kinds: map[string]int{}}
 	if o.namespace != "" {
 		objs.origin = fmt.Sprintf("namespace %s of the cluster", o.namespace)
 	}

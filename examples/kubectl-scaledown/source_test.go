@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -10,6 +11,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"testing/iotest"
 	"testing/synctest"
 	"time"
 
@@ -83,9 +85,9 @@ func TestSaysInALineWhatToDoAboutACluster(t *testing.T) {
 func TestSaysWhatIsNotInTheCluster(t *testing.T) {
 	t.Parallel()
 	for args, want := range map[string]string{
-		"rs/api":              "no ReplicaSet api in the cluster, which holds rs/web-5d9c7b6f4d, rs/web-7c8d4f5b9c",
+		"rs/api":              "no ReplicaSet api in the namespace of the context (-n names another), which holds rs/web-5d9c7b6f4d, rs/web-7c8d4f5b9c",
 		"rs":                  "more than one can be meant, name one of these: rs/web-5d9c7b6f4d, rs/web-7c8d4f5b9c",
-		"legacy":              "no Deployment, ReplicaSet or ReplicationController legacy in the cluster, which holds deployment/web, rs/web-5d9c7b6f4d, rs/web-7c8d4f5b9c",
+		"legacy":              "no Deployment, ReplicaSet or ReplicationController legacy in the namespace of the context (-n names another), which holds deployment/web, rs/web-5d9c7b6f4d, rs/web-7c8d4f5b9c",
 		"deploy/web -nowhere": "no Deployment, ReplicaSet or ReplicationController in namespace nowhere of the cluster, which holds nothing",
 	} {
 		t.Run(args, func(t *testing.T) {
@@ -121,6 +123,12 @@ func TestWhereItReads(t *testing.T) {
 		assert.Equal(t, exitOK, got.code, got.stderr)
 		assert.Equal(t, ask(t, "deployment/web", "--replicas=25", "-o=name", "--at=2026-11-21T12:00:00Z"), got)
 	})
+	t.Run("a pipe that breaks is told", func(t *testing.T) {
+		t.Parallel()
+		var stdout, stderr bytes.Buffer
+		assert.Equal(t, exitError, run([]string{"rs/web", "--context=prod"}, iotest.ErrReader(errors.New("gone")), &stdout, &stderr, time.Now))
+		assert.Equal(t, "error: standard input: gone\n", stderr.String())
+	})
 	t.Run("a file makes standard input no matter", func(t *testing.T) {
 		t.Parallel()
 		got := try("garbage", "-f", fleet, "-f", shop, "deployment/web", "-o=name")
@@ -142,6 +150,14 @@ func TestTellsThatItWaitsForStandardInput(t *testing.T) {
 		assert.Equal(t, "pod/web-o\n", stdout.String())
 		assert.Equal(t, "note: waiting for standard input; to read the cluster instead, say </dev/null\n", stderr.String())
 	})
+}
+
+func TestTellsThatItWaitsForTheCluster(t *testing.T) {
+	t.Parallel()
+	got := ask(t, "rs/web-5d9c7b6f4d", "--context=sleepy")
+	assert.Equal(t, exitOK, got.code)
+	assert.Equal(t, "note: waiting for kubectl; if it wants a login, run it by hand first: "+
+		"kubectl get replicasets.apps,pods --output=json --request-timeout=30s --context=sleepy\n", got.stderr)
 }
 
 // Every command in the README, in the usage and in the package comment works.
