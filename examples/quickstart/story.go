@@ -107,9 +107,12 @@ func (s *story) staleView() {
 	s.scale(22)
 	s.wait(time.Second)
 	s.say("cache", "shows %d pods, for which the plan would be: %s", len(s.seen()), s.plan())
+	s.say("you", "annotate %s, so that there are passes meanwhile", name)
+	s.annotate()
+	s.wait(time.Second)
 	s.say("wait", "%s did nothing, as %s", count(s.waited, "pass"), s.expected())
 	s.keeper.view.Pods.Lag = 0
-	s.wait(5 * time.Second)
+	s.wait(4 * time.Second)
 	s.say("cache", "shows %d pods, for which the plan would be: %s", len(s.seen()), s.plan())
 	s.wait(10 * time.Second)
 	s.status()
@@ -234,6 +237,14 @@ func (s *story) createReplicaSet(n int32) {
 
 func (s *story) scale(n int32) {
 	_, err := s.cluster.EditReplicaSet(s.ctx, namespace, name, func(rs *appsv1.ReplicaSet) { rs.Spec.Replicas = &n })
+	s.check(err)
+}
+
+// annotate changes nothing that matters to the controller.
+func (s *story) annotate() {
+	_, err := s.cluster.EditReplicaSet(s.ctx, namespace, name, func(rs *appsv1.ReplicaSet) {
+		metav1.SetMetaDataAnnotation(&rs.ObjectMeta, "example.com/reviewed", "yes")
+	})
 	s.check(err)
 }
 
