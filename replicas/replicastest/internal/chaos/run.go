@@ -14,6 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/replicakit/replicakit/replicas/controller"
 	"github.com/replicakit/replicakit/replicas/replicastest"
 	"github.com/replicakit/replicakit/replicas/replicastest/internal/invariant"
 )
@@ -60,6 +61,7 @@ type run struct {
 	world       *replicastest.World
 	checker     *invariant.Checker
 	controllers [2]*replicastest.Controller // the second may be none
+	elsewhere   *elsewhere                  // nil: there is none
 	report      Report
 
 	fault       fault
@@ -82,8 +84,19 @@ func newRun(seed uint64) *run {
 		report:  Report{Faults: map[string]int{}},
 		random:  rand.New(rand.NewPCG(seed, 2)),
 	}
+	if seed%4 == 1 {
+		r.elsewhere = newElsewhere(cluster)
+	}
 	r.restart(0)
 	return r
+}
+
+// err is the first thing that must not be.
+func (r *run) err() error {
+	if err := r.checker.Err(); err != nil || r.elsewhere == nil {
+		return err
+	}
+	return r.elsewhere.checker.Err()
 }
 
 func (r *run) play(story Story) error {
@@ -101,7 +114,7 @@ func (r *run) play(story Story) error {
 			err = nil // it is not there, it cannot be, a webhook has something against it: as users see it
 		}
 		if err == nil {
-			err = r.checker.Err()
+			err = r.err()
 		}
 		if err != nil {
 			return fmt.Errorf("%d. %s: %w", i+1, op, err)
@@ -117,13 +130,13 @@ func (r *run) pass(d time.Duration) error {
 		r.restart(r.dead())
 	}
 	r.Clock.Advance(end.Sub(r.Clock.Now()))
-	return r.checker.Err()
+	return r.err()
 }
 
 func (r *run) runUntil(end time.Time) {
 	r.world.RunUntil(end, func() bool {
 		r.report.Steps++
-		return r.checker.Err() != nil
+		return r.err() != nil
 	})
 }
 
@@ -147,7 +160,7 @@ func (r *run) restart(i int) {
 }
 
 func (r *run) start(i int) {
-	c := replicastest.NewController(r.Cluster)
+	c := replicastest.NewControllerWith(r.Cluster, controller.Options{BackOffFailed: r.seed%5 == 0})
 	if r.seed%2 == 0 {
 		c.RememberWrites()
 	}
@@ -173,6 +186,9 @@ func (r *run) start(i int) {
 // show puts all into the world that are alive.
 func (r *run) show() {
 	r.world.Parts = append([]replicastest.Part{r.Cluster}, r.churn...)
+	if r.elsewhere != nil {
+		r.world.Parts = append(r.world.Parts, r.elsewhere.Cluster, r.elsewhere.controller)
+	}
 	for _, c := range r.controllers {
 		if c != nil {
 			r.world.Parts = append(r.world.Parts, c)
@@ -378,6 +394,11 @@ func (r *run) wait() error {
 	}
 	if r.Version() != version {
 		return fmt.Errorf("chaos: it does not stay as it is: %d writes more", r.Version()-version)
+	}
+	if r.elsewhere != nil {
+		if err := r.elsewhere.settled(); err != nil {
+			return err
+		}
 	}
 	return r.checker.Settled(namespace)
 }

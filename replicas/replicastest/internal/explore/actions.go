@@ -51,6 +51,9 @@ func (w *world) otherActions() (actions []action) {
 			action{"pod watch hangs", func(w *world) { w.model.Faults--; w.controller.View.Pods.Hang() }},
 			action{"owner watch breaks", func(w *world) { w.model.Faults--; w.controller.View.ReplicaSets.Break() }})
 	}
+	if w.model.Restores > 0 {
+		actions = append(actions, action{"the backup is restored", func(w *world) { w.model.Restores--; w.cluster.Restore(w.backup) }})
+	}
 	if due, waits := w.controller.Worker.Due(); w.model.Jumps > 0 && waits && due.After(w.cluster.Clock.Now()) {
 		actions = append(actions, action{"time jumps", func(w *world) { w.model.Jumps--; w.jump() }})
 	}
@@ -131,6 +134,7 @@ const (
 	unanswered  = "answer lost"
 	resent      = "sent again"
 	late        = "takes effect late"
+	paused      = "the controller stands still"
 	taken       = "webhook takes it"
 	crashed     = "crash"
 	crashedThen = "crash afterwards"
@@ -142,6 +146,10 @@ func (w *world) before(call replicastest.Call) replicastest.Fault {
 		switch w.choose(w.fates(call)) {
 		case event:
 			w.arrive()
+			continue
+		case paused:
+			w.model.Pauses--
+			w.standStill()
 			continue
 		case refused:
 			w.model.Faults--
@@ -164,6 +172,17 @@ func (w *world) before(call replicastest.Call) replicastest.Fault {
 		}
 		return replicastest.Fault{}
 	}
+}
+
+// standStill lets a minute pass in the middle of a pass, of which the controller sees
+// nothing.
+func (w *world) standStill() {
+	end := w.cluster.Clock.Now().Add(time.Minute)
+	for due, ok := w.cluster.Due(); ok && !due.After(end); due, ok = w.cluster.Due() {
+		w.cluster.Clock.Advance(max(due.Sub(w.cluster.Clock.Now()), 0))
+		w.cluster.Act()
+	}
+	w.cluster.Clock.Advance(end.Sub(w.cluster.Clock.Now()))
 }
 
 // listed lets events arrive that come too late for the list.
@@ -199,6 +218,9 @@ func (w *world) fates(call replicastest.Call) []string {
 	fates := []string{answered}
 	if w.mayArrive() {
 		fates = append(fates, event)
+	}
+	if w.model.Pauses > 0 {
+		fates = append(fates, paused)
 	}
 	if w.model.Faults > 0 {
 		fates = append(fates, refused)

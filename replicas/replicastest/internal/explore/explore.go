@@ -42,6 +42,10 @@ type Model struct {
 	Faults  int // calls refused, answers lost, crashes, watches broken
 	Changes int // things that users do: scale, relabel, delete a pod
 	Jumps   int // of the clock while something else could happen
+	// Restores is how often a backup of the beginning replaces everything, and Pauses
+	// how often the controller stands still for a minute before a call, while the
+	// cluster goes on.
+	Restores, Pauses int
 
 	// Limit ends the search after so many states; 0: none.
 	Limit int
@@ -165,6 +169,7 @@ type world struct {
 	cluster    *replicastest.Cluster
 	controller *replicastest.Controller
 	checker    *invariant.Checker
+	backup     replicastest.Backup
 
 	script  []int // what will happen at each point of the action
 	points  []int // how many things could
@@ -187,6 +192,7 @@ func newWorld(m Model) *world {
 	for i := range m.Orphans {
 		w.pod(fmt.Sprintf("orphan-%d", i), "web")
 	}
+	w.backup = w.cluster.Backup()
 	w.start()
 	return w
 }
@@ -203,7 +209,7 @@ func (w *world) start() {
 }
 
 func (w *world) clone() *world {
-	c := &world{model: w.model, cluster: w.cluster.Clone()}
+	c := &world{model: w.model, cluster: w.cluster.Clone(), backup: w.backup}
 	c.controller = w.controller.Clone(c.cluster)
 	c.checker = w.checker.Clone(c.cluster, c.controller)
 	c.hook()
@@ -223,7 +229,7 @@ func (w *world) hook() {
 
 func (w *world) describe() string {
 	s := replicastest.NewState(w.cluster)
-	s.Text(w.model.Faults, w.model.Changes, w.model.Jumps)
+	s.Text(w.model.Faults, w.model.Changes, w.model.Jumps, w.model.Restores, w.model.Pauses)
 	s.Add(w.controller)
 	w.checker.Describe(s)
 	return s.String()

@@ -26,6 +26,8 @@ func models() map[string]explore.Model {
 		"1 replica, 1 change":            {Replicas: 1, Most: 2, Changes: 1},
 		"1 replica, 2 changes":           {Replicas: 1, Most: 1, Changes: 2, Limit: 1500},
 		"1 replica that runs, 1 fault":   {Replicas: 1, Kubelet: true, Faults: 1, Limit: 1500},
+		"2 replicas, 1 restore":          {Replicas: 2, Restores: 1},
+		"1 replica that runs, 1 pause":   {Replicas: 1, Kubelet: true, Pauses: 1},
 	}
 }
 
@@ -42,6 +44,8 @@ func large() map[string]explore.Model {
 		"3 replicas, 1 orphan, a sibling, 1 jump":  {Replicas: 3, Orphans: 1, Sibling: true, Jumps: 1},
 		"3 replicas, 1 orphan, 1 change":           {Replicas: 3, Orphans: 1, Most: 3, Changes: 1},
 		"2 replicas, 1 orphan, 1 change, 1 fault":  {Replicas: 2, Orphans: 1, Most: 3, Changes: 1, Faults: 1},
+		"2 replicas, 1 orphan, 1 restore, 1 fault": {Replicas: 2, Orphans: 1, Restores: 1, Faults: 1},
+		"2 replicas that run, 1 change, 1 pause":   {Replicas: 2, Kubelet: true, Most: 2, Changes: 1, Pauses: 1},
 		"2 replicas that run, 1 orphan, 1 fault":   {Replicas: 2, Orphans: 1, Kubelet: true, Faults: 1},
 	}
 }

@@ -1,0 +1,47 @@
+package chaos
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/replicakit/replicakit/replicas/replicastest"
+	"github.com/replicakit/replicakit/replicas/replicastest/internal/invariant"
+)
+
+// elsewhere is another cluster, with owners of the same names and UIDs and a
+// controller in the same process. Nothing goes wrong there, so nothing may be wrong
+// there: what happens to the first cluster is not its business.
+type elsewhere struct {
+	*replicastest.Cluster
+	controller *replicastest.Controller
+	checker    *invariant.Checker
+	failed     int // calls
+}
+
+func newElsewhere(beside *replicastest.Cluster) *elsewhere {
+	e := &elsewhere{Cluster: replicastest.NewCluster(replicastest.Options{Clock: beside.Clock, Counting: true, Nodes: 2})}
+	e.checker = invariant.New(e.Cluster)
+	for _, owner := range []string{"web", "db"} {
+		if _, err := e.CreateReplicaSet(context.Background(), replicastest.NewReplicaSet(namespace, owner, 3)); err != nil {
+			panic(err)
+		}
+	}
+	e.controller = replicastest.NewController(e.Cluster)
+	e.checker.Watch(e.controller)
+	done := e.controller.Client.Done
+	e.controller.Client.Done = func(call replicastest.Call, err error) {
+		done(call, err)
+		if err != nil {
+			e.failed++
+		}
+	}
+	return e
+}
+
+// settled checks that all is as it should be.
+func (e *elsewhere) settled() error {
+	if pods := len(e.Pods(namespace)); pods != 6 || e.failed > 0 {
+		return fmt.Errorf("chaos: the other cluster has %d pods of 6, and %d calls failed there", pods, e.failed)
+	}
+	return e.checker.Settled(namespace)
+}
