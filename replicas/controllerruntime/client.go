@@ -2,6 +2,7 @@ package controllerruntime
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -23,6 +24,23 @@ type caller[O, C client.Object] struct {
 }
 
 var _ controller.Client[client.Object, client.Object] = caller[client.Object, client.Object]{}
+
+// NewClient returns the calls that a loop of your own makes: writes by the client,
+// reads by live. That must look past every cache, as a manager's GetAPIReader does.
+// The client's scheme must know the kinds of owners and children with their lists.
+func NewClient[O, C client.Object](writer client.Client, live client.Reader, kind controller.Kind[O, C]) (controller.Client[O, C], error) {
+	if writer == nil {
+		return nil, errors.New("controllerruntime: client is nil")
+	}
+	if live == nil {
+		return nil, errors.New("controllerruntime: reader is nil")
+	}
+	owners, children := objects[O]{writer.Scheme(), kind.Owner}, objects[C]{writer.Scheme(), kind.Child}
+	if err := errors.Join(owners.check(), children.check()); err != nil {
+		return nil, err
+	}
+	return caller[O, C]{writer: writer, live: live, owners: owners, children: children}, nil
+}
 
 func (c caller[O, C]) Create(ctx context.Context, child C) (C, error) {
 	return child, c.writer.Create(ctx, child)

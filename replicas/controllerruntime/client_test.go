@@ -1,6 +1,7 @@
 package controllerruntime_test
 
 import (
+	"context"
 	"encoding/json"
 	"io"
 	"maps"
@@ -12,12 +13,18 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/replicakit/replicakit/replicas/controllerruntime"
+	"github.com/replicakit/replicakit/selector"
 )
 
 // A server answers as an API server does: by a function for each request.
@@ -170,7 +177,9 @@ func TestLiveList(t *testing.T) {
 				}
 				return http.StatusOK, page("9", "more", "a")
 			})
-			list, err := controllerruntime.List(t.Context(), f, pools(), "default", labels.Set{"pool": "blue"}.AsSelector())
+			c, err := controllerruntime.NewClient(f.client, f.live, pools())
+			require.NoError(t, err)
+			list, err := c.List(t.Context(), "default", labels.Set{"pool": "blue"}.AsSelector())
 			require.Len(t, s.requests, 2)
 			assert.Equal(t, "GET /apis/example.com/v1/namespaces/default/workers?labelSelector=pool%3Dblue&limit=500 ", s.requests[0])
 			if tt.want != "" {
@@ -183,4 +192,43 @@ func TestLiveList(t *testing.T) {
 			require.Len(t, list.Items, 2)
 		})
 	}
+}
+
+// A loop of one's own makes its calls and claims with what a Reconciler has.
+func TestNewClient(t *testing.T) {
+	t.Parallel()
+	stray := orphan("stray")
+	stray.Labels["kept"] = "no"
+	f := newFakeCluster(interceptor.Funcs{}, blue(1), stray)
+	c, err := controllerruntime.NewClient(f.client, f.live, pools())
+	require.NoError(t, err)
+	claimed, err := selector.Claimer[*Worker]{
+		Owner: blue(1), Kind: groupVersion.WithKind("WorkerPool"), PatchType: types.MergePatchType,
+		Selector: labels.Set{"pool": "blue"}.AsSelector(),
+		CanAdopt: selector.CanAdopt(func(ctx context.Context) (metav1.Object, error) { return c.GetOwner(ctx, "default", "blue") }, blue(1)),
+		Patch: func(ctx context.Context, w *Worker, patch selector.Patch) (*Worker, error) {
+			return c.Patch(ctx, w, patch, metav1.PatchOptions{})
+		},
+	}.Claim(t.Context(), []*Worker{stray})
+	require.NoError(t, err)
+	require.Len(t, claimed.Adopted, 1)
+	assert.Equal(t, types.UID("blue-uid"), metav1.GetControllerOf(claimed.Adopted[0]).UID)
+	assert.Empty(t, stray.OwnerReferences, "what was read is not changed")
+
+	_, err = c.Delete(t.Context(), stray, metav1.DeleteOptions{})
+	require.NoError(t, err)
+	_, err = c.Get(t.Context(), "default", "stray")
+	require.True(t, apierrors.IsNotFound(err))
+}
+
+func TestNewClientRefuses(t *testing.T) {
+	t.Parallel()
+	f := newFakeCluster(interceptor.Funcs{})
+	_, err := controllerruntime.NewClient(nil, f.live, pools())
+	require.EqualError(t, err, "controllerruntime: client is nil")
+	_, err = controllerruntime.NewClient(f.client, nil, pools())
+	require.EqualError(t, err, "controllerruntime: reader is nil")
+	strange := fake.NewClientBuilder().WithScheme(runtime.NewScheme()).Build()
+	_, err = controllerruntime.NewClient(strange, strange, pools())
+	require.ErrorContains(t, err, "controllerruntime: the scheme does not know example.com/v1, Kind=Worker")
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -27,8 +28,10 @@ type Handlers struct {
 // NewHandlers returns Handlers that settle what store has recorded under
 // expectations.KeyOf of an owner, and ask for its pass in the queue that they are
 // given with each event. The owners are read by the client, so from the cache of its
-// manager; its scheme must know their kind with its list. What Kind is for, and the
-// rules, are those of controller.NewHandlers.
+// manager; its scheme must know their kind with its list. Whether they are in a
+// namespace is what the client's RESTMapper says, and if it does not know them, as
+// with fake clients, Kind.ClusterScoped. What Kind is for, and the rules, are those
+// of controller.NewHandlers.
 //
 //	handlers, err := controllerruntime.NewHandlers(mgr.GetClient(), kind, &store)
 //	...
@@ -42,6 +45,13 @@ func NewHandlers[O, C client.Object](from client.Client, kind controller.Kind[O,
 	}
 	owners := objects[O]{from.Scheme(), kind.Owner}
 	if err := owners.check(); err != nil {
+		return nil, err
+	}
+	scoped, err := checkScopes(from.RESTMapper(), kind)
+	switch {
+	case err == nil:
+		kind.ClusterScoped = scoped
+	case !meta.IsNoMatchError(err):
 		return nil, err
 	}
 	nowhere := func(types.NamespacedName, time.Duration) {} // the queue comes with the event

@@ -5,6 +5,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -15,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/replicakit/replicakit/expectations"
+	"github.com/replicakit/replicakit/replicas/controller"
 	"github.com/replicakit/replicakit/replicas/controllerruntime"
 )
 
@@ -91,4 +93,37 @@ func TestNewHandlersRefuses(t *testing.T) {
 	strange := fake.NewClientBuilder().WithScheme(runtime.NewScheme()).Build()
 	_, err = controllerruntime.NewHandlers(strange, pools(), &expectations.Store[expectations.Key]{})
 	require.ErrorContains(t, err, "controllerruntime: the scheme does not know example.com/v1, Kind=WorkerPool")
+}
+
+func TestHandlersKnowWhetherOwnersAreInANamespace(t *testing.T) {
+	t.Parallel()
+	pool := blue(2)
+	pool.Namespace = ""
+	worker := orphan("blue-a")
+	worker.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(pool, groupVersion.WithKind("WorkerPool"))}
+	told, untold := pools(), pools()
+	told.ClusterScoped = true
+	for name, tt := range map[string]struct {
+		mapper meta.RESTMapper
+		kind   controller.Kind[*WorkerPool, *Worker]
+		woken  int
+	}{
+		"the server says so":                       {mapperOf(clusterScoped("WorkerPool"), namespaced("Worker")), untold, 1},
+		"nobody knows, and the Kind says so":       {mapperOf(), told, 1},
+		"nobody knows, and the Kind says no":       {mapperOf(), untold, 0},
+		"the server says it is in one, so is this": {mapperOf(namespaced("WorkerPool"), namespaced("Worker")), untold, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := fake.NewClientBuilder().WithScheme(newScheme()).WithRESTMapper(tt.mapper).WithObjects(pool).Build()
+			h, err := controllerruntime.NewHandlers(c, tt.kind, &expectations.Store[expectations.Key]{})
+			require.NoError(t, err)
+			q := newQueue(t)
+			h.ChildEvents().Create(t.Context(), event.CreateEvent{Object: worker}, q)
+			assert.Equal(t, tt.woken, q.Len())
+		})
+	}
+	c := fake.NewClientBuilder().WithScheme(newScheme()).WithRESTMapper(mapperOf(namespaced("WorkerPool"), namespaced("Worker"))).Build()
+	_, err := controllerruntime.NewHandlers(c, told, &expectations.Store[expectations.Key]{})
+	require.ErrorContains(t, err, "ClusterScoped is true")
 }
