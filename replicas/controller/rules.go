@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/replicakit/replicakit/internal/object"
 	"github.com/replicakit/replicakit/replicas"
 	"github.com/replicakit/replicakit/status"
 )
@@ -24,19 +25,14 @@ func counting[C Object](spec *replicas.SpecOf[C], now time.Time) status.Rules[C]
 }
 
 func podCounting(template *corev1.PodTemplateSpec, minReadySeconds int32, now time.Time) status.Rules[*corev1.Pod] {
+	var labels object.Labels
+	if template != nil {
+		labels = object.ListLabels(template.Labels)
+	}
 	return status.Rules[*corev1.Pod]{
-		FullyLabeled: func(p *corev1.Pod) bool { return template == nil || hasLabels(p, template.Labels) },
+		FullyLabeled: func(p *corev1.Pod) bool { return labels.In(p.Labels) },
 		Available:    func(p *corev1.Pod) bool { return status.IsPodAvailable(p, minReadySeconds, now) },
 	}
-}
-
-func hasLabels(p *corev1.Pod, labels map[string]string) bool {
-	for k, v := range labels {
-		if got, ok := p.Labels[k]; !ok || got != v {
-			return false
-		}
-	}
-	return true
 }
 
 // terminatingBy returns which children count as terminating: those being deleted
