@@ -5,6 +5,7 @@
 //	make bench-cluster                    # three runs, into test/bench/cluster.md
 //	make bench-cluster ARGS=-quick        # small, in two minutes, and into no file
 //	make bench-cluster ARGS="-scenarios shrink,pause"
+//	make bench-cluster ARGS="-scenarios hold -status-delay 1s"
 //	make bench-cluster ARGS="-scenarios lost-none,lost-cut-10,lost-429-30,hang -runs 1"
 //
 // Each measurement has an etcd, a kube-apiserver and a controller of its own,
@@ -40,6 +41,7 @@ type options struct {
 	output    string
 
 	expiry time.Duration // of our expectations, where they expire; 0: as Kubernetes'
+	delay  time.Duration // of our statuses
 
 	binaries, controller string
 }
@@ -84,6 +86,7 @@ func parse(args []string, binaries string) (options, error) {
 	length := fs.Duration("length", 0, "how long pods change in the scenarios that hold them; 0 means a minute, or 6 s with -quick")
 	crowd := fs.Int("crowd", 0, "how many ReplicaSets there are when a controller starts; 0 means 2,000 of 50 pods, or with -quick 200 of 5")
 	fs.DurationVar(&opts.expiry, "expectations-timeout", 20*time.Second, "of our program, in the scenarios where expectations expire; 0 means its default")
+	fs.DurationVar(&opts.delay, "status-delay", 0, "of our program")
 	fs.StringVar(&opts.output, "o", "", "file for the table; empty means none")
 	fs.StringVar(&opts.controller, "controller", filepath.Join(binaries, "controller"), "our program")
 	if err := fs.Parse(args); err != nil {

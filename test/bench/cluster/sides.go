@@ -63,7 +63,8 @@ func kubeControllerManager(opts options, address, port string) (path string, arg
 }
 
 func manager(opts options, address, port string) (path string, args []string, metrics string) {
-	return opts.controller, append([]string{"--metrics-bind-address=" + net.JoinHostPort(address, port)}, common...), "http"
+	own := []string{"--metrics-bind-address=" + net.JoinHostPort(address, port), "--status-delay=" + opts.delay.String()}
+	return opts.controller, append(own, common...), "http"
 }
 
 // A controller is a program at work.
