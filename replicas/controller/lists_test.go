@@ -347,7 +347,7 @@ func TestAListThatIsGivenUp(t *testing.T) {
 			defer cancel()
 			other.now = other.now.Add(time.Hour)
 			_, err := other.start().Sync(ctx, other.key().NamespacedName)
-			assert.NoError(t, err)
+			require.NoError(t, err)
 			close(hang)
 		})
 	})
