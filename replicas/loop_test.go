@@ -68,7 +68,7 @@ func newBed(t *testing.T, seed uint64) *bed {
 	t.Helper()
 	cluster := replicastest.NewCluster(replicastest.Options{Seed: seed, Nodes: 4})
 	r := rand.New(rand.NewPCG(seed, 8))
-	b := &bed{t: t, seed: seed, cluster: cluster, client: replicastest.NewClient(cluster), view: replicastest.NewView(cluster), ever: map[types.UID]bool{}}
+	b := &bed{t: t, seed: seed, cluster: cluster, client: cluster.NewClient(), view: cluster.NewView(), ever: map[types.UID]bool{}}
 	b.client.Fault = func(call replicastest.Call) replicastest.Fault {
 		if b.faults == nil {
 			return replicastest.Fault{}
@@ -77,14 +77,14 @@ func newBed(t *testing.T, seed uint64) *bed {
 	}
 	b.queue = &replicastest.Worker{Clock: cluster.Clock, Sync: b.sync}
 	b.loop = &Loop{
-		Client: loopClient{b.client}, Cached: b.view.Pods.In, Now: cluster.Clock.Now, MaxParallel: 1,
+		Client: loopClient{b.client}, Cached: b.view.ChildWatch.In, Now: cluster.Clock.Now, MaxParallel: 1,
 		Suffix: func() string { return fmt.Sprintf("%05d", r.IntN(100_000)) },
 	}
 	b.loop.Pending.Now = cluster.Clock.Now
 	b.handle()
 	b.world = &replicastest.World{Clock: cluster.Clock, Parts: []replicastest.Part{cluster, b.view, b.queue}}
 	b.set = replicastest.NewReplicaSet("default", "web", 0)
-	set, err := cluster.CreateReplicaSet(t.Context(), b.set)
+	set, err := cluster.CreateOwner(t.Context(), b.set)
 	require.NoError(t, err)
 	b.set = set
 	return b
@@ -101,15 +101,15 @@ func (b *bed) handle() {
 		require.True(b.t, ok)
 		return p
 	}
-	b.view.Pods.OnAdd = func(obj any) error { b.loop.PodAdded(pod(obj)); wake(); return nil }
-	b.view.Pods.OnUpdate = func(old, obj any) error { b.loop.PodUpdated(pod(old), pod(obj)); wake(); return nil }
-	b.view.Pods.OnDelete = func(obj any) error { b.loop.PodDeleted(pod(obj)); wake(); return nil }
-	b.view.ReplicaSets.OnAdd = func(any) error { wake(); return nil }
-	b.view.ReplicaSets.OnUpdate = func(any, any) error { wake(); return nil }
+	b.view.ChildWatch.OnAdd = func(obj any) error { b.loop.PodAdded(pod(obj)); wake(); return nil }
+	b.view.ChildWatch.OnUpdate = func(old, obj any) error { b.loop.PodUpdated(pod(old), pod(obj)); wake(); return nil }
+	b.view.ChildWatch.OnDelete = func(obj any) error { b.loop.PodDeleted(pod(obj)); wake(); return nil }
+	b.view.OwnerWatch.OnAdd = func(any) error { wake(); return nil }
+	b.view.OwnerWatch.OnUpdate = func(any, any) error { wake(); return nil }
 }
 
 func (b *bed) sync(ctx context.Context, key types.NamespacedName) (time.Duration, error) {
-	rs, ok := b.view.ReplicaSets.Get(key.Namespace, key.Name)
+	rs, ok := b.view.OwnerWatch.Get(key.Namespace, key.Name)
 	if !ok {
 		b.loop.Gone(key)
 		return 0, nil
@@ -121,7 +121,7 @@ func (b *bed) sync(ctx context.Context, key types.NamespacedName) (time.Duration
 func (b *bed) scale(n int, d time.Duration) {
 	b.t.Helper()
 	was := int(*b.set.Spec.Replicas)
-	set, err := b.cluster.EditReplicaSet(b.t.Context(), "default", "web", func(rs *appsv1.ReplicaSet) { *rs.Spec.Replicas = int32(n) })
+	set, err := b.cluster.EditOwner(b.t.Context(), "default", "web", func(rs *appsv1.ReplicaSet) { *rs.Spec.Replicas = int32(n) })
 	require.NoError(b.t, err)
 	b.set, b.low, b.high = set, min(was, n), max(was, n)
 	b.run(d)
@@ -145,7 +145,7 @@ func (b *bed) run(d time.Duration) {
 
 // there counts the pods, and remembers them.
 func (b *bed) there() int {
-	pods := status.FilterActivePods(b.cluster.Pods("default"))
+	pods := status.FilterActivePods(b.cluster.Children("default"))
 	for _, pod := range pods {
 		b.ever[pod.UID] = true
 	}
@@ -155,11 +155,11 @@ func (b *bed) there() int {
 // settled lets the faults end, and wants the exact number.
 func (b *bed) settled() {
 	b.t.Helper()
-	b.faults, b.view.Pods.Lag = nil, 0
-	b.view.Pods.Resume()
+	b.faults, b.view.ChildWatch.Lag = nil, 0
+	b.view.ChildWatch.Resume()
 	b.run(time.Hour)
 	require.Equal(b.t, int(*b.set.Spec.Replicas), b.there(), "seed %d", b.seed)
-	require.Len(b.t, b.view.Pods.In("default"), b.there())
+	require.Len(b.t, b.view.ChildWatch.In("default"), b.there())
 	require.NoError(b.t, b.view.Intact())
 	state, _ := b.loop.Pending.State(expectations.KeyOf(b.set))
 	require.Equal(b.t, expectations.Satisfied, state, "seed %d: nothing is expected for ever", b.seed)
@@ -191,9 +191,9 @@ func TestLoopUnderFaults(t *testing.T) {
 		r := rand.New(rand.NewPCG(seed, 9))
 		for range 6 {
 			b.faults = lossy(r, 2+r.IntN(4))
-			b.view.Pods.Lag = time.Duration(r.IntN(4)) * 150 * time.Millisecond
+			b.view.ChildWatch.Lag = time.Duration(r.IntN(4)) * 150 * time.Millisecond
 			if r.IntN(3) == 0 {
-				b.view.Pods.Hang()
+				b.view.ChildWatch.Hang()
 			}
 			b.scale(r.IntN(20), time.Duration(r.IntN(40))*time.Minute)
 			b.settled()
@@ -215,7 +215,7 @@ func TestLoop(t *testing.T) {
 		t.Run(fmt.Sprintf("W11 every answer is a %v, and the watch is late", failure), func(t *testing.T) {
 			t.Parallel()
 			b := newBed(t, 1)
-			b.faults, b.view.Pods.Lag = lost(failure), 150*time.Millisecond
+			b.faults, b.view.ChildWatch.Lag = lost(failure), 150*time.Millisecond
 			b.scale(20, 10*time.Minute)
 			assert.Equal(t, 20, b.there())
 			assert.Len(t, b.ever, 20, "none was made twice")
@@ -228,7 +228,7 @@ func TestLoop(t *testing.T) {
 		t.Parallel()
 		b := newBed(t, 1)
 		b.run(time.Minute)
-		b.view.Pods.Hang()
+		b.view.ChildWatch.Hang()
 		b.scale(30, 6*time.Hour)
 		assert.Equal(t, 30, b.there(), "though nobody tells")
 		b.scale(12, 6*time.Hour)
@@ -249,14 +249,14 @@ func TestLoop(t *testing.T) {
 			return replicastest.Fault{}
 		}
 		orphan := newOrphan(b.set)
-		_, err := b.cluster.CreatePod(t.Context(), "default", orphan)
+		_, err := b.cluster.CreateChild(t.Context(), "default", orphan)
 		require.NoError(t, err)
 		b.scale(3, time.Minute)
 		assert.Equal(t, 3, b.there(), "two were created beside")
 		refuse = false
 		b.settled()
 		assert.Len(t, b.ever, 3)
-		for _, pod := range b.cluster.Pods("default") {
+		for _, pod := range b.cluster.Children("default") {
 			assert.Equal(t, b.set.UID, metav1.GetControllerOf(pod).UID)
 		}
 	})

@@ -13,11 +13,11 @@ func TestHang(t *testing.T) {
 	t.Parallel()
 	s, err := newStory()
 	require.NoError(t, err)
-	s.keeper.view.Pods.Hang()
+	s.keeper.view.ChildWatch.Hang()
 	s.createReplicaSet(3)
 	s.wait(6 * time.Hour)
 	require.NoError(t, s.err)
 	assert.Equal(t, 3, s.calls["create"])
-	assert.Len(t, s.cluster.Pods(namespace), 3)
+	assert.Len(t, s.cluster.Children(namespace), 3)
 	require.NoError(t, s.keeper.view.Intact())
 }

@@ -39,7 +39,7 @@ type keeper struct {
 // newKeeper wires everything up. kind says all that differs between kinds of owners:
 // for ReplicaSets it is ready made.
 func newKeeper(cluster *replicastest.Cluster, client *replicastest.Client, kind controller.Kind[*appsv1.ReplicaSet, *corev1.Pod]) (*keeper, error) {
-	view := replicastest.NewView(cluster)
+	view := cluster.NewView()
 	queue := &replicastest.Worker{Clock: cluster.Clock}
 
 	// The client makes the calls, the view answers from memory, the queue takes

@@ -51,7 +51,7 @@ func tell() (string, error) {
 func newStory() (*story, error) {
 	cluster := replicastest.NewCluster(replicastest.Options{Seed: 1, Nodes: 8})
 	n := &narrator{now: cluster.Clock.Now, calls: map[string]int{}}
-	client := replicastest.NewClient(cluster)
+	client := cluster.NewClient()
 	client.Done = n.call
 	kind := controller.ReplicaSets()
 	kind.Observe = n.passed
@@ -103,7 +103,7 @@ func (s *story) staleView() {
 	s.act("expectations", "what have I started and not yet seen?",
 		"A cache is always late. What was started is remembered until a watch event confirms it.")
 	s.say("you", "delay the watch of pods by 5s, and scale to 22")
-	s.keeper.view.Pods.Lag = 5 * time.Second
+	s.keeper.view.ChildWatch.Lag = 5 * time.Second
 	s.scale(22)
 	s.wait(time.Second)
 	s.say("cache", "shows %d pods, for which the plan would be: %s", len(s.seen()), s.plan())
@@ -111,7 +111,7 @@ func (s *story) staleView() {
 	s.annotate()
 	s.wait(time.Second)
 	s.say("wait", "%s did nothing, as %s", count(s.waited, "pass"), s.expected())
-	s.keeper.view.Pods.Lag = 0
+	s.keeper.view.ChildWatch.Lag = 0
 	s.wait(4 * time.Second)
 	s.say("cache", "shows %d pods, for which the plan would be: %s", len(s.seen()), s.plan())
 	s.wait(10 * time.Second)
@@ -136,7 +136,7 @@ func (s *story) lostNode() {
 func (s *story) labelChange() {
 	s.act("selector", "which ones are mine?",
 		"A pod that no longer matches is released unharmed; one that matches and has no owner is adopted.")
-	pod := s.cluster.Pods(namespace)[0].Name
+	pod := s.cluster.Children(namespace)[0].Name
 	s.say("you", "label %s app=debug", pod)
 	s.label(pod, "debug")
 	s.wait(time.Minute)
@@ -175,7 +175,7 @@ func (s *story) scaleDown() {
 func (s *story) wait(d time.Duration) { s.world.Run(d) }
 
 // seen are the pods that the controller knows of.
-func (s *story) seen() []*corev1.Pod { return s.keeper.view.Pods.In(namespace) }
+func (s *story) seen() []*corev1.Pod { return s.keeper.view.ChildWatch.In(namespace) }
 
 // crowded are the pods on the node that has most of them.
 func (s *story) crowded() []*corev1.Pod {
@@ -193,7 +193,7 @@ func (s *story) crowded() []*corev1.Pod {
 
 // plan is what Manage would do about them. It only asks: nothing is called.
 func (s *story) plan() replicas.Plan {
-	rs, _ := s.keeper.view.ReplicaSets.Get(namespace, name)
+	rs, _ := s.keeper.view.OwnerWatch.Get(namespace, name)
 	spec, err := replicas.ReplicaSetSpec(rs)
 	s.check(err)
 	spec.Now = s.cluster.Clock.Now()
@@ -213,7 +213,7 @@ func (s *story) expected() string {
 
 // status tells the status as the API server has it.
 func (s *story) status() {
-	rs, err := s.cluster.GetReplicaSet(s.ctx, namespace, name)
+	rs, err := s.cluster.GetOwner(s.ctx, namespace, name)
 	s.check(err)
 	if err == nil {
 		s.narrator.status(rs)
@@ -231,18 +231,18 @@ func (s *story) event() {
 func (s *story) createReplicaSet(n int32) {
 	rs := replicastest.NewReplicaSet(namespace, name, n) // one of a Deployment's: its pods count each other as neighbours
 	rs.Spec.MinReadySeconds = 5
-	_, err := s.cluster.CreateReplicaSet(s.ctx, rs)
+	_, err := s.cluster.CreateOwner(s.ctx, rs)
 	s.check(err)
 }
 
 func (s *story) scale(n int32) {
-	_, err := s.cluster.EditReplicaSet(s.ctx, namespace, name, func(rs *appsv1.ReplicaSet) { rs.Spec.Replicas = &n })
+	_, err := s.cluster.EditOwner(s.ctx, namespace, name, func(rs *appsv1.ReplicaSet) { rs.Spec.Replicas = &n })
 	s.check(err)
 }
 
 // annotate changes nothing that matters to the controller.
 func (s *story) annotate() {
-	_, err := s.cluster.EditReplicaSet(s.ctx, namespace, name, func(rs *appsv1.ReplicaSet) {
+	_, err := s.cluster.EditOwner(s.ctx, namespace, name, func(rs *appsv1.ReplicaSet) {
 		metav1.SetMetaDataAnnotation(&rs.ObjectMeta, "example.com/reviewed", "yes")
 	})
 	s.check(err)
@@ -253,7 +253,7 @@ func (s *story) label(pod, app string) {
 }
 
 func (s *story) edit(pod string, change func(*corev1.Pod)) {
-	_, err := s.cluster.EditPod(s.ctx, namespace, pod, change)
+	_, err := s.cluster.EditChild(s.ctx, namespace, pod, change)
 	s.check(err)
 }
 

@@ -34,29 +34,29 @@ func TestHang(t *testing.T) {
 	t.Parallel()
 	c := newCluster(0)
 	createPod(t, c, pod("a"))
-	view := replicastest.NewView(c)
+	view := c.NewView()
 	world := &replicastest.World{Clock: c.Clock, Parts: []replicastest.Part{view}}
 	world.Run(0)
-	view.Pods.Hang()
+	view.ChildWatch.Hang()
 	createPod(t, c, pod("b"))
 	createReplicaSet(t, c, 1)
 	world.Run(6 * time.Hour)
-	view.Pods.Deliver()
-	assert.True(t, view.Pods.Hung())
-	assert.Equal(t, 1, view.Pods.Pending())
-	assert.Len(t, view.Pods.In(namespace), 1)
-	assert.Len(t, view.ReplicaSets.In(namespace), 1, "each watch hangs for itself")
+	view.ChildWatch.Deliver()
+	assert.True(t, view.ChildWatch.Hung())
+	assert.Equal(t, 1, view.ChildWatch.Pending())
+	assert.Len(t, view.ChildWatch.In(namespace), 1)
+	assert.Len(t, view.OwnerWatch.In(namespace), 1, "each watch hangs for itself")
 
-	view.Pods.Resume()
-	assert.False(t, view.Pods.Hung())
+	view.ChildWatch.Resume()
+	assert.False(t, view.ChildWatch.Hung())
 	world.Run(0)
-	assert.Len(t, view.Pods.In(namespace), 2, "it catches up")
+	assert.Len(t, view.ChildWatch.In(namespace), 2, "it catches up")
 
-	view.Pods.Hang()
+	view.ChildWatch.Hang()
 	remove(t, c, "a")
-	view.Pods.Relist()
+	view.ChildWatch.Relist()
 	world.Run(0)
-	assert.Len(t, view.Pods.In(namespace), 1, "it is listed anew")
+	assert.Len(t, view.ChildWatch.In(namespace), 1, "it is listed anew")
 }
 
 // A request that is sent again meets what the first try did.
@@ -65,7 +65,7 @@ func TestResend(t *testing.T) {
 	throttled := replicastest.Fault{After: replicastest.Throttled.Of(replicastest.Call{Kind: "Pod"}), Resend: true}
 	newClient := func() (*replicastest.Client, *replicastest.Cluster) {
 		c := newCluster(0)
-		client := replicastest.NewClient(c)
+		client := c.NewClient()
 		client.Fault = first(throttled)
 		return client, c
 	}
@@ -74,7 +74,7 @@ func TestResend(t *testing.T) {
 		client, c := newClient()
 		_, err := client.Create(t.Context(), generated())
 		require.NoError(t, err)
-		assert.Len(t, c.Pods(namespace), 2)
+		assert.Len(t, c.Children(namespace), 2)
 	})
 	t.Run("one with a name is there already", func(t *testing.T) {
 		t.Parallel()
@@ -91,7 +91,7 @@ func TestResend(t *testing.T) {
 		c.SetQuota(namespace, 1)
 		_, err := client.Create(t.Context(), named("a"))
 		assert.True(t, apierrors.IsForbidden(err), err)
-		assert.Len(t, c.Pods(namespace), 1)
+		assert.Len(t, c.Children(namespace), 1)
 	})
 	t.Run("what is deleted is gone", func(t *testing.T) {
 		t.Parallel()
@@ -105,7 +105,7 @@ func TestResend(t *testing.T) {
 		client.Fault = first(replicastest.Fault{Before: replicastest.Cut.Of(replicastest.Call{}), Resend: true})
 		_, err := client.Create(t.Context(), generated())
 		require.NoError(t, err)
-		assert.Len(t, c.Pods(namespace), 1)
+		assert.Len(t, c.Children(namespace), 1)
 	})
 	t.Run("not for ever", func(t *testing.T) {
 		t.Parallel()
@@ -115,7 +115,7 @@ func TestResend(t *testing.T) {
 		client.Done = func(replicastest.Call, error) { told++ }
 		_, err := client.Create(t.Context(), generated())
 		assert.True(t, apierrors.IsTooManyRequests(err), err)
-		assert.Len(t, c.Pods(namespace), 11)
+		assert.Len(t, c.Children(namespace), 11)
 		assert.Equal(t, []int{11, 1}, []int{sent, told})
 	})
 }
@@ -123,7 +123,7 @@ func TestResend(t *testing.T) {
 func TestPermit(t *testing.T) {
 	t.Parallel()
 	c := newCluster(0)
-	client := replicastest.NewClient(c)
+	client := c.NewClient()
 	asked := 0
 	client.Permit = func(replicastest.Call) error {
 		asked++
@@ -147,7 +147,7 @@ func TestLate(t *testing.T) {
 	timeout := replicastest.Timeout.Of(replicastest.Call{Kind: "Pod"})
 	c := newCluster(0)
 	a := createPod(t, c, pod("a"))
-	client, other := replicastest.NewClient(c), replicastest.NewClient(c)
+	client, other := c.NewClient(), c.NewClient()
 	client.Fault = func(replicastest.Call) replicastest.Fault {
 		return replicastest.Fault{Before: timeout, Late: 30 * time.Second}
 	}
@@ -198,12 +198,12 @@ func TestWebhooks(t *testing.T) {
 		for _, failure := range []replicastest.Failure{replicastest.Conflicted, replicastest.Broken} {
 			c := newCluster(0)
 			p := createPod(t, c, pod("a"))
-			c.Webhook = replicastest.Deny("delete", failure)
-			_, err := c.DeletePod(t.Context(), namespace, p.Name, metav1.DeleteOptions{})
+			c.Deny("delete", failure)
+			_, err := c.DeleteChild(t.Context(), namespace, p.Name, metav1.DeleteOptions{})
 			assert.Equal(t, failure.Of(replicastest.Call{Verb: "delete", Kind: "Pod", NamespacedName: key("a")}), err)
 			createPod(t, c, pod("b"))
-			c.Webhook = replicastest.Deny("create", failure)
-			_, err = c.CreatePod(t.Context(), namespace, pod("c"))
+			c.Deny("create", failure)
+			_, err = c.CreateChild(t.Context(), namespace, pod("c"))
 			require.Error(t, err)
 			assert.Equal(t, []string{"a", "b"}, names(c))
 		}
@@ -217,7 +217,7 @@ func TestLiveList(t *testing.T) {
 	other := pod("b")
 	other.Labels["app"] = "other"
 	createPod(t, c, other)
-	list, err := replicastest.NewClient(c).List(t.Context(), namespace, labels.SelectorFromSet(labels.Set{"app": "web"}))
+	list, err := c.NewClient().List(t.Context(), namespace, labels.SelectorFromSet(labels.Set{"app": "web"}))
 	require.NoError(t, err)
 	require.Len(t, list.Items, 1)
 	assert.Equal(t, "2", list.ResourceVersion)
@@ -227,7 +227,7 @@ func TestChurn(t *testing.T) {
 	t.Parallel()
 	c := newCluster(0)
 	createPod(t, c, pod("a"))
-	world := &replicastest.World{Clock: c.Clock, Parts: []replicastest.Part{c, replicastest.NewChurn(c, namespace, 2*time.Second)}}
+	world := &replicastest.World{Clock: c.Clock, Parts: []replicastest.Part{c, c.Churn(namespace, 2*time.Second)}}
 	world.Run(10 * time.Second)
 	assert.EqualValues(t, 6, c.Version())
 }
@@ -240,15 +240,15 @@ func TestTwoClusters(t *testing.T) {
 	two := &stage{Cluster: replicastest.NewCluster(replicastest.Options{Clock: one.Clock, Seed: 1, Nodes: 2}), world: one.world}
 	two.controller = newController(t, two.Cluster)
 	one.world.Parts = append(one.world.Parts, two.Cluster, two.controller)
-	one.controller.View.Pods.Lag = time.Minute
+	one.controller.View.ChildWatch.Lag = time.Minute
 	a, b := createReplicaSet(t, one.Cluster, 3), createReplicaSet(t, two.Cluster, 5)
 	require.Equal(t, a.UID, b.UID, "even with one UID")
 	one.world.Run(30 * time.Second)
-	require.NoError(t, two.DeleteReplicaSet(t.Context(), namespace, "web", ""))
+	require.NoError(t, two.DeleteOwner(t.Context(), namespace, "web", ""))
 	one.world.Run(10 * time.Second)
 	createReplicaSet(t, two.Cluster, 4)
 	one.world.Run(3 * time.Minute)
 	one.requireSettled(t, "one")
 	two.requireSettled(t, "two")
-	assert.Len(t, one.Pods(namespace), 3)
+	assert.Len(t, one.Children(namespace), 3)
 }

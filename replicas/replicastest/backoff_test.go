@@ -25,9 +25,9 @@ func (f *failing) Due() (time.Time, bool) { return f.next, !f.ends }
 
 func (f *failing) Step() {
 	f.next = f.Clock.Now().Add(100 * time.Millisecond)
-	for _, p := range f.Pods(namespace) {
+	for _, p := range f.Children(namespace) {
 		if p.Status.Phase != corev1.PodFailed {
-			_, err := f.EditPod(f.t.Context(), namespace, p.Name, func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed })
+			_, err := f.EditChild(f.t.Context(), namespace, p.Name, func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed })
 			require.NoError(f.t, err)
 		}
 	}
@@ -41,7 +41,8 @@ func TestPodsThatFailAtOnce(t *testing.T) {
 		cluster := replicastest.NewCluster(replicastest.Options{Seed: 1, Nodes: 1})
 		createReplicaSet(t, cluster, 1)
 		node, held = &failing{Cluster: cluster, t: t, next: cluster.Clock.Now()}, new(int)
-		c := replicastest.NewControllerWith(cluster, opts)
+		c, err := cluster.NewControllerWith(opts)
+		require.NoError(t, err)
 		c.Passed = func(pass replicastest.Pass) {
 			if pass.Held {
 				*held++
@@ -51,7 +52,7 @@ func TestPodsThatFailAtOnce(t *testing.T) {
 	}
 	world, node, _ := play(controller.Options{})
 	world.Run(30 * time.Second)
-	assert.Greater(t, len(node.Pods(namespace)), 100, "as Kubernetes does")
+	assert.Greater(t, len(node.Children(namespace)), 100, "as Kubernetes does")
 
 	world, node, held := play(controller.Options{BackOffFailed: true})
 	for _, step := range []struct {
@@ -59,7 +60,7 @@ func TestPodsThatFailAtOnce(t *testing.T) {
 		pods  int
 	}{{9 * time.Second, 1}, {29 * time.Second, 2}, {69 * time.Second, 3}, {149 * time.Second, 4}, {309 * time.Second, 5}} {
 		world.Run(step.until - node.Clock.Now().Sub(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)))
-		assert.Len(t, node.Pods(namespace), step.pods, "after %v", step.until)
+		assert.Len(t, node.Children(namespace), step.pods, "after %v", step.until)
 	}
 	assert.Positive(t, *held)
 	told := 0
@@ -68,12 +69,12 @@ func TestPodsThatFailAtOnce(t *testing.T) {
 			told++
 		}
 	}
-	assert.LessOrEqual(t, told, len(node.Pods(namespace)), "once for each hold at most")
+	assert.LessOrEqual(t, told, len(node.Children(namespace)), "once for each hold at most")
 	assert.Positive(t, told)
 	node.ends = true
 	world.Run(10 * time.Minute)
 	running := 0
-	for _, p := range node.Pods(namespace) {
+	for _, p := range node.Children(namespace) {
 		if p.Status.Phase == corev1.PodRunning {
 			running++
 		}

@@ -5,36 +5,34 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-
-	"github.com/replicakit/replicakit/internal/pod"
 )
 
-// A Backup is what the API server had stored at one moment.
-type Backup struct {
-	version uint64
-	pods    index[*corev1.Pod]
-	sets    index[*appsv1.ReplicaSet]
+// A BackupOf is what the API server had stored at one moment.
+type BackupOf[O Object[O], C Object[C]] struct {
+	version  uint64
+	owners   index[O]
+	children index[C]
 }
 
 // Backup returns what is stored.
-func (c *Cluster) Backup() Backup {
-	return Backup{c.version, slices.Clone(c.pods.rows), slices.Clone(c.sets.rows)}
+func (c *ClusterOf[O, C]) Backup() BackupOf[O, C] {
+	return BackupOf[O, C]{c.version, slices.Clone(c.owners.rows), slices.Clone(c.children.rows)}
 }
 
 // Restore puts a backup in place of what is stored: versions go back to what they
-// were, and will be given a second time. All watches break. Restored is told, not Changed, and
-// a namespace that is being deleted stays so.
-func (c *Cluster) Restore(b Backup) {
-	c.tasks = slices.DeleteFunc(c.tasks, func(t task) bool { return t.pod != nil }) // of what never was
-	c.version, c.pods.rows, c.sets.rows = b.version, slices.Clone(b.pods), slices.Clone(b.sets)
-	for _, s := range c.pods.streams {
+// were, and will be given a second time. All watches break. Restored is told, not
+// Changed, and a namespace that is being deleted stays so.
+func (c *ClusterOf[O, C]) Restore(b BackupOf[O, C]) {
+	c.tasks = slices.DeleteFunc(c.tasks, func(t task[O, C]) bool { return t.child != nil }) // of what never was
+	c.version, c.owners.rows, c.children.rows = b.version, slices.Clone(b.owners), slices.Clone(b.children)
+	for _, s := range c.children.streams {
 		s.Break()
 	}
-	for _, s := range c.sets.streams {
+	for _, s := range c.owners.streams {
 		s.Break()
 	}
-	for _, p := range c.pods.rows {
-		c.resume(p)
+	for _, child := range c.children.rows {
+		c.life.resumed(child)
 	}
 	c.collectLater()
 	if c.Restored != nil {
@@ -42,14 +40,5 @@ func (c *Cluster) Restore(b Backup) {
 	}
 }
 
-// resume lets the scheduler and the kubelet go on with a pod that is back.
-func (c *Cluster) resume(p *corev1.Pod) {
-	switch {
-	case p.DeletionTimestamp != nil:
-		c.after(p.DeletionTimestamp.Sub(c.Clock.Now()), kill, p)
-	case p.Spec.NodeName == "":
-		c.schedule(p)
-	case !pod.IsReady(p):
-		c.after(c.timing.StartUp, start, p)
-	}
-}
+// A Backup is one of ReplicaSets and pods.
+type Backup = BackupOf[*appsv1.ReplicaSet, *corev1.Pod]

@@ -22,32 +22,32 @@ func TestRestore(t *testing.T) {
 	createPod(t, c, pod("new"))
 	createPod(t, c, pod("leaving"))
 	run(c, time.Second)
-	_, err := c.DeletePod(t.Context(), namespace, "leaving", metav1.DeleteOptions{})
+	_, err := c.DeleteChild(t.Context(), namespace, "leaving", metav1.DeleteOptions{})
 	require.NoError(t, err)
-	view := replicastest.NewView(c)
-	for view.Pods.Pending() > 0 {
-		view.Pods.Deliver()
+	view := c.NewView()
+	for view.ChildWatch.Pending() > 0 {
+		view.ChildWatch.Deliver()
 	}
 
 	backup, version := c.Backup(), c.Version()
-	_, err = c.DeletePod(t.Context(), namespace, "ready", metav1.DeleteOptions{})
+	_, err = c.DeleteChild(t.Context(), namespace, "ready", metav1.DeleteOptions{})
 	require.NoError(t, err)
-	_, err = c.DeletePod(t.Context(), namespace, "new", *metav1.NewDeleteOptions(0))
+	_, err = c.DeleteChild(t.Context(), namespace, "new", *metav1.NewDeleteOptions(0))
 	require.NoError(t, err)
 	createPod(t, c, pod("later"))
-	_, err = c.EditReplicaSet(t.Context(), namespace, "web", func(rs *appsv1.ReplicaSet) { *rs.Spec.Replicas = 7 })
+	_, err = c.EditOwner(t.Context(), namespace, "web", func(rs *appsv1.ReplicaSet) { *rs.Spec.Replicas = 7 })
 	require.NoError(t, err)
 	run(c, time.Second)
 	for range 2 { // a backup is not used up
 		c.Restore(backup)
 		assert.Equal(t, version, c.Version(), "versions go back")
-		assert.True(t, view.Pods.Broken(), "watches break")
+		assert.True(t, view.ChildWatch.Broken(), "watches break")
 		assert.Equal(t, []string{"leaving", "new", "ready"}, names(c))
-		assert.EqualValues(t, 1, *c.ReplicaSets(namespace)[0].Spec.Replicas)
+		assert.EqualValues(t, 1, *c.Owners(namespace)[0].Spec.Replicas)
 		run(c, time.Minute)
 	}
 	assert.Equal(t, []string{"new", "ready"}, names(c), "the kubelet ends what was being deleted")
-	for _, p := range c.Pods(namespace) {
+	for _, p := range c.Children(namespace) {
 		assert.True(t, podstate.IsReady(p), "the kubelet starts %s", p.Name)
 	}
 	createPod(t, c, pod("another"))
@@ -55,7 +55,7 @@ func TestRestore(t *testing.T) {
 }
 
 func names(c *replicastest.Cluster) (names []string) {
-	for _, p := range c.Pods(namespace) {
+	for _, p := range c.Children(namespace) {
 		names = append(names, p.Name)
 	}
 	return names

@@ -1,45 +1,45 @@
 package replicastest
 
 import (
+	"cmp"
 	"context"
 	"strconv"
 	"time"
-
-	corev1 "k8s.io/api/core/v1"
 )
 
-// A Churn changes every pod of a namespace again and again, as probes, agents and
-// controllers of others do: an annotation that nobody reads. It is a Part.
-type Churn struct {
-	Cluster   *Cluster
-	Namespace string
-	Every     time.Duration
-
-	next time.Time
-	n    int
+// A churn changes every child of a namespace again and again.
+type churn[O Object[O], C Object[C]] struct {
+	cluster   *ClusterOf[O, C]
+	namespace string
+	every     time.Duration
+	next      time.Time
+	n         int
 }
 
-// NewChurn returns a Churn that begins after half its time.
-func NewChurn(c *Cluster, namespace string, every time.Duration) *Churn {
-	return &Churn{Cluster: c, Namespace: namespace, Every: every, next: c.Clock.Now().Add(every / 2)}
+// Churn returns a Part that changes every child of a namespace again and again, as
+// probes, agents and controllers of others do: an annotation that nobody reads. It
+// begins after half its time; 0 and less is one second.
+func (c *ClusterOf[O, C]) Churn(namespace string, every time.Duration) Part {
+	every = cmp.Or(max(every, 0), time.Second)
+	return &churn[O, C]{cluster: c, namespace: namespace, every: every, next: c.Clock.Now().Add(every / 2)}
 }
 
-// Due returns when the pods change next.
-func (c *Churn) Due() (time.Time, bool) { return c.next, true }
+func (c *churn[O, C]) Due() (time.Time, bool) { return c.next, true }
 
-// Step changes every pod if it is time.
-func (c *Churn) Step() {
-	if c.next.After(c.Cluster.Clock.Now()) {
+func (c *churn[O, C]) Step() {
+	if c.next.After(c.cluster.Clock.Now()) {
 		return
 	}
-	c.next = c.next.Add(c.Every)
+	c.next = c.next.Add(c.every)
 	c.n++
-	for _, p := range c.Cluster.pods.rows.in(c.Namespace) {
-		_, _ = c.Cluster.EditPod(context.Background(), c.Namespace, p.Name, func(p *corev1.Pod) {
-			if p.Annotations == nil {
-				p.Annotations = map[string]string{}
+	for _, child := range c.cluster.children.rows.in(c.namespace) {
+		_, _ = c.cluster.EditChild(context.Background(), c.namespace, child.GetName(), func(child C) {
+			annotations := child.GetAnnotations()
+			if annotations == nil {
+				annotations = map[string]string{}
 			}
-			p.Annotations["example.com/seen"] = strconv.Itoa(c.n)
+			annotations["example.com/seen"] = strconv.Itoa(c.n)
+			child.SetAnnotations(annotations)
 		})
 	}
 }

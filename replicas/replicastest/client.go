@@ -10,15 +10,18 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/replicakit/replicakit/internal/object"
 	"github.com/replicakit/replicakit/replicas/controller"
 	"github.com/replicakit/replicakit/selector"
 )
 
-// A Client makes the calls of one controller, and takes its events. Its hooks may step other parts of a world, and may panic, as a process
-// may die.
-type Client struct {
-	// Fault decides about every request before it is sent, also about those that
-	// are sent again; nil: none fails.
+// A ClientOf makes the calls of one controller, and takes its events: it is a
+// controller.Client and a controller.EventSink. Fail programs what goes wrong, Record
+// tells what was called. Its hooks may step other parts of a world, and may panic, as
+// a process may die.
+type ClientOf[O Object[O], C Object[C]] struct {
+	// Fault decides about every request that Fail does not, before it is sent,
+	// also about those that are sent again; nil: none fails.
 	Fault func(Call) Fault
 	// Permit is asked before every write is sent, also before it is sent again. An
 	// error is the answer; nil: all are permitted.
@@ -26,9 +29,11 @@ type Client struct {
 	// Done is told of every call and the error it came back with; nil: nobody.
 	Done func(Call, error)
 
-	cluster *Cluster
+	cluster *ClusterOf[O, C]
 	id      int // of those of the cluster
 	calling *Call
+	rules   []*programmed
+	records []*Record
 }
 
 var (
@@ -36,15 +41,18 @@ var (
 	_ controller.EventSink                               = (*Client)(nil)
 )
 
+// A Client is one of ReplicaSets and pods.
+type Client = ClientOf[*appsv1.ReplicaSet, *corev1.Pod]
+
 // NewClient returns a client whose calls do not fail.
-func NewClient(c *Cluster) *Client {
+func (c *ClusterOf[O, C]) NewClient() *ClientOf[O, C] {
 	c.clients++
-	return &Client{cluster: c, id: c.clients}
+	return &ClientOf[O, C]{cluster: c, id: c.clients}
 }
 
 // Calling returns the call that takes effect at this moment: what changes on the
 // cluster now is its doing.
-func (c *Client) Calling() (Call, bool) {
+func (c *ClientOf[O, C]) Calling() (Call, bool) {
 	if l := c.cluster.landing; l != nil && l.client == c.id {
 		return l.call, true
 	}
@@ -57,15 +65,20 @@ func (c *Client) Calling() (Call, bool) {
 // A Call is one request.
 type Call struct {
 	Verb                 string // create, delete, patch, get, list or update
-	Kind                 string // Pod or ReplicaSet
-	types.NamespacedName        // a list has no name, a pod to create may have none
+	Kind                 string // that of children or of owners, such as Pod
+	types.NamespacedName        // a list has no name, a child to create may have none
 	DryRun               bool
 	Late                 bool // it takes effect when nobody waits for its answer any more
+
+	group string // of the kind
 }
 
 // do makes one call.
-func do[T any](c *Client, call Call, effect func(*Cluster) (T, error)) (T, error) {
+func do[T any, O Object[O], C Object[C]](c *ClientOf[O, C], call Call, effect func(*ClusterOf[O, C]) (T, error)) (T, error) {
 	result, err := send(c, call, effect)
+	for _, r := range c.records {
+		r.Calls = append(r.Calls, Answered{call, err})
+	}
 	if c.Done != nil {
 		c.Done(call, err)
 	}
@@ -76,26 +89,23 @@ func do[T any](c *Client, call Call, effect func(*Cluster) (T, error)) (T, error
 const resends = 10
 
 // send sends a request until an answer is one to be passed on.
-func send[T any](c *Client, call Call, effect func(*Cluster) (T, error)) (result T, err error) {
+func send[T any, O Object[O], C Object[C]](c *ClientOf[O, C], call Call, effect func(*ClusterOf[O, C]) (T, error)) (result T, err error) {
 	for again, n := true, 0; again && n <= resends; n++ {
 		result, again, err = try(c, call, effect)
 	}
 	return result, err
 }
 
-func try[T any](c *Client, call Call, effect func(*Cluster) (T, error)) (result T, again bool, err error) {
+func try[T any, O Object[O], C Object[C]](c *ClientOf[O, C], call Call, effect func(*ClusterOf[O, C]) (T, error)) (result T, again bool, err error) {
 	if c.Permit != nil && call.Verb != "get" && call.Verb != "list" {
 		if err := c.Permit(call); err != nil {
 			return result, false, err
 		}
 	}
-	var fault Fault
-	if c.Fault != nil {
-		fault = c.Fault(call)
-	}
+	fault := c.faultOf(call)
 	if fault.Before != nil {
 		if fault.Late > 0 {
-			c.cluster.landLater(fault.Late, landing{call, c.id, func(cluster *Cluster) { _, _ = effect(cluster) }})
+			c.cluster.landLater(fault.Late, landing[O, C]{call, c.id, func(cluster *ClusterOf[O, C]) { _, _ = effect(cluster) }})
 		}
 		return result, fault.Resend, fault.Before
 	}
@@ -109,84 +119,93 @@ func try[T any](c *Client, call Call, effect func(*Cluster) (T, error)) (result 
 }
 
 // A landing is a call that takes effect later.
-type landing struct {
+type landing[O Object[O], C Object[C]] struct {
 	call   Call
 	client int
-	effect func(*Cluster)
+	effect func(*ClusterOf[O, C])
 }
 
-func (c *Cluster) landLater(d time.Duration, l landing) {
+func (c *ClusterOf[O, C]) landLater(d time.Duration, l landing[O, C]) {
 	l.call.Late = true
-	c.later(d, task{do: land, landing: &l})
+	c.later(d, task[O, C]{do: land, landing: &l})
 }
 
-func (c *Cluster) land(l *landing) {
+func (c *ClusterOf[O, C]) land(l *landing[O, C]) {
 	c.landing = l
 	l.effect(c)
 	c.landing = nil
 }
 
-func podCall(verb, namespace, name string) Call {
-	return Call{Verb: verb, Kind: "Pod", NamespacedName: types.NamespacedName{Namespace: namespace, Name: name}}
+// call is a request for an object of the table.
+func (t *table[T]) call(verb, namespace, name string) Call {
+	return Call{
+		Verb: verb, Kind: t.kind.Kind, group: t.kind.Group,
+		NamespacedName: types.NamespacedName{Namespace: namespace, Name: name},
+	}
 }
 
-func replicaSetCall(verb, namespace, name string) Call {
-	return Call{Verb: verb, Kind: "ReplicaSet", NamespacedName: types.NamespacedName{Namespace: namespace, Name: name}}
+// callFor is a request for obj, which may be nil.
+func (t *table[T]) callFor(verb string, obj T) Call {
+	if object.IsNil(obj) {
+		return t.call(verb, "", "")
+	}
+	return t.call(verb, obj.GetNamespace(), obj.GetName())
 }
 
-// Create creates a pod.
-func (c *Client) Create(ctx context.Context, pod *corev1.Pod) (*corev1.Pod, error) {
-	return do(c, podCall("create", pod.Namespace, pod.Name), func(cluster *Cluster) (*corev1.Pod, error) {
-		return cluster.CreatePod(ctx, pod.Namespace, pod)
-	})
+// Create creates a child.
+func (c *ClientOf[O, C]) Create(ctx context.Context, child C) (C, error) {
+	call := c.cluster.children.callFor("create", child)
+	return do(c, call, func(cluster *ClusterOf[O, C]) (C, error) { return cluster.CreateChild(ctx, call.Namespace, child) })
 }
 
-// Delete deletes a pod by name, under the preconditions of opts.
-func (c *Client) Delete(ctx context.Context, pod *corev1.Pod, opts metav1.DeleteOptions) (string, error) {
-	return do(c, podCall("delete", pod.Namespace, pod.Name), func(cluster *Cluster) (string, error) {
-		return cluster.DeletePod(ctx, pod.Namespace, pod.Name, opts)
+// Delete deletes a child by name, under the preconditions of opts.
+func (c *ClientOf[O, C]) Delete(ctx context.Context, child C, opts metav1.DeleteOptions) (string, error) {
+	call := c.cluster.children.callFor("delete", child)
+	return do(c, call, func(cluster *ClusterOf[O, C]) (string, error) {
+		return cluster.DeleteChild(ctx, call.Namespace, call.Name, opts)
 	})
 }
 
 // Patch sends an adopt or release patch.
-func (c *Client) Patch(ctx context.Context, pod *corev1.Pod, patch selector.Patch, opts metav1.PatchOptions) (*corev1.Pod, error) {
-	call := podCall("patch", pod.Namespace, pod.Name)
+func (c *ClientOf[O, C]) Patch(ctx context.Context, child C, patch selector.Patch, opts metav1.PatchOptions) (C, error) {
+	call := c.cluster.children.callFor("patch", child)
 	call.DryRun = len(opts.DryRun) > 0
-	return do(c, call, func(cluster *Cluster) (*corev1.Pod, error) {
-		return cluster.PatchPod(ctx, pod.Namespace, pod.Name, patch, opts)
+	return do(c, call, func(cluster *ClusterOf[O, C]) (C, error) {
+		return cluster.PatchChild(ctx, call.Namespace, call.Name, patch, opts)
 	})
 }
 
-// Get reads a pod live.
-func (c *Client) Get(ctx context.Context, namespace, name string) (*corev1.Pod, error) {
-	return do(c, podCall("get", namespace, name), func(cluster *Cluster) (*corev1.Pod, error) {
-		return cluster.GetPod(ctx, namespace, name)
+// Get reads a child live.
+func (c *ClientOf[O, C]) Get(ctx context.Context, namespace, name string) (C, error) {
+	return do(c, c.cluster.children.call("get", namespace, name), func(cluster *ClusterOf[O, C]) (C, error) {
+		return cluster.GetChild(ctx, namespace, name)
 	})
 }
 
-// List lists pods live, and tells of which version the list is.
-func (c *Client) List(ctx context.Context, namespace string, matching labels.Selector) (controller.List[*corev1.Pod], error) {
-	return do(c, podCall("list", namespace, ""), func(cluster *Cluster) (controller.List[*corev1.Pod], error) {
-		return cluster.ListPods(ctx, namespace, matching)
+// List lists children live, and tells of which version the list is.
+func (c *ClientOf[O, C]) List(ctx context.Context, namespace string, matching labels.Selector) (controller.List[C], error) {
+	return do(c, c.cluster.children.call("list", namespace, ""), func(cluster *ClusterOf[O, C]) (controller.List[C], error) {
+		return cluster.ListChildren(ctx, namespace, matching)
 	})
 }
 
-// GetOwner reads a ReplicaSet live.
-func (c *Client) GetOwner(ctx context.Context, namespace, name string) (*appsv1.ReplicaSet, error) {
-	return do(c, replicaSetCall("get", namespace, name), func(cluster *Cluster) (*appsv1.ReplicaSet, error) {
-		return cluster.GetReplicaSet(ctx, namespace, name)
+// GetOwner reads an owner live.
+func (c *ClientOf[O, C]) GetOwner(ctx context.Context, namespace, name string) (O, error) {
+	return do(c, c.cluster.owners.call("get", namespace, name), func(cluster *ClusterOf[O, C]) (O, error) {
+		return cluster.GetOwner(ctx, namespace, name)
 	})
 }
 
-// UpdateStatus writes the status of a ReplicaSet.
-func (c *Client) UpdateStatus(ctx context.Context, rs *appsv1.ReplicaSet) (*appsv1.ReplicaSet, error) {
-	return do(c, replicaSetCall("update", rs.Namespace, rs.Name), func(cluster *Cluster) (*appsv1.ReplicaSet, error) {
-		return cluster.UpdateReplicaSetStatus(ctx, rs)
-	})
+// UpdateStatus writes the status of an owner.
+func (c *ClientOf[O, C]) UpdateStatus(ctx context.Context, owner O) (O, error) {
+	return do(c, c.cluster.owners.callFor("update", owner), func(cluster *ClusterOf[O, C]) (O, error) { return cluster.UpdateOwnerStatus(ctx, owner) })
 }
 
 // Event records an event on the cluster.
-func (c *Client) Event(owner metav1.Object, eventType, reason, message string) {
+func (c *ClientOf[O, C]) Event(owner metav1.Object, eventType, reason, message string) {
+	if object.IsNil(owner) {
+		return
+	}
 	c.cluster.Events = append(c.cluster.Events, Event{
 		At:      c.cluster.Clock.Now(),
 		About:   types.NamespacedName{Namespace: owner.GetNamespace(), Name: owner.GetName()},

@@ -18,11 +18,11 @@ func TestClientCalls(t *testing.T) {
 	t.Parallel()
 	c := newCluster(0)
 	rs := createReplicaSet(t, c, 1)
-	client := replicastest.NewClient(c)
+	client := c.NewClient()
 	var calls []string
 	client.Done = func(call replicastest.Call, err error) {
 		require.NoError(t, err)
-		calls = append(calls, call.Verb+" "+call.Kind+" "+call.String())
+		calls = append(calls, call.String())
 	}
 
 	p, err := client.Create(t.Context(), named("a"))
@@ -61,7 +61,7 @@ func named(name string) *corev1.Pod {
 func TestClientEvent(t *testing.T) {
 	t.Parallel()
 	c := newCluster(0)
-	replicastest.NewClient(c).Event(replicaSet("web", 1), corev1.EventTypeNormal, "Reason", "message")
+	c.NewClient().Event(replicaSet("web", 1), corev1.EventTypeNormal, "Reason", "message")
 	assert.Equal(t, []replicastest.Event{{
 		At: c.Clock.Now(), About: key("web"), Type: corev1.EventTypeNormal, Reason: "Reason", Message: "message",
 	}}, c.Events)
@@ -83,7 +83,7 @@ func TestFault(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			c := newCluster(0)
-			client := replicastest.NewClient(c)
+			client := c.NewClient()
 			client.Fault = func(replicastest.Call) replicastest.Fault { return tc.fault }
 			var told error
 			client.Done = func(_ replicastest.Call, err error) { told = err }
@@ -91,12 +91,12 @@ func TestFault(t *testing.T) {
 			assert.Equal(t, tc.err, err)
 			assert.Equal(t, tc.err, told)
 			assert.Equal(t, tc.err == nil, p != nil)
-			assert.Len(t, c.Pods(namespace), tc.pods)
+			assert.Len(t, c.Children(namespace), tc.pods)
 		})
 	}
 	t.Run("the server's own error comes first", func(t *testing.T) {
 		t.Parallel()
-		client := replicastest.NewClient(newCluster(0))
+		client := newCluster(0).NewClient()
 		client.Fault = func(replicastest.Call) replicastest.Fault { return replicastest.Fault{After: timeout} }
 		_, err := client.Get(t.Context(), namespace, "none")
 		assert.True(t, apierrors.IsNotFound(err), err)
@@ -104,7 +104,7 @@ func TestFault(t *testing.T) {
 	t.Run("other parts may act while a call is made", func(t *testing.T) {
 		t.Parallel()
 		c := newCluster(1)
-		client := replicastest.NewClient(c)
+		client := c.NewClient()
 		createPod(t, c, pod("a"))
 		client.Fault = func(replicastest.Call) replicastest.Fault {
 			run(c, 10*time.Second)

@@ -21,8 +21,8 @@ func describe(c *replicastest.Cluster, controller *replicastest.Controller) stri
 func TestClone(t *testing.T) {
 	t.Parallel()
 	cluster := replicastest.NewCluster(replicastest.Options{Counting: true, Nodes: 2})
-	controller := replicastest.NewController(cluster)
-	controller.View.Pods.Lag = 300 * time.Millisecond
+	controller := cluster.NewController()
+	controller.View.ChildWatch.Lag = 300 * time.Millisecond
 	world := &replicastest.World{Clock: cluster.Clock, Parts: []replicastest.Part{cluster, controller}}
 	createReplicaSet(t, cluster, 4)
 	cluster.SetQuota(namespace, 3)
@@ -52,7 +52,7 @@ func TestState(t *testing.T) {
 		for range waste { // what was to be done about it is done
 			cluster.Act()
 		}
-		controller := replicastest.NewController(cluster)
+		controller := cluster.NewController()
 		createReplicaSet(t, cluster, 2)
 		(&replicastest.World{Clock: cluster.Clock, Parts: []replicastest.Part{controller}}).Run(0)
 		states[describe(cluster, controller)] = true

@@ -1,26 +1,6 @@
-// Package replicastest is a small Kubernetes cluster for tests and examples, in memory, in
-// virtual time and without a goroutine: the same program sees the same cluster
-// on every run.
-//
-// A [Cluster] is the truth: an API server with pods and ReplicaSets, and the
-// scheduler, the kubelets, the garbage collector and the controllers of nodes and
-// namespaces that act on them. A [View] is what one controller knows of it: its
-// watches lag, break and list anew. A [Client] makes the calls of one controller
-// and can be made to fail. A [Worker] is its work queue, a [Controller] all of
-// these, with a clock that may be wrong. A [World] lets time pass for all of them.
-//
-//	cluster := replicastest.NewCluster(replicastest.Options{Nodes: 3, Seed: 1})
-//	c := replicastest.NewController(cluster)
-//	world := &replicastest.World{Clock: cluster.Clock, Parts: []replicastest.Part{cluster, c}}
-//	cluster.CreateReplicaSet(ctx, rs)
-//	world.Run(10 * time.Second)
-//
-// Nothing here is safe for concurrent use: a controller.Controller on top of it
-// needs MaxParallel 1.
 package replicastest
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -30,18 +10,12 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	apiequality "k8s.io/apimachinery/pkg/api/equality"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-)
 
-var (
-	podKind            = schema.GroupKind{Kind: "Pod"}
-	podResource        = schema.GroupResource{Resource: "pods"}
-	replicaSetKind     = schema.GroupKind{Group: appsv1.GroupName, Kind: "ReplicaSet"}
-	replicaSetResource = schema.GroupResource{Group: appsv1.GroupName, Resource: "replicasets"}
+	"github.com/replicakit/replicakit/replicas/controller"
 )
 
 // Options shape a cluster. The zero value is one without nodes.
@@ -58,32 +32,40 @@ type Options struct {
 	// Name generates names, which it must not give twice; nil: as the API server
 	// does, or else Counting.
 	Name func(prefix string) string
-	// Nodes is how many nodes there are at first: node-1, node-2 and so on.
+	// Nodes is how many nodes there are at first, for children that are pods:
+	// node-1, node-2 and so on. Pods without a node never become ready.
 	Nodes int
 	// Timing is how fast the cluster is.
 	Timing Timing
 }
 
-// A Cluster is an API server and what acts on its objects. Its methods are what
-// users and administrators do; controllers use a Client. Objects that are passed
-// in are copied, those returned may be changed.
-type Cluster struct {
+// A ClusterOf is an API server with owners and children of one kind, and what
+// acts on its objects. Its methods are what users and administrators do;
+// controllers use a Client. Objects that are passed in are copied, those returned
+// may be changed. NewCluster and NewClusterOf make one.
+type ClusterOf[O Object[O], C Object[C]] struct {
 	Clock *Clock
 	// Events are the events that controllers sent, the oldest first.
 	Events []Event
-	// Mutate changes every pod that is created through the API, before Webhook sees
-	// it; nil: nobody does.
-	Mutate func(p *corev1.Pod)
-	// Webhook is asked about every pod that is created, patched or deleted
+	// Ready makes a child ready: it is called with a copy of each child that is
+	// not being deleted, Timing.StartUp after its creation, and what it changes is
+	// stored. nil: children stay as they are created. For pods it is not called:
+	// they become ready on nodes.
+	Ready func(child C)
+	// Mutate changes every child that is created through the API, before Webhook
+	// sees it; nil: nobody does.
+	Mutate func(child C)
+	// Webhook is asked about every child that is created, patched or deleted
 	// through the API, and refuses with an error; nil: everything is allowed.
 	// It must only look.
-	Webhook func(verb string, p *corev1.Pod) error
+	Webhook func(verb string, child C) error
 	// Changed is told of every change once it is stored: before is nil for an
 	// object that is new, after for one that is gone. It must only look.
 	Changed func(before, after metav1.Object)
 	// Restored is told when a backup has been put in place of everything.
 	Restored func()
 
+	kind     controller.Kind[O, C]
 	timing   Timing
 	random   *rand.PCG
 	counting bool
@@ -91,26 +73,43 @@ type Cluster struct {
 	counter  uint64
 	names    uint64 // that controllers took, if Counting
 	version  uint64
-	pods     *table[*corev1.Pod]
-	sets     *table[*appsv1.ReplicaSet]
+	owners   *table[O]
+	children *table[C]
+	life     life[C]
 	quota    map[string]int
 	ending   map[string]ending
 	nodes    []*node
-	tasks    []task
-	clients  int      // how many there were
-	landing  *landing // the call that takes effect late at this moment
+	tasks    []task[O, C]
+	clients  int            // how many there were
+	landing  *landing[O, C] // the call that takes effect late at this moment
 }
 
-// NewCluster returns a cluster without pods.
-func NewCluster(o Options) *Cluster {
+// A Cluster is one of ReplicaSets and pods.
+type Cluster = ClusterOf[*appsv1.ReplicaSet, *corev1.Pod]
+
+// NewCluster returns a cluster without ReplicaSets and pods.
+func NewCluster(o Options) *Cluster { return newCluster(controller.ReplicaSets(), o) }
+
+// NewClusterOf returns a cluster without owners and children. A Kind that can
+// never work is an error, as it is to controller.New.
+func NewClusterOf[O Object[O], C Object[C]](kind controller.Kind[O, C], o Options) (*ClusterOf[O, C], error) {
+	c := newCluster(kind, o)
+	if _, err := c.NewControllerWith(controller.Options{}); err != nil {
+		return nil, fmt.Errorf("replicastest: %w", err)
+	}
+	return newCluster(kind, o), nil
+}
+
+func newCluster[O Object[O], C Object[C]](kind controller.Kind[O, C], o Options) *ClusterOf[O, C] {
 	if o.Start.IsZero() {
-		o.Start = time.Date(2026, time.January, 1, 0, 0, 0, 0, time.UTC)
+		o.Start = beginning
 	}
 	if o.Clock == nil {
 		o.Clock = NewClock(o.Start)
 	}
-	c := &Cluster{
+	c := &ClusterOf[O, C]{
 		Clock:    o.Clock,
+		kind:     kind,
 		timing:   o.Timing.withDefaults(),
 		random:   rand.NewPCG(o.Seed, 0),
 		counting: o.Counting,
@@ -118,134 +117,20 @@ func NewCluster(o Options) *Cluster {
 		quota:    map[string]int{},
 		ending:   map[string]ending{},
 	}
-	c.pods = &table[*corev1.Pod]{cluster: c, kind: podKind, resource: podResource}
-	c.sets = &table[*appsv1.ReplicaSet]{cluster: c, kind: replicaSetKind, resource: replicaSetResource}
+	c.owners = newTable[O](c, kind.Owner)
+	c.owners.owners = true
+	c.children = newTable[C](c, kind.Child)
+	c.life = lifeOf(c)
 	for i := range o.Nodes {
 		c.AddNode("node-" + strconv.Itoa(i+1))
 	}
 	return c
 }
 
-// CreateReplicaSet stores a new ReplicaSet. Missing replicas are 1.
-func (c *Cluster) CreateReplicaSet(ctx context.Context, rs *appsv1.ReplicaSet) (*appsv1.ReplicaSet, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
-	if err := c.checkNamespace(replicaSetResource, rs.Namespace, rs.Name); err != nil {
-		return nil, err
-	}
-	rs = rs.DeepCopy()
-	rs.Generation = 1
-	rs.Status = appsv1.ReplicaSetStatus{}
-	if rs.Spec.Replicas == nil {
-		one := int32(1)
-		rs.Spec.Replicas = &one
-	}
-	return copied(c.sets.create(rs))
-}
-
-// GetReplicaSet reads a ReplicaSet.
-func (c *Cluster) GetReplicaSet(ctx context.Context, namespace, name string) (*appsv1.ReplicaSet, error) {
-	return copied(c.readReplicaSet(ctx, namespace, name))
-}
-
-// ReplicaSets returns the ReplicaSets of a namespace as they really are, by name.
-func (c *Cluster) ReplicaSets(namespace string) []*appsv1.ReplicaSet {
-	return clone(c.sets.rows.in(namespace))
-}
-
-// EditReplicaSet changes anything of a ReplicaSet but its status.
-func (c *Cluster) EditReplicaSet(ctx context.Context, namespace, name string, change func(*appsv1.ReplicaSet)) (*appsv1.ReplicaSet, error) {
-	old, err := c.readReplicaSet(ctx, namespace, name)
-	if err != nil {
-		return nil, err
-	}
-	defer c.collectLater()
-	return copied(c.sets.update(old, func(rs *appsv1.ReplicaSet) {
-		change(rs)
-		rs.Status = *old.Status.DeepCopy()
-		if !apiequality.Semantic.DeepEqual(rs.Spec, old.Spec) {
-			rs.Generation = old.Generation + 1
-		}
-	}))
-}
-
-// UpdateReplicaSetStatus stores the status of rs and nothing else of it. With a
-// resourceVersion that is not the latest, or another UID, it is a Conflict.
-func (c *Cluster) UpdateReplicaSetStatus(ctx context.Context, rs *appsv1.ReplicaSet) (*appsv1.ReplicaSet, error) {
-	old, err := c.readReplicaSet(ctx, rs.Namespace, rs.Name)
-	if err != nil {
-		return nil, err
-	}
-	if err := checkWritten(replicaSetResource, rs, old); err != nil {
-		return nil, err
-	}
-	return copied(c.sets.update(old, func(obj *appsv1.ReplicaSet) { obj.Status = *rs.Status.DeepCopy() }))
-}
-
-// DeleteReplicaSet deletes a ReplicaSet, once it has no finalizers. What becomes
-// of its pods the garbage collector decides: in the background, which is what an
-// empty policy means, it deletes them afterwards, in the foreground before, and
-// as orphans they are left.
-func (c *Cluster) DeleteReplicaSet(ctx context.Context, namespace, name string, policy metav1.DeletionPropagation) error {
-	old, err := c.readReplicaSet(ctx, namespace, name)
-	if err != nil {
-		return err
-	}
-	if finalizer := finalizers[policy]; finalizer != "" && old.DeletionTimestamp == nil {
-		changed := old.DeepCopy()
-		changed.Finalizers = append(changed.Finalizers, finalizer)
-		old = c.sets.write(old, changed)
-	}
-	c.sets.delete(old, 0)
-	c.collectLater()
-	return nil
-}
-
-func (c *Cluster) readReplicaSet(ctx context.Context, namespace, name string) (*appsv1.ReplicaSet, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
-	return c.sets.get(namespace, name)
-}
-
-// checkWritten refuses to overwrite what the writer has not seen.
-func checkWritten(resource schema.GroupResource, obj, stored metav1.Object) error {
-	switch {
-	case obj.GetUID() != "" && obj.GetUID() != stored.GetUID():
-		return mismatch(resource, stored, "UID", obj.GetUID(), stored.GetUID())
-	case obj.GetResourceVersion() != "" && obj.GetResourceVersion() != stored.GetResourceVersion():
-		return apierrors.NewConflict(resource, stored.GetName(),
-			errors.New("the object has been modified; please apply your changes to the latest version and try again"))
-	}
-	return nil
-}
-
-// checkPreconditions refuses to delete what the caller does not mean.
-func checkPreconditions(resource schema.GroupResource, stored metav1.Object, want *metav1.Preconditions) error {
-	switch {
-	case want == nil:
-		return nil
-	case want.UID != nil && *want.UID != stored.GetUID():
-		return mismatch(resource, stored, "UID", *want.UID, stored.GetUID())
-	case want.ResourceVersion != nil && *want.ResourceVersion != stored.GetResourceVersion():
-		return mismatch(resource, stored, "ResourceVersion", *want.ResourceVersion, stored.GetResourceVersion())
-	}
-	return nil
-}
-
-func mismatch(resource schema.GroupResource, stored metav1.Object, field string, want, got any) error {
-	return apierrors.NewConflict(resource, stored.GetName(),
-		fmt.Errorf("the %s in the precondition (%v) does not match the %s in record (%v)", field, want, field, got))
-}
-
-// copied lets a stored object leave the package.
-func copied[T object[T]](obj T, err error) (T, error) {
-	if err != nil {
-		var none T
-		return none, err
-	}
-	return obj.DeepCopy(), nil
+func newTable[T Object[T]](s server, kind schema.GroupVersionKind) *table[T] {
+	plural, _ := meta.UnsafeGuessKindToResource(kind)
+	_, arePods := any((*table[T])(nil)).(*table[*corev1.Pod])
+	return &table[T]{server: s, kind: kind.GroupKind(), resource: plural.GroupResource(), counts: !arePods}
 }
 
 // An Event is what a controller told about an object.
@@ -258,14 +143,14 @@ type Event struct {
 }
 
 // Version returns how many writes there have been: the latest resourceVersion.
-func (c *Cluster) Version() uint64 { return c.version }
+func (c *ClusterOf[O, C]) Version() uint64 { return c.version }
 
-func (c *Cluster) newVersion() string {
+func (c *ClusterOf[O, C]) newVersion() string {
 	c.version++
 	return strconv.FormatUint(c.version, 10)
 }
 
-func (c *Cluster) newUID() types.UID {
+func (c *ClusterOf[O, C]) newUID() types.UID {
 	if c.counting {
 		c.counter++
 		return types.UID(fmt.Sprintf("%06d", c.counter))
@@ -278,9 +163,9 @@ func (c *Cluster) newUID() types.UID {
 // alphabet is what generated names end in.
 const alphabet = "bcdfghjklmnpqrstvwxz2456789"
 
-// newName returns a name that no pod of the namespace has, as the API server
+// newName returns a name that no child of the namespace has, as the API server
 // generates it.
-func (c *Cluster) newName(namespace, prefix string) string {
+func (c *ClusterOf[O, C]) newName(namespace, prefix string) string {
 	const longest = 63
 	prefix = prefix[:min(len(prefix), longest-suffixLength)]
 	if c.name != nil {
@@ -295,22 +180,49 @@ func (c *Cluster) newName(namespace, prefix string) string {
 		for i := range suffix {
 			suffix[i] = alphabet[r.IntN(letters)]
 		}
-		if _, taken := c.pods.rows.get(namespace, prefix+string(suffix)); !taken {
+		if _, taken := c.children.rows.get(namespace, prefix+string(suffix)); !taken {
 			return prefix + string(suffix)
 		}
 	}
 }
 
-// Random returns a number from 0 to n-1, the next one of the cluster's.
-func (c *Cluster) Random(n int) int { return rand.New(c.random).IntN(n) }
+// Random returns a number from 0 to n-1, the next one of the cluster's; 0 if n is
+// less than 1.
+func (c *ClusterOf[O, C]) Random(n int) int {
+	if n < 1 {
+		return 0
+	}
+	return rand.New(c.random).IntN(n)
+}
+
+func (c *ClusterOf[O, C]) now() time.Time { return c.Clock.Now() }
 
 // timestamp is the present as API objects hold it, in whole seconds.
-func (c *Cluster) timestamp() metav1.Time { return metav1.NewTime(c.Clock.Now().Truncate(time.Second)) }
+func (c *ClusterOf[O, C]) timestamp() metav1.Time {
+	return metav1.NewTime(c.Clock.Now().Truncate(time.Second))
+}
 
-func clone[T object[T]](objs []T) []T {
+func (c *ClusterOf[O, C]) changed(before, after metav1.Object) {
+	if c.Changed != nil {
+		c.Changed(before, after)
+	}
+}
+
+// copied lets a stored object leave the package.
+func copied[T Object[T]](obj T, err error) (T, error) {
+	if err != nil {
+		var none T
+		return none, err
+	}
+	return obj.DeepCopy(), nil
+}
+
+func clone[T Object[T]](objs []T) []T {
 	objs = slices.Clone(objs)
 	for i, obj := range objs {
 		objs[i] = obj.DeepCopy()
 	}
 	return objs
 }
+
+var errNil = errors.New("replicastest: the object is nil")

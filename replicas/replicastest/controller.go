@@ -9,92 +9,129 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/replicakit/replicakit/expectations"
+	"github.com/replicakit/replicakit/internal/object"
 	"github.com/replicakit/replicakit/replicas"
 	"github.com/replicakit/replicakit/replicas/controller"
 )
 
-// A Controller is a whole ReplicaSet controller: the library's, on a view of a
-// cluster. It is a Part. A controller that is started again is a new one on the
-// same cluster; two run at once as two parts of one world.
-type Controller struct {
-	Client *Client
-	View   *View
+// A ControllerOf is the library's controller on a view of a cluster, with a client,
+// a work queue and a clock of its own. It is a Part. A controller that is started
+// again is a new one on the same cluster; two run at once as two parts of one
+// world.
+type ControllerOf[O Object[O], C Object[C]] struct {
+	Client *ClientOf[O, C]
+	View   *ViewOf[O, C]
 	Worker *Worker
-	// BurstReplicas goes into every Spec.
+	// Sync makes a pass. It is the library's controller; put your own in its
+	// place to test what you composed from parts. A delay above 0 asks for
+	// another pass then; after an error without one there is one soon, and each
+	// time later.
+	Sync func(ctx context.Context, key types.NamespacedName) (again time.Duration, err error)
+	// BurstReplicas, if it is not 0, goes into every Spec.
 	BurstReplicas int
 	// Skew is how far the controller's clock is ahead of the cluster's.
 	Skew time.Duration
-	// Listed is called when a pass has listed the pods; what arrives then comes
-	// too late for the list. nil: nobody.
+	// Listed is called when a pass has listed the children; what arrives then
+	// comes too late for the list. nil: nobody.
 	Listed func()
 	// Scaling is told what a pass is about to create and delete; nil: nobody.
-	Scaling func(Scaling)
+	Scaling func(ScalingOf[O, C])
 	// Passed is told of every pass; nil: nobody.
-	Passed func(Pass)
+	Passed func(controller.Pass[O, C])
 
 	controller *controller.Controller
-	cluster    *Cluster
+	cluster    *ClusterOf[O, C]
 	remembers  bool
-	passing    *appsv1.ReplicaSet
-	related    []*corev1.Pod // as the pass under way has them
-	suffix     []int         // of the next name, in a cluster that is Counting
+	passing    O
+	related    []C   // as the pass under way has them
+	suffix     []int // of the next name, in a cluster that is Counting
 }
 
-// A Pass tells what a pass did.
+// A Controller is one of ReplicaSets and pods.
+type Controller = ControllerOf[*appsv1.ReplicaSet, *corev1.Pod]
+
+// A Pass tells what a pass for a ReplicaSet did.
 type Pass = controller.Pass[*appsv1.ReplicaSet, *corev1.Pod]
 
-// A Scaling is what a pass is about to do.
-type Scaling struct {
-	Owner   *appsv1.ReplicaSet
-	Owned   []*corev1.Pod // those that it counts
-	Related []*corev1.Pod // those that count for co-location
-	Scale   replicas.Scale
+// A ScalingOf is what a pass is about to do.
+type ScalingOf[O Object[O], C Object[C]] struct {
+	Owner   O
+	Owned   []C // those that it counts
+	Related []C // those that count for co-location
+	Scale   replicas.ScaleOf[C]
 }
 
+// A Scaling is what a pass for a ReplicaSet is about to do.
+type Scaling = ScalingOf[*appsv1.ReplicaSet, *corev1.Pod]
+
 // NewController returns a controller that has seen nothing yet.
-func NewController(cluster *Cluster) *Controller {
-	return NewControllerWith(cluster, controller.Options{})
+func (c *ClusterOf[O, C]) NewController() *ControllerOf[O, C] {
+	ctl, err := c.NewControllerWith(controller.Options{})
+	if err != nil {
+		panic(err) // NewClusterOf has tried
+	}
+	return ctl
 }
 
 // NewControllerWith returns a controller with options. Clock, events, random
-// numbers and the one call at a time are the simulation's.
-func NewControllerWith(cluster *Cluster, opts controller.Options) *Controller {
-	c := &Controller{Client: NewClient(cluster), View: NewView(cluster), cluster: cluster}
-	c.Worker = &Worker{Clock: cluster.Clock, Sync: c.sync}
-	opts.Now, opts.Events, opts.Random, opts.MaxParallel = c.Now, c.Client, c.random(), 1
+// numbers and the one call at a time are the simulation's. The error is that of
+// controller.New.
+func (c *ClusterOf[O, C]) NewControllerWith(opts controller.Options) (*ControllerOf[O, C], error) {
+	ctl := &ControllerOf[O, C]{Client: c.NewClient(), View: c.NewView(), cluster: c}
+	ctl.Worker = &Worker{Clock: c.Clock, Sync: ctl.pass}
+	opts.Now, opts.Events, opts.Random, opts.MaxParallel = ctl.Now, ctl.Client, ctl.random(), 1
 	var err error
-	if c.controller, err = controller.New(c.kind(), c.Client, cache{c.View, c}, c.Worker.Wake, opts); err != nil {
-		panic(err)
+	if ctl.controller, err = controller.New(ctl.kind(), ctl.Client, cache[O, C]{ctl.View, ctl}, ctl.Worker.Wake, opts); err != nil {
+		ctl.View.Stop()
+		return nil, err
 	}
-	c.View.Handle(c.controller)
-	return c
+	ctl.Sync = ctl.controller.Sync
+	ctl.View.Handle(ctl.controller)
+	return ctl, nil
 }
 
-func (c *Controller) kind() controller.Kind[*appsv1.ReplicaSet, *corev1.Pod] {
-	kind := controller.ReplicaSets()
-	kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.Spec, error) {
-		spec, err := replicas.ReplicaSetSpec(rs)
-		spec.BurstReplicas = c.BurstReplicas
-		return spec, err
+// kind is the cluster's, and tells what happens.
+func (c *ControllerOf[O, C]) kind() controller.Kind[O, C] {
+	kind := c.cluster.kind
+	spec, scale, observe := kind.Spec, kind.BeforeScale, kind.Observe
+	if spec != nil {
+		kind.Spec = func(owner O) (replicas.SpecOf[C], error) {
+			s, err := spec(owner)
+			if c.BurstReplicas != 0 {
+				s.BurstReplicas = c.BurstReplicas
+			}
+			return s, err
+		}
 	}
-	kind.BeforeScale = func(_ context.Context, rs *appsv1.ReplicaSet, owned []*corev1.Pod, scale replicas.Scale) replicas.Scale {
+	kind.BeforeScale = func(ctx context.Context, owner O, owned []C, s replicas.ScaleOf[C]) replicas.ScaleOf[C] {
+		if scale != nil {
+			s = scale(ctx, owner, owned, s)
+		}
 		if c.Scaling != nil {
-			c.Scaling(Scaling{rs, owned, c.related, scale})
+			c.Scaling(ScalingOf[O, C]{owner, owned, c.related, s})
 		}
-		return scale
+		return s
 	}
-	kind.Observe = func(_ context.Context, pass Pass) {
-		pass.Owner, c.passing = c.passing, nil // also if the cache was stale
-		if c.Passed != nil && pass.Owner != nil {
-			c.Passed(pass)
+	kind.Observe = func(ctx context.Context, pass controller.Pass[O, C]) {
+		if observe != nil {
+			observe(ctx, pass)
 		}
+		c.observe(pass)
 	}
 	return kind
 }
 
+func (c *ControllerOf[O, C]) observe(pass controller.Pass[O, C]) {
+	var none O
+	pass.Owner, c.passing = c.passing, none // also if the cache was stale
+	if c.Passed != nil && !object.IsNil(pass.Owner) {
+		c.Passed(pass)
+	}
+}
+
 // random returns what makes names: in a cluster that is Counting they count up too,
 // and nothing is spread.
-func (c *Controller) random() func(n int) int {
+func (c *ControllerOf[O, C]) random() func(n int) int {
 	if !c.cluster.counting {
 		return c.cluster.Random
 	}
@@ -126,42 +163,35 @@ func digits(n uint64) []int {
 }
 
 // Expectations returns the record of what the controller started and has not seen.
-func (c *Controller) Expectations() *expectations.Store[expectations.Key] {
+func (c *ControllerOf[O, C]) Expectations() *expectations.Store[expectations.Key] {
 	return c.controller.Expectations()
 }
 
 // RememberWrites lets the controller know how far its caches have come: from now on
 // it waits for them to see what it wrote.
-func (c *Controller) RememberWrites() { c.remembers = true }
+func (c *ControllerOf[O, C]) RememberWrites() { c.remembers = true }
 
 // Now is what the controller takes the time to be.
-func (c *Controller) Now() time.Time { return c.cluster.Clock.Now().Add(c.Skew) }
+func (c *ControllerOf[O, C]) Now() time.Time { return c.cluster.Clock.Now().Add(c.Skew) }
 
-// Passing returns the ReplicaSet that a pass is made for at this moment, as the
-// pass sees it, or nil.
-func (c *Controller) Passing() *appsv1.ReplicaSet { return c.passing }
-
-// Pass runs a pass for a ReplicaSet: calls made meanwhile are made for it.
-func (c *Controller) Pass(rs *appsv1.ReplicaSet, pass func()) {
-	c.passing, c.related = rs, nil
-	pass()
-	c.passing = nil
-}
+// Passing returns the owner that a pass is made for at this moment, as the pass
+// sees it, or nil. A controller that died in a pass is in it for ever.
+func (c *ControllerOf[O, C]) Passing() O { return c.passing }
 
 // Due returns when the next event arrives, or the next pass is due.
-func (c *Controller) Due() (time.Time, bool) {
+func (c *ControllerOf[O, C]) Due() (time.Time, bool) {
 	_, due, ok := c.next()
 	return due, ok
 }
 
 // Step delivers an event or makes a pass, the event first.
-func (c *Controller) Step() {
+func (c *ControllerOf[O, C]) Step() {
 	if part, _, ok := c.next(); ok {
 		part.Step()
 	}
 }
 
-func (c *Controller) next() (Part, time.Time, bool) {
+func (c *ControllerOf[O, C]) next() (Part, time.Time, bool) {
 	event, arrives := c.View.Due()
 	if work, ok := c.Worker.Due(); ok && c.View.Synced() && (!arrives || work.Before(event)) {
 		return c.Worker, work, true
@@ -169,46 +199,49 @@ func (c *Controller) next() (Part, time.Time, bool) {
 	return c.View, event, arrives
 }
 
-func (c *Controller) sync(ctx context.Context, key types.NamespacedName) (again time.Duration, err error) {
-	rs, _ := c.View.ReplicaSets.Get(key.Namespace, key.Name)
-	c.Pass(rs, func() { again, err = c.controller.Sync(ctx, key) })
+func (c *ControllerOf[O, C]) pass(ctx context.Context, key types.NamespacedName) (time.Duration, error) {
+	var none O
+	c.passing, _ = c.View.OwnerWatch.Get(key.Namespace, key.Name)
+	c.related = nil
+	again, err := c.Sync(ctx, key)
+	c.passing = none
 	return again, err
 }
 
 // A cache is the view of a controller, and tells of what is asked of it.
-type cache struct {
-	*View
-	controller *Controller
+type cache[O Object[O], C Object[C]] struct {
+	*ViewOf[O, C]
+	controller *ControllerOf[O, C]
 }
 
-// Children lists pods.
-func (c cache) Children(ctx context.Context, rs *appsv1.ReplicaSet) ([]*corev1.Pod, error) {
-	pods, err := c.View.Children(ctx, rs)
+// Children lists children.
+func (c cache[O, C]) Children(ctx context.Context, owner O) ([]C, error) {
+	children, err := c.ViewOf.Children(ctx, owner)
 	if c.controller.Listed != nil {
 		c.controller.Listed()
 	}
-	return pods, err
+	return children, err
 }
 
-// Related finds the pods of siblings, and keeps them for who wants to know.
-func (c cache) Related(ctx context.Context, rs *appsv1.ReplicaSet) ([]*corev1.Pod, error) {
+// Related finds the children of siblings, and keeps them for who wants to know.
+func (c cache[O, C]) Related(ctx context.Context, owner O) ([]C, error) {
 	var err error
-	c.controller.related, err = c.View.Related(ctx, rs)
+	c.controller.related, err = c.ViewOf.Related(ctx, owner)
 	return c.controller.related, err
 }
 
 // ChildrenVersion is known to a controller that remembers its writes.
-func (c cache) ChildrenVersion() string {
+func (c cache[O, C]) ChildrenVersion() string {
 	if !c.controller.remembers {
 		return ""
 	}
-	return c.View.ChildrenVersion()
+	return c.ViewOf.ChildrenVersion()
 }
 
 // OwnersVersion is known to a controller that remembers its writes.
-func (c cache) OwnersVersion() string {
+func (c cache[O, C]) OwnersVersion() string {
 	if !c.controller.remembers {
 		return ""
 	}
-	return c.View.OwnersVersion()
+	return c.ViewOf.OwnersVersion()
 }

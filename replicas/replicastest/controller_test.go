@@ -51,20 +51,20 @@ func (s *stage) restart(tb testing.TB) {
 // newController returns a controller that must leave its caches as they are.
 func newController(tb testing.TB, c *replicastest.Cluster) *replicastest.Controller {
 	tb.Helper()
-	controller := replicastest.NewController(c)
+	controller := c.NewController()
 	tb.Cleanup(func() { assert.NoError(tb, controller.View.Intact()) })
 	return controller
 }
 
 func (s *stage) scale(t *testing.T, n int32) {
 	t.Helper()
-	_, err := s.EditReplicaSet(t.Context(), namespace, "web", func(rs *appsv1.ReplicaSet) { rs.Spec.Replicas = &n })
+	_, err := s.EditOwner(t.Context(), namespace, "web", func(rs *appsv1.ReplicaSet) { rs.Spec.Replicas = &n })
 	require.NoError(t, err)
 }
 
 // active are the active pods that the ReplicaSet owns.
 func (s *stage) active(rs *appsv1.ReplicaSet) (pods []*corev1.Pod) {
-	for _, p := range s.Pods(namespace) {
+	for _, p := range s.Children(namespace) {
 		if podstate.IsActive(p) && metav1.IsControlledBy(p, rs) {
 			pods = append(pods, p)
 		}
@@ -76,7 +76,7 @@ func (s *stage) active(rs *appsv1.ReplicaSet) (pods []*corev1.Pod) {
 // and that nothing is waited for.
 func (s *stage) requireSettled(t *testing.T, msg string) {
 	t.Helper()
-	rs, err := s.GetReplicaSet(t.Context(), namespace, "web")
+	rs, err := s.GetOwner(t.Context(), namespace, "web")
 	require.NoError(t, err, msg)
 	ready := 0
 	active := s.active(rs)
@@ -120,7 +120,7 @@ func TestControllerOnAStaleView(t *testing.T) {
 			waits++
 		}
 	}
-	s.controller.View.Pods.Lag = time.Minute
+	s.controller.View.ChildWatch.Lag = time.Minute
 	createReplicaSet(t, s.Cluster, 5)
 	s.world.Run(30 * time.Second)
 	s.scale(t, 6) // wakes the controller, which sees no pod
@@ -145,8 +145,8 @@ func TestControllerUnderLag(t *testing.T) {
 			}
 			step := func(n int32) {
 				s.scale(t, n)
-				s.controller.View.Pods.Lag = time.Duration(r.IntN(30)) * time.Second
-				s.controller.View.ReplicaSets.Lag = time.Duration(r.IntN(30)) * time.Second
+				s.controller.View.ChildWatch.Lag = time.Duration(r.IntN(30)) * time.Second
+				s.controller.View.OwnerWatch.Lag = time.Duration(r.IntN(30)) * time.Second
 				s.world.Run(time.Duration(r.IntN(20)) * time.Second)
 			}
 			for n := range int32(30) {
@@ -171,7 +171,7 @@ func TestControllerRefuses(t *testing.T) {
 	s := newStage(t, 1, 1)
 	rs := replicaSet("web", 1)
 	rs.Spec.Selector = &metav1.LabelSelector{}
-	_, err := s.CreateReplicaSet(t.Context(), rs)
+	_, err := s.CreateOwner(t.Context(), rs)
 	require.NoError(t, err)
 	passes := 0
 	s.controller.Passed = func(replicastest.Pass) { passes++ }
@@ -216,17 +216,17 @@ func settle(t *testing.T, seed uint64) {
 			s.checkCall(t, call)
 			return randomFault(r)
 		}
-		s.controller.View.Pods.Lag = time.Duration(r.IntN(3000)) * time.Millisecond
-		s.controller.View.ReplicaSets.Lag = time.Duration(r.IntN(1000)) * time.Millisecond
+		s.controller.View.ChildWatch.Lag = time.Duration(r.IntN(3000)) * time.Millisecond
+		s.controller.View.OwnerWatch.Lag = time.Duration(r.IntN(1000)) * time.Millisecond
 		s.world.Run(time.Duration(r.IntN(20)) * time.Second)
 	}
 	s.SetQuota(namespace, 1000)
 	s.AddNode("spare")
 	s.controller.Client.Fault = nil
-	s.controller.View.Pods.Lag, s.controller.View.ReplicaSets.Lag = 0, 0
+	s.controller.View.ChildWatch.Lag, s.controller.View.OwnerWatch.Lag = 0, 0
 	s.world.Run(30 * time.Minute)
 	s.requireSettled(t, "in the end")
-	require.Equal(t, s.Pods(namespace), s.controller.View.Pods.In(namespace), "the cache is as it was delivered")
+	require.Equal(t, s.Children(namespace), s.controller.View.ChildWatch.In(namespace), "the cache is as it was delivered")
 }
 
 // meanwhile lets other parts act while a call is on its way.
@@ -242,7 +242,7 @@ func (s *stage) meanwhile(r *rand.Rand) {
 // checkCall checks that no pod is deleted that was never the ReplicaSet's.
 func (s *stage) checkCall(t *testing.T, call replicastest.Call) {
 	t.Helper()
-	p, err := s.GetPod(t.Context(), call.Namespace, call.Name)
+	p, err := s.GetChild(t.Context(), call.Namespace, call.Name)
 	if call.Verb == "delete" && err == nil {
 		require.NotNil(t, metav1.GetControllerOf(p), "%s is nobody's", call)
 	}
@@ -251,7 +251,7 @@ func (s *stage) checkCall(t *testing.T, call replicastest.Call) {
 // disturb does one of the things that users, nodes and processes do.
 func (s *stage) disturb(t *testing.T, r *rand.Rand) {
 	t.Helper()
-	pods := s.Pods(namespace)
+	pods := s.Children(namespace)
 	var name string
 	if len(pods) > 0 {
 		name = pods[r.IntN(len(pods))].Name
@@ -270,18 +270,18 @@ func (s *stage) disturb(t *testing.T, r *rand.Rand) {
 	case what == 6:
 		orphan := pod("")
 		orphan.GenerateName = "orphan-"
-		_, err := s.CreatePod(t.Context(), namespace, orphan)
+		_, err := s.CreateChild(t.Context(), namespace, orphan)
 		if err != nil && !apierrors.IsForbidden(err) {
 			require.NoError(t, err)
 		}
 	case what == 7:
-		require.NoError(t, s.DeleteReplicaSet(t.Context(), namespace, "web", ""))
+		require.NoError(t, s.DeleteOwner(t.Context(), namespace, "web", ""))
 		createReplicaSet(t, s.Cluster, r.Int32N(12))
 	case name == "":
 	case what == 8:
 		remove(t, s.Cluster, name)
 	default:
-		_, err := s.EditPod(t.Context(), namespace, name, func(p *corev1.Pod) {
+		_, err := s.EditChild(t.Context(), namespace, name, func(p *corev1.Pod) {
 			p.Labels["app"] = []string{"web", "debug"}[r.IntN(2)]
 		})
 		require.NoError(t, err)
@@ -313,12 +313,12 @@ func TestControllerWaitsForItsFirstList(t *testing.T) {
 	s.controller.View.Stop()
 	s.controller = newController(t, s.Cluster)
 	s.world.Parts = []replicastest.Part{s.Cluster, s.controller}
-	s.controller.View.Pods.Lag = time.Minute
-	s.controller.View.Pods.Relist()
+	s.controller.View.ChildWatch.Lag = time.Minute
+	s.controller.View.ChildWatch.Relist()
 	s.world.Run(30 * time.Second)
-	assert.Len(t, s.Pods(namespace), 5)
+	assert.Len(t, s.Children(namespace), 5)
 	s.world.Run(10 * time.Minute)
-	assert.Len(t, s.Pods(namespace), 5)
+	assert.Len(t, s.Children(namespace), 5)
 }
 
 // BenchmarkWorld scales up and down for ever; an operation is one step.
@@ -327,7 +327,7 @@ func BenchmarkWorld(b *testing.B) {
 		b.Run(fmt.Sprintf("pods=%d", pods), func(b *testing.B) {
 			b.ReportAllocs()
 			s := newStage(b, 1, 4)
-			_, err := s.CreateReplicaSet(b.Context(), replicaSet("web", pods))
+			_, err := s.CreateOwner(b.Context(), replicaSet("web", pods))
 			require.NoError(b, err)
 			wanted := pods
 			for b.Loop() {
@@ -338,7 +338,7 @@ func BenchmarkWorld(b *testing.B) {
 				})
 				if !more {
 					wanted = pods - wanted
-					_, err := s.EditReplicaSet(b.Context(), namespace, "web", func(rs *appsv1.ReplicaSet) { rs.Spec.Replicas = &wanted })
+					_, err := s.EditOwner(b.Context(), namespace, "web", func(rs *appsv1.ReplicaSet) { rs.Spec.Replicas = &wanted })
 					require.NoError(b, err)
 				}
 			}

@@ -26,8 +26,8 @@ func changingStage(t *testing.T, pods int32, lag time.Duration) (s *stage, calls
 	s.requireSettled(t, "at first")
 	calls = map[string]int{}
 	s.controller.Client.Done = func(call replicastest.Call, _ error) { calls[call.Verb]++ }
-	s.controller.View.Pods.Lag = lag
-	s.world.Parts = append(s.world.Parts, replicastest.NewChurn(s.Cluster, namespace, time.Second))
+	s.controller.View.ChildWatch.Lag = lag
+	s.world.Parts = append(s.world.Parts, s.Cluster.Churn(namespace, time.Second))
 	s.world.Run(2 * lag)
 	return s, calls
 }
@@ -49,7 +49,7 @@ func TestPodsThatChangeAllTheTimeAreDeleted(t *testing.T) {
 			t.Run(fmt.Sprintf("W25 from %d to 10, seen after %v", from, lag), func(t *testing.T) {
 				t.Parallel()
 				s, calls := changingStage(t, from, lag)
-				rs := s.ReplicaSets(namespace)[0]
+				rs := s.Owners(namespace)[0]
 				s.scale(t, 10)
 				s.world.Run(time.Second)
 				assert.Len(t, s.active(rs), 10, "within a second")
@@ -67,7 +67,7 @@ func TestPodsThatChangeAllTheTimeAreDeleted(t *testing.T) {
 func TestAWebhookThatAnswersConflict(t *testing.T) {
 	t.Parallel()
 	s, calls := changingStage(t, 50, 2*time.Second)
-	rs := s.ReplicaSets(namespace)[0]
+	rs := s.Owners(namespace)[0]
 	s.Webhook = func(verb string, p *corev1.Pod) error {
 		if verb != "delete" {
 			return nil
@@ -96,7 +96,7 @@ func TestAWebhookThatAnswersConflict(t *testing.T) {
 func TestALiveListThatFails(t *testing.T) {
 	t.Parallel()
 	s, calls := changingStage(t, 50, 2*time.Second)
-	rs := s.ReplicaSets(namespace)[0]
+	rs := s.Owners(namespace)[0]
 	s.controller.Client.Fault = func(call replicastest.Call) replicastest.Fault {
 		if call.Verb == "list" {
 			return replicastest.Fault{Before: replicastest.Unavailable.Of(call)}

@@ -2,44 +2,66 @@ package replicastest_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/replicakit/replicakit/replicas"
 	"github.com/replicakit/replicakit/replicas/replicastest"
 )
 
-// A ReplicaSet on two nodes, whose first create call is refused.
+// The watch of pods hangs, and no error tells of it: the controller waits for what it
+// has created, lists live when that does not come, and goes on.
 func Example() {
-	cluster := replicastest.NewCluster(replicastest.Options{Nodes: 2, Seed: 1})
-	controller := replicastest.NewController(cluster)
-	world := &replicastest.World{Clock: cluster.Clock, Parts: []replicastest.Part{cluster, controller}}
-	start := cluster.Clock.Now()
+	cluster := replicastest.NewCluster(replicastest.Options{Nodes: 2})
+	c := cluster.NewController()
+	world := &replicastest.World{Clock: cluster.Clock, Parts: []replicastest.Part{cluster, c}}
+	ctx := context.Background()
 
-	calls := 0
-	controller.Client.Fault = func(replicastest.Call) replicastest.Fault {
-		calls++
-		if calls == 1 {
-			return replicastest.Fault{Before: errors.New("the server is down")}
-		}
-		return replicastest.Fault{}
-	}
-	controller.Passed = func(pass replicastest.Pass) {
-		if len(pass.Created) > 0 || pass.Err != nil {
-			fmt.Printf("%v: created %d, %d failed\n", cluster.Clock.Now().Sub(start), len(pass.Created), pass.Failed)
-		}
-	}
-	if _, err := cluster.CreateReplicaSet(context.Background(), replicaSet("web", 3)); err != nil {
-		fmt.Println(err)
-	}
-	world.Run(10 * time.Second)
-	for _, p := range cluster.Pods("default") {
-		fmt.Println(p.Name, p.Spec.NodeName, p.Status.Phase)
+	_, _ = cluster.CreateOwner(ctx, replicastest.NewReplicaSet("default", "web", 3))
+	world.Run(time.Minute)
+	c.View.ChildWatch.Hang()
+	for _, replicas := range []int32{5, 2} {
+		_, _ = cluster.EditOwner(ctx, "default", "web", func(rs *appsv1.ReplicaSet) { rs.Spec.Replicas = &replicas })
+		world.Run(time.Hour)
+		fmt.Println("wanted", replicas, "there are", len(cluster.Children("default")))
 	}
 	// Output:
-	// 0s: created 0, 1 failed
-	// 5ms: created 3, 0 failed
-	// web-5f9sh node-2 Running
-	// web-gm6nj node-1 Running
-	// web-zbxs4 node-1 Running
+	// wanted 5 there are 5
+	// wanted 2 there are 2
+}
+
+// The answer to the third creation is lost: it is not created again.
+func ExampleClientOf_Fail() {
+	cluster := replicastest.NewCluster(replicastest.Options{Nodes: 2, Counting: true})
+	c := cluster.NewController()
+	c.Client.Fail(replicastest.Rule{Verb: "create", Skip: 2, Times: 1, With: replicastest.Timeout, Landed: true})
+	calls := c.Client.Record()
+
+	_, _ = cluster.CreateOwner(context.Background(), replicastest.NewReplicaSet("default", "web", 3))
+	world := &replicastest.World{Clock: cluster.Clock, Parts: []replicastest.Part{cluster, c}}
+	world.Run(10 * time.Minute)
+	fmt.Println(len(cluster.Children("default")), "pods; failed:", calls.Failed())
+	// Output:
+	// 3 pods; failed: [create Pod default/web-bbbbf: Timeout: the request did not complete in time]
+}
+
+// What would be deleted of some pods.
+func ExampleNewPod() {
+	rs := replicastest.NewReplicaSet("default", "web", 2)
+	pods := []*corev1.Pod{
+		replicastest.NewPod(rs, "web-a"),
+		replicastest.Unready(replicastest.NewPod(rs, "web-b")),
+		replicastest.WithCost(replicastest.NewPod(rs, "web-c"), -100),
+		replicastest.Terminating(replicastest.NewPod(rs, "web-d")),
+		replicastest.Orphan(replicastest.NewPod(rs, "stray")),
+	}
+	spec, _ := replicas.ReplicaSetSpec(rs)
+	spec.Now = time.Date(2026, time.May, 4, 12, 0, 0, 0, time.UTC)
+	plan, err := replicas.Manage(pods, spec)
+	fmt.Println(plan, err)
+	// Output:
+	// adopt 1: default/stray; delete 2: default/web-b (not ready), default/web-c (deletion cost -100 < 0) <nil>
 }

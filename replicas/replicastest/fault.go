@@ -8,8 +8,8 @@ import (
 	"syscall"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -57,11 +57,9 @@ func (f Failure) String() string {
 
 // Of is the error that a call of a kind of failure comes back with.
 func (f Failure) Of(call Call) error {
-	resource := podResource
-	if call.Kind == replicaSetKind.Kind {
-		resource = replicaSetResource
-	}
-	switch f {
+	kind := schema.GroupKind{Group: call.group, Kind: call.Kind}
+	plural, _ := meta.UnsafeGuessKindToResource(kind.WithVersion(""))
+	switch resource := plural.GroupResource(); f {
 	case Timeout:
 		return apierrors.NewTimeoutError("the request did not complete in time", 0)
 	case Unavailable:
@@ -70,8 +68,10 @@ func (f Failure) Of(call Call) error {
 		return apierrors.NewTooManyRequests("too many requests", 2)
 	case Conflicted:
 		return apierrors.NewConflict(resource, call.Name, errors.New("the object has been modified"))
-	case Forbidden, Rejected:
-		return Denied(f, resource, call.Name)
+	case Forbidden:
+		return apierrors.NewForbidden(resource, call.Name, errors.New("admission webhook denied the request"))
+	case Rejected:
+		return rejected(kind, call.Name)
 	case Refused:
 		return apierrors.NewBadRequest(fmt.Sprintf("admission webhook denied the request: %s", call.Name))
 	case Cut:
@@ -80,27 +80,13 @@ func (f Failure) Of(call Call) error {
 	return apierrors.NewInternalError(errors.New("etcd is gone"))
 }
 
-// Denied is what a webhook answers: Forbidden, or else Rejected.
-func Denied(f Failure, resource schema.GroupResource, name string) error {
-	if f == Forbidden {
-		return apierrors.NewForbidden(resource, name, errors.New("admission webhook denied the request"))
-	}
-	err := apierrors.NewInvalid(podKind, name, field.ErrorList{field.Forbidden(field.NewPath("metadata"), "by policy")})
+func rejected(kind schema.GroupKind, name string) error {
+	err := apierrors.NewInvalid(kind, name, field.ErrorList{field.Forbidden(field.NewPath("metadata"), "by policy")})
 	err.ErrStatus = metav1.Status{
 		Status: metav1.StatusFailure, Code: http.StatusUnprocessableEntity, Reason: metav1.StatusReasonInvalid,
 		Message: fmt.Sprintf("admission webhook denied the request: %s", name), Details: err.ErrStatus.Details,
 	}
 	return err
-}
-
-// Deny is a webhook that answers every call of a verb with a failure.
-func Deny(verb string, f Failure) func(verb string, p *corev1.Pod) error {
-	return func(v string, p *corev1.Pod) error {
-		if v != verb {
-			return nil
-		}
-		return f.Of(podCall(verb, p.Namespace, p.Name))
-	}
 }
 
 // A Crash is what a hook panics with for the process to die in the middle of a

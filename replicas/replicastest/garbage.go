@@ -5,7 +5,6 @@ import (
 	"slices"
 	"time"
 
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -20,104 +19,107 @@ var finalizers = map[metav1.DeletionPropagation]string{
 }
 
 // collectLater wakes the garbage collector if there is something for it.
-func (c *Cluster) collectLater() {
-	awake := slices.ContainsFunc(c.tasks, func(t task) bool { return t.do == sweep })
+func (c *ClusterOf[O, C]) collectLater() {
+	awake := slices.ContainsFunc(c.tasks, func(t task[O, C]) bool { return t.do == sweep })
 	if !awake && c.hasGarbage() {
-		c.later(c.timing.Garbage, task{do: sweep})
+		c.later(c.timing.Garbage, task[O, C]{do: sweep})
 	}
 }
 
-// seekOwners wakes the garbage collector where an owner of a pod does not exist.
-func (c *Cluster) seekOwners(p *corev1.Pod) {
-	if len(c.absent(p)) > 0 {
+// seekOwners wakes the garbage collector where an owner of a child does not exist.
+func (c *ClusterOf[O, C]) seekOwners(child C) {
+	if len(c.absent(child)) > 0 {
 		c.collectLater()
 	}
 }
 
-func (c *Cluster) hasGarbage() bool {
-	return slices.ContainsFunc(c.sets.rows, isCollected) ||
-		slices.ContainsFunc(c.pods.rows, func(p *corev1.Pod) bool { return p.DeletionTimestamp == nil && len(c.absent(p)) > 0 })
+func (c *ClusterOf[O, C]) hasGarbage() bool {
+	return slices.ContainsFunc(c.owners.rows, isCollected[O]) ||
+		slices.ContainsFunc(c.children.rows, func(child C) bool {
+			return child.GetDeletionTimestamp() == nil && len(c.absent(child)) > 0
+		})
 }
 
 // isCollected reports whether an owner waits for the garbage collector.
-func isCollected(rs *appsv1.ReplicaSet) bool {
-	return rs.DeletionTimestamp != nil && slices.ContainsFunc(rs.Finalizers, func(f string) bool {
-		return f == metav1.FinalizerOrphanDependents || f == metav1.FinalizerDeleteDependents
-	})
+func isCollected[O metav1.Object](owner O) bool {
+	return owner.GetDeletionTimestamp() != nil && slices.ContainsFunc(owner.GetFinalizers(), isCollectors)
+}
+
+// isCollectors reports whether a finalizer is the garbage collector's.
+func isCollectors(f string) bool {
+	return f == metav1.FinalizerOrphanDependents || f == metav1.FinalizerDeleteDependents
 }
 
 // collectGarbage is one look of the garbage collector at everything.
-func (c *Cluster) collectGarbage() {
-	for _, rs := range slices.Clone(c.sets.rows) {
-		if isCollected(rs) {
-			c.collectOwner(rs)
+func (c *ClusterOf[O, C]) collectGarbage() {
+	for _, owner := range slices.Clone(c.owners.rows) {
+		if isCollected(owner) {
+			c.collectOwner(owner)
 		}
 	}
-	for _, p := range slices.Clone(c.pods.rows) {
-		c.collectPod(p)
+	for _, child := range slices.Clone(c.children.rows) {
+		c.collectChild(child)
 	}
 	c.collectLater()
 }
 
-// collectOwner orphans the pods of an owner or deletes them, and lets the owner
+// collectOwner orphans the children of an owner or deletes them, and lets the owner
 // go when that is done.
-func (c *Cluster) collectOwner(rs *appsv1.ReplicaSet) {
-	orphan, left := slices.Contains(rs.Finalizers, metav1.FinalizerOrphanDependents), false
-	for _, p := range slices.Clone(c.pods.rows) {
+func (c *ClusterOf[O, C]) collectOwner(owner O) {
+	orphan, left := slices.Contains(owner.GetFinalizers(), metav1.FinalizerOrphanDependents), false
+	for _, child := range slices.Clone(c.children.rows) {
 		switch {
-		case !refersTo(p, rs.UID):
+		case !refersTo(child, owner.GetUID()):
 		case orphan:
-			c.disown(p, rs.UID)
+			c.disown(child, owner.GetUID())
 		default:
 			left = true
-			if p.DeletionTimestamp == nil {
-				c.deletePod(p, metav1.DeleteOptions{})
+			if child.GetDeletionTimestamp() == nil {
+				c.deleteChild(child, metav1.DeleteOptions{})
 			}
 		}
 	}
 	if !left {
-		changed := rs.DeepCopy()
-		changed.Finalizers = slices.DeleteFunc(changed.Finalizers, func(f string) bool {
-			return f == metav1.FinalizerOrphanDependents || f == metav1.FinalizerDeleteDependents
-		})
-		c.sets.write(rs, changed)
+		changed := owner.DeepCopy()
+		changed.SetFinalizers(slices.DeleteFunc(changed.GetFinalizers(), isCollectors))
+		c.owners.write(owner, changed)
 	}
 }
 
-// collectPod deletes a pod whose owners are all gone; where one is left, the
+// collectChild deletes a child whose owners are all gone; where one is left, the
 // references to the others go.
-func (c *Cluster) collectPod(p *corev1.Pod) {
-	absent := c.absent(p)
+func (c *ClusterOf[O, C]) collectChild(child C) {
+	absent := c.absent(child)
 	switch {
-	case len(absent) == 0 || p.DeletionTimestamp != nil:
-	case len(absent) == len(p.OwnerReferences):
-		c.deletePod(p, metav1.DeleteOptions{})
+	case len(absent) == 0 || child.GetDeletionTimestamp() != nil:
+	case len(absent) == len(child.GetOwnerReferences()):
+		c.deleteChild(child, metav1.DeleteOptions{})
 	default:
-		c.disown(p, absent...)
+		c.disown(child, absent...)
 	}
 }
 
-// absent are the owners of a pod that do not exist.
-func (c *Cluster) absent(p *corev1.Pod) (uids []types.UID) {
-	for _, ref := range p.OwnerReferences {
-		rs, ok := c.sets.rows.get(p.Namespace, ref.Name)
-		if ref.Kind == replicaSetKind.Kind && (!ok || rs.UID != ref.UID) {
+// absent are the owners of a child that do not exist.
+func (c *ClusterOf[O, C]) absent(child C) (uids []types.UID) {
+	for _, ref := range child.GetOwnerReferences() {
+		owner, ok := c.owners.rows.get(child.GetNamespace(), ref.Name)
+		if ref.Kind == c.owners.kind.Kind && (!ok || owner.GetUID() != ref.UID) {
 			uids = append(uids, ref.UID)
 		}
 	}
 	return uids
 }
 
-func refersTo(p *corev1.Pod, uid types.UID) bool {
-	return slices.ContainsFunc(p.OwnerReferences, func(ref metav1.OwnerReference) bool { return ref.UID == uid })
+func refersTo(child metav1.Object, uid types.UID) bool {
+	return slices.ContainsFunc(child.GetOwnerReferences(), func(ref metav1.OwnerReference) bool { return ref.UID == uid })
 }
 
-func (c *Cluster) disown(p *corev1.Pod, uids ...types.UID) {
-	c.change(p, func(p *corev1.Pod, _ metav1.Time) {
-		p.OwnerReferences = slices.DeleteFunc(p.OwnerReferences, func(ref metav1.OwnerReference) bool {
-			return slices.Contains(uids, ref.UID)
-		})
-	})
+func (c *ClusterOf[O, C]) disown(child C, uids ...types.UID) {
+	changed := child.DeepCopy()
+	changed.SetOwnerReferences(slices.DeleteFunc(changed.GetOwnerReferences(), func(ref metav1.OwnerReference) bool {
+		return slices.Contains(uids, ref.UID)
+	}))
+	c.children.write(child, changed)
 }
 
 // ending is how far a namespace is on its way out.
@@ -131,14 +133,14 @@ const (
 
 // TerminateNamespace deletes a namespace: nothing can be created in it any more,
 // and what it holds is deleted. Namespaces that nobody terminated exist.
-func (c *Cluster) TerminateNamespace(name string) {
+func (c *ClusterOf[O, C]) TerminateNamespace(name string) {
 	c.ending[name] = terminating
-	c.later(c.timing.Garbage, task{do: empty, name: name})
+	c.later(c.timing.Garbage, task[O, C]{do: empty, name: name})
 }
 
 // CreateNamespace makes a namespace that is gone exist again, and reports whether
 // it does.
-func (c *Cluster) CreateNamespace(name string) bool {
+func (c *ClusterOf[O, C]) CreateNamespace(name string) bool {
 	if c.ending[name] == ended {
 		delete(c.ending, name)
 	}
@@ -146,27 +148,27 @@ func (c *Cluster) CreateNamespace(name string) bool {
 }
 
 // emptyNamespace deletes what a namespace holds, until nothing is left.
-func (c *Cluster) emptyNamespace(name string) {
-	sets, pods := c.sets.rows.in(name), c.pods.rows.in(name)
-	for _, rs := range sets {
-		if rs.DeletionTimestamp == nil {
-			c.sets.delete(rs, 0)
+func (c *ClusterOf[O, C]) emptyNamespace(name string) {
+	owners, children := c.owners.rows.in(name), c.children.rows.in(name)
+	for _, owner := range owners {
+		if owner.GetDeletionTimestamp() == nil {
+			c.owners.delete(owner, 0)
 		}
 	}
-	for _, p := range pods {
-		if p.DeletionTimestamp == nil {
-			c.deletePod(p, metav1.DeleteOptions{})
+	for _, child := range children {
+		if child.GetDeletionTimestamp() == nil {
+			c.deleteChild(child, metav1.DeleteOptions{})
 		}
 	}
-	if len(sets)+len(pods) == 0 {
+	if len(owners)+len(children) == 0 {
 		c.ending[name] = ended
 		return
 	}
-	c.later(time.Second, task{do: empty, name: name})
+	c.later(time.Second, task[O, C]{do: empty, name: name})
 }
 
 // checkNamespace refuses what would be created where nothing may be.
-func (c *Cluster) checkNamespace(resource schema.GroupResource, namespace, name string) error {
+func (c *ClusterOf[O, C]) checkNamespace(resource schema.GroupResource, namespace, name string) error {
 	switch c.ending[namespace] {
 	case ended:
 		return apierrors.NewNotFound(schema.GroupResource{Resource: "namespaces"}, namespace)

@@ -32,7 +32,7 @@ func TestGarbageCollection(t *testing.T) {
 			c := newCluster(1)
 			rs := createReplicaSet(t, c, 2)
 			exists := func() bool {
-				_, err := c.GetReplicaSet(t.Context(), namespace, "web")
+				_, err := c.GetOwner(t.Context(), namespace, "web")
 				return err == nil
 			}
 			for _, name := range []string{"a", "b"} {
@@ -41,14 +41,14 @@ func TestGarbageCollection(t *testing.T) {
 				createPod(t, c, p)
 			}
 			run(c, 10*time.Second)
-			require.NoError(t, c.DeleteReplicaSet(t.Context(), namespace, "web", tc.policy))
+			require.NoError(t, c.DeleteOwner(t.Context(), namespace, "web", tc.policy))
 			assert.Equal(t, tc.at0s, exists())
 			run(c, time.Second)
 			assert.Equal(t, tc.at1s, exists())
 			run(c, time.Minute)
 			assert.False(t, exists())
-			assert.Len(t, c.Pods(namespace), tc.pods)
-			for _, p := range c.Pods(namespace) {
+			assert.Len(t, c.Children(namespace), tc.pods)
+			for _, p := range c.Children(namespace) {
 				assert.Empty(t, p.OwnerReferences)
 			}
 		})
@@ -60,7 +60,7 @@ func TestGarbageCollection(t *testing.T) {
 		p.OwnerReferences = []metav1.OwnerReference{{Kind: "ReplicaSet", APIVersion: "apps/v1", Name: "web", UID: "gone"}}
 		createPod(t, c, p)
 		run(c, time.Minute)
-		assert.Empty(t, c.Pods(namespace))
+		assert.Empty(t, c.Children(namespace))
 	})
 	t.Run("a pod with another owner left", func(t *testing.T) {
 		t.Parallel()
@@ -72,8 +72,8 @@ func TestGarbageCollection(t *testing.T) {
 		}
 		createPod(t, c, p)
 		run(c, time.Minute)
-		require.Len(t, c.Pods(namespace), 1)
-		assert.Len(t, c.Pods(namespace)[0].OwnerReferences, 1)
+		require.Len(t, c.Children(namespace), 1)
+		assert.Len(t, c.Children(namespace)[0].OwnerReferences, 1)
 	})
 }
 
@@ -83,14 +83,14 @@ func TestTerminateNamespace(t *testing.T) {
 	createReplicaSet(t, s.Cluster, 2)
 	s.world.Run(10 * time.Second)
 	s.TerminateNamespace(namespace)
-	_, err := s.CreatePod(t.Context(), namespace, pod("a"))
+	_, err := s.CreateChild(t.Context(), namespace, pod("a"))
 	assert.True(t, apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause), err)
-	_, err = s.CreateReplicaSet(t.Context(), replicaSet("other", 1))
+	_, err = s.CreateOwner(t.Context(), replicaSet("other", 1))
 	assert.True(t, apierrors.IsForbidden(err), err)
 	assert.False(t, s.CreateNamespace(namespace))
 	s.world.Run(2 * time.Minute)
-	assert.Empty(t, s.Pods(namespace))
-	_, err = s.CreatePod(t.Context(), namespace, pod("a"))
+	assert.Empty(t, s.Children(namespace))
+	_, err = s.CreateChild(t.Context(), namespace, pod("a"))
 	assert.True(t, apierrors.IsNotFound(err), err)
 	require.True(t, s.CreateNamespace(namespace))
 	createPod(t, s.Cluster, pod("a"))
@@ -103,11 +103,11 @@ func TestWebhook(t *testing.T) {
 	c.Webhook = func(verb string, p *corev1.Pod) error {
 		return replicastest.Rejected.Of(replicastest.Call{Verb: verb, Kind: "Pod"})
 	}
-	_, err := c.CreatePod(t.Context(), namespace, pod("b"))
+	_, err := c.CreateChild(t.Context(), namespace, pod("b"))
 	require.True(t, apierrors.IsInvalid(err), err)
-	_, err = c.DeletePod(t.Context(), namespace, "a", metav1.DeleteOptions{})
+	_, err = c.DeleteChild(t.Context(), namespace, "a", metav1.DeleteOptions{})
 	require.True(t, apierrors.IsInvalid(err), err)
-	assert.Len(t, c.Pods(namespace), 1)
+	assert.Len(t, c.Children(namespace), 1)
 }
 
 func TestFailures(t *testing.T) {

@@ -36,7 +36,7 @@ func replicaSet(name string, replicas int32) *appsv1.ReplicaSet {
 
 func createReplicaSet(t *testing.T, c *replicastest.Cluster, replicas int32) *appsv1.ReplicaSet {
 	t.Helper()
-	rs, err := c.CreateReplicaSet(t.Context(), replicaSet("web", replicas))
+	rs, err := c.CreateOwner(t.Context(), replicaSet("web", replicas))
 	require.NoError(t, err)
 	return rs
 }
@@ -47,7 +47,7 @@ func pod(name string) *corev1.Pod {
 
 func createPod(t *testing.T, c *replicastest.Cluster, p *corev1.Pod) *corev1.Pod {
 	t.Helper()
-	p, err := c.CreatePod(t.Context(), namespace, p)
+	p, err := c.CreateChild(t.Context(), namespace, p)
 	require.NoError(t, err)
 	return p
 }

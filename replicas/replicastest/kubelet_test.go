@@ -23,7 +23,7 @@ func createPods(t *testing.T, c *replicastest.Cluster, n int) {
 // nodes counts the pods of each node that are as asked for.
 func nodes(c *replicastest.Cluster, is func(*corev1.Pod) bool) map[string]int {
 	count := map[string]int{}
-	for _, p := range c.Pods(namespace) {
+	for _, p := range c.Children(namespace) {
 		if is(p) {
 			count[p.Spec.NodeName]++
 		}
@@ -95,7 +95,7 @@ func TestRemovedNode(t *testing.T) {
 	run(c, 10*time.Second)
 	c.RemoveNode("node-1")
 	run(c, 40*time.Second)
-	left := c.Pods(namespace)
+	left := c.Children(namespace)
 	require.Len(t, left, 1, "those without finalizers are gone")
 	assert.Equal(t, corev1.PodFailed, left[0].Status.Phase)
 }

@@ -6,23 +6,27 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/replicakit/replicakit/selector"
 )
 
-// podPatch is as much of a strategic merge patch as adopting and releasing need.
-type podPatch struct {
+// A patch is as much of a strategic merge patch, or of a merge patch, as adopting
+// and releasing need.
+type patch struct {
 	Metadata struct {
 		UID               *types.UID   `json:"uid"`
+		ResourceVersion   string       `json:"resourceVersion"`
 		OwnerReferences   []ownerPatch `json:"ownerReferences"`
 		Finalizers        []string     `json:"finalizers"`
 		DeletedFinalizers []string     `json:"$deleteFromPrimitiveList/finalizers"`
 	} `json:"metadata"`
+	strategic bool
 }
 
 type ownerPatch struct {
@@ -30,37 +34,73 @@ type ownerPatch struct {
 	Directive string `json:"$patch"`
 }
 
-func parsePatch(patch selector.Patch) (*podPatch, error) {
-	if patch.Type != types.StrategicMergePatchType {
+func (c *ClusterOf[O, C]) parsePatch(from selector.Patch) (*patch, error) {
+	p := patch{strategic: from.Type == types.StrategicMergePatchType}
+	if !p.strategic && from.Type != types.MergePatchType || p.strategic && isCustom(c.children.kind) {
 		return nil, apierrors.NewGenericServerResponse(http.StatusUnsupportedMediaType, "patch",
-			podResource, "", string(patch.Type), 0, false)
+			c.children.resource, "", string(from.Type), 0, false)
 	}
-	decoder := json.NewDecoder(bytes.NewReader(patch.Data))
+	decoder := json.NewDecoder(bytes.NewReader(from.Data))
 	decoder.DisallowUnknownFields()
-	var p podPatch
 	if err := decoder.Decode(&p); err != nil {
-		return nil, apierrors.NewBadRequest(fmt.Sprintf("patch %q: %v", patch.Data, err))
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("patch %q: %v", from.Data, err))
 	}
 	return &p, nil
 }
 
-// apply merges the patch into a pod. A UID that is not the pod's own comes out
-// as a change that the API server refuses.
-func (p *podPatch) apply(obj *corev1.Pod) {
+// isCustom reports whether a kind is a custom resource, for which there are no
+// strategic merge patches.
+func isCustom(kind schema.GroupKind) bool {
+	return strings.Contains(kind.Group, ".") && !strings.HasSuffix(kind.Group, ".k8s.io")
+}
+
+// check refuses a patch that was made for another version.
+func (p *patch) check(resource schema.GroupResource, obj metav1.Object) error {
+	if version := p.Metadata.ResourceVersion; version != "" {
+		return checkWritten(resource, &metav1.ObjectMeta{ResourceVersion: version}, obj)
+	}
+	return nil
+}
+
+// apply merges the patch into an object. A UID that is not its own comes out as a
+// change that the API server refuses.
+func (p *patch) apply(obj metav1.Object) {
 	if p.Metadata.UID != nil {
-		obj.UID = *p.Metadata.UID
+		obj.SetUID(*p.Metadata.UID)
 	}
-	for _, ref := range p.Metadata.OwnerReferences {
-		obj.OwnerReferences = ref.merge(obj.OwnerReferences)
+	if p.strategic {
+		p.merge(obj)
+		return
 	}
-	obj.Finalizers = slices.DeleteFunc(obj.Finalizers, func(f string) bool {
+	if p.Metadata.OwnerReferences != nil {
+		obj.SetOwnerReferences(nil)
+		p.mergeOwners(obj)
+	}
+	if p.Metadata.Finalizers != nil {
+		obj.SetFinalizers(p.Metadata.Finalizers)
+	}
+}
+
+// merge adds to the lists of an object, and takes away what the patch says.
+func (p *patch) merge(obj metav1.Object) {
+	p.mergeOwners(obj)
+	finalizers := slices.DeleteFunc(slices.Clone(obj.GetFinalizers()), func(f string) bool {
 		return slices.Contains(p.Metadata.DeletedFinalizers, f)
 	})
 	for _, f := range p.Metadata.Finalizers {
-		if !slices.Contains(obj.Finalizers, f) {
-			obj.Finalizers = append(obj.Finalizers, f)
+		if !slices.Contains(finalizers, f) {
+			finalizers = append(finalizers, f)
 		}
 	}
+	obj.SetFinalizers(finalizers)
+}
+
+func (p *patch) mergeOwners(obj metav1.Object) {
+	refs := slices.Clone(obj.GetOwnerReferences())
+	for _, ref := range p.Metadata.OwnerReferences {
+		refs = ref.merge(refs)
+	}
+	obj.SetOwnerReferences(refs)
 }
 
 // merge puts the reference into the list, or takes it out: references of one UID

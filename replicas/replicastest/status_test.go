@@ -67,7 +67,7 @@ func TestStatusGoesOneWay(t *testing.T) {
 				s := newStage(t, 1, 4)
 				s.consistent = true
 				s.restart(t)
-				s.controller.View.Pods.Lag, s.controller.View.ReplicaSets.Lag = podLag, ownerLag
+				s.controller.View.ChildWatch.Lag, s.controller.View.OwnerWatch.Lag = podLag, ownerLag
 				createReplicaSet(t, s.Cluster, 0)
 				s.world.Run(time.Minute)
 				wanted := int32(0)
@@ -94,7 +94,7 @@ func TestEachStepTakesOneStatusWrite(t *testing.T) {
 			s.world = &replicastest.World{Clock: s.Clock}
 			s.restart(t)
 			s.controller.BurstReplicas = 10
-			s.controller.View.Pods.Lag, s.controller.View.ReplicaSets.Lag = lag, lag
+			s.controller.View.ChildWatch.Lag, s.controller.View.OwnerWatch.Lag = lag, lag
 			createPod(t, s.Cluster, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "other"}}) // so that there is a version
 			createReplicaSet(t, s.Cluster, 0)
 			s.world.Run(time.Minute)
@@ -114,7 +114,9 @@ func TestEachStepTakesOneStatusWrite(t *testing.T) {
 func TestStatusDelay(t *testing.T) {
 	t.Parallel()
 	s := &stage{Cluster: replicastest.NewCluster(replicastest.Options{Seed: 1, Nodes: 4})}
-	s.controller = replicastest.NewControllerWith(s.Cluster, controller.Options{StatusDelay: time.Second})
+	var err error
+	s.controller, err = s.NewControllerWith(controller.Options{StatusDelay: time.Second})
+	require.NoError(t, err)
 	s.world = &replicastest.World{Clock: s.Clock, Parts: []replicastest.Part{s.Cluster, s.controller}}
 	s.controller.RememberWrites()
 	createReplicaSet(t, s.Cluster, 20)
@@ -123,8 +125,8 @@ func TestStatusDelay(t *testing.T) {
 
 	written := s.statuses()
 	for i := range 1000 {
-		name := s.Pods(namespace)[i%20].Name
-		_, err := s.EditPod(t.Context(), namespace, name, func(p *corev1.Pod) { flip(p) })
+		name := s.Children(namespace)[i%20].Name
+		_, err := s.EditChild(t.Context(), namespace, name, func(p *corev1.Pod) { flip(p) })
 		require.NoError(t, err)
 		s.world.Run(10 * time.Millisecond)
 	}
@@ -133,23 +135,23 @@ func TestStatusDelay(t *testing.T) {
 	s.requireSettled(t, "the last change is told")
 
 	for _, n := range []int32{30, 10} {
-		_, err := s.EditPod(t.Context(), namespace, s.Pods(namespace)[0].Name, func(p *corev1.Pod) { flip(p) })
+		_, err := s.EditChild(t.Context(), namespace, s.Children(namespace)[0].Name, func(p *corev1.Pod) { flip(p) })
 		require.NoError(t, err)
 		s.world.Run(time.Millisecond)
 		s.scale(t, n)
 		s.world.Run(time.Millisecond)
-		rs, err := s.GetReplicaSet(t.Context(), namespace, "web")
+		rs, err := s.GetOwner(t.Context(), namespace, "web")
 		require.NoError(t, err)
 		assert.Len(t, s.active(rs), int(n))
 		assert.Equal(t, n, rs.Status.Replicas)
 		s.world.Run(time.Minute)
 		s.requireSettled(t, "scaled")
 	}
-	p := s.Pods(namespace)[0]
-	_, err := s.EditPod(t.Context(), namespace, p.Name, func(p *corev1.Pod) { p.Labels["app"] = "debug" })
+	p := s.Children(namespace)[0]
+	_, err = s.EditChild(t.Context(), namespace, p.Name, func(p *corev1.Pod) { p.Labels["app"] = "debug" })
 	require.NoError(t, err)
 	s.world.Run(time.Millisecond)
-	assert.Len(t, s.active(s.ReplicaSets(namespace)[0]), 10, "a pod that was taken out is made up for at once")
+	assert.Len(t, s.active(s.Owners(namespace)[0]), 10, "a pod that was taken out is made up for at once")
 }
 
 // flip makes a pod ready that is not, and the other way round.

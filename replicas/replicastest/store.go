@@ -2,6 +2,7 @@ package replicastest
 
 import (
 	"cmp"
+	"reflect"
 	"slices"
 	"time"
 
@@ -12,24 +13,38 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/replicakit/replicakit/replicas/controller"
 )
 
-// An object is a pointer to an API type.
-type object[T any] interface {
-	comparable
-	metav1.Object
+// An Object is an API object: a pointer to a type of Kubernetes' or of your own,
+// with the DeepCopy that deepcopy-gen and controller-gen make.
+type Object[T any] interface {
+	controller.Object
 	DeepCopy() T
-	Marshal() ([]byte, error)
 }
 
 // A table holds the objects of one kind as the API server does: what is stored
 // is never changed, only replaced, and every change goes to the streams.
-type table[T object[T]] struct {
-	cluster  *Cluster
+type table[T Object[T]] struct {
+	server   server
 	kind     schema.GroupKind
 	resource schema.GroupResource
+	owners   bool // what they own goes with them
+	counts   bool // generations: those of pods stay 0
 	rows     index[T]
 	streams  []*Stream[T]
+}
+
+// A server is the cluster that a table belongs to.
+type server interface {
+	now() time.Time
+	timestamp() metav1.Time
+	newUID() types.UID
+	newVersion() string
+	changed(before, after metav1.Object)
+	collectLater()
+	Version() uint64
 }
 
 // get returns what is stored; to be copied before it leaves the package.
@@ -50,10 +65,13 @@ func (t *table[T]) create(obj T) (T, error) {
 	if _, taken := t.rows.get(obj.GetNamespace(), obj.GetName()); taken {
 		return none, apierrors.NewAlreadyExists(t.resource, obj.GetName())
 	}
-	obj.SetUID(t.cluster.newUID())
-	obj.SetCreationTimestamp(t.cluster.timestamp())
+	obj.SetUID(t.server.newUID())
+	obj.SetCreationTimestamp(t.server.timestamp())
 	obj.SetDeletionTimestamp(nil)
 	obj.SetDeletionGracePeriodSeconds(nil)
+	if t.counts {
+		obj.SetGeneration(1)
+	}
 	t.store(obj)
 	return obj, nil
 }
@@ -66,6 +84,9 @@ func (t *table[T]) update(old T, change func(T)) (T, error) {
 		var none T
 		return none, err
 	}
+	if t.counts && !apiequality.Semantic.DeepEqual(part(obj, "Spec"), part(old, "Spec")) {
+		obj.SetGeneration(old.GetGeneration() + 1)
+	}
 	return t.write(old, obj), nil
 }
 
@@ -77,8 +98,8 @@ func (t *table[T]) write(old, obj T) T {
 		return old
 	case isFinished(obj):
 		t.remove(obj)
-		if t.kind == replicaSetKind {
-			t.cluster.collectLater()
+		if t.owners {
+			t.server.collectLater()
 		}
 	default:
 		t.store(obj)
@@ -91,7 +112,7 @@ func (t *table[T]) write(old, obj T) T {
 func (t *table[T]) delete(old T, grace time.Duration) T {
 	obj := old.DeepCopy()
 	seconds := int64(grace / time.Second)
-	at := metav1.NewTime(t.cluster.timestamp().Add(grace))
+	at := metav1.NewTime(t.server.timestamp().Add(grace))
 	obj.SetDeletionTimestamp(&at)
 	obj.SetDeletionGracePeriodSeconds(&seconds)
 	return t.write(old, obj)
@@ -112,28 +133,54 @@ func isFinished(obj metav1.Object) bool {
 
 func (t *table[T]) store(obj T) {
 	before, known := t.rows.get(obj.GetNamespace(), obj.GetName())
-	obj.SetResourceVersion(t.cluster.newVersion())
+	obj.SetResourceVersion(t.server.newVersion())
 	t.rows.put(obj)
 	t.emit(event[T]{object: obj})
-	if t.cluster.Changed != nil {
-		t.cluster.Changed(orNil(before, known), obj)
-	}
+	t.server.changed(orNil(before, known), obj)
 }
 
 func (t *table[T]) remove(obj T) {
 	before, _ := t.rows.get(obj.GetNamespace(), obj.GetName())
-	obj.SetResourceVersion(t.cluster.newVersion())
+	obj.SetResourceVersion(t.server.newVersion())
 	t.rows.drop(obj)
 	t.emit(event[T]{object: obj, is: gone})
-	if t.cluster.Changed != nil {
-		t.cluster.Changed(before, nil)
-	}
+	t.server.changed(before, nil)
 }
 
 func (t *table[T]) emit(e event[T]) {
 	e.version = e.object.GetResourceVersion()
 	for _, s := range t.streams {
 		s.receive(e)
+	}
+}
+
+// part returns a field of an API object, its Spec or its Status; nil if it has none.
+func part(obj any, name string) any {
+	if field := partOf(obj, name); field.IsValid() {
+		return field.Interface()
+	}
+	return nil
+}
+
+func partOf(obj any, name string) reflect.Value {
+	v := reflect.ValueOf(obj)
+	if v.Kind() != reflect.Pointer || v.Elem().Kind() != reflect.Struct {
+		return reflect.Value{}
+	}
+	return v.Elem().FieldByName(name)
+}
+
+// setStatus gives obj the status of another object of its type, which it then
+// shares.
+func setStatus(obj, from any) {
+	if to := partOf(obj, "Status"); to.IsValid() && to.CanSet() {
+		to.Set(partOf(from, "Status"))
+	}
+}
+
+func clearStatus(obj any) {
+	if status := partOf(obj, "Status"); status.IsValid() && status.CanSet() {
+		status.SetZero()
 	}
 }
 

@@ -33,10 +33,10 @@ const enough = 1000
 func (s *stage) counts() *count {
 	c := &count{pods: map[types.UID]bool{}}
 	look := func() {
-		n := len(s.active(s.ReplicaSets(namespace)[0]))
+		n := len(s.active(s.Owners(namespace)[0]))
 		c.most, c.least = max(c.most, n), min(c.least, n)
 	}
-	for _, p := range s.Pods(namespace) {
+	for _, p := range s.Children(namespace) {
 		c.pods[p.UID] = true
 	}
 	c.least = len(c.pods)
@@ -71,7 +71,7 @@ func grown(t *testing.T, n int32) *stage {
 func (s *stage) poke(t *testing.T, every, d time.Duration) {
 	t.Helper()
 	for end := s.Clock.Now().Add(d); s.Clock.Now().Before(end); {
-		_, err := s.EditReplicaSet(t.Context(), namespace, "web", func(rs *appsv1.ReplicaSet) {
+		_, err := s.EditOwner(t.Context(), namespace, "web", func(rs *appsv1.ReplicaSet) {
 			rs.Annotations = map[string]string{"poked": s.Clock.Now().String()}
 		})
 		require.NoError(t, err)
@@ -81,9 +81,12 @@ func (s *stage) poke(t *testing.T, every, d time.Duration) {
 
 // ends are how a watch that hung goes on.
 var ends = map[string]func(*stage){
-	"it catches up":      func(s *stage) { s.controller.View.Pods.Resume() },
-	"it is listed anew":  func(s *stage) { s.controller.View.Pods.Relist() },
-	"minutes late first": func(s *stage) { s.controller.View.Pods.Lag = 3 * time.Minute; s.controller.View.Pods.Relist() },
+	"it catches up":     func(s *stage) { s.controller.View.ChildWatch.Resume() },
+	"it is listed anew": func(s *stage) { s.controller.View.ChildWatch.Relist() },
+	"minutes late first": func(s *stage) {
+		s.controller.View.ChildWatch.Lag = 3 * time.Minute
+		s.controller.View.ChildWatch.Relist()
+	},
 }
 
 // Nothing is deleted twice because nobody showed that it is gone.
@@ -95,7 +98,7 @@ func TestAWatchThatHangsWhileASetShrinks(t *testing.T) {
 				t.Parallel()
 				s := grown(t, from)
 				c := s.counts()
-				s.controller.View.Pods.Hang()
+				s.controller.View.ChildWatch.Hang()
 				s.scale(t, from/2)
 				s.world.Run(time.Minute)
 				assert.Equal(t, int(from/2), c.least)
@@ -122,7 +125,7 @@ func TestAWatchThatHangsWhileASetGrows(t *testing.T) {
 			createReplicaSet(t, s.Cluster, 1)
 			s.world.Run(time.Minute)
 			c := s.counts()
-			s.controller.View.Pods.Hang()
+			s.controller.View.ChildWatch.Hang()
 			s.scale(t, 3)
 			s.poke(t, 7*time.Minute, time.Hour)
 			s.world.Run(5 * time.Hour)
@@ -140,15 +143,15 @@ func TestAWatchThatHangsStopsNothing(t *testing.T) {
 	t.Parallel()
 	s := grown(t, 10)
 	c := s.counts()
-	rs := s.ReplicaSets(namespace)[0]
-	s.controller.View.Pods.Hang()
+	rs := s.Owners(namespace)[0]
+	s.controller.View.ChildWatch.Hang()
 	for i, n := range []int32{5, 20, 3, 0, 7} {
 		s.scale(t, n)
 		s.poke(t, 11*time.Minute, 3*time.Hour)
 		assert.Len(t, s.active(rs), int(n), "step %d", i)
 	}
 	assert.Equal(t, 10+15+7, c.ever())
-	s.controller.View.Pods.Relist()
+	s.controller.View.ChildWatch.Relist()
 	s.world.Run(15 * time.Minute)
 	s.requireSettled(t, "in the end")
 	assert.Equal(t, 10+15+7, c.ever())
@@ -171,7 +174,7 @@ func TestLostAnswersOfCreations(t *testing.T) {
 			t.Run(fmt.Sprintf("W8 W11 five of one by %s, seen after %v", failure, lag), func(t *testing.T) {
 				t.Parallel()
 				s := newStage(t, 1, 4)
-				s.controller.View.Pods.Lag = lag
+				s.controller.View.ChildWatch.Lag = lag
 				s.controller.Client.Fault = lose(false, failure, 5)
 				createReplicaSet(t, s.Cluster, 1)
 				c := s.counts()
@@ -183,7 +186,7 @@ func TestLostAnswersOfCreations(t *testing.T) {
 		t.Run(fmt.Sprintf("W11 each of 40, by %s", failure), func(t *testing.T) {
 			t.Parallel()
 			s := newStage(t, 1, 4)
-			s.controller.View.Pods.Lag = 150 * time.Millisecond
+			s.controller.View.ChildWatch.Lag = 150 * time.Millisecond
 			s.controller.Client.Fault = lose(false, failure, 40)
 			createReplicaSet(t, s.Cluster, 40)
 			c := s.counts()
@@ -224,7 +227,7 @@ func TestCreationsThatLandLate(t *testing.T) {
 		t.Run(fmt.Sprintf("W11 after %v", late), func(t *testing.T) {
 			t.Parallel()
 			s := newStage(t, 1, 4)
-			s.controller.View.Pods.Lag = 150 * time.Millisecond
+			s.controller.View.ChildWatch.Lag = 150 * time.Millisecond
 			left := 4
 			s.controller.Client.Fault = func(call replicastest.Call) replicastest.Fault {
 				if call.Verb != "create" || left == 0 {
@@ -257,7 +260,7 @@ func TestLostAnswersOfDeletions(t *testing.T) {
 				t.Parallel()
 				s := grown(t, 12)
 				c := s.counts()
-				s.controller.View.Pods.Lag = lag
+				s.controller.View.ChildWatch.Lag = lag
 				left := 6
 				s.controller.Client.Fault = func(call replicastest.Call) replicastest.Fault {
 					if call.Verb != "delete" || left == 0 {
@@ -283,17 +286,17 @@ func TestAnOrphanAdoptedAndDeletedUnseen(t *testing.T) {
 	createReplicaSet(t, s.Cluster, 3)
 	s.world.Run(time.Minute)
 	createPod(t, s.Cluster, pod("orphan"))
-	s.controller.Listed = func() { s.controller.View.Pods.Break() } // it has seen the orphan
+	s.controller.Listed = func() { s.controller.View.ChildWatch.Break() } // it has seen the orphan
 	s.scale(t, 4)
 	s.world.Run(time.Second)
 	s.controller.Listed = nil
-	p, err := s.GetPod(t.Context(), namespace, "orphan")
+	p, err := s.GetChild(t.Context(), namespace, "orphan")
 	require.NoError(t, err)
 	require.NotNil(t, metav1.GetControllerOf(p), "it is adopted")
-	_, err = s.DeletePod(t.Context(), namespace, "orphan", *metav1.NewDeleteOptions(0))
+	_, err = s.DeleteChild(t.Context(), namespace, "orphan", *metav1.NewDeleteOptions(0))
 	require.NoError(t, err)
 	s.world.Run(5 * time.Second)
-	s.controller.View.Pods.Relist()
+	s.controller.View.ChildWatch.Relist()
 	s.world.Run(5 * time.Minute)
 	s.requireSettled(t, "it is made up for")
 }
@@ -306,7 +309,7 @@ func refusing(t *testing.T, failure replicastest.Failure, wanted int32, orphans 
 	createReplicaSet(t, s.Cluster, wanted)
 	s.world.Run(time.Minute)
 	s.requireSettled(t, "at first")
-	s.Webhook = replicastest.Deny("patch", failure)
+	s.Deny("patch", failure)
 	for i := range orphans {
 		createPod(t, s.Cluster, pod(fmt.Sprintf("orphan-%d", i)))
 	}
@@ -320,7 +323,7 @@ func TestAdoptionsThatAreRefused(t *testing.T) {
 		t.Run(fmt.Sprintf("C26 W42 %s holds one place, everything else goes on", failure), func(t *testing.T) {
 			t.Parallel()
 			s, _ := refusing(t, failure, 3, 1)
-			rs := s.ReplicaSets(namespace)[0]
+			rs := s.Owners(namespace)[0]
 			s.scale(t, 6)
 			s.world.Run(time.Minute)
 			assert.Len(t, s.active(rs), 5, "one place is held")
@@ -337,7 +340,7 @@ func TestAdoptionsThatAreRefused(t *testing.T) {
 		t.Run(fmt.Sprintf("C26 W42 %s of all patches does not double a fleet", failure), func(t *testing.T) {
 			t.Parallel()
 			s := newStage(t, 1, 4)
-			s.Webhook = replicastest.Deny("patch", failure)
+			s.Deny("patch", failure)
 			for i := range 5 {
 				createPod(t, s.Cluster, pod(fmt.Sprintf("orphan-%d", i)))
 			}
@@ -362,7 +365,7 @@ func TestAdoptionsThatAreRefused(t *testing.T) {
 				}
 				return nil
 			}
-			rs := s.ReplicaSets(namespace)[0]
+			rs := s.Owners(namespace)[0]
 			s.scale(t, 6)
 			s.world.Run(4 * time.Minute)
 			assert.Len(t, s.active(rs), 5, "one place is held")
@@ -375,7 +378,7 @@ func TestAdoptionsThatAreRefused(t *testing.T) {
 		s, c := refusing(t, replicastest.Rejected, 1, 3)
 		s.scale(t, 4)
 		s.world.Run(10 * time.Second)
-		assert.Len(t, s.active(s.ReplicaSets(namespace)[0]), 4)
+		assert.Len(t, s.active(s.Owners(namespace)[0]), 4)
 		s.world.Run(time.Hour)
 		assert.Equal(t, 3+4, c.ever())
 	})
@@ -398,12 +401,12 @@ func TestReleasesThatAreRefused(t *testing.T) {
 		t.Run(fmt.Sprintf("C26 by %s", failure), func(t *testing.T) {
 			t.Parallel()
 			s, _ := refusing(t, failure, 3, 0)
-			name := s.Pods(namespace)[0].Name
-			_, err := s.EditPod(t.Context(), namespace, name, func(p *corev1.Pod) { p.Labels["app"] = "debug" })
+			name := s.Children(namespace)[0].Name
+			_, err := s.EditChild(t.Context(), namespace, name, func(p *corev1.Pod) { p.Labels["app"] = "debug" })
 			require.NoError(t, err)
 			s.world.Run(10 * time.Second)
 			matching := func() (n int) {
-				for _, p := range s.Pods(namespace) {
+				for _, p := range s.Children(namespace) {
 					if p.Labels["app"] == "web" && podstate.IsActive(p) {
 						n++
 					}
@@ -417,7 +420,7 @@ func TestReleasesThatAreRefused(t *testing.T) {
 			s.scale(t, 1)
 			s.world.Run(time.Minute)
 			assert.Equal(t, 1, matching())
-			_, err = s.GetPod(t.Context(), namespace, name)
+			_, err = s.GetChild(t.Context(), namespace, name)
 			require.NoError(t, err, "it is left alone")
 			s.Webhook = nil
 			s.world.Run(20 * time.Minute)
@@ -438,7 +441,7 @@ func TestAWebhookThatTakesPodsAway(t *testing.T) {
 			t.Run(fmt.Sprintf("%s, seen after %v", name, lag), func(t *testing.T) {
 				t.Parallel()
 				s := newStage(t, 1, 4)
-				s.controller.View.Pods.Lag = lag
+				s.controller.View.ChildWatch.Lag = lag
 				s.Mutate = mutate
 				createReplicaSet(t, s.Cluster, 3)
 				c := s.counts()
@@ -446,13 +449,13 @@ func TestAWebhookThatTakesPodsAway(t *testing.T) {
 				assert.LessOrEqual(t, c.ever(), 15, "in 30 s")
 				s.world.Run(time.Hour)
 				assert.LessOrEqual(t, c.ever(), 80, "in an hour")
-				assert.LessOrEqual(t, len(s.Pods(namespace)), 3, "what is not ours is deleted again")
+				assert.LessOrEqual(t, len(s.Children(namespace)), 3, "what is not ours is deleted again")
 				assert.NotEmpty(t, s.warnings())
-				require.NotEmpty(t, s.ReplicaSets(namespace)[0].Status.Conditions)
+				require.NotEmpty(t, s.Owners(namespace)[0].Status.Conditions)
 				s.Mutate = nil
 				s.world.Run(15 * time.Minute)
 				s.requireSettled(t, "in the end")
-				assert.Len(t, s.Pods(namespace), 3)
+				assert.Len(t, s.Children(namespace), 3)
 			})
 		}
 	}
@@ -483,8 +486,8 @@ func TestARestoredServer(t *testing.T) {
 				s.Restore(backup)
 				c := s.counts()
 				s.world.Run(hung)
-				s.controller.View.ReplicaSets.Relist()
-				s.controller.View.Pods.Relist()
+				s.controller.View.OwnerWatch.Relist()
+				s.controller.View.ChildWatch.Relist()
 				s.world.Run(time.Second)
 				s.scale(t, 5)
 				s.world.Run(time.Minute)
@@ -505,8 +508,8 @@ func TestARestoredServer(t *testing.T) {
 		s.scale(t, 9)
 		s.world.Run(2 * time.Minute)
 		s.Restore(backup)
-		rs := s.ReplicaSets(namespace)[0]
-		s.controller.View.ReplicaSets.Relist()
+		rs := s.Owners(namespace)[0]
+		s.controller.View.OwnerWatch.Relist()
 		s.world.Run(time.Second)
 		s.scale(t, 8)
 		s.poke(t, 5*time.Minute, time.Hour)
@@ -519,8 +522,8 @@ func TestARestoredServer(t *testing.T) {
 
 func relabelAll(t *testing.T, c *replicastest.Cluster) {
 	t.Helper()
-	for _, p := range c.Pods(namespace) {
-		_, err := c.EditPod(t.Context(), namespace, p.Name, func(p *corev1.Pod) { p.Labels["round"] += "x" })
+	for _, p := range c.Children(namespace) {
+		_, err := c.EditChild(t.Context(), namespace, p.Name, func(p *corev1.Pod) { p.Labels["round"] += "x" })
 		require.NoError(t, err)
 	}
 }
@@ -545,8 +548,8 @@ func TestAPausedLeader(t *testing.T) {
 			}
 			old.Client.Fault = func(replicastest.Call) replicastest.Fault {
 				if calls++; calls == 5 {
-					old.View.Pods.Hang()
-					old.View.ReplicaSets.Hang()
+					old.View.ChildWatch.Hang()
+					old.View.OwnerWatch.Hang()
 					other := newController(t, s.Cluster)
 					s.world.Parts = []replicastest.Part{s.Cluster, other}
 					s.world.Run(2 * time.Minute)
@@ -579,18 +582,18 @@ func TestAPodThatALiveListDoesNotShowIsReleased(t *testing.T) {
 			s.restart(t)
 			createReplicaSet(t, s.Cluster, 3)
 			s.world.Run(time.Minute)
-			name := s.Pods(namespace)[0].Name
+			name := s.Children(namespace)[0].Name
 			edit := func(change func(*corev1.Pod)) {
-				_, err := s.EditPod(t.Context(), namespace, name, change)
+				_, err := s.EditChild(t.Context(), namespace, name, change)
 				require.NoError(t, err)
 			}
 			edit(func(p *corev1.Pod) { p.Annotations = map[string]string{corev1.PodDeletionCost: "-1"} })
 			s.world.Run(time.Second)
-			s.controller.View.Pods.Lag = 10 * time.Second
+			s.controller.View.ChildWatch.Lag = 10 * time.Second
 			edit(func(p *corev1.Pod) { p.Labels["app"] = "debug" })
 			s.scale(t, 2)
 			s.world.Run(time.Minute)
-			p, err := s.GetPod(t.Context(), namespace, name)
+			p, err := s.GetChild(t.Context(), namespace, name)
 			require.NoError(t, err)
 			assert.Nil(t, metav1.GetControllerOf(p))
 			s.requireSettled(t, "in the end")
@@ -609,7 +612,7 @@ func TestAPodThatIsAdoptedAndDeletedAtOnce(t *testing.T) {
 	s.controller.Passed = func(p replicastest.Pass) { conflicts += p.Conflicts }
 	createReplicaSet(t, s.Cluster, 0)
 	s.world.Run(time.Second)
-	p, err := s.GetPod(t.Context(), namespace, orphan.Name)
+	p, err := s.GetChild(t.Context(), namespace, orphan.Name)
 	require.NoError(t, err)
 	assert.NotNil(t, p.DeletionTimestamp)
 	assert.Zero(t, conflicts)
@@ -648,19 +651,19 @@ func TestAPodThatALiveListDidNotShowComesBack(t *testing.T) {
 	s := newStage(t, 1, 4)
 	createReplicaSet(t, s.Cluster, 4)
 	s.world.Run(time.Minute)
-	name := s.Pods(namespace)[0].Name
+	name := s.Children(namespace)[0].Name
 	edit := func(change func(*corev1.Pod)) {
-		_, err := s.EditPod(t.Context(), namespace, name, change)
+		_, err := s.EditChild(t.Context(), namespace, name, change)
 		require.NoError(t, err)
 	}
 	edit(func(p *corev1.Pod) { p.Annotations = map[string]string{corev1.PodDeletionCost: "-1"} })
 	s.world.Run(time.Second)
-	s.controller.View.Pods.Hang()
+	s.controller.View.ChildWatch.Hang()
 	edit(func(p *corev1.Pod) { p.Labels["app"] = "debug" })
 	s.scale(t, 3)
 	s.world.Run(time.Second)
 	edit(func(p *corev1.Pod) { p.Labels["app"] = "web" })
-	s.controller.View.Pods.Relist()
+	s.controller.View.ChildWatch.Relist()
 	s.world.Run(time.Minute)
 	s.requireSettled(t, "there is one too many again")
 }

@@ -1,7 +1,6 @@
 package replicastest
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -11,107 +10,128 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/replicakit/replicakit/internal/object"
 	"github.com/replicakit/replicakit/replicas"
 	"github.com/replicakit/replicakit/replicas/controller"
-	"github.com/replicakit/replicakit/selector"
 )
 
-// A View is what one controller has seen of a cluster: for each kind a cache, and
-// the events that are still on their way to it. It starts with a list: every
-// object that exists is on its way.
-type View struct {
-	Pods        *Stream[*corev1.Pod]
-	ReplicaSets *Stream[*appsv1.ReplicaSet]
+// A ViewOf is what one controller has seen of a cluster: for each kind a cache,
+// and the events that are still on their way to it. It starts with a list: every
+// object that exists is on its way. It is a Part.
+type ViewOf[O Object[O], C Object[C]] struct {
+	OwnerWatch *Stream[O]
+	ChildWatch *Stream[C]
+
+	selects func(owner O) (labels.Selector, error)
 }
 
+// A View is one of ReplicaSets and pods.
+type View = ViewOf[*appsv1.ReplicaSet, *corev1.Pod]
+
+var _ controller.Cache[*appsv1.ReplicaSet, *corev1.Pod] = (*View)(nil)
+
 // NewView returns an empty view that the cluster sends its events to from now on.
-func NewView(c *Cluster) *View {
-	return &View{Pods: watch(c.pods), ReplicaSets: watch(c.sets)}
+func (c *ClusterOf[O, C]) NewView() *ViewOf[O, C] {
+	selects := func(owner O) (labels.Selector, error) {
+		spec, err := c.kind.Spec(owner)
+		return spec.Selector, err
+	}
+	return &ViewOf[O, C]{OwnerWatch: watch(c.owners), ChildWatch: watch(c.children), selects: selects}
 }
 
 // Stop ends both watches: no event is sent any more, and what is on its way is
 // lost.
-func (v *View) Stop() {
-	v.Pods.stop()
-	v.ReplicaSets.stop()
+func (v *ViewOf[O, C]) Stop() {
+	v.ChildWatch.stop()
+	v.OwnerWatch.stop()
 }
 
 // Synced reports whether the first list of both kinds has arrived. A controller
 // must not act before.
-func (v *View) Synced() bool { return v.Pods.synced && v.ReplicaSets.synced }
+func (v *ViewOf[O, C]) Synced() bool { return v.ChildWatch.synced && v.OwnerWatch.synced }
 
 // Intact returns an error if an object of the caches is not as it arrived.
-func (v *View) Intact() error { return errors.Join(v.Pods.intact(), v.ReplicaSets.intact()) }
+func (v *ViewOf[O, C]) Intact() error {
+	return errors.Join(v.ChildWatch.intact(), v.OwnerWatch.intact())
+}
 
 // Handle gives a controller every event from now on.
-func (v *View) Handle(c *controller.Controller) {
-	v.Pods.OnAdd = func(obj any) error { return c.ChildAdded(obj) }
-	v.Pods.OnUpdate = func(old, obj any) error { return c.ChildUpdated(old, obj) }
-	v.Pods.OnDelete = func(obj any) error { return c.ChildDeleted(obj) }
-	v.ReplicaSets.OnAdd = func(obj any) error { return c.OwnerAdded(obj) }
-	v.ReplicaSets.OnUpdate = func(old, obj any) error { return c.OwnerUpdated(old, obj) }
-	v.ReplicaSets.OnDelete = func(obj any) error { return c.OwnerDeleted(obj) }
+func (v *ViewOf[O, C]) Handle(c *controller.Controller) {
+	v.ChildWatch.OnAdd = func(obj any) error { return c.ChildAdded(obj) }
+	v.ChildWatch.OnUpdate = func(old, obj any) error { return c.ChildUpdated(old, obj) }
+	v.ChildWatch.OnDelete = func(obj any) error { return c.ChildDeleted(obj) }
+	v.OwnerWatch.OnAdd = func(obj any) error { return c.OwnerAdded(obj) }
+	v.OwnerWatch.OnUpdate = func(old, obj any) error { return c.OwnerUpdated(old, obj) }
+	v.OwnerWatch.OnDelete = func(obj any) error { return c.OwnerDeleted(obj) }
 }
 
-var _ controller.Cache[*appsv1.ReplicaSet, *corev1.Pod] = (*View)(nil)
-
-// Owner returns a ReplicaSet as the cache has it.
-func (v *View) Owner(_ context.Context, key types.NamespacedName) (*appsv1.ReplicaSet, error) {
-	if rs, ok := v.ReplicaSets.Get(key.Namespace, key.Name); ok {
-		return rs, nil
+// Owner returns an owner as the cache has it.
+func (v *ViewOf[O, C]) Owner(_ context.Context, key types.NamespacedName) (O, error) {
+	owner, ok := v.OwnerWatch.Get(key.Namespace, key.Name)
+	if !ok {
+		return owner, apierrors.NewNotFound(v.OwnerWatch.table.resource, key.Name)
 	}
-	return nil, apierrors.NewNotFound(replicaSetResource, key.Name)
+	return owner, nil
 }
 
-// Owners returns the ReplicaSets of a namespace as the cache has them.
-func (v *View) Owners(_ context.Context, namespace string) ([]*appsv1.ReplicaSet, error) {
-	return v.ReplicaSets.In(namespace), nil
+// Owners returns the owners of a namespace as the cache has them.
+func (v *ViewOf[O, C]) Owners(_ context.Context, namespace string) ([]O, error) {
+	return v.OwnerWatch.In(namespace), nil
 }
 
-// Children returns the pods of a ReplicaSet's namespace as the cache has them.
-func (v *View) Children(_ context.Context, rs *appsv1.ReplicaSet) ([]*corev1.Pod, error) {
-	return v.Pods.In(rs.Namespace), nil
-}
-
-// Related returns the pods of the ReplicaSets of one Deployment as the caches have
-// them.
-func (v *View) Related(_ context.Context, rs *appsv1.ReplicaSet) ([]*corev1.Pod, error) {
-	return replicas.Related(rs, v.ReplicaSets.In(rs.Namespace), selector.ForReplicaSet, v.Pods.In(rs.Namespace)), nil
-}
-
-// OwnersVersion returns the version up to which ReplicaSets have been seen.
-func (v *View) OwnersVersion() string { return v.ReplicaSets.Version() }
-
-// ChildrenVersion returns the version up to which pods have been seen.
-func (v *View) ChildrenVersion() string { return v.Pods.Version() }
-
-// Due returns when the next event arrives; that of a ReplicaSet comes first
-// where both kinds have one.
-func (v *View) Due() (time.Time, bool) {
-	pods, ok := v.Pods.Due()
-	if sets, other := v.ReplicaSets.Due(); other && (!ok || !sets.After(pods)) {
-		return sets, true
+// Children returns the children of an owner's namespace as the cache has them.
+func (v *ViewOf[O, C]) Children(_ context.Context, owner O) ([]C, error) {
+	if object.IsNil(owner) {
+		return nil, errNil
 	}
-	return pods, ok
+	return v.ChildWatch.In(owner.GetNamespace()), nil
+}
+
+// Related returns the children of the owners that have the same controller, such
+// as the ReplicaSets of one Deployment, as the caches have them.
+func (v *ViewOf[O, C]) Related(_ context.Context, owner O) ([]C, error) {
+	if object.IsNil(owner) {
+		return nil, errNil
+	}
+	namespace := owner.GetNamespace()
+	return replicas.Related(owner, v.OwnerWatch.In(namespace), v.selects, v.ChildWatch.In(namespace)), nil
+}
+
+// OwnersVersion returns the version up to which owners have been seen.
+func (v *ViewOf[O, C]) OwnersVersion() string { return v.OwnerWatch.Version() }
+
+// ChildrenVersion returns the version up to which children have been seen.
+func (v *ViewOf[O, C]) ChildrenVersion() string { return v.ChildWatch.Version() }
+
+// Due returns when the next event arrives; that of an owner comes first if both
+// kinds have one.
+func (v *ViewOf[O, C]) Due() (time.Time, bool) {
+	child, ok := v.ChildWatch.Due()
+	if owner, other := v.OwnerWatch.Due(); other && (!ok || !owner.After(child)) {
+		return owner, true
+	}
+	return child, ok
 }
 
 // Step delivers the next event that is due.
-func (v *View) Step() {
+func (v *ViewOf[O, C]) Step() {
 	due, _ := v.Due()
-	if sets, ok := v.ReplicaSets.Due(); ok && sets.Equal(due) {
-		v.ReplicaSets.Step()
+	if owner, ok := v.OwnerWatch.Due(); ok && owner.Equal(due) {
+		v.OwnerWatch.Step()
 		return
 	}
-	v.Pods.Step()
+	v.ChildWatch.Step()
 }
 
 // A Stream is the watch of one kind and the cache that it feeds. Events arrive
 // in the order of the writes; first the cache is changed, then the handler is
 // called, as informers do. What the cache returns is shared: read it only.
-type Stream[T object[T]] struct {
+type Stream[T Object[T]] struct {
 	// Lag is how long an event that is sent from now on is under way. One never
 	// overtakes another.
 	Lag time.Duration
@@ -156,7 +176,7 @@ const (
 	missed               // it was removed while nobody watched
 )
 
-func watch[T object[T]](t *table[T]) *Stream[T] {
+func watch[T Object[T]](t *table[T]) *Stream[T] {
 	s := &Stream[T]{table: t}
 	t.streams = append(t.streams, s)
 	s.Relist()
@@ -199,7 +219,7 @@ func (s *Stream[T]) Relist() {
 	}
 	if n := len(s.queue); n > 0 {
 		s.queue[n-1].listed = true
-		s.queue[n-1].version = strconv.FormatUint(s.table.cluster.version, 10)
+		s.queue[n-1].version = strconv.FormatUint(s.table.server.Version(), 10)
 		return
 	}
 	s.synced = true
@@ -224,7 +244,7 @@ func (s *Stream[T]) receive(e event[T]) {
 	if s.broken {
 		return
 	}
-	e.due = s.table.cluster.Clock.Now().Add(s.Lag)
+	e.due = s.table.server.now().Add(s.Lag)
 	if n := len(s.queue); n > 0 && s.queue[n-1].due.After(e.due) {
 		e.due = s.queue[n-1].due
 	}
@@ -254,7 +274,7 @@ func (s *Stream[T]) Due() (time.Time, bool) {
 
 // Step delivers the next event if it is due.
 func (s *Stream[T]) Step() {
-	if due, ok := s.Due(); ok && !due.After(s.table.cluster.Clock.Now()) {
+	if due, ok := s.Due(); ok && !due.After(s.table.server.now()) {
 		s.Deliver()
 	}
 }
@@ -313,12 +333,7 @@ func (s *Stream[T]) tellGone(e event[T]) error {
 
 func (s *Stream[T]) intact() error {
 	for i, obj := range s.cache {
-		is, err := obj.Marshal()
-		was, wasErr := s.arrived[i].Marshal()
-		if err := errors.Join(err, wasErr); err != nil {
-			return err
-		}
-		if !bytes.Equal(is, was) {
+		if !apiequality.Semantic.DeepEqual(obj, s.arrived[i]) {
 			return fmt.Errorf("replicastest: %s %q was changed in the cache", s.table.kind.Kind, obj.GetName())
 		}
 	}

@@ -43,13 +43,13 @@ func record(t *testing.T, s *replicastest.Stream[*corev1.Pod]) *[]string {
 
 func relabel(t *testing.T, c *replicastest.Cluster, name string) {
 	t.Helper()
-	_, err := c.EditPod(t.Context(), namespace, name, func(p *corev1.Pod) { p.Labels["app"] += "x" })
+	_, err := c.EditChild(t.Context(), namespace, name, func(p *corev1.Pod) { p.Labels["app"] += "x" })
 	require.NoError(t, err)
 }
 
 func remove(t *testing.T, c *replicastest.Cluster, name string) {
 	t.Helper()
-	_, err := c.DeletePod(t.Context(), namespace, name, metav1.DeleteOptions{})
+	_, err := c.DeleteChild(t.Context(), namespace, name, metav1.DeleteOptions{})
 	require.NoError(t, err)
 }
 
@@ -57,43 +57,43 @@ func TestView(t *testing.T) {
 	t.Parallel()
 	c := newCluster(0)
 	createPod(t, c, pod("a"))
-	view := replicastest.NewView(c)
-	log := record(t, view.Pods)
+	view := c.NewView()
+	log := record(t, view.ChildWatch)
 	world := &replicastest.World{Clock: c.Clock, Parts: []replicastest.Part{view}}
 
-	assert.Empty(t, view.Pods.In(namespace), "nothing has arrived yet")
-	assert.Empty(t, view.Pods.Version())
+	assert.Empty(t, view.ChildWatch.In(namespace), "nothing has arrived yet")
+	assert.Empty(t, view.ChildWatch.Version())
 	createPod(t, c, pod("b"))
 	relabel(t, c, "a")
-	assert.Equal(t, 3, view.Pods.Pending())
+	assert.Equal(t, 3, view.ChildWatch.Pending())
 	world.Run(0)
 	assert.Equal(t, []string{"add a", "add b", "update a"}, *log, "in the order of the writes")
 	assert.Equal(t, "3", view.ChildrenVersion())
 	assert.Empty(t, view.OwnersVersion())
 
 	remove(t, c, "a")
-	assert.Len(t, view.Pods.In(namespace), 2, "the view is stale")
+	assert.Len(t, view.ChildWatch.In(namespace), 2, "the view is stale")
 	world.Run(0)
 	assert.Equal(t, "delete a", (*log)[3])
-	assert.Len(t, view.Pods.In(namespace), 1)
+	assert.Len(t, view.ChildWatch.In(namespace), 1)
 }
 
 func TestLag(t *testing.T) {
 	t.Parallel()
 	c := newCluster(0)
-	view := replicastest.NewView(c)
-	log := record(t, view.Pods)
+	view := c.NewView()
+	log := record(t, view.ChildWatch)
 	world := &replicastest.World{Clock: c.Clock, Parts: []replicastest.Part{view}}
 
-	view.Pods.Lag = 5 * time.Second
+	view.ChildWatch.Lag = 5 * time.Second
 	createPod(t, c, pod("a"))
-	view.Pods.Lag = 0
+	view.ChildWatch.Lag = 0
 	createPod(t, c, pod("b"))
 	createReplicaSet(t, c, 1)
 
 	world.Run(5*time.Second - 1)
 	assert.Empty(t, *log)
-	_, ok := view.ReplicaSets.Get(namespace, "web")
+	_, ok := view.OwnerWatch.Get(namespace, "web")
 	assert.True(t, ok, "each kind lags for itself")
 	world.Run(1)
 	assert.Equal(t, []string{"add a", "add b"}, *log, "no event overtakes another")
@@ -102,35 +102,35 @@ func TestLag(t *testing.T) {
 func TestStop(t *testing.T) {
 	t.Parallel()
 	c := newCluster(0)
-	view, other := replicastest.NewView(c), replicastest.NewView(c)
+	view, other := c.NewView(), c.NewView()
 	createPod(t, c, pod("a"))
 	createReplicaSet(t, c, 1)
 	view.Stop()
 	createPod(t, c, pod("b"))
 	_, ok := view.Due()
 	assert.False(t, ok)
-	assert.Equal(t, 2, other.Pods.Pending(), "another view goes on")
+	assert.Equal(t, 2, other.ChildWatch.Pending(), "another view goes on")
 }
 
 func TestStreamCopies(t *testing.T) {
 	t.Parallel()
 	c := newCluster(0)
-	one, other := replicastest.NewView(c), replicastest.NewView(c)
+	one, other := c.NewView(), c.NewView()
 	createPod(t, c, pod("a"))
 	(&replicastest.World{Clock: c.Clock, Parts: []replicastest.Part{one, other}}).Run(0)
 
-	p, _ := one.Pods.Get(namespace, "a")
+	p, _ := one.ChildWatch.Get(namespace, "a")
 	p.Labels["app"] = "spoiled"
-	p, _ = other.Pods.Get(namespace, "a")
+	p, _ = other.ChildWatch.Get(namespace, "a")
 	assert.Equal(t, "web", p.Labels["app"])
-	assert.Equal(t, "web", c.Pods(namespace)[0].Labels["app"])
+	assert.Equal(t, "web", c.Children(namespace)[0].Labels["app"])
 }
 
 func TestHandlerError(t *testing.T) {
 	t.Parallel()
 	c := newCluster(0)
-	view := replicastest.NewView(c)
-	view.ReplicaSets.OnAdd = func(obj any) error {
+	view := c.NewView()
+	view.OwnerWatch.OnAdd = func(obj any) error {
 		assert.IsType(t, &appsv1.ReplicaSet{}, obj)
 		return assert.AnError
 	}
@@ -144,15 +144,15 @@ func TestRelist(t *testing.T) {
 	for _, name := range []string{"changes", "goes", "reborn", "stays"} {
 		createPod(t, c, pod(name))
 	}
-	view := replicastest.NewView(c)
+	view := c.NewView()
 	assert.False(t, view.Synced())
 	world := &replicastest.World{Clock: c.Clock, Parts: []replicastest.Part{view}}
 	world.Run(0)
 	assert.True(t, view.Synced())
 
 	relabel(t, c, "stays")
-	view.Pods.Break()
-	assert.True(t, view.Pods.Broken())
+	view.ChildWatch.Break()
+	assert.True(t, view.ChildWatch.Broken())
 	relabel(t, c, "changes")
 	remove(t, c, "goes")
 	remove(t, c, "reborn")
@@ -161,14 +161,14 @@ func TestRelist(t *testing.T) {
 	remove(t, c, "new")
 	createPod(t, c, pod("another"))
 	world.Run(time.Hour)
-	assert.Zero(t, view.Pods.Pending(), "nobody watches")
+	assert.Zero(t, view.ChildWatch.Pending(), "nobody watches")
 
 	var log []string
-	view.Pods.OnAdd = func(obj any) error {
+	view.ChildWatch.OnAdd = func(obj any) error {
 		log = append(log, "add "+obj.(*corev1.Pod).Name)
 		return nil
 	}
-	view.Pods.OnUpdate = func(old, obj any) error {
+	view.ChildWatch.OnUpdate = func(old, obj any) error {
 		line := "update " + obj.(*corev1.Pod).Name
 		if old.(*corev1.Pod).UID != obj.(*corev1.Pod).UID {
 			line += ", another pod"
@@ -176,39 +176,39 @@ func TestRelist(t *testing.T) {
 		log = append(log, line)
 		return nil
 	}
-	view.Pods.OnDelete = func(obj any) error {
+	view.ChildWatch.OnDelete = func(obj any) error {
 		tombstone := obj.(replicastest.Tombstone)
 		assert.Equal(t, "default/goes", tombstone.Key)
 		log = append(log, "tombstone "+tombstone.Obj.(*corev1.Pod).Name)
 		return nil
 	}
-	view.Pods.Relist()
+	view.ChildWatch.Relist()
 	world.Run(0)
 	assert.Equal(t, []string{
 		"add another", "update changes", "update reborn, another pod", "update stays", "tombstone goes",
 	}, log, "what came and went meanwhile was never there")
-	assert.Equal(t, "12", view.Pods.Version(), "that of the list")
+	assert.Equal(t, "12", view.ChildWatch.Version(), "that of the list")
 }
 
 func TestRepeatAndLose(t *testing.T) {
 	t.Parallel()
 	c := newCluster(0)
-	view := replicastest.NewView(c)
-	log := record(t, view.Pods)
-	view.Pods.OnUpdate = func(old, obj any) error {
+	view := c.NewView()
+	log := record(t, view.ChildWatch)
+	view.ChildWatch.OnUpdate = func(old, obj any) error {
 		assert.Equal(t, old.(*corev1.Pod).ResourceVersion, obj.(*corev1.Pod).ResourceVersion)
 		*log = append(*log, "again "+obj.(*corev1.Pod).Name)
 		return nil
 	}
-	view.Pods.Repeat()
+	view.ChildWatch.Repeat()
 	createPod(t, c, pod("a"))
 	createPod(t, c, pod("b"))
-	view.Pods.Lose()
-	view.Pods.Deliver()
-	view.Pods.Repeat()
+	view.ChildWatch.Lose()
+	view.ChildWatch.Deliver()
+	view.ChildWatch.Repeat()
 	remove(t, c, "b")
-	view.Pods.Deliver()
-	view.Pods.Repeat()
+	view.ChildWatch.Deliver()
+	view.ChildWatch.Repeat()
 	assert.Equal(t, []string{"add b", "again b", "delete b", "delete b"}, *log)
 }
 
@@ -216,10 +216,10 @@ func TestIntact(t *testing.T) {
 	t.Parallel()
 	c := newCluster(0)
 	createPod(t, c, pod("a"))
-	view := replicastest.NewView(c)
-	view.Pods.Deliver()
+	view := c.NewView()
+	view.ChildWatch.Deliver()
 	require.NoError(t, view.Intact())
-	p, _ := view.Pods.Get(namespace, "a")
+	p, _ := view.ChildWatch.Get(namespace, "a")
 	p.Labels["app"] = "spoiled"
 	require.Error(t, view.Intact())
 }

@@ -173,24 +173,24 @@ func (s *stage) createSet(a args) error {
 	if app := a["app"]; app != "" {
 		rs.Spec.Selector.MatchLabels["app"], rs.Spec.Template.Labels["app"] = app, app
 	}
-	_, err := s.CreateReplicaSet(s.ctx, rs)
+	_, err := s.CreateOwner(s.ctx, rs)
 	return err
 }
 
 func (s *stage) scale(a args) error {
 	n := int32(a.n("N"))
-	_, err := s.EditReplicaSet(s.ctx, namespace, a["SET"], func(rs *appsv1.ReplicaSet) { rs.Spec.Replicas = &n })
+	_, err := s.EditOwner(s.ctx, namespace, a["SET"], func(rs *appsv1.ReplicaSet) { rs.Spec.Replicas = &n })
 	return err
 }
 
 func (s *stage) deleteSet(a args) error {
-	return s.DeleteReplicaSet(s.ctx, namespace, a["SET"], metav1.DeletionPropagation(a["policy"]))
+	return s.DeleteOwner(s.ctx, namespace, a["SET"], metav1.DeletionPropagation(a["policy"]))
 }
 
 func (s *stage) createPod(a args) error {
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: a["POD"], Labels: map[string]string{"app": a["app"]}}}
 	p.Spec.Containers = []corev1.Container{{Name: "main"}}
-	_, err := s.CreatePod(s.ctx, namespace, p)
+	_, err := s.CreateChild(s.ctx, namespace, p)
 	return err
 }
 
@@ -199,14 +199,14 @@ func (s *stage) deletePod(a args) error {
 	if _, given := a["grace"]; given {
 		opts = *metav1.NewDeleteOptions(int64(a.n("grace")))
 	}
-	_, err := s.DeletePod(s.ctx, namespace, a["POD"], opts)
+	_, err := s.DeleteChild(s.ctx, namespace, a["POD"], opts)
 	return err
 }
 
 // editPod makes a command of a change to the pod that the command names.
 func editPod(change func(*corev1.Pod, args)) func(*stage, args) error {
 	return func(s *stage, a args) error {
-		_, err := s.EditPod(s.ctx, namespace, a["POD"], func(p *corev1.Pod) { change(p, a) })
+		_, err := s.EditChild(s.ctx, namespace, a["POD"], func(p *corev1.Pod) { change(p, a) })
 		return err
 	}
 }
@@ -230,7 +230,7 @@ func setFinalizer(p *corev1.Pod, a args) {
 
 func (s *stage) setReady(a args) error {
 	value := map[string]corev1.ConditionStatus{"yes": corev1.ConditionTrue, "no": corev1.ConditionFalse}[a["yes|no"]]
-	_, err := s.EditPod(s.ctx, namespace, a["POD"], func(p *corev1.Pod) {
+	_, err := s.EditChild(s.ctx, namespace, a["POD"], func(p *corev1.Pod) {
 		for i := range p.Status.Conditions {
 			if c := &p.Status.Conditions[i]; c.Type == corev1.PodReady {
 				c.Status, c.LastTransitionTime = value, metav1.NewTime(s.Clock.Now())
@@ -314,9 +314,9 @@ func onWatch(do func(watch, args)) func(*stage, args) error {
 			return errors.New("there is no controller")
 		}
 		if a["pods|sets"] == "pods" {
-			do(podWatch{c.View.Pods}, a)
+			do(podWatch{c.View.ChildWatch}, a)
 		} else {
-			do(setWatch{c.View.ReplicaSets}, a)
+			do(setWatch{c.View.OwnerWatch}, a)
 		}
 		return nil
 	}
@@ -351,7 +351,7 @@ func (s *stage) failOver(args) error {
 	}
 	s.stop()
 	s.controller, s.standby = s.standby, nil
-	for _, rs := range s.controller.View.ReplicaSets.In(namespace) {
+	for _, rs := range s.controller.View.OwnerWatch.In(namespace) {
 		s.controller.Worker.Wake(types.NamespacedName{Namespace: rs.Namespace, Name: rs.Name}, 0)
 	}
 	s.show()

@@ -153,7 +153,7 @@ func (s *stage) state() string { return s.sets() + s.pods() }
 func (s *stage) sets() string {
 	rows := [][]string{{"SET", "WANTED", "REPLICAS", "READY", "AVAILABLE", "TERMINATING", "EXPECTS", "NOTES"}}
 	known := map[types.UID]bool{}
-	for _, rs := range s.ReplicaSets(namespace) {
+	for _, rs := range s.Owners(namespace) {
 		known[rs.UID] = true
 		status, terminating := rs.Status, int32(0)
 		if status.TerminatingReplicas != nil {
@@ -189,7 +189,7 @@ func (s *stage) setNotes(rs *appsv1.ReplicaSet) string {
 		notes = append(notes, "being deleted")
 	}
 	if s.controller != nil {
-		cached, ok := s.controller.View.ReplicaSets.Get(namespace, rs.Name)
+		cached, ok := s.controller.View.OwnerWatch.Get(namespace, rs.Name)
 		switch {
 		case !ok:
 			notes = append(notes, "not in the cache")
@@ -257,9 +257,9 @@ func count(n int, noun string) string {
 
 // pods tells of the pods one by one, or how many of them are alike.
 func (s *stage) pods() string {
-	pods := s.Pods(namespace)
+	pods := s.Children(namespace)
 	if s.controller != nil {
-		for _, p := range s.controller.View.Pods.In(namespace) {
+		for _, p := range s.controller.View.ChildWatch.In(namespace) {
 			if !slices.ContainsFunc(pods, func(other *corev1.Pod) bool { return other.UID == p.UID }) {
 				pods = append(pods, p)
 			}
@@ -308,7 +308,7 @@ func (s *stage) ownerOf(p *corev1.Pod) string {
 	if ref == nil {
 		return "nobody"
 	}
-	if rs, err := s.GetReplicaSet(s.ctx, namespace, ref.Name); apierrors.IsNotFound(err) || rs.UID != ref.UID {
+	if rs, err := s.GetOwner(s.ctx, namespace, ref.Name); apierrors.IsNotFound(err) || rs.UID != ref.UID {
 		return "the old " + ref.Name
 	}
 	return ref.Name
@@ -319,7 +319,7 @@ func (s *stage) selects(ref *metav1.OwnerReference) string {
 	if ref == nil {
 		return ""
 	}
-	rs, err := s.GetReplicaSet(s.ctx, namespace, ref.Name)
+	rs, err := s.GetOwner(s.ctx, namespace, ref.Name)
 	if err != nil {
 		return ref.Name
 	}
@@ -355,8 +355,8 @@ func (s *stage) podNotes(p *corev1.Pod) string {
 	if s.controller == nil {
 		return strings.Join(notes, ", ")
 	}
-	stored, err := s.GetPod(s.ctx, namespace, p.Name)
-	cached, ok := s.controller.View.Pods.Get(namespace, p.Name)
+	stored, err := s.GetChild(s.ctx, namespace, p.Name)
+	cached, ok := s.controller.View.ChildWatch.Get(namespace, p.Name)
 	switch {
 	case err != nil || stored.UID != p.UID:
 		notes = append(notes, "only in the cache")

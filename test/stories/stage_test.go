@@ -32,7 +32,7 @@ type stage struct {
 	standby    *replicastest.Controller // sees what happens and does nothing
 	remember   bool                     // controllers remember their writes
 	fault      fault
-	backup     replicastest.Backup
+	backup     replicastest.BackupOf[*appsv1.ReplicaSet, *corev1.Pod]
 	views      []*replicastest.View // of every controller that ever was
 
 	log     []happening
@@ -165,7 +165,7 @@ func (s *stage) show() {
 }
 
 func (s *stage) newController() *replicastest.Controller {
-	c := replicastest.NewController(s.Cluster)
+	c := s.Cluster.NewController()
 	c.Client.Fault, c.Client.Done, c.Passed = s.before, s.done, s.passed
 	c.Scaling = func(what replicastest.Scaling) { s.victims = what.Scale.Delete }
 	if s.remember {

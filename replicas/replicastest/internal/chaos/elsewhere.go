@@ -22,11 +22,11 @@ func newElsewhere(beside *replicastest.Cluster) *elsewhere {
 	e := &elsewhere{Cluster: replicastest.NewCluster(replicastest.Options{Clock: beside.Clock, Counting: true, Nodes: 2})}
 	e.checker = invariant.New(e.Cluster)
 	for _, owner := range []string{"web", "db"} {
-		if _, err := e.CreateReplicaSet(context.Background(), replicastest.NewReplicaSet(namespace, owner, 3)); err != nil {
+		if _, err := e.CreateOwner(context.Background(), replicastest.NewReplicaSet(namespace, owner, 3)); err != nil {
 			panic(err)
 		}
 	}
-	e.controller = replicastest.NewController(e.Cluster)
+	e.controller = e.Cluster.NewController()
 	e.checker.Watch(e.controller)
 	done := e.controller.Client.Done
 	e.controller.Client.Done = func(call replicastest.Call, err error) {
@@ -40,7 +40,7 @@ func newElsewhere(beside *replicastest.Cluster) *elsewhere {
 
 // settled checks that all is as it should be.
 func (e *elsewhere) settled() error {
-	if pods := len(e.Pods(namespace)); pods != 6 || e.failed > 0 {
+	if pods := len(e.Children(namespace)); pods != 6 || e.failed > 0 {
 		return fmt.Errorf("chaos: the other cluster has %d pods of 6, and %d calls failed there", pods, e.failed)
 	}
 	return e.checker.Settled(namespace)

@@ -7,6 +7,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/replicakit/replicakit/replicas/replicastest"
 )
@@ -42,12 +43,12 @@ func ofUsers() map[string]kind {
 		"orphan":     {3, func(r *run, _ Op) error { return r.createOrphan() }},
 		"delete-owner": {2, func(r *run, op Op) error {
 			policies := []metav1.DeletionPropagation{"", metav1.DeletePropagationOrphan, metav1.DeletePropagationForeground}
-			return r.DeleteReplicaSet(r.ctx, namespace, "web", policies[op.N%len(policies)])
+			return r.DeleteOwner(r.ctx, namespace, "web", policies[op.N%len(policies)])
 		}},
 		"create-owner":  {4, func(r *run, op Op) error { return r.createOwner("web", int32(op.N)) }},
 		"quota":         {2, func(r *run, op Op) error { r.SetQuota(namespace, op.N); return nil }},
 		"no-quota":      {2, func(r *run, _ Op) error { r.SetQuota(namespace, plenty); return nil }},
-		"webhook":       {2, func(r *run, op Op) error { r.Webhook = deny(op); return nil }},
+		"webhook":       {2, func(r *run, op Op) error { r.deny(op); return nil }},
 		"policy":        {1, func(r *run, op Op) error { r.Webhook = policy(op); return nil }},
 		"mutate":        {1, func(r *run, op Op) error { r.Mutate = mutations()[op.N%len(mutations())]; return nil }},
 		"no-webhook":    {4, func(r *run, _ Op) error { r.Webhook, r.Mutate = nil, nil; return nil }},
@@ -77,12 +78,12 @@ func ofControllers() map[string]kind {
 			r.controller(op.N).Skew = time.Duration(op.M-6) * 37 * time.Second
 			return nil
 		}},
-		"lag-pods":    {4, func(r *run, op Op) error { r.controller(op.N).View.Pods.Lag = lag + op.For; return nil }},
-		"lag-owners":  {2, func(r *run, op Op) error { r.controller(op.N).View.ReplicaSets.Lag = lag + op.For; return nil }},
-		"late-pods":   {1, func(r *run, op Op) error { r.controller(op.N).View.Pods.Lag = 40 * op.For; return nil }},
-		"late-owners": {1, func(r *run, op Op) error { r.controller(op.N).View.ReplicaSets.Lag = 40 * op.For; return nil }},
-		"hang-pods":   {3, func(r *run, op Op) error { r.controller(op.N).View.Pods.Hang(); return nil }},
-		"hang-sets":   {1, func(r *run, op Op) error { r.controller(op.N).View.ReplicaSets.Hang(); return nil }},
+		"lag-pods":    {4, func(r *run, op Op) error { r.controller(op.N).View.ChildWatch.Lag = lag + op.For; return nil }},
+		"lag-owners":  {2, func(r *run, op Op) error { r.controller(op.N).View.OwnerWatch.Lag = lag + op.For; return nil }},
+		"late-pods":   {1, func(r *run, op Op) error { r.controller(op.N).View.ChildWatch.Lag = 40 * op.For; return nil }},
+		"late-owners": {1, func(r *run, op Op) error { r.controller(op.N).View.OwnerWatch.Lag = 40 * op.For; return nil }},
+		"hang-pods":   {3, func(r *run, op Op) error { r.controller(op.N).View.ChildWatch.Hang(); return nil }},
+		"hang-sets":   {1, func(r *run, op Op) error { r.controller(op.N).View.OwnerWatch.Hang(); return nil }},
 		"catch-up":    {3, func(r *run, op Op) error { r.catchUp(op.N); return nil }},
 		"hours":       {1, func(r *run, op Op) error { r.stir(0); return r.pass(1000 * op.For) }},
 		"pause": {1, func(r *run, op Op) error {
@@ -90,11 +91,11 @@ func ofControllers() map[string]kind {
 			return nil
 		}},
 		"no-lag":      {3, func(r *run, op Op) error { r.noLag(op.N); return nil }},
-		"break-pods":  {2, func(r *run, op Op) error { r.controller(op.N).View.Pods.Break(); return nil }},
-		"break-sets":  {1, func(r *run, op Op) error { r.controller(op.N).View.ReplicaSets.Break(); return nil }},
+		"break-pods":  {2, func(r *run, op Op) error { r.controller(op.N).View.ChildWatch.Break(); return nil }},
+		"break-sets":  {1, func(r *run, op Op) error { r.controller(op.N).View.OwnerWatch.Break(); return nil }},
 		"relist":      {4, func(r *run, op Op) error { r.relist(op.N); return nil }},
-		"repeat":      {1, func(r *run, op Op) error { r.controller(op.N).View.Pods.Repeat(); return nil }},
-		"repeat-sets": {1, func(r *run, op Op) error { r.controller(op.N).View.ReplicaSets.Repeat(); return nil }},
+		"repeat":      {1, func(r *run, op Op) error { r.controller(op.N).View.ChildWatch.Repeat(); return nil }},
+		"repeat-sets": {1, func(r *run, op Op) error { r.controller(op.N).View.OwnerWatch.Repeat(); return nil }},
 	}
 }
 
@@ -154,22 +155,23 @@ func unready(p *corev1.Pod) {
 	}
 }
 
-// deny is a webhook that denies one verb, in one of the ways in which they do.
-func deny(op Op) func(string, *corev1.Pod) error {
+// deny lets a webhook deny one verb, in one of the ways in which they do.
+func (r *run) deny(op Op) {
 	verb := []string{"create", "patch", "delete"}[op.N%3]
 	answers := []replicastest.Failure{replicastest.Forbidden, replicastest.Rejected, replicastest.Refused, replicastest.Conflicted, replicastest.Broken}
-	return replicastest.Deny(verb, answers[op.M%len(answers)])
+	r.Deny(verb, answers[op.M%len(answers)])
 }
 
 // policy is one that has something against changing some of the pods.
 func policy(op Op) func(string, *corev1.Pod) error {
 	answers := []replicastest.Failure{replicastest.Forbidden, replicastest.Rejected, replicastest.Refused}
-	refuse := replicastest.Deny("patch", answers[op.M%len(answers)])
 	return func(verb string, p *corev1.Pod) error {
 		if verb != "patch" || int(p.UID[0])%2 != op.N%2 {
 			return nil
 		}
-		return refuse(verb, p)
+		return answers[op.M%len(answers)].Of(replicastest.Call{
+			Verb: verb, Kind: "Pod", NamespacedName: types.NamespacedName{Namespace: p.Namespace, Name: p.Name},
+		})
 	}
 }
 

@@ -160,7 +160,10 @@ func (r *run) restart(i int) {
 }
 
 func (r *run) start(i int) {
-	c := replicastest.NewControllerWith(r.Cluster, controller.Options{BackOffFailed: r.seed%5 == 0})
+	c, err := r.Cluster.NewControllerWith(controller.Options{BackOffFailed: r.seed%5 == 0})
+	if err != nil {
+		panic(err)
+	}
 	if r.seed%2 == 0 {
 		c.RememberWrites()
 	}
@@ -259,19 +262,19 @@ func (r *run) pauses(i int) {
 	}
 	r.report.Faults["pauses"]++
 	c := r.controllers[0]
-	pods, sets := c.View.Pods.Hung(), c.View.ReplicaSets.Hung()
-	c.View.Pods.Hang()
-	c.View.ReplicaSets.Hang()
+	pods, sets := c.View.ChildWatch.Hung(), c.View.OwnerWatch.Hung()
+	c.View.ChildWatch.Hang()
+	c.View.OwnerWatch.Hang()
 	r.world.Parts = slices.DeleteFunc(slices.Clone(r.world.Parts), func(p replicastest.Part) bool { return p == replicastest.Part(c) })
 	end := r.Clock.Now().Add(r.pause.d)
 	for replicastest.Crashes(func() { r.runUntil(end) }) {
 		r.restart(1) // no other one is at work
 	}
 	if !pods {
-		c.View.Pods.Resume()
+		c.View.ChildWatch.Resume()
 	}
 	if !sets {
-		c.View.ReplicaSets.Resume()
+		c.View.OwnerWatch.Resume()
 	}
 	r.show()
 	if r.pause.long {
@@ -293,7 +296,7 @@ func (r *run) endPause() {
 func (r *run) stir(n int) {
 	r.churn = nil
 	if n > 0 {
-		r.churn = []replicastest.Part{replicastest.NewChurn(r.Cluster, namespace, time.Duration(n)*time.Second)}
+		r.churn = []replicastest.Part{r.Cluster.Churn(namespace, time.Duration(n)*time.Second)}
 	}
 	r.show()
 }
@@ -309,8 +312,8 @@ func (r *run) restore() {
 // catchUp ends it if watches hang.
 func (r *run) catchUp(n int) {
 	view := r.controller(n).View
-	view.Pods.Resume()
-	view.ReplicaSets.Resume()
+	view.ChildWatch.Resume()
+	view.OwnerWatch.Resume()
 }
 
 // after may end the process that made a call.
@@ -339,8 +342,8 @@ func (r *run) race() {
 }
 
 func (r *run) refreshed(c *replicastest.Controller) {
-	c.View.Pods.Relist()
-	c.View.ReplicaSets.Relist()
+	c.View.ChildWatch.Relist()
+	c.View.OwnerWatch.Relist()
 }
 
 // settle lets everything be right again and checks that it becomes so.
@@ -366,7 +369,7 @@ func (r *run) settle() error {
 	r.letGo()
 	for _, c := range r.controllers {
 		if c != nil {
-			c.View.Pods.Lag, c.View.ReplicaSets.Lag = lag, lag
+			c.View.ChildWatch.Lag, c.View.OwnerWatch.Lag = lag, lag
 			r.refreshed(c)
 		}
 	}
@@ -405,14 +408,14 @@ func (r *run) wait() error {
 
 // letGo takes every finalizer away.
 func (r *run) letGo() {
-	for i := range r.Pods(namespace) {
+	for i := range r.Children(namespace) {
 		_ = r.editPod(i, unhold)
 	}
 }
 
 func (r *run) noLag(n int) {
 	view := r.controller(n).View
-	view.Pods.Lag, view.ReplicaSets.Lag = lag, lag
+	view.ChildWatch.Lag, view.OwnerWatch.Lag = lag, lag
 }
 
 // relist lists both kinds anew: a watch that is broken goes on.
@@ -433,18 +436,18 @@ func (r *run) loseNode() {
 }
 
 func (r *run) createOwner(name string, n int32) error {
-	_, err := r.CreateReplicaSet(r.ctx, replicastest.NewReplicaSet(namespace, name, n))
+	_, err := r.CreateOwner(r.ctx, replicastest.NewReplicaSet(namespace, name, n))
 	return err
 }
 
 func (r *run) editOwner(name string, change func(*appsv1.ReplicaSet)) error {
-	_, err := r.EditReplicaSet(r.ctx, namespace, name, change)
+	_, err := r.EditOwner(r.ctx, namespace, name, change)
 	return err
 }
 
 // pod is the name of one of the pods, "" if there is none.
 func (r *run) pod(n int) string {
-	pods := r.Pods(namespace)
+	pods := r.Children(namespace)
 	if len(pods) == 0 {
 		return ""
 	}
@@ -452,12 +455,12 @@ func (r *run) pod(n int) string {
 }
 
 func (r *run) editPod(n int, change func(*corev1.Pod)) error {
-	_, err := r.EditPod(r.ctx, namespace, r.pod(n), change)
+	_, err := r.EditChild(r.ctx, namespace, r.pod(n), change)
 	return err
 }
 
 func (r *run) deletePod(n int, opts metav1.DeleteOptions) error {
-	_, err := r.DeletePod(r.ctx, namespace, r.pod(n), opts)
+	_, err := r.DeleteChild(r.ctx, namespace, r.pod(n), opts)
 	return err
 }
 
@@ -467,7 +470,7 @@ func (r *run) replacePod(n int) error {
 	if name == "" {
 		return nil
 	}
-	if _, err := r.DeletePod(r.ctx, namespace, name, *metav1.NewDeleteOptions(0)); err != nil {
+	if _, err := r.DeleteChild(r.ctx, namespace, name, *metav1.NewDeleteOptions(0)); err != nil {
 		return err
 	}
 	return r.createPod(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"app": "debug"}}})
@@ -479,7 +482,7 @@ func (r *run) createOrphan() error {
 
 func (r *run) createPod(p *corev1.Pod) error {
 	p.Spec.Containers = []corev1.Container{{Name: "web"}}
-	_, err := r.CreatePod(r.ctx, namespace, p)
+	_, err := r.CreateChild(r.ctx, namespace, p)
 	return err
 }
 

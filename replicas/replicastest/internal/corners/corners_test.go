@@ -30,7 +30,7 @@ func scenarios() []scenario {
 	}
 	remove := func(at time.Duration, policy metav1.DeletionPropagation) step {
 		return step{at, func(s *stage) error {
-			return s.DeleteReplicaSet(context.Background(), namespace, "web", policy)
+			return s.DeleteOwner(context.Background(), namespace, "web", policy)
 		}}
 	}
 	again := func(at time.Duration, n int32) step {
@@ -67,7 +67,7 @@ func scenarios() []scenario {
 				return s.edit(pick(s), func(p *corev1.Pod) { p.Finalizers = []string{"example.com/hold"} })
 			}},
 			{61 * time.Second, func(s *stage) error {
-				_, err := s.DeletePod(context.Background(), namespace, picked, metav1.DeleteOptions{})
+				_, err := s.DeleteChild(context.Background(), namespace, picked, metav1.DeleteOptions{})
 				return err
 			}},
 			{140 * time.Second, func(s *stage) error { return s.edit(picked, func(p *corev1.Pod) { p.Finalizers = nil }) }},
@@ -92,7 +92,7 @@ func scenarios() []scenario {
 			return s.edit(s.oldest(), func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed })
 		}}}},
 		{name: "pod deleted by a user", steps: []step{up(3), {60 * time.Second, func(s *stage) error {
-			_, err := s.DeletePod(context.Background(), namespace, s.oldest(), metav1.DeleteOptions{})
+			_, err := s.DeleteChild(context.Background(), namespace, s.oldest(), metav1.DeleteOptions{})
 			return err
 		}}}},
 		{name: "W26 pod replaced while it is chosen", steps: []step{

@@ -164,7 +164,7 @@ func (s *stage) restart() {
 		s.controller.View.Stop()
 		s.checker.Drop(s.controller)
 	}
-	c := replicastest.NewController(s.Cluster)
+	c := s.Cluster.NewController()
 	s.controller = c
 	s.checker.Watch(c)
 	done := c.Client.Done
@@ -173,7 +173,7 @@ func (s *stage) restart() {
 		done(call, err)
 		s.after()
 	}
-	c.View.Pods.Lag, c.View.ReplicaSets.Lag = lag, lag/2
+	c.View.ChildWatch.Lag, c.View.OwnerWatch.Lag = lag, lag/2
 	sync := c.Worker.Sync
 	c.Worker.Sync = func(ctx context.Context, key types.NamespacedName) (time.Duration, error) {
 		s.seen.passes = append(s.seen.passes, pass{s.Clock.Now(), key, s.seen.events})
@@ -221,16 +221,16 @@ func (s *stage) before(call replicastest.Call) replicastest.Fault {
 // the first goes on.
 func (s *stage) pause() {
 	view := s.controller.View
-	view.Pods.Hang()
-	view.ReplicaSets.Hang()
-	other := replicastest.NewController(s.Cluster)
+	view.ChildWatch.Hang()
+	view.OwnerWatch.Hang()
+	other := s.Cluster.NewController()
 	s.checker.Watch(other)
 	world := &replicastest.World{Clock: s.Clock, Parts: []replicastest.Part{s.Cluster, other}}
 	world.Run(pausedFor)
 	other.View.Stop()
 	s.checker.Drop(other)
-	view.Pods.Resume()
-	view.ReplicaSets.Resume()
+	view.ChildWatch.Resume()
+	view.OwnerWatch.Resume()
 }
 
 func (s *stage) after() {
@@ -290,8 +290,8 @@ func (s *stage) relist() {
 		s.resume()
 		return
 	}
-	s.controller.View.Pods.Relist()
-	s.controller.View.ReplicaSets.Relist()
+	s.controller.View.ChildWatch.Relist()
+	s.controller.View.OwnerWatch.Relist()
 }
 
 // deliver delivers the next event, or makes sure that it is not.
@@ -299,10 +299,10 @@ func (s *stage) deliver() {
 	n := s.seen.events
 	s.seen.events++
 	view := s.controller.View
-	lose, cut, hang, resume := view.Pods.Lose, view.Pods.Break, view.Pods.Hang, view.Pods.Resume
-	pods, ok := view.Pods.Due()
-	if sets, is := view.ReplicaSets.Due(); is && (!ok || !sets.After(pods)) {
-		lose, cut, hang, resume = view.ReplicaSets.Lose, view.ReplicaSets.Break, view.ReplicaSets.Hang, view.ReplicaSets.Resume
+	lose, cut, hang, resume := view.ChildWatch.Lose, view.ChildWatch.Break, view.ChildWatch.Hang, view.ChildWatch.Resume
+	pods, ok := view.ChildWatch.Due()
+	if sets, is := view.OwnerWatch.Due(); is && (!ok || !sets.After(pods)) {
+		lose, cut, hang, resume = view.OwnerWatch.Lose, view.OwnerWatch.Break, view.OwnerWatch.Hang, view.OwnerWatch.Resume
 	}
 	switch {
 	case s.strikes(missed, n):
@@ -326,13 +326,13 @@ func (s *stage) deliver() {
 // state describes the cluster without what is random: names and times.
 func (s *stage) state() string {
 	var lines []string
-	for _, rs := range s.ReplicaSets(namespace) {
+	for _, rs := range s.Owners(namespace) {
 		t := rs.Status.TerminatingReplicas
 		rs.Status.TerminatingReplicas = nil
 		lines = append(lines, fmt.Sprintf("%s wants %d, generation %d, status %v, %d terminating, finalizers %v",
 			rs.Name, *rs.Spec.Replicas, rs.Generation, rs.Status, *t, rs.Finalizers))
 	}
-	for _, p := range s.Pods(namespace) {
+	for _, p := range s.Children(namespace) {
 		lines = append(lines, s.describe(p))
 	}
 	slices.Sort(lines)
@@ -343,7 +343,7 @@ func (s *stage) describe(p *corev1.Pod) string {
 	owner := "nobody"
 	if ref := metav1.GetControllerOf(p); ref != nil {
 		owner = ref.Name
-		if rs, err := s.GetReplicaSet(context.Background(), namespace, ref.Name); err != nil || rs.UID != ref.UID {
+		if rs, err := s.GetOwner(context.Background(), namespace, ref.Name); err != nil || rs.UID != ref.UID {
 			owner += ", which is gone"
 		}
 	}
@@ -356,17 +356,17 @@ func (s *stage) describe(p *corev1.Pod) string {
 func (s *stage) owner(name string, n, minReady int32) error {
 	rs := replicastest.NewReplicaSet(namespace, name, n)
 	rs.Spec.MinReadySeconds = minReady
-	_, err := s.CreateReplicaSet(context.Background(), rs)
+	_, err := s.CreateOwner(context.Background(), rs)
 	return err
 }
 
 func (s *stage) scale(name string, n int32) error {
-	_, err := s.EditReplicaSet(context.Background(), namespace, name, func(rs *appsv1.ReplicaSet) { rs.Spec.Replicas = &n })
+	_, err := s.EditOwner(context.Background(), namespace, name, func(rs *appsv1.ReplicaSet) { rs.Spec.Replicas = &n })
 	return err
 }
 
 func (s *stage) orphan(name string) error {
-	_, err := s.CreatePod(context.Background(), namespace, &corev1.Pod{
+	_, err := s.CreateChild(context.Background(), namespace, &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"app": "web"}},
 		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "web"}}},
 	})
@@ -376,7 +376,7 @@ func (s *stage) orphan(name string) error {
 // oldest is the active pod of web that was created first.
 func (s *stage) oldest() string {
 	var first *corev1.Pod
-	for _, p := range s.Pods(namespace) {
+	for _, p := range s.Children(namespace) {
 		if p.DeletionTimestamp == nil && p.Labels["app"] == "web" &&
 			(first == nil || p.CreationTimestamp.Time.Before(first.CreationTimestamp.Time)) {
 			first = p
@@ -389,7 +389,7 @@ func (s *stage) oldest() string {
 }
 
 func (s *stage) edit(pod string, change func(*corev1.Pod)) error {
-	_, err := s.EditPod(context.Background(), namespace, pod, change)
+	_, err := s.EditChild(context.Background(), namespace, pod, change)
 	return err
 }
 
@@ -404,10 +404,10 @@ func cheap(p *corev1.Pod) {
 
 // replace deletes a pod and makes another one, nobody's, under its name.
 func (s *stage) replace(name string) error {
-	if _, err := s.DeletePod(context.Background(), namespace, name, *metav1.NewDeleteOptions(0)); err != nil {
+	if _, err := s.DeleteChild(context.Background(), namespace, name, *metav1.NewDeleteOptions(0)); err != nil {
 		return err
 	}
-	_, err := s.CreatePod(context.Background(), namespace, &corev1.Pod{
+	_, err := s.CreateChild(context.Background(), namespace, &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"app": "debug"}},
 		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "web"}}},
 	})

@@ -93,13 +93,13 @@ func (k *Checker) Clone(cluster *replicastest.Cluster, c *replicastest.Controlle
 	return clone
 }
 
-// Describe adds to a State what the Checker will judge by.
-func (k *Checker) Describe(s *replicastest.State) {
+// Describe tells what the Checker will judge by.
+func (k *Checker) Describe(tell func(parts ...any)) {
 	for _, w := range k.watchers {
-		there := w.controller.View.Pods.In(metav1.NamespaceDefault)
-		for _, p := range slices.Concat(there, k.cluster.Pods(metav1.NamespaceDefault)) {
+		there := w.controller.View.ChildWatch.In(metav1.NamespaceDefault)
+		for _, p := range slices.Concat(there, k.cluster.Children(metav1.NamespaceDefault)) {
 			made, own := w.made[p.UID]
-			s.Text("judged", own, w.doubted[p.Name], own && made >= k.truth[p.UID], w.seen[p.UID] >= made, w.deleted[p.UID], versionOf(p) >= k.truth[p.UID])
+			tell("judged", own, w.doubted[p.Name], own && made >= k.truth[p.UID], w.seen[p.UID] >= made, w.deleted[p.UID], versionOf(p) >= k.truth[p.UID])
 		}
 		lost := 0
 		for uid, version := range w.made {
@@ -107,7 +107,7 @@ func (k *Checker) Describe(s *replicastest.State) {
 				lost++
 			}
 		}
-		s.Text("lost", lost)
+		tell("lost", lost)
 	}
 }
 
@@ -138,7 +138,7 @@ func (k *Checker) changed(before, after metav1.Object) {
 // deleted and is back.
 func (k *Checker) restored() {
 	k.truth = truth{}
-	for _, p := range k.cluster.Pods(metav1.NamespaceDefault) {
+	for _, p := range k.cluster.Children(metav1.NamespaceDefault) {
 		k.truth[p.UID] = versionOf(p)
 		for _, w := range k.watchers {
 			delete(w.deleted, p.UID)
@@ -192,7 +192,7 @@ func (w *watcher) deletes(rs *appsv1.ReplicaSet, p *corev1.Pod) {
 	if _, ok := replicasOf(rs, []*corev1.Pod{p})[p.UID]; !ok {
 		return
 	}
-	left := len(replicasOf(rs, w.checker.cluster.Pods(rs.Namespace)))
+	left := len(replicasOf(rs, w.checker.cluster.Children(rs.Namespace)))
 	if phantoms := w.phantoms(rs); left+phantoms < int(*rs.Spec.Replicas) {
 		w.fail("%s deletes %s: %d left and %d that it cannot know to be gone, wanted %d",
 			rs.Name, p.Name, left, phantoms, *rs.Spec.Replicas)
@@ -201,7 +201,7 @@ func (w *watcher) deletes(rs *appsv1.ReplicaSet, p *corev1.Pod) {
 
 // wasOurs reports whether the view shows a pod as the owner's, and not ready.
 func (w *watcher) wasOurs(rs *appsv1.ReplicaSet, p *corev1.Pod) bool {
-	shown, ok := w.controller.View.Pods.Get(p.Namespace, p.Name)
+	shown, ok := w.controller.View.ChildWatch.Get(p.Namespace, p.Name)
 	return ok && shown.UID == p.UID && controllerOf(shown) == rs.UID && !isReady(shown)
 }
 
@@ -223,7 +223,7 @@ func (w *watcher) done(call replicastest.Call, err error) {
 	if err != nil || call.Verb != "get" || call.Kind != "ReplicaSet" {
 		return
 	}
-	live, err := w.checker.cluster.GetReplicaSet(context.Background(), call.Namespace, call.Name)
+	live, err := w.checker.cluster.GetOwner(context.Background(), call.Namespace, call.Name)
 	if err == nil && live.DeletionTimestamp == nil {
 		w.looked = live.UID
 	}

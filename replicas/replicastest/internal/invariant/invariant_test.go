@@ -28,9 +28,9 @@ func TestCheckerBites(t *testing.T) {
 	}{
 		"a controller without a bug": {func(*replicastest.Controller) {}, ""},
 		"one that forgets what it created": {func(c *replicastest.Controller) {
-			c.View.Pods.Lag = time.Minute
-			sync := c.Worker.Sync
-			c.Worker.Sync = func(ctx context.Context, key types.NamespacedName) (time.Duration, error) {
+			c.View.ChildWatch.Lag = time.Minute
+			sync := c.Sync
+			c.Sync = func(ctx context.Context, key types.NamespacedName) (time.Duration, error) {
 				_, err := sync(ctx, key)
 				for key := range c.Expectations().All() {
 					c.Expectations().Forget(key)
@@ -39,15 +39,15 @@ func TestCheckerBites(t *testing.T) {
 			}
 		}, "4 known, wanted 3"},
 		"one that deletes what is to stay": {func(c *replicastest.Controller) {
-			c.Worker.Sync = passes(c, func(ctx context.Context, p *corev1.Pod) error {
+			c.Sync = passes(c, func(ctx context.Context, p *corev1.Pod) error {
 				_, err := c.Client.Delete(ctx, p, metav1.DeleteOptions{})
 				return err
 			})
 		}, "web deletes web-1: 2 left and 0 that it cannot know to be gone, wanted 3"},
 		"one that does so, late": {func(c *replicastest.Controller) {
-			c.View.Pods.Lag = time.Minute
+			c.View.ChildWatch.Lag = time.Minute
 			again := 0
-			c.Worker.Sync = passes(c, func(ctx context.Context, p *corev1.Pod) error {
+			c.Sync = passes(c, func(ctx context.Context, p *corev1.Pod) error {
 				again++
 				if again > 1 {
 					return nil
@@ -57,14 +57,14 @@ func TestCheckerBites(t *testing.T) {
 			})
 		}, "2 left"},
 		"one that deletes another's": {func(c *replicastest.Controller) {
-			c.Worker.Sync = passes(c, func(ctx context.Context, p *corev1.Pod) error {
+			c.Sync = passes(c, func(ctx context.Context, p *corev1.Pod) error {
 				p.Name = "nobodys"
 				_, err := c.Client.Delete(ctx, p, metav1.DeleteOptions{})
 				return err
 			})
 		}, "pod nobodys is deleted and belongs to"},
 		"one that adopts without a look": {func(c *replicastest.Controller) {
-			c.Worker.Sync = passes(c, func(ctx context.Context, p *corev1.Pod) error {
+			c.Sync = passes(c, func(ctx context.Context, p *corev1.Pod) error {
 				rs := c.Passing()
 				nobodys, err := c.Client.Get(ctx, namespace, "nobodys")
 				if err != nil {
@@ -79,14 +79,14 @@ func TestCheckerBites(t *testing.T) {
 		}, "pod nobodys is adopted without a live look at web"},
 		"one that changes what its cache holds": {func(c *replicastest.Controller) {
 			c.Listed = func() {
-				for _, p := range c.View.Pods.In(namespace) {
+				for _, p := range c.View.ChildWatch.In(namespace) {
 					p.Status.Message = "seen"
 				}
 			}
 		}, "was changed in the cache"},
 		"one whose events settle nothing": {func(c *replicastest.Controller) {
-			added := c.View.Pods.OnAdd
-			c.View.Pods.OnAdd = func(obj any) error {
+			added := c.View.ChildWatch.OnAdd
+			c.View.ChildWatch.OnAdd = func(obj any) error {
 				if metav1.GetControllerOf(obj.(*corev1.Pod)) == nil {
 					return added(obj)
 				}
@@ -94,18 +94,18 @@ func TestCheckerBites(t *testing.T) {
 			}
 		}, "still expects something"},
 		"one that never comes to work": {func(c *replicastest.Controller) {
-			c.Worker.Sync = func(context.Context, types.NamespacedName) (time.Duration, error) { return 0, nil }
+			c.Sync = func(context.Context, types.NamespacedName) (time.Duration, error) { return 0, nil }
 		}, "0 pods, wanted 3"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			cluster := replicastest.NewCluster(replicastest.Options{Seed: 1, Nodes: 2})
 			checker := invariant.New(cluster)
-			c := replicastest.NewController(cluster)
+			c := cluster.NewController()
 			checker.Watch(c)
 			tc.spoil(c)
 			create(t, cluster, 3)
-			_, err := cluster.CreatePod(t.Context(), namespace, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "nobodys"}})
+			_, err := cluster.CreateChild(t.Context(), namespace, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "nobodys"}})
 			require.NoError(t, err)
 			(&replicastest.World{Clock: cluster.Clock, Parts: []replicastest.Part{cluster, c}}).Run(3 * time.Minute)
 			err = checker.Settled(namespace)
@@ -124,22 +124,20 @@ func TestCheckerBites(t *testing.T) {
 func passes(c *replicastest.Controller, then func(context.Context, *corev1.Pod) error) func(context.Context, types.NamespacedName) (time.Duration, error) {
 	made := false
 	return func(ctx context.Context, key types.NamespacedName) (again time.Duration, err error) {
-		rs, ok := c.View.ReplicaSets.Get(key.Namespace, key.Name)
+		rs, ok := c.View.OwnerWatch.Get(key.Namespace, key.Name)
 		if !ok {
 			return 0, nil
 		}
-		c.Pass(rs, func() {
-			first := podOf(rs, "web-1")
-			for _, name := range []string{"web-1", "web-2", "web-3"} {
-				if !made {
-					_, err = c.Client.Create(ctx, podOf(rs, name))
-				}
+		first := podOf(rs, "web-1")
+		for _, name := range []string{"web-1", "web-2", "web-3"} {
+			if !made {
+				_, err = c.Client.Create(ctx, podOf(rs, name))
 			}
-			made = true
-			if err == nil {
-				err = then(ctx, first)
-			}
-		})
+		}
+		made = true
+		if err == nil {
+			err = then(ctx, first)
+		}
 		return time.Minute, err
 	}
 }
@@ -154,7 +152,7 @@ func podOf(rs *appsv1.ReplicaSet, name string) *corev1.Pod {
 func create(t *testing.T, c *replicastest.Cluster, n int32) {
 	t.Helper()
 	labels := map[string]string{"app": "web"}
-	_, err := c.CreateReplicaSet(t.Context(), &appsv1.ReplicaSet{
+	_, err := c.CreateOwner(t.Context(), &appsv1.ReplicaSet{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "web"},
 		Spec: appsv1.ReplicaSetSpec{
 			Replicas: &n,

@@ -31,7 +31,7 @@ func (w *watcher) scaling(s replicastest.Scaling) {
 
 // listen sees what the controller is shown, before it is.
 func (w *watcher) listen() {
-	pods := w.controller.View.Pods
+	pods := w.controller.View.ChildWatch
 	added, updated, deleted := pods.OnAdd, pods.OnUpdate, pods.OnDelete
 	pods.OnAdd = func(obj any) error {
 		w.shown(obj)

@@ -21,8 +21,8 @@ func (k *Checker) Settled(namespace string) error {
 	if k.err != nil {
 		return k.err
 	}
-	pods := k.cluster.Pods(namespace)
-	for _, rs := range k.cluster.ReplicaSets(namespace) {
+	pods := k.cluster.Children(namespace)
+	for _, rs := range k.cluster.Owners(namespace) {
 		if err := k.settled(rs, pods); err != nil {
 			return fmt.Errorf("invariant: in the end: %s: %w", rs.Name, err)
 		}
@@ -97,20 +97,20 @@ func text(s appsv1.ReplicaSetStatus) string {
 // as it arrived.
 func (w *watcher) idle(namespace string) error {
 	view := w.controller.View
-	if n := view.Pods.Pending() + view.ReplicaSets.Pending(); n > 0 || view.Pods.Broken() || view.ReplicaSets.Broken() {
+	if n := view.ChildWatch.Pending() + view.OwnerWatch.Pending(); n > 0 || view.ChildWatch.Broken() || view.OwnerWatch.Broken() {
 		return fmt.Errorf("%d events are under way", n)
 	}
-	if !apiequality.Semantic.DeepEqual(view.Pods.In(namespace), w.checker.cluster.Pods(namespace)) {
+	if !apiequality.Semantic.DeepEqual(view.ChildWatch.In(namespace), w.checker.cluster.Children(namespace)) {
 		return fmt.Errorf("the cache of pods is not the truth")
 	}
-	for _, owner := range view.ReplicaSets.In(namespace) {
+	for _, owner := range view.OwnerWatch.In(namespace) {
 		key := expectations.KeyOf(owner)
 		if s, _ := w.controller.Expectations().State(key); s == expectations.Waiting {
 			return fmt.Errorf("%s still expects something", owner.GetName())
 		}
 	}
 	for key := range w.controller.Expectations().All() {
-		if rs, ok := view.ReplicaSets.Get(key.Namespace, key.Name); !ok || rs.GetUID() != key.UID {
+		if rs, ok := view.OwnerWatch.Get(key.Namespace, key.Name); !ok || rs.GetUID() != key.UID {
 			return fmt.Errorf("expectations of %s (%s) are left, which is gone", key.Name, key.UID)
 		}
 	}

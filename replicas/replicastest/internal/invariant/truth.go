@@ -89,9 +89,9 @@ func (r record) arrives(p *corev1.Pod) {
 // known are the replicas of an owner that the controller must know of: those that
 // its view is right about, and those that it made itself.
 func (w *watcher) known(rs *appsv1.ReplicaSet) int {
-	seen := replicasOf(rs, w.controller.View.Pods.In(rs.Namespace))
+	seen := replicasOf(rs, w.controller.View.ChildWatch.In(rs.Namespace))
 	n := 0
-	for uid := range replicasOf(rs, w.checker.cluster.Pods(rs.Namespace)) {
+	for uid := range replicasOf(rs, w.checker.cluster.Children(rs.Namespace)) {
 		since := w.checker.truth[uid]
 		shown, is := seen[uid]
 		if made, own := w.made[uid]; is && !w.fresh[uid] && versionOf(shown) >= since || own && made >= since {
@@ -104,8 +104,8 @@ func (w *watcher) known(rs *appsv1.ReplicaSet) int {
 // phantoms are the replicas of an owner that are gone without the controller's
 // doing, or are no replicas any more, and of which it was not told.
 func (w *watcher) phantoms(rs *appsv1.ReplicaSet) int {
-	there := replicasOf(rs, w.checker.cluster.Pods(rs.Namespace))
-	shown := replicasOf(rs, w.controller.View.Pods.In(rs.Namespace))
+	there := replicasOf(rs, w.checker.cluster.Children(rs.Namespace))
+	shown := replicasOf(rs, w.controller.View.ChildWatch.In(rs.Namespace))
 	for uid, version := range w.made {
 		if w.seen[uid] < version {
 			shown[uid] = nil

@@ -22,7 +22,7 @@ func TestCreateReplicaSet(t *testing.T) {
 		c.Clock.Advance(1500 * time.Millisecond)
 		in := replicaSet("web", 3)
 		in.Spec.Replicas, in.Generation, in.Status.Replicas = nil, 7, 7
-		rs, err := c.CreateReplicaSet(t.Context(), in)
+		rs, err := c.CreateOwner(t.Context(), in)
 		require.NoError(t, err)
 		assert.Regexp(t, `^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$`, rs.UID)
 		assert.Equal(t, "1", rs.ResourceVersion)
@@ -36,12 +36,12 @@ func TestCreateReplicaSet(t *testing.T) {
 		t.Parallel()
 		c := newCluster(0)
 		createReplicaSet(t, c, 1)
-		_, err := c.CreateReplicaSet(t.Context(), replicaSet("web", 1))
+		_, err := c.CreateOwner(t.Context(), replicaSet("web", 1))
 		assert.True(t, apierrors.IsAlreadyExists(err), err)
 	})
 	t.Run("a bad name is invalid", func(t *testing.T) {
 		t.Parallel()
-		_, err := newCluster(0).CreateReplicaSet(t.Context(), replicaSet("Web!", 1))
+		_, err := newCluster(0).CreateOwner(t.Context(), replicaSet("Web!", 1))
 		assert.True(t, apierrors.IsInvalid(err), err)
 	})
 	t.Run("a context that has ended makes no call", func(t *testing.T) {
@@ -49,9 +49,9 @@ func TestCreateReplicaSet(t *testing.T) {
 		c := newCluster(0)
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		_, err := c.CreateReplicaSet(ctx, replicaSet("web", 1))
+		_, err := c.CreateOwner(ctx, replicaSet("web", 1))
 		require.ErrorIs(t, err, context.Canceled)
-		_, err = c.GetReplicaSet(t.Context(), namespace, "web")
+		_, err = c.GetOwner(t.Context(), namespace, "web")
 		assert.True(t, apierrors.IsNotFound(err), err)
 	})
 }
@@ -71,13 +71,13 @@ func TestEditReplicaSet(t *testing.T) {
 		{"the spec is", func(rs *appsv1.ReplicaSet) { rs.Spec.MinReadySeconds = 5 }, 2, "3"},
 		{"the status is not to be changed here", func(rs *appsv1.ReplicaSet) { rs.Status.Replicas = 9 }, 2, "3"},
 	} {
-		rs, err := c.EditReplicaSet(t.Context(), namespace, "web", step.change)
+		rs, err := c.EditOwner(t.Context(), namespace, "web", step.change)
 		require.NoError(t, err, step.name)
 		assert.Equal(t, step.generation, rs.Generation, step.name)
 		assert.Equal(t, step.version, rs.ResourceVersion, step.name)
 		assert.Zero(t, rs.Status, step.name)
 	}
-	_, err := c.EditReplicaSet(t.Context(), namespace, "web", func(rs *appsv1.ReplicaSet) { rs.UID = "other" })
+	_, err := c.EditOwner(t.Context(), namespace, "web", func(rs *appsv1.ReplicaSet) { rs.UID = "other" })
 	require.True(t, apierrors.IsInvalid(err), err)
 	assert.Equal(t, int64(1), created.Generation, "what was handed out does not change")
 }
@@ -97,12 +97,12 @@ func TestUpdateReplicaSetStatus(t *testing.T) {
 			t.Parallel()
 			c := newCluster(0)
 			createReplicaSet(t, c, 1)
-			rs, err := c.EditReplicaSet(t.Context(), namespace, "web", func(rs *appsv1.ReplicaSet) { rs.Spec.MinReadySeconds = 5 })
+			rs, err := c.EditOwner(t.Context(), namespace, "web", func(rs *appsv1.ReplicaSet) { rs.Spec.MinReadySeconds = 5 })
 			require.NoError(t, err)
 			rs.Status.Replicas = 3
 			rs.Spec.MinReadySeconds = 7
 			tc.change(rs)
-			written, err := c.UpdateReplicaSetStatus(t.Context(), rs)
+			written, err := c.UpdateOwnerStatus(t.Context(), rs)
 			if tc.conflict {
 				require.True(t, apierrors.IsConflict(err), err)
 				return
@@ -111,12 +111,12 @@ func TestUpdateReplicaSetStatus(t *testing.T) {
 			assert.Equal(t, int32(3), written.Status.Replicas)
 			assert.Equal(t, int32(5), written.Spec.MinReadySeconds, "only the status is written")
 			assert.Equal(t, "3", written.ResourceVersion)
-			again, err := c.UpdateReplicaSetStatus(t.Context(), written)
+			again, err := c.UpdateOwnerStatus(t.Context(), written)
 			require.NoError(t, err)
 			assert.Equal(t, "3", again.ResourceVersion, "the same status is no write")
 		})
 	}
-	_, err := newCluster(0).UpdateReplicaSetStatus(t.Context(), replicaSet("web", 1))
+	_, err := newCluster(0).UpdateOwnerStatus(t.Context(), replicaSet("web", 1))
 	assert.True(t, apierrors.IsNotFound(err), err)
 }
 
@@ -125,17 +125,17 @@ func TestDeleteReplicaSet(t *testing.T) {
 	c := newCluster(0)
 	in := replicaSet("web", 1)
 	in.Finalizers = []string{"example.com/hold"}
-	_, err := c.CreateReplicaSet(t.Context(), in)
+	_, err := c.CreateOwner(t.Context(), in)
 	require.NoError(t, err)
 
-	require.NoError(t, c.DeleteReplicaSet(t.Context(), namespace, "web", ""))
-	rs, err := c.GetReplicaSet(t.Context(), namespace, "web")
+	require.NoError(t, c.DeleteOwner(t.Context(), namespace, "web", ""))
+	rs, err := c.GetOwner(t.Context(), namespace, "web")
 	require.NoError(t, err, "its finalizer holds it")
 	assert.NotNil(t, rs.DeletionTimestamp)
 
-	_, err = c.EditReplicaSet(t.Context(), namespace, "web", func(rs *appsv1.ReplicaSet) { rs.Finalizers = nil })
+	_, err = c.EditOwner(t.Context(), namespace, "web", func(rs *appsv1.ReplicaSet) { rs.Finalizers = nil })
 	require.NoError(t, err)
-	assert.True(t, apierrors.IsNotFound(c.DeleteReplicaSet(t.Context(), namespace, "web", "")))
+	assert.True(t, apierrors.IsNotFound(c.DeleteOwner(t.Context(), namespace, "web", "")))
 	reborn := createReplicaSet(t, c, 1)
 	assert.NotEqual(t, rs.UID, reborn.UID)
 }

@@ -39,16 +39,16 @@ type word struct {
 // NewState returns the State of a cluster without controllers.
 func NewState(c *Cluster) *State {
 	s := &State{cluster: c, now: c.Clock.Now()}
-	each(s, c.sets.rows, s.set)
-	each(s, c.pods.rows, s.pod)
+	each(s, c.owners.rows, s.set)
+	each(s, c.children.rows, s.pod)
 	for _, t := range c.tasks {
 		s.text("task ", int(t.do), t.name)
 		if t.landing != nil {
 			s.text(t.call.Verb, t.client)
 			s.name(t.call.Name)
 		}
-		if t.pod != nil {
-			s.UID(t.pod.UID)
+		if t.child != nil {
+			s.UID((*t.child).UID)
 		}
 	}
 	return s
@@ -57,8 +57,8 @@ func NewState(c *Cluster) *State {
 // Add adds what a controller knows.
 func (s *State) Add(c *Controller) {
 	s.text("\ncontroller", c.passing != nil, c.Skew)
-	stream(s, c.View.ReplicaSets, s.set)
-	stream(s, c.View.Pods, s.pod)
+	stream(s, c.View.OwnerWatch, s.set)
+	stream(s, c.View.ChildWatch, s.pod)
 	for _, w := range c.Worker.queue {
 		s.text("\nwork", w.key.Name, max(w.at.Sub(s.now), 0), c.Worker.failures[w.key])
 	}
@@ -66,7 +66,7 @@ func (s *State) Add(c *Controller) {
 	s.remembered(c)
 }
 
-func stream[T object[T]](s *State, from *Stream[T], describe func(T)) {
+func stream[T Object[T]](s *State, from *Stream[T], describe func(T)) {
 	s.text("\ncache", from.synced, from.broken, from.hung)
 	each(s, from.cache, describe)
 	for _, e := range from.queue {

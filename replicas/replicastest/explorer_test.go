@@ -1,20 +1,4 @@
-// Package explore visits every state that a small simulated cluster can get into,
-// by every order in which things can happen: which event arrives next, when the
-// controller makes a pass, what becomes of each of its calls and what arrives in
-// between, where it crashes, what users do meanwhile. States that will behave
-// alike are visited once.
-//
-// The invariants hold in every state. And from every state, once nothing goes
-// wrong any more, every way on leads to the wanted state and ends there: no state
-// from which nothing more happens is any other, none is left by a pass that
-// nobody asked for, and there is no way round in a circle.
-//
-// What is bounded: the number of pods, of faults, of things that users do, of
-// times that the clock jumps ahead while something else could happen, and of
-// events that arrive in the middle of one pass. What is
-// left out: the cluster's own actions come in one order, ages count in whole
-// seconds, no call takes time.
-package explore
+package replicastest_test
 
 import (
 	"context"
@@ -29,10 +13,8 @@ import (
 	"github.com/replicakit/replicakit/replicas/replicastest/internal/invariant"
 )
 
-const namespace = metav1.NamespaceDefault
-
-// A Model is what there is at first, and what may happen to it.
-type Model struct {
+// A model is what there is at first, and what may happen to it.
+type model struct {
 	Replicas int  // wanted at first
 	Orphans  int  // that wait to be adopted
 	Sibling  bool // another ReplicaSet, of one pod
@@ -51,8 +33,8 @@ type Model struct {
 	Limit int
 }
 
-// A Report is what was found.
-type Report struct {
+// A report is what was found.
+type report struct {
 	States int  // that differ
 	Edges  int  // ways from one to another
 	Ends   int  // states in which nothing more happens
@@ -62,8 +44,23 @@ type Report struct {
 	Path   []string // to the error
 }
 
-// Explore visits every state of a model, or as many as its limit allows.
-func Explore(m Model) Report {
+// explore visits every state that a small simulated cluster can get into, or as
+// many as the model's limit allows, by every order in which things can happen:
+// which event arrives next, when the controller makes a pass, what becomes of each of its calls and what arrives in
+// between, where it crashes, what users do meanwhile. States that will behave
+// alike are visited once.
+//
+// The invariants hold in every state. And from every state, once nothing goes
+// wrong any more, every way on leads to the wanted state and ends there: no state
+// from which nothing more happens is any other, none is left by a pass that
+// nobody asked for, and there is no way round in a circle.
+//
+// What is bounded: the number of pods, of faults, of things that users do, of
+// times that the clock jumps ahead while something else could happen, and of
+// events that arrive in the middle of one pass. What is
+// left out: the cluster's own actions come in one order, ages count in whole
+// seconds, no call takes time.
+func explore(m model) report {
 	s := &search{model: m, colors: map[digest]color{}}
 	first := newWorld(m)
 	s.visit(first, s.digest(first))
@@ -82,10 +79,10 @@ const (
 )
 
 type search struct {
-	model  Model
+	model  model
 	colors map[digest]color
 	path   []string
-	report Report
+	report report
 }
 
 func (s *search) digest(w *world) digest {
@@ -142,7 +139,7 @@ func (s *search) arrive(w *world) {
 	case 0:
 		s.visit(w, d)
 	case open:
-		s.fail(fmt.Errorf("explore: it goes round in a circle, back to\n%s", w.describe()))
+		s.fail(fmt.Errorf("it goes round in a circle, back to\n%s", w.describe()))
 	}
 }
 
@@ -154,18 +151,18 @@ func (s *search) end(w *world, d digest) {
 		return
 	}
 	again := w.clone()
-	for _, rs := range w.cluster.ReplicaSets(namespace) {
+	for _, rs := range w.cluster.Owners(namespace) {
 		again.controller.Worker.Wake(key(rs.Name), 0)
 		again.controller.Worker.Step()
 	}
 	if s.digest(again) != d {
-		s.fail(fmt.Errorf("explore: a pass for nothing does something:\n%s\n%s", w.describe(), again.describe()))
+		s.fail(fmt.Errorf("a pass for nothing does something:\n%s\n%s", w.describe(), again.describe()))
 	}
 }
 
 // A world is one state.
 type world struct {
-	model      Model
+	model      model
 	cluster    *replicastest.Cluster
 	controller *replicastest.Controller
 	checker    *invariant.Checker
@@ -177,7 +174,7 @@ type world struct {
 	arrived int // events in the middle of the pass
 }
 
-func newWorld(m Model) *world {
+func newWorld(m model) *world {
 	w := &world{model: m}
 	timing := replicastest.Timing{}
 	if !m.Kubelet {
@@ -203,7 +200,7 @@ func (w *world) start() {
 		w.controller.View.Stop()
 		w.checker.Drop(w.controller)
 	}
-	w.controller = replicastest.NewController(w.cluster)
+	w.controller = w.cluster.NewController()
 	w.checker.Watch(w.controller)
 	w.hook()
 }
@@ -231,7 +228,7 @@ func (w *world) describe() string {
 	s := replicastest.NewState(w.cluster)
 	s.Text(w.model.Faults, w.model.Changes, w.model.Jumps, w.model.Restores, w.model.Pauses)
 	s.Add(w.controller)
-	w.checker.Describe(s)
+	w.checker.Describe(s.Text)
 	return s.String()
 }
 
@@ -245,7 +242,7 @@ func (w *world) told() string {
 
 func (w *world) owner(name string, n int) {
 	rs := replicastest.NewReplicaSet(namespace, name, int32(n))
-	if _, err := w.cluster.CreateReplicaSet(context.Background(), rs); err != nil {
+	if _, err := w.cluster.CreateOwner(context.Background(), rs); err != nil {
 		panic(err)
 	}
 }
@@ -256,7 +253,7 @@ func (w *world) pod(name, app string) {
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"app": app}},
 		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "web"}}},
 	}
-	if _, err := w.cluster.CreatePod(context.Background(), namespace, p); err != nil {
+	if _, err := w.cluster.CreateChild(context.Background(), namespace, p); err != nil {
 		panic(err)
 	}
 }

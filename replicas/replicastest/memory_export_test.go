@@ -14,7 +14,7 @@ import (
 )
 
 // remember makes the controller remember what another one does.
-func (c *Controller) remember(other *Controller) {
+func (c *ControllerOf[O, C]) remember(other *ControllerOf[O, C]) {
 	copyExpectations(c.Expectations(), other.Expectations())
 	copyDeep(memory(c.controller), memory(other.controller))
 }

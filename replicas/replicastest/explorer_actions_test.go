@@ -1,4 +1,4 @@
-package explore
+package replicastest_test
 
 import (
 	"context"
@@ -8,7 +8,6 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/replicakit/replicakit/replicas/replicastest"
 )
@@ -28,13 +27,13 @@ func (w *world) systemActions() (actions []action) {
 		}
 	}
 	view := w.controller.View
-	add(view.Pods.Pending() > 0 && !view.Pods.Hung(), "pod event", func(w *world) { w.controller.View.Pods.Deliver() })
-	add(view.ReplicaSets.Pending() > 0, "owner event", func(w *world) { w.controller.View.ReplicaSets.Deliver() })
+	add(view.ChildWatch.Pending() > 0 && !view.ChildWatch.Hung(), "pod event", func(w *world) { w.controller.View.ChildWatch.Deliver() })
+	add(view.OwnerWatch.Pending() > 0, "owner event", func(w *world) { w.controller.View.OwnerWatch.Deliver() })
 	_, acts := w.cluster.Due()
 	add(acts, "cluster", func(w *world) { w.cluster.Act() })
-	add(view.Pods.Broken(), "list pods", func(w *world) { w.controller.View.Pods.Relist() })
-	add(view.Pods.Hung(), "pod watch goes on", func(w *world) { w.controller.View.Pods.Resume() })
-	add(view.ReplicaSets.Broken(), "list owners", func(w *world) { w.controller.View.ReplicaSets.Relist() })
+	add(view.ChildWatch.Broken(), "list pods", func(w *world) { w.controller.View.ChildWatch.Relist() })
+	add(view.ChildWatch.Hung(), "pod watch goes on", func(w *world) { w.controller.View.ChildWatch.Resume() })
+	add(view.OwnerWatch.Broken(), "list owners", func(w *world) { w.controller.View.OwnerWatch.Relist() })
 	due, waits := w.controller.Worker.Due()
 	now := !due.After(w.cluster.Clock.Now())
 	add(waits && now && view.Synced(), "pass", (*world).pass)
@@ -47,9 +46,9 @@ func (w *world) otherActions() (actions []action) {
 	if w.model.Faults > 0 {
 		actions = append(actions,
 			action{"crash", func(w *world) { w.model.Faults--; w.start() }},
-			action{"pod watch breaks", func(w *world) { w.model.Faults--; w.controller.View.Pods.Break() }},
-			action{"pod watch hangs", func(w *world) { w.model.Faults--; w.controller.View.Pods.Hang() }},
-			action{"owner watch breaks", func(w *world) { w.model.Faults--; w.controller.View.ReplicaSets.Break() }})
+			action{"pod watch breaks", func(w *world) { w.model.Faults--; w.controller.View.ChildWatch.Break() }},
+			action{"pod watch hangs", func(w *world) { w.model.Faults--; w.controller.View.ChildWatch.Hang() }},
+			action{"owner watch breaks", func(w *world) { w.model.Faults--; w.controller.View.OwnerWatch.Break() }})
 	}
 	if w.model.Restores > 0 {
 		actions = append(actions, action{"the backup is restored", func(w *world) { w.model.Restores--; w.cluster.Restore(w.backup) }})
@@ -68,22 +67,22 @@ func (w *world) userActions() (actions []action) {
 		actions = append(actions, action{name, func(w *world) {
 			w.model.Changes--
 			if err := do(w); err != nil {
-				panic(fmt.Sprintf("explore: %s: %v", name, err))
+				panic(fmt.Sprintf("%s: %v", name, err))
 			}
 		}})
 	}
-	rs, err := w.cluster.GetReplicaSet(context.Background(), namespace, "web")
+	rs, err := w.cluster.GetOwner(context.Background(), namespace, "web")
 	for n := range int32(w.model.Most + 1) {
 		if err == nil && w.model.Most > 0 && n != *rs.Spec.Replicas {
 			user(fmt.Sprintf("scale to %d", n), func(w *world) error { return w.scale(n) })
 		}
 	}
-	for _, p := range w.cluster.Pods(namespace) {
+	for _, p := range w.cluster.Children(namespace) {
 		if p.DeletionTimestamp != nil {
 			continue
 		}
 		user("delete "+p.Name, func(w *world) error {
-			_, err := w.cluster.DeletePod(context.Background(), namespace, p.Name, metav1.DeleteOptions{})
+			_, err := w.cluster.DeleteChild(context.Background(), namespace, p.Name, metav1.DeleteOptions{})
 			return err
 		})
 		user("replace "+p.Name, func(w *world) error { return w.replace(p.Name) })
@@ -92,7 +91,7 @@ func (w *world) userActions() (actions []action) {
 			other = "web"
 		}
 		user("label "+p.Name+" "+other, func(w *world) error {
-			_, err := w.cluster.EditPod(context.Background(), namespace, p.Name, func(p *corev1.Pod) { p.Labels["app"] = other })
+			_, err := w.cluster.EditChild(context.Background(), namespace, p.Name, func(p *corev1.Pod) { p.Labels["app"] = other })
 			return err
 		})
 	}
@@ -101,7 +100,7 @@ func (w *world) userActions() (actions []action) {
 
 // replace deletes a pod and makes another one, nobody's, under its name.
 func (w *world) replace(name string) error {
-	if _, err := w.cluster.DeletePod(context.Background(), namespace, name, *metav1.NewDeleteOptions(0)); err != nil {
+	if _, err := w.cluster.DeleteChild(context.Background(), namespace, name, *metav1.NewDeleteOptions(0)); err != nil {
 		return err
 	}
 	w.pod(name, "debug")
@@ -109,7 +108,7 @@ func (w *world) replace(name string) error {
 }
 
 func (w *world) scale(n int32) error {
-	_, err := w.cluster.EditReplicaSet(context.Background(), namespace, "web", func(rs *appsv1.ReplicaSet) { rs.Spec.Replicas = &n })
+	_, err := w.cluster.EditOwner(context.Background(), namespace, "web", func(rs *appsv1.ReplicaSet) { rs.Spec.Replicas = &n })
 	return err
 }
 
@@ -196,12 +195,12 @@ func (w *world) listed() {
 const early = 2
 
 func (w *world) mayArrive() bool {
-	return w.arrived < early && w.controller.View.Pods.Pending() > 0 && !w.controller.View.Pods.Hung()
+	return w.arrived < early && w.controller.View.ChildWatch.Pending() > 0 && !w.controller.View.ChildWatch.Hung()
 }
 
 func (w *world) arrive() {
 	w.arrived++
-	w.controller.View.Pods.Deliver()
+	w.controller.View.ChildWatch.Deliver()
 }
 
 // after crashes after a call if that was chosen.
@@ -257,8 +256,4 @@ func (w *world) nextScript() []int {
 		}
 	}
 	return nil
-}
-
-func key(name string) types.NamespacedName {
-	return types.NamespacedName{Namespace: namespace, Name: name}
 }

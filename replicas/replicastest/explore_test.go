@@ -1,4 +1,4 @@
-package explore_test
+package replicastest_test
 
 import (
 	"flag"
@@ -7,8 +7,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/replicakit/replicakit/replicas/replicastest/internal/explore"
 )
 
 var full = flag.Bool("full", false, "the large models too: minutes")
@@ -16,8 +14,8 @@ var full = flag.Bool("full", false, "the large models too: minutes")
 var limit = flag.Int("limit", 200_000, "with -full: give up a model after so many states; 0: never")
 
 // models are explored in every test run; where there is a limit, in part.
-func models() map[string]explore.Model {
-	return map[string]explore.Model{
+func models() map[string]model {
+	return map[string]model{
 		"2 replicas, 1 fault":            {Replicas: 2, Faults: 1},
 		"3 replicas, 1 fault":            {Replicas: 3, Faults: 1},
 		"2 replicas, 2 orphans, 1 fault": {Replicas: 2, Orphans: 2, Faults: 1},
@@ -32,8 +30,8 @@ func models() map[string]explore.Model {
 }
 
 // large models take minutes: make explore.
-func large() map[string]explore.Model {
-	return map[string]explore.Model{
+func large() map[string]model {
+	return map[string]model{
 		"1 replica, 1 fault, 1 jump":               {Replicas: 1, Faults: 1, Jumps: 1},
 		"1 replica, 2 changes":                     {Replicas: 1, Most: 1, Changes: 2},
 		"1 replica that runs, 1 fault":             {Replicas: 1, Kubelet: true, Faults: 1},
@@ -64,7 +62,7 @@ func TestExplore(t *testing.T) {
 				model.Limit = *limit
 			}
 			start := time.Now()
-			r := explore.Explore(model)
+			r := explore(model)
 			require.NoError(t, r.Err, "after %d states; the way there:\n%s", r.States, strings.Join(r.Path, "\n"))
 			require.True(t, r.Whole || model.Limit > 0)
 			t.Logf("%s: %d states, %d edges, %d ends, at most %d deep, whole %t, %v", name, r.States, r.Edges, r.Ends, r.Depth, r.Whole, time.Since(start).Round(time.Millisecond))

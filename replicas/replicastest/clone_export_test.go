@@ -8,7 +8,7 @@ import (
 
 // Clone returns a cluster that goes on from here on its own. Nobody watches it:
 // views are cloned with their controllers, hooks are not.
-func (c *Cluster) Clone() *Cluster {
+func (c *ClusterOf[O, C]) Clone() *ClusterOf[O, C] {
 	random := rand.PCG{}
 	if state, err := c.random.MarshalBinary(); err == nil {
 		_ = random.UnmarshalBinary(state)
@@ -25,22 +25,25 @@ func (c *Cluster) Clone() *Cluster {
 		other := *n
 		clone.nodes[i] = &other
 	}
-	clone.pods, clone.sets = c.pods.clone(&clone), c.sets.clone(&clone)
+	clone.owners, clone.children = c.owners.clone(&clone), c.children.clone(&clone)
+	clone.life = lifeOf(&clone)
 	return &clone
 }
 
-func (t *table[T]) clone(c *Cluster) *table[T] {
-	return &table[T]{cluster: c, kind: t.kind, resource: t.resource, rows: slices.Clone(t.rows)}
+func (t *table[T]) clone(c server) *table[T] {
+	clone := *t
+	clone.server, clone.rows, clone.streams = c, slices.Clone(t.rows), nil
+	return &clone
 }
 
 // Clone returns a controller that goes on from here on a clone of its cluster.
 // Hooks, options and the memory of writes are not cloned.
-func (c *Controller) Clone(cluster *Cluster) *Controller {
-	clone := NewController(cluster)
+func (c *ControllerOf[O, C]) Clone(cluster *ClusterOf[O, C]) *ControllerOf[O, C] {
+	clone := cluster.NewController()
 	clone.BurstReplicas, clone.Skew, clone.remembers = c.BurstReplicas, c.Skew, c.remembers
 	clone.Client.id = c.Client.id
-	clone.View.Pods.copyOf(c.View.Pods)
-	clone.View.ReplicaSets.copyOf(c.View.ReplicaSets)
+	clone.View.ChildWatch.copyOf(c.View.ChildWatch)
+	clone.View.OwnerWatch.copyOf(c.View.OwnerWatch)
 	clone.Worker.queue, clone.Worker.failures = slices.Clone(c.Worker.queue), maps.Clone(c.Worker.failures)
 	clone.remember(c)
 	return clone

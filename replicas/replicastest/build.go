@@ -1,0 +1,118 @@
+package replicastest
+
+import (
+	"strconv"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/replicakit/replicakit/internal/object"
+)
+
+// beginning is when clusters start, and since when what is built here is as it is.
+var beginning = time.Date(2026, time.January, 1, 0, 0, 0, 0, time.UTC)
+
+// NewReplicaSet returns a ReplicaSet. Its pods are labelled app=name. All of them
+// belong to one Deployment, and so are siblings. Its UID is "uid-" and its name, until
+// it is created on a cluster.
+func NewReplicaSet(namespace, name string, replicas int32) *appsv1.ReplicaSet {
+	labels := map[string]string{"app": name}
+	controller := true
+	return &appsv1.ReplicaSet{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: namespace, Name: name, UID: types.UID("uid-" + name), Generation: 1,
+			OwnerReferences: []metav1.OwnerReference{{
+				APIVersion: "apps/v1", Kind: "Deployment", Name: "shop", UID: "deployment", Controller: &controller,
+			}},
+		},
+		Spec: appsv1.ReplicaSetSpec{
+			Replicas: &replicas,
+			Selector: &metav1.LabelSelector{MatchLabels: labels},
+			Template: corev1.PodTemplateSpec{
+				ObjectMeta: metav1.ObjectMeta{Labels: labels},
+				Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: name}}},
+			},
+		},
+	}
+}
+
+// NewPod returns a pod of a ReplicaSet, made from its template: it runs on node-1 and
+// is ready since the beginning of 2026. Its UID is "uid-" and its name. A nil
+// ReplicaSet owns nothing: the pod is an orphan in "default" without labels.
+func NewPod(rs *appsv1.ReplicaSet, name string) *corev1.Pod {
+	since := metav1.NewTime(beginning)
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault}}
+	if rs != nil {
+		template := rs.Spec.Template.DeepCopy()
+		p.ObjectMeta, p.Spec = template.ObjectMeta, template.Spec
+		p = OwnedBy(p, rs, appsv1.SchemeGroupVersion.WithKind("ReplicaSet"))
+	}
+	p.Name, p.UID, p.ResourceVersion, p.CreationTimestamp = name, types.UID("uid-"+name), "1", since
+	p.Spec.NodeName = "node-1"
+	becomeReady(p, since)
+	return p
+}
+
+// OwnedBy returns a copy of a child that belongs to an owner of a kind, in its
+// namespace. References to other owners are gone.
+func OwnedBy[C Object[C]](child C, owner metav1.Object, kind schema.GroupVersionKind) C {
+	return changed(child, func(child C) {
+		if object.IsNil(owner) {
+			child.SetOwnerReferences(nil)
+			return
+		}
+		child.SetNamespace(owner.GetNamespace())
+		child.SetOwnerReferences([]metav1.OwnerReference{*metav1.NewControllerRef(owner, kind)})
+	})
+}
+
+// Orphan returns a copy of a child that belongs to nobody: who selects it may adopt
+// it.
+func Orphan[C Object[C]](child C) C {
+	return changed(child, func(child C) { child.SetOwnerReferences(nil) })
+}
+
+// Terminating returns a copy of a child that is being deleted, since its creation.
+func Terminating[C Object[C]](child C) C {
+	return changed(child, func(child C) {
+		since := child.GetCreationTimestamp()
+		child.SetDeletionTimestamp(&since)
+	})
+}
+
+// WithCost returns a copy of a child whose deletion costs so much: see the annotation
+// controller.kubernetes.io/pod-deletion-cost.
+func WithCost[C Object[C]](child C, cost int32) C {
+	return changed(child, func(child C) {
+		annotations := child.GetAnnotations()
+		if annotations == nil {
+			annotations = map[string]string{}
+		}
+		annotations[corev1.PodDeletionCost] = strconv.Itoa(int(cost))
+		child.SetAnnotations(annotations)
+	})
+}
+
+// Unready returns a copy of a pod that is not ready, since its creation.
+func Unready(p *corev1.Pod) *corev1.Pod {
+	return changed(p, func(p *corev1.Pod) { becomeUnready(p, p.CreationTimestamp) })
+}
+
+// OnNode returns a copy of a pod that runs on a node; on "", it is not scheduled yet.
+func OnNode(p *corev1.Pod, node string) *corev1.Pod {
+	return changed(p, func(p *corev1.Pod) { p.Spec.NodeName = node })
+}
+
+// changed returns a changed copy of an object; nil stays nil.
+func changed[T Object[T]](obj T, change func(T)) T {
+	if object.IsNil(obj) {
+		return obj
+	}
+	obj = obj.DeepCopy()
+	change(obj)
+	return obj
+}

@@ -1,0 +1,209 @@
+package replicastest
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/replicakit/replicakit/internal/object"
+	"github.com/replicakit/replicakit/replicas/controller"
+	"github.com/replicakit/replicakit/selector"
+)
+
+// SetQuota lets at most limit children exist in a namespace, without pods that are
+// finished.
+func (c *ClusterOf[O, C]) SetQuota(namespace string, limit int) { c.quota[namespace] = limit }
+
+// Children returns the children of a namespace as they really are, by name.
+func (c *ClusterOf[O, C]) Children(namespace string) []C { return clone(c.children.rows.in(namespace)) }
+
+// ListChildren reads the children of a namespace that the selector matches, by
+// name; a nil one matches all.
+func (c *ClusterOf[O, C]) ListChildren(ctx context.Context, namespace string, matching labels.Selector) (controller.List[C], error) {
+	if err := ctx.Err(); err != nil {
+		return controller.List[C]{}, err
+	}
+	items := slices.DeleteFunc(c.Children(namespace), func(child C) bool {
+		return !object.IsNil(matching) && !matching.Matches(labels.Set(child.GetLabels()))
+	})
+	return controller.List[C]{Items: items, ResourceVersion: strconv.FormatUint(c.version, 10)}, nil
+}
+
+// CreateChild stores a new child, as users do. A name is generated only for one
+// without. A pod is stored without its status; the scheduler will find it.
+func (c *ClusterOf[O, C]) CreateChild(ctx context.Context, namespace string, child C) (C, error) {
+	var none C
+	if object.IsNil(child) {
+		return none, errNil
+	}
+	if err := ctx.Err(); err != nil {
+		return none, err
+	}
+	if err := c.checkNamespace(c.children.resource, namespace, child.GetName()); err != nil {
+		return none, err
+	}
+	child = child.DeepCopy()
+	child.SetNamespace(namespace)
+	c.life.prepare(child)
+	if child.GetName() == "" && child.GetGenerateName() != "" {
+		child.SetName(c.newName(namespace, child.GetGenerateName()))
+	}
+	if c.Mutate != nil {
+		c.Mutate(child)
+	}
+	if err := c.admit("create", child); err != nil {
+		return none, err
+	}
+	if err := c.checkQuota(child); err != nil {
+		return none, err
+	}
+	created, err := c.children.create(child)
+	if err == nil {
+		c.life.created(created)
+		c.seekOwners(created)
+	}
+	return copied(created, err)
+}
+
+func (c *ClusterOf[O, C]) admit(verb string, child C) error {
+	if c.Webhook == nil {
+		return nil
+	}
+	return c.Webhook(verb, child)
+}
+
+// Deny sets a Webhook that answers every call of a verb with a failure.
+func (c *ClusterOf[O, C]) Deny(verb string, f Failure) {
+	c.Webhook = func(v string, child C) error {
+		if v != verb {
+			return nil
+		}
+		return f.Of(c.children.callFor(v, child))
+	}
+}
+
+func (c *ClusterOf[O, C]) checkQuota(child C) error {
+	limit, limited := c.quota[child.GetNamespace()]
+	if !limited {
+		return nil
+	}
+	used := 0
+	for _, other := range c.children.rows.in(child.GetNamespace()) {
+		if !c.life.isFinished(other) {
+			used++
+		}
+	}
+	if used < limit {
+		return nil
+	}
+	name := c.children.resource.Resource
+	return apierrors.NewForbidden(c.children.resource, child.GetName(), fmt.Errorf(
+		"exceeded quota: %s, requested: %s=1, used: %s=%d, limited: %s=%d", name, name, name, used, name, limit))
+}
+
+// GetChild reads a child.
+func (c *ClusterOf[O, C]) GetChild(ctx context.Context, namespace, name string) (C, error) {
+	return copied(c.readChild(ctx, namespace, name))
+}
+
+func (c *ClusterOf[O, C]) readChild(ctx context.Context, namespace, name string) (C, error) {
+	if err := ctx.Err(); err != nil {
+		var none C
+		return none, err
+	}
+	return c.children.get(namespace, name)
+}
+
+// EditChild changes a child, its status included.
+func (c *ClusterOf[O, C]) EditChild(ctx context.Context, namespace, name string, change func(child C)) (C, error) {
+	old, err := c.readChild(ctx, namespace, name)
+	if err != nil {
+		return old, err
+	}
+	if change == nil {
+		change = func(C) {}
+	}
+	return copied(c.updateChild(old, change))
+}
+
+func (c *ClusterOf[O, C]) updateChild(old C, change func(C)) (C, error) {
+	child, err := c.children.update(old, change)
+	if err == nil {
+		c.seekOwners(child)
+	}
+	return child, err
+}
+
+// PatchChild applies an adopt or release patch to the child of that namespace and
+// name: a strategic merge patch to kinds of Kubernetes' own, a merge patch to any.
+// With DryRun all is checked, webhooks are asked, and nothing is stored.
+func (c *ClusterOf[O, C]) PatchChild(ctx context.Context, namespace, name string, patch selector.Patch, opts metav1.PatchOptions) (C, error) {
+	var none C
+	old, err := c.readChild(ctx, namespace, name)
+	if err != nil {
+		return none, err
+	}
+	change, err := c.parsePatch(patch)
+	if err != nil {
+		return none, err
+	}
+	if err := change.check(c.children.resource, old); err != nil {
+		return none, err
+	}
+	if err := c.admit("patch", old); err != nil {
+		return none, err
+	}
+	apply := func(child C) { change.apply(child) }
+	if len(opts.DryRun) > 0 {
+		child := old.DeepCopy()
+		apply(child)
+		return copied(child, c.children.validate(child, old))
+	}
+	return copied(c.updateChild(old, apply))
+}
+
+// DeleteChild starts the deletion of a child. It returns the resourceVersion that
+// the child has then, or "" if it is gone at once. A pod without a node, and one
+// that is finished, has no grace period, nor has a child that is no pod.
+func (c *ClusterOf[O, C]) DeleteChild(ctx context.Context, namespace, name string, opts metav1.DeleteOptions) (string, error) {
+	old, err := c.readChild(ctx, namespace, name)
+	if err != nil {
+		return "", err
+	}
+	if err := checkPreconditions(c.children.resource, old, opts.Preconditions); err != nil {
+		return "", err
+	}
+	if err := c.admit("delete", old); err != nil {
+		return "", err
+	}
+	if isPending(old, opts) {
+		return old.GetResourceVersion(), nil
+	}
+	child := c.deleteChild(old, opts)
+	if isFinished(child) {
+		return "", nil
+	}
+	return child.GetResourceVersion(), nil
+}
+
+// deleteChild starts the deletion of a child; the kubelet ends that of a pod.
+func (c *ClusterOf[O, C]) deleteChild(old C, opts metav1.DeleteOptions) C {
+	grace := c.life.grace(old, opts)
+	child := c.children.delete(old, grace)
+	if !isFinished(child) {
+		c.after(grace, kill, child)
+	}
+	return child
+}
+
+// isPending reports whether the deletion is under way already and opts ask for no
+// shorter grace period.
+func isPending(child metav1.Object, opts metav1.DeleteOptions) bool {
+	current, want := child.GetDeletionGracePeriodSeconds(), opts.GracePeriodSeconds
+	return current != nil && (want == nil || *want >= *current)
+}

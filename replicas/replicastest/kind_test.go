@@ -1,0 +1,232 @@
+package replicastest_test
+
+import (
+	"maps"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/replicakit/replicakit/replicas"
+	"github.com/replicakit/replicakit/replicas/controller"
+	"github.com/replicakit/replicakit/replicas/replicastest"
+	"github.com/replicakit/replicakit/selector"
+)
+
+// A pool keeps workers: kinds of nobody's but this test's.
+type pool struct {
+	metav1.TypeMeta
+	metav1.ObjectMeta
+	Spec   struct{ Replicas int32 }
+	Status struct{ Ready, Replicas int32 }
+}
+
+func (p *pool) DeepCopy() *pool {
+	c := *p
+	p.ObjectMeta.DeepCopyInto(&c.ObjectMeta)
+	return &c
+}
+
+func (p *pool) DeepCopyObject() runtime.Object { return p.DeepCopy() }
+
+type worker struct {
+	metav1.TypeMeta
+	metav1.ObjectMeta
+	Spec   struct{ Image string }
+	Status struct{ Ready bool }
+}
+
+func (w *worker) DeepCopy() *worker {
+	c := *w
+	w.ObjectMeta.DeepCopyInto(&c.ObjectMeta)
+	return &c
+}
+
+func (w *worker) DeepCopyObject() runtime.Object { return w.DeepCopy() }
+
+func pools() controller.Kind[*pool, *worker] {
+	version := schema.GroupVersion{Group: "example.com", Version: "v1"}
+	web := map[string]string{"app": "web"}
+	return controller.Kind[*pool, *worker]{
+		Owner: version.WithKind("Pool"), Child: version.WithKind("Worker"),
+		Spec: func(p *pool) (replicas.SpecOf[*worker], error) {
+			return replicas.SpecOf[*worker]{
+				Replicas: p.Spec.Replicas, Selector: labels.SelectorFromSet(web),
+				Rules: replicas.Rules[*worker]{Ready: func(w *worker) bool { return w.Status.Ready }},
+				New: func() (*worker, error) {
+					return &worker{ObjectMeta: metav1.ObjectMeta{Labels: maps.Clone(web)}}, nil
+				},
+			}, nil
+		},
+		Status: func(p *pool, o controller.Outcome[*worker]) error {
+			p.Status.Replicas, p.Status.Ready = o.Counts.Replicas, o.Counts.Ready
+			return nil
+		},
+	}
+}
+
+// A workshop is a cluster of pools and the controller that looks after them.
+type workshop struct {
+	*replicastest.ClusterOf[*pool, *worker]
+	controller *replicastest.ControllerOf[*pool, *worker]
+	world      *replicastest.World
+}
+
+func newWorkshop(t *testing.T, n int32) *workshop {
+	t.Helper()
+	cluster, err := replicastest.NewClusterOf(pools(), replicastest.Options{Seed: 1})
+	require.NoError(t, err)
+	cluster.Ready = func(w *worker) { w.Status.Ready = true }
+	c := cluster.NewController()
+	s := &workshop{cluster, c, &replicastest.World{Clock: cluster.Clock, Parts: []replicastest.Part{cluster, c}}}
+	p := &pool{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "web"}}
+	p.Spec.Replicas, p.Status.Ready = n, 99
+	p, err = cluster.CreateOwner(t.Context(), p)
+	require.NoError(t, err)
+	assert.Zero(t, p.Status.Ready, "the status comes from the controller")
+	t.Cleanup(func() { assert.NoError(t, c.View.Intact()) })
+	return s
+}
+
+func (s *workshop) scale(t *testing.T, n int32) *pool {
+	t.Helper()
+	p, err := s.EditOwner(t.Context(), namespace, "web", func(p *pool) { p.Spec.Replicas, p.Status.Ready, p.Generation = n, 99, 99 })
+	require.NoError(t, err)
+	return p
+}
+
+func TestOwnKinds(t *testing.T) {
+	t.Parallel()
+	t.Run("children become ready, and the status tells", func(t *testing.T) {
+		t.Parallel()
+		s := newWorkshop(t, 3)
+		s.world.Run(time.Second)
+		require.Len(t, s.Children(namespace), 3)
+		assert.Zero(t, s.Owners(namespace)[0].Status.Ready)
+		s.world.Run(10 * time.Second)
+		got := s.Owners(namespace)[0]
+		assert.Equal(t, int32(3), got.Status.Ready)
+		assert.EqualValues(t, 1, got.Generation, "a status is no change of the spec")
+		p := s.scale(t, 1)
+		assert.EqualValues(t, 2, p.Generation)
+		assert.Equal(t, int32(3), p.Status.Ready)
+		s.world.Run(10 * time.Second)
+		assert.Len(t, s.Children(namespace), 1)
+	})
+	t.Run("a hung watch and lost answers change no number", func(t *testing.T) {
+		t.Parallel()
+		s := newWorkshop(t, 4)
+		s.controller.Client.Fail(
+			replicastest.Rule{Verb: "create", Skip: 1, Times: 2, Landed: true},
+			replicastest.Rule{Verb: "create", Times: 1, Late: time.Minute})
+		s.world.Run(time.Minute)
+		s.controller.View.ChildWatch.Hang()
+		for _, n := range []int32{7, 2, 5} {
+			s.scale(t, n)
+			s.world.Run(time.Hour)
+			assert.Len(t, s.Children(namespace), int(n))
+		}
+	})
+	t.Run("adoption, release and what is left behind", func(t *testing.T) {
+		t.Parallel()
+		s := newWorkshop(t, 2)
+		for _, name := range []string{"a", "b"} {
+			_, err := s.CreateChild(t.Context(), namespace, &worker{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"app": "web"}}})
+			require.NoError(t, err)
+		}
+		s.world.Run(10 * time.Second)
+		children := s.Children(namespace)
+		require.Len(t, children, 2)
+		assert.True(t, metav1.IsControlledBy(children[0], s.Owners(namespace)[0]), "adopted")
+		w, err := s.EditChild(t.Context(), namespace, "a", func(w *worker) { w.Labels = nil; w.Spec.Image = "two" })
+		require.NoError(t, err)
+		assert.EqualValues(t, 2, w.Generation)
+		s.world.Run(10 * time.Second)
+		w, err = s.GetChild(t.Context(), namespace, "a")
+		require.NoError(t, err)
+		assert.Empty(t, w.OwnerReferences, "released")
+		require.NoError(t, s.DeleteOwner(t.Context(), namespace, "web", ""))
+		s.world.Run(10 * time.Second)
+		assert.Len(t, s.Children(namespace), 1, "the garbage collector takes what was the pool's")
+	})
+	t.Run("a restored backup brings children back, which become ready", func(t *testing.T) {
+		t.Parallel()
+		s := newWorkshop(t, 2)
+		s.world.Run(time.Second)
+		backup := s.Backup()
+		s.scale(t, 0)
+		s.world.Run(time.Minute)
+		s.Restore(backup)
+		s.controller.View.OwnerWatch.Relist()
+		s.controller.View.ChildWatch.Relist()
+		s.world.Run(time.Minute)
+		assert.Len(t, s.Children(namespace), 2)
+		assert.Equal(t, int32(2), s.Owners(namespace)[0].Status.Ready)
+	})
+}
+
+func TestOwnKindsArePatchedAsCustomResourcesAre(t *testing.T) {
+	t.Parallel()
+	s := newWorkshop(t, 0)
+	w, err := s.CreateChild(t.Context(), namespace, &worker{ObjectMeta: metav1.ObjectMeta{Name: "a", Finalizers: []string{"example.com/a"}}})
+	require.NoError(t, err)
+	patch := func(kind types.PatchType, data string) (*worker, error) {
+		return s.PatchChild(t.Context(), namespace, "a", selector.Patch{Type: kind, Data: []byte(data)}, metav1.PatchOptions{})
+	}
+	_, err = patch(types.StrategicMergePatchType, `{}`)
+	assert.True(t, apierrors.IsUnsupportedMediaType(err), err)
+	_, err = patch(types.MergePatchType, `{"metadata":{"uid":"another"}}`)
+	assert.True(t, apierrors.IsInvalid(err), err)
+	_, err = patch(types.MergePatchType, `{"metadata":{"resourceVersion":"1"}}`)
+	assert.True(t, apierrors.IsConflict(err), err)
+	w, err = patch(types.MergePatchType, `{"metadata":{"resourceVersion":"`+w.ResourceVersion+`","finalizers":[]}}`)
+	require.NoError(t, err)
+	assert.Empty(t, w.Finalizers, "lists are replaced as a whole")
+}
+
+// Pods of an owner of one's own have nodes and kubelets too.
+func TestPodsOfAnOwnKind(t *testing.T) {
+	t.Parallel()
+	kind := controller.Kind[*pool, *corev1.Pod]{
+		Owner: schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Pool"}, Child: corev1.SchemeGroupVersion.WithKind("Pod"),
+		Spec: func(p *pool) (replicas.Spec, error) {
+			return replicas.Spec{
+				Replicas: p.Spec.Replicas, Selector: labels.SelectorFromSet(labels.Set{"app": "web"}),
+				Template: &corev1.PodTemplateSpec{
+					ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": "web"}},
+					Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "web"}}},
+				},
+			}, nil
+		},
+	}
+	cluster, err := replicastest.NewClusterOf(kind, replicastest.Options{Nodes: 2})
+	require.NoError(t, err)
+	world := &replicastest.World{Clock: cluster.Clock, Parts: []replicastest.Part{cluster, cluster.NewController()}}
+	p := &pool{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "web"}}
+	p.Spec.Replicas = 2
+	_, err = cluster.CreateOwner(t.Context(), p)
+	require.NoError(t, err)
+	world.Run(10 * time.Second)
+	pods := cluster.Children(namespace)
+	require.Len(t, pods, 2)
+	for _, p := range pods {
+		assert.Equal(t, corev1.PodRunning, p.Status.Phase)
+		assert.NotEmpty(t, p.Spec.NodeName)
+	}
+}
+
+func TestAKindThatCanNeverWork(t *testing.T) {
+	t.Parallel()
+	kind := pools()
+	kind.Spec = nil
+	_, err := replicastest.NewClusterOf(kind, replicastest.Options{})
+	assert.EqualError(t, err, "replicastest: controller: kind Pool has no Spec")
+}

@@ -1,0 +1,172 @@
+package replicastest
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Timing is how long things take on a cluster. Zero fields stand for the values
+// named here; of these Detect, Evict and Collect are Kubernetes' own.
+type Timing struct {
+	Schedule time.Duration // from a pod's creation to its node: 0.5 s; negative: never
+	StartUp  time.Duration // from there to a ready pod, and from the creation of any other child to a ready one: 2 s
+	Detect   time.Duration // from the loss of a node to pods that are not ready: 50 s
+	Evict    time.Duration // from there to pods that are deleted: 5 min
+	Collect  time.Duration // from the removal of a node to pods that are gone: 40 s
+	Garbage  time.Duration // from the end of an owner or a namespace to its children's deletion: 1 s
+}
+
+func (t Timing) withDefaults() Timing {
+	return Timing{
+		Schedule: cmp.Or(t.Schedule, 500*time.Millisecond),
+		StartUp:  cmp.Or(t.StartUp, 2*time.Second),
+		Detect:   cmp.Or(t.Detect, 50*time.Second),
+		Evict:    cmp.Or(t.Evict, 5*time.Minute),
+		Collect:  cmp.Or(t.Collect, 40*time.Second),
+		Garbage:  cmp.Or(t.Garbage, time.Second),
+	}
+}
+
+// A life is what becomes of children by themselves: that of pods differs from that
+// of all others.
+type life[C any] interface {
+	// prepare fills in what the API server does.
+	prepare(child C)
+	// created sees to a child that is new.
+	created(child C)
+	// resumed sees to one that a backup has brought back.
+	resumed(child C)
+	// isFinished reports whether a child does not count for quotas any more.
+	isFinished(child C) bool
+	// grace is how long the deletion of a child takes.
+	grace(child C, opts metav1.DeleteOptions) time.Duration
+	// act does a task for a child, which is as it is stored, or for a node.
+	act(do job, child C)
+	actOnNode(do job, name string)
+}
+
+func lifeOf[O Object[O], C Object[C]](c *ClusterOf[O, C]) life[C] {
+	if pods, ok := any(c).(*ClusterOf[O, *corev1.Pod]); ok {
+		l, _ := any(kubelets[O]{pods}).(life[C])
+		return l
+	}
+	return objects[O, C]{c}
+}
+
+// objects are children that are no pods: they end at once, and become ready if
+// the test says how.
+type objects[O Object[O], C Object[C]] struct{ *ClusterOf[O, C] }
+
+func (objects[O, C]) prepare(C) {}
+
+func (c objects[O, C]) created(child C) {
+	if c.Ready != nil {
+		c.after(c.timing.StartUp, start, child)
+	}
+}
+
+func (c objects[O, C]) resumed(child C) {
+	if child.GetDeletionTimestamp() == nil {
+		c.created(child)
+	}
+}
+
+func (objects[O, C]) isFinished(C) bool { return false }
+
+func (objects[O, C]) grace(C, metav1.DeleteOptions) time.Duration { return 0 }
+
+func (c objects[O, C]) act(do job, child C) {
+	if do == start && c.Ready != nil && child.GetDeletionTimestamp() == nil {
+		changed := child.DeepCopy()
+		c.Ready(changed)
+		c.children.write(child, changed)
+	}
+}
+
+func (objects[O, C]) actOnNode(job, string) {}
+
+// A task is what will happen on a cluster by itself.
+type task[O Object[O], C Object[C]] struct {
+	at    time.Time
+	do    job
+	child *C     // as it was when the task was made; nil: it is for none
+	name  string // of a node or a namespace
+	*landing[O, C]
+}
+
+type job uint8
+
+const (
+	bind    job = iota // the scheduler finds a node for the pod
+	start              // the child becomes ready
+	kill               // the kubelet confirms that the pod has stopped
+	detect             // the node is found to be silent
+	evict              // the pods of a silent node are deleted
+	collect            // the pods of a removed node are removed
+	sweep              // the garbage collector looks for children without owners
+	empty              // what a namespace holds is deleted
+	land               // a call takes effect late
+)
+
+func (c *ClusterOf[O, C]) after(d time.Duration, do job, child C) {
+	c.later(d, task[O, C]{do: do, child: &child})
+}
+
+func (c *ClusterOf[O, C]) later(d time.Duration, t task[O, C]) {
+	t.at = c.Clock.Now().Add(d)
+	i, _ := slices.BinarySearchFunc(c.tasks, t, func(other, t task[O, C]) int {
+		return cmp.Or(other.at.Compare(t.at), -1) // behind those of the same instant
+	})
+	c.tasks = slices.Insert(c.tasks, i, t)
+}
+
+// Due returns when something happens next on the cluster's side.
+func (c *ClusterOf[O, C]) Due() (time.Time, bool) {
+	if len(c.tasks) == 0 {
+		return time.Time{}, false
+	}
+	return c.tasks[0].at, true
+}
+
+// Step lets the next thing happen on the cluster's side if it is due.
+func (c *ClusterOf[O, C]) Step() {
+	if due, ok := c.Due(); !ok || due.After(c.Clock.Now()) {
+		return
+	}
+	c.Act()
+}
+
+// Act lets the next thing happen on the cluster's side, due or not, if there is
+// one.
+func (c *ClusterOf[O, C]) Act() {
+	if len(c.tasks) == 0 {
+		return
+	}
+	t := c.tasks[0]
+	c.tasks = c.tasks[1:]
+	switch {
+	case t.child != nil:
+		c.actOn(t)
+	case t.do == sweep:
+		c.collectGarbage()
+	case t.do == empty:
+		c.emptyNamespace(t.name)
+	case t.do == land:
+		c.land(t.landing)
+	default:
+		c.life.actOnNode(t.do, t.name)
+	}
+}
+
+// actOn does a task for a child, if it is still there.
+func (c *ClusterOf[O, C]) actOn(t task[O, C]) {
+	was := *t.child
+	child, err := c.children.get(was.GetNamespace(), was.GetName())
+	if err == nil && child.GetUID() == was.GetUID() {
+		c.life.act(t.do, child)
+	}
+}

@@ -1,0 +1,39 @@
+package replicastest
+
+import "slices"
+
+// A node runs pods while its kubelet is alive, and is given new ones while it is
+// believed to be.
+type node struct {
+	name         string
+	alive, ready bool
+}
+
+// AddNode adds a node that is ready. Nodes matter to pods alone.
+func (c *ClusterOf[O, C]) AddNode(name string) {
+	c.nodes = append(c.nodes, &node{name: name, alive: true, ready: true})
+}
+
+// LoseNode makes a node fall silent: after some time its pods are no longer
+// ready, later they are deleted, but nobody confirms that they have stopped.
+func (c *ClusterOf[O, C]) LoseNode(name string) {
+	if n := c.node(name); n != nil {
+		n.alive = false
+		c.later(c.timing.Detect, task[O, C]{do: detect, name: name})
+	}
+}
+
+// RemoveNode removes a node for good: after some time its pods are gone.
+func (c *ClusterOf[O, C]) RemoveNode(name string) {
+	c.nodes = slices.DeleteFunc(c.nodes, func(n *node) bool { return n.name == name })
+	c.later(c.timing.Collect, task[O, C]{do: collect, name: name})
+}
+
+func (c *ClusterOf[O, C]) node(name string) *node {
+	for _, n := range c.nodes {
+		if n.name == name {
+			return n
+		}
+	}
+	return nil
+}

@@ -1,0 +1,148 @@
+package replicastest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/replicakit/replicakit/internal/object"
+)
+
+// CreateOwner stores a new owner, without its status. Missing replicas of a
+// ReplicaSet and of a ReplicationController are 1; of other kinds nothing is
+// defaulted.
+func (c *ClusterOf[O, C]) CreateOwner(ctx context.Context, owner O) (O, error) {
+	var none O
+	if object.IsNil(owner) {
+		return none, errNil
+	}
+	if err := ctx.Err(); err != nil {
+		return none, err
+	}
+	if err := c.checkNamespace(c.owners.resource, owner.GetNamespace(), owner.GetName()); err != nil {
+		return none, err
+	}
+	owner = owner.DeepCopy()
+	clearStatus(owner)
+	switch o := any(owner).(type) {
+	case *appsv1.ReplicaSet:
+		o.Spec.Replicas = orOne(o.Spec.Replicas)
+	case *corev1.ReplicationController:
+		o.Spec.Replicas = orOne(o.Spec.Replicas)
+	}
+	return copied(c.owners.create(owner))
+}
+
+func orOne(n *int32) *int32 {
+	if n == nil {
+		n = new(int32)
+		*n = 1
+	}
+	return n
+}
+
+// GetOwner reads an owner.
+func (c *ClusterOf[O, C]) GetOwner(ctx context.Context, namespace, name string) (O, error) {
+	return copied(c.readOwner(ctx, namespace, name))
+}
+
+// Owners returns the owners of a namespace as they really are, by name.
+func (c *ClusterOf[O, C]) Owners(namespace string) []O { return clone(c.owners.rows.in(namespace)) }
+
+// EditOwner changes anything of an owner but its status, which is the field of its
+// type that is called so. If its Spec changes, its generation goes up.
+func (c *ClusterOf[O, C]) EditOwner(ctx context.Context, namespace, name string, change func(owner O)) (O, error) {
+	old, err := c.readOwner(ctx, namespace, name)
+	if err != nil {
+		return old, err
+	}
+	defer c.collectLater()
+	return copied(c.owners.update(old, func(owner O) {
+		generation := owner.GetGeneration()
+		if change != nil {
+			change(owner)
+		}
+		owner.SetGeneration(generation)
+		setStatus(owner, old.DeepCopy())
+	}))
+}
+
+// UpdateOwnerStatus stores the status of an owner and nothing else of it. With a
+// resourceVersion that is not the latest, or another UID, it is a Conflict.
+func (c *ClusterOf[O, C]) UpdateOwnerStatus(ctx context.Context, owner O) (O, error) {
+	var none O
+	if object.IsNil(owner) {
+		return none, errNil
+	}
+	old, err := c.readOwner(ctx, owner.GetNamespace(), owner.GetName())
+	if err != nil {
+		return none, err
+	}
+	if err := checkWritten(c.owners.resource, owner, old); err != nil {
+		return none, err
+	}
+	return copied(c.owners.update(old, func(o O) { setStatus(o, owner.DeepCopy()) }))
+}
+
+// DeleteOwner deletes an owner, once it has no finalizers. What becomes of its
+// children the garbage collector decides: in the background, which is what an
+// empty policy means, it deletes them afterwards, in the foreground before, and
+// as orphans they are left.
+func (c *ClusterOf[O, C]) DeleteOwner(ctx context.Context, namespace, name string, policy metav1.DeletionPropagation) error {
+	old, err := c.readOwner(ctx, namespace, name)
+	if err != nil {
+		return err
+	}
+	if finalizer := finalizers[policy]; finalizer != "" && old.GetDeletionTimestamp() == nil {
+		changed := old.DeepCopy()
+		changed.SetFinalizers(append(changed.GetFinalizers(), finalizer))
+		old = c.owners.write(old, changed)
+	}
+	c.owners.delete(old, 0)
+	c.collectLater()
+	return nil
+}
+
+func (c *ClusterOf[O, C]) readOwner(ctx context.Context, namespace, name string) (O, error) {
+	if err := ctx.Err(); err != nil {
+		var none O
+		return none, err
+	}
+	return c.owners.get(namespace, name)
+}
+
+// checkWritten refuses to overwrite what the writer has not seen.
+func checkWritten(resource schema.GroupResource, obj, stored metav1.Object) error {
+	switch {
+	case obj.GetUID() != "" && obj.GetUID() != stored.GetUID():
+		return mismatch(resource, stored, "UID", obj.GetUID(), stored.GetUID())
+	case obj.GetResourceVersion() != "" && obj.GetResourceVersion() != stored.GetResourceVersion():
+		return apierrors.NewConflict(resource, stored.GetName(),
+			errors.New("the object has been modified; please apply your changes to the latest version and try again"))
+	}
+	return nil
+}
+
+// checkPreconditions refuses to delete what the caller does not mean.
+func checkPreconditions(resource schema.GroupResource, stored metav1.Object, want *metav1.Preconditions) error {
+	switch {
+	case want == nil:
+		return nil
+	case want.UID != nil && *want.UID != stored.GetUID():
+		return mismatch(resource, stored, "UID", *want.UID, stored.GetUID())
+	case want.ResourceVersion != nil && *want.ResourceVersion != stored.GetResourceVersion():
+		return mismatch(resource, stored, "ResourceVersion", *want.ResourceVersion, stored.GetResourceVersion())
+	}
+	return nil
+}
+
+func mismatch(resource schema.GroupResource, stored metav1.Object, field string, want, got any) error {
+	return apierrors.NewConflict(resource, stored.GetName(),
+		fmt.Errorf("the %s in the precondition (%v) does not match the %s in record (%v)", field, want, field, got))
+}
