@@ -6,19 +6,19 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/replicakit/replicakit/internal/podtest"
 	"github.com/replicakit/replicakit/replicas"
+	"github.com/replicakit/replicakit/replicas/replicastest"
 )
 
 // A ReplicaSet that wants two pods has one that is ready, one that is not, one
 // that is cheap to lose, and an orphan that matches.
 func ExampleManage() {
-	rs := replicaSet(2)
+	rs := replicastest.NewReplicaSet("default", "web", 2)
 	pods := []*corev1.Pod{
-		podtest.Pod("web-a", owned(rs)),
-		podtest.Pod("web-b", owned(rs), podtest.NotReady),
-		podtest.Pod("web-c", owned(rs), podtest.Cost("-100")),
-		podtest.Pod("stray"),
+		replicastest.NewPod(rs, "web-a"),
+		replicastest.Unready(replicastest.NewPod(rs, "web-b")),
+		replicastest.WithCost(replicastest.NewPod(rs, "web-c"), -100),
+		replicastest.Orphan(replicastest.NewPod(rs, "stray")),
 	}
 
 	spec, err := replicas.ReplicaSetSpec(rs)
@@ -40,10 +40,11 @@ func ExampleManage() {
 // What could not be adopted must not count: ScaleTo decides again for the pods
 // that are really owned.
 func ExampleScaleTo() {
-	rs := replicaSet(2)
+	rs := replicastest.NewReplicaSet("default", "web", 2)
+	pods := []*corev1.Pod{replicastest.NewPod(rs, "web-a"), replicastest.Orphan(replicastest.NewPod(rs, "stray"))}
 	spec, _ := replicas.ReplicaSetSpec(rs)
 	spec.Now = time.Now()
-	plan, _ := replicas.Manage([]*corev1.Pod{podtest.Pod("web-a", owned(rs)), podtest.Pod("stray")}, spec)
+	plan, _ := replicas.Manage(pods, spec)
 	fmt.Println(plan)
 
 	adoptionFailed := true

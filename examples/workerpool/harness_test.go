@@ -131,10 +131,12 @@ func (w world) watch() <-chan watch.Event {
 	return watcher.ResultChan()
 }
 
-func (w world) pool(replicas int32) *v1.WorkerPool {
+func (w world) pool(replicas int32) *v1.WorkerPool { return newPool(w.namespace, replicas) }
+
+func newPool(namespace string, replicas int32) *v1.WorkerPool {
 	set := map[string]string{"app": "web"}
 	return &v1.WorkerPool{
-		ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "web"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "web"},
 		Spec: v1.WorkerPoolSpec{
 			Replicas: replicas, MaxUnavailable: 1000,
 			Selector: metav1.LabelSelector{MatchLabels: set},

@@ -1,33 +1,37 @@
 package main
 
 import (
-	"fmt"
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/go-logr/logr"
+	"github.com/stretchr/testify/require"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 )
 
-// config is that of a real API server with the CRDs, which all tests share.
-var config *rest.Config
+// shared is a real API server with the CRDs, which starts if a test asks for it.
+var shared = newServer()
 
-func TestMain(m *testing.M) { os.Exit(runTests(m)) }
+var start = sync.OnceValues(shared.Start)
 
-func runTests(m *testing.M) int {
+func TestMain(m *testing.M) {
 	log.SetLogger(logr.Discard())
-	env := newServer()
-	defer func() { _ = env.Stop() }()
-	var err error
-	if config, err = env.Start(); err != nil {
-		fmt.Fprintln(os.Stderr, "starting etcd and kube-apiserver, which `make cluster-binaries` builds:", err)
-		return 1
-	}
-	return m.Run()
+	code := m.Run()
+	_ = shared.Stop()
+	os.Exit(code)
+}
+
+// server returns the config of the API server that tests share.
+func server(t *testing.T) *rest.Config {
+	t.Helper()
+	config, err := start()
+	require.NoError(t, err, "etcd and kube-apiserver, which `make cluster-binaries` builds")
+	return config
 }
 
 func newServer() *envtest.Environment {

@@ -27,6 +27,7 @@ import (
 
 func TestUpAndDown(t *testing.T) {
 	t.Parallel()
+	config := server(t)
 	w := newWorld(t, config)
 	n := w.count()
 	w.operate(0, config)
@@ -49,6 +50,7 @@ func TestUpAndDown(t *testing.T) {
 
 func TestKubectlScale(t *testing.T) {
 	t.Parallel()
+	config := server(t)
 	w := newWorld(t, config)
 	w.operate(0, config)
 	w.create(w.pool(1))
@@ -75,6 +77,7 @@ func kubeconfig(t *testing.T, config *rest.Config) string {
 
 func TestAdoptionAndRelease(t *testing.T) {
 	t.Parallel()
+	config := server(t)
 	w := newWorld(t, config)
 	pool := w.pool(3)
 	stray := &v1.Worker{
@@ -101,6 +104,7 @@ func TestAdoptionAndRelease(t *testing.T) {
 // those first that are not ready.
 func TestNewTemplate(t *testing.T) {
 	t.Parallel()
+	config := server(t)
 	w := newWorld(t, config)
 	n := w.count()
 	w.operate(0, config)
@@ -124,6 +128,7 @@ func TestNewTemplate(t *testing.T) {
 // mends it.
 func TestBrokenTemplate(t *testing.T) {
 	t.Parallel()
+	config := server(t)
 	w := newWorld(t, config)
 	n := w.count()
 	w.operate(0, config)
@@ -158,6 +163,7 @@ func (w world) updated(want int) {
 
 func TestKillAndRestart(t *testing.T) {
 	t.Parallel()
+	config := server(t)
 	w := newWorld(t, config)
 	n := w.count()
 	stop := w.operate(0, config)
@@ -173,6 +179,7 @@ func TestKillAndRestart(t *testing.T) {
 // Of the answers to creations and deletions every third is lost.
 func TestLostAnswers(t *testing.T) {
 	t.Parallel()
+	config := server(t)
 	w := newWorld(t, config)
 	n := w.count()
 	lossy := rest.CopyConfig(config)
@@ -205,6 +212,7 @@ func (f roundTripper) RoundTrip(req *http.Request) (*http.Response, error) { ret
 // was expected expires, and Workers are listed live.
 func TestAWatchThatHangs(t *testing.T) {
 	t.Parallel()
+	config := server(t)
 	w := newWorld(t, config)
 	n := w.count()
 	var hangs atomic.Bool
@@ -249,6 +257,7 @@ func (b *hangingBody) Read(p []byte) (int, error) {
 
 func TestAThousandWorkers(t *testing.T) {
 	t.Parallel()
+	config := server(t)
 	w := newWorld(t, config)
 	n := w.count()
 	w.operate(0, config)
@@ -267,6 +276,7 @@ func TestTwoClusters(t *testing.T) {
 	t.Cleanup(func() { _ = env.Stop() })
 	other, err := env.Start()
 	require.NoError(t, err)
+	config := server(t)
 	here, there := newWorld(t, config), newWorld(t, other)
 	there.namespace = here.namespace
 	there.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: here.namespace}})

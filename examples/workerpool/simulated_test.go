@@ -1,0 +1,138 @@
+package main
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	v1 "github.com/replicakit/replicakit/examples/workerpool/api/v1"
+	"github.com/replicakit/replicakit/replicas/replicastest"
+)
+
+// A simulation is the operator on a simulated cluster: what goes wrong on a real one
+// by accident only, and hours of it, in milliseconds.
+type simulation struct {
+	*replicastest.ClusterOf[*v1.WorkerPool, *v1.Worker]
+	operator *replicastest.ControllerOf[*v1.WorkerPool, *v1.Worker]
+	world    *replicastest.World
+}
+
+// simulate has a pool of n Workers, of which each becomes ready.
+func simulate(t *testing.T, n int32) *simulation {
+	t.Helper()
+	cluster, err := replicastest.NewClusterOf(workerPools, replicastest.Options{Seed: 1})
+	require.NoError(t, err)
+	cluster.Ready = func(w *v1.Worker) { w.Status.Ready = true }
+	operator := cluster.NewController()
+	_, err = cluster.CreateOwner(t.Context(), newPool(metav1.NamespaceDefault, n))
+	require.NoError(t, err)
+	parts := []replicastest.Part{cluster, operator}
+	return &simulation{cluster, operator, &replicastest.World{Clock: cluster.Clock, Parts: parts}}
+}
+
+func (s *simulation) edit(t *testing.T, change func(*v1.WorkerPool)) {
+	t.Helper()
+	_, err := s.EditOwner(t.Context(), metav1.NamespaceDefault, "web", change)
+	require.NoError(t, err)
+}
+
+// workers returns the Workers that there are, and how many of them are ready.
+func (s *simulation) workers() ([]*v1.Worker, int) {
+	all := s.Children(metav1.NamespaceDefault)
+	return all, int(count(all, isReady))
+}
+
+// Whatever comes in place of an answer, no Worker is created twice and none too many
+// is deleted.
+func TestSimulatedLostAnswers(t *testing.T) {
+	t.Parallel()
+	for _, lost := range replicastest.Lost() {
+		t.Run(lost.String(), func(t *testing.T) {
+			t.Parallel()
+			s := simulate(t, 5)
+			calls := s.operator.Client.Record()
+			s.operator.Client.Fail(
+				replicastest.Rule{Verb: "create", Skip: 1, Times: 3, With: lost, Landed: true},
+				replicastest.Rule{Verb: "delete", Times: 2, With: lost, Landed: true})
+			most := 0
+			s.Changed = func(metav1.Object, metav1.Object) {
+				all, _ := s.workers()
+				most = max(most, len(all))
+			}
+			s.world.Run(time.Hour)
+			s.edit(t, func(p *v1.WorkerPool) { p.Spec.Replicas = 2 })
+			s.world.Run(time.Hour)
+			all, ready := s.workers()
+			assert.Len(t, all, 2)
+			assert.Equal(t, 2, ready)
+			assert.Equal(t, 5, most, "never one too many")
+			assert.GreaterOrEqual(t, len(calls.Failed()), 5, "%s", calls)
+		})
+	}
+}
+
+// A creation that nobody answered takes effect a minute later.
+func TestSimulatedLateCreation(t *testing.T) {
+	t.Parallel()
+	s := simulate(t, 3)
+	s.operator.Client.Fail(replicastest.Rule{Verb: "create", Skip: 1, Times: 1, Late: time.Minute})
+	s.world.Run(time.Hour)
+	all, _ := s.workers()
+	assert.Len(t, all, 3)
+}
+
+// The watch of Workers hangs, and no error tells of it: numbers stay right, and a new
+// template does not take more Workers at once than may be unavailable.
+func TestSimulatedHungWatch(t *testing.T) {
+	t.Parallel()
+	s := simulate(t, 4)
+	s.world.Run(time.Minute)
+	s.operator.View.ChildWatch.Hang()
+	for _, n := range []int32{8, 2, 6} {
+		s.edit(t, func(p *v1.WorkerPool) { p.Spec.Replicas = n })
+		s.world.Run(time.Hour)
+		all, _ := s.workers()
+		assert.Len(t, all, int(n))
+	}
+
+	s.edit(t, func(p *v1.WorkerPool) { p.Spec.MaxUnavailable, p.Spec.Template.Spec.Image = 1, "two" })
+	s.world.RunUntil(s.Clock.Now().Add(time.Hour), func() bool {
+		all, ready := s.workers()
+		require.LessOrEqual(t, len(all), 6)
+		require.GreaterOrEqual(t, ready, 5, "6 replicas, of which 1 may be unavailable")
+		return false
+	})
+	s.operator.View.ChildWatch.Resume()
+	s.world.Run(time.Hour)
+	all, ready := s.workers()
+	assert.Equal(t, 6, ready)
+	for _, w := range all {
+		assert.Equal(t, "two", w.Spec.Image)
+	}
+}
+
+// An operator that dies after its first creation leaves the next one nothing to
+// remember.
+func TestSimulatedCrash(t *testing.T) {
+	t.Parallel()
+	s := simulate(t, 3)
+	s.operator.Client.Done = func(call replicastest.Call, _ error) {
+		if call.Verb == "create" {
+			panic(replicastest.Crash{})
+		}
+	}
+	require.True(t, replicastest.Crashes(func() { s.world.Run(time.Minute) }))
+	s.operator.View.Stop()
+	s.operator = s.NewController()
+	s.world.Parts[1] = s.operator
+	s.world.Run(time.Minute)
+	all, _ := s.workers()
+	assert.Len(t, all, 3)
+	pool, err := s.GetOwner(context.Background(), metav1.NamespaceDefault, "web")
+	require.NoError(t, err)
+	assert.Equal(t, int32(3), pool.Status.ReadyReplicas)
+}
