@@ -86,7 +86,7 @@ func TestOwnStatusWritesWakeNobody(t *testing.T) {
 			r.updateStatus = func(_ int, rs *appsv1.ReplicaSet) error {
 				cur := rs.DeepCopy()
 				cur.ResourceVersion = version
-				assert.NoError(t, r.start().OwnerUpdated(r.owner, cur))
+				require.NoError(t, r.start().OwnerUpdated(r.owner, cur))
 				assert.Empty(t, r.woken)
 				return nil
 			}
@@ -101,7 +101,7 @@ func TestOwnStatusWritesWakeNobody(t *testing.T) {
 		cur := r.owner.DeepCopy()
 		cur.ResourceVersion = "6"
 		r.updateStatus = func(int, *appsv1.ReplicaSet) error {
-			assert.NoError(t, r.start().OwnerUpdated(r.owner, cur))
+			require.NoError(t, r.start().OwnerUpdated(r.owner, cur))
 			return errors.New("boom")
 		}
 		_, err := r.pass(t, 0)
