@@ -232,6 +232,11 @@ func TestShare(t *testing.T) {
 			assert.Equal(t, map[string]int{"a": 1, "b": 1, "c": 1, "d": 1}, s.counts())
 			time.Sleep(5 * time.Minute)
 			assert.Equal(t, map[string]int{"a": 1, "b": 1, "c": 1, "d": 1}, s.counts())
+			s.mu.Lock()
+			joint := s.leases["replicakit-controller"].record
+			s.mu.Unlock()
+			assert.Regexp(t, "^shards-4-", joint.HolderIdentity, "one without ranges waits for it")
+			assert.Less(t, time.Since(joint.RenewTime.Time), 5*time.Second)
 			end(t, managers...)
 			assert.Empty(t, s.counts())
 		}},

@@ -30,6 +30,8 @@ type bed struct {
 	began  time.Time
 	sample sample
 
+	everywhere *view // of all namespaces, where there is more than one
+
 	proxy  *proxy        // that the controller talks to; nil: none
 	expiry time.Duration // of the controller's expectations
 
@@ -53,7 +55,7 @@ func newBed(ctx context.Context, config *rest.Config, size size) (*bed, error) {
 	if err != nil {
 		return nil, err
 	}
-	v, err := watch(ctx, client)
+	v, err := watch(ctx, client, namespace)
 	return &bed{size: size, client: client, view: v}, err
 }
 

@@ -12,7 +12,7 @@ import (
 
 // measure has one side do one scenario, on a control plane of its own.
 func measure(ctx context.Context, opts options, sc scenario, sd side) (got sample, err error) {
-	plane, err := controlplane.Start(opts.binaries, nil)
+	plane, err := controlplane.Start(opts.binaries, sc.server)
 	if err != nil {
 		return nil, err
 	}
@@ -146,6 +146,7 @@ func (b *bed) measure(ctx context.Context, work func(context.Context, *bed) erro
 		b.note(kind, number, done.calls[kind])
 	}
 	b.note("calls refused", number, done.refused)
+	b.note("watch events sent", number, done.sent)
 	b.note("API server's CPU", cpu, done.cpu)
 	return nil
 }

@@ -22,6 +22,7 @@ var kinds = []string{
 type tally struct {
 	calls   map[string]float64 // by kind
 	refused float64            // of all these
+	sent    float64            // events, to all watches, the bench's own among them
 	cpu     float64            // seconds
 }
 
@@ -32,6 +33,7 @@ func readTally(text io.Reader) (tally, error) {
 		return t, err
 	}
 	t.cpu = sum(families["process_cpu_seconds_total"], nil)
+	t.sent = sum(families["apiserver_watch_events_total"], nil)
 	for _, m := range families["apiserver_request_total"].GetMetric() {
 		kind := label(m, "verb") + " " + label(m, "resource")
 		if sub := label(m, "subresource"); sub != "" {
@@ -54,7 +56,7 @@ func (t tally) since(before tally) tally {
 	for kind, n := range t.calls {
 		calls[kind] = n - before.calls[kind]
 	}
-	return tally{calls: calls, refused: t.refused - before.refused, cpu: t.cpu - before.cpu}
+	return tally{calls: calls, refused: t.refused - before.refused, sent: t.sent - before.sent, cpu: t.cpu - before.cpu}
 }
 
 // readSyncs returns how many items of the work queue of ReplicaSets a controller
