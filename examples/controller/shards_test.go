@@ -142,6 +142,8 @@ func (s *leaseServer) start(name string, ranges int, args ...string) *sharer {
 
 // work does what a worker does: it writes whenever it may.
 func (s *leaseServer) work(name string, w *worker, ctx context.Context) error { //nolint:revive // as a method of a worker's
+	assert.Len(s.t, w.permits, 2)
+	assert.NotSame(s.t, w.permits[0], w.permits[1], "the joint lease's, and its own")
 	s.mu.Lock()
 	s.by[w] = name
 	s.atWork[w.shard.index] = append(s.atWork[w.shard.index], w)

@@ -3,9 +3,11 @@ package main
 import (
 	"context"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/stretchr/testify/assert"
@@ -66,6 +68,47 @@ func TestFence(t *testing.T) {
 				assert.ErrorContains(t, err, "is not in the range 0x8000000000000000-0x10000000000000000")
 			}
 		})
+	}
+}
+
+// TestWorkerOfARange sees what reaches the server.
+func TestWorkerOfARange(t *testing.T) {
+	t.Parallel()
+	served := &recorder{}
+	server := httptest.NewServer(served)
+	t.Cleanup(server.Close)
+	config, err := loadConfig(options{master: server.URL, qps: 1000, burst: 1000})
+	require.NoError(t, err)
+	joint, _ := at(time.Now())
+	own, _ := at(time.Now())
+	w := &worker{manager: &manager{config: config}, permits: []*permit{joint, own}, shard: &part{0, upperHalf(t)}}
+	client, err := w.client("c")
+	require.NoError(t, err)
+	for _, row := range []struct {
+		name, namespace string
+		joint, own      bool
+		want            string // "": it arrives
+	}{
+		{"no lease", "default", false, false, "the lease is not held"},
+		{"the joint lease alone", "default", true, false, "the lease is not held"},
+		{"the range's lease alone", "default", false, true, "the lease is not held"},
+		{"both", "default", true, true, ""},
+		{"both, in another range", lowerNamespace, true, true, `namespace "web" is not in the range`},
+	} {
+		for p, held := range map[*permit]bool{joint: row.joint, own: row.own} {
+			p.revoke()
+			if held {
+				p.renew(p.now())
+			}
+		}
+		before := served.whole.Load()
+		_, err := client.CoreV1().Pods(row.namespace).Create(t.Context(), podIn(row.namespace), metav1.CreateOptions{})
+		if row.want != "" {
+			require.ErrorContains(t, err, row.want, row.name)
+			assert.Equal(t, before, served.whole.Load(), row.name)
+			continue
+		}
+		assert.Equal(t, before+1, served.whole.Load(), "%s: %v", row.name, err)
 	}
 }
 
