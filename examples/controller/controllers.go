@@ -23,6 +23,7 @@ import (
 type controller struct {
 	name        string // Z1
 	alias       string
+	queue       string // the name in metrics and of the queue
 	kind        string
 	workersFlag string
 	resource    schema.GroupVersionResource
@@ -38,6 +39,7 @@ func controllers() []controller {
 	return []controller{{
 		name:        "replicaset-controller",
 		alias:       "replicaset",
+		queue:       "replicaset",
 		kind:        "ReplicaSet",
 		workersFlag: "concurrent-replicaset-syncs",
 		resource:    schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "replicasets"},
@@ -56,6 +58,7 @@ func controllers() []controller {
 	}, {
 		name:        "replicationcontroller-controller",
 		alias:       "replicationcontroller",
+		queue:       "replicationmanager",
 		kind:        "ReplicationController",
 		workersFlag: "concurrent-rc-syncs",
 		resource:    schema.GroupVersionResource{Version: "v1", Resource: "replicationcontrollers"},

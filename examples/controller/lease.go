@@ -124,7 +124,11 @@ func (b guardedBody) Read(data []byte) (int, error) {
 // ask is check, and logs the first refusal after a renewal.
 func (p *permit) ask(ctx context.Context) error {
 	err := p.check()
-	if err != nil && p.told.CompareAndSwap(false, true) {
+	if err == nil {
+		return nil
+	}
+	refusedWrites.Inc()
+	if p.told.CompareAndSwap(false, true) {
 		klog.FromContext(ctx).Info("Writes are refused until the lease is renewed", "reason", err)
 	}
 	return err

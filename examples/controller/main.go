@@ -34,6 +34,7 @@ import (
 	"syscall"
 
 	"github.com/spf13/pflag"
+	logsapi "k8s.io/component-base/logs/api/v1"
 	"k8s.io/klog/v2"
 	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 )
@@ -47,13 +48,21 @@ const (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop)
-	ctrllog.SetLogger(klog.Background())
-	code := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	code := run(ctx, os.Args[1:], os.Stdout, os.Stderr, startLog)
 	klog.Flush()
 	os.Exit(code)
 }
 
-func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+// startLog is for the whole process, and done once.
+func startLog(logging *logsapi.LoggingConfiguration) error {
+	if err := logsapi.ValidateAndApply(logging, nil); err != nil {
+		return err
+	}
+	ctrllog.SetLogger(klog.Background())
+	return nil
+}
+
+func run(ctx context.Context, args []string, stdout, stderr io.Writer, startLog func(*logsapi.LoggingConfiguration) error) int {
 	if len(args) > 0 && args[0] == proposeCommand {
 		return propose(ctx, args[1:], stdout, stderr)
 	}
@@ -64,6 +73,13 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	case err != nil:
 		_, _ = fmt.Fprintf(stderr, "%v\nSee 'controller --help'.\n", err)
 		return exitUsage
+	case opts.version:
+		printVersion(stdout, readBuild())
+		return exitOK
+	}
+	if err := startLog(opts.logging); err != nil {
+		_, _ = fmt.Fprintf(stderr, "controller: %v\n", err)
+		return exitError
 	}
 	if err := manage(ctx, opts); err != nil {
 		_, _ = fmt.Fprintf(stderr, "controller: %v\n", err)

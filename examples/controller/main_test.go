@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/client-go/kubernetes"
+	logsapi "k8s.io/component-base/logs/api/v1"
 	"k8s.io/klog/v2"
 
 	"github.com/replicakit/replicakit/internal/controlplane"
@@ -146,6 +147,9 @@ func (l *log) String() string {
 	return l.text.String()
 }
 
+// noLog leaves the log of the tests as it is.
+func noLog(*logsapi.LoggingConfiguration) error { return nil }
+
 func TestRun(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
@@ -156,6 +160,7 @@ func TestRun(t *testing.T) {
 		stderr string
 	}{
 		{"help goes to stdout", []string{"--help"}, exitOK, "--concurrent-replicaset-syncs", ""},
+		{"the version goes to stdout", []string{"--version"}, exitOK, "controller (devel), revision", ""},
 		{"an unknown flag is bad usage", []string{"--replicas=3"}, exitUsage, "", "unknown flag: --replicas\nSee 'controller --help'.\n"},
 		{"an argument that is no flag is bad usage", []string{"web"}, exitUsage, "", "arguments that are no flags: [\"web\"]\nSee 'controller --help'.\n"},
 		{"no kubeconfig outside of a pod", []string{"--metrics-bind-address=0"}, exitError, "", "controller: neither --kubeconfig nor --master is given, and this is not a pod of a cluster\n"},
@@ -164,7 +169,7 @@ func TestRun(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
 			var stdout, stderr bytes.Buffer
-			assert.Equal(t, row.code, run(context.Background(), row.args, &stdout, &stderr))
+			assert.Equal(t, row.code, run(context.Background(), row.args, &stdout, &stderr, noLog))
 			assert.Contains(t, stdout.String(), row.stdout)
 			assert.Equal(t, row.stderr, stderr.String())
 		})

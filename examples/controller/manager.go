@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/discovery"
@@ -17,7 +18,6 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/tools/leaderelection"
-	_ "k8s.io/component-base/metrics/prometheus/clientgo" // work queues, client, leader election, by Kubernetes' names
 	"k8s.io/klog/v2"
 )
 
@@ -36,6 +36,7 @@ type manager struct {
 	opts        options
 	controllers []controller // those enabled that the server has a resource for
 	config      *rest.Config
+	registry    *prometheus.Registry
 	noNamespace sync.Map                            // the names of those that do not exist
 	watchdogs   set[*leaderelection.HealthzAdaptor] // of the leases
 	working     set[*cell]                          // none while it does not lead
@@ -43,11 +44,14 @@ type manager struct {
 
 // manage works until ctx ends, and returns when everything has ended.
 func manage(ctx context.Context, opts options) error {
+	built := readBuild()
+	klog.FromContext(ctx).Info("Starting", "version", built.version, "revision", built.revision, "go", built.goVersion, "kubernetes", built.kubernetes)
 	config, err := loadConfig(opts)
 	if err != nil {
 		return err
 	}
 	m := &manager{opts: opts, config: config}
+	m.registry = newRegistry(m)
 	listener, err := m.listen(ctx)
 	if err != nil {
 		return err

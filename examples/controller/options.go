@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"math"
@@ -17,7 +16,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
-	"k8s.io/klog/v2"
+	logsapi "k8s.io/component-base/logs/api/v1"
+	_ "k8s.io/component-base/logs/json/register" // --logging-format=json
 
 	"github.com/replicakit/replicakit/examples/controller/internal/shard"
 	"github.com/replicakit/replicakit/expectations"
@@ -46,6 +46,10 @@ type options struct {
 
 	metricsAddress    string // "0": none
 	certFile, keyFile string
+	profiling         bool
+
+	version bool // print it, and nothing else
+	logging *logsapi.LoggingConfiguration
 
 	elect         bool
 	leaseDuration time.Duration
@@ -73,6 +77,7 @@ func defaults() options {
 		expectationsTimeout: expectations.DefaultTimeout,
 
 		metricsAddress: "127.0.0.1:8080",
+		logging:        logsapi.NewLoggingConfiguration(),
 		elect:          true,
 		leaseDuration:  15 * time.Second,
 		renewDeadline:  10 * time.Second,
@@ -120,15 +125,24 @@ func (o *options) flagSet() *pflag.FlagSet {
 	fs.DurationVar(&o.statusDelay, "status-delay", o.statusDelay, "how long changes of pods may wait that can change nothing but the status of their owner, so that many become one write; 0 means not at all")
 	fs.DurationVar(&o.expectationsTimeout, "expectations-timeout", o.expectationsTimeout, "how long the watch may take to show what was created or deleted, before the pods are listed anew; shorter for tests only. 0 means the default")
 	fs.StringToStringVar(&o.featureGates, "feature-gates", nil, podDeletionCost+"=true|false: whether the annotation "+corev1.PodDeletionCost+" says which pods go first; true is the default")
-	fs.StringVar(&o.metricsAddress, "metrics-bind-address", o.metricsAddress, "host:port for /metrics, /healthz and /readyz; 0 turns them off. On any host that is not loopback they are served over TLS, and /metrics to those only whom the API server lets get that path")
+	fs.StringVar(&o.metricsAddress, "metrics-bind-address", o.metricsAddress, "host:port for /metrics, /livez, /healthz and /readyz; 0 turns them off. On any host that is not loopback they are served over TLS, and /metrics to those only whom the API server lets get that path")
+	fs.BoolVar(&o.profiling, "profiling", o.profiling, "serve /debug/pprof beside /metrics, to those who may get that path")
 	fs.StringVar(&o.certFile, "tls-cert-file", o.certFile, "certificate for metrics over TLS; empty means a self-signed one")
 	fs.StringVar(&o.keyFile, "tls-private-key-file", o.keyFile, "key of the certificate")
 	o.addElectionFlags(fs)
 	o.addShardFlags(fs)
-	verbosity := flag.NewFlagSet("", flag.ContinueOnError)
-	klog.InitFlags(verbosity)
-	fs.AddGoFlag(verbosity.Lookup("v"))
+	o.addLogFlags(fs)
+	fs.BoolVar(&o.version, "version", o.version, "print the version and exit")
 	return fs
+}
+
+// addLogFlags adds those of Kubernetes' flags that are not in alpha.
+func (o *options) addLogFlags(fs *pflag.FlagSet) {
+	all := pflag.NewFlagSet("", pflag.ContinueOnError)
+	logsapi.AddFlags(o.logging, all)
+	for _, name := range []string{"logging-format", logsapi.LogFlushFreqFlagName, "v", "vmodule"} {
+		fs.AddFlag(all.Lookup(name))
+	}
 }
 
 func (o *options) addServerFlags(fs *pflag.FlagSet) {
@@ -167,7 +181,7 @@ func (o *options) fillIn() {
 }
 
 func (o *options) validate() error {
-	errs := []error{o.validateNumbers(), o.validateMetrics(), o.validateShards()}
+	errs := []error{o.validateNumbers(), o.validateMetrics(), o.validateShards(), o.validateLogging()}
 	for _, namespace := range o.namespaces {
 		errs = append(errs, validateName("namespace", namespace, validation.IsDNS1123Label))
 	}
@@ -245,6 +259,9 @@ func (o *options) validateMetrics() error {
 	if o.certFile != "" && !o.metricsOverTLS() {
 		return fmt.Errorf("--tls-cert-file=%q: --metrics-bind-address=%q does not use TLS", o.certFile, o.metricsAddress)
 	}
+	if o.profiling && !o.metrics() {
+		return errors.New("--profiling: is served on --metrics-bind-address, which is 0")
+	}
 	if !o.metrics() {
 		return nil
 	}
@@ -256,6 +273,19 @@ func (o *options) validateMetrics() error {
 		return fmt.Errorf("--metrics-bind-address=%q: must be host:port, or 0 for none: %w", o.metricsAddress, err)
 	}
 	return nil
+}
+
+// validateLogging names flags where the library names fields.
+func (o *options) validateLogging() error {
+	var errs []error
+	for _, err := range logsapi.Validate(o.logging, nil, nil) {
+		flag, ok := map[string]string{"format": "logging-format", "flushFrequency": logsapi.LogFlushFreqFlagName}[err.Field]
+		if !ok {
+			flag, _, _ = strings.Cut(err.Field, "[")
+		}
+		errs = append(errs, fmt.Errorf("--%s: %s", flag, err.ErrorBody()))
+	}
+	return errors.Join(errs...)
 }
 
 func (o *options) metrics() bool { return o.metricsAddress != "0" }

@@ -188,6 +188,10 @@ func TestControllersFlag(t *testing.T) {
 func TestParseRefuses(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct{ name, args, want string }{
+		{"a log format that is none", "--logging-format=xml", `--logging-format: Invalid value: "xml": Unsupported log format`},
+		{"verbosity by file in JSON", "--logging-format=json --vmodule=sync=4", "--vmodule: Forbidden: Only supported for text log format"},
+		{"a log that is never flushed", "--log-flush-frequency=0s", "--log-flush-frequency: Invalid value: "},
+		{"profiles that nobody serves", "--profiling --metrics-bind-address=0", "--profiling: is served on --metrics-bind-address, which is 0"},
 		{"negative workers", "--concurrent-replicaset-syncs=-1", "--concurrent-replicaset-syncs=-1: must be a positive number, or 0 for the default"},
 		{"negative workers of the other kind", "--concurrent-rc-syncs=-5", "--concurrent-rc-syncs=-5: must be"},
 		{"a negative delay of statuses", "--status-delay=-1s", "--status-delay=-1s: must not be negative"},

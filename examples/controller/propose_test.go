@@ -30,7 +30,7 @@ func TestProposeRefuses(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
 			var stdout, stderr bytes.Buffer
-			assert.Equal(t, row.code, run(t.Context(), append([]string{"shard-ranges"}, strings.Fields(row.args)...), &stdout, &stderr))
+			assert.Equal(t, row.code, run(t.Context(), append([]string{"shard-ranges"}, strings.Fields(row.args)...), &stdout, &stderr, nil))
 			assert.Contains(t, stderr.String(), row.want)
 			assert.Empty(t, stdout.String())
 		})
@@ -42,7 +42,7 @@ func TestProposeIsUnderstood(t *testing.T) {
 	cluster, client := cluster(t)
 	kubeconfig := "--kubeconfig=" + writeKubeconfig(t, cluster.Kubeconfig)
 	var stdout, stderr bytes.Buffer
-	require.Equal(t, exitOK, run(t.Context(), []string{"shard-ranges", "-n", "3", kubeconfig}, &stdout, &stderr), stderr.String())
+	require.Equal(t, exitOK, run(t.Context(), []string{"shard-ranges", "-n", "3", kubeconfig}, &stdout, &stderr, nil), stderr.String())
 	opts, err := parse(strings.Fields(stdout.String()), &bytes.Buffer{})
 	require.NoError(t, err)
 	require.Len(t, opts.ranges, 3)
@@ -57,7 +57,7 @@ func TestProposeIsUnderstood(t *testing.T) {
 
 	stdout.Reset()
 	stderr.Reset()
-	assert.Equal(t, exitError, run(t.Context(), []string{"shard-ranges", "-n", "1000", kubeconfig}, &stdout, &stderr))
+	assert.Equal(t, exitError, run(t.Context(), []string{"shard-ranges", "-n", "1000", kubeconfig}, &stdout, &stderr, nil))
 	assert.Regexp(t, `^controller shard-ranges: 1000 ranges for [0-9]+ namespaces: want at least one range, and a namespace for each`, stderr.String())
 }
 

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/http/pprof"
 	"strings"
 	"time"
 
@@ -14,7 +15,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"k8s.io/client-go/rest"
 	certutil "k8s.io/client-go/util/cert"
-	"k8s.io/component-base/metrics/legacyregistry"
 	"k8s.io/klog/v2"
 	"sigs.k8s.io/controller-runtime/pkg/certwatcher"
 	"sigs.k8s.io/controller-runtime/pkg/metrics/filters"
@@ -38,9 +38,10 @@ type nowhere struct{ net.Listener }
 
 func (nowhere) Close() error { return nil }
 
-// serve answers for /metrics, /healthz and /readyz until stop is called. Over
-// TLS metrics are for those only whom the API server lets get that path; probes
-// are for everybody, as in Kubernetes.
+// serve answers for /metrics, /livez, /healthz, /readyz and, if it is asked for,
+// /debug/pprof until stop is called. Over TLS metrics and profiles are for those
+// only whom the API server lets get that path; probes are for everybody, as in
+// Kubernetes.
 func (m *manager) serve(ctx context.Context, listener net.Listener) (stop func(), err error) {
 	if !m.opts.metrics() {
 		return func() {}, nil
@@ -68,27 +69,43 @@ func (m *manager) serve(ctx context.Context, listener net.Listener) (stop func()
 }
 
 func (m *manager) handler(ctx context.Context) (http.Handler, error) {
-	watches := prometheus.NewRegistry()
-	watches.MustRegister(watchCollector{m.following})
-	metrics := promhttp.HandlerFor(prometheus.Gatherers{legacyregistry.DefaultGatherer, watches}, promhttp.HandlerOpts{})
-	if m.opts.metricsOverTLS() {
-		client, err := rest.HTTPClientFor(m.config)
-		if err != nil {
-			return nil, err
-		}
-		filter, err := filters.WithAuthenticationAndAuthorization(m.config, client)
-		if err != nil {
-			return nil, err
-		}
-		if metrics, err = filter(klog.FromContext(ctx), metrics); err != nil {
-			return nil, err
-		}
+	inside := http.NewServeMux()
+	gatherers := prometheus.Gatherers{m.registry, prometheus.GathererFunc(gatherKept)}
+	inside.Handle("GET /metrics", promhttp.HandlerFor(gatherers, promhttp.HandlerOpts{}))
+	if m.opts.profiling {
+		inside.HandleFunc("/debug/pprof/", pprof.Index)
+		inside.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
+		inside.HandleFunc("/debug/pprof/profile", pprof.Profile)
+		inside.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
+		inside.HandleFunc("/debug/pprof/trace", pprof.Trace)
+	}
+	guarded, err := m.guard(ctx, inside)
+	if err != nil {
+		return nil, err
 	}
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", metrics)
+	mux.Handle("/", guarded)
+	mux.Handle("GET /livez", probe(m.alive))
 	mux.Handle("GET /healthz", probe(m.alive))
 	mux.Handle("GET /readyz", probe(func(*http.Request) error { return m.ready() }))
 	return mux, nil
+}
+
+// guard asks the API server who a client is and whether it may get the path,
+// where others than this machine can ask.
+func (m *manager) guard(ctx context.Context, inside http.Handler) (http.Handler, error) {
+	if !m.opts.metricsOverTLS() {
+		return inside, nil
+	}
+	client, err := rest.HTTPClientFor(m.config)
+	if err != nil {
+		return nil, err
+	}
+	filter, err := filters.WithAuthenticationAndAuthorization(m.config, client)
+	if err != nil {
+		return nil, err
+	}
+	return filter(klog.FromContext(ctx), inside)
 }
 
 // ready is an error while the controllers at work have not seen what there is, or

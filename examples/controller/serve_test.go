@@ -2,6 +2,7 @@ package main
 
 import (
 	"crypto/tls"
+	"encoding/json"
 	"io"
 	"net/http"
 	"strings"
@@ -65,7 +66,8 @@ func TestMetrics(t *testing.T) {
 		return err == nil && rs.Status.Replicas == 3
 	}, patience, 50*time.Millisecond)
 
-	for _, path := range []string{"/healthz", "/readyz"} {
+	p.says(`"Starting" version="[^"]+" revision="[^"]+" go="go1[^"]+" kubernetes="v0\.`)
+	for _, path := range []string{"/healthz", "/livez", "/readyz"} {
 		code, text := get(t, http.DefaultClient, url+path)
 		assert.Equal(t, http.StatusOK, code, path)
 		assert.Equal(t, "ok", text, path)
@@ -105,6 +107,26 @@ func TestMetrics(t *testing.T) {
 		assert.Len(t, ahead, 1, resource)
 		assert.Zero(t, ahead[0].GetGauge().GetValue(), resource)
 	}
+	replicas := func(state string) float64 {
+		found := labeled(families["replicakit_replicas"], "state", state)
+		require.Len(t, found, 2, "both kinds")
+		return found[0].GetGauge().GetValue() + found[1].GetGauge().GetValue()
+	}
+	assert.InDelta(t, 3, replicas("desired"), 0)
+	assert.InDelta(t, 3, replicas("current"), 0)
+	assert.Zero(t, replicas("ready"))
+	assert.Zero(t, replicas("available"))
+	assert.Len(t, families["replicakit_replica_failures"].GetMetric(), 2, "both kinds")
+	assert.Zero(t, sum("replicakit_replica_failures", "replicaset"))
+	assert.Zero(t, sum("replicakit_failed_passes_total", "replicationmanager"))
+	assert.Zero(t, families["replicakit_refused_writes_total"].GetMetric()[0].GetCounter().GetValue())
+	assert.Len(t, families["replicakit_build_info"].GetMetric()[0].GetLabel(), 4)
+	for name := range families {
+		assert.NotRegexp(t, "^(apiserver|authentication|cardinality|disabled|hidden|registered|go_godebug|rest_client_transport)_", name, "foreign")
+	}
+	assert.Less(t, strings.Count(text, "\n"), 500)
+	code, _ = get(t, http.DefaultClient, url+"/debug/pprof/")
+	assert.Equal(t, http.StatusNotFound, code, "not without --profiling")
 	for _, name := range []string{"replicaset_controller_sorting_deletion_age_ratio", "process_cpu_seconds_total", "process_resident_memory_bytes", "go_goroutines"} {
 		assert.Contains(t, families, name)
 	}
@@ -117,17 +139,21 @@ func TestMetricsOverTLS(t *testing.T) {
 	const namespace = "metrics-tls"
 	_, err := client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{})
 	require.NoError(t, err)
-	_, err = client.RbacV1().ClusterRoles().Create(t.Context(), &rbacv1.ClusterRole{
-		ObjectMeta: metav1.ObjectMeta{Name: "scraper"},
-		Rules:      []rbacv1.PolicyRule{{Verbs: []string{"get"}, NonResourceURLs: []string{"/metrics"}}},
-	}, metav1.CreateOptions{})
-	require.NoError(t, err)
-	_, err = client.RbacV1().ClusterRoleBindings().Create(t.Context(), &rbacv1.ClusterRoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: "scraper"},
-		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Name: "scraper", Namespace: namespace}},
-		RoleRef:    rbacv1.RoleRef{Kind: "ClusterRole", Name: "scraper"},
-	}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	allow := func(name, path string) {
+		_, err := client.RbacV1().ClusterRoles().Create(t.Context(), &rbacv1.ClusterRole{
+			ObjectMeta: metav1.ObjectMeta{Name: name},
+			Rules:      []rbacv1.PolicyRule{{Verbs: []string{"get"}, NonResourceURLs: []string{path}}},
+		}, metav1.CreateOptions{})
+		require.NoError(t, err)
+		_, err = client.RbacV1().ClusterRoleBindings().Create(t.Context(), &rbacv1.ClusterRoleBinding{
+			ObjectMeta: metav1.ObjectMeta{Name: name},
+			Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Name: name, Namespace: namespace}},
+			RoleRef:    rbacv1.RoleRef{Kind: "ClusterRole", Name: name},
+		}, metav1.CreateOptions{})
+		require.NoError(t, err)
+	}
+	allow("scraper", "/metrics")
+	allow("profiler", "/debug/pprof/*")
 	token := func(name string) string {
 		account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}}
 		_, err := client.CoreV1().ServiceAccounts(namespace).Create(t.Context(), account, metav1.CreateOptions{})
@@ -137,7 +163,8 @@ func TestMetricsOverTLS(t *testing.T) {
 		return request.Status.Token
 	}
 
-	p := start(t, "--kubeconfig="+writeKubeconfig(t, cluster.Kubeconfig), "--namespace="+namespace, "--leader-elect=false", "--metrics-bind-address=0.0.0.0:0")
+	scraper, profiler := token("scraper"), token("profiler")
+	p := start(t, "--kubeconfig="+writeKubeconfig(t, cluster.Kubeconfig), "--namespace="+namespace, "--leader-elect=false", "--metrics-bind-address=0.0.0.0:0", "--profiling")
 	_, port, _ := strings.Cut(strings.TrimPrefix(p.address(), "[::]"), ":")
 	url := "https://127.0.0.1:" + port
 	require.Eventually(t, func() bool {
@@ -150,10 +177,14 @@ func TestMetricsOverTLS(t *testing.T) {
 	}{
 		{"probes are for everybody", "/healthz", "", http.StatusOK},
 		{"readiness too", "/readyz", "", http.StatusOK},
+		{"as is whether it lives", "/livez", "", http.StatusOK},
+		{"profiles are not", "/debug/pprof/", "", http.StatusUnauthorized},
+		{"nor for who may get metrics", "/debug/pprof/heap", scraper, http.StatusForbidden},
+		{"but for who may get them", "/debug/pprof/heap", profiler, http.StatusOK},
 		{"metrics are not", "/metrics", "", http.StatusUnauthorized},
 		{"nor with any token", "/metrics", "abc", http.StatusInternalServerError}, // so says the library
 		{"not for those without the right", "/metrics", token("nobody"), http.StatusForbidden},
-		{"but for those with it", "/metrics", token("scraper"), http.StatusOK},
+		{"but for those with it", "/metrics", scraper, http.StatusOK},
 	} {
 		code, text := get(t, &http.Client{Transport: bearer{row.token}}, url+row.path)
 		assert.Equal(t, row.code, code, row.name)
@@ -176,4 +207,16 @@ func (b bearer) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true}
 	return transport.RoundTrip(req)
+}
+
+func TestJSONLog(t *testing.T) {
+	t.Parallel()
+	p := start(t, "--kubeconfig=/does/not/exist", "--logging-format=json")
+	assert.Equal(t, exitError, p.exitCode())
+	var line map[string]any
+	first, _, _ := strings.Cut(p.log.String(), "\n")
+	require.NoError(t, json.Unmarshal([]byte(first), &line), first)
+	assert.Equal(t, "Starting", line["msg"])
+	assert.Contains(t, line, "ts")
+	assert.NotEmpty(t, line["version"])
 }

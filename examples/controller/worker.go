@@ -15,7 +15,6 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
-	"k8s.io/component-base/metrics/legacyregistry"
 
 	"github.com/replicakit/replicakit/examples/controller/internal/shard"
 	"github.com/replicakit/replicakit/replicas/clientgo"
@@ -140,11 +139,11 @@ func (w *worker) newCell(ctx context.Context, namespace string, clients clients)
 func (w *worker) registerer(namespace string) prometheus.Registerer {
 	switch {
 	case w.shard != nil:
-		return prometheus.WrapRegistererWith(prometheus.Labels{"shard": strconv.Itoa(w.shard.index)}, legacyregistry.Registerer())
+		return prometheus.WrapRegistererWith(prometheus.Labels{"shard": strconv.Itoa(w.shard.index)}, w.registry)
 	case len(w.opts.namespaces) > 1:
-		return prometheus.WrapRegistererWith(prometheus.Labels{"namespace": namespace}, legacyregistry.Registerer())
+		return prometheus.WrapRegistererWith(prometheus.Labels{"namespace": namespace}, w.registry)
 	}
-	return legacyregistry.Registerer()
+	return w.registry
 }
 
 // run works until ctx ends, and returns after the last pass.

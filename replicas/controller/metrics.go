@@ -60,6 +60,7 @@ func counters[O, C Object]() []counter[O, C] {
 		{"delete_conflicts_total", "Deletes that met a Conflict: the child had changed, or a webhook refused.", func(p *pass) int { return p.Conflicts }},
 		{"live_lists_total", "Lists of an owner's children past the cache: the cache was known to be old, deletes met a Conflict, or answers were lost.", func(p *pass) int { return p.LiveLists }},
 		{"live_reads_total", "Reads of a child past the cache, to see what became of a call that failed.", func(p *pass) int { return p.LiveReads }},
+		{"failed_passes_total", "Passes that ended in an error, and are tried again.", func(p *pass) int { return one(p.Err != nil && !isRefused(p.Err)) }},
 		{"held_passes_total", "Passes that did not create or delete, as an earlier one had put it off.", func(p *pass) int { return one(p.Held) }},
 		{"refused_passes_total", "Passes that could not act on the owner's spec.", func(p *pass) int { return one(isRefused(p.Err)) }},
 	}

@@ -49,7 +49,7 @@ func TestMetrics(t *testing.T) {
 			}
 			families[s.Name] = about
 		}
-		assert.Len(t, families, 11)
+		assert.Len(t, families, 12)
 		assert.Empty(t, new(controller.Controller).Metrics(), "New did not make it")
 	})
 	t.Run("they count what passes do", func(t *testing.T) {
@@ -67,6 +67,7 @@ func TestMetrics(t *testing.T) {
 		assert.InDelta(t, 2, r.metric(t, "children_created_total", ""), 0)
 		assert.InDelta(t, 1, r.metric(t, "child_errors_total", ""), 0)
 		assert.InDelta(t, 1, r.metric(t, "live_reads_total", ""), 0)
+		assert.InDelta(t, 1, r.metric(t, "failed_passes_total", ""), 0)
 		assert.InDelta(t, 1, r.metric(t, "expectations", "waiting"), 0)
 		assert.InDelta(t, 1, r.metric(t, "owners", "unresolved"), 0)
 		took := r.start().Metrics()[0]
@@ -86,6 +87,7 @@ func TestMetrics(t *testing.T) {
 		_, err = r.pass(t, 1, podsOf(r.owner, 2)...)
 		require.NoError(t, err)
 		assert.InDelta(t, 2, r.metric(t, "children_deleted_total", ""), 0)
+		assert.InDelta(t, 1, r.metric(t, "failed_passes_total", ""), 0, "not the second one")
 	})
 	t.Run("an owner is in a state until a pass finds it is not, or it is gone", func(t *testing.T) {
 		t.Parallel()
@@ -118,6 +120,7 @@ func TestMetrics(t *testing.T) {
 		require.NoError(t, err)
 		assert.InDelta(t, 1, refusing.metric(t, "owners", "refused"), 0)
 		assert.InDelta(t, 1, refusing.metric(t, "refused_passes_total", ""), 0)
+		assert.Zero(t, refusing.metric(t, "failed_passes_total", ""))
 		expiring := newRig(1)
 		_, err = expiring.pass(t, 0)
 		require.NoError(t, err)

@@ -1,0 +1,129 @@
+package main
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	dto "github.com/prometheus/client_model/go"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/component-base/metrics/legacyregistry"
+	_ "k8s.io/component-base/metrics/prometheus/clientgo" // work queues, client, leader election, by Kubernetes' names
+)
+
+// newRegistry has the metrics of the program and of its process. Controllers add
+// theirs.
+func newRegistry(m *manager) *prometheus.Registry {
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(
+		collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+		readBuild().collector(),
+		watchCollector{m.following},
+		ownerCollector{m.working.all},
+		refusedWrites,
+	)
+	return registry
+}
+
+// refusedWrites is of all permits: none may be forgotten.
+var refusedWrites = prometheus.NewCounter(prometheus.CounterOpts{
+	Name: "replicakit_refused_writes_total",
+	Help: "Writes that were not sent, as the lease could not be proven: the program or its connection stood still.",
+})
+
+// kept are what is shown of the registry that Kubernetes' libraries share. The
+// rest of it is about API servers, audit, certificates of clients and the registry
+// itself.
+var kept = []string{
+	"leader_election_",
+	"rest_client_rate_limiter_duration_seconds",
+	"rest_client_request_duration_seconds",
+	"rest_client_requests_total",
+	"workqueue_",
+}
+
+// gatherKept gathers what is kept of Kubernetes' registry.
+func gatherKept() ([]*dto.MetricFamily, error) {
+	families, err := legacyregistry.DefaultGatherer.Gather()
+	return slices.DeleteFunc(families, func(f *dto.MetricFamily) bool {
+		return !slices.ContainsFunc(kept, func(prefix string) bool { return strings.HasPrefix(f.GetName(), prefix) })
+	}), err
+}
+
+// An ownerCollector counts replicas and failures of all owners in the caches, by
+// kind. It looks at each owner, and at no pod.
+type ownerCollector struct{ cells func() []*cell }
+
+var (
+	replicaCount = prometheus.NewDesc("replicakit_replicas",
+		"Replicas of all owners: those that their specs ask for (desired), and those that their statuses tell of (current, ready, available).",
+		[]string{"controller", "state"}, nil)
+	failureCount = prometheus.NewDesc("replicakit_replica_failures",
+		"Owners with the condition ReplicaFailure: a pod could not be created or deleted.",
+		[]string{"controller"}, nil)
+)
+
+// Describe sends the descriptions.
+func (ownerCollector) Describe(descs chan<- *prometheus.Desc) {
+	descs <- replicaCount
+	descs <- failureCount
+}
+
+// Collect sends the counts of the kinds that are worked on.
+func (c ownerCollector) Collect(collected chan<- prometheus.Metric) {
+	totals := map[string]ownerTotal{}
+	for _, cell := range c.cells() {
+		for _, kind := range cell.worker.controllers {
+			total := totals[kind.queue]
+			for _, owner := range kind.informer(cell.factory).GetStore().List() {
+				total.add(owner)
+			}
+			totals[kind.queue] = total
+		}
+	}
+	for name, total := range totals {
+		gauge := func(desc *prometheus.Desc, value int, labels ...string) {
+			collected <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, float64(value), append([]string{name}, labels...)...)
+		}
+		gauge(replicaCount, total.desired, "desired")
+		gauge(replicaCount, total.current, "current")
+		gauge(replicaCount, total.ready, "ready")
+		gauge(replicaCount, total.available, "available")
+		gauge(failureCount, total.failing)
+	}
+}
+
+// An ownerTotal is of many owners.
+type ownerTotal struct{ desired, current, ready, available, failing int }
+
+func (t *ownerTotal) add(owner any) {
+	switch o := owner.(type) {
+	case *appsv1.ReplicaSet:
+		t.count(o.Spec.Replicas, o.Status.Replicas, o.Status.ReadyReplicas, o.Status.AvailableReplicas)
+		if slices.ContainsFunc(o.Status.Conditions, func(c appsv1.ReplicaSetCondition) bool {
+			return c.Type == appsv1.ReplicaSetReplicaFailure && c.Status == corev1.ConditionTrue
+		}) {
+			t.failing++
+		}
+	case *corev1.ReplicationController:
+		t.count(o.Spec.Replicas, o.Status.Replicas, o.Status.ReadyReplicas, o.Status.AvailableReplicas)
+		if slices.ContainsFunc(o.Status.Conditions, func(c corev1.ReplicationControllerCondition) bool {
+			return c.Type == corev1.ReplicationControllerReplicaFailure && c.Status == corev1.ConditionTrue
+		}) {
+			t.failing++
+		}
+	}
+}
+
+// count takes a spec that the server has not filled in for none desired.
+func (t *ownerTotal) count(desired *int32, current, ready, available int32) {
+	if desired != nil {
+		t.desired += int(*desired)
+	}
+	t.current += int(current)
+	t.ready += int(ready)
+	t.available += int(available)
+}
