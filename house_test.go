@@ -45,7 +45,7 @@ func TestPrimitivesImportNoneOfEachOther(t *testing.T) {
 func TestThreeFloors(t *testing.T) {
 	t.Parallel()
 	allowed := slices.Clone(primitives)
-	for _, floor := range []string{"replicas", "replicas/controller"} {
+	for _, floor := range []string{"replicas", "replicas/controller", "replicas/replicastest"} {
 		for _, dep := range goList(t, "-deps", "./"+floor) {
 			path, ours := strings.CutPrefix(dep, module+"/")
 			if ours && path != floor && !strings.HasPrefix(path, "internal/") {
@@ -136,7 +136,7 @@ func TestOnlySlowStartStartsGoroutines(t *testing.T) {
 // An example that is copied into an empty module builds.
 func TestExamplesStandAlone(t *testing.T) {
 	t.Parallel()
-	for _, name := range append([]string{"replicas/controller"}, primitives...) {
+	for _, name := range append([]string{"replicas", "replicas/controller", "replicas/replicastest"}, primitives...) {
 		fset, found := token.NewFileSet(), 0
 		for _, file := range goList(t, "-f", `{{join .XTestGoFiles "\n"}}`, "./"+name) {
 			f, err := parser.ParseFile(fset, filepath.Join(name, file), nil, parser.ParseComments)
@@ -160,7 +160,7 @@ func TestExamplesStandAlone(t *testing.T) {
 func TestDocCommentsHaveNoIDs(t *testing.T) {
 	t.Parallel()
 	id := regexp.MustCompile(`([(]|[:,] )[A-Z][0-9]{1,2}[,)]`)
-	for _, name := range append([]string{".", "replicas", "replicas/controller", "replicas/clientgo"}, primitives...) {
+	for _, name := range append([]string{".", "replicas", "replicas/controller", "replicas/clientgo", "replicas/replicastest"}, primitives...) {
 		cmd := exec.CommandContext(t.Context(), "go", "doc", "-all", ".")
 		cmd.Dir = name
 		out, err := cmd.Output()

@@ -29,6 +29,7 @@ import (
 	"github.com/replicakit/replicakit/podrank"
 	"github.com/replicakit/replicakit/replicas"
 	"github.com/replicakit/replicakit/replicas/controller"
+	"github.com/replicakit/replicakit/replicas/replicastest"
 	"github.com/replicakit/replicakit/selector"
 	"github.com/replicakit/replicakit/slowstart"
 	"github.com/replicakit/replicakit/status"
@@ -89,6 +90,19 @@ var functions = map[string][]any{
 	"replicas.ReplicaSetSpec":                 {replicas.ReplicaSetSpec},
 	"replicas.ReplicationControllerSpec":      {replicas.ReplicationControllerSpec},
 	"replicas.ScaleTo":                        {replicas.ScaleTo[pod], replicas.ScaleTo[mixed]},
+	"replicastest.Crashes":                    {replicastest.Crashes},
+	"replicastest.Lost":                       {replicastest.Lost},
+	"replicastest.NewClock":                   {replicastest.NewClock},
+	"replicastest.NewCluster":                 {replicastest.NewCluster},
+	"replicastest.NewClusterOf":               {replicastest.NewClusterOf[set, pod]},
+	"replicastest.NewPod":                     {replicastest.NewPod},
+	"replicastest.NewReplicaSet":              {replicastest.NewReplicaSet},
+	"replicastest.OnNode":                     {replicastest.OnNode},
+	"replicastest.Orphan":                     {replicastest.Orphan[pod]},
+	"replicastest.OwnedBy":                    {replicastest.OwnedBy[pod]},
+	"replicastest.Terminating":                {replicastest.Terminating[pod]},
+	"replicastest.Unready":                    {replicastest.Unready},
+	"replicastest.WithCost":                   {replicastest.WithCost[pod]},
 	"selector.All":                            {selector.All[pod], selector.All[mixed]},
 	"selector.CanAdopt":                       {selector.CanAdopt},
 	"selector.ForReplicaSet":                  {selector.ForReplicaSet},
@@ -159,6 +173,25 @@ var kinds = map[string][]any{
 	"replicas.ScaleOf":                               {replicas.ScaleOf[mixed]{}},
 	"replicas.Spec":                                  {replicas.Spec{}},
 	"replicas.SpecOf":                                {replicas.SpecOf[mixed]{}},
+	"replicastest.Answered":                          {replicastest.Answered{}},
+	"replicastest.Backup":                            {replicastest.Backup{}},
+	"replicastest.BackupOf":                          {replicastest.BackupOf[set, pod]{}},
+	"replicastest.Call":                              {replicastest.Call{}},
+	"replicastest.Clock":                             {replicastest.Clock{}},
+	"replicastest.Crash":                             {replicastest.Crash{}},
+	"replicastest.Event":                             {replicastest.Event{}},
+	"replicastest.Failure":                           {replicastest.Failure(0), replicastest.Failures},
+	"replicastest.Fault":                             {replicastest.Fault{}},
+	"replicastest.Options":                           {replicastest.Options{}},
+	"replicastest.Pass":                              {replicastest.Pass{}},
+	"replicastest.Record":                            {replicastest.Record{}},
+	"replicastest.Rule":                              {replicastest.Rule{}},
+	"replicastest.Scaling":                           {replicastest.Scaling{}},
+	"replicastest.ScalingOf":                         {replicastest.ScalingOf[set, pod]{}},
+	"replicastest.Timing":                            {replicastest.Timing{}},
+	"replicastest.Tombstone":                         {replicastest.Tombstone{}},
+	"replicastest.Worker":                            {replicastest.Worker{}},
+	"replicastest.World":                             {replicastest.World{}},
 	"selector.Claimed":                               {selector.Claimed[pod]{}},
 	"selector.Claimer":                               {selector.Claimer[pod]{}, selector.Claimer[mixed]{}},
 	"selector.Claims":                                {selector.Claims[pod]{}},
@@ -173,6 +206,21 @@ var kinds = map[string][]any{
 	"status.Failure":                                 {status.Failure{}},
 	"status.Options":                                 {status.Options{}},
 	"status.Rules":                                   {status.Rules[pod]{}, status.Rules[mixed]{}},
+}
+
+// made are the types of which only a constructor makes values that are of use: what
+// it makes is tried.
+func made() map[string]any {
+	cluster := replicastest.NewCluster(replicastest.Options{Nodes: 2})
+	c := cluster.NewController()
+	view := cluster.NewView()
+	return map[string]any{
+		"replicastest.Client": c.Client, "replicastest.ClientOf": cluster.NewClient(),
+		"replicastest.Cluster": replicastest.NewCluster(replicastest.Options{}), "replicastest.ClusterOf": cluster,
+		"replicastest.Controller": c, "replicastest.ControllerOf": cluster.NewController(),
+		"replicastest.Stream": view.ChildWatch,
+		"replicastest.View":   view, "replicastest.ViewOf": cluster.NewView(),
+	}
 }
 
 // panicking are those whose purpose it is to panic.
@@ -209,6 +257,14 @@ func TestNothingPanics(t *testing.T) {
 			}
 		})
 	}
+	for name, receiver := range made() { // they share a cluster, which is not for concurrent use
+		t.Run(name, func(t *testing.T) {
+			v := reflect.ValueOf(receiver)
+			for i := range v.NumMethod() {
+				throwAt(t, name+"."+v.Type().Method(i).Name, v.Method(i))
+			}
+		})
+	}
 	t.Run("nil pointers that are documented", func(t *testing.T) {
 		t.Parallel()
 		for _, receiver := range []any{(*replicas.RefusedError)(nil), (*expectations.ConsistencyStore)(nil)} {
@@ -224,7 +280,7 @@ func TestNothingPanics(t *testing.T) {
 func TestNothingPanicsKnowsAll(t *testing.T) {
 	t.Parallel()
 	var found []string
-	for _, dir := range append([]string{"replicas", "replicas/controller"}, primitives...) {
+	for _, dir := range append([]string{"replicas", "replicas/controller", "replicas/replicastest"}, primitives...) {
 		name := path.Base(dir)
 		for _, file := range goList(t, "-f", `{{join .GoFiles "\n"}}`, "./"+dir) {
 			file, err := parser.ParseFile(token.NewFileSet(), dir+"/"+file, nil, 0)
@@ -236,7 +292,7 @@ func TestNothingPanicsKnowsAll(t *testing.T) {
 			}
 		}
 	}
-	known := slices.Concat(slices.Collect(maps.Keys(functions)), slices.Collect(maps.Keys(kinds)), panicking)
+	known := slices.Concat(slices.Collect(maps.Keys(functions)), slices.Collect(maps.Keys(kinds)), slices.Collect(maps.Keys(made())), panicking)
 	assert.ElementsMatch(t, found, known)
 }
 

@@ -104,6 +104,8 @@ func Crashes(f func()) (crashed bool) {
 			panic(value)
 		}
 	}()
-	f()
+	if f != nil {
+		f()
+	}
 	return false
 }

@@ -19,7 +19,7 @@ const (
 // once for later.
 type Worker struct {
 	Clock *Clock
-	// Sync works on one name. A delay above 0 asks to be called again then;
+	// Sync works on one name; nil: names are dropped. A delay above 0 asks to be called again then;
 	// after an error without one the Worker tries again, each time later.
 	Sync func(ctx context.Context, key types.NamespacedName) (again time.Duration, err error)
 
@@ -75,6 +75,9 @@ func (w *Worker) Step() {
 	w.queue = slices.DeleteFunc(w.queue, func(queued wake) bool {
 		return queued.key == next.key && !queued.at.After(now)
 	})
+	if w.Sync == nil {
+		return
+	}
 	again, err := w.Sync(context.Background(), next.key)
 	if err == nil {
 		delete(w.failures, next.key)

@@ -1,6 +1,10 @@
 package replicastest
 
-import "time"
+import (
+	"time"
+
+	"github.com/replicakit/replicakit/internal/object"
+)
 
 // A Part is something that acts by itself when its time has come: the Cluster, a
 // View, a Worker. Parts never act on their own: somebody calls Step, and so
@@ -27,15 +31,16 @@ type World struct {
 // return: after a million steps in one instant it panics.
 func (w *World) Run(d time.Duration) {
 	end := w.Clock.Now().Add(d)
-	w.RunUntil(end, func() bool { return false })
+	w.RunUntil(end, nil)
 	w.Clock.Advance(end.Sub(w.Clock.Now()))
 }
 
-// RunUntil steps until done reports true, which it returns, or until nothing is
-// left to do up to the end; the clock then stands at the last thing done.
+// RunUntil steps until done reports true, which it returns, or until nothing is left
+// to do up to the end; the clock then stands at the last thing done. A nil done
+// never does.
 func (w *World) RunUntil(end time.Time, done func() bool) bool {
 	const busy = 1_000_000
-	for steps := 0; !done(); steps++ {
+	for steps := 0; done == nil || !done(); steps++ {
 		part, due := w.next()
 		if part == nil || due.After(end) {
 			return false
@@ -55,6 +60,9 @@ func (w *World) RunUntil(end time.Time, done func() bool) bool {
 // next returns the part that is due first, and when.
 func (w *World) next() (first Part, at time.Time) {
 	for _, part := range w.Parts {
+		if object.IsNil(part) {
+			continue
+		}
 		if due, ok := part.Due(); ok && (first == nil || due.Before(at)) {
 			first, at = part, due
 		}
