@@ -27,7 +27,7 @@ func changingStage(t *testing.T, pods int32, lag time.Duration) (s *stage, calls
 	calls = map[string]int{}
 	s.controller.Client.Done = func(call replicastest.Call, _ error) { calls[call.Verb]++ }
 	s.controller.View.ChildWatch.Lag = lag
-	s.world.Parts = append(s.world.Parts, s.Cluster.Churn(namespace, time.Second))
+	s.world.Parts = append(s.world.Parts, s.Churn(namespace, time.Second))
 	s.world.Run(2 * lag)
 	return s, calls
 }

@@ -31,7 +31,7 @@ type pool struct {
 
 func (p *pool) DeepCopy() *pool {
 	c := *p
-	p.ObjectMeta.DeepCopyInto(&c.ObjectMeta)
+	p.DeepCopyInto(&c.ObjectMeta)
 	return &c
 }
 
@@ -46,7 +46,7 @@ type worker struct {
 
 func (w *worker) DeepCopy() *worker {
 	c := *w
-	w.ObjectMeta.DeepCopyInto(&c.ObjectMeta)
+	w.DeepCopyInto(&c.ObjectMeta)
 	return &c
 }
 

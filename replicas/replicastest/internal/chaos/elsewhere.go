@@ -26,7 +26,7 @@ func newElsewhere(beside *replicastest.Cluster) *elsewhere {
 			panic(err)
 		}
 	}
-	e.controller = e.Cluster.NewController()
+	e.controller = e.NewController()
 	e.checker.Watch(e.controller)
 	done := e.controller.Client.Done
 	e.controller.Client.Done = func(call replicastest.Call, err error) {

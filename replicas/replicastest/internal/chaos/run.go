@@ -160,7 +160,7 @@ func (r *run) restart(i int) {
 }
 
 func (r *run) start(i int) {
-	c, err := r.Cluster.NewControllerWith(controller.Options{BackOffFailed: r.seed%5 == 0})
+	c, err := r.NewControllerWith(controller.Options{BackOffFailed: r.seed%5 == 0})
 	if err != nil {
 		panic(err)
 	}
@@ -296,7 +296,7 @@ func (r *run) endPause() {
 func (r *run) stir(n int) {
 	r.churn = nil
 	if n > 0 {
-		r.churn = []replicastest.Part{r.Cluster.Churn(namespace, time.Duration(n)*time.Second)}
+		r.churn = []replicastest.Part{r.Churn(namespace, time.Duration(n)*time.Second)}
 	}
 	r.show()
 }

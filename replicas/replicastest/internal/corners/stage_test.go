@@ -164,7 +164,7 @@ func (s *stage) restart() {
 		s.controller.View.Stop()
 		s.checker.Drop(s.controller)
 	}
-	c := s.Cluster.NewController()
+	c := s.NewController()
 	s.controller = c
 	s.checker.Watch(c)
 	done := c.Client.Done
@@ -223,7 +223,7 @@ func (s *stage) pause() {
 	view := s.controller.View
 	view.ChildWatch.Hang()
 	view.OwnerWatch.Hang()
-	other := s.Cluster.NewController()
+	other := s.NewController()
 	s.checker.Watch(other)
 	world := &replicastest.World{Clock: s.Clock, Parts: []replicastest.Part{s.Cluster, other}}
 	world.Run(pausedFor)
