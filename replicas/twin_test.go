@@ -1,0 +1,199 @@
+package replicas_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/replicakit/replicakit/internal/podtest"
+	"github.com/replicakit/replicakit/replicas"
+)
+
+// fleet returns active pods of the ReplicaSet full of ties, with orphans and
+// relabelled ones among them.
+func fleet(rs *appsv1.ReplicaSet, n int, seed uint64) []*corev1.Pod {
+	r := rand.New(rand.NewPCG(seed, 1))
+	pods := podtest.Fleet(n, 5, seed)
+	for i, p := range pods {
+		switch r.IntN(8) {
+		case 0: // an orphan
+		case 1:
+			owned(rs)(p)
+			p.Labels = nil
+		default:
+			owned(rs)(p)
+		}
+		if r.IntN(10) == 0 {
+			podtest.Deleting(pods[i])
+		}
+	}
+	return pods
+}
+
+func TestManageDoesNotDependOnOrder(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(50) {
+		rs := replicaSet(10)
+		pods := fleet(rs, 40, seed)
+		spec := specOf(t, rs)
+		spec.Related = podtest.Fleet(20, 5, seed+1000)
+		want, err := replicas.Manage(pods, spec)
+		require.NoError(t, err)
+		r := rand.New(rand.NewPCG(seed, 2))
+		for range 5 {
+			r.Shuffle(len(pods), func(i, j int) { pods[i], pods[j] = pods[j], pods[i] })
+			r.Shuffle(len(spec.Related), func(i, j int) { spec.Related[i], spec.Related[j] = spec.Related[j], spec.Related[i] })
+			got, err := replicas.Manage(pods, spec)
+			require.NoError(t, err)
+			require.Equal(t, want.Scale, got.Scale, "seed %d", seed)
+			for list, same := range map[*[]*corev1.Pod]*[]*corev1.Pod{
+				&want.Claims.Owned: &got.Claims.Owned, &want.Claims.Adopt: &got.Claims.Adopt,
+				&want.Claims.Release: &got.Claims.Release, &want.Claims.Ignored: &got.Claims.Ignored,
+			} {
+				require.ElementsMatch(t, uids(*list), uids(*same), "seed %d", seed)
+			}
+		}
+	}
+}
+
+func TestManageTouchesNothing(t *testing.T) {
+	t.Parallel()
+	t.Run("Y14 D4 W36 owner, pods and their order stay as they were", func(t *testing.T) {
+		t.Parallel()
+		rs := replicaSet(10)
+		pods := fleet(rs, 40, 1)
+		spec := specOf(t, rs)
+		spec.Related = podtest.Fleet(20, 5, 2)
+		rsBefore, before, relatedBefore := rs.DeepCopy(), deepCopies(pods), deepCopies(spec.Related)
+		order := slices.Clone(pods)
+		plan, err := replicas.Manage(pods, spec)
+		require.NoError(t, err)
+		assert.NotEmpty(t, plan.Scale.Delete)
+		assert.Equal(t, rsBefore, rs)
+		assert.Equal(t, before, pods)
+		assert.Equal(t, relatedBefore, spec.Related)
+		for i := range pods {
+			assert.Same(t, order[i], pods[i])
+		}
+	})
+}
+
+// TestPlansLeadToTheWantedCount applies plan after plan to a list of pods.
+func TestPlansLeadToTheWantedCount(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(100) {
+		r := rand.New(rand.NewPCG(seed, 3))
+		rs := replicaSet(int32(r.IntN(60)))
+		pods := fleet(rs, r.IntN(80), seed)
+		spec := specOf(t, rs)
+		spec.BurstReplicas = 1 + r.IntN(20)
+		for pass := 0; ; pass++ {
+			require.Less(t, pass, 100, "seed %d: no end", seed)
+			plan, err := replicas.Manage(pods, spec)
+			require.NoError(t, err)
+			if plan.IsZero() {
+				assert.Len(t, plan.Claims.Owned, int(*rs.Spec.Replicas), "seed %d", seed)
+				break
+			}
+			require.LessOrEqual(t, plan.Scale.Create, spec.BurstReplicas)
+			require.LessOrEqual(t, len(plan.Scale.Delete), spec.BurstReplicas)
+			pods = apply(plan, pods, rs, pass)
+		}
+	}
+}
+
+// apply does to the list what carrying out the plan would.
+func apply(plan replicas.Plan, pods []*corev1.Pod, rs *appsv1.ReplicaSet, pass int) []*corev1.Pod {
+	gone := map[types.UID]bool{}
+	for _, v := range plan.Scale.Delete {
+		gone[v.Object.UID] = true
+	}
+	pods = slices.DeleteFunc(pods, func(p *corev1.Pod) bool { return gone[p.UID] })
+	for _, p := range plan.Claims.Adopt {
+		owned(rs)(p)
+	}
+	for _, p := range plan.Claims.Release {
+		p.OwnerReferences = nil
+	}
+	for i := range plan.Scale.Create {
+		p, _ := plan.Scale.New(i)
+		p.Name = fmt.Sprintf("new-%d-%d", pass, i)
+		p.UID = types.UID(p.Name)
+		pods = append(pods, p)
+	}
+	return pods
+}
+
+// manageTwin decides by the rules written out one by one.
+func manageTwin(pods []*corev1.Pod, rs *appsv1.ReplicaSet) (adopt, release []types.UID, surplus int) {
+	count := 0
+	for _, p := range pods {
+		if p.DeletionTimestamp != nil || p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed {
+			continue
+		}
+		mine := len(p.OwnerReferences) == 1 && p.OwnerReferences[0].UID == rs.UID
+		orphan := len(p.OwnerReferences) == 0
+		matches := p.Labels["app"] == "web"
+		switch {
+		case mine && matches:
+			count++
+		case mine:
+			release = append(release, p.UID)
+		case orphan && matches:
+			adopt = append(adopt, p.UID)
+			count++
+		}
+	}
+	return adopt, release, count - int(*rs.Spec.Replicas)
+}
+
+func TestManageAgreesWithItsTwin(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(200) {
+		rs := replicaSet(int32(seed % 40))
+		pods := fleet(rs, 30, seed)
+		plan, err := replicas.Manage(pods, specOf(t, rs))
+		require.NoError(t, err)
+		adopt, release, surplus := manageTwin(pods, rs)
+		assert.ElementsMatch(t, adopt, uids(plan.Claims.Adopt), "seed %d", seed)
+		assert.ElementsMatch(t, release, uids(plan.Claims.Release), "seed %d", seed)
+		assert.Equal(t, surplus, len(plan.Scale.Delete)-plan.Scale.Create, "seed %d", seed)
+	}
+}
+
+func FuzzManage(f *testing.F) {
+	f.Add(uint64(1), int32(3), 10, 0, "app", "web")
+	f.Add(uint64(2), int32(-1), 0, -1, "", "")
+	f.Add(uint64(3), int32(2_000_000_000), 40, 7, "app", "\x00")
+	f.Fuzz(func(t *testing.T, seed uint64, want int32, have, burst int, key, value string) {
+		rs := replicaSet(want)
+		rs.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{key: value}}
+		pods := fleet(rs, min(max(have, 0), 100), seed)
+		spec, err := replicas.ReplicaSetSpec(rs)
+		if err != nil {
+			return
+		}
+		spec.Now, spec.BurstReplicas = podtest.Now, burst
+		plan, err := replicas.Manage(pods, spec)
+		if err != nil {
+			assert.Zero(t, plan)
+			return
+		}
+		assert.LessOrEqual(t, plan.Scale.Create, max(burst, replicas.DefaultBurstReplicas))
+		assert.False(t, plan.Scale.Create > 0 && len(plan.Scale.Delete) > 0)
+		now := len(plan.Claims.Owned) + len(plan.Claims.Adopt)
+		step := plan.Scale.Create + plan.Scale.Deferred
+		if len(plan.Scale.Delete) > 0 {
+			step = -len(plan.Scale.Delete) - plan.Scale.Deferred
+		}
+		assert.Equal(t, int(want), now+step)
+	})
+}
