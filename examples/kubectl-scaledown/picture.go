@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/replicakit/replicakit/internal/pod"
+	"github.com/replicakit/replicakit/internal/svg"
 )
 
 // Sizes in a picture, in pixels; glyph is the width of a fixed-width letter, and
@@ -31,7 +32,7 @@ const (
 
 // A picture is the fleet by node: who goes, in which order, and why.
 type picture struct {
-	canvas
+	svg.Canvas
 
 	y int // how far it reaches down
 }
@@ -40,19 +41,19 @@ func printPicture(out *bytes.Buffer, a answer) error {
 	var p picture
 	title := a.heading()
 	p.y = 46
-	p.text(margin, p.y, "title", title)
+	p.Text(margin, p.y, "title", title)
 	p.y += 24
-	p.text(margin, p.y, "soft", clip(fmt.Sprintf("%s at %s", a.owner, a.at.UTC().Format(time.RFC3339)), inner, letter))
+	p.Text(margin, p.y, "soft", clip(fmt.Sprintf("%s at %s", a.owner, a.at.UTC().Format(time.RFC3339)), inner, letter))
 	for _, line := range wrapped(a.summary(), inner*10/prose) {
 		p.y += 20
-		p.text(margin, p.y, "soft", line)
+		p.Text(margin, p.y, "soft", line)
 	}
 	p.legend(slices.ContainsFunc(a.sets, func(d decision) bool { return d.related != nil }))
 	for _, d := range a.sets {
 		p.draw(newView(d), a)
 	}
 	p.y += margin
-	out.WriteString(p.document(pictureWidth, p.y, title))
+	out.WriteString(p.Document(pictureWidth, p.y, title, lightStyle(), darkStyle))
 	return nil
 }
 
@@ -69,21 +70,21 @@ func (p *picture) legend(related bool) {
 	p.y += 32
 	x := margin
 	say := func(text string) {
-		p.text(x, p.y, "small", text)
+		p.Text(x, p.y, "small", text)
 		x += len(text)*6 + 20
 	}
-	p.box(x, p.y-14, 28, chipHeight, 5, "going", "")
-	p.text(x+padding, p.y, "goes rank", "1")
+	p.Box(x, p.y-14, 28, chipHeight, 5, "going", "")
+	p.Text(x+padding, p.y, "goes rank", "1")
 	x += 36
 	say("goes, first of all")
-	p.box(x, p.y-14, 28, chipHeight, 5, "stays", "")
+	p.Box(x, p.y-14, 28, chipHeight, 5, "stays", "")
 	x += 36
 	say("stays")
-	p.box(x, p.y-14, 28, chipHeight, 5, "stays unready", "")
+	p.Box(x, p.y-14, 28, chipHeight, 5, "stays unready", "")
 	x += 36
 	say("not ready")
 	if related {
-		p.dot(x+dotRadius, p.y-4, dotRadius, "other", "")
+		p.Dot(x+dotRadius, p.y-4, dotRadius, "other", "")
 		x += 14
 		say("pod of another ReplicaSet of the Deployment, which counts on its node")
 	}
@@ -95,9 +96,9 @@ func (p *picture) draw(v *view, a answer) {
 	p.y += 18
 	if a.owner.kind == deploymentKind {
 		p.y += 18
-		p.text(margin, p.y, "head", clip(fmt.Sprintf("%s: from %d to %d", v.owner.GetName(), *v.owner.replicas, v.replicas), inner, 85))
+		p.Text(margin, p.y, "head", clip(fmt.Sprintf("%s: from %d to %d", v.owner.GetName(), *v.owner.replicas, v.replicas), inner, 85))
 		p.y += 20
-		p.text(margin, p.y, "soft", clip(v.verdict(), inner, letter))
+		p.Text(margin, p.y, "soft", clip(v.verdict(), inner, letter))
 		p.y += 12
 	}
 	columns := v.columns()
@@ -124,11 +125,11 @@ func (p *picture) card(v *view, n *node, x, columns, height int) {
 		class, name = "card nowhere", "not on a node yet"
 	}
 	width := cardWidth(columns) - 2*padding
-	p.box(x, p.y, cardWidth(columns), height, 8, class, "")
-	fmt.Fprintf(&p.Buffer, "<g><title>%s</title>", escaped(name))
-	p.text(x+padding, p.y+20, "node", clip(v.host(name), width, letter))
+	p.Box(x, p.y, cardWidth(columns), height, 8, class, "")
+	fmt.Fprintf(&p.Buffer, "<g><title>%s</title>", svg.Escaped(name))
+	p.Text(x+padding, p.y+20, "node", clip(v.host(name), width, letter))
 	p.WriteString("</g>\n")
-	p.text(x+padding, p.y+36, "small", v.tally(n))
+	p.Text(x+padding, p.y+36, "small", v.tally(n))
 	y, perRow := p.y+46, v.perRow(columns)
 	for i, place := range n.pods {
 		p.chip(v, place, x+padding+i%perRow*(v.chip()+chipGap), y+i/perRow*(chipHeight+chipGap))
@@ -136,7 +137,7 @@ func (p *picture) card(v *view, n *node, x, columns, height int) {
 	y += rows(len(n.pods), perRow) * (chipHeight + chipGap)
 	for i, other := range n.others {
 		perRow := dotsPerRow(columns)
-		p.dot(x+padding+dotRadius+i%perRow*3*dotRadius, y+dotRadius+i/perRow*3*dotRadius, dotRadius, "other", other.Name)
+		p.Dot(x+padding+dotRadius+i%perRow*3*dotRadius, y+dotRadius+i/perRow*3*dotRadius, dotRadius, "other", other.Name)
 	}
 }
 
@@ -148,14 +149,14 @@ func (p *picture) chip(v *view, place, x, y int) {
 		if !pod.IsReady(victim.Object) {
 			class += " unready"
 		}
-		p.box(x, y, v.chip(), chipHeight, 5, class, victim.Object.Name+" stays")
-		p.text(x+5, y+14, "pod", v.labelOf(place))
+		p.Box(x, y, v.chip(), chipHeight, 5, class, victim.Object.Name+" stays")
+		p.Text(x+5, y+14, "pod", v.labelOf(place))
 		return
 	}
 	number, gone := strconv.Itoa(place+1), v.plan.Scale.Delete[place]
-	p.box(x, y, v.chip(), chipHeight, 5, "going "+gone.Criterion, fmt.Sprintf("%s goes as number %s: %s", victim.Object.Name, number, inWords(gone.Victim)))
-	p.text(x+5, y+14, "goes rank", number)
-	p.text(x+5+(len(strconv.Itoa(v.goes()))+1)*glyph/10, y+14, "goes", v.labelOf(place))
+	p.Box(x, y, v.chip(), chipHeight, 5, "going "+gone.Criterion, fmt.Sprintf("%s goes as number %s: %s", victim.Object.Name, number, inWords(gone.Victim)))
+	p.Text(x+5, y+14, "goes rank", number)
+	p.Text(x+5+(len(strconv.Itoa(v.goes()))+1)*glyph/10, y+14, "goes", v.labelOf(place))
 }
 
 // reasons draws why each pod goes.
@@ -165,7 +166,7 @@ func (p *picture) reasons(v *view) {
 		return
 	}
 	p.y += 22
-	p.text(margin, p.y, "head", "Why these, in this order")
+	p.Text(margin, p.y, "head", "Why these, in this order")
 	p.y += 12
 	const columns = 2
 	width, perColumn := inner/columns, rows(len(list), columns)
@@ -175,23 +176,23 @@ func (p *picture) reasons(v *view) {
 		if r.to > r.from {
 			places, who = fmt.Sprintf("%d–%d", r.from+1, r.to+1), count(r.to-r.from+1)
 		}
-		p.box(x, y, 66, chipHeight, 5, "going "+r.criterion, "")
-		p.text(x+8, y+14, "goes rank", places)
-		p.text(x+76, y+14, "pod", who)
+		p.Box(x, y, 66, chipHeight, 5, "going "+r.criterion, "")
+		p.Text(x+8, y+14, "goes rank", places)
+		p.Text(x+76, y+14, "pod", who)
 		offset := 76 + max(9, v.label+2)*glyph/10
-		p.text(x+offset, y+14, "reason", clip(r.text, width-offset-8, letter))
+		p.Text(x+offset, y+14, "reason", clip(r.text, width-offset-8, letter))
 	}
 	p.y += perColumn*(rowHeight+4) + 4
 	if goes := v.goes(); goes < len(v.order) {
 		p.y += 14
-		p.text(margin, p.y, "soft", clip(fmt.Sprintf("The next one would be %s.", v.order[goes].Object.Name), inner, letter))
+		p.Text(margin, p.y, "soft", clip(fmt.Sprintf("The next one would be %s.", v.order[goes].Object.Name), inner, letter))
 	}
 }
 
 // wholeOrder lists all pods with what decided between each and the next.
 func (p *picture) wholeOrder(v *view) {
 	p.y += 30
-	p.text(margin, p.y, "head", "The whole order, and what decided between each pod and the next")
+	p.Text(margin, p.y, "head", "The whole order, and what decided between each pod and the next")
 	p.y += 10
 	const columns = 2
 	width, perColumn := inner/columns, rows(len(v.order), columns)
@@ -202,9 +203,9 @@ func (p *picture) wholeOrder(v *view) {
 		if i < v.goes() {
 			class = "pod rank"
 		}
-		p.text(x, y, class, fmt.Sprintf("%*d  %s", digits, i+1, v.labelOf(i)))
+		p.Text(x, y, class, fmt.Sprintf("%*d  %s", digits, i+1, v.labelOf(i)))
 		offset := (digits + 4 + v.label) * glyph / 10
-		p.text(x+offset, y, "small", clip(v.local(v.because(i), v.order[i].Object), width-offset-8, small))
+		p.Text(x+offset, y, "small", clip(v.local(v.because(i), v.order[i].Object), width-offset-8, small))
 	}
 	p.y += perColumn * rowHeight
 }
