@@ -12,8 +12,8 @@ import (
 	"github.com/replicakit/replicakit/internal/resourceversion"
 )
 
-// DefaultGiveUpAfter is how long a ConsistencyStore lets an owner wait for one
-// write to be seen.
+// DefaultGiveUpAfter is how long an owner waits until the cache shows a write, if
+// ConsistencyStore.GiveUpAfter is 0.
 const DefaultGiveUpAfter = 10 * time.Minute
 
 // A stale cache is looked at again after shortestRetry, then after twice as long
@@ -23,48 +23,48 @@ const (
 	longestRetry  = time.Second
 )
 
-// ConsistencyStore remembers how far each owner has written, and tells whether
-// the cache it reads from has come that far. It needs no events: it compares
-// resource versions. It complements expectations and does not replace them: it
-// knows nothing of a write whose answer was lost. Ask it first, at the start of a
-// pass, before anything is read from the cache:
+// ConsistencyStore remembers the resource versions of each owner's writes, and
+// tells whether the cache shows these writes yet. It needs no events. It
+// complements expectations and does not replace them: it knows nothing of a write
+// whose answer was lost. Ask it first in a pass, before you read anything from
+// the cache:
 //
 //	if stale, ready := store.Ready(key); !ready {
 //		return requeueAfter(stale.RetryAfter) // no error: nothing failed
 //	}
 //
-// and tell it of every write that answered with a resource version: creates,
-// adoptions, releases, status writes, and deletes that leave the object there for
-// its grace period.
+// Call WroteAt for every write whose answer has a resource version: creates,
+// adoptions, releases, status writes, and deletes of objects that stay for their
+// grace period.
 //
-// The zero value remembers nothing and is always ready, and so is a nil pointer.
-// It is safe for concurrent use, and must not be copied after first use.
+// The zero value and a nil pointer remember nothing, and every owner is ready. A
+// ConsistencyStore is safe for concurrent use, and must not be copied after first
+// use.
 //
 // Differs from Kubernetes (pkg/controller/util/consistency, KEP-5647): waiting is
-// not an error and has no error back-off; a write that is never seen is given up
-// and counted, as is one whose version cannot be compared; a resource that has
-// caught up is forgotten though another has not; and it does not matter whether
-// Ready and WroteAt are called at the same time.
+// not an error and has no error back-off. A write that is never seen, or whose
+// version cannot be compared, is given up and counted. Each resource is forgotten
+// as soon as its cache has caught up. Ready and WroteAt may be called at the same
+// time.
 type ConsistencyStore struct {
-	// ReadVersion returns the resource version up to which the cache of a
-	// resource was filled, or "" if that is not known, which disables the
-	// check for that resource. It must be the version of the store that is read
-	// from, which moves with the objects in it. An informer's
-	// LastSyncResourceVersion runs ahead of its store: with it, a write counts as
-	// seen while it is still missing.
+	// ReadVersion returns the resource version up to which the cache of a resource
+	// is filled. "" means that this is not known: the resource is then not checked.
+	// The version must be that of the store from which you read objects. An
+	// informer's LastSyncResourceVersion is not: it runs ahead of its store, so a
+	// write would count as seen before the store has it.
 	//
-	// Nil means that nothing is known. Set it before first use. It may be called
-	// from several goroutines at once, and is called with no lock held.
+	// If ReadVersion is nil, nothing is checked. Set it before first use. It may be
+	// called from several goroutines at once, and is called with no lock held.
 	ReadVersion func(resource schema.GroupResource) string
 
-	// GiveUpAfter is how long an owner waits for one write, from when it was
-	// first found missing: 0 or less means DefaultGiveUpAfter. Set it before
-	// first use.
+	// GiveUpAfter is how long an owner waits for one write, counted from the first
+	// Ready that does not find it: 0 or less means DefaultGiveUpAfter. Set it
+	// before first use.
 	GiveUpAfter time.Duration
 
-	// Now tells the time: nil means time.Now. Set it before first use. A clock
-	// that goes back or stands still makes an owner look again every
-	// 50 milliseconds, and give up later.
+	// Now tells the time: nil means time.Now. Set it before first use. If the clock
+	// goes back or stands still, an owner looks again every 50 milliseconds, and
+	// gives up later.
 	Now func() time.Time
 
 	mu      sync.Mutex
@@ -87,13 +87,14 @@ type write struct {
 	change   uint64    // which change set version and read: no other has that number
 }
 
-// Stale says which cache has not come as far as the owner's own writes.
+// Stale says which cache does not show the owner's own writes yet.
 type Stale struct {
-	// Resource is what was written, Wrote how far, and Read how far its cache is.
+	// Resource is what was written. Wrote is the resource version of the write, and
+	// Read is the version up to which the cache is filled.
 	Resource    schema.GroupResource
 	Read, Wrote string
-	// RetryAfter is when to look again: 50 milliseconds, and twice as long each
-	// time up to a second.
+	// RetryAfter is how long to wait before the next look: 50 milliseconds at
+	// first, doubling up to a second.
 	RetryAfter time.Duration
 }
 
@@ -103,10 +104,10 @@ func (s Stale) String() string {
 }
 
 // WroteAt records that an owner wrote a resource, and the resource version that
-// the server gave to the write. Of several writes of one resource the highest
-// version counts; if versions cannot be compared, the last call. A write of
-// another UID replaces everything that was recorded under the owner's name. An
-// empty version tells nothing, and is ignored.
+// the server answered. If an owner writes a resource several times, the highest
+// version counts; if the versions cannot be compared, the last one. If the
+// owner's UID is new, everything that was recorded under the owner's name is
+// replaced. An empty version is ignored.
 func (s *ConsistencyStore) WroteAt(owner Key, resource schema.GroupResource, version string) {
 	if s == nil || s.ReadVersion == nil || version == "" {
 		return
@@ -128,19 +129,18 @@ func (s *ConsistencyStore) WroteAt(owner Key, resource schema.GroupResource, ver
 	}
 }
 
-// Ready reports whether the caches have come as far as everything that the owner
-// wrote, and otherwise which one has not: of several, the one that was written
-// first. What has been seen is forgotten. An owner that wrote nothing is ready,
-// and so is one of another UID than the one that wrote; an empty UID asks for
-// whichever wrote. A write that is recorded while Ready asks the caches is held
-// against what they had come to when it was recorded.
+// Ready reports whether the caches show everything that the owner wrote. If not,
+// Stale tells which cache does not; of several, the one that was written first.
+// Writes that were seen are forgotten. An owner that wrote nothing is ready, and
+// so is an owner with another UID than the one that wrote. An empty UID stands
+// for any UID.
 //
-// A write is given up, so that the owner goes on without having seen it, once the
-// owner has waited for GiveUpAfter; at once when the cache has gone back, as after
-// etcd was restored from a backup, since the version may then never come; and at
-// once when a version is not a number. GivenUp counts them. Ready then returns
-// true, and tells of one such write in its Stale, which is zero otherwise: the
-// cache is known to be old, so list live before you act.
+// Ready gives up a write if the owner has waited for GiveUpAfter, if a version is
+// not a number, or if the cache has gone back, as after a restore of etcd: the
+// version may then never come. If no other write is missing, Ready returns true
+// and a Stale that names one of the writes that it gave up. The cache is then
+// known to be old: list live before you act. Stale is zero if Ready returns true
+// and gave up nothing. GivenUp counts these writes.
 func (s *ConsistencyStore) Ready(owner Key) (Stale, bool) {
 	reads := s.reads(owner)
 	if len(reads) == 0 {
@@ -160,8 +160,8 @@ func (s *ConsistencyStore) Ready(owner Key) (Stale, bool) {
 	return stale, ready
 }
 
-// Clear forgets what an owner wrote. An empty UID means whichever incarnation of
-// it wrote. Call it when the owner is gone.
+// Clear forgets what an owner wrote. An empty UID stands for any UID. Call it
+// when the owner is gone.
 func (s *ConsistencyStore) Clear(owner Key) {
 	if s == nil {
 		return
@@ -173,9 +173,9 @@ func (s *ConsistencyStore) Clear(owner Key) {
 	}
 }
 
-// GivenUp returns how many writes were given up without having been seen. A
-// number that grows means that the check does not protect: a watch that is broken
-// for minutes, a restored etcd, or versions that are not numbers.
+// GivenUp returns how many writes were given up before they were seen. If the
+// number grows, the check does not protect you: a watch is broken for minutes,
+// etcd was restored, or versions are not numbers.
 func (s *ConsistencyStore) GivenUp() uint64 {
 	if s == nil {
 		return 0

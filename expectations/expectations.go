@@ -20,9 +20,10 @@
 // A [Store] holds one record for each owner: creations and deletions, each by
 // number, by name or by UID. [ControllerExpectations] and
 // [UIDTrackingControllerExpectations] are the same under the names that
-// Kubernetes uses. Records are kept under any comparable key; [Key] is the one to
-// choose, since an owner that was deleted and made again under its name then
-// starts clean. Use one store for each controller, kind of owner and cluster.
+// Kubernetes uses. Any comparable type can be the key of a record. Choose [Key]:
+// it holds the owner's UID, so an owner that was deleted and created again with
+// the same name starts without a record. Use one store for each controller, kind
+// of owner and cluster.
 //
 // [ConsistencyStore] answers the same question from resource versions instead of
 // events; the two complement each other.
@@ -30,9 +31,10 @@
 // Everything here is safe for concurrent use.
 //
 // Differs from Kubernetes (pkg/controller/controller_utils.go): the clock and the
-// timeout may be chosen, expiry is a state that can be asked for, creations and
-// deletions change as one, deletions go by UID instead of by name, creations may
-// go by name instead of by number, and nothing is logged.
+// timeout can be set; Expired is a state of its own; one call changes creations
+// and deletions together; deletions are known by UID instead of by name;
+// creations can be known by name instead of only being counted; and nothing is
+// logged.
 package expectations
 
 import (
@@ -49,9 +51,9 @@ import (
 // record expires.
 const DefaultTimeout = 5 * time.Minute
 
-// A Key names one incarnation of an owner: an owner that was deleted and made
-// again under its name has another UID, and so another record. Work queues stay
-// keyed by the NamespacedName alone.
+// A Key names one incarnation of an owner: an owner that was deleted and created
+// again with the same name has another UID, and so another record. In a work
+// queue, use the NamespacedName alone.
 type Key struct {
 	types.NamespacedName
 	UID types.UID
@@ -86,9 +88,9 @@ const (
 	// Waiting means that something is outstanding: the owner must not create or
 	// delete.
 	Waiting
-	// Expired means that something is outstanding for longer than the timeout.
-	// An event was lost or is late, and the record proves nothing any more: list
-	// live before creating or deleting anything.
+	// Expired means that something has been outstanding for longer than the
+	// timeout. An event was lost or is late, and the record can no longer be
+	// trusted: list live before you create or delete anything.
 	Expired
 )
 
@@ -109,19 +111,20 @@ func (s State) String() string {
 // none.
 //
 // Numbers and names add up: Changes{Creations: 2, Creating: []string{"web-0"}}
-// are three creations. A negative number expects nothing: it is added and
-// subtracted as any other. Numbers beyond math.MaxInt32, either way, stay at that
-// bound. A name or UID given twice counts once. An empty one cannot be told from
-// another, so each is counted: Deleting: []types.UID{"", ""} means Deletions: 2.
+// are three creations. A negative number expects nothing, and lowers the sum.
+// Numbers are kept between -math.MaxInt32 and math.MaxInt32. A name or UID that
+// is given twice counts once. Empty names or UIDs cannot be told apart, so they
+// are only counted: Deleting: []types.UID{"", ""} means Deletions: 2.
 type Changes struct {
-	// Creations and Deletions are those that are only counted: any of them is
-	// settled by any object.
+	// Creations and Deletions are only counted: any object that was created settles
+	// one creation, and any object that was deleted one deletion.
 	Creations, Deletions int
-	// Creating are those known by name, chosen before the call. Any other token
-	// serves too, if CreationObserved is called with the same.
+	// Creating are the names of objects to create, if you choose them before the
+	// call. Any other string works too, if CreationObserved is called with the same
+	// string.
 	Creating []string
-	// Deleting are those known by UID. Any other token serves too, if
-	// DeletionObserved is called with the same.
+	// Deleting are the UIDs of objects to delete. Any other string works too, if
+	// DeletionObserved is called with the same string.
 	Deleting []types.UID
 }
 
@@ -132,8 +135,8 @@ func (c Changes) Total() (creations, deletions int) {
 }
 
 // Names returns the names of objects that are about to be created, for
-// Changes.Creating. The name of one that the API server is to name is empty, and
-// so is counted. Nil objects are skipped.
+// Changes.Creating. If the API server chooses the name of an object, the name is
+// empty here, so its creation is only counted. Nil objects are skipped.
 func Names[T metav1.Object](objs []T) []string {
 	var names []string
 	for _, obj := range objs {
@@ -145,8 +148,8 @@ func Names[T metav1.Object](objs []T) []string {
 }
 
 // UIDs returns the UIDs of objects that are about to be deleted, for
-// Changes.Deleting. An object without UID, as fake clients make them, goes by
-// "namespace/name". Nil objects are skipped.
+// Changes.Deleting. An object without a UID, as fake clients make them, is known
+// by "namespace/name". Nil objects are skipped.
 func UIDs[T metav1.Object](objs []T) []types.UID {
 	var uids []types.UID
 	for _, obj := range objs {
@@ -157,11 +160,11 @@ func UIDs[T metav1.Object](objs []T) []types.UID {
 	return uids
 }
 
-// Pending is what one owner has started and not yet seen, names and UIDs sorted.
-// It is a copy: changing it changes nothing else. The total of either kind may be
-// negative, if more was seen or lowered than was expected.
+// Pending is what one owner has started and not yet seen, with names and UIDs
+// sorted. It is a copy: you may change it. A total can be negative, if Lower took
+// away more than was expected.
 type Pending struct {
 	Changes
-	// Since is when this was recorded, or last added to.
+	// Since is when this was recorded, or when Add was last called.
 	Since time.Time
 }

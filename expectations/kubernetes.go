@@ -4,12 +4,12 @@ import "k8s.io/apimachinery/pkg/types"
 
 // ControllerExpectations is a [Store] under the names that Kubernetes uses, for
 // those who port a controller: creations and deletions are only counted. The zero
-// value is ready to use. Its Store may be used beside it.
+// value is ready to use. The methods of its Store work on the same records.
 type ControllerExpectations[K comparable] struct{ Store[K] }
 
-// SetExpectations records that an owner expects so many creations and deletions
-// from now on. It replaces whatever was recorded for it, time included.
-// Negative and zero counts are legal, and fulfilled at once.
+// SetExpectations records how many creations and deletions an owner expects from
+// now on. It replaces what was recorded for the owner, its time too. Negative and
+// zero counts are legal, and are fulfilled at once.
 func (e *ControllerExpectations[K]) SetExpectations(key K, adds, dels int) {
 	e.Set(key, Changes{Creations: adds, Deletions: dels})
 }
@@ -41,7 +41,7 @@ func (e *ControllerExpectations[K]) LowerExpectations(key K, adds, dels int) {
 	e.Lower(key, Changes{Creations: adds, Deletions: dels})
 }
 
-// GetExpectations returns both counts as they are at one instant, also if they
+// GetExpectations returns both counts as they are at one instant, even if they
 // have expired, and whether there is a record at all.
 func (e *ControllerExpectations[K]) GetExpectations(key K) (adds, dels int, ok bool) {
 	pending, ok := e.Get(key)
@@ -62,23 +62,23 @@ func (e *ControllerExpectations[K]) DeleteExpectations(key K) { e.Forget(key) }
 // UIDTrackingControllerExpectations is ControllerExpectations with deletions by
 // UID. The zero value is ready to use.
 //
-// Differs from Kubernetes: deletions are told apart by UID and not by name, so a
-// pod made again under its name is another pod; ExpectCreations clears the UIDs
-// that are left over from a deletion, so that a late event for one of them finds
-// nothing; deletions that were only counted, by SetExpectations or
+// Differs from Kubernetes: deletions are known by UID and not by name, so a pod
+// that is created again with the same name is another pod. ExpectCreations clears
+// UIDs that are left from an earlier deletion, so a late event for one of them
+// changes nothing. Deletions that were only counted, by SetExpectations or
 // RaiseExpectations, are settled by any UID.
 type UIDTrackingControllerExpectations[K comparable] struct{ ControllerExpectations[K] }
 
 // ExpectDeletions records that an owner expects the deletions of these UIDs. It
-// replaces whatever was recorded for the owner. A UID given twice counts once; no
-// UIDs at all are fulfilled at once. The slice is not kept.
+// replaces what was recorded for the owner. A UID that is given twice counts
+// once. If there are no UIDs, the owner is Satisfied. The slice is not kept.
 func (e *UIDTrackingControllerExpectations[K]) ExpectDeletions(key K, uids []types.UID) {
 	e.Set(key, Changes{Deleting: uids})
 }
 
 // DeletionObserved settles the deletion of a UID, and reports whether the owner
-// expected it. Of any number of calls for one expected UID, also at the same
-// time, exactly one returns true and lowers the count.
+// expected it. If it is called several times for one expected UID, even at the
+// same time, exactly one call returns true and lowers the count.
 func (e *UIDTrackingControllerExpectations[K]) DeletionObserved(key K, uid types.UID) bool {
 	return e.Store.DeletionObserved(key, uid)
 }

@@ -8,22 +8,22 @@ import (
 	"github.com/replicakit/replicakit/internal/object"
 )
 
-// SyncLive settles an expired record from a live list, as far as the cache has
-// come, and returns what is still outstanding: what the live list has proven and
-// the cache does not show yet. A creation by name stays if an object of that name
-// is in live and not in cached; a deletion by UID stays if that object is in cached
-// and not in live. Of creations and deletions that are only counted, as many stay
-// as there are other objects of which the same is true. Everything else is settled:
-// the call failed, or its event was lost and will never come.
+// SyncLive settles an expired record by means of a live list, and returns what
+// stays outstanding: what is true on the server, but what the cache does not show
+// yet. A creation by name stays if the object is in live and not in cached. A
+// deletion by UID stays if the object is in cached and not in live. For each
+// other object of which one of these is true, one creation or deletion that is
+// only counted stays. Everything else is settled: the call failed, or its event
+// was lost and will never come.
 //
-// The record keeps its time. So while the cache is behind, the owner stays Expired,
-// and the next pass lists live as well; with the record forgotten, it would plan
-// from the old cache.
+// The record keeps its time. So while the cache is behind, the owner stays
+// Expired, and the next pass lists live again. If the record were forgotten
+// instead, the next pass would plan from the old cache.
 //
-// Both lists are those of the owner's objects that count; cached was read before
-// live, and live is complete. An object without UID, as fake clients make them, goes
-// by "namespace/name". Nil objects are skipped, nothing is kept. It costs O(n) in
-// the length of the lists.
+// Both lists hold the owner's objects that count as replicas. Read cached before
+// live; live must be complete. An object without a UID, as fake clients make
+// them, is known by "namespace/name". Nil objects are skipped, and the lists are
+// not kept. It costs O(n) in the length of the lists.
 func SyncLive[K comparable, T metav1.Object](s *Store[K], key K, cached, live []T) Pending {
 	pending, _ := s.Get(key)
 	created, deleted := sets.New[string](), sets.New[types.UID]()

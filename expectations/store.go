@@ -16,7 +16,7 @@ import (
 // A Store holds one record for each owner: what it created and deleted and has
 // not seen yet. The zero value is ready to use and empty. It must not be copied
 // after first use. All methods may be called from any number of goroutines, and
-// what each of them does to one record is one step.
+// each method changes a record in one step.
 //
 // A record stays until it is replaced or forgotten, also if it is satisfied or
 // expired. All methods but Set, Add and Try do nothing for an owner without one.
@@ -28,16 +28,16 @@ type Store[K comparable] struct {
 	// Now tells the time: nil means time.Now. Set it before first use. It is
 	// called with no lock held.
 	//
-	// Steps of the wall clock do no harm with a nil Now, since time.Now carries a
-	// monotonic reading. With a clock without one, a record whose instant lies in
-	// the future counts as just made, so it expires late by as much as the clock
-	// went back; and while the clock stands still nothing expires.
+	// If Now is nil, changes of the wall clock do no harm, since time.Now has a
+	// monotonic reading. If the times that Now returns have none and the clock goes
+	// back, records expire later, by as much as the clock went back. While the
+	// clock stands still, nothing expires.
 	Now func() time.Time
 
-	// Jitter returns how much longer than Timeout a record waits: it is called
-	// once each time a record is made or added to, with no lock held. Owners that
-	// lost their events in the same outage then do not expire at the same moment.
-	// Less than 0 means 0. nil: no record waits longer. Set it before first use.
+	// Jitter returns how much longer than Timeout a record waits, so that owners
+	// that lost their events in the same outage do not all expire at the same
+	// moment. Set, Add and Try call it once, with no lock held. Less than 0 means
+	// 0; nil means that no record waits longer. Set it before first use.
 	//
 	//	Jitter: func() time.Duration { return rand.N(30 * time.Second) }
 	Jitter func() time.Duration
@@ -48,8 +48,8 @@ type Store[K comparable] struct {
 	deleting index[types.UID, K]
 }
 
-// Set records what an owner is about to do, in place of whatever was recorded
-// for it. Call it before the API. The slices are not kept.
+// Set records what an owner is about to do, and replaces what was recorded
+// before. Call it before you call the API. The slices are not kept.
 func (s *Store[K]) Set(key K, what Changes) {
 	made := s.now()
 	sh := s.lock(&key)
@@ -58,10 +58,10 @@ func (s *Store[K]) Set(key K, what Changes) {
 	s.add(sh, key, what, made)
 }
 
-// Add is Set, but keeps what was recorded before: an owner that acts again
-// before it has seen everything waits for both. The whole record waits from now
-// on, also if it had expired. What was seen beyond what was expected is
-// forgotten first, so that it does not stand for any of the new.
+// Add is Set, but keeps what was recorded before: an owner that acts again before
+// it has seen everything waits for both. The timeout of the whole record starts
+// anew, even if the record had expired. A total that is negative is set to 0
+// first, so that it hides none of the new changes.
 func (s *Store[K]) Add(key K, what Changes) {
 	made := s.now()
 	sh := s.lock(&key)
@@ -69,10 +69,10 @@ func (s *Store[K]) Add(key K, what Changes) {
 	s.add(sh, key, what, made)
 }
 
-// Try is State and Set in one step: it tells where the owner stands, and only if
-// that is Satisfied it records what the owner is about to do. Of several callers
-// at the same time at most one finds Satisfied. If it is Expired, nothing is
-// recorded either: list live, and Set what is then to be done.
+// Try is State and Set in one step: it returns the state of the owner, and
+// records what the owner is about to do only if that state is Satisfied. If
+// several callers try at the same time, at most one finds Satisfied. If the state
+// is Expired, nothing is recorded: list live, decide again, and call Set.
 func (s *Store[K]) Try(key K, what Changes) (found State, remaining time.Duration) {
 	made := s.now()
 	sh := s.lock(&key)
@@ -87,8 +87,8 @@ func (s *Store[K]) Try(key K, what Changes) (found State, remaining time.Duratio
 
 // Lower takes back what will never be seen, because the call failed or was not
 // made. Names and UIDs that are not outstanding are skipped. Numbers are
-// subtracted, below zero if need be: lowered by number, a creation by name stays
-// known by its name, and the total counts one less. The time of the record stays.
+// subtracted, even below zero: then a creation that is known by name keeps its
+// name, but the total is one less. The time of the record stays.
 func (s *Store[K]) Lower(key K, what Changes) {
 	sh := s.lock(&key)
 	defer sh.mu.Unlock()
@@ -110,9 +110,10 @@ func (s *Store[K]) Lower(key K, what Changes) {
 	}
 }
 
-// CreationObserved settles the creation of an object that was seen. It removes the
-// name if that is expected; if not, it takes one from the number of creations that
-// are only counted, but never below zero. It reports whether it did either.
+// CreationObserved settles the creation of an object that was seen. If the name
+// is expected, CreationObserved removes it. If not, it lowers the number of
+// creations that are only counted by one, but never below zero. It reports
+// whether it changed anything.
 func (s *Store[K]) CreationObserved(key K, name string) bool {
 	sh := s.lock(&key)
 	defer sh.mu.Unlock()
@@ -121,10 +122,11 @@ func (s *Store[K]) CreationObserved(key K, name string) bool {
 }
 
 // DeletionObserved settles the deletion of an object that is gone, or is being
-// deleted. It removes the UID if that is expected; if not, it takes one from the
-// number of deletions that are only counted, but never below zero. It reports
-// whether it did either. A deletion by UID is often seen twice, as an update and
-// as a delete: count none beside it, or the second takes one of those.
+// deleted. If the UID is expected, DeletionObserved removes it. If not, it lowers
+// the number of deletions that are only counted by one, but never below zero. It
+// reports whether it changed anything. A deletion is often seen twice, as an
+// update with a deletionTimestamp and as a delete. So do not mix counted
+// deletions with UIDs in one record: the second event would settle a counted one.
 func (s *Store[K]) DeletionObserved(key K, uid types.UID) bool {
 	sh := s.lock(&key)
 	defer sh.mu.Unlock()
@@ -132,14 +134,14 @@ func (s *Store[K]) DeletionObserved(key K, uid types.UID) bool {
 	return r != nil && (s.takeUID(r, uid) || lowerOne(&r.deletions))
 }
 
-// State tells where an owner stands, and how long it has to wait at most: while
-// it is Waiting, the record will be Expired once remaining has passed, which is
-// just after the timeout. Otherwise remaining is 0. Nothing else wakes the owner
-// then, so it has to be put back in the queue for that time. An owner without a
-// record is Satisfied.
+// State returns the state of an owner. If it is Waiting, remaining is the time
+// after which the record will be Expired: put the owner back in the queue for
+// that time, since no event may wake it. Otherwise remaining is 0. An owner
+// without a record is Satisfied.
 //
-// Look before listing the objects, not after: one that comes in between must not
-// be missing from the list and yet be accounted for.
+// Call State before you list the objects, not after. If an object arrived between
+// the list and State, State would count it as seen, but the list would not have
+// it: one more would be created.
 func (s *Store[K]) State(key K) (state State, remaining time.Duration) {
 	sh := s.lock(&key)
 	r := sh.get(&key)
@@ -167,8 +169,8 @@ func (s *Store[K]) Get(key K) (Pending, bool) {
 	return r.pending(), true
 }
 
-// Deleting reports whether the owner expects the deletion of that UID: whether
-// the object is one that it chose to delete and has not seen go.
+// Deleting reports whether the owner expects the deletion of this UID: it has
+// started to delete the object, and has not seen it go.
 func (s *Store[K]) Deleting(key K, uid types.UID) bool {
 	sh := s.lock(&key)
 	defer sh.mu.Unlock()
@@ -176,17 +178,17 @@ func (s *Store[K]) Deleting(key K, uid types.UID) bool {
 	return r != nil && r.uids.Has(uid)
 }
 
-// OwnersOfCreation returns the owners that expect a creation by that name, in
-// the order in which they came: whoever owns the object that was created, it
-// settles theirs. Owners in different namespaces may expect the same name. It
-// returns nil as a rule.
+// OwnersOfCreation returns the owners that expect the creation of an object with
+// this name, in the order in which they recorded it; nil if there are none. The
+// new object settles their creations, even if it belongs to another owner. Names
+// are not unique across namespaces, so compare the namespaces of the owners.
 func (s *Store[K]) OwnersOfCreation(name string) []K { return s.creating.get(name) }
 
-// OwnersOfDeletion returns the owners that expect the deletion of that UID, in
-// the order in which they came: an object that lost its owner reference while it
-// was being deleted still settles the deletion. There is one as a rule; an owner
-// that was deleted and made again under its name may adopt and delete what its
-// predecessor deleted.
+// OwnersOfDeletion returns the owners that expect the deletion of this UID, in
+// the order in which they recorded it; nil if there are none. So an object that
+// lost its owner reference while it was being deleted still settles the deletion.
+// There is seldom more than one: an owner that was created again with the same
+// name may adopt and delete what the former one already deletes.
 func (s *Store[K]) OwnersOfDeletion(uid types.UID) []K { return s.deleting.get(uid) }
 
 // Forget drops the record of an owner.
@@ -203,10 +205,9 @@ func (s *Store[K]) Forget(key K) {
 	}
 }
 
-// ForgetName drops the records of all owners of that name, whatever their UIDs:
-// that an owner is not found tells no UID. It finds keys that are a Key or a
-// types.NamespacedName; an owner under any other kind of key has to be forgotten
-// by its key.
+// ForgetName drops the records of all owners that have this name, with any UID:
+// call it if the API server says NotFound, which tells no UID. It works if K is
+// Key or types.NamespacedName. For any other type of key use Forget.
 func (s *Store[K]) ForgetName(name types.NamespacedName) {
 	for _, key := range s.named.get(name) {
 		s.Forget(key)
@@ -214,9 +215,9 @@ func (s *Store[K]) ForgetName(name types.NamespacedName) {
 }
 
 // All yields every owner for which something is outstanding, expired or not, in
-// no particular order, each as it is at one instant. It yields from a snapshot
-// taken when the loop starts: the body may call anything, and sees nothing of
-// what it changes. It costs O(n) in the number of owners.
+// no particular order. It yields from a snapshot taken when the loop starts: the
+// body of the loop may call any method of the store, and does not see its own
+// changes. It costs O(n) in the number of owners.
 func (s *Store[K]) All() iter.Seq2[K, Pending] {
 	return func(yield func(K, Pending) bool) {
 		var keys []K
@@ -235,20 +236,23 @@ func (s *Store[K]) All() iter.Seq2[K, Pending] {
 }
 
 // Sync settles what a complete list of an owner's objects proves, and returns
-// what is still outstanding, for callers that plan with it instead of waiting:
+// what is still outstanding. Use it if you plan with what is outstanding instead
+// of waiting for it:
 //
 //	creations, deletions := expectations.Sync(&exp, key, live, terminating).Total()
 //	missing := want - (len(live) + creations - deletions)
 //
-// A creation by name is settled if the name is in either list; a deletion by UID
-// if the UID is not among the live; an object without UID, as fake clients make
-// them, goes by "namespace/name" there. What is only counted is left alone, since
-// nothing in a list can be told to be one of a number. Objects whose deletion
-// does not count before they are gone belong to the live.
+// A creation by name is settled if the name is in live or in terminating. A
+// deletion by UID is settled if the UID is not in live; an object without a UID,
+// as fake clients make them, is known by "namespace/name". What is only counted
+// stays, since a list does not tell which objects were counted. If a deletion
+// shall count only when the object is gone, pass objects that are being deleted
+// in live.
 //
 // The lists must be complete, and no older than the one from which the deletions
-// were chosen: if reading failed, an empty list would settle them all. Nil
-// objects are skipped, nothing is kept. It costs O(n) in the length of the lists.
+// were chosen: an empty list after a failed read would settle all deletions. Nil
+// objects are skipped, and the lists are not kept. It costs O(n) in the length of
+// the lists.
 func Sync[K comparable, T metav1.Object](s *Store[K], key K, live, terminating []T) Pending {
 	pending, _ := s.Get(key)
 	creating, gone := sets.New(pending.Creating...), sets.New(pending.Deleting...)

@@ -1,0 +1,112 @@
+package replicakit_test
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"path"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// exports are a package's top-level names, and the fields and methods of its
+// types.
+type exports struct{ names, members map[string]bool }
+
+func (e exports) have(name, member string) bool {
+	return e.names[name] && (member == "" || e.members[member])
+}
+
+// A comment that says expectations.Store.State or, in package slowstart,
+// Options.MaxParallel names something that exists.
+func TestCommentsNameWhatExists(t *testing.T) {
+	t.Parallel()
+	public := append([]string{
+		"replicas", "replicas/controller", "replicas/replicastest", "replicas/clientgo", "replicas/controllerruntime",
+	}, primitives...)
+	packages := map[string]exports{}
+	for _, dir := range public {
+		packages[path.Base(dir)] = exportsOf(t, dir)
+	}
+	reference := regexp.MustCompile(`(?:\b([a-z]+)\.)?\b([A-Z]\w*)(?:\.([A-Z]\w*))?`)
+	seen := 0
+	for _, dir := range public {
+		here := packages[path.Base(dir)]
+		for _, text := range commentsOf(t, dir) {
+			for _, m := range reference.FindAllStringSubmatch(text, -1) {
+				pkg, name, member := m[1], m[2], m[3]
+				named, ours := packages[pkg]
+				if pkg == "" {
+					named, ours = here, member != "" && here.names[name]
+				}
+				if ours {
+					seen++
+					assert.Truef(t, named.have(name, member), "a comment in %s names %s", dir, m[0])
+				}
+			}
+		}
+	}
+	assert.Greater(t, seen, 100)
+}
+
+func commentsOf(t *testing.T, dir string) (texts []string) {
+	t.Helper()
+	for _, file := range parsed(t, dir) {
+		for _, comment := range file.Comments {
+			texts = append(texts, comment.Text())
+		}
+	}
+	return texts
+}
+
+// parsed returns the files of a package, tests included.
+func parsed(t *testing.T, dir string) (files []*ast.File) {
+	t.Helper()
+	names, err := filepath.Glob(filepath.Join(dir, "*.go"))
+	require.NoError(t, err)
+	for _, name := range names {
+		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.ParseComments)
+		require.NoError(t, err)
+		files = append(files, file)
+	}
+	return files
+}
+
+func exportsOf(t *testing.T, dir string) exports {
+	t.Helper()
+	found := exports{names: map[string]bool{}, members: map[string]bool{}}
+	for _, file := range parsed(t, dir) {
+		if strings.HasSuffix(file.Name.Name, "_test") {
+			continue
+		}
+		ast.Inspect(file, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.BlockStmt:
+				return false
+			case *ast.FuncDecl:
+				if n.Recv != nil {
+					found.members[n.Name.Name] = true
+				} else {
+					found.names[n.Name.Name] = true
+				}
+			case *ast.TypeSpec:
+				found.names[n.Name.Name] = true
+			case *ast.ValueSpec:
+				for _, id := range n.Names {
+					found.names[id.Name] = true
+				}
+			case *ast.Field:
+				for _, id := range n.Names {
+					found.members[id.Name] = true
+				}
+			}
+			return true
+		})
+	}
+	return found
+}
