@@ -9,8 +9,8 @@ import (
 )
 
 // A Panic is what Run panics with if fn did, or the error of that call if
-// Options.RecoverPanics is set. A deferred clean-up that has to know what
-// succeeded takes it from here and panics again:
+// Options.RecoverPanics is set. If a deferred function has to know what
+// succeeded, recover, look at Result and panic again:
 //
 //	defer func() {
 //		value := recover()
@@ -25,20 +25,21 @@ type Panic struct {
 	// Value is what fn panicked with.
 	Value any
 
-	// Stack is the stack of the goroutine that panicked, as debug.Stack has it.
+	// Stack is the stack of the goroutine that panicked, as debug.Stack returns it.
 	Stack []byte
 
-	// Result tells what became of the calls. The one that panicked counts as
-	// failed; if several did, Value and Stack are of the first in index order,
-	// and the others' are in Result.Err. With Options.RecoverPanics it is zero.
+	// Result tells what became of the calls. The call that panicked counts as
+	// failed. If several calls panicked, Value and Stack belong to the first in
+	// index order, and the others are in Result.Err. With Options.RecoverPanics the
+	// Result is zero.
 	Result Result
 
 	recovered bool // it is the error of a call
 }
 
-// Error returns the value and, if it was raised, the stack: that is what a
-// program which does not recover prints on its way out. The text of a recovered
-// one is fit for a log line or a condition.
+// Error returns the value. If Run panicked with p, the stack follows, so that a
+// program that crashes prints it. With Options.RecoverPanics there is no stack,
+// so the text fits into a log line or a condition.
 func (p *Panic) Error() string {
 	if p.recovered {
 		return fmt.Sprintf("slowstart: panic in call: %v", p.Value)

@@ -1,6 +1,6 @@
-// Package slowstart makes many calls in growing batches: 1, 2, 4, 8 ... When
-// the server refuses, a caller that wanted five hundred pods has asked for one;
-// when it is healthy, five hundred take nine rounds.
+// Package slowstart makes many calls in growing batches: 1, 2, 4, 8 ... If the
+// server refuses, a caller that wants 500 pods has made only one call; if all
+// goes well, 500 calls take nine batches.
 //
 // What a call does, how its failure is reported and whether to try again are
 // left to the caller:
@@ -14,9 +14,9 @@
 // pkg/controller/replicaset/replica_set.go.
 //
 // Differs from Kubernetes: a call knows its context and index; the context is
-// looked at between batches; every error of the failing batch is kept, with its
-// index; parallelism can be capped; a panic surfaces in the caller, or becomes
-// an error; an initial batch size below 1 is an error instead of a success
+// checked between batches; every error of the failing batch is kept, with its
+// index; parallelism can be capped; a panic is raised in the caller's goroutine,
+// or becomes an error; an initial batch size below 1 is an error, not a success
 // without a call.
 package slowstart
 
@@ -31,21 +31,21 @@ import (
 // otherwise.
 const DefaultInitialBatchSize = 1
 
-// Options shape a Run. The zero value starts with one call and caps nothing; a
-// negative field is an error.
+// Options are the settings of a Run. The zero value starts with one call and has
+// no cap. A negative field is an error.
 type Options struct {
 	// InitialBatchSize is the number of calls in the first batch. 0 means
 	// DefaultInitialBatchSize. A size above the count makes one batch of all.
 	InitialBatchSize int
 
-	// MaxParallel is how many calls may be under way at once. 0 is no cap: a
-	// goroutine for each call of the batch. 1 makes the calls inline, one after
-	// the other in index order, without a goroutine.
+	// MaxParallel is how many calls may run at the same time. 0 means no cap: each
+	// call of a batch has its own goroutine. 1 means that the caller's goroutine
+	// makes the calls, one after the other in index order.
 	MaxParallel int
 
-	// RecoverPanics makes a panic in a call the error of that call, a *Panic,
-	// and the rest of its batch is made as after any other error. By default Run
-	// panics in its caller.
+	// RecoverPanics turns a panic in a call into the error of that call, a *Panic.
+	// The rest of the batch is made, as after any other error. By default, Run
+	// panics in the goroutine of its caller.
 	RecoverPanics bool
 }
 
@@ -55,17 +55,17 @@ type Result struct {
 	// Succeeded holds the indices of the calls that returned nil, ascending.
 	Succeeded []int
 
-	// Failed holds the calls that did not, in the order of their indices. All
-	// are of one batch, the last that was started.
+	// Failed holds the calls that failed, in the order of their indices. All of
+	// them belong to the last batch that was started.
 	Failed []Failure
 
-	// Skipped counts the last calls, those never started.
+	// Skipped counts the calls that were never started, always the last ones.
 	Skipped int
 
-	// Err is nil if and only if every call succeeded. It joins the errors of
-	// the failing batch in index order: errors.Is and errors.As look at all of
-	// them, its text shows the first ten and says how many it left out. If the
-	// context ended the run, Err wraps the context's error and its cause.
+	// Err is nil if and only if every call succeeded. It joins the errors of the
+	// failing batch in index order. errors.Is and errors.As look at all of them;
+	// the text shows the first ten and says how many it leaves out. If the context
+	// ended the run, Err wraps the context's error and its cause.
 	Err error
 }
 
@@ -75,10 +75,9 @@ type Failure struct {
 	Err   error // what it returned; never nil
 }
 
-// Rest returns the items whose calls did not succeed, those that were skipped
-// included, in their order: items[i] is what call i of the Run was about. What was
-// expected of them is no longer to be expected. The slice is not kept; nil if every
-// call succeeded.
+// Rest returns the items whose calls failed or were skipped, in their order:
+// items[i] belongs to call i. Use it to lower the expectations of these items.
+// The slice is not kept; the result is nil if every call succeeded.
 func Rest[T any](r Result, items []T) []T {
 	var rest []T
 	for i, item := range items {
@@ -89,8 +88,8 @@ func Rest[T any](r Result, items []T) []T {
 	return rest
 }
 
-// Batch is Run with nothing but a first batch size, which must be at least 1. It
-// returns how many calls succeeded, and Result.Err.
+// Batch is Run with only one option, the size of the first batch, which must be
+// at least 1. It returns how many calls succeeded, and Result.Err.
 func Batch(ctx context.Context, count, initialBatchSize int, fn func(ctx context.Context, i int) error) (successes int, err error) {
 	if count > 0 && initialBatchSize < 1 {
 		return 0, fmt.Errorf("slowstart: initial batch size %d is less than 1", initialBatchSize)
@@ -100,26 +99,26 @@ func Batch(ctx context.Context, count, initialBatchSize int, fn func(ctx context
 }
 
 // Run calls fn for each i from 0 to count-1, in batches. Each batch is twice the
-// size of the one before, and starts when every call of that one has returned
-// nil. After a failed call the rest of its batch is still made, but no further
-// batch.
+// size of the batch before, and starts when every call of the batch before has
+// returned nil. If a call fails, the rest of its batch is still made, but no
+// further batch.
 //
-// A count of 0 or less is the zero Result. With a negative option, a nil ctx or
-// a nil fn no call is made, and Err says why.
+// If count is 0 or less, Run returns the zero Result. If an option is negative,
+// or ctx or fn is nil, no call is made, and Err says why.
 //
-// Each call gets ctx. Run itself looks at it before each batch, and starts none
-// once it is done; a batch under way is not cut short.
+// Each call gets ctx. Run checks ctx before each batch, and starts no batch once
+// ctx is done. A batch that has started is finished.
 //
-// A panic in fn is raised again in the caller's goroutine, as a *Panic, when
-// every call of its batch has ended; if calls are inline (MaxParallel 1) it is
-// raised at once, and the rest of the batch is skipped. With RecoverPanics it is
+// If fn panics, Run waits until every call of the batch has ended, and then
+// panics with a *Panic in the caller's goroutine. If MaxParallel is 1, Run panics
+// at once, and the rest of the batch is skipped. With RecoverPanics the panic is
 // an error instead. A call that ends its goroutine by runtime.Goexit, as
-// t.FailNow does, counts as failed; inline that goroutine is the caller's own,
-// and ends.
+// t.FailNow does, counts as failed; if MaxParallel is 1, it ends the caller's
+// goroutine.
 //
-// Whichever way Run ends, no call is under way and no goroutine is left. Runs are
-// independent of each other. Calls of a batch run at the same time unless they
-// are inline: fn must be safe for that.
+// When Run returns or panics, no call is running and no goroutine is left. Runs
+// are independent of each other. The calls of a batch run at the same time unless
+// MaxParallel is 1, so fn must be safe for concurrent use.
 func Run(ctx context.Context, count int, opts Options, fn func(ctx context.Context, i int) error) Result {
 	if count <= 0 {
 		return Result{}

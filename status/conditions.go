@@ -10,54 +10,54 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// A Condition is that of a ReplicaSet, of a ReplicationController, or of a status
-// type of your own.
+// A Condition is a condition of a ReplicaSet, of a ReplicationController, or, as
+// metav1.Condition, of your own status type.
 type Condition interface {
 	appsv1.ReplicaSetCondition | corev1.ReplicationControllerCondition | metav1.Condition
 }
 
-// ReplicaFailure is the type of the condition that SetFailure looks after.
+// ReplicaFailure is the type of the condition that SetFailure sets and removes.
 const ReplicaFailure = "ReplicaFailure"
 
-// A Failure is what the ReplicaFailure condition is made from: how creating and
-// deleting replicas went.
+// A Failure is what SetFailure makes the ReplicaFailure condition from.
 type Failure struct {
-	// Err is what went wrong, nil if nothing did. Its text becomes the message.
+	// Err is the error of creating or deleting replicas, or nil. Its text becomes
+	// the message.
 	Err error
 
-	// Waiting says that nothing was tried because the owner waits for what it
-	// did before. The condition then stays as it is. It has no meaning beside
-	// Err.
+	// Waiting says that nothing was tried because the owner waits for its earlier
+	// creations and deletions. The condition then stays as it is. If Err is set,
+	// Waiting is ignored.
 	Waiting bool
 
 	// Active is how many active replicas there are, and Desired how many are
-	// wanted, nil if nobody knows. They make the reason: FailedCreate for too
-	// few, FailedDelete for too many.
+	// wanted; nil means not known. They decide the reason: FailedCreate if there
+	// are too few, FailedDelete if there are too many.
 	Active  int32
 	Desired *int32
 
-	// ObservedGeneration is the owner's generation, for a metav1.Condition; the
-	// other two have no place for it.
+	// ObservedGeneration is the owner's generation. Only metav1.Condition has a
+	// field for it.
 	ObservedGeneration int64
 
 	// Now becomes the time of a condition that is set.
 	Now time.Time
 }
 
-// SetFailure sets, keeps or removes the ReplicaFailure condition. With an Err it
-// is set to True, and becomes the last; one that has the same reason is kept,
-// whatever its status, and only the observedGeneration of a metav1.Condition is
-// made the new one. Without an Err it is removed, unless the owner is Waiting; if
-// no other condition remains, nil is left. The slice that conditions points to is
-// not written to. A nil pointer is left alone.
+// SetFailure sets, keeps or removes the ReplicaFailure condition. If Err is set,
+// the condition is True and becomes the last; but a condition that has the same
+// reason already stays as it is, and only the observedGeneration of a
+// metav1.Condition is updated. If Err is nil, the condition is removed, unless
+// Waiting is true; if no condition remains, the list becomes nil. The old slice
+// is not written to. If conditions is nil, it does nothing.
 //
-// The reason is empty if the number of replicas is right or Desired is nil. A
-// metav1.Condition may not be without a reason: there it is "Failed". Its message
-// is cut at 32,768 bytes, as the API server accepts no more characters.
+// The reason is empty if Active equals Desired or Desired is nil. A
+// metav1.Condition must have a reason: there it is "Failed". Its message is cut
+// at 32,768 bytes, since the API server accepts at most as many characters.
 //
-// Differs from Kubernetes: a condition that is there already is set anew when the
-// reason changes. It never is for a new message: quota messages name the pod, and
-// each write would cause the next. It stays while Waiting, and its time is Now
+// Differs from Kubernetes: the condition is updated if the reason changes, but
+// not if only the message changes: a quota message names the pod, so each write
+// would cause the next. The condition stays while Waiting, and its time is Now
 // instead of the wall clock.
 func SetFailure[C Condition](conditions *[]C, f Failure) {
 	if conditions == nil {
@@ -115,8 +115,8 @@ func cut(message string) string {
 	return strings.ToValidUTF8(message[:longest-len("...")], "") + "..."
 }
 
-// GetCondition returns a copy of the first condition of a type, or nil if there
-// is none.
+// GetCondition returns a copy of the first condition of the given type, or nil if
+// there is none.
 func GetCondition[C Condition, T ~string](conditions []C, conditionType T) *C {
 	i := slices.IndexFunc(conditions, ofType[C](conditionType))
 	if i < 0 {
@@ -126,11 +126,11 @@ func GetCondition[C Condition, T ~string](conditions []C, conditionType T) *C {
 	return &c
 }
 
-// SetCondition replaces the conditions of the same type by the given one, which
-// becomes the last. If the first of them has the same status and reason it
-// changes nothing: the old message and time are kept. Only the observedGeneration
-// of a metav1.Condition is then made the new one. The slice that conditions points
-// to is not written to. A nil pointer is left alone.
+// SetCondition replaces the conditions of the same type by the given condition,
+// which becomes the last. If the first of them has the same status and reason, it
+// stays with its old message and time; only the observedGeneration of a
+// metav1.Condition is updated. The old slice is not written to. If conditions is
+// nil, it does nothing.
 func SetCondition[C Condition](conditions *[]C, condition C) {
 	if conditions == nil {
 		return
@@ -157,9 +157,9 @@ func set[C Condition](conditions *[]C, current *C, condition C, same bool) {
 	*conditions = append(without(*conditions, conditionType), condition)
 }
 
-// RemoveCondition removes all conditions of a type; if no other remains, nil is
-// left. The slice that conditions points to is not written to. A nil pointer is
-// left alone.
+// RemoveCondition removes all conditions of the given type; if no condition
+// remains, the list becomes nil. The old slice is not written to. If conditions
+// is nil, it does nothing.
 func RemoveCondition[C Condition, T ~string](conditions *[]C, conditionType T) {
 	if conditions != nil {
 		*conditions = without(*conditions, conditionType)

@@ -10,8 +10,8 @@ import (
 	"github.com/replicakit/replicakit/internal/pod"
 )
 
-// Counts are how many replicas of an owner are in which state: what a status
-// reports, of whatever type it is.
+// Counts are the numbers that a status reports: how many replicas of an owner are
+// in which state.
 type Counts struct {
 	Replicas     int32 // active ones
 	FullyLabeled int32 // of those, with every label of the template
@@ -20,9 +20,9 @@ type Counts struct {
 	Terminating  int32 // being deleted, and not active
 }
 
-// Rules say what the state of a child means, for Count. The zero Rules: a child
-// is active unless it is being deleted, each active one is fully labeled, and
-// none is ready.
+// Rules tell Count the state of a child. By the zero Rules a child is active
+// unless it is being deleted, every active child is fully labeled, and none is
+// ready.
 type Rules[T metav1.Object] struct {
 	Active       func(T) bool // nil: has no deletionTimestamp
 	FullyLabeled func(T) bool // of an active child; nil: each is
@@ -30,8 +30,8 @@ type Rules[T metav1.Object] struct {
 	Available    func(T) bool // of a ready child; nil: each is
 }
 
-// Count counts children of any type. Each counts once for each time it is listed;
-// nil ones do not count. Whether they belong to the owner is not looked at.
+// Count counts children of any type. A child that is listed twice counts twice;
+// nil children do not count. Count does not check who owns the children.
 func Count[T metav1.Object](children []T, rules Rules[T]) (n Counts) {
 	rules = rules.complete()
 	for _, child := range children {
@@ -76,12 +76,11 @@ func one(is bool) int32 {
 	return 0
 }
 
-// CountPods counts pods by the rules that a ReplicaSet's status has: those of
-// IsPodActive, IsPodReady and IsPodAvailable; terminating are those that
-// IsPodTerminating. A pod is fully labeled if it has every label of the template
-// with its value: with no template labels each is. Each pod counts once for each
-// time it is listed; nil pods do not count. Whether they belong to the owner is
-// not looked at.
+// CountPods counts pods as the status of a ReplicaSet does, by IsPodActive,
+// IsPodReady, IsPodAvailable and IsPodTerminating. A pod is fully labeled if it
+// has all template labels with their values; without template labels every pod
+// is. A pod that is listed twice counts twice; nil pods do not count. CountPods
+// does not check who owns the pods.
 func CountPods(pods []*corev1.Pod, templateLabels map[string]string, minReadySeconds int32, now time.Time) (n Counts) {
 	template, latest := object.ListLabels(templateLabels), pod.LatestReady(minReadySeconds, now)
 	for _, p := range pods {

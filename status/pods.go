@@ -16,11 +16,10 @@ import (
 // True. A nil pod is not ready.
 func IsPodReady(p *corev1.Pod) bool { return pod.IsReady(p) }
 
-// IsPodAvailable reports whether the pod has been ready for minReadySeconds at
-// the instant now; it is from the very instant that they have passed. With
-// minReadySeconds of 0 every ready pod is available; otherwise one whose Ready
-// condition has no transition time never is, whether minReadySeconds are
-// positive or negative. A nil pod is not available.
+// IsPodAvailable reports whether, at the instant now, the pod has been ready for
+// at least minReadySeconds. If minReadySeconds is 0, every ready pod is
+// available. If it is positive or negative, a pod whose Ready condition has no
+// transition time is never available. A nil pod is not available.
 func IsPodAvailable(p *corev1.Pod, minReadySeconds int32, now time.Time) bool {
 	return pod.IsAvailable(p, minReadySeconds, now)
 }
@@ -33,19 +32,19 @@ func IsPodActive(p *corev1.Pod) bool { return pod.IsActive(p) }
 // neither Succeeded nor Failed. A nil pod is not terminating.
 func IsPodTerminating(p *corev1.Pod) bool { return pod.IsTerminating(p) }
 
-// FilterActivePods returns the pods that IsPodActive, in the same order, in a
-// new slice; nil if there are none.
+// FilterActivePods returns the active pods, as IsPodActive defines them, in the
+// same order in a new slice; nil if there are none.
 func FilterActivePods(pods []*corev1.Pod) []*corev1.Pod { return filter(pods, pod.IsActive) }
 
-// FilterTerminatingPods returns the pods that IsPodTerminating, in the same
-// order, in a new slice; nil if there are none.
+// FilterTerminatingPods returns the terminating pods, as IsPodTerminating defines
+// them, in the same order in a new slice; nil if there are none.
 func FilterTerminatingPods(pods []*corev1.Pod) []*corev1.Pod { return filter(pods, pod.IsTerminating) }
 
 // FilterClaimedPods returns the pods whose controller reference has the owner's
-// UID and whose labels the selector matches, in the same order, in a new slice;
-// nil if there are none, or no owner, or no selector. Nothing is adopted. If
+// UID and whose labels the selector matches, in the same order in a new slice;
+// nil if there are none, or if owner or selector is nil. Nothing is adopted. If
 // neither the owner nor the reference has a UID, as with fake clients, kind and
-// name decide, and the group if the owner tells its own.
+// name must be equal, and the group too if the owner's TypeMeta is set.
 func FilterClaimedPods(owner metav1.Object, selector labels.Selector, pods []*corev1.Pod) []*corev1.Pod {
 	if object.IsNil(owner) || selector == nil {
 		return nil
@@ -56,16 +55,14 @@ func FilterClaimedPods(owner metav1.Object, selector labels.Selector, pods []*co
 	})
 }
 
-// NextAvailabilityCheck returns how long after now the first of the pods that
-// are ready but not yet available becomes available, which is when to calculate
-// the status again; ok is false if there is none to wait for. It is the
-// pod's exact instant: a pod that IsPodAvailable at now is not waited for. Pods
-// that are not active and nil pods are not looked at. An instant too far ahead
-// for a Duration gives the longest one.
+// NextAvailabilityCheck returns how long it takes, counted from now, until the
+// next ready pod becomes available: calculate the status again then. ok is false
+// if there is no pod to wait for. Pods that are available already, pods that are
+// not active and nil pods are not looked at. If the time is too long for a
+// Duration, it is the longest Duration.
 //
-// Differs from Kubernetes: if all unavailable pods lack a transition time,
-// there is nothing to wait for, instead of a check every minReadySeconds for
-// ever.
+// Differs from Kubernetes: if no unavailable pod has a transition time, there is
+// nothing to wait for. Kubernetes checks again every minReadySeconds, for ever.
 func NextAvailabilityCheck(pods []*corev1.Pod, minReadySeconds int32, now time.Time) (after time.Duration, ok bool) {
 	if minReadySeconds <= 0 {
 		return 0, false

@@ -1,7 +1,7 @@
-// Package status computes what an owner reports about its replicas, whether that
-// is worth a write, and when to look again: Calculate and NeedsUpdate for
-// ReplicaSets and ReplicationControllers, Count, CountPods and SetFailure for a
-// status type of your own.
+// Package status computes the status of an owner: what it reports about its
+// replicas, whether a write is needed, and when to calculate again: Calculate and
+// NeedsUpdate for ReplicaSets and ReplicationControllers, Count, CountPods and
+// SetFailure for a status type of your own.
 //
 // Reading the pods, claiming them and writing the status are left to the caller:
 //
@@ -15,9 +15,10 @@
 // The rules are those of calculateStatus in Kubernetes'
 // pkg/controller/replicaset/replica_set_utils.go.
 //
-// Differs from Kubernetes: the ReplicaFailure condition follows the reason of the
-// failure and stays while nothing is tried, its time is the given instant, nil
-// replicas do not panic, and pods without a transition time ask for no check.
+// Differs from Kubernetes: the ReplicaFailure condition changes with the reason
+// of the failure and stays while nothing is tried; its time is Options.Now; nil
+// replicas do not panic; and there is no check for pods without a transition
+// time.
 package status
 
 import (
@@ -34,50 +35,49 @@ import (
 	"github.com/replicakit/replicakit/internal/pod"
 )
 
-// Options hold what a status is calculated from besides the owner and its active
-// pods. The zero value: no pod is terminating, all went well, and Now is so early
-// that minReadySeconds have passed for none.
+// Options are what Calculate needs besides the owner and its active pods. With
+// the zero value no pod is terminating, nothing failed, and no pod is available
+// if minReadySeconds is positive, since Now is the zero time.
 type Options struct {
-	// Terminating is any list that holds the owner's terminating pods, such as
-	// all pods that were listed. Counted are those that IsPodTerminating, whose
-	// controller reference has the owner's UID and that its selector matches; a
-	// nil or invalid selector matches none. A ReplicationController does not
-	// report them.
+	// Terminating is any list that holds the owner's terminating pods, such as all
+	// pods that were listed. A pod counts if IsPodTerminating is true, its
+	// controller reference has the owner's UID, and the owner's selector matches
+	// it; a nil or invalid selector matches none. A ReplicationController does not
+	// report terminating pods.
 	Terminating []*corev1.Pod
 
-	// OmitTerminating leaves terminatingReplicas nil, for servers that drop the
-	// field; a value in the old status is cleared.
+	// OmitTerminating leaves terminatingReplicas nil, even if the old status has a
+	// value. Use it for servers that drop the field.
 	OmitTerminating bool
 
-	// Waiting says that nothing was tried because the owner waits for what it
-	// did before: see Failure.
+	// Waiting says that nothing was tried because the owner waits for its earlier
+	// creations and deletions: see Failure.
 	Waiting bool
 
-	// ManageErr is what went wrong in creating or deleting pods, nil if nothing
-	// did. It becomes the ReplicaFailure condition.
+	// ManageErr is the error of creating or deleting pods, or nil. It becomes the
+	// ReplicaFailure condition.
 	ManageErr error
 
-	// Now is the instant that availability is judged at, and the time of a
-	// condition that is set. NextAvailabilityCheck is to be given the same.
+	// Now is the instant for which availability is decided, and the time of a
+	// condition that is set. Pass the same to NextAvailabilityCheck.
 	Now time.Time
 }
 
-// Calculate returns the status of a ReplicaSet whose claimed pods are given.
+// Calculate returns the status of a ReplicaSet that owns these active pods.
 //
 // The counts are those of CountPods: pods that are not active are left out.
 // Kubernetes passes the pods as they were before it created or deleted any, so
-// that its status lags one pass behind. A negative minReadySeconds is not 0: only
-// ready pods with a transition time are then available.
+// its status is one pass behind. If minReadySeconds is negative, a ready pod is
+// available only if its Ready condition has a transition time.
 //
 // The ReplicaFailure condition is that of SetFailure. observedGeneration is the
-// ReplicaSet's generation, so that a status that is written names the spec it was
-// made from, also on a retry. All else in the status of rs is carried over. The
-// result shares no memory with rs, and neither rs nor a pod is changed. A nil rs
-// has the zero status.
+// generation of rs. Everything else is copied from the status of rs. The result
+// shares no memory with rs, and neither rs nor a pod is changed. If rs is nil,
+// the status is zero.
 //
-// Differs from Kubernetes: a ReplicaFailure condition follows the reason of the
-// failure, and stays while Waiting; see SetFailure. Pods in active that are not
-// are left out instead of counted.
+// Differs from Kubernetes: the ReplicaFailure condition changes with the reason
+// of the failure, and stays while Waiting; see SetFailure. Pods that are not
+// active are not counted, even if they are in the list.
 func Calculate(rs *appsv1.ReplicaSet, active []*corev1.Pod, opts Options) appsv1.ReplicaSetStatus {
 	if rs == nil {
 		return appsv1.ReplicaSetStatus{}
@@ -142,11 +142,11 @@ func terminatingReplicas(rs *appsv1.ReplicaSet, opts Options) *int32 {
 	return n
 }
 
-// NeedsUpdate reports whether a calculated status is worth a write: whether a
-// count or the conditions differ from the status of rs, or that status is of
-// another generation. A terminatingReplicas of nil is not 0, and nil
-// conditions are not empty ones. All else in newStatus is not looked at. A nil
-// rs needs none.
+// NeedsUpdate reports whether a calculated status has to be written: a count or
+// the conditions differ from the status of rs, or that status has another
+// observedGeneration than the generation of rs. For terminatingReplicas, nil and
+// 0 differ; so do nil and empty conditions. Nothing else in newStatus is
+// compared. If rs is nil, the answer is false.
 func NeedsUpdate(rs *appsv1.ReplicaSet, newStatus appsv1.ReplicaSetStatus) bool {
 	if rs == nil {
 		return false
