@@ -8,15 +8,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// ActivePods sorts pods by the six criteria of older releases, the pod to
-// delete first coming first: node, phase, readiness, ready time, restarts
-// and creation time, without deletion cost and co-location. Times are compared
-// as they are: the zero instant first, then the later one. It is the sort of the
-// same name in pkg/controller/controller_utils.go.
+// ActivePods sorts pods by the six criteria of older releases: node, phase,
+// readiness, ready time, restarts and creation time, but not deletion cost and
+// co-location. The pod to delete first comes first. Times are compared exactly:
+// the zero instant first, then the later one. It is the sort of the same name in
+// pkg/controller/controller_utils.go.
 //
 // Pods that agree on all six are equal, whatever their names: the order is not
-// total, and sort.Sort leaves equal pods in any order. A nil pod comes first.
-// To choose pods use Select, which looks at each pod once, not once a comparison.
+// total, and sort.Sort leaves equal pods in any order. A nil pod comes first. To
+// choose pods use Select: it looks at each pod once, not at each comparison.
 type ActivePods []*corev1.Pod
 
 // Len returns the number of pods.
@@ -37,10 +37,10 @@ func (s ActivePods) Less(i, j int) bool {
 // early are the six criteria, restarts being in two.
 var early = columnsOf(Unassigned(), Phase(), NotReady(), ReadyTime(), Restarts(), SidecarRestarts(), CreationTime())
 
-// ActivePodsWithRanks sorts pods by the order of the package, the pod to delete
-// first coming first. Swap moves a pod with its rank. It is the sort of
-// the same name in pkg/controller/controller_utils.go. To choose pods use
-// Select, which looks at each pod once, not once a comparison.
+// ActivePodsWithRanks sorts pods by Kubernetes' order, as the package comment
+// describes it. The pod to delete first comes first. Swap moves a pod with its
+// rank. It is the sort of the same name in pkg/controller/controller_utils.go. To
+// choose pods use Select: it looks at each pod once, not at each comparison.
 //
 // Differs from Kubernetes: the order is total, as the package comment says; only
 // pods of the same UID, namespace and name can be equal. A nil pod comes first,
@@ -49,13 +49,14 @@ type ActivePodsWithRanks struct {
 	// Pods are the pods to sort.
 	Pods []*corev1.Pod
 
-	// Rank holds the rank of each pod, the higher going first: ColocationRanks
-	// makes it. Nil means that all ranks are 0. Sorting needs it to be nil or as
-	// long as Pods: a rank is lost when its pod is moved behind the end of Rank.
+	// Rank holds the rank of each pod, as ColocationRanks returns it; a pod with a
+	// higher rank goes first. Nil means that all ranks are 0. To sort, Rank must be
+	// nil or as long as Pods: a rank is lost if its pod moves behind the end of
+	// Rank.
 	Rank []int
 
-	// Now is the instant that ages are taken at. If it is zero, times are
-	// compared as they are: the zero instant first, then the later one.
+	// Now is the instant from which ages are counted. If it is zero, times are
+	// compared exactly: the zero instant first, then the later one.
 	Now metav1.Time
 }
 

@@ -10,9 +10,10 @@ import (
 	"github.com/replicakit/replicakit/internal/pod"
 )
 
-// Colocation puts pods first that share their node with more related pods: those
-// of a higher rank, as ColocationRanks counts it among Options.Related. No
-// related pods, no ranks. See Spread for counting anew after each pod that goes.
+// Colocation puts pods first that share their node with more related pods: pods
+// with a higher rank, as ColocationRanks computes it from Options.Related. If
+// Related is empty, all ranks are 0. Ranks are computed once; Spread counts again
+// after each victim.
 func Colocation() Criterion[*corev1.Pod] {
 	return Criterion[*corev1.Pod]{name: "colocation", open: func(facts Facts[*corev1.Pod]) *column[*corev1.Pod] {
 		if len(facts.Related) == 0 {
@@ -49,14 +50,15 @@ func nodeName(p *corev1.Pod) string {
 	return p.Spec.NodeName
 }
 
-// ColocationRanks returns for each of the pods the number of active related pods
-// on its node, the pod itself among them if it is related. Active means neither
-// finished nor being deleted; ready or not makes no difference, whatever the
-// comment on the sort in pkg/controller/controller_utils.go says. Unassigned pods
-// share the node "". The rank of a nil pod is 0; no pods give nil.
+// ColocationRanks returns, for each pod, the number of active related pods on its
+// node; the pod itself counts if it is in related. Active means neither finished
+// nor being deleted. A pod that is not ready counts too, although the comment on
+// the sort in pkg/controller/controller_utils.go says otherwise. Unassigned pods
+// share the node "". The rank of a nil pod is 0. If there are no pods, the result
+// is nil.
 //
-// Each entry of related counts: a caller that collects the pods of several
-// owners drops those found twice. Package replicas does.
+// A pod that is twice in related counts twice: if you collect the pods of several
+// owners, drop duplicates, as package replicas does.
 func ColocationRanks(pods, related []*corev1.Pod) []int {
 	if len(pods) == 0 {
 		return nil

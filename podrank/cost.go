@@ -17,9 +17,10 @@ func DeletionCost() Criterion[*corev1.Pod] {
 	return Cost[*corev1.Pod]("deletion-cost", corev1.PodDeletionCost) // (R4)
 }
 
-// Cost is DeletionCost for any object: those go first whose annotation states a
-// lower number, in decimal and of 32 bits. No annotation is 0; an invalid one
-// counts as 0, and Check reports it. NewOrder refuses an annotation without a name.
+// Cost is DeletionCost for any object and any annotation: the object with the
+// lower number goes first. The number is decimal and has 32 bits. If the
+// annotation is missing, the cost is 0; if it is invalid, the cost is 0 too, and
+// Check reports it. NewOrder refuses an empty annotation.
 func Cost[T metav1.Object](name, annotation string) Criterion[T] {
 	cost := func(obj T) int64 {
 		n, _ := annotatedCost(obj.GetAnnotations(), annotation)
@@ -39,14 +40,14 @@ func Cost[T metav1.Object](name, annotation string) Criterion[T] {
 	return c
 }
 
-// ParseDeletionCost returns the deletion cost that a pod's annotations state in
-// controller.kubernetes.io/pod-deletion-cost: a decimal number of 32 bits, 0 if
-// there is none. An invalid value counts as 0, and the error quotes it. The ranking
-// ignores the error, as upstream does, so this is how to notice.
+// ParseDeletionCost returns the deletion cost of a pod from its annotation
+// controller.kubernetes.io/pod-deletion-cost: a decimal number of 32 bits, or 0
+// if there is no annotation. For an invalid value it returns 0 and an error that
+// quotes the value. Select ignores this error, as upstream does.
 //
-// Differs from Kubernetes: zeros behind a sign are refused as those without one
-// are. "-008" is as invalid as "008"; GetDeletionCostFromPodAnnotations in
-// pkg/apis/core/helper reads it as -8.
+// Differs from Kubernetes: leading zeros are refused behind a sign too: "-008" is
+// invalid like "008". GetDeletionCostFromPodAnnotations in pkg/apis/core/helper
+// reads "-008" as -8.
 func ParseDeletionCost(annotations map[string]string) (int32, error) {
 	cost, ok := annotatedCost(annotations, corev1.PodDeletionCost)
 	if !ok {

@@ -14,10 +14,10 @@ import (
 )
 
 // A Criterion is one question of an Order: which of two objects goes first, or
-// neither. By, First, ByTime and ByFacts make criteria; those that are ready
-// made are functions of this package. A Criterion is a value that never changes,
-// safe for concurrent use if the functions that it was made from are. The zero
-// Criterion is refused by NewOrder.
+// neither. By, First, ByTime and ByFacts make criteria; other functions of this
+// package return ready-made criteria. A Criterion never changes. It is safe for
+// concurrent use if the functions that it was made from are. NewOrder refuses the
+// zero Criterion.
 type Criterion[T any] struct {
 	name   string
 	err    error // what NewOrder refuses it for
@@ -26,12 +26,12 @@ type Criterion[T any] struct {
 	check  func(T) error // nil if the criterion can read every object
 }
 
-// Facts are what a criterion may look at beside the object itself. They are
-// read only.
+// Facts are what a criterion may look at besides the object itself. They are read
+// only.
 type Facts[T any] struct {
 	// Now is Options.Now.
 	Now time.Time
-	// Objects are all that were passed to Select, without nil ones.
+	// Objects are all objects that were passed to Select, without nil ones.
 	Objects []T
 	// Related is Options.Related.
 	Related []T
@@ -71,10 +71,10 @@ const (
 	detailHere   = "{detail}"
 )
 
-// By returns a criterion by which the object with the lower value goes first:
-// the lower number, the string that sorts first. NaN is the lowest. The function
-// is called once for each object of a selection, and again to tell the values of
-// those that are chosen. See Criterion.Reverse for the higher value first.
+// By returns a criterion: the object with the lower value goes first, that is the
+// lower number, or the string that sorts first. NaN is the lowest. value is
+// called once for each object of a Select, and again for Victim.Values. Use
+// Criterion.Reverse if the higher value shall go first.
 func By[T any, V cmp.Ordered](name string, value func(T) V) Criterion[T] {
 	c := ByFacts(name, func(Facts[T]) func(T) V { return value })
 	if value == nil {
@@ -83,9 +83,9 @@ func By[T any, V cmp.Ordered](name string, value func(T) V) Criterion[T] {
 	return c
 }
 
-// ByFacts is By for a criterion that has to know more than the object: prepare
-// is called once a selection and returns the function that is called for its
-// objects. If that is nil, all objects are equal.
+// ByFacts is By for a criterion that needs to know more than one object. prepare
+// is called once for each Select, and returns the function that is called for
+// each object. If that function is nil, all objects are equal.
 func ByFacts[T any, V cmp.Ordered](name string, prepare func(Facts[T]) func(T) V) Criterion[T] {
 	c := Criterion[T]{name: name, phrase: name + " " + victimHere + " < " + survivorHere}
 	if prepare == nil {
@@ -149,8 +149,8 @@ func ordinals[T any, V cmp.Ordered](n int, value func(T) V) *column[T] {
 	}
 }
 
-// First returns a criterion that puts an object first if the function is true for
-// it. The function is called as By says.
+// First returns a criterion: objects for which the function returns true go
+// first. By says how often the function is called.
 func First[T any](name string, is func(T) bool) Criterion[T] {
 	no, negative := strings.CutPrefix(name, "not ")
 	if !negative {
@@ -184,8 +184,8 @@ func flag[T any](name, yes, no string, is func(T) bool) Criterion[T] {
 	return c
 }
 
-// ByTime returns a criterion by which the object with the earlier instant goes
-// first, the zero instant being the earliest. The function is called as By says.
+// ByTime returns a criterion: the object with the earlier instant goes first. The
+// zero instant is the earliest. By says how often the function is called.
 func ByTime[T any](name string, at func(T) time.Time) Criterion[T] {
 	c := Criterion[T]{name: name, phrase: name + " " + victimHere + " < " + survivorHere}
 	if at == nil {
@@ -206,17 +206,17 @@ func ByTime[T any](name string, at func(T) time.Time) Criterion[T] {
 	return c
 }
 
-// Newest returns a criterion by which the object that was created last goes
-// first, and before all those whose creation time is not set.
+// Newest returns a criterion: the object that was created last goes first.
+// Objects without a creation time go before all others.
 //
-// It compares the instants, to the nanosecond. CreationTime is Kubernetes' rule
-// for pods, which counts ages alike that are of one order of magnitude.
+// It compares the instants exactly, to the nanosecond. CreationTime is
+// Kubernetes' rule for pods, which compares ages only roughly.
 func Newest[T metav1.Object]() Criterion[T] {
 	return created[T]("newest", func(t time.Time) (int64, int64) { return -t.Unix(), -int64(t.Nanosecond()) }, " < ", " > ")
 }
 
-// Oldest returns a criterion by which the object that was created first goes
-// first, and before all those whose creation time is not set.
+// Oldest returns a criterion: the object that was created first goes first.
+// Objects without a creation time go before all others.
 func Oldest[T metav1.Object]() Criterion[T] {
 	return created[T]("oldest", func(t time.Time) (int64, int64) { return t.Unix(), int64(t.Nanosecond()) }, " > ", " < ")
 }
@@ -245,11 +245,13 @@ func created[T metav1.Object](name string, weigh func(time.Time) (int64, int64),
 	return Criterion[T]{name: name, open: func(Facts[T]) *column[T] { return col }}
 }
 
-// Name returns the name that the criterion has in an Order and in a Victim.
+// Name returns the name of the criterion, as it stands in an Order and in a
+// Victim.
 func (c Criterion[T]) Name() string { return c.name }
 
-// Reverse returns the criterion with the other object going first: the higher
-// value, the one for which the function of First is false. It keeps the name.
+// Reverse returns the opposite criterion: the higher value goes first or, for
+// First, the object for which the function returns false. The name stays the
+// same.
 func (c Criterion[T]) Reverse() Criterion[T] {
 	open := c.open
 	if open == nil {

@@ -2,8 +2,8 @@ package podrank
 
 import corev1 "k8s.io/api/core/v1"
 
-// NodeLeaving puts pods first whose node is leaving, such as one that is cordoned
-// or drained: for which the function is true. It is not called for pods without a
+// NodeLeaving puts pods first if leaving returns true for their node, such as a
+// node that is cordoned or drained. leaving is not called for pods without a
 // node.
 func NodeLeaving(leaving func(node string) bool) Criterion[*corev1.Pod] {
 	c := flag("node-leaving", "node is leaving", "node stays", func(p *corev1.Pod) bool {

@@ -11,8 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// The names that a Victim has for what decided beside the criteria of its order.
-// No criterion of an Order can have one of them.
+// Victim.Criterion has one of these names if no criterion of the order decided. A
+// criterion cannot have one of these names.
 const (
 	None     = "none"      // nothing tells the two objects apart
 	MustGo   = "must-go"   // Options.MustGo
@@ -22,10 +22,10 @@ const (
 	All      = "all"       // no order: no object survives
 )
 
-// An Order says which of any two objects goes first: its criteria in turn, the
-// first on which the two differ, and at last UID, namespace and name. NewOrder
-// makes one. The zero Order stands for Kubernetes() if the objects are pods, and
-// for the order of Newest if they are anything else.
+// An Order says which of two objects goes first: the first of its criteria on
+// which the two differ decides. If there is none, UID, then namespace, then name
+// decide. NewOrder makes an Order. The zero Order stands for Kubernetes() for
+// pods, and for the order of Newest for other objects.
 //
 // An Order never changes; it is safe for concurrent use if its criteria are.
 type Order[T metav1.Object] struct {
@@ -36,9 +36,10 @@ type Order[T metav1.Object] struct {
 	weigh func(now time.Time, obj T, row []int64, slots []slot)
 }
 
-// NewOrder returns the order of the criteria. An error names the criterion: no
-// criteria, one that has no name, two of one name, one of a name that stands for
-// something else in a Victim, one made from a nil function or a bad number.
+// NewOrder returns the order of the criteria. It is an error if there are no
+// criteria, or if a criterion has no name, the same name as another criterion, a
+// name that Victim uses for something else, a nil function or a bad number. The
+// error names the criterion.
 func NewOrder[T metav1.Object](criteria ...Criterion[T]) (Order[T], error) {
 	if len(criteria) == 0 {
 		return Order[T]{}, errors.New("podrank: order has no criteria")
@@ -63,8 +64,8 @@ func index[T any](criteria []Criterion[T], name string) int {
 	return slices.IndexFunc(criteria, func(c Criterion[T]) bool { return c.name == name })
 }
 
-// Must returns the order, and panics if err is not nil: for orders that are
-// written down in a program, as regexp.MustCompile is for expressions.
+// Must returns the order, and panics if err is not nil. Use it for package
+// variables, like regexp.MustCompile.
 func Must[T metav1.Object](order Order[T], err error) Order[T] {
 	if err != nil {
 		panic(err)
@@ -95,13 +96,14 @@ func quick(order Order[*corev1.Pod]) Order[*corev1.Pod] {
 	return order
 }
 
-// Criteria returns the criteria in turn, without the UID, namespace and name that
-// come last in every order. The slice is the caller's. It is nil for the zero
+// Criteria returns the criteria in their order, without UID, namespace and name,
+// which come last in every order. The slice is a copy; it is nil for the zero
 // Order.
 func (o Order[T]) Criteria() []Criterion[T] { return slices.Clone(o.criteria) }
 
-// Without returns the order without the criteria that have these names. A name that it
-// does not have is an error, and so is leaving out all.
+// Without returns a new order without the criteria that have these names. If
+// there is no criterion with such a name, or if no criterion is left, it is an
+// error.
 func (o Order[T]) Without(names ...string) (Order[T], error) {
 	criteria := o.orDefault().Criteria()
 	for _, name := range names {
@@ -114,8 +116,9 @@ func (o Order[T]) Without(names ...string) (Order[T], error) {
 	return NewOrder(criteria...)
 }
 
-// Before returns the order with more criteria in front of the one of that name.
-// A name that it does not have is an error; so is what NewOrder refuses.
+// Before returns a new order with more criteria in front of the criterion that
+// has the given name. If there is no such criterion, or if NewOrder would refuse
+// the result, it is an error.
 func (o Order[T]) Before(name string, criteria ...Criterion[T]) (Order[T], error) {
 	all := o.orDefault().Criteria()
 	i := index(all, name)
@@ -129,7 +132,7 @@ func (o Order[T]) unknown(name string) error {
 	return fmt.Errorf("podrank: criterion %q is not in the order %s", name, o)
 }
 
-// String lists the names of the criteria.
+// String returns the names of the criteria.
 func (o Order[T]) String() string {
 	var names []string
 	for _, c := range o.orDefault().criteria {

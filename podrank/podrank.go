@@ -2,9 +2,9 @@
 // composed of criteria, Kubernetes' order for pods among them, the choice of the
 // first n, and the reason for each.
 //
-// Which objects are candidates, how many must go, and deleting them is left to the
-// caller. Pods that are finished or being deleted should not be passed; they are
-// ranked as any other pod is.
+// Left to the caller: which objects are candidates, how many must go, and the
+// delete calls. Do not pass pods that are finished or being deleted: they are
+// ranked like any other pod.
 //
 //	victims := podrank.Select(active, len(active)-want, podrank.PodOptions{Now: now, Related: related})
 //	for _, v := range victims {
@@ -12,7 +12,7 @@
 //		// delete v.Object, with its UID as a precondition
 //	}
 //
-// For objects of any other type, or in another order, say who goes first:
+// For objects of any other type, or for another order, make an Order:
 //
 //	order, err := podrank.NewOrder(
 //		podrank.By("priority", func(m *Machine) int { return m.Priority }),
@@ -24,19 +24,21 @@
 // Kubernetes' order: unassigned before assigned; Pending before Unknown before
 // Running; not ready before ready; lower deletion cost; more related pods on the
 // node; ready for less time; more restarts; more sidecar restarts; younger. Every
-// order ends with UID, namespace and name. Kubernetes compares times by the power
-// of two that their age in nanoseconds reaches, so that a pod of six hours and one
-// of eight count as equally old.
+// order ends with UID, namespace and name. Kubernetes does not compare ages
+// exactly: it takes the age in nanoseconds and rounds it down to a power of two.
+// So a pod of six hours and a pod of eight hours can count as equally old.
 //
-// Differs from Kubernetes: the order is total. Times of one power of two are a
-// tie, and the next criterion decides. Upstream's UID decides there at once,
-// unless the instants are equal: three pods can then each go before the next,
-// and who is deleted depends on the order of the list. The power of two is that
-// of the integer; upstream's floating point reaches it up to 5 ns too early for
-// ages of more than 6 days, and one too many at 292 years, where ages end.
+// Differs from Kubernetes: the order is total. If two ages have the same power of
+// two, the next criterion decides. Upstream compares the UIDs at once there,
+// unless the instants are equal; then there can be a circle of three pods, each
+// before the next, and the victims depend on the order of the list. The power of
+// two is computed with integers. Upstream computes it with floating point, which
+// is wrong up to 5 ns before a power of two for ages of more than 6 days, and for
+// the longest age, 292 years.
 //
-// All functions are pure, and safe for concurrent use on objects that nobody
-// writes to if the caller's own functions are; none changes an object.
+// All functions are pure and change no object. They are safe for concurrent use
+// if nobody writes to the objects, and if the caller's own functions are safe
+// too.
 package podrank
 
 import (
@@ -51,22 +53,25 @@ import (
 	"github.com/replicakit/replicakit/internal/object"
 )
 
-// Options say what Select and Explain go by. The zero Options are Kubernetes'
-// order for pods without co-location, times being compared as they are.
+// Options are the settings of Select, Explain and Check. For pods, the zero
+// Options mean Kubernetes' order without co-location, and with times compared
+// exactly.
 type Options[T metav1.Object] struct {
-	// Now is the instant that ages are taken at. If it is zero, criteria compare
-	// times as they are.
+	// Now is the instant from which ages are counted. If it is zero, criteria
+	// compare times exactly.
 	Now time.Time
 
-	// Related are the objects that criteria count, such as Colocation and Spread;
-	// each of them says what nil and empty mean. They are read only.
+	// Related are the objects that criteria such as Colocation and Spread count;
+	// the comment of each criterion says what nil and empty mean. They are read
+	// only.
 	Related []T
 
-	// Order says who goes first; the zero Order stands for a default.
+	// Order says who goes first. The zero Order is Kubernetes() for pods, and the
+	// order of Newest for other objects.
 	Order Order[T]
 
-	// MustGo, if not nil, reports whether an object goes before all others,
-	// whatever the order says. It changes nothing about how many go.
+	// MustGo, if not nil, reports whether an object goes before all others, without
+	// regard to the order. It does not change how many objects go.
 	MustGo func(T) bool
 
 	// MustStay, if not nil, reports whether an object is never chosen. It beats
@@ -91,26 +96,26 @@ func (o *Options[T]) criteria(order Order[T]) []Criterion[T] {
 	return criteria
 }
 
-// Select returns the n objects to delete first, in that order, each with what
-// decided between it and the first survivor. It returns fewer if fewer may
-// go: objects that are nil or must stay never do.
+// Select returns the n objects to delete, the first to go first, each with what
+// decided between it and the first survivor. It returns fewer if fewer may go:
+// objects that must stay are never chosen, and nil objects are ignored.
 //
-// A negative n is 0. Nothing that is passed in is changed, and the victims are
-// the same whatever the order of the lists; they are the objects that were passed
-// in. A nil object is never a victim and never a survivor. An object listed twice
-// goes once; two entries are the same object if their UIDs are equal or, if they
-// have none, as with fake clients, the pointers. Of copies that differ, the one
-// that goes first counts. Of objects that nothing tells apart, having no UID and
-// the same namespace and name, the one listed first goes first. No victims give
-// nil.
+// A negative n is 0. Select changes nothing that is passed in. The victims are
+// the objects that were passed in, not copies, and do not depend on the order of
+// the lists. An object that is listed twice is chosen once: two entries are the
+// same object if their UIDs are equal or, if they have no UID, as with fake
+// clients, if their pointers are equal. If copies of one object differ, the copy
+// that goes first counts. If two objects have no UID and the same namespace and
+// name, and no criterion decides, the object that is listed first goes first. If
+// there are no victims, the result is nil.
 //
-// Select takes O(len(objs) + len(related) + n log n) time on average; no order of
-// the lists makes it more than that of a sort. By of strings and floats, and
-// Spread, sort all objects.
+// Select takes O(len(objs) + len(related) + n log n) time on average, and never
+// more than a sort of all objects. By with strings or floats, and Spread, always
+// sort all objects.
 //
 // Differs from Kubernetes: getPodsToDelete in pkg/controller/replicaset sorts the
-// list of its caller, all of it, and returns it as it is when every pod must go;
-// here the order holds then too.
+// whole list of its caller, and if every pod must go it returns the list
+// unsorted. Select returns victims in their order in any case.
 func Select[T metav1.Object](objs []T, n int, opts Options[T]) []Victim[T] { // (D1, D4)
 	n = min(n, len(objs))
 	if n <= 0 {
@@ -133,10 +138,10 @@ func Select[T metav1.Object](objs []T, n int, opts Options[T]) []Victim[T] { // 
 }
 
 // Explain returns all objects in the order in which they would go, each with what
-// decides between it and the next. The victim at place i is the one that Select
-// would return last if it were asked for i+1. Those that must stay come last, and
-// MustStay is their criterion. Objects that are nil or listed twice are treated as
-// by Select.
+// decides between it and the next. The victim at index i is the last one that
+// Select returns for n = i+1. Objects that must stay come last, and their
+// criterion is MustStay. Nil objects and objects that are listed twice are
+// treated as by Select.
 func Explain[T metav1.Object](objs []T, opts Options[T]) []Victim[T] {
 	r := newRanking(objs, opts)
 	places := r.first(len(objs))
@@ -150,10 +155,10 @@ func Explain[T metav1.Object](objs []T, opts Options[T]) []Victim[T] {
 	return victims
 }
 
-// Check reports what the criteria of the order can not read in the objects, such
-// as a deletion cost that is not a number. It joins an error for each such object
-// and criterion, and its text shows the first ten. Select and Explain do not stop
-// at these, as a set must shrink all the same.
+// Check reports what the criteria of the order cannot read in the objects, such
+// as a deletion cost that is not a number. The error joins one error for each
+// such object and criterion; its text shows the first ten. Select and Explain
+// ignore these errors, since the caller must be able to scale down anyway.
 func Check[T metav1.Object](objs []T, opts Options[T]) error {
 	var errs []error
 	for _, obj := range withoutNil(objs) {

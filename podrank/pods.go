@@ -20,8 +20,8 @@ func Unassigned() Criterion[*corev1.Pod] {
 	return flag("unassigned", "unassigned", "assigned", func(p *corev1.Pod) bool { return p.Spec.NodeName == "" }) // (R1)
 }
 
-// Phase puts Pending pods first, then Unknown ones, then Running ones. Whatever
-// is none of these counts as Pending.
+// Phase puts Pending pods first, then Unknown, then Running pods. Any other phase
+// counts as Pending.
 func Phase() Criterion[*corev1.Pod] {
 	show := func(p *corev1.Pod) string { return cmp.Or(string(p.Status.Phase), "none") }
 	return number("phase", "phase "+victimHere+" < "+survivorHere, 2, phaseOrdinal, show)
@@ -45,9 +45,9 @@ func NotReady() Criterion[*corev1.Pod] {
 }
 
 // ReadyTime puts pods first that have been ready for less time. Times are
-// compared as the package comment says: by the power of two that their age
-// reaches or, if Options.Now is zero, as they are. The zero instant comes before
-// all others, and a pod that is not ready before all that are.
+// compared as the package comment says, or exactly if Options.Now is zero. The
+// zero instant goes before all others, and pods that are not ready go before pods
+// that are.
 func ReadyTime() Criterion[*corev1.Pod] {
 	return ages("ready-time", "ready for ", "ready time ", readySince)
 }
@@ -60,20 +60,20 @@ func readySince(p *corev1.Pod) *metav1.Time {
 	return nil
 }
 
-// CreationTime puts younger pods first. Times are compared as by ReadyTime. See
-// Newest for times compared as they are.
+// CreationTime puts younger pods first. Times are compared as by ReadyTime.
+// Newest compares them exactly.
 func CreationTime() Criterion[*corev1.Pod] { // (R11)
 	return ages("creation-time", "age ", "creation time ", func(p *corev1.Pod) *metav1.Time { return &p.CreationTimestamp })
 }
 
-// Restarts puts pods first of which a container has restarted more often: the
-// most restarts of any regular container count.
+// Restarts puts pods with more restarts first. The restarts of a pod are those of
+// the regular container that has restarted most often.
 func Restarts() Criterion[*corev1.Pod] {
 	return restarts("restarts", " restart", containerRestarts)
 }
 
-// SidecarRestarts puts pods first of which a sidecar has restarted more often: an
-// init container with restartPolicy Always.
+// SidecarRestarts puts pods with more sidecar restarts first, counted like
+// Restarts. A sidecar is an init container with restartPolicy Always.
 func SidecarRestarts() Criterion[*corev1.Pod] {
 	return restarts("sidecar-restarts", " sidecar restart", sidecarRestarts)
 }

@@ -7,10 +7,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// OldRevision puts objects first whose revision is another than the current one.
-// The revision is the value of the label of that key or, if there is no such label,
-// of the annotation; an object with neither is of an old revision. NewOrder refuses an
-// empty key, and an empty current revision.
+// OldRevision puts objects first whose revision is not the current one. The
+// revision of an object is the value of its label key or, if there is no such
+// label, of its annotation key. An object with neither has an old revision.
+// NewOrder refuses an empty key and an empty current revision.
 func OldRevision[T metav1.Object](key, current string) Criterion[T] {
 	revision := func(obj T) string {
 		if value, ok := obj.GetLabels()[key]; ok {

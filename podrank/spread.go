@@ -13,12 +13,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Spread keeps objects spread evenly over domains, such as nodes or zones: the
-// next to go is always taken from the domain that then has the most, and within
-// it the other criteria decide. Objects whose domain is "" share one.
+// Spread keeps objects spread evenly over domains, such as nodes or zones: each
+// victim comes from the domain that has the most objects left, and the other
+// criteria decide within this domain. Objects whose domain is "" share one
+// domain.
 //
-// It counts Options.Related or, if that is empty, the objects themselves, without
-// those that are being deleted.
+// Spread counts the objects in Options.Related or, if that is empty, the objects
+// that were passed to Select. Objects that are being deleted are not counted.
 func Spread[T metav1.Object](name string, domain func(T) string) Criterion[T] {
 	c := Criterion[T]{name: name, phrase: victimHere + " > " + survivorHere}
 	if domain == nil {
@@ -39,9 +40,9 @@ func Spread[T metav1.Object](name string, domain func(T) string) Criterion[T] {
 	return c
 }
 
-// Packed empties domains, such as nodes, one after the other: those go first that
-// are in the domain with the fewest. Objects are counted as by Spread. Of two
-// domains with the same number, the one whose name sorts first is emptied first.
+// Packed empties domains, such as nodes, one after the other: objects in the
+// domain with the fewest objects go first. Objects are counted as by Spread. If
+// two domains have equally many, the one whose name sorts first is emptied first.
 func Packed[T metav1.Object](name string, domain func(T) string) Criterion[T] {
 	c := Criterion[T]{name: name, phrase: victimHere + " < " + survivorHere}
 	if domain == nil {
@@ -97,9 +98,10 @@ func newDomains[T metav1.Object](name string, facts Facts[T], domain func(T) str
 }
 
 // Topology is Spread over the values of a node label, such as
-// topology.kubernetes.io/zone: values says which value each node has. Pods without
-// a node are in a domain of their own, and so are all those whose node has no
-// value, which Check reports. NewOrder refuses a node whose value is empty.
+// topology.kubernetes.io/zone: values holds the value for each node name. Pods
+// without a node and pods whose node has no value share one domain; Check reports
+// the latter. NewOrder refuses it if values is empty, or if the value of a node
+// is empty.
 func Topology(name string, values map[string]string) Criterion[*corev1.Pod] {
 	c := Spread(name, func(p *corev1.Pod) string { return values[p.Spec.NodeName] })
 	if len(values) == 0 {

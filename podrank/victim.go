@@ -8,14 +8,15 @@ import (
 )
 
 // A Victim is an object to delete, and what decided between it and the first
-// survivor, which is the object that would have been next.
+// survivor. The first survivor is the object that would go next.
 type Victim[T any] struct {
 	// Object is the object that was passed in, not a copy.
 	Object T
 
-	// Criterion is the name of the first criterion on which the two differ, such
-	// as "not-ready"; MustGo or MustStay if Options decided, UID or Name if no
-	// criterion did, All if no object survives.
+	// Criterion is the name of the first criterion on which the victim and the
+	// first survivor differ, such as "not-ready". It is MustGo or MustStay if
+	// Options decided, UID or Name if no criterion did, and All if no object
+	// survives.
 	Criterion string
 
 	// Values are the two objects' values for the criterion, both empty for All.
@@ -33,9 +34,9 @@ type Victim[T any] struct {
 	//	uid               9c2e1f...   a0b1c2...
 	//	name              default/a   default/b
 	//
-	// Times are ages in whole seconds, as time.ParseDuration reads them, and
-	// negative for an instant to come. If Options.Now is zero, they are instants
-	// (RFC 3339). The zero instant is "unknown" in either case.
+	// Times are ages in whole seconds, as time.ParseDuration reads them; the age is
+	// negative if the instant lies in the future. If Options.Now is zero, times are
+	// instants in RFC 3339. The zero instant is "unknown".
 	Values struct{ Victim, Survivor string }
 
 	phrase, detail string // how to say it

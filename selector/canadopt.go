@@ -11,21 +11,22 @@ import (
 	"github.com/replicakit/replicakit/internal/object"
 )
 
-// CanAdopt returns a function that reports, by a nil error, that owner may still
-// adopt: fetch finds it with the same UID and not being deleted. fetch must read
-// the owner from the API server and not from a cache: an owner that has just been
-// deleted would else take orphans with it.
+// CanAdopt returns a function for Claimer.CanAdopt. It returns nil if owner may
+// adopt: fetch returns an owner that has the same UID and is not being deleted.
+// fetch must read the owner from the API server and not from a cache. Otherwise
+// an owner that has just been deleted could adopt orphans, and they would be
+// deleted with it.
 //
-// The function asks when it is first called, with that call's context, and
-// remembers the answer, an error included: make a new one for every pass. It is
-// safe for concurrent use; calls that come while fetch runs wait for it. A nil
-// fetch allows every adoption. A fetch that panics allows none.
+// The function calls fetch only when it is first called, with the context of that
+// call, and remembers the answer, even an error: make a new function for every
+// pass. It is safe for concurrent use; calls that come while fetch runs wait for
+// it. If fetch is nil, every adoption is allowed. If fetch panics, none is.
 //
 // Any error forbids the adoption. If you call the function yourself, a NotFound
 // means that the owner is gone, not an orphan.
 //
-// Differs from Kubernetes: fetch's own error is wrapped, so that errors.As finds
-// it, and a Forbidden can be told from a timeout.
+// Differs from Kubernetes: the error of fetch is wrapped, so that errors.As finds
+// it: a caller can tell Forbidden from a timeout.
 func CanAdopt(fetch func(context.Context) (metav1.Object, error), owner metav1.Object) func(context.Context) error {
 	if fetch == nil {
 		return func(context.Context) error { return nil }

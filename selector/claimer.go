@@ -21,27 +21,27 @@ import (
 // calls. T is any API object: *corev1.Pod, *unstructured.Unstructured, the type of
 // a custom resource, or metav1.Object itself for a mixed list.
 //
-// Make a new Claimer for each pass, as Owner, and what CanAdopt answers, hold for
-// one pass only. It keeps nothing and may be copied.
+// Make a new Claimer for each pass, since Owner and the answer of CanAdopt are
+// valid for one pass only. A Claimer has no state of its own and may be copied.
 type Claimer[T metav1.Object] struct {
-	// Owner is who claims. It is not changed. Required.
+	// Owner is the object that claims. It is not changed. Required.
 	Owner metav1.Object
-	// Kind is the owner's, for the references in the objects. Required by Claim;
-	// the group may be empty: that is the core group.
+	// Kind is the kind of the owner, for the owner references in the objects.
+	// Required by Claim. An empty group is the core group.
 	Kind schema.GroupVersionKind
 
-	// Selector says which labels the owner's objects have. nil if Filter alone
-	// decides; a selector that is empty or can match nothing is an error.
+	// Selector says which labels the owner's objects have. If it is nil, Filter
+	// alone decides. A selector that is empty or can match nothing is an error.
 	Selector labels.Selector
-	// Filter says which of the objects that Selector matches are really the
-	// owner's. It is asked about those only. nil: all of them. Named, All and
-	// None are such filters.
+	// Filter says which of the objects that Selector matches shall be the owner's.
+	// It is called only for objects that Selector matches. nil: all of them. Named,
+	// All and None are such filters.
 	//
-	// As in Kubernetes, an object that the owner has and for which Filter is
-	// false is released. If it should only be passed over, name it in Keep.
+	// As in Kubernetes, if the owner has an object for which Filter is false, the
+	// object is released. To leave it alone instead, let Keep return true for it.
 	Filter func(T) bool
-	// Keep says which objects that the owner has and that do not match are
-	// left as they are, neither claimed nor released. nil: none.
+	// Keep says which of the owner's objects are left alone, neither claimed nor
+	// released, if they do not match. nil: none.
 	Keep func(T) bool
 
 	// Finalizers are added to what is adopted and removed from what is released.
@@ -50,54 +50,56 @@ type Claimer[T metav1.Object] struct {
 	// custom resources need. "" means strategic.
 	PatchType types.PatchType
 
-	// CanAdopt is asked before the first adoption of a Claim, and only then,
-	// whether the owner may still adopt: the function CanAdopt makes one. An
-	// error forbids every adoption. nil: the owner may.
+	// CanAdopt is called once, before the first adoption of a Claim. If it returns
+	// an error, nothing is adopted. The function CanAdopt makes such a function.
+	// nil: the owner may adopt.
 	CanAdopt func(context.Context) error
-	// Patch sends a patch to an object and returns it as the API server
-	// answered, or nil if the answer is not known. Errors must keep their type:
-	// wrap them with %w at most. Required by Claim.
+	// Patch sends a patch to an object and returns the object as the API server
+	// answered, or nil if the answer is not known. Errors must keep their type: if
+	// you wrap them, use %w. Required by Claim.
 	Patch func(ctx context.Context, obj T, patch Patch) (T, error)
-	// Run makes call for each index from 0 to n-1 and returns when all calls
-	// have ended; what it returns is the reason if it left any out. nil: one
-	// after the other in the order of the list, until ctx is done. With
+	// Run calls call for each index from 0 to n-1 and returns when all calls have
+	// ended. If it leaves calls out, it returns the reason. nil: the calls are made
+	// one after the other in the order of the list, until ctx is done. With
 	// slowstart, 16 at a time:
 	//
 	//	Run: func(ctx context.Context, n int, call func(context.Context, int) error) error {
 	//		return slowstart.Run(ctx, n, slowstart.Options{InitialBatchSize: n, MaxParallel: 16}, call).Err
 	//	}
 	//
-	// A call returns an error if the answer decided nothing. Patch must then be
-	// safe for concurrent use.
+	// call returns an error if it is still not known whether the object belongs to
+	// the owner. If Run makes calls in parallel, Patch must be safe for concurrent
+	// use.
 	Run func(ctx context.Context, n int, call func(ctx context.Context, i int) error) error
 }
 
-// Claimed says what came of each object: every object that was passed in stands in
+// Claimed says what became of each object: every object that was passed in is in
 // exactly one list, in the order of the input.
 type Claimed[T metav1.Object] struct {
-	// Owned were ours before and match. Adopted are ours now, as the API server
-	// answered.
+	// Owned are objects that the owner had before and that match. Adopted are new
+	// objects of the owner, as the API server answered.
 	Owned, Adopted []T
-	// Released are ours no longer: also those that turned out to be gone (404),
-	// or of which the API server said that another object bears the name (422).
+	// Released no longer belong to the owner. Objects are here too if the API
+	// server answered that they are gone (404) or that another object has the name
+	// now (422).
 	Released []T
-	// Ignored are no business of ours; see Claims.
+	// Ignored are all others; see Claims.
 	Ignored []T
 
-	// Refused are orphans that the API server will not let us adopt (422,
-	// Invalid): somebody else was faster, another object bears the name, or a
+	// Refused are orphans that the API server does not let the owner adopt (422,
+	// Invalid): another owner was faster, another object has the name now, or a
 	// policy forbids it. Trying again is useless until something changes.
 	Refused []Failure[T]
-	// Undecided are orphans of which it is not known whether they are ours, or
-	// may be soon: the call failed with anything but NotFound and Invalid, had
-	// no answer, or was not made as CanAdopt forbade it or Run left it out.
+	// Undecided are orphans that may belong to the owner now, or soon: the call
+	// failed with an error other than NotFound and Invalid, had no answer, or was
+	// not made because CanAdopt returned an error or Run left it out.
 	Undecided []Failure[T]
 	// Gone are orphans that no longer exist (404, NotFound).
 	Gone []Failure[T]
-	// NotReleased are still ours, as far as we know, though they no longer
-	// match: their release failed or was not tried.
+	// NotReleased no longer match, but still belong to the owner as far as is
+	// known: their release failed or was not tried.
 	NotReleased []Failure[T]
-	// CanAdoptErr is why nothing was adopted, if CanAdopt said so.
+	// CanAdoptErr is the error of CanAdopt, which is then why nothing was adopted.
 	CanAdoptErr error
 }
 
@@ -107,18 +109,18 @@ type Failure[T any] struct {
 	Err    error
 }
 
-// Ours returns what the owner has and what matches: Owned, then Adopted, in a new
-// slice.
+// Ours returns the objects that belong to the owner and match: Owned, then
+// Adopted, in a new slice.
 func (c Claimed[T]) Ours() []T { return slices.Concat(c.Owned, c.Adopted) }
 
-// Claim makes objs the owner's: it plans as Plan does and carries the plan out as
-// Apply does. A failed call does not stop the others.
+// Claim plans as Plan does, and then makes the calls as Apply does. A failed call
+// does not stop the others.
 //
-// The Claimed holds also beside an error: it is what was done. The error is nil
-// unless something is left undecided: it joins, each with the object's name, the
-// errors of Undecided and NotReleased, or CanAdopt's. Refused and Gone are answers
-// and no errors. If the Claimer or an object is of no use, nothing is called, and
-// the Claimed is empty.
+// Claimed tells what was done, even if there is an error. The error joins the
+// errors of Undecided and NotReleased, each with the object's name, or is that of
+// CanAdopt; it is nil if there are none. Refused and Gone are answers, not
+// errors. If the Claimer or an object is invalid, no call is made and Claimed is
+// empty.
 func (c Claimer[T]) Claim(ctx context.Context, objs []T) (Claimed[T], error) {
 	if err := c.check(ctx); err != nil {
 		return Claimed[T]{}, err
@@ -130,9 +132,9 @@ func (c Claimer[T]) Claim(ctx context.Context, objs []T) (Claimed[T], error) {
 	return c.Apply(ctx, claims)
 }
 
-// Apply makes the calls of claims, which may have been put in another order or
-// shortened since they were planned: adoptions first, then releases. The lists of
-// claims are shared with the result where nothing was called.
+// Apply makes the calls of claims: adoptions first, then releases. You may
+// reorder or shorten the lists of claims before. The result shares the lists
+// Owned and Ignored with claims.
 func (c Claimer[T]) Apply(ctx context.Context, claims Claims[T]) (Claimed[T], error) {
 	if err := c.check(ctx); err != nil {
 		return Claimed[T]{}, err

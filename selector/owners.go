@@ -7,16 +7,16 @@ import (
 	"github.com/replicakit/replicakit/internal/object"
 )
 
-// Owners returns the owners that an orphan concerns: those that would adopt it
-// and must be looked at when it appears, in the order of the input. More
-// than one means that their selectors overlap: the first to adopt wins, and the
-// caller may want to report it.
+// Owners returns the owners that would adopt an orphan, in the order of the
+// input. A controller must look at them when the orphan appears. If there is more
+// than one, their selectors overlap: the first to adopt wins, and the caller may
+// want to report it.
 //
-// A child that is nil, that has no labels or that has a controller already
-// concerns nobody: nil. Owners that are nil, of another namespace, or whose
-// selector is refused by sel, nil or empty are passed over; owners being deleted
-// are not. ForReplicaSet and ForReplicationController serve as sel; a nil
-// sel finds nobody.
+// sel returns the selector of an owner, as ForReplicaSet and
+// ForReplicationController do. Owners returns nil if child is nil, has no labels
+// or has a controller already, or if sel is nil. An owner is left out if it is
+// nil or in another namespace, or if sel returns an error or a selector that is
+// nil or empty. An owner that is being deleted is not left out.
 func Owners[O metav1.Object](child metav1.Object, owners []O, sel func(O) (labels.Selector, error)) []O {
 	if sel == nil || object.IsNil(child) || len(child.GetLabels()) == 0 || metav1.GetControllerOfNoCopy(child) != nil {
 		return nil

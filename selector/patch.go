@@ -12,35 +12,36 @@ import (
 	"github.com/replicakit/replicakit/internal/object"
 )
 
-// Patch is what a client's Patch call needs beside the object's name. The zero
-// Patch, which comes with every error, must not be sent.
+// Patch is what a client's Patch call needs besides the object's name. The zero
+// Patch, which is returned with every error, must not be sent.
 type Patch struct {
 	Type types.PatchType // the content type of Data
 	Data []byte
 }
 
 // AdoptPatch returns the patch that makes the owner the controller of child and
-// adds the finalizers; see Claimer.PatchType. A reference to the owner that is
-// there already is upgraded in its place.
+// adds the finalizers; see Claimer.PatchType. If child has a reference to the
+// owner already, that reference becomes the controller reference.
 //
 // The bytes of a strategic merge patch are those that Kubernetes' controllers
 // send. The API server refuses it with Invalid (422) if the child has another
-// controller, or if another object now bears its name: the child's UID is the
-// guard. Sending it twice changes nothing more.
+// controller, or if another object has the child's name now: the patch holds the
+// child's UID. Sending it twice does no harm.
 //
-// A JSON merge patch can only replace lists as a whole. So it holds the owner
-// references and finalizers that child has, and its UID and resource version: if
-// anybody has changed the child since it was read, the API server answers Conflict
-// (409) and nothing is lost. Read the child again then, and make a new patch. An
-// owner without UID, which no API server gives, needs this form too, and gets it.
+// A JSON merge patch can only replace whole lists. So it holds all owner
+// references and finalizers of child, and its UID and resource version: if
+// anybody has changed the child since it was read, the API server answers
+// Conflict (409) and nothing is lost. Then read the child again and make a new
+// patch. If the owner has no UID, as with fake clients, the patch is always a
+// JSON merge patch.
 //
-// What child does not have, a UID or resource version, is not sent and does not
-// guard. Bytes that are not UTF-8, which no API object can hold, are replaced by
-// U+FFFD.
+// If child has no UID or no resource version, the patch has none either, and the
+// API server does not check it. Bytes that are not UTF-8 are replaced by U+FFFD;
+// no API object has such bytes.
 //
-// An owner that is nil or has no name, a kind without version or kind, another
-// patch type and a nil child are errors. So is, for a JSON merge patch, a child
-// that has another controller.
+// It is an error if the owner is nil or has no name, if Kind has no version or no
+// kind, if PatchType is another type, and if child is nil. For a JSON merge
+// patch, it is an error too if child has another controller.
 func (c Claimer[T]) AdoptPatch(child T) (Patch, error) {
 	p := c.patches()
 	if err := p.check(); err != nil {
@@ -50,12 +51,13 @@ func (c Claimer[T]) AdoptPatch(child T) (Patch, error) {
 }
 
 // ReleasePatch returns the patch that removes every reference to the owner, and
-// the finalizers, from child. What is to be removed but is not there is no error:
-// the patch then changes less, or nothing. Bytes, guards and types are those of
-// AdoptPatch; after Invalid there is nothing left to release.
+// the finalizers, from child. It is no error if a reference or finalizer is not
+// there. The form of the patch is that of AdoptPatch. If the API server answers
+// Invalid, another object has the child's name now, so nothing is left to
+// release.
 //
-// A nil owner, one with neither UID nor name, another patch type and a nil child
-// are errors. Kind is needed only if the owner has no UID.
+// It is an error if the owner is nil or has neither UID nor name, if PatchType is
+// another type, and if child is nil. Kind is needed only if the owner has no UID.
 func (c Claimer[T]) ReleasePatch(child T) (Patch, error) {
 	p := c.patches()
 	if err := p.checkRelease(); err != nil {

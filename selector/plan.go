@@ -12,41 +12,44 @@ import (
 )
 
 // Claims says what an owner should do about each object: every object that was
-// passed in stands in exactly one list, in the order of the input. The objects
-// are the caller's own and are shared, the lists are not.
+// passed in is in exactly one list, in the order of the input. The objects are
+// not copied; the lists are new.
 type Claims[T metav1.Object] struct {
-	// Owned are ours already and match: nothing needs to be done.
+	// Owned are the owner's objects that match: nothing needs to be done.
 	Owned []T
-	// Adopt are orphans that match. They become ours when the API server has
-	// taken an adopt patch for each, not before.
+	// Adopt are orphans that match. Each belongs to the owner only when the API
+	// server has accepted its adopt patch.
 	Adopt []T
-	// Release are ours and match no longer: each needs a release patch.
+	// Release are the owner's objects that no longer match: each needs a release
+	// patch.
 	Release []T
-	// Ignored are no business of ours: owned by others, not matching, orphans
-	// that are being deleted or stand in another namespace. What the owner has
-	// and Keep holds back stands here too, and while the owner is being deleted
-	// everything that it has and that does not match.
+	// Ignored are all others: objects of other owners, and orphans that do not
+	// match, are being deleted or are in another namespace. The owner's own objects
+	// that do not match are here too if Keep is true for them, or if the owner is
+	// being deleted.
 	Ignored []T
 }
 
-// Plan sorts objs into those that the owner owns, should adopt, should release
-// and should leave alone, as ClaimObject of Kubernetes' pkg/controller does for
-// one object. It calls no API: it is the dry run of Claim. Of the Claimer it
-// needs Owner, and Selector or Filter; Kind if the owner has no UID.
+// Plan sorts objs into those that the owner has, should adopt, should release and
+// should leave alone, as ClaimObject of Kubernetes' pkg/controller does for one
+// object. It calls no API: it is the dry run of Claim. It needs Owner, and
+// Selector or Filter; if the owner has no UID, Kind too.
 //
-// Who owns an object is decided by the UID of its controller reference alone; a
-// plain owner reference leaves it an orphan. If the owner and the reference both
-// have no UID, as with fake clients, group, kind and name decide. An owner that
-// is being deleted neither adopts nor releases. It adopts in its own namespace
-// only; an owner without a namespace is cluster-scoped and adopts in all.
+// The UID of the controller reference alone decides who owns an object; an object
+// with other owner references only is an orphan. If neither the owner nor the
+// reference has a UID, as with fake clients, group, kind and name decide. An
+// owner that is being deleted neither adopts nor releases. An owner adopts in its
+// own namespace only; an owner without a namespace is cluster-scoped and adopts
+// in all namespaces.
 //
-// Finished and terminating pods that are owned are claimed or released like
-// others: pass active pods if only these count. An object listed twice is sorted
-// twice.
+// Finished and terminating pods of the owner are claimed or released like others:
+// pass only active pods if only these count. An object that is listed twice is
+// sorted twice.
 //
-// A nil owner, one with neither UID nor name, a selector that is empty or matches
-// nothing, neither a selector nor a filter, and a nil object (also a typed nil;
-// the error tells its index) are errors, and no claims are made.
+// It is an error if the owner is nil or has neither UID nor name, if the selector
+// is empty or matches nothing, if there is neither a selector nor a filter, and
+// if an object is nil (a typed nil too; the error tells its index). Then there
+// are no claims.
 func (c Claimer[T]) Plan(objs []T) (Claims[T], error) {
 	r, err := c.rule()
 	if err != nil {
@@ -67,9 +70,10 @@ func (c Claimer[T]) Plan(objs []T) (Claims[T], error) {
 	return claims, nil
 }
 
-// Judge returns the function by which Plan sorts, for callers that go through their
-// objects themselves: it says what the owner should do about one. A nil
-// object is ignored. Of the Claimer it needs what Plan needs, and refuses what Plan refuses.
+// Judge returns the function by which Plan sorts: it says what the owner should
+// do about one object. Use it if you loop over your objects yourself. The verdict
+// for a nil object is Ignore. Judge needs what Plan needs, and refuses what Plan
+// refuses.
 func (c Claimer[T]) Judge() (func(obj T) Verdict, error) {
 	r, err := c.rule()
 	if err != nil {
@@ -84,7 +88,7 @@ func (c Claimer[T]) Judge() (func(obj T) Verdict, error) {
 	}, nil
 }
 
-// Add puts obj into the list of its verdict.
+// Add appends obj to the list that v names.
 func (c *Claims[T]) Add(obj T, v Verdict) {
 	switch v {
 	case Own:
@@ -99,7 +103,7 @@ func (c *Claims[T]) Add(obj T, v Verdict) {
 }
 
 // A Verdict says what an owner should do about one object: it names the list of
-// Claims that the object stands in.
+// Claims to which the object belongs.
 type Verdict uint8
 
 // The verdicts.

@@ -10,19 +10,19 @@
 //	}.Claim(ctx, pods)
 //	pods = claimed.Ours()
 //
-// [Claimer.Plan] is the dry run: the same claims as data. Listing the objects,
-// trying again and what to do about an object that could not be claimed are left to
-// the caller: [Claimed] holds every object, and every error with its object.
+// [Claimer.Plan] is the dry run: it returns the same claims as data. Left to the
+// caller: listing the objects, trying again, and what to do if an object could
+// not be claimed. [Claimed] holds every object, and every error with its object.
 //
-// Differs from Kubernetes: a selector that is nil, empty, invalid or that can match
-// nothing is an error, and nothing is adopted or released; Kubernetes' controller
-// lets all of its pods go on the first and adopts every orphan of the namespace on
-// the second. An adoption that the API server calls Invalid is an answer, not an
-// error. Calls may run in parallel, errors keep their types, adopted objects are
-// those that the API server answered, and an object that a filter leaves out need
-// not be released.
+// Differs from Kubernetes: a selector that is nil, empty or invalid, or that can
+// match nothing, is an error, and nothing is adopted or released. Kubernetes'
+// controller releases all of its pods if the selector is nil, and adopts every
+// orphan of the namespace if it is empty. If the API server calls an adoption
+// Invalid, that is an answer and not an error. Calls may run in parallel, errors
+// keep their types, adopted objects are returned as the API server answered, and
+// Claimer.Keep can keep an object that the filter leaves out.
 //
-// Every function is safe for concurrent use and leaves its input as it was.
+// Every function is safe for concurrent use and does not change its input.
 package selector
 
 import (
