@@ -36,8 +36,9 @@ func (t *trimmer) trim(obj any) (any, error) {
 	pod.Annotations = only(pod.Annotations, corev1.PodDeletionCost)
 	t.share(&pod.ObjectMeta)
 	pod.Spec = corev1.PodSpec{
-		NodeName:       pod.Spec.NodeName,
-		InitContainers: sidecars(pod.Spec.InitContainers),
+		NodeName:                      pod.Spec.NodeName,
+		TerminationGracePeriodSeconds: none(pod.Spec.TerminationGracePeriodSeconds),
+		InitContainers:                sidecars(pod.Spec.InitContainers),
 	}
 	pod.Status = corev1.PodStatus{
 		Phase:                 pod.Status.Phase,
@@ -86,6 +87,16 @@ func readiness(conditions []corev1.PodCondition) []corev1.PodCondition {
 		if c := &conditions[i]; c.Type == corev1.PodReady {
 			return []corev1.PodCondition{{Type: corev1.PodReady, Status: c.Status, LastTransitionTime: c.LastTransitionTime}}
 		}
+	}
+	return nil
+}
+
+var zero = new(int64)
+
+// none keeps zero, one for all. Whatever else a pod is granted lets it linger.
+func none(seconds *int64) *int64 {
+	if seconds != nil && *seconds == 0 {
+		return zero
 	}
 	return nil
 }

@@ -99,6 +99,16 @@ func TestTrim(t *testing.T) {
 		}
 		assert.LessOrEqual(t, len(trim.common), mostCommon)
 	})
+	t.Run("a pod that is granted no time keeps that: it is gone when it is deleted", func(t *testing.T) {
+		t.Parallel()
+		for granted, kept := range map[int64]*int64{0: new(int64), 30: nil} {
+			pod := podtest.Pod("p")
+			pod.Spec.TerminationGracePeriodSeconds = &granted
+			_, err := newTrimmer().trim(pod)
+			require.NoError(t, err)
+			assert.Equal(t, kept, pod.Spec.TerminationGracePeriodSeconds)
+		}
+	})
 	t.Run("the same pods are deleted, and the status is the same", func(t *testing.T) {
 		t.Parallel()
 		whole := podtest.Fleet(500, 7, 1)
