@@ -5,12 +5,25 @@ import (
 	"net/http"
 	"strings"
 
+	"k8s.io/client-go/rest"
+
 	"github.com/replicakit/replicakit/examples/controller/internal/shard"
 )
 
 // A fence refuses every write that is not in a namespace of the range. What is in
 // no namespace is in no range.
-type fence struct{ shard.Range }
+type fence struct {
+	shard.Range
+	base string // the path of the server's address, which may be the proxy of another one's
+}
+
+func newFence(r shard.Range, config *rest.Config) (fence, error) {
+	address, _, err := rest.DefaultServerUrlFor(config)
+	if err != nil {
+		return fence{}, err
+	}
+	return fence{r, strings.TrimSuffix(address.Path, "/")}, nil
+}
 
 // wrap is for rest.Config.Wrap.
 func (f fence) wrap(next http.RoundTripper) http.RoundTripper {
@@ -18,7 +31,7 @@ func (f fence) wrap(next http.RoundTripper) http.RoundTripper {
 		if isRead(req) {
 			return next.RoundTrip(req)
 		}
-		if namespace := namespaceOf(req); !f.Contains(namespace) {
+		if namespace := f.namespaceOf(req); !f.Contains(namespace) {
 			if req.Body != nil {
 				_ = req.Body.Close()
 			}
@@ -29,9 +42,9 @@ func (f fence) wrap(next http.RoundTripper) http.RoundTripper {
 }
 
 // namespaceOf returns the namespace that a request to an API server is about, ""
-// for none. The server's address may have a path of its own.
-func namespaceOf(req *http.Request) string {
-	_, path, found := strings.Cut(req.URL.Path, "/api")
+// for none.
+func (f fence) namespaceOf(req *http.Request) string {
+	path, found := strings.CutPrefix(req.URL.Path, f.base+"/api")
 	if !found {
 		return ""
 	}

@@ -32,6 +32,9 @@ func upperHalf(t *testing.T) shard.Range {
 	return ranges[1]
 }
 
+// serviceProxy is the way to an API server inside of a cluster.
+const serviceProxy = "/api/v1/namespaces/default/services/https:virtual:443/proxy"
+
 // lowerNamespace is one that is not in the upper half.
 const lowerNamespace = "web"
 
@@ -40,27 +43,29 @@ func TestFence(t *testing.T) {
 	ours := upperHalf(t)
 	require.False(t, ours.Contains(lowerNamespace))
 	for _, row := range []struct {
-		name, method, path string
-		passes             bool
+		name, method, base, path string
+		passes                   bool
 	}{
-		{"a write in the range", http.MethodPost, "/api/v1/namespaces/default/pods", true},
-		{"one of a group", http.MethodPut, "/apis/apps/v1/namespaces/default/replicasets/web/status", true},
-		{"behind a proxy with a path of its own", http.MethodDelete, "/clusters/namespaces/x/api/v1/namespaces/default/pods/p", true},
-		{"a write outside of the range", http.MethodPost, "/api/v1/namespaces/" + lowerNamespace + "/pods", false},
-		{"an event outside of the range", http.MethodPost, "/apis/events.k8s.io/v1/namespaces/" + lowerNamespace + "/events", false},
-		{"what is in no namespace", http.MethodPost, "/apis/example.com/v1/clusterthings", false},
-		{"a namespace itself", http.MethodDelete, "/api/v1/namespaces/default", false},
-		{"no API", http.MethodPost, "/default", false},
-		{"a read outside of the range", http.MethodGet, "/api/v1/namespaces/" + lowerNamespace + "/pods", true},
+		{"a write in the range", http.MethodPost, "", "/api/v1/namespaces/default/pods", true},
+		{"one of a group", http.MethodPut, "", "/apis/apps/v1/namespaces/default/replicasets/web/status", true},
+		{"a write outside of the range", http.MethodPost, "", "/api/v1/namespaces/" + lowerNamespace + "/pods", false},
+		{"an event outside of the range", http.MethodPost, "", "/apis/events.k8s.io/v1/namespaces/" + lowerNamespace + "/events", false},
+		{"what is in no namespace", http.MethodPost, "", "/apis/example.com/v1/clusterthings", false},
+		{"a namespace itself", http.MethodDelete, "", "/api/v1/namespaces/default", false},
+		{"no API", http.MethodPost, "", "/default", false},
+		{"no API, with a namespace", http.MethodPost, "", "/version/namespaces/default/pods", false},
+		{"a read outside of the range", http.MethodGet, "", "/api/v1/namespaces/" + lowerNamespace + "/pods", true},
+		{"behind a proxy with a path of its own", http.MethodDelete, "/clusters/namespaces/x", "/api/v1/namespaces/default/pods/p", true},
+		{"a write outside of the range, behind the proxy of another cluster's service", http.MethodDelete, serviceProxy, "/api/v1/namespaces/" + lowerNamespace + "/pods/p", false},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
 			passed := false
-			wrapped := fence{ours}.wrap(roundTripper(func(*http.Request) (*http.Response, error) {
+			wrapped := fence{ours, row.base}.wrap(roundTripper(func(*http.Request) (*http.Response, error) {
 				passed = true
 				return nil, nil
 			}))
-			req, err := http.NewRequestWithContext(t.Context(), row.method, "http://server"+row.path, strings.NewReader("{}"))
+			req, err := http.NewRequestWithContext(t.Context(), row.method, "http://server"+row.base+row.path, strings.NewReader("{}"))
 			require.NoError(t, err)
 			_, err = wrapped.RoundTrip(req) //nolint:bodyclose // there is no answer
 			assert.Equal(t, row.passes, passed)
@@ -77,7 +82,7 @@ func TestWorkerOfARange(t *testing.T) {
 	served := &recorder{}
 	server := httptest.NewServer(served)
 	t.Cleanup(server.Close)
-	config, err := loadConfig(options{master: server.URL, qps: 1000, burst: 1000})
+	config, err := loadConfig(options{master: server.URL + serviceProxy + "/", qps: 1000, burst: 1000})
 	require.NoError(t, err)
 	joint, _ := at(time.Now())
 	own, _ := at(time.Now())

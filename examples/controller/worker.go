@@ -38,20 +38,28 @@ type part struct {
 // client is the manager's, but for what the worker does: with its own rate limit,
 // its permits, and its range (Z3).
 func (w *worker) client(name string) (*kubernetes.Clientset, error) {
-	return kubernetes.NewForConfig(w.configFor(name))
+	config, err := w.configFor(name)
+	if err != nil {
+		return nil, err
+	}
+	return kubernetes.NewForConfig(config)
 }
 
-func (w *worker) configFor(name string) *rest.Config {
+func (w *worker) configFor(name string) (*rest.Config, error) {
 	config := w.manager.configFor(name)
 	for _, p := range w.permits {
 		config.Wrap(p.wrap)
 	}
 	if w.shard != nil {
-		config.Wrap(fence{w.shard.Range}.wrap)
+		fence, err := newFence(w.shard.Range, config)
+		if err != nil {
+			return nil, err
+		}
+		config.Wrap(fence.wrap)
 	}
 	config.Wrap(w.writes.wrap)
 	config.Wrap(clientgo.CapRetryAfter)
-	return config
+	return config, nil
 }
 
 // work runs the controllers until ctx ends, and returns after the last pass and
@@ -91,7 +99,11 @@ func (w *worker) clients() (all clients, err error) {
 			return clients{}, err
 		}
 	}
-	if all.followers, err = metadata.NewForConfig(w.configFor("followers")); err != nil {
+	followers, err := w.configFor("followers")
+	if err != nil {
+		return clients{}, err
+	}
+	if all.followers, err = metadata.NewForConfig(followers); err != nil {
 		return clients{}, err
 	}
 	all.informers, err = w.client("shared-informers")
