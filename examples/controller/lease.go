@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -174,6 +176,9 @@ func (l *watchedLock) wrote(record resourcelock.LeaderElectionRecord, err error)
 // until its deadline; whoever sees another holder has lost, and leaves at once.
 func (l *watchedLock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
 	record, raw, err := l.Interface.Get(ctx)
+	if err == nil { // electors compare texts, in which times have whole seconds
+		raw = strconv.AppendInt(slices.Clip(raw), record.RenewTime.UnixNano(), 10)
+	}
 	switch {
 	case errors.Is(err, errOtherRanges):
 		l.end(err)

@@ -17,6 +17,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 )
 
@@ -190,6 +191,32 @@ func TestWatchedLock(t *testing.T) {
 			assert.Equal(t, row.ended, p.ended)
 		})
 	}
+}
+
+// TestRenewalsOfOneSecond has a lease that is renewed more than once in a second: an
+// elector that waits for it must see each renewal, or it waits for too short a time.
+func TestRenewalsOfOneSecond(t *testing.T) {
+	t.Parallel()
+	server := fake.NewClientset()
+	lock := func(identity string) *watchedLock {
+		return &watchedLock{permit: newPermit(deadline), end: func(error) {}, Interface: &resourcelock.LeaseLock{
+			LeaseMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "lease"}, Client: server.CoordinationV1(), LockConfig: resourcelock.ResourceLockConfig{Identity: identity},
+		}}
+	}
+	holder, waits := lock("holder"), lock("waits")
+	at := metav1.NewTime(time.Date(2026, 11, 22, 0, 0, 0, 0, time.UTC))
+	record := resourcelock.LeaderElectionRecord{HolderIdentity: "holder", LeaseDurationSeconds: 2, RenewTime: at}
+	require.NoError(t, holder.Create(t.Context(), record))
+	_, before, err := waits.Get(t.Context())
+	require.NoError(t, err)
+	_, same, err := waits.Get(t.Context())
+	require.NoError(t, err)
+	assert.Equal(t, before, same)
+	record.RenewTime = metav1.NewTime(at.Add(500 * time.Millisecond))
+	require.NoError(t, holder.Update(t.Context(), record))
+	_, after, err := waits.Get(t.Context())
+	require.NoError(t, err)
+	assert.NotEqual(t, before, after)
 }
 
 func (l *watchedLock) get(ctx context.Context) error {

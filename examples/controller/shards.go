@@ -1,11 +1,9 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"sync"
 	"time"
 
@@ -27,7 +25,8 @@ import (
 // name of their ranges: each of them renews it, and writes only as long as its own
 // renewals allow. So managers with other ranges, and those with none, never work
 // at the same time as these: for as long as one of these does they do not get that
-// lease.
+// lease. How long it lasts is in its name too: whoever renewed it last says that
+// for all.
 //
 // A manager takes the first range that is free at once, and each further one after
 // that range has been free for one more lease duration for each range that it has
@@ -49,7 +48,7 @@ type share struct {
 }
 
 func (s *share) run(ctx context.Context) error {
-	lock, err := s.lock(s.opts.lease.Name, "shards-"+s.opts.ranges.Fingerprint())
+	lock, err := s.lock(s.opts.lease.Name, fmt.Sprintf("shards-%s-%ds", s.opts.ranges.Fingerprint(), s.opts.leaseDuration/time.Second))
 	if err != nil {
 		return fmt.Errorf("leader election: %w", err)
 	}
@@ -78,7 +77,7 @@ type jointLock struct {
 	other *resourcelock.LeaderElectionRecord // of somebody else's, as it was last seen; nil: there was none
 }
 
-var errOtherRanges = errors.New("--shard-ranges: others are at work with other ranges, or with none")
+var errOtherRanges = errors.New("--shard-ranges: others are at work with other ranges, with none, or with another --leader-elect-lease-duration")
 
 // Get fails once it has seen somebody else renew the lease.
 func (l *jointLock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
@@ -86,8 +85,6 @@ func (l *jointLock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord
 	if err != nil {
 		return record, raw, err
 	}
-	// Records are compared by their texts, in which times have whole seconds.
-	raw = append(bytes.Clone(raw), strconv.FormatInt(record.RenewTime.UnixNano(), 10)...)
 	before := l.other
 	l.other = nil
 	if record.HolderIdentity == "" || record.HolderIdentity == l.Identity() {
@@ -173,7 +170,7 @@ func (s *share) takeOne(ctx context.Context, held int) (taken *candidate) {
 		if c.held {
 			continue
 		}
-		c.look(ctx, time.Now())
+		c.look(ctx)
 		if taken == nil && !c.free.IsZero() && time.Since(c.free) >= patience && c.take(ctx, s.opts.leaseDuration) {
 			taken = c
 		}
@@ -183,9 +180,10 @@ func (s *share) takeOne(ctx context.Context, held int) (taken *candidate) {
 
 // look finds out whether somebody holds the lease: whoever is named in it, for as
 // long as it lasts after it was last seen to change. What the clocks of others say
-// does not count.
-func (c *candidate) look(ctx context.Context, now time.Time) {
+// does not count, nor when it was asked for: the answer may be newer by any time.
+func (c *candidate) look(ctx context.Context) {
 	record, _, err := c.lock.Get(ctx)
+	now := time.Now()
 	switch {
 	case apierrors.IsNotFound(err):
 		record = nil
@@ -232,8 +230,11 @@ func (c *candidate) take(ctx context.Context, leaseDuration time.Duration) bool 
 		write = c.lock.Update
 	}
 	err := write(ctx, record)
-	if err != nil {
+	switch {
+	case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err): // somebody else was faster
 		klog.FromContext(ctx).V(2).Info("A lease was not taken", "lease", c.lock.Describe(), "err", err)
+	case err != nil:
+		klog.FromContext(ctx).Error(err, "A lease cannot be taken", "lease", c.lock.Describe())
 	}
 	c.held = err == nil
 	return c.held

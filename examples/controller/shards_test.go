@@ -347,6 +347,24 @@ func TestShare(t *testing.T) {
 			require.ErrorIs(t, <-b.ended, errLeaseLost)
 			end(t, c)
 		}},
+		{"whoever has another lease duration is not joined: its leases outlive what the joint lease says", func(t *testing.T, s *leaseServer) {
+			t.Helper()
+			a := s.start("a", 2, "--leader-elect-lease-duration=60s", "--leader-elect-renew-deadline=50s", "--shards-per-manager=1")
+			time.Sleep(10 * time.Second)
+			b := s.start("b", 2)
+			time.Sleep(time.Minute)
+			s.cutOff("a")
+			time.Sleep(5 * time.Second)
+			b.stop()
+			err := <-b.ended
+			c := s.start("c", 4)
+			time.Sleep(5 * time.Minute)
+			require.ErrorIs(t, err, errOtherRanges)
+			require.ErrorContains(t, err, "another --leader-elect-lease-duration")
+			require.ErrorIs(t, <-a.ended, errLeaseLost)
+			assert.Equal(t, map[string]int{"c": 4}, s.counts())
+			end(t, c)
+		}},
 		{"one without ranges at work is not joined", func(t *testing.T, s *leaseServer) {
 			t.Helper()
 			alone := &serverLock{server: s, manager: "alone", name: "replicakit-controller", identity: "host_1"}
@@ -379,6 +397,48 @@ func TestShare(t *testing.T) {
 	}
 }
 
+// A slowLock is read only after a while, as if the program had stood still.
+type slowLock struct {
+	*serverLock
+	before func()
+}
+
+func (l slowLock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
+	l.before()
+	return l.serverLock.Get(ctx)
+}
+
+// TestLookThatTakesLong has a candidate stand still between the clock and the lease:
+// how long the lease lasts counts from when it was seen, not from when it was asked for.
+func TestLookThatTakesLong(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newLeaseServer(t)
+		holder := &serverLock{server: s, manager: "a", name: "lease", identity: "a"}
+		renew := func(write func(context.Context, resourcelock.LeaderElectionRecord) error) {
+			require.NoError(t, write(t.Context(), resourcelock.LeaderElectionRecord{HolderIdentity: "a", LeaseDurationSeconds: 15, RenewTime: metav1.Now()}))
+		}
+		renew(holder.Create)
+		pause := 20 * time.Second
+		lock := slowLock{&serverLock{server: s, manager: "b", name: "lease", identity: "b"}, func() { time.Sleep(pause) }}
+		c := &candidate{lock: &watchedLock{Interface: lock, permit: newPermit(10 * time.Second), end: func(error) {}}}
+		go func() {
+			time.Sleep(pause - time.Second)
+			renew(holder.Update)
+		}()
+		c.look(t.Context())
+		pause = 0
+		for range 6 { // for twelve seconds
+			time.Sleep(2 * time.Second)
+			c.look(t.Context())
+			require.Zero(t, c.free, "it was seen %v after the renewal", time.Since(c.since))
+		}
+		time.Sleep(4 * time.Second)
+		c.look(t.Context())
+		assert.NotZero(t, c.free)
+	})
+}
+
 func TestJointLock(t *testing.T) {
 	t.Parallel()
 	s := newLeaseServer(t)
@@ -391,13 +451,10 @@ func TestJointLock(t *testing.T) {
 	}
 	one, two, stranger := lock("us"), lock("us"), lock("them")
 	require.NoError(t, one.Create(ctx, record("us", 1)))
-	_, before, err := two.Get(ctx)
+	_, _, err := two.Get(ctx)
 	require.NoError(t, err)
 	require.NoError(t, two.Update(ctx, record("us", 2)))
 	require.NoError(t, one.Update(ctx, record("us", 3)), "on top of the other's")
-	_, after, err := two.Get(ctx)
-	require.NoError(t, err)
-	assert.NotEqual(t, before, after, "renewals of one second are told apart")
 
 	_, _, err = stranger.Get(ctx)
 	require.NoError(t, err, "it may have ended")
