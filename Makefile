@@ -7,7 +7,7 @@ GREMLINS_VERSION      := v0.6.0
 KUBERNETES_VERSION    := v1.36.3# as in test/e2e/binaries/kubernetes/go.mod
 
 # Every module of this repository whose code is ours; test, lint and tidy visit them all.
-MODULES := . replicas/clientgo replicas/controllerruntime internal/controlplane internal/release test/consumer test/e2e test/conformance test/stories test/bench examples/controller examples/workerpool test/kubernetes test/kubernetes/e2e
+MODULES := . replicas/clientgo replicas/controllerruntime internal/controlplane internal/release test/consumer test/e2e test/operating test/conformance test/stories test/bench examples/controller examples/workerpool test/kubernetes test/kubernetes/e2e
 
 # The modules that others can get, at one version, and the programs that go install builds.
 RELEASED := . replicas/clientgo replicas/controllerruntime internal/controlplane examples/controller examples/workerpool

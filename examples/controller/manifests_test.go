@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"errors"
 	"io"
+	"net"
 	"os"
 	"slices"
 	"strings"
@@ -14,6 +15,9 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
@@ -109,9 +113,47 @@ func TestTheDeploymentsFlagsAreUnderstood(t *testing.T) {
 		opts, err := parse(container.Args, io.Discard)
 		require.NoError(t, err)
 		assert.True(t, opts.metricsOverTLS())
-		assert.Equal(t, "/healthz", container.LivenessProbe.HTTPGet.Path)
+		assert.Equal(t, "/livez", container.LivenessProbe.HTTPGet.Path)
 		assert.Equal(t, "/readyz", container.ReadinessProbe.HTTPGet.Path)
 		assert.Greater(t, *deployment.Spec.Template.Spec.TerminationGracePeriodSeconds, int64(writeTimeout.Seconds()))
 	}
 	manifest(t, "metrics-rbac.yaml")
+}
+
+func TestTheStaticPodsFlagsAreUnderstood(t *testing.T) {
+	t.Parallel()
+	objects := manifest(t, "static-pod.yaml")
+	require.Len(t, objects, 1)
+	pod, ok := objects[0].(*corev1.Pod)
+	require.True(t, ok)
+	container := pod.Spec.Containers[0]
+	opts, err := parse(container.Args, io.Discard)
+	require.NoError(t, err)
+	assert.False(t, opts.metricsOverTLS())
+	assert.Equal(t, opts.kubeconfig, container.VolumeMounts[0].MountPath)
+	assert.Equal(t, opts.kubeconfig, pod.Spec.Volumes[0].HostPath.Path)
+	assert.Greater(t, *pod.Spec.TerminationGracePeriodSeconds, int64(writeTimeout.Seconds()))
+	for path, probe := range map[string]*corev1.Probe{"/livez": container.LivenessProbe, "/readyz": container.ReadinessProbe} {
+		assert.Equal(t, path, probe.HTTPGet.Path)
+		assert.Equal(t, opts.metricsAddress, net.JoinHostPort(probe.HTTPGet.Host, probe.HTTPGet.Port.String()))
+	}
+}
+
+func TestWhatStandsBesideTheDeploymentSelectsItsPods(t *testing.T) {
+	t.Parallel()
+	deployment := manifest(t, "deployment.yaml")[0].(*appsv1.Deployment)
+	pods := deployment.Spec.Template.Labels
+	port := deployment.Spec.Template.Spec.Containers[0].Ports[0].Name
+	for _, constraint := range deployment.Spec.Template.Spec.TopologySpreadConstraints {
+		assert.Equal(t, pods, constraint.LabelSelector.MatchLabels)
+	}
+	budget := manifest(t, "poddisruptionbudget.yaml")[0].(*policyv1.PodDisruptionBudget)
+	assert.Equal(t, pods, budget.Spec.Selector.MatchLabels)
+	assert.Less(t, budget.Spec.MaxUnavailable.IntVal, *deployment.Spec.Replicas)
+	service := manifest(t, "service.yaml")[0].(*corev1.Service)
+	assert.Equal(t, pods, service.Spec.Selector)
+	assert.Equal(t, port, service.Spec.Ports[0].TargetPort.StrVal)
+	policy := manifest(t, "networkpolicy.yaml")[0].(*networkingv1.NetworkPolicy)
+	assert.Equal(t, pods, policy.Spec.PodSelector.MatchLabels)
+	assert.Equal(t, port, policy.Spec.Ingress[0].Ports[0].Port.StrVal)
 }

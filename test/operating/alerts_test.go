@@ -1,0 +1,305 @@
+package operating_test
+
+import (
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
+	"github.com/prometheus/prometheus/model/histogram"
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/model/rulefmt"
+	"github.com/prometheus/prometheus/promql"
+	"github.com/prometheus/prometheus/promql/parser"
+	"github.com/prometheus/prometheus/storage"
+	"github.com/prometheus/prometheus/tsdb/chunkenc"
+	"github.com/prometheus/prometheus/tsdb/chunks"
+	"github.com/prometheus/prometheus/util/annotations"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"sigs.k8s.io/yaml"
+)
+
+// alerts reads the alerts as the Prometheus operator does, and then as Prometheus
+// does; both refuse what they do not know.
+func alerts(t *testing.T) []rulefmt.Rule {
+	t.Helper()
+	text, err := os.ReadFile(program + "/manifests/monitoring/prometheusrule.yaml")
+	require.NoError(t, err)
+	var object monitoringv1.PrometheusRule
+	require.NoError(t, yaml.UnmarshalStrict(text, &object))
+	spec, err := yaml.Marshal(object.Spec)
+	require.NoError(t, err)
+	groups, errs := rulefmt.Parse(spec, false)
+	require.Empty(t, errs)
+	require.Len(t, groups.Groups, 1)
+	return groups.Groups[0].Rules
+}
+
+// A history is what Prometheus has scraped: each series, and its values.
+type history struct{ series []storage.Series }
+
+const (
+	scrapeEvery = 30 * time.Second
+	lasts       = 2 * time.Hour
+)
+
+// The history begins some time after the epoch, so that no instant is negative.
+var (
+	historyBegins = time.Unix(1_000_000, 0)
+	historyEnds   = historyBegins.Add(lasts)
+)
+
+// A change is what is other in a story than in the fleet: the value of a series at
+// some time before the end, or that it is not there.
+type change func(series labels.Labels, value float64, before time.Duration) (changed float64, there bool)
+
+func newHistory(f *fleet, change change) history {
+	var h history
+	for _, series := range slices.Concat(f.leader, f.standby) {
+		var points []chunks.Sample
+		for at := historyBegins; !at.After(historyEnds); at = at.Add(scrapeEvery) {
+			if value, there := change(series, f.values[series.String()], historyEnds.Sub(at)); there {
+				points = append(points, point{at.UnixMilli(), value})
+			}
+		}
+		h.series = append(h.series, storage.NewListSeries(series, points))
+	}
+	return h
+}
+
+// firing returns which of the alerts fire at the end of the history, with the
+// labels that each has.
+func (h history) firing(t *testing.T, rules []rulefmt.Rule) map[string]labels.Labels {
+	t.Helper()
+	engine := promql.NewEngine(promql.EngineOpts{MaxSamples: 1e6, Timeout: time.Minute})
+	defer func() { require.NoError(t, engine.Close()) }()
+	firing := map[string]labels.Labels{}
+	for _, rule := range rules {
+		query, err := engine.NewRangeQuery(t.Context(), h, nil, rule.Expr, historyEnds.Add(-time.Duration(rule.For)), historyEnds, scrapeEvery)
+		require.NoError(t, err, rule.Alert)
+		matrix, err := query.Exec(t.Context()).Matrix()
+		require.NoError(t, err, rule.Alert)
+		for _, series := range matrix {
+			if len(series.Floats) == 1+int(time.Duration(rule.For)/scrapeEvery) {
+				firing[rule.Alert] = series.Metric
+			}
+		}
+		query.Close()
+	}
+	return firing
+}
+
+func is(series labels.Labels, name string, values ...string) bool {
+	if series.Get("__name__") != name {
+		return false
+	}
+	for i := 0; i < len(values); i += 2 {
+		if series.Get(values[i]) != values[i+1] {
+			return false
+		}
+	}
+	return true
+}
+
+// since has a value for so long, and all other series theirs.
+func since(d time.Duration, value float64, name string, labelsAndValues ...string) change {
+	return func(s labels.Labels, was float64, before time.Duration) (float64, bool) {
+		if is(s, name, labelsAndValues...) && before <= d {
+			return value, true
+		}
+		return was, true
+	}
+}
+
+// grows has a counter grow by so much in each minute of the last ones.
+func grows(d time.Duration, by float64, name string, labelsAndValues ...string) change {
+	return func(s labels.Labels, was float64, before time.Duration) (float64, bool) {
+		if is(s, name, labelsAndValues...) && before < d {
+			return was + by*(d-before).Minutes(), true
+		}
+		return was, true
+	}
+}
+
+// all makes one change of several.
+func all(changes ...change) change {
+	return func(s labels.Labels, value float64, before time.Duration) (float64, bool) {
+		for _, c := range changes {
+			changed, there := c(s, value, before)
+			if !there {
+				return 0, false
+			}
+			value = changed
+		}
+		return value, true
+	}
+}
+
+const leads, ofSets = "leader_election_master_status", "replicaset"
+
+func TestAlerts(t *testing.T) {
+	t.Parallel()
+	f, rules := fleetOf(t), alerts(t)
+	told := map[string]bool{}
+	for _, story := range []struct {
+		name   string
+		change change
+		fires  []string
+	}{
+		{"nothing happens", all(), nil},
+		{"a rolling update of everything, a failover, states that come and go", all(
+			grows(10*time.Minute, 0.6, "replicakit_children_created_total", "controller", ofSets),
+			since(30*time.Minute, 1, "process_start_time_seconds", "pod", "a"),
+			since(30*time.Second, 0, leads, "pod", "a"),
+			since(time.Hour, 2, "replicakit_owners", "state", "waiting", "pod", "a"),
+			since(time.Hour, 1, "replicakit_owners", "state", "held", "pod", "a"),
+			since(8*time.Minute, 1, "replicakit_owners", "state", "undecided", "pod", "a"),
+			since(12*time.Minute, 1, "replicakit_replica_failures", "pod", "a"),
+			since(12*time.Minute, 1, "replicakit_expectations", "state", "expired", "pod", "a"),
+			since(time.Hour, 90, "replicakit_watch_age_seconds", "pod", "a"),
+		), nil},
+		{"one of two is gone, as a node is drained", func(s labels.Labels, value float64, before time.Duration) (float64, bool) {
+			return value, s.Get("pod") == "a" || before > 15*time.Minute
+		}, nil},
+		{"both are gone", func(_ labels.Labels, value float64, before time.Duration) (float64, bool) {
+			return value, before > 15*time.Minute
+		}, []string{"ReplicakitAbsent"}},
+		{"nobody has the lease", since(2*time.Minute, 0, leads), []string{"ReplicakitNoLeader"}},
+		{"the leader is gone and nobody takes over", func(s labels.Labels, value float64, before time.Duration) (float64, bool) {
+			return value, s.Get("pod") == "b" || before > 10*time.Minute
+		}, []string{"ReplicakitNoLeader"}},
+		{"the lease is lost again and again", func(s labels.Labels, value float64, before time.Duration) (float64, bool) {
+			if is(s, "process_start_time_seconds", "pod", "a") {
+				value += float64(3 - min(3, int(before/(10*time.Minute))))
+			}
+			return value, true
+		}, []string{"ReplicakitRestarts"}},
+		{"a leader stood still and went on", since(5*time.Minute, 7, "replicakit_refused_writes_total", "pod", "a"), []string{"ReplicakitWritesRefused"}},
+		{"etcd was restored", since(0, 1, "replicakit_watch_ahead_of_server", "resource", "pods", "pod", "a"), []string{"ReplicakitServerRestored"}},
+		{"a watch hangs", since(2*time.Minute, 200, "replicakit_watch_age_seconds", "resource", "pods", "pod", "a"), []string{"ReplicakitWatchBehind"}},
+		{"an adoption is not decided", since(11*time.Minute, 1, "replicakit_owners", "state", "undecided", "controller", ofSets), []string{"ReplicakitOwnersFrozen"}},
+		{"nobody knows what became of a creation", since(11*time.Minute, 1, "replicakit_owners", "state", "unresolved", "controller", ofSets), []string{"ReplicakitOwnersFrozen"}},
+		{"a spec is refused", since(11*time.Minute, 1, "replicakit_owners", "state", "refused", "controller", "replicationmanager"), []string{"ReplicakitOwnersFrozen"}},
+		{"a quota is full", since(16*time.Minute, 1, "replicakit_replica_failures", "controller", ofSets, "pod", "a"), []string{"ReplicakitReplicaFailure"}},
+		{"pods that fail at once are made anew and anew", grows(10*time.Minute, 20, "replicakit_children_created_total", "controller", ofSets, "pod", "a"), []string{"ReplicakitRunawayCreation"}},
+		{"events do not come", since(16*time.Minute, 1, "replicakit_expectations", "state", "expired", "pod", "a"), []string{"ReplicakitExpectationsExpired"}},
+	} {
+		t.Run(story.name, func(t *testing.T) {
+			firing := newHistory(f, story.change).firing(t, rules)
+			var names []string
+			for _, rule := range rules {
+				labels, fires := firing[rule.Alert]
+				if !fires {
+					continue
+				}
+				names, told[rule.Alert] = append(names, rule.Alert), true
+				for _, used := range regexp.MustCompile(`\$labels\.(\w+)`).FindAllStringSubmatch(rule.Annotations["summary"], -1) {
+					assert.NotEmpty(t, labels.Get(used[1]), "%s: the summary names the label %s", rule.Alert, used[1])
+				}
+			}
+			assert.Equal(t, story.fires, names)
+		})
+	}
+	for _, rule := range rules {
+		assert.True(t, told[rule.Alert], "no story tells of %s", rule.Alert)
+	}
+}
+
+// Whatever an alert asks for is served: a name or label that is not would make it
+// silent.
+func TestAlertsAskForWhatIsServed(t *testing.T) {
+	t.Parallel()
+	f := fleetOf(t)
+	for _, rule := range alerts(t) {
+		expr, err := parser.ParseExpr(rule.Expr)
+		require.NoError(t, err)
+		selectors := 0
+		parser.Inspect(expr, func(node parser.Node, _ []parser.Node) error {
+			selector, ok := node.(*parser.VectorSelector)
+			if !ok {
+				return nil
+			}
+			selectors++
+			for _, exact := range alternatives(selector.LabelMatchers) {
+				assert.True(t, slices.ContainsFunc(f.leader, func(s labels.Labels) bool { return matches(s, exact) }), "%s: nothing is %v", rule.Alert, exact)
+			}
+			return nil
+		})
+		assert.Positive(t, selectors, rule.Alert)
+	}
+}
+
+// alternatives takes state=~"a|b" for one selector of each.
+func alternatives(matchers []*labels.Matcher) [][]*labels.Matcher {
+	result := [][]*labels.Matcher{nil}
+	for _, m := range matchers {
+		values := []string{m.Value}
+		if m.Type == labels.MatchRegexp {
+			values = strings.Split(m.Value, "|")
+		}
+		var longer [][]*labels.Matcher
+		for _, before := range result {
+			for _, value := range values {
+				longer = append(longer, append(slices.Clone(before), labels.MustNewMatcher(labels.MatchEqual, m.Name, value)))
+			}
+		}
+		result = longer
+	}
+	return result
+}
+
+func matches(series labels.Labels, matchers []*labels.Matcher) bool {
+	for _, m := range matchers {
+		if !m.Matches(series.Get(m.Name)) {
+			return false
+		}
+	}
+	return true
+}
+
+// Querier makes a history what queries are made of.
+func (h history) Querier(int64, int64) (storage.Querier, error) {
+	return &storage.MockQuerier{SelectMockFunction: func(_ bool, _ *storage.SelectHints, matchers ...*labels.Matcher) storage.SeriesSet {
+		set := &seriesSet{}
+		for _, s := range h.series {
+			if matches(s.Labels(), matchers) {
+				set.rest = append(set.rest, s)
+			}
+		}
+		return set
+	}}, nil
+}
+
+type seriesSet struct {
+	current storage.Series
+	rest    []storage.Series
+}
+
+func (s *seriesSet) Next() bool {
+	if len(s.rest) == 0 {
+		return false
+	}
+	s.current, s.rest = s.rest[0], s.rest[1:]
+	return true
+}
+
+func (s *seriesSet) At() storage.Series                { return s.current }
+func (s *seriesSet) Err() error                        { return nil }
+func (s *seriesSet) Warnings() annotations.Annotations { return nil }
+
+// A point is a value at an instant, in milliseconds.
+type point struct {
+	at    int64
+	value float64
+}
+
+func (p point) T() int64                      { return p.at }
+func (p point) F() float64                    { return p.value }
+func (p point) H() *histogram.Histogram       { return nil }
+func (p point) FH() *histogram.FloatHistogram { return nil }
+func (p point) Type() chunkenc.ValueType      { return chunkenc.ValFloat }
+func (p point) Copy() chunks.Sample           { return p }
