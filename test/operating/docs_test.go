@@ -1,0 +1,53 @@
+package operating_test
+
+import (
+	"os"
+	"os/exec"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func runbook(t *testing.T) string {
+	t.Helper()
+	text, err := os.ReadFile("../../docs/operating.md")
+	require.NoError(t, err)
+	return string(text)
+}
+
+func TestEachAlertHasItsSection(t *testing.T) {
+	t.Parallel()
+	var sections, names []string
+	for _, found := range regexp.MustCompile(`(?m)^### (\w+)$`).FindAllStringSubmatch(runbook(t), -1) {
+		sections = append(sections, found[1])
+	}
+	for _, rule := range alerts(t) {
+		names = append(names, rule.Alert)
+		_, anchor, _ := strings.Cut(rule.Annotations["runbook_url"], "docs/operating.md#")
+		assert.Equal(t, strings.ToLower(rule.Alert), anchor)
+		assert.Contains(t, []string{"warning", "critical"}, rule.Labels["severity"], rule.Alert)
+	}
+	assert.Equal(t, names, sections)
+}
+
+func TestFlagsAndMetricsOfTheRunbookExist(t *testing.T) {
+	t.Parallel()
+	f := fleetOf(t)
+	help, err := exec.CommandContext(t.Context(), f.controller, "--help").Output()
+	require.NoError(t, err)
+	flags := regexp.MustCompile("`(--[a-z-]+)").FindAllStringSubmatch(runbook(t), -1)
+	require.Greater(t, len(flags), 10)
+	for _, flag := range flags {
+		assert.Regexp(t, regexp.QuoteMeta(flag[1])+`(\s|=)`, string(help))
+	}
+	metrics := regexp.MustCompile("`((?:replicakit|workqueue|rest_client|leader_election|process)_\\w+)").FindAllStringSubmatch(runbook(t), -1)
+	require.Greater(t, len(metrics), 8)
+	for _, metric := range metrics {
+		assert.True(t, slices.ContainsFunc(f.leader, func(s labels.Labels) bool { return s.Get("__name__") == metric[1] }), "no metric %s", metric[1])
+	}
+}
