@@ -206,3 +206,17 @@ func ExampleConsistencyStore() {
 	// pods: read 103, wrote 105 - look again in 50ms
 	// ready: true
 }
+
+// The events of two creations are lost, and the record expires. A live list then
+// proves that one of the two exists, which the cache does not show yet; the other
+// creation failed.
+func ExampleSyncLive() {
+	var exp expectations.Store[string]
+	exp.Set("team/web", expectations.Changes{Creating: []string{"web-a", "web-b"}})
+
+	var cached []*corev1.Pod
+	live := []*corev1.Pod{{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "web-a", UID: "1"}}}
+	pending := expectations.SyncLive(&exp, "team/web", cached, live)
+	fmt.Println("still missing from the cache:", pending.Creating)
+	// Output: still missing from the cache: [web-a]
+}

@@ -4,7 +4,9 @@ import (
 	"fmt"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/replicakit/replicakit/replicas"
 	"github.com/replicakit/replicakit/replicas/replicastest"
@@ -55,4 +57,46 @@ func ExampleScaleTo() {
 	// Output:
 	// adopt 1: default/stray
 	// create 1
+}
+
+// The whole order of a fleet, before anybody scales it down: who would go first,
+// and what decides between each pod and the next.
+func ExampleExplain() {
+	rs := replicastest.NewReplicaSet("default", "web", 3)
+	pods := []*corev1.Pod{
+		replicastest.NewPod(rs, "web-a"),
+		replicastest.Unready(replicastest.NewPod(rs, "web-b")),
+		replicastest.WithCost(replicastest.NewPod(rs, "web-c"), -100),
+	}
+	spec, err := replicas.ReplicaSetSpec(rs)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	spec.Now = time.Date(2026, time.May, 4, 12, 0, 0, 0, time.UTC)
+	order, err := replicas.Explain(pods, spec)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	for i, next := range order {
+		fmt.Printf("%d. %s: %s\n", i+1, next.Object.Name, next.Explain())
+	}
+	// Output:
+	// 1. web-b: not ready
+	// 2. web-c: deletion cost -100 < 0
+	// 3. web-a: all go
+}
+
+// A pod as a ReplicaSet would create it. The namespace is left to the caller.
+func ExamplePodFromTemplate() {
+	rs := replicastest.NewReplicaSet("default", "web", 3)
+	pod, err := replicas.PodFromTemplate(&rs.Spec.Template, rs, appsv1.SchemeGroupVersion.WithKind("ReplicaSet"))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	pod.Namespace = rs.Namespace
+	fmt.Println(pod.GenerateName, pod.Labels, metav1.IsControlledBy(pod, rs))
+	// Output: web- map[app:web] true
 }

@@ -1,0 +1,55 @@
+package controller_test
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/replicakit/replicakit/expectations"
+	"github.com/replicakit/replicakit/replicas/controller"
+	"github.com/replicakit/replicakit/replicas/replicastest"
+)
+
+// A loop of your own records what it creates in a Store. The handlers settle the
+// record when the watch shows the pod, and wake its owner.
+func ExampleNewHandlers() {
+	rs := replicastest.NewReplicaSet("default", "web", 1)
+	var store expectations.Store[expectations.Key]
+	wake := func(owner types.NamespacedName, after time.Duration) { fmt.Println("wake", owner) }
+	handlers, err := controller.NewHandlers(controller.ReplicaSets(), oneOwner{rs}, &store, wake)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+
+	key := expectations.KeyOf(rs)
+	store.Set(key, expectations.Changes{Creating: []string{"web-x7k2p"}}) // then create it
+	before, _ := store.State(key)
+
+	if err := handlers.ChildAdded(replicastest.NewPod(rs, "web-x7k2p")); err != nil {
+		fmt.Println(err)
+	}
+	after, _ := store.State(key)
+	fmt.Println(before, "before the event,", after, "after it")
+	// Output:
+	// wake default/web
+	// waiting before the event, satisfied after it
+}
+
+// oneOwner is the cache of one ReplicaSet; yours is an informer's.
+type oneOwner struct{ rs *appsv1.ReplicaSet }
+
+func (o oneOwner) Owner(_ context.Context, name types.NamespacedName) (*appsv1.ReplicaSet, error) {
+	if name.Namespace == o.rs.Namespace && name.Name == o.rs.Name {
+		return o.rs, nil
+	}
+	return nil, apierrors.NewNotFound(appsv1.Resource("replicasets"), name.Name)
+}
+
+func (o oneOwner) Owners(context.Context, string) ([]*appsv1.ReplicaSet, error) {
+	return []*appsv1.ReplicaSet{o.rs}, nil
+}
