@@ -34,11 +34,17 @@ func (p *pass[O, C]) leaves(id types.UID, exists bool) {
 // cache shows it, and without what was deleted, whether the cache shows it or not
 // (T1). Otherwise it counts them as they were before, but for those that turned out
 // to exist no more: later passes know that too.
+//
+// What vanishes counts nowhere: counted when its deletion was accepted as gone, it
+// would come back as terminating for the moment that the cache shows it so.
 func (p *pass[O, C]) count() status.Counts {
-	known := p.read != ""
+	known, terminates := p.read != "", p.Terminating
+	if known {
+		terminates = slices.DeleteFunc(slices.Clone(terminates), vanishes)
+	}
 	p.counted = p.Active
 	if !known && len(p.leaving) == 0 || len(p.Created) == 0 && len(p.leaving) == 0 {
-		return status.Count(append(slices.Clip(p.Active), p.Terminating...), p.rules)
+		return status.Count(append(slices.Clip(p.Active), terminates...), p.rules)
 	}
 	p.counted = make([]C, 0, len(p.Active)+len(p.Created))
 	var terminating int32
@@ -54,7 +60,7 @@ func (p *pass[O, C]) count() status.Counts {
 	if known {
 		p.counted = append(p.counted, p.Created...)
 	}
-	counts := status.Count(append(slices.Clip(p.counted), p.Terminating...), p.rules)
+	counts := status.Count(append(slices.Clip(p.counted), terminates...), p.rules)
 	counts.Terminating += terminating
 	return counts
 }

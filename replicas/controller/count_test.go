@@ -148,6 +148,24 @@ func TestStatusCountsOwnDeletions(t *testing.T) {
 		at.Spec.TerminationGracePeriodSeconds = new(int64)
 		assert.Equal(t, &counts{0, 0, 0, 0, 1}, written(t, r, podtest.Pod("a", owned(r.owner), podtest.On("")), stays, at))
 	})
+	t.Run("T1 T8 and it is not terminating while the cache shows that it goes", func(t *testing.T) {
+		t.Parallel()
+		r := knowing(1)
+		pods := []*corev1.Pod{
+			podtest.Pod("a", owned(r.owner), podtest.On("")), podtest.Pod("b", owned(r.owner), podtest.On("")),
+			podtest.Pod("c", owned(r.owner)),
+		}
+		assert.Equal(t, &counts{1, 1, 1, 1, 0}, written(t, r, pods...))
+		going := deleting(pods[:2])
+		for _, p := range going {
+			p.DeletionGracePeriodSeconds = new(int64)
+		}
+		assert.Nil(t, written(t, r, going[0], pods[1], pods[2]))
+		assert.Nil(t, written(t, r, going[0], going[1], pods[2]))
+		assert.Nil(t, written(t, r, pods[2]))
+		going[0].Finalizers = []string{"example.com/stay"}
+		assert.Equal(t, &counts{1, 1, 1, 1, 1}, written(t, r, going[0], pods[2]), "a finalizer came in time")
+	})
 	t.Run("T1 a pod that is found to be gone counts nowhere, one whose deletion failed as before", func(t *testing.T) {
 		t.Parallel()
 		r := knowing(0)

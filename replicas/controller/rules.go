@@ -55,6 +55,13 @@ func lingers(c Object) bool {
 	return len(c.GetFinalizers()) > 0
 }
 
+// vanishes reports whether the server removes a child that it marked for deletion
+// just before, with nothing to wait for.
+func vanishes[C Object](c C) bool {
+	grace := c.GetDeletionGracePeriodSeconds()
+	return c.GetDeletionTimestamp() != nil && grace != nil && *grace == 0 && len(c.GetFinalizers()) == 0
+}
+
 // patchTypeFor is strategic for children that Kubernetes itself serves: custom
 // resources know merge patches only.
 func patchTypeFor(asked types.PatchType, child schema.GroupVersionKind) types.PatchType {

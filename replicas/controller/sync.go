@@ -155,10 +155,10 @@ type pass[O, C Object] struct {
 //
 // If it is known how far the cache has come, the status counts what the pass itself
 // created and deleted, so that one write tells it: created children by the labels
-// and conditions of the answer, deleted ones as terminating or, if nothing keeps
-// them, no more. Later passes count alike until the cache shows it: the counts do
-// not go back and forth. Else the status is that of the children before, one pass
-// behind.
+// and conditions of the answer, deleted ones as terminating or, if neither a grace
+// period nor a finalizer keeps them, no more. Later passes count alike until the
+// cache shows it: the counts do not go back and forth. Else the status is that of
+// the children before, one pass behind.
 //
 // No event cuts a hold short, and no server can make it longer than five minutes.
 // Expectations are recorded before the first call and lowered for what was not
