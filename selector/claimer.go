@@ -117,10 +117,10 @@ func (c Claimed[T]) Ours() []T { return slices.Concat(c.Owned, c.Adopted) }
 // does not stop the others.
 //
 // Claimed tells what was done, even if there is an error. The error joins the
-// errors of Undecided and NotReleased, each with the object's name, or is that of
-// CanAdopt; it is nil if there are none. Refused and Gone are answers, not
-// errors. If the Claimer or an object is invalid, no call is made and Claimed is
-// empty.
+// errors of Undecided and NotReleased, each with the object's name; it is nil if
+// there are none. If CanAdopt fails, its error is joined once, in place of those
+// of Undecided. Refused and Gone are answers, not errors. If the Claimer or an
+// object is invalid, no call is made and Claimed is empty.
 func (c Claimer[T]) Claim(ctx context.Context, objs []T) (Claimed[T], error) {
 	if err := c.check(ctx); err != nil {
 		return Claimed[T]{}, err
