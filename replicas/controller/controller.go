@@ -36,7 +36,8 @@ type Kind[O, C Object] struct {
 	// no pods, New is required. An error that no other pass will mend should be a
 	// *replicas.RefusedError: it is told by an event, once for each generation of
 	// the owner, and nothing is done until the owner changes; so for an error of
-	// New in it. The answer must depend on the owner alone. Required.
+	// New in it. The answer must depend on the owner alone, and not on what Status
+	// writes: an update that shows nothing else asks for no pass. Required.
 	Spec func(owner O) (replicas.SpecOf[C], error)
 
 	// Status brings the status of an owner up to date. The owner is a copy, and
@@ -97,8 +98,9 @@ type Options struct {
 	// ready: with a second, a hundred of them a second become one status write a
 	// second for each owner. Passes for any other reason do not wait: changes of the
 	// owner, of a child's labels, owner or deletion, of whether it counts as a
-	// replica, must go or must stay, and all updates if MaxDeletions is set. 0: none
-	// waits, as in Kubernetes; negative is refused.
+	// replica, must go or must stay, and all updates if MaxDeletions is set. A
+	// Kind.BeforeScale that waits for children to become ready is asked so much later.
+	// 0: none waits, as in Kubernetes; negative is refused.
 	StatusDelay time.Duration
 }
 

@@ -3,6 +3,7 @@ package controller
 import (
 	"slices"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/replicakit/replicakit/internal/object"
@@ -53,7 +54,10 @@ func (p *pass[O, C]) count() status.Counts {
 		switch {
 		case !leaves, exists && !known:
 			p.counted = append(p.counted, c)
-		case exists && lingers(c):
+		case !exists || !lingers(c):
+		case p.staysActive(c):
+			p.counted = append(p.counted, c)
+		default:
 			terminating++
 		}
 	}
@@ -63,4 +67,18 @@ func (p *pass[O, C]) count() status.Counts {
 	counts := status.Count(append(slices.Clip(p.counted), terminates...), p.rules)
 	counts.Terminating += terminating
 	return counts
+}
+
+// staysActive reports whether a child is a replica by the Kind's own rules even while
+// it is being deleted. By those that replicas has, none is.
+func (p *pass[O, C]) staysActive(c C) bool {
+	if p.spec.Rules.Active == nil {
+		return false
+	}
+	deleted, ok := c.DeepCopyObject().(C)
+	if !ok {
+		return false
+	}
+	deleted.SetDeletionTimestamp(&metav1.Time{Time: p.Now})
+	return p.rules.Active(deleted)
 }

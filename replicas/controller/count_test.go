@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/replicakit/replicakit/internal/podtest"
+	"github.com/replicakit/replicakit/replicas"
 )
 
 // counts are replicas, fully labeled, ready, available and terminating.
@@ -193,5 +194,24 @@ func TestStatusCountsOwnDeletions(t *testing.T) {
 		r := newRig(2)
 		assert.Equal(t, &counts{5, 5, 5, 5, 0}, written(t, r, podsOf(r.owner, 5)...))
 		assert.Nil(t, written(t, r, podsOf(r.owner, 5)...))
+	})
+}
+
+func TestStatusCountsWhatTheKindCallsAReplica(t *testing.T) {
+	t.Parallel()
+	t.Run("T1 T8 if pods being deleted are replicas, own deletions change no count", func(t *testing.T) {
+		t.Parallel()
+		r := knowing(2)
+		spec := r.kind.Spec
+		r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.Spec, error) {
+			s, err := spec(rs)
+			s.Rules.Active = func(*corev1.Pod) bool { return true }
+			return s, err
+		}
+		pods := podsOf(r.owner, 3)
+		assert.Equal(t, &counts{3, 3, 3, 3, 0}, written(t, r, pods...))
+		require.Len(t, r.last.Deleted, 1)
+		assert.Nil(t, written(t, r, pods...), "the cache shows nothing yet")
+		assert.Nil(t, written(t, r, append(deleting(pods[:1]), pods[1:]...)...), "nor does it change when it does")
 	})
 }
