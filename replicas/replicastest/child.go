@@ -19,11 +19,12 @@ import (
 // finished.
 func (c *ClusterOf[O, C]) SetQuota(namespace string, limit int) { c.quota[namespace] = limit }
 
-// Children returns the children of a namespace as they really are, by name.
+// Children returns the children of a namespace, of all if it is "", as they really
+// are, by namespace and name.
 func (c *ClusterOf[O, C]) Children(namespace string) []C { return clone(c.children.rows.in(namespace)) }
 
-// ListChildren reads the children of a namespace that the selector matches, by
-// name; a nil one matches all.
+// ListChildren reads the children of a namespace, of all if it is "", that the
+// selector matches, by namespace and name; a nil one matches all.
 func (c *ClusterOf[O, C]) ListChildren(ctx context.Context, namespace string, matching labels.Selector) (controller.List[C], error) {
 	if err := ctx.Err(); err != nil {
 		return controller.List[C]{}, err
@@ -169,7 +170,8 @@ func (c *ClusterOf[O, C]) PatchChild(ctx context.Context, namespace, name string
 
 // DeleteChild starts the deletion of a child. It returns the resourceVersion that
 // the child has then, or "" if it is gone at once. A pod without a node, and one
-// that is finished, has no grace period, nor has a child that is no pod.
+// that is finished, has no grace period, nor has a child that is no pod. With DryRun
+// all is checked, and nothing is deleted.
 func (c *ClusterOf[O, C]) DeleteChild(ctx context.Context, namespace, name string, opts metav1.DeleteOptions) (string, error) {
 	old, err := c.readChild(ctx, namespace, name)
 	if err != nil {
@@ -181,7 +183,7 @@ func (c *ClusterOf[O, C]) DeleteChild(ctx context.Context, namespace, name strin
 	if err := c.admit("delete", old); err != nil {
 		return "", err
 	}
-	if isPending(old, opts) {
+	if isPending(old, opts) || len(opts.DryRun) > 0 {
 		return old.GetResourceVersion(), nil
 	}
 	child := c.deleteChild(old, opts)

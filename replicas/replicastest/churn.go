@@ -33,7 +33,7 @@ func (c *churn[O, C]) Step() {
 	c.next = c.next.Add(c.every)
 	c.n++
 	for _, child := range c.cluster.children.rows.in(c.namespace) {
-		_, _ = c.cluster.EditChild(context.Background(), c.namespace, child.GetName(), func(child C) {
+		_, _ = c.cluster.EditChild(context.Background(), child.GetNamespace(), child.GetName(), func(child C) {
 			annotations := child.GetAnnotations()
 			if annotations == nil {
 				annotations = map[string]string{}

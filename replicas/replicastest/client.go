@@ -161,6 +161,7 @@ func (c *ClientOf[O, C]) Create(ctx context.Context, child C) (C, error) {
 // Delete deletes a child by name, under the preconditions of opts.
 func (c *ClientOf[O, C]) Delete(ctx context.Context, child C, opts metav1.DeleteOptions) (string, error) {
 	call := c.cluster.children.callFor("delete", child)
+	call.DryRun = len(opts.DryRun) > 0
 	return do(c, call, func(cluster *ClusterOf[O, C]) (string, error) {
 		return cluster.DeleteChild(ctx, call.Namespace, call.Name, opts)
 	})

@@ -120,6 +120,7 @@ func newCluster[O Object[O], C Object[C]](kind controller.Kind[O, C], o Options)
 	c.owners = newTable[O](c, kind.Owner)
 	c.owners.owners = true
 	c.children = newTable[C](c, kind.Child)
+	c.owners.anywhere, c.children.anywhere = kind.ClusterScoped, kind.ClusterScoped
 	c.life = lifeOf(c)
 	for i := range o.Nodes {
 		c.AddNode("node-" + strconv.Itoa(i+1))

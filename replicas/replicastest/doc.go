@@ -13,7 +13,7 @@
 //	a server restored from a backup        ClusterOf: Backup, Restore
 //	a controller without replicas/controller    ControllerOf.Sync, or NewClient and NewView alone
 //
-// A cluster holds owners and children of one kind, whatever kind that is: NewCluster
+// A cluster holds owners and children of one kind, in namespaces or not: NewCluster
 // makes one of ReplicaSets and pods, NewClusterOf one of your own types. It is an API
 // server with UIDs, resource versions, generations, finalizers, preconditions, merge
 // patches, quotas and webhooks, and the garbage collector. Only pods have nodes, a

@@ -101,8 +101,12 @@ func (c *ClusterOf[O, C]) collectChild(child C) {
 
 // absent are the owners of a child that do not exist.
 func (c *ClusterOf[O, C]) absent(child C) (uids []types.UID) {
+	namespace := child.GetNamespace()
+	if c.kind.ClusterScoped {
+		namespace = ""
+	}
 	for _, ref := range child.GetOwnerReferences() {
-		owner, ok := c.owners.rows.get(child.GetNamespace(), ref.Name)
+		owner, ok := c.owners.rows.get(namespace, ref.Name)
 		if ref.Kind == c.owners.kind.Kind && (!ok || owner.GetUID() != ref.UID) {
 			uids = append(uids, ref.UID)
 		}
@@ -134,6 +138,9 @@ const (
 // TerminateNamespace deletes a namespace: nothing can be created in it any more,
 // and what it holds is deleted. Namespaces that nobody terminated exist.
 func (c *ClusterOf[O, C]) TerminateNamespace(name string) {
+	if name == "" {
+		return
+	}
 	c.ending[name] = terminating
 	c.later(c.timing.Garbage, task[O, C]{do: empty, name: name})
 }

@@ -43,7 +43,10 @@ func (c kubelets[O]) resumed(p *corev1.Pod) {
 func (kubelets[O]) isFinished(p *corev1.Pod) bool { return pod.IsFinished(p) }
 
 func (kubelets[O]) grace(p *corev1.Pod, opts metav1.DeleteOptions) time.Duration {
-	seconds := *p.Spec.TerminationGracePeriodSeconds
+	seconds := int64(corev1.DefaultTerminationGracePeriodSeconds)
+	if p.Spec.TerminationGracePeriodSeconds != nil {
+		seconds = *p.Spec.TerminationGracePeriodSeconds
+	}
 	if opts.GracePeriodSeconds != nil {
 		seconds = *opts.GracePeriodSeconds
 	}

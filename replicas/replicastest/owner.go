@@ -52,7 +52,8 @@ func (c *ClusterOf[O, C]) GetOwner(ctx context.Context, namespace, name string) 
 	return copied(c.readOwner(ctx, namespace, name))
 }
 
-// Owners returns the owners of a namespace as they really are, by name.
+// Owners returns the owners of a namespace, of all if it is "", as they really are, by
+// namespace and name.
 func (c *ClusterOf[O, C]) Owners(namespace string) []O { return clone(c.owners.rows.in(namespace)) }
 
 // EditOwner changes anything of an owner but its status, which is the field of its

@@ -31,6 +31,7 @@ type table[T Object[T]] struct {
 	kind     schema.GroupKind
 	resource schema.GroupResource
 	owners   bool // what they own goes with them
+	anywhere bool // the owners are in no namespace, and the children where they like
 	counts   bool // generations: those of pods stay 0
 	rows     index[T]
 	streams  []*Stream[T]
@@ -59,7 +60,7 @@ func (t *table[T]) get(namespace, name string) (T, error) {
 // create stores obj, which nobody else holds, as a new object.
 func (t *table[T]) create(obj T) (T, error) {
 	var none T
-	if errs := validation.ValidateObjectMetaAccessor(obj, true, validation.NameIsDNSSubdomain, field.NewPath("metadata")); len(errs) > 0 {
+	if errs := validation.ValidateObjectMetaAccessor(obj, t.isNamespaced(obj), validation.NameIsDNSSubdomain, field.NewPath("metadata")); len(errs) > 0 {
 		return none, apierrors.NewInvalid(t.kind, obj.GetName(), errs)
 	}
 	if _, taken := t.rows.get(obj.GetNamespace(), obj.GetName()); taken {
@@ -74,6 +75,15 @@ func (t *table[T]) create(obj T) (T, error) {
 	}
 	t.store(obj)
 	return obj, nil
+}
+
+// isNamespaced reports whether an object must be in a namespace; else it must be in
+// none.
+func (t *table[T]) isNamespaced(obj T) bool {
+	if t.anywhere {
+		return !t.owners && obj.GetNamespace() != ""
+	}
+	return true
 }
 
 // update makes a change that the API server checks, and returns what is stored.
@@ -223,11 +233,11 @@ func (x *index[T]) drop(obj T) {
 	}
 }
 
-// in returns the objects of a namespace.
+// in returns the objects of a namespace, of all if it is "".
 func (x index[T]) in(namespace string) []T {
 	var found []T
 	for _, obj := range x {
-		if obj.GetNamespace() == namespace {
+		if namespace == "" || obj.GetNamespace() == namespace {
 			found = append(found, obj)
 		}
 	}

@@ -256,7 +256,8 @@ func (s *Stream[T]) receive(e event[T]) {
 // Get returns the object as the cache has it.
 func (s *Stream[T]) Get(namespace, name string) (T, bool) { return s.cache.get(namespace, name) }
 
-// In returns the objects of a namespace as the cache has them, by name.
+// In returns the objects of a namespace, of all if it is "", as the cache has them, by
+// namespace and name.
 func (s *Stream[T]) In(namespace string) []T { return s.cache.in(namespace) }
 
 // Version returns the resourceVersion up to which the cache was filled, "" if
