@@ -1,0 +1,66 @@
+package expectations_test
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/replicakit/replicakit/expectations"
+	"github.com/replicakit/replicakit/slowstart"
+)
+
+// A Reconcile that lists and creates what is missing, and the four places where it
+// remembers what it has started.
+func Example_reconcile() {
+	var (
+		pending expectations.Store[expectations.Key]
+		key     = expectations.Key{NamespacedName: types.NamespacedName{Namespace: "team", Name: "web"}, UID: "3f1c"}
+		cached  []string // what a list of the cache returns
+		made    []string // what the API server has
+		full    = 4      // the quota
+	)
+	create := func(_ context.Context, name string) error {
+		if len(made) == full {
+			return fmt.Errorf("%s: quota", name)
+		}
+		made = append(made, name)
+		return nil
+	}
+	reconcile := func(ctx context.Context, want int) (requeueAfter time.Duration, err error) {
+		state, wait := pending.State(key) // 1. before the list
+		if state == expectations.Waiting {
+			return wait, nil // the cache is behind what was created
+		}
+		var names []string // of those that are missing; if state is Expired, list live
+		for i := len(cached); i < want; i++ {
+			names = append(names, fmt.Sprintf("web-%d", i))
+		}
+		pending.Set(key, expectations.Changes{Creating: names}) // 2. before the calls
+		result := slowstart.Run(ctx, len(names), slowstart.Options{MaxParallel: 1}, func(ctx context.Context, i int) error {
+			return create(ctx, names[i])
+		})
+		pending.Lower(key, expectations.Changes{Creating: slowstart.Rest(result, names)}) // 3. what was refused
+		return 0, result.Err
+	}
+	created := func(name string) {
+		cached = append(cached, name)
+		pending.CreationObserved(key, name) // 4. in the event handler
+	}
+
+	_, err := reconcile(context.Background(), 5)
+	fmt.Println(len(made), "made,", err)
+	wait, err := reconcile(context.Background(), 5)
+	fmt.Println(len(made), "made, it waits:", wait > 0, err)
+	for _, name := range made {
+		created(name)
+	}
+	full = 5
+	_, err = reconcile(context.Background(), 5)
+	fmt.Println(len(made), "made,", err)
+	// Output:
+	// 4 made, web-4: quota
+	// 4 made, it waits: true <nil>
+	// 5 made, <nil>
+}
