@@ -39,7 +39,7 @@ func TestPagesShowCodeOfTests(t *testing.T) {
 			require.NoError(t, err, page)
 			assert.Contains(t, unindented(string(source)), unindented(q[2]), "%s: %s", page, q[1])
 		}
-		marks := strings.Count(text, "<!-- code of ")
+		marks := strings.Count(text, "\n<!-- code of ")
 		assert.Len(t, quote.FindAllString(text, -1), marks, "%s: a mark has no code", page)
 	}
 	assert.GreaterOrEqual(t, found, 5)
