@@ -28,9 +28,9 @@
 //
 // Whatever package you use, these rules hold: time comes in as an argument or a
 // field; inputs are never changed; nothing that is passed in panics, but for a
-// nil context, and what is called Must; nil and empty mean the same, but for
-// selectors, which are refused when they are either; no package keeps state of
-// its own. What Kubernetes does is followed to
+// nil context and functions whose name begins with Must; nil and empty mean the
+// same, but for selectors, which are refused if they are nil or empty; no package
+// keeps state of its own. What Kubernetes does is followed to
 // the letter, fact by fact, in docs/behaviour.md; where it is wrong, the doc
 // comment says "Differs from Kubernetes:".
 package replicakit

@@ -42,7 +42,7 @@ type SpecOf[T metav1.Object] struct {
 	// everything or can match nothing is refused.
 	Selector labels.Selector
 	// Template is what new pods are made from, unless New is set. Its labels must
-	// match Selector. Of no other children is it looked at.
+	// match Selector. It is ignored for children that are not pods.
 	Template *corev1.PodTemplateSpec
 	// New makes a new child, another one with each call: labels that match
 	// Selector, and what the child is to be. ScaleOf.New calls it once for each
@@ -73,20 +73,20 @@ type SpecOf[T metav1.Object] struct {
 	// none, nothing is ranked by co-location.
 	Related []T
 	// Names returns the name of the next new child: the prefix and at most 5
-	// characters, of which 63 are then not exceeded. The prefix is the owner's name
-	// and "-", cut after 58 characters. Names that a child bears already are passed
-	// over: Names is then called again. So are names that it has returned before
-	// for the same plan. One that no object may have is an error, unless the owner's
-	// own name, in a test with a fake client, is such a name too. nil: the API server
-	// chooses names by their generateName.
+	// characters more. The prefix is the owner's name and "-", cut after 58
+	// characters, so a name has at most 63. If a child has that name already, or
+	// Names has returned it before for the same plan, Names is called again. A name
+	// that no object may have is an error, unless the owner's own name is not legal
+	// either, as in tests with fake clients. nil: the API server chooses names by
+	// their generateName.
 	Names func(prefix string) string
 	// Now is the instant of the decision. The zero time is refused.
 	Now time.Time
 	// Pending is what the record of expectations says about the list of children,
 	// and PendingFor for how long: what expectations.Store.State returns. Ask it
 	// BEFORE listing. While it is Waiting, claims are planned, and nothing is
-	// created or deleted. If it is Expired, that goes for a plan that would create
-	// or delete something: see ViewIsOld.
+	// created or deleted. If it is Expired, a plan that would create or delete
+	// something does not, and says ViewIsOld.
 	Pending    expectations.State
 	PendingFor time.Duration
 }

@@ -14,8 +14,8 @@ import (
 
 // PodFromTemplate returns the pod to create for owner: copies of the template's
 // labels, annotations, finalizers and spec, a controller reference to
-// the owner and no other, and the generateName "<owner's name>-", or the
-// bare name where that would be no legal prefix. Everything else of the
+// the owner and no other, and the generateName "<owner's name>-", or
+// the owner's name alone if that would not be a legal prefix. Everything else of the
 // template's metadata is ignored, and the namespace is left to the create
 // call. Nothing is shared with the template: the caller may change the pod,
 // its GenerateName included.

@@ -16,7 +16,7 @@
 // CapRetryAfter, starting the informers, leader election, and serving the
 // metrics. Only one process may run a controller for the same objects.
 //
-// Of ReplicaSets and ReplicationControllers names, log lines, index names and
+// For ReplicaSets and ReplicationControllers, names, log lines, index names and
 // metrics are those of pkg/controller/replicaset and pkg/controller/replication, so
 // that dashboards and other controllers on the same informers go on as they are.
 //

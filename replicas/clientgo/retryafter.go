@@ -33,7 +33,7 @@ const longestRetryAfter = controller.MaxServerDelay / 10
 //	config.Wrap(clientgo.CapRetryAfter)
 //
 // A client waits within the call for what an answer's Retry-After says, up to ten
-// times, whoever set it: a webhook that says 67 years is believed, and meanwhile
+// times. Any webhook can set it, and one that says 67 years is believed; meanwhile
 // nothing else is done for the owner. An answer that asks for more than 30 seconds
 // ends the call at once. The error is the server's own: the controller reads the
 // delay there, and waits without a call.

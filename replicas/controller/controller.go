@@ -93,10 +93,10 @@ type Options struct {
 	// the first, doubling to 5 minutes. Off, as in Kubernetes, such an owner
 	// creates as fast as it can.
 	BackOffFailed bool
-	// StatusDelay is how long a pass may wait that an update of a child asks for
-	// which can change nothing but the status of its owner, such as that it became
-	// ready: with a second, a hundred of them a second become one status write a
-	// second for each owner. Passes for any other reason do not wait: changes of the
+	// StatusDelay is how long a pass may wait if the update of a child can change
+	// nothing but the status of its owner: the child became ready, for example. With
+	// a delay of one second, a hundred such updates a second become one status write
+	// a second for each owner. Passes for any other reason do not wait: changes of the
 	// owner, of a child's labels, owner or deletion, of whether it counts as a
 	// replica, must go or must stay, and all updates if MaxDeletions is set. A
 	// Kind.BeforeScale that waits for children to become ready is asked so much later.

@@ -176,35 +176,36 @@ func (h *Handlers) to(q []Enqueue) (untyped, Enqueue, error) {
 	return h.watcher, h.enqueue, nil
 }
 
-// ChildAdded is that of Handlers, and so are the five below.
+// ChildAdded does what Handlers.ChildAdded does.
 func (c *Controller) ChildAdded(obj any, q ...Enqueue) error {
 	return c.events().ChildAdded(obj, q...)
 }
 
-// ChildUpdated is that of Handlers.
+// ChildUpdated does what Handlers.ChildUpdated does.
 func (c *Controller) ChildUpdated(old, cur any, q ...Enqueue) error {
 	return c.events().ChildUpdated(old, cur, q...)
 }
 
-// ChildDeleted is that of Handlers.
+// ChildDeleted does what Handlers.ChildDeleted does.
 func (c *Controller) ChildDeleted(obj any, q ...Enqueue) error {
 	return c.events().ChildDeleted(obj, q...)
 }
 
-// OwnerAdded is that of Handlers.
+// OwnerAdded does what Handlers.OwnerAdded does.
 func (c *Controller) OwnerAdded(obj any, q ...Enqueue) error {
 	return c.events().OwnerAdded(obj, q...)
 }
 
-// OwnerUpdated is that of Handlers, but an update that shows nothing but the status
-// that the Controller itself wrote last wakes nobody, unless a pass waits to see it.
+// OwnerUpdated does what Handlers.OwnerUpdated does, with one exception: an update
+// that shows nothing but the status that the Controller itself wrote last wakes
+// nobody, unless a pass waits to see it.
 //
 // Differs from Kubernetes: there each status write leads to another pass.
 func (c *Controller) OwnerUpdated(old, cur any, q ...Enqueue) error {
 	return c.events().OwnerUpdated(old, cur, q...)
 }
 
-// OwnerDeleted is that of Handlers.
+// OwnerDeleted does what Handlers.OwnerDeleted does.
 func (c *Controller) OwnerDeleted(obj any, q ...Enqueue) error {
 	return c.events().OwnerDeleted(obj, q...)
 }

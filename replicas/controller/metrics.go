@@ -42,7 +42,7 @@ const (
 // are in which state since their last passes, and how many wait for events. It takes
 // time in proportion to the owners that wait. replicas/clientgo and
 // replicas/controllerruntime serve it to Prometheus, with the label "controller"
-// and, where there is a State, "state".
+// and, if a sample has a State, "state".
 func (c *Controller) Metrics() []Sample {
 	if c == nil || c.reconciler == nil {
 		return nil

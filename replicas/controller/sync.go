@@ -122,9 +122,9 @@ type pass[O, C Object] struct {
 // holds them for a second, doubling to a minute; a server's Retry-After, for
 // what it says. A child that the server made another's, since a webhook changed its
 // labels or its owner reference, is deleted again, and creations are held for a
-// second, doubling to five minutes. So they are if a child whose creation was not
-// answered has other labels when it is found; but since these may be its user's
-// doing, it is released and not deleted. Deletions and status go on meanwhile. A new
+// second, doubling to five minutes. Creations are held in the same way if a child
+// whose creation was not answered is found with other labels. Its user may have
+// changed them, so it is released and not deleted. Deletions and status go on meanwhile. A new
 // generation of the owner, a success, or nothing left to create ends the hold; so
 // does, of a full quota, a child of the owner that is gone.
 //

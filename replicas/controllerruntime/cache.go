@@ -29,7 +29,8 @@ type view[O, C client.Object] struct {
 var _ controller.Cache[client.Object, client.Object] = view[client.Object, client.Object]{}
 
 // Index returns the field by which children, and owners, are found in the cache,
-// and what it is of an object: its controller, or that it has none. New adds it to
+// and the function that extracts it from an object: the field says which controller
+// an object has, or that it has none. New adds it to
 // the cluster's cache; give it to a fake client in a test:
 //
 //	field, extract := controllerruntime.Index(kind)

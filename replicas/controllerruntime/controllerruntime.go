@@ -37,7 +37,7 @@ type Options struct {
 	// an error that says when to come back, as a server's Retry-After does, the
 	// RateLimiter is not asked.
 	Runtime runtimecontroller.Options
-	// Controller are those of what makes the passes: MaxParallel,
+	// Controller are the options of the Controller that makes the passes: MaxParallel,
 	// ExpectationsTimeout and the like. Without Events, events go to the recorder
 	// of the Cluster.
 	Controller controller.Options

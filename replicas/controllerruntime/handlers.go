@@ -30,8 +30,8 @@ type Handlers struct {
 // given with each event. The owners are read by the client, so from the cache of its
 // manager; its scheme must know their kind with its list. Whether they are in a
 // namespace is what the client's RESTMapper says, and if it does not know them, as
-// with fake clients, Kind.ClusterScoped. What Kind is for, and the rules, are those
-// of controller.NewHandlers.
+// with fake clients, Kind.ClusterScoped. What of Kind is used, and the rules,
+// are as for controller.NewHandlers.
 //
 //	handlers, err := controllerruntime.NewHandlers(mgr.GetClient(), kind, &store)
 //	...

@@ -20,8 +20,8 @@ func (c *ClusterOf[O, C]) Backup() BackupOf[O, C] {
 }
 
 // Restore puts a backup in place of what is stored: versions go back to what they
-// were, and will be given a second time. All watches break. Restored is told, not
-// Changed, and a namespace that is being deleted stays so.
+// were, and will be given a second time. All watches break. Restored is called
+// instead of Changed. A namespace that is being deleted stays so.
 func (c *ClusterOf[O, C]) Restore(b BackupOf[O, C]) {
 	c.tasks = slices.DeleteFunc(c.tasks, func(t task[O, C]) bool { return t.child != nil }) // of what never was
 	c.version, c.owners.rows, c.children.rows = b.version, slices.Clone(b.owners), slices.Clone(b.children)
@@ -40,5 +40,5 @@ func (c *ClusterOf[O, C]) Restore(b BackupOf[O, C]) {
 	}
 }
 
-// A Backup is one of ReplicaSets and pods.
+// A Backup is a BackupOf ReplicaSets and pods.
 type Backup = BackupOf[*appsv1.ReplicaSet, *corev1.Pod]

@@ -41,7 +41,7 @@ var (
 	_ controller.EventSink                               = (*Client)(nil)
 )
 
-// A Client is one of ReplicaSets and pods.
+// A Client is a ClientOf ReplicaSets and pods.
 type Client = ClientOf[*appsv1.ReplicaSet, *corev1.Pod]
 
 // NewClient returns a client whose calls do not fail.

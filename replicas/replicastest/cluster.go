@@ -84,7 +84,7 @@ type ClusterOf[O Object[O], C Object[C]] struct {
 	landing  *landing[O, C] // the call that takes effect late at this moment
 }
 
-// A Cluster is one of ReplicaSets and pods.
+// A Cluster is a ClusterOf ReplicaSets and pods.
 type Cluster = ClusterOf[*appsv1.ReplicaSet, *corev1.Pod]
 
 // NewCluster returns a cluster without ReplicaSets and pods.

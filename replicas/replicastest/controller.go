@@ -47,7 +47,7 @@ type ControllerOf[O Object[O], C Object[C]] struct {
 	suffix     []int // of the next name, in a cluster that is Counting
 }
 
-// A Controller is one of ReplicaSets and pods.
+// A Controller is a ControllerOf ReplicaSets and pods.
 type Controller = ControllerOf[*appsv1.ReplicaSet, *corev1.Pod]
 
 // A Pass tells what a pass for a ReplicaSet did.

@@ -25,7 +25,7 @@ type Fault struct {
 	// does after a 429 or a 503 with Retry-After and after a connection that was
 	// reset. The Fault of the second try is asked for anew.
 	Resend bool
-	// Late lets a request with a Before take its effect after all, so much later.
+	// Late is when a request with a Before takes effect after all, counted from the call.
 	Late time.Duration
 }
 

@@ -20,7 +20,7 @@ type Rule struct {
 	Err  error
 	// Landed lets the calls have their effect: only the answer is lost.
 	Landed bool
-	// Late, if it is above 0, lets them have their effect so much later, when
+	// Late, if it is above 0, is how long after the call it takes effect, when
 	// nobody waits for it. It is not for Landed.
 	Late time.Duration
 }

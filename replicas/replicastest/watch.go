@@ -30,7 +30,7 @@ type ViewOf[O Object[O], C Object[C]] struct {
 	selects func(owner O) (labels.Selector, error)
 }
 
-// A View is one of ReplicaSets and pods.
+// A View is a ViewOf ReplicaSets and pods.
 type View = ViewOf[*appsv1.ReplicaSet, *corev1.Pod]
 
 var _ controller.Cache[*appsv1.ReplicaSet, *corev1.Pod] = (*View)(nil)
