@@ -165,7 +165,7 @@ func (s *stage) show() {
 }
 
 func (s *stage) newController() *replicastest.Controller {
-	c := s.Cluster.NewController()
+	c := s.NewController()
 	c.Client.Fault, c.Client.Done, c.Passed = s.before, s.done, s.passed
 	c.Scaling = func(what replicastest.Scaling) { s.victims = what.Scale.Delete }
 	if s.remember {
