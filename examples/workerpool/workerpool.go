@@ -50,16 +50,13 @@ func spec(p *v1.WorkerPool) (workers, error) {
 	}, nil
 }
 
-// rules say who goes: Workers of another revision, those that are ready only as long
-// as the status has some to spare; and if there are too many, again the old ones
-// first, then those that are not ready, then the newest.
+// rules say who goes: Workers of another revision; and if there are too many, again
+// the old ones first, then those that are not ready, then the newest.
 func rules(p *v1.WorkerPool) replicas.Rules[*v1.Worker] {
-	current, toSpare := revision(p), spare(p, p.Status.ReadyReplicas) > 0
+	current := revision(p)
 	return replicas.Rules[*v1.Worker]{
-		Ready: isReady,
-		MustGo: func(w *v1.Worker) bool {
-			return w.Labels[revisionLabel] != current && (toSpare || !isReady(w))
-		},
+		Ready:  isReady,
+		MustGo: func(w *v1.Worker) bool { return w.Labels[revisionLabel] != current },
 		Order: podrank.Must(podrank.NewOrder(
 			podrank.OldRevision[*v1.Worker](revisionLabel, current),
 			podrank.First("not ready", func(w *v1.Worker) bool { return !isReady(w) }),
@@ -74,9 +71,8 @@ func spare(p *v1.WorkerPool, ready int32) int32 {
 	return ready - (p.Spec.Replicas - p.Spec.MaxUnavailable)
 }
 
-// keepReady leaves out deletions that would leave too few ready Workers: the status
-// that rules went by may be late. What is left out has its turn when the status has
-// been written, or when others have become ready: both wake the pool.
+// keepReady leaves out deletions that would leave too few ready Workers. What is left
+// out has its turn when others have become ready, which wakes the pool.
 func keepReady(_ context.Context, p *v1.WorkerPool, active []*v1.Worker, scale replicas.ScaleOf[*v1.Worker]) replicas.ScaleOf[*v1.Worker] {
 	toSpare := spare(p, count(active, isReady))
 	scale.Delete = slices.DeleteFunc(slices.Clone(scale.Delete), func(d replicas.Deletion[*v1.Worker]) bool {
