@@ -15,7 +15,9 @@ import (
 
 	"github.com/go-logr/logr"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/component-base/metrics/legacyregistry"
 	"k8s.io/klog/v2"
+	"k8s.io/kubernetes/pkg/controller/replicaset/metrics"
 )
 
 // The settings, from the environment.
@@ -40,11 +42,13 @@ func setting(name string, otherwise int) int {
 	return n
 }
 
-// TestMain silences Kubernetes, which logs much of what the tests do to it.
+// TestMain silences Kubernetes, which logs much of what the tests do to it, and
+// makes its metrics.
 func TestMain(m *testing.M) {
 	klog.LogToStderr(false)
 	klog.SetOutput(io.Discard)
 	utilruntime.ErrorHandlers = nil
+	metrics.Register(legacyregistry.Register) // not beside what uses them, which no lock guards
 	os.Exit(m.Run())
 }
 

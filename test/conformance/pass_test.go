@@ -346,6 +346,7 @@ const (
 	otherRanks    = "L3 W33: other pods go, as co-located pods that somebody else controls do not count"
 	noCheckAhead  = "M3 W58: pods without a transition time are not waited for"
 	expiryAhead   = "W13: the pass comes back when its expectations expire, a tenth later at most"
+	goneCounts    = "T1: a pod that is found to be gone as it is deleted does not count any more"
 	goneAhead     = "the pass comes back if the cache still shows what an answer has proven to be gone"
 	fullMessage   = "T11 W20: the message of a condition says what was being done, and joins all errors"
 
@@ -372,7 +373,7 @@ func TestPass(t *testing.T) {
 				}
 				return cmpPasses(c, theirs, ours, named)
 			},
-			names:   []string{claimFailed, mayNotAdopt, nsGoing, triedAgain, deletionsHeld, disputed, otherRanks, noCheckAhead, fullMessage, invalidAdoption, expiryAhead, goneAhead, refreshed, kept},
+			names:   []string{claimFailed, mayNotAdopt, nsGoing, triedAgain, deletionsHeld, disputed, otherRanks, noCheckAhead, fullMessage, invalidAdoption, expiryAhead, goneAhead, goneCounts, refreshed, kept},
 			reaches: []string{creates, deletes, adopts, nothing, comes},
 		})
 	})
@@ -636,15 +637,16 @@ func (o outcome) checkNames() string {
 func cmpStatuses(c scene, theirs, ours outcome, named *tally) string {
 	want := c.RS.DeepCopy()
 	if len(theirs.statuses) > 0 {
-		want = theirs.statuses[0]
+		want = theirs.statuses[0].DeepCopy()
 	}
+	gone := withoutGone(c, ours, want, named)
 	r := report{RS: c.RS, Waiting: ours.pass.Waiting}
 	if ours.pass.ScaleErr != nil {
 		r.ManageErr = ours.pass.ScaleErr.Error()
 	}
 	want.Status.Conditions = r.expected(withMessage(want.Status.Conditions, theirs.err, r.ManageErr, named), len(ours.claimed), named)
 	same := equality.Semantic.DeepEqual(c.RS.Status.Conditions, want.Status.Conditions)
-	if len(theirs.statuses) == 0 && same {
+	if len(theirs.statuses) == 0 && same && !gone {
 		return cmpInts("status writes", 0, len(ours.statuses))
 	}
 	unchanged := want.DeepCopy()
@@ -656,6 +658,23 @@ func cmpStatuses(c scene, theirs, ours outcome, named *tally) string {
 		return fmt.Sprintf("status: Kubernetes: %s\nours: %s\n", dump(want), dump(ours.statuses))
 	}
 	return ""
+}
+
+// withoutGone takes pods that are found to be gone out of the counts, and reports
+// whether there are any.
+func withoutGone(c scene, ours outcome, want *appsv1.ReplicaSet, named *tally) bool {
+	isGone := func(p *corev1.Pod) bool {
+		return slices.Contains(ours.deletes, p.Name) && apierrors.IsNotFound(answer(c.Deletes[p.Name], p.Name))
+	}
+	if !slices.ContainsFunc(ours.claimed, isGone) {
+		return false
+	}
+	named.add(goneCounts)
+	left := slices.DeleteFunc(slices.Clone(ours.claimed), isGone)
+	counts := upstream.CalculateStatus(want, left, nil, nil, features(false), time.Now())
+	want.Status.Replicas, want.Status.FullyLabeledReplicas = counts.Replicas, counts.FullyLabeledReplicas
+	want.Status.ReadyReplicas, want.Status.AvailableReplicas = counts.ReadyReplicas, counts.AvailableReplicas
+	return true
 }
 
 // withMessage puts our message in the place of Kubernetes'.
