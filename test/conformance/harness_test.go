@@ -48,7 +48,7 @@ func TestMain(m *testing.M) {
 	klog.LogToStderr(false)
 	klog.SetOutput(io.Discard)
 	utilruntime.ErrorHandlers = nil
-	metrics.Register(legacyregistry.Register) // not beside what uses them, which no lock guards
+	must(metrics.Register(legacyregistry.Register)) // not beside what uses them, which no lock guards
 	os.Exit(m.Run())
 }
 
