@@ -10,7 +10,7 @@ import (
 
 // rollout is a Deployment of 4, in the middle of a rollout: two ReplicaSets of
 // which one was sized last, and an old revision without pods.
-const rollout = `
+var rollout = `
 apiVersion: apps/v1
 kind: Deployment
 metadata: {namespace: shop, name: web, uid: d, labels: {app: web}}
@@ -18,53 +18,29 @@ spec:
   replicas: 4
   strategy: {type: RollingUpdate, rollingUpdate: {maxSurge: 1}}
   template: {metadata: {labels: {app: web}}, spec: {priority: 3}}
+` + revision("3", "2", "2026-11-21T11:30:00Z") + revision("2", "3", "2026-11-20T11:00:00Z") + revision("1", "0", "2026-11-19T11:00:00Z")
+
+// revision returns a ReplicaSet of the Deployment, which was last sized for 4.
+func revision(n, replicas, since string) string {
+	return strings.NewReplacer("$n", n, "$replicas", replicas, "$since", since).Replace(`
 ---
 apiVersion: apps/v1
 kind: ReplicaSet
 metadata:
   namespace: shop
-  name: web-3
-  uid: rs-3
+  name: web-$n
+  uid: rs-$n
   labels: {app: web}
-  creationTimestamp: "2026-11-21T11:30:00Z"
+  creationTimestamp: "$since"
   annotations: {deployment.kubernetes.io/desired-replicas: "4", deployment.kubernetes.io/max-replicas: "5"}
   ownerReferences: [{apiVersion: apps/v1, kind: Deployment, name: web, uid: d, controller: true}]
 spec:
-  replicas: 2
-  selector: {matchLabels: {app: web, pod-template-hash: "3"}}
-  template: {metadata: {labels: {app: web, pod-template-hash: "3"}}, spec: {priority: 3}}
-status: {replicas: 2}
----
-apiVersion: apps/v1
-kind: ReplicaSet
-metadata:
-  namespace: shop
-  name: web-2
-  uid: rs-2
-  labels: {app: web}
-  creationTimestamp: "2026-11-20T11:00:00Z"
-  annotations: {deployment.kubernetes.io/desired-replicas: "4", deployment.kubernetes.io/max-replicas: "5"}
-  ownerReferences: [{apiVersion: apps/v1, kind: Deployment, name: web, uid: d, controller: true}]
-spec:
-  replicas: 3
-  selector: {matchLabels: {app: web, pod-template-hash: "2"}}
-  template: {metadata: {labels: {app: web, pod-template-hash: "2"}}, spec: {priority: 2}}
-status: {replicas: 3}
----
-apiVersion: apps/v1
-kind: ReplicaSet
-metadata:
-  namespace: shop
-  name: web-1
-  uid: rs-1
-  labels: {app: web}
-  creationTimestamp: "2026-11-19T11:00:00Z"
-  ownerReferences: [{apiVersion: apps/v1, kind: Deployment, name: web, uid: d, controller: true}]
-spec:
-  replicas: 0
-  selector: {matchLabels: {app: web, pod-template-hash: "1"}}
-  template: {metadata: {labels: {app: web, pod-template-hash: "1"}}}
-`
+  replicas: $replicas
+  selector: {matchLabels: {app: web, pod-template-hash: "$n"}}
+  template: {metadata: {labels: {app: web, pod-template-hash: "$n"}}, spec: {priority: $n}}
+status: {replicas: $replicas}
+`)
+}
 
 // pods returns running pods of a ReplicaSet, one for each node.
 func pods(set, hash string, nodes ...string) string {
