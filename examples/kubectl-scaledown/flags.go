@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -43,7 +44,7 @@ func parse(args []string) (options, error) {
 		if err := fs.Parse(rest); errors.Is(err, flag.ErrHelp) {
 			return options{}, err
 		} else if err != nil {
-			return options{}, usageError{err}
+			return options{}, usageError{errors.New(longFlag.ReplaceAllString(err.Error(), "$1 --$2"))}
 		}
 		if fs.NArg() == 0 {
 			break
@@ -56,6 +57,10 @@ func parse(args []string) (options, error) {
 	}
 	return opts, opts.check()
 }
+
+// longFlag is how package flag names a flag of more than one letter, which kubectl
+// users write with two dashes.
+var longFlag = regexp.MustCompile(`( for| flag| not defined:| an argument:) -([\w-]{2,})`)
 
 func (o *options) flagSet() *flag.FlagSet {
 	fs := flag.NewFlagSet("kubectl scaledown", flag.ContinueOnError)
@@ -71,8 +76,8 @@ func (o *options) flagSet() *flag.FlagSet {
 	for _, name := range []string{"context", "kubeconfig"} {
 		fs.Func(name, "", func(value string) error { return o.addCluster(name, value) })
 	}
-	fs.StringVar(&o.timeout, "request-timeout", o.timeout, "")
-	fs.BoolVar(&o.explain, "explain", false, "")
+	fs.Func("request-timeout", "", o.setTimeout)
+	fs.BoolFunc("explain", "", o.setExplain)
 	fs.Func("replicas", "", o.setReplicas)
 	fs.Func("at", "", o.setAt)
 	return fs
@@ -118,6 +123,26 @@ func (o *options) addCluster(name, value string) error {
 		return errors.New("must not be empty")
 	}
 	o.cluster = append(o.cluster, "--"+name+"="+value)
+	return nil
+}
+
+// setTimeout takes what kubectl does: a time, or a number of seconds.
+func (o *options) setTimeout(text string) error {
+	limit, err := time.ParseDuration(text)
+	if seconds, isNumber := strconv.Atoi(text); isNumber == nil {
+		limit, err = time.Duration(seconds), nil
+	}
+	if err != nil || limit < 0 {
+		return errors.New("must be a time such as 30s, or 0 for no limit")
+	}
+	o.timeout = text
+	return nil
+}
+
+func (o *options) setExplain(text string) (err error) {
+	if o.explain, err = strconv.ParseBool(text); err != nil {
+		return errors.New("must be true or false")
+	}
 	return nil
 }
 

@@ -45,7 +45,7 @@ func TestReadsEveryFormThatKubectlPrints(t *testing.T) {
 			t.Parallel()
 			objs, err := readAll([]string{"-"}, strings.NewReader(input))
 			require.NoError(t, err)
-			assert.Equal(t, "rs/web", listed(objs.owners()))
+			assert.Equal(t, "rs/web", listed(objs.owners(), ""))
 			assert.Equal(t, []string{"web-a"}, podNames(objs.pods))
 		})
 	}
@@ -64,7 +64,7 @@ func TestReadsSeveralFiles(t *testing.T) {
 	require.NoError(t, os.WriteFile(dir+"/sets.json", []byte(jsonSet), 0o600))
 	objs, err := readAll([]string{dir + "/sets.json", "-"}, strings.NewReader(yamlPod))
 	require.NoError(t, err)
-	assert.Equal(t, "rs/web", listed(objs.owners()))
+	assert.Equal(t, "rs/web", listed(objs.owners(), ""))
 	assert.Equal(t, []string{"web-a"}, podNames(objs.pods))
 }
 
@@ -113,7 +113,7 @@ func TestRefusesInputWithoutAnAnswer(t *testing.T) {
 		"a ReplicaSet twice": {web + "---" + documents[0], nil, "ReplicaSet shop/web is in the input twice"},
 		"an unknown name":    {web, []string{"api"}, "no Deployment, ReplicaSet or ReplicationController api in the input, which holds rs/web\n"},
 		"another kind":       {web, []string{"deploy/web"}, "no Deployment web in the input, which holds rs/web\n"},
-		"another namespace":  {web, []string{"rs", "-n", "bank"}, "no ReplicaSet of namespace bank in the input, which holds rs/web\n"},
+		"another namespace":  {web, []string{"rs", "-n", "bank"}, "no ReplicaSet of namespace bank in the input, which holds rs/web -n shop\n"},
 		"other labels":       {web, []string{"-l", "app=api"}, "no Deployment, ReplicaSet or ReplicationController with labels app=api in the input"},
 		"several, no name":   {web + "---" + strings.ReplaceAll(documents[0], "shop", "bank"), []string{"web"}, "more than one can be meant, name one of these: rs/web -n shop, rs/web -n bank\n"},
 		"a crowd, no name":   {web + strings.Repeat("---"+strings.NewReplacer("web", "api").Replace(documents[0]), 24), nil, "rs/api, rs/api, and 5 more\n"},

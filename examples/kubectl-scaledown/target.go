@@ -127,13 +127,13 @@ func (o *objects) find(opts options) (owner, error) {
 	}
 	switch {
 	case len(found) == 0:
-		return owner{}, fmt.Errorf("no %s in %s, which holds %s", opts.wanted(), o.origin, listed(all))
+		return owner{}, fmt.Errorf("no %s in %s, which holds %s", opts.wanted(), o.origin, listed(all, opts.namespace))
 	case len(found) == 1:
 		return found[0], nil
 	case found[0].String() == found[1].String():
 		return owner{}, fmt.Errorf("%s is in %s twice", found[0], o.origin)
 	}
-	return owner{}, fmt.Errorf("more than one can be meant, name one of these: %s", listed(found))
+	return owner{}, fmt.Errorf("more than one can be meant, name one of these: %s", listed(found, found[0].GetNamespace()))
 }
 
 func (o *options) means(w owner) bool {
@@ -177,14 +177,16 @@ func likely(owners []owner) []owner {
 	return busy
 }
 
-// listed lists the owners for an error as one would ask for them, twenty at most.
-func listed(owners []owner) string {
+// listed lists the owners for an error as one would ask for them, twenty at most:
+// with their namespaces, if there are several, or not the one that was asked for.
+func listed(owners []owner, namespace string) string {
 	const most = 20
-	several := slices.ContainsFunc(owners, func(w owner) bool { return w.GetNamespace() != owners[0].GetNamespace() })
+	namespace = cmp.Or(namespace, owners[0].GetNamespace())
+	elsewhere := slices.ContainsFunc(owners, func(w owner) bool { return w.GetNamespace() != namespace })
 	var list []string
 	for _, w := range owners[:min(len(owners), most)] {
 		text := w.kind.short + "/" + w.GetName()
-		if several {
+		if elsewhere {
 			text += " -n " + w.GetNamespace()
 		}
 		list = append(list, text)
