@@ -24,11 +24,3 @@ func Explain[T metav1.Object](owned []T, spec SpecOf[T]) ([]podrank.Victim[T], e
 	}
 	return podrank.Explain(active, spec.ranking(active)), nil
 }
-
-// ranking returns what the owned children are ranked by.
-func (s *SpecOf[T]) ranking(owned []T) podrank.Options[T] {
-	rules := s.Rules.Complete()
-	return podrank.Options[T]{
-		Now: s.Now, Related: s.related(owned), Order: rules.Order, MustGo: rules.MustGo, MustStay: rules.MustStay,
-	}
-}

@@ -6,7 +6,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/replicakit/replicakit/expectations"
 	"github.com/replicakit/replicakit/internal/object"
 	"github.com/replicakit/replicakit/selector"
 )
@@ -83,23 +82,6 @@ func (s *SpecOf[T]) active(owned []T) ([]T, error) {
 		err = s.once(owned, uids)
 	}
 	return active, err
-}
-
-// blocked says why nothing may be created or deleted, whatever it be. Deletion of
-// the owner comes first: it stays.
-func (s *SpecOf[T]) blocked() Blocked {
-	switch {
-	case s.Owner.GetDeletionTimestamp() != nil:
-		return Blocked{Reason: OwnerDeleted}
-	case s.Pending == expectations.Waiting:
-		return Blocked{Reason: ExpectationsPending, Until: s.Now.Add(s.PendingFor)}
-	}
-	return Blocked{}
-}
-
-// viewIsOld reports whether a list that nothing vouches for would be acted upon.
-func (s *SpecOf[T]) viewIsOld(step step) bool {
-	return s.Pending == expectations.Expired && (step.create > 0 || step.remove > 0)
 }
 
 // claims sorts the candidates. What is ignored may be listed twice: it is for

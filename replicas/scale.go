@@ -153,6 +153,14 @@ func (s *SpecOf[T]) deletions(owned []T, n int) []Deletion[T] {
 	return deletions
 }
 
+// ranking returns what the owned children are ranked by.
+func (s *SpecOf[T]) ranking(owned []T) podrank.Options[T] {
+	rules := s.Rules.Complete()
+	return podrank.Options[T]{
+		Now: s.Now, Related: s.related(owned), Order: rules.Order, MustGo: rules.MustGo, MustStay: rules.MustStay,
+	}
+}
+
 // A guard is what the preconditions of a deletion point to.
 type guard struct {
 	metav1.Preconditions
