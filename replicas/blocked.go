@@ -6,17 +6,17 @@ import (
 	"github.com/replicakit/replicakit/expectations"
 )
 
-// A Blocked says why a plan creates and deletes nothing. The zero Blocked says
-// that nothing held it back.
+// A Blocked says why a plan creates and deletes nothing. The zero Blocked means
+// that nothing blocks it.
 type Blocked struct {
 	Reason Reason `json:"reason"`
-	// Until is when this ends by itself at the latest, and another pass is due;
-	// zero if it does not, or at once.
+	// Until is when the expectation expires, if the Reason is ExpectationsPending:
+	// plan again then, if not before. For any other Reason it is zero.
 	Until time.Time `json:"until,omitzero"`
 }
 
-// String returns the reason and, if there is one, the instant; "" for the zero
-// Blocked.
+// String returns the reason and, if Until is set, the instant. It returns "" for
+// the zero Blocked.
 func (b Blocked) String() string {
 	if b.Until.IsZero() {
 		return string(b.Reason)
@@ -29,19 +29,20 @@ type Reason string
 
 // The reasons of Plan.Blocked.
 const (
-	// ExpectationsPending: earlier creations or deletions have not been
-	// observed. Plan again when they are, or when the expectation expires, which is
-	// Blocked.Until: nobody else asks for a pass then.
+	// ExpectationsPending means that earlier creations or deletions have not been
+	// observed. Plan again when they are, or at Blocked.Until, when the expectation
+	// expires: no event wakes the owner then.
 	ExpectationsPending Reason = "expectations are pending"
-	// ViewIsOld: the expectation has expired, so that the list proves nothing, and
-	// the plan would create or delete something. List the children live, past every
-	// cache, and call Manage again with that list and Pending Satisfied; if the list
-	// fails, change nothing. Settle the record by expectations.SyncLive, which keeps
-	// what the cache has still to see: if it were forgotten, the next plan would be
-	// made from the old cache. Record what is started then with Add, not Set.
+	// ViewIsOld means that the expectation has expired: the list may be old, and
+	// the plan would create or delete something. List the children from the API
+	// server, not from a cache, and call Manage again with that list and Pending
+	// Satisfied. If the list fails, change nothing. Settle the record with
+	// expectations.SyncLive, which keeps what the cache does not show yet; if you
+	// forget the record instead, the next plan is made from the old cache. Then
+	// record what you start with Add, not with Set.
 	ViewIsOld Reason = "view is old"
-	// OwnerDeleted: the owner has a deletionTimestamp; what happens to its children
-	// is the garbage collector's business.
+	// OwnerDeleted means that the owner has a deletionTimestamp. The garbage
+	// collector decides what happens to its children.
 	OwnerDeleted Reason = "owner is being deleted"
 )
 

@@ -6,14 +6,15 @@ import (
 	"github.com/replicakit/replicakit/podrank"
 )
 
-// Explain returns the children in the order in which they would go if ever fewer
-// were wanted, each with what decides between it and the next: the whole order
-// of which Scale.Delete is the beginning. Those that must stay come last.
+// Explain returns the whole order of deletion: all children, the first to go first,
+// each with what decides between it and the next. Scale.Delete is the beginning of
+// this order. Children that must stay come last.
 //
-// The children are those that ScaleTo takes, for a plan its Claims.Owned and
-// Claims.Adopt. Inactive ones are dropped; ownership is not looked at. Nothing
-// depends on Spec.Replicas, and whether a plan would be Blocked does not matter.
-// Errors are those of ScaleTo; no children give nil.
+// owned are the children that ScaleTo takes: for a plan, its Claims.Owned and
+// Claims.Adopt. Inactive children are left out; who owns the others is not checked.
+// Neither Spec.Replicas nor Spec.Pending changes the result. Errors are those of
+// ScaleTo, except those about creations. If there are no children, the result is
+// nil.
 func Explain[T metav1.Object](owned []T, spec SpecOf[T]) ([]podrank.Victim[T], error) {
 	if err := spec.checkScale(); err != nil {
 		return nil, err

@@ -16,20 +16,19 @@ import (
 // A Plan is a PlanOf for pods.
 type Plan = PlanOf[*corev1.Pod]
 
-// A PlanOf is what Manage decided: data to execute, log, compare or show as a dry
-// run. It points to the children that Manage was given, and to the owner; treat
-// them as read only. The zero value means that there is nothing to do.
+// A PlanOf is what Manage decided. It is data: carry it out, log it, or show it as
+// a dry run. It points to the children that were passed to Manage and to the owner:
+// read them only. The zero PlanOf means that there is nothing to do.
 type PlanOf[T metav1.Object] struct {
-	// Claims says which children are the owner's. Patch each of Adopt and Release
-	// BEFORE anything is created or deleted. Owned and Ignored need nothing.
+	// Claims says which children are the owner's. Send the patches of Adopt and
+	// Release BEFORE you create or delete anything. Owned and Ignored need no call.
 	Claims selector.Claims[T]
-	// Scale is what to do AFTER the claims. It holds only if every adoption and
-	// every release succeeded: else take the children that are really owned and
-	// call ScaleTo again, since a failed adoption must never cost a healthy
-	// child.
+	// Scale is what to do AFTER the claims, if all of them succeeded. If one
+	// failed, call ScaleTo with the children that the owner really has, and do what
+	// that says instead. Otherwise a failed adoption could cost a healthy child.
 	Scale ScaleOf[T]
-	// Blocked says why Scale is zero although replicas may be missing or in
-	// surplus; it is zero if nothing held it back.
+	// Blocked says why Scale is zero although there may be too few or too many
+	// children. It is zero if nothing blocks the plan.
 	Blocked Blocked
 }
 
@@ -41,8 +40,9 @@ func (p PlanOf[T]) IsZero() bool {
 // IsZero reports whether there is nothing to create or delete.
 func (s ScaleOf[T]) IsZero() bool { return s.Create == 0 && len(s.Delete) == 0 }
 
-// String describes the plan in a line, naming ten children of a kind at most. Its
-// wording may change; MarshalJSON's will not.
+// String describes the plan in one line. It names at most ten children of each
+// list. The wording may change in later releases; the fields of MarshalJSON will
+// not.
 func (p PlanOf[T]) String() string {
 	var parts []string
 	if n := len(p.Claims.Adopt); n > 0 {
@@ -59,7 +59,7 @@ func (p PlanOf[T]) String() string {
 	return strings.Join(parts, "; ")
 }
 
-// String describes the scale step in a line, naming ten children at most.
+// String describes the scale step in one line. It names at most ten children.
 func (s ScaleOf[T]) String() string {
 	var b strings.Builder
 	switch {
@@ -91,7 +91,7 @@ func list[S ~[]E, E any](items S, text func(E) string) string {
 	return strings.Join(names, ", ")
 }
 
-// MarshalJSON writes the plan with references in place of children.
+// MarshalJSON writes the plan. A child is written as its namespace, name and UID.
 func (p PlanOf[T]) MarshalJSON() ([]byte, error) {
 	return marshal(struct {
 		Owned   []reference `json:"owned,omitempty"`
@@ -110,7 +110,8 @@ func (p PlanOf[T]) MarshalJSON() ([]byte, error) {
 	})
 }
 
-// MarshalJSON writes the scale step with references in place of children.
+// MarshalJSON writes the scale step. A child is written as its namespace, name and
+// UID, one to delete also with what decided.
 func (s ScaleOf[T]) MarshalJSON() ([]byte, error) {
 	victims := make([]victim, len(s.Delete))
 	for i, v := range s.Delete {

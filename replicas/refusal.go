@@ -9,26 +9,27 @@ import (
 	"github.com/replicakit/replicakit/internal/object"
 )
 
-// The reasons for which a Spec is refused, as an event on the owner names them.
+// The values of RefusedError.Reason that this package sets.
 const (
 	InvalidSelector = "InvalidSelector"
 	InvalidReplicas = "InvalidReplicas"
 	InvalidTemplate = "InvalidTemplate"
 )
 
-// A RefusedError says that an owner's own spec can not be acted on. Trying
-// again is useless until the owner changes. Find it with errors.As. Return one
-// from where you make a Spec, if an owner of your kind can only be a mistake: a
-// controller.Controller tells it once, and does not try again.
+// A RefusedError says that an owner's own spec cannot be acted on: trying again is
+// useless until the owner changes. Find it with errors.As. For a kind of your own,
+// return one from the function that makes the Spec, if the owner can only be a
+// mistake: a controller.Controller tells it by one event, and does not try again
+// until the owner changes.
 type RefusedError struct {
-	// Reason is that of the event on the owner, in CamelCase: InvalidSelector,
+	// Reason becomes that of the event on the owner, in CamelCase: InvalidSelector,
 	// InvalidReplicas, InvalidTemplate, or one of your own.
 	Reason string
-	// Err names the object and the field. nil: the Reason says all.
+	// Err names the object and the field. If it is nil, Reason says everything.
 	Err error
 }
 
-// Error returns the text of Err.
+// Error returns the text of Err or, if Err is nil, a text with the Reason.
 func (e *RefusedError) Error() string {
 	switch {
 	case e == nil || object.IsNil(e.Err) && e.Reason == "":

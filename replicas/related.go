@@ -11,20 +11,23 @@ import (
 	"github.com/replicakit/replicakit/internal/object"
 )
 
-// Related returns, out of children, those of the owner's siblings and its own: what
-// Spec.Related wants. Siblings are the owners that have the same controller, by
-// UID, as the ReplicaSets of one Deployment have (by group, kind and name if there
-// is no UID, as with fake clients); the owner is one of them, and
-// namespaces do not matter. A child belongs to the sibling that controls it;
-// an orphan belongs to a sibling in its namespace whose selector matches it.
-// If sel returns an error, no selector or an empty one, the sibling selects
-// nothing; if sel is nil, none does. selector.ForReplicaSet is such a sel.
+// Related finds what Spec.Related wants: those of children that belong to the owner
+// or to one of its siblings. Siblings are the owners with the same controller, such
+// as the ReplicaSets of one Deployment. owners are the owners to look through, this
+// one included.
 //
-// The result is in the order of children, without nil ones. An owner without a
-// controller has no siblings: nothing is related to it, not even its own children.
+// A child belongs to the sibling that controls it. A child without a controller
+// belongs to each sibling in its namespace whose selector matches it. sel returns
+// the selector of an owner, as selector.ForReplicaSet does; if it returns an error,
+// nil or an empty selector, no such child belongs to that owner, and if sel is nil,
+// to none. Controllers are the same if their UIDs are equal or, if there are no
+// UIDs, as with fake clients, if namespace, group, kind and name are.
+//
+// The result is in the order of children, without nil ones. If the owner is nil or
+// has no controller, the result is nil: not even its own children are related then.
 //
 // Differs from Kubernetes: a pod that somebody else controls does not count,
-// whatever its labels say.
+// whatever its labels are.
 func Related[O, C metav1.Object](owner metav1.Object, owners []O, sel func(O) (labels.Selector, error), children []C) []C {
 	if object.IsNil(owner) {
 		return nil

@@ -10,27 +10,27 @@ import (
 	"github.com/replicakit/replicakit/selector"
 )
 
-// Manage decides what to do about the children for the owner to have what spec
-// asks for: which to adopt and release, and then how many to create or which to
-// delete. It calls nothing and changes nothing; see PlanOf for what is left to
-// do. Children are pods or any other objects.
+// Manage decides what to do so that the owner has the children that spec asks for:
+// which to adopt and to release, and how many to create or which to delete. It
+// makes no call and changes nothing; PlanOf says how to carry the plan out.
+// Children are pods or objects of any other type.
 //
-// The objs are those that the owner may have something to do with: its own and
-// the orphans of its namespace, or simply all of the namespace. Those that are
-// not active are dropped, and so are those of another namespace than the owner's,
-// unless the owner has none. The lists of the plan are in the order of objs and
-// point to what was passed in. Who is deleted does not depend on that order.
+// objs are the candidates: all objects of that type in the owner's namespace, or at
+// least the owner's own and those without a controller. Manage ignores objects that
+// are not active and objects in another namespace than the owner's; a
+// cluster-scoped owner has children in any namespace. The lists of the plan are in
+// the order of objs and point to the same objects. Which of them are deleted does
+// not depend on that order.
 //
-// An error names the object and the field, and comes with the zero plan. One
-// that the owner's own spec causes is a *RefusedError. A nil child is an error,
-// and so is a child that is listed twice, if the owner has it, would adopt it or
-// would release it: the list does not say then how many there are. Two entries
-// are the same child if their UIDs are equal; without UIDs, as with fake clients,
-// every entry is a child of its own.
+// With an error comes the zero plan. The error names the owner and the field; if
+// the owner's own spec is wrong, it is a *RefusedError. A nil object is an error.
+// So is a child that is listed twice, unless the plan ignores it: it is not known
+// then how many there are. Two entries are the same child if their UIDs are equal;
+// entries without a UID, as fake clients make them, are different children.
 //
-// Differs from Kubernetes: negative replicas, selectors that match everything
-// or nothing, and a template that the selector does not match are refused
-// instead of panicking, adopting everything, or creating for ever.
+// Differs from Kubernetes: negative replicas, a selector that matches everything or
+// nothing, and a template that the selector does not match are refused. Kubernetes
+// panics, adopts every orphan, releases every pod, or creates pods for ever.
 func Manage[T metav1.Object](objs []T, spec SpecOf[T]) (PlanOf[T], error) {
 	if err := spec.check(); err != nil {
 		return PlanOf[T]{}, err
@@ -50,15 +50,14 @@ func Manage[T metav1.Object](objs []T, spec SpecOf[T]) (PlanOf[T], error) {
 	return PlanOf[T]{Claims: claims, Scale: scale, Blocked: blocked}, nil
 }
 
-// ScaleTo is the second half of Manage alone: given the children that are really
-// owned, it decides how many to create or which to delete. Call it in place of
-// Plan.Scale whenever a claim of the plan failed, before anything is created or
-// deleted. Inactive children are dropped; ownership is not looked at. Where Manage
-// would say that the plan is Blocked, it returns the zero Scale.
+// ScaleTo is the second half of Manage: given the children that the owner has, it
+// decides how many to create or which to delete. Call it if a claim of a plan
+// failed, before you create or delete anything, and use its result in place of
+// Plan.Scale. Inactive children are ignored; who owns the others is not checked. If
+// Manage would say that the plan is Blocked, ScaleTo returns the zero Scale.
 //
-// Spec.Selector, Spec.New and Spec.Template are looked at only if children must
-// be created, and of taken names only those in owned are known. Errors are those
-// of Manage.
+// Spec.Selector, Spec.New and Spec.Template are needed only if children must be
+// created. Only the names in owned count as taken. Errors are those of Manage.
 func ScaleTo[T metav1.Object](owned []T, spec SpecOf[T]) (ScaleOf[T], error) {
 	if err := spec.checkScale(); err != nil {
 		return ScaleOf[T]{}, err

@@ -8,38 +8,39 @@ import (
 	"github.com/replicakit/replicakit/podrank"
 )
 
-// Rules say what the state of a child means. The zero Rules are Kubernetes' own
-// for pods; any other child is active unless it has a deletionTimestamp, and
-// nothing is known about whether it is ready. The functions must not change the
-// child.
+// Rules say what the state of a child means. The zero Rules are Kubernetes' for
+// pods. By the zero Rules a child of any other type is active unless it has a
+// deletionTimestamp, and never ready. The functions must not change the child.
 type Rules[T metav1.Object] struct {
-	// Active reports whether a child counts as a replica. The others are passed
-	// over. nil: a pod is active if it is neither finished nor being deleted; any
-	// other child if it is not being deleted.
+	// Active reports whether a child counts as a replica. Children that are not
+	// active are ignored. If Active is nil, a pod is active if it is neither
+	// finished nor being deleted, and any other child if it is not being deleted.
 	Active func(T) bool
-	// Ready reports whether an active child does its work. One that does is not
-	// deleted if it has changed since it was read; see Deletion. nil: a pod's
-	// Ready condition tells; of any other child nobody knows.
+	// Ready reports whether an active child does its work. A ready child is only
+	// deleted if it has not changed since it was read; see Deletion. If Ready is
+	// nil, the Ready condition of a pod decides, and no other child is ready.
 	Ready func(T) bool
-	// MustGo reports whether a child has to go whatever the order says, even if
-	// there are not too many; it goes before all others. What replaces it, and what
-	// is missing beside it, is created in a later plan. If it cannot be deleted now,
-	// set MaxDeletions of the Spec to 0: then what is missing is created at once.
-	// nil: none has to.
+	// MustGo reports whether a child has to go, even if there are not too many
+	// children. It goes before all others, whatever the order says. A plan that
+	// deletes creates nothing: what is missing, and later what replaces the child,
+	// comes in a later plan. If such a child cannot be deleted now, set
+	// Spec.MaxDeletions to 0, and what is missing is created at once. nil means
+	// that no child has to go.
 	MustGo func(T) bool
-	// MustStay reports whether a child may not be deleted; it beats MustGo. It
-	// counts as a replica all the same. nil: each may be.
+	// MustStay reports whether a child may not be deleted. It beats MustGo, and the
+	// child still counts as a replica. nil means that every child may be deleted.
 	MustStay func(T) bool
-	// Order says who goes first. The zero Order is Kubernetes' for pods. Of other
-	// children, those go first that are not ready, if Ready tells, and then the
-	// newest.
+	// Order says which child goes first. The zero Order is Kubernetes' for pods.
+	// For other children it means: first those that are not ready, if Ready is set,
+	// then the newest.
 	Order podrank.Order[T]
 }
 
 var podRules = Rules[*corev1.Pod]{Active: pod.IsActive, Ready: pod.IsReady}
 
-// Complete returns the rules with the zero ones filled in, but for those that may
-// be nil.
+// Complete returns the rules with the defaults of Active, Ready and Order filled
+// in. What stays as it is: a nil MustGo or MustStay, a nil Ready of children that
+// are not pods, and the zero Order of pods, which is Kubernetes'.
 func (r Rules[T]) Complete() Rules[T] {
 	r.Active = r.active()
 	pods := rulesOfPods[T]()

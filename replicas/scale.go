@@ -13,45 +13,47 @@ import (
 // A Scale is a ScaleOf for pods.
 type Scale = ScaleOf[*corev1.Pod]
 
-// A ScaleOf says how to get from the children that are owned to the number
-// wanted. At most one of Create and Delete is set.
+// A ScaleOf says how to get from the number of children that the owner has to the
+// number that is wanted. At most one of Create and Delete is set.
 type ScaleOf[T metav1.Object] struct {
-	// Create is how many children to create, each with New, in slow start.
-	// Record the expectation BEFORE the first call.
+	// Create is how many children to create; New makes each of them. Record the
+	// expectation BEFORE the first call, and create in slow start.
 	Create int
-	// Names are the names of the new children, one for each. nil if Spec.Names is:
-	// then the API server chooses them, and creations can only be counted.
+	// Names are the names of the children to create: Names[i] is that of New(i). It
+	// is nil if Spec.Names is nil: then the API server chooses the names, and the
+	// creations can only be counted.
 	Names []string
 	// Delete are the children to delete, the first to go first, each with the
-	// reason why it and not a survivor. Record the expectation BEFORE the first
-	// call.
+	// reason why it goes and another one stays. Record the expectation BEFORE the
+	// first call.
 	Delete []Deletion[T]
-	// Deferred is how many more must be created or deleted, beyond the burst and
-	// Spec.MaxDeletions: plan again when what this Scale starts has been observed,
-	// or when more may be deleted.
+	// Deferred is how many more children have to be created or deleted than
+	// Spec.BurstReplicas and Spec.MaxDeletions allow in this plan. Plan again when
+	// what this plan starts has been observed, or when more may be deleted.
 	Deferred int
 
 	maker *maker[T] // nil if nothing is created
 }
 
-// A Deletion is a child to delete and how.
+// A Deletion is a child to delete, and the options of the delete call.
 type Deletion[T any] struct {
 	podrank.Victim[T]
-	// Options are those of the delete call. Their preconditions are the UID, so
-	// that no other child of that name is hit; and the resourceVersion too, if the
-	// child is ready: one that changed since may have been given away. What the
+	// Options have preconditions. The UID makes sure that no other child with the
+	// same name is deleted. A ready child has its resourceVersion there too: if the
+	// child has changed since it was read, it may no longer be the owner's. What a
 	// child does not have, as with fake clients, is left out.
 	Options metav1.DeleteOptions
 }
 
-// New returns the child to create as number i, counted from 0: a child of its
-// own, which the caller may change. Namespace, name, generateName and controller
-// reference are filled in. Without Names, a name or generateName that Spec.New
-// gave it stays. It may be called from many goroutines at once if Spec.New may.
+// New makes child number i, counted from 0. Each call makes another one, which the
+// caller may change. Its namespace, name, generateName and controller reference are
+// set; if Names is nil, a name or generateName that Spec.New set is kept. New may
+// be called by several goroutines at once if Spec.New may.
 //
-// An error names the owner and i: i is none of the Create, Spec.New failed or
-// returned nil, a child whose labels the selector does not match, of another
-// namespace than the owner's, or that another owner controls.
+// It is an error if i is not below Create, or if Spec.New returned an error, nil, a
+// child whose labels do not match the selector, a child in another namespace than
+// the owner's, a pod in no namespace, or a child that another owner controls. The
+// error names the owner and i.
 func (s ScaleOf[T]) New(i int) (T, error) {
 	if s.maker == nil {
 		return *new(T), fmt.Errorf("replicas: new child %d: nothing is to be created", i)

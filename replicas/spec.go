@@ -17,87 +17,90 @@ import (
 	"github.com/replicakit/replicakit/selector"
 )
 
-// DefaultBurstReplicas is how many children one plan creates or deletes at most
-// if Spec.BurstReplicas is 0.
+// DefaultBurstReplicas is how many children one plan creates or deletes at most if
+// Spec.BurstReplicas is 0.
 const DefaultBurstReplicas = 500
 
 // A Spec is a SpecOf for pods.
 type Spec = SpecOf[*corev1.Pod]
 
-// A SpecOf is what is wanted and by whom: everything that a decision needs beside
-// the children. ReplicaSetSpec and ReplicationControllerSpec make it from those
-// two kinds; for a kind of your own, fill it in by hand. It is read only and may
-// be shared between goroutines if its functions may.
+// A SpecOf says what is wanted: everything that a decision needs besides the
+// children. ReplicaSetSpec and ReplicationControllerSpec make one; for a kind of
+// your own, fill it in by hand. No function changes it. It may be shared between
+// goroutines if its functions may.
 type SpecOf[T metav1.Object] struct {
-	// Owner is the object that owns the children. Its UID says which are its own,
-	// its deletionTimestamp stops everything but status. Without a UID, as with
-	// fake clients, its group, kind and name say it. Required.
+	// Owner is the object that owns the children. Its UID decides which children it
+	// has; if it has none, as with fake clients, its group, kind and name decide.
+	// If it has a deletionTimestamp, nothing is adopted, released, created or
+	// deleted. Required.
 	Owner metav1.Object
-	// Kind goes into the owner reference of adopted and created children. Version
-	// and Kind are required; the core group is empty.
+	// Kind is the owner's kind, for the owner references of adopted and created
+	// children. Version and Kind are required; Group is empty for the core group. A
+	// Kind that differs from what the owner's own TypeMeta says is refused.
 	Kind schema.GroupVersionKind
 	// Replicas is how many active children are wanted. Negative is refused.
 	Replicas int32
-	// Selector says which children may be owned. One that is nil, matches
-	// everything or can match nothing is refused.
+	// Selector says which children may be owned. It is refused if it is nil,
+	// matches everything or can match nothing.
 	Selector labels.Selector
-	// Template is what new pods are made from, unless New is set. Its labels must
-	// match Selector. It is ignored for children that are not pods.
+	// Template is what new pods are made from if New is nil. Its labels must match
+	// Selector. It is ignored for children that are not pods.
 	Template *corev1.PodTemplateSpec
-	// New makes a new child, another one with each call: labels that match
-	// Selector, and what the child is to be. ScaleOf.New calls it once for each
-	// creation and fills in the rest. nil: pods are made from Template; other
-	// children cannot be created, which is an error if one is missing.
+	// New returns a new child, another one with each call. It sets the labels,
+	// which must match Selector, and what the child is to be; ScaleOf.New sets the
+	// rest. If it is nil, pods are made from Template, and for other children it is
+	// an error if one has to be created.
 	New func() (T, error)
-	// MinReadySeconds is how long a child must be ready to count as available, in
-	// seconds. It changes no plan; negative is refused.
+	// MinReadySeconds is for how many seconds a child must be ready to count as
+	// available. It changes no plan. Negative is refused.
 	MinReadySeconds int32
-	// BurstReplicas caps the creations, and likewise the deletions, of one
-	// plan; the rest is for later plans. 0 means DefaultBurstReplicas;
-	// negative is refused.
+	// BurstReplicas is how many children one plan creates or deletes at most; the
+	// rest is left to later plans. 0 means DefaultBurstReplicas. Negative is
+	// refused.
 	BurstReplicas int
-	// MaxDeletions caps the deletions of one plan further, as a disruption budget
-	// does. nil: no further; 0: none now. Negative is refused.
+	// MaxDeletions is how many children one plan may delete, if that is less than
+	// BurstReplicas: for a disruption budget, say. nil means that only
+	// BurstReplicas counts, 0 that nothing may be deleted now. Negative is refused.
 	MaxDeletions *int
-	// HeldPlaces counts children that are not known to be the owner's, but may
-	// become so: orphans whose adoption nobody has decided. None is created in
-	// their stead, and none is deleted because of them. Do not pass them to Manage
-	// as well: they would be adopted. Negative is refused.
+	// HeldPlaces is the number of orphans that may become the owner's, because it
+	// is not decided yet whether their adoption succeeds. So many fewer children
+	// are created, and none is deleted because of them. Do not pass these orphans
+	// to Manage: it would plan to adopt them. Negative is refused.
 	HeldPlaces int
-	// Rules say what the state of a child means, and who is deleted first.
+	// Rules say what the state of a child means, and which child is deleted first.
 	Rules Rules[T]
-	// Related are the children of the owner's siblings, such as the ReplicaSets of
-	// one Deployment, and of the owner itself: the more active pods share a
-	// pod's node, the sooner that pod goes. If there are any, the owned children
-	// are counted too, and one in both, by UID, counts once; if there are
-	// none, nothing is ranked by co-location.
+	// Related are the children of the owner and of its siblings, such as the
+	// ReplicaSets of one Deployment: the function Related finds them. In
+	// Kubernetes' order, the more active ones of these share a pod's node, the
+	// sooner that pod goes. If Related is empty, pods are not ranked by that. If
+	// not, the owned children count too, and a child in both lists, by UID, counts
+	// once.
 	Related []T
-	// Names returns the name of the next new child: the prefix and at most 5
-	// characters more. The prefix is the owner's name and "-", cut after 58
-	// characters, so a name has at most 63. If a child has that name already, or
-	// Names has returned it before for the same plan, Names is called again. A name
-	// that no object may have is an error, unless the owner's own name is not legal
-	// either, as in tests with fake clients. nil: the API server chooses names by
-	// their generateName.
+	// Names returns a name for a new child: the prefix and up to 5 characters more.
+	// The prefix is the owner's name and "-", cut after 58 characters, so the name
+	// has at most 63. If the name is one that an object in the list has, or that
+	// Names returned before for the same plan, Names is called again. A name that
+	// no object may have is an error, but if the owner's own name is such a one, as
+	// in tests with fake clients, only an empty name is. If Names is nil, the API
+	// server chooses the names.
 	Names func(prefix string) string
 	// Now is the instant of the decision. The zero time is refused.
 	Now time.Time
-	// Pending is what the record of expectations says about the list of children,
-	// and PendingFor for how long: what expectations.Store.State returns. Ask it
-	// BEFORE listing. While it is Waiting, claims are planned, and nothing is
-	// created or deleted. If it is Expired, a plan that would create or delete
-	// something does not, and says ViewIsOld.
+	// Pending and PendingFor are what expectations.Store.State returned for the
+	// owner. Call State BEFORE you list the children. If Pending is Waiting, a plan
+	// has claims, but it creates and deletes nothing. If it is Expired, a plan that
+	// would create or delete something does not, and is Blocked by ViewIsOld.
 	Pending    expectations.State
 	PendingFor time.Duration
 }
 
-// ReplicaSetSpec returns the Spec of a ReplicaSet, with Now, Related,
-// BurstReplicas, Names and Pending left to the caller. Owner and Template point into
-// rs.
+// ReplicaSetSpec returns the Spec of a ReplicaSet. Now must be set by the caller,
+// and Related, BurstReplicas, Names, Pending and PendingFor may be. Owner and
+// Template point into rs.
 //
-// Differs from Kubernetes: nil replicas, and a nil, empty or invalid selector,
-// are errors. The API server stores none of them, so they mean that the source
-// is broken; upstream panics, releases every pod, or adopts every orphan.
+// Differs from Kubernetes: nil replicas, and a nil, empty or invalid selector, are
+// errors. No API server stores such a ReplicaSet, so its source is broken;
+// Kubernetes panics, releases every pod, or adopts every orphan.
 func ReplicaSetSpec(rs *appsv1.ReplicaSet) (Spec, error) {
 	if rs == nil {
 		return Spec{}, errors.New("replicas: replica set is nil")
@@ -120,8 +123,8 @@ func ReplicaSetSpec(rs *appsv1.ReplicaSet) (Spec, error) {
 	}, nil
 }
 
-// ReplicationControllerSpec returns the Spec of a ReplicationController; see
-// ReplicaSetSpec.
+// ReplicationControllerSpec returns the Spec of a ReplicationController, as
+// ReplicaSetSpec does for a ReplicaSet. A nil template is an error too.
 func ReplicationControllerSpec(rc *corev1.ReplicationController) (Spec, error) {
 	if rc == nil {
 		return Spec{}, errors.New("replicas: replication controller is nil")

@@ -12,15 +12,15 @@ import (
 	"github.com/replicakit/replicakit/internal/object"
 )
 
-// PodFromTemplate returns the pod to create for owner: copies of the template's
-// labels, annotations, finalizers and spec, a controller reference to
-// the owner and no other, and the generateName "<owner's name>-", or
-// the owner's name alone if that would not be a legal prefix. Everything else of the
-// template's metadata is ignored, and the namespace is left to the create
-// call. Nothing is shared with the template: the caller may change the pod,
-// its GenerateName included.
+// PodFromTemplate returns the pod to create for owner. Labels, annotations,
+// finalizers and spec are copies of the template's; everything else in the
+// template's metadata is ignored. The only owner reference is a controller
+// reference to owner. generateName is the owner's name and "-", or the name alone
+// if that would not be a legal prefix. The namespace is left empty. The pod shares
+// nothing with the template, so the caller may change it.
 //
-// A template that is nil or has no labels is a *RefusedError.
+// If the template is nil or has no labels, the error is a *RefusedError. A nil
+// owner and a kind without Version or Kind are errors too.
 func PodFromTemplate(template *corev1.PodTemplateSpec, owner metav1.Object, kind schema.GroupVersionKind) (*corev1.Pod, error) {
 	switch {
 	case object.IsNil(owner):

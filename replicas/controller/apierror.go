@@ -29,8 +29,7 @@ func quotaIsFull(err error) bool {
 	return apierrors.IsForbidden(err) && strings.Contains(err.Error(), "exceeded quota")
 }
 
-// MaxServerDelay is how long a server may put an owner off at most: one wrong
-// Retry-After must not hold it for ever.
+// MaxServerDelay is how long a server can hold an owner at most by a Retry-After.
 const MaxServerDelay = 5 * time.Minute
 
 // serverDelay is the longest Retry-After among the errors, 0 if none has one, and

@@ -17,90 +17,97 @@ import (
 	"github.com/replicakit/replicakit/status"
 )
 
-// A Kind is all that differs between kinds of owners: O and C are pointer types,
-// such as *appsv1.ReplicaSet and *corev1.Pod. ReplicaSets and
-// ReplicationControllers return two of them. Its functions are called from many
-// goroutines at once, must change nothing but what they say, and must not block.
+// A Kind says all that differs between kinds of owners. O and C are the pointer
+// types of owners and children, such as *appsv1.ReplicaSet and *corev1.Pod.
+// ReplicaSets and ReplicationControllers return a Kind each. The functions of a
+// Kind are called by several goroutines at once. They must not block, and must not
+// change what they are given, except where their comment says so.
 type Kind[O, C Object] struct {
-	// Owner and Child are the kinds of both. Required.
+	// Owner and Child are the kinds of owners and children. Required.
 	Owner, Child schema.GroupVersionKind
-	// ClusterScoped says that owners are in no namespace. Their children are then
-	// where New of the Spec puts them: in one namespace, in several, or in none;
-	// orphans of all namespaces are adopted, and live lists are of all namespaces.
-	// false: owners are in a namespace, and their children in the same. An owner for
-	// which it is not so is an error of its passes, and nothing is done.
+	// ClusterScoped says that owners are in no namespace. Then children are where
+	// SpecOf.New puts them: in one namespace, in several, or in none. Orphans of
+	// all namespaces are adopted, and live lists are of all namespaces. If it is
+	// false, an owner and its children are in one namespace. A pass for an owner
+	// that is not as ClusterScoped says returns an error, and does nothing.
 	ClusterScoped bool
 
-	// Spec returns what an owner wants. Owner, Kind, Now, Related, Names and what
-	// is known of the view are filled in by the Controller. For children that are
-	// no pods, New is required. An error that no other pass will mend should be a
-	// *replicas.RefusedError: it is told by an event, once for each generation of
-	// the owner, and nothing is done until the owner changes; so for an error of
-	// New in it. The answer must depend on the owner alone, and not on what Status
-	// writes: an update that shows nothing else asks for no pass. Required.
+	// Spec returns what an owner wants. The Controller sets Owner, Kind, Now,
+	// Names, Pending, PendingFor, HeldPlaces and, if it is nil, Related. For
+	// children that are not pods, New must be set.
+	//
+	// Return a *replicas.RefusedError if only a change of the owner can help: it is
+	// told by one event for each generation of the owner, and nothing is done until
+	// the owner changes. The same holds for such an error of New.
+	//
+	// The answer must depend on the owner alone, without the fields that Status
+	// writes: an update that shows only these wakes nobody. Required.
 	Spec func(owner O) (replicas.SpecOf[C], error)
 
-	// Status brings the status of an owner up to date. The owner is a copy, and
-	// nothing but its status may be changed. It is called after each pass in which
-	// the children could be counted, and once more, on a fresh copy, if the write
-	// met a Conflict. nil: there is no status step.
+	// Status brings the status of owner up to date. owner is a copy; only its
+	// status may be changed. Status is called after each pass that could count the
+	// children. If the write meets a Conflict, Status is called again with a fresh
+	// copy. If Status is nil, no status is written.
 	Status func(owner O, outcome Outcome[C]) error
-	// StatusOf returns the owner's status, or a pointer to it: it is written if
-	// Status changed that. nil: all of the owner is compared, which takes longer.
+	// StatusOf returns the owner's status, or a pointer to it. The status is
+	// written only if Status has changed that. If StatusOf is nil, whole owners are
+	// compared, which takes longer.
 	StatusOf func(owner O) any
 
-	// PatchType is that of the patches that adopt and release: strategic merge
+	// PatchType is the type of the patches that adopt and release: strategic merge
 	// patches for kinds that Kubernetes itself serves, merge patches for custom
-	// resources. "" means strategic for children whose group is empty or has no
-	// dot or ends in ".k8s.io", and merge for all others.
+	// resources. "" chooses by the group of the children: strategic if it is empty,
+	// has no dot or ends in ".k8s.io", merge otherwise.
 	PatchType types.PatchType
 
-	// BeforeScale is called before anything is created or deleted, with the
-	// active children and what is about to be done, and returns what shall be
-	// done. It may leave out creations or deletions: to add any, or to change
-	// one, is an error, and nothing is done then. Nobody looks at the owner again
-	// because of what was left out: see to a pass yourself. If children that must go
-	// stay, because their deletions were left out, failed or are held, and others are
-	// missing, it is called once more, with the creations. nil: all is done.
+	// BeforeScale is called before anything is created or deleted, with the active
+	// children and the plan, and returns what shall be done. It may leave out
+	// creations or deletions. If it adds or changes any, the pass returns an error
+	// and does nothing. The Controller does not come back because of what was left
+	// out, so ask for another pass yourself.
+	//
+	// If children that must go stay, because their deletions were left out, failed
+	// or are held, and others are missing, BeforeScale is called once more, with
+	// the creations. If it is nil, the whole plan is carried out.
 	BeforeScale func(ctx context.Context, owner O, active []C, scale replicas.ScaleOf[C]) replicas.ScaleOf[C]
 
-	// Observe is told of every pass when it has ended: the place for metrics and
-	// logs. nil: nobody is.
+	// Observe is called at the end of every pass: use it for metrics and logs. It
+	// may be nil.
 	Observe func(ctx context.Context, pass Pass[O, C])
 }
 
-// Options are settings of a Controller. Each zero field means its default.
+// Options are the settings of a Controller. Each zero field means its default.
 type Options struct {
-	// Now is the clock that everything goes by; nil means time.Now.
+	// Now tells the time. nil means time.Now.
 	Now func() time.Time
-	// Random returns a number from 0 to n-1. It makes the names of children, and
-	// spreads what would happen at one moment. nil means that of math/rand/v2.
-	// It is called from many goroutines at once.
+	// Random returns a number from 0 to n-1. It is used for the names of children,
+	// and to spread what would otherwise happen at one moment. It is called by
+	// several goroutines at once. nil means rand.IntN of math/rand/v2.
 	Random func(n int) int
-	// Events is told what was done. nil: nobody is.
+	// Events takes the events about owners. If it is nil, there are none.
 	Events EventSink
-	// MaxParallel caps the calls under way at once for one owner. 0 means
-	// DefaultMaxParallel; negative is refused. At 1 every call is made inline, in
-	// order, without a goroutine.
+	// MaxParallel is how many calls may be under way at once for one owner. 0 means
+	// DefaultMaxParallel; negative is refused. If it is 1, the goroutine that
+	// called Sync makes the calls, one after the other.
 	MaxParallel int
-	// ExpectationsTimeout is how long a watch event may take before the cache is
-	// taken to be old; up to a tenth is added at random, so that owners that wait
-	// for the same watch do not all list at one moment. 0 means
-	// expectations.DefaultTimeout; negative is refused.
+	// ExpectationsTimeout is how long a creation or deletion may stay unseen before
+	// the cache counts as old. Up to a tenth is added at random, so that owners
+	// that wait for the same watch do not all list at one moment. Other writes have
+	// twice that time. 0 means expectations.DefaultTimeout; negative is refused.
 	ExpectationsTimeout time.Duration
-	// BackOffFailed holds creations for owners whose children end as soon as
-	// they were created, such as pods that the node refuses: for 10 seconds after
-	// the first, doubling to 5 minutes. Off, as in Kubernetes, such an owner
-	// creates as fast as it can.
+	// BackOffFailed holds creations of an owner whose children end as soon as they
+	// are created, such as pods that a node refuses: for 10 seconds after the
+	// first, doubling to 5 minutes. If it is false, such an owner creates as fast
+	// as it can, as in Kubernetes.
 	BackOffFailed bool
 	// StatusDelay is how long a pass may wait if the update of a child can change
-	// nothing but the status of its owner: the child became ready, for example. With
-	// a delay of one second, a hundred such updates a second become one status write
-	// a second for each owner. Passes for any other reason do not wait: changes of the
-	// owner, of a child's labels, owner or deletion, of whether it counts as a
-	// replica, must go or must stay, and all updates if MaxDeletions is set. A
-	// Kind.BeforeScale that waits for children to become ready is asked so much later.
-	// 0: none waits, as in Kubernetes; negative is refused.
+	// nothing but the owner's status, because the child became ready, for example.
+	// With a delay of one second, a hundred such updates a second lead to one
+	// status write a second for each owner. An update does not wait if it changes
+	// the child's labels, owner or deletion, or whether the child is active, must
+	// go or must stay; nor if the Spec has MaxDeletions. A BeforeScale that waits
+	// until children are ready is called later by that delay. 0 means that no pass
+	// waits, as in Kubernetes; negative is refused.
 	StatusDelay time.Duration
 }
 
@@ -108,10 +115,10 @@ type Options struct {
 // Options.MaxParallel is 0.
 const DefaultMaxParallel = 128
 
-// A Controller keeps the children of all owners of one kind on one server. New
-// makes one: the methods of any other return an error. It must not be copied. All
-// methods may be called from any number of goroutines, but Sync not twice at once
-// for one owner: a work queue sees to that.
+// A Controller keeps the children of all owners of one kind on one API server. New
+// makes it; a zero Controller returns errors. It must not be copied. All methods
+// may be called by several goroutines at once, but Sync not twice at once for one
+// owner: a work queue takes care of that.
 type Controller struct {
 	reconciler syncer // nil if New did not make it
 	handlers   Handlers
@@ -124,9 +131,10 @@ type syncer interface {
 	metrics() []Sample
 }
 
-// New returns a Controller for owners of a kind. enqueue is where the event
-// handlers ask for passes, unless they are given another. A part that is missing,
-// or a Kind that can never work, is an error.
+// New returns a Controller for the owners of a kind. The event handlers ask for
+// passes at enqueue, unless they are given another Enqueue. It is an error if
+// client, cache or enqueue is nil, if the Kind can never work, or if an option is
+// negative.
 func New[O, C Object](kind Kind[O, C], client Client[O, C], cache Cache[O, C], enqueue Enqueue, opts Options) (*Controller, error) {
 	if err := kind.check(); err != nil {
 		return nil, err
@@ -183,29 +191,32 @@ func (o Options) withDefaults() Options {
 
 // An Outcome is what the status of an owner is made from.
 type Outcome[C Object] struct {
-	// Counts are those of the children by the Rules of the Spec, as the pass leaves
-	// them if Cache.ChildrenVersion tells how far the cache has come: what was
-	// created counts, and what was deleted counts as terminating or no more, though
-	// the cache does not show it yet. Else they are those of Active and Terminating.
+	// Counts are the numbers of children, by the Rules of the Spec. If
+	// Cache.ChildrenVersion tells how far the cache has come, they are as the pass
+	// leaves them, even if the cache does not show it yet: children that it created
+	// count, children that it deleted count as terminating or not at all. Otherwise
+	// they are the numbers of Active and Terminating.
 	Counts status.Counts
-	// Active are the active children before anything was created or deleted,
-	// Terminating those being deleted.
+	// Active are the active children as they were before the pass created or
+	// deleted any; Terminating are the children that are being deleted and are not
+	// active.
 	Active, Terminating []C
-	// Desired is how many were wanted, and Generation the owner's generation, when
-	// the pass began.
+	// Desired is how many children were wanted when the pass began, and Generation
+	// the owner's generation then.
 	Desired    int32
 	Generation int64
-	// Waiting reports whether the number of children was left alone because
-	// something must happen first: expectations, a stale cache, a hold, a failed
-	// claim, a conflict, the deletion of the owner.
+	// Waiting reports whether the pass left the number of children alone because
+	// something else must happen first: expectations, an old cache, a hold, a
+	// failed claim, a Conflict, or the deletion of the owner.
 	Waiting bool
-	// ScaleErr is why creating or deleting failed, nil if it did not.
+	// ScaleErr is why a creation or deletion failed; nil if none did.
 	ScaleErr error
-	// Now is the instant that everything was judged at.
+	// Now is the instant for which everything was judged.
 	Now time.Time
 }
 
-// Failure is what status.SetFailure makes the ReplicaFailure condition from.
+// Failure returns the argument for status.SetFailure, which makes the
+// ReplicaFailure condition from it.
 func (o Outcome[C]) Failure() status.Failure {
 	return status.Failure{
 		Err: o.ScaleErr, Waiting: o.Waiting, Active: int32(len(o.Active)), Desired: &o.Desired,
@@ -213,66 +224,70 @@ func (o Outcome[C]) Failure() status.Failure {
 	}
 }
 
-// A Pass tells what Sync did for an owner. Its lists point to the children as the
-// pass last saw them; all is read only.
+// A Pass tells what one call of Sync did for an owner. Its lists point to the
+// children as the pass last saw them. Read only.
 type Pass[O, C Object] struct {
-	// Name is the owner's. Owner is nil if there is none, or if the cache was
-	// stale.
+	// Name is the owner's name. Owner is the owner as the cache has it; nil if
+	// there is none, or if the pass did not read it because the cache was behind.
 	Name  types.NamespacedName
 	Owner O
 	Outcome[C]
-	// Stale tells which cache had not come as far as an earlier pass wrote: then
-	// this one did nothing.
+	// Stale says which cache does not show a write of an earlier pass yet; this
+	// pass then did nothing. It is zero otherwise.
 	Stale expectations.Stale
-	// Scale is what was to be created or deleted.
+	// Scale is what the pass set out to create or delete, after BeforeScale.
 	Scale replicas.ScaleOf[C]
-	// Adopted and Released were patched, Released also if the child turned out to
-	// be gone. SetAside were not adopted, as a policy or another owner forbids
-	// it. Undecided are orphans whose adoption failed and that may be the owner's
-	// yet: none is created in their stead.
+	// Adopted and Released are the children of successful patches; Released also
+	// has those that turned out to be gone. SetAside are orphans that the server
+	// does not let the owner adopt. Undecided are orphans whose adoption failed,
+	// but that may become the owner's: none is created in their place.
 	Adopted, Released, SetAside, Undecided []C
-	// Created and Deleted are the calls that succeeded; Created also what a look
-	// at the server found after the answer was lost.
+	// Created and Deleted are the children of successful calls. Created also has
+	// those that were found on the server after the call had failed.
 	Created, Deleted []C
 	// Failed counts the calls that failed, and the adoptions that were not tried
-	// as the owner must not adopt; Skipped the creations that slow start did not
-	// try after a failure.
+	// because the owner may not adopt. Skipped counts the creations that slow start
+	// did not try after a failure.
 	Failed, Skipped int
-	// Unresolved counts the creations of which it is not known whether they will
-	// take effect. They are tried again under the same names.
+	// Unresolved counts the creations that may have taken effect or may do so yet.
+	// They are sent again under the same names.
 	Unresolved int
-	// Conflicts counts the delete calls that met a Conflict; LiveLists and
-	// LiveReads the lists of children, and the reads of one, past the cache.
+	// Conflicts counts the delete calls that met a Conflict. LiveLists counts the
+	// lists of children that did not use the cache, LiveReads such reads of one
+	// child.
 	Conflicts, LiveLists, LiveReads int
-	// ViewWasOld reports whether the cache was known to be old, so that the
-	// children were listed live.
+	// ViewWasOld reports whether the children were listed live because the cache
+	// was known to be old.
 	ViewWasOld bool
-	// Restored reports whether such a list was older than the cache: the server
-	// was restored from a backup.
+	// Restored reports whether such a list was older than the cache: then the
+	// server was restored from a backup.
 	Restored bool
-	// Held reports whether creations or deletions were not tried, as they were
-	// put off in an earlier pass.
+	// Held reports whether creations or deletions were not tried because an earlier
+	// pass had put them off.
 	Held bool
-	// Observed reports whether the children were listed and claimed: if not,
-	// there was nothing to write a status from.
+	// Observed reports whether the children were listed and a plan was made. If
+	// not, there was nothing to make a status from.
 	Observed bool
-	// Status is the owner as its status was written, nil if it was not.
+	// Status is the owner as the server stored it with its new status; nil if none
+	// was written.
 	Status O
-	// StatusErr is why the status was not written, if so. It is Err itself if
-	// nothing else failed.
+	// StatusErr is why the status could not be written; nil if it could, or did not
+	// have to be. If nothing else failed, it is the same as Err.
 	StatusErr error
-	// RelatedErr is why there was no ranking by co-location, if so.
+	// RelatedErr is why pods were not ranked by co-location; nil if Cache.Related
+	// returned no error.
 	RelatedErr error
-	// RequeueAfter and Err are what Sync returned, but Err may also be a
-	// *replicas.RefusedError.
+	// RequeueAfter and Err are what Sync returned. If the spec is refused, Err is a
+	// *replicas.RefusedError, although Sync returned nil.
 	RequeueAfter time.Duration
 	Err          error
 	// Took is how long the pass took.
 	Took time.Duration
 }
 
-// Expectations returns what passes have started and events have not confirmed:
-// for metrics. Passes and events settle it by themselves.
+// Expectations returns the record of what passes have started and no event has
+// confirmed yet: for metrics and tests. Passes and events settle it by themselves.
+// It is never nil.
 func (c *Controller) Expectations() *expectations.Store[expectations.Key] {
 	if c == nil || c.pending == nil {
 		return &expectations.Store[expectations.Key]{}

@@ -1,7 +1,7 @@
 // Package controller carries out what package replicas decides: it keeps the
 // children of all owners of one kind, on one API server, over any client. A Kind
-// says all that differs between kinds of owners; ReplicaSets and
-// ReplicationControllers are two of them.
+// says how kinds of owners differ; ReplicaSets and ReplicationControllers are ready
+// made, and you can write a Kind for types of your own.
 //
 //	c, err := controller.New(controller.ReplicaSets(), client, cache, queue.AddAfter, controller.Options{})
 //	...
@@ -10,11 +10,11 @@
 //	...
 //	requeueAfter, err := c.Sync(ctx, key) // what a worker does with a key of the queue
 //
-// The client, the caches with their watches, and the work queue with its workers
-// are left to the caller; replicas/clientgo has them for client-go. No two
-// Controllers may share an owner at the same time, and one serves one server: for
-// two clusters make two.
+// Left to the caller: the client, the caches with their watches, and the work queue
+// with its workers. The modules replicas/clientgo and replicas/controllerruntime
+// have all of these. An owner must not have two Controllers at the same time. A
+// Controller works on one API server: for two clusters make two.
 //
-// Nothing is created or deleted on a view that is known to be old, and no lost
-// answer makes a child too many: see Controller.Sync.
+// Nothing is created or deleted on a view that is known to be old, and a lost
+// answer does not lead to one child too many: see Controller.Sync.
 package controller

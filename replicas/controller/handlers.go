@@ -10,10 +10,10 @@ import (
 	"github.com/replicakit/replicakit/internal/object"
 )
 
-// Handlers turn watch events into expectations that are settled and owners that are
-// woken. A Controller has them built in; NewHandlers makes them for a loop of your
-// own, which records in a Store what it creates and deletes. They are event
-// handlers as they are; with client-go:
+// Handlers turn watch events into two things: they settle expectations, and they
+// wake owners, that is, they ask for a pass. A Controller has Handlers built in.
+// NewHandlers makes them for a loop of your own that records in a Store what it
+// creates and deletes. With client-go:
 //
 //	children.AddEventHandler(cache.ResourceEventHandlerFuncs{
 //		AddFunc:    func(obj any) { report(h.ChildAdded(obj)) },
@@ -21,33 +21,33 @@ import (
 //		DeleteFunc: func(obj any) { report(h.ChildDeleted(obj)) },
 //	})
 //
-// They may be called from any number of goroutines: the caches of children and of
-// owners need not know of each other. An event that is repeated settles a deletion
-// or a creation once. Passes are asked for at q, if one is given, and else where
-// New or NewHandlers was told.
+// They may be called by several goroutines at once, and in any order: the cache of
+// owners may be behind the cache of children, or ahead of it. An event that comes
+// twice settles a creation or deletion once. If a handler is given an Enqueue, it
+// asks for passes there, and otherwise at the one that New or NewHandlers was
+// given.
 //
-// An error says that an event was ignored because it holds no child or owner, or
-// because the Kind is not that of the owners: a child's reference names another
-// kind, yet has the UID of one of them. It is for the log: trying again is
-// useless. Nothing that is passed in panics.
+// An error means that the event was ignored: it holds no child or owner, or a child
+// refers to an owner by the right UID but by another kind, so that the Kind is
+// wrong. Log it; trying again is useless. No argument makes a handler panic.
 //
-// A child's owner is what its controller reference names, if the kind is the
-// owners', the cache knows the name in the child's namespace, or in none if
-// Kind.ClusterScoped is set, and the UIDs are equal. The API group is not compared,
-// just as a claim goes by UID alone: pods that ReplicaSets of extensions/v1beta1
-// made are still theirs.
+// The owner of a child is what its controller reference names: the kind must be
+// that of the owners, the cache must have an owner with this name in the child's
+// namespace (in no namespace if Kind.ClusterScoped is set), and the UIDs must be
+// equal. The API group is not compared, so that pods made by ReplicaSets of
+// extensions/v1beta1 keep their owner.
 //
 // Differs from Kubernetes (pkg/controller/replicaset/replica_set.go):
-//   - An event settles the expectations of the owner that the reference names
-//     also if that owner cannot be resolved; only waking it needs the owner.
-//   - A creation is settled by namespace and name and a deletion by UID, whoever
-//     waits for it and whoever owns the child now.
-//   - An orphan that is gone wakes the owners that select it: it may have been
-//     adopted before the cache could tell.
-//   - An update from one UID to another, which is how a cache tells of a child
-//     that was deleted and made again under its name while it was not watching,
-//     is a deletion and an addition.
-//   - Labels that are nil and labels that are empty are the same.
+//   - An event settles the expectations of the owner that the reference names even
+//     if the cache does not have that owner.
+//   - A creation is settled by namespace and name, a deletion by UID, whoever waits
+//     for it and whoever owns the child now.
+//   - If an orphan is gone, the owners that select it are woken: one may have
+//     adopted it before the cache could tell.
+//   - An update from one UID to another is a deletion and an addition. A cache
+//     sends it if a child was deleted and created again with the same name while
+//     the watch was broken.
+//   - Nil labels and empty labels are equal.
 type Handlers struct {
 	watcher untyped
 	enqueue Enqueue
@@ -64,14 +64,15 @@ type untyped interface {
 }
 
 // NewHandlers returns Handlers that settle what store has recorded under
-// expectations.KeyOf of an owner. enqueue is where they ask for passes, unless they
-// are given another. A part that is missing, or a Kind that can never work, is an
-// error.
+// expectations.KeyOf of an owner. They ask for passes at enqueue, unless they are
+// given another Enqueue. It is an error if owners, store or enqueue is nil, or if
+// the Kind can never work.
 //
-// Of the Kind they need Owner, Child and Spec, and of what Spec returns the
-// Selector and, to come back when children have become available, MinReadySeconds
-// and the Rules' Ready. Those of owners may be left out if something else wakes
-// owners that change, and forgets the records of those that are gone.
+// Of the Kind only Owner, Child, ClusterScoped and Spec are used; of what Spec
+// returns, only the Selector, MinReadySeconds, and Ready of the Rules. The last two
+// are for waking an owner when a child may have become available. The handlers of
+// owners need not be used if something else wakes owners that changed, and forgets
+// the records of owners that are gone.
 func NewHandlers[O, C Object](kind Kind[O, C], owners OwnerCache[O], store *expectations.Store[expectations.Key], enqueue Enqueue) (*Handlers, error) {
 	if err := kind.check(); err != nil {
 		return nil, err
@@ -92,11 +93,11 @@ func NewHandlers[O, C Object](kind Kind[O, C], owners OwnerCache[O], store *expe
 	return &Handlers{w, enqueue}, nil
 }
 
-// ChildAdded handles a child that is new to the cache. One that has an owner
-// settles a creation, and wakes that owner alone. An orphan wakes every owner in
-// its namespace that selects it: more than one is the users' mistake, but one of
-// them must adopt it. A child that is being deleted already, as seen after a
-// restart, is handled as by ChildDeleted.
+// ChildAdded handles a child that is new to the cache. If the child has an owner,
+// ChildAdded settles the creation and wakes that owner. If it is an orphan,
+// ChildAdded wakes every owner in its namespace that selects it: one of them must
+// adopt it, and more than one is a mistake of their users. If the child is being
+// deleted already, as after a restart, its deletion is settled instead.
 func (h *Handlers) ChildAdded(obj any, q ...Enqueue) error {
 	w, enqueue, err := h.to(q)
 	if err != nil {
@@ -105,13 +106,13 @@ func (h *Handlers) ChildAdded(obj any, q ...Enqueue) error {
 	return w.childAdded(obj, enqueue)
 }
 
-// ChildUpdated handles a child that changed. It wakes the owner, the one before
-// it, and for an orphan whose labels or controller changed every owner that
-// selects it. The first update with a deletionTimestamp settles the deletion: a
-// replacement need not wait until the child is gone. An owner with
-// minReadySeconds is woken once more after that time, when a child that just
-// became ready may have become available. Equal resourceVersions are a resync,
-// and ignored. See Options.StatusDelay.
+// ChildUpdated handles a child that changed. It wakes the owner and, if the owner
+// changed, the former owner. If an orphan's labels or owner changed, it wakes every
+// owner that selects the orphan. The first update with a deletionTimestamp settles
+// the deletion, so a replacement need not wait until the child is gone. If a child
+// became ready and its owner has minReadySeconds, the owner is woken once more
+// after that time. Updates with equal resourceVersions are a resync and are
+// ignored. See also Options.StatusDelay.
 func (h *Handlers) ChildUpdated(old, cur any, q ...Enqueue) error {
 	w, enqueue, err := h.to(q)
 	if err != nil {
@@ -120,10 +121,10 @@ func (h *Handlers) ChildUpdated(old, cur any, q ...Enqueue) error {
 	return w.childUpdated(old, cur, enqueue)
 }
 
-// ChildDeleted handles a child that left the cache: its deletion is settled, and
-// its owner woken. obj is a child or a tombstone: a cache.DeletedFinalStateUnknown
-// of client-go, which is recognised by its shape, or any other struct, or pointer
-// to one, with just the fields Key string and Obj any.
+// ChildDeleted handles a child that left the cache: it settles the deletion and
+// wakes the owner. obj is a child or a tombstone: client-go's
+// cache.DeletedFinalStateUnknown, or any other struct, or pointer to one, that has
+// exactly the fields Key string and Obj any.
 func (h *Handlers) ChildDeleted(obj any, q ...Enqueue) error {
 	w, enqueue, err := h.to(q)
 	if err != nil {
@@ -141,9 +142,10 @@ func (h *Handlers) OwnerAdded(obj any, q ...Enqueue) error {
 	return w.ownerAdded(obj, enqueue)
 }
 
-// OwnerUpdated wakes an owner, whether anything changed or not: a resync, with
-// equal resourceVersions, wakes it too. If the UIDs differ, the old one was deleted
-// and made again under its name: that is handled as by OwnerDeleted first.
+// OwnerUpdated wakes an owner, even if nothing changed: a resync, with equal
+// resourceVersions, wakes it too. If the UIDs differ, the owner was deleted and
+// created again with the same name; the old one is then forgotten as by
+// OwnerDeleted.
 func (h *Handlers) OwnerUpdated(old, cur any, q ...Enqueue) error {
 	w, enqueue, err := h.to(q)
 	if err != nil {
@@ -152,8 +154,8 @@ func (h *Handlers) OwnerUpdated(old, cur any, q ...Enqueue) error {
 	return w.ownerUpdated(old, cur, enqueue)
 }
 
-// OwnerDeleted forgets an owner that left the cache and wakes its name, under
-// which there may be another one. obj is an owner or a tombstone; see
+// OwnerDeleted forgets an owner that left the cache and wakes its name, since there
+// may be a new owner with the same name. obj is an owner or a tombstone; see
 // ChildDeleted.
 func (h *Handlers) OwnerDeleted(obj any, q ...Enqueue) error {
 	w, enqueue, err := h.to(q)
@@ -197,8 +199,8 @@ func (c *Controller) OwnerAdded(obj any, q ...Enqueue) error {
 }
 
 // OwnerUpdated does what Handlers.OwnerUpdated does, with one exception: an update
-// that shows nothing but the status that the Controller itself wrote last wakes
-// nobody, unless a pass waits to see it.
+// that shows only the status that the Controller itself wrote last wakes nobody,
+// unless a pass waits for it.
 //
 // Differs from Kubernetes: there each status write leads to another pass.
 func (c *Controller) OwnerUpdated(old, cur any, q ...Enqueue) error {

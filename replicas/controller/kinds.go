@@ -8,7 +8,7 @@ import (
 	"github.com/replicakit/replicakit/status"
 )
 
-// ReplicaSets returns the Kind of ReplicaSets. It may be changed: set BeforeScale
+// ReplicaSets returns the Kind of ReplicaSets. You may change it: set BeforeScale
 // and Observe, or wrap Spec to set a burst or an order.
 func ReplicaSets() Kind[*appsv1.ReplicaSet, *corev1.Pod] {
 	return Kind[*appsv1.ReplicaSet, *corev1.Pod]{
@@ -26,8 +26,8 @@ func ReplicaSets() Kind[*appsv1.ReplicaSet, *corev1.Pod] {
 	}
 }
 
-// ReplicationControllers returns the Kind of ReplicationControllers; see
-// ReplicaSets. Their status has no terminatingReplicas.
+// ReplicationControllers returns the Kind of ReplicationControllers, as ReplicaSets
+// does for ReplicaSets. Their status has no terminatingReplicas.
 func ReplicationControllers() Kind[*corev1.ReplicationController, *corev1.Pod] {
 	return Kind[*corev1.ReplicationController, *corev1.Pod]{
 		Owner: corev1.SchemeGroupVersion.WithKind("ReplicationController"),

@@ -9,40 +9,41 @@ import (
 	"github.com/replicakit/replicakit/expectations"
 )
 
-// A Sample is a metric of a Controller as it is now. All samples of one Name have the
-// same Help and Type.
+// A Sample is the present value of one of a Controller's metrics. All samples with
+// one Name have the same Help and Type.
 type Sample struct {
-	// Name is the metric's, in Prometheus' style, to be put behind a namespace such as
-	// "replicakit_"; Help says what it counts.
+	// Name is the metric's name in Prometheus' style; put a namespace such as
+	// "replicakit_" before it. Help says what it counts.
 	Name, Help string
 	Type       SampleType
-	// State tells the samples of one Name apart. "": there is only one.
+	// State distinguishes the samples with one Name. "" means that there is only
+	// one.
 	State string
-	// Value is the number; of a Histogram, the sum of all that was observed.
+	// Value is the number; for a Histogram, the sum of all values.
 	Value float64
-	// Count is how many values a Histogram has observed, and Buckets how many of them
-	// were at most each bound.
+	// Count is how many values a Histogram has; Buckets says, for each bound, how
+	// many of them are not above it.
 	Count   uint64
 	Buckets map[float64]uint64
 }
 
-// A SampleType says how the values of a metric go together.
+// A SampleType says what kind of metric a Sample is.
 type SampleType uint8
 
 // The types of metrics: a Counter only grows, a Gauge goes up and down, a Histogram
-// is of many values.
+// has many values.
 const (
 	Counter SampleType = iota
 	Gauge
 	Histogram
 )
 
-// Metrics returns what tells how the Controller is doing, in a fixed order, for
-// whatever serves metrics: what its passes did since it was made, how many owners
-// are in which state since their last passes, and how many wait for events. It takes
-// time in proportion to the owners that wait. replicas/clientgo and
-// replicas/controllerruntime serve it to Prometheus, with the label "controller"
-// and, if a sample has a State, "state".
+// Metrics returns the Controller's metrics, in a fixed order: what its passes did
+// since it was made, how many owners are in which state since their last pass, and
+// how many wait for events. The time that it takes grows with the number of owners
+// that wait. replicas/clientgo and replicas/controllerruntime give them to
+// Prometheus, with the label "controller" and, if a sample has a State, the label
+// "state".
 func (c *Controller) Metrics() []Sample {
 	if c == nil || c.reconciler == nil {
 		return nil

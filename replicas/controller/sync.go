@@ -86,88 +86,105 @@ type pass[O, C Object] struct {
 	found         foundNames
 }
 
-// Sync makes one pass for an owner: is the cache as new as our own writes; are the
-// expectations satisfied (both BEFORE listing, as a child that arrives in between
-// must not be created twice); list the children; adopt and release; create in slow
-// start, or delete; write the status. An owner that is not found is forgotten.
+// Sync makes one pass for an owner. If the cache does not show the Controller's own
+// earlier writes yet, the pass does nothing but ask for another one. Otherwise it
+// asks the expectations, lists the children, adopts and releases, creates in slow
+// start or deletes, and writes the status. Both questions come BEFORE the list: a
+// child that arrives in between must not be created twice. An owner that the cache
+// does not have is forgotten.
 //
-// If err is nil, the owner is to be looked at again after requeueAfter, unless
-// that is 0. If it is not, a positive requeueAfter comes from the server or from a
-// hold; else the caller's rate limiter says when. A spec that is refused is no
-// error: it is told by an event and to Kind.Observe, and trying again is useless
-// before the owner changes.
+// If err is nil and requeueAfter is positive, call Sync again after that time. If
+// err is not nil and requeueAfter is positive, the server or a hold asks for this
+// delay: use it instead of your rate limiter's. If the spec is refused, err is nil:
+// an event tells it, Kind.Observe gets the error, and only a change of the owner
+// helps.
 //
-// # The view is old
+// # Old views
 //
 // Nothing is created or deleted on a view that is known to be old: if an
-// expectation has expired unmet, if a write of our own has not come back in ten
-// minutes, or if the server was restored to an older state. If there is something
-// to do then, the children are listed live. If the list fails, nothing is changed.
-// What such a list has proven is laid over the cache until the cache shows it.
-// At most two live lists of a Controller are under way at once, owners of one
-// namespace and selector share one, and a list that fails holds the others back for
+// expectation has expired, if another write of the Controller has not come back in
+// twice Options.ExpectationsTimeout, which is ten minutes by default, or if the
+// server was restored to an older state. If there is something to create or delete
+// then, the children are listed live. If the list fails, nothing is changed. What a
+// live list has shown counts until the cache shows it too.
+//
+// A Controller has at most two live lists under way at once, and owners with the
+// same namespace and selector share one. After a list that failed there is none for
 // a second, doubling to 15 seconds.
 //
 // # Creations
 //
-// Children are created by name: the owner's and five random letters, as the API
-// server does it, which generateName says too. A creation that fails is looked for
-// on the server: if it is there and the owner's, it is created. If it is not
-// there, the same name is sent again, also by later passes, so that a request that
-// takes effect late makes no child too many. A name that is no longer wanted is
-// looked for until it turns up, for five minutes at most.
+// A child has its name before it is created: the owner's name and five random
+// characters, as the API server makes it from generateName, which is set too. If a
+// creation fails, the Controller looks for the child on the server. If it is there
+// and is the owner's, it counts as created. If it is not there, the same name is
+// sent again, in later passes too; so a request that takes effect late does not
+// make one child too many. A name that is no longer needed is looked for until the
+// child appears, for five minutes at most.
 //
-// A create that fails because the namespace is going away or gone is no error:
-// creations of this owner are held for a minute, doubling to five. A full quota
-// holds them for a second, doubling to a minute; a server's Retry-After, for
-// what it says. A child that the server made another's, since a webhook changed its
-// labels or its owner reference, is deleted again, and creations are held for a
-// second, doubling to five minutes. Creations are held in the same way if a child
-// whose creation was not answered is found with other labels. Its user may have
-// changed them, so it is released and not deleted. Deletions and status go on meanwhile. A new
-// generation of the owner, a success, or nothing left to create ends the hold; so
-// does, of a full quota, a child of the owner that is gone.
+// Creations of an owner are held, while deletions and status go on:
+//   - if the namespace is being deleted or is gone: for a minute, doubling to five.
+//     This is no error.
+//   - if a quota is full: for a second, doubling to a minute.
+//   - if the server answers with Retry-After: for that time.
+//   - if a webhook changed the labels or the owner reference of a new child, so
+//     that it is not the owner's: for a second, doubling to five minutes. The child
+//     is deleted again.
+//   - if a creation had no answer, and the child is found with other labels: for
+//     the same time. Its user may have changed the labels, so the child is released
+//     and not deleted.
+//
+// A change of the owner's generation ends a hold. The first three also end if
+// nothing is left to create, and the hold for a quota if a child of the owner is
+// gone. After a success the next hold is a short one again.
 //
 // # Deletions
 //
-// Deletes carry the child's UID, and the resourceVersion of those that were ready.
-// After the first Conflict of a pass no more resourceVersions are sent: the
-// owner's children are listed live, and the victims that are still its own, matching
-// and active go by their UID alone, as long as there are too many. If the list
-// shows that victims were chosen from an old view, or if a child that is still the
-// same cannot be deleted for a Conflict, as a webhook may answer, deletions of this
-// owner are held: for 50 ms, doubling to a minute with each such pass. A server's
-// Retry-After holds them for what it says. Once the hold lasts a second, an event
-// DeletionsHeld tells why, once. A delete whose answer is lost is looked for on
-// the server, and its victim is the first to go in the next pass.
+// A delete call carries the child's UID, and its resourceVersion too if the child
+// was ready. After the first Conflict in a pass the children are listed live.
+// Victims that still are active, match and belong to the owner are then deleted by
+// their UID alone, as long as there are too many children, or if they must go.
+//
+// Deletions of an owner are held for 50 ms, doubling to a minute, if that list
+// shows that victims were chosen from an old view, or if a child that has not
+// changed cannot be deleted because of a Conflict, as some webhooks answer. A
+// Retry-After of the server holds them for that time. When the hold reaches a
+// second, one event DeletionsHeld says why.
+//
+// If the answer to a delete call is lost, the Controller looks for the child on the
+// server. If the child is still there, it is the first to go in the next pass.
 //
 // # Claims
 //
-// A child whose adoption the server calls Invalid (422) is set aside for a minute,
-// and one is created in its stead. As long as an adoption is not decided, because
-// the server is busy, rights are missing, or a policy forbids it, none is created
-// in its stead, and none is deleted because of it; an event tells why, and it is
-// tried again after 50 ms, doubling to a minute. A BadRequest or Forbidden that
-// lasts five minutes becomes a refusal if the server would take the same patch, in
-// a dry run, for a child that the owner has. A release that fails stops nothing.
+// If the server calls an adoption Invalid (422), the orphan is left alone for a
+// minute, and a child is created in its place. Any other failure, such as a server
+// that is busy, missing rights, or a policy, leaves the adoption undecided: no
+// child is created in the orphan's place, and none is deleted because of it. One
+// event tells why, and the adoption is tried again after 50 ms, doubling to a
+// minute. If a BadRequest or Forbidden lasts for five minutes, the same patch is
+// sent as a dry run for a child that the owner already has; if the server would
+// take it there, the orphan is treated as if its adoption were Invalid. An orphan
+// that is gone (404) is no failure. If the owner cannot be read before its first
+// adoption, or may not adopt, the pass creates and deletes nothing. A release that
+// fails is tried again, and nothing waits for it.
 //
 // # Status
 //
-// If it is known how far the cache has come, the status counts what the pass itself
-// created and deleted, so that one write tells it: created children by the labels
-// and conditions of the answer, deleted ones as terminating or, if neither a grace
-// period nor a finalizer keeps them, no more. Later passes count alike until the
-// cache shows it: the counts do not go back and forth. Else the status is that of
-// the children before, one pass behind.
+// If Cache.ChildrenVersion tells how far the cache has come, the status counts what
+// the pass created and deleted, and later passes count it too, until the cache
+// shows it. So one write is enough, and no count goes back and forth. A created
+// child counts by the labels and conditions in the server's answer. A deleted child
+// counts as terminating, or not at all if neither a grace period nor a finalizer
+// keeps it. If the version is not known, the status is that of the children as they
+// were before.
 //
-// No event cuts a hold short, and no server can make it longer than five minutes.
-// Expectations are recorded before the first call and lowered for what was not
-// done, whether calls fail, are never made, or panic: a panic of a call reaches
-// the caller after the calls around it have ended, with the record right.
+// Expectations are recorded before the first call, and lowered for each call that
+// failed or was not made. That holds for calls that panic too: a panic reaches the
+// caller of Sync after the calls of the same batch have ended.
 //
-// Differs from Kubernetes: all of the above; claims run in parallel; every error
-// is reported; the status is not one pass behind; when a ready pod will be available
-// is reckoned from the pods, whatever the server made of the status.
+// Differs from Kubernetes: all of the above. Also, claims run in parallel, every
+// error is reported, and the time at which the next pod becomes available is
+// computed from the pods and not from the status that the server stored.
 func (c *Controller) Sync(ctx context.Context, owner types.NamespacedName) (requeueAfter time.Duration, err error) {
 	if c == nil || c.reconciler == nil {
 		return 0, errors.New("controller: New did not make this Controller")

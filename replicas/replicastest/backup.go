@@ -7,21 +7,21 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// A BackupOf is what the API server had stored at one moment.
+// A BackupOf is what an API server had stored at one moment.
 type BackupOf[O Object[O], C Object[C]] struct {
 	version  uint64
 	owners   index[O]
 	children index[C]
 }
 
-// Backup returns what is stored.
+// Backup returns what is stored now.
 func (c *ClusterOf[O, C]) Backup() BackupOf[O, C] {
 	return BackupOf[O, C]{c.version, slices.Clone(c.owners.rows), slices.Clone(c.children.rows)}
 }
 
-// Restore puts a backup in place of what is stored: versions go back to what they
-// were, and will be given a second time. All watches break. Restored is called
-// instead of Changed. A namespace that is being deleted stays so.
+// Restore replaces what is stored by a backup. Resource versions go back too, so
+// later writes get versions that were used before. All watches break. Restored is
+// called, and Changed is not. A namespace that is being deleted stays so.
 func (c *ClusterOf[O, C]) Restore(b BackupOf[O, C]) {
 	c.tasks = slices.DeleteFunc(c.tasks, func(t task[O, C]) bool { return t.child != nil }) // of what never was
 	c.version, c.owners.rows, c.children.rows = b.version, slices.Clone(b.owners), slices.Clone(b.children)

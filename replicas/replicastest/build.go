@@ -16,9 +16,10 @@ import (
 // beginning is when clusters start, and since when what is built here is as it is.
 var beginning = time.Date(2026, time.January, 1, 0, 0, 0, 0, time.UTC)
 
-// NewReplicaSet returns a ReplicaSet. Its pods are labelled app=name. All of them
-// belong to one Deployment, and so are siblings. Its UID is "uid-" and its name, until
-// it is created on a cluster.
+// NewReplicaSet returns a ReplicaSet whose pods have the label app=name. All that
+// it makes have the same Deployment as their controller, so they are siblings. The
+// UID is "uid-" and the name; a cluster gives it another one when it is created
+// there.
 func NewReplicaSet(namespace, name string, replicas int32) *appsv1.ReplicaSet {
 	labels := map[string]string{"app": name}
 	controller := true
@@ -40,9 +41,9 @@ func NewReplicaSet(namespace, name string, replicas int32) *appsv1.ReplicaSet {
 	}
 }
 
-// NewPod returns a pod of a ReplicaSet, made from its template: it runs on node-1 and
-// is ready since the beginning of 2026. Its UID is "uid-" and its name. A nil
-// ReplicaSet owns nothing: the pod is an orphan in "default" without labels.
+// NewPod returns a pod made from the template of a ReplicaSet. It runs on node-1
+// and has been ready since the beginning of 2026. The UID is "uid-" and the name.
+// If rs is nil, the pod is an orphan in "default" without labels.
 func NewPod(rs *appsv1.ReplicaSet, name string) *corev1.Pod {
 	since := metav1.NewTime(beginning)
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault}}
@@ -57,8 +58,9 @@ func NewPod(rs *appsv1.ReplicaSet, name string) *corev1.Pod {
 	return p
 }
 
-// OwnedBy returns a copy of a child that belongs to an owner of a kind, in its
-// namespace. References to other owners are gone.
+// OwnedBy returns a copy of a child that is controlled by the owner, which is of
+// the given kind, and is in the owner's namespace. It has no other owner
+// references. If the owner is nil, it has none at all.
 func OwnedBy[C Object[C]](child C, owner metav1.Object, kind schema.GroupVersionKind) C {
 	return changed(child, func(child C) {
 		if object.IsNil(owner) {
@@ -70,13 +72,14 @@ func OwnedBy[C Object[C]](child C, owner metav1.Object, kind schema.GroupVersion
 	})
 }
 
-// Orphan returns a copy of a child that belongs to nobody: who selects it may adopt
-// it.
+// Orphan returns a copy of a child without owner references: an owner that selects
+// it may adopt it.
 func Orphan[C Object[C]](child C) C {
 	return changed(child, func(child C) { child.SetOwnerReferences(nil) })
 }
 
-// Terminating returns a copy of a child that is being deleted, since its creation.
+// Terminating returns a copy of a child that has been in deletion since its
+// creation.
 func Terminating[C Object[C]](child C) C {
 	return changed(child, func(child C) {
 		since := child.GetCreationTimestamp()
@@ -84,7 +87,7 @@ func Terminating[C Object[C]](child C) C {
 	})
 }
 
-// WithCost returns a copy of a child whose deletion costs so much: see the annotation
+// WithCost returns a copy of a child with a deletion cost, in the annotation
 // controller.kubernetes.io/pod-deletion-cost.
 func WithCost[C Object[C]](child C, cost int32) C {
 	return changed(child, func(child C) {
@@ -97,12 +100,13 @@ func WithCost[C Object[C]](child C, cost int32) C {
 	})
 }
 
-// Unready returns a copy of a pod that is not ready, since its creation.
+// Unready returns a copy of a pod that has not been ready since its creation.
 func Unready(p *corev1.Pod) *corev1.Pod {
 	return changed(p, func(p *corev1.Pod) { becomeUnready(p, p.CreationTimestamp) })
 }
 
-// OnNode returns a copy of a pod that runs on a node; on "", it is not scheduled yet.
+// OnNode returns a copy of a pod that runs on the given node. With node "" the pod
+// is not scheduled yet.
 func OnNode(p *corev1.Pod, node string) *corev1.Pod {
 	return changed(p, func(p *corev1.Pod) { p.Spec.NodeName = node })
 }

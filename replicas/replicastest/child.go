@@ -15,16 +15,17 @@ import (
 	"github.com/replicakit/replicakit/selector"
 )
 
-// SetQuota lets at most limit children exist in a namespace, without pods that are
-// finished.
+// SetQuota allows at most limit children in a namespace. Finished pods do not
+// count.
 func (c *ClusterOf[O, C]) SetQuota(namespace string, limit int) { c.quota[namespace] = limit }
 
-// Children returns the children of a namespace, of all if it is "", as they really
-// are, by namespace and name.
+// Children returns the children of a namespace as the server has them, sorted by
+// namespace and name; for namespace "", those of all namespaces.
 func (c *ClusterOf[O, C]) Children(namespace string) []C { return clone(c.children.rows.in(namespace)) }
 
-// ListChildren reads the children of a namespace, of all if it is "", that the
-// selector matches, by namespace and name; a nil one matches all.
+// ListChildren returns the children of a namespace that the selector matches,
+// sorted by namespace and name; for namespace "", those of all namespaces. A nil
+// selector matches all.
 func (c *ClusterOf[O, C]) ListChildren(ctx context.Context, namespace string, matching labels.Selector) (controller.List[C], error) {
 	if err := ctx.Err(); err != nil {
 		return controller.List[C]{}, err
@@ -35,8 +36,8 @@ func (c *ClusterOf[O, C]) ListChildren(ctx context.Context, namespace string, ma
 	return controller.List[C]{Items: items, ResourceVersion: strconv.FormatUint(c.version, 10)}, nil
 }
 
-// CreateChild stores a new child, as users do. A name is generated only for one
-// without. A pod is stored without its status; the scheduler will find it.
+// CreateChild stores a new child. If it has no name, one is generated from its
+// generateName. A pod loses its status, and the scheduler will find it.
 func (c *ClusterOf[O, C]) CreateChild(ctx context.Context, namespace string, child C) (C, error) {
 	var none C
 	if object.IsNil(child) {
@@ -78,7 +79,7 @@ func (c *ClusterOf[O, C]) admit(verb string, child C) error {
 	return c.Webhook(verb, child)
 }
 
-// Deny sets a Webhook that answers every call of a verb with a failure.
+// Deny sets a Webhook that refuses every call with the given verb by a failure.
 func (c *ClusterOf[O, C]) Deny(verb string, f Failure) {
 	c.Webhook = func(v string, child C) error {
 		if v != verb {
@@ -120,7 +121,7 @@ func (c *ClusterOf[O, C]) readChild(ctx context.Context, namespace, name string)
 	return c.children.get(namespace, name)
 }
 
-// EditChild changes a child, its status included.
+// EditChild changes a child, including its status.
 func (c *ClusterOf[O, C]) EditChild(ctx context.Context, namespace, name string, change func(child C)) (C, error) {
 	old, err := c.readChild(ctx, namespace, name)
 	if err != nil {
@@ -140,9 +141,10 @@ func (c *ClusterOf[O, C]) updateChild(old C, change func(C)) (C, error) {
 	return child, err
 }
 
-// PatchChild applies an adopt or release patch to the child of that namespace and
-// name: a strategic merge patch to kinds of Kubernetes' own, a merge patch to any.
-// With DryRun all is checked, webhooks are asked, and nothing is stored.
+// PatchChild applies a patch that adopts or releases the child with this namespace
+// and name. Children of custom resources take merge patches only, others strategic
+// merge patches too. For a dry run everything is checked and the Webhook is asked,
+// but nothing is stored.
 func (c *ClusterOf[O, C]) PatchChild(ctx context.Context, namespace, name string, patch selector.Patch, opts metav1.PatchOptions) (C, error) {
 	var none C
 	old, err := c.readChild(ctx, namespace, name)
@@ -169,9 +171,9 @@ func (c *ClusterOf[O, C]) PatchChild(ctx context.Context, namespace, name string
 }
 
 // DeleteChild starts the deletion of a child. It returns the resourceVersion that
-// the child has then, or "" if it is gone at once. A pod without a node, and one
-// that is finished, has no grace period, nor has a child that is no pod. With DryRun
-// all is checked, and nothing is deleted.
+// the child has then, or "" if the child is gone at once. A pod that runs on a node
+// has its grace period; pods without a node, finished pods and children of other
+// types have none. For a dry run everything is checked, and nothing is deleted.
 func (c *ClusterOf[O, C]) DeleteChild(ctx context.Context, namespace, name string, opts metav1.DeleteOptions) (string, error) {
 	old, err := c.readChild(ctx, namespace, name)
 	if err != nil {

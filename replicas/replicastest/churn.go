@@ -16,9 +16,9 @@ type churn[O Object[O], C Object[C]] struct {
 	n         int
 }
 
-// Churn returns a Part that changes every child of a namespace again and again, as
-// probes, agents and controllers of others do: an annotation that nobody reads. It
-// begins after half its time; 0 and less is one second.
+// Churn returns a Part that changes an annotation of every child of a namespace
+// again and again, as probes and agents change theirs. The first change comes after
+// half the given time. If the time is 0 or less, it is a second.
 func (c *ClusterOf[O, C]) Churn(namespace string, every time.Duration) Part {
 	every = cmp.Or(max(every, 0), time.Second)
 	return &churn[O, C]{cluster: c, namespace: namespace, every: every, next: c.Clock.Now().Add(every / 2)}

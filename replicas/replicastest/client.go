@@ -15,18 +15,20 @@ import (
 	"github.com/replicakit/replicakit/selector"
 )
 
-// A ClientOf makes the calls of one controller, and takes its events: it is a
-// controller.Client and a controller.EventSink. Fail programs what goes wrong, Record
-// tells what was called. Its hooks may step other parts of a world, and may panic, as
-// a process may die.
+// A ClientOf makes the calls of one controller and takes its events: it is a
+// controller.Client and a controller.EventSink. Fail makes calls fail, Record tells
+// which calls were made. Its functions may step other parts of a World, and may
+// panic with a Crash, as if the process died.
 type ClientOf[O Object[O], C Object[C]] struct {
-	// Fault decides about every request that Fail does not, before it is sent,
-	// also about those that are sent again; nil: none fails.
+	// Fault decides about each request for which no Rule of Fail does, before it is
+	// sent or sent again. If Fault is nil, such requests succeed.
 	Fault func(Call) Fault
-	// Permit is asked before every write is sent, also before it is sent again. An
-	// error is the answer; nil: all are permitted.
+	// Permit is asked before each write is sent or sent again. If it returns an
+	// error, the call returns that error and has no effect. If it is nil, all
+	// writes are sent.
 	Permit func(Call) error
-	// Done is told of every call and the error it came back with; nil: nobody.
+	// Done is called after each call with the error that the call returned. It may
+	// be nil.
 	Done func(Call, error)
 
 	cluster *ClusterOf[O, C]
@@ -50,8 +52,8 @@ func (c *ClusterOf[O, C]) NewClient() *ClientOf[O, C] {
 	return &ClientOf[O, C]{cluster: c, id: c.clients}
 }
 
-// Calling returns the call that takes effect at this moment: what changes on the
-// cluster now is its doing.
+// Calling returns the client's call that takes effect now, and whether there is
+// one. In ClusterOf.Changed it tells whether this client causes the change.
 func (c *ClientOf[O, C]) Calling() (Call, bool) {
 	if l := c.cluster.landing; l != nil && l.client == c.id {
 		return l.call, true
@@ -62,7 +64,7 @@ func (c *ClientOf[O, C]) Calling() (Call, bool) {
 	return *c.calling, true
 }
 
-// A Call is one request.
+// A Call is one request to the API server.
 type Call struct {
 	Verb                 string // create, delete, patch, get, list or update
 	Kind                 string // that of children or of owners, such as Pod
@@ -158,7 +160,8 @@ func (c *ClientOf[O, C]) Create(ctx context.Context, child C) (C, error) {
 	return do(c, call, func(cluster *ClusterOf[O, C]) (C, error) { return cluster.CreateChild(ctx, call.Namespace, child) })
 }
 
-// Delete deletes a child by name, under the preconditions of opts.
+// Delete deletes the child with this namespace and name, if the preconditions of
+// opts hold.
 func (c *ClientOf[O, C]) Delete(ctx context.Context, child C, opts metav1.DeleteOptions) (string, error) {
 	call := c.cluster.children.callFor("delete", child)
 	call.DryRun = len(opts.DryRun) > 0
@@ -176,21 +179,21 @@ func (c *ClientOf[O, C]) Patch(ctx context.Context, child C, patch selector.Patc
 	})
 }
 
-// Get reads a child live.
+// Get reads a child from the API server.
 func (c *ClientOf[O, C]) Get(ctx context.Context, namespace, name string) (C, error) {
 	return do(c, c.cluster.children.call("get", namespace, name), func(cluster *ClusterOf[O, C]) (C, error) {
 		return cluster.GetChild(ctx, namespace, name)
 	})
 }
 
-// List lists children live, and tells of which version the list is.
+// List lists children from the API server, with the version of the list.
 func (c *ClientOf[O, C]) List(ctx context.Context, namespace string, matching labels.Selector) (controller.List[C], error) {
 	return do(c, c.cluster.children.call("list", namespace, ""), func(cluster *ClusterOf[O, C]) (controller.List[C], error) {
 		return cluster.ListChildren(ctx, namespace, matching)
 	})
 }
 
-// GetOwner reads an owner live.
+// GetOwner reads an owner from the API server.
 func (c *ClientOf[O, C]) GetOwner(ctx context.Context, namespace, name string) (O, error) {
 	return do(c, c.cluster.owners.call("get", namespace, name), func(cluster *ClusterOf[O, C]) (O, error) {
 		return cluster.GetOwner(ctx, namespace, name)
@@ -202,7 +205,7 @@ func (c *ClientOf[O, C]) UpdateStatus(ctx context.Context, owner O) (O, error) {
 	return do(c, c.cluster.owners.callFor("update", owner), func(cluster *ClusterOf[O, C]) (O, error) { return cluster.UpdateOwnerStatus(ctx, owner) })
 }
 
-// Event records an event on the cluster.
+// Event adds an event to the cluster's Events.
 func (c *ClientOf[O, C]) Event(owner metav1.Object, eventType, reason, message string) {
 	if object.IsNil(owner) {
 		return

@@ -2,13 +2,14 @@ package replicastest
 
 import "time"
 
-// A Clock is virtual time: it stands still until somebody moves it.
+// A Clock is virtual time: it stands still until Advance is called.
 type Clock struct{ now time.Time }
 
-// NewClock returns a clock that stands at an instant.
+// NewClock returns a clock that shows the given instant.
 func NewClock(start time.Time) *Clock { return &Clock{now: start} }
 
-// Now returns the instant that the clock stands at; of a nil one the zero time.
+// Now returns the instant that the clock shows; for a nil Clock it is the zero
+// instant.
 func (c *Clock) Now() time.Time {
 	if c == nil {
 		return time.Time{}
@@ -16,7 +17,7 @@ func (c *Clock) Now() time.Time {
 	return c.now
 }
 
-// Advance moves the clock forward; 0 and less leave it where it stands.
+// Advance moves the clock forward. If d is 0 or less, it does nothing.
 func (c *Clock) Advance(d time.Duration) {
 	if c != nil {
 		c.now = c.now.Add(max(d, 0))

@@ -18,51 +18,53 @@ import (
 	"github.com/replicakit/replicakit/replicas/controller"
 )
 
-// Options shape a cluster. The zero value is one without nodes.
+// Options are the settings of a cluster. The zero value is a cluster without nodes.
 type Options struct {
-	// Start is the instant that the clock starts at; zero: the beginning of 2026.
+	// Start is the instant at which the clock starts. The zero instant means the
+	// beginning of 2026.
 	Start time.Time
-	// Clock is the one to live by, for clusters that share one; nil: one of its own.
+	// Clock is the clock, for clusters that share one. nil means a new one.
 	Clock *Clock
-	// Seed decides all that is random: UIDs and generated names.
+	// Seed decides everything that is random: UIDs and generated names.
 	Seed uint64
-	// Counting makes UIDs and generated names count up instead: they tell the
-	// order in which objects came.
+	// Counting makes UIDs and generated names count up, so that they tell in which
+	// order objects were made.
 	Counting bool
-	// Name generates names, which it must not give twice; nil: as the API server
-	// does, or else Counting.
+	// Name generates the names of children that have none. It must not return a
+	// name twice. nil means that names are random, or count up with Counting.
 	Name func(prefix string) string
-	// Nodes is how many nodes there are at first, for children that are pods:
-	// node-1, node-2 and so on. Pods without a node never become ready.
+	// Nodes is how many nodes there are at first: node-1, node-2 and so on. They
+	// matter only if children are pods: a pod without a node never becomes ready.
 	Nodes int
-	// Timing is how fast the cluster is.
+	// Timing says how fast the cluster is.
 	Timing Timing
 }
 
-// A ClusterOf is an API server with owners and children of one kind, and what
-// acts on its objects. Its methods are what users and administrators do;
-// controllers use a Client. Objects that are passed in are copied, those returned
-// may be changed. NewCluster and NewClusterOf make one.
+// A ClusterOf is an API server with owners and children of one kind each, and with
+// what acts on them by itself. Its methods are what users and administrators do;
+// controllers use a ClientOf. It copies the objects that are passed in, and you may
+// change the objects that it returns. It is a Part. NewCluster and NewClusterOf
+// make one.
 type ClusterOf[O Object[O], C Object[C]] struct {
 	Clock *Clock
 	// Events are the events that controllers sent, the oldest first.
 	Events []Event
-	// Ready makes a child ready: it is called with a copy of each child that is
-	// not being deleted, Timing.StartUp after its creation, and what it changes is
-	// stored. nil: children stay as they are created. For pods it is not called:
-	// they become ready on nodes.
+	// Ready makes a child ready: it changes the copy that it is given, and the
+	// result is stored. It is called once for each child that is not being deleted,
+	// Timing.StartUp after the child's creation. If it is nil, children stay as
+	// they were created. It is not called for pods, which become ready on nodes.
 	Ready func(child C)
-	// Mutate changes every child that is created through the API, before Webhook
-	// sees it; nil: nobody does.
+	// Mutate may change each child that is created through the API, before Webhook
+	// is asked. It may be nil.
 	Mutate func(child C)
-	// Webhook is asked about every child that is created, patched or deleted
-	// through the API, and refuses with an error; nil: everything is allowed.
-	// It must only look.
+	// Webhook is asked about each child that is created, patched or deleted through
+	// the API, and refuses the call by an error. It must not change the child. If
+	// it is nil, all calls are allowed.
 	Webhook func(verb string, child C) error
-	// Changed is told of every change once it is stored: before is nil for an
-	// object that is new, after for one that is gone. It must only look.
+	// Changed is called after each change: before is nil for a new object, after
+	// for one that is gone. It must not change the objects. It may be nil.
 	Changed func(before, after metav1.Object)
-	// Restored is told when a backup has been put in place of everything.
+	// Restored is called after Restore. It may be nil.
 	Restored func()
 
 	kind     controller.Kind[O, C]
@@ -87,11 +89,11 @@ type ClusterOf[O Object[O], C Object[C]] struct {
 // A Cluster is a ClusterOf ReplicaSets and pods.
 type Cluster = ClusterOf[*appsv1.ReplicaSet, *corev1.Pod]
 
-// NewCluster returns a cluster without ReplicaSets and pods.
+// NewCluster returns an empty cluster for ReplicaSets and pods.
 func NewCluster(o Options) *Cluster { return newCluster(controller.ReplicaSets(), o) }
 
-// NewClusterOf returns a cluster without owners and children. A Kind that can
-// never work is an error, as it is to controller.New.
+// NewClusterOf returns an empty cluster for the owners and children of a Kind. The
+// error is that of controller.New for a Kind that can never work.
 func NewClusterOf[O Object[O], C Object[C]](kind controller.Kind[O, C], o Options) (*ClusterOf[O, C], error) {
 	c := newCluster(kind, o)
 	if _, err := c.NewControllerWith(controller.Options{}); err != nil {
@@ -134,7 +136,7 @@ func newTable[T Object[T]](s server, kind schema.GroupVersionKind) *table[T] {
 	return &table[T]{server: s, kind: kind.GroupKind(), resource: plural.GroupResource(), counts: !arePods}
 }
 
-// An Event is what a controller told about an object.
+// An Event is an event that a controller sent about an object.
 type Event struct {
 	At      time.Time
 	About   types.NamespacedName
@@ -143,7 +145,7 @@ type Event struct {
 	Message string
 }
 
-// Version returns how many writes there have been: the latest resourceVersion.
+// Version returns the latest resourceVersion, which is the number of writes so far.
 func (c *ClusterOf[O, C]) Version() uint64 { return c.version }
 
 func (c *ClusterOf[O, C]) newVersion() string {
@@ -187,7 +189,7 @@ func (c *ClusterOf[O, C]) newName(namespace, prefix string) string {
 	}
 }
 
-// Random returns a number from 0 to n-1, the next one of the cluster's; 0 if n is
+// Random returns the cluster's next random number, from 0 to n-1; it is 0 if n is
 // less than 1.
 func (c *ClusterOf[O, C]) Random(n int) int {
 	if n < 1 {

@@ -14,29 +14,29 @@ import (
 	"github.com/replicakit/replicakit/replicas/controller"
 )
 
-// A ControllerOf is the library's controller on a view of a cluster, with a client,
-// a work queue and a clock of its own. It is a Part. A controller that is started
-// again is a new one on the same cluster; two run at once as two parts of one
-// world.
+// A ControllerOf is the library's controller, with a view of a cluster, a client, a
+// work queue and a clock of its own. It is a Part. To restart a controller, make a
+// new one on the same cluster and leave the old one out of the World. To run two at
+// once, put both into the World.
 type ControllerOf[O Object[O], C Object[C]] struct {
 	Client *ClientOf[O, C]
 	View   *ViewOf[O, C]
 	Worker *Worker
-	// Sync makes a pass. It is the library's controller; put your own in its
-	// place to test what you composed from parts. A delay above 0 asks for
-	// another pass then; after an error without one there is one soon, and each
-	// time later.
+	// Sync makes a pass. It is the Sync of the library's controller.Controller;
+	// replace it to test a loop of your own. See Worker.Sync for what it returns.
 	Sync func(ctx context.Context, key types.NamespacedName) (again time.Duration, err error)
-	// BurstReplicas, if it is not 0, goes into every Spec.
+	// BurstReplicas, if it is not 0, replaces the BurstReplicas of every Spec.
 	BurstReplicas int
 	// Skew is how far the controller's clock is ahead of the cluster's.
 	Skew time.Duration
-	// Listed is called when a pass has listed the children; what arrives then
-	// comes too late for the list. nil: nobody.
+	// Listed is called after a pass has listed the children from the cache: what it
+	// changes comes too late for that list. It may be nil.
 	Listed func()
-	// Scaling is told what a pass is about to create and delete; nil: nobody.
+	// Scaling is called before a pass creates or deletes, with what it will do. It
+	// may be nil.
 	Scaling func(ScalingOf[O, C])
-	// Passed is told of every pass; nil: nobody.
+	// Passed is called after each pass for an owner that the cache has. It may be
+	// nil.
 	Passed func(controller.Pass[O, C])
 
 	controller *controller.Controller
@@ -53,7 +53,8 @@ type Controller = ControllerOf[*appsv1.ReplicaSet, *corev1.Pod]
 // A Pass tells what a pass for a ReplicaSet did.
 type Pass = controller.Pass[*appsv1.ReplicaSet, *corev1.Pod]
 
-// A ScalingOf is what a pass is about to do.
+// A ScalingOf is what a pass is about to do: for the Owner, with the children that
+// it Owned and those that are Related for co-location.
 type ScalingOf[O Object[O], C Object[C]] struct {
 	Owner   O
 	Owned   []C // those that it counts
@@ -61,10 +62,10 @@ type ScalingOf[O Object[O], C Object[C]] struct {
 	Scale   replicas.ScaleOf[C]
 }
 
-// A Scaling is what a pass for a ReplicaSet is about to do.
+// A Scaling is a ScalingOf ReplicaSets and pods.
 type Scaling = ScalingOf[*appsv1.ReplicaSet, *corev1.Pod]
 
-// NewController returns a controller that has seen nothing yet.
+// NewController returns a controller that has not seen anything yet.
 func (c *ClusterOf[O, C]) NewController() *ControllerOf[O, C] {
 	ctl, err := c.NewControllerWith(controller.Options{})
 	if err != nil {
@@ -73,9 +74,9 @@ func (c *ClusterOf[O, C]) NewController() *ControllerOf[O, C] {
 	return ctl
 }
 
-// NewControllerWith returns a controller with options. Clock, events, random
-// numbers and the one call at a time are the simulation's. The error is that of
-// controller.New.
+// NewControllerWith returns a controller with options. Now, Events, Random and
+// MaxParallel are set here, so that calls are made one at a time. The error is that
+// of controller.New.
 func (c *ClusterOf[O, C]) NewControllerWith(opts controller.Options) (*ControllerOf[O, C], error) {
 	ctl := &ControllerOf[O, C]{Client: c.NewClient(), View: c.NewView(), cluster: c}
 	ctl.Worker = &Worker{Clock: c.Clock, Sync: ctl.pass}
@@ -162,29 +163,31 @@ func digits(n uint64) []int {
 	return d
 }
 
-// Expectations returns the record of what the controller started and has not seen.
+// Expectations returns the record of what the controller started and has not seen
+// yet.
 func (c *ControllerOf[O, C]) Expectations() *expectations.Store[expectations.Key] {
 	return c.controller.Expectations()
 }
 
-// RememberWrites lets the controller know how far its caches have come: from now on
-// it waits for them to see what it wrote.
+// RememberWrites tells the controller from now on how far its caches have come, as
+// client-go's caches do from 0.36 on: it then waits until they show what it wrote.
 func (c *ControllerOf[O, C]) RememberWrites() { c.remembers = true }
 
-// Now is what the controller takes the time to be.
+// Now returns the time on the controller's clock.
 func (c *ControllerOf[O, C]) Now() time.Time { return c.cluster.Clock.Now().Add(c.Skew) }
 
-// Passing returns the owner that a pass is made for at this moment, as the pass
-// sees it, or nil. A controller that died in a pass is in it for ever.
+// Passing returns the owner of the pass that is under way, as the cache has it; nil
+// if there is no pass. After a Crash the pass stays under way for ever.
 func (c *ControllerOf[O, C]) Passing() O { return c.passing }
 
-// Due returns when the next event arrives, or the next pass is due.
+// Due returns when the next event arrives or the next pass is due, and whether
+// there will be one.
 func (c *ControllerOf[O, C]) Due() (time.Time, bool) {
 	_, due, ok := c.next()
 	return due, ok
 }
 
-// Step delivers an event or makes a pass, the event first.
+// Step delivers an event or makes a pass; if both are due, the event comes first.
 func (c *ControllerOf[O, C]) Step() {
 	if part, _, ok := c.next(); ok {
 		part.Step()

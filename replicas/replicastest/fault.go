@@ -17,23 +17,24 @@ import (
 	"github.com/replicakit/replicakit/slowstart"
 )
 
-// A Fault is what goes wrong with a request. The zero Fault is nothing.
+// A Fault is what goes wrong with a request. The zero Fault is that nothing does.
 type Fault struct {
 	Before error // the request has no effect and this is its answer
 	After  error // the request has its effect, and this comes instead of the answer
-	// Resend sends the request again instead of passing the answer on, as client-go
-	// does after a 429 or a 503 with Retry-After and after a connection that was
-	// reset. The Fault of the second try is asked for anew.
+	// Resend sends the request again and does not return the error, as client-go
+	// does after a 429 or 503 with Retry-After, and after a connection that was
+	// reset. Another Fault decides about the request that is sent again.
 	Resend bool
-	// Late is when a request with a Before takes effect after all, counted from the call.
+	// Late is how long after the call a request that failed with Before takes
+	// effect all the same. 0 means that it never does.
 	Late time.Duration
 }
 
 // A Failure is a way in which a call fails.
 type Failure uint8
 
-// Lost are the failures that may come after the effect: a server's, or those of
-// what stands before it.
+// Lost returns the failures that can come after the effect: those of the server,
+// and of what stands in front of it.
 func Lost() []Failure { return []Failure{Timeout, Unavailable, Broken, Throttled, Cut} }
 
 // The failures, each with the status code of its answer.
@@ -50,12 +51,12 @@ const (
 	Failures                   // how many there are
 )
 
-// String names the failure.
+// String returns the name of the failure.
 func (f Failure) String() string {
 	return [...]string{"timeout", "unavailable", "broken", "throttled", "conflict", "forbidden", "rejected", "refused", "cut"}[f%Failures]
 }
 
-// Of is the error that a call of a kind of failure comes back with.
+// Of returns the error that a call returns if it fails in this way.
 func (f Failure) Of(call Call) error {
 	kind := schema.GroupKind{Group: call.group, Kind: call.Kind}
 	plural, _ := meta.UnsafeGuessKindToResource(kind.WithVersion(""))
@@ -89,11 +90,12 @@ func rejected(kind schema.GroupKind, name string) error {
 	return err
 }
 
-// A Crash is what a hook panics with for the process to die in the middle of a
-// pass.
+// A Crash is what a function of a ClientOf or ControllerOf panics with if the
+// process shall die in the middle of a pass.
 type Crash struct{}
 
-// Crashes calls f and reports whether a Crash ended it. Other panics go through.
+// Crashes calls f and reports whether f panicked with a Crash. Any other panic goes
+// on.
 func Crashes(f func()) (crashed bool) {
 	defer func() {
 		value := recover()

@@ -135,8 +135,9 @@ const (
 	ended                     // it is not there
 )
 
-// TerminateNamespace deletes a namespace: nothing can be created in it any more,
-// and what it holds is deleted. Namespaces that nobody terminated exist.
+// TerminateNamespace deletes a namespace: from now on nothing can be created in it,
+// and its objects are deleted. A namespace exists until it is terminated; it need
+// not be created.
 func (c *ClusterOf[O, C]) TerminateNamespace(name string) {
 	if name == "" {
 		return
@@ -145,8 +146,8 @@ func (c *ClusterOf[O, C]) TerminateNamespace(name string) {
 	c.later(c.timing.Garbage, task[O, C]{do: empty, name: name})
 }
 
-// CreateNamespace makes a namespace that is gone exist again, and reports whether
-// it does.
+// CreateNamespace creates a namespace again that is gone, and reports whether it
+// exists now.
 func (c *ClusterOf[O, C]) CreateNamespace(name string) bool {
 	if c.ending[name] == ended {
 		delete(c.ending, name)

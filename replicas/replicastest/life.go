@@ -9,8 +9,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Timing is how long things take on a cluster. Zero fields stand for the values
-// named here; of these Detect, Evict and Collect are Kubernetes' own.
+// Timing says how long things take on a cluster. A zero field means the value that
+// its comment names. Those of Detect, Evict and Collect are Kubernetes' defaults.
 type Timing struct {
 	Schedule time.Duration // from a pod's creation to its node: 0.5 s; negative: never
 	StartUp  time.Duration // from there to a ready pod, and from the creation of any other child to a ready one: 2 s
@@ -124,7 +124,8 @@ func (c *ClusterOf[O, C]) later(d time.Duration, t task[O, C]) {
 	c.tasks = slices.Insert(c.tasks, i, t)
 }
 
-// Due returns when something happens next on the cluster's side.
+// Due returns when the next thing happens on the cluster by itself, and whether
+// anything will.
 func (c *ClusterOf[O, C]) Due() (time.Time, bool) {
 	if len(c.tasks) == 0 {
 		return time.Time{}, false
@@ -132,7 +133,7 @@ func (c *ClusterOf[O, C]) Due() (time.Time, bool) {
 	return c.tasks[0].at, true
 }
 
-// Step lets the next thing happen on the cluster's side if it is due.
+// Step makes the next thing happen on the cluster if it is due.
 func (c *ClusterOf[O, C]) Step() {
 	if due, ok := c.Due(); !ok || due.After(c.Clock.Now()) {
 		return
@@ -140,8 +141,8 @@ func (c *ClusterOf[O, C]) Step() {
 	c.Act()
 }
 
-// Act lets the next thing happen on the cluster's side, due or not, if there is
-// one.
+// Act makes the next thing happen on the cluster even if it is not due. If there is
+// nothing, it does nothing.
 func (c *ClusterOf[O, C]) Act() {
 	if len(c.tasks) == 0 {
 		return

@@ -9,13 +9,14 @@ type node struct {
 	alive, ready bool
 }
 
-// AddNode adds a node that is ready. Nodes matter to pods alone.
+// AddNode adds a node that is ready. Only pods use nodes.
 func (c *ClusterOf[O, C]) AddNode(name string) {
 	c.nodes = append(c.nodes, &node{name: name, alive: true, ready: true})
 }
 
-// LoseNode makes a node fall silent: after some time its pods are no longer
-// ready, later they are deleted, but nobody confirms that they have stopped.
+// LoseNode cuts a node off. After Timing.Detect its pods are no longer ready, and
+// after Timing.Evict more they are deleted, but they stay in deletion: no kubelet
+// confirms that they have stopped.
 func (c *ClusterOf[O, C]) LoseNode(name string) {
 	if n := c.node(name); n != nil {
 		n.alive = false
@@ -23,7 +24,7 @@ func (c *ClusterOf[O, C]) LoseNode(name string) {
 	}
 }
 
-// RemoveNode removes a node for good: after some time its pods are gone.
+// RemoveNode removes a node for good. After Timing.Collect its pods are gone.
 func (c *ClusterOf[O, C]) RemoveNode(name string) {
 	c.nodes = slices.DeleteFunc(c.nodes, func(n *node) bool { return n.name == name })
 	c.later(c.timing.Collect, task[O, C]{do: collect, name: name})

@@ -14,9 +14,8 @@ import (
 	"github.com/replicakit/replicakit/internal/object"
 )
 
-// CreateOwner stores a new owner, without its status. Missing replicas of a
-// ReplicaSet and of a ReplicationController are 1; of other kinds nothing is
-// defaulted.
+// CreateOwner stores a new owner, without its status. If a ReplicaSet or a
+// ReplicationController has nil replicas, they become 1. Nothing else is defaulted.
 func (c *ClusterOf[O, C]) CreateOwner(ctx context.Context, owner O) (O, error) {
 	var none O
 	if object.IsNil(owner) {
@@ -52,12 +51,12 @@ func (c *ClusterOf[O, C]) GetOwner(ctx context.Context, namespace, name string) 
 	return copied(c.readOwner(ctx, namespace, name))
 }
 
-// Owners returns the owners of a namespace, of all if it is "", as they really are, by
-// namespace and name.
+// Owners returns the owners of a namespace as the server has them, sorted by
+// namespace and name; for namespace "", those of all namespaces.
 func (c *ClusterOf[O, C]) Owners(namespace string) []O { return clone(c.owners.rows.in(namespace)) }
 
-// EditOwner changes anything of an owner but its status, which is the field of its
-// type that is called so. If its Spec changes, its generation goes up.
+// EditOwner changes an owner, except its status: the field of its type that is
+// called Status. If the spec changes, the generation goes up.
 func (c *ClusterOf[O, C]) EditOwner(ctx context.Context, namespace, name string, change func(owner O)) (O, error) {
 	old, err := c.readOwner(ctx, namespace, name)
 	if err != nil {
@@ -74,8 +73,9 @@ func (c *ClusterOf[O, C]) EditOwner(ctx context.Context, namespace, name string,
 	}))
 }
 
-// UpdateOwnerStatus stores the status of an owner and nothing else of it. With a
-// resourceVersion that is not the latest, or another UID, it is a Conflict.
+// UpdateOwnerStatus stores the status of an owner and nothing else of it. It is a
+// Conflict if the owner has a resourceVersion that is not the latest, or another
+// UID.
 func (c *ClusterOf[O, C]) UpdateOwnerStatus(ctx context.Context, owner O) (O, error) {
 	var none O
 	if object.IsNil(owner) {
@@ -91,10 +91,11 @@ func (c *ClusterOf[O, C]) UpdateOwnerStatus(ctx context.Context, owner O) (O, er
 	return copied(c.owners.update(old, func(o O) { setStatus(o, owner.DeepCopy()) }))
 }
 
-// DeleteOwner deletes an owner, once it has no finalizers. What becomes of its
-// children the garbage collector decides: in the background, which is what an
-// empty policy means, it deletes them afterwards, in the foreground before, and
-// as orphans they are left.
+// DeleteOwner deletes an owner, or marks it as deleted until its finalizers are
+// gone. The garbage collector then takes care of the children: with a background
+// policy, which is what an empty policy means, it deletes them after the owner;
+// with a foreground policy, before the owner; with an orphan policy it removes
+// their owner references.
 func (c *ClusterOf[O, C]) DeleteOwner(ctx context.Context, namespace, name string, policy metav1.DeletionPropagation) error {
 	old, err := c.readOwner(ctx, namespace, name)
 	if err != nil {

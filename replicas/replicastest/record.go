@@ -6,34 +6,35 @@ import (
 	"time"
 )
 
-// A Rule programs the failure of calls. The zero Rule lets every call time out.
+// A Rule says which calls fail, and how. By the zero Rule every call times out.
 type Rule struct {
-	// Verb, Kind and Name say which calls are meant; what is "" is any.
+	// Verb, Kind and Name say which calls are meant; "" means any.
 	Verb, Kind, Name string
-	// Skip is how many of them are answered first.
+	// Skip is how many of these calls succeed first.
 	Skip int
-	// Times is how many fail then; 0: all of them.
+	// Times is how many of the calls after that fail. 0 means all.
 	Times int
-	// With is how they fail: Timeout if it is left out. Err, if it is not nil, is
+	// With is how they fail; the zero Failure is Timeout. If Err is not nil, it is
 	// the error instead.
 	With Failure
 	Err  error
-	// Landed lets the calls have their effect: only the answer is lost.
+	// Landed says that the calls take effect, and that only the answer is lost.
 	Landed bool
-	// Late, if it is above 0, is how long after the call it takes effect, when
-	// nobody waits for it. It is not for Landed.
+	// Late, if it is positive, is how long after the call it takes effect all the
+	// same, when nobody waits for the answer any more. If Landed is set, Late is
+	// ignored.
 	Late time.Duration
 }
 
-// Fail lets calls fail from now on. If several rules mean a call, the first that was
-// given decides, as long as it has some left. Fault is not asked about such a call.
+// Fail makes calls fail from now on. If several rules apply to a call, the first
+// one that has failures left decides, and Fault is not asked.
 func (c *ClientOf[O, C]) Fail(rules ...Rule) {
 	for _, r := range rules {
 		c.rules = append(c.rules, &programmed{Rule: r})
 	}
 }
 
-// Heal ends what Fail began.
+// Heal removes the rules of all calls of Fail.
 func (c *ClientOf[O, C]) Heal() { c.rules = nil }
 
 // programmed is a Rule, and how many calls it has met.
@@ -74,23 +75,24 @@ func (c *ClientOf[O, C]) faultOf(call Call) Fault {
 	return c.Fault(call)
 }
 
-// A Record is a list of calls in their order.
+// A Record is a list of calls, in the order in which they were made.
 type Record struct{ Calls []Answered }
 
-// An Answered is a call with what came back; nil: it succeeded.
+// An Answered is a call and the error that it returned; nil if it succeeded.
 type Answered struct {
 	Call
 	Err error
 }
 
-// Record returns a record of the calls from now on.
+// Record returns a record to which all calls from now on are added.
 func (c *ClientOf[O, C]) Record() *Record {
 	r := &Record{}
 	c.records = append(c.records, r)
 	return r
 }
 
-// Count returns how many calls of a verb there were, failed or not; of "", all.
+// Count returns how many calls have this verb, whether they failed or not.
+// Count("") returns how many calls there are.
 func (r *Record) Count(verb string) (n int) {
 	for _, call := range r.calls() {
 		if verb == "" || call.Verb == verb {
@@ -110,7 +112,7 @@ func (r *Record) Failed() (failed []Answered) {
 	return failed
 }
 
-// String returns a line for each call.
+// String returns one line for each call.
 func (r *Record) String() string {
 	var b strings.Builder
 	for _, call := range r.calls() {

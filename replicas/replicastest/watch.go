@@ -20,9 +20,9 @@ import (
 	"github.com/replicakit/replicakit/replicas/controller"
 )
 
-// A ViewOf is what one controller has seen of a cluster: for each kind a cache,
-// and the events that are still on their way to it. It starts with a list: every
-// object that exists is on its way. It is a Part.
+// A ViewOf is what one controller has seen of a cluster: a cache for each kind, and
+// the events that have not arrived yet. At first all objects of the cluster are
+// such events, as those of a list. It is a Part.
 type ViewOf[O Object[O], C Object[C]] struct {
 	OwnerWatch *Stream[O]
 	ChildWatch *Stream[C]
@@ -35,7 +35,7 @@ type View = ViewOf[*appsv1.ReplicaSet, *corev1.Pod]
 
 var _ controller.Cache[*appsv1.ReplicaSet, *corev1.Pod] = (*View)(nil)
 
-// NewView returns an empty view that the cluster sends its events to from now on.
+// NewView returns an empty view. The cluster sends its events to it from now on.
 func (c *ClusterOf[O, C]) NewView() *ViewOf[O, C] {
 	selects := func(owner O) (labels.Selector, error) {
 		spec, err := c.kind.Spec(owner)
@@ -44,24 +44,24 @@ func (c *ClusterOf[O, C]) NewView() *ViewOf[O, C] {
 	return &ViewOf[O, C]{OwnerWatch: watch(c.owners), ChildWatch: watch(c.children), selects: selects}
 }
 
-// Stop ends both watches: no event is sent any more, and what is on its way is
-// lost.
+// Stop ends both watches: events that have not arrived are lost, and no more are
+// sent.
 func (v *ViewOf[O, C]) Stop() {
 	v.ChildWatch.stop()
 	v.OwnerWatch.stop()
 }
 
-// Synced reports whether the first list of both kinds has arrived. A controller
-// must not act before.
+// Synced reports whether the first list of each kind has arrived. A controller must
+// not act before.
 func (v *ViewOf[O, C]) Synced() bool { return v.ChildWatch.synced && v.OwnerWatch.synced }
 
-// Intact returns an error if an object of the caches is not as it arrived, or if an
-// event handler returned one.
+// Intact returns an error if somebody changed an object in a cache, or if an event
+// handler returned an error.
 func (v *ViewOf[O, C]) Intact() error {
 	return errors.Join(v.ChildWatch.intact(), v.OwnerWatch.intact())
 }
 
-// Handle gives a controller every event from now on.
+// Handle passes all events to a controller from now on.
 func (v *ViewOf[O, C]) Handle(c *controller.Controller) {
 	v.ChildWatch.OnAdd = func(obj any) error { return c.ChildAdded(obj) }
 	v.ChildWatch.OnUpdate = func(old, obj any) error { return c.ChildUpdated(old, obj) }
@@ -109,8 +109,7 @@ func (v *ViewOf[O, C]) OwnersVersion() string { return v.OwnerWatch.Version() }
 // ChildrenVersion returns the version up to which children have been seen.
 func (v *ViewOf[O, C]) ChildrenVersion() string { return v.ChildWatch.Version() }
 
-// Due returns when the next event arrives; that of an owner comes first if both
-// kinds have one.
+// Due returns when the next event arrives, and whether there is one.
 func (v *ViewOf[O, C]) Due() (time.Time, bool) {
 	child, ok := v.ChildWatch.Due()
 	if owner, other := v.OwnerWatch.Due(); other && (!ok || !owner.After(child)) {
@@ -119,7 +118,8 @@ func (v *ViewOf[O, C]) Due() (time.Time, bool) {
 	return child, ok
 }
 
-// Step delivers the next event that is due.
+// Step delivers the next event if it is due; if both kinds have one at the same
+// time, that of owners.
 func (v *ViewOf[O, C]) Step() {
 	due, _ := v.Due()
 	if owner, ok := v.OwnerWatch.Due(); ok && owner.Equal(due) {
@@ -129,16 +129,15 @@ func (v *ViewOf[O, C]) Step() {
 	v.ChildWatch.Step()
 }
 
-// A Stream is the watch of one kind and the cache that it feeds. Events arrive
-// in the order of the writes; first the cache is changed, then the handler is
-// called, as informers do. What the cache returns is shared: read it only.
+// A Stream is the watch of one kind, and the cache that it fills. Events arrive in
+// the order of the writes. As in an informer, an event first changes the cache, and
+// then the handler is called. Do not change objects of the cache.
 type Stream[T Object[T]] struct {
-	// Lag is how long an event that is sent from now on is under way. One never
-	// overtakes another.
+	// Lag is how long an event takes from now on to arrive. No event overtakes
+	// another.
 	Lag time.Duration
-	// The handlers, as informers have them; nil: nobody is told. What
-	// they are given is of type T, or a Tombstone of one. An error is a broken
-	// test: Intact tells.
+	// The event handlers; each may be nil. They are given a T, OnDelete also a
+	// Tombstone of one. The first error that one returns is kept for ViewOf.Intact.
 	OnAdd    func(obj any) error
 	OnUpdate func(old, obj any) error
 	OnDelete func(obj any) error
@@ -155,8 +154,8 @@ type Stream[T Object[T]] struct {
 	err     error // of a handler
 }
 
-// A Tombstone tells that an object is gone whose deletion was not seen: it has
-// the last state that was.
+// A Tombstone says that an object is gone whose deletion the watch did not see. Obj
+// is the last known state of the object.
 type Tombstone struct {
 	Key string
 	Obj any
@@ -190,25 +189,25 @@ func (s *Stream[T]) stop() {
 	s.table.streams = slices.DeleteFunc(s.table.streams, func(other *Stream[T]) bool { return other == s })
 }
 
-// Break ends the watch: what is on its way is lost, and what happens from now on
-// is not seen, until Relist.
+// Break breaks the watch: events that have not arrived are lost, and so are all
+// later ones until Relist.
 func (s *Stream[T]) Break() { s.queue, s.broken = nil, true }
 
 // Broken reports whether the watch is broken.
 func (s *Stream[T]) Broken() bool { return s.broken }
 
-// Hang lets the watch hang: what happens from now on is sent and does not arrive,
-// and no error tells of it, until Resume or Relist.
+// Hang makes the watch hang: no event arrives until Resume or Relist, and there is
+// no error.
 func (s *Stream[T]) Hang() { s.hung = true }
 
-// Resume lets what a watch that hung has kept back arrive, as its lag has it.
+// Resume ends a Hang: the events that were kept back arrive when their Lag is over.
 func (s *Stream[T]) Resume() { s.hung = false }
 
 // Hung reports whether the watch hangs.
 func (s *Stream[T]) Hung() bool { return s.hung }
 
-// Relist lists everything and watches on from there. What exists is sent again,
-// changed or not; of what is gone only a Tombstone tells.
+// Relist lists all objects and watches from there. Every object arrives again,
+// changed or not. For an object that is gone, a Tombstone arrives.
 func (s *Stream[T]) Relist() {
 	s.queue, s.broken, s.hung = nil, false, false
 	for _, obj := range s.table.rows {
@@ -227,14 +226,15 @@ func (s *Stream[T]) Relist() {
 	s.synced = true
 }
 
-// Repeat delivers the last event once more.
+// Repeat delivers the last event a second time.
 func (s *Stream[T]) Repeat() {
 	if s.last.version != "" && s.last.is != missed {
 		s.deliver(s.last)
 	}
 }
 
-// Lose drops the next event alone, as if it had never been sent.
+// Lose drops the next event, as if it had not been sent. The last event of a list
+// is never lost.
 func (s *Stream[T]) Lose() {
 	if len(s.queue) > 0 && !s.queue[0].listed {
 		s.queue = s.queue[1:]
@@ -253,21 +253,23 @@ func (s *Stream[T]) receive(e event[T]) {
 	s.queue = append(s.queue, e)
 }
 
-// Get returns the object as the cache has it.
+// Get returns the object that the cache has under this namespace and name, and
+// whether it has one.
 func (s *Stream[T]) Get(namespace, name string) (T, bool) { return s.cache.get(namespace, name) }
 
-// In returns the objects of a namespace, of all if it is "", as the cache has them, by
-// namespace and name.
+// In returns the objects that the cache has in a namespace, sorted by namespace and
+// name; for namespace "", those of all namespaces.
 func (s *Stream[T]) In(namespace string) []T { return s.cache.in(namespace) }
 
-// Version returns the resourceVersion up to which the cache was filled, "" if
-// nothing has arrived.
+// Version returns the resourceVersion up to which the cache is filled; "" if
+// nothing has arrived yet.
 func (s *Stream[T]) Version() string { return s.version }
 
-// Pending returns how many events are still on their way.
+// Pending returns how many events have not arrived yet.
 func (s *Stream[T]) Pending() int { return len(s.queue) }
 
-// Due returns when the next event arrives.
+// Due returns when the next event arrives, and whether there is one. While the
+// watch hangs, there is none.
 func (s *Stream[T]) Due() (time.Time, bool) {
 	if len(s.queue) == 0 || s.hung {
 		return time.Time{}, false
@@ -282,8 +284,8 @@ func (s *Stream[T]) Step() {
 	}
 }
 
-// Deliver delivers the next event, if there is one and the watch does not hang,
-// however late it is to be.
+// Deliver delivers the next event even if it is not due. If there is none, or if
+// the watch hangs, it does nothing.
 func (s *Stream[T]) Deliver() {
 	if len(s.queue) == 0 || s.hung {
 		return

@@ -14,13 +14,13 @@ const (
 	lastRetry  = 1000 * time.Second
 )
 
-// A Worker is a work queue of names and the one worker that empties it. As in
-// client-go's queues a name can stand in it twice: once to be worked on now, and
-// once for later.
+// A Worker is a work queue of names, with one worker that empties it. As in
+// client-go's queues, a name can be there twice: once for now, and once for later.
 type Worker struct {
 	Clock *Clock
-	// Sync works on one name; nil: names are dropped. A delay above 0 asks to be called again then;
-	// after an error without one the Worker tries again, each time later.
+	// Sync works on one name. If again is positive, the name comes back after that
+	// time. After an error it comes back even if again is 0, after a delay that
+	// grows with each error. If Sync is nil, names are dropped.
 	Sync func(ctx context.Context, key types.NamespacedName) (again time.Duration, err error)
 
 	queue    []wake
@@ -32,8 +32,8 @@ type wake struct {
 	at  time.Time
 }
 
-// Wake queues a name: to be worked on now, or after d. One that is queued for
-// later already keeps the earlier time.
+// Wake puts a name into the queue: for now, or for d later. If it is there for
+// later already, the earlier time counts.
 func (w *Worker) Wake(key types.NamespacedName, d time.Duration) {
 	now := w.Clock.Now()
 	at := now.Add(max(d, 0))
@@ -49,7 +49,7 @@ func (w *Worker) Wake(key types.NamespacedName, d time.Duration) {
 	w.queue = append(w.queue, wake{key, at})
 }
 
-// Due returns when there is work next.
+// Due returns when there is work next, and whether there is any.
 func (w *Worker) Due() (time.Time, bool) {
 	next, ok := w.next()
 	return next.at, ok

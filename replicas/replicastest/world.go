@@ -6,38 +6,38 @@ import (
 	"github.com/replicakit/replicakit/internal/object"
 )
 
-// A Part is something that acts by itself when its time has come: the Cluster, a
-// View, a Worker. Parts never act on their own: somebody calls Step, and so
-// chooses what happens next.
+// A Part is something that acts when its time has come: a Cluster, a Controller, a
+// View, a Worker. It never acts by itself: somebody calls Step, and so decides what
+// happens next.
 type Part interface {
-	// Due returns the instant from which the part has something to do; false
-	// if there is nothing until another part acts.
+	// Due returns when the part has something to do, and whether it has anything;
+	// if not, it may have again after another part acted.
 	Due() (time.Time, bool)
-	// Step does one thing that is due, if one is.
+	// Step does one thing, if one is due.
 	Step()
 }
 
-// A World is a clock and the parts that live by it.
+// A World is a clock and the parts that act by it.
 type World struct {
 	Clock *Clock
 	Parts []Part
 }
 
-// Run lets d pass: each thing that falls due on the way is done at its time, in
-// the order of the parts where several are due at once. With d = 0 it does what
-// is due now, and what follows from that at once.
+// Run lets the time d pass. Everything that becomes due is done at its time; if
+// several parts are due at the same time, the first of Parts acts first. With d =
+// 0, Run does what is due now, and what becomes due by that.
 //
-// Parts that keep each other busy without time passing would never let Run
-// return: after a million steps in one instant it panics.
+// If parts keep each other busy and no time passes, Run panics after a million
+// steps.
 func (w *World) Run(d time.Duration) {
 	end := w.Clock.Now().Add(d)
 	w.RunUntil(end, nil)
 	w.Clock.Advance(end.Sub(w.Clock.Now()))
 }
 
-// RunUntil steps until done reports true, which it returns, or until nothing is left
-// to do up to the end; the clock then stands at the last thing done. A nil done
-// never does.
+// RunUntil steps until done returns true, or until nothing is left to do up to the
+// instant end. It reports whether done returned true. The clock then stands at the
+// last thing that was done. If done is nil, it never returns true.
 func (w *World) RunUntil(end time.Time, done func() bool) bool {
 	const busy = 1_000_000
 	for steps := 0; done == nil || !done(); steps++ {
