@@ -17,17 +17,17 @@ import (
 	"github.com/replicakit/replicakit/selector"
 )
 
-// An OwnerClient reads owners of one namespace and writes their status. The typed
-// clients of client-go, and those that client-gen makes for custom resources with
-// a status, are such clients.
+// An OwnerClient reads the owners of one namespace and writes their status. The
+// typed clients of client-go are OwnerClients, and so are those that client-gen
+// makes for custom resources with a status.
 type OwnerClient[O controller.Object] interface {
 	Get(ctx context.Context, name string, opts metav1.GetOptions) (O, error)
 	UpdateStatus(ctx context.Context, owner O, opts metav1.UpdateOptions) (O, error)
 }
 
-// A ChildClient makes the calls for children of one namespace; L is a pointer to
-// their list. The typed clients of client-go, and those that client-gen makes, are
-// such clients.
+// A ChildClient makes the calls for the children of one namespace. L is a pointer
+// to their list type. The typed clients of client-go, and those that client-gen
+// makes, are ChildClients.
 type ChildClient[C controller.Object, L runtime.Object] interface {
 	Create(ctx context.Context, child C, opts metav1.CreateOptions) (C, error)
 	Delete(ctx context.Context, name string, opts metav1.DeleteOptions) error
@@ -36,14 +36,16 @@ type ChildClient[C controller.Object, L runtime.Object] interface {
 	List(ctx context.Context, opts metav1.ListOptions) (L, error)
 }
 
-// NewClient returns a Client for a controller out of typed clients, of which the
-// functions return one for each namespace:
+// NewClient makes the client that New needs. owners and children return the typed
+// client of a namespace; the namespace "" means all namespaces, or none for
+// cluster-scoped objects:
 //
 //	clientgo.NewClient(kube.AppsV1().ReplicaSets, kube.CoreV1().Pods)
 //	clientgo.NewClient(fleet.FleetV1().WorkerPools, fleet.FleetV1().Workers)
 //
-// Errors are the clients' own. Lists are read in pages of 500, with no
-// resourceVersion: if the pages are not all of one version, that is an error.
+// Errors are those of the typed clients. Children are listed in pages of 500,
+// without a resourceVersion; it is an error if the pages are not all of one
+// version.
 func NewClient[O, C controller.Object, L runtime.Object, OC OwnerClient[O], CC ChildClient[C, L]](owners func(namespace string) OC, children func(namespace string) CC) controller.Client[O, C] {
 	return client[O, C, L, OC, CC]{owners, children}
 }

@@ -27,15 +27,14 @@ import (
 // 0.
 const DefaultWorkers = 5
 
-// Options are the settings of a Controller that few need. Each zero field means
-// its default.
+// Options are the settings of a Controller. Each zero field means its default.
 type Options struct {
-	// Name is that of the controller in its metrics, and of the work queue in its
-	// own. "" means the kind of the
-	// owners in lower case; of ReplicationControllers, "replicationmanager".
+	// Name is the name of the controller in its metrics, and of the work queue in
+	// the queue's metrics. "" means the kind of the owners in lower case, and
+	// "replicationmanager" for ReplicationControllers.
 	Name string
-	// BurstReplicas is how many children a pass creates or deletes at most. 0 leaves
-	// it to the Kind's Spec; negative is refused.
+	// BurstReplicas is how many children a pass creates or deletes at most. 0 means
+	// what the Kind's Spec says. Negative is refused.
 	BurstReplicas int
 	// MaxParallel, ExpectationsTimeout, BackOffFailed and StatusDelay are those of
 	// controller.Options.
@@ -43,34 +42,35 @@ type Options struct {
 	ExpectationsTimeout time.Duration
 	BackOffFailed       bool
 	StatusDelay         time.Duration
-	// Clock is the clock of the controller and of its work queue; nil means the
-	// real one.
+	// Clock is the clock of the controller and of its work queue. nil means the
+	// real clock.
 	Clock clock.WithTicker
-	// RateLimiter says how long to wait after a pass that failed. It must not be
-	// shared. nil means that of Kubernetes' controllers.
+	// RateLimiter says how long to wait after a pass that failed. Two controllers
+	// must not share one. nil means the default of Kubernetes' controllers.
 	RateLimiter workqueue.TypedRateLimiter[types.NamespacedName]
 
-	// Events is told what was done. nil: events go to EventClient.
+	// Events takes the events about owners. nil means that they are recorded with
+	// EventClient.
 	Events controller.EventSink
-	// EventClient is where events are recorded, as long as Run runs: the CoreV1 of a
-	// kubernetes.Interface. nil: nowhere.
+	// EventClient records events as long as Run runs. Pass the CoreV1 of a
+	// kubernetes.Interface. nil means that no events are recorded.
 	EventClient typedcorev1.EventsGetter
-	// Component is the source of recorded events. "" means the kind of the owners in
-	// lower case and "-controller"; of ReplicationControllers,
-	// "replication-controller".
+	// Component is the source of the recorded events. "" means the kind of the
+	// owners in lower case and "-controller", and "replication-controller" for
+	// ReplicationControllers.
 	Component string
 
-	// MetricsRegisterer registers the controller's own metrics. Several controllers
-	// may share it, each with a Name of its own: a later one takes the place of a
-	// former one of its Name. nil leaves them unregistered.
+	// MetricsRegisterer registers the controller's own metrics. Controllers with
+	// different Names may share it; a controller replaces an earlier one with the
+	// same Name. nil means that they are not registered.
 	MetricsRegisterer prometheus.Registerer
-	// QueueMetrics makes the metrics of the work queue; nil means the process's, see
-	// workqueue.SetProvider.
+	// QueueMetrics makes the metrics of the work queue. nil means the provider of
+	// the process, which workqueue.SetProvider sets.
 	QueueMetrics workqueue.MetricsProvider
 }
 
-// A Controller keeps the children of all owners of one kind, and reports their
-// status.
+// A Controller keeps the children of all owners of one kind, and writes the owners'
+// status. New makes it.
 type Controller struct {
 	kind       string // of the owners
 	clock      clock.WithTicker
@@ -83,10 +83,9 @@ type Controller struct {
 }
 
 // New returns a controller for the owners of a kind that the informers know. It
-// adds its handlers and indexes to both informers, which may be shared and may
-// have been started already; see NewClient for the client. The Kind's own Observe
-// is called for each pass after metrics and log have been told. Of ctx only the
-// logger is used.
+// adds its handlers and indexes to both informers, which may be shared and may be
+// running already. NewClient makes the client. Kind.Observe is called for each
+// pass, after the pass was logged and counted. Of ctx only the logger is used.
 func New[O, C controller.Object](ctx context.Context, kind controller.Kind[O, C], client controller.Client[O, C], owners, children cache.SharedIndexInformer, opts Options) (*Controller, error) {
 	switch {
 	case opts.BurstReplicas < 0:
@@ -194,20 +193,23 @@ func withBurst[O, C controller.Object](spec func(O) (replicas.SpecOf[C], error),
 	}
 }
 
-// Run works until ctx ends, and returns when all that it started has ended: the
-// queue is shut down, every worker has finished its pass, and the event
-// broadcaster is stopped. Each worker has one owner at a time and no owner has
-// two workers. 0 workers means DefaultWorkers; a negative number is refused with
-// a log line. A pass that takes longer than a second, for a webhook that hangs
-// say, does not count: another worker takes its place, until there are four such
-// passes for each worker. A namespace with such a pass has no more passes under
-// way than there are workers. If the caches do not fill before ctx ends, no worker
-// starts. Call it once.
+// Run works until ctx ends. It returns when everything that it started has ended:
+// the queue is shut down, every worker has finished its pass, and the event
+// broadcaster is stopped. If the caches do not fill before ctx ends, no worker
+// starts. Call Run once.
 //
-// Differs from Kubernetes: workers start when the handlers have seen the initial
-// lists, not when the caches have: else those children could be taken for children
-// that the first passes create. A few owners whose calls hang do not keep the
-// others waiting.
+// workers is how many owners are worked on at once; never are two workers at one
+// owner. 0 means DefaultWorkers. A negative number is logged, and Run returns.
+//
+// A pass that takes longer than a second, because of a webhook that hangs, for
+// example, does not count: another worker takes its place. There are at most four
+// such passes for each worker. A namespace that has such a pass has no more passes
+// under way than there are workers.
+//
+// Differs from Kubernetes: workers start when the handlers have seen the first
+// lists, not when the caches have. Otherwise the children in these lists could be
+// taken for children that the first passes create. A few owners whose calls hang do
+// not keep the others waiting.
 func (c *Controller) Run(ctx context.Context, workers int) {
 	logger, name := klog.FromContext(ctx), strings.ToLower(c.kind)
 	if workers < 0 {

@@ -1,6 +1,6 @@
-// Package clientgo runs package controller with client-go, for any kind of owner
-// and child: informers are its cache, typed clients its client, a rate-limited work
-// queue feeds its Sync.
+// Package clientgo runs package controller with client-go, for owners and children
+// of any kind: informers are its cache, typed clients make its calls, and a
+// rate-limited work queue feeds Sync.
 //
 //	factory := informers.NewSharedInformerFactory(client, 12*time.Hour)
 //	c, err := clientgo.NewReplicaSetController(ctx,
@@ -9,23 +9,28 @@
 //	c.Run(ctx, clientgo.DefaultWorkers)
 //
 // NewReplicaSetController and NewReplicationManager are ready made. New takes any
-// controller.Kind, and NewClient makes its client of those that client-gen made for
-// the two types.
+// controller.Kind; NewClient makes the client that it needs from the typed clients
+// of the two types.
 //
-// Left to the caller: the client with its rate limits, user agent and
-// CapRetryAfter, starting the informers, leader election, and serving the
-// metrics. Only one process may run a controller for the same objects.
+// Left to the caller: the client with its rate limits, its user agent and
+// CapRetryAfter; starting the informers; leader election; and serving the metrics.
+// Only one process at a time may run a controller for the same objects.
 //
-// For ReplicaSets and ReplicationControllers, names, log lines, index names and
-// metrics are those of pkg/controller/replicaset and pkg/controller/replication, so
-// that dashboards and other controllers on the same informers go on as they are.
+// For ReplicaSets and ReplicationControllers, the names, log lines, indexes and
+// metrics are those of pkg/controller/replicaset and pkg/controller/replication in
+// Kubernetes. So your dashboards, and other controllers on the same informers, work
+// as before.
 //
-// Differs from Kubernetes: all that package controller says; log lines of
-// ReplicationControllers call them so, and what a pass was to create or delete is
-// logged when it ends; an event of a child is logged if it woke an owner; a sync
-// that finds the cache behind its own writes comes back soon without an error;
-// Retry-After takes the place of the rate limiter; workers wait until the events of
-// the initial lists have been handled, not only stored; a panic costs one sync, not
-// the process; owners whose calls hang do not keep the others waiting; failures to
-// add handlers, indexes or metrics are returned.
+// Differs from Kubernetes: all that package controller says. Besides:
+//   - Log lines about ReplicationControllers say ReplicationController. What a pass
+//     created or deleted is logged at its end. An event of a child is logged if it
+//     woke an owner.
+//   - A sync that finds the cache behind its own writes comes back soon, without an
+//     error.
+//   - A Retry-After of the server replaces the delay of the rate limiter.
+//   - Workers start when the events of the first lists have been handled, not only
+//     stored.
+//   - A panic ends one sync, not the process.
+//   - A few owners whose calls hang do not keep the others waiting.
+//   - If a handler, an index or a metric cannot be added, that is an error.
 package clientgo

@@ -13,21 +13,21 @@ import (
 	"github.com/replicakit/replicakit/replicas/controller"
 )
 
-// NewReplicaSetController returns a controller for the ReplicaSets that
-// rsInformer knows. It adds its handlers and indexes to both informers, which may
-// be shared and may have been started already. A pass creates or deletes
-// burstReplicas pods at most: 0 means replicas.DefaultBurstReplicas, negative is
-// refused. Events are recorded with kubeClient. Of ctx only the logger is used.
+// NewReplicaSetController returns a controller for the ReplicaSets that rsInformer
+// knows. It adds its handlers and indexes to both informers, which may be shared
+// and may be running already. A pass creates or deletes at most burstReplicas pods:
+// 0 means replicas.DefaultBurstReplicas, negative is refused. Events are recorded
+// with kubeClient. Of ctx only the logger is used.
 //
-// For Options, and for other rules of a ReplicaSet, call New:
+// To set Options, or to change the rules of ReplicaSets, call New:
 //
 //	kind := controller.ReplicaSets() // change what shall be different
 //	client := clientgo.NewClient(kubeClient.AppsV1().ReplicaSets, kubeClient.CoreV1().Pods)
 //	c, err := clientgo.New(ctx, kind, client, rsInformer.Informer(), podInformer.Informer(),
 //		clientgo.Options{EventClient: kubeClient.CoreV1()})
 //
-// Differs from Kubernetes: what cannot be added to an informer, as it was
-// stopped, is an error.
+// Differs from Kubernetes: if a handler or an index cannot be added, because the
+// informer was stopped, that is an error.
 func NewReplicaSetController(ctx context.Context, rsInformer appsinformers.ReplicaSetInformer, podInformer coreinformers.PodInformer, kubeClient kubernetes.Interface, burstReplicas int) (*Controller, error) {
 	return New(ctx, controller.ReplicaSets(), NewClient(kubeClient.AppsV1().ReplicaSets, kubeClient.CoreV1().Pods),
 		rsInformer.Informer(), podInformer.Informer(),

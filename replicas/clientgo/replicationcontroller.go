@@ -12,12 +12,12 @@ import (
 )
 
 // NewReplicationManager returns a controller for the ReplicationControllers that
-// rcInformer knows: what NewReplicaSetController is for ReplicaSets, with queue,
-// expectations and own-write record of its own.
+// rcInformer knows, as NewReplicaSetController does for ReplicaSets. It has a
+// queue, expectations and a record of own writes for itself.
 //
-// Differs from Kubernetes: no object is converted to a ReplicaSet and back,
-// siblings are found, so that ranking by co-location works, and own writes are
-// recorded here too.
+// Differs from Kubernetes: no object is converted to a ReplicaSet and back. Pods
+// are ranked by co-location with those of siblings, which are never found there.
+// Own writes are recorded here too.
 func NewReplicationManager(ctx context.Context, podInformer coreinformers.PodInformer, rcInformer coreinformers.ReplicationControllerInformer, kubeClient kubernetes.Interface, burstReplicas int) (*Controller, error) {
 	return New(ctx, controller.ReplicationControllers(), NewClient(kubeClient.CoreV1().ReplicationControllers, kubeClient.CoreV1().Pods),
 		rcInformer.Informer(), podInformer.Informer(),

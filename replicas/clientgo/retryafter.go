@@ -27,21 +27,22 @@ import (
 // controller.MaxServerDelay.
 const longestRetryAfter = controller.MaxServerDelay / 10
 
-// CapRetryAfter lets no server keep a call waiting for more than
-// controller.MaxServerDelay. It is for rest.Config.Wrap:
+// CapRetryAfter makes sure that no server keeps a call waiting for more than
+// controller.MaxServerDelay. Wrap the configuration of a client with it:
 //
 //	config.Wrap(clientgo.CapRetryAfter)
 //
-// A client waits within the call for what an answer's Retry-After says, up to ten
-// times. Any webhook can set it, and one that says 67 years is believed; meanwhile
-// nothing else is done for the owner. An answer that asks for more than 30 seconds
-// ends the call at once. The error is the server's own: the controller reads the
-// delay there, and waits without a call.
+// If an answer has a Retry-After, client-go waits that long inside the call and
+// then sends the request again, up to ten times. Any webhook can set this header,
+// to any number of seconds, and all the while nothing else is done for the owner.
+// With CapRetryAfter, an answer that asks for more than 30 seconds ends the call
+// with the server's error.
 //
-// A creation, a deletion or a patch is never sent again by the client itself, as
-// the answer may come from somebody who gave up waiting for what took effect. The
-// call ends with the server's error, which tells the delay, and the controller
-// finds out what became of it. Events are sent again.
+// A creation, a deletion or a patch is not sent again at all: the answer may come
+// from a proxy that gave up waiting, although the request took effect. Such a call
+// ends with the server's error, which tells the delay. The controller finds out
+// what became of the request, and waits without a call. Events are sent again as
+// before.
 func CapRetryAfter(next http.RoundTripper) http.RoundTripper { return retryAfterCap{next} }
 
 type retryAfterCap struct{ next http.RoundTripper }

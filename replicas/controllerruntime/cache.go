@@ -28,16 +28,16 @@ type view[O, C client.Object] struct {
 
 var _ controller.Cache[client.Object, client.Object] = view[client.Object, client.Object]{}
 
-// Index returns the field by which children, and owners, are found in the cache,
-// and the function that extracts it from an object: the field says which controller
-// an object has, or that it has none. New adds it to
-// the cluster's cache; give it to a fake client in a test:
+// Index returns the field by which children, and an owner's siblings if the
+// children are pods, are found in the cache, and the function that computes its
+// value: which controller an object has, or that it has none. New adds this index
+// to the cluster's cache. For a fake client in a test, add it yourself:
 //
 //	field, extract := controllerruntime.Index(kind)
 //	fake.NewClientBuilder().WithIndex(&Worker{}, field, extract)
 //
-// Each kind of owner has a field of its own, since a cache refuses to index the
-// same field twice.
+// Each kind of owner has a field of its own, because a cache does not index a field
+// twice.
 func Index[O, C client.Object](kind controller.Kind[O, C]) (field string, extract client.IndexerFunc) {
 	return "replicakit/controllerOf/" + kind.Owner.GroupKind().String(), func(obj client.Object) []string {
 		return []string{indexValue(metav1.GetControllerOfNoCopy(obj))}

@@ -25,9 +25,9 @@ type caller[O, C client.Object] struct {
 
 var _ controller.Client[client.Object, client.Object] = caller[client.Object, client.Object]{}
 
-// NewClient returns the calls that a loop of your own makes: writes by the client,
-// reads by live. That must look past every cache, as a manager's GetAPIReader does.
-// The client's scheme must know the kinds of owners and children with their lists.
+// NewClient returns the calls for a loop of your own: writer makes the writes, live
+// the reads. live must not use a cache: pass a manager's GetAPIReader. The scheme
+// of writer must know the kinds of owners and children, and their lists.
 func NewClient[O, C client.Object](writer client.Client, live client.Reader, kind controller.Kind[O, C]) (controller.Client[O, C], error) {
 	if writer == nil {
 		return nil, errors.New("controllerruntime: client is nil")

@@ -23,29 +23,29 @@ import (
 	"github.com/replicakit/replicakit/replicas/controller"
 )
 
-// Options are settings of a controller. Each zero field means its default.
+// Options are the settings of a Reconciler. Each zero field means its default.
 type Options struct {
-	// Name is the controller's, in metrics, logs and events. "" means the kind of
-	// the owners in lower case, as controller-runtime has it. Of two controllers in
-	// one process each needs a name of its own.
+	// Name is the name of the controller in metrics, logs and events. "" means the
+	// kind of the owners in lower case, as in controller-runtime. In one process
+	// every controller needs a name of its own.
 	Name string
-	// Cluster is where owners and children live, if that is not the manager's own
-	// cluster. Add it to the manager, so that it is started.
+	// Cluster is where owners and children live. nil means the manager's own
+	// cluster. Add another one to the manager, so that it is started.
 	Cluster cluster.Cluster
-	// Runtime are controller-runtime's own options: MaxConcurrentReconciles,
-	// RateLimiter, NeedLeaderElection and the like. Reconciler must be nil. After
-	// an error that says when to come back, as a server's Retry-After does, the
-	// RateLimiter is not asked.
+	// Runtime are controller-runtime's own options, such as
+	// MaxConcurrentReconciles, RateLimiter and NeedLeaderElection. Reconciler must
+	// be nil. RateLimiter is not asked after an error with a delay of its own, such
+	// as a server's Retry-After.
 	Runtime runtimecontroller.Options
-	// Controller are the options of the Controller that makes the passes: MaxParallel,
-	// ExpectationsTimeout and the like. Without Events, events go to the recorder
-	// of the Cluster.
+	// Controller are the options of the controller.Controller that makes the
+	// passes, such as MaxParallel and ExpectationsTimeout. If Events is nil, events
+	// go to the recorder of the Cluster.
 	Controller controller.Options
 }
 
-// Add wires a controller for a kind of owner into the manager: it starts with the
-// manager, and serves all owners that the cache holds. The scheme must know the
-// kinds of owners and children with their lists.
+// Add adds a controller for a kind of owner to the manager. It starts with the
+// manager, and works on all owners that the cache holds. The scheme must know the
+// kinds of owners and children, and their lists.
 func Add[O, C client.Object](mgr manager.Manager, kind controller.Kind[O, C], opts Options) error {
 	if mgr == nil {
 		return errors.New("controllerruntime: manager is nil")
@@ -76,9 +76,9 @@ func Add[O, C client.Object](mgr manager.Manager, kind controller.Kind[O, C], op
 		Complete(r)
 }
 
-// A Reconciler makes a pass for an owner with each call of Reconcile. Add has done
-// all that is to be done with one; make it with New to put it into a controller of
-// your own, with more watches, say.
+// A Reconciler makes one pass for an owner in each Reconcile. Add makes one and
+// does the rest. Make one with New to put it into a controller of your own, for
+// example one with more watches.
 type Reconciler[O, C client.Object] struct {
 	name       string
 	controller *controller.Controller
@@ -88,19 +88,17 @@ type Reconciler[O, C client.Object] struct {
 	unseen     sync.Map    // by namespace and name of the owner; see unseenOf
 }
 
-// New returns a Reconciler for the owners of a cluster; a manager is one too.
+// New returns a Reconciler for the owners of a cluster; a manager is a cluster too.
+// It adds the index of Index to the cluster's cache. Of the Options, Cluster is
+// ignored, and so is Runtime except its RateLimiter. Kind.ClusterScoped need not be
+// set: the cluster's RESTMapper says whether owners are in a namespace.
 //
-// If ChildEvents handles the children, their events settle what was started.
-// Without it, each pass settles that from the cache, before it begins: a child that
-// is there has been created, and one that is gone or going has been deleted. Then
-// something has to bring about a pass after a child came or went, such as
-// builder.Owns, or it comes when the expectation expires. Orphans wake nobody
-// then: they are adopted in the next pass for another reason.
-//
-// Whether owners are in a namespace is what the cluster's RESTMapper says;
-// Kind.ClusterScoped need not be set.
-//
-// Of the Options, Cluster is not looked at, and of Runtime only the RateLimiter.
+// Watch the children with ChildEvents: their events settle what was started. If you
+// do not, each pass settles it from the cache before it begins: a child that is
+// there was created, and a child that is gone or being deleted was deleted. Then
+// something else, such as builder.Owns, must ask for a pass when a child came or
+// went; otherwise that pass comes only when the expectation expires. Orphans ask
+// for no pass then: the owner adopts them in its next one.
 func New[O, C client.Object](from cluster.Cluster, kind controller.Kind[O, C], opts Options) (*Reconciler[O, C], error) {
 	if from == nil {
 		return nil, errors.New("controllerruntime: cluster is nil")

@@ -18,27 +18,30 @@ import (
 	"github.com/replicakit/replicakit/replicas/controller"
 )
 
-// Handlers are event handlers for a loop of your own, which records in a Store what
-// it creates and deletes. NewHandlers makes them; the zero Handlers ignore every
-// event, and log so.
+// Handlers are event handlers for a loop of your own that records in a Store what
+// it creates and deletes. NewHandlers makes them. Zero Handlers ignore every event,
+// and log that they do.
 type Handlers struct {
 	handlers *controller.Handlers
 }
 
 // NewHandlers returns Handlers that settle what store has recorded under
-// expectations.KeyOf of an owner, and ask for its pass in the queue that they are
-// given with each event. The owners are read by the client, so from the cache of its
-// manager; its scheme must know their kind with its list. Whether they are in a
-// namespace is what the client's RESTMapper says, and if it does not know them, as
-// with fake clients, Kind.ClusterScoped. What of Kind is used, and the rules,
-// are as for controller.NewHandlers.
+// expectations.KeyOf of an owner, and ask for the owner's pass in the queue that
+// comes with each event:
 //
 //	handlers, err := controllerruntime.NewHandlers(mgr.GetClient(), kind, &store)
 //	...
 //	err = builder.ControllerManagedBy(mgr).For(&WorkerPool{}).
 //		Watches(&Worker{}, handlers.ChildEvents()).Complete(loop)
 //
-// Watch the children with ChildEvents alone: builder.Owns settles nothing.
+// Do not watch the children with builder.Owns instead: it settles nothing.
+//
+// Owners are read with the client, so pass a manager's, which reads its cache. The
+// client's scheme must know the kind of the owners and their list. Whether owners
+// are in a namespace is what the client's RESTMapper says; if it does not know
+// them, as that of a fake client, Kind.ClusterScoped says it. Which parts of Kind
+// are used, and what an event does, is described at controller.NewHandlers and
+// controller.Handlers.
 func NewHandlers[O, C client.Object](from client.Client, kind controller.Kind[O, C], store *expectations.Store[expectations.Key]) (*Handlers, error) {
 	if from == nil {
 		return nil, errors.New("controllerruntime: client is nil")
@@ -62,13 +65,15 @@ func NewHandlers[O, C client.Object](from client.Client, kind controller.Kind[O,
 	return &Handlers{h}, nil
 }
 
-// ChildEvents handles the events of children, with builder.Watches say.
+// ChildEvents returns the event handler for children, for builder.Watches, for
+// example.
 func (h *Handlers) ChildEvents() handler.EventHandler {
 	return eventHandler(h.handlers.ChildAdded, h.handlers.ChildUpdated, h.handlers.ChildDeleted)
 }
 
-// OwnerEvents handles the events of owners. It may be left out if builder.For wakes
-// them, and if the loop forgets by Store.ForgetName an owner that is not found.
+// OwnerEvents returns the event handler for owners. You do not need it if
+// builder.For wakes the owners, and if your loop calls Store.ForgetName for an
+// owner that is not found.
 func (h *Handlers) OwnerEvents() handler.EventHandler {
 	return eventHandler(h.handlers.OwnerAdded, h.handlers.OwnerUpdated, h.handlers.OwnerDeleted)
 }

@@ -8,7 +8,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// Reconcile makes one pass for the owner of that name; see
+// Reconcile makes one pass for the owner with this name; see
 // controller.Controller.Sync.
 func (r *Reconciler[O, C]) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	if err := r.settle(ctx, req.NamespacedName); err != nil {
@@ -22,21 +22,23 @@ func (r *Reconciler[O, C]) Reconcile(ctx context.Context, req reconcile.Request)
 	return reconcile.Result{RequeueAfter: after}, nil
 }
 
-// RateLimiter returns a rate limiter for the controller that the Reconciler is put
-// into: after an error that says when to come back it says the same, and else what
-// that of the Options says.
+// RateLimiter returns the rate limiter for the controller that you put the
+// Reconciler into. After an error with a delay of its own, such as a server's
+// Retry-After, it returns that delay; otherwise it asks the rate limiter of the
+// Options.
 func (r *Reconciler[O, C]) RateLimiter() workqueue.TypedRateLimiter[reconcile.Request] {
 	return r.limiter
 }
 
-// OwnerEvents handles the events of owners, with builder.Watches say. Passes are
-// asked for in the queue that it is given with each event.
+// OwnerEvents returns the event handler for owners, for builder.Watches, for
+// example. It asks for passes in the queue that comes with each event.
 func (r *Reconciler[O, C]) OwnerEvents() handler.EventHandler {
 	return eventHandler(r.controller.OwnerAdded, r.controller.OwnerUpdated, r.controller.OwnerDeleted)
 }
 
-// ChildEvents handles the events of children, as OwnerEvents does those of owners.
-// Use it for every controller that the Reconciler is put into, or for none.
+// ChildEvents returns the event handler for children, as OwnerEvents does for
+// owners. If you put the Reconciler into several controllers, use ChildEvents in
+// all of them or in none.
 func (r *Reconciler[O, C]) ChildEvents() handler.EventHandler {
 	r.handled.Store(true)
 	return eventHandler(r.controller.ChildAdded, r.controller.ChildUpdated, r.controller.ChildDeleted)
