@@ -14,9 +14,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// exports are a package's top-level names, and the fields and methods of its
-// types.
-type exports struct{ names, members map[string]bool }
+// exports are a package's top-level names, the exported functions among them, and the
+// fields and methods of its types.
+type exports struct{ names, functions, members map[string]bool }
 
 func (e exports) have(name, member string) bool {
 	return e.names[name] && (member == "" || e.members[member])
@@ -26,21 +26,18 @@ func (e exports) have(name, member string) bool {
 // Options.MaxParallel names something that exists.
 func TestCommentsNameWhatExists(t *testing.T) {
 	t.Parallel()
-	public := append([]string{
-		"replicas", "replicas/controller", "replicas/replicastest", "replicas/clientgo", "replicas/controllerruntime",
-	}, primitives...)
-	packages := map[string]exports{}
-	for _, dir := range public {
-		packages[path.Base(dir)] = exportsOf(t, dir)
+	exported := map[string]exports{}
+	for _, dir := range packages {
+		exported[path.Base(dir)] = exportsOf(t, dir)
 	}
 	reference := regexp.MustCompile(`(?:\b([a-z]+)\.)?\b([A-Z]\w*)(?:\.([A-Z]\w*))?`)
 	seen := 0
-	for _, dir := range public {
-		here := packages[path.Base(dir)]
+	for _, dir := range packages {
+		here := exported[path.Base(dir)]
 		for _, text := range commentsOf(t, dir) {
 			for _, m := range reference.FindAllStringSubmatch(text, -1) {
 				pkg, name, member := m[1], m[2], m[3]
-				named, ours := packages[pkg]
+				named, ours := exported[pkg]
 				if pkg == "" {
 					named, ours = here, member != "" && here.names[name]
 				}
@@ -64,35 +61,47 @@ func commentsOf(t *testing.T, dir string) (texts []string) {
 	return texts
 }
 
+// A source is a file of a package.
+type source struct {
+	*ast.File
+
+	path string
+}
+
+func (s source) isTest() bool { return strings.HasSuffix(s.path, "_test.go") }
+
 // parsed returns the files of a package, tests included.
-func parsed(t *testing.T, dir string) (files []*ast.File) {
+func parsed(t *testing.T, dir string) (files []source) {
 	t.Helper()
 	names, err := filepath.Glob(filepath.Join(dir, "*.go"))
 	require.NoError(t, err)
 	for _, name := range names {
 		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.ParseComments)
 		require.NoError(t, err)
-		files = append(files, file)
+		files = append(files, source{file, name})
 	}
 	return files
 }
 
 func exportsOf(t *testing.T, dir string) exports {
 	t.Helper()
-	found := exports{names: map[string]bool{}, members: map[string]bool{}}
+	found := exports{names: map[string]bool{}, functions: map[string]bool{}, members: map[string]bool{}}
 	for _, file := range parsed(t, dir) {
 		if strings.HasSuffix(file.Name.Name, "_test") {
 			continue
 		}
-		ast.Inspect(file, func(n ast.Node) bool {
+		ast.Inspect(file.File, func(n ast.Node) bool {
 			switch n := n.(type) {
 			case *ast.BlockStmt:
 				return false
 			case *ast.FuncDecl:
 				if n.Recv != nil {
 					found.members[n.Name.Name] = true
-				} else {
-					found.names[n.Name.Name] = true
+					return true
+				}
+				found.names[n.Name.Name] = true
+				if n.Name.IsExported() && !file.isTest() {
+					found.functions[n.Name.Name] = true
 				}
 			case *ast.TypeSpec:
 				found.names[n.Name.Name] = true

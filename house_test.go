@@ -1,11 +1,11 @@
 package replicakit_test
 
 import (
+	"go/ast"
 	"go/doc"
-	"go/parser"
-	"go/token"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -133,26 +133,67 @@ func TestOnlySlowStartStartsGoroutines(t *testing.T) {
 	}
 }
 
-// An example that is copied into an empty module builds.
+// packages are those that others import, nested modules included.
+var packages = append([]string{
+	"replicas", "replicas/controller", "replicas/replicastest", "replicas/clientgo", "replicas/controllerruntime",
+}, primitives...)
+
+// withoutOutput are the examples that need a cluster: they are compiled and not run.
+var withoutOutput = map[string]bool{
+	"replicas/clientgo: Example":          true,
+	"replicas/controllerruntime: Example": true,
+}
+
+// An example can be copied into an empty module: it has all that it needs in its file.
+// make release-check copies each out and builds it.
 func TestExamplesStandAlone(t *testing.T) {
 	t.Parallel()
-	for _, name := range append([]string{"replicas", "replicas/controller", "replicas/replicastest"}, primitives...) {
-		fset, found := token.NewFileSet(), 0
-		for _, file := range goList(t, "-f", `{{join .XTestGoFiles "\n"}}`, "./"+name) {
-			f, err := parser.ParseFile(fset, filepath.Join(name, file), nil, parser.ParseComments)
-			require.NoError(t, err)
-			for _, example := range doc.Examples(f) {
-				found++
-				where := name + "/" + file + ": Example" + example.Name
-				if !assert.NotNil(t, example.Play, "%s needs what is not in its file", where) {
-					continue
-				}
-				for _, spec := range example.Play.Imports {
-					assert.NotContains(t, spec.Path.Value, "/internal/", where)
-				}
+	for _, dir := range packages {
+		examples := examplesOf(t, dir)
+		assert.NotEmpty(t, examples, dir)
+		for _, example := range examples {
+			where := dir + ": Example" + example.Name
+			if !assert.NotNil(t, example.Play, "%s needs what is not in its file", where) {
+				continue
 			}
+			for _, spec := range example.Play.Imports {
+				assert.NotContains(t, spec.Path.Value, "/internal/", where)
+			}
+			assert.Equal(t, withoutOutput[where], example.Output == "" && !example.EmptyOutput, "%s is not run", where)
 		}
-		assert.NotZero(t, found, name)
+	}
+}
+
+func examplesOf(t *testing.T, dir string) (examples []*doc.Example) {
+	t.Helper()
+	for _, file := range parsed(t, dir) {
+		if file.isTest() {
+			examples = append(examples, doc.Examples(file.File)...)
+		}
+	}
+	return examples
+}
+
+// Each function that a newcomer may call is called in an example.
+func TestExamplesCallEachFunction(t *testing.T) {
+	t.Parallel()
+	called := map[string]bool{}
+	for _, dir := range packages {
+		for _, example := range examplesOf(t, dir) {
+			ast.Inspect(example.Play, func(n ast.Node) bool {
+				if call, ok := n.(*ast.SelectorExpr); ok {
+					if pkg, ok := call.X.(*ast.Ident); ok {
+						called[pkg.Name+"."+call.Sel.Name] = true
+					}
+				}
+				return true
+			})
+		}
+	}
+	for _, dir := range packages {
+		for name := range exportsOf(t, dir).functions {
+			assert.True(t, called[path.Base(dir)+"."+name], "no example calls %s.%s", dir, name)
+		}
 	}
 }
 
@@ -160,7 +201,7 @@ func TestExamplesStandAlone(t *testing.T) {
 func TestDocCommentsHaveNoIDs(t *testing.T) {
 	t.Parallel()
 	id := regexp.MustCompile(`([(]|[:,] )[A-Z][0-9]{1,2}[,)]`)
-	for _, name := range append([]string{".", "replicas", "replicas/controller", "replicas/clientgo", "replicas/replicastest"}, primitives...) {
+	for _, name := range append([]string{"."}, packages...) {
 		cmd := exec.CommandContext(t.Context(), "go", "doc", "-all", ".")
 		cmd.Dir = name
 		out, err := cmd.Output()

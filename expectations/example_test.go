@@ -220,3 +220,19 @@ func ExampleSyncLive() {
 	fmt.Println("still missing from the cache:", pending.Creating)
 	// Output: still missing from the cache: [web-a]
 }
+
+// A pass creates pods whose names it has chosen, and deletes others. All of it is
+// recorded under the owner's UID before the calls, so that the events settle it.
+func ExampleKeyOf() {
+	owner := &metav1.ObjectMeta{Namespace: "team", Name: "web", UID: "3f1c"}
+	missing := []*corev1.Pod{{ObjectMeta: metav1.ObjectMeta{Name: "web-x7k2p"}}, {ObjectMeta: metav1.ObjectMeta{Name: "web-q9d4t"}}}
+	surplus := []*corev1.Pod{{ObjectMeta: metav1.ObjectMeta{Name: "web-old", UID: "77c0"}}}
+
+	var exp expectations.Store[expectations.Key]
+	key := expectations.KeyOf(owner)
+	exp.Set(key, expectations.Changes{Creating: expectations.Names(missing), Deleting: expectations.UIDs(surplus)})
+
+	pending, _ := exp.Get(key)
+	fmt.Println(key, pending.Creating, pending.Deleting)
+	// Output: team/web (3f1c) [web-q9d4t web-x7k2p] [77c0]
+}

@@ -279,3 +279,143 @@ func ExampleCheck() {
 	// Output:
 	// podrank: "default/web-a": criterion "deletion-cost": annotation "controller.kubernetes.io/pod-deletion-cost": "high" is not a decimal number of 32 bits
 }
+
+// Kubernetes' order, written out. Leave criteria out, or put others between them, to
+// make one of your own.
+func ExampleKubernetes() {
+	order, err := podrank.NewOrder(
+		podrank.Unassigned(),
+		podrank.Phase(),
+		podrank.NotReady(),
+		podrank.DeletionCost(),
+		podrank.Colocation(),
+		podrank.ReadyTime(),
+		podrank.Restarts(),
+		podrank.SidecarRestarts(),
+		podrank.CreationTime(),
+	)
+	fmt.Println(order.String() == podrank.Kubernetes().String(), err)
+	// Output: true <nil>
+}
+
+// Machines are paid for by the hour: the one whose hour ends next goes first.
+func ExampleByTime() {
+	order := podrank.Must(podrank.NewOrder(
+		podrank.ByTime("hour ends", func(m *Machine) time.Time {
+			age := now.Sub(m.CreationTimestamp.Time)
+			return m.CreationTimestamp.Add(age.Truncate(time.Hour) + time.Hour)
+		}),
+	))
+	pool := machines()[:3]
+	pool[1].CreationTimestamp.Time = pool[1].CreationTimestamp.Add(20 * time.Minute)
+	for _, v := range podrank.Select(pool, 1, podrank.Options[*Machine]{Order: order, Now: now}) {
+		fmt.Println(v.Object.Name)
+	}
+	// Output: b
+}
+
+// Machines work in groups. A group that is not complete does nothing, so its machines
+// go first. To tell, a criterion must know all machines.
+func ExampleByFacts() {
+	const complete = 4
+	group := func(m *Machine) string { return m.Node }
+	incomplete := podrank.ByFacts("missing in its group", func(facts podrank.Facts[*Machine]) func(*Machine) int {
+		size := map[string]int{}
+		for _, m := range facts.Objects {
+			size[group(m)]++
+		}
+		return func(m *Machine) int { return complete - size[group(m)] }
+	}).Reverse()
+	order := podrank.Must(podrank.NewOrder(incomplete, podrank.Newest[*Machine]()))
+	for _, v := range podrank.Select(machines(), 2, podrank.Options[*Machine]{Order: order, Now: now}) {
+		fmt.Printf("%s: %s\n", v.Object.Name, v.Explain())
+	}
+	// Output:
+	// b: missing in its group 3 > 0
+	// e: age 7h < 8h
+}
+
+// A cost for objects that are not pods, in an annotation of your own. Between equal
+// costs the oldest goes. Check finds the costs that are not numbers.
+func ExampleCost() {
+	order := podrank.Must(podrank.NewOrder(
+		podrank.Cost[*Machine]("cost", "example.com/cost"),
+		podrank.Oldest[*Machine](),
+	))
+	pool := machines()[:3]
+	pool[0].Annotations = map[string]string{"example.com/cost": "cheap"}
+	pool[2].Annotations = map[string]string{"example.com/cost": "-5"}
+	opts := podrank.Options[*Machine]{Order: order, Now: now}
+	for _, v := range podrank.Select(pool, 2, opts) {
+		fmt.Printf("%s: %s\n", v.Object.Name, v.Explain())
+	}
+	fmt.Println(podrank.Check(pool, opts))
+	// Output:
+	// c: cost -5 < 0
+	// a: age 11h > 10h
+	// podrank: "a": criterion "cost": annotation "example.com/cost": "cheap" is not a decimal number of 32 bits
+}
+
+// A rolling update: pods of an old revision go first, and of these first the ones that
+// nobody would miss.
+func ExampleOldRevision() {
+	order := podrank.Must(podrank.NewOrder(
+		podrank.OldRevision[*corev1.Pod]("pod-template-hash", "7f9"),
+		podrank.NotAvailable(60),
+	))
+	pods := []*corev1.Pod{
+		replica("old", "node-1", time.Hour),
+		replica("old-starting", "node-1", 10*time.Second),
+		replica("new-starting", "node-1", 10*time.Second),
+	}
+	for i, hash := range []string{"5d8", "5d8", "7f9"} {
+		pods[i].Labels = map[string]string{"pod-template-hash": hash}
+	}
+	for _, v := range podrank.Select(pods, 2, podrank.PodOptions{Order: order, Now: now}) {
+		fmt.Printf("%s: %s\n", v.Object.Name, v.Explain())
+	}
+	// Output:
+	// old-starting: revision 5d8, not 7f9
+	// old: revision 5d8, not 7f9
+}
+
+// A pod counts as available when it has been ready for minReadySeconds: here for a
+// minute.
+func ExampleNotAvailable() {
+	order := podrank.Must(podrank.NewOrder(podrank.NotAvailable(60)))
+	pods := []*corev1.Pod{replica("steady", "node-1", time.Hour), replica("fresh", "node-1", 10*time.Second)}
+	for _, v := range podrank.Select(pods, 1, podrank.PodOptions{Order: order, Now: now}) {
+		fmt.Printf("%s: %s\n", v.Object.Name, v.Explain())
+	}
+	// Output: fresh: not available
+}
+
+// Nodes are drained: their pods go before all others, whatever Kubernetes' order says.
+func ExampleNodeLeaving() {
+	drained := map[string]bool{"node-3": true}
+	leaving := podrank.NodeLeaving(func(node string) bool { return drained[node] })
+	order, err := podrank.Kubernetes().Before("unassigned", leaving)
+	for _, v := range podrank.Select(fleet(), 2, podrank.PodOptions{Order: order, Now: now}) {
+		fmt.Printf("%s on %s: %s\n", v.Object.Name, v.Object.Spec.NodeName, v.Explain())
+	}
+	fmt.Println(err)
+	// Output:
+	// web-f on node-3: node is leaving
+	// web-g on node-4: not ready
+	// <nil>
+}
+
+// What is left is spread evenly over the zones. Check names the pods whose node has no
+// zone.
+func ExampleTopology() {
+	zones := map[string]string{"node-1": "eu-1a", "node-2": "eu-1b", "node-3": "eu-1b", "node-4": "eu-1b"}
+	order := podrank.Must(podrank.NewOrder(podrank.Topology("zone", zones)))
+	opts := podrank.PodOptions{Order: order}
+	for _, v := range podrank.Select(fleet(), 1, opts) {
+		fmt.Printf("%s: %s\n", v.Object.Name, v.Explain())
+	}
+	fmt.Println(podrank.Check(fleet(), opts))
+	// Output:
+	// web-d: 4 in eu-1b > 3 in eu-1a
+	// podrank: "default/web-h": criterion "zone": node "node-5" has no value
+}

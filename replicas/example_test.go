@@ -10,6 +10,7 @@ import (
 
 	"github.com/replicakit/replicakit/replicas"
 	"github.com/replicakit/replicakit/replicas/replicastest"
+	"github.com/replicakit/replicakit/selector"
 )
 
 // A ReplicaSet that wants two pods has one that is ready, one that is not, one
@@ -99,4 +100,56 @@ func ExamplePodFromTemplate() {
 	pod.Namespace = rs.Namespace
 	fmt.Println(pod.GenerateName, pod.Labels, metav1.IsControlledBy(pod, rs))
 	// Output: web- map[app:web] true
+}
+
+// During a rollout a Deployment has two ReplicaSets. The pods of both count for the
+// load of a node: the old one deletes its pod on the node that they share.
+func ExampleRelated() {
+	before, after := replicastest.NewReplicaSet("default", "web-5d8", 1), replicastest.NewReplicaSet("default", "web-7f9", 1)
+	old := []*corev1.Pod{
+		replicastest.OnNode(replicastest.NewPod(before, "web-5d8-a"), "node-1"),
+		replicastest.OnNode(replicastest.NewPod(before, "web-5d8-b"), "node-2"),
+	}
+	all := append(old, replicastest.OnNode(replicastest.NewPod(after, "web-7f9-a"), "node-2"))
+
+	spec, err := replicas.ReplicaSetSpec(before)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	spec.Now = time.Date(2026, time.May, 4, 12, 0, 0, 0, time.UTC)
+	spec.Related = replicas.Related(before, []*appsv1.ReplicaSet{before, after}, selector.ForReplicaSet, all)
+	fmt.Println(replicas.Manage(old, spec))
+	// Output:
+	// delete 1: default/web-5d8-b (2 replicas on node-2) <nil>
+}
+
+// A ReplicationController that wants one pod more.
+func ExampleReplicationControllerSpec() {
+	two := int32(2)
+	app := map[string]string{"app": "web"}
+	rc := &corev1.ReplicationController{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web", UID: "4a1f"},
+		Spec: corev1.ReplicationControllerSpec{
+			Replicas: &two,
+			Selector: app,
+			Template: &corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: app}},
+		},
+	}
+	pod := replicastest.OwnedBy(replicastest.NewPod(nil, "web-a"), rc, corev1.SchemeGroupVersion.WithKind("ReplicationController"))
+	pod.Labels = app
+
+	spec, err := replicas.ReplicationControllerSpec(rc)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	spec.Now = time.Now()
+	plan, err := replicas.Manage([]*corev1.Pod{pod}, spec)
+	fmt.Println(plan, err)
+	missing, err := plan.Scale.New(0)
+	fmt.Println(missing.GenerateName, missing.Labels, metav1.IsControlledBy(missing, rc), err)
+	// Output:
+	// create 1 <nil>
+	// web- map[app:web] true <nil>
 }

@@ -204,3 +204,59 @@ func ExampleOwners() {
 	// wake web-copy
 	// 2 selectors overlap on pod orphan
 }
+
+// A claim by name, as of volume claims that a StatefulSet expects: there are no labels
+// to select by.
+func ExampleNamed() {
+	claimer := selector.Claimer[*corev1.PersistentVolumeClaim]{
+		Owner:  &metav1.ObjectMeta{Namespace: "default", Name: "db", UID: "4a1f"},
+		Kind:   appsv1.SchemeGroupVersion.WithKind("StatefulSet"),
+		Filter: selector.Named[*corev1.PersistentVolumeClaim]("data-db-0", "data-db-1"),
+	}
+	var found []*corev1.PersistentVolumeClaim
+	for _, name := range []string{"data-db-0", "data-db-7"} {
+		found = append(found, &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}})
+	}
+	claims, err := claimer.Plan(found)
+	fmt.Println("adopt", claims.Adopt[0].Name, "ignore", claims.Ignored[0].Name, err)
+	// Output: adopt data-db-0 ignore data-db-7 <nil>
+}
+
+// An owner gives all its pods away, to be adopted by another one.
+func ExampleNone() {
+	rs := &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web", UID: "4a1f"}}
+	kind := appsv1.SchemeGroupVersion.WithKind("ReplicaSet")
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+		Namespace: "default", Name: "web-x7k2p", OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(rs, kind)},
+	}}
+	claimer := selector.Claimer[*corev1.Pod]{Owner: rs, Kind: kind, Filter: selector.None[*corev1.Pod]}
+	claims, err := claimer.Plan([]*corev1.Pod{pod})
+	fmt.Println("release", claims.Release[0].Name, err)
+	// Output: release web-x7k2p <nil>
+}
+
+// The verdict on one object at a time, in a loop of your own.
+func ExampleClaimer_Judge() {
+	judge, err := selector.Claimer[*corev1.Pod]{
+		Owner:    &metav1.ObjectMeta{Namespace: "default", Name: "web", UID: "4a1f"},
+		Kind:     appsv1.SchemeGroupVersion.WithKind("ReplicaSet"),
+		Selector: labels.SelectorFromSet(labels.Set{"app": "web"}),
+	}.Judge()
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	for _, app := range []string{"web", "db"} {
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "pod-of-" + app, Labels: map[string]string{"app": app}}}
+		switch judge(pod) {
+		case selector.Adopt:
+			fmt.Println("adopt", pod.Name)
+		case selector.Ignore:
+			fmt.Println("leave", pod.Name, "alone")
+		case selector.Own, selector.Release:
+		}
+	}
+	// Output:
+	// adopt pod-of-web
+	// leave pod-of-db alone
+}

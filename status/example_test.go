@@ -8,6 +8,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/replicakit/replicakit/status"
 )
@@ -82,8 +83,63 @@ func ExampleCalculateReplicationController() {
 	rc := &corev1.ReplicationController{Spec: corev1.ReplicationControllerSpec{Replicas: &one}}
 	newStatus := status.CalculateReplicationController(rc, []*corev1.Pod{examplePod("web-1", time.Hour)}, status.Options{Now: noon})
 	fmt.Printf("%d replicas, %d ready, %d available\n", newStatus.Replicas, newStatus.ReadyReplicas, newStatus.AvailableReplicas)
+	fmt.Println("needs update:", status.NeedsUpdateReplicationController(rc, newStatus))
 	// Output:
 	// 1 replicas, 1 ready, 1 available
+	// needs update: true
+}
+
+// The pods of an owner, by what the words of a status mean.
+func ExampleFilterActivePods() {
+	rs := exampleReplicaSet()
+	rs.UID = "4a1f"
+	owned := func(name string, change func(*corev1.Pod)) *corev1.Pod {
+		pod := examplePod(name, time.Hour)
+		pod.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(rs, appsv1.SchemeGroupVersion.WithKind("ReplicaSet"))}
+		change(pod)
+		return pod
+	}
+	deleted := metav1.NewTime(noon)
+	pods := []*corev1.Pod{
+		owned("runs", func(*corev1.Pod) {}),
+		owned("ends", func(p *corev1.Pod) { p.DeletionTimestamp = &deleted }),
+		owned("failed", func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed }),
+		examplePod("of somebody else", time.Hour),
+	}
+	claimed := status.FilterClaimedPods(rs, labels.SelectorFromSet(labels.Set{"app": "web"}), pods)
+	fmt.Println("claimed", len(claimed))
+	for _, p := range status.FilterActivePods(claimed) {
+		fmt.Println("active:", p.Name, "ready:", status.IsPodReady(p))
+	}
+	for _, p := range status.FilterTerminatingPods(claimed) {
+		fmt.Println("terminating:", p.Name, status.IsPodTerminating(p))
+	}
+	// Output:
+	// claimed 3
+	// active: runs ready: true
+	// terminating: ends true
+}
+
+// The status of a kind of your own whose children are pods: counts as a ReplicaSet has
+// them, and a condition.
+func ExampleCountPods() {
+	pods := []*corev1.Pod{examplePod("web-1", time.Hour), examplePod("web-2", 10*time.Second)}
+	n := status.CountPods(pods, nil, 30, noon)
+	fmt.Printf("%d replicas, %d ready, %d available\n", n.Replicas, n.Ready, n.Available)
+
+	var conditions []metav1.Condition // of your status
+	progressing := metav1.Condition{Type: "Progressing", Status: metav1.ConditionFalse, Reason: "WaitingForPods", LastTransitionTime: metav1.NewTime(noon)}
+	if n.Available < 2 {
+		progressing.Status = metav1.ConditionTrue
+	}
+	status.SetCondition(&conditions, progressing)
+	fmt.Println(conditions[0].Type, conditions[0].Status)
+	status.RemoveCondition(&conditions, "Progressing")
+	fmt.Println(len(conditions), "left")
+	// Output:
+	// 2 replicas, 2 ready, 1 available
+	// Progressing True
+	// 0 left
 }
 
 // A pod is available from the very instant that minReadySeconds have passed.

@@ -8,6 +8,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/replicakit/replicakit/expectations"
 	"github.com/replicakit/replicakit/replicas"
 	"github.com/replicakit/replicakit/replicas/replicastest"
 )
@@ -64,4 +65,66 @@ func ExampleNewPod() {
 	fmt.Println(plan, err)
 	// Output:
 	// adopt 1: default/stray; delete 2: default/web-b (not ready), default/web-c (deletion cost -100 < 0) <nil>
+}
+
+// Whatever fails a creation, and whether it took effect or not, there are three pods in
+// the end.
+func ExampleLost() {
+	for _, failure := range replicastest.Lost() {
+		cluster := replicastest.NewCluster(replicastest.Options{Nodes: 1})
+		c := cluster.NewController()
+		c.Client.Fail(replicastest.Rule{Verb: "create", Times: 2, With: failure, Landed: true})
+		_, _ = cluster.CreateOwner(context.Background(), replicastest.NewReplicaSet("default", "web", 3))
+		world := &replicastest.World{Clock: cluster.Clock, Parts: []replicastest.Part{cluster, c}}
+		world.Run(10 * time.Minute)
+		fmt.Println(failure, len(cluster.Children("default")))
+	}
+	// Output:
+	// timeout 3
+	// unavailable 3
+	// broken 3
+	// throttled 3
+	// cut 3
+}
+
+// The process dies after the second creation. A new one on the same cluster finds what
+// was created, and goes on.
+func ExampleCrashes() {
+	cluster := replicastest.NewCluster(replicastest.Options{Nodes: 1})
+	c := cluster.NewController()
+	created := 0
+	c.Client.Done = func(call replicastest.Call, _ error) {
+		if call.Verb == "create" {
+			created++
+		}
+		if created == 2 {
+			panic(replicastest.Crash{})
+		}
+	}
+	_, _ = cluster.CreateOwner(context.Background(), replicastest.NewReplicaSet("default", "web", 5))
+	world := &replicastest.World{Clock: cluster.Clock, Parts: []replicastest.Part{cluster, c}}
+	fmt.Println("died", replicastest.Crashes(func() { world.Run(time.Minute) }), len(cluster.Children("default")))
+
+	world.Parts = []replicastest.Part{cluster, cluster.NewController()}
+	world.Run(time.Minute)
+	fmt.Println("then there are", len(cluster.Children("default")))
+	// Output:
+	// died true 2
+	// then there are 5
+}
+
+// Virtual time alone, for whatever takes a clock: an expectation expires after five
+// minutes.
+func ExampleClock() {
+	clock := replicastest.NewClock(time.Date(2026, time.May, 4, 12, 0, 0, 0, time.UTC))
+	store := expectations.Store[string]{Now: clock.Now}
+	store.Set("default/web", expectations.Changes{Creations: 1})
+	for range 2 {
+		state, _ := store.State("default/web")
+		fmt.Println(clock.Now().Format(time.TimeOnly), state)
+		clock.Advance(expectations.DefaultTimeout + time.Second)
+	}
+	// Output:
+	// 12:00:00 waiting
+	// 12:05:01 expired
 }

@@ -1,0 +1,58 @@
+package controller_test
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/replicakit/replicakit/replicas"
+	"github.com/replicakit/replicakit/replicas/controller"
+	"github.com/replicakit/replicakit/replicas/replicastest"
+)
+
+// A Kind may be changed: here a pass creates two pods at most, and each pass says what
+// it did. The cluster is a simulated one.
+func ExampleReplicationControllers() {
+	kind := controller.ReplicationControllers()
+	spec := kind.Spec
+	kind.Spec = func(rc *corev1.ReplicationController) (replicas.Spec, error) {
+		s, err := spec(rc)
+		s.BurstReplicas = 2
+		return s, err
+	}
+	kind.Observe = func(_ context.Context, pass controller.Pass[*corev1.ReplicationController, *corev1.Pod]) {
+		if n := len(pass.Created); n > 0 {
+			fmt.Println("created", n)
+		}
+	}
+	cluster, err := replicastest.NewClusterOf(kind, replicastest.Options{Nodes: 1})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+
+	three := int32(3)
+	app := map[string]string{"app": "web"}
+	_, err = cluster.CreateOwner(context.Background(), &corev1.ReplicationController{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"},
+		Spec: corev1.ReplicationControllerSpec{
+			Replicas: &three,
+			Selector: app,
+			Template: &corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: app}},
+		},
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	world := &replicastest.World{Clock: cluster.Clock, Parts: []replicastest.Part{cluster, cluster.NewController()}}
+	world.Run(time.Minute)
+	fmt.Println(cluster.Owners("default")[0].Status.ReadyReplicas, "are ready")
+	// Output:
+	// created 2
+	// created 1
+	// 3 are ready
+}

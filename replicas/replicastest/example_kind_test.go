@@ -1,0 +1,106 @@
+package replicastest_test
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/replicakit/replicakit/replicas"
+	"github.com/replicakit/replicakit/replicas/controller"
+	"github.com/replicakit/replicakit/replicas/replicastest"
+)
+
+// A Kind of your own on a simulated cluster: Runners for each Fleet. The watch of
+// Runners breaks, and they are scaled down meanwhile.
+func ExampleNewClusterOf() {
+	version := schema.GroupVersion{Group: "example.com", Version: "v1"}
+	fleets := controller.Kind[*Fleet, *Runner]{
+		Owner: version.WithKind("Fleet"),
+		Child: version.WithKind("Runner"),
+		Spec: func(f *Fleet) (replicas.SpecOf[*Runner], error) {
+			set := labels.Set{"fleet": f.Name}
+			return replicas.SpecOf[*Runner]{
+				Replicas: f.Spec.Replicas,
+				Selector: set.AsSelector(),
+				New:      func() (*Runner, error) { return &Runner{ObjectMeta: metav1.ObjectMeta{Labels: set}}, nil },
+				Rules:    replicas.Rules[*Runner]{Ready: func(r *Runner) bool { return r.Status.Ready }},
+			}, nil
+		},
+		Status: func(f *Fleet, o controller.Outcome[*Runner]) error {
+			f.Status.Ready = o.Counts.Ready
+			return nil
+		},
+	}
+	cluster, err := replicastest.NewClusterOf(fleets, replicastest.Options{})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	cluster.Ready = func(r *Runner) { r.Status.Ready = true }
+	c := cluster.NewController()
+	world := &replicastest.World{Clock: cluster.Clock, Parts: []replicastest.Part{cluster, c}}
+	ctx := context.Background()
+
+	_, _ = cluster.CreateOwner(ctx, &Fleet{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "ci"}, Spec: FleetSpec{Replicas: 3}})
+	world.Run(time.Minute)
+	fmt.Println("ready", cluster.Owners("default")[0].Status.Ready)
+
+	c.View.ChildWatch.Break()
+	_, _ = cluster.EditOwner(ctx, "default", "ci", func(f *Fleet) { f.Spec.Replicas = 1 })
+	world.Run(time.Minute)
+	c.View.ChildWatch.Relist()
+	world.Run(time.Minute)
+	fmt.Println("ready", cluster.Owners("default")[0].Status.Ready, "of", len(cluster.Children("default")))
+	// Output:
+	// ready 3
+	// ready 1 of 1
+}
+
+// The API. controller-gen makes the methods below.
+type Fleet struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitzero"`
+
+	Spec   FleetSpec   `json:"spec"`
+	Status FleetStatus `json:"status,omitzero"`
+}
+
+type FleetSpec struct {
+	Replicas int32 `json:"replicas"`
+}
+
+type FleetStatus struct {
+	Ready int32 `json:"ready,omitempty"`
+}
+
+type Runner struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitzero"`
+
+	Status RunnerStatus `json:"status,omitzero"`
+}
+
+type RunnerStatus struct {
+	Ready bool `json:"ready,omitempty"`
+}
+
+func (f *Fleet) DeepCopy() *Fleet {
+	c := *f
+	f.DeepCopyInto(&c.ObjectMeta)
+	return &c
+}
+
+func (f *Fleet) DeepCopyObject() runtime.Object { return f.DeepCopy() }
+
+func (r *Runner) DeepCopy() *Runner {
+	c := *r
+	r.DeepCopyInto(&c.ObjectMeta)
+	return &c
+}
+
+func (r *Runner) DeepCopyObject() runtime.Object { return r.DeepCopy() }
