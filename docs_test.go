@@ -1,7 +1,9 @@
 package replicakit_test
 
 import (
+	"fmt"
 	"os"
+	"path"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -78,6 +80,93 @@ func anchors(text string) []string {
 		list = append(list, strings.ReplaceAll(bare, " ", "-"))
 	}
 	return list
+}
+
+// What a page calls expectations.Store or controller.Kind exists.
+func TestPagesNameWhatExists(t *testing.T) {
+	t.Parallel()
+	exported := map[string]exports{}
+	for _, dir := range packages {
+		exported[path.Base(dir)] = exportsOf(t, dir)
+	}
+	reference := regexp.MustCompile(`\b([a-z]+)\.([A-Z]\w*)(?:\.([A-Z]\w*))?`)
+	seen := 0
+	for page, text := range pages(t) {
+		for _, m := range reference.FindAllStringSubmatch(text, -1) {
+			if named, ours := exported[m[1]]; ours {
+				seen++
+				assert.True(t, named.have(m[2], m[3]), "%s names %s", page, m[0])
+			}
+		}
+	}
+	assert.Greater(t, seen, 100)
+}
+
+// A make target of a page is one of the Makefile, and what go runs or tests is there.
+func TestPagesCallWhatExists(t *testing.T) {
+	t.Parallel()
+	makefile, err := os.ReadFile("Makefile")
+	require.NoError(t, err)
+	target, directory := regexp.MustCompile("(?m)(?:`|^ +|; )make ([a-z][a-z0-9-]*)"), regexp.MustCompile("(?m)(?:`|^ +)go (?:run|test) (?:-\\S+ )*\\./([\\w/-]+)")
+	seen := 0
+	for page, text := range pages(t) {
+		for _, m := range target.FindAllStringSubmatch(text, -1) {
+			seen++
+			assert.True(t, strings.Contains(string(makefile), "\n"+m[1]+":"), "%s calls make %s", page, m[1])
+		}
+		text, _, _ = strings.Cut(text, "\n## Operators that were ported\n") // their commands are for their repositories
+		for _, m := range directory.FindAllStringSubmatch(text, -1) {
+			seen++
+			assert.DirExists(t, m[1], page)
+		}
+	}
+	assert.Greater(t, seen, 50)
+}
+
+// The metrics that a page names are somewhere in the code, and so are the reasons of
+// events.
+func TestPagesNameMetricsAndEventsOfTheCode(t *testing.T) {
+	t.Parallel()
+	var code strings.Builder
+	for _, dir := range []string{"replicas/controller", "replicas/clientgo", "examples/controller"} {
+		for _, file := range parsed(t, dir) {
+			if !file.isTest() {
+				text, err := os.ReadFile(file.path)
+				require.NoError(t, err)
+				code.Write(text)
+			}
+		}
+	}
+	metric := regexp.MustCompile(`\breplicakit_(\w+?)(?:_count|_sum|_bucket)?\b`)
+	for page, text := range pages(t) {
+		for _, m := range metric.FindAllStringSubmatch(text, -1) {
+			assert.Regexp(t, `"(replicakit_)?`+m[1]+`"`, code.String(), "%s: %s", page, m[0])
+		}
+	}
+}
+
+// The README's counts of what an import brings, and of the incidents that are told.
+func TestTheREADMECounts(t *testing.T) {
+	t.Parallel()
+	readme := pages(t)["README.md"]
+	var all, others int
+	modules, ours := map[string]bool{}, 0
+	for _, line := range goList(t, "-deps", "-f", `{{if not .Standard}}{{.ImportPath}}={{.Module.Path}}{{end}}`, "./replicas") {
+		_, of, _ := strings.Cut(line, "=")
+		all++
+		if of == module {
+			ours = 1
+			continue
+		}
+		others++
+		modules[of] = true
+	}
+	assert.Contains(t, readme, fmt.Sprintf("\n| `replicakit/replicas` | %d | %d |", all, len(modules)+ours))
+	assert.Contains(t, readme, fmt.Sprintf("\n| what it needs of `k8s.io/api` and `apimachinery`, alone | %d | %d |", others, len(modules)))
+
+	stories, err := filepath.Glob("test/stories/testdata/*")
+	require.NoError(t, err)
+	assert.Contains(t, readme, fmt.Sprintf(": %d incidents in prose", len(stories)))
 }
 
 // The README's figures of a real API server are those of the pages that measured
