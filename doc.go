@@ -23,14 +23,14 @@
 //	c, err := controller.New(controller.ReplicaSets(), client, cache, queue.AddAfter, controller.Options{})
 //	requeueAfter, err := c.Sync(ctx, key)
 //
-// The module replicas/clientgo runs all of it with client-go, as a complete
-// ReplicaSet controller and ReplicationController manager.
+// The modules replicas/clientgo and replicas/controllerruntime run all of it with
+// client-go and with controller-runtime; the first also has a complete ReplicaSet
+// controller and ReplicationController manager.
 //
 // Whatever package you use, these rules hold: time comes in as an argument or a
-// field; inputs are never changed; nothing that is passed in panics, but for a
-// nil context and functions whose name begins with Must; nil and empty mean the
-// same, but for selectors, which are refused if they are nil or empty; no package
-// keeps state of its own. What Kubernetes does is followed to
-// the letter, fact by fact, in docs/behaviour.md; where it is wrong, the doc
-// comment says "Differs from Kubernetes:".
+// field; inputs are never changed; no argument causes a panic, except a nil context and
+// those of functions whose name begins with Must; nil and empty mean the same, except
+// for selectors, which are refused if they are nil or empty; no package keeps state of
+// its own. What Kubernetes does is followed to the letter, fact by fact, in
+// docs/behaviour.md; if it is wrong, the doc comment says "Differs from Kubernetes:".
 package replicakit
