@@ -59,7 +59,7 @@ type SpecOf[T metav1.Object] struct {
 	// refused.
 	BurstReplicas int
 	// MaxDeletions is how many children one plan may delete, if that is less than
-	// BurstReplicas: for a disruption budget, say. nil means that only
+	// BurstReplicas: use it for a disruption budget. nil means that only
 	// BurstReplicas counts, 0 that nothing may be deleted now. Negative is refused.
 	MaxDeletions *int
 	// HeldPlaces is the number of orphans that may become the owner's, because it
@@ -71,18 +71,17 @@ type SpecOf[T metav1.Object] struct {
 	Rules Rules[T]
 	// Related are the children of the owner and of its siblings, such as the
 	// ReplicaSets of one Deployment: the function Related finds them. In
-	// Kubernetes' order, the more active ones of these share a pod's node, the
-	// sooner that pod goes. If Related is empty, pods are not ranked by that. If
-	// not, the owned children count too, and a child in both lists, by UID, counts
-	// once.
+	// Kubernetes' order, the more of them are active on a pod's node, the sooner
+	// that pod goes. If Related is empty, pods are not ranked by that. Otherwise
+	// the owned children count too, and a child in both lists, by UID, counts once.
 	Related []T
 	// Names returns a name for a new child: the prefix and up to 5 characters more.
 	// The prefix is the owner's name and "-", cut after 58 characters, so the name
 	// has at most 63. If the name is one that an object in the list has, or that
 	// Names returned before for the same plan, Names is called again. A name that
-	// no object may have is an error, but if the owner's own name is such a one, as
-	// in tests with fake clients, only an empty name is. If Names is nil, the API
-	// server chooses the names.
+	// is not legal is an error; but if the owner's own name is not legal, as in
+	// tests with fake clients, only an empty name is an error. If Names is nil, the
+	// API server chooses the names.
 	Names func(prefix string) string
 	// Now is the instant of the decision. The zero time is refused.
 	Now time.Time

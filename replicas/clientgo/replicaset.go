@@ -21,7 +21,7 @@ import (
 //
 // To set Options, or to change the rules of ReplicaSets, call New:
 //
-//	kind := controller.ReplicaSets() // change what shall be different
+//	kind := controller.ReplicaSets() // change it as you like
 //	client := clientgo.NewClient(kubeClient.AppsV1().ReplicaSets, kubeClient.CoreV1().Pods)
 //	c, err := clientgo.New(ctx, kind, client, rsInformer.Informer(), podInformer.Informer(),
 //		clientgo.Options{EventClient: kubeClient.CoreV1()})
