@@ -1,0 +1,105 @@
+package operating_test
+
+import (
+	"context"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/replicakit/replicakit/internal/controlplane"
+)
+
+// The commands of docs/replacing-kube-controller-manager.md, there and back, run as
+// they stand: each must succeed, and its own tests of the number of pods must hold.
+// Only what the page builds first is built here, and the metrics are on a free port.
+func TestTheHandOverRunsAsItStands(t *testing.T) {
+	t.Parallel()
+	dir := handOverDir(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 8*time.Minute)
+	defer cancel()
+	shell := exec.CommandContext(ctx, "bash", "-e", "-o", "pipefail", "-c", handOver(t))
+	shell.Dir, shell.SysProcAttr, shell.WaitDelay = dir, &syscall.SysProcAttr{Setpgid: true}, time.Minute
+	shell.Cancel = func() error { return syscall.Kill(-shell.Process.Pid, syscall.SIGTERM) }
+	output, err := shell.CombinedOutput()
+	if err != nil && shell.Process != nil {
+		_ = syscall.Kill(-shell.Process.Pid, syscall.SIGTERM) // the demo stops what it has started
+	}
+	require.NoError(t, err, "%s\n%s", output, logs(dir))
+}
+
+// handOver returns the page's commands as one script.
+func handOver(t *testing.T) string {
+	t.Helper()
+	page, err := os.ReadFile("../../docs/replacing-kube-controller-manager.md")
+	require.NoError(t, err)
+	_, text, found := strings.Cut(string(page), "\n## Try it\n")
+	require.True(t, found)
+	text, _, found = strings.Cut(text, "\n## ")
+	require.True(t, found)
+	var script strings.Builder
+	for _, block := range regexp.MustCompile("(?s)```sh\n(.*?)```").FindAllStringSubmatch(text, -1) {
+		script.WriteString(block[1])
+	}
+	commands := script.String()
+	address := freeAddress(t)
+	for old, instead := range map[string]string{
+		"make cluster-binaries\n": "",
+		"(cd examples/controller && go build -o ../../.cache/bin/ . ./demo)\n": "",
+		"controller --kubeconfig=ours.kubeconfig":                              "controller --kubeconfig=ours.kubeconfig --metrics-bind-address=" + address,
+		"127.0.0.1:8080": address,
+	} {
+		require.Contains(t, commands, old)
+		commands = strings.ReplaceAll(commands, old, instead)
+	}
+	// The shell does not end by itself if what must fail does not.
+	return "set -x\n" + regexp.MustCompile(`(?m)^(! .*)$`).ReplaceAllString(commands, "$1 || exit 1")
+}
+
+// handOverDir returns a directory that has what the commands need of the repository.
+func handOverDir(t *testing.T) string {
+	t.Helper()
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	require.NoError(t, err)
+	root, err := filepath.Abs("../..")
+	require.NoError(t, err)
+	require.NoError(t, os.Symlink(filepath.Join(root, "examples"), filepath.Join(dir, "examples")))
+	binaries, err := controlplane.Binaries()
+	require.NoError(t, err)
+	bin := filepath.Join(dir, ".cache", "bin")
+	require.NoError(t, os.MkdirAll(bin, 0o700))
+	for _, name := range []string{"etcd", "kube-apiserver", "kube-controller-manager", "kubectl"} {
+		require.NoError(t, os.Symlink(filepath.Join(binaries, name), filepath.Join(bin, name)))
+	}
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", bin+"/", ".", "./demo")
+	build.Dir = program
+	output, err := build.CombinedOutput()
+	require.NoError(t, err, string(output))
+	return dir
+}
+
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	require.NoError(t, listener.Close())
+	return listener.Addr().String()
+}
+
+// logs are the ends of what the programs have logged.
+func logs(dir string) string {
+	var all strings.Builder
+	names, _ := filepath.Glob(filepath.Join(dir, "*.log"))
+	for _, name := range names {
+		text, _ := os.ReadFile(name)
+		all.WriteString("== " + filepath.Base(name) + "\n" + string(text[max(0, len(text)-2000):]) + "\n")
+	}
+	return all.String()
+}
