@@ -56,6 +56,36 @@ func newController(tb testing.TB, c *replicastest.Cluster) *replicastest.Control
 	return controller
 }
 
+// remember restarts the controller as one that waits for its caches to see what it
+// wrote, or as one that does not.
+func (s *stage) remember(tb testing.TB, writes bool) {
+	tb.Helper()
+	s.consistent = writes
+	s.restart(tb)
+}
+
+// running is a stage whose ReplicaSet has its n pods.
+func running(t *testing.T, n int32) *stage {
+	t.Helper()
+	s := newStage(t, 1, 4)
+	s.start(t, n)
+	return s
+}
+
+// start creates a ReplicaSet of n pods and waits for them.
+func (s *stage) start(t *testing.T, n int32) {
+	t.Helper()
+	createReplicaSet(t, s.Cluster, n)
+	s.world.Run(time.Minute)
+	s.requireSettled(t, "at first")
+}
+
+func (s *stage) editPod(t *testing.T, name string, change func(*corev1.Pod)) {
+	t.Helper()
+	_, err := s.EditChild(t.Context(), namespace, name, change)
+	require.NoError(t, err)
+}
+
 func (s *stage) scale(t *testing.T, n int32) {
 	t.Helper()
 	_, err := s.EditOwner(t.Context(), namespace, "web", func(rs *appsv1.ReplicaSet) { rs.Spec.Replicas = &n })
@@ -206,8 +236,7 @@ func settle(t *testing.T, seed uint64) {
 	t.Helper()
 	r := rand.New(rand.NewPCG(seed, 1))
 	s := newStage(t, seed, 4)
-	s.consistent = seed%2 == 0
-	s.restart(t)
+	s.remember(t, seed%2 == 0)
 	createReplicaSet(t, s.Cluster, 5)
 	for range 40 {
 		s.disturb(t, r)
@@ -281,10 +310,7 @@ func (s *stage) disturb(t *testing.T, r *rand.Rand) {
 	case what == 8:
 		remove(t, s.Cluster, name)
 	default:
-		_, err := s.EditChild(t.Context(), namespace, name, func(p *corev1.Pod) {
-			p.Labels["app"] = []string{"web", "debug"}[r.IntN(2)]
-		})
-		require.NoError(t, err)
+		s.editPod(t, name, func(p *corev1.Pod) { p.Labels["app"] = []string{"web", "debug"}[r.IntN(2)] })
 	}
 }
 
@@ -307,9 +333,7 @@ func randomFault(r *rand.Rand) replicastest.Fault {
 // exists.
 func TestControllerWaitsForItsFirstList(t *testing.T) {
 	t.Parallel()
-	s := newStage(t, 1, 3)
-	createReplicaSet(t, s.Cluster, 5)
-	s.world.Run(time.Minute)
+	s := running(t, 5)
 	s.controller.View.Stop()
 	s.controller = newController(t, s.Cluster)
 	s.world.Parts = []replicastest.Part{s.Cluster, s.controller}

@@ -20,10 +20,7 @@ import (
 // are seen late, and counts of the controller's calls from then on.
 func changingStage(t *testing.T, pods int32, lag time.Duration) (s *stage, calls map[string]int) {
 	t.Helper()
-	s = newStage(t, 1, 3)
-	createReplicaSet(t, s.Cluster, pods)
-	s.world.Run(time.Minute)
-	s.requireSettled(t, "at first")
+	s = running(t, pods)
 	calls = map[string]int{}
 	s.controller.Client.Done = func(call replicastest.Call, _ error) { calls[call.Verb]++ }
 	s.controller.View.ChildWatch.Lag = lag

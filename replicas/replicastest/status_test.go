@@ -65,8 +65,7 @@ func TestStatusGoesOneWay(t *testing.T) {
 			t.Run(fmt.Sprintf("T1 pods are seen after %v, owners after %v", podLag, ownerLag), func(t *testing.T) {
 				t.Parallel()
 				s := newStage(t, 1, 4)
-				s.consistent = true
-				s.restart(t)
+				s.remember(t, true)
 				s.controller.View.ChildWatch.Lag, s.controller.View.OwnerWatch.Lag = podLag, ownerLag
 				createReplicaSet(t, s.Cluster, 0)
 				s.world.Run(time.Minute)
@@ -119,15 +118,12 @@ func TestStatusDelay(t *testing.T) {
 	require.NoError(t, err)
 	s.world = &replicastest.World{Clock: s.Clock, Parts: []replicastest.Part{s.Cluster, s.controller}}
 	s.controller.RememberWrites()
-	createReplicaSet(t, s.Cluster, 20)
-	s.world.Run(time.Minute)
-	s.requireSettled(t, "at first")
+	s.start(t, 20)
 
 	written := s.statuses()
 	for i := range 1000 {
 		name := s.Children(namespace)[i%20].Name
-		_, err := s.EditChild(t.Context(), namespace, name, func(p *corev1.Pod) { flip(p) })
-		require.NoError(t, err)
+		s.editPod(t, name, flip)
 		s.world.Run(10 * time.Millisecond)
 	}
 	s.world.Run(time.Second)
@@ -135,8 +131,7 @@ func TestStatusDelay(t *testing.T) {
 	s.requireSettled(t, "the last change is told")
 
 	for _, n := range []int32{30, 10} {
-		_, err := s.EditChild(t.Context(), namespace, s.Children(namespace)[0].Name, func(p *corev1.Pod) { flip(p) })
-		require.NoError(t, err)
+		s.editPod(t, s.Children(namespace)[0].Name, flip)
 		s.world.Run(time.Millisecond)
 		s.scale(t, n)
 		s.world.Run(time.Millisecond)
@@ -147,9 +142,7 @@ func TestStatusDelay(t *testing.T) {
 		s.world.Run(time.Minute)
 		s.requireSettled(t, "scaled")
 	}
-	p := s.Children(namespace)[0]
-	_, err = s.EditChild(t.Context(), namespace, p.Name, func(p *corev1.Pod) { p.Labels["app"] = "debug" })
-	require.NoError(t, err)
+	s.editPod(t, s.Children(namespace)[0].Name, func(p *corev1.Pod) { p.Labels["app"] = "debug" })
 	s.world.Run(time.Millisecond)
 	assert.Len(t, s.active(s.Owners(namespace)[0]), 10, "a pod that was taken out is made up for at once")
 }

@@ -53,6 +53,28 @@ func (s *stage) counts() *count {
 	return c
 }
 
+// becomes creates a ReplicaSet of n pods, and checks that in the end there are n, and
+// that there never were others.
+func (s *stage) becomes(t *testing.T, n int32) {
+	t.Helper()
+	createReplicaSet(t, s.Cluster, n)
+	c := s.counts()
+	s.world.Run(time.Hour)
+	s.requireSettled(t, "in the end")
+	assert.Equal(t, int(n), c.ever())
+}
+
+// firstOf returns a fault of the first n calls of a verb.
+func firstOf(verb string, n int, fault replicastest.Fault) func(replicastest.Call) replicastest.Fault {
+	return func(call replicastest.Call) replicastest.Fault {
+		if call.Verb != verb || n == 0 {
+			return replicastest.Fault{}
+		}
+		n--
+		return fault
+	}
+}
+
 // grown is a stage with so many pods, of all ages.
 func grown(t *testing.T, n int32) *stage {
 	t.Helper()
@@ -121,9 +143,7 @@ func TestAWatchThatHangsWhileASetGrows(t *testing.T) {
 	for end, resume := range ends {
 		t.Run("E3 to 3, "+end, func(t *testing.T) {
 			t.Parallel()
-			s := newStage(t, 1, 4)
-			createReplicaSet(t, s.Cluster, 1)
-			s.world.Run(time.Minute)
+			s := running(t, 1)
 			c := s.counts()
 			s.controller.View.ChildWatch.Hang()
 			s.scale(t, 3)
@@ -160,14 +180,8 @@ func TestAWatchThatHangsStopsNothing(t *testing.T) {
 // Whatever becomes of answers: exactly as many pods as wanted ever exist.
 func TestLostAnswersOfCreations(t *testing.T) {
 	t.Parallel()
-	lose := func(resend bool, failure replicastest.Failure, n int) func(replicastest.Call) replicastest.Fault {
-		return func(call replicastest.Call) replicastest.Fault {
-			if call.Verb != "create" || n == 0 {
-				return replicastest.Fault{}
-			}
-			n--
-			return replicastest.Fault{After: failure.Of(call), Resend: resend}
-		}
+	lost := func(n int, failure replicastest.Failure) replicastest.Rule {
+		return replicastest.Rule{Verb: "create", Times: n, With: failure, Landed: true}
 	}
 	for _, failure := range replicastest.Lost() {
 		for _, lag := range []time.Duration{0, 150 * time.Millisecond, 3 * time.Minute} {
@@ -175,47 +189,32 @@ func TestLostAnswersOfCreations(t *testing.T) {
 				t.Parallel()
 				s := newStage(t, 1, 4)
 				s.controller.View.ChildWatch.Lag = lag
-				s.controller.Client.Fault = lose(false, failure, 5)
-				createReplicaSet(t, s.Cluster, 1)
-				c := s.counts()
-				s.world.Run(time.Hour)
-				s.requireSettled(t, "in the end")
-				assert.Equal(t, 1, c.ever())
+				s.controller.Client.Fail(lost(5, failure))
+				s.becomes(t, 1)
 			})
 		}
 		t.Run(fmt.Sprintf("W11 each of 40, by %s", failure), func(t *testing.T) {
 			t.Parallel()
 			s := newStage(t, 1, 4)
 			s.controller.View.ChildWatch.Lag = 150 * time.Millisecond
-			s.controller.Client.Fault = lose(false, failure, 40)
-			createReplicaSet(t, s.Cluster, 40)
-			c := s.counts()
-			s.world.Run(time.Hour)
-			s.requireSettled(t, "in the end")
-			assert.Equal(t, 40, c.ever())
+			s.controller.Client.Fail(lost(40, failure))
+			s.becomes(t, 40)
 		})
 	}
 	for _, failure := range []replicastest.Failure{replicastest.Throttled, replicastest.Unavailable, replicastest.Cut} {
+		resent := replicastest.Fault{After: failure.Of(replicastest.Call{}), Resend: true}
 		t.Run(fmt.Sprintf("W11 sent again below the controller, after %s", failure), func(t *testing.T) {
 			t.Parallel()
 			s := newStage(t, 1, 4)
-			s.controller.Client.Fault = lose(true, failure, 20)
-			createReplicaSet(t, s.Cluster, 20)
-			c := s.counts()
-			s.world.Run(time.Hour)
-			s.requireSettled(t, "in the end")
-			assert.Equal(t, 20, c.ever())
+			s.controller.Client.Fault = firstOf("create", 20, resent)
+			s.becomes(t, 20)
 		})
 		t.Run(fmt.Sprintf("W11 sent again after %s, and the quota is full by then", failure), func(t *testing.T) {
 			t.Parallel()
 			s := newStage(t, 1, 4)
 			s.SetQuota(namespace, 20)
-			s.controller.Client.Fault = lose(true, failure, 20)
-			createReplicaSet(t, s.Cluster, 20)
-			c := s.counts()
-			s.world.Run(time.Hour)
-			s.requireSettled(t, "in the end")
-			assert.Equal(t, 20, c.ever())
+			s.controller.Client.Fault = firstOf("create", 20, resent)
+			s.becomes(t, 20)
 		})
 	}
 }
@@ -228,19 +227,8 @@ func TestCreationsThatLandLate(t *testing.T) {
 			t.Parallel()
 			s := newStage(t, 1, 4)
 			s.controller.View.ChildWatch.Lag = 150 * time.Millisecond
-			left := 4
-			s.controller.Client.Fault = func(call replicastest.Call) replicastest.Fault {
-				if call.Verb != "create" || left == 0 {
-					return replicastest.Fault{}
-				}
-				left--
-				return replicastest.Fault{Before: replicastest.Timeout.Of(call), Late: late}
-			}
-			createReplicaSet(t, s.Cluster, 3)
-			c := s.counts()
-			s.world.Run(time.Hour)
-			s.requireSettled(t, "in the end")
-			assert.Equal(t, 3, c.ever())
+			s.controller.Client.Fail(replicastest.Rule{Verb: "create", Times: 4, With: replicastest.Timeout, Late: late})
+			s.becomes(t, 3)
 		})
 	}
 }
@@ -261,14 +249,7 @@ func TestLostAnswersOfDeletions(t *testing.T) {
 				s := grown(t, 12)
 				c := s.counts()
 				s.controller.View.ChildWatch.Lag = lag
-				left := 6
-				s.controller.Client.Fault = func(call replicastest.Call) replicastest.Fault {
-					if call.Verb != "delete" || left == 0 {
-						return replicastest.Fault{}
-					}
-					left--
-					return fault
-				}
+				s.controller.Client.Fault = firstOf("delete", 6, fault)
 				s.scale(t, 5)
 				s.world.Run(time.Hour)
 				s.requireSettled(t, "in the end")
@@ -282,9 +263,7 @@ func TestLostAnswersOfDeletions(t *testing.T) {
 // A pod that was adopted and deleted while nobody watched is missed.
 func TestAnOrphanAdoptedAndDeletedUnseen(t *testing.T) {
 	t.Parallel()
-	s := newStage(t, 1, 4)
-	createReplicaSet(t, s.Cluster, 3)
-	s.world.Run(time.Minute)
+	s := running(t, 3)
 	createPod(t, s.Cluster, pod("orphan"))
 	s.controller.Listed = func() { s.controller.View.ChildWatch.Break() } // it has seen the orphan
 	s.scale(t, 4)
@@ -301,14 +280,11 @@ func TestAnOrphanAdoptedAndDeletedUnseen(t *testing.T) {
 	s.requireSettled(t, "it is made up for")
 }
 
-// adoptable is a stage with an owner of three pods that is about to find so many
-// orphans, and a policy that answers patches with a failure.
+// refusing is a stage with an owner of so many pods that is about to find orphans, and
+// a policy that answers patches with a failure.
 func refusing(t *testing.T, failure replicastest.Failure, wanted int32, orphans int) (*stage, *count) {
 	t.Helper()
-	s := newStage(t, 1, 4)
-	createReplicaSet(t, s.Cluster, wanted)
-	s.world.Run(time.Minute)
-	s.requireSettled(t, "at first")
+	s := running(t, wanted)
 	s.Deny("patch", failure)
 	for i := range orphans {
 		createPod(t, s.Cluster, pod(fmt.Sprintf("orphan-%d", i)))
@@ -384,7 +360,7 @@ func TestAdoptionsThatAreRefused(t *testing.T) {
 	})
 }
 
-// warnings are the events that tell of something wrong.
+// warnings are the reasons of the events that tell of something wrong.
 func (s *stage) warnings() (reasons []string) {
 	for _, e := range s.Events {
 		if e.Type == corev1.EventTypeWarning {
@@ -394,6 +370,9 @@ func (s *stage) warnings() (reasons []string) {
 	return reasons
 }
 
+// cheap makes a pod the first to go.
+func cheap(p *corev1.Pod) { p.Annotations = map[string]string{corev1.PodDeletionCost: "-1"} }
+
 // A release that is refused changes no count and blocks nothing.
 func TestReleasesThatAreRefused(t *testing.T) {
 	t.Parallel()
@@ -402,8 +381,7 @@ func TestReleasesThatAreRefused(t *testing.T) {
 			t.Parallel()
 			s, _ := refusing(t, failure, 3, 0)
 			name := s.Children(namespace)[0].Name
-			_, err := s.EditChild(t.Context(), namespace, name, func(p *corev1.Pod) { p.Labels["app"] = "debug" })
-			require.NoError(t, err)
+			s.editPod(t, name, func(p *corev1.Pod) { p.Labels["app"] = "debug" })
 			s.world.Run(10 * time.Second)
 			matching := func() (n int) {
 				for _, p := range s.Children(namespace) {
@@ -420,7 +398,7 @@ func TestReleasesThatAreRefused(t *testing.T) {
 			s.scale(t, 1)
 			s.world.Run(time.Minute)
 			assert.Equal(t, 1, matching())
-			_, err = s.GetChild(t.Context(), namespace, name)
+			_, err := s.GetChild(t.Context(), namespace, name)
 			require.NoError(t, err, "it is left alone")
 			s.Webhook = nil
 			s.world.Run(20 * time.Minute)
@@ -471,15 +449,15 @@ func TestARestoredServer(t *testing.T) {
 			t.Run(fmt.Sprintf("X10 watches list anew after %v, writes remembered: %t", hung, remembers), func(t *testing.T) {
 				t.Parallel()
 				s := newStage(t, 1, 4)
-				s.consistent = remembers
-				s.restart(t)
-				createReplicaSet(t, s.Cluster, 6)
-				s.world.Run(time.Minute)
+				s.remember(t, remembers)
+				s.start(t, 6)
 				backup := s.Backup()
 				s.scale(t, 3)
 				s.world.Run(10 * time.Second)
 				for range 20 { // a server that has been busy
-					relabelAll(t, s.Cluster)
+					for _, p := range s.Children(namespace) {
+						s.editPod(t, p.Name, func(p *corev1.Pod) { p.Labels["round"] += "x" })
+					}
 				}
 				s.scale(t, 9)
 				s.world.Run(2 * time.Minute)
@@ -500,10 +478,8 @@ func TestARestoredServer(t *testing.T) {
 	t.Run("X10 the watch of pods stays silent", func(t *testing.T) {
 		t.Parallel()
 		s := newStage(t, 1, 4)
-		s.consistent = true
-		s.restart(t)
-		createReplicaSet(t, s.Cluster, 6)
-		s.world.Run(time.Minute)
+		s.remember(t, true)
+		s.start(t, 6)
 		backup := s.Backup()
 		s.scale(t, 9)
 		s.world.Run(2 * time.Minute)
@@ -518,14 +494,6 @@ func TestARestoredServer(t *testing.T) {
 		s.poke(t, 5*time.Minute, time.Hour)
 		assert.Len(t, s.active(rs), 4)
 	})
-}
-
-func relabelAll(t *testing.T, c *replicastest.Cluster) {
-	t.Helper()
-	for _, p := range c.Children(namespace) {
-		_, err := c.EditChild(t.Context(), namespace, p.Name, func(p *corev1.Pod) { p.Labels["round"] += "x" })
-		require.NoError(t, err)
-	}
 }
 
 // A leader that was paused goes on with the calls that it had under way: those that
@@ -578,19 +546,13 @@ func TestAPodThatALiveListDoesNotShowIsReleased(t *testing.T) {
 		t.Run(fmt.Sprintf("C10 writes remembered: %t", remembers), func(t *testing.T) {
 			t.Parallel()
 			s := newStage(t, 1, 4)
-			s.consistent = remembers
-			s.restart(t)
-			createReplicaSet(t, s.Cluster, 3)
-			s.world.Run(time.Minute)
+			s.remember(t, remembers)
+			s.start(t, 3)
 			name := s.Children(namespace)[0].Name
-			edit := func(change func(*corev1.Pod)) {
-				_, err := s.EditChild(t.Context(), namespace, name, change)
-				require.NoError(t, err)
-			}
-			edit(func(p *corev1.Pod) { p.Annotations = map[string]string{corev1.PodDeletionCost: "-1"} })
+			s.editPod(t, name, cheap)
 			s.world.Run(time.Second)
 			s.controller.View.ChildWatch.Lag = 10 * time.Second
-			edit(func(p *corev1.Pod) { p.Labels["app"] = "debug" })
+			s.editPod(t, name, func(p *corev1.Pod) { p.Labels["app"] = "debug" })
 			s.scale(t, 2)
 			s.world.Run(time.Minute)
 			p, err := s.GetChild(t.Context(), namespace, name)
@@ -621,18 +583,9 @@ func TestAPodThatIsAdoptedAndDeletedAtOnce(t *testing.T) {
 // A pod that a webhook made nobody's is deleted again, but not once it was adopted.
 func TestAStrayPodThatIsAdopted(t *testing.T) {
 	t.Parallel()
-	s := newStage(t, 1, 4)
-	createReplicaSet(t, s.Cluster, 2)
-	s.world.Run(time.Minute)
+	s := running(t, 2)
 	s.Mutate = func(p *corev1.Pod) { p.OwnerReferences = nil }
-	failures := 2
-	s.controller.Client.Fault = func(call replicastest.Call) replicastest.Fault {
-		if call.Verb == "delete" && failures > 0 {
-			failures--
-			return replicastest.Fault{Before: replicastest.Broken.Of(call)}
-		}
-		return replicastest.Fault{}
-	}
+	s.controller.Client.Fail(replicastest.Rule{Verb: "delete", Times: 2, With: replicastest.Broken})
 	s.scale(t, 3)
 	s.world.Run(50 * time.Millisecond)
 	s.Mutate = nil
@@ -648,21 +601,15 @@ func TestAStrayPodThatIsAdopted(t *testing.T) {
 // newer one.
 func TestAPodThatALiveListDidNotShowComesBack(t *testing.T) {
 	t.Parallel()
-	s := newStage(t, 1, 4)
-	createReplicaSet(t, s.Cluster, 4)
-	s.world.Run(time.Minute)
+	s := running(t, 4)
 	name := s.Children(namespace)[0].Name
-	edit := func(change func(*corev1.Pod)) {
-		_, err := s.EditChild(t.Context(), namespace, name, change)
-		require.NoError(t, err)
-	}
-	edit(func(p *corev1.Pod) { p.Annotations = map[string]string{corev1.PodDeletionCost: "-1"} })
+	s.editPod(t, name, cheap)
 	s.world.Run(time.Second)
 	s.controller.View.ChildWatch.Hang()
-	edit(func(p *corev1.Pod) { p.Labels["app"] = "debug" })
+	s.editPod(t, name, func(p *corev1.Pod) { p.Labels["app"] = "debug" })
 	s.scale(t, 3)
 	s.world.Run(time.Second)
-	edit(func(p *corev1.Pod) { p.Labels["app"] = "web" })
+	s.editPod(t, name, func(p *corev1.Pod) { p.Labels["app"] = "web" })
 	s.controller.View.ChildWatch.Relist()
 	s.world.Run(time.Minute)
 	s.requireSettled(t, "there is one too many again")
