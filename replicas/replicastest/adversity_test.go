@@ -1,6 +1,7 @@
 package replicastest_test
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -177,6 +178,33 @@ func TestLate(t *testing.T) {
 	assert.Equal(t, "delete", late[1].Verb)
 	_, ok := client.Calling()
 	assert.False(t, ok)
+}
+
+// What was sent lands as it was sent, whatever becomes of the caller.
+func TestLateWhateverTheCallerDoesNext(t *testing.T) {
+	t.Parallel()
+	c := newCluster(0)
+	client := c.NewClient()
+	client.Fail(replicastest.Rule{Late: 30 * time.Second})
+	rs, a, b := createReplicaSet(t, c, 1), createPod(t, c, pod("a")), named("b")
+	rs.Status.Replicas = 7
+	uid := a.UID
+	ctx, cancel := context.WithCancel(t.Context())
+	_, err := client.Create(ctx, b)
+	require.Error(t, err)
+	_, err = client.Delete(ctx, a, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
+	require.Error(t, err)
+	_, err = client.UpdateStatus(ctx, rs)
+	require.Error(t, err)
+	b.Labels["app"], uid, rs.Status.Replicas = "other", "other", 0
+	cancel()
+	_, err = client.Create(ctx, named("c"))
+	require.Error(t, err)
+
+	run(c, time.Minute)
+	require.Equal(t, []string{"b"}, names(c), "what the caller had given up was not sent")
+	assert.Equal(t, "web", c.Children(namespace)[0].Labels["app"])
+	assert.EqualValues(t, 7, c.Owners(namespace)[0].Status.Replicas)
 }
 
 func TestWebhooks(t *testing.T) {

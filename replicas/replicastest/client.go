@@ -75,9 +75,13 @@ type Call struct {
 	group string // of the kind
 }
 
+// An effect is what a request does on the cluster. It may be done later, when the
+// caller has given up and does something else with the objects that it sent.
+type effect[T any, O Object[O], C Object[C]] func(context.Context, *ClusterOf[O, C]) (T, error)
+
 // do makes one call.
-func do[T any, O Object[O], C Object[C]](c *ClientOf[O, C], call Call, effect func(*ClusterOf[O, C]) (T, error)) (T, error) {
-	result, err := send(c, call, effect)
+func do[T any, O Object[O], C Object[C]](ctx context.Context, c *ClientOf[O, C], call Call, effect effect[T, O, C]) (T, error) {
+	result, err := send(ctx, c, call, effect)
 	for _, r := range c.records {
 		r.Calls = append(r.Calls, Answered{call, err})
 	}
@@ -91,14 +95,14 @@ func do[T any, O Object[O], C Object[C]](c *ClientOf[O, C], call Call, effect fu
 const resends = 10
 
 // send sends a request until an answer is one to be passed on.
-func send[T any, O Object[O], C Object[C]](c *ClientOf[O, C], call Call, effect func(*ClusterOf[O, C]) (T, error)) (result T, err error) {
+func send[T any, O Object[O], C Object[C]](ctx context.Context, c *ClientOf[O, C], call Call, effect effect[T, O, C]) (result T, err error) {
 	for again, n := true, 0; again && n <= resends; n++ {
-		result, again, err = try(c, call, effect)
+		result, again, err = try(ctx, c, call, effect)
 	}
 	return result, err
 }
 
-func try[T any, O Object[O], C Object[C]](c *ClientOf[O, C], call Call, effect func(*ClusterOf[O, C]) (T, error)) (result T, again bool, err error) {
+func try[T any, O Object[O], C Object[C]](ctx context.Context, c *ClientOf[O, C], call Call, effect effect[T, O, C]) (result T, again bool, err error) {
 	if c.Permit != nil && call.Verb != "get" && call.Verb != "list" {
 		if err := c.Permit(call); err != nil {
 			return result, false, err
@@ -106,13 +110,14 @@ func try[T any, O Object[O], C Object[C]](c *ClientOf[O, C], call Call, effect f
 	}
 	fault := c.faultOf(call)
 	if fault.Before != nil {
-		if fault.Late > 0 {
-			c.cluster.landLater(fault.Late, landing[O, C]{call, c.id, func(cluster *ClusterOf[O, C]) { _, _ = effect(cluster) }})
+		if fault.Late > 0 && ctx.Err() == nil {
+			later := context.WithoutCancel(ctx)
+			c.cluster.landLater(fault.Late, landing[O, C]{call, c.id, func(cluster *ClusterOf[O, C]) { _, _ = effect(later, cluster) }})
 		}
 		return result, fault.Resend, fault.Before
 	}
 	c.calling = &call
-	result, err = effect(c.cluster)
+	result, err = effect(ctx, c.cluster)
 	c.calling = nil
 	if fault.After != nil && (err == nil || fault.Resend) {
 		return *new(T), fault.Resend, fault.After
@@ -154,10 +159,16 @@ func (t *table[T]) callFor(verb string, obj T) Call {
 	return t.call(verb, obj.GetNamespace(), obj.GetName())
 }
 
+// sent is an object as it is now, which nobody changes any more; nil stays nil.
+func sent[T Object[T]](obj T) T { return changed(obj, func(T) {}) }
+
 // Create creates a child.
 func (c *ClientOf[O, C]) Create(ctx context.Context, child C) (C, error) {
 	call := c.cluster.children.callFor("create", child)
-	return do(c, call, func(cluster *ClusterOf[O, C]) (C, error) { return cluster.CreateChild(ctx, call.Namespace, child) })
+	child = sent(child)
+	return do(ctx, c, call, func(ctx context.Context, cluster *ClusterOf[O, C]) (C, error) {
+		return cluster.CreateChild(ctx, call.Namespace, child)
+	})
 }
 
 // Delete deletes the child with this namespace and name, if the preconditions of
@@ -165,7 +176,8 @@ func (c *ClientOf[O, C]) Create(ctx context.Context, child C) (C, error) {
 func (c *ClientOf[O, C]) Delete(ctx context.Context, child C, opts metav1.DeleteOptions) (string, error) {
 	call := c.cluster.children.callFor("delete", child)
 	call.DryRun = len(opts.DryRun) > 0
-	return do(c, call, func(cluster *ClusterOf[O, C]) (string, error) {
+	opts = *opts.DeepCopy()
+	return do(ctx, c, call, func(ctx context.Context, cluster *ClusterOf[O, C]) (string, error) {
 		return cluster.DeleteChild(ctx, call.Namespace, call.Name, opts)
 	})
 }
@@ -174,35 +186,39 @@ func (c *ClientOf[O, C]) Delete(ctx context.Context, child C, opts metav1.Delete
 func (c *ClientOf[O, C]) Patch(ctx context.Context, child C, patch selector.Patch, opts metav1.PatchOptions) (C, error) {
 	call := c.cluster.children.callFor("patch", child)
 	call.DryRun = len(opts.DryRun) > 0
-	return do(c, call, func(cluster *ClusterOf[O, C]) (C, error) {
+	return do(ctx, c, call, func(ctx context.Context, cluster *ClusterOf[O, C]) (C, error) {
 		return cluster.PatchChild(ctx, call.Namespace, call.Name, patch, opts)
 	})
 }
 
 // Get reads a child from the API server.
 func (c *ClientOf[O, C]) Get(ctx context.Context, namespace, name string) (C, error) {
-	return do(c, c.cluster.children.call("get", namespace, name), func(cluster *ClusterOf[O, C]) (C, error) {
+	return do(ctx, c, c.cluster.children.call("get", namespace, name), func(ctx context.Context, cluster *ClusterOf[O, C]) (C, error) {
 		return cluster.GetChild(ctx, namespace, name)
 	})
 }
 
 // List lists children from the API server, with the version of the list.
 func (c *ClientOf[O, C]) List(ctx context.Context, namespace string, matching labels.Selector) (controller.List[C], error) {
-	return do(c, c.cluster.children.call("list", namespace, ""), func(cluster *ClusterOf[O, C]) (controller.List[C], error) {
+	return do(ctx, c, c.cluster.children.call("list", namespace, ""), func(ctx context.Context, cluster *ClusterOf[O, C]) (controller.List[C], error) {
 		return cluster.ListChildren(ctx, namespace, matching)
 	})
 }
 
 // GetOwner reads an owner from the API server.
 func (c *ClientOf[O, C]) GetOwner(ctx context.Context, namespace, name string) (O, error) {
-	return do(c, c.cluster.owners.call("get", namespace, name), func(cluster *ClusterOf[O, C]) (O, error) {
+	return do(ctx, c, c.cluster.owners.call("get", namespace, name), func(ctx context.Context, cluster *ClusterOf[O, C]) (O, error) {
 		return cluster.GetOwner(ctx, namespace, name)
 	})
 }
 
 // UpdateStatus writes the status of an owner.
 func (c *ClientOf[O, C]) UpdateStatus(ctx context.Context, owner O) (O, error) {
-	return do(c, c.cluster.owners.callFor("update", owner), func(cluster *ClusterOf[O, C]) (O, error) { return cluster.UpdateOwnerStatus(ctx, owner) })
+	call := c.cluster.owners.callFor("update", owner)
+	owner = sent(owner)
+	return do(ctx, c, call, func(ctx context.Context, cluster *ClusterOf[O, C]) (O, error) {
+		return cluster.UpdateOwnerStatus(ctx, owner)
+	})
 }
 
 // Event adds an event to the cluster's Events.

@@ -26,7 +26,8 @@ type Fault struct {
 	// reset. Another Fault decides about the request that is sent again.
 	Resend bool
 	// Late is how long after the call a request that failed with Before takes
-	// effect all the same. 0 means that it never does.
+	// effect all the same: as it was sent, also if its context has ended by then.
+	// 0 means that it never does.
 	Late time.Duration
 }
 
