@@ -40,8 +40,8 @@ func TestPrimitivesImportNoneOfEachOther(t *testing.T) {
 	}
 }
 
-// The primitives stand below the plan, and the effects on top: no arrow goes back
-// up.
+// The primitives stand below the plan, the effects upon it, and the simulation on top:
+// no arrow goes back up.
 func TestThreeFloors(t *testing.T) {
 	t.Parallel()
 	allowed := slices.Clone(primitives)
@@ -56,37 +56,11 @@ func TestThreeFloors(t *testing.T) {
 	}
 }
 
-// What is pure calls no clock, no chance and no network, and starts nothing: only
-// slowstart and the effects do.
-func TestThePlanIsPure(t *testing.T) {
-	t.Parallel()
-	for _, dep := range goList(t, "-f", `{{join .Imports "\n"}}`, "./replicas") {
-		assert.NotContains(t, []string{"context", "math/rand", "math/rand/v2", "net/http", "sync", "log", "log/slog", "os", module + "/slowstart"}, dep)
-	}
-	for _, dir := range []string{"replicas", "podrank", "selector", "status", "expectations"} {
-		for _, file := range goList(t, "-f", `{{join .GoFiles "\n"}}`, "./"+dir) {
-			text, err := os.ReadFile(filepath.Join(dir, file))
-			require.NoError(t, err)
-			assert.NotRegexp(t, `(?m)^\t+go (func|\w+\()`, string(text), dir+"/"+file)
-			if dir != "expectations" {
-				assert.NotRegexp(t, `(?m)^[^/]*time\.(Now|Sleep|After)\(`, string(text), dir+"/"+file)
-			}
-		}
-	}
-}
-
 func TestNothingInTheRootModuleImportsAClient(t *testing.T) {
 	t.Parallel()
 	heavy := regexp.MustCompile(`^(k8s\.io/(client-go|kubernetes|component-base|apiserver)|sigs\.k8s\.io/controller-runtime)(/|$)`)
 	for _, dep := range goList(t, "-deps", "-test", "./...") {
 		assert.NotRegexp(t, heavy, dep)
-	}
-}
-
-func TestPackagesKeepOutOfTheSimulation(t *testing.T) {
-	t.Parallel()
-	for _, name := range append([]string{"replicas", "replicas/controller"}, primitives...) {
-		assert.NotContains(t, goList(t, "-deps", "./"+name), module+"/replicas/replicastest", name)
 	}
 }
 
@@ -99,37 +73,46 @@ func TestRootRequiresThreeModules(t *testing.T) {
 	assert.Contains(t, string(mod), "\ngo 1.25.0\n", "the oldest toolchain that can build the library")
 }
 
-// clocks are the files of pure packages that may read the clock: where a field
-// for it is nil.
-var clocks = map[string]bool{"expectations": true}
-
+// The packages that decide call no clock, no chance, no logger and no network. Only
+// expectations may read the clock: if its field for one is nil.
 func TestPurePackagesHaveNoClockNoRandomnessAndNoLogger(t *testing.T) {
 	t.Parallel()
-	for _, name := range primitives {
+	clock := regexp.MustCompile(`(?m)^[^/]*\btime\.(Now|Since|Until|After|AfterFunc|Sleep|Tick|NewTimer|NewTicker)\(`)
+	for _, name := range append([]string{"replicas"}, primitives...) {
 		imports := goList(t, "-f", `{{join .Imports "\n"}}`, "./"+name)
-		for _, banned := range []string{"math/rand", "math/rand/v2", "log", "log/slog", "net/http", "k8s.io/klog/v2"} {
+		for _, banned := range []string{"math/rand", "math/rand/v2", "log", "log/slog", "net/http", "os", "k8s.io/klog/v2"} {
 			assert.NotContains(t, imports, banned, name)
 		}
-		if clocks[name] {
-			continue
-		}
-		for _, file := range goList(t, "-f", `{{join .GoFiles "\n"}}`, "./"+name) {
-			source, err := os.ReadFile(name + "/" + file)
-			require.NoError(t, err)
-			assert.NotRegexp(t, `\btime\.(Now|Since|Until|After|Sleep)\(`, string(source), "%s/%s", name, file)
+		if name != "expectations" {
+			assertNoMatch(t, name, clock)
 		}
 	}
 }
 
+func TestThePlanMakesNoCalls(t *testing.T) {
+	t.Parallel()
+	imports := goList(t, "-f", `{{join .Imports "\n"}}`, "./replicas")
+	for _, banned := range []string{"context", "sync", module + "/slowstart"} {
+		assert.NotContains(t, imports, banned)
+	}
+}
+
+// Only slowstart and the effects start goroutines.
 func TestOnlySlowStartStartsGoroutines(t *testing.T) {
 	t.Parallel()
-	starts := regexp.MustCompile(`(?m)^\s*(go func|go [a-zA-Z_.]+\()`)
-	for _, name := range []string{"expectations", "podrank", "selector", "status", "replicas"} {
-		for _, file := range goList(t, "-f", `{{join .GoFiles "\n"}}`, "./"+name) {
-			source, err := os.ReadFile(name + "/" + file)
-			require.NoError(t, err)
-			assert.NotRegexp(t, starts, string(source), "%s/%s", name, file)
-		}
+	starts := regexp.MustCompile(`(?m)^\s*go (func|[a-zA-Z_.]+\()`)
+	for _, name := range []string{"expectations", "podrank", "selector", "status", "replicas", "replicas/replicastest"} {
+		assertNoMatch(t, name, starts)
+	}
+}
+
+// assertNoMatch checks that no file of a package has such code.
+func assertNoMatch(t *testing.T, name string, code *regexp.Regexp) {
+	t.Helper()
+	for _, file := range goList(t, "-f", `{{join .GoFiles "\n"}}`, "./"+name) {
+		source, err := os.ReadFile(filepath.Join(name, file))
+		require.NoError(t, err)
+		assert.NotRegexp(t, code, string(source), "%s/%s", name, file)
 	}
 }
 
