@@ -54,9 +54,7 @@ func TestProgram(t *testing.T) {
 		p := shell(t, `trap 'exit 0' TERM; echo ready; while :; do sleep 0.01; done`)
 		require.Eventually(t, func() bool { return logged(t, p) == "ready\n" }, time.Minute, time.Millisecond)
 		require.NoError(t, p.Signal(syscall.SIGSTOP))
-		began := time.Now()
-		require.NoError(t, p.Stop(), "it goes on, and ends")
-		assert.Less(t, time.Since(began), 30*time.Second)
+		require.NoError(t, p.Stop(), "it goes on, and ends in order")
 	})
 	t.Run("one that does not exist", func(t *testing.T) {
 		t.Parallel()
