@@ -11,10 +11,10 @@ import (
 // this order. Children that must stay come last.
 //
 // owned are the children that ScaleTo takes: for a plan, its Claims.Owned and
-// Claims.Adopt. Inactive children are left out; who owns the others is not checked.
-// Neither Spec.Replicas nor Spec.Pending changes the result. Errors are those of
-// ScaleTo, except those about creations. If there are no children, the result is
-// nil.
+// Claims.Adopt. Children that are inactive or being deleted are left out; who owns
+// the others is not checked. Neither Spec.Replicas nor Spec.Pending changes the
+// result. Errors are those of ScaleTo, except those about creations. If there are
+// no children, the result is nil.
 func Explain[T metav1.Object](owned []T, spec SpecOf[T]) ([]podrank.Victim[T], error) {
 	if err := spec.checkScale(); err != nil {
 		return nil, err
@@ -23,5 +23,6 @@ func Explain[T metav1.Object](owned []T, spec SpecOf[T]) ([]podrank.Victim[T], e
 	if err != nil {
 		return nil, err
 	}
-	return podrank.Explain(active, spec.ranking(active)), nil
+	staying := spec.staying(active)
+	return podrank.Explain(staying, spec.ranking(staying)), nil
 }

@@ -15,17 +15,22 @@ type Rules[T metav1.Object] struct {
 	// Active reports whether a child counts as a replica. Children that are not
 	// active are ignored. If Active is nil, a pod is active if it is neither
 	// finished nor being deleted, and any other child if it is not being deleted.
+	//
+	// A child that is active although it is being deleted is not deleted again, and
+	// none is created in its place before it is gone. It is no longer one too many:
+	// no other child is deleted because of it.
 	Active func(T) bool
 	// Ready reports whether an active child does its work. A ready child is only
 	// deleted if it has not changed since it was read; see Deletion. If Ready is
 	// nil, the Ready condition of a pod decides, and no other child is ready.
 	Ready func(T) bool
 	// MustGo reports whether a child has to go, even if there are not too many
-	// children. It goes before all others, whatever the order says. A plan that
-	// deletes creates nothing: what is missing, and later what replaces the child,
-	// comes in a later plan. If such a child cannot be deleted now, set
-	// Spec.MaxDeletions to 0, and what is missing is created at once. nil means
-	// that no child has to go.
+	// children. It goes before all others, whatever the order says. If there are too
+	// many, it is one of those: with 5 children, 3 wanted and 1 that has to go, 2 are
+	// deleted. A plan that deletes creates nothing: what is missing, and later what
+	// replaces the child, comes in a later plan. If such a child cannot be deleted
+	// now, set Spec.MaxDeletions to 0, and what is missing is created at once. nil
+	// means that no child has to go.
 	MustGo func(T) bool
 	// MustStay reports whether a child may not be deleted. It beats MustGo, and the
 	// child still counts as a replica. nil means that every child may be deleted.
@@ -70,7 +75,9 @@ func rulesOfPods[T metav1.Object]() *Rules[T] {
 	return rules
 }
 
-func isNotDeleted[T metav1.Object](child T) bool { return child.GetDeletionTimestamp() == nil }
+func isDeleted[T metav1.Object](child T) bool { return child.GetDeletionTimestamp() != nil }
+
+func isNotDeleted[T metav1.Object](child T) bool { return !isDeleted(child) }
 
 // orderFor returns the order of children that are no pods.
 func orderFor[T metav1.Object](ready func(T) bool) podrank.Order[T] {

@@ -28,7 +28,7 @@ func TestRulesOfOtherChildren(t *testing.T) {
 		"those that are not ready go first, if the rule says":   {rules: replicas.Rules[*worker]{Ready: isReady}, want: []string{"old", "newest", "new"}},
 		"an order of the caller's stands":                       {rules: replicas.Rules[*worker]{Ready: isReady, Order: podrank.Must(podrank.NewOrder(podrank.Oldest[*worker]()))}, want: []string{"old", "new", "newest"}},
 		"what is active is the caller's to say":                 {rules: replicas.Rules[*worker]{Active: isReady}, want: []string{"newest", "new"}},
-		"children that are being deleted may be active as well": {rules: replicas.Rules[*worker]{Active: func(*worker) bool { return true }}, want: []string{"deleted", "newest", "new", "old"}},
+		"children that are being deleted are not deleted again": {rules: replicas.Rules[*worker]{Active: func(*worker) bool { return true }}, want: []string{"newest", "new", "old"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -2,6 +2,7 @@ package replicas
 
 import (
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -71,9 +72,12 @@ type step struct{ create, remove, deferred int }
 //
 //	create = min(burst, missing), if nothing is removed
 //	remove = min(burst, MaxDeletions, max(surplus, those that must go), those that may)
+//
+// Those that are being deleted are not missing yet, and in surplus no more.
 func (s *SpecOf[T]) step(owned []T) step {
-	must, may := s.Rules.counts(owned)
-	surplus := len(owned) - int(s.Replicas)
+	staying := s.staying(owned)
+	must, may := s.Rules.counts(staying)
+	surplus := len(staying) - int(s.Replicas)
 	remove := min(max(surplus, must), may)
 	limit := s.burst()
 	if s.MaxDeletions != nil {
@@ -81,11 +85,20 @@ func (s *SpecOf[T]) step(owned []T) step {
 	}
 	now := step{remove: min(remove, limit)}
 	now.deferred = remove - now.remove
-	if missing := -surplus - s.HeldPlaces; missing > 0 && now.remove == 0 {
+	if missing := int(s.Replicas) - len(owned) - s.HeldPlaces; missing > 0 && now.remove == 0 {
 		now.create = min(missing, s.burst())
 		now.deferred += missing - now.create
 	}
 	return now
+}
+
+// staying returns those of the active children that are not being deleted: all, unless
+// Rules.Active says otherwise.
+func (s *SpecOf[T]) staying(active []T) []T {
+	if s.Rules.Active == nil || !slices.ContainsFunc(active, isDeleted[T]) {
+		return active
+	}
+	return slices.DeleteFunc(slices.Clone(active), isDeleted[T])
 }
 
 // counts returns how many of the children have to go, and how many may.
@@ -145,7 +158,8 @@ func (s *SpecOf[T]) deletions(owned []T, n int) []Deletion[T] {
 		return nil
 	}
 	rules := s.Rules.Complete()
-	victims := podrank.Select(owned, n, s.ranking(owned))
+	staying := s.staying(owned)
+	victims := podrank.Select(staying, n, s.ranking(staying))
 	deletions, guards := make([]Deletion[T], len(victims)), make([]guard, len(victims))
 	for i, v := range victims {
 		ready := rules.Ready != nil && rules.Ready(v.Object)

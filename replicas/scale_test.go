@@ -7,8 +7,10 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/replicakit/replicakit/expectations"
+	"github.com/replicakit/replicakit/internal/podtest"
 	"github.com/replicakit/replicakit/podrank"
 	"github.com/replicakit/replicakit/replicas"
 )
@@ -17,6 +19,7 @@ import (
 // comes of it.
 type step struct {
 	have, must, stay, both int // both must go and must stay
+	going                  int // being deleted, and active all the same; beside have
 	want                   int32
 	burst, held            int
 	max                    *int
@@ -40,12 +43,18 @@ func (s step) children() []*worker {
 		}
 		children = append(children, newWorker(rs, fmt.Sprintf("%s-%d", kind, i), i))
 	}
+	for i := range s.going { // whatever else they are
+		going := newWorker(rs, fmt.Sprintf("%s-going-%d", []string{"any", "must", "stay", "both"}[i%4], i), i)
+		going.DeletionTimestamp = &metav1.Time{Time: podtest.Now}
+		children = append(children, going)
+	}
 	return children
 }
 
 func (s step) spec() replicas.SpecOf[*worker] {
 	spec := workerSpec(s.want)
 	spec.BurstReplicas, spec.HeldPlaces, spec.MaxDeletions = s.burst, s.held, s.max
+	spec.Rules.Active = func(*worker) bool { return true }
 	spec.Rules.MustGo = func(w *worker) bool { return w.Name[0] == 'm' || w.Name[0] == 'b' }
 	spec.Rules.MustStay = func(w *worker) bool { return w.Name[0] == 's' || w.Name[0] == 'b' }
 	return spec
@@ -72,6 +81,10 @@ func TestScaleCounts(t *testing.T) {
 		"a surplus is deleted whatever places are held":            {have: 5, held: 2, want: 3, remove: 2},
 		"creations beyond the burst are for later":                 {held: 1, burst: 2, want: 6, create: 2, deferred: 3},
 		"nothing is for later that may never be deleted, as it is": {have: 4, stay: 3, want: 0, burst: 1, remove: 1},
+		"one that is being deleted is of the surplus":              {have: 2, going: 1, want: 2},
+		"it is not deleted again, whatever it is":                  {have: 3, going: 4, want: 2, remove: 1},
+		"nor is it replaced before it is gone":                     {have: 2, going: 1, want: 3},
+		"it is no more than that":                                  {have: 2, going: 1, want: 4, create: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -90,6 +103,7 @@ func (s step) check(t *testing.T) {
 	require.Equal(t, children, append([]*worker(nil), plan.Claims.Owned...))
 	for i, d := range plan.Scale.Delete {
 		require.NotContains(t, []byte{'s', 'b'}, d.Object.Name[0], "who must stay")
+		require.Nil(t, d.Object.DeletionTimestamp, "who goes already")
 		require.Equal(t, i < s.must, d.Object.Name[0] == 'm', "those that must go come first")
 		if i < s.must && s.remove == s.must && s.have > s.must+s.stay+s.both {
 			require.Equal(t, podrank.MustGo, d.Criterion)
@@ -119,7 +133,7 @@ func (s step) decide() step {
 			s.deferred++
 		}
 	}
-	for have := s.have + s.held; s.remove == 0 && have < int(s.want); have++ {
+	for have := s.have + s.going + s.held; s.remove == 0 && have < int(s.want); have++ {
 		if s.create < burst {
 			s.create++
 		} else {
@@ -134,7 +148,7 @@ func TestScaleAgreesWithItsTwin(t *testing.T) {
 	for seed := range uint64(3000) {
 		r := rand.New(rand.NewPCG(seed, 5))
 		s := step{both: r.IntN(3), must: r.IntN(5), stay: r.IntN(5), want: int32(r.IntN(14)), burst: r.IntN(6), held: max(0, r.IntN(6)-2)}
-		s.have = s.both + s.must + s.stay + r.IntN(8)
+		s.have, s.going = s.both+s.must+s.stay+r.IntN(8), max(0, r.IntN(7)-3)
 		if r.IntN(2) == 0 {
 			limit := r.IntN(5)
 			s.max = &limit
@@ -144,10 +158,10 @@ func TestScaleAgreesWithItsTwin(t *testing.T) {
 }
 
 func FuzzScale(f *testing.F) {
-	f.Add(uint8(5), uint8(1), uint8(1), uint8(0), int32(3), 0, 0, -1)
-	f.Add(uint8(9), uint8(9), uint8(0), uint8(3), int32(20), 2, 3, 0)
-	f.Add(uint8(0), uint8(0), uint8(0), uint8(0), int32(-1), -1, -1, -7)
-	f.Fuzz(func(t *testing.T, others, must, stay, both uint8, want int32, burst, held, limit int) {
+	f.Add(uint8(5), uint8(1), uint8(1), uint8(0), uint8(0), int32(3), 0, 0, -1)
+	f.Add(uint8(9), uint8(9), uint8(0), uint8(3), uint8(2), int32(20), 2, 3, 0)
+	f.Add(uint8(0), uint8(0), uint8(0), uint8(0), uint8(1), int32(-1), -1, -1, -7)
+	f.Fuzz(func(t *testing.T, others, must, stay, both, going uint8, want int32, burst, held, limit int) {
 		s := step{both: int(both % 20), must: int(must % 20), stay: int(stay % 20), want: want % 2000, burst: burst, held: held % 3000}
 		s.have = s.both + s.must + s.stay + int(others)
 		if limit != -1 {

@@ -295,7 +295,8 @@ func (d *deletions[O, C]) mayGo(c C, tooMany bool) bool {
 	return tooMany || rules.MustGo != nil && rules.MustGo(c)
 }
 
-// oursLive returns the owner's children that are active and match, from a live list.
+// oursLive returns the owner's children that are active and match, from a live list,
+// but for those that go already.
 func (d *deletions[O, C]) oursLive(ctx context.Context) (map[types.UID]C, error) {
 	children, err := d.listLive(ctx)
 	if err != nil {
@@ -303,7 +304,7 @@ func (d *deletions[O, C]) oursLive(ctx context.Context) (map[types.UID]C, error)
 	}
 	ours := make(map[types.UID]C, len(children))
 	for _, c := range children {
-		if d.controls(c) && d.rules.Active(c) {
+		if d.controls(c) && d.rules.Active(c) && c.GetDeletionTimestamp() == nil {
 			ours[object.ID(c)] = c
 		}
 	}

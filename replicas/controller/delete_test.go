@@ -521,3 +521,52 @@ func TestAVictimThatIsGoneAfterTheLiveList(t *testing.T) {
 	assert.Empty(t, r.calls, "the cache is behind")
 	assert.Equal(t, []string{survivor.Name}, names(pass.Active))
 }
+
+// Kinds may count children that are being deleted as replicas.
+func TestDeletesOfReplicasThatGoAlready(t *testing.T) {
+	t.Parallel()
+	all := func(want int32) *podRig {
+		r := newRig(want)
+		spec := r.kind.Spec
+		r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.Spec, error) {
+			s, err := spec(rs)
+			s.Rules.Active = func(*corev1.Pod) bool { return true }
+			return s, err
+		}
+		return r
+	}
+	t.Run("no other is deleted while the first one goes, nor the first one again", func(t *testing.T) {
+		t.Parallel()
+		r := all(2)
+		pods := podsOf(r.owner, 3)
+		pass, err := r.pass(t, 0, pods...)
+		require.NoError(t, err)
+		require.Equal(t, []string{"web-000"}, names(pass.Deleted))
+		going := podtest.Pod("web-000", owned(r.owner), podtest.Deleting, version("8"))
+		require.NoError(t, r.start().ChildUpdated(pods[0], going))
+		podtest.NotReady(pods[1]) // so it is the first of all to go
+		pass, err = r.pass(t, 1, going, pods[1], pods[2])
+		require.NoError(t, err)
+		assert.Empty(t, r.calls)
+		assert.Len(t, pass.Active, 3)
+	})
+	t.Run("W25 nor after a conflict", func(t *testing.T) {
+		t.Parallel()
+		r := all(1)
+		pods := versioned(podsOf(r.owner, 3))
+		gone := false
+		r.remove = func(*corev1.Pod, metav1.DeleteOptions) error {
+			if gone {
+				return nil
+			}
+			gone = true
+			return conflict("web-000")
+		}
+		r.live = func() ([]*corev1.Pod, error) {
+			podtest.Deleting(pods[2]) // by somebody else
+			return pods, nil
+		}
+		_, _ = r.pass(t, 0, clones(pods)...)
+		assert.Equal(t, []string{"delete web-000", "list default app=web", "delete web-000"}, r.calls)
+	})
+}
