@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"time"
 
@@ -213,15 +214,23 @@ type Outcome[C Object] struct {
 	ScaleErr error
 	// Now is the instant for which everything was judged.
 	Now time.Time
+
+	undeleted bool // ScaleErr is of deletions alone
 }
 
 // Failure returns the argument for status.SetFailure, which makes the
-// ReplicaFailure condition from it.
+// ReplicaFailure condition from it. If nothing but deletions failed, Active of the
+// result is more than Desired, so that the reason is FailedDelete, even if the
+// deletions were of children that must go and there are not too many.
 func (o Outcome[C]) Failure() status.Failure {
-	return status.Failure{
+	f := status.Failure{
 		Err: o.ScaleErr, Waiting: o.Waiting, Active: int32(len(o.Active)), Desired: &o.Desired,
 		ObservedGeneration: o.Generation, Now: o.Now,
 	}
+	if o.undeleted && f.Active <= o.Desired && o.Desired < math.MaxInt32 {
+		f.Active = o.Desired + 1
+	}
+	return f
 }
 
 // A Pass tells what one call of Sync did for an owner. Its lists point to the
@@ -235,7 +244,8 @@ type Pass[O, C Object] struct {
 	// Stale says which cache does not show a write of an earlier pass yet; this
 	// pass then did nothing. It is zero otherwise.
 	Stale expectations.Stale
-	// Scale is what the pass set out to create or delete, after BeforeScale.
+	// Scale is what the pass set out to create or delete, after BeforeScale. It is
+	// both if children that must go could not be deleted and others were missing.
 	Scale replicas.ScaleOf[C]
 	// Adopted and Released are the children of successful patches; Released also
 	// has those that turned out to be gone. SetAside are orphans that the server

@@ -97,8 +97,9 @@ func (p *pass[O, C]) created(run slowstart.Result) error {
 		return nil
 	}
 	p.holdAfter(errs)
-	p.ScaleErr = summarize(run)
-	return p.failure("creating pods: %w", p.ScaleErr)
+	err := summarize(run)
+	p.ScaleErr, p.undeleted = joinErrors(err, p.ScaleErr), false
+	return p.failure("creating pods: %w", err)
 }
 
 // tellCreated tells of a creation. What New refuses is told once, after the run.

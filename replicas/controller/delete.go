@@ -69,6 +69,7 @@ func (p *pass[O, C]) delete(ctx context.Context, victims []replicas.Deletion[C])
 	p.remember()
 	defer d.settle()
 	if p.ScaleErr = d.run(ctx); p.ScaleErr != nil {
+		p.undeleted = true
 		return p.failure("%w", p.ScaleErr)
 	}
 	return nil

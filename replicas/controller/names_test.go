@@ -481,6 +481,41 @@ func TestBeforeScale(t *testing.T) {
 			_ = err
 		}
 	})
+	t.Run("T12 such a pass tells both steps, and the condition what failed", func(t *testing.T) {
+		t.Parallel()
+		for _, tt := range []struct {
+			remove, create error
+			reason         string
+		}{
+			{remove: forbidden("web-000", "webhook"), reason: "FailedDelete"},
+			{remove: forbidden("web-000", "webhook"), create: quotaFull(), reason: "FailedCreate"},
+		} {
+			r, pods := mustGo(func(_ []*corev1.Pod, s scale) scale { return s })
+			r.remove = func(*corev1.Pod, metav1.DeleteOptions) error { return tt.remove }
+			r.create = func(int) error { return tt.create }
+			pass, err := r.pass(t, 0, pods...)
+			require.ErrorIs(t, err, tt.remove)
+			require.ErrorIs(t, pass.ScaleErr, tt.remove)
+			if tt.create != nil {
+				require.ErrorIs(t, pass.ScaleErr, tt.create)
+			}
+			require.Len(t, pass.Scale.Delete, 1)
+			assert.Equal(t, "web-000", pass.Scale.Delete[0].Object.Name)
+			assert.Equal(t, 2, pass.Scale.Create)
+			require.Len(t, pass.Status.Status.Conditions, 1)
+			assert.Equal(t, tt.reason, pass.Status.Status.Conditions[0].Reason)
+			assert.Contains(t, pass.Status.Status.Conditions[0].Message, "webhook")
+		}
+	})
+	t.Run("T12 that who must go cannot is told though none is missing", func(t *testing.T) {
+		t.Parallel()
+		r, pods := mustGo(func(_ []*corev1.Pod, s scale) scale { return s })
+		*r.owner.Spec.Replicas = 3
+		r.remove = func(*corev1.Pod, metav1.DeleteOptions) error { return forbidden("web-000", "webhook") }
+		pass, err := r.pass(t, 0, pods...)
+		require.Error(t, err)
+		assert.Equal(t, "FailedDelete", pass.Status.Status.Conditions[0].Reason)
+	})
 	t.Run("a victim that is there twice is an error, and one that is changed goes as planned", func(t *testing.T) {
 		t.Parallel()
 		r := with(0, func(_ []*corev1.Pod, s scale) scale { s.Delete = append(s.Delete, s.Delete[0]); return s })

@@ -60,7 +60,10 @@ func (p *pass[O, C]) carryOut(ctx context.Context, scale replicas.ScaleOf[C]) (e
 	if scale, err = p.beforeScale(ctx, scale); err != nil {
 		return err
 	}
-	p.Scale = scale
+	tried := p.Scale.Delete // if this is createMissing
+	if p.Scale = scale; len(tried) > 0 {
+		p.Scale.Delete = tried
+	}
 	switch {
 	case scale.Create > 0:
 		return p.create(ctx, scale)
