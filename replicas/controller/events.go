@@ -232,9 +232,7 @@ func (w *watcher[O, C]) ownerOf(c C) (key expectations.Key, owner O, found bool)
 		return key, owner, false
 	}
 	key = w.keyOf(c, ref)
-	if owner, found = w.find(key); !found {
-		w.specs.forget(key) // its deletion may never be told
-	}
+	owner, found = w.find(key)
 	return key, owner, found
 }
 

@@ -172,19 +172,6 @@ func TestEventsSpecIsAskedSeldom(t *testing.T) {
 		require.NoError(t, updated(with(ownedBy("web"), podtest.NotReady), with(ownedBy("web")))(r.start()))
 		assert.Equal(t, 1, r.specs)
 	})
-	t.Run("M6 the spec of an owner that is gone is not kept", func(t *testing.T) {
-		t.Parallel()
-		r := newEventRig()
-		r.list[0].ResourceVersion = "1"
-		ready := updated(with(ownedBy("web"), podtest.NotReady), with(ownedBy("web")))
-		require.NoError(t, ready(r.start()))
-		all := r.list
-		r.list = nil
-		require.NoError(t, deleted(ownedBy("web"))(r.start()))
-		r.list = all
-		require.NoError(t, ready(r.start()))
-		assert.Equal(t, 2, r.specs, "its deletion was never told: the last child that went was the sign")
-	})
 	t.Run("M6 where minReadySeconds is not positive an owner is woken once", func(t *testing.T) {
 		t.Parallel()
 		for _, seconds := range []int32{0, -10} {

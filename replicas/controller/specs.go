@@ -2,6 +2,9 @@ package controller
 
 import (
 	"errors"
+	"maps"
+	"math"
+	"slices"
 	"sync"
 	"time"
 
@@ -15,9 +18,13 @@ import (
 // an orphan is held against every owner of its namespace, and parsing a selector
 // takes fifty times as long as matching. The zero value is ready to use.
 type keptSpecs[C Object] struct {
-	mu sync.Mutex
-	of map[expectations.Key]keptSpec[C]
+	mu   sync.Mutex
+	of   map[expectations.Key]keptSpec[C]
+	full int // how many there may be before those of owners that are gone are dropped
 }
+
+// fewSpecs are not worth a look at which of the owners are there still.
+const fewSpecs = 100
 
 type keptSpec[C Object] struct {
 	resourceVersion string
@@ -49,12 +56,26 @@ func (w *watcher[O, C]) specOf(owner O) keptSpec[C] {
 	}
 	var refused *replicas.RefusedError
 	if key.UID != "" && version != "" && (err == nil || errors.As(err, &refused)) {
-		w.specs.keep(key, kept)
-		if _, found := w.find(key); !found { // its deletion may have been told before
-			w.specs.forget(key)
+		if w.specs.keep(key, kept) {
+			w.sweepSpecs()
 		}
 	}
 	return kept
+}
+
+// sweepSpecs drops the specs of owners that are gone: their deletion may have been
+// told before the spec was kept, or never. It is called when there are twice as many
+// as the last time: a new spec costs two looks at most.
+func (w *watcher[O, C]) sweepSpecs() {
+	left := 0
+	for _, key := range w.specs.keys() {
+		if _, found := w.find(key); found {
+			left++
+			continue
+		}
+		w.specs.forget(key)
+	}
+	w.specs.fill(left)
 }
 
 func (s *keptSpecs[C]) get(owner expectations.Key) (keptSpec[C], bool) {
@@ -64,13 +85,32 @@ func (s *keptSpecs[C]) get(owner expectations.Key) (keptSpec[C], bool) {
 	return kept, ok
 }
 
-func (s *keptSpecs[C]) keep(owner expectations.Key, kept keptSpec[C]) {
+// keep keeps a spec, and reports whether there are so many that some may be of owners
+// that are gone: once, until fill is called.
+func (s *keptSpecs[C]) keep(owner expectations.Key, kept keptSpec[C]) (full bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.of == nil {
-		s.of = make(map[expectations.Key]keptSpec[C])
+		s.of, s.full = make(map[expectations.Key]keptSpec[C]), fewSpecs
 	}
 	s.of[owner] = kept
+	if full = len(s.of) > s.full; full {
+		s.full = math.MaxInt
+	}
+	return full
+}
+
+// fill tells how many owners are there.
+func (s *keptSpecs[C]) fill(owners int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.full = max(2*owners, fewSpecs)
+}
+
+func (s *keptSpecs[C]) keys() []expectations.Key {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Collect(maps.Keys(s.of))
 }
 
 func (s *keptSpecs[C]) forget(owner expectations.Key) {

@@ -2,15 +2,16 @@ package controller_test
 
 import (
 	"errors"
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/replicakit/replicakit/internal/podtest"
-	"github.com/replicakit/replicakit/replicas"
 )
 
 func TestEventsKeepsSelectors(t *testing.T) {
@@ -79,23 +80,28 @@ func TestEventsKeepsSelectors(t *testing.T) {
 		require.NoError(t, r.start().ChildAdded(orphan))
 		assert.Equal(t, 2, r.specs)
 	})
-	t.Run("an owner that goes while its selector is parsed is forgotten too", func(t *testing.T) {
+	t.Run("owners that go without a word are forgotten too, those that stay are not", func(t *testing.T) {
 		t.Parallel()
-		rs := ownerNamed("web", web)
-		rs.ResourceVersion = "1"
-		r := eventRigOver(rs)
-		spec := r.kind.Spec
-		r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.Spec, error) {
-			if r.specs == 0 {
-				r.list = nil
-				require.NoError(t, r.start().OwnerDeleted(rs))
-			}
-			return spec(rs)
+		const many = 1000
+		r := eventRigOver()
+		for i := range many {
+			rs := ownerNamed(fmt.Sprintf("web-%d", i), web)
+			rs.ResourceVersion = "1"
+			r.list = append(r.list, rs)
 		}
 		require.NoError(t, r.start().ChildAdded(orphan))
-		r.list = []*appsv1.ReplicaSet{rs}
 		require.NoError(t, r.start().ChildAdded(orphan))
-		assert.Equal(t, 2, r.specs, "nothing was kept of it")
+		assert.Equal(t, many, r.specs)
+		stayed := r.list
+		for i := range many {
+			rs := ownerNamed("job", web)
+			rs.ResourceVersion, rs.UID = "1", types.UID(fmt.Sprintf("job-%d", i))
+			r.list = []*appsv1.ReplicaSet{rs}
+			require.NoError(t, r.start().ChildAdded(orphan))
+		}
+		r.specs, r.list = 0, stayed
+		require.NoError(t, r.start().ChildAdded(orphan))
+		assert.Greater(t, r.specs, many-300)
 	})
 	t.Run("two owners of one UID and version, as fixtures have them, keep a selector each", func(t *testing.T) {
 		t.Parallel()
