@@ -70,7 +70,8 @@ type Options struct {
 }
 
 // A Controller keeps the children of all owners of one kind, and writes the owners'
-// status. New makes it.
+// status. New, NewReplicaSetController or NewReplicationManager makes it; any other
+// does nothing.
 type Controller struct {
 	kind       string // of the owners
 	clock      clock.WithTicker
@@ -87,17 +88,11 @@ type Controller struct {
 // running already. NewClient makes the client. Kind.Observe is called for each
 // pass, after the pass was logged and counted. Of ctx only the logger is used.
 func New[O, C controller.Object](ctx context.Context, kind controller.Kind[O, C], client controller.Client[O, C], owners, children cache.SharedIndexInformer, opts Options) (*Controller, error) {
-	switch {
-	case opts.BurstReplicas < 0:
+	if opts.BurstReplicas < 0 {
 		return nil, fmt.Errorf("clientgo: burst replicas %d is negative", opts.BurstReplicas)
-	case owners == nil:
-		return nil, errors.New("clientgo: the informer of owners is nil")
-	case children == nil:
-		return nil, errors.New("clientgo: the informer of children is nil")
-	case client == nil:
-		return nil, errors.New("clientgo: client is nil")
-	case isNilPointer(client):
-		return nil, fmt.Errorf("clientgo: client is a nil %T", client)
+	}
+	if err := checkParts(owners, children, client); err != nil {
+		return nil, err
 	}
 	opts = opts.withDefaults(kind.Owner)
 	c := &Controller{
@@ -211,6 +206,10 @@ func withBurst[O, C controller.Object](spec func(O) (replicas.SpecOf[C], error),
 // taken for children that the first passes create. A few owners whose calls hang do
 // not keep the others waiting.
 func (c *Controller) Run(ctx context.Context, workers int) {
+	if c == nil || c.controller == nil {
+		klog.FromContext(ctx).Error(nil, "Refusing to start controller: New did not make it")
+		return
+	}
 	logger, name := klog.FromContext(ctx), strings.ToLower(c.kind)
 	if workers < 0 {
 		logger.Error(nil, "Refusing to start controller: the number of workers is negative", "name", name, "workers", workers)
@@ -234,10 +233,25 @@ func (c *Controller) Run(ctx context.Context, workers int) {
 	<-ctx.Done()
 }
 
-// isNilPointer reports whether an interface holds a nil pointer.
-func isNilPointer(v any) bool {
+// checkParts returns an error if one of what a controller is made from is nil.
+func checkParts(owners, children, client any) error {
+	switch {
+	case isNil(owners):
+		return errors.New("clientgo: the informer of owners is nil")
+	case isNil(children):
+		return errors.New("clientgo: the informer of children is nil")
+	case client == nil:
+		return errors.New("clientgo: client is nil")
+	case isNil(client):
+		return fmt.Errorf("clientgo: client is a nil %T", client)
+	}
+	return nil
+}
+
+// isNil reports whether an interface is nil or holds a nil pointer.
+func isNil(v any) bool {
 	value := reflect.ValueOf(v)
-	return value.Kind() == reflect.Pointer && value.IsNil()
+	return !value.IsValid() || value.Kind() == reflect.Pointer && value.IsNil()
 }
 
 // withKind tells which controller could not be made, if that is known.

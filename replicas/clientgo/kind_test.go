@@ -217,6 +217,28 @@ func TestNewRefuses(t *testing.T) {
 	})
 }
 
+func TestReadyMadeControllersRefuse(t *testing.T) {
+	t.Parallel()
+	client := fake.NewClientset()
+	factory := informers.NewSharedInformerFactory(client, 0)
+	pods, sets, rcs := factory.Core().V1().Pods(), factory.Apps().V1().ReplicaSets(), factory.Core().V1().ReplicationControllers()
+	ctx := t.Context()
+	for want, c := range map[string]func() (*clientgo.Controller, error){
+		"clientgo: the informer of owners is nil":   func() (*clientgo.Controller, error) { return clientgo.NewReplicaSetController(ctx, nil, pods, client, 0) },
+		"clientgo: the informer of children is nil": func() (*clientgo.Controller, error) { return clientgo.NewReplicationManager(ctx, nil, rcs, client, 0) },
+		"clientgo: client is nil":                   func() (*clientgo.Controller, error) { return clientgo.NewReplicaSetController(ctx, sets, pods, nil, 0) },
+		"clientgo: client is a nil *fake.Clientset": func() (*clientgo.Controller, error) {
+			return clientgo.NewReplicationManager(ctx, pods, rcs, (*fake.Clientset)(nil), 0)
+		},
+	} {
+		_, err := c()
+		require.EqualError(t, err, want)
+	}
+	for _, c := range []*clientgo.Controller{nil, {}} {
+		c.Run(ctx, 1) // it only logs
+	}
+}
+
 // countingClient passes everything on.
 type countingClient struct {
 	controller.Client[*appsv1.ReplicaSet, *corev1.Pod]

@@ -29,6 +29,9 @@ import (
 // Differs from Kubernetes: if a handler or an index cannot be added, because the
 // informer was stopped, that is an error.
 func NewReplicaSetController(ctx context.Context, rsInformer appsinformers.ReplicaSetInformer, podInformer coreinformers.PodInformer, kubeClient kubernetes.Interface, burstReplicas int) (*Controller, error) {
+	if err := checkParts(rsInformer, podInformer, kubeClient); err != nil {
+		return nil, err
+	}
 	return New(ctx, controller.ReplicaSets(), NewClient(kubeClient.AppsV1().ReplicaSets, kubeClient.CoreV1().Pods),
 		rsInformer.Informer(), podInformer.Informer(),
 		Options{BurstReplicas: burstReplicas, EventClient: kubeClient.CoreV1()})

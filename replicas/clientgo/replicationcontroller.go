@@ -19,6 +19,9 @@ import (
 // are ranked by co-location with those of siblings, which are never found there.
 // Own writes are recorded here too.
 func NewReplicationManager(ctx context.Context, podInformer coreinformers.PodInformer, rcInformer coreinformers.ReplicationControllerInformer, kubeClient kubernetes.Interface, burstReplicas int) (*Controller, error) {
+	if err := checkParts(rcInformer, podInformer, kubeClient); err != nil {
+		return nil, err
+	}
 	return New(ctx, controller.ReplicationControllers(), NewClient(kubeClient.CoreV1().ReplicationControllers, kubeClient.CoreV1().Pods),
 		rcInformer.Informer(), podInformer.Informer(),
 		Options{BurstReplicas: burstReplicas, EventClient: kubeClient.CoreV1()})

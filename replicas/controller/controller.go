@@ -85,7 +85,8 @@ type Options struct {
 	// and to spread what would otherwise happen at one moment. It is called by
 	// several goroutines at once. nil means rand.IntN of math/rand/v2.
 	Random func(n int) int
-	// Events takes the events about owners. If it is nil, there are none.
+	// Events takes the events about owners. If it is nil, or a nil pointer, there
+	// are none.
 	Events EventSink
 	// MaxParallel is how many calls may be under way at once for one owner. 0 means
 	// DefaultMaxParallel; negative is refused. If it is 1, the goroutine that
@@ -180,6 +181,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.Random == nil {
 		o.Random = rand.IntN
+	}
+	if object.IsNil(o.Events) {
+		o.Events = nil
 	}
 	if o.MaxParallel == 0 {
 		o.MaxParallel = DefaultMaxParallel

@@ -56,6 +56,17 @@ func TestNewRefuses(t *testing.T) {
 	require.NoError(t, err, "no option is needed")
 }
 
+func TestNobodyIsToldOfEvents(t *testing.T) {
+	t.Parallel()
+	for _, sink := range []controller.EventSink{nil, (*podRig)(nil)} {
+		r := newRig(1)
+		r.opts.Events = sink
+		pass, err := r.pass(t, 0)
+		require.NoError(t, err)
+		assert.Len(t, pass.Created, 1)
+	}
+}
+
 func TestControllerThatNewDidNotMake(t *testing.T) {
 	t.Parallel()
 	for _, c := range []*controller.Controller{nil, {}} {

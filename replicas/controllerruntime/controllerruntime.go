@@ -78,7 +78,8 @@ func Add[O, C client.Object](mgr manager.Manager, kind controller.Kind[O, C], op
 
 // A Reconciler makes one pass for an owner in each Reconcile. Add makes one and
 // does the rest. Make one with New to put it into a controller of your own, for
-// example one with more watches.
+// example one with more watches. Any other Reconciler returns an error, and ignores
+// every event.
 type Reconciler[O, C client.Object] struct {
 	name       string
 	controller *controller.Controller

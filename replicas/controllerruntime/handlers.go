@@ -19,8 +19,8 @@ import (
 )
 
 // Handlers are event handlers for a loop of your own that records in a Store what
-// it creates and deletes. NewHandlers makes them. Zero Handlers ignore every event,
-// and log that they do.
+// it creates and deletes. NewHandlers makes them. Zero Handlers, and nil, ignore every
+// event, and log that they do.
 type Handlers struct {
 	handlers *controller.Handlers
 }
@@ -68,14 +68,24 @@ func NewHandlers[O, C client.Object](from client.Client, kind controller.Kind[O,
 // ChildEvents returns the event handler for children, for builder.Watches, for
 // example.
 func (h *Handlers) ChildEvents() handler.EventHandler {
-	return eventHandler(h.handlers.ChildAdded, h.handlers.ChildUpdated, h.handlers.ChildDeleted)
+	made := h.made()
+	return eventHandler(made.ChildAdded, made.ChildUpdated, made.ChildDeleted)
 }
 
 // OwnerEvents returns the event handler for owners. You do not need it if
 // builder.For wakes the owners, and if your loop calls Store.ForgetName for an
 // owner that is not found.
 func (h *Handlers) OwnerEvents() handler.EventHandler {
-	return eventHandler(h.handlers.OwnerAdded, h.handlers.OwnerUpdated, h.handlers.OwnerDeleted)
+	made := h.made()
+	return eventHandler(made.OwnerAdded, made.OwnerUpdated, made.OwnerDeleted)
+}
+
+// made returns what NewHandlers made, or nil, which returns an error for each event.
+func (h *Handlers) made() *controller.Handlers {
+	if h == nil {
+		return nil
+	}
+	return h.handlers
 }
 
 // eventHandler gives the objects of events to the methods that settle them.
@@ -106,6 +116,9 @@ func logIgnored(ctx context.Context, err error) {
 }
 
 func into(q queue) controller.Enqueue {
+	if q == nil {
+		return nil
+	}
 	return func(owner types.NamespacedName, after time.Duration) {
 		if after <= 0 {
 			q.Add(reconcile.Request{NamespacedName: owner})

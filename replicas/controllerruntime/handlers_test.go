@@ -73,7 +73,7 @@ func TestHandlersIgnoreEventsOfNothing(t *testing.T) {
 	f := newFakeCluster(interceptor.Funcs{})
 	made, err := controllerruntime.NewHandlers(f.client, pools(), &expectations.Store[expectations.Key]{})
 	require.NoError(t, err)
-	for _, h := range []*controllerruntime.Handlers{made, {}} {
+	for _, h := range []*controllerruntime.Handlers{made, {}, nil} {
 		q := newQueue(t)
 		h.ChildEvents().Create(t.Context(), event.CreateEvent{}, q)
 		h.ChildEvents().Update(t.Context(), event.UpdateEvent{}, q)
@@ -81,6 +81,7 @@ func TestHandlersIgnoreEventsOfNothing(t *testing.T) {
 		h.ChildEvents().Generic(t.Context(), event.GenericEvent{}, q)
 		h.OwnerEvents().Delete(t.Context(), event.DeleteEvent{}, q)
 		assert.Zero(t, q.Len())
+		h.ChildEvents().Create(t.Context(), event.CreateEvent{Object: orphan("stray")}, nil)
 	}
 }
 

@@ -2,15 +2,21 @@ package controllerruntime
 
 import (
 	"context"
+	"errors"
 
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/replicakit/replicakit/replicas/controller"
 )
 
 // Reconcile makes one pass for the owner with this name; see
 // controller.Controller.Sync.
 func (r *Reconciler[O, C]) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	if r.made() == nil {
+		return reconcile.Result{}, errors.New("controllerruntime: New did not make this Reconciler")
+	}
 	if err := r.settle(ctx, req.NamespacedName); err != nil {
 		return reconcile.Result{}, err
 	}
@@ -27,19 +33,34 @@ func (r *Reconciler[O, C]) Reconcile(ctx context.Context, req reconcile.Request)
 // Retry-After, it returns that delay; otherwise it asks the rate limiter of the
 // Options.
 func (r *Reconciler[O, C]) RateLimiter() workqueue.TypedRateLimiter[reconcile.Request] {
+	if r.made() == nil {
+		return newLimiter(nil)
+	}
 	return r.limiter
 }
 
 // OwnerEvents returns the event handler for owners, for builder.Watches, for
 // example. It asks for passes in the queue that comes with each event.
 func (r *Reconciler[O, C]) OwnerEvents() handler.EventHandler {
-	return eventHandler(r.controller.OwnerAdded, r.controller.OwnerUpdated, r.controller.OwnerDeleted)
+	made := r.made()
+	return eventHandler(made.OwnerAdded, made.OwnerUpdated, made.OwnerDeleted)
 }
 
 // ChildEvents returns the event handler for children, as OwnerEvents does for
 // owners. If you put the Reconciler into several controllers, use ChildEvents in
 // all of them or in none.
 func (r *Reconciler[O, C]) ChildEvents() handler.EventHandler {
-	r.handled.Store(true)
-	return eventHandler(r.controller.ChildAdded, r.controller.ChildUpdated, r.controller.ChildDeleted)
+	made := r.made()
+	if made != nil {
+		r.handled.Store(true)
+	}
+	return eventHandler(made.ChildAdded, made.ChildUpdated, made.ChildDeleted)
+}
+
+// made returns what New made, or nil, which returns an error for each event.
+func (r *Reconciler[O, C]) made() *controller.Controller {
+	if r == nil {
+		return nil
+	}
+	return r.controller
 }

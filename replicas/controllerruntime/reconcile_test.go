@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	"github.com/replicakit/replicakit/replicas/controller"
 	"github.com/replicakit/replicakit/replicas/controllerruntime"
@@ -274,6 +275,19 @@ func TestKindsThatDoNotWork(t *testing.T) {
 	_, err := controllerruntime.New(nil, pools(), controllerruntime.Options{})
 	require.ErrorContains(t, err, "cluster is nil")
 	require.ErrorContains(t, controllerruntime.Add(nil, pools(), controllerruntime.Options{}), "manager is nil")
+}
+
+func TestReconcilersThatNewDidNotMake(t *testing.T) {
+	t.Parallel()
+	for _, r := range []*controllerruntime.Reconciler[*WorkerPool, *Worker]{nil, {}} {
+		_, err := r.Reconcile(t.Context(), request)
+		require.EqualError(t, err, "controllerruntime: New did not make this Reconciler")
+		q := newQueue(t)
+		r.ChildEvents().Create(t.Context(), event.CreateEvent{Object: orphan("stray")}, q)
+		r.OwnerEvents().Create(t.Context(), event.CreateEvent{Object: blue(1)}, q)
+		assert.Zero(t, q.Len())
+		assert.Positive(t, r.RateLimiter().When(request))
+	}
 }
 
 // A child that New puts into another namespace is an error that names it.
