@@ -200,7 +200,7 @@ func (c *Controller) OwnerAdded(obj any, q ...Enqueue) error {
 
 // OwnerUpdated does what Handlers.OwnerUpdated does, with one exception: an update
 // that shows only the status that the Controller itself wrote last wakes nobody,
-// unless a pass waits for it.
+// unless a pass waits for it or Kind.Spec wants something else because of it.
 //
 // Differs from Kubernetes: there each status write leads to another pass.
 func (c *Controller) OwnerUpdated(old, cur any, q ...Enqueue) error {

@@ -2,16 +2,19 @@ package controller
 
 import (
 	"maps"
+	"slices"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/replicakit/replicakit/expectations"
+	"github.com/replicakit/replicakit/internal/object"
 	"github.com/replicakit/replicakit/internal/resourceversion"
+	"github.com/replicakit/replicakit/replicas"
 )
 
-// ownWrite is the last write of an owner's status, by the resourceVersions of the
+// ownWrite is the last write of an owner's status from which nothing else follows, by the resourceVersions of the
 // owner before and after it: an update from the one to the other shows nothing that
 // we did not write (V15). Nobody else wrote in between, since the server refuses a
 // write to a version that it does not have any more. The zero value is no write.
@@ -33,7 +36,7 @@ func (w *ownWrite) begin(before string) {
 	w.before, w.after, w.underWay, w.awaited = before, "", before != "", false
 }
 
-// end tells which version the write left, "" if none.
+// end tells which version the write left, "" if none, or if another pass is to see it.
 func (w *ownWrite) end(after string) {
 	w.mu.Lock()
 	wake, other := w.wake, w.seen != "" && w.seen != after
@@ -76,6 +79,30 @@ func (w *ownWrite) read(version string) {
 	}
 }
 
+// wantsTheSame reports whether an owner with the status that was written wants what the
+// pass went by: then nothing else is to be done. What new children are made from and who
+// goes first do not matter, as none is missing and none is too many for another reason.
+func (p *pass[O, C]) wantsTheSame(written O) bool {
+	is, err := p.kind.Spec(written)
+	was := &p.asked
+	return err == nil && is.Replicas == was.Replicas && is.MinReadySeconds == was.MinReadySeconds &&
+		is.BurstReplicas == was.BurstReplicas && is.HeldPlaces == was.HeldPlaces && same(is.MaxDeletions, was.MaxDeletions) &&
+		!object.IsNil(is.Selector) && is.Selector.String() == was.Selector.String() && p.sayTheSame(is.Rules, was.Rules)
+}
+
+// sayTheSame reports whether two rules are the same for the children that there are.
+func (p *pass[O, C]) sayTheSame(a, b replicas.Rules[C]) bool {
+	agree := func(a, b func(C) bool) bool {
+		if a == nil || b == nil {
+			return a == nil && b == nil
+		}
+		return !slices.ContainsFunc(p.children, func(c C) bool { return a(c) != b(c) })
+	}
+	return agree(a.Active, b.Active) && agree(a.Ready, b.Ready) && agree(a.MustGo, b.MustGo) && agree(a.MustStay, b.MustStay)
+}
+
+func same(a, b *int) bool { return a == b || a != nil && b != nil && *a == *b }
+
 // sameMeta reports whether two versions of an object differ, if at all, in the
 // status and in what the server keeps about it. That the generation is the same
 // tells that the spec is.
@@ -88,7 +115,7 @@ func sameMeta(a, b metav1.Object) bool {
 }
 
 // isOwnWrite reports whether an update of an owner shows nothing but the status that
-// was written last, and no pass waits to see it.
+// was written last, from which nothing follows, and no pass waits to see it.
 func (r *reconciler[O, C]) isOwnWrite(was, cur O, wake func()) bool {
 	state := r.owners.get(expectations.KeyOf(cur))
 	return state != nil && state.wrote.explains(was, cur, wake)

@@ -2,15 +2,19 @@ package controller_test
 
 import (
 	"errors"
+	"fmt"
 	"strconv"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/replicakit/replicakit/internal/podtest"
+	"github.com/replicakit/replicakit/replicas"
 )
 
 // writing is a rig whose owner has version 5, and each status write leaves it with
@@ -26,9 +30,9 @@ func writing() *podRig {
 }
 
 // write makes a pass that writes a status, and returns the owner before and after.
-func write(t *testing.T, r *podRig) (was, cur *appsv1.ReplicaSet) {
+func write(t *testing.T, r *podRig, pods ...*corev1.Pod) (was, cur *appsv1.ReplicaSet) {
 	t.Helper()
-	_, err := r.pass(t, 0)
+	_, err := r.pass(t, 0, pods...)
 	require.NoError(t, err)
 	require.Len(t, r.statuses, 1)
 	r.woken = nil
@@ -40,6 +44,11 @@ func stored(r *podRig) *appsv1.ReplicaSet {
 	r.stored(cur)
 	return cur
 }
+
+// says is a rule that says the same of each pod.
+func says(is bool) func(*corev1.Pod) bool { return func(*corev1.Pod) bool { return is } }
+
+func number(is bool) int32 { return map[bool]int32{true: 1}[is] }
 
 func woken(t *testing.T, r *podRig, was, cur *appsv1.ReplicaSet) bool {
 	t.Helper()
@@ -79,6 +88,59 @@ func TestOwnStatusWritesWakeNobody(t *testing.T) {
 			assert.True(t, woken(t, r, was, cur))
 		})
 	}
+	for name, tt := range map[string]struct {
+		// spec changes what the owner wants, which has a pod by its status or not.
+		spec  func(s *replicas.Spec, has bool)
+		wakes bool
+	}{
+		"another number": {func(s *replicas.Spec, has bool) { s.Replicas = 1 + number(has) }, true},
+		"another selector": {func(s *replicas.Spec, has bool) {
+			s.Selector = labels.SelectorFromSet(map[bool]labels.Set{false: web, true: api}[has])
+		}, true},
+		"no selector":           {func(s *replicas.Spec, has bool) { s.Selector = map[bool]labels.Selector{false: s.Selector}[has] }, true},
+		"another time":          {func(s *replicas.Spec, has bool) { s.MinReadySeconds = number(has) }, true},
+		"another burst":         {func(s *replicas.Spec, has bool) { s.BurstReplicas = 1 + int(number(has)) }, true},
+		"other places":          {func(s *replicas.Spec, has bool) { s.HeldPlaces = int(number(has)) }, true},
+		"a limit":               {func(s *replicas.Spec, has bool) { s.MaxDeletions = map[bool]*int{true: new(int)}[has] }, true},
+		"another limit":         {func(s *replicas.Spec, has bool) { n := int(number(has)); s.MaxDeletions = &n }, true},
+		"the same limit":        {func(s *replicas.Spec, _ bool) { s.MaxDeletions = new(int) }, false},
+		"other replicas":        {func(s *replicas.Spec, has bool) { s.Rules.Active = says(!has) }, true},
+		"others that are ready": {func(s *replicas.Spec, has bool) { s.Rules.Ready = says(has) }, true},
+		"one that must go":      {func(s *replicas.Spec, has bool) { s.Rules.MustGo = says(has) }, true},
+		"one that must stay":    {func(s *replicas.Spec, has bool) { s.Rules.MustStay = says(has) }, true},
+		"that one must stay any more": {func(s *replicas.Spec, has bool) {
+			s.Rules.MustStay = map[bool]func(*corev1.Pod) bool{false: says(true)}[has]
+		}, true},
+		"rules that say the same": {func(s *replicas.Spec, _ bool) { s.Rules.MustGo, s.Rules.MustStay = says(true), says(true) }, false},
+	} {
+		t.Run(fmt.Sprintf("V15 by which the owner wants %s: it wakes %v", name, tt.wakes), func(t *testing.T) {
+			t.Parallel()
+			r := writing()
+			*r.owner.Spec.Replicas = 1
+			original := r.kind.Spec
+			r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.Spec, error) {
+				s, err := original(rs)
+				tt.spec(&s, rs.Status.Replicas > 0)
+				return s, err
+			}
+			was, cur := write(t, r, podtest.Pod("web-a", owned(r.owner)))
+			assert.Equal(t, tt.wakes, woken(t, r, was, cur))
+		})
+	}
+	t.Run("V15 or by which nobody can tell what it wants", func(t *testing.T) {
+		t.Parallel()
+		r := writing()
+		original, calls := r.kind.Spec, 0
+		r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.Spec, error) {
+			s, err := original(rs)
+			if calls++; calls > 1 {
+				err = errors.New("boom")
+			}
+			return s, err
+		}
+		was, cur := write(t, r)
+		assert.True(t, woken(t, r, was, cur))
+	})
 	t.Run("V15 an update that comes before the answer is judged when that is there", func(t *testing.T) {
 		t.Parallel()
 		for version, wakes := range map[string]int{"6": 0, "7": 1} {

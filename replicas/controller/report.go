@@ -97,7 +97,7 @@ func (p *pass[O, C]) updateStatus(ctx context.Context, owner O) (O, error) {
 	if err == nil && object.IsNil(written) {
 		err = errors.New("the client returned no object")
 	}
-	if err == nil {
+	if err == nil && p.wantsTheSame(written) {
 		stored = written.GetResourceVersion()
 	}
 	return written, err

@@ -66,6 +66,7 @@ type pass[O, C Object] struct {
 	Pass[O, C]
 	key   expectations.Key
 	spec  replicas.SpecOf[C]
+	asked replicas.SpecOf[C] // spec as the Kind made it
 	rules status.Rules[C]
 	state *ownerState[C]
 	// children is the view that the pass goes by, read how far the cache had come.
@@ -265,6 +266,7 @@ func (p *pass[O, C]) look(ctx context.Context) (goOn bool, err error) {
 		p.refuse(err)
 		return false, err
 	}
+	p.asked = p.spec
 	p.spec.Owner, p.spec.Kind, p.spec.Now = owner, p.kind.Owner, p.Now
 	p.rules, p.Desired = counting(&p.spec, p.Now), p.spec.Replicas
 	p.deletePendingStrays(ctx)
