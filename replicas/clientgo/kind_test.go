@@ -224,7 +224,9 @@ func TestReadyMadeControllersRefuse(t *testing.T) {
 	pods, sets, rcs := factory.Core().V1().Pods(), factory.Apps().V1().ReplicaSets(), factory.Core().V1().ReplicationControllers()
 	ctx := t.Context()
 	for want, c := range map[string]func() (*clientgo.Controller, error){
-		"clientgo: the informer of owners is nil":   func() (*clientgo.Controller, error) { return clientgo.NewReplicaSetController(ctx, nil, pods, client, 0) },
+		"clientgo: the informer of owners is nil": func() (*clientgo.Controller, error) {
+			return clientgo.NewReplicaSetController(ctx, nil, pods, client, 0)
+		},
 		"clientgo: the informer of children is nil": func() (*clientgo.Controller, error) { return clientgo.NewReplicationManager(ctx, nil, rcs, client, 0) },
 		"clientgo: client is nil":                   func() (*clientgo.Controller, error) { return clientgo.NewReplicaSetController(ctx, sets, pods, nil, 0) },
 		"clientgo: client is a nil *fake.Clientset": func() (*clientgo.Controller, error) {

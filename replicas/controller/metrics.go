@@ -27,6 +27,17 @@ type Sample struct {
 	Buckets map[float64]uint64
 }
 
+// Labels returns the labels with which replicas/clientgo and
+// replicas/controllerruntime give the sample to Prometheus: "controller", with the name
+// that you pass, and "state", if there is a State.
+func (s Sample) Labels(controller string) map[string]string {
+	labels := map[string]string{"controller": controller}
+	if s.State != "" {
+		labels["state"] = s.State
+	}
+	return labels
+}
+
 // A SampleType says what kind of metric a Sample is.
 type SampleType uint8
 
@@ -42,8 +53,7 @@ const (
 // since it was made, how many owners are in which state since their last pass, and
 // how many wait for events. The time that it takes grows with the number of owners
 // that wait. replicas/clientgo and replicas/controllerruntime give them to
-// Prometheus, with the label "controller" and, if a sample has a State, the label
-// "state".
+// Prometheus.
 func (c *Controller) Metrics() []Sample {
 	if c == nil || c.reconciler == nil {
 		return nil

@@ -50,6 +50,8 @@ func TestMetrics(t *testing.T) {
 			families[s.Name] = about
 		}
 		assert.Len(t, families, 12)
+		assert.Equal(t, map[string]string{"controller": "web", "state": "held"}, controller.Sample{State: "held"}.Labels("web"))
+		assert.Equal(t, map[string]string{"controller": "web"}, controller.Sample{}.Labels("web"))
 		assert.Empty(t, new(controller.Controller).Metrics(), "New did not make it")
 	})
 	t.Run("they count what passes do", func(t *testing.T) {

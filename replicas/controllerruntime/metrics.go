@@ -6,7 +6,7 @@ import (
 	"github.com/replicakit/replicakit/replicas/controller"
 )
 
-const metricsNamespace, controllerLabel, stateLabel = "replicakit_", "controller", "state"
+const metricsNamespace = "replicakit_"
 
 // registerMetrics registers what a controller tells of itself, in place of a former
 // one of its name.
@@ -22,31 +22,18 @@ type collector struct {
 	controller *controller.Controller
 }
 
-func (c collector) describe(s controller.Sample) (desc *prometheus.Desc, labels []string) {
-	var names []string
-	if s.State != "" {
-		names, labels = []string{stateLabel}, []string{s.State}
-	}
-	return prometheus.NewDesc(metricsNamespace+s.Name, s.Help, names, prometheus.Labels{controllerLabel: c.name}), labels
-}
-
-func (c collector) Describe(descs chan<- *prometheus.Desc) {
-	for _, s := range c.controller.Metrics() {
-		desc, _ := c.describe(s)
-		descs <- desc
-	}
-}
+func (c collector) Describe(descs chan<- *prometheus.Desc) { prometheus.DescribeByCollect(c, descs) }
 
 func (c collector) Collect(collected chan<- prometheus.Metric) {
 	for _, s := range c.controller.Metrics() {
-		desc, labels := c.describe(s)
+		desc := prometheus.NewDesc(metricsNamespace+s.Name, s.Help, nil, s.Labels(c.name))
 		switch s.Type {
 		case controller.Histogram:
-			collected <- prometheus.MustNewConstHistogram(desc, s.Count, s.Value, s.Buckets, labels...)
+			collected <- prometheus.MustNewConstHistogram(desc, s.Count, s.Value, s.Buckets)
 		case controller.Gauge:
-			collected <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, s.Value, labels...)
+			collected <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, s.Value)
 		case controller.Counter:
-			collected <- prometheus.MustNewConstMetric(desc, prometheus.CounterValue, s.Value, labels...)
+			collected <- prometheus.MustNewConstMetric(desc, prometheus.CounterValue, s.Value)
 		}
 	}
 }
