@@ -85,9 +85,9 @@ func (s *SpecOf[T]) step(owned []T) step {
 	}
 	now := step{remove: min(remove, limit)}
 	now.deferred = remove - now.remove
-	if missing := int(s.Replicas) - len(owned) - s.HeldPlaces; missing > 0 && now.remove == 0 {
-		now.create = min(missing, s.burst())
-		now.deferred += missing - now.create
+	if missing := int(s.Replicas) - len(owned); missing > s.HeldPlaces && now.remove == 0 {
+		now.create = min(missing-s.HeldPlaces, s.burst())
+		now.deferred += missing - s.HeldPlaces - now.create
 	}
 	return now
 }

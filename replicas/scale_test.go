@@ -2,6 +2,7 @@ package replicas_test
 
 import (
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"testing"
 
@@ -77,6 +78,7 @@ func TestScaleCounts(t *testing.T) {
 		"a budget of none stops no creation":                       {have: 3, must: 2, want: 5, max: &none, create: 2, deferred: 2},
 		"a held place is not filled":                               {have: 1, held: 1, want: 3, create: 1},
 		"more held places than are missing create nothing":         {have: 1, held: 5, want: 3},
+		"nor do as many as there can be":                           {have: 5, stay: 5, held: math.MaxInt, want: 3},
 		"nothing is deleted because of held places":                {have: 3, held: 5, want: 3},
 		"a surplus is deleted whatever places are held":            {have: 5, held: 2, want: 3, remove: 2},
 		"creations beyond the burst are for later":                 {held: 1, burst: 2, want: 6, create: 2, deferred: 3},

@@ -101,14 +101,17 @@ func (p *pass[O, C]) namer() func(prefix string) string {
 				return name
 			}
 		}
-		for {
-			name := prefix + suffix(p.opts.Random)
-			if len(p.pending.OwnersOfCreation(name)) == 0 {
-				return name
-			}
+		name := prefix + suffix(p.opts.Random)
+		for tries := 0; tries < nameTries && len(p.pending.OwnersOfCreation(name)) > 0; tries++ {
+			name = prefix + suffix(p.opts.Random)
 		}
+		return name
 	}
 }
+
+// nameTries is how often a name is made in vain that somebody waits for: many more
+// would not help, as nearly all names must be taken or Options.Random is not random.
+const nameTries = 100
 
 // suffix makes the random end of a name, as the API server does for generateName.
 func suffix(random func(n int) int) string {

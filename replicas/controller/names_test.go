@@ -47,6 +47,15 @@ func TestNames(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, []string{"web-bbbbd", "web-bbbbf"}, names(pass.Created))
 	})
+	t.Run("unless there is no other, as if Random always says the same", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(1)
+		r.opts.Random = func(int) int { return 0 }
+		r.record().Set(expectations.Key{NamespacedName: types.NamespacedName{Name: "other"}}, expectations.Changes{Creating: []string{"web-bbbbb"}})
+		pass, err := r.pass(t, 0)
+		require.NoError(t, err)
+		assert.Equal(t, []string{"web-bbbbb"}, names(pass.Created))
+	})
 }
 
 func TestLostAnswers(t *testing.T) {
