@@ -55,7 +55,7 @@ func (p *pass[O, C]) claim(ctx context.Context, plan replicas.PlanOf[C]) (replic
 	if plan.Blocked.Reason != "" || len(orphans) == 0 || asPlanned && len(plan.Scale.Delete) == 0 {
 		return plan.Scale, nil
 	}
-	p.spec.HeldPlaces = len(p.Undecided)
+	p.holdPlaces(len(p.Undecided))
 	p.spec.Names = p.namer()
 	return p.scaleClaimed(ctx)
 }
@@ -74,17 +74,25 @@ func (p *pass[O, C]) scaleClaimed(ctx context.Context) (replicas.ScaleOf[C], err
 		p.Waiting = true
 		return replicas.ScaleOf[C]{}, err
 	}
-	p.Terminating, p.Active, p.spec.HeldPlaces = p.terminating(), nil, 0
+	p.Terminating, p.Active = p.terminating(), nil
+	undecided := 0
 	for _, c := range p.activeOf(p.children) {
 		a := p.state.aside[object.ID(c)]
 		switch {
 		case p.controls(c):
 			p.Active = append(p.Active, c)
 		case a == nil || a.undecided: // an orphan that may be the owner's yet
-			p.spec.HeldPlaces++
+			undecided++
 		}
 	}
+	p.holdPlaces(undecided)
 	return replicas.ScaleTo(p.Active, p.spec)
+}
+
+// holdPlaces holds the places of orphans beside those that the Kind holds, of which
+// there may be as many as an int can tell.
+func (p *pass[O, C]) holdPlaces(undecided int) {
+	p.spec.HeldPlaces = max(p.asked.HeldPlaces, p.asked.HeldPlaces+undecided)
 }
 
 // claimer makes the calls, all at once, after one live look at the owner.

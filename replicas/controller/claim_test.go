@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"strconv"
 	"sync/atomic"
 	"testing"
@@ -17,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/replicakit/replicakit/internal/podtest"
+	"github.com/replicakit/replicakit/replicas"
 )
 
 func TestClaims(t *testing.T) {
@@ -215,6 +217,22 @@ func TestClaims(t *testing.T) {
 				assert.Equal(t, []string{"Warning FailedAdopt Error adopting b: " + failure.Error()}, r.eventsOf("Warning"))
 				require.NoError(t, pass.ScaleErr)
 			}
+		}
+	})
+	t.Run("C26 the places that the Kind holds stay held beside them", func(t *testing.T) {
+		t.Parallel()
+		for held, want := range map[int]int{0: 3, 2: 1, 9: 0, math.MaxInt: 0} {
+			r := newRig(5)
+			spec := r.kind.Spec
+			r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.Spec, error) {
+				s, err := spec(rs)
+				s.HeldPlaces = held
+				return s, err
+			}
+			r.patch = func(*corev1.Pod) error { return forbidden("b", "policy") }
+			pass, err := r.pass(t, 0, podtest.Pod("b"), podtest.Pod("mine", owned(r.owner)))
+			require.ErrorContains(t, err, "policy")
+			assert.Equal(t, want, len(pass.Created), held) //nolint:testifylint // pods are long
 		}
 	})
 	t.Run("C13 every failed claim is told", func(t *testing.T) {

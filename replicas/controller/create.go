@@ -31,7 +31,6 @@ func (p *pass[O, C]) create(ctx context.Context, scale replicas.ScaleOf[C]) erro
 		}
 		p.pending.Lower(p.key, not)
 		p.settleFound(ctx)
-		p.Unresolved = p.state.names.len()
 	}()
 	opts := slowstart.Options{MaxParallel: p.opts.MaxParallel}
 	run := slowstart.Run(ctx, scale.Create, opts, func(ctx context.Context, i int) error {

@@ -96,8 +96,14 @@ func TestLostAnswers(t *testing.T) {
 			adds, _ := r.pending()
 			assert.Zero(t, adds)
 		}
+		creations := *r.owner.Spec.Replicas
+		*r.owner.Spec.Replicas = 0
+		pass, err := r.pass(t, 5)
+		require.NoError(t, err)
+		assert.Equal(t, 1, pass.Unresolved, "nobody knows yet, wanted or not")
+		*r.owner.Spec.Replicas = creations
 		r.create = func(int) error { return nil }
-		pass, err := r.pass(t, 6)
+		pass, err = r.pass(t, 6)
 		require.NoError(t, err)
 		assert.Equal(t, []string{"web-bbbbb"}, names(pass.Created))
 		r.settle()

@@ -315,6 +315,9 @@ func onlyRefused(err error) bool {
 // end completes what is told of the pass. After an error only the server or a hold
 // says when to come back: the caller's rate limiter does otherwise.
 func (p *pass[O, C]) end(err error) {
+	if p.state != nil {
+		p.Unresolved = p.state.names.len()
+	}
 	if p.Err = err; err != nil {
 		p.RequeueAfter = p.retryAfter
 		return
