@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -235,6 +236,12 @@ func TestMissingRights(t *testing.T) {
 	require.NoError(t, err)
 	kubeconfig, err := cluster.AddUser(user)
 	require.NoError(t, err)
+	require.Eventually(t, func() bool { // the server learns of roles a little later
+		review, err := client.AuthorizationV1().SubjectAccessReviews().Create(ctx, &authorizationv1.SubjectAccessReview{
+			Spec: authorizationv1.SubjectAccessReviewSpec{User: user, ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: namespace, Verb: "create", Resource: "pods"}},
+		}, metav1.CreateOptions{})
+		return err == nil && review.Status.Allowed
+	}, patience, 50*time.Millisecond)
 	rc := &corev1.ReplicationController{
 		ObjectMeta: metav1.ObjectMeta{Name: "rc"},
 		Spec:       corev1.ReplicationControllerSpec{Replicas: new(int32(2)), Selector: map[string]string{"app": "rc"}, Template: &newReplicaSet("rc", 0).Spec.Template},

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -41,6 +42,10 @@ func TestProposeIsUnderstood(t *testing.T) {
 	t.Parallel()
 	cluster, client := cluster(t)
 	kubeconfig := "--kubeconfig=" + writeKubeconfig(t, cluster.Kubeconfig)
+	require.Eventually(t, func() bool { // a server makes those of its own after it has started
+		namespaces, err := client.CoreV1().Namespaces().List(t.Context(), metav1.ListOptions{})
+		return err == nil && len(namespaces.Items) >= 3
+	}, patience, 50*time.Millisecond)
 	var stdout, stderr bytes.Buffer
 	require.Equal(t, exitOK, run(t.Context(), []string{"shard-ranges", "-n", "3", kubeconfig}, &stdout, &stderr, nil), stderr.String())
 	opts, err := parse(strings.Fields(stdout.String()), &bytes.Buffer{})

@@ -68,9 +68,11 @@ func TestMetrics(t *testing.T) {
 
 	p.says(`"Starting" version="[^"]+" revision="[^"]+" go="go1[^"]+" kubernetes="v0\.`)
 	for _, path := range []string{"/healthz", "/livez", "/readyz"} {
-		code, text := get(t, http.DefaultClient, url+path)
-		assert.Equal(t, http.StatusOK, code, path)
-		assert.Equal(t, "ok", text, path)
+		require.EventuallyWithT(t, func(c *assert.CollectT) { // the other kind may not be listed yet
+			code, text := get(t, http.DefaultClient, url+path)
+			assert.Equal(c, http.StatusOK, code, path)
+			assert.Equal(c, "ok", text, path)
+		}, patience, 50*time.Millisecond)
 	}
 	code, text := get(t, http.DefaultClient, url+"/metrics")
 	require.Equal(t, http.StatusOK, code)

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
@@ -266,6 +267,9 @@ func (w *world) patch(owner metav1.Object, patch []byte, subresources ...string)
 // delete deletes an owner.
 func (w *world) delete(owner metav1.Object, policy metav1.DeletionPropagation) {
 	w.t.Helper()
+	if policy != metav1.DeletePropagationBackground {
+		w.collectorIsFresh()
+	}
 	options := metav1.DeleteOptions{PropagationPolicy: &policy}
 	var err error
 	if _, ok := owner.(*corev1.ReplicationController); ok {
@@ -274,6 +278,23 @@ func (w *world) delete(owner metav1.Object, policy metav1.DeletionPropagation) {
 		err = w.client.AppsV1().ReplicaSets(w.namespace).Delete(w.t.Context(), owner.GetName(), options)
 	}
 	require.NoError(w.t, err)
+}
+
+// collectorIsFresh waits until Kubernetes' garbage collector knows the pods that there
+// are: an owner whose pods it has not seen yet has none to it.
+func (w *world) collectorIsFresh() {
+	w.t.Helper()
+	probe := w.createPod(&corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			GenerateName: "probe-", Labels: labels("probe"),
+			OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap", Name: "gone", UID: "gone"}},
+		},
+		Spec: template(nil).Spec,
+	})
+	w.eventually(func(c *assert.CollectT) {
+		_, err := w.client.CoreV1().Pods(w.namespace).Get(w.t.Context(), probe.Name, metav1.GetOptions{})
+		assert.True(c, apierrors.IsNotFound(err), "%v", err)
+	}, "the garbage collector must see the pods")
 }
 
 // A report is the status of an owner of either kind, as last seen.

@@ -27,6 +27,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -97,7 +98,10 @@ func newManagerServer(t *testing.T) *managerServer {
 	require.NoError(t, own.restartAPIServer(t.Context()))
 	s.apply(t, "rbac.yaml")
 	s.apply(t, "metrics-rbac.yaml")
-	s.kubeconfig = s.kubeconfigOf(t)
+	s.grants(t, authorizationv1.ResourceAttributes{Verb: "watch", Resource: "pods"}, true)
+	s.grants(t, authorizationv1.ResourceAttributes{Verb: "update", Group: "coordination.k8s.io", Resource: "leases", Namespace: "kube-system", Name: managerAccount}, true)
+	s.grants(t, authorizationv1.ResourceAttributes{Verb: "create", Group: "authentication.k8s.io", Resource: "tokenreviews"}, true)
+	s.kubeconfig = writeKubeconfig(t, s.config.Host, s.config.CAData, s.token(t, "kube-system", managerAccount))
 	s.program = filepath.Join(s.dir, "controller")
 	root, err := repositoryRoot()
 	require.NoError(t, err)
@@ -154,6 +158,19 @@ func (s *managerServer) apply(t *testing.T, name string) {
 	}
 }
 
+// grants waits until the server gives the manager a right, or gives it no more: it
+// learns of changed roles as every controller does, a little later.
+func (s *managerServer) grants(t *testing.T, right authorizationv1.ResourceAttributes, allowed bool) {
+	t.Helper()
+	require.EventuallyWithT(t, func(c *assert.CollectT) {
+		review, err := s.client.AuthorizationV1().SubjectAccessReviews().Create(t.Context(), &authorizationv1.SubjectAccessReview{
+			Spec: authorizationv1.SubjectAccessReviewSpec{User: managerUser, ResourceAttributes: &right},
+		}, metav1.CreateOptions{})
+		require.NoError(c, err)
+		assert.Equal(c, allowed, review.Status.Allowed)
+	}, patience, glance, "%v", right)
+}
+
 func (s *managerServer) token(t *testing.T, namespace, account string) string {
 	t.Helper()
 	request, err := s.client.CoreV1().ServiceAccounts(namespace).CreateToken(t.Context(), account, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
@@ -161,13 +178,13 @@ func (s *managerServer) token(t *testing.T, namespace, account string) string {
 	return request.Status.Token
 }
 
-// kubeconfigOf writes a kubeconfig for the service account.
-func (s *managerServer) kubeconfigOf(t *testing.T) string {
+// writeKubeconfig writes a kubeconfig with a token, and returns its path.
+func writeKubeconfig(t *testing.T, server string, authority []byte, token string) string {
 	t.Helper()
-	path := filepath.Join(s.dir, "kubeconfig")
+	path := filepath.Join(t.TempDir(), "kubeconfig")
 	require.NoError(t, clientcmd.WriteToFile(clientcmdapi.Config{
-		Clusters:       map[string]*clientcmdapi.Cluster{"c": {Server: s.config.Host, CertificateAuthorityData: s.config.CAData}},
-		AuthInfos:      map[string]*clientcmdapi.AuthInfo{"u": {Token: s.token(t, "kube-system", managerAccount)}},
+		Clusters:       map[string]*clientcmdapi.Cluster{"c": {Server: server, CertificateAuthorityData: authority}},
+		AuthInfos:      map[string]*clientcmdapi.AuthInfo{"u": {Token: token}},
 		Contexts:       map[string]*clientcmdapi.Context{"x": {Cluster: "c", AuthInfo: "u"}},
 		CurrentContext: "x",
 	}, path))
@@ -188,13 +205,14 @@ type manager struct {
 	exited chan struct{}
 }
 
-// start starts a manager whose lease lasts for 3 seconds.
+// start starts a manager whose lease lasts for 5 seconds: not for long, as stories
+// wait for its end, but a busy server must have the time to renew it.
 func (s *managerServer) start(t *testing.T, args ...string) *manager {
 	t.Helper()
 	m := &manager{t: t, exited: make(chan struct{})}
 	m.cmd = exec.Command(s.program, append([]string{
 		"--kubeconfig=" + s.kubeconfig, "--metrics-bind-address=127.0.0.1:0", "-v=4", "--kube-api-qps=100",
-		"--leader-elect-lease-duration=3s", "--leader-elect-renew-deadline=2s", "--leader-elect-retry-period=500ms",
+		"--leader-elect-lease-duration=5s", "--leader-elect-renew-deadline=4s", "--leader-elect-retry-period=500ms",
 	}, args...)...)
 	m.cmd.Env = append(os.Environ(), featuresOf(args)...)
 	m.cmd.Stdout, m.cmd.Stderr = &m.log, &m.log
@@ -238,6 +256,17 @@ func (m *manager) leads() { m.t.Helper(); m.says("Successfully acquired lease") 
 func (m *manager) address() string {
 	m.t.Helper()
 	return m.says(`Serving metrics and probes" address="([^"]+)"`)[1]
+}
+
+// ready waits until the manager has seen what there is. Pods of one owner say
+// nothing about the other kind's lists.
+func (m *manager) ready() {
+	m.t.Helper()
+	require.EventuallyWithT(m.t, func(c *assert.CollectT) {
+		code, text := get(m.t, "http://"+m.address()+"/readyz", "")
+		assert.Equal(c, http.StatusOK, code)
+		assert.Equal(c, "ok", text)
+	}, patience, glance, "a manager must be ready")
 }
 
 // ends waits for the end of the process and returns its exit code.
@@ -452,6 +481,7 @@ func (s *managerServer) rightsTakenAway(t *testing.T) {
 	}
 
 	role(without("replicasets/finalizers"))
+	s.grants(t, authorizationv1.ResourceAttributes{Verb: "update", Group: "apps", Resource: "replicasets", Subresource: "finalizers"}, false)
 	w.scale(rs, 5)
 	w.scale(rc, 5)
 	w.has(rc, 5)
@@ -467,12 +497,12 @@ func (s *managerServer) rightsTakenAway(t *testing.T) {
 	// Watches are asked about again only when they begin.
 	m.stop()
 	role(without("pods", "replicasets"))
+	s.grants(t, authorizationv1.ResourceAttributes{Verb: "watch", Resource: "pods"}, false)
 	m = s.start(t)
 	m.says(`A right is missing" for="replicaset-controller" right="watch pods" in="all namespaces"`)
 	m.says(`A right is missing" for="replicaset-controller" right="list replicasets.apps"`)
-	code, text := 0, ""
 	w.eventually(func(c *assert.CollectT) {
-		code, text = get(t, "http://"+m.address()+"/readyz", "")
+		code, text := get(t, "http://"+m.address()+"/readyz", "")
 		assert.Equal(c, http.StatusServiceUnavailable, code)
 		assert.Equal(c, "not listed yet: pods, replicasets\n", text)
 	}, "not ready without rights")
@@ -481,8 +511,7 @@ func (s *managerServer) rightsTakenAway(t *testing.T) {
 	role(func([]rbacv1.PolicyRule) []rbacv1.PolicyRule { return whole })
 	w.has(rs, 2)
 	w.has(rc, 2)
-	code, _ = get(t, "http://"+m.address()+"/readyz", "")
-	assert.Equal(t, http.StatusOK, code)
+	m.ready()
 	m.stop()
 }
 
@@ -495,12 +524,11 @@ func (s *managerServer) metrics(t *testing.T) {
 	standby := s.start(t)
 	standby.says("Attempting to acquire leader lease")
 	for m, leads := range map[*manager]float64{leader: 1, standby: 0} {
-		for _, probe := range []string{"/healthz", "/readyz"} {
-			code, text := get(t, "http://"+m.address()+probe, "")
-			assert.Equal(t, http.StatusOK, code, probe)
-			assert.Equal(t, "ok", text, probe)
-		}
-		code, text := get(t, "http://"+m.address()+"/metrics", "")
+		m.ready()
+		code, text := get(t, "http://"+m.address()+"/healthz", "")
+		assert.Equal(t, http.StatusOK, code)
+		assert.Equal(t, "ok", text)
+		code, text = get(t, "http://"+m.address()+"/metrics", "")
 		require.Equal(t, http.StatusOK, code)
 		status := families(t, text)["leader_election_master_status"]
 		require.Len(t, status.GetMetric(), 1)
@@ -524,12 +552,13 @@ func (s *managerServer) metrics(t *testing.T) {
 // terminated counts what a manager has heard of and what there is.
 func (s *managerServer) terminated(t *testing.T) {
 	t.Helper()
-	const wanted = 400
+	const wanted = 1000 // which take seconds: it must be stopped before
 	w := s.world(t)
-	m := s.start(t, "--kube-api-qps=1000", "--kube-api-burst=1000")
+	fast := []string{"--kube-api-qps=1000", "--kube-api-burst=1000"}
+	m := s.start(t, fast...)
 	m.leads()
 	rs := w.create(replicaSet("web", wanted))
-	w.ever(rs, wanted/8)
+	w.ever(rs, wanted/16)
 	m.stop()
 	assert.Contains(t, m.log.String(), "Released the lease")
 	assert.Empty(t, *s.lease(t).Spec.HolderIdentity)
@@ -538,7 +567,7 @@ func (s *managerServer) terminated(t *testing.T) {
 	assert.Less(t, len(there.Items), wanted, "it was in the middle")
 	assert.Equal(t, len(there.Items), strings.Count(m.log.String(), `"Controller created pod"`), "no answer was lost")
 
-	next := s.start(t)
+	next := s.start(t, fast...)
 	w.has(rs, wanted)
 	assert.Equal(t, wanted, w.history.everOwned(rs))
 	next.stop()
@@ -642,16 +671,15 @@ func (s *managerServer) restored(t *testing.T) {
 			assert.EqualValues(c, i+1, w.report(rs).ReadyReplicas)
 		}, "the manager must see the ready pods")
 	}
-	code, text := get(t, "http://"+m.address()+"/readyz", "")
-	require.Equal(t, http.StatusOK, code, text)
+	m.ready()
 	require.NoError(t, s.restoreBackup(t.Context(), backup))
 	w.eventually(func(c *assert.CollectT) {
-		code, text = get(t, "http://"+m.address()+"/readyz", "")
+		code, text := get(t, "http://"+m.address()+"/readyz", "")
 		assert.Equal(c, http.StatusServiceUnavailable, code)
 		assert.Contains(c, text, ": the watch has come to version ")
 	}, "the probe must tell")
 	m.says(`A watch does not follow the server" err="[a-z]+: the watch has come to version [0-9]+, and the server was at an older one`)
-	_, text = get(t, "http://"+m.address()+"/metrics", "")
+	_, text := get(t, "http://"+m.address()+"/metrics", "")
 	ahead := 0.0
 	for _, watch := range families(t, text)["replicakit_watch_ahead_of_server"].GetMetric() {
 		ahead += watch.GetGauge().GetValue()

@@ -95,6 +95,7 @@ func TestThePluginForetellsWhatAScaledDeploymentLoses(t *testing.T) {
 	require.Zero(t, code, stderr)
 	require.Contains(t, picture, "web: from 8 to 4 replicas")
 
+	w.cachesAreFresh()
 	_, stderr, code = kubectl.run("scale", "deployment/web", "-n", w.namespace, "--replicas=4")
 	require.Zero(t, code, stderr)
 	foretold := strings.Fields(strings.ReplaceAll(plan, "pod/", ""))

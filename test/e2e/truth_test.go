@@ -106,7 +106,9 @@ func TestTruth(t *testing.T) {
 			time.Sleep(100 * time.Millisecond)
 		}
 		assert.LessOrEqual(t, len(w.wire.of(http.MethodPost, "pods")), wanted)
-		assert.Empty(t, w.history.find(func(*corev1.Pod) bool { return true }), "what was made is deleted again")
+		w.eventually(func(c *assert.CollectT) {
+			assert.Empty(c, w.history.find(func(*corev1.Pod) bool { return true }))
+		}, "what was made must be deleted again")
 		lift()
 		w.eventually(func(c *assert.CollectT) {
 			clock.jump(time.Minute)
