@@ -2,6 +2,7 @@ package main
 
 import (
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -23,6 +24,7 @@ func newRegistry(m *manager) *prometheus.Registry {
 		readBuild().collector(),
 		watchCollector{m.following},
 		ownerCollector{m.working.all},
+		rangeCollector{m},
 		refusedWrites,
 	)
 	return registry
@@ -51,6 +53,31 @@ func gatherKept() ([]*dto.MetricFamily, error) {
 	return slices.DeleteFunc(families, func(f *dto.MetricFamily) bool {
 		return !slices.ContainsFunc(kept, func(prefix string) bool { return strings.HasPrefix(f.GetName(), prefix) })
 	}), err
+}
+
+// A rangeCollector tells of each range, if there are any, whether this manager works
+// on it. It tells of all of them: one that nobody works on would not be told of
+// otherwise.
+type rangeCollector struct{ *manager }
+
+var rangeServed = prometheus.NewDesc("replicakit_range_served",
+	"1 if this manager works on the range of --shard-ranges and its leases allow writes, 0 if not. One of all managers must say 1 of each range.",
+	[]string{"shard", "range"}, nil)
+
+// Describe sends the description.
+func (rangeCollector) Describe(descs chan<- *prometheus.Desc) { descs <- rangeServed }
+
+// Collect sends a value for each range.
+func (c rangeCollector) Collect(collected chan<- prometheus.Metric) {
+	served := map[int]float64{}
+	for _, cell := range c.working.all() {
+		if cell.shard != nil && cell.mayWrite() {
+			served[cell.shard.index] = 1
+		}
+	}
+	for i, r := range c.opts.ranges {
+		collected <- prometheus.MustNewConstMetric(rangeServed, prometheus.GaugeValue, served[i], strconv.Itoa(i), r.String())
+	}
 }
 
 // An ownerCollector counts replicas and failures of all owners in the caches, by

@@ -170,7 +170,7 @@ func (s *leaseServer) check() {
 	for index, workers := range s.atWork {
 		var may []string
 		for _, w := range workers {
-			if w.permits[0].check() == nil && w.permits[1].check() == nil {
+			if w.mayWrite() {
 				may = append(may, s.by[w])
 				partitions[w.opts.ranges.Fingerprint()] = true
 			}
@@ -187,7 +187,7 @@ func (s *leaseServer) served() map[int]string {
 	served := map[int]string{}
 	for index, workers := range s.atWork {
 		for _, w := range workers {
-			if w.permits[0].check() == nil && w.permits[1].check() == nil {
+			if w.mayWrite() {
 				served[index] = s.by[w]
 			}
 		}

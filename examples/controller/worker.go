@@ -62,6 +62,11 @@ func (w *worker) configFor(name string) (*rest.Config, error) {
 	return config, nil
 }
 
+// mayWrite reports whether all of the permits allow writes.
+func (w *worker) mayWrite() bool {
+	return !slices.ContainsFunc(w.permits, func(p *permit) bool { return p.check() != nil })
+}
+
 // work runs the controllers until ctx ends, and returns after the last pass and
 // the last write. It works once.
 func (w *worker) work(ctx context.Context) error {

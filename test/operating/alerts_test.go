@@ -1,6 +1,7 @@
 package operating_test
 
 import (
+	"fmt"
 	"os"
 	"regexp"
 	"slices"
@@ -57,9 +58,13 @@ var (
 // some time before the end, or that it is not there.
 type change func(series labels.Labels, value float64, before time.Duration) (changed float64, there bool)
 
-func newHistory(f *fleet, change change) history {
+func newHistory(f *fleet, sharing bool, change change) history {
 	var h history
-	for _, series := range slices.Concat(f.leader, f.standby) {
+	managers := slices.Concat(f.leader, f.standby)
+	if sharing {
+		managers = f.sharing
+	}
+	for _, series := range managers {
 		var points []chunks.Sample
 		for at := historyBegins; !at.After(historyEnds); at = at.Add(scrapeEvery) {
 			if value, there := change(series, f.values[series.String()], historyEnds.Sub(at)); there {
@@ -139,17 +144,18 @@ func all(changes ...change) change {
 	}
 }
 
-const leads, ofSets = "leader_election_master_status", "replicaset"
+const leads, rangeServed, ofSets = "leader_election_master_status", "replicakit_range_served", "replicaset"
 
 func TestAlerts(t *testing.T) {
 	t.Parallel()
 	f, rules := fleetOf(t), alerts(t)
 	told := map[string]bool{}
-	for _, story := range []struct {
+	type story struct {
 		name   string
 		change change
 		fires  []string
-	}{
+	}
+	stories := map[bool][]story{false: {
 		{"nothing happens", all(), nil},
 		{"a rolling update of everything, a failover, states that come and go", all(
 			grows(10*time.Minute, 0.6, "replicakit_children_created_total", "controller", ofSets),
@@ -187,30 +193,49 @@ func TestAlerts(t *testing.T) {
 		{"a quota is full", since(16*time.Minute, 1, "replicakit_replica_failures", "controller", ofSets, "pod", "a"), []string{"ReplicakitReplicaFailure"}},
 		{"pods that fail at once are made anew and anew", grows(10*time.Minute, 20, "replicakit_children_created_total", "controller", ofSets, "pod", "a"), []string{"ReplicakitRunawayCreation"}},
 		{"events do not come", since(16*time.Minute, 1, "replicakit_expectations", "state", "expired", "pod", "a"), []string{"ReplicakitExpectationsExpired"}},
-	} {
-		for _, alert := range story.fires {
-			told[alert] = true
-		}
-		t.Run(story.name, func(t *testing.T) {
-			t.Parallel()
-			firing := newHistory(f, story.change).firing(t, rules)
-			var names []string
-			for _, rule := range rules {
-				labels, fires := firing[rule.Alert]
-				if !fires {
-					continue
-				}
-				names = append(names, rule.Alert)
-				for _, used := range regexp.MustCompile(`\$labels\.(\w+)`).FindAllStringSubmatch(rule.Annotations["summary"], -1) {
-					assert.NotEmpty(t, labels.Get(used[1]), "%s: the summary names the label %s", rule.Alert, used[1])
-				}
+	}, true: {
+		{"two share the work", all(), nil},
+		{"a range is taken over", since(4*time.Minute, 0, rangeServed, "shard", "1"), nil},
+		{"one of them is gone and the other has as many ranges as it may", func(s labels.Labels, value float64, before time.Duration) (float64, bool) {
+			return value, s.Get("pod") == "c" || before > 15*time.Minute
+		}, []string{"ReplicakitRangeUnserved"}},
+		{"a range is nobody's", since(6*time.Minute, 0, rangeServed, "shard", "1"), []string{"ReplicakitRangeUnserved"}},
+	}}
+	readme, err := os.ReadFile("../README.md")
+	require.NoError(t, err)
+	assert.Contains(t, string(readme), fmt.Sprintf("the %d alerts in %d stories", len(rules), len(stories[false])+len(stories[true])))
+	for sharing, stories := range stories {
+		for _, story := range stories {
+			for _, alert := range story.fires {
+				told[alert] = true
 			}
-			assert.Equal(t, story.fires, names)
-		})
+			t.Run(story.name, func(t *testing.T) {
+				t.Parallel()
+				assert.Equal(t, story.fires, fire(t, newHistory(f, sharing, story.change), rules))
+			})
+		}
 	}
 	for _, rule := range rules {
 		assert.True(t, told[rule.Alert], "no story tells of %s", rule.Alert)
 	}
+}
+
+// fire returns the names of the alerts that fire, each with the labels that its
+// summary names.
+func fire(t *testing.T, h history, rules []rulefmt.Rule) (names []string) {
+	t.Helper()
+	firing := h.firing(t, rules)
+	for _, rule := range rules {
+		labels, fires := firing[rule.Alert]
+		if !fires {
+			continue
+		}
+		names = append(names, rule.Alert)
+		for _, used := range regexp.MustCompile(`\$labels\.(\w+)`).FindAllStringSubmatch(rule.Annotations["summary"], -1) {
+			assert.NotEmpty(t, labels.Get(used[1]), "%s: the summary names the label %s", rule.Alert, used[1])
+		}
+	}
+	return names
 }
 
 // Whatever an alert asks for is served: a name or label that is not would make it
@@ -218,6 +243,7 @@ func TestAlerts(t *testing.T) {
 func TestAlertsAskForWhatIsServed(t *testing.T) {
 	t.Parallel()
 	f := fleetOf(t)
+	served := slices.Concat(f.leader, f.sharing)
 	for _, rule := range alerts(t) {
 		expr, err := parser.ParseExpr(rule.Expr)
 		require.NoError(t, err)
@@ -229,7 +255,7 @@ func TestAlertsAskForWhatIsServed(t *testing.T) {
 			}
 			selectors++
 			for _, exact := range alternatives(selector.LabelMatchers) {
-				assert.True(t, slices.ContainsFunc(f.leader, func(s labels.Labels) bool { return matches(s, exact) }), "%s: nothing is %v", rule.Alert, exact)
+				assert.True(t, slices.ContainsFunc(served, func(s labels.Labels) bool { return matches(s, exact) }), "%s: nothing is %v", rule.Alert, exact)
 			}
 			return nil
 		})

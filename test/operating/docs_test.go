@@ -15,7 +15,7 @@ import (
 
 func runbook(t *testing.T) string {
 	t.Helper()
-	text, err := os.ReadFile("../../docs/operating.md")
+	text, err := os.ReadFile(page)
 	require.NoError(t, err)
 	return string(text)
 }
@@ -48,6 +48,6 @@ func TestFlagsAndMetricsOfTheRunbookExist(t *testing.T) {
 	metrics := regexp.MustCompile("`((?:replicakit|workqueue|rest_client|leader_election|process)_\\w+)").FindAllStringSubmatch(runbook(t), -1)
 	require.Greater(t, len(metrics), 8)
 	for _, metric := range metrics {
-		assert.True(t, slices.ContainsFunc(f.leader, func(s labels.Labels) bool { return s.Get("__name__") == metric[1] }), "no metric %s", metric[1])
+		assert.True(t, slices.ContainsFunc(slices.Concat(f.leader, f.sharing), func(s labels.Labels) bool { return s.Get("__name__") == metric[1] }), "no metric %s", metric[1])
 	}
 }

@@ -3,6 +3,7 @@ package operating_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -21,17 +22,23 @@ import (
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
+	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/replicakit/replicakit/internal/controlplane"
 )
 
 const patience = 2 * time.Minute
 
-// program is the directory of examples/controller.
-const program = "../../examples/controller"
+const (
+	program = "../../examples/controller" // its directory
+	page    = "../../docs/operating.md"
+	name    = "replicakit-controller" // of all that the manifests make
+)
 
 func TestMain(m *testing.M) {
 	code := m.Run()
@@ -46,13 +53,20 @@ var started []func()
 
 func stopLater(stop func()) { started = append([]func(){stop}, started...) }
 
-// A fleet is an API server with a ReplicaSet, and two managers that look after it.
+// A fleet is an API server with the manifests and a ReplicaSet, and two managers that
+// look after it as the service account of the manifests.
 type fleet struct {
-	kubeconfig      string
-	controller      string // the program
-	kubectl         string
-	leader, standby []labels.Labels    // the series that they serve
-	values          map[string]float64 // of each series
+	dir        string // for files, removed at the end
+	kubeconfig string // of an administrator
+	account    string // the kubeconfig of the service account
+	controller string // the program
+	kubectl    string
+	client     kubernetes.Interface
+	managers   []*process         // the leader first
+	leader     []labels.Labels    // the series that it serves
+	standby    []labels.Labels    // those of the other one
+	sharing    []labels.Labels    // those of two that shared the work before
+	values     map[string]float64 // of each series
 }
 
 // theFleet starts the fleet, once.
@@ -76,13 +90,8 @@ func startFleet() (*fleet, error) {
 	}
 	stopLater(func() { _ = os.RemoveAll(dir) })
 	f := &fleet{
-		kubeconfig: filepath.Join(dir, "kubeconfig"), controller: filepath.Join(dir, "controller"),
+		dir: dir, kubeconfig: filepath.Join(dir, "kubeconfig"), account: filepath.Join(dir, "account"), controller: filepath.Join(dir, "controller"),
 		kubectl: filepath.Join(binaries, "kubectl"), values: map[string]float64{},
-	}
-	build := exec.Command("go", "build", "-o", f.controller, ".")
-	build.Dir, build.Env = program, append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("%w: %s", err, out)
 	}
 	cluster, err := controlplane.Start(binaries, nil)
 	if err != nil {
@@ -92,68 +101,167 @@ func startFleet() (*fleet, error) {
 	if err := os.WriteFile(f.kubeconfig, cluster.Kubeconfig, 0o600); err != nil {
 		return nil, err
 	}
-	client, err := kubernetes.NewForConfig(cluster.Config)
-	if err != nil {
+	if f.client, err = kubernetes.NewForConfig(cluster.Config); err != nil {
 		return nil, err
 	}
-	if err := makeReplicaSet(client); err != nil {
-		return nil, err
+	for _, step := range []func() error{f.install, f.asAccount, f.share, f.makeReplicaSet, f.manage} {
+		if err := step(); err != nil {
+			return nil, err
+		}
 	}
-	return f, f.manage()
+	return f, nil
 }
 
-func makeReplicaSet(client kubernetes.Interface) error {
-	three, web := int32(3), map[string]string{"app": "web"}
-	_, err := client.AppsV1().ReplicaSets("default").Create(context.Background(), &appsv1.ReplicaSet{
-		ObjectMeta: metav1.ObjectMeta{Name: "web"},
+// install does what docs/operating.md tells, where there is what the operator of
+// Prometheus brings.
+func (f *fleet) install() error {
+	text, err := os.ReadFile(page)
+	if err != nil {
+		return err
+	}
+	blocks := commandsOf(string(text))["Install"]
+	overlay := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindSubmatch(text)
+	if len(blocks) != 2 || overlay == nil {
+		return fmt.Errorf("%s: want a block that builds, an overlay, and a block that applies it, not %q", page, blocks)
+	}
+	manifests := filepath.Join(f.dir, "examples", "controller", "manifests")
+	err = errors.Join(os.CopyFS(manifests, os.DirFS(program+"/manifests")), os.Mkdir(filepath.Join(f.dir, "overlay"), 0o700),
+		os.WriteFile(filepath.Join(f.dir, "overlay", "kustomization.yaml"), overlay[1], 0o600))
+	if err != nil {
+		return err
+	}
+	root, err := filepath.Abs("../..")
+	if err != nil {
+		return err
+	}
+	build := "cd " + root + " && " + strings.Replace(blocks[0], " -o controller ", " -o "+f.controller+" ", 1)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	for _, script := range []string{
+		build,
+		"until kubectl get namespace kube-system; do sleep 0.1; done",
+		"kubectl apply -f " + root + "/test/operating/testdata/prometheus-operator.yaml",
+		"until kubectl get servicemonitors,prometheusrules; do sleep 0.1; done",
+		blocks[1],
+	} {
+		if out, err := f.bash(ctx, script); err != nil {
+			return fmt.Errorf("%s: %w: %s", script, err, out)
+		}
+	}
+	return nil
+}
+
+// bash runs a script as an administrator, where there are the manifests and an overlay.
+func (f *fleet) bash(ctx context.Context, script string) (out string, err error) {
+	cmd := exec.CommandContext(ctx, "bash", "-euo", "pipefail", "-c", script)
+	cmd.Dir = f.dir
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+f.kubeconfig, "KUBECACHEDIR="+f.dir, "PATH="+filepath.Dir(f.kubectl)+string(filepath.ListSeparator)+os.Getenv("PATH"))
+	text, err := cmd.CombinedOutput()
+	return string(text), err
+}
+
+// asAccount writes a kubeconfig with a token of the manifests' service account.
+func (f *fleet) asAccount() error {
+	request, err := f.client.CoreV1().ServiceAccounts("kube-system").CreateToken(context.Background(), name, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+	if err != nil {
+		return err
+	}
+	config, err := clientcmd.LoadFromFile(f.kubeconfig)
+	if err != nil {
+		return err
+	}
+	for user := range config.AuthInfos {
+		config.AuthInfos[user] = &clientcmdapi.AuthInfo{Token: request.Status.Token}
+	}
+	return clientcmd.WriteToFile(*config, f.account)
+}
+
+// share has two managers share the work, and ends them. They have a lease of their
+// own, so that those after them need not wait for its end.
+func (f *fleet) share() error {
+	ranges := []string{"0x0000000000000000-0x8000000000000000", "0x8000000000000000-0x10000000000000000"}
+	for i, pod := range []string{"c", "d"} {
+		manager, err := f.start("--kubeconfig="+f.kubeconfig, "--leader-elect-resource-namespace=default",
+			"--shard-ranges="+strings.Join(ranges, ","), "--shards-per-manager=1")
+		if err != nil {
+			return err
+		}
+		defer manager.stop()
+		series, err := f.scrape(manager.address, pod, fmt.Sprintf(`replicakit_range_served{range=%q,shard="%d"} 1`, ranges[i], i))
+		if err != nil {
+			return err
+		}
+		f.sharing = append(f.sharing, series...)
+	}
+	return nil
+}
+
+func (f *fleet) makeReplicaSet() error {
+	_, err := f.client.AppsV1().ReplicaSets("default").Create(context.Background(), replicaSet("web"), metav1.CreateOptions{})
+	return err
+}
+
+// replicaSet returns one that wants three pods.
+func replicaSet(app string) *appsv1.ReplicaSet {
+	three, labels := int32(3), map[string]string{"app": app}
+	return &appsv1.ReplicaSet{
+		ObjectMeta: metav1.ObjectMeta{Name: app},
 		Spec: appsv1.ReplicaSetSpec{
-			Replicas: &three, Selector: &metav1.LabelSelector{MatchLabels: web},
+			Replicas: &three, Selector: &metav1.LabelSelector{MatchLabels: labels},
 			Template: corev1.PodTemplateSpec{
-				ObjectMeta: metav1.ObjectMeta{Labels: web},
+				ObjectMeta: metav1.ObjectMeta{Labels: labels},
 				Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}},
 			},
 		},
-	}, metav1.CreateOptions{})
-	return err
+	}
 }
 
 // manage starts both managers, waits until the pods are there, and reads the metrics.
 func (f *fleet) manage() error {
-	leader, err := f.start()
+	leader, err := f.start("--kubeconfig=" + f.account)
 	if err != nil {
 		return err
 	}
-	if f.leader, err = f.scrape(leader, "a", `replicakit_replicas{controller="replicaset",state="current"} 3`); err != nil {
+	if f.leader, err = f.scrape(leader.address, "a", `replicakit_replicas{controller="replicaset",state="current"} 3`); err != nil {
 		return err
 	}
-	standby, err := f.start()
+	standby, err := f.start("--kubeconfig=" + f.account)
 	if err != nil {
 		return err
 	}
-	f.standby, err = f.scrape(standby, "b", `leader_election_master_status{name="replicakit-controller"} 0`)
+	f.managers = []*process{leader, standby}
+	f.standby, err = f.scrape(standby.address, "b", `leader_election_master_status{name="replicakit-controller"} 0`)
 	return err
 }
 
-// start returns the address of a manager's metrics.
-func (f *fleet) start() (string, error) {
-	cmd := exec.Command(f.controller, "--kubeconfig="+f.kubeconfig, "--metrics-bind-address=127.0.0.1:0")
-	log := &output{}
-	cmd.Stderr = log
+// A process is a manager's.
+type process struct {
+	address string // of its metrics
+	log     *output
+	stop    func() // in order, once
+}
+
+func (f *fleet) start(args ...string) (*process, error) {
+	cmd := exec.Command(f.controller, append(args, "--metrics-bind-address=127.0.0.1:0")...)
+	p := &process{log: &output{}}
+	cmd.Stderr = p.log
 	if err := cmd.Start(); err != nil {
-		return "", err
+		return nil, err
 	}
-	stopLater(func() {
+	p.stop = sync.OnceFunc(func() {
 		_ = cmd.Process.Signal(syscall.SIGTERM)
 		_ = cmd.Wait()
 	})
+	stopLater(p.stop)
 	controlplane.BeforeTimeout(func() { _ = cmd.Process.Kill() })
 	serving := regexp.MustCompile(`Serving metrics and probes" address="([^"]+)"`)
 	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
-		if found := serving.FindStringSubmatch(log.String()); found != nil {
-			return found[1], nil
+		if found := serving.FindStringSubmatch(p.log.String()); found != nil {
+			p.address = found[1]
+			return p, nil
 		}
 	}
-	return "", fmt.Errorf("the manager does not serve: %s", log)
+	return nil, fmt.Errorf("the manager does not serve: %s", p.log)
 }
 
 // scrape reads the metrics when they have a line, and labels them as Prometheus

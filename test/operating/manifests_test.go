@@ -4,12 +4,16 @@ import (
 	"debug/elf"
 	"os"
 	"os/exec"
+	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 
 	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
 )
 
@@ -17,17 +21,17 @@ import (
 func (f *fleet) run(t *testing.T, args ...string) string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), f.kubectl, append([]string{"--kubeconfig=" + f.kubeconfig}, args...)...)
-	cmd.Dir = program
+	cmd.Dir, cmd.Env = program, append(os.Environ(), "KUBECACHEDIR="+f.dir)
 	out, err := cmd.CombinedOutput()
 	require.NoError(t, err, "%s: %s", args, out)
 	return string(out)
 }
 
+// What the page applies is there: a server has taken it, and refuses fields that it
+// does not know.
 func TestAServerTakesTheManifests(t *testing.T) {
 	t.Parallel()
 	f := fleetOf(t)
-	const name = "replicakit-controller"
-	base := f.run(t, "apply", "--dry-run=server", "--validate=strict", "--output=name", "-k", "manifests")
 	assert.ElementsMatch(t, []string{
 		"serviceaccount/" + name,
 		"role.rbac.authorization.k8s.io/" + name,
@@ -41,18 +45,42 @@ func TestAServerTakesTheManifests(t *testing.T) {
 		"poddisruptionbudget.policy/" + name,
 		"service/" + name,
 		"networkpolicy.networking.k8s.io/" + name,
-	}, strings.Fields(base))
-	for _, file := range []string{"static-pod.yaml", "shards.yaml", "monitoring/reader.yaml"} {
+	}, strings.Fields(f.run(t, "get", "--output=name", "-k", "manifests")))
+	assert.ElementsMatch(t, []string{
+		"clusterrolebinding.rbac.authorization.k8s.io/" + name + "-metrics-reader",
+		"servicemonitor.monitoring.coreos.com/" + name,
+		"prometheusrule.monitoring.coreos.com/" + name,
+	}, strings.Fields(f.run(t, "get", "--output=name", "-k", "manifests/monitoring")))
+	image := f.run(t, "--namespace=kube-system", "get", "deployment", name, "--output=jsonpath={.spec.template.spec.containers[0].image}")
+	assert.Contains(t, runbook(t), "newName: "+strings.Replace(image, ":", ", newTag: ", 1), "the overlay names the image")
+	for _, file := range []string{"static-pod.yaml", "shards.yaml"} {
 		f.run(t, "apply", "--dry-run=server", "--validate=strict", "-f", "manifests/"+file)
+	}
+}
+
+// The leader of the fleet has these rights and no others, and has made the pods.
+func TestTheManifestsGrantWhatTheManagerNeeds(t *testing.T) {
+	t.Parallel()
+	f := fleetOf(t)
+	for _, manager := range f.managers {
+		assert.NotContains(t, manager.log.String(), "A right is missing")
+		assert.NotContains(t, manager.log.String(), "forbidden: User")
+	}
+	const prometheus = "monitoring:prometheus-k8s"
+	for _, row := range []struct{ account, verb, what, may string }{
+		{"kube-system:" + name, "create", "tokenreviews", "yes"},
+		{"kube-system:" + name, "create", "subjectaccessreviews", "yes"},
+		{"kube-system:" + name, "delete", "replicasets", "no"},
+		{prometheus, "get", "/metrics", "yes"},
+		{prometheus, "get", "/debug/pprof", "no"},
+	} {
+		out, _ := f.bash(t.Context(), "kubectl auth can-i "+row.verb+" "+row.what+" --as=system:serviceaccount:"+row.account+" 2>/dev/null")
+		assert.Equal(t, row.may, strings.TrimSpace(out), row)
 	}
 }
 
 func TestTheOperatorOfPrometheusTakesTheManifests(t *testing.T) {
 	t.Parallel()
-	rendered := fleetOf(t).run(t, "kustomize", "manifests/monitoring")
-	for _, kind := range []string{"ClusterRoleBinding", "ServiceMonitor", "PrometheusRule"} {
-		assert.Contains(t, rendered, "kind: "+kind+"\n")
-	}
 	text, err := os.ReadFile(program + "/manifests/monitoring/servicemonitor.yaml")
 	require.NoError(t, err)
 	var monitor monitoringv1.ServiceMonitor
@@ -76,4 +104,26 @@ func TestTheProgramNeedsNoLibraries(t *testing.T) {
 	libraries, err := file.ImportedLibraries()
 	require.NoError(t, err)
 	assert.Empty(t, libraries)
+}
+
+// The image of the page is what the manifests run.
+func TestTheImageIsThatOfTheManifests(t *testing.T) {
+	t.Parallel()
+	image := regexp.MustCompile("(?s)```dockerfile\nFROM scratch\nCOPY (\\S+) (\\S+)\nUSER (\\d+)\nENTRYPOINT \\[\"(\\S+)\"\\]\n```").FindStringSubmatch(runbook(t))
+	require.NotNil(t, image)
+	assert.Contains(t, runbook(t), " go build -o "+image[1]+" .")
+	assert.Equal(t, image[2], image[4])
+	user, err := strconv.ParseInt(image[3], 10, 64)
+	require.NoError(t, err)
+	var deployment appsv1.Deployment
+	var pod corev1.Pod
+	for file, object := range map[string]any{"deployment.yaml": &deployment, "static-pod.yaml": &pod} {
+		text, err := os.ReadFile(program + "/manifests/" + file)
+		require.NoError(t, err)
+		require.NoError(t, yaml.UnmarshalStrict(text, object))
+	}
+	for _, spec := range []corev1.PodSpec{deployment.Spec.Template.Spec, pod.Spec} {
+		assert.Equal(t, []string{image[2]}, spec.Containers[0].Command)
+		assert.Equal(t, user, *spec.SecurityContext.RunAsUser)
+	}
 }
