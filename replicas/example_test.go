@@ -110,7 +110,7 @@ func ExampleRelated() {
 		replicastest.OnNode(replicastest.NewPod(before, "web-5d8-a"), "node-1"),
 		replicastest.OnNode(replicastest.NewPod(before, "web-5d8-b"), "node-2"),
 	}
-	all := append(old, replicastest.OnNode(replicastest.NewPod(after, "web-7f9-a"), "node-2"))
+	all := []*corev1.Pod{old[0], old[1], replicastest.OnNode(replicastest.NewPod(after, "web-7f9-a"), "node-2")}
 
 	spec, err := replicas.ReplicaSetSpec(before)
 	if err != nil {
