@@ -396,6 +396,7 @@ func TestPolicies(t *testing.T) {
 		_, err = r.pass(t, 50, pods...)
 		require.Error(t, err)
 		assert.Empty(t, r.callsOf("patch invalid"), "set aside for a minute")
+		r.settle()
 		pass, _ := r.pass(t, 301, pods...)
 		assert.Equal(t, []string{"orphan"}, names(pass.SetAside[:1]), "refused for five minutes")
 		assert.Len(t, r.callsOf("dry-run web-000"), 1)

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/replicakit/replicakit/expectations"
 	"github.com/replicakit/replicakit/internal/podtest"
@@ -80,13 +81,48 @@ func TestOldView(t *testing.T) {
 		}
 		assert.InDelta(t, 20, lists, 1, "one in five minutes")
 	})
-	t.Run("nothing is listed if there is nothing to do", func(t *testing.T) {
+	t.Run("E3 a number that is right by chance is no proof if what was done is missing from it", func(t *testing.T) {
+		t.Parallel()
+		r := expired(t, 3, podsOf(replicaSet(3), 4)...)
+		pass, err := r.pass(t, late, podsOf(r.owner, 3)...)
+		require.NoError(t, err)
+		assert.True(t, pass.ViewWasOld)
+		assert.Len(t, pass.Deleted, 1, "the lost one was there")
+
+		r = newRig(2)
+		pods := podsOf(r.owner, 3)
+		_, err = r.pass(t, 0, pods...)
+		require.NoError(t, err)
+		require.Len(t, r.last.Deleted, 1)
+		*r.owner.Spec.Replicas = 3
+		r.live = func() ([]*corev1.Pod, error) { return pods[1:], nil }
+		pass, err = r.pass(t, late, pods...)
+		require.NoError(t, err)
+		assert.Len(t, pass.Created, 1, "the deleted one is gone")
+	})
+	t.Run("nothing is listed if there is nothing to do, and nothing that was done is missing", func(t *testing.T) {
 		t.Parallel()
 		r := expired(t, 3)
-		pass, err := r.pass(t, late, podsOf(r.owner, 3)...)
+		pods := podsOf(r.owner, 3)
+		pods[0].Name = "web-lost"
+		pass, err := r.pass(t, late, pods...)
 		require.NoError(t, err)
 		assert.Empty(t, r.calls)
 		assert.False(t, pass.ViewWasOld)
+
+		r = givenUp(t, 3)
+		pass, err = r.pass(t, 602, podsOf(r.owner, 3)...)
+		require.NoError(t, err)
+		assert.Empty(t, r.calls)
+		assert.False(t, pass.ViewWasOld)
+	})
+	t.Run("E3 Y10 an owner that is being deleted needs no list", func(t *testing.T) {
+		t.Parallel()
+		r := expired(t, 3)
+		r.owner.DeletionTimestamp = &metav1.Time{Time: podtest.Now}
+		_, err := r.pass(t, late)
+		require.NoError(t, err)
+		assert.Empty(t, r.calls)
 	})
 	t.Run("if the list fails nothing is changed; it is told once, and lists are held from a second to 15 seconds", func(t *testing.T) {
 		t.Parallel()
@@ -191,6 +227,20 @@ func TestOldView(t *testing.T) {
 		assert.Len(t, pass.Active, 3)
 		assert.Empty(t, r.callsOf("create"))
 	})
+}
+
+// givenUp is a rig whose pass after ten minutes knows only that a write of its own has
+// not come back.
+func givenUp(t *testing.T, want int32) *podRig {
+	t.Helper()
+	r := atVersions(newRig(want), "5", "9")
+	_, err := r.pass(t, 0)
+	require.NoError(t, err)
+	pass, err := r.pass(t, 1)
+	require.NoError(t, err)
+	require.Equal(t, "9", pass.Stale.Wrote)
+	r.settle()
+	return r
 }
 
 // No herd: see what a list of many owners costs.
@@ -391,46 +441,46 @@ func TestAHoldThatEndsDuringThePass(t *testing.T) {
 // An orphan that is refused leaves a place that the plan took for filled.
 func TestOldViewAndARefusedOrphan(t *testing.T) {
 	t.Parallel()
-	start := func() (*podRig, []*corev1.Pod) {
-		r := newRig(3)
-		r.record().Set(r.key(), expectations.Changes{Creating: []string{"web-lost"}})
+	start := func(t *testing.T) (*podRig, []*corev1.Pod) {
+		t.Helper()
+		r := givenUp(t, 3)
 		r.patch = func(c *corev1.Pod) error { return invalid(c.Name) }
 		return r, append(podsOf(r.owner, 2), podtest.Pod("orphan"))
 	}
 	t.Run("E3 W42 the place is filled after a live list", func(t *testing.T) {
 		t.Parallel()
-		r, pods := start()
+		r, pods := start(t)
 		r.live = func() ([]*corev1.Pod, error) { return pods, nil }
-		pass, err := r.pass(t, 301, pods...)
+		pass, err := r.pass(t, 602, pods...)
 		require.NoError(t, err)
 		assert.Equal(t, 1, pass.LiveLists)
 		assert.Len(t, pass.Created, 1)
 	})
 	t.Run("E3 W42 and not if the list shows that it is filled", func(t *testing.T) {
 		t.Parallel()
-		r, pods := start()
+		r, pods := start(t)
 		r.live = func() ([]*corev1.Pod, error) { return podsOf(r.owner, 3), nil }
-		pass, err := r.pass(t, 301, pods...)
+		pass, err := r.pass(t, 602, pods...)
 		require.NoError(t, err)
 		assert.Empty(t, r.callsOf("create"))
 		assert.Len(t, pass.Active, 3)
 	})
 	t.Run("E3 C26 nor with an orphan that the cache does not know", func(t *testing.T) {
 		t.Parallel()
-		r, pods := start()
+		r, pods := start(t)
 		r.live = func() ([]*corev1.Pod, error) { return append(slices.Clone(pods), podtest.Pod("new")), nil }
-		_, err := r.pass(t, 301, pods...)
+		_, err := r.pass(t, 602, pods...)
 		require.NoError(t, err)
 		assert.Empty(t, r.callsOf("create"))
 	})
 	t.Run("E3 W42 if the list fails nothing is created, and while lists are held it is no error", func(t *testing.T) {
 		t.Parallel()
-		r, pods := start()
+		r, pods := start(t)
 		r.live = func() ([]*corev1.Pod, error) { return nil, errors.New("the server is away") }
-		_, err := r.passAt(t, 301*time.Second, pods...)
+		_, err := r.passAt(t, 602*time.Second, pods...)
 		require.ErrorContains(t, err, "the server is away")
 		assert.Empty(t, r.callsOf("create"))
-		pass, err := r.passAt(t, 301*time.Second+time.Millisecond, pods...)
+		pass, err := r.passAt(t, 602*time.Second+time.Millisecond, pods...)
 		require.NoError(t, err)
 		assert.Empty(t, r.callsOf("create"))
 		assert.Positive(t, pass.RequeueAfter)

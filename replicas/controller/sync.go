@@ -72,6 +72,7 @@ type pass[O, C Object] struct {
 	// children is the view that the pass goes by, read how far the cache had come.
 	children, cached []C
 	read             string
+	unmet            bool // the cache still lacks what was expected of it
 	// leaving are children of the view that are deleted; counted those that the
 	// status counts as active.
 	leaving leaving
@@ -106,8 +107,10 @@ type pass[O, C Object] struct {
 // expectation has expired, if another write of the Controller has not come back in
 // twice Options.ExpectationsTimeout, which is ten minutes by default, or if the
 // server was restored to an older state. If there is something to create or delete
-// then, the children are listed live. If the list fails, nothing is changed. What a
-// live list has shown counts until the cache shows it too.
+// then, the children are listed live; also if there is nothing, but the cache still
+// lacks what an expired expectation waits for, so that the number is right by chance
+// alone. If the list fails, nothing is changed. What a live list has shown counts
+// until the cache shows it too.
 //
 // A Controller has at most two live lists under way at once, and owners with the
 // same namespace and selector share one. After a list that failed there is none for

@@ -16,8 +16,9 @@ import (
 	"github.com/replicakit/replicakit/replicas"
 )
 
-// plan decides what to do, on the cached view with what is proven laid over it; if
-// that view is known to be old and something is to be done, on a live list.
+// plan decides what to do, on the cached view with what is proven laid over it; on a
+// live list, if that view is known to be old and something is to be done, or if it
+// lacks what was done: then that nothing is to be done is chance.
 // Releases are planned from the cache only: a list by selector does not show what
 // matches no longer.
 func (p *pass[O, C]) plan(ctx context.Context) (replicas.PlanOf[C], error) {
@@ -26,7 +27,7 @@ func (p *pass[O, C]) plan(ctx context.Context) (replicas.PlanOf[C], error) {
 		return replicas.PlanOf[C]{}, err
 	}
 	plan, err := p.manage(ctx)
-	if err != nil || plan.Blocked.Reason != replicas.ViewIsOld {
+	if err != nil || plan.Blocked.Reason != replicas.ViewIsOld && (!p.unmet || plan.Blocked.Reason != "") {
 		return plan, err
 	}
 	if err := p.readLive(ctx); err != nil {
@@ -87,6 +88,7 @@ func (p *pass[O, C]) readCache(ctx context.Context) (err error) {
 		p.pending.Lower(p.key, expectations.Changes{Creating: expected.Creating, Deleting: expected.Deleting})
 		p.spec.Pending = expectations.Satisfied
 	}
+	p.unmet = p.spec.Pending == expectations.Expired
 	children, old := p.state.proven.over(p.cached, p.mayCount, p.read, p.Now, p.opts.ExpectationsTimeout)
 	p.children = children
 	p.resolveNames(children)

@@ -135,6 +135,28 @@ func TestOwnKinds(t *testing.T) {
 			assert.Len(t, s.Children(namespace), int(n))
 		}
 	})
+	t.Run("nor do a hung watch and a number that comes back to what it shows", func(t *testing.T) {
+		t.Parallel()
+		for name, steps := range map[string][]struct {
+			n    int32
+			wait time.Duration
+		}{
+			"up, down":                    {{7, time.Hour}, {4, time.Hour}},
+			"down, up":                    {{2, time.Hour}, {4, time.Hour}},
+			"up, down at once":            {{7, time.Second}, {4, time.Hour}},
+			"down, up at once":            {{2, time.Second}, {4, time.Hour}},
+			"up, down later, up and down": {{7, 4 * time.Minute}, {4, time.Hour}, {6, time.Hour}, {4, time.Hour}},
+		} {
+			s := newWorkshop(t, 4)
+			s.world.Run(time.Minute)
+			s.controller.View.ChildWatch.Hang()
+			for _, step := range steps {
+				s.scale(t, step.n)
+				s.world.Run(step.wait)
+			}
+			assert.Len(t, s.Children(namespace), 4, name)
+		}
+	})
 	t.Run("adoption, release and what is left behind", func(t *testing.T) {
 		t.Parallel()
 		s := newWorkshop(t, 2)
