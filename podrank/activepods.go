@@ -2,6 +2,7 @@ package podrank
 
 import (
 	"cmp"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -114,14 +115,12 @@ func columnsOf(criteria ...Criterion[*corev1.Pod]) (columns []*column[*corev1.Po
 
 // comparePods compares two pods by columns that count nothing.
 func comparePods(columns []*column[*corev1.Pod], p, q *corev1.Pod, now time.Time) int {
+	pods, words := []*corev1.Pod{p, q}, make([]int64, 4)
 	for _, col := range columns {
-		major, minor := col.weigh(now, 0, p)
-		otherMajor, otherMinor := col.weigh(now, 0, q)
-		if major != otherMajor {
-			return cmp.Compare(major, otherMajor)
-		}
-		if minor != otherMinor {
-			return cmp.Compare(minor, otherMinor)
+		clear(words)
+		col.weigh(now, 0, pods, cells{width: 2, words: words, minor: col.minor})
+		if c := slices.Compare(words[:2], words[2:]); c != 0 {
+			return c
 		}
 	}
 	return 0

@@ -18,12 +18,12 @@ func NotAvailable(minReadySeconds int32) Criterion[*corev1.Pod] {
 	available := func(now time.Time, p *corev1.Pod) bool { return pod.IsAvailable(p, minReadySeconds, now) }
 	col := &column[*corev1.Pod]{
 		bits: 1,
-		weigh: func(now time.Time, _ int, p *corev1.Pod) (int64, int64) {
+		weigh: each(func(now time.Time, p *corev1.Pod) int64 {
 			if available(now, p) {
-				return 1, 0
+				return 1
 			}
-			return 0, 0
-		},
+			return 0
+		}),
 		value: func(now time.Time, _ int, p *corev1.Pod) string {
 			if available(now, p) {
 				return "available"

@@ -23,11 +23,8 @@ func Colocation() Criterion[*corev1.Pod] {
 		nodes := make([]int32, len(facts.Objects))
 		most := len(facts.Related)
 		return &column[*corev1.Pod]{
-			bits: bits.Len(uint(most)),
-			weigh: func(_ time.Time, i int, _ *corev1.Pod) (int64, int64) {
-				nodes[i] = c.visit(i)
-				return 0, 0
-			},
+			bits:  bits.Len(uint(most)),
+			weigh: eachPlace(func(i int, _ *corev1.Pod) { nodes[i] = c.visit(i) }),
 			settle: func() weights {
 				c.finish()
 				return func(i int) (int64, int64) { return int64(most) - int64(c.active[nodes[i]]), 0 } // (R6)

@@ -39,15 +39,36 @@ type slot struct {
 	shift uint // less than 64
 }
 
-// put puts a major weight into a row, in place of 0.
-func (s slot) put(row []int64, major int64) { row[s.word] |= major << (s.shift & 63) }
+// cells are where a column has the weights of a few objects, which are 0 at first.
+type cells struct {
+	slot
+	width int     // of a row
+	words []int64 // from the first object's row on
+	minor bool    // there are minor weights
+}
+
+// put sets the major weight of an object.
+func (c *cells) put(i int, major int64) { c.words[i*c.width+c.word] |= major << (c.shift & 63) }
+
+// putMinor sets the minor weight of an object.
+func (c *cells) putMinor(i int, minor int64) { c.words[i*c.width+c.word+1] = minor }
+
+// reverse turns the order of the weights of n objects round.
+func (c *cells) reverse(n int, mask int64) {
+	for i := range n {
+		c.words[i*c.width+c.word] ^= mask << (c.shift & 63)
+		if c.minor {
+			c.words[i*c.width+c.word+1] ^= -1
+		}
+	}
+}
 
 func newRanking[T metav1.Object](objs []T, opts Options[T]) *ranking[T] {
 	objs = withoutNil(objs)
 	order := opts.Order.orDefault()
 	r := &ranking[T]{objs: objs, now: opts.Now, stays: opts.MustStay != nil, criteria: opts.criteria(order), places: make([]int32, len(objs))}
 	r.open(Facts[T]{Now: opts.Now, Objects: objs, Related: opts.Related})
-	r.weigh(order)
+	r.weigh()
 	r.settle()
 	return r
 }
@@ -77,50 +98,31 @@ func (r *ranking[T]) open(facts Facts[T]) {
 
 // withoutNil returns the objects that are not nil: the slice itself if none is.
 func withoutNil[T metav1.Object](objs []T) []T {
-	isNil := object.NilOf[T]()
-	if !slices.ContainsFunc(objs, isNil) {
+	if object.IndexNil(objs) < 0 {
 		return objs
 	}
-	return slices.DeleteFunc(slices.Clone(objs), isNil)
+	return slices.DeleteFunc(slices.Clone(objs), object.NilOf[T]())
 }
 
-// weigh fills the rows, column by column for a few objects at a time: so the
-// processor reads several objects at once, and what one column has read is at hand
-// for the next.
-func (r *ranking[T]) weigh(order Order[T]) {
-	quick, ahead := order.weigh, len(r.columns)-len(order.criteria)
-	if r.now.IsZero() {
-		quick = nil
-	}
+// weigh fills the rows, column by column for a few objects at a time: so what one
+// column has read is at hand for the next.
+func (r *ranking[T]) weigh() {
+	const few = 16
 	r.words = make([]int64, len(r.objs)*r.width)
-	for from := 0; from < len(r.objs); from += blockSize {
-		to := min(from+blockSize, len(r.objs))
-		for i := from; i < to; i++ {
-			r.places[i] = int32(i)
-			if quick != nil {
-				quick(r.now, r.objs[i], r.row(int32(i)), r.slots[ahead:])
-			}
-		}
+	for from := 0; from < len(r.objs); from += few {
+		objs := r.objs[from:min(from+few, len(r.objs))]
 		for c, col := range r.columns {
-			if quick == nil || c < ahead || col.settle != nil {
-				r.weighColumn(c, from, to)
-			}
+			col.weigh(r.now, from, objs, r.cells(c, from))
 		}
+	}
+	for i := range r.places {
+		r.places[i] = int32(i)
 	}
 }
 
-const blockSize = 32
-
-// weighColumn weighs the objects from <= i < to by one criterion.
-func (r *ranking[T]) weighColumn(c, from, to int) {
-	col := r.columns[c]
-	later := col.settle != nil || col.level != nil
-	for i := from; i < to; i++ {
-		major, minor := col.weigh(r.now, i, r.objs[i])
-		if !later {
-			r.put(r.row(int32(i)), c, major, minor)
-		}
-	}
+// cells are those of a column, from the object at a place on.
+func (r *ranking[T]) cells(c, from int) cells {
+	return cells{slot: r.slots[c], width: r.width, words: r.words[from*r.width:], minor: r.columns[c].minor}
 }
 
 // settle sets the weights that are known only when all objects are weighed.
@@ -139,17 +141,13 @@ func (r *ranking[T]) settle() {
 
 // set gives all objects the weights of a column, which are 0 until then.
 func (r *ranking[T]) set(c int, weights weights) {
+	cells := r.cells(c, 0)
 	for i := range r.objs {
 		major, minor := weights(i)
-		r.put(r.row(int32(i)), c, major, minor)
-	}
-}
-
-// put gives a row the weights of a column.
-func (r *ranking[T]) put(row []int64, c int, major, minor int64) {
-	r.slots[c].put(row, major)
-	if r.columns[c].minor {
-		row[r.slots[c].word+1] = minor
+		cells.put(i, major)
+		if cells.minor {
+			cells.putMinor(i, minor)
+		}
 	}
 }
 

@@ -84,10 +84,7 @@ func newDomains[T metav1.Object](name string, facts Facts[T], domain func(T) str
 		}
 	}
 	return &column[T]{
-		weigh: func(_ time.Time, i int, obj T) (int64, int64) {
-			d.of[i] = domain(obj)
-			return 0, 0
-		},
+		weigh: eachPlace(func(i int, obj T) { d.of[i] = domain(obj) }),
 		value: func(_ time.Time, i int, _ T) string {
 			if d.of[i] == "" {
 				return strconv.FormatInt(d.count[i], 10) + " in no " + name

@@ -4,7 +4,9 @@ package object
 
 import (
 	"reflect"
+	"slices"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 )
@@ -27,6 +29,14 @@ func NilOf[T metav1.Object]() func(T) bool {
 	}
 	var null T
 	return func(obj T) bool { return any(obj) == any(null) }
+}
+
+// IndexNil returns the index of the first element of a list that is nil, or -1.
+func IndexNil[T metav1.Object](objs []T) int {
+	if pods, ok := any(objs).([]*corev1.Pod); ok { // nearly always: without a call for each
+		return slices.Index(pods, nil)
+	}
+	return slices.IndexFunc(objs, NilOf[T]())
 }
 
 // Name returns the object's "namespace/name", or its bare name if it has no

@@ -131,6 +131,18 @@ func TestNilOf(t *testing.T) {
 	assert.False(t, object.NilOf[byValue]()(byValue{}), "objects that can not be compared are looked at all the same")
 }
 
+func TestIndexNil(t *testing.T) {
+	t.Parallel()
+	pod := &corev1.Pod{}
+	var null *corev1.Pod
+	assert.Equal(t, -1, object.IndexNil([]*corev1.Pod{pod, pod}))
+	assert.Equal(t, -1, object.IndexNil[*corev1.Pod](nil))
+	assert.Equal(t, 1, object.IndexNil([]*corev1.Pod{pod, nil, nil}))
+	assert.Equal(t, 1, object.IndexNil([]*appsv1.ReplicaSet{{}, nil}))
+	assert.Equal(t, 2, object.IndexNil([]metav1.Object{pod, &appsv1.ReplicaSet{}, null}))
+	assert.Equal(t, 1, object.IndexNil([]metav1.Object{pod, nil}))
+}
+
 // A byValue is an object that is no pointer and can not be compared.
 type byValue struct {
 	*metav1.ObjectMeta
