@@ -196,7 +196,6 @@ var kinds = map[string][]any{
 	"selector.Claimer":                               {selector.Claimer[pod]{}, selector.Claimer[mixed]{}},
 	"selector.Claims":                                {selector.Claims[pod]{}},
 	"selector.Failure":                               {selector.Failure[pod]{}},
-	"selector.Verdict":                               {selector.Verdict(0)},
 	"selector.Patch":                                 {selector.Patch{}},
 	"slowstart.Failure":                              {slowstart.Failure{}},
 	"slowstart.Options":                              {slowstart.Options{}},

@@ -77,11 +77,7 @@ func (s *SpecOf[T]) related(owned []T) []T {
 		return owned
 	}
 	all := slices.Concat(owned, others)
-	uids := make([]types.UID, len(all))
-	for i, child := range all {
-		uids[i] = child.GetUID()
-	}
-	seen, once := newSightings(uids), all[:0]
+	seen, once := newSightings(all), make([]T, 0, len(all))
 	for i, child := range all {
 		if seen.first(i) {
 			once = append(once, child)
@@ -92,9 +88,8 @@ func (s *SpecOf[T]) related(owned []T) []T {
 
 // withoutNil returns the children that are not nil: the slice itself if none is.
 func withoutNil[T metav1.Object](children []T) []T {
-	isNil := object.NilOf[T]()
-	if !slices.ContainsFunc(children, isNil) {
+	if object.IndexNil(children) < 0 {
 		return children
 	}
-	return slices.DeleteFunc(slices.Clone(children), isNil)
+	return slices.DeleteFunc(slices.Clone(children), object.NilOf[T]())
 }

@@ -4,7 +4,6 @@ import (
 	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/replicakit/replicakit/internal/object"
 	"github.com/replicakit/replicakit/selector"
@@ -39,10 +38,14 @@ func Manage[T metav1.Object](objs []T, spec SpecOf[T]) (PlanOf[T], error) {
 	if err != nil {
 		return PlanOf[T]{}, err
 	}
-	owned := claims.Owned
-	if len(claims.Adopt) > 0 {
-		owned = slices.Concat(owned, claims.Adopt)
+	all := claims.Owned // nearly always
+	if len(claims.Adopt)+len(claims.Release) > 0 {
+		all = slices.Concat(claims.Owned, claims.Adopt, claims.Release)
 	}
+	if err := spec.once(all); err != nil { // what is ignored is for others to stumble over
+		return PlanOf[T]{}, err
+	}
+	owned := all[:len(all)-len(claims.Release)]
 	scale, blocked, err := spec.scale(owned, objs)
 	if err != nil {
 		return PlanOf[T]{}, err
@@ -72,68 +75,43 @@ func ScaleTo[T metav1.Object](owned []T, spec SpecOf[T]) (ScaleOf[T], error) {
 
 // active returns the children that count as replicas, each of which must be
 // listed once.
-func (s *SpecOf[T]) active(owned []T) ([]T, error) {
-	active, uids := make([]T, 0, len(owned)), make([]types.UID, 0, len(owned))
-	err := s.candidates(owned, func(obj T) {
-		active, uids = append(active, obj), append(uids, obj.GetUID())
-	})
-	if err == nil {
-		err = s.once(owned, uids)
+func (s *SpecOf[T]) active(objs []T) ([]T, error) {
+	if i := object.IndexNil(objs); i >= 0 {
+		return nil, s.failure("objs[%d] is nil", i)
 	}
-	return active, err
+	active, counts := make([]T, 0, len(objs)), s.counts()
+	for _, obj := range objs {
+		if counts(obj) {
+			active = append(active, obj)
+		}
+	}
+	return active, s.once(active)
 }
 
-// claims sorts the candidates. What is ignored may be listed twice: it is for
-// others to stumble over.
+// counts returns the function that reports whether a child counts as a replica of
+// the owner, if it is one of its own.
+func (s *SpecOf[T]) counts() func(T) bool {
+	namespace, isActive := s.Owner.GetNamespace(), s.Rules.active()
+	return func(obj T) bool {
+		return (namespace == "" || namespace == obj.GetNamespace()) && isActive(obj)
+	}
+}
+
+// claims sorts the children.
 func (s *SpecOf[T]) claims(objs []T) (selector.Claims[T], error) {
-	none := selector.Claims[T]{}
-	judge, err := s.claimer().Judge()
-	if err != nil {
-		return none, err
+	if i := object.IndexNil(objs); i >= 0 {
+		return selector.Claims[T]{}, s.failure("objs[%d] is nil", i)
 	}
-	expected := min(len(objs), int(s.Replicas))
-	claims, uids := selector.Claims[T]{Owned: make([]T, 0, expected)}, make([]types.UID, 0, expected)
-	err = s.candidates(objs, func(obj T) {
-		verdict := judge(obj)
-		claims.Add(obj, verdict)
-		if verdict != selector.Ignore {
-			uids = append(uids, obj.GetUID())
-		}
-	})
-	if err == nil {
-		err = s.once(objs, uids)
-	}
-	if err != nil {
-		return none, err
-	}
-	if len(claims.Owned) == 0 {
-		claims.Owned = nil
-	}
-	return claims, nil
+	claimer := selector.Claimer[T]{Owner: s.Owner, Kind: s.Kind, Active: s.counts(), Selector: s.Selector}
+	return claimer.Plan(objs)
 }
 
-// candidates calls f for the active children of the owner's namespace, one after
-// the other: reading them is most of the work, and is done once.
-func (s *SpecOf[T]) candidates(objs []T, f func(T)) error {
-	namespace, isNil, isActive := s.Owner.GetNamespace(), object.NilOf[T](), s.Rules.active()
-	for i, obj := range objs {
-		if isNil(obj) {
-			return s.failure("objs[%d] is nil", i)
-		}
-		if (namespace == "" || namespace == obj.GetNamespace()) && isActive(obj) {
-			f(obj)
-		}
-	}
-	return nil
-}
-
-// once returns an error if one of objs is among the UIDs twice.
-func (s *SpecOf[T]) once(objs []T, uids []types.UID) error {
-	seen := newSightings(uids)
-	for i, uid := range uids {
+// once returns an error if a child is listed twice.
+func (s *SpecOf[T]) once(children []T) error {
+	seen := newSightings(children)
+	for i, child := range children {
 		if !seen.first(i) {
-			twice := objs[slices.IndexFunc(objs, func(obj T) bool { return obj.GetUID() == uid })]
-			return s.failure("child %q (%s) is listed twice", object.Name(twice), uid)
+			return s.failure("child %q (%s) is listed twice", object.Name(child), child.GetUID())
 		}
 	}
 	return nil

@@ -252,8 +252,3 @@ func (s *SpecOf[T]) checkTemplate() error {
 	}
 	return nil
 }
-
-// claimer sorts children for the owner.
-func (s *SpecOf[T]) claimer() selector.Claimer[T] {
-	return selector.Claimer[T]{Owner: s.Owner, Kind: s.Kind, Selector: s.Selector}
-}

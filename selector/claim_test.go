@@ -2,6 +2,7 @@ package selector_test
 
 import (
 	"errors"
+	"fmt"
 	"maps"
 	"math/rand/v2"
 	"testing"
@@ -450,28 +451,32 @@ func TestOwners(t *testing.T) {
 	})
 }
 
-// Judge and Add are Plan, one object at a time.
-func TestJudge(t *testing.T) {
+func TestWhatDoesNotCountIsInNoList(t *testing.T) {
 	t.Parallel()
 	owner := &metav1.ObjectMeta{Namespace: podtest.Namespace, Name: "web", UID: "uid-of-web"}
 	mine := podtest.OwnedBy(owner, "apps/v1", "ReplicaSet")
 	other := podtest.Labels(map[string]string{"app": "other"})
-	c := selector.Claimer[*corev1.Pod]{Owner: owner, Selector: labels.SelectorFromSet(labels.Set{"app": "web"})}
-	pods := []*corev1.Pod{
-		podtest.Pod("c2", mine), podtest.Pod("c8"), podtest.Pod("c4", mine, other), podtest.Pod("c5", other), podtest.Pod("c8-too"),
+	failed := podtest.Phase(corev1.PodFailed)
+	var pods, active []*corev1.Pod
+	for i := range 100 { // more than are looked at in one go
+		kind := [][]podtest.Option{{mine}, {mine, other}, {}, {other}}[i%4]
+		pod := podtest.Pod(fmt.Sprintf("web-%d", i), kind...)
+		pods, active = append(pods, pod, podtest.Pod(fmt.Sprintf("failed-%d", i), append(kind, failed)...)), append(active, pod)
 	}
-	want, err := c.Plan(pods)
+	c := selector.Claimer[*corev1.Pod]{Owner: owner, Selector: appIsWeb(t)}
+	want, err := c.Plan(active)
 	require.NoError(t, err)
-	judge, err := c.Judge()
+	require.Len(t, want.Release, 25)
+
+	c.Active = func(p *corev1.Pod) bool { return p.Status.Phase != corev1.PodFailed }
+	got, err := c.Plan(pods)
 	require.NoError(t, err)
-	var got selector.Claims[*corev1.Pod]
-	for _, pod := range pods {
-		got.Add(pod, judge(pod))
-	}
 	assert.Equal(t, want, got)
-	assert.Equal(t, []selector.Verdict{selector.Own, selector.Adopt, selector.Release, selector.Ignore},
-		[]selector.Verdict{judge(pods[0]), judge(pods[1]), judge(pods[2]), judge(pods[3])})
-	assert.Equal(t, selector.Ignore, judge(nil))
-	_, err = selector.Claimer[*corev1.Pod]{}.Judge()
-	require.EqualError(t, err, "selector: owner is nil")
+
+	c.Active = func(*corev1.Pod) bool { return false }
+	got, err = c.Plan(pods)
+	require.NoError(t, err)
+	assert.Zero(t, got)
+	_, err = c.Plan(append(pods, nil))
+	require.EqualError(t, err, `selector: owner "default/web": object 200 is nil`)
 }

@@ -30,6 +30,10 @@ type Claimer[T metav1.Object] struct {
 	// Required by Claim. An empty group is the core group.
 	Kind schema.GroupVersionKind
 
+	// Active reports whether an object counts; the others are left alone and are in
+	// no list. nil: all objects count. As in Kubernetes, the controllers of pods pass
+	// over pods that are finished or being deleted.
+	Active func(T) bool
 	// Selector says which labels the owner's objects have. If it is nil, Filter
 	// alone decides. A selector that is empty or can match nothing is an error.
 	Selector labels.Selector
@@ -73,8 +77,8 @@ type Claimer[T metav1.Object] struct {
 	Run func(ctx context.Context, n int, call func(ctx context.Context, i int) error) error
 }
 
-// Claimed says what became of each object: every object that was passed in is in
-// exactly one list, in the order of the input.
+// Claimed says what became of each object: every object that counts is in exactly
+// one list, in the order of the input.
 type Claimed[T metav1.Object] struct {
 	// Owned are objects that the owner had before and that match. Adopted are new
 	// objects of the owner, as the API server answered.

@@ -235,28 +235,19 @@ func ExampleNone() {
 	// Output: release web-x7k2p <nil>
 }
 
-// The verdict on one object at a time, in a loop of your own.
-func ExampleClaimer_Judge() {
-	judge, err := selector.Claimer[*corev1.Pod]{
+// Pods that are finished do not count, as for Kubernetes' controllers.
+func ExampleClaimer_Plan_active() {
+	claimer := selector.Claimer[*corev1.Pod]{
 		Owner:    &metav1.ObjectMeta{Namespace: "default", Name: "web", UID: "4a1f"},
 		Kind:     appsv1.SchemeGroupVersion.WithKind("ReplicaSet"),
+		Active:   func(p *corev1.Pod) bool { return p.Status.Phase != corev1.PodFailed },
 		Selector: labels.SelectorFromSet(labels.Set{"app": "web"}),
-	}.Judge()
-	if err != nil {
-		fmt.Println(err)
-		return
 	}
-	for _, app := range []string{"web", "db"} {
-		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "pod-of-" + app, Labels: map[string]string{"app": app}}}
-		switch judge(pod) {
-		case selector.Adopt:
-			fmt.Println("adopt", pod.Name)
-		case selector.Ignore:
-			fmt.Println("leave", pod.Name, "alone")
-		case selector.Own, selector.Release:
-		}
-	}
-	// Output:
-	// adopt pod-of-web
-	// leave pod-of-db alone
+	meta := metav1.ObjectMeta{Namespace: "default", Name: "web-x7k2p", Labels: map[string]string{"app": "web"}}
+	claims, err := claimer.Plan([]*corev1.Pod{
+		{ObjectMeta: meta, Status: corev1.PodStatus{Phase: corev1.PodRunning}},
+		{ObjectMeta: meta, Status: corev1.PodStatus{Phase: corev1.PodFailed}},
+	})
+	fmt.Println("adopt", len(claims.Adopt), "ignore", len(claims.Ignored), err)
+	// Output: adopt 1 ignore 0 <nil>
 }

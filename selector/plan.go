@@ -3,6 +3,7 @@ package selector
 import (
 	"fmt"
 	"reflect"
+	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -11,9 +12,9 @@ import (
 	"github.com/replicakit/replicakit/internal/object"
 )
 
-// Claims says what an owner should do about each object: every object that was
-// passed in is in exactly one list, in the order of the input. The objects are
-// not copied; the lists are new.
+// Claims says what an owner should do about each object: every object that counts
+// is in exactly one list, in the order of the input. The objects are not copied;
+// the lists are new.
 type Claims[T metav1.Object] struct {
 	// Owned are the owner's objects that match: nothing needs to be done.
 	Owned []T
@@ -42,9 +43,8 @@ type Claims[T metav1.Object] struct {
 // own namespace only; an owner without a namespace is cluster-scoped and adopts
 // in all namespaces.
 //
-// Finished and terminating pods of the owner are claimed or released like others:
-// pass only active pods if only these count. An object that is listed twice is
-// sorted twice.
+// Finished and terminating pods of the owner are claimed or released like others,
+// unless Active is false for them. An object that is listed twice is sorted twice.
 //
 // It is an error if the owner is nil or has neither UID nor name, if the selector
 // is empty or matches nothing, if there is neither a selector nor a filter, and
@@ -55,63 +55,60 @@ func (c Claimer[T]) Plan(objs []T) (Claims[T], error) {
 	if err != nil {
 		return Claims[T]{}, err
 	}
+	if i := object.IndexNil(objs); i >= 0 {
+		return Claims[T]{}, fmt.Errorf("selector: owner %q: object %d is nil", object.Name(c.Owner), i)
+	}
 	var claims Claims[T]
-	isNil := object.NilOf[T]()
-	for i, obj := range objs {
-		if isNil(obj) {
-			return Claims[T]{}, fmt.Errorf("selector: owner %q: object %d is nil", object.Name(c.Owner), i)
+	some := make([]T, 0, min(blockSize, len(objs)))
+	for block := range slices.Chunk(objs, blockSize) {
+		some = c.counting(some[:0], block)
+		for _, obj := range some {
+			claims.add(obj, r.judge(obj), len(objs))
 		}
-		v := r.judge(obj)
-		if v == Own && claims.Owned == nil { // nearly always everything: grow once
-			claims.Owned = make([]T, 0, len(objs)-i)
-		}
-		claims.Add(obj, v)
 	}
 	return claims, nil
 }
 
-// Judge returns the function by which Plan sorts: it says what the owner should
-// do about one object. Use it if you loop over your objects yourself. The verdict
-// for a nil object is Ignore. Judge needs what Plan needs, and refuses what Plan
-// refuses.
-func (c Claimer[T]) Judge() (func(obj T) Verdict, error) {
-	r, err := c.rule()
-	if err != nil {
-		return nil, err
-	}
-	isNil := object.NilOf[T]()
-	return func(obj T) Verdict {
-		if isNil(obj) {
-			return Ignore
+// blockSize is how many objects are looked at by one question after the other: few
+// enough to be at hand for the next one, and enough for the processor to read
+// several at once.
+const blockSize = 32
+
+// counting appends the objects that count to some.
+func (c Claimer[T]) counting(some, objs []T) []T {
+	for _, obj := range objs {
+		if c.Active == nil || c.Active(obj) {
+			some = append(some, obj)
 		}
-		return r.judge(obj)
-	}, nil
+	}
+	return some
 }
 
-// Add appends obj to the list that v names.
-func (c *Claims[T]) Add(obj T, v Verdict) {
+// add appends obj to the list that v names; there are n objects at most.
+func (c *Claims[T]) add(obj T, v verdict, n int) {
 	switch v {
-	case Own:
+	case own:
+		if c.Owned == nil { // nearly always everything: grow once
+			c.Owned = make([]T, 0, n)
+		}
 		c.Owned = append(c.Owned, obj)
-	case Adopt:
+	case adopt:
 		c.Adopt = append(c.Adopt, obj)
-	case Release:
+	case release:
 		c.Release = append(c.Release, obj)
 	default:
 		c.Ignored = append(c.Ignored, obj)
 	}
 }
 
-// A Verdict says what an owner should do about one object: it names the list of
-// Claims to which the object belongs.
-type Verdict uint8
+// A verdict names the list of Claims to which an object belongs.
+type verdict uint8
 
-// The verdicts.
 const (
-	Ignore Verdict = iota
-	Own
-	Adopt
-	Release
+	ignore verdict = iota
+	own
+	adopt
+	release
 )
 
 // A rule is what the verdict on an object depends on, read once an owner.
@@ -181,32 +178,32 @@ func untyped[T metav1.Object](f func(T) bool) func(metav1.Object) bool {
 	}
 }
 
-func (r *rule) judge(obj metav1.Object) Verdict {
+func (r *rule) judge(obj metav1.Object) verdict {
 	ref := metav1.GetControllerOfNoCopy(obj)
 	switch {
 	case ref == nil:
 		return r.judgeOrphan(obj)
 	case !r.owner.IsNamed(ref, obj):
-		return Ignore
+		return ignore
 	case r.matches(obj):
-		return Own
+		return own
 	case r.deleting, r.keep != nil && r.keep(obj):
-		return Ignore
+		return ignore
 	default:
-		return Release
+		return release
 	}
 }
 
-func (r *rule) judgeOrphan(obj metav1.Object) Verdict {
+func (r *rule) judgeOrphan(obj metav1.Object) verdict {
 	switch {
 	case r.deleting, obj.GetDeletionTimestamp() != nil:
-		return Ignore
+		return ignore
 	case !reaches(r.namespace, obj):
-		return Ignore
+		return ignore
 	case !r.matches(obj):
-		return Ignore
+		return ignore
 	default:
-		return Adopt
+		return adopt
 	}
 }
 
