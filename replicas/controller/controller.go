@@ -34,18 +34,19 @@ type Kind[O, C Object] struct {
 	ClusterScoped bool
 
 	// Spec returns what an owner wants. The Controller sets Owner, Kind, Now,
-	// Names, Pending, PendingFor and, if it is nil, Related, and adds to HeldPlaces
-	// the orphans whose adoption is not decided. For children that are not pods, New
-	// must be set.
+	// Names, Pending, PendingFor and, if it is nil, Related. To HeldPlaces it adds
+	// the orphans whose adoption is not decided. For children that are not pods,
+	// New must be set.
 	//
 	// Return a *replicas.RefusedError if only a change of the owner can help: it is
 	// told by one event for each generation of the owner, and nothing is done until
 	// the owner changes. The same holds for such an error of New.
 	//
-	// The answer must depend on the owner alone. If it depends on what Status
-	// writes, that write asks for another pass. It does if another number, selector,
-	// limit or time is wanted, or if the Rules say something else of a child that is
-	// there. Another New, Template or Order asks for none. Required.
+	// The answer must depend on the owner alone. It may depend on the owner's
+	// status: if a status that the Controller wrote changes a number, a limit, a
+	// time or the selector of the Spec, or what the Rules say about a child,
+	// another pass follows. If it changes only New, Template or Order, none does.
+	// Required.
 	Spec func(owner O) (replicas.SpecOf[C], error)
 
 	// Status brings the status of owner up to date. owner is a copy; only its
