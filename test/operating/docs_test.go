@@ -3,6 +3,7 @@ package operating_test
 import (
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -35,18 +36,24 @@ func TestEachAlertHasItsSection(t *testing.T) {
 	assert.Equal(t, names, sections)
 }
 
-func TestFlagsAndMetricsOfTheRunbookExist(t *testing.T) {
+func TestFlagsAndMetricsOfThePagesExist(t *testing.T) {
 	t.Parallel()
 	f := fleetOf(t)
 	help, err := exec.CommandContext(t.Context(), f.controller, "--help").Output()
 	require.NoError(t, err)
-	flags := regexp.MustCompile("`(--[a-z-]+)").FindAllStringSubmatch(runbook(t), -1)
-	require.Greater(t, len(flags), 10)
+	pages := runbook(t)
+	for _, name := range []string{"replacing-kube-controller-manager.md", "scale.md"} {
+		text, err := os.ReadFile(filepath.Join(filepath.Dir(page), name))
+		require.NoError(t, err)
+		pages += string(text)
+	}
+	flags := regexp.MustCompile("`(--[a-z-]+)").FindAllStringSubmatch(pages, -1)
+	require.Greater(t, len(flags), 30)
 	for _, flag := range flags {
 		assert.Regexp(t, regexp.QuoteMeta(flag[1])+`(\s|=)`, string(help))
 	}
-	metrics := regexp.MustCompile("`((?:replicakit|workqueue|rest_client|leader_election|process)_\\w+)").FindAllStringSubmatch(runbook(t), -1)
-	require.Greater(t, len(metrics), 8)
+	metrics := regexp.MustCompile("`((?:replicakit|workqueue|rest_client|leader_election|process)_\\w+)").FindAllStringSubmatch(pages, -1)
+	require.Greater(t, len(metrics), 12)
 	for _, metric := range metrics {
 		assert.True(t, slices.ContainsFunc(slices.Concat(f.leader, f.sharing), func(s labels.Labels) bool { return s.Get("__name__") == metric[1] }), "no metric %s", metric[1])
 	}
