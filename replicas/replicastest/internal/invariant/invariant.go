@@ -29,7 +29,11 @@
 // Never another's. What a controller deletes is its owner's, or was when its view
 // was made and is not ready, or is what it created and a webhook took away: a pod
 // that was not ready is deleted under its UID alone, and if it was released at the
-// same moment, it goes all the same.
+// same moment, it goes all the same. And a status is written to the owner that it is
+// about, not to a later one of its name.
+//
+// Never for nothing. What a pass leaves to be expected has begun, and what the
+// controller is shown is expected no more: else it would wait until that expires.
 package invariant
 
 import (
@@ -99,7 +103,7 @@ func (k *Checker) Describe(tell func(parts ...any)) {
 		there := w.controller.View.ChildWatch.In(metav1.NamespaceDefault)
 		for _, p := range slices.Concat(there, k.cluster.Children(metav1.NamespaceDefault)) {
 			made, own := w.made[p.UID]
-			tell("judged", own, w.doubted[p.Name], own && made >= k.truth[p.UID], w.seen[p.UID] >= made, w.deleted[p.UID], versionOf(p) >= k.truth[p.UID])
+			tell("judged", own, w.doubted[p.Name], own && made >= k.truth[p.UID], w.seen[p.UID] >= made, w.deleted[p.UID], w.named[p.Name], versionOf(p) >= k.truth[p.UID])
 		}
 		lost := 0
 		for uid, version := range w.made {
@@ -118,6 +122,9 @@ func (k *Checker) Drop(c *replicastest.Controller) {
 
 // changed judges a change by the call that makes it.
 func (k *Checker) changed(before, after metav1.Object) {
+	if rs, ok := after.(*appsv1.ReplicaSet); ok {
+		k.wrote(rs)
+	}
 	old, was := before.(*corev1.Pod)
 	now, is := after.(*corev1.Pod)
 	if !was && !is {
@@ -132,6 +139,27 @@ func (k *Checker) changed(before, after metav1.Object) {
 			}
 		}
 	}
+}
+
+// wrote: a controller writes the status of the owner that it made the pass for, and
+// not that of another one of the same name.
+func (k *Checker) wrote(rs *appsv1.ReplicaSet) {
+	for _, w := range k.watchers {
+		call, ok := w.controller.Client.Calling()
+		if !ok || call.Verb != "update" || call.Late {
+			continue
+		}
+		if passing := w.controller.Passing(); passing == nil || passing.UID != rs.UID {
+			w.fail("the status of %s is written for another one of that name", rs.Name)
+		}
+	}
+}
+
+// isLive reports whether there is such a pod, and it is not being deleted.
+func (k *Checker) isLive(uid types.UID) bool {
+	return slices.ContainsFunc(k.cluster.Children(metav1.NamespaceDefault), func(p *corev1.Pod) bool {
+		return p.UID == uid && p.DeletionTimestamp == nil
+	})
 }
 
 // restored: what is there now is a new truth. Nobody is to blame for what was
@@ -230,7 +258,8 @@ func (w *watcher) done(call replicastest.Call, err error) {
 }
 
 // passed forgets the pass, which has left the caches as they were.
-func (w *watcher) passed(replicastest.Pass) {
+func (w *watcher) passed(pass replicastest.Pass) {
+	w.started(pass)
 	w.looked = ""
 	clear(w.fresh)
 	if err := w.controller.View.Intact(); err != nil {

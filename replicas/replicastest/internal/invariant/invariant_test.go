@@ -12,6 +12,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/replicakit/replicakit/expectations"
+	"github.com/replicakit/replicakit/podrank"
+	"github.com/replicakit/replicakit/replicas"
 	"github.com/replicakit/replicakit/replicas/replicastest"
 	"github.com/replicakit/replicakit/replicas/replicastest/internal/invariant"
 	"github.com/replicakit/replicakit/selector"
@@ -93,6 +96,35 @@ func TestCheckerBites(t *testing.T) {
 				return nil
 			}
 		}, "still expects something"},
+		"one that writes another's status": {func(c *replicastest.Controller) {
+			c.Sync = passes(c, func(ctx context.Context, _ *corev1.Pod) error {
+				other, err := c.Client.GetOwner(ctx, namespace, "wiki")
+				if err == nil {
+					other.Status.Replicas = 7
+					_, err = c.Client.UpdateStatus(ctx, other)
+				}
+				return err
+			})
+		}, "the status of wiki is written for another one of that name"},
+		"one that expects what it did not create": {func(c *replicastest.Controller) {
+			c.Client.Fail(replicastest.Rule{Verb: "create", Times: 1, With: replicastest.Forbidden})
+			passed := c.Passed
+			c.Passed = func(pass replicastest.Pass) {
+				c.Expectations().Add(expectations.KeyOf(pass.Owner), expectations.Changes{Creating: pass.Scale.Names})
+				passed(pass)
+			}
+		}, "whose creation did not succeed"},
+		"one that expects the end of what it did not delete": {func(c *replicastest.Controller) {
+			c.BurstReplicas = 1
+			passed := c.Passed
+			c.Passed = func(pass replicastest.Pass) {
+				for _, p := range pass.Created {
+					pass.Scale.Delete = append(pass.Scale.Delete, replicas.Deletion[*corev1.Pod]{Victim: podrank.Victim[*corev1.Pod]{Object: p}})
+					c.Expectations().Add(expectations.KeyOf(pass.Owner), expectations.Changes{Deleting: []types.UID{p.UID}})
+				}
+				passed(pass)
+			}
+		}, "whose deletion has not begun"},
 		"one that never comes to work": {func(c *replicastest.Controller) {
 			c.Sync = func(context.Context, types.NamespacedName) (time.Duration, error) { return 0, nil }
 		}, "0 pods, wanted 3"},
@@ -105,7 +137,9 @@ func TestCheckerBites(t *testing.T) {
 			checker.Watch(c)
 			tc.spoil(c)
 			create(t, cluster, 3)
-			_, err := cluster.CreateChild(t.Context(), namespace, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "nobodys"}})
+			_, err := cluster.CreateOwner(t.Context(), replicastest.NewReplicaSet(namespace, "wiki", 0))
+			require.NoError(t, err)
+			_, err = cluster.CreateChild(t.Context(), namespace, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "nobodys"}})
 			require.NoError(t, err)
 			(&replicastest.World{Clock: cluster.Clock, Parts: []replicastest.Part{cluster, c}}).Run(3 * time.Minute)
 			err = checker.Settled(namespace)
@@ -117,6 +151,50 @@ func TestCheckerBites(t *testing.T) {
 			assert.Contains(t, err.Error(), tc.want)
 		})
 	}
+}
+
+// One that ranks pods without those of siblings may choose others than Kubernetes.
+func TestCheckerWantsSiblingsToBeLookedFor(t *testing.T) {
+	t.Parallel()
+	for want, spoil := range map[string]func(*replicastest.Scaling){
+		"": func(*replicastest.Scaling) {},
+		"web deletes and has not looked for the pods of its siblings": func(s *replicastest.Scaling) { s.Related = nil },
+	} {
+		cluster := replicastest.NewCluster(replicastest.Options{Seed: 1, Nodes: 2})
+		checker := invariant.New(cluster)
+		c := cluster.NewController()
+		checker.Watch(c)
+		scaling := c.Scaling
+		c.Scaling = func(s replicastest.Scaling) {
+			spoil(&s)
+			scaling(s)
+		}
+		world := &replicastest.World{Clock: cluster.Clock, Parts: []replicastest.Part{cluster, c}}
+		_, err := cluster.CreateOwner(t.Context(), replicastest.NewReplicaSet(namespace, "web", 3))
+		require.NoError(t, err)
+		world.Run(time.Minute)
+		_, err = cluster.EditOwner(t.Context(), namespace, "web", func(rs *appsv1.ReplicaSet) { *rs.Spec.Replicas = 1 })
+		require.NoError(t, err)
+		world.Run(time.Minute)
+		if err := checker.Settled(namespace); want == "" {
+			require.NoError(t, err)
+		} else {
+			require.ErrorContains(t, err, want)
+		}
+	}
+}
+
+// One whose handlers do nothing waits for what it was shown.
+func TestCheckerWantsCreationsToBeSettled(t *testing.T) {
+	t.Parallel()
+	cluster := replicastest.NewCluster(replicastest.Options{Seed: 1, Nodes: 2})
+	checker := invariant.New(cluster)
+	c := cluster.NewController()
+	c.View.ChildWatch.OnAdd = func(any) error { return nil }
+	checker.Watch(c)
+	create(t, cluster, 3)
+	(&replicastest.World{Clock: cluster.Clock, Parts: []replicastest.Part{cluster, c}}).Run(time.Minute)
+	require.ErrorContains(t, checker.Err(), ", which it has seen")
 }
 
 // passes returns a Sync that makes the pods of its ReplicaSet, without any care, and

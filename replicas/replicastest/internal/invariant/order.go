@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/replicakit/replicakit/internal/slowrank"
@@ -17,6 +18,9 @@ func (w *watcher) ranked(s replicastest.Scaling) {
 	if len(s.Scale.Delete) == 0 {
 		return
 	}
+	if len(s.Related) == 0 && w.showsRelated(s) {
+		w.fail("%s deletes and has not looked for the pods of its siblings", s.Owner.Name)
+	}
 	isDoubted := func(p *corev1.Pod) bool { return w.doubted[p.Name] }
 	order := slowrank.Sort(slowrank.Ranked(s.Owned, siblings(s)), w.controller.Now())
 	for _, v := range s.Scale.Delete {
@@ -29,6 +33,15 @@ func (w *watcher) ranked(s replicastest.Scaling) {
 		}
 		order = order[1:]
 	}
+}
+
+// showsRelated reports whether the view has pods that count for co-location: those of
+// an owner that has siblings do itself.
+func (w *watcher) showsRelated(s replicastest.Scaling) bool {
+	return metav1.GetControllerOf(s.Owner) != nil && slices.ContainsFunc(s.Owned, func(p *corev1.Pod) bool {
+		shown, ok := w.controller.View.ChildWatch.Get(p.Namespace, p.Name)
+		return ok && !w.fresh[p.UID] && shown.UID == p.UID && controllerOf(shown) == s.Owner.UID
+	})
 }
 
 // siblings are the pods that count for co-location, each once.

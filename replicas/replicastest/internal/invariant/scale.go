@@ -1,12 +1,14 @@
 package invariant
 
 import (
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/replicakit/replicakit/expectations"
 	"github.com/replicakit/replicakit/replicas"
 	"github.com/replicakit/replicakit/replicas/replicastest"
 )
@@ -35,6 +37,7 @@ func (w *watcher) listen() {
 	added, updated, deleted := pods.OnAdd, pods.OnUpdate, pods.OnDelete
 	pods.OnAdd = func(obj any) error {
 		w.shown(obj)
+		defer w.came(obj)
 		return added(obj)
 	}
 	pods.OnUpdate = func(old, obj any) error {
@@ -46,6 +49,35 @@ func (w *watcher) listen() {
 		w.shown(obj)
 		defer w.gone(obj, nil)
 		return deleted(obj)
+	}
+}
+
+// came: a pod that was seen is not expected any more.
+func (w *watcher) came(obj any) {
+	p, ok := obj.(*corev1.Pod)
+	if !ok {
+		return
+	}
+	for _, key := range w.controller.Expectations().OwnersOfCreation(p.Name) {
+		if key.Namespace == p.Namespace {
+			w.fail("%s still expects %s, which it has seen", key.Name, p.Name)
+		}
+	}
+}
+
+// started: what a pass leaves to be expected has begun. Else the next one would wait for
+// what never comes.
+func (w *watcher) started(pass replicastest.Pass) {
+	expected, _ := w.controller.Expectations().Get(expectations.KeyOf(pass.Owner))
+	for _, v := range pass.Scale.Delete {
+		if uid := v.Object.UID; slices.Contains(expected.Deleting, uid) && w.checker.isLive(uid) {
+			w.fail("%s expects the end of %s, whose deletion has not begun", pass.Owner.Name, v.Object.Name)
+		}
+	}
+	for _, name := range pass.Scale.Names {
+		if slices.Contains(expected.Creating, name) && !w.named[name] {
+			w.fail("%s expects %s, whose creation did not succeed", pass.Owner.Name, name)
+		}
 	}
 }
 

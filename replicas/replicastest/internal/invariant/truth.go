@@ -58,14 +58,15 @@ type record struct {
 	seen    map[types.UID]uint64 // the latest version that arrived of those it made
 	fresh   map[types.UID]bool   // what arrived in the middle of the pass under way: too late for its list
 	doubted map[string]bool      // names of pods that it asked to delete, and was not answered
+	named   map[string]bool      // names of pods that it created
 }
 
 func newRecord() record {
-	return record{made: map[types.UID]uint64{}, deleted: map[types.UID]bool{}, seen: map[types.UID]uint64{}, fresh: map[types.UID]bool{}, doubted: map[string]bool{}}
+	return record{made: map[types.UID]uint64{}, deleted: map[types.UID]bool{}, seen: map[types.UID]uint64{}, fresh: map[types.UID]bool{}, doubted: map[string]bool{}, named: map[string]bool{}}
 }
 
 func (r record) clone() record {
-	return record{maps.Clone(r.made), maps.Clone(r.deleted), maps.Clone(r.seen), maps.Clone(r.fresh), maps.Clone(r.doubted)}
+	return record{maps.Clone(r.made), maps.Clone(r.deleted), maps.Clone(r.seen), maps.Clone(r.fresh), maps.Clone(r.doubted), maps.Clone(r.named)}
 }
 
 // did learns of a change that a call of the controller made. Of a deletion that
@@ -74,6 +75,7 @@ func (r record) did(call replicastest.Call, before, after *corev1.Pod) {
 	switch {
 	case call.Verb == "create", call.Verb == "patch" && controllerOf(before) == "":
 		r.made[after.UID] = versionOf(after)
+		r.named[after.Name] = true
 	case call.Verb == "delete" && !call.Late:
 		r.deleted[before.UID] = true
 	}
