@@ -41,7 +41,7 @@ test: lint cluster-binaries test-race release-check ## everything: every module,
 
 .PHONY: test-race
 test-race: ## the tests of every module under the race detector, and under one of changes to cached objects
-	@for m in $(MODULES); do echo "== test $$m"; (cd $$m && KUBE_CACHE_MUTATION_DETECTOR=true go test -race -shuffle=on ./...) || exit 1; done
+	@for m in $(MODULES); do echo "== test $$m"; (cd $$m && KUBE_CACHE_MUTATION_DETECTOR=true go test -race -shuffle=on -timeout 20m ./...) || exit 1; done
 
 .PHONY: lint
 lint: $(BIN)/golangci-lint-$(GOLANGCI_LINT_VERSION) ## go vet, golangci-lint and formatting, every module
