@@ -34,13 +34,14 @@ type proven[C Object] struct {
 // over lays what is proven over a view of the cache, which has come as far as
 // read; mayCount tells which children may be replicas of the owner. If that has
 // been necessary for longer than patience, the proof is no longer good, since what
-// changed meanwhile is not known: the view is returned as it is, and old.
-func (v *proven[C]) over(cached []C, mayCount func(C) bool, read string, now time.Time, patience time.Duration) (view []C, old bool) {
+// changed meanwhile is not known: then the view is old, and so is the cache, which is
+// the other view.
+func (v *proven[C]) over(cached []C, mayCount func(C) bool, read string, now time.Time, patience time.Duration) (view, other []C, old bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.restoredFrom != "" {
 		if !resourceversion.Older(read, v.restoredFrom) {
-			return cached, true
+			return cached, nil, true
 		}
 		v.restoredFrom = ""
 	}
@@ -49,16 +50,16 @@ func (v *proven[C]) over(cached []C, mayCount func(C) bool, read string, now tim
 		v.absent = nil
 	}
 	if len(v.present) == 0 && len(v.absent) == 0 {
-		return cached, false
+		return cached, nil, false
 	}
 	known := v.confirm(cached, mayCount)
 	switch {
 	case len(v.present) == 0 && len(v.absent) == 0:
-		return cached, false
+		return cached, nil, false
 	case now.Sub(v.since) >= patience:
-		return cached, true
+		return v.lay(cached, known), append([]C{}, cached...), true // never nil
 	}
-	return v.lay(cached, known), false
+	return v.lay(cached, known), nil, false
 }
 
 // confirm drops what the cache shows, and returns the cached children by their

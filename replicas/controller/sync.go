@@ -70,9 +70,10 @@ type pass[O, C Object] struct {
 	rules status.Rules[C]
 	state *ownerState[C]
 	// children is the view that the pass goes by, read how far the cache had come.
-	children, cached []C
-	read             string
-	unmet            bool // the cache still lacks what was expected of it
+	// other is another view that is as old, or nil.
+	children, cached, other []C
+	read                    string
+	unmet                   bool // the cache still lacks what was expected of it
 	// leaving are children of the view that are deleted; counted those that the
 	// status counts as active.
 	leaving leaving

@@ -26,7 +26,7 @@ func (p *pass[O, C]) plan(ctx context.Context) (replicas.PlanOf[C], error) {
 	if err := p.readCache(ctx); err != nil {
 		return replicas.PlanOf[C]{}, err
 	}
-	plan, err := p.manage(ctx)
+	plan, err := p.manageEither(ctx)
 	if err != nil || plan.Blocked.Reason != replicas.ViewIsOld && (!p.unmet || plan.Blocked.Reason != "") {
 		return plan, err
 	}
@@ -37,6 +37,22 @@ func (p *pass[O, C]) plan(ctx context.Context) (replicas.PlanOf[C], error) {
 	live, err := p.manage(ctx)
 	live.Claims.Release = p.notListed(plan.Claims.Release)
 	return live, err
+}
+
+// manageEither plans from the other of two old views if something follows from it: each
+// may lack what the other has.
+func (p *pass[O, C]) manageEither(ctx context.Context) (replicas.PlanOf[C], error) {
+	if p.other == nil {
+		return p.manage(ctx)
+	}
+	view := p.children
+	p.children = p.other
+	plan, err := p.manage(ctx)
+	if err != nil || plan.Blocked.Reason != "" {
+		return plan, err
+	}
+	p.children = view
+	return p.manage(ctx)
 }
 
 // notListed returns those of the children that a live list did not show: the others
@@ -89,8 +105,8 @@ func (p *pass[O, C]) readCache(ctx context.Context) (err error) {
 		p.spec.Pending = expectations.Satisfied
 	}
 	p.unmet = p.spec.Pending == expectations.Expired
-	children, old := p.state.proven.over(p.cached, p.mayCount, p.read, p.Now, p.opts.ExpectationsTimeout)
-	p.children = children
+	children, other, old := p.state.proven.over(p.cached, p.mayCount, p.read, p.Now, p.opts.ExpectationsTimeout)
+	p.children, p.other = children, other
 	p.resolveNames(children)
 	if (old || p.state.old) && p.spec.Pending != expectations.Waiting {
 		p.spec.Pending = expectations.Expired

@@ -1,6 +1,7 @@
 package replicastest_test
 
 import (
+	"context"
 	"maps"
 	"testing"
 	"time"
@@ -78,15 +79,24 @@ type workshop struct {
 	*replicastest.ClusterOf[*pool, *worker]
 	controller *replicastest.ControllerOf[*pool, *worker]
 	world      *replicastest.World
+	vetoed     bool // deletions
 }
 
 func newWorkshop(t *testing.T, n int32) *workshop {
 	t.Helper()
-	cluster, err := replicastest.NewClusterOf(pools(), replicastest.Options{Seed: 1})
+	s, kind := &workshop{}, pools()
+	kind.BeforeScale = func(_ context.Context, _ *pool, _ []*worker, scale replicas.ScaleOf[*worker]) replicas.ScaleOf[*worker] {
+		if s.vetoed {
+			scale.Delete = nil
+		}
+		return scale
+	}
+	cluster, err := replicastest.NewClusterOf(kind, replicastest.Options{Seed: 1})
 	require.NoError(t, err)
 	cluster.Ready = func(w *worker) { w.Status.Ready = true }
 	c := cluster.NewController()
-	s := &workshop{cluster, c, &replicastest.World{Clock: cluster.Clock, Parts: []replicastest.Part{cluster, c}}}
+	s.ClusterOf, s.controller = cluster, c
+	s.world = &replicastest.World{Clock: cluster.Clock, Parts: []replicastest.Part{cluster, c}}
 	p := &pool{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "web"}}
 	p.Spec.Replicas, p.Status.Ready = n, 99
 	p, err = cluster.CreateOwner(t.Context(), p)
@@ -156,6 +166,35 @@ func TestOwnKinds(t *testing.T) {
 			}
 			assert.Len(t, s.Children(namespace), 4, name)
 		}
+	})
+	t.Run("nor do deletions that may not be for a while", func(t *testing.T) {
+		t.Parallel()
+		s := newWorkshop(t, 4)
+		s.world.Run(time.Minute)
+		s.controller.View.ChildWatch.Hang()
+		s.scale(t, 7)
+		s.world.Run(time.Hour)
+		s.vetoed = true
+		s.scale(t, 4)
+		s.world.Run(20 * time.Minute)
+		require.Len(t, s.Children(namespace), 7)
+		s.vetoed = false
+		s.controller.Worker.Wake(types.NamespacedName{Namespace: namespace, Name: "web"}, 0)
+		s.world.Run(time.Hour)
+		assert.Len(t, s.Children(namespace), 4)
+	})
+	t.Run("nor does the end of a child that the cache never had", func(t *testing.T) {
+		t.Parallel()
+		s := newWorkshop(t, 0)
+		s.world.Run(time.Minute)
+		s.controller.View.ChildWatch.Hang()
+		s.scale(t, 2)
+		s.world.Run(time.Hour)
+		require.Len(t, s.Children(namespace), 2)
+		_, err := s.DeleteChild(t.Context(), namespace, s.Children(namespace)[0].Name, metav1.DeleteOptions{})
+		require.NoError(t, err)
+		s.world.Run(time.Hour)
+		assert.Len(t, s.Children(namespace), 2)
 	})
 	t.Run("adoption, release and what is left behind", func(t *testing.T) {
 		t.Parallel()
