@@ -127,9 +127,8 @@ func TestPagesCallWhatExists(t *testing.T) {
 	assert.Greater(t, seen, 50)
 }
 
-// The metrics that a page names are somewhere in the code, and so are the reasons of
-// events.
-func TestPagesNameMetricsAndEventsOfTheCode(t *testing.T) {
+// The metrics that a page names are somewhere in the code.
+func TestPagesNameMetricsOfTheCode(t *testing.T) {
 	t.Parallel()
 	var code strings.Builder
 	for _, dir := range []string{"replicas/controller", "replicas/clientgo", "examples/controller"} {

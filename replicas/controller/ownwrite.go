@@ -14,9 +14,9 @@ import (
 	"github.com/replicakit/replicakit/replicas"
 )
 
-// ownWrite is the last write of an owner's status from which nothing else follows, by the resourceVersions of the
-// owner before and after it: an update from the one to the other shows nothing that
-// we did not write (V15). Nobody else wrote in between, since the server refuses a
+// ownWrite is the last write of an owner's status from which nothing else follows, by
+// the resourceVersions of the owner before and after it: an update from the one to the
+// other shows nothing that we did not write (V15). Nobody else wrote in between, since the server refuses a
 // write to a version that it does not have any more. The zero value is no write.
 // Passes and event handlers use it at the same time.
 type ownWrite struct {
