@@ -88,7 +88,9 @@ type SpecOf[T metav1.Object] struct {
 	// Pending and PendingFor are what expectations.Store.State returned for the
 	// owner. Call State BEFORE you list the children. If Pending is Waiting, a plan
 	// has claims, but it creates and deletes nothing. If it is Expired, a plan that
-	// would create or delete something does not, and is Blocked by ViewIsOld.
+	// would create or delete something does not, and is Blocked by ViewIsOld. A plan
+	// that would do nothing is not Blocked, though the number may be right by chance:
+	// if the list lacks what Store.Get says is outstanding, treat it as ViewIsOld.
 	Pending    expectations.State
 	PendingFor time.Duration
 }
