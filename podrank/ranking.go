@@ -39,6 +39,9 @@ type slot struct {
 	shift uint // less than 64
 }
 
+// put puts a major weight into a row, in place of 0.
+func (s slot) put(row []int64, major int64) { row[s.word] |= major << (s.shift & 63) }
+
 // cells are where a column has the weights of a few objects, which are 0 at first.
 type cells struct {
 	slot
@@ -48,7 +51,7 @@ type cells struct {
 }
 
 // put sets the major weight of an object.
-func (c *cells) put(i int, major int64) { c.words[i*c.width+c.word] |= major << (c.shift & 63) }
+func (c *cells) put(i int, major int64) { c.slot.put(c.words[i*c.width:], major) }
 
 // putMinor sets the minor weight of an object.
 func (c *cells) putMinor(i int, minor int64) { c.words[i*c.width+c.word+1] = minor }
@@ -68,7 +71,7 @@ func newRanking[T metav1.Object](objs []T, opts Options[T]) *ranking[T] {
 	order := opts.Order.orDefault()
 	r := &ranking[T]{objs: objs, now: opts.Now, stays: opts.MustStay != nil, criteria: opts.criteria(order), places: make([]int32, len(objs))}
 	r.open(Facts[T]{Now: opts.Now, Objects: objs, Related: opts.Related})
-	r.weigh()
+	r.weigh(order)
 	r.settle()
 	return r
 }
@@ -106,17 +109,26 @@ func withoutNil[T metav1.Object](objs []T) []T {
 
 // weigh fills the rows, column by column for a few objects at a time: so what one
 // column has read is at hand for the next.
-func (r *ranking[T]) weigh() {
+func (r *ranking[T]) weigh(order Order[T]) {
 	const few = 16
+	quick, ahead := order.weigh, len(r.columns)-len(order.criteria)
+	if r.now.IsZero() {
+		quick = nil
+	}
 	r.words = make([]int64, len(r.objs)*r.width)
 	for from := 0; from < len(r.objs); from += few {
 		objs := r.objs[from:min(from+few, len(r.objs))]
-		for c, col := range r.columns {
-			col.weigh(r.now, from, objs, r.cells(c, from))
+		for i, obj := range objs {
+			r.places[from+i] = int32(from + i)
+			if quick != nil {
+				quick(r.now, obj, r.row(int32(from+i)), r.slots[ahead:])
+			}
 		}
-	}
-	for i := range r.places {
-		r.places[i] = int32(i)
+		for c, col := range r.columns {
+			if quick == nil || c < ahead || col.settle != nil {
+				col.weigh(r.now, from, objs, r.cells(c, from))
+			}
+		}
 	}
 }
 
