@@ -233,6 +233,47 @@ func TestCreationsThatLandLate(t *testing.T) {
 	}
 }
 
+// A creation that lands when it is not wanted any more is found and made up for, though
+// no watch shows it.
+func TestACreationThatLandsWhenItIsNotWanted(t *testing.T) {
+	t.Parallel()
+	s := running(t, 2)
+	s.controller.Client.Fail(replicastest.Rule{Verb: "create", Times: 1, Late: 40 * time.Second})
+	s.controller.View.ChildWatch.Hang()
+	s.scale(t, 3)
+	s.world.Run(time.Millisecond)
+	s.controller.Client.Heal()
+	s.scale(t, 2)
+	c := s.counts()
+	s.world.Run(10 * time.Minute)
+	assert.Equal(t, []int{3, 3, 2}, []int{c.ever(), c.most, c.least})
+	assert.Len(t, s.active(s.Owners(namespace)[0]), 2)
+}
+
+// A pod whose deletion was not answered is chosen again, though another one would go
+// first by now: else both go.
+func TestADeletionThatLandsWhenAnotherPodGoesFirst(t *testing.T) {
+	t.Parallel()
+	s := running(t, 4)
+	s.controller.Client.Fail(replicastest.Rule{Verb: "delete", Times: 1, Late: 30 * time.Second})
+	s.controller.Client.Done = func(call replicastest.Call, err error) {
+		if call.Verb != "delete" || err == nil {
+			return
+		}
+		for _, p := range s.Children(namespace) {
+			if p.Name != call.Name {
+				s.editPod(t, p.Name, cheap)
+				return
+			}
+		}
+	}
+	c := s.counts()
+	s.scale(t, 3)
+	s.world.Run(time.Hour)
+	s.requireSettled(t, "in the end")
+	assert.Equal(t, []int{4, 3}, []int{c.ever(), c.least})
+}
+
 // Deletions whose answers are lost, that are sent again or land late take nobody
 // else along.
 func TestLostAnswersOfDeletions(t *testing.T) {
