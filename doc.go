@@ -1,3 +1,6 @@
+// Copyright The replicakit Authors.
+// SPDX-License-Identifier: Apache-2.0
+
 // Package replicakit is the map of a library for controllers that must keep N
 // copies of something: the primitives of Kubernetes' ReplicaSet controller as
 // small packages, and their composition.

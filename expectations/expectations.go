@@ -1,3 +1,6 @@
+// Copyright The replicakit Authors.
+// SPDX-License-Identifier: Apache-2.0
+
 // Package expectations remembers what a controller has started but not yet seen
 // in its cache: the objects that it created and those that it deleted. A
 // controller that acts again before it has seen them creates or deletes too much.

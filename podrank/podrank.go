@@ -1,3 +1,6 @@
+// Copyright The replicakit Authors.
+// SPDX-License-Identifier: Apache-2.0
+
 // Package podrank decides which objects go first when there are too many: orders
 // composed of criteria, Kubernetes' order for pods among them, the choice of the
 // first n, and the reason for each.

@@ -1,3 +1,6 @@
+// Copyright The replicakit Authors.
+// SPDX-License-Identifier: Apache-2.0
+
 // Package replicas decides how to keep N of something: pods, or objects of any
 // other type. From the objects that exist and the number that is wanted it makes a
 // plan: which to adopt, to release, to create and to delete.

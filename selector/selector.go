@@ -1,3 +1,6 @@
+// Copyright The replicakit Authors.
+// SPDX-License-Identifier: Apache-2.0
+
 // Package selector decides which objects an owner has: which it owns, which
 // orphans it adopts and which it lets go, and makes these claims.
 //

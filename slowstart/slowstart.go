@@ -1,3 +1,6 @@
+// Copyright The replicakit Authors.
+// SPDX-License-Identifier: Apache-2.0
+
 // Package slowstart makes many calls in growing batches: 1, 2, 4, 8 ... If the
 // server refuses, a caller that wants 500 pods has made only one call; if all
 // goes well, 500 calls take nine batches.

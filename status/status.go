@@ -1,3 +1,6 @@
+// Copyright The replicakit Authors.
+// SPDX-License-Identifier: Apache-2.0
+
 // Package status computes the status of an owner: what it reports about its
 // replicas, whether a write is needed, and when to calculate again: Calculate and
 // NeedsUpdate for ReplicaSets and ReplicationControllers, Count, CountPods and

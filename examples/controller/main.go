@@ -1,3 +1,6 @@
+// Copyright The replicakit Authors.
+// SPDX-License-Identifier: Apache-2.0
+
 // Command controller runs the ReplicaSets and ReplicationControllers of a
 // cluster, in place of the two controllers of kube-controller-manager that do.
 // That one is told to leave them out:

@@ -1,3 +1,6 @@
+// Copyright The replicakit Authors.
+// SPDX-License-Identifier: Apache-2.0
+
 // Command kubectl-scaledown shows which pods would go if a Deployment, ReplicaSet
 // or ReplicationController were scaled down, in which order, and why each. It is
 // a kubectl plugin, found by its name on PATH, and changes nothing:

@@ -1,3 +1,6 @@
+// Copyright The replicakit Authors.
+// SPDX-License-Identifier: Apache-2.0
+
 // Command quickstart keeps a fleet of pods alive on a simulated cluster, in
 // virtual time, and tells what it does and why.
 //

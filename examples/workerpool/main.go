@@ -1,3 +1,6 @@
+// Copyright The replicakit Authors.
+// SPDX-License-Identifier: Apache-2.0
+
 // Command workerpool is an operator that keeps spec.replicas Workers for each
 // WorkerPool: both are custom resources, see config/crd.
 //

@@ -1,3 +1,6 @@
+// Copyright The replicakit Authors.
+// SPDX-License-Identifier: Apache-2.0
+
 // Package controlplane starts a real etcd and a real kube-apiserver on free
 // ports of 127.0.0.1, and programs beside them, for demo, benchmark and tests.
 package controlplane

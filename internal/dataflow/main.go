@@ -1,3 +1,6 @@
+// Copyright The replicakit Authors.
+// SPDX-License-Identifier: Apache-2.0
+
 // Command dataflow prints docs/dataflow.svg, the picture of the README: what a
 // controller does with an event, and which package answers which question.
 //

@@ -1,3 +1,6 @@
+// Copyright The replicakit Authors.
+// SPDX-License-Identifier: Apache-2.0
+
 // Package deployment foretells what Kubernetes' Deployment controller makes of a
 // Deployment's ReplicaSets when the Deployment is scaled. It follows scale and
 // isScalingEvent of pkg/controller/deployment, which test/conformance runs

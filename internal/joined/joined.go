@@ -1,3 +1,6 @@
+// Copyright The replicakit Authors.
+// SPDX-License-Identifier: Apache-2.0
+
 // Package joined joins errors as errors.Join does, with a text of limited length.
 package joined
 

@@ -1,3 +1,6 @@
+// Copyright The replicakit Authors.
+// SPDX-License-Identifier: Apache-2.0
+
 package object
 
 // Labels is a set of labels as a list, for looking for them in many objects:

@@ -1,3 +1,6 @@
+// Copyright The replicakit Authors.
+// SPDX-License-Identifier: Apache-2.0
+
 // Package object holds what several packages need to say about any Kubernetes
 // object.
 package object

@@ -1,3 +1,6 @@
+// Copyright The replicakit Authors.
+// SPDX-License-Identifier: Apache-2.0
+
 // Package pod holds the few pod predicates that several packages of the
 // library need. A nil pod answers false to all of them.
 package pod

@@ -1,3 +1,6 @@
+// Copyright The replicakit Authors.
+// SPDX-License-Identifier: Apache-2.0
+
 // Package podtest makes pods for the tests and benchmarks of the other
 // packages.
 package podtest

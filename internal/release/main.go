@@ -1,3 +1,6 @@
+// Copyright The replicakit Authors.
+// SPDX-License-Identifier: Apache-2.0
+
 // Command release makes a release of this repository's modules, after it has
 // shown that strangers can take it. Nothing is pushed.
 //

@@ -1,3 +1,6 @@
+// Copyright The replicakit Authors.
+// SPDX-License-Identifier: Apache-2.0
+
 // Package slowrank tells Kubernetes' order of pods in the plainest words, one
 // step a criterion: what tests hold package podrank, the simulation and
 // Kubernetes itself against. It shares no code with podrank.

@@ -1,3 +1,6 @@
+// Copyright The replicakit Authors.
+// SPDX-License-Identifier: Apache-2.0
+
 // Package clientgo runs package controller with client-go, for owners and children
 // of any kind: informers are its cache, typed clients make its calls, and a
 // rate-limited work queue feeds Sync.

@@ -1,3 +1,6 @@
+// Copyright The replicakit Authors.
+// SPDX-License-Identifier: Apache-2.0
+
 // Package controller carries out what package replicas decides: it keeps the
 // children of all owners of one kind, on one API server, over any client. A Kind
 // says how kinds of owners differ; ReplicaSets and ReplicationControllers are ready

@@ -1,3 +1,6 @@
+// Copyright The replicakit Authors.
+// SPDX-License-Identifier: Apache-2.0
+
 // Package controllerruntime runs a controller.Kind with controller-runtime: it
 // takes the client, the cache and the work queue from a manager.
 //

@@ -1,3 +1,6 @@
+// Copyright The replicakit Authors.
+// SPDX-License-Identifier: Apache-2.0
+
 // Package replicastest helps you to test your own controller: what a plan is for
 // children that you build by hand, and what a whole controller does on a simulated
 // cluster where watches hang and answers get lost.

@@ -1,3 +1,6 @@
+// Copyright The replicakit Authors.
+// SPDX-License-Identifier: Apache-2.0
+
 // Package bench runs the library and Kubernetes side by side: the same work on
 // the same pods, in one run.
 //

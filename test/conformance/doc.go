@@ -1,3 +1,6 @@
+// Copyright The replicakit Authors.
+// SPDX-License-Identifier: Apache-2.0
+
 // Package conformance holds the library against the code that it follows. Each
 // test gives the same random input to Kubernetes 1.36.3 and to ours and compares
 // what comes out.

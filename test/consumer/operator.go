@@ -1,3 +1,6 @@
+// Copyright The replicakit Authors.
+// SPDX-License-Identifier: Apache-2.0
+
 // Package consumer is an operator on an older release of Kubernetes' libraries
 // than most of this repository uses. It is there to be built.
 package consumer

@@ -1,3 +1,6 @@
+// Copyright The replicakit Authors.
+// SPDX-License-Identifier: Apache-2.0
+
 // Package e2e has no code but its tests. They run the controllers of
 // replicas/clientgo against a real etcd and a real kube-apiserver, with
 // Kubernetes' own namespace, garbage-collector and resourcequota controllers

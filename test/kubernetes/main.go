@@ -1,3 +1,6 @@
+// Copyright The replicakit Authors.
+// SPDX-License-Identifier: Apache-2.0
+
 // Command kubernetes runs Kubernetes' own unit and integration tests against this
 // project's packages, and prints what became of them. It ends with 1 if a test
 // fails that is no known difference, or one passes that is; see make

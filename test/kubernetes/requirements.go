@@ -1,3 +1,6 @@
+// Copyright The replicakit Authors.
+// SPDX-License-Identifier: Apache-2.0
+
 //go:build never
 
 // Package main, without a file that is ever built: it keeps the modules in go.mod

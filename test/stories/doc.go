@@ -1,3 +1,6 @@
+// Copyright The replicakit Authors.
+// SPDX-License-Identifier: Apache-2.0
+
 // Package stories tells incidents in prose and plays them on the simulated
 // cluster, with the real controller, in virtual time. Read
 // testdata in the order of its numbers: it teaches how pods are kept alive, and

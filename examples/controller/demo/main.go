@@ -1,3 +1,6 @@
+// Copyright The replicakit Authors.
+// SPDX-License-Identifier: Apache-2.0
+
 // Command demo starts a real etcd and kube-apiserver and the controller of this
 // module, and shows what becomes of a ReplicaSet that is made, scaled up and down
 // and robbed of a pod: in a table that lists the pods in the order in which they

@@ -1,3 +1,6 @@
+// Copyright The replicakit Authors.
+// SPDX-License-Identifier: Apache-2.0
+
 // Command cluster runs the controllers' program of examples/controller and
 // kube-controller-manager side by side on a real API server, and writes what
 // each of them took: time, calls by kind, CPU, memory.

@@ -1,3 +1,6 @@
+// Copyright The replicakit Authors.
+// SPDX-License-Identifier: Apache-2.0
+
 // Command report writes docs/benchmarks.md, docs/benchmarks.svg and the table of
 // the README from what benchstat makes of the benchmarks:
 //

@@ -1,3 +1,6 @@
+// Copyright The replicakit Authors.
+// SPDX-License-Identifier: Apache-2.0
+
 // Command e2e runs Kubernetes' own end-to-end specs against a cluster whose
 // ReplicaSets and ReplicationControllers are ours, against one where they are
 // Kubernetes' own, and against one where nobody works on them, so that specs have

@@ -1,3 +1,6 @@
+// Copyright The replicakit Authors.
+// SPDX-License-Identifier: Apache-2.0
+
 // Package integration says which of Kubernetes' integration tests run against
 // replicas/clientgo, on a kube-apiserver and an etcd.
 package integration

@@ -1,3 +1,6 @@
+// Copyright The replicakit Authors.
+// SPDX-License-Identifier: Apache-2.0
+
 // Package suite judges a run of Kubernetes' own tests against this project's
 // controllers: every test passes or is a known difference, and anything else is
 // news. It reads what go test and ginkgo report, and prints one table.

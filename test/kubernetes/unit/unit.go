@@ -1,3 +1,6 @@
+// Copyright The replicakit Authors.
+// SPDX-License-Identifier: Apache-2.0
+
 // Package unit says which of Kubernetes' unit tests run against this project's
 // packages, and which of them do not pass or do not run, and why.
 package unit

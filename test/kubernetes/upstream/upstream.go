@@ -1,3 +1,6 @@
+// Copyright The replicakit Authors.
+// SPDX-License-Identifier: Apache-2.0
+
 // Package upstream runs tests of k8s.io/kubernetes in packages of this module. They
 // come out of the module cache as they are: only imports are exchanged, and tests
 // left out. Nothing of them is kept.

@@ -1,3 +1,6 @@
+// Copyright The replicakit Authors.
+// SPDX-License-Identifier: Apache-2.0
+
 // Package shard divides the namespaces of a cluster among several managers: by
 // ranges of a hash, as the server-side sharded list and watch of Kubernetes does
 // (KEP-5866).

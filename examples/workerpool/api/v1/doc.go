@@ -1,3 +1,6 @@
+// Copyright The replicakit Authors.
+// SPDX-License-Identifier: Apache-2.0
+
 // Package v1 is the API of the operator: a WorkerPool and its Workers.
 //
 // +kubebuilder:object:generate=true

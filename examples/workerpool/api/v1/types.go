@@ -1,3 +1,6 @@
+// Copyright The replicakit Authors.
+// SPDX-License-Identifier: Apache-2.0
+
 package v1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"

@@ -1,3 +1,6 @@
+// Copyright The replicakit Authors.
+// SPDX-License-Identifier: Apache-2.0
+
 // Package chaos runs controllers on a simulated cluster through whatever can go
 // wrong there, at random but from a seed, and cuts a story that ends badly down to
 // what it takes.

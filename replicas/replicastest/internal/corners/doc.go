@@ -1,3 +1,6 @@
+// Copyright The replicakit Authors.
+// SPDX-License-Identifier: Apache-2.0
+
 // Package corners takes scenarios through every single fault there is, one at a
 // time, after the model of Sieve (OSDI 2022): a scenario is played once to learn
 // which calls it makes and which events it brings, then once more for each of

@@ -1,3 +1,6 @@
+// Copyright The replicakit Authors.
+// SPDX-License-Identifier: Apache-2.0
+
 // Package invariant holds a simulated cluster and its controllers to what must be
 // true at every moment, and to what must be true once nothing goes wrong any more.
 //

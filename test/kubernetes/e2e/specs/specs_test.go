@@ -1,3 +1,6 @@
+// Copyright The replicakit Authors.
+// SPDX-License-Identifier: Apache-2.0
+
 // Package specs is Kubernetes' end-to-end specs of package apps and of the API
 // machinery, from the module cache.
 package specs_test

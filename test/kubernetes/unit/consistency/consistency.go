@@ -1,3 +1,6 @@
+// Copyright The replicakit Authors.
+// SPDX-License-Identifier: Apache-2.0
+
 // Package consistency stands where
 // k8s.io/kubernetes/pkg/controller/util/consistency does: the unit tests of that
 // package run in it.

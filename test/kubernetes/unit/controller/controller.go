@@ -1,3 +1,6 @@
+// Copyright The replicakit Authors.
+// SPDX-License-Identifier: Apache-2.0
+
 // Package controller stands where k8s.io/kubernetes/pkg/controller does: the unit
 // tests of that package run in it and find its names, with what this project does
 // behind them. Names are as there; a comment says what stands behind.

@@ -1,3 +1,6 @@
+// Copyright The replicakit Authors.
+// SPDX-License-Identifier: Apache-2.0
+
 // Package replicaset stands where k8s.io/kubernetes/pkg/controller/replicaset
 // does: the unit tests of that package run in it. Our controller stands on the fakes
 // that the tests put in.

@@ -1,3 +1,6 @@
+// Copyright The replicakit Authors.
+// SPDX-License-Identifier: Apache-2.0
+
 // Package replication stands where k8s.io/kubernetes/pkg/controller/replication
 // does: the unit tests of that package run in it.
 package replication

@@ -1,3 +1,6 @@
+// Copyright The replicakit Authors.
+// SPDX-License-Identifier: Apache-2.0
+
 // Package replicaset is what Kubernetes' integration tests get where they import
 // k8s.io/kubernetes/pkg/controller/replicaset: the controller of replicas/clientgo.
 package replicaset
