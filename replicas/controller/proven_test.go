@@ -5,6 +5,7 @@ package controller_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -67,6 +68,7 @@ func TestProofGrowsOld(t *testing.T) {
 	pass, err := r.pass(t, 250, pods...) // another one is found to be gone
 	require.NoError(t, err)
 	assert.Zero(t, pass.LiveLists)
+	assert.Equal(t, 50*time.Second, pass.RequeueAfter, "a watch that hangs tells nothing then")
 	pass, err = r.pass(t, 301, pods...)
 	require.NoError(t, err)
 	assert.Equal(t, 1, pass.LiveLists, "the first has been taken to be gone for five minutes")
