@@ -96,7 +96,7 @@ func (l *Loop) Sync(ctx context.Context, rs *appsv1.ReplicaSet) (after time.Dura
 	spec.Now, spec.Names = l.Now(), l.names(key)
 	spec.Pending, spec.PendingFor = l.Pending.State(key) // BEFORE the list
 	plan, err := replicas.Manage(l.Cached(rs.Namespace), spec)
-	if err == nil && plan.Blocked.Reason == replicas.ViewIsOld {
+	if err == nil && spec.Pending == expectations.Expired { // though the number may look right
 		plan, err = l.planLive(ctx, key, &spec, plan)
 	}
 	if err != nil {

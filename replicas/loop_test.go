@@ -241,6 +241,18 @@ func TestLoop(t *testing.T) {
 		b.settled()
 		assert.Len(t, b.ever, 31)
 	})
+	for _, between := range []int{2, 7} {
+		t.Run(fmt.Sprintf("E3 the watch hangs while 4 become %d and 4 again: the number is right by chance", between), func(t *testing.T) {
+			t.Parallel()
+			b := newBed(t, 1)
+			b.scale(4, time.Minute)
+			b.view.ChildWatch.Hang()
+			b.scale(between, time.Second)
+			b.scale(4, 6*time.Hour)
+			assert.Equal(t, 4, b.there())
+			b.settled()
+		})
+	}
 	t.Run("C8 C26 orphans are adopted, or their places held", func(t *testing.T) {
 		t.Parallel()
 		b := newBed(t, 1)

@@ -93,7 +93,7 @@ type SpecOf[T metav1.Object] struct {
 	// has claims, but it creates and deletes nothing. If it is Expired, a plan that
 	// would create or delete something does not, and is Blocked by ViewIsOld. A plan
 	// that would do nothing is not Blocked, though the number may be right by chance:
-	// if the list lacks what Store.Get says is outstanding, treat it as ViewIsOld.
+	// list live then too, unless the list shows all that Store.Get says is outstanding.
 	Pending    expectations.State
 	PendingFor time.Duration
 }
