@@ -14,10 +14,11 @@ import (
 // SyncLive settles an expired record by means of a live list, and returns what
 // stays outstanding: what is true on the server, but what the cache does not show
 // yet. A creation by name stays if the object is in live and not in cached. A
-// deletion by UID stays if the object is in cached and not in live. For each
-// other object of which one of these is true, one creation or deletion that is
-// only counted stays. Everything else is settled: the call failed, or its event
-// was lost and will never come.
+// deletion by UID stays if the object is in cached and not in live. Each other
+// object of which one of these is true is counted as one creation or deletion,
+// whether it was expected or not: as long as there is one, the cache is old.
+// Everything else is settled: the call failed, or its event was lost and will never
+// come.
 //
 // The record keeps its time. So while the cache is behind, the owner stays
 // Expired, and the next pass lists live again. If the record were forgotten
@@ -26,7 +27,8 @@ import (
 // Both lists hold the owner's objects that count as replicas. Read cached before
 // live; live must be complete. An object without a UID, as fake clients make
 // them, is known by "namespace/name". Nil objects are skipped, and the lists are
-// not kept. It costs O(n) in the length of the lists.
+// not kept. If the owner has no record, nothing is recorded. It costs O(n) in the
+// length of the lists.
 func SyncLive[K comparable, T metav1.Object](s *Store[K], key K, cached, live []T) Pending {
 	pending, _ := s.Get(key)
 	created, deleted := sets.New[string](), sets.New[types.UID]()
@@ -60,9 +62,9 @@ func beyond[T metav1.Object](objs, others []T) (more []T) {
 	return more
 }
 
-// unproven returns those of the tokens that are not proven, and how many of the
-// number are not.
+// unproven returns those of the tokens that are not proven, and how many more are
+// counted than proven besides: less than 0 if it is fewer.
 func unproven[T ~string](number int, tokens []T, proven sets.Set[T]) (int, []T) {
 	others := proven.Clone().Delete(tokens...).Len()
-	return number - min(max(number, 0), others), sets.New(tokens...).Difference(proven).UnsortedList()
+	return number - others, sets.New(tokens...).Difference(proven).UnsortedList()
 }

@@ -42,8 +42,11 @@ func TestSyncLive(t *testing.T) {
 		"E3 of a number as many stay as the cache has still to see": {
 			changes{Creations: 5, Deletions: 5}, pods{x}, pods{y, z}, changes{Creations: 2, Deletions: 1},
 		},
-		"E3 but never more than were expected": {
-			changes{Creations: 1, Deletions: 1}, pods{x}, pods{y, z}, changes{Creations: 1, Deletions: 1},
+		"E3 also if they are more than were expected: the cache is old": {
+			changes{Creations: 1, Deletions: 1}, pods{x}, pods{y, z}, changes{Creations: 2, Deletions: 1},
+		},
+		"E3 and if others were expected, which will not come": {
+			changes{Creating: []string{"lost"}}, pods{x, y}, pods{y, z}, changes{Creations: 1, Deletions: 1},
 		},
 		"E3 and without those that are known": {
 			changes{Creations: 5, Creating: []string{"y"}}, nil, pods{y, z}, changes{Creations: 1, Creating: []string{"y"}},
@@ -61,7 +64,7 @@ func TestSyncLive(t *testing.T) {
 			changes{Creating: []string{"x"}, Deleting: uids{"default/y"}},
 		},
 		"what was seen beyond what was expected is forgotten": {
-			changes{Creations: -2, Deletions: -1}, nil, pods{x}, changes{},
+			changes{Creations: -2, Deletions: -1}, pods{x}, pods{x}, changes{},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -91,8 +94,8 @@ func TestSyncLive(t *testing.T) {
 	})
 }
 
-// Whatever is expected, cached and live: once the cache shows what is live, nothing
-// of it is left; and until then something is if a name or UID is.
+// Whatever is expected, cached and live: something of it is left until the cache
+// shows what is live.
 func TestSyncLiveIsSettledByTheCache(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(500) {
@@ -110,14 +113,16 @@ func TestSyncLiveIsSettledByTheCache(t *testing.T) {
 			if isLive {
 				live = append(live, pod)
 			}
-			switch r.IntN(3) {
+			switch r.IntN(4) {
 			case 0:
 				expected.Creating = append(expected.Creating, pod.Name)
-				behind = behind || isLive && !inCache
 			case 1:
 				expected.Deleting = append(expected.Deleting, types.UID("uid-"+pod.Name))
-				behind = behind || inCache && !isLive
+			case 2:
+				expected.Creations += r.IntN(5) - 2
+				expected.Deletions += r.IntN(5) - 2
 			}
+			behind = behind || inCache != isLive
 		}
 		s.Set("a", expected)
 		expectations.SyncLive(s, "a", cached, live)

@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -95,7 +96,6 @@ func newBed(t *testing.T, seed uint64) *bed {
 
 // handle is what informers' handlers would be.
 func (b *bed) handle() {
-	wake := func() { b.queue.Wake(types.NamespacedName{Namespace: "default", Name: "web"}, 0) }
 	pod := func(obj any) *corev1.Pod {
 		if gone, ok := obj.(replicastest.Tombstone); ok {
 			obj = gone.Obj
@@ -104,12 +104,15 @@ func (b *bed) handle() {
 		require.True(b.t, ok)
 		return p
 	}
-	b.view.ChildWatch.OnAdd = func(obj any) error { b.loop.PodAdded(pod(obj)); wake(); return nil }
-	b.view.ChildWatch.OnUpdate = func(old, obj any) error { b.loop.PodUpdated(pod(old), pod(obj)); wake(); return nil }
-	b.view.ChildWatch.OnDelete = func(obj any) error { b.loop.PodDeleted(pod(obj)); wake(); return nil }
-	b.view.OwnerWatch.OnAdd = func(any) error { wake(); return nil }
-	b.view.OwnerWatch.OnUpdate = func(any, any) error { wake(); return nil }
+	b.view.ChildWatch.OnAdd = func(obj any) error { b.loop.PodAdded(pod(obj)); b.wake(); return nil }
+	b.view.ChildWatch.OnUpdate = func(old, obj any) error { b.loop.PodUpdated(pod(old), pod(obj)); b.wake(); return nil }
+	b.view.ChildWatch.OnDelete = func(obj any) error { b.loop.PodDeleted(pod(obj)); b.wake(); return nil }
+	b.view.OwnerWatch.OnAdd = func(any) error { b.wake(); return nil }
+	b.view.OwnerWatch.OnUpdate = func(any, any) error { b.wake(); return nil }
 }
+
+// wake is what an event of the owner does.
+func (b *bed) wake() { b.queue.Wake(types.NamespacedName{Namespace: "default", Name: "web"}, 0) }
 
 func (b *bed) sync(ctx context.Context, key types.NamespacedName) (time.Duration, error) {
 	rs, ok := b.view.OwnerWatch.Get(key.Namespace, key.Name)
@@ -153,6 +156,23 @@ func (b *bed) there() int {
 		b.ever[pod.UID] = true
 	}
 	return len(pods)
+}
+
+// remove is somebody else's deletion of a pod.
+func (b *bed) remove(pod *corev1.Pod) {
+	b.t.Helper()
+	_, err := b.cluster.DeleteChild(b.t.Context(), "default", pod.Name, *metav1.NewDeleteOptions(0))
+	require.NoError(b.t, err)
+}
+
+// removeUnseen removes the pods that the cache does not have.
+func (b *bed) removeUnseen() {
+	b.t.Helper()
+	for _, pod := range b.cluster.Children("default") {
+		if !slices.ContainsFunc(b.view.ChildWatch.In("default"), func(p *corev1.Pod) bool { return p.UID == pod.UID }) {
+			b.remove(pod)
+		}
+	}
 }
 
 // settled lets the faults end, and wants the exact number.
@@ -253,6 +273,38 @@ func TestLoop(t *testing.T) {
 			b.settled()
 		})
 	}
+	t.Run("E3 the watch hangs, and what was expected is gone: the cache is old all the same", func(t *testing.T) {
+		t.Parallel()
+		for seed := range uint64(10) { // the order of deletion is another one each time
+			b := newBed(t, seed)
+			b.scale(3, time.Minute)
+			b.view.ChildWatch.Hang()
+			b.scale(4, time.Second)
+			b.remove(b.view.ChildWatch.In("default")[0])
+			b.removeUnseen()
+			b.scale(2, 10*time.Minute)
+			b.wake()
+			b.run(10 * time.Minute)
+			assert.Equal(t, 2, b.there(), "seed %d", seed)
+			b.settled()
+		}
+	})
+	t.Run("E3 the watch hangs, and an orphan comes in place of what was expected: it counts when it is adopted", func(t *testing.T) {
+		t.Parallel()
+		b := newBed(t, 1)
+		b.scale(2, time.Minute)
+		b.view.ChildWatch.Hang()
+		b.scale(3, time.Second)
+		b.removeUnseen()
+		_, err := b.cluster.CreateChild(t.Context(), "default", newOrphan(b.set))
+		require.NoError(t, err)
+		for range 3 {
+			b.run(10 * time.Minute)
+			b.wake()
+		}
+		assert.Equal(t, 3, b.there())
+		b.settled()
+	})
 	t.Run("C8 C26 orphans are adopted, or their places held", func(t *testing.T) {
 		t.Parallel()
 		b := newBed(t, 1)
