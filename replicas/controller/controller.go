@@ -71,8 +71,9 @@ type Kind[O, C Object] struct {
 	// BeforeScale is called before anything is created or deleted, with the active
 	// children and the plan, and returns what shall be done. It may leave out
 	// creations or deletions. If it adds or changes any, the pass returns an error
-	// and does nothing. The Controller does not come back because of what was left
-	// out, so ask for another pass yourself.
+	// and does nothing. The lists are its own: it may change them in place. The
+	// Controller does not come back because of what was left out, so ask for
+	// another pass yourself.
 	//
 	// If children that must go stay, because their deletions were left out, failed
 	// or are held, and others are missing, BeforeScale is called once more, with

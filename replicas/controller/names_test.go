@@ -432,6 +432,28 @@ func TestBeforeScale(t *testing.T) {
 		assert.Empty(t, r.calls)
 		assert.Empty(t, pass.Created)
 	})
+	t.Run("it may cut down in place what it is given", func(t *testing.T) {
+		t.Parallel()
+		r := with(0, func(active []*corev1.Pod, s scale) scale {
+			spared := s.Delete[0].Object.Name
+			s.Delete = slices.DeleteFunc(s.Delete, func(d replicas.Deletion[*corev1.Pod]) bool { return d.Object.Name == spared })
+			clear(active)
+			return s
+		})
+		pass, err := r.pass(t, 0, podsOf(r.owner, 3)...)
+		require.NoError(t, err)
+		assert.Len(t, pass.Deleted, 2)
+		assert.Len(t, pass.Scale.Delete, 2)
+		assert.NotContains(t, pass.Active, (*corev1.Pod)(nil))
+		r = with(5, func(_ []*corev1.Pod, s scale) scale {
+			s.Create, s.Names = 1, slices.Delete(s.Names, 0, 4)
+			return s
+		})
+		pass, err = r.pass(t, 0)
+		require.NoError(t, err)
+		assert.Equal(t, pass.Scale.Names, names(pass.Created))
+		assert.NotContains(t, pass.Scale.Names, "")
+	})
 	for name, before := range map[string]func(active []*corev1.Pod, s scale) scale{
 		"a creation more":   func(_ []*corev1.Pod, s scale) scale { s.Create++; return s },
 		"a negative number": func(_ []*corev1.Pod, s scale) scale { s.Create = -1; return s },

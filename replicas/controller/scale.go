@@ -99,7 +99,9 @@ func (p *pass[O, C]) beforeScale(ctx context.Context, scale replicas.ScaleOf[C])
 	if p.kind.BeforeScale == nil {
 		return scale, nil
 	}
-	less := p.kind.BeforeScale(ctx, p.Owner, p.Active, scale)
+	given := scale // which may be cut down in place
+	given.Names, given.Delete = slices.Clone(scale.Names), slices.Clone(scale.Delete)
+	less := p.kind.BeforeScale(ctx, p.Owner, slices.Clone(p.Active), given)
 	victims := sets.New[types.UID]()
 	for _, v := range scale.Delete {
 		victims.Insert(object.ID(v.Object))
