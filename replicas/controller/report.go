@@ -132,7 +132,7 @@ func (p *pass[O, C]) isDropped(owner, updated O) bool {
 // between the two.
 func (p *pass[O, C]) nextCheck(passErr error) {
 	pods, ok := any(p.counted).([]*corev1.Pod)
-	if !ok || passErr != nil || p.Counts.Ready == p.Counts.Available {
+	if !ok || passErr != nil && !onlyRefused(passErr) || p.Counts.Ready == p.Counts.Available {
 		return
 	}
 	after, ok := status.NextAvailabilityCheck(pods, p.spec.MinReadySeconds, p.Now)

@@ -320,12 +320,13 @@ func onlyRefused(err error) bool {
 }
 
 // end completes what is told of the pass. After an error only the server or a hold
-// says when to come back: the caller's rate limiter does otherwise.
+// says when to come back: the caller's rate limiter does otherwise. A refusal is no
+// error to the caller: what else there is to come back for stays.
 func (p *pass[O, C]) end(err error) {
 	if p.state != nil {
 		p.Unresolved = p.state.names.len()
 	}
-	if p.Err = err; err != nil {
+	if p.Err = err; err != nil && !onlyRefused(err) {
 		p.RequeueAfter = p.retryAfter
 		return
 	}

@@ -282,6 +282,22 @@ func TestSyncRefuses(t *testing.T) {
 		_, err = r.pass(t, 0, podtest.Pod("orphan"))
 		require.ErrorIs(t, err, away)
 	})
+	t.Run("M1 W42 a refusal changes nothing about when else to come back", func(t *testing.T) {
+		t.Parallel()
+		r := refusing()
+		r.owner.Spec.MinReadySeconds = 90
+		ready := podtest.Pod("a", owned(r.owner), podtest.ReadySince(podtest.Now.Add(-time.Minute)))
+		pass, err := r.pass(t, 0, ready)
+		require.NoError(t, err)
+		requireRefused(t, pass.Err, "InvalidImage")
+		assert.Equal(t, 30*time.Second, pass.RequeueAfter, "then it is available")
+		r = refusing()
+		r.patch = func(p *corev1.Pod) error { return invalid(p.Name) }
+		pass, err = r.pass(t, 0, podtest.Pod("orphan"))
+		require.NoError(t, err)
+		requireRefused(t, pass.Err, "InvalidImage")
+		assert.Equal(t, time.Minute, pass.RequeueAfter, "then the orphan is tried again")
+	})
 	t.Run("an error of Spec that is no refusal comes back, and no event tells it", func(t *testing.T) {
 		t.Parallel()
 		r := newRig(1)
