@@ -378,9 +378,13 @@ func TestWrites(t *testing.T) {
 			assert.Fail(t, "drained with a write under way")
 		case <-time.After(50 * time.Millisecond):
 		}
+		_, err := call(t.Context(), w, http.MethodPost, url)
+		require.ErrorIs(t, err, errDrained, "no other begins")
 		close(answer)
 		assert.Equal(t, "200 OK<nil>", <-got)
 		<-drained
+		_, err = call(t.Context(), w, http.MethodPost, url)
+		require.ErrorIs(t, err, errDrained)
 	})
 
 	t.Run("a read ends with its context", func(t *testing.T) {

@@ -5,6 +5,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net/http"
 	"sync"
@@ -22,8 +23,11 @@ type writes struct {
 	underWay sync.RWMutex // read-locked by each
 }
 
-// drain waits for the writes under way. None begins any more.
+// drain waits for the writes under way. None begins any more: it fails at once, and
+// keeps nobody waiting.
 func (w *writes) drain() { w.underWay.Lock() }
+
+var errDrained = errors.New("not written: the controllers have ended")
 
 // wrap is for rest.Config.Wrap.
 func (w *writes) wrap(next http.RoundTripper) http.RoundTripper {
@@ -31,7 +35,12 @@ func (w *writes) wrap(next http.RoundTripper) http.RoundTripper {
 		if isRead(req) {
 			return next.RoundTrip(req)
 		}
-		w.underWay.RLock()
+		if !w.underWay.TryRLock() {
+			if req.Body != nil {
+				_ = req.Body.Close()
+			}
+			return nil, errDrained
+		}
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(req.Context()), writeTimeout)
 		end := sync.OnceFunc(func() {
 			cancel()
