@@ -50,6 +50,12 @@ func (p *pass[O, C]) claim(ctx context.Context, plan replicas.PlanOf[C]) (replic
 		return replicas.ScaleOf[C]{}, err
 	}
 	p.claimErr = err
+	for _, c := range claimed.Adopted {
+		p.state.proven.adopted(c)
+	}
+	for _, f := range claimed.Gone {
+		p.state.proven.left(object.ID(f.Object))
+	}
 	p.refusedAdoptions(claimed.Refused)
 	p.undecidedAdoptions(ctx, claimer, claimed.Undecided)
 	p.failedReleases(claimed.NotReleased)

@@ -489,3 +489,71 @@ func TestOldViewAndARefusedOrphan(t *testing.T) {
 		assert.Positive(t, pass.RequeueAfter)
 	})
 }
+
+// The cache does not know an orphan that a live list has shown.
+func TestAnOrphanThatOnlyALiveListShows(t *testing.T) {
+	t.Parallel()
+	const late = 301 // seconds
+	start := func() *podRig {
+		r := newRig(2)
+		r.record().Set(r.key(), expectations.Changes{Creating: []string{"web-lost"}})
+		there, orphan := podtest.Pod("a", owned(r.owner), version("3")), podtest.Pod("orphan", version("4"))
+		r.version, r.patched = "5", owned(r.owner)
+		r.live = func() ([]*corev1.Pod, error) { return []*corev1.Pod{there, orphan}, nil }
+		return r
+	}
+	t.Run("E3 C26 it counts when it is adopted, until the cache shows it", func(t *testing.T) {
+		t.Parallel()
+		r := start()
+		pass, err := r.pass(t, late)
+		require.NoError(t, err)
+		require.Equal(t, []string{"orphan"}, names(pass.Adopted))
+		for i := range 3 {
+			pass, err = r.pass(t, late+i)
+			require.NoError(t, err)
+			assert.Empty(t, r.calls, "pass %d", i)
+			assert.Equal(t, []string{"a", "orphan"}, names(pass.Active))
+		}
+	})
+	t.Run("E3 C26 its place is held if its adoption is not decided", func(t *testing.T) {
+		t.Parallel()
+		r := start()
+		r.patch = func(*corev1.Pod) error { return timeout() }
+		pass, err := r.pass(t, late)
+		require.Error(t, err)
+		require.Equal(t, []string{"orphan"}, names(pass.Undecided))
+		pass, err = r.pass(t, late)
+		require.NoError(t, err)
+		assert.Equal(t, []string{"orphan"}, names(pass.Undecided))
+		assert.Empty(t, r.calls)
+		r.patch = func(*corev1.Pod) error { return nil }
+		pass, err = r.pass(t, late+1)
+		require.NoError(t, err)
+		assert.Equal(t, []string{"orphan"}, names(pass.Adopted))
+		assert.Empty(t, r.callsOf("create"))
+	})
+	t.Run("E3 C16 its place is filled when it turns out to be gone", func(t *testing.T) {
+		t.Parallel()
+		r := start()
+		r.patch = func(p *corev1.Pod) error { return notFound(p.Name) }
+		pass, err := r.pass(t, late)
+		require.NoError(t, err)
+		require.Len(t, pass.Created, 1)
+		pass, err = r.pass(t, late+1, podtest.Pod(pass.Created[0].Name, owned(r.owner)))
+		require.NoError(t, err)
+		assert.Empty(t, r.calls, "it is not asked for again")
+		assert.Len(t, pass.Active, 2)
+	})
+	t.Run("E3 one that the cache has and the list has not is not adopted any more", func(t *testing.T) {
+		t.Parallel()
+		r := start()
+		former := podtest.Pod("former", version("2"))
+		pass, err := r.pass(t, late, former)
+		require.NoError(t, err)
+		require.Equal(t, []string{"orphan"}, names(pass.Adopted))
+		pass, err = r.pass(t, late+1, former)
+		require.NoError(t, err)
+		assert.Empty(t, r.calls)
+		assert.Equal(t, []string{"a", "orphan"}, names(pass.Active))
+	})
+}

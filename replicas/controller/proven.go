@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/replicakit/replicakit/internal/object"
 	"github.com/replicakit/replicakit/internal/resourceversion"
@@ -21,17 +22,20 @@ import (
 // use it at the same time.
 type proven[C Object] struct {
 	mu sync.Mutex
-	// present are children as the list had them that the cache does not have, or
-	// only in an older resourceversion.
+	// present are the owner's children, and orphans, as the list had them that the
+	// cache does not have, or only in an older resourceversion.
 	present []C
-	// absent are children that the cache has, and that are no replicas of the
-	// owner any more, with the version of the list that says so, if it was one.
+	// absent are children that the cache has, and that are no replicas of the owner
+	// any more, nor may be, with the version of the list that says so, if it was one.
 	absent map[types.UID]string
 	since  time.Time // the last list, or the last answer
 	bar    string    // the version of that list: a cache that has come so far shows it all
 	// restoredFrom is how far the cache was when a later list was older: the server
 	// was restored from a backup. Until the cache goes back it proves nothing.
 	restoredFrom string
+	// meanwhile are children that left the cache since a list began, which may be
+	// older than that; nil if none is under way.
+	meanwhile sets.Set[types.UID]
 }
 
 // over lays what is proven over a view of the cache, which has come as far as
@@ -109,10 +113,23 @@ func (v *proven[C]) lay(cached []C, known map[types.UID]C) []C {
 	return view
 }
 
-// listed replaces what is proven by a live list, of which ours are the owner's
-// children. The cache had come as far as read before the list began. It reports
-// whether the list is older than that.
-func (v *proven[C]) listed(ours []C, listVersion string, cached []C, read string, now time.Time) (restored bool) {
+// listing notes that a live list begins, and ended that it is over.
+func (v *proven[C]) listing() (ended func()) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.meanwhile = sets.New[types.UID]()
+	return func() {
+		v.mu.Lock()
+		defer v.mu.Unlock()
+		v.meanwhile = nil
+	}
+}
+
+// listed replaces what is proven by a live list, of which live are the owner's
+// children and the orphans that match; cached are those that the cache has. It had
+// come as far as read before the list began. It reports whether the list is older
+// than that.
+func (v *proven[C]) listed(live []C, listVersion string, cached []C, read string, now time.Time) (restored bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.since, v.bar = now, listVersion
@@ -121,9 +138,10 @@ func (v *proven[C]) listed(ours []C, listVersion string, cached []C, read string
 	for _, c := range cached {
 		shown[object.ID(c)] = c
 	}
-	for _, c := range ours {
+	for _, c := range live {
 		id := object.ID(c)
-		if was, ok := shown[id]; !ok || resourceversion.Older(was.GetResourceVersion(), c.GetResourceVersion()) {
+		was, ok := shown[id]
+		if (!ok || resourceversion.Older(was.GetResourceVersion(), c.GetResourceVersion())) && !v.meanwhile.Has(id) {
 			v.present = append(v.present, c)
 		}
 		delete(shown, id)
@@ -144,12 +162,25 @@ func (v *proven[C]) add(absent types.UID, listed string) {
 	v.absent[absent] = listed
 }
 
-// gone notes that a child does not exist any more, though the cache has it.
+// gone notes that a child does not exist any more, though the cache, or the list,
+// has it.
 func (v *proven[C]) gone(id types.UID, now time.Time) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.learn(now)
+	v.drop(id)
 	v.add(id, "")
+}
+
+// adopted notes what became of an orphan that the list showed.
+func (v *proven[C]) adopted(c C) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for i, p := range v.present {
+		if object.ID(p) == object.ID(c) {
+			v.present[i] = c
+		}
+	}
 }
 
 // found notes a child that exists, though the cache may not have it.
@@ -157,7 +188,12 @@ func (v *proven[C]) found(c C, now time.Time) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.learn(now)
-	v.present = append(slices.DeleteFunc(v.present, func(p C) bool { return object.ID(p) == object.ID(c) }), c)
+	v.drop(object.ID(c))
+	v.present = append(v.present, c)
+}
+
+func (v *proven[C]) drop(id types.UID) {
+	v.present = slices.DeleteFunc(v.present, func(c C) bool { return object.ID(c) == id })
 }
 
 // learn notes that something is proven now that the last list does not know of.
@@ -169,11 +205,14 @@ func (v *proven[C]) learn(now time.Time) {
 	v.bar = ""
 }
 
-// left notes the event of a child that left the cache.
+// left notes that a child left the cache, or turned out to be gone.
 func (v *proven[C]) left(id types.UID) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.present = slices.DeleteFunc(v.present, func(c C) bool { return object.ID(c) == id })
+	v.drop(id)
+	if v.meanwhile != nil {
+		v.meanwhile.Insert(id)
+	}
 }
 
 // remaining is how long what is proven stays good, 0 if nothing is needed. What is

@@ -85,3 +85,48 @@ func TestAChildThatMatchesAgainIsNotReleased(t *testing.T) {
 	assert.Empty(t, pass.Released)
 	assert.Len(t, pass.Active, 1)
 }
+
+// The list was right, and then the call says that it is no more.
+func TestWhatAListShowedAndACallFindsGone(t *testing.T) {
+	t.Parallel()
+	r := newRig(2)
+	r.record().Set(r.key(), expectations.Changes{Creating: []string{"web-lost"}})
+	pods := podsOf(r.owner, 2)
+	r.live = func() ([]*corev1.Pod, error) { return pods, nil }
+	pass, err := r.pass(t, 301)
+	require.NoError(t, err)
+	require.Len(t, pass.Active, 2)
+	*r.owner.Spec.Replicas = 1
+	r.remove = func(p *corev1.Pod, _ metav1.DeleteOptions) error { return notFound(p.Name) }
+	_, err = r.pass(t, 302)
+	require.NoError(t, err)
+	require.Len(t, r.callsOf("delete"), 1)
+	pass, err = r.pass(t, 303)
+	require.NoError(t, err)
+	assert.Empty(t, r.calls, "it is known to be gone")
+	assert.Len(t, pass.Active, 1)
+	*r.owner.Spec.Replicas = 2
+	pass, err = r.pass(t, 304)
+	require.NoError(t, err)
+	assert.Len(t, pass.Created, 1)
+}
+
+// The list that is under way may be older than the event.
+func TestAChildThatLeavesWhileItIsListed(t *testing.T) {
+	t.Parallel()
+	for name, options := range map[string][]podtest.Option{"a child": {owned(replicaSet(2))}, "an orphan": nil} {
+		r := newRig(2)
+		r.record().Set(r.key(), expectations.Changes{Creating: []string{"web-lost"}})
+		stays, leaves := podtest.Pod("stays", owned(r.owner)), podtest.Pod("leaves", options...)
+		r.patch = func(p *corev1.Pod) error { return timeout() }
+		r.live = func() ([]*corev1.Pod, error) {
+			require.NoError(t, r.start().ChildDeleted(leaves))
+			return []*corev1.Pod{stays, leaves}, nil
+		}
+		_, _ = r.pass(t, 301)
+		pass, err := r.pass(t, 302, stays)
+		require.NoError(t, err, name)
+		assert.Len(t, pass.Created, 1, name)
+		r.settle()
+	}
+}

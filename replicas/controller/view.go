@@ -149,31 +149,29 @@ func (p *pass[O, C]) readLive(ctx context.Context) error {
 // listLive lists what the owner's selector matches, notes what that proves, and
 // returns the owner's children and the orphans.
 func (p *pass[O, C]) listLive(ctx context.Context) ([]C, error) {
+	defer p.state.proven.listing()()
 	list, err := p.list(ctx)
 	if err != nil {
 		p.retryAfter = max(p.retryAfter, p.lists.held())
 		return nil, err
 	}
-	isNil, owner := object.NilOf[C](), object.OwnerOf(p.Owner, p.kind.Owner.GroupKind())
-	var ours, live []C
+	isNil := object.NilOf[C]()
+	var live []C
 	for i, c := range list.Items {
 		switch {
 		case isNil(c):
 			return nil, fmt.Errorf("items[%d] is nil", i)
-		case !p.isAskedFor(c): // no harm
-		case owner.Controls(c):
-			ours, live = append(ours, c), append(live, c)
-		case metav1.GetControllerOfNoCopy(c) == nil:
+		case p.isAskedFor(c) && p.mayCount(c): // what was not asked for does no harm
 			live = append(live, c)
 		}
 	}
 	var cached []C
 	for _, c := range p.cached {
-		if owner.Controls(c) {
+		if p.mayCount(c) {
 			cached = append(cached, c)
 		}
 	}
-	p.Restored = p.state.proven.listed(ours, list.ResourceVersion, cached, p.read, p.opts.Now())
+	p.Restored = p.state.proven.listed(live, list.ResourceVersion, cached, p.read, p.opts.Now())
 	p.resolveNames(live)
 	return live, nil
 }
@@ -187,10 +185,10 @@ func (p *pass[O, C]) list(ctx context.Context) (List[C], error) {
 	return list, err
 }
 
-// isAskedFor reports whether a live list may have the child in it.
+// isAskedFor reports whether a live list may have a child of this namespace in it.
 func (p *pass[O, C]) isAskedFor(c C) bool {
 	namespace := p.Owner.GetNamespace()
-	return (namespace == "" || namespace == c.GetNamespace()) && p.spec.Selector.Matches(labels.Set(c.GetLabels()))
+	return namespace == "" || namespace == c.GetNamespace()
 }
 
 // resolveNames notes which creations without an answer took effect.
