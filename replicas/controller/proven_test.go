@@ -130,3 +130,32 @@ func TestAChildThatLeavesWhileItIsListed(t *testing.T) {
 		r.settle()
 	}
 }
+
+// While a creation is awaited, the status is not made of what is known to be old.
+func TestStatusWhileProofIsOldAndEventsAreAwaited(t *testing.T) {
+	t.Parallel()
+	r := newRig(3)
+	r.record().Set(r.key(), expectations.Changes{Creating: []string{"web-lost"}})
+	pods := podsOf(r.owner, 3)
+	r.live = func() ([]*corev1.Pod, error) { return pods, nil }
+	pass, err := r.pass(t, 301)
+	require.NoError(t, err)
+	require.EqualValues(t, 3, pass.Counts.Replicas)
+	*r.owner.Spec.Replicas = 4
+	pass, err = r.pass(t, 500)
+	require.NoError(t, err)
+	require.Len(t, pass.Created, 1)
+	t.Run("T1 T15 as long as it is waited for", func(t *testing.T) { //nolint:paralleltest // one story
+		pass, err = r.pass(t, 700)
+		require.NoError(t, err)
+		require.True(t, pass.Waiting)
+		assert.EqualValues(t, 3, pass.Counts.Replicas)
+	})
+	t.Run("T1 and if the list fails", func(t *testing.T) { //nolint:paralleltest // one story
+		r.live = func() ([]*corev1.Pod, error) { return nil, timeout() }
+		pass, err = r.pass(t, 900)
+		require.Error(t, err)
+		require.True(t, pass.ViewWasOld)
+		assert.EqualValues(t, 3, pass.Counts.Replicas)
+	})
+}

@@ -42,20 +42,25 @@ func (p *pass[O, C]) plan(ctx context.Context) (replicas.PlanOf[C], error) {
 	return live, err
 }
 
-// manageEither plans from the other of two old views if something follows from it: each
-// may lack what the other has.
+// manageEither plans from the other of two old views too: each may lack what the other
+// has, and if something follows from either, a list is needed. What is told of the
+// children is that of the first, in which more is proven.
 func (p *pass[O, C]) manageEither(ctx context.Context) (replicas.PlanOf[C], error) {
 	if p.other == nil {
 		return p.manage(ctx)
 	}
 	view := p.children
 	p.children = p.other
-	plan, err := p.manage(ctx)
-	if err != nil || plan.Blocked.Reason != "" {
-		return plan, err
+	other, err := p.manage(ctx)
+	if err != nil {
+		return other, err
 	}
 	p.children = view
-	return p.manage(ctx)
+	plan, err := p.manage(ctx)
+	if err == nil && other.Blocked.Reason == replicas.ViewIsOld {
+		plan.Blocked = other.Blocked
+	}
+	return plan, err
 }
 
 // notListed returns those of the children that a live list did not show: the others
