@@ -183,7 +183,7 @@ func (l *watchedLock) Get(ctx context.Context) (*resourcelock.LeaderElectionReco
 		raw = strconv.AppendInt(slices.Clip(raw), record.RenewTime.UnixNano(), 10)
 	}
 	switch {
-	case errors.Is(err, errOtherRanges):
+	case errors.Is(err, errNotAlike):
 		l.end(err)
 	case apierrors.IsNotFound(err), err == nil && record.HolderIdentity == "":
 		l.permit.revoke()

@@ -152,6 +152,12 @@ func TestWatchedLock(t *testing.T) {
 			p.server.record = mine
 			return errors.Join(p.Update(ctx, mine), p.get(ctx))
 		}, true, nil},
+		{"nor does it prove anything, if nobody has answered when it was taken", func(ctx context.Context, p *play) error {
+			p.server.err = errors.New("timeout")
+			err := ignore(p.Create(ctx, mine))
+			p.server.err, p.server.record = nil, mine
+			return errors.Join(err, p.get(ctx))
+		}, false, nil},
 		{"whoever waits may see another holder", func(ctx context.Context, p *play) error {
 			p.server.record.HolderIdentity = "other"
 			return p.get(ctx)

@@ -164,7 +164,7 @@ func (o *options) addElectionFlags(fs *pflag.FlagSet) {
 }
 
 func (o *options) addShardFlags(fs *pflag.FlagSet) {
-	fs.StringVar(&o.shardRanges, "shard-ranges", o.shardRanges, "share the work with other managers, by namespace: all ranges of the hash of its name, as start-end,start-end...; each has a lease of its own. The same for all managers; to change them, stop all managers first. 'controller shard-ranges' proposes some. Not given, one manager does everything")
+	fs.StringVar(&o.shardRanges, "shard-ranges", o.shardRanges, "share the work with other managers, by namespace: all ranges of the hash of its name, as start-end,start-end...; each has a lease of its own. The same for all managers, as --controllers and --leader-elect-lease-duration; to change them, stop all managers first. 'controller shard-ranges' proposes some. Not given, one manager does everything")
 	fs.IntVar(&o.shardsPerManager, "shards-per-manager", o.shardsPerManager, "ranges that this manager takes at most; 0 means all that nobody else takes")
 	fs.BoolVar(&o.shardedListAndWatch, "sharded-list-and-watch", o.shardedListAndWatch, "have the server send only what is in the ranges, if it can: it has the feature gate ShardedListAndWatch then")
 }

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -28,8 +29,9 @@ import (
 // name of their ranges: each of them renews it, and writes only as long as its own
 // renewals allow. So managers with other ranges, and those with none, never work
 // at the same time as these: for as long as one of these does they do not get that
-// lease. How long it lasts is in its name too: whoever renewed it last says that
-// for all.
+// lease. The controllers are in its name too, as of a range whose manager runs other
+// ones a part would be nobody's, and how long it lasts: whoever renewed it last says
+// that for all.
 //
 // A manager takes the first range that is free at once, and each further one after
 // that range has been free for one more lease duration for each range that it has
@@ -51,7 +53,7 @@ type share struct {
 }
 
 func (s *share) run(ctx context.Context) error {
-	lock, err := s.lock(s.opts.lease.Name, fmt.Sprintf("shards-%s-%ds", s.opts.ranges.Fingerprint(), s.opts.leaseDuration/time.Second))
+	lock, err := s.lock(s.opts.lease.Name, s.opts.jointIdentity())
 	if err != nil {
 		return fmt.Errorf("leader election: %w", err)
 	}
@@ -74,13 +76,22 @@ func (s *share) run(ctx context.Context) error {
 	return s.campaign(ctx, candidacy{lock: joint, work: s.take})
 }
 
+// jointIdentity is the same for managers that may work at the same time.
+func (o *options) jointIdentity() string {
+	names := make([]string, len(o.enabled))
+	for i, c := range o.enabled {
+		names[i] = c.alias
+	}
+	return fmt.Sprintf("shards-%s-%ds-%s", o.ranges.Fingerprint(), o.leaseDuration/time.Second, strings.Join(names, "+"))
+}
+
 // A jointLock is of a lease that several processes hold together, by one identity.
 type jointLock struct {
 	resourcelock.Interface
 	other *resourcelock.LeaderElectionRecord // of somebody else's, as it was last seen; nil: there was none
 }
 
-var errOtherRanges = errors.New("--shard-ranges: others are at work with other ranges, with none, or with another --leader-elect-lease-duration")
+var errNotAlike = errors.New("--shard-ranges: others are at work with other ranges, with none, with other --controllers, or with another --leader-elect-lease-duration")
 
 // Get fails once it has seen somebody else renew the lease.
 func (l *jointLock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
@@ -95,7 +106,8 @@ func (l *jointLock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord
 	}
 	l.other = record
 	if before != nil && before.HolderIdentity == record.HolderIdentity && !before.RenewTime.Equal(&record.RenewTime) {
-		return nil, nil, fmt.Errorf("%w: lease %s is held by %s; all managers must have the same, and end before they change", errOtherRanges, l.Describe(), record.HolderIdentity)
+		return nil, nil, fmt.Errorf("%w: lease %s is held by %s, and this is %s; all managers must have the same, and end before they change",
+			errNotAlike, l.Describe(), record.HolderIdentity, l.Identity())
 	}
 	return record, raw, nil
 }
@@ -157,6 +169,7 @@ func (s *share) limit() int {
 
 // serve holds the lease that was taken, works, and gives it up after ctx has ended.
 func (s *share) serve(ctx context.Context, c *candidate) error {
+	c.lock.leading = true // even if nobody has answered yet: another holder ends it
 	klog.FromContext(ctx).Info("Serving a range of namespaces", "shard", c.worker.shard.index, "range", c.worker.shard.String(), "lease", c.lock.Describe())
 	return s.campaign(ctx, candidacy{
 		lock:    c.lock,
@@ -174,8 +187,8 @@ func (s *share) takeOne(ctx context.Context, held int) (taken *candidate) {
 			continue
 		}
 		c.look(ctx)
-		if taken == nil && !c.free.IsZero() && time.Since(c.free) >= patience && c.take(ctx, s.opts.leaseDuration) {
-			taken = c
+		if taken == nil && (c.isOurs() || c.isFree(patience) && c.take(ctx, s.opts.leaseDuration)) {
+			c.held, taken = true, c
 		}
 	}
 	return taken
@@ -211,6 +224,18 @@ func (c *candidate) isHeld(now time.Time) bool {
 	return now.Before(c.since.Add(time.Duration(c.record.LeaseDurationSeconds) * time.Second))
 }
 
+// isFree reports whether nobody has held the lease for so long.
+func (c *candidate) isFree(patience time.Duration) bool {
+	return !c.free.IsZero() && time.Since(c.free) >= patience
+}
+
+// isOurs reports whether the lease names us, as it does once it was taken though nobody
+// answered. That permits nothing yet: the first renewal does, which the campaign begins
+// with.
+func (c *candidate) isOurs() bool {
+	return c.record != nil && c.record.HolderIdentity == c.lock.Identity()
+}
+
 func sameRecord(a, b *resourcelock.LeaderElectionRecord) bool {
 	if a == nil || b == nil {
 		return a == b
@@ -218,7 +243,8 @@ func sameRecord(a, b *resourcelock.LeaderElectionRecord) bool {
 	return a.HolderIdentity == b.HolderIdentity && a.LeaderTransitions == b.LeaderTransitions && a.RenewTime.Equal(&b.RenewTime)
 }
 
-// take makes the lease ours, unless somebody else was faster.
+// take makes the lease ours, unless somebody else was faster. If there is no answer, it
+// is looked at again: at once, and by whoever looks next.
 func (c *candidate) take(ctx context.Context, leaseDuration time.Duration) bool {
 	now := metav1.Now()
 	record := resourcelock.LeaderElectionRecord{
@@ -238,7 +264,8 @@ func (c *candidate) take(ctx context.Context, leaseDuration time.Duration) bool 
 		klog.FromContext(ctx).V(2).Info("A lease was not taken", "lease", c.lock.Describe(), "err", err)
 	case err != nil:
 		klog.FromContext(ctx).Error(err, "A lease cannot be taken", "lease", c.lock.Describe())
+		c.look(ctx)
+		return c.isOurs()
 	}
-	c.held = err == nil
-	return c.held
+	return err == nil
 }

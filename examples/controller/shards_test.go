@@ -30,7 +30,8 @@ type leaseServer struct {
 	t      *testing.T
 	mu     sync.Mutex
 	leases map[string]*storedLease
-	cut    map[string]bool // managers that get no answers, by name
+	cut    map[string]bool          // managers that get no answers, by name
+	lost   map[string]time.Duration // the answers to the next writes, by lease: how much later these take effect
 
 	atWork map[int][]*worker // by range
 	by     map[*worker]string
@@ -43,7 +44,10 @@ type storedLease struct {
 
 func newLeaseServer(t *testing.T) *leaseServer {
 	t.Helper()
-	return &leaseServer{t: t, leases: map[string]*storedLease{}, cut: map[string]bool{}, atWork: map[int][]*worker{}, by: map[*worker]string{}}
+	return &leaseServer{
+		t: t, leases: map[string]*storedLease{}, cut: map[string]bool{}, lost: map[string]time.Duration{},
+		atWork: map[int][]*worker{}, by: map[*worker]string{},
+	}
 }
 
 // A serverLock is one manager's view of a lease.
@@ -57,15 +61,41 @@ func (l *serverLock) Describe() string   { return "kube-system/" + l.name }
 func (l *serverLock) Identity() string   { return l.identity }
 func (l *serverLock) RecordEvent(string) {}
 
+var errNoAnswer = errors.New("no answer")
+
 var leaseResource = schema.GroupResource{Group: "coordination.k8s.io", Resource: "leases"}
 
 func (l *serverLock) call(f func(stored *storedLease) error) error {
 	l.server.mu.Lock()
 	defer l.server.mu.Unlock()
 	if l.server.cut[l.manager] {
-		return errors.New("no answer")
+		return errNoAnswer
 	}
 	return f(l.server.leases[l.name])
+}
+
+// losesAnswer reports whether the answer to this write is lost. The write is what was
+// sent, and takes effect all the same.
+func (l *serverLock) losesAnswer(write func(sent *serverLock)) bool {
+	l.server.mu.Lock()
+	late, lost := l.server.lost[l.name]
+	delete(l.server.lost, l.name)
+	l.server.mu.Unlock()
+	sent := *l
+	switch {
+	case !lost:
+	case late == 0:
+		write(&sent)
+	default:
+		time.AfterFunc(late, func() { write(&sent) })
+	}
+	return lost
+}
+
+func (s *leaseServer) loseAnswer(lease string, late time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lost[lease] = late
 }
 
 func (l *serverLock) Get(context.Context) (record *resourcelock.LeaderElectionRecord, raw []byte, err error) {
@@ -81,7 +111,10 @@ func (l *serverLock) Get(context.Context) (record *resourcelock.LeaderElectionRe
 	return record, raw, err
 }
 
-func (l *serverLock) Create(_ context.Context, record resourcelock.LeaderElectionRecord) error {
+func (l *serverLock) Create(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
+	if l.losesAnswer(func(sent *serverLock) { _ = sent.Create(ctx, record) }) {
+		return errNoAnswer
+	}
 	return l.call(func(stored *storedLease) error {
 		if stored != nil {
 			return apierrors.NewAlreadyExists(leaseResource, l.name)
@@ -92,7 +125,10 @@ func (l *serverLock) Create(_ context.Context, record resourcelock.LeaderElectio
 	})
 }
 
-func (l *serverLock) Update(_ context.Context, record resourcelock.LeaderElectionRecord) error {
+func (l *serverLock) Update(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
+	if l.losesAnswer(func(sent *serverLock) { _ = sent.Update(ctx, record) }) {
+		return errNoAnswer
+	}
 	return l.call(func(stored *storedLease) error {
 		switch {
 		case stored == nil:
@@ -299,6 +335,26 @@ func TestShare(t *testing.T) {
 			require.ErrorIs(t, <-a.ended, errLeaseLost)
 			end(t, b, c)
 		}},
+		{"whoever gets no answer when it takes a range has it all the same", func(t *testing.T, s *leaseServer) {
+			t.Helper()
+			for range 2 { // there is no lease, and there is one
+				s.loseAnswer("replicakit-controller-shard-0", 0)
+				a, b := s.start("a", 2), s.start("b", 2)
+				time.Sleep(10 * time.Second)
+				assert.Equal(t, map[string]int{"a": 1, "b": 1}, s.counts())
+				end(t, a, b)
+			}
+		}},
+		{"so has whoever looks before it is taken", func(t *testing.T, s *leaseServer) {
+			t.Helper()
+			s.loseAnswer("replicakit-controller-shard-0", 3*time.Second)
+			a := s.start("a", 2)
+			time.Sleep(2 * time.Second)
+			assert.Equal(t, map[int]string{1: "a"}, s.served())
+			time.Sleep(5 * time.Second)
+			assert.Equal(t, map[int]string{0: "a", 1: "a"}, s.served())
+			end(t, a)
+		}},
 		{"one that loses a range gives up the others, and ends", func(t *testing.T, s *leaseServer) {
 			t.Helper()
 			a := s.start("a", 2)
@@ -321,8 +377,9 @@ func TestShare(t *testing.T) {
 			time.Sleep(time.Minute)
 			b := s.start("b", 4)
 			err := <-b.ended
-			require.ErrorIs(t, err, errOtherRanges)
+			require.ErrorIs(t, err, errNotAlike)
 			require.ErrorContains(t, err, "lease kube-system/replicakit-controller is held by shards-2-")
+			require.ErrorContains(t, err, ", and this is shards-4-")
 			assert.Equal(t, map[string]int{"a": 2}, s.counts())
 			end(t, a)
 		}},
@@ -331,10 +388,10 @@ func TestShare(t *testing.T) {
 			a, b := s.start("a", 2), s.start("b", 4)
 			select {
 			case err := <-a.ended:
-				require.ErrorIs(t, err, errOtherRanges)
+				require.ErrorIs(t, err, errNotAlike)
 				end(t, b)
 			case err := <-b.ended:
-				require.ErrorIs(t, err, errOtherRanges)
+				require.ErrorIs(t, err, errNotAlike)
 				end(t, a)
 			}
 		}},
@@ -362,11 +419,32 @@ func TestShare(t *testing.T) {
 			err := <-b.ended
 			c := s.start("c", 4)
 			time.Sleep(5 * time.Minute)
-			require.ErrorIs(t, err, errOtherRanges)
+			require.ErrorIs(t, err, errNotAlike)
 			require.ErrorContains(t, err, "another --leader-elect-lease-duration")
 			require.ErrorIs(t, <-a.ended, errLeaseLost)
 			assert.Equal(t, map[string]int{"c": 4}, s.counts())
 			end(t, c)
+		}},
+		{"whoever runs other controllers is not joined: the other kind of a range would be nobody's", func(t *testing.T, s *leaseServer) {
+			t.Helper()
+			a := s.start("a", 2, "--controllers=replicaset")
+			time.Sleep(time.Minute)
+			for _, others := range []string{"*", "replicationcontroller"} {
+				b := s.start("b", 2, "--controllers="+others)
+				err := <-b.ended
+				require.ErrorIs(t, err, errNotAlike)
+				require.ErrorContains(t, err, "with other --controllers")
+				require.ErrorContains(t, err, "-15s-replicaset, and this is shards-2-")
+			}
+			assert.Equal(t, map[string]int{"a": 2}, s.counts())
+			end(t, a)
+		}},
+		{"the same controllers may be named in several ways", func(t *testing.T, s *leaseServer) {
+			t.Helper()
+			a, b := s.start("a", 2), s.start("b", 2, "--controllers=replicationcontroller,replicaset-controller")
+			time.Sleep(10 * time.Second)
+			assert.Equal(t, map[string]int{"a": 1, "b": 1}, s.counts())
+			end(t, a, b)
 		}},
 		{"one without ranges at work is not joined", func(t *testing.T, s *leaseServer) {
 			t.Helper()
@@ -380,7 +458,7 @@ func TestShare(t *testing.T) {
 				require.NoError(t, alone.Update(t.Context(), record))
 				require.Empty(t, s.counts())
 			}
-			require.ErrorIs(t, <-a.ended, errOtherRanges)
+			require.ErrorIs(t, <-a.ended, errNotAlike)
 		}},
 		{"many managers hold the joint lease together", func(t *testing.T, s *leaseServer) {
 			t.Helper()
@@ -465,7 +543,7 @@ func TestJointLock(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, one.Update(ctx, record("us", 4)))
 	_, _, err = stranger.Get(ctx)
-	require.ErrorIs(t, err, errOtherRanges)
+	require.ErrorIs(t, err, errNotAlike)
 
 	require.NoError(t, two.Update(ctx, record("them", 5)))
 	require.True(t, apierrors.IsConflict(one.Update(ctx, record("us", 6))), "what is another's is not taken back")

@@ -111,7 +111,7 @@ func (s *managerServer) shared(t *testing.T) {
 
 	other := s.start(t, "--kubeconfig="+s.account(t, "sharer-other"), "--shard-ranges=0x0-0x10000000000000000")
 	assert.Equal(t, 1, other.ends())
-	assert.Contains(t, other.log.String(), "controller: --shard-ranges: others are at work with other ranges, with none, or with another --leader-elect-lease-duration: lease kube-system/replicakit-controller is held by shards-2-")
+	assert.Contains(t, other.log.String(), "controller: --shard-ranges: others are at work with other ranges, with none, with other --controllers, or with another --leader-elect-lease-duration: lease kube-system/replicakit-controller is held by shards-2-")
 	c.stop()
 	d.stop()
 	s.wroteUnderLease(t, map[string]int{low: 0, high: 1})
