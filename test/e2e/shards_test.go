@@ -16,6 +16,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -46,14 +47,15 @@ func (s *managerServer) account(t *testing.T, name string) (kubeconfig string) {
 	return writeKubeconfig(t, s.config.Host, s.config.CAData, s.token(t, namespace, name))
 }
 
-// between are two ranges with one of the namespaces in each, the first one's first.
-func between(a, b string) (ranges string, first, second string) {
-	first, second = a, b
-	if sharding.HashField(a) > sharding.HashField(b) {
-		first, second = b, a
+// halves are two ranges with a world in each.
+func (s *managerServer) halves(t *testing.T) (ranges string, low, high *world) {
+	t.Helper()
+	low, high = s.world(t), s.world(t)
+	if sharding.HashField(low.namespace) > sharding.HashField(high.namespace) {
+		low, high = high, low
 	}
-	cut := "0x" + sharding.HashField(second)
-	return fmt.Sprintf("0x0-%s,%s-0x10000000000000000", cut, cut), first, second
+	cut := "0x" + sharding.HashField(high.namespace)
+	return fmt.Sprintf("0x0-%s,%s-0x10000000000000000", cut, cut), low, high
 }
 
 // shared has managers share two namespaces; one is killed, one is paused and goes
@@ -62,16 +64,7 @@ func (s *managerServer) shared(t *testing.T) {
 	t.Helper()
 	const wanted = 300
 	s.apply(t, "shards.yaml")
-	worlds := map[string]*world{}
-	for range 2 {
-		w := s.world(t)
-		worlds[w.namespace] = w
-	}
-	names := make([]string, 0, len(worlds))
-	for name := range worlds {
-		names = append(names, name)
-	}
-	ranges, low, high := between(names[0], names[1])
+	ranges, wl, wh := s.halves(t)
 	begin := func(name string) *manager {
 		t.Helper()
 		return s.start(t, "--kubeconfig="+s.account(t, name), "--shard-ranges="+ranges, "--shards-per-manager=1")
@@ -82,7 +75,6 @@ func (s *managerServer) shared(t *testing.T) {
 	b.says(`Serving a range of namespaces" shard=1`)
 	c := begin("sharer-c")
 
-	wl, wh := worlds[low], worlds[high]
 	highSet := wh.create(replicaSet("high", wanted))
 	wh.ever(highSet, wanted/8)
 	lowSet := wl.create(replicaSet("low", wanted))
@@ -114,7 +106,76 @@ func (s *managerServer) shared(t *testing.T) {
 	assert.Contains(t, other.log.String(), "controller: --shard-ranges: others are at work with other ranges, with none, with other --controllers, or with another --leader-elect-lease-duration: lease kube-system/replicakit-controller is held by shards-2-")
 	c.stop()
 	d.stop()
-	s.wroteUnderLease(t, map[string]int{low: 0, high: 1})
+	s.wroteUnderLease(t, map[string]int{wl.namespace: 0, wh.namespace: 1})
+}
+
+// sharded has two managers ask the server for their shares: before it has the feature
+// gate, and after.
+func (s *managerServer) sharded(t *testing.T) {
+	t.Helper()
+	s.apply(t, "shards.yaml")
+	ranges, low, high := s.halves(t)
+	lowSet, highSet := low.create(replicaSet("low", 5)), high.create(replicaSet("high", 5))
+	begin := func(index int, args ...string) (*manager, *door) {
+		t.Helper()
+		d := s.newDoor(t)
+		m := s.start(t, append([]string{"--kubeconfig=" + d.kubeconfig, "--shard-ranges=" + ranges, "--sharded-list-and-watch"}, args...)...)
+		m.says(fmt.Sprintf(`Serving a range of namespaces" shard=%d`, index))
+		return m, d
+	}
+	one := "--shards-per-manager=1"
+	a, doorOfA := begin(0, one)
+	b, _ := begin(1, one)
+	low.has(lowSet, 5)
+	high.has(highSet, 5)
+	a.says("The server sends everything")
+	assert.True(t, doorOfA.tells(high.namespace), "what it is sent and drops")
+	a.stop()
+	b.stop()
+
+	s.env.ControlPlane.GetAPIServer().Configure().Append("feature-gates", "ShardedListAndWatch=true")
+	require.NoError(t, s.restartAPIServer(t.Context()))
+	s.grants(t, authorizationv1.ResourceAttributes{Verb: "watch", Resource: "pods"}, true)
+	a, doorOfA = begin(0, one)
+	b, doorOfB := begin(1)
+	for _, m := range []*manager{a, b} {
+		for _, resource := range []string{"pods", "replicasets", "replicationcontrollers"} {
+			m.says(`The server sends only what is in the range" .*resource="` + resource + `"`)
+		}
+	}
+	low.scale(lowSet, 15)
+	high.scale(highSet, 15)
+	low.has(lowSet, 15)
+	high.has(highSet, 15)
+	assert.Equal(t, []bool{true, false}, []bool{doorOfA.tells(low.namespace), doorOfA.tells(high.namespace)})
+	assert.Equal(t, []bool{false, true}, []bool{doorOfB.tells(low.namespace), doorOfB.tells(high.namespace)})
+	assert.Equal(t, map[string]float64{"0": 1, "1": 0}, a.serves())
+	assert.Equal(t, map[string]float64{"0": 0, "1": 1}, b.serves())
+
+	require.NoError(t, a.cmd.Process.Kill())
+	a.ends()
+	low.scale(lowSet, 20)
+	high.scale(highSet, 20)
+	low.has(lowSet, 20)
+	high.has(highSet, 20)
+	assert.True(t, doorOfB.tells(low.namespace))
+	assert.Equal(t, map[string]float64{"0": 1, "1": 1}, b.serves())
+	b.stop()
+}
+
+// serves tells of each range whether the manager works on it: 1.
+func (m *manager) serves() map[string]float64 {
+	m.t.Helper()
+	_, text := get(m.t, "http://"+m.address()+"/metrics", "")
+	served := map[string]float64{}
+	for _, metric := range families(m.t, text)["replicakit_range_served"].GetMetric() {
+		for _, label := range metric.GetLabel() {
+			if label.GetName() == "shard" {
+				served[label.GetValue()] = metric.GetGauge().GetValue()
+			}
+		}
+	}
+	return served
 }
 
 // An audited call is one that changed something.
