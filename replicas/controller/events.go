@@ -15,6 +15,7 @@ import (
 
 	"github.com/replicakit/replicakit/expectations"
 	"github.com/replicakit/replicakit/internal/object"
+	"github.com/replicakit/replicakit/internal/resourceversion"
 	"github.com/replicakit/replicakit/selector"
 )
 
@@ -27,6 +28,7 @@ type watcher[O, C Object] struct {
 	specs   keptSpecs[C]
 	left    func(key expectations.Key, child types.UID) // a child left the cache
 	gone    func(key expectations.Key)                  // an owner left it
+	back    func(key expectations.Key)                  // an owner went back to an older version
 	// isOwn reports whether an update of an owner shows nothing but what was
 	// written. If that is not known yet, wake is called later if it does not.
 	isOwn func(was, cur O, wake func()) bool
@@ -94,6 +96,8 @@ func (w *watcher[O, C]) ownerUpdated(old, cur any, q Enqueue) error {
 	switch {
 	case was.GetUID() != owner.GetUID():
 		e.ownerDeleted(was)
+	case resourceversion.Older(owner.GetResourceVersion(), was.GetResourceVersion()):
+		w.back(expectations.KeyOf(owner))
 	case w.isOwn(was, owner, func() { e.wake(owner, 0) }):
 		return nil
 	}

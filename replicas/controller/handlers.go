@@ -90,7 +90,7 @@ func NewHandlers[O, C Object](kind Kind[O, C], owners OwnerCache[O], store *expe
 	}
 	w := &watcher[O, C]{
 		kind: kind, from: owners, pending: store,
-		left: func(expectations.Key, types.UID) {}, gone: store.Forget,
+		left: func(expectations.Key, types.UID) {}, gone: store.Forget, back: func(expectations.Key) {},
 		isOwn: func(O, O, func()) bool { return false },
 	}
 	return &Handlers{w, enqueue}, nil

@@ -214,6 +214,40 @@ func TestOldView(t *testing.T) {
 		assert.Empty(t, r.calls)
 		assert.Len(t, pass.Active, 3)
 	})
+	t.Run("W52 an owner that goes back to an older version tells of a restored server: what was proven before is no proof", func(t *testing.T) {
+		t.Parallel()
+		pods := podsOf(replicaSet(1), 2)
+		r := newRig(1)
+		r.owner.ResourceVersion = "90"
+		r.remove = func(p *corev1.Pod, _ metav1.DeleteOptions) error { return notFound(p.Name) }
+		_, err := r.pass(t, 0, pods...)
+		require.NoError(t, err)
+		pass, err := r.pass(t, 1, pods...)
+		require.NoError(t, err)
+		require.Len(t, pass.Active, 1, "one is gone")
+		was := clone(r.owner)
+		*r.owner.Spec.Replicas, r.owner.ResourceVersion = 2, "50"
+		require.NoError(t, r.start().OwnerUpdated(was, r.owner))
+		assert.Equal(t, []string{"default/web"}, r.wakes())
+		r.live = func() ([]*corev1.Pod, error) { return pods, nil }
+		pass, err = r.pass(t, 2, pods...)
+		require.NoError(t, err)
+		assert.Empty(t, r.calls)
+		assert.Len(t, pass.Active, 2, "it is there again")
+		was = clone(r.owner)
+		*r.owner.Spec.Replicas, r.owner.ResourceVersion = 3, "51"
+		require.NoError(t, r.start().OwnerUpdated(was, r.owner))
+		pass, err = r.pass(t, 3, pods...)
+		require.NoError(t, err)
+		assert.True(t, pass.ViewWasOld, "the cache may show what was after the backup")
+		assert.Len(t, pass.Created, 1)
+		r.settle()
+		*r.owner.Spec.Replicas = 4
+		pass, err = r.pass(t, 4, append(pods, podtest.Pod(pass.Created[0].Name, owned(r.owner)))...)
+		require.NoError(t, err)
+		assert.False(t, pass.ViewWasOld)
+		assert.Len(t, pass.Created, 1)
+	})
 	t.Run("W51 an own write that does not come back in ten minutes makes the view old", func(t *testing.T) {
 		t.Parallel()
 		r := atVersions(newRig(3), "5", "9")

@@ -33,6 +33,7 @@ type proven[C Object] struct {
 	// restoredFrom is how far the cache was when a later list was older: the server
 	// was restored from a backup. Until the cache goes back it proves nothing.
 	restoredFrom string
+	restored     bool // the server was, since the last list: nothing is proven
 	// meanwhile are children that left the cache since a list began, which may be
 	// older than that; nil if none is under way.
 	meanwhile sets.Set[types.UID]
@@ -46,6 +47,9 @@ type proven[C Object] struct {
 func (v *proven[C]) over(cached []C, mayCount func(C) bool, read string, now time.Time, patience time.Duration) (view, other []C, old bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
+	if v.restored {
+		return cached, nil, true
+	}
 	if v.restoredFrom != "" {
 		if !resourceversion.Older(read, v.restoredFrom) {
 			return cached, nil, true
@@ -133,7 +137,7 @@ func (v *proven[C]) listed(live []C, listVersion string, cached []C, read string
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.since, v.bar = now, listVersion
-	v.present, v.absent, v.restoredFrom = nil, nil, ""
+	v.present, v.absent, v.restoredFrom, v.restored = nil, nil, "", false
 	shown := make(map[types.UID]C, len(cached))
 	for _, c := range cached {
 		shown[object.ID(c)] = c
@@ -203,6 +207,14 @@ func (v *proven[C]) learn(now time.Time) {
 		v.since = now
 	}
 	v.bar = ""
+}
+
+// void notes that the server was restored from a backup: what was proven before is no
+// proof, and the cache may show what was after it.
+func (v *proven[C]) void() {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.present, v.absent, v.bar, v.restored = nil, nil, "", true
 }
 
 // left notes that a child left the cache, or turned out to be gone.

@@ -46,7 +46,7 @@ func newReconciler[O, C Object](kind Kind[O, C], client Client[O, C], cache Cach
 		ownerResource: resource(kind.Owner), childResource: resource(kind.Child),
 		patchType: patchTypeFor(kind.PatchType, kind.Child), measures: newMeasures[O, C](),
 	}
-	r.kind, r.from, r.left, r.gone, r.isOwn = kind, cache, r.childLeft, r.forget, r.isOwnWrite
+	r.kind, r.from, r.left, r.gone, r.back, r.isOwn = kind, cache, r.childLeft, r.forget, r.wentBack, r.isOwnWrite
 	r.statusDelay = opts.StatusDelay
 	r.pending = &expectations.Store[expectations.Key]{
 		Timeout: opts.ExpectationsTimeout, Now: opts.Now,
@@ -361,6 +361,14 @@ func (r *reconciler[O, C]) forget(key expectations.Key) {
 func (r *reconciler[O, C]) childLeft(key expectations.Key, child types.UID) {
 	if state := r.owners.get(key); state != nil {
 		state.proven.left(child)
+	}
+}
+
+// wentBack notes for an owner that it has an older version again: the server was
+// restored from a backup.
+func (r *reconciler[O, C]) wentBack(key expectations.Key) {
+	if state := r.owners.get(key); state != nil {
+		state.proven.void()
 	}
 }
 

@@ -46,9 +46,9 @@
 //     first, and changes nothing then.
 //   - What a live list has shown counts until the cache shows each child as it was
 //     in that list.
-//   - A server that was restored from a backup is noticed only when an expectation
-//     expires. With client-go's caches, which tell their version, it is noticed at
-//     once.
+//   - A server that was restored from a backup is noticed only when the owner's
+//     resourceVersion goes back, or when an expectation expires. With client-go's
+//     caches, which tell their version, a list that is older than the cache tells too.
 //
 // # Reads that wait for writes
 //
