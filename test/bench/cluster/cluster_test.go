@@ -52,6 +52,8 @@ func TestTally(t *testing.T) {
 	done := readFile(t, "after.txt").since(before)
 	assert.Equal(t, map[string]float64{"POST pods": 105, "PUT replicasets/status": 4, "POST events": 10, "DELETE pods": 100}, done.calls)
 	assert.InDelta(t, 5, done.refused, 0, "those of before do not count")
+	assert.InDelta(t, 105+4+10+100, done.writes(), 0)
+	assert.InDelta(t, 2, tally{calls: map[string]float64{"GET pods": 3, "LIST pods": 4, "POST pods": 2}}.writes(), 0)
 	assert.InDelta(t, 1.25, done.cpu, 1e-9)
 
 	_, err := readTally(strings.NewReader("no metrics"))
@@ -110,11 +112,12 @@ func TestTable(t *testing.T) {
 		all.add("adopt", ours, sample{{"all pods are adopted", wall, seconds}, {"PATCH pods", number, 1000 + float64(i)}, {"calls refused", number, 0}})
 		all.add("adopt", floor, sample{{"all pods are adopted", wall, 0.5}, {"PATCH pods", number, 1000}})
 	}
-	all.add("scale", ours, sample{{"peak memory", memory, 1.5 * (1 << 20)}, {"CPU", cpu, 0.123}})
+	all.add("scale", ours, sample{{"peak memory", memory, 1.5 * (1 << 20)}, {"CPU", cpu, 0.123}, {"writes", finding, 0}})
 	assert.Equal(t, `| scenario | measure | Kubernetes | ours | ours / Kubernetes | floor | ours / floor |
 |---|---|--:|--:|--:|--:|--:|
 | one ReplicaSet, 0 → 1,000 → 0 pods | peak memory | – | 2 MiB | – | – | – |
 |  | CPU | – | 0.12 s | – | – | – |
+|  | writes | – | 0 | – | – | – |
 | one ReplicaSet adopts 1,000 pods | all pods are adopted | 4.80 s (4.70 s – 4.90 s) | 0.80 s (0.70 s – 0.90 s) | 0.17 | 0.50 s | 1.60 |
 |  | PATCH pods | 1,000 | 1,001 (1,000 – 1,002) | 1.00 | 1,000 | 1.00 |
 `, all.table())
@@ -133,7 +136,7 @@ func TestMedian(t *testing.T) {
 
 func TestSample(t *testing.T) {
 	t.Parallel()
-	assert.Equal(t, "up 1.50 s, POST pods 1,000", sample{{"up", wall, 1.5}, {"refused", number, 0}, {"POST pods", number, 1000}}.String())
+	assert.Equal(t, "up 1.50 s, POST pods 1,000, writes 0", sample{{"up", wall, 1.5}, {"refused", number, 0}, {"POST pods", number, 1000}, {"writes", finding, 0}}.String())
 }
 
 func TestView(t *testing.T) {

@@ -62,6 +62,16 @@ func (t tally) since(before tally) tally {
 	return tally{calls: calls, refused: t.refused - before.refused, sent: t.sent - before.sent, cpu: t.cpu - before.cpu}
 }
 
+// writes returns how many of the calls are no reads.
+func (t tally) writes() (n float64) {
+	for kind, calls := range t.calls {
+		if verb, _, _ := strings.Cut(kind, " "); verb != "GET" && verb != "LIST" {
+			n += calls
+		}
+	}
+	return n
+}
+
 // readSyncs returns how many items of the work queue of ReplicaSets a controller
 // has worked on, by the name that the metric has in every controller.
 func readSyncs(text io.Reader) (float64, error) {

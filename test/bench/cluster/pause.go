@@ -91,21 +91,29 @@ func (b *bed) pause(ctx context.Context, leader, next *controller, moment int) e
 	if err := b.view.until(ctx, "all pods", func(c counts) bool { return c.pods >= b.size.pods }); err != nil {
 		return err
 	}
-	leader.mayEnd.Store(true)
-	if err := leader.Signal(syscall.SIGCONT); err != nil {
+	if err := leader.endsAfterPause(ctx); err != nil {
 		return err
-	}
-	select {
-	case <-leader.Ended():
-	case <-time.After(patience):
-		return errors.New("the leader of before does not end")
-	case <-ctx.Done():
-		return context.Cause(ctx)
 	}
 	if err := b.view.until(ctx, "the wanted number", b.has(b.size.pods)); err != nil {
 		return err
 	}
 	return b.quiet(ctx)
+}
+
+// endsAfterPause lets a paused program go on, and waits until it has ended.
+func (c *controller) endsAfterPause(ctx context.Context) error {
+	c.mayEnd.Store(true)
+	if err := c.Signal(syscall.SIGCONT); err != nil {
+		return err
+	}
+	select {
+	case <-c.Ended():
+		return nil
+	case <-time.After(patience):
+		return errors.New("whoever was paused does not end")
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 }
 
 // empty takes all pods away.

@@ -16,6 +16,8 @@ import (
 	"net/url"
 	"regexp"
 	"strconv"
+	"strings"
+	"sync"
 	"sync/atomic"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -60,6 +62,7 @@ type proxy struct {
 	armed   atomic.Bool
 	lost    atomic.Int64 // answers
 	watches gate         // of pods
+	lists   crowd        // of pods
 	draw    func() float64
 }
 
@@ -76,13 +79,13 @@ func startProxy(config *rest.Config, t trouble) (*proxy, error) {
 	p := &proxy{trouble: t, draw: rand.Float64}
 	p.watches.open()
 	silent := log.New(io.Discard, "", 0)
-	p.Server = httptest.NewUnstartedServer(p.refusing(&httputil.ReverseProxy{
+	p.Server = httptest.NewUnstartedServer(p.counting(p.refusing(&httputil.ReverseProxy{
 		Rewrite:        func(r *httputil.ProxyRequest) { r.SetURL(server) },
 		Transport:      transport,
 		FlushInterval:  -1, // watches
 		ModifyResponse: p.answer,
 		ErrorLog:       silent,
-	}))
+	})))
 	p.EnableHTTP2, p.Config.ErrorLog = true, silent
 	p.StartTLS()
 	return p, nil
@@ -91,6 +94,41 @@ func startProxy(config *rest.Config, t trouble) (*proxy, error) {
 var podPath = regexp.MustCompile(`^/api/v1/(namespaces/[^/]+/)?pods(/[^/]+)?$`)
 
 func isOfPods(req *http.Request) bool { return podPath.MatchString(req.URL.Path) }
+
+// counting counts lists of pods, but for those of one pod, which only ask for the version.
+func (p *proxy) counting(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		query := req.URL.Query()
+		if req.Method == http.MethodGet && strings.HasSuffix(req.URL.Path, "/pods") && !query.Has("watch") && query.Get("limit") != "1" {
+			defer p.lists.enter()()
+		}
+		next.ServeHTTP(w, req)
+	})
+}
+
+// A crowd knows how many there were at once, at most.
+type crowd struct {
+	mu        sync.Mutex
+	now, most int
+}
+
+func (c *crowd) enter() (leave func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.now++
+	c.most = max(c.most, c.now)
+	return func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.now--
+	}
+}
+
+func (c *crowd) atMost() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.most
+}
 
 // refusing answers patches of pods itself.
 func (p *proxy) refusing(next http.Handler) http.Handler {

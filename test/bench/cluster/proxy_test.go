@@ -8,6 +8,8 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -136,6 +138,35 @@ func TestProxyRefusesPatches(t *testing.T) {
 		_, err = client.CoreV1().Pods(namespace).Get(t.Context(), "web", metav1.GetOptions{})
 		require.NoError(t, err)
 	}
+}
+
+func TestProxyCountsLists(t *testing.T) {
+	t.Parallel()
+	all := make(chan struct{}) // are there
+	var there atomic.Int32
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if there.Add(1) == 5 {
+			close(all)
+		}
+		<-all
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = io.WriteString(w, `{"kind":"PodList","apiVersion":"v1"}`)
+	}))
+	t.Cleanup(server.Close)
+	p, client := clientOf(t, server.URL, trouble{})
+	var calls sync.WaitGroup
+	for _, opts := range []metav1.ListOptions{{}, {LabelSelector: "app=web"}, {Limit: 500}, {Limit: 1}} {
+		calls.Go(func() {
+			_, err := client.CoreV1().Pods(namespace).List(t.Context(), opts)
+			assert.NoError(t, err)
+		})
+	}
+	calls.Go(func() { _, _ = client.CoreV1().Pods(namespace).Get(t.Context(), "web", metav1.GetOptions{}) })
+	calls.Wait()
+	assert.Equal(t, 3, p.lists.atMost())
+	_, err := client.CoreV1().Pods(namespace).List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	assert.Equal(t, 3, p.lists.atMost())
 }
 
 func TestProxyHoldsWatchesBack(t *testing.T) {

@@ -17,7 +17,8 @@ import (
 type unit uint8
 
 const (
-	number unit = iota
+	number  unit = iota
+	finding      // a number that is told even if it is 0
 	wall
 	cpu
 	memory
@@ -30,13 +31,15 @@ type figure struct {
 	value   float64
 }
 
+func (f figure) isTold() bool { return f.value != 0 || f.unit == finding }
+
 // A sample is all that was measured of one side in one scenario and run.
 type sample []figure
 
 func (s sample) String() string {
 	var parts []string
 	for _, f := range s {
-		if f.value != 0 {
+		if f.isTold() {
 			parts = append(parts, f.measure+" "+f.unit.text(f.value))
 		}
 	}
@@ -102,7 +105,7 @@ func (r *results) table() string {
 	last := ""
 	for _, s := range scenarios {
 		for _, row := range r.rows {
-			if row.scenario != s.name || row.isZero() {
+			if row.scenario != s.name || !row.isTold() {
 				continue
 			}
 			title := ""
@@ -116,13 +119,13 @@ func (r *results) table() string {
 	return b.String()
 }
 
-func (r *row) isZero() bool {
+func (r *row) isTold() bool {
 	for _, values := range r.values {
-		if slices.ContainsFunc(values, func(v float64) bool { return v != 0 }) {
-			return false
+		if slices.ContainsFunc(values, func(v float64) bool { return figure{r.measure, r.unit, v}.isTold() }) {
+			return true
 		}
 	}
-	return true
+	return false
 }
 
 // text is the median and, of several runs that differ, the least and the most.

@@ -35,7 +35,7 @@ var scenarios = append([]scenario{
 	{name: "pause", title: pauseTitle, prepare: preparePause, play: playPause, args: shortLease},
 	{name: "start", title: startTitle, prepare: prepareStart, play: playStart},
 	sharers(1, "share-1", false), sharers(2, "share-2", false), sharers(4, "share-4", false),
-	sharers(2, "share-2-server", true), sharers(4, "share-4-server", true),
+	sharers(2, "share-2-server", true), sharers(4, "share-4-server", true), pausedSharers(),
 }, troubled()...)
 
 // usual are the scenarios without a proxy, but for start, which takes minutes to

@@ -187,7 +187,7 @@ func (b *bed) touchFor(ctx context.Context, d time.Duration) error {
 }
 
 func expireTitle(s size) string {
-	return fmt.Sprintf("%s ReplicaSets of 1 pod, created while the watch of pods hangs until all expectations have expired", grouped(s.owners()))
+	return fmt.Sprintf("%s ReplicaSets of 1 pod, created while the watch of pods hangs until all expectations have expired; then one more", grouped(s.owners()))
 }
 
 // owners returns how many sets expire.
@@ -214,6 +214,10 @@ func runExpire(ctx context.Context, b *bed) error {
 	if err != nil {
 		return err
 	}
+	if err := b.oneMore(ctx, owners); err != nil {
+		return err
+	}
+	owners++
 	if err := sleep(ctx, time.Minute); err != nil { // for each, and for what comes of it
 		return err
 	}
@@ -228,8 +232,19 @@ func runExpire(ctx context.Context, b *bed) error {
 		return err
 	}
 	b.note("API server's CPU from the first pods on", cpu, after.cpu-before.cpu)
+	b.note("LIST pods at once, at most", number, float64(b.proxy.lists.atMost()))
 	b.notePods("")
 	return nil
+}
+
+// oneMore finds out for how long a set that has nothing to do with the others waits for
+// its pod.
+func (b *bed) oneMore(ctx context.Context, others int) error {
+	b.began = time.Now()
+	if err := b.create(ctx, replicaSet("late", 1)); err != nil {
+		return err
+	}
+	return b.reach(ctx, "one set more meanwhile: its pod exists", func(c counts) bool { return c.pods > others })
 }
 
 func refuseTitle(code int) func(size) string {
