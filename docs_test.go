@@ -4,7 +4,6 @@
 package replicakit_test
 
 import (
-	"fmt"
 	"os"
 	"path"
 	"path/filepath"
@@ -20,7 +19,7 @@ import (
 func pages(t *testing.T) map[string]string {
 	t.Helper()
 	texts := map[string]string{}
-	for _, pattern := range []string{"*.md", "docs/*.md", "test/*.md", "examples/*/*.md", "replicas/*/*.md"} {
+	for _, pattern := range []string{"*.md", "docs/*.md", "test/*.md", "test/*/*.md", "examples/*/*.md", "replicas/*/*.md"} {
 		files, err := filepath.Glob(pattern)
 		require.NoError(t, err)
 		for _, file := range files {
@@ -147,49 +146,6 @@ func TestPagesNameMetricsOfTheCode(t *testing.T) {
 	for page, text := range pages(t) {
 		for _, m := range metric.FindAllStringSubmatch(text, -1) {
 			assert.Regexp(t, `"(replicakit_)?`+m[1]+`"`, code.String(), "%s: %s", page, m[0])
-		}
-	}
-}
-
-// The README's counts of what an import brings, and of the incidents that are told.
-func TestTheREADMECounts(t *testing.T) {
-	t.Parallel()
-	readme := pages(t)["README.md"]
-	var all, others int
-	modules, ours := map[string]bool{}, 0
-	for _, line := range goList(t, "-deps", "-f", `{{if not .Standard}}{{.ImportPath}}={{.Module.Path}}{{end}}`, "./replicas") {
-		_, of, _ := strings.Cut(line, "=")
-		all++
-		if of == module {
-			ours = 1
-			continue
-		}
-		others++
-		modules[of] = true
-	}
-	assert.Contains(t, readme, fmt.Sprintf("\n| `replicakit/replicas` | %d | %d |", all, len(modules)+ours))
-	assert.Contains(t, readme, fmt.Sprintf("\n| what it needs of `k8s.io/api` and `apimachinery`, alone | %d | %d |", others, len(modules)))
-
-	stories, err := filepath.Glob("test/stories/testdata/*")
-	require.NoError(t, err)
-	assert.Contains(t, readme, fmt.Sprintf(": %d incidents in prose", len(stories)))
-}
-
-// The README's figures of a real API server are those of the pages that measured
-// them.
-func TestTheREADMEQuotesMeasuredFigures(t *testing.T) {
-	t.Parallel()
-	texts := pages(t)
-	measured, err := os.ReadFile("test/bench/cluster.md")
-	require.NoError(t, err)
-	_, table, found := strings.Cut(texts["README.md"], "What is better, on a real API server")
-	require.True(t, found)
-	table, _, _ = strings.Cut(table, "\nIn all else")
-	figures := regexp.MustCompile(`\| ([\d.,]+(?: MiB| s)?) \| ([\d.,]+(?: MiB| s)?) \|`).FindAllStringSubmatch(table, -1)
-	require.NotEmpty(t, figures)
-	for _, row := range figures {
-		for _, figure := range row[1:] {
-			assert.Contains(t, string(measured)+texts["test/README.md"], " "+figure, row[0])
 		}
 	}
 }

@@ -211,6 +211,10 @@ func TestTheREADMEShowsTheFleet(t *testing.T) {
 	for _, row := range rows {
 		assert.Contains(t, string(table), row[1]+"\n")
 	}
+	explained, err := os.ReadFile("testdata/fleet-a.explain.golden")
+	require.NoError(t, err)
+	assert.Contains(t, string(explained), "\n40 pods, 25 wanted: delete 15\n")
+	assert.Contains(t, string(readme), "![the fleet by node: fifteen of forty pods go, ")
 	assert.Contains(t, string(readme), "](docs/scaledown.svg)")
 }
 

@@ -4,10 +4,13 @@
 package main
 
 import (
+	"fmt"
+	"os"
 	"regexp"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/replicakit/replicakit/test/kubernetes/suite"
 )
@@ -48,5 +51,26 @@ func TestTheControlKnowsOnlySpecsAboutTheTwo(t *testing.T) {
 	for _, d := range unattended {
 		assert.Regexp(t, aboutThem, d.Test)
 		assert.Regexp(t, aboutAll, d.Test)
+	}
+}
+
+func TestThePagesCountTheSpecs(t *testing.T) {
+	t.Parallel()
+	for page, counts := range map[string][]string{
+		"../../../README.md": {
+			fmt.Sprintf("\n| %d of Kubernetes' own end-to-end specs pass", specsOfAll),
+			fmt.Sprintf("all %d about the two fail ", specsOfThem),
+		},
+		"../../README.md": {
+			fmt.Sprintf("\n| replicakit | %d | %[1]d |\n", specsOfAll),
+			fmt.Sprintf("\n| Kubernetes' own controllers | %d | %[1]d |\n", specsOfAll),
+			fmt.Sprintf("\n| nobody; the %d specs about the two kinds | %[1]d | 0 |\n", specsOfThem),
+		},
+	} {
+		text, err := os.ReadFile(page)
+		require.NoError(t, err)
+		for _, count := range counts {
+			assert.Contains(t, string(text), count, page)
+		}
 	}
 }

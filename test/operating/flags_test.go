@@ -1,0 +1,57 @@
+// Copyright The replicakit Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package operating_test
+
+import (
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/replicakit/replicakit/internal/controlplane"
+)
+
+// A flag that kube-controller-manager has too has the same default, but for those
+// of which docs/operating.md and the page of the hand-over tell.
+func TestFlagsHaveTheDefaultsOfKubeControllerManager(t *testing.T) {
+	t.Parallel()
+	binaries, err := controlplane.Binaries()
+	require.NoError(t, err)
+	ours, theirs := defaultsOf(t, fleetOf(t).controller), defaultsOf(t, filepath.Join(binaries, "kube-controller-manager"))
+	other := map[string]string{}
+	shared := 0
+	for flag, value := range ours {
+		if their, both := theirs[flag]; both {
+			shared++
+			if value != their {
+				other[flag] = their + " there, here " + value
+			}
+		}
+	}
+	assert.Equal(t, map[string]string{
+		"leader-elect-resource-name": `"kube-controller-manager" there, here "replicakit-controller"`,
+		"profiling":                  "true there, here ",
+	}, other)
+	assert.Greater(t, shared, 15)
+	for _, flag := range []string{"concurrent-replicaset-syncs", "concurrent-rc-syncs", "kube-api-qps", "kube-api-burst", "leader-elect", "controllers", "feature-gates"} {
+		assert.Contains(t, theirs, flag)
+		assert.Contains(t, ours, flag)
+	}
+}
+
+// defaultsOf returns the flags that the program's help lists, with their defaults;
+// those of type bool that are off, and the like, have "".
+func defaultsOf(t *testing.T, program string) map[string]string {
+	t.Helper()
+	help, err := exec.CommandContext(t.Context(), program, "--help").Output()
+	require.NoError(t, err)
+	defaults := map[string]string{}
+	for _, m := range regexp.MustCompile(`(?m)^ +(?:-\w, )?--([a-z-]+)\b(?:.*\(default (.*)\)$)?`).FindAllStringSubmatch(string(help), -1) {
+		defaults[m[1]] = m[2]
+	}
+	return defaults
+}
