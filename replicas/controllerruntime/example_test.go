@@ -5,7 +5,9 @@ package controllerruntime_test
 
 import (
 	"log"
+	"log/slog"
 
+	"github.com/go-logr/logr"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -36,6 +38,7 @@ func Example() {
 			return nil
 		},
 	}
+	ctrl.SetLogger(logr.FromSlogHandler(slog.Default().Handler()))
 	mgr, err := ctrl.NewManager(ctrl.GetConfigOrDie(), ctrl.Options{Scheme: newScheme()})
 	if err != nil {
 		log.Fatal(err)

@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -43,15 +44,20 @@ func TestFlagsHaveTheDefaultsOfKubeControllerManager(t *testing.T) {
 	}
 }
 
-// defaultsOf returns the flags that the program's help lists, with their defaults;
-// those of type bool that are off, and the like, have "".
+// defaultsOf returns the flags that the program's help lists, with their defaults:
+// "" if it names none, or an empty list.
 func defaultsOf(t *testing.T, program string) map[string]string {
 	t.Helper()
 	help, err := exec.CommandContext(t.Context(), program, "--help").Output()
 	require.NoError(t, err)
 	defaults := map[string]string{}
-	for _, m := range regexp.MustCompile(`(?m)^ +(?:-\w, )?--([a-z-]+)\b(?:.*\(default (.*)\)$)?`).FindAllStringSubmatch(string(help), -1) {
-		defaults[m[1]] = m[2]
+	stated := regexp.MustCompile(`(?m)\(default (.*)\)$`)
+	for _, flag := range regexp.MustCompile(`(?m)^ +(?:-\w, )?--`).Split(string(help), -1)[1:] {
+		name := regexp.MustCompile(`^[a-z-]+`).FindString(flag)
+		defaults[name] = ""
+		if value := stated.FindStringSubmatch(flag); value != nil {
+			defaults[name] = strings.Trim(value[1], "[]")
+		}
 	}
 	return defaults
 }
