@@ -129,6 +129,21 @@ func TestPagesCallWhatExists(t *testing.T) {
 	assert.Greater(t, seen, 50)
 }
 
+// Each target that is no file is in the list that make help prints.
+func TestMakeHelpListsTheTargets(t *testing.T) {
+	t.Parallel()
+	makefile, err := os.ReadFile("Makefile")
+	require.NoError(t, err)
+	listed := regexp.MustCompile(`'/(\^.*## )/\{printf`).FindSubmatch(makefile)
+	require.NotNil(t, listed)
+	line := regexp.MustCompile(string(listed[1]))
+	targets := regexp.MustCompile(`(?m)^\.PHONY: (\S+)\n(?:#.*\n)*(.*)$`).FindAllSubmatch(makefile, -1)
+	require.Greater(t, len(targets), 20)
+	for _, target := range targets {
+		assert.Regexp(t, line, string(target[2]), "make %s", target[1])
+	}
+}
+
 // The metrics that a page names are somewhere in the code.
 func TestPagesNameMetricsOfTheCode(t *testing.T) {
 	t.Parallel()

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/fake"
 
 	"github.com/replicakit/replicakit/podrank"
 )
@@ -69,6 +70,24 @@ func TestInterrupt(t *testing.T) {
 	cancel()
 	require.NoError(t, <-ended)
 	assert.NoFileExists(t, filepath.Join(dir, "kubeconfig"))
+}
+
+// kubectl get pods tells what the table tells.
+func TestContainersAreAsReadyAsTheirPod(t *testing.T) {
+	t.Parallel()
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"},
+		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "web", Image: "nginx"}}},
+	}
+	client := fake.NewClientset(pod)
+	for _, ready := range []corev1.ConditionStatus{corev1.ConditionTrue, corev1.ConditionFalse} {
+		require.NoError(t, (&fleet{client: client}).setReady(t.Context(), pod, ready))
+		stored, err := client.CoreV1().Pods("default").Get(t.Context(), "web", metav1.GetOptions{})
+		require.NoError(t, err)
+		require.Len(t, stored.Status.ContainerStatuses, 1)
+		assert.Equal(t, ready == corev1.ConditionTrue, stored.Status.ContainerStatuses[0].Ready)
+		assert.NotNil(t, stored.Status.ContainerStatuses[0].State.Running)
+	}
 }
 
 func TestAControllerThatIsMissing(t *testing.T) {
