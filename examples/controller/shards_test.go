@@ -32,9 +32,18 @@ type leaseServer struct {
 	leases map[string]*storedLease
 	cut    map[string]bool          // managers that get no answers, by name
 	lost   map[string]time.Duration // the answers to the next writes, by lease: how much later these take effect
+	wrong  map[string]trouble       // what else goes wrong between them and the server
 
 	atWork map[int][]*worker // by range
 	by     map[*worker]string
+	// identities are those that managers go by, of workers too.
+	identities map[any]string
+}
+
+// A trouble is how a manager's calls go wrong.
+type trouble struct {
+	slow time.Duration // each way
+	lost bool          // the answers, of calls that took effect
 }
 
 type storedLease struct {
@@ -46,7 +55,7 @@ func newLeaseServer(t *testing.T) *leaseServer {
 	t.Helper()
 	return &leaseServer{
 		t: t, leases: map[string]*storedLease{}, cut: map[string]bool{}, lost: map[string]time.Duration{},
-		atWork: map[int][]*worker{}, by: map[*worker]string{},
+		wrong: map[string]trouble{}, atWork: map[int][]*worker{}, by: map[*worker]string{}, identities: map[any]string{},
 	}
 }
 
@@ -68,10 +77,29 @@ var leaseResource = schema.GroupResource{Group: "coordination.k8s.io", Resource:
 func (l *serverLock) call(f func(stored *storedLease) error) error {
 	l.server.mu.Lock()
 	defer l.server.mu.Unlock()
+	wrong := l.server.wrong[l.manager]
+	l.server.wait(wrong.slow)
 	if l.server.cut[l.manager] {
 		return errNoAnswer
 	}
-	return f(l.server.leases[l.name])
+	version := l.version
+	err := f(l.server.leases[l.name])
+	l.server.wait(wrong.slow)
+	if wrong.lost {
+		l.version = version // of the last answer
+		return errNoAnswer
+	}
+	return err
+}
+
+// wait lets others have the server for a while.
+func (s *leaseServer) wait(d time.Duration) {
+	if d == 0 {
+		return
+	}
+	s.mu.Unlock()
+	time.Sleep(d)
+	s.mu.Lock()
 }
 
 // losesAnswer reports whether the answer to this write is lost. The write is what was
@@ -171,6 +199,9 @@ func (s *leaseServer) start(name string, ranges int, args ...string) *sharer {
 	sh := &share{
 		manager: &manager{opts: opts},
 		lock: func(lease, identity string) (resourcelock.Interface, error) {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.identities[name] = identity // in the end that of the ranges' leases
 			return &serverLock{server: s, manager: name, name: lease, identity: identity}, nil
 		},
 		work: func(w *worker, ctx context.Context) error { return s.work(name, w, ctx) },
@@ -184,7 +215,7 @@ func (s *leaseServer) work(name string, w *worker, ctx context.Context) error { 
 	assert.Len(s.t, w.permits, 2)
 	assert.NotSame(s.t, w.permits[0], w.permits[1], "the joint lease's, and its own")
 	s.mu.Lock()
-	s.by[w] = name
+	s.by[w], s.identities[w] = name, s.identities[name]
 	s.atWork[w.shard.index] = append(s.atWork[w.shard.index], w)
 	s.mu.Unlock()
 	for ctx.Err() == nil {

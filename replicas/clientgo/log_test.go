@@ -42,7 +42,7 @@ func TestLog(t *testing.T) {
 		want  []line
 	}{
 		{
-			name:  "N5 start-up, creation and status",
+			name:  "start-up, creation and status",
 			story: func(*bench) {},
 			want: []line{
 				{"Starting controller", 0, "name=replicaset"},
@@ -213,7 +213,7 @@ func TestLog(t *testing.T) {
 		assert.Contains(t, b.log.String(), "Pod deleted deletion_timestamp=null pod=")
 	})
 
-	bubble(t, "N5 nothing of all that at a lower level", func(t inBubble) {
+	bubble(t, "nothing of all that at a lower level", func(t inBubble) {
 		b := newBench(web())
 		b.verbosity(1)
 		b.start(t)
@@ -221,6 +221,7 @@ func TestLog(t *testing.T) {
 		b.scale(web(), 1)
 		settle()
 		assert.Len(t, b.allPods(), 1)
+		require.NotEmpty(t, b.log.Data())
 		for _, entry := range b.log.Data() {
 			assert.LessOrEqual(t, entry.Verbosity, 1, entry.Message)
 		}

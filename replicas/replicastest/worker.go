@@ -58,6 +58,18 @@ func (w *Worker) Due() (time.Time, bool) {
 	return next.at, ok
 }
 
+// Queued returns when a name is worked on next, and whether it is in the queue: an
+// owner that has something to do, and is not there, sleeps until an event wakes it.
+func (w *Worker) Queued(key types.NamespacedName) (time.Time, bool) {
+	var first wake
+	for _, queued := range w.queue {
+		if queued.key == key && (first.at.IsZero() || queued.at.Before(first.at)) {
+			first = queued
+		}
+	}
+	return first.at, !first.at.IsZero()
+}
+
 // next returns what is due first, that queued first among equals.
 func (w *Worker) next() (next wake, ok bool) {
 	for i, queued := range w.queue {

@@ -57,6 +57,23 @@ func TestWorkerQueue(t *testing.T) {
 			assert.Equal(t, tc.want, day.log)
 		})
 	}
+	t.Run("what is queued is told with its time, and the earlier one of two", func(t *testing.T) {
+		t.Parallel()
+		w, world, day := newWorker(done)
+		_, queued := w.Queued(key("web"))
+		assert.False(t, queued)
+		w.Wake(key("api"), 0)
+		w.Wake(key("web"), time.Minute)
+		at, queued := w.Queued(key("web"))
+		assert.True(t, queued)
+		assert.Equal(t, day.start.Add(time.Minute), at)
+		w.Wake(key("web"), 0)
+		at, _ = w.Queued(key("web"))
+		assert.Equal(t, day.start, at)
+		world.Run(time.Hour)
+		_, queued = w.Queued(key("web"))
+		assert.False(t, queued)
+	})
 	t.Run("names take turns", func(t *testing.T) {
 		t.Parallel()
 		w, world, day := newWorker(done)

@@ -34,6 +34,9 @@ const (
 	lag = 100 * time.Millisecond
 	// settleSteps is how many steps that may take.
 	settleSteps = 50_000
+	// mostSteps is how many steps a story takes at most: parts that keep each other
+	// busy would never end.
+	mostSteps = 400_000
 )
 
 // A Report is what became of a story.
@@ -94,12 +97,12 @@ func newRun(seed uint64) *run {
 	return r
 }
 
-// err is the first thing that must not be.
+// err is the first thing that must not be, between two steps.
 func (r *run) err() error {
-	if err := r.checker.Err(); err != nil || r.elsewhere == nil {
+	if err := r.checker.Awake(namespace); err != nil || r.elsewhere == nil {
 		return err
 	}
-	return r.elsewhere.checker.Err()
+	return r.elsewhere.checker.Awake(namespace)
 }
 
 func (r *run) play(story Story) error {
@@ -132,6 +135,9 @@ func (r *run) pass(d time.Duration) error {
 	for replicastest.Crashes(func() { r.runUntil(end) }) {
 		r.restart(r.dead())
 	}
+	if r.report.Steps > mostSteps {
+		return fmt.Errorf("chaos: %d steps and no end", r.report.Steps)
+	}
 	r.Clock.Advance(end.Sub(r.Clock.Now()))
 	return r.err()
 }
@@ -139,7 +145,7 @@ func (r *run) pass(d time.Duration) error {
 func (r *run) runUntil(end time.Time) {
 	r.world.RunUntil(end, func() bool {
 		r.report.Steps++
-		return r.err() != nil
+		return r.report.Steps > mostSteps || r.err() != nil
 	})
 }
 

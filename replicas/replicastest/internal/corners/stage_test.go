@@ -153,12 +153,12 @@ func play(sc scenario, d disturbance, learned trace) (*stage, string, error) {
 
 // runTo lets time pass until an instant.
 func (s *stage) runTo(end time.Time) error {
-	done := func() bool { return s.checker.Err() != nil }
+	done := func() bool { return s.checker.Awake(namespace) != nil }
 	for replicastest.Crashes(func() { s.world.RunUntil(end, done) }) {
 		s.restart()
 	}
 	s.Clock.Advance(end.Sub(s.Clock.Now()))
-	return s.checker.Err()
+	return s.checker.Awake(namespace)
 }
 
 // restart starts a controller that knows nothing in place of the old one.

@@ -6,7 +6,7 @@
 //
 //	checker := invariant.New(cluster)
 //	checker.Watch(controller) // before its first step
-//	... step the world, asking checker.Err() ...
+//	... step the world, asking checker.Err() and checker.Awake() ...
 //	err := checker.Settled()
 //
 // It knows what the controllers did from the truth, not from what they remember:
@@ -34,6 +34,13 @@
 // that was not ready is deleted under its UID alone, and if it was released at the
 // same moment, it goes all the same. And a status is written to the owner that it is
 // about, not to a later one of its name.
+//
+// Never for one that is going, and never without a lease. For an owner whose deletion
+// its pass knows of, nothing is created, adopted, released or deleted, but for what a
+// webhook took away. Who may not write any more does not.
+//
+// Never asleep. Who sees all that there is, and waits for nothing, has a pass before it
+// as long as something is to be done: see Awake.
 //
 // Never for nothing. What a pass leaves to be expected has begun, and what the
 // controller is shown is expected no more: else it would wait until that expires.
@@ -82,7 +89,7 @@ func (k *Checker) fail(format string, args ...any) {
 
 // Watch watches a controller from its start on.
 func (k *Checker) Watch(c *replicastest.Controller) {
-	w := &watcher{checker: k, controller: c, record: newRecord()}
+	w := &watcher{checker: k, controller: c, record: newRecord(), last: map[types.NamespacedName]lastPass{}}
 	k.watchers = append(k.watchers, w)
 	c.Scaling = w.scaling
 	c.Client.Done = w.done
@@ -138,6 +145,7 @@ func (k *Checker) changed(before, after metav1.Object) {
 		if call, ok := w.controller.Client.Calling(); ok {
 			w.did(call, old, now)
 			if !call.Late {
+				w.permitted(call)
 				w.judge(call, old, now)
 			}
 		}
@@ -152,6 +160,7 @@ func (k *Checker) wrote(rs *appsv1.ReplicaSet) {
 		if !ok || call.Verb != "update" || call.Late {
 			continue
 		}
+		w.permitted(call)
 		if passing := w.controller.Passing(); passing == nil || passing.UID != rs.UID {
 			w.fail("the status of %s is written for another one of that name", rs.Name)
 		}
@@ -183,6 +192,8 @@ type watcher struct {
 	controller *replicastest.Controller
 	record
 	looked types.UID // the owner that the pass under way has read live
+	last   map[types.NamespacedName]lastPass
+	permit func(replicastest.Call) error // as it was before the call under way; nil: writes are permitted
 }
 
 func (w *watcher) fail(format string, args ...any) {
@@ -194,12 +205,33 @@ func (w *watcher) judge(call replicastest.Call, old, now *corev1.Pod) {
 	switch {
 	case rs == nil:
 		w.fail("%s %s outside of a pass", call.Verb, call.Name)
+	case rs.DeletionTimestamp != nil && !w.isStray(rs, call, old):
+		w.fail("%s %s for %s, which is being deleted", call.Verb, call.Name, rs.Name)
 	case call.Verb == "create":
 		w.creates(rs, now)
 	case call.Verb == "delete":
 		w.deletes(rs, old)
 	case call.Verb == "patch" && controllerOf(old) == "":
 		w.adopts(rs, now)
+	}
+}
+
+// isStray reports whether a call deletes what was created for an owner, and a webhook
+// made nobody's.
+func (w *watcher) isStray(rs *appsv1.ReplicaSet, call replicastest.Call, p *corev1.Pod) bool {
+	if call.Verb != "delete" {
+		return false
+	}
+	_, made := w.made[p.UID]
+	_, ours := replicasOf(rs, []*corev1.Pod{p})[p.UID]
+	return made && !ours
+}
+
+// permitted: who may not write, as its lease has ended, does not, whatever the call. One
+// that was under way when the lease ended may take effect.
+func (w *watcher) permitted(call replicastest.Call) {
+	if now := w.controller.Client.Permit; w.permit != nil && now != nil && w.permit(call) != nil && now(call) != nil {
+		w.fail("%s %s without a lease", call.Verb, call.Name)
 	}
 }
 
@@ -248,6 +280,7 @@ func (w *watcher) adopts(rs *appsv1.ReplicaSet, p *corev1.Pod) {
 
 // done learns which owners were read live, and which deletions were answered.
 func (w *watcher) done(call replicastest.Call, err error) {
+	w.permit = w.controller.Client.Permit
 	if call.Verb == "delete" {
 		w.doubted[call.Name] = err != nil
 	}
@@ -262,6 +295,7 @@ func (w *watcher) done(call replicastest.Call, err error) {
 
 // passed forgets the pass, which has left the caches as they were.
 func (w *watcher) passed(pass replicastest.Pass) {
+	w.note(pass)
 	w.started(pass)
 	w.looked = ""
 	clear(w.fresh)

@@ -200,6 +200,136 @@ func TestCheckerWantsCreationsToBeSettled(t *testing.T) {
 	require.ErrorContains(t, checker.Err(), ", which it has seen")
 }
 
+// One that sleeps is found as soon as it sees what is to be done, and not in the end only.
+func TestCheckerWakes(t *testing.T) {
+	t.Parallel()
+	scaled := func(t *testing.T, cluster *replicastest.Cluster) {
+		t.Helper()
+		_, err := cluster.EditOwner(t.Context(), namespace, "web", func(rs *appsv1.ReplicaSet) { *rs.Spec.Replicas = 2 })
+		require.NoError(t, err)
+	}
+	lost := func(t *testing.T, cluster *replicastest.Cluster) {
+		t.Helper()
+		_, err := cluster.DeleteChild(t.Context(), namespace, cluster.Children(namespace)[0].Name, metav1.DeleteOptions{})
+		require.NoError(t, err)
+	}
+	for name, tc := range map[string]struct {
+		spoil func(c *replicastest.Controller)
+		then  func(*testing.T, *replicastest.Cluster)
+		want  string
+	}{
+		"a controller without a bug, scaled":                        {func(*replicastest.Controller) {}, scaled, ""},
+		"a controller without a bug, and a pod is lost":             {func(*replicastest.Controller) {}, lost, ""},
+		"one that is not told of its owner's changes":               {func(c *replicastest.Controller) { c.View.OwnerWatch.OnUpdate = nil }, scaled, "web sleeps: 3 pods, wanted 2"},
+		"one that is not told of pods that end":                     {func(c *replicastest.Controller) { c.View.ChildWatch.OnUpdate = nil }, lost, "web sleeps: 2 pods, wanted 3"},
+		"one that is told, and works tomorrow":                      {tomorrow, scaled, "web sleeps: for 24h0m0s yet, though 3 pods, wanted 2"},
+		"one that waits for something, and has nothing to wait for": {drowsy, lost, "web sleeps: for 2m0s yet, though 2 pods, wanted 3"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cluster := replicastest.NewCluster(replicastest.Options{Seed: 1, Nodes: 2})
+			checker := invariant.New(cluster)
+			c := cluster.NewController()
+			checker.Watch(c)
+			world := &replicastest.World{Clock: cluster.Clock, Parts: []replicastest.Part{cluster, c}}
+			_, err := cluster.CreateOwner(t.Context(), replicastest.NewReplicaSet(namespace, "web", 3))
+			require.NoError(t, err)
+			run := func(d time.Duration) error {
+				world.RunUntil(cluster.Clock.Now().Add(d), func() bool { return checker.Awake(namespace) != nil })
+				return checker.Awake(namespace)
+			}
+			require.NoError(t, run(10*time.Minute)) // what was expected is not looked at any more
+			tc.spoil(c)
+			tc.then(t, cluster)
+			err = run(time.Hour)
+			if tc.want == "" {
+				require.NoError(t, err)
+				require.NoError(t, checker.Settled(namespace))
+				return
+			}
+			require.ErrorContains(t, err, tc.want)
+		})
+	}
+}
+
+// tomorrow lets a controller put everything off.
+func tomorrow(c *replicastest.Controller) {
+	c.Sync = func(context.Context, types.NamespacedName) (time.Duration, error) { return 24 * time.Hour, nil }
+}
+
+// drowsy lets a controller be told of nothing, and look every two minutes.
+func drowsy(c *replicastest.Controller) {
+	c.View.ChildWatch.OnUpdate = nil
+	c.Worker.Wake(types.NamespacedName{Namespace: namespace, Name: "web"}, 2*time.Minute)
+}
+
+// For an owner that is being deleted nothing is done, and without a lease nothing is
+// written.
+func TestCheckerWantsToBeLeftAlone(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		call func(ctx context.Context, c *replicastest.Controller, first *corev1.Pod) error
+		want string
+	}{
+		"create": {func(ctx context.Context, c *replicastest.Controller, _ *corev1.Pod) error {
+			_, err := c.Client.Create(ctx, podOf(c.Passing(), "web-9"))
+			return err
+		}, "create web-9"},
+		"delete": {func(ctx context.Context, c *replicastest.Controller, first *corev1.Pod) error {
+			_, err := c.Client.Delete(ctx, first, metav1.DeleteOptions{})
+			return err
+		}, "delete"},
+		"release": {func(ctx context.Context, c *replicastest.Controller, first *corev1.Pod) error {
+			patch, err := selector.Claimer[*corev1.Pod]{Owner: c.Passing(), Kind: appsv1.SchemeGroupVersion.WithKind("ReplicaSet")}.ReleasePatch(first)
+			if err == nil {
+				_, err = c.Client.Patch(ctx, first, patch, metav1.PatchOptions{})
+			}
+			return err
+		}, "patch"},
+	} {
+		for _, spoiled := range []struct {
+			what, want string
+			do         func(*testing.T, *replicastest.Cluster, *replicastest.Controller)
+		}{
+			{"an owner that is being deleted", "for web, which is being deleted", func(t *testing.T, cluster *replicastest.Cluster, _ *replicastest.Controller) {
+				t.Helper()
+				require.NoError(t, cluster.DeleteOwner(t.Context(), namespace, "web", metav1.DeletePropagationForeground))
+			}},
+			{"no lease", "without a lease", func(_ *testing.T, _ *replicastest.Cluster, c *replicastest.Controller) {
+				asked := false
+				c.Client.Permit = func(call replicastest.Call) error { // the client itself asks first
+					if !asked {
+						asked = true
+						return nil
+					}
+					return replicastest.Forbidden.Of(call)
+				}
+			}},
+		} {
+			t.Run(name+", "+spoiled.what, func(t *testing.T) {
+				t.Parallel()
+				cluster := replicastest.NewCluster(replicastest.Options{Seed: 1, Nodes: 2})
+				checker := invariant.New(cluster)
+				c := cluster.NewController()
+				checker.Watch(c)
+				world := &replicastest.World{Clock: cluster.Clock, Parts: []replicastest.Part{cluster, c}}
+				_, err := cluster.CreateOwner(t.Context(), replicastest.NewReplicaSet(namespace, "web", 3))
+				require.NoError(t, err)
+				world.Run(time.Minute)
+				require.NoError(t, checker.Settled(namespace))
+				spoiled.do(t, cluster, c)
+				c.Sync = func(ctx context.Context, _ types.NamespacedName) (time.Duration, error) {
+					return 0, tc.call(ctx, c, c.View.ChildWatch.In(namespace)[0])
+				}
+				c.Worker.Wake(types.NamespacedName{Namespace: namespace, Name: "web"}, time.Second)
+				world.RunUntil(cluster.Clock.Now().Add(time.Minute), func() bool { return checker.Awake(namespace) != nil })
+				require.ErrorContains(t, checker.Err(), tc.want)
+				require.ErrorContains(t, checker.Err(), spoiled.want)
+			})
+		}
+	}
+}
+
 // passes returns a Sync that makes the pods of its ReplicaSet, without any care, and
 // then does something with the first.
 func passes(c *replicastest.Controller, then func(context.Context, *corev1.Pod) error) func(context.Context, types.NamespacedName) (time.Duration, error) {

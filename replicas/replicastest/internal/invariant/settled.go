@@ -26,7 +26,7 @@ func (k *Checker) Settled(namespace string) error {
 	}
 	pods := k.cluster.Children(namespace)
 	for _, rs := range k.cluster.Owners(namespace) {
-		if err := k.settled(rs, pods); err != nil {
+		if err := settled(rs, pods, k.cluster.Clock.Now()); err != nil {
 			return fmt.Errorf("invariant: in the end: %s: %w", rs.Name, err)
 		}
 	}
@@ -38,7 +38,9 @@ func (k *Checker) Settled(namespace string) error {
 	return k.err
 }
 
-func (k *Checker) settled(rs *appsv1.ReplicaSet, pods []*corev1.Pod) error {
+// settled returns an error unless an owner is as it should be in the end, if these are
+// the pods that there are.
+func settled(rs *appsv1.ReplicaSet, pods []*corev1.Pod, now time.Time) error {
 	sel, err := selector.ForReplicaSet(rs)
 	if err != nil || rs.DeletionTimestamp != nil {
 		return err
@@ -52,7 +54,7 @@ func (k *Checker) settled(rs *appsv1.ReplicaSet, pods []*corev1.Pod) error {
 		case owner == rs.UID && !matches && isActive(p):
 			return fmt.Errorf("%s is not released", p.Name)
 		case owner == rs.UID:
-			k.count(&want, rs, p, matches)
+			count(&want, rs, p, matches, now)
 		}
 	}
 	if want.Replicas != *rs.Spec.Replicas {
@@ -65,7 +67,7 @@ func (k *Checker) settled(rs *appsv1.ReplicaSet, pods []*corev1.Pod) error {
 }
 
 // count counts a pod that is owned.
-func (k *Checker) count(s *appsv1.ReplicaSetStatus, rs *appsv1.ReplicaSet, p *corev1.Pod, matches bool) {
+func count(s *appsv1.ReplicaSetStatus, rs *appsv1.ReplicaSet, p *corev1.Pod, matches bool, now time.Time) {
 	if !isActive(p) {
 		if matches && p.DeletionTimestamp != nil && p.Status.Phase != corev1.PodFailed && p.Status.Phase != corev1.PodSucceeded {
 			*s.TerminatingReplicas++
@@ -82,7 +84,7 @@ func (k *Checker) count(s *appsv1.ReplicaSetStatus, rs *appsv1.ReplicaSet, p *co
 		return
 	}
 	s.ReadyReplicas++
-	if k.cluster.Clock.Now().Sub(*since) >= time.Duration(rs.Spec.MinReadySeconds)*time.Second {
+	if now.Sub(*since) >= time.Duration(rs.Spec.MinReadySeconds)*time.Second {
 		s.AvailableReplicas++
 	}
 }

@@ -1,0 +1,102 @@
+// Copyright The replicakit Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package invariant
+
+import (
+	"fmt"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/replicakit/replicakit/expectations"
+	"github.com/replicakit/replicakit/replicas/replicastest"
+)
+
+// longestWait is how long a controller may put off at most what is to be done: the
+// longest error back-off. Holds, servers and expectations take less.
+const longestWait = 1000 * time.Second
+
+// A lastPass is what the last pass for an owner left.
+type lastPass struct {
+	now    time.Time // of the controller
+	excuse bool      // something that it waits for, or that failed
+}
+
+// note keeps what a pass left. Only what it told counts as an excuse: nobody wakes an
+// owner for the sake of what it does not wait for.
+func (w *watcher) note(pass replicastest.Pass) {
+	w.last[pass.Name] = lastPass{
+		now:    pass.Now,
+		excuse: pass.Err != nil || pass.Waiting || pass.Unresolved+len(pass.SetAside)+len(pass.Undecided) > 0,
+	}
+}
+
+// Awake returns an error if an owner of the namespace sleeps that has something to do:
+// a controller sees all that there is, its last pass waited for nothing, and the owner
+// is not what it should be in the end; but no pass for it is due. If the last pass
+// waited, or failed, another one must be due in not too long a time. Call it between
+// two steps of the world.
+func (k *Checker) Awake(namespace string) error {
+	if k.err != nil {
+		return k.err
+	}
+	for _, w := range k.watchers {
+		view := w.controller.View
+		if w.controller.Passing() != nil {
+			continue
+		}
+		w.permit = w.controller.Client.Permit
+		if !view.Synced() || view.ChildWatch.Pending()+view.OwnerWatch.Pending() > 0 {
+			continue
+		}
+		for _, rs := range view.OwnerWatch.In(namespace) {
+			if err := w.awake(rs); err != nil {
+				w.fail("%s sleeps: %v", rs.Name, err)
+				return k.err
+			}
+		}
+	}
+	return nil
+}
+
+// awake judges one owner as the controller sees it. The truth is asked last, as that
+// takes longest.
+func (w *watcher) awake(rs *appsv1.ReplicaSet) error {
+	key, now := types.NamespacedName{Namespace: rs.Namespace, Name: rs.Name}, w.checker.cluster.Clock.Now()
+	due, queued := w.controller.Worker.Queued(key)
+	if queued && !due.After(now) {
+		return nil
+	}
+	pods, last := w.controller.View.ChildWatch.In(rs.Namespace), w.last[key]
+	why := settled(rs, pods, w.controller.Now())
+	switch {
+	case why == nil, settled(rs, pods, now.Add(clocksGoBack)) == nil:
+		return nil
+	case queued && due.Sub(now) <= longestWait && (last.excuse || w.isExpecting(rs) || settled(rs, pods, last.now) == nil):
+		return nil
+	case !w.seesAll(rs.Namespace):
+		return nil
+	case queued:
+		return fmt.Errorf("for %v yet, though %w", due.Sub(now), why)
+	}
+	return why
+}
+
+// clocksGoBack by less than this in stories: pods are then younger than they were when
+// the status was written, which nobody is told.
+const clocksGoBack = time.Hour
+
+func (w *watcher) isExpecting(rs *appsv1.ReplicaSet) bool {
+	s, _ := w.controller.Expectations().State(expectations.KeyOf(rs))
+	return s == expectations.Waiting
+}
+
+// seesAll reports whether the caches hold the truth.
+func (w *watcher) seesAll(namespace string) bool {
+	view, cluster := w.controller.View, w.checker.cluster
+	return apiequality.Semantic.DeepEqual(view.ChildWatch.In(namespace), cluster.Children(namespace)) &&
+		apiequality.Semantic.DeepEqual(view.OwnerWatch.In(namespace), cluster.Owners(namespace))
+}
