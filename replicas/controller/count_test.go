@@ -218,3 +218,11 @@ func TestStatusCountsWhatTheKindCallsAReplica(t *testing.T) {
 		assert.Nil(t, written(t, r, append(deleting(pods[:1]), pods[1:]...)...), "nor does it change when it does")
 	})
 }
+
+func TestAPodWithAFinalizerStays(t *testing.T) {
+	t.Parallel()
+	r := knowing(0)
+	p := podtest.Pod("a", owned(r.owner))
+	p.Spec.TerminationGracePeriodSeconds, p.Finalizers = new(int64), []string{"example.com/stay"}
+	assert.Equal(t, &counts{0, 0, 0, 0, 1}, written(t, r, p), "T1 T8 though it has no time to end in")
+}

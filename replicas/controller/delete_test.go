@@ -4,6 +4,8 @@
 package controller_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"sync/atomic"
 	"testing"
@@ -571,5 +573,133 @@ func TestDeletesOfReplicasThatGoAlready(t *testing.T) {
 		}
 		_, _ = r.pass(t, 0, clones(pods)...)
 		assert.Equal(t, []string{"delete web-000", "list default app=web", "delete web-000"}, r.calls)
+	})
+}
+
+// What a server has decided is not doubted, and what was doubted no more once it has.
+func TestDecidedDeletesAreNotDoubted(t *testing.T) {
+	t.Parallel()
+	refusal := func(p *corev1.Pod, _ metav1.DeleteOptions) error { return forbidden(p.Name, "a policy") }
+	t.Run("a refusal needs no look", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(1)
+		r.remove = refusal
+		pass, err := r.pass(t, 0, podsOf(r.owner, 2)...)
+		assert.True(t, apierrors.IsForbidden(err))
+		assert.Zero(t, pass.LiveReads+pass.LiveLists)
+		assert.Equal(t, 1, pass.Failed)
+	})
+	t.Run("and ends the doubt that there was", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(1)
+		pods := podsOf(r.owner, 2)
+		r.remove = func(*corev1.Pod, metav1.DeleteOptions) error { return timeout() }
+		_, err := r.pass(t, 0, pods...)
+		require.Error(t, err)
+		r.remove = refusal
+		_, err = r.pass(t, 1, pods...)
+		require.Error(t, err)
+		podtest.NotReady(pods[1])
+		r.remove = func(*corev1.Pod, metav1.DeleteOptions) error { return nil }
+		pass, err := r.pass(t, 2, pods...)
+		require.NoError(t, err)
+		assert.Equal(t, []string{"web-001"}, names(pass.Deleted))
+	})
+	t.Run("who has to go does so, whoever is doubted", func(t *testing.T) {
+		t.Parallel()
+		r := mustGoRig(1, "web-002")
+		pods := podsOf(r.owner, 4)
+		limit := 1
+		spec := r.kind.Spec
+		r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.Spec, error) {
+			s, err := spec(rs)
+			s.MaxDeletions = &limit
+			return s, err
+		}
+		r.remove = func(*corev1.Pod, metav1.DeleteOptions) error { return timeout() }
+		_, err := r.pass(t, 0, pods...)
+		require.Error(t, err)
+		require.Equal(t, []string{"delete web-002"}, r.callsOf("delete"))
+		limit = 2
+		r.remove = func(*corev1.Pod, metav1.DeleteOptions) error { return nil }
+		r.must("web-001")
+		pass, err := r.pass(t, 1, pods...)
+		require.NoError(t, err)
+		assert.ElementsMatch(t, []string{"web-001", "web-002"}, names(pass.Deleted))
+	})
+}
+
+// A mustGoPodRig is a rig with a pod that has to go.
+type mustGoPodRig struct {
+	*podRig
+	name string
+}
+
+func mustGoRig(want int32, name string) *mustGoPodRig {
+	r := &mustGoPodRig{newRig(want), name}
+	spec := r.kind.Spec
+	r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.Spec, error) {
+		s, err := spec(rs)
+		s.Rules.MustGo = func(p *corev1.Pod) bool { return p.Name == r.name }
+		return s, err
+	}
+	return r
+}
+
+func (r *mustGoPodRig) must(name string) { r.name = name }
+
+func TestDeletesThatCannotBeMade(t *testing.T) {
+	t.Parallel()
+	t.Run("a context that has ended is an error, though no status has to be written", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(1)
+		r.kind.Status = nil
+		ctx, cancel := context.WithCancel(t.Context())
+		r.kind.BeforeScale = func(_ context.Context, _ *appsv1.ReplicaSet, _ []*corev1.Pod, s replicas.Scale) replicas.Scale {
+			cancel()
+			return s
+		}
+		r.children = func() ([]*corev1.Pod, error) { return podsOf(r.owner, 2), nil }
+		_, err := r.sync(t, ctx)
+		require.ErrorIs(t, err, context.Canceled)
+		assert.Empty(t, r.callsOf("delete"))
+	})
+	t.Run("W25 after a conflict whoever must stay by now stays", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(1)
+		spec := r.kind.Spec
+		r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.Spec, error) {
+			s, err := spec(rs)
+			s.Rules.MustStay = func(p *corev1.Pod) bool { return p.Annotations["stay"] != "" }
+			return s, err
+		}
+		pods := versioned(podsOf(r.owner, 3))
+		r.live = func() ([]*corev1.Pod, error) {
+			live := clones(pods)
+			live[0].Annotations = map[string]string{"stay": "yes"}
+			return live, nil
+		}
+		_ = versionsOf(r, changed)
+		pass, err := r.pass(t, 0, pods...)
+		require.NoError(t, err)
+		assert.Equal(t, []string{"web-001"}, names(pass.Deleted))
+	})
+	t.Run("W25 after a conflict and a list that failed, deletions wait as long as lists do", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(1)
+		pods := versioned(podsOf(r.owner, 2))
+		r.live = func() ([]*corev1.Pod, error) { return nil, errors.New("boom") }
+		seen := versionsOf(r, changed)
+		pass, err := r.pass(t, 0, pods...)
+		require.ErrorContains(t, err, "boom")
+		assert.Equal(t, time.Second, pass.RequeueAfter)
+		r.live = func() ([]*corev1.Pod, error) { return clones(pods), nil }
+		pass, err = r.passAt(t, time.Second-1, pods...)
+		require.NoError(t, err)
+		assert.True(t, pass.Held)
+		pass, err = r.pass(t, 1, pods...)
+		require.NoError(t, err)
+		assert.Equal(t, []string{"web-000 7", "web-000 "}, *seen, "the list decides at once: the cache is known to be behind")
+		assert.Len(t, pass.Deleted, 1)
 	})
 }

@@ -5,10 +5,16 @@ package controller_test
 
 import (
 	"testing"
+	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/replicakit/replicakit/expectations"
 	"github.com/replicakit/replicakit/internal/podtest"
+	"github.com/replicakit/replicakit/replicas/controller"
 )
 
 func TestEventsChildAdded(t *testing.T) {
@@ -330,4 +336,61 @@ func TestEventsChildDeleted(t *testing.T) {
 			e.run(t)
 		})
 	}
+}
+
+func TestEventsOfOthersSettle(t *testing.T) {
+	t.Parallel()
+	expecting := func(what expectations.Changes) *eventRig {
+		r := newEventRig()
+		r.record().Set(expectations.KeyOf(r.list[0]), what)
+		return r
+	}
+	creation, deletion := expectations.Changes{Creating: []string{"web-new"}}, expectations.Changes{Deleting: []types.UID{"uid-web-old"}}
+	nobodys := podtest.Labels(map[string]string{"app": "debug"})
+	for name, tt := range map[string]struct {
+		what    expectations.Changes
+		event   func(c *controller.Controller) error
+		settled bool
+	}{
+		"W11 a creation, by an orphan that nobody selects": {creation, func(c *controller.Controller) error { return c.ChildAdded(podtest.Pod("web-new", nobodys)) }, true},
+		"W11 a creation, by another's child":               {creation, func(c *controller.Controller) error { return c.ChildAdded(podtest.Pod("web-new", ownedBy("unknown"))) }, true},
+		"W11 a creation, by the end of a child that was never seen": {creation, func(c *controller.Controller) error {
+			return c.ChildDeleted(podtest.Pod("web-new", nobodys))
+		}, true},
+		"W11 no creation, by a child of another namespace": {creation, func(c *controller.Controller) error {
+			p := podtest.Pod("web-new", nobodys)
+			p.Namespace = "other"
+			return c.ChildAdded(p)
+		}, false},
+		"V12 a deletion, by an orphan that nobody selects": {deletion, func(c *controller.Controller) error {
+			return c.ChildDeleted(podtest.Pod("web-old", podtest.UID("uid-web-old"), nobodys))
+		}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := expecting(tt.what)
+			require.NoError(t, tt.event(r.start()))
+			assert.Equal(t, tt.settled, satisfied(r, expectations.KeyOf(r.list[0])))
+			if tt.settled {
+				assert.Equal(t, []string{"default/web"}, r.wakes(), "who waits is woken")
+			} else {
+				assert.Empty(t, r.wakes())
+			}
+		})
+	}
+	t.Run("E7 deletions that a loop of one's own only counts are settled by the owner's children", func(t *testing.T) {
+		t.Parallel()
+		r := expecting(expectations.Changes{Deletions: 1})
+		h, err := controller.NewHandlers(r.kind, r, r.record(), r.wake)
+		require.NoError(t, err)
+		require.NoError(t, h.ChildDeleted(podtest.Pod("web-old", ownedBy("web"))))
+		assert.True(t, satisfied(r, expectations.KeyOf(r.list[0])))
+	})
+	t.Run("an update that gives a child another owner waits for no status", func(t *testing.T) {
+		t.Parallel()
+		r := newEventRig()
+		r.opts.StatusDelay = time.Second
+		require.NoError(t, r.start().ChildUpdated(podtest.Pod("a", ownedBy("canary"), version("1")), podtest.Pod("a", ownedBy("web"), version("2"))))
+		assert.Equal(t, []string{"default/canary", "default/web"}, r.wakes())
+	})
 }

@@ -4,6 +4,7 @@
 package controller_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -18,6 +19,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/replicakit/replicakit/expectations"
 	"github.com/replicakit/replicakit/internal/podtest"
 )
 
@@ -350,5 +352,142 @@ func TestHolds(t *testing.T) {
 		pass, err := r.pass(t, 0, podsOf(r.owner, 1)...)
 		require.Error(t, err)
 		assert.Equal(t, 3*time.Second, pass.RequeueAfter)
+	})
+}
+
+func TestWhatEndsBeginsAnew(t *testing.T) {
+	t.Parallel()
+	t.Run("W42 an adoption that is not decided is told again after one that was", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(1)
+		told := 0
+		for i := range 3 {
+			r.patch = func(*corev1.Pod) error { return timeout() }
+			_, err := r.pass(t, 1000*i, podtest.Pod(fmt.Sprint("orphan-", i)))
+			require.Error(t, err)
+			told += len(r.eventsOf("Warning FailedAdopt"))
+			r.patch = func(*corev1.Pod) error { return nil }
+			_, err = r.pass(t, 1000*i+500, podtest.Pod(fmt.Sprint("orphan-", i)))
+			require.NoError(t, err)
+		}
+		assert.Equal(t, 3, told)
+	})
+	t.Run("a hold after a child that became another's is a short one after a success", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(1)
+		at := 0
+		for range 3 {
+			r.mutate = func(p *corev1.Pod) { p.Labels = nil }
+			pass, err := r.pass(t, at)
+			require.Error(t, err)
+			assert.Equal(t, time.Second, pass.RequeueAfter)
+			r.mutate = func(*corev1.Pod) {}
+			_, err = r.pass(t, at+10)
+			require.NoError(t, err)
+			r.settle()
+			at += 20
+		}
+	})
+	t.Run("so is the hold of lists", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(1)
+		for i := range 3 {
+			r.now = podtest.Now.Add(time.Duration(i) * time.Hour)
+			r.record().Set(r.key(), expectations.Changes{Creating: []string{"web-lost"}})
+			r.live = func() ([]*corev1.Pod, error) { return nil, errors.New("boom") }
+			pass, err := r.pass(t, 3600*i+400)
+			require.Error(t, err)
+			assert.Equal(t, time.Second, pass.RequeueAfter)
+			r.live = func() ([]*corev1.Pod, error) { return podsOf(r.owner, 1), nil }
+			_, err = r.pass(t, 3600*i+410)
+			require.NoError(t, err)
+			require.Len(t, r.callsOf("list"), 1)
+		}
+	})
+	t.Run("a list that its own pass gave up holds nobody", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(1)
+		r.record().Set(r.key(), expectations.Changes{Creating: []string{"web-lost"}})
+		r.now = r.now.Add(400 * time.Second)
+		ctx, cancel := context.WithCancel(t.Context())
+		r.live = func() ([]*corev1.Pod, error) {
+			cancel()
+			return nil, ctx.Err()
+		}
+		_, err := r.sync(t, ctx)
+		require.ErrorIs(t, err, context.Canceled)
+		r.live = func() ([]*corev1.Pod, error) { return podsOf(r.owner, 1), nil }
+		pass, err := r.sync(t, t.Context())
+		require.NoError(t, err)
+		assert.Equal(t, 1, pass.LiveLists)
+	})
+	t.Run("W25 the first deletes after one that needed none have a version again", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(1)
+		pods := versioned(podsOf(r.owner, 2))
+		r.live = func() ([]*corev1.Pod, error) { return pods, nil }
+		r.get = func(name string) (*corev1.Pod, error) { return find(pods, name) }
+		_ = versionsOf(r, refusing)
+		_, err := r.pass(t, 0, pods...)
+		require.Error(t, err)
+		_, err = r.pass(t, 60, pods[0])
+		require.NoError(t, err)
+		seen := versionsOf(r, func(*corev1.Pod, string) error { return nil })
+		_, err = r.pass(t, 120, pods...)
+		require.NoError(t, err)
+		assert.Equal(t, []string{"web-000 7"}, *seen)
+	})
+	t.Run("but a pass that only waits ends no hold", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(1)
+		r.create = func(int) error { return quotaFull() }
+		_, err := r.pass(t, 0)
+		require.Error(t, err)
+		r.record().Set(r.key(), expectations.Changes{Creating: []string{"web-new"}})
+		pass, err := r.passAt(t, 100*time.Millisecond)
+		require.NoError(t, err)
+		require.True(t, pass.Waiting)
+		r.settle()
+		pass, err = r.passAt(t, 200*time.Millisecond)
+		require.NoError(t, err)
+		assert.True(t, pass.Held)
+		assert.Empty(t, r.callsOf("create"))
+	})
+	t.Run("V16 the end of another incarnation ends no hold", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(1)
+		r.create = func(int) error { return quotaFull() }
+		_, err := r.pass(t, 0)
+		require.Error(t, err)
+		old := r.owner.DeepCopy()
+		old.UID = "old"
+		require.NoError(t, r.start().OwnerDeleted(old))
+		pass, err := r.passAt(t, 100*time.Millisecond)
+		require.NoError(t, err)
+		assert.True(t, pass.Held)
+	})
+}
+
+func TestDelaysOfServers(t *testing.T) {
+	t.Parallel()
+	t.Run("W27 a Retry-After to a release replaces the rate limiter", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(0)
+		r.patch = func(*corev1.Pod) error { return busy(7) }
+		pass, err := r.pass(t, 0, podtest.Pod("a", owned(r.owner), podtest.Labels(api)))
+		require.Error(t, err)
+		assert.Equal(t, 7*time.Second, pass.RequeueAfter)
+	})
+	t.Run("a status that cannot be written is for the rate limiter, though deletions are held for less", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(1)
+		pods := versioned(podsOf(r.owner, 2))
+		r.live = func() ([]*corev1.Pod, error) { return pods[:1], nil } // the other one is gone
+		_ = versionsOf(r, changed)
+		r.updateStatus = func(int, *appsv1.ReplicaSet) error { return errors.New("boom") }
+		pass, err := r.pass(t, 0, pods...)
+		require.ErrorContains(t, err, "boom")
+		assert.True(t, pass.Waiting)
+		assert.Zero(t, pass.RequeueAfter)
 	})
 }

@@ -591,3 +591,48 @@ func TestAnOrphanThatOnlyALiveListShows(t *testing.T) {
 		assert.Equal(t, []string{"a", "orphan"}, names(pass.Active))
 	})
 }
+
+// Owners share a list only if it shows the children of both.
+func TestListsOfTwoNamespacesAreTwo(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		here, there := ownerNamed("web", web), ownerNamed("web", web)
+		there.Namespace, there.UID = "other", "uid-of-other-web"
+		r := eventRigOver(ownerNamed("x", map[string]string{"app": "x"}), ownerNamed("y", map[string]string{"app": "y"}), here, there)
+		busy := make(chan struct{})
+		r.live = func() ([]*corev1.Pod, error) {
+			<-busy
+			return nil, nil
+		}
+		for _, rs := range r.list {
+			rs.Spec.Template.Labels = rs.Spec.Selector.MatchLabels
+			r.record().Set(expectations.KeyOf(rs), expectations.Changes{Creations: 1})
+		}
+		r.now = r.now.Add(time.Hour)
+		for _, rs := range r.list { // the first two have their turns, the others wait
+			go func() { _, _ = r.start().Sync(t.Context(), expectations.KeyOf(rs).NamespacedName) }()
+			synctest.Wait()
+		}
+		close(busy)
+		synctest.Wait()
+		assert.ElementsMatch(t, []string{"list default app=x", "list default app=y", "list default app=web", "list other app=web"}, r.callsOf("list"))
+	})
+}
+
+func TestOldViewAndTwoOrphans(t *testing.T) {
+	t.Parallel()
+	r := givenUp(t, 3)
+	r.patch = func(c *corev1.Pod) error {
+		if c.Name == "gone" {
+			return notFound(c.Name)
+		}
+		return timeout()
+	}
+	own := podsOf(r.owner, 1)
+	pods := append(own, podtest.Pod("gone"), podtest.Pod("undecided"))
+	r.live = func() ([]*corev1.Pod, error) { return []*corev1.Pod{pods[0], pods[2]}, nil }
+	pass, err := r.pass(t, 602, pods...)
+	require.Error(t, err)
+	assert.Equal(t, 1, pass.LiveLists)
+	assert.Len(t, pass.Created, 1, "and not two: the undecided one may become the owner's")
+}

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -602,4 +603,197 @@ func TestBackOffFailedWithAClockAhead(t *testing.T) {
 	pass, err := r.pass(t, 0, podtest.Pod("a", owned(r.owner), podtest.Phase(corev1.PodFailed), podtest.Created(podtest.Now.Add(time.Hour))))
 	require.NoError(t, err)
 	assert.Equal(t, 10*time.Second, pass.RequeueAfter)
+}
+
+func TestBackOffFailedOfOwnPodsOnly(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		pod  func(rs *appsv1.ReplicaSet) *corev1.Pod
+		held bool
+	}{
+		"one of its own":       {func(rs *appsv1.ReplicaSet) *corev1.Pod { return podtest.Pod("a", owned(rs)) }, true},
+		"nobody's":             {func(*appsv1.ReplicaSet) *corev1.Pod { return podtest.Pod("a") }, false},
+		"another's":            {func(*appsv1.ReplicaSet) *corev1.Pod { return podtest.Pod("a", ownedBy("api")) }, false},
+		"many, of an hour ago": {func(rs *appsv1.ReplicaSet) *corev1.Pod { return podtest.Pod("a", owned(rs)) }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(1)
+			r.opts.BackOffFailed = true
+			age, n := time.Second, 1
+			if strings.HasPrefix(name, "many") {
+				age, n = 11*time.Minute, 20
+			}
+			var pods []*corev1.Pod
+			for i := range n {
+				p := tt.pod(r.owner)
+				p.Name, p.UID = fmt.Sprint("p-", i), types.UID(fmt.Sprint("uid-p-", i))
+				podtest.Phase(corev1.PodFailed)(p)
+				podtest.Created(podtest.Now.Add(-age))(p)
+				pods = append(pods, p)
+			}
+			// One that ended just now makes old ones count, if they do.
+			if n > 1 {
+				last := podtest.Pod("last", owned(r.owner), podtest.Phase(corev1.PodFailed), podtest.Created(podtest.Now.Add(-15*time.Second)))
+				pods = append(pods, last)
+			}
+			pass, err := r.pass(t, 0, pods...)
+			require.NoError(t, err)
+			assert.Equal(t, tt.held, pass.Held)
+		})
+	}
+}
+
+func TestCreationsThatFail(t *testing.T) {
+	t.Parallel()
+	t.Run("W10 a name in a namespace that goes is not looked for", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(1)
+		r.create = func(int) error { return namespaceTerminating() }
+		pass, err := r.pass(t, 0)
+		require.NoError(t, err)
+		assert.Zero(t, pass.Unresolved)
+		*r.owner.Spec.Replicas = 0
+		_, err = r.pass(t, 1)
+		require.NoError(t, err)
+		assert.Empty(t, r.callsOf("get"))
+	})
+	t.Run("X9 W11 the version of a child that was found is an own write", func(t *testing.T) {
+		t.Parallel()
+		r := atVersions(newRig(1), "5", "")
+		r.create = func(int) error { return timeout() }
+		r.get = func(string) (*corev1.Pod, error) { return podtest.Pod("web-bbbbb", owned(r.owner), version("9")), nil }
+		pass, err := r.pass(t, 0)
+		require.NoError(t, err)
+		require.Len(t, pass.Created, 1)
+		pass, err = r.pass(t, 1)
+		require.NoError(t, err)
+		assert.Equal(t, "9", pass.Stale.Wrote)
+	})
+	t.Run("W11 children that are there are read, however many: a list does not show those whose labels changed", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(5)
+		r.opts.MaxParallel = 5
+		r.create = func(i int) error {
+			if i == 0 {
+				return nil
+			}
+			return alreadyExists(fmt.Sprint("web-", i))
+		}
+		r.get = func(name string) (*corev1.Pod, error) { return podtest.Pod(name, owned(r.owner)), nil }
+		pass, err := r.pass(t, 0)
+		require.NoError(t, err)
+		assert.Len(t, r.callsOf("get"), 4)
+		assert.Empty(t, r.callsOf("list"))
+		assert.Len(t, pass.Created, 5)
+	})
+}
+
+func TestStraysThatAreSomebodysByNow(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		found   func(p *corev1.Pod)
+		deletes int
+	}{
+		"still nobody's":                 {func(p *corev1.Pod) { p.OwnerReferences = nil }, 2},
+		"ours, and not matching":         {func(p *corev1.Pod) { p.Labels = api }, 2},
+		"ours, and matching":             {func(*corev1.Pod) {}, 1},
+		"another's":                      {func(p *corev1.Pod) { p.OwnerReferences[0].UID = "other" }, 1},
+		"another pod of its name":        {func(p *corev1.Pod) { p.UID, p.OwnerReferences = "other", nil }, 1},
+		"another's, and not as it wants": {func(p *corev1.Pod) { p.OwnerReferences[0].UID, p.Labels = "other", api }, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(1)
+			r.version = "7"
+			r.mutate = func(p *corev1.Pod) { p.OwnerReferences = nil }
+			var only []*metav1.Preconditions
+			r.remove = func(p *corev1.Pod, opts metav1.DeleteOptions) error {
+				if only = append(only, opts.Preconditions); len(only) == 1 {
+					return conflict(p.Name)
+				}
+				return nil
+			}
+			r.get = func(string) (*corev1.Pod, error) {
+				p := podtest.Pod("web-bbbbb", owned(r.owner), podtest.UID("uid-web-bbbbb"), version("8"))
+				tt.found(p)
+				return p, nil
+			}
+			_, err := r.pass(t, 0)
+			require.Error(t, err)
+			require.Len(t, only, tt.deletes)
+			for i, p := range only {
+				assert.Equal(t, types.UID("uid-web-bbbbb"), *p.UID)
+				require.NotNil(t, p.ResourceVersion)
+				assert.Equal(t, []string{"7", "8"}[i], *p.ResourceVersion)
+			}
+		})
+	}
+}
+
+// Deletions of those that must go, and what is missing beside them.
+func TestWhatIsMissingBesideThoseThatMustGo(t *testing.T) {
+	t.Parallel()
+	t.Run("nothing is created in the pass that deletes", func(t *testing.T) {
+		t.Parallel()
+		r := mustGoRig(3, "web-000")
+		pass, err := r.pass(t, 0, podsOf(r.owner, 2)...)
+		require.NoError(t, err)
+		assert.Len(t, pass.Deleted, 1)
+		assert.Empty(t, pass.Created)
+		_, dels := r.pending()
+		assert.Equal(t, 1, dels)
+	})
+	t.Run("nor after a veto that is no veto", func(t *testing.T) {
+		t.Parallel()
+		r := mustGoRig(3, "web-000")
+		asked := 0
+		r.kind.BeforeScale = func(_ context.Context, _ *appsv1.ReplicaSet, _ []*corev1.Pod, s replicas.Scale) replicas.Scale {
+			asked++
+			s.Delete = append(s.Delete, s.Delete...)
+			return s
+		}
+		_, err := r.pass(t, 0, podsOf(r.owner, 2)...)
+		require.ErrorContains(t, err, "twice")
+		assert.Equal(t, 1, asked)
+		assert.Empty(t, r.calls)
+	})
+	t.Run("W25 nor if a live list shows that the view is behind", func(t *testing.T) {
+		t.Parallel()
+		r := mustGoRig(3, "web-000")
+		pods := versioned(podsOf(r.owner, 2))
+		r.live = func() ([]*corev1.Pod, error) { return append(podsOf(r.owner, 4)[2:], pods[1]), nil }
+		_ = versionsOf(r.podRig, changed)
+		pass, err := r.pass(t, 0, pods...)
+		require.NoError(t, err)
+		assert.Empty(t, pass.Created)
+		assert.Equal(t, 50*time.Millisecond, pass.RequeueAfter)
+	})
+}
+
+func TestNamesAreLookedForInTheirNamespace(t *testing.T) {
+	t.Parallel()
+	r := newRig(5)
+	r.opts.MaxParallel = 5
+	r.create = func(i int) error {
+		if i == 0 {
+			return nil
+		}
+		return timeout()
+	}
+	r.get = func(name string) (*corev1.Pod, error) { return podtest.Pod(name, owned(r.owner)), nil }
+	r.live = func() ([]*corev1.Pod, error) {
+		var elsewhere []*corev1.Pod
+		for _, call := range r.callsOf("create default/") {
+			p := podtest.Pod(strings.TrimPrefix(call, "create default/"), owned(r.owner))
+			p.Namespace = "other"
+			elsewhere = append(elsewhere, p)
+		}
+		return elsewhere, nil
+	}
+	pass, err := r.pass(t, 0)
+	require.Error(t, err)
+	assert.Len(t, r.callsOf("get"), 3)
+	assert.Len(t, pass.Created, 1+3)
+	assert.Equal(t, 1, pass.Unresolved)
 }

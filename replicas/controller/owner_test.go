@@ -4,14 +4,18 @@
 package controller_test
 
 import (
+	"context"
 	"maps"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/replicakit/replicakit/replicas"
 )
 
 func TestForget(t *testing.T) {
@@ -157,4 +161,27 @@ func TestOwnersOfOneName(t *testing.T) {
 		pass(t, r, "again", 7200)
 		assert.Len(t, maps.Collect(r.record().All()), 2)
 	})
+}
+
+func TestARecordOfAnOwnerThatWentInThePass(t *testing.T) {
+	t.Parallel()
+	r := newRig(1)
+	old := r.key()
+	r.kind.BeforeScale = func(_ context.Context, rs *appsv1.ReplicaSet, _ []*corev1.Pod, s replicas.Scale) replicas.Scale {
+		if rs.UID == old.UID {
+			assert.NoError(t, r.start().OwnerDeleted(rs))
+		}
+		return s
+	}
+	_, err := r.pass(t, 0)
+	require.NoError(t, err)
+	require.Equal(t, 1, sum(r.pending()))
+	next := r.owner.DeepCopy()
+	next.UID = "uid-of-the-next"
+	r.owner = next
+	r.live = func() ([]*corev1.Pod, error) { return nil, nil }
+	_, err = r.pass(t, 3601)
+	require.NoError(t, err)
+	_, is := r.record().Get(old)
+	assert.False(t, is)
 }

@@ -4,17 +4,20 @@
 package controller_test
 
 import (
+	"errors"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/replicakit/replicakit/expectations"
 	"github.com/replicakit/replicakit/internal/podtest"
+	"github.com/replicakit/replicakit/replicas"
 )
 
 func TestWhatTheCacheShowsIsNotWaitedFor(t *testing.T) {
@@ -158,4 +161,219 @@ func TestStatusWhileProofIsOldAndEventsAreAwaited(t *testing.T) {
 		require.True(t, pass.ViewWasOld)
 		assert.EqualValues(t, 3, pass.Counts.Replicas)
 	})
+}
+
+// What a live list has shown is laid over the cache, child by child, until the cache
+// shows it too.
+func TestProofChildByChild(t *testing.T) {
+	t.Parallel()
+	// listed is a rig that has just listed live, as it had waited too long.
+	listed := func(t *testing.T, want int32, live, cached []*corev1.Pod) *podRig {
+		t.Helper()
+		r := newRig(want)
+		r.record().Set(r.key(), expectations.Changes{Creating: []string{"web-lost"}})
+		r.liveVersion = "10"
+		r.live = func() ([]*corev1.Pod, error) { return live, nil }
+		pass, err := r.pass(t, 331, cached...)
+		require.NoError(t, err)
+		require.Equal(t, 1, pass.LiveLists)
+		r.live = func() ([]*corev1.Pod, error) { return nil, errors.New("no list was expected") }
+		return r
+	}
+	at := func(v string, names ...string) (pods []*corev1.Pod) {
+		for _, name := range names {
+			pods = append(pods, podtest.Pod(name, owned(replicaSet(0)), version(v)))
+		}
+		return pods
+	}
+	t.Run("W26 a newer version than the cache's counts, until the cache has one as new", func(t *testing.T) {
+		t.Parallel()
+		for cached, sent := range map[string]string{"5": "7", "7": "7", "9": "9"} {
+			r := listed(t, 2, at("7", "a", "b"), at("5", "a", "b"))
+			*r.owner.Spec.Replicas = 1
+			versions := versionsOf(r, func(*corev1.Pod, string) error { return nil })
+			_, err := r.pass(t, 332, at(cached, "a", "b")...)
+			require.NoError(t, err)
+			assert.Equal(t, []string{"a " + sent}, *versions, "cached at %s", cached)
+		}
+	})
+	t.Run("one that was not there counts again when the cache has it from later on", func(t *testing.T) {
+		t.Parallel()
+		for cached, count := range map[string]int{"9": 1, "12": 2} {
+			r := listed(t, 1, at("7", "a"), at("7", "a", "b"))
+			pass, err := r.pass(t, 332, append(at("7", "a"), at(cached, "b")...)...)
+			require.NoError(t, err)
+			assert.Len(t, pass.Active, count, "cached at %s", cached)
+		}
+	})
+	t.Run("one that the list had no reason to show is released all the same", func(t *testing.T) {
+		t.Parallel()
+		r := listed(t, 1, at("7", "a"), at("7", "a", "b"))
+		leaves := at("9", "b")
+		leaves[0].Labels = api
+		pass, err := r.pass(t, 332, append(at("7", "a"), leaves...)...)
+		require.NoError(t, err)
+		assert.Equal(t, []string{"b"}, names(pass.Released))
+	})
+	t.Run("a later list counts, and no longer the one before", func(t *testing.T) {
+		t.Parallel()
+		r := listed(t, 2, at("7", "a", "c"), at("7", "a", "b"))
+		r.record().Set(r.key(), expectations.Changes{Creating: []string{"web-lost"}})
+		r.live = func() ([]*corev1.Pod, error) { return at("7", "a", "b"), nil }
+		pass, err := r.pass(t, 700, at("7", "a", "b")...)
+		require.NoError(t, err)
+		assert.Equal(t, []string{"a", "b"}, names(pass.Active))
+		assert.Empty(t, r.callsOf("create"))
+		assert.Empty(t, r.callsOf("delete"))
+		r.live = func() ([]*corev1.Pod, error) { return nil, errors.New("no list was expected") }
+		pass, err = r.pass(t, 701, at("7", "a", "b")...)
+		require.NoError(t, err)
+		assert.Equal(t, []string{"a", "b"}, names(pass.Active))
+	})
+	t.Run("what a call has proven since is not in the list, however far the cache has come", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(3)
+		r.ownersVersion, r.childrenVersion, r.liveVersion = "1", "5", "10"
+		r.record().Set(r.key(), expectations.Changes{Creating: []string{"web-lost"}})
+		all := podsOf(r.owner, 4)
+		r.live = func() ([]*corev1.Pod, error) { return all, nil }
+		r.remove = func(p *corev1.Pod, _ metav1.DeleteOptions) error { return notFound(p.Name) }
+		_, err := r.pass(t, 331, all[:3]...)
+		require.NoError(t, err)
+		require.Len(t, r.callsOf("delete"), 1)
+		r.childrenVersion = "11" // the pod that was found to be gone went at 12
+		pass, err := r.pass(t, 332, all...)
+		require.NoError(t, err)
+		assert.Empty(t, r.callsOf("delete"))
+		assert.Len(t, pass.Active, 3)
+	})
+	t.Run("a child that left the cache is there no more, though a list had it", func(t *testing.T) {
+		t.Parallel()
+		r := listed(t, 2, at("7", "a", "b"), at("7", "a"))
+		require.NoError(t, r.start().ChildDeleted(at("8", "b")[0]))
+		pass, err := r.pass(t, 332, at("7", "a")...)
+		require.NoError(t, err)
+		assert.Len(t, pass.Created, 1)
+
+		r = listed(t, 2, at("7", "a", "b"), at("7", "a"))
+		orphaned := at("8", "b")[0] // it lost its owner reference on its way out
+		orphaned.OwnerReferences = nil
+		require.NoError(t, r.start().ChildDeleted(orphaned))
+		pass, err = r.pass(t, 332, at("7", "a")...)
+		require.NoError(t, err)
+		assert.Len(t, pass.Created, 1)
+	})
+	t.Run("how far the cache has come is asked before the children are read", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(2)
+		r.ownersVersion, r.childrenVersion, r.liveVersion = "1", "5", "10"
+		r.record().Set(r.key(), expectations.Changes{Creating: []string{"web-lost"}})
+		r.live = func() ([]*corev1.Pod, error) { return at("7", "a", "b"), nil }
+		_, err := r.pass(t, 331, at("7", "a")...)
+		require.NoError(t, err)
+		r.now = r.now.Add(time.Second)
+		r.children = func() ([]*corev1.Pod, error) {
+			r.childrenVersion = "11" // it moves on while it is read
+			return at("7", "a"), nil
+		}
+		_, err = r.sync(t, t.Context())
+		require.NoError(t, err)
+		assert.Empty(t, r.callsOf("create"))
+	})
+	t.Run("it is good for five minutes, and then looked at as often", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(1)
+		r.remove = func(p *corev1.Pod, _ metav1.DeleteOptions) error { return notFound(p.Name) }
+		pods := podsOf(r.owner, 2)
+		_, err := r.pass(t, 0, pods...)
+		require.NoError(t, err)
+		left := []*corev1.Pod{pods[1]}
+		r.live = func() ([]*corev1.Pod, error) { return left, nil }
+		pass, err := r.passAt(t, 5*time.Minute-1, pods...)
+		require.NoError(t, err)
+		assert.Zero(t, pass.LiveLists)
+		assert.Equal(t, time.Duration(1), pass.RequeueAfter)
+		pass, err = r.passAt(t, 5*time.Minute, pods...)
+		require.NoError(t, err)
+		assert.Equal(t, 1, pass.LiveLists)
+
+		r = listed(t, 2, at("7", "a", "b"), at("5", "a", "b")) // of which nothing follows, old as it is
+		pass, err = r.passAt(t, (331+300)*time.Second, at("5", "a", "b")...)
+		require.NoError(t, err)
+		assert.Zero(t, pass.LiveLists)
+		assert.Equal(t, 5*time.Minute, pass.RequeueAfter)
+	})
+}
+
+// A list is needed only for what the cache does not show.
+func TestNoNeedlessLists(t *testing.T) {
+	t.Parallel()
+	t.Run("E3 a deletion that the cache shows to have begun is no reason", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(2)
+		r.record().Set(r.key(), expectations.Changes{Deleting: []types.UID{"uid-b"}})
+		pass, err := r.pass(t, 331, podtest.Pod("a", owned(r.owner)), podtest.Pod("b", owned(r.owner), podtest.UID("uid-b"), podtest.Deleting))
+		require.NoError(t, err)
+		assert.Zero(t, pass.LiveLists)
+		assert.Len(t, pass.Created, 1)
+	})
+	t.Run("W51 after a list the cache is as good as any, until it proves old again", func(t *testing.T) {
+		t.Parallel()
+		r := givenUp(t, 3)
+		there := podsOf(r.owner, 2)
+		r.live = func() ([]*corev1.Pod, error) { return there, nil }
+		pass, err := r.pass(t, 602, there...)
+		require.NoError(t, err)
+		require.Equal(t, 1, pass.LiveLists)
+		r.settle()
+		r.ownersVersion, r.childrenVersion = "20", "20"
+		pass, err = r.pass(t, 603, there...)
+		require.NoError(t, err)
+		assert.Zero(t, pass.LiveLists)
+		assert.Len(t, pass.Created, 1)
+	})
+	t.Run("W51 nor is an old view while events are waited for", func(t *testing.T) {
+		t.Parallel()
+		r := givenUp(t, 3)
+		r.now = podtest.Now.Add(601 * time.Second)
+		r.record().Set(r.key(), expectations.Changes{Creating: []string{"web-new"}})
+		pass, err := r.pass(t, 602)
+		require.NoError(t, err)
+		assert.Zero(t, pass.LiveLists)
+		assert.True(t, pass.Waiting)
+		assert.Empty(t, r.callsOf("create"))
+	})
+}
+
+// Related pods are looked for whenever some pod may have to go.
+func TestRelatedAreListedForThoseThatMustGo(t *testing.T) {
+	t.Parallel()
+	for name, must := range map[string]func(*corev1.Pod) bool{"none": nil, "one": func(p *corev1.Pod) bool { return p.Name == "web-000" }} {
+		r := newRig(2)
+		spec, asked := r.kind.Spec, 0
+		r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.Spec, error) {
+			s, err := spec(rs)
+			s.Rules.MustGo = must
+			return s, err
+		}
+		r.related = func() ([]*corev1.Pod, error) { asked++; return nil, nil }
+		_, err := r.pass(t, 0, podsOf(r.owner, 2)...)
+		require.NoError(t, err)
+		assert.Equal(t, must != nil, asked > 0, name)
+	}
+}
+
+// Names of a Spec are the Controller's to choose.
+func TestNamesOfASpecAreNotUsed(t *testing.T) {
+	t.Parallel()
+	r := newRig(1)
+	spec := r.kind.Spec
+	r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.Spec, error) {
+		s, err := spec(rs)
+		s.Names = func(string) string { return "mine" }
+		return s, err
+	}
+	pass, err := r.pass(t, 0)
+	require.NoError(t, err)
+	assert.Equal(t, []string{"web-bbbbb"}, names(pass.Created))
 }

@@ -392,3 +392,24 @@ func TestReplicationControllers(t *testing.T) {
 		assert.Equal(t, schema.GroupResource{Resource: "replicationcontrollers"}, pass.Stale.Resource)
 	})
 }
+
+func TestAStatusAfterAConflictKeepsWhatOthersWrote(t *testing.T) {
+	t.Parallel()
+	r := newRig(0)
+	theirs := appsv1.ReplicaSetCondition{Type: "example.com/Theirs", Status: corev1.ConditionTrue}
+	r.updateStatus = func(write int, _ *appsv1.ReplicaSet) error {
+		if write == 1 {
+			return conflict("web")
+		}
+		return nil
+	}
+	r.getOwner = func() (*appsv1.ReplicaSet, error) {
+		fresh := clone(r.owner)
+		fresh.Status.Conditions = []appsv1.ReplicaSetCondition{theirs}
+		return fresh, nil
+	}
+	_, err := r.pass(t, 0)
+	require.NoError(t, err)
+	require.Len(t, r.statuses, 2)
+	assert.Equal(t, []appsv1.ReplicaSetCondition{theirs}, r.statuses[1].Status.Conditions)
+}
