@@ -213,8 +213,12 @@ func TestConsistencyStore(t *testing.T) {
 			is.Equal(time.Millisecond, stale.RetryAfter, "it is never later than giving up")
 			is.Zero(s.GivenUp())
 			c.advance(stale.RetryAfter)
-			is.True(ready(s, web))
-			is.True(ready(s, web))
+			stale, ok = s.Ready(web)
+			is.True(ok)
+			is.Equal("105", stale.Wrote, "the cache is known to be old")
+			stale, ok = s.Ready(web)
+			is.True(ok)
+			is.Zero(stale)
 			is.EqualValues(1, s.GivenUp())
 		}},
 		{"W51 a newer write starts the ten minutes anew, the same one does not", func(is *assert.Assertions, s *expectations.ConsistencyStore, c *clock, _ caches) {

@@ -678,6 +678,9 @@ func TestCountWithoutRules(t *testing.T) {
 	t.Parallel()
 	children := []*metav1.ObjectMeta{{Name: "a"}, nil, {Name: "b"}, {Name: "c", DeletionTimestamp: &before}}
 	assert.Equal(t, status.Counts{Replicas: 2, FullyLabeled: 2, Terminating: 1}, status.Count(children, status.Rules[*metav1.ObjectMeta]{}))
+	assert.Equal(t, status.Counts{Terminating: 1}, status.Count(children, status.Rules[*metav1.ObjectMeta]{
+		Active: func(*metav1.ObjectMeta) bool { return false },
+	}), "who is not active is terminating only if it is being deleted")
 	ready := status.Rules[*metav1.ObjectMeta]{Ready: func(m *metav1.ObjectMeta) bool { return m.Name == "a" }}
 	assert.Equal(t, status.Counts{Replicas: 2, FullyLabeled: 2, Ready: 1, Available: 1, Terminating: 1}, status.Count(children, ready))
 	assert.Zero(t, status.Count(nil, ready))

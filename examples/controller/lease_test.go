@@ -72,6 +72,10 @@ func TestPermit(t *testing.T) {
 	require.NoError(t, p.check())
 	p.revoke()
 	require.EqualError(t, p.check(), "not written: the lease is not held")
+	require.Error(t, p.ask(t.Context()))
+	assert.True(t, p.told.Load())
+	p.renew(readingOf(start.Add(10 * time.Second)))
+	assert.False(t, p.told.Load(), "the next time is told again")
 }
 
 // A fakeLock has one answer to each kind of call.

@@ -131,6 +131,19 @@ func TestEachNamespaceIsInOneRange(t *testing.T) {
 		}
 	}
 	assert.False(t, shard.Whole.Contains(""), "what has no namespace is in no range")
+	at := shard.Hash("default")
+	for _, row := range []struct {
+		shard.Range
+		want bool
+	}{
+		{shard.Range{First: at, Last: at}, true},
+		{shard.Range{First: at, Last: at + 1}, true},
+		{shard.Range{First: at - 1, Last: at}, true},
+		{shard.Range{First: at + 1, Last: at + 2}, false},
+		{shard.Range{First: at - 2, Last: at - 1}, false},
+	} {
+		assert.Equal(t, row.want, row.Contains("default"), row.Range)
+	}
 }
 
 func TestSelector(t *testing.T) {
