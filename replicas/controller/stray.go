@@ -109,8 +109,12 @@ func (p *pass[O, C]) deleteUnchanged(ctx context.Context, c C) error {
 	return err
 }
 
-// deletePendingStrays deletes what an earlier pass could not.
+// deletePendingStrays deletes what an earlier pass could not, unless the spec will be
+// refused: then nobody can tell what a stray is.
 func (p *pass[O, C]) deletePendingStrays(ctx context.Context) {
+	if object.IsNil(p.spec.Selector) {
+		return
+	}
 	for _, c := range p.state.strays.take() {
 		if p.deleteStray(ctx, c) != nil {
 			p.state.strays.add(c)

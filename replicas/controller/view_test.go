@@ -97,3 +97,29 @@ func TestASelectorThatBecomesNil(t *testing.T) {
 	require.NoError(t, err)
 	requireRefused(t, pass.Err, replicas.InvalidSelector)
 }
+
+// A child that a webhook made another's waits to be deleted.
+func TestASelectorThatBecomesNilBesideAStray(t *testing.T) {
+	t.Parallel()
+	r := newRig(1)
+	spec := r.kind.Spec
+	without := false
+	r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.SpecOf[*corev1.Pod], error) {
+		s, err := spec(rs)
+		if without {
+			s.Selector = nil
+		}
+		return s, err
+	}
+	r.mutate = func(p *corev1.Pod) { p.Labels = api }
+	r.remove = func(p *corev1.Pod, _ metav1.DeleteOptions) error { return conflict(p.Name) }
+	r.get = func(name string) (*corev1.Pod, error) {
+		return podtest.Pod(name, owned(r.owner), podtest.Labels(api)), nil
+	}
+	_, err := r.pass(t, 0)
+	require.Error(t, err)
+	without = true
+	pass, err := r.pass(t, 1)
+	require.NoError(t, err)
+	requireRefused(t, pass.Err, replicas.InvalidSelector)
+}
