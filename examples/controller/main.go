@@ -8,10 +8,11 @@
 //	kube-controller-manager --controllers=*,-replicaset-controller,-replicationcontroller-controller ...
 //	controller --kubeconfig=$HOME/.kube/config
 //
-// Flags have the names and defaults that Kubernetes gives them; see --help. The
-// manifests beside this file run it in a cluster with the rights it needs and no
-// others. docs/replacing-kube-controller-manager.md tells how to move a running
-// cluster here and back.
+// Flags have the names and defaults that Kubernetes gives them, but for --profiling,
+// which is off, and for the name of the lease; see --help. The manifests beside
+// this file run it in a cluster with the rights it needs and no others.
+// docs/replacing-kube-controller-manager.md tells how to move a running cluster
+// here and back.
 //
 // With leader election, the default, it writes only as long as the lease is
 // proven: until the renew deadline after the time that was sent with the last
