@@ -206,6 +206,17 @@ func TestWatchedLock(t *testing.T) {
 	}
 }
 
+// TestReleaseOfAnothersLease sees that nobody gives up what another holds.
+func TestReleaseOfAnothersLease(t *testing.T) {
+	t.Parallel()
+	for holder, want := range map[string]bool{"me": true, "other": false, "": false} {
+		server, written := &fakeLock{}, false
+		server.record.HolderIdentity, server.answered = holder, func() { written = true }
+		release(t.Context(), server)
+		assert.Equal(t, want, written, "held by %q", holder)
+	}
+}
+
 // TestRenewalsOfOneSecond has a lease that is renewed more than once in a second: an
 // elector that waits for it must see each renewal, or it waits for too short a time.
 func TestRenewalsOfOneSecond(t *testing.T) {

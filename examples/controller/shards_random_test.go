@@ -64,7 +64,7 @@ func (s *managersStory) play() {
 		m.stop()
 	}
 	for _, m := range s.managers {
-		assert.NoError(s.t, <-m.ended, m.name)
+		require.NoError(s.t, <-m.ended, m.name)
 	}
 	assert.Empty(s.t, s.served())
 }

@@ -621,16 +621,15 @@ func TestListsOfTwoNamespacesAreTwo(t *testing.T) {
 
 func TestOldViewAndTwoOrphans(t *testing.T) {
 	t.Parallel()
-	r := givenUp(t, 3)
+	r := givenUp(t, 4)
 	r.patch = func(c *corev1.Pod) error {
 		if c.Name == "gone" {
 			return notFound(c.Name)
 		}
 		return timeout()
 	}
-	own := podsOf(r.owner, 1)
-	pods := append(own, podtest.Pod("gone"), podtest.Pod("undecided"))
-	r.live = func() ([]*corev1.Pod, error) { return []*corev1.Pod{pods[0], pods[2]}, nil }
+	pods := append(podsOf(r.owner, 2), podtest.Pod("gone"), podtest.Pod("undecided"))
+	r.live = func() ([]*corev1.Pod, error) { return append(pods[:2:2], pods[3]), nil }
 	pass, err := r.pass(t, 602, pods...)
 	require.Error(t, err)
 	assert.Equal(t, 1, pass.LiveLists)
