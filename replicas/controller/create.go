@@ -52,16 +52,28 @@ func (p *pass[O, C]) create(ctx context.Context, scale replicas.ScaleOf[C]) erro
 	return p.created(run)
 }
 
-// createOne creates one child. A call that fails may have taken effect all the
-// same: then the child is there, and created.
+// createOne creates one child. If its name was sent before, there may have been
+// another child of that name, whose events settle the creation of this one too: then
+// it is the UID that tells whether the cache shows it.
 func (p *pass[O, C]) createOne(ctx context.Context, scale replicas.ScaleOf[C], i int) (C, error) {
 	child, err := scale.New(i)
 	if err != nil {
 		return child, err
 	}
-	if namespace, before := p.state.names.namespace(child.GetName()); before {
+	namespace, again := p.state.names.namespace(child.GetName())
+	if again {
 		child.SetNamespace(namespace)
 	}
+	created, err := p.send(ctx, child)
+	if err == nil && again && created.GetUID() != "" {
+		p.state.proven.found(created, p.opts.Now())
+	}
+	return created, err
+}
+
+// send sends a creation. One that fails may have taken effect all the same: then the
+// child is there, and created.
+func (p *pass[O, C]) send(ctx context.Context, child C) (C, error) {
 	name := nameOf(child)
 	p.state.names.sent(name, p.opts.Now())
 	answer, err := p.client.Create(ctx, child)

@@ -236,8 +236,11 @@ func (d *deletions[O, C]) lookFor(ctx context.Context, some []int) {
 		child := d.victims[i].Object
 		found, there, err := look(ctx, nameOf(child))
 		switch {
-		case err == nil && (!there || object.ID(found) != object.ID(child)):
+		case err == nil && !there:
 			d.isGone(i)
+		case err == nil && object.ID(found) != object.ID(child):
+			d.isGone(i)
+			d.turnedUp(found)
 		case err == nil && found.GetDeletionTimestamp() != nil:
 			d.is[i] = deleted
 		default:

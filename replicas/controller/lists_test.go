@@ -84,6 +84,20 @@ func TestOldView(t *testing.T) {
 		}
 		assert.InDelta(t, 20, lists, 1, "one in five minutes")
 	})
+	t.Run("E3 nor does what the list showed count once a call has proven it gone, though the cache never had it", func(t *testing.T) {
+		t.Parallel()
+		there := podsOf(replicaSet(2), 3)
+		podtest.NotReady(there[2])
+		r := expired(t, 2, there...)
+		r.remove = func(p *corev1.Pod, _ metav1.DeleteOptions) error { return notFound(p.Name) }
+		_, err := r.pass(t, late, there[:2]...)
+		require.NoError(t, err)
+		assert.Equal(t, []string{"delete web-002"}, r.callsOf("delete"))
+		pass, err := r.pass(t, late+1, there[:2]...)
+		require.NoError(t, err)
+		assert.Empty(t, r.calls)
+		assert.Len(t, pass.Active, 2)
+	})
 	t.Run("E3 a number that is right by chance is no proof if what was done is missing from it", func(t *testing.T) {
 		t.Parallel()
 		r := expired(t, 3, podsOf(replicaSet(3), 4)...)

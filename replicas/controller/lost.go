@@ -146,12 +146,17 @@ func (p *pass[O, C]) lookForOne(ctx context.Context, u unresolvedName) {
 	found, there, err := p.find(ctx, u.NamespacedName, false)
 	if err == nil && there {
 		p.state.names.resolved(u.Name)
-		if p.controls(found) && p.rules.Active(found) {
-			p.state.proven.found(found, p.opts.Now())
-			p.comeBack(1)
-		}
+		p.turnedUp(found)
 		return
 	}
 	u.hold.double(p.opts.Now(), unresolvedFirst, unresolvedLast)
 	p.state.names.put(u)
+}
+
+// turnedUp lets a child count that was found on the server, where nobody expected it.
+func (p *pass[O, C]) turnedUp(found C) {
+	if p.controls(found) && p.rules.Active(found) {
+		p.state.proven.found(found, p.opts.Now())
+		p.comeBack(1)
+	}
 }

@@ -5,6 +5,7 @@ package replicastest_test
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -251,6 +252,77 @@ func TestACreationThatLandsWhenItIsNotWanted(t *testing.T) {
 	s.world.Run(10 * time.Minute)
 	assert.Equal(t, []int{3, 3, 2}, []int{c.ever(), c.most, c.least})
 	assert.Len(t, s.active(s.Owners(namespace)[0]), 2)
+}
+
+// A creation that timed out lands, and its pod is deleted, before it is sent again: the
+// events of the first pod of that name come when the second one is waited for.
+func TestACreationThatLandsAndGoesBeforeItIsSentAgain(t *testing.T) {
+	t.Parallel()
+	s := running(t, 2)
+	s.controller.View.ChildWatch.Lag = 5 * time.Second
+	s.controller.Client.Fail(
+		replicastest.Rule{Verb: "create", Times: 1, Late: 20 * time.Millisecond},
+		replicastest.Rule{Verb: "create", Times: 3, With: replicastest.Unavailable})
+	before, c := s.Children(namespace), s.counts()
+	s.scale(t, 3)
+	s.world.Run(20 * time.Millisecond)
+	landed := s.forceNew(t, before)
+	s.world.Run(time.Minute)
+	s.requireSettled(t, "in the end")
+	assert.Equal(t, []int{4, 3}, []int{c.ever(), c.most}, "none is made beside the second")
+	_, err := s.GetChild(t.Context(), namespace, landed)
+	require.NoError(t, err, "which has the name of the first")
+}
+
+// A creation that timed out is sent again, its pod is deleted unseen, and then it
+// lands: there are as many as wanted, and none is forgotten when they are deleted.
+func TestACreationThatLandsWhenThePodOfItsNameIsGone(t *testing.T) {
+	t.Parallel()
+	for name, lost := range map[string]bool{"deletions are answered": false, "the answer of its deletion is lost": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := running(t, 2)
+			before := s.Children(namespace)
+			s.controller.Client.Fail(replicastest.Rule{Verb: "create", Times: 1, Late: 40 * time.Second})
+			s.scale(t, 3)
+			s.world.Run(time.Second) // it is sent again
+			s.editPod(t, s.newPod(t, before), cheap)
+			s.world.Run(19 * time.Second)
+			s.controller.View.ChildWatch.Hang()
+			again := s.forceNew(t, before)
+			s.world.Run(40 * time.Second)
+			rs := s.Owners(namespace)[0]
+			assert.Len(t, s.active(rs), 3)
+			if lost {
+				s.controller.Client.Fail(replicastest.Rule{Verb: "delete", Name: again, Times: 1})
+			}
+			s.scale(t, 2)
+			s.world.Run(time.Minute)
+			assert.Len(t, s.active(rs), 2, "though the watch shows another pod of that name")
+			s.controller.View.ChildWatch.Relist()
+			s.world.Run(15 * time.Minute)
+			s.requireSettled(t, "in the end")
+		})
+	}
+}
+
+// forceNew deletes the pod that is new at once, and returns its name.
+func (s *stage) forceNew(t *testing.T, before []*corev1.Pod) string {
+	t.Helper()
+	name := s.newPod(t, before)
+	_, err := s.DeleteChild(t.Context(), namespace, name, *metav1.NewDeleteOptions(0))
+	require.NoError(t, err)
+	return name
+}
+
+// newPod returns the name of the pod that is new.
+func (s *stage) newPod(t *testing.T, before []*corev1.Pod) string {
+	t.Helper()
+	pods := slices.DeleteFunc(s.Children(namespace), func(p *corev1.Pod) bool {
+		return slices.ContainsFunc(before, func(old *corev1.Pod) bool { return old.Name == p.Name })
+	})
+	require.Len(t, pods, 1)
+	return pods[0].Name
 }
 
 // A pod whose deletion was not answered is chosen again, though another one would go

@@ -109,7 +109,11 @@ func ofCalls() map[string]kind {
 		"no-answer": {3, func(r *run, op Op) error { r.loseAnswer(op); return nil }},
 		"resend":    {3, func(r *run, op Op) error { r.resend(op); return nil }},
 		"late-call": {3, func(r *run, op Op) error { r.landLate(op); return nil }},
-		"crash":     {2, func(r *run, op Op) error { r.fault = fault{skip: op.N / 2, left: 1, crash: true}; return nil }},
+		"limbo": {3, func(r *run, op Op) error {
+			r.limbo = limbo{left: 1 + op.M/2, late: op.For / 50}
+			return nil
+		}},
+		"crash": {2, func(r *run, op Op) error { r.fault = fault{skip: op.N / 2, left: 1, crash: true}; return nil }},
 		"crash-after": {2, func(r *run, op Op) error {
 			r.fault = fault{skip: op.N / 2, left: 1, crash: true, after: true}
 			return nil

@@ -71,6 +71,8 @@ type run struct {
 	report      Report
 
 	fault       fault
+	limbo       limbo
+	reaper      *reaper // nil: there is none
 	pause       pause
 	races, dice int // other parts act before so many calls
 	churn       []replicastest.Part
@@ -201,6 +203,9 @@ func (r *run) show() {
 	if r.elsewhere != nil {
 		r.world.Parts = append(r.world.Parts, r.elsewhere.Cluster, r.elsewhere.controller)
 	}
+	if r.reaper != nil {
+		r.world.Parts = append(r.world.Parts, r.reaper)
+	}
 	for _, c := range r.controllers {
 		if c != nil {
 			r.world.Parts = append(r.world.Parts, c)
@@ -232,6 +237,9 @@ func (r *run) controller(n int) *replicastest.Controller {
 func (r *run) before(call replicastest.Call) replicastest.Fault {
 	r.report.Steps++
 	r.race()
+	if fault, ok := r.inLimbo(call); ok {
+		return fault
+	}
 	f := &r.fault
 	switch {
 	case f.left == 0:
@@ -357,7 +365,7 @@ func (r *run) refreshed(c *replicastest.Controller) {
 
 // settle lets everything be right again and checks that it becomes so.
 func (r *run) settle() error {
-	r.fault, r.races = fault{}, 0
+	r.fault, r.limbo, r.races = fault{}, limbo{}, 0
 	r.endPause()
 	r.stir(0)
 	r.SetQuota(namespace, plenty)

@@ -1,0 +1,56 @@
+// Copyright The replicakit Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package chaos
+
+import (
+	"slices"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/replicakit/replicakit/replicas/replicastest"
+)
+
+// A limbo is what becomes of the next creation: it times out, lands late, and its pod
+// is deleted at once, which nobody may see for a long time. Meanwhile it is sent again
+// under its name, so many times in vain. So there are two pods of one name, and events
+// of the first come when the second is waited for.
+type limbo struct {
+	left int // calls
+	late time.Duration
+	sent bool
+}
+
+// inLimbo returns what goes wrong with a call, if that is for the limbo to say.
+func (r *run) inLimbo(call replicastest.Call) (replicastest.Fault, bool) {
+	l := &r.limbo
+	if l.left == 0 || call.Verb != "create" {
+		return replicastest.Fault{}, false
+	}
+	l.left--
+	r.report.Faults["failed calls"]++
+	if l.sent {
+		return replicastest.Fault{Before: replicastest.Unavailable.Of(call)}, true
+	}
+	l.sent = true
+	r.reaper = &reaper{r, call.Name, r.Clock.Now().Add(l.late + time.Millisecond)}
+	r.world.Parts = append(slices.Clone(r.world.Parts), r.reaper)
+	return replicastest.Fault{Before: replicastest.Timeout.Of(call), Late: l.late}, true
+}
+
+// A reaper deletes a pod at an instant.
+type reaper struct {
+	*run
+	name string
+	at   time.Time
+}
+
+// Due returns that instant.
+func (r *reaper) Due() (time.Time, bool) { return r.at, r.run.reaper == r }
+
+// Step deletes the pod, if it is there.
+func (r *reaper) Step() {
+	r.run.reaper = nil
+	_, _ = r.DeleteChild(r.ctx, namespace, r.name, *metav1.NewDeleteOptions(0))
+}
