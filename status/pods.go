@@ -67,16 +67,11 @@ func FilterClaimedPods(owner metav1.Object, selector labels.Selector, pods []*co
 // Differs from Kubernetes: if no unavailable pod has a transition time, there is
 // nothing to wait for. Kubernetes checks again every minReadySeconds, for ever.
 func NextAvailabilityCheck(pods []*corev1.Pod, minReadySeconds int32, now time.Time) (after time.Duration, ok bool) {
-	if minReadySeconds <= 0 {
-		return 0, false
-	}
 	for _, p := range pods {
-		c := pod.ReadyCondition(p)
-		if !pod.IsActive(p) || !isTrue(c) || c.LastTransitionTime.IsZero() {
+		if !pod.IsActive(p) {
 			continue
 		}
-		wait := availableFrom(c, minReadySeconds).Sub(now)
-		if wait > 0 && (!ok || wait < after) {
+		if wait := pod.AvailableIn(p, minReadySeconds, now); wait > 0 && (!ok || wait < after) {
 			after, ok = wait, true
 		}
 	}
@@ -84,11 +79,6 @@ func NextAvailabilityCheck(pods []*corev1.Pod, minReadySeconds int32, now time.T
 }
 
 func isTrue(c *corev1.PodCondition) bool { return c != nil && c.Status == corev1.ConditionTrue }
-
-// availableFrom returns the first instant at which a ready pod is available.
-func availableFrom(ready *corev1.PodCondition, minReadySeconds int32) time.Time {
-	return ready.LastTransitionTime.Add(time.Duration(minReadySeconds) * time.Second)
-}
 
 func filter(pods []*corev1.Pod, keep func(*corev1.Pod) bool) []*corev1.Pod {
 	var kept []*corev1.Pod

@@ -70,3 +70,13 @@ func IsReadySince(ready *corev1.PodCondition, minReadySeconds int32, latest time
 func LatestReady(minReadySeconds int32, now time.Time) time.Time {
 	return now.Add(-time.Duration(minReadySeconds) * time.Second)
 }
+
+// AvailableIn returns how long it takes, counted from now, until a ready pod becomes
+// available; 0 if it is available already, or will not become so by itself (M1, M3).
+func AvailableIn(pod *corev1.Pod, minReadySeconds int32, now time.Time) time.Duration {
+	c := ReadyCondition(pod)
+	if minReadySeconds <= 0 || c == nil || c.Status != corev1.ConditionTrue || c.LastTransitionTime.IsZero() {
+		return 0
+	}
+	return max(c.LastTransitionTime.Add(time.Duration(minReadySeconds)*time.Second).Sub(now), 0)
+}

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -265,5 +266,81 @@ func TestAnyClient(t *testing.T) {
 		b.run(t, c)
 		settle()
 		assert.Len(t, client.patches, 1)
+	})
+}
+
+// settles is a kind whose children must hold for ten seconds to be available: their
+// data tells since when they do.
+func settles() controller.Kind[*appsv1.Deployment, *corev1.ConfigMap] {
+	kind := pools()
+	spec := kind.Spec
+	since := func(c *corev1.ConfigMap) (at time.Time) {
+		_ = at.UnmarshalText([]byte(c.Data["since"]))
+		return at
+	}
+	kind.Spec = func(d *appsv1.Deployment) (replicas.SpecOf[*corev1.ConfigMap], error) {
+		s, err := spec(d)
+		s.MinReadySeconds = 10
+		s.Rules = replicas.Rules[*corev1.ConfigMap]{Ready: func(c *corev1.ConfigMap) bool { return !since(c).IsZero() }}
+		return s, err
+	}
+	kind.Status = func(d *appsv1.Deployment, o controller.Outcome[*corev1.ConfigMap]) error {
+		d.Status.AvailableReplicas = 0
+		for _, c := range o.Active {
+			if at := since(c); !at.IsZero() && o.Now.Sub(at) >= 10*time.Second {
+				d.Status.AvailableReplicas++
+			}
+		}
+		return nil
+	}
+	return kind
+}
+
+func TestAvailabilityOfAnyKind(t *testing.T) {
+	t.Parallel()
+	bubble(t, "M1 M5 each child that becomes ready is looked at when it is available", func(t inBubble) {
+		app := map[string]string{"app": "pool"}
+		pool := &appsv1.Deployment{
+			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "pool", Generation: 1},
+			Spec:       appsv1.DeploymentSpec{Replicas: new(int32(2)), Selector: &metav1.LabelSelector{MatchLabels: app}},
+		}
+		client := fake.NewClientset(pool)
+		ctx, cancel := context.WithCancel(t.Context())
+		factory := informers.NewSharedInformerFactory(client, 0)
+		owners, children := factory.Apps().V1().Deployments().Informer(), factory.Core().V1().ConfigMaps().Informer()
+		c, err := clientgo.New(ctx, settles(), clientgo.NewClient(client.AppsV1().Deployments, client.CoreV1().ConfigMaps), owners, children, clientgo.Options{})
+		require.NoError(t, err)
+		factory.Start(ctx.Done())
+		go c.Run(ctx, 1)
+		t.Cleanup(func() {
+			cancel()
+			factory.Shutdown()
+			synctest.Wait()
+		})
+		settle()
+		list, err := client.CoreV1().ConfigMaps(namespace).List(ctx, metav1.ListOptions{})
+		require.NoError(t, err)
+		require.Len(t, list.Items, 2)
+		becomesReady := func(i int) {
+			at, err := time.Now().MarshalText()
+			require.NoError(t, err)
+			list.Items[i].Data = map[string]string{"since": string(at)}
+			_, err = client.CoreV1().ConfigMaps(namespace).Update(ctx, &list.Items[i], metav1.UpdateOptions{})
+			require.NoError(t, err)
+		}
+		available := func() int32 {
+			d, err := client.AppsV1().Deployments(namespace).Get(ctx, "pool", metav1.GetOptions{})
+			require.NoError(t, err)
+			return d.Status.AvailableReplicas
+		}
+		becomesReady(0)
+		after(5 * time.Second)
+		becomesReady(1)
+		after(5*time.Second - time.Millisecond)
+		assert.EqualValues(t, 0, available())
+		after(time.Second)
+		assert.EqualValues(t, 1, available(), "after 10 s")
+		after(5 * time.Second)
+		assert.EqualValues(t, 2, available(), "after 15 s")
 	})
 }

@@ -43,7 +43,8 @@ type Kind[O, C Object] struct {
 	//
 	// Return a *replicas.RefusedError if only a change of the owner can help: it is
 	// told by one event for each generation of the owner, and nothing is done until
-	// the owner changes. The same holds for such an error of New.
+	// the owner changes. The same holds for such an error of New: then nothing is
+	// created.
 	//
 	// The answer must depend on the owner alone. It may depend on the owner's
 	// status: if a status that the Controller wrote changes a number, a limit, a

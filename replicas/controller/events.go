@@ -29,6 +29,7 @@ type watcher[O, C Object] struct {
 	left    func(key expectations.Key, child types.UID) // a child left the cache
 	gone    func(key expectations.Key)                  // an owner left it
 	back    func(key expectations.Key)                  // an owner went back to an older version
+	ready   func(key expectations.Key, child C)         // a child became ready
 	// isOwn reports whether an update of an owner shows nothing but what was
 	// written. If that is not known yet, wake is called later if it does not.
 	isOwn func(was, cur O, wake func()) bool
@@ -201,16 +202,20 @@ func (e events[O, C]) changed(was, c C) {
 }
 
 func (e events[O, C]) ownedChanged(was, c C) {
-	_, owner, found := e.ownerOf(c)
+	key, owner, found := e.ownerOf(c)
 	if !found {
 		return
 	}
 	spec, after := e.specOf(owner), time.Duration(0)
+	becameReady := spec.minReady > 0 && spec.rules.Ready != nil && !spec.rules.Ready(was) && spec.rules.Ready(c)
+	if becameReady {
+		e.ready(key, c) // before a pass is asked for, which asks it
+	}
 	if e.statusDelay > 0 && spec.onlyStatusChanges(was, c) {
 		after = e.statusDelay
 	}
 	e.wake(owner, after)
-	if ready := spec.rules.Ready; spec.minReady > 0 && ready != nil && !ready(was) && ready(c) {
+	if becameReady {
 		e.wake(owner, spec.minReady)
 	}
 }

@@ -91,6 +91,7 @@ func NewHandlers[O, C Object](kind Kind[O, C], owners OwnerCache[O], store *expe
 	w := &watcher[O, C]{
 		kind: kind, from: owners, pending: store,
 		left: func(expectations.Key, types.UID) {}, gone: store.Forget, back: func(expectations.Key) {},
+		ready: func(expectations.Key, C) {},
 		isOwn: func(O, O, func()) bool { return false },
 	}
 	return &Handlers{w, enqueue}, nil
@@ -114,8 +115,10 @@ func (h *Handlers) ChildAdded(obj any, q ...Enqueue) error {
 // owner that selects the orphan. The first update with a deletionTimestamp settles
 // the deletion, so a replacement need not wait until the child is gone. If a child
 // became ready and its owner has minReadySeconds, the owner is woken once more
-// after that time. Updates with equal resourceVersions are a resync and are
-// ignored. See also Options.StatusDelay.
+// after that time. A work queue may drop such a delayed request, as it keeps only the
+// earliest for an owner; so each pass should ask for the next by itself, as a
+// Controller's does. For pods, status.NextAvailabilityCheck says when. Updates with
+// equal resourceVersions are a resync and are ignored. See also Options.StatusDelay.
 func (h *Handlers) ChildUpdated(old, cur any, q ...Enqueue) error {
 	w, enqueue, err := h.to(q)
 	if err != nil {

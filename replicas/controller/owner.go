@@ -19,7 +19,7 @@ import (
 const incarnationKept = time.Hour
 
 // ownerState is what is remembered of an owner between passes. It belongs to the
-// pass under way, but for proven and wrote, which have locks of their own.
+// pass under way, but for proven, wrote and ready, which have locks of their own.
 type ownerState[C Object] struct {
 	uid        types.UID
 	generation int64
@@ -27,6 +27,7 @@ type ownerState[C Object] struct {
 
 	proven proven[C]
 	wrote  ownWrite
+	ready  readySince
 	old    bool // the cache is known to be old, until a live list
 	told   told
 

@@ -8,12 +8,10 @@ import (
 	"errors"
 	"fmt"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/replicakit/replicakit/internal/object"
-	"github.com/replicakit/replicakit/status"
 )
 
 // differing is a status that the server does not store as it was sent, as it drops
@@ -125,19 +123,4 @@ func (p *pass[O, C]) written(sent, stored O, err error) error {
 func (p *pass[O, C]) isDropped(owner, updated O) bool {
 	d := p.state.status
 	return d != nil && equality.Semantic.DeepEqual(d.sent, p.statusOf(updated)) && equality.Semantic.DeepEqual(d.stored, p.statusOf(owner))
-}
-
-// nextCheck asks to come back when the next pod becomes available (M1, M2). It
-// looks from the same instant as the status that was written, so that no pod falls
-// between the two.
-func (p *pass[O, C]) nextCheck(passErr error) {
-	pods, ok := any(p.counted).([]*corev1.Pod)
-	if !ok || passErr != nil && !onlyRefused(passErr) || p.Counts.Ready == p.Counts.Available {
-		return
-	}
-	after, ok := status.NextAvailabilityCheck(pods, p.spec.MinReadySeconds, p.Now)
-	if !ok {
-		return
-	}
-	p.comeBack(max(after-p.opts.Now().Sub(p.Now), 1))
 }

@@ -46,7 +46,8 @@ func newReconciler[O, C Object](kind Kind[O, C], client Client[O, C], cache Cach
 		ownerResource: resource(kind.Owner), childResource: resource(kind.Child),
 		patchType: patchTypeFor(kind.PatchType, kind.Child), measures: newMeasures[O, C](),
 	}
-	r.kind, r.from, r.left, r.gone, r.back, r.isOwn = kind, cache, r.childLeft, r.forget, r.wentBack, r.isOwnWrite
+	r.kind, r.from, r.left, r.gone, r.back = kind, cache, r.childLeft, r.forget, r.wentBack
+	r.ready, r.isOwn = r.becameReady, r.isOwnWrite
 	r.statusDelay = opts.StatusDelay
 	r.pending = &expectations.Store[expectations.Key]{
 		Timeout: opts.ExpectationsTimeout, Now: opts.Now,
@@ -103,7 +104,7 @@ type pass[O, C Object] struct {
 // err is not nil and requeueAfter is positive, the server or a hold asks for this
 // delay: use it instead of your rate limiter's. If the spec is refused, err is nil:
 // an event tells it, Kind.Observe gets the error, and only a change of the owner
-// helps.
+// helps against that.
 //
 // # Old views
 //
@@ -178,6 +179,10 @@ type pass[O, C Object] struct {
 //
 // # Status
 //
+// If the spec has MinReadySeconds, a pass follows when the next ready child has been
+// ready for so long. Since when a pod is ready, it tells by itself; of any other child
+// it is when the Controller first saw it so.
+//
 // If Cache.ChildrenVersion tells how far the cache has come, the status counts what
 // the pass created and deleted, and later passes count it too, until the cache
 // shows it. So one write is enough, and no count goes back and forth. A created
@@ -191,8 +196,8 @@ type pass[O, C Object] struct {
 // caller of Sync after the calls of the same batch have ended.
 //
 // Differs from Kubernetes: all of the above. Also, claims run in parallel, every
-// error is reported, and the time at which the next pod becomes available is
-// computed from the pods and not from the status that the server stored.
+// error is reported, and the time at which the next child becomes available is
+// computed from the children and not from the status that the server stored.
 func (c *Controller) Sync(ctx context.Context, owner types.NamespacedName) (requeueAfter time.Duration, err error) {
 	if c == nil || c.reconciler == nil {
 		return 0, errors.New("controller: New did not make this Controller")
