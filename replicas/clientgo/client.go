@@ -5,6 +5,7 @@ package clientgo
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -46,8 +47,9 @@ type ChildClient[C controller.Object, L runtime.Object] interface {
 //	clientgo.NewClient(kube.AppsV1().ReplicaSets, kube.CoreV1().Pods)
 //	clientgo.NewClient(fleet.FleetV1().WorkerPools, fleet.FleetV1().Workers)
 //
-// Errors are those of the typed clients. Children are listed in pages of 500,
-// without a resourceVersion; it is an error if the pages are not all of one
+// Errors are those of the typed clients. If one of the functions is nil, or returns
+// nil, New returns an error, or else the calls do. Children are listed in pages of
+// 500, without a resourceVersion; it is an error if the pages are not all of one
 // version.
 func NewClient[O, C controller.Object, L runtime.Object, OC OwnerClient[O], CC ChildClient[C, L]](owners func(namespace string) OC, children func(namespace string) CC) controller.Client[O, C] {
 	return client[O, C, L, OC, CC]{owners, children}
@@ -58,40 +60,109 @@ type client[O, C controller.Object, L runtime.Object, OC OwnerClient[O], CC Chil
 	children func(namespace string) CC
 }
 
-func (c client[O, C, L, OC, CC]) Create(ctx context.Context, child C) (C, error) {
-	return c.children(child.GetNamespace()).Create(ctx, child, metav1.CreateOptions{})
+// check returns an error if NewClient was not given all that it needs.
+func (c client[O, C, L, OC, CC]) check() error {
+	_, err := c.ownersIn("")
+	if err == nil {
+		_, err = c.childrenIn("")
+	}
+	return err
+}
+
+func (c client[O, C, L, OC, CC]) ownersIn(namespace string) (OC, error) {
+	return clientIn("owners", c.owners, namespace)
+}
+
+func (c client[O, C, L, OC, CC]) childrenIn(namespace string) (CC, error) {
+	return clientIn("children", c.children, namespace)
+}
+
+func clientIn[T any](what string, of func(namespace string) T, namespace string) (found T, err error) {
+	if of == nil {
+		return found, fmt.Errorf("clientgo: %s of the client is nil", what)
+	}
+	if found = of(namespace); isNil(found) {
+		return found, fmt.Errorf("clientgo: %s of the client returned nil for namespace %q", what, namespace)
+	}
+	return found, nil
+}
+
+// forChild returns the client of a child's namespace.
+func (c client[O, C, L, OC, CC]) forChild(child C) (CC, error) {
+	if isNil(child) {
+		return *new(CC), errors.New("clientgo: child is nil")
+	}
+	return c.childrenIn(child.GetNamespace())
+}
+
+func (c client[O, C, L, OC, CC]) Create(ctx context.Context, child C) (created C, err error) {
+	children, err := c.forChild(child)
+	if err != nil {
+		return created, err
+	}
+	return children.Create(ctx, child, metav1.CreateOptions{})
 }
 
 // Delete never knows the resourceVersion: typed clients do not tell, and the
 // deletion is known by its UID.
 func (c client[O, C, L, OC, CC]) Delete(ctx context.Context, child C, opts metav1.DeleteOptions) (resourceVersion string, err error) {
-	return "", c.children(child.GetNamespace()).Delete(ctx, child.GetName(), opts)
+	children, err := c.forChild(child)
+	if err != nil {
+		return "", err
+	}
+	return "", children.Delete(ctx, child.GetName(), opts)
 }
 
-func (c client[O, C, L, OC, CC]) Patch(ctx context.Context, child C, patch selector.Patch, opts metav1.PatchOptions) (C, error) {
-	return c.children(child.GetNamespace()).Patch(ctx, child.GetName(), patch.Type, patch.Data, opts)
+func (c client[O, C, L, OC, CC]) Patch(ctx context.Context, child C, patch selector.Patch, opts metav1.PatchOptions) (patched C, err error) {
+	children, err := c.forChild(child)
+	if err != nil {
+		return patched, err
+	}
+	return children.Patch(ctx, child.GetName(), patch.Type, patch.Data, opts)
 }
 
-func (c client[O, C, L, OC, CC]) Get(ctx context.Context, namespace, name string) (C, error) {
-	return c.children(namespace).Get(ctx, name, metav1.GetOptions{})
+func (c client[O, C, L, OC, CC]) Get(ctx context.Context, namespace, name string) (child C, err error) {
+	children, err := c.childrenIn(namespace)
+	if err != nil {
+		return child, err
+	}
+	return children.Get(ctx, name, metav1.GetOptions{})
 }
 
-func (c client[O, C, L, OC, CC]) GetOwner(ctx context.Context, namespace, name string) (O, error) {
-	return c.owners(namespace).Get(ctx, name, metav1.GetOptions{})
+func (c client[O, C, L, OC, CC]) GetOwner(ctx context.Context, namespace, name string) (owner O, err error) {
+	owners, err := c.ownersIn(namespace)
+	if err != nil {
+		return owner, err
+	}
+	return owners.Get(ctx, name, metav1.GetOptions{})
 }
 
-func (c client[O, C, L, OC, CC]) UpdateStatus(ctx context.Context, owner O) (O, error) {
-	return c.owners(owner.GetNamespace()).UpdateStatus(ctx, owner, metav1.UpdateOptions{})
+func (c client[O, C, L, OC, CC]) UpdateStatus(ctx context.Context, owner O) (stored O, err error) {
+	if isNil(owner) {
+		return stored, errors.New("clientgo: owner is nil")
+	}
+	owners, err := c.ownersIn(owner.GetNamespace())
+	if err != nil {
+		return stored, err
+	}
+	return owners.UpdateStatus(ctx, owner, metav1.UpdateOptions{})
 }
 
 // pageSize is how many children one call of a live list returns at most.
 const pageSize = 500
 
 func (c client[O, C, L, OC, CC]) List(ctx context.Context, namespace string, matching labels.Selector) (controller.List[C], error) {
+	if isNil(matching) {
+		return controller.List[C]{}, errors.New("clientgo: listing children: selector is nil")
+	}
+	children, err := c.childrenIn(namespace)
+	if err != nil {
+		return controller.List[C]{}, err
+	}
 	opts := metav1.ListOptions{LabelSelector: matching.String(), Limit: pageSize}
 	var list controller.List[C]
 	for first := true; ; first = false {
-		page, err := c.children(namespace).List(ctx, opts)
+		page, err := children.List(ctx, opts)
 		if err != nil {
 			return controller.List[C]{}, err
 		}

@@ -30,7 +30,8 @@ import (
 // 0.
 const DefaultWorkers = 5
 
-// Options are the settings of a Controller. Each zero field means its default.
+// Options are the settings of a Controller. Each zero field means its default, and so
+// does a nil pointer in a field that is an interface.
 type Options struct {
 	// Name is the name of the controller in its metrics, and of the work queue in
 	// the queue's metrics. "" means the kind of the owners in lower case, and
@@ -119,13 +120,19 @@ func (o Options) withDefaults(kind schema.GroupVersionKind) Options {
 		name, component = "replicationmanager", "replication-controller"
 	}
 	o.Name, o.Component = cmp.Or(o.Name, name), cmp.Or(o.Component, component)
-	if o.Clock == nil {
-		o.Clock = clock.RealClock{}
-	}
-	if o.RateLimiter == nil {
-		o.RateLimiter = workqueue.DefaultTypedControllerRateLimiter[types.NamespacedName]()
-	}
+	o.Clock = orElse[clock.WithTicker](o.Clock, clock.RealClock{})
+	o.RateLimiter = orElse(o.RateLimiter, workqueue.DefaultTypedControllerRateLimiter[types.NamespacedName]())
+	o.Events, o.EventClient = orElse(o.Events, nil), orElse(o.EventClient, nil)
+	o.MetricsRegisterer, o.QueueMetrics = orElse(o.MetricsRegisterer, nil), orElse(o.QueueMetrics, nil)
 	return o
+}
+
+// orElse returns what an option is if it is nil, or a nil pointer.
+func orElse[T any](option, otherwise T) T {
+	if isNil(option) {
+		return otherwise
+	}
+	return option
 }
 
 func newQueue(opts Options) workqueue.TypedRateLimitingInterface[types.NamespacedName] {
@@ -236,7 +243,8 @@ func (c *Controller) Run(ctx context.Context, workers int) {
 	<-ctx.Done()
 }
 
-// checkParts returns an error if one of what a controller is made from is nil.
+// checkParts returns an error if one of what a controller is made from is nil, or is
+// made from nil.
 func checkParts(owners, children, client any) error {
 	switch {
 	case isNil(owners):
@@ -247,6 +255,9 @@ func checkParts(owners, children, client any) error {
 		return errors.New("clientgo: client is nil")
 	case isNil(client):
 		return fmt.Errorf("clientgo: client is a nil %T", client)
+	}
+	if c, ok := client.(interface{ check() error }); ok {
+		return c.check()
 	}
 	return nil
 }

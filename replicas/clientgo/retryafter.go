@@ -46,7 +46,11 @@ const longestRetryAfter = controller.MaxServerDelay / 10
 // ends with the server's error, which tells the delay. The controller finds out
 // what became of the request, and waits without a call. Events are sent again as
 // before.
-func CapRetryAfter(next http.RoundTripper) http.RoundTripper { return retryAfterCap{next} }
+//
+// If next is nil, http.DefaultTransport is used.
+func CapRetryAfter(next http.RoundTripper) http.RoundTripper {
+	return retryAfterCap{orElse(next, http.DefaultTransport)}
+}
 
 type retryAfterCap struct{ next http.RoundTripper }
 

@@ -43,6 +43,9 @@ var _ controller.Cache[client.Object, client.Object] = view[client.Object, clien
 // twice.
 func Index[O, C client.Object](kind controller.Kind[O, C]) (field string, extract client.IndexerFunc) {
 	return "replicakit/controllerOf/" + kind.Owner.GroupKind().String(), func(obj client.Object) []string {
+		if isNil(obj) {
+			return nil
+		}
 		return []string{indexValue(metav1.GetControllerOfNoCopy(obj))}
 	}
 }

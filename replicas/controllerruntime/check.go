@@ -5,19 +5,56 @@ package controllerruntime
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"reflect"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/cluster"
 
 	"github.com/replicakit/replicakit/replicas/controller"
 )
 
+// isNil reports whether an interface is nil or holds a nil pointer.
+func isNil(v any) bool {
+	value := reflect.ValueOf(v)
+	return !value.IsValid() || value.Kind() == reflect.Pointer && value.IsNil()
+}
+
+// checkCluster refuses a cluster that lacks a part.
+func checkCluster(from cluster.Cluster) error {
+	if isNil(from) {
+		return errors.New("cluster is nil")
+	}
+	if isNil(from.GetAPIReader()) {
+		return errors.New("the cluster has no uncached reader: GetAPIReader returned nil")
+	}
+	for _, part := range []struct {
+		name string
+		is   any
+	}{
+		{"GetScheme", from.GetScheme()},
+		{"GetRESTMapper", from.GetRESTMapper()},
+		{"GetClient", from.GetClient()},
+		{"GetCache", from.GetCache()},
+		{"GetFieldIndexer", from.GetFieldIndexer()},
+	} {
+		if isNil(part.is) {
+			return fmt.Errorf("%s of the cluster returned nil", part.name)
+		}
+	}
+	return nil
+}
+
 // checkScopes tells whether the owners of a kind are in no namespace, and refuses
 // children that none of them can own: what is in a namespace owns what is in that
-// namespace.
+// namespace. A nil mapper knows no kind.
 func checkScopes[O, C controller.Object](mapper meta.RESTMapper, kind controller.Kind[O, C]) (clusterScoped bool, err error) {
+	if isNil(mapper) {
+		mapper = meta.NewDefaultRESTMapper(nil)
+	}
 	owner, err := mapper.RESTMapping(kind.Owner.GroupKind(), kind.Owner.Version)
 	if err != nil {
 		return false, fmt.Errorf("controllerruntime: kind %s: %w", kind.Owner.Kind, err)

@@ -32,10 +32,10 @@ var _ controller.Client[client.Object, client.Object] = caller[client.Object, cl
 // the reads. live must not use a cache: pass a manager's GetAPIReader. The scheme
 // of writer must know the kinds of owners and children, and their lists.
 func NewClient[O, C client.Object](writer client.Client, live client.Reader, kind controller.Kind[O, C]) (controller.Client[O, C], error) {
-	if writer == nil {
+	if isNil(writer) {
 		return nil, errors.New("controllerruntime: client is nil")
 	}
-	if live == nil {
+	if isNil(live) {
 		return nil, errors.New("controllerruntime: reader is nil")
 	}
 	owners, children := objects[O]{writer.Scheme(), kind.Owner}, objects[C]{writer.Scheme(), kind.Child}
@@ -45,12 +45,23 @@ func NewClient[O, C client.Object](writer client.Client, live client.Reader, kin
 	return caller[O, C]{writer: writer, live: live, owners: owners, children: children}, nil
 }
 
+var (
+	errNilChild = errors.New("controllerruntime: child is nil")
+	errNilOwner = errors.New("controllerruntime: owner is nil")
+)
+
 func (c caller[O, C]) Create(ctx context.Context, child C) (C, error) {
+	if isNil(child) {
+		return child, errNilChild
+	}
 	return child, c.writer.Create(ctx, child)
 }
 
 // Delete returns no resourceVersion: the client does not tell.
 func (c caller[O, C]) Delete(ctx context.Context, child C, opts metav1.DeleteOptions) (string, error) {
+	if isNil(child) {
+		return "", errNilChild
+	}
 	return "", c.writer.Delete(ctx, child, &client.DeleteOptions{
 		GracePeriodSeconds: opts.GracePeriodSeconds, Preconditions: opts.Preconditions,
 		PropagationPolicy: opts.PropagationPolicy, DryRun: opts.DryRun,
@@ -58,6 +69,9 @@ func (c caller[O, C]) Delete(ctx context.Context, child C, opts metav1.DeleteOpt
 }
 
 func (c caller[O, C]) Patch(ctx context.Context, child C, patch selector.Patch, opts metav1.PatchOptions) (C, error) {
+	if isNil(child) {
+		return child, errNilChild
+	}
 	answer, err := c.children.empty()
 	if err != nil {
 		return answer, err
@@ -83,6 +97,9 @@ const pageSize = 500
 // List lists in pages of one version: two versions beside each other may have a
 // child twice, or not at all.
 func (c caller[O, C]) List(ctx context.Context, namespace string, matching labels.Selector) (controller.List[C], error) {
+	if isNil(matching) { // which would match everything
+		return controller.List[C]{}, errors.New("controllerruntime: selector is nil")
+	}
 	opts := client.ListOptions{Namespace: namespace, LabelSelector: matching, Limit: pageSize}
 	var all controller.List[C]
 	for {
@@ -102,6 +119,9 @@ func (c caller[O, C]) List(ctx context.Context, namespace string, matching label
 }
 
 func (c caller[O, C]) UpdateStatus(ctx context.Context, owner O) (O, error) {
+	if isNil(owner) {
+		return owner, errNilOwner
+	}
 	answer, ok := owner.DeepCopyObject().(O)
 	if !ok {
 		return owner, fmt.Errorf("controllerruntime: %T.DeepCopyObject returned another type", owner)

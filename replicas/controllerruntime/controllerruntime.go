@@ -50,13 +50,13 @@ type Options struct {
 // manager, and works on all owners that the cache holds. The scheme must know the
 // kinds of owners and children, and their lists.
 func Add[O, C client.Object](mgr manager.Manager, kind controller.Kind[O, C], opts Options) error {
-	if mgr == nil {
+	if isNil(mgr) {
 		return errors.New("controllerruntime: manager is nil")
 	}
 	if opts.Runtime.Reconciler != nil {
 		return fmt.Errorf("controllerruntime: kind %s: Options.Runtime has a Reconciler", kind.Owner.Kind)
 	}
-	if opts.Cluster == nil {
+	if isNil(opts.Cluster) {
 		opts.Cluster = mgr
 	}
 	r, err := New(opts.Cluster, kind, opts)
@@ -104,8 +104,8 @@ type Reconciler[O, C client.Object] struct {
 // went; otherwise that pass comes only when the expectation expires. Orphans ask
 // for no pass then: the owner adopts them in its next one.
 func New[O, C client.Object](from cluster.Cluster, kind controller.Kind[O, C], opts Options) (*Reconciler[O, C], error) {
-	if from == nil {
-		return nil, errors.New("controllerruntime: cluster is nil")
+	if err := checkCluster(from); err != nil {
+		return nil, fmt.Errorf("controllerruntime: kind %s: %w", kind.Owner.Kind, err)
 	}
 	r := &Reconciler[O, C]{name: opts.Name, limiter: newLimiter(opts.Runtime.RateLimiter)}
 	if r.name == "" {
@@ -113,10 +113,6 @@ func New[O, C client.Object](from cluster.Cluster, kind controller.Kind[O, C], o
 	}
 	scheme := from.GetScheme()
 	owners, children := objects[O]{scheme, kind.Owner}, objects[C]{scheme, kind.Child}
-	live := from.GetAPIReader()
-	if live == nil {
-		return nil, fmt.Errorf("controllerruntime: kind %s: the cluster has no uncached reader: GetAPIReader returned nil", kind.Owner.Kind)
-	}
 	if err := errors.Join(owners.check(), children.check()); err != nil {
 		return nil, err
 	}
@@ -129,10 +125,10 @@ func New[O, C client.Object](from cluster.Cluster, kind controller.Kind[O, C], o
 		return nil, err
 	}
 	kind.Observe = r.observe(kind.Observe)
-	if opts.Controller.Events == nil {
-		opts.Controller.Events = events{from.GetEventRecorderFor(r.name)}
+	if recorder := from.GetEventRecorderFor(r.name); isNil(opts.Controller.Events) && !isNil(recorder) {
+		opts.Controller.Events = events{recorder}
 	}
-	calls := caller[O, C]{writer: from.GetClient(), live: live, owners: owners, children: children}
+	calls := caller[O, C]{writer: from.GetClient(), live: from.GetAPIReader(), owners: owners, children: children}
 	// Passes that nobody asked for in a queue are asked for by events alone.
 	nowhere := func(types.NamespacedName, time.Duration) {}
 	if r.controller, err = controller.New(kind, calls, r.view, nowhere, opts.Controller); err != nil {

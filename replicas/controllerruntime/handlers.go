@@ -46,7 +46,7 @@ type Handlers struct {
 // are used, and what an event does, is described at controller.NewHandlers and
 // controller.Handlers.
 func NewHandlers[O, C client.Object](from client.Client, kind controller.Kind[O, C], store *expectations.Store[expectations.Key]) (*Handlers, error) {
-	if from == nil {
+	if isNil(from) {
 		return nil, errors.New("controllerruntime: client is nil")
 	}
 	owners := objects[O]{from.Scheme(), kind.Owner}

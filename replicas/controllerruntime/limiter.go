@@ -21,7 +21,7 @@ type limiter struct {
 }
 
 func newLimiter(otherwise workqueue.TypedRateLimiter[reconcile.Request]) *limiter {
-	if otherwise == nil {
+	if isNil(otherwise) {
 		otherwise = workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]()
 	}
 	return &limiter{TypedRateLimiter: otherwise, after: map[reconcile.Request]time.Duration{}}

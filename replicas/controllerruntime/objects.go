@@ -36,6 +36,9 @@ func (o objects[T]) emptyList() (client.ObjectList, error) {
 }
 
 func newOf[T runtime.Object](scheme *runtime.Scheme, kind schema.GroupVersionKind) (T, error) {
+	if scheme == nil {
+		return *new(T), fmt.Errorf("controllerruntime: there is no scheme that could know %s", kind)
+	}
 	obj, err := scheme.New(kind)
 	if err != nil {
 		return *new(T), fmt.Errorf("controllerruntime: the scheme does not know %s: %w", kind, err)

@@ -1,0 +1,191 @@
+// Copyright The replicakit Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package controllerruntime_test
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/cluster"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/replicakit/replicakit/expectations"
+	"github.com/replicakit/replicakit/replicas/controller"
+	"github.com/replicakit/replicakit/replicas/controllerruntime"
+	"github.com/replicakit/replicakit/selector"
+)
+
+// Interfaces of which a nil pointer is in an interface.
+type (
+	noManager struct{ manager.Manager }
+	noCluster struct{ cluster.Cluster }
+	noClient  struct{ client.Client }
+	noReader  struct{ client.Reader }
+	noCache   struct{ cache.Cache }
+	noMapper  struct{ meta.RESTMapper }
+	noSink    struct{ controller.EventSink }
+	noLimiter struct {
+		workqueue.TypedRateLimiter[reconcile.Request]
+	}
+)
+
+// A lacking cluster has no cache, or no recorder.
+type lacking struct {
+	*fakeCluster
+	cache    cache.Cache
+	recorder record.EventRecorder
+}
+
+func (l lacking) GetCache() cache.Cache                           { return l.cache }
+func (l lacking) GetEventRecorderFor(string) record.EventRecorder { return l.recorder }
+
+// A clientWithout has no scheme, and no mapper.
+type clientWithout struct {
+	client.Client
+	scheme *runtime.Scheme
+	mapper meta.RESTMapper
+}
+
+func (c clientWithout) Scheme() *runtime.Scheme     { return c.scheme }
+func (c clientWithout) RESTMapper() meta.RESTMapper { return c.mapper }
+
+// constructors are the exported functions, with what is careless of their arguments,
+// and the error that it is.
+var constructors = map[string]func(t *testing.T){
+	"Add": func(t *testing.T) {
+		t.Helper()
+		for _, none := range []manager.Manager{nil, (*noManager)(nil)} {
+			require.EqualError(t, controllerruntime.Add(none, pools(), controllerruntime.Options{}), "controllerruntime: manager is nil")
+		}
+	},
+	"New": func(t *testing.T) {
+		t.Helper()
+		for _, none := range []cluster.Cluster{nil, (*noCluster)(nil)} {
+			_, err := controllerruntime.New(none, pools(), controllerruntime.Options{})
+			require.EqualError(t, err, "controllerruntime: kind WorkerPool: cluster is nil")
+		}
+		for want, spoil := range map[string]func(f *fakeCluster) cluster.Cluster{
+			"GetScheme":       func(f *fakeCluster) cluster.Cluster { f.scheme = nil; return f },
+			"GetRESTMapper":   func(f *fakeCluster) cluster.Cluster { f.mapper = (*noMapper)(nil); return f },
+			"GetClient":       func(f *fakeCluster) cluster.Cluster { f.client = nil; return f },
+			"GetAPIReader":    func(f *fakeCluster) cluster.Cluster { f.live = (*noReader)(nil); return f },
+			"GetCache":        func(f *fakeCluster) cluster.Cluster { return lacking{fakeCluster: f, cache: (*noCache)(nil)} },
+			"GetFieldIndexer": func(f *fakeCluster) cluster.Cluster { f.indexer = nil; return f },
+		} {
+			_, err := controllerruntime.New(spoil(newFakeCluster(interceptor.Funcs{})), pools(), controllerruntime.Options{Name: t.Name()})
+			require.ErrorContains(t, err, want)
+			require.ErrorContains(t, err, "returned nil")
+		}
+		_, err := controllerruntime.New(newFakeCluster(interceptor.Funcs{}), controller.Kind[*WorkerPool, *Worker]{}, controllerruntime.Options{})
+		require.ErrorContains(t, err, "the scheme does not know")
+		f := newFakeCluster(interceptor.Funcs{}, blue(1))
+		opts := controllerruntime.Options{Name: t.Name()}
+		opts.Runtime.RateLimiter, opts.Controller.Events = (*noLimiter)(nil), (*noSink)(nil)
+		r, err := controllerruntime.New(lacking{fakeCluster: f, cache: readCache{Reader: f.cache}, recorder: (*record.FakeRecorder)(nil)}, pools(), opts)
+		require.NoError(t, err, "nil pointers mean the defaults, and no recorder means no events")
+		_, err = r.Reconcile(t.Context(), request)
+		require.NoError(t, err)
+		assert.Len(t, f.workers(t), 1)
+		assert.Positive(t, r.RateLimiter().When(request))
+	},
+	"NewHandlers": func(t *testing.T) {
+		t.Helper()
+		store, real := &expectations.Store[expectations.Key]{}, newFakeCluster(interceptor.Funcs{}).client
+		for _, none := range []client.Client{nil, (*noClient)(nil)} {
+			_, err := controllerruntime.NewHandlers(none, pools(), store)
+			require.EqualError(t, err, "controllerruntime: client is nil")
+		}
+		_, err := controllerruntime.NewHandlers(clientWithout{Client: real}, pools(), store)
+		require.ErrorContains(t, err, "there is no scheme that could know example.com/v1, Kind=WorkerPool")
+		_, err = controllerruntime.NewHandlers(clientWithout{real, newScheme(), (*noMapper)(nil)}, pools(), store)
+		require.NoError(t, err, "then the Kind says whether owners are in a namespace")
+		_, err = controllerruntime.NewHandlers(real, pools(), nil)
+		require.ErrorContains(t, err, "store is nil")
+	},
+	"NewClient": func(t *testing.T) {
+		t.Helper()
+		real := newFakeCluster(interceptor.Funcs{}).client
+		for _, none := range []client.Client{nil, (*noClient)(nil)} {
+			_, err := controllerruntime.NewClient(none, real, pools())
+			require.EqualError(t, err, "controllerruntime: client is nil")
+		}
+		for _, none := range []client.Reader{nil, (*noReader)(nil)} {
+			_, err := controllerruntime.NewClient(real, none, pools())
+			require.EqualError(t, err, "controllerruntime: reader is nil")
+		}
+		_, err := controllerruntime.NewClient(clientWithout{Client: real}, real, pools())
+		require.ErrorContains(t, err, "there is no scheme that could know")
+		c, err := controllerruntime.NewClient(real, real, pools())
+		require.NoError(t, err)
+		ctx, errs := t.Context(), map[string]error{}
+		_, errs["Create"] = c.Create(ctx, nil)
+		_, errs["Delete"] = c.Delete(ctx, nil, metav1.DeleteOptions{})
+		_, errs["Patch"] = c.Patch(ctx, nil, selector.Patch{}, metav1.PatchOptions{})
+		_, errs["List"] = c.List(ctx, "", nil)
+		_, errs["UpdateStatus"] = c.UpdateStatus(ctx, nil)
+		for name, err := range errs {
+			assert.ErrorContains(t, err, "is nil", name)
+		}
+	},
+	"Index": func(t *testing.T) {
+		t.Helper()
+		_, extract := controllerruntime.Index(controller.Kind[*WorkerPool, *Worker]{})
+		assert.Empty(t, extract(nil))
+		assert.Empty(t, extract((*Worker)(nil)))
+	},
+}
+
+// Whatever is nil, or a nil pointer in an interface: nothing panics, and the error says
+// what it is.
+func TestNothingPanics(t *testing.T) {
+	t.Parallel()
+	for name, try := range constructors {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			try(t)
+		})
+	}
+}
+
+// No exported function is missing above.
+func TestNothingPanicsKnowsAll(t *testing.T) {
+	t.Parallel()
+	assert.ElementsMatch(t, exportedFunctions(t), slices.Collect(maps.Keys(constructors)))
+}
+
+func exportedFunctions(t *testing.T) (names []string) {
+	t.Helper()
+	files, err := os.ReadDir(".")
+	require.NoError(t, err)
+	for _, f := range files {
+		if !strings.HasSuffix(f.Name(), ".go") || strings.HasSuffix(f.Name(), "_test.go") {
+			continue
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), f.Name(), nil, 0)
+		require.NoError(t, err)
+		for _, decl := range file.Decls {
+			if d, ok := decl.(*ast.FuncDecl); ok && d.Recv == nil && d.Name.IsExported() {
+				names = append(names, d.Name.Name)
+			}
+		}
+	}
+	return names
+}
