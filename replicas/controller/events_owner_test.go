@@ -77,6 +77,21 @@ func TestEventsUnresolvedOwner(t *testing.T) {
 		assert.Equal(t, expectations.Changes{Creations: 1}, r.outstanding(rs))
 		assert.Empty(t, r.wakes())
 	})
+	t.Run("W8 a creation is settled by namespace and name, whoever owns the child in the event", func(t *testing.T) {
+		t.Parallel()
+		for name, belongs := range map[string]podtest.Option{"nobody": podtest.Labels(nil), "another": ownedBy("api")} {
+			r := newEventRig()
+			r.record().Set(expectations.KeyOf(r.list[0]), expectations.Changes{Creating: []string{"web-0"}})
+			elsewhere := podtest.Pod("web-0", belongs)
+			elsewhere.Namespace = "other"
+			require.NoError(t, r.start().ChildAdded(elsewhere))
+			assert.False(t, satisfied(r, expectations.KeyOf(r.list[0])), name)
+			r.woken = nil
+			require.NoError(t, r.start().ChildAdded(podtest.Pod("web-0", belongs)))
+			assert.True(t, satisfied(r, expectations.KeyOf(r.list[0])), name)
+			assert.Contains(t, r.wakes(), "default/web", name)
+		}
+	})
 	t.Run("V12 a deletion is settled for an owner that cannot be resolved", func(t *testing.T) {
 		t.Parallel()
 		r := eventRigOver()
