@@ -82,6 +82,18 @@ func report(t *testing.T, seeds uint64, sum chaos.Report, took time.Duration) {
 	t.Logf("what happened: %v", sum.Faults)
 }
 
+// A creation lands late, and its pod is gone again, before it is sent again: whatever
+// the watch shows of that pod, and whenever, none is made beside the second.
+func TestLimbo(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(60) {
+		text := fmt.Sprintf("scale 2 0 0s; run 0 0 8s; lag-pods 0 0 3s; limbo 0 %d %dms; scale 3 0 0s; run 0 0 20s", seed%12, 200+100*seed)
+		what, err := chaos.Parse(text)
+		require.NoError(t, err)
+		require.NoError(t, chaos.Run(seed, what).Err, "seed %d: %s", seed, text)
+	}
+}
+
 func TestStoryText(t *testing.T) {
 	t.Parallel()
 	want := chaos.Generate(7)

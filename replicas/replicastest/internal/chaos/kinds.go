@@ -15,7 +15,8 @@ import (
 	"github.com/replicakit/replicakit/replicas/replicastest"
 )
 
-// A kind is a thing that can happen, and how often it does.
+// A kind is a thing that can happen, and how often it does; one that never does by
+// itself is for stories that are written by hand.
 type kind struct {
 	weight int
 	do     func(r *run, op Op) error
@@ -109,7 +110,7 @@ func ofCalls() map[string]kind {
 		"no-answer": {3, func(r *run, op Op) error { r.loseAnswer(op); return nil }},
 		"resend":    {3, func(r *run, op Op) error { r.resend(op); return nil }},
 		"late-call": {3, func(r *run, op Op) error { r.landLate(op); return nil }},
-		"limbo": {3, func(r *run, op Op) error {
+		"limbo": {0, func(r *run, op Op) error {
 			r.limbo = limbo{left: 1 + op.M/2, late: op.For / 50}
 			return nil
 		}},
