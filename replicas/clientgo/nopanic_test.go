@@ -167,12 +167,12 @@ var constructors = map[string]func(t *testing.T){
 			clientOf(nil, nil), clientOf(setsOf(nil), podsOf(nil)), clientOf(setsOf((*noSetClient)(nil)), podsOf((*noPodClient)(nil))),
 		} {
 			for name, err := range callsOf(t, c, &appsv1.ReplicaSet{}, &corev1.Pod{}, labels.Everything()) {
-				assert.ErrorContains(t, err, "of the client", name)
+				require.ErrorContains(t, err, "of the client", name)
 			}
 		}
 		for name, err := range callsOf(t, newParts().client, nil, nil, nil) {
 			if !strings.HasPrefix(name, "Get") {
-				assert.ErrorContains(t, err, "is nil", name)
+				require.ErrorContains(t, err, "is nil", name)
 			}
 		}
 	},

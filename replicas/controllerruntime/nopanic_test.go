@@ -142,7 +142,7 @@ var constructors = map[string]func(t *testing.T){
 		_, errs["List"] = c.List(ctx, "", nil)
 		_, errs["UpdateStatus"] = c.UpdateStatus(ctx, nil)
 		for name, err := range errs {
-			assert.ErrorContains(t, err, "is nil", name)
+			require.ErrorContains(t, err, "is nil", name)
 		}
 	},
 	"Index": func(t *testing.T) {
