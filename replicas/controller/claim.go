@@ -59,6 +59,9 @@ func (p *pass[O, C]) claim(ctx context.Context, plan replicas.PlanOf[C]) (replic
 	p.refusedAdoptions(claimed.Refused)
 	p.undecidedAdoptions(ctx, claimer, claimed.Undecided)
 	p.failedReleases(claimed.NotReleased)
+	if len(claimed.Released) > 0 {
+		p.comeBack(strayRetry) // a 422 may mean that another object has the name now, or that a policy forbids it
+	}
 	p.sortAside(orphans)
 	asPlanned := len(p.Active) == len(claims.Owned)+len(orphans)
 	if plan.Blocked.Reason != "" || len(orphans) == 0 || asPlanned && len(plan.Scale.Delete) == 0 {

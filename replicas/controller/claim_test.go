@@ -292,6 +292,18 @@ func TestClaims(t *testing.T) {
 			assert.Len(t, pass.Created, 1)
 		}
 	})
+	t.Run("C16 a release that is called Invalid is tried again after a minute: a policy may have said so", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(1)
+		r.patch = func(*corev1.Pod) error { return invalid("x") }
+		leaves := podtest.Pod("x", owned(r.owner), relabelled)
+		pass, err := r.pass(t, 0, leaves)
+		require.NoError(t, err)
+		assert.Equal(t, time.Minute, pass.RequeueAfter)
+		pass, err = r.pass(t, 0, leaves)
+		require.NoError(t, err)
+		assert.Equal(t, []string{"x"}, names(pass.Released), "it is")
+	})
 	t.Run("C16 a release that failed otherwise is an error, changes no count and is told once while it lasts", func(t *testing.T) {
 		t.Parallel()
 		r := newRig(2)

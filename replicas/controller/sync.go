@@ -175,7 +175,8 @@ type pass[O, C Object] struct {
 // take it there, the orphan is treated as if its adoption were Invalid. An orphan
 // that is gone (404) is no failure. If the owner cannot be read before its first
 // adoption, or may not adopt, the pass creates and deletes nothing. A release that
-// fails is tried again, and nothing waits for it.
+// fails is tried again, after a minute if the server calls it Invalid, and nothing
+// waits for it.
 //
 // # Status
 //

@@ -110,7 +110,7 @@ func ofCalls() map[string]kind {
 		"no-answer": {3, func(r *run, op Op) error { r.loseAnswer(op); return nil }},
 		"resend":    {3, func(r *run, op Op) error { r.resend(op); return nil }},
 		"late-call": {3, func(r *run, op Op) error { r.landLate(op); return nil }},
-		"limbo": {0, func(r *run, op Op) error {
+		"limbo": {3, func(r *run, op Op) error {
 			r.limbo = limbo{left: 1 + op.M/2, late: op.For / 50}
 			return nil
 		}},

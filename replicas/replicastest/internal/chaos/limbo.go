@@ -47,10 +47,10 @@ type reaper struct {
 }
 
 // Due returns that instant.
-func (r *reaper) Due() (time.Time, bool) { return r.at, r.run.reaper == r }
+func (r *reaper) Due() (time.Time, bool) { return r.at, r.reaper == r }
 
 // Step deletes the pod, if it is there.
 func (r *reaper) Step() {
-	r.run.reaper = nil
+	r.reaper = nil
 	_, _ = r.DeleteChild(r.ctx, namespace, r.name, *metav1.NewDeleteOptions(0))
 }

@@ -22,7 +22,7 @@ const longestWait = 1000 * time.Second
 // A lastPass is what the last pass for an owner left.
 type lastPass struct {
 	now    time.Time // of the controller
-	excuse bool      // something that it waits for, or that failed
+	excuse bool      // something that it waits for, or that failed, or may have: a release
 }
 
 // note keeps what a pass left. Only what it told counts as an excuse: nobody wakes an
@@ -30,7 +30,7 @@ type lastPass struct {
 func (w *watcher) note(pass replicastest.Pass) {
 	w.last[pass.Name] = lastPass{
 		now:    pass.Now,
-		excuse: pass.Err != nil || pass.Waiting || pass.Unresolved+len(pass.SetAside)+len(pass.Undecided) > 0,
+		excuse: pass.Err != nil || pass.Waiting || pass.Unresolved+len(pass.SetAside)+len(pass.Undecided)+len(pass.Released) > 0,
 	}
 }
 
