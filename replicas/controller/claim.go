@@ -59,8 +59,8 @@ func (p *pass[O, C]) claim(ctx context.Context, plan replicas.PlanOf[C]) (replic
 	p.refusedAdoptions(claimed.Refused)
 	p.undecidedAdoptions(ctx, claimer, claimed.Undecided)
 	p.failedReleases(claimed.NotReleased)
-	if len(claimed.Released) > 0 {
-		p.comeBack(strayRetry) // a 422 may mean that another object has the name now, or that a policy forbids it
+	if p.invalid.Load() > 0 {
+		p.comeBack(strayRetry) // a child counts as released then, but it may be a policy that forbids it
 	}
 	p.sortAside(orphans)
 	asPlanned := len(p.Active) == len(claims.Owned)+len(orphans)
@@ -126,8 +126,11 @@ func (p *pass[O, C]) claimer() selector.Claimer[C] {
 // patch sends a patch and records it as a write of our own.
 func (p *pass[O, C]) patch(ctx context.Context, child C, patch selector.Patch) (C, error) {
 	patched, err := p.client.Patch(ctx, child, patch, metav1.PatchOptions{})
-	if err == nil && !object.IsNil(patched) {
+	switch {
+	case err == nil && !object.IsNil(patched):
 		p.wrote(patched.GetResourceVersion())
+	case apierrors.IsInvalid(err):
+		p.invalid.Add(1)
 	}
 	return patched, err
 }

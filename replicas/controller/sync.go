@@ -88,9 +88,10 @@ type pass[O, C Object] struct {
 	asideBefore map[types.UID]*aside
 	// claimErr is what went wrong with claims, which stops nothing else.
 	claimErr error
-	// reads and listed count calls that may be made at the same time.
-	reads, listed atomic.Int64
-	found         foundNames
+	// reads, listed and invalid count calls that may be made at the same time; invalid
+	// are patches that the server called so.
+	reads, listed, invalid atomic.Int64
+	found                  foundNames
 }
 
 // Sync makes one pass for an owner. If the cache does not show the Controller's own
