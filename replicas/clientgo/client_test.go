@@ -15,12 +15,15 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
 	"github.com/replicakit/replicakit/replicas/clientgo"
 	"github.com/replicakit/replicakit/replicas/controller"
+	"github.com/replicakit/replicakit/selector"
 )
 
 // newClient returns a client whose server answers so.
@@ -36,6 +39,24 @@ func newClient(t *testing.T, answer func(url.Values) (code int, body string)) co
 	client, err := kubernetes.NewForConfig(&rest.Config{Host: server.URL, QPS: -1})
 	require.NoError(t, err)
 	return clientgo.NewClient(client.AppsV1().ReplicaSets, client.CoreV1().Pods)
+}
+
+// A dry run of an adoption would be an adoption.
+func TestPatchOptionsReachTheServer(t *testing.T) {
+	t.Parallel()
+	var asked url.Values
+	pods := newClient(t, func(query url.Values) (int, string) {
+		asked = query
+		return http.StatusOK, `{"apiVersion":"v1","kind":"Pod"}`
+	})
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web-a"}}
+	patch := selector.Patch{Type: types.StrategicMergePatchType, Data: []byte("{}")}
+	_, err := pods.Patch(t.Context(), pod, patch, metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}})
+	require.NoError(t, err)
+	assert.Equal(t, url.Values{"dryRun": {"All"}}, asked)
+	_, err = pods.Patch(t.Context(), pod, patch, metav1.PatchOptions{})
+	require.NoError(t, err)
+	assert.Empty(t, asked)
 }
 
 func TestList(t *testing.T) {

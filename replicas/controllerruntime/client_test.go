@@ -224,6 +224,23 @@ func TestNewClient(t *testing.T) {
 	require.True(t, apierrors.IsNotFound(err))
 }
 
+// A dry run of an adoption would be an adoption.
+func TestOptionsReachTheServer(t *testing.T) {
+	t.Parallel()
+	f := newFakeCluster(interceptor.Funcs{}, blue(1), orphan("stray"))
+	c, err := controllerruntime.NewClient(f.client, f.live, pools())
+	require.NoError(t, err)
+	all := []string{metav1.DryRunAll}
+	patch := selector.Patch{Type: types.MergePatchType, Data: []byte(`{"metadata":{"labels":{"patched":"yes"}}}`)}
+	_, err = c.Patch(t.Context(), orphan("stray"), patch, metav1.PatchOptions{DryRun: all})
+	require.NoError(t, err)
+	_, err = c.Delete(t.Context(), orphan("stray"), metav1.DeleteOptions{DryRun: all})
+	require.NoError(t, err)
+	stored, err := c.Get(t.Context(), "default", "stray")
+	require.NoError(t, err)
+	assert.Empty(t, stored.Labels["patched"])
+}
+
 func TestNewClientRefuses(t *testing.T) {
 	t.Parallel()
 	f := newFakeCluster(interceptor.Funcs{})
