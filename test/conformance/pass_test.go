@@ -351,6 +351,7 @@ const (
 	expiryAhead   = "W13: the pass comes back when its expectations expire, a tenth later at most"
 	goneCounts    = "T1: a pod that is found to be gone as it is deleted does not count any more"
 	goneAhead     = "the pass comes back if the cache still shows what an answer has proven to be gone"
+	releaseAgain  = "C16: the pass comes back in a minute if the server calls a release invalid"
 	fullMessage   = "T11 W20: the message of a condition says what was being done, and joins all errors"
 
 	creates = "pods are created"
@@ -376,7 +377,7 @@ func TestPass(t *testing.T) {
 				}
 				return cmpPasses(c, theirs, ours, named)
 			},
-			names:   []string{claimFailed, mayNotAdopt, nsGoing, triedAgain, deletionsHeld, disputed, otherRanks, noCheckAhead, fullMessage, invalidAdoption, expiryAhead, goneAhead, goneCounts, refreshed, kept},
+			names:   []string{claimFailed, mayNotAdopt, nsGoing, triedAgain, deletionsHeld, disputed, otherRanks, noCheckAhead, fullMessage, invalidAdoption, expiryAhead, goneAhead, releaseAgain, goneCounts, refreshed, kept},
 			reaches: []string{creates, deletes, adopts, nothing, comes},
 		})
 	})
@@ -490,13 +491,20 @@ func cmpFailedClaims(c scene, theirs, ours outcome, named *tally) string {
 }
 
 // cmpReplicas holds that the status tells how many pods there are, although some
-// could not be claimed.
+// could not be claimed, and were not found to be gone.
 func (c scene) cmpReplicas(ours outcome) string {
 	told := c.RS.Status
 	if len(ours.statuses) > 0 {
 		told = ours.statuses[0].Status
 	}
-	return cmpInts("replicas in the status", len(ours.claimed), int(told.Replicas))
+	return cmpInts("replicas in the status", len(c.notGone(ours)), int(told.Replicas))
+}
+
+// notGone returns the pods that ours has, but for those that a deletion found gone.
+func (c scene) notGone(ours outcome) []*corev1.Pod {
+	return slices.DeleteFunc(slices.Clone(ours.claimed), func(p *corev1.Pod) bool {
+		return slices.Contains(ours.deletes, p.Name) && apierrors.IsNotFound(answer(c.Deletes[p.Name], p.Name))
+	})
 }
 
 // failedAdoptions counts the pods whose adoption the server refused for good, and
@@ -506,7 +514,7 @@ func (c scene) failedAdoptions(patches []string) (undecided, invalid int) {
 		pod, body, _ := strings.Cut(patch, ": ")
 		err := answer(c.Patches[pod], pod)
 		switch {
-		case strings.Contains(body, `"$patch":"delete"`) || err == nil || apierrors.IsNotFound(err):
+		case isRelease(body) || err == nil || apierrors.IsNotFound(err):
 		case apierrors.IsInvalid(err):
 			invalid++
 		default:
@@ -515,6 +523,15 @@ func (c scene) failedAdoptions(patches []string) (undecided, invalid int) {
 	}
 	return undecided, invalid
 }
+
+func (c scene) releaseIsInvalid(patches []string) bool {
+	return slices.ContainsFunc(patches, func(patch string) bool {
+		pod, body, _ := strings.Cut(patch, ": ")
+		return isRelease(body) && apierrors.IsInvalid(answer(c.Patches[pod], pod))
+	})
+}
+
+func isRelease(body string) bool { return strings.Contains(body, `"$patch":"delete"`) }
 
 func cmpErrs(what string, fails bool, err error) string {
 	if fails == (err != nil) {
@@ -666,14 +683,11 @@ func cmpStatuses(c scene, theirs, ours outcome, named *tally) string {
 // withoutGone takes pods that are found to be gone out of the counts, and reports
 // whether there are any.
 func withoutGone(c scene, ours outcome, want *appsv1.ReplicaSet, named *tally) bool {
-	isGone := func(p *corev1.Pod) bool {
-		return slices.Contains(ours.deletes, p.Name) && apierrors.IsNotFound(answer(c.Deletes[p.Name], p.Name))
-	}
-	if !slices.ContainsFunc(ours.claimed, isGone) {
+	left := c.notGone(ours)
+	if len(left) == len(ours.claimed) {
 		return false
 	}
 	named.add(goneCounts)
-	left := slices.DeleteFunc(slices.Clone(ours.claimed), isGone)
 	counts := upstream.CalculateStatus(want, left, nil, nil, features(false), time.Now())
 	want.Status.Replicas, want.Status.FullyLabeledReplicas = counts.Replicas, counts.FullyLabeledReplicas
 	want.Status.ReadyReplicas, want.Status.AvailableReplicas = counts.ReadyReplicas, counts.AvailableReplicas
@@ -703,6 +717,10 @@ func cmpReturns(c scene, theirs, ours outcome, named *tally) string {
 	if want > 0 && controller.FindMinNextPodAvailabilityCheck(ours.claimed, c.RS.Spec.MinReadySeconds, time.Now(), now) == nil {
 		named.add(noCheckAhead)
 		want = 0
+	}
+	if c.releaseIsInvalid(theirs.patches) && (want == 0 || want > time.Minute) {
+		named.add(releaseAgain)
+		want = time.Minute
 	}
 	const timeout = expectations.DefaultTimeout
 	switch {
