@@ -84,10 +84,10 @@ func (p *pass[O, C]) nextCheck(passErr error) {
 // nextAvailable is how long it takes until the next child becomes available, 0 if
 // there is none to wait for.
 func (p *pass[O, C]) nextAvailable() time.Duration {
-	minReady := time.Duration(p.spec.MinReadySeconds) * time.Second
 	if pods, ok := any(p.counted).([]*corev1.Pod); ok {
 		return p.nextPodAvailable(pods)
 	}
+	minReady := time.Duration(p.spec.MinReadySeconds) * time.Second
 	if minReady <= 0 || p.rules.Ready == nil {
 		p.state.ready.forget()
 		return 0

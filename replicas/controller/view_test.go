@@ -76,11 +76,9 @@ func TestRelated(t *testing.T) {
 	})
 }
 
-func TestASelectorThatBecomesNil(t *testing.T) {
-	t.Parallel()
-	r := newRig(1)
-	spec := r.kind.Spec
-	without := false
+// selectorThatMayGo returns what lets the Kind's spec have no selector any more.
+func selectorThatMayGo(r *podRig) (drop func()) {
+	spec, without := r.kind.Spec, false
 	r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.SpecOf[*corev1.Pod], error) {
 		s, err := spec(rs)
 		if without {
@@ -88,11 +86,18 @@ func TestASelectorThatBecomesNil(t *testing.T) {
 		}
 		return s, err
 	}
+	return func() { without = true }
+}
+
+func TestASelectorThatBecomesNil(t *testing.T) {
+	t.Parallel()
+	r := newRig(1)
+	dropSelector := selectorThatMayGo(r)
 	r.remove = func(p *corev1.Pod, _ metav1.DeleteOptions) error { return notFound(p.Name) }
 	pods := podsOf(r.owner, 2)
 	_, err := r.pass(t, 0, pods...)
 	require.NoError(t, err)
-	without = true
+	dropSelector()
 	pass, err := r.pass(t, 1, pods...)
 	require.NoError(t, err)
 	requireRefused(t, pass.Err, replicas.InvalidSelector)
@@ -102,15 +107,7 @@ func TestASelectorThatBecomesNil(t *testing.T) {
 func TestASelectorThatBecomesNilBesideAStray(t *testing.T) {
 	t.Parallel()
 	r := newRig(1)
-	spec := r.kind.Spec
-	without := false
-	r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.SpecOf[*corev1.Pod], error) {
-		s, err := spec(rs)
-		if without {
-			s.Selector = nil
-		}
-		return s, err
-	}
+	dropSelector := selectorThatMayGo(r)
 	r.mutate = func(p *corev1.Pod) { p.Labels = api }
 	r.remove = func(p *corev1.Pod, _ metav1.DeleteOptions) error { return conflict(p.Name) }
 	r.get = func(name string) (*corev1.Pod, error) {
@@ -118,7 +115,7 @@ func TestASelectorThatBecomesNilBesideAStray(t *testing.T) {
 	}
 	_, err := r.pass(t, 0)
 	require.Error(t, err)
-	without = true
+	dropSelector()
 	pass, err := r.pass(t, 1)
 	require.NoError(t, err)
 	requireRefused(t, pass.Err, replicas.InvalidSelector)
