@@ -125,6 +125,7 @@ func New[O, C client.Object](from cluster.Cluster, kind controller.Kind[O, C], o
 		return nil, err
 	}
 	kind.Observe = r.observe(kind.Observe)
+	//nolint:staticcheck // controller-runtime 0.21, the lowest that is supported, has no other.
 	if recorder := from.GetEventRecorderFor(r.name); isNil(opts.Controller.Events) && !isNil(recorder) {
 		opts.Controller.Events = events{recorder}
 	}
