@@ -14,7 +14,7 @@ RELEASED := . replicas/clientgo replicas/controllerruntime internal/controlplane
 PROGRAMS := examples/quickstart examples/kubectl-scaledown examples/controller examples/workerpool
 
 # Modules that only say which programs to build.
-BINARY_MODULES := test/e2e/binaries/kubernetes test/e2e/binaries/etcd test/e2e/binaries/kwok test/kubernetes/e2e/specs examples/workerpool/tools
+BINARY_MODULES := test/e2e/binaries/kubernetes test/e2e/binaries/etcd test/e2e/binaries/kwok test/kubernetes/e2e/specs test/bench/tools examples/workerpool/tools
 
 # The packages that decide, and make no calls of their own.
 PURE := expectations slowstart podrank selector status replicas
@@ -140,7 +140,7 @@ bench: ## ours and Kubernetes side by side, into docs/benchmarks.md, docs/benchm
 	cd test/bench && go test -c -o $(BIN)/bench.test . && rm -f bench.txt
 	@for run in $$(seq $(BENCH_RUNS)); do echo "== run $$run of $(BENCH_RUNS)"; \
 		(cd test/bench && $(BIN)/bench.test -test.run '^$$' -test.bench . -test.benchtime $(BENCH_TIME) >> bench.txt) || exit 1; done
-	@cd test/bench && go tool benchstat -col /side -format csv bench.txt > bench.csv 2>/dev/null
+	@cd test/bench/tools && go tool benchstat -col /side -format csv ../bench.txt > ../bench.csv 2>/dev/null
 	@cd test/bench && go run ./report ../.. < bench.csv
 	@cat docs/benchmarks.md
 

@@ -76,6 +76,36 @@ func TestRootRequiresThreeModules(t *testing.T) {
 	assert.Contains(t, string(mod), "\ngo 1.25.0\n", "the oldest toolchain that can build the library")
 }
 
+// Modules on one release of Kubernetes agree on what its libraries are made with: where
+// they differ, all of these are compiled once more.
+func TestModulesOnOneReleaseAgree(t *testing.T) {
+	t.Parallel()
+	required := regexp.MustCompile(`(?m)^(?:replace)?\s+(?:\S+ => )?(golang\.org/x/\S+|github\.com/go-openapi/\S+) (v\S+)`)
+	release := regexp.MustCompile(`\bk8s\.io/apimachinery (v\S+)`)
+	type needed struct{ release, module string }
+	first := map[needed][2]string{} // its version, and where
+	for _, dir := range makeVariable(t, "MODULES") {
+		text, err := os.ReadFile(filepath.Join(dir, "go.mod"))
+		require.NoError(t, err)
+		of := release.FindStringSubmatch(string(text))
+		if of == nil {
+			continue
+		}
+		versions := map[string]string{}
+		for _, m := range required.FindAllStringSubmatch(string(text), -1) {
+			versions[m[1]] = m[2] // what replaces comes last
+		}
+		for name, version := range versions {
+			n := needed{of[1], name}
+			if first[n][0] == "" {
+				first[n] = [2]string{version, dir}
+			}
+			assert.Equal(t, first[n][0], version, "%s in %s and in %s", name, first[n][1], dir)
+		}
+	}
+	assert.NotEmpty(t, first)
+}
+
 // The packages that decide call no clock, no chance, no logger and no network. Only
 // expectations may read the clock: if its field for one is nil.
 func TestPurePackagesHaveNoClockNoRandomnessAndNoLogger(t *testing.T) {

@@ -58,7 +58,7 @@ func TestCheckFails(t *testing.T) {
 		},
 		"a go.mod that is not tidy": {
 			spoil: func(w *workshop) {
-				w.edit("adapter/go.mod", "go 1.25.0", "go 1.25.0\n\nrequire golang.org/x/mod v0.40.0")
+				w.edit("adapter/go.mod", "go 1.25.0", "go 1.25.0\n\nrequire golang.org/x/mod v0.32.0")
 			},
 			want: "go mod tidy -diff",
 		},

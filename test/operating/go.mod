@@ -77,3 +77,6 @@ replace (
 	github.com/replicakit/replicakit/internal/controlplane => ../../internal/controlplane
 	github.com/replicakit/replicakit/replicas/clientgo => ../../replicas/clientgo
 )
+
+// As Kubernetes has it: Prometheus has no need of a later one.
+replace github.com/go-openapi/jsonreference => github.com/go-openapi/jsonreference v0.20.2
