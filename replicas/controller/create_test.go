@@ -15,10 +15,12 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/replicakit/replicakit/expectations"
+	"github.com/replicakit/replicakit/internal/podtest"
 	"github.com/replicakit/replicakit/slowstart"
 )
 
@@ -145,6 +147,30 @@ func TestCreates(t *testing.T) {
 		pass, err := r.pass(t, 0)
 		require.NoError(t, err)
 		assert.InDelta(t, expectations.DefaultTimeout, pass.RequeueAfter, float64(time.Millisecond))
+	})
+	t.Run("W13 or comes back at once, if that expires while the pass is under way", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(1)
+		r.updateStatus = func(int, *appsv1.ReplicaSet) error { // which hangs
+			r.now = r.now.Add(6 * time.Minute)
+			return nil
+		}
+		pass, err := r.pass(t, 0)
+		require.NoError(t, err)
+		require.Len(t, pass.Created, 1)
+		assert.Equal(t, time.Duration(1), pass.RequeueAfter, "what it began itself")
+
+		r = newRig(1)
+		r.record().Set(r.key(), expectations.Changes{Creating: []string{"web-lost"}})
+		r.now = podtest.Now.Add(299 * time.Second)
+		r.children = func() ([]*corev1.Pod, error) {
+			r.now = podtest.Now.Add(301 * time.Second)
+			return nil, nil
+		}
+		pass, err = r.sync(t, t.Context())
+		require.NoError(t, err)
+		require.True(t, pass.Waiting)
+		assert.Equal(t, time.Duration(1), pass.RequeueAfter, "what an earlier one began")
 	})
 	t.Run("W4 a panic in a call reaches the caller with only what succeeded still expected", func(t *testing.T) {
 		t.Parallel()

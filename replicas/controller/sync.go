@@ -340,8 +340,11 @@ func (p *pass[O, C]) end(err error) {
 	if p.state == nil {
 		return
 	}
-	if s, remaining := p.pending.State(p.key); s == expectations.Waiting {
+	switch s, remaining := p.pending.State(p.key); {
+	case s == expectations.Waiting:
 		p.comeBack(remaining)
+	case s == expectations.Expired && p.Observed && p.spec.Pending != expectations.Expired:
+		p.comeBack(1) // since the pass asked
 	}
 	if p.state.strays.any() {
 		p.comeBack(strayRetry)
