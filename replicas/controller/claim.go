@@ -6,6 +6,7 @@ package controller
 import (
 	"context"
 	"slices"
+	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -25,8 +26,8 @@ const policyIsFinal = 5 * time.Minute
 
 // aside is an orphan whose adoption failed.
 type aside struct {
-	version   string // of the child then
-	first     time.Time
+	version   string    // of the child then
+	first     time.Time // when it began; zero if the server called it Invalid
 	hold      hold
 	undecided bool // the server has not refused it for good: it may be ours yet
 }
@@ -165,34 +166,35 @@ func (p *pass[O, C]) toTry(orphans []C) []C {
 
 func (p *pass[O, C]) refusedAdoptions(refused []selector.Failure[C]) {
 	for _, f := range refused {
-		p.refuseAdoption(f.Object)
+		p.refuseAdoption(f.Object, time.Time{})
 	}
 }
 
-func (p *pass[O, C]) refuseAdoption(c C) {
-	p.setAside(c, &aside{version: c.GetResourceVersion(), hold: hold{since: p.opts.Now(), wait: setAsideWait}})
+// refuseAdoption leaves an orphan alone that the server refuses, since first if that
+// took a while to find out: then the next refusal is one at once.
+func (p *pass[O, C]) refuseAdoption(c C, first time.Time) {
+	p.setAside(c, &aside{version: c.GetResourceVersion(), first: first, hold: hold{since: p.opts.Now(), wait: setAsideWait}})
 }
 
 // undecidedAdoptions leaves the orphans alone for which the server has not decided:
 // each time they fail, for twice as long.
 func (p *pass[O, C]) undecidedAdoptions(ctx context.Context, claimer selector.Claimer[C], failed []selector.Failure[C]) {
+	isFinal := sync.OnceValue(func() bool { return p.policyIsAgainstIt(ctx, claimer) })
 	for _, f := range failed {
-		a := aside{first: p.Now, undecided: true}
-		if was := p.asideBefore[object.ID(f.Object)]; was != nil && was.undecided {
+		a := aside{first: p.Now}
+		if was := p.asideBefore[object.ID(f.Object)]; was != nil && !was.first.IsZero() {
 			a = *was
 		}
-		a.version = f.Object.GetResourceVersion()
-		if p.Now.Sub(a.first) >= policyIsFinal && isPolicy(f.Err) && p.policyIsAgainstIt(ctx, claimer) {
-			p.refuseAdoption(f.Object)
+		a.version, a.undecided = f.Object.GetResourceVersion(), true
+		if p.Now.Sub(a.first) >= policyIsFinal && isPolicy(f.Err) && isFinal() {
+			p.refuseAdoption(f.Object, a.first)
 			continue
 		}
 		a.hold.double(p.opts.Now(), undecidedFirst, undecidedLast)
 		a.hold.wait = max(a.hold.wait, serverDelay([]error{f.Err}))
 		p.setAside(f.Object, &a)
 		p.retryAfter = max(p.retryAfter, a.hold.wait)
-	}
-	if len(failed) > 0 {
-		p.tell(&p.state.told.adopt, true, FailedAdopt, "Error adopting "+failed[0].Object.GetName()+": "+failed[0].Err.Error())
+		p.tell(&p.state.told.adopt, true, FailedAdopt, "Error adopting "+f.Object.GetName()+": "+f.Err.Error())
 	}
 }
 

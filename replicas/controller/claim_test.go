@@ -383,8 +383,28 @@ func TestPolicies(t *testing.T) {
 			assert.Len(t, r.callsOf("dry-run web-000"), 1)
 			assert.Equal(t, []string{"orphan"}, names(given.SetAside))
 			assert.Len(t, given.Created, 1)
+
+			r.settle()
+			mine = append(mine, podtest.Pod(given.Created[0].Name, owned(r.owner)))
+			still := pass(430)
+			assert.Len(t, r.callsOf("patch"), 1, "it is tried again")
+			assert.Equal(t, []string{"orphan"}, names(still.SetAside), "and its place is not held anew")
+			assert.Empty(t, r.eventsOf("Warning"), "nor is it told again")
+			mine = mine[1:]
+			assert.Len(t, pass(440).Created, 1, "who is lost is replaced")
 		})
 	}
+	t.Run("W42 C26 one dry run tells of all", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(5)
+		r.patch = func(pod *corev1.Pod) error { return forbidden(pod.Name, "policy") }
+		pods := append(podsOf(r.owner, 2), podtest.Pod("a", version("7")), podtest.Pod("b", version("7")), podtest.Pod("c", version("7")))
+		_, err := r.pass(t, 0, pods...)
+		require.Error(t, err)
+		pass, _ := r.pass(t, 301, pods...)
+		assert.Len(t, pass.SetAside, 3)
+		assert.Len(t, r.callsOf("dry-run"), 1)
+	})
 	t.Run("W42 C26 a look at the owner that fails, or a context that ends, does not make what was learnt forgotten", func(t *testing.T) {
 		t.Parallel()
 		r := newRig(4)
