@@ -127,23 +127,27 @@ func nameOf(c metav1.Object) types.NamespacedName {
 // lookForUnwanted looks for creations without an answer that no plan asks for any
 // more: what turns up is one too many, and goes like any other.
 func (p *pass[O, C]) lookForUnwanted(ctx context.Context) {
+	var due []unresolvedName
 	for _, u := range p.state.names.all() {
 		now := p.opts.Now()
-		if now.Sub(u.sent) > unresolvedKept {
+		switch {
+		case now.Sub(u.sent) > unresolvedKept:
 			p.state.names.resolved(u.Name)
-			continue
+		case u.hold.remaining(now, 0) <= 0:
+			due = append(due, u)
 		}
-		if u.hold.remaining(now, 0) <= 0 {
-			p.lookForOne(ctx, u)
-		}
+	}
+	look := p.looks(ctx, len(due))
+	for _, u := range due {
+		p.lookForOne(ctx, u, look)
 	}
 	for _, u := range p.state.names.all() {
 		p.comeBack(max(u.hold.remaining(p.opts.Now(), 0), 1))
 	}
 }
 
-func (p *pass[O, C]) lookForOne(ctx context.Context, u unresolvedName) {
-	found, there, err := p.find(ctx, u.NamespacedName, false)
+func (p *pass[O, C]) lookForOne(ctx context.Context, u unresolvedName, look look[C]) {
+	found, there, err := look(ctx, u.NamespacedName)
 	if err == nil && there {
 		p.state.names.resolved(u.Name)
 		p.turnedUp(found)

@@ -225,6 +225,31 @@ func TestLostAnswers(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, []string{"web-bbbbc"}, names(pass.Deleted))
 	})
+	t.Run("W11 of more than three that are no longer wanted one list tells", func(t *testing.T) {
+		t.Parallel()
+		const created, lost = 1 + 2 + 4 + 8, 16
+		r := newRig(created + lost)
+		r.create = func(i int) error {
+			if i < created {
+				return nil
+			}
+			return timeout()
+		}
+		r.live = func() ([]*corev1.Pod, error) { return nil, nil }
+		pass, err := r.pass(t, 0)
+		require.Error(t, err)
+		require.Equal(t, lost, pass.Unresolved)
+		r.settle()
+		var pods []*corev1.Pod
+		for _, p := range pass.Created {
+			pods = append(pods, podtest.Pod(p.Name, owned(r.owner)))
+		}
+		*r.owner.Spec.Replicas = created
+		pass, err = r.pass(t, 1, pods...)
+		require.NoError(t, err)
+		assert.Equal(t, []string{"list default app=web"}, r.calls)
+		assert.Equal(t, []int{1, 0, lost}, []int{pass.LiveLists, pass.LiveReads, pass.Unresolved})
+	})
 	t.Run("an unresolved name that never turns up is given up after five minutes", func(t *testing.T) {
 		t.Parallel()
 		r := newRig(1)
