@@ -200,6 +200,40 @@ func TestLostAnswers(t *testing.T) {
 		require.NoError(t, err)
 		assert.Len(t, pass.Created, 1, "it was seen, and is gone")
 	})
+	t.Run("W8 a child that left the cache before the call that shows it was answered does not count", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(1)
+		r.create = func(i int) error { return []error{timeout(), nil, nil}[i] }
+		_, err := r.pass(t, 0)
+		require.Error(t, err)
+		r.mutate = func(p *corev1.Pod) {
+			r.mutate = func(*corev1.Pod) {}
+			require.NoError(t, r.start().ChildAdded(p))
+			require.NoError(t, r.start().ChildDeleted(p))
+		}
+		_, err = r.pass(t, 1)
+		require.NoError(t, err)
+		pass, err := r.pass(t, 2)
+		require.NoError(t, err)
+		assert.Len(t, pass.Created, 1)
+
+		r = newRig(1)
+		r.create = func(i int) error { return []error{timeout(), nil}[i] }
+		_, err = r.pass(t, 0)
+		require.Error(t, err)
+		*r.owner.Spec.Replicas = 0
+		r.get = func(name string) (*corev1.Pod, error) {
+			late := podtest.Pod(name, owned(r.owner))
+			require.NoError(t, r.start().ChildDeleted(late))
+			return late, nil
+		}
+		_, err = r.pass(t, 1)
+		require.NoError(t, err)
+		*r.owner.Spec.Replicas = 1
+		pass, err = r.pass(t, 2)
+		require.NoError(t, err)
+		assert.Len(t, pass.Created, 1)
+	})
 	t.Run("W8 an unresolved name that is no longer wanted is looked for, and what turns up is surplus", func(t *testing.T) {
 		t.Parallel()
 		r := newRig(2)

@@ -34,8 +34,8 @@ type proven[C Object] struct {
 	// was restored from a backup. Until the cache goes back it proves nothing.
 	restoredFrom string
 	restored     bool // the server was, since the last list: nothing is proven
-	// meanwhile are children that left the cache since a list began, which may be
-	// older than that; nil if none is under way.
+	// meanwhile are children that left the cache since the pass under way began: what
+	// a list or a call shows of them may be older than that. It is nil between passes.
 	meanwhile sets.Set[types.UID]
 }
 
@@ -117,8 +117,8 @@ func (v *proven[C]) lay(cached []C, known map[types.UID]C) []C {
 	return view
 }
 
-// listing notes that a live list begins, and ended that it is over.
-func (v *proven[C]) listing() (ended func()) {
+// passing notes that a pass begins, and ended that it is over.
+func (v *proven[C]) passing() (ended func()) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.meanwhile = sets.New[types.UID]()
@@ -187,10 +187,14 @@ func (v *proven[C]) adopted(c C) {
 	}
 }
 
-// found notes a child that exists, though the cache may not have it.
+// found notes a child that exists, though the cache may not have it, unless it has
+// left the cache meanwhile.
 func (v *proven[C]) found(c C, now time.Time) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
+	if v.meanwhile.Has(object.ID(c)) {
+		return
+	}
 	v.learn(now)
 	v.drop(object.ID(c))
 	v.present = append(v.present, c)

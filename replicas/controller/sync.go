@@ -230,6 +230,7 @@ func (p *pass[O, C]) run(ctx context.Context) error {
 	if goOn, err := p.look(ctx); !goOn {
 		return err
 	}
+	defer p.state.proven.passing()()
 	plan, err := p.plan(ctx)
 	if !p.Observed {
 		return err

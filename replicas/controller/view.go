@@ -154,7 +154,6 @@ func (p *pass[O, C]) readLive(ctx context.Context) error {
 // listLive lists what the owner's selector matches, notes what that proves, and
 // returns the owner's children and the orphans.
 func (p *pass[O, C]) listLive(ctx context.Context) ([]C, error) {
-	defer p.state.proven.listing()()
 	list, err := p.list(ctx)
 	if err != nil {
 		p.retryAfter = max(p.retryAfter, p.lists.held())
