@@ -59,7 +59,8 @@ func (p *pass[O, C]) writeStatus(ctx context.Context) error {
 	case fresh.GetUID() != p.Owner.GetUID():
 		return fmt.Errorf("original is gone: got uid %s, wanted %s", fresh.GetUID(), p.Owner.GetUID())
 	}
-	if updated, _, err = p.withStatus(fresh); err != nil {
+	updated, differs, err = p.withStatus(fresh)
+	if err != nil || !differs || p.isDropped(fresh, updated) {
 		return err
 	}
 	written, err = p.updateStatus(ctx, updated)

@@ -195,6 +195,19 @@ func TestStatusRetries(t *testing.T) {
 		assert.Equal(t, r.statuses[0].Status, r.statuses[1].Status)
 		assert.EqualValues(t, 3, r.statuses[1].Status.ObservedGeneration)
 	})
+	t.Run("U1 a status that is there by then is not written again", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(1)
+		r.updateStatus = conflictOnce
+		r.getOwner = func() (*appsv1.ReplicaSet, error) {
+			live := r.owner.DeepCopy()
+			live.ResourceVersion, live.Status = "fresh", r.statuses[0].Status
+			return live, nil
+		}
+		_, err := r.pass(t, 0, podsOf(r.owner, 1)...)
+		require.NoError(t, err)
+		assert.Len(t, r.statuses, 1)
+	})
 	t.Run("U3 U4 a second conflict is the error", func(t *testing.T) {
 		t.Parallel()
 		r := newRig(0)
