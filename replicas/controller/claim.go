@@ -99,6 +99,7 @@ func (p *pass[O, C]) scaleClaimed(ctx context.Context) (replicas.ScaleOf[C], err
 		}
 	}
 	p.holdPlaces(undecided)
+	p.listRelated(ctx)
 	return replicas.ScaleTo(p.Active, p.spec)
 }
 

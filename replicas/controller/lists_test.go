@@ -516,6 +516,22 @@ func TestOldViewAndARefusedOrphan(t *testing.T) {
 		assert.Empty(t, r.callsOf("create"))
 		assert.Len(t, pass.Active, 3)
 	})
+	t.Run("E3 L3 who is one too many in the list is ranked by co-location, as ever", func(t *testing.T) {
+		t.Parallel()
+		r, pods := start(t)
+		there := podsOf(r.owner, 4)
+		there[3].Spec.NodeName = "crowded"
+		r.live = func() ([]*corev1.Pod, error) { return there, nil }
+		r.related = func() (siblings []*corev1.Pod, _ error) {
+			for i := range 5 {
+				siblings = append(siblings, podtest.Pod(fmt.Sprint("sibling-", i), podtest.On("crowded")))
+			}
+			return siblings, nil
+		}
+		pass, err := r.pass(t, 602, pods...)
+		require.NoError(t, err)
+		assert.Equal(t, []string{"web-003"}, names(pass.Deleted))
+	})
 	t.Run("E3 C26 nor with an orphan that the cache does not know", func(t *testing.T) {
 		t.Parallel()
 		r, pods := start(t)
