@@ -274,7 +274,7 @@ func (d *deletions[O, C]) again(ctx context.Context) (behind bool) {
 		return true
 	}
 	d.live = true
-	surplus := len(ours) - int(d.spec.Replicas)
+	surplus := len(ours) - d.mayGoYet(ours) - int(d.spec.Replicas)
 	var again []int
 	for _, i := range d.left() {
 		child, still := ours[object.ID(d.victims[i].Object)]
@@ -291,6 +291,16 @@ func (d *deletions[O, C]) again(ctx context.Context) (behind bool) {
 	refused := d.only(again, func(i int) bool { return apierrors.IsConflict(d.errs[i]) })
 	d.lookFor(ctx, refused) // somebody, such as a webhook, may not want them deleted
 	return behind || len(refused) > 0
+}
+
+// mayGoYet counts those of the children whose deletion was sent without an answer.
+func (d *deletions[O, C]) mayGoYet(ours map[types.UID]C) (n int) {
+	for i, v := range d.victims {
+		if _, there := ours[object.ID(v.Object)]; there && d.is[i] == failed && d.doubted[i] {
+			n++
+		}
+	}
+	return n
 }
 
 // mayGo reports whether a child may still be deleted.

@@ -502,6 +502,28 @@ func TestDoubtedDeletes(t *testing.T) {
 	})
 }
 
+// After a Conflict a live list counts those whose deletion may take effect yet.
+func TestDoubtedDeletesBesideAConflict(t *testing.T) {
+	t.Parallel()
+	r := newRig(2)
+	pods := versioned(podsOf(r.owner, 4))
+	podtest.NotReady(pods[0])
+	r.remove = func(p *corev1.Pod, opts metav1.DeleteOptions) error {
+		if p.Name == "web-000" {
+			return timeout()
+		}
+		if opts.Preconditions.ResourceVersion != nil {
+			return conflict(p.Name)
+		}
+		return nil
+	}
+	r.live = func() ([]*corev1.Pod, error) { return pods[:3], nil } // a survivor has died
+	pass, err := r.pass(t, 0, pods...)
+	require.Error(t, err)
+	assert.Empty(t, pass.Deleted, "if web-000 goes after all, there are as many as wanted")
+	assert.True(t, pass.Waiting)
+}
+
 func TestAVictimThatIsGoneAfterTheLiveList(t *testing.T) {
 	t.Parallel()
 	r := newRig(1)
