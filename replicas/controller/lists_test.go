@@ -380,6 +380,23 @@ func TestLists(t *testing.T) { //nolint:paralleltest // no two at once in a proc
 	})
 }
 
+func TestAListThatFailsHoldsTheOthersToo(t *testing.T) {
+	t.Parallel()
+	r := eventRigOver(ownerNamed("a", web), ownerNamed("b", api))
+	for _, rs := range r.list {
+		rs.Spec.Template.Labels = rs.Spec.Selector.MatchLabels
+		r.record().Set(expectations.KeyOf(rs), expectations.Changes{Creations: 1})
+	}
+	r.now = r.now.Add(time.Hour)
+	r.live = func() ([]*corev1.Pod, error) { return nil, errors.New("the server is away") }
+	_, err := r.start().Sync(t.Context(), expectations.KeyOf(r.list[0]).NamespacedName)
+	require.Error(t, err)
+	after, err := r.start().Sync(t.Context(), expectations.KeyOf(r.list[1]).NamespacedName)
+	require.NoError(t, err)
+	assert.Equal(t, time.Second, after)
+	assert.Equal(t, []string{"list default app=web"}, r.callsOf("list"))
+}
+
 func TestAListThatIsGivenUp(t *testing.T) {
 	t.Parallel()
 	t.Run("who shares it makes one of its own", func(t *testing.T) {
