@@ -72,7 +72,13 @@ func (v view[O, C]) Owners(ctx context.Context, namespace string) ([]O, error) {
 	return owners, err
 }
 
-func (v view[O, C]) Children(ctx context.Context, owner O) ([]C, error) { return v.of(ctx, owner) }
+func (v view[O, C]) Children(ctx context.Context, owner O) ([]C, error) {
+	children, err := v.of(ctx, owner)
+	if r, ok := ctx.Value(readingKey{}).(*reading[C]); ok && err == nil {
+		r.note(children)
+	}
+	return children, err
+}
 
 // of returns the children of owners of one namespace, and the orphans there. The
 // cache goes on between two lists, so orphans are read before and after: a child

@@ -160,6 +160,43 @@ func TestDeletedBeforeTheCacheHadIt(t *testing.T) {
 	}
 }
 
+// So is what an earlier pass had from a live list.
+func TestDeletedLaterBeforeTheCacheHadIt(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	var deletes atomic.Int64
+	f := newFakeCluster(interceptor.Funcs{Delete: func(context.Context, client.WithWatch, client.Object, ...client.DeleteOption) error {
+		deletes.Add(1)
+		return nil // it is accepted, and a finalizer keeps the object
+	}}, blue(3))
+	old := newFakeCluster(interceptor.Funcs{}, blue(3))
+	f.cache = old.client
+	r := newReconciler(t, f, controllerruntime.Options{Controller: controller.Options{Now: func() time.Time { return now }}})
+	reconcile := func() {
+		t.Helper()
+		_, err := r.Reconcile(t.Context(), request)
+		require.NoError(t, err)
+	}
+
+	reconcile()
+	require.Len(t, f.workers(t), 3)
+	for _, g := range f.workers(t) {
+		g.UID = types.UID(g.Name)
+		require.NoError(t, f.client.Update(t.Context(), &g))
+	}
+	now = now.Add(10 * time.Minute)
+	reconcile() // it lists live, and nothing is to be done
+	pool := blue(1)
+	require.NoError(t, old.client.Get(t.Context(), request.NamespacedName, pool))
+	pool.Spec.Replicas = 1
+	require.NoError(t, old.client.Update(t.Context(), pool))
+	now = now.Add(time.Minute)
+	for range 5 {
+		reconcile()
+		assert.EqualValues(t, 2, deletes.Load())
+	}
+}
+
 // After an error the server's Retry-After stands above the rate limiter.
 func TestRetryAfter(t *testing.T) {
 	t.Parallel()

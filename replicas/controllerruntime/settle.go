@@ -62,17 +62,33 @@ func (r *Reconciler[O, C]) unseenOf(owner types.NamespacedName, cached []C) []C 
 	return unseen
 }
 
-// noteUnseen notes which children a pass chose from a live list and deleted before
-// the cache had them.
+// A reading is what a pass read from the cache: its context has it.
+type reading[C any] struct {
+	children []C
+	done     bool
+}
+
+type readingKey struct{}
+
+// note keeps what was read first: by that the pass plans.
+func (r *reading[C]) note(children []C) {
+	if !r.done {
+		*r = reading[C]{children, true}
+	}
+}
+
+// noteUnseen notes which children a pass deleted before the cache had them, as a live
+// list had shown them.
 func (r *Reconciler[O, C]) noteUnseen(ctx context.Context, pass controller.Pass[O, C]) {
-	if r.handled.Load() || !pass.ViewWasOld || len(pass.Deleted) == 0 {
+	read, ok := ctx.Value(readingKey{}).(*reading[C])
+	if r.handled.Load() || !ok || len(pass.Deleted) == 0 {
 		return
 	}
-	cached, err := r.view.Children(ctx, pass.Owner)
-	if err != nil {
-		cached = nil // then none of them was seen
+	if unseen := missing(pass.Deleted, read.children); len(unseen) > 0 {
+		r.unseen.Store(pass.Name, unseen)
+		return
 	}
-	r.unseen.Store(pass.Name, missing(pass.Deleted, cached))
+	r.unseen.Delete(pass.Name)
 }
 
 // missing returns those that are not cached.
