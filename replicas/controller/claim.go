@@ -55,7 +55,7 @@ func (p *pass[O, C]) claim(ctx context.Context, plan replicas.PlanOf[C]) (replic
 		p.state.proven.adopted(c)
 	}
 	for _, f := range claimed.Gone {
-		p.state.proven.left(object.ID(f.Object))
+		p.state.proven.gone(object.ID(f.Object), p.opts.Now())
 	}
 	p.refusedAdoptions(claimed.Refused)
 	p.undecidedAdoptions(ctx, claimer, claimed.Undecided)

@@ -91,6 +91,21 @@ func TestClaims(t *testing.T) {
 		assert.Empty(t, pass.Adopted)
 		assert.Len(t, pass.Created, 1, "it is replaced")
 	})
+	t.Run("C15 and it is not asked for again, though the cache has it", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(1)
+		r.patch = func(p *corev1.Pod) error { return notFound(p.Name) }
+		mine, orphan := podtest.Pod("mine", owned(r.owner)), podtest.Pod("orphan")
+		_, err := r.pass(t, 0, mine, orphan)
+		require.NoError(t, err)
+		require.Len(t, r.callsOf("patch"), 1)
+		for i := range 10 {
+			pass, err := r.pass(t, i, mine, orphan)
+			require.NoError(t, err)
+			assert.Empty(t, r.calls)
+			assert.Len(t, pass.Active, 1)
+		}
+	})
 	t.Run("W42 a pod that the server calls invalid is set aside and everything else goes on", func(t *testing.T) {
 		t.Parallel()
 		r := newRig(3)

@@ -221,7 +221,7 @@ func (v *proven[C]) void() {
 	v.present, v.absent, v.bar, v.restored = nil, nil, "", true
 }
 
-// left notes that a child left the cache, or turned out to be gone.
+// left notes that a child left the cache.
 func (v *proven[C]) left(id types.UID) {
 	v.mu.Lock()
 	defer v.mu.Unlock()

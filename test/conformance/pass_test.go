@@ -531,6 +531,17 @@ func (c scene) releaseIsInvalid(patches []string) bool {
 	})
 }
 
+// someAreGone reports whether pods turned out to be gone as they were deleted, or
+// adopted.
+func (c scene) someAreGone(ours outcome) bool {
+	return slices.ContainsFunc(ours.deletes, func(pod string) bool {
+		return apierrors.IsNotFound(answer(c.Deletes[pod], pod))
+	}) || slices.ContainsFunc(ours.patches, func(patch string) bool {
+		pod, body, _ := strings.Cut(patch, ": ")
+		return !isRelease(body) && apierrors.IsNotFound(answer(c.Patches[pod], pod))
+	})
+}
+
 func isRelease(body string) bool { return strings.Contains(body, `"$patch":"delete"`) }
 
 func cmpErrs(what string, fails bool, err error) string {
@@ -725,7 +736,7 @@ func cmpReturns(c scene, theirs, ours outcome, named *tally) string {
 	const timeout = expectations.DefaultTimeout
 	switch {
 	case want > 0 && want <= timeout:
-	case slices.ContainsFunc(ours.deletes, func(pod string) bool { return apierrors.IsNotFound(answer(c.Deletes[pod], pod)) }):
+	case c.someAreGone(ours):
 		named.add(goneAhead)
 		want = timeout
 	case ours.adds > 0 || ours.dels > 0:
