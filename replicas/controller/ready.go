@@ -74,10 +74,15 @@ func (r *reconciler[O, C]) becameReady(owner expectations.Key, child C) {
 }
 
 // nextCheck asks to come back when the next child becomes available (M1, M2), unless
-// the rate limiter does anyway (M7).
+// the rate limiter does anyway (M7): where a server or a hold has its place, it may not.
 func (p *pass[O, C]) nextCheck(passErr error) {
-	if after := p.nextAvailable(); after > 0 && (passErr == nil || onlyRefused(passErr)) {
+	after := p.nextAvailable()
+	switch {
+	case after <= 0:
+	case passErr == nil || onlyRefused(passErr):
 		p.comeBack(after)
+	case p.retryAfter > 0:
+		p.retryAfter = min(p.retryAfter, after)
 	}
 }
 

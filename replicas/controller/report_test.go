@@ -369,6 +369,20 @@ func TestStatusAvailability(t *testing.T) {
 		require.Error(t, err)
 		assert.Zero(t, pass.RequeueAfter)
 	})
+	t.Run("M7 W27 but not later than it is due, if a server says when instead", func(t *testing.T) {
+		t.Parallel()
+		for seconds, want := range map[int]time.Duration{300: 15 * time.Second, 7: 7 * time.Second} {
+			r := newRig()
+			*r.owner.Spec.Replicas = 2
+			r.create = func(int) error { return busy(seconds) }
+			pass, err := r.pass(t, 0, readyFor(r, "b", 45))
+			require.Error(t, err)
+			assert.Equal(t, want, pass.RequeueAfter)
+			pass, err = r.pass(t, 6, readyFor(r, "b", 45))
+			require.NoError(t, err)
+			assert.True(t, pass.Held)
+		}
+	})
 }
 
 func TestReplicationControllers(t *testing.T) {
