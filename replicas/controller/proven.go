@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 
@@ -33,7 +34,8 @@ type proven[C Object] struct {
 	// restoredFrom is how far the cache was when a later list was older: the server
 	// was restored from a backup. Until the cache goes back it proves nothing.
 	restoredFrom string
-	restored     bool // the server was, since the last list: nothing is proven
+	restored     bool            // the server was, since the last list: nothing is proven
+	selector     labels.Selector // of the last pass
 	// meanwhile are children that left the cache since the pass under way began: what
 	// a list or a call shows of them may be older than that. It is nil between passes.
 	meanwhile sets.Set[types.UID]
@@ -218,7 +220,23 @@ func (v *proven[C]) learn(now time.Time) {
 func (v *proven[C]) void() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.present, v.absent, v.bar, v.restored = nil, nil, "", true
+	v.forget()
+}
+
+func (v *proven[C]) forget() { v.present, v.absent, v.bar, v.restored = nil, nil, "", true }
+
+// selectedBy notes what selects the owner's children by now. A list by another
+// selector is no proof, as it does not show all of them.
+func (v *proven[C]) selectedBy(selector labels.Selector) {
+	if object.IsNil(selector) { // it will be refused
+		return
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if len(v.present)+len(v.absent) > 0 && v.selector != nil && v.selector.String() != selector.String() {
+		v.forget()
+	}
+	v.selector = selector
 }
 
 // left notes that a child left the cache.

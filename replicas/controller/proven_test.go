@@ -134,6 +134,36 @@ func TestAChildThatLeavesWhileItIsListed(t *testing.T) {
 	}
 }
 
+// A list by one selector does not tell what another one matches.
+func TestASelectorThatChangesAfterAList(t *testing.T) {
+	t.Parallel()
+	both, tier := map[string]string{"app": "web", "tier": "x"}, map[string]string{"tier": "x"}
+	r := newRig(1)
+	r.record().Set(r.key(), expectations.Changes{Creating: []string{"web-lost"}})
+	cached := podtest.Pod("a", owned(r.owner), version("5"), podtest.Labels(both))
+	r.live = func() ([]*corev1.Pod, error) { return nil, nil } // a is no app=web any more
+	pass, err := r.pass(t, 331, cached)
+	require.NoError(t, err)
+	require.Len(t, pass.Created, 1)
+	r.settle()
+	b := podtest.Pod(pass.Created[0].Name, owned(r.owner), version("11"), podtest.Labels(both))
+	r.live = func() ([]*corev1.Pod, error) {
+		return []*corev1.Pod{podtest.Pod("a", owned(r.owner), version("8"), podtest.Labels(tier)), b}, nil
+	}
+	r.owner.Spec.Selector.MatchLabels, r.owner.Spec.Template.Labels = tier, both
+	*r.owner.Spec.Replicas = 2
+	r.owner.Generation++
+	pass, err = r.pass(t, 340, cached, b)
+	require.NoError(t, err)
+	assert.Empty(t, pass.Created, "a is tier=x")
+	assert.Len(t, pass.Active, 2)
+	*r.owner.Spec.Replicas = 3
+	pass, err = r.pass(t, 341, cached, b)
+	require.NoError(t, err)
+	assert.Len(t, pass.Created, 1)
+	assert.Equal(t, 1, pass.LiveLists, "the view is known to be old")
+}
+
 // While a creation is awaited, the status is not made of what is known to be old.
 func TestStatusWhileProofIsOldAndEventsAreAwaited(t *testing.T) {
 	t.Parallel()

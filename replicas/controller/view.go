@@ -113,6 +113,7 @@ func (p *pass[O, C]) readCache(ctx context.Context) (err error) {
 		p.spec.Pending = expectations.Satisfied
 	}
 	p.unmet = p.spec.Pending == expectations.Expired
+	p.state.proven.selectedBy(p.spec.Selector)
 	children, other, old := p.state.proven.over(p.cached, p.mayCount, p.read, p.Now, p.opts.ExpectationsTimeout)
 	p.children, p.other = children, other
 	p.resolveNames(children)
