@@ -259,6 +259,21 @@ func TestLostAnswers(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, []string{"web-bbbbc"}, names(pass.Deleted))
 	})
+	t.Run("W8 it is looked for in a pass that deletes, too", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(3)
+		r.create = func(i int) error { return []error{nil, timeout(), nil}[i] }
+		pass, err := r.pass(t, 0)
+		require.Error(t, err)
+		require.Len(t, pass.Created, 2)
+		r.settle()
+		*r.owner.Spec.Replicas = 1
+		pods := []*corev1.Pod{podtest.Pod(pass.Created[0].Name, owned(r.owner)), podtest.Pod(pass.Created[1].Name, owned(r.owner))}
+		pass, err = r.pass(t, 1, pods...)
+		require.NoError(t, err)
+		assert.Len(t, pass.Deleted, 1)
+		assert.Equal(t, []string{"get web-bbbbc"}, r.callsOf("get"))
+	})
 	t.Run("W11 of more than three that are no longer wanted one list tells", func(t *testing.T) {
 		t.Parallel()
 		const created, lost = 1 + 2 + 4 + 8, 16
