@@ -12,7 +12,9 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/replicakit/replicakit/expectations"
 	"github.com/replicakit/replicakit/internal/podtest"
 	"github.com/replicakit/replicakit/replicas"
 )
@@ -142,6 +144,17 @@ func TestStatusCountsOwnDeletions(t *testing.T) {
 		_, err := r.pass(t, 400, pods...)
 		require.Error(t, err)
 		assert.Len(t, r.statuses, 1)
+	})
+	t.Run("T1 but a live list does that has them still", func(t *testing.T) {
+		t.Parallel()
+		r := knowing(2)
+		pods := podsOf(r.owner, 2)
+		r.record().Set(r.key(), expectations.Changes{Deleting: []types.UID{"uid-web-000"}})
+		r.live = func() ([]*corev1.Pod, error) { return pods, nil }
+		pass, err := r.pass(t, 400, pods...)
+		require.NoError(t, err)
+		require.Equal(t, 1, pass.LiveLists)
+		assert.Equal(t, counts{2, 2, 2, 2, 0}, countsOf(r.statuses[0].Status))
 	})
 	t.Run("T1 T8 a pod without a node is gone at once, unless a finalizer keeps it", func(t *testing.T) {
 		t.Parallel()

@@ -73,6 +73,13 @@ func TestOwnStatusWritesWakeNobody(t *testing.T) {
 		assert.True(t, woken(t, r, cur, next), "somebody else wrote")
 		assert.True(t, woken(t, r, was, next), "and the cache skipped ours")
 	})
+	t.Run("V15 a resync does so even if the last write changed nothing", func(t *testing.T) {
+		t.Parallel()
+		r := writing()
+		r.stored = func(*appsv1.ReplicaSet) {}
+		was, _ := write(t, r)
+		assert.True(t, woken(t, r, was, was))
+	})
 	for name, change := range map[string]func(rs *appsv1.ReplicaSet){
 		"the generation":                 func(rs *appsv1.ReplicaSet) { rs.Generation++ },
 		"a label":                        func(rs *appsv1.ReplicaSet) { rs.Labels = web },
