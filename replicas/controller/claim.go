@@ -131,6 +131,9 @@ func (p *pass[O, C]) patch(ctx context.Context, child C, patch selector.Patch) (
 	switch {
 	case err == nil && !object.IsNil(patched):
 		p.wrote(patched.GetResourceVersion())
+		if p.read == "" { // otherwise passes wait until the cache shows it
+			p.state.answered.add(patched, p.Now)
+		}
 	case apierrors.IsInvalid(err):
 		p.invalid.Add(1)
 	}

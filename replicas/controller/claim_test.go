@@ -377,6 +377,60 @@ func TestClaims(t *testing.T) {
 	})
 }
 
+// A cache that is behind shows what was adopted or released as it was before. A merge
+// patch that names a version would fail.
+func TestClaimsThatTheCacheDoesNotShowYet(t *testing.T) {
+	t.Parallel()
+	relabelled := podtest.Labels(map[string]string{"app": "debug"})
+	r := newRig(3)
+	r.version = "9"
+	r.patched = func(pod *corev1.Pod) {
+		pod.OwnerReferences = nil
+		if pod.Labels["app"] != "debug" {
+			owned(r.owner)(pod)
+		}
+	}
+	stays := podtest.Pod("stays", owned(r.owner), version("5"))
+	orphan, leaves := podtest.Pod("orphan", version("7")), podtest.Pod("leaves", owned(r.owner), relabelled, version("8"))
+	first, err := r.pass(t, 0, stays, orphan, leaves, podtest.Pod("mine", owned(r.owner), version("6")))
+	require.NoError(t, err)
+	require.Equal(t, []string{"orphan"}, names(first.Adopted))
+	require.Equal(t, []string{"leaves"}, names(first.Released))
+
+	mine := podtest.Pod("mine", owned(r.owner), version("6"))
+	for _, seconds := range []int{1, 2, 299} {
+		behind, err := r.pass(t, seconds, stays, orphan, leaves, mine)
+		require.NoError(t, err)
+		assert.Empty(t, r.calls)
+		assert.ElementsMatch(t, []string{"stays", "mine", "orphan"}, names(behind.Active))
+	}
+	gone, err := r.pass(t, 299, stays, mine)
+	require.NoError(t, err)
+	assert.Len(t, gone.Created, 1, "what left the cache is no more")
+
+	r = newRig(1)
+	r.version = "9"
+	r.patched = owned(r.owner)
+	_, err = r.pass(t, 0, orphan)
+	require.NoError(t, err)
+	_, err = r.pass(t, 300, orphan)
+	require.NoError(t, err)
+	assert.Len(t, r.callsOf("patch orphan"), 1, "then the cache counts again")
+
+	again := podtest.Pod("orphan", version("12"))
+	_, err = r.pass(t, 301, again)
+	require.NoError(t, err)
+	assert.Len(t, r.callsOf("patch orphan"), 1, "somebody made it an orphan again")
+
+	r = newRig(1)
+	r.version, r.childrenVersion = "9", "7"
+	_, err = r.pass(t, 0, orphan)
+	require.NoError(t, err)
+	waits, err := r.pass(t, 1, orphan)
+	require.NoError(t, err)
+	assert.True(t, waits.Waiting, "a cache that tells how far it has come is waited for")
+}
+
 func TestPolicies(t *testing.T) {
 	t.Parallel()
 	for _, refusal := range []error{forbidden("orphan", "policy"), apierrors.NewBadRequest("policy")} {

@@ -25,11 +25,12 @@ type ownerState[C Object] struct {
 	generation int64
 	seen       time.Time // the last pass
 
-	proven proven[C]
-	wrote  ownWrite
-	ready  readySince
-	old    bool // the cache is known to be old, until a live list
-	told   told
+	proven   proven[C]
+	answered answered[C]
+	wrote    ownWrite
+	ready    readySince
+	old      bool // the cache is known to be old, until a live list
+	told     told
 
 	perGeneration[C]
 	names   names

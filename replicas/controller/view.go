@@ -108,6 +108,7 @@ func (p *pass[O, C]) readCache(ctx context.Context) (err error) {
 			return p.failure("the cache's children[%d] is nil", i)
 		}
 	}
+	p.cached = p.state.answered.over(p.cached, p.Now, p.opts.ExpectationsTimeout)
 	if p.spec.Pending == expectations.Expired && shows(p.cached, expected) {
 		p.pending.Lower(p.key, expectations.Changes{Creating: expected.Creating, Deleting: expected.Deleting})
 		p.spec.Pending = expectations.Satisfied

@@ -42,8 +42,9 @@
 // for other writes of its own:
 //   - A status may be made from an owner that has changed since. That write meets a
 //     Conflict, and is made once more from a fresh copy.
-//   - An adoption or release may be sent a second time before the cache shows the
-//     first, and changes nothing then.
+//   - An adopted or released child counts as the server answered until the cache
+//     shows it so, or until the ExpectationsTimeout has gone by. Then it is adopted
+//     or released once more.
 //   - What a live list has shown counts until the cache shows each child as it was
 //     in that list.
 //   - A server that was restored from a backup is noticed only when the owner's
