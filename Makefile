@@ -42,9 +42,10 @@ help: ## this list
 .PHONY: test
 test: lint cluster-binaries test-race release-check ## everything: every module, vet, lint, race detector, the release
 
+# Four at once even on two cores: the tests on servers wait most of the time.
 .PHONY: test-race
 test-race: ## the tests of every module under the race detector, and under one of changes to cached objects
-	@for m in $(MODULES); do echo "== test $$m"; (cd $$m && KUBE_CACHE_MUTATION_DETECTOR=true go test -race -vet=off -shuffle=on -timeout 20m ./...) || exit 1; done
+	@for m in $(MODULES); do echo "== test $$m"; (cd $$m && KUBE_CACHE_MUTATION_DETECTOR=true go test -race -vet=off -shuffle=on -parallel 4 -timeout 20m ./...) || exit 1; done
 
 # In one workspace, so that the linters read what the modules depend on once. The tests do not: each module's go.mod says with what.
 .PHONY: lint
