@@ -23,7 +23,10 @@ func (r *Reconciler[O, C]) Reconcile(ctx context.Context, req reconcile.Request)
 	if err := r.settle(ctx, req.NamespacedName); err != nil {
 		return reconcile.Result{}, err
 	}
-	after, err := r.controller.Sync(context.WithValue(ctx, readingKey{}, new(reading[C])), req.NamespacedName)
+	if !r.handled.Load() {
+		ctx = context.WithValue(ctx, readingKey{}, new(reading[C]))
+	}
+	after, err := r.controller.Sync(ctx, req.NamespacedName)
 	if err != nil {
 		r.limiter.next(req, after)
 		return reconcile.Result{}, err

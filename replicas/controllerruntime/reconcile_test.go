@@ -121,79 +121,73 @@ func TestAListThatIsOldSettlesNothing(t *testing.T) {
 	}
 }
 
+// A hungWatch is a cache that never shows the three children that a pass creates, and
+// a server that accepts their deletion and keeps them, as for a finalizer.
+type hungWatch struct {
+	t       *testing.T
+	cache   *fakeCluster
+	r       *controllerruntime.Reconciler[*WorkerPool, *Worker]
+	now     time.Time
+	deletes atomic.Int64
+}
+
+func newHungWatch(t *testing.T) *hungWatch {
+	t.Helper()
+	h := &hungWatch{t: t, cache: newFakeCluster(interceptor.Funcs{}, blue(3)), now: time.Now()}
+	f := newFakeCluster(interceptor.Funcs{Delete: func(context.Context, client.WithWatch, client.Object, ...client.DeleteOption) error {
+		h.deletes.Add(1)
+		return nil
+	}}, blue(3))
+	f.cache = h.cache.client
+	h.r = newReconciler(t, f, controllerruntime.Options{Controller: controller.Options{Now: func() time.Time { return h.now }}})
+	h.reconcile()
+	require.Len(t, f.workers(t), 3)
+	for _, g := range f.workers(t) {
+		g.UID = types.UID(g.Name)
+		require.NoError(t, f.client.Update(t.Context(), &g))
+	}
+	return h
+}
+
+func (h *hungWatch) reconcile() {
+	h.t.Helper()
+	_, err := h.r.Reconcile(h.t.Context(), request)
+	require.NoError(h.t, err)
+}
+
+// scaleToOne shows in the cache that one child is wanted.
+func (h *hungWatch) scaleToOne() {
+	h.t.Helper()
+	pool := blue(1)
+	require.NoError(h.t, h.cache.client.Get(h.t.Context(), request.NamespacedName, pool))
+	pool.Spec.Replicas = 1
+	require.NoError(h.t, h.cache.client.Update(h.t.Context(), pool))
+}
+
 // The watch hangs for longer than expectations last, so that children are listed
 // live: what the cache never had is not taken for gone when it was deleted.
 func TestDeletedBeforeTheCacheHadIt(t *testing.T) {
 	t.Parallel()
-	now := time.Now()
-	var deletes atomic.Int64
-	f := newFakeCluster(interceptor.Funcs{Delete: func(ctx context.Context, c client.WithWatch, obj client.Object, opts ...client.DeleteOption) error {
-		deletes.Add(1)
-		return nil // it is accepted, and a finalizer keeps the object
-	}}, blue(3))
-	old := newFakeCluster(interceptor.Funcs{}, blue(3))
-	f.cache = old.client
-	r := newReconciler(t, f, controllerruntime.Options{Controller: controller.Options{Now: func() time.Time { return now }}})
-	reconcile := func() {
-		t.Helper()
-		_, err := r.Reconcile(t.Context(), request)
-		require.NoError(t, err)
-	}
-
-	reconcile()
-	require.Len(t, f.workers(t), 3)
-	for _, g := range f.workers(t) {
-		g.UID = types.UID(g.Name)
-		require.NoError(t, f.client.Update(t.Context(), &g))
-	}
-	pool := blue(1)
-	require.NoError(t, old.client.Get(t.Context(), request.NamespacedName, pool))
-	pool.Spec.Replicas = 1
-	require.NoError(t, old.client.Update(t.Context(), pool))
-
-	now = now.Add(10 * time.Minute)
-	reconcile()
-	require.EqualValues(t, 2, deletes.Load(), "chosen from a live list")
-	for range 5 {
-		reconcile()
-		assert.EqualValues(t, 2, deletes.Load(), "the deletions are not settled yet")
+	h := newHungWatch(t)
+	h.scaleToOne()
+	h.now = h.now.Add(10 * time.Minute)
+	for range 6 {
+		h.reconcile()
+		assert.EqualValues(t, 2, h.deletes.Load(), "chosen from a live list, and not settled yet")
 	}
 }
 
-// So is what an earlier pass had from a live list.
+// Nor is what an earlier pass had from a live list.
 func TestDeletedLaterBeforeTheCacheHadIt(t *testing.T) {
 	t.Parallel()
-	now := time.Now()
-	var deletes atomic.Int64
-	f := newFakeCluster(interceptor.Funcs{Delete: func(context.Context, client.WithWatch, client.Object, ...client.DeleteOption) error {
-		deletes.Add(1)
-		return nil // it is accepted, and a finalizer keeps the object
-	}}, blue(3))
-	old := newFakeCluster(interceptor.Funcs{}, blue(3))
-	f.cache = old.client
-	r := newReconciler(t, f, controllerruntime.Options{Controller: controller.Options{Now: func() time.Time { return now }}})
-	reconcile := func() {
-		t.Helper()
-		_, err := r.Reconcile(t.Context(), request)
-		require.NoError(t, err)
-	}
-
-	reconcile()
-	require.Len(t, f.workers(t), 3)
-	for _, g := range f.workers(t) {
-		g.UID = types.UID(g.Name)
-		require.NoError(t, f.client.Update(t.Context(), &g))
-	}
-	now = now.Add(10 * time.Minute)
-	reconcile() // it lists live, and nothing is to be done
-	pool := blue(1)
-	require.NoError(t, old.client.Get(t.Context(), request.NamespacedName, pool))
-	pool.Spec.Replicas = 1
-	require.NoError(t, old.client.Update(t.Context(), pool))
-	now = now.Add(time.Minute)
+	h := newHungWatch(t)
+	h.now = h.now.Add(10 * time.Minute)
+	h.reconcile() // it lists live, and nothing is to be done
+	h.scaleToOne()
+	h.now = h.now.Add(time.Minute)
 	for range 5 {
-		reconcile()
-		assert.EqualValues(t, 2, deletes.Load())
+		h.reconcile()
+		assert.EqualValues(t, 2, h.deletes.Load())
 	}
 }
 

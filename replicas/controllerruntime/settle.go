@@ -62,7 +62,8 @@ func (r *Reconciler[O, C]) unseenOf(owner types.NamespacedName, cached []C) []C 
 	return unseen
 }
 
-// A reading is what a pass read from the cache: its context has it.
+// A reading is what a pass read from the cache. The context of the pass has it, unless
+// events settle what is expected.
 type reading[C any] struct {
 	children []C
 	done     bool
@@ -81,7 +82,7 @@ func (r *reading[C]) note(children []C) {
 // list had shown them.
 func (r *Reconciler[O, C]) noteUnseen(ctx context.Context, pass controller.Pass[O, C]) {
 	read, ok := ctx.Value(readingKey{}).(*reading[C])
-	if r.handled.Load() || !ok || len(pass.Deleted) == 0 {
+	if !ok || len(pass.Deleted) == 0 {
 		return
 	}
 	if unseen := missing(pass.Deleted, read.children); len(unseen) > 0 {
