@@ -174,8 +174,9 @@ func (p *pass[O, C]) refusedAdoptions(refused []selector.Failure[C]) {
 	}
 }
 
-// refuseAdoption leaves an orphan alone that the server refuses, since first if that
-// took a while to find out: then the next refusal is one at once.
+// refuseAdoption leaves an orphan alone that the server refuses. first is when its
+// adoption began to fail, if that was undecided until now: should it fail again, its
+// place is not held anew. It is zero if the server called the orphan Invalid.
 func (p *pass[O, C]) refuseAdoption(c C, first time.Time) {
 	p.setAside(c, &aside{version: c.GetResourceVersion(), first: first, hold: hold{since: p.opts.Now(), wait: setAsideWait}})
 }
