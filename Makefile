@@ -4,54 +4,66 @@
 GOLANGCI_LINT_VERSION := v2.13.2
 GOVULNCHECK_VERSION   := v1.1.4
 GREMLINS_VERSION      := v0.6.0
-KUBERNETES_VERSION    := v1.36.3# as in test/e2e/binaries/kubernetes/go.mod
+CONTROLLER_GEN_VERSION := v0.23.0# as in examples/workerpool/generate
+BENCHSTAT_VERSION     := v0.0.0-20260908200009-22c9c6c9d4da
+KUBERNETES_VERSION    := v1.36.3# as in test/binaries/kubernetes/go.mod
 
-# Every module of this repository whose code is ours; test, lint and tidy visit them all.
-MODULES := . replicas/clientgo replicas/controllerruntime internal/controlplane internal/release test/consumer test/e2e test/operating test/conformance test/stories test/bench examples/controller examples/workerpool test/kubernetes test/kubernetes/e2e
+# Every module of this repository whose code is ours; test, lint and tidy visit them all. The last ones need the programs.
+ON_SERVERS := replicas/controllerruntime examples/controller examples/workerpool test
+MODULES    := . test/consumer replicas/clientgo $(ON_SERVERS)
 
 # The modules that others can get, at one version, and the programs that go install builds.
-RELEASED := . replicas/clientgo replicas/controllerruntime internal/controlplane examples/controller examples/workerpool
+RELEASED := . replicas/clientgo replicas/controllerruntime examples/controller examples/workerpool
 PROGRAMS := examples/quickstart examples/kubectl-scaledown examples/controller examples/workerpool
 
 # Modules that only say which programs to build.
-BINARY_MODULES := test/e2e/binaries/kubernetes test/e2e/binaries/etcd test/e2e/binaries/kwok test/kubernetes/e2e/specs test/bench/tools examples/workerpool/tools
+BINARY_MODULES := test/binaries/kubernetes test/binaries/etcd test/binaries/kwok
+
+# What takes too long for each change. The weekly workflow runs each, and so does make nightly, which writes what came of it into
+# test/README.md.
+NIGHTLY := sim corners explore soak fuzz cover mutation coverage-ids kubernetes-suites flakes matrix bench bench-cluster vuln
 
 # The packages that decide, and make no calls of their own.
 PURE := expectations slowstart podrank selector status replicas
 
+COMMA := ,
+SPACE := $() $()
 ROOT := $(CURDIR)
 BIN  := $(ROOT)/.cache/bin
 LINT_WORK := $(ROOT)/.cache/lint.work
 FUZZTIME ?= 60s
 RUNS     ?= 10
-BUILD_TIMEOUT ?= 1h
 SEEDS    ?= 1-500
 SOAK     ?= 10m
 BENCH_RUNS ?= 6
 BENCH_TIME ?= 60ms
 STORY    ?=
 
-# The same flags everywhere, so that each package is compiled once: for the linters, the binaries and the release. The tests are
-# compiled a second time, for the race detector.
-export GOFLAGS := -mod=readonly -trimpath
+# Programs are built as docs/operating.md builds the manager, and so are the packages that the linters read and that a release is
+# checked with: each package is compiled once. The tests are compiled a second time, for the race detector.
+BUILT_AS := CGO_ENABLED=0 GOFLAGS="-trimpath $(BUILD_FLAGS)"
+BUILD    := $(BUILT_AS) go build -ldflags '-s -w'
+OURS     := CGO_ENABLED=0 go build -trimpath
+
+# The limit is for the tests of one package. go compiles them before, and .ci/test has everything else built before.
+TEST := KUBE_CACHE_MUTATION_DETECTOR=true go test -race -vet=off -shuffle=on -parallel 4 -timeout 30m
 
 .PHONY: help
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-24s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: test
-test: lint cluster-binaries test-race release-check ## everything: every module, vet, lint, race detector, the release
+test: ## the tests of every module, with the race detector and one of changes to cached objects, and Kubernetes' unit tests
+	@MAKE='$(MAKE)' TEST='$(TEST)' ON_SERVERS='$(ON_SERVERS)' .ci/test $(MODULES)
 
-# Four at once even on two cores: the tests on servers wait most of the time.
-.PHONY: test-race
-test-race: ## the tests of every module under the race detector, and under one of changes to cached objects
-	@for m in $(MODULES); do echo "== test $$m"; (cd $$m && KUBE_CACHE_MUTATION_DETECTOR=true go test -race -vet=off -shuffle=on -parallel 4 -timeout 20m ./...) || exit 1; done
+.PHONY: check
+check: lint release-check apidiff ## lint, with all that go vet checks; the release; the API
 
 # In one workspace, so that the linters read what the modules depend on once. The tests do not: each module's go.mod says with what.
 .PHONY: lint
 lint: $(BIN)/golangci-lint-$(GOLANGCI_LINT_VERSION) ## golangci-lint, with all that go vet checks, and formatting, every module
 	@rm -f $(LINT_WORK) && GOWORK=$(LINT_WORK) go work init $(MODULES)
-	@GOWORK=$(LINT_WORK) $< run $(patsubst %,./%/...,$(MODULES))
+	@GOWORK=$(LINT_WORK) $(BUILT_AS) $< run $(patsubst %,./%/...,$(MODULES))
 
 .PHONY: fmt
 fmt: $(BIN)/golangci-lint-$(GOLANGCI_LINT_VERSION) ## format every module
@@ -59,54 +71,67 @@ fmt: $(BIN)/golangci-lint-$(GOLANGCI_LINT_VERSION) ## format every module
 
 .PHONY: tidy
 tidy: ## go mod tidy in every module
-	@for m in $(MODULES) $(BINARY_MODULES); do (cd $$m && GOFLAGS=-mod=mod go mod tidy) || exit 1; done
+	@for m in $(MODULES) $(BINARY_MODULES); do (cd $$m && go mod tidy) || exit 1; done
+
+.PHONY: nightly
+nightly: ## what takes too long for each change, one after the other, goes on where it was; TARGETS="sim soak" runs these
+	@go run ./internal/nightly -page test/README.md -all "$(NIGHTLY)" $(TARGETS)
+
+.PHONY: nightly-targets
+nightly-targets: ## their names, as a workflow wants them
+	@printf '["%s"]\n' '$(subst $(SPACE),"$(COMMA)",$(NIGHTLY))'
+
+.PHONY: programs
+programs: cluster-binaries our-programs $(BIN)/controller-gen-$(CONTROLLER_GEN_VERSION) ## what tests start, into .cache/bin: the control plane, and our own programs
+	@.ci/importing $(BIN)
+
+# Go builds them again only if something has changed, but they must not look older than their sources: see controlplane.Ours.
+.PHONY: our-programs
+our-programs: ## the manager, the demo and the plugin, into .cache/bin
+	@mkdir -p $(BIN)
+	@$(OURS) $(BUILD_FLAGS) -o $(BIN)/ ./examples/kubectl-scaledown
+	@cd examples/controller && $(OURS) $(BUILD_FLAGS) -o $(BIN)/ . ./demo
+	@touch $(BIN)/kubectl-scaledown $(BIN)/controller $(BIN)/demo
 
 .PHONY: cluster-binaries
-cluster-binaries: $(BIN)/kubernetes-built $(BIN)/etcd-built ## etcd, kube-apiserver, kube-controller-manager and kubectl into .cache/bin
+cluster-binaries: $(BIN)/kubernetes-built $(BIN)/etcd ## etcd, kube-apiserver, kube-controller-manager and kubectl into .cache/bin
 
-K8S_BINARIES := kube-apiserver kube-controller-manager kubectl
+KUBERNETES := cd test/binaries/kubernetes && $(BUILT_AS) go build -ldflags '-s -w -X k8s.io/component-base/version.gitVersion=$(KUBERNETES_VERSION)'
 
-$(BIN)/kubernetes-built: test/e2e/binaries/kubernetes/go.mod
+$(BIN)/kubernetes-built: test/binaries/kubernetes/go.mod
 	@mkdir -p $(BIN)
-	cd test/e2e/binaries/kubernetes && go build -ldflags '-s -w -X k8s.io/component-base/version.gitVersion=$(KUBERNETES_VERSION)' -o $(BIN)/ $(addprefix k8s.io/kubernetes/cmd/,$(K8S_BINARIES))
+	$(KUBERNETES) -o $(BIN)/ $(addprefix k8s.io/kubernetes/cmd/,kube-apiserver kube-controller-manager kubectl)
 	@touch $@
 
-$(BIN)/etcd-built: test/e2e/binaries/etcd/go.mod
-	@mkdir -p $(BIN)
-	cd test/e2e/binaries/etcd && go build -ldflags '-s -w' -o $(BIN)/etcd go.etcd.io/etcd/server/v3
-	@touch $@
+$(BIN)/etcd: test/binaries/etcd/go.mod
+	cd test/binaries/etcd && $(BUILD) -o $@ go.etcd.io/etcd/server/v3
 
-# in-time runs a command that makes the target, but not for ever.
-in-time = @mkdir -p $(BIN); timeout $(BUILD_TIMEOUT) sh -ec '$(1)' || \
-	{ echo "$(notdir $@) was not built, or not within BUILD_TIMEOUT=$(BUILD_TIMEOUT)" >&2; exit 1; }
+$(BIN)/kube-scheduler: test/binaries/kubernetes/go.mod
+	$(KUBERNETES) -o $@ k8s.io/kubernetes/cmd/kube-scheduler
 
-$(BIN)/kube-scheduler: test/e2e/binaries/kubernetes/go.mod
-	$(call in-time,cd test/e2e/binaries/kubernetes; go build -ldflags "-s -w -X k8s.io/component-base/version.gitVersion=$(KUBERNETES_VERSION)" -o $@ k8s.io/kubernetes/cmd/kube-scheduler)
+$(BIN)/kwok: test/binaries/kwok/go.mod
+	cd test/binaries/kwok && $(BUILD) -o $@ sigs.k8s.io/kwok/cmd/kwok
 
-$(BIN)/kwok: test/e2e/binaries/kwok/go.mod
-	$(call in-time,cd test/e2e/binaries/kwok; go build -ldflags "-s -w" -o $@ sigs.k8s.io/kwok/cmd/kwok)
+$(BIN)/ginkgo: test/binaries/kubernetes/go.mod
+	cd test/binaries/kubernetes && $(BUILD) -o $@ github.com/onsi/ginkgo/v2/ginkgo
 
-$(BIN)/ginkgo: test/kubernetes/e2e/specs/go.mod
-	$(call in-time,cd test/kubernetes/e2e/specs; go build -ldflags "-s -w" -o $@ github.com/onsi/ginkgo/v2/ginkgo)
-
-$(BIN)/kubernetes-e2e-specs.test: $(wildcard test/kubernetes/e2e/specs/*)
-	$(call in-time,cd test/kubernetes/e2e/specs; go test -c -ldflags "-s -w" -o $@ .)
+$(BIN)/kubernetes-e2e-specs.test: test/binaries/kubernetes/go.mod $(wildcard test/binaries/kubernetes/specs/*)
+	cd test/binaries/kubernetes && $(BUILT_AS) go test -c -ldflags '-s -w' -o $@ ./specs
 
 .PHONY: kubernetes-suites
 kubernetes-suites: kubernetes-unit kubernetes-integration kubernetes-e2e ## Kubernetes' own tests against ours; a table, and an error for what is not known
 
 .PHONY: kubernetes-unit
 kubernetes-unit: ## its unit tests
-	@cd test/kubernetes && go run . -build $(BUILD_TIMEOUT) unit
+	@cd test/kubernetes && $(BUILT_AS) go run . unit
 
 .PHONY: kubernetes-integration
-kubernetes-integration: $(BIN)/etcd-built ## its integration tests, on an API server
-	@cd test/kubernetes && go run . -binaries $(BIN) -build $(BUILD_TIMEOUT) integration
+kubernetes-integration: $(BIN)/etcd ## its integration tests, on an API server
+	@cd test/kubernetes && $(BUILT_AS) go run . -binaries $(BIN) integration
 
 .PHONY: kubernetes-e2e
-kubernetes-e2e: cluster-binaries $(BIN)/kube-scheduler $(BIN)/kwok $(BIN)/ginkgo $(BIN)/kubernetes-e2e-specs.test ## Kubernetes' end-to-end specs with our controllers, and with its own; ARGS=-sides=ours
-	@cd examples/controller && go build -o $(BIN)/controller .
-	@cd test/kubernetes/e2e && go build -o $(BIN)/kubernetes-e2e .
+kubernetes-e2e: cluster-binaries our-programs $(BIN)/kube-scheduler $(BIN)/kwok $(BIN)/ginkgo $(BIN)/kubernetes-e2e-specs.test ## Kubernetes' end-to-end specs with our controllers, and with its own; ARGS=-sides=ours
+	@cd test/kubernetes/e2e && $(BUILT_AS) go build -o $(BIN)/kubernetes-e2e .
 	@$(BIN)/kubernetes-e2e $(ARGS)
 
 .PHONY: generate
@@ -115,8 +140,8 @@ generate: ## the custom resources of examples/workerpool from its types
 
 .PHONY: demo
 demo: ## a real control plane, the controller and a ReplicaSet to play with; ARGS=--once ends by itself
-	@examples/controller/demo/progress "etcd and Kubernetes (about 6 minutes)" $(MAKE) --no-print-directory cluster-binaries GOFLAGS="$(GOFLAGS) -v"
-	@cd examples/controller && demo/progress "the controller and the demo" go build -v -o $(BIN)/ . ./demo
+	@examples/controller/demo/progress "etcd and Kubernetes (about 6 minutes)" $(MAKE) --no-print-directory cluster-binaries BUILD_FLAGS=-v
+	@examples/controller/demo/progress "the controller and the demo" $(MAKE) --no-print-directory our-programs BUILD_FLAGS=-v
 	@$(BIN)/demo $(ARGS)
 
 .PHONY: sim
@@ -141,14 +166,13 @@ bench: ## ours and Kubernetes side by side, into docs/benchmarks.md, docs/benchm
 	cd test/bench && go test -c -o $(BIN)/bench.test . && rm -f bench.txt
 	@for run in $$(seq $(BENCH_RUNS)); do echo "== run $$run of $(BENCH_RUNS)"; \
 		(cd test/bench && $(BIN)/bench.test -test.run '^$$' -test.bench . -test.benchtime $(BENCH_TIME) >> bench.txt) || exit 1; done
-	@cd test/bench/tools && go tool benchstat -col /side -format csv ../bench.txt > ../bench.csv 2>/dev/null
+	@cd test/bench && go run golang.org/x/perf/cmd/benchstat@$(BENCHSTAT_VERSION) -col /side -format csv bench.txt > bench.csv 2>/dev/null
 	@cd test/bench && go run ./report ../.. < bench.csv
 	@cat docs/benchmarks.md
 
 .PHONY: bench-cluster
-bench-cluster: cluster-binaries ## the manager against kube-controller-manager on a real API server; ARGS=-quick in two minutes
-	@cd examples/controller && go build -o $(BIN)/controller .
-	@cd test/bench && go build -o $(BIN)/bench-cluster ./cluster
+bench-cluster: cluster-binaries our-programs ## the manager against kube-controller-manager on a real API server; ARGS=-quick in two minutes
+	@cd test/bench && $(BUILT_AS) go build -o $(BIN)/bench-cluster ./cluster
 	@$(BIN)/bench-cluster $(or $(ARGS),-o test/bench/cluster.md)
 
 # Without a limit the minute goes by in making one new input smaller.
@@ -172,39 +196,41 @@ matrix: cluster-binaries ## each release of Go, Kubernetes and controller-runtim
 	@MATRIX="$(MATRIX)" .ci/matrix
 
 .PHONY: flakes
-flakes: cluster-binaries ## test/e2e RUNS times in a row
+flakes: programs ## test/e2e RUNS times in a row
 	@for i in $$(seq $(RUNS)); do echo "== run $$i"; (cd test/e2e && go test -count=1 -shuffle=on ./...) || exit 1; done
 
 .PHONY: coverage-ids
-coverage-ids: ## the behaviour ids that sub-tests carry, and those that none does
+coverage-ids: programs ## the behaviour ids that sub-tests carry, and those that none does
 	@.ci/coverage-ids $(MODULES)
 
 .PHONY: vuln
 vuln: ## govulncheck, where its database can be reached
-	@for m in $(MODULES); do (cd $$m && GOFLAGS=-mod=mod go run golang.org/x/vuln/cmd/govulncheck@$(GOVULNCHECK_VERSION) ./...) || exit 1; done
+	@for m in $(MODULES); do (cd $$m && go run golang.org/x/vuln/cmd/govulncheck@$(GOVULNCHECK_VERSION) ./...) || exit 1; done
 
 .PHONY: release-check
 release-check: ## in an empty module, from a proxy: is the working tree a release that can be taken?
-	@cd internal/release && go run . -modules "$(RELEASED)" -programs "$(PROGRAMS)" check
+	@cd test/release && $(BUILT_AS) go run . -modules "$(RELEASED)" -programs "$(PROGRAMS)" check
 
 .PHONY: apidiff
 apidiff: ## what has changed in the API since the last release, and the lowest version that may follow
-	@cd internal/release && go run . -modules "$(RELEASED)" apidiff
+	@cd test/release && $(BUILT_AS) go run . -modules "$(RELEASED)" apidiff
 
 .PHONY: release
 release: ## VERSION=v0.1.0: commits and tags, see RELEASING.md; nothing is pushed
-	@cd internal/release && go run . -modules "$(RELEASED)" -programs "$(PROGRAMS)" "$(VERSION)"
+	@cd test/release && $(BUILT_AS) go run . -modules "$(RELEASED)" -programs "$(PROGRAMS)" "$(VERSION)"
 
 .PHONY: clean
 clean: ## remove built tools and binaries
 	rm -rf .cache
 
+# installed makes the target NAME-VERSION by go install MODULE@VERSION.
+installed = @mkdir -p $(BIN)/install && $(BUILT_AS) GOBIN=$(BIN)/install go install $(1) && mv $(BIN)/install/* $@ && rmdir $(BIN)/install
+
 $(BIN)/golangci-lint-$(GOLANGCI_LINT_VERSION):
-	@mkdir -p $(BIN)/install
-	GOFLAGS=-trimpath GOBIN=$(BIN)/install go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_LINT_VERSION)
-	@mv $(BIN)/install/golangci-lint $@ && rmdir $(BIN)/install
+	$(call installed,github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_LINT_VERSION))
 
 $(BIN)/gremlins-$(GREMLINS_VERSION):
-	@mkdir -p $(BIN)/install
-	GOFLAGS=-trimpath GOBIN=$(BIN)/install go install github.com/go-gremlins/gremlins/cmd/gremlins@$(GREMLINS_VERSION)
-	@mv $(BIN)/install/gremlins $@ && rmdir $(BIN)/install
+	$(call installed,github.com/go-gremlins/gremlins/cmd/gremlins@$(GREMLINS_VERSION))
+
+$(BIN)/controller-gen-$(CONTROLLER_GEN_VERSION):
+	$(call installed,sigs.k8s.io/controller-tools/cmd/controller-gen@$(CONTROLLER_GEN_VERSION))

@@ -228,31 +228,89 @@ func TestDocCommentsHaveNoIDs(t *testing.T) {
 	}
 }
 
-// What continuous integration runs can be run by hand.
-func TestWorkflowsCallMake(t *testing.T) {
+// Each command of the README and of test/README.md is run by a workflow: by what it
+// calls, by what that needs, or weekly, by the Makefile's NIGHTLY. What workflows call can
+// be run by hand.
+func TestEachCommandIsRun(t *testing.T) {
 	t.Parallel()
-	makefile, err := os.ReadFile("Makefile")
-	require.NoError(t, err)
+	makefile := read(t, "Makefile")
+	rules := map[string]string{} // what each target needs, and does
+	for _, m := range regexp.MustCompile(`(?m)^([a-z][a-z0-9-]*):(.*\n(?:\t.*\n)*)`).FindAllStringSubmatch(makefile, -1) {
+		rules[m[1]] = m[2]
+	}
+	run := map[string]bool{}
+	var mark func(target string)
+	mark = func(target string) {
+		rule, ok := rules[target]
+		if !ok || run[target] {
+			return
+		}
+		run[target] = true
+		needs, _, _ := strings.Cut(rule, "##")
+		for _, name := range append(strings.Fields(needs), makeCalls(rule)...) {
+			mark(name)
+		}
+	}
+	for _, file := range workflows(t) {
+		for _, m := range regexp.MustCompile(`(?m)^ *(?:- )?run: (.*)$`).FindAllStringSubmatch(read(t, file), -1) {
+			script, isFile := m[1], !strings.Contains(m[1], " ")
+			if isFile {
+				script = read(t, m[1])
+			}
+			calls := makeCalls(script)
+			assert.NotEmpty(t, calls, "%s: %s", file, m[1])
+			for _, name := range calls {
+				assert.Contains(t, rules, name, file)
+				mark(name)
+			}
+		}
+	}
+	assert.True(t, run["nightly"])
+	for _, name := range makeVariable(t, "NIGHTLY") {
+		assert.Contains(t, rules, name)
+		mark(name)
+	}
+	named := 0
+	for _, page := range []string{"README.md", "test/README.md"} {
+		for _, m := range regexp.MustCompile("(?m)(?:`|^ +|; )make ([a-z][a-z0-9-]*)").FindAllStringSubmatch(read(t, page), -1) {
+			named++
+			assert.True(t, run[m[1]], "%s names make %s, which no workflow runs", page, m[1])
+		}
+	}
+	assert.Greater(t, named, 20)
+}
+
+// makeCalls returns the targets that a script has make build.
+func makeCalls(script string) (targets []string) {
+	for _, m := range regexp.MustCompile(`(?:\bmake|\$\(MAKE\)|"\$MAKE")(?: --[a-z-]+)* ([a-z][a-z0-9-]*)`).FindAllStringSubmatch(script, -1) {
+		targets = append(targets, m[1])
+	}
+	return targets
+}
+
+func workflows(t *testing.T) []string {
+	t.Helper()
 	files, err := filepath.Glob(".github/workflows/*.yml")
 	require.NoError(t, err)
 	require.NotEmpty(t, files)
-	command, target := regexp.MustCompile(`(?m)^ *- run: (.*)$`), regexp.MustCompile(`(?m)^ *target: \[(.*)\]$`)
-	for _, file := range files {
-		data, err := os.ReadFile(file)
-		require.NoError(t, err)
-		var targets []string
-		for _, run := range command.FindAllStringSubmatch(string(data), -1) {
-			switch name, isMake := strings.CutPrefix(run[1], "make "); {
-			case name == "${{ matrix.target }}":
-				targets = append(targets, strings.Split(target.FindStringSubmatch(string(data))[1], ", ")...)
-			case isMake:
-				targets = append(targets, name)
-			default:
-				assert.FileExists(t, run[1], file)
-			}
-		}
-		for _, name := range targets {
-			assert.Contains(t, string(makefile), "\n"+name+":", file)
-		}
+	return files
+}
+
+// The table of test/README.md has a row for each target that takes long, in their order.
+func TestEachLongTargetHasItsRow(t *testing.T) {
+	t.Parallel()
+	_, table, _ := strings.Cut(read(t, "test/README.md"), "\n<!-- make nightly writes this table -->\n")
+	table, _, _ = strings.Cut(table, "<!-- until here -->")
+	var rows []string
+	for _, m := range regexp.MustCompile("(?m)^\\| `make ([a-z-]+)` \\|").FindAllStringSubmatch(table, -1) {
+		rows = append(rows, m[1])
 	}
+	assert.Equal(t, makeVariable(t, "NIGHTLY"), rows)
+}
+
+func read(t *testing.T, file string) string {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	require.NoError(t, err)
+	return string(text)
 }

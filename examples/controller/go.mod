@@ -8,7 +8,6 @@ require (
 	github.com/prometheus/client_model v0.6.2
 	github.com/prometheus/common v0.67.5
 	github.com/replicakit/replicakit v0.0.0
-	github.com/replicakit/replicakit/internal/controlplane v0.0.0
 	github.com/replicakit/replicakit/replicas/clientgo v0.0.0
 	github.com/spf13/pflag v1.0.9
 	github.com/stretchr/testify v1.11.1
@@ -96,6 +95,5 @@ require (
 
 replace (
 	github.com/replicakit/replicakit => ../..
-	github.com/replicakit/replicakit/internal/controlplane => ../../internal/controlplane
 	github.com/replicakit/replicakit/replicas/clientgo => ../../replicas/clientgo
 )

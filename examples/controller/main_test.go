@@ -24,7 +24,7 @@ import (
 	logsapi "k8s.io/component-base/logs/api/v1"
 	"k8s.io/klog/v2"
 
-	"github.com/replicakit/replicakit/internal/controlplane"
+	"github.com/replicakit/replicakit/examples/controller/demo/controlplane"
 )
 
 // asProgram makes the test binary the program itself.
@@ -32,7 +32,7 @@ const asProgram = "REPLICAKIT_CONTROLLER"
 
 // patience is how long a test waits for what must happen, on a machine that does
 // much else.
-const patience = time.Minute
+const patience = 3 * time.Minute
 
 func TestMain(m *testing.M) {
 	if os.Getenv(asProgram) != "" {

@@ -34,7 +34,7 @@ import (
 )
 
 const (
-	patience = time.Minute
+	patience = 3 * time.Minute
 	tick     = 25 * time.Millisecond
 )
 

@@ -40,7 +40,7 @@ func server(t *testing.T) *rest.Config {
 func newServer() *envtest.Environment {
 	return &envtest.Environment{
 		BinaryAssetsDirectory: binaries(), CRDDirectoryPaths: []string{filepath.Join("config", "crd")}, ErrorIfCRDPathMissing: true,
-		ControlPlaneStartTimeout: time.Minute, ControlPlaneStopTimeout: time.Minute,
+		ControlPlaneStartTimeout: 5 * time.Minute, ControlPlaneStopTimeout: time.Minute,
 	}
 }
 

@@ -23,7 +23,7 @@ func TestMain(m *testing.M) { os.Exit(run(m)) }
 
 func run(m *testing.M) int {
 	log.SetLogger(logr.Discard())
-	env := &envtest.Environment{BinaryAssetsDirectory: binaries(), ControlPlaneStartTimeout: time.Minute, ControlPlaneStopTimeout: time.Minute}
+	env := &envtest.Environment{BinaryAssetsDirectory: binaries(), ControlPlaneStartTimeout: 5 * time.Minute, ControlPlaneStopTimeout: time.Minute}
 	defer func() { _ = env.Stop() }()
 	var err error
 	if config, err = env.Start(); err != nil {

@@ -34,7 +34,7 @@ import (
 )
 
 const (
-	patience = 30 * time.Second
+	patience = 3 * time.Minute
 	tick     = 20 * time.Millisecond
 )
 

@@ -28,7 +28,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 
-	"github.com/replicakit/replicakit/internal/controlplane"
+	"github.com/replicakit/replicakit/examples/controller/demo/controlplane"
 )
 
 // shared is the cluster of every test that does not break its own.
@@ -107,7 +107,7 @@ type cluster struct {
 // startCluster starts a cluster whose programs have so long to stop before they
 // are killed.
 func startCluster(stopTimeout time.Duration) (*cluster, error) {
-	binaries, err := findBinaries()
+	binaries, err := controlplane.Binaries()
 	if err != nil {
 		return nil, err
 	}
@@ -117,7 +117,7 @@ func startCluster(stopTimeout time.Duration) (*cluster, error) {
 	}
 	env := &envtest.Environment{
 		BinaryAssetsDirectory:    binaries,
-		ControlPlaneStartTimeout: time.Minute,
+		ControlPlaneStartTimeout: 5 * time.Minute,
 		ControlPlaneStopTimeout:  stopTimeout,
 	}
 	// Directories of our own outlive a server, so that it can be restarted.
@@ -201,46 +201,10 @@ func awaitRefusal(ctx context.Context, address string) {
 	}
 }
 
-// findBinaries returns the directory of the control plane's programs.
-func findBinaries() (string, error) {
-	dir := os.Getenv("KUBEBUILDER_ASSETS")
-	if dir == "" {
-		root, err := repositoryRoot()
-		if err != nil {
-			return "", err
-		}
-		dir = filepath.Join(root, ".cache", "bin")
-	}
-	for _, name := range []string{"etcd", "kube-apiserver", "kube-controller-manager"} {
-		if _, err := os.Stat(filepath.Join(dir, name)); err != nil {
-			return "", fmt.Errorf("no %s in %s: run `make cluster-binaries` first", name, dir)
-		}
-	}
-	return dir, nil
-}
-
-// repositoryRoot is the nearest directory above that has a Makefile.
-func repositoryRoot() (string, error) {
-	dir, err := os.Getwd()
-	if err != nil {
-		return "", err
-	}
-	for {
-		if _, err := os.Stat(filepath.Join(dir, "Makefile")); err == nil {
-			return dir, nil
-		}
-		parent := filepath.Dir(dir)
-		if parent == dir {
-			return "", errors.New("the repository's Makefile is in no directory above: set KUBEBUILDER_ASSETS")
-		}
-		dir = parent
-	}
-}
-
 // startControllerManager starts Kubernetes' own, with the controllers that ours
 // need beside them.
 func startControllerManager(kubeconfig string) error {
-	binaries, err := findBinaries()
+	binaries, err := controlplane.Binaries()
 	if err != nil {
 		return err
 	}

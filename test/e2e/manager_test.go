@@ -42,6 +42,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
+	"github.com/replicakit/replicakit/examples/controller/demo/controlplane"
 	"github.com/replicakit/replicakit/replicas/controller"
 )
 
@@ -106,13 +107,8 @@ func newManagerServer(t *testing.T) *managerServer {
 	s.grants(t, authorizationv1.ResourceAttributes{Verb: "update", Group: "coordination.k8s.io", Resource: "leases", Namespace: "kube-system", Name: managerAccount}, true)
 	s.grants(t, authorizationv1.ResourceAttributes{Verb: "create", Group: "authentication.k8s.io", Resource: "tokenreviews"}, true)
 	s.kubeconfig = writeKubeconfig(t, s.config.Host, s.config.CAData, s.token(t, "kube-system", managerAccount))
-	s.program = filepath.Join(s.dir, "controller")
-	root, err := repositoryRoot()
+	s.program, err = controlplane.Ours("controller")
 	require.NoError(t, err)
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", s.program, ".")
-	build.Dir = filepath.Join(root, "examples", "controller")
-	out, err := build.CombinedOutput()
-	require.NoError(t, err, string(out))
 	return s
 }
 
@@ -121,7 +117,7 @@ func (s *managerServer) auditLog() string { return filepath.Join(s.dir, "audit.l
 // manifest reads one of the program's manifests.
 func manifest(t *testing.T, name string) (objects []runtime.Object) {
 	t.Helper()
-	root, err := repositoryRoot()
+	root, err := controlplane.Repository()
 	require.NoError(t, err)
 	text, err := os.ReadFile(filepath.Join(root, "examples", "controller", "manifests", name))
 	require.NoError(t, err)

@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -23,6 +24,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
+
+	"github.com/replicakit/replicakit/examples/controller/demo/controlplane"
 )
 
 const pluginSource = "../../examples/kubectl-scaledown"
@@ -36,18 +39,13 @@ type plugin struct {
 	kubeconfig string
 }
 
-func installPlugin(t *testing.T, kubeconfig string) *plugin {
+func newPlugin(t *testing.T, kubeconfig string) *plugin {
 	t.Helper()
-	binaries, err := findBinaries()
+	binaries, err := controlplane.Binaries()
 	require.NoError(t, err)
-	binaries, err = filepath.Abs(binaries)
+	ours, err := controlplane.Ours(path.Base(pluginSource))
 	require.NoError(t, err)
-	bin := t.TempDir()
-	install := exec.CommandContext(t.Context(), "go", "install", ".")
-	install.Dir, install.Env = pluginSource, append(os.Environ(), "GOBIN="+bin)
-	out, err := install.CombinedOutput()
-	require.NoError(t, err, string(out))
-	return &plugin{t, filepath.Join(binaries, "kubectl"), bin + string(filepath.ListSeparator) + binaries, kubeconfig}
+	return &plugin{t, filepath.Join(binaries, "kubectl"), filepath.Dir(ours) + string(filepath.ListSeparator) + binaries, kubeconfig}
 }
 
 // run runs kubectl without anything to read.
@@ -68,7 +66,7 @@ func TestKubectlFindsThePluginByTheNameThatGoInstallGivesIt(t *testing.T) {
 	t.Parallel()
 	want, err := os.ReadFile(pluginSource + "/testdata/fleet-a.name.golden")
 	require.NoError(t, err)
-	got, stderr, code := installPlugin(t, os.DevNull).run("scaledown", "web-5d9c7b6f4d",
+	got, stderr, code := newPlugin(t, os.DevNull).run("scaledown", "web-5d9c7b6f4d",
 		"-f", pluginSource+"/testdata/fleet-a.json", "--replicas", "25", "--at", "2026-11-21T11:40:54Z", "-o", "name")
 	require.Zero(t, code, stderr)
 	assert.Equal(t, string(want), got)
@@ -90,7 +88,7 @@ func TestThePluginForetellsWhatAScaledDeploymentLoses(t *testing.T) {
 		w.patchPod(pod.Name, `{"metadata":{"annotations":{"controller.kubernetes.io/pod-deletion-cost":"`+strconv.Itoa(i)+`"}}}`)
 	}
 
-	kubectl := installPlugin(t, w.cluster.kubeconfig)
+	kubectl := newPlugin(t, w.cluster.kubeconfig)
 	plan, stderr, code := kubectl.run("scaledown", "deployment/web", "-n", w.namespace, "--replicas", "4", "-o", "name")
 	require.Zero(t, code, stderr)
 	require.NotEmpty(t, plan, stderr)
@@ -120,7 +118,7 @@ func TestThePluginSaysWhatToDoAboutAClusterItCannotRead(t *testing.T) {
 	require.NoError(t, os.WriteFile(dir+"/guest", config, 0o600))
 	nobody := regexp.MustCompile(`server: \S+`).ReplaceAll(config, []byte("server: https://"+closed.Addr().String()))
 	require.NoError(t, os.WriteFile(dir+"/nobody", nobody, 0o600))
-	kubectl := installPlugin(t, dir+"/guest")
+	kubectl := newPlugin(t, dir+"/guest")
 	for name, tt := range map[string]struct {
 		flag string
 		want string
@@ -145,7 +143,7 @@ func TestThePluginSaysWhatToDoAboutAClusterItCannotRead(t *testing.T) {
 // startDeploymentController starts Kubernetes' own until the test ends.
 func (w *world) startDeploymentController() {
 	w.t.Helper()
-	binaries, err := findBinaries()
+	binaries, err := controlplane.Binaries()
 	require.NoError(w.t, err)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(w.t.Context()))
 	manager := exec.CommandContext(ctx, filepath.Join(binaries, "kube-controller-manager"),

@@ -31,7 +31,6 @@ import (
 func main() {
 	var runner upstream.Runner
 	flag.StringVar(&runner.Binaries, "binaries", "../../.cache/bin", "the `directory` that has etcd")
-	flag.DurationVar(&runner.Build, "build", time.Hour, "how long each suite may take to build")
 	flag.DurationVar(&runner.Tests, "tests", 20*time.Minute, "how long each suite may take to run")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)

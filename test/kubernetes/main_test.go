@@ -6,22 +6,12 @@ package main
 import (
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/replicakit/replicakit/test/kubernetes/upstream"
 )
-
-// The integration tests need an API server, which takes many minutes to build.
-func TestUnit(t *testing.T) {
-	t.Parallel()
-	var out strings.Builder
-	err := run(t.Context(), upstream.Runner{Build: time.Hour, Tests: 10 * time.Minute}, []string{"unit"}, &out)
-	require.NoError(t, err, out.String())
-	t.Log(out.String())
-}
 
 func TestBadInput(t *testing.T) {
 	t.Parallel()

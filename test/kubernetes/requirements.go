@@ -10,10 +10,11 @@ package main
 import (
 	_ "github.com/google/go-cmp/cmp"
 	_ "github.com/onsi/gomega"
-	_ "github.com/replicakit/replicakit/replicas"
-	_ "github.com/replicakit/replicakit/replicas/clientgo"
 	_ "k8s.io/kubernetes/cmd/kube-apiserver/app/testing"
 	_ "k8s.io/kubernetes/pkg/controller/replication"
 	_ "k8s.io/kubernetes/test/integration/framework"
 	_ "k8s.io/kubernetes/test/utils/ktesting"
+
+	_ "github.com/replicakit/replicakit/replicas"
+	_ "github.com/replicakit/replicakit/replicas/clientgo"
 )

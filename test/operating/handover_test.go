@@ -17,7 +17,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/replicakit/replicakit/internal/controlplane"
+	"github.com/replicakit/replicakit/examples/controller/demo/controlplane"
 )
 
 // The commands of docs/replacing-kube-controller-manager.md, there and back, run as
@@ -26,7 +26,7 @@ import (
 func TestTheHandOverRunsAsItStands(t *testing.T) {
 	t.Parallel()
 	dir := handOverDir(t)
-	ctx, cancel := context.WithTimeout(t.Context(), 8*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Minute)
 	defer cancel()
 	shell := exec.CommandContext(ctx, "bash", "-e", "-o", "pipefail", "-c", handOver(t))
 	shell.Dir, shell.SysProcAttr, shell.WaitDelay = dir, &syscall.SysProcAttr{Setpgid: true}, time.Minute
@@ -54,10 +54,9 @@ func handOver(t *testing.T) string {
 	commands := script.String()
 	address := freeAddress(t)
 	for old, instead := range map[string]string{
-		"make cluster-binaries\n": "",
-		"(cd examples/controller && go build -o ../../.cache/bin/ . ./demo)\n": "",
-		"controller --kubeconfig=ours.kubeconfig":                              "controller --kubeconfig=ours.kubeconfig --metrics-bind-address=" + address,
-		"127.0.0.1:8080": address,
+		"make cluster-binaries our-programs\n":    "",
+		"controller --kubeconfig=ours.kubeconfig": "controller --kubeconfig=ours.kubeconfig --metrics-bind-address=" + address,
+		"127.0.0.1:8080":                          address,
 	} {
 		require.Contains(t, commands, old)
 		commands = strings.ReplaceAll(commands, old, instead)
@@ -71,7 +70,7 @@ func handOverDir(t *testing.T) string {
 	t.Helper()
 	dir, err := filepath.EvalSymlinks(t.TempDir())
 	require.NoError(t, err)
-	root, err := filepath.Abs("../..")
+	root, err := controlplane.Repository()
 	require.NoError(t, err)
 	require.NoError(t, os.Symlink(filepath.Join(root, "examples"), filepath.Join(dir, "examples")))
 	binaries, err := controlplane.Binaries()
@@ -81,10 +80,11 @@ func handOverDir(t *testing.T) string {
 	for _, name := range []string{"etcd", "kube-apiserver", "kube-controller-manager", "kubectl"} {
 		require.NoError(t, os.Symlink(filepath.Join(binaries, name), filepath.Join(bin, name)))
 	}
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", bin+"/", ".", "./demo")
-	build.Dir = program
-	output, err := build.CombinedOutput()
-	require.NoError(t, err, string(output))
+	for _, name := range []string{"controller", "demo"} {
+		ours, err := controlplane.Ours(name)
+		require.NoError(t, err)
+		require.NoError(t, os.Symlink(ours, filepath.Join(bin, name)))
+	}
 	return dir
 }
 

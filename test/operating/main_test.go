@@ -32,10 +32,10 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
-	"github.com/replicakit/replicakit/internal/controlplane"
+	"github.com/replicakit/replicakit/examples/controller/demo/controlplane"
 )
 
-const patience = 2 * time.Minute
+const patience = 5 * time.Minute
 
 const (
 	program = "../../examples/controller" // its directory
@@ -87,13 +87,17 @@ func startFleet() (*fleet, error) {
 	if err != nil {
 		return nil, err
 	}
+	controller, err := controlplane.Ours("controller")
+	if err != nil {
+		return nil, err
+	}
 	dir, err := os.MkdirTemp("", "operating")
 	if err != nil {
 		return nil, err
 	}
 	stopLater(func() { _ = os.RemoveAll(dir) })
 	f := &fleet{
-		dir: dir, kubeconfig: filepath.Join(dir, "kubeconfig"), account: filepath.Join(dir, "account"), controller: filepath.Join(dir, "controller"),
+		dir: dir, kubeconfig: filepath.Join(dir, "kubeconfig"), account: filepath.Join(dir, "account"), controller: controller,
 		kubectl: filepath.Join(binaries, "kubectl"), values: map[string]float64{},
 	}
 	cluster, err := controlplane.Start(binaries, nil)
@@ -127,21 +131,22 @@ func (f *fleet) install() error {
 	if len(blocks) != 2 || overlay == nil {
 		return fmt.Errorf("%s: want a block that builds, an overlay, and a block that applies it, not %q", page, blocks)
 	}
+	root, err := controlplane.Repository()
+	if err != nil {
+		return err
+	}
+	if err := builtAs(root, blocks[0]); err != nil {
+		return err
+	}
 	manifests := filepath.Join(f.dir, "examples", "controller", "manifests")
 	err = errors.Join(os.CopyFS(manifests, os.DirFS(program+"/manifests")), os.Mkdir(filepath.Join(f.dir, "overlay"), 0o700),
 		os.WriteFile(filepath.Join(f.dir, "overlay", "kustomization.yaml"), overlay[1], 0o600))
 	if err != nil {
 		return err
 	}
-	root, err := filepath.Abs("../..")
-	if err != nil {
-		return err
-	}
-	build := "cd " + root + " && " + strings.Replace(blocks[0], " -o controller ", " -o "+f.controller+" ", 1)
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	for _, script := range []string{
-		build,
 		"until kubectl get namespace kube-system; do sleep 0.1; done",
 		"kubectl apply -f " + root + "/test/operating/testdata/prometheus-operator.yaml",
 		"until kubectl get servicemonitors,prometheusrules; do sleep 0.1; done",
@@ -150,6 +155,23 @@ func (f *fleet) install() error {
 		if out, err := f.bash(ctx, script); err != nil {
 			return fmt.Errorf("%s: %w: %s", script, err, out)
 		}
+	}
+	return nil
+}
+
+// builtAs reports whether the command is the one with which make our-programs has built
+// the manager: a test compiles nothing.
+func builtAs(root, command string) error {
+	makefile, err := os.ReadFile(filepath.Join(root, "Makefile"))
+	if err != nil {
+		return err
+	}
+	ours := regexp.MustCompile(`(?m)^OURS +:= (.*)$`).FindSubmatch(makefile)
+	if ours == nil {
+		return errors.New("the Makefile does not say how OURS are built")
+	}
+	if want := "cd examples/controller && " + string(ours[1]) + " -o controller ."; strings.TrimSpace(command) != want {
+		return fmt.Errorf("%s: the manager is built by %q, not by %q", page, want, command)
 	}
 	return nil
 }

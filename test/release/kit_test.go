@@ -176,7 +176,7 @@ func (w *workshop) fromGit() []string {
 	dir := w.t.TempDir()
 	return append(os.Environ(),
 		"GOENV=off", "GOWORK=off", "GOPROXY=direct", "GOPRIVATE=", "GONOPROXY=", "GOSUMDB=off",
-		"GOFLAGS=-modcacherw -mod=readonly", "GOMODCACHE="+filepath.Join(dir, "modcache"), "GOBIN="+filepath.Join(dir, "bin"),
+		"GOFLAGS=-modcacherw -mod=readonly -trimpath", "GOMODCACHE="+filepath.Join(dir, "modcache"), "GOBIN="+filepath.Join(dir, "bin"),
 		"GIT_CONFIG_GLOBAL=/dev/null", "GIT_CONFIG_COUNT=1", "GIT_CONFIG_KEY_0=url.file://"+w.dir+".insteadOf",
 		"GIT_CONFIG_VALUE_0=https://github.com/acme/kit")
 }

@@ -19,15 +19,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/fake"
 
+	"github.com/replicakit/replicakit/examples/controller/demo/controlplane"
 	"github.com/replicakit/replicakit/podrank"
 )
 
-// buildController builds the program that the demo starts.
-func buildController(t *testing.T) string {
+// controllerProgram returns the program that the demo starts.
+func controllerProgram(t *testing.T) string {
 	t.Helper()
-	program := filepath.Join(t.TempDir(), "controller")
-	out, err := exec.CommandContext(t.Context(), "go", "build", "-o", program, "..").CombinedOutput()
-	require.NoError(t, err, string(out))
+	program, err := controlplane.Ours("controller")
+	require.NoError(t, err)
 	return program
 }
 
@@ -35,7 +35,7 @@ func TestOnce(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	var out bytes.Buffer
-	err := run(t.Context(), []string{"--once", "--dir=" + dir, "--controller=" + buildController(t)}, newScreen(&out, false))
+	err := run(t.Context(), []string{"--once", "--dir=" + dir, "--controller=" + controllerProgram(t)}, newScreen(&out, false))
 	text := out.String()
 	require.NoError(t, err, text)
 	for _, line := range []string{

@@ -32,7 +32,7 @@ import (
 	"k8s.io/klog/v2"
 	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 
-	"github.com/replicakit/replicakit/internal/controlplane"
+	"github.com/replicakit/replicakit/examples/controller/demo/controlplane"
 )
 
 type options struct {

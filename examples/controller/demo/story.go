@@ -16,7 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
-	"github.com/replicakit/replicakit/internal/controlplane"
+	"github.com/replicakit/replicakit/examples/controller/demo/controlplane"
 	"github.com/replicakit/replicakit/replicas"
 	"github.com/replicakit/replicakit/status"
 )

@@ -15,18 +15,15 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/replicakit/replicakit/internal/controlplane"
+	"github.com/replicakit/replicakit/examples/controller/demo/controlplane"
 )
 
 // TestRun measures ours once, in a tenth of the smallest scenarios.
 func TestRun(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	program, page := filepath.Join(dir, "controller"), filepath.Join(dir, "cluster.md")
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", program, ".")
-	build.Dir = filepath.Join("..", "..", "..", "examples", "controller")
-	said, err := build.CombinedOutput()
-	require.NoError(t, err, string(said))
+	page := filepath.Join(t.TempDir(), "cluster.md")
+	program, err := controlplane.Ours("controller")
+	require.NoError(t, err)
 	var out bytes.Buffer
 	args := []string{"-quick", "-crowd=20", "-runs=1", "-scenarios=scale,shrink,start", "-sides=ours", "-controller=" + program, "-o=" + page}
 	require.NoError(t, run(t.Context(), args, &out))

@@ -17,8 +17,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/replicakit/replicakit/examples/controller/demo/controlplane"
 	"github.com/replicakit/replicakit/expectations"
-	"github.com/replicakit/replicakit/internal/controlplane"
 )
 
 const (

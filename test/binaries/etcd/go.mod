@@ -1,6 +1,6 @@
 // The etcd that the end-to-end tests run: a module of its own, since its
 // requirements and those of Kubernetes need not agree.
-module github.com/replicakit/replicakit/test/e2e/binaries/etcd
+module github.com/replicakit/replicakit/test/binaries/etcd
 
 go 1.26.0
 

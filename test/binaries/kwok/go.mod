@@ -1,6 +1,6 @@
 // The kwok that stands in for kubelets: a module of its own, since its
 // requirements and those of Kubernetes need not agree.
-module github.com/replicakit/replicakit/test/e2e/binaries/kwok
+module github.com/replicakit/replicakit/test/binaries/kwok
 
 go 1.26.0
 

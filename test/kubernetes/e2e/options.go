@@ -13,7 +13,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/replicakit/replicakit/internal/controlplane"
+	"github.com/replicakit/replicakit/examples/controller/demo/controlplane"
 )
 
 type options struct {

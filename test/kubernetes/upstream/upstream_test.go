@@ -101,7 +101,7 @@ func TestRun(t *testing.T) {
 	t.Parallel()
 	runner := func(t *testing.T, more map[string]string) upstream.Runner {
 		t.Helper()
-		return upstream.Runner{Module: module(t, more), Build: 10 * time.Minute, Tests: 10 * time.Minute}
+		return upstream.Runner{Module: module(t, more), Tests: 10 * time.Minute}
 	}
 	t.Run("tests run with ours, what is left out need not even build", func(t *testing.T) {
 		t.Parallel()
@@ -123,13 +123,6 @@ func TestRun(t *testing.T) {
 		_, err := runner(t, nil).Run(t.Context(), greet(1, "TestHangs"))
 		require.ErrorContains(t, err, "greet: it does not build: exit status 1\n")
 		assert.ErrorContains(t, err, "undefined: unexported")
-	})
-	t.Run("the build runs out of time", func(t *testing.T) {
-		t.Parallel()
-		r := runner(t, nil)
-		r.Build = time.Nanosecond
-		_, err := r.Run(t.Context(), greet(1, "TestInside", "TestHangs"))
-		assert.EqualError(t, err, "greet: not built within 1ns; what is built is kept: run it again")
 	})
 	t.Run("a test that is left out does not exist", func(t *testing.T) {
 		t.Parallel()
@@ -186,7 +179,7 @@ func TestNothingIsLeftBehind(t *testing.T) {
 				n, _ := strconv.Atoi(strings.TrimSpace(string(content)))
 				return n
 			}
-			r := upstream.Runner{Module: module(t, nil), Build: 10 * time.Minute, Tests: 10 * time.Minute}
+			r := upstream.Runner{Module: module(t, nil), Tests: 10 * time.Minute}
 			tc.run(t, r, func() bool { return pid() > 0 })
 			require.Positive(t, pid())
 			assert.Eventually(t, func() bool { return !alive(pid()) }, time.Minute, time.Millisecond, "the test's child")

@@ -32,7 +32,7 @@ type ControlPlane struct {
 func Start(binaries string, args map[string]string) (*ControlPlane, error) {
 	env := &envtest.Environment{
 		BinaryAssetsDirectory:    binaries,
-		ControlPlaneStartTimeout: time.Minute,
+		ControlPlaneStartTimeout: 5 * time.Minute,
 		ControlPlaneStopTimeout:  time.Minute,
 	}
 	for name, value := range args {
@@ -66,20 +66,18 @@ func (c *ControlPlane) AddUser(name string, groups ...string) (kubeconfig []byte
 // Binaries returns the directory of the programs: KUBEBUILDER_ASSETS, or
 // .cache/bin of the repository that the working directory is in.
 func Binaries() (string, error) {
-	if dir := os.Getenv("KUBEBUILDER_ASSETS"); dir != "" {
-		return dir, nil
-	}
-	dir, err := os.Getwd()
-	if err != nil {
-		return "", err
-	}
-	for ; ; dir = filepath.Dir(dir) {
-		binaries := filepath.Join(dir, ".cache", "bin")
-		if _, err := os.Stat(filepath.Join(binaries, "kube-apiserver")); err == nil {
-			return binaries, nil
+	dir := os.Getenv("KUBEBUILDER_ASSETS")
+	if dir == "" {
+		root, err := Repository()
+		if err != nil {
+			return "", err
 		}
-		if dir == filepath.Dir(dir) {
-			return "", errors.New("controlplane: no .cache/bin/kube-apiserver in any directory above: run `make cluster-binaries`")
+		dir = filepath.Join(root, ".cache", "bin")
+	}
+	for _, name := range []string{"etcd", "kube-apiserver"} {
+		if _, err := os.Stat(filepath.Join(dir, name)); err != nil {
+			return "", fmt.Errorf("controlplane: no %s in %s: run `make cluster-binaries`", name, dir)
 		}
 	}
+	return dir, nil
 }

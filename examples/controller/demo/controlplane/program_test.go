@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/replicakit/replicakit/internal/controlplane"
+	"github.com/replicakit/replicakit/examples/controller/demo/controlplane"
 )
 
 // shell starts a script.
