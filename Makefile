@@ -169,23 +169,21 @@ bench: ## ours and Kubernetes side by side, into docs/benchmarks.md, docs/benchm
 	@cd test/bench && go run golang.org/x/perf/cmd/benchstat@$(BENCHSTAT_VERSION) -col /side -format csv bench.txt > bench.csv 2>/dev/null
 	@cd test/bench && go run ./report ../.. < bench.csv
 	@cat docs/benchmarks.md
+	@echo "figures: $(BENCH_RUNS) runs into docs/benchmarks.md"
 
 .PHONY: bench-cluster
 bench-cluster: cluster-binaries our-programs ## the manager against kube-controller-manager on a real API server; ARGS=-quick in two minutes
 	@cd test/bench && $(BUILT_AS) go build -o $(BIN)/bench-cluster ./cluster
 	@$(BIN)/bench-cluster $(or $(ARGS),-o test/bench/cluster.md)
+	@echo "figures: test/bench/cluster.md"
 
-# Without a limit the minute goes by in making one new input smaller.
 .PHONY: fuzz
 fuzz: ## each fuzz target for FUZZTIME
-	@go list ./... | while read -r p; do \
-		go test -list '^Fuzz' "$$p" | grep '^Fuzz' | while read -r f; do \
-			go test -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 1s "$$p" || exit 1; \
-		done || exit 1; done
+	@.ci/fuzz $(FUZZTIME)
 
 .PHONY: cover
 cover: ## how many statements of each pure package its own tests run; 95 % at least
-	@go test -cover $(addprefix ./,$(PURE)) | awk '{ print; sub("%", "", $$5); if ($$1 != "ok" || $$5 + 0 < 95) few = 1 } END { exit few }'
+	@go test -cover $(addprefix ./,$(PURE)) | awk '{ print; n = split($$2, name, "/"); figures = figures ", " name[n] " " $$5; sub("%", "", $$5); if ($$1 != "ok" || $$5 + 0 < 95) few = 1 } END { print "figures: " substr(figures, 3); exit few }'
 
 .PHONY: mutation
 mutation: $(BIN)/gremlins-$(GREMLINS_VERSION) ## do the tests of the pure packages notice changed operators? (an hour)
@@ -197,7 +195,8 @@ matrix: cluster-binaries ## each release of Go, Kubernetes and controller-runtim
 
 .PHONY: flakes
 flakes: programs ## test/e2e RUNS times in a row
-	@for i in $$(seq $(RUNS)); do echo "== run $$i"; (cd test/e2e && go test -count=1 -shuffle=on ./...) || exit 1; done
+	@cd test && for i in $$(seq $(RUNS)); do echo "== run $$i"; go test -count=1 -shuffle=on -timeout 30m ./e2e || exit 1; done
+	@echo "figures: $(RUNS) runs"
 
 .PHONY: coverage-ids
 coverage-ids: programs ## the behaviour ids that sub-tests carry, and those that none does

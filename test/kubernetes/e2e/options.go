@@ -71,7 +71,7 @@ func parse(args []string) (opts options, err error) {
 
 func (o options) has(part string) bool { return slices.Contains(o.parts, part) }
 
-// specsBinary is what module specs is built as.
+// specsBinary is what package specs is built as.
 const specsBinary = "kubernetes-e2e-specs.test"
 
 func findBinaries() (string, error) {

@@ -24,6 +24,9 @@ type Suite struct {
 	Differences []Difference
 	// LeftOut are the tests that do not run. They are no Specs.
 	LeftOut []Difference
+	// Instead says what stands in the place of Kubernetes' code, where it does something
+	// else of which no test takes notice; "" if nothing does.
+	Instead string
 }
 
 // A Difference is a test that does not pass, or does not run, and the reason.
@@ -89,11 +92,11 @@ func (s Suite) news(r Result) string {
 	i := slices.IndexFunc(s.Differences, func(d Difference) bool { return d.Test == r.Test })
 	switch {
 	case i < 0 && !r.Passed:
-		return r.Test + " fails:\n" + tail(r.Output)
+		return r.Test + " fails:\n" + excerpt(r.Output)
 	case i >= 0 && r.Passed:
 		return fmt.Sprintf("%s passes; it was a known difference: %s", r.Test, s.Differences[i].Why)
 	case i >= 0 && !s.Differences[i].explains(r.Output):
-		return fmt.Sprintf("%s fails in another way than known, which says %q:\n%s", r.Test, s.Differences[i].Says, tail(r.Output))
+		return fmt.Sprintf("%s fails in another way than known, which says %q:\n%s", r.Test, s.Differences[i].Says, excerpt(r.Output))
 	default:
 		return ""
 	}
@@ -103,10 +106,16 @@ func (s Suite) news(r Result) string {
 // when it starts.
 const tailLines = 50
 
-// tail returns the last lines.
-func tail(output string) string {
+// excerpt returns the last lines and, above them, the complaints of the lines before: an
+// API server logs more than that when it stops, after the test has said what is wrong.
+func excerpt(output string) string {
 	lines := strings.SplitAfter(output, "\n")
-	return strings.Join(lines[max(0, len(lines)-tailLines):], "")
+	cut := max(0, len(lines)-tailLines)
+	earlier := complaint.FindAllString(strings.Join(lines[:cut], ""), -1)
+	if len(earlier) > 0 {
+		earlier = append(earlier, "...")
+	}
+	return strings.Join(append(earlier, strings.Join(lines[cut:], "")), "\n")
 }
 
 // complaint is a line that a test file prints.
@@ -133,6 +142,9 @@ func Print(w io.Writer, verdicts []Verdict) error {
 		fmt.Fprintf(&page, "| %s | %d | %d | %s | %s |\n", v.Name, v.Ran, v.Passed, names(v.Differences), names(v.LeftOut))
 	}
 	for _, v := range verdicts {
+		if v.Instead != "" {
+			fmt.Fprintf(&page, "\n%s: %s", v.Name, v.Instead)
+		}
 		for _, d := range slices.Concat(v.Differences, v.LeftOut) {
 			fmt.Fprintf(&page, "\n%s, %s: %s", v.Name, d.Test, d.Why)
 		}
@@ -143,6 +155,13 @@ func Print(w io.Writer, verdicts []Verdict) error {
 		for _, line := range v.News {
 			fmt.Fprintf(&page, "\nNEWS %s: %s", v.Name, strings.TrimSpace(line))
 		}
+	}
+	page.WriteString("\n\nfigures: ")
+	for i, v := range verdicts {
+		if i > 0 {
+			page.WriteString(", ")
+		}
+		fmt.Fprintf(&page, "%s %d of %d", v.Name, v.Passed, v.Ran)
 	}
 	page.WriteString("\n")
 	if _, err := io.WriteString(w, page.String()); err != nil {

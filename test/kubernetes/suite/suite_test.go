@@ -50,6 +50,11 @@ func TestJudge(t *testing.T) {
 			[]string{"TestB fails:\n" + strings.Repeat("a log line\n", 49) + "oh"},
 		},
 		{
+			"a test says what is wrong, and then very much",
+			[]suite.Result{passes("TestA"), differs, {Test: "TestB", Output: "began\n    b_test.go:9: oh\n" + strings.Repeat("a log line\n", 1000)}},
+			[]string{"TestB fails:\n    b_test.go:9: oh\n...\n" + strings.Repeat("a log line\n", 49)},
+		},
+		{
 			"another row fails, too",
 			[]suite.Result{passes("TestA"), passes("TestB"), {Test: "TestOrder/ages", Output: differs.Output + "\n    a_test.go:7: row 2: got c"}},
 			[]string{"TestOrder/ages fails in another way than known, which says [\"row 1: got\" \"row 3: got\"]:\n" + differs.Output + "\n    a_test.go:7: row 2: got c"},
@@ -85,6 +90,7 @@ func TestPrint(t *testing.T) {
 		Name: "unit", Specs: 2,
 		Differences: []suite.Difference{{Test: "TestB", Why: "W28"}},
 		LeftOut:     []suite.Difference{{Test: "TestC", Why: "no such field"}, {Test: "TestD", Why: "no such method"}},
+		Instead:     "options are no gates",
 	}
 	e2e := suite.Suite{Name: "e2e", Specs: 1}
 	passed := suite.Result{Test: "TestA", Passed: true}
@@ -93,9 +99,12 @@ func TestPrint(t *testing.T) {
 | unit | 2 | 1 | TestB | TestC, TestD |
 | e2e | 1 | 1 | none | none |
 
+unit: options are no gates
 unit, TestB: W28
 unit, TestC: no such field
 unit, TestD: no such method
+
+figures: unit 1 of 2, e2e 1 of 1
 `
 	t.Run("nothing is news", func(t *testing.T) {
 		t.Parallel()
