@@ -19,8 +19,9 @@ import (
 // as the ReplicaSets of one Deployment. owners are the owners to look through, this
 // one included.
 //
-// A child belongs to the sibling that controls it. A child without a controller
-// belongs to each sibling in its namespace whose selector matches it. sel returns
+// A child belongs to the sibling in its namespace that controls it. A child without a
+// controller belongs to each sibling in its namespace whose selector matches it. The
+// children of a cluster-scoped sibling may be in any namespace. sel returns
 // the selector of an owner, as selector.ForReplicaSet does; if it returns an error,
 // nil or an empty selector, no such child belongs to that owner, and if sel is nil,
 // to none. Controllers are the same if their UIDs are equal or, if there are no
@@ -38,34 +39,44 @@ func Related[O, C metav1.Object](owner metav1.Object, owners []O, sel func(O) (l
 	if metav1.GetControllerOfNoCopy(owner) == nil {
 		return nil
 	}
-	siblings := map[types.UID][]object.Owner{}
-	selectors := map[string][]labels.Selector{}
+	siblings := map[types.UID][]sibling{}
+	var selecting []sibling
 	for _, o := range owners {
 		if object.IsNil(o) || !object.SameController(owner, o) {
 			continue
 		}
-		siblings[o.GetUID()] = append(siblings[o.GetUID()], object.OwnerOf(o, schema.GroupKind{}))
+		s := sibling{Owner: object.OwnerOf(o, schema.GroupKind{})}
+		siblings[o.GetUID()] = append(siblings[o.GetUID()], s)
 		if sel == nil {
 			continue
 		}
-		if s, err := sel(o); err == nil && !object.IsNil(s) && !s.Empty() {
-			selectors[o.GetNamespace()] = append(selectors[o.GetNamespace()], s)
+		var err error
+		if s.selector, err = sel(o); err == nil && !object.IsNil(s.selector) && !s.selector.Empty() {
+			selecting = append(selecting, s)
 		}
 	}
 	var related []C
 	for _, child := range withoutNil(children) {
-		if belongs(child, siblings, selectors[child.GetNamespace()]) {
+		if belongs(child, siblings, selecting) {
 			related = append(related, child)
 		}
 	}
 	return related
 }
 
-func belongs(child metav1.Object, siblings map[types.UID][]object.Owner, selectors []labels.Selector) bool {
+// A sibling is an owner with the same controller.
+type sibling struct {
+	object.Owner
+	selector labels.Selector
+}
+
+// belongs reports whether a child is related (L3), by the siblings by UID and those
+// that have a selector.
+func belongs(child metav1.Object, siblings map[types.UID][]sibling, selecting []sibling) bool {
 	if ref := metav1.GetControllerOfNoCopy(child); ref != nil {
-		return slices.ContainsFunc(siblings[ref.UID], func(o object.Owner) bool { return o.IsNamed(ref, child) })
+		return slices.ContainsFunc(siblings[ref.UID], func(s sibling) bool { return s.IsNamed(ref, child) && s.Reaches(child) })
 	}
-	return slices.ContainsFunc(selectors, func(s labels.Selector) bool { return s.Matches(labels.Set(child.GetLabels())) })
+	return slices.ContainsFunc(selecting, func(s sibling) bool { return s.Reaches(child) && s.selector.Matches(labels.Set(child.GetLabels())) })
 }
 
 // related returns the children that count for co-location: nil for none (L2), else

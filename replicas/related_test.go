@@ -50,6 +50,7 @@ func TestRelated(t *testing.T) {
 		{"L1 a pod of a sibling", mine, podtest.Pod("p", owned(sibling)), true},
 		{"L1 a pod of a sibling that is being deleted", mine, podtest.Pod("p", owned(dying)), true},
 		{"L1 a pod of a sibling in another namespace", mine, podtest.Pod("p", owned(abroad), in("abroad")), true},
+		{"L3 a pod in another namespace than the sibling that it names", mine, podtest.Pod("p", owned(sibling), in("abroad")), false},
 		{"W33 a sibling's pod counts by ownership, whatever its labels", mine, podtest.Pod("p", owned(sibling), other), true},
 		{"W33 a pod of somebody else does not count, whatever its labels", mine, podtest.Pod("p", owned(foreign)), false},
 		{"L3 an orphan that a sibling selects", mine, podtest.Pod("p"), true},
@@ -91,6 +92,13 @@ func TestRelated(t *testing.T) {
 		namesake := of("a", "namesake")
 		namesake.OwnerReferences[0].UID = "another"
 		assert.Empty(t, replicas.Related(mine, []*appsv1.ReplicaSet{namesake}, selector.ForReplicaSet, []*corev1.Pod{podtest.Pod("p", owned(namesake))}))
+	})
+	t.Run("L3 C7 the pods of a sibling without namespace may be anywhere", func(t *testing.T) {
+		t.Parallel()
+		everywhere := of("a", "everywhere")
+		everywhere.Namespace = ""
+		pods := []*corev1.Pod{podtest.Pod("p", owned(everywhere), in("abroad")), podtest.Pod("orphan", in("elsewhere"))}
+		assert.Equal(t, pods, replicas.Related(mine, []*appsv1.ReplicaSet{mine, everywhere}, selector.ForReplicaSet, pods))
 	})
 	t.Run("L1 without UIDs kinds and names tell siblings and their pods", func(t *testing.T) {
 		t.Parallel()

@@ -6,6 +6,7 @@ package selector
 import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/replicakit/replicakit/internal/object"
 )
@@ -27,7 +28,10 @@ func Owners[O metav1.Object](child metav1.Object, owners []O, sel func(O) (label
 	var found []O
 	isNil := object.NilOf[O]()
 	for _, owner := range owners {
-		if isNil(owner) || !reaches(owner.GetNamespace(), child) {
+		if isNil(owner) {
+			continue
+		}
+		if o := object.OwnerOf(owner, schema.GroupKind{}); !o.Reaches(child) {
 			continue
 		}
 		s, err := sel(owner)
@@ -39,10 +43,4 @@ func Owners[O metav1.Object](child metav1.Object, owners []O, sel func(O) (label
 		}
 	}
 	return found
-}
-
-// reaches reports whether an owner of the namespace may adopt obj: a
-// cluster-scoped owner, one without a namespace, may adopt anywhere (C7).
-func reaches(namespace string, obj metav1.Object) bool {
-	return namespace == "" || namespace == obj.GetNamespace()
 }

@@ -117,7 +117,6 @@ const (
 // A rule is what the verdict on an object depends on, read once an owner.
 type rule struct {
 	owner        object.Owner
-	namespace    string
 	deleting     bool
 	selector     labels.Selector // nil if the filter alone decides
 	equal        object.Labels   // all that the selector asks for, if it asks for nothing else
@@ -160,13 +159,12 @@ func (c Claimer[T]) rule() (rule, error) {
 		}
 	}
 	return rule{
-		owner:     object.OwnerOf(c.Owner, c.Kind.GroupKind()),
-		namespace: c.Owner.GetNamespace(),
-		deleting:  c.Owner.GetDeletionTimestamp() != nil,
-		selector:  c.Selector,
-		equal:     equalities(c.Selector),
-		filter:    untyped(c.Filter),
-		keep:      untyped(c.Keep),
+		owner:    object.OwnerOf(c.Owner, c.Kind.GroupKind()),
+		deleting: c.Owner.GetDeletionTimestamp() != nil,
+		selector: c.Selector,
+		equal:    equalities(c.Selector),
+		filter:   untyped(c.Filter),
+		keep:     untyped(c.Keep),
 	}, nil
 }
 
@@ -201,7 +199,7 @@ func (r *rule) judgeOrphan(obj metav1.Object) verdict {
 	switch {
 	case r.deleting, obj.GetDeletionTimestamp() != nil:
 		return ignore
-	case !reaches(r.namespace, obj):
+	case !r.owner.Reaches(obj):
 		return ignore
 	case !r.matches(obj):
 		return ignore

@@ -43,10 +43,11 @@ import (
 // if minReadySeconds is positive, since Now is the zero time.
 type Options struct {
 	// Terminating is any list that holds the owner's terminating pods, such as all
-	// pods that were listed. A pod counts if IsPodTerminating is true, its
-	// controller reference has the owner's UID, and the owner's selector matches
-	// it; a nil or invalid selector matches none. A ReplicationController does not
-	// report terminating pods.
+	// pods that were listed, of any namespaces. A pod counts if IsPodTerminating is
+	// true, it is in the owner's namespace, its controller reference has the owner's
+	// UID, and the owner's selector matches it; a nil or invalid selector matches
+	// none. If the owner has no namespace, as in tests, pods of all namespaces count.
+	// A ReplicationController does not report terminating pods.
 	Terminating []*corev1.Pod
 
 	// OmitTerminating leaves terminatingReplicas nil, even if the old status has a
@@ -138,7 +139,7 @@ func terminatingReplicas(rs *appsv1.ReplicaSet, opts Options) *int32 {
 	}
 	owner := object.OwnerOf(rs, appsv1.SchemeGroupVersion.WithKind("ReplicaSet").GroupKind())
 	for _, p := range opts.Terminating {
-		if pod.IsTerminating(p) && owner.Controls(p) && matchLabels.In(p.Labels) && matchExpressions.Matches(labels.Set(p.Labels)) {
+		if pod.IsTerminating(p) && owner.Controls(p) && owner.Reaches(p) && matchLabels.In(p.Labels) && matchExpressions.Matches(labels.Set(p.Labels)) {
 			*n++
 		}
 	}

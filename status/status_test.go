@@ -167,6 +167,7 @@ func TestTerminating(t *testing.T) {
 	owned := podtest.OwnedBy(replicaSet(), "apps/v1", "ReplicaSet")
 	other := podtest.OwnedBy(&metav1.ObjectMeta{Name: "web", UID: "uid-other"}, "apps/v1", "ReplicaSet")
 	notController := func(p *corev1.Pod) { p.OwnerReferences[0].Controller = nil }
+	abroad := func(p *corev1.Pod) { p.Namespace = "abroad" }
 	expression := func(operator metav1.LabelSelectorOperator) *metav1.LabelSelector {
 		return &metav1.LabelSelector{
 			MatchLabels:      map[string]string{"app": "web"},
@@ -179,23 +180,25 @@ func TestTerminating(t *testing.T) {
 		opts status.Options
 		want *int32
 	}{
-		"T8 none is 0, not nil":                        {replicaSet(), status.Options{}, ptr(0)},
-		"T8 the owner's terminating pods":              {replicaSet(old), status.Options{Terminating: fleet(2, owned, podtest.Deleting)}, ptr(2)},
-		"T8 nil pods do not count":                     {replicaSet(), status.Options{Terminating: append(fleet(2, owned, podtest.Deleting), nil)}, ptr(2)},
-		"T8 pods not being deleted do not count":       {replicaSet(), status.Options{Terminating: fleet(2, owned)}, ptr(0)},
-		"T8 succeeded pods do not count":               {replicaSet(), status.Options{Terminating: fleet(2, owned, podtest.Deleting, podtest.Phase(corev1.PodSucceeded))}, ptr(0)},
-		"T8 failed pods do not count":                  {replicaSet(), status.Options{Terminating: fleet(2, owned, podtest.Deleting, podtest.Phase(corev1.PodFailed))}, ptr(0)},
-		"T8 orphans do not count":                      {replicaSet(), status.Options{Terminating: fleet(2, podtest.Deleting)}, ptr(0)},
-		"T8 pods of another UID do not count":          {replicaSet(), status.Options{Terminating: fleet(2, other, podtest.Deleting)}, ptr(0)},
-		"T8 an owner that is no controller is none":    {replicaSet(), status.Options{Terminating: fleet(2, owned, notController, podtest.Deleting)}, ptr(0)},
-		"T8 pods without a selector label do not":      {replicaSet(), status.Options{Terminating: fleet(2, owned, podtest.Deleting, podtest.Labels(nil))}, ptr(0)},
-		"T8 a selector's expression matches":           {replicaSet(selector(expression("In"))), status.Options{Terminating: fleet(2, owned, podtest.Deleting)}, ptr(2)},
-		"T8 a selector's expression does not match":    {replicaSet(selector(expression("NotIn"))), status.Options{Terminating: fleet(2, owned, podtest.Deleting)}, ptr(0)},
-		"T8 an invalid selector matches none":          {replicaSet(selector(expression("Invalid"))), status.Options{Terminating: fleet(2, owned, podtest.Deleting)}, ptr(0)},
-		"T8 a nil selector matches none":               {replicaSet(selector(nil)), status.Options{Terminating: fleet(2, owned, podtest.Deleting)}, ptr(0)},
-		"T8 an empty selector matches all":             {replicaSet(selector(&metav1.LabelSelector{})), status.Options{Terminating: fleet(2, owned, podtest.Deleting)}, ptr(2)},
-		"T9 left out where the server drops the field": {replicaSet(), status.Options{OmitTerminating: true, Terminating: fleet(2, owned, podtest.Deleting)}, nil},
-		"T9 left out, an old value is cleared":         {replicaSet(old), status.Options{OmitTerminating: true}, nil},
+		"T8 none is 0, not nil":                         {replicaSet(), status.Options{}, ptr(0)},
+		"T8 the owner's terminating pods":               {replicaSet(old), status.Options{Terminating: fleet(2, owned, podtest.Deleting)}, ptr(2)},
+		"T8 nil pods do not count":                      {replicaSet(), status.Options{Terminating: append(fleet(2, owned, podtest.Deleting), nil)}, ptr(2)},
+		"T8 pods not being deleted do not count":        {replicaSet(), status.Options{Terminating: fleet(2, owned)}, ptr(0)},
+		"T8 succeeded pods do not count":                {replicaSet(), status.Options{Terminating: fleet(2, owned, podtest.Deleting, podtest.Phase(corev1.PodSucceeded))}, ptr(0)},
+		"T8 failed pods do not count":                   {replicaSet(), status.Options{Terminating: fleet(2, owned, podtest.Deleting, podtest.Phase(corev1.PodFailed))}, ptr(0)},
+		"T8 orphans do not count":                       {replicaSet(), status.Options{Terminating: fleet(2, podtest.Deleting)}, ptr(0)},
+		"T8 pods of another UID do not count":           {replicaSet(), status.Options{Terminating: fleet(2, other, podtest.Deleting)}, ptr(0)},
+		"T8 Y6 pods of another namespace do not count":  {replicaSet(), status.Options{Terminating: fleet(2, owned, abroad, podtest.Deleting)}, ptr(0)},
+		"T8 an owner without namespace has them in all": {replicaSet(func(rs *appsv1.ReplicaSet) { rs.Namespace = "" }), status.Options{Terminating: fleet(2, owned, abroad, podtest.Deleting)}, ptr(2)},
+		"T8 an owner that is no controller is none":     {replicaSet(), status.Options{Terminating: fleet(2, owned, notController, podtest.Deleting)}, ptr(0)},
+		"T8 pods without a selector label do not":       {replicaSet(), status.Options{Terminating: fleet(2, owned, podtest.Deleting, podtest.Labels(nil))}, ptr(0)},
+		"T8 a selector's expression matches":            {replicaSet(selector(expression("In"))), status.Options{Terminating: fleet(2, owned, podtest.Deleting)}, ptr(2)},
+		"T8 a selector's expression does not match":     {replicaSet(selector(expression("NotIn"))), status.Options{Terminating: fleet(2, owned, podtest.Deleting)}, ptr(0)},
+		"T8 an invalid selector matches none":           {replicaSet(selector(expression("Invalid"))), status.Options{Terminating: fleet(2, owned, podtest.Deleting)}, ptr(0)},
+		"T8 a nil selector matches none":                {replicaSet(selector(nil)), status.Options{Terminating: fleet(2, owned, podtest.Deleting)}, ptr(0)},
+		"T8 an empty selector matches all":              {replicaSet(selector(&metav1.LabelSelector{})), status.Options{Terminating: fleet(2, owned, podtest.Deleting)}, ptr(2)},
+		"T9 left out where the server drops the field":  {replicaSet(), status.Options{OmitTerminating: true, Terminating: fleet(2, owned, podtest.Deleting)}, nil},
+		"T9 left out, an old value is cleared":          {replicaSet(old), status.Options{OmitTerminating: true}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -26,11 +26,11 @@ type Owner struct {
 // UID. If it is empty, it is what KindOf says, and the group is not compared if
 // the object does not know its own.
 func OwnerOf(obj metav1.Object, kind schema.GroupKind) Owner {
-	owner := Owner{uid: obj.GetUID()}
+	owner := Owner{uid: obj.GetUID(), namespace: obj.GetNamespace()}
 	if owner.uid != "" {
 		return owner
 	}
-	owner.namespace, owner.name, owner.kind = obj.GetNamespace(), obj.GetName(), kind
+	owner.name, owner.kind = obj.GetName(), kind
 	if kind.Empty() {
 		owner.kind, owner.groupUnknown = KindOf(obj)
 	}
@@ -55,8 +55,13 @@ func (o *Owner) IsNamed(ref *metav1.OwnerReference, child metav1.Object) bool {
 }
 
 func (o *Owner) isNamedWithoutUID(ref *metav1.OwnerReference, child metav1.Object) bool {
-	return ref.Name == o.name && ref.Kind == o.kind.Kind && (o.groupUnknown || GroupOf(ref) == o.kind.Group) &&
-		(o.namespace == "" || o.namespace == child.GetNamespace())
+	return ref.Name == o.name && ref.Kind == o.kind.Kind && (o.groupUnknown || GroupOf(ref) == o.kind.Group) && o.Reaches(child)
+}
+
+// Reaches reports whether the owner may have the child. A cluster-scoped owner, one
+// without a namespace, may have children anywhere (C7).
+func (o *Owner) Reaches(child metav1.Object) bool {
+	return o.namespace == "" || o.namespace == child.GetNamespace()
 }
 
 // GroupOf returns the group of a reference's kind. An apiVersion that is none is a

@@ -78,6 +78,7 @@ func (g *gen) scene() scene {
 		for i := range g.IntN(3) {
 			sibling := &appsv1.ReplicaSet{ObjectMeta: *rs.ObjectMeta.DeepCopy(), Spec: appsv1.ReplicaSetSpec{Replicas: new(int32(0)), Selector: g.labelSelector()}}
 			sibling.Name, sibling.UID = fmt.Sprintf("web-%d", i), types.UID(fmt.Sprintf("sibling-%d", i))
+			sibling.Namespace = pick(g, "a", "a", "b")
 			c.Siblings = append(c.Siblings, sibling)
 		}
 	}
@@ -115,7 +116,7 @@ func (g *gen) scene() scene {
 func (g *gen) scenePod(c scene, i int) *corev1.Pod {
 	p, child := g.rankedPod(start), g.child(i)
 	p.ObjectMeta = child.ObjectMeta
-	p.Namespace, p.Labels = "a", matching(c.RS.Spec.Selector)
+	p.Labels = matching(c.RS.Spec.Selector) // and it may be in another namespace
 	p.CreationTimestamp = metav1.NewTime(start.Add(-time.Duration(1) << (30 + g.IntN(25))))
 	if g.in(4) {
 		p.Labels = child.Labels
@@ -575,7 +576,9 @@ func cmpRelated(c scene, theirs, ours outcome) string {
 	var want []*corev1.Pod
 	for _, p := range c.Pods {
 		ref := metav1.GetControllerOf(p)
-		controls := func(rs *appsv1.ReplicaSet) bool { return ref != nil && ref.UID == rs.UID }
+		controls := func(rs *appsv1.ReplicaSet) bool {
+			return ref != nil && ref.UID == rs.UID && p.Namespace == rs.Namespace
+		}
 		if slices.ContainsFunc(c.Siblings, controls) || controls(c.RS) || ref == nil && slices.Contains(theirs.related, p) {
 			want = append(want, p)
 		}
