@@ -194,20 +194,22 @@ func TestConflicts(t *testing.T) {
 		assert.Len(t, pass.Deleted, 300)
 		assert.LessOrEqual(t, len(*seen), 300+16)
 
-		r = newRig(0)
-		r.opts.MaxParallel = 0
-		var under, most atomic.Int64
-		r.remove = func(*corev1.Pod, metav1.DeleteOptions) error {
-			n := under.Add(1)
-			defer under.Add(-1)
-			for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
+		synctest.Test(t, func(t *testing.T) {
+			r := newRig(0)
+			r.opts.MaxParallel = 0
+			var under, most atomic.Int64
+			r.remove = func(*corev1.Pod, metav1.DeleteOptions) error {
+				n := under.Add(1)
+				defer under.Add(-1)
+				for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
+				}
+				time.Sleep(time.Second) // until no other call can start
+				return nil
 			}
-			time.Sleep(10 * time.Millisecond)
-			return nil
-		}
-		_, err = r.pass(t, 0, pods...)
-		require.NoError(t, err)
-		assert.Greater(t, most.Load(), int64(64), "and they do grow")
+			_, err := r.pass(t, 0, pods...)
+			require.NoError(t, err)
+			assert.Greater(t, most.Load(), int64(64), "and they do grow")
+		})
 	})
 	for name, change := range map[string]func(p *corev1.Pod){
 		"C8 an orphan by now":           func(p *corev1.Pod) { p.OwnerReferences = nil },
