@@ -295,46 +295,50 @@ func givenUp(t *testing.T, want int32) *podRig {
 }
 
 // No herd: see what a list of many owners costs.
-func TestLists(t *testing.T) { //nolint:paralleltest // no two at once in a process, be it of other tests
-	// In real time: what the process shares is outside of any bubble.
-	t.Run("two at once, and owners of one namespace and selector share a list that began after they asked", func(t *testing.T) { //nolint:paralleltest // see above
-		r := newEventRig()
-		r.list = nil
-		for i := range 20 {
-			r.list = append(r.list, ownerNamed(fmt.Sprintf("web-%d", i), map[string]string{"app": fmt.Sprint("web-", i/4)}))
-		}
-		var mu sync.Mutex
-		under, most, calls := 0, 0, 0
-		r.live = func() ([]*corev1.Pod, error) {
-			mu.Lock()
-			under++
-			calls++
-			most = max(most, under)
-			mu.Unlock()
-			time.Sleep(5 * time.Millisecond)
-			mu.Lock()
-			under--
-			mu.Unlock()
-			return nil, nil
-		}
-		for _, rs := range r.list {
-			rs.Spec.Template.Labels = rs.Spec.Selector.MatchLabels
-			r.record().Set(expectations.KeyOf(rs), expectations.Changes{Creations: 1})
-		}
-		r.now = r.now.Add(time.Hour)
-		var all sync.WaitGroup
-		for _, rs := range r.list {
-			all.Go(func() {
-				_, err := r.start().Sync(t.Context(), expectations.KeyOf(rs).NamespacedName)
-				assert.NoError(t, err)
-			})
-		}
-		all.Wait()
-		assert.Equal(t, 2, most)
-		assert.Less(t, calls, 12)
-		assert.Len(t, r.callsOf("create"), 60)
+func TestLists(t *testing.T) {
+	t.Parallel()
+	t.Run("two at once, and owners of one namespace and selector share a list that began after they asked", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			r := newEventRig()
+			r.list = nil
+			for i := range 20 {
+				r.list = append(r.list, ownerNamed(fmt.Sprintf("web-%d", i), map[string]string{"app": fmt.Sprint("web-", i/4)}))
+			}
+			var mu sync.Mutex
+			under, most, calls := 0, 0, 0
+			r.live = func() ([]*corev1.Pod, error) {
+				mu.Lock()
+				under++
+				calls++
+				most = max(most, under)
+				mu.Unlock()
+				time.Sleep(time.Second) // until nothing else can happen
+				mu.Lock()
+				under--
+				mu.Unlock()
+				return nil, nil
+			}
+			for _, rs := range r.list {
+				rs.Spec.Template.Labels = rs.Spec.Selector.MatchLabels
+				r.record().Set(expectations.KeyOf(rs), expectations.Changes{Creations: 1})
+			}
+			r.now = r.now.Add(time.Hour)
+			var all sync.WaitGroup
+			for _, rs := range r.list {
+				all.Go(func() {
+					_, err := r.start().Sync(t.Context(), expectations.KeyOf(rs).NamespacedName)
+					assert.NoError(t, err)
+				})
+			}
+			all.Wait()
+			assert.Equal(t, 2, most)
+			assert.Less(t, calls, 12)
+			assert.Len(t, r.callsOf("create"), 60)
+		})
 	})
-	t.Run("who asks while a list is under way gets another one, as that may not show what came since", func(t *testing.T) { //nolint:paralleltest // see above
+	t.Run("who asks while a list is under way gets another one, as that may not show what came since", func(t *testing.T) {
+		t.Parallel()
 		r := eventRigOver(ownerNamed("a", web), ownerNamed("b", web))
 		began, goOn := make(chan struct{}), make(chan struct{})
 		r.live = func() ([]*corev1.Pod, error) {
@@ -362,7 +366,8 @@ func TestLists(t *testing.T) { //nolint:paralleltest // no two at once in a proc
 		both.Wait()
 		assert.Len(t, r.callsOf("list"), 2)
 	})
-	t.Run("who waits for a list does so no longer than its context, and holds nobody back", func(t *testing.T) { //nolint:paralleltest // see above
+	t.Run("who waits for a list does so no longer than its context, and holds nobody back", func(t *testing.T) {
+		t.Parallel()
 		r := newRig(1)
 		r.record().Set(r.key(), expectations.Changes{Creations: 1})
 		r.now = r.now.Add(time.Hour)

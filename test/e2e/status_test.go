@@ -100,7 +100,7 @@ func TestStatus(t *testing.T) {
 		for i, due := range due {
 			at := since(i + 1)
 			assert.False(t, at.Before(due), "%d available %s too early", i+1, due.Sub(at))
-			assert.Less(t, min(at.Sub(due), at.Sub(running)), 30*time.Second, "%d available too late", i+1)
+			assert.Less(t, min(at.Sub(due), at.Sub(running)), patience, "%d available too late", i+1)
 		}
 		w.settle(rs)
 		assert.LessOrEqual(t, len(w.wire.of(http.MethodPut, "replicasets/status")), 1+3+3+3+1,
