@@ -56,16 +56,16 @@ func TestClaimDefects(t *testing.T) {
 				w := newWorld(false)
 				w.addSet("solo", "uid", 1)
 				stop := w.start(m, 500)
-				step{Do: "schedule"}.happen(w)
-				step{Do: "start"}.happen(w)
+				step{Do: "schedule"}.happen(w, nil)
+				step{Do: "start"}.happen(w, nil)
 				synctest.Wait()
 				w.refusals["create"] = refusal{kind: "Forbidden", left: 1000} // which would be waited for
 				w.holdPods(1)
-				step{Do: "relabel"}.happen(w)
+				step{Do: "relabel"}.happen(w, nil)
 				time.Sleep(10 * time.Second)
 				w.letGo()
 				stop()
-				patches[side] = w.calls["patch"]
+				patches[side] = w.calls["patch pods"]
 			})
 		}
 		assert.Greater(t, patches["theirs"], 5)
@@ -167,7 +167,7 @@ func TestCallDefects(t *testing.T) {
 				w.refusals["create"] = refusal{kind: "Throttled for two minutes", left: 1000}
 				w.addSet("solo", "uid", 1)
 				stop := w.start(m, 500) // for a minute
-				tries[side] = w.calls["create"]
+				tries[side] = w.calls["create pods"]
 				stop()
 			})
 		}

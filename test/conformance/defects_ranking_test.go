@@ -113,7 +113,7 @@ func goneFromController(m maker) (gone []string) {
 		must(w.tracker.Create(podResource, p, "a"))
 	}
 	stop := w.start(m, 500)
-	step{Do: "scale", N: 2}.happen(w)
+	step{Do: "scale", N: 2}.happen(w, nil)
 	time.Sleep(time.Second)
 	synctest.Wait()
 	for _, p := range w.look().pods {

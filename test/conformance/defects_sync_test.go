@@ -118,7 +118,7 @@ func TestSyncDefects(t *testing.T) {
 				w.stamp(c.Pods[0])
 				must(w.tracker.Create(podResource, c.Pods[0], "a"))
 				stop := w.start(m, 500)
-				deleted[side] = w.calls["delete"]
+				deleted[side] = w.calls["delete pods"]
 				stop()
 			})
 		}

@@ -106,7 +106,7 @@ func TestCrashDefects(t *testing.T) {
 		w.addSet("solo", "uid", 2)
 		stop := w.start(ours, 500)
 		for _, do := range []step{{Do: "schedule"}, {Do: "start"}, {Do: "scale", N: 1}} {
-			do.happen(w)
+			do.happen(w, nil)
 			synctest.Wait()
 		}
 		time.Sleep(time.Second)

@@ -47,6 +47,7 @@ type world struct {
 	*fake.Clientset
 	tracker     clienttesting.ObjectTracker
 	controllers bool // ReplicationControllers
+	replays     bool // ours deletes what Kubernetes deleted
 
 	mu       sync.Mutex
 	version  int
@@ -55,8 +56,11 @@ type world struct {
 	removed  map[types.UID]string // at which version
 	step     time.Time
 	refusals map[string]refusal // by verb
-	refused  bool               // in this step
-	calls    map[string]int     // by verb
+	calls    map[string]int     // by verb and resource
+	// Of this step:
+	refused bool
+	taken   map[string]bool // the aliases of pods that the controller deleted
+	first   map[string]bool // those that ours deletes first, if it replays
 
 	last   look
 	lastAt int // version
@@ -76,11 +80,12 @@ func newWorld(controllers bool) *world {
 		Clientset:   &fake.Clientset{},
 		tracker:     clienttesting.NewObjectTracker(scheme.Scheme, scheme.Codecs.UniversalDecoder()),
 		controllers: controllers,
+		calls:       map[string]int{},
+		taken:       map[string]bool{},
 		names:       map[string]int{},
 		aliases:     map[types.UID]string{},
 		removed:     map[types.UID]string{},
 		refusals:    map[string]refusal{},
-		calls:       map[string]int{},
 	}
 	w.AddReactor("*", "*", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		w.mu.Lock()
@@ -128,7 +133,7 @@ func (w *world) react(action clienttesting.Action) (runtime.Object, error) {
 	if action.GetResource().Resource == "events" {
 		return &corev1.Event{}, nil
 	}
-	w.calls[action.GetVerb()]++
+	w.calls[action.GetVerb()+" "+action.GetResource().Resource]++
 	if err := w.refuse(action); err != nil {
 		return nil, err
 	}
@@ -191,6 +196,13 @@ func (w *world) createPod(namespace string, p *corev1.Pod) (*corev1.Pod, error) 
 // alias is the name that a pod of Kubernetes' would have.
 func (w *world) alias(p *corev1.Pod) string { return cmp.Or(w.aliases[p.UID], p.Name) }
 
+// goesFirst reports whether Kubernetes deleted the pod in this step.
+func (w *world) goesFirst(p *corev1.Pod) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.first[w.alias(p)]
+}
+
 func (w *world) pod(namespace, name string) (*corev1.Pod, error) {
 	obj, err := w.tracker.Get(podResource, namespace, name)
 	if err != nil {
@@ -215,6 +227,7 @@ func (w *world) deletePod(namespace, name string, opts metav1.DeleteOptions) err
 			return answer("Conflict", name)
 		}
 	}
+	w.taken[w.alias(p)] = true
 	if p.Spec.NodeName == "" {
 		w.remove(podResource, p)
 		return nil
