@@ -25,7 +25,7 @@
 // A defect that the simulation cannot notice has a paragraph that begins with "Not
 // noticed:" and says why. The command fails if a defect without this paragraph is not
 // noticed, and if a defect with this paragraph is noticed. The tests of the package do
-// not count.
+// not count. Defects in a module that no net runs are in the table too.
 //
 // The table is written into a page, between the marks that the page has for it. With
 // -run only some of the defects are planted. With -resume the results are kept in a

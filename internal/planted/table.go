@@ -98,13 +98,19 @@ func (t *table) verdict() error {
 		caught, known := t.results.get(d)
 		switch {
 		case !known: // it was not asked for
-		case !caught.noticed() && d.why == "":
+		case !caught.noticed() && d.why == "" && t.why(d) == "":
 			errs = append(errs, fmt.Errorf("%s: nothing noticed it, and its file does not say why", d.name))
 		case caught.noticed() && d.why != "":
 			errs = append(errs, fmt.Errorf("%s: its file says why nothing notices it, but something did: %s", d.name, caught))
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// why returns why no net looks where a defect is planted, and "" if one does.
+func (t *table) why(d defect) string {
+	s, _ := suiteOf(t.suites, d.dir()) // or fill would have failed
+	return s.why
 }
 
 // insert puts the table into the page.
@@ -166,6 +172,9 @@ func (t *table) rows(b *strings.Builder, s suite) {
 		names = append(names, n.name)
 	}
 	names = append(names, ownTests)
+	if s.why != "" {
+		b.WriteString("\n" + s.why + "\n")
+	}
 	fmt.Fprintf(b, "\n| %s | what it breaks | %s |\n|---|---|%s\n", s.title, strings.Join(names, " | "), strings.Repeat("---|", len(names)))
 	for _, d := range t.defects {
 		if !slices.Contains(s.dirs, d.dir()) {

@@ -48,13 +48,13 @@ func aTable(t *testing.T, file string) *table {
 	return &table{
 		suites: []suite{
 			{title: "in a", dirs: []string{"a"}, nets: []net{{name: "stories"}, {name: "corners"}}},
-			{title: "in b", dirs: []string{"b"}},
+			{title: "in b", dirs: []string{"b"}, why: "No net runs b."},
 		},
 		defects: []defect{
 			{name: "one", text: "1", breaks: "It is a|b.", edits: []edit{{file: "a/x.go"}}},
 			{name: "two", text: "2", breaks: "It hangs.", edits: []edit{{file: "a/x.go"}}},
 			{name: "three", text: "3", breaks: "It lies.", why: "nobody asks.", edits: []edit{{file: "a/x.go"}}},
-			{name: "four", text: "4", breaks: "It sleeps.", why: "nobody looks.", edits: []edit{{file: "b/x.go"}}},
+			{name: "four", text: "4", breaks: "It sleeps.", edits: []edit{{file: "b/x.go"}}},
 		},
 		results: r, commit: "abc", day: time.Date(2026, 5, 4, 23, 0, 0, 0, time.UTC), budget: budget{seeds: "1-9", every: 5},
 	}
@@ -87,9 +87,11 @@ func TestTableIsWrittenBetweenTheMarks(t *testing.T) {
 | two | It hangs. | – | no end | yes |
 | three | It lies. *Not noticed: nobody asks.* | – | – | – |
 
+No net runs b.
+
 | in b | what it breaks | own tests |
 |---|---|---|
-| four | It sleeps. *Not noticed: nobody looks.* | yes |
+| four | It sleeps. | yes |
 
 `+end+"after\n", string(text))
 	require.NoError(t, table.verdict())
