@@ -16,6 +16,7 @@ import (
 	"os/exec"
 	"path"
 	"path/filepath"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -36,12 +37,15 @@ func TestEachDefectAppliesAndCompiles(t *testing.T) {
 	t.Parallel()
 	packages := map[string]*checked{}
 	for _, d := range defects(t) {
-		t.Run(d.name, func(t *testing.T) { //nolint:paralleltest // they share what they import
+		if packages[d.dir()] == nil {
+			packages[d.dir()] = list(t, d.dir())
+		}
+	}
+	for _, d := range defects(t) {
+		t.Run(d.name, func(t *testing.T) {
+			t.Parallel()
 			changed, err := d.apply(root)
 			require.NoError(t, err)
-			if packages[d.dir()] == nil {
-				packages[d.dir()] = list(t, d.dir())
-			}
 			require.NoError(t, packages[d.dir()].check(t, changed))
 		})
 	}
@@ -49,9 +53,11 @@ func TestEachDefectAppliesAndCompiles(t *testing.T) {
 
 // A checked is a package that can be type-checked as if its files were others.
 type checked struct {
-	dir     string
-	files   []string
-	fset    *token.FileSet
+	dir   string
+	files []string
+	fset  *token.FileSet
+
+	mu      sync.Mutex
 	imports types.Importer
 }
 
@@ -92,6 +98,8 @@ func (c *checked) check(t *testing.T, changed map[string][]byte) error {
 		files = append(files, file)
 	}
 	assert.Empty(t, changed, "a defect is in the files of one package")
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	_, err := (&types.Config{Importer: c.imports}).Check(c.dir, c.fset, files, nil)
 	return err
 }
