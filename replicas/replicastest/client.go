@@ -67,6 +67,17 @@ func (c *ClientOf[O, C]) Calling() (Call, bool) {
 	return *c.calling, true
 }
 
+// InFlight returns the client's calls that have returned an error and will take effect
+// later, the first one first.
+func (c *ClientOf[O, C]) InFlight() (calls []Call) {
+	for _, t := range c.cluster.tasks {
+		if t.do == land && t.client == c.id {
+			calls = append(calls, t.call)
+		}
+	}
+	return calls
+}
+
 // A Call is one request to the API server.
 type Call struct {
 	Verb                 string // create, delete, patch, get, list or update

@@ -244,6 +244,39 @@ func (s *Stream[T]) Lose() {
 	}
 }
 
+// ListFrom lets a view that has seen nothing yet begin with the first list of another
+// view, which hangs since then: as if the server that it lists from were behind. What
+// happened after that list arrives d later. It reports whether there is such a list.
+func (v *ViewOf[O, C]) ListFrom(old *ViewOf[O, C], d time.Duration) bool {
+	if old == nil || old.OwnerWatch == nil || old.ChildWatch == nil || old.OwnerWatch.broken || old.ChildWatch.broken {
+		return false
+	}
+	v.OwnerWatch.listFrom(old.OwnerWatch, d)
+	v.ChildWatch.listFrom(old.ChildWatch, d)
+	return true
+}
+
+func (s *Stream[T]) listFrom(old *Stream[T], d time.Duration) {
+	s.queue, s.synced, s.Lag = slices.Clone(old.queue), false, d
+	n := 1 + slices.IndexFunc(s.queue, func(e event[T]) bool { return e.listed })
+	s.synced = n == 0 // the list was empty
+	for i := range s.queue {
+		s.queue[i].due = s.table.server.now()
+		if i >= n {
+			s.queue[i].due = s.queue[i].due.Add(d)
+		}
+	}
+}
+
+// Replay ends a Hang: the events that were kept back arrive one by one, each so long
+// after the one before it. Later ones arrive after them.
+func (s *Stream[T]) Replay(every time.Duration) {
+	s.hung = false
+	for i := range s.queue {
+		s.queue[i].due = s.table.server.now().Add(time.Duration(i+1) * every)
+	}
+}
+
 // receive puts an event on its way. The cache has objects of its own.
 func (s *Stream[T]) receive(e event[T]) {
 	if s.broken {

@@ -76,8 +76,10 @@ func ofNodes() map[string]kind {
 // ofControllers is what happens to controllers and their watches.
 func ofControllers() map[string]kind {
 	return map[string]kind{
-		"restart": {3, func(r *run, op Op) error { r.restart(op.N % 2); return nil }},
-		"second":  {2, func(r *run, _ Op) error { r.second(); return nil }},
+		"restart":  {3, func(r *run, op Op) error { r.restart(op.N % 2); return nil }},
+		"snapshot": {3, func(r *run, _ Op) error { r.snapshot(); return nil }},
+		"behind":   {3, func(r *run, op Op) error { r.behind(op); return nil }},
+		"second":   {2, func(r *run, _ Op) error { r.second(); return nil }},
 		"skew": {1, func(r *run, op Op) error {
 			r.controller(op.N).Skew = time.Duration(op.M-6) * 37 * time.Second
 			return nil
@@ -98,6 +100,8 @@ func ofControllers() map[string]kind {
 		"break-pods":  {2, func(r *run, op Op) error { r.controller(op.N).View.ChildWatch.Break(); return nil }},
 		"break-sets":  {1, func(r *run, op Op) error { r.controller(op.N).View.OwnerWatch.Break(); return nil }},
 		"relist":      {4, func(r *run, op Op) error { r.relist(op.N); return nil }},
+		"replay":      {3, func(r *run, op Op) error { r.controller(op.N).View.ChildWatch.Replay(op.For / 8); return nil }},
+		"replay-sets": {2, func(r *run, op Op) error { r.controller(op.N).View.OwnerWatch.Replay(op.For / 8); return nil }},
 		"repeat":      {1, func(r *run, op Op) error { r.controller(op.N).View.ChildWatch.Repeat(); return nil }},
 		"repeat-sets": {1, func(r *run, op Op) error { r.controller(op.N).View.OwnerWatch.Repeat(); return nil }},
 	}

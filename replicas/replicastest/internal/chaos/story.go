@@ -20,6 +20,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/replicakit/replicakit/replicas/replicastest/internal/invariant"
 )
 
 // A Story is what happens, one thing after the other.
@@ -91,10 +93,12 @@ func Generate(seed uint64) Story {
 }
 
 // Shrink leaves out of a story that fails what it fails without: halves, quarters
-// and so on down to single things, as long as something goes.
+// and so on down to single things, as long as something goes and it breaks the same
+// rule.
 func Shrink(seed uint64, story Story) Story {
+	rule := invariant.RuleOf(Run(seed, story).Err)
 	for size := len(story) / 2; size > 0; {
-		shorter := shorten(seed, story, size)
+		shorter := shorten(seed, story, size, rule)
 		if len(shorter) == len(story) {
 			size /= 2
 		}
@@ -103,10 +107,10 @@ func Shrink(seed uint64, story Story) Story {
 	return story
 }
 
-func shorten(seed uint64, story Story, size int) Story {
+func shorten(seed uint64, story Story, size int, rule invariant.Rule) Story {
 	for from := 0; from+size <= len(story); {
 		without := slices.Concat(story[:from], story[from+size:])
-		if Run(seed, without).Err == nil {
+		if err := Run(seed, without).Err; err == nil || invariant.RuleOf(err) != rule {
 			from += size
 			continue
 		}

@@ -54,7 +54,7 @@ func (k *Checker) Awake(namespace string) error {
 		}
 		for _, rs := range view.OwnerWatch.In(namespace) {
 			if err := w.awake(rs); err != nil {
-				w.fail("%s sleeps: %v", rs.Name, err)
+				w.fail(Asleep, "%s sleeps: %v", rs.Name, err)
 				return k.err
 			}
 		}

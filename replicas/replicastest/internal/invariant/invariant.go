@@ -13,6 +13,11 @@
 // which call changed what, and which of that their watches have shown them. No
 // time is too long: what held a minute after a fault holds a day after it.
 //
+// A pass is judged by what the server wanted when it began. What changed during the
+// pass is excused, and what its process could see only later. Each excuse that does not
+// count has a Rule of its own, and KnownToFail lists the rules that the controller breaks
+// today.
+//
 // Never more. Only creations and adoptions add to an owner's replicas, so each
 // creation is judged as it takes effect. The replicas that the controller must know
 // of, the new one among them, are at most as many as its pass was asked for. It
@@ -26,8 +31,8 @@
 // Never fewer. Of deletions each is judged as it takes effect. The replicas that
 // are left, and those that are gone without the controller's doing and without its
 // being told, are at least as many as its pass was asked for. Its own deletions
-// never count as there, answered or not. A deletion that lands when nobody waits
-// for it any more is not judged.
+// never count as there, answered or not. A deletion that may land when nobody waits
+// for it any more is judged when it is sent, and counts from then on.
 //
 // Never another's. What a controller deletes is its owner's, or was when its view
 // was made and is not ready, or is what it created and a webhook took away: a pod
@@ -49,7 +54,6 @@ package invariant
 import (
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
@@ -69,28 +73,29 @@ type Checker struct {
 	truth    truth
 	watchers []*watcher
 	err      error
+	known    map[Rule]int
 }
 
 // New returns a Checker of a cluster.
 func New(cluster *replicastest.Cluster) *Checker {
-	k := &Checker{cluster: cluster, truth: truth{}}
+	k := &Checker{cluster: cluster, truth: newTruth(), known: map[Rule]int{}}
 	cluster.Changed, cluster.Restored = k.changed, k.restored
 	return k
 }
 
-// Err returns the first violation.
+// Err returns the first violation of a rule that is not known to fail.
 func (k *Checker) Err() error { return k.err }
-
-func (k *Checker) fail(format string, args ...any) {
-	if k.err == nil {
-		k.err = fmt.Errorf("invariant: "+format, args...)
-	}
-}
 
 // Watch watches a controller from its start on.
 func (k *Checker) Watch(c *replicastest.Controller) {
 	w := &watcher{checker: k, controller: c, record: newRecord(), last: map[types.NamespacedName]lastPass{}}
+	w.began = k.truth.now
 	k.watchers = append(k.watchers, w)
+	sync := c.Worker.Sync
+	c.Worker.Sync = func(ctx context.Context, key types.NamespacedName) (time.Duration, error) {
+		w.passBegan = k.truth.now
+		return sync(ctx, key)
+	}
 	c.Scaling = w.scaling
 	c.Client.Done = w.done
 	c.Passed = w.passed
@@ -102,7 +107,7 @@ func (k *Checker) Watch(c *replicastest.Controller) {
 func (k *Checker) Clone(cluster *replicastest.Cluster, c *replicastest.Controller) *Checker {
 	clone := New(cluster)
 	clone.Watch(c)
-	clone.err, clone.truth = k.err, maps.Clone(k.truth)
+	clone.err, clone.truth = k.err, k.truth.clone()
 	clone.watchers[0].record = k.watchers[0].clone()
 	return clone
 }
@@ -110,14 +115,21 @@ func (k *Checker) Clone(cluster *replicastest.Cluster, c *replicastest.Controlle
 // Describe tells what the Checker will judge by.
 func (k *Checker) Describe(tell func(parts ...any)) {
 	for _, w := range k.watchers {
-		there := w.controller.View.ChildWatch.In(metav1.NamespaceDefault)
-		for _, p := range slices.Concat(there, k.cluster.Children(metav1.NamespaceDefault)) {
+		listed := instant(0)
+		for _, l := range w.listed {
+			listed = max(listed, l.at)
+		}
+		there := w.controller.View.ChildWatch.In("")
+		for _, p := range slices.Concat(there, k.cluster.Children("")) {
 			made, own := w.made[p.UID]
-			tell("judged", own, w.doubted[p.Name], own && made >= k.truth[p.UID], w.seen[p.UID] >= made, w.deleted[p.UID], w.named[p.Name], versionOf(p) >= k.truth[p.UID])
+			since := k.truth.since[p.UID]
+			_, doubted := w.doubted[p.Name]
+			tell("judged", own, doubted, own && made >= since.version, w.seen[p.UID] >= made, w.deleted[p.UID], w.landed[p.UID], w.named[p.Name], w.unsure[p.Name] != "",
+				versionOf(p) >= since.version, k.truth.gone(p.UID) <= listed)
 		}
 		lost := 0
 		for uid, version := range w.made {
-			if _, is := k.truth[uid]; !is && w.seen[uid] < version && !w.deleted[uid] {
+			if _, is := k.truth.pods[uid]; !is && w.seen[uid] < version && !w.deleted[uid] {
 				lost++
 			}
 		}
@@ -132,15 +144,19 @@ func (k *Checker) Drop(c *replicastest.Controller) {
 
 // changed judges a change by the call that makes it.
 func (k *Checker) changed(before, after metav1.Object) {
-	if rs, ok := after.(*appsv1.ReplicaSet); ok {
-		k.wrote(rs)
+	wasOwner, _ := before.(*appsv1.ReplicaSet)
+	isOwner, _ := after.(*appsv1.ReplicaSet)
+	if wasOwner != nil || isOwner != nil {
+		k.truth.owner(wasOwner, isOwner)
+		k.wrote(isOwner)
+		return
 	}
 	old, was := before.(*corev1.Pod)
 	now, is := after.(*corev1.Pod)
 	if !was && !is {
 		return
 	}
-	k.truth.changed(old, now)
+	k.truth.pod(old, now)
 	for _, w := range k.watchers {
 		if call, ok := w.controller.Client.Calling(); ok {
 			w.did(call, old, now)
@@ -155,6 +171,9 @@ func (k *Checker) changed(before, after metav1.Object) {
 // wrote: a controller writes the status of the owner that it made the pass for, and
 // not that of another one of the same name.
 func (k *Checker) wrote(rs *appsv1.ReplicaSet) {
+	if rs == nil {
+		return
+	}
 	for _, w := range k.watchers {
 		call, ok := w.controller.Client.Calling()
 		if !ok || call.Verb != "update" || call.Late {
@@ -162,26 +181,25 @@ func (k *Checker) wrote(rs *appsv1.ReplicaSet) {
 		}
 		w.permitted(call)
 		if passing := w.controller.Passing(); passing == nil || passing.UID != rs.UID {
-			w.fail("the status of %s is written for another one of that name", rs.Name)
+			w.fail(Anothers, "the status of %s is written for another one of that name", rs.Name)
 		}
 	}
 }
 
 // isLive reports whether there is such a pod, and it is not being deleted.
 func (k *Checker) isLive(uid types.UID) bool {
-	return slices.ContainsFunc(k.cluster.Children(metav1.NamespaceDefault), func(p *corev1.Pod) bool {
-		return p.UID == uid && p.DeletionTimestamp == nil
-	})
+	p, is := k.truth.pods[uid]
+	return is && p.DeletionTimestamp == nil
 }
 
 // restored: what is there now is a new truth. Nobody is to blame for what was
 // deleted and is back.
 func (k *Checker) restored() {
-	k.truth = truth{}
-	for _, p := range k.cluster.Children(metav1.NamespaceDefault) {
-		k.truth[p.UID] = versionOf(p)
-		for _, w := range k.watchers {
-			delete(w.deleted, p.UID)
+	k.truth.restored(k.cluster.Owners(""), k.cluster.Children(""))
+	for _, w := range k.watchers {
+		for uid := range k.truth.pods {
+			delete(w.deleted, uid)
+			delete(w.landed, uid)
 		}
 	}
 }
@@ -191,22 +209,23 @@ type watcher struct {
 	checker    *Checker
 	controller *replicastest.Controller
 	record
-	looked types.UID // the owner that the pass under way has read live
-	last   map[types.NamespacedName]lastPass
-	permit func(replicastest.Call) error // as it was before the call under way; nil: writes are permitted
+	looked    types.UID // the owner that the pass under way has read live
+	passBegan instant
+	last      map[types.NamespacedName]lastPass
+	permit    func(replicastest.Call) error // as it was before the call under way; nil: writes are permitted
 }
 
-func (w *watcher) fail(format string, args ...any) {
-	w.checker.fail("%s: %s", w.controller.Now().UTC().Format(time.TimeOnly), fmt.Sprintf(format, args...))
+func (w *watcher) fail(r Rule, format string, args ...any) {
+	w.checker.fail(r, "%s: %s", w.controller.Now().UTC().Format(time.TimeOnly), fmt.Sprintf(format, args...))
 }
 
 func (w *watcher) judge(call replicastest.Call, old, now *corev1.Pod) {
 	rs := w.controller.Passing()
 	switch {
 	case rs == nil:
-		w.fail("%s %s outside of a pass", call.Verb, call.Name)
+		w.fail(Going, "%s %s outside of a pass", call.Verb, call.Name)
 	case rs.DeletionTimestamp != nil && !w.isStray(rs, call, old):
-		w.fail("%s %s for %s, which is being deleted", call.Verb, call.Name, rs.Name)
+		w.fail(Going, "%s %s for %s, which is being deleted", call.Verb, call.Name, rs.Name)
 	case call.Verb == "create":
 		w.creates(rs, now)
 	case call.Verb == "delete":
@@ -223,7 +242,7 @@ func (w *watcher) isStray(rs *appsv1.ReplicaSet, call replicastest.Call, p *core
 		return false
 	}
 	_, made := w.made[p.UID]
-	_, ours := replicasOf(rs, []*corev1.Pod{p})[p.UID]
+	_, ours := replicasOf(rs, slices.Values([]*corev1.Pod{p}))[p.UID]
 	return made && !ours
 }
 
@@ -231,34 +250,7 @@ func (w *watcher) isStray(rs *appsv1.ReplicaSet, call replicastest.Call, p *core
 // that was under way when the lease ended may take effect.
 func (w *watcher) permitted(call replicastest.Call) {
 	if now := w.controller.Client.Permit; w.permit != nil && now != nil && w.permit(call) != nil && now(call) != nil {
-		w.fail("%s %s without a lease", call.Verb, call.Name)
-	}
-}
-
-// creates: what is created belongs to the owner of the pass and matches it, unless
-// a webhook has other ideas, and is not one too many.
-func (w *watcher) creates(rs *appsv1.ReplicaSet, p *corev1.Pod) {
-	_, ok := replicasOf(rs, []*corev1.Pod{p})[p.UID]
-	switch known := w.known(rs); {
-	case !ok && w.checker.cluster.Mutate == nil:
-		w.fail("created pod %s is not one of %s", p.Name, rs.Name)
-	case ok && known > int(*rs.Spec.Replicas):
-		w.fail("%s creates %s: %d known, wanted %d", rs.Name, p.Name, known, *rs.Spec.Replicas)
-	}
-}
-
-// deletes: only pods that are the owner's are deleted, and not one too many.
-func (w *watcher) deletes(rs *appsv1.ReplicaSet, p *corev1.Pod) {
-	if _, own := w.made[p.UID]; controllerOf(p) != rs.UID && !own && !w.wasOurs(rs, p) {
-		w.fail("pod %s is deleted and belongs to %q, not %q", p.Name, controllerOf(p), rs.UID)
-	}
-	if _, ok := replicasOf(rs, []*corev1.Pod{p})[p.UID]; !ok {
-		return
-	}
-	left := len(replicasOf(rs, w.checker.cluster.Children(rs.Namespace)))
-	if phantoms := w.phantoms(rs); left+phantoms < int(*rs.Spec.Replicas) {
-		w.fail("%s deletes %s: %d left and %d that it cannot know to be gone, wanted %d",
-			rs.Name, p.Name, left, phantoms, *rs.Spec.Replicas)
+		w.fail(Leaseless, "%s %s without a lease", call.Verb, call.Name)
 	}
 }
 
@@ -271,25 +263,10 @@ func (w *watcher) wasOurs(rs *appsv1.ReplicaSet, p *corev1.Pod) bool {
 // adopts: nobody adopts without having looked whether the owner is still there.
 func (w *watcher) adopts(rs *appsv1.ReplicaSet, p *corev1.Pod) {
 	if controllerOf(p) != rs.UID {
-		w.fail("pod %s is adopted for %q in a pass for %q", p.Name, controllerOf(p), rs.UID)
+		w.fail(Anothers, "pod %s is adopted for %q in a pass for %q", p.Name, controllerOf(p), rs.UID)
 	}
 	if w.looked != rs.UID {
-		w.fail("pod %s is adopted without a live look at %s", p.Name, rs.Name)
-	}
-}
-
-// done learns which owners were read live, and which deletions were answered.
-func (w *watcher) done(call replicastest.Call, err error) {
-	w.permit = w.controller.Client.Permit
-	if call.Verb == "delete" {
-		w.doubted[call.Name] = err != nil
-	}
-	if err != nil || call.Verb != "get" || call.Kind != "ReplicaSet" {
-		return
-	}
-	live, err := w.checker.cluster.GetOwner(context.Background(), call.Namespace, call.Name)
-	if err == nil && live.DeletionTimestamp == nil {
-		w.looked = live.UID
+		w.fail(Anothers, "pod %s is adopted without a live look at %s", p.Name, rs.Name)
 	}
 }
 
@@ -300,6 +277,6 @@ func (w *watcher) passed(pass replicastest.Pass) {
 	w.looked = ""
 	clear(w.fresh)
 	if err := w.controller.View.Intact(); err != nil {
-		w.fail("%v", err)
+		w.fail(Intact, "%v", err)
 	}
 }

@@ -22,9 +22,9 @@ func (w *watcher) ranked(s replicastest.Scaling) {
 		return
 	}
 	if len(s.Related) == 0 && w.showsRelated(s) {
-		w.fail("%s deletes and has not looked for the pods of its siblings", s.Owner.Name)
+		w.fail(Plan, "%s deletes and has not looked for the pods of its siblings", s.Owner.Name)
 	}
-	isDoubted := func(p *corev1.Pod) bool { return w.doubted[p.Name] }
+	isDoubted := func(p *corev1.Pod) bool { _, is := w.doubted[p.Name]; return is }
 	order := slowrank.Sort(slowrank.Ranked(s.Owned, siblings(s)), w.controller.Now())
 	for _, v := range s.Scale.Delete {
 		if isDoubted(v.Object) {
@@ -32,7 +32,7 @@ func (w *watcher) ranked(s replicastest.Scaling) {
 			continue
 		}
 		if v.Object.UID != order[0].UID {
-			w.fail("%s deletes %s, but %s goes first", s.Owner.Name, v.Object.Name, order[0].Name)
+			w.fail(Plan, "%s deletes %s, but %s goes first", s.Owner.Name, v.Object.Name, order[0].Name)
 		}
 		order = order[1:]
 	}

@@ -24,11 +24,11 @@ func (w *watcher) scaling(s replicastest.Scaling) {
 		burst = replicas.DefaultBurstReplicas
 	}
 	if create, remove := s.Scale.Create, len(s.Scale.Delete); create > 0 && remove > 0 || max(create, remove) > burst {
-		w.fail("%s creates %d and deletes %d at once, with a burst of %d", s.Owner.Name, create, remove, burst)
+		w.fail(Plan, "%s creates %d and deletes %d at once, with a burst of %d", s.Owner.Name, create, remove, burst)
 	}
 	for _, p := range s.Owned {
 		if !isActive(p) {
-			w.fail("%s counts %s, which is not active", s.Owner.Name, p.Name)
+			w.fail(Plan, "%s counts %s, which is not active", s.Owner.Name, p.Name)
 		}
 	}
 	w.ranked(s)
@@ -63,7 +63,7 @@ func (w *watcher) came(obj any) {
 	}
 	for _, key := range w.controller.Expectations().OwnersOfCreation(p.Name) {
 		if key.Namespace == p.Namespace {
-			w.fail("%s still expects %s, which it has seen", key.Name, p.Name)
+			w.fail(Expecting, "%s still expects %s, which it has seen", key.Name, p.Name)
 		}
 	}
 }
@@ -74,12 +74,12 @@ func (w *watcher) started(pass replicastest.Pass) {
 	expected, _ := w.controller.Expectations().Get(expectations.KeyOf(pass.Owner))
 	for _, v := range pass.Scale.Delete {
 		if uid := v.Object.UID; slices.Contains(expected.Deleting, uid) && w.checker.isLive(uid) {
-			w.fail("%s expects the end of %s, whose deletion has not begun", pass.Owner.Name, v.Object.Name)
+			w.fail(Expecting, "%s expects the end of %s, whose deletion has not begun", pass.Owner.Name, v.Object.Name)
 		}
 	}
 	for _, name := range pass.Scale.Names {
 		if slices.Contains(expected.Creating, name) && !w.named[name] {
-			w.fail("%s expects %s, whose creation did not succeed", pass.Owner.Name, name)
+			w.fail(Expecting, "%s expects %s, whose creation did not succeed", pass.Owner.Name, name)
 		}
 	}
 }
@@ -92,7 +92,7 @@ func (w *watcher) gone(old, obj any) {
 	p, ok := obj.(*corev1.Pod)
 	if uid := uidOf(old); !ok || uid != p.UID || p.DeletionTimestamp != nil {
 		for _, key := range w.controller.Expectations().OwnersOfDeletion(uid) {
-			w.fail("%s still expects the end of %s, which it has seen", key.Name, uid)
+			w.fail(Expecting, "%s still expects the end of %s, which it has seen", key.Name, uid)
 		}
 	}
 }

@@ -4,11 +4,14 @@
 package invariant
 
 import (
+	"iter"
 	"maps"
+	"slices"
 	"strconv"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -16,18 +19,114 @@ import (
 	"github.com/replicakit/replicakit/selector"
 )
 
-// A truth is since when each pod has been whose it is: since which version neither
-// its controller nor its labels nor whether it is active have changed. A view of a
-// pod that is as new as that is right about it.
-type truth map[types.UID]uint64
+// An instant counts the changes of a cluster. Unlike versions, it never goes back.
+type instant uint64
 
-// changed learns of a change.
-func (t truth) changed(before, after *corev1.Pod) {
-	switch {
-	case after == nil:
-		delete(t, before.UID)
-	case before == nil || before.UID != after.UID || isAnothers(before, after):
-		t[after.UID] = versionOf(after)
+// A truth is what the server had, and when.
+type truth struct {
+	now   instant
+	epoch instant // since the last restore
+	pods  map[types.UID]*corev1.Pod
+	since map[types.UID]moment  // since when each pod has been whose it is
+	ended map[types.UID]instant // since when a pod that is gone has been no replica
+	specs map[types.NamespacedName][]spec
+}
+
+// A moment is since when neither the controller of a pod nor its labels nor whether it
+// is active have changed. A view of a pod that is as new as that is right about it.
+type moment struct {
+	version uint64
+	at      instant
+}
+
+// A spec is an owner as it was from an instant on, until the next one; nil if there was
+// none.
+type spec struct {
+	from  instant
+	owner *appsv1.ReplicaSet
+}
+
+func newTruth() truth {
+	return truth{pods: map[types.UID]*corev1.Pod{}, since: map[types.UID]moment{}, ended: map[types.UID]instant{}, specs: map[types.NamespacedName][]spec{}}
+}
+
+// clone copies a truth for a clone of the cluster. Only the newest specs matter there, as
+// no pass is under way.
+func (t truth) clone() truth {
+	clone := truth{t.now, t.epoch, maps.Clone(t.pods), maps.Clone(t.since), maps.Clone(t.ended), make(map[types.NamespacedName][]spec, len(t.specs))}
+	for key, specs := range t.specs {
+		clone.specs[key] = slices.Clone(specs[len(specs)-1:])
+	}
+	return clone
+}
+
+// pod learns of a change of a pod.
+func (t *truth) pod(before, after *corev1.Pod) {
+	t.now++
+	if before != nil && (after == nil || after.UID != before.UID) {
+		t.ended[before.UID] = t.now
+		if !isActive(before) {
+			t.ended[before.UID] = t.since[before.UID].at
+		}
+		delete(t.since, before.UID)
+		delete(t.pods, before.UID)
+	}
+	if after != nil {
+		t.pods[after.UID] = after
+	}
+	if after != nil && (before == nil || before.UID != after.UID || isAnothers(before, after)) {
+		t.since[after.UID] = moment{versionOf(after), t.now}
+	}
+}
+
+// owner learns of a change of an owner.
+func (t *truth) owner(before, after *appsv1.ReplicaSet) {
+	t.now++
+	is := after
+	if is == nil {
+		is = before
+	}
+	key := types.NamespacedName{Namespace: is.Namespace, Name: is.Name}
+	if specs := t.specs[key]; len(specs) > 0 && after != nil && isSameSpec(specs[len(specs)-1].owner, after) {
+		return
+	}
+	t.specs[key] = append(t.specs[key], spec{t.now, after})
+}
+
+func isSameSpec(a, b *appsv1.ReplicaSet) bool {
+	return a != nil && a.UID == b.UID && a.Generation == b.Generation && a.DeletionTimestamp.Equal(b.DeletionTimestamp)
+}
+
+// any reports whether one of the specs that an owner had since an instant satisfies f.
+// One that is gone, or is being deleted, wants nothing.
+func (t *truth) any(rs *appsv1.ReplicaSet, since instant, f func(*appsv1.ReplicaSet) bool) bool {
+	specs := t.specs[types.NamespacedName{Namespace: rs.Namespace, Name: rs.Name}]
+	for i := len(specs) - 1; i >= 0; i-- {
+		if o := specs[i].owner; o != nil && o.UID == rs.UID && o.DeletionTimestamp == nil && f(o) {
+			return true
+		}
+		if specs[i].from <= since {
+			return false
+		}
+	}
+	return false
+}
+
+// gone is since when a pod has been no replica of anybody, or another one's.
+func (t *truth) gone(uid types.UID) instant {
+	return max(t.ended[uid], t.since[uid].at, t.epoch)
+}
+
+// restored begins anew: everything is as it is from now on.
+func (t *truth) restored(owners []*appsv1.ReplicaSet, pods []*corev1.Pod) {
+	now := t.now + 1
+	*t = newTruth()
+	t.now, t.epoch = now, now
+	for _, p := range pods {
+		t.pods[p.UID], t.since[p.UID] = p, moment{versionOf(p), now}
+	}
+	for _, rs := range owners {
+		t.specs[types.NamespacedName{Namespace: rs.Namespace, Name: rs.Name}] = []spec{{now, rs}}
 	}
 }
 
@@ -36,17 +135,17 @@ func isAnothers(before, after *corev1.Pod) bool {
 		!maps.Equal(before.Labels, after.Labels)
 }
 
-func versionOf(p *corev1.Pod) uint64 {
-	v, _ := strconv.ParseUint(p.ResourceVersion, 10, 64)
+func versionOf(o metav1.Object) uint64 {
+	v, _ := strconv.ParseUint(o.GetResourceVersion(), 10, 64)
 	return v
 }
 
 // replicasOf are the pods, of those given, that are an owner's replicas: active, its
 // own, and matching.
-func replicasOf(rs *appsv1.ReplicaSet, pods []*corev1.Pod) map[types.UID]*corev1.Pod {
+func replicasOf(rs *appsv1.ReplicaSet, pods iter.Seq[*corev1.Pod]) map[types.UID]*corev1.Pod {
 	found := map[types.UID]*corev1.Pod{}
 	sel, err := selector.ForReplicaSet(rs)
-	for _, p := range pods {
+	for p := range pods {
 		if err == nil && isActive(p) && controllerOf(p) == rs.UID && sel.Matches(labels.Set(p.Labels)) {
 			found[p.UID] = p
 		}
@@ -56,20 +155,38 @@ func replicasOf(rs *appsv1.ReplicaSet, pods []*corev1.Pod) map[types.UID]*corev1
 
 // A record is what one controller did, and what of it it was shown.
 type record struct {
-	made    map[types.UID]uint64 // pods that it created or adopted, by that version
-	deleted map[types.UID]bool   // pods whose deletion it began, and was there when it did
-	seen    map[types.UID]uint64 // the latest version that arrived of those it made
-	fresh   map[types.UID]bool   // what arrived in the middle of the pass under way: too late for its list
-	doubted map[string]bool      // names of pods that it asked to delete, and was not answered
-	named   map[string]bool      // names of pods that it created
+	began   instant                // of the process
+	made    map[types.UID]uint64   // pods that it created or adopted, by that version
+	deleted map[types.UID]bool     // pods whose deletion it began, and was there when it did
+	landed  map[types.UID]bool     // pods whose deletion it began, which took effect when nobody waited for it
+	seen    map[types.UID]uint64   // the latest version that arrived of those it made
+	fresh   map[types.UID]bool     // what arrived in the middle of the pass under way: too late for its list
+	doubted map[string]types.UID   // by name, pods that it asked to delete, and was not answered
+	named   map[string]bool        // names of pods that it created
+	unsure  map[string]types.UID   // by name, the owners of pods that it asked to create, and was not answered
+	listed  map[types.UID]liveList // by owner, its last live list
+	read    map[types.UID]instant  // by owner, when it was last read live
+}
+
+// A liveList is when a list was made, and what it selected.
+type liveList struct {
+	at       instant
+	selector string
 }
 
 func newRecord() record {
-	return record{made: map[types.UID]uint64{}, deleted: map[types.UID]bool{}, seen: map[types.UID]uint64{}, fresh: map[types.UID]bool{}, doubted: map[string]bool{}, named: map[string]bool{}}
+	return record{
+		made: map[types.UID]uint64{}, deleted: map[types.UID]bool{}, landed: map[types.UID]bool{}, seen: map[types.UID]uint64{},
+		fresh: map[types.UID]bool{}, doubted: map[string]types.UID{}, named: map[string]bool{}, unsure: map[string]types.UID{},
+		listed: map[types.UID]liveList{}, read: map[types.UID]instant{},
+	}
 }
 
 func (r record) clone() record {
-	return record{maps.Clone(r.made), maps.Clone(r.deleted), maps.Clone(r.seen), maps.Clone(r.fresh), maps.Clone(r.doubted), maps.Clone(r.named)}
+	return record{
+		r.began, maps.Clone(r.made), maps.Clone(r.deleted), maps.Clone(r.landed), maps.Clone(r.seen), maps.Clone(r.fresh), maps.Clone(r.doubted),
+		maps.Clone(r.named), maps.Clone(r.unsure), maps.Clone(r.listed), maps.Clone(r.read),
+	}
 }
 
 // did learns of a change that a call of the controller made. Of a deletion that
@@ -81,6 +198,8 @@ func (r record) did(call replicastest.Call, before, after *corev1.Pod) {
 		r.named[after.Name] = true
 	case call.Verb == "delete" && !call.Late:
 		r.deleted[before.UID] = true
+	case call.Verb == "delete":
+		r.landed[before.UID] = true
 	}
 }
 
@@ -89,38 +208,4 @@ func (r record) arrives(p *corev1.Pod) {
 	if _, is := r.made[p.UID]; is {
 		r.seen[p.UID] = max(r.seen[p.UID], versionOf(p))
 	}
-}
-
-// known are the replicas of an owner that the controller must know of: those that
-// its view is right about, and those that it made itself.
-func (w *watcher) known(rs *appsv1.ReplicaSet) int {
-	seen := replicasOf(rs, w.controller.View.ChildWatch.In(rs.Namespace))
-	n := 0
-	for uid := range replicasOf(rs, w.checker.cluster.Children(rs.Namespace)) {
-		since := w.checker.truth[uid]
-		shown, is := seen[uid]
-		if made, own := w.made[uid]; is && !w.fresh[uid] && versionOf(shown) >= since || own && made >= since {
-			n++
-		}
-	}
-	return n
-}
-
-// phantoms are the replicas of an owner that are gone without the controller's
-// doing, or are no replicas any more, and of which it was not told.
-func (w *watcher) phantoms(rs *appsv1.ReplicaSet) int {
-	there := replicasOf(rs, w.checker.cluster.Children(rs.Namespace))
-	shown := replicasOf(rs, w.controller.View.ChildWatch.In(rs.Namespace))
-	for uid, version := range w.made {
-		if w.seen[uid] < version {
-			shown[uid] = nil
-		}
-	}
-	n := 0
-	for uid := range shown {
-		if _, is := there[uid]; !is && !w.deleted[uid] {
-			n++
-		}
-	}
-	return n
 }

@@ -1,0 +1,244 @@
+// Copyright The replicakit Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package invariant
+
+import (
+	"context"
+	"maps"
+	"slices"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/replicakit/replicakit/replicas/replicastest"
+)
+
+// A share is how many replicas count by a rule and not by the one before it.
+type share struct {
+	rule Rule
+	n    int
+}
+
+// creates: what is created belongs to the owner of the pass and matches it, unless
+// a webhook has other ideas, and is not one too many.
+func (w *watcher) creates(rs *appsv1.ReplicaSet, p *corev1.Pod) {
+	_, ok := replicasOf(rs, slices.Values([]*corev1.Pod{p}))[p.UID]
+	switch {
+	case !ok && w.checker.cluster.Mutate == nil:
+		w.fail(Anothers, "created pod %s is not one of %s", p.Name, rs.Name)
+	case ok:
+		w.notMore(rs, p.Name)
+	}
+}
+
+// notMore judges a creation by all that the controller must know of.
+func (w *watcher) notMore(rs *appsv1.ReplicaSet, name string) {
+	sum, wanted := 0, int(*rs.Spec.Replicas)
+	shares := w.known(rs)
+	for _, s := range shares {
+		if sum += s.n; sum > wanted {
+			w.fail(s.rule, "%s creates %s: %d known, wanted %d", rs.Name, name, sum, wanted)
+			return
+		}
+	}
+	fits := func(rs *appsv1.ReplicaSet) bool { return w.known(rs)[0].n <= int(*rs.Spec.Replicas) }
+	switch t := &w.checker.truth; {
+	case !t.any(rs, w.read[rs.UID], fits):
+		w.fail(MoreReadSpec, "%s creates %s: %d known, and it has read that fewer are wanted", rs.Name, name, shares[0].n)
+	case !t.any(rs, w.passBegan, fits):
+		w.fail(MoreOldSpec, "%s creates %s: %d known, and fewer are wanted", rs.Name, name, shares[0].n)
+	}
+}
+
+// known are the replicas of an owner that the controller must know of: those that its
+// view is right about, and those that it made itself, that a live list showed, that were
+// there before it, or that may yet come of its own calls.
+func (w *watcher) known(rs *appsv1.ReplicaSet) []share {
+	seen := replicasOf(rs, slices.Values(w.controller.View.ChildWatch.In(rs.Namespace)))
+	t, listed := &w.checker.truth, w.listed[rs.UID]
+	shares := []share{{rule: More}, {rule: MoreUnanswered}, {rule: MoreListed}, {rule: MoreNewProcess}, {rule: MoreInFlight}}
+	there := map[string]bool{}
+	for uid, p := range replicasOf(rs, maps.Values(t.pods)) {
+		there[p.Name] = true
+		since := t.since[uid]
+		shown, is := seen[uid]
+		made, own := w.made[uid]
+		own = own && made >= since.version
+		switch _, unsure := w.unsure[p.Name]; {
+		case is && !w.fresh[uid] && versionOf(shown) >= since.version, own && !unsure:
+			shares[0].n++
+		case own:
+			shares[1].n++
+		case since.at <= listed.at && listed.selector == selects(rs):
+			shares[2].n++
+		case since.at <= w.began:
+			shares[3].n++
+		}
+	}
+	for _, call := range w.controller.Client.InFlight() {
+		if call.Verb == "create" && w.unsure[call.Name] == rs.UID && !there[call.Name] {
+			there[call.Name] = true
+			shares[4].n++
+		}
+	}
+	return shares
+}
+
+// deletes: only pods that are the owner's are deleted, and not one too many.
+func (w *watcher) deletes(rs *appsv1.ReplicaSet, p *corev1.Pod) {
+	if _, own := w.made[p.UID]; controllerOf(p) != rs.UID && !own && !w.wasOurs(rs, p) {
+		w.fail(Anothers, "pod %s is deleted and belongs to %q, not %q", p.Name, controllerOf(p), rs.UID)
+	}
+	if _, ok := replicasOf(rs, slices.Values([]*corev1.Pod{p}))[p.UID]; ok {
+		w.notFewer(rs, p)
+	}
+}
+
+// notFewer judges a deletion by what the controller cannot know to be gone.
+func (w *watcher) notFewer(rs *appsv1.ReplicaSet, p *corev1.Pod) {
+	left, shares := w.left(rs)
+	sum, wanted := left, int(*rs.Spec.Replicas)
+	for _, s := range shares {
+		sum += s.n
+	}
+	phantoms := sum - left
+	for i := len(shares); i >= 0; i-- {
+		rule := Fewer
+		if i < len(shares) {
+			rule = shares[i].rule
+			sum -= shares[i].n
+		}
+		if sum < wanted {
+			w.fail(rule, "%s deletes %s: %d left and %d that it cannot know to be gone, wanted %d", rs.Name, p.Name, left, phantoms, wanted)
+			return
+		}
+	}
+	fits := func(rs *appsv1.ReplicaSet) bool {
+		left, shares := w.left(rs)
+		for _, s := range shares {
+			left += s.n
+		}
+		return left >= int(*rs.Spec.Replicas)
+	}
+	rule := FewerOldUnready
+	if isReady(p) {
+		rule = FewerOldSpec
+	}
+	switch t := &w.checker.truth; {
+	case !t.any(rs, w.read[rs.UID], fits):
+		w.fail(FewerReadSpec, "%s deletes %s: %d left, and it has read that more are wanted", rs.Name, p.Name, left)
+	case !t.any(rs, w.passBegan, fits):
+		w.fail(rule, "%s deletes %s: %d left, and more are wanted", rs.Name, p.Name, left)
+	}
+}
+
+// left are the replicas of an owner that are there and stay, and those that the
+// controller may take to be there: they have ended, not by its doing, and its view shows
+// them; or they end by a call of its own that has not taken effect yet. By which rule it
+// may not is said too.
+func (w *watcher) left(rs *appsv1.ReplicaSet) (n int, excused []share) {
+	t, listed := &w.checker.truth, w.listed[rs.UID]
+	shares := []share{{}, {rule: FewerNewProcess}, {rule: FewerSameName}, {rule: FewerListed}, {rule: FewerInFlight}}
+	ends := map[types.UID]bool{}
+	for _, call := range w.controller.Client.InFlight() {
+		if call.Verb == "delete" {
+			ends[w.doubted[call.Name]] = true
+		}
+	}
+	there, names := replicasOf(rs, maps.Values(t.pods)), map[string]bool{}
+	for uid, p := range there {
+		names[p.Name] = true
+		if ends[uid] {
+			shares[4].n++
+		} else {
+			n++
+		}
+	}
+	shown := replicasOf(rs, slices.Values(w.controller.View.ChildWatch.In(rs.Namespace)))
+	for uid, version := range w.made {
+		if w.seen[uid] < version {
+			shown[uid] = nil
+		}
+	}
+	for uid, p := range shown {
+		if _, is := there[uid]; is || w.deleted[uid] {
+			continue
+		}
+		switch at := t.gone(uid); {
+		case w.landed[uid]:
+			shares[4].n++
+		case at <= listed.at && listed.selector == selects(rs):
+			shares[3].n++
+		case p != nil && names[p.Name]:
+			shares[2].n++
+		case at <= w.began:
+			shares[1].n++
+		default:
+			n++
+		}
+	}
+	return n, shares[1:]
+}
+
+func selects(rs *appsv1.ReplicaSet) string { return rs.Spec.Selector.String() }
+
+// sent judges a deletion that has not taken effect yet: it may.
+func (w *watcher) sent(call replicastest.Call) {
+	rs := w.controller.Passing()
+	p, is := w.checker.truth.pods[w.doubted[call.Name]]
+	if rs == nil || !is || !slices.ContainsFunc(w.controller.Client.InFlight(), func(late replicastest.Call) bool {
+		return late.Verb == "delete" && late.NamespacedName == call.NamespacedName
+	}) {
+		return
+	}
+	if _, ok := replicasOf(rs, slices.Values([]*corev1.Pod{p}))[p.UID]; ok {
+		w.notFewer(rs, p)
+	}
+}
+
+// done learns what was read live, and which calls were answered.
+func (w *watcher) done(call replicastest.Call, err error) {
+	w.permit = w.controller.Client.Permit
+	rs := w.controller.Passing()
+	if rs == nil {
+		return
+	}
+	now := w.checker.truth.now
+	switch {
+	case call.Verb == "create":
+		delete(w.unsure, call.Name)
+		if err != nil {
+			w.unsure[call.Name] = rs.UID
+		}
+	case call.Verb == "delete" && !call.DryRun:
+		w.deleteSent(call, err)
+	case call.Verb == "list" && err == nil:
+		w.listed[rs.UID] = liveList{now, selects(rs)}
+	case call.Kind != "ReplicaSet" && err == nil:
+		delete(w.unsure, call.Name) // it was looked for, and found
+	case call.Kind == "ReplicaSet" && (err == nil || apierrors.IsNotFound(err)):
+		w.read[rs.UID] = now
+		live, gone := w.checker.cluster.GetOwner(context.Background(), call.Namespace, call.Name)
+		if err == nil && gone == nil && live.DeletionTimestamp == nil && call.Verb == "get" {
+			w.looked = live.UID
+		}
+	}
+}
+
+// deleteSent notes a deletion without an answer.
+func (w *watcher) deleteSent(call replicastest.Call, err error) {
+	delete(w.doubted, call.Name)
+	if err == nil {
+		return
+	}
+	w.doubted[call.Name] = ""
+	for uid, p := range w.checker.truth.pods {
+		if p.Name == call.Name && p.Namespace == call.Namespace {
+			w.doubted[call.Name] = uid
+		}
+	}
+	w.sent(call)
+}
