@@ -176,6 +176,9 @@ func (c *ControllerOf[O, C]) Expectations() *expectations.Store[expectations.Key
 // client-go's caches do from 0.36 on: it then waits until they show what it wrote.
 func (c *ControllerOf[O, C]) RememberWrites() { c.remembers = true }
 
+// RemembersWrites reports whether RememberWrites was called.
+func (c *ControllerOf[O, C]) RemembersWrites() bool { return c.remembers }
+
 // Now returns the time on the controller's clock.
 func (c *ControllerOf[O, C]) Now() time.Time { return c.cluster.Clock.Now().Add(c.Skew) }
 

@@ -54,7 +54,7 @@ func (k *Checker) Awake(namespace string) error {
 		}
 		for _, rs := range view.OwnerWatch.In(namespace) {
 			if err := w.awake(rs); err != nil {
-				w.fail(Asleep, "%s sleeps: %v", rs.Name, err)
+				w.fail(w.asleep(), "%s sleeps: %v", rs.Name, err)
 				return k.err
 			}
 		}
@@ -83,6 +83,17 @@ func (w *watcher) awake(rs *appsv1.ReplicaSet) error {
 		return fmt.Errorf("for %v yet, though %w", due.Sub(now), why)
 	}
 	return why
+}
+
+// asleep is the rule that an owner breaks that sleeps: if the controller takes something
+// to be there that its cache has passed by, it may not be able to tell.
+func (w *watcher) asleep() Rule {
+	for uid := range w.unseen() {
+		if _, is := w.checker.truth.pods[uid]; !is && w.passedBy(uid) {
+			return w.unversioned(Asleep, Unversioned)
+		}
+	}
+	return Asleep
 }
 
 // clocksGoBack by less than this in stories: pods are then younger than they were when

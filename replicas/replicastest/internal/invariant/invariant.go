@@ -123,9 +123,10 @@ func (k *Checker) Describe(tell func(parts ...any)) {
 		for _, p := range slices.Concat(there, k.cluster.Children("")) {
 			made, own := w.made[p.UID]
 			since := k.truth.since[p.UID]
+			gone, _ := k.truth.gone(p.UID)
 			_, doubted := w.doubted[p.Name]
-			tell("judged", own, doubted, own && made >= since.version, w.seen[p.UID] >= made, w.deleted[p.UID], w.landed[p.UID], w.named[p.Name], w.unsure[p.Name] != "",
-				versionOf(p) >= since.version, k.truth.gone(p.UID) <= listed)
+			tell("judged", own, doubted, own && made >= since.version, w.seen[p.UID] >= made, w.deleted[p.UID], w.landed[p.UID], w.lost[p.UID], w.named[p.Name], w.unsure[p.Name],
+				versionOf(p) >= since.version, w.told[p.UID], gone.at <= listed)
 		}
 		lost := 0
 		for uid, version := range w.made {
@@ -156,7 +157,7 @@ func (k *Checker) changed(before, after metav1.Object) {
 	if !was && !is {
 		return
 	}
-	k.truth.pod(old, now)
+	k.truth.pod(old, now, k.cluster.Version())
 	for _, w := range k.watchers {
 		if call, ok := w.controller.Client.Calling(); ok {
 			w.did(call, old, now)
@@ -199,7 +200,7 @@ func (k *Checker) restored() {
 	for _, w := range k.watchers {
 		for uid := range k.truth.pods {
 			delete(w.deleted, uid)
-			delete(w.landed, uid)
+			delete(w.lost, uid)
 		}
 	}
 }

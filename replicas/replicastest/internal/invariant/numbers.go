@@ -7,6 +7,7 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"strconv"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -59,7 +60,7 @@ func (w *watcher) notMore(rs *appsv1.ReplicaSet, name string) {
 func (w *watcher) known(rs *appsv1.ReplicaSet) []share {
 	seen := replicasOf(rs, slices.Values(w.controller.View.ChildWatch.In(rs.Namespace)))
 	t, listed := &w.checker.truth, w.listed[rs.UID]
-	shares := []share{{rule: More}, {rule: MoreUnanswered}, {rule: MoreListed}, {rule: MoreNewProcess}, {rule: MoreInFlight}}
+	shares := []share{{rule: More}, {rule: MoreUnanswered}, {rule: MoreLanded}, {rule: MoreListed}, {rule: MoreNewProcess}, {rule: MoreInFlight}}
 	there := map[string]bool{}
 	for uid, p := range replicasOf(rs, maps.Values(t.pods)) {
 		there[p.Name] = true
@@ -67,21 +68,23 @@ func (w *watcher) known(rs *appsv1.ReplicaSet) []share {
 		shown, is := seen[uid]
 		made, own := w.made[uid]
 		own = own && made >= since.version
-		switch _, unsure := w.unsure[p.Name]; {
-		case is && !w.fresh[uid] && versionOf(shown) >= since.version, own && !unsure:
+		switch {
+		case is && !w.fresh[uid] && versionOf(shown) >= since.version, own && !w.unsure[p.Name] && !w.landed[uid]:
 			shares[0].n++
-		case own:
+		case own && w.unsure[p.Name]:
 			shares[1].n++
-		case since.at <= listed.at && listed.selector == selects(rs):
+		case own:
 			shares[2].n++
-		case since.at <= w.began:
+		case since.at <= listed.at && listed.selector == selects(rs):
 			shares[3].n++
+		case since.at <= w.began:
+			shares[4].n++
 		}
 	}
 	for _, call := range w.controller.Client.InFlight() {
-		if call.Verb == "create" && w.unsure[call.Name] == rs.UID && !there[call.Name] {
+		if call.Verb == "create" && w.asked[call.Name] == rs.UID && !there[call.Name] {
 			there[call.Name] = true
-			shares[4].n++
+			shares[5].n++
 		}
 	}
 	return shares
@@ -141,7 +144,8 @@ func (w *watcher) notFewer(rs *appsv1.ReplicaSet, p *corev1.Pod) {
 // may not is said too.
 func (w *watcher) left(rs *appsv1.ReplicaSet) (n int, excused []share) {
 	t, listed := &w.checker.truth, w.listed[rs.UID]
-	shares := []share{{}, {rule: FewerNewProcess}, {rule: FewerSameName}, {rule: FewerListed}, {rule: FewerInFlight}}
+	passed := w.unversioned(FewerPassed, FewerUnversioned)
+	shares := []share{{}, {rule: FewerNewProcess}, {rule: passed}, {rule: FewerSameName}, {rule: FewerListed}, {rule: FewerInFlight}}
 	ends := map[types.UID]bool{}
 	for _, call := range w.controller.Client.InFlight() {
 		if call.Verb == "delete" {
@@ -152,35 +156,65 @@ func (w *watcher) left(rs *appsv1.ReplicaSet) (n int, excused []share) {
 	for uid, p := range there {
 		names[p.Name] = true
 		if ends[uid] {
-			shares[4].n++
+			shares[5].n++
 		} else {
 			n++
 		}
 	}
 	shown := replicasOf(rs, slices.Values(w.controller.View.ChildWatch.In(rs.Namespace)))
-	for uid, version := range w.made {
-		if w.seen[uid] < version {
-			shown[uid] = nil
-		}
+	for uid := range w.unseen() {
+		shown[uid] = nil
 	}
 	for uid, p := range shown {
 		if _, is := there[uid]; is || w.deleted[uid] {
 			continue
 		}
-		switch at := t.gone(uid); {
-		case w.landed[uid]:
+		switch gone, _ := t.gone(uid); {
+		case w.lost[uid]:
+			shares[5].n++
+		case gone.at <= listed.at && listed.selector == selects(rs):
 			shares[4].n++
-		case at <= listed.at && listed.selector == selects(rs):
-			shares[3].n++
 		case p != nil && names[p.Name]:
+			shares[3].n++
+		case p == nil && w.passedBy(uid):
 			shares[2].n++
-		case at <= w.began:
+		case gone.at <= w.began:
 			shares[1].n++
 		default:
 			n++
 		}
 	}
 	return n, shares[1:]
+}
+
+// unseen are the pods that the controller knows of though its view has not shown them.
+func (w *watcher) unseen() map[types.UID]bool {
+	unseen := map[types.UID]bool{}
+	for uid, version := range w.made {
+		if w.seen[uid] < version {
+			unseen[uid] = true
+		}
+	}
+	for uid := range w.told {
+		unseen[uid] = true
+	}
+	return unseen
+}
+
+// passedBy reports whether the cache has come past the end of a pod that it has not shown.
+func (w *watcher) passedBy(uid types.UID) bool {
+	gone, known := w.checker.truth.gone(uid)
+	version, err := strconv.ParseUint(w.controller.View.ChildWatch.Version(), 10, 64)
+	return known && err == nil && version >= gone.version
+}
+
+// unversioned returns a rule for what the cache has passed by: who is told how far it
+// has come must notice.
+func (w *watcher) unversioned(known, unknown Rule) Rule {
+	if w.controller.RemembersWrites() {
+		return known
+	}
+	return unknown
 }
 
 func selects(rs *appsv1.ReplicaSet) string { return rs.Spec.Selector.String() }
@@ -209,21 +243,33 @@ func (w *watcher) done(call replicastest.Call, err error) {
 	now := w.checker.truth.now
 	switch {
 	case call.Verb == "create":
-		delete(w.unsure, call.Name)
-		if err != nil {
-			w.unsure[call.Name] = rs.UID
-		}
+		w.asked[call.Name] = rs.UID
+		w.unsure[call.Name] = err != nil
 	case call.Verb == "delete" && !call.DryRun:
 		w.deleteSent(call, err)
 	case call.Verb == "list" && err == nil:
 		w.listed[rs.UID] = liveList{now, selects(rs)}
+		for uid := range replicasOf(rs, maps.Values(w.checker.truth.pods)) {
+			w.told[uid] = true
+		}
 	case call.Kind != "ReplicaSet" && err == nil:
-		delete(w.unsure, call.Name) // it was looked for, and found
+		w.unsure[call.Name] = false // it was looked for, and found
+		w.found(call.Name)
 	case call.Kind == "ReplicaSet" && (err == nil || apierrors.IsNotFound(err)):
 		w.read[rs.UID] = now
 		live, gone := w.checker.cluster.GetOwner(context.Background(), call.Namespace, call.Name)
 		if err == nil && gone == nil && live.DeletionTimestamp == nil && call.Verb == "get" {
 			w.looked = live.UID
+		}
+	}
+}
+
+// found: one that landed is known once it was looked for, and found.
+func (w *watcher) found(name string) {
+	for uid, p := range w.checker.truth.pods {
+		if p.Name == name {
+			delete(w.landed, uid)
+			w.told[uid] = true
 		}
 	}
 }

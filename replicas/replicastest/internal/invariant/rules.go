@@ -18,32 +18,36 @@ type Rule string
 const (
 	More           Rule = "more"             // a creation makes more than the pass was asked for
 	MoreUnanswered Rule = "more-unanswered"  // though of one that it created itself nobody had told it
+	MoreLanded     Rule = "more-landed"      // nor of one whose creation landed when nobody waited for it
 	MoreListed     Rule = "more-listed"      // though its last live list showed it
 	MoreNewProcess Rule = "more-new-process" // though all was there before the process began
 	MoreInFlight   Rule = "more-in-flight"   // a creation of its own may still land
 	MoreReadSpec   Rule = "more-read-spec"   // it has itself read that the owner wants fewer
 	MoreOldSpec    Rule = "more-old-spec"    // the owner wanted fewer before the pass began
 
-	Fewer           Rule = "fewer"             // a deletion leaves fewer than the pass was asked for
-	FewerInFlight   Rule = "fewer-in-flight"   // a deletion of its own may still land, or has landed unseen
-	FewerListed     Rule = "fewer-listed"      // its last live list did not show what it takes to be there
-	FewerSameName   Rule = "fewer-same-name"   // what it takes to be there has the name of one that is
-	FewerNewProcess Rule = "fewer-new-process" // what it takes to be there was gone before the process began
-	FewerReadSpec   Rule = "fewer-read-spec"   // it has itself read that the owner wants more
-	FewerOldSpec    Rule = "fewer-old-spec"    // the owner wanted more before the pass began; a ready pod goes
-	FewerOldUnready Rule = "fewer-old-unready" // the same, and a pod goes that is not ready
+	Fewer            Rule = "fewer"             // a deletion leaves fewer than the pass was asked for
+	FewerInFlight    Rule = "fewer-in-flight"   // a deletion of its own may still land, or has landed unseen
+	FewerListed      Rule = "fewer-listed"      // its last live list did not show what it takes to be there
+	FewerSameName    Rule = "fewer-same-name"   // what it takes to be there has the name of one that is
+	FewerPassed      Rule = "fewer-passed"      // what it takes to be there is gone, and its cache has come past that
+	FewerUnversioned Rule = "fewer-unversioned" // the same, and nobody tells it how far its cache has come
+	FewerNewProcess  Rule = "fewer-new-process" // what it takes to be there was gone before the process began
+	FewerReadSpec    Rule = "fewer-read-spec"   // it has itself read that the owner wants more
+	FewerOldSpec     Rule = "fewer-old-spec"    // the owner wanted more before the pass began; a ready pod goes
+	FewerOldUnready  Rule = "fewer-old-unready" // the same, and a pod goes that is not ready
 )
 
 // The other rules.
 const (
-	Anothers  Rule = "anothers"  // what is another's is left alone
-	Going     Rule = "going"     // nothing is done for an owner that is being deleted
-	Leaseless Rule = "leaseless" // nothing is written without a lease
-	Plan      Rule = "plan"      // a plan creates or deletes, within its bounds, and takes those that go first
-	Expecting Rule = "expecting" // what is expected has begun, and has not been shown
-	Intact    Rule = "intact"    // caches stay as they arrived
-	Asleep    Rule = "asleep"    // an owner that has something to do has a pass before it
-	Status    Rule = "status"    // a status is the truth
+	Anothers    Rule = "anothers"           // what is another's is left alone
+	Going       Rule = "going"              // nothing is done for an owner that is being deleted
+	Leaseless   Rule = "leaseless"          // nothing is written without a lease
+	Plan        Rule = "plan"               // a plan creates or deletes, within its bounds, and takes those that go first
+	Expecting   Rule = "expecting"          // what is expected has begun, and has not been shown
+	Intact      Rule = "intact"             // caches stay as they arrived
+	Asleep      Rule = "asleep"             // an owner that has something to do has a pass before it
+	Unversioned Rule = "asleep-unversioned" // the same, and nobody tells it that its cache has come past what it takes to be there
+	Status      Rule = "status"             // a status is the truth
 )
 
 // A Known is a rule that today's controller is known to break.
@@ -61,6 +65,10 @@ func KnownToFail() []Known {
 		{FewerOldUnready, "children are deleted by the spec that the cache shows", "the owner is read before children are deleted"},
 		{FewerReadSpec, "what a read shows of the owner is forgotten", "what reads and writes show of the owner is remembered"},
 		{FewerNewProcess, "a new process takes its first list for the truth", "a new process looks live before it changes a number"},
+		{FewerUnversioned, "what a live list has shown is believed for five minutes, though the cache passes it by", "a fact that the cache passes by has seconds"},
+		{Unversioned, "what a live list has shown is believed for five minutes, though the cache passes it by", "a fact that the cache passes by has seconds"},
+		{MoreLanded, "a name counts as settled by a child that is gone", "a name is settled once for each time it was sent"},
+		{MoreInFlight, "a name counts as settled though a creation of it may still land", "a name is settled once for each time it was sent"},
 		{MoreOldSpec, "children are created by the spec that the cache shows", "nothing: one too many for a moment is healed"},
 		{MoreReadSpec, "what a read shows of the owner is forgotten", "what reads and writes show of the owner is remembered"},
 		{MoreNewProcess, "a new process takes its first list for the truth", "a new process looks live before it changes a number"},

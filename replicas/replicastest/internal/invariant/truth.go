@@ -27,8 +27,8 @@ type truth struct {
 	now   instant
 	epoch instant // since the last restore
 	pods  map[types.UID]*corev1.Pod
-	since map[types.UID]moment  // since when each pod has been whose it is
-	ended map[types.UID]instant // since when a pod that is gone has been no replica
+	since map[types.UID]moment // since when each pod has been whose it is
+	ended map[types.UID]moment // since when a pod that is gone has been no replica
 	specs map[types.NamespacedName][]spec
 }
 
@@ -47,7 +47,7 @@ type spec struct {
 }
 
 func newTruth() truth {
-	return truth{pods: map[types.UID]*corev1.Pod{}, since: map[types.UID]moment{}, ended: map[types.UID]instant{}, specs: map[types.NamespacedName][]spec{}}
+	return truth{pods: map[types.UID]*corev1.Pod{}, since: map[types.UID]moment{}, ended: map[types.UID]moment{}, specs: map[types.NamespacedName][]spec{}}
 }
 
 // clone copies a truth for a clone of the cluster. Only the newest specs matter there, as
@@ -60,13 +60,13 @@ func (t truth) clone() truth {
 	return clone
 }
 
-// pod learns of a change of a pod.
-func (t *truth) pod(before, after *corev1.Pod) {
+// pod learns of a change of a pod, by that version.
+func (t *truth) pod(before, after *corev1.Pod, version uint64) {
 	t.now++
 	if before != nil && (after == nil || after.UID != before.UID) {
-		t.ended[before.UID] = t.now
+		t.ended[before.UID] = moment{version, t.now}
 		if !isActive(before) {
-			t.ended[before.UID] = t.since[before.UID].at
+			t.ended[before.UID] = t.since[before.UID]
 		}
 		delete(t.since, before.UID)
 		delete(t.pods, before.UID)
@@ -112,9 +112,14 @@ func (t *truth) any(rs *appsv1.ReplicaSet, since instant, f func(*appsv1.Replica
 	return false
 }
 
-// gone is since when a pod has been no replica of anybody, or another one's.
-func (t *truth) gone(uid types.UID) instant {
-	return max(t.ended[uid], t.since[uid].at, t.epoch)
+// gone is since when a pod has been no replica of anybody, or another one's, and whether
+// that is known: after a restore it is not.
+func (t *truth) gone(uid types.UID) (m moment, known bool) {
+	if m, known = t.ended[uid]; !known {
+		m, known = t.since[uid]
+	}
+	m.at = max(m.at, t.epoch)
+	return m, known
 }
 
 // restored begins anew: everything is as it is from now on.
@@ -157,14 +162,17 @@ func replicasOf(rs *appsv1.ReplicaSet, pods iter.Seq[*corev1.Pod]) map[types.UID
 type record struct {
 	began   instant                // of the process
 	made    map[types.UID]uint64   // pods that it created or adopted, by that version
+	landed  map[types.UID]bool     // pods whose creation took effect when nobody waited for it
 	deleted map[types.UID]bool     // pods whose deletion it began, and was there when it did
-	landed  map[types.UID]bool     // pods whose deletion it began, which took effect when nobody waited for it
+	lost    map[types.UID]bool     // pods whose deletion took effect when nobody waited for it
 	seen    map[types.UID]uint64   // the latest version that arrived of those it made
 	fresh   map[types.UID]bool     // what arrived in the middle of the pass under way: too late for its list
 	doubted map[string]types.UID   // by name, pods that it asked to delete, and was not answered
 	named   map[string]bool        // names of pods that it created
-	unsure  map[string]types.UID   // by name, the owners of pods that it asked to create, and was not answered
+	asked   map[string]types.UID   // by name, the owners of pods that it asked to create
+	unsure  map[string]bool        // names of pods that it asked to create, and was not answered
 	listed  map[types.UID]liveList // by owner, its last live list
+	told    map[types.UID]bool     // pods that a live list, or a look, showed as replicas
 	read    map[types.UID]instant  // by owner, when it was last read live
 }
 
@@ -176,16 +184,16 @@ type liveList struct {
 
 func newRecord() record {
 	return record{
-		made: map[types.UID]uint64{}, deleted: map[types.UID]bool{}, landed: map[types.UID]bool{}, seen: map[types.UID]uint64{},
-		fresh: map[types.UID]bool{}, doubted: map[string]types.UID{}, named: map[string]bool{}, unsure: map[string]types.UID{},
-		listed: map[types.UID]liveList{}, read: map[types.UID]instant{},
+		made: map[types.UID]uint64{}, landed: map[types.UID]bool{}, deleted: map[types.UID]bool{}, lost: map[types.UID]bool{},
+		seen: map[types.UID]uint64{}, fresh: map[types.UID]bool{}, doubted: map[string]types.UID{}, named: map[string]bool{},
+		asked: map[string]types.UID{}, unsure: map[string]bool{}, listed: map[types.UID]liveList{}, told: map[types.UID]bool{}, read: map[types.UID]instant{},
 	}
 }
 
 func (r record) clone() record {
 	return record{
-		r.began, maps.Clone(r.made), maps.Clone(r.deleted), maps.Clone(r.landed), maps.Clone(r.seen), maps.Clone(r.fresh), maps.Clone(r.doubted),
-		maps.Clone(r.named), maps.Clone(r.unsure), maps.Clone(r.listed), maps.Clone(r.read),
+		r.began, maps.Clone(r.made), maps.Clone(r.landed), maps.Clone(r.deleted), maps.Clone(r.lost), maps.Clone(r.seen), maps.Clone(r.fresh),
+		maps.Clone(r.doubted), maps.Clone(r.named), maps.Clone(r.asked), maps.Clone(r.unsure), maps.Clone(r.listed), maps.Clone(r.told), maps.Clone(r.read),
 	}
 }
 
@@ -196,15 +204,17 @@ func (r record) did(call replicastest.Call, before, after *corev1.Pod) {
 	case call.Verb == "create", call.Verb == "patch" && controllerOf(before) == "":
 		r.made[after.UID] = versionOf(after)
 		r.named[after.Name] = true
+		r.landed[after.UID] = call.Late
 	case call.Verb == "delete" && !call.Late:
 		r.deleted[before.UID] = true
 	case call.Verb == "delete":
-		r.landed[before.UID] = true
+		r.lost[before.UID] = true
 	}
 }
 
 // arrives learns of what the controller is shown.
 func (r record) arrives(p *corev1.Pod) {
+	delete(r.told, p.UID)
 	if _, is := r.made[p.UID]; is {
 		r.seen[p.UID] = max(r.seen[p.UID], versionOf(p))
 	}
