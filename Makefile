@@ -21,7 +21,7 @@ BINARY_MODULES := test/binaries/kubernetes test/binaries/etcd test/binaries/kwok
 
 # What takes too long for each change. The weekly workflow runs each, and so does make nightly, which writes what came of it into
 # test/README.md.
-NIGHTLY := sim corners explore soak fuzz cover mutation coverage-ids kubernetes-suites flakes matrix bench bench-cluster vuln
+NIGHTLY := sim corners explore soak conformance fuzz cover mutation coverage-ids kubernetes-suites flakes matrix bench bench-cluster vuln
 
 # The packages that decide, and make no calls of their own.
 PURE := expectations slowstart podrank selector status replicas
@@ -46,7 +46,10 @@ BUILD    := $(BUILT_AS) go build -ldflags '-s -w'
 OURS     := CGO_ENABLED=0 go build -trimpath
 
 # The limit is for the tests of one package. go compiles them before, and .ci/test has everything else built before.
-TEST := KUBE_CACHE_MUTATION_DETECTOR=true go test -race -vet=off -shuffle=on -parallel 4 -timeout 30m
+TEST := KUBE_CACHE_MUTATION_DETECTOR=true go test -vet=off -shuffle=on -p 4 -parallel 4 -timeout 30m
+
+# These run Kubernetes' own code beside ours, over and over, for which the race detector needs five times as long: make conformance.
+UNRACED := test/bench test/conformance
 
 .PHONY: help
 help: ## this list
@@ -54,7 +57,11 @@ help: ## this list
 
 .PHONY: test
 test: ## the tests of every module, with the race detector and one of changes to cached objects, and Kubernetes' unit tests
-	@MAKE='$(MAKE)' TEST='$(TEST)' ON_SERVERS='$(ON_SERVERS)' .ci/test $(MODULES)
+	@MAKE='$(MAKE)' TEST='$(TEST)' BUILT_AS='$(BUILT_AS)' UNRACED='$(UNRACED)' ON_SERVERS='$(ON_SERVERS)' .ci/test $(MODULES)
+
+.PHONY: conformance
+conformance: ## what is compared with Kubernetes' own code in make test, under the race detector
+	@cd test && go test -race -count=1 -timeout 0 ./conformance ./bench
 
 .PHONY: check
 check: lint release-check apidiff ## lint, with all that go vet checks; the release; the API

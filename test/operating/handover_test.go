@@ -61,6 +61,9 @@ func handOver(t *testing.T) string {
 		require.Contains(t, commands, old)
 		commands = strings.ReplaceAll(commands, old, instead)
 	}
+	// A demo that has ended will never be ready.
+	require.Contains(t, commands, "; do sleep 1; done")
+	commands = strings.ReplaceAll(commands, "; do sleep 1; done", "; do kill -0 $DEMO; sleep 1; done")
 	// The shell does not end by itself if what must fail does not.
 	return "set -x\n" + regexp.MustCompile(`(?m)^(! .*)$`).ReplaceAllString(commands, "$1 || exit 1")
 }

@@ -114,7 +114,7 @@ func TestTheImageIsThatOfTheManifests(t *testing.T) {
 	t.Parallel()
 	image := regexp.MustCompile("(?s)```dockerfile\nFROM scratch\nCOPY (\\S+) (\\S+)\nUSER (\\d+)\nENTRYPOINT \\[\"(\\S+)\"\\]\n```").FindStringSubmatch(runbook(t))
 	require.NotNil(t, image)
-	assert.Contains(t, runbook(t), " go build -o "+image[1]+" .")
+	assert.Contains(t, runbook(t), " go build -trimpath -o "+image[1]+" .")
 	assert.Equal(t, image[2], image[4])
 	user, err := strconv.ParseInt(image[3], 10, 64)
 	require.NoError(t, err)

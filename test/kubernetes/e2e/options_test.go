@@ -67,7 +67,7 @@ func TestParseNamesTheProgramThatIsMissing(t *testing.T) {
 			dir := programs(t, allPrograms[:i]...)
 			t.Setenv("KUBEBUILDER_ASSETS", dir)
 			_, err := parse(nil)
-			require.ErrorContains(t, err, "no "+name+" in "+dir+": ")
+			require.EqualError(t, err, "no "+name+" in "+dir+": `make kubernetes-e2e` builds it")
 		})
 	}
 }

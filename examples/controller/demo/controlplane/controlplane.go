@@ -64,20 +64,22 @@ func (c *ControlPlane) AddUser(name string, groups ...string) (kubeconfig []byte
 }
 
 // Binaries returns the directory of the programs: KUBEBUILDER_ASSETS, or
-// .cache/bin of the repository that the working directory is in.
+// .cache/bin of the nearest directory above that has it.
 func Binaries() (string, error) {
-	dir := os.Getenv("KUBEBUILDER_ASSETS")
-	if dir == "" {
-		root, err := Repository()
-		if err != nil {
-			return "", err
-		}
-		dir = filepath.Join(root, ".cache", "bin")
+	if dir := os.Getenv("KUBEBUILDER_ASSETS"); dir != "" {
+		return dir, nil
 	}
-	for _, name := range []string{"etcd", "kube-apiserver"} {
-		if _, err := os.Stat(filepath.Join(dir, name)); err != nil {
-			return "", fmt.Errorf("controlplane: no %s in %s: run `make cluster-binaries`", name, dir)
+	dir, err := os.Getwd()
+	if err != nil {
+		return "", err
+	}
+	for ; ; dir = filepath.Dir(dir) {
+		binaries := filepath.Join(dir, ".cache", "bin")
+		if _, err := os.Stat(filepath.Join(binaries, "kube-apiserver")); err == nil {
+			return binaries, nil
+		}
+		if dir == filepath.Dir(dir) {
+			return "", errors.New("controlplane: no .cache/bin/kube-apiserver in any directory above: run `make cluster-binaries`")
 		}
 	}
-	return dir, nil
 }
