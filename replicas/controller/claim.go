@@ -45,6 +45,9 @@ func (p *pass[O, C]) claim(ctx context.Context, plan replicas.PlanOf[C]) (replic
 	p.Adopted, p.Released = claimed.Adopted, claimed.Released
 	p.Active = slices.Concat(claims.Owned, p.activeOf(claimed.Adopted))
 	p.Failed += len(claimed.Undecided) + len(claimed.NotReleased)
+	if ctx.Err() == nil { // otherwise that is why they failed
+		p.failedReleases(claimed.NotReleased)
+	}
 	if claimed.CanAdoptErr != nil || ctx.Err() != nil {
 		p.Waiting, p.state.aside = true, p.asideBefore // nothing new is known of them
 		p.retryAfter = max(p.retryAfter, serverDelay([]error{claimed.CanAdoptErr}))
@@ -59,7 +62,6 @@ func (p *pass[O, C]) claim(ctx context.Context, plan replicas.PlanOf[C]) (replic
 	}
 	p.refusedAdoptions(claimed.Refused)
 	p.undecidedAdoptions(ctx, claimer, claimed.Undecided)
-	p.failedReleases(claimed.NotReleased)
 	if p.invalid.Load() > 0 {
 		p.comeBack(strayRetry) // a child counts as released then, but it may be a policy that forbids it
 	}

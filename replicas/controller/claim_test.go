@@ -319,6 +319,16 @@ func TestClaims(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, []string{"x"}, names(pass.Released), "it is")
 	})
+	t.Run("C16 W27 a release that failed is told, and the server's delay heeded, also if the owner must not adopt", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(1)
+		r.getOwner = func() (*appsv1.ReplicaSet, error) { return nil, notFound("web") }
+		r.patch = func(*corev1.Pod) error { return busy(7) }
+		pass, err := r.pass(t, 0, podtest.Pod("x", owned(r.owner), relabelled), podtest.Pod("orphan"))
+		require.Error(t, err)
+		assert.Equal(t, 7*time.Second, pass.RequeueAfter)
+		assert.Equal(t, []string{"Warning FailedRelease Error releasing x: " + busy(7).Error()}, r.eventsOf("Warning"))
+	})
 	t.Run("C16 a release that failed otherwise is an error, changes no count and is told once while it lasts", func(t *testing.T) {
 		t.Parallel()
 		r := newRig(2)
