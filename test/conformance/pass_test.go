@@ -41,6 +41,7 @@ import (
 	"github.com/replicakit/replicakit/expectations"
 	"github.com/replicakit/replicakit/internal/slowrank"
 	"github.com/replicakit/replicakit/podrank"
+	"github.com/replicakit/replicakit/replicas"
 	kit "github.com/replicakit/replicakit/replicas/controller"
 	"github.com/replicakit/replicakit/test/conformance/upstream"
 )
@@ -58,7 +59,7 @@ type scene struct {
 	Creates          string            // what creations are answered from the FailFrom-th on
 	FailFrom         int
 	Fresh            string // what a live read of the owner finds
-	Status           string // what status writes are answered
+	Status           string // what status writes are answered; "stale" is a Conflict with what the caches show
 }
 
 func (g *gen) scene() scene {
@@ -93,7 +94,7 @@ func (g *gen) scene() scene {
 		c.Pods = append(c.Pods, p)
 	}
 	if g.in(3) {
-		c.Creates = pick(g, "Forbidden", "quota", "Timeout", "Throttled", "internal", "terminating namespace", "terminating namespace")
+		c.Creates = pick(g, "Forbidden", "quota", "Timeout", "Throttled", "internal", goingNamespace, goingNamespace)
 	}
 	if g.in(3) {
 		for _, p := range c.Pods {
@@ -108,6 +109,9 @@ func (g *gen) scene() scene {
 	if g.in(8) {
 		c.Fresh = pick(g, "an owner being deleted", "another owner", "NotFound", "Forbidden")
 	}
+	if g.in(6) {
+		c.Status = pick(g, "stale", "stale", "Conflict", "Forbidden", "Timeout", "Throttled", "NotFound", "internal")
+	}
 	return c
 }
 
@@ -120,6 +124,11 @@ func (g *gen) scenePod(c scene, i int) *corev1.Pod {
 	p.CreationTimestamp = metav1.NewTime(start.Add(-time.Duration(1) << (30 + g.IntN(25))))
 	if g.in(4) {
 		p.Labels = child.Labels
+	}
+	for i := range p.OwnerReferences { // a UID has one name
+		if ref := &p.OwnerReferences[i]; ref.UID == c.RS.UID {
+			ref.Kind, ref.Name = replicaSetKind.Kind, c.RS.Name
+		}
 	}
 	switch g.IntN(8) {
 	case 0:
@@ -143,12 +152,15 @@ type server struct {
 	// What it was asked for: patches and deletions as text, creations and status
 	// writes as they were.
 	patches, deletes []string
-	gone             []string                // pods that are deleted
+	gone             []string                // pods that are deleted, or turned out to be
 	preconditions    []*metav1.Preconditions // of the deletions
 	creates          []*corev1.Pod           // without the names that ours gives
 	names, aliases   []string                // those names, and for each what Kubernetes would have called it
 	statuses         []*appsv1.ReplicaSet
 	events           []string
+	calls            map[string]int // reads, by verb and resource
+	checks           int            // reads of the owner before its status was written
+	missing          int            // pods that were gone as they were listed
 }
 
 // A switchboard is a client of whichever server stands in it: making a client
@@ -160,7 +172,7 @@ type switchboard struct {
 
 func (b *switchboard) connect(c scene) *server {
 	b.ClearActions() // which it would keep for ever
-	b.server = &server{scene: c}
+	b.server = &server{scene: c, calls: map[string]int{}}
 	return b.server
 }
 
@@ -188,22 +200,52 @@ func (s *server) react(action clienttesting.Action) (runtime.Object, error) {
 				pod = p.DeepCopy()
 			}
 		}
-		return pod, answer(s.scene.Patches[a.Name], a.Name)
+		err := answer(s.scene.Patches[a.Name], a.Name)
+		if apierrors.IsNotFound(err) {
+			s.gone = append(s.gone, a.Name)
+		}
+		return pod, err
 	case clienttesting.DeleteActionImpl:
 		return nil, s.delete(a.Name, a.DeleteOptions.Preconditions)
 	case clienttesting.ListActionImpl:
-		return &corev1.PodList{Items: s.live(a.ListRestrictions.Labels)}, nil
+		s.calls["list "+a.Resource.Resource]++
+		s.missing = len(s.gone)
+		return &corev1.PodList{Items: s.matching(a.Namespace, a.ListRestrictions.Labels)}, nil
 	case clienttesting.UpdateActionImpl:
 		rs := a.Object.(*appsv1.ReplicaSet)
 		s.statuses = append(s.statuses, rs.DeepCopy())
-		return rs, answer(s.scene.Status, rs.Name)
+		return rs, s.answerStatus(rs)
 	case clienttesting.GetActionImpl:
+		s.calls["get "+a.Resource.Resource]++
 		if a.Resource.Resource == "pods" {
 			return s.pod(a.Name)
 		}
-		return claim{Family: family{Owner: &s.scene.RS.ObjectMeta}, Fresh: s.scene.Fresh}.live(&calls{})
+		if len(s.statuses) == 0 {
+			s.checks++
+		}
+		return s.live()
 	}
 	return nil, fmt.Errorf("unexpected call: %v", action)
+}
+
+// answerStatus answers a status write, which has been noted.
+func (s *server) answerStatus(rs *appsv1.ReplicaSet) error {
+	if s.scene.Status != "stale" {
+		return answer(s.scene.Status, rs.Name)
+	}
+	if len(s.statuses) == 1 {
+		return answer("Conflict", rs.Name)
+	}
+	return nil
+}
+
+// live is the owner as a read finds it.
+func (s *server) live() (*appsv1.ReplicaSet, error) {
+	fresh, err := claim{Family: family{Owner: &s.scene.RS.ObjectMeta}, Fresh: s.scene.Fresh}.live(&calls{})
+	if err == nil {
+		fresh.Spec, fresh.Status = *s.scene.RS.Spec.DeepCopy(), *s.scene.RS.Status.DeepCopy()
+	}
+	return fresh, err
 }
 
 // create answers a create call. What the API server would fill in, ours bears
@@ -247,12 +289,12 @@ func (s *server) delete(pod string, only *metav1.Preconditions) error {
 	return err
 }
 
-// live returns the pods that match as they are by now: without those that were
+// matching returns the pods that match as they are by now: without those that were
 // deleted, and with those that the patches adopted or released.
-func (s *server) live(matching labels.Selector) (pods []corev1.Pod) {
+func (s *server) matching(namespace string, sel labels.Selector) (pods []corev1.Pod) {
 	for _, cached := range s.scene.Pods {
 		pod, err := s.pod(cached.Name)
-		if err == nil && matching.Matches(labels.Set(pod.Labels)) {
+		if err == nil && pod.Namespace == namespace && sel.Matches(labels.Set(pod.Labels)) {
 			pods = append(pods, *pod)
 		}
 	}
@@ -351,8 +393,11 @@ const (
 	noCheckAhead  = "M3 W58: pods without a transition time are not waited for"
 	expiryAhead   = "W13: the pass comes back when its expectations expire, a tenth later at most"
 	goneCounts    = "T1: a pod that is found to be gone as it is deleted does not count any more"
-	goneAhead     = "the pass comes back if the cache still shows what an answer has proven to be gone"
+	goneAhead     = "the pass comes back if the cache still shows what an answer, or a live list, has proven to be gone"
 	releaseAgain  = "C16: the pass comes back in a minute if the server calls a release invalid"
+	claimsTold    = "C26 W42: an event tells of adoptions and releases that fail"
+	bothErrors    = "U5 W48: an error of the status does not hide that of the pass"
+	delayed       = "W27: after an error the pass comes back when the server, or a hold, says"
 	fullMessage   = "T11 W20: the message of a condition says what was being done, and joins all errors"
 
 	creates = "pods are created"
@@ -372,13 +417,13 @@ func TestPass(t *testing.T) {
 			input: (*gen).scene,
 			differ: func(c scene, named *tally) string {
 				pods, rs := copies(c.Pods), c.RS.DeepCopy()
-				theirs, ours := board.theirPass(c), board.ourPass(c)
+				difference := board.differ(c, named)
 				if !reflect.DeepEqual(pods, c.Pods) || !reflect.DeepEqual(rs, c.RS) {
 					return "what the cache holds was changed"
 				}
-				return cmpPasses(c, theirs, ours, named)
+				return difference
 			},
-			names:   []string{claimFailed, mayNotAdopt, nsGoing, triedAgain, deletionsHeld, disputed, otherRanks, noCheckAhead, fullMessage, invalidAdoption, expiryAhead, goneAhead, releaseAgain, goneCounts, refreshed, kept},
+			names:   []string{claimFailed, mayNotAdopt, nsGoing, triedAgain, deletionsHeld, disputed, otherRanks, noCheckAhead, fullMessage, invalidAdoption, expiryAhead, goneAhead, releaseAgain, goneCounts, refreshed, kept, claimsTold, noRetry, goneRead, bothErrors, lookedUp, delayed},
 			reaches: []string{creates, deletes, adopts, nothing, comes},
 		})
 	})
@@ -391,37 +436,127 @@ func copies(pods []*corev1.Pod) (list []*corev1.Pod) {
 	return list
 }
 
-// cmpPasses compares what two passes did, and stops where a named difference
-// makes the rest another story.
-func cmpPasses(c scene, theirs, ours outcome, named *tally) string {
-	reachCalls(theirs, named)
-	var failedClaims utilerrors.Aggregate
-	switch {
-	case cmpSets("patches", theirs.patches, ours.patches) != "":
-		return cmpSets("patches", theirs.patches, ours.patches)
-	case errors.As(theirs.err, &failedClaims):
-		return cmpFailedClaims(c, theirs, ours, named)
-	case c.Creates == "terminating namespace" && len(theirs.creates) > c.FailFrom:
-		return cmpGoingNamespaces(c, theirs, ours, named)
-	case cmpRelated(c, theirs, ours) != "":
-		return cmpRelated(c, theirs, ours)
-	case slices.ContainsFunc(ours.deletes, c.conflicts):
-		return cmpConflicts(c, theirs, ours, named)
-	case len(theirs.deletes) != len(ours.deletes):
-		return cmpInts("deletions", len(theirs.deletes), len(ours.deletes))
-	case cmpSets("deletions", theirs.deletes, ours.deletes) != "":
-		return cmpDisputes(theirs, ours, named)
+// differ plays the scene on both sides and compares all that they did. Where they
+// differ on purpose, Kubernetes is given another scene, in which it has to do what
+// ours did in this one; where other victims are disputed, ours is to take those of
+// Kubernetes. So every pass is compared to its end.
+func (b *switchboard) differ(c scene, named *tally) string {
+	first, ours := b.theirPass(c), b.ourPass(c)
+	reachCalls(first, named)
+	if d := cmpSets("patches", first.patches, ours.patches) + cmpRelated(c, first, ours) + cmpClaims(c, first, ours, named); d != "" {
+		return d
 	}
-	if (theirs.err == nil) != (ours.err == nil) || theirs.err != nil && !tells(ours.err.Error(), theirs.err.Error()) {
-		return fmt.Sprintf("error: Kubernetes: %v, ours: %v", theirs.err, ours.err)
+	theirs := first
+	if agreed, other := c.agreed(first, ours); other {
+		theirs = b.theirPass(agreed)
 	}
-	return cmpCreates(theirs.creates, ours.creates) +
+	if len(theirs.deletes) == len(ours.victims()) && cmpSets("", theirs.deletes, ours.victims()) != "" {
+		if d := cmpDisputes(first, theirs, ours, named); d != "" {
+			return d
+		}
+		ours = b.ourPass(c, deletingFirst(theirs.deletes))
+	}
+	going := c.Creates == goingNamespace && len(theirs.creates) > c.FailFrom
+	if going {
+		named.add(nsGoing)
+		theirs.err = nil
+		theirs.events = withoutReasons(theirs.events, "FailedCreate")
+	}
+	fails := theirs.err != nil || c.claimsFail(first)
+	return cmpSets("deletions", theirs.deletes, ours.victims()) +
+		cmpTries(c, ours, named) +
+		cmpCreates(theirs.creates, ours.creates) +
 		ours.checkNames() +
-		cmpSets("events", theirs.events, withoutHolds(ours.events, named)) +
+		cmpSets("events", theirs.events, withoutHolds(withoutReasons(ours.events, kit.FailedAdopt, kit.FailedRelease), named)) +
 		cmpInts("creations expected", max(theirs.adds, 0), max(ours.adds, 0)) +
 		cmpInts("deletions expected", max(theirs.dels, 0), max(ours.dels, 0)) +
-		cmpStatuses(c, theirs, ours, named) +
-		cmpReturns(c, theirs, ours, named)
+		cmpStatuses(c, theirs, ours, going, named) +
+		cmpStatusWrites(c, first, ours, named) +
+		cmpReads(c, first, ours, named) +
+		cmpErrors(c, theirs, ours, fails, named) +
+		cmpReturns(c, theirs, ours, going, fails, named)
+}
+
+// agreed returns the scene in which Kubernetes has to do what ours did in this one,
+// and whether it is another.
+//   - A claim that failed ends no pass: the pod is somebody else's, and if its adoption
+//     is not decided, one pod less is wanted. Who must not adopt wants what there is.
+//   - A namespace that is going away refuses like anything else.
+//   - A deletion that met a Conflict as the pod had changed succeeds in the end.
+//   - The status is written.
+func (c scene) agreed(theirs, ours outcome) (agreed scene, other bool) {
+	agreed = c
+	agreed.Pods, agreed.Deletes, agreed.Status = slices.Clone(c.Pods), maps.Clone(c.Deletes), ""
+	if c.Creates == goingNamespace {
+		agreed.Creates = "internal"
+	}
+	for _, pod := range ours.deletes {
+		if c.Deletes[pod] == "stale" {
+			delete(agreed.Deletes, pod)
+			other = true
+		}
+	}
+	other = other || c.Status != "" || c.Creates == goingNamespace && (len(theirs.creates) > c.FailFrom || len(ours.creates) > c.FailFrom)
+	if !failedClaims(theirs.err) {
+		return agreed, other
+	}
+	_, refused := failures(theirs.err)
+	for i, p := range c.Pods {
+		if refused > 0 && metav1.GetControllerOf(p) == nil || c.claimFails(theirs.patches, p.Name) {
+			p = p.DeepCopy()
+			p.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Thief", Name: "thief", UID: "thief", Controller: new(true)}}
+			agreed.Pods[i] = p
+		}
+	}
+	undecided, _ := c.failedAdoptions(theirs.patches)
+	if wanted := int(*c.RS.Spec.Replicas); refused > 0 {
+		agreed.RS = wanting(c.RS, len(ours.claimed))
+	} else if len(ours.claimed) < wanted {
+		agreed.RS = wanting(c.RS, max(wanted-undecided, len(ours.claimed)))
+	}
+	return agreed, true
+}
+
+func wanting(rs *appsv1.ReplicaSet, replicas int) *appsv1.ReplicaSet {
+	rs = rs.DeepCopy()
+	rs.Spec.Replicas = new(int32(replicas))
+	return rs
+}
+
+// failedClaims reports whether Kubernetes ended its pass because of claims.
+func failedClaims(err error) bool {
+	var claims utilerrors.Aggregate
+	return errors.As(err, &claims)
+}
+
+// claimFails reports whether a pod was to be adopted or released, and is neither.
+func (c scene) claimFails(patches []string, pod string) bool {
+	return slices.ContainsFunc(patches, func(patch string) bool {
+		name, body, _ := strings.Cut(patch, ": ")
+		err := answer(c.Patches[pod], pod)
+		return name == pod && err != nil && !apierrors.IsNotFound(err) && !(isRelease(body) && apierrors.IsInvalid(err))
+	})
+}
+
+// deletingFirst makes ours delete those pods first.
+func deletingFirst(pods []string) func(*wiring) {
+	return func(w *wiring) {
+		spec := w.kind.Spec
+		w.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.Spec, error) {
+			s, err := spec(rs)
+			s.Rules.Order = podrank.Must(podrank.NewOrder(podrank.First("Kubernetes deleted it", func(p *corev1.Pod) bool { return slices.Contains(pods, p.Name) })))
+			return s, err
+		}
+	}
+}
+
+// victims are the pods that were to be deleted, each once.
+func (o outcome) victims() []string {
+	return slices.Compact(slices.Sorted(slices.Values(o.deletes)))
+}
+
+func withoutReasons(events []string, reasons ...string) []string {
+	return slices.DeleteFunc(slices.Clone(events), func(event string) bool { return slices.Contains(reasons, strings.Fields(event)[1]) })
 }
 
 // withoutHolds leaves out what Kubernetes never tells: that deletions wait for as
@@ -461,44 +596,33 @@ func reachCalls(o outcome, reached *tally) {
 	}
 }
 
-// cmpFailedClaims: Kubernetes ends its pass. Ours creates and deletes what is
-// wanted beside the pods that it has, and those whose adoption is not decided.
-func cmpFailedClaims(c scene, theirs, ours outcome, named *tally) string {
-	failed, refused := failures(theirs.err)
-	if refused > 0 {
-		named.add(mayNotAdopt)
-		return cmpInts("planned after a refusal to adopt", 0, ours.pass.Scale.Create+len(ours.pass.Scale.Delete)) +
-			cmpErrs("after a refusal to adopt", true, ours.err) +
-			c.cmpReplicas(ours)
-	}
+// cmpClaims: where claims fail, Kubernetes ends its pass. Ours goes on, and an event
+// tells of each kind of failure.
+func cmpClaims(c scene, theirs, ours outcome, named *tally) string {
 	undecided, invalid := c.failedAdoptions(theirs.patches)
-	if invalid == len(failed) {
+	failed, refused := failures(theirs.err)
+	if !failedClaims(theirs.err) {
+		failed, refused = nil, 0
+	}
+	switch {
+	case refused > 0:
+		named.add(mayNotAdopt)
+	case len(failed) > 0 && invalid == len(failed):
 		named.add(invalidAdoption)
-	} else {
+	case len(failed) > 0:
 		named.add(claimFailed)
 	}
-	missing := int(*c.RS.Spec.Replicas) - len(ours.claimed)
-	create, del := min(max(missing-undecided, 0), c.Burst), min(max(-missing, 0), c.Burst)
-	if c.Waiting || c.RS.DeletionTimestamp != nil {
-		create, del = 0, 0
+	adoptions, releases := min(undecided, 1), min(len(failed)-undecided-invalid, 1)
+	if refused > 0 {
+		adoptions, undecided, invalid = 0, 0, 0
 	}
-	fails := len(failed) > invalid || len(ours.creates) > c.FailFrom && c.Creates != "" && c.Creates != "terminating namespace"
-	return cmpInts("creations planned", create, ours.pass.Scale.Create) +
-		cmpInts("deletions planned", del, len(ours.pass.Scale.Delete)) +
-		cmpInts("set aside", invalid, len(ours.pass.SetAside)) +
+	if adoptions+releases > 0 {
+		named.add(claimsTold)
+	}
+	return cmpInts("set aside", invalid, len(ours.pass.SetAside)) +
 		cmpInts("undecided", undecided, len(ours.pass.Undecided)) +
-		cmpErrs("after failed claims", fails || ours.pass.ScaleErr != nil, ours.err) +
-		c.cmpReplicas(ours)
-}
-
-// cmpReplicas holds that the status tells how many pods there are, although some
-// could not be claimed, and were not found to be gone.
-func (c scene) cmpReplicas(ours outcome) string {
-	told := c.RS.Status
-	if len(ours.statuses) > 0 {
-		told = ours.statuses[0].Status
-	}
-	return cmpInts("replicas in the status", len(c.notGone(ours)), int(told.Replicas))
+		cmpInts("events of adoptions", adoptions, len(ours.events)-len(withoutReasons(ours.events, kit.FailedAdopt))) +
+		cmpInts("events of releases", releases, len(ours.events)-len(withoutReasons(ours.events, kit.FailedRelease)))
 }
 
 // notGone returns the pods that ours has, but for those that a deletion found gone.
@@ -532,10 +656,10 @@ func (c scene) releaseIsInvalid(patches []string) bool {
 	})
 }
 
-// someAreGone reports whether pods turned out to be gone as they were deleted, or
-// adopted.
-func (c scene) someAreGone(ours outcome) bool {
-	return slices.ContainsFunc(ours.deletes, func(pod string) bool {
+// isAhead reports whether an answer, or a list after a Conflict, proved that pods are
+// gone that the cache shows.
+func (c scene) isAhead(ours outcome) bool {
+	return ours.missing > 0 || slices.ContainsFunc(ours.deletes, func(pod string) bool {
 		return apierrors.IsNotFound(answer(c.Deletes[pod], pod))
 	}) || slices.ContainsFunc(ours.patches, func(patch string) bool {
 		pod, body, _ := strings.Cut(patch, ": ")
@@ -545,23 +669,8 @@ func (c scene) someAreGone(ours outcome) bool {
 
 func isRelease(body string) bool { return strings.Contains(body, `"$patch":"delete"`) }
 
-func cmpErrs(what string, fails bool, err error) string {
-	if fails == (err != nil) {
-		return ""
-	}
-	return fmt.Sprintf("%s: fails: %v, ours: %v\n", what, fails, err)
-}
-
-// cmpGoingNamespaces: Kubernetes goes on in batches, and expects what it did not
-// create.
-func cmpGoingNamespaces(c scene, theirs, ours outcome, named *tally) string {
-	named.add(nsGoing)
-	if theirs.err != nil || ours.err != nil || len(ours.creates) > len(theirs.creates) || ours.adds != c.FailFrom || theirs.adds != len(theirs.creates) || !ours.pass.Waiting {
-		return fmt.Sprintf("Kubernetes: %v, %d creations, %d expected; ours: %v, %d creations, %d expected",
-			theirs.err, len(theirs.creates), theirs.adds, ours.err, len(ours.creates), ours.adds)
-	}
-	return ""
-}
+// goingNamespace is what creations are answered in a namespace that is going away.
+const goingNamespace = "terminating namespace"
 
 // cmpRelated: the pods that count for co-location are Kubernetes' without those
 // that somebody else controls, and with those that a sibling does, whatever their
@@ -586,8 +695,9 @@ func cmpRelated(c scene, theirs, ours outcome) string {
 	return cmpSets("related pods", names(want), names(ours.related))
 }
 
-// cmpDisputes: other pods are deleted. That must have one of two reasons.
-func cmpDisputes(theirs, ours outcome, named *tally) string {
+// cmpDisputes: other pods are deleted. Ours are the first of our order, and the orders
+// differ for one of two reasons.
+func cmpDisputes(first, theirs, ours outcome, named *tally) string {
 	var related []*corev1.Pod
 	if ours.related != nil {
 		related = slices.Clone(ours.claimed)
@@ -597,7 +707,13 @@ func cmpDisputes(theirs, ours outcome, named *tally) string {
 			}
 		}
 	}
-	theirRanks, ourRanks := upstream.PodsWithRanks(ours.claimed, theirs.related).Rank, podrank.ColocationRanks(ours.claimed, related)
+	order := slowrank.Sort(slowrank.Ranked(ours.claimed, related), start)
+	for i := range ours.victims() {
+		if !slices.Contains(ours.deletes, order[i].Name) {
+			return fmt.Sprintf("deletions: %q goes before %v", order[i].Name, ours.deletes)
+		}
+	}
+	theirRanks, ourRanks := upstream.PodsWithRanks(ours.claimed, first.related).Rank, podrank.ColocationRanks(ours.claimed, related)
 	if !slices.Equal(theirRanks, ourRanks) {
 		named.add(otherRanks)
 		return ""
@@ -611,7 +727,7 @@ func cmpDisputes(theirs, ours outcome, named *tally) string {
 			}
 		}
 	}
-	return cmpSets("deletions", theirs.deletes, ours.deletes)
+	return cmpSets("deletions", theirs.deletes, ours.victims())
 }
 
 // conflicts reports whether deleting a pod may meet a Conflict.
@@ -619,31 +735,23 @@ func (c scene) conflicts(pod string) bool {
 	return c.Deletes[pod] == "Conflict" || c.Deletes[pod] == "stale"
 }
 
-// cmpConflicts: ours tries a pod whose deletion met a Conflict once more, by its
-// UID alone. In the end the same pods are gone, and what fails is an error to both.
-func cmpConflicts(c scene, theirs, ours outcome, named *tally) string {
+// cmpTries: ours tries a pod whose deletion met a Conflict once more, by its UID alone.
+func cmpTries(c scene, ours outcome, named *tally) string {
 	tries := map[string]int{}
-	for _, pod := range ours.deletes {
+	for i, pod := range ours.deletes {
 		tries[pod]++
-	}
-	for pod, n := range tries {
-		if n > 1 {
-			named.add(triedAgain)
+		only := ours.preconditions[i]
+		switch {
+		case only == nil || only.UID == nil:
+			return fmt.Sprintf("tries: %s is deleted without its UID\n", pod)
+		case tries[pod] == 1:
+			continue
+		case tries[pod] > 2 || !c.conflicts(pod) || only.ResourceVersion != nil:
+			return fmt.Sprintf("tries: %s is deleted %d times\n", pod, tries[pod])
 		}
-		if n > 1 && (n > 2 || !c.conflicts(pod)) {
-			return fmt.Sprintf("tries: %s is deleted %d times", pod, n)
-		}
+		named.add(triedAgain)
 	}
-	once := slices.Collect(maps.Keys(tries))
-	switch {
-	case len(theirs.deletes) != len(once):
-		return cmpInts("deletions", len(theirs.deletes), len(once))
-	case cmpSets("deletions", theirs.deletes, once) != "":
-		return cmpDisputes(theirs, ours, named)
-	case (theirs.err == nil) != (ours.err == nil):
-		return fmt.Sprintf("Conflicts: Kubernetes: %v, ours: %v", theirs.err, ours.err)
-	}
-	return cmpInts("deletions expected", max(theirs.dels, 0), max(ours.dels, 0))
+	return ""
 }
 
 func cmpCreates(theirs, ours []*corev1.Pod) string {
@@ -668,10 +776,13 @@ func (o outcome) checkNames() string {
 }
 
 // cmpStatuses compares the statuses written, or that none was.
-func cmpStatuses(c scene, theirs, ours outcome, named *tally) string {
+func cmpStatuses(c scene, theirs, ours outcome, going bool, named *tally) string {
 	want := c.RS.DeepCopy()
 	if len(theirs.statuses) > 0 {
-		want = theirs.statuses[0].DeepCopy()
+		want.Status = theirs.statuses[0].Status
+	}
+	if going { // as it is no error
+		want.Status.Conditions = c.RS.Status.Conditions
 	}
 	gone := withoutGone(c, ours, want, named)
 	r := report{RS: c.RS, Waiting: ours.pass.Waiting}
@@ -688,10 +799,87 @@ func cmpStatuses(c scene, theirs, ours outcome, named *tally) string {
 	if same && equality.Semantic.DeepEqual(unchanged, c.RS) {
 		return cmpInts("status writes", 0, len(ours.statuses))
 	}
-	if len(ours.statuses) != 1 || !equality.Semantic.DeepEqual(want, ours.statuses[0]) {
+	if len(ours.statuses) == 0 || !equality.Semantic.DeepEqual(want, ours.statuses[0]) {
 		return fmt.Sprintf("status: Kubernetes: %s\nours: %s\n", dump(want), dump(ours.statuses))
 	}
+	if again := ours.statuses[1:]; len(again) > 0 && !equality.Semantic.DeepEqual(want.Status, again[0].Status) {
+		return fmt.Sprintf("status, the second time: Kubernetes: %s\nours: %s\n", dump(want.Status), dump(again))
+	}
 	return ""
+}
+
+// statusFails reports whether a status was written in vain: the answer to the last
+// write, or that a Conflict could not be followed by another.
+func (c scene) statusFails(o outcome) bool {
+	switch {
+	case len(o.statuses) == 0 || c.Status == "":
+		return false
+	case c.Status == "stale":
+		return len(o.statuses) == 1
+	}
+	return true
+}
+
+// cmpStatusWrites: Kubernetes tries again after every error, and on whatever has the
+// name then. Ours does after a Conflict, on the ReplicaSet that it was.
+func cmpStatusWrites(c scene, first, ours outcome, named *tally) string {
+	if c.Status == "" || len(ours.statuses) == 0 {
+		return cmpInts("status writes", min(len(ours.statuses), 1), len(ours.statuses))
+	}
+	want := 1
+	switch {
+	case c.Status != "stale" && c.Status != "Conflict":
+		named.add(noRetry)
+	case c.Fresh == "another owner":
+		named.add(goneRead)
+	case c.Fresh == "the owner" || c.Fresh == "an owner being deleted" || c.Fresh == "":
+		want = 2
+	}
+	if want == 2 && len(first.statuses) > 0 {
+		want = len(first.statuses)
+	}
+	return cmpInts("status writes", want, len(ours.statuses))
+}
+
+// cmpReads: before adoptions the owner is read, and after a Conflict. Ours looks up
+// pods whose creation or deletion failed.
+func cmpReads(c scene, first, ours outcome, named *tally) string {
+	afterConflict := 0
+	if len(ours.statuses) > 0 && (c.Status == "stale" || c.Status == "Conflict") {
+		afterConflict = 1
+	}
+	failed := c.Creates != "" && len(ours.creates) > c.FailFrom ||
+		slices.ContainsFunc(ours.deletes, func(pod string) bool { return c.Deletes[pod] != "" })
+	reads := ours.calls["get pods"] + ours.calls["list pods"]
+	if reads > 0 && failed {
+		named.add(lookedUp)
+		reads = 0
+	}
+	return cmpInts("reads of the owner before claims", first.checks, ours.checks) +
+		cmpInts("reads of the owner after a Conflict", afterConflict, ours.calls["get replicasets"]-ours.checks) +
+		cmpInts("reads of pods", 0, reads) +
+		cmpInts("other lists", 0, ours.calls["list replicasets"])
+}
+
+// cmpErrors: what fails in Kubernetes' pass fails in ours, and so do claims and the
+// status beside it.
+func cmpErrors(c scene, theirs, ours outcome, passFails bool, named *tally) string {
+	if passFails && c.statusFails(ours) {
+		named.add(bothErrors)
+	}
+	fails := passFails || c.statusFails(ours)
+	if fails != (ours.err != nil) || fails != (ours.returned != nil) || theirs.err != nil && !tells(ours.err.Error(), theirs.err.Error()) {
+		return fmt.Sprintf("error: fails: %t, Kubernetes: %v, ours: %v, returned %v\n", fails, theirs.err, ours.err, ours.returned)
+	}
+	return ""
+}
+
+// claimsFail reports whether claims failed, and not for good: an adoption that is
+// Invalid is no error to ours.
+func (c scene) claimsFail(o outcome) bool {
+	failed, refused := failures(o.err)
+	_, invalid := c.failedAdoptions(o.patches)
+	return failedClaims(o.err) && (refused > 0 || len(failed) > invalid)
 }
 
 // withoutGone takes pods that are found to be gone out of the counts, and reports
@@ -720,26 +908,38 @@ func withMessage(conditions []appsv1.ReplicaSetCondition, theirs error, ours str
 	return conditions
 }
 
-// cmpReturns compares when the passes come back, where they did not fail: that is
-// for the rate limiter, or for the server to say.
-func cmpReturns(c scene, theirs, ours outcome, named *tally) string {
-	if theirs.err != nil {
-		return cmpInts("comes back after", 0, int(theirs.again))
+// cmpReturns compares when the passes come back.
+func cmpReturns(c scene, theirs, ours outcome, going, passFails bool, named *tally) string {
+	const timeout = expectations.DefaultTimeout
+	if ours.err != nil {
+		want := c.delay(ours, passFails)
+		if want > 0 {
+			named.add(delayed)
+		}
+		return cmpInts("comes back after an error", int(want), int(ours.again))
 	}
 	want := theirs.again
-	now := clocktesting.NewFakePassiveClock(time.Now())
-	if want > 0 && controller.FindMinNextPodAvailabilityCheck(ours.claimed, c.RS.Spec.MinReadySeconds, time.Now(), now) == nil {
+	switch next := c.nextAvailable(ours); {
+	case going: // which is an error in the scene that Kubernetes was given
+		want = next
+	case want == 0:
+	case len(c.notGone(ours)) < len(ours.claimed):
+		named.add(goneCounts)
+		want = next
+	case next == 0:
 		named.add(noCheckAhead)
-		want = 0
+		want = next
 	}
-	if c.releaseIsInvalid(theirs.patches) && (want == 0 || want > time.Minute) {
+	if c.releaseIsInvalid(ours.patches) {
 		named.add(releaseAgain)
-		want = time.Minute
+		want = earliest(want, time.Minute)
 	}
-	const timeout = expectations.DefaultTimeout
+	if going || len(ours.pass.SetAside) > 0 {
+		want = earliest(want, time.Minute)
+	}
 	switch {
 	case want > 0 && want <= timeout:
-	case c.someAreGone(ours):
+	case c.isAhead(ours):
 		named.add(goneAhead)
 		want = timeout
 	case ours.adds > 0 || ours.dels > 0:
@@ -749,4 +949,67 @@ func cmpReturns(c scene, theirs, ours outcome, named *tally) string {
 		}
 	}
 	return cmpInts("comes back after", int(want), int(ours.again))
+}
+
+// earliest is the shorter of two delays, of which 0 is none.
+func earliest(a, b time.Duration) time.Duration {
+	if a == 0 || b == 0 {
+		return max(a, b)
+	}
+	return min(a, b)
+}
+
+// nextAvailable is how long it takes until one more of our pods is available.
+func (c scene) nextAvailable(ours outcome) time.Duration {
+	now := time.Now()
+	next := controller.FindMinNextPodAvailabilityCheck(c.notGone(ours), c.RS.Spec.MinReadySeconds, now, clocktesting.NewFakePassiveClock(now))
+	if next == nil {
+		return 0
+	}
+	return *next
+}
+
+// delay is how long the server, or a hold, makes a pass wait that failed: 0 if the
+// rate limiter says that.
+func (c scene) delay(ours outcome, passFails bool) (wait time.Duration) {
+	says := func(err error) time.Duration {
+		seconds, _ := apierrors.SuggestsClientDelay(err)
+		return time.Duration(seconds) * time.Second
+	}
+	for _, patch := range ours.patches {
+		pod, body, _ := strings.Cut(patch, ": ")
+		err := answer(c.Patches[pod], pod)
+		if !c.claimFails(ours.patches, pod) || !isRelease(body) && apierrors.IsInvalid(err) {
+			continue
+		}
+		wait = max(wait, says(err))
+		if !isRelease(body) {
+			wait = max(wait, 50*time.Millisecond)
+		}
+	}
+	if len(ours.creates) > c.FailFrom && c.Creates != "" {
+		wait = max(wait, says(answer(c.Creates, "")))
+		switch c.Creates {
+		case "quota":
+			wait = max(wait, time.Second)
+		case goingNamespace:
+			wait = max(wait, time.Minute)
+		}
+	}
+	for _, pod := range ours.deletes {
+		wait = max(wait, says(answer(c.Deletes[pod], pod)))
+		if c.Deletes[pod] == "Conflict" {
+			wait = max(wait, 50*time.Millisecond)
+		}
+	}
+	if c.statusFails(ours) {
+		if !passFails {
+			wait = 0
+		}
+		return max(wait, says(answer(c.Status, "")))
+	}
+	if wait > 0 {
+		wait = earliest(wait, c.nextAvailable(ours))
+	}
+	return wait
 }
