@@ -4,17 +4,12 @@
 package conformance_test
 
 import (
-	"cmp"
-	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"reflect"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -24,18 +19,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
-	"k8s.io/client-go/informers"
-	"k8s.io/client-go/kubernetes/fake"
-	clienttesting "k8s.io/client-go/testing"
-	"k8s.io/client-go/tools/record"
-	"k8s.io/client-go/util/workqueue"
 	"k8s.io/kubernetes/pkg/controller"
-	"k8s.io/kubernetes/pkg/controller/replicaset"
-	"k8s.io/kubernetes/pkg/controller/util/consistency"
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/replicakit/replicakit/expectations"
@@ -45,341 +30,6 @@ import (
 	kit "github.com/replicakit/replicakit/replicas/controller"
 	"github.com/replicakit/replicakit/test/conformance/upstream"
 )
-
-// A scene is what caches hold when a pass begins, and what the API server will
-// say in it.
-type scene struct {
-	RS       *appsv1.ReplicaSet
-	Siblings []*appsv1.ReplicaSet // have the same owner, as those of a Deployment have
-	Pods     []*corev1.Pod
-	Burst    int
-	Waiting  bool // expectations are unmet
-
-	Patches, Deletes map[string]string // answers, by pod
-	Creates          string            // what creations are answered from the FailFrom-th on
-	FailFrom         int
-	Fresh            string // what a live read of the owner finds
-	Status           string // what status writes are answered; "stale" is a Conflict with what the caches show
-}
-
-func (g *gen) scene() scene {
-	c := scene{
-		RS: g.report().RS, Burst: pick(g, 1, 2, 3, 500), Waiting: g.in(5),
-		Patches: map[string]string{}, Deletes: map[string]string{},
-		FailFrom: g.IntN(3), Fresh: "the owner",
-	}
-	rs := c.RS
-	rs.Spec.MinReadySeconds = pick[int32](g, 0, 10, 3600)
-	rs.Spec.Template.Labels = matching(rs.Spec.Selector)
-	if g.in(8) {
-		rs.DeletionTimestamp = new(metav1.NewTime(start))
-	}
-	if !g.in(3) {
-		rs.OwnerReferences = []metav1.OwnerReference{{Kind: "Deployment", Name: "web", UID: "deployment", Controller: new(true)}}
-		for i := range g.IntN(3) {
-			sibling := &appsv1.ReplicaSet{ObjectMeta: *rs.ObjectMeta.DeepCopy(), Spec: appsv1.ReplicaSetSpec{Replicas: new(int32(0)), Selector: g.labelSelector()}}
-			sibling.Name, sibling.UID = fmt.Sprintf("web-%d", i), types.UID(fmt.Sprintf("sibling-%d", i))
-			sibling.Namespace = pick(g, "a", "a", "b")
-			c.Siblings = append(c.Siblings, sibling)
-		}
-	}
-	alike := g.in(3)
-	for i := range g.IntN(10) {
-		p := g.scenePod(c, i)
-		if alike { // for the later criteria to decide
-			p.Spec.NodeName, p.Status.Phase, p.Annotations = pick(g, "n1", "n2"), corev1.PodRunning, nil
-			since := start.Add(-10*time.Hour + time.Duration(g.IntN(4))*time.Second)
-			p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(since)}}
-		}
-		c.Pods = append(c.Pods, p)
-	}
-	if g.in(3) {
-		c.Creates = pick(g, "Forbidden", "quota", "Timeout", "Throttled", "internal", goingNamespace, goingNamespace)
-	}
-	if g.in(3) {
-		for _, p := range c.Pods {
-			c.Deletes[p.Name] = pick(g, append(kindsOfAnswer, "Conflict", "stale")...)
-		}
-	}
-	if g.in(5) {
-		for _, p := range c.Pods {
-			c.Patches[p.Name] = pick(g, kindsOfAnswer...)
-		}
-	}
-	if g.in(8) {
-		c.Fresh = pick(g, "an owner being deleted", "another owner", "NotFound", "Forbidden")
-	}
-	if g.in(6) {
-		c.Status = pick(g, "stale", "stale", "Conflict", "Forbidden", "Timeout", "Throttled", "NotFound", "internal")
-	}
-	return c
-}
-
-// scenePod returns a pod that the ReplicaSet as a rule owns, and that rankings
-// and statuses have something to look at in.
-func (g *gen) scenePod(c scene, i int) *corev1.Pod {
-	p, child := g.rankedPod(start), g.child(i)
-	p.ObjectMeta = child.ObjectMeta
-	p.Labels = matching(c.RS.Spec.Selector) // and it may be in another namespace
-	p.CreationTimestamp = metav1.NewTime(start.Add(-time.Duration(1) << (30 + g.IntN(25))))
-	if g.in(4) {
-		p.Labels = child.Labels
-	}
-	for i := range p.OwnerReferences { // a UID has one name
-		if ref := &p.OwnerReferences[i]; ref.UID == c.RS.UID {
-			ref.Kind, ref.Name = replicaSetKind.Kind, c.RS.Name
-		}
-	}
-	switch g.IntN(8) {
-	case 0:
-	case 1:
-		p.OwnerReferences = nil
-	case 2:
-		if len(c.Siblings) > 0 {
-			p.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(pick(g, c.Siblings...), replicaSetKind)}
-		}
-	default:
-		p.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(c.RS, replicaSetKind)}
-	}
-	return p
-}
-
-// A server answers calls as its scene says, and records them.
-type server struct {
-	scene   scene
-	mu      sync.Mutex
-	created int
-	// What it was asked for: patches and deletions as text, creations and status
-	// writes as they were.
-	patches, deletes []string
-	gone             []string                // pods that are deleted, or turned out to be
-	preconditions    []*metav1.Preconditions // of the deletions
-	creates          []*corev1.Pod           // without the names that ours gives
-	names, aliases   []string                // those names, and for each what Kubernetes would have called it
-	statuses         []*appsv1.ReplicaSet
-	events           []string
-	calls            map[string]int // reads, by verb and resource
-	checks           int            // reads of the owner before its status was written
-	missing          int            // pods that were gone as they were listed
-}
-
-// A switchboard is a client of whichever server stands in it: making a client
-// takes longer than a pass.
-type switchboard struct {
-	*fake.Clientset
-	server *server
-}
-
-func (b *switchboard) connect(c scene) *server {
-	b.ClearActions() // which it would keep for ever
-	b.server = &server{scene: c, calls: map[string]int{}}
-	return b.server
-}
-
-func newSwitchboard() *switchboard {
-	client := fake.NewClientset()
-	b := &switchboard{Clientset: client}
-	client.PrependReactor("*", "*", func(action clienttesting.Action) (bool, runtime.Object, error) {
-		object, err := b.server.react(action)
-		return true, object, err
-	})
-	return b
-}
-
-func (s *server) react(action clienttesting.Action) (runtime.Object, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	switch a := action.(type) {
-	case clienttesting.CreateActionImpl:
-		return s.create(a.Namespace, a.Object.(*corev1.Pod).DeepCopy())
-	case clienttesting.PatchActionImpl:
-		s.patches = append(s.patches, fmt.Sprintf("%s: %s %s", a.Name, a.PatchType, a.Patch))
-		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: a.Namespace, Name: a.Name}}
-		for _, p := range s.scene.Pods {
-			if p.Name == a.Name {
-				pod = p.DeepCopy()
-			}
-		}
-		err := answer(s.scene.Patches[a.Name], a.Name)
-		if apierrors.IsNotFound(err) {
-			s.gone = append(s.gone, a.Name)
-		}
-		return pod, err
-	case clienttesting.DeleteActionImpl:
-		return nil, s.delete(a.Name, a.DeleteOptions.Preconditions)
-	case clienttesting.ListActionImpl:
-		s.calls["list "+a.Resource.Resource]++
-		s.missing = len(s.gone)
-		return &corev1.PodList{Items: s.matching(a.Namespace, a.ListRestrictions.Labels)}, nil
-	case clienttesting.UpdateActionImpl:
-		rs := a.Object.(*appsv1.ReplicaSet)
-		s.statuses = append(s.statuses, rs.DeepCopy())
-		return rs, s.answerStatus(rs)
-	case clienttesting.GetActionImpl:
-		s.calls["get "+a.Resource.Resource]++
-		if a.Resource.Resource == "pods" {
-			return s.pod(a.Name)
-		}
-		if len(s.statuses) == 0 {
-			s.checks++
-		}
-		return s.live()
-	}
-	return nil, fmt.Errorf("unexpected call: %v", action)
-}
-
-// answerStatus answers a status write, which has been noted.
-func (s *server) answerStatus(rs *appsv1.ReplicaSet) error {
-	if s.scene.Status != "stale" {
-		return answer(s.scene.Status, rs.Name)
-	}
-	if len(s.statuses) == 1 {
-		return answer("Conflict", rs.Name)
-	}
-	return nil
-}
-
-// live is the owner as a read finds it.
-func (s *server) live() (*appsv1.ReplicaSet, error) {
-	fresh, err := claim{Family: family{Owner: &s.scene.RS.ObjectMeta}, Fresh: s.scene.Fresh}.live(&calls{})
-	if err == nil {
-		fresh.Spec, fresh.Status = *s.scene.RS.Spec.DeepCopy(), *s.scene.RS.Status.DeepCopy()
-	}
-	return fresh, err
-}
-
-// create answers a create call. What the API server would fill in, ours bears
-// already: namespace and name.
-func (s *server) create(namespace string, pod *corev1.Pod) (*corev1.Pod, error) {
-	s.created++
-	name := pod.GenerateName + strconv.Itoa(s.created)
-	if pod.Name != "" {
-		s.named(pod, name)
-	}
-	asked := pod.DeepCopy()
-	asked.Name = ""
-	if asked.Namespace == namespace {
-		asked.Namespace = ""
-	}
-	s.creates = append(s.creates, asked)
-	pod.Name, pod.UID = cmp.Or(pod.Name, name), types.UID("created-"+name)
-	if s.created > s.scene.FailFrom {
-		return pod, answer(s.scene.Creates, "")
-	}
-	return pod, nil
-}
-
-// delete answers a delete call. A pod that is "stale" has changed since the caches
-// saw it: a resourceVersion meets a Conflict. "Conflict" is one whatever is sent, as
-// if a webhook refused.
-func (s *server) delete(pod string, only *metav1.Preconditions) error {
-	s.deletes = append(s.deletes, pod)
-	s.preconditions = append(s.preconditions, only)
-	kind := s.scene.Deletes[pod]
-	if kind == "stale" {
-		kind = ""
-		if only != nil && only.ResourceVersion != nil {
-			kind = "Conflict"
-		}
-	}
-	err := answer(kind, pod)
-	if err == nil || apierrors.IsNotFound(err) {
-		s.gone = append(s.gone, pod)
-	}
-	return err
-}
-
-// matching returns the pods that match as they are by now: without those that were
-// deleted, and with those that the patches adopted or released.
-func (s *server) matching(namespace string, sel labels.Selector) (pods []corev1.Pod) {
-	for _, cached := range s.scene.Pods {
-		pod, err := s.pod(cached.Name)
-		if err == nil && pod.Namespace == namespace && sel.Matches(labels.Set(pod.Labels)) {
-			pods = append(pods, *pod)
-		}
-	}
-	return pods
-}
-
-func (s *server) pod(name string) (*corev1.Pod, error) {
-	i := slices.IndexFunc(s.scene.Pods, func(p *corev1.Pod) bool { return p.Name == name })
-	if i < 0 || slices.Contains(s.gone, name) {
-		return nil, apierrors.NewNotFound(corev1.Resource("pods"), name)
-	}
-	pod := s.scene.Pods[i].DeepCopy()
-	for _, patch := range s.patches {
-		if !strings.HasPrefix(patch, name+": ") || answer(s.scene.Patches[name], name) != nil {
-			continue
-		}
-		pod.OwnerReferences = nil
-		if !strings.Contains(patch, `"$patch":"delete"`) {
-			pod.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(s.scene.RS, replicaSetKind)}
-		}
-	}
-	return pod, nil
-}
-
-// An outcome is what a pass left behind.
-type outcome struct {
-	*server
-	err              error
-	adds, dels       int           // outstanding
-	again            time.Duration // when to come back, 0 if not at all
-	claimed, related []*corev1.Pod // only of one side each
-	pass             setPass       // of ours
-	returned         error         // of ours: err without what is no error to who calls
-}
-
-// theirPass is one pass of Kubernetes' controller, which may be prepared for it.
-// Its queue tells when to come back.
-func (b *switchboard) theirPass(c scene, prepare ...func(*replicaset.ReplicaSetController)) outcome {
-	ctx := quiet(context.Background())
-	o := outcome{server: b.connect(c)}
-	factory := informers.NewSharedInformerFactory(b, 0)
-	sets, pods := factory.Apps().V1().ReplicaSets(), factory.Core().V1().Pods()
-	recorder := record.NewFakeRecorder(1000)
-	rsc := replicaset.NewBaseController(logr.Discard(), sets, pods, b, c.Burst, replicaSetKind, "", "",
-		controller.RealPodControl{KubeClient: b, Recorder: recorder}, nil, features(false), consistency.NewNoopConsistencyStore())
-	(*upstream.Queue(rsc)).ShutDown()
-	queue := &delays{}
-	*upstream.Queue(rsc) = queue
-	for _, rs := range slices.Concat(c.Siblings, []*appsv1.ReplicaSet{c.RS}) {
-		must(sets.Informer().GetIndexer().Add(rs))
-	}
-	for _, p := range c.Pods {
-		must(pods.Informer().GetIndexer().Add(p))
-	}
-	exp := upstream.Expectations(rsc)
-	if c.Waiting {
-		must(exp.ExpectCreations(logr.Discard(), "a/web", 1))
-	}
-	for _, f := range prepare {
-		f(rsc)
-	}
-	o.related, _ = upstream.RelatedPods(rsc, logr.Discard(), c.RS)
-	o.err = upstream.Sync(rsc, ctx, "a/web")
-	o.adds, o.dels, _ = theirCounts(exp, "a/web")
-	o.again = queue.after
-	close(recorder.Events)
-	for event := range recorder.Events {
-		o.events = append(o.events, event)
-	}
-	return o
-}
-
-func must(err error) {
-	if err != nil {
-		panic(err)
-	}
-}
-
-// delays is a queue that remembers for when it was asked.
-type delays struct {
-	workqueue.TypedRateLimitingInterface[string]
-	after time.Duration
-}
-
-func (d *delays) AddAfter(_ string, after time.Duration) { d.after = max(after, 1) } // 1 is at once
 
 // The differences of passes, and what must come up in them.
 const (
@@ -482,23 +132,15 @@ func (b *switchboard) differ(c scene, named *tally) string {
 //   - A claim that failed ends no pass: the pod is somebody else's, and if its adoption
 //     is not decided, one pod less is wanted. Who must not adopt wants what there is.
 //   - A namespace that is going away refuses like anything else.
-//   - A deletion that met a Conflict as the pod had changed succeeds in the end.
 //   - The status is written.
 func (c scene) agreed(theirs, ours outcome) (agreed scene, other bool) {
 	agreed = c
-	agreed.Pods, agreed.Deletes, agreed.Status = slices.Clone(c.Pods), maps.Clone(c.Deletes), ""
+	agreed.Pods, agreed.Status = slices.Clone(c.Pods), ""
 	if c.Creates == goingNamespace {
 		agreed.Creates = "internal"
 	}
-	for _, pod := range ours.deletes {
-		if c.Deletes[pod] == "stale" {
-			delete(agreed.Deletes, pod)
-			other = true
-		}
-	}
-	other = other || c.Status != "" || c.Creates == goingNamespace && (len(theirs.creates) > c.FailFrom || len(ours.creates) > c.FailFrom)
 	if !failedClaims(theirs.err) {
-		return agreed, other
+		return agreed, c.Status != "" || c.Creates == goingNamespace
 	}
 	_, refused := failures(theirs.err)
 	for i, p := range c.Pods {
