@@ -85,6 +85,8 @@ type Call struct {
 	types.NamespacedName        // a list has no name, a child to create may have none
 	DryRun               bool
 	Late                 bool // it takes effect when nobody waits for its answer any more
+	// ResourceVersion is the version that a child must have to be deleted; "" if any.
+	ResourceVersion string
 
 	group string // of the kind
 }
@@ -191,6 +193,9 @@ func (c *ClientOf[O, C]) Delete(ctx context.Context, child C, opts metav1.Delete
 	call := c.cluster.children.callFor("delete", child)
 	call.DryRun = len(opts.DryRun) > 0
 	opts = *opts.DeepCopy()
+	if only := opts.Preconditions; only != nil && only.ResourceVersion != nil {
+		call.ResourceVersion = *only.ResourceVersion
+	}
 	return do(ctx, c, call, func(ctx context.Context, cluster *ClusterOf[O, C]) (string, error) {
 		return cluster.DeleteChild(ctx, call.Namespace, call.Name, opts)
 	})

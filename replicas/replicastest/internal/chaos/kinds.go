@@ -34,8 +34,14 @@ func kinds() map[string]kind {
 // ofUsers is what users do.
 func ofUsers() map[string]kind {
 	return map[string]kind{
-		"scale":      {10, func(r *run, op Op) error { return r.editOwner("web", replicas(op.N)) }},
-		"scale-db":   {3, func(r *run, op Op) error { return r.editOwner("db", replicas(op.N%5)) }},
+		"scale":      {10, func(r *run, op Op) error { return r.editOwner("web", wanting(op.N)) }},
+		"scale-db":   {3, func(r *run, op Op) error { return r.editOwner("db", wanting(op.N%5)) }},
+		"select":     {2, func(r *run, op Op) error { return r.editOwner("web", selecting(op.N)) }},
+		"template":   {1, func(r *run, op Op) error { return r.editOwner("web", templated(op.N)) }},
+		"break-spec": {1, func(r *run, op Op) error { return r.editOwner("web", broken(op.N)) }},
+		"mend-spec":  {2, func(r *run, _ Op) error { return r.editOwner("web", mended) }},
+		"must-go":    {1, func(r *run, op Op) error { return r.editPod(op.N, mark("go", op.M > 2)) }},
+		"must-stay":  {1, func(r *run, op Op) error { return r.editPod(op.N, mark("stay", op.M > 5)) }},
 		"min-ready":  {1, func(r *run, op Op) error { return r.editOwner("web", minReady(op.N)) }},
 		"relabel":    {3, func(r *run, op Op) error { return r.editPod(op.N, relabel(op.M)) }},
 		"cost":       {1, func(r *run, op Op) error { return r.editPod(op.N, cost(op.M-6)) }},
@@ -47,13 +53,14 @@ func ofUsers() map[string]kind {
 		"orphan":     {3, func(r *run, _ Op) error { return r.createOrphan() }},
 		"delete-owner": {2, func(r *run, op Op) error {
 			policies := []metav1.DeletionPropagation{"", metav1.DeletePropagationOrphan, metav1.DeletePropagationForeground}
-			return r.DeleteOwner(r.ctx, namespace, "web", policies[op.N%len(policies)])
+			return r.DeleteOwner(r.ctx, r.shape.owners(), "web", policies[op.N%len(policies)])
 		}},
 		"create-owner":  {4, func(r *run, op Op) error { return r.createOwner("web", int32(op.N)) }},
 		"quota":         {2, func(r *run, op Op) error { r.SetQuota(namespace, op.N); return nil }},
 		"no-quota":      {2, func(r *run, _ Op) error { r.SetQuota(namespace, plenty); return nil }},
 		"webhook":       {2, func(r *run, op Op) error { r.deny(op); return nil }},
 		"policy":        {1, func(r *run, op Op) error { r.Webhook = policy(op); return nil }},
+		"refuse-other":  {2, func(r *run, op Op) error { r.Webhook = refuses(op); return nil }},
 		"mutate":        {1, func(r *run, op Op) error { r.Mutate = mutations()[op.N%len(mutations())]; return nil }},
 		"no-webhook":    {4, func(r *run, _ Op) error { r.Webhook, r.Mutate = nil, nil; return nil }},
 		"end-namespace": {1, func(r *run, op Op) error { r.endNamespace(op.N); return nil }},
@@ -69,6 +76,7 @@ func ofNodes() map[string]kind {
 		"finish":    {1, func(r *run, op Op) error { return r.editPod(op.N, finish) }},
 		"unready":   {2, func(r *run, op Op) error { return r.editPod(op.N, unready) }},
 		"churn":     {2, func(r *run, op Op) error { r.stir(op.N % 3); return nil }},
+		"unseen":    {3, func(r *run, op Op) error { return r.dieUnseen(op) }},
 		"lose-node": {1, func(r *run, _ Op) error { r.loseNode(); return nil }},
 	}
 }
@@ -110,10 +118,13 @@ func ofControllers() map[string]kind {
 // ofCalls is what happens to calls.
 func ofCalls() map[string]kind {
 	return map[string]kind{
-		"refuse":    {4, func(r *run, op Op) error { r.refuse(op); return nil }},
-		"no-answer": {3, func(r *run, op Op) error { r.loseAnswer(op); return nil }},
-		"resend":    {3, func(r *run, op Op) error { r.resend(op); return nil }},
-		"late-call": {3, func(r *run, op Op) error { r.landLate(op); return nil }},
+		"refuse":       {4, func(r *run, op Op) error { r.refuse(op); return nil }},
+		"no-answer":    {3, func(r *run, op Op) error { r.loseAnswer(op); return nil }},
+		"resend":       {3, func(r *run, op Op) error { r.resend(op); return nil }},
+		"refuse-again": {3, func(r *run, op Op) error { r.refuseAgain(op); return nil }},
+		"blind":        {3, func(r *run, op Op) error { r.blind(op); return nil }},
+		"end-context":  {2, func(r *run, op Op) error { r.endContext = 1 + op.N/2; return nil }},
+		"late-call":    {3, func(r *run, op Op) error { r.landLate(op); return nil }},
 		"limbo": {3, func(r *run, op Op) error {
 			r.limbo = limbo{left: 1 + op.M/2, late: op.For / 50}
 			return nil
@@ -130,7 +141,7 @@ func ofCalls() map[string]kind {
 // plenty is a quota that is never full.
 const plenty = 10_000
 
-func replicas(n int) func(*appsv1.ReplicaSet) {
+func wanting(n int) func(*appsv1.ReplicaSet) {
 	wanted := int32(n)
 	return func(rs *appsv1.ReplicaSet) { rs.Spec.Replicas = &wanted }
 }
@@ -167,6 +178,53 @@ func unready(p *corev1.Pod) {
 	}
 }
 
+// selecting changes what an owner selects, and what it makes.
+func selecting(n int) func(*appsv1.ReplicaSet) {
+	return func(rs *appsv1.ReplicaSet) {
+		labels := map[string]string{"app": "web"}
+		if n%3 == 0 {
+			labels["tier"] = itoa(n % 2)
+		}
+		rs.Spec.Selector = &metav1.LabelSelector{MatchLabels: labels}
+		rs.Spec.Template.Labels = maps.Clone(labels)
+	}
+}
+
+// templated changes what an owner makes.
+func templated(n int) func(*appsv1.ReplicaSet) {
+	return func(rs *appsv1.ReplicaSet) {
+		metav1.SetMetaDataLabel(&rs.Spec.Template.ObjectMeta, "template", itoa(n))
+	}
+}
+
+// broken makes a spec one that is refused, until it is mended.
+func broken(n int) func(*appsv1.ReplicaSet) {
+	return func(rs *appsv1.ReplicaSet) {
+		if n%2 == 0 {
+			rs.Spec.Template.Labels = map[string]string{"app": "debug"}
+			return
+		}
+		rs.Spec.Selector = &metav1.LabelSelector{}
+	}
+}
+
+func mended(rs *appsv1.ReplicaSet) {
+	if len(rs.Spec.Selector.MatchLabels) == 0 {
+		rs.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}
+	}
+	rs.Spec.Template.Labels = maps.Clone(rs.Spec.Selector.MatchLabels)
+}
+
+// mark gives a pod a label that is a rule's, or takes it away.
+func mark(label string, on bool) func(*corev1.Pod) {
+	return func(p *corev1.Pod) {
+		delete(p.Labels, label)
+		if on {
+			metav1.SetMetaDataLabel(&p.ObjectMeta, label, "now")
+		}
+	}
+}
+
 // deny lets a webhook deny one verb, in one of the ways in which they do.
 func (r *run) deny(op Op) {
 	verb := []string{"create", "patch", "delete"}[op.N%3]
@@ -199,6 +257,9 @@ func mutations() []func(*corev1.Pod) {
 // A fault is what will happen to calls: the first so many are spared, then so
 // many are hit.
 type fault struct {
+	verb       string // of the calls that are meant; "": all
+	blind      bool   // what is read after a call that was hit fails too
+	then       *fault // what happens after it
 	skip, left int
 	crash      bool
 	after      bool // the call has its effect
@@ -223,6 +284,25 @@ func (r *run) loseAnswer(op Op) {
 func (r *run) resend(op Op) {
 	is := []replicastest.Failure{replicastest.Throttled, replicastest.Cut, replicastest.Unavailable}[op.M%3]
 	r.fault = fault{skip: op.N / 4, left: 1 + op.M/3, after: op.N%3 > 0, resend: true, is: is}
+}
+
+// refuseAgain loses the answer of a deletion or a creation, which takes effect or lands
+// up to a minute later; when it is sent again it is refused.
+func (r *run) refuseAgain(op Op) {
+	refusals := []replicastest.Failure{replicastest.Forbidden, replicastest.Refused, replicastest.Conflicted, replicastest.Rejected}
+	f := fault{verb: []string{"delete", "delete", "create"}[op.N%3], left: 1 + op.N/6, is: replicastest.Timeout, late: 8 * op.For, after: op.N > 9}
+	f.then = &fault{verb: f.verb, left: f.left * (1 + op.M/6), is: refusals[op.M%len(refusals)]}
+	r.fault = f
+}
+
+// blind loses the answers of deletions or creations, and what is asked to find out fails
+// too.
+func (r *run) blind(op Op) {
+	f := fault{verb: []string{"delete", "create"}[op.N%2], left: 1 + op.M/3, is: replicastest.Timeout, after: op.M%3 > 0, blind: true}
+	if !f.after {
+		f.late = 8 * op.For
+	}
+	r.fault = f
 }
 
 // landLate lets the next calls time out, and take effect up to a minute later.

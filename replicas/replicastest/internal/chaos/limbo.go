@@ -8,6 +8,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/replicakit/replicakit/replicas/replicastest"
 )
@@ -34,7 +35,7 @@ func (r *run) inLimbo(call replicastest.Call) (replicastest.Fault, bool) {
 		return replicastest.Fault{Before: replicastest.Unavailable.Of(call)}, true
 	}
 	l.sent = true
-	r.reaper = &reaper{r, call.Name, r.Clock.Now().Add(l.late + time.Millisecond)}
+	r.reaper = &reaper{r, call.NamespacedName, r.Clock.Now().Add(l.late + time.Millisecond)}
 	r.world.Parts = append(slices.Clone(r.world.Parts), r.reaper)
 	return replicastest.Fault{Before: replicastest.Timeout.Of(call), Late: l.late}, true
 }
@@ -42,8 +43,8 @@ func (r *run) inLimbo(call replicastest.Call) (replicastest.Fault, bool) {
 // A reaper deletes a pod at an instant.
 type reaper struct {
 	*run
-	name string
-	at   time.Time
+	types.NamespacedName
+	at time.Time
 }
 
 // Due returns that instant.
@@ -52,5 +53,5 @@ func (r *reaper) Due() (time.Time, bool) { return r.at, r.reaper == r }
 // Step deletes the pod, if it is there.
 func (r *reaper) Step() {
 	r.reaper = nil
-	_, _ = r.DeleteChild(r.ctx, namespace, r.name, *metav1.NewDeleteOptions(0))
+	_, _ = r.DeleteChild(r.ctx, r.Namespace, r.Name, *metav1.NewDeleteOptions(0))
 }

@@ -16,6 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/replicakit/replicakit/replicas/controller"
 	"github.com/replicakit/replicakit/replicas/replicastest"
@@ -64,6 +65,7 @@ func Run(seed uint64, story Story) Report {
 // A run is one play of a story.
 type run struct {
 	*replicastest.Cluster
+	shape       shape
 	ctx         context.Context
 	seed        uint64
 	world       *replicastest.World
@@ -74,6 +76,9 @@ type run struct {
 	report      Report
 
 	fault       fault
+	isBlind     bool   // the next look fails
+	endContext  int    // the context of the pass ends before so many calls; 0: it does not
+	cancel      func() // ends it
 	limbo       limbo
 	reaper      *reaper // nil: there is none
 	pause       pause
@@ -85,17 +90,24 @@ type run struct {
 }
 
 func newRun(seed uint64) *run {
-	cluster := replicastest.NewCluster(replicastest.Options{Seed: seed, Nodes: 4})
+	shape := shapeOf(seed)
+	cluster := shape.cluster(seed)
 	r := &run{
 		Cluster: cluster,
+		shape:   shape,
 		ctx:     context.Background(),
 		seed:    seed,
 		world:   &replicastest.World{Clock: cluster.Clock},
 		checker: invariant.New(cluster),
 		report:  Report{Faults: map[string]int{}},
+		cancel:  func() {},
 		random:  rand.New(rand.NewPCG(seed, 2)),
 	}
-	if seed%4 == 1 {
+	r.checker.Delay = shape.delay
+	if shape.ruled {
+		r.checker.Rule(mustGo, mustStay)
+	}
+	if shape.elsewhere {
 		r.elsewhere = newElsewhere(cluster)
 	}
 	r.restart(0)
@@ -104,7 +116,7 @@ func newRun(seed uint64) *run {
 
 // err is the first thing that must not be, between two steps.
 func (r *run) err() error {
-	if err := r.checker.Awake(namespace); err != nil || r.elsewhere == nil {
+	if err := r.checker.Awake(r.shape.owners()); err != nil || r.elsewhere == nil {
 		return err
 	}
 	return r.elsewhere.checker.Awake(namespace)
@@ -174,22 +186,27 @@ func (r *run) restart(i int) {
 }
 
 func (r *run) start(i int) {
-	c, err := r.NewControllerWith(controller.Options{BackOffFailed: r.seed%5 == 0})
+	c, err := r.NewControllerWith(controller.Options{BackOffFailed: r.shape.backOff, StatusDelay: r.shape.delay})
 	if err != nil {
 		panic(err)
 	}
-	if r.seed%2 == 0 {
+	if r.shape.versions {
 		c.RememberWrites()
 	}
-	if r.seed%3 == 0 {
-		c.BurstReplicas = 3
-	}
+	c.BurstReplicas = r.shape.burst
 	r.checker.Watch(c)
 	c.Client.Fault = func(call replicastest.Call) replicastest.Fault {
 		r.pauses(i)
 		return r.before(call)
 	}
 	c.Listed = r.race
+	sync := c.Sync
+	c.Sync = func(ctx context.Context, key types.NamespacedName) (time.Duration, error) {
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		r.cancel = cancel
+		return sync(ctx, key)
+	}
 	done := c.Client.Done
 	c.Client.Done = func(call replicastest.Call, err error) {
 		done(call, err)
@@ -265,9 +282,19 @@ func (r *run) before(call replicastest.Call) replicastest.Fault {
 	if fault, ok := r.inLimbo(call); ok {
 		return fault
 	}
+	if r.endContext > 0 {
+		if r.endContext--; r.endContext == 0 {
+			r.report.Faults["contexts that ended"]++
+			r.cancel()
+		}
+	}
 	f := &r.fault
+	isLook := r.isBlind && (call.Verb == "get" || call.Verb == "list")
+	r.isBlind = isLook
 	switch {
-	case f.left == 0:
+	case isLook:
+		return replicastest.Fault{Before: replicastest.Broken.Of(call)}
+	case f.left == 0, f.verb != "" && f.verb != call.Verb:
 		return replicastest.Fault{}
 	case f.skip > 0:
 		f.skip--
@@ -278,12 +305,21 @@ func (r *run) before(call replicastest.Call) replicastest.Fault {
 		*f = fault{}
 		panic(replicastest.Crash{})
 	}
-	f.left--
 	r.report.Faults["failed calls"]++
+	return r.hit(f, call)
+}
+
+// hit is what goes wrong with a call that a fault is for.
+func (r *run) hit(f *fault, call replicastest.Call) replicastest.Fault {
+	is := replicastest.Fault{Before: f.is.Of(call), Resend: f.resend, Late: f.late}
 	if f.after {
-		return replicastest.Fault{After: f.is.Of(call), Resend: f.resend}
+		is = replicastest.Fault{After: f.is.Of(call), Resend: f.resend}
 	}
-	return replicastest.Fault{Before: f.is.Of(call), Resend: f.resend, Late: f.late}
+	r.isBlind = f.blind
+	if f.left--; f.left == 0 && f.then != nil {
+		*f = *f.then
+	}
+	return is
 }
 
 // A pause holds up the first controller in the middle of a pass, before one of its
@@ -390,7 +426,7 @@ func (r *run) refreshed(c *replicastest.Controller) {
 
 // settle lets everything be right again and checks that it becomes so.
 func (r *run) settle() error {
-	r.fault, r.limbo, r.races = fault{}, limbo{}, 0
+	r.fault, r.limbo, r.races, r.isBlind, r.endContext = fault{}, limbo{}, 0, false, 0
 	r.endPause()
 	r.stir(0)
 	r.SetQuota(namespace, plenty)
@@ -409,6 +445,7 @@ func (r *run) settle() error {
 		}
 	}
 	r.letGo()
+	_ = r.editOwner("web", mended)
 	if r.old != nil {
 		r.old.Stop()
 	}
@@ -433,7 +470,7 @@ func (r *run) wait() error {
 	if r.report.Settle > settleSteps {
 		return fmt.Errorf("chaos: %d steps to settle", r.report.Settle)
 	}
-	if err := r.checker.Settled(namespace); err != nil {
+	if err := r.checker.Settled(r.shape.owners()); err != nil {
 		return err
 	}
 	version := r.Version()
@@ -448,13 +485,13 @@ func (r *run) wait() error {
 			return err
 		}
 	}
-	return r.checker.Settled(namespace)
+	return r.checker.Settled(r.shape.owners())
 }
 
-// letGo takes every finalizer away.
+// letGo takes away what holds pods, and what says that they must go or stay.
 func (r *run) letGo() {
-	for i := range r.Children(namespace) {
-		_ = r.editPod(i, unhold)
+	for _, p := range r.Children("") {
+		_, _ = r.EditChild(r.ctx, p.Namespace, p.Name, unmark)
 	}
 }
 
@@ -481,51 +518,69 @@ func (r *run) loseNode() {
 }
 
 func (r *run) createOwner(name string, n int32) error {
-	_, err := r.CreateOwner(r.ctx, replicastest.NewReplicaSet(namespace, name, n))
+	_, err := r.CreateOwner(r.ctx, r.shape.newOwner(name, n))
 	return err
 }
 
 func (r *run) editOwner(name string, change func(*appsv1.ReplicaSet)) error {
-	_, err := r.EditOwner(r.ctx, namespace, name, change)
+	_, err := r.EditOwner(r.ctx, r.shape.owners(), name, change)
 	return err
 }
 
-// pod is the name of one of the pods, "" if there is none.
-func (r *run) pod(n int) string {
-	pods := r.Children(namespace)
+// pod is one of the pods, with an empty name if there is none.
+func (r *run) pod(n int) types.NamespacedName {
+	pods := r.Children("")
 	if len(pods) == 0 {
-		return ""
+		return types.NamespacedName{Namespace: namespace}
 	}
-	return pods[n%len(pods)].Name
+	p := pods[n%len(pods)]
+	return types.NamespacedName{Namespace: p.Namespace, Name: p.Name}
 }
 
 func (r *run) editPod(n int, change func(*corev1.Pod)) error {
-	_, err := r.EditChild(r.ctx, namespace, r.pod(n), change)
+	pod := r.pod(n)
+	_, err := r.EditChild(r.ctx, pod.Namespace, pod.Name, change)
 	return err
 }
 
 func (r *run) deletePod(n int, opts metav1.DeleteOptions) error {
-	_, err := r.DeleteChild(r.ctx, namespace, r.pod(n), opts)
+	pod := r.pod(n)
+	_, err := r.DeleteChild(r.ctx, pod.Namespace, pod.Name, opts)
 	return err
+}
+
+// dieUnseen lets pods end while the watches of pods hang.
+func (r *run) dieUnseen(op Op) error {
+	for _, c := range r.controllers {
+		if c != nil {
+			c.View.ChildWatch.Hang()
+		}
+	}
+	for i := range 1 + op.M%3 {
+		if err := r.deletePod(op.N+i, *metav1.NewDeleteOptions(0)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // replacePod deletes a pod and makes another one under its name.
 func (r *run) replacePod(n int) error {
-	name := r.pod(n)
-	if name == "" {
+	pod := r.pod(n)
+	if pod.Name == "" {
 		return nil
 	}
-	if _, err := r.DeleteChild(r.ctx, namespace, name, *metav1.NewDeleteOptions(0)); err != nil {
+	if _, err := r.DeleteChild(r.ctx, pod.Namespace, pod.Name, *metav1.NewDeleteOptions(0)); err != nil {
 		return err
 	}
-	return r.createPod(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"app": "debug"}}})
+	return r.createPod(pod.Namespace, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: pod.Name, Labels: map[string]string{"app": "debug"}}})
 }
 
 func (r *run) createOrphan() error {
-	return r.createPod(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{GenerateName: "orphan-", Labels: map[string]string{"app": "web"}}})
+	return r.createPod(namespace, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{GenerateName: "orphan-", Labels: map[string]string{"app": "web"}}})
 }
 
-func (r *run) createPod(p *corev1.Pod) error {
+func (r *run) createPod(namespace string, p *corev1.Pod) error {
 	p.Spec.Containers = []corev1.Container{{Name: "web"}}
 	_, err := r.CreateChild(r.ctx, namespace, p)
 	return err

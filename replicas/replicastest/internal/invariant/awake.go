@@ -4,6 +4,7 @@
 package invariant
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/replicakit/replicakit/expectations"
+	"github.com/replicakit/replicakit/replicas"
 	"github.com/replicakit/replicakit/replicas/replicastest"
 )
 
@@ -23,14 +25,21 @@ const longestWait = 1000 * time.Second
 type lastPass struct {
 	now    time.Time // of the controller
 	excuse bool      // something that it waits for, or that failed, or may have: a release
+	// refused is the generation whose spec was refused: nothing is done until another one.
+	refused int64
 }
 
 // note keeps what a pass left. Only what it told counts as an excuse: nobody wakes an
 // owner for the sake of what it does not wait for.
 func (w *watcher) note(pass replicastest.Pass) {
+	refused, is := int64(0), (*replicas.RefusedError)(nil)
+	if errors.As(pass.Err, &is) {
+		refused = pass.Generation
+	}
 	w.last[pass.Name] = lastPass{
-		now:    pass.Now,
-		excuse: pass.Err != nil || pass.Waiting || pass.Unresolved+len(pass.SetAside)+len(pass.Undecided)+len(pass.Released) > 0,
+		now:     pass.Now,
+		refused: refused,
+		excuse:  pass.Err != nil || pass.Waiting || pass.Unresolved+len(pass.SetAside)+len(pass.Undecided)+len(pass.Released) > 0,
 	}
 }
 
@@ -71,11 +80,14 @@ func (w *watcher) awake(rs *appsv1.ReplicaSet) error {
 		return nil
 	}
 	pods, last := w.controller.View.ChildWatch.In(rs.Namespace), w.last[key]
-	why := settled(rs, pods, w.controller.Now())
-	switch {
-	case why == nil, settled(rs, pods, now.Add(clocksGoBack)) == nil:
+	if last.refused == rs.Generation || queued && due.Sub(now) <= w.checker.Delay {
 		return nil
-	case queued && due.Sub(now) <= longestWait && (last.excuse || w.isExpecting(rs) || settled(rs, pods, last.now) == nil):
+	}
+	why := w.checker.settled(rs, pods, w.controller.Now())
+	switch {
+	case why == nil, w.checker.settled(rs, pods, now.Add(clocksGoBack)) == nil:
+		return nil
+	case queued && due.Sub(now) <= longestWait && (last.excuse || w.isExpecting(rs) || w.checker.settled(rs, pods, last.now) == nil):
 		return nil
 	case !w.seesAll(rs.Namespace):
 		return nil
@@ -90,7 +102,7 @@ func (w *watcher) awake(rs *appsv1.ReplicaSet) error {
 func (w *watcher) asleep() Rule {
 	for uid := range w.unseen() {
 		if _, is := w.checker.truth.pods[uid]; !is && w.passedBy(uid) {
-			return w.unversioned(Asleep, Unversioned)
+			return w.unversioned(AsleepPassed, AsleepUnversioned)
 		}
 	}
 	return Asleep

@@ -69,18 +69,32 @@ import (
 // needs: Cluster.Changed and Restored, and of a controller Scaling, Passed and
 // Client.Done.
 type Checker struct {
+	// Delay is how long passes may wait that can change nothing but a status.
+	Delay time.Duration
+
 	cluster  *replicastest.Cluster
 	truth    truth
 	watchers []*watcher
 	err      error
 	known    map[Rule]int
+	ruled    bool
+	mustGo   func(*corev1.Pod) bool
+	mustStay func(*corev1.Pod) bool
 }
 
 // New returns a Checker of a cluster.
 func New(cluster *replicastest.Cluster) *Checker {
 	k := &Checker{cluster: cluster, truth: newTruth(), known: map[Rule]int{}}
+	k.mustGo, k.mustStay = never, never
 	cluster.Changed, cluster.Restored = k.changed, k.restored
 	return k
+}
+
+func never(*corev1.Pod) bool { return false }
+
+// Rule tells which pods must go, and which must stay, as the controllers know it too.
+func (k *Checker) Rule(mustGo, mustStay func(*corev1.Pod) bool) {
+	k.ruled, k.mustGo, k.mustStay = true, mustGo, mustStay
 }
 
 // Err returns the first violation of a rule that is not known to fail.

@@ -95,7 +95,7 @@ func (w *watcher) deletes(rs *appsv1.ReplicaSet, p *corev1.Pod) {
 	if _, own := w.made[p.UID]; controllerOf(p) != rs.UID && !own && !w.wasOurs(rs, p) {
 		w.fail(Anothers, "pod %s is deleted and belongs to %q, not %q", p.Name, controllerOf(p), rs.UID)
 	}
-	if _, ok := replicasOf(rs, slices.Values([]*corev1.Pod{p}))[p.UID]; ok {
+	if _, ok := replicasOf(rs, slices.Values([]*corev1.Pod{p}))[p.UID]; ok && !w.checker.mustGo(p) {
 		w.notFewer(rs, p)
 	}
 }
@@ -148,8 +148,9 @@ func (w *watcher) left(rs *appsv1.ReplicaSet) (n int, excused []share) {
 	shares := []share{{}, {rule: FewerNewProcess}, {rule: passed}, {rule: FewerSameName}, {rule: FewerListed}, {rule: FewerInFlight}}
 	ends := map[types.UID]bool{}
 	for _, call := range w.controller.Client.InFlight() {
-		if call.Verb == "delete" {
-			ends[w.doubted[call.Name]] = true
+		uid := w.doubted[call.Name]
+		if p := t.pods[uid]; call.Verb == "delete" && p != nil && (call.ResourceVersion == "" || call.ResourceVersion == p.ResourceVersion) {
+			ends[uid] = true
 		}
 	}
 	there, names := replicasOf(rs, maps.Values(t.pods)), map[string]bool{}
@@ -228,7 +229,7 @@ func (w *watcher) sent(call replicastest.Call) {
 	}) {
 		return
 	}
-	if _, ok := replicasOf(rs, slices.Values([]*corev1.Pod{p}))[p.UID]; ok {
+	if _, ok := replicasOf(rs, slices.Values([]*corev1.Pod{p}))[p.UID]; ok && !w.checker.mustGo(p) {
 		w.notFewer(rs, p)
 	}
 }

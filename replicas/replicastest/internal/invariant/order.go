@@ -24,6 +24,14 @@ func (w *watcher) ranked(s replicastest.Scaling) {
 	if len(s.Related) == 0 && w.showsRelated(s) {
 		w.fail(Plan, "%s deletes and has not looked for the pods of its siblings", s.Owner.Name)
 	}
+	for _, v := range s.Scale.Delete {
+		if w.checker.mustStay(v.Object) {
+			w.fail(Ruled, "%s deletes %s, which must stay", s.Owner.Name, v.Object.Name)
+		}
+	}
+	if w.checker.ruled {
+		return
+	}
 	isDoubted := func(p *corev1.Pod) bool { _, is := w.doubted[p.Name]; return is }
 	order := slowrank.Sort(slowrank.Ranked(s.Owned, siblings(s)), w.controller.Now())
 	for _, v := range s.Scale.Delete {

@@ -5,6 +5,7 @@ package invariant
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -26,7 +27,7 @@ func (k *Checker) Settled(namespace string) error {
 	}
 	pods := k.cluster.Children(namespace)
 	for _, rs := range k.cluster.Owners(namespace) {
-		if err := settled(rs, pods, k.cluster.Clock.Now()); err != nil {
+		if err := k.settled(rs, pods, k.cluster.Clock.Now()); err != nil {
 			return fmt.Errorf("invariant: in the end: %s: %w", rs.Name, err)
 		}
 	}
@@ -40,7 +41,7 @@ func (k *Checker) Settled(namespace string) error {
 
 // settled returns an error unless an owner is as it should be in the end, if these are
 // the pods that there are.
-func settled(rs *appsv1.ReplicaSet, pods []*corev1.Pod, now time.Time) error {
+func (k *Checker) settled(rs *appsv1.ReplicaSet, pods []*corev1.Pod, now time.Time) error {
 	sel, err := selector.ForReplicaSet(rs)
 	if err != nil || rs.DeletionTimestamp != nil {
 		return err
@@ -53,17 +54,32 @@ func settled(rs *appsv1.ReplicaSet, pods []*corev1.Pod, now time.Time) error {
 			return fmt.Errorf("orphan %s is not adopted", p.Name)
 		case owner == rs.UID && !matches && isActive(p):
 			return fmt.Errorf("%s is not released", p.Name)
+		case owner == rs.UID && isActive(p) && k.mustGo(p) && !k.mustStay(p):
+			return fmt.Errorf("%s must go", p.Name)
 		case owner == rs.UID:
 			count(&want, rs, p, matches, now)
 		}
 	}
-	if want.Replicas != *rs.Spec.Replicas {
+	if want.Replicas != *rs.Spec.Replicas && !k.stay(rs, pods) {
 		return fmt.Errorf("%d pods, wanted %d", want.Replicas, *rs.Spec.Replicas)
 	}
 	if !apiequality.Semantic.DeepEqual(want, rs.Status) {
 		return fmt.Errorf("the status is %s, the truth is %s", text(rs.Status), text(want))
 	}
 	return nil
+}
+
+// stay reports whether those stay that are too many.
+func (k *Checker) stay(rs *appsv1.ReplicaSet, pods []*corev1.Pod) bool {
+	left, others := 0, 0
+	for _, p := range replicasOf(rs, slices.Values(pods)) {
+		if k.mustStay(p) {
+			left++
+		} else {
+			others++
+		}
+	}
+	return left > int(*rs.Spec.Replicas) && others == 0
 }
 
 // count counts a pod that is owned.

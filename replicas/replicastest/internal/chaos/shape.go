@@ -1,0 +1,122 @@
+// Copyright The replicakit Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package chaos
+
+import (
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/replicakit/replicakit/replicas"
+	"github.com/replicakit/replicakit/replicas/controller"
+	"github.com/replicakit/replicakit/replicas/replicastest"
+)
+
+// A shape is what a story is played on. The seed decides it, so that each shape meets
+// all kinds of faults.
+type shape struct {
+	versions  bool // the cache tells how far it has come
+	elsewhere bool // the process runs a controller of another cluster too
+	burst     int
+	backOff   bool
+	delay     time.Duration // Options.StatusDelay
+	ruled     bool          // pods must go, or stay, by their labels
+	slow      bool          // one deletion at a time
+	anywhere  bool          // owners are in no namespace, their pods in two
+}
+
+func shapeOf(seed uint64) shape {
+	s := shape{
+		versions: seed%2 == 0, elsewhere: seed%8 == 1 || seed%8 == 4, backOff: seed%5 == 0,
+		ruled: seed%6 == 5 || seed%12 == 2, slow: seed%11 < 4, anywhere: seed%10 == 3 || seed%20 == 6,
+	}
+	if seed%3 == 0 {
+		s.burst = 3
+	}
+	if seed%7 == 3 {
+		s.delay = time.Second
+	}
+	return s
+}
+
+// other is the second namespace, in which nobody but owners without namespace has pods.
+const other = "other"
+
+// owners is the namespace of the owners.
+func (s shape) owners() string {
+	if s.anywhere {
+		return ""
+	}
+	return namespace
+}
+
+// kind is that of ReplicaSets, in this shape.
+func (s shape) kind() controller.Kind[*appsv1.ReplicaSet, *corev1.Pod] {
+	kind := controller.ReplicaSets()
+	spec, turn := kind.Spec, 0
+	kind.ClusterScoped = s.anywhere
+	kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.Spec, error) {
+		is, err := spec(rs)
+		if s.ruled {
+			is.Rules.MustGo, is.Rules.MustStay = mustGo, mustStay
+		}
+		if one := 1; s.slow && s.ruled {
+			is.MaxDeletions = &one
+		}
+		if s.anywhere {
+			is.New = func() (*corev1.Pod, error) {
+				turn++
+				return podFor(rs, []string{namespace, other}[turn%2]), nil
+			}
+		}
+		return is, err
+	}
+	return kind
+}
+
+func mustGo(p *corev1.Pod) bool   { return p.Labels["go"] != "" }
+func mustStay(p *corev1.Pod) bool { return p.Labels["stay"] != "" }
+
+func podFor(rs *appsv1.ReplicaSet, namespace string) *corev1.Pod {
+	p := &corev1.Pod{ObjectMeta: *rs.Spec.Template.ObjectMeta.DeepCopy(), Spec: *rs.Spec.Template.Spec.DeepCopy()}
+	p.Namespace = namespace
+	return p
+}
+
+// cluster returns an empty cluster of this shape.
+func (s shape) cluster(seed uint64) *replicastest.Cluster {
+	cluster, err := replicastest.NewClusterOf(s.kind(), replicastest.Options{Seed: seed, Nodes: 4})
+	if err != nil {
+		panic(err)
+	}
+	return cluster
+}
+
+// unmark takes away what makes a pod go, or stay.
+func unmark(p *corev1.Pod) {
+	p.Finalizers = nil
+	delete(p.Labels, "go")
+	delete(p.Labels, "stay")
+}
+
+// refuses is a webhook of one namespace that has something against new pods.
+func refuses(op Op) func(string, *corev1.Pod) error {
+	answers := []replicastest.Failure{replicastest.Forbidden, replicastest.Rejected, replicastest.Refused}
+	return func(verb string, p *corev1.Pod) error {
+		if verb != "create" || p.Namespace != other {
+			return nil
+		}
+		call := replicastest.Call{Verb: verb, Kind: "Pod"}
+		call.NamespacedName.Namespace, call.NamespacedName.Name = p.Namespace, p.Name
+		return answers[op.M%len(answers)].Of(call)
+	}
+}
+
+// newOwner is an owner of this shape.
+func (s shape) newOwner(name string, n int32) *appsv1.ReplicaSet {
+	rs := replicastest.NewReplicaSet(namespace, name, n)
+	rs.Namespace = s.owners()
+	return rs
+}
