@@ -100,6 +100,11 @@ func shown() map[invariant.Rule]example {
 		// The watch of owners hangs, and the owner is read before an adoption.
 		invariant.FewerReadSpec: {1, "scale 2 0 0s; run 0 0 20s; hang-sets 0 0 0s; scale 6 0 0s; orphan 0 0 0s; run 0 0 1m"},
 		invariant.MoreReadSpec:  {1, "scale 4 0 0s; run 0 0 20s; hang-sets 0 0 0s; scale 2 0 0s; relabel 2 3 0s; relabel 3 3 0s; orphan 0 0 0s; run 0 0 1m"},
+		// A deletion has no answer, its repetitions are refused, and another pod is the first
+		// to go by then.
+		invariant.FewerInFlight: {1, "scale 4 0 0s; run 0 0 20s; refuse-again 0 8 7s; scale 3 0 0s; run 0 0 150ms; cost 2 0 0s; run 0 0 2m"},
+		// Two pods of one name came, and the first one is gone.
+		invariant.FewerSameName: {765, "refuse-again 3 1 4.375s; run 0 0 840ms; limbo 2 8 3.354s; force 7 6 4.907s; run 0 0 304ms"},
 		// The first list of a process shows pods that are gone, or does not show those
 		// that came.
 		invariant.FewerNewProcess: {1, "scale 6 0 0s; run 0 0 20s; scale 4 0 0s; snapshot 0 0 0s; force 5 0 0s; force 4 0 0s; run 0 0 20s; behind 0 0 5s; run 0 0 1m"},

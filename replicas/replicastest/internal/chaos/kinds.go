@@ -291,7 +291,7 @@ func (r *run) resend(op Op) {
 func (r *run) refuseAgain(op Op) {
 	refusals := []replicastest.Failure{replicastest.Forbidden, replicastest.Refused, replicastest.Conflicted, replicastest.Rejected}
 	f := fault{verb: []string{"delete", "delete", "create"}[op.N%3], left: 1 + op.N/6, is: replicastest.Timeout, late: 8 * op.For, after: op.N > 9}
-	f.then = &fault{verb: f.verb, left: f.left * (1 + op.M/6), is: refusals[op.M%len(refusals)]}
+	f.then = &fault{verb: f.verb, left: f.left * (2 + op.M), is: refusals[op.M%len(refusals)]}
 	r.fault = f
 }
 

@@ -148,9 +148,8 @@ func (w *watcher) left(rs *appsv1.ReplicaSet) (n int, excused []share) {
 	shares := []share{{}, {rule: FewerNewProcess}, {rule: passed}, {rule: FewerSameName}, {rule: FewerListed}, {rule: FewerInFlight}}
 	ends := map[types.UID]bool{}
 	for _, call := range w.controller.Client.InFlight() {
-		uid := w.doubted[call.Name]
-		if p := t.pods[uid]; call.Verb == "delete" && p != nil && (call.ResourceVersion == "" || call.ResourceVersion == p.ResourceVersion) {
-			ends[uid] = true
+		if p := t.pods[w.doubted[call.Name]]; mayEnd(call, p) {
+			ends[p.UID] = true
 		}
 	}
 	there, names := replicasOf(rs, maps.Values(t.pods)), map[string]bool{}
@@ -186,6 +185,11 @@ func (w *watcher) left(rs *appsv1.ReplicaSet) (n int, excused []share) {
 		}
 	}
 	return n, shares[1:]
+}
+
+// mayEnd reports whether a call that is in flight may delete a pod as it is.
+func mayEnd(call replicastest.Call, p *corev1.Pod) bool {
+	return call.Verb == "delete" && p != nil && (call.ResourceVersion == "" || call.ResourceVersion == p.ResourceVersion)
 }
 
 // unseen are the pods that the controller knows of though its view has not shown them.
@@ -225,7 +229,7 @@ func (w *watcher) sent(call replicastest.Call) {
 	rs := w.controller.Passing()
 	p, is := w.checker.truth.pods[w.doubted[call.Name]]
 	if rs == nil || !is || !slices.ContainsFunc(w.controller.Client.InFlight(), func(late replicastest.Call) bool {
-		return late.Verb == "delete" && late.NamespacedName == call.NamespacedName
+		return late.NamespacedName == call.NamespacedName && mayEnd(late, p)
 	}) {
 		return
 	}

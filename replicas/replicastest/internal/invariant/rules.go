@@ -66,6 +66,8 @@ func KnownToFail() []Known {
 		{FewerOldSpec, "children are deleted by the spec that the cache shows", "the owner is read before ready children are deleted"},
 		{FewerOldUnready, "children are deleted by the spec that the cache shows", "the owner is read before children are deleted"},
 		{FewerReadSpec, "what a read shows of the owner is forgotten", "what reads and writes show of the owner is remembered"},
+		{FewerInFlight, "the doubt about a deletion ends when its repetition is refused", "a doubt ends by a fact"},
+		{FewerSameName, "two pods of one name count as two", "a server has one object of a name"},
 		{FewerNewProcess, "a new process takes its first list for the truth", "a new process looks live before it changes a number"},
 		{FewerUnversioned, "what a live list has shown is believed for five minutes, though the cache passes it by", "a fact that the cache passes by has seconds"},
 		{AsleepPassed, "the answer to a creation that was sent twice is believed for five minutes, though the cache passes it by", "a server has one object of a name, and a fact that the cache passes by has seconds"},
