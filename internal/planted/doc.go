@@ -28,6 +28,7 @@
 // not count. Defects in a module that no net runs are in the table too.
 //
 // The table is written into a page, between the marks that the page has for it. With
-// -run only some of the defects are planted. With -resume the results are kept in a
-// file, and those of the same commit are taken from there.
+// -run only some of the defects are planted, and with -nets only some of the nets are run.
+// With -resume the results are kept in a file, and those of the same commit are taken
+// from there.
 package main

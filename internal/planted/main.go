@@ -34,12 +34,17 @@ func run(ctx context.Context, args []string) error {
 	flags.IntVar(&b.every, "every", 5, "the corners make only every so manieth disturbance")
 	flags.DurationVar(&b.timeout, "timeout", 3*time.Minute, "how long one net may take for one defect, without the build")
 	only := flags.String("run", "", "plant only the defects whose names match")
+	which := flags.String("nets", "", "run only the nets whose names match")
 	resume := flags.String("resume", "", "keep the results in this file, and take those of the same commit from there")
 	_ = flags.Parse(args) // it exits
 	if flags.NArg() > 1 {
 		return errors.New("usage: planted [flags] [PAGE]")
 	}
 	names, err := regexp.Compile(*only)
+	if err != nil {
+		return err
+	}
+	nets, err := regexp.Compile(*which)
 	if err != nil {
 		return err
 	}
@@ -60,7 +65,7 @@ func run(ctx context.Context, args []string) error {
 		return err
 	}
 	defer t.results.close()
-	if err := t.fill(ctx, root, names); err != nil {
+	if err := t.fill(ctx, root, names, nets); err != nil {
 		return err
 	}
 	if flags.NArg() == 1 {

@@ -85,7 +85,8 @@ func suiteOf(all []suite, dir string) (suite, error) {
 	return suite{}, fmt.Errorf("no net looks at %s", dir)
 }
 
-// catches maps the name of each net that noticed a defect to what it said.
+// catches maps the name of each net that was run to what it said, "" if it noticed
+// nothing.
 type catches map[string]string
 
 // try plants a defect, and runs all nets on it. The zero defect changes nothing.
@@ -110,9 +111,7 @@ func (s suite) try(ctx context.Context, root string, d defect, b budget) (catche
 	wg.Wait()
 	caught := catches{}
 	for i, n := range s.nets {
-		if said[i] != "" {
-			caught[n.name] = said[i]
-		}
+		caught[n.name] = said[i]
 	}
 	return caught, errors.Join(errs...)
 }

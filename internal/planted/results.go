@@ -8,17 +8,18 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 )
 
 // results are what the nets noticed, kept in a file if there is one.
 type results struct {
-	of   string // commit and budget
+	run  string // commit and budget
 	file *os.File
 	all  map[string]catches
 }
 
-// A line of the file is one result.
+// A line of the file is what some nets noticed of one defect.
 type line struct {
 	Of, Defect, Text string // Text is the sum of the defect's file
 	Caught           catches
@@ -26,7 +27,7 @@ type line struct {
 
 // openResults reads what is known already of the same commit, with the same budget.
 func openResults(name, commit string, b budget) (*results, error) {
-	r := &results{of: fmt.Sprintf("%s, %s, %d, %v", commit, b.seeds, b.every, b.timeout), all: map[string]catches{}}
+	r := &results{run: fmt.Sprintf("%s, %s, %d, %v", commit, b.seeds, b.every, b.timeout), all: map[string]catches{}}
 	if name == "" {
 		return r, nil
 	}
@@ -41,24 +42,29 @@ func openResults(name, commit string, b budget) (*results, error) {
 		if err := json.Unmarshal(lines.Bytes(), &l); err != nil {
 			return nil, fmt.Errorf("%s: %w", name, err)
 		}
-		if l.Of == r.of {
-			r.all[l.Defect+l.Text] = l.Caught
+		if l.Of == r.run {
+			r.add(l.Defect+l.Text, l.Caught)
 		}
 	}
 	return r, lines.Err()
 }
 
-func (r *results) get(d defect) (catches, bool) {
-	caught, ok := r.all[d.name+sum(d)]
-	return caught, ok
+func (r *results) add(key string, caught catches) {
+	if r.all[key] == nil {
+		r.all[key] = catches{}
+	}
+	maps.Copy(r.all[key], caught)
 }
 
+// of returns what is known of a defect.
+func (r *results) of(d defect) catches { return r.all[d.name+sum(d)] }
+
 func (r *results) put(d defect, caught catches) error {
-	r.all[d.name+sum(d)] = caught
+	r.add(d.name+sum(d), caught)
 	if r.file == nil {
 		return nil
 	}
-	return json.NewEncoder(r.file).Encode(line{r.of, d.name, sum(d), caught})
+	return json.NewEncoder(r.file).Encode(line{r.run, d.name, sum(d), caught})
 }
 
 func (r *results) close() {

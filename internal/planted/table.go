@@ -31,59 +31,75 @@ type table struct {
 	budget  budget
 }
 
-// fill plants the defects whose names match and of which nothing is known. First it
-// plants none: a net that fails anyway notices nothing.
-func (t *table) fill(ctx context.Context, root string, names *regexp.Regexp) error {
+// fill plants the defects whose names match, and runs those nets whose names match and
+// of which nothing is known. First it plants none: a net that fails anyway notices
+// nothing.
+func (t *table) fill(ctx context.Context, root string, names, nets *regexp.Regexp) error {
 	for _, d := range t.defects {
-		if _, known := t.results.get(d); known || !names.MatchString(d.name) {
+		if !names.MatchString(d.name) {
 			continue
 		}
 		s, err := suiteOf(t.suites, d.dir())
 		if err != nil {
 			return fmt.Errorf("%s: %w", d.name, err)
 		}
+		s.nets = slices.DeleteFunc(s.nets, func(n net) bool { return !nets.MatchString(n.name) })
 		healthy := defect{name: "nothing in " + d.dir()}
-		if caught, known := t.results.get(healthy); !known {
-			if caught, err = t.try(ctx, root, s, healthy); err != nil {
+		if !d.isKnown(t.results, s) && !healthy.isKnown(t.results, s) {
+			if err = t.try(ctx, root, s, healthy); err != nil {
 				return err
 			}
-			if len(caught) > 0 {
-				return fmt.Errorf("with nothing planted: %v", caught)
-			}
 		}
-		if _, err = t.try(ctx, root, s, d); err != nil {
+		if caught := t.results.of(healthy); caught.noticed() || caught[ownTests] != "" {
+			return fmt.Errorf("with nothing planted: %s", caught)
+		}
+		if err = t.try(ctx, root, s, d); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (t *table) try(ctx context.Context, root string, s suite, d defect) (catches, error) {
+// try runs the nets that are not known to notice the defect, or not to.
+func (t *table) try(ctx context.Context, root string, s suite, d defect) error {
+	known := t.results.of(d)
+	s.nets = slices.DeleteFunc(slices.Clone(s.nets), func(n net) bool { _, ok := known[n.name]; return ok })
+	if len(s.nets) == 0 {
+		return nil
+	}
 	start := time.Now()
 	caught, err := s.try(ctx, root, d, t.budget)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	fmt.Printf("%s (%v): %s\n", d.name, time.Since(start).Round(time.Second), caught)
-	return caught, t.results.put(d, caught)
+	return t.results.put(d, caught)
+}
+
+// isKnown reports whether all nets of the suite were run on the defect.
+func (d defect) isKnown(r *results, s suite) bool {
+	caught := r.of(d)
+	return !slices.ContainsFunc(s.nets, func(n net) bool { _, ok := caught[n.name]; return !ok })
 }
 
 // String tells what noticed the defect.
 func (c catches) String() string {
-	if len(c) == 0 {
-		return "nothing noticed"
-	}
 	var all []string
 	for _, name := range slices.Sorted(maps.Keys(c)) {
-		all = append(all, name+": "+c[name])
+		if c[name] != "" {
+			all = append(all, name+": "+c[name])
+		}
+	}
+	if len(all) == 0 {
+		return "nothing noticed"
 	}
 	return strings.Join(all, ", ")
 }
 
 // noticed reports whether a net noticed it, the package's own tests left aside.
 func (c catches) noticed() bool {
-	for name := range c {
-		if name != ownTests {
+	for name, said := range c {
+		if said != "" && name != ownTests {
 			return true
 		}
 	}
@@ -91,26 +107,22 @@ func (c catches) noticed() bool {
 }
 
 // verdict is an error if a defect is not noticed without a reason, or noticed although
-// there is a reason why not.
+// there is a reason why not. It says nothing of defects that some net was not run on.
 func (t *table) verdict() error {
 	var errs []error
 	for _, d := range t.defects {
-		caught, known := t.results.get(d)
-		switch {
-		case !known: // it was not asked for
-		case !caught.noticed() && d.why == "" && t.why(d) == "":
-			errs = append(errs, fmt.Errorf("%s: nothing noticed it, and its file does not say why", d.name))
+		s, err := suiteOf(t.suites, d.dir())
+		if err != nil {
+			return err
+		}
+		switch caught := t.results.of(d); {
 		case caught.noticed() && d.why != "":
 			errs = append(errs, fmt.Errorf("%s: its file says why nothing notices it, but something did: %s", d.name, caught))
+		case !caught.noticed() && d.why == "" && s.why == "" && d.isKnown(t.results, s):
+			errs = append(errs, fmt.Errorf("%s: nothing noticed it, and its file does not say why", d.name))
 		}
 	}
 	return errors.Join(errs...)
-}
-
-// why returns why no net looks where a defect is planted, and "" if one does.
-func (t *table) why(d defect) string {
-	s, _ := suiteOf(t.suites, d.dir()) // or fill would have failed
-	return s.why
 }
 
 // insert puts the table into the page.
@@ -131,16 +143,19 @@ func (t *table) insert(page string) error {
 	return os.WriteFile(page, []byte(before+begin+written+end+after), 0o644)
 }
 
-// markdown is the whole table. It is an error if a defect was not planted.
+// markdown is the whole table. It is an error if something was not tried.
 func (t *table) markdown() (string, error) {
 	var b strings.Builder
 	noticed := 0
 	for _, d := range t.defects {
-		caught, known := t.results.get(d)
-		if !known {
-			return "", fmt.Errorf("no table without %s: it was not planted", d.name)
+		s, err := suiteOf(t.suites, d.dir())
+		if err != nil {
+			return "", err
 		}
-		if caught.noticed() {
+		if !d.isKnown(t.results, s) {
+			return "", fmt.Errorf("no table without %s: it was not planted, or some net was not run", d.name)
+		}
+		if t.results.of(d).noticed() {
 			noticed++
 		}
 	}
@@ -180,7 +195,7 @@ func (t *table) rows(b *strings.Builder, s suite) {
 		if !slices.Contains(s.dirs, d.dir()) {
 			continue
 		}
-		caught, _ := t.results.get(d)
+		caught := t.results.of(d)
 		breaks := d.breaks
 		if d.why != "" {
 			breaks += " *Not noticed: " + d.why + "*"

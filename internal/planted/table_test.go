@@ -60,9 +60,11 @@ func aTable(t *testing.T, file string) *table {
 	}
 }
 
+// fillIn tells what was noticed of the first defects, on which all nets were run.
 func fillIn(t *testing.T, table *table, all ...catches) {
 	t.Helper()
 	for i, caught := range all {
+		require.NoError(t, table.results.put(table.defects[i], catches{"stories": "", "corners": "", ownTests: ""}))
 		require.NoError(t, table.results.put(table.defects[i], caught))
 	}
 }
@@ -72,7 +74,7 @@ func TestTableIsWrittenBetweenTheMarks(t *testing.T) {
 	table, page := aTable(t, ""), filepath.Join(t.TempDir(), "page.md")
 	require.NoError(t, os.WriteFile(page, []byte("before\n"+begin+"old\n"+end+"after\n"), 0o600))
 	fillIn(t, table, catches{"stories": "seed 7", "corners": "TestCorners/adopt"}, catches{"corners": "no end", ownTests: "TestX"}, catches{})
-	require.EqualError(t, table.insert(page), "no table without four: it was not planted")
+	require.EqualError(t, table.insert(page), "no table without four: it was not planted, or some net was not run")
 	fillIn(t, table, catches{"stories": "seed 7", "corners": "TestCorners/adopt"}, catches{"corners": "no end", ownTests: "TestX"}, catches{}, catches{ownTests: "TestY"})
 	require.NoError(t, table.insert(page))
 	require.NoError(t, table.insert(page), "it can be written again")
@@ -103,6 +105,8 @@ func TestVerdict(t *testing.T) {
 	t.Parallel()
 	table := aTable(t, "")
 	require.NoError(t, table.verdict(), "nothing was asked for")
+	require.NoError(t, table.results.put(table.defects[0], catches{"stories": ""}))
+	require.NoError(t, table.verdict(), "another net may notice it")
 	fillIn(t, table, catches{}, catches{ownTests: "TestX"}, catches{"corners": "TestCorners/adopt"})
 	require.EqualError(t, table.verdict(), "one: nothing noticed it, and its file does not say why\n"+
 		"two: nothing noticed it, and its file does not say why\n"+
@@ -115,14 +119,11 @@ func TestResultsOfTheSameCommitAreKept(t *testing.T) {
 	table := aTable(t, file)
 	fillIn(t, table, catches{}, catches{"stories": "seed 3"})
 	again := aTable(t, file)
-	for i, want := range []catches{{}, {"stories": "seed 3"}} {
-		caught, known := again.results.get(again.defects[i])
-		assert.True(t, known)
-		assert.Equal(t, want, caught)
+	for i, want := range []catches{{"stories": "", "corners": "", ownTests: ""}, {"stories": "seed 3", "corners": "", ownTests: ""}} {
+		assert.Equal(t, want, again.results.of(again.defects[i]))
 	}
 	again.defects[0].text = "another"
-	_, known := again.results.get(again.defects[0])
-	assert.False(t, known, "the defect has changed")
+	assert.Nil(t, again.results.of(again.defects[0]), "the defect has changed")
 	for _, other := range []struct {
 		commit string
 		budget budget
@@ -149,14 +150,14 @@ func TestFill(t *testing.T) {
 	results, err := openResults("", "abc", budget{})
 	require.NoError(t, err)
 	table := &table{suites: []suite{s}, defects: []defect{add, even}, results: results, budget: budget{timeout: time.Minute}}
-	require.NoError(t, table.fill(t.Context(), root, regexp.MustCompile("^even$")))
-	caught, known := results.get(even)
-	assert.True(t, known)
-	assert.Equal(t, catches{ownTests: "TestEven"}, caught)
-	_, known = results.get(add)
-	assert.False(t, known)
+	all := regexp.MustCompile("")
+	require.NoError(t, table.fill(t.Context(), root, regexp.MustCompile("^even$"), regexp.MustCompile("stories|own")))
+	assert.Equal(t, catches{"stories": "", ownTests: "TestEven"}, results.of(even))
+	assert.Nil(t, results.of(add))
+	require.NoError(t, table.fill(t.Context(), root, regexp.MustCompile("^even$"), all), "the net that is left")
+	assert.Equal(t, catches{"stories": "", "corners": "", ownTests: "TestEven"}, results.of(even))
 
 	results.all = map[string]catches{}
 	require.NoError(t, os.WriteFile(filepath.Join(root, "lib", "b.go"), []byte("package lib\n\nfunc Sub(a, b int) int {\n\treturn a\n}\n"), 0o600))
-	require.EqualError(t, table.fill(t.Context(), root, regexp.MustCompile("")), "with nothing planted: corners: it fails")
+	require.EqualError(t, table.fill(t.Context(), root, all, all), "with nothing planted: corners: it fails")
 }
