@@ -78,10 +78,10 @@ func play(t *testing.T, seed uint64) chaos.Report {
 
 func report(t *testing.T, seeds uint64, sum chaos.Report, took time.Duration) {
 	t.Helper()
-	t.Logf("%d seeds, %d steps in %v (%.1f million a minute), at most %d to settle",
+	t.Logf("figures: %d seeds, %d steps in %v (%.1f million a minute), at most %d to settle",
 		seeds, sum.Steps, took.Round(time.Millisecond), float64(sum.Steps)/took.Minutes()/1e6, sum.Settle)
-	t.Logf("what happened: %v", sum.Faults)
-	t.Logf("known to fail: %v", sum.Known)
+	t.Logf("figures: what happened: %v", sum.Faults)
+	t.Logf("figures: known to fail: %v", sum.Known)
 }
 
 // An example is a story, and the seed of the cluster that it is played on.

@@ -174,7 +174,13 @@ func TestCorners(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
 	plays := map[kind]int{}
-	t.Cleanup(func() { t.Logf("plays: %v", plays) })
+	t.Cleanup(func() {
+		all := 0
+		for _, n := range plays {
+			all += n
+		}
+		t.Logf("figures: %d plays: %v", all, plays)
+	})
 	for i, sc := range scenarios() {
 		t.Run(sc.name, func(t *testing.T) {
 			t.Parallel()
