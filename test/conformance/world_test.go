@@ -51,6 +51,7 @@ type world struct {
 
 	mu       sync.Mutex
 	version  int
+	statuses int                  // of these versions
 	names    map[string]int       // given, by their beginning
 	aliases  map[types.UID]string // of pods: the names that Kubernetes' have
 	removed  map[types.UID]string // at which version
@@ -295,6 +296,7 @@ func (w *world) updateStatus(obj runtime.Object) (runtime.Object, error) {
 	if accessor, _ := meta.Accessor(fresh); accessor.GetResourceVersion() != changed.GetResourceVersion() {
 		return nil, answer("Conflict", changed.GetName())
 	}
+	w.statuses++
 	switch fresh := fresh.(type) {
 	case *appsv1.ReplicaSet:
 		fresh.Status = obj.(*appsv1.ReplicaSet).Status
