@@ -82,6 +82,7 @@ func report(t *testing.T, seeds uint64, sum chaos.Report, took time.Duration) {
 		seeds, sum.Steps, took.Round(time.Millisecond), float64(sum.Steps)/took.Minutes()/1e6, sum.Settle)
 	t.Logf("figures: what happened: %v", sum.Faults)
 	t.Logf("figures: known to fail: %v", sum.Known)
+	t.Logf("figures: calls of an owner in an hour, at most: %v", sum.Most)
 }
 
 // An example is a story, and the seed of the cluster that it is played on.
@@ -105,6 +106,9 @@ func shown() map[invariant.Rule]example {
 		invariant.FewerInFlight: {1, "scale 4 0 0s; run 0 0 20s; refuse-again 0 8 7s; scale 3 0 0s; run 0 0 150ms; cost 2 0 0s; run 0 0 2m"},
 		// Two pods of one name came, and the first one is gone.
 		invariant.FewerSameName: {765, "refuse-again 3 1 4.375s; run 0 0 840ms; limbo 2 8 3.354s; force 7 6 4.907s; run 0 0 304ms"},
+		// The watch of owners hangs, the owner is gone, and the garbage collector deletes
+		// what is made for it.
+		invariant.CostGone: {2, "scale 4 0 0s; run 0 0 20s; hang-sets 0 0 0s; delete-owner 0 0 0s; run 0 0 1h"},
 		// The first list of a process shows pods that are gone, or does not show those
 		// that came.
 		invariant.FewerNewProcess: {1, "scale 6 0 0s; run 0 0 20s; scale 4 0 0s; snapshot 0 0 0s; force 5 0 0s; force 4 0 0s; run 0 0 20s; behind 0 0 5s; run 0 0 1m"},

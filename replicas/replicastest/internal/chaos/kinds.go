@@ -89,6 +89,7 @@ func ofControllers() map[string]kind {
 		"behind":   {3, func(r *run, op Op) error { r.behind(op); return nil }},
 		"second":   {2, func(r *run, _ Op) error { r.second(); return nil }},
 		"skew": {1, func(r *run, op Op) error {
+			r.checker.Skewed = true
 			r.controller(op.N).Skew = time.Duration(op.M-6) * 37 * time.Second
 			return nil
 		}},
@@ -147,7 +148,7 @@ func wanting(n int) func(*appsv1.ReplicaSet) {
 }
 
 func minReady(n int) func(*appsv1.ReplicaSet) {
-	return func(rs *appsv1.ReplicaSet) { rs.Spec.MinReadySeconds = int32(n) }
+	return func(rs *appsv1.ReplicaSet) { rs.Spec.MinReadySeconds = int32(7 * n) }
 }
 
 func relabel(m int) func(*corev1.Pod) {

@@ -5,6 +5,7 @@ package chaos
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -47,7 +48,9 @@ type Report struct {
 	Settle int            // steps from the last fault on
 	// Known counts the violations of rules that are known to fail; they are no Err.
 	Known map[invariant.Rule]int
-	Err   error // the first thing that must not be
+	// Most is how many calls an owner made in an hour, by verb.
+	Most map[string]int
+	Err  error // the first thing that must not be
 }
 
 // Run plays a story on a cluster of four nodes, then lets everything that is wrong
@@ -58,7 +61,10 @@ func Run(seed uint64, story Story) Report {
 	if err == nil {
 		err = r.settle()
 	}
-	r.report.Known, r.report.Err = r.checker.Known(), err
+	if errors.Is(err, errStorm) {
+		err = nil
+	}
+	r.report.Known, r.report.Most, r.report.Err = r.checker.Known(), r.checker.Most(), err
 	return r.report
 }
 
@@ -114,8 +120,14 @@ func newRun(seed uint64) *run {
 	return r
 }
 
+// errStorm ends a story: what is known to go on for ever shows nothing more.
+var errStorm = errors.New("chaos: a storm")
+
 // err is the first thing that must not be, between two steps.
 func (r *run) err() error {
+	if r.checker.Known()[invariant.CostGone] > 0 {
+		return errStorm
+	}
 	if err := r.checker.Awake(r.shape.owners()); err != nil || r.elsewhere == nil {
 		return err
 	}
@@ -473,19 +485,35 @@ func (r *run) wait() error {
 	if err := r.checker.Settled(r.shape.owners()); err != nil {
 		return err
 	}
-	version := r.Version()
+	version, calls := r.Version(), r.checker.Calls()
 	if err := r.pass(calm); err != nil {
 		return err
 	}
-	if r.Version() != version {
-		return fmt.Errorf("chaos: it does not stay as it is: %d writes more", r.Version()-version)
+	if r.Version() != version || r.checker.Calls() != calls {
+		return fmt.Errorf("chaos: it does not stay as it is: %d writes and %d calls more", r.Version()-version, r.checker.Calls()-calls)
 	}
 	if r.elsewhere != nil {
 		if err := r.elsewhere.settled(); err != nil {
 			return err
 		}
 	}
-	return r.checker.Settled(r.shape.owners())
+	if err := r.checker.Settled(r.shape.owners()); err != nil {
+		return err
+	}
+	return r.end()
+}
+
+// end deletes all owners: nothing is remembered of them.
+func (r *run) end() error {
+	for _, rs := range r.Owners("") {
+		if err := r.DeleteOwner(r.ctx, rs.Namespace, rs.Name, metav1.DeletePropagationBackground); err != nil {
+			return err
+		}
+	}
+	if err := r.pass(calm); err != nil {
+		return err
+	}
+	return r.checker.Forgotten()
 }
 
 // letGo takes away what holds pods, and what says that they must go or stay.
@@ -592,6 +620,10 @@ func itoa(n int) string { return strconv.Itoa(n) }
 func (r *Report) Add(other Report) {
 	if r.Faults == nil {
 		r.Faults, r.Known = map[string]int{}, map[invariant.Rule]int{}
+		r.Most = map[string]int{}
+	}
+	for verb, n := range other.Most {
+		r.Most[verb] = max(r.Most[verb], n)
 	}
 	r.Steps += other.Steps
 	r.Settle = max(r.Settle, other.Settle)

@@ -85,7 +85,7 @@ func (w *watcher) awake(rs *appsv1.ReplicaSet) error {
 	}
 	why := w.checker.settled(rs, pods, w.controller.Now())
 	switch {
-	case why == nil, w.checker.settled(rs, pods, now.Add(clocksGoBack)) == nil:
+	case why == nil, w.checker.Skewed && w.checker.settled(rs, pods, now.Add(clocksGoBack)) == nil:
 		return nil
 	case queued && due.Sub(now) <= longestWait && (last.excuse || w.isExpecting(rs) || w.checker.settled(rs, pods, last.now) == nil):
 		return nil

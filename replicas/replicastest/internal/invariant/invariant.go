@@ -71,12 +71,18 @@ import (
 type Checker struct {
 	// Delay is how long passes may wait that can change nothing but a status.
 	Delay time.Duration
+	// Skewed says that a controller's clock was moved, so that pods may be younger than
+	// a status says.
+	Skewed bool
 
 	cluster  *replicastest.Cluster
 	truth    truth
 	watchers []*watcher
 	err      error
 	known    map[Rule]int
+	bills    map[bill]int
+	most     map[string]int
+	calls    int
 	ruled    bool
 	mustGo   func(*corev1.Pod) bool
 	mustStay func(*corev1.Pod) bool
@@ -84,7 +90,7 @@ type Checker struct {
 
 // New returns a Checker of a cluster.
 func New(cluster *replicastest.Cluster) *Checker {
-	k := &Checker{cluster: cluster, truth: newTruth(), known: map[Rule]int{}}
+	k := &Checker{cluster: cluster, truth: newTruth(), known: map[Rule]int{}, bills: map[bill]int{}, most: map[string]int{}}
 	k.mustGo, k.mustStay = never, never
 	cluster.Changed, cluster.Restored = k.changed, k.restored
 	return k
@@ -102,7 +108,7 @@ func (k *Checker) Err() error { return k.err }
 
 // Watch watches a controller from its start on.
 func (k *Checker) Watch(c *replicastest.Controller) {
-	w := &watcher{checker: k, controller: c, record: newRecord(), last: map[types.NamespacedName]lastPass{}}
+	w := &watcher{checker: k, controller: c, record: newRecord(), last: map[types.NamespacedName]lastPass{}, waits: map[types.UID]wait{}, toldAt: map[types.UID]instant{}}
 	w.began = k.truth.now
 	k.watchers = append(k.watchers, w)
 	sync := c.Worker.Sync
@@ -195,8 +201,11 @@ func (k *Checker) wrote(rs *appsv1.ReplicaSet) {
 			continue
 		}
 		w.permitted(call)
+		w.wroteNow = true
 		if passing := w.controller.Passing(); passing == nil || passing.UID != rs.UID {
 			w.fail(Anothers, "the status of %s is written for another one of that name", rs.Name)
+		} else {
+			w.early(passing, rs)
 		}
 	}
 }
@@ -226,6 +235,9 @@ type watcher struct {
 	record
 	looked    types.UID // the owner that the pass under way has read live
 	passBegan instant
+	wroteNow  bool // the status write under way has changed something
+	waits     map[types.UID]wait
+	toldAt    map[types.UID]instant // the pass in which the server asked an owner to wait
 	last      map[types.NamespacedName]lastPass
 	permit    func(replicastest.Call) error // as it was before the call under way; nil: writes are permitted
 }

@@ -245,9 +245,17 @@ func (w *watcher) done(call replicastest.Call, err error) {
 	if rs == nil {
 		return
 	}
+	w.pays(rs, call)
+	if call.Verb == "update" {
+		if err == nil && !w.wroteNow && w.checker.truth.epoch == 0 { // a restored server gives versions out twice
+			w.fail(Needless, "the status of %s is written, and it was there already", rs.Name)
+		}
+		w.wroteNow = false
+	}
 	now := w.checker.truth.now
 	switch {
 	case call.Verb == "create":
+		w.hasty(rs, call, err)
 		w.asked[call.Name] = rs.UID
 		w.unsure[call.Name] = err != nil
 	case call.Verb == "delete" && !call.DryRun:

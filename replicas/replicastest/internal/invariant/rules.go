@@ -48,6 +48,11 @@ const (
 	Asleep            Rule = "asleep"             // an owner that has something to do has a pass before it
 	AsleepPassed      Rule = "asleep-passed"      // though its cache has come past the end of what it takes to be there
 	AsleepUnversioned Rule = "asleep-unversioned" // the same, and nobody tells it how far its cache has come
+	Cost              Rule = "cost"               // what an owner costs in an hour is bounded
+	CostGone          Rule = "cost-gone"          // that of an owner that is gone even more
+	Needless          Rule = "needless"           // no status is written that is there already
+	Hasty             Rule = "hasty"              // who is told to come back later does
+	Leak              Rule = "leak"               // what is gone is forgotten
 	Ruled             Rule = "ruled"              // what must stay stays
 	Status            Rule = "status"             // a status is the truth
 )
@@ -70,6 +75,7 @@ func KnownToFail() []Known {
 		{FewerSameName, "two pods of one name count as two", "a server has one object of a name"},
 		{FewerNewProcess, "a new process takes its first list for the truth", "a new process looks live before it changes a number"},
 		{FewerUnversioned, "what a live list has shown is believed for five minutes, though the cache passes it by", "a fact that the cache passes by has seconds"},
+		{CostGone, "a status write that is answered with NotFound, or a read that shows that the owner is going, stops no creations", "what reads and writes show of the owner is remembered"},
 		{AsleepPassed, "the answer to a creation that was sent twice is believed for five minutes, though the cache passes it by", "a server has one object of a name, and a fact that the cache passes by has seconds"},
 		{AsleepUnversioned, "what a live list has shown is believed for five minutes, though the cache passes it by", "a fact that the cache passes by has seconds"},
 		{MoreLanded, "a name counts as settled by a child that is gone", "a name is settled once for each time it was sent"},

@@ -1,0 +1,115 @@
+// Copyright The replicakit Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package invariant
+
+import (
+	"reflect"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/replicakit/replicakit/replicas/replicastest"
+)
+
+// A bill is for the calls of one verb that one owner's passes made in one hour.
+type bill struct {
+	owner types.NamespacedName
+	hour  int64
+	verb  string // and kind
+}
+
+// budget is how many calls an owner's passes may make in an hour, whatever goes wrong:
+// what 2,000 random stories took at most, and half as much again.
+var budget = map[string]int{
+	"create Pod": 100000, "delete Pod": 100000, "patch Pod": 100000, "get Pod": 100000, "list Pod": 100000,
+	"get ReplicaSet": 100000, "update ReplicaSet": 100000,
+}
+
+// storm is how many calls of one verb an owner that is gone may cost in an hour.
+const storm = 300
+
+// pays counts a call.
+func (w *watcher) pays(rs *appsv1.ReplicaSet, call replicastest.Call) {
+	k := w.checker
+	verb := call.Verb + " " + call.Kind
+	b := bill{types.NamespacedName{Namespace: rs.Namespace, Name: rs.Name}, k.cluster.Clock.Now().Unix() / 3600, verb}
+	k.bills[b]++
+	k.most[verb] = max(k.most[verb], k.bills[b])
+	k.calls++
+	if k.bills[b] == storm && !k.truth.any(rs, w.read[rs.UID], func(*appsv1.ReplicaSet) bool { return true }) {
+		w.fail(CostGone, "%s: more than %d times %q in an hour, and it has read that the owner is gone", rs.Name, storm, verb)
+	}
+	if k.bills[b] == budget[verb]+1 {
+		w.fail(Cost, "%s: more than %d times %q in an hour", rs.Name, budget[verb], verb)
+	}
+}
+
+// Calls returns how many calls there were.
+func (k *Checker) Calls() int { return k.calls }
+
+// Most returns how many calls of each verb and kind an owner's passes made at most in one
+// hour.
+func (k *Checker) Most() map[string]int { return k.most }
+
+// A wait is how long the server asked an owner to wait.
+type wait struct {
+	until      time.Time
+	generation int64
+}
+
+// hasty: who is told to come back later creates nothing before that, unless the owner
+// changes.
+func (w *watcher) hasty(rs *appsv1.ReplicaSet, call replicastest.Call, err error) {
+	told, is := w.waits[rs.UID]
+	if is && told.generation == rs.Generation && w.controller.Now().Before(told.until) && w.passBegan > w.toldAt[rs.UID] && !w.checker.Skewed {
+		w.fail(Hasty, "%s creates %s, %v before it may", rs.Name, call.Name, told.until.Sub(w.controller.Now()))
+	}
+	delete(w.waits, rs.UID)
+	if seconds, asks := apierrors.SuggestsClientDelay(err); err != nil && asks && seconds > 0 {
+		w.waits[rs.UID] = wait{w.controller.Now().Add(time.Duration(seconds) * time.Second), rs.Generation}
+		w.toldAt[rs.UID] = w.passBegan
+	}
+}
+
+// early: no status says that a pod is available before it has been ready for so long.
+func (w *watcher) early(rs, after *appsv1.ReplicaSet) {
+	available := map[types.UID]bool{}
+	ready := time.Duration(min(rs.Spec.MinReadySeconds, after.Spec.MinReadySeconds)) * time.Second
+	count := func(uid types.UID, since *time.Time) {
+		if since != nil && (ready == 0 || w.controller.Now().Sub(*since) >= ready) {
+			available[uid] = true
+		}
+	}
+	for _, p := range w.controller.View.ChildWatch.In(rs.Namespace) {
+		count(p.UID, readySince(p))
+	}
+	for uid, p := range w.checker.truth.pods {
+		count(uid, readySince(p))
+	}
+	if n := len(available); int(after.Status.AvailableReplicas) > n {
+		w.fail(Status, "%s says that %d are available, of which at most %d can be", rs.Name, after.Status.AvailableReplicas, n)
+	}
+}
+
+// remembered is how many owners a controller remembers. There is no other way in.
+func remembered(c *replicastest.Controller) int {
+	reconciler := reflect.ValueOf(c).Elem().FieldByName("controller").Elem().FieldByName("reconciler").Elem().Elem()
+	return reconciler.FieldByName("owners").FieldByName("m").Len() + reconciler.FieldByName("measures").Elem().FieldByName("was").Len()
+}
+
+// Forgotten returns an error if a controller remembers anything of owners that are gone:
+// all of them must be.
+func (k *Checker) Forgotten() error {
+	for _, w := range k.watchers {
+		if n := remembered(w.controller); n > 0 {
+			w.fail(Leak, "%d owners are remembered, and there is none", n)
+		}
+		for key := range w.controller.Expectations().All() {
+			w.fail(Leak, "something is expected of %s, which is gone", key.Name)
+		}
+	}
+	return k.err
+}
