@@ -109,6 +109,12 @@ func shown() map[invariant.Rule]example {
 		// The watch of owners hangs, the owner is gone, and the garbage collector deletes
 		// what is made for it.
 		invariant.CostGone: {2, "scale 4 0 0s; run 0 0 20s; hang-sets 0 0 0s; delete-owner 0 0 0s; run 0 0 1h"},
+		// A pod whose labels a webhook changed was found when an answer was lost, is to be
+		// released, and is gone.
+		invariant.RestlessPatch: {4114, "run 0 0 661ms; mutate 6 10 637ms; lag-owners 3 1 7.998s; late-pods 3 8 6.408s; blind 5 1 2.777s; scale 10 4 6.321s; run 0 0 12.992s; limbo 1 3 791ms; run 0 0 3.458s"},
+		// A live list after a Conflict shows a pod that is terminating, and the watch hangs
+		// until it is gone.
+		invariant.UnsettledUnversioned: {2859, "scale 3 0 0s; hang-pods 10 3 5.443s; run 0 0 2.174s; scale-db 8 4 83ms; hours 10 2 4.644s; delete-pod 8 9 337ms; scale-db 10 5 1.61s; run 0 0 30.383s"},
 		// The first list of a process shows pods that are gone, or does not show those
 		// that came.
 		invariant.FewerNewProcess: {1, "scale 6 0 0s; run 0 0 20s; scale 4 0 0s; snapshot 0 0 0s; force 5 0 0s; force 4 0 0s; run 0 0 20s; behind 0 0 5s; run 0 0 1m"},

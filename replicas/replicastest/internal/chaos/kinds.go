@@ -260,6 +260,7 @@ func mutations() []func(*corev1.Pod) {
 type fault struct {
 	verb       string // of the calls that are meant; "": all
 	blind      bool   // what is read after a call that was hit fails too
+	mixed      bool   // every other call has its effect
 	then       *fault // what happens after it
 	skip, left int
 	crash      bool
@@ -297,11 +298,16 @@ func (r *run) refuseAgain(op Op) {
 }
 
 // blind loses the answers of deletions or creations, and what is asked to find out fails
-// too.
+// too. They have their effect, or land up to a minute later, or every other one does.
 func (r *run) blind(op Op) {
-	f := fault{verb: []string{"delete", "create"}[op.N%2], left: 1 + op.M/3, is: replicastest.Timeout, after: op.M%3 > 0, blind: true}
-	if !f.after {
+	f := fault{verb: []string{"delete", "create"}[op.N%2], skip: op.N / 6, left: 1 + op.M/3, is: replicastest.Timeout, blind: true}
+	switch op.M % 3 {
+	case 0:
 		f.late = 8 * op.For
+	case 1:
+		f.after = true
+	default:
+		f.mixed, f.after = true, true
 	}
 	r.fault = f
 }

@@ -55,8 +55,11 @@ type Report struct {
 
 // Run plays a story on a cluster of four nodes, then lets everything that is wrong
 // be right again, and waits until nothing happens any more.
-func Run(seed uint64, story Story) Report {
-	r := newRun(seed)
+func Run(seed uint64, story Story) Report { return RunSpoiled(seed, story, nil) }
+
+// RunSpoiled is Run with controllers that are spoiled when they start.
+func RunSpoiled(seed uint64, story Story, spoil func(*replicastest.Controller)) Report {
+	r := newRun(seed, spoil)
 	err := r.play(story)
 	if err == nil {
 		err = r.settle()
@@ -72,6 +75,7 @@ func Run(seed uint64, story Story) Report {
 type run struct {
 	*replicastest.Cluster
 	shape       shape
+	spoil       func(*replicastest.Controller) // nil: they are as they are
 	ctx         context.Context
 	seed        uint64
 	world       *replicastest.World
@@ -95,12 +99,13 @@ type run struct {
 	random      *rand.Rand
 }
 
-func newRun(seed uint64) *run {
+func newRun(seed uint64, spoil func(*replicastest.Controller)) *run {
 	shape := shapeOf(seed)
 	cluster := shape.cluster(seed)
 	r := &run{
 		Cluster: cluster,
 		shape:   shape,
+		spoil:   spoil,
 		ctx:     context.Background(),
 		seed:    seed,
 		world:   &replicastest.World{Clock: cluster.Clock},
@@ -207,6 +212,9 @@ func (r *run) start(i int) {
 	}
 	c.BurstReplicas = r.shape.burst
 	r.checker.Watch(c)
+	if r.spoil != nil {
+		r.spoil(c)
+	}
 	c.Client.Fault = func(call replicastest.Call) replicastest.Fault {
 		r.pauses(i)
 		return r.before(call)
@@ -324,6 +332,9 @@ func (r *run) before(call replicastest.Call) replicastest.Fault {
 // hit is what goes wrong with a call that a fault is for.
 func (r *run) hit(f *fault, call replicastest.Call) replicastest.Fault {
 	is := replicastest.Fault{Before: f.is.Of(call), Resend: f.resend, Late: f.late}
+	if f.mixed {
+		f.after = !f.after
+	}
 	if f.after {
 		is = replicastest.Fault{After: f.is.Of(call), Resend: f.resend}
 	}
@@ -489,8 +500,11 @@ func (r *run) wait() error {
 	if err := r.pass(calm); err != nil {
 		return err
 	}
-	if r.Version() != version || r.checker.Calls() != calls {
-		return fmt.Errorf("chaos: it does not stay as it is: %d writes and %d calls more", r.Version()-version, r.checker.Calls()-calls)
+	if r.Version() != version {
+		return fmt.Errorf("chaos: it does not stay as it is: %d writes more", r.Version()-version)
+	}
+	if err := r.checker.Rests(calls); err != nil {
+		return err
 	}
 	if r.elsewhere != nil {
 		if err := r.elsewhere.settled(); err != nil {

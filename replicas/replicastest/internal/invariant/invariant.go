@@ -82,7 +82,7 @@ type Checker struct {
 	known    map[Rule]int
 	bills    map[bill]int
 	most     map[string]int
-	calls    int
+	calls    map[string]int
 	ruled    bool
 	mustGo   func(*corev1.Pod) bool
 	mustStay func(*corev1.Pod) bool
@@ -90,7 +90,7 @@ type Checker struct {
 
 // New returns a Checker of a cluster.
 func New(cluster *replicastest.Cluster) *Checker {
-	k := &Checker{cluster: cluster, truth: newTruth(), known: map[Rule]int{}, bills: map[bill]int{}, most: map[string]int{}}
+	k := &Checker{cluster: cluster, truth: newTruth(), known: map[Rule]int{}, bills: map[bill]int{}, most: map[string]int{}, calls: map[string]int{}}
 	k.mustGo, k.mustStay = never, never
 	cluster.Changed, cluster.Restored = k.changed, k.restored
 	return k

@@ -95,6 +95,9 @@ func (w *watcher) deletes(rs *appsv1.ReplicaSet, p *corev1.Pod) {
 	if _, own := w.made[p.UID]; controllerOf(p) != rs.UID && !own && !w.wasOurs(rs, p) {
 		w.fail(Anothers, "pod %s is deleted and belongs to %q, not %q", p.Name, controllerOf(p), rs.UID)
 	}
+	if shown, ok := w.controller.View.ChildWatch.Get(p.Namespace, p.Name); ok && shown.UID == p.UID && w.checker.mustStay(shown) && w.checker.mustStay(p) && !w.fresh[p.UID] {
+		w.fail(Ruled, "%s deletes %s, which must stay", rs.Name, p.Name)
+	}
 	if _, ok := replicasOf(rs, slices.Values([]*corev1.Pod{p}))[p.UID]; ok && !w.checker.mustGo(p) {
 		w.notFewer(rs, p)
 	}
@@ -262,11 +265,13 @@ func (w *watcher) done(call replicastest.Call, err error) {
 		w.deleteSent(call, err)
 	case call.Verb == "list" && err == nil:
 		w.listed[rs.UID] = liveList{now, selects(rs)}
+		delete(w.waits, rs.UID) // what the server asked to wait for may be there
 		for uid := range replicasOf(rs, maps.Values(w.checker.truth.pods)) {
 			w.told[uid] = true
 		}
 	case call.Kind != "ReplicaSet" && err == nil:
 		w.unsure[call.Name] = false // it was looked for, and found
+		delete(w.waits, rs.UID)
 		w.found(call.Name)
 	case call.Kind == "ReplicaSet" && (err == nil || apierrors.IsNotFound(err)):
 		w.read[rs.UID] = now

@@ -39,22 +39,26 @@ const (
 
 // The other rules.
 const (
-	Anothers          Rule = "anothers"           // what is another's is left alone
-	Going             Rule = "going"              // nothing is done for an owner that is being deleted
-	Leaseless         Rule = "leaseless"          // nothing is written without a lease
-	Plan              Rule = "plan"               // a plan creates or deletes, within its bounds, and takes those that go first
-	Expecting         Rule = "expecting"          // what is expected has begun, and has not been shown
-	Intact            Rule = "intact"             // caches stay as they arrived
-	Asleep            Rule = "asleep"             // an owner that has something to do has a pass before it
-	AsleepPassed      Rule = "asleep-passed"      // though its cache has come past the end of what it takes to be there
-	AsleepUnversioned Rule = "asleep-unversioned" // the same, and nobody tells it how far its cache has come
-	Cost              Rule = "cost"               // what an owner costs in an hour is bounded
-	CostGone          Rule = "cost-gone"          // that of an owner that is gone even more
-	Needless          Rule = "needless"           // no status is written that is there already
-	Hasty             Rule = "hasty"              // who is told to come back later does
-	Leak              Rule = "leak"               // what is gone is forgotten
-	Ruled             Rule = "ruled"              // what must stay stays
-	Status            Rule = "status"             // a status is the truth
+	Anothers             Rule = "anothers"              // what is another's is left alone
+	Going                Rule = "going"                 // nothing is done for an owner that is being deleted
+	Leaseless            Rule = "leaseless"             // nothing is written without a lease
+	Plan                 Rule = "plan"                  // a plan creates or deletes, within its bounds, and takes those that go first
+	Expecting            Rule = "expecting"             // what is expected has begun, and has not been shown
+	Intact               Rule = "intact"                // caches stay as they arrived
+	Asleep               Rule = "asleep"                // an owner that has something to do has a pass before it
+	AsleepPassed         Rule = "asleep-passed"         // though its cache has come past the end of what it takes to be there
+	AsleepUnversioned    Rule = "asleep-unversioned"    // the same, and nobody tells it how far its cache has come
+	Unsettled            Rule = "unsettled"             // in the end everything is as it should be
+	UnsettledUnversioned Rule = "unsettled-unversioned" // though its cache has come past what it takes to be there, and nobody tells it
+	Cost                 Rule = "cost"                  // what an owner costs in an hour is bounded
+	CostGone             Rule = "cost-gone"             // that of an owner that is gone even more
+	Needless             Rule = "needless"              // no status is written that is there already
+	Hasty                Rule = "hasty"                 // who is told to come back later does
+	Restless             Rule = "restless"              // nothing is called when nothing is to be done
+	RestlessPatch        Rule = "restless-patch"        // and nothing is patched
+	Leak                 Rule = "leak"                  // what is gone is forgotten
+	Ruled                Rule = "ruled"                 // what must stay stays
+	Status               Rule = "status"                // a status is the truth
 )
 
 // A Known is a rule that today's controller is known to break.
@@ -76,8 +80,10 @@ func KnownToFail() []Known {
 		{FewerNewProcess, "a new process takes its first list for the truth", "a new process looks live before it changes a number"},
 		{FewerUnversioned, "what a live list has shown is believed for five minutes, though the cache passes it by", "a fact that the cache passes by has seconds"},
 		{CostGone, "a status write that is answered with NotFound, or a read that shows that the owner is going, stops no creations", "what reads and writes show of the owner is remembered"},
+		{RestlessPatch, "the release of a pod that is gone is tried again every five minutes for ever", "a release that is answered with NotFound is done"},
 		{AsleepPassed, "the answer to a creation that was sent twice is believed for five minutes, though the cache passes it by", "a server has one object of a name, and a fact that the cache passes by has seconds"},
 		{AsleepUnversioned, "what a live list has shown is believed for five minutes, though the cache passes it by", "a fact that the cache passes by has seconds"},
+		{UnsettledUnversioned, "a pod that a live list showed as terminating counts as such for ever if nothing follows from it", "a fact that the cache passes by has seconds"},
 		{MoreLanded, "a name counts as settled by a child that is gone", "a name is settled once for each time it was sent"},
 		{MoreInFlight, "a name counts as settled though a creation of it may still land", "a name is settled once for each time it was sent"},
 		{MoreOldSpec, "children are created by the spec that the cache shows", "nothing: one too many for a moment is healed"},

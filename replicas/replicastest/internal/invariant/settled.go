@@ -28,15 +28,25 @@ func (k *Checker) Settled(namespace string) error {
 	pods := k.cluster.Children(namespace)
 	for _, rs := range k.cluster.Owners(namespace) {
 		if err := k.settled(rs, pods, k.cluster.Clock.Now()); err != nil {
-			return fmt.Errorf("invariant: in the end: %s: %w", rs.Name, err)
+			k.fail(k.unsettled(), "in the end: %s: %v", rs.Name, err)
 		}
 	}
 	for _, w := range k.watchers {
 		if err := w.idle(namespace); err != nil {
-			return fmt.Errorf("invariant: in the end: %w", err)
+			k.fail(Unsettled, "in the end: %v", err)
 		}
 	}
 	return k.err
+}
+
+// unsettled is the rule that is broken if not everything is as it should be in the end.
+func (k *Checker) unsettled() Rule {
+	for _, w := range k.watchers {
+		if w.asleep() == AsleepUnversioned {
+			return UnsettledUnversioned
+		}
+	}
+	return Unsettled
 }
 
 // settled returns an error unless an owner is as it should be in the end, if these are

@@ -1,0 +1,198 @@
+// Copyright The replicakit Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package chaos_test
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/replicakit/replicakit/replicas/replicastest"
+	"github.com/replicakit/replicakit/replicas/replicastest/internal/chaos"
+	"github.com/replicakit/replicakit/replicas/replicastest/internal/invariant"
+)
+
+// podFor is a pod that an owner could have created.
+func podFor(rs *appsv1.ReplicaSet) *corev1.Pod {
+	p := &corev1.Pod{ObjectMeta: *rs.Spec.Template.ObjectMeta.DeepCopy(), Spec: *rs.Spec.Template.Spec.DeepCopy()}
+	p.Namespace, p.Name = rs.Namespace, "web-x"
+	p.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(rs, appsv1.SchemeGroupVersion.WithKind("ReplicaSet"))}
+	return p
+}
+
+// A syncFunc makes a pass.
+type syncFunc = func(context.Context, types.NamespacedName) (time.Duration, error)
+
+// around lets a controller do something around each of its passes.
+func around(do func(c *replicastest.Controller, pass syncFunc, ctx context.Context, key types.NamespacedName) (time.Duration, error)) func(*replicastest.Controller) {
+	return func(c *replicastest.Controller) {
+		pass := c.Sync
+		c.Sync = func(ctx context.Context, key types.NamespacedName) (time.Duration, error) {
+			return do(c, pass, ctx, key)
+		}
+	}
+}
+
+// first lets a controller do something before each of its passes for web.
+func first(do func(ctx context.Context, c *replicastest.Controller, rs *appsv1.ReplicaSet)) func(*replicastest.Controller) {
+	return around(func(c *replicastest.Controller, pass syncFunc, ctx context.Context, key types.NamespacedName) (time.Duration, error) {
+		if rs, err := c.Client.GetOwner(ctx, key.Namespace, key.Name); key.Name == "web" && err == nil && c.Passing() != nil {
+			do(ctx, c, rs)
+		}
+		return pass(ctx, key)
+	})
+}
+
+// forgetful takes what fails, and an ended context, for a success.
+var forgetful = around(func(_ *replicastest.Controller, pass syncFunc, ctx context.Context, key types.NamespacedName) (time.Duration, error) {
+	again, err := pass(ctx, key)
+	if ctx.Err() != nil || err != nil && strings.Contains(err.Error(), "is forbidden") {
+		return 0, nil
+	}
+	return again, err
+})
+
+// blinkered is told of a change of an owner only if that is about its number.
+func blinkered(c *replicastest.Controller) {
+	updated := c.View.OwnerWatch.OnUpdate
+	c.View.OwnerWatch.OnUpdate = func(old, obj any) error {
+		if was, is := old.(*appsv1.ReplicaSet), obj.(*appsv1.ReplicaSet); was.Generation != is.Generation && *was.Spec.Replicas == *is.Spec.Replicas {
+			return nil
+		}
+		return updated(old, obj)
+	}
+}
+
+// Each kind of fault finds what it is for: without it nobody notices.
+func TestEachKindFindsSomething(t *testing.T) {
+	t.Parallel()
+	for kind, tc := range map[string]struct {
+		seed  uint64
+		story string
+		spoil func(*replicastest.Controller) // nil: the controller breaks the rule today
+		want  invariant.Rule
+	}{
+		"behind":       {1, "scale 2 0 0s; run 0 0 20s; scale 6 0 0s; run 0 0 60ms; snapshot 0 0 0s; run 0 0 20s; behind 0 0 5s; run 0 0 1m", nil, invariant.MoreNewProcess},
+		"snapshot":     {1, "scale 2 0 0s; run 0 0 20s; scale 6 0 0s; run 0 0 60ms; snapshot 0 0 0s; run 0 0 20s; behind 0 0 5s; run 0 0 1m", nil, invariant.MoreNewProcess},
+		"replay":       {1, shown()[invariant.MoreLanded].story, nil, invariant.MoreLanded},
+		"replay-sets":  {1, "scale 6 0 0s; run 0 0 20s; hang-sets 0 0 0s; scale 2 0 0s; scale 6 0 0s; replay-sets 0 0 8s; run 0 0 1m", nil, invariant.FewerOldSpec},
+		"refuse-again": {1, shown()[invariant.FewerInFlight].story, nil, invariant.FewerInFlight},
+		"blind":        {1, "scale 0 0 0s; run 0 0 1m; hang-pods 0 0 0s; blind 7 5 0s; scale 3 0 0s; run 0 0 102ms; scale 2 0 0s; replay 0 0 8s; run 0 0 1m", nil, invariant.MoreUnanswered},
+		"end-context":  {1, "scale 2 0 0s; run 0 0 10m; end-context 0 0 0s; scale 6 0 0s; run 0 0 1m", forgetful, invariant.Asleep},
+		"unseen":       {2, "scale 2 0 0s; run 0 0 20s; unseen 2 1 0s; catch-up 0 0 0s; run 0 0 1m", func(c *replicastest.Controller) { c.View.ChildWatch.OnDelete = nil }, invariant.Asleep},
+		"select":       {2, "scale 2 0 0s; run 0 0 20s; select 3 0 0s; run 0 0 1m", blinkered, invariant.Asleep},
+		"template":     {2, "scale 2 0 0s; run 0 0 20s; template 3 0 0s; run 0 0 1m", blinkered, invariant.Asleep},
+		"break-spec":   {2, "scale 2 0 0s; run 0 0 20s; break-spec 0 0 0s; run 0 0 1s; force 3 0 0s; run 0 0 20s; mend-spec 0 0 0s; run 0 0 1m", blinkered, invariant.Asleep},
+		"must-go": {5, "scale 2 0 0s; run 0 0 20s; must-go 3 11 0s; run 0 0 1m", func(c *replicastest.Controller) {
+			updated := c.View.ChildWatch.OnUpdate
+			c.View.ChildWatch.OnUpdate = func(old, obj any) error {
+				if old.(*corev1.Pod).Labels["go"] != obj.(*corev1.Pod).Labels["go"] {
+					return nil
+				}
+				return updated(old, obj)
+			}
+		}, invariant.Asleep},
+		"must-stay": {5, "scale 2 0 0s; run 0 0 20s; must-stay 3 11 0s; run 0 0 1m", first(func(ctx context.Context, c *replicastest.Controller, rs *appsv1.ReplicaSet) {
+			for _, p := range c.View.ChildWatch.In(rs.Namespace) {
+				if p.Labels["stay"] != "" {
+					_, _ = c.Client.Delete(ctx, p, metav1.DeleteOptions{})
+				}
+			}
+		}), invariant.Ruled},
+		"refuse-other": {3, "scale 2 0 0s; run 0 0 20s; refuse-other 0 0 0s; scale 6 0 0s; run 0 0 1m", forgetful, invariant.Asleep},
+	} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			story, err := chaos.Parse(tc.story)
+			require.NoError(t, err)
+			assert.Contains(t, broken(tc.seed, story, tc.spoil), tc.want)
+			without := slices.DeleteFunc(slices.Clone(story), func(op chaos.Op) bool { return op.Do == kind })
+			require.Less(t, len(without), len(story))
+			assert.NotContains(t, broken(tc.seed, without, tc.spoil), tc.want, "without it")
+		})
+	}
+}
+
+// broken are the rules that a controller breaks in a story.
+func broken(seed uint64, story chaos.Story, spoil func(*replicastest.Controller)) []invariant.Rule {
+	report := chaos.RunSpoiled(seed, story, spoil)
+	rules := slices.Collect(maps.Keys(report.Known))
+	if report.Err != nil {
+		rules = append(rules, invariant.RuleOf(report.Err))
+	}
+	return rules
+}
+
+// A controller that costs too much, or does what nobody wants, is noticed without any
+// fault.
+func TestWhatCostsTooMuchIsNoticed(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		story string
+		spoil func(*replicastest.Controller)
+		want  invariant.Rule
+	}{
+		"one as it is": {"min-ready 11 0 0s; scale 6 0 0s; run 0 0 1h", nil, ""},
+		"one that reads its owner all the time": {"scale 6 0 0s; run 0 0 1h", first(func(ctx context.Context, c *replicastest.Controller, rs *appsv1.ReplicaSet) {
+			for range 3000 {
+				_, _ = c.Client.GetOwner(ctx, rs.Namespace, rs.Name)
+			}
+		}), invariant.Cost},
+		"one that writes each status twice": {"scale 6 0 0s; run 0 0 1h", first(func(ctx context.Context, c *replicastest.Controller, rs *appsv1.ReplicaSet) {
+			_, _ = c.Client.UpdateStatus(ctx, rs)
+		}), invariant.Needless},
+		"one that says too early that pods are available": {"min-ready 11 0 0s; scale 6 0 0s; run 0 0 10s; cost 3 0 0s; run 0 0 10s", first(func(ctx context.Context, c *replicastest.Controller, rs *appsv1.ReplicaSet) {
+			if rs.Status.AvailableReplicas < rs.Status.ReadyReplicas {
+				rs.Status.AvailableReplicas = rs.Status.ReadyReplicas
+				_, _ = c.Client.UpdateStatus(ctx, rs)
+			}
+		}), invariant.Status},
+		"one that is told to wait, and does not": {"run 0 0 20s; refuse 0 3 0s; scale 6 0 0s; run 0 0 1h", func(c *replicastest.Controller) {
+			pass, failed := c.Sync, false
+			c.Sync = func(ctx context.Context, key types.NamespacedName) (time.Duration, error) {
+				if key.Name == "web" && failed {
+					_, _ = c.Client.Create(ctx, podFor(c.Passing()))
+				}
+				again, err := pass(ctx, key)
+				if failed = err != nil; failed {
+					again = time.Millisecond
+				}
+				return again, err
+			}
+		}, invariant.Hasty},
+		"one that forgets nobody": {"scale 2 0 0s; run 0 0 1m", func(c *replicastest.Controller) {
+			c.View.OwnerWatch.OnDelete = nil
+			pass := c.Sync
+			c.Sync = func(ctx context.Context, key types.NamespacedName) (time.Duration, error) {
+				if _, is := c.View.OwnerWatch.Get(key.Namespace, key.Name); !is {
+					return 0, nil
+				}
+				return pass(ctx, key)
+			}
+		}, invariant.Leak},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			story, err := chaos.Parse(tc.story)
+			require.NoError(t, err)
+			report := chaos.RunSpoiled(2, story, tc.spoil)
+			if tc.want == "" {
+				require.NoError(t, report.Err)
+				return
+			}
+			require.Error(t, report.Err)
+			assert.Equal(t, tc.want, invariant.RuleOf(report.Err), report.Err)
+		})
+	}
+}
