@@ -21,7 +21,7 @@ BINARY_MODULES := test/binaries/kubernetes test/binaries/etcd test/binaries/kwok
 
 # What takes too long for each change. The weekly workflow runs each, and so does make nightly, which writes what came of it into
 # test/README.md.
-NIGHTLY := sim corners explore soak conformance fuzz cover mutation coverage-ids kubernetes-suites flakes matrix bench bench-cluster vuln
+NIGHTLY := sim corners explore soak planted conformance fuzz cover mutation coverage-ids kubernetes-suites flakes matrix bench bench-cluster vuln
 
 # The packages that decide, and make no calls of their own.
 PURE := expectations slowstart podrank selector status replicas
@@ -64,7 +64,7 @@ conformance: ## what is compared with Kubernetes' own code in make test, under t
 	@cd test && go test -race -count=1 -timeout 0 ./conformance ./bench
 
 .PHONY: check
-check: lint release-check apidiff ## lint, with all that go vet checks; the release; the API
+check: lint release-check apidiff planted-check ## lint, with all that go vet checks; the release; the API; the planted defects
 
 # In one workspace, so that the linters read what the modules depend on once. The tests do not: each module's go.mod says with what.
 .PHONY: lint
@@ -158,6 +158,14 @@ sim: ## random stories in the simulated cluster: SEEDS=1234, SEEDS=1-500, or a S
 .PHONY: soak
 soak: ## fresh random stories for SOAK, and their seeds
 	go test ./replicas/replicastest/internal/chaos -count=1 -v -timeout 0 -run TestSoak -soak $(SOAK)
+
+.PHONY: planted
+planted: ## defects that are planted one at a time: which nets notice each, into test/README.md
+	@go run ./internal/planted -resume .cache/planted.jsonl test/README.md
+
+.PHONY: planted-check
+planted-check: ## does each planted defect still apply and compile?
+	@$(BUILT_AS) go run ./internal/planted -check
 
 .PHONY: corners
 corners: ## every single fault in each scenario

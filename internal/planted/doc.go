@@ -30,5 +30,5 @@
 // The table is written into a page, between the marks that the page has for it. With
 // -run only some of the defects are planted, and with -nets only some of the nets are run.
 // With -resume the results are kept in a file, and those of the same commit are taken
-// from there.
+// from there. With -check no net is run: it only says whether each defect compiles.
 package main

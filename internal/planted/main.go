@@ -36,6 +36,7 @@ func run(ctx context.Context, args []string) error {
 	only := flags.String("run", "", "plant only the defects whose names match")
 	which := flags.String("nets", "", "run only the nets whose names match")
 	resume := flags.String("resume", "", "keep the results in this file, and take those of the same commit from there")
+	checkOnly := flags.Bool("check", false, "only type-check each package with each of its defects")
 	_ = flags.Parse(args) // it exits
 	if flags.NArg() > 1 {
 		return errors.New("usage: planted [flags] [PAGE]")
@@ -55,6 +56,9 @@ func run(ctx context.Context, args []string) error {
 	defects, err := load(filepath.Join(root, "internal", "planted", "testdata"))
 	if err != nil {
 		return err
+	}
+	if *checkOnly {
+		return check(ctx, root, defects)
 	}
 	commit, err := commitOf(ctx)
 	if err != nil {
