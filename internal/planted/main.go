@@ -30,8 +30,8 @@ func main() {
 func run(ctx context.Context, args []string) error {
 	var b budget
 	flags := flag.NewFlagSet("planted", flag.ExitOnError)
-	flags.StringVar(&b.seeds, "seeds", "1-200", "the seeds of the stories")
-	flags.IntVar(&b.every, "every", 5, "the corners make only every so manieth disturbance")
+	flags.StringVar(&b.seeds, "seeds", "1-100", "the seeds of the stories")
+	flags.IntVar(&b.every, "every", 11, "the corners make only every so manieth disturbance")
 	flags.DurationVar(&b.timeout, "timeout", 3*time.Minute, "how long one net may take for one defect, without the build")
 	only := flags.String("run", "", "plant only the defects whose names match")
 	which := flags.String("nets", "", "run only the nets whose names match")
