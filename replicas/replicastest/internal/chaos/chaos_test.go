@@ -115,6 +115,8 @@ func shown() map[invariant.Rule]example {
 		// A live list after a Conflict shows a pod that is terminating, and the watch hangs
 		// until it is gone.
 		invariant.UnsettledUnversioned: {2859, "scale 3 0 0s; hang-pods 10 3 5.443s; run 0 0 2.174s; scale-db 8 4 83ms; hours 10 2 4.644s; delete-pod 8 9 337ms; scale-db 10 5 1.61s; run 0 0 30.383s"},
+		// The watch hangs, a pod is given another label, and a live list does not show it.
+		invariant.AnothersListed: {1, "scale 3 0 0s; run 0 0 150ms; hang-pods 0 0 0s; run 0 0 20s; relabel 3 3 0s; hours 0 0 645ms; replay 0 0 8s; run 0 0 1m"},
 		// The first list of a process shows pods that are gone, or does not show those
 		// that came.
 		invariant.FewerNewProcess: {1, "scale 6 0 0s; run 0 0 20s; scale 4 0 0s; snapshot 0 0 0s; force 5 0 0s; force 4 0 0s; run 0 0 20s; behind 0 0 5s; run 0 0 1m"},

@@ -196,3 +196,36 @@ func TestWhatCostsTooMuchIsNoticed(t *testing.T) {
 		})
 	}
 }
+
+// Without any fault each call is one that is needed. The calls are those of web and of
+// db, which wants two.
+func TestWithoutFaultsTheCallsAreExact(t *testing.T) {
+	t.Parallel()
+	const create, remove, patch, read, update = "create Pod", "delete Pod", "patch Pod", "get ReplicaSet", "update ReplicaSet"
+	type calls = map[string]int
+	for _, tc := range []struct {
+		story             string
+		without, versions calls // of the cache
+	}{
+		{"run 0 0 1h", calls{create: 4, update: 6}, calls{create: 4, update: 6}},
+		{"run 0 0 1m; scale 6 0 0s; run 0 0 1h", calls{create: 8, update: 9}, calls{create: 8, update: 8}},
+		{
+			"run 0 0 1m; scale 6 0 0s; run 0 0 1m; scale 2 0 0s; run 0 0 1h",
+			calls{create: 8, remove: 4, update: 12}, calls{create: 8, remove: 4, update: 16},
+		},
+		{
+			"run 0 0 1m; orphan 0 0 0s; run 0 0 1h",
+			calls{create: 4, patch: 1, read: 1, remove: 1, update: 8}, calls{create: 4, patch: 1, read: 1, remove: 1, update: 6},
+		},
+		{"run 0 0 1m; relabel 3 3 0s; run 0 0 1h", calls{create: 5, patch: 1, update: 9}, calls{create: 5, patch: 1, update: 8}},
+	} {
+		for seed, want := range map[uint64]calls{1: tc.without, 2: tc.versions} {
+			story, err := chaos.Parse(tc.story)
+			require.NoError(t, err)
+			report := chaos.Run(seed, story)
+			require.NoError(t, report.Err)
+			assert.Empty(t, report.Known)
+			assert.Equal(t, want, report.Calls, "seed %d: %s", seed, tc.story)
+		}
+	}
+}

@@ -48,6 +48,8 @@ type Report struct {
 	Settle int            // steps from the last fault on
 	// Known counts the violations of rules that are known to fail; they are no Err.
 	Known map[invariant.Rule]int
+	// Calls counts the calls, by verb and kind.
+	Calls map[string]int
 	// Most is how many calls an owner made in an hour, by verb.
 	Most map[string]int
 	Err  error // the first thing that must not be
@@ -67,7 +69,7 @@ func RunSpoiled(seed uint64, story Story, spoil func(*replicastest.Controller)) 
 	if errors.Is(err, errStorm) {
 		err = nil
 	}
-	r.report.Known, r.report.Most, r.report.Err = r.checker.Known(), r.checker.Most(), err
+	r.report.Known, r.report.Calls, r.report.Most, r.report.Err = r.checker.Known(), r.checker.Calls(), r.checker.Most(), err
 	return r.report
 }
 

@@ -7,9 +7,10 @@
 //
 //   - a crash before, and one after, each write;
 //   - each event missed until the next list; the watch broken from each event on,
-//     or hanging for minutes;
+//     or hanging for minutes, also to go on one event a second;
 //   - each pass made on the view of k events ago;
-//   - each answer lost after the call took effect, in each way that there is; each
+//   - each answer lost after the call took effect, in each way that there is, and once
+//     together with the look that follows; each
 //     request sent again below the controller, or taking effect when nobody waits
 //     for it any more; each pod that is created taken away by a webhook;
 //   - each write made by a controller that was paused before it, while another one

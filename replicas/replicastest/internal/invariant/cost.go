@@ -36,10 +36,13 @@ const storm = 300
 func (w *watcher) pays(rs *appsv1.ReplicaSet, call replicastest.Call) {
 	k := w.checker
 	verb := call.Verb + " " + call.Kind
+	k.calls[verb]++
+	if len(k.watchers) > 1 {
+		return // two that see different things write over each other's status for ever
+	}
 	b := bill{types.NamespacedName{Namespace: rs.Namespace, Name: rs.Name}, k.cluster.Clock.Now().Unix() / 3600, verb}
 	k.bills[b]++
 	k.most[verb] = max(k.most[verb], k.bills[b])
-	k.calls[verb]++
 	if k.bills[b] == storm && !k.truth.any(rs, w.read[rs.UID], func(*appsv1.ReplicaSet) bool { return true }) {
 		w.fail(CostGone, "%s: more than %d times %q in an hour, and it has read that the owner is gone", rs.Name, storm, verb)
 	}

@@ -98,8 +98,13 @@ func (w *watcher) deletes(rs *appsv1.ReplicaSet, p *corev1.Pod) {
 	if shown, ok := w.controller.View.ChildWatch.Get(p.Namespace, p.Name); ok && shown.UID == p.UID && w.checker.mustStay(shown) && w.checker.mustStay(p) && !w.fresh[p.UID] {
 		w.fail(Ruled, "%s deletes %s, which must stay", rs.Name, p.Name)
 	}
-	if _, ok := replicasOf(rs, slices.Values([]*corev1.Pod{p}))[p.UID]; ok && !w.checker.mustGo(p) {
+	_, ok := replicasOf(rs, slices.Values([]*corev1.Pod{p}))[p.UID]
+	listed, since := w.listed[rs.UID], w.checker.truth.was.at
+	switch {
+	case ok && !w.checker.mustGo(p):
 		w.notFewer(rs, p)
+	case !ok && isActive(p) && controllerOf(p) == rs.UID && since <= listed.at && listed.selector == selects(rs):
+		w.fail(AnothersListed, "%s deletes %s, which does not match, and its last live list did not show it", rs.Name, p.Name)
 	}
 }
 

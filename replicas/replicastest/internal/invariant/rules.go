@@ -40,6 +40,7 @@ const (
 // The other rules.
 const (
 	Anothers             Rule = "anothers"              // what is another's is left alone
+	AnothersListed       Rule = "anothers-listed"       // and what its last live list did not show
 	Going                Rule = "going"                 // nothing is done for an owner that is being deleted
 	Leaseless            Rule = "leaseless"             // nothing is written without a lease
 	Plan                 Rule = "plan"                  // a plan creates or deletes, within its bounds, and takes those that go first
@@ -78,6 +79,7 @@ func KnownToFail() []Known {
 		{FewerInFlight, "the doubt about a deletion ends when its repetition is refused", "a doubt ends by a fact"},
 		{FewerSameName, "two pods of one name count as two", "a server has one object of a name"},
 		{FewerNewProcess, "a new process takes its first list for the truth", "a new process looks live before it changes a number"},
+		{AnothersListed, "a pod that a live list did not show counts again when the watch goes on where it was", "a list is a bar"},
 		{FewerUnversioned, "what a live list has shown is believed for five minutes, though the cache passes it by", "a fact that the cache passes by has seconds"},
 		{CostGone, "a status write that is answered with NotFound, or a read that shows that the owner is going, stops no creations", "what reads and writes show of the owner is remembered"},
 		{RestlessPatch, "the release of a pod that is gone is tried again every five minutes for ever", "a release that is answered with NotFound is done"},

@@ -26,6 +26,7 @@ type instant uint64
 type truth struct {
 	now   instant
 	epoch instant // since the last restore
+	was   moment  // since when the pod that changed last had been whose it was
 	pods  map[types.UID]*corev1.Pod
 	since map[types.UID]moment // since when each pod has been whose it is
 	ended map[types.UID]moment // since when a pod that is gone has been no replica
@@ -53,7 +54,7 @@ func newTruth() truth {
 // clone copies a truth for a clone of the cluster. Only the newest specs matter there, as
 // no pass is under way.
 func (t truth) clone() truth {
-	clone := truth{t.now, t.epoch, maps.Clone(t.pods), maps.Clone(t.since), maps.Clone(t.ended), make(map[types.NamespacedName][]spec, len(t.specs))}
+	clone := truth{t.now, t.epoch, t.was, maps.Clone(t.pods), maps.Clone(t.since), maps.Clone(t.ended), make(map[types.NamespacedName][]spec, len(t.specs))}
 	for key, specs := range t.specs {
 		clone.specs[key] = slices.Clone(specs[len(specs)-1:])
 	}
@@ -63,6 +64,9 @@ func (t truth) clone() truth {
 // pod learns of a change of a pod, by that version.
 func (t *truth) pod(before, after *corev1.Pod, version uint64) {
 	t.now++
+	if t.was = (moment{}); before != nil {
+		t.was = t.since[before.UID]
+	}
 	if before != nil && (after == nil || after.UID != before.UID) {
 		t.ended[before.UID] = moment{version, t.now}
 		if !isActive(before) {
