@@ -68,9 +68,12 @@ check: lint release-check apidiff planted-check ## lint, with all that go vet ch
 
 # In one workspace, so that the linters read what the modules depend on once. The tests do not: each module's go.mod says with what.
 .PHONY: lint
-lint: $(BIN)/golangci-lint-$(GOLANGCI_LINT_VERSION) ## golangci-lint, with all that go vet checks, and formatting, every module
-	@rm -f $(LINT_WORK) && GOWORK=$(LINT_WORK) go work init $(MODULES)
+lint: $(BIN)/golangci-lint-$(GOLANGCI_LINT_VERSION) $(LINT_WORK) ## golangci-lint, with all that go vet checks, and formatting, every module
 	@GOWORK=$(LINT_WORK) $(BUILT_AS) $< run $(patsubst %,./%/...,$(MODULES))
+
+.PHONY: $(LINT_WORK)
+$(LINT_WORK):
+	@mkdir -p $(dir $@) && rm -f $@ && GOWORK=$@ go work init $(MODULES)
 
 .PHONY: fmt
 fmt: $(BIN)/golangci-lint-$(GOLANGCI_LINT_VERSION) ## format every module
@@ -164,8 +167,8 @@ planted: ## defects that are planted one at a time: which nets notice each, into
 	@go run ./internal/planted -resume .cache/planted.jsonl test/README.md
 
 .PHONY: planted-check
-planted-check: ## does each planted defect still apply and compile?
-	@$(BUILT_AS) go run ./internal/planted -check
+planted-check: $(LINT_WORK) ## does each planted defect still apply and compile?
+	@GOWORK=$(LINT_WORK) $(BUILT_AS) go run ./internal/planted -check
 
 .PHONY: corners
 corners: ## every single fault in each scenario

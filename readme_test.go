@@ -134,7 +134,7 @@ func makeVariable(t *testing.T, name string) []string {
 	value := regexp.MustCompile(`(?m)^` + name + ` +:= ([^#\n]*)`).FindSubmatch(makefile)
 	require.NotNil(t, value, name)
 	var words []string
-	for _, word := range strings.Fields(string(value[1])) {
+	for word := range strings.FieldsSeq(string(value[1])) {
 		if of := regexp.MustCompile(`^\$\((\w+)\)$`).FindStringSubmatch(word); of != nil {
 			words = append(words, makeVariable(t, of[1])...)
 			continue

@@ -74,9 +74,9 @@ func parse(name, text string) (defect, error) {
 			return defect{}, fmt.Errorf("one sentence says what breaks, and maybe one paragraph %q, not %q", unnoticed, paragraph)
 		}
 	}
-	for _, part := range strings.Split(rest, "\n"+fileMark) {
+	for part := range strings.SplitSeq(rest, "\n"+fileMark) {
 		file, places, _ := strings.Cut(part, "\n")
-		for _, place := range strings.Split(places, "\n"+placeMark+"\n") {
+		for place := range strings.SplitSeq(places, "\n"+placeMark+"\n") {
 			e, err := parseEdit(file, place)
 			if err != nil {
 				return defect{}, fmt.Errorf("%s: %w", file, err)

@@ -15,6 +15,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -60,7 +61,7 @@ func suites(b budget) []suite {
 		dirs:  []string{"replicas/controller", "replicas", "podrank", "expectations", "selector", "status", "slowstart"},
 		nets: []net{
 			{name: "stories", dir: "replicas/replicastest/internal/chaos", args: []string{"-test.run", "^TestSeeds$", "-seeds", b.seeds}, where: "seed ", first: failedSeed},
-			{name: "corners", dir: "replicas/replicastest/internal/corners", args: []string{"-test.run", "^TestCorners$", "-every", fmt.Sprint(b.every)}, first: failedTest},
+			{name: "corners", dir: "replicas/replicastest/internal/corners", args: []string{"-test.run", "^TestCorners$", "-every", strconv.Itoa(b.every)}, first: failedTest},
 			{name: "explorer", dir: "replicas/replicastest", args: []string{"-test.run", "^TestExplore$"}, first: failedTest},
 		},
 	}, {
@@ -95,7 +96,7 @@ func (s suite) try(ctx context.Context, root string, d defect, b budget) (catche
 	if err != nil {
 		return nil, err
 	}
-	defer os.RemoveAll(scratch)
+	defer func() { _ = os.RemoveAll(scratch) }()
 	overlay, err := d.overlay(root, scratch)
 	if err != nil {
 		return nil, err

@@ -176,7 +176,7 @@ func (c scene) claimFails(patches []string, pod string) bool {
 	return slices.ContainsFunc(patches, func(patch string) bool {
 		name, body, _ := strings.Cut(patch, ": ")
 		err := answer(c.Patches[pod], pod)
-		return name == pod && err != nil && !apierrors.IsNotFound(err) && !(isRelease(body) && apierrors.IsInvalid(err))
+		return name == pod && err != nil && !apierrors.IsNotFound(err) && (!isRelease(body) || !apierrors.IsInvalid(err))
 	})
 }
 

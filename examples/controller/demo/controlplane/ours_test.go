@@ -15,7 +15,7 @@ import (
 	"github.com/replicakit/replicakit/examples/controller/demo/controlplane"
 )
 
-func TestOurs(t *testing.T) {
+func TestOurs(t *testing.T) { //nolint:paralleltest // it changes the working directory
 	root, err := filepath.EvalSymlinks(t.TempDir())
 	require.NoError(t, err)
 	write := func(name string, age time.Duration) {

@@ -211,11 +211,13 @@ func TestWithoutFaultsTheCallsAreExact(t *testing.T) {
 		{"run 0 0 1m; scale 6 0 0s; run 0 0 1h", calls{create: 8, update: 9}, calls{create: 8, update: 8}},
 		{
 			"run 0 0 1m; scale 6 0 0s; run 0 0 1m; scale 2 0 0s; run 0 0 1h",
-			calls{create: 8, remove: 4, update: 12}, calls{create: 8, remove: 4, update: 16},
+			calls{create: 8, remove: 4, update: 12},
+			calls{create: 8, remove: 4, update: 16},
 		},
 		{
 			"run 0 0 1m; orphan 0 0 0s; run 0 0 1h",
-			calls{create: 4, patch: 1, read: 1, remove: 1, update: 8}, calls{create: 4, patch: 1, read: 1, remove: 1, update: 6},
+			calls{create: 4, patch: 1, read: 1, remove: 1, update: 8},
+			calls{create: 4, patch: 1, read: 1, remove: 1, update: 6},
 		},
 		{"run 0 0 1m; relabel 3 3 0s; run 0 0 1h", calls{create: 5, patch: 1, update: 9}, calls{create: 5, patch: 1, update: 8}},
 	} {

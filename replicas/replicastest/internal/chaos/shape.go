@@ -109,7 +109,7 @@ func refuses(op Op) func(string, *corev1.Pod) error {
 			return nil
 		}
 		call := replicastest.Call{Verb: verb, Kind: "Pod"}
-		call.NamespacedName.Namespace, call.NamespacedName.Name = p.Namespace, p.Name
+		call.Namespace, call.Name = p.Namespace, p.Name
 		return answers[op.M%len(answers)].Of(call)
 	}
 }

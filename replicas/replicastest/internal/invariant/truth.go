@@ -105,11 +105,11 @@ func isSameSpec(a, b *appsv1.ReplicaSet) bool {
 // One that is gone, or is being deleted, wants nothing.
 func (t *truth) any(rs *appsv1.ReplicaSet, since instant, f func(*appsv1.ReplicaSet) bool) bool {
 	specs := t.specs[types.NamespacedName{Namespace: rs.Namespace, Name: rs.Name}]
-	for i := len(specs) - 1; i >= 0; i-- {
-		if o := specs[i].owner; o != nil && o.UID == rs.UID && o.DeletionTimestamp == nil && f(o) {
+	for _, spec := range slices.Backward(specs) {
+		if o := spec.owner; o != nil && o.UID == rs.UID && o.DeletionTimestamp == nil && f(o) {
 			return true
 		}
-		if specs[i].from <= since {
+		if spec.from <= since {
 			return false
 		}
 	}
