@@ -147,6 +147,7 @@ func (t *table) insert(page string) error {
 func (t *table) markdown() (string, error) {
 	var b strings.Builder
 	noticed := 0
+	defer func() { fmt.Printf("figures: %d of %d defects are noticed\n", noticed, len(t.defects)) }()
 	for _, d := range t.defects {
 		s, err := suiteOf(t.suites, d.dir())
 		if err != nil {

@@ -47,7 +47,7 @@ func large() map[string]model {
 		"2 replicas, 1 orphan, 1 change, 1 fault":  {Replicas: 2, Orphans: 1, Most: 3, Changes: 1, Faults: 1},
 		"2 replicas, 1 orphan, 1 restore, 1 fault": {Replicas: 2, Orphans: 1, Restores: 1, Faults: 1},
 		"2 replicas that run, 1 change, 1 pause":   {Replicas: 2, Kubelet: true, Most: 2, Changes: 1, Pauses: 1},
-		"2 replicas that run, 1 orphan, 1 fault":   {Replicas: 2, Orphans: 1, Kubelet: true, Faults: 1},
+		"2 replicas that run, 1 orphan, 1 fault":   {Replicas: 2, Orphans: 1, Kubelet: true, Faults: 1, Limit: 200_000},
 	}
 }
 
