@@ -71,8 +71,8 @@ check: lint release-check apidiff planted-check ## lint, with all that go vet ch
 lint: $(BIN)/golangci-lint-$(GOLANGCI_LINT_VERSION) $(LINT_WORK) ## golangci-lint, with all that go vet checks, and formatting, every module
 	@GOWORK=$(LINT_WORK) $(BUILT_AS) $< run $(patsubst %,./%/...,$(MODULES))
 
-.PHONY: $(LINT_WORK)
-$(LINT_WORK):
+FORCE:
+$(LINT_WORK): FORCE
 	@mkdir -p $(dir $@) && rm -f $@ && GOWORK=$@ go work init $(MODULES)
 
 .PHONY: fmt
