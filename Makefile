@@ -164,7 +164,7 @@ soak: ## fresh random stories for SOAK, and their seeds
 
 .PHONY: planted
 planted: ## defects that are planted one at a time: which nets notice each, into test/README.md
-	@go run ./internal/planted -resume .cache/planted.jsonl test/README.md
+	@mkdir -p .cache && go run ./internal/planted -resume .cache/planted.jsonl test/README.md
 
 .PHONY: planted-check
 planted-check: $(LINT_WORK) ## does each planted defect still apply and compile?
