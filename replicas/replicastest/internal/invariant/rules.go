@@ -83,6 +83,7 @@ func KnownToFail() []Known {
 		{FewerUnversioned, "what a live list has shown is believed for five minutes, though the cache passes it by", "a fact that the cache passes by has seconds"},
 		{CostGone, "a status write that is answered with NotFound, or a read that shows that the owner is going, stops no creations", "what reads and writes show of the owner is remembered"},
 		{RestlessPatch, "the release of a pod that is gone is tried again every five minutes for ever", "a release that is answered with NotFound is done"},
+		{FewerPassed, "the answer to a creation that was sent twice is believed for five minutes, though the cache passes it by", "a server has one object of a name, and a fact that the cache passes by has seconds"},
 		{AsleepPassed, "the answer to a creation that was sent twice is believed for five minutes, though the cache passes it by", "a server has one object of a name, and a fact that the cache passes by has seconds"},
 		{AsleepUnversioned, "what a live list has shown is believed for five minutes, though the cache passes it by", "a fact that the cache passes by has seconds"},
 		{UnsettledUnversioned, "a pod that a live list showed as terminating counts as such for ever if nothing follows from it", "a fact that the cache passes by has seconds"},
