@@ -156,6 +156,28 @@ func TestKnownToFail(t *testing.T) {
 	assert.Len(t, stories, len(invariant.KnownToFail()))
 }
 
+// mended are stories that once broke a rule.
+func mended() map[invariant.Rule][]example {
+	return map[invariant.Rule][]example{}
+}
+
+// What was mended stays so.
+func TestMended(t *testing.T) {
+	t.Parallel()
+	for rule, stories := range mended() {
+		for i, story := range stories {
+			t.Run(fmt.Sprintf("%s %d", rule, i), func(t *testing.T) {
+				t.Parallel()
+				what, err := chaos.Parse(story.story)
+				require.NoError(t, err)
+				report := chaos.Run(story.seed, what)
+				require.NoError(t, report.Err)
+				assert.NotContains(t, report.Known, rule)
+			})
+		}
+	}
+}
+
 // A creation lands late, and its pod is gone again, before it is sent again: whatever
 // the watch shows of that pod, and whenever, none is made beside the second.
 func TestLimbo(t *testing.T) {
