@@ -95,7 +95,9 @@ type Claimed[T metav1.Object] struct {
 
 	// Refused are orphans that the API server does not let the owner adopt (422,
 	// Invalid): another owner was faster, another object has the name now, or a
-	// policy forbids it. Trying again is useless until something changes.
+	// policy forbids it. Trying again is useless until something changes. Orphans
+	// are here too if the server took the patch, but answered with an object that
+	// the owner does not control, as a webhook may make of it.
 	Refused []Failure[T]
 	// Undecided are orphans that may belong to the owner now, or soon: the call
 	// failed with an error other than NotFound and Invalid, had no answer, or was
@@ -110,7 +112,8 @@ type Claimed[T metav1.Object] struct {
 	CanAdoptErr error
 }
 
-// A Failure is an object and the error of its call, as Patch returned it.
+// A Failure is an object and the error of its call, as Patch returned it; of an answer
+// that the owner does not control, it says that.
 type Failure[T any] struct {
 	Object T
 	Err    error
@@ -161,8 +164,12 @@ func (c Claimer[T]) adopt(ctx context.Context, orphans []T, claimed *Claimed[T])
 		return c.failure("can't adopt %d objects: %w", len(orphans), err)
 	}
 	adopted, errs := c.send(ctx, orphans, patches.adopt)
+	owner := object.OwnerOf(c.Owner, c.Kind.GroupKind())
 	for i, err := range errs {
 		switch failure := (Failure[T]{orphans[i], err}); {
+		case err == nil && any(adopted[i]) != any(orphans[i]) && !owner.Controls(adopted[i]):
+			failure.Err = fmt.Errorf("the answer is not controlled by %s %q", c.Kind.Kind, object.Name(c.Owner))
+			claimed.Refused = append(claimed.Refused, failure)
 		case err == nil:
 			claimed.Adopted = append(claimed.Adopted, adopted[i])
 		case !decided(err):

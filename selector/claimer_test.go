@@ -64,6 +64,9 @@ func (s *server) Patch(_ context.Context, p *corev1.Pod, patch selector.Patch) (
 func patchedBy(p *corev1.Pod) *corev1.Pod {
 	p = p.DeepCopy()
 	p.ResourceVersion = "patched"
+	if metav1.GetControllerOfNoCopy(p) == nil {
+		isOurs(p)
+	}
 	return p
 }
 
@@ -193,6 +196,23 @@ func TestClaimerKeepsEveryAnswer(t *testing.T) {
 				"selector: ReplicaSet \"default/web\": releasing \"default/stray\": %v", tt.err, tt.err))
 		})
 	}
+	t.Run("C8 an adoption whose answer the owner does not control is refused", func(t *testing.T) {
+		t.Parallel()
+		orphan, unknown := podtest.Pod("orphan"), podtest.Pod("unknown")
+		claimer := (&server{}).claimer(t, webSet())
+		claimer.Patch = func(_ context.Context, p *corev1.Pod, _ selector.Patch) (*corev1.Pod, error) {
+			if p == unknown {
+				return nil, nil
+			}
+			return p.DeepCopy(), nil
+		}
+		claimed, err := claimer.Claim(t.Context(), pods{orphan, unknown})
+		require.NoError(t, err)
+		assert.Equal(t, pods{unknown}, claimed.Adopted)
+		require.Len(t, claimed.Refused, 1)
+		assert.Same(t, orphan, claimed.Refused[0].Object)
+		assert.EqualError(t, claimed.Refused[0].Err, `the answer is not controlled by ReplicaSet "default/web"`)
+	})
 	t.Run("ten errors are shown, all can be found", func(t *testing.T) {
 		t.Parallel()
 		s := &server{errs: map[string]error{}}
