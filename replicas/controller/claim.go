@@ -54,16 +54,10 @@ func (p *pass[O, C]) claim(ctx context.Context, plan replicas.PlanOf[C]) (replic
 		return replicas.ScaleOf[C]{}, err
 	}
 	p.claimErr = err
-	for _, c := range claimed.Adopted {
-		p.state.proven.adopted(c)
-	}
-	for _, f := range claimed.Gone {
-		p.state.proven.gone(object.ID(f.Object), p.opts.Now())
-	}
 	p.refusedAdoptions(claimed.Refused)
 	p.undecidedAdoptions(ctx, claimer, claimed.Undecided)
 	if p.invalid.Load() > 0 {
-		p.comeBack(strayRetry) // a child counts as released then, but it may be a policy that forbids it
+		p.comeBack(setAsideWait) // a child counts as released then, but it may be a policy that forbids it
 	}
 	p.sortAside(orphans)
 	asPlanned := len(p.Active) == len(claims.Owned)+len(orphans)
@@ -127,15 +121,18 @@ func (p *pass[O, C]) claimer() selector.Claimer[C] {
 	}
 }
 
-// patch sends a patch and records it as a write of our own.
+// patch sends a patch, and notes what the answer proves.
 func (p *pass[O, C]) patch(ctx context.Context, child C, patch selector.Patch) (C, error) {
 	patched, err := p.client.Patch(ctx, child, patch, metav1.PatchOptions{})
 	switch {
 	case err == nil && !object.IsNil(patched):
 		p.wrote(patched.GetResourceVersion())
+		p.state.proven.patched(patched)
 		if p.read == "" { // otherwise passes wait until the cache shows it
 			p.state.answered.add(patched, p.Now)
 		}
+	case apierrors.IsNotFound(err):
+		p.state.proven.gone(object.ID(child), p.opts.Now())
 	case apierrors.IsInvalid(err):
 		p.invalid.Add(1)
 	}

@@ -106,6 +106,37 @@ func TestClaims(t *testing.T) {
 			assert.Len(t, pass.Active, 1)
 		}
 	})
+	t.Run("C15 one that is to be released and is gone is not asked for again, though a call has shown it", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(1)
+		r.create = func(int) error { return timeout() }
+		r.get = func(name string) (*corev1.Pod, error) {
+			return podtest.Pod(name, owned(r.owner), podtest.Labels(api)), nil
+		}
+		_, err := r.pass(t, 0)
+		require.ErrorContains(t, err, "is there, but its labels")
+		r.patch = func(p *corev1.Pod) error { return notFound(p.Name) }
+		mine := podtest.Pod("mine", owned(r.owner))
+		pass, err := r.pass(t, 1, mine)
+		require.NoError(t, err)
+		require.Equal(t, []string{"web-bbbbb"}, names(pass.Released))
+		for hour := range 3 {
+			pass, err = r.pass(t, 3600*(1+hour), mine)
+			require.NoError(t, err)
+			assert.Empty(t, r.calls)
+			assert.Empty(t, pass.Released)
+		}
+	})
+	t.Run("an adoption whose answer the owner does not control is refused", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(1)
+		r.patched = func(p *corev1.Pod) { p.OwnerReferences = nil } // a webhook does that
+		pass, err := r.pass(t, 0, podtest.Pod("orphan"))
+		require.NoError(t, err)
+		assert.Empty(t, pass.Adopted)
+		assert.Equal(t, []string{"orphan"}, names(pass.SetAside))
+		assert.Len(t, pass.Created, 1)
+	})
 	t.Run("W42 a pod that the server calls invalid is set aside and everything else goes on", func(t *testing.T) {
 		t.Parallel()
 		r := newRig(3)

@@ -5,6 +5,7 @@ package controller
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -55,6 +56,10 @@ type Client[O, C Object] interface {
 	// argument, it must fail with a Conflict.
 	UpdateStatus(ctx context.Context, owner O) (O, error)
 }
+
+// errNoObject is what an answer without an object and without an error amounts to: it
+// tells nothing.
+var errNoObject = errors.New("the client returned no object")
 
 // A List is what a live list returned.
 type List[C Object] struct {

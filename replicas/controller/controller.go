@@ -76,6 +76,11 @@ type Kind[O, C Object] struct {
 	// Controller does not come back because of what was left out, so ask for
 	// another pass yourself.
 	//
+	// If a Conflict shows that the view was old, BeforeScale is called again with the
+	// deletions that are left and the active children of a live list. A child whose
+	// deletion had no answer is not among the active ones, unless it is to be deleted
+	// again.
+	//
 	// If children that must go stay, because their deletions were left out, failed
 	// or are held, and others are missing, BeforeScale is called once more, with
 	// the creations. If it is nil, the whole plan is carried out.

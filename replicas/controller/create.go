@@ -6,6 +6,7 @@ package controller
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -77,6 +78,9 @@ func (p *pass[O, C]) send(ctx context.Context, child C) (C, error) {
 	name := nameOf(child)
 	p.state.names.sent(name, p.opts.Now())
 	answer, err := p.client.Create(ctx, child)
+	if err == nil && !object.IsNil(answer) && nameOf(answer) != name {
+		err = fmt.Errorf("the creation of %q was answered with %q", name, object.Name(answer))
+	}
 	if err != nil {
 		return p.lookForCreated(ctx, name, err)
 	}

@@ -88,6 +88,34 @@ func TestCreates(t *testing.T) {
 		adds, _ := r.pending()
 		assert.Equal(t, 2, adds)
 	})
+	t.Run("an answer that is another pod is an error, and nothing is deleted because of it", func(t *testing.T) {
+		t.Parallel()
+		for name, change := range map[string]func(p *corev1.Pod){
+			"another name":      func(p *corev1.Pod) { p.Name = "web-other" },
+			"another namespace": func(p *corev1.Pod) { p.Namespace = "other" },
+		} {
+			r := newRig(1)
+			r.mutate = change
+			pass, err := r.pass(t, 0)
+			require.ErrorContains(t, err, `the creation of "default/web-bbbbb" was answered with `, name)
+			assert.Empty(t, pass.Created, name)
+			assert.Empty(t, r.callsOf("delete"), name)
+			assert.Zero(t, sum(r.pending()), name)
+		}
+	})
+	t.Run("a look that is answered with nothing tells nothing", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(1)
+		r.remove = func(*corev1.Pod, metav1.DeleteOptions) error { return timeout() }
+		r.get = func(string) (*corev1.Pod, error) { return nil, nil }
+		pods := podsOf(r.owner, 3)
+		for second := range 3 {
+			pass, err := r.pass(t, second, pods...)
+			require.Error(t, err)
+			assert.Len(t, pass.Active, 3, "none is known to be gone")
+			assert.Empty(t, pass.Deleted)
+		}
+	})
 	t.Run("D7 nothing is under way when a pass ends, whatever fails in it", func(t *testing.T) {
 		t.Parallel()
 		for name, fails := range map[string]func() error{

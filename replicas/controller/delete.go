@@ -14,6 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/replicakit/replicakit/expectations"
 	"github.com/replicakit/replicakit/internal/joined"
@@ -46,7 +47,8 @@ type deletions[O, C Object] struct {
 	victims []replicas.Deletion[C] // and by their index:
 	is      []deletion
 	errs    []error
-	doubted []bool // nobody knows whether the call took effect
+	carried []string // the resourceVersion that the last call carried, "" if none
+	doubted []bool   // it is not known whether that call took effect
 
 	failures  []slowstart.Failure // all that went wrong
 	wait      time.Duration       // how long the server puts deletions off
@@ -62,7 +64,8 @@ const firstVersioned = 16
 func (p *pass[O, C]) delete(ctx context.Context, victims []replicas.Deletion[C]) error {
 	d := &deletions[O, C]{
 		pass: p, victims: victims,
-		is: make([]deletion, len(victims)), errs: make([]error, len(victims)), doubted: make([]bool, len(victims)),
+		is: make([]deletion, len(victims)), errs: make([]error, len(victims)),
+		carried: make([]string, len(victims)), doubted: make([]bool, len(victims)),
 	}
 	ids := make([]types.UID, len(victims))
 	for i, v := range victims {
@@ -84,21 +87,21 @@ func (d *deletions[O, C]) settle() {
 	var others []types.UID
 	for i, v := range d.victims {
 		id := object.ID(v.Object)
-		delete(d.state.doubted, id)
-		if d.is[i] == deleted || d.is[i] == gone {
-			d.leaves(id, d.is[i] == deleted)
-		}
-		if d.is[i] == deleted {
+		switch d.is[i] {
+		case deleted:
+			d.state.doubted.end(id)
+			d.leaves(id, true)
 			d.Deleted = append(d.Deleted, v.Object)
 			continue
+		case gone:
+			d.state.doubted.end(id)
+			d.leaves(id, false)
+		default:
+			if d.doubted[i] {
+				d.state.doubted.add(id, d.carried[i], d.opts.Now())
+			}
 		}
 		others = append(others, id)
-		if d.is[i] != gone && d.doubted[i] {
-			if d.state.doubted == nil {
-				d.state.doubted = map[types.UID]time.Time{}
-			}
-			d.state.doubted[id] = d.opts.Now()
-		}
 	}
 	d.pending.Lower(d.key, expectations.Changes{Deleting: others})
 }
@@ -189,8 +192,12 @@ func (d *deletions[O, C]) one(ctx context.Context, i int) error {
 	if !d.live && hasVersion(v) && d.conflicts.Load() > 0 {
 		return nil
 	}
-	left, err := d.client.Delete(ctx, v.Object, d.options(v))
-	d.errs[i] = err
+	opts := d.options(v)
+	left, err := d.client.Delete(ctx, v.Object, opts)
+	d.errs[i], d.carried[i] = err, ""
+	if only := opts.Preconditions; only != nil && only.ResourceVersion != nil {
+		d.carried[i] = *only.ResourceVersion
+	}
 	switch {
 	case err == nil:
 		d.is[i] = deleted
@@ -244,6 +251,9 @@ func (d *deletions[O, C]) lookFor(ctx context.Context, some []int) {
 		case err == nil && found.GetDeletionTimestamp() != nil:
 			d.is[i] = deleted
 		default:
+			if err == nil && d.carried[i] != "" && found.GetResourceVersion() != d.carried[i] {
+				d.doubted[i] = false // it can take effect no more
+			}
 			d.Failed++
 			d.failures = append(d.failures, slowstart.Failure{Err: d.fail(i)})
 		}
@@ -268,24 +278,39 @@ func (d *deletions[O, C]) fail(i int) error {
 func (d *deletions[O, C]) again(ctx context.Context) (behind bool) {
 	ours, err := d.oursLive(ctx)
 	if err != nil {
-		d.errs, d.wait = append(d.errs, err), d.lists.held()
+		d.errs, d.wait = append(d.errs, err), d.lists.retryIn(err)
 		err = fmt.Errorf("unable to delete pods: listing them live: %w", err)
 		d.failures = append(d.failures, slowstart.Failure{Err: err})
 		return true
 	}
 	d.live = true
-	surplus := len(ours) - d.mayGoYet(ours) - int(d.spec.Replicas)
+	live := make(map[types.UID]C, len(ours))
+	for _, c := range ours {
+		live[object.ID(c)] = c
+	}
+	tooMany := len(ours) - int(d.spec.Replicas)
+	tooManyStay := tooMany - d.mayGoYet(live)
 	var again []int
+	others := 0
 	for _, i := range d.left() {
-		child, still := ours[object.ID(d.victims[i].Object)]
+		id := object.ID(d.victims[i].Object)
+		child, still := live[id]
+		mayGoAnyway := d.state.doubted.has(id) && tooManyStay >= 0 && len(again) < tooMany
 		switch {
 		case !still:
 			d.is[i], behind = gone, true
-		case d.mayGo(child, len(again) < surplus):
+		case d.mayGo(child, mayGoAnyway || others < tooManyStay):
 			again = append(again, i)
+			if !d.state.doubted.has(id) {
+				others++
+			}
 		default:
 			behind = true
 		}
+	}
+	if again, err = d.notVetoed(ctx, again, ours); err != nil {
+		d.failures = append(d.failures, slowstart.Failure{Err: err})
+		return true
 	}
 	d.call(ctx, again)
 	refused := d.only(again, func(i int) bool { return apierrors.IsConflict(d.errs[i]) })
@@ -293,14 +318,40 @@ func (d *deletions[O, C]) again(ctx context.Context) (behind bool) {
 	return behind || len(refused) > 0
 }
 
-// mayGoYet counts those of the children whose deletion was sent without an answer.
-func (d *deletions[O, C]) mayGoYet(ours map[types.UID]C) (n int) {
+// mayGoYet counts those of the children whose deletion was sent without an answer, in
+// this pass or before.
+func (d *deletions[O, C]) mayGoYet(live map[types.UID]C) (n int) {
+	sent := map[types.UID]bool{}
 	for i, v := range d.victims {
-		if _, there := ours[object.ID(v.Object)]; there && d.is[i] == failed && d.doubted[i] {
+		sent[object.ID(v.Object)] = d.is[i] == failed && d.doubted[i]
+	}
+	for id := range live {
+		if sent[id] || d.state.doubted.has(id) {
 			n++
 		}
 	}
 	return n
+}
+
+// notVetoed asks Kind.BeforeScale about those of the victims that are deleted after all,
+// as it was asked about an older view.
+func (d *deletions[O, C]) notVetoed(ctx context.Context, victims []int, ours []C) ([]int, error) {
+	if len(victims) == 0 {
+		return nil, nil
+	}
+	scale := replicas.ScaleOf[C]{}
+	for _, i := range victims {
+		scale.Delete = append(scale.Delete, d.victims[i])
+	}
+	scale, err := d.beforeScale(ctx, ours, scale)
+	if err != nil {
+		return nil, err
+	}
+	left := sets.New[types.UID]()
+	for _, v := range scale.Delete {
+		left.Insert(object.ID(v.Object))
+	}
+	return slices.DeleteFunc(victims, func(i int) bool { return !left.Has(object.ID(d.victims[i].Object)) }), nil
 }
 
 // mayGo reports whether a child may still be deleted.
@@ -314,15 +365,14 @@ func (d *deletions[O, C]) mayGo(c C, tooMany bool) bool {
 
 // oursLive returns the owner's children that are active and match, from a live list,
 // but for those that go already.
-func (d *deletions[O, C]) oursLive(ctx context.Context) (map[types.UID]C, error) {
+func (d *deletions[O, C]) oursLive(ctx context.Context) (ours []C, err error) {
 	children, err := d.listLive(ctx)
 	if err != nil {
 		return nil, err
 	}
-	ours := make(map[types.UID]C, len(children))
 	for _, c := range children {
 		if d.controls(c) && d.rules.Active(c) && c.GetDeletionTimestamp() == nil {
-			ours[object.ID(c)] = c
+			ours = append(ours, c)
 		}
 	}
 	return ours, nil

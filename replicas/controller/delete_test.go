@@ -462,13 +462,13 @@ func TestConflicts(t *testing.T) {
 	})
 }
 
-// A delete whose answer is lost may take effect later, but not for ever.
+// A delete whose answer is lost may take effect later.
 func TestDoubtedDeletes(t *testing.T) {
 	t.Parallel()
 	lost := func(*corev1.Pod, metav1.DeleteOptions) error { return timeout() }
 	done := func(*corev1.Pod, metav1.DeleteOptions) error { return nil }
-	for after, want := range map[int]string{299: "web-000", 301: "web-001"} { // seconds
-		t.Run(fmt.Sprintf("after %d seconds %s goes first", after, want), func(t *testing.T) {
+	for _, after := range []int{1, 301, 86400} { // seconds
+		t.Run(fmt.Sprintf("after %d seconds it goes first: no clock ends a doubt", after), func(t *testing.T) {
 			t.Parallel()
 			r := newRig(1)
 			pods := podsOf(r.owner, 2)
@@ -480,9 +480,79 @@ func TestDoubtedDeletes(t *testing.T) {
 			pods[1].Status.Conditions = nil // no longer ready
 			pass, err := r.pass(t, after, pods...)
 			require.NoError(t, err)
-			assert.Equal(t, []string{want}, names(pass.Deleted))
+			assert.Equal(t, []string{"web-000"}, names(pass.Deleted))
 		})
 	}
+	t.Run("one that carried a resourceVersion can take effect no more once the pod has another one", func(t *testing.T) {
+		t.Parallel()
+		for name, change := range map[string]func(cached, server []*corev1.Pod){
+			"as the cache shows": func(cached, _ []*corev1.Pod) { cached[0].ResourceVersion = "8" },
+			"as the look shows":  func(_, server []*corev1.Pod) { server[0].ResourceVersion = "8" },
+		} {
+			r := newRig(1)
+			pods := versioned(podsOf(r.owner, 2))
+			server := clones(pods)
+			r.get = func(name string) (*corev1.Pod, error) { return find(server, name) }
+			r.remove = func(*corev1.Pod, metav1.DeleteOptions) error {
+				change(pods, server)
+				return timeout()
+			}
+			_, err := r.pass(t, 0, clones(pods)...)
+			require.Error(t, err)
+			r.remove = done
+			podtest.NotReady(pods[1])
+			pass, err := r.pass(t, 1, pods...)
+			require.NoError(t, err)
+			assert.Equal(t, []string{"web-001"}, names(pass.Deleted), name)
+		}
+	})
+	t.Run("it counts as gone, though the pod must stay by now", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(3)
+		spec, stays := r.kind.Spec, ""
+		r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.Spec, error) {
+			s, err := spec(rs)
+			s.Rules.MustStay = func(p *corev1.Pod) bool { return p.Name == stays }
+			return s, err
+		}
+		pods := podsOf(r.owner, 4)
+		r.remove = lost
+		_, err := r.pass(t, 0, pods...)
+		require.Error(t, err)
+		r.remove, stays = done, "web-000"
+		pass, err := r.pass(t, 1, pods...)
+		require.NoError(t, err)
+		assert.Empty(t, pass.Deleted, "web-000 may go yet, and would be one too many")
+		*r.owner.Spec.Replicas = 2
+		pass, err = r.pass(t, 2, pods...)
+		require.NoError(t, err)
+		assert.Len(t, pass.Deleted, 1)
+	})
+	t.Run("to a veto it is gone", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(3)
+		spec, stays := r.kind.Spec, ""
+		r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.Spec, error) {
+			s, err := spec(rs)
+			s.Rules.MustStay = func(p *corev1.Pod) bool { return p.Name == stays }
+			return s, err
+		}
+		var asked []string
+		r.kind.BeforeScale = func(_ context.Context, _ *appsv1.ReplicaSet, active []*corev1.Pod, s replicas.Scale) replicas.Scale {
+			asked = names(active)
+			return s
+		}
+		pods := podsOf(r.owner, 4)
+		r.remove = lost
+		_, err := r.pass(t, 0, pods...)
+		require.Error(t, err)
+		require.Len(t, asked, 4)
+		stays = "web-000"
+		*r.owner.Spec.Replicas = 2
+		_, err = r.pass(t, 1, pods...)
+		require.Error(t, err)
+		assert.Equal(t, []string{"web-001", "web-002", "web-003"}, asked)
+	})
 	t.Run("no more go because another one must", func(t *testing.T) {
 		t.Parallel()
 		r := newRig(1)
@@ -524,6 +594,83 @@ func TestDoubtedDeletesBesideAConflict(t *testing.T) {
 	require.Error(t, err)
 	assert.Empty(t, pass.Deleted, "if web-000 goes after all, there are as many as wanted")
 	assert.True(t, pass.Waiting)
+}
+
+// One was doubted before, and after a Conflict it may go anyway, but no other in addition.
+func TestDoubtedBeforeAConflict(t *testing.T) {
+	t.Parallel()
+	r := newRig(2)
+	pods := versioned(podsOf(r.owner, 4))
+	podtest.NotReady(pods[0]) // deleted by its UID alone
+	limit := 1
+	spec := r.kind.Spec
+	r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.Spec, error) {
+		s, err := spec(rs)
+		s.MaxDeletions = &limit
+		return s, err
+	}
+	r.remove = func(*corev1.Pod, metav1.DeleteOptions) error { return timeout() }
+	_, err := r.pass(t, 0, pods...)
+	require.Error(t, err)
+	require.Equal(t, []string{"delete web-000"}, r.callsOf("delete"))
+	limit = 2
+	r.remove = func(p *corev1.Pod, opts metav1.DeleteOptions) error {
+		if p.Name == "web-000" {
+			return forbidden(p.Name, "a policy")
+		}
+		if opts.Preconditions.ResourceVersion != nil {
+			return conflict(p.Name)
+		}
+		return nil
+	}
+	r.live = func() ([]*corev1.Pod, error) { return pods[:3], nil } // a survivor has died
+	pass, err := r.pass(t, 1, pods...)
+	require.Error(t, err)
+	assert.Empty(t, pass.Deleted, "if web-000 goes after all, there are as many as wanted")
+}
+
+// What a veto allowed was allowed of the cache.
+func TestAVetoIsAskedAgainAfterALiveList(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		veto func(s replicas.Scale) replicas.Scale
+		want []string
+		err  string
+	}{
+		"it allows":      {func(s replicas.Scale) replicas.Scale { return s }, []string{"web-000"}, ""},
+		"it does not":    {func(replicas.Scale) replicas.Scale { return replicas.Scale{} }, nil, ""},
+		"it adds to it":  {func(s replicas.Scale) replicas.Scale { s.Delete = append(s.Delete, s.Delete...); return s }, nil, "a deletion was added"},
+		"it is at peace": {nil, []string{"web-000"}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(2)
+			pods := versioned(podsOf(r.owner, 3))
+			var asked [][]string
+			if tt.veto != nil {
+				r.kind.BeforeScale = func(_ context.Context, _ *appsv1.ReplicaSet, active []*corev1.Pod, s replicas.Scale) replicas.Scale {
+					if asked = append(asked, names(active)); len(asked) == 1 {
+						return s
+					}
+					return tt.veto(s)
+				}
+			}
+			_ = versionsOf(r, changed)
+			r.live = func() ([]*corev1.Pod, error) {
+				return append(clones(pods), podtest.Pod("web-new", owned(r.owner))), nil
+			}
+			pass, err := r.pass(t, 0, pods...)
+			if tt.err == "" {
+				require.NoError(t, err)
+			} else {
+				require.ErrorContains(t, err, tt.err)
+			}
+			assert.Equal(t, tt.want, names(pass.Deleted))
+			if tt.veto != nil {
+				assert.Equal(t, [][]string{{"web-000", "web-001", "web-002"}, {"web-000", "web-001", "web-002", "web-new"}}, asked)
+			}
+		})
+	}
 }
 
 func TestAVictimThatIsGoneAfterTheLiveList(t *testing.T) {
@@ -600,7 +747,7 @@ func TestDeletesOfReplicasThatGoAlready(t *testing.T) {
 	})
 }
 
-// What a server has decided is not doubted, and what was doubted no more once it has.
+// What a server has decided is not doubted, but it decides about one call alone.
 func TestDecidedDeletesAreNotDoubted(t *testing.T) {
 	t.Parallel()
 	refusal := func(p *corev1.Pod, _ metav1.DeleteOptions) error { return forbidden(p.Name, "a policy") }
@@ -613,7 +760,7 @@ func TestDecidedDeletesAreNotDoubted(t *testing.T) {
 		assert.Zero(t, pass.LiveReads+pass.LiveLists)
 		assert.Equal(t, 1, pass.Failed)
 	})
-	t.Run("and ends the doubt that there was", func(t *testing.T) {
+	t.Run("nor does it end the doubt that there was: the first call may take effect yet", func(t *testing.T) {
 		t.Parallel()
 		r := newRig(1)
 		pods := podsOf(r.owner, 2)
@@ -627,7 +774,7 @@ func TestDecidedDeletesAreNotDoubted(t *testing.T) {
 		r.remove = func(*corev1.Pod, metav1.DeleteOptions) error { return nil }
 		pass, err := r.pass(t, 2, pods...)
 		require.NoError(t, err)
-		assert.Equal(t, []string{"web-001"}, names(pass.Deleted))
+		assert.Equal(t, []string{"web-000"}, names(pass.Deleted))
 	})
 	t.Run("who has to go does so, whoever is doubted", func(t *testing.T) {
 		t.Parallel()

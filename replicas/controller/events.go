@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"reflect"
+	"sync"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -26,6 +27,7 @@ type watcher[O, C Object] struct {
 	from    OwnerCache[O]
 	pending *expectations.Store[expectations.Key]
 	specs   keptSpecs[C]
+	newest  newest
 	left    func(key expectations.Key, child types.UID) // a child left the cache
 	gone    func(key expectations.Key)                  // an owner left it
 	back    func(key expectations.Key)                  // an owner went back to an older version
@@ -37,9 +39,38 @@ type watcher[O, C Object] struct {
 	statusDelay time.Duration
 }
 
+// newest is the newest version that an event about a child had.
+type newest struct {
+	mu      sync.Mutex
+	version string
+}
+
+func (n *newest) saw(child metav1.Object) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	version := child.GetResourceVersion()
+	if isNumber := resourceversion.Reached(version, version); isNumber && !resourceversion.Older(version, n.version) {
+		n.version = version
+	}
+}
+
+func (n *newest) get() string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.version
+}
+
+// void is for a server that was restored: it gives versions a second time.
+func (n *newest) void() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.version = ""
+}
+
 func (w *watcher[O, C]) childAdded(obj any, q Enqueue) error {
 	child, err := w.child(obj)
 	if err == nil {
+		w.newest.saw(child)
 		events[O, C]{w, q}.added(child)
 	}
 	return err
@@ -54,6 +85,7 @@ func (w *watcher[O, C]) childUpdated(old, cur any, q Enqueue) error {
 	if err != nil {
 		return err
 	}
+	w.newest.saw(child)
 	e := events[O, C]{w, q}
 	switch {
 	case child.GetResourceVersion() != "" && was.GetResourceVersion() == child.GetResourceVersion(): // V6
@@ -71,6 +103,7 @@ func (w *watcher[O, C]) childUpdated(old, cur any, q Enqueue) error {
 func (w *watcher[O, C]) childDeleted(obj any, q Enqueue) error {
 	child, err := unwrap(obj, w.child)
 	if err == nil {
+		w.newest.saw(child)
 		events[O, C]{w, q}.deleted(child, true)
 	}
 	return err
@@ -98,6 +131,7 @@ func (w *watcher[O, C]) ownerUpdated(old, cur any, q Enqueue) error {
 	case was.GetUID() != owner.GetUID():
 		e.ownerDeleted(was)
 	case resourceversion.Older(owner.GetResourceVersion(), was.GetResourceVersion()):
+		w.newest.void()
 		w.back(expectations.KeyOf(owner))
 	case w.isOwn(was, owner, func() { e.wake(owner, 0) }):
 		return nil
@@ -149,10 +183,10 @@ func (e events[O, C]) settleCreation(c C) {
 }
 
 // deleting handles an update of a child that is being deleted. Its former self
-// counts only if the labels changed (V7).
+// counts only if the labels or the owner changed (V7).
 func (e events[O, C]) deleting(was, c C) {
 	e.deleted(c, false)
-	if !maps.Equal(was.GetLabels(), c.GetLabels()) {
+	if !maps.Equal(was.GetLabels(), c.GetLabels()) || !sameOwner(metav1.GetControllerOfNoCopy(was), metav1.GetControllerOfNoCopy(c)) {
 		e.deleted(was, false)
 	}
 }

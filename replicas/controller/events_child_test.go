@@ -138,9 +138,9 @@ func TestEventsChildUpdated(t *testing.T) {
 			woken: []string{"default/canary", "default/web"},
 		},
 		{
-			name:  "V7 with the same labels the old owner is not looked at",
+			name:  "V7 with a new owner it does too: no other event tells that owner",
 			event: updated(with(ownedBy("canary")), with(ownedBy("web"), podtest.Deleting)),
-			woken: []string{"default/web"},
+			woken: []string{"default/canary", "default/web"},
 		},
 		{
 			name:  "V7 an orphan that is being deleted wakes nobody",
@@ -248,8 +248,8 @@ func TestEventsChildUpdated(t *testing.T) {
 			event: updated(with(podtest.Labels(nil)), with(podtest.Labels(map[string]string{}))),
 		},
 		{
-			name: "W57 nil labels that became empty ones do not bring the old owner of a deleted pod in",
-			event: updated(with(ownedBy("canary"), podtest.Labels(nil)),
+			name: "W57 nil labels that became empty ones are none when a deletion begins",
+			event: updated(with(ownedBy("web"), podtest.Labels(nil)),
 				with(ownedBy("web"), podtest.Labels(map[string]string{}), podtest.Deleting)),
 			woken: []string{"default/web"},
 		},

@@ -59,7 +59,7 @@ func slowWakes(rs *appsv1.ReplicaSet, was, now *corev1.Pod) []string {
 	switch {
 	case was.ResourceVersion == now.ResourceVersion:
 		return nil
-	case now.DeletionTimestamp != nil && (owns(now) || relabeled && owns(was)):
+	case now.DeletionTimestamp != nil && (owns(now) || owns(was)):
 		return []string{key}
 	case now.DeletionTimestamp != nil:
 		return nil

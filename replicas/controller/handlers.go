@@ -50,6 +50,8 @@ import (
 //   - An update from one UID to another is a deletion and an addition. A cache
 //     sends it if a child was deleted and created again with the same name while
 //     the watch was broken.
+//   - An update that gives a child to another owner and begins its deletion wakes the
+//     former owner too.
 //   - Nil labels and empty labels are equal.
 type Handlers struct {
 	watcher untyped

@@ -58,7 +58,8 @@ type rig[O, C controller.Object] struct {
 	dryRun       func(c C) error
 	get          func(name string) (C, error)
 	live         func() ([]C, error)
-	liveVersion  string // of the list
+	liveIn       func(ctx context.Context) ([]C, error) // calls live
+	liveVersion  string                                 // of the list
 	getOwner     func() (O, error)
 	updateStatus func(write int, owner O) error // of the n-th write, from 1
 	stored       func(owner O)                  // changes what a status write stores
@@ -108,6 +109,7 @@ func rigOf[O, C controller.Object](kind controller.Kind[O, C], owner O) *rig[O, 
 		return *new(C), notFound(name)
 	}
 	r.live = func() ([]C, error) { return nil, errors.New("no list was expected") }
+	r.liveIn = func(context.Context) ([]C, error) { return r.live() }
 	r.getOwner = func() (O, error) { return clone(r.owner), nil }
 	r.updateStatus = func(int, O) error { return nil }
 	return r
@@ -206,6 +208,10 @@ func (r *rig[O, C]) Patch(_ context.Context, child C, patch selector.Patch, opts
 	}
 	patched := clone(child)
 	patched.SetResourceVersion(r.version)
+	if strings.Contains(string(patch.Data), `"controller":true`) {
+		ref := metav1.NewControllerRef(r.owner, r.kind.Owner)
+		patched.SetOwnerReferences(append(patched.GetOwnerReferences(), *ref))
+	}
 	r.patched(patched)
 	return patched, nil
 }
@@ -219,9 +225,9 @@ func (r *rig[O, C]) Get(_ context.Context, namespace, name string) (C, error) {
 	return r.get(name)
 }
 
-func (r *rig[O, C]) List(_ context.Context, namespace string, matching labels.Selector) (controller.List[C], error) {
+func (r *rig[O, C]) List(ctx context.Context, namespace string, matching labels.Selector) (controller.List[C], error) {
 	r.note(&r.calls, "list %s %s", namespace, matching)
-	items, err := r.live()
+	items, err := r.liveIn(ctx)
 	return controller.List[C]{Items: items, ResourceVersion: r.liveVersion}, err
 }
 

@@ -15,8 +15,13 @@ const (
 	failedHoldFirst, failedHoldLast       = 10 * time.Second, 5 * time.Minute
 	unresolvedFirst, unresolvedLast       = time.Second, time.Minute
 	listHoldFirst, listHoldLast           = time.Second, 15 * time.Second
-	setAsideWait, strayRetry              = time.Minute, time.Minute
+	passedFirst, passedLast               = 5 * time.Second, 5 * time.Minute
+	strayFirst, strayLast                 = time.Second, 5 * time.Minute
 )
+
+// setAsideWait is how long an orphan is left alone that the server refuses to give to the
+// owner, and a child that it refuses to take from it.
+const setAsideWait = time.Minute
 
 // holdIsTold is how long a hold is when an event tells of it: a shorter one is
 // over before anybody looks.

@@ -5,6 +5,7 @@ package controller
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -17,6 +18,16 @@ import (
 // server, has turns of its own: lists that hang hold back nobody else's.
 const listsAtOnce = 2
 
+// listsWaiting is how many more wait for their turn. Whoever wants another one gives its
+// worker back, for passes that need no list, and asks again after listBusy.
+const (
+	listsWaiting = 2
+	listBusy     = time.Second
+)
+
+// listTimeout is how long a list may take: one that hangs would keep its turn for ever.
+const listTimeout = 30 * time.Second
+
 // lists makes the live lists of a Controller. Owners of one namespace and selector
 // share a list that begins after they asked. A list that fails holds all others
 // back, for a while that doubles.
@@ -27,6 +38,7 @@ type lists[C Object] struct {
 	turns  chan struct{}
 
 	mu      sync.Mutex
+	made    int                     // those under way, and those that wait
 	waiting map[string]*listCall[C] // those that have not begun
 	failed  hold
 }
@@ -42,11 +54,14 @@ func newLists[C Object](list func(context.Context, string, labels.Selector) (Lis
 	return &lists[C]{list: list, now: opts.Now, random: opts.Random, turns: make(chan struct{}, listsAtOnce)}
 }
 
-// heldError says that lists are held back, and for how long.
-type heldError struct{ wait time.Duration }
+// heldError says that lists are held back, for how long, and why.
+type heldError struct {
+	wait time.Duration
+	why  string
+}
 
 func (e heldError) Error() string {
-	return fmt.Sprintf("live lists are held back for %v, as one failed", e.wait.Round(time.Millisecond))
+	return fmt.Sprintf("live lists are held back for %v, as %s", e.wait.Round(time.Millisecond), e.why)
 }
 
 // get returns a list that was made after the call. If who makes it for all gives
@@ -77,11 +92,15 @@ func (l *lists[C]) join(key string) (call *listCall[C], mine bool, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if wait := l.failed.remaining(l.now(), 0); wait > 0 {
-		return nil, false, heldError{wait}
+		return nil, false, heldError{wait, "one failed"}
 	}
 	if call, joined := l.waiting[key]; joined {
 		return call, false, nil
 	}
+	if l.made == listsAtOnce+listsWaiting {
+		return nil, false, heldError{listBusy, "others are under way"}
+	}
+	l.made++
 	if l.waiting == nil {
 		l.waiting = map[string]*listCall[C]{}
 	}
@@ -103,7 +122,12 @@ func (l *lists[C]) make(ctx context.Context, key string, call *listCall[C], name
 		}
 		begun = true
 	}
-	defer begin()
+	defer func() {
+		begin()
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.made--
+	}()
 	select {
 	case l.turns <- struct{}{}:
 	case <-ctx.Done():
@@ -112,7 +136,12 @@ func (l *lists[C]) make(ctx context.Context, key string, call *listCall[C], name
 	}
 	defer func() { <-l.turns }()
 	begin() // who asks from now on needs another one
-	call.list, call.err = l.list(ctx, namespace, matching)
+	limited, cancel := context.WithTimeoutCause(ctx, listTimeout, fmt.Errorf("a list took more than %v", listTimeout))
+	defer cancel()
+	call.list, call.err = l.list(limited, namespace, matching)
+	if call.err != nil && limited.Err() != nil && ctx.Err() == nil {
+		call.err = fmt.Errorf("%w: %w", context.Cause(limited), call.err)
+	}
 	call.givenUp = call.err != nil && ctx.Err() != nil
 	l.ended(call.err, call.givenUp)
 }
@@ -130,12 +159,15 @@ func (l *lists[C]) ended(err error, givenUp bool) {
 	}
 }
 
-// held is how long lists are held back still, and somewhat longer for each owner
-// than for the next, so that not all ask again at one moment.
-func (l *lists[C]) held() time.Duration {
+// retryIn is how long somebody has to wait whose list failed, or was held back: somewhat
+// longer for each owner than for the next, so that not all ask again at one moment.
+func (l *lists[C]) retryIn(err error) time.Duration {
 	l.mu.Lock()
-	defer l.mu.Unlock()
 	wait := l.failed.remaining(l.now(), 0)
+	l.mu.Unlock()
+	if held := (heldError{}); errors.As(err, &held) {
+		wait = held.wait
+	}
 	if wait <= 0 {
 		return 0
 	}

@@ -105,10 +105,13 @@ func (p *pass[O, C]) find(ctx context.Context, name types.NamespacedName, mustEx
 
 func (p *pass[O, C]) get(ctx context.Context, name types.NamespacedName) (found C, there bool, err error) {
 	found, err = p.client.Get(ctx, name.Namespace, name.Name)
-	if apierrors.IsNotFound(err) {
+	switch {
+	case apierrors.IsNotFound(err):
 		return found, false, nil
+	case err == nil && object.IsNil(found):
+		return found, false, errNoObject
 	}
-	return found, err == nil && !object.IsNil(found), err
+	return found, err == nil, err
 }
 
 // within looks for a child in a list, if there is one.

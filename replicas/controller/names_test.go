@@ -410,15 +410,26 @@ func TestStrays(t *testing.T) {
 		_, err := r.pass(t, 0)
 		require.Error(t, err)
 		*r.owner.Spec.Replicas = 0
-		for range 2 {
-			_, err = r.pass(t, 1)
+		for _, second := range []int{1, 3} {
+			pass, err := r.pass(t, second)
 			require.NoError(t, err)
 			assert.Equal(t, []string{"delete web-bbbbb"}, r.callsOf("delete"))
+			assert.Equal(t, time.Duration(second+1)*time.Second, pass.RequeueAfter)
 		}
+		calls := 0
+		for second := 4; second < 1800; second++ {
+			_, err = r.pass(t, second)
+			require.NoError(t, err)
+			calls += len(r.calls)
+		}
+		assert.Equal(t, 11, calls, "it is tried after 4 seconds, then 8, and at last every five minutes")
 		r.remove = func(p *corev1.Pod, _ metav1.DeleteOptions) error { return notFound(p.Name) }
-		_, _ = r.pass(t, 1)
-		_, _ = r.pass(t, 1)
-		assert.Empty(t, r.callsOf("delete"))
+		_, err = r.pass(t, 3600)
+		require.NoError(t, err)
+		assert.Len(t, r.callsOf("delete"), 1)
+		_, err = r.pass(t, 7200)
+		require.NoError(t, err)
+		assert.Empty(t, r.calls)
 	})
 	t.Run("W11 one whose answer was lost may be its user's doing: it is released, not deleted, and told of once", func(t *testing.T) {
 		t.Parallel()
@@ -692,7 +703,7 @@ func TestStraysAreNotForgotten(t *testing.T) {
 	pass, err := r.pass(t, 10)
 	require.NoError(t, err)
 	assert.Len(t, r.callsOf("delete"), 1)
-	assert.Equal(t, time.Minute, pass.RequeueAfter)
+	assert.Equal(t, 2*time.Second, pass.RequeueAfter)
 	r.remove = func(*corev1.Pod, metav1.DeleteOptions) error { return nil }
 	pass, err = r.pass(t, 70)
 	require.NoError(t, err)

@@ -34,7 +34,7 @@ type ownerState[C Object] struct {
 
 	perGeneration[C]
 	names   names
-	doubted map[types.UID]time.Time // when a delete was sent of which nobody knows what became
+	doubted doubts
 	strays  strays[C]
 	status  *differing
 }

@@ -4,10 +4,12 @@
 package controller
 
 import (
+	"maps"
 	"slices"
 	"sync"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
@@ -29,8 +31,13 @@ type proven[C Object] struct {
 	// absent are children that the cache has, and that are no replicas of the owner
 	// any more, nor may be, with the version of the list that says so, if it was one.
 	absent map[types.UID]string
+	list   bar
 	since  time.Time // the last list, or the last answer
-	bar    string    // the version of that list: a cache that has come so far shows it all
+	// passed is a wait that begins when events of other children show that the cache
+	// has passed by what is present, and does not have it. Then a list is worthwhile
+	// even if nothing follows from it.
+	passed  hold
+	unshown bool // it may, as how far it has come is not known
 	// restoredFrom is how far the cache was when a later list was older: the server
 	// was restored from a backup. Until the cache goes back it proves nothing.
 	restoredFrom string
@@ -41,47 +48,78 @@ type proven[C Object] struct {
 	meanwhile sets.Set[types.UID]
 }
 
-// over lays what is proven over a view of the cache, which has come as far as
-// read; mayCount tells which children may be replicas of the owner. If that has
-// been necessary for longer than patience, the proof is no longer good, since what
-// changed meanwhile is not known: then the view is old, and so is the cache, which is
-// the other view.
-func (v *proven[C]) over(cached []C, mayCount func(C) bool, read string, now time.Time, patience time.Duration) (view, other []C, old bool) {
+// A bar is the last live list. A child that is older, and that the list did not show, is
+// gone or another's: a watch that hung and goes on shows the dead once more.
+type bar struct {
+	version  string
+	children sets.Set[types.UID]
+}
+
+func (b bar) excludes(c metav1.Object) bool {
+	return resourceversion.Older(c.GetResourceVersion(), b.version) && !b.children.Has(object.ID(c))
+}
+
+// A progress tells how far a cache has come: read is up to where it shows everything, ""
+// if that is not known, and newest the newest version that an event had.
+type progress struct{ read, newest string }
+
+// over lays what is proven over a view of the cache; mayCount tells which children may
+// be replicas of the owner. If that has been necessary for longer than patience, the
+// proof is no longer good, since what changed meanwhile is not known: then the view is
+// old, and so is the cache, which is the other view. If the cache seems to have passed by
+// what is present, the view is old at once, and after some seconds passed is true too.
+func (v *proven[C]) over(cached []C, mayCount func(C) bool, cache progress, now time.Time, patience time.Duration) (view, other []C, old, passed bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
+	v.unshown = false
 	if v.restored {
-		return cached, nil, true
+		return cached, nil, true, false
 	}
 	if v.restoredFrom != "" {
-		if !resourceversion.Older(read, v.restoredFrom) {
-			return cached, nil, true
+		if !resourceversion.Older(cache.read, v.restoredFrom) {
+			return cached, nil, true, false
 		}
 		v.restoredFrom = ""
 	}
-	if v.bar != "" && resourceversion.Reached(read, v.bar) {
-		v.present, v.bar = nil, ""
-		v.absent = nil
-	}
-	if len(v.present) == 0 && len(v.absent) == 0 {
-		return cached, nil, false
+	v.reached(cache.read)
+	if !v.any() && v.list.version == "" {
+		return cached, nil, false, false
 	}
 	known := v.confirm(cached, mayCount)
-	switch {
-	case len(v.present) == 0 && len(v.absent) == 0:
-		return cached, nil, false
-	case now.Sub(v.since) >= patience:
-		return v.lay(cached, known), append([]C{}, cached...), true // never nil
+	if !v.any() {
+		return cached, nil, false, false
 	}
-	return v.lay(cached, known), nil, false
+	view, namesakes := v.lay(cached, known)
+	isPassed := v.isPassed(cache, known, now)
+	passed = isPassed && v.passed.remaining(now, 0) <= 0
+	if namesakes || passed || now.Sub(v.since) >= patience {
+		other = append([]C{}, cached...) // never nil
+	}
+	return view, other, isPassed || other != nil, passed
 }
 
-// confirm drops what the cache shows, and returns the cached children by their
-// ids. A child that is absent may be in the cache for ever: as another's, or to be
-// released.
+func (v *proven[C]) any() bool { return len(v.present)+len(v.absent) > 0 }
+
+// reached drops what a cache shows that has come so far.
+func (v *proven[C]) reached(read string) {
+	v.present = slices.DeleteFunc(v.present, func(c C) bool { return resourceversion.Reached(read, c.GetResourceVersion()) })
+	if resourceversion.Reached(read, v.list.version) {
+		v.present = slices.DeleteFunc(v.present, func(c C) bool { return v.list.children.Has(object.ID(c)) })
+		v.list = bar{}
+		maps.DeleteFunc(v.absent, func(_ types.UID, listed string) bool { return listed != "" })
+	}
+}
+
+// confirm drops what the cache shows, adds what the list did not show, and returns the
+// cached children by their ids. A child that is absent may be in the cache for ever: as
+// another's, or to be released.
 func (v *proven[C]) confirm(cached []C, mayCount func(C) bool) map[types.UID]C {
 	known := make(map[types.UID]C, len(cached))
 	for _, c := range cached {
 		known[object.ID(c)] = c
+		if v.list.excludes(c) && mayCount(c) {
+			v.add(object.ID(c), v.list.version)
+		}
 	}
 	v.present = slices.DeleteFunc(v.present, func(c C) bool {
 		shown, ok := known[object.ID(c)]
@@ -95,11 +133,14 @@ func (v *proven[C]) confirm(cached []C, mayCount func(C) bool) map[types.UID]C {
 	return known
 }
 
-func (v *proven[C]) lay(cached []C, known map[types.UID]C) []C {
-	view := make([]C, 0, len(cached)+len(v.present))
-	newer := make(map[types.UID]C, len(v.present))
+// lay returns the cached children with what is proven laid over them. A server has one
+// object of a name: of two the older one is gone. namesakes tells that there are two and
+// that nobody knows which.
+func (v *proven[C]) lay(cached []C, known map[types.UID]C) (view []C, namesakes bool) {
+	view = make([]C, 0, len(cached)+len(v.present))
+	newer, named := make(map[types.UID]C, len(v.present)), make(map[types.NamespacedName]C, len(v.present))
 	for _, c := range v.present {
-		newer[object.ID(c)] = c
+		newer[object.ID(c)], named[nameOf(c)] = c, c
 	}
 	for _, c := range cached {
 		id := object.ID(c)
@@ -108,6 +149,15 @@ func (v *proven[C]) lay(cached []C, known map[types.UID]C) []C {
 		}
 		if n, ok := newer[id]; ok {
 			c = n
+		} else if n, ok := named[nameOf(c)]; ok {
+			switch was, is := c.GetResourceVersion(), n.GetResourceVersion(); {
+			case resourceversion.Older(was, is):
+				continue
+			case resourceversion.Older(is, was):
+				v.drop(object.ID(n))
+			default:
+				namesakes = true
+			}
 		}
 		view = append(view, c)
 	}
@@ -116,7 +166,26 @@ func (v *proven[C]) lay(cached []C, known map[types.UID]C) []C {
 			view = append(view, c)
 		}
 	}
-	return view
+	return view, namesakes
+}
+
+// isPassed reports whether the cache seems to have passed by something that is present.
+// The events may be those of another watch, so that is no proof.
+func (v *proven[C]) isPassed(cache progress, known map[types.UID]C, now time.Time) bool {
+	if cache.read != "" {
+		return false
+	}
+	passed := false
+	for _, c := range v.present {
+		if _, shown := known[object.ID(c)]; !shown {
+			v.unshown = true
+			passed = passed || resourceversion.Older(c.GetResourceVersion(), cache.newest)
+		}
+	}
+	if passed && v.passed.since.IsZero() {
+		v.passed.double(now, passedFirst, passedLast)
+	}
+	return passed
 }
 
 // passing notes that a pass begins, and ended that it is over.
@@ -138,14 +207,16 @@ func (v *proven[C]) passing() (ended func()) {
 func (v *proven[C]) listed(live []C, listVersion string, cached []C, read string, now time.Time) (restored bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.since, v.bar = now, listVersion
+	v.since, v.passed.since = now, time.Time{}
 	v.present, v.absent, v.restoredFrom, v.restored = nil, nil, "", false
+	v.list = bar{listVersion, make(sets.Set[types.UID], len(live))}
 	shown := make(map[types.UID]C, len(cached))
 	for _, c := range cached {
 		shown[object.ID(c)] = c
 	}
 	for _, c := range live {
 		id := object.ID(c)
+		v.list.children.Insert(id)
 		was, ok := shown[id]
 		if (!ok || resourceversion.Older(was.GetResourceVersion(), c.GetResourceVersion())) && !v.meanwhile.Has(id) {
 			v.present = append(v.present, c)
@@ -154,6 +225,9 @@ func (v *proven[C]) listed(live []C, listVersion string, cached []C, read string
 	}
 	for id := range shown {
 		v.add(id, listVersion)
+	}
+	if len(v.present) == 0 {
+		v.passed = hold{}
 	}
 	if restored = resourceversion.Older(listVersion, read); restored {
 		v.restoredFrom = read
@@ -178,8 +252,8 @@ func (v *proven[C]) gone(id types.UID, now time.Time) {
 	v.add(id, "")
 }
 
-// adopted notes what became of an orphan that the list showed.
-func (v *proven[C]) adopted(c C) {
+// patched notes what became of a child that is present.
+func (v *proven[C]) patched(c C) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	for i, p := range v.present {
@@ -198,7 +272,7 @@ func (v *proven[C]) found(c C, now time.Time) {
 		return
 	}
 	v.learn(now)
-	v.drop(object.ID(c))
+	v.present = slices.DeleteFunc(v.present, func(p C) bool { return object.ID(p) == object.ID(c) || nameOf(p) == nameOf(c) })
 	v.present = append(v.present, c)
 }
 
@@ -209,10 +283,9 @@ func (v *proven[C]) drop(id types.UID) {
 // learn notes that something is proven now that the last list does not know of.
 // What was proven before grows no younger by that.
 func (v *proven[C]) learn(now time.Time) {
-	if len(v.present) == 0 && len(v.absent) == 0 {
-		v.since = now
+	if !v.any() {
+		v.since, v.passed = now, hold{}
 	}
-	v.bar = ""
 }
 
 // void notes that the server was restored from a backup: what was proven before is no
@@ -223,7 +296,7 @@ func (v *proven[C]) void() {
 	v.forget()
 }
 
-func (v *proven[C]) forget() { v.present, v.absent, v.bar, v.restored = nil, nil, "", true }
+func (v *proven[C]) forget() { v.present, v.absent, v.list, v.restored = nil, nil, bar{}, true }
 
 // selectedBy notes what selects the owner's children by now. A list by another
 // selector is no proof, as it does not show all of them.
@@ -233,7 +306,7 @@ func (v *proven[C]) selectedBy(selector labels.Selector) {
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if len(v.present)+len(v.absent) > 0 && v.selector != nil && v.selector.String() != selector.String() {
+	if (v.any() || v.list.version != "") && v.selector != nil && v.selector.String() != selector.String() {
 		v.forget()
 	}
 	v.selector = selector
@@ -249,17 +322,22 @@ func (v *proven[C]) left(id types.UID) {
 	}
 }
 
-// remaining is how long what is proven stays good, 0 if nothing is needed. What is
-// good no longer is looked at as often: a view of which nothing follows needs no
-// list.
+// remaining is how long what is proven stays good, 0 if nothing is needed. What is good
+// no longer is looked at as often: a view of which nothing follows needs no list. If the
+// cache does not tell how far it has come, an event of another child may tell meanwhile
+// that it has passed by what is present.
 func (v *proven[C]) remaining(now time.Time, patience time.Duration) time.Duration {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if len(v.present) == 0 && len(v.absent) == 0 {
+	if !v.any() {
 		return 0
 	}
-	if left := patience - now.Sub(v.since); left > 0 {
-		return left
+	left := patience - now.Sub(v.since)
+	if left <= 0 {
+		left = patience
 	}
-	return patience
+	if v.unshown {
+		left = min(left, max(v.passed.remaining(now, 0), passedFirst))
+	}
+	return left
 }

@@ -335,6 +335,189 @@ func TestProofChildByChild(t *testing.T) {
 	})
 }
 
+// A watch that hangs, and goes on where it was, shows those that came and went meanwhile.
+func TestAListIsABar(t *testing.T) {
+	t.Parallel()
+	a, dead, born := podtest.Pod("a", owned(replicaSet(1)), version("3")), podtest.Pod("dead", owned(replicaSet(1)), version("5")), podtest.Pod("born", owned(replicaSet(1)), version("21"))
+	// listed is a rig that has seen a alone in a list of version 20.
+	listed := func(t *testing.T) *podRig {
+		t.Helper()
+		r := newRig(1)
+		r.liveVersion = "20"
+		r.record().Set(r.key(), expectations.Changes{Creating: []string{"web-lost"}})
+		r.live = func() ([]*corev1.Pod, error) { return []*corev1.Pod{a}, nil }
+		pass, err := r.pass(t, 331)
+		require.NoError(t, err)
+		require.Equal(t, 1, pass.LiveLists)
+		return r
+	}
+	t.Run("who is older than a list and not in it is gone, even if the cache shows it only later", func(t *testing.T) {
+		t.Parallel()
+		r := listed(t)
+		for i := range 3 {
+			pass, err := r.pass(t, 332+i, dead, a)
+			require.NoError(t, err)
+			assert.Empty(t, r.calls)
+			assert.Equal(t, []string{"a"}, names(pass.Active))
+		}
+	})
+	t.Run("who is newer is there", func(t *testing.T) {
+		t.Parallel()
+		r := listed(t)
+		pass, err := r.pass(t, 332, born, a)
+		require.NoError(t, err)
+		assert.Len(t, pass.Deleted, 1)
+	})
+	t.Run("a cache that has come as far is right", func(t *testing.T) {
+		t.Parallel()
+		r := listed(t)
+		r.ownersVersion, r.childrenVersion = "19", "19"
+		pass, err := r.pass(t, 332, dead, a)
+		require.NoError(t, err)
+		assert.Equal(t, []string{"a"}, names(pass.Active))
+		r.childrenVersion = "20"
+		pass, err = r.pass(t, 333, dead, a)
+		require.NoError(t, err)
+		assert.Len(t, pass.Deleted, 1)
+	})
+	t.Run("it is of one selector alone", func(t *testing.T) {
+		t.Parallel()
+		r := listed(t)
+		r.owner.Spec.Selector.MatchLabels = map[string]string{"app": "web", "tier": "x"}
+		r.owner.Spec.Template.Labels = r.owner.Spec.Selector.MatchLabels
+		r.owner.Generation++
+		other := podtest.Pod("other", owned(r.owner), version("5"), podtest.Labels(r.owner.Spec.Selector.MatchLabels))
+		third := podtest.Pod("third", owned(r.owner), version("5"), podtest.Labels(r.owner.Spec.Selector.MatchLabels))
+		r.live = func() ([]*corev1.Pod, error) { return []*corev1.Pod{other, third}, nil }
+		pass, err := r.pass(t, 332, other, third)
+		require.NoError(t, err)
+		assert.Equal(t, 1, pass.LiveLists, "what the first list did not show proves nothing")
+		assert.Len(t, pass.Deleted, 1)
+	})
+}
+
+// A name was sent twice, and both times a pod came of it: the first one is gone.
+func TestAServerHasOneObjectOfAName(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		cached, answered string // their versions
+		lists            int
+	}{
+		"the answer is newer": {"5", "9", 0}, "the cache is newer": {"12", "9", 0}, "nobody knows": {"x", "y", 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(1)
+			r.create = func(int) error { return timeout() }
+			r.get = func(string) (*corev1.Pod, error) { return nil, timeout() }
+			_, err := r.pass(t, 0)
+			require.Error(t, err)
+			r.create, r.version = func(int) error { return nil }, tt.answered
+			_, err = r.pass(t, 1)
+			require.NoError(t, err)
+			require.Equal(t, []string{"create default/web-bbbbb"}, r.callsOf("create"))
+			first := podtest.Pod("web-bbbbb", owned(r.owner), podtest.UID("uid-first"), version(tt.cached))
+			require.NoError(t, r.start().ChildAdded(first))
+			r.live = func() ([]*corev1.Pod, error) {
+				return []*corev1.Pod{podtest.Pod("web-bbbbb", owned(r.owner), podtest.UID("uid-web-bbbbb"), version(tt.answered))}, nil
+			}
+			pass, err := r.pass(t, 2, first)
+			require.NoError(t, err)
+			assert.Empty(t, pass.Deleted)
+			assert.Len(t, pass.Active, 1)
+			assert.Equal(t, tt.lists, pass.LiveLists)
+		})
+	}
+}
+
+// The cache does not tell how far it has come, but events of others do.
+func TestWhatTheCachePassesBy(t *testing.T) {
+	t.Parallel()
+	a, b := podtest.Pod("a", owned(replicaSet(2)), version("10")), podtest.Pod("b", owned(replicaSet(2)), version("11"))
+	other := podtest.Pod("other", podtest.Labels(api), version("30"))
+	// listed is a rig to which a list has shown b, which the cache does not have.
+	listed := func(t *testing.T) *podRig {
+		t.Helper()
+		r := newRig(2)
+		r.liveVersion = "20"
+		r.record().Set(r.key(), expectations.Changes{Creating: []string{"web-lost"}})
+		r.live = func() ([]*corev1.Pod, error) { return []*corev1.Pod{a, b}, nil }
+		pass, err := r.pass(t, 331, a)
+		require.NoError(t, err)
+		require.Equal(t, 1, pass.LiveLists)
+		return r
+	}
+	t.Run("then seconds and not minutes pass until a list decides", func(t *testing.T) {
+		t.Parallel()
+		r := listed(t)
+		pass, err := r.pass(t, 332, a)
+		require.NoError(t, err)
+		assert.Equal(t, 5*time.Second, pass.RequeueAfter)
+		require.NoError(t, r.start().ChildAdded(other))
+		pass, err = r.pass(t, 337, a)
+		require.NoError(t, err)
+		assert.Zero(t, pass.LiveLists)
+		assert.Equal(t, 5*time.Second, pass.RequeueAfter)
+		r.live = func() ([]*corev1.Pod, error) { return []*corev1.Pod{a}, nil }
+		pass, err = r.pass(t, 342, a)
+		require.NoError(t, err)
+		assert.Equal(t, 1, pass.LiveLists)
+		assert.Len(t, pass.Created, 1)
+	})
+	t.Run("each list that shows the same makes the next one wait twice as long", func(t *testing.T) {
+		t.Parallel()
+		r := listed(t)
+		require.NoError(t, r.start().ChildAdded(other))
+		lists := 0
+		for second := 332; second < 332+3600; second += 5 {
+			pass, err := r.pass(t, second, a)
+			require.NoError(t, err)
+			lists += pass.LiveLists
+		}
+		assert.Less(t, lists, 20)
+		assert.Greater(t, lists, 10)
+	})
+	t.Run("events that are older tell nothing", func(t *testing.T) {
+		t.Parallel()
+		r := listed(t)
+		old := clone(other)
+		old.ResourceVersion = "9"
+		require.NoError(t, r.start().ChildAdded(old))
+		for second := 332; second < 600; second += 5 {
+			pass, err := r.pass(t, second, a)
+			require.NoError(t, err)
+			assert.Zero(t, pass.LiveLists)
+		}
+	})
+}
+
+// What keeps the number from what is wanted may be wrong too.
+func TestAnOldViewInWhichNothingMayGo(t *testing.T) {
+	t.Parallel()
+	r := atVersions(newRig(1), "5", "9")
+	spec := r.kind.Spec
+	r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.Spec, error) {
+		s, err := spec(rs)
+		s.Rules.MustStay = func(p *corev1.Pod) bool { return p.Annotations["stay"] != "" }
+		return s, err
+	}
+	for second := range 2 { // the second pass does not see what the first one wrote
+		_, err := r.pass(t, second)
+		require.NoError(t, err)
+	}
+	r.settle()
+	pods := podsOf(r.owner, 2)
+	live := clones(pods)
+	for _, p := range pods {
+		p.Annotations = map[string]string{"stay": "yes"}
+	}
+	r.live = func() ([]*corev1.Pod, error) { return live, nil }
+	pass, err := r.pass(t, 602, pods...)
+	require.NoError(t, err)
+	assert.Equal(t, 1, pass.LiveLists)
+	assert.Len(t, pass.Deleted, 1)
+}
+
 // A list is needed only for what the cache does not show.
 func TestNoNeedlessLists(t *testing.T) {
 	t.Parallel()

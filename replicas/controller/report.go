@@ -5,7 +5,6 @@ package controller
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -55,7 +54,7 @@ func (p *pass[O, C]) writeStatus(ctx context.Context) error {
 	case err != nil:
 		return err
 	case object.IsNil(fresh):
-		return errors.New("the client returned no object")
+		return errNoObject
 	case fresh.GetUID() != p.Owner.GetUID():
 		return fmt.Errorf("original is gone: got uid %s, wanted %s", fresh.GetUID(), p.Owner.GetUID())
 	}
@@ -97,7 +96,7 @@ func (p *pass[O, C]) updateStatus(ctx context.Context, owner O) (O, error) {
 	defer func() { p.state.wrote.end(stored) }()
 	written, err := p.client.UpdateStatus(ctx, owner)
 	if err == nil && object.IsNil(written) {
-		err = errors.New("the client returned no object")
+		err = errNoObject
 	}
 	if err == nil && p.wantsTheSame(written) {
 		stored = written.GetResourceVersion()

@@ -21,7 +21,7 @@ func (p *pass[O, C]) scale(ctx context.Context, scale replicas.ScaleOf[C]) error
 	if p.Waiting && scale.IsZero() {
 		return nil
 	}
-	scale, err := p.doubtedFirst(scale)
+	scale, err := p.doubtedFirst(ctx, scale)
 	if err != nil {
 		return err
 	}
@@ -60,7 +60,7 @@ func (p *pass[O, C]) carryOut(ctx context.Context, scale replicas.ScaleOf[C]) (e
 	if p.held(scale) {
 		return nil
 	}
-	if scale, err = p.beforeScale(ctx, scale); err != nil {
+	if scale, err = p.beforeScale(ctx, p.Active, scale); err != nil {
 		return err
 	}
 	tried := p.Scale.Delete // if this is createMissing
@@ -94,18 +94,22 @@ func (p *pass[O, C]) held(scale replicas.ScaleOf[C]) bool {
 	return true
 }
 
-// beforeScale asks Kind.BeforeScale, which may leave out and nothing else.
-func (p *pass[O, C]) beforeScale(ctx context.Context, scale replicas.ScaleOf[C]) (replicas.ScaleOf[C], error) {
+// beforeScale asks Kind.BeforeScale, which may leave out and nothing else. To it a child
+// is gone whose deletion was sent without an answer.
+func (p *pass[O, C]) beforeScale(ctx context.Context, active []C, scale replicas.ScaleOf[C]) (replicas.ScaleOf[C], error) {
 	if p.kind.BeforeScale == nil {
 		return scale, nil
 	}
 	given := scale // which may be cut down in place
 	given.Names, given.Delete = slices.Clone(scale.Names), slices.Clone(scale.Delete)
-	less := p.kind.BeforeScale(ctx, p.Owner, slices.Clone(p.Active), given)
 	victims := sets.New[types.UID]()
 	for _, v := range scale.Delete {
 		victims.Insert(object.ID(v.Object))
 	}
+	active = slices.DeleteFunc(slices.Clone(active), func(c C) bool {
+		return p.state.doubted.has(object.ID(c)) && !victims.Has(object.ID(c))
+	})
+	less := p.kind.BeforeScale(ctx, p.Owner, active, given)
 	isNil := object.NilOf[C]()
 	for _, v := range less.Delete {
 		if isNil(v.Object) || !victims.Has(object.ID(v.Object)) {
@@ -128,37 +132,4 @@ func keep[C Object](planned, less []replicas.Deletion[C]) []replicas.Deletion[C]
 		wanted.Insert(object.ID(v.Object))
 	}
 	return slices.DeleteFunc(slices.Clone(planned), func(v replicas.Deletion[C]) bool { return !wanted.Has(object.ID(v.Object)) })
-}
-
-// doubtedFirst chooses those first whose deletion was sent without an answer: it
-// may take effect yet, and another victim beside it would be one too many. After a
-// while it will not any more.
-func (p *pass[O, C]) doubtedFirst(scale replicas.ScaleOf[C]) (replicas.ScaleOf[C], error) {
-	if len(p.state.doubted) == 0 {
-		return scale, nil
-	}
-	there := make(map[types.UID]time.Time, len(p.state.doubted))
-	for _, c := range p.Active {
-		if sent, ok := p.state.doubted[object.ID(c)]; ok && p.Now.Sub(sent) <= unresolvedKept {
-			there[object.ID(c)] = sent
-		}
-	}
-	p.state.doubted = there
-	if len(scale.Delete) == 0 || len(there) == 0 {
-		return scale, nil
-	}
-	spec, mustGo := p.spec, p.spec.Rules.MustGo
-	left := len(scale.Delete)
-	spec.MaxDeletions = &left // as many as before, whoever has to go
-	chosen := make(map[types.UID]struct{}, len(there))
-	for _, c := range p.Active {
-		if _, ok := there[object.ID(c)]; ok && len(chosen) < left {
-			chosen[object.ID(c)] = struct{}{}
-		}
-	}
-	spec.Rules.MustGo = func(c C) bool {
-		_, ok := chosen[object.ID(c)]
-		return ok || mustGo != nil && mustGo(c)
-	}
-	return replicas.ScaleTo(p.Active, spec)
 }

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -21,12 +22,22 @@ import (
 type strays[C Object] struct {
 	mu   sync.Mutex
 	left []C
+	hold hold // until they are tried again
 }
 
-func (s *strays[C]) add(c C) {
+// add keeps what could not be deleted, now, until later.
+func (s *strays[C]) add(now time.Time, left ...C) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.left = append(s.left, c)
+	if s.left = append(s.left, left...); len(left) > 0 {
+		s.hold.double(now, strayFirst, strayLast)
+	}
+}
+
+func (s *strays[C]) remaining(now time.Time) time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.hold.remaining(now, 0)
 }
 
 func (s *strays[C]) any() bool {
@@ -35,9 +46,13 @@ func (s *strays[C]) any() bool {
 	return len(s.left) > 0
 }
 
-func (s *strays[C]) take() []C {
+// take returns what is to be tried again now.
+func (s *strays[C]) take(now time.Time) []C {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if len(s.left) == 0 || s.hold.remaining(now, 0) > 0 {
+		return nil
+	}
 	left := s.left
 	s.left = nil
 	return left
@@ -57,7 +72,7 @@ type strangeError struct{ error }
 func (p *pass[O, C]) strange(ctx context.Context, c C) error {
 	err := strangeError{fmt.Errorf("%q is not the owner's: the server gave it the labels %q and %d owner references", c.GetName(), labels.Set(c.GetLabels()), len(c.GetOwnerReferences()))}
 	if deleteErr := p.deleteStray(ctx, c); deleteErr != nil {
-		p.state.strays.add(c)
+		p.state.strays.add(p.opts.Now(), c)
 		return strangeError{errors.Join(err, deleteErr)}
 	}
 	return err
@@ -84,7 +99,9 @@ func (p *pass[O, C]) deleteStray(ctx context.Context, c C) error {
 		return nil
 	case err != nil:
 		return err
-	case object.IsNil(found) || found.GetUID() != c.GetUID() || !p.isStray(found):
+	case object.IsNil(found):
+		return errNoObject
+	case found.GetUID() != c.GetUID() || !p.isStray(found):
 		return nil
 	}
 	return p.deleteUnchanged(ctx, found)
@@ -115,9 +132,11 @@ func (p *pass[O, C]) deletePendingStrays(ctx context.Context) {
 	if object.IsNil(p.spec.Selector) {
 		return
 	}
-	for _, c := range p.state.strays.take() {
+	var left []C
+	for _, c := range p.state.strays.take(p.opts.Now()) {
 		if p.deleteStray(ctx, c) != nil {
-			p.state.strays.add(c)
+			left = append(left, c)
 		}
 	}
+	p.state.strays.add(p.opts.Now(), left...)
 }

@@ -116,11 +116,15 @@ type pass[O, C Object] struct {
 // then, the children are listed live; also if there is nothing, but the cache still
 // lacks what an expired expectation waits for, so that the number is right by chance
 // alone. If the list fails, nothing is changed. What a live list has shown counts
-// until the cache shows it too.
+// until the cache shows it too. A child that is older than the list and not in it is
+// gone, even if the cache shows it later. If the cache does not tell how far it has
+// come, and events of other children are newer than what the list has shown, the
+// children are listed again after five seconds, doubling to five minutes.
 //
-// A Controller has at most two live lists under way at once, and owners with the
-// same namespace and selector share one. After a list that failed there is none for
-// a second, doubling to 15 seconds.
+// A Controller has at most two live lists under way at once, for 30 seconds each at
+// most, and owners with the same namespace and selector share one. If two more wait
+// already, the pass ends and asks for another one after a second. After a list that
+// failed there is none for a second, doubling to 15 seconds.
 //
 // # Creations
 //
@@ -162,7 +166,9 @@ type pass[O, C Object] struct {
 // second, one event DeletionsHeld says why.
 //
 // If the answer to a delete call is lost, the Controller looks for the child on the
-// server. If the child is still there, it is the first to go in the next pass.
+// server. If the child is still there, it is the first to go in the next pass. Until
+// it is gone, or has another resourceVersion than the call carried, it counts as gone
+// for other deletions, for limits and for Kind.BeforeScale.
 //
 // # Claims
 //
@@ -240,7 +246,7 @@ func (p *pass[O, C]) run(ctx context.Context) error {
 		scale, err = p.claim(ctx, plan)
 	}
 	if errors.As(err, new(heldError)) { // no error: lists are tried again later
-		p.comeBack(p.lists.held())
+		p.comeBack(p.lists.retryIn(err))
 		return p.report(ctx, p.claimErr)
 	}
 	if err == nil {
@@ -348,7 +354,7 @@ func (p *pass[O, C]) end(err error) {
 		p.comeBack(1) // since the pass asked
 	}
 	if p.state.strays.any() {
-		p.comeBack(strayRetry)
+		p.comeBack(p.state.strays.remaining(p.opts.Now()))
 	}
 	if remaining := p.state.proven.remaining(p.opts.Now(), p.opts.ExpectationsTimeout); remaining > 0 {
 		p.comeBack(remaining)

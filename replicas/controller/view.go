@@ -30,7 +30,7 @@ func (p *pass[O, C]) plan(ctx context.Context) (replicas.PlanOf[C], error) {
 		return replicas.PlanOf[C]{}, err
 	}
 	plan, err := p.manageEither(ctx)
-	if err != nil || plan.Blocked.Reason != replicas.ViewIsOld && (!p.unmet || plan.Blocked.Reason != "") {
+	if err != nil || plan.Blocked.Reason != replicas.ViewIsOld && (!p.unmet && !p.isHindered(plan) || plan.Blocked.Reason != "") {
 		return plan, err
 	}
 	if err := p.readLive(ctx); err != nil {
@@ -40,6 +40,13 @@ func (p *pass[O, C]) plan(ctx context.Context) (replicas.PlanOf[C], error) {
 	live, err := p.manage(ctx)
 	live.Claims.Release = p.notListed(plan.Claims.Release)
 	return live, err
+}
+
+// isHindered reports whether the view is old and a limit, or children that must stay, are
+// all that keeps the number from what is wanted: that may be wrong too.
+func (p *pass[O, C]) isHindered(plan replicas.PlanOf[C]) bool {
+	there := len(plan.Claims.Owned) + len(plan.Claims.Adopt) + p.spec.HeldPlaces
+	return p.spec.Pending == expectations.Expired && there != int(p.spec.Replicas)
 }
 
 // manageEither plans from the other of two old views too: each may lack what the other
@@ -98,6 +105,7 @@ func (p *pass[O, C]) readCache(ctx context.Context) (err error) {
 	}
 	p.expectLeaving(expected.Deleting)
 	p.read = p.cache.ChildrenVersion() // before the children: they are at least as new
+	cache := progress{p.read, p.newest.get()}
 	if p.cached, err = p.cache.Children(ctx, p.Owner); err != nil {
 		p.retryAfter = serverDelay([]error{err})
 		return p.failure("listing children: %w", err)
@@ -113,10 +121,10 @@ func (p *pass[O, C]) readCache(ctx context.Context) (err error) {
 		p.pending.Lower(p.key, expectations.Changes{Creating: expected.Creating, Deleting: expected.Deleting})
 		p.spec.Pending = expectations.Satisfied
 	}
-	p.unmet = p.spec.Pending == expectations.Expired
 	p.state.proven.selectedBy(p.spec.Selector)
-	children, other, old := p.state.proven.over(p.cached, p.mayCount, p.read, p.Now, p.opts.ExpectationsTimeout)
+	children, other, old, passed := p.state.proven.over(p.cached, p.mayCount, cache, p.Now, p.opts.ExpectationsTimeout)
 	p.children, p.other = children, other
+	p.unmet = passed || p.spec.Pending == expectations.Expired
 	p.resolveNames(children)
 	if (old || p.state.old) && p.spec.Pending != expectations.Waiting {
 		p.spec.Pending = expectations.Expired
@@ -158,7 +166,7 @@ func (p *pass[O, C]) readLive(ctx context.Context) error {
 func (p *pass[O, C]) listLive(ctx context.Context) ([]C, error) {
 	list, err := p.list(ctx)
 	if err != nil {
-		p.retryAfter = max(p.retryAfter, p.lists.held())
+		p.retryAfter = max(p.retryAfter, p.lists.retryIn(err))
 		return nil, err
 	}
 	isNil := object.NilOf[C]()

@@ -21,6 +21,10 @@ import (
 // longest error back-off. Holds, servers and expectations take less.
 const longestWait = 1000 * time.Second
 
+// passedWait is how long a controller may take to find that its cache has passed by what
+// it takes to be there, if the cache does not tell how far it has come.
+const passedWait = 10 * time.Second
+
 // A lastPass is what the last pass for an owner left.
 type lastPass struct {
 	now    time.Time // of the controller
@@ -89,7 +93,7 @@ func (w *watcher) awake(rs *appsv1.ReplicaSet) error {
 		return nil
 	case queued && due.Sub(now) <= longestWait && (last.excuse || w.isExpecting(rs) || w.checker.settled(rs, pods, last.now) == nil):
 		return nil
-	case !w.seesAll(rs.Namespace):
+	case !w.seesAll(rs.Namespace), queued && due.Sub(now) <= passedWait && w.asleep() == AsleepUnversioned:
 		return nil
 	case queued:
 		return fmt.Errorf("for %v yet, though %w", due.Sub(now), why)

@@ -113,7 +113,7 @@ func (k *Checker) Watch(c *replicastest.Controller) {
 	k.watchers = append(k.watchers, w)
 	sync := c.Worker.Sync
 	c.Worker.Sync = func(ctx context.Context, key types.NamespacedName) (time.Duration, error) {
-		w.passBegan = k.truth.now
+		w.passBegan, w.tried = k.truth.now, false
 		return sync(ctx, key)
 	}
 	c.Scaling = w.scaling
@@ -235,7 +235,8 @@ type watcher struct {
 	record
 	looked    types.UID // the owner that the pass under way has read live
 	passBegan instant
-	wroteNow  bool // the status write under way has changed something
+	tried     bool // the pass has asked to delete a pod
+	wroteNow  bool             // the status write under way has changed something
 	waits     map[types.UID]wait
 	toldAt    map[types.UID]instant // the pass in which the server asked an owner to wait
 	last      map[types.NamespacedName]lastPass

@@ -300,6 +300,7 @@ func (w *watcher) found(name string) {
 // deleteSent notes a deletion without an answer.
 func (w *watcher) deleteSent(call replicastest.Call, err error) {
 	delete(w.doubted, call.Name)
+	w.tried = true
 	if err == nil {
 		return
 	}

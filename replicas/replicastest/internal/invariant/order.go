@@ -16,7 +16,8 @@ import (
 
 // ranked: the victims are the first in the order of all owned pods, found here by
 // comparing pod by pod, criterion by criterion. Only those may go before them whose
-// deletion was tried already, and may yet take effect.
+// deletion was tried already, and may yet take effect. What is left after a Conflict was
+// chosen before it.
 func (w *watcher) ranked(s replicastest.Scaling) {
 	if len(s.Scale.Delete) == 0 {
 		return
@@ -29,7 +30,7 @@ func (w *watcher) ranked(s replicastest.Scaling) {
 			w.fail(Ruled, "%s deletes %s, which must stay", s.Owner.Name, v.Object.Name)
 		}
 	}
-	if w.checker.ruled {
+	if w.checker.ruled || w.tried {
 		return
 	}
 	isDoubted := func(p *corev1.Pod) bool { _, is := w.doubted[p.Name]; return is }
