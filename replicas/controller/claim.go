@@ -131,8 +131,10 @@ func (p *pass[O, C]) patch(ctx context.Context, child C, patch selector.Patch) (
 		if p.read == "" { // otherwise passes wait until the cache shows it
 			p.state.answered.add(patched, p.Now)
 		}
-	case apierrors.IsNotFound(err):
+	case apierrors.IsNotFound(err) && p.mayCount(child):
 		p.state.proven.gone(object.ID(child), p.opts.Now())
+	case apierrors.IsNotFound(err):
+		p.state.proven.left(object.ID(child))
 	case apierrors.IsInvalid(err):
 		p.invalid.Add(1)
 	}

@@ -312,7 +312,7 @@ func (v *proven[C]) selectedBy(selector labels.Selector) {
 	v.selector = selector
 }
 
-// left notes that a child left the cache.
+// left notes that a child left the cache, or the server.
 func (v *proven[C]) left(id types.UID) {
 	v.mu.Lock()
 	defer v.mu.Unlock()

@@ -188,8 +188,12 @@ func (s *server) react(action clienttesting.Action) (runtime.Object, error) {
 			}
 		}
 		err := answer(s.scene.Patches[a.Name], a.Name)
-		if apierrors.IsNotFound(err) {
+		switch {
+		case apierrors.IsNotFound(err):
 			s.gone = append(s.gone, a.Name)
+		case !isRelease(string(a.Patch)):
+			ref := metav1.NewControllerRef(s.scene.RS, appsv1.SchemeGroupVersion.WithKind("ReplicaSet"))
+			pod.OwnerReferences = append(pod.OwnerReferences, *ref)
 		}
 		return pod, err
 	case clienttesting.DeleteActionImpl:

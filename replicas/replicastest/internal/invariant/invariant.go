@@ -236,7 +236,7 @@ type watcher struct {
 	looked    types.UID // the owner that the pass under way has read live
 	passBegan instant
 	tried     bool // the pass has asked to delete a pod
-	wroteNow  bool             // the status write under way has changed something
+	wroteNow  bool // the status write under way has changed something
 	waits     map[types.UID]wait
 	toldAt    map[types.UID]instant // the pass in which the server asked an owner to wait
 	last      map[types.NamespacedName]lastPass
