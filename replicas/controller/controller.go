@@ -106,10 +106,9 @@ type Options struct {
 	// DefaultMaxParallel; negative is refused. If it is 1, the goroutine that
 	// called Sync makes the calls, one after the other.
 	MaxParallel int
-	// ExpectationsTimeout is how long a creation or deletion may stay unseen before
-	// the cache counts as old. Up to a tenth is added at random, so that owners
-	// that wait for the same watch do not all list at one moment. Other writes have
-	// twice that time. 0 means expectations.DefaultTimeout; negative is refused.
+	// ExpectationsTimeout is how long a write may stay unseen before the cache counts
+	// as old. For creations and deletions up to a tenth is added at random, so that
+	// owners that wait for the same watch do not all list at one moment. 0 means expectations.DefaultTimeout; negative is refused.
 	ExpectationsTimeout time.Duration
 	// BackOffFailed holds creations of an owner whose children end as soon as they
 	// are created, such as pods that a node refuses: for 10 seconds after the

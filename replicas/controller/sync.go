@@ -55,7 +55,7 @@ func newReconciler[O, C Object](kind Kind[O, C], client Client[O, C], cache Cach
 			return time.Duration(opts.Random(int(opts.ExpectationsTimeout/10/time.Millisecond)+1)) * time.Millisecond
 		},
 	}
-	r.writes = &expectations.ConsistencyStore{Now: opts.Now, GiveUpAfter: 2 * opts.ExpectationsTimeout, ReadVersion: func(resource schema.GroupResource) string {
+	r.writes = &expectations.ConsistencyStore{Now: opts.Now, GiveUpAfter: opts.ExpectationsTimeout, ReadVersion: func(resource schema.GroupResource) string {
 		if resource == r.childResource {
 			return cache.ChildrenVersion()
 		}
@@ -111,8 +111,8 @@ type pass[O, C Object] struct {
 //
 // Nothing is created or deleted on a view that is known to be old: if an
 // expectation has expired, if another write of the Controller has not come back in
-// twice Options.ExpectationsTimeout, which is ten minutes by default, or if the
-// server was restored to an older state. If there is something to create or delete
+// Options.ExpectationsTimeout, which is five minutes by default, or if the server was
+// restored to an older state. If there is something to create or delete
 // then, the children are listed live; also if there is nothing, but the cache still
 // lacks what an expired expectation waits for, so that the number is right by chance
 // alone. If the list fails, nothing is changed. What a live list has shown counts
