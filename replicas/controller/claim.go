@@ -113,7 +113,7 @@ func (p *pass[O, C]) claimer() selector.Claimer[C] {
 		PatchType: p.patchType,
 		Patch:     p.patch,
 		CanAdopt: selector.CanAdopt(func(ctx context.Context) (metav1.Object, error) {
-			return p.client.GetOwner(ctx, owner.GetNamespace(), owner.GetName())
+			return p.readOwner(ctx)
 		}, owner),
 		Run: func(ctx context.Context, n int, call func(context.Context, int) error) error {
 			return summarize(slowstart.Run(ctx, n, p.all(n), call))

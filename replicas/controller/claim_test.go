@@ -38,7 +38,7 @@ func TestClaims(t *testing.T) {
 		assert.Equal(t, []string{"owned", "orphan"}, names(pass.Active))
 		assert.Len(t, pass.Created, 1)
 		assert.Equal(t, []string{
-			"get owner",
+			"read owner",
 			`patch orphan {"metadata":{"ownerReferences":[{"apiVersion":"apps/v1","kind":"ReplicaSet","name":"web","uid":"uid-of-web","controller":true,"blockOwnerDeletion":true}],"uid":"uid-orphan"}}`,
 			`patch leaves {"metadata":{"uid":"uid-leaves","ownerReferences":[{"$patch":"delete","uid":"uid-of-web"}]}}`,
 			"create default/web-bbbbb",
@@ -52,7 +52,7 @@ func TestClaims(t *testing.T) {
 		assert.Empty(t, r.calls)
 		_, err = r.pass(t, 0, podtest.Pod("a"), podtest.Pod("b"))
 		require.NoError(t, err)
-		assert.Equal(t, 1, count(r.calls, "get owner"))
+		assert.Equal(t, 1, count(r.calls, "read owner"))
 	})
 	t.Run("C18 C19 an owner that is gone, replaced or being deleted adopts nothing and is an error", func(t *testing.T) {
 		t.Parallel()
@@ -75,7 +75,7 @@ func TestClaims(t *testing.T) {
 			pass, err := r.pass(t, 0, podtest.Pod("a"), podtest.Pod("b"))
 			require.ErrorContains(t, err, "can't adopt", name)
 			assert.Equal(t, 2, pass.Failed)
-			assert.Equal(t, []string{"get owner"}, r.calls, "no patch, no creation")
+			assert.Equal(t, []string{"read owner"}, r.calls, "no patch, no creation")
 			assert.True(t, pass.Observed && pass.Waiting)
 			require.NoError(t, pass.ScaleErr, "claim errors set no ReplicaFailure")
 			adds, _ := r.pending()

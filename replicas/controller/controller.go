@@ -253,8 +253,9 @@ func (o Outcome[C]) Failure() status.Failure {
 // A Pass tells what one call of Sync did for an owner. Its lists point to the
 // children as the pass last saw them. Read only.
 type Pass[O, C Object] struct {
-	// Name is the owner's name. Owner is the owner as the cache has it; nil if
-	// there is none, or if the pass did not read it because the cache was behind.
+	// Name is the owner's name. Owner is the owner as the cache has it or, if that has
+	// been behind for some seconds, as the server has it; nil if there is none, or if
+	// the pass did not read it because the cache was behind.
 	Name  types.NamespacedName
 	Owner O
 	Outcome[C]
@@ -286,6 +287,13 @@ type Pass[O, C Object] struct {
 	// ViewWasOld reports whether the children were listed live because the cache
 	// was known to be old.
 	ViewWasOld bool
+	// OwnerWasOld reports whether calls of the Controller have shown that the owner is
+	// gone, is being deleted, or wants something else than the one in the cache: then
+	// nothing was created or deleted by that one.
+	OwnerWasOld bool
+	// OwnerErr is why the owner could not be read from the server before children were
+	// deleted, before an adoption, or after a status write that failed.
+	OwnerErr error
 	// Restored reports whether such a list was older than the cache: then the
 	// server was restored from a backup.
 	Restored bool

@@ -458,7 +458,7 @@ func TestConflicts(t *testing.T) {
 		assert.Equal(t, time.Second, pass.RequeueAfter)
 		_, err = r.pass(t, 7, pods...)
 		require.Error(t, err)
-		assert.Equal(t, []string{"delete web-000", "get web-000"}, r.calls, "no other is asked for, but the answer may have come after the fact")
+		assert.Equal(t, []string{"read owner", "delete web-000", "get web-000"}, r.calls, "no other is asked for, but the answer may have come after the fact")
 	})
 }
 
@@ -743,7 +743,7 @@ func TestDeletesOfReplicasThatGoAlready(t *testing.T) {
 			return pods, nil
 		}
 		_, _ = r.pass(t, 0, clones(pods)...)
-		assert.Equal(t, []string{"delete web-000", "list default app=web", "delete web-000"}, r.calls)
+		assert.Equal(t, []string{"read owner", "delete web-000", "list default app=web", "delete web-000"}, r.calls)
 	})
 }
 

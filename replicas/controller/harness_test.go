@@ -235,7 +235,7 @@ func (r *rig[O, C]) GetOwner(context.Context, string, string) (O, error) {
 	r.mu.Lock()
 	r.ownerGets++
 	r.mu.Unlock()
-	r.note(&r.calls, "get owner")
+	r.note(&r.calls, "read owner")
 	return r.getOwner()
 }
 

@@ -17,6 +17,8 @@ const (
 	listHoldFirst, listHoldLast           = time.Second, 15 * time.Second
 	passedFirst, passedLast               = 5 * time.Second, 5 * time.Minute
 	strayFirst, strayLast                 = time.Second, 5 * time.Minute
+	ownerHoldFirst, ownerHoldLast         = 50 * time.Millisecond, time.Second
+	ownerReadLast, ownerGoneLast          = 10 * time.Second, 5 * time.Minute
 )
 
 // setAsideWait is how long an orphan is left alone that the server refuses to give to the

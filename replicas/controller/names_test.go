@@ -688,7 +688,7 @@ func TestBeforeScale(t *testing.T) {
 		}
 		_, err = r.pass(t, 0, podsOf(r.owner, 2)...)
 		require.NoError(t, err)
-		assert.Len(t, r.calls, 2)
+		assert.Len(t, r.callsOf("delete"), 2)
 	})
 }
 

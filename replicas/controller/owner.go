@@ -19,7 +19,7 @@ import (
 const incarnationKept = time.Hour
 
 // ownerState is what is remembered of an owner between passes. It belongs to the
-// pass under way, but for proven, wrote and ready, which have locks of their own.
+// pass under way, but for proven, wrote, fact and ready, which have locks of their own.
 type ownerState[C Object] struct {
 	uid        types.UID
 	generation int64
@@ -28,6 +28,7 @@ type ownerState[C Object] struct {
 	proven   proven[C]
 	answered answered[C]
 	wrote    ownWrite
+	fact     ownerFact
 	ready    readySince
 	old      bool // the cache is known to be old, until a live list
 	told     told
@@ -49,7 +50,7 @@ type perGeneration[C Object] struct {
 }
 
 // told are the states that an event has told of and that last.
-type told struct{ adopt, release, list, related, backOff bool }
+type told struct{ adopt, release, list, owner, related, backOff bool }
 
 // nothingLeft drops what held back creations or deletions that are needed no
 // more: the next ones start anew.

@@ -87,10 +87,15 @@ func (w *ownWrite) read(version string) {
 // goes first do not matter, as none is missing and none is too many for another reason.
 func (p *pass[O, C]) wantsTheSame(written O) bool {
 	is, err := p.kind.Spec(written)
-	was := &p.asked
-	return err == nil && is.Replicas == was.Replicas && is.MinReadySeconds == was.MinReadySeconds &&
+	return err == nil && p.saySame(&p.asked, &is)
+}
+
+// saySame reports whether two specs ask for the same children, of those that there are.
+func (p *pass[O, C]) saySame(was, is *replicas.SpecOf[C]) bool {
+	return is.Replicas == was.Replicas && is.MinReadySeconds == was.MinReadySeconds &&
 		is.BurstReplicas == was.BurstReplicas && is.HeldPlaces == was.HeldPlaces && same(is.MaxDeletions, was.MaxDeletions) &&
-		!object.IsNil(is.Selector) && is.Selector.String() == was.Selector.String() && p.sayTheSame(is.Rules, was.Rules)
+		!object.IsNil(is.Selector) && !object.IsNil(was.Selector) && is.Selector.String() == was.Selector.String() &&
+		p.sayTheSame(is.Rules, was.Rules)
 }
 
 // sayTheSame reports whether two rules are the same for the children that there are.

@@ -6,6 +6,7 @@ package controller
 import (
 	"context"
 	"fmt"
+	"maps"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -45,11 +46,13 @@ func (p *pass[O, C]) writeStatus(ctx context.Context) error {
 	if err != nil || !differs || p.isDropped(p.Owner, updated) {
 		return err
 	}
-	written, err := p.updateStatus(ctx, updated)
-	if !apierrors.IsConflict(err) {
-		return p.written(updated, written, err)
+	if !p.stripped.Load() {
+		written, err := p.updateStatus(ctx, updated)
+		if !apierrors.IsConflict(err) {
+			return p.written(updated, written, err)
+		}
 	}
-	fresh, err := p.client.GetOwner(ctx, p.Owner.GetNamespace(), p.Owner.GetName())
+	fresh, err := p.readOwner(ctx)
 	switch {
 	case err != nil:
 		return err
@@ -62,7 +65,7 @@ func (p *pass[O, C]) writeStatus(ctx context.Context) error {
 	if err != nil || !differs || p.isDropped(fresh, updated) {
 		return err
 	}
-	written, err = p.updateStatus(ctx, updated)
+	written, err := p.updateStatus(ctx, updated)
 	return p.written(updated, written, err)
 }
 
@@ -98,10 +101,32 @@ func (p *pass[O, C]) updateStatus(ctx context.Context, owner O) (O, error) {
 	if err == nil && object.IsNil(written) {
 		err = errNoObject
 	}
-	if err == nil && p.wantsTheSame(written) {
+	if apierrors.IsNotFound(err) { // the owner is gone, or its kind has no such sub-resource
+		_, _ = p.readOwner(ctx)
+	}
+	if err != nil {
+		return written, err
+	}
+	if owner.GetResourceVersion() != "" && owner.GetGeneration() != written.GetGeneration() {
+		p.statusCounts.Store(true) // nobody else wrote in between
+	}
+	same := p.wantsTheSame(written)
+	if same {
 		stored = written.GetResourceVersion()
 	}
-	return written, err
+	p.ownerShown(written, same && (written.GetDeletionTimestamp() == nil) == (p.Owner.GetDeletionTimestamp() == nil))
+	return written, nil
+}
+
+// noteStripped notes that the cache has owners without all of their labels or annotations.
+// The status of some kinds, such as ReplicaSets, is written with these, and would erase
+// them: it is then written to owners as they were read from the server.
+func (p *pass[O, C]) noteStripped(fresh O) {
+	cached, version := p.Owner, p.Owner.GetResourceVersion()
+	if version != "" && version == fresh.GetResourceVersion() &&
+		!(maps.Equal(cached.GetLabels(), fresh.GetLabels()) && maps.Equal(cached.GetAnnotations(), fresh.GetAnnotations())) {
+		p.stripped.Store(true)
+	}
 }
 
 // written records a write (X9).

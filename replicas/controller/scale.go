@@ -63,6 +63,11 @@ func (p *pass[O, C]) carryOut(ctx context.Context, scale replicas.ScaleOf[C]) (e
 	if scale, err = p.beforeScale(ctx, p.Active, scale); err != nil {
 		return err
 	}
+	if len(scale.Delete) > 0 {
+		if may, err := p.mayDelete(ctx); !may {
+			return err
+		}
+	}
 	tried := p.Scale.Delete // if this is createMissing
 	if p.Scale = scale; len(tried) > 0 {
 		p.Scale.Delete = tried
@@ -80,7 +85,11 @@ func (p *pass[O, C]) carryOut(ctx context.Context, scale replicas.ScaleOf[C]) (e
 // when they need not.
 func (p *pass[O, C]) held(scale replicas.ScaleOf[C]) bool {
 	wait := p.state.deletions.remaining(p.Now, 0)
-	if scale.Create > 0 {
+	switch {
+	case p.ownerOld:
+		p.waitForOwner()
+		return true
+	case scale.Create > 0:
 		backOff := p.afterFailures()
 		p.tell(&p.state.told.backOff, backOff > 0, CreationsHeld,
 			fmt.Sprintf("Holding creations for %v: pods end as soon as they are created", backOff.Round(time.Second)))

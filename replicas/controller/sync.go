@@ -36,7 +36,10 @@ type reconciler[O, C Object] struct {
 
 	ownerResource, childResource schema.GroupResource
 	patchType                    types.PatchType
-	measures                     *measures[O, C]
+	// statusCounts says that generations grow when a status is written, and stripped that
+	// the cache's owners lack labels or annotations.
+	statusCounts, stripped atomic.Bool
+	measures               *measures[O, C]
 }
 
 func newReconciler[O, C Object](kind Kind[O, C], client Client[O, C], cache Cache[O, C], opts Options) *reconciler[O, C] {
@@ -88,6 +91,9 @@ type pass[O, C Object] struct {
 	asideBefore map[types.UID]*aside
 	// claimErr is what went wrong with claims, which stops nothing else.
 	claimErr error
+	// ownerRead says that a read begun in this pass has shown that the server's owner wants
+	// what the pass goes by; ownerOld that a read has shown that it does not.
+	ownerRead, ownerOld bool
 	// reads, listed and invalid count calls that may be made at the same time; invalid
 	// are patches that the server called so.
 	reads, listed, invalid atomic.Int64
@@ -278,8 +284,11 @@ func (p *pass[O, C]) look(ctx context.Context) (goOn bool, err error) {
 	if err := p.checkScope(owner); err != nil {
 		return false, err
 	}
-	p.Owner, p.key = owner, expectations.KeyOf(owner)
-	p.state = p.stateOf(owner, p.Now)
+	owner, goOn, err = p.upToDate(ctx, owner)
+	if !goOn {
+		return false, err
+	}
+	p.Owner, p.state = owner, p.stateOf(owner, p.Now)
 	p.state.wrote.read(owner.GetResourceVersion())
 	p.state.old = p.state.old || stale != (expectations.Stale{})
 	p.Generation = owner.GetGeneration()
@@ -386,6 +395,7 @@ func (r *reconciler[O, C]) childLeft(key expectations.Key, child types.UID) {
 func (r *reconciler[O, C]) wentBack(key expectations.Key) {
 	if state := r.owners.get(key); state != nil {
 		state.proven.void()
+		state.fact.forget()
 	}
 }
 

@@ -37,7 +37,7 @@ func TestRelated(t *testing.T) {
 		_, err = r.pass(t, 0, pods...)
 		require.NoError(t, err)
 		assert.Equal(t, 1, asked)
-		assert.Equal(t, []string{"delete web-001"}, r.calls)
+		assert.Equal(t, []string{"read owner", "delete web-001"}, r.calls)
 	})
 	t.Run("L4 W37 a failure costs the ranking, not the pass, and is told", func(t *testing.T) {
 		t.Parallel()

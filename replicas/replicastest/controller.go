@@ -108,6 +108,7 @@ func (c *ControllerOf[O, C]) kind() controller.Kind[O, C] {
 		}
 	}
 	kind.BeforeScale = func(ctx context.Context, owner O, owned []C, s replicas.ScaleOf[C]) replicas.ScaleOf[C] {
+		c.passing = owner // which the pass may have read from the server
 		if scale != nil {
 			s = scale(ctx, owner, owned, s)
 		}
@@ -182,8 +183,8 @@ func (c *ControllerOf[O, C]) RemembersWrites() bool { return c.remembers }
 // Now returns the time on the controller's clock.
 func (c *ControllerOf[O, C]) Now() time.Time { return c.cluster.Clock.Now().Add(c.Skew) }
 
-// Passing returns the owner of the pass that is under way, as the cache has it; nil
-// if there is no pass. After a Crash the pass stays under way for ever.
+// Passing returns the owner of the pass that is under way, as the cache has it or, once
+// the pass is about to create or delete, as the pass goes by it; nil if there is no pass. After a Crash the pass stays under way for ever.
 func (c *ControllerOf[O, C]) Passing() O { return c.passing }
 
 // Due returns when the next event arrives or the next pass is due, and whether

@@ -5,7 +5,6 @@ package chaos
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -66,9 +65,6 @@ func RunSpoiled(seed uint64, story Story, spoil func(*replicastest.Controller)) 
 	if err == nil {
 		err = r.settle()
 	}
-	if errors.Is(err, errStorm) {
-		err = nil
-	}
 	r.report.Known, r.report.Calls, r.report.Most, r.report.Err = r.checker.Known(), r.checker.Calls(), r.checker.Most(), err
 	return r.report
 }
@@ -127,14 +123,8 @@ func newRun(seed uint64, spoil func(*replicastest.Controller)) *run {
 	return r
 }
 
-// errStorm ends a story: what is known to go on for ever shows nothing more.
-var errStorm = errors.New("chaos: a storm")
-
 // err is the first thing that must not be, between two steps.
 func (r *run) err() error {
-	if r.checker.Known()[invariant.CostGone] > 0 {
-		return errStorm
-	}
 	if err := r.checker.Awake(r.shape.owners()); err != nil || r.elsewhere == nil {
 		return err
 	}

@@ -155,6 +155,12 @@ func (k *Checker) Describe(tell func(parts ...any)) {
 			}
 		}
 		tell("lost", lost)
+		for _, rs := range k.cluster.Owners("") {
+			k.truth.any(rs, w.read[rs.UID], func(rs *appsv1.ReplicaSet) bool {
+				tell("may want", *rs.Spec.Replicas)
+				return false
+			})
+		}
 	}
 }
 

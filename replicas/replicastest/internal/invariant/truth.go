@@ -51,12 +51,11 @@ func newTruth() truth {
 	return truth{pods: map[types.UID]*corev1.Pod{}, since: map[types.UID]moment{}, ended: map[types.UID]moment{}, specs: map[types.NamespacedName][]spec{}}
 }
 
-// clone copies a truth for a clone of the cluster. Only the newest specs matter there, as
-// no pass is under way.
+// clone copies a truth for a clone of the cluster.
 func (t truth) clone() truth {
 	clone := truth{t.now, t.epoch, t.was, maps.Clone(t.pods), maps.Clone(t.since), maps.Clone(t.ended), make(map[types.NamespacedName][]spec, len(t.specs))}
 	for key, specs := range t.specs {
-		clone.specs[key] = slices.Clone(specs[len(specs)-1:])
+		clone.specs[key] = slices.Clone(specs)
 	}
 	return clone
 }

@@ -1,0 +1,225 @@
+// Copyright The replicakit Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package controller
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/replicakit/replicakit/expectations"
+	"github.com/replicakit/replicakit/internal/object"
+	"github.com/replicakit/replicakit/internal/resourceversion"
+)
+
+// An ownerFact is what the Controller's own calls have shown of an owner, as long as the
+// cache shows an older one. The zero value knows nothing. Passes and event handlers use it
+// at the same time.
+type ownerFact struct {
+	mu      sync.Mutex
+	is      Object // as it was read; nil if it is gone, or if nothing is known
+	gone    bool
+	version string // of is or, if the owner is gone, of the one that the cache had
+	hold    hold   // until the next look at the cache or, after some seconds, at the server
+}
+
+// known returns the owner as it is known, whether it is gone, and its version; is is nil
+// if nothing is known but that.
+func (f *ownerFact) known() (is Object, gone bool, version string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.is, f.gone, f.version
+}
+
+// learn notes what a call has shown last. The hold goes on, if there is one.
+func (f *ownerFact) learn(is Object, gone bool, version string, now time.Time) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.is, f.gone, f.version = is, gone, version
+	if f.hold.wait == 0 {
+		f.hold.double(now, ownerHoldFirst, ownerHoldFirst)
+	}
+}
+
+// forget is for a cache that shows what is known, and for a server that was restored from
+// a backup.
+func (f *ownerFact) forget() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.is, f.gone, f.version, f.hold = nil, false, "", hold{}
+}
+
+// rest returns how long the hold lasts yet, and whether the next look is at the server.
+func (f *ownerFact) rest(now time.Time) (wait time.Duration, live bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.hold.remaining(now, 0), f.hold.wait >= ownerHoldLast
+}
+
+// holdOn begins the next hold, and returns how long it lasts.
+func (f *ownerFact) holdOn(now time.Time, last time.Duration) time.Duration {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.hold.double(now, ownerHoldFirst, last)
+	return f.hold.wait
+}
+
+// upToDate returns the owner that the pass goes by. That is the cached one unless an older
+// call has shown a newer one. Then the pass does nothing for some seconds, and after
+// that goes by a read of the server.
+func (p *pass[O, C]) upToDate(ctx context.Context, cached O) (owner O, goOn bool, err error) {
+	p.Owner, p.key = cached, expectations.KeyOf(cached)
+	p.state = p.owners.get(p.key)
+	if p.state == nil || p.isShown(cached, &p.state.fact) {
+		return cached, true, nil
+	}
+	p.Generation = cached.GetGeneration()
+	fact, now := &p.state.fact, p.opts.Now()
+	_, gone, version := fact.known()
+	isBack := gone && cached.GetResourceVersion() != version
+	wait, live := fact.rest(now)
+	if wait <= 0 && !live {
+		wait = fact.holdOn(now, ownerHoldLast)
+	}
+	if wait > 0 && !isBack {
+		p.holdForOwner(wait)
+		return cached, false, nil
+	}
+	fresh, err := p.readOwner(ctx)
+	switch {
+	case p.OwnerErr != nil:
+		p.retryAfter = max(p.retryAfter, fact.holdOn(now, ownerReadLast))
+		return cached, false, p.unread(ctx, p.OwnerErr)
+	case p.ownerRead:
+		fact.forget()
+		return cached, true, nil
+	case err != nil || fresh.GetUID() != cached.GetUID():
+		p.holdForOwner(fact.holdOn(now, ownerGoneLast))
+		return cached, false, nil
+	}
+	p.OwnerWasOld, p.ownerOld, p.ownerRead = true, false, true
+	p.comeBack(fact.holdOn(now, ownerReadLast))
+	return fresh, true, nil
+}
+
+// isShown reports whether the cache shows an owner as new as it is known, or one that wants
+// the same. Then nothing is to be remembered any longer. An owner that is gone does not
+// come back under its UID: what the cache shows of it later is from before.
+func (p *pass[O, C]) isShown(cached O, fact *ownerFact) bool {
+	is, gone, version := fact.known()
+	known, typed := is.(O)
+	switch {
+	case gone:
+		return false
+	case !typed:
+		return true
+	case resourceversion.Reached(cached.GetResourceVersion(), version) || p.wantTheSame(cached, known):
+		fact.forget()
+		return true
+	}
+	return false
+}
+
+// holdForOwner puts off what is to be created or deleted, as the cache has an older owner
+// than the server.
+func (p *pass[O, C]) holdForOwner(wait time.Duration) {
+	p.OwnerWasOld, p.Held, p.Waiting = true, true, true
+	p.comeBack(wait)
+}
+
+// readOwner reads the owner from the server, and notes what that shows.
+func (p *pass[O, C]) readOwner(ctx context.Context) (O, error) {
+	fresh, err := p.client.GetOwner(ctx, p.Owner.GetNamespace(), p.Owner.GetName())
+	p.OwnerErr = nil
+	switch {
+	case apierrors.IsNotFound(err):
+		p.ownerGone()
+		return fresh, err
+	case err == nil && object.IsNil(fresh):
+		p.OwnerErr = errors.New("the client returned no object")
+		return fresh, nil
+	case err != nil:
+		p.OwnerErr = err
+		return fresh, err
+	}
+	p.state.told.owner = false
+	if fresh.GetUID() != p.Owner.GetUID() {
+		p.ownerGone()
+		return fresh, nil
+	}
+	p.noteStripped(fresh)
+	same := p.wantTheSame(p.Owner, fresh)
+	p.ownerRead = p.ownerRead || same
+	p.ownerShown(fresh, same)
+	return fresh, nil
+}
+
+// ownerShown notes an owner that a call has shown, and whether it wants what the one wants
+// by which the pass goes.
+func (p *pass[O, C]) ownerShown(fresh O, same bool) {
+	p.ownerOld = !same
+	if is, gone, _ := p.state.fact.known(); !same || is != nil || gone {
+		p.state.fact.learn(fresh, false, fresh.GetResourceVersion(), p.opts.Now())
+	}
+}
+
+// ownerGone notes that the server does not have the owner.
+func (p *pass[O, C]) ownerGone() {
+	p.ownerOld = true
+	p.state.fact.learn(nil, true, p.Owner.GetResourceVersion(), p.opts.Now())
+}
+
+// unread tells that the owner could not be read although nothing can be done without that.
+func (p *pass[O, C]) unread(ctx context.Context, err error) error {
+	if ctx.Err() == nil {
+		p.tell(&p.state.told.owner, true, FailedOwner, "Error reading the owner before children are deleted: "+err.Error())
+	}
+	p.retryAfter = max(p.retryAfter, serverDelay([]error{err}))
+	return p.failure("reading it before children are deleted: %w", err)
+}
+
+// mayDelete reports whether the owner on the server still wants what the pass goes by: an
+// old spec may want fewer children.
+func (p *pass[O, C]) mayDelete(ctx context.Context) (bool, error) {
+	if p.ownerRead {
+		return true, nil
+	}
+	_, _ = p.readOwner(ctx)
+	if p.OwnerErr != nil {
+		p.ScaleErr, p.undeleted = p.OwnerErr, true
+		return false, p.unread(ctx, p.OwnerErr)
+	}
+	if p.ownerOld {
+		p.waitForOwner()
+	}
+	return p.ownerRead, nil
+}
+
+// waitForOwner puts the rest of the pass off, as a call of its own has shown a newer owner.
+func (p *pass[O, C]) waitForOwner() {
+	wait, _ := p.state.fact.rest(p.opts.Now())
+	p.holdForOwner(wait)
+}
+
+// wantTheSame reports whether two versions of an owner want the same children. Generations
+// tell that, unless they are 0, or grow when a status is written.
+func (p *pass[O, C]) wantTheSame(a, b O) bool {
+	switch {
+	case a.GetResourceVersion() != "" && a.GetResourceVersion() == b.GetResourceVersion():
+		return true
+	case (a.GetDeletionTimestamp() == nil) != (b.GetDeletionTimestamp() == nil):
+		return false
+	case a.GetGeneration() != b.GetGeneration() && a.GetGeneration() != 0 && b.GetGeneration() != 0 && !p.statusCounts.Load():
+		return false
+	}
+	was, err := p.kind.Spec(a)
+	is, otherErr := p.kind.Spec(b)
+	if err != nil || otherErr != nil {
+		return err != nil && otherErr != nil
+	}
+	return p.saySame(&was, &is)
+}
