@@ -184,6 +184,23 @@ func (c client[O, C, L, OC, CC]) List(ctx context.Context, namespace string, mat
 	}
 }
 
+// ServerVersion lists one child, which is enough to see how far the server has come.
+func (c client[O, C, L, OC, CC]) ServerVersion(ctx context.Context, namespace string) (string, error) {
+	children, err := c.childrenIn(namespace)
+	if err != nil {
+		return "", err
+	}
+	list, err := children.List(ctx, metav1.ListOptions{Limit: 1})
+	if err != nil {
+		return "", err
+	}
+	about, err := meta.ListAccessor(list)
+	if err != nil {
+		return "", fmt.Errorf("clientgo: listing children: %w", err)
+	}
+	return about.GetResourceVersion(), nil
+}
+
 func appendItems[C controller.Object](items []C, page runtime.Object) ([]C, error) {
 	err := meta.EachListItem(page, func(item runtime.Object) error {
 		child, ok := item.(C)
@@ -220,6 +237,18 @@ func (c loggedClient[O, C]) Delete(ctx context.Context, child C, opts metav1.Del
 		logger.V(4).Info(c.child+" has already been deleted.", logKey(c.child), klog.KObj(child))
 	}
 	return resourceVersion, err
+}
+
+// logged returns a client that logs. It can tell the server's version if the client can.
+func logged[O, C controller.Object](c controller.Client[O, C], child string) controller.Client[O, C] {
+	client := loggedClient[O, C]{c, child}
+	if versioner, ok := c.(controller.Versioner); ok {
+		return struct {
+			controller.Client[O, C]
+			controller.Versioner
+		}{client, versioner}
+	}
+	return client
 }
 
 func controllerName(child metav1.Object) string {

@@ -121,3 +121,23 @@ func TestList(t *testing.T) {
 		assert.Empty(t, names)
 	})
 }
+
+// How far the server has come is asked for by one child, as new as the call.
+func TestServerVersion(t *testing.T) {
+	t.Parallel()
+	var asked url.Values
+	answer := `{"apiVersion":"v1","kind":"PodList","metadata":{"resourceVersion":"7","continue":"more"},"items":[{"metadata":{"name":"a"}}]}`
+	code := http.StatusOK
+	client, ok := newClient(t, func(query url.Values) (int, string) {
+		asked = query
+		return code, answer
+	}).(controller.Versioner)
+	require.True(t, ok)
+	version, err := client.ServerVersion(t.Context(), "default")
+	require.NoError(t, err)
+	assert.Equal(t, "7", version)
+	assert.Equal(t, url.Values{"limit": {"1"}}, asked)
+	code, answer = http.StatusForbidden, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Forbidden","code":403}`
+	_, err = client.ServerVersion(t.Context(), "default")
+	assert.True(t, apierrors.IsForbidden(err), err)
+}

@@ -157,7 +157,7 @@ func (a attachment[O, C]) attach(ctx context.Context, client controller.Client[O
 	kind := a.typed
 	kind.Spec = withBurst(kind.Spec, opts.BurstReplicas)
 	kind.Observe = a.observe
-	a.controller, err = controller.New(kind, loggedClient[O, C]{client, kind.Child.Kind}, a.view, a.wake, controller.Options{
+	a.controller, err = controller.New(kind, logged(client, kind.Child.Kind), a.view, a.wake, controller.Options{
 		Now:                 a.clock.Now,
 		Events:              a.recording.sink(opts),
 		MaxParallel:         opts.MaxParallel,
@@ -241,6 +241,15 @@ func (c *Controller) Run(ctx context.Context, workers int) {
 		c.crew.start(func() { c.work(ctx) })
 	}
 	<-ctx.Done()
+}
+
+// NewTerm tells the Controller that another process may have been at work since its last
+// sync; see controller.Controller.NewTerm. A Controller that is made anew for each term, or
+// that Run starts only once a lease is held, needs no call.
+func (c *Controller) NewTerm() {
+	if c != nil {
+		c.controller.NewTerm()
+	}
 }
 
 // checkParts returns an error if one of what a controller is made from is nil, or is

@@ -142,6 +142,7 @@ type Controller struct {
 
 // A syncer is a reconciler of whatever owners and children.
 type syncer interface {
+	newTerm()
 	sync(ctx context.Context, owner types.NamespacedName) (time.Duration, error)
 	metrics() []Sample
 }
@@ -328,6 +329,17 @@ func (c *Controller) Expectations() *expectations.Store[expectations.Key] {
 		return &expectations.Store[expectations.Key]{}
 	}
 	return c.pending
+}
+
+// NewTerm tells the Controller that another process may have been at work since its last
+// pass: call it when leadership, or a range of owners, was taken over anew. A Controller
+// that has not made a pass yet needs no call. The caches may be older than what the other
+// process saw, so before the first pass for an owner that creates or deletes there is one
+// look at the server; see Sync.
+func (c *Controller) NewTerm() {
+	if c != nil && c.reconciler != nil {
+		c.reconciler.newTerm()
+	}
 }
 
 // events returns the handlers of the Controller.

@@ -61,6 +61,7 @@ type rig[O, C controller.Object] struct {
 	liveIn       func(ctx context.Context) ([]C, error) // calls live
 	liveVersion  string                                 // of the list
 	getOwner     func() (O, error)
+	serverAt     func() (string, error)         // nil: the client cannot tell
 	updateStatus func(write int, owner O) error // of the n-th write, from 1
 	stored       func(owner O)                  // changes what a status write stores
 	noStatus     bool                           // status writes are answered with nothing
@@ -90,6 +91,9 @@ func newRig(want int32) *podRig { return rigOf(controller.ReplicaSets(), replica
 
 func rigOf[O, C controller.Object](kind controller.Kind[O, C], owner O) *rig[O, C] {
 	r := &rig[O, C]{kind: kind, owner: owner, now: podtest.Now}
+	if at := owner.GetCreationTimestamp(); at.IsZero() { // new to the process, whose first passes look live otherwise
+		owner.SetCreationTimestamp(metav1.NewTime(podtest.Now.AddDate(1, 0, 0)))
+	}
 	r.look = func() {}
 	r.opts = controller.Options{MaxParallel: 1, Now: func() time.Time { r.look(); return r.now }, Random: r.random, Events: r}
 	r.owners = func() ([]O, error) { return []O{r.owner}, nil }
@@ -153,7 +157,7 @@ func (r *rig[O, C]) start() *controller.Controller {
 				observe(ctx, pass)
 			}
 		}
-		c, err := controller.New(r.kind, r, r, r.wake, r.opts)
+		c, err := controller.New(r.kind, r.client(), r, r.wake, r.opts)
 		if err != nil {
 			panic(err)
 		}
@@ -177,6 +181,21 @@ func (r *rig[O, C]) note(list *[]string, format string, args ...any) {
 }
 
 // The client.
+
+func (r *rig[O, C]) client() controller.Client[O, C] {
+	if r.serverAt == nil {
+		return r
+	}
+	return versioner[O, C]{r}
+}
+
+// A versioner is a client that can tell how far the server has come.
+type versioner[O, C controller.Object] struct{ *rig[O, C] }
+
+func (v versioner[O, C]) ServerVersion(_ context.Context, namespace string) (string, error) {
+	v.note(&v.calls, "version of %s", namespace)
+	return v.serverAt()
+}
 
 func (r *rig[O, C]) Create(_ context.Context, child C) (C, error) {
 	i := int(r.created.Add(1)) - 1

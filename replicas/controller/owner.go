@@ -24,6 +24,7 @@ type ownerState[C Object] struct {
 	uid        types.UID
 	generation int64
 	seen       time.Time // the last pass
+	left       bool      // the owner has left the cache: only what is in flight is still of use
 
 	proven   proven[C]
 	answered answered[C]
@@ -31,13 +32,31 @@ type ownerState[C Object] struct {
 	fact     ownerFact
 	ready    readySince
 	old      bool // the cache is known to be old, until a live list
+	term     int  // the last one in which a consistent look at the children was made
 	told     told
 
 	perGeneration[C]
+	*inFlight
+	strays strays[C]
+	status *differing
+}
+
+// inFlight is what was sent and may take effect yet. It outlives the rest of the state, as
+// an owner may leave a cache that is filtered, and come back.
+type inFlight struct {
 	names   names
 	doubted doubts
-	strays  strays[C]
-	status  *differing
+}
+
+// remaining is how long something may take effect yet.
+func (f *inFlight) remaining(now time.Time) (longest time.Duration) {
+	for _, u := range f.names.all() {
+		longest = max(longest, unresolvedKept-now.Sub(u.sent))
+	}
+	for _, d := range f.doubted {
+		longest = max(longest, unresolvedKept-now.Sub(d.sent))
+	}
+	return longest
 }
 
 // perGeneration is what a new generation of the owner makes void.
@@ -72,12 +91,8 @@ func (o *owners[C]) of(key expectations.Key, generation int64, now time.Time) (s
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	s = o.find(key)
-	if s == nil {
-		s = &ownerState[C]{uid: key.UID}
-		if o.m == nil {
-			o.m = map[types.NamespacedName][]*ownerState[C]{}
-		}
-		o.m[key.NamespacedName] = append(o.m[key.NamespacedName], s)
+	if s == nil || s.left {
+		s = o.begin(key, s)
 	}
 	if s.generation != generation {
 		s.generation, s.perGeneration = generation, perGeneration[C]{}
@@ -94,11 +109,29 @@ func (o *owners[C]) of(key expectations.Key, generation int64, now time.Time) (s
 	return s, idle
 }
 
-// get returns the state of an owner, or nil.
+// begin returns a new state in place of that of an owner that had left the cache, or of
+// none. What is in flight stays.
+func (o *owners[C]) begin(key expectations.Key, before *ownerState[C]) *ownerState[C] {
+	s := &ownerState[C]{uid: key.UID, inFlight: &inFlight{}}
+	if before != nil {
+		s.inFlight = before.inFlight
+	}
+	if o.m == nil {
+		o.m = map[types.NamespacedName][]*ownerState[C]{}
+	}
+	others := slices.DeleteFunc(o.m[key.NamespacedName], func(other *ownerState[C]) bool { return other == before })
+	o.m[key.NamespacedName] = append(others, s)
+	return s
+}
+
+// get returns the state of an owner that is in the cache, or nil.
 func (o *owners[C]) get(key expectations.Key) *ownerState[C] {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.find(key)
+	if s := o.find(key); s != nil && !s.left {
+		return s
+	}
+	return nil
 }
 
 // awaitWrite notes that a pass begins: should it not see its owner's last status
@@ -120,14 +153,35 @@ func (o *owners[C]) find(key expectations.Key) *ownerState[C] {
 	return nil
 }
 
-// forget drops the state of an owner, of every incarnation if uid is "".
+// forget notes that an owner has left the cache, every incarnation if uid is "".
 func (o *owners[C]) forget(key expectations.Key) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	left := slices.DeleteFunc(o.m[key.NamespacedName], func(s *ownerState[C]) bool { return key.UID == "" || s.uid == key.UID })
-	if len(left) > 0 {
-		o.m[key.NamespacedName] = left
-		return
+	for _, s := range o.m[key.NamespacedName] {
+		s.left = s.left || key.UID == "" || s.uid == key.UID
 	}
-	delete(o.m, key.NamespacedName)
+}
+
+// sweep drops the states of a name that have left the cache and that nothing is in flight
+// of. It returns how long it takes until the next one can be dropped, 0 if there is none.
+// Only a pass for that name calls it, as what is in flight is the pass's.
+func (o *owners[C]) sweep(name types.NamespacedName, now time.Time) (next time.Duration) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	kept := slices.DeleteFunc(o.m[name], func(s *ownerState[C]) bool {
+		if !s.left {
+			return false
+		}
+		remaining := s.remaining(now)
+		if remaining > 0 {
+			next = earliest(next, remaining)
+		}
+		return remaining <= 0
+	})
+	if len(kept) == 0 {
+		delete(o.m, name)
+		return 0
+	}
+	o.m[name] = kept
+	return next
 }

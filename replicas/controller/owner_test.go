@@ -13,8 +13,10 @@ import (
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/replicakit/replicakit/internal/podtest"
 	"github.com/replicakit/replicakit/replicas"
 )
 
@@ -160,6 +162,77 @@ func TestOwnersOfOneName(t *testing.T) {
 		pass(t, r, "waiting", 0)
 		pass(t, r, "again", 7200)
 		assert.Len(t, maps.Collect(r.record().All()), 2)
+	})
+}
+
+// An owner may leave a cache that is filtered, and come back.
+func TestAnOwnerThatComesBack(t *testing.T) {
+	t.Parallel()
+	// away lets the owner leave the cache for a while, and makes the passes that are asked
+	// for meanwhile.
+	away := func(t *testing.T, r *podRig, from, to time.Duration) {
+		t.Helper()
+		owners := r.owners
+		r.owners = func() ([]*appsv1.ReplicaSet, error) { return nil, nil }
+		require.NoError(t, r.start().OwnerDeleted(r.owner))
+		for at := from; at <= to; {
+			pass, err := r.passAt(t, at)
+			require.NoError(t, err)
+			if pass.RequeueAfter == 0 {
+				break
+			}
+			at += pass.RequeueAfter
+		}
+		r.owners = owners
+	}
+	t.Run("W11 a creation without an answer is sent again under its name", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(3)
+		r.create = func(i int) error {
+			if i == 1 {
+				return timeout()
+			}
+			return nil
+		}
+		r.get = func(name string) (*corev1.Pod, error) { return nil, timeout() }
+		_, err := r.pass(t, 0)
+		require.Error(t, err)
+		sent := r.callsOf("create")[1]
+		r.create = func(int) error { return nil }
+		away(t, r, time.Second, 2*time.Second)
+		_, err = r.pass(t, 299, podtest.Pod("web-bbbbb", owned(r.owner)))
+		require.NoError(t, err)
+		assert.Equal(t, sent, r.callsOf("create")[0])
+		assert.Len(t, r.callsOf("create"), 2)
+	})
+	t.Run("W13 a deletion without an answer is the first one to be repeated", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(2)
+		pods := ready(r.owner, 3)
+		r.remove = func(*corev1.Pod, metav1.DeleteOptions) error { return timeout() }
+		_, err := r.pass(t, 0, pods...)
+		require.Error(t, err)
+		r.remove = func(*corev1.Pod, metav1.DeleteOptions) error { return nil }
+		away(t, r, time.Second, 2*time.Second)
+		podtest.Cost("-7")(pods[2])
+		_, err = r.pass(t, 10, pods...)
+		require.NoError(t, err)
+		assert.Equal(t, []string{"delete web-000"}, r.callsOf("delete"))
+	})
+	t.Run("V17 five minutes after it was sent nothing is left", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(1)
+		r.create = func(int) error { return timeout() }
+		r.get = func(string) (*corev1.Pod, error) { return nil, timeout() }
+		_, err := r.pass(t, 0)
+		require.Error(t, err)
+		away(t, r, time.Second, time.Hour)
+		assert.Equal(t, podtest.Now.Add(5*time.Minute), r.now)
+		assert.Zero(t, r.last.RequeueAfter)
+		r.create = func(int) error { return nil }
+		_, err = r.pass(t, 301)
+		require.NoError(t, err)
+		assert.Equal(t, []string{"create default/web-bbbbc"}, r.callsOf("create"))
 	})
 }
 

@@ -33,6 +33,7 @@ type reconciler[O, C Object] struct {
 	writes *expectations.ConsistencyStore
 	lists  *lists[C]
 	owners owners[C]
+	term   term
 
 	ownerResource, childResource schema.GroupResource
 	patchType                    types.PatchType
@@ -81,6 +82,9 @@ type pass[O, C Object] struct {
 	children, cached, other []C
 	read                    string
 	unmet                   bool // the cache still lacks what was expected of it
+	inTerm                  int  // the term in which the pass began
+	termBegan               time.Time
+	begins                  bool // nothing but that the owner is new to the term makes the view an old one
 	// leaving are children of the view that are deleted; counted those that the
 	// status counts as active.
 	leaving leaving
@@ -222,6 +226,7 @@ func (c *Controller) Sync(ctx context.Context, owner types.NamespacedName) (requ
 func (r *reconciler[O, C]) sync(ctx context.Context, owner types.NamespacedName) (time.Duration, error) {
 	p := &pass[O, C]{reconciler: r}
 	p.Name, p.Now = owner, r.opts.Now()
+	p.inTerm, p.termBegan = r.term.begin(p.Now)
 	p.end(p.run(ctx))
 	p.LiveReads, p.LiveLists = int(p.reads.Load()), int(p.listed.Load())
 	p.Took = r.opts.Now().Sub(p.Now)
@@ -237,6 +242,8 @@ func (r *reconciler[O, C]) sync(ctx context.Context, owner types.NamespacedName)
 
 func (r *reconciler[O, C]) metrics() []Sample { return r.measures.samples() }
 
+func (r *reconciler[O, C]) newTerm() { r.term.next() }
+
 // run is the pass on one page: look, list and plan, claim, scale, report.
 func (p *pass[O, C]) run(ctx context.Context) error {
 	if goOn, err := p.look(ctx); !goOn {
@@ -250,6 +257,9 @@ func (p *pass[O, C]) run(ctx context.Context) error {
 	var scale replicas.ScaleOf[C]
 	if err == nil {
 		scale, err = p.claim(ctx, plan)
+	}
+	if errors.Is(err, errWait) {
+		return nil
 	}
 	if errors.As(err, new(heldError)) { // no error: lists are tried again later
 		p.comeBack(p.lists.retryIn(err))
@@ -275,6 +285,9 @@ func (p *pass[O, C]) look(ctx context.Context) (goOn bool, err error) {
 	switch {
 	case apierrors.IsNotFound(err):
 		p.forget(expectations.Key{NamespacedName: p.Name})
+		if next := p.owners.sweep(p.Name, p.Now); next > 0 {
+			p.comeBack(next)
+		}
 		return false, nil
 	case err != nil:
 		return false, fmt.Errorf("controller: %s %q: reading it: %w", p.kind.Owner.Kind, p.Name, err)
@@ -370,7 +383,8 @@ func (p *pass[O, C]) end(err error) {
 	}
 }
 
-// forget drops everything that is remembered of an owner that is gone. An empty UID
+// forget drops everything that is remembered of an owner that is gone, but for what is in
+// flight: the owner may only have left the cache. An empty UID
 // means every incarnation under that name: to know that an owner is not found is to
 // know its name alone.
 func (r *reconciler[O, C]) forget(key expectations.Key) {
@@ -410,6 +424,7 @@ func (r *reconciler[O, C]) stateOf(owner metav1.Object, now time.Time) *ownerSta
 			r.forget(left)
 		}
 	}
+	r.owners.sweep(key.NamespacedName, now)
 	return state
 }
 

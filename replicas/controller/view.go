@@ -33,6 +33,15 @@ func (p *pass[O, C]) plan(ctx context.Context) (replicas.PlanOf[C], error) {
 	if err != nil || plan.Blocked.Reason != replicas.ViewIsOld && (!p.unmet && !p.isHindered(plan) || plan.Blocked.Reason != "") {
 		return plan, err
 	}
+	if p.begins {
+		reached, err := p.awaitCache(ctx)
+		switch {
+		case err != nil:
+			return plan, err
+		case reached:
+			return p.manage(ctx)
+		}
+	}
 	if err := p.readLive(ctx); err != nil {
 		p.Waiting = true
 		return plan, err
@@ -126,7 +135,9 @@ func (p *pass[O, C]) readCache(ctx context.Context) (err error) {
 	p.children, p.other = children, other
 	p.unmet = passed || p.spec.Pending == expectations.Expired
 	p.resolveNames(children)
-	if (old || p.state.old) && p.spec.Pending != expectations.Waiting {
+	old = old || p.state.old
+	p.begins = p.isNewToTerm() && !old && p.spec.Pending == expectations.Satisfied
+	if (old || p.begins) && p.spec.Pending != expectations.Waiting {
 		p.spec.Pending = expectations.Expired
 	}
 	return nil
@@ -157,6 +168,7 @@ func (p *pass[O, C]) readLive(ctx context.Context) error {
 	}
 	p.pending.Forget(p.key)
 	p.children, p.leaving, p.state.old = live, nil, false
+	p.looked()
 	p.spec.Pending, p.spec.PendingFor = expectations.Satisfied, 0
 	return nil
 }

@@ -26,7 +26,10 @@ type caller[O, C client.Object] struct {
 	children objects[C]
 }
 
-var _ controller.Client[client.Object, client.Object] = caller[client.Object, client.Object]{}
+var (
+	_ controller.Client[client.Object, client.Object] = caller[client.Object, client.Object]{}
+	_ controller.Versioner                            = caller[client.Object, client.Object]{}
+)
 
 // NewClient returns the calls for a loop of your own: writer makes the writes, live
 // the reads. live must not use a cache: pass a manager's GetAPIReader. The scheme
@@ -116,6 +119,15 @@ func (c caller[O, C]) List(ctx context.Context, namespace string, matching label
 			return all, nil
 		}
 	}
+}
+
+// ServerVersion lists one child, which is enough to see how far the server has come.
+func (c caller[O, C]) ServerVersion(ctx context.Context, namespace string) (string, error) {
+	_, list, err := c.children.list(ctx, c.live, nil, &client.ListOptions{Namespace: namespace, Limit: 1})
+	if err != nil {
+		return "", err
+	}
+	return list.GetResourceVersion(), nil
 }
 
 func (c caller[O, C]) UpdateStatus(ctx context.Context, owner O) (O, error) {

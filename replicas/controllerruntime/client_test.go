@@ -26,6 +26,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
+	"github.com/replicakit/replicakit/replicas/controller"
 	"github.com/replicakit/replicakit/replicas/controllerruntime"
 	"github.com/replicakit/replicakit/selector"
 )
@@ -96,9 +97,10 @@ func TestAWebhookThatTakesLabelsAwayIsSeen(t *testing.T) {
 			r := newReconciler(t, f, controllerruntime.Options{})
 			_, err := r.Reconcile(t.Context(), request)
 			require.ErrorContains(t, err, "is not the owner's")
-			require.Len(t, s.requests, 2)
-			assert.Contains(t, s.requests[1], "DELETE /apis/example.com/v1/namespaces/default/workers/blue-")
-			assert.Contains(t, s.requests[1], `"uid":"uid-blue-`)
+			require.Len(t, s.requests, 3)
+			assert.Contains(t, s.requests[0], "GET /apis/example.com/v1/namespaces/default/workers?", "a new process looks live first")
+			assert.Contains(t, s.requests[2], "DELETE /apis/example.com/v1/namespaces/default/workers/blue-")
+			assert.Contains(t, s.requests[2], `"uid":"uid-blue-`)
 		})
 	}
 }
@@ -251,4 +253,21 @@ func TestNewClientRefuses(t *testing.T) {
 	strange := fake.NewClientBuilder().WithScheme(runtime.NewScheme()).Build()
 	_, err = controllerruntime.NewClient(strange, strange, pools())
 	require.ErrorContains(t, err, "controllerruntime: the scheme does not know example.com/v1, Kind=Worker")
+}
+
+// How far the server has come is asked for by one child.
+func TestServerVersion(t *testing.T) {
+	t.Parallel()
+	f, s := clusterOver(t, func(string, string, map[string]any) (int, any) {
+		return http.StatusOK, map[string]any{"apiVersion": "example.com/v1", "kind": "WorkerList", "metadata": map[string]any{"resourceVersion": "7", "continue": "more"}}
+	})
+	calls, err := controllerruntime.NewClient(f.client, f.live, pools())
+	require.NoError(t, err)
+	versioner, ok := calls.(controller.Versioner)
+	require.True(t, ok)
+	version, err := versioner.ServerVersion(t.Context(), "default")
+	require.NoError(t, err)
+	assert.Equal(t, "7", version)
+	require.Len(t, s.requests, 1)
+	assert.Contains(t, s.requests[0], "GET /apis/example.com/v1/namespaces/default/workers?limit=1")
 }

@@ -126,6 +126,7 @@ func TestAListThatIsOldSettlesNothing(t *testing.T) {
 type hungWatch struct {
 	t       *testing.T
 	cache   *fakeCluster
+	server  *fakeCluster
 	r       *controllerruntime.Reconciler[*WorkerPool, *Worker]
 	now     time.Time
 	deletes atomic.Int64
@@ -138,7 +139,7 @@ func newHungWatch(t *testing.T) *hungWatch {
 		h.deletes.Add(1)
 		return nil
 	}}, blue(3))
-	f.cache = h.cache.client
+	f.cache, h.server = h.cache.client, f
 	h.r = newReconciler(t, f, controllerruntime.Options{Controller: controller.Options{Now: func() time.Time { return h.now }}})
 	h.reconcile()
 	require.Len(t, f.workers(t), 3)
@@ -155,13 +156,15 @@ func (h *hungWatch) reconcile() {
 	require.NoError(h.t, err)
 }
 
-// scaleToOne shows in the cache that one child is wanted.
+// scaleToOne says that one child is wanted, and shows it in the cache.
 func (h *hungWatch) scaleToOne() {
 	h.t.Helper()
-	pool := blue(1)
-	require.NoError(h.t, h.cache.client.Get(h.t.Context(), request.NamespacedName, pool))
-	pool.Spec.Replicas = 1
-	require.NoError(h.t, h.cache.client.Update(h.t.Context(), pool))
+	for _, f := range []*fakeCluster{h.server, h.cache} {
+		pool := blue(1)
+		require.NoError(h.t, f.client.Get(h.t.Context(), request.NamespacedName, pool))
+		pool.Spec.Replicas = 1
+		require.NoError(h.t, f.client.Update(h.t.Context(), pool))
+	}
 }
 
 // The watch hangs for longer than expectations last, so that children are listed

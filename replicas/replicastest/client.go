@@ -43,6 +43,7 @@ type ClientOf[O Object[O], C Object[C]] struct {
 
 var (
 	_ controller.Client[*appsv1.ReplicaSet, *corev1.Pod] = (*Client)(nil)
+	_ controller.Versioner                               = (*Client)(nil)
 	_ controller.EventSink                               = (*Client)(nil)
 )
 
@@ -84,6 +85,7 @@ type Call struct {
 	Kind                 string // that of children or of owners, such as Pod
 	types.NamespacedName        // a list has no name, a child to create may have none
 	DryRun               bool
+	Limit                int  // of a list: how many children are asked for; 0 if all
 	Late                 bool // it takes effect when nobody waits for its answer any more
 	// ResourceVersion is the version that a child must have to be deleted; "" if any.
 	ResourceVersion string
@@ -221,6 +223,16 @@ func (c *ClientOf[O, C]) Get(ctx context.Context, namespace, name string) (C, er
 func (c *ClientOf[O, C]) List(ctx context.Context, namespace string, matching labels.Selector) (controller.List[C], error) {
 	return do(ctx, c, c.cluster.children.call("list", namespace, ""), func(ctx context.Context, cluster *ClusterOf[O, C]) (controller.List[C], error) {
 		return cluster.ListChildren(ctx, namespace, matching)
+	})
+}
+
+// ServerVersion asks the API server how far it has come, by a list of one child.
+func (c *ClientOf[O, C]) ServerVersion(ctx context.Context, namespace string) (string, error) {
+	call := c.cluster.children.call("list", namespace, "")
+	call.Limit = 1
+	return do(ctx, c, call, func(ctx context.Context, cluster *ClusterOf[O, C]) (string, error) {
+		list, err := cluster.ListChildren(ctx, namespace, labels.Everything())
+		return list.ResourceVersion, err
 	})
 }
 

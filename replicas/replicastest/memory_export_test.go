@@ -20,6 +20,7 @@ import (
 func (c *ControllerOf[O, C]) remember(other *ControllerOf[O, C]) {
 	copyExpectations(c.Expectations(), other.Expectations())
 	copyDeep(memory(c.controller), memory(other.controller))
+	copyDeep(inside(c.controller, "term"), inside(other.controller, "term"))
 }
 
 func copyExpectations(to, from *expectations.Store[expectations.Key]) {
@@ -36,8 +37,12 @@ func copyExpectations(to, from *expectations.Store[expectations.Key]) {
 // slices of pointers, by name. It is nobody else's business, so there is no other
 // way in.
 func memory(c *controller.Controller) reflect.Value {
+	return writable(inside(c, "owners").FieldByName("m"))
+}
+
+func inside(c *controller.Controller, field string) reflect.Value {
 	reconciler := reflect.ValueOf(c).Elem().FieldByName("reconciler").Elem().Elem()
-	return writable(reconciler.FieldByName("owners").FieldByName("m"))
+	return writable(reconciler.FieldByName(field))
 }
 
 // writable is a field of a struct that has an address, exported or not.

@@ -73,12 +73,10 @@ type Known struct {
 // test shows that it is broken still.
 func KnownToFail() []Known {
 	return []Known{
-		{FewerNewProcess, "a new process takes its first list for the truth", "a new process looks live before it changes a number"},
 		{UnsettledUnversioned, "a pod that a live list showed as terminating counts as such for ever if nothing follows from it", "a fact that the cache passes by has seconds"},
 		{MoreLanded, "a name counts as settled by a child that is gone", "a name is settled once for each time it was sent"},
 		{MoreInFlight, "a name counts as settled though a creation of it may still land", "a name is settled once for each time it was sent"},
 		{MoreOldSpec, "children are created by the spec that the cache shows", "nothing: one too many for a moment is healed"},
-		{MoreNewProcess, "a new process takes its first list for the truth", "a new process looks live before it changes a number"},
 	}
 }
 

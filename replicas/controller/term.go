@@ -1,0 +1,149 @@
+// Copyright The replicakit Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package controller
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/replicakit/replicakit/expectations"
+	"github.com/replicakit/replicakit/internal/resourceversion"
+)
+
+// A Versioner is a Client that can tell how far the server has come. With it and a cache
+// that tells its version, a new process needs one small list for all owners together, and
+// not a live list for each.
+type Versioner interface {
+	// ServerVersion returns the resourceVersion of a list of the children of a
+	// namespace, or of all namespaces if it is "". The list must be as new as the
+	// call, as that of Client.List, but one child of it is enough.
+	ServerVersion(ctx context.Context, namespace string) (string, error)
+}
+
+const (
+	// cachePatience is how long the first passes of a term wait at most until the
+	// cache has come as far as the server had when the term began.
+	cachePatience = 2 * time.Second
+	// clocksDiffer is by how much the clocks of the server and of this process may
+	// differ: an owner that was created so long after the term began is a new one.
+	clocksDiffer = 5 * time.Minute
+)
+
+// errWait ends a pass that has asked to come back.
+var errWait = errors.New("controller: the cache may be behind an earlier process")
+
+// A term is the time in which this process is the only one that is at work. When it
+// begins, the caches may be older than what an earlier process saw. The zero value is the
+// first term, which has not begun.
+type term struct {
+	mu      sync.Mutex
+	ended   int       // terms before this one
+	began   time.Time // the first pass
+	asked   time.Time // when the server was first asked for its version
+	last    time.Time // when it was asked last
+	asking  bool
+	version string // of the server's children, after the term began; "" if not known
+}
+
+// next begins another term with the next pass.
+func (t *term) next() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.ended++
+	t.began, t.asked, t.last, t.version = time.Time{}, time.Time{}, time.Time{}, ""
+}
+
+// begin returns the number of the term that a pass begins in, from 1 on, and when that began.
+func (t *term) begin(now time.Time) (number int, began time.Time) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.began.IsZero() {
+		t.began = now
+	}
+	return t.ended + 1, t.began
+}
+
+// reached reports whether a cache of a version shows all that was there when the term
+// began.
+func (t *term) reached(version string) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return resourceversion.Reached(version, t.version)
+}
+
+// patience returns how long a pass waits before it looks at the cache again; 0 if that has
+// taken long enough.
+func (t *term) patience(now time.Time) time.Duration {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	waited := now.Sub(t.asked)
+	if waited < 0 || waited >= cachePatience {
+		return 0
+	}
+	return min(max(waited, 50*time.Millisecond), cachePatience-waited)
+}
+
+// ask asks for the server's version, unless it is known, or another pass asks, or has asked
+// less than a second ago.
+func (t *term) ask(now func() time.Time, version func() (string, error)) {
+	t.mu.Lock()
+	at := now()
+	if t.version != "" || t.asking || !t.last.IsZero() && at.Sub(t.last) < time.Second && !at.Before(t.last) {
+		t.mu.Unlock()
+		return
+	}
+	number := t.ended
+	t.asking, t.last = true, at
+	if t.asked.IsZero() {
+		t.asked = at
+	}
+	t.mu.Unlock()
+	is, err := "", errors.New("controller: a panic")
+	defer func() {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		t.asking = false
+		if err == nil && number == t.ended {
+			t.version = is
+		}
+	}()
+	is, err = version()
+}
+
+// isNewToTerm reports whether nothing is known yet of the owner in this term but what the
+// cache shows, which may be older than what an earlier process saw. An owner that was
+// created later has no such past.
+func (p *pass[O, C]) isNewToTerm() bool {
+	isNew := p.Owner.GetCreationTimestamp().After(p.termBegan.Add(clocksDiffer))
+	if p.state.term != p.inTerm && (isNew || p.term.reached(p.read)) {
+		p.looked()
+	}
+	return p.state.term != p.inTerm
+}
+
+// looked notes that the children were listed live in this term.
+func (p *pass[O, C]) looked() { p.state.term = p.inTerm }
+
+// awaitCache waits until the cache has come as far as the server had after the term began,
+// if both tell their versions, and if that does not take long. It returns errWait if the
+// pass is to come back, and otherwise whether the cache has come so far.
+func (p *pass[O, C]) awaitCache(ctx context.Context) (reached bool, err error) {
+	versioner, ok := p.client.(Versioner)
+	if !ok || p.read == "" {
+		return false, nil
+	}
+	p.term.ask(p.opts.Now, func() (string, error) { return versioner.ServerVersion(ctx, p.Owner.GetNamespace()) })
+	if !p.isNewToTerm() {
+		p.spec.Pending = expectations.Satisfied
+		return true, nil
+	}
+	if wait := p.term.patience(p.opts.Now()); wait > 0 {
+		p.Waiting = true
+		p.comeBack(wait)
+		return false, errWait
+	}
+	return false, nil
+}

@@ -1,0 +1,219 @@
+// Copyright The replicakit Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package controller_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/replicakit/replicakit/internal/podtest"
+	"github.com/replicakit/replicakit/replicas/controller"
+)
+
+// aged is a rig whose owner was created so long before the first pass.
+func aged(want int32, age time.Duration) *podRig {
+	r := newRig(want)
+	r.owner.CreationTimestamp = metav1.NewTime(podtest.Now.Add(-age))
+	r.opts.ExpectationsTimeout = time.Hour
+	return r
+}
+
+const list = "list default app=web"
+
+func TestANewProcessLooksLiveBeforeItChangesANumber(t *testing.T) {
+	t.Parallel()
+	for name, created := range map[string]time.Time{
+		"an old owner":                            podtest.Now.Add(-time.Hour),
+		"one that has just been created":          podtest.Now,
+		"one from a server whose clock is ahead":  podtest.Now.Add(5 * time.Minute),
+		"one that does not tell when it was made": {},
+	} {
+		t.Run("of "+name+", and creates nothing that is there", func(t *testing.T) {
+			t.Parallel()
+			r := aged(20, 0)
+			r.owner.CreationTimestamp = metav1.NewTime(created)
+			all := ready(r.owner, 20)
+			r.live = func() ([]*corev1.Pod, error) { return all, nil }
+			pass, err := r.pass(t, 0, all[:2]...)
+			require.NoError(t, err)
+			assert.Equal(t, []string{list}, r.calls)
+			assert.True(t, pass.ViewWasOld)
+			_, err = r.pass(t, 1, all[:19]...)
+			require.NoError(t, err)
+			assert.Empty(t, r.calls, "what the list has shown counts")
+			_, err = r.pass(t, 2, all...)
+			require.NoError(t, err)
+			*r.owner.Spec.Replicas = 19
+			_, err = r.pass(t, 3, all...)
+			require.NoError(t, err)
+			assert.Equal(t, []string{"read owner", "delete web-000"}, r.calls, "one list is enough")
+		})
+	}
+	t.Run("and deletes nobody beside those that are gone", func(t *testing.T) {
+		t.Parallel()
+		r := aged(4, time.Hour)
+		all := ready(r.owner, 6)
+		r.live = func() ([]*corev1.Pod, error) { return all[:4], nil }
+		_, err := r.pass(t, 0, all...)
+		require.NoError(t, err)
+		assert.Equal(t, []string{list}, r.calls)
+	})
+	t.Run("a pass with nothing to do needs no look, the first one that has needs it", func(t *testing.T) {
+		t.Parallel()
+		r := aged(2, time.Hour)
+		pods := ready(r.owner, 2)
+		r.live = func() ([]*corev1.Pod, error) { return pods, nil }
+		for i := range 3 {
+			_, err := r.pass(t, 1000*i, pods...)
+			require.NoError(t, err)
+			assert.Empty(t, r.calls)
+		}
+		_, err := r.pass(t, 4000, pods[:1]...)
+		require.NoError(t, err)
+		assert.Equal(t, []string{list}, r.calls)
+	})
+	t.Run("if that fails, nothing is done", func(t *testing.T) {
+		t.Parallel()
+		r := aged(2, time.Hour)
+		r.live = func() ([]*corev1.Pod, error) { return nil, forbidden("", "no") }
+		for i := range 3 {
+			pass, _ := r.pass(t, 60*i)
+			assert.Equal(t, []string{list}, r.calls)
+			assert.True(t, pass.Waiting)
+			assert.Len(t, r.eventsOf("Warning FailedList"), map[int]int{0: 1}[i], "told once")
+		}
+	})
+	t.Run("an owner that is created later has no past", func(t *testing.T) {
+		t.Parallel()
+		r := aged(2, -5*time.Minute-time.Second)
+		_, err := r.pass(t, 0)
+		require.NoError(t, err)
+		assert.Len(t, r.last.Created, 2)
+		assert.Empty(t, r.callsOf("list"))
+	})
+	t.Run("another term is as a new process", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(2)
+		_, err := r.pass(t, 0, ready(r.owner, 2)...)
+		require.NoError(t, err)
+		r.owner.CreationTimestamp = metav1.NewTime(podtest.Now.Add(10 * time.Minute))
+		r.start().NewTerm()
+		r.live = func() ([]*corev1.Pod, error) { return ready(r.owner, 2), nil }
+		_, err = r.pass(t, 3600)
+		require.NoError(t, err)
+		assert.Equal(t, []string{list}, r.calls)
+		new(controller.Controller).NewTerm() // New did not make it
+	})
+}
+
+func TestANewProcessWhoseCacheTellsItsVersion(t *testing.T) {
+	t.Parallel()
+	const version = "version of default"
+	// at is a rig of an old owner, whose cache and server have come so far.
+	at := func(cache, server string) *podRig {
+		r := atVersions(aged(2, time.Hour), cache, "")
+		r.serverAt = func() (string, error) { return server, nil }
+		r.live = func() ([]*corev1.Pod, error) { return ready(r.owner, 2), nil }
+		return r
+	}
+	t.Run("one small list is for all owners", func(t *testing.T) {
+		t.Parallel()
+		r := at("20", "20")
+		_, err := r.pass(t, 0)
+		require.NoError(t, err)
+		assert.Equal(t, version, r.calls[0])
+		assert.Len(t, r.last.Created, 2)
+		assert.False(t, r.last.ViewWasOld)
+		r.owner.UID = "uid-of-another"
+		_, err = r.pass(t, 1)
+		require.NoError(t, err)
+		assert.Len(t, r.last.Created, 2)
+		assert.Empty(t, r.callsOf(version))
+		assert.Empty(t, r.callsOf("list"))
+	})
+	t.Run("a cache that is behind is waited for", func(t *testing.T) {
+		t.Parallel()
+		r := at("20", "30")
+		for _, after := range []time.Duration{0, 50, 100, 200} {
+			pass, err := r.passAt(t, after*time.Millisecond)
+			require.NoError(t, err)
+			assert.Equal(t, max(after, 50)*time.Millisecond, pass.RequeueAfter)
+			assert.True(t, pass.Waiting)
+			assert.Empty(t, r.callsOf("create"))
+			assert.Empty(t, r.callsOf("list"))
+			assert.Len(t, r.callsOf(version), map[time.Duration]int{0: 1}[after])
+		}
+		atVersions(r, "30", "")
+		_, err := r.passAt(t, 400*time.Millisecond)
+		require.NoError(t, err)
+		assert.Len(t, r.last.Created, 2)
+		assert.Empty(t, r.callsOf("list"))
+	})
+	for name, tt := range map[string]struct {
+		cache, server string
+		err           error
+	}{
+		"a cache that is far behind":  {"20", "30", nil},
+		"a server that does not tell": {"20", "", nil},
+		"versions that are words":     {"b", "b", nil},
+		"a server that refuses":       {"20", "30", errors.New("no")},
+	} {
+		t.Run(name+" is waited for two seconds, and then there is a live list", func(t *testing.T) {
+			t.Parallel()
+			r := at(tt.cache, tt.server)
+			r.serverAt = func() (string, error) { return tt.server, tt.err }
+			var waited time.Duration
+			for len(r.callsOf("list")) == 0 {
+				pass, err := r.passAt(t, waited)
+				require.NoError(t, err)
+				if !pass.ViewWasOld {
+					require.LessOrEqual(t, pass.RequeueAfter, time.Second)
+					waited += pass.RequeueAfter
+				}
+			}
+			assert.Equal(t, 2*time.Second, waited)
+			assert.Empty(t, r.last.Created)
+		})
+	}
+	t.Run("a call that hangs holds up no other owner for longer", func(t *testing.T) {
+		t.Parallel()
+		r := at("20", "30")
+		inside := false
+		r.serverAt = func() (string, error) {
+			if inside {
+				return "", errors.New("it is asked once at a time")
+			}
+			inside = true
+			other := *r.owner
+			other.Name, other.UID = "other", "uid-of-other"
+			mine := r.owner
+			r.owner = &other
+			for _, after := range []time.Duration{1, 2} {
+				r.now = podtest.Now.Add(after * time.Second)
+				pass, err := r.sync(t, t.Context())
+				require.NoError(t, err)
+				assert.Equal(t, after == 2, pass.ViewWasOld)
+			}
+			r.owner, r.now = mine, podtest.Now
+			return "20", nil
+		}
+		_, err := r.pass(t, 0)
+		require.NoError(t, err)
+		assert.Len(t, r.last.Created, 2)
+	})
+	t.Run("a client that cannot tell leaves a live list for each owner", func(t *testing.T) {
+		t.Parallel()
+		r := at("20", "30")
+		r.serverAt = nil
+		_, err := r.pass(t, 0)
+		require.NoError(t, err)
+		assert.Equal(t, []string{list}, r.calls)
+	})
+}
