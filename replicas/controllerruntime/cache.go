@@ -27,6 +27,8 @@ type view[O, C client.Object] struct {
 	owners   objects[O]
 	children objects[C]
 	field    string // see Index
+
+	ownersVersion, childrenVersion func() string
 }
 
 var _ controller.Cache[client.Object, client.Object] = view[client.Object, client.Object]{}
@@ -143,9 +145,8 @@ func (v view[O, C]) selectorOf(owner O) (labels.Selector, error) {
 	return spec.Selector, err
 }
 
-// OwnersVersion and ChildrenVersion are not known: a cache does not tell.
-func (v view[O, C]) OwnersVersion() string   { return "" }
-func (v view[O, C]) ChildrenVersion() string { return "" }
+func (v view[O, C]) OwnersVersion() string   { return v.ownersVersion() }
+func (v view[O, C]) ChildrenVersion() string { return v.childrenVersion() }
 
 func arePods[C client.Object]() bool {
 	_, pods := any(*new(C)).(*corev1.Pod)

@@ -124,6 +124,9 @@ func New[O, C client.Object](from cluster.Cluster, kind controller.Kind[O, C], o
 	if err := r.view.addIndex(from.GetFieldIndexer()); err != nil {
 		return nil, err
 	}
+	if err := r.view.tellVersions(from.GetCache()); err != nil {
+		return nil, err
+	}
 	kind.Observe = r.observe(kind.Observe)
 	//nolint:staticcheck // controller-runtime 0.21, the lowest that is supported, has no other.
 	if recorder := from.GetEventRecorderFor(r.name); isNil(opts.Controller.Events) && !isNil(recorder) {
@@ -137,6 +140,11 @@ func New[O, C client.Object](from cluster.Cluster, kind controller.Kind[O, C], o
 	}
 	return r, registerMetrics(metrics.Registry, r.name, r.controller)
 }
+
+// NewTerm tells the Reconciler that another process may have been at work since its last
+// Reconcile; see controller.Controller.NewTerm. A manager that loses its lease ends, so
+// Add needs no call.
+func (r *Reconciler[O, C]) NewTerm() { r.made().NewTerm() }
 
 // observe looks at each pass, then tells the kind's own observer.
 func (r *Reconciler[O, C]) observe(observe func(context.Context, controller.Pass[O, C])) func(context.Context, controller.Pass[O, C]) {

@@ -1,0 +1,58 @@
+// Copyright The replicakit Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package controllerruntime
+
+import (
+	"context"
+
+	toolscache "k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// tellVersions lets the view tell how far the caches have come.
+func (v *view[O, C]) tellVersions(from cache.Cache) error {
+	owner, err := v.owners.empty()
+	if err != nil {
+		return err
+	}
+	child, err := v.children.empty()
+	if err != nil {
+		return err
+	}
+	v.ownersVersion, v.childrenVersion = versionOf(from, owner), versionOf(from, child)
+	return nil
+}
+
+// versionOf returns a function that tells how far the cache of a kind has come: "" if the
+// cache does not tell. The informers of controller-runtime 0.24 and later do, and those of a
+// cache of several namespaces do not.
+func versionOf(from cache.Cache, kind client.Object) func() string {
+	indexed, ok := informerOf(from, kind).(interface{ GetIndexer() toolscache.Indexer })
+	if !ok {
+		return unknown
+	}
+	store, ok := indexed.GetIndexer().(interface{ LastStoreSyncResourceVersion() string })
+	if !ok {
+		return unknown
+	}
+	return store.LastStoreSyncResourceVersion
+}
+
+func unknown() string { return "" }
+
+// informerOf returns the informer of a kind, or nil. The cache of a test may have a reader
+// and nothing else.
+func informerOf(from cache.Cache, kind client.Object) (informer cache.Informer) {
+	defer func() {
+		if recover() != nil {
+			informer = nil
+		}
+	}()
+	informer, err := from.GetInformer(context.Background(), kind, cache.BlockUntilSynced(false))
+	if err != nil {
+		return nil
+	}
+	return informer
+}
