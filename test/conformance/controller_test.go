@@ -176,7 +176,7 @@ func (s step) happenToPods(w *world, now metav1.Time) {
 func (w *world) addSet(name string, uid types.UID, replicas int32) {
 	labels := map[string]string{"app": "a", "set": name}
 	rs := &appsv1.ReplicaSet{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: name, UID: uid, Generation: 1},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: name, UID: uid, Generation: 1, CreationTimestamp: newToOurs},
 		Spec: appsv1.ReplicaSetSpec{
 			Replicas: &replicas,
 			Selector: &metav1.LabelSelector{MatchLabels: labels},
@@ -385,7 +385,7 @@ func compareStories(t *testing.T, cases int, input func(g *gen) story, theirs, o
 			}
 			return s.differ(told, ours, named)
 		},
-		names:   append([]string{disputed, fewerStatuses, otherTries, lookedUp}, more...),
+		names:   append([]string{disputed, fewerStatuses, otherTries, lookedUp, readFirst}, more...),
 		reaches: []string{refusals},
 	}.run(t)
 }
@@ -461,6 +461,8 @@ func cmpCalls(theirs, ours chapter, controllers bool, named *tally) string {
 			named.add(otherTries)
 		case verb == "update" && (b < a || a > 0 && b <= ours.changes):
 			named.add(fewerStatuses)
+		case !onPods && verb == "get" && b > a && b-a <= ours.calls["delete pods"]:
+			named.add(readFirst)
 		case controllers && (verb == "patch" || !onPods && verb == "get") && b < a:
 			named.add(adoptedOnce) // a read comes before each adoption
 		default:

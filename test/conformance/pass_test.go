@@ -50,6 +50,8 @@ const (
 	delayed       = "W27: after an error the pass comes back when the server, or a hold, says"
 	fullMessage   = "T11 W20: the message of a condition says what was being done, and joins all errors"
 
+	readFirst = "the owner is read before pods are deleted, as an old spec may want fewer"
+
 	creates = "pods are created"
 	deletes = "pods are deleted"
 	adopts  = "pods are patched"
@@ -73,7 +75,7 @@ func TestPass(t *testing.T) {
 				}
 				return difference
 			},
-			names:   []string{claimFailed, mayNotAdopt, nsGoing, triedAgain, deletionsHeld, disputed, otherRanks, noCheckAhead, fullMessage, invalidAdoption, expiryAhead, goneAhead, releaseAgain, goneCounts, refreshed, kept, claimsTold, noRetry, goneRead, bothErrors, lookedUp, delayed},
+			names:   []string{claimFailed, mayNotAdopt, nsGoing, triedAgain, deletionsHeld, disputed, otherRanks, noCheckAhead, fullMessage, invalidAdoption, expiryAhead, goneAhead, releaseAgain, goneCounts, refreshed, kept, claimsTold, noRetry, goneRead, bothErrors, lookedUp, delayed, readFirst},
 			reaches: []string{creates, deletes, adopts, nothing, comes},
 		})
 	})
@@ -304,8 +306,8 @@ func (c scene) isAhead(ours outcome) bool {
 	return ours.missing > 0 || slices.ContainsFunc(ours.deletes, func(pod string) bool {
 		return apierrors.IsNotFound(answer(c.Deletes[pod], pod))
 	}) || slices.ContainsFunc(ours.patches, func(patch string) bool {
-		pod, body, _ := strings.Cut(patch, ": ")
-		return !isRelease(body) && apierrors.IsNotFound(answer(c.Patches[pod], pod))
+		pod, _, _ := strings.Cut(patch, ": ")
+		return apierrors.IsNotFound(answer(c.Patches[pod], pod))
 	})
 }
 
@@ -483,11 +485,12 @@ func cmpStatusWrites(c scene, first, ours outcome, named *tally) string {
 	return cmpInts("status writes", want, len(ours.statuses))
 }
 
-// cmpReads: before adoptions the owner is read, and after a Conflict. Ours looks up
-// pods whose creation or deletion failed.
+// cmpReads: before adoptions the owner is read, and after a Conflict. Ours reads it before
+// deletions too, and if a status write is answered with NotFound, and looks up pods whose
+// creation or deletion failed.
 func cmpReads(c scene, first, ours outcome, named *tally) string {
 	afterConflict := 0
-	if len(ours.statuses) > 0 && (c.Status == "stale" || c.Status == "Conflict") {
+	if len(ours.statuses) > 0 && (c.Status == "stale" || c.Status == "Conflict" || c.Status == "NotFound") {
 		afterConflict = 1
 	}
 	failed := c.Creates != "" && len(ours.creates) > c.FailFrom ||
@@ -497,8 +500,14 @@ func cmpReads(c scene, first, ours outcome, named *tally) string {
 		named.add(lookedUp)
 		reads = 0
 	}
+	looks := 0
+	if len(ours.deletes) > 0 && ours.checks == 0 {
+		named.add(readFirst)
+		looks = 1
+	}
 	return cmpInts("reads of the owner before claims", first.checks, ours.checks) +
-		cmpInts("reads of the owner after a Conflict", afterConflict, ours.calls["get replicasets"]-ours.checks) +
+		cmpInts("reads of the owner before deletions", looks, ours.looks) +
+		cmpInts("reads of the owner after a Conflict", afterConflict, ours.calls["get replicasets"]-ours.checks-ours.looks) +
 		cmpInts("reads of pods", 0, reads) +
 		cmpInts("other lists", 0, ours.calls["list replicasets"])
 }

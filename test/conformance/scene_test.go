@@ -147,6 +147,8 @@ type server struct {
 	events           []string
 	calls            map[string]int // reads, by verb and resource
 	checks           int            // reads of the owner before its status was written
+	deleting         bool           // ours is about to delete, and reads the owner first
+	looks            int            // how often it did
 	missing          int            // pods that were gone as they were listed
 }
 
@@ -195,6 +197,9 @@ func (s *server) react(action clienttesting.Action) (runtime.Object, error) {
 			ref := metav1.NewControllerRef(s.scene.RS, appsv1.SchemeGroupVersion.WithKind("ReplicaSet"))
 			pod.OwnerReferences = append(pod.OwnerReferences, *ref)
 		}
+		if patched, err := s.pod(a.Name); err == nil {
+			pod = patched
+		}
 		return pod, err
 	case clienttesting.DeleteActionImpl:
 		return nil, s.delete(a.Name, a.DeleteOptions.Preconditions)
@@ -204,12 +209,17 @@ func (s *server) react(action clienttesting.Action) (runtime.Object, error) {
 		return &corev1.PodList{Items: s.matching(a.Namespace, a.ListRestrictions.Labels)}, nil
 	case clienttesting.UpdateActionImpl:
 		rs := a.Object.(*appsv1.ReplicaSet)
+		s.deleting = false
 		s.statuses = append(s.statuses, rs.DeepCopy())
 		return rs, s.answerStatus(rs)
 	case clienttesting.GetActionImpl:
 		s.calls["get "+a.Resource.Resource]++
 		if a.Resource.Resource == "pods" {
 			return s.pod(a.Name)
+		}
+		if s.deleting {
+			s.looks++
+			return s.scene.RS.DeepCopy(), nil
 		}
 		if len(s.statuses) == 0 {
 			s.checks++
@@ -264,6 +274,7 @@ func (s *server) create(namespace string, pod *corev1.Pod) (*corev1.Pod, error) 
 // saw it: a resourceVersion meets a Conflict. "Conflict" is one whatever is sent, as
 // if a webhook refused.
 func (s *server) delete(pod string, only *metav1.Preconditions) error {
+	s.deleting = false
 	s.deletes = append(s.deletes, pod)
 	s.preconditions = append(s.preconditions, only)
 	kind := s.scene.Deletes[pod]

@@ -152,6 +152,7 @@ func (c *claimedCache) Children(context.Context, *appsv1.ReplicaSet) ([]*corev1.
 const (
 	noRetry  = "W47: a write that failed with anything but a Conflict is not tried again"
 	goneRead = "W47: nothing is written to another ReplicaSet of that name"
+	goneLook = "a status write that is answered with NotFound asks for a read of the owner"
 	noWrite  = "the status is up to date, and nothing is written"
 	oneWrite = "the first write succeeds"
 )
@@ -164,7 +165,7 @@ func TestStatusWrite(t *testing.T) {
 			cases: 50_000, of: "statuses",
 			input:   (*gen).statusWrite,
 			differ:  differOnStatusWrites,
-			names:   []string{noRetry, goneRead, refreshed, kept},
+			names:   []string{noRetry, goneRead, goneLook, refreshed, kept},
 			reaches: []string{noWrite, oneWrite},
 		})
 	})
@@ -188,6 +189,9 @@ func differOnStatusWrites(c statusWrite, named *tally) string {
 		named.reach(noWrite)
 	case first == nil:
 		named.reach(oneWrite)
+	case apierrors.IsNotFound(first):
+		named.add(goneLook)
+		theirs.calls, theirs.puts, theirErr = theirs.calls[:2], theirs.puts[:1], first
 	case !apierrors.IsConflict(first):
 		named.add(noRetry)
 		theirs.calls, theirs.puts, theirErr = theirs.calls[:1], theirs.puts[:1], first
