@@ -15,6 +15,12 @@
 // controller.Kind; NewClient makes the client that it needs from the typed clients
 // of the two types.
 //
+// The informer of owners must hold whole owners: a transform (SetTransform, or
+// informers.WithTransform) that drops their labels or annotations makes the first status
+// write erase these on the server, as /status of ReplicaSets and ReplicationControllers
+// stores them too. Children may be trimmed to what the Kind looks at, and managedFields
+// may be dropped of both.
+//
 // Left to the caller: the client with its rate limits, its user agent and
 // CapRetryAfter; starting the informers; leader election; and serving the metrics.
 // Only one process at a time may run a controller for the same objects.

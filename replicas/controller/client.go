@@ -92,7 +92,13 @@ type Cache[O, C Object] interface {
 // An OwnerCache is the part of a Cache that event handlers read.
 type OwnerCache[O Object] interface {
 	// Owner returns an owner. If there is none with this name, the error is a
-	// NotFound.
+	// NotFound. It must be the whole owner: the status is written with it, and the
+	// status sub-resource of the kinds that Kubernetes itself serves, such as
+	// ReplicaSets, stores labels and annotations too. If a transform of the cache
+	// drops annotations, the first status write erases them on the server. The
+	// Controller notices that only where it has read the same version of the owner
+	// from the server, before a deletion, for example. From then on it writes every
+	// status to owners that it has read. Dropping managedFields is safe.
 	Owner(ctx context.Context, name types.NamespacedName) (O, error)
 	// Owners returns the owners of a namespace; for namespace "", which
 	// Kind.ClusterScoped needs, all owners. One of them may want to adopt an

@@ -109,7 +109,8 @@ type pass[O, C Object] struct {
 // asks the expectations, lists the children, adopts and releases, creates in slow
 // start or deletes, and writes the status. Both questions come BEFORE the list: a
 // child that arrives in between must not be created twice. An owner that the cache
-// does not have is forgotten.
+// does not have is forgotten, except what was sent without an answer: that is
+// remembered for five minutes, since the owner may have left the cache for a moment.
 //
 // If err is nil and requeueAfter is positive, call Sync again after that time. If
 // err is not nil and requeueAfter is positive, the server or a hold asks for this
@@ -135,6 +136,29 @@ type pass[O, C Object] struct {
 // most, and owners with the same namespace and selector share one. If two more wait
 // already, the pass ends and asks for another one after a second. After a list that
 // failed there is none for a second, doubling to 15 seconds.
+//
+// # The owner
+//
+// Before a pass deletes children it reads the owner from the server, once, unless it
+// has read it before an adoption. If that owner wants something else, is being deleted
+// or is gone, nothing is deleted. What this and any other read or write shows of the
+// owner is remembered. As long as the cache has an older one, passes do nothing: they
+// look at the cache after 50 ms, doubling to a second, and then read the owner from the
+// server, at least every ten seconds, and go by that. An owner that is gone is looked
+// for after five minutes at the latest. Generations tell whether an owner wants
+// something else; if they are 0 or grow with each status write, what Kind.Spec returns
+// does. If the owner cannot be read, nothing is deleted, an event tells why, and
+// creations go on. Creations are not preceded by a read: one too many is deleted again.
+//
+// # New processes
+//
+// The caches of a new process, or of a new leader, may be older than what another
+// process saw. So before the first pass for an owner that creates or deletes there is
+// one look at the server. If the Client is a Versioner and the cache tells its version,
+// that is one small list for all owners, and passes wait at most two seconds until the
+// cache has come as far. Otherwise the children of the owner are listed live. An owner
+// that was created at least five minutes after the first pass needs no look, even if
+// clocks differ. NewTerm makes a process that goes on a new one.
 //
 // # Creations
 //

@@ -27,8 +27,13 @@
 // BenchmarkChildren.
 //
 // The manager's API reader, which uses no cache, reads the owner before its first
-// adoption, looks for a child whose creation failed, and lists children if the
-// cache is known to be old.
+// adoption in a pass and before children are deleted, looks for a child whose creation
+// failed, and lists children if the cache is known to be old or the process is new.
+//
+// The cache must hold whole owners. /status of the kinds that Kubernetes itself serves,
+// such as ReplicaSets, stores labels and annotations too: if a transform of the cache
+// drops annotations (cache.Options.DefaultTransform, or ByObject.Transform), the first
+// status write erases them. Dropping managedFields is safe.
 //
 // You may limit the cache to namespaces, labels or fields. For each owner that it
 // holds, it must hold all children: a child that it hides counts as missing. When
@@ -37,9 +42,11 @@
 //
 // # The version of the cache
 //
-// A cache of controller-runtime does not tell up to which resourceVersion it is
-// filled. So a pass waits for the creations and deletions that it expects, but not
-// for other writes of its own:
+// From controller-runtime 0.24 on, a cache tells up to which resourceVersion it is
+// filled, and passes wait until it shows what they wrote. The cache of a manager with
+// several cache.Options.DefaultNamespaces does not tell, nor does any cache before
+// 0.24. Then a pass waits for the creations and deletions that it expects, but not for
+// other writes of its own:
 //   - A status may be made from an owner that has changed since. That write meets a
 //     Conflict, and is made once more from a fresh copy.
 //   - An adopted or released child counts as the server answered until the cache
@@ -47,9 +54,12 @@
 //     or released once more.
 //   - What a live list has shown counts until the cache shows each child as it was
 //     in that list.
+//   - A new process lists the children of each owner live, once, before it creates or
+//     deletes for the first time. Where the cache tells its version, one small list for
+//     all owners is enough.
 //   - A server that was restored from a backup is noticed only when the owner's
-//     resourceVersion goes back, or when an expectation expires. With client-go's
-//     caches, which tell their version, a list that is older than the cache tells too.
+//     resourceVersion goes back, or when an expectation expires. Where the cache tells
+//     its version, a list that is older than the cache tells too.
 //
 // # Reads that wait for writes
 //

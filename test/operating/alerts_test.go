@@ -192,6 +192,7 @@ func TestAlerts(t *testing.T) {
 		{"a watch hangs", since(2*time.Minute, 200, "replicakit_watch_age_seconds", "resource", "pods", "pod", "a"), []string{"ReplicakitWatchBehind"}},
 		{"an adoption is not decided", since(11*time.Minute, 1, "replicakit_owners", "state", "undecided", "controller", ofSets), []string{"ReplicakitOwnersFrozen"}},
 		{"nobody knows what became of a creation", since(11*time.Minute, 1, "replicakit_owners", "state", "unresolved", "controller", ofSets), []string{"ReplicakitOwnersFrozen"}},
+		{"owners cannot be read", since(11*time.Minute, 1, "replicakit_owners", "state", "unread", "controller", ofSets), []string{"ReplicakitOwnersFrozen"}},
 		{"a spec is refused", since(11*time.Minute, 1, "replicakit_owners", "state", "refused", "controller", "replicationmanager"), []string{"ReplicakitOwnersFrozen"}},
 		{"a quota is full", since(16*time.Minute, 1, "replicakit_replica_failures", "controller", ofSets, "pod", "a"), []string{"ReplicakitReplicaFailure"}},
 		{"pods that fail at once are made anew and anew", grows(10*time.Minute, 20, "replicakit_children_created_total", "controller", ofSets, "pod", "a"), []string{"ReplicakitRunawayCreation"}},
