@@ -131,7 +131,7 @@ const (
 	FailedRelease    = "FailedRelease"     // Error releasing <name>: <error>; once while it lasts
 	DeletionsHeld    = "DeletionsHeld"     // Holding deletions for <time>: <why>; once while it lasts
 	CreationsHeld    = "CreationsHeld"     // Holding creations for <time>: <why>; once while it lasts
-	FailedOwner      = "FailedReadOwner"   // Error reading the owner before children are deleted: <error>; once while it lasts
+	FailedOwner      = "FailedReadOwner"   // Error reading the owner: <error>; nothing is deleted; once while it lasts
 	FailedList       = "FailedList"        // Error listing: <error>: the view is old, and a live list failed; once while it lasts
 	FailedRelated    = "FailedRelatedPods" // Error listing related pods: <error>; once while it lasts
 )

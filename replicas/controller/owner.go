@@ -32,8 +32,10 @@ type ownerState[C Object] struct {
 	fact     ownerFact
 	ready    readySince
 	old      bool // the cache is known to be old, until a live list
-	term     int  // the last one in which a consistent look at the children was made
-	told     told
+	// term and ownerTerm are the last ones in which a consistent look at the children was
+	// made, and in which the owner was read.
+	term, ownerTerm int
+	told            told
 
 	perGeneration[C]
 	*inFlight

@@ -176,10 +176,10 @@ func (p *pass[O, C]) ownerGone() {
 // unread tells that the owner could not be read although nothing can be done without that.
 func (p *pass[O, C]) unread(ctx context.Context, err error) error {
 	if ctx.Err() == nil {
-		p.tell(&p.state.told.owner, true, FailedOwner, "Error reading the owner before children are deleted: "+err.Error())
+		p.tell(&p.state.told.owner, true, FailedOwner, "Error reading the owner: "+err.Error())
 	}
 	p.retryAfter = max(p.retryAfter, serverDelay([]error{err}))
-	return p.failure("reading it before children are deleted: %w", err)
+	return p.failure("reading it before the number is changed: %w", err)
 }
 
 // mayDelete reports whether the owner on the server still wants what the pass goes by: an
@@ -197,6 +197,27 @@ func (p *pass[O, C]) mayDelete(ctx context.Context) (bool, error) {
 		p.waitForOwner()
 	}
 	return p.ownerRead, nil
+}
+
+// mayCreate reports whether the owner on the server still wants what the pass goes by. It
+// asks once in a term: later a child that is one too many is deleted again.
+func (p *pass[O, C]) mayCreate(ctx context.Context) (bool, error) {
+	if p.ownerRead || p.state.ownerTerm == p.inTerm || p.beganInTerm() {
+		p.state.ownerTerm = p.inTerm
+		return true, nil
+	}
+	_, _ = p.readOwner(ctx)
+	switch {
+	case apierrors.IsForbidden(p.OwnerErr): // it will not become known
+	case p.OwnerErr != nil:
+		p.ScaleErr = p.OwnerErr
+		return false, p.unread(ctx, p.OwnerErr)
+	case p.ownerOld:
+		p.waitForOwner()
+		return false, nil
+	}
+	p.state.ownerTerm = p.inTerm
+	return true, nil
 }
 
 // waitForOwner puts the rest of the pass off, as a call of its own has shown a newer owner.

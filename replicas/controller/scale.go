@@ -63,10 +63,8 @@ func (p *pass[O, C]) carryOut(ctx context.Context, scale replicas.ScaleOf[C]) (e
 	if scale, err = p.beforeScale(ctx, p.Active, scale); err != nil {
 		return err
 	}
-	if len(scale.Delete) > 0 {
-		if may, err := p.mayDelete(ctx); !may {
-			return err
-		}
+	if may, err := p.ownerWantsIt(ctx, scale); !may {
+		return err
 	}
 	tried := p.Scale.Delete // if this is createMissing
 	if p.Scale = scale; len(tried) > 0 {
@@ -79,6 +77,18 @@ func (p *pass[O, C]) carryOut(ctx context.Context, scale replicas.ScaleOf[C]) (e
 		return p.delete(ctx, scale.Delete)
 	}
 	return nil
+}
+
+// ownerWantsIt reports whether the owner on the server, as far as it has to be asked,
+// still wants what the pass goes by.
+func (p *pass[O, C]) ownerWantsIt(ctx context.Context, scale replicas.ScaleOf[C]) (bool, error) {
+	switch {
+	case len(scale.Delete) > 0:
+		return p.mayDelete(ctx)
+	case scale.Create > 0:
+		return p.mayCreate(ctx)
+	}
+	return true, nil
 }
 
 // held reports whether creations, or deletions, must wait, and asks to come back

@@ -148,7 +148,8 @@ type pass[O, C Object] struct {
 // for after five minutes at the latest. Generations tell whether an owner wants
 // something else; if they are 0 or grow with each status write, what Kind.Spec returns
 // does. If the owner cannot be read, nothing is deleted, an event tells why, and
-// creations go on. Creations are not preceded by a read: one too many is deleted again.
+// creations go on. Creations are not preceded by a read, but for the first ones of an
+// owner in a process: one too many is deleted again.
 //
 // # New processes
 //
@@ -156,8 +157,8 @@ type pass[O, C Object] struct {
 // process saw. So before the first pass for an owner that creates or deletes there is
 // one look at the server. If the Client is a Versioner and the cache tells its version,
 // that is one small list for all owners, and passes wait at most two seconds until the
-// cache has come as far. Otherwise the children of the owner are listed live. An owner
-// that was created at least five minutes after the first pass needs no look, even if
+// cache has come as far. Otherwise the children of the owner are listed live. The owner
+// itself is read before its first children are created. An owner that was created at least five minutes after the first pass needs no look, even if
 // clocks differ. NewTerm makes a process that goes on a new one.
 //
 // # Creations

@@ -117,11 +117,15 @@ func (t *term) ask(now func() time.Time, version func() (string, error)) {
 // cache shows, which may be older than what an earlier process saw. An owner that was
 // created later has no such past.
 func (p *pass[O, C]) isNewToTerm() bool {
-	isNew := p.Owner.GetCreationTimestamp().After(p.termBegan.Add(clocksDiffer))
-	if p.state.term != p.inTerm && (isNew || p.term.reached(p.read)) {
+	if p.state.term != p.inTerm && (p.beganInTerm() || p.term.reached(p.read)) {
 		p.looked()
 	}
 	return p.state.term != p.inTerm
+}
+
+// beganInTerm reports whether the owner was created after the term began.
+func (p *pass[O, C]) beganInTerm() bool {
+	return p.Owner.GetCreationTimestamp().After(p.termBegan.Add(clocksDiffer))
 }
 
 // looked notes that the children were listed live in this term.

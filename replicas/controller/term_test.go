@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -215,5 +216,56 @@ func TestANewProcessWhoseCacheTellsItsVersion(t *testing.T) {
 		_, err := r.pass(t, 0)
 		require.NoError(t, err)
 		assert.Equal(t, []string{list}, r.calls)
+	})
+}
+
+// A new process may have an owner that is older than what another one saw.
+func TestANewProcessReadsTheOwnerBeforeItsFirstCreations(t *testing.T) {
+	t.Parallel()
+	const read = "read owner"
+	start := func() (*podRig, []*corev1.Pod) {
+		r := aged(4, time.Hour)
+		all := ready(r.owner, 2)
+		r.live = func() ([]*corev1.Pod, error) { return all, nil }
+		return r, all
+	}
+	t.Run("it is read once", func(t *testing.T) {
+		t.Parallel()
+		r, all := start()
+		pass, err := r.pass(t, 0, all...)
+		require.NoError(t, err)
+		assert.Equal(t, []string{list, read}, r.calls[:2])
+		assert.Len(t, pass.Created, 2)
+		r.settle()
+		pass, err = r.pass(t, 1, append(all, pass.Created[0])...)
+		require.NoError(t, err)
+		assert.Len(t, pass.Created, 1)
+		assert.NotContains(t, r.calls, read)
+	})
+	t.Run("if fewer are wanted by now, none is created", func(t *testing.T) {
+		t.Parallel()
+		r, all := start()
+		fresh := clone(r.owner)
+		*fresh.Spec.Replicas, fresh.Generation = 2, 2
+		r.getOwner = func() (*appsv1.ReplicaSet, error) { return clone(fresh), nil }
+		for second := range 3 {
+			pass, err := r.pass(t, second, all...)
+			require.NoError(t, err)
+			assert.Empty(t, pass.Created)
+			assert.True(t, pass.OwnerWasOld)
+			assert.Positive(t, pass.RequeueAfter)
+		}
+	})
+	t.Run("if that fails, none is created, unless it is forbidden", func(t *testing.T) {
+		t.Parallel()
+		r, all := start()
+		r.getOwner = func() (*appsv1.ReplicaSet, error) { return nil, timeout() }
+		_, err := r.pass(t, 0, all...)
+		require.Error(t, err)
+		assert.Empty(t, r.callsOf("create"))
+		r.getOwner = func() (*appsv1.ReplicaSet, error) { return nil, forbidden("web", "no rights") }
+		pass, err := r.pass(t, 1, all...)
+		require.NoError(t, err)
+		assert.Len(t, pass.Created, 2)
 	})
 }

@@ -27,6 +27,7 @@ import (
 	"k8s.io/client-go/util/retry"
 	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/textlogger"
+	"k8s.io/kubernetes/pkg/controller/replicaset"
 
 	"github.com/replicakit/replicakit/replicas/clientgo"
 	"github.com/replicakit/replicakit/replicas/controller"
@@ -47,6 +48,7 @@ type settings struct {
 	options clientgo.Options
 	idle    bool // no controllers until the test calls start
 	resends bool // the client itself sends again what may have had an effect
+	theirs  bool // the controller of ReplicaSets is Kubernetes'
 }
 
 // A world is a namespace, the controllers that look after it, what they say to
@@ -75,7 +77,7 @@ func newWorld(t *testing.T) *world {
 
 func newWorldWith(t *testing.T, s settings) *world {
 	t.Helper()
-	w := &world{t: t, settings: s, cluster: s.cluster, history: newHistory(), wire: &wire{lags: map[string]time.Duration{}, holds: map[string]chan struct{}{}}, ceiling: map[types.UID]int{}}
+	w := &world{t: t, settings: s, cluster: s.cluster, history: newHistory(), wire: newWire(), ceiling: map[types.UID]int{}}
 	if w.cluster == nil {
 		w.cluster = shared
 	}
@@ -115,6 +117,16 @@ func (w *world) watch() {
 // start starts the controllers of both kinds and returns what stops them, which
 // is called at the end of the test anyway.
 func (w *world) start() (stop func()) {
+	w.t.Helper()
+	begin, stop := w.standBy()
+	begin()
+	return stop
+}
+
+// standBy makes controllers whose caches follow from now on, and returns what lets them
+// work and what stops them.
+func (w *world) standBy() (begin, stop func()) {
+	w.t.Helper()
 	var log syncBuffer
 	logger := textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&log), textlogger.Verbosity(4)))
 	ctx, cancel := context.WithCancel(klog.NewContext(context.WithoutCancel(w.t.Context()), logger))
@@ -125,7 +137,7 @@ func (w *world) start() (stop func()) {
 	}
 	c, err := newControllers(ctx, config, w.namespace, w.settings)
 	require.NoError(w.t, err)
-	c.start(ctx)
+	c.factory.StartWithContext(ctx)
 	w.controllers = c
 	stop = sync.OnceFunc(func() {
 		cancel()
@@ -136,14 +148,19 @@ func (w *world) start() (stop func()) {
 		}
 	})
 	w.t.Cleanup(stop)
-	return stop
+	return func() { c.start(ctx) }, stop
 }
 
 // controllers are one of each kind, on the same informers.
 type controllers struct {
 	factory informers.SharedInformerFactory
-	each    []*clientgo.Controller
+	each    []runner
 	running sync.WaitGroup
+}
+
+// A runner is a controller of ours, or one of Kubernetes'.
+type runner interface {
+	Run(ctx context.Context, workers int)
 }
 
 func newControllers(ctx context.Context, config *rest.Config, namespace string, s settings) (*controllers, error) {
@@ -154,6 +171,10 @@ func newControllers(ctx context.Context, config *rest.Config, namespace string, 
 	factory := informers.NewSharedInformerFactoryWithOptions(client, 12*time.Hour, informers.WithNamespace(namespace))
 	opts, pods := s.options, factory.Core().V1().Pods().Informer()
 	opts.BurstReplicas, opts.EventClient = s.burst, client.CoreV1()
+	if s.theirs {
+		rs := replicaset.NewReplicaSetController(ctx, factory.Apps().V1().ReplicaSets(), factory.Core().V1().Pods(), client, replicaset.BurstReplicas)
+		return &controllers{factory: factory, each: []runner{rs}}, nil
+	}
 	rs, err := clientgo.New(ctx, controller.ReplicaSets(), clientgo.NewClient(client.AppsV1().ReplicaSets, client.CoreV1().Pods),
 		factory.Apps().V1().ReplicaSets().Informer(), pods, opts)
 	if err != nil {
@@ -161,7 +182,7 @@ func newControllers(ctx context.Context, config *rest.Config, namespace string, 
 	}
 	rc, err := clientgo.New(ctx, controller.ReplicationControllers(), clientgo.NewClient(client.CoreV1().ReplicationControllers, client.CoreV1().Pods),
 		factory.Core().V1().ReplicationControllers().Informer(), pods, opts)
-	return &controllers{factory: factory, each: []*clientgo.Controller{rs, rc}}, err
+	return &controllers{factory: factory, each: []runner{rs, rc}}, err
 }
 
 func (c *controllers) start(ctx context.Context) {
