@@ -50,6 +50,7 @@ type (
 var functions = map[string][]any{
 	"controller.New":                          {controller.New[set, pod]},
 	"controller.NewHandlers":                  {controller.NewHandlers[set, pod]},
+	"controller.NoteResent":                   {controller.NoteResent},
 	"controller.ReplicaSets":                  {controller.ReplicaSets},
 	"controller.ReplicationControllers":       {controller.ReplicationControllers},
 	"expectations.KeyOf":                      {expectations.KeyOf},

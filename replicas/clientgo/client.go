@@ -47,7 +47,8 @@ type ChildClient[C controller.Object, L runtime.Object] interface {
 //	clientgo.NewClient(kube.AppsV1().ReplicaSets, kube.CoreV1().Pods)
 //	clientgo.NewClient(fleet.FleetV1().WorkerPools, fleet.FleetV1().Workers)
 //
-// Errors are those of the typed clients. If one of the functions is nil, or returns
+// Errors are those of the typed clients, with controller.ErrResent if client-go sent a
+// creation more than once. If one of the functions is nil, or returns
 // nil, New returns an error, or else the calls do. Children are listed in pages of
 // 500, without a resourceVersion; it is an error if the pages are not all of one
 // version.
@@ -100,7 +101,11 @@ func (c client[O, C, L, OC, CC]) Create(ctx context.Context, child C) (created C
 	if err != nil {
 		return created, err
 	}
-	return children.Create(ctx, child, metav1.CreateOptions{})
+	err = controller.NoteResent(ctx, func(ctx context.Context) error {
+		created, err = children.Create(ctx, child, metav1.CreateOptions{})
+		return err
+	})
+	return created, err
 }
 
 // Delete never knows the resourceVersion: typed clients do not tell, and the

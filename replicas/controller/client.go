@@ -32,7 +32,9 @@ type Object interface {
 type Client[O, C Object] interface {
 	// Create creates the child in its namespace, and returns it as the server
 	// stored it. Nobody else has the child that it is given, so Create may change
-	// it.
+	// it. Create must send the request only once. If it fails, and may have sent the
+	// request again, as client-go does after a Retry-After, its error must wrap
+	// ErrResent; NoteResent adds that.
 	Create(ctx context.Context, child C) (C, error)
 	// Delete deletes the child, with the given options and their preconditions. It
 	// returns the resourceVersion that the child has after the call, or "" if the

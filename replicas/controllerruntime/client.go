@@ -57,7 +57,7 @@ func (c caller[O, C]) Create(ctx context.Context, child C) (C, error) {
 	if isNil(child) {
 		return child, errNilChild
 	}
-	return child, c.writer.Create(ctx, child)
+	return child, controller.NoteResent(ctx, func(ctx context.Context) error { return c.writer.Create(ctx, child) })
 }
 
 // Delete returns no resourceVersion: the client does not tell.

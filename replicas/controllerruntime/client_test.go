@@ -6,6 +6,7 @@ package controllerruntime_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"maps"
 	"net/http"
@@ -224,6 +225,35 @@ func TestNewClient(t *testing.T) {
 	require.NoError(t, err)
 	_, err = c.Get(t.Context(), "default", "stray")
 	require.True(t, apierrors.IsNotFound(err))
+}
+
+// client-go sends a creation again by itself if the server answers with Retry-After.
+func TestCreationsThatAreSentTwiceAreTold(t *testing.T) {
+	t.Parallel()
+	for name, busy := range map[string]int{"sent once": 0, "sent twice": 1} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			calls := 0
+			srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				_, _ = io.Copy(io.Discard, r.Body)
+				if calls++; calls <= busy {
+					w.Header().Set("Retry-After", "0")
+					w.WriteHeader(http.StatusTooManyRequests)
+					return
+				}
+				w.WriteHeader(http.StatusForbidden)
+			}))
+			t.Cleanup(srv.Close)
+			f := newFakeCluster(interceptor.Funcs{})
+			direct, err := client.New(&rest.Config{Host: srv.URL}, client.Options{Scheme: f.scheme, Mapper: f.mapper})
+			require.NoError(t, err)
+			c, err := controllerruntime.NewClient(direct, direct, pools())
+			require.NoError(t, err)
+			_, err = c.Create(t.Context(), orphan("new"))
+			assert.True(t, apierrors.IsForbidden(err), err)
+			assert.Equal(t, busy > 0, errors.Is(err, controller.ErrResent))
+		})
+	}
 }
 
 // A dry run of an adoption would be an adoption.

@@ -5,6 +5,7 @@ package replicastest
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -114,8 +115,12 @@ const resends = 10
 
 // send sends a request until an answer is one to be passed on.
 func send[T any, O Object[O], C Object[C]](ctx context.Context, c *ClientOf[O, C], call Call, effect effect[T, O, C]) (result T, err error) {
-	for again, n := true, 0; again && n <= resends; n++ {
+	n := 0
+	for again := true; again && n <= resends; n++ {
 		result, again, err = try(ctx, c, call, effect)
+	}
+	if err != nil && n > 1 && call.Verb == "create" {
+		err = fmt.Errorf("%w (%w)", err, controller.ErrResent)
 	}
 	return result, err
 }
