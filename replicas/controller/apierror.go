@@ -32,6 +32,11 @@ func quotaIsFull(err error) bool {
 	return apierrors.IsForbidden(err) && strings.Contains(err.Error(), "exceeded quota")
 }
 
+// isFinal reports whether a creation that failed did not take effect, and will not.
+func isFinal(err error) bool {
+	return !errors.Is(err, ErrResent) && (isRefusal(err) || apierrors.IsAlreadyExists(err) || namespaceIsGoing(err))
+}
+
 // MaxServerDelay is how long a server can hold an owner at most by a Retry-After.
 const MaxServerDelay = 5 * time.Minute
 

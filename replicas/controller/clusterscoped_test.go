@@ -5,6 +5,7 @@ package controller_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -47,7 +48,7 @@ func TestOwnersInNoNamespace(t *testing.T) {
 		r := globalRig(3, "a", "b")
 		pass, err := r.pass(t, 0)
 		require.NoError(t, err)
-		assert.Equal(t, []string{"create a/blue-bbbbb", "create b/blue-bbbbc", "create a/blue-bbbbd"}, r.calls)
+		assert.Equal(t, []string{"create a/blue-bbbbb", "create a/blue-bbbbd", "create b/blue-bbbbc"}, r.calls)
 		for _, w := range pass.Created {
 			require.NoError(t, r.start().ChildAdded(w))
 		}
@@ -136,6 +137,82 @@ func TestOwnersInNoNamespace(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, []string{"list  pool=blue"}, r.calls)
 		assert.Len(t, pass.Active, 1)
+	})
+	for name, tt := range map[string]struct {
+		refusal func() error
+		created int
+	}{
+		"a full quota": {quotaFull, 20}, "a namespace that goes": {namespaceTerminating, 20},
+		"a policy":      {func() error { return forbidden("blue-x", "policy") }, 20},
+		"a Retry-After": {func() error { return busy(300) }, 19}, // the refused one may land yet
+	} {
+		t.Run("a namespace that refuses children, as by "+name+", stops no creations in others", func(t *testing.T) {
+			t.Parallel()
+			r := globalRig(20, "b", "a")
+			r.send = func(w *worker) {
+				r.create = func(int) error {
+					if w.Namespace == "b" {
+						return tt.refusal()
+					}
+					return nil
+				}
+			}
+			var there []*worker
+			refused := 0
+			for at := range 60 {
+				pass, err := r.pass(t, at, there...)
+				r.settle()
+				there = append(there, pass.Created...)
+				refused += len(r.callsOf("create b/"))
+				if len(there) < 20 && err == nil {
+					assert.Positive(t, pass.RequeueAfter, "it comes back")
+				}
+			}
+			assert.Len(t, there, tt.created)
+			for _, w := range there {
+				assert.Equal(t, "a", w.Namespace)
+			}
+			assert.Positive(t, refused)
+			if name != "a policy" { // which the rate limiter holds
+				assert.Less(t, refused, 10)
+			}
+		})
+	}
+	t.Run("children that are not made as they were sent hold their namespace alone", func(t *testing.T) {
+		t.Parallel()
+		r := globalRig(4, "a", "b")
+		r.mutate = func(w *worker) {
+			if w.Namespace == "b" {
+				w.Labels = nil
+			}
+		}
+		pass, err := r.pass(t, 0)
+		require.ErrorContains(t, err, "is not the owner's")
+		require.Len(t, pass.Created, 2)
+		assert.Len(t, r.callsOf("create b/"), 1)
+		r.settle()
+		pass, err = r.passAt(t, 500*time.Millisecond, pass.Created...)
+		require.NoError(t, err)
+		assert.True(t, pass.Held)
+		assert.Len(t, r.callsOf("create a/"), 1)
+		assert.Empty(t, r.callsOf("create b/"))
+		assert.Equal(t, 500*time.Millisecond, pass.RequeueAfter)
+		assert.Equal(t, 1, pass.Scale.Create)
+	})
+	t.Run("a hold for a full quota ends when a child of that namespace is gone", func(t *testing.T) {
+		t.Parallel()
+		r := globalRig(4, "b")
+		r.create = func(int) error { return quotaFull() }
+		inA, inB := blueWorker("a", "in-a", r.owner), blueWorker("b", "in-b", r.owner)
+		inA.UID, inB.UID = "a", "b"
+		_, err := r.pass(t, 0, inA, inB)
+		require.Error(t, err)
+		_, err = r.passAt(t, 100*time.Millisecond, inB)
+		require.NoError(t, err)
+		assert.Empty(t, r.calls)
+		_, err = r.passAt(t, 200*time.Millisecond, inA)
+		require.Error(t, err)
+		assert.Len(t, r.callsOf("create b/"), 1)
 	})
 	t.Run("an owner that is not as its Kind says is an error that names the field", func(t *testing.T) {
 		t.Parallel()

@@ -278,8 +278,9 @@ type Pass[O, C Object] struct {
 	// because the owner may not adopt. Skipped counts the creations that slow start
 	// did not try after a failure.
 	Failed, Skipped int
-	// Unresolved counts the creations that may have taken effect or may do so yet.
-	// They are sent again under the same names.
+	// Unresolved counts the names under which creations were sent that may have taken
+	// effect or may do so yet. Refused creations do not count. The names are sent again
+	// or looked for.
 	Unresolved int
 	// Conflicts counts the delete calls that met a Conflict. LiveLists counts the
 	// lists of children that did not use the cache, LiveReads such reads of one

@@ -8,169 +8,338 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/replicakit/replicakit/expectations"
+	"github.com/replicakit/replicakit/internal/joined"
 	"github.com/replicakit/replicakit/internal/object"
 	"github.com/replicakit/replicakit/replicas"
 	"github.com/replicakit/replicakit/slowstart"
 )
 
+// creations is the creation step of a pass.
+type creations[O, C Object] struct {
+	*pass[O, C]
+	scale replicas.ScaleOf[C]
+	each  []creation[C]
+	late  []string // names of children that a look found
+}
+
+// A creation is what became of one child that is to be created.
+type creation[C Object] struct {
+	name  types.NamespacedName // zero if it was not sent
+	again bool                 // it was sent before, under this name
+	made  bool
+	child C
+	err   error
+}
+
 // create makes children in slow start. 0 <= created <= scale.Create holds at every
 // moment, and what is expected in the end is what was created (K1, K2).
 func (p *pass[O, C]) create(ctx context.Context, scale replicas.ScaleOf[C]) error {
-	var mu sync.Mutex
-	created := map[int]C{}
+	if goOn, err := p.lookForOthers(ctx, scale.Names); !goOn {
+		return err
+	}
+	c := &creations[O, C]{pass: p, scale: scale, each: make([]creation[C], scale.Create)}
 	p.pending.Set(p.key, expectations.Changes{Creating: scale.Names})
 	p.remember()
-	defer func() {
-		var not expectations.Changes
-		for i, name := range scale.Names {
-			if _, ok := created[i]; !ok {
-				not.Creating = append(not.Creating, name)
-			}
+	defer c.settle(ctx)
+	return c.run(ctx)
+}
+
+// settle expects only what was created.
+func (c *creations[O, C]) settle(ctx context.Context) {
+	var not expectations.Changes
+	for i, name := range c.scale.Names {
+		if !c.each[i].made {
+			not.Creating = append(not.Creating, name)
 		}
-		p.pending.Lower(p.key, not)
-		p.settleFound(ctx)
-	}()
-	opts := slowstart.Options{MaxParallel: p.opts.MaxParallel}
-	run := slowstart.Run(ctx, scale.Create, opts, func(ctx context.Context, i int) error {
-		child, err := p.createOne(ctx, scale, i)
-		if err == nil {
-			mu.Lock()
-			created[i] = child
-			mu.Unlock()
+	}
+	c.pending.Lower(c.key, not)
+	c.settleLate(ctx)
+}
+
+// run makes the calls, and looks for the children whose creation failed when all calls
+// have ended.
+func (c *creations[O, C]) run(ctx context.Context) (err error) {
+	parts := c.parts()
+	c.call(ctx, parts)
+	c.lookForLost(ctx)
+	for i := range c.each {
+		if e := &c.each[i]; e.made {
+			c.Created = append(c.Created, e.child)
+		} else {
+			c.tellFailed(e.err)
 		}
-		p.tellCreated(child, err)
-		return err
+	}
+	for _, part := range parts {
+		err = joinErrors(err, c.ended(part.namespace, c.afterLook(part)))
+	}
+	return err
+}
+
+// call makes the calls of each namespace in a slow start of its own: a namespace that
+// refuses children does not stop the others.
+func (c *creations[O, C]) call(ctx context.Context, parts []part) {
+	opts := slowstart.Options{MaxParallel: max(c.opts.MaxParallel/max(len(parts), 1), 1)}
+	call := func(part *part) {
+		part.run = slowstart.Run(ctx, len(part.indices), opts, func(ctx context.Context, i int) error {
+			return c.one(ctx, part.indices[i])
+		})
+	}
+	if len(parts) == 1 {
+		call(&parts[0])
+		return
+	}
+	slowstart.Run(context.WithoutCancel(ctx), len(parts), c.all(len(parts)), func(_ context.Context, n int) error {
+		call(&parts[n])
+		return nil
 	})
-	for _, i := range run.Succeeded {
-		p.Created = append(p.Created, created[i])
-	}
-	return p.created(run)
 }
 
-// createOne creates one child. If its name was sent before, there may have been
-// another child of that name, whose events settle the creation of this one too: then
-// it is the UID that tells whether the cache shows it.
-func (p *pass[O, C]) createOne(ctx context.Context, scale replicas.ScaleOf[C], i int) (C, error) {
-	child, err := scale.New(i)
-	if err != nil {
-		return child, err
-	}
-	namespace, again := p.state.names.namespace(child.GetName())
-	if again {
-		child.SetNamespace(namespace)
-	}
-	created, err := p.send(ctx, child)
-	if err == nil && again && created.GetUID() != "" {
-		p.state.proven.found(created, p.opts.Now())
-	}
-	return created, err
+// A part is the creations in one namespace, by their indices.
+type part struct {
+	namespace string
+	indices   []int
+	run       slowstart.Result
 }
 
-// send sends a creation. One that fails may have taken effect all the same: then the
-// child is there, and created.
-func (p *pass[O, C]) send(ctx context.Context, child C) (C, error) {
-	name := nameOf(child)
-	p.state.names.sent(name, p.opts.Now())
-	answer, err := p.client.Create(ctx, child)
+func (c *creations[O, C]) parts() (parts []part) {
+	for i := range c.each {
+		namespace := c.Owner.GetNamespace()
+		if c.newborns != nil {
+			namespace = c.newborns[i].namespace
+		}
+		n := slices.IndexFunc(parts, func(p part) bool { return p.namespace == namespace })
+		if n < 0 {
+			n, parts = len(parts), append(parts, part{namespace: namespace})
+		}
+		parts[n].indices = append(parts[n].indices, i)
+	}
+	return parts
+}
+
+// afterLook returns what became of a part, with what a look found.
+func (c *creations[O, C]) afterLook(part part) slowstart.Result {
+	run := part.run
+	if len(run.Failed) == 0 {
+		return run
+	}
+	var errs []error
+	run.Failed = nil
+	for _, f := range part.run.Failed {
+		e := &c.each[part.indices[f.Index]]
+		if e.made {
+			run.Succeeded = append(run.Succeeded, f.Index)
+			continue
+		}
+		if e.err != nil { // a call that ended its goroutine has none
+			f.Err = e.err
+		}
+		run.Failed, errs = append(run.Failed, f), append(errs, f.Err)
+	}
+	run.Err = joined.Errors(errs)
+	return run
+}
+
+// one creates one child.
+func (c *creations[O, C]) one(ctx context.Context, i int) error {
+	e := &c.each[i]
+	child, err := c.newborn(i)
+	if err == nil {
+		e.name = nameOf(child)
+		_, e.again = c.state.names.namespace(e.name.Name)
+		child, err = c.send(ctx, child)
+	}
+	if e.err = err; err == nil {
+		c.made(e, child)
+	}
+	return err
+}
+
+// newborn returns the child to send.
+func (c *creations[O, C]) newborn(i int) (C, error) {
+	if c.newborns != nil {
+		return c.newborns[i].child, c.newborns[i].err
+	}
+	return c.scale.New(i)
+}
+
+// send sends a creation, and notes what the answer says about its name.
+func (c *creations[O, C]) send(ctx context.Context, child C) (C, error) {
+	name := nameOf(child) // the client may change the child
+	c.state.names.sent(name, c.opts.Now())
+	answer, err := c.client.Create(ctx, child)
 	if err == nil && !object.IsNil(answer) && nameOf(answer) != name {
 		err = fmt.Errorf("the creation of %q was answered with %q", name, object.Name(answer))
 	}
-	if err != nil {
-		return p.lookForCreated(ctx, name, err)
-	}
-	p.state.names.resolved(name.Name)
-	if object.IsNil(answer) {
+	switch {
+	case err != nil:
+		if isFinal(err) {
+			c.state.names.failed(name.Name)
+		}
+		return child, err
+	case object.IsNil(answer):
+		c.state.names.failed(name.Name) // nothing tells which child it made
 		return child, nil
 	}
-	p.wrote(answer.GetResourceVersion())
-	if !p.isOurs(answer) {
-		return answer, p.strange(ctx, answer)
+	c.wrote(answer.GetResourceVersion())
+	if !c.isOurs(answer) {
+		c.state.names.seen(name, object.ID(answer), true, stranger)
+		return answer, c.strange(ctx, answer)
 	}
+	c.state.names.seen(name, object.ID(answer), true, replica)
 	return answer, nil
 }
 
-// created tells what the creations mean for the pass and for later ones.
-func (p *pass[O, C]) created(run slowstart.Result) error {
-	p.Failed += len(run.Failed)
-	p.Skipped = run.Skipped
+// made notes a child that was created. If its name was sent before, there may have been
+// another child of that name, whose events settle the creation of this one too: then it
+// is the UID that tells whether the cache shows it.
+func (c *creations[O, C]) made(e *creation[C], child C) {
+	e.made, e.child, e.err = true, child, nil
+	if e.again && child.GetUID() != "" {
+		c.state.proven.found(child, c.opts.Now())
+	}
+	c.event(corev1.EventTypeNormal, SuccessfulCreate, "Created pod: "+child.GetName())
+}
+
+// tellFailed tells of a creation that failed. What New refuses is told once, after the
+// run.
+func (p *pass[O, C]) tellFailed(err error) {
+	if _, refused := asRefused(err); err != nil && !refused && !namespaceIsGoing(err) {
+		p.event(corev1.EventTypeWarning, FailedCreate, "Error creating: "+err.Error())
+	}
+}
+
+// ended tells what the creations in a namespace mean for the pass and for later ones.
+func (c *creations[O, C]) ended(namespace string, run slowstart.Result) error {
+	c.Failed += len(run.Failed)
+	c.Skipped += run.Skipped
 	if run.Err == nil || len(run.Succeeded) > 0 {
-		p.state.creations = hold{}
+		delete(c.state.creations, namespace)
 	}
 	if run.Err == nil {
-		p.state.strange = hold{}
+		delete(c.state.strange, namespace)
+		if run.Skipped > 0 { // as what failed turned out to be there
+			c.comeBack(1)
+		}
 		return nil
 	}
 	errs := make([]error, len(run.Failed))
 	for i, failure := range run.Failed {
 		errs[i] = failure.Err
-		p.refuse(failure.Err)
+		c.refuse(failure.Err)
 	}
-	if p.namespaceEnds(errs) {
+	if c.namespaceEnds(namespace, errs) {
 		return nil
 	}
-	p.holdAfter(errs)
+	c.holdAfter(namespace, errs)
 	err := summarize(run)
-	p.ScaleErr, p.undeleted = joinErrors(err, p.ScaleErr), false
-	return p.failure("creating pods: %w", err)
-}
-
-// tellCreated tells of a creation. What New refuses is told once, after the run.
-func (p *pass[O, C]) tellCreated(child C, err error) {
-	_, refused := asRefused(err)
-	switch {
-	case err == nil:
-		p.event(corev1.EventTypeNormal, SuccessfulCreate, "Created pod: "+child.GetName())
-	case refused:
-	case !namespaceIsGoing(err):
-		p.event(corev1.EventTypeWarning, FailedCreate, "Error creating: "+err.Error())
-	}
+	c.ScaleErr, c.undeleted = joinErrors(err, c.ScaleErr), false
+	return c.failure("creating pods: %w", err)
 }
 
 // namespaceEnds holds creations if one failed because the namespace is going,
 // and reports whether that is all that failed: then it is no error.
-func (p *pass[O, C]) namespaceEnds(errs []error) bool {
+func (c *creations[O, C]) namespaceEnds(namespace string, errs []error) bool {
 	if !slices.ContainsFunc(errs, namespaceIsGoing) {
 		return false
 	}
-	p.state.creations.double(p.opts.Now(), namespaceHoldFirst, namespaceHoldLast)
-	p.retryAfter = p.state.creations.wait
+	h := c.state.creations.of(namespace)
+	h.double(c.opts.Now(), namespaceHoldFirst, namespaceHoldLast)
+	c.retryAfter = max(c.retryAfter, h.wait)
 	if slices.ContainsFunc(errs, func(err error) bool { return err != nil && !namespaceIsGoing(err) }) {
 		return false
 	}
-	p.Waiting = true
-	p.comeBack(p.state.creations.wait)
+	c.Waiting = true
+	c.comeBack(h.wait)
 	return true
 }
 
 // holdAfter holds creations if trying again soon is useless: the quota is full,
 // the server makes something else of them, or it said when.
-func (p *pass[O, C]) holdAfter(errs []error) {
-	now, wait := p.opts.Now(), time.Duration(0)
+func (c *creations[O, C]) holdAfter(namespace string, errs []error) {
+	now, wait := c.opts.Now(), time.Duration(0)
 	if slices.ContainsFunc(errs, quotaIsFull) {
-		p.state.creations.double(now, quotaHoldFirst, quotaHoldLast)
-		p.state.creations.at = p.inQuota() + len(p.Created)
-		wait = p.state.creations.wait
+		h := c.state.creations.of(namespace)
+		h.double(now, quotaHoldFirst, quotaHoldLast)
+		h.at, wait = c.inQuota(namespace)+countIn(namespace, c.Created), h.wait
 	}
 	if slices.ContainsFunc(errs, func(err error) bool { return errors.As(err, new(strangeError)) }) {
-		p.state.strange.double(now, strangeHoldFirst, strangeHoldLast)
-		wait = max(wait, p.state.strange.wait)
+		h := c.state.strange.of(namespace)
+		h.double(now, strangeHoldFirst, strangeHoldLast)
+		wait = max(wait, h.wait)
 	}
 	if d := serverDelay(errs); d > wait {
-		p.state.creations = hold{since: now, wait: d}
+		*c.state.creations.of(namespace) = hold{since: now, wait: d}
 		wait = d
 	}
-	p.retryAfter = max(p.retryAfter, wait)
+	c.retryAfter = max(c.retryAfter, wait)
 }
 
-// inQuota counts the owner's children that a quota counts: one that is being
-// deleted makes room when it is gone.
-func (p *pass[O, C]) inQuota() int { return len(p.Active) + len(p.Terminating) }
+// inQuota counts the owner's children that the quota of a namespace counts: one that is
+// being deleted makes room when it is gone.
+func (p *pass[O, C]) inQuota(namespace string) int {
+	return countIn(namespace, p.Active) + countIn(namespace, p.Terminating)
+}
+
+func countIn[C Object](namespace string, children []C) (n int) {
+	for _, c := range children {
+		if c.GetNamespace() == namespace {
+			n++
+		}
+	}
+	return n
+}
+
+// A newborn is a child that is to be created for an owner that is in no namespace. New
+// may choose another one each time that it is asked.
+type newborn[C Object] struct {
+	namespace string
+	child     C
+	err       error
+}
+
+// notHeld leaves out the creations that must wait, and asks to come back when they need
+// not: all of them for backOff, and those of a namespace while it is held.
+func (p *pass[O, C]) notHeld(scale replicas.ScaleOf[C], backOff time.Duration) replicas.ScaleOf[C] {
+	if p.newborns = nil; !p.kind.ClusterScoped {
+		if p.waits(max(backOff, p.creationsHeld(p.Owner.GetNamespace()))) {
+			return replicas.ScaleOf[C]{}
+		}
+		return scale
+	}
+	left := scale
+	left.Names = nil
+	for i, name := range scale.Names {
+		var b newborn[C]
+		if b.child, b.err = scale.New(i); b.err == nil {
+			if namespace, again := p.state.names.namespace(name); again { // it may have landed there
+				b.child.SetNamespace(namespace)
+			}
+			b.namespace = b.child.GetNamespace()
+		}
+		if !p.waits(max(backOff, p.creationsHeld(b.namespace))) {
+			p.newborns, left.Names = append(p.newborns, b), append(left.Names, name)
+		}
+	}
+	left.Create = len(left.Names)
+	return left
+}
+
+// creationsHeld is how long the creations in a namespace are held still.
+func (p *pass[O, C]) creationsHeld(namespace string) (wait time.Duration) {
+	if h := p.state.creations[namespace]; h != nil {
+		wait = h.remaining(p.Now, p.inQuota(namespace))
+	}
+	if h := p.state.strange[namespace]; h != nil {
+		wait = max(wait, h.remaining(p.Now, 0))
+	}
+	return wait
+}
 
 // afterFailures is how long creations wait since children of the owner end as soon
 // as they are created: it looks at those that are younger than ten minutes.

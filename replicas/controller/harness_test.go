@@ -491,4 +491,7 @@ func namespaceGone() error {
 
 func busy(seconds int) error { return apierrors.NewTooManyRequests("slow down", seconds) }
 
+// resent is an error of a request that the client sent more than once.
+func resent(err error) error { return fmt.Errorf("%w (%w)", err, controller.ErrResent) }
+
 func timeout() error { return apierrors.NewTimeoutError("the request has timed out", 0) }

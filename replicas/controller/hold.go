@@ -55,6 +55,20 @@ func (h *hold) remaining(now time.Time, children int) time.Duration {
 	return h.wait - now.Sub(h.since)
 }
 
+// holds are those of creations, by the namespace of the children.
+type holds map[string]*hold
+
+// of returns the hold of a namespace, to be set.
+func (h *holds) of(namespace string) *hold {
+	if *h == nil {
+		*h = holds{}
+	}
+	if (*h)[namespace] == nil {
+		(*h)[namespace] = new(hold)
+	}
+	return (*h)[namespace]
+}
+
 // earliest is the shorter of two delays, of which 0 is none.
 func earliest(a, b time.Duration) time.Duration {
 	if a == 0 || b == 0 {

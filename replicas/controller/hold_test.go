@@ -73,6 +73,15 @@ func TestHolds(t *testing.T) {
 		require.NoError(t, err)
 		assert.True(t, pass.Waiting)
 	})
+	t.Run("W10 W27 an ending namespace does not shorten what a server asked to wait", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(5)
+		r.patch = func(*corev1.Pod) error { return busy(200) }
+		r.create = func(i int) error { return []error{nil, namespaceTerminating(), errors.New("boom")}[i] }
+		pass, err := r.pass(t, 0, podtest.Pod("orphan"))
+		require.Error(t, err)
+		assert.Equal(t, 200*time.Second, pass.RequeueAfter)
+	})
 	t.Run("any other 404 on creation is an error", func(t *testing.T) {
 		t.Parallel()
 		r := newRig(1)

@@ -5,70 +5,80 @@ package controller
 
 import (
 	"context"
+	"errors"
 	"slices"
-	"sync"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/replicakit/replicakit/internal/object"
 )
 
-// lookForCreated looks for a child whose creation failed. Whether it is there is
-// known only if the server can be asked; what is not there may come yet.
-func (p *pass[O, C]) lookForCreated(ctx context.Context, name types.NamespacedName, why error) (found C, err error) {
-	if namespaceIsGoing(why) {
-		p.state.names.resolved(name.Name)
-		return found, why
+// lookForLost looks for the children whose creations failed and may have taken effect
+// all the same: when no call is under way any more, in one list if there are many. What
+// is there is created; what is not there may come yet.
+func (c *creations[O, C]) lookForLost(ctx context.Context) {
+	var lost []*creation[C]
+	for i := range c.each {
+		if e := &c.each[i]; c.isLost(e) {
+			lost = append(lost, e)
+		}
 	}
-	found, there, err := p.find(ctx, name, apierrors.IsAlreadyExists(why))
-	switch {
-	case err != nil || !there:
-		return found, why
-	case !p.controls(found) || !p.rules.Active(found):
-		p.state.names.resolved(name.Name) // the name is of no use any more
-		return found, why
-	}
-	p.state.names.resolved(name.Name)
-	if !p.isOurs(found) {
-		return found, p.letGo(found)
-	}
-	p.wrote(found.GetResourceVersion())
-	p.found.add(name.Name)
-	return found, nil
-}
-
-// foundNames are the children that a look found after the answer was lost.
-type foundNames struct {
-	mu    sync.Mutex
-	names sets.Set[string]
-}
-
-func (f *foundNames) add(name string) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.names == nil {
-		f.names = sets.New[string]()
-	}
-	f.names.Insert(name)
-}
-
-// settleFound settles the creations of children that were found and that the cache
-// has by now: their events may have come before they were expected.
-func (p *pass[O, C]) settleFound(ctx context.Context) {
-	if len(p.found.names) == 0 {
+	if len(lost) == 0 {
 		return
 	}
-	cached, err := p.cache.Children(ctx, p.Owner)
+	look := c.looks(ctx, len(lost))
+	for _, e := range lost {
+		found, there, err := look(ctx, e.name)
+		switch {
+		case err != nil:
+		case there:
+			c.found(e, found)
+		default:
+			c.state.names.absent(e.name.Name)
+		}
+	}
+}
+
+// isLost reports whether a creation failed, but its child may be there: from this
+// sending, or from one before it.
+func (c *creations[O, C]) isLost(e *creation[C]) bool {
+	if e.err == nil || e.name.Name == "" || errors.As(e.err, new(strangeError)) {
+		return false
+	}
+	_, open := c.state.names.namespace(e.name.Name)
+	return open || apierrors.IsAlreadyExists(e.err)
+}
+
+// found notes a child that is there although its creation failed.
+func (c *creations[O, C]) found(e *creation[C], found C) {
+	c.bears(found)
+	switch {
+	case !c.controls(found) || !c.rules.Active(found):
+	case !c.isOurs(found):
+		e.err = c.letGo(found)
+	default:
+		c.wrote(found.GetResourceVersion())
+		c.late = append(c.late, found.GetName())
+		c.made(e, found)
+	}
+}
+
+// settleLate settles the creations of children that a look found and that the cache
+// has by now: their events may have come before they were expected.
+func (c *creations[O, C]) settleLate(ctx context.Context) {
+	if len(c.late) == 0 {
+		return
+	}
+	cached, err := c.cache.Children(ctx, c.Owner)
 	if err != nil {
 		return // the events come, or the record expires
 	}
 	isNil := object.NilOf[C]()
-	for _, c := range cached {
-		if !isNil(c) && p.found.names.Has(c.GetName()) {
-			p.pending.CreationObserved(p.key, c.GetName())
+	for _, child := range cached {
+		if !isNil(child) && slices.Contains(c.late, child.GetName()) {
+			c.pending.CreationObserved(c.key, child.GetName())
 		}
 	}
 }
@@ -82,25 +92,14 @@ type look[C Object] func(ctx context.Context, name types.NamespacedName) (found 
 
 // looks returns how to look for n children at once.
 func (p *pass[O, C]) looks(ctx context.Context, n int) look[C] {
-	if n <= fewReads {
-		p.reads.Add(int64(n))
+	if p.reads.Add(int64(n)) <= fewReads {
 		return p.get
 	}
+	p.reads.Add(int64(-n))
 	list, err := p.list(ctx)
 	return func(_ context.Context, name types.NamespacedName) (found C, there bool, _ error) {
 		return within(list.Items, name, err)
 	}
-}
-
-// find looks for a child on the server. A list shows what the selector matches, so
-// a child that must exist is always read.
-func (p *pass[O, C]) find(ctx context.Context, name types.NamespacedName, mustExist bool) (found C, there bool, err error) {
-	if p.reads.Add(1) <= fewReads || mustExist {
-		return p.get(ctx, name)
-	}
-	p.reads.Add(-1)
-	list, err := p.list(ctx)
-	return within(list.Items, name, err)
 }
 
 func (p *pass[O, C]) get(ctx context.Context, name types.NamespacedName) (found C, there bool, err error) {
@@ -130,40 +129,74 @@ func nameOf(c metav1.Object) types.NamespacedName {
 // lookForUnwanted looks for creations without an answer that no plan asks for any
 // more: what turns up is one too many, and goes like any other.
 func (p *pass[O, C]) lookForUnwanted(ctx context.Context) {
-	var due []unresolvedName
+	due := slices.DeleteFunc(p.state.names.all(), func(u unresolvedName) bool { return u.untilLook(p.opts.Now()) > 0 })
+	_, _ = p.lookForNames(ctx, due) // what fails is looked for again
 	for _, u := range p.state.names.all() {
-		now := p.opts.Now()
-		switch {
-		case now.Sub(u.sent) > unresolvedKept:
-			p.state.names.resolved(u.Name)
-		case u.hold.remaining(now, 0) <= 0:
-			due = append(due, u)
-		}
-	}
-	look := p.looks(ctx, len(due))
-	for _, u := range due {
-		p.lookForOne(ctx, u, look)
-	}
-	for _, u := range p.state.names.all() {
-		p.comeBack(max(u.hold.remaining(p.opts.Now(), 0), 1))
+		p.comeBack(max(u.untilLook(p.opts.Now()), 1))
 	}
 }
 
-func (p *pass[O, C]) lookForOne(ctx context.Context, u unresolvedName, look look[C]) {
-	found, there, err := look(ctx, u.NamespacedName)
-	if err == nil && there {
-		p.state.names.resolved(u.Name)
-		p.turnedUp(found)
-		return
+// lookForOthers looks for creations without an answer that are not sent again, before
+// other children are created. Nothing is created if one turns up, or if that cannot be
+// known.
+func (p *pass[O, C]) lookForOthers(ctx context.Context, sent []string) (goOn bool, err error) {
+	others := slices.DeleteFunc(p.state.names.open(), func(u unresolvedName) bool { return slices.Contains(sent, u.Name) })
+	turnedUp, err := p.lookForNames(ctx, others)
+	switch {
+	case errors.As(err, new(heldError)): // no error: lists are tried again later
+		p.Waiting = true
+		p.comeBack(p.lists.retryIn(err))
+		return false, nil
+	case err != nil:
+		p.Waiting = true
+		p.retryAfter = max(p.retryAfter, serverDelay([]error{err}), p.lists.retryIn(err))
+		return false, p.failure("looking for creations without an answer: %w", err)
 	}
-	u.hold.double(p.opts.Now(), unresolvedFirst, unresolvedLast)
-	p.state.names.put(u)
+	p.Waiting = p.Waiting || turnedUp
+	return !turnedUp, nil
+}
+
+// lookForNames looks for children by names that were sent, and reports whether one
+// turned up that counts. A name is resolved by a look that begins when nothing that was
+// sent can take effect any more.
+func (p *pass[O, C]) lookForNames(ctx context.Context, due []unresolvedName) (turnedUp bool, err error) {
+	if len(due) == 0 {
+		return false, nil
+	}
+	began, look := p.opts.Now(), p.looks(ctx, len(due))
+	for _, u := range due {
+		found, there, lookErr := look(ctx, u.NamespacedName)
+		if err == nil {
+			err = lookErr
+		}
+		switch {
+		case lookErr != nil:
+		case there && u.bearer == replica: // which the view shows
+			p.state.proven.found(found, p.opts.Now())
+			p.bears(found)
+		case there:
+			turnedUp = p.turnedUp(found) == replica || turnedUp
+		default:
+			p.state.names.absent(u.Name)
+		}
+		final := lookErr == nil && began.Sub(u.sent) >= unresolvedKept
+		if final {
+			p.state.names.resolved(u.Name)
+		}
+		if u.isTaken() && lookErr == nil && (final || !there) {
+			p.Waiting = true // it holds no place any more
+			p.comeBack(1)
+		}
+		p.state.names.putOff(u.Name, p.opts.Now())
+	}
+	return turnedUp, err
 }
 
 // turnedUp lets a child count that was found on the server, where nobody expected it.
-func (p *pass[O, C]) turnedUp(found C) {
+func (p *pass[O, C]) turnedUp(found C) bearer {
 	if p.controls(found) && p.rules.Active(found) {
 		p.state.proven.found(found, p.opts.Now())
 		p.comeBack(1)
 	}
+	return p.bears(found)
 }

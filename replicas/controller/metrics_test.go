@@ -62,7 +62,7 @@ func TestMetrics(t *testing.T) {
 		r := newRig(3)
 		r.create = func(i int) error {
 			if i == 1 {
-				return forbidden("web-x", "policy")
+				return timeout()
 			}
 			return nil
 		}

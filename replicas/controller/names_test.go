@@ -68,7 +68,7 @@ func TestLostAnswers(t *testing.T) {
 		t.Parallel()
 		for name, lost := range map[string]error{
 			"a timeout": timeout(), "a cut": errors.New("connection reset"), "429 after the fact": busy(1),
-			"a resend that met the first": alreadyExists("web-bbbbb"), "a quota that the first filled": quotaFull(),
+			"a resend that met the first": resent(alreadyExists("web-bbbbb")), "a quota that the first filled": resent(quotaFull()),
 		} {
 			r := newRig(1)
 			var sent *corev1.Pod
@@ -110,11 +110,12 @@ func TestLostAnswers(t *testing.T) {
 		pass, err = r.pass(t, 6)
 		require.NoError(t, err)
 		require.Equal(t, []string{"web-bbbbb"}, names(pass.Created))
+		assert.Zero(t, pass.Unresolved, "the others cannot take effect while it is there")
 		require.NoError(t, r.start().ChildAdded(pass.Created[0]))
 		require.NoError(t, r.start().ChildDeleted(pass.Created[0]))
 		pass, err = r.pass(t, 7)
 		require.NoError(t, err)
-		assert.Equal(t, []string{"web-bbbbc"}, names(pass.Created), "resolved: the next one is new")
+		assert.Equal(t, []string{"web-bbbbb"}, names(pass.Created), "one of the five that had no answer may still land")
 	})
 	t.Run("W11 one that cannot be looked for is unresolved too", func(t *testing.T) {
 		t.Parallel()
@@ -144,9 +145,38 @@ func TestLostAnswers(t *testing.T) {
 			assert.Equal(t, []string{"web-bbbbc"}, names(pass.Created))
 		})
 	}
-	t.Run("W11 more than three are looked for by a list", func(t *testing.T) {
+	t.Run("W11 they are looked for after the batch: up to three are read, more are listed once", func(t *testing.T) {
 		t.Parallel()
-		r := newRig(20)
+		for _, tt := range []struct{ answered, gets, lists, created int }{
+			{0, 1, 0, 1}, {1, 2, 0, 1 + 2}, {1 + 2, 0, 1, 1 + 2 + 4}, {1 + 2 + 1, 3, 0, 1 + 2 + 4},
+		} {
+			r := newRig(20)
+			var there []*corev1.Pod
+			r.send = func(pod *corev1.Pod) { there = append(there, pod.DeepCopy()) }
+			r.create = func(i int) error {
+				if i < tt.answered {
+					return nil
+				}
+				return timeout()
+			}
+			r.live = func() ([]*corev1.Pod, error) { return clones(there), nil }
+			r.get = func(name string) (*corev1.Pod, error) { return find(there, name) }
+			pass, err := r.pass(t, 0)
+			require.NoError(t, err)
+			assert.Len(t, pass.Created, tt.created)
+			assert.Equal(t, 20-tt.created, pass.Skipped)
+			assert.Equal(t, time.Duration(1), pass.RequeueAfter, "for those that were skipped")
+			assert.Equal(t, []int{tt.gets, tt.lists}, []int{len(r.callsOf("get")), len(r.callsOf("list"))})
+			assert.Equal(t, []int{tt.gets, tt.lists}, []int{pass.LiveReads, pass.LiveLists})
+			assert.Zero(t, pass.Unresolved)
+			adds, _ := r.pending()
+			assert.Equal(t, tt.created, adds)
+		}
+	})
+	t.Run("W11 500 creations of which 200 have no answer are one list", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(500)
+		r.opts.MaxParallel = 16
 		var mu sync.Mutex
 		var there []*corev1.Pod
 		r.send = func(pod *corev1.Pod) {
@@ -154,15 +184,19 @@ func TestLostAnswers(t *testing.T) {
 			defer mu.Unlock()
 			there = append(there, pod.DeepCopy())
 		}
-		r.create = func(int) error { return timeout() }
-		r.live = func() ([]*corev1.Pod, error) { return clones(there), nil }
-		r.get = func(name string) (*corev1.Pod, error) { return find(there, name) }
+		r.create = func(i int) error {
+			if i < 300 {
+				return nil
+			}
+			return timeout()
+		}
+		r.live = func() ([]*corev1.Pod, error) { return clones(there[:400]), nil }
 		pass, err := r.pass(t, 0)
-		require.NoError(t, err)
-		assert.Len(t, pass.Created, 20)
-		assert.Len(t, r.callsOf("get"), 3)
-		assert.Equal(t, 3, pass.LiveReads)
-		assert.Len(t, r.callsOf("list"), pass.LiveLists)
+		require.Error(t, err)
+		assert.Equal(t, []string{"list default app=web"}, append(r.callsOf("get"), r.callsOf("list")...))
+		assert.Len(t, pass.Created, 400)
+		assert.Equal(t, 100, pass.Unresolved)
+		assert.Equal(t, 100, pass.Failed)
 	})
 	t.Run("W8 a creation that lands late settles nothing twice: seen in the cache, it is resolved", func(t *testing.T) {
 		t.Parallel()
@@ -313,8 +347,122 @@ func TestLostAnswers(t *testing.T) {
 			}
 			require.NoError(t, err)
 		}
-		assert.InDelta(t, 270, last, 30)
+		assert.Equal(t, 300, last, "by a look after which nothing can come")
 		assert.Zero(t, r.last.RequeueAfter)
+	})
+	t.Run("but not as long as looks fail", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(1)
+		r.create = func(int) error { return timeout() }
+		r.get = func(string) (*corev1.Pod, error) { return nil, timeout() }
+		_, err := r.pass(t, 0)
+		require.Error(t, err)
+		*r.owner.Spec.Replicas = 0
+		pass, err := r.pass(t, 3600)
+		require.NoError(t, err)
+		assert.Equal(t, 1, pass.Unresolved)
+		assert.Equal(t, time.Second, pass.RequeueAfter)
+	})
+	t.Run("W8 a name is settled once for each time it was sent, and not by a former child of it", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(1)
+		first := podtest.Pod("web-bbbbb", podtest.UID("first"), owned(r.owner))
+		second := podtest.Pod("web-bbbbb", podtest.UID("second"), owned(r.owner))
+		r.create = func(int) error { return timeout() }
+		r.get = func(string) (*corev1.Pod, error) { return nil, timeout() }
+		for i := range 2 {
+			_, err := r.pass(t, i)
+			require.Error(t, err)
+			require.Equal(t, []string{"create default/web-bbbbb"}, r.callsOf("create"))
+		}
+		for i := range 2 { // the first landed, and dies; the second lands
+			_, err := r.pass(t, 2+i, first)
+			require.NoError(t, err)
+			require.Empty(t, r.calls)
+		}
+		r.create = func(int) error { return alreadyExists("web-bbbbb") }
+		r.get = func(string) (*corev1.Pod, error) { return second, nil }
+		pass, err := r.pass(t, 4)
+		require.NoError(t, err)
+		assert.Equal(t, []string{"create default/web-bbbbb", "get web-bbbbb"}, r.calls)
+		assert.Len(t, pass.Created, 1)
+		r.settle()
+		r.create = func(int) error { return nil }
+		_, err = r.pass(t, 5, second)
+		require.NoError(t, err)
+		pass, err = r.pass(t, 6)
+		require.NoError(t, err)
+		assert.Equal(t, []string{"web-bbbbc"}, names(pass.Created), "all three are settled")
+	})
+	t.Run("W8 an answer settles one sending, and the rest end when they cannot land any more", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(1)
+		r.create = func(i int) error { return []error{timeout(), nil}[i] }
+		_, err := r.pass(t, 0)
+		require.Error(t, err)
+		pass, err := r.pass(t, 1)
+		require.NoError(t, err)
+		require.Len(t, pass.Created, 1)
+		r.settle()
+		pod := podtest.Pod("web-bbbbb", podtest.UID("uid-web-bbbbb"), owned(r.owner))
+		pass, err = r.pass(t, 2, pod)
+		require.NoError(t, err)
+		assert.Equal(t, 299*time.Second, pass.RequeueAfter)
+		assert.Empty(t, r.calls)
+		assert.Zero(t, pass.Unresolved)
+		*r.owner.Spec.Replicas = 0
+		pass, err = r.pass(t, 3)
+		require.NoError(t, err)
+		assert.Equal(t, 1, pass.Unresolved)
+		assert.Equal(t, []string{"get web-bbbbb"}, r.calls, "the first one may have landed by now")
+		pass, err = r.pass(t, 301)
+		require.NoError(t, err)
+		assert.Equal(t, []string{"get web-bbbbb"}, r.calls)
+		assert.Zero(t, pass.Unresolved)
+		assert.Zero(t, pass.RequeueAfter)
+	})
+	t.Run("W8 an unresolved name that something else has holds a place, as it cannot be sent again", func(t *testing.T) {
+		t.Parallel()
+		for name, other := range map[string]*corev1.Pod{
+			"another's":     podtest.Pod("web-bbbbb", podtest.UID("other"), ownedBy("api")),
+			"being deleted": podtest.Pod("web-bbbbb", podtest.UID("other"), owned(replicaSet(1)), podtest.Deleting),
+		} {
+			r := newRig(2)
+			r.create = func(int) error { return timeout() }
+			for i := range 2 {
+				_, err := r.pass(t, i)
+				require.Error(t, err, name)
+			}
+			r.create = func(int) error { return alreadyExists("web-bbbbb") }
+			r.get = func(string) (*corev1.Pod, error) { return other, nil }
+			_, err := r.pass(t, 2)
+			require.Error(t, err, name)
+			r.create = func(int) error { return nil }
+			var shown []*corev1.Pod
+			if name == "being deleted" {
+				shown = append(shown, other)
+			}
+			pass, err := r.pass(t, 3, shown...)
+			require.NoError(t, err, name)
+			require.Len(t, pass.Created, 1, name)
+			assert.NotEqual(t, "web-bbbbb", pass.Created[0].Name, name)
+			assert.Equal(t, 1, pass.Unresolved, name)
+			r.settle()
+			another := pass.Created[0]
+			pass, err = r.pass(t, 4, append(shown, another)...)
+			require.NoError(t, err, name)
+			assert.Empty(t, pass.Created, name)
+			assert.Positive(t, pass.RequeueAfter, name)
+			r.get = func(name string) (*corev1.Pod, error) { return nil, notFound(name) }
+			pass, err = r.pass(t, 100, another)
+			require.NoError(t, err, name)
+			if len(pass.Created) == 0 { // the place is held until the look that this pass makes
+				assert.Equal(t, time.Duration(1), pass.RequeueAfter, name)
+				pass, err = r.pass(t, 100, another)
+			}
+			require.NoError(t, err, name)
+			assert.Equal(t, []string{"web-bbbbb"}, names(pass.Created), name)
+		}
 	})
 	t.Run("D8 a delete whose answer is lost is looked for: gone or going is done", func(t *testing.T) {
 		t.Parallel()
@@ -784,22 +932,125 @@ func TestCreationsThatFail(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, "9", pass.Stale.Wrote)
 	})
-	t.Run("W11 children that are there are read, however many: a list does not show those whose labels changed", func(t *testing.T) {
+	t.Run("a refusal frees the name, and nothing is looked for", func(t *testing.T) {
 		t.Parallel()
-		r := newRig(5)
-		r.opts.MaxParallel = 5
+		for name, refused := range map[string]error{
+			"a full quota": quotaFull(), "403": forbidden("web-bbbbb", "by policy"), "422": invalid("web-bbbbb"),
+			"400": apierrors.NewBadRequest("denied"), "a namespace that goes": namespaceTerminating(),
+		} {
+			r := newRig(1)
+			r.create = func(int) error { return refused }
+			pass, _ := r.pass(t, 0)
+			assert.Equal(t, []string{"create default/web-bbbbb"}, r.calls, name)
+			assert.Zero(t, pass.Unresolved, name)
+			*r.owner.Spec.Replicas, r.owner.Generation = 0, 2
+			pass, err := r.pass(t, 1)
+			require.NoError(t, err, name)
+			assert.Empty(t, r.calls, name)
+			assert.Zero(t, pass.RequeueAfter, name)
+		}
+	})
+	t.Run("unless it was sent more than once, or before: then another one may have taken effect", func(t *testing.T) {
+		t.Parallel()
+		for name, r := range map[string]*podRig{"more than once": newRig(1), "before": newRig(1)} {
+			r.create = func(int) error { return resent(quotaFull()) }
+			if name == "before" {
+				r.create = func(i int) error { return []error{timeout(), quotaFull(), quotaFull()}[i] }
+				_, err := r.pass(t, 0)
+				require.Error(t, err)
+			}
+			for i := range 2 {
+				pass, err := r.pass(t, 100*(i+1))
+				assert.True(t, apierrors.IsForbidden(err))
+				assert.Equal(t, []string{"create default/web-bbbbb", "get web-bbbbb"}, r.calls, name)
+				assert.Equal(t, 1, pass.Unresolved, name)
+			}
+		}
+	})
+}
+
+func TestWhatIsLookedForBeforeOthersAreCreated(t *testing.T) {
+	t.Parallel()
+	// of three that are wanted one is there, the answers of two are lost, and then
+	// two are wanted.
+	lost := func(t *testing.T) (r *podRig, first *corev1.Pod) {
+		t.Helper()
+		r = newRig(3)
+		r.create = func(i int) error { return []error{nil, timeout(), timeout(), nil, nil}[i] }
+		r.get = func(string) (*corev1.Pod, error) { return nil, timeout() }
+		pass, err := r.pass(t, 0)
+		require.Error(t, err)
+		require.Equal(t, 2, pass.Unresolved)
+		r.settle()
+		*r.owner.Spec.Replicas, r.owner.Generation = 2, 2
+		return r, podtest.Pod("web-bbbbb", owned(r.owner))
+	}
+	t.Run("what turns up counts, and nothing is created beside it", func(t *testing.T) {
+		t.Parallel()
+		r, first := lost(t)
+		late := podtest.Pod("web-bbbbd", owned(r.owner))
+		r.get = func(name string) (*corev1.Pod, error) { return find([]*corev1.Pod{late}, name) }
+		pass, err := r.pass(t, 1, first)
+		require.NoError(t, err)
+		assert.Equal(t, []string{"get web-bbbbd"}, r.calls)
+		assert.Equal(t, time.Duration(1), pass.RequeueAfter)
+		assert.True(t, pass.Waiting)
+		pass, err = r.pass(t, 1, first)
+		require.NoError(t, err)
+		assert.Empty(t, pass.Created)
+		assert.Len(t, pass.Active, 2)
+	})
+	t.Run("if nothing turns up the others are created", func(t *testing.T) {
+		t.Parallel()
+		r, first := lost(t)
+		r.get = func(name string) (*corev1.Pod, error) { return nil, notFound(name) }
+		pass, err := r.pass(t, 1, first)
+		require.NoError(t, err)
+		assert.Equal(t, []string{"get web-bbbbd", "create default/web-bbbbc"}, r.calls)
+		assert.Len(t, pass.Created, 1)
+	})
+	t.Run("if the look fails nothing is created", func(t *testing.T) {
+		t.Parallel()
+		r, first := lost(t)
+		r.get = func(string) (*corev1.Pod, error) { return nil, busy(7) }
+		pass, err := r.pass(t, 1, first)
+		require.ErrorContains(t, err, "looking for creations without an answer")
+		assert.Equal(t, []string{"get web-bbbbd"}, r.calls)
+		assert.Equal(t, 7*time.Second, pass.RequeueAfter)
+		assert.True(t, pass.Waiting)
+		assert.Zero(t, sum(r.pending()))
+	})
+	t.Run("more than three are listed, and if lists are held back the pass waits for them", func(t *testing.T) {
+		t.Parallel()
+		const created = 1 + 2 + 4
+		r := newRig(created + 8)
 		r.create = func(i int) error {
-			if i == 0 {
+			if i < created {
 				return nil
 			}
-			return alreadyExists(fmt.Sprint("web-", i))
+			return timeout()
 		}
-		r.get = func(name string) (*corev1.Pod, error) { return podtest.Pod(name, owned(r.owner)), nil }
+		r.live = func() ([]*corev1.Pod, error) { return nil, timeout() }
 		pass, err := r.pass(t, 0)
+		require.Error(t, err)
+		require.Equal(t, []string{"list default app=web"}, r.callsOf("list"))
+		r.settle()
+		*r.owner.Spec.Replicas, r.owner.Generation = created+1, 2
+		var pods []*corev1.Pod
+		for _, p := range pass.Created {
+			pods = append(pods, podtest.Pod(p.Name, owned(r.owner)))
+		}
+		pass, err = r.passAt(t, 100*time.Millisecond, pods...)
 		require.NoError(t, err)
-		assert.Len(t, r.callsOf("get"), 4)
-		assert.Empty(t, r.callsOf("list"))
-		assert.Len(t, pass.Created, 5)
+		assert.Empty(t, r.calls)
+		assert.Equal(t, 900*time.Millisecond, pass.RequeueAfter)
+		assert.True(t, pass.Waiting)
+		r.live = func() ([]*corev1.Pod, error) { return clones(pods), nil }
+		r.create = func(int) error { return nil }
+		pass, err = r.pass(t, 1, pods...)
+		require.NoError(t, err)
+		assert.Equal(t, []string{"list default app=web", "create default/web-bbbbk"}, r.calls)
+		assert.Len(t, pass.Created, 1)
 	})
 }
 
@@ -887,15 +1138,14 @@ func TestWhatIsMissingBesideThoseThatMustGo(t *testing.T) {
 
 func TestNamesAreLookedForInTheirNamespace(t *testing.T) {
 	t.Parallel()
-	r := newRig(5)
-	r.opts.MaxParallel = 5
+	const created, lost = 1 + 2 + 4, 8
+	r := newRig(created + lost)
 	r.create = func(i int) error {
-		if i == 0 {
+		if i < created {
 			return nil
 		}
 		return timeout()
 	}
-	r.get = func(name string) (*corev1.Pod, error) { return podtest.Pod(name, owned(r.owner)), nil }
 	r.live = func() ([]*corev1.Pod, error) {
 		var elsewhere []*corev1.Pod
 		for _, call := range r.callsOf("create default/") {
@@ -907,7 +1157,7 @@ func TestNamesAreLookedForInTheirNamespace(t *testing.T) {
 	}
 	pass, err := r.pass(t, 0)
 	require.Error(t, err)
-	assert.Len(t, r.callsOf("get"), 3)
-	assert.Len(t, pass.Created, 1+3)
-	assert.Equal(t, 1, pass.Unresolved)
+	assert.Len(t, r.callsOf("list"), 1)
+	assert.Len(t, pass.Created, created)
+	assert.Equal(t, lost, pass.Unresolved)
 }

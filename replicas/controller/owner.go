@@ -63,9 +63,10 @@ func (f *inFlight) remaining(now time.Time) (longest time.Duration) {
 
 // perGeneration is what a new generation of the owner makes void.
 type perGeneration[C Object] struct {
-	creations, deletions, strange hold
-	behind                        bool // the last deletions found the cache behind
-	refused                       bool // the event about this generation's spec was sent
+	creations, strange holds
+	deletions          hold
+	behind             bool // the last deletions found the cache behind
+	refused            bool // the event about this generation's spec was sent
 	// aside are orphans that could not be adopted; see pass.toTry.
 	aside map[types.UID]*aside
 }
@@ -76,7 +77,7 @@ type told struct{ adopt, release, list, owner, related, backOff bool }
 // nothingLeft drops what held back creations or deletions that are needed no
 // more: the next ones start anew.
 func (s *ownerState[C]) nothingLeft() {
-	s.creations, s.deletions, s.behind = hold{}, hold{}, false
+	s.creations, s.deletions, s.behind = nil, hold{}, false
 }
 
 // owners keeps the state of every owner by its name and UID: two of one name may

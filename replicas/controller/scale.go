@@ -57,7 +57,7 @@ func (p *pass[O, C]) createMissing(ctx context.Context) error {
 
 // carryOut creates or deletes, unless that is held or vetoed.
 func (p *pass[O, C]) carryOut(ctx context.Context, scale replicas.ScaleOf[C]) (err error) {
-	if p.held(scale) {
+	if scale = p.held(scale); scale.IsZero() {
 		return nil
 	}
 	if scale, err = p.beforeScale(ctx, p.Active, scale); err != nil {
@@ -91,25 +91,31 @@ func (p *pass[O, C]) ownerWantsIt(ctx context.Context, scale replicas.ScaleOf[C]
 	return true, nil
 }
 
-// held reports whether creations, or deletions, must wait, and asks to come back
-// when they need not.
-func (p *pass[O, C]) held(scale replicas.ScaleOf[C]) bool {
-	wait := p.state.deletions.remaining(p.Now, 0)
-	switch {
-	case p.ownerOld:
+// held leaves out what must wait, and asks to come back when it need not.
+func (p *pass[O, C]) held(scale replicas.ScaleOf[C]) replicas.ScaleOf[C] {
+	if p.ownerOld {
 		p.waitForOwner()
-		return true
-	case scale.Create > 0:
+		return replicas.ScaleOf[C]{}
+	}
+	if scale.Create > 0 {
 		backOff := p.afterFailures()
 		p.tell(&p.state.told.backOff, backOff > 0, CreationsHeld,
 			fmt.Sprintf("Holding creations for %v: pods end as soon as they are created", backOff.Round(time.Second)))
-		wait = max(p.state.creations.remaining(p.Now, p.inQuota()), p.state.strange.remaining(p.Now, 0), backOff)
+		return p.notHeld(scale, backOff)
 	}
-	if wait <= 0 {
+	if p.waits(p.state.deletions.remaining(p.Now, 0)) {
+		return replicas.ScaleOf[C]{}
+	}
+	return scale
+}
+
+// waits reports whether a hold lasts, and asks to come back when it is over.
+func (p *pass[O, C]) waits(hold time.Duration) bool {
+	if hold <= 0 {
 		return false
 	}
 	p.Held, p.Waiting = true, true
-	p.comeBack(wait)
+	p.comeBack(hold)
 	return true
 }
 

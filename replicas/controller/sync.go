@@ -101,7 +101,8 @@ type pass[O, C Object] struct {
 	// reads, listed and invalid count calls that may be made at the same time; invalid
 	// are patches that the server called so.
 	reads, listed, invalid atomic.Int64
-	found                  foundNames
+	// newborns are the children to create, for an owner that is in no namespace.
+	newborns []newborn[C]
 }
 
 // Sync makes one pass for an owner. If the cache does not show the Controller's own
@@ -165,13 +166,21 @@ type pass[O, C Object] struct {
 //
 // A child has its name before it is created: the owner's name and five random
 // characters, as the API server makes it from generateName, which is set too. If a
-// creation fails, the Controller looks for the child on the server. If it is there
-// and is the owner's, it counts as created. If it is not there, the same name is
-// sent again, in later passes too; so a request that takes effect late does not
-// make one child too many. A name that is no longer needed is looked for until the
-// child appears, for five minutes at most.
+// creation fails and the server did not refuse it, the Controller looks for the child
+// on the server after the last call of the pass. If the child is there and is the
+// owner's, it counts as created. If it is not there, the same name is sent again, in
+// later passes too, so a request that takes effect late does not make one child too
+// many. If another object has the name by then, it holds a place.
 //
-// Creations of an owner are held, while deletions and status go on:
+// Each request that was sent under a name is settled by its answer, by a child of the
+// owner that has the name, or by a look that finds nothing five minutes after the last
+// request. Until then a name that is not sent again is looked for, also before other
+// children are created. If that look fails, nothing is created. A refusal settles a
+// request if it is a BadRequest, Forbidden, Invalid or AlreadyExists, or if the
+// namespace is going, unless the client sent the request twice; see ErrResent.
+//
+// Creations of an owner in a namespace are held, while those in other namespaces,
+// deletions and status go on:
 //   - if the namespace is being deleted or is gone: for a minute, doubling to five.
 //     This is no error.
 //   - if a quota is full: for a second, doubling to a minute.
@@ -385,7 +394,7 @@ func onlyRefused(err error) bool {
 // error to the caller: what else there is to come back for stays.
 func (p *pass[O, C]) end(err error) {
 	if p.state != nil {
-		p.Unresolved = p.state.names.len()
+		p.Unresolved = len(p.state.names.open())
 	}
 	if p.Err = err; err != nil && !onlyRefused(err) {
 		p.RequeueAfter = p.retryAfter

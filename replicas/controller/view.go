@@ -97,6 +97,7 @@ func (p *pass[O, C]) notListed(children []C) []C {
 func (p *pass[O, C]) manage(ctx context.Context) (replicas.PlanOf[C], error) {
 	p.listRelated(ctx)
 	p.spec.Names = p.namer()
+	p.holdPlaces(0)
 	plan, err := replicas.Manage(p.children, p.spec)
 	if err != nil {
 		p.refuse(err)
@@ -215,18 +216,6 @@ func (p *pass[O, C]) list(ctx context.Context) (List[C], error) {
 func (p *pass[O, C]) isAskedFor(c C) bool {
 	namespace := p.Owner.GetNamespace()
 	return namespace == "" || namespace == c.GetNamespace()
-}
-
-// resolveNames notes which creations without an answer took effect.
-func (p *pass[O, C]) resolveNames(children []C) {
-	if p.state.names.len() == 0 {
-		return
-	}
-	there := sets.New[types.NamespacedName]()
-	for _, c := range children {
-		there.Insert(nameOf(c))
-	}
-	p.state.names.seen(there)
 }
 
 // terminating returns the owner's children that are being deleted and are not

@@ -99,10 +99,9 @@ func shown() map[invariant.Rule]example {
 		// A live list after a Conflict shows a pod that is terminating, and the watch hangs
 		// until it is gone.
 		invariant.UnsettledUnversioned: {2859, "scale 3 0 0s; hang-pods 10 3 5.443s; run 0 0 2.174s; scale-db 8 4 83ms; hours 10 2 4.644s; delete-pod 8 9 337ms; scale-db 10 5 1.61s; run 0 0 30.383s"},
-		// A name is sent three times: the second time it lands, and the pod is deleted; the
-		// first time it lands when nobody waits for it any more.
-		invariant.MoreLanded:   {1, "run 0 0 4.375s; late-call 6 11 4.52s; limbo 9 1 4.973s; hang-pods 1 3 4.348s; scale 5 3 2.949s; run 0 0 35.2s; replay 10 10 4.665s; run 0 0 2.5s"},
-		invariant.MoreInFlight: {1, "scale 6 0 0s; late-call 12 0 7.915s; run 0 0 2.007s; replace 2 9 6.31s; run 0 0 1s"},
+		// Five creations have no answer, fewer are wanted, one of them is sent again, and
+		// another one lands after it was looked for.
+		invariant.MoreInFlight: {4804, "scale 3 0 4.646s; run 0 0 1.429s; late-call 4 6 6.12s; scale 10 4 1.576s; hang-pods 2 5 6.746s; run 0 0 1.359s; scale 5 8 278ms"},
 	}
 }
 
@@ -160,6 +159,13 @@ func mended() map[invariant.Rule][]example {
 		// that came.
 		invariant.FewerNewProcess: {{1, "scale 6 0 0s; run 0 0 20s; scale 4 0 0s; snapshot 0 0 0s; force 5 0 0s; force 4 0 0s; run 0 0 20s; behind 0 0 5s; run 0 0 1m"}},
 		invariant.MoreNewProcess:  {{1, "scale 2 0 0s; run 0 0 20s; scale 6 0 0s; run 0 0 60ms; snapshot 0 0 0s; run 0 0 20s; behind 0 0 5s; run 0 0 1m"}},
+		// A name is sent three times: the second time it lands, and the pod is deleted; the
+		// first time it lands when nobody waits for it any more.
+		invariant.MoreLanded: {{1, "run 0 0 4.375s; late-call 6 11 4.52s; limbo 9 1 4.973s; hang-pods 1 3 4.348s; scale 5 3 2.949s; run 0 0 35.2s; replay 10 10 4.665s; run 0 0 2.5s"}},
+		// Something else has a name when a creation lands that was sent under it.
+		invariant.MoreInFlight: {{1, "scale 6 0 0s; late-call 9 0 7.915s; run 0 0 2.007s; replace 2 9 6.31s; run 0 0 1s"}},
+		// Of two creations without an answer one took effect, and one is wanted.
+		invariant.MoreUnanswered: {{1, "scale 0 0 0s; run 0 0 1m; hang-pods 0 0 0s; blind 7 5 0s; scale 3 0 0s; run 0 0 102ms; scale 2 0 0s; replay 0 0 8s; run 0 0 1m"}},
 	}
 }
 

@@ -73,23 +73,31 @@ func (k *Checker) Rests(since map[string]int) error {
 // hour.
 func (k *Checker) Most() map[string]int { return k.most }
 
-// A wait is how long the server asked an owner to wait.
+// A place is where an owner creates: a server that is busy in one namespace holds no
+// other.
+type place struct {
+	owner     types.UID
+	namespace string
+}
+
+// A wait is how long the server asked an owner to wait, and in which pass.
 type wait struct {
 	until      time.Time
 	generation int64
+	pass       instant
 }
 
-// hasty: who is told to come back later creates nothing before that, unless the owner
-// changes.
+// hasty: who is told to come back later creates nothing there before that, unless the
+// owner changes.
 func (w *watcher) hasty(rs *appsv1.ReplicaSet, call replicastest.Call, err error) {
-	told, is := w.waits[rs.UID]
-	if is && told.generation == rs.Generation && w.controller.Now().Before(told.until) && w.passBegan > w.toldAt[rs.UID] && !w.checker.Skewed {
+	here := place{rs.UID, call.Namespace}
+	told, is := w.waits[here]
+	if is && told.generation == rs.Generation && w.controller.Now().Before(told.until) && w.passBegan > told.pass && !w.checker.Skewed {
 		w.fail(Hasty, "%s creates %s, %v before it may", rs.Name, call.Name, told.until.Sub(w.controller.Now()))
 	}
-	delete(w.waits, rs.UID)
+	delete(w.waits, here)
 	if seconds, asks := apierrors.SuggestsClientDelay(err); err != nil && asks && seconds > 0 {
-		w.waits[rs.UID] = wait{w.controller.Now().Add(time.Duration(seconds) * time.Second), rs.Generation}
-		w.toldAt[rs.UID] = w.passBegan
+		w.waits[here] = wait{w.controller.Now().Add(time.Duration(seconds) * time.Second), rs.Generation, w.passBegan}
 	}
 }
 

@@ -108,7 +108,7 @@ func (k *Checker) Err() error { return k.err }
 
 // Watch watches a controller from its start on.
 func (k *Checker) Watch(c *replicastest.Controller) {
-	w := &watcher{checker: k, controller: c, record: newRecord(), last: map[types.NamespacedName]lastPass{}, waits: map[types.UID]wait{}, toldAt: map[types.UID]instant{}}
+	w := &watcher{checker: k, controller: c, record: newRecord(), last: map[types.NamespacedName]lastPass{}, waits: map[place]wait{}}
 	w.began = k.truth.now
 	k.watchers = append(k.watchers, w)
 	sync := c.Worker.Sync
@@ -243,8 +243,7 @@ type watcher struct {
 	passBegan instant
 	tried     bool // the pass has asked to delete a pod
 	wroteNow  bool // the status write under way has changed something
-	waits     map[types.UID]wait
-	toldAt    map[types.UID]instant // the pass in which the server asked an owner to wait
+	waits     map[place]wait
 	last      map[types.NamespacedName]lastPass
 	permit    func(replicastest.Call) error // as it was before the call under way; nil: writes are permitted
 }

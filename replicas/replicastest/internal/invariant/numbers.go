@@ -271,13 +271,14 @@ func (w *watcher) done(call replicastest.Call, err error) {
 		w.deleteSent(call, err)
 	case call.Verb == "list" && err == nil:
 		w.listed[rs.UID] = liveList{now, selects(rs)}
-		delete(w.waits, rs.UID) // what the server asked to wait for may be there
+		// What the server asked to wait for may be there.
+		maps.DeleteFunc(w.waits, func(p place, _ wait) bool { return p.owner == rs.UID })
 		for uid := range replicasOf(rs, maps.Values(w.checker.truth.pods)) {
 			w.told[uid] = true
 		}
 	case call.Kind != "ReplicaSet" && err == nil:
 		w.unsure[call.Name] = false // it was looked for, and found
-		delete(w.waits, rs.UID)
+		delete(w.waits, place{rs.UID, call.Namespace})
 		w.found(call.Name)
 	case call.Kind == "ReplicaSet" && (err == nil || apierrors.IsNotFound(err)):
 		w.read[rs.UID] = now

@@ -74,8 +74,7 @@ type Known struct {
 func KnownToFail() []Known {
 	return []Known{
 		{UnsettledUnversioned, "a pod that a live list showed as terminating counts as such for ever if nothing follows from it", "a fact that the cache passes by has seconds"},
-		{MoreLanded, "a name counts as settled by a child that is gone", "a name is settled once for each time it was sent"},
-		{MoreInFlight, "a name counts as settled though a creation of it may still land", "a name is settled once for each time it was sent"},
+		{MoreInFlight, "a creation that may still land counts as there only if a look finds it, or if its place is held", "nothing: one too many for a moment is healed"},
 		{MoreOldSpec, "children are created by the spec that the cache shows", "nothing: one too many for a moment is healed"},
 	}
 }
