@@ -197,9 +197,6 @@ func (s *server) react(action clienttesting.Action) (runtime.Object, error) {
 			ref := metav1.NewControllerRef(s.scene.RS, appsv1.SchemeGroupVersion.WithKind("ReplicaSet"))
 			pod.OwnerReferences = append(pod.OwnerReferences, *ref)
 		}
-		if patched, err := s.pod(a.Name); err == nil {
-			pod = patched
-		}
 		return pod, err
 	case clienttesting.DeleteActionImpl:
 		return nil, s.delete(a.Name, a.DeleteOptions.Preconditions)
