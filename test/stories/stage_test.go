@@ -290,7 +290,10 @@ func (s *stage) telling(result replicastest.Pass) string {
 	if len(s.creations) > 0 {
 		fmt.Fprintf(&b, "creates %s; ", s.batches(result))
 	}
-	if len(s.victims) > 0 {
+	switch {
+	case result.OwnerWasOld:
+		b.WriteString("knows of a newer owner than its cache; ")
+	case len(s.victims) > 0:
 		fmt.Fprintf(&b, "deletes %s; ", s.choices(s.victims))
 	}
 	for _, call := range s.refused {
