@@ -107,4 +107,3 @@ func (c *controllers) sync(t *testing.T) {
 		require.True(t, synced, "%v", kind)
 	}
 }
-

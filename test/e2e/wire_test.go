@@ -24,7 +24,9 @@ type wire struct {
 	traps []trap
 }
 
-func newWire() *wire { return &wire{lags: map[string]time.Duration{}, holds: map[string]chan struct{}{}} }
+func newWire() *wire {
+	return &wire{lags: map[string]time.Duration{}, holds: map[string]chan struct{}{}}
+}
 
 // A trap is something to do once so many calls have begun.
 type trap struct {
