@@ -250,11 +250,18 @@ func (r *rig[O, C]) List(ctx context.Context, namespace string, matching labels.
 	return controller.List[C]{Items: items, ResourceVersion: r.liveVersion}, err
 }
 
-func (r *rig[O, C]) GetOwner(context.Context, string, string) (O, error) {
+func (r *rig[O, C]) GetOwner(ctx context.Context, namespace, name string) (O, error) {
 	r.mu.Lock()
 	r.ownerGets++
 	r.mu.Unlock()
 	r.note(&r.calls, "read owner")
+	if name != r.owner.GetName() {
+		owner, err := r.Owner(ctx, types.NamespacedName{Namespace: namespace, Name: name})
+		if err != nil {
+			return owner, err
+		}
+		return clone(owner), nil
+	}
 	return r.getOwner()
 }
 
