@@ -4,7 +4,6 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -16,7 +15,6 @@ import (
 // A defect is a mistake that somebody could make.
 type defect struct {
 	name   string
-	text   string // of its file
 	breaks string // the failure that it causes
 	why    string // no net notices it; "" if one does
 	edits  []edit
@@ -61,7 +59,7 @@ func parse(name, text string) (defect, error) {
 	if !found {
 		return defect{}, fmt.Errorf("no line begins with %q", fileMark)
 	}
-	d := defect{name: name, text: text}
+	d := defect{name: name}
 	for i, paragraph := range strings.Split(strings.TrimSpace(head), paragraphs) {
 		paragraph = strings.Join(strings.Fields(paragraph), " ")
 		why, isWhy := strings.CutPrefix(paragraph, unnoticed)
@@ -132,27 +130,4 @@ func (d defect) apply(root string) (map[string][]byte, error) {
 		changed[e.file] = []byte(strings.Replace("\n"+string(source), "\n"+e.was, "\n"+e.is, 1)[1:])
 	}
 	return changed, nil
-}
-
-// overlay writes the changed files into dir, and a file for go's -overlay that shows
-// them in their places below root.
-func (d defect) overlay(root, dir string) (file string, err error) {
-	changed, err := d.apply(root)
-	if err != nil {
-		return "", err
-	}
-	replace := map[string]string{}
-	for name, source := range changed {
-		shown := filepath.Join(dir, strings.ReplaceAll(name, "/", "_"))
-		if err := os.WriteFile(shown, source, 0o600); err != nil {
-			return "", err
-		}
-		replace[filepath.Join(root, filepath.FromSlash(name))] = shown
-	}
-	content, err := json.Marshal(map[string]any{"Replace": replace})
-	if err != nil {
-		return "", err
-	}
-	file = filepath.Join(dir, "overlay.json")
-	return file, os.WriteFile(file, content, 0o600)
 }

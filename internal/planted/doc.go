@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command planted shows what the simulation notices. It plants one defect after the
-// other into the library, and runs for each of them the random stories, the corners,
-// the explorer and the tests of the package:
+// other into the library, and runs for each of them the random stories, the corners, the
+// explorer and the tests of the package, until one of them notices it:
 //
 //	go run ./internal/planted -resume .cache/planted.jsonl test/README.md
 //
@@ -20,7 +20,9 @@
 // lines that begin with a blank stand beside them. The old text must occur exactly once
 // in the file, so an edit of other lines does not invalidate the defect. A line "@@"
 // separates two places of one file. The sources stay as they are, because go builds with
-// -overlay.
+// -overlay. One build has all defects, because a defect changes functions and nothing
+// else: each function stands there once more for each of its defects, and an environment
+// variable chooses one of them.
 //
 // A defect that the simulation cannot notice has a paragraph that begins with "Not
 // noticed:" and says why. The command fails if a defect without this paragraph is not
@@ -30,5 +32,5 @@
 // The table is written into a page, between the marks that the page has for it. With
 // -run only some of the defects are planted, and with -nets only some of the nets are run.
 // With -resume the results are kept in a file, and those of the same commit are taken
-// from there. With -check no net is run: it only says whether each defect compiles.
+// from there. With -check no net is run: it only says whether the defects compile.
 package main

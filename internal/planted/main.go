@@ -36,7 +36,7 @@ func run(ctx context.Context, args []string) error {
 	only := flags.String("run", "", "plant only the defects whose names match")
 	which := flags.String("nets", "", "run only the nets whose names match")
 	resume := flags.String("resume", "", "keep the results in this file, and take those of the same commit from there")
-	checkOnly := flags.Bool("check", false, "only type-check each package with each of its defects")
+	checkOnly := flags.Bool("check", false, "only compile the packages with all of their defects")
 	_ = flags.Parse(args) // it exits
 	if flags.NArg() > 1 {
 		return errors.New("usage: planted [flags] [PAGE]")
@@ -58,7 +58,7 @@ func run(ctx context.Context, args []string) error {
 		return err
 	}
 	if *checkOnly {
-		return check(ctx, root, defects)
+		return check(ctx, root, suites(b), defects)
 	}
 	commit, err := commitOf(ctx)
 	if err != nil {

@@ -17,7 +17,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 )
 
@@ -79,69 +78,86 @@ func suites(b budget) []suite {
 func suiteOf(all []suite, dir string) (suite, error) {
 	for _, s := range all {
 		if slices.Contains(s.dirs, dir) {
-			s.nets = append(slices.Clip(s.nets), net{name: ownTests, dir: dir, first: failedTest})
+			s.nets = append(slices.Clip(s.nets), testsOf(dir, ownTests))
 			return s, nil
 		}
 	}
 	return suite{}, fmt.Errorf("no net looks at %s", dir)
 }
 
+// testsOf is the net that the tests of a package are.
+func testsOf(dir, name string) net { return net{name: name, dir: dir, first: failedTest} }
+
 // catches maps the name of each net that was run to what it said, "" if it noticed
-// nothing.
+// nothing. A net is not run if one before it has noticed the defect.
 type catches map[string]string
 
-// try plants a defect, and runs all nets on it. The zero defect changes nothing.
-func (s suite) try(ctx context.Context, root string, d defect, b budget) (catches, error) {
+// A bed is where all defects of a suite stand beside each other, built into the nets.
+type bed struct{ root, scratch string }
+
+// plant builds nets with all defects.
+func plant(ctx context.Context, root string, defects []defect, nets []net) (b bed, err error) {
 	scratch, err := os.MkdirTemp("", "planted")
 	if err != nil {
-		return nil, err
+		return bed{}, err
 	}
-	defer func() { _ = os.RemoveAll(scratch) }()
-	overlay, err := d.overlay(root, scratch)
+	b = bed{root, scratch}
+	defer func() {
+		if err != nil {
+			b.clear()
+		}
+	}()
+	overlay, err := beside(root, scratch, defects)
 	if err != nil {
-		return nil, err
+		return bed{}, err
 	}
-	if err := s.build(ctx, root, overlay, scratch); err != nil {
-		return nil, fmt.Errorf("%s does not compile: %w", d.name, err)
+	var dirs []string
+	for _, n := range nets {
+		dirs = append(dirs, n.dir)
 	}
-	var wg sync.WaitGroup
-	said, errs := make([]string, len(s.nets)), make([]error, len(s.nets))
-	for i, n := range s.nets {
-		wg.Go(func() { said[i], errs[i] = n.run(ctx, root, binary(scratch, n), b.timeout) })
-	}
-	wg.Wait()
-	caught := catches{}
-	for i, n := range s.nets {
-		caught[n.name] = said[i]
-	}
-	return caught, errors.Join(errs...)
+	return b, build(ctx, root, dirs, "test", "-c", "-vet=off", "-ldflags=-s -w", "-overlay", overlay, "-o", scratch+string(filepath.Separator))
 }
+
+func (b bed) clear() { _ = os.RemoveAll(b.scratch) }
 
 // binary is where go puts the test of a net.
-func binary(scratch string, n net) string {
-	return filepath.Join(scratch, path.Base(n.dir)+".test")
-}
+func (b bed) binary(n net) string { return filepath.Join(b.scratch, path.Base(n.dir)+".test") }
 
-// build compiles the tests of all nets, those of one module at once.
-func (s suite) build(ctx context.Context, root, overlay, scratch string) error {
+// build runs a command of go for packages, those of one module at once.
+func build(ctx context.Context, root string, dirs []string, args ...string) error {
 	modules := map[string][]string{}
-	for _, n := range s.nets {
-		module := moduleOf(root, n.dir)
-		dir, err := filepath.Rel(module, n.dir)
+	for _, dir := range dirs {
+		module := moduleOf(root, dir)
+		dir, err := filepath.Rel(module, dir)
 		if err != nil {
 			return err
 		}
 		modules[module] = append(modules[module], "./"+filepath.ToSlash(dir))
 	}
 	for module, dirs := range modules {
-		args := []string{"test", "-c", "-vet=off", "-ldflags=-s -w", "-overlay", overlay, "-o", scratch + string(filepath.Separator)}
-		cmd := exec.CommandContext(ctx, "go", append(args, dirs...)...)
+		cmd := exec.CommandContext(ctx, "go", append(slices.Clone(args), dirs...)...)
 		cmd.Dir = filepath.Join(root, filepath.FromSlash(module))
 		if out, err := cmd.CombinedOutput(); err != nil {
 			return fmt.Errorf("%w\n%s", err, out)
 		}
 	}
 	return nil
+}
+
+// try runs nets on one of the defects, one after the other until one notices it. That
+// none is chosen changes nothing.
+func (b bed) try(ctx context.Context, d defect, nets []net, timeout time.Duration) (catches, error) {
+	caught := catches{}
+	for _, n := range nets {
+		said, err := n.run(ctx, b, d.name, timeout)
+		if err != nil {
+			return nil, err
+		}
+		if caught[n.name] = said; said != "" {
+			break
+		}
+	}
+	return caught, nil
 }
 
 // moduleOf returns the directory of the module that dir is in.
@@ -156,11 +172,12 @@ func moduleOf(root, dir string) string {
 
 // run returns what the net says of its first failure, and "" if nothing fails. The
 // first failure ends the run. So does the timeout, because a pass may never end.
-func (n net) run(ctx context.Context, root, binary string, timeout time.Duration) (said string, err error) {
+func (n net) run(ctx context.Context, b bed, defect string, timeout time.Duration) (said string, err error) {
 	limited, stop := context.WithTimeout(ctx, timeout)
 	defer stop()
-	cmd := exec.CommandContext(limited, binary, append([]string{"-test.v", "-test.failfast", "-test.timeout", "0"}, n.args...)...)
-	cmd.Dir, cmd.WaitDelay = filepath.Join(root, filepath.FromSlash(n.dir)), time.Minute
+	cmd := exec.CommandContext(limited, b.binary(n), append([]string{"-test.v", "-test.failfast", "-test.timeout", "0"}, n.args...)...)
+	cmd.Dir, cmd.WaitDelay = filepath.Join(b.root, filepath.FromSlash(n.dir)), time.Minute
+	cmd.Env = append(os.Environ(), chosen+"="+defect)
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		return "", err

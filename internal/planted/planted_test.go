@@ -41,6 +41,20 @@ func TestEachDefectApplies(t *testing.T) {
 	}
 }
 
+// One build has all defects, so each one changes functions alone.
+func TestAllDefectsStandBesideEachOther(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	_, err := beside(root, dir, defects(t))
+	require.NoError(t, err)
+	files, err := filepath.Glob(filepath.Join(dir, "*.go"))
+	require.NoError(t, err)
+	for _, file := range files {
+		_, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)
+		require.NoError(t, err)
+	}
+}
+
 func TestThereIsANetForEachDefect(t *testing.T) {
 	t.Parallel()
 	for _, d := range defects(t) {
@@ -49,7 +63,7 @@ func TestThereIsANetForEachDefect(t *testing.T) {
 		binaries := map[string]bool{}
 		for _, n := range s.nets {
 			assert.DirExists(t, filepath.Join(root, n.dir), d.name)
-			binaries[binary("", n)] = true
+			binaries[bed{}.binary(n)] = true
 		}
 		assert.Len(t, binaries, len(s.nets), "each net has a binary of its own")
 	}

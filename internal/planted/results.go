@@ -21,7 +21,7 @@ type results struct {
 
 // A line of the file is what some nets noticed of one defect.
 type line struct {
-	Of, Defect, Text string // Text is the sum of the defect's file
+	Of, Defect, Text string // Text is the sum of the defect's edits
 	Caught           catches
 }
 
@@ -73,4 +73,4 @@ func (r *results) close() {
 	}
 }
 
-func sum(d defect) string { return fmt.Sprintf("%x", sha256.Sum256([]byte(d.text))) }
+func sum(d defect) string { return fmt.Sprintf("%x", sha256.Sum256(fmt.Appendf(nil, "%q", d.edits))) }

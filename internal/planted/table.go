@@ -31,56 +31,90 @@ type table struct {
 	budget  budget
 }
 
+// A trial is a defect, and the nets that are to be run on it.
+type trial struct {
+	defect
+	nets []net
+}
+
 // fill plants the defects whose names match, and runs those nets whose names match and
-// of which nothing is known. First it plants none: a net that fails anyway notices
-// nothing.
+// of which nothing is known.
 func (t *table) fill(ctx context.Context, root string, names, nets *regexp.Regexp) error {
-	for _, d := range t.defects {
-		if !names.MatchString(d.name) {
-			continue
-		}
-		s, err := suiteOf(t.suites, d.dir())
-		if err != nil {
-			return fmt.Errorf("%s: %w", d.name, err)
-		}
-		s.nets = slices.DeleteFunc(s.nets, func(n net) bool { return !nets.MatchString(n.name) })
-		healthy := defect{name: "nothing in " + d.dir()}
-		if !d.isKnown(t.results, s) && !healthy.isKnown(t.results, s) {
-			if err = t.try(ctx, root, s, healthy); err != nil {
-				return err
+	for _, s := range t.suites {
+		var trials []trial
+		for _, d := range t.defects {
+			if !names.MatchString(d.name) || !slices.Contains(s.dirs, d.dir()) {
+				continue
+			}
+			of, known := append(slices.Clip(s.nets), testsOf(d.dir(), ownTests)), t.results.of(d)
+			of = slices.DeleteFunc(of, func(n net) bool { return known.tell(n.name) || !nets.MatchString(n.name) })
+			if len(of) > 0 {
+				trials = append(trials, trial{d, of})
 			}
 		}
-		if caught := t.results.of(healthy); caught.noticed() || caught[ownTests] != "" {
-			return fmt.Errorf("with nothing planted: %s", caught)
-		}
-		if err = t.try(ctx, root, s, d); err != nil {
+		if err := t.try(ctx, root, s, trials); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// try runs the nets that are not known to notice the defect, or not to.
-func (t *table) try(ctx context.Context, root string, s suite, d defect) error {
-	known := t.results.of(d)
-	s.nets = slices.DeleteFunc(slices.Clone(s.nets), func(n net) bool { _, ok := known[n.name]; return ok })
-	if len(s.nets) == 0 {
+// try makes the trials of one suite, with one build. First nothing is planted: a net
+// that fails anyway notices nothing.
+func (t *table) try(ctx context.Context, root string, s suite, trials []trial) error {
+	if len(trials) == 0 {
 		return nil
 	}
-	start := time.Now()
-	caught, err := s.try(ctx, root, d, t.budget)
+	defects, none := make([]defect, len(trials)), trial{defect: defect{name: "nothing " + s.title}}
+	for i, trial := range trials {
+		defects[i] = trial.defect
+		for _, n := range trial.nets {
+			if n.name == ownTests {
+				n.name += " of " + n.dir
+			}
+			if !slices.ContainsFunc(none.nets, func(other net) bool { return other.name == n.name }) {
+				none.nets = append(none.nets, n)
+			}
+		}
+	}
+	bed, err := plant(ctx, root, defects, none.nets)
 	if err != nil {
 		return err
 	}
-	fmt.Printf("%s (%v): %s\n", d.name, time.Since(start).Round(time.Second), caught)
-	return t.results.put(d, caught)
+	defer bed.clear()
+	for _, trial := range append([]trial{none}, trials...) {
+		start := time.Now()
+		caught, err := bed.try(ctx, trial.defect, trial.nets, t.budget.timeout)
+		if err != nil {
+			return err
+		}
+		fmt.Printf("%s (%v): %s\n", trial.name, time.Since(start).Round(time.Second), caught)
+		if trial.name == none.name {
+			if text := caught.String(); text != nothing {
+				return fmt.Errorf("with nothing planted: %s", text)
+			}
+			continue
+		}
+		if err := t.results.put(trial.defect, caught); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
-// isKnown reports whether all nets of the suite were run on the defect.
+// isKnown reports whether no net of the suite is left to be run on the defect.
 func (d defect) isKnown(r *results, s suite) bool {
 	caught := r.of(d)
-	return !slices.ContainsFunc(s.nets, func(n net) bool { _, ok := caught[n.name]; return !ok })
+	return !slices.ContainsFunc(s.nets, func(n net) bool { return !caught.tell(n.name) })
 }
+
+// tell reports whether a net was run, or need not be.
+func (c catches) tell(net string) bool {
+	_, is := c[net]
+	return is || c.noticed()
+}
+
+const nothing = "nothing noticed"
 
 // String tells what noticed the defect.
 func (c catches) String() string {
@@ -91,7 +125,7 @@ func (c catches) String() string {
 		}
 	}
 	if len(all) == 0 {
-		return "nothing noticed"
+		return nothing
 	}
 	return strings.Join(all, ", ")
 }
@@ -160,7 +194,7 @@ func (t *table) markdown() (string, error) {
 			noticed++
 		}
 	}
-	fmt.Fprintf(&b, "\n%d of %d defects are noticed, each planted alone into %s on %s: seeds %s of the random stories, every %s corner, the models of the explorer.\n",
+	fmt.Fprintf(&b, "\n%d of %d defects are noticed, each planted alone into %s on %s: seeds %s of the random stories, every %s corner, the models of the explorer, one after the other until one notices it.\n",
 		noticed, len(t.defects), t.commit, t.day.Format(time.DateOnly), t.budget.seeds, ordinal(t.budget.every))
 	for _, s := range t.suites {
 		t.rows(&b, s)
@@ -203,15 +237,19 @@ func (t *table) rows(b *strings.Builder, s suite) {
 		}
 		fmt.Fprintf(b, "| %s | %s |", d.name, strings.ReplaceAll(breaks, "|", `\|`))
 		for _, name := range names {
-			fmt.Fprintf(b, " %s |", cell(caught[name]))
+			said, is := caught[name]
+			fmt.Fprintf(b, " %s |", cell(said, is))
 		}
 		b.WriteString("\n")
 	}
 }
 
-// cell says that nothing was noticed, which seed noticed it, or that it was noticed.
-func cell(said string) string {
+// cell says that nothing was noticed, which seed noticed it, or that it was noticed. It is
+// empty if the net was not run.
+func cell(said string, is bool) string {
 	switch {
+	case !is:
+		return ""
 	case said == "":
 		return "–"
 	case strings.HasPrefix(said, "seed "), said == "no end":

@@ -51,10 +51,10 @@ func aTable(t *testing.T, file string) *table {
 			{title: "in b", dirs: []string{"b"}, why: "No net runs b."},
 		},
 		defects: []defect{
-			{name: "one", text: "1", breaks: "It is a|b.", edits: []edit{{file: "a/x.go"}}},
-			{name: "two", text: "2", breaks: "It hangs.", edits: []edit{{file: "a/x.go"}}},
-			{name: "three", text: "3", breaks: "It lies.", why: "nobody asks.", edits: []edit{{file: "a/x.go"}}},
-			{name: "four", text: "4", breaks: "It sleeps.", edits: []edit{{file: "b/x.go"}}},
+			{name: "one", breaks: "It is a|b.", edits: []edit{{file: "a/x.go"}}},
+			{name: "two", breaks: "It hangs.", edits: []edit{{file: "a/x.go"}}},
+			{name: "three", breaks: "It lies.", why: "nobody asks.", edits: []edit{{file: "a/x.go"}}},
+			{name: "four", breaks: "It sleeps.", edits: []edit{{file: "b/x.go"}}},
 		},
 		results: r, commit: "abc", day: time.Date(2026, 5, 4, 23, 0, 0, 0, time.UTC), budget: budget{seeds: "1-9", every: 5},
 	}
@@ -81,7 +81,7 @@ func TestTableIsWrittenBetweenTheMarks(t *testing.T) {
 	text, err := os.ReadFile(page)
 	require.NoError(t, err)
 	assert.Equal(t, "before\n"+begin+`
-2 of 4 defects are noticed, each planted alone into abc on 2026-05-04: seeds 1-9 of the random stories, every 5th corner, the models of the explorer.
+2 of 4 defects are noticed, each planted alone into abc on 2026-05-04: seeds 1-9 of the random stories, every 5th corner, the models of the explorer, one after the other until one notices it.
 
 | in a | what it breaks | stories | corners | own tests |
 |---|---|---|---|---|
@@ -122,7 +122,7 @@ func TestResultsOfTheSameCommitAreKept(t *testing.T) {
 	for i, want := range []catches{{"stories": "", "corners": "", ownTests: ""}, {"stories": "seed 3", "corners": "", ownTests: ""}} {
 		assert.Equal(t, want, again.results.of(again.defects[i]))
 	}
-	again.defects[0].text = "another"
+	again.defects[0].edits = []edit{{file: "a/y.go"}}
 	assert.Nil(t, again.results.of(again.defects[0]), "the defect has changed")
 	for _, other := range []struct {
 		commit string
@@ -142,11 +142,8 @@ func TestResultsOfTheSameCommitAreKept(t *testing.T) {
 func TestFill(t *testing.T) {
 	t.Parallel()
 	root, s := module(t)
-	s.nets = s.nets[:2] // suiteOf adds the tests of the package
-	even, err := parse("even", "It is odd.\n\n--- lib/a.go\n-\treturn a%2 == 0\n+\treturn a%2 == 1\n")
-	require.NoError(t, err)
-	add, err := parse("add", "It subtracts.\n\n--- lib/a.go\n-\treturn a + b\n+\treturn a - b\n")
-	require.NoError(t, err)
+	even := aDefect(t, "even", "--- lib/a.go\n-\treturn a%2 == 0\n+\treturn a%2 == 1\n")
+	add := aDefect(t, "add", "--- lib/a.go\n-\treturn a + b\n+\treturn a - b\n")
 	results, err := openResults("", "abc", budget{})
 	require.NoError(t, err)
 	table := &table{suites: []suite{s}, defects: []defect{add, even}, results: results, budget: budget{timeout: time.Minute}}

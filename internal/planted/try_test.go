@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strings"
 	"testing"
 	"time"
 
@@ -73,35 +74,44 @@ func module(t *testing.T) (root string, s suite) {
 		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
 	}
 	first := regexp.MustCompile(`seed (\d+): `)
-	s, err := suiteOf([]suite{{title: "in lib", dirs: []string{"lib"}, nets: []net{
+	return root, suite{title: "in lib", dirs: []string{"lib"}, nets: []net{
 		{name: "stories", dir: "net", where: "seed ", first: first},
 		{name: "corners", dir: "net2", first: failedTest},
-	}}}, "lib")
-	require.NoError(t, err)
-	return root, s
+	}}
 }
 
 func TestTryTellsWhichNetsNotice(t *testing.T) {
 	t.Parallel()
 	root, s := module(t)
-	for _, tc := range []struct {
+	tests := []struct {
 		name, edits string
 		timeout     time.Duration
 		want        catches
 	}{
-		{"nothing that a net looks at", "--- lib/a.go\n-\treturn a%2 == 0\n+\treturn 0 == a%2\n", time.Minute, catches{}},
-		{"the seed that fails first", "--- lib/a.go\n-\treturn a + b\n+\treturn min(a+b, 7)\n", time.Minute, catches{"stories": "seed 3"}},
-		{"several nets", "--- lib/a.go\n-\treturn a + b\n+\treturn a - b\n@@\n-\treturn a%2 == 0\n+\treturn a%2 == 1\n--- lib/b.go\n-\treturn a - b\n+\treturn a\n", time.Minute, catches{"stories": "seed 1", "corners": "it fails", ownTests: "TestEven"}},
-		{"a panic", "--- lib/a.go\n-\treturn a + b\n+\tpanic(\"oh\")\n", time.Minute, catches{"stories": "panic: oh [recovered, repanicked]"}},
-		{"no end", "--- lib/a.go\n-\treturn a + b\n+\tfor {\n+\t}\n", time.Second, catches{"stories": "no end"}},
-	} {
+		{"nothing-that-a-net-looks-at", "--- lib/a.go\n-\treturn a%2 == 0\n+\treturn 0 == a%2\n", time.Minute, catches{}},
+		{"the-seed-that-fails-first", "--- lib/a.go\n-\treturn a + b\n+\treturn min(a+b, 7)\n", time.Minute, catches{"stories": "seed 3"}},
+		{"several-nets", "--- lib/a.go\n-\treturn a + b\n+\treturn a - b\n@@\n-\treturn a%2 == 0\n+\treturn a%2 == 1\n--- lib/b.go\n-\treturn a - b\n+\treturn a\n", time.Minute, catches{"stories": "seed 1"}},
+		{"the-tests-of-the-package", "--- lib/a.go\n-\treturn a%2 == 0\n+\treturn a%2 == 1\n", time.Minute, catches{ownTests: "TestEven"}},
+		{"the-second-net", "--- lib/b.go\n-\treturn a - b\n+\treturn a\n", time.Minute, catches{"corners": "it fails"}},
+		{"a-panic", "--- lib/a.go\n-\treturn a + b\n+\tpanic(\"oh\")\n", time.Minute, catches{"stories": "panic: oh [recovered, repanicked]"}},
+		{"no-end", "--- lib/a.go\n-\treturn a + b\n+\tfor {\n+\t}\n", time.Second, catches{"stories": "no end"}},
+	}
+	var all []defect
+	for _, tc := range tests {
+		all = append(all, aDefect(t, tc.name, tc.edits))
+	}
+	nets := append(s.nets, testsOf("lib", ownTests))
+	b, err := plant(t.Context(), root, all, nets)
+	require.NoError(t, err)
+	t.Cleanup(b.clear)
+	for i, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
-			d, err := parse("d", "It breaks.\n\n"+tc.edits)
+			caught, err := b.try(t.Context(), all[i], nets, tc.timeout)
 			require.NoError(t, err)
-			caught, err := s.try(t.Context(), root, d, budget{timeout: tc.timeout})
-			require.NoError(t, err)
-			assert.Len(t, caught, len(s.nets))
+			if _, run := caught["corners"]; tc.want["stories"] != "" {
+				assert.False(t, run, "a net before it noticed")
+			}
 			for name, said := range caught {
 				if tc.timeout == time.Minute || name == "stories" { // the others may take that second too
 					assert.Equal(t, tc.want[name], said, name)
@@ -109,30 +119,59 @@ func TestTryTellsWhichNetsNotice(t *testing.T) {
 			}
 		})
 	}
+	t.Run("when it is told to end", func(t *testing.T) {
+		t.Parallel()
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		_, err := b.try(ctx, defect{}, nets, time.Minute)
+		require.ErrorIs(t, err, context.Canceled)
+	})
 }
 
-func TestTryRefuses(t *testing.T) {
+func aDefect(t *testing.T, name, edits string) defect {
+	t.Helper()
+	d, err := parse(name, "It breaks.\n\n"+edits)
+	require.NoError(t, err)
+	return d
+}
+
+func TestPlantRefuses(t *testing.T) {
 	t.Parallel()
 	root, s := module(t)
 	for want, edits := range map[string]string{
 		"d: lib/a.go must have this exactly once, and has it 0 times": "--- lib/a.go\n-\treturn b + a\n+\treturn b\n",
 		"d: lib/a.go must have this exactly once, and has it 2 times": "--- lib/a.go\n-}\n+\n",
-		"d does not compile": "--- lib/a.go\n-\treturn a + b\n+\treturn c\n",
-		"no such file":       "--- lib/c.go\n-\treturn a + b\n+\treturn c\n",
+		"undefined: c": "--- lib/a.go\n-\treturn a + b\n+\treturn c\n",
+		"no such file": "--- lib/c.go\n-\treturn a + b\n+\treturn c\n",
+		"a defect changes functions, and nothing else": "--- lib/a.go\n-package lib\n+package bib\n",
+		"Even is renamed to Odd":                       "--- lib/a.go\n-func Even(a int) bool {\n+func Odd(a int) bool {\n",
 	} {
 		t.Run(want, func(t *testing.T) {
 			t.Parallel()
-			d, err := parse("d", "It breaks.\n\n"+edits)
-			require.NoError(t, err)
-			_, err = s.try(t.Context(), root, d, budget{timeout: time.Minute})
+			_, err := plant(t.Context(), root, []defect{aDefect(t, "d", edits)}, s.nets)
 			require.ErrorContains(t, err, want)
 		})
 	}
-	t.Run("when it is told to end", func(t *testing.T) {
-		t.Parallel()
-		ctx, cancel := context.WithCancel(t.Context())
-		cancel()
-		_, err := s.try(ctx, root, defect{}, budget{timeout: time.Minute})
-		require.ErrorIs(t, err, context.Canceled)
-	})
+}
+
+// A function of each form hands its arguments on to the variant, and what that returns back.
+func TestVariantsAreCalledAsTheOriginal(t *testing.T) {
+	t.Parallel()
+	for original, want := range map[string]string{
+		"func F(a, b int) {\n}":                       "F_d(a, b)\n\t\treturn\n",
+		"func F(a int, b ...string) (err error) {\n}": "return F_d(a, b...)\n",
+		"func F[A, B any](a A) B {\n}":                "return F_d[A, B](a)\n",
+		"func (r *R[A]) F() int {\n}":                 "return r.F_d()\n",
+		"func (*R) F() int {\n}":                      "*R.F: its receiver has no name",
+		"func F(a int, _ string) int {\n}":            "F: a parameter has no name",
+		"func F(int) int {\n}":                        "F: a parameter has no name",
+	} {
+		s, err := parseSource([]byte("package p\n\n" + original + "\n"))
+		require.NoError(t, err)
+		call, err := s.functions[0].call("F_d")
+		if err != nil {
+			call = err.Error()
+		}
+		assert.Equal(t, want, strings.TrimLeft(call, "\t"))
+	}
 }
