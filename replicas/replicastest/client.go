@@ -6,6 +6,7 @@ package replicastest
 import (
 	"context"
 	"fmt"
+	"maps"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -185,13 +186,27 @@ func (t *table[T]) callFor(verb string, obj T) Call {
 // sent is an object as it is now, which nobody changes any more; nil stays nil.
 func sent[T Object[T]](obj T) T { return changed(obj, func(T) {}) }
 
-// Create creates a child.
+// Create creates a child. As clients that decode the answer into their argument do, it
+// changes child, and the maps that child has.
 func (c *ClientOf[O, C]) Create(ctx context.Context, child C) (C, error) {
-	call := c.cluster.children.callFor("create", child)
-	child = sent(child)
-	return do(ctx, c, call, func(ctx context.Context, cluster *ClusterOf[O, C]) (C, error) {
-		return cluster.CreateChild(ctx, call.Namespace, child)
+	call, asked := c.cluster.children.callFor("create", child), sent(child)
+	created, err := do(ctx, c, call, func(ctx context.Context, cluster *ClusterOf[O, C]) (C, error) {
+		return cluster.CreateChild(ctx, call.Namespace, asked)
 	})
+	if err == nil {
+		child.SetUID(created.GetUID())
+		child.SetResourceVersion(created.GetResourceVersion())
+		decode(child.GetLabels(), created.GetLabels())
+		decode(child.GetAnnotations(), created.GetAnnotations())
+	}
+	return created, err
+}
+
+// decode adds to a map, if there is one, as decoding JSON does.
+func decode(into, from map[string]string) {
+	if into != nil {
+		maps.Copy(into, from)
+	}
 }
 
 // Delete deletes the child with this namespace and name, if the preconditions of

@@ -16,7 +16,7 @@ import (
 )
 
 // A kind is a thing that can happen, and how often it does; one that never does by
-// itself is for stories that are written by hand.
+// itself is for scenes, and stories that are written by hand.
 type kind struct {
 	weight int
 	do     func(r *run, op Op) error
@@ -34,31 +34,42 @@ func kinds() map[string]kind {
 // ofUsers is what users do.
 func ofUsers() map[string]kind {
 	return map[string]kind{
-		"scale":      {10, func(r *run, op Op) error { return r.editOwner("web", wanting(op.N)) }},
-		"scale-db":   {3, func(r *run, op Op) error { return r.editOwner("db", wanting(op.N%5)) }},
-		"select":     {2, func(r *run, op Op) error { return r.editOwner("web", selecting(op.N)) }},
-		"template":   {1, func(r *run, op Op) error { return r.editOwner("web", templated(op.N)) }},
-		"break-spec": {1, func(r *run, op Op) error { return r.editOwner("web", broken(op.N)) }},
-		"mend-spec":  {2, func(r *run, _ Op) error { return r.editOwner("web", mended) }},
-		"must-go":    {1, func(r *run, op Op) error { return r.editPod(op.N, mark("go", op.M > 2)) }},
-		"must-stay":  {1, func(r *run, op Op) error { return r.editPod(op.N, mark("stay", op.M > 5)) }},
-		"min-ready":  {1, func(r *run, op Op) error { return r.editOwner("web", minReady(op.N)) }},
-		"relabel":    {3, func(r *run, op Op) error { return r.editPod(op.N, relabel(op.M)) }},
-		"cost":       {1, func(r *run, op Op) error { return r.editPod(op.N, cost(op.M-6)) }},
-		"hold":       {2, func(r *run, op Op) error { return r.editPod(op.N, hold) }},
-		"unhold":     {2, func(r *run, op Op) error { return r.editPod(op.N, unhold) }},
-		"delete-pod": {3, func(r *run, op Op) error { return r.deletePod(op.N, metav1.DeleteOptions{}) }},
-		"force":      {1, func(r *run, op Op) error { return r.deletePod(op.N, *metav1.NewDeleteOptions(0)) }},
-		"replace":    {2, func(r *run, op Op) error { return r.replacePod(op.N) }},
-		"orphan":     {3, func(r *run, _ Op) error { return r.createOrphan() }},
+		"scale":       {10, func(r *run, op Op) error { return r.editOwner("web", wanting(op.N)) }},
+		"scale-db":    {3, func(r *run, op Op) error { return r.editOwner("db", wanting(op.N%5)) }},
+		"select":      {2, func(r *run, op Op) error { return r.editOwner("web", selecting(op.N)) }},
+		"template":    {1, func(r *run, op Op) error { return r.editOwner("web", templated(op.N)) }},
+		"break-spec":  {1, func(r *run, op Op) error { return r.editOwner("web", broken(op.N)) }},
+		"mend-spec":   {2, func(r *run, _ Op) error { return r.editOwner("web", mended) }},
+		"must-go":     {1, func(r *run, op Op) error { return r.editPod(op.N, mark("go", op.M > 2)) }},
+		"must-stay":   {1, func(r *run, op Op) error { return r.editPod(op.N, mark("stay", op.M > 5)) }},
+		"min-ready":   {1, func(r *run, op Op) error { return r.editOwner("web", minReady(op.N)) }},
+		"relabel":     {3, func(r *run, op Op) error { r.relabelled = r.pod(op.N); return r.editPod(op.N, relabel(op.M)) }},
+		"back":        {2, func(r *run, _ Op) error { return r.labelBack() }},
+		"cost":        {1, func(r *run, op Op) error { return r.editPod(op.N, cost(op.M-6)) }},
+		"high-cost":   {1, func(r *run, op Op) error { return r.editPod(op.N, cost(12345*(op.M-6))) }},
+		"disown":      {3, func(r *run, op Op) error { return r.editPod(op.N, disowned) }},
+		"held-places": {1, func(r *run, op Op) error { return r.editOwner("web", holding(op.N%4)) }},
+		"scale-pool":  {1, func(r *run, op Op) error { return r.ofPool(func(p *pools) error { return p.scale(op.N) }) }},
+		"orphan-pool": {1, func(r *run, _ Op) error { return r.ofPool((*pools).orphan) }},
+		"pool-calls":  {1, func(r *run, op Op) error { return r.ofPool(func(p *pools) error { p.fails(op); return nil }) }},
+		"pool-watch":  {1, func(r *run, op Op) error { return r.ofPool(func(p *pools) error { p.watches(op); return nil }) }},
+		"veto":        {2, func(r *run, op Op) error { return r.editOwner("web", annotated(vetoed, op.M < 6)) }},
+		"hold":        {2, func(r *run, op Op) error { return r.editPod(op.N, hold) }},
+		"unhold":      {2, func(r *run, op Op) error { return r.editPod(op.N, unhold) }},
+		"delete-pod":  {3, func(r *run, op Op) error { return r.deletePod(op.N, metav1.DeleteOptions{}) }},
+		"force":       {1, func(r *run, op Op) error { return r.deletePod(op.N, *metav1.NewDeleteOptions(0)) }},
+		"replace":     {2, func(r *run, op Op) error { return r.replacePod(op.N) }},
+		"orphan":      {3, func(r *run, _ Op) error { return r.createOrphan() }},
 		"delete-owner": {2, func(r *run, op Op) error {
 			policies := []metav1.DeletionPropagation{"", metav1.DeletePropagationOrphan, metav1.DeletePropagationForeground}
 			return r.DeleteOwner(r.ctx, r.shape.owners(), "web", policies[op.N%len(policies)])
 		}},
+		"replace-owner": {2, func(r *run, op Op) error { return r.replaceOwner(op) }},
 		"create-owner":  {4, func(r *run, op Op) error { return r.createOwner("web", int32(op.N)) }},
 		"quota":         {2, func(r *run, op Op) error { r.SetQuota(namespace, op.N); return nil }},
 		"no-quota":      {2, func(r *run, _ Op) error { r.SetQuota(namespace, plenty); return nil }},
 		"webhook":       {2, func(r *run, op Op) error { r.deny(op); return nil }},
+		"conflicts":     {1, func(r *run, _ Op) error { r.Deny("delete", replicastest.Conflicted); return nil }},
 		"policy":        {1, func(r *run, op Op) error { r.Webhook = policy(op); return nil }},
 		"refuse-other":  {2, func(r *run, op Op) error { r.Webhook = refuses(op); return nil }},
 		"mutate":        {1, func(r *run, op Op) error { r.Mutate = mutations()[op.N%len(mutations())]; return nil }},
@@ -74,6 +85,7 @@ func ofUsers() map[string]kind {
 func ofNodes() map[string]kind {
 	return map[string]kind{
 		"finish":    {1, func(r *run, op Op) error { return r.editPod(op.N, finish) }},
+		"restarted": {3, func(r *run, op Op) error { return r.editPod(op.N, restarted(op.M)) }},
 		"unready":   {2, func(r *run, op Op) error { return r.editPod(op.N, unready) }},
 		"churn":     {2, func(r *run, op Op) error { r.stir(op.N % 3); return nil }},
 		"unseen":    {3, func(r *run, op Op) error { return r.dieUnseen(op) }},
@@ -90,7 +102,7 @@ func ofControllers() map[string]kind {
 		"second":   {2, func(r *run, _ Op) error { r.second(); return nil }},
 		"skew": {1, func(r *run, op Op) error {
 			r.checker.Skewed = true
-			r.controller(op.N).Skew = time.Duration(op.M-6) * 37 * time.Second
+			r.controller(op.N).Skew = time.Duration(op.M-6) * []time.Duration{37 * time.Second, 37 * time.Minute}[op.N%2]
 			return nil
 		}},
 		"lag-pods":    {4, func(r *run, op Op) error { r.controller(op.N).View.ChildWatch.Lag = lag + op.For; return nil }},
@@ -101,6 +113,7 @@ func ofControllers() map[string]kind {
 		"hang-sets":   {1, func(r *run, op Op) error { r.controller(op.N).View.OwnerWatch.Hang(); return nil }},
 		"catch-up":    {3, func(r *run, op Op) error { r.catchUp(op.N); return nil }},
 		"hours":       {1, func(r *run, op Op) error { r.stir(0); return r.pass(1000 * op.For) }},
+		"stir-sets":   {0, func(r *run, op Op) error { r.stirOwners(op.N % 3); return nil }},
 		"pause": {1, func(r *run, op Op) error {
 			r.pause = pause{after: 1 + op.N/3, long: op.M < 6, d: 20 * op.For}
 			return nil
@@ -126,6 +139,16 @@ func ofCalls() map[string]kind {
 		"blind":        {3, func(r *run, op Op) error { r.blind(op); return nil }},
 		"end-context":  {2, func(r *run, op Op) error { r.endContext = 1 + op.N/2; return nil }},
 		"late-call":    {3, func(r *run, op Op) error { r.landLate(op); return nil }},
+		"meddle":       {4, func(r *run, op Op) error { r.meddler = meddlers(op); return nil }},
+		"quick":        {3, func(r *run, op Op) error { r.quick = 1 + op.N; return nil }},
+		"late-delete": {1, func(r *run, op Op) error {
+			r.fault = fault{verb: "delete", left: 1 + op.M/3, is: replicastest.Timeout, late: 8 * op.For}
+			return nil
+		}},
+		"refuse-lists": {1, func(r *run, _ Op) error {
+			r.fault = fault{verb: "list", left: 40, is: replicastest.Unavailable}
+			return nil
+		}},
 		"limbo": {3, func(r *run, op Op) error {
 			r.limbo = limbo{left: 1 + op.M/2, late: op.For / 50}
 			return nil
@@ -168,6 +191,41 @@ func hold(p *corev1.Pod) {
 }
 
 func unhold(p *corev1.Pod) { p.Finalizers = nil }
+
+func disowned(p *corev1.Pod) { p.OwnerReferences = nil }
+
+// restarted restarts a container of a pod, or its sidecar.
+func restarted(n int) func(*corev1.Pod) {
+	return func(p *corev1.Pod) {
+		if status := []corev1.ContainerStatus{{Name: "web", Ready: true, RestartCount: int32(n / 2)}}; n%2 == 0 {
+			p.Status.ContainerStatuses = status
+			return
+		}
+		p.Status.InitContainerStatuses = []corev1.ContainerStatus{{Name: "sidecar", Ready: true, RestartCount: int32(n / 2)}}
+	}
+}
+
+// vetoed is the annotation of owners that BeforeScale lets nothing be done for.
+const vetoed = "example.com/vetoed"
+
+// heldPlaces is the annotation of owners that keep places free.
+const heldPlaces = "example.com/held-places"
+
+func holding(n int) func(*appsv1.ReplicaSet) {
+	return func(rs *appsv1.ReplicaSet) {
+		metav1.SetMetaDataAnnotation(&rs.ObjectMeta, heldPlaces, itoa(n))
+	}
+}
+
+// annotated gives an owner an annotation, or takes it away.
+func annotated(key string, on bool) func(*appsv1.ReplicaSet) {
+	return func(rs *appsv1.ReplicaSet) {
+		delete(rs.Annotations, key)
+		if on {
+			metav1.SetMetaDataAnnotation(&rs.ObjectMeta, key, "yes")
+		}
+	}
+}
 
 func finish(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed }
 

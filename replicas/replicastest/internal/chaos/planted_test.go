@@ -141,6 +141,25 @@ func TestEachKindFindsSomething(t *testing.T) {
 				}
 			}
 		}), invariant.Ruled},
+		"disown": {2, "scale 2 0 0s; run 0 0 20s; disown 3 0 0s; run 0 0 1m", func(c *replicastest.Controller) {
+			updated := c.View.ChildWatch.OnUpdate
+			c.View.ChildWatch.OnUpdate = func(old, obj any) error {
+				if len(old.(*corev1.Pod).OwnerReferences) != len(obj.(*corev1.Pod).OwnerReferences) {
+					return nil
+				}
+				return updated(old, obj)
+			}
+		}, invariant.Asleep},
+		"veto": {2, "scale 2 0 0s; run 0 0 20s; veto 0 0 0s; run 0 0 1m", first(func(ctx context.Context, c *replicastest.Controller, rs *appsv1.ReplicaSet) {
+			if rs.Annotations["example.com/vetoed"] != "" {
+				_, _ = c.Client.Create(ctx, podFor(rs))
+			}
+		}), invariant.Ruled},
+		"held-places": {2, "scale 2 0 0s; run 0 0 20s; held-places 3 0 0s; run 0 0 1m", first(func(ctx context.Context, c *replicastest.Controller, rs *appsv1.ReplicaSet) {
+			if rs.Annotations["example.com/held-places"] == "3" {
+				_, _ = c.Client.Create(ctx, podFor(rs))
+			}
+		}), invariant.More},
 		"refuse-other": {3, "scale 2 0 0s; run 0 0 20s; refuse-other 0 0 0s; scale 6 0 0s; run 0 0 1m", forgetful, invariant.Asleep},
 	} {
 		t.Run(kind, func(t *testing.T) {

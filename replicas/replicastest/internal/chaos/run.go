@@ -47,7 +47,7 @@ type Report struct {
 	Settle int            // steps from the last fault on
 	// Known counts the violations of rules that are known to fail; they are no Err.
 	Known map[invariant.Rule]int
-	// Calls counts the calls, by verb and kind.
+	// Calls counts the calls until all has settled, by verb and kind.
 	Calls map[string]int
 	// Most is how many calls an owner made in an hour, by verb.
 	Most map[string]int
@@ -65,7 +65,7 @@ func RunSpoiled(seed uint64, story Story, spoil func(*replicastest.Controller)) 
 	if err == nil {
 		err = r.settle()
 	}
-	r.report.Known, r.report.Calls, r.report.Most, r.report.Err = r.checker.Known(), r.checker.Calls(), r.checker.Most(), err
+	r.report.Known, r.report.Most, r.report.Err = r.checker.Known(), r.checker.Most(), err
 	return r.report
 }
 
@@ -80,13 +80,19 @@ type run struct {
 	checker     *invariant.Checker
 	controllers [2]*replicastest.Controller // the second may be none
 	elsewhere   *elsewhere                  // nil: there is none
+	pools       *pools                      // nil: there are none
 	old         *replicastest.View          // what a server that is behind shows at first; nil: there is none
 	report      Report
 
 	fault       fault
-	isBlind     bool   // the next look fails
-	endContext  int    // the context of the pass ends before so many calls; 0: it does not
-	cancel      func() // ends it
+	meddler     meddler
+	quick       int                  // before so many answers all events arrive
+	relabelled  types.NamespacedName // the last pod that was
+	restless    *restless            // nil: owners do not change by themselves
+	isBlind     bool                 // the next look fails
+	endContext  int                  // the context of the pass ends before so many calls; 0: it does not
+	cancel      func()               // ends it
+	ended       bool                 // it has
 	limbo       limbo
 	reaper      *reaper // nil: there is none
 	pause       pause
@@ -112,12 +118,16 @@ func newRun(seed uint64, spoil func(*replicastest.Controller)) *run {
 		cancel:  func() {},
 		random:  rand.New(rand.NewPCG(seed, 2)),
 	}
-	r.checker.Delay = shape.delay
+	r.checker.Delay, r.checker.BackOff = shape.delay, shape.backOff
+	r.checker.Vetoed, r.checker.Held = isVetoed, holds
 	if shape.ruled {
 		r.checker.Rule(mustGo, mustStay)
 	}
 	if shape.elsewhere {
 		r.elsewhere = newElsewhere(cluster)
+	}
+	if shape.pools {
+		r.pools = newPools(cluster.Clock, shape.versions)
 	}
 	r.restart(0)
 	return r
@@ -216,12 +226,14 @@ func (r *run) start(i int) {
 	c.Sync = func(ctx context.Context, key types.NamespacedName) (time.Duration, error) {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
-		r.cancel = cancel
+		r.cancel, r.ended = cancel, false
 		return sync(ctx, key)
 	}
 	done := c.Client.Done
 	c.Client.Done = func(call replicastest.Call, err error) {
 		done(call, err)
+		r.meddle(call, true)
+		r.quicken(c)
 		r.after()
 	}
 	r.controllers[i] = c
@@ -234,6 +246,12 @@ func (r *run) show() {
 	r.world.Parts = append([]replicastest.Part{r.Cluster}, r.churn...)
 	if r.elsewhere != nil {
 		r.world.Parts = append(r.world.Parts, r.elsewhere.Cluster, r.elsewhere.controller)
+	}
+	if r.pools != nil {
+		r.world.Parts = append(r.world.Parts, r.pools.ClusterOf, r.pools.controller)
+	}
+	if r.restless != nil {
+		r.world.Parts = append(r.world.Parts, r.restless)
 	}
 	if r.reaper != nil {
 		r.world.Parts = append(r.world.Parts, r.reaper)
@@ -291,6 +309,7 @@ func (r *run) controller(n int) *replicastest.Controller {
 func (r *run) before(call replicastest.Call) replicastest.Fault {
 	r.report.Steps++
 	r.race()
+	r.meddle(call, false)
 	if fault, ok := r.inLimbo(call); ok {
 		return fault
 	}
@@ -298,7 +317,11 @@ func (r *run) before(call replicastest.Call) replicastest.Fault {
 		if r.endContext--; r.endContext == 0 {
 			r.report.Faults["contexts that ended"]++
 			r.cancel()
+			r.ended = true
 		}
+	}
+	if r.ended { // all calls of the pass fail anyway
+		return replicastest.Fault{}
 	}
 	f := &r.fault
 	isLook := r.isBlind && (call.Verb == "get" || call.Verb == "list")
@@ -442,8 +465,10 @@ func (r *run) refreshed(c *replicastest.Controller) {
 // settle lets everything be right again and checks that it becomes so.
 func (r *run) settle() error {
 	r.fault, r.limbo, r.races, r.isBlind, r.endContext = fault{}, limbo{}, 0, false, 0
+	r.meddler, r.quick = meddler{}, 0
 	r.endPause()
 	r.stir(0)
+	r.stirOwners(0)
 	r.SetQuota(namespace, plenty)
 	r.Webhook, r.Mutate = nil, nil
 	r.AddNode("spare")
@@ -461,6 +486,11 @@ func (r *run) settle() error {
 	}
 	r.letGo()
 	_ = r.editOwner("web", mended)
+	_ = r.editOwner("web", annotated(vetoed, false))
+	_ = r.editOwner("web", holding(0))
+	if r.pools != nil {
+		r.pools.calm()
+	}
 	if r.old != nil {
 		r.old.Stop()
 	}
@@ -482,7 +512,11 @@ func (r *run) wait() error {
 		return err
 	}
 	r.report.Settle = r.report.Steps - before
-	if r.report.Settle > settleSteps {
+	most := settleSteps
+	if r.controllers[1] != nil { // they write over each other's status as long as they know different things
+		most *= 4
+	}
+	if r.report.Settle > most {
 		return fmt.Errorf("chaos: %d steps to settle", r.report.Settle)
 	}
 	if err := r.checker.Settled(r.shape.owners()); err != nil {
@@ -503,8 +537,17 @@ func (r *run) wait() error {
 			return err
 		}
 	}
+	if err := r.ofPool((*pools).settled); err != nil {
+		return err
+	}
 	if err := r.checker.Settled(r.shape.owners()); err != nil {
 		return err
+	}
+	r.report.Calls = r.checker.Calls()
+	if known := r.checker.Known(); r.spoil == nil && !r.checker.Skewed && known[invariant.UnsettledUnversioned]+known[invariant.RestlessPatch] == 0 {
+		if err := r.quiet(); err != nil {
+			return err
+		}
 	}
 	return r.end()
 }
@@ -549,6 +592,14 @@ func (r *run) loseNode() {
 		r.report.Faults["lost nodes"]++
 		r.LoseNode("node-" + itoa(lost+1))
 	}
+}
+
+// ofPool does something to the pool, if there is one.
+func (r *run) ofPool(do func(*pools) error) error {
+	if r.pools == nil {
+		return nil
+	}
+	return do(r.pools)
 }
 
 func (r *run) createOwner(name string, n int32) error {
@@ -604,6 +655,10 @@ func (r *run) replacePod(n int) error {
 	if pod.Name == "" {
 		return nil
 	}
+	return r.replaceBy(pod)
+}
+
+func (r *run) replaceBy(pod types.NamespacedName) error {
 	if _, err := r.DeleteChild(r.ctx, pod.Namespace, pod.Name, *metav1.NewDeleteOptions(0)); err != nil {
 		return err
 	}
@@ -611,7 +666,11 @@ func (r *run) replacePod(n int) error {
 }
 
 func (r *run) createOrphan() error {
-	return r.createPod(namespace, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{GenerateName: "orphan-", Labels: map[string]string{"app": "web"}}})
+	labels := map[string]string{"app": "web"}
+	if rs, err := r.GetOwner(r.ctx, r.shape.owners(), "web"); err == nil && len(rs.Spec.Selector.MatchLabels) > 0 {
+		labels = maps.Clone(rs.Spec.Selector.MatchLabels)
+	}
+	return r.createPod(namespace, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{GenerateName: "orphan-", Labels: labels}})
 }
 
 func (r *run) createPod(namespace string, p *corev1.Pod) error {

@@ -4,6 +4,8 @@
 package chaos
 
 import (
+	"context"
+	"strconv"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -25,12 +27,14 @@ type shape struct {
 	ruled     bool          // pods must go, or stay, by their labels
 	slow      bool          // one deletion at a time
 	anywhere  bool          // owners are in no namespace, their pods in two
+	pools     bool          // there are owners whose children are no pods too
 }
 
 func shapeOf(seed uint64) shape {
 	s := shape{
 		versions: seed%2 == 0, elsewhere: seed%8 == 1 || seed%8 == 4, backOff: seed%5 == 0,
 		ruled: seed%6 == 5 || seed%12 == 2, slow: seed%11 < 4, anywhere: seed%10 == 3 || seed%20 == 6,
+		pools: seed%9 < 3,
 	}
 	if seed%3 == 0 {
 		s.burst = 3
@@ -59,6 +63,7 @@ func (s shape) kind() controller.Kind[*appsv1.ReplicaSet, *corev1.Pod] {
 	kind.ClusterScoped = s.anywhere
 	kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.Spec, error) {
 		is, err := spec(rs)
+		is.HeldPlaces = holds(rs)
 		if s.ruled {
 			is.Rules.MustGo, is.Rules.MustStay = mustGo, mustStay
 		}
@@ -73,8 +78,22 @@ func (s shape) kind() controller.Kind[*appsv1.ReplicaSet, *corev1.Pod] {
 		}
 		return is, err
 	}
+	kind.BeforeScale = func(_ context.Context, rs *appsv1.ReplicaSet, _ []*corev1.Pod, scale replicas.Scale) replicas.Scale {
+		if isVetoed(rs) {
+			return replicas.Scale{}
+		}
+		return scale
+	}
 	return kind
 }
+
+// holds is how many places an owner keeps free.
+func holds(rs *appsv1.ReplicaSet) int {
+	n, _ := strconv.Atoi(rs.Annotations[heldPlaces])
+	return n
+}
+
+func isVetoed(rs *appsv1.ReplicaSet) bool { return rs.Annotations[vetoed] != "" }
 
 func mustGo(p *corev1.Pod) bool   { return p.Labels["go"] != "" }
 func mustStay(p *corev1.Pod) bool { return p.Labels["stay"] != "" }
@@ -118,5 +137,7 @@ func refuses(op Op) func(string, *corev1.Pod) error {
 func (s shape) newOwner(name string, n int32) *appsv1.ReplicaSet {
 	rs := replicastest.NewReplicaSet(namespace, name, n)
 	rs.Namespace = s.owners()
+	always := corev1.ContainerRestartPolicyAlways
+	rs.Spec.Template.Spec.InitContainers = []corev1.Container{{Name: "sidecar", RestartPolicy: &always}}
 	return rs
 }

@@ -75,7 +75,8 @@ func Parse(text string) (Story, error) {
 // length is how many things happen in a generated story.
 const length = 60
 
-// Generate makes up a story. Every second thing that happens is that time passes.
+// Generate makes up a story. Every second thing that happens is that time passes, but in
+// scenes.
 func Generate(seed uint64) Story {
 	r := rand.New(rand.NewPCG(seed, 1))
 	var all []string
@@ -85,8 +86,11 @@ func Generate(seed uint64) Story {
 	slices.Sort(all)
 	story := Story{{Do: "scale", N: r.IntN(8)}}
 	for len(story) < length {
-		story = append(story,
-			Op{Do: all[r.IntN(len(all))], N: r.IntN(12), M: r.IntN(12), For: time.Duration(r.IntN(8000)) * time.Millisecond},
+		if r.IntN(10) == 0 {
+			told := scenes()
+			story = append(story, told[r.IntN(len(told))].tell(r)...)
+		}
+		story = append(story, anyOp(all[r.IntN(len(all))], r),
 			Op{Do: "run", For: time.Duration(r.ExpFloat64() * float64(4*time.Second)).Truncate(time.Millisecond)})
 	}
 	return story

@@ -33,6 +33,9 @@ const (
 	// calm is how long everything has to settle: error back-off is short with
 	// one fault, but an expectation may have to expire.
 	calm = 20 * time.Minute
+	// mostSteps is how many steps a play takes at most: parts that keep each other busy
+	// would never end.
+	mostSteps = 100_000
 )
 
 // A scenario is what users and fate do, each at its time.
@@ -120,6 +123,7 @@ type stage struct {
 	relistAt time.Time
 	resume   func() // instead of a list then
 	isBlind  bool   // the next look fails
+	steps    int
 }
 
 // play plays a scenario with one disturbance and returns how it ended.
@@ -159,9 +163,15 @@ func play(sc scenario, d disturbance, learned trace) (*stage, string, error) {
 
 // runTo lets time pass until an instant.
 func (s *stage) runTo(end time.Time) error {
-	done := func() bool { return s.checker.Awake(namespace) != nil }
+	done := func() bool {
+		s.steps++
+		return s.steps > mostSteps || s.checker.Awake(namespace) != nil
+	}
 	for replicastest.Crashes(func() { s.world.RunUntil(end, done) }) {
 		s.restart()
+	}
+	if s.steps > mostSteps {
+		return fmt.Errorf("%d steps and no end", s.steps)
 	}
 	s.Clock.Advance(end.Sub(s.Clock.Now()))
 	return s.checker.Awake(namespace)

@@ -31,6 +31,10 @@ type lastPass struct {
 	excuse bool      // something that it waits for, or that failed, or may have: a release
 	// refused is the generation whose spec was refused: nothing is done until another one.
 	refused int64
+	// failed says that the rate limiter decides when the next pass comes.
+	failed     bool
+	uid        types.UID
+	generation int64
 }
 
 // note keeps what a pass left. Only what it told counts as an excuse: nobody wakes an
@@ -40,7 +44,12 @@ func (w *watcher) note(pass replicastest.Pass) {
 	if errors.As(pass.Err, &is) {
 		refused = pass.Generation
 	}
+	uid, generation := pass.Owner.UID, pass.Generation
+	if generation == 0 { // the owner was not read
+		uid, generation = w.last[pass.Name].uid, w.last[pass.Name].generation
+	}
 	w.last[pass.Name] = lastPass{
+		uid: uid, generation: generation, failed: pass.Err != nil,
 		now:     pass.Now,
 		refused: refused,
 		excuse:  pass.Err != nil || pass.Waiting || pass.Unresolved+len(pass.SetAside)+len(pass.Undecided)+len(pass.Released) > 0,
@@ -62,6 +71,11 @@ func (k *Checker) Awake(namespace string) error {
 			continue
 		}
 		w.permit = w.controller.Client.Permit
+		if view.ChildWatch.Hung() {
+			for _, rs := range view.OwnerWatch.In(namespace) {
+				w.blind(rs)
+			}
+		}
 		if !view.Synced() || view.ChildWatch.Pending()+view.OwnerWatch.Pending() > 0 {
 			continue
 		}
@@ -84,7 +98,7 @@ func (w *watcher) awake(rs *appsv1.ReplicaSet) error {
 		return nil
 	}
 	pods, last := w.controller.View.ChildWatch.In(rs.Namespace), w.last[key]
-	if last.refused == rs.Generation || queued && due.Sub(now) <= w.checker.Delay {
+	if w.checker.Vetoed(rs) || last.refused == rs.Generation || queued && due.Sub(now) <= w.checker.Delay {
 		return nil
 	}
 	why := w.checker.settled(rs, pods, w.controller.Now())

@@ -74,6 +74,12 @@ type Checker struct {
 	// Skewed says that a controller's clock was moved, so that pods may be younger than
 	// a status says.
 	Skewed bool
+	// BackOff says that controllers have the option BackOffFailed.
+	BackOff bool
+	// Vetoed tells for which owners BeforeScale lets nothing be done.
+	Vetoed func(*appsv1.ReplicaSet) bool
+	// Held tells how many places owners keep free.
+	Held func(*appsv1.ReplicaSet) int
 
 	cluster  *replicastest.Cluster
 	truth    truth
@@ -83,6 +89,7 @@ type Checker struct {
 	bills    map[bill]int
 	most     map[string]int
 	calls    map[string]int
+	passes   int
 	ruled    bool
 	mustGo   func(*corev1.Pod) bool
 	mustStay func(*corev1.Pod) bool
@@ -92,6 +99,7 @@ type Checker struct {
 func New(cluster *replicastest.Cluster) *Checker {
 	k := &Checker{cluster: cluster, truth: newTruth(), known: map[Rule]int{}, bills: map[bill]int{}, most: map[string]int{}, calls: map[string]int{}}
 	k.mustGo, k.mustStay = never, never
+	k.Vetoed, k.Held = func(*appsv1.ReplicaSet) bool { return false }, func(*appsv1.ReplicaSet) int { return 0 }
 	cluster.Changed, cluster.Restored = k.changed, k.restored
 	return k
 }
@@ -109,11 +117,17 @@ func (k *Checker) Err() error { return k.err }
 // Watch watches a controller from its start on.
 func (k *Checker) Watch(c *replicastest.Controller) {
 	w := &watcher{checker: k, controller: c, record: newRecord(), last: map[types.NamespacedName]lastPass{}, waits: map[place]wait{}}
+	w.full, w.strange, w.stale = map[types.UID]int{}, map[types.UID]bool{}, map[types.NamespacedName]time.Time{}
+	w.versions = map[types.NamespacedName]map[string]string{}
+	w.turned, w.missed = map[types.UID]*corev1.Pod{}, map[string]missing{}
+	w.quotas, w.conflicts = map[types.UID]denial{}, map[types.UID]denial{}
+	w.sights, w.listedAt = map[types.UID]sight{}, map[types.UID]time.Time{}
 	w.began = k.truth.now
 	k.watchers = append(k.watchers, w)
 	sync := c.Worker.Sync
 	c.Worker.Sync = func(ctx context.Context, key types.NamespacedName) (time.Duration, error) {
-		w.passBegan, w.tried = k.truth.now, false
+		k.passes++
+		w.passBegan, w.tried, w.deed = k.truth.now, false, deed{}
 		return sync(ctx, key)
 	}
 	c.Scaling = w.scaling
@@ -185,6 +199,9 @@ func (k *Checker) changed(before, after metav1.Object) {
 	}
 	k.truth.pod(old, now, k.cluster.Version())
 	for _, w := range k.watchers {
+		if is {
+			delete(w.missed, now.Name)
+		}
 		if call, ok := w.controller.Client.Calling(); ok {
 			w.did(call, old, now)
 			if !call.Late {
@@ -212,6 +229,7 @@ func (k *Checker) wrote(rs *appsv1.ReplicaSet) {
 			w.fail(Anothers, "the status of %s is written for another one of that name", rs.Name)
 		} else {
 			w.early(passing, rs)
+			w.deed.says = rs.Status.ObservedGeneration
 		}
 	}
 }
@@ -239,13 +257,25 @@ type watcher struct {
 	checker    *Checker
 	controller *replicastest.Controller
 	record
-	looked    types.UID // the owner that the pass under way has read live
-	passBegan instant
-	tried     bool // the pass has asked to delete a pod
-	wroteNow  bool // the status write under way has changed something
-	waits     map[place]wait
-	last      map[types.NamespacedName]lastPass
-	permit    func(replicastest.Call) error // as it was before the call under way; nil: writes are permitted
+	looked     types.UID // the owner that the pass under way has read live
+	passBegan  instant
+	tried      bool // the pass has asked to delete a pod
+	wroteNow   bool // the status write under way has changed something
+	waits      map[place]wait
+	last       map[types.NamespacedName]lastPass
+	deed       deed
+	turned     map[types.UID]*corev1.Pod // as the cache had them before events of the pass under way
+	missed     map[string]missing        // by name, pods that a delete did not find
+	listFailed time.Time
+	quotas     map[types.UID]denial                       // by owner, how its quota refused creations
+	conflicts  map[types.UID]denial                       // by owner, how Conflicts refused deletions
+	full       map[types.UID]int                          // by owner, how many pods there were when the quota was full
+	strange    map[types.UID]bool                         // owners for whom a webhook made something else
+	stale      map[types.NamespacedName]time.Time         // since when an owner waits for its cache
+	versions   map[types.NamespacedName]map[string]string // of its caches in the last pass that did not wait
+	sights     map[types.UID]sight                        // pods that a list, or a look, has shown
+	listedAt   map[types.UID]time.Time                    // by owner, its last live list
+	permit     func(replicastest.Call) error              // as it was before the call under way; nil: writes are permitted
 }
 
 func (w *watcher) fail(r Rule, format string, args ...any) {
@@ -259,12 +289,16 @@ func (w *watcher) judge(call replicastest.Call, old, now *corev1.Pod) {
 		w.fail(Going, "%s %s outside of a pass", call.Verb, call.Name)
 	case rs.DeletionTimestamp != nil && !w.isStray(rs, call, old):
 		w.fail(Going, "%s %s for %s, which is being deleted", call.Verb, call.Name, rs.Name)
+	case w.checker.Vetoed(rs) && call.Verb != "patch" && !w.isStray(rs, call, old):
+		w.fail(Ruled, "%s %s for %s, for which nothing may be done", call.Verb, call.Name, rs.Name)
 	case call.Verb == "create":
 		w.creates(rs, now)
 	case call.Verb == "delete":
 		w.deletes(rs, old)
 	case call.Verb == "patch" && controllerOf(old) == "":
 		w.adopts(rs, now)
+	case call.Verb == "patch" && controllerOf(old) == rs.UID && controllerOf(now) != rs.UID:
+		w.releases(rs, old)
 	}
 }
 
@@ -290,6 +324,9 @@ func (w *watcher) permitted(call replicastest.Call) {
 // wasOurs reports whether the view shows a pod as the owner's, and not ready.
 func (w *watcher) wasOurs(rs *appsv1.ReplicaSet, p *corev1.Pod) bool {
 	shown, ok := w.controller.View.ChildWatch.Get(p.Namespace, p.Name)
+	if was := w.turned[p.UID]; was != nil {
+		shown, ok = was, true
+	}
 	return ok && shown.UID == p.UID && controllerOf(shown) == rs.UID && !isReady(shown)
 }
 
@@ -303,12 +340,21 @@ func (w *watcher) adopts(rs *appsv1.ReplicaSet, p *corev1.Pod) {
 	}
 }
 
+// intactEvery is how many passes there are for one comparison of all that caches hold,
+// which takes longer than the pass.
+const intactEvery = 8
+
 // passed forgets the pass, which has left the caches as they were.
 func (w *watcher) passed(pass replicastest.Pass) {
+	w.judgePass(pass)
 	w.note(pass)
 	w.started(pass)
 	w.looked = ""
 	clear(w.fresh)
+	clear(w.turned)
+	if w.checker.passes%intactEvery != 1 {
+		return
+	}
 	if err := w.controller.View.Intact(); err != nil {
 		w.fail(Intact, "%v", err)
 	}

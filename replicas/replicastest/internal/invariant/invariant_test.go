@@ -98,7 +98,7 @@ func TestCheckerBites(t *testing.T) {
 				}
 				return nil
 			}
-		}, "still expects something"},
+		}, "which its cache shows"},
 		"one that writes another's status": {func(c *replicastest.Controller) {
 			c.Sync = passes(c, func(ctx context.Context, _ *corev1.Pod) error {
 				other, err := c.Client.GetOwner(ctx, namespace, "wiki")

@@ -29,15 +29,20 @@ func (w *watcher) creates(rs *appsv1.ReplicaSet, p *corev1.Pod) {
 	_, ok := replicasOf(rs, slices.Values([]*corev1.Pod{p}))[p.UID]
 	switch {
 	case !ok && w.checker.cluster.Mutate == nil:
+		w.strange[rs.UID] = true
 		w.fail(Anothers, "created pod %s is not one of %s", p.Name, rs.Name)
 	case ok:
 		w.notMore(rs, p.Name)
+	default:
+		w.strange[rs.UID], w.strays[p.UID] = true, true
 	}
+	w.backsOff(rs, p.Name)
 }
 
 // notMore judges a creation by all that the controller must know of.
 func (w *watcher) notMore(rs *appsv1.ReplicaSet, name string) {
-	sum, wanted := 0, int(*rs.Spec.Replicas)
+	room := func(rs *appsv1.ReplicaSet) int { return max(int(*rs.Spec.Replicas)-w.checker.Held(rs), 0) }
+	sum, wanted := 0, room(rs)
 	shares := w.known(rs)
 	for _, s := range shares {
 		if sum += s.n; sum > wanted {
@@ -45,7 +50,7 @@ func (w *watcher) notMore(rs *appsv1.ReplicaSet, name string) {
 			return
 		}
 	}
-	fits := func(rs *appsv1.ReplicaSet) bool { return w.known(rs)[0].n <= int(*rs.Spec.Replicas) }
+	fits := func(rs *appsv1.ReplicaSet) bool { return w.known(rs)[0].n <= room(rs) }
 	switch t := &w.checker.truth; {
 	case !t.any(rs, w.read[rs.UID], fits):
 		w.fail(MoreReadSpec, "%s creates %s: %d known, and it has read that fewer are wanted", rs.Name, name, shares[0].n)
@@ -92,20 +97,35 @@ func (w *watcher) known(rs *appsv1.ReplicaSet) []share {
 
 // deletes: only pods that are the owner's are deleted, and not one too many.
 func (w *watcher) deletes(rs *appsv1.ReplicaSet, p *corev1.Pod) {
-	if _, own := w.made[p.UID]; controllerOf(p) != rs.UID && !own && !w.wasOurs(rs, p) {
+	since, listed := w.checker.truth.was.at, w.listed[rs.UID]
+	_, own := w.made[p.UID]
+	if controllerOf(p) != rs.UID && !w.wasOurs(rs, p) && !(own && w.mayNotKnow(rs, p)) {
 		w.fail(Anothers, "pod %s is deleted and belongs to %q, not %q", p.Name, controllerOf(p), rs.UID)
 	}
 	if shown, ok := w.controller.View.ChildWatch.Get(p.Namespace, p.Name); ok && shown.UID == p.UID && w.checker.mustStay(shown) && w.checker.mustStay(p) && !w.fresh[p.UID] {
 		w.fail(Ruled, "%s deletes %s, which must stay", rs.Name, p.Name)
 	}
 	_, ok := replicasOf(rs, slices.Values([]*corev1.Pod{p}))[p.UID]
-	listed, since := w.listed[rs.UID], w.checker.truth.was.at
 	switch {
 	case ok && !w.checker.mustGo(p):
 		w.notFewer(rs, p)
 	case !ok && isActive(p) && controllerOf(p) == rs.UID && since <= listed.at && listed.selector == selects(rs):
 		w.fail(AnothersListed, "%s deletes %s, which does not match, and its last live list did not show it", rs.Name, p.Name)
 	}
+}
+
+// mayNotKnow reports whether a controller cannot know that a pod that it made is not its
+// owner's, or may delete it nevertheless: as one that a webhook made nobody's.
+func (w *watcher) mayNotKnow(rs *appsv1.ReplicaSet, p *corev1.Pod) bool {
+	if w.strays[p.UID] {
+		return controllerOf(p) == ""
+	}
+	since, listed := w.checker.truth.was.at, w.listed[rs.UID].at
+	if listed >= w.passBegan && since <= listed {
+		return false
+	}
+	shown, is := w.controller.View.ChildWatch.Get(p.Namespace, p.Name)
+	return since > w.passBegan || !is || shown.UID != p.UID
 }
 
 // notFewer judges a deletion by what the controller cannot know to be gone.
@@ -170,6 +190,7 @@ func (w *watcher) left(rs *appsv1.ReplicaSet) (n int, excused []share) {
 		}
 	}
 	shown := replicasOf(rs, slices.Values(w.controller.View.ChildWatch.In(rs.Namespace)))
+	maps.Copy(shown, replicasOf(rs, maps.Values(w.turned)))
 	for uid := range w.unseen() {
 		shown[uid] = nil
 	}
@@ -254,6 +275,8 @@ func (w *watcher) done(call replicastest.Call, err error) {
 		return
 	}
 	w.pays(rs, call)
+	w.deed.did(call, err)
+	w.hurries(rs, call, err)
 	if call.Verb == "update" {
 		if err == nil && !w.wroteNow && w.checker.truth.epoch == 0 { // a restored server gives versions out twice
 			w.fail(Needless, "the status of %s is written, and it was there already", rs.Name)
@@ -269,17 +292,20 @@ func (w *watcher) done(call replicastest.Call, err error) {
 		w.unsure[call.Name] = err != nil
 	case call.Verb == "delete" && !call.DryRun:
 		w.deleteSent(call, err)
-	case call.Verb == "list" && err == nil:
+	case call.Verb == "list" && err != nil:
+		w.listedAt[rs.UID] = w.checker.cluster.Clock.Now()
+	case call.Verb == "list":
 		w.listed[rs.UID] = liveList{now, selects(rs)}
 		// What the server asked to wait for may be there.
 		maps.DeleteFunc(w.waits, func(p place, _ wait) bool { return p.owner == rs.UID })
+		w.lists(rs)
 		for uid := range replicasOf(rs, maps.Values(w.checker.truth.pods)) {
-			w.told[uid] = true
+			w.sees(rs, uid)
 		}
 	case call.Kind != "ReplicaSet" && err == nil:
 		w.unsure[call.Name] = false // it was looked for, and found
 		delete(w.waits, place{rs.UID, call.Namespace})
-		w.found(call.Name)
+		w.found(rs, call.Name)
 	case call.Kind == "ReplicaSet" && (err == nil || apierrors.IsNotFound(err)):
 		w.read[rs.UID] = now
 		live, gone := w.checker.cluster.GetOwner(context.Background(), call.Namespace, call.Name)
@@ -290,11 +316,15 @@ func (w *watcher) done(call replicastest.Call, err error) {
 }
 
 // found: one that landed is known once it was looked for, and found.
-func (w *watcher) found(name string) {
+func (w *watcher) found(rs *appsv1.ReplicaSet, name string) {
 	for uid, p := range w.checker.truth.pods {
-		if p.Name == name {
-			delete(w.landed, uid)
-			w.told[uid] = true
+		if p.Name != name {
+			continue
+		}
+		delete(w.landed, uid)
+		w.told[uid] = true
+		if isActive(p) && controllerOf(p) == rs.UID {
+			w.sees(rs, uid)
 		}
 	}
 }

@@ -60,6 +60,11 @@ const (
 	Leak                 Rule = "leak"                  // what is gone is forgotten
 	Ruled                Rule = "ruled"                 // what must stay stays
 	Status               Rule = "status"                // a status is the truth
+	SlowStart            Rule = "slow-start"            // a pass does not go on creating what is refused
+	Futile               Rule = "futile"                // what was not there is not deleted again
+	HeldOn               Rule = "held-on"               // a hold ends with its reason
+	Waits                Rule = "waits"                 // a cache is waited for only if it lacks something, and not for ever
+	Undone               Rule = "undone"                // a pass that nothing stops does all that is to be done
 )
 
 // A Known is a rule that today's controller is known to break.

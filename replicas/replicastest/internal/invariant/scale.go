@@ -38,17 +38,29 @@ func (w *watcher) scaling(s replicastest.Scaling) {
 func (w *watcher) listen() {
 	pods := w.controller.View.ChildWatch
 	added, updated, deleted := pods.OnAdd, pods.OnUpdate, pods.OnDelete
+	sets := w.controller.View.OwnerWatch
+	changed, ended := sets.OnUpdate, sets.OnDelete
+	sets.OnUpdate = func(old, obj any) error {
+		defer w.ends(old, obj)
+		return changed(old, obj)
+	}
+	sets.OnDelete = func(obj any) error {
+		defer w.ends(obj, nil)
+		return ended(obj)
+	}
 	pods.OnAdd = func(obj any) error {
 		w.shown(obj)
 		defer w.came(obj)
 		return added(obj)
 	}
 	pods.OnUpdate = func(old, obj any) error {
+		w.turns(old)
 		w.shown(obj)
 		defer w.gone(old, obj)
 		return updated(old, obj)
 	}
 	pods.OnDelete = func(obj any) error {
+		w.turns(obj)
 		w.shown(obj)
 		defer w.gone(obj, nil)
 		return deleted(obj)
@@ -82,6 +94,11 @@ func (w *watcher) started(pass replicastest.Pass) {
 			w.fail(Expecting, "%s expects %s, whose creation did not succeed", pass.Owner.Name, name)
 		}
 	}
+	for _, p := range w.controller.View.ChildWatch.In(pass.Owner.Namespace) {
+		if is := w.checker.truth.pods[p.UID]; is != nil && slices.Contains(expected.Creating, p.Name) && controllerOf(p) == pass.Owner.UID {
+			w.fail(Expecting, "%s expects %s, which its cache shows", pass.Owner.Name, p.Name)
+		}
+	}
 }
 
 // gone: the end of a pod that was seen to end is not expected any more.
@@ -91,9 +108,23 @@ func (w *watcher) gone(old, obj any) {
 	}
 	p, ok := obj.(*corev1.Pod)
 	if uid := uidOf(old); !ok || uid != p.UID || p.DeletionTimestamp != nil {
-		for _, key := range w.controller.Expectations().OwnersOfDeletion(uid) {
-			w.fail(Expecting, "%s still expects the end of %s, which it has seen", key.Name, uid)
+		for key, expected := range w.controller.Expectations().All() {
+			if slices.Contains(expected.Deleting, uid) {
+				w.fail(Expecting, "%s still expects the end of %s, which it has seen", key.Name, uid)
+			}
 		}
+	}
+}
+
+// turns: a pod was so when the pass under way began, and is another one in the cache now.
+func (w *watcher) turns(old any) {
+	if t, ok := old.(replicastest.Tombstone); ok {
+		old = t.Obj
+	}
+	if p, ok := old.(*corev1.Pod); ok && w.controller.Passing() != nil && w.turned[p.UID] == nil && !w.fresh[p.UID] {
+		p = p.DeepCopy()
+		p.DeletionTimestamp = nil // the last state of one that is gone has it
+		w.turned[p.UID] = p
 	}
 }
 

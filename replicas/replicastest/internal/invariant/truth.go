@@ -97,7 +97,7 @@ func (t *truth) owner(before, after *appsv1.ReplicaSet) {
 }
 
 func isSameSpec(a, b *appsv1.ReplicaSet) bool {
-	return a != nil && a.UID == b.UID && a.Generation == b.Generation && a.DeletionTimestamp.Equal(b.DeletionTimestamp)
+	return a != nil && a.UID == b.UID && a.Generation == b.Generation && a.DeletionTimestamp.Equal(b.DeletionTimestamp) && maps.Equal(a.Annotations, b.Annotations)
 }
 
 // any reports whether one of the specs that an owner had since an instant satisfies f.
@@ -165,6 +165,7 @@ func replicasOf(rs *appsv1.ReplicaSet, pods iter.Seq[*corev1.Pod]) map[types.UID
 type record struct {
 	began   instant                // of the process
 	made    map[types.UID]uint64   // pods that it created or adopted, by that version
+	strays  map[types.UID]bool     // pods that it created, and a webhook made another's
 	landed  map[types.UID]bool     // pods whose creation took effect when nobody waited for it
 	deleted map[types.UID]bool     // pods whose deletion it began, and was there when it did
 	lost    map[types.UID]bool     // pods whose deletion took effect when nobody waited for it
@@ -187,7 +188,7 @@ type liveList struct {
 
 func newRecord() record {
 	return record{
-		made: map[types.UID]uint64{}, landed: map[types.UID]bool{}, deleted: map[types.UID]bool{}, lost: map[types.UID]bool{},
+		made: map[types.UID]uint64{}, strays: map[types.UID]bool{}, landed: map[types.UID]bool{}, deleted: map[types.UID]bool{}, lost: map[types.UID]bool{},
 		seen: map[types.UID]uint64{}, fresh: map[types.UID]bool{}, doubted: map[string]types.UID{}, named: map[string]bool{},
 		asked: map[string]types.UID{}, unsure: map[string]bool{}, listed: map[types.UID]liveList{}, told: map[types.UID]bool{}, read: map[types.UID]instant{},
 	}
@@ -195,7 +196,7 @@ func newRecord() record {
 
 func (r record) clone() record {
 	return record{
-		r.began, maps.Clone(r.made), maps.Clone(r.landed), maps.Clone(r.deleted), maps.Clone(r.lost), maps.Clone(r.seen), maps.Clone(r.fresh),
+		r.began, maps.Clone(r.made), maps.Clone(r.strays), maps.Clone(r.landed), maps.Clone(r.deleted), maps.Clone(r.lost), maps.Clone(r.seen), maps.Clone(r.fresh),
 		maps.Clone(r.doubted), maps.Clone(r.named), maps.Clone(r.asked), maps.Clone(r.unsure), maps.Clone(r.listed), maps.Clone(r.told), maps.Clone(r.read),
 	}
 }

@@ -1,0 +1,184 @@
+// Copyright The replicakit Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package chaos
+
+import (
+	"strconv"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/replicakit/replicakit/replicas/replicastest"
+)
+
+// A meddler is a user who does something once, in the middle of a pass: before a call is
+// sent, or between its effect and its answer.
+type meddler struct {
+	verb  string // of the call; "": any
+	after bool
+	skip  int
+	do    func(r *run, call replicastest.Call) error // nil: nobody meddles
+}
+
+func meddlers(op Op) meddler {
+	deeds := []func(r *run, call replicastest.Call) error{
+		func(r *run, call replicastest.Call) error { return r.touch(call.Name) },
+		func(r *run, call replicastest.Call) error { return r.touchAndEnd(call.Name, op.N) },
+		func(r *run, _ replicastest.Call) error { return r.deletePod(op.N, *metav1.NewDeleteOptions(0)) },
+		func(r *run, call replicastest.Call) error { return r.disown(call.Name) },
+		func(r *run, _ replicastest.Call) error { return r.editOwner("web", wanting(op.N%7)) },
+		func(r *run, _ replicastest.Call) error { return r.replaceOwner(op) },
+		func(r *run, _ replicastest.Call) error { return r.editPod(op.N, relabel(op.N)) },
+		func(r *run, call replicastest.Call) error { return r.give(call.Name) },
+		func(r *run, call replicastest.Call) error { return r.replaceNamed(call.Name) },
+	}
+	verb := []string{"", "create", "delete", "list", "delete"}[op.N%5]
+	return meddler{verb: verb, after: op.For/time.Millisecond%2 == 0, skip: op.N / 6, do: deeds[op.M%len(deeds)]}
+}
+
+// meddle lets the meddler act if it is time, and delivers what follows if that comes
+// before an answer.
+func (r *run) meddle(call replicastest.Call, after bool) {
+	m := &r.meddler
+	if m.do == nil || m.after != after || m.verb != "" && m.verb != call.Verb {
+		return
+	}
+	if m.skip > 0 {
+		m.skip--
+		return
+	}
+	do := m.do
+	r.meddler = meddler{}
+	_ = do(r, call)
+	r.report.Faults["meddled"]++
+	if after {
+		r.quick = max(r.quick, 1)
+	}
+}
+
+// quicken delivers all events to a controller before a call is answered.
+func (r *run) quicken(c *replicastest.Controller) {
+	if r.quick == 0 {
+		return
+	}
+	r.quick--
+	for c.View.OwnerWatch.Pending() > 0 && !c.View.OwnerWatch.Hung() {
+		c.View.OwnerWatch.Deliver()
+	}
+	for c.View.ChildWatch.Pending() > 0 && !c.View.ChildWatch.Hung() {
+		c.View.ChildWatch.Deliver()
+	}
+}
+
+// named finds a pod by its name alone.
+func (r *run) named(name string) *corev1.Pod {
+	for _, p := range r.Children("") {
+		if p.Name == name {
+			return p
+		}
+	}
+	return nil
+}
+
+// touch changes a pod so that it has another version.
+func (r *run) touch(name string) error {
+	p := r.named(name)
+	if p == nil {
+		return nil
+	}
+	_, err := r.EditChild(r.ctx, p.Namespace, p.Name, func(p *corev1.Pod) {
+		metav1.SetMetaDataAnnotation(&p.ObjectMeta, "example.com/touched", strconv.FormatUint(r.Version(), 10))
+	})
+	return err
+}
+
+// touchAndEnd touches a pod, and ends another one.
+func (r *run) touchAndEnd(name string, n int) error {
+	if err := r.touch(name); err != nil {
+		return err
+	}
+	if r.pod(n).Name == name {
+		n++
+	}
+	return r.deletePod(n, *metav1.NewDeleteOptions(0))
+}
+
+func (r *run) disown(name string) error {
+	p := r.named(name)
+	if p == nil {
+		return nil
+	}
+	_, err := r.EditChild(r.ctx, p.Namespace, p.Name, disowned)
+	return err
+}
+
+// give gives a pod to the other owner.
+func (r *run) give(name string) error {
+	p := r.named(name)
+	rs, err := r.GetOwner(r.ctx, r.shape.owners(), "db")
+	if p == nil || err != nil {
+		return err
+	}
+	_, err = r.EditChild(r.ctx, p.Namespace, p.Name, func(p *corev1.Pod) {
+		p.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(rs, appsv1.SchemeGroupVersion.WithKind("ReplicaSet"))}
+	})
+	return err
+}
+
+// replaceNamed lets another pod, nobody's, have a pod's name.
+func (r *run) replaceNamed(name string) error {
+	p := r.named(name)
+	if p == nil {
+		return nil
+	}
+	return r.replaceBy(types.NamespacedName{Namespace: p.Namespace, Name: p.Name})
+}
+
+// labelBack gives the pod that was relabelled last the label of web.
+func (r *run) labelBack() error {
+	pod := r.relabelled
+	_, err := r.EditChild(r.ctx, pod.Namespace, pod.Name, relabel(0))
+	return err
+}
+
+// replaceOwner deletes an owner and makes another one under its name at once.
+func (r *run) replaceOwner(op Op) error {
+	policies := []metav1.DeletionPropagation{metav1.DeletePropagationBackground, metav1.DeletePropagationBackground, metav1.DeletePropagationOrphan}
+	if err := r.DeleteOwner(r.ctx, r.shape.owners(), "web", policies[op.M%len(policies)]); err != nil {
+		return err
+	}
+	return r.createOwner("web", int32(op.N%6))
+}
+
+// owners that change all the time are annotated again and again, as agents do.
+type restless struct {
+	*run
+	every time.Duration
+	next  time.Time
+	n     int
+}
+
+func (o *restless) Due() (time.Time, bool) { return o.next, true }
+
+func (o *restless) Step() {
+	o.next = o.next.Add(o.every)
+	o.n++
+	for _, name := range []string{"web", "db"} {
+		_ = o.editOwner(name, func(rs *appsv1.ReplicaSet) {
+			metav1.SetMetaDataAnnotation(&rs.ObjectMeta, "example.com/seen", strconv.Itoa(o.n))
+		})
+	}
+}
+
+// stirOwners lets owners change all the time, or stops that.
+func (r *run) stirOwners(n int) {
+	r.restless = nil
+	if every := time.Duration(n) * time.Second; n > 0 {
+		r.restless = &restless{run: r, every: every, next: r.Clock.Now().Add(every)}
+	}
+	r.show()
+}

@@ -1,0 +1,147 @@
+// Copyright The replicakit Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package chaos
+
+import (
+	"fmt"
+	"maps"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/replicakit/replicakit/replicas/controller"
+	"github.com/replicakit/replicakit/replicas/replicastest"
+)
+
+// An act is what users do where nothing goes wrong, and what the controllers then do: so
+// many creations, deletions and patches, exactly, and so many other calls and passes at
+// most. Without versions of the cache a status takes one write more.
+type act struct {
+	name                          string
+	do                            func(r *run) error
+	creations, deletions, patches int
+	reads, lists                  int
+	statuses, passes              [2]int // with versions of the cache, and without
+}
+
+func acts() []act {
+	return []act{
+		{"two more are wanted", func(r *run) error { return r.grow(2) }, 2, 0, 0, 0, 2, [2]int{3, 4}, [2]int{16, 16}},
+		{"two orphans come", (*run).orphansOneByOne, 0, 2, 2, 2, 0, [2]int{0, 3}, [2]int{9, 6}},
+		{"a pod is given another label", (*run).relabelOne, 1, 0, 1, 0, 0, [2]int{3, 4}, [2]int{5, 5}},
+		{"pods are to be ready for a while", func(r *run) error { return r.grow(1, minReady(3)) }, 1, 0, 0, 0, 0, [2]int{4, 5}, [2]int{5, 5}},
+		{"a pod fails", (*run).failOne, 1, 0, 0, 0, 0, [2]int{3, 4}, [2]int{5, 5}},
+		{"two fewer are wanted", func(r *run) error { return r.grow(-2) }, 0, 2, 0, 1, 0, [2]int{2, 3}, [2]int{4, 4}},
+	}
+}
+
+// quiet plays some acts in which nothing goes wrong, one after the other.
+func (r *run) quiet() error {
+	if r.controllers[1] != nil {
+		r.second()
+	}
+	if r.createOwner("web", 3) == nil {
+		if err := r.pass(calm); err != nil {
+			return err
+		}
+	}
+	for _, act := range acts() {
+		calls, passes, events := r.checker.Calls(), r.checker.Passes(), len(r.Events)
+		if err := act.do(r); err != nil {
+			return fmt.Errorf("chaos: %s: %w", act.name, err)
+		}
+		if err := r.pass(time.Hour); err != nil {
+			return fmt.Errorf("chaos: %s: %w", act.name, err)
+		}
+		now := r.checker.Calls()
+		maps.DeleteFunc(now, func(verb string, n int) bool {
+			now[verb] = n - calls[verb]
+			return now[verb] == 0
+		})
+		if err := act.judge(r.shape, now, r.checker.Passes()-passes, r.Events[events:]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// judge compares what the controllers did with what the act takes.
+func (a act) judge(s shape, calls map[string]int, passes int, events []replicastest.Event) error {
+	of := 1
+	if s.versions {
+		of = 0
+	}
+	statuses, mostPasses := a.statuses[of], a.passes[of]
+	if s.slow && s.ruled { // one deletion after the other
+		statuses, mostPasses = statuses+3, mostPasses+2
+		a.reads++
+	}
+	const create, remove, patch = "create Pod", "delete Pod", "patch Pod"
+	most := map[string]int{"get Pod": 0, "list Pod": a.lists, "get ReplicaSet": a.reads, "update ReplicaSet": statuses}
+	for verb, n := range map[string]int{create: a.creations, remove: a.deletions, patch: a.patches} {
+		if calls[verb] != n {
+			return fmt.Errorf("chaos: %s: %d times %q, and it takes %d", a.name, calls[verb], verb, n)
+		}
+	}
+	for verb, n := range most {
+		if calls[verb] > n {
+			return fmt.Errorf("chaos: %s: %d times %q, and %d at most", a.name, calls[verb], verb, n)
+		}
+	}
+	if passes > mostPasses {
+		return fmt.Errorf("chaos: %s: %d passes, and %d at most", a.name, passes, mostPasses)
+	}
+	told := map[string]int{}
+	for _, e := range events {
+		told[e.Reason]++
+	}
+	want := map[string]int{controller.SuccessfulCreate: a.creations, controller.SuccessfulDelete: a.deletions}
+	maps.DeleteFunc(want, func(_ string, n int) bool { return n == 0 })
+	if !maps.Equal(told, want) {
+		return fmt.Errorf("chaos: %s: the events are %v, and should be %v", a.name, told, want)
+	}
+	return nil
+}
+
+// grow changes how many are wanted, and what else is to change at the same time.
+func (r *run) grow(n int32, also ...func(*appsv1.ReplicaSet)) error {
+	return r.editOwner("web", func(rs *appsv1.ReplicaSet) {
+		*rs.Spec.Replicas += n
+		for _, change := range also {
+			change(rs)
+		}
+	})
+}
+
+// orphansOneByOne lets two orphans come at once. What becomes of them is seen slowly, one
+// event after the other.
+func (r *run) orphansOneByOne() error {
+	for range 2 {
+		if err := r.createOrphan(); err != nil {
+			return err
+		}
+	}
+	if err := r.pass(lag + time.Millisecond); err != nil {
+		return err
+	}
+	r.controllers[0].View.ChildWatch.Replay(300 * time.Millisecond)
+	return nil
+}
+
+func (r *run) relabelOne() error { return r.editOne(relabel(3)) }
+
+func (r *run) failOne() error { return r.editOne(finish) }
+
+// editOne changes a pod of web.
+func (r *run) editOne(change func(*corev1.Pod)) error {
+	for _, p := range r.Children("") {
+		if ref := metav1.GetControllerOf(p); ref != nil && ref.Name == "web" && p.DeletionTimestamp == nil && p.Status.Phase != corev1.PodFailed {
+			_, err := r.EditChild(r.ctx, p.Namespace, p.Name, change)
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,390 @@
+// Copyright The replicakit Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package invariant
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/replicakit/replicakit/expectations"
+	"github.com/replicakit/replicakit/internal/resourceversion"
+	"github.com/replicakit/replicakit/replicas/replicastest"
+	"github.com/replicakit/replicakit/selector"
+)
+
+// Controllers may wait so long for what their caches do not show, with some seconds to
+// spare: twice the time that an expectation has.
+const longestUnseen = 11 * time.Minute
+
+// A deed is what the pass under way has done so far.
+type deed struct {
+	refused, others int  // creations
+	full            bool // the last one of them met a full quota
+	deletions       int
+	conflicts       int   // of them
+	updates         int   // of the status
+	says            int64 // the generation that the status is of, if one was written
+	stuck           bool  // the first of these met a Conflict, and the owner was not read since
+}
+
+// did notes a call of the pass under way.
+func (d *deed) did(call replicastest.Call, err error) {
+	switch {
+	case call.Verb == "create" && isQuota(err):
+		d.refused++
+		d.full = true
+	case call.Verb == "create" && (apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err)):
+		d.refused++
+		d.full = false
+	case call.Verb == "create":
+		d.others++
+		d.full = false
+	case call.Verb == "delete":
+		d.deletions++
+		if apierrors.IsConflict(err) {
+			d.conflicts++
+		}
+	case call.Verb == "update":
+		d.updates++
+		d.stuck = d.updates == 1 && apierrors.IsConflict(err)
+	case call.Verb == "get" && call.Kind == "ReplicaSet":
+		d.stuck = false
+	case err == nil: // a look, which may have found them
+		d.others, d.refused = d.others+d.refused, 0
+	}
+}
+
+// isQuota reports whether a quota refused a creation.
+func isQuota(err error) bool {
+	return apierrors.IsForbidden(err) && strings.Contains(err.Error(), "exceeded quota")
+}
+
+// judgePass judges a pass by what it did, and by what it told.
+func (w *watcher) judgePass(pass replicastest.Pass) {
+	rs, d := pass.Owner, w.deed
+	told, waits := w.waits[place{rs.UID, rs.Namespace}]
+	switch {
+	case d.says != 0 && d.says != pass.Generation:
+		w.fail(Status, "the status of %s is that of generation %d, and says %d", rs.Name, pass.Generation, d.says)
+	case d.stuck:
+		w.fail(Status, "the status of %s met a Conflict, and is not tried on the owner as it is", rs.Name)
+	case waits && told.pass == w.passBegan && pass.Err != nil && pass.RequeueAfter <= 0:
+		w.fail(Hasty, "%s is told to wait until %v, and comes back when it likes", rs.Name, told.until.Format(time.TimeOnly))
+	}
+	w.judgeHold(pass)
+	if d.refused+d.others > 0 {
+		delete(w.full, rs.UID)
+	}
+	missing := int(pass.Desired) - len(pass.Active)
+	if d.others > 0 || waits {
+		delete(w.quotas, rs.UID)
+	}
+	w.denied(w.quotas, pass, d.refused+d.others > 0, d.full, missing > 0)
+	w.denied(w.conflicts, pass, d.deletions > 0, d.conflicts == d.deletions, missing < 0)
+	if d.full {
+		w.full[rs.UID] = counted(pass)
+	}
+	w.judgeStale(pass)
+	w.judgeReleases(pass)
+}
+
+// A denial is that pass after pass of an owner is refused something.
+type denial struct {
+	passes     int
+	last       time.Time
+	generation int64
+}
+
+// wait is how long an owner waits at least after so many of them: half of what it says,
+// as what it waits for may have begun before.
+func (d denial) wait(first, last time.Duration) time.Duration {
+	wait := first
+	for range d.passes - 1 {
+		wait = min(2*wait, last)
+	}
+	return wait / 2
+}
+
+// denied notes whether what a pass tried was refused. It starts anew if not, if nothing is
+// left to try, and with a new generation.
+func (w *watcher) denied(all map[types.UID]denial, pass replicastest.Pass, tried, refused, isLeft bool) {
+	d := all[pass.Owner.UID]
+	if d.generation != pass.Generation || tried && !refused || !tried && !isLeft {
+		d = denial{generation: pass.Generation}
+	}
+	if tried && refused {
+		d.passes, d.last = d.passes+1, w.checker.cluster.Clock.Now()
+	}
+	all[pass.Owner.UID] = d
+}
+
+// A missing pod was not found by a delete. After some minutes the cache counts again.
+type missing struct {
+	at         time.Time
+	generation int64
+	epoch      instant
+}
+
+const (
+	missingKept             = 4 * time.Minute
+	quotaFirst, quotaLast   = time.Second, time.Minute
+	deniedFirst, deniedLast = 50 * time.Millisecond, time.Minute
+	listsApart              = time.Second
+)
+
+// hurries: a full quota, Conflicts and lists that fail are not tried again at once,
+// whatever happens meanwhile, and what a delete did not find is not deleted again.
+func (w *watcher) hurries(rs *appsv1.ReplicaSet, call replicastest.Call, err error) {
+	if w.checker.Skewed {
+		return
+	}
+	now, is := w.checker.cluster.Clock.Now(), false
+	since := func(d denial) time.Duration { return now.Sub(d.last) }
+	switch quota, conflict := w.quotas[rs.UID], w.conflicts[rs.UID]; {
+	case call.Verb == "create":
+		if d := w.deed; d.refused > d.others+1 {
+			w.fail(SlowStart, "%s: %d creations are refused in one pass, and %d are not", rs.Name, d.refused, d.others)
+		}
+		is = quota.passes > 0 && quota.generation == rs.Generation && since(quota) < quota.wait(quotaFirst, quotaLast) && w.room(rs) <= 0
+	case call.Verb == "delete" && !w.strange[rs.UID]:
+		is = conflict.passes > 0 && conflict.generation == rs.Generation && since(conflict) < conflict.wait(deniedFirst, deniedLast)
+		w.misses(rs, call, err)
+	case call.Verb == "list":
+		is = now.Sub(w.listFailed) < listsApart
+		if apierrors.ReasonForError(err) != "" {
+			w.listFailed = now
+		}
+	}
+	if is {
+		w.fail(Hasty, "%s of %s for %s, and the last ones were refused just now", call.Verb, call.Name, rs.Name)
+	}
+}
+
+// room is how many pods fewer an owner has than when the quota was full.
+func (w *watcher) room(rs *appsv1.ReplicaSet) (n int) {
+	sel, err := selector.ForReplicaSet(rs)
+	if err != nil || len(w.fresh) > 0 {
+		return 1 // that is not known
+	}
+	for _, p := range w.controller.View.ChildWatch.In(rs.Namespace) {
+		finished := p.Status.Phase == corev1.PodFailed || p.Status.Phase == corev1.PodSucceeded
+		if controllerOf(p) == rs.UID && sel.Matches(labels.Set(p.Labels)) && !finished {
+			n++
+		}
+	}
+	return w.full[rs.UID] - n
+}
+
+// misses: nothing is deleted again that a delete did not find.
+func (w *watcher) misses(rs *appsv1.ReplicaSet, call replicastest.Call, err error) {
+	k := w.checker
+	for _, p := range k.truth.pods {
+		if p.Name == call.Name {
+			delete(w.missed, call.Name)
+			return
+		}
+	}
+	if !apierrors.IsNotFound(err) {
+		return
+	}
+	now := k.cluster.Clock.Now()
+	was, is := w.missed[call.Name]
+	if is && now.Sub(was.at) < missingKept && was.generation == rs.Generation && was.epoch == k.truth.epoch {
+		w.fail(Futile, "%s deletes %s, which was not there %v ago", rs.Name, call.Name, now.Sub(was.at))
+		return
+	}
+	w.missed[call.Name] = missing{now, rs.Generation, k.truth.epoch}
+}
+
+// judgeHold: a change of the owner ends a hold, and room ends that of a full quota. What
+// waits for pods that end as soon as they are created goes on.
+func (w *watcher) judgeHold(pass replicastest.Pass) {
+	rs := pass.Owner
+	last, is := w.last[pass.Name]
+	if !pass.Held || w.checker.BackOff || !is {
+		return
+	}
+	if live, err := w.checker.cluster.GetOwner(context.Background(), rs.Namespace, rs.Name); err != nil || live.Generation != pass.Generation {
+		return // it may be held as it is known to be another one by now
+	}
+	if last.uid != rs.UID || last.generation != pass.Generation {
+		w.fail(HeldOn, "%s is held by what held an earlier generation", rs.Name)
+	}
+	if full, is := w.full[rs.UID]; is && len(pass.Active) < int(pass.Desired) && !w.strange[rs.UID] && counted(pass) < full {
+		w.fail(HeldOn, "%s is held by a quota that was full at %d, and has %d", rs.Name, full, counted(pass))
+	}
+}
+
+// counted are the pods of a pass that a quota counts.
+func counted(pass replicastest.Pass) int {
+	return len(pass.Active) + len(pass.Terminating) + len(pass.Created)
+}
+
+// judgeStale: a pass waits for the cache only if that lacks something, and not for ever.
+func (w *watcher) judgeStale(pass replicastest.Pass) {
+	now, view := w.checker.cluster.Clock.Now(), w.controller.View
+	if pass.Stale == (expectations.Stale{}) {
+		delete(w.stale, pass.Name)
+		w.versions[pass.Name] = map[string]string{"pods": view.ChildWatch.Version(), "replicasets": view.OwnerWatch.Version()}
+		return
+	}
+	since, is := w.stale[pass.Name]
+	if !is {
+		since = now
+		w.stale[pass.Name] = now
+	}
+	switch {
+	case now.Sub(since) > longestUnseen && !w.checker.Skewed:
+		w.fail(Waits, "%s waits since %v for %v", pass.Name.Name, now.Sub(since), pass.Stale)
+	case resourceversion.Older(pass.Stale.Read, w.versions[pass.Name][pass.Stale.Resource.Resource]):
+		w.fail(Waits, "%s waits for %v, and its cache has gone back", pass.Name.Name, pass.Stale)
+	}
+}
+
+// judgeReleases: a pass to which nothing happened has released what its cache shows to
+// match no longer.
+func (w *watcher) judgeReleases(pass replicastest.Pass) {
+	if !pass.Observed || pass.Err != nil || pass.Waiting || pass.Generation != pass.Owner.Generation || pass.Owner.DeletionTimestamp != nil {
+		return
+	}
+	if w.controller.View.ChildWatch.Hung() && w.listed[pass.Owner.UID].at < w.passBegan {
+		return // an earlier list may have shown that it is gone
+	}
+	for _, p := range w.controller.View.ChildWatch.In(pass.Owner.Namespace) {
+		is, there := w.checker.truth.pods[p.UID]
+		if there && !w.fresh[p.UID] && isLeft(pass.Owner, p) && isLeft(pass.Owner, is) && !slices.ContainsFunc(pass.Released, func(r *corev1.Pod) bool { return r.UID == p.UID }) {
+			w.fail(Undone, "%s has not released %s", pass.Name.Name, p.Name)
+		}
+	}
+}
+
+// isLeft reports whether a pod is an owner's and does not match.
+func isLeft(rs *appsv1.ReplicaSet, p *corev1.Pod) bool {
+	sel, err := selector.ForReplicaSet(rs)
+	return err == nil && isActive(p) && controllerOf(p) == rs.UID && !sel.Matches(labels.Set(p.Labels))
+}
+
+// releases: nothing is released that a live list of the same pass has shown to match.
+func (w *watcher) releases(rs *appsv1.ReplicaSet, p *corev1.Pod) {
+	listed := w.listed[rs.UID]
+	if isLeft(rs, p) || !isActive(p) || listed.at < w.passBegan || listed.selector != selects(rs) || w.checker.truth.was.at > listed.at {
+		return
+	}
+	w.fail(Anothers, "%s releases %s, which matches, as its live list showed", rs.Name, p.Name)
+}
+
+// The back-off of an owner whose pods end as soon as they are created.
+const (
+	youngPod                 = 10 * time.Minute
+	firstBackOff, maxBackOff = 10 * time.Second, 5 * time.Minute
+)
+
+// backsOff: with BackOffFailed nothing is created for a while after pods that ended young.
+func (w *watcher) backsOff(rs *appsv1.ReplicaSet, name string) {
+	if !w.checker.BackOff || w.checker.Skewed || w.listed[rs.UID].at >= w.passBegan {
+		return
+	}
+	now, wait, newest := w.controller.Now(), time.Duration(0), time.Time{}
+	for _, p := range w.controller.View.ChildWatch.In(rs.Namespace) {
+		made, is := p.CreationTimestamp.Time, w.checker.truth.pods[p.UID]
+		if w.fresh[p.UID] || is == nil || is.DeletionTimestamp != nil || p.DeletionTimestamp != nil || isActive(p) || controllerOf(p) != rs.UID || now.Sub(made) > youngPod {
+			continue
+		}
+		wait = min(max(2*wait, firstBackOff), maxBackOff)
+		if made.After(newest) {
+			newest = made
+		}
+	}
+	if left := wait - now.Sub(newest); wait > 0 && left > 0 {
+		w.fail(Hasty, "%s creates %s, %v before the back-off of pods that ended is over", rs.Name, name, left)
+	}
+}
+
+// ends notes that an owner has left the cache: nothing is expected of it from then on.
+func (w *watcher) ends(old, obj any) {
+	if t, ok := old.(replicastest.Tombstone); ok {
+		old = t.Obj
+	}
+	was, ok := old.(*appsv1.ReplicaSet)
+	if !ok || was.UID == uidOf(obj) || w.controller.Passing() != nil {
+		return
+	}
+	if _, is := w.controller.Expectations().Get(expectations.KeyOf(was)); is {
+		w.fail(Leak, "something is expected of %s (%s), which is gone", was.Name, was.UID)
+	}
+}
+
+// A sight is a pod that a controller was told of by a list, or a look, and for whom.
+type sight struct {
+	owner types.UID
+	at    time.Time
+}
+
+// sees notes pods that a list, or a look, shows. A list replaces what was known before.
+func (w *watcher) sees(rs *appsv1.ReplicaSet, uid types.UID) {
+	w.told[uid] = true
+	w.sights[uid] = sight{rs.UID, w.checker.cluster.Clock.Now()}
+}
+
+// lists begins a list.
+func (w *watcher) lists(rs *appsv1.ReplicaSet) {
+	w.listedAt[rs.UID] = w.checker.cluster.Clock.Now()
+	for uid, s := range w.sights {
+		if s.owner == rs.UID {
+			delete(w.sights, uid)
+		}
+	}
+}
+
+// blind judges an owner whose watch of pods hangs: its controller knows that the cache
+// lacks a pod, so it looks again, and lists live if something follows from the cache.
+func (w *watcher) blind(rs *appsv1.ReplicaSet) {
+	view, now := w.controller.View, w.checker.cluster.Clock.Now()
+	key := types.NamespacedName{Namespace: rs.Namespace, Name: rs.Name}
+	since := w.lacks(rs)
+	if since.IsZero() || w.checker.Skewed || w.listed[rs.UID].selector != selects(rs) || rs.DeletionTimestamp != nil || w.last[key].failed {
+		return
+	}
+	if _, stale := w.stale[key]; stale || view.OwnerWatch.Hung() || view.OwnerWatch.Broken() || view.OwnerWatch.Pending() > 0 {
+		return
+	}
+	due, queued := w.controller.Worker.Queued(key)
+	if queued && !due.After(now) {
+		return
+	}
+	if !queued || due.Sub(now) > longestUnseen {
+		w.fail(Asleep, "%s goes by what its cache does not show, and does not look again", rs.Name)
+	}
+	sinceList, wanted := now.Sub(w.listedAt[rs.UID]), int(*rs.Spec.Replicas)
+	isRight := func(pods []*corev1.Pod) bool { return len(replicasOf(rs, slices.Values(pods))) == wanted }
+	if now.Sub(since) > longestUnseen && sinceList > longestUnseen && !isRight(view.ChildWatch.In(rs.Namespace)) && !isRight(w.checker.cluster.Children(rs.Namespace)) {
+		w.fail(Asleep, "%s knows since %v that its cache lacks a pod, and has not listed for %v", rs.Name, now.Sub(since), sinceList)
+	}
+}
+
+// lacks is since when the controller knows of a pod that its cache lacks, zero if it does
+// not.
+func (w *watcher) lacks(rs *appsv1.ReplicaSet) (since time.Time) {
+	if len(w.sights) == 0 {
+		return since
+	}
+	shown := map[types.UID]bool{}
+	for _, p := range w.controller.View.ChildWatch.In(rs.Namespace) {
+		shown[p.UID] = true
+	}
+	for uid, s := range w.sights {
+		if s.owner == rs.UID && w.told[uid] && !w.deleted[uid] && !w.lost[uid] && !shown[uid] && (since.IsZero() || s.at.Before(since)) {
+			since = s.at
+		}
+	}
+	return since
+}
