@@ -27,7 +27,7 @@ type bill struct {
 // to 500 took at most. Deletions that a webhook denies are tried again with each event.
 var budget = map[string]int{
 	"create Pod": 350, "delete Pod": 1000, "patch Pod": 600, "get Pod": 330, "list Pod": 150,
-	"get ReplicaSet": 355, "update ReplicaSet": 415,
+	"get ReplicaSet": 800, "update ReplicaSet": 415,
 }
 
 // storm is how many calls of one verb an owner that is gone may cost in an hour.

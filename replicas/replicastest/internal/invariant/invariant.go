@@ -257,25 +257,26 @@ type watcher struct {
 	checker    *Checker
 	controller *replicastest.Controller
 	record
-	looked     types.UID // the owner that the pass under way has read live
-	passBegan  instant
-	tried      bool // the pass has asked to delete a pod
-	wroteNow   bool // the status write under way has changed something
-	waits      map[place]wait
-	last       map[types.NamespacedName]lastPass
-	deed       deed
-	turned     map[types.UID]*corev1.Pod // as the cache had them before events of the pass under way
-	missed     map[string]missing        // by name, pods that a delete did not find
-	listFailed time.Time
-	quotas     map[types.UID]denial                       // by owner, how its quota refused creations
-	conflicts  map[types.UID]denial                       // by owner, how Conflicts refused deletions
-	full       map[types.UID]int                          // by owner, how many pods there were when the quota was full
-	strange    map[types.UID]bool                         // owners for whom a webhook made something else
-	stale      map[types.NamespacedName]time.Time         // since when an owner waits for its cache
-	versions   map[types.NamespacedName]map[string]string // of its caches in the last pass that did not wait
-	sights     map[types.UID]sight                        // pods that a list, or a look, has shown
-	listedAt   map[types.UID]time.Time                    // by owner, its last live list
-	permit     func(replicastest.Call) error              // as it was before the call under way; nil: writes are permitted
+	looked      types.UID // the owner that the pass under way has read live
+	passBegan   instant
+	tried       bool // the pass has asked to delete a pod
+	wroteNow    bool // the status write under way has changed something
+	waits       map[place]wait
+	last        map[types.NamespacedName]lastPass
+	deed        deed
+	turned      map[types.UID]*corev1.Pod // as the cache had them before events of the pass under way
+	missed      map[string]missing        // by name, pods that a delete did not find
+	listFailed  time.Time
+	listsFailed int                                        // one after the other
+	quotas      map[types.UID]denial                       // by owner, how its quota refused creations
+	conflicts   map[types.UID]denial                       // by owner, how Conflicts refused deletions
+	full        map[types.UID]int                          // by owner, how many pods there were when the quota was full
+	strange     map[types.UID]bool                         // owners for whom a webhook made something else
+	stale       map[types.NamespacedName]time.Time         // since when an owner waits for its cache
+	versions    map[types.NamespacedName]map[string]string // of its caches in the last pass that did not wait
+	sights      map[types.UID]sight                        // pods that a list, or a look, has shown
+	listedAt    map[types.UID]time.Time                    // by owner, its last live list
+	permit      func(replicastest.Call) error              // as it was before the call under way; nil: writes are permitted
 }
 
 func (w *watcher) fail(r Rule, format string, args ...any) {

@@ -159,13 +159,18 @@ func (w *watcher) hurries(rs *appsv1.ReplicaSet, call replicastest.Call, err err
 		is = conflict.passes > 0 && conflict.generation == rs.Generation && since(conflict) < conflict.wait(deniedFirst, deniedLast)
 		w.misses(rs, call, err)
 	case call.Verb == "list":
-		is = now.Sub(w.listFailed) < listsApart
-		if apierrors.ReasonForError(err) != "" {
-			w.listFailed = now
+		is = w.listsFailed > 2 && now.Sub(w.listFailed) < listsApart
+		if w.listsFailed++; err == nil {
+			w.listsFailed = 0
 		}
+		w.listFailed = now
 	}
 	if is {
-		w.fail(Hasty, "%s of %s for %s, and the last ones were refused just now", call.Verb, call.Name, rs.Name)
+		rule := Hasty
+		if call.Verb == "list" {
+			rule = HastyLists
+		}
+		w.fail(rule, "%s of %s for %s, and the last ones were refused just now", call.Verb, call.Name, rs.Name)
 	}
 }
 
@@ -213,10 +218,10 @@ func (w *watcher) judgeHold(pass replicastest.Pass) {
 	if !pass.Held || w.checker.BackOff || !is {
 		return
 	}
-	if live, err := w.checker.cluster.GetOwner(context.Background(), rs.Namespace, rs.Name); err != nil || live.Generation != pass.Generation {
+	if live, err := w.checker.cluster.GetOwner(context.Background(), rs.Namespace, rs.Name); err != nil || live.UID != rs.UID || live.Generation != pass.Generation {
 		return // it may be held as it is known to be another one by now
 	}
-	if last.uid != rs.UID || last.generation != pass.Generation {
+	if last.uid == rs.UID && last.generation != pass.Generation {
 		w.fail(HeldOn, "%s is held by what held an earlier generation", rs.Name)
 	}
 	if full, is := w.full[rs.UID]; is && len(pass.Active) < int(pass.Desired) && !w.strange[rs.UID] && counted(pass) < full {
@@ -382,7 +387,7 @@ func (w *watcher) lacks(rs *appsv1.ReplicaSet) (since time.Time) {
 		shown[p.UID] = true
 	}
 	for uid, s := range w.sights {
-		if s.owner == rs.UID && w.told[uid] && !w.deleted[uid] && !w.lost[uid] && !shown[uid] && (since.IsZero() || s.at.Before(since)) {
+		if s.owner == rs.UID && w.told[uid] && !w.deleted[uid] && !w.lost[uid] && !shown[uid] && !w.passedBy(uid) && (since.IsZero() || s.at.Before(since)) {
 			since = s.at
 		}
 	}

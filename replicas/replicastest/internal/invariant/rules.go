@@ -55,6 +55,7 @@ const (
 	CostGone             Rule = "cost-gone"             // that of an owner that is gone even more
 	Needless             Rule = "needless"              // no status is written that is there already
 	Hasty                Rule = "hasty"                 // who is told to come back later does
+	HastyLists           Rule = "hasty-lists"           // lists that fail are not tried again at once
 	Restless             Rule = "restless"              // nothing is called when nothing is to be done
 	RestlessPatch        Rule = "restless-patch"        // and nothing is patched
 	Leak                 Rule = "leak"                  // what is gone is forgotten
@@ -78,6 +79,7 @@ type Known struct {
 // test shows that it is broken still.
 func KnownToFail() []Known {
 	return []Known{
+		{HastyLists, "four lists in a row fail within a second", "a list that failed holds all others back, whatever they are for"},
 		{UnsettledUnversioned, "a pod that a live list showed as terminating counts as such for ever if nothing follows from it", "a fact that the cache passes by has seconds"},
 		{MoreInFlight, "a creation that may still land counts as there only if a look finds it, or if its place is held", "nothing: one too many for a moment is healed"},
 		{MoreOldSpec, "children are created by the spec that the cache shows", "nothing: one too many for a moment is healed"},
