@@ -29,7 +29,7 @@ type act struct {
 
 func acts() []act {
 	return []act{
-		{"two more are wanted", func(r *run) error { return r.grow(2) }, 2, 0, 0, 0, 2, [2]int{3, 4}, [2]int{16, 16}},
+		{"two more are wanted", func(r *run) error { return r.grow(2) }, 2, 0, 0, 1, 2, [2]int{3, 4}, [2]int{16, 16}},
 		{"two orphans come", (*run).orphansOneByOne, 0, 2, 2, 2, 0, [2]int{0, 3}, [2]int{9, 6}},
 		{"a pod is given another label", (*run).relabelOne, 1, 0, 1, 0, 0, [2]int{3, 4}, [2]int{5, 5}},
 		{"pods are to be ready for a while", func(r *run) error { return r.grow(1, minReady(3)) }, 1, 0, 0, 0, 0, [2]int{4, 5}, [2]int{5, 5}},

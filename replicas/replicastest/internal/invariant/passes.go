@@ -150,6 +150,7 @@ func (w *watcher) hurries(rs *appsv1.ReplicaSet, call replicastest.Call, err err
 	now, is := w.checker.cluster.Clock.Now(), false
 	since := func(d denial) time.Duration { return now.Sub(d.last) }
 	switch quota, conflict := w.quotas[rs.UID], w.conflicts[rs.UID]; {
+	case call.Verb == "create" && rs.Namespace == "": // each namespace has its own slow start, and its own quota
 	case call.Verb == "create":
 		if d := w.deed; d.refused > d.others+1 {
 			w.fail(SlowStart, "%s: %d creations are refused in one pass, and %d are not", rs.Name, d.refused, d.others)
