@@ -42,6 +42,7 @@ type proven[C Object] struct {
 	// was restored from a backup. Until the cache goes back it proves nothing.
 	restoredFrom string
 	restored     bool            // the server was, since the last list: nothing is proven
+	read         string          // how far the cache had come in the last pass
 	selector     labels.Selector // of the last pass
 	// meanwhile are children that left the cache since the pass under way began: what
 	// a list or a call shows of them may be older than that. It is nil between passes.
@@ -72,7 +73,10 @@ func (v *proven[C]) over(cached []C, mayCount func(C) bool, cache progress, now 
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.unshown = false
-	if v.restored {
+	if resourceversion.Older(cache.read, v.read) && v.restoredFrom == "" && (v.any() || v.list.version != "") {
+		v.forget()
+	}
+	if v.read = cache.read; v.restored {
 		return cached, nil, true, false
 	}
 	if v.restoredFrom != "" {

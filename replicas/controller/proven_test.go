@@ -380,6 +380,18 @@ func TestAListIsABar(t *testing.T) {
 		require.NoError(t, err)
 		assert.Len(t, pass.Deleted, 1)
 	})
+	t.Run("it is of one server: a cache that goes back is another one's", func(t *testing.T) {
+		t.Parallel()
+		r := listed(t)
+		r.ownersVersion, r.childrenVersion = "19", "19"
+		_, err := r.pass(t, 332, a)
+		require.NoError(t, err)
+		r.childrenVersion = "6"
+		r.live = func() ([]*corev1.Pod, error) { return []*corev1.Pod{dead, a}, nil }
+		pass, err := r.pass(t, 333, dead, a)
+		require.NoError(t, err)
+		assert.Len(t, pass.Deleted, 1, "it was restored, and has dead again")
+	})
 	t.Run("it is of one selector alone", func(t *testing.T) {
 		t.Parallel()
 		r := listed(t)

@@ -216,7 +216,7 @@ func (w *watcher) misses(rs *appsv1.ReplicaSet, call replicastest.Call, err erro
 func (w *watcher) judgeHold(pass replicastest.Pass) {
 	rs := pass.Owner
 	last, is := w.last[pass.Name]
-	if !pass.Held || w.checker.BackOff || !is {
+	if !pass.Held || pass.OwnerWasOld || w.checker.BackOff || !is {
 		return
 	}
 	if live, err := w.checker.cluster.GetOwner(context.Background(), rs.Namespace, rs.Name); err != nil || live.UID != rs.UID || live.Generation != pass.Generation {
@@ -282,7 +282,7 @@ func isLeft(rs *appsv1.ReplicaSet, p *corev1.Pod) bool {
 // releases: nothing is released that a live list of the same pass has shown to match.
 func (w *watcher) releases(rs *appsv1.ReplicaSet, p *corev1.Pod) {
 	listed := w.listed[rs.UID]
-	if isLeft(rs, p) || !isActive(p) || listed.at < w.passBegan || listed.selector != selects(rs) || w.checker.truth.was.at > listed.at {
+	if isLeft(rs, p) || !isActive(p) || listed.at <= w.passBegan || listed.selector != selects(rs) || w.checker.truth.was.at > listed.at {
 		return
 	}
 	w.fail(Anothers, "%s releases %s, which matches, as its live list showed", rs.Name, p.Name)
