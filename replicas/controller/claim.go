@@ -99,10 +99,10 @@ func (p *pass[O, C]) scaleClaimed(ctx context.Context) (replicas.ScaleOf[C], err
 	return replicas.ScaleTo(p.Active, p.spec)
 }
 
-// holdPlaces holds the places of orphans, and of creations that may take effect yet but
-// cannot be sent again, besides those that the Kind holds: as many as an int can tell.
+// holdPlaces holds the places of orphans besides those that the Kind holds, of which
+// there may be as many as an int can tell.
 func (p *pass[O, C]) holdPlaces(undecided int) {
-	p.spec.HeldPlaces = max(p.asked.HeldPlaces, p.asked.HeldPlaces+undecided+p.state.names.taken())
+	p.spec.HeldPlaces = max(p.asked.HeldPlaces, p.asked.HeldPlaces+undecided)
 }
 
 // claimer makes the calls, all at once, after one live look at the owner.

@@ -6,6 +6,7 @@ package controller
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -109,6 +110,8 @@ func (p *pass[O, C]) get(ctx context.Context, name types.NamespacedName) (found 
 		return found, false, nil
 	case err == nil && object.IsNil(found):
 		return found, false, errNoObject
+	case err == nil && nameOf(found) != name:
+		return found, false, fmt.Errorf("the read of %q was answered with %q", name, object.Name(found))
 	}
 	return found, err == nil, err
 }
@@ -179,13 +182,8 @@ func (p *pass[O, C]) lookForNames(ctx context.Context, due []unresolvedName) (tu
 		default:
 			p.state.names.absent(u.Name)
 		}
-		final := lookErr == nil && began.Sub(u.sent) >= unresolvedKept
-		if final {
+		if lookErr == nil && began.Sub(u.sent) >= unresolvedKept {
 			p.state.names.resolved(u.Name)
-		}
-		if u.isTaken() && lookErr == nil && (final || !there) {
-			p.Waiting = true // it holds no place any more
-			p.comeBack(1)
 		}
 		p.state.names.putOff(u.Name, p.opts.Now())
 	}

@@ -179,16 +179,6 @@ func (n *names) open() []unresolvedName {
 	return slices.DeleteFunc(n.all(), func(u unresolvedName) bool { return u.bearer == replica })
 }
 
-// taken counts the names that hold a place.
-func (n *names) taken() (count int) {
-	for _, u := range n.open() {
-		if u.isTaken() {
-			count++
-		}
-	}
-	return count
-}
-
 // isTaken reports whether a name cannot be sent again now, though no replica bears it.
 func (u *unresolvedName) isTaken() bool { return u.bearer == leaver || u.bearer == stranger }
 

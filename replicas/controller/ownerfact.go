@@ -5,7 +5,7 @@ package controller
 
 import (
 	"context"
-	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -140,7 +140,10 @@ func (p *pass[O, C]) readOwner(ctx context.Context) (O, error) {
 		p.ownerGone()
 		return fresh, err
 	case err == nil && object.IsNil(fresh):
-		p.OwnerErr = errors.New("the client returned no object")
+		p.OwnerErr = errNoObject
+		return fresh, nil
+	case err == nil && nameOf(fresh) != p.Name:
+		p.OwnerErr = fmt.Errorf("the read was answered with %q", object.Name(fresh))
 		return fresh, nil
 	case err != nil:
 		p.OwnerErr = err
@@ -208,13 +211,11 @@ func (p *pass[O, C]) mayCreate(ctx context.Context) (bool, error) {
 	}
 	_, _ = p.readOwner(ctx)
 	switch {
-	case apierrors.IsForbidden(p.OwnerErr): // it will not become known
-	case p.OwnerErr != nil:
-		p.ScaleErr = p.OwnerErr
-		return false, p.unread(ctx, p.OwnerErr)
 	case p.ownerOld:
 		p.waitForOwner()
 		return false, nil
+	case p.OwnerErr != nil && !apierrors.IsForbidden(p.OwnerErr):
+		return true, nil // the next creations ask again
 	}
 	p.state.ownerTerm = p.inTerm
 	return true, nil

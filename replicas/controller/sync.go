@@ -170,7 +170,7 @@ type pass[O, C Object] struct {
 // on the server after the last call of the pass. If the child is there and is the
 // owner's, it counts as created. If it is not there, the same name is sent again, in
 // later passes too, so a request that takes effect late does not make one child too
-// many. If another object has the name by then, it holds a place.
+// many. A name that another object has by then is not sent again.
 //
 // Each request that was sent under a name is settled by its answer, by a child of the
 // owner that has the name, or by a look that finds nothing five minutes after the last

@@ -256,16 +256,19 @@ func TestANewProcessReadsTheOwnerBeforeItsFirstCreations(t *testing.T) {
 			assert.Positive(t, pass.RequeueAfter)
 		}
 	})
-	t.Run("if that fails, none is created, unless it is forbidden", func(t *testing.T) {
+	t.Run("if that fails, creations go on", func(t *testing.T) {
 		t.Parallel()
-		r, all := start()
-		r.getOwner = func() (*appsv1.ReplicaSet, error) { return nil, timeout() }
-		_, err := r.pass(t, 0, all...)
-		require.Error(t, err)
-		assert.Empty(t, r.callsOf("create"))
-		r.getOwner = func() (*appsv1.ReplicaSet, error) { return nil, forbidden("web", "no rights") }
-		pass, err := r.pass(t, 1, all...)
-		require.NoError(t, err)
-		assert.Len(t, pass.Created, 2)
+		for name, read := range map[string]func() (*appsv1.ReplicaSet, error){
+			"it is forbidden":      func() (*appsv1.ReplicaSet, error) { return nil, forbidden("web", "no rights") },
+			"there is no answer":   func() (*appsv1.ReplicaSet, error) { return nil, timeout() },
+			"it is another object": func() (*appsv1.ReplicaSet, error) { return &appsv1.ReplicaSet{}, nil },
+			"it is no object":      func() (*appsv1.ReplicaSet, error) { return nil, nil },
+		} {
+			r, all := start()
+			r.getOwner = read
+			pass, err := r.pass(t, 0, all...)
+			require.NoError(t, err, name)
+			assert.Len(t, pass.Created, 2, name)
+		}
 	})
 }

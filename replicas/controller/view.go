@@ -97,7 +97,6 @@ func (p *pass[O, C]) notListed(children []C) []C {
 func (p *pass[O, C]) manage(ctx context.Context) (replicas.PlanOf[C], error) {
 	p.listRelated(ctx)
 	p.spec.Names = p.namer()
-	p.holdPlaces(0)
 	plan, err := replicas.Manage(p.children, p.spec)
 	if err != nil {
 		p.refuse(err)

@@ -89,19 +89,23 @@ func TestAWebhookThatTakesLabelsAwayIsSeen(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			f, s := clusterOver(t, func(method, _ string, body map[string]any) (int, any) {
-				if method == http.MethodPost {
+			f, s := clusterOver(t, func(method, path string, body map[string]any) (int, any) {
+				switch {
+				case method == http.MethodPost:
 					take(stored(body)["metadata"].(map[string]any))
+				case strings.HasSuffix(path, "/workerpools/blue"):
+					return http.StatusOK, blue(1)
 				}
 				return http.StatusOK, body
 			}, blue(1))
 			r := newReconciler(t, f, controllerruntime.Options{})
 			_, err := r.Reconcile(t.Context(), request)
 			require.ErrorContains(t, err, "is not the owner's")
-			require.Len(t, s.requests, 3)
+			require.Len(t, s.requests, 4)
 			assert.Contains(t, s.requests[0], "GET /apis/example.com/v1/namespaces/default/workers?", "a new process looks live first")
-			assert.Contains(t, s.requests[2], "DELETE /apis/example.com/v1/namespaces/default/workers/blue-")
-			assert.Contains(t, s.requests[2], `"uid":"uid-blue-`)
+			assert.Contains(t, s.requests[1], "GET /apis/example.com/v1/namespaces/default/workerpools/blue", "at the owner too")
+			assert.Contains(t, s.requests[3], "DELETE /apis/example.com/v1/namespaces/default/workers/blue-")
+			assert.Contains(t, s.requests[3], `"uid":"uid-blue-`)
 		})
 	}
 }

@@ -6,6 +6,7 @@ package controllerruntime_test
 import (
 	"context"
 	"net/http"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -62,7 +63,10 @@ func TestTheVersionOfTheCache(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			f, s := clusterOver(t, func(method, _ string, body map[string]any) (int, any) {
+			f, s := clusterOver(t, func(method, path string, body map[string]any) (int, any) {
+				if strings.HasSuffix(path, "/workerpools/blue") {
+					return http.StatusOK, blue(1)
+				}
 				if method == http.MethodGet {
 					return http.StatusOK, map[string]any{"apiVersion": "example.com/v1", "kind": "WorkerList", "metadata": map[string]any{"resourceVersion": "5"}}
 				}
@@ -74,7 +78,8 @@ func TestTheVersionOfTheCache(t *testing.T) {
 			require.NoError(t, err)
 			require.NotEmpty(t, s.requests)
 			assert.Equal(t, tt.asks, s.requests[0] == small, s.requests[0])
-			assert.Contains(t, s.requests[1], "POST ")
+			assert.Contains(t, s.requests[1], "GET /apis/example.com/v1/namespaces/default/workerpools/blue")
+			assert.Contains(t, s.requests[2], "POST ")
 		})
 	}
 }

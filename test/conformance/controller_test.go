@@ -399,8 +399,10 @@ func (s story) differ(theirs []chapter, ours func(again replay) []chapter, named
 		i, difference := s.firstDifference(theirs, told)
 		switch {
 		case difference == nil:
+			wasRefused := false
 			for i := range theirs {
-				if d := cmpCalls(theirs[i], told[i], s.Controllers, named); d != "" {
+				wasRefused = wasRefused || theirs[i].refused || told[i].refused
+				if d := cmpCalls(theirs[i], told[i], wasRefused, s.Controllers, named); d != "" {
 					return fmt.Sprintf("step %d (%s): %s", i, s.Steps[i].Do, d)
 				}
 			}
@@ -441,8 +443,8 @@ func (s story) firstDifference(theirs, ours []chapter) (chapter int, found *diff
 }
 
 // cmpCalls compares the calls of two chapters that left the same objects, by verb and
-// resource.
-func cmpCalls(theirs, ours chapter, controllers bool, named *tally) string {
+// resource. wasRefused says that a call was refused in this chapter or before.
+func cmpCalls(theirs, ours chapter, wasRefused, controllers bool, named *tally) string {
 	refused := theirs.refused || ours.refused
 	if refused {
 		named.reach(refusals)
@@ -455,7 +457,7 @@ func cmpCalls(theirs, ours chapter, controllers bool, named *tally) string {
 		onPods := resource == "pods"
 		switch {
 		case a == b:
-		case refused && onPods && (verb == "get" || verb == "list") && b > a:
+		case wasRefused && onPods && (verb == "get" || verb == "list") && b > a:
 			named.add(lookedUp)
 		case refused && (verb == "patch" || verb == "update" || !onPods && verb == "get"):
 			named.add(otherTries)

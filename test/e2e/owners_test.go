@@ -61,6 +61,10 @@ func TestQuota(t *testing.T) {
 		w := newWorldWith(t, settings{options: clientgo.Options{Clock: clock}})
 		w.setQuota(2)
 		rs := w.create(replicaSet("web", 2))
+		w.eventually(func(c *assert.CollectT) {
+			clock.Step(time.Second) // a new process waits for its caches
+			assert.Len(c, w.active(rs), 2)
+		}, "two pods")
 		w.has(rs, 2)
 		w.scale(rs, 3)
 		w.eventually(func(c *assert.CollectT) { assert.NotNil(c, condition(w.report(rs))) }, "the condition")

@@ -54,7 +54,7 @@ func TestTruth(t *testing.T) {
 			assert.Equal(t, wanted, w.history.everOwned(rs), "none was deleted in another's stead")
 			status := len(w.wire.of(http.MethodPut, "replicasets/status"))
 			t.Logf("%d status writes", status)
-			assert.LessOrEqual(t, status, 10)
+			assert.LessOrEqual(t, status, 20, "slow start ends with a batch of which an answer is lost")
 		})
 	}
 
