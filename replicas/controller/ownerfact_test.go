@@ -463,3 +463,18 @@ func TestOwnersWithoutAnnotations(t *testing.T) {
 	assert.Equal(t, whole.Annotations, r.statuses[0].Annotations, "the read before the deletion has shown that the cache drops them")
 	assert.Equal(t, int32(2), r.statuses[0].Status.Replicas)
 }
+
+// A fake server answers with an empty object.
+func TestAStatusWriteThatIsAnsweredWithAnotherObject(t *testing.T) {
+	t.Parallel()
+	r := newRig(1)
+	r.stored = func(rs *appsv1.ReplicaSet) { *rs = appsv1.ReplicaSet{} }
+	_, err := r.pass(t, 0)
+	require.NoError(t, err)
+	r.settle()
+	*r.owner.Spec.Replicas, r.owner.Generation = 2, 2
+	pass, err := r.pass(t, 1, podsOf(r.owner, 1)...)
+	require.NoError(t, err)
+	assert.False(t, pass.OwnerWasOld, "it tells nothing about the owner")
+	assert.Len(t, pass.Created, 1)
+}

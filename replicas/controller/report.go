@@ -104,7 +104,7 @@ func (p *pass[O, C]) updateStatus(ctx context.Context, owner O) (O, error) {
 	if apierrors.IsNotFound(err) { // the owner is gone, or its kind has no such sub-resource
 		_, _ = p.readOwner(ctx)
 	}
-	if err != nil {
+	if err != nil || written.GetUID() != owner.GetUID() { // it tells nothing about the owner
 		return written, err
 	}
 	if owner.GetResourceVersion() != "" && owner.GetGeneration() != written.GetGeneration() {
