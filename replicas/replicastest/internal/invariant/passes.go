@@ -27,8 +27,9 @@ const longestUnseen = 11 * time.Minute
 
 // A deed is what the pass under way has done so far.
 type deed struct {
-	refused, others int  // creations
-	full            bool // the last one of them met a full quota
+	refused, others int       // creations
+	full            bool      // the last one of them met a full quota
+	last            time.Time // when the last of them, or of the deletions, was answered
 	deletions       int
 	conflicts       int   // of them
 	updates         int   // of the status
@@ -59,7 +60,7 @@ func (d *deed) did(call replicastest.Call, err error) {
 	case call.Verb == "get" && call.Kind == "ReplicaSet":
 		d.stuck = false
 	case err == nil: // a look, which may have found them
-		d.others, d.refused = d.others+d.refused, 0
+		d.others, d.refused, d.full = d.others+d.refused, 0, false
 	}
 }
 
@@ -122,7 +123,7 @@ func (w *watcher) denied(all map[types.UID]denial, pass replicastest.Pass, tried
 		d = denial{generation: pass.Generation}
 	}
 	if tried && refused {
-		d.passes, d.last = d.passes+1, w.checker.cluster.Clock.Now()
+		d.passes, d.last = d.passes+1, w.deed.last
 	}
 	all[pass.Owner.UID] = d
 }
@@ -148,6 +149,9 @@ func (w *watcher) hurries(rs *appsv1.ReplicaSet, call replicastest.Call, err err
 		return
 	}
 	now, is := w.checker.cluster.Clock.Now(), false
+	if call.Verb == "create" || call.Verb == "delete" {
+		w.deed.last = now
+	}
 	since := func(d denial) time.Duration { return now.Sub(d.last) }
 	switch quota, conflict := w.quotas[rs.UID], w.conflicts[rs.UID]; {
 	case call.Verb == "create" && rs.Namespace == "": // each namespace has its own slow start, and its own quota
