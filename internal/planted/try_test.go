@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -100,7 +101,7 @@ func TestTryTellsWhichNetsNotice(t *testing.T) {
 	for _, tc := range tests {
 		all = append(all, aDefect(t, tc.name, tc.edits))
 	}
-	nets := append(s.nets, testsOf("lib", ownTests))
+	nets := append(slices.Clone(s.nets), testsOf("lib", ownTests))
 	b, err := plant(t.Context(), root, all, nets)
 	require.NoError(t, err)
 	t.Cleanup(b.clear)

@@ -334,8 +334,8 @@ func TestLists(t *testing.T) {
 					for again := time.Duration(1); again > 0; time.Sleep(again) {
 						var err error
 						again, err = r.start().Sync(t.Context(), expectations.KeyOf(rs).NamespacedName)
-						assert.NoError(t, err)
-						if s, _ := r.record().State(expectations.KeyOf(rs)); s == expectations.Waiting {
+						s, _ := r.record().State(expectations.KeyOf(rs))
+						if !assert.NoError(t, err) || s == expectations.Waiting {
 							break // it has created
 						}
 					}

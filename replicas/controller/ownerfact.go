@@ -204,21 +204,21 @@ func (p *pass[O, C]) mayDelete(ctx context.Context) (bool, error) {
 
 // mayCreate reports whether the owner on the server still wants what the pass goes by. It
 // asks once in a term: later a child that is one too many is deleted again.
-func (p *pass[O, C]) mayCreate(ctx context.Context) (bool, error) {
+func (p *pass[O, C]) mayCreate(ctx context.Context) bool {
 	if p.ownerRead || p.state.ownerTerm == p.inTerm || p.beganInTerm() {
 		p.state.ownerTerm = p.inTerm
-		return true, nil
+		return true
 	}
 	_, _ = p.readOwner(ctx)
 	switch {
 	case p.ownerOld:
 		p.waitForOwner()
-		return false, nil
+		return false
 	case p.OwnerErr != nil && !apierrors.IsForbidden(p.OwnerErr):
-		return true, nil // the next creations ask again
+		return true // the next creations ask again
 	}
 	p.state.ownerTerm = p.inTerm
-	return true, nil
+	return true
 }
 
 // waitForOwner puts the rest of the pass off, as a call of its own has shown a newer owner.

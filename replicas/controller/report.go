@@ -124,7 +124,7 @@ func (p *pass[O, C]) updateStatus(ctx context.Context, owner O) (O, error) {
 func (p *pass[O, C]) noteStripped(fresh O) {
 	cached, version := p.Owner, p.Owner.GetResourceVersion()
 	if version != "" && version == fresh.GetResourceVersion() &&
-		!(maps.Equal(cached.GetLabels(), fresh.GetLabels()) && maps.Equal(cached.GetAnnotations(), fresh.GetAnnotations())) {
+		(!maps.Equal(cached.GetLabels(), fresh.GetLabels()) || !maps.Equal(cached.GetAnnotations(), fresh.GetAnnotations())) {
 		p.stripped.Store(true)
 	}
 }

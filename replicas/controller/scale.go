@@ -86,7 +86,7 @@ func (p *pass[O, C]) ownerWantsIt(ctx context.Context, scale replicas.ScaleOf[C]
 	case len(scale.Delete) > 0:
 		return p.mayDelete(ctx)
 	case scale.Create > 0:
-		return p.mayCreate(ctx)
+		return p.mayCreate(ctx), nil
 	}
 	return true, nil
 }
