@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
@@ -62,6 +63,7 @@ func refuse(t *testing.T, owners int, during time.Duration) map[string][]time.Du
 	for i := range owners {
 		rs := newReplicaSet(fmt.Sprintf("web-%03d", i), 1)
 		rs.Namespace, rs.UID = "default", "uid"
+		rs.CreationTimestamp = metav1.NewTime(time.Now().Add(time.Hour)) // so that no process before this one knows of it
 		require.NoError(t, client.Tracker().Create(c.resource, rs, rs.Namespace))
 	}
 	time.Sleep(during)

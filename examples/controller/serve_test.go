@@ -181,7 +181,6 @@ func TestMetricsOverTLS(t *testing.T) {
 		code              int
 	}{
 		{"probes are for everybody", "/healthz", "", http.StatusOK},
-		{"readiness too", "/readyz", "", http.StatusOK},
 		{"as is whether it lives", "/livez", "", http.StatusOK},
 		{"profiles are not", "/debug/pprof/", "", http.StatusUnauthorized},
 		{"nor for who may get metrics", "/debug/pprof/heap", scraper, http.StatusForbidden},
