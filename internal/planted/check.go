@@ -17,7 +17,7 @@ func check(ctx context.Context, root string, all []suite, defects []defect) erro
 		return err
 	}
 	defer func() { _ = os.RemoveAll(scratch) }()
-	overlay, err := beside(root, scratch, defects)
+	overlay, err := makeOverlay(root, scratch, defects)
 	if err != nil {
 		return err
 	}

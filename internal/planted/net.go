@@ -92,7 +92,7 @@ func testsOf(dir, name string) net { return net{name: name, dir: dir, first: fai
 // nothing. A net is not run if one before it has noticed the defect.
 type catches map[string]string
 
-// A bed is where all defects of a suite stand beside each other, built into the nets.
+// A bed is where all defects of a suite stand together, built into the nets.
 type bed struct{ root, scratch string }
 
 // plant builds nets with all defects.
@@ -107,7 +107,7 @@ func plant(ctx context.Context, root string, defects []defect, nets []net) (b be
 			b.clear()
 		}
 	}()
-	overlay, err := beside(root, scratch, defects)
+	overlay, err := makeOverlay(root, scratch, defects)
 	if err != nil {
 		return bed{}, err
 	}

@@ -45,7 +45,7 @@ func TestEachDefectApplies(t *testing.T) {
 func TestAllDefectsStandBesideEachOther(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	_, err := beside(root, dir, defects(t))
+	_, err := makeOverlay(root, dir, defects(t))
 	require.NoError(t, err)
 	files, err := filepath.Glob(filepath.Join(dir, "*.go"))
 	require.NoError(t, err)

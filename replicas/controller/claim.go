@@ -99,8 +99,8 @@ func (p *pass[O, C]) scaleClaimed(ctx context.Context) (replicas.ScaleOf[C], err
 	return replicas.ScaleTo(p.Active, p.spec)
 }
 
-// holdPlaces holds the places of orphans besides those that the Kind holds, of which
-// there may be as many as an int can tell.
+// holdPlaces holds the places of orphans in addition to those that the Kind holds. Their
+// sum may be too large for an int.
 func (p *pass[O, C]) holdPlaces(undecided int) {
 	p.spec.HeldPlaces = max(p.asked.HeldPlaces, p.asked.HeldPlaces+undecided)
 }

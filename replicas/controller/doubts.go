@@ -94,7 +94,7 @@ func (p *pass[O, C]) doubtedFirst(ctx context.Context, scale replicas.ScaleOf[C]
 		}
 	}
 	limit = max(limit, 0)
-	spec.MaxDeletions = &limit // as many as before, whoever has to go
+	spec.MaxDeletions = &limit // as many as before
 	others := limit > len(chosen)
 	spec.Rules.MustGo = func(c C) bool { return chosen.Has(object.ID(c)) || mustGo(c) }
 	spec.Rules.MustStay = func(c C) bool {

@@ -18,7 +18,7 @@ import (
 // server, has turns of its own: lists that hang hold back nobody else's.
 const listsAtOnce = 2
 
-// listsWaiting is how many more wait for their turn. Whoever wants another one gives its
+// listsWaiting is how many more wait for their turn. A pass that wants another one gives its
 // worker back, for passes that need no list, and asks again after listBusy.
 const (
 	listsWaiting = 2

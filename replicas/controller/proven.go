@@ -327,7 +327,7 @@ func (v *proven[C]) left(id types.UID) {
 }
 
 // remaining is how long what is proven stays good, 0 if nothing is needed. What is good
-// no longer is looked at as often: a view of which nothing follows needs no list. If the
+// no longer is looked at as often: a view needs no list if nothing follows from it. If the
 // cache does not tell how far it has come, an event of another child may tell meanwhile
 // that it has passed by what is present.
 func (v *proven[C]) remaining(now time.Time, patience time.Duration) time.Duration {

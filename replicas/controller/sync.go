@@ -149,8 +149,8 @@ type pass[O, C Object] struct {
 // for after five minutes at the latest. Generations tell whether an owner wants
 // something else; if they are 0 or grow with each status write, what Kind.Spec returns
 // does. If the owner cannot be read, nothing is deleted, an event tells why, and
-// creations go on. Creations are not preceded by a read, but for the first ones of an
-// owner in a process: one too many is deleted again.
+// creations go on. Only the first creations of an owner in a process are preceded by a
+// read: later one too many is deleted again.
 //
 // # New processes
 //
@@ -417,7 +417,7 @@ func (p *pass[O, C]) end(err error) {
 	}
 }
 
-// forget drops everything that is remembered of an owner that is gone, but for what is in
+// forget drops everything that is remembered of an owner that is gone, except what is in
 // flight: the owner may only have left the cache. An empty UID
 // means every incarnation under that name: to know that an owner is not found is to
 // know its name alone.

@@ -24,11 +24,11 @@ const chosen = "REPLICAKIT_PLANTED"
 // chooser is a file of each package that has defects.
 const chooser = "package %s\n\nimport \"os\"\n\nvar plantedDefect = os.Getenv(%q)\n"
 
-// beside puts all defects beside each other into copies of the sources in dir, so that
+// makeOverlay puts all defects together into copies of the sources in dir, so that
 // one build has them all. Each function that a defect changes stands there once more as
 // the defect makes it, and the original calls that one if the defect is chosen. It
 // returns the file for go's -overlay that shows the copies in their places below root.
-func beside(root, dir string, defects []defect) (overlay string, err error) {
+func makeOverlay(root, dir string, defects []defect) (overlay string, err error) {
 	sources, shown := map[string]*source{}, map[string]string{}
 	for _, d := range defects {
 		changed, err := d.apply(root)
