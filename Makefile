@@ -24,7 +24,7 @@ BINARY_MODULES := test/binaries/kubernetes test/binaries/etcd test/binaries/kwok
 NIGHTLY := sim corners explore soak planted conformance fuzz cover mutation coverage-ids kubernetes-suites flakes matrix bench bench-cluster vuln
 
 # The packages that decide, and make no calls of their own.
-PURE := expectations slowstart podrank selector status replicas
+PURE := expectations slowstart podrank selector status replicas replicas/ledger
 
 COMMA := ,
 SPACE := $() $()

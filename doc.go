@@ -26,6 +26,9 @@
 //	c, err := controller.New(controller.ReplicaSets(), client, cache, queue.AddAfter, controller.Options{})
 //	requeueAfter, err := c.Sync(ctx, key)
 //
+// Package replicas/ledger keeps what calls have shown of the children until the cache
+// shows it: a loop of your own needs it as much.
+//
 // The modules replicas/clientgo and replicas/controllerruntime run all of it with
 // client-go and with controller-runtime; the first also has a complete ReplicaSet
 // controller and ReplicationController manager.

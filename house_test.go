@@ -48,7 +48,7 @@ func TestPrimitivesImportNoneOfEachOther(t *testing.T) {
 func TestThreeFloors(t *testing.T) {
 	t.Parallel()
 	allowed := slices.Clone(primitives)
-	for _, floor := range []string{"replicas", "replicas/controller", "replicas/replicastest"} {
+	for _, floor := range []string{"replicas/ledger", "replicas", "replicas/controller", "replicas/replicastest"} {
 		for _, dep := range goList(t, "-deps", "./"+floor) {
 			path, ours := strings.CutPrefix(dep, module+"/")
 			if ours && path != floor && !strings.HasPrefix(path, "internal/") {
@@ -111,7 +111,7 @@ func TestModulesOnOneReleaseAgree(t *testing.T) {
 func TestPurePackagesHaveNoClockNoRandomnessAndNoLogger(t *testing.T) {
 	t.Parallel()
 	clock := regexp.MustCompile(`(?m)^[^/]*\btime\.(Now|Since|Until|After|AfterFunc|Sleep|Tick|NewTimer|NewTicker)\(`)
-	for _, name := range append([]string{"replicas"}, primitives...) {
+	for _, name := range append([]string{"replicas", "replicas/ledger"}, primitives...) {
 		imports := goList(t, "-f", `{{join .Imports "\n"}}`, "./"+name)
 		for _, banned := range []string{"math/rand", "math/rand/v2", "log", "log/slog", "net/http", "os", "k8s.io/klog/v2"} {
 			assert.NotContains(t, imports, banned, name)
@@ -134,7 +134,7 @@ func TestThePlanMakesNoCalls(t *testing.T) {
 func TestOnlySlowStartStartsGoroutines(t *testing.T) {
 	t.Parallel()
 	starts := regexp.MustCompile(`(?m)^\s*go (func|[a-zA-Z_.]+\()`)
-	for _, name := range []string{"expectations", "podrank", "selector", "status", "replicas", "replicas/replicastest"} {
+	for _, name := range []string{"expectations", "podrank", "selector", "status", "replicas", "replicas/ledger", "replicas/replicastest"} {
 		assertNoMatch(t, name, starts)
 	}
 }

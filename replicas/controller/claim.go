@@ -123,18 +123,14 @@ func (p *pass[O, C]) claimer() selector.Claimer[C] {
 
 // patch sends a patch, and notes what the answer proves.
 func (p *pass[O, C]) patch(ctx context.Context, child C, patch selector.Patch) (C, error) {
+	start := p.state.known.Start()
 	patched, err := p.client.Patch(ctx, child, patch, metav1.PatchOptions{})
 	switch {
 	case err == nil && !object.IsNil(patched):
 		p.wrote(patched.GetResourceVersion())
-		p.state.proven.patched(patched)
-		if p.read == "" { // otherwise passes wait until the cache shows it
-			p.state.answered.add(patched, p.Now)
-		}
-	case apierrors.IsNotFound(err) && p.mayCount(child):
-		p.state.proven.gone(object.ID(child), p.opts.Now())
+		err = p.state.known.Told(start, patched, p.opts.Now())
 	case apierrors.IsNotFound(err):
-		p.state.proven.left(object.ID(child))
+		p.state.known.Gone(start, object.ID(child), p.opts.Now())
 	case apierrors.IsInvalid(err):
 		p.invalid.Add(1)
 	}

@@ -90,7 +90,7 @@ func TestCachesThatFail(t *testing.T) {
 			r.owners = func() ([]*appsv1.ReplicaSet, error) { return []*appsv1.ReplicaSet{nil}, nil }
 		},
 		`controller: ReplicaSet "default/web": listing children: boom`: func(r *podRig) { r.children = func() ([]*corev1.Pod, error) { return nil, errors.New("boom") } },
-		`controller: ReplicaSet "default/web": the cache's children[1] is nil`: func(r *podRig) {
+		`controller: ReplicaSet "default/web": the cache: ledger: children[1] is nil`: func(r *podRig) {
 			r.children = func() ([]*corev1.Pod, error) { return []*corev1.Pod{podtest.Pod("a"), nil}, nil }
 		},
 	} {

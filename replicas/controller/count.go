@@ -42,7 +42,7 @@ func (p *pass[O, C]) leaves(id types.UID, exists bool) {
 // What vanishes counts nowhere: counted when its deletion was accepted as gone, it
 // would come back as terminating for the moment that the cache shows it so.
 func (p *pass[O, C]) count() status.Counts {
-	known, terminates := p.read != "", p.Terminating
+	known, terminates := p.snapshot.Version != "", p.Terminating
 	if known {
 		terminates = slices.DeleteFunc(slices.Clone(terminates), vanishes)
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/replicakit/replicakit/internal/joined"
 	"github.com/replicakit/replicakit/internal/object"
 	"github.com/replicakit/replicakit/replicas"
+	"github.com/replicakit/replicakit/replicas/ledger"
 	"github.com/replicakit/replicakit/slowstart"
 )
 
@@ -32,6 +33,7 @@ type creations[O, C Object] struct {
 type creation[C Object] struct {
 	name  types.NamespacedName // zero if it was not sent
 	again bool                 // it was sent before, under this name
+	start ledger.Moment        // when the call, or the look for it, began
 	made  bool
 	child C
 	err   error
@@ -151,7 +153,8 @@ func (c *creations[O, C]) one(ctx context.Context, i int) error {
 	child, err := c.newborn(i)
 	if err == nil {
 		e.name = nameOf(child)
-		_, e.again = c.state.names.namespace(e.name.Name)
+		_, e.again = c.sentTo(e.name.Name)
+		e.start = c.state.known.Start()
 		child, err = c.send(ctx, child)
 	}
 	if e.err = err; err == nil {
@@ -171,7 +174,7 @@ func (c *creations[O, C]) newborn(i int) (C, error) {
 // send sends a creation, and notes what the answer says about its name.
 func (c *creations[O, C]) send(ctx context.Context, child C) (C, error) {
 	name := nameOf(child) // the client may change the child
-	c.state.names.sent(name, c.opts.Now())
+	c.state.known.Sending(name, c.opts.Now())
 	answer, err := c.client.Create(ctx, child)
 	if err == nil && !object.IsNil(answer) && nameOf(answer) != name {
 		err = fmt.Errorf("the creation of %q was answered with %q", name, object.Name(answer))
@@ -179,19 +182,19 @@ func (c *creations[O, C]) send(ctx context.Context, child C) (C, error) {
 	switch {
 	case err != nil:
 		if isFinal(err) {
-			c.state.names.failed(name.Name)
+			c.state.known.Refused(name)
 		}
 		return child, err
 	case object.IsNil(answer):
-		c.state.names.failed(name.Name) // nothing tells which child it made
+		c.state.known.Refused(name) // nothing tells which child it made
 		return child, nil
 	}
 	c.wrote(answer.GetResourceVersion())
 	if !c.isOurs(answer) {
-		c.state.names.seen(name, object.ID(answer), true, stranger)
+		c.state.known.Bears(name, object.ID(answer), ledger.Stranger, true)
 		return answer, c.strange(ctx, answer)
 	}
-	c.state.names.seen(name, object.ID(answer), true, replica)
+	c.state.known.Bears(name, object.ID(answer), ledger.Replica, true)
 	return answer, nil
 }
 
@@ -201,7 +204,7 @@ func (c *creations[O, C]) send(ctx context.Context, child C) (C, error) {
 func (c *creations[O, C]) made(e *creation[C], child C) {
 	e.made, e.child, e.err = true, child, nil
 	if e.again && child.GetUID() != "" {
-		c.state.proven.found(child, c.opts.Now())
+		c.believe(e.start, child)
 	}
 	c.event(corev1.EventTypeNormal, SuccessfulCreate, "Created pod: "+child.GetName())
 }
@@ -317,7 +320,7 @@ func (p *pass[O, C]) notHeld(scale replicas.ScaleOf[C], backOff time.Duration) r
 	for i, name := range scale.Names {
 		var b newborn[C]
 		if b.child, b.err = scale.New(i); b.err == nil {
-			if namespace, again := p.state.names.namespace(name); again { // it may have landed there
+			if namespace, again := p.sentTo(name); again { // it may have landed there
 				b.child.SetNamespace(namespace)
 			}
 			b.namespace = b.child.GetNamespace()

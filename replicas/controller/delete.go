@@ -20,6 +20,7 @@ import (
 	"github.com/replicakit/replicakit/internal/joined"
 	"github.com/replicakit/replicakit/internal/object"
 	"github.com/replicakit/replicakit/replicas"
+	"github.com/replicakit/replicakit/replicas/ledger"
 	"github.com/replicakit/replicakit/slowstart"
 )
 
@@ -53,6 +54,7 @@ type deletions[O, C Object] struct {
 	failures  []slowstart.Failure // all that went wrong
 	wait      time.Duration       // how long the server puts deletions off
 	live      bool                // what is left comes from a live list
+	start     ledger.Moment       // when the last batch of calls, or the last look, began
 	conflicts atomic.Int64
 }
 
@@ -89,16 +91,16 @@ func (d *deletions[O, C]) settle() {
 		id := object.ID(v.Object)
 		switch d.is[i] {
 		case deleted:
-			d.state.doubted.end(id)
+			d.state.known.Sure(id)
 			d.leaves(id, true)
 			d.Deleted = append(d.Deleted, v.Object)
 			continue
 		case gone:
-			d.state.doubted.end(id)
+			d.state.known.Sure(id)
 			d.leaves(id, false)
 		default:
 			if d.doubted[i] {
-				d.state.doubted.add(id, d.carried[i], d.opts.Now())
+				d.state.known.Doubt(id, d.carried[i], d.opts.Now())
 			}
 		}
 		others = append(others, id)
@@ -169,6 +171,7 @@ func (d *deletions[O, C]) left() (indices []int) {
 
 // call makes the delete calls for some of the victims, and keeps what goes wrong.
 func (d *deletions[O, C]) call(ctx context.Context, some []int) {
+	d.start = d.state.known.Start()
 	run := slowstart.Run(ctx, len(some), d.all(len(some)), func(ctx context.Context, n int) error {
 		return d.one(ctx, some[n])
 	})
@@ -219,7 +222,7 @@ func (d *deletions[O, C]) one(ctx context.Context, i int) error {
 // live list too, has it.
 func (d *deletions[O, C]) isGone(i int) {
 	d.is[i] = gone
-	d.state.proven.gone(object.ID(d.victims[i].Object), d.opts.Now())
+	d.state.known.Gone(d.start, object.ID(d.victims[i].Object), d.opts.Now())
 }
 
 // options are those of the plan, without the resourceVersion if a live list has
@@ -238,7 +241,8 @@ func (d *deletions[O, C]) lookFor(ctx context.Context, some []int) {
 	if len(some) == 0 {
 		return
 	}
-	look := d.looks(ctx, len(some))
+	start, look := d.looks(ctx, len(some))
+	d.start = start
 	for _, i := range some {
 		child := d.victims[i].Object
 		found, there, err := look(ctx, nameOf(child))
@@ -247,7 +251,7 @@ func (d *deletions[O, C]) lookFor(ctx context.Context, some []int) {
 			d.isGone(i)
 		case err == nil && object.ID(found) != object.ID(child):
 			d.isGone(i)
-			d.turnedUp(found)
+			d.turnedUp(start, found)
 		case err == nil && found.GetDeletionTimestamp() != nil:
 			d.is[i] = deleted
 		default:
@@ -288,20 +292,22 @@ func (d *deletions[O, C]) again(ctx context.Context) (behind bool) {
 	for _, c := range ours {
 		live[object.ID(c)] = c
 	}
+	doubted := d.state.known.Doubted()
 	tooMany := len(ours) - int(d.spec.Replicas)
-	tooManyStay := tooMany - d.mayGoYet(live)
+	tooManyStay := tooMany - d.mayGoYet(live, doubted)
 	var again []int
 	others := 0
 	for _, i := range d.left() {
 		id := object.ID(d.victims[i].Object)
 		child, still := live[id]
-		mayGoAnyway := d.state.doubted.has(id) && tooManyStay >= 0 && len(again) < tooMany
+		_, isDoubted := doubted[id]
+		mayGoAnyway := isDoubted && tooManyStay >= 0 && len(again) < tooMany
 		switch {
 		case !still:
 			d.is[i], behind = gone, true
 		case d.mayGo(child, mayGoAnyway || others < tooManyStay):
 			again = append(again, i)
-			if !d.state.doubted.has(id) {
+			if !isDoubted {
 				others++
 			}
 		default:
@@ -320,13 +326,13 @@ func (d *deletions[O, C]) again(ctx context.Context) (behind bool) {
 
 // mayGoYet counts those of the children whose deletion was sent without an answer, in
 // this pass or before.
-func (d *deletions[O, C]) mayGoYet(live map[types.UID]C) (n int) {
+func (d *deletions[O, C]) mayGoYet(live map[types.UID]C, doubted map[types.UID]time.Time) (n int) {
 	sent := map[types.UID]bool{}
 	for i, v := range d.victims {
 		sent[object.ID(v.Object)] = d.is[i] == failed && d.doubted[i]
 	}
 	for id := range live {
-		if sent[id] || d.state.doubted.has(id) {
+		if _, isDoubted := doubted[id]; sent[id] || isDoubted {
 			n++
 		}
 	}
@@ -371,7 +377,7 @@ func (d *deletions[O, C]) oursLive(ctx context.Context) (ours []C, err error) {
 		return nil, err
 	}
 	for _, c := range children {
-		if d.controls(c) && d.rules.Active(c) && c.GetDeletionTimestamp() == nil {
+		if d.controls(c) && d.mayCount(c) && d.rules.Active(c) && c.GetDeletionTimestamp() == nil {
 			ours = append(ours, c)
 		}
 	}

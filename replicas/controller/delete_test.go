@@ -227,6 +227,7 @@ func TestConflicts(t *testing.T) {
 			r.live = func() ([]*corev1.Pod, error) {
 				live := clones(pods)
 				change(live[0])
+				live[0].ResourceVersion = "8"
 				return live, nil
 			}
 			seen := versionsOf(r, changed)
@@ -740,6 +741,7 @@ func TestDeletesOfReplicasThatGoAlready(t *testing.T) {
 		}
 		r.live = func() ([]*corev1.Pod, error) {
 			podtest.Deleting(pods[2]) // by somebody else
+			pods[2].ResourceVersion = "8"
 			return pods, nil
 		}
 		_, _ = r.pass(t, 0, clones(pods)...)
@@ -847,7 +849,7 @@ func TestDeletesThatCannotBeMade(t *testing.T) {
 		pods := versioned(podsOf(r.owner, 3))
 		r.live = func() ([]*corev1.Pod, error) {
 			live := clones(pods)
-			live[0].Annotations = map[string]string{"stay": "yes"}
+			live[0].Annotations, live[0].ResourceVersion = map[string]string{"stay": "yes"}, "8"
 			return live, nil
 		}
 		_ = versionsOf(r, changed)

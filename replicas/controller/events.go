@@ -28,10 +28,10 @@ type watcher[O, C Object] struct {
 	pending *expectations.Store[expectations.Key]
 	specs   keptSpecs[C]
 	newest  newest
-	left    func(key expectations.Key, child types.UID) // a child left the cache
-	gone    func(key expectations.Key)                  // an owner left it
-	back    func(key expectations.Key)                  // an owner went back to an older version
-	ready   func(key expectations.Key, child C)         // a child became ready
+	left    func(key expectations.Key, child types.UID, version string) // a child left the cache, as of a version if it is known
+	gone    func(key expectations.Key)                                  // an owner left it
+	back    func(key expectations.Key)                                  // an owner went back to an older version
+	ready   func(key expectations.Key, child C)                         // a child became ready
 	// isOwn reports whether an update of an owner shows nothing but what was
 	// written. If that is not known yet, wake is called later if it does not.
 	isOwn func(was, cur O, wake func()) bool
@@ -90,7 +90,7 @@ func (w *watcher[O, C]) childUpdated(old, cur any, q Enqueue) error {
 	switch {
 	case child.GetResourceVersion() != "" && was.GetResourceVersion() == child.GetResourceVersion(): // V6
 	case was.GetUID() != child.GetUID():
-		e.deleted(was, true)
+		e.departed(was, "") // the cache missed some events
 		e.added(child)
 	case child.GetDeletionTimestamp() != nil:
 		e.deleting(was, child)
@@ -101,12 +101,17 @@ func (w *watcher[O, C]) childUpdated(old, cur any, q Enqueue) error {
 }
 
 func (w *watcher[O, C]) childDeleted(obj any, q Enqueue) error {
-	child, err := unwrap(obj, w.child)
-	if err == nil {
-		w.newest.saw(child)
-		events[O, C]{w, q}.deleted(child, true)
+	child, isTombstone, err := unwrap(obj, w.child)
+	if err != nil {
+		return err
 	}
-	return err
+	w.newest.saw(child)
+	version := child.GetResourceVersion()
+	if isTombstone { // which has the last version that the cache had
+		version = ""
+	}
+	events[O, C]{w, q}.departed(child, version)
+	return nil
 }
 
 func (w *watcher[O, C]) ownerAdded(obj any, q Enqueue) error {
@@ -142,7 +147,7 @@ func (w *watcher[O, C]) ownerUpdated(old, cur any, q Enqueue) error {
 }
 
 func (w *watcher[O, C]) ownerDeleted(obj any, q Enqueue) error {
-	owner, err := unwrap(obj, func(obj any) (O, error) { return asObject[O](obj, "owner") })
+	owner, _, err := unwrap(obj, func(obj any) (O, error) { return asObject[O](obj, "owner") })
 	if err == nil {
 		events[O, C]{w, q}.ownerDeleted(owner)
 	}
@@ -157,7 +162,7 @@ type events[O, C Object] struct {
 
 func (e events[O, C]) added(c C) {
 	if c.GetDeletionTimestamp() != nil {
-		e.deleted(c, false)
+		e.deleted(c)
 		return
 	}
 	key, owner, found := e.ownerOf(c)
@@ -185,20 +190,32 @@ func (e events[O, C]) settleCreation(c C) {
 // deleting handles an update of a child that is being deleted. Its former self
 // counts only if the labels or the owner changed (V7).
 func (e events[O, C]) deleting(was, c C) {
-	e.deleted(c, false)
+	e.deleted(c)
 	if !maps.Equal(was.GetLabels(), c.GetLabels()) || !sameOwner(metav1.GetControllerOfNoCopy(was), metav1.GetControllerOfNoCopy(c)) {
-		e.deleted(was, false)
+		e.deleted(was)
+	}
+}
+
+// departed handles a child that left the cache, as of a version if that is known.
+func (e events[O, C]) departed(c C, version string) {
+	key, _, _ := e.ownerOf(c)
+	id := object.ID(c)
+	e.left(key, id, version)
+	e.deleted(c)
+	if metav1.GetControllerOfNoCopy(c) != nil {
+		return
+	}
+	for _, owner := range e.selecting(c) {
+		e.left(expectations.KeyOf(owner), id, version)
+		e.wake(owner, 0)
 	}
 }
 
 // deleted settles the deletion for everybody who waits for it: as a rule that
-// is the owner, or nobody. gone tells that the child has left the cache.
-func (e events[O, C]) deleted(c C, gone bool) {
+// is the owner, or nobody.
+func (e events[O, C]) deleted(c C) {
 	ownKey, owner, found := e.ownerOf(c)
 	id := object.ID(c)
-	if gone {
-		e.left(ownKey, id)
-	}
 	e.settleCreation(c) // it was created
 	e.pending.DeletionObserved(ownKey, id)
 	for _, key := range e.pending.OwnersOfDeletion(id) {
@@ -208,12 +225,6 @@ func (e events[O, C]) deleted(c C, gone bool) {
 	}
 	if found {
 		e.wake(owner, 0)
-	}
-	if gone && metav1.GetControllerOfNoCopy(c) == nil {
-		for _, owner := range e.selecting(c) {
-			e.left(expectations.KeyOf(owner), id)
-			e.wake(owner, 0)
-		}
 	}
 }
 
@@ -375,15 +386,15 @@ type tombstone struct {
 }
 
 // unwrap converts the object of a deletion, or the one in its tombstone.
-func unwrap[T any](obj any, convert func(any) (T, error)) (T, error) {
+func unwrap[T any](obj any, convert func(any) (T, error)) (t T, isTombstone bool, err error) {
 	shape, v := reflect.TypeFor[tombstone](), reflect.Indirect(reflect.ValueOf(obj))
 	if !v.IsValid() || !v.CanConvert(shape) {
-		return convert(obj)
+		t, err = convert(obj)
+		return t, false, err
 	}
-	t, _ := reflect.TypeAssert[tombstone](v.Convert(shape))
-	inner, err := convert(t.Obj)
-	if err != nil {
-		return inner, fmt.Errorf("%w, in the tombstone of %q", err, t.Key)
+	wrapped, _ := reflect.TypeAssert[tombstone](v.Convert(shape))
+	if t, err = convert(wrapped.Obj); err != nil {
+		err = fmt.Errorf("%w, in the tombstone of %q", err, wrapped.Key)
 	}
-	return inner, nil
+	return t, true, err
 }

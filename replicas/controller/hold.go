@@ -13,9 +13,7 @@ const (
 	undecidedFirst, undecidedLast         = 50 * time.Millisecond, time.Minute
 	strangeHoldFirst, strangeHoldLast     = time.Second, 5 * time.Minute
 	failedHoldFirst, failedHoldLast       = 10 * time.Second, 5 * time.Minute
-	unresolvedFirst, unresolvedLast       = time.Second, time.Minute
 	listHoldFirst, listHoldLast           = time.Second, 15 * time.Second
-	passedFirst, passedLast               = 5 * time.Second, 5 * time.Minute
 	strayFirst, strayLast                 = time.Second, 5 * time.Minute
 	ownerHoldFirst, ownerHoldLast         = 50 * time.Millisecond, time.Second
 	ownerReadLast, ownerGoneLast          = 10 * time.Second, 5 * time.Minute

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/replicakit/replicakit/internal/object"
+	"github.com/replicakit/replicakit/replicas/ledger"
 )
 
 // lookForLost looks for the children whose creations failed and may have taken effect
@@ -29,15 +30,15 @@ func (c *creations[O, C]) lookForLost(ctx context.Context) {
 	if len(lost) == 0 {
 		return
 	}
-	look := c.looks(ctx, len(lost))
+	start, look := c.looks(ctx, len(lost))
 	for _, e := range lost {
 		found, there, err := look(ctx, e.name)
-		switch {
+		switch e.start = start; {
 		case err != nil:
 		case there:
 			c.found(e, found)
 		default:
-			c.state.names.absent(e.name.Name)
+			c.state.known.NoneBears(e.name)
 		}
 	}
 }
@@ -48,7 +49,7 @@ func (c *creations[O, C]) isLost(e *creation[C]) bool {
 	if e.err == nil || e.name.Name == "" || errors.As(e.err, new(strangeError)) {
 		return false
 	}
-	_, open := c.state.names.namespace(e.name.Name)
+	_, open := c.sentTo(e.name.Name)
 	return open || apierrors.IsAlreadyExists(e.err)
 }
 
@@ -58,7 +59,7 @@ func (c *creations[O, C]) found(e *creation[C], found C) {
 	switch {
 	case !c.controls(found) || !c.rules.Active(found):
 	case !c.isOurs(found):
-		e.err = c.letGo(found)
+		e.err = c.letGo(e.start, found)
 	default:
 		c.wrote(found.GetResourceVersion())
 		c.late = append(c.late, found.GetName())
@@ -91,14 +92,15 @@ const fewReads = 3
 // A look asks the server for a child by its name.
 type look[C Object] func(ctx context.Context, name types.NamespacedName) (found C, there bool, err error)
 
-// looks returns how to look for n children at once.
-func (p *pass[O, C]) looks(ctx context.Context, n int) look[C] {
+// looks returns how to look for n children at once, and when the look began.
+func (p *pass[O, C]) looks(ctx context.Context, n int) (ledger.Moment, look[C]) {
+	start := p.state.known.Start()
 	if p.reads.Add(int64(n)) <= fewReads {
-		return p.get
+		return start, p.get
 	}
 	p.reads.Add(int64(-n))
 	list, err := p.list(ctx)
-	return func(_ context.Context, name types.NamespacedName) (found C, there bool, _ error) {
+	return start, func(_ context.Context, name types.NamespacedName) (found C, there bool, _ error) {
 		return within(list.Items, name, err)
 	}
 }
@@ -132,10 +134,10 @@ func nameOf(c metav1.Object) types.NamespacedName {
 // lookForUnwanted looks for creations without an answer that no plan asks for any
 // more: what turns up is one too many, and goes like any other.
 func (p *pass[O, C]) lookForUnwanted(ctx context.Context) {
-	due := slices.DeleteFunc(p.state.names.all(), func(u unresolvedName) bool { return u.untilLook(p.opts.Now()) > 0 })
+	due := slices.DeleteFunc(p.state.known.Names(), func(n ledger.Name) bool { return n.NextLook(p.opts.Now()) > 0 })
 	_, _ = p.lookForNames(ctx, due) // what fails is looked for again
-	for _, u := range p.state.names.all() {
-		p.comeBack(max(u.untilLook(p.opts.Now()), 1))
+	for _, n := range p.state.known.Names() {
+		p.comeBack(max(n.NextLook(p.opts.Now()), 1))
 	}
 }
 
@@ -143,7 +145,7 @@ func (p *pass[O, C]) lookForUnwanted(ctx context.Context) {
 // other children are created. Nothing is created if one turns up, or if that cannot be
 // known.
 func (p *pass[O, C]) lookForOthers(ctx context.Context, sent []string) (goOn bool, err error) {
-	others := slices.DeleteFunc(p.state.names.open(), func(u unresolvedName) bool { return slices.Contains(sent, u.Name) })
+	others := slices.DeleteFunc(p.state.known.Open(), func(n ledger.Name) bool { return slices.Contains(sent, n.Name) })
 	turnedUp, err := p.lookForNames(ctx, others)
 	switch {
 	case errors.As(err, new(heldError)): // no error: lists are tried again later
@@ -162,39 +164,51 @@ func (p *pass[O, C]) lookForOthers(ctx context.Context, sent []string) (goOn boo
 // lookForNames looks for children by names that were sent, and reports whether one
 // turned up that counts. A name is resolved by a look that begins when nothing that was
 // sent can take effect any more.
-func (p *pass[O, C]) lookForNames(ctx context.Context, due []unresolvedName) (turnedUp bool, err error) {
+func (p *pass[O, C]) lookForNames(ctx context.Context, due []ledger.Name) (turnedUp bool, err error) {
 	if len(due) == 0 {
 		return false, nil
 	}
-	began, look := p.opts.Now(), p.looks(ctx, len(due))
-	for _, u := range due {
-		found, there, lookErr := look(ctx, u.NamespacedName)
-		if err == nil {
-			err = lookErr
-		}
+	began := p.opts.Now()
+	start, look := p.looks(ctx, len(due))
+	for _, n := range due {
+		found, there, lookErr := look(ctx, n.NamespacedName)
 		switch {
 		case lookErr != nil:
-		case there && u.bearer == replica: // which the view shows
-			p.state.proven.found(found, p.opts.Now())
+			p.state.known.PutOff(n.NamespacedName, p.opts.Now())
+			if err == nil {
+				err = lookErr
+			}
+			continue
+		case there && n.Bearer == ledger.Replica: // which the view shows
+			p.believe(start, found)
 			p.bears(found)
 		case there:
-			turnedUp = p.turnedUp(found) == replica || turnedUp
+			turnedUp = p.turnedUp(start, found) == ledger.Replica || turnedUp
 		default:
-			p.state.names.absent(u.Name)
+			p.state.known.NoneBears(n.NamespacedName)
 		}
-		if lookErr == nil && began.Sub(u.sent) >= unresolvedKept {
-			p.state.names.resolved(u.Name)
-		}
-		p.state.names.putOff(u.Name, p.opts.Now())
+		p.state.known.Looked(n.NamespacedName, began, p.opts.Now())
 	}
 	return turnedUp, err
 }
 
 // turnedUp lets a child count that was found on the server, where nobody expected it.
-func (p *pass[O, C]) turnedUp(found C) bearer {
+func (p *pass[O, C]) turnedUp(start ledger.Moment, found C) ledger.Bearer {
 	if p.controls(found) && p.rules.Active(found) {
-		p.state.proven.found(found, p.opts.Now())
+		p.believe(start, found)
 		p.comeBack(1)
 	}
 	return p.bears(found)
+}
+
+// believe notes a child that a call has shown which began at start.
+func (p *pass[O, C]) believe(start ledger.Moment, c C) {
+	_ = p.state.known.Told(start, c, p.opts.Now()) // it was asked for by its name
+}
+
+// bears notes which object has a name, and returns what that is to the owner.
+func (p *pass[O, C]) bears(c C) ledger.Bearer {
+	is, ours := p.snapshot.Rules.Bearer(c)
+	p.state.known.Bears(nameOf(c), object.ID(c), is, ours)
+	return is
 }

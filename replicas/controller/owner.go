@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/replicakit/replicakit/expectations"
+	"github.com/replicakit/replicakit/replicas/ledger"
 )
 
 // incarnationKept is how long an incarnation of an owner without a pass is
@@ -19,46 +20,26 @@ import (
 const incarnationKept = time.Hour
 
 // ownerState is what is remembered of an owner between passes. It belongs to the
-// pass under way, but for proven, wrote, fact and ready, which have locks of their own.
+// pass under way, but for known, wrote, fact and ready, which have locks of their own.
 type ownerState[C Object] struct {
 	uid        types.UID
 	generation int64
 	seen       time.Time // the last pass
 	left       bool      // the owner has left the cache: only what is in flight is still of use
 
-	proven   proven[C]
-	answered answered[C]
-	wrote    ownWrite
-	fact     ownerFact
-	ready    readySince
-	old      bool // the cache is known to be old, until a live list
+	known *ledger.Ledger[C] // outlives the rest, as an owner may leave a cache that is filtered, and come back
+	wrote ownWrite
+	fact  ownerFact
+	ready readySince
+	old   bool // the cache is known to be old, until a live list
 	// term and ownerTerm are the last ones in which a consistent look at the children was
 	// made, and in which the owner was read.
 	term, ownerTerm int
 	told            told
 
 	perGeneration[C]
-	*inFlight
 	strays strays[C]
 	status *differing
-}
-
-// inFlight is what was sent and may take effect yet. It outlives the rest of the state, as
-// an owner may leave a cache that is filtered, and come back.
-type inFlight struct {
-	names   names
-	doubted doubts
-}
-
-// remaining is how long something may take effect yet.
-func (f *inFlight) remaining(now time.Time) (longest time.Duration) {
-	for _, u := range f.names.all() {
-		longest = max(longest, unresolvedKept-now.Sub(u.sent))
-	}
-	for _, d := range f.doubted {
-		longest = max(longest, unresolvedKept-now.Sub(d.sent))
-	}
-	return longest
 }
 
 // perGeneration is what a new generation of the owner makes void.
@@ -81,8 +62,10 @@ func (s *ownerState[C]) nothingLeft() {
 }
 
 // owners keeps the state of every owner by its name and UID: two of one name may
-// live at the same time, in two clusters. The zero value is ready to use.
+// live at the same time, in two clusters.
 type owners[C Object] struct {
+	patience time.Duration // of what is known
+
 	mu sync.Mutex
 	m  map[types.NamespacedName][]*ownerState[C]
 }
@@ -113,11 +96,12 @@ func (o *owners[C]) of(key expectations.Key, generation int64, now time.Time) (s
 }
 
 // begin returns a new state in place of that of an owner that had left the cache, or of
-// none. What is in flight stays.
+// none. Requests without an answer stay.
 func (o *owners[C]) begin(key expectations.Key, before *ownerState[C]) *ownerState[C] {
-	s := &ownerState[C]{uid: key.UID, inFlight: &inFlight{}}
+	s := &ownerState[C]{uid: key.UID, known: &ledger.Ledger[C]{Patience: o.patience}}
 	if before != nil {
-		s.inFlight = before.inFlight
+		s.known = before.known
+		s.known.Forget()
 	}
 	if o.m == nil {
 		o.m = map[types.NamespacedName][]*ownerState[C]{}
@@ -175,7 +159,7 @@ func (o *owners[C]) sweep(name types.NamespacedName, now time.Time) (next time.D
 		if !s.left {
 			return false
 		}
-		remaining := s.remaining(now)
+		remaining := s.known.Unanswered(now)
 		if remaining > 0 {
 			next = earliest(next, remaining)
 		}

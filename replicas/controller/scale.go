@@ -131,8 +131,10 @@ func (p *pass[O, C]) beforeScale(ctx context.Context, active []C, scale replicas
 	for _, v := range scale.Delete {
 		victims.Insert(object.ID(v.Object))
 	}
+	doubted := p.state.known.Doubted()
 	active = slices.DeleteFunc(slices.Clone(active), func(c C) bool {
-		return p.state.doubted.has(object.ID(c)) && !victims.Has(object.ID(c))
+		_, isDoubted := doubted[object.ID(c)]
+		return isDoubted && !victims.Has(object.ID(c))
 	})
 	less := p.kind.BeforeScale(ctx, p.Owner, active, given)
 	isNil := object.NilOf[C]()

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/replicakit/replicakit/internal/object"
+	"github.com/replicakit/replicakit/replicas/ledger"
 )
 
 // strays are children that the server made another's and that could not be deleted
@@ -81,8 +82,8 @@ func (p *pass[O, C]) strange(ctx context.Context, c C) error {
 // letGo leaves a child to the next pass, which releases it: it is the owner's and does
 // not match. Nobody saw how it was created, so its labels may be its user's doing,
 // and not those of a webhook.
-func (p *pass[O, C]) letGo(c C) error {
-	p.state.proven.found(c, p.opts.Now())
+func (p *pass[O, C]) letGo(start ledger.Moment, c C) error {
+	p.believe(start, c)
 	return strangeError{fmt.Errorf("%q is there, but its labels %q do not match: it is left alone", c.GetName(), labels.Set(c.GetLabels()))}
 }
 

@@ -20,6 +20,7 @@ import (
 	"github.com/replicakit/replicakit/expectations"
 	"github.com/replicakit/replicakit/internal/object"
 	"github.com/replicakit/replicakit/replicas"
+	"github.com/replicakit/replicakit/replicas/ledger"
 	"github.com/replicakit/replicakit/slowstart"
 	"github.com/replicakit/replicakit/status"
 )
@@ -47,6 +48,7 @@ func newReconciler[O, C Object](kind Kind[O, C], client Client[O, C], cache Cach
 	r := &reconciler[O, C]{
 		client: client, cache: cache, opts: opts,
 		lists:         newLists(client.List, opts),
+		owners:        owners[C]{patience: opts.ExpectationsTimeout},
 		ownerResource: resource(kind.Owner), childResource: resource(kind.Child),
 		patchType: patchTypeFor(kind.PatchType, kind.Child), measures: newMeasures[O, C](),
 	}
@@ -77,14 +79,15 @@ type pass[O, C Object] struct {
 	asked replicas.SpecOf[C] // spec as the Kind made it
 	rules status.Rules[C]
 	state *ownerState[C]
-	// children is the view that the pass goes by, read how far the cache had come.
-	// other is another view that is as old, or nil.
-	children, cached, other []C
-	read                    string
-	unmet                   bool // the cache still lacks what was expected of it
-	inTerm                  int  // the term in which the pass began
-	termBegan               time.Time
-	begins                  bool // nothing but that the owner is new to the term makes the view an old one
+	// children is the view that the pass goes by: what is known, laid over what the cache
+	// had when the pass read it, from start on.
+	children  []C
+	snapshot  ledger.Snapshot[C]
+	start     ledger.Moment
+	unmet     bool // the cache still lacks what was expected of it
+	inTerm    int  // the term in which the pass began
+	termBegan time.Time
+	begins    bool // nothing but that the owner is new to the term makes the view an old one
 	// leaving are children of the view that are deleted; counted those that the
 	// status counts as active.
 	leaving leaving
@@ -283,7 +286,7 @@ func (p *pass[O, C]) run(ctx context.Context) error {
 	if goOn, err := p.look(ctx); !goOn {
 		return err
 	}
-	defer p.state.proven.passing()()
+	defer p.state.known.Done()
 	plan, err := p.plan(ctx)
 	if !p.Observed {
 		return err
@@ -394,7 +397,7 @@ func onlyRefused(err error) bool {
 // error to the caller: what else there is to come back for stays.
 func (p *pass[O, C]) end(err error) {
 	if p.state != nil {
-		p.Unresolved = len(p.state.names.open())
+		p.Unresolved = len(p.state.known.Open())
 	}
 	if p.Err = err; err != nil && !onlyRefused(err) {
 		p.RequeueAfter = p.retryAfter
@@ -409,11 +412,11 @@ func (p *pass[O, C]) end(err error) {
 	case s == expectations.Expired && p.Observed && p.spec.Pending != expectations.Expired:
 		p.comeBack(1) // since the pass asked
 	}
-	if p.state.strays.any() {
-		p.comeBack(p.state.strays.remaining(p.opts.Now()))
+	if remaining := p.state.strays.remaining(p.opts.Now()); remaining > 0 && p.state.strays.any() {
+		p.comeBack(remaining) // otherwise this pass ended before it came to them
 	}
-	if remaining := p.state.proven.remaining(p.opts.Now(), p.opts.ExpectationsTimeout); remaining > 0 {
-		p.comeBack(remaining)
+	if again := p.state.known.Again(p.opts.Now()); again > 0 {
+		p.comeBack(again)
 	}
 }
 
@@ -431,10 +434,10 @@ func (r *reconciler[O, C]) forget(key expectations.Key) {
 	r.pending.Forget(key)
 }
 
-// childLeft notes for an owner that a child left the cache.
-func (r *reconciler[O, C]) childLeft(key expectations.Key, child types.UID) {
+// childLeft notes for an owner that a child left the cache, as of a version.
+func (r *reconciler[O, C]) childLeft(key expectations.Key, child types.UID, version string) {
 	if state := r.owners.get(key); state != nil {
-		state.proven.left(child)
+		state.known.Left(child, version, r.opts.Now())
 	}
 }
 
@@ -442,7 +445,7 @@ func (r *reconciler[O, C]) childLeft(key expectations.Key, child types.UID) {
 // restored from a backup.
 func (r *reconciler[O, C]) wentBack(key expectations.Key) {
 	if state := r.owners.get(key); state != nil {
-		state.proven.void()
+		state.known.Void()
 		state.fact.forget()
 	}
 }

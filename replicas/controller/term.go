@@ -117,7 +117,7 @@ func (t *term) ask(now func() time.Time, version func() (string, error)) {
 // cache shows, which may be older than what an earlier process saw. An owner that was
 // created later has no such past.
 func (p *pass[O, C]) isNewToTerm() bool {
-	if p.state.term != p.inTerm && (p.beganInTerm() || p.term.reached(p.read)) {
+	if p.state.term != p.inTerm && (p.beganInTerm() || p.term.reached(p.snapshot.Version)) {
 		p.looked()
 	}
 	return p.state.term != p.inTerm
@@ -136,7 +136,7 @@ func (p *pass[O, C]) looked() { p.state.term = p.inTerm }
 // pass is to come back, and otherwise whether the cache has come so far.
 func (p *pass[O, C]) awaitCache(ctx context.Context) (reached bool, err error) {
 	versioner, ok := p.client.(Versioner)
-	if !ok || p.read == "" {
+	if !ok || p.snapshot.Version == "" {
 		return false, nil
 	}
 	p.term.ask(p.opts.Now, func() (string, error) { return versioner.ServerVersion(ctx, p.Owner.GetNamespace()) })

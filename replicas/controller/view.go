@@ -6,7 +6,6 @@ package controller
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -17,19 +16,18 @@ import (
 	"github.com/replicakit/replicakit/expectations"
 	"github.com/replicakit/replicakit/internal/object"
 	"github.com/replicakit/replicakit/replicas"
+	"github.com/replicakit/replicakit/replicas/ledger"
 )
 
-// plan decides what to do, on the cached view with what is proven laid over it; on a
-// live list, if that view is known to be old and something is to be done, or if it
-// lacks what was done: then that nothing is to be done is chance.
-// Releases are planned from the cache only: a list by selector does not show what
-// matches no longer.
+// plan decides what to do, on the cached view with what is known laid over it. If that view
+// is known to be old and something is to be done, or if it may lack what was done, the
+// children are listed live first: that nothing is to be done may be chance.
 func (p *pass[O, C]) plan(ctx context.Context) (replicas.PlanOf[C], error) {
 	p.spec.Pending, p.spec.PendingFor = p.pending.State(p.key)
 	if err := p.readCache(ctx); err != nil {
 		return replicas.PlanOf[C]{}, err
 	}
-	plan, err := p.manageEither(ctx)
+	plan, err := p.manage(ctx)
 	if err != nil || plan.Blocked.Reason != replicas.ViewIsOld && (!p.unmet && !p.isHindered(plan) || plan.Blocked.Reason != "") {
 		return plan, err
 	}
@@ -46,9 +44,7 @@ func (p *pass[O, C]) plan(ctx context.Context) (replicas.PlanOf[C], error) {
 		p.Waiting = true
 		return plan, err
 	}
-	live, err := p.manage(ctx)
-	live.Claims.Release = p.notListed(plan.Claims.Release)
-	return live, err
+	return p.manage(ctx)
 }
 
 // isHindered reports whether the view is old and a limit, or children that must stay, are
@@ -56,40 +52,6 @@ func (p *pass[O, C]) plan(ctx context.Context) (replicas.PlanOf[C], error) {
 func (p *pass[O, C]) isHindered(plan replicas.PlanOf[C]) bool {
 	there := len(plan.Claims.Owned) + len(plan.Claims.Adopt) + p.spec.HeldPlaces
 	return p.spec.Pending == expectations.Expired && there != int(p.spec.Replicas)
-}
-
-// manageEither plans from the other of two old views too: each may lack what the other
-// has, and if something follows from either, a list is needed. What is told of the
-// children is that of the first, in which more is proven.
-func (p *pass[O, C]) manageEither(ctx context.Context) (replicas.PlanOf[C], error) {
-	if p.other == nil {
-		return p.manage(ctx)
-	}
-	view := p.children
-	p.children = p.other
-	other, err := p.manage(ctx)
-	if err != nil {
-		return other, err
-	}
-	p.children = view
-	plan, err := p.manage(ctx)
-	if err == nil && other.Blocked.Reason == replicas.ViewIsOld {
-		plan.Blocked = other.Blocked
-	}
-	return plan, err
-}
-
-// notListed returns those of the children that a live list did not show: the others
-// match again.
-func (p *pass[O, C]) notListed(children []C) []C {
-	if len(children) == 0 {
-		return nil
-	}
-	listed := sets.New[types.UID]()
-	for _, c := range p.children {
-		listed.Insert(object.ID(c))
-	}
-	return slices.DeleteFunc(slices.Clone(children), func(c C) bool { return listed.Has(object.ID(c)) })
 }
 
 // manage plans from the children as the pass has them, and notes what the status is
@@ -113,29 +75,26 @@ func (p *pass[O, C]) readCache(ctx context.Context) (err error) {
 		expected, _ = p.pending.Get(p.key) // before the children, as the state
 	}
 	p.expectLeaving(expected.Deleting)
-	p.read = p.cache.ChildrenVersion() // before the children: they are at least as new
-	cache := progress{p.read, p.newest.get()}
-	if p.cached, err = p.cache.Children(ctx, p.Owner); err != nil {
+	p.start = p.state.known.Start()
+	read := &p.snapshot
+	read.Version, read.Newest = p.cache.ChildrenVersion(), p.newest.get()
+	if read.Children, err = p.cache.Children(ctx, p.Owner); err != nil {
 		p.retryAfter = serverDelay([]error{err})
 		return p.failure("listing children: %w", err)
 	}
-	isNil := object.NilOf[C]()
-	for i, c := range p.cached {
-		if isNil(c) {
-			return p.failure("the cache's children[%d] is nil", i)
-		}
+	read.Selector = p.spec.Selector
+	read.Rules = ledger.Rules[C]{Ours: p.controls, MayCount: p.mayCount, Active: p.rules.Active}
+	view, err := p.state.known.View(p.start, p.snapshot, p.Now)
+	if err != nil {
+		return p.failure("the cache: %w", err)
 	}
-	p.cached = p.state.answered.over(p.cached, p.Now, p.opts.ExpectationsTimeout)
-	if p.spec.Pending == expectations.Expired && shows(p.cached, expected) {
+	p.children = view.Children
+	if p.spec.Pending == expectations.Expired && shows(p.snapshot.Children, expected) {
 		p.pending.Lower(p.key, expectations.Changes{Creating: expected.Creating, Deleting: expected.Deleting})
 		p.spec.Pending = expectations.Satisfied
 	}
-	p.state.proven.selectedBy(p.spec.Selector)
-	children, other, old, passed := p.state.proven.over(p.cached, p.mayCount, cache, p.Now, p.opts.ExpectationsTimeout)
-	p.children, p.other = children, other
-	p.unmet = passed || p.spec.Pending == expectations.Expired
-	p.resolveNames(children)
-	old = old || p.state.old
+	p.unmet = view.Unmet || p.spec.Pending == expectations.Expired
+	old := view.Old || p.state.old
 	p.begins = p.isNewToTerm() && !old && p.spec.Pending == expectations.Satisfied
 	if (old || p.begins) && p.spec.Pending != expectations.Waiting {
 		p.spec.Pending = expectations.Expired
@@ -173,33 +132,22 @@ func (p *pass[O, C]) readLive(ctx context.Context) error {
 	return nil
 }
 
-// listLive lists what the owner's selector matches, notes what that proves, and
-// returns the owner's children and the orphans.
+// listLive lists what the owner's selector matches, and returns what is believed then.
 func (p *pass[O, C]) listLive(ctx context.Context) ([]C, error) {
+	start := p.state.known.Start()
 	list, err := p.list(ctx)
 	if err != nil {
 		p.retryAfter = max(p.retryAfter, p.lists.retryIn(err))
 		return nil, err
 	}
 	isNil := object.NilOf[C]()
-	var live []C
-	for i, c := range list.Items {
-		switch {
-		case isNil(c):
-			return nil, fmt.Errorf("items[%d] is nil", i)
-		case p.isAskedFor(c) && p.mayCount(c): // what was not asked for does no harm
-			live = append(live, c)
-		}
+	items := slices.DeleteFunc(slices.Clone(list.Items), func(c C) bool { return !isNil(c) && !p.isAskedFor(c) })
+	p.Restored, err = p.state.known.Listed(start, ledger.List[C]{Items: items, Version: list.ResourceVersion}, p.snapshot, p.opts.Now())
+	if err != nil {
+		return nil, err
 	}
-	var cached []C
-	for _, c := range p.cached {
-		if p.mayCount(c) {
-			cached = append(cached, c)
-		}
-	}
-	p.Restored = p.state.proven.listed(live, list.ResourceVersion, cached, p.read, p.opts.Now())
-	p.resolveNames(live)
-	return live, nil
+	view, err := p.state.known.View(p.start, p.snapshot, p.opts.Now())
+	return view.Children, err
 }
 
 // list lists what the owner's selector matches.

@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/replicakit/replicakit/expectations"
+	"github.com/replicakit/replicakit/replicas/ledger"
 )
 
 // A State is a description of a cluster and its controllers in which two that
@@ -133,6 +134,10 @@ func (s *State) value(v reflect.Value) {
 	case isNothing(t):
 	case t == reflect.TypeFor[*corev1.Pod]():
 		p := *(**corev1.Pod)(unsafe.Pointer(v.UnsafeAddr()))
+		if p == nil {
+			s.text("none")
+			return
+		}
 		s.pod(p)
 	case t == reflect.TypeFor[time.Time]():
 		if at := *(*time.Time)(unsafe.Pointer(v.UnsafeAddr())); !at.IsZero() {
@@ -163,15 +168,28 @@ func (s *State) value(v reflect.Value) {
 		s.text(v.Bool())
 	case t.Kind() == reflect.String:
 		s.version(v.String())
+	case t == reflect.TypeFor[ledger.Moment]():
+		s.moment(v.Uint())
+	case v.CanUint():
+		s.text(v.Uint())
 	default:
 		s.text(v.Int())
 	}
 }
 
+// moment adds a Moment of a ledger. Only the order of moments matters.
+func (s *State) moment(m uint64) {
+	if m == 0 {
+		s.text("never")
+		return
+	}
+	s.words = append(s.words, word{number: m, kind: 'm'})
+}
+
 func (s *State) field(name string, v reflect.Value) {
 	switch {
 	case isOwners(name):
-	case name == "name":
+	case name == "name" || name == "Name":
 		s.name(v.String())
 	default:
 		s.value(writable(v))

@@ -80,7 +80,6 @@ type Known struct {
 func KnownToFail() []Known {
 	return []Known{
 		{HastyLists, "four lists in a row fail within a second", "a list that failed holds all others back, whatever they are for"},
-		{UnsettledUnversioned, "a pod that a live list showed as terminating counts as such for ever if nothing follows from it", "a fact that the cache passes by has seconds"},
 		{MoreInFlight, "a creation that may still land counts as there only if a look finds it, or if its place is held", "nothing: one too many for a moment is healed"},
 		{MoreOldSpec, "children are created by the spec that the cache shows", "nothing: one too many for a moment is healed"},
 	}

@@ -1,0 +1,51 @@
+// Copyright The replicakit Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package ledger keeps what is known of the children of one owner beyond what a cache
+// shows:
+//
+//	what is believed = the cache + the ledger
+//
+// A cache shows the past. A live list, the answer to a call, or an event may show more.
+// If that is forgotten, the next pass plans from the old cache once more: it creates a
+// child that is there already, or deletes one of those that are left. So a pass tells
+// the [Ledger] what its calls have shown, and plans from [Ledger.View] instead of the
+// cache:
+//
+//	start := known.Start()                       // before the cache is read
+//	snapshot.Version = cache.Version()           // before its children
+//	snapshot.Children = cache.Children(owner)
+//	view, err := known.View(start, snapshot, now)
+//	...                                          // if view.Old: list live, Listed, View
+//	plan, err := replicas.Manage(view.Children, spec)
+//	...                                          // the calls: Sending, Told, Gone, Doubt
+//	known.Done()
+//
+// # Facts
+//
+// The server says of a child that it is there, in a version, or that it is not. What was
+// said of one child is joined: the order in which answers arrive does not matter, and
+// neither does it matter if one arrives twice. The newest version counts. If one of the
+// versions is not known, the observation that began last counts instead. A child that
+// does not exist any more stays so, because its UID does not come back.
+//
+// A fact is dropped as soon as the cache shows it. A fact that the cache does not show
+// for [Ledger.Patience] proves nothing any more, because nobody knows what happened
+// since. Then the view is old, and the children must be listed live before anything is
+// created or deleted.
+//
+// # Requests without an answer
+//
+// A request that had no answer may take effect up to [Landing] after it was sent. The
+// ledger keeps the names of such creations and the UIDs of such deletions until a fact
+// settles them.
+//
+// # Epochs
+//
+// Facts hold for one epoch of the server. If the server was restored from a backup,
+// versions are given twice, and UIDs that were gone are there once more. The ledger
+// notices that if a version goes back, or if a list shows a child that was gone. Then
+// it forgets all facts, and keeps the requests without an answer.
+//
+// This package calls no clock, no server and no logger, and starts no goroutine.
+package ledger

@@ -1,0 +1,409 @@
+// Copyright The replicakit Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package ledger
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/replicakit/replicakit/internal/object"
+	"github.com/replicakit/replicakit/internal/resourceversion"
+)
+
+// A Snapshot is what a cache had at one moment.
+type Snapshot[C metav1.Object] struct {
+	// Version is a resourceVersion up to which Children show everything. Read it
+	// before Children: they are at least as new. "" means that it is not known.
+	Version string
+	// Newest is the newest version that an event of any child had, "" if it is not
+	// known. It tells, where Version does not, that the cache seems to have passed by
+	// a child that it does not show.
+	Newest string
+	// Children are the owner's children and the orphans. Others do no harm.
+	Children []C
+	// Selector is the owner's. If it changes, what a list by the former one has shown
+	// proves nothing.
+	Selector labels.Selector
+	Rules    Rules[C]
+}
+
+// Rules tell children from each other. All are required.
+type Rules[C metav1.Object] struct {
+	// Ours reports whether the owner controls a child, and MayCount whether the child
+	// may count for the owner: a list by the selector of the owner shows it, and it is
+	// the owner's or an orphan. Active reports whether it is not finished or deleted.
+	Ours, MayCount, Active func(C) bool
+}
+
+// Bearer returns what an object that has the name of a child is to the owner, and whether
+// it is the owner's.
+func (r Rules[C]) Bearer(c C) (is Bearer, ours bool) {
+	switch ours := r.Ours(c); {
+	case ours && r.MayCount(c) && r.Active(c):
+		return Replica, true
+	case ours:
+		return Leaver, true
+	}
+	return Stranger, false
+}
+
+// those returns the children that may count.
+func (r Rules[C]) those(children []C) []C {
+	return slices.DeleteFunc(slices.Clone(children), func(c C) bool { return !r.MayCount(c) })
+}
+
+// A View is what is believed of the children.
+type View[C metav1.Object] struct {
+	// Children are those of the cache, as far as nothing newer is known of them, and
+	// after them those that the cache lacks. If nothing is known, it is the slice of
+	// the Snapshot.
+	Children []C
+	// Old says that the children must be listed live before one is created or deleted.
+	Old bool
+	// Unmet says that the view may lack children, or have some that are gone. Then a
+	// live list is worthwhile even if nothing is to be done, because the number may be
+	// right by chance.
+	Unmet bool
+}
+
+// View lays what is known over what the cache has, and forgets what the cache shows by
+// now. start is when the reading of the cache began. It is an error if a child is nil, or
+// if start is not from Start.
+func (l *Ledger[C]) View(start Moment, s Snapshot[C], now time.Time) (View[C], error) {
+	if start == 0 {
+		return View[C]{}, errors.New("ledger: start is not from Start")
+	}
+	if i := object.IndexNil(s.Children); i >= 0 {
+		return View[C]{}, fmt.Errorf("ledger: children[%d] is nil", i)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.checkEpoch(s)
+	l.viewed, l.hides, l.lacks = start, false, false
+	l.cached, l.known = s.Children, nil
+	v := View[C]{Children: s.Children}
+	if l.void {
+		v.Old = true
+		return v, nil
+	}
+	if l.ahead != "" { // the cache proves nothing
+		v.Old, s.Version, s.Newest, s.Children = true, "", "", nil
+	}
+	if resourceversion.Reached(s.Version, l.list.version) {
+		l.passList()
+	}
+	if len(l.children) > 0 || l.list.version != "" || l.ahead != "" {
+		o := overlay[C]{l, s, start, now, v}
+		o.lay()
+		v = o.view
+	}
+	l.resolve(v.Children, s.Rules)
+	return v, nil
+}
+
+// passList forgets the last list, and what nothing else than its version dates: the cache
+// has come as far.
+func (l *Ledger[C]) passList() {
+	for id := range l.list.children {
+		if e := l.children[id]; e != nil && e.fact.unnumbered && e.fact.gone == 0 && e.fact.latest.at <= l.list.start {
+			e.fact = fact[C]{}
+			l.tidy(id, e)
+		}
+	}
+	l.list = bar{}
+}
+
+// checkEpoch forgets the facts if the cache went back, or if what selects the children has
+// changed.
+func (l *Ledger[C]) checkEpoch(s Snapshot[C]) {
+	knows := l.list.version != "" || len(l.children) > 0
+	wentBack := l.ahead == "" && resourceversion.Older(s.Version, l.read)
+	if knows && (wentBack || isOther(l.selector, s.Selector)) {
+		l.makeVoid()
+	}
+	if resourceversion.Older(s.Version, l.ahead) {
+		l.ahead = ""
+	}
+	l.read, l.selector = s.Version, s.Selector
+}
+
+func isOther(a, b labels.Selector) bool {
+	return !object.IsNil(a) && !object.IsNil(b) && a.String() != b.String()
+}
+
+// An overlay is how a View is made.
+type overlay[C metav1.Object] struct {
+	*Ledger[C]
+	cache Snapshot[C]
+	start Moment
+	now   time.Time
+	view  View[C]
+}
+
+// lay makes the view.
+func (o *overlay[C]) lay() {
+	if o.ahead != "" { // what it showed is of a future that is no more
+		for _, e := range o.children {
+			e.shown = 0
+		}
+	}
+	for _, c := range o.cache.Children {
+		if e := o.children[idOf(c)]; e != nil {
+			e.shown = o.start
+		}
+	}
+	lacking := o.lacking()
+	named := o.byName(lacking)
+	children := make([]C, 0, len(o.cache.Children)+len(lacking))
+	for _, cached := range o.cache.Children {
+		c, ok := o.believe(cached)
+		if ok && len(named) > 0 {
+			ok = o.isNoNamesake(c, named[nameOf(c)])
+		}
+		if ok {
+			children = append(children, c)
+		}
+	}
+	for _, e := range lacking {
+		if e.fact.gone == 0 {
+			o.counts(e.since)
+			children = append(children, e.fact.counts().child)
+		}
+	}
+	o.view.Children = children
+	o.suspect(lacking)
+}
+
+// counts notes that the view needs a fact that the cache does not show. If that is so for
+// too long, the fact proves nothing any more.
+func (o *overlay[C]) counts(since time.Time) {
+	if o.now.Sub(since) > o.patience() {
+		o.view.Old, o.view.Unmet = true, true
+	}
+}
+
+// believe returns a cached child as it is known, and whether it is there.
+func (o *overlay[C]) believe(c C) (C, bool) {
+	id := idOf(c)
+	e := o.children[id]
+	if e == nil {
+		return c, !o.isBarred(c)
+	}
+	switch w := e.fact.counts(); {
+	case e.fact.gone > 0, w.isMissing() && !o.isShown(c, w):
+		e.doubt = doubt{}
+		o.counts(e.since)
+		return c, false
+	case w.is == unclear && !o.isShown(c, w):
+		o.view.Old, o.view.Unmet = true, true
+	case w.is == there && !o.isShown(c, w):
+		o.counts(e.since)
+		c = w.child
+	default: // the cache shows it
+		e.fact = fact[C]{}
+		if o.isBarred(c) {
+			e.doubt = doubt{}
+			o.tidy(id, e)
+			return c, false
+		}
+	}
+	if !e.doubt.lasts(c) {
+		e.doubt = doubt{}
+	}
+	o.tidy(id, e)
+	return c, true
+}
+
+func (w word[C]) isMissing() bool { return w.is == absent || w.is == left }
+
+// isShown reports whether the cache, which has the child as c, shows what was said of it,
+// or something newer. A list by the selector does not show a child that does not match, so
+// it says nothing about this one.
+func (o *overlay[C]) isShown(c C, w word[C]) bool {
+	switch {
+	case w.is == absent && !o.cache.Rules.MayCount(c):
+		return true
+	case w.at > o.start: // it was said after the cache was read
+		return false
+	case resourceversion.Reached(o.cache.Version, w.version):
+		return true
+	}
+	order, err := resourceversion.Compare(c.GetResourceVersion(), w.version)
+	known := err == nil
+	switch w.is {
+	case unsaid:
+		return true
+	case there:
+		return !known || order >= 0
+	case absent:
+		return known && order > 0
+	}
+	return !known || order > 0
+}
+
+// isBarred reports whether the last list has shown that a cached child is no replica.
+func (o *overlay[C]) isBarred(c C) bool {
+	if !o.list.excludes(c) || !o.cache.Rules.MayCount(c) {
+		return false
+	}
+	o.hides = true
+	o.counts(o.list.since)
+	return true
+}
+
+// lasts reports whether a deletion of a child may take effect yet.
+func (d doubt) lasts(c metav1.Object) bool {
+	is := c.GetResourceVersion()
+	return d.any() && c.GetDeletionTimestamp() == nil &&
+		(d.version == "" || d.version == is || resourceversion.Older(is, d.version))
+}
+
+// lacking returns the entries of children that are there and that the cache lacks, in the
+// order in which they were found. It drops what the cache will show no more.
+func (o *overlay[C]) lacking() (lacking []*entry[C]) {
+	for id, e := range o.children {
+		if e.shown == o.start {
+			continue
+		}
+		w := e.fact.counts()
+		switch {
+		case e.fact.gone == 0 && w.is == there && !o.shows(e):
+			if !e.doubt.lasts(w.child) {
+				e.doubt = doubt{}
+			}
+			lacking = append(lacking, e)
+			continue
+		case o.now.Sub(e.since) > o.patience(), e.fact.gone == 0 && o.shows(e):
+			e.fact = fact[C]{}
+		case w.is == unclear:
+			o.view.Old, o.view.Unmet = true, true
+		}
+		if o.ahead == "" { // the child is gone
+			e.doubt = doubt{}
+		}
+		o.tidy(id, e)
+	}
+	slices.SortFunc(lacking, func(a, b *entry[C]) int {
+		v, w := a.fact.counts(), b.fact.counts()
+		return cmp.Or(cmp.Compare(v.at, w.at), cmp.Compare(v.child.GetName(), w.child.GetName()), cmp.Compare(idOf(v.child), idOf(w.child)))
+	})
+	return lacking
+}
+
+// shows reports whether the cache, which lacks a child, shows by that what became of it: it
+// had the child before, or it has come as far as what was said.
+func (o *overlay[C]) shows(e *entry[C]) bool {
+	w := e.fact.counts()
+	hadIt := w.is == left || e.shown > 0
+	return w.is == unsaid || o.start > w.at && (hadIt || resourceversion.Reached(o.cache.Version, w.version))
+}
+
+// byName returns the children that the cache lacks by their names. A server has one object
+// of a name: of two the older one is gone.
+func (o *overlay[C]) byName(lacking []*entry[C]) map[types.NamespacedName]*entry[C] {
+	named := make(map[types.NamespacedName]*entry[C], len(lacking))
+	for _, e := range lacking {
+		name := nameOf(e.fact.counts().child)
+		if was := named[name]; was != nil {
+			e = o.later(was, e)
+		}
+		named[name] = e
+	}
+	return named
+}
+
+// later notes that the older one of two children with one name is gone, and returns the
+// other one.
+func (o *overlay[C]) later(a, b *entry[C]) *entry[C] {
+	v, w := a.fact.counts(), b.fact.counts()
+	if order, err := resourceversion.Compare(v.version, w.version); err == nil && order > 0 || err != nil && v.at > w.at {
+		a, b = b, a
+		v, w = w, v
+	}
+	a.fact.gone = w.at
+	return b
+}
+
+// isNoNamesake reports whether a cached child is there, though the cache lacks another one
+// of its name. If nobody can tell which one is there, the view is old.
+func (o *overlay[C]) isNoNamesake(c C, other *entry[C]) bool {
+	if other == nil || other.fact.gone > 0 {
+		return true
+	}
+	w := other.fact.counts()
+	switch order, err := resourceversion.Compare(c.GetResourceVersion(), w.version); {
+	case err != nil || order == 0:
+		o.view.Old, o.view.Unmet = true, true
+	case order < 0:
+		return false
+	default:
+		other.fact.gone = w.at
+	}
+	return true
+}
+
+// The wait for a cache that seems to have passed by a child begins with the first of
+// these, and doubles up to the last.
+const firstSuspicion, lastSuspicion = 5 * time.Second, 5 * time.Minute
+
+// suspect looks whether the cache seems to have passed by a child that it lacks, if it does
+// not tell how far it has come. The events may be those of another watch, so that is no
+// proof: the view is an old one, but only after some seconds a list is worthwhile by itself.
+func (o *overlay[C]) suspect(lacking []*entry[C]) {
+	o.lacks = len(lacking) > 0 && o.cache.Version == "" && o.ahead == ""
+	if !o.lacks {
+		o.passed = wait{}
+		return
+	}
+	if !slices.ContainsFunc(lacking, func(e *entry[C]) bool {
+		return resourceversion.Older(e.fact.counts().version, o.cache.Newest)
+	}) {
+		return
+	}
+	if o.passed.since.IsZero() {
+		o.passed.double(o.now, firstSuspicion, lastSuspicion)
+	}
+	o.view.Old = true
+	o.view.Unmet = o.view.Unmet || o.passed.remaining(o.now) <= 0
+}
+
+// Again returns how long the view stays good if no event comes; 0 if nothing depends on
+// that.
+func (l *Ledger[C]) Again(now time.Time) time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var oldest time.Time
+	note := func(since time.Time) {
+		if oldest.IsZero() || since.Before(oldest) {
+			oldest = since
+		}
+	}
+	for _, e := range l.children {
+		unseen := e.shown != l.viewed && (e.fact.gone > 0 || e.fact.counts().isMissing())
+		if !e.fact.isEmpty() && !unseen {
+			note(e.since)
+		}
+	}
+	if l.hides {
+		note(l.list.since)
+	}
+	if oldest.IsZero() {
+		return 0
+	}
+	left := l.patience() - now.Sub(oldest) + 1
+	if left <= 0 { // it is good no longer: if nothing followed from it, it needs no list
+		left = l.patience()
+	}
+	if l.lacks {
+		left = min(left, max(l.passed.remaining(now), firstSuspicion))
+	}
+	return left
+}
