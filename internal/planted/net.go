@@ -57,7 +57,7 @@ var (
 func suites(b budget) []suite {
 	return []suite{{
 		title: "in what the simulation runs",
-		dirs:  []string{"replicas/controller", "replicas", "podrank", "expectations", "selector", "status", "slowstart"},
+		dirs:  []string{"replicas/controller", "replicas/ledger", "replicas", "podrank", "expectations", "selector", "status", "slowstart"},
 		nets: []net{
 			{name: "stories", dir: "replicas/replicastest/internal/chaos", args: []string{"-test.run", "^TestSeeds$", "-seeds", b.seeds}, where: "seed ", first: failedSeed},
 			{name: "corners", dir: "replicas/replicastest/internal/corners", args: []string{"-test.run", "^TestCorners$", "-every", strconv.Itoa(b.every)}, first: failedTest},
