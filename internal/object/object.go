@@ -39,7 +39,11 @@ func IndexNil[T metav1.Object](objs []T) int {
 	if pods, ok := any(objs).([]*corev1.Pod); ok { // nearly always: without a call for each
 		return slices.Index(pods, nil)
 	}
-	return slices.IndexFunc(objs, NilOf[T]())
+	var null T
+	if reflect.TypeFor[T]().Kind() != reflect.Pointer {
+		return slices.IndexFunc(objs, func(obj T) bool { return IsNil(obj) })
+	}
+	return slices.IndexFunc(objs, func(obj T) bool { return any(obj) == any(null) })
 }
 
 // Name returns the object's "namespace/name", or its bare name if it has no

@@ -19,22 +19,18 @@ func Compare(a, b string) (int, error) {
 			return 0, fmt.Errorf("resourceVersion %q is not a positive decimal number", version)
 		}
 	}
-	return cmp.Or(cmp.Compare(len(a), len(b)), strings.Compare(a, b)), nil
+	return compare(a, b), nil
 }
+
+func compare(a, b string) int { return cmp.Or(cmp.Compare(len(a), len(b)), strings.Compare(a, b)) }
 
 // Older reports whether version a comes before version b. Nothing comes before
 // or after what is not a version.
-func Older(a, b string) bool {
-	order, err := Compare(a, b)
-	return err == nil && order < 0
-}
+func Older(a, b string) bool { return isVersion(a) && isVersion(b) && compare(a, b) < 0 }
 
 // Reached reports whether version a is b or comes after it. What is not a version
 // is reached by nothing.
-func Reached(a, b string) bool {
-	order, err := Compare(a, b)
-	return err == nil && order >= 0
-}
+func Reached(a, b string) bool { return isVersion(a) && isVersion(b) && compare(a, b) >= 0 }
 
 func isVersion(s string) bool {
 	return s != "" && s[0] != '0' && strings.Trim(s, "0123456789") == ""
