@@ -115,12 +115,14 @@ func (l *Ledger[C]) Done() {
 }
 
 // Told notes that the server said, in the answer to a call that began at start, that a
-// child is as c. It is an error if c is nil or has no name.
+// child is as c. It is an error if c is nil or has no name, or if start is not from Start.
 func (l *Ledger[C]) Told(start Moment, c C, now time.Time) error {
-	if object.IsNil(c) {
-		return errNil
-	}
-	if c.GetName() == "" {
+	switch {
+	case start == 0:
+		return errStart
+	case object.IsNil(c):
+		return errors.New("ledger: a child is nil")
+	case c.GetName() == "":
 		return errors.New("ledger: a child without a name")
 	}
 	l.mu.Lock()
@@ -156,6 +158,7 @@ func (l *Ledger[C]) Left(id types.UID, version string, now time.Time) {
 		return // the next view of the cache shows it
 	}
 	l.tell(id, said(word[C]{is: left, version: version, at: l.begin()}), now)
+	l.children[id].shown = 0 // if it comes back, the cache has yet to show it
 }
 
 func (l *Ledger[C]) tell(id types.UID, f fact[C], now time.Time) {
@@ -198,8 +201,12 @@ type List[C metav1.Object] struct {
 
 // Listed notes a live list of all that s.Selector matches, which began at start. s is what
 // the cache had before that. It reports whether the server was restored from a backup:
-// then the list is all that is known. It is an error if an item is nil.
+// then the list is all that is known. It is an error if an item or a rule is nil, or if start
+// is not from Start.
 func (l *Ledger[C]) Listed(start Moment, list List[C], s Snapshot[C], now time.Time) (restored bool, err error) {
+	if err := s.check(start); err != nil {
+		return false, err
+	}
 	if i := object.IndexNil(list.Items); i >= 0 {
 		return false, fmt.Errorf("ledger: items[%d] is nil", i)
 	}
@@ -370,7 +377,7 @@ func (l *Ledger[C]) Unanswered(now time.Time) (longest time.Duration) {
 	return longest
 }
 
-var errNil = errors.New("ledger: a child is nil")
+var errStart = errors.New("ledger: start is not from Start")
 
 func idOf(c metav1.Object) types.UID { return object.ID(c) }
 

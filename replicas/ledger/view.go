@@ -35,6 +35,20 @@ type Snapshot[C metav1.Object] struct {
 	Rules    Rules[C]
 }
 
+// check returns an error if a snapshot cannot be used.
+func (s Snapshot[C]) check(start Moment) error {
+	if start == 0 {
+		return errStart
+	}
+	if s.Rules.Ours == nil || s.Rules.MayCount == nil || s.Rules.Active == nil {
+		return errors.New("ledger: one of Rules is nil")
+	}
+	if i := object.IndexNil(s.Children); i >= 0 {
+		return fmt.Errorf("ledger: children[%d] is nil", i)
+	}
+	return nil
+}
+
 // Rules tell children from each other. All are required.
 type Rules[C metav1.Object] struct {
 	// Ours reports whether the owner controls a child, and MayCount whether the child
@@ -75,14 +89,11 @@ type View[C metav1.Object] struct {
 }
 
 // View lays what is known over what the cache has, and forgets what the cache shows by
-// now. start is when the reading of the cache began. It is an error if a child is nil, or
-// if start is not from Start.
+// now. start is when the reading of the cache began. It is an error if a child or a rule is
+// nil, or if start is not from Start.
 func (l *Ledger[C]) View(start Moment, s Snapshot[C], now time.Time) (View[C], error) {
-	if start == 0 {
-		return View[C]{}, errors.New("ledger: start is not from Start")
-	}
-	if i := object.IndexNil(s.Children); i >= 0 {
-		return View[C]{}, fmt.Errorf("ledger: children[%d] is nil", i)
+	if err := s.check(start); err != nil {
+		return View[C]{}, err
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -239,8 +250,6 @@ func (o *overlay[C]) isShown(c C, w word[C]) bool {
 	order, err := resourceversion.Compare(c.GetResourceVersion(), w.version)
 	known := err == nil
 	switch w.is {
-	case unsaid:
-		return true
 	case there:
 		return !known || order >= 0
 	case absent:

@@ -1,0 +1,259 @@
+// Copyright The replicakit Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package ledger_test
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/replicakit/replicakit/replicas/ledger"
+)
+
+type kid = *metav1.PartialObjectMetadata
+
+// kidOf reads a child: a@5 is the owner's, in version 5. b/a@5 has the UID b and the name a.
+// The signs after it are ? for an orphan, ! for another owner's, ~ for one that does not
+// match, and - for one that is being deleted.
+func kidOf(text string) kid {
+	is := strings.TrimRight(text, "?!~-")
+	signs := text[len(is):]
+	name, version, _ := strings.Cut(is, "@")
+	uid, name, ok := strings.Cut(name, "/")
+	if !ok {
+		name = uid
+	}
+	c := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
+		UID: types.UID(uid), Namespace: "shop", Name: name, ResourceVersion: version,
+		Labels: map[string]string{"app": "web", "owner": "me", "text": text},
+	}}
+	switch {
+	case strings.Contains(signs, "?"):
+		c.Labels["owner"] = ""
+	case strings.Contains(signs, "!"):
+		c.Labels["owner"] = "other"
+	}
+	if strings.Contains(signs, "~") {
+		c.Labels["app"] = "db"
+	}
+	if strings.Contains(signs, "-") {
+		c.DeletionTimestamp = &metav1.Time{Time: began}
+	}
+	return c
+}
+
+func kidsOf(texts []string) (kids []kid) {
+	for _, text := range texts {
+		kids = append(kids, kidOf(text))
+	}
+	return kids
+}
+
+var rules = ledger.Rules[kid]{
+	Ours:     func(c kid) bool { return c.Labels["owner"] == "me" },
+	MayCount: func(c kid) bool { return c.Labels["app"] == "web" && c.Labels["owner"] != "other" },
+	Active:   func(c kid) bool { return c.DeletionTimestamp == nil },
+}
+
+// uidOf reads a UID; / is the empty one.
+func uidOf(text string) types.UID { return types.UID(strings.Trim(text, "/")) }
+
+var began = time.Unix(1_000_000, 0)
+
+func named(name string) types.NamespacedName {
+	return types.NamespacedName{Namespace: "shop", Name: name}
+}
+
+// A book plays a story on a Ledger. Each line is a command, and after => is what it shows.
+type book struct {
+	*ledger.Ledger[kid]
+	now   time.Time
+	start ledger.Moment            // of the pass
+	calls map[string]ledger.Moment // calls that began and have no answer yet
+	cache ledger.Snapshot[kid]
+}
+
+func play(t *testing.T, story string) {
+	t.Helper()
+	b := &book{Ledger: &ledger.Ledger[kid]{}, now: began, calls: map[string]ledger.Moment{}}
+	b.cache.Selector, b.cache.Rules = labels.SelectorFromSet(labels.Set{"app": "web"}), rules
+	for line := range strings.Lines(strings.TrimSpace(story)) {
+		command, want, _ := strings.Cut(strings.TrimSpace(line), "=>")
+		require.Equal(t, strings.TrimSpace(want), b.do(strings.Fields(command)), "%s, in\n%s", command, story)
+	}
+}
+
+// began returns when a call began: now, unless the command ends with "of" and its name.
+func (b *book) began(words []string) ([]string, ledger.Moment) {
+	if n := len(words); n > 2 && words[n-2] == "of" {
+		return words[:n-2], b.calls[words[n-1]]
+	}
+	return words, b.Start()
+}
+
+// do plays a command.
+func (b *book) do(words []string) string {
+	words, args := words[:1], words[1:]
+	switch command := words[0]; command {
+	case "begin": // a pass reads the cache, which commands that follow tell
+		b.start = b.Start()
+	case "call":
+		b.calls[args[0]] = b.Start()
+	case "cache", "old": // how far it has come, and what it has
+		if command == "cache" || b.start == 0 {
+			b.start = b.Start()
+		}
+		b.cache.Version, b.cache.Newest, _ = strings.Cut(strings.TrimSuffix(args[0], ":"), "/")
+		b.cache.Children = kidsOf(args[1:])
+		return b.view()
+	case "again":
+		return b.view()
+	case "selector":
+		b.cache.Selector = labels.SelectorFromSet(labels.Set{"app": args[0]})
+	case "done":
+		b.Done()
+	case "wait":
+		d, err := time.ParseDuration(args[0])
+		if err != nil {
+			return err.Error()
+		}
+		b.now = b.now.Add(d)
+	default:
+		return b.tell(command, args)
+	}
+	return ""
+}
+
+func (b *book) tell(command string, args []string) string {
+	switch command {
+	case "told":
+		args, start := b.began(args)
+		return errText(b.Told(start, kidOf(args[0]), b.now))
+	case "gone":
+		args, start := b.began(args)
+		b.Gone(start, uidOf(args[0]), b.now)
+	case "left":
+		id, version, _ := strings.Cut(args[0], "@")
+		b.Left(uidOf(id), version, b.now)
+	case "list":
+		args, start := b.began(args)
+		restored, err := b.Listed(start, ledger.List[kid]{Items: kidsOf(args[1:]), Version: strings.TrimSuffix(args[0], ":")}, b.cache, b.now)
+		if restored {
+			return "restored"
+		}
+		return errText(err)
+	case "void":
+		b.Void()
+	case "forget":
+		b.Forget()
+	case "doubt":
+		id, version, _ := strings.Cut(args[0], "@")
+		b.Doubt(uidOf(id), version, b.now)
+	case "sure":
+		b.Sure(types.UID(args[0]))
+	case "sending":
+		b.Sending(named(args[0]), b.now)
+	case "refused":
+		b.Refused(named(args[0]))
+	case "bears":
+		c := kidOf(args[0])
+		is, ours := rules.Bearer(c)
+		b.Bears(named(c.Name), c.UID, is, ours)
+	case "none":
+		b.NoneBears(named(args[0]))
+	case "looked": // at a name, since a while
+		took := time.Duration(0)
+		if len(args) > 1 {
+			took, _ = time.ParseDuration(args[1])
+		}
+		b.Looked(named(args[0]), b.now.Add(-took), b.now)
+	case "failed": // to look at a name
+		b.PutOff(named(args[0]), b.now)
+	default:
+		return b.show(command)
+	}
+	return ""
+}
+
+func (b *book) show(command string) string {
+	switch command {
+	case "again?":
+		return b.Again(b.now).String()
+	case "unanswered?":
+		return b.Unanswered(b.now).String()
+	case "doubts?":
+		sent := b.Doubted()
+		var all []string
+		for _, id := range slices.Sorted(maps.Keys(sent)) {
+			all = append(all, fmt.Sprint(id, " ", b.now.Sub(sent[id])))
+		}
+		return strings.Join(all, ", ")
+	case "names?":
+		return b.names(b.Names())
+	case "open?":
+		return b.names(b.Open())
+	case "holds?":
+		return b.Holds()
+	}
+	return "no such command: " + command
+}
+
+func (b *book) names(names []ledger.Name) string {
+	bearers := []string{"nobody", "replica", "leaver", "stranger"}
+	var all []string
+	for _, n := range names {
+		text := fmt.Sprintf("%s %s, next look %v", n.Name, bearers[n.Bearer], max(n.NextLook(b.now), 0))
+		if n.IsTaken() {
+			text += ", taken"
+		}
+		if n.HasLanded(b.now) {
+			text += ", landed"
+		}
+		all = append(all, text)
+	}
+	return strings.Join(all, "; ")
+}
+
+func (b *book) view() string {
+	v, err := b.View(b.start, b.cache, b.now)
+	if err != nil {
+		return err.Error()
+	}
+	words := []string{}
+	for _, c := range v.Children {
+		words = append(words, c.Labels["text"])
+	}
+	if v.Old {
+		words = append(words, "OLD")
+	}
+	if v.Unmet {
+		words = append(words, "UNMET")
+	}
+	return strings.Join(words, " ")
+}
+
+func errText(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}
+
+func playAll(t *testing.T, stories [][2]string) {
+	t.Helper()
+	for _, s := range stories {
+		t.Run(s[0], func(t *testing.T) {
+			t.Parallel()
+			play(t, s[1])
+		})
+	}
+}

@@ -1,0 +1,103 @@
+// Copyright The replicakit Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package ledger
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Clone returns a copy that shares nothing that changes.
+func (l *Ledger[C]) Clone() *Ledger[C] {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	c := &Ledger[C]{
+		Patience: l.Patience,
+		moment:   l.moment, viewed: l.viewed, cached: l.cached, known: maps.Clone(l.known), underWay: l.underWay,
+		names: slices.Clone(l.names), list: l.list, selector: l.selector, read: l.read,
+		void: l.void, ahead: l.ahead, passed: l.passed, hides: l.hides, lacks: l.lacks,
+	}
+	for i := range c.names {
+		c.names[i].settled = maps.Clone(c.names[i].settled)
+	}
+	c.list.children = maps.Clone(l.list.children)
+	for id, e := range l.children {
+		copied := *e
+		c.entry(id)
+		c.children[id] = &copied
+	}
+	return c
+}
+
+// Knows tells all that the ledger knows. Moments are told by their order, because nothing
+// else of them matters.
+func (l *Ledger[C]) Knows(now time.Time) string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	moments := map[Moment]int{0: 0, l.viewed: 0, l.list.start: 0}
+	for _, e := range l.children {
+		for _, m := range []Moment{e.fact.newest.at, e.fact.latest.at, e.fact.gone, e.told, e.shown} {
+			moments[m] = 0
+		}
+	}
+	for i, m := range slices.Sorted(maps.Keys(moments)) {
+		moments[m] = i
+	}
+	var b strings.Builder
+	ago := func(t time.Time) string {
+		if t.IsZero() {
+			return "never"
+		}
+		return now.Sub(t).String()
+	}
+	say := func(w word[C]) string {
+		if w.is == unsaid {
+			return "-"
+		}
+		text := fmt.Sprint(w.is, "@", w.version, "#", moments[w.at])
+		if w.is == there {
+			text += fmt.Sprint(nameOf(w.child), w.child.GetResourceVersion(), w.child.GetLabels())
+		}
+		return text
+	}
+	for _, id := range slices.Sorted(maps.Keys(l.children)) {
+		e := l.children[id]
+		fmt.Fprint(&b, id, "(", say(e.fact.newest), " ", say(e.fact.latest), " ", e.fact.unnumbered, " ", e.fact.gone > 0, " ", ago(e.since))
+		fmt.Fprint(&b, " told", moments[e.told], " shown", moments[e.shown], e.shown == l.viewed, " doubt", e.doubt.version, ago(e.doubt.sent), ")")
+	}
+	for _, n := range l.names {
+		fmt.Fprint(&b, n.Name, "(", ago(n.Sent), n.Bearer, n.open, slices.Sorted(maps.Keys(n.settled)), ago(n.look.since), n.look.lasts, ")")
+	}
+	if l.list.start > 0 {
+		fmt.Fprint(&b, "bar", l.list.version, moments[l.list.start], slices.Sorted(maps.Keys(l.list.children)), ago(l.list.since))
+	}
+	fmt.Fprint(&b, " void", l.void, " ahead", l.ahead, " read", l.read, " passed", ago(l.passed.since), l.passed.lasts, l.hides, l.lacks, l.underWay)
+	return b.String()
+}
+
+// Holds tells how much the ledger holds.
+func (l *Ledger[C]) Holds() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var all []string
+	if n := len(l.children); n > 0 {
+		all = append(all, fmt.Sprintf("%d entries", n))
+	}
+	if n := len(l.names); n > 0 {
+		all = append(all, fmt.Sprintf("%d names", n))
+	}
+	if l.list.start > 0 {
+		all = append(all, "a list")
+	}
+	if l.void || l.ahead != "" {
+		all = append(all, "an epoch")
+	}
+	if len(all) == 0 {
+		return "nothing"
+	}
+	return strings.Join(all, ", ")
+}

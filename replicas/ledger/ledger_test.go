@@ -1,0 +1,167 @@
+// Copyright The replicakit Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package ledger_test
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/replicakit/replicakit/replicas/ledger"
+)
+
+func TestBadInput(t *testing.T) {
+	t.Parallel()
+	known := ledger.Ledger[kid]{}
+	start := known.Start()
+	a := kidOf("a@5")
+	view := func(start ledger.Moment, s ledger.Snapshot[kid]) error {
+		_, err := known.View(start, s, began)
+		return err
+	}
+	listed := func(start ledger.Moment, s ledger.Snapshot[kid], items ...kid) error {
+		_, err := known.Listed(start, ledger.List[kid]{Items: items}, s, began)
+		return err
+	}
+	for _, tt := range []struct {
+		name string
+		err  error
+		want string
+	}{
+		{"a view without a start", view(0, ledger.Snapshot[kid]{Rules: rules}), "ledger: start is not from Start"},
+		{"a view without rules", view(start, ledger.Snapshot[kid]{}), "ledger: one of Rules is nil"},
+		{"a view of a nil child", view(start, ledger.Snapshot[kid]{Rules: rules, Children: []kid{a, nil}}), "ledger: children[1] is nil"},
+		{"a list without a start", listed(0, ledger.Snapshot[kid]{Rules: rules}), "ledger: start is not from Start"},
+		{"a list without rules", listed(start, ledger.Snapshot[kid]{}, a), "ledger: one of Rules is nil"},
+		{"a list with a nil child", listed(start, ledger.Snapshot[kid]{Rules: rules}, a, nil), "ledger: items[1] is nil"},
+		{"a list after a cache with a nil child", listed(start, ledger.Snapshot[kid]{Rules: rules, Children: []kid{nil}}, a), "ledger: children[0] is nil"},
+		{"an answer without a start", known.Told(0, a, began), "ledger: start is not from Start"},
+		{"an answer of a nil child", known.Told(start, nil, began), "ledger: a child is nil"},
+		{"an answer without a name", known.Told(start, &metav1.PartialObjectMetadata{}, began), "ledger: a child without a name"},
+	} {
+		assert.EqualError(t, tt.err, tt.want, tt.name)
+	}
+	assert.Equal(t, "nothing", known.Holds())
+	nothing, err := known.View(start, ledger.Snapshot[kid]{Rules: rules}, began)
+	require.NoError(t, err)
+	assert.Zero(t, nothing)
+
+	var mixed ledger.Ledger[metav1.Object]
+	require.EqualError(t, mixed.Told(mixed.Start(), (*corev1.Pod)(nil), began), "ledger: a child is nil", "a nil pointer in an interface is nil")
+}
+
+// Objects of a fake client may have no UID. Then they are told from each other by their
+// namespaces and names.
+func TestNoUIDs(t *testing.T) {
+	t.Parallel()
+	var known ledger.Ledger[kid]
+	a, b := kidOf("a@5"), kidOf("b@6")
+	a.UID, b.UID = "", ""
+	require.NoError(t, known.Told(known.Start(), b, began))
+	known.Gone(known.Start(), "shop/a", began)
+	view, err := known.View(known.Start(), ledger.Snapshot[kid]{Version: "4", Children: []kid{a}, Rules: rules}, began)
+	require.NoError(t, err)
+	assert.Equal(t, []kid{b}, view.Children)
+}
+
+// What the ledger returns is the caller's, and what it is given stays as it is.
+func TestNothingIsShared(t *testing.T) {
+	t.Parallel()
+	var known ledger.Ledger[kid]
+	cached := []kid{kidOf("a@3"), kidOf("b@4")}
+	items := []kid{kidOf("c@8!"), kidOf("b@9")}
+	s := ledger.Snapshot[kid]{Version: "5", Children: cached, Rules: rules}
+	view, err := known.View(known.Start(), s, began)
+	require.NoError(t, err)
+	assert.Same(t, &cached[0], &view.Children[0], "if nothing is known, the view is the snapshot")
+	_, err = known.Listed(known.Start(), ledger.List[kid]{Items: items, Version: "9"}, s, began)
+	require.NoError(t, err)
+	view, err = known.View(known.Start(), s, began)
+	require.NoError(t, err)
+	assert.Equal(t, []kid{items[1]}, view.Children)
+	assert.Equal(t, []kid{kidOf("a@3"), kidOf("b@4")}, cached)
+	assert.Equal(t, []kid{kidOf("c@8!"), kidOf("b@9")}, items)
+
+	known.Sending(named("x"), began)
+	known.Doubt("b", "", began)
+	names, doubts := known.Names(), known.Doubted()
+	names[0].Name = "other"
+	delete(doubts, "b")
+	assert.Equal(t, "x", known.Names()[0].Name)
+	assert.Len(t, known.Doubted(), 1)
+}
+
+// Patience may be chosen.
+func TestPatience(t *testing.T) {
+	t.Parallel()
+	known := ledger.Ledger[kid]{Patience: time.Second}
+	require.NoError(t, known.Told(known.Start(), kidOf("a@7"), began))
+	s := ledger.Snapshot[kid]{Version: "5", Rules: rules}
+	view, err := known.View(known.Start(), s, began.Add(time.Second))
+	require.NoError(t, err)
+	assert.False(t, view.Old)
+	assert.Equal(t, time.Nanosecond, known.Again(began.Add(time.Second)))
+	view, err = known.View(known.Start(), s, began.Add(time.Second+1))
+	require.NoError(t, err)
+	assert.True(t, view.Old)
+}
+
+// Calls that are made at once tell what they have shown at once, and events come at any
+// time.
+func TestManyGoroutines(t *testing.T) {
+	t.Parallel()
+	var known ledger.Ledger[kid]
+	var s ledger.Snapshot[kid]
+	s.Version, s.Rules = "1000", rules
+	for i := range 100 {
+		s.Children = append(s.Children, kidOf(fmt.Sprintf("c%d@%d", i, i+1)))
+	}
+	var all sync.WaitGroup
+	for range 5 { // passes
+		start := known.Start()
+		_, err := known.View(start, s, began)
+		require.NoError(t, err)
+		for i := range 20 {
+			all.Go(func() {
+				id, name := types.UID(fmt.Sprint("c", i)), named(fmt.Sprint("c", i))
+				call := known.Start()
+				known.Sending(name, began)
+				assert.NoError(t, known.Told(call, kidOf(fmt.Sprintf("c%d@%d", i, 2000+i)), began))
+				known.Gone(call, types.UID(fmt.Sprint("c", 50+i)), began)
+				known.Bears(name, id, ledger.Stranger, false)
+				known.NoneBears(name)
+				known.Looked(name, began, began)
+				known.PutOff(name, began)
+				known.Refused(name)
+				known.Doubt(id, "", began)
+			})
+			all.Go(func() {
+				known.Left(types.UID(fmt.Sprint("c", 80+i)), fmt.Sprint(3000+i), began)
+				known.Names()
+				known.Open()
+				known.Doubted()
+				known.Again(began)
+				known.Unanswered(began)
+			})
+		}
+		all.Wait()
+		_, err = known.Listed(known.Start(), ledger.List[kid]{Items: s.Children[:50], Version: "4000"}, s, began)
+		require.NoError(t, err)
+		known.Sure("c1")
+		known.Done()
+	}
+	view, err := known.View(known.Start(), s, began)
+	require.NoError(t, err)
+	assert.Equal(t, 50, len(view.Children), "the others are gone, have left, or are not in the list") //nolint:testifylint // it would print each
+	known.Void()
+	known.Forget()
+	assert.Equal(t, "19 entries", known.Holds(), "of the doubts")
+}

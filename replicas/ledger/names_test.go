@@ -1,0 +1,226 @@
+// Copyright The replicakit Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package ledger_test
+
+import "testing"
+
+func TestNames(t *testing.T) {
+	t.Parallel()
+	playAll(t, [][2]string{
+		{"a name is open until its child is seen", `
+			sending a
+			names? => a nobody, next look 0s
+			cache 5: =>
+			open? => a nobody, next look 0s
+			cache 6: a@6 => a@6
+			names? =>`},
+		{"an answer settles it", `
+			sending a
+			bears a@6
+			names? =>`},
+		{"a refusal settles it", `
+			sending a
+			refused a
+			names? =>
+			refused a`},
+		{"a child settles one creation, and not the one that was sent when it was there before", `
+			sending a
+			sending a
+			bears u/a@6
+			names? => a replica, next look 5m0s
+			bears u/a@6
+			names? => a replica, next look 5m0s
+			open? =>
+			cache 7: =>
+			open? => a nobody, next look 0s
+			bears v/a@8
+			names? =>`},
+		{"a child that left and a later one of its name settle two", `
+			sending a
+			sending a
+			cache 6: u/a@6 => u/a@6
+			open? =>
+			cache 8: v/a@8 => v/a@8
+			names? =>`},
+		{"one refusal settles one of two", `
+			sending a
+			sending a
+			refused a
+			names? => a nobody, next look 0s
+			refused a
+			names? =>`},
+		{"a child of the owner that is being deleted settles a creation, and keeps the name", `
+			sending a
+			sending a
+			cache 6: a@6- => a@6-
+			names? => a leaver, next look 0s, taken
+			open? => a leaver, next look 0s, taken
+			cache 7: =>
+			open? => a nobody, next look 0s`},
+		{"a stranger settles none, and keeps the name though views do not show it", `
+			sending a
+			bears a@6!
+			cache 7: =>
+			names? => a stranger, next look 0s, taken
+			none a
+			names? => a nobody, next look 0s`},
+		{"an orphan is a stranger until it is adopted", `
+			sending a
+			cache 6: a@6? => a@6?
+			names? => a stranger, next look 0s, taken
+			cache 7: a@7 => a@7
+			names? =>`},
+		{"a look that finds nothing settles nothing while a request may land", `
+			sending a
+			looked a
+			names? => a nobody, next look 1s
+			wait 1s
+			looked a
+			names? => a nobody, next look 2s
+			wait 4m
+			looked a
+			names? => a nobody, next look 4s
+			wait 57s
+			looked a
+			names? => a nobody, next look 2s
+			wait 2s
+			names? => a nobody, next look 0s, landed
+			looked a 1s
+			names? => a nobody, next look 4s, landed
+			wait 4s
+			looked a
+			names? =>`},
+		{"a name that is sent again is looked for anew", `
+			sending a
+			looked a
+			looked a
+			names? => a nobody, next look 2s
+			sending a
+			names? => a nobody, next look 0s`},
+		{"looks are at most a minute apart", `
+			sending a
+			failed a
+			failed a
+			failed a
+			failed a
+			failed a
+			failed a
+			names? => a nobody, next look 32s
+			failed a
+			names? => a nobody, next look 1m0s
+			failed a
+			names? => a nobody, next look 1m0s
+			wait 10m
+			failed a
+			names? => a nobody, next look 1m0s, landed`},
+		{"while a replica bears it, no look is needed until all requests have landed", `
+			sending a
+			sending a
+			bears a@6
+			wait 1m
+			names? => a replica, next look 4m0s`},
+		{"a name that was not sent has no bearer", `
+			bears a@6
+			none a
+			looked a
+			failed a
+			refused a
+			names? =>`},
+		{"names are in the order in which they were sent", `
+			sending b
+			sending a
+			sending b
+			names? => b nobody, next look 0s; a nobody, next look 0s`},
+		{"the longest time that a request may take", `
+			unanswered? => 0s
+			sending a
+			wait 1m
+			unanswered? => 4m0s
+			doubt b
+			unanswered? => 5m0s
+			sure b
+			unanswered? => 4m0s
+			wait 5m
+			unanswered? => 0s`},
+		{"a clock that goes back begins the wait anew", `
+			sending a
+			looked a
+			looked a
+			wait -1h
+			names? => a nobody, next look 2s`},
+	})
+}
+
+func TestDoubts(t *testing.T) {
+	t.Parallel()
+	playAll(t, [][2]string{
+		{"a deletion without an answer is doubted until a view lacks the child", `
+			cache 5: a@3 => a@3
+			doubt a@3
+			doubts? => a 0s
+			cache 6: a@3 => a@3
+			wait 10h
+			doubts? => a 10h0m0s
+			cache 7: =>
+			doubts? =>
+			holds? => nothing`},
+		{"it ends when the child is seen to be deleted", `
+			doubt a
+			cache 6: a@6- => a@6-
+			doubts? =>`},
+		{"it ends when the child is seen in a later version than the call carried", `
+			doubt a@3
+			cache 6: a@6 => a@6
+			doubts? =>`},
+		{"a call that carried no version is doubted in each", `
+			doubt a
+			cache 6: a@6 => a@6
+			doubts? => a 0s`},
+		{"an older version of the cache proves nothing", `
+			doubt a@5
+			cache 4: a@3 => a@3
+			doubts? => a 0s`},
+		{"of two calls that carried different versions each may take effect", `
+			doubt a@3
+			wait 1s
+			doubt a@5
+			cache 9: a@9 => a@9
+			doubts? => a 0s`},
+		{"a second call with the same version is doubted from then on", `
+			doubt a@3
+			wait 1s
+			doubt a@3
+			doubts? => a 0s
+			cache 9: a@9 => a@9
+			doubts? =>`},
+		{"an answer to another call ends it, if it shows a later version", `
+			doubt a@3
+			told a@5
+			cache 4: => a@5
+			doubts? =>`},
+		{"a child that is gone is doubted no longer", `
+			doubt a
+			gone a
+			cache 4: a@3 =>
+			doubts? =>`},
+		{"what is certain is doubted no longer", `
+			doubt a
+			sure a
+			sure b
+			doubts? =>
+			holds? => nothing`},
+		{"a child that a later list lacks is doubted no longer", `
+			cache 5: a@3 => a@3
+			doubt a
+			list 9: =>
+			again =>
+			doubts? =>`},
+		{"if the cache shows it later all the same, it is hidden, and doubted no longer", `
+			cache 5: => 
+			list 9: =>
+			doubt a
+			cache 6: a@6 =>
+			doubts? =>`},
+	})
+}

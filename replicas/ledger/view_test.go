@@ -1,0 +1,546 @@
+// Copyright The replicakit Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package ledger_test
+
+import "testing"
+
+func TestView(t *testing.T) {
+	t.Parallel()
+	playAll(t, [][2]string{
+		{"if nothing is known, the cache is believed", `
+			cache 5: a@3 b@4 c@5! => a@3 b@4 c@5!
+			holds? => nothing
+			again? => 0s`},
+		{"a child that the cache lacks follows after those that it has", `
+			told z@7
+			told y@8
+			cache 5: b@4 a@3 => b@4 a@3 z@7 y@8
+			again? => 5m0.000000001s`},
+		{"children that one call has shown are in the order of their names, and then of their UIDs", `
+			call c
+			told z@7 of c
+			told y@8 of c
+			told v/x@9 of c
+			told u/w@9 of c
+			cache 5: => u/w@9 v/x@9 y@8 z@7`},
+		{"a version that the cache has not reached is laid over it", `
+			told a@7?
+			cache 5: a@3 => a@7?
+			cache 6: a@6 => a@7?
+			holds? => 1 entries
+			cache 7: a@7? => a@7?
+			holds? => nothing`},
+		{"a cached child that is newer than what was said is believed", `
+			told a@7
+			cache 8: a@8? => a@8?
+			holds? => nothing`},
+		{"a child is newer by its own version if that of the cache is not known", `
+			told a@7
+			cache : a@6? => a@7
+			cache : a@8? => a@8?
+			holds? => nothing`},
+		{"a cache that has come as far shows a child even in an earlier version", `
+			told a@7
+			cache 9: a@6 => a@6
+			holds? => nothing`},
+		{"a cache that has come as far and lacks a child shows that it is gone", `
+			told a@7
+			cache 6: => a@7
+			cache 7: =>
+			holds? => nothing`},
+		{"what was said after the cache was read is newer, even if versions say otherwise", `
+			begin
+			told a@4
+			old 5: a@5? => a@4
+			cache 5: a@5? => a@5?`},
+		{"a child without a version is believed as the cache has it", `
+			told a@
+			cache 5: a@3? => a@3?
+			holds? => nothing`},
+		{"a child that does not exist is left out until the cache drops it", `
+			gone a
+			cache 5: a@3 b@4 => b@4
+			cache 6: a@6 b@4 => b@4
+			holds? => 1 entries
+			cache 7: b@4 => b@4
+			wait 5m1s
+			cache 7: b@4 => b@4
+			holds? => nothing`},
+		{"an empty UID is no child's", `
+			gone /
+			left /
+			doubt /
+			cache 5: a@3 => a@3
+			wait 5m1s
+			cache 5: a@3 => a@3
+			holds? => nothing`},
+		{"a fact that the cache does not show for five minutes makes the view old", `
+			told a@7
+			cache 5: => a@7
+			wait 5m
+			cache 5: => a@7
+			again? => 1ns
+			wait 1s
+			cache 5: => a@7 OLD UNMET
+			again? => 5m0s
+			list 8: =>
+			again =>
+			again? => 0s`},
+		{"a child that is gone and that the cache has for five minutes makes the view old", `
+			gone a
+			cache 5: a@3 =>
+			wait 5m1s
+			cache 5: a@3 => OLD UNMET`},
+		{"a version that the cache does not reach for five minutes makes the view old", `
+			told a@7
+			wait 5m1s
+			cache 5: a@3 => a@7 OLD UNMET
+			list 9: a@7
+			cache 5: a@3 => a@7
+			wait 4m
+			told b@10
+			wait 2m
+			cache 5: a@3 => a@7 b@10 OLD UNMET`},
+		{"an older fact does not make the view old if the cache shows it", `
+			told a@7
+			wait 5m1s
+			cache 7: a@7 => a@7`},
+		{"a child of another namespace is not a child of the same name", `
+			told a@7
+			cache 5: z/a@3 => a@7`},
+	})
+}
+
+func TestLeft(t *testing.T) {
+	t.Parallel()
+	playAll(t, [][2]string{
+		{"an event that follows what was said ends it", `
+			told a@7
+			left a@9
+			cache 5: =>
+			holds? => nothing`},
+		{"an event of the time before proves nothing", `
+			told a@7
+			left a@6
+			cache 5: => a@7`},
+		{"the child may be gone without a version of its event", `
+			told a@7
+			left a
+			cache 6: =>`},
+		{"an event of what is not known is not kept", `
+			left a@7
+			holds? => nothing`},
+		{"an event while a pass is under way is kept, and dropped by the next view", `
+			begin
+			left a@7
+			old 5: a@4 b@5 => b@5
+			again => b@5
+			holds? => 1 entries
+			cache 7: b@5 => b@5
+			holds? => nothing`},
+		{"an answer to an older call does not bring back a child that left", `
+			call c
+			cache 5: a@4 => a@4
+			left a@7
+			told a@6 of c
+			cache 5: a@4 =>`},
+		{"an answer that follows the event does: it matches again", `
+			cache 5: a@4 => a@4
+			left a@7
+			told a@8
+			cache 7: => a@8`},
+		{"an answer counts even if the event of the time before comes later", `
+			cache 5: a@4 => a@4
+			told a@8
+			left a@6
+			cache 6: => a@8
+			cache 8: a@8 => a@8`},
+		{"without a version a later answer brings it back", `
+			cache : a@4 => a@4
+			left a
+			told a@
+			cache : => a@`},
+		{"after the pass events of what is not known are not kept any more", `
+			cache 5: a@4 => a@4
+			done
+			left a@7
+			holds? => nothing`},
+		{"a child that came and went in the cache before its answer is not there", `
+			call c
+			left a
+			told a@6 of c
+			cache : => 
+			holds? => nothing`},
+		{"a child that came and went, by versions", `
+			call c
+			left a@8
+			told a@6 of c
+			cache 8: =>
+			holds? => nothing`},
+		{"a child that the cache had and has no longer is gone, without any version", `
+			cache : a@ => a@
+			told a@
+			cache : =>
+			holds? => nothing`},
+		{"a child that the cache has never had is awaited", `
+			told a@
+			cache : => a@
+			cache : => a@
+			cache : a@ => a@
+			holds? => nothing`},
+		{"an empty cache has had no child", `
+			cache : => 
+			told a@
+			cache : => a@`},
+		{"an event that says nothing of a doubted child leaves the doubt", `
+			doubt a@4
+			left a@6
+			doubts? => a 0s
+			cache 6: =>
+			doubts? => `},
+	})
+}
+
+func TestNamesakes(t *testing.T) {
+	t.Parallel()
+	playAll(t, [][2]string{
+		{"the cached child is gone if the other one is newer", `
+			told b/a@9
+			cache 5: a/a@3 c@4 => c@4 b/a@9
+			cache 9: b/a@9 c@4 => b/a@9 c@4
+			holds? => nothing`},
+		{"the other one is gone if the cached child is newer", `
+			told b/a@5
+			cache 4: a/a@9 => a/a@9
+			cache 9: a/a@9 => a/a@9`},
+		{"without versions the children must be listed", `
+			told b/a@
+			cache : a/a@ => a/a@ b/a@ OLD UNMET
+			list : b/a@
+			cache : a/a@ => b/a@`},
+		{"with one version too", `
+			told b/a@5
+			cache 4: a/a@5 => a/a@5 b/a@5 OLD UNMET`},
+		{"of two that the cache lacks the older one is gone", `
+			told a/a@5
+			told b/a@9
+			cache 4: => b/a@9
+			told c/a@7
+			cache 4: => b/a@9`},
+		{"of two that the cache lacks, without versions, the one that was said first is gone", `
+			told a/a@
+			told b/a@
+			cache : => b/a@`},
+		{"one that is gone leaves its name to the other one", `
+			told b/a@9
+			gone b
+			cache 5: a/a@3 => a/a@3`},
+	})
+}
+
+func TestListed(t *testing.T) {
+	t.Parallel()
+	playAll(t, [][2]string{
+		{"a list that shows what the cache has leaves nothing but itself", `
+			cache 5: a@3 b@4 => a@3 b@4
+			list 6: a@3 b@4
+			again => a@3 b@4
+			holds? => a list
+			cache 6: a@3 b@4 => a@3 b@4
+			holds? => nothing`},
+		{"a list is laid over an older cache", `
+			cache 5: a@3 b@4 => a@3 b@4
+			list 9: a@8 c@9
+			again => a@8 c@9
+			cache 6: a@3 b@4 => a@8 c@9
+			cache 9: a@8 c@9 => a@8 c@9
+			holds? => nothing`},
+		{"a watch that goes on where it was shows the dead once more", `
+			cache 5: => 
+			list 9: a@8
+			again => a@8
+			cache 6: x@6 => a@8
+			again? => 5m0.000000001s
+			cache 7: x@6 y@7 => a@8
+			cache 8: y@7 a@8 => a@8
+			cache 10: a@8 b@10 => a@8 b@10
+			holds? => nothing`},
+		{"what the list hides for five minutes makes the view old", `
+			cache 5: x@3 => x@3
+			list 9: =>
+			again =>
+			again? => 5m0.000000001s
+			wait 5m1s
+			cache 5: x@3 => OLD UNMET
+			list 11: x@3
+			again => x@3`},
+		{"a child that is newer than the list is there", `
+			cache 5: => 
+			list 9: =>
+			cache 5: x@10 => x@10`},
+		{"a child that does not match is not hidden", `
+			cache 5: x@3! y@3~ => x@3! y@3~
+			list 9: =>
+			again => x@3! y@3~`},
+		{"a list without a version is newer than the view, and only another list brings a child back", `
+			cache : a@3 b@4 => a@3 b@4
+			list : a@3
+			again => a@3
+			cache : a@3 b@4 => a@3
+			cache : a@3 b@5 => a@3
+			wait 5m1s
+			cache : a@3 b@5 => a@3 OLD UNMET
+			list : a@3 b@5
+			again => a@3 b@5`},
+		{"a list that lacks a child takes it out of the view", `
+			told a@7
+			cache 5: => a@7
+			list 9: =>
+			again =>
+			cache 9: =>
+			holds? => nothing`},
+		{"a list of the version of what was said is unclear, and another one decides", `
+			told a@7
+			cache 5: => a@7
+			list 7: =>
+			again => OLD UNMET
+			list 8: =>
+			again =>`},
+		{"what is unclear of a cached child makes the view old too", `
+			told a@7
+			cache 5: a@3 => a@7
+			list 7: =>
+			again => a@3 OLD UNMET
+			cache 7: a@7 => a@7
+			holds? => nothing`},
+		{"a child that was said after the list began stays", `
+			call l
+			told a@9
+			cache 5: => a@9
+			list 8: of l
+			again => a@9`},
+		{"without versions it stays as well", `
+			call l
+			told a@
+			cache : => a@
+			list : of l
+			again => a@`},
+		{"a child that left while the list was made stays out", `
+			cache 5: a@4 => a@4
+			call l
+			left a@8
+			list 7: a@4 of l
+			again =>`},
+		{"a child that a list lacks because it does not match is as the cache has it", `
+			told a@7
+			cache 5: a@3 => a@7
+			list 9: =>
+			again =>
+			cache 8: a@8~ => a@8~
+			holds? => a list`},
+		{"others in the list count for nothing", `
+			cache 5: => 
+			list 9: a@8! b@8~ c@8
+			again => c@8`},
+		{"an older fact is not refreshed by a list that says the same, but it counts anew", `
+			told a@7
+			wait 4m
+			cache 5: => a@7
+			list 8: a@7
+			wait 4m
+			cache 5: => a@7`},
+		{"what a list without versions said is over when the cache has come as far as the list", `
+			cache 5: a@ => a@
+			list 9: b@
+			again => b@
+			cache 9: b@ => b@
+			holds? => nothing`},
+		{"two lists: the second one counts, if it is newer", `
+			cache 5: a@3 => a@3
+			list 9: =>
+			list 10: a@3
+			again => a@3`},
+		{"the children that hid are not forgotten by a second list of the same version", `
+			cache 5: a@3 => a@3
+			list 9: =>
+			list 9: =>
+			again =>`},
+	})
+}
+
+func TestSelectorChanges(t *testing.T) {
+	t.Parallel()
+	playAll(t, [][2]string{
+		{"what a list by the former selector has shown proves nothing", `
+			cache 5: a@3 => a@3
+			list 9: =>
+			again =>
+			selector db
+			again => a@3 OLD
+			list 9: a@3
+			again => a@3`},
+		{"no list, no fact: no matter", `
+			cache 5: a@3 => a@3
+			selector db
+			again => a@3`},
+		{"facts of the former one are dropped, and doubts and names stay", `
+			cache 5: a@3 => a@3
+			told a@7
+			doubt a@3
+			sending b
+			selector db
+			again => a@3 OLD
+			doubts? => a 0s
+			names? => b nobody, next look 0s`},
+	})
+}
+
+func TestEpochs(t *testing.T) {
+	t.Parallel()
+	playAll(t, [][2]string{
+		{"a cache that goes back ends what was known", `
+			told b@9
+			cache 8: a@3 => a@3 b@9
+			cache 4: a@3 => a@3 OLD
+			list 5: a@3
+			cache 4: a@3 => a@3`},
+		{"a cache that goes back and of which nothing is known beyond it does no harm", `
+			cache 8: a@3 => a@3
+			cache 4: a@3 => a@3`},
+		{"a list that is older than the cache", `
+			cache 20: a@3 b@19 => a@3 b@19
+			list 10: a@3 c@9 => restored
+			again => a@3 c@9 OLD
+			holds? => 2 entries, a list, an epoch
+			cache 21: a@3 b@19 d@21 => a@3 c@9 OLD
+			list 12: a@3 d@12 => restored
+			again => a@3 d@12 OLD
+			cache 12: a@3 d@12 => a@3 d@12
+			holds? => nothing`},
+		{"a list that is older than the one before", `
+			cache 5: a@3 => a@3
+			list 9: a@3 b@8
+			list 7: a@3 => restored
+			again => a@3`},
+		{"a list that is older than an answer", `
+			cache 5: a@3 => a@3
+			told a@9
+			list 7: a@3 => restored
+			again => a@3`},
+		{"a list that is older than an answer to a call that ended while the list was made", `
+			cache 5: a@3 => a@3
+			call l
+			told a@9
+			list 7: a@3 of l
+			again => a@9`},
+		{"a list that shows a child that was gone", `
+			cache 5: a@3 => a@3
+			gone a
+			list 9: a@3 => restored
+			again => a@3`},
+		{"a list that began before a child was gone", `
+			cache 5: a@3 => a@3
+			call l
+			gone a
+			list 9: a@3 of l
+			again =>`},
+		{"an answer of an earlier version than was known when its call began", `
+			told a@9
+			told a@6
+			cache 5: => OLD`},
+		{"an answer to an older call of an earlier version", `
+			call c
+			told a@9
+			told a@6 of c
+			cache 5: => a@9`},
+		{"a server that was restored, as somebody else has seen", `
+			told a@9
+			gone b
+			doubt c
+			sending d
+			void
+			cache 5: b@3 => b@3 OLD
+			doubts? => c 0s
+			names? => d nobody, next look 0s
+			list 7: b@3
+			again => b@3`},
+		{"after a restore a child that is doubted may be there, though the cache lacks it", `
+			doubt a
+			cache 20: a@3 => a@3
+			list 10: a@3 => restored
+			cache 21: => a@3 OLD
+			doubts? => a 0s`},
+	})
+}
+
+func TestForget(t *testing.T) {
+	t.Parallel()
+	playAll(t, [][2]string{
+		{"facts go, names and doubts stay", `
+			cache 5: a@3 => a@3
+			told b@9
+			list 10: b@9
+			doubt a
+			sending c
+			forget
+			holds? => 1 entries, 1 names
+			cache 5: a@3 => a@3
+			doubts? => a 0s`},
+		{"an owner that comes back may have another selector, and a cache that was filled anew", `
+			cache 8: a@3 => a@3
+			told b@9
+			forget
+			selector db
+			cache 4: a@3 => a@3`},
+	})
+}
+
+func TestSuspicion(t *testing.T) {
+	t.Parallel()
+	playAll(t, [][2]string{
+		{"a cache that does not tell how far it has come, and seems to have passed by a child", `
+			told a@7
+			cache /6: => a@7
+			again? => 5s
+			cache /9: => a@7 OLD
+			again? => 5s
+			wait 3s
+			cache /9: => a@7 OLD
+			again? => 5s
+			wait 2s
+			cache /9: => a@7 OLD UNMET
+			again? => 5s
+			list : a@7
+			again => a@7 OLD
+			again? => 10s
+			wait 10s
+			again => a@7 OLD UNMET
+			cache /9: a@7 => a@7
+			again? => 0s`},
+		{"a cache that tells it needs no suspicion", `
+			told a@7
+			cache 5/9: => a@7
+			again? => 5m0.000000001s`},
+	})
+}
+
+func TestAgain(t *testing.T) {
+	t.Parallel()
+	playAll(t, [][2]string{
+		{"the oldest fact decides", `
+			told a@7
+			wait 2m
+			told b@8
+			cache 5: => a@7 b@8
+			again? => 3m0.000000001s`},
+		{"a child that is gone and that the cache has no longer needs no look", `
+			gone a
+			cache 5: =>
+			again? => 0s`},
+		{"a doubt alone needs none", `
+			doubt a
+			cache 5: a@3 => a@3
+			again? => 0s`},
+	})
+}
