@@ -16,10 +16,10 @@
 // of the two types.
 //
 // The informer of owners must hold whole owners: a transform (SetTransform, or
-// informers.WithTransform) that drops their labels or annotations makes the first status
-// write erase these on the server, as /status of ReplicaSets and ReplicationControllers
-// stores them too. Children may be trimmed to what the Kind looks at, and managedFields
-// may be dropped of both.
+// informers.WithTransform) that drops their labels or annotations costs a read of the owner
+// for each status write, as /status of ReplicaSets and ReplicationControllers stores them
+// too. See controller.OwnerCache. Children may be trimmed to what the Kind looks at, and
+// managedFields may be dropped of both.
 //
 // Left to the caller: the client with its rate limits, its user agent and
 // CapRetryAfter; starting the informers; leader election; and serving the metrics.

@@ -97,10 +97,12 @@ type OwnerCache[O Object] interface {
 	// NotFound. It must be the whole owner: the status is written with it, and the
 	// status sub-resource of the kinds that Kubernetes itself serves, such as
 	// ReplicaSets, stores labels and annotations too. If a transform of the cache
-	// drops annotations, the first status write erases them on the server. The
-	// Controller notices that only where it has read the same version of the owner
-	// from the server, before a deletion, for example. From then on it writes every
-	// status to owners that it has read. Dropping managedFields is safe.
+	// dropped annotations, status writes would erase them on the server. So the
+	// Controller compares: until a read of an owner has shown that the cache has all
+	// of its annotations, or ten reads have shown owners without any, each status is
+	// written to the owner as it is read. If a read shows that the cache lacks
+	// some, all statuses are written so, which costs a read for each. A Controller that
+	// may not read owners writes to those of the cache. Dropping managedFields is safe.
 	Owner(ctx context.Context, name types.NamespacedName) (O, error)
 	// Owners returns the owners of a namespace; for namespace "", which
 	// Kind.ClusterScoped needs, all owners. One of them may want to adopt an

@@ -21,6 +21,7 @@ import (
 
 	"github.com/replicakit/replicakit/expectations"
 	"github.com/replicakit/replicakit/internal/podtest"
+	"github.com/replicakit/replicakit/replicas/controller"
 )
 
 func TestOldView(t *testing.T) {
@@ -233,6 +234,7 @@ func TestOldView(t *testing.T) {
 		pods := podsOf(replicaSet(1), 2)
 		r := newRig(1)
 		r.owner.ResourceVersion = "90"
+		controller.CacheIsWhole(r.start())
 		r.remove = func(p *corev1.Pod, _ metav1.DeleteOptions) error { return notFound(p.Name) }
 		_, err := r.pass(t, 0, pods...)
 		require.NoError(t, err)

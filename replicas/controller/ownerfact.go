@@ -154,7 +154,9 @@ func (p *pass[O, C]) readOwner(ctx context.Context) (O, error) {
 		p.ownerGone()
 		return fresh, nil
 	}
-	p.noteStripped(fresh)
+	if p.asRead = fresh; !p.OwnerWasOld { // otherwise the pass goes by what it read, not by the cache
+		p.whole.compare(p.Owner, fresh)
+	}
 	same := p.wantTheSame(p.Owner, fresh)
 	p.ownerRead = p.ownerRead || same
 	p.ownerShown(fresh, same)

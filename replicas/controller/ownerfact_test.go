@@ -16,6 +16,7 @@ import (
 
 	"github.com/replicakit/replicakit/internal/podtest"
 	"github.com/replicakit/replicakit/replicas"
+	"github.com/replicakit/replicakit/replicas/controller"
 )
 
 // behind is a rig whose cache has an owner that wants so many pods, and whose server has
@@ -74,8 +75,16 @@ func (r *rig[O, C]) comeBack(t *testing.T, from time.Duration, children ...C) ti
 func TestWhatIsReadOfTheOwnerIsRemembered(t *testing.T) {
 	t.Parallel()
 	for name, learn := range map[string]func(t *testing.T, r *podRig){
+		"before the first status write": func(t *testing.T, r *podRig) {
+			t.Helper()
+			_, err := r.pass(t, 0, ready(r.owner, int(*r.owner.Spec.Replicas))...)
+			require.NoError(t, err)
+			require.Len(t, r.statuses, 1)
+			require.Len(t, r.callsOf("read owner"), 1)
+		},
 		"after the Conflict of a status write": func(t *testing.T, r *podRig) {
 			t.Helper()
+			controller.CacheIsWhole(r.start())
 			_, err := r.pass(t, 0, ready(r.owner, int(*r.owner.Spec.Replicas))...)
 			require.NoError(t, err)
 			require.Len(t, r.statuses, 2)
@@ -93,6 +102,7 @@ func TestWhatIsReadOfTheOwnerIsRemembered(t *testing.T) {
 			fresh, _ := r.getOwner()
 			r.updateStatus = func(int, *appsv1.ReplicaSet) error { return nil }
 			r.stored = func(rs *appsv1.ReplicaSet) { rs.Spec, rs.Generation, rs.ResourceVersion = fresh.Spec, 2, "8" }
+			controller.CacheIsWhole(r.start())
 			_, err := r.pass(t, 0, ready(r.owner, int(*r.owner.Spec.Replicas))...)
 			require.NoError(t, err)
 			require.Len(t, r.statuses, 1)
@@ -110,6 +120,7 @@ func TestWhatIsReadOfTheOwnerIsRemembered(t *testing.T) {
 				t.Parallel()
 				r := behind(tt.cached, tt.wanted)
 				learn(t, r)
+				controller.CacheIsWhole(r.start())
 				r.settle()
 				pods := ready(r.owner, tt.there)
 				pass, err := r.passAt(t, 10*time.Millisecond, pods...)

@@ -6,7 +6,6 @@ package controller
 import (
 	"context"
 	"fmt"
-	"maps"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -40,37 +39,66 @@ func (p *pass[O, C]) report(ctx context.Context, passErr error) error {
 	return passErr
 }
 
-// writeStatus makes at most two writes and one read (U3).
+// writeStatus makes at most two writes (U3), and a read before each.
 func (p *pass[O, C]) writeStatus(ctx context.Context) error {
 	updated, differs, err := p.withStatus(p.Owner)
-	if err != nil || !differs || p.isDropped(p.Owner, updated) {
+	if err != nil || !differs {
 		return err
 	}
-	if !p.stripped.Load() {
-		written, err := p.updateStatus(ctx, updated)
-		if !apierrors.IsConflict(err) {
-			return p.written(updated, written, err)
+	if !p.whole.mayWrite(p.Owner) {
+		owner, err := p.toWrite(ctx)
+		if err != nil {
+			return err
+		}
+		if updated, differs, err = p.withStatus(owner); err != nil || !differs {
+			return err
 		}
 	}
-	fresh, err := p.readOwner(ctx)
-	switch {
-	case err != nil:
-		return err
-	case object.IsNil(fresh):
-		return errNoObject
-	case fresh.GetUID() != p.Owner.GetUID():
-		return fmt.Errorf("original is gone: got uid %s, wanted %s", fresh.GetUID(), p.Owner.GetUID())
-	}
-	updated, differs, err = p.withStatus(fresh)
-	if err != nil || !differs || p.isDropped(fresh, updated) {
-		return err
-	}
 	written, err := p.updateStatus(ctx, updated)
+	if !apierrors.IsConflict(err) {
+		return p.written(updated, written, err)
+	}
+	fresh, err := p.readSame(ctx)
+	if err != nil {
+		return err
+	}
+	if updated, differs, err = p.withStatus(fresh); err != nil || !differs {
+		return err
+	}
+	written, err = p.updateStatus(ctx, updated)
 	return p.written(updated, written, err)
 }
 
-// withStatus returns a copy of the owner with its new status, and whether that
-// differs.
+// toWrite returns the owner to write a status to, as the cached one may not be whole. If
+// the rights to read it are missing, it is the cached one all the same.
+func (p *pass[O, C]) toWrite(ctx context.Context) (O, error) {
+	if !object.IsNil(p.asRead) {
+		return p.asRead, nil
+	}
+	owner, err := p.readSame(ctx)
+	if apierrors.IsForbidden(err) {
+		p.whole.unreadable()
+		return p.Owner, nil
+	}
+	return owner, err
+}
+
+// readSame reads the owner from the server. It is an error if that is another one.
+func (p *pass[O, C]) readSame(ctx context.Context) (O, error) {
+	fresh, err := p.readOwner(ctx)
+	switch {
+	case err != nil:
+		return fresh, err
+	case p.OwnerErr != nil:
+		return fresh, p.OwnerErr
+	case fresh.GetUID() != p.Owner.GetUID():
+		return fresh, fmt.Errorf("original is gone: got uid %s, wanted %s", fresh.GetUID(), p.Owner.GetUID())
+	}
+	return fresh, nil
+}
+
+// withStatus returns a copy of the owner with its new status, and whether that is to be
+// written.
 func (p *pass[O, C]) withStatus(owner O) (updated O, differs bool, err error) {
 	updated, ok := owner.DeepCopyObject().(O)
 	if !ok {
@@ -79,7 +107,7 @@ func (p *pass[O, C]) withStatus(owner O) (updated O, differs bool, err error) {
 	if err := p.kind.Status(updated, p.Outcome); err != nil {
 		return updated, false, err
 	}
-	return updated, !p.sameStatus(owner, updated), nil
+	return updated, !p.sameStatus(owner, updated) && !p.isDropped(owner, updated), nil
 }
 
 func (p *pass[O, C]) sameStatus(a, b O) bool {
@@ -116,17 +144,6 @@ func (p *pass[O, C]) updateStatus(ctx context.Context, owner O) (O, error) {
 	}
 	p.ownerShown(written, same && (written.GetDeletionTimestamp() == nil) == (p.Owner.GetDeletionTimestamp() == nil))
 	return written, nil
-}
-
-// noteStripped notes that the cache has owners without all of their labels or annotations.
-// The status of some kinds, such as ReplicaSets, is written with these, and would erase
-// them: it is then written to owners as they were read from the server.
-func (p *pass[O, C]) noteStripped(fresh O) {
-	cached, version := p.Owner, p.Owner.GetResourceVersion()
-	if version != "" && version == fresh.GetResourceVersion() &&
-		(!maps.Equal(cached.GetLabels(), fresh.GetLabels()) || !maps.Equal(cached.GetAnnotations(), fresh.GetAnnotations())) {
-		p.stripped.Store(true)
-	}
 }
 
 // written records a write (X9).

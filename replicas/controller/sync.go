@@ -38,10 +38,10 @@ type reconciler[O, C Object] struct {
 
 	ownerResource, childResource schema.GroupResource
 	patchType                    types.PatchType
-	// statusCounts says that generations grow when a status is written, and stripped that
-	// the cache's owners lack labels or annotations.
-	statusCounts, stripped atomic.Bool
-	measures               *measures[O, C]
+	// statusCounts says that generations grow when a status is written.
+	statusCounts atomic.Bool
+	whole        wholeness
+	measures     *measures[O, C]
 }
 
 func newReconciler[O, C Object](kind Kind[O, C], client Client[O, C], cache Cache[O, C], opts Options) *reconciler[O, C] {
@@ -101,6 +101,7 @@ type pass[O, C Object] struct {
 	// ownerRead says that a read begun in this pass has shown that the server's owner wants
 	// what the pass goes by; ownerOld that a read has shown that it does not.
 	ownerRead, ownerOld bool
+	asRead              O // the owner as the pass has read it last, nil if it has not
 	// reads, listed and invalid count calls that may be made at the same time; invalid
 	// are patches that the server called so.
 	reads, listed, invalid atomic.Int64
@@ -162,8 +163,9 @@ type pass[O, C Object] struct {
 // one look at the server. If the Client is a Versioner and the cache tells its version,
 // that is one small list for all owners, and passes wait at most two seconds until the
 // cache has come as far. Otherwise the children of the owner are listed live. The owner
-// itself is read before its first children are created. An owner that was created at least five minutes after the first pass needs no look, even if
-// clocks differ. NewTerm makes a process that goes on a new one.
+// itself is read before its first children are created. An owner that was created at
+// least five minutes after the first pass needs no look, even if clocks differ. NewTerm
+// makes a process that goes on a new one.
 //
 // # Creations
 //
@@ -244,7 +246,8 @@ type pass[O, C Object] struct {
 // child counts by the labels and conditions in the server's answer. A deleted child
 // counts as terminating, or not at all if neither a grace period nor a finalizer
 // keeps it. If the version is not known, the status is that of the children as they
-// were before.
+// were before. Until a Controller has seen that the cache has whole owners, it writes the
+// status to the owner as it reads it; see OwnerCache.
 //
 // Expectations are recorded before the first call, and lowered for each call that
 // failed or was not made. That holds for calls that panic too: a panic reaches the

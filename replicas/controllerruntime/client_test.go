@@ -113,7 +113,10 @@ func TestAWebhookThatTakesLabelsAwayIsSeen(t *testing.T) {
 // A field that the server drops is not sent again and again.
 func TestAStatusFieldThatTheServerDrops(t *testing.T) {
 	t.Parallel()
-	f, s := clusterOver(t, func(_, _ string, body map[string]any) (int, any) {
+	f, s := clusterOver(t, func(method, _ string, body map[string]any) (int, any) {
+		if method == http.MethodGet {
+			return http.StatusOK, blue(0)
+		}
 		delete(body, "status")
 		return http.StatusOK, body
 	}, blue(0))
@@ -128,8 +131,9 @@ func TestAStatusFieldThatTheServerDrops(t *testing.T) {
 		_, err := r.Reconcile(t.Context(), request)
 		require.NoError(t, err)
 	}
-	assert.Len(t, s.requests, 1)
-	assert.Contains(t, s.requests[0], "PUT /apis/example.com/v1/namespaces/default/workerpools/blue/status")
+	require.Len(t, s.requests, 2)
+	assert.Contains(t, s.requests[0], "GET /apis/example.com/v1/namespaces/default/workerpools/blue")
+	assert.Contains(t, s.requests[1], "PUT /apis/example.com/v1/namespaces/default/workerpools/blue/status")
 }
 
 // Adoption is a merge patch for custom resources, and the answer says whose the

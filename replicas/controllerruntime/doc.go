@@ -31,9 +31,10 @@
 // failed, and lists children if the cache is known to be old or the process is new.
 //
 // The cache must hold whole owners. /status of the kinds that Kubernetes itself serves,
-// such as ReplicaSets, stores labels and annotations too: if a transform of the cache
-// drops annotations (cache.Options.DefaultTransform, or ByObject.Transform), the first
-// status write erases them. Dropping managedFields is safe.
+// such as ReplicaSets, stores labels and annotations too. If a transform of the cache
+// drops annotations (cache.Options.DefaultTransform, or ByObject.Transform), each status
+// write is preceded by a read of the owner. See controller.OwnerCache. Dropping
+// managedFields is safe.
 //
 // You may limit the cache to namespaces, labels or fields. For each owner that it
 // holds, it must hold all children: a child that it hides counts as missing. When

@@ -49,6 +49,8 @@ type settings struct {
 	idle    bool // no controllers until the test calls start
 	resends bool // the client itself sends again what may have had an effect
 	theirs  bool // the controller of ReplicaSets is Kubernetes'
+	// transform is what the caches of the controllers make of objects.
+	transform cache.TransformFunc
 }
 
 // A world is a namespace, the controllers that look after it, what they say to
@@ -168,7 +170,7 @@ func newControllers(ctx context.Context, config *rest.Config, namespace string, 
 	if err != nil {
 		return nil, err
 	}
-	factory := informers.NewSharedInformerFactoryWithOptions(client, 12*time.Hour, informers.WithNamespace(namespace))
+	factory := informers.NewSharedInformerFactoryWithOptions(client, 12*time.Hour, informers.WithNamespace(namespace), informers.WithTransform(s.transform))
 	opts, pods := s.options, factory.Core().V1().Pods().Informer()
 	opts.BurstReplicas, opts.EventClient = s.burst, client.CoreV1()
 	if s.theirs {

@@ -172,6 +172,7 @@ func failureOf(name string) (replicastest.Failure, error) {
 
 func (s *stage) createSet(a args) error {
 	rs := replicastest.NewReplicaSet(namespace, a["SET"], int32(a.n("replicas")))
+	rs.Annotations = map[string]string{"deployment.kubernetes.io/revision": "1"} // one look at it tells that the caches are whole
 	rs.Spec.MinReadySeconds = int32(a.n("min-ready"))
 	if app := a["app"]; app != "" {
 		rs.Spec.Selector.MatchLabels["app"], rs.Spec.Template.Labels["app"] = app, app

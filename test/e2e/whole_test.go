@@ -1,0 +1,83 @@
+// Copyright The replicakit Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e_test
+
+import (
+	"net/http"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// dropAnnotations is a transform that saves memory in the wrong place.
+func dropAnnotations(obj any) (any, error) {
+	if o, ok := obj.(metav1.Object); ok {
+		o.SetAnnotations(nil)
+	}
+	return obj, nil
+}
+
+// The server stores the annotations that are sent with the status of a ReplicaSet. One
+// that lacks them would take the revision from that of a Deployment.
+func TestCachesThatDropAnnotations(t *testing.T) {
+	t.Parallel()
+	revision := map[string]string{"deployment.kubernetes.io/revision": "3"}
+	create := func(w *world) *appsv1.ReplicaSet {
+		rs := replicaSet("web", 0) // so that nothing but the status is to be written at first
+		rs.Annotations = revision
+		return w.create(rs)
+	}
+	annotations := func(w *world) map[string]string {
+		rs, err := w.client.AppsV1().ReplicaSets(w.namespace).Get(w.t.Context(), "web", metav1.GetOptions{})
+		require.NoError(w.t, err)
+		return rs.Annotations
+	}
+	reports := func(w *world, rs *appsv1.ReplicaSet, n int32) {
+		w.eventually(func(c *assert.CollectT) {
+			assert.Positive(c, w.report(rs).generation, "it is seen")
+			assert.Equal(c, n, w.report(rs).Replicas)
+			assert.Equal(c, w.report(rs).generation, w.report(rs).ObservedGeneration)
+		}, "the status")
+	}
+	t.Run("the server erases what a status write lacks", func(t *testing.T) {
+		t.Parallel()
+		w := newWorldWith(t, settings{idle: true})
+		rs := create(w)
+		rs.Annotations = nil
+		_, err := w.client.AppsV1().ReplicaSets(w.namespace).UpdateStatus(t.Context(), rs, metav1.UpdateOptions{})
+		require.NoError(t, err)
+		assert.Empty(t, annotations(w), "so the tests below are worth something")
+	})
+	t.Run("no status write erases them, the first one neither", func(t *testing.T) {
+		t.Parallel()
+		w := newWorldWith(t, settings{transform: dropAnnotations})
+		rs := create(w)
+		reports(w, rs, 0)
+		require.NotEmpty(t, w.wire.of(http.MethodPut, "replicasets/status"))
+		assert.Equal(t, revision, annotations(w))
+		for _, n := range []int32{5, 1} {
+			w.scale(rs, n)
+			w.has(rs, int(n))
+			reports(w, rs, n)
+			assert.Equal(t, revision, annotations(w))
+		}
+	})
+	t.Run("with whole caches that costs one read", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t)
+		rs := create(w)
+		reports(w, rs, 0)
+		assert.Len(t, w.wire.to(http.MethodGet, "replicasets", "web"), 1)
+		w.scale(rs, 3)
+		w.has(rs, 3)
+		reports(w, rs, 3)
+		w.runAll(w.active(rs))
+		w.eventually(func(c *assert.CollectT) { assert.Equal(c, int32(3), w.report(rs).ReadyReplicas) }, "the status")
+		assert.Len(t, w.wire.to(http.MethodGet, "replicasets", "web"), 2, "and one before the first creations")
+		assert.Equal(t, revision, annotations(w))
+	})
+}
