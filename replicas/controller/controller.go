@@ -294,8 +294,11 @@ type Pass[O, C Object] struct {
 	// nothing was created or deleted by that one.
 	OwnerWasOld bool
 	// OwnerErr is why the owner could not be read from the server before children were
-	// deleted, before an adoption, or after a status write that failed.
+	// deleted, before an adoption, or before or after a status write.
 	OwnerErr error
+	// LookErr is why nothing was created, or deleted, if that is because a child could not
+	// be read from the server. An earlier creation or deletion of it had no answer.
+	LookErr error
 	// Restored reports whether such a list was older than the cache: then the
 	// server was restored from a backup.
 	Restored bool

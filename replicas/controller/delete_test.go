@@ -484,6 +484,31 @@ func TestDoubtedDeletes(t *testing.T) {
 			assert.Equal(t, []string{"web-000"}, names(pass.Deleted))
 		})
 	}
+	t.Run("nothing is deleted if such a pod is looked for in vain, and an event says so once while that lasts", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(4)
+		pods := podsOf(r.owner, 6)
+		r.remove = lost
+		_, err := r.pass(t, 0, pods...)
+		require.Error(t, err)
+		require.Len(t, r.callsOf("delete"), 2)
+		r.settle()
+		*r.owner.Spec.Replicas = 5
+		r.get = func(name string) (*corev1.Pod, error) { return nil, forbidden(name, "no rights") }
+		for i, want := range []int{1, 0} {
+			pass, err := r.pass(t, 400+i, pods...)
+			require.ErrorContains(t, err, "whose deletion had no answer")
+			require.ErrorIs(t, err, pass.LookErr)
+			assert.Empty(t, pass.Deleted)
+			assert.Len(t, r.eventsOf("Warning FailedLook"), want)
+		}
+		r.get = func(name string) (*corev1.Pod, error) { return find(pods, name) }
+		r.remove = done
+		pass, err := r.pass(t, 402, pods...)
+		require.NoError(t, err)
+		require.NoError(t, pass.LookErr)
+		assert.Len(t, pass.Deleted, 1)
+	})
 	t.Run("one that carried a resourceVersion can take effect no more once the pod has another one", func(t *testing.T) {
 		t.Parallel()
 		for name, change := range map[string]func(cached, server []*corev1.Pod){

@@ -87,7 +87,7 @@ func (p *pass[O, C]) lookForDoubted(ctx context.Context, doubted []C, sent map[t
 	start, look := p.looks(ctx, len(late))
 	for _, c := range late {
 		found, there, err := look(ctx, nameOf(c))
-		if err != nil {
+		if p.failedLook(ctx, err) {
 			return p.failure("looking for %q, whose deletion had no answer: %w", c.GetName(), err)
 		}
 		p.state.known.Sure(object.ID(c))

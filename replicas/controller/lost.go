@@ -152,13 +152,22 @@ func (p *pass[O, C]) lookForOthers(ctx context.Context, sent []string) (goOn boo
 		p.Waiting = true
 		p.comeBack(p.lists.retryIn(err))
 		return false, nil
-	case err != nil:
+	case p.failedLook(ctx, err):
 		p.Waiting = true
 		p.retryAfter = max(p.retryAfter, serverDelay([]error{err}), p.lists.retryIn(err))
 		return false, p.failure("looking for creations without an answer: %w", err)
 	}
 	p.Waiting = p.Waiting || turnedUp
 	return !turnedUp, nil
+}
+
+// failedLook reports whether a look failed without which nothing can be created, or deleted,
+// and tells of that.
+func (p *pass[O, C]) failedLook(ctx context.Context, err error) bool {
+	if p.LookErr = err; ctx.Err() == nil {
+		p.tell(&p.state.told.look, err != nil, FailedLook, "Error looking for pods: "+errorText(err))
+	}
+	return err != nil
 }
 
 // lookForNames looks for children by names that were sent, and reports whether one

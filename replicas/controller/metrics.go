@@ -94,12 +94,12 @@ func states[O, C Object]() []ownerIs[O, C] {
 		{"undecided", func(p *pass) bool { return len(p.Undecided) > 0 }},
 		{"unresolved", func(p *pass) bool { return p.Unresolved > 0 }},
 		{"refused", func(p *pass) bool { return isRefused(p.Err) }},
-		{"unread", func(p *pass) bool { return p.OwnerErr != nil }},
+		{"unread", func(p *pass) bool { return p.OwnerErr != nil || p.LookErr != nil }},
 	}
 }
 
 const ownersHelp = "Owners whose last pass held creations or deletions back, waited for something, has adoptions that the server has not decided (undecided), " +
-	"sent creations of which it is not known what became (unresolved), could not act on the spec (refused), or could not read the owner from the server (unread)."
+	"sent creations of which it is not known what became (unresolved), could not act on the spec (refused), or could not read from the server the owner, or a child whose creation or deletion had no answer (unread)."
 
 type ownerIs[O, C Object] struct {
 	name string

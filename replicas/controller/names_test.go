@@ -998,6 +998,45 @@ func TestWhatIsLookedForBeforeOthersAreCreated(t *testing.T) {
 		assert.True(t, pass.Waiting)
 		assert.Zero(t, sum(r.pending()))
 	})
+	t.Run("if pods may not be read nothing is created, and an event says so once while that lasts", func(t *testing.T) {
+		t.Parallel()
+		r, first := lost(t)
+		r.create = func(int) error { return timeout() }
+		for i, step := range []struct {
+			is     string
+			events int
+		}{{"forbidden", 1}, {"forbidden", 0}, {"allowed", 0}, {"ended", 0}, {"forbidden", 1}} {
+			ctx, end := context.WithCancel(t.Context())
+			defer end()
+			r.get = func(name string) (*corev1.Pod, error) {
+				switch step.is {
+				case "allowed":
+					return nil, notFound(name)
+				case "ended":
+					end()
+					return nil, ctx.Err()
+				}
+				return nil, forbidden(name, "no rights")
+			}
+			r.now, r.children = podtest.Now.Add(time.Duration(1+i)*time.Second), func() ([]*corev1.Pod, error) { return []*corev1.Pod{first}, nil }
+			pass, err := r.sync(t, ctx)
+			require.Error(t, err)
+			r.settle()
+			events := r.eventsOf("Warning FailedLook")
+			assert.Len(t, events, step.events, "%d: %s", i, step.is)
+			for _, event := range events {
+				assert.Equal(t, `Warning FailedLook Error looking for pods: pods "web-bbbbd" is forbidden: no rights`, event)
+			}
+			assert.Equal(t, step.is == "allowed", len(r.callsOf("create")) > 0)
+			if step.is == "allowed" {
+				require.NoError(t, pass.LookErr)
+				assert.Zero(t, r.metric(t, "owners", "unread"))
+				continue
+			}
+			require.ErrorIs(t, err, pass.LookErr)
+			assert.InDelta(t, 1, r.metric(t, "owners", "unread"), 0)
+		}
+	})
 	t.Run("more than three are listed, and if lists are held back the pass waits for them", func(t *testing.T) {
 		t.Parallel()
 		const created = 1 + 2 + 4

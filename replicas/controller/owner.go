@@ -53,7 +53,7 @@ type perGeneration[C Object] struct {
 }
 
 // told are the states that an event has told of and that last.
-type told struct{ adopt, release, list, owner, related, backOff bool }
+type told struct{ adopt, release, list, look, owner, related, backOff bool }
 
 // nothingLeft drops what held back creations or deletions that are needed no
 // more: the next ones start anew.
