@@ -476,6 +476,36 @@ func TestWhatTheCachePassesBy(t *testing.T) {
 		assert.Equal(t, 1, pass.LiveLists)
 		assert.Len(t, pass.Created, 1)
 	})
+	t.Run("the pass that lists asks for the next one in seconds too, as no event may wake the owner", func(t *testing.T) {
+		t.Parallel()
+		r := listed(t)
+		at, waits := 331*time.Second, []time.Duration(nil)
+		require.NoError(t, r.start().ChildAdded(other))
+		r.live = func() ([]*corev1.Pod, error) { return []*corev1.Pod{a}, nil } // b has gone since
+		assert.Empty(t, r.wakes())
+		for len(r.last.Created) == 0 {
+			require.Less(t, len(waits), 3)
+			waits = append(waits, r.last.RequeueAfter)
+			at += r.last.RequeueAfter
+			_, err := r.passAt(t, at, a)
+			require.NoError(t, err)
+		}
+		assert.Equal(t, []time.Duration{5 * time.Second, 5 * time.Second}, waits)
+	})
+	t.Run("until something passes it by, a pass looks at the cache every five seconds, and lists every five minutes", func(t *testing.T) {
+		t.Parallel()
+		r := listed(t)
+		passes, lists, at := 0, 0, 331*time.Second
+		for end := at + time.Hour; at < end; passes++ {
+			at += r.last.RequeueAfter
+			_, err := r.passAt(t, at, a)
+			require.NoError(t, err)
+			require.Len(t, r.calls, r.last.LiveLists)
+			lists += r.last.LiveLists
+		}
+		assert.InDelta(t, 3600/5, passes, 12)
+		assert.InDelta(t, 3600/300, lists, 1)
+	})
 	t.Run("each list that shows the same makes the next one wait twice as long", func(t *testing.T) {
 		t.Parallel()
 		r := listed(t)

@@ -134,8 +134,9 @@ type pass[O, C Object] struct {
 // alone. If the list fails, nothing is changed. What a live list has shown counts
 // until the cache shows it too. A child that is older than the list and not in it is
 // gone, even if the cache shows it later. If the cache does not tell how far it has
-// come, and events of other children are newer than what the list has shown, the
-// children are listed again after five seconds, doubling to five minutes.
+// come, passes follow every five seconds until it shows what the list has shown; they make
+// no calls. If events of other children are newer than that, the children are listed again
+// after five seconds, doubling to five minutes.
 //
 // A Controller has at most two live lists under way at once, for 30 seconds each at
 // most, and owners with the same namespace and selector share one. If two more wait
