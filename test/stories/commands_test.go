@@ -55,30 +55,35 @@ func commands() map[string]command {
 		"terminate-namespace": {"", func(s *stage, _ args) error { s.TerminateNamespace(namespace); return nil }},
 		"refuse":              {"VERB FAILURE [times=N] [after=N]", (*stage).refuse},
 		"lose-answer":         {"VERB [times=N] [after=N] [as=FAILURE]", (*stage).loseAnswer},
+		"land-late":           {"VERB D [times=N]", (*stage).landLate},
 		"backup":              {"", func(s *stage, _ args) error { s.backup = s.Backup(); return nil }},
 		"restore":             {"", func(s *stage, _ args) error { s.Restore(s.backup); return nil }},
 
 		// What happens to watches.
-		"hold":    {"pods|sets", onWatch(func(w watch, _ args) { w.lag(forever) })},
-		"deliver": {"pods|sets [N]", onWatch(deliver)},
-		"follow":  {"pods|sets", onWatch(follow)},
-		"lose":    {"pods|sets", onWatch(func(w watch, _ args) { w.Lose() })},
-		"break":   {"pods|sets", onWatch(func(w watch, _ args) { w.Break() })},
-		"relist":  {"pods|sets", onWatch(func(w watch, _ args) { w.Relist() })},
+		"hold":    {"pods|sets [of=old|new]", onWatch(func(w watch, _ args) { w.lag(forever) })},
+		"lag":     {"pods|sets D [of=old|new]", onWatch(func(w watch, a args) { w.lag(a.d("D")) })},
+		"deliver": {"pods|sets [N] [of=old|new]", onWatch(deliver)},
+		"follow":  {"pods|sets [of=old|new]", onWatch(follow)},
+		"lose":    {"pods|sets [of=old|new]", onWatch(func(w watch, _ args) { w.Lose() })},
+		"break":   {"pods|sets [of=old|new]", onWatch(func(w watch, _ args) { w.Break() })},
+		"relist":  {"pods|sets [of=old|new]", onWatch(func(w watch, _ args) { w.Relist() })},
 
 		// What happens to controllers.
 		"restart":         {"", func(s *stage, _ args) error { s.restart(); return nil }},
 		"standby":         {"", (*stage).startStandby},
 		"failover":        {"", (*stage).failOver},
+		"join":            {"", (*stage).join},
+		"leave":           {"", (*stage).leave},
 		"crash":           {"VERB [after=N]", (*stage).crash},
 		"skew":            {"D", func(s *stage, a args) error { s.controller.Skew = a.d("D"); return nil }},
 		"remember-writes": {"", func(s *stage, _ args) error { s.remember = true; s.controller.RememberWrites(); return nil }},
 
-		// What the teller does: lets time pass, makes one pass, counts the calls
-		// since the last time.
+		// What the teller does: lets time pass, makes one pass, counts the calls, or how
+		// many pods were active at a time, since the last time.
 		"run":   {"D", func(s *stage, a args) error { return s.run(a.d("D")) }},
 		"pass":  {"SET", (*stage).makePass},
 		"calls": {"", (*stage).countCalls},
+		"range": {"", (*stage).countActive},
 	}
 }
 
@@ -269,6 +274,9 @@ func (s *stage) loseAnswer(a args) error {
 	return s.arm(a, f)
 }
 
+// landLate lets calls time out and have their effect later, whoever has made them.
+func (s *stage) landLate(a args) error { return s.arm(a, fault{failure: "timeout", late: a.d("D")}) }
+
 // crash ends the controller right after a call.
 func (s *stage) crash(a args) error { return s.arm(a, fault{effect: true, crash: true}) }
 
@@ -307,15 +315,18 @@ type setWatch struct {
 func (w setWatch) lag(d time.Duration) { w.Lag = d }
 
 // onWatch makes a command of what happens to a watch of the controller, or of the
-// one that stands by.
+// one that stands by, or of the older one of two that work side by side.
 func onWatch(do func(watch, args)) func(*stage, args) error {
 	return func(s *stage, a args) error {
 		c := s.controller
-		if s.standby != nil {
+		switch {
+		case a["of"] == "old":
+			c = s.former
+		case s.standby != nil:
 			c = s.standby
 		}
 		if c == nil {
-			return errors.New("there is no controller")
+			return errors.New("there is no such controller")
 		}
 		if a["pods|sets"] == "pods" {
 			do(podWatch{c.View.ChildWatch}, a)
@@ -354,10 +365,36 @@ func (s *stage) failOver(args) error {
 		return errors.New("nobody stands by")
 	}
 	s.stop()
+	s.begin()
+	return nil
+}
+
+// begin lets the controller that stands by begin to work.
+func (s *stage) begin() {
 	s.controller, s.standby = s.standby, nil
 	for _, rs := range s.controller.View.OwnerWatch.In(namespace) {
 		s.controller.Worker.Wake(types.NamespacedName{Namespace: rs.Namespace, Name: rs.Name}, 0)
 	}
+	s.show()
+}
+
+// join lets the controller that stands by work side by side with the other one.
+func (s *stage) join(args) error {
+	if s.standby == nil {
+		return errors.New("nobody stands by")
+	}
+	s.former = s.controller
+	s.begin()
+	return nil
+}
+
+// leave ends the older one of two controllers.
+func (s *stage) leave(args) error {
+	if s.former == nil {
+		return errors.New("nobody works side by side")
+	}
+	s.former.View.Stop()
+	s.former = nil
 	s.show()
 	return nil
 }
@@ -382,5 +419,12 @@ func (s *stage) countCalls(args) error {
 	}
 	s.say("calls", strings.Join(counts, ", "))
 	s.calls = map[string]int{}
+	return nil
+}
+
+// countActive tells how many pods were active at a time, at least and at most.
+func (s *stage) countActive(args) error {
+	s.say("pods", fmt.Sprintf("%d to %d were active at a time", s.fewest, s.most))
+	s.fewest, s.most = s.active, s.active
 	return nil
 }

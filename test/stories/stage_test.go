@@ -21,6 +21,7 @@ import (
 	"github.com/replicakit/replicakit/expectations"
 	"github.com/replicakit/replicakit/replicas"
 	"github.com/replicakit/replicakit/replicas/replicastest"
+	"github.com/replicakit/replicakit/status"
 )
 
 const namespace = "default"
@@ -33,6 +34,7 @@ type stage struct {
 	world      *replicastest.World
 	controller *replicastest.Controller // nil: it died
 	standby    *replicastest.Controller // sees what happens and does nothing
+	former     *replicastest.Controller // works side by side with the controller
 	remember   bool                     // controllers remember their writes
 	fault      fault
 	backup     replicastest.BackupOf[*appsv1.ReplicaSet, *corev1.Pod]
@@ -51,15 +53,18 @@ type stage struct {
 	refused   []string // other calls that failed
 	victims   []replicas.Deletion[*corev1.Pod]
 	events    int // those that were told
+
+	active, fewest, most int // active pods: now, and since they were told
 }
 
 // A fault is what goes wrong with calls: some are spared, then some are hit.
 type fault struct {
 	verb, failure string
 	skip, left    int
-	effect        bool // the call has its effect
-	crash         bool // the controller dies
-	now           bool // with the present call
+	effect        bool          // the call has its effect
+	late          time.Duration // it has it then
+	crash         bool          // the controller dies
+	now           bool          // with the present call
 }
 
 // A creation is a call to create a pod, and whether there is one then.
@@ -116,6 +121,8 @@ func (s *stage) named(called string) string {
 }
 
 func (s *stage) changed(before, after metav1.Object) {
+	s.active += active(after) - active(before)
+	s.fewest, s.most = min(s.fewest, s.active), max(s.most, s.active)
 	if before != nil {
 		return
 	}
@@ -123,6 +130,14 @@ func (s *stage) changed(before, after metav1.Object) {
 	if p, ok := after.(*corev1.Pod); ok {
 		s.made = p.Name
 	}
+}
+
+// active is 1 for an active pod.
+func active(obj metav1.Object) int {
+	if p, ok := obj.(*corev1.Pod); ok && p != nil && status.IsPodActive(p) {
+		return 1
+	}
+	return 0
 }
 
 // step carries out the lines of a step and returns what happened and how things
@@ -165,11 +180,15 @@ func (s *stage) show() {
 	if s.standby != nil {
 		s.world.Parts = append(s.world.Parts, s.standby.View)
 	}
+	if s.former != nil {
+		s.world.Parts = append(s.world.Parts, s.former)
+	}
 }
 
 func (s *stage) newController() *replicastest.Controller {
 	c := s.NewController()
-	c.Client.Fault, c.Client.Done, c.Passed = s.before, s.done, s.passed
+	c.Client.Fault, c.Client.Done = s.before, s.done
+	c.Passed = func(result replicastest.Pass) { s.passed(c, result) }
 	c.Scaling = func(what replicastest.Scaling) { s.victims = what.Scale.Delete }
 	if s.remember {
 		c.RememberWrites()
@@ -216,6 +235,9 @@ func (s *stage) before(call replicastest.Call) replicastest.Fault {
 	}
 	f.left--
 	failure, _ := failureOf(f.failure)
+	if f.late > 0 {
+		return replicastest.Fault{Before: failure.Of(call), Late: f.late}
+	}
 	if f.effect {
 		return replicastest.Fault{After: failure.Of(call)}
 	}
@@ -251,7 +273,7 @@ func reason(err error) string {
 }
 
 // passed tells of a pass, if anything came of it.
-func (s *stage) passed(result replicastest.Pass) {
+func (s *stage) passed(c *replicastest.Controller, result replicastest.Pass) {
 	rs, err := result.Owner, result.Err
 	text := s.telling(result)
 	if text == "" && result.Waiting {
@@ -264,11 +286,15 @@ func (s *stage) passed(result replicastest.Pass) {
 	text = strings.TrimSuffix(text, "; ")
 	s.forgetPass()
 	back := result.RequeueAfter
-	if _, remaining := s.controller.Expectations().State(expectations.KeyOf(rs)); back == remaining {
+	if _, remaining := c.Expectations().State(expectations.KeyOf(rs)); back == remaining {
 		back = 0 // told with what is expected
 	}
 	if text+warnings != "" || back > 0 {
-		s.tell(happening{who: rs.Name, what: text, warnings: warnings, back: back})
+		who := rs.Name
+		if s.former != nil {
+			who += map[bool]string{true: " (old)", false: " (new)"}[c == s.former]
+		}
+		s.tell(happening{who: who, what: text, warnings: warnings, back: back})
 	}
 }
 
