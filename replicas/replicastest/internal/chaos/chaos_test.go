@@ -204,6 +204,31 @@ func TestLimbo(t *testing.T) {
 	}
 }
 
+// An upgrade: another process takes over while calls of the former one are still to land, or
+// both are at work for a while. In the end all is as it should be.
+func TestUpgrade(t *testing.T) {
+	t.Parallel()
+	for name, upgrade := range map[string]string{
+		"creations land late": "late-call 0 %d %dms; scale 8 0 0s; run 0 0 150ms; restart 0 0 0s; run 0 0 1m",
+		"deletions land late": "late-delete 0 %d %dms; scale 3 0 0s; run 0 0 150ms; restart 0 0 0s; run 0 0 1m",
+		"both are at work":    "second 0 0 0s; run 0 0 1s; lag-pods 0 %d %dms; scale 8 0 0s; run 0 0 20s; scale 3 0 0s; run 0 0 20s; restart 0 0 0s; run 0 0 1m; second 0 0 0s",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var sum chaos.Report
+			for seed := range uint64(30) {
+				text := fmt.Sprintf("scale 6 0 0s; run 0 0 20s; "+upgrade, seed%12, 200+100*seed)
+				what, err := chaos.Parse(text)
+				require.NoError(t, err)
+				report := chaos.Run(seed, what)
+				require.NoError(t, report.Err, "seed %d: %s", seed, text)
+				sum.Add(report)
+			}
+			assert.GreaterOrEqual(t, sum.Faults["failed calls"]+sum.Faults["second"], 30, "what was to go wrong did")
+		})
+	}
+}
+
 func TestStoryText(t *testing.T) {
 	t.Parallel()
 	want := chaos.Generate(7)
