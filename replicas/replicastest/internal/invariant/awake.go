@@ -74,6 +74,7 @@ func (k *Checker) Awake(namespace string) error {
 		if view.ChildWatch.Hung() {
 			for _, rs := range view.OwnerWatch.In(namespace) {
 				w.blind(rs)
+				w.chance(rs)
 			}
 		}
 		if !view.Synced() || view.ChildWatch.Pending()+view.OwnerWatch.Pending() > 0 {
@@ -103,16 +104,42 @@ func (w *watcher) awake(rs *appsv1.ReplicaSet) error {
 	}
 	why := w.checker.settled(rs, pods, w.controller.Now())
 	switch {
-	case why == nil, w.checker.Skewed && w.checker.settled(rs, pods, now.Add(clocksGoBack)) == nil:
+	case why == nil:
+		delete(w.passing, key)
+		return nil
+	case w.checker.Skewed && w.checker.settled(rs, pods, now.Add(clocksGoBack)) == nil:
 		return nil
 	case queued && due.Sub(now) <= longestWait && (last.excuse || w.isExpecting(rs) || w.checker.settled(rs, pods, last.now) == nil):
 		return nil
-	case !w.seesAll(rs.Namespace), queued && due.Sub(now) <= passedWait && w.asleep() == AsleepUnversioned:
+	case !w.seesAll(rs.Namespace), queued && due.Sub(now) <= passedWait && w.asleep() == AsleepUnversioned && !w.hasTime(key, now):
 		return nil
 	case queued:
 		return fmt.Errorf("for %v yet, though %w", due.Sub(now), why)
 	}
 	return why
+}
+
+// hasTime reports whether an owner had time enough to find that its cache has passed by what
+// it takes to be there: since an event came that is newer than the end of that.
+func (w *watcher) hasTime(key types.NamespacedName, now time.Time) bool {
+	newest := uint64(0)
+	for _, p := range w.controller.View.ChildWatch.In("") {
+		newest = max(newest, versionOf(p))
+	}
+	told := false
+	for uid := range w.unseen() {
+		gone, known := w.checker.truth.gone(uid)
+		_, is := w.checker.truth.pods[uid]
+		told = told || known && !is && gone.version < newest
+	}
+	since, is := w.passing[key]
+	switch {
+	case !told:
+		delete(w.passing, key)
+	case !is:
+		w.passing[key] = now
+	}
+	return told && is && now.Sub(since) > passedWait
 }
 
 // asleep is the rule that an owner breaks that sleeps: if the controller takes something

@@ -118,15 +118,16 @@ func (k *Checker) Err() error { return k.err }
 func (k *Checker) Watch(c *replicastest.Controller) {
 	w := &watcher{checker: k, controller: c, record: newRecord(), last: map[types.NamespacedName]lastPass{}, waits: map[place]wait{}}
 	w.full, w.strange, w.stale = map[types.UID]int{}, map[types.UID]bool{}, map[types.NamespacedName]time.Time{}
-	w.versions = map[types.NamespacedName]map[string]string{}
+	w.versions, w.passing = map[types.NamespacedName]map[string]string{}, map[types.NamespacedName]time.Time{}
 	w.turned, w.missed = map[types.UID]*corev1.Pod{}, map[string]missing{}
 	w.quotas, w.conflicts = map[types.UID]denial{}, map[types.UID]denial{}
-	w.sights, w.listedAt = map[types.UID]sight{}, map[types.UID]time.Time{}
+	w.sights, w.born, w.listedAt = map[types.UID]sight{}, map[types.UID]sight{}, map[types.UID]time.Time{}
 	w.began = k.truth.now
 	k.watchers = append(k.watchers, w)
 	sync := c.Worker.Sync
 	c.Worker.Sync = func(ctx context.Context, key types.NamespacedName) (time.Duration, error) {
 		k.passes++
+		w.pass++
 		w.passBegan, w.tried, w.deed = k.truth.now, false, deed{}
 		return sync(ctx, key)
 	}
@@ -159,7 +160,7 @@ func (k *Checker) Describe(tell func(parts ...any)) {
 			since := k.truth.since[p.UID]
 			gone, _ := k.truth.gone(p.UID)
 			_, doubted := w.doubted[p.Name]
-			tell("judged", own, doubted, own && made >= since.version, w.seen[p.UID] >= made, w.deleted[p.UID], w.landed[p.UID], w.lost[p.UID], w.named[p.Name], w.unsure[p.Name],
+			tell("judged", own, doubted, own && made >= since.version, w.seen[p.UID] >= made, w.deleted[p.UID], w.landed[p.UID], w.lost[p.UID], w.named[p.Name] != "", w.unsure[p.Name],
 				versionOf(p) >= since.version, w.told[p.UID], gone.at <= listed)
 		}
 		lost := 0
@@ -274,7 +275,9 @@ type watcher struct {
 	strange     map[types.UID]bool                         // owners for whom a webhook made something else
 	stale       map[types.NamespacedName]time.Time         // since when an owner waits for its cache
 	versions    map[types.NamespacedName]map[string]string // of its caches in the last pass that did not wait
+	passing     map[types.NamespacedName]time.Time         // since when an owner can find that its cache has passed by something
 	sights      map[types.UID]sight                        // pods that a list, or a look, has shown
+	born        map[types.UID]sight                        // pods that the answer to a creation has shown
 	listedAt    map[types.UID]time.Time                    // by owner, its last live list
 	permit      func(replicastest.Call) error              // as it was before the call under way; nil: writes are permitted
 }

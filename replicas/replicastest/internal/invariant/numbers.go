@@ -194,6 +194,11 @@ func (w *watcher) left(rs *appsv1.ReplicaSet) (n int, excused []share) {
 	for uid := range w.unseen() {
 		shown[uid] = nil
 	}
+	for uid := range w.made {
+		if _, is := shown[uid]; w.fresh[uid] && !is {
+			shown[uid] = nil // it was made in this pass, and what became of it came too late
+		}
+	}
 	for uid, p := range shown {
 		if _, is := there[uid]; is || w.deleted[uid] {
 			continue
@@ -205,6 +210,8 @@ func (w *watcher) left(rs *appsv1.ReplicaSet) (n int, excused []share) {
 			shares[4].n++
 		case p != nil && names[p.Name]:
 			shares[3].n++
+		case p == nil && w.fresh[uid] && gone.at > w.passBegan:
+			n++
 		case p == nil && w.passedBy(uid):
 			shares[2].n++
 		case gone.at <= w.began:
@@ -288,22 +295,28 @@ func (w *watcher) done(call replicastest.Call, err error) {
 	case call.Limit > 0: // it shows how far the server has come, and no more
 	case call.Verb == "create":
 		w.hasty(rs, call, err)
+		if asked := w.asked[call.Name]; asked != "" && asked != rs.UID {
+			w.fail(Anothers, "%s creates %s, a name that was asked for by another owner", rs.Name, call.Name)
+		}
 		w.asked[call.Name] = rs.UID
 		w.unsure[call.Name] = err != nil
+		w.opened(rs, call, err)
 	case call.Verb == "delete" && !call.DryRun:
 		w.deleteSent(call, err)
 	case call.Verb == "list" && err != nil:
 		w.listedAt[rs.UID] = w.checker.cluster.Clock.Now()
 	case call.Verb == "list":
-		w.listed[rs.UID] = liveList{now, selects(rs)}
+		w.listed[rs.UID] = liveList{now, w.pass, selects(rs)}
 		// What the server asked to wait for may be there.
 		maps.DeleteFunc(w.waits, func(p place, _ wait) bool { return p.owner == rs.UID })
 		w.lists(rs)
-		for uid := range replicasOf(rs, maps.Values(w.checker.truth.pods)) {
+		for uid, p := range replicasOf(rs, maps.Values(w.checker.truth.pods)) {
 			w.sees(rs, uid)
+			delete(w.open, p.Name)
 		}
 	case call.Kind != "ReplicaSet" && err == nil:
 		w.unsure[call.Name] = false // it was looked for, and found
+		delete(w.open, call.Name)
 		delete(w.waits, place{rs.UID, call.Namespace})
 		w.found(rs, call.Name)
 	case call.Kind == "ReplicaSet" && (err == nil || apierrors.IsNotFound(err)):
@@ -313,6 +326,33 @@ func (w *watcher) done(call replicastest.Call, err error) {
 			w.looked = live.UID
 		}
 	}
+}
+
+// opened notes what the answer to a creation tells: which pod it is, or that it was refused,
+// or nothing.
+func (w *watcher) opened(rs *appsv1.ReplicaSet, call replicastest.Call, err error) {
+	now, p := w.checker.cluster.Clock.Now(), w.podNamed(call.Name)
+	isFinal := apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err)
+	delete(w.open, call.Name)
+	switch {
+	case err != nil && !isFinal:
+		w.open[call.Name] = sight{rs.UID, now}
+	case err != nil || p == nil:
+	case w.strays[p.UID]:
+		w.messes[p.UID] = rs.UID
+	default:
+		w.born[p.UID] = sight{rs.UID, now}
+	}
+}
+
+// podNamed returns the pod of a name, nil if there is none.
+func (w *watcher) podNamed(name string) *corev1.Pod {
+	for _, p := range w.checker.truth.pods {
+		if p.Name == name {
+			return p
+		}
+	}
+	return nil
 }
 
 // found: one that landed is known once it was looked for, and found.
@@ -327,6 +367,19 @@ func (w *watcher) found(rs *appsv1.ReplicaSet, name string) {
 			w.sees(rs, uid)
 		}
 	}
+}
+
+// Doubts reports whether there is a pod whose deletion a controller has sent without an
+// answer.
+func (k *Checker) Doubts() bool {
+	for _, w := range k.watchers {
+		for _, uid := range w.doubted {
+			if _, is := k.truth.pods[uid]; is {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // deleteSent notes a deletion without an answer.

@@ -73,6 +73,7 @@ func isQuota(err error) bool {
 func (w *watcher) judgePass(pass replicastest.Pass) {
 	rs, d := pass.Owner, w.deed
 	told, waits := w.waits[place{rs.UID, rs.Namespace}]
+	_, queued := w.controller.Worker.Queued(pass.Name)
 	switch {
 	case d.says != 0 && d.says != pass.Generation:
 		w.fail(Status, "the status of %s is that of generation %d, and says %d", rs.Name, pass.Generation, d.says)
@@ -80,6 +81,10 @@ func (w *watcher) judgePass(pass replicastest.Pass) {
 		w.fail(Status, "the status of %s met a Conflict, and is not tried on the owner as it is", rs.Name)
 	case waits && told.pass == w.passBegan && pass.Err != nil && pass.RequeueAfter <= 0:
 		w.fail(Hasty, "%s is told to wait until %v, and comes back when it likes", rs.Name, told.until.Format(time.TimeOnly))
+	case len(pass.Created) > 0 && len(pass.Active)+len(pass.Created)+len(pass.Undecided)+w.checker.Held(rs) > int(pass.Desired):
+		w.fail(MoreUndecided, "%s creates %d: it has %d, may have %d orphans, and wants %d", rs.Name, len(pass.Created), len(pass.Active), len(pass.Undecided), pass.Desired)
+	case pass.Err == nil && pass.Observed && pass.RequeueAfter <= 0 && !queued && rs.DeletionTimestamp == nil && !w.checker.Vetoed(rs) && w.opens(rs) != "":
+		w.fail(Asleep, "%s has no answer about %s, and does not look for it", rs.Name, w.opens(rs))
 	}
 	w.judgeHold(pass)
 	if d.refused+d.others > 0 {
@@ -96,6 +101,20 @@ func (w *watcher) judgePass(pass replicastest.Pass) {
 	}
 	w.judgeStale(pass)
 	w.judgeReleases(pass)
+}
+
+// mayLand is how long a creation may take to land after it was sent.
+const mayLand = 5 * time.Minute
+
+// opens returns a name under which an owner has asked for a pod, if nothing has answered
+// whether that was created.
+func (w *watcher) opens(rs *appsv1.ReplicaSet) string {
+	for name, sent := range w.open {
+		if sent.owner == rs.UID && w.checker.cluster.Clock.Now().Sub(sent.at) < mayLand {
+			return name
+		}
+	}
+	return ""
 }
 
 // A denial is that pass after pass of an owner is refused something.
@@ -163,6 +182,10 @@ func (w *watcher) hurries(rs *appsv1.ReplicaSet, call replicastest.Call, err err
 	case call.Verb == "delete" && !w.strange[rs.UID]:
 		is = conflict.passes > 0 && conflict.generation == rs.Generation && since(conflict) < conflict.wait(deniedFirst, deniedLast)
 		w.misses(rs, call, err)
+	case call.Verb == "patch":
+		if _, shown := w.controller.View.ChildWatch.Get(call.Namespace, call.Name); !shown {
+			w.misses(rs, call, err)
+		}
 	case call.Verb == "list":
 		is = w.listsFailed > 2 && now.Sub(w.listFailed) < listsApart
 		if w.listsFailed++; err == nil {
@@ -194,7 +217,7 @@ func (w *watcher) room(rs *appsv1.ReplicaSet) (n int) {
 	return w.full[rs.UID] - n
 }
 
-// misses: nothing is deleted again that a delete did not find.
+// misses: nothing is deleted or patched again that was not found.
 func (w *watcher) misses(rs *appsv1.ReplicaSet, call replicastest.Call, err error) {
 	k := w.checker
 	for _, p := range k.truth.pods {
@@ -206,10 +229,16 @@ func (w *watcher) misses(rs *appsv1.ReplicaSet, call replicastest.Call, err erro
 	if !apierrors.IsNotFound(err) {
 		return
 	}
+	if p, shown := w.controller.View.ChildWatch.Get(call.Namespace, call.Name); shown && !w.fresh[p.UID] {
+		gone, known := k.truth.gone(p.UID)
+		if listed := w.listed[rs.UID]; known && gone.at > k.truth.epoch && gone.at <= listed.at && listed.selector == selects(rs) {
+			w.fail(Futile, "%s: %s of %s, which its last live list did not show", rs.Name, call.Verb, call.Name)
+		}
+	}
 	now := k.cluster.Clock.Now()
 	was, is := w.missed[call.Name]
 	if is && now.Sub(was.at) < missingKept && was.generation == rs.Generation && was.epoch == k.truth.epoch {
-		w.fail(Futile, "%s deletes %s, which was not there %v ago", rs.Name, call.Name, now.Sub(was.at))
+		w.fail(Futile, "%s: %s of %s, which was not there %v ago", rs.Name, call.Verb, call.Name, now.Sub(was.at))
 		return
 	}
 	w.missed[call.Name] = missing{now, rs.Generation, k.truth.epoch}
@@ -226,7 +255,10 @@ func (w *watcher) judgeHold(pass replicastest.Pass) {
 	if live, err := w.checker.cluster.GetOwner(context.Background(), rs.Namespace, rs.Name); err != nil || live.UID != rs.UID || live.Generation != pass.Generation {
 		return // it may be held as it is known to be another one by now
 	}
-	if last.uid == rs.UID && last.generation != pass.Generation {
+	switch {
+	case last.uid != rs.UID:
+		w.fail(HeldOn, "%s is held by what held another one of that name", rs.Name)
+	case last.generation != pass.Generation:
 		w.fail(HeldOn, "%s is held by what held an earlier generation", rs.Name)
 	}
 	if full, is := w.full[rs.UID]; is && len(pass.Active) < int(pass.Desired) && !w.strange[rs.UID] && counted(pass) < full {
@@ -266,7 +298,7 @@ func (w *watcher) judgeReleases(pass replicastest.Pass) {
 	if !pass.Observed || pass.Err != nil || pass.Waiting || pass.Generation != pass.Owner.Generation || pass.Owner.DeletionTimestamp != nil {
 		return
 	}
-	if w.controller.View.ChildWatch.Hung() && w.listed[pass.Owner.UID].at < w.passBegan {
+	if w.controller.View.ChildWatch.Hung() && w.listed[pass.Owner.UID].pass != w.pass {
 		return // an earlier list may have shown that it is gone
 	}
 	for _, p := range w.controller.View.ChildWatch.In(pass.Owner.Namespace) {
@@ -286,7 +318,8 @@ func isLeft(rs *appsv1.ReplicaSet, p *corev1.Pod) bool {
 // releases: nothing is released that a live list of the same pass has shown to match.
 func (w *watcher) releases(rs *appsv1.ReplicaSet, p *corev1.Pod) {
 	listed := w.listed[rs.UID]
-	if isLeft(rs, p) || !isActive(p) || listed.at <= w.passBegan || listed.selector != selects(rs) || w.checker.truth.was.at > listed.at {
+	leaves := func(rs *appsv1.ReplicaSet) bool { return isLeft(rs, p) } // the pass may go by an owner that it has read
+	if isLeft(rs, p) || w.checker.truth.any(rs, w.read[rs.UID], leaves) || !isActive(p) || listed.pass != w.pass || listed.selector != selects(rs) || w.checker.truth.was.at > listed.at {
 		return
 	}
 	w.fail(Anothers, "%s releases %s, which matches, as its live list showed", rs.Name, p.Name)
@@ -300,7 +333,7 @@ const (
 
 // backsOff: with BackOffFailed nothing is created for a while after pods that ended young.
 func (w *watcher) backsOff(rs *appsv1.ReplicaSet, name string) {
-	if !w.checker.BackOff || w.checker.Skewed || w.listed[rs.UID].at >= w.passBegan {
+	if !w.checker.BackOff || w.checker.Skewed || w.listed[rs.UID].pass == w.pass {
 		return
 	}
 	now, wait, newest := w.controller.Now(), time.Duration(0), time.Time{}
@@ -378,6 +411,27 @@ func (w *watcher) blind(rs *appsv1.ReplicaSet) {
 	isRight := func(pods []*corev1.Pod) bool { return len(replicasOf(rs, slices.Values(pods))) == wanted }
 	if now.Sub(since) > longestUnseen && sinceList > longestUnseen && !isRight(view.ChildWatch.In(rs.Namespace)) && !isRight(w.checker.cluster.Children(rs.Namespace)) {
 		w.fail(Asleep, "%s knows since %v that its cache lacks a pod, and has not listed for %v", rs.Name, now.Sub(since), sinceList)
+	}
+}
+
+// chance: a number that is right although the cache lacks a pod that the owner created is
+// not trusted for longer than the pod is waited for.
+func (w *watcher) chance(rs *appsv1.ReplicaSet) {
+	view, now, listed := w.controller.View, w.checker.cluster.Clock.Now(), w.listedAt[rs.UID]
+	key := types.NamespacedName{Namespace: rs.Namespace, Name: rs.Name}
+	if _, stale := w.stale[key]; stale || w.checker.Skewed || w.checker.Vetoed(rs) || rs.DeletionTimestamp != nil || w.last[key].failed {
+		return
+	}
+	if last := w.last[key]; last.uid != rs.UID || last.refused == rs.Generation || view.OwnerWatch.Hung() || view.OwnerWatch.Broken() || view.OwnerWatch.Pending() > 0 {
+		return
+	}
+	for uid, s := range w.born {
+		if s.owner != rs.UID || w.seen[uid] >= w.made[uid] || now.Sub(s.at) <= longestUnseen || !s.at.After(listed) {
+			continue
+		}
+		if n := len(replicasOf(rs, slices.Values(w.checker.cluster.Children(rs.Namespace)))); n != int(*rs.Spec.Replicas) {
+			w.fail(Asleep, "%s waits since %v for a pod that it created, has %d by now, wants %d, and does not look", rs.Name, now.Sub(s.at), n, *rs.Spec.Replicas)
+		}
 	}
 }
 

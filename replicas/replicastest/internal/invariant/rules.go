@@ -21,6 +21,7 @@ const (
 	MoreLanded     Rule = "more-landed"      // nor of one whose creation landed when nobody waited for it
 	MoreListed     Rule = "more-listed"      // though its last live list showed it
 	MoreNewProcess Rule = "more-new-process" // though all was there before the process began
+	MoreUndecided  Rule = "more-undecided"   // though the server has not decided about the adoption of an orphan
 	MoreInFlight   Rule = "more-in-flight"   // a creation of its own may still land
 	MoreReadSpec   Rule = "more-read-spec"   // it has itself read that the owner wants fewer
 	MoreOldSpec    Rule = "more-old-spec"    // the owner wanted fewer before the pass began
@@ -59,10 +60,11 @@ const (
 	Restless             Rule = "restless"              // nothing is called when nothing is to be done
 	RestlessPatch        Rule = "restless-patch"        // and nothing is patched
 	Leak                 Rule = "leak"                  // what is gone is forgotten
+	Strays               Rule = "strays"                // what a webhook made nobody's is deleted again
 	Ruled                Rule = "ruled"                 // what must stay stays
 	Status               Rule = "status"                // a status is the truth
 	SlowStart            Rule = "slow-start"            // a pass does not go on creating what is refused
-	Futile               Rule = "futile"                // what was not there is not deleted again
+	Futile               Rule = "futile"                // what was not there is neither deleted nor patched again
 	HeldOn               Rule = "held-on"               // a hold ends with its reason
 	Waits                Rule = "waits"                 // a cache is waited for only if it lacks something, and not for ever
 	Undone               Rule = "undone"                // a pass that nothing stops does all that is to be done

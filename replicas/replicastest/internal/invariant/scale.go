@@ -90,12 +90,12 @@ func (w *watcher) started(pass replicastest.Pass) {
 		}
 	}
 	for _, name := range pass.Scale.Names {
-		if slices.Contains(expected.Creating, name) && !w.named[name] {
+		if slices.Contains(expected.Creating, name) && w.named[name] == "" {
 			w.fail(Expecting, "%s expects %s, whose creation did not succeed", pass.Owner.Name, name)
 		}
 	}
 	for _, p := range w.controller.View.ChildWatch.In(pass.Owner.Namespace) {
-		if is := w.checker.truth.pods[p.UID]; is != nil && slices.Contains(expected.Creating, p.Name) && controllerOf(p) == pass.Owner.UID {
+		if is := w.checker.truth.pods[p.UID]; is != nil && slices.Contains(expected.Creating, p.Name) && controllerOf(p) == pass.Owner.UID && w.named[p.Name] == p.UID {
 			w.fail(Expecting, "%s expects %s, which its cache shows", pass.Owner.Name, p.Name)
 		}
 	}

@@ -35,6 +35,7 @@ func (k *Checker) Settled(namespace string) error {
 		if err := w.idle(namespace); err != nil {
 			k.fail(Unsettled, "in the end: %v", err)
 		}
+		w.swept(namespace)
 	}
 	return k.err
 }
@@ -47,6 +48,24 @@ func (k *Checker) unsettled() Rule {
 		}
 	}
 	return Unsettled
+}
+
+// swept: nothing is left that was created for an owner, and that a webhook made nobody's.
+func (w *watcher) swept(namespace string) {
+	if w.checker.truth.epoch > 0 {
+		return // who was restored was gone for a while
+	}
+	for _, rs := range w.checker.cluster.Owners(namespace) {
+		for uid, owner := range w.messes {
+			p := w.checker.truth.pods[uid]
+			if owner != rs.UID || p == nil || p.DeletionTimestamp != nil || controllerOf(p) != "" && controllerOf(p) != rs.UID {
+				continue
+			}
+			if _, ours := replicasOf(rs, slices.Values([]*corev1.Pod{p}))[uid]; !ours {
+				w.fail(Strays, "in the end: %s, which was made for %s, is left", p.Name, rs.Name)
+			}
+		}
+	}
 }
 
 // settled returns an error unless an owner is as it should be in the end, if these are
@@ -141,7 +160,8 @@ func (w *watcher) idle(namespace string) error {
 		}
 	}
 	for key := range w.controller.Expectations().All() {
-		if rs, ok := view.OwnerWatch.Get(key.Namespace, key.Name); !ok || rs.GetUID() != key.UID {
+		state, _ := w.controller.Expectations().State(key)
+		if rs, ok := view.OwnerWatch.Get(key.Namespace, key.Name); state == expectations.Waiting && (!ok || rs.GetUID() != key.UID) {
 			return fmt.Errorf("expectations of %s (%s) are left, which is gone", key.Name, key.UID)
 		}
 	}

@@ -163,40 +163,44 @@ func replicasOf(rs *appsv1.ReplicaSet, pods iter.Seq[*corev1.Pod]) map[types.UID
 
 // A record is what one controller did, and what of it it was shown.
 type record struct {
-	began   instant                // of the process
-	made    map[types.UID]uint64   // pods that it created or adopted, by that version
-	strays  map[types.UID]bool     // pods that it created, and a webhook made another's
-	landed  map[types.UID]bool     // pods whose creation took effect when nobody waited for it
-	deleted map[types.UID]bool     // pods whose deletion it began, and was there when it did
-	lost    map[types.UID]bool     // pods whose deletion took effect when nobody waited for it
-	seen    map[types.UID]uint64   // the latest version that arrived of those it made
-	fresh   map[types.UID]bool     // what arrived in the middle of the pass under way: too late for its list
-	doubted map[string]types.UID   // by name, pods that it asked to delete, and was not answered
-	named   map[string]bool        // names of pods that it created
-	asked   map[string]types.UID   // by name, the owners of pods that it asked to create
-	unsure  map[string]bool        // names of pods that it asked to create, and was not answered
-	listed  map[types.UID]liveList // by owner, its last live list
-	told    map[types.UID]bool     // pods that a live list, or a look, showed as replicas
-	read    map[types.UID]instant  // by owner, when it was last read live
+	began   instant                 // of the process
+	pass    int                     // how many passes there were
+	made    map[types.UID]uint64    // pods that it created or adopted, by that version
+	strays  map[types.UID]bool      // pods that it created, and a webhook made another's
+	messes  map[types.UID]types.UID // those of them whose creation was answered, and their owners
+	open    map[string]sight        // by name, pods that it asked to create, and nothing has told what became of
+	landed  map[types.UID]bool      // pods whose creation took effect when nobody waited for it
+	deleted map[types.UID]bool      // pods whose deletion it began, and was there when it did
+	lost    map[types.UID]bool      // pods whose deletion took effect when nobody waited for it
+	seen    map[types.UID]uint64    // the latest version that arrived of those it made
+	fresh   map[types.UID]bool      // what arrived in the middle of the pass under way: too late for its list
+	doubted map[string]types.UID    // by name, pods that it asked to delete, and was not answered
+	named   map[string]types.UID    // by name, the last pod that it created
+	asked   map[string]types.UID    // by name, the owners of pods that it asked to create
+	unsure  map[string]bool         // names of pods that it asked to create, and was not answered
+	listed  map[types.UID]liveList  // by owner, its last live list
+	told    map[types.UID]bool      // pods that a live list, or a look, showed as replicas
+	read    map[types.UID]instant   // by owner, when it was last read live
 }
 
-// A liveList is when a list was made, and what it selected.
+// A liveList is when a list was made, in which pass, and what it selected.
 type liveList struct {
 	at       instant
+	pass     int
 	selector string
 }
 
 func newRecord() record {
 	return record{
-		made: map[types.UID]uint64{}, strays: map[types.UID]bool{}, landed: map[types.UID]bool{}, deleted: map[types.UID]bool{}, lost: map[types.UID]bool{},
-		seen: map[types.UID]uint64{}, fresh: map[types.UID]bool{}, doubted: map[string]types.UID{}, named: map[string]bool{},
+		made: map[types.UID]uint64{}, strays: map[types.UID]bool{}, messes: map[types.UID]types.UID{}, open: map[string]sight{}, landed: map[types.UID]bool{}, deleted: map[types.UID]bool{}, lost: map[types.UID]bool{},
+		seen: map[types.UID]uint64{}, fresh: map[types.UID]bool{}, doubted: map[string]types.UID{}, named: map[string]types.UID{},
 		asked: map[string]types.UID{}, unsure: map[string]bool{}, listed: map[types.UID]liveList{}, told: map[types.UID]bool{}, read: map[types.UID]instant{},
 	}
 }
 
 func (r record) clone() record {
 	return record{
-		r.began, maps.Clone(r.made), maps.Clone(r.strays), maps.Clone(r.landed), maps.Clone(r.deleted), maps.Clone(r.lost), maps.Clone(r.seen), maps.Clone(r.fresh),
+		r.began, r.pass, maps.Clone(r.made), maps.Clone(r.strays), maps.Clone(r.messes), maps.Clone(r.open), maps.Clone(r.landed), maps.Clone(r.deleted), maps.Clone(r.lost), maps.Clone(r.seen), maps.Clone(r.fresh),
 		maps.Clone(r.doubted), maps.Clone(r.named), maps.Clone(r.asked), maps.Clone(r.unsure), maps.Clone(r.listed), maps.Clone(r.told), maps.Clone(r.read),
 	}
 }
@@ -207,7 +211,7 @@ func (r record) did(call replicastest.Call, before, after *corev1.Pod) {
 	switch {
 	case call.Verb == "create", call.Verb == "patch" && controllerOf(before) == "":
 		r.made[after.UID] = versionOf(after)
-		r.named[after.Name] = true
+		r.named[after.Name] = after.UID
 		r.landed[after.UID] = call.Late
 	case call.Verb == "delete" && !call.Late:
 		r.deleted[before.UID] = true
@@ -219,6 +223,7 @@ func (r record) did(call replicastest.Call, before, after *corev1.Pod) {
 // arrives learns of what the controller is shown.
 func (r record) arrives(p *corev1.Pod) {
 	delete(r.told, p.UID)
+	delete(r.open, p.Name)
 	if _, is := r.made[p.UID]; is {
 		r.seen[p.UID] = max(r.seen[p.UID], versionOf(p))
 	}
