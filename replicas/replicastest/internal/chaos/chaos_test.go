@@ -27,18 +27,47 @@ var (
 // Whatever happens: nothing that must not be, and once it stops, what is wanted.
 func TestSeeds(t *testing.T) {
 	t.Parallel()
-	var from, to uint64
-	_, err := fmt.Sscanf(strings.Replace(*seeds, "-", " ", 1), "%d", &from)
-	require.NoError(t, err, "-seeds")
-	if _, err := fmt.Sscanf(strings.Replace(*seeds, "-", " ", 1), "%d %d", &from, &to); err != nil {
-		to = from
-	}
+	from, to := asked(t)
 	start := time.Now()
 	var sum chaos.Report
 	for seed := from; seed <= to; seed++ {
 		sum.Add(play(t, seed))
 	}
 	report(t, to-from+1, sum, time.Since(start))
+}
+
+// tellings is how many seeds at most each scene is told on.
+const tellings = 12
+
+// Each scene is told alone, on the first of the seeds: its shapes meet all of them.
+func TestSeedsInScenes(t *testing.T) {
+	t.Parallel()
+	if *story != "" {
+		return // that is played
+	}
+	from, to := asked(t)
+	start := time.Now()
+	var sum chaos.Report
+	for scene := range chaos.Scenes() {
+		for seed := from; seed <= min(to, from+tellings-1); seed++ {
+			result := chaos.Run(seed, chaos.Tell(scene, seed))
+			if sum.Add(result); result.Err != nil {
+				t.Errorf("scene %d, seed %d: %v\n\nagain:        make sim SEEDS=%d STORY='%s'", scene, seed, result.Err, seed, chaos.Tell(scene, seed))
+			}
+		}
+	}
+	t.Logf("figures: %d scenes, %d steps in %v", chaos.Scenes(), sum.Steps, time.Since(start).Round(time.Millisecond))
+}
+
+// asked are the seeds to run.
+func asked(t *testing.T) (from, to uint64) {
+	t.Helper()
+	_, err := fmt.Sscanf(strings.Replace(*seeds, "-", " ", 1), "%d", &from)
+	require.NoError(t, err, "-seeds")
+	if _, err := fmt.Sscanf(strings.Replace(*seeds, "-", " ", 1), "%d %d", &from, &to); err != nil {
+		to = from
+	}
+	return from, to
 }
 
 // TestSoak runs seeds that nobody has seen before.

@@ -59,6 +59,8 @@ func ofUsers() map[string]kind {
 		"delete-pod":  {3, func(r *run, op Op) error { return r.deletePod(op.N, metav1.DeleteOptions{}) }},
 		"force":       {1, func(r *run, op Op) error { return r.deletePod(op.N, *metav1.NewDeleteOptions(0)) }},
 		"replace":     {2, func(r *run, op Op) error { return r.replacePod(op.N) }},
+		"reuse":       {1, func(r *run, op Op) error { return r.reuse(op.N) }},
+		"give":        {1, func(r *run, op Op) error { return r.give(r.pod(op.N).Name) }},
 		"orphan":      {3, func(r *run, _ Op) error { return r.createOrphan() }},
 		"delete-owner": {2, func(r *run, op Op) error {
 			policies := []metav1.DeletionPropagation{"", metav1.DeletePropagationOrphan, metav1.DeletePropagationForeground}
@@ -141,6 +143,7 @@ func ofCalls() map[string]kind {
 		"late-call":    {3, func(r *run, op Op) error { r.landLate(op); return nil }},
 		"meddle":       {4, func(r *run, op Op) error { r.meddler = meddlers(op); return nil }},
 		"quick":        {3, func(r *run, op Op) error { r.quick = 1 + op.N; return nil }},
+		"sudden":       {1, func(r *run, op Op) error { r.sudden = 1 + op.N/3; return nil }},
 		"late-delete": {1, func(r *run, op Op) error {
 			r.fault = fault{verb: "delete", left: 1 + op.M/3, is: replicastest.Timeout, late: 8 * op.For}
 			return nil

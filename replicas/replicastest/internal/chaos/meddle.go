@@ -35,9 +35,14 @@ func meddlers(op Op) meddler {
 		func(r *run, _ replicastest.Call) error { return r.editPod(op.N, relabel(op.N)) },
 		func(r *run, call replicastest.Call) error { return r.give(call.Name) },
 		func(r *run, call replicastest.Call) error { return r.replaceNamed(call.Name) },
+		func(r *run, call replicastest.Call) error { return r.end(call.Name) },
+		func(r *run, _ replicastest.Call) error {
+			return r.DeleteOwner(r.ctx, r.shape.owners(), "web", metav1.DeletePropagationBackground)
+		},
+		func(r *run, call replicastest.Call) error { return r.take(call.NamespacedName) },
 	}
-	verb := []string{"", "create", "delete", "list", "delete"}[op.N%5]
-	return meddler{verb: verb, after: op.For/time.Millisecond%2 == 0, skip: op.N / 6, do: deeds[op.M%len(deeds)]}
+	verbs := []string{"", "create", "delete", "list", "patch", "get", "delete"}
+	return meddler{verb: verbs[op.N%len(verbs)], after: op.For/time.Millisecond%2 == 0, skip: op.N / len(verbs), do: deeds[op.M%len(deeds)]}
 }
 
 // meddle lets the meddler act if it is time, and delivers what follows if that comes
@@ -66,6 +71,20 @@ func (r *run) quicken(c *replicastest.Controller) {
 		return
 	}
 	r.quick--
+	deliver(c)
+}
+
+// surprise delivers all events to a controller when a pass has read its cache.
+func (r *run) surprise(c *replicastest.Controller) {
+	if r.sudden == 0 || c.View.ChildWatch.Pending() == 0 {
+		return
+	}
+	r.sudden--
+	deliver(c)
+}
+
+// deliver delivers all events of watches that do not hang.
+func deliver(c *replicastest.Controller) {
 	for c.View.OwnerWatch.Pending() > 0 && !c.View.OwnerWatch.Hung() {
 		c.View.OwnerWatch.Deliver()
 	}
@@ -114,6 +133,35 @@ func (r *run) disown(name string) error {
 	}
 	_, err := r.EditChild(r.ctx, p.Namespace, p.Name, disowned)
 	return err
+}
+
+// end ends a pod.
+func (r *run) end(name string) error {
+	p := r.named(name)
+	if p == nil {
+		return nil
+	}
+	_, err := r.DeleteChild(r.ctx, p.Namespace, p.Name, *metav1.NewDeleteOptions(0))
+	return err
+}
+
+// take lets a pod, nobody's, have a name that no other pod has.
+func (r *run) take(name types.NamespacedName) error {
+	if name.Name == "" {
+		return nil
+	}
+	return r.createPod(name.Namespace, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name.Name, Labels: map[string]string{"app": "debug"}}})
+}
+
+// reuse lets a pod, nobody's, have the name of one that is gone and that a controller's
+// cache still has.
+func (r *run) reuse(n int) error {
+	for _, p := range r.controller(n).View.ChildWatch.In("") {
+		if r.named(p.Name) == nil {
+			return r.take(types.NamespacedName{Namespace: p.Namespace, Name: p.Name})
+		}
+	}
+	return nil
 }
 
 // give gives a pod to the other owner.

@@ -11,6 +11,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/replicakit/replicakit/replicas/controller"
 	"github.com/replicakit/replicakit/replicas/replicastest"
@@ -25,16 +26,19 @@ type act struct {
 	creations, deletions, patches int
 	reads, lists                  int
 	statuses, passes              [2]int // with versions of the cache, and without
+	taken                         int    // creations more, as something else has the name
 }
 
 func acts() []act {
 	return []act{
-		{"two more are wanted", func(r *run) error { return r.grow(2) }, 2, 0, 0, 1, 2, [2]int{3, 4}, [2]int{16, 16}},
-		{"two orphans come", (*run).orphansOneByOne, 0, 2, 2, 2, 0, [2]int{0, 3}, [2]int{9, 6}},
-		{"a pod is given another label", (*run).relabelOne, 1, 0, 1, 0, 0, [2]int{3, 4}, [2]int{5, 5}},
-		{"pods are to be ready for a while", func(r *run) error { return r.grow(1, minReady(3)) }, 1, 0, 0, 0, 0, [2]int{4, 5}, [2]int{5, 5}},
-		{"a pod fails", (*run).failOne, 1, 0, 0, 0, 0, [2]int{3, 4}, [2]int{5, 5}},
-		{"two fewer are wanted", func(r *run) error { return r.grow(-2) }, 0, 2, 0, 1, 0, [2]int{2, 3}, [2]int{4, 4}},
+		{"two more are wanted", func(r *run) error { return r.grow(2) }, 2, 0, 0, 1, 2, [2]int{3, 4}, [2]int{16, 16}, 0},
+		{"two orphans come", (*run).orphansOneByOne, 0, 2, 2, 2, 0, [2]int{0, 3}, [2]int{9, 6}, 0},
+		{"a pod is given another label", (*run).relabelOne, 1, 0, 1, 0, 0, [2]int{3, 4}, [2]int{5, 5}, 0},
+		{"pods are to be ready for a while", func(r *run) error { return r.grow(1, minReady(3)) }, 1, 0, 0, 0, 0, [2]int{4, 5}, [2]int{5, 5}, 0},
+		{"a pod fails", (*run).failOne, 1, 0, 0, 0, 0, [2]int{3, 4}, [2]int{5, 5}, 0},
+		{"two fewer are wanted", func(r *run) error { return r.grow(-2) }, 0, 2, 0, 1, 0, [2]int{2, 3}, [2]int{4, 4}, 0},
+		{"an orphan comes that is ready", (*run).readyOrphan, 0, 1, 1, 1, 0, [2]int{3, 4}, [2]int{6, 6}, 0},
+		{"a name is taken", (*run).takenName, 1, 0, 0, 1, 0, [2]int{4, 6}, [2]int{12, 12}, 1},
 	}
 }
 
@@ -49,7 +53,7 @@ func (r *run) quiet() error {
 		}
 	}
 	for _, act := range acts() {
-		calls, passes, events := r.checker.Calls(), r.checker.Passes(), len(r.Events)
+		calls, passes, events, doubts := r.checker.Calls(), r.checker.Passes(), len(r.Events), r.checker.Doubts()
 		if err := act.do(r); err != nil {
 			return fmt.Errorf("chaos: %s: %w", act.name, err)
 		}
@@ -61,6 +65,9 @@ func (r *run) quiet() error {
 			now[verb] = n - calls[verb]
 			return now[verb] == 0
 		})
+		if doubts { // what was not deleted goes first, and that counts
+			act.statuses, act.passes = [2]int{act.statuses[0] + 3, act.statuses[1] + 3}, [2]int{act.passes[0] + 6, act.passes[1] + 6}
+		}
 		if err := act.judge(r.shape, now, r.checker.Passes()-passes, r.Events[events:]); err != nil {
 			return err
 		}
@@ -80,8 +87,8 @@ func (a act) judge(s shape, calls map[string]int, passes int, events []replicast
 		a.reads++
 	}
 	const create, remove, patch = "create Pod", "delete Pod", "patch Pod"
-	most := map[string]int{"get Pod": 0, "list Pod": a.lists, "get ReplicaSet": a.reads, "update ReplicaSet": statuses}
-	for verb, n := range map[string]int{create: a.creations, remove: a.deletions, patch: a.patches} {
+	most := map[string]int{"get Pod": a.taken, "list Pod": a.lists, "get ReplicaSet": a.reads, "update ReplicaSet": statuses}
+	for verb, n := range map[string]int{create: a.creations + a.taken, remove: a.deletions, patch: a.patches} {
 		if calls[verb] != n {
 			return fmt.Errorf("chaos: %s: %d times %q, and it takes %d", a.name, calls[verb], verb, n)
 		}
@@ -98,7 +105,7 @@ func (a act) judge(s shape, calls map[string]int, passes int, events []replicast
 	for _, e := range events {
 		told[e.Reason]++
 	}
-	want := map[string]int{controller.SuccessfulCreate: a.creations, controller.SuccessfulDelete: a.deletions}
+	want := map[string]int{controller.SuccessfulCreate: a.creations, controller.FailedCreate: a.taken, controller.SuccessfulDelete: a.deletions}
 	maps.DeleteFunc(want, func(_ string, n int) bool { return n == 0 })
 	if !maps.Equal(told, want) {
 		return fmt.Errorf("chaos: %s: the events are %v, and should be %v", a.name, told, want)
@@ -129,6 +136,29 @@ func (r *run) orphansOneByOne() error {
 	}
 	r.controllers[0].View.ChildWatch.Replay(300 * time.Millisecond)
 	return nil
+}
+
+// readyOrphan gives a pod, nobody's, that has long been ready what web selects.
+func (r *run) readyOrphan() error {
+	name := types.NamespacedName{Namespace: namespace, Name: "ready-orphan"}
+	if err := r.take(name); err != nil {
+		return err
+	}
+	if err := r.pass(time.Minute); err != nil {
+		return err
+	}
+	rs, err := r.GetOwner(r.ctx, r.shape.owners(), "web")
+	if err != nil {
+		return err
+	}
+	_, err = r.EditChild(r.ctx, name.Namespace, name.Name, func(p *corev1.Pod) { p.Labels = maps.Clone(rs.Spec.Selector.MatchLabels) })
+	return err
+}
+
+// takenName lets something else have the name of the next pod that is created.
+func (r *run) takenName() error {
+	r.meddler = meddler{verb: "create", do: func(r *run, call replicastest.Call) error { return r.take(call.NamespacedName) }}
+	return r.grow(1)
 }
 
 func (r *run) relabelOne() error { return r.editOne(relabel(3)) }

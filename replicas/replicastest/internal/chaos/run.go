@@ -87,6 +87,7 @@ type run struct {
 	fault       fault
 	meddler     meddler
 	quick       int                  // before so many answers all events arrive
+	sudden      int                  // after so many looks at a cache all events arrive
 	relabelled  types.NamespacedName // the last pod that was
 	restless    *restless            // nil: owners do not change by themselves
 	isBlind     bool                 // the next look fails
@@ -221,7 +222,10 @@ func (r *run) start(i int) {
 		r.pauses(i)
 		return r.before(call)
 	}
-	c.Listed = r.race
+	c.Listed = func() {
+		r.race()
+		r.surprise(c)
+	}
 	sync := c.Sync
 	c.Sync = func(ctx context.Context, key types.NamespacedName) (time.Duration, error) {
 		ctx, cancel := context.WithCancel(ctx)
@@ -465,7 +469,7 @@ func (r *run) refreshed(c *replicastest.Controller) {
 // settle lets everything be right again and checks that it becomes so.
 func (r *run) settle() error {
 	r.fault, r.limbo, r.races, r.isBlind, r.endContext = fault{}, limbo{}, 0, false, 0
-	r.meddler, r.quick = meddler{}, 0
+	r.meddler, r.quick, r.sudden = meddler{}, 0, 0
 	r.endPause()
 	r.stir(0)
 	r.stirOwners(0)
@@ -496,6 +500,7 @@ func (r *run) settle() error {
 	}
 	for _, c := range r.controllers {
 		if c != nil {
+			c.Skew = max(c.Skew, 0) // a clock that goes back makes all waits longer
 			c.View.ChildWatch.Lag, c.View.OwnerWatch.Lag = lag, lag
 			r.refreshed(c)
 		}
@@ -549,11 +554,11 @@ func (r *run) wait() error {
 			return err
 		}
 	}
-	return r.end()
+	return r.endAll()
 }
 
-// end deletes all owners: nothing is remembered of them.
-func (r *run) end() error {
+// endAll deletes all owners: nothing is remembered of them.
+func (r *run) endAll() error {
 	for _, rs := range r.Owners("") {
 		if err := r.DeleteOwner(r.ctx, rs.Namespace, rs.Name, metav1.DeletePropagationBackground); err != nil {
 			return err
@@ -662,7 +667,7 @@ func (r *run) replaceBy(pod types.NamespacedName) error {
 	if _, err := r.DeleteChild(r.ctx, pod.Namespace, pod.Name, *metav1.NewDeleteOptions(0)); err != nil {
 		return err
 	}
-	return r.createPod(pod.Namespace, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: pod.Name, Labels: map[string]string{"app": "debug"}}})
+	return r.take(pod)
 }
 
 func (r *run) createOrphan() error {

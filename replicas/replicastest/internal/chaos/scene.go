@@ -15,7 +15,7 @@ import (
 // stand for N, M and For, and what is not said is drawn too.
 type scene []string
 
-// scenes come in stories between single things.
+// scenes come in stories between single things, and each is told alone too: see Tell.
 func scenes() []scene {
 	const anything = "relabel|relabel|disown|force|select|scale|cost|replace|orphan|finish|delete-pod"
 	return []scene{
@@ -25,22 +25,65 @@ func scenes() []scene {
 		{"backup", "run 1s", "hang-pods", "scale", "force", "hours 400ms", "restore", "relist", "run 20s"},
 		{"scale 4", "run 20s", "hang-pods", "scale 7", "hours 400ms", "force", "force", "hours 400ms", "hours 900ms"},
 		{"hang-pods", "select", "hours 400ms", "orphan", "select", "run 20s", "catch-up"},
+		// The list shows pods that end before the watch shows them, or that come back.
+		{"scale 2", "run 20s", "hang-pods 0", "scale 6", "run 1s", "hours 400ms", "scale 7", "run 1s", "force", "force", "force", "catch-up 0", "run 20s"},
+		{"scale 2", "run 20s", "hang-pods 0", "scale 6", "run 2s", "force 4", "force 5", "scale 4", "hours 400ms", "replay 0 0 8s", "run 20s"},
+		{"scale 2", "run 20s", "break-pods 0", "scale 6", "run 2s", "hours 400ms", "force 3|replace 3", "force 4", "force 5", "relist 0", "run 20s"},
+		{"scale 4", "run 20s", "hang-pods 0", "relabel 2 3|relabel 3 3|relabel 4 3|relabel 5 3", "scale 6", "hours 400ms", "back", "run 1s", "catch-up 0", "run 20s"},
+		{"scale 3", "run 20s", "restart 0", "run 5s", "lag-pods 0 0 3s", "cost 3 0", "meddle 3 2 0s", "quick 0", "scale 5", "run 150ms", "no-lag 0", "run 20s"},
+		// The list is by a selector, and then there is another one.
+		{"scale 4", "run 20s", "select 0", "run 20s", "hang-pods 0", "scale 6", "hours 400ms", "select 1", "run 5s", "catch-up 0", "run 20s"},
+		{"select 0", "run 20s", "orphan", "run 20s", "select 1", "run 20s", "orphan", "run 5s"},
 		// A deletion has no answer, and the order changes before it lands.
 		{"scale 7", "run 20s", "late-delete", "scale 4", "run 100ms", "cost|high-cost", "cost|restarted", "run 1m"},
+		{"scale 4", "run 20s", "refuse-again 0 8 7s", "scale 3", "run 150ms", "cost 0 0|cost 1 0|cost 2 0|cost 3 0", "run 2m"},
+		// Users change, end and replace pods that are being deleted.
 		{"scale 6", "run 20s", "meddle 2", "scale 2", "run 20s"},
-		{"scale 6", "run 20s", "meddle 2 1|meddle 2 3|meddle 2 8|meddle 7 1", "late-delete 0 0|quick|run 1s", "scale 2", "run 20s"},
+		{"scale 6", "run 20s", "meddle 2 1|meddle 2 3|meddle 2 8|meddle 9 1", "late-delete 0 0|quick|run 1s", "scale 2", "run 20s"},
+		{"scale 6", "run 20s", "meddle 13 1 1ms", "late-delete 0 0 6s", "scale 2", "run 2m"},
+		{"scale 6", "run 300ms", "meddle 2 8 1ms", "scale 2", "run 20s"},
+		{"scale 6", "run 20s", "break-pods 0", "scale 2", "run 40s", "reuse 0", "relist 0", "run 20s"},
 		// Something lasts while everything changes.
 		{"scale 7", "run 20s", "churn 1", "conflicts", "scale 4", "run 40s", "churn 0", "no-webhook"},
 		{"churn 1", "quota 4", "scale 8", "run 40s", "churn 0", "force", "run 1s", "no-quota"},
 		{"scale 6", "run 20s", "hang-pods", "force", "force", "force", "scale 2", "stir-sets 1", "run 30s", "stir-sets 0", "catch-up"},
 		{"hang-pods", "scale", "refuse-lists", "hours 310ms", "stir-sets 1", "run 30s", "stir-sets 0", "catch-up"},
+		{"scale 3", "run 20s", "quota 2", "scale 7", "hours 5s", "no-quota", "run 1m"},
+		{"scale 3", "run 20s", "quota 2", "scale 7", "run 20s", "skew 1 0", "run 20s", "no-quota", "run 1m", "skew 0 6"},
+		{"scale 3", "run 20s", "end-namespace 0", "scale 6", "run 1m"},
+		{"run 20s", "refuse 0 3", "scale 7", "run 20s"},
+		// Nobody knows whether a creation took effect, and it is not wanted any more.
+		{"run 20s", "blind 1 0 4s|blind 1 9 4s", "scale 6", "run 10ms", "scale 2", "run 1m"},
+		{"scale 2", "run 20s", "lag-pods 0 0 3s", "blind 1 1", "scale 3", "run 102ms", "sudden 11", "run 20s"},
+		{"scale 3", "run 20s", "hang-pods 0", "scale 4", "run 1s", "scale 3", "hours 900ms"},
+		// Webhooks have something against pods, or make something else of them.
+		{"webhook 1 0|webhook 1 4", "orphan", "scale 6", "run 1m", "no-webhook", "run 20s"},
+		{"mutate", "scale 1", "run 1s", "webhook 2", "scale 7", "run 20s", "no-webhook", "run 20s"},
+		{"scale 1", "run 20s", "mutate 0", "late-pods 0 0 1s", "blind 1 1", "scale 3", "meddle 4 9 1ms", "run 10s", "no-webhook", "run 20s"},
 		// Pods are given away, and back.
 		{"relabel", "race|quick", "run 100ms", "back", "run 1s"},
 		{"scale 5", "quick", "meddle 1", "run 100ms", "disown", "scale 2", "run 100ms", "disown", "run 1s"},
 		{"mutate 2", "scale 1", "run 1s", "meddle 1 7|meddle 1", "scale 7", "run 10s", "no-webhook"},
+		{"scale 4", "run 20s", "relabel 2 3|relabel 3 3|relabel 4 3|relabel 5 3", "snapshot", "back", "scale 6", "behind 0 0 5s", "run 20s"},
+		{"run 20s", "give", "run 20s", "give", "run 20s"},
 		// Owners end in the middle of their work.
 		{"scale 7", "meddle", "run 200ms", "replace-owner", "run 200ms", "break-sets", "replace-owner", "relist"},
+		{"run 20s", "restart 0", "run 1s", "hang-pods 0", "meddle 3 10 0s|meddle 5 10 0s", "quick 0", "scale 7", "hours 400ms", "create-owner", "run 20s"},
+		{"run 20s", "blind 1 9 4s", "scale 6", "run 110ms", "replace-owner", "run 1m"},
+		// Pods end as soon as they are created.
+		{"scale 6", "run 3s", "finish 2", "finish 3", "finish 4", "run 20s"},
+		// Workers go that are not ready.
+		{"scale-pool 3", "run 20s", "scale-pool 7", "run 300ms", "scale-pool 2", "run 5s"},
 	}
+}
+
+// Scenes is how many scenes there are.
+func Scenes() int { return len(scenes()) }
+
+// Tell makes up a story of one scene, in the middle of nothing else.
+func Tell(scene int, seed uint64) Story {
+	r := rand.New(rand.NewPCG(seed, 3+uint64(scene)))
+	return append(scenes()[scene].tell(r), Op{Do: "run", For: 20 * time.Second})
 }
 
 // tell tells a scene.
