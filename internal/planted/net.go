@@ -25,8 +25,7 @@ type net struct {
 	name string
 	dir  string // of its package
 	args []string
-	// where is what a net says of its first failure, and first the line that says it.
-	where string
+	// first is the line that tells of its first failure, and where that was.
 	first *regexp.Regexp
 }
 
@@ -49,7 +48,7 @@ type budget struct {
 const ownTests = "own tests"
 
 var (
-	failedSeed = regexp.MustCompile(`^\s+chaos_test\.go:\d+: seed (\d+): `)
+	failedSeed = regexp.MustCompile(`^\s+chaos_test\.go:\d+: ((?:scene \d+, )?seed \d+): `)
 	failedTest = regexp.MustCompile(`^\s+Test:\s+(\S+)`)
 	died       = regexp.MustCompile(`^(?:panic|fatal error): (.*)`)
 )
@@ -59,14 +58,14 @@ func suites(b budget) []suite {
 		title: "in what the simulation runs",
 		dirs:  []string{"replicas/controller", "replicas/ledger", "replicas", "podrank", "expectations", "selector", "status", "slowstart"},
 		nets: []net{
-			{name: "stories", dir: "replicas/replicastest/internal/chaos", args: []string{"-test.run", "^TestSeeds$", "-seeds", b.seeds}, where: "seed ", first: failedSeed},
+			{name: "stories", dir: "replicas/replicastest/internal/chaos", args: []string{"-test.run", "^TestSeeds", "-seeds", b.seeds}, first: failedSeed},
 			{name: "corners", dir: "replicas/replicastest/internal/corners", args: []string{"-test.run", "^TestCorners$", "-every", strconv.Itoa(b.every)}, first: failedTest},
 			{name: "explorer", dir: "replicas/replicastest", args: []string{"-test.run", "^TestExplore$"}, first: failedTest},
 		},
 	}, {
 		title: "in the module with client-go",
 		dirs:  []string{"replicas/clientgo"},
-		nets:  []net{{name: "beside Kubernetes", dir: "test/conformance", args: []string{"-test.run", "^TestControllers$"}, first: failedTest}},
+		nets:  []net{{name: "beside Kubernetes", dir: "test/conformance", args: []string{"-test.run", "^Test(Controllers|Retries)$"}, first: failedTest}},
 	}, {
 		title: "in the module with controller-runtime",
 		dirs:  []string{"replicas/controllerruntime"},
@@ -209,7 +208,7 @@ func (n net) read(output io.Reader) string {
 	for {
 		line, err := lines.ReadString('\n')
 		if m := n.first.FindStringSubmatch(line); m != nil {
-			return n.where + m[1]
+			return m[1]
 		}
 		if m := died.FindStringSubmatch(line); m != nil {
 			return "panic: " + strings.TrimSpace(m[1])

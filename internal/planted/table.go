@@ -244,7 +244,7 @@ func (t *table) rows(b *strings.Builder, s suite) {
 	}
 }
 
-// cell says that nothing was noticed, which seed noticed it, or that it was noticed. It is
+// cell says that nothing was noticed, which seed or scene noticed it, or that it was noticed. It is
 // empty if the net was not run.
 func cell(said string, is bool) string {
 	switch {
@@ -252,7 +252,7 @@ func cell(said string, is bool) string {
 		return ""
 	case said == "":
 		return "–"
-	case strings.HasPrefix(said, "seed "), said == "no end":
+	case strings.HasPrefix(said, "seed "), strings.HasPrefix(said, "scene "), said == "no end":
 		return said
 	}
 	return "yes"

@@ -74,9 +74,9 @@ func module(t *testing.T) (root string, s suite) {
 		require.NoError(t, os.MkdirAll(filepath.Dir(file), 0o755))
 		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
 	}
-	first := regexp.MustCompile(`seed (\d+): `)
+	first := regexp.MustCompile(`(seed \d+): `)
 	return root, suite{title: "in lib", dirs: []string{"lib"}, nets: []net{
-		{name: "stories", dir: "net", where: "seed ", first: first},
+		{name: "stories", dir: "net", first: first},
 		{name: "corners", dir: "net2", first: failedTest},
 	}}
 }
