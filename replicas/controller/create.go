@@ -67,8 +67,11 @@ func (c *creations[O, C]) settle(ctx context.Context) {
 // run makes the calls, and looks for the children whose creation failed when all calls
 // have ended.
 func (c *creations[O, C]) run(ctx context.Context) (err error) {
-	parts := c.parts()
+	parts, strays := c.parts(), len(c.state.known.Strays())
 	c.call(ctx, parts)
+	if len(c.state.known.Strays()) > strays {
+		c.holdStrays()
+	}
 	c.lookForLost(ctx)
 	for i := range c.each {
 		if e := &c.each[i]; e.made {

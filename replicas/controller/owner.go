@@ -20,7 +20,7 @@ import (
 const incarnationKept = time.Hour
 
 // ownerState is what is remembered of an owner between passes. It belongs to the
-// pass under way, but for known, wrote, fact and ready, which have locks of their own.
+// pass under way, but for known, wrote and ready, which have locks of their own.
 type ownerState[C Object] struct {
 	uid        types.UID
 	generation int64
@@ -29,7 +29,7 @@ type ownerState[C Object] struct {
 
 	known *ledger.Ledger[C] // outlives the rest, as an owner may leave a cache that is filtered, and come back
 	wrote ownWrite
-	fact  ownerFact
+	owner hold // until the next look at the owner in the cache or, after some seconds, at the server
 	ready readySince
 	old   bool // the cache is known to be old, until a live list
 	// term and ownerTerm are the last ones in which a consistent look at the children was
@@ -38,7 +38,7 @@ type ownerState[C Object] struct {
 	told            told
 
 	perGeneration[C]
-	strays strays[C]
+	strays hold // until the strays are tried again
 	status *differing
 }
 

@@ -6,7 +6,6 @@ package controller
 import (
 	"context"
 	"fmt"
-	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -14,58 +13,27 @@ import (
 	"github.com/replicakit/replicakit/expectations"
 	"github.com/replicakit/replicakit/internal/object"
 	"github.com/replicakit/replicakit/internal/resourceversion"
+	"github.com/replicakit/replicakit/replicas/ledger"
 )
 
-// An ownerFact is what the Controller's own calls have shown of an owner, as long as the
-// cache shows an older one. The zero value knows nothing. Passes and event handlers use it
-// at the same time.
-type ownerFact struct {
-	mu      sync.Mutex
-	is      Object // as it was read; nil if it is gone, or if nothing is known
-	gone    bool
-	version string // of is or, if the owner is gone, of the one that the cache had
-	hold    hold   // until the next look at the cache or, after some seconds, at the server
-}
-
-// known returns the owner as it is known, whether it is gone, and its version; is is nil
-// if nothing is known but that.
-func (f *ownerFact) known() (is Object, gone bool, version string) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.is, f.gone, f.version
-}
-
-// learn notes what a call has shown last. The hold goes on, if there is one.
-func (f *ownerFact) learn(is Object, gone bool, version string, now time.Time) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.is, f.gone, f.version = is, gone, version
-	if f.hold.wait == 0 {
-		f.hold.double(now, ownerHoldFirst, ownerHoldFirst)
+// learn notes what a call has shown of the owner last. The hold goes on, if there is one.
+func (p *pass[O, C]) learn(is ledger.Owner) {
+	p.state.known.OwnerTold(is)
+	if hold := &p.state.owner; hold.wait == 0 {
+		hold.double(p.opts.Now(), ownerHoldFirst, ownerHoldFirst)
 	}
 }
 
-// forget is for a cache that shows what is known, and for a server that was restored from
-// a backup.
-func (f *ownerFact) forget() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.is, f.gone, f.version, f.hold = nil, false, "", hold{}
+// ownerIsShown notes that the cache shows what is known of the owner.
+func (p *pass[O, C]) ownerIsShown() {
+	p.state.known.OwnerTold(ledger.Owner{})
+	p.state.owner = hold{}
 }
 
-// rest returns how long the hold lasts yet, and whether the next look is at the server.
-func (f *ownerFact) rest(now time.Time) (wait time.Duration, live bool) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.hold.remaining(now, 0), f.hold.wait >= ownerHoldLast
-}
-
-// holdOn begins the next hold, and returns how long it lasts.
-func (f *ownerFact) holdOn(now time.Time, last time.Duration) time.Duration {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.hold.double(now, ownerHoldFirst, last)
-	return f.hold.wait
+// holdOwner begins the next hold, and returns how long it lasts.
+func (p *pass[O, C]) holdOwner(now time.Time, last time.Duration) time.Duration {
+	p.state.owner.double(now, ownerHoldFirst, last)
+	return p.state.owner.wait
 }
 
 // upToDate returns the owner that the pass goes by. That is the cached one unless an older
@@ -74,16 +42,15 @@ func (f *ownerFact) holdOn(now time.Time, last time.Duration) time.Duration {
 func (p *pass[O, C]) upToDate(ctx context.Context, cached O) (owner O, goOn bool, err error) {
 	p.Owner, p.key = cached, expectations.KeyOf(cached)
 	p.state = p.owners.get(p.key)
-	if p.state == nil || p.isShown(cached, &p.state.fact) {
+	if p.state == nil || p.isShown(cached) {
 		return cached, true, nil
 	}
 	p.Generation = cached.GetGeneration()
-	fact, now := &p.state.fact, p.opts.Now()
-	_, gone, version := fact.known()
-	isBack := gone && cached.GetResourceVersion() != version
-	wait, live := fact.rest(now)
+	known, now := p.state.known.Owner(), p.opts.Now()
+	isBack := known.Gone && cached.GetResourceVersion() != known.Version
+	wait, live := p.state.owner.remaining(now, 0), p.state.owner.wait >= ownerHoldLast
 	if wait <= 0 && !live {
-		wait = fact.holdOn(now, ownerHoldLast)
+		wait = p.holdOwner(now, ownerHoldLast)
 	}
 	if wait > 0 && !isBack {
 		p.holdForOwner(wait)
@@ -92,33 +59,33 @@ func (p *pass[O, C]) upToDate(ctx context.Context, cached O) (owner O, goOn bool
 	fresh, err := p.readOwner(ctx)
 	switch {
 	case p.OwnerErr != nil:
-		p.retryAfter = max(p.retryAfter, fact.holdOn(now, ownerReadLast))
+		p.retryAfter = max(p.retryAfter, p.holdOwner(now, ownerReadLast))
 		return cached, false, p.unread(ctx, p.OwnerErr)
 	case p.ownerRead:
-		fact.forget()
+		p.ownerIsShown()
 		return cached, true, nil
 	case err != nil || fresh.GetUID() != cached.GetUID():
-		p.holdForOwner(fact.holdOn(now, ownerGoneLast))
+		p.holdForOwner(p.holdOwner(now, ownerGoneLast))
 		return cached, false, nil
 	}
 	p.OwnerWasOld, p.ownerOld, p.ownerRead = true, false, true
-	p.comeBack(fact.holdOn(now, ownerReadLast))
+	p.comeBack(p.holdOwner(now, ownerReadLast))
 	return fresh, true, nil
 }
 
 // isShown reports whether the cache shows an owner as new as it is known, or one that wants
 // the same. Then nothing is to be remembered any longer. An owner that is gone does not
 // come back under its UID: what the cache shows of it later is from before.
-func (p *pass[O, C]) isShown(cached O, fact *ownerFact) bool {
-	is, gone, version := fact.known()
-	known, typed := is.(O)
+func (p *pass[O, C]) isShown(cached O) bool {
+	known := p.state.known.Owner()
+	is, typed := known.Is.(O)
 	switch {
-	case gone:
+	case known.Gone:
 		return false
 	case !typed:
 		return true
-	case resourceversion.Reached(cached.GetResourceVersion(), version) || p.wantTheSame(cached, known):
-		fact.forget()
+	case resourceversion.Reached(cached.GetResourceVersion(), known.Version) || p.wantTheSame(cached, is):
+		p.ownerIsShown()
 		return true
 	}
 	return false
@@ -167,15 +134,15 @@ func (p *pass[O, C]) readOwner(ctx context.Context) (O, error) {
 // by which the pass goes.
 func (p *pass[O, C]) ownerShown(fresh O, same bool) {
 	p.ownerOld = !same
-	if is, gone, _ := p.state.fact.known(); !same || is != nil || gone {
-		p.state.fact.learn(fresh, false, fresh.GetResourceVersion(), p.opts.Now())
+	if !same || p.state.known.Owner() != (ledger.Owner{}) {
+		p.learn(ledger.Owner{Is: fresh, Version: fresh.GetResourceVersion()})
 	}
 }
 
 // ownerGone notes that the server does not have the owner.
 func (p *pass[O, C]) ownerGone() {
 	p.ownerOld = true
-	p.state.fact.learn(nil, true, p.Owner.GetResourceVersion(), p.opts.Now())
+	p.learn(ledger.Owner{Gone: true, Version: p.Owner.GetResourceVersion()})
 }
 
 // unread tells that the owner could not be read although nothing can be done without that.
@@ -225,8 +192,7 @@ func (p *pass[O, C]) mayCreate(ctx context.Context) bool {
 
 // waitForOwner puts the rest of the pass off, as a call of its own has shown a newer owner.
 func (p *pass[O, C]) waitForOwner() {
-	wait, _ := p.state.fact.rest(p.opts.Now())
-	p.holdForOwner(wait)
+	p.holdForOwner(p.state.owner.remaining(p.opts.Now(), 0))
 }
 
 // wantTheSame reports whether two versions of an owner want the same children. Generations

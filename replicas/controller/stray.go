@@ -7,8 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
-	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -17,47 +15,6 @@ import (
 	"github.com/replicakit/replicakit/internal/object"
 	"github.com/replicakit/replicakit/replicas/ledger"
 )
-
-// strays are children that the server made another's and that could not be deleted
-// again yet. The zero value is empty.
-type strays[C Object] struct {
-	mu   sync.Mutex
-	left []C
-	hold hold // until they are tried again
-}
-
-// add keeps what could not be deleted, now, until later.
-func (s *strays[C]) add(now time.Time, left ...C) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.left = append(s.left, left...); len(left) > 0 {
-		s.hold.double(now, strayFirst, strayLast)
-	}
-}
-
-func (s *strays[C]) remaining(now time.Time) time.Duration {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.hold.remaining(now, 0)
-}
-
-func (s *strays[C]) any() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return len(s.left) > 0
-}
-
-// take returns what is to be tried again now.
-func (s *strays[C]) take(now time.Time) []C {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if len(s.left) == 0 || s.hold.remaining(now, 0) > 0 {
-		return nil
-	}
-	left := s.left
-	s.left = nil
-	return left
-}
 
 // isOurs reports whether a child is what was meant to be created. One without UID,
 // as a fake client answers, tells nothing.
@@ -72,10 +29,11 @@ type strangeError struct{ error }
 // else there would be ever more of them.
 func (p *pass[O, C]) strange(ctx context.Context, c C) error {
 	err := strangeError{fmt.Errorf("%q is not the owner's: the server gave it the labels %q and %d owner references", c.GetName(), labels.Set(c.GetLabels()), len(c.GetOwnerReferences()))}
+	p.state.known.Stray(c)
 	if deleteErr := p.deleteStray(ctx, c); deleteErr != nil {
-		p.state.strays.add(p.opts.Now(), c)
 		return strangeError{errors.Join(err, deleteErr)}
 	}
+	p.state.known.NoStray(object.ID(c))
 	return err
 }
 
@@ -130,14 +88,23 @@ func (p *pass[O, C]) deleteUnchanged(ctx context.Context, c C) error {
 // deletePendingStrays deletes what an earlier pass could not, unless the spec will be
 // refused: then nobody can tell what a stray is.
 func (p *pass[O, C]) deletePendingStrays(ctx context.Context) {
-	if object.IsNil(p.spec.Selector) {
+	pending := p.state.known.Strays()
+	if len(pending) == 0 || object.IsNil(p.spec.Selector) || p.state.strays.remaining(p.opts.Now(), 0) > 0 {
 		return
 	}
-	var left []C
-	for _, c := range p.state.strays.take(p.opts.Now()) {
-		if p.deleteStray(ctx, c) != nil {
-			left = append(left, c)
+	for _, c := range pending {
+		if p.deleteStray(ctx, c) == nil {
+			p.state.known.NoStray(object.ID(c))
 		}
 	}
-	p.state.strays.add(p.opts.Now(), left...)
+	p.holdStrays()
+}
+
+// holdStrays puts off the next try for those that are left.
+func (p *pass[O, C]) holdStrays() {
+	if len(p.state.known.Strays()) == 0 {
+		p.state.strays = hold{}
+		return
+	}
+	p.state.strays.double(p.opts.Now(), strayFirst, strayLast)
 }

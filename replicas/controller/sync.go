@@ -416,7 +416,7 @@ func (p *pass[O, C]) end(err error) {
 	case s == expectations.Expired && p.Observed && p.spec.Pending != expectations.Expired:
 		p.comeBack(1) // since the pass asked
 	}
-	if remaining := p.state.strays.remaining(p.opts.Now()); remaining > 0 && p.state.strays.any() {
+	if remaining := p.state.strays.remaining(p.opts.Now(), 0); remaining > 0 {
 		p.comeBack(remaining) // otherwise this pass ended before it came to them
 	}
 	if again := p.state.known.Again(p.opts.Now()); again > 0 {
@@ -450,7 +450,6 @@ func (r *reconciler[O, C]) childLeft(key expectations.Key, child types.UID, vers
 func (r *reconciler[O, C]) wentBack(key expectations.Key) {
 	if state := r.owners.get(key); state != nil {
 		state.known.Void()
-		state.fact.forget()
 	}
 }
 

@@ -39,6 +39,8 @@ type Ledger[C metav1.Object] struct {
 	underWay bool                // a pass is
 	children map[types.UID]*entry[C]
 	names    []Name
+	owner    Owner
+	strays   []C
 	list     bar
 	selector labels.Selector // of the last view
 	read     string          // how far the cache had come in the last view
@@ -128,7 +130,7 @@ func (l *Ledger[C]) Told(start Moment, c C, now time.Time) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if e := l.children[idOf(c)]; e != nil && e.isAfter(start, c.GetResourceVersion()) {
-		l.makeVoid()
+		l.newEpoch()
 	}
 	l.tell(idOf(c), said(word[C]{there, c, c.GetResourceVersion(), start}), now)
 	return nil
@@ -215,7 +217,9 @@ func (l *Ledger[C]) Listed(start Moment, list List[C], s Snapshot[C], now time.T
 	items := s.Rules.those(list.Items)
 	isOlder := resourceversion.Older(list.Version, s.Version)
 	restored = isOlder || l.contradicts(start, items, list.Version)
-	if restored || l.void || l.ahead != "" {
+	if restored {
+		l.newEpoch()
+	} else if l.void || l.ahead != "" {
 		l.forgetFacts()
 	}
 	l.selector, l.void, l.ahead = s.Selector, false, ""
@@ -289,7 +293,7 @@ func (l *Ledger[C]) contradicts(start Moment, items []C, version string) bool {
 func (l *Ledger[C]) Void() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.makeVoid()
+	l.newEpoch()
 }
 
 func (l *Ledger[C]) makeVoid() {
@@ -297,13 +301,19 @@ func (l *Ledger[C]) makeVoid() {
 	l.void, l.ahead = true, ""
 }
 
-// Forget forgets all but the requests without an answer. It is for an owner that has left
+// newEpoch forgets what was said of another state of the server.
+func (l *Ledger[C]) newEpoch() {
+	l.makeVoid()
+	l.owner = Owner{}
+}
+
+// Forget forgets all but the requests without an answer and the strays. It is for an owner that has left
 // the cache, and may come back.
 func (l *Ledger[C]) Forget() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.forgetFacts()
-	l.void, l.ahead, l.read, l.selector = false, "", "", nil
+	l.void, l.ahead, l.read, l.selector, l.owner = false, "", "", nil, Owner{}
 }
 
 func (l *Ledger[C]) forgetFacts() {

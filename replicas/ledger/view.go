@@ -137,7 +137,10 @@ func (l *Ledger[C]) passList() {
 func (l *Ledger[C]) checkEpoch(s Snapshot[C]) {
 	knows := l.list.version != "" || len(l.children) > 0
 	wentBack := l.ahead == "" && resourceversion.Older(s.Version, l.read)
-	if knows && (wentBack || isOther(l.selector, s.Selector)) {
+	switch {
+	case knows && wentBack:
+		l.newEpoch()
+	case knows && isOther(l.selector, s.Selector):
 		l.makeVoid()
 	}
 	if resourceversion.Older(s.Version, l.ahead) {
