@@ -61,7 +61,7 @@ func commands() map[string]command {
 
 		// What happens to watches.
 		"hold":    {"pods|sets [of=old|new]", onWatch(func(w watch, _ args) { w.lag(forever) })},
-		"lag":     {"pods|sets D [of=old|new]", onWatch(func(w watch, a args) { w.lag(a.d("D")) })},
+		"lag":     {"pods|sets D [of=old|new]", onWatch(func(w watch, a args) { w.lag(a.d()) })},
 		"deliver": {"pods|sets [N] [of=old|new]", onWatch(deliver)},
 		"follow":  {"pods|sets [of=old|new]", onWatch(follow)},
 		"lose":    {"pods|sets [of=old|new]", onWatch(func(w watch, _ args) { w.Lose() })},
@@ -75,12 +75,12 @@ func commands() map[string]command {
 		"join":            {"", (*stage).join},
 		"leave":           {"", (*stage).leave},
 		"crash":           {"VERB [after=N]", (*stage).crash},
-		"skew":            {"D", func(s *stage, a args) error { s.controller.Skew = a.d("D"); return nil }},
+		"skew":            {"D", func(s *stage, a args) error { s.controller.Skew = a.d(); return nil }},
 		"remember-writes": {"", func(s *stage, _ args) error { s.remember = true; s.controller.RememberWrites(); return nil }},
 
 		// What the teller does: lets time pass, makes one pass, counts the calls, or how
 		// many pods were active at a time, since the last time.
-		"run":   {"D", func(s *stage, a args) error { return s.run(a.d("D")) }},
+		"run":   {"D", func(s *stage, a args) error { return s.run(a.d()) }},
 		"pass":  {"SET", (*stage).makePass},
 		"calls": {"", (*stage).countCalls},
 		"range": {"", (*stage).countActive},
@@ -95,8 +95,8 @@ func (a args) n(word string) int {
 	return n
 }
 
-func (a args) d(word string) time.Duration {
-	d, _ := time.ParseDuration(a[word])
+func (a args) d() time.Duration {
+	d, _ := time.ParseDuration(a["D"])
 	return d
 }
 
@@ -275,7 +275,7 @@ func (s *stage) loseAnswer(a args) error {
 }
 
 // landLate lets calls time out and have their effect later, whoever has made them.
-func (s *stage) landLate(a args) error { return s.arm(a, fault{failure: "timeout", late: a.d("D")}) }
+func (s *stage) landLate(a args) error { return s.arm(a, fault{failure: "timeout", late: a.d()}) }
 
 // crash ends the controller right after a call.
 func (s *stage) crash(a args) error { return s.arm(a, fault{effect: true, crash: true}) }
