@@ -26,10 +26,12 @@ func scenes() []scene {
 		{"scale 4", "run 20s", "hang-pods", "scale 7", "hours 400ms", "force", "force", "hours 400ms", "hours 900ms"},
 		{"hang-pods", "select", "hours 400ms", "orphan", "select", "run 20s", "catch-up"},
 		// The list shows pods that end before the watch shows them, or that come back.
-		{"scale 2", "run 20s", "hang-pods 0", "scale 6", "run 1s", "hours 400ms", "scale 7", "run 1s", "force", "force", "force", "catch-up 0", "run 20s"},
+		{"scale 2", "run 20s", "hang-pods 0", "scale 6", "run 1s", "hours 400ms", "force 3|force 4|force 5", "run 1s", "catch-up 0", "run 20s"},
 		{"scale 2", "run 20s", "hang-pods 0", "scale 6", "run 2s", "force 4", "force 5", "scale 4", "hours 400ms", "replay 0 0 8s", "run 20s"},
 		{"scale 2", "run 20s", "break-pods 0", "scale 6", "run 2s", "hours 400ms", "force 3|replace 3", "force 4", "force 5", "relist 0", "run 20s"},
 		{"scale 4", "run 20s", "hang-pods 0", "relabel 2 3|relabel 3 3|relabel 4 3|relabel 5 3", "scale 6", "hours 400ms", "back", "run 1s", "catch-up 0", "run 20s"},
+		{"scale 2", "run 20s", "hang-pods 0", "scale 6", "hours 400ms", "relabel 3 3|relabel 4 3|relabel 5 3", "scale 7", "hours 400ms", "back", "run 1s", "catch-up 0", "run 20s"},
+		{"scale 2", "run 20s", "late-pods 0 0 20s", "scale 4", "run 1s", "meddle 3 2 0s", "quick 0", "hours 400ms", "run 20s"},
 		{"scale 3", "run 20s", "restart 0", "run 5s", "lag-pods 0 0 3s", "cost 3 0", "meddle 3 2 0s", "quick 0", "scale 5", "run 150ms", "no-lag 0", "run 20s"},
 		// The list is by a selector, and then there is another one.
 		{"scale 4", "run 20s", "select 0", "run 20s", "hang-pods 0", "scale 6", "hours 400ms", "select 1", "run 5s", "catch-up 0", "run 20s"},
@@ -41,6 +43,7 @@ func scenes() []scene {
 		{"scale 6", "run 20s", "meddle 2", "scale 2", "run 20s"},
 		{"scale 6", "run 20s", "meddle 2 1|meddle 2 3|meddle 2 8|meddle 9 1", "late-delete 0 0|quick|run 1s", "scale 2", "run 20s"},
 		{"scale 6", "run 20s", "meddle 13 1 1ms", "late-delete 0 0 6s", "scale 2", "run 2m"},
+		{"scale 6", "run 20s", "cost 3 0", "run 1s", "hang-pods 0", "force 3", "scale 5", "run 1s", "stir-sets 1", "run 20s", "stir-sets 0"},
 		{"scale 6", "run 300ms", "meddle 2 8 1ms", "scale 2", "run 20s"},
 		{"scale 6", "run 20s", "break-pods 0", "scale 2", "run 40s", "reuse 0", "relist 0", "run 20s"},
 		// Something lasts while everything changes.
