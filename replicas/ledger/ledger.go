@@ -84,8 +84,11 @@ type bar struct {
 }
 
 func (b bar) excludes(c metav1.Object) bool {
-	return b.version != "" && resourceversion.Reached(b.version, c.GetResourceVersion()) && !b.children.Has(idOf(c))
+	return b.hides(idOf(c)) && resourceversion.Reached(b.version, c.GetResourceVersion())
 }
+
+// hides reports whether a child is excluded in each version that is no newer than the list.
+func (b bar) hides(id types.UID) bool { return b.version != "" && !b.children.Has(id) }
 
 func (l *Ledger[C]) patience() time.Duration {
 	if l.Patience == 0 {
@@ -240,7 +243,10 @@ func (l *Ledger[C]) Listed(start Moment, list List[C], s Snapshot[C], now time.T
 		}
 		l.tell(idOf(c), said(word[C]{there, c, c.GetResourceVersion(), start}), now)
 	}
-	l.tellAbsent(start, s, now)
+	l.tellAbsent(start, s, cached, now)
+	if !isNumber(list.Version) {
+		l.list = bar{} // no version of a child is older
+	}
 	l.passed.since = time.Time{}
 	return restored, nil
 }
@@ -252,13 +258,18 @@ func isShownBy(cached, listed metav1.Object) bool {
 }
 
 // tellAbsent tells of the children that the list lacks. Of those that the cache has, the
-// list itself tells, if versions are known.
-func (l *Ledger[C]) tellAbsent(start Moment, s Snapshot[C], now time.Time) {
+// list itself tells, if versions are known. It does not confirm that a child is gone which
+// the cache has and which does not match.
+func (l *Ledger[C]) tellAbsent(start Moment, s Snapshot[C], cached map[types.UID]C, now time.Time) {
 	is := said(word[C]{is: absent, version: l.list.version, at: start})
 	for id, e := range l.children {
-		if !l.list.children.Has(id) && !e.fact.isEmpty() {
-			l.tell(id, is, now)
+		if l.list.children.Has(id) || e.fact.isEmpty() {
+			continue
 		}
+		if c, ok := cached[id]; ok && e.fact.gone > 0 && !s.Rules.MayCount(c) {
+			continue
+		}
+		l.tell(id, is, now)
 	}
 	for _, c := range s.Children {
 		id := idOf(c)
@@ -270,13 +281,14 @@ func (l *Ledger[C]) tellAbsent(start Moment, s Snapshot[C], now time.Time) {
 }
 
 // contradicts reports whether what was known before a list began cannot be true if the list
-// is: one of the items was gone, or the list is of an earlier version.
+// is: one of the items was gone or newer, or the list is of an earlier version.
 func (l *Ledger[C]) contradicts(start Moment, items []C, version string) bool {
 	if len(l.children) == 0 {
 		return resourceversion.Older(version, l.list.version)
 	}
 	for _, c := range items {
-		if e := l.children[idOf(c)]; e != nil && e.fact.gone > 0 && e.told < start {
+		e := l.children[idOf(c)]
+		if e != nil && (e.fact.gone > 0 && e.told < start || e.isAfter(start, c.GetResourceVersion())) {
 			return true
 		}
 	}

@@ -211,6 +211,9 @@ func (o *overlay[C]) believe(c C) (C, bool) {
 	if e == nil {
 		return c, !o.isBarred(c)
 	}
+	if e.fact.gone > 0 && !o.cache.Rules.MayCount(c) && o.now.Sub(e.since) > o.patience() { // no list would tell more
+		e.fact = fact[C]{}
+	}
 	switch w := e.fact.counts(); {
 	case e.fact.gone > 0, w.isMissing() && !o.isShown(c, w):
 		e.doubt = doubt{}
@@ -287,16 +290,21 @@ func (o *overlay[C]) lacking() (lacking []*entry[C]) {
 		}
 		w := e.fact.counts()
 		switch {
-		case e.fact.gone == 0 && w.is == there && !o.shows(e):
+		case e.fact.gone == 0 && w.is == there && !o.shows(id, e):
 			if !e.doubt.lasts(w.child) {
 				e.doubt = doubt{}
 			}
 			lacking = append(lacking, e)
 			continue
-		case o.now.Sub(e.since) > o.patience(), e.fact.gone == 0 && o.shows(e):
+		case o.shows(id, e):
 			e.fact = fact[C]{}
 		case w.is == unclear:
 			o.view.Old, o.view.Unmet = true, true
+		case o.now.Sub(e.since) <= o.patience():
+		case e.fact.unnumbered || w.is == unsaid: // no list would tell more
+			e.fact = fact[C]{}
+		default: // a watch that hung and goes on may show it yet
+			o.view.Old = true
 		}
 		if o.ahead == "" { // the child is gone
 			e.doubt = doubt{}
@@ -311,11 +319,19 @@ func (o *overlay[C]) lacking() (lacking []*entry[C]) {
 }
 
 // shows reports whether the cache, which lacks a child, shows by that what became of it: it
-// had the child before, or it has come as far as what was said.
-func (o *overlay[C]) shows(e *entry[C]) bool {
+// had the child before, or it has come as far as what was said. If the last list hides the
+// child, nothing else need be known of it.
+func (o *overlay[C]) shows(id types.UID, e *entry[C]) bool {
 	w := e.fact.counts()
-	hadIt := w.is == left || e.shown > 0
-	return w.is == unsaid || o.start > w.at && (hadIt || resourceversion.Reached(o.cache.Version, w.version))
+	switch isGone := e.fact.gone > 0 || w.isMissing(); {
+	case e.fact.isEmpty():
+		return true
+	case e.fact.gone == 0 && w.at >= o.start: // it was said after the cache was read
+		return false
+	case isGone && o.list.hides(id) && !e.fact.unnumbered && o.list.start >= max(w.at, e.fact.gone):
+		return true
+	}
+	return w.is == left || e.shown > 0 || resourceversion.Reached(o.cache.Version, w.version)
 }
 
 // byName returns the children that the cache lacks by their names. A server has one object

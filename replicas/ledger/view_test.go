@@ -102,6 +102,47 @@ func TestView(t *testing.T) {
 			told b@10
 			wait 2m
 			cache 5: a@3 => a@7 b@10 OLD UNMET`},
+		{"a watch that hung for longer and goes on does not show a dead child again", `
+			told a@7
+			gone a
+			cache 5: =>
+			wait 5m1s
+			cache 5: => OLD
+			cache 7: a@7 => OLD UNMET
+			cache 8: =>
+			holds? => nothing`},
+		{"a cache that has come as far and never had a child that is gone will not show it", `
+			told a@7
+			gone a
+			cache 7: =>
+			holds? => nothing`},
+		{"a cache that does not tell may show a dead child, until a list hides it", `
+			told a@7
+			gone a
+			cache : =>
+			wait 5m1s
+			cache : => OLD
+			list 9: =>
+			again =>
+			holds? => a list
+			cache : a@7 =>`},
+		{"without any version a child that is gone is forgotten after five minutes", `
+			told a@
+			gone a
+			cache : =>
+			holds? => 1 entries
+			wait 5m1s
+			cache : =>
+			holds? => nothing`},
+		{"a child that is gone, and that the cache has for five minutes as one that does not match, is there", `
+			cache 5: a@4 => a@4
+			gone a
+			cache 6: a@6~ =>
+			list 9: =>
+			again =>
+			wait 5m1s
+			again => a@6~
+			holds? => a list`},
 		{"an older fact does not make the view old if the cache shows it", `
 			told a@7
 			wait 5m1s
@@ -356,6 +397,10 @@ func TestListed(t *testing.T) {
 			again => b@
 			cache 9: b@ => b@
 			holds? => nothing`},
+		{"a list without a version hides nothing, and is not kept", `
+			cache : a@3 => a@3
+			list : a@3
+			holds? => nothing`},
 		{"two lists: the second one counts, if it is newer", `
 			cache 5: a@3 => a@3
 			list 9: =>
@@ -437,6 +482,11 @@ func TestEpochs(t *testing.T) {
 		{"a list that shows a child that was gone", `
 			cache 5: a@3 => a@3
 			gone a
+			list 9: a@3 => restored
+			again => a@3`},
+		{"a list that shows a child in an older version than it left in", `
+			cache 5: a@3 => a@3
+			left a@6
 			list 9: a@3 => restored
 			again => a@3`},
 		{"a list that began before a child was gone", `

@@ -1,0 +1,393 @@
+// Copyright The replicakit Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package ledger_test
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/replicakit/replicakit/replicas/ledger"
+)
+
+const patience = time.Minute
+
+// A loop is one pass of a controller that uses the Ledger as package controller does.
+type loop struct {
+	*world
+	start    ledger.Moment
+	snapshot ledger.Snapshot[kid]
+	view     ledger.View[kid]
+	ours     []kid // the children that count
+	held     int   // orphans whose adoption is not decided
+}
+
+func (w *world) aPass() {
+	l := &loop{world: w}
+	defer func() {
+		w.known.Done()
+		w.pass.seen, w.pass.gone, w.pass.landed = nil, nil, nil
+	}()
+	if l.look(); w.err != nil {
+		return
+	}
+	orphans, strays := l.sort()
+	isToDo := len(l.ours) != w.want || len(orphans)+len(strays) > 0
+	if (l.view.Old || !w.looked) && isToDo || l.view.Unmet {
+		if !l.list() {
+			return
+		}
+		orphans, strays = l.sort()
+	}
+	l.planned()
+	for _, c := range strays {
+		l.patch(c, "", "db")
+	}
+	for _, c := range orphans {
+		l.patch(c, "me", "web")
+	}
+	switch missing := w.want - len(l.ours); {
+	case missing-l.held > 0:
+		l.create(missing - l.held)
+		return
+	case missing < 0:
+		l.deleteSome(-missing)
+	}
+	l.lookForNames(slices.DeleteFunc(w.known.Names(), func(n ledger.Name) bool { return n.NextLook(w.now) > 0 }))
+}
+
+// look reads the cache.
+func (l *loop) look() {
+	l.start = l.known.Start()
+	s := &l.snapshot
+	s.Rules = rules
+	if l.tells {
+		s.Version = numbered(l.read)
+	} else {
+		s.Newest = numbered(l.newest)
+	}
+	for _, id := range slices.Sorted(maps.Keys(l.cache)) {
+		if c := l.cache[id]; c.Labels["owner"] != "other" {
+			s.Children = append(s.Children, c)
+		}
+	}
+	l.believe()
+}
+
+func (l *loop) believe() {
+	var err error
+	if l.view, err = l.known.View(l.start, l.snapshot, l.now); err != nil {
+		l.fail("%v", err)
+	}
+}
+
+// sort tells the owner's children from those to adopt and to release.
+func (l *loop) sort() (orphans, strays []kid) {
+	l.ours = nil
+	for _, c := range l.view.Children {
+		switch {
+		case counts(c):
+			l.ours = append(l.ours, c)
+		case rules.Ours(c):
+			strays = append(strays, c)
+		case rules.MayCount(c):
+			orphans = append(orphans, c)
+		}
+	}
+	return orphans, strays
+}
+
+// planned notes what the controller goes by, and what it can know.
+func (l *loop) planned() {
+	l.pass.seen, l.pass.gone, l.pass.landed = map[types.UID]bool{}, maps.Clone(l.gone), map[types.UID]bool{}
+	for _, c := range l.ours {
+		l.pass.seen[c.UID] = true
+	}
+}
+
+// list lists the children live.
+func (l *loop) list() bool {
+	if l.fault(2) > 0 {
+		l.note("the list fails")
+		return false
+	}
+	start := l.known.Start()
+	l.crossing()
+	list, version := []kid{}, l.last
+	for _, id := range slices.Sorted(maps.Keys(l.kids)) {
+		if c := l.kids[id]; c.Labels["app"] == "web" {
+			list = append(list, c)
+		}
+	}
+	seen := l.clone()
+	l.crossing()
+	if _, err := l.known.Listed(start, ledger.List[kid]{Items: list, Version: numbered(version)}, l.snapshot, l.now); err != nil {
+		l.fail("%v", err)
+	}
+	seen.sawAll()
+	l.unseen, l.gone, l.epoch = seen.unseen, seen.gone, false
+	l.looked = true
+	l.note("list")
+	l.believe()
+	return true
+}
+
+// patch adopts or releases a child.
+func (l *loop) patch(c kid, owner, app string) {
+	start := l.known.Start()
+	outcome := l.fault(3)
+	l.crossing()
+	if outcome == 1 {
+		l.note("the patch of %s is lost", c.UID)
+		l.held += boolInt(owner == "me")
+		return
+	}
+	is, there := l.kids[c.UID]
+	switch {
+	case !there && outcome == 0:
+		l.known.Gone(start, c.UID, l.now)
+		l.saw(c.UID)
+		l.note("%s to patch is gone", c.UID)
+		return
+	case there && is.Labels["owner"] == c.Labels["owner"]:
+		is = l.change(c.UID, owner, is.Labels["app"])
+	}
+	l.note("patch %s to %q", c.UID, owner)
+	if outcome == 2 {
+		l.note("(not answered)")
+		l.held += boolInt(owner == "me")
+		return
+	}
+	l.crossing()
+	l.told(start, is)
+	if counts(is) {
+		l.ours = append(l.ours, is)
+		l.pass.seen[is.UID] = true
+		delete(l.pass.gone, is.UID)
+	}
+}
+
+func boolInt(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+func (l *loop) told(start ledger.Moment, c kid) {
+	if delete(l.unseen, c.UID); l.kids[c.UID] == c {
+		l.saw(c.UID)
+	}
+	if err := l.known.Told(start, c, l.now); err != nil {
+		l.fail("%v", err)
+	}
+}
+
+// create makes children. Names without an answer are sent again, and the others of them
+// looked for.
+func (l *loop) create(missing int) {
+	var names []string
+	var others []ledger.Name
+	for _, n := range l.known.Open() {
+		if len(names) < missing && !n.IsTaken() {
+			names = append(names, n.Name)
+		} else {
+			others = append(others, n)
+		}
+	}
+	if !l.lookForNames(others) {
+		return
+	}
+	for len(names) < missing {
+		l.names++
+		names = append(names, fmt.Sprintf("n%02d", l.names))
+	}
+	for _, name := range names {
+		l.send(name)
+	}
+}
+
+// lookForNames looks for children by names that are not sent again, and reports whether
+// others may be created.
+func (l *loop) lookForNames(names []ledger.Name) (goOn bool) {
+	goOn = true
+	for _, n := range names {
+		start := l.known.Start()
+		if l.fault(2) > 0 {
+			l.note("the look for %s fails", n.Name)
+			l.known.PutOff(n.NamespacedName, l.now)
+			goOn = false
+			continue
+		}
+		l.note("look for %s", n.Name)
+		if l.found(start, n.NamespacedName) && n.Bearer != ledger.Replica {
+			goOn = false
+		}
+		l.known.Looked(n.NamespacedName, l.now, l.now)
+	}
+	return goOn
+}
+
+// found reads a child by its name, and reports whether it is one that counts.
+func (l *loop) found(start ledger.Moment, name types.NamespacedName) bool {
+	c, there := l.world.named(name.Name)
+	if !there {
+		l.known.NoneBears(name)
+		return false
+	}
+	is, ours := rules.Bearer(c)
+	if ours {
+		l.told(start, c)
+	}
+	l.known.Bears(name, c.UID, is, ours)
+	return is == ledger.Replica
+}
+
+// send sends a creation.
+func (l *loop) send(n string) {
+	name, start := named(n), l.known.Start()
+	outcome := l.fault(6)
+	l.known.Sending(name, l.now)
+	l.crossing()
+	l.note("create %s (%d)", n, outcome)
+	switch outcome {
+	case 0, 2, 3: // it takes effect
+		c, fresh := l.add(n, "me")
+		if fresh {
+			l.created()
+		}
+		l.crossing()
+		switch {
+		case outcome == 0 && fresh:
+			is, ours := rules.Bearer(c)
+			l.known.Bears(name, c.UID, is, ours)
+			l.told(start, c)
+		case outcome == 0: // the name is taken
+			l.known.Refused(name)
+			l.found(l.known.Start(), name)
+		case outcome == 2: // not answered, and found
+			l.found(l.known.Start(), name)
+		}
+	case 1: // lost
+		l.found(l.known.Start(), name)
+	case 4: // it takes effect later
+		l.late = append(l.late, request{name: n, most: l.want})
+	case 5:
+		l.known.Refused(name)
+	}
+}
+
+// created checks that a creation did not make one too many.
+func (l *loop) created() {
+	if n := l.mustKnow(l.pass.landed); n > l.want && !l.epoch {
+		l.fail("%d children after a creation, and %d are wanted", n, l.want)
+	}
+}
+
+// deleteSome deletes children that are too many. Those whose deletion had no answer are
+// the first to go, and if there would be too few without them, nothing is deleted.
+func (l *loop) deleteSome(tooMany int) {
+	sent := l.known.Doubted()
+	isDoubted := func(c kid) bool { return !sent[c.UID].IsZero() }
+	doubts := slices.DeleteFunc(slices.Clone(l.ours), func(c kid) bool { return !isDoubted(c) })
+	if len(doubts) > tooMany {
+		for _, c := range doubts {
+			if l.now.Sub(sent[c.UID]) > ledger.Landing && !l.lookForDoubted(c) {
+				return
+			}
+		}
+		return
+	}
+	victims := slices.Clone(l.ours)
+	slices.SortStableFunc(victims, func(a, b kid) int { return boolInt(isDoubted(b)) - boolInt(isDoubted(a)) })
+	for _, c := range victims[:tooMany] {
+		if !l.delete(c) {
+			return
+		}
+	}
+}
+
+// lookForDoubted looks whether a child is there whose deletion can take effect no longer.
+func (l *loop) lookForDoubted(c kid) bool {
+	start := l.known.Start()
+	if l.fault(2) > 0 {
+		l.note("the look for %s fails", c.UID)
+		return false
+	}
+	l.note("look for %s", c.UID)
+	l.known.Sure(c.UID)
+	if _, there := l.kids[c.UID]; !there {
+		l.isGone(start, c.UID)
+	}
+	return true
+}
+
+func (l *loop) isGone(start ledger.Moment, id types.UID) {
+	l.known.Gone(start, id, l.now)
+	l.known.Sure(id)
+	l.saw(id)
+}
+
+// delete deletes a child, and reports whether the pass goes on.
+func (l *loop) delete(c kid) (goOn bool) {
+	l.deleting(c)
+	start, version := l.known.Start(), ""
+	if l.ready {
+		version = c.ResourceVersion
+	}
+	outcome := l.fault(5)
+	l.crossing()
+	l.note("delete %s (%d)", c.UID, outcome)
+	is, there := l.kids[c.UID]
+	isOther := there && version != "" && version != is.ResourceVersion
+	switch {
+	case outcome == 4:
+		l.late = append(l.late, request{id: c.UID, version: version})
+		l.known.Doubt(c.UID, version, l.now)
+		return true
+	case outcome == 1:
+		l.known.Doubt(c.UID, version, l.now)
+		return true
+	case isOther:
+		l.note("(conflict)")
+		l.list()
+		return false
+	case there:
+		l.killed[c.UID] = true
+		l.remove(c.UID)
+	}
+	l.crossing()
+	if outcome == 3 {
+		l.known.Doubt(c.UID, version, l.now)
+		return true
+	}
+	l.isGone(start, c.UID)
+	return true
+}
+
+// deleting checks that a deletion does not leave too few, even if all deletions that were
+// sent take effect.
+func (l *loop) deleting(victim kid) {
+	left := 0
+	for id, c := range l.kids {
+		isSent := slices.ContainsFunc(l.late, func(r request) bool {
+			return r.id == id && !r.former && (r.version == "" || r.version == c.ResourceVersion)
+		})
+		if counts(c) && id != victim.UID && !isSent {
+			left++
+		}
+	}
+	unknown := 0 // those that went without its doing, and it was not told
+	for id := range l.pass.seen {
+		if c, there := l.kids[id]; (!there || !counts(c)) && !l.pass.gone[id] && !l.killed[id] {
+			unknown++
+		}
+	}
+	if left+unknown < l.want && !l.epoch {
+		l.fail("%d children are left after the deletion of %s, and %d are gone that nothing has told of; %d are wanted", left, victim.UID, unknown, l.want)
+	}
+}

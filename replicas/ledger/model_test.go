@@ -1,0 +1,256 @@
+// Copyright The replicakit Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package ledger_test
+
+import (
+	"flag"
+	"fmt"
+	"hash/maphash"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/replicakit/replicakit/replicas/ledger"
+)
+
+var full = flag.Bool("full", false, "the large models instead: minutes")
+
+// A model is how a world begins, and how often each thing may happen to it.
+type model struct {
+	want, orphans int
+	// tells says that the cache tells how far it has come, and ready that deletions carry a
+	// resourceVersion.
+	tells, ready bool
+
+	faults    int // calls without an answer, or refused, or that land late
+	users     int // children that a user deletes or changes
+	scales    int
+	jumps     int // of time, past Patience or past Landing
+	crossings int // things that happen while a call is under way
+	restarts  int // a new process, which knows nothing
+	restores  int // from a backup
+}
+
+func (m model) begin() *world {
+	w := &world{
+		model: m, now: began,
+		kids: map[types.UID]kid{}, cache: map[types.UID]kid{}, known: &ledger.Ledger[kid]{Patience: patience}, looked: true,
+		last: 1, read: 1, adopts: m.orphans > 0,
+		unseen: map[types.UID]bool{}, gone: map[types.UID]bool{}, killed: map[types.UID]bool{},
+	}
+	for i := range m.orphans {
+		w.add(fmt.Sprintf("o%02d", i), "")
+	}
+	return w
+}
+
+// healed returns an error if a world does not come to what is wanted and stay there, or
+// the ledger does not become empty, once there are no faults any more.
+func (w *world) healed() error {
+	w = w.clone()
+	w.faults, w.users, w.scales, w.jumps, w.crossings, w.restarts, w.restores = 0, 0, 0, 0, 0, 0, 0
+	w.choose = func(int) int { return 0 }
+	for i := range 12 {
+		for len(w.late) > 0 {
+			w.land()
+		}
+		if w.broken {
+			w.relist()
+		}
+		for len(w.events) > 0 {
+			w.deliver()
+		}
+		w.did = ""
+		if w.aPass(); w.err != nil {
+			return w.err
+		}
+		w.now = w.now.Add(20 * time.Second)
+		if i == 5 {
+			w.now = w.now.Add(ledger.Landing)
+		}
+	}
+	if n := w.mustKnow(nil); n != w.want || w.did != "" {
+		return fmt.Errorf("in the end there are %d children, wanted are %d; the last pass did%s; %s", n, w.want, w.did, w.known.Knows(w.now))
+	}
+	return w.isForgotten()
+}
+
+// isForgotten returns an error if the ledger keeps more than doubts about children that
+// are there, and an epoch that no list has begun. If the cache does not tell how far it has
+// come, a list must end the rest, and is itself kept.
+func (w *world) isForgotten() error {
+	for id := range w.known.Doubted() {
+		if _, there := w.kids[id]; !there {
+			return fmt.Errorf("in the end %s is doubted, and does not exist", id)
+		}
+		w.known.Sure(id)
+	}
+	most := "nothing"
+	if !w.tells {
+		most = "a list"
+		l := loop{world: w}
+		l.look()
+		l.list()
+	}
+	if holds := w.known.Holds(); holds != "nothing" && holds != most && (!w.restored || holds != "an epoch") {
+		return fmt.Errorf("in the end the ledger holds %s: %s", holds, w.known.Knows(w.now))
+	}
+	return nil
+}
+
+// A report is what exploring a model found.
+type report struct {
+	states, edges, deepest int
+	path                   []string
+	err                    error
+}
+
+// explore goes through all states of a model. Each is reached once, and has to heal.
+func explore(m model) (r report) {
+	seed := maphash.MakeSeed()
+	type node struct {
+		w    *world
+		from *node
+		did  string
+		deep int
+	}
+	first := &node{w: m.begin()}
+	seen := map[uint64]bool{maphash.String(seed, first.w.describe()): true}
+	for stack := []*node{first}; len(stack) > 0; {
+		n := stack[len(stack)-1]
+		stack = stack[:len(stack)-1]
+		r.states, r.deepest = r.states+1, max(r.deepest, n.deep)
+		for _, a := range n.w.actions() {
+			for script, isFirst := []int(nil), true; isFirst || script != nil; isFirst = false {
+				w := n.w.clone()
+				w.did = ""
+				var taken, of []int
+				w.choose = func(k int) int {
+					i, is := len(taken), 0
+					if i < len(script) {
+						is = script[i]
+					}
+					taken, of = append(taken, is), append(of, k)
+					return is
+				}
+				a.do(w)
+				w.choose = nil
+				r.edges++
+				script = next(taken, of)
+				is := maphash.String(seed, w.describe())
+				isNew := !seen[is]
+				seen[is] = true
+				if w.err == nil && isNew {
+					w.err = w.healed()
+				}
+				to := &node{w, n, a.name + w.did, n.deep + 1}
+				if w.err != nil {
+					r.err = w.err
+					for ; to.from != nil; to = to.from {
+						r.path = append(r.path, to.did)
+					}
+					slices.Reverse(r.path)
+					return r
+				}
+				if isNew {
+					stack = append(stack, to)
+				}
+			}
+		}
+		if n.w = nil; len(stack) == 0 {
+			break
+		}
+	}
+	return r
+}
+
+// next counts on, like an odometer; nil if all was tried.
+func next(taken, of []int) []int {
+	for i := len(taken) - 1; i >= 0; i-- {
+		if taken[i]+1 < of[i] {
+			return append(slices.Clone(taken[:i]), taken[i]+1)
+		}
+	}
+	return nil
+}
+
+// models are explored in every test run, each with a cache that tells how far it has come
+// and with one that does not.
+func models() map[string]model {
+	return map[string]model{
+		"1 child, 2 faults, 1 user":                     {want: 1, faults: 2, users: 1},
+		"1 child, 2 orphans, 1 fault":                   {want: 1, orphans: 2, faults: 1},
+		"1 child, 1 fault, 1 scale, 1 jump":             {want: 1, faults: 1, scales: 1, jumps: 1},
+		"1 child, 1 fault, 1 user, 1 crossing":          {want: 1, faults: 1, users: 1, crossings: 1},
+		"1 child, 1 fault, 1 scale, 1 jump, 1 crossing": {want: 1, faults: 1, scales: 1, jumps: 1, crossings: 1},
+		"2 children, 2 faults":                          {want: 2, faults: 2},
+		"2 children, 1 fault, 1 jump, 1 scale":          {want: 2, faults: 1, jumps: 1, scales: 1},
+		"2 children, 1 user, 1 scale, 1 crossing":       {want: 2, users: 1, scales: 1, crossings: 1},
+		"2 children, 1 orphan, 1 user, 1 crossing":      {want: 2, orphans: 1, users: 1, crossings: 1},
+		"2 children, 1 fault, 1 scale, 2 terms":         {want: 2, faults: 1, scales: 1, restarts: 1},
+		"2 ready children, 1 fault, 1 user":             {want: 2, ready: true, faults: 1, users: 1},
+		"1 child, 1 user, 1 scale, 1 restore":           {want: 1, users: 1, scales: 1, restores: 1},
+		"1 child, 1 fault, 1 restore":                   {want: 1, faults: 1, restores: 1},
+	}
+}
+
+// large models take minutes: make explore.
+func large() map[string]model {
+	return map[string]model{
+		"1 child, 3 faults, 1 user":                     {want: 1, faults: 3, users: 1},
+		"1 child, 2 faults, 1 user, 1 scale":            {want: 1, faults: 2, users: 1, scales: 1},
+		"1 child, 2 faults, 1 scale, 2 jumps":           {want: 1, faults: 2, scales: 1, jumps: 2},
+		"1 child, 2 orphans, 1 fault, 1 user":           {want: 1, orphans: 2, faults: 1, users: 1},
+		"1 child, 1 fault, 1 user, 1 crossing, 1 scale": {want: 1, faults: 1, users: 1, crossings: 1, scales: 1},
+		"1 child, 1 fault, 1 user, 1 scale, 2 terms":    {want: 1, faults: 1, users: 1, scales: 1, restarts: 1},
+		"1 child, 1 fault, 1 user, 1 scale, 1 restore":  {want: 1, faults: 1, users: 1, scales: 1, restores: 1},
+		"2 children, 2 users":                           {want: 2, users: 2},
+		"2 children, 2 scales, 2 crossings":             {want: 2, scales: 2, crossings: 2},
+		"2 children, 1 fault, 1 user, 1 scale":          {want: 2, faults: 1, users: 1, scales: 1},
+		"2 children, 2 faults, 1 scale, 1 jump":         {want: 2, faults: 2, scales: 1, jumps: 1},
+		"2 ready children, 1 fault, 1 user, 1 scale":    {want: 2, ready: true, faults: 1, users: 1, scales: 1},
+		"2 ready children, 1 user, 1 scale, 1 crossing": {want: 2, ready: true, users: 1, scales: 1, crossings: 1},
+		"2 children, 1 orphan, 1 fault, 1 scale":        {want: 2, orphans: 1, faults: 1, scales: 1},
+		"2 children, 2 scales, 2 terms, 1 jump":         {want: 2, scales: 2, restarts: 1, jumps: 1},
+		"2 children, 1 user, 1 scale, 1 restore":        {want: 2, users: 1, scales: 1, restores: 1},
+		"3 children, 1 fault, 1 scale":                  {want: 3, faults: 1, scales: 1},
+		"3 children, 1 fault, 1 user":                   {want: 3, faults: 1, users: 1},
+	}
+}
+
+// In every state that can be reached, no creation makes more children than are wanted, no
+// deletion leaves fewer, and the world comes to what is wanted once all faults end.
+func TestModel(t *testing.T) {
+	t.Parallel()
+	all := models()
+	if *full {
+		all = large()
+	}
+	var mu sync.Mutex
+	var sum report
+	t.Cleanup(func() {
+		t.Logf("figures: %d models, %d states, %d ways between them, at most %d deep", 2*len(all), sum.states, sum.edges, sum.deepest)
+	})
+	for name, m := range all {
+		for _, tells := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, version known %t", name, tells), func(t *testing.T) {
+				t.Parallel()
+				start := time.Now()
+				m := m
+				m.tells = tells
+				r := explore(m)
+				require.NoError(t, r.err, "after %d states; the way there:\n%s", r.states, strings.Join(r.path, "\n"))
+				mu.Lock()
+				defer mu.Unlock()
+				sum.states, sum.edges, sum.deepest = sum.states+r.states, sum.edges+r.edges, max(sum.deepest, r.deepest)
+				t.Logf("%d states, %d edges, %d deep, %v", r.states, r.edges, r.deepest, time.Since(start).Round(time.Millisecond))
+			})
+		}
+	}
+}

@@ -1,0 +1,389 @@
+// Copyright The replicakit Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package ledger_test
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/replicakit/replicakit/replicas/ledger"
+)
+
+// A world is a server, a cache and a controller with a Ledger, small enough that all that
+// can happen to it can be tried.
+type world struct {
+	model
+	now time.Time
+
+	kids   map[types.UID]kid // on the server
+	last   int               // the newest version
+	names  int               // that were made up
+	uids   int
+	events []event   // that the cache has not seen
+	late   []request // that take effect yet
+	backup *world    // what a restore brings back: only kids and last
+
+	cache  map[types.UID]kid
+	read   int  // how far the cache has come
+	newest int  // the newest version that an event had
+	broken bool // the watch ended, so the cache must be filled anew
+
+	known  *ledger.Ledger[kid]
+	looked bool // in this term
+
+	// What follows is what a controller can know and cannot know. unseen are children
+	// that came in no way that it could have noticed. gone are those that it was told are
+	// gone, and killed those that it has deleted, answered or not. Between a restore and
+	// the next look nothing is known.
+	unseen, gone, killed map[types.UID]bool
+	epoch                bool
+	restored             bool
+	adopts               bool // there are or were orphans
+
+	pass struct {
+		seen, gone map[types.UID]bool // that the plan counts, and that it was told of by then
+		landed     map[types.UID]bool // since the plan
+	}
+	choose func(n int) int
+	did    string
+	err    error
+}
+
+// An event is a change that the watch brings.
+type event struct {
+	kid  kid
+	gone bool
+	at   int
+}
+
+// A request was sent, and takes effect later.
+type request struct {
+	name string    // of a creation
+	id   types.UID // of a deletion
+	// version is what a deletion carried, "" if nothing.
+	version string
+	most    int // that was wanted since it was sent
+	former  bool
+}
+
+func (w *world) clone() *world {
+	c := *w
+	c.kids, c.cache = maps.Clone(w.kids), maps.Clone(w.cache)
+	c.unseen, c.gone, c.killed = maps.Clone(w.unseen), maps.Clone(w.gone), maps.Clone(w.killed)
+	c.events, c.late = slices.Clone(w.events), slices.Clone(w.late)
+	c.known = w.known.Clone()
+	c.pass.seen, c.pass.gone, c.pass.landed = nil, nil, nil
+	return &c
+}
+
+// describe tells all that can make a difference later.
+func (w *world) describe() string {
+	var b strings.Builder
+	fmt.Fprint(&b, w.model, w.last, w.names, w.uids, w.read, w.newest, w.broken, w.looked, w.epoch, w.adopts, w.late)
+	for _, kids := range []map[types.UID]kid{w.kids, w.cache} {
+		for _, id := range slices.Sorted(maps.Keys(kids)) {
+			b.WriteString(describeKid(kids[id]))
+		}
+		b.WriteByte('|')
+	}
+	for _, e := range w.events {
+		fmt.Fprint(&b, describeKid(e.kid), e.gone, e.at, " ")
+	}
+	for _, ids := range []map[types.UID]bool{w.unseen, w.gone, w.killed} {
+		b.WriteByte('|')
+		for _, id := range slices.Sorted(maps.Keys(ids)) {
+			b.WriteString(string(id))
+		}
+	}
+	if w.backup != nil {
+		for _, id := range slices.Sorted(maps.Keys(w.backup.kids)) {
+			b.WriteString(describeKid(w.backup.kids[id]))
+		}
+	}
+	b.WriteString(w.known.Knows(w.now))
+	return b.String()
+}
+
+func describeKid(c kid) string {
+	return string(c.UID) + "/" + c.Name + "@" + c.ResourceVersion + c.Labels["owner"] + c.Labels["app"] + " "
+}
+
+func (w *world) note(format string, args ...any) { w.did += " " + fmt.Sprintf(format, args...) }
+
+func (w *world) fail(format string, args ...any) {
+	if w.err == nil {
+		w.err = fmt.Errorf(format, args...)
+	}
+}
+
+func numbered(version int) string {
+	if version == 0 {
+		return ""
+	}
+	return strconv.Itoa(version)
+}
+
+// made returns a child in a new version. Objects are never changed.
+func (w *world) made(id types.UID, name, owner, app string) kid {
+	w.last++
+	return &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
+		UID: id, Namespace: "shop", Name: name, ResourceVersion: numbered(w.last),
+		Labels: map[string]string{"owner": owner, "app": app},
+	}}
+}
+
+// counts reports whether a child is one of those that are wanted.
+func counts(c kid) bool { return rules.Ours(c) && rules.MayCount(c) }
+
+func (w *world) named(name string) (c kid, there bool) {
+	for _, c := range w.kids {
+		if c.Name == name {
+			return c, true
+		}
+	}
+	return nil, false
+}
+
+// add makes a child on the server. It has one of a name.
+func (w *world) add(name, owner string) (c kid, fresh bool) {
+	if c, there := w.named(name); there {
+		return c, false
+	}
+	w.uids++
+	c = w.made(uid(w.uids), name, owner, "web")
+	w.put(c)
+	return c, true
+}
+
+func uid(n int) types.UID { return types.UID(fmt.Sprintf("u%02d", n)) }
+
+func (w *world) put(c kid) {
+	w.kids[c.UID] = c
+	w.events = append(w.events, event{kid: c, at: w.last})
+}
+
+// change gives a child other labels, or only another version.
+func (w *world) change(id types.UID, owner, app string) kid {
+	c := w.made(id, w.kids[id].Name, owner, app)
+	w.put(c)
+	return c
+}
+
+func (w *world) remove(id types.UID) {
+	w.last++
+	w.events = append(w.events, event{kid: w.kids[id], gone: true, at: w.last})
+	delete(w.kids, id)
+	delete(w.unseen, id)
+}
+
+// land lets the first late request take effect.
+func (w *world) land() {
+	r := w.late[0]
+	w.late = w.late[1:]
+	if r.name == "" {
+		if c, there := w.kids[r.id]; there && (r.version == "" || r.version == c.ResourceVersion) {
+			w.killed[r.id] = w.killed[r.id] || !r.former
+			w.remove(r.id)
+		}
+		return
+	}
+	c, fresh := w.add(r.name, "me")
+	if !fresh {
+		return
+	}
+	if w.pass.landed != nil {
+		w.pass.landed[c.UID] = true
+	}
+	if r.former {
+		w.unseen[c.UID] = true
+		return
+	}
+	if n := w.mustKnow(nil); n > r.most && !w.adopts && !w.epoch {
+		w.fail("a creation landed late, and now there are %d children, though at most %d were wanted since", n, r.most)
+	}
+}
+
+// mustKnow counts the children that are there and that the controller can know.
+func (w *world) mustKnow(except map[types.UID]bool) (n int) {
+	for id, c := range w.kids {
+		if counts(c) && !w.unseen[id] && !except[id] {
+			n++
+		}
+	}
+	return n
+}
+
+// deliver gives the cache the next event.
+func (w *world) deliver() {
+	e := w.events[0]
+	w.events = w.events[1:]
+	w.read, w.newest = e.at, max(w.newest, e.at)
+	delete(w.unseen, e.kid.UID)
+	if !slices.ContainsFunc(w.events, func(later event) bool { return later.kid.UID == e.kid.UID }) {
+		w.saw(e.kid.UID)
+	}
+	if !e.gone {
+		w.cache[e.kid.UID] = e.kid
+		return
+	}
+	delete(w.cache, e.kid.UID)
+	w.known.Left(e.kid.UID, numbered(e.at), w.now)
+}
+
+// relist fills the cache anew. What came and went meanwhile is never told.
+func (w *world) relist() {
+	for _, id := range slices.Sorted(maps.Keys(w.cache)) {
+		if _, there := w.kids[id]; !there {
+			w.known.Left(id, "", w.now)
+		}
+	}
+	for _, c := range w.kids {
+		version, _ := strconv.Atoi(c.ResourceVersion)
+		w.newest = max(w.newest, version)
+	}
+	for n := 1; n <= w.uids; n++ {
+		_, had := w.cache[uid(n)]
+		_, there := w.kids[uid(n)]
+		if w.tells || had || there { // otherwise the cache passes by what came and went
+			w.saw(uid(n))
+		}
+	}
+	w.cache, w.events, w.read, w.broken = maps.Clone(w.kids), nil, w.last, false
+}
+
+// saw notes that the controller sees what became of a child.
+func (w *world) saw(id types.UID) {
+	delete(w.unseen, id)
+	if c, there := w.kids[id]; there && counts(c) {
+		delete(w.gone, id)
+	} else {
+		w.gone[id] = true
+	}
+}
+
+// sawAll notes that the controller sees what is there.
+func (w *world) sawAll() {
+	for n := 1; n <= w.uids; n++ {
+		w.saw(uid(n))
+	}
+}
+
+// An action is one thing that may happen in a state.
+type action struct {
+	name string
+	do   func(*world)
+}
+
+// actions are all that may happen.
+func (w *world) actions() (all []action) {
+	all = append(all, action{"a pass", (*world).aPass})
+	all = append(all, w.others()...)
+	if w.scales > 0 {
+		for _, want := range []int{w.want - 1, w.want + 1} {
+			if want >= 0 && want <= 3 {
+				all = append(all, action{fmt.Sprint("scale to ", want), func(w *world) { w.scales--; w.scale(want) }})
+			}
+		}
+	}
+	if w.jumps > 0 {
+		all = append(all, action{"more than Patience", func(w *world) { w.jumps--; w.now = w.now.Add(patience + time.Second) }},
+			action{"more than Landing", func(w *world) { w.jumps--; w.late, w.now = nil, w.now.Add(ledger.Landing+time.Second) }})
+	}
+	if w.restarts > 0 {
+		all = append(all, action{"another term", func(w *world) { w.restarts--; w.restart() }})
+	}
+	if w.restores > 0 && w.backup == nil {
+		all = append(all, action{"a backup", func(w *world) { w.backup = &world{kids: maps.Clone(w.kids), last: w.last} }})
+	}
+	if w.restores > 0 && w.backup != nil && w.backup.last < w.last {
+		all = append(all, action{"a restore", func(w *world) { w.restores--; w.restore() }})
+	}
+	return all
+}
+
+// others are what others do, also while a pass is under way.
+func (w *world) others() (all []action) {
+	if len(w.events) > 0 && !w.broken {
+		all = append(all, action{"an event", (*world).deliver})
+	}
+	if len(w.events) > 0 || w.broken {
+		all = append(all, action{"the cache is filled anew", (*world).relist})
+	}
+	if len(w.late) > 0 {
+		all = append(all, action{"a request lands", (*world).land})
+	}
+	if w.users == 0 {
+		return all
+	}
+	for _, id := range slices.Sorted(maps.Keys(w.kids)) {
+		all = append(all, action{"a user deletes " + string(id), func(w *world) { w.users--; w.remove(id) }})
+		c := w.kids[id]
+		if !counts(c) {
+			continue
+		}
+		all = append(all,
+			action{"a user orphans " + string(id), func(w *world) { w.users--; w.adopts = true; w.change(id, "", "web") }},
+			action{"a user relabels " + string(id), func(w *world) { w.users--; w.change(id, "me", "db") }},
+			action{"a user touches " + string(id), func(w *world) { w.users--; w.change(id, "me", "web") }})
+	}
+	return all
+}
+
+func (w *world) scale(want int) {
+	w.want = want
+	for i := range w.late {
+		w.late[i].most = max(w.late[i].most, want)
+	}
+}
+
+// restart begins another term: nothing is known, and the cache is from the time before.
+func (w *world) restart() {
+	w.known, w.looked = &ledger.Ledger[kid]{Patience: patience}, false
+	w.newest = 0
+	clear(w.killed)
+	for i := range w.late {
+		w.late[i].former = true
+	}
+	w.sawAll() // it must not take the cache for granted
+}
+
+// restore brings back what the backup has. Versions are given twice after that.
+func (w *world) restore() {
+	w.kids, w.last, w.events, w.broken, w.epoch = maps.Clone(w.backup.kids), w.backup.last, nil, true, true
+	w.restored = true
+	clear(w.gone)
+	clear(w.killed)
+}
+
+// crossing lets something happen while a call is under way.
+func (w *world) crossing() {
+	if w.crossings == 0 {
+		return
+	}
+	others := w.others()
+	if n := w.choose(1 + len(others)); n > 0 {
+		w.crossings--
+		w.note("(meanwhile %s)", others[n-1].name)
+		others[n-1].do(w)
+	}
+}
+
+// fault chooses what becomes of a call: 0 is that all is well.
+func (w *world) fault(n int) int {
+	if w.faults == 0 {
+		return 0
+	}
+	outcome := w.choose(n)
+	if outcome > 0 {
+		w.faults--
+	}
+	return outcome
+}
