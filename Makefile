@@ -177,6 +177,7 @@ corners: ## every single fault in each scenario
 .PHONY: explore
 explore: ## every interleaving of small fleets, in full
 	go test ./replicas/replicastest -run TestExplore -count=1 -v -timeout 0 -full -parallel 1
+	go test ./replicas/ledger -run TestModel -count=1 -v -timeout 0 -full -parallel 1
 
 .PHONY: bench
 bench: ## ours and Kubernetes side by side, into docs/benchmarks.md, docs/benchmarks.svg and the README
