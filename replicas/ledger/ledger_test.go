@@ -5,6 +5,7 @@ package ledger_test
 
 import (
 	"fmt"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -47,7 +48,7 @@ func TestBadInput(t *testing.T) {
 		{"an answer of a nil child", known.Told(start, nil, began), "ledger: a child is nil"},
 		{"an answer without a name", known.Told(start, &metav1.PartialObjectMetadata{}, began), "ledger: a child without a name"},
 	} {
-		assert.EqualError(t, tt.err, tt.want, tt.name)
+		require.EqualError(t, tt.err, tt.want, tt.name)
 	}
 	assert.Equal(t, "nothing", known.Holds())
 	nothing, err := known.View(start, ledger.Snapshot[kid]{Rules: rules}, began)
@@ -134,7 +135,9 @@ func TestManyGoroutines(t *testing.T) {
 				id, name := types.UID(fmt.Sprint("c", i)), named(fmt.Sprint("c", i))
 				call := known.Start()
 				known.Sending(name, began)
-				assert.NoError(t, known.Told(call, kidOf(fmt.Sprintf("c%d@%d", i, 2000+i)), began))
+				if err := known.Told(call, kidOf(fmt.Sprintf("c%d@%d", i, 2000+i)), began); err != nil {
+					t.Error(err)
+				}
 				known.Gone(call, types.UID(fmt.Sprint("c", 50+i)), began)
 				known.Bears(name, id, ledger.Stranger, false)
 				known.NoneBears(name)
@@ -144,7 +147,7 @@ func TestManyGoroutines(t *testing.T) {
 				known.Doubt(id, "", began)
 			})
 			all.Go(func() {
-				known.Left(types.UID(fmt.Sprint("c", 80+i)), fmt.Sprint(3000+i), began)
+				known.Left(types.UID(fmt.Sprint("c", 80+i)), strconv.Itoa(3000+i), began)
 				known.Names()
 				known.Open()
 				known.Doubted()

@@ -38,6 +38,7 @@ type Name struct {
 // A Bearer is the object that has a name.
 type Bearer uint8
 
+// What an object that has a name is to the owner.
 const (
 	Nobody   Bearer = iota // none, or it is not known
 	Replica                // a child of the owner that counts

@@ -354,7 +354,7 @@ func (o *overlay[C]) later(a, b *entry[C]) *entry[C] {
 	v, w := a.fact.counts(), b.fact.counts()
 	if order, err := resourceversion.Compare(v.version, w.version); err == nil && order > 0 || err != nil && v.at > w.at {
 		a, b = b, a
-		v, w = w, v
+		w = v
 	}
 	a.fact.gone = w.at
 	return b
