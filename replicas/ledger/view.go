@@ -403,6 +403,20 @@ func (o *overlay[C]) suspect(lacking []*entry[C]) {
 	o.view.Unmet = o.view.Unmet || o.passed.remaining(o.now) <= 0
 }
 
+// isNeeded reports whether a view is another one because of a fact, and whether it may take
+// a pass without an event to drop it. The answer to a call that changed a child that the
+// cache has is shown by an event. If that never comes, the next pass notices it.
+func (l *Ledger[C]) isNeeded(e *entry[C]) bool {
+	w, isCached := e.fact.counts(), e.shown == l.viewed
+	switch {
+	case e.fact.gone > 0 || w.isMissing():
+		return isCached
+	case w.is == there && isCached:
+		return w.at <= l.list.start
+	}
+	return true
+}
+
 // Again returns how long the view stays good if no event comes; 0 if nothing depends on
 // that.
 func (l *Ledger[C]) Again(now time.Time) time.Duration {
@@ -415,8 +429,7 @@ func (l *Ledger[C]) Again(now time.Time) time.Duration {
 		}
 	}
 	for _, e := range l.children {
-		unseen := e.shown != l.viewed && (e.fact.gone > 0 || e.fact.counts().isMissing())
-		if !e.fact.isEmpty() && !unseen {
+		if !e.fact.isEmpty() && l.isNeeded(e) {
 			note(e.since)
 		}
 	}

@@ -592,7 +592,7 @@ func cmpReturns(c scene, theirs, ours outcome, going, passFails bool, named *tal
 	case want > 0 && want <= timeout:
 	case c.isAhead(ours):
 		named.add(goneAhead)
-		want = timeout
+		want = timeout + 1 // then it is older than that
 	case ours.adds > 0 || ours.dels > 0:
 		named.add(expiryAhead)
 		if timeout < ours.again && ours.again <= timeout+timeout/10+1 {
