@@ -269,6 +269,9 @@ func (l *Ledger[C]) tellAbsent(start Moment, s Snapshot[C], cached map[types.UID
 		if c, ok := cached[id]; ok && e.fact.gone > 0 && !s.Rules.MayCount(c) {
 			continue
 		}
+		if w := e.fact.newest; w.is == there && w.version == l.list.version && !s.Rules.MayCount(w.child) {
+			continue // it is there, and not asked for
+		}
 		l.tell(id, is, now)
 	}
 	for _, c := range s.Children {
@@ -281,7 +284,8 @@ func (l *Ledger[C]) tellAbsent(start Moment, s Snapshot[C], cached map[types.UID
 }
 
 // contradicts reports whether what was known before a list began cannot be true if the list
-// is: one of the items was gone or newer, or the list is of an earlier version.
+// is: one of the items was gone or newer, the list is of an earlier version, or it is of a
+// version for which another list has made a child unclear.
 func (l *Ledger[C]) contradicts(start Moment, items []C, version string) bool {
 	if len(l.children) == 0 {
 		return resourceversion.Older(version, l.list.version)
@@ -293,7 +297,8 @@ func (l *Ledger[C]) contradicts(start Moment, items []C, version string) bool {
 		}
 	}
 	for _, e := range l.children {
-		if e.isAfter(start, version) {
+		newest := e.fact.newest
+		if e.isAfter(start, version) || newest.is == unclear && newest.version == version && e.told < start {
 			return true
 		}
 	}

@@ -383,7 +383,7 @@ func (l *loop) deleting(victim kid) {
 	}
 	unknown := 0 // those that went without its doing, and it was not told
 	for id := range l.pass.seen {
-		if c, there := l.kids[id]; (!there || !counts(c)) && !l.pass.gone[id] && !l.killed[id] {
+		if c, there := l.kids[id]; (!there || !counts(c)) && l.pass.gone[id] == 0 && !l.killed[id] {
 			unknown++
 		}
 	}

@@ -211,7 +211,7 @@ func (o *overlay[C]) believe(c C) (C, bool) {
 	if e == nil {
 		return c, !o.isBarred(c)
 	}
-	if e.fact.gone > 0 && !o.cache.Rules.MayCount(c) && o.now.Sub(e.since) > o.patience() { // no list would tell more
+	if !o.cache.Rules.MayCount(c) && (o.isMoot(e) || e.fact.gone > 0 && o.isAged(e)) {
 		e.fact = fact[C]{}
 	}
 	switch w := e.fact.counts(); {
@@ -290,17 +290,17 @@ func (o *overlay[C]) lacking() (lacking []*entry[C]) {
 		}
 		w := e.fact.counts()
 		switch {
-		case e.fact.gone == 0 && w.is == there && !o.shows(id, e):
+		case e.fact.gone == 0 && w.is == there && !o.shows(id, e) && !o.isMoot(e):
 			if !e.doubt.lasts(w.child) {
 				e.doubt = doubt{}
 			}
 			lacking = append(lacking, e)
 			continue
-		case o.shows(id, e):
+		case o.shows(id, e), o.isMoot(e):
 			e.fact = fact[C]{}
 		case w.is == unclear:
 			o.view.Old, o.view.Unmet = true, true
-		case o.now.Sub(e.since) <= o.patience():
+		case !o.isAged(e):
 		case e.fact.unnumbered || w.is == unsaid: // no list would tell more
 			e.fact = fact[C]{}
 		default: // a watch that hung and goes on may show it yet
@@ -316,6 +316,15 @@ func (o *overlay[C]) lacking() (lacking []*entry[C]) {
 		return cmp.Or(cmp.Compare(v.at, w.at), cmp.Compare(v.child.GetName(), w.child.GetName()), cmp.Compare(idOf(v.child), idOf(w.child)))
 	})
 	return lacking
+}
+
+func (o *overlay[C]) isAged(e *entry[C]) bool { return o.now.Sub(e.since) > o.patience() }
+
+// isMoot reports whether a fact is so old that a list should decide, and no list would: it
+// shows no child that does not match.
+func (o *overlay[C]) isMoot(e *entry[C]) bool {
+	w := e.fact.counts()
+	return o.isAged(e) && w.is == there && !o.cache.Rules.MayCount(w.child)
 }
 
 // shows reports whether the cache, which lacks a child, shows by that what became of it: it

@@ -143,6 +143,13 @@ func TestView(t *testing.T) {
 			wait 5m1s
 			again => a@6~
 			holds? => a list`},
+		{"a child that does not match is as the cache has it after five minutes, as no list shows it", `
+			told a@7~
+			told b@8~
+			cache 5: a@4~ => a@7~ b@8~
+			wait 5m1s
+			cache 5: a@4~ => a@4~
+			holds? => nothing`},
 		{"an older fact does not make the view old if the cache shows it", `
 			told a@7
 			wait 5m1s
@@ -348,6 +355,20 @@ func TestListed(t *testing.T) {
 			again => OLD UNMET
 			list 8: =>
 			again =>`},
+		{"if another list of that version lacks it too, the server was restored", `
+			told a@7
+			cache 5: => a@7
+			list 7: =>
+			again => OLD UNMET
+			list 7: => restored
+			again =>`},
+		{"a child that does not match may be there, though a list of its version lacks it", `
+			told a@7~
+			cache 5: => a@7~
+			list 7: =>
+			again => a@7~
+			cache 7: a@7~ => a@7~
+			holds? => nothing`},
 		{"what is unclear of a cached child makes the view old too", `
 			told a@7
 			cache 5: a@3 => a@7

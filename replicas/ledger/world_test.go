@@ -43,14 +43,16 @@ type world struct {
 	// that came in no way that it could have noticed. gone are those that it was told are
 	// gone, and killed those that it has deleted, answered or not. Between a restore and
 	// the next look nothing is known.
-	unseen, gone, killed map[types.UID]bool
-	epoch                bool
-	restored             bool
-	adopts               bool // there are or were orphans
+	unseen, killed map[types.UID]bool
+	gone           map[types.UID]int // as of which version
+	epoch          bool
+	restored       bool
+	adopts         bool // there are or were orphans
 
 	pass struct {
-		seen, gone map[types.UID]bool // that the plan counts, and that it was told of by then
-		landed     map[types.UID]bool // since the plan
+		seen   map[types.UID]bool // that the plan counts
+		gone   map[types.UID]int  // by then
+		landed map[types.UID]bool // since then
 	}
 	choose func(n int) int
 	did    string
@@ -97,11 +99,14 @@ func (w *world) describe() string {
 	for _, e := range w.events {
 		fmt.Fprint(&b, describeKid(e.kid), e.gone, e.at, " ")
 	}
-	for _, ids := range []map[types.UID]bool{w.unseen, w.gone, w.killed} {
+	for _, ids := range []map[types.UID]bool{w.unseen, w.killed} {
 		b.WriteByte('|')
 		for _, id := range slices.Sorted(maps.Keys(ids)) {
 			b.WriteString(string(id))
 		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(w.gone)) {
+		fmt.Fprint(&b, id, w.gone[id])
 	}
 	if w.backup != nil {
 		for _, id := range slices.Sorted(maps.Keys(w.backup.kids)) {
@@ -227,8 +232,10 @@ func (w *world) deliver() {
 	w.events = w.events[1:]
 	w.read, w.newest = e.at, max(w.newest, e.at)
 	delete(w.unseen, e.kid.UID)
-	if !slices.ContainsFunc(w.events, func(later event) bool { return later.kid.UID == e.kid.UID }) {
-		w.saw(e.kid.UID)
+	if id := e.kid.UID; e.gone || !counts(e.kid) {
+		w.gone[id] = max(w.gone[id], e.at)
+	} else if e.at > w.gone[id] {
+		delete(w.gone, id)
 	}
 	if !e.gone {
 		w.cache[e.kid.UID] = e.kid
@@ -265,7 +272,7 @@ func (w *world) saw(id types.UID) {
 	if c, there := w.kids[id]; there && counts(c) {
 		delete(w.gone, id)
 	} else {
-		w.gone[id] = true
+		w.gone[id] = w.last
 	}
 }
 
