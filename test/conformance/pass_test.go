@@ -306,8 +306,8 @@ func (c scene) isAhead(ours outcome) bool {
 	return ours.missing > 0 || slices.ContainsFunc(ours.deletes, func(pod string) bool {
 		return apierrors.IsNotFound(answer(c.Deletes[pod], pod))
 	}) || slices.ContainsFunc(ours.patches, func(patch string) bool {
-		pod, body, _ := strings.Cut(patch, ": ")
-		return !isRelease(body) && apierrors.IsNotFound(answer(c.Patches[pod], pod))
+		pod, _, _ := strings.Cut(patch, ": ")
+		return apierrors.IsNotFound(answer(c.Patches[pod], pod))
 	})
 }
 
