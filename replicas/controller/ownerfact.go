@@ -83,6 +83,7 @@ func (p *pass[O, C]) isShown(cached O) bool {
 	case known.Gone:
 		return false
 	case !typed:
+		p.state.owner = hold{}
 		return true
 	case resourceversion.Reached(cached.GetResourceVersion(), known.Version) || p.wantTheSame(cached, is):
 		p.ownerIsShown()

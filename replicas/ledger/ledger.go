@@ -33,10 +33,10 @@ type Ledger[C metav1.Object] struct {
 
 	mu       sync.Mutex
 	moment   Moment
-	viewed   Moment              // when the reading of the cache of the last view began
-	cached   []C                 // what the cache had then, until the pass is over
-	known    sets.Set[types.UID] // the UIDs of cached, once they are asked for
-	underWay bool                // a pass is
+	viewed   Moment          // when the reading of the cache of the last view began
+	cached   []C             // what the cache had then, until the pass is over
+	known    map[types.UID]C // those of cached by their UIDs, once they are asked for
+	underWay bool            // a pass is
 	children map[types.UID]*entry[C]
 	names    []Name
 	owner    Owner
@@ -84,7 +84,7 @@ type bar struct {
 }
 
 func (b bar) excludes(c metav1.Object) bool {
-	return b.hides(idOf(c)) && resourceversion.Reached(b.version, c.GetResourceVersion())
+	return b.hides(idOf(c)) && resourceversion.Older(c.GetResourceVersion(), b.version)
 }
 
 // hides reports whether a child is excluded in each version that is no newer than the list.
@@ -132,7 +132,11 @@ func (l *Ledger[C]) Told(start Moment, c C, now time.Time) error {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if e := l.children[idOf(c)]; e != nil && e.isAfter(start, c.GetResourceVersion()) {
+	e := l.children[idOf(c)]
+	if e == nil && l.viewShows(c) {
+		return nil
+	}
+	if e != nil && e.isAfter(start, c.GetResourceVersion()) {
 		l.newEpoch()
 	}
 	l.tell(idOf(c), said(word[C]{there, c, c.GetResourceVersion(), start}), now)
@@ -178,7 +182,7 @@ func (l *Ledger[C]) entry(id types.UID) *entry[C] {
 			l.children = map[types.UID]*entry[C]{}
 		}
 		e = &entry[C]{}
-		if l.had(id) {
+		if _, ok := l.had(id); ok {
 			e.shown = l.viewed
 		}
 		l.children[id] = e
@@ -186,15 +190,23 @@ func (l *Ledger[C]) entry(id types.UID) *entry[C] {
 	return e
 }
 
-// had reports whether the cache had a child when the pass that is under way read it.
-func (l *Ledger[C]) had(id types.UID) bool {
+// had returns a child as the cache had it when the pass that is under way read it.
+func (l *Ledger[C]) had(id types.UID) (c C, ok bool) {
 	if l.known == nil {
-		l.known = make(sets.Set[types.UID], len(l.cached))
+		l.known = make(map[types.UID]C, len(l.cached))
 		for _, c := range l.cached {
-			l.known.Insert(idOf(c))
+			l.known[idOf(c)] = c
 		}
 	}
-	return l.known.Has(id)
+	c, ok = l.known[id]
+	return c, ok
+}
+
+// viewShows reports whether the view of the pass that is under way shows a child, of which
+// nothing else is known, as it is told.
+func (l *Ledger[C]) viewShows(told C) bool {
+	c, ok := l.had(idOf(told))
+	return ok && !l.void && l.ahead == "" && isShownBy(c, told) && !l.list.excludes(c)
 }
 
 // A List is what a live list returned.
@@ -269,8 +281,9 @@ func (l *Ledger[C]) tellAbsent(start Moment, s Snapshot[C], cached map[types.UID
 		if c, ok := cached[id]; ok && e.fact.gone > 0 && !s.Rules.MayCount(c) {
 			continue
 		}
-		if w := e.fact.newest; w.is == there && w.version == l.list.version && !s.Rules.MayCount(w.child) {
-			continue // it is there, and not asked for
+		if w := e.fact.counts(); w.is == there && e.fact.gone == 0 && !s.Rules.MayCount(w.child) {
+			l.tell(id, fact[C]{}, now) // the list was not asked for it
+			continue
 		}
 		l.tell(id, is, now)
 	}

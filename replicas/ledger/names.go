@@ -57,7 +57,7 @@ func (n Name) HasLanded(now time.Time) bool { return now.Sub(n.Sent) >= Landing 
 // sent again: 0 or less if now. While a replica bears it, no other child can.
 func (n Name) NextLook(now time.Time) time.Duration {
 	if n.Bearer == Replica {
-		return Landing - now.Sub(n.Sent)
+		return max(Landing-now.Sub(n.Sent), n.look.remaining(now))
 	}
 	return n.look.remaining(now)
 }

@@ -116,6 +116,9 @@ func (l *Ledger[C]) View(start Moment, s Snapshot[C], now time.Time) (View[C], e
 		o.lay()
 		v = o.view
 	}
+	if len(l.children) == 0 {
+		l.children = nil
+	}
 	l.resolve(v.Children, s.Rules)
 	return v, nil
 }
@@ -146,7 +149,9 @@ func (l *Ledger[C]) checkEpoch(s Snapshot[C]) {
 	if resourceversion.Older(s.Version, l.ahead) {
 		l.ahead = ""
 	}
-	l.read, l.selector = s.Version, s.Selector
+	if l.read = s.Version; !object.IsNil(s.Selector) {
+		l.selector = s.Selector
+	}
 }
 
 func isOther(a, b labels.Selector) bool {

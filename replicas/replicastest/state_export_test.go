@@ -125,7 +125,9 @@ func sortedBy(m reflect.Value, name func(key reflect.Value) string) []reflect.Va
 
 // isOwners reports whether a field is that of the owner, or else it will be
 // forgotten, or says when the last pass was.
-func isOwners(field string) bool { return field == "uid" || field == "generation" || field == "seen" }
+func isOwners(field string) bool {
+	return field == "uid" || field == "generation" || field == "seen" || field == "moment"
+}
 
 // value adds a value that is remembered, whatever it is. Strings are names if they
 // are called so, and else versions; maps are keyed by UID.
