@@ -142,8 +142,8 @@ func (p *pass[O, C]) lookForUnwanted(ctx context.Context) {
 }
 
 // lookForOthers looks for creations without an answer that are not sent again, before
-// other children are created. Nothing is created if one turns up, or if that cannot be
-// known.
+// other children are created. Nothing is created if one turns up, if a name that was taken
+// may be sent again, or if the look fails.
 func (p *pass[O, C]) lookForOthers(ctx context.Context, sent []string) (goOn bool, err error) {
 	others := slices.DeleteFunc(p.state.known.Open(), func(n ledger.Name) bool { return slices.Contains(sent, n.Name) })
 	turnedUp, err := p.lookForNames(ctx, others)
@@ -171,8 +171,8 @@ func (p *pass[O, C]) failedLook(ctx context.Context, err error) bool {
 }
 
 // lookForNames looks for children by names that were sent, and reports whether one
-// turned up that counts. A name is resolved by a look that begins when nothing that was
-// sent can take effect any more.
+// turned up that counts, or a name that was taken may be sent again. A name is resolved
+// by a look that begins when nothing that was sent can take effect any more.
 func (p *pass[O, C]) lookForNames(ctx context.Context, due []ledger.Name) (turnedUp bool, err error) {
 	if len(due) == 0 {
 		return false, nil
@@ -195,6 +195,10 @@ func (p *pass[O, C]) lookForNames(ctx context.Context, due []ledger.Name) (turne
 			turnedUp = p.turnedUp(start, found) == ledger.Replica || turnedUp
 		default:
 			p.state.known.NoneBears(n.NamespacedName)
+			if n.IsTaken() && !n.HasLanded(began) { // it is sent again, and not another one
+				turnedUp = true
+				p.comeBack(1)
+			}
 		}
 		p.state.known.Looked(n.NamespacedName, began, p.opts.Now())
 	}

@@ -987,6 +987,24 @@ func TestWhatIsLookedForBeforeOthersAreCreated(t *testing.T) {
 		assert.Equal(t, []string{"get web-bbbbd", "create default/web-bbbbc"}, r.calls)
 		assert.Len(t, pass.Created, 1)
 	})
+	t.Run("a name that another object has no longer is sent again, and no other one instead", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(1)
+		r.create = func(i int) error { return []error{timeout(), nil}[i] }
+		r.get = func(name string) (*corev1.Pod, error) { return podtest.Pod(name), nil }
+		_, err := r.pass(t, 0)
+		require.Error(t, err)
+		r.settle()
+		r.get = func(name string) (*corev1.Pod, error) { return nil, notFound(name) }
+		pass, err := r.pass(t, 1)
+		require.NoError(t, err)
+		assert.Equal(t, []string{"get web-bbbbb"}, r.calls)
+		assert.Equal(t, time.Duration(1), pass.RequeueAfter)
+		assert.True(t, pass.Waiting)
+		_, err = r.pass(t, 1)
+		require.NoError(t, err)
+		assert.Equal(t, []string{"create default/web-bbbbb"}, r.calls)
+	})
 	t.Run("if the look fails nothing is created", func(t *testing.T) {
 		t.Parallel()
 		r, first := lost(t)

@@ -129,7 +129,7 @@ func (l *loop) list() bool {
 		l.fail("%v", err)
 	}
 	seen.sawAll()
-	l.unseen, l.gone, l.epoch = seen.unseen, seen.gone, false
+	l.unseen, l.gone, l.epoch = seen.unseen, seen.gone, l.epoch && !l.tells
 	l.looked = true
 	l.note("list")
 	l.believe()
@@ -228,6 +228,9 @@ func (l *loop) lookForNames(names []ledger.Name) (goOn bool) {
 			goOn = false
 		}
 		l.known.Looked(n.NamespacedName, l.now, l.now)
+		if n.IsTaken() && slices.ContainsFunc(l.known.Open(), func(o ledger.Name) bool { return o.Name == n.Name && !o.IsTaken() }) {
+			goOn = false // it is sent again instead
+		}
 	}
 	return goOn
 }

@@ -42,7 +42,8 @@ type world struct {
 	// What follows is what a controller can know and cannot know. unseen are children
 	// that came in no way that it could have noticed. gone are those that it was told are
 	// gone, and killed those that it has deleted, answered or not. Between a restore and
-	// the next look nothing is known.
+	// the next list nothing is known, and if the cache does not tell how far it has come,
+	// later neither.
 	unseen, killed map[types.UID]bool
 	gone           map[types.UID]int // as of which version
 	epoch          bool
