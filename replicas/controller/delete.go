@@ -241,17 +241,18 @@ func (d *deletions[O, C]) lookFor(ctx context.Context, some []int) {
 	if len(some) == 0 {
 		return
 	}
-	start, look := d.looks(ctx, len(some))
-	d.start = start
+	look := d.looks(ctx, len(some))
+	d.start = look.start
 	for _, i := range some {
 		child := d.victims[i].Object
-		found, there, err := look(ctx, nameOf(child))
+		found, there, err := look.find(ctx, nameOf(child))
 		switch {
 		case err == nil && !there:
-			d.isGone(i)
+			d.is[i] = gone
+			d.lacks(look, object.ID(child))
 		case err == nil && object.ID(found) != object.ID(child):
 			d.isGone(i)
-			d.turnedUp(start, found)
+			d.turnedUp(look.start, found)
 		case err == nil && found.GetDeletionTimestamp() != nil:
 			d.is[i] = deleted
 		default:

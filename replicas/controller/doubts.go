@@ -84,15 +84,15 @@ func (p *pass[O, C]) lookForDoubted(ctx context.Context, doubted []C, sent map[t
 	if len(late) == 0 {
 		return nil
 	}
-	start, look := p.looks(ctx, len(late))
+	look := p.looks(ctx, len(late))
 	for _, c := range late {
-		found, there, err := look(ctx, nameOf(c))
+		found, there, err := look.find(ctx, nameOf(c))
 		if p.failedLook(ctx, err) {
 			return p.failure("looking for %q, whose deletion had no answer: %w", c.GetName(), err)
 		}
 		p.state.known.Sure(object.ID(c))
 		if !there || object.ID(found) != object.ID(c) {
-			p.state.known.Gone(start, object.ID(c), p.opts.Now())
+			p.lacks(look, object.ID(c))
 			p.Active = slices.DeleteFunc(slices.Clone(p.Active), func(a C) bool { return object.ID(a) == object.ID(c) })
 		}
 	}

@@ -30,10 +30,10 @@ func (c *creations[O, C]) lookForLost(ctx context.Context) {
 	if len(lost) == 0 {
 		return
 	}
-	start, look := c.looks(ctx, len(lost))
+	look := c.looks(ctx, len(lost))
 	for _, e := range lost {
-		found, there, err := look(ctx, e.name)
-		switch e.start = start; {
+		found, there, err := look.find(ctx, e.name)
+		switch e.start = look.start; {
 		case err != nil:
 		case there:
 			c.found(e, found)
@@ -89,20 +89,35 @@ func (c *creations[O, C]) settleLate(ctx context.Context) {
 // cheaper.
 const fewReads = 3
 
-// A look asks the server for a child by its name.
-type look[C Object] func(ctx context.Context, name types.NamespacedName) (found C, there bool, err error)
+// A look asks the server for children by their names. If it is one list for all of them, it
+// may lack a child that is there and does not match.
+type look[C Object] struct {
+	start   ledger.Moment
+	isList  bool
+	version string // of the list
+	find    func(ctx context.Context, name types.NamespacedName) (found C, there bool, err error)
+}
 
-// looks returns how to look for n children at once, and when the look began.
-func (p *pass[O, C]) looks(ctx context.Context, n int) (ledger.Moment, look[C]) {
+// looks returns how to look for n children at once.
+func (p *pass[O, C]) looks(ctx context.Context, n int) look[C] {
 	start := p.state.known.Start()
 	if p.reads.Add(int64(n)) <= fewReads {
-		return start, p.get
+		return look[C]{start: start, find: p.get}
 	}
 	p.reads.Add(int64(-n))
 	list, err := p.list(ctx)
-	return start, func(_ context.Context, name types.NamespacedName) (found C, there bool, _ error) {
+	return look[C]{start, true, list.ResourceVersion, func(_ context.Context, name types.NamespacedName) (found C, there bool, _ error) {
 		return within(list.Items, name, err)
+	}}
+}
+
+// lacks notes that a look did not find a child.
+func (p *pass[O, C]) lacks(l look[C], id types.UID) {
+	if l.isList {
+		p.state.known.Lacked(l.start, id, l.version, p.opts.Now())
+		return
 	}
+	p.state.known.Gone(l.start, id, p.opts.Now())
 }
 
 func (p *pass[O, C]) get(ctx context.Context, name types.NamespacedName) (found C, there bool, err error) {
@@ -178,9 +193,9 @@ func (p *pass[O, C]) lookForNames(ctx context.Context, due []ledger.Name) (turne
 		return false, nil
 	}
 	began := p.opts.Now()
-	start, look := p.looks(ctx, len(due))
+	look := p.looks(ctx, len(due))
 	for _, n := range due {
-		found, there, lookErr := look(ctx, n.NamespacedName)
+		found, there, lookErr := look.find(ctx, n.NamespacedName)
 		switch {
 		case lookErr != nil:
 			p.state.known.PutOff(n.NamespacedName, p.opts.Now())
@@ -189,10 +204,10 @@ func (p *pass[O, C]) lookForNames(ctx context.Context, due []ledger.Name) (turne
 			}
 			continue
 		case there && n.Bearer == ledger.Replica: // which the view shows
-			p.believe(start, found)
+			p.believe(look.start, found)
 			p.bears(found)
 		case there:
-			turnedUp = p.turnedUp(start, found) == ledger.Replica || turnedUp
+			turnedUp = p.turnedUp(look.start, found) == ledger.Replica || turnedUp
 		default:
 			p.state.known.NoneBears(n.NamespacedName)
 			if n.IsTaken() && !n.HasLanded(began) { // it is sent again, and not another one

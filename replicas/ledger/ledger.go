@@ -157,6 +157,15 @@ func (l *Ledger[C]) Gone(start Moment, id types.UID, now time.Time) {
 	l.tell(id, fact[C]{gone: max(start, 1)}, now)
 }
 
+// Lacked notes that a live list of all that the owner's selector matches, which began at
+// start, lacks a child: it is gone, or does not match any more. version is that of the list,
+// "" if it is not known.
+func (l *Ledger[C]) Lacked(start Moment, id types.UID, version string, now time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.tell(id, said(word[C]{is: absent, version: version, at: max(start, 1)}), now)
+}
+
 // Left notes that a child left the cache: an event says so. version is that of the event,
 // or "" if it is not known, as a cache that was filled anew does not tell what it missed.
 func (l *Ledger[C]) Left(id types.UID, version string, now time.Time) {
