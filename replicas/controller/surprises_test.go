@@ -1,0 +1,139 @@
+// Copyright The replicakit Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package controller_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/replicakit/replicakit/internal/podtest"
+	"github.com/replicakit/replicakit/replicas"
+)
+
+// known returns a rig whose owner is older than the process, so its first pass that changes
+// the number lists live.
+func known(want int32) *podRig {
+	r := newRig(want)
+	r.owner.CreationTimestamp = metav1.NewTime(podtest.Now.Add(-time.Hour))
+	return r
+}
+
+var debug = podtest.Labels(map[string]string{"app": "debug"})
+
+func TestVersionsThatNeverChange(t *testing.T) {
+	t.Parallel()
+	r := known(2)
+	r.version, r.liveVersion = "1", "1"
+	var stored []*corev1.Pod
+	r.mutate = func(p *corev1.Pod) { stored = append(stored, clone(p)) }
+	r.live = func() ([]*corev1.Pod, error) { return slices.Clone(stored), nil }
+	for i := range 8 {
+		pass, err := r.pass(t, i, slices.Clone(stored)...)
+		require.NoError(t, err)
+		for _, c := range pass.Created {
+			require.NoError(t, r.start().ChildAdded(c))
+		}
+	}
+	assert.Len(t, stored, 2)
+}
+
+func TestASelectorThatIsMissingForAPass(t *testing.T) {
+	t.Parallel()
+	r := known(2)
+	spec, isMissing := r.kind.Spec, false
+	r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.Spec, error) {
+		s, err := spec(rs)
+		if isMissing {
+			s.Selector = nil
+		}
+		return s, err
+	}
+	web := podtest.Pod("web-1", owned(r.owner), version("10"))
+	var others []*corev1.Pod
+	for i := range 2 {
+		others = append(others, podtest.Pod(fmt.Sprint("db-", i), owned(r.owner), version("11"), podtest.Labels(map[string]string{"app": "db"})))
+	}
+	r.liveVersion, r.live = "50", func() ([]*corev1.Pod, error) { return []*corev1.Pod{web}, nil }
+	_, err := r.pass(t, 0)
+	require.NoError(t, err)
+	r.settle()
+	r.owner = clone(r.owner)
+	r.owner.Generation, r.owner.ResourceVersion, isMissing = 2, "60", true
+	_, err = r.pass(t, 1, web)
+	require.NoError(t, err)
+	r.owner = clone(r.owner)
+	r.owner.Generation, r.owner.ResourceVersion, isMissing = 3, "61", false
+	r.owner.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": "db"}}
+	r.owner.Spec.Template.Labels = map[string]string{"app": "db"}
+	r.liveVersion, r.live = "62", func() ([]*corev1.Pod, error) { return others, nil }
+	pass, err := r.pass(t, 2, others...)
+	require.NoError(t, err)
+	assert.Len(t, pass.Active, 2, "the list by another selector is no bar")
+	assert.Empty(t, pass.Created)
+}
+
+func TestAListAfterARelease(t *testing.T) {
+	t.Parallel()
+	for _, at := range []string{"30", "31"} {
+		r := known(2)
+		a, b := podtest.Pod("web-a", owned(r.owner), version("10")), podtest.Pod("web-b", owned(r.owner), version("11"))
+		released := podtest.Pod("web-x", owned(r.owner), version("12"), debug)
+		r.patched = func(p *corev1.Pod) { p.OwnerReferences = nil }
+		r.version, r.liveVersion = "30", at
+		r.live = func() ([]*corev1.Pod, error) { return []*corev1.Pod{a, b}, nil }
+		_, err := r.pass(t, 0, a, b, released)
+		require.NoError(t, err)
+		require.Len(t, r.callsOf("patch"), 1)
+		pass, err := r.pass(t, 1, a, released) // b is not shown yet, and the owner is new to the process
+		require.NoError(t, err)
+		require.Equal(t, 1, pass.LiveLists)
+		for i := range 4 {
+			_, err = r.pass(t, 2+i, a, released)
+			require.NoError(t, err)
+			assert.Empty(t, r.calls, "the list was not asked for what does not match")
+		}
+	}
+}
+
+func TestLooksThatFailForEver(t *testing.T) {
+	t.Parallel()
+	r := newRig(1)
+	r.create = func(int) error { return timeout() }
+	r.get = func(name string) (*corev1.Pod, error) { return nil, notFound(name) }
+	for i := range 2 { // the same name
+		_, err := r.pass(t, i)
+		require.Error(t, err)
+		r.settle()
+	}
+	pod := podtest.Pod("web-bbbbb", owned(r.owner), version("9"))
+	_, err := r.pass(t, 2, pod)
+	require.NoError(t, err)
+	r.get = func(name string) (*corev1.Pod, error) { return nil, forbidden(name, "no rights") }
+	pass, err := r.pass(t, 302, pod)
+	require.NoError(t, err)
+	assert.GreaterOrEqual(t, pass.RequeueAfter, time.Second, "it is tried later")
+}
+
+func TestAVictimThatAListDoesNotShow(t *testing.T) {
+	t.Parallel()
+	r := newRig(0)
+	pods := versioned(podsOf(r.owner, 4))
+	r.remove = func(*corev1.Pod, metav1.DeleteOptions) error { return timeout() }
+	r.liveVersion, r.live = "20", func() ([]*corev1.Pod, error) { return pods[1:], nil }
+	_, err := r.pass(t, 0, pods...)
+	require.Error(t, err)
+	r.settle()
+	r.remove = func(*corev1.Pod, metav1.DeleteOptions) error { return nil }
+	_, err = r.pass(t, 60, podtest.Pod("web-000", owned(r.owner), version("15"), debug))
+	require.NoError(t, err)
+	assert.Len(t, r.callsOf("patch web-000"), 1, "it may only have got other labels")
+}
