@@ -306,7 +306,7 @@ func (l *Ledger[C]) tellAbsent(start Moment, s Snapshot[C], cached map[types.UID
 }
 
 // contradicts reports whether what was known before a list began cannot be true if the list
-// is: one of the items was gone or newer, the list is of an earlier version, or it is of a
+// is: one of the items was gone or newer, or left in that version, the list is of an earlier version, or it is of a
 // version for which another list has made a child unclear.
 func (l *Ledger[C]) contradicts(start Moment, items []C, version string) bool {
 	if len(l.children) == 0 {
@@ -314,7 +314,11 @@ func (l *Ledger[C]) contradicts(start Moment, items []C, version string) bool {
 	}
 	for _, c := range items {
 		e := l.children[idOf(c)]
-		if e != nil && (e.fact.gone > 0 && e.told < start || e.isAfter(start, c.GetResourceVersion())) {
+		if e == nil {
+			continue
+		}
+		hasLeft := e.fact.newest.is == left && e.fact.newest.version == c.GetResourceVersion()
+		if e.told < start && (e.fact.gone > 0 || hasLeft) || e.isAfter(start, c.GetResourceVersion()) {
 			return true
 		}
 	}

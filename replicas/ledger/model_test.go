@@ -85,12 +85,6 @@ func (w *world) healed() error {
 // are there. After a restore, and if the cache does not tell how far it has come, that may
 // take another list, as the next change asks for; without versions the list itself is kept.
 func (w *world) isForgotten() error {
-	for id := range w.known.Doubted() {
-		if _, there := w.kids[id]; !there {
-			return fmt.Errorf("in the end %s is doubted, and does not exist", id)
-		}
-		w.known.Sure(id)
-	}
 	if w.restored && !w.tells { // versions that are given twice may hide what is known
 		return nil
 	}
@@ -98,6 +92,12 @@ func (w *world) isForgotten() error {
 		l := loop{world: w}
 		l.look()
 		l.list()
+	}
+	for id := range w.known.Doubted() {
+		if _, there := w.kids[id]; !there {
+			return fmt.Errorf("in the end %s is doubted, and does not exist", id)
+		}
+		w.known.Sure(id)
 	}
 	if holds := w.known.Holds(); holds != "nothing" && (w.tells || holds != "a list") {
 		return fmt.Errorf("in the end the ledger holds %s: %s", holds, w.known.Knows(w.now))

@@ -510,6 +510,11 @@ func TestEpochs(t *testing.T) {
 			left a@6
 			list 9: a@3 => restored
 			again => a@3`},
+		{"a list that shows a child in the version that it left in", `
+			cache 5: a@3 => a@3
+			left a@6
+			list 9: a@6 => restored
+			again => a@6`},
 		{"a list that began before a child was gone", `
 			cache 5: a@3 => a@3
 			call l
