@@ -92,6 +92,7 @@ func (w *world) isForgotten() error {
 		l := loop{world: w}
 		l.look()
 		l.list()
+		(&loop{world: w}).look() // which reads the cache after the list
 	}
 	for id := range w.known.Doubted() {
 		if _, there := w.kids[id]; !there {

@@ -212,7 +212,7 @@ func (w *world) land() {
 		w.unseen[c.UID] = true
 		return
 	}
-	if n := w.mustKnow(nil); n > r.most && !w.adopts && !w.epoch {
+	if n := w.mustKnow(nil); n > r.most && !w.adopts && !w.restored {
 		w.fail("a creation landed late, and now there are %d children, though at most %d were wanted since", n, r.most)
 	}
 }
