@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -212,12 +213,21 @@ func (p *pass[O, C]) lookForNames(ctx context.Context, due []ledger.Name) (turne
 			p.state.known.NoneBears(n.NamespacedName)
 			if n.IsTaken() && !n.HasLanded(began) { // it is sent again, and not another one
 				turnedUp = true
-				p.comeBack(1)
+				p.comeBack(untilSentAgain(n.Bearer))
 			}
 		}
 		p.state.known.Looked(n.NamespacedName, began, p.opts.Now())
 	}
 	return turnedUp, err
+}
+
+// untilSentAgain returns how long a name waits that an object had. The cache may show a child
+// of the owner for a while yet, and its event wakes the owner; it shows no stranger.
+func untilSentAgain(was ledger.Bearer) time.Duration {
+	if was == ledger.Stranger {
+		return 1
+	}
+	return time.Second
 }
 
 // turnedUp lets a child count that was found on the server, where nobody expected it.

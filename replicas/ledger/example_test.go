@@ -164,6 +164,9 @@ func (c *cluster) create(pod *corev1.Pod) (*corev1.Pod, error) {
 func (c *cluster) delete(uid types.UID) error {
 	c.version++
 	c.pods = slices.DeleteFunc(slices.Clone(c.pods), func(p *corev1.Pod) bool { return p.UID == uid })
+	if c.losesAnswers {
+		return errors.New("timeout")
+	}
 	return nil
 }
 

@@ -45,10 +45,10 @@ func (w *world) aPass() {
 	}
 	l.planned()
 	for _, c := range strays {
-		l.patch(c, "", "db")
+		l.patch(c, "")
 	}
 	for _, c := range orphans {
-		l.patch(c, "me", "web")
+		l.patch(c, "me")
 	}
 	switch missing := w.want - len(l.ours); {
 	case missing-l.held > 0:
@@ -137,7 +137,7 @@ func (l *loop) list() bool {
 }
 
 // patch adopts or releases a child.
-func (l *loop) patch(c kid, owner, app string) {
+func (l *loop) patch(c kid, owner string) {
 	start := l.known.Start()
 	outcome := l.fault(3)
 	l.crossing()
@@ -237,7 +237,7 @@ func (l *loop) lookForNames(names []ledger.Name) (goOn bool) {
 
 // found reads a child by its name, and reports whether it is one that counts.
 func (l *loop) found(start ledger.Moment, name types.NamespacedName) bool {
-	c, there := l.world.named(name.Name)
+	c, there := l.named(name.Name)
 	if !there {
 		l.known.NoneBears(name)
 		return false

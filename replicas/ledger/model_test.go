@@ -174,9 +174,9 @@ func explore(m model) (r report) {
 
 // next counts on, like an odometer; nil if all was tried.
 func next(taken, of []int) []int {
-	for i := len(taken) - 1; i >= 0; i-- {
-		if taken[i]+1 < of[i] {
-			return append(slices.Clone(taken[:i]), taken[i]+1)
+	for i, t := range slices.Backward(taken) {
+		if t+1 < of[i] {
+			return append(slices.Clone(taken[:i]), t+1)
 		}
 	}
 	return nil
