@@ -131,8 +131,9 @@ type pass[O, C Object] struct {
 // restored to an older state. If there is something to create or delete
 // then, the children are listed live; also if there is nothing, but the cache still
 // lacks what an expired expectation waits for, so that the number is right by chance
-// alone. If the list fails, nothing is changed. What a live list has shown counts
-// until the cache shows it too. A child that is older than the list and not in it is
+// alone. If the list fails, nothing is changed. What a live list, or the answer to a
+// call, has shown counts until the cache shows it too. If that takes more than five
+// minutes, the children are listed again. A child that is older than the list and not in it is
 // gone, even if the cache shows it later. If the cache does not tell how far it has
 // come, passes follow every five seconds until it shows what the list has shown; they make
 // no calls. If events of other children are newer than that, the children are listed again
