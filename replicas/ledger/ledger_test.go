@@ -168,3 +168,19 @@ func TestManyGoroutines(t *testing.T) {
 	known.Forget()
 	assert.Equal(t, "19 entries", known.Holds(), "of the doubts")
 }
+
+// What is answered before the next list is believed by no view, so nothing is to be looked at
+// again because of it.
+func TestAVoidLedgerAsksForNoPass(t *testing.T) {
+	t.Parallel()
+	var known ledger.Ledger[kid]
+	known.Void()
+	start := known.Start()
+	require.NoError(t, known.Told(start, kidOf("a@5"), began))
+	known.Done()
+	assert.Zero(t, known.Again(began))
+	view, err := known.View(known.Start(), ledger.Snapshot[kid]{Rules: rules, Children: []kid{kidOf("b@4")}}, began)
+	require.NoError(t, err)
+	assert.True(t, view.Old)
+	assert.Zero(t, known.Again(began.Add(time.Hour)))
+}

@@ -436,6 +436,9 @@ func (l *Ledger[C]) isNeeded(e *entry[C]) bool {
 func (l *Ledger[C]) Again(now time.Time) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.void { // no view is good before the next list
+		return 0
+	}
 	var oldest time.Time
 	note := func(since time.Time) {
 		if oldest.IsZero() || since.Before(oldest) {

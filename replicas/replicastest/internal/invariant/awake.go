@@ -45,7 +45,7 @@ func (w *watcher) note(pass replicastest.Pass) {
 		refused = pass.Generation
 	}
 	uid, generation := pass.Owner.UID, pass.Generation
-	if generation == 0 { // the owner was not read
+	if generation == 0 || pass.OwnerWasOld && !pass.Observed { // the owner was not read, or the pass did not go by it
 		uid, generation = w.last[pass.Name].uid, w.last[pass.Name].generation
 	}
 	w.last[pass.Name] = lastPass{
