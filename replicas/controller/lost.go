@@ -205,7 +205,9 @@ func (p *pass[O, C]) lookForNames(ctx context.Context, due []ledger.Name) (turne
 			}
 			continue
 		case there && n.Bearer == ledger.Replica: // which the view shows
-			p.believe(look.start, found)
+			if !p.shows(found) {
+				p.believe(look.start, found)
+			}
 			p.bears(found)
 		case there:
 			turnedUp = p.turnedUp(look.start, found) == ledger.Replica || turnedUp
@@ -219,6 +221,13 @@ func (p *pass[O, C]) lookForNames(ctx context.Context, due []ledger.Name) (turne
 		p.state.known.Looked(n.NamespacedName, began, p.opts.Now())
 	}
 	return turnedUp, err
+}
+
+// shows reports whether the view has a child in the version in which it was found.
+func (p *pass[O, C]) shows(found C) bool {
+	return slices.ContainsFunc(p.children, func(c C) bool {
+		return object.ID(c) == object.ID(found) && c.GetResourceVersion() == found.GetResourceVersion()
+	})
 }
 
 // untilSentAgain returns how long a name waits that an object had. The cache may show a child

@@ -33,10 +33,10 @@ type Ledger[C metav1.Object] struct {
 
 	mu       sync.Mutex
 	moment   Moment
-	viewed   Moment          // when the reading of the cache of the last view began
-	cached   []C             // what the cache had then, until the pass is over
-	known    map[types.UID]C // those of cached by their UIDs, once they are asked for
-	underWay bool            // a pass is
+	viewed   Moment              // when the reading of the cache of the last view began
+	cached   []C                 // what the cache had then, until the pass is over
+	known    sets.Set[types.UID] // the UIDs of cached, once they are asked for
+	underWay bool                // a pass is
 	children map[types.UID]*entry[C]
 	names    []Name
 	owner    Owner
@@ -132,11 +132,7 @@ func (l *Ledger[C]) Told(start Moment, c C, now time.Time) error {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	e := l.children[idOf(c)]
-	if e == nil && l.viewShows(c) {
-		return nil
-	}
-	if e != nil && e.isAfter(start, c.GetResourceVersion()) {
+	if e := l.children[idOf(c)]; e != nil && e.isAfter(start, c.GetResourceVersion()) {
 		l.newEpoch()
 	}
 	l.tell(idOf(c), said(word[C]{there, c, c.GetResourceVersion(), start}), now)
@@ -191,7 +187,7 @@ func (l *Ledger[C]) entry(id types.UID) *entry[C] {
 			l.children = map[types.UID]*entry[C]{}
 		}
 		e = &entry[C]{}
-		if _, ok := l.had(id); ok {
+		if l.had(id) {
 			e.shown = l.viewed
 		}
 		l.children[id] = e
@@ -199,23 +195,15 @@ func (l *Ledger[C]) entry(id types.UID) *entry[C] {
 	return e
 }
 
-// had returns a child as the cache had it when the pass that is under way read it.
-func (l *Ledger[C]) had(id types.UID) (c C, ok bool) {
+// had reports whether the cache had a child when the pass that is under way read it.
+func (l *Ledger[C]) had(id types.UID) bool {
 	if l.known == nil {
-		l.known = make(map[types.UID]C, len(l.cached))
+		l.known = make(sets.Set[types.UID], len(l.cached))
 		for _, c := range l.cached {
-			l.known[idOf(c)] = c
+			l.known.Insert(idOf(c))
 		}
 	}
-	c, ok = l.known[id]
-	return c, ok
-}
-
-// viewShows reports whether the view of the pass that is under way shows a child, of which
-// nothing else is known, as it is told.
-func (l *Ledger[C]) viewShows(told C) bool {
-	c, ok := l.had(idOf(told))
-	return ok && !l.void && l.ahead == "" && isShownBy(c, told) && !l.list.excludes(c)
+	return l.known.Has(id)
 }
 
 // A List is what a live list returned.
@@ -274,8 +262,7 @@ func (l *Ledger[C]) Listed(start Moment, list List[C], s Snapshot[C], now time.T
 
 // isShownBy reports whether a cached child is as a live list has it, or newer.
 func isShownBy(cached, listed metav1.Object) bool {
-	a, b := cached.GetResourceVersion(), listed.GetResourceVersion()
-	return a == b && a != "" || resourceversion.Reached(a, b)
+	return resourceversion.Reached(cached.GetResourceVersion(), listed.GetResourceVersion())
 }
 
 // tellAbsent tells of the children that the list lacks. Of those that the cache has, the
