@@ -469,7 +469,7 @@ func cmpCalls(theirs, ours chapter, wasRefused, controllers bool, firsts *int, n
 			named.add(lookedUp)
 		case refused && (verb == "patch" || verb == "update" || !onPods && verb == "get"):
 			named.add(otherTries)
-		case verb == "update" && (b < a || a > 0 && b <= ours.changes):
+		case verb == "update" && (b < a || a > 0 && b <= 2*ours.changes): // a pod becomes ready, and 30 seconds later available
 			named.add(fewerStatuses)
 		case !onPods && verb == "get" && b > a && b-a <= ours.calls["delete pods"]:
 			named.add(readFirst)
