@@ -156,7 +156,7 @@ func (c *creations[O, C]) one(ctx context.Context, i int) error {
 	child, err := c.newborn(i)
 	if err == nil {
 		e.name = nameOf(child)
-		_, e.again = c.sentTo(e.name.Name)
+		_, e.again = c.state.known.SentTo(e.name.Name)
 		e.start = c.state.known.Start()
 		child, err = c.send(ctx, child)
 	}
@@ -323,7 +323,7 @@ func (p *pass[O, C]) notHeld(scale replicas.ScaleOf[C], backOff time.Duration) r
 	for i, name := range scale.Names {
 		var b newborn[C]
 		if b.child, b.err = scale.New(i); b.err == nil {
-			if namespace, again := p.sentTo(name); again { // it may have landed there
+			if namespace, again := p.state.known.SentTo(name); again { // it may have landed there
 				b.child.SetNamespace(namespace)
 			}
 			b.namespace = b.child.GetNamespace()

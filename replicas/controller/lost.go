@@ -50,7 +50,7 @@ func (c *creations[O, C]) isLost(e *creation[C]) bool {
 	if e.err == nil || e.name.Name == "" || errors.As(e.err, new(strangeError)) {
 		return false
 	}
-	_, open := c.sentTo(e.name.Name)
+	_, open := c.state.known.SentTo(e.name.Name)
 	return open || apierrors.IsAlreadyExists(e.err)
 }
 

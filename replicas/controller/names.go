@@ -41,13 +41,3 @@ func suffix(random func(n int) int) string {
 	}
 	return rand.SafeEncodeString(string(b))
 }
-
-// sentTo is where a creation was sent before, if it was: there it is sent again.
-func (p *pass[O, C]) sentTo(name string) (namespace string, sent bool) {
-	for _, n := range p.state.known.Names() {
-		if n.Name == name {
-			return n.Namespace, true
-		}
-	}
-	return "", false
-}

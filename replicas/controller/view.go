@@ -6,7 +6,6 @@ package controller
 import (
 	"context"
 	"errors"
-	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -140,9 +139,7 @@ func (p *pass[O, C]) listLive(ctx context.Context) ([]C, error) {
 		p.retryAfter = max(p.retryAfter, p.lists.retryIn(err))
 		return nil, err
 	}
-	isNil := object.NilOf[C]()
-	items := slices.DeleteFunc(slices.Clone(list.Items), func(c C) bool { return !isNil(c) && !p.isAskedFor(c) })
-	p.Restored, err = p.state.known.Listed(start, ledger.List[C]{Items: items, Version: list.ResourceVersion}, p.snapshot, p.opts.Now())
+	p.Restored, err = p.state.known.Listed(start, ledger.List[C]{Items: list.Items, Version: list.ResourceVersion}, p.snapshot, p.opts.Now())
 	if err != nil {
 		return nil, err
 	}
@@ -157,12 +154,6 @@ func (p *pass[O, C]) list(ctx context.Context) (List[C], error) {
 		p.listed.Add(1)
 	}
 	return list, err
-}
-
-// isAskedFor reports whether a live list may have a child of this namespace in it.
-func (p *pass[O, C]) isAskedFor(c C) bool {
-	namespace := p.Owner.GetNamespace()
-	return namespace == "" || namespace == c.GetNamespace()
 }
 
 // terminating returns the owner's children that are being deleted and are not
@@ -183,10 +174,12 @@ func (p *pass[O, C]) controls(c C) bool {
 	return owner.Controls(c)
 }
 
-// mayCount reports whether a child matches, and is the owner's or an orphan.
+// mayCount reports whether a child matches, is the owner's or an orphan, and may be where it
+// is.
 func (p *pass[O, C]) mayCount(c C) bool {
-	if object.IsNil(p.spec.Selector) { // it will be refused
-		return false
+	namespace := p.Owner.GetNamespace()
+	if object.IsNil(p.spec.Selector) || namespace != "" && namespace != c.GetNamespace() {
+		return false // a selector that is missing will be refused
 	}
 	return (metav1.GetControllerOfNoCopy(c) == nil || p.controls(c)) && p.spec.Selector.Matches(labels.Set(c.GetLabels()))
 }

@@ -20,7 +20,7 @@ const Landing = 5 * time.Minute
 const firstLook, lastLook = time.Second, time.Minute
 
 // A Name is one under which creations were sent that may have taken effect, or may do so
-// yet. Whoever needs another child sends this name again: a server has one object of a
+// yet. To create another child, send this name again: a server has one object of a
 // name, so that makes at most one child.
 type Name struct {
 	types.NamespacedName
@@ -166,6 +166,18 @@ func (l *Ledger[C]) Names() []Name {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return slices.Clone(l.names)
+}
+
+// SentTo returns the namespace that a creation was sent to under a name which nothing has
+// settled: there it is to be sent again.
+func (l *Ledger[C]) SentTo(name string) (namespace string, sent bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	i := slices.IndexFunc(l.names, func(n Name) bool { return n.Name == name })
+	if i < 0 {
+		return "", false
+	}
+	return l.names[i].Namespace, true
 }
 
 // Open returns those of Names that no replica bears: a child may have each of them, or

@@ -253,6 +253,8 @@ func (o *overlay[C]) isShown(c C, w word[C]) bool {
 	switch {
 	case w.is == absent && !o.cache.Rules.MayCount(c):
 		return true
+	case w.is == left && resourceversion.Older(w.version, c.GetResourceVersion()): // it is back
+		return true
 	case w.at > o.start: // it was said after the cache was read
 		return false
 	case resourceversion.Reached(o.cache.Version, w.version):
