@@ -5,6 +5,7 @@ package controller
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -40,8 +41,9 @@ func (p *pass[O, C]) claim(ctx context.Context, plan replicas.PlanOf[C]) (replic
 	p.Waiting = p.Waiting || plan.Blocked.Reason != ""
 	claims, orphans := plan.Claims, plan.Claims.Adopt
 	claims.Adopt = p.toTry(orphans)
-	claimer := p.claimer()
-	claimed, err := claimer.Apply(ctx, claims)
+	claimer, sent := p.claimer(), patchesOf(claims)
+	claimer.Patch = p.patching(sent)
+	claimed, err := p.apply(ctx, claimer, claims, sent)
 	p.Adopted, p.Released = claimed.Adopted, claimed.Released
 	p.Active = slices.Concat(claims.Owned, p.activeOf(claimed.Adopted))
 	p.Failed += len(claimed.Undecided) + len(claimed.NotReleased)
@@ -56,7 +58,7 @@ func (p *pass[O, C]) claim(ctx context.Context, plan replicas.PlanOf[C]) (replic
 	p.claimErr = err
 	p.refusedAdoptions(claimed.Refused)
 	p.undecidedAdoptions(ctx, claimer, claimed.Undecided)
-	if p.invalid.Load() > 0 {
+	if sent.anyInvalid() {
 		p.comeBack(setAsideWait) // a child counts as released then, but it may be a policy that forbids it
 	}
 	p.sortAside(orphans)
@@ -111,7 +113,6 @@ func (p *pass[O, C]) claimer() selector.Claimer[C] {
 	return selector.Claimer[C]{
 		Owner: owner, Kind: p.kind.Owner, Selector: p.spec.Selector,
 		PatchType: p.patchType,
-		Patch:     p.patch,
 		CanAdopt: selector.CanAdopt(func(ctx context.Context) (metav1.Object, error) {
 			return p.readOwner(ctx)
 		}, owner),
@@ -121,20 +122,59 @@ func (p *pass[O, C]) claimer() selector.Claimer[C] {
 	}
 }
 
-// patch sends a patch, and notes what the answer proves.
-func (p *pass[O, C]) patch(ctx context.Context, child C, patch selector.Patch) (C, error) {
-	start := p.state.known.Start()
-	patched, err := p.client.Patch(ctx, child, patch, metav1.PatchOptions{})
-	switch {
-	case err == nil && !object.IsNil(patched):
-		p.wrote(patched.GetResourceVersion())
-		err = p.state.known.Told(start, patched, p.opts.Now())
-	case apierrors.IsNotFound(err):
-		p.state.known.Gone(start, object.ID(child), p.opts.Now())
-	case apierrors.IsInvalid(err):
-		p.invalid.Add(1)
+// A patchCall is what became of a patch.
+type patchCall[C Object] struct {
+	id     types.UID
+	answer C
+	err    error
+}
+
+// patchCalls are those of a pass, in the order of the claims.
+type patchCalls[C Object] []patchCall[C]
+
+func patchesOf[C Object](claims selector.Claims[C]) (calls patchCalls[C]) {
+	for _, c := range slices.Concat(claims.Adopt, claims.Release) {
+		calls = append(calls, patchCall[C]{id: object.ID(c)})
 	}
-	return patched, err
+	return calls
+}
+
+// patching returns a function that sends a patch and keeps the answer, each in a place of
+// its own, as several are sent at once.
+func (p *pass[O, C]) patching(calls patchCalls[C]) func(ctx context.Context, child C, patch selector.Patch) (C, error) {
+	places := make(map[types.UID]*patchCall[C], len(calls))
+	for i := range calls {
+		places[calls[i].id] = &calls[i]
+	}
+	return func(ctx context.Context, child C, patch selector.Patch) (C, error) {
+		call := places[object.ID(child)]
+		call.answer, call.err = p.client.Patch(ctx, child, patch, metav1.PatchOptions{})
+		if call.err == nil && !object.IsNil(call.answer) && nameOf(call.answer) != nameOf(child) {
+			call.err = fmt.Errorf("the patch of %q was answered with %q", object.Name(child), object.Name(call.answer))
+		}
+		return call.answer, call.err
+	}
+}
+
+func (s patchCalls[C]) anyInvalid() bool {
+	return slices.ContainsFunc(s, func(c patchCall[C]) bool { return apierrors.IsInvalid(c.err) })
+}
+
+// apply adopts and releases, and notes what the answers prove, in the order of the claims.
+func (p *pass[O, C]) apply(ctx context.Context, claimer selector.Claimer[C], claims selector.Claims[C], sent patchCalls[C]) (selector.Claimed[C], error) {
+	start := p.state.known.Start()
+	defer func() {
+		for _, call := range sent {
+			switch {
+			case call.err == nil && !object.IsNil(call.answer):
+				p.wrote(call.answer.GetResourceVersion())
+				p.believe(start, call.answer)
+			case apierrors.IsNotFound(call.err):
+				p.state.known.Gone(start, call.id, p.opts.Now())
+			}
+		}
+	}()
+	return claimer.Apply(ctx, claims)
 }
 
 func (p *pass[O, C]) activeOf(children []C) (active []C) {

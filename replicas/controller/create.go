@@ -4,6 +4,7 @@
 package controller
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -26,16 +27,18 @@ type creations[O, C Object] struct {
 	*pass[O, C]
 	scale replicas.ScaleOf[C]
 	each  []creation[C]
-	late  []string // names of children that a look found
+	start ledger.Moment // when the calls began
+	late  []string      // names of children that a look found
 }
 
 // A creation is what became of one child that is to be created.
 type creation[C Object] struct {
 	name  types.NamespacedName // zero if it was not sent
+	ended time.Time            // when its call did, zero if that panicked
 	again bool                 // it was sent before, under this name
-	start ledger.Moment        // when the call, or the look for it, began
 	made  bool
-	child C
+	sent  C
+	child C // as the server answered, or as it was sent if the answer had no object
 	err   error
 }
 
@@ -67,11 +70,9 @@ func (c *creations[O, C]) settle(ctx context.Context) {
 // run makes the calls, and looks for the children whose creation failed when all calls
 // have ended.
 func (c *creations[O, C]) run(ctx context.Context) (err error) {
-	parts, strays := c.parts(), len(c.state.known.Strays())
+	parts := c.parts()
 	c.call(ctx, parts)
-	if len(c.state.known.Strays()) > strays {
-		c.holdStrays()
-	}
+	c.deleteStrange(ctx)
 	c.lookForLost(ctx)
 	for i := range c.each {
 		if e := &c.each[i]; e.made {
@@ -87,8 +88,15 @@ func (c *creations[O, C]) run(ctx context.Context) (err error) {
 }
 
 // call makes the calls of each namespace in a slow start of its own: a namespace that
-// refuses children does not stop the others.
+// refuses children does not stop the others. Then it notes the answers, in the order of
+// the creations.
 func (c *creations[O, C]) call(ctx context.Context, parts []part) {
+	c.start = c.state.known.Start()
+	defer func() {
+		for i := range c.each {
+			c.note(&c.each[i])
+		}
+	}()
 	opts := slowstart.Options{MaxParallel: max(c.opts.MaxParallel/max(len(parts), 1), 1)}
 	call := func(part *part) {
 		part.run = slowstart.Run(ctx, len(part.indices), opts, func(ctx context.Context, i int) error {
@@ -150,20 +158,23 @@ func (c *creations[O, C]) afterLook(part part) slowstart.Result {
 	return run
 }
 
-// one creates one child.
+// one makes one call. It notes nothing but the answer, as others are under way.
 func (c *creations[O, C]) one(ctx context.Context, i int) error {
 	e := &c.each[i]
-	child, err := c.newborn(i)
-	if err == nil {
-		e.name = nameOf(child)
-		_, e.again = c.state.known.SentTo(e.name.Name)
-		e.start = c.state.known.Start()
-		child, err = c.send(ctx, child)
+	if e.sent, e.err = c.newborn(i); e.err != nil {
+		return e.err
 	}
-	if e.err = err; err == nil {
-		c.made(e, child)
+	e.name = nameOf(e.sent) // the client may change the child
+	e.child, e.err = c.client.Create(ctx, e.sent)
+	e.ended = c.opts.Now()
+	switch {
+	case e.err != nil || object.IsNil(e.child):
+	case nameOf(e.child) != e.name:
+		e.err = fmt.Errorf("the creation of %q was answered with %q", e.name, object.Name(e.child))
+	case !c.isOurs(e.child):
+		e.err = strange(e.child)
 	}
-	return err
+	return e.err
 }
 
 // newborn returns the child to send.
@@ -174,40 +185,40 @@ func (c *creations[O, C]) newborn(i int) (C, error) {
 	return c.scale.New(i)
 }
 
-// send sends a creation, and notes what the answer says about its name.
-func (c *creations[O, C]) send(ctx context.Context, child C) (C, error) {
-	name := nameOf(child) // the client may change the child
-	c.state.known.Sending(name, c.opts.Now())
-	answer, err := c.client.Create(ctx, child)
-	if err == nil && !object.IsNil(answer) && nameOf(answer) != name {
-		err = fmt.Errorf("the creation of %q was answered with %q", name, object.Name(answer))
+// note notes what the end of a call says about its name. After a panic the creation may
+// take effect yet.
+func (c *creations[O, C]) note(e *creation[C]) {
+	if e.name.Name == "" {
+		return
 	}
+	known := c.state.known
+	_, e.again = known.SentTo(e.name.Name)
+	known.Sending(e.name, cmp.Or(e.ended, c.opts.Now()))
 	switch {
-	case err != nil:
-		if isFinal(err) {
-			c.state.known.Refused(name)
-		}
-		return child, err
-	case object.IsNil(answer):
-		c.state.known.Refused(name) // nothing tells which child it made
-		return child, nil
+	case e.ended.IsZero():
+	case e.err == nil && object.IsNil(e.child): // nothing tells which child it made
+		known.Refused(e.name)
+		c.made(e, c.start, e.sent)
+	case e.err == nil:
+		c.wrote(e.child.GetResourceVersion())
+		known.Bears(e.name, object.ID(e.child), ledger.Replica, true)
+		c.made(e, c.start, e.child)
+	case errors.As(e.err, new(strangeError)):
+		c.wrote(e.child.GetResourceVersion())
+		known.Bears(e.name, object.ID(e.child), ledger.Stranger, true)
+		known.Stray(e.child)
+	case isFinal(e.err):
+		known.Refused(e.name)
 	}
-	c.wrote(answer.GetResourceVersion())
-	if !c.isOurs(answer) {
-		c.state.known.Bears(name, object.ID(answer), ledger.Stranger, true)
-		return answer, c.strange(ctx, answer)
-	}
-	c.state.known.Bears(name, object.ID(answer), ledger.Replica, true)
-	return answer, nil
 }
 
 // made notes a child that was created. If its name was sent before, there may have been
 // another child of that name, whose events settle the creation of this one too: then it
 // is the UID that tells whether the cache shows it.
-func (c *creations[O, C]) made(e *creation[C], child C) {
+func (c *creations[O, C]) made(e *creation[C], start ledger.Moment, child C) {
 	e.made, e.child, e.err = true, child, nil
 	if e.again && child.GetUID() != "" {
-		c.believe(e.start, child)
+		c.believe(start, child)
 	}
 	c.event(corev1.EventTypeNormal, SuccessfulCreate, "Created pod: "+child.GetName())
 }

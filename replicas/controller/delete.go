@@ -7,7 +7,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -51,11 +50,10 @@ type deletions[O, C Object] struct {
 	carried []string // the resourceVersion that the last call carried, "" if none
 	doubted []bool   // it is not known whether that call took effect
 
-	failures  []slowstart.Failure // all that went wrong
-	wait      time.Duration       // how long the server puts deletions off
-	live      bool                // what is left comes from a live list
-	start     ledger.Moment       // when the last batch of calls, or the last look, began
-	conflicts atomic.Int64
+	failures []slowstart.Failure // all that went wrong
+	wait     time.Duration       // how long the server puts deletions off
+	live     bool                // what is left comes from a live list
+	start    ledger.Moment       // when the last batch of calls, or the last look, began
 }
 
 // firstVersioned is how many deletes with a resourceVersion are made at first.
@@ -85,7 +83,6 @@ func (p *pass[O, C]) delete(ctx context.Context, victims []replicas.Deletion[C])
 
 // settle expects only what was deleted, and remembers what may be deleted yet.
 func (d *deletions[O, C]) settle() {
-	d.Conflicts = int(d.conflicts.Load())
 	var others []types.UID
 	for i, v := range d.victims {
 		id := object.ID(v.Object)
@@ -112,7 +109,7 @@ func (d *deletions[O, C]) run(ctx context.Context) error {
 	behind := d.state.behind // as the last pass that deleted left it
 	if !behind {
 		d.first(ctx)
-		behind = d.conflicts.Load() > 0
+		behind = d.Conflicts > 0
 	}
 	if behind {
 		behind = d.again(ctx)
@@ -144,7 +141,7 @@ func (d *deletions[O, C]) first(ctx context.Context) {
 		}
 	}
 	d.call(ctx, plain)
-	for n := firstVersioned; len(versioned) > 0 && d.conflicts.Load() == 0; n *= 2 {
+	for n := min(firstVersioned, d.opts.MaxParallel); len(versioned) > 0 && d.Conflicts == 0; n *= 2 {
 		batch := versioned[:min(n, len(versioned))]
 		versioned = versioned[len(batch):]
 		if d.call(ctx, batch); ctx.Err() != nil {
@@ -169,18 +166,40 @@ func (d *deletions[O, C]) left() (indices []int) {
 	return indices
 }
 
-// call makes the delete calls for some of the victims, and keeps what goes wrong.
+// call makes the delete calls for some of the victims, all at once, and notes the answers in
+// the order of the victims.
 func (d *deletions[O, C]) call(ctx context.Context, some []int) {
 	d.start = d.state.known.Start()
-	run := slowstart.Run(ctx, len(some), d.all(len(some)), func(ctx context.Context, n int) error {
-		return d.one(ctx, some[n])
-	})
-	d.Failed += len(run.Failed)
-	d.failures = append(d.failures, run.Failed...)
+	answers := make([]deleteAnswer, len(some))
+	run := func() slowstart.Result {
+		defer func() {
+			for n, i := range some {
+				d.note(i, answers[n])
+			}
+		}()
+		return slowstart.Run(ctx, len(some), d.all(len(some)), func(ctx context.Context, n int) error {
+			opts, a := d.options(d.victims[some[n]]), &answers[n]
+			if only := opts.Preconditions; only != nil && only.ResourceVersion != nil {
+				a.carried = *only.ResourceVersion
+			}
+			a.sent = true
+			a.left, a.err = d.client.Delete(ctx, d.victims[some[n]].Object, opts)
+			a.ended = true
+			return nil
+		})
+	}()
 	if run.Skipped > 0 { // the context has ended
 		d.failures = append(d.failures, slowstart.Failure{Err: run.Err})
 	}
 	d.lookFor(ctx, d.only(some, func(i int) bool { return d.doubted[i] }))
+}
+
+// A deleteAnswer is what became of one delete call.
+type deleteAnswer struct {
+	sent, ended bool   // a call that panicked did not end
+	carried     string // the resourceVersion that it carried, "" if none
+	left        string // the one that the child has now
+	err         error
 }
 
 // only returns those of some that nothing is decided about and that f picks.
@@ -188,34 +207,28 @@ func (d *deletions[O, C]) only(some []int, f func(i int) bool) []int {
 	return slices.DeleteFunc(slices.Clone(some), func(i int) bool { return d.is[i] != undecided || !f(i) })
 }
 
-// one makes one delete call. After a Conflict no resourceVersion is sent any
-// more: what would need one is left to again.
-func (d *deletions[O, C]) one(ctx context.Context, i int) error {
-	v := d.victims[i]
-	if !d.live && hasVersion(v) && d.conflicts.Load() > 0 {
-		return nil
+// note notes what a delete call says about a victim.
+func (d *deletions[O, C]) note(i int, a deleteAnswer) {
+	if !a.sent {
+		return
 	}
-	opts := d.options(v)
-	left, err := d.client.Delete(ctx, v.Object, opts)
-	d.errs[i], d.carried[i] = err, ""
-	if only := opts.Preconditions; only != nil && only.ResourceVersion != nil {
-		d.carried[i] = *only.ResourceVersion
-	}
+	d.errs[i], d.carried[i] = a.err, a.carried
 	switch {
-	case err == nil:
+	case !a.ended:
+		d.doubted[i] = true
+	case a.err == nil:
 		d.is[i] = deleted
-		d.wrote(left)
-		d.event(corev1.EventTypeNormal, SuccessfulDelete, "Deleted pod: "+v.Object.GetName())
-	case apierrors.IsNotFound(err):
+		d.wrote(a.left)
+		d.event(corev1.EventTypeNormal, SuccessfulDelete, "Deleted pod: "+d.victims[i].Object.GetName())
+	case apierrors.IsNotFound(a.err):
 		d.isGone(i)
-	case apierrors.IsConflict(err):
-		d.conflicts.Add(1)
-	case isRefusal(err):
-		return d.fail(i)
+	case apierrors.IsConflict(a.err):
+		d.Conflicts++
+	case isRefusal(a.err):
+		d.fails(i)
 	default: // it may have taken effect all the same, or may do so yet
 		d.doubted[i] = true
 	}
-	return nil
 }
 
 // isGone notes that a victim does not exist any more, though the cache, and maybe a
@@ -259,8 +272,7 @@ func (d *deletions[O, C]) lookFor(ctx context.Context, some []int) {
 			if err == nil && d.carried[i] != "" && found.GetResourceVersion() != d.carried[i] {
 				d.doubted[i] = false // it can take effect no more
 			}
-			d.Failed++
-			d.failures = append(d.failures, slowstart.Failure{Err: d.fail(i)})
+			d.fails(i)
 		}
 	}
 }
@@ -270,11 +282,12 @@ func isRefusal(err error) bool {
 	return apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsMethodNotSupported(err)
 }
 
-// fail gives a victim up for this pass, and returns why.
-func (d *deletions[O, C]) fail(i int) error {
+// fails gives a victim up for this pass.
+func (d *deletions[O, C]) fails(i int) {
 	d.is[i] = failed
 	d.event(corev1.EventTypeWarning, FailedDelete, "Error deleting: "+d.errs[i].Error())
-	return fmt.Errorf("unable to delete pods: %w", d.errs[i])
+	d.Failed++
+	d.failures = append(d.failures, slowstart.Failure{Err: fmt.Errorf("unable to delete pods: %w", d.errs[i])})
 }
 
 // again deletes what Conflicts left: the children that a live list shows still to

@@ -34,10 +34,10 @@ func (c *creations[O, C]) lookForLost(ctx context.Context) {
 	look := c.looks(ctx, len(lost))
 	for _, e := range lost {
 		found, there, err := look.find(ctx, e.name)
-		switch e.start = look.start; {
+		switch {
 		case err != nil:
 		case there:
-			c.found(e, found)
+			c.found(e, look.start, found)
 		default:
 			c.state.known.NoneBears(e.name)
 		}
@@ -55,16 +55,16 @@ func (c *creations[O, C]) isLost(e *creation[C]) bool {
 }
 
 // found notes a child that is there although its creation failed.
-func (c *creations[O, C]) found(e *creation[C], found C) {
+func (c *creations[O, C]) found(e *creation[C], start ledger.Moment, found C) {
 	c.bears(found)
 	switch {
 	case !c.controls(found) || !c.rules.Active(found):
 	case !c.isOurs(found):
-		e.err = c.letGo(e.start, found)
+		e.err = c.letGo(start, found)
 	default:
 		c.wrote(found.GetResourceVersion())
 		c.late = append(c.late, found.GetName())
-		c.made(e, found)
+		c.made(e, start, found)
 	}
 }
 
@@ -102,10 +102,10 @@ type look[C Object] struct {
 // looks returns how to look for n children at once.
 func (p *pass[O, C]) looks(ctx context.Context, n int) look[C] {
 	start := p.state.known.Start()
-	if p.reads.Add(int64(n)) <= fewReads {
+	if p.LiveReads+n <= fewReads {
+		p.LiveReads += n
 		return look[C]{start: start, find: p.get}
 	}
-	p.reads.Add(int64(-n))
 	list, err := p.list(ctx)
 	return look[C]{start, true, list.ResourceVersion, func(_ context.Context, name types.NamespacedName) (found C, there bool, _ error) {
 		return within(list.Items, name, err)
@@ -250,7 +250,7 @@ func (p *pass[O, C]) turnedUp(start ledger.Moment, found C) ledger.Bearer {
 
 // believe notes a child that a call has shown which began at start.
 func (p *pass[O, C]) believe(start ledger.Moment, c C) {
-	_ = p.state.known.Told(start, c, p.opts.Now()) // it was asked for by its name
+	_ = p.state.known.Told(start, c, p.opts.Now()) // its name was checked
 }
 
 // bears notes which object has a name, and returns what that is to the owner.

@@ -25,16 +25,28 @@ func (p *pass[O, C]) isOurs(c C) bool {
 // A strangeError says that the server did not make the child that it was sent.
 type strangeError struct{ error }
 
-// strange deletes a child that was to be ours and is not, as a webhook changed it:
-// else there would be ever more of them.
-func (p *pass[O, C]) strange(ctx context.Context, c C) error {
-	err := strangeError{fmt.Errorf("%q is not the owner's: the server gave it the labels %q and %d owner references", c.GetName(), labels.Set(c.GetLabels()), len(c.GetOwnerReferences()))}
-	p.state.known.Stray(c)
-	if deleteErr := p.deleteStray(ctx, c); deleteErr != nil {
-		return strangeError{errors.Join(err, deleteErr)}
+func strange[C Object](c C) error {
+	return strangeError{fmt.Errorf("%q is not the owner's: the server gave it the labels %q and %d owner references", c.GetName(), labels.Set(c.GetLabels()), len(c.GetOwnerReferences()))}
+}
+
+// deleteStrange deletes the children that were to be ours and are not, as a webhook changed
+// them: else there would be ever more of them.
+func (c *creations[O, C]) deleteStrange(ctx context.Context) {
+	var left bool
+	for i := range c.each {
+		e := &c.each[i]
+		if !errors.As(e.err, new(strangeError)) {
+			continue
+		}
+		if err := c.deleteStray(ctx, e.child); err != nil {
+			e.err, left = strangeError{errors.Join(e.err, err)}, true
+			continue
+		}
+		c.state.known.NoStray(object.ID(e.child))
 	}
-	p.state.known.NoStray(object.ID(c))
-	return err
+	if left {
+		c.holdStrays()
+	}
 }
 
 // letGo leaves a child to the next pass, which releases it: it is the owner's and does

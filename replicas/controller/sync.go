@@ -102,9 +102,6 @@ type pass[O, C Object] struct {
 	// what the pass goes by; ownerOld that a read has shown that it does not.
 	ownerRead, ownerOld bool
 	asRead              O // the owner as the pass has read it last, nil if it has not
-	// reads, listed and invalid count calls that may be made at the same time; invalid
-	// are patches that the server called so.
-	reads, listed, invalid atomic.Int64
 	// newborns are the children to create, for an owner that is in no namespace.
 	newborns []newborn[C]
 }
@@ -270,7 +267,6 @@ func (r *reconciler[O, C]) sync(ctx context.Context, owner types.NamespacedName)
 	p.Name, p.Now = owner, r.opts.Now()
 	p.inTerm, p.termBegan = r.term.begin(p.Now)
 	p.end(p.run(ctx))
-	p.LiveReads, p.LiveLists = int(p.reads.Load()), int(p.listed.Load())
 	p.Took = r.opts.Now().Sub(p.Now)
 	r.measures.add(&p.Pass)
 	if r.kind.Observe != nil {

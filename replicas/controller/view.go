@@ -151,7 +151,7 @@ func (p *pass[O, C]) listLive(ctx context.Context) ([]C, error) {
 func (p *pass[O, C]) list(ctx context.Context) (List[C], error) {
 	list, err := p.lists.get(ctx, p.Owner.GetNamespace(), p.spec.Selector)
 	if !errors.As(err, new(heldError)) {
-		p.listed.Add(1)
+		p.LiveLists++
 	}
 	return list, err
 }
