@@ -43,11 +43,13 @@ type watcher[O, C Object] struct {
 type newest struct {
 	mu      sync.Mutex
 	version string
+	came    bool // one did
 }
 
 func (n *newest) saw(child metav1.Object) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	n.came = true
 	version := child.GetResourceVersion()
 	if isNumber := resourceversion.Reached(version, version); isNumber && !resourceversion.Older(version, n.version) {
 		n.version = version
@@ -58,6 +60,13 @@ func (n *newest) get() string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.version
+}
+
+// any reports whether events of children are handled at all.
+func (n *newest) any() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.came
 }
 
 // void is for a server that was restored: it gives versions a second time.

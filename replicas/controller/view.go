@@ -6,6 +6,7 @@ package controller
 import (
 	"context"
 	"errors"
+	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -88,10 +89,7 @@ func (p *pass[O, C]) readCache(ctx context.Context) (err error) {
 		return p.failure("the cache: %w", err)
 	}
 	p.children = view.Children
-	if p.spec.Pending == expectations.Expired && shows(p.snapshot.Children, expected) {
-		p.pending.Lower(p.key, expectations.Changes{Creating: expected.Creating, Deleting: expected.Deleting})
-		p.spec.Pending = expectations.Satisfied
-	}
+	p.settle(expected)
 	p.unmet = view.Unmet || p.spec.Pending == expectations.Expired
 	old := view.Old || p.state.old
 	p.begins = p.isNewToTerm() && !old && p.spec.Pending == expectations.Satisfied
@@ -101,18 +99,27 @@ func (p *pass[O, C]) readCache(ctx context.Context) (err error) {
 	return nil
 }
 
-// shows reports whether a cache shows all that was expected, though no event has
-// told of it: then a live list is needless.
-func shows[C Object](cached []C, expected expectations.Pending) bool {
+// settle settles what the view shows of what was expected when the cache was read, if no
+// event does: events of children are not handled, or did not come in time.
+func (p *pass[O, C]) settle(expected expectations.Pending) {
+	if p.spec.Pending == expectations.Satisfied || p.spec.Pending == expectations.Waiting && p.newest.any() {
+		return
+	}
 	there, live := sets.New[string](), sets.New[types.UID]()
-	for _, c := range cached {
+	for _, c := range p.children {
 		there.Insert(c.GetName())
 		if c.GetDeletionTimestamp() == nil {
 			live.Insert(object.ID(c))
 		}
 	}
-	return expected.Creations <= 0 && expected.Deletions <= 0 &&
-		there.HasAll(expected.Creating...) && !live.HasAny(expected.Deleting...)
+	shown := expectations.Changes{
+		Creating: slices.DeleteFunc(slices.Clone(expected.Creating), func(name string) bool { return !there.Has(name) }),
+		Deleting: slices.DeleteFunc(slices.Clone(expected.Deleting), live.Has),
+	}
+	p.pending.Lower(p.key, shown)
+	if expected.Creations <= 0 && expected.Deletions <= 0 && len(shown.Creating) == len(expected.Creating) && len(shown.Deleting) == len(expected.Deleting) {
+		p.spec.Pending, p.spec.PendingFor = expectations.Satisfied, 0
+	}
 }
 
 // readLive reads the children from the server. What was expected is settled by

@@ -75,11 +75,7 @@ func (v view[O, C]) Owners(ctx context.Context, namespace string) ([]O, error) {
 }
 
 func (v view[O, C]) Children(ctx context.Context, owner O) ([]C, error) {
-	children, err := v.of(ctx, owner)
-	if r, ok := ctx.Value(readingKey{}).(*reading[C]); ok && err == nil {
-		r.note(children)
-	}
-	return children, err
+	return v.of(ctx, owner)
 }
 
 // of returns the children of owners of one namespace, and the orphans there. The

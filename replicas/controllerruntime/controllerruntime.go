@@ -8,8 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -89,8 +87,6 @@ type Reconciler[O, C client.Object] struct {
 	controller *controller.Controller
 	view       view[O, C]
 	limiter    *limiter
-	handled    atomic.Bool // ChildEvents has been called
-	unseen     sync.Map    // by namespace and name of the owner; see unseenOf
 }
 
 // New returns a Reconciler for the owners of a cluster; a manager is a cluster too.
@@ -99,7 +95,7 @@ type Reconciler[O, C client.Object] struct {
 // set: the cluster's RESTMapper says whether owners are in a namespace.
 //
 // Watch the children with ChildEvents: their events settle what was started. If you
-// do not, each pass settles it from the cache before it begins: a child that is
+// do not, each pass settles it from the cache: a child that is
 // there was created, and a child that is gone or being deleted was deleted. Then
 // something else, such as builder.Owns, must ask for a pass when a child came or
 // went; otherwise that pass comes only when the expectation expires. Orphans ask
@@ -151,7 +147,6 @@ func (r *Reconciler[O, C]) NewTerm() { r.made().NewTerm() }
 func (r *Reconciler[O, C]) observe(observe func(context.Context, controller.Pass[O, C])) func(context.Context, controller.Pass[O, C]) {
 	return func(ctx context.Context, pass controller.Pass[O, C]) {
 		logRefused(ctx, pass.Err)
-		r.noteUnseen(ctx, pass)
 		if observe != nil {
 			observe(ctx, pass)
 		}

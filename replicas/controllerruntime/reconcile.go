@@ -20,12 +20,6 @@ func (r *Reconciler[O, C]) Reconcile(ctx context.Context, req reconcile.Request)
 	if r.made() == nil {
 		return reconcile.Result{}, errors.New("controllerruntime: New did not make this Reconciler")
 	}
-	if err := r.settle(ctx, req.NamespacedName); err != nil {
-		return reconcile.Result{}, err
-	}
-	if !r.handled.Load() {
-		ctx = context.WithValue(ctx, readingKey{}, new(reading[C]))
-	}
 	after, err := r.controller.Sync(ctx, req.NamespacedName)
 	if err != nil {
 		r.limiter.next(req, after)
@@ -57,9 +51,6 @@ func (r *Reconciler[O, C]) OwnerEvents() handler.EventHandler {
 // all of them or in none.
 func (r *Reconciler[O, C]) ChildEvents() handler.EventHandler {
 	made := r.made()
-	if made != nil {
-		r.handled.Store(true)
-	}
 	return eventHandler(made.ChildAdded, made.ChildUpdated, made.ChildDeleted)
 }
 
