@@ -31,7 +31,6 @@ type ownerState[C Object] struct {
 	wrote ownWrite
 	owner hold // until the next look at the owner in the cache or, after some seconds, at the server
 	ready readySince
-	old   bool // the cache is known to be old, until a live list
 	// term and ownerTerm are the last ones in which a consistent look at the children was
 	// made, and in which the owner was read.
 	term, ownerTerm int

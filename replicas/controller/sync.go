@@ -341,7 +341,9 @@ func (p *pass[O, C]) look(ctx context.Context) (goOn bool, err error) {
 	}
 	p.Owner, p.state = owner, p.stateOf(owner, p.Now)
 	p.state.wrote.read(owner.GetResourceVersion())
-	p.state.old = p.state.old || stale != (expectations.Stale{})
+	if stale != (expectations.Stale{}) {
+		p.state.known.Distrust()
+	}
 	p.Generation = owner.GetGeneration()
 	if p.spec, err = p.kind.Spec(owner); err != nil {
 		p.refuse(err)

@@ -91,9 +91,8 @@ func (p *pass[O, C]) readCache(ctx context.Context) (err error) {
 	p.children = view.Children
 	p.settle(expected)
 	p.unmet = view.Unmet || p.spec.Pending == expectations.Expired
-	old := view.Old || p.state.old
-	p.begins = p.isNewToTerm() && !old && p.spec.Pending == expectations.Satisfied
-	if (old || p.begins) && p.spec.Pending != expectations.Waiting {
+	p.begins = p.isNewToTerm() && !view.Old && p.spec.Pending == expectations.Satisfied
+	if (view.Old || p.begins) && p.spec.Pending != expectations.Waiting {
 		p.spec.Pending = expectations.Expired
 	}
 	return nil
@@ -132,7 +131,7 @@ func (p *pass[O, C]) readLive(ctx context.Context) error {
 		return p.failure("listing children live: %w", err)
 	}
 	p.pending.Forget(p.key)
-	p.children, p.leaving, p.state.old = live, nil, false
+	p.children, p.leaving = live, nil
 	p.looked()
 	p.spec.Pending, p.spec.PendingFor = expectations.Satisfied, 0
 	return nil

@@ -120,3 +120,60 @@ func TestASelectorThatBecomesNilBesideAStray(t *testing.T) {
 	require.NoError(t, err)
 	requireRefused(t, pass.Err, replicas.InvalidSelector)
 }
+
+// Who asks for passes by a clock need not handle events of children.
+func TestExpectationsWithoutEvents(t *testing.T) {
+	t.Parallel()
+	two := func(t *testing.T) (*podRig, []*corev1.Pod) {
+		t.Helper()
+		r := newRig(2)
+		pass, err := r.pass(t, 0)
+		require.NoError(t, err)
+		require.Len(t, pass.Created, 2)
+		*r.owner.Spec.Replicas = 3
+		return r, pass.Created
+	}
+	t.Run("a pass settles what its view shows, and waits for the rest", func(t *testing.T) {
+		t.Parallel()
+		r, pods := two(t)
+		pass, err := r.pass(t, 1, pods[0])
+		require.NoError(t, err)
+		assert.Empty(t, pass.Created)
+		adds, _ := r.pending()
+		assert.Equal(t, 1, adds)
+		pass, err = r.pass(t, 2, pods[1])
+		require.NoError(t, err)
+		assert.Len(t, pass.Created, 2, "the first is gone again")
+	})
+	t.Run("a deletion is settled by a view in which the child is deleted or gone", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(1)
+		pods := podsOf(r.owner, 3)
+		pass, err := r.pass(t, 0, pods...)
+		require.NoError(t, err)
+		require.Equal(t, []string{"web-000", "web-001"}, names(pass.Deleted))
+		podtest.Deleting(pods[0])
+		_, err = r.pass(t, 1, pods...)
+		require.NoError(t, err)
+		_, dels := r.pending()
+		assert.Equal(t, 1, dels)
+		_, err = r.pass(t, 2, pods[2])
+		require.NoError(t, err)
+		_, dels = r.pending()
+		assert.Zero(t, dels)
+	})
+	t.Run("once an event of any child came, events settle", func(t *testing.T) {
+		t.Parallel()
+		r, pods := two(t)
+		require.NoError(t, r.start().ChildAdded(podtest.Pod("another's")))
+		pass, err := r.pass(t, 1, pods...)
+		require.NoError(t, err)
+		assert.Empty(t, pass.Created)
+		for _, p := range pods {
+			require.NoError(t, r.start().ChildAdded(p))
+		}
+		pass, err = r.pass(t, 2, pods...)
+		require.NoError(t, err)
+		assert.Len(t, pass.Created, 1)
+	})
+}

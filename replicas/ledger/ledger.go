@@ -44,6 +44,8 @@ type Ledger[C metav1.Object] struct {
 	list     bar
 	selector labels.Selector // of the last view
 	read     string          // how far the cache had come in the last view
+	// distrusted says that the cache lacks what it should show.
+	distrusted bool
 	// void says that nothing is known, and that the cache may be from before, so that only
 	// a live list tells.
 	void bool
@@ -234,7 +236,7 @@ func (l *Ledger[C]) Listed(start Moment, list List[C], s Snapshot[C], now time.T
 	} else if l.void || l.ahead != "" {
 		l.forgetFacts()
 	}
-	l.selector, l.void, l.ahead = s.Selector, false, ""
+	l.selector, l.distrusted, l.void, l.ahead = s.Selector, false, false, ""
 	if isOlder {
 		l.ahead = s.Version
 	}
@@ -293,8 +295,8 @@ func (l *Ledger[C]) tellAbsent(start Moment, s Snapshot[C], cached map[types.UID
 }
 
 // contradicts reports whether what was known before a list began cannot be true if the list
-// is: one of the items was gone or newer, or left in that version, the list is of an earlier version, or it is of a
-// version for which another list has made a child unclear.
+// is: one of the items was gone or newer, or left in that version, or the list is of an earlier
+// version, or of one for which another list has made a child unclear.
 func (l *Ledger[C]) contradicts(start Moment, items []C, version string) bool {
 	if len(l.children) == 0 {
 		return resourceversion.Older(version, l.list.version)
@@ -326,6 +328,14 @@ func (l *Ledger[C]) Void() {
 	l.newEpoch()
 }
 
+// Distrust notes that the cache lacks something that it should show by now, such as the
+// status that was written before. Views are old until the children are listed.
+func (l *Ledger[C]) Distrust() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.distrusted = true
+}
+
 func (l *Ledger[C]) makeVoid() {
 	l.forgetFacts()
 	l.void, l.ahead = true, ""
@@ -337,13 +347,13 @@ func (l *Ledger[C]) newEpoch() {
 	l.owner = Owner{}
 }
 
-// Forget forgets all but the requests without an answer and the strays. It is for an owner that has left
-// the cache, and may come back.
+// Forget forgets all but the requests without an answer and the strays. It is for an owner
+// that has left the cache, and may come back.
 func (l *Ledger[C]) Forget() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.forgetFacts()
-	l.void, l.ahead, l.read, l.selector, l.owner = false, "", "", nil, Owner{}
+	l.distrusted, l.void, l.ahead, l.read, l.selector, l.owner = false, false, "", "", nil, Owner{}
 }
 
 func (l *Ledger[C]) forgetFacts() {

@@ -184,3 +184,28 @@ func TestAVoidLedgerAsksForNoPass(t *testing.T) {
 	assert.True(t, view.Old)
 	assert.Zero(t, known.Again(began.Add(time.Hour)))
 }
+
+// Only a list tells what a cache lacks that does not show what it should.
+func TestADistrustedCacheIsOldUntilAList(t *testing.T) {
+	t.Parallel()
+	var known ledger.Ledger[kid]
+	s := ledger.Snapshot[kid]{Rules: rules, Version: "5", Children: []kid{kidOf("b@4")}}
+	isOld := func() bool {
+		view, err := known.View(known.Start(), s, began)
+		require.NoError(t, err)
+		require.Len(t, view.Children, 1)
+		assert.False(t, view.Unmet, "no list is worthwhile if nothing is to be done")
+		return view.Old
+	}
+	assert.False(t, isOld())
+	known.Distrust()
+	assert.True(t, isOld())
+	known.Done()
+	assert.True(t, isOld(), "in later passes too")
+	_, err := known.Listed(known.Start(), ledger.List[kid]{Items: s.Children, Version: "6"}, s, began)
+	require.NoError(t, err)
+	assert.False(t, isOld())
+	known.Distrust()
+	known.Forget()
+	assert.False(t, isOld(), "the owner left the cache, and came back")
+}

@@ -100,7 +100,7 @@ func (l *Ledger[C]) View(start Moment, s Snapshot[C], now time.Time) (View[C], e
 	l.checkEpoch(s)
 	l.viewed, l.hides, l.lacks = start, false, false
 	l.cached, l.known = s.Children, nil
-	v := View[C]{Children: s.Children}
+	v := View[C]{Children: s.Children, Old: l.distrusted}
 	if l.void {
 		v.Old = true
 		return v, nil
