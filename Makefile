@@ -9,12 +9,12 @@ BENCHSTAT_VERSION     := v0.0.0-20260908200009-22c9c6c9d4da
 KUBERNETES_VERSION    := v1.36.3# as in test/binaries/kubernetes/go.mod
 
 # Every module of this repository whose code is ours; test, lint and tidy visit them all. The last ones need the programs.
-ON_SERVERS := replicas/controllerruntime examples/controller examples/workerpool test
+ON_SERVERS := replicas/controllerruntime cmd/replicakit-controller examples/workerpool test
 MODULES    := . test/consumer replicas/clientgo $(ON_SERVERS)
 
 # The modules that others can get, at one version, and the programs that go install builds.
-RELEASED := . replicas/clientgo replicas/controllerruntime examples/controller examples/workerpool
-PROGRAMS := examples/quickstart examples/kubectl-scaledown examples/controller examples/workerpool
+RELEASED := . replicas/clientgo replicas/controllerruntime cmd/replicakit-controller examples/workerpool
+PROGRAMS := examples/quickstart examples/kubectl-scaledown cmd/replicakit-controller examples/workerpool
 
 # Modules that only say which programs to build.
 BINARY_MODULES := test/binaries/kubernetes test/binaries/etcd test/binaries/kwok
@@ -100,8 +100,8 @@ programs: cluster-binaries our-programs $(BIN)/controller-gen-$(CONTROLLER_GEN_V
 our-programs: ## the manager, the demo and the plugin, into .cache/bin
 	@mkdir -p $(BIN)
 	@$(OURS) $(BUILD_FLAGS) -o $(BIN)/ ./examples/kubectl-scaledown
-	@cd examples/controller && $(OURS) $(BUILD_FLAGS) -o $(BIN)/ . ./demo
-	@touch $(BIN)/kubectl-scaledown $(BIN)/controller $(BIN)/demo
+	@cd cmd/replicakit-controller && $(OURS) $(BUILD_FLAGS) -o $(BIN)/ . ./demo
+	@touch $(BIN)/kubectl-scaledown $(BIN)/replicakit-controller $(BIN)/demo
 
 .PHONY: cluster-binaries
 cluster-binaries: $(BIN)/kubernetes-built $(BIN)/etcd ## etcd, kube-apiserver, kube-controller-manager and kubectl into .cache/bin
@@ -150,8 +150,8 @@ generate: ## the custom resources of examples/workerpool from its types
 
 .PHONY: demo
 demo: ## a real control plane, the controller and a ReplicaSet to play with; ARGS=--once ends by itself
-	@examples/controller/demo/progress "etcd and Kubernetes (about 6 minutes)" $(MAKE) --no-print-directory cluster-binaries BUILD_FLAGS=-v
-	@examples/controller/demo/progress "the controller and the demo" $(MAKE) --no-print-directory our-programs BUILD_FLAGS=-v
+	@cmd/replicakit-controller/demo/progress "etcd and Kubernetes (about 6 minutes)" $(MAKE) --no-print-directory cluster-binaries BUILD_FLAGS=-v
+	@cmd/replicakit-controller/demo/progress "the controller and the demo" $(MAKE) --no-print-directory our-programs BUILD_FLAGS=-v
 	@$(BIN)/demo $(ARGS)
 
 .PHONY: sim

@@ -16,7 +16,7 @@ require (
 	github.com/prometheus/common v0.67.5
 	github.com/prometheus/prometheus v0.305.0
 	github.com/replicakit/replicakit v0.0.0
-	github.com/replicakit/replicakit/examples/controller v0.0.0
+	github.com/replicakit/replicakit/cmd/replicakit-controller v0.0.0
 	github.com/replicakit/replicakit/replicas/clientgo v0.0.0
 	github.com/stretchr/testify v1.11.1
 	golang.org/x/exp v0.0.0-20251219203646-944ab1f22d93
@@ -167,7 +167,7 @@ require (
 
 replace (
 	github.com/replicakit/replicakit => ..
-	github.com/replicakit/replicakit/examples/controller => ../examples/controller
+	github.com/replicakit/replicakit/cmd/replicakit-controller => ../cmd/replicakit-controller
 	github.com/replicakit/replicakit/replicas/clientgo => ../replicas/clientgo
 )
 

@@ -42,11 +42,11 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
-	"github.com/replicakit/replicakit/examples/controller/demo/controlplane"
+	"github.com/replicakit/replicakit/cmd/replicakit-controller/demo/controlplane"
 	"github.com/replicakit/replicakit/replicas/controller"
 )
 
-// The manager is the program of examples/controller. It runs as the service
+// The manager is the program of cmd/replicakit-controller. It runs as the service
 // account of its manifests, with exactly the rights that they grant, on a server
 // where setting an owner that blocks deletion is a right too.
 
@@ -107,7 +107,7 @@ func newManagerServer(t *testing.T) *managerServer {
 	s.grants(t, authorizationv1.ResourceAttributes{Verb: "update", Group: "coordination.k8s.io", Resource: "leases", Namespace: "kube-system", Name: managerAccount}, true)
 	s.grants(t, authorizationv1.ResourceAttributes{Verb: "create", Group: "authentication.k8s.io", Resource: "tokenreviews"}, true)
 	s.kubeconfig = writeKubeconfig(t, s.config.Host, s.config.CAData, s.token(t, "kube-system", managerAccount))
-	s.program, err = controlplane.Ours("controller")
+	s.program, err = controlplane.Ours("replicakit-controller")
 	require.NoError(t, err)
 	return s
 }
@@ -119,7 +119,7 @@ func manifest(t *testing.T, name string) (objects []runtime.Object) {
 	t.Helper()
 	root, err := controlplane.Repository()
 	require.NoError(t, err)
-	text, err := os.ReadFile(filepath.Join(root, "examples", "controller", "manifests", name))
+	text, err := os.ReadFile(filepath.Join(root, "cmd", "replicakit-controller", "manifests", name))
 	require.NoError(t, err)
 	documents := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(text)))
 	for {

@@ -25,7 +25,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
-	"github.com/replicakit/replicakit/examples/controller/demo/controlplane"
+	"github.com/replicakit/replicakit/cmd/replicakit-controller/demo/controlplane"
 )
 
 const pluginSource = "../../examples/kubectl-scaledown"

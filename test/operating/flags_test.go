@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/replicakit/replicakit/examples/controller/demo/controlplane"
+	"github.com/replicakit/replicakit/cmd/replicakit-controller/demo/controlplane"
 )
 
 // A flag that kube-controller-manager has too has the same default, but for those

@@ -17,7 +17,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/replicakit/replicakit/examples/controller/demo/controlplane"
+	"github.com/replicakit/replicakit/cmd/replicakit-controller/demo/controlplane"
 )
 
 // The commands of docs/replacing-kube-controller-manager.md, there and back, run as
@@ -55,7 +55,7 @@ func handOver(t *testing.T) string {
 	address := freeAddress(t)
 	for old, instead := range map[string]string{
 		"make cluster-binaries our-programs\n":    "",
-		"controller --kubeconfig=ours.kubeconfig": "controller --kubeconfig=ours.kubeconfig --metrics-bind-address=" + address,
+		"replicakit-controller --kubeconfig=ours.kubeconfig": "replicakit-controller --kubeconfig=ours.kubeconfig --metrics-bind-address=" + address,
 		"127.0.0.1:8080":                          address,
 	} {
 		require.Contains(t, commands, old)
@@ -75,7 +75,7 @@ func handOverDir(t *testing.T) string {
 	require.NoError(t, err)
 	root, err := controlplane.Repository()
 	require.NoError(t, err)
-	require.NoError(t, os.Symlink(filepath.Join(root, "examples"), filepath.Join(dir, "examples")))
+	require.NoError(t, os.Symlink(filepath.Join(root, "cmd"), filepath.Join(dir, "cmd")))
 	binaries, err := controlplane.Binaries()
 	require.NoError(t, err)
 	bin := filepath.Join(dir, ".cache", "bin")
@@ -83,7 +83,7 @@ func handOverDir(t *testing.T) string {
 	for _, name := range []string{"etcd", "kube-apiserver", "kube-controller-manager", "kubectl"} {
 		require.NoError(t, os.Symlink(filepath.Join(binaries, name), filepath.Join(bin, name)))
 	}
-	for _, name := range []string{"controller", "demo"} {
+	for _, name := range []string{"replicakit-controller", "demo"} {
 		ours, err := controlplane.Ours(name)
 		require.NoError(t, err)
 		require.NoError(t, os.Symlink(ours, filepath.Join(bin, name)))

@@ -32,13 +32,13 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
-	"github.com/replicakit/replicakit/examples/controller/demo/controlplane"
+	"github.com/replicakit/replicakit/cmd/replicakit-controller/demo/controlplane"
 )
 
 const patience = 5 * time.Minute
 
 const (
-	program = "../../examples/controller" // its directory
+	program = "../../cmd/replicakit-controller" // its directory
 	page    = "../../docs/operating.md"
 	name    = "replicakit-controller" // of all that the manifests make
 )
@@ -87,7 +87,7 @@ func startFleet() (*fleet, error) {
 	if err != nil {
 		return nil, err
 	}
-	controller, err := controlplane.Ours("controller")
+	controller, err := controlplane.Ours("replicakit-controller")
 	if err != nil {
 		return nil, err
 	}
@@ -138,7 +138,7 @@ func (f *fleet) install() error {
 	if err := builtAs(root, blocks[0]); err != nil {
 		return err
 	}
-	manifests := filepath.Join(f.dir, "examples", "controller", "manifests")
+	manifests := filepath.Join(f.dir, "cmd", "replicakit-controller", "manifests")
 	err = errors.Join(os.CopyFS(manifests, os.DirFS(program+"/manifests")), os.Mkdir(filepath.Join(f.dir, "overlay"), 0o700),
 		os.WriteFile(filepath.Join(f.dir, "overlay", "kustomization.yaml"), overlay[1], 0o600))
 	if err != nil {
@@ -170,7 +170,7 @@ func builtAs(root, command string) error {
 	if ours == nil {
 		return errors.New("the Makefile does not say how OURS are built")
 	}
-	if want := "cd examples/controller && " + string(ours[1]) + " -o controller ."; strings.TrimSpace(command) != want {
+	if want := "cd cmd/replicakit-controller && " + string(ours[1]) + " -o replicakit-controller ."; strings.TrimSpace(command) != want {
 		return fmt.Errorf("%s: the manager is built by %q, not by %q", page, want, command)
 	}
 	return nil

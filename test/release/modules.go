@@ -32,7 +32,7 @@ func (m *goModule) at(file string) string { return filepath.Join(m.tree, m.dir, 
 // isLibrary reports whether others import the module's packages.
 func (m *goModule) isLibrary() bool {
 	top, _, _ := strings.Cut(filepath.ToSlash(m.dir), "/")
-	return top != "internal" && top != "examples"
+	return top != "internal" && top != "examples" && top != "cmd"
 }
 
 // findModules reads each go.mod of the tree.

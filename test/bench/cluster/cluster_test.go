@@ -25,7 +25,7 @@ func TestParse(t *testing.T) {
 	opts, err := parse(nil, "bin")
 	require.NoError(t, err)
 	assert.Equal(t, options{
-		runs: 3, scenarios: usual, sides: sideNames(), size: full, expiry: 20 * time.Second, binaries: "bin", controller: filepath.Join("bin", "controller"),
+		runs: 3, scenarios: usual, sides: sideNames(), size: full, expiry: 20 * time.Second, binaries: "bin", controller: filepath.Join("bin", "replicakit-controller"),
 	}, opts)
 	opts, err = parse([]string{"-quick", "-scenarios", "adopt,hold", "-sides", "ours", "-length=7s", "-crowd=30", "-o", "x.md"}, "bin")
 	require.NoError(t, err)

@@ -1,7 +1,7 @@
 // Copyright The replicakit Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command cluster runs the controllers' program of examples/controller and
+// Command cluster runs the controllers' program of cmd/replicakit-controller and
 // kube-controller-manager side by side on a real API server, and writes what
 // each of them took: time, calls by kind, CPU, memory.
 //
@@ -33,7 +33,7 @@ import (
 	"k8s.io/klog/v2"
 	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 
-	"github.com/replicakit/replicakit/examples/controller/demo/controlplane"
+	"github.com/replicakit/replicakit/cmd/replicakit-controller/demo/controlplane"
 )
 
 type options struct {
@@ -91,7 +91,7 @@ func parse(args []string, binaries string) (options, error) {
 	fs.DurationVar(&opts.expiry, "expectations-timeout", 20*time.Second, "of our program, in the scenarios where expectations expire; 0 means its default")
 	fs.DurationVar(&opts.delay, "status-delay", 0, "of our program")
 	fs.StringVar(&opts.output, "o", "", "file for the table; empty means none")
-	fs.StringVar(&opts.controller, "controller", filepath.Join(binaries, "controller"), "our program")
+	fs.StringVar(&opts.controller, "controller", filepath.Join(binaries, "replicakit-controller"), "our program")
 	if err := fs.Parse(args); err != nil {
 		return options{}, err
 	}

@@ -10,7 +10,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/replicakit/replicakit/examples/controller/demo/controlplane"
+	"github.com/replicakit/replicakit/cmd/replicakit-controller/demo/controlplane"
 )
 
 // measure has one side do one scenario, on a control plane of its own.

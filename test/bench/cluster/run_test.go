@@ -15,14 +15,14 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/replicakit/replicakit/examples/controller/demo/controlplane"
+	"github.com/replicakit/replicakit/cmd/replicakit-controller/demo/controlplane"
 )
 
 // TestRun measures ours once, in a tenth of the smallest scenarios.
 func TestRun(t *testing.T) {
 	t.Parallel()
 	page := filepath.Join(t.TempDir(), "cluster.md")
-	program, err := controlplane.Ours("controller")
+	program, err := controlplane.Ours("replicakit-controller")
 	require.NoError(t, err)
 	var out bytes.Buffer
 	args := []string{"-quick", "-crowd=20", "-runs=1", "-scenarios=scale,shrink,start", "-sides=ours", "-controller=" + program, "-o=" + page}

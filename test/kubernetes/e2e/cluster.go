@@ -19,7 +19,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
-	"github.com/replicakit/replicakit/examples/controller/demo/controlplane"
+	"github.com/replicakit/replicakit/cmd/replicakit-controller/demo/controlplane"
 )
 
 //go:embed stages.yaml

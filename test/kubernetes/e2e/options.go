@@ -13,7 +13,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/replicakit/replicakit/examples/controller/demo/controlplane"
+	"github.com/replicakit/replicakit/cmd/replicakit-controller/demo/controlplane"
 )
 
 type options struct {
@@ -80,7 +80,7 @@ func findBinaries() (string, error) {
 		return "", err
 	}
 	for _, name := range []string{
-		"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok", "controller", "ginkgo", specsBinary,
+		"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok", "replicakit-controller", "ginkgo", specsBinary,
 	} {
 		if _, err := os.Stat(filepath.Join(dir, name)); err != nil {
 			return "", fmt.Errorf("no %s in %s: `make kubernetes-e2e` builds it", name, dir)

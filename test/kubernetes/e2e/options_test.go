@@ -24,7 +24,7 @@ func programs(t *testing.T, names ...string) string {
 	return dir
 }
 
-var allPrograms = []string{"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok", "controller", "ginkgo", specsBinary}
+var allPrograms = []string{"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok", "replicakit-controller", "ginkgo", specsBinary}
 
 func TestParse(t *testing.T) {
 	dir := programs(t, allPrograms...)

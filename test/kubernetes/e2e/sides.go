@@ -25,7 +25,7 @@ const metricsAddress = "127.0.0.1:18080" // nobody else is in this network
 var sides = []side{
 	{
 		name: "ours", title: "replicakit",
-		programs: []program{{"controller", append([]string{"--leader-elect=false", "--metrics-bind-address=" + metricsAddress}, fast...)}},
+		programs: []program{{"replicakit-controller", append([]string{"--leader-elect=false", "--metrics-bind-address=" + metricsAddress}, fast...)}},
 		metrics:  "http://" + metricsAddress + "/metrics",
 	},
 	{

@@ -1,0 +1,160 @@
+// Copyright The replicakit Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Command demo starts a real etcd and kube-apiserver and the controller of this
+// module, and shows what becomes of a ReplicaSet that is made, scaled up and down
+// and robbed of a pod: in a table that lists the pods in the order in which they
+// would be deleted, and why in that order. There is no kubelet: a loop of the
+// demo binds pods and makes them ready.
+//
+//	make demo            # goes on until Ctrl-C, for you to play with kubectl
+//	make demo ARGS=--once
+//
+// Where the output is no terminal it is plain lines. With --bare there is the
+// control plane, with its kubelet, and nothing else.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/spf13/pflag"
+	"golang.org/x/term"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
+	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/replicakit/replicakit/cmd/replicakit-controller/demo/controlplane"
+)
+
+type options struct {
+	once, bare bool
+	controller string
+	dir        string
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctrllog.SetLogger(logr.Discard())
+	klog.SetLogger(logr.Discard())
+	err := run(ctx, os.Args[1:], newScreen(os.Stdout, term.IsTerminal(int(os.Stdout.Fd()))))
+	stop()
+	if err != nil && !errors.Is(err, pflag.ErrHelp) {
+		fmt.Fprintln(os.Stderr, "demo:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string, screen *screen) error {
+	binaries, err := controlplane.Binaries()
+	if err != nil {
+		return err
+	}
+	opts := options{controller: filepath.Join(binaries, "replicakit-controller"), dir: filepath.Join(filepath.Dir(binaries), "demo")}
+	fs := pflag.NewFlagSet("demo", pflag.ContinueOnError)
+	fs.BoolVar(&opts.once, "once", false, "end after the story")
+	fs.BoolVar(&opts.bare, "bare", false, "the control plane and its kubelet alone: no controller, no story")
+	fs.StringVar(&opts.controller, "controller", opts.controller, "the controller's program")
+	fs.StringVar(&opts.dir, "dir", opts.dir, "where kubeconfig and log go")
+	if err := fs.Parse(args); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(opts.dir, 0o700); err != nil {
+		return err
+	}
+	return start(ctx, binaries, opts, screen)
+}
+
+// start starts everything, and stops all that it started.
+func start(ctx context.Context, binaries string, opts options, screen *screen) (err error) {
+	began := time.Now()
+	screen.say("starting etcd and kube-apiserver ...")
+	cluster, err := controlplane.Start(binaries, nil)
+	if err != nil {
+		return err
+	}
+	kubeconfig := filepath.Join(opts.dir, "kubeconfig")
+	defer func() {
+		screen.say("stopping")
+		err = errors.Join(err, cluster.Stop(), os.Remove(kubeconfig))
+	}()
+	if err := os.WriteFile(kubeconfig, cluster.Kubeconfig, 0o600); err != nil {
+		return err
+	}
+	screen.say("an API server is at %s after %.1fs", cluster.Config.Host, time.Since(began).Seconds())
+	client, err := newClient(cluster.Config)
+	if err != nil {
+		return err
+	}
+	fleet := newFleet(ctx, client)
+	defer fleet.stop()
+	kubectl := fmt.Sprintf("%s --kubeconfig %s", short(filepath.Join(binaries, "kubectl")), short(kubeconfig))
+	if opts.bare {
+		screen.say("pods are bound and made ready by a loop; nothing makes pods. In another terminal:\n\n    export KUBECONFIG=%s\n\nCtrl-C stops it.", short(kubeconfig))
+		<-ctx.Done()
+		return nil
+	}
+	controller, err := controlplane.StartProgram("the controller", filepath.Join(opts.dir, "controller.log"), opts.controller,
+		"--kubeconfig="+kubeconfig, "--metrics-bind-address=127.0.0.1:0", "-v=2")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, controller.Stop()) }()
+	screen.say("the controller is at work; its log is %s\n", short(controller.Log()))
+	return play(ctx, opts, &story{screen: screen, fleet: fleet, client: client, controller: controller}, kubectl)
+}
+
+// play tells the story, then lets the user go on with it.
+func play(ctx context.Context, opts options, s *story, kubectl string) error {
+	defer s.showTable(ctx)()
+	if err := s.tell(ctx); err != nil || opts.once {
+		return ignoreInterrupt(ctx, err)
+	}
+	s.screen.say("\nYour turn: in another terminal, and watch the table here\n")
+	for _, args := range []string{"get rs,pods", "scale rs web --replicas=15", "annotate pod POD controller.kubernetes.io/pod-deletion-cost=-1", "scale rs web --replicas=4", "get events"} {
+		s.screen.say("    %s %s", kubectl, args)
+	}
+	s.screen.say("\nCtrl-C stops everything.\n")
+	select {
+	case <-ctx.Done():
+		return nil
+	case <-s.controller.Ended():
+		return s.controller.Err()
+	}
+}
+
+func ignoreInterrupt(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+// newClient is not held back by a rate limit, as a scheduler and the kubelets of
+// many nodes would not be together.
+func newClient(config *rest.Config) (kubernetes.Interface, error) {
+	config = rest.CopyConfig(config)
+	config.QPS = -1
+	return kubernetes.NewForConfig(config)
+}
+
+// short is the path from here, if that is shorter.
+func short(path string) string {
+	here, err := os.Getwd()
+	if err != nil {
+		return path
+	}
+	relative, err := filepath.Rel(here, path)
+	if err != nil || len(relative) > len(path) {
+		return path
+	}
+	return relative
+}

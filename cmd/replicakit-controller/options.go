@@ -1,0 +1,391 @@
+// Copyright The replicakit Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
+	logsapi "k8s.io/component-base/logs/api/v1"
+	_ "k8s.io/component-base/logs/json/register" // --logging-format=json
+
+	"github.com/replicakit/replicakit/cmd/replicakit-controller/internal/shard"
+	"github.com/replicakit/replicakit/expectations"
+	"github.com/replicakit/replicakit/podrank"
+	"github.com/replicakit/replicakit/replicas"
+	"github.com/replicakit/replicakit/replicas/clientgo"
+)
+
+// options are what the command line asks for.
+type options struct {
+	kubeconfig, master string
+	qps                float32
+	burst              int
+
+	namespaces    []string // none: all
+	controllers   []string
+	enabled       []controller    // what controllers comes to
+	workers       map[string]*int // by the name of the controller
+	burstReplicas int
+	featureGates  map[string]string
+	order         podrank.Order[*corev1.Pod] // what featureGates comes to
+
+	expectationsTimeout time.Duration
+	podFailureBackOff   bool
+	statusDelay         time.Duration
+
+	metricsAddress    string // "0": none
+	certFile, keyFile string
+	profiling         bool
+
+	version bool // print it, and nothing else
+	logging *logsapi.LoggingConfiguration
+
+	elect         bool
+	leaseDuration time.Duration
+	renewDeadline time.Duration
+	retryPeriod   time.Duration
+	resourceLock  string
+	lease         types.NamespacedName
+
+	shardRanges         string
+	sharded             bool         // shardRanges was given
+	ranges              shard.Ranges // what shardRanges comes to; nil: the work is not shared
+	shardsPerManager    int          // 0: all
+	shardedListAndWatch bool
+}
+
+// defaults are those of Kubernetes (Z2, Z3). The lease has a name of its own, as
+// kube-controller-manager goes on beside this program.
+func defaults() options {
+	return options{
+		qps: 20, burst: 30,
+		controllers:   []string{"*"},
+		workers:       map[string]*int{},
+		burstReplicas: replicas.DefaultBurstReplicas,
+
+		expectationsTimeout: expectations.DefaultTimeout,
+
+		metricsAddress: "127.0.0.1:8080",
+		logging:        logsapi.NewLoggingConfiguration(),
+		elect:          true,
+		leaseDuration:  15 * time.Second,
+		renewDeadline:  10 * time.Second,
+		retryPeriod:    2 * time.Second,
+		resourceLock:   "leases",
+		lease:          types.NamespacedName{Namespace: "kube-system", Name: "replicakit-controller"},
+	}
+}
+
+// parse reads the flags. What is wrong with them comes as one error with a line
+// for each. Help goes to stdout.
+func parse(args []string, stdout io.Writer) (options, error) {
+	opts := defaults()
+	fs := opts.flagSet()
+	fs.Usage = func() {
+		_, _ = fmt.Fprintf(stdout, "Run the ReplicaSets and ReplicationControllers of a cluster.\n\nUsage:\n  replicakit-controller [flags]\n  replicakit-controller shard-ranges -n N    propose --shard-ranges\n\nFlags:\n%s", fs.FlagUsages())
+	}
+	if err := fs.Parse(args); err != nil {
+		return options{}, err
+	}
+	if fs.NArg() > 0 {
+		return options{}, fmt.Errorf("arguments that are no flags: %q", fs.Args())
+	}
+	opts.sharded = fs.Changed("shard-ranges")
+	opts.fillIn()
+	return opts, opts.validate()
+}
+
+func (o *options) flagSet() *pflag.FlagSet {
+	fs := pflag.NewFlagSet("replicakit-controller", pflag.ContinueOnError)
+	fs.SortFlags = false
+	fs.SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
+		return pflag.NormalizedName(strings.ReplaceAll(name, "_", "-")) // --concurrent_rc_syncs
+	})
+	o.addServerFlags(fs)
+	fs.Float32Var(&o.qps, "kube-api-qps", o.qps, "calls a second to the API server, for each controller")
+	fs.IntVar(&o.burst, "kube-api-burst", o.burst, "calls at once to the API server, for each controller")
+	fs.StringSliceVar(&o.namespaces, "namespace", o.namespaces, "watch these namespaces only, each with workers and queues of its own; empty means all")
+	fs.StringSliceVar(&o.controllers, "controllers", o.controllers, "controllers to run: "+strings.Join(controllerNames(), ", ")+`; "*" means all, "-NAME" leaves one out`)
+	for _, c := range controllers() {
+		o.workers[c.name] = fs.Int(c.workersFlag, clientgo.DefaultWorkers, c.kind+"s that are worked on at once; 0 means the default")
+	}
+	fs.IntVar(&o.burstReplicas, "burst-replicas", o.burstReplicas, "pods that one pass creates or deletes at most; 0 means the default")
+	fs.BoolVar(&o.podFailureBackOff, "pod-failure-backoff", o.podFailureBackOff, "make new pods more and more slowly for owners whose pods fail as soon as they are created: 10 s after the first, doubling to 5 minutes")
+	fs.DurationVar(&o.statusDelay, "status-delay", o.statusDelay, "how long changes of pods may wait that can change nothing but the status of their owner, so that many become one write; 0 means not at all")
+	fs.DurationVar(&o.expectationsTimeout, "expectations-timeout", o.expectationsTimeout, "how long the watch may take to show what was created or deleted, before the pods are listed anew; shorter for tests only. 0 means the default")
+	fs.StringToStringVar(&o.featureGates, "feature-gates", nil, podDeletionCost+"=true|false: whether the annotation "+corev1.PodDeletionCost+" says which pods go first; true is the default")
+	fs.StringVar(&o.metricsAddress, "metrics-bind-address", o.metricsAddress, "host:port for /metrics, /livez, /healthz and /readyz; 0 turns them off. On any host that is not loopback they are served over TLS, and /metrics to those only whom the API server lets get that path")
+	fs.BoolVar(&o.profiling, "profiling", o.profiling, "serve /debug/pprof beside /metrics, to those who may get that path")
+	fs.StringVar(&o.certFile, "tls-cert-file", o.certFile, "certificate for metrics over TLS; empty means a self-signed one")
+	fs.StringVar(&o.keyFile, "tls-private-key-file", o.keyFile, "key of the certificate")
+	o.addElectionFlags(fs)
+	o.addShardFlags(fs)
+	o.addLogFlags(fs)
+	fs.BoolVar(&o.version, "version", o.version, "print the version and exit")
+	return fs
+}
+
+// addLogFlags adds those of Kubernetes' flags that are not in alpha.
+func (o *options) addLogFlags(fs *pflag.FlagSet) {
+	all := pflag.NewFlagSet("", pflag.ContinueOnError)
+	logsapi.AddFlags(o.logging, all)
+	for _, name := range []string{"logging-format", logsapi.LogFlushFreqFlagName, "v", "vmodule"} {
+		fs.AddFlag(all.Lookup(name))
+	}
+}
+
+func (o *options) addServerFlags(fs *pflag.FlagSet) {
+	fs.StringVar(&o.kubeconfig, "kubeconfig", o.kubeconfig, "file with address and credentials of the API server; empty means the pod's own service account")
+	fs.StringVar(&o.master, "master", o.master, "address of the API server; overrides the kubeconfig's")
+}
+
+func (o *options) addElectionFlags(fs *pflag.FlagSet) {
+	fs.BoolVar(&o.elect, "leader-elect", o.elect, "work only while holding a lease, so that several can run and one works")
+	fs.DurationVar(&o.leaseDuration, "leader-elect-lease-duration", o.leaseDuration, "how long others wait for a holder that does not renew")
+	fs.DurationVar(&o.renewDeadline, "leader-elect-renew-deadline", o.renewDeadline, "how long the holder tries to renew before it gives up and exits")
+	fs.DurationVar(&o.retryPeriod, "leader-elect-retry-period", o.retryPeriod, "time between two tries")
+	fs.StringVar(&o.resourceLock, "leader-elect-resource-lock", o.resourceLock, "kind of the lock: leases")
+	fs.StringVar(&o.lease.Name, "leader-elect-resource-name", o.lease.Name, "name of the lease")
+	fs.StringVar(&o.lease.Namespace, "leader-elect-resource-namespace", o.lease.Namespace, "namespace of the lease")
+}
+
+func (o *options) addShardFlags(fs *pflag.FlagSet) {
+	fs.StringVar(&o.shardRanges, "shard-ranges", o.shardRanges, "share the work with other managers, by namespace: all ranges of the hash of its name, as start-end,start-end...; each has a lease of its own. The same for all managers, as --controllers and --leader-elect-lease-duration; to change them, stop all managers first. 'replicakit-controller shard-ranges' proposes some. Not given, one manager does everything")
+	fs.IntVar(&o.shardsPerManager, "shards-per-manager", o.shardsPerManager, "ranges that this manager takes at most; 0 means all that nobody else takes")
+	fs.BoolVar(&o.shardedListAndWatch, "sharded-list-and-watch", o.shardedListAndWatch, "have the server send only what is in the ranges, if it can: it has the feature gate ShardedListAndWatch then")
+}
+
+// fillIn replaces the zeros that mean a default.
+func (o *options) fillIn() {
+	d := defaults()
+	o.qps = cmp.Or(o.qps, d.qps)
+	o.burst = cmp.Or(o.burst, d.burst)
+	o.burstReplicas = cmp.Or(o.burstReplicas, d.burstReplicas)
+	o.expectationsTimeout = cmp.Or(o.expectationsTimeout, d.expectationsTimeout)
+	slices.Sort(o.namespaces)
+	o.namespaces = slices.Compact(o.namespaces)
+	for _, workers := range o.workers {
+		*workers = cmp.Or(*workers, clientgo.DefaultWorkers)
+	}
+}
+
+func (o *options) validate() error {
+	errs := []error{o.validateNumbers(), o.validateMetrics(), o.validateShards(), o.validateLogging()}
+	for _, namespace := range o.namespaces {
+		errs = append(errs, validateName("namespace", namespace, validation.IsDNS1123Label))
+	}
+	var err error
+	if o.order, err = orderFor(o.featureGates); err != nil {
+		errs = append(errs, err)
+	}
+	if o.enabled, err = selectControllers(o.controllers); err != nil {
+		errs = append(errs, err)
+	}
+	if o.elect {
+		errs = append(errs, o.validateElection())
+	}
+	return errors.Join(errs...)
+}
+
+// podDeletionCost is the one feature gate of Kubernetes' that is one here.
+const podDeletionCost = "PodDeletionCost"
+
+// orderFor returns who is deleted first: the zero order, which is Kubernetes', or
+// the same without the deletion cost.
+func orderFor(gates map[string]string) (order podrank.Order[*corev1.Pod], err error) {
+	for name, value := range gates {
+		on, err := strconv.ParseBool(value)
+		switch {
+		case name != podDeletionCost:
+			return order, fmt.Errorf("--feature-gates=%s=%s: %s is the only one there is", name, value, podDeletionCost)
+		case err != nil:
+			return order, fmt.Errorf("--feature-gates=%s=%s: must be true or false", name, value)
+		case on:
+			return order, nil
+		}
+		return podrank.NewOrder(podrank.Unassigned(), podrank.Phase(), podrank.NotReady(), podrank.Colocation(),
+			podrank.ReadyTime(), podrank.Restarts(), podrank.SidecarRestarts(), podrank.CreationTime())
+	}
+	return order, nil
+}
+
+// validateName is for the name of an object; is returns what is wrong with it.
+func validateName(flag, name string, is func(string) []string) error {
+	if name == "" {
+		return fmt.Errorf("--%s: must not be empty", flag)
+	}
+	if why := is(name); why != nil {
+		return fmt.Errorf("--%s=%q: %s", flag, name, strings.Join(why, "; "))
+	}
+	return nil
+}
+
+func (o *options) validateNumbers() error {
+	var errs []error
+	check := func(name string, value any, positive bool) {
+		if !positive {
+			errs = append(errs, fmt.Errorf("--%s=%v: must be a positive number, or 0 for the default", name, value))
+		}
+	}
+	check("kube-api-qps", o.qps, o.qps > 0 && !math.IsInf(float64(o.qps), 0))
+	check("kube-api-burst", o.burst, o.burst > 0)
+	check("burst-replicas", o.burstReplicas, o.burstReplicas > 0)
+	check("expectations-timeout", o.expectationsTimeout, o.expectationsTimeout > 0)
+	if o.statusDelay < 0 {
+		errs = append(errs, fmt.Errorf("--status-delay=%v: must not be negative", o.statusDelay))
+	}
+	for _, c := range controllers() {
+		workers := *o.workers[c.name]
+		check(c.workersFlag, workers, workers > 0)
+	}
+	return errors.Join(errs...)
+}
+
+func (o *options) validateMetrics() error {
+	if (o.certFile == "") != (o.keyFile == "") {
+		return errors.New("--tls-cert-file and --tls-private-key-file: one does not go without the other")
+	}
+	if o.certFile != "" && !o.metricsOverTLS() {
+		return fmt.Errorf("--tls-cert-file=%q: --metrics-bind-address=%q does not use TLS", o.certFile, o.metricsAddress)
+	}
+	if o.profiling && !o.metrics() {
+		return errors.New("--profiling: is served on --metrics-bind-address, which is 0")
+	}
+	if !o.metrics() {
+		return nil
+	}
+	_, port, err := net.SplitHostPort(o.metricsAddress)
+	if err == nil {
+		_, err = strconv.ParseUint(port, 10, 16)
+	}
+	if err != nil {
+		return fmt.Errorf("--metrics-bind-address=%q: must be host:port, or 0 for none: %w", o.metricsAddress, err)
+	}
+	return nil
+}
+
+// validateLogging names flags where the library names fields.
+func (o *options) validateLogging() error {
+	var errs []error
+	for _, err := range logsapi.Validate(o.logging, nil, nil) {
+		flag, ok := map[string]string{"format": "logging-format", "flushFrequency": logsapi.LogFlushFreqFlagName}[err.Field]
+		if !ok {
+			flag, _, _ = strings.Cut(err.Field, "[")
+		}
+		errs = append(errs, fmt.Errorf("--%s: %s", flag, err.ErrorBody()))
+	}
+	return errors.Join(errs...)
+}
+
+func (o *options) metrics() bool { return o.metricsAddress != "0" }
+
+// metricsOverTLS reports whether others than this machine can reach the metrics.
+func (o *options) metricsOverTLS() bool {
+	host, _, _ := net.SplitHostPort(o.metricsAddress)
+	ip := net.ParseIP(host)
+	return o.metrics() && host != "localhost" && (ip == nil || !ip.IsLoopback())
+}
+
+func (o *options) validateShards() (err error) {
+	switch {
+	case o.shardsPerManager < 0:
+		return fmt.Errorf("--shards-per-manager=%d: must be a positive number, or 0 for all", o.shardsPerManager)
+	case !o.sharded && o.shardsPerManager != 0:
+		return fmt.Errorf("--shards-per-manager=%d: there are no --shard-ranges", o.shardsPerManager)
+	case !o.sharded && o.shardedListAndWatch:
+		return errors.New("--sharded-list-and-watch: there are no --shard-ranges")
+	case !o.sharded:
+		return nil
+	case !o.elect:
+		return errors.New("--shard-ranges: each range has a lease, which --leader-elect=false does without")
+	case len(o.namespaces) > 0:
+		return errors.New("--shard-ranges and --namespace: one does not go with the other")
+	}
+	if o.ranges, err = shard.Parse(o.shardRanges); err != nil {
+		return fmt.Errorf("--shard-ranges: %w", err)
+	}
+	return nil
+}
+
+// watched are the namespaces to watch, each by itself; "" stands for all.
+func (o *options) watched() []string {
+	if len(o.namespaces) == 0 {
+		return []string{corev1.NamespaceAll}
+	}
+	return o.namespaces
+}
+
+// leases are the names of those that this manager may hold.
+func (o *options) leases() []string {
+	names := []string{o.lease.Name}
+	for i := range o.ranges {
+		names = append(names, o.rangeLease(i))
+	}
+	return names
+}
+
+// rangeLease is the name of a range's lease.
+func (o *options) rangeLease(i int) string { return fmt.Sprintf("%s-shard-%d", o.lease.Name, i) }
+
+// validateElection refuses what client-go's leader election would, with the
+// names of the flags. A lease lasts for whole seconds: what is more does not count.
+func (o *options) validateElection() error {
+	errs := []error{
+		validateName("leader-elect-resource-name", o.lease.Name, validation.IsDNS1123Subdomain),
+		validateName("leader-elect-resource-namespace", o.lease.Namespace, validation.IsDNS1123Label),
+	}
+	lasts := o.leaseDuration.Truncate(time.Second)
+	refuse := func(is bool, format string, args ...any) {
+		if is {
+			errs = append(errs, fmt.Errorf(format, args...))
+		}
+	}
+	refuse(o.resourceLock != "leases", "--leader-elect-resource-lock=%q: must be leases", o.resourceLock)
+	refuse(o.leaseDuration < time.Second, "--leader-elect-lease-duration=%v: must be a second at least", o.leaseDuration)
+	refuse(lasts <= o.renewDeadline, "--leader-elect-lease-duration=%v: counts as %v, must be more than --leader-elect-renew-deadline=%v", o.leaseDuration, lasts, o.renewDeadline)
+	refuse(o.renewDeadline*10 <= o.retryPeriod*12, "--leader-elect-renew-deadline=%v: must be more than 1.2 times --leader-elect-retry-period=%v", o.renewDeadline, o.retryPeriod)
+	refuse(o.retryPeriod <= 0, "--leader-elect-retry-period=%v: must be positive", o.retryPeriod)
+	return errors.Join(errs...)
+}
+
+// selectControllers returns the controllers that a list such as *,-replicaset
+// asks for. Names are Kubernetes', aliases too (Z1).
+func selectControllers(list []string) ([]controller, error) {
+	var selected []controller
+	for _, c := range controllers() {
+		in := slices.ContainsFunc(list, c.isCalled)
+		out := slices.ContainsFunc(list, func(name string) bool {
+			name, found := strings.CutPrefix(name, "-")
+			return found && c.isCalled(name)
+		})
+		if in && out {
+			return nil, fmt.Errorf("--controllers=%s: both runs %s and leaves it out", strings.Join(list, ","), c.name)
+		}
+		if in || (slices.Contains(list, "*") && !out) {
+			selected = append(selected, c)
+		}
+	}
+	for _, name := range list {
+		if !isKnown(strings.TrimPrefix(name, "-")) && name != "*" {
+			return nil, fmt.Errorf("--controllers=%s: %q is not one of %s", strings.Join(list, ","), name, strings.Join(controllerNames(), ", "))
+		}
+	}
+	if selected == nil {
+		return nil, fmt.Errorf("--controllers=%s: leaves no controller to run; to leave one out, write *,-NAME", strings.Join(list, ","))
+	}
+	return selected, nil
+}

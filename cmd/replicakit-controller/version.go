@@ -1,0 +1,66 @@
+// Copyright The replicakit Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"runtime/debug"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// A build is what the program was made of.
+type build struct {
+	version    string // of this module; "(devel)" if it was built in a working copy without one
+	revision   string // of the source; "unknown" if it was not built in a working copy
+	goVersion  string
+	kubernetes string // the version of k8s.io/client-go
+}
+
+// readBuild reads what the linker wrote into the program.
+func readBuild() build {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		info = &debug.BuildInfo{}
+	}
+	return buildOf(info)
+}
+
+func buildOf(info *debug.BuildInfo) build {
+	b := build{
+		version:    cmp.Or(info.Main.Version, "(devel)"),
+		revision:   "unknown",
+		goVersion:  cmp.Or(info.GoVersion, "unknown"),
+		kubernetes: "unknown",
+	}
+	for _, s := range info.Settings {
+		if s.Key == "vcs.revision" {
+			b.revision = s.Value
+		}
+	}
+	for _, m := range info.Deps {
+		if m.Path == "k8s.io/client-go" {
+			b.kubernetes = m.Version
+		}
+	}
+	return b
+}
+
+// printVersion is --version.
+func printVersion(w io.Writer, b build) {
+	_, _ = fmt.Fprintf(w, "replicakit-controller %s, revision %s, built with %s and Kubernetes' libraries %s\n", b.version, b.revision, b.goVersion, b.kubernetes)
+}
+
+// collector is the metric that tells of the build: always 1.
+func (b build) collector() prometheus.Collector {
+	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "replicakit_build_info",
+		Help: "1, with the version of the program, the revision of its source, and what it was built with: Go, and Kubernetes' libraries.",
+		ConstLabels: prometheus.Labels{
+			"version": b.version, "revision": b.revision, "go_version": b.goVersion, "kubernetes_version": b.kubernetes,
+		},
+	}, func() float64 { return 1 })
+}

@@ -1,0 +1,235 @@
+// Copyright The replicakit Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/rest"
+
+	"github.com/replicakit/replicakit/cmd/replicakit-controller/internal/shard"
+	"github.com/replicakit/replicakit/replicas/clientgo"
+)
+
+// A worker runs the controllers, for all namespaces or for those of one range. Its
+// clients write only as long as all of its permits allow it, and only in its range.
+type worker struct {
+	*manager
+	permits []*permit // none: writes need no lease
+	shard   *part     // nil: all
+	writes  writes
+}
+
+// A part is one of the ranges.
+type part struct {
+	index int
+	shard.Range
+}
+
+// client is the manager's, but for what the worker does: with its own rate limit,
+// its permits, and its range (Z3).
+func (w *worker) client(name string) (*kubernetes.Clientset, error) {
+	config, err := w.configFor(name)
+	if err != nil {
+		return nil, err
+	}
+	return kubernetes.NewForConfig(config)
+}
+
+func (w *worker) configFor(name string) (*rest.Config, error) {
+	config := w.manager.configFor(name)
+	for _, p := range w.permits {
+		config.Wrap(p.wrap)
+	}
+	if w.shard != nil {
+		fence, err := newFence(w.shard.Range, config)
+		if err != nil {
+			return nil, err
+		}
+		config.Wrap(fence.wrap)
+	}
+	config.Wrap(w.writes.wrap)
+	config.Wrap(clientgo.CapRetryAfter)
+	return config, nil
+}
+
+// mayWrite reports whether all of the permits allow writes.
+func (w *worker) mayWrite() bool {
+	return !slices.ContainsFunc(w.permits, func(p *permit) bool { return p.check() != nil })
+}
+
+// work runs the controllers until ctx ends, and returns after the last pass and
+// the last write. It works once.
+func (w *worker) work(ctx context.Context) error {
+	defer w.writes.drain()
+	clients, err := w.clients()
+	if err != nil {
+		return err
+	}
+	var running sync.WaitGroup
+	defer running.Wait()
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	for _, namespace := range w.opts.watched() {
+		cell, err := w.newCell(ctx, namespace, clients)
+		if err != nil {
+			return err
+		}
+		running.Go(func() { cell.run(ctx) })
+	}
+	<-ctx.Done()
+	return nil
+}
+
+// clients are those of a worker: one for the informers, one for each controller.
+type clients struct {
+	informers   kubernetes.Interface
+	followers   metadata.Interface
+	controllers map[string]kubernetes.Interface
+}
+
+func (w *worker) clients() (all clients, err error) {
+	all.controllers = map[string]kubernetes.Interface{}
+	for _, c := range w.controllers {
+		if all.controllers[c.name], err = w.client(c.name); err != nil {
+			return clients{}, err
+		}
+	}
+	followers, err := w.configFor("followers")
+	if err != nil {
+		return clients{}, err
+	}
+	if all.followers, err = metadata.NewForConfig(followers); err != nil {
+		return clients{}, err
+	}
+	all.informers, err = w.client("shared-informers")
+	return all, err
+}
+
+// A cell is what works on one namespace, or on all that its worker has.
+type cell struct {
+	*worker
+	factory     informers.SharedInformerFactory
+	controllers map[string]*clientgo.Controller
+	followers   []*follower
+}
+
+func (w *worker) newCell(ctx context.Context, namespace string, clients clients) (*cell, error) {
+	c := &cell{worker: w, controllers: map[string]*clientgo.Controller{}}
+	c.factory = informers.NewSharedInformerFactoryWithOptions(clients.informers, resync(), informers.WithNamespace(namespace))
+	w.onlyOurs(ctx, c.factory)
+	pods := c.factory.Core().V1().Pods().Informer()
+	if err := pods.SetTransform(newTrimmer().trim); err != nil {
+		return nil, err
+	}
+	c.followers = []*follower{newFollower(corev1.SchemeGroupVersion.WithResource("pods"), namespace, clients.followers, pods)}
+	for _, kind := range w.controllers {
+		client := clients.controllers[kind.name]
+		built, err := kind.build(ctx, c.factory, client, w.opts.order, clientgo.Options{
+			BurstReplicas:     w.opts.burstReplicas,
+			EventClient:       client.CoreV1(),
+			MetricsRegisterer: w.registerer(namespace),
+
+			ExpectationsTimeout: w.opts.expectationsTimeout,
+			BackOffFailed:       w.opts.podFailureBackOff,
+			StatusDelay:         w.opts.statusDelay,
+		})
+		if err != nil {
+			return nil, err
+		}
+		c.controllers[kind.name] = built
+		c.followers = append(c.followers, newFollower(kind.resource, namespace, clients.followers, kind.informer(c.factory)))
+	}
+	return c, nil
+}
+
+// registerer tells the metrics of several cells apart.
+func (w *worker) registerer(namespace string) prometheus.Registerer {
+	switch {
+	case w.shard != nil:
+		return prometheus.WrapRegistererWith(prometheus.Labels{"shard": strconv.Itoa(w.shard.index)}, w.registry)
+	case len(w.opts.namespaces) > 1:
+		return prometheus.WrapRegistererWith(prometheus.Labels{"namespace": namespace}, w.registry)
+	}
+	return w.registry
+}
+
+// run works until ctx ends, and returns after the last pass.
+func (c *cell) run(ctx context.Context) {
+	defer c.working.add(c)()
+	c.factory.StartWithContext(ctx)
+	defer c.factory.Shutdown()
+	var running sync.WaitGroup
+	for _, f := range c.followers {
+		running.Go(func() { f.follow(ctx) })
+	}
+	for name, built := range c.controllers {
+		running.Go(func() { built.Run(ctx, *c.opts.workers[name]) })
+	}
+	running.Wait()
+}
+
+// missing are the resources that have not been listed yet.
+func (c *cell) missing() []string {
+	var missing []string
+	if !c.factory.Core().V1().Pods().Informer().HasSynced() {
+		missing = append(missing, "pods")
+	}
+	for _, kind := range c.worker.controllers {
+		if !kind.informer(c.factory).HasSynced() {
+			missing = append(missing, kind.resource.Resource)
+		}
+	}
+	return missing
+}
+
+// wrong is what keeps the watches from telling what there is.
+func (c *cell) wrong() error {
+	errs := make([]error, 0, len(c.followers))
+	for _, f := range c.followers {
+		_, _, err := f.behind()
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// resync is a random time from 12 to 24 hours, so that several managers do not
+// do it at once (Z3).
+func resync() time.Duration {
+	return time.Duration((1 + rand.Float64()) * float64(12*time.Hour))
+}
+
+// A set is what several goroutines add to and take from. The zero set is empty.
+type set[T comparable] struct {
+	mu       sync.Mutex
+	elements []T
+}
+
+func (s *set[T]) add(element T) (remove func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.elements = append(s.elements, element)
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.elements = slices.DeleteFunc(s.elements, func(e T) bool { return e == element })
+	}
+}
+
+func (s *set[T]) all() []T {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.elements)
+}
