@@ -11,28 +11,6 @@ import (
 	"time"
 )
 
-// Clone returns a copy that shares nothing that changes.
-func (l *Ledger[C]) Clone() *Ledger[C] {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	c := &Ledger[C]{
-		Patience: l.Patience,
-		moment:   l.moment, viewed: l.viewed, cached: l.cached, known: maps.Clone(l.known), underWay: l.underWay,
-		names: slices.Clone(l.names), list: l.list, selector: l.selector, read: l.read,
-		void: l.void, ahead: l.ahead, passed: l.passed, hides: l.hides, lacks: l.lacks,
-	}
-	for i := range c.names {
-		c.names[i].settled = maps.Clone(c.names[i].settled)
-	}
-	c.list.children = maps.Clone(l.list.children)
-	for id, e := range l.children {
-		copied := *e
-		c.entry(id)
-		c.children[id] = &copied
-	}
-	return c
-}
-
 // Knows tells all that the ledger knows. Moments are told by their order, because nothing
 // else of them matters.
 func (l *Ledger[C]) Knows(now time.Time) string {
@@ -75,7 +53,7 @@ func (l *Ledger[C]) Knows(now time.Time) string {
 	if l.list.start > 0 {
 		fmt.Fprint(&b, "bar", l.list.version, moments[l.list.start], slices.Sorted(maps.Keys(l.list.children)), ago(l.list.since))
 	}
-	fmt.Fprint(&b, " void", l.void, " ahead", l.ahead, " read", l.read, " passed", ago(l.passed.since), l.passed.lasts, l.hides, l.lacks, l.underWay)
+	fmt.Fprint(&b, " void", l.void, " ahead", l.ahead, " read", l.read, " passed", ago(l.passed.since), l.passed.lasts, l.hides, l.lacks, l.underWay, l.distrusted)
 	return b.String()
 }
 

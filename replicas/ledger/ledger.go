@@ -148,7 +148,7 @@ func (e *entry[C]) isAfter(start Moment, version string) bool {
 }
 
 // Gone notes that a call that began at start has shown that a child does not exist any
-// more.
+// more. An empty UID is no child's: nothing is noted then, here and below.
 func (l *Ledger[C]) Gone(start Moment, id types.UID, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -170,7 +170,7 @@ func (l *Ledger[C]) Left(id types.UID, version string, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	e := l.children[id]
-	if !l.underWay && (e == nil || e.fact.isEmpty()) {
+	if id == "" || !l.underWay && (e == nil || e.fact.isEmpty()) {
 		return // the next view of the cache shows it
 	}
 	l.tell(id, said(word[C]{is: left, version: version, at: l.begin()}), now)
@@ -178,6 +178,9 @@ func (l *Ledger[C]) Left(id types.UID, version string, now time.Time) {
 }
 
 func (l *Ledger[C]) tell(id types.UID, f fact[C], now time.Time) {
+	if id == "" {
+		return
+	}
 	e := l.entry(id)
 	e.fact, e.since, e.told = e.fact.join(f), now, l.moment
 }
@@ -378,6 +381,9 @@ func (l *Ledger[C]) tidy(id types.UID, e *entry[C]) {
 func (l *Ledger[C]) Doubt(id types.UID, version string, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if id == "" {
+		return
+	}
 	e := l.entry(id)
 	if e.doubt.any() && e.doubt.version != version {
 		version = "" // of two calls each may take effect
