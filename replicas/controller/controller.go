@@ -124,6 +124,12 @@ type Options struct {
 	// until children are ready is called later by that delay. 0 means that no pass
 	// waits, as in Kubernetes; negative is refused.
 	StatusDelay time.Duration
+	// Record is called at the end of each pass that looked at its owner, after
+	// Kind.Observe, with all that the pass was decided by. Keep some Recordings to answer
+	// later why a child was deleted, and to play the pass again with Replay. Record is
+	// called by several goroutines at once, and must not block. nil means that nothing is
+	// recorded, which costs nothing.
+	Record func(Recording)
 }
 
 // DefaultMaxParallel is how many calls are under way at once for one owner if

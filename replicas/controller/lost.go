@@ -106,7 +106,7 @@ func (p *pass[O, C]) looks(ctx context.Context, n int) look[C] {
 		p.LiveReads += n
 		return look[C]{start: start, find: p.get}
 	}
-	list, err := p.list(ctx)
+	list, err := p.allLive(ctx)
 	return look[C]{start, true, list.ResourceVersion, func(_ context.Context, name types.NamespacedName) (found C, there bool, _ error) {
 		return within(list.Items, name, err)
 	}}

@@ -20,9 +20,9 @@ func (p *pass[O, C]) namer() func(prefix string) string {
 				return n.Name
 			}
 		}
-		name := prefix + suffix(p.opts.Random)
+		name := prefix + suffix(p.random)
 		for tries := 0; tries < nameTries && len(p.pending.OwnersOfCreation(name)) > 0; tries++ {
-			name = prefix + suffix(p.opts.Random)
+			name = prefix + suffix(p.random)
 		}
 		return name
 	}

@@ -10,7 +10,6 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
-	"github.com/replicakit/replicakit/expectations"
 	"github.com/replicakit/replicakit/internal/object"
 	"github.com/replicakit/replicakit/internal/resourceversion"
 	"github.com/replicakit/replicakit/replicas/ledger"
@@ -40,8 +39,6 @@ func (p *pass[O, C]) holdOwner(now time.Time, last time.Duration) time.Duration 
 // call has shown a newer one. Then the pass does nothing for some seconds, and after
 // that goes by a read of the server.
 func (p *pass[O, C]) upToDate(ctx context.Context, cached O) (owner O, goOn bool, err error) {
-	p.Owner, p.key = cached, expectations.KeyOf(cached)
-	p.state = p.owners.get(p.key)
 	if p.state == nil || p.isShown(cached) {
 		return cached, true, nil
 	}

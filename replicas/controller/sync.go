@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -33,6 +34,7 @@ type reconciler[O, C Object] struct {
 	opts   Options
 	writes *expectations.ConsistencyStore
 	lists  *lists[C]
+	live   func(ctx context.Context, namespace string, matching labels.Selector) (List[C], error) // lists.get
 	owners owners[C]
 	term   term
 
@@ -53,7 +55,7 @@ func newReconciler[O, C Object](kind Kind[O, C], client Client[O, C], cache Cach
 		patchType: patchTypeFor(kind.PatchType, kind.Child), measures: newMeasures[O, C](),
 	}
 	r.kind, r.from, r.left, r.gone, r.back = kind, cache, r.childLeft, r.forget, r.wentBack
-	r.ready, r.isOwn = r.becameReady, r.isOwnWrite
+	r.ready, r.isOwn, r.live = r.becameReady, r.isOwnWrite, r.lists.get
 	r.statusDelay = opts.StatusDelay
 	r.pending = &expectations.Store[expectations.Key]{
 		Timeout: opts.ExpectationsTimeout, Now: opts.Now,
@@ -74,6 +76,13 @@ func newReconciler[O, C Object](kind Kind[O, C], client Client[O, C], cache Cach
 type pass[O, C Object] struct {
 	*reconciler[O, C]
 	Pass[O, C]
+	// What the pass asks: the reconciler's, or a recorder before them.
+	client   Client[O, C]
+	cache    Cache[O, C]
+	list     func(ctx context.Context, namespace string, matching labels.Selector) (List[C], error)
+	random   func(n int) int
+	recorder *recorder[O, C] // nil if nobody wants a recording
+
 	key   expectations.Key
 	spec  replicas.SpecOf[C]
 	asked replicas.SpecOf[C] // spec as the Kind made it
@@ -263,15 +272,18 @@ func (c *Controller) Sync(ctx context.Context, owner types.NamespacedName) (requ
 }
 
 func (r *reconciler[O, C]) sync(ctx context.Context, owner types.NamespacedName) (time.Duration, error) {
-	p := &pass[O, C]{reconciler: r}
+	p := &pass[O, C]{reconciler: r, client: r.client, cache: r.cache, list: r.live, random: r.opts.Random}
 	p.Name, p.Now = owner, r.opts.Now()
 	p.inTerm, p.termBegan = r.term.begin(p.Now)
+	p.record()
+	defer p.owners.takeEvents(p.Name, nil)
 	p.end(p.run(ctx))
 	p.Took = r.opts.Now().Sub(p.Now)
 	r.measures.add(&p.Pass)
 	if r.kind.Observe != nil {
 		r.kind.Observe(ctx, p.Pass)
 	}
+	p.hand(ctx)
 	if onlyRefused(p.Err) {
 		return p.RequeueAfter, nil
 	}
@@ -335,6 +347,9 @@ func (p *pass[O, C]) look(ctx context.Context) (goOn bool, err error) {
 	if err := p.checkScope(owner); err != nil {
 		return false, err
 	}
+	p.Owner, p.key = owner, expectations.KeyOf(owner)
+	p.state = p.owners.get(p.key)
+	p.recordBefore(stale)
 	owner, goOn, err = p.upToDate(ctx, owner)
 	if !goOn {
 		return false, err
@@ -440,6 +455,7 @@ func (r *reconciler[O, C]) forget(key expectations.Key) {
 // childLeft notes for an owner that a child left the cache, as of a version.
 func (r *reconciler[O, C]) childLeft(key expectations.Key, child types.UID, version string) {
 	if state := r.owners.get(key); state != nil {
+		r.owners.log(key.NamespacedName).note(recordedEvent{Left: child, Version: version})
 		state.known.Left(child, version, r.opts.Now())
 	}
 }
@@ -448,6 +464,7 @@ func (r *reconciler[O, C]) childLeft(key expectations.Key, child types.UID, vers
 // restored from a backup.
 func (r *reconciler[O, C]) wentBack(key expectations.Key) {
 	if state := r.owners.get(key); state != nil {
+		r.owners.log(key.NamespacedName).note(recordedEvent{WentBack: true})
 		state.known.Void()
 	}
 }

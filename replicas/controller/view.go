@@ -65,6 +65,7 @@ func (p *pass[O, C]) manage(ctx context.Context) (replicas.PlanOf[C], error) {
 		return plan, err
 	}
 	p.Active, p.Terminating, p.Observed = plan.Claims.Owned, p.terminating(), true
+	p.recordPlan()
 	return plan, nil
 }
 
@@ -140,7 +141,7 @@ func (p *pass[O, C]) readLive(ctx context.Context) error {
 // listLive lists what the owner's selector matches, and returns what is believed then.
 func (p *pass[O, C]) listLive(ctx context.Context) ([]C, error) {
 	start := p.state.known.Start()
-	list, err := p.list(ctx)
+	list, err := p.allLive(ctx)
 	if err != nil {
 		p.retryAfter = max(p.retryAfter, p.lists.retryIn(err))
 		return nil, err
@@ -153,9 +154,9 @@ func (p *pass[O, C]) listLive(ctx context.Context) ([]C, error) {
 	return view.Children, err
 }
 
-// list lists what the owner's selector matches.
-func (p *pass[O, C]) list(ctx context.Context) (List[C], error) {
-	list, err := p.lists.get(ctx, p.Owner.GetNamespace(), p.spec.Selector)
+// allLive lists what the owner's selector matches.
+func (p *pass[O, C]) allLive(ctx context.Context) (List[C], error) {
+	list, err := p.list(ctx, p.Owner.GetNamespace(), p.spec.Selector)
 	if !errors.As(err, new(heldError)) {
 		p.LiveLists++
 	}

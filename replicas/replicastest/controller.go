@@ -94,10 +94,16 @@ func (c *ClusterOf[O, C]) NewControllerWith(opts controller.Options) (*Controlle
 	return ctl, nil
 }
 
-// kind is the cluster's, and tells what happens.
-func (c *ControllerOf[O, C]) kind() controller.Kind[O, C] {
+// Replay plays a pass of this controller again that Options.Record of NewControllerWith
+// handed out; see controller.Replay. Hooks such as Scaling are not called.
+func (c *ControllerOf[O, C]) Replay(ctx context.Context, recording controller.Recording) ([]controller.Call, error) {
+	return controller.Replay(ctx, c.limited(), recording)
+}
+
+// limited is the cluster's kind, with BurstReplicas.
+func (c *ControllerOf[O, C]) limited() controller.Kind[O, C] {
 	kind := c.cluster.kind
-	spec, scale, observe := kind.Spec, kind.BeforeScale, kind.Observe
+	spec := kind.Spec
 	if spec != nil {
 		kind.Spec = func(owner O) (replicas.SpecOf[C], error) {
 			s, err := spec(owner)
@@ -107,6 +113,13 @@ func (c *ControllerOf[O, C]) kind() controller.Kind[O, C] {
 			return s, err
 		}
 	}
+	return kind
+}
+
+// kind is the cluster's, and tells what happens.
+func (c *ControllerOf[O, C]) kind() controller.Kind[O, C] {
+	kind := c.limited()
+	scale, observe := kind.BeforeScale, kind.Observe
 	kind.BeforeScale = func(ctx context.Context, owner O, owned []C, s replicas.ScaleOf[C]) replicas.ScaleOf[C] {
 		c.passing = owner // which the pass may have read from the server
 		if scale != nil {

@@ -60,7 +60,11 @@ func Run(seed uint64, story Story) Report { return RunSpoiled(seed, story, nil) 
 
 // RunSpoiled is Run with controllers that are spoiled when they start.
 func RunSpoiled(seed uint64, story Story, spoil func(*replicastest.Controller)) Report {
-	r := newRun(seed, spoil)
+	return newRun(seed, spoil).tell(story)
+}
+
+// tell plays a story to its end.
+func (r *run) tell(story Story) Report {
 	err := r.play(story)
 	if err == nil {
 		err = r.settle()
@@ -69,11 +73,21 @@ func RunSpoiled(seed uint64, story Story, spoil func(*replicastest.Controller)) 
 	return r.report
 }
 
+// RunRecorded is Run, and hands out each pass, with a function that plays it again. Owners
+// without a namespace are left out: where their next pod goes, the pods before it decide.
+func RunRecorded(seed uint64, story Story, record func(controller.Recording, func(controller.Recording) error)) Report {
+	r := newRun(seed, nil)
+	r.record = record
+	r.restart(0)
+	return r.tell(story)
+}
+
 // A run is one play of a story.
 type run struct {
 	*replicastest.Cluster
 	shape       shape
-	spoil       func(*replicastest.Controller) // nil: they are as they are
+	spoil       func(*replicastest.Controller)                               // nil: they are as they are
+	record      func(controller.Recording, func(controller.Recording) error) // nil: nobody wants recordings
 	ctx         context.Context
 	seed        uint64
 	world       *replicastest.World
@@ -206,7 +220,17 @@ func (r *run) restart(i int) {
 }
 
 func (r *run) start(i int) {
-	c, err := r.NewControllerWith(controller.Options{BackOffFailed: r.shape.backOff, StatusDelay: r.shape.delay})
+	var c *replicastest.Controller
+	opts := controller.Options{BackOffFailed: r.shape.backOff, StatusDelay: r.shape.delay}
+	if r.record != nil && !r.shape.anywhere {
+		opts.Record = func(is controller.Recording) {
+			r.record(is, func(is controller.Recording) error {
+				_, err := c.Replay(r.ctx, is)
+				return err
+			})
+		}
+	}
+	c, err := r.NewControllerWith(opts)
 	if err != nil {
 		panic(err)
 	}
