@@ -20,6 +20,7 @@ import (
 // What the pods of one owner have in common is kept once: nobody changes what is
 // in a cache.
 type trimmer struct {
+	mark   func(*corev1.Pod) []metav1.ManagedFieldsEntry // what is to stay of the managed fields
 	mu     sync.Mutex
 	common map[types.UID]metav1.ObjectMeta // by controller
 }
@@ -27,7 +28,9 @@ type trimmer struct {
 // mostCommon bounds what is remembered of owners, which may be gone.
 const mostCommon = 10_000
 
-func newTrimmer() *trimmer { return &trimmer{common: make(map[types.UID]metav1.ObjectMeta)} }
+func newTrimmer(mark func(*corev1.Pod) []metav1.ManagedFieldsEntry) *trimmer {
+	return &trimmer{mark: mark, common: make(map[types.UID]metav1.ObjectMeta)}
+}
 
 // trim is the transform of the informer of pods.
 func (t *trimmer) trim(obj any) (any, error) {
@@ -35,7 +38,7 @@ func (t *trimmer) trim(obj any) (any, error) {
 	if !ok {
 		return obj, nil // a tombstone
 	}
-	pod.ManagedFields = nil
+	pod.ManagedFields = t.mark(pod)
 	pod.Annotations = only(pod.Annotations, corev1.PodDeletionCost)
 	t.share(&pod.ObjectMeta)
 	pod.Spec = corev1.PodSpec{

@@ -37,6 +37,9 @@ func withSidecar(restarts int32) podtest.Option {
 	}
 }
 
+// unmarked is of pods that nobody else made.
+func unmarked(*corev1.Pod) []metav1.ManagedFieldsEntry { return nil }
+
 func TestTrim(t *testing.T) {
 	t.Parallel()
 	t.Run("a pod loses what nobody reads", func(t *testing.T) {
@@ -62,23 +65,23 @@ func TestTrim(t *testing.T) {
 		want.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionFalse, LastTransitionTime: since}}
 		want.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "web", RestartCount: 2}}
 		want.Status.InitContainerStatuses = []corev1.ContainerStatus{{Name: "before", RestartCount: 6}, {Name: "beside", RestartCount: 3}}
-		trimmed, err := newTrimmer().trim(pod)
+		trimmed, err := newTrimmer(unmarked).trim(pod)
 		require.NoError(t, err)
 		assert.Equal(t, want, trimmed)
-		again, err := newTrimmer().trim(want.DeepCopy())
+		again, err := newTrimmer(unmarked).trim(want.DeepCopy())
 		require.NoError(t, err)
 		assert.Equal(t, want, again)
 	})
 	t.Run("a tombstone is left alone", func(t *testing.T) {
 		t.Parallel()
 		tombstone := cache.DeletedFinalStateUnknown{Key: "default/p", Obj: podtest.Pod("p", withSidecar(3))}
-		same, err := newTrimmer().trim(tombstone)
+		same, err := newTrimmer(unmarked).trim(tombstone)
 		require.NoError(t, err)
 		assert.Equal(t, tombstone, same)
 	})
 	t.Run("the pods of an owner share what they have in common", func(t *testing.T) {
 		t.Parallel()
-		trim := newTrimmer()
+		trim := newTrimmer(unmarked)
 		rs := &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Namespace: podtest.Namespace, Name: "web", UID: "uid"}}
 		trimmed := func(name string, options ...podtest.Option) *corev1.Pod {
 			pod := podtest.Pod(name, append([]podtest.Option{podtest.OwnedBy(rs, "apps/v1", "ReplicaSet"), labelled("app", "web")}, options...)...)
@@ -107,7 +110,7 @@ func TestTrim(t *testing.T) {
 		for granted, kept := range map[int64]*int64{0: new(int64), 30: nil} {
 			pod := podtest.Pod("p")
 			pod.Spec.TerminationGracePeriodSeconds = &granted
-			_, err := newTrimmer().trim(pod)
+			_, err := newTrimmer(unmarked).trim(pod)
 			require.NoError(t, err)
 			assert.Equal(t, kept, pod.Spec.TerminationGracePeriodSeconds)
 		}
@@ -118,7 +121,7 @@ func TestTrim(t *testing.T) {
 		for i := range int32(10) {
 			whole = append(whole, podtest.Pod(fmt.Sprintf("sidecar-%d", i), withSidecar(i)))
 		}
-		trimmed, trim := make([]*corev1.Pod, len(whole)), newTrimmer()
+		trimmed, trim := make([]*corev1.Pod, len(whole)), newTrimmer(unmarked)
 		for i, pod := range whole {
 			trimmed[i] = pod.DeepCopy()
 			_, err := trim.trim(trimmed[i])

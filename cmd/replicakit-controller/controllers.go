@@ -31,6 +31,7 @@ type controller struct {
 	workersFlag string
 	resource    schema.GroupVersionResource
 	object      runtime.Object
+	prober      func(client kubernetes.Interface, namespace string) prober
 	source      func(kubernetes.Interface) source // of all namespaces
 	informer    func(informers.SharedInformerFactory) cache.SharedIndexInformer
 	build       newController
@@ -47,6 +48,13 @@ func controllers() []controller {
 		workersFlag: "concurrent-replicaset-syncs",
 		resource:    schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "replicasets"},
 		object:      &appsv1.ReplicaSet{},
+		prober: func(client kubernetes.Interface, namespace string) prober {
+			return proberOf(client.AppsV1().ReplicaSets(namespace), func(about metav1.ObjectMeta, labels map[string]string) *appsv1.ReplicaSet {
+				return &appsv1.ReplicaSet{ObjectMeta: about, Spec: appsv1.ReplicaSetSpec{
+					Replicas: new(int32), Selector: &metav1.LabelSelector{MatchLabels: labels}, Template: probeTemplate(labels),
+				}}
+			})
+		},
 		source: func(client kubernetes.Interface) source {
 			sets := client.AppsV1().ReplicaSets(metav1.NamespaceAll)
 			return sourceOf(sets.List, sets.Watch)
@@ -66,6 +74,14 @@ func controllers() []controller {
 		workersFlag: "concurrent-rc-syncs",
 		resource:    schema.GroupVersionResource{Version: "v1", Resource: "replicationcontrollers"},
 		object:      &corev1.ReplicationController{},
+		prober: func(client kubernetes.Interface, namespace string) prober {
+			return proberOf(client.CoreV1().ReplicationControllers(namespace), func(about metav1.ObjectMeta, labels map[string]string) *corev1.ReplicationController {
+				template := probeTemplate(labels)
+				return &corev1.ReplicationController{ObjectMeta: about, Spec: corev1.ReplicationControllerSpec{
+					Replicas: new(int32), Selector: labels, Template: &template,
+				}}
+			})
+		},
 		source: func(client kubernetes.Interface) source {
 			controllers := client.CoreV1().ReplicationControllers(metav1.NamespaceAll)
 			return sourceOf(controllers.List, controllers.Watch)

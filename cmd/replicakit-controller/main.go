@@ -14,6 +14,9 @@
 // docs/replacing-kube-controller-manager.md tells how to move a running cluster
 // here and back.
 //
+// Before its first write it looks whether another controller serves the same kinds, and
+// ends with an error if so; --allow-other-controllers begins without looking.
+//
 // With leader election, the default, it writes only as long as the lease is
 // proven: until the renew deadline after the time that was sent with the last
 // renewal that the server accepted. It ends when another one holds the lease.

@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -40,9 +39,11 @@ type manager struct {
 	controllers []controller // those enabled that the server has a resource for
 	config      *rest.Config
 	registry    *prometheus.Registry
-	noNamespace sync.Map                            // the names of those that do not exist
+	waiting     set[string]                         // for what, in words; not ready meanwhile
 	watchdogs   set[*leaderelection.HealthzAdaptor] // of the leases
 	working     set[*cell]                          // none while it does not lead
+
+	foreignWrites *prometheus.CounterVec
 }
 
 // manage works until ctx ends, and returns when everything has ended.
@@ -53,7 +54,7 @@ func manage(ctx context.Context, opts options) error {
 	if err != nil {
 		return err
 	}
-	m := &manager{opts: opts, config: config}
+	m := &manager{opts: opts, config: config, foreignWrites: newForeignWrites()}
 	m.registry = newRegistry(m)
 	listener, err := m.listen(ctx)
 	if err != nil {

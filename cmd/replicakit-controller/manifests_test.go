@@ -86,7 +86,7 @@ func TestTheRoleOfShardsNamesTheLeasesOfTheRanges(t *testing.T) {
 	t.Parallel()
 	opts, err := parse([]string{"--shard-ranges=" + equalRanges(4)}, io.Discard)
 	require.NoError(t, err)
-	granted := map[string][]string{}
+	granted, probes := map[string][]string{}, map[string]int{}
 	for _, name := range []string{"rbac.yaml", "shards.yaml"} {
 		for _, object := range manifest(t, name) {
 			role, ok := object.(*rbacv1.Role)
@@ -94,8 +94,13 @@ func TestTheRoleOfShardsNamesTheLeasesOfTheRanges(t *testing.T) {
 				continue
 			}
 			for _, rule := range role.Rules {
-				for _, lease := range rule.ResourceNames {
-					granted[lease] = rule.Verbs
+				for _, name := range rule.ResourceNames {
+					if rule.Resources[0] == "leases" {
+						granted[name] = rule.Verbs
+						continue
+					}
+					probes[name]++
+					assert.Equal(t, []string{"get", "delete"}, rule.Verbs)
 				}
 			}
 		}
@@ -105,6 +110,9 @@ func TestTheRoleOfShardsNamesTheLeasesOfTheRanges(t *testing.T) {
 		needed[lease] = []string{"get", "update"}
 	}
 	assert.Equal(t, needed, granted)
+	for _, name := range opts.probes() {
+		assert.Equal(t, len(controllers()), probes[name], name)
+	}
 }
 
 func TestTheDeploymentsFlagsAreUnderstood(t *testing.T) {

@@ -29,6 +29,7 @@ func newRegistry(m *manager) *prometheus.Registry {
 		ownerCollector{m.working.all},
 		rangeCollector{m},
 		refusedWrites,
+		m.foreignWrites,
 	)
 	return registry
 }

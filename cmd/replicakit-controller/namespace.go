@@ -5,6 +5,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -45,7 +46,7 @@ func (m *manager) watchNamespace(ctx context.Context, client kubernetes.Interfac
 		return
 	}
 	logger.Info("Waiting for the namespace: it does not exist")
-	m.noNamespace.Store(namespace, nil)
+	found := m.waiting.add(fmt.Sprintf("namespace %q does not exist", namespace))
 	go func() {
 		err := wait.PollUntilContextCancel(ctx, namespaceInterval, false, func(ctx context.Context) (bool, error) {
 			exists, err := namespaceExists(ctx, client, namespace)
@@ -53,7 +54,7 @@ func (m *manager) watchNamespace(ctx context.Context, client kubernetes.Interfac
 		})
 		if err == nil {
 			logger.Info("The namespace exists")
-			m.noNamespace.Delete(namespace)
+			found()
 		}
 	}()
 }

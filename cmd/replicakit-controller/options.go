@@ -51,6 +51,8 @@ type options struct {
 	certFile, keyFile string
 	profiling         bool
 
+	allowOthers bool // to serve the same kinds
+
 	version bool // print it, and nothing else
 	logging *logsapi.LoggingConfiguration
 
@@ -124,6 +126,7 @@ func (o *options) flagSet() *pflag.FlagSet {
 		o.workers[c.name] = fs.Int(c.workersFlag, clientgo.DefaultWorkers, c.kind+"s that are worked on at once; 0 means the default")
 	}
 	fs.IntVar(&o.burstReplicas, "burst-replicas", o.burstReplicas, "pods that one pass creates or deletes at most; 0 means the default")
+	fs.BoolVar(&o.allowOthers, "allow-other-controllers", o.allowOthers, "begin without looking whether another controller, such as kube-controller-manager, serves the same kinds. Two that serve the same objects make each pod twice")
 	fs.BoolVar(&o.podFailureBackOff, "pod-failure-backoff", o.podFailureBackOff, "make new pods more and more slowly for owners whose pods fail as soon as they are created: 10 s after the first, doubling to 5 minutes")
 	fs.DurationVar(&o.statusDelay, "status-delay", o.statusDelay, "how long changes of pods may wait that can change nothing but the status of their owner, so that many become one write; 0 means not at all")
 	fs.DurationVar(&o.expectationsTimeout, "expectations-timeout", o.expectationsTimeout, "how long the watch may take to show what was created or deleted, before the pods are listed anew; shorter for tests only. 0 means the default")
@@ -336,6 +339,14 @@ func (o *options) leases() []string {
 		names = append(names, o.rangeLease(i))
 	}
 	return names
+}
+
+// probes are the names of what the workers make at their door.
+func (o *options) probes() []string {
+	if o.ranges == nil {
+		return []string{o.lease.Name}
+	}
+	return o.leases()[1:]
 }
 
 // rangeLease is the name of a range's lease.

@@ -63,6 +63,9 @@ func (m *manager) reportMissingRights(ctx context.Context) {
 			}
 		}
 	}
+	if !m.opts.allowOthers {
+		m.reportMissingProbeRights(ctx, reviews)
+	}
 	if !m.opts.elect {
 		return
 	}
@@ -74,6 +77,16 @@ func (m *manager) reportMissingRights(ctx context.Context) {
 	for _, name := range m.opts.leases() {
 		lease("get", name)
 		lease("update", name)
+	}
+}
+
+// reportMissingProbeRights is for what the door needs; see look.
+func (m *manager) reportMissingProbeRights(ctx context.Context, reviews authorizationclient.SelfSubjectAccessReviewInterface) {
+	for _, c := range m.controllers {
+		for _, name := range m.opts.probes() {
+			reportIfMissing(ctx, reviews, "the door", attributes(right{"delete", c.resource.Group, c.resource.Resource, ""}, m.opts.lease.Namespace, name))
+		}
+		reportIfMissing(ctx, reviews, "the door", attributes(right{"create", c.resource.Group, c.resource.Resource, ""}, m.opts.lease.Namespace, ""))
 	}
 }
 

@@ -104,7 +104,7 @@ type message interface {
 func sizes(t *testing.T, original func(i int) message, empty func() message) (wire, kept float64) {
 	t.Helper()
 	const n = 20_000
-	trim := newTrimmer().trim
+	trim := newTrimmer(unmarked).trim
 	before := heap()
 	store := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
 	for i := range n {

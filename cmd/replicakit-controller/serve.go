@@ -115,12 +115,8 @@ func (m *manager) guard(ctx context.Context, inside http.Handler) (http.Handler,
 // do not see what it becomes. One that waits for a lease is ready to take over.
 func (m *manager) ready() error {
 	var errs []error
-	m.noNamespace.Range(func(namespace, _ any) bool {
-		errs = append(errs, fmt.Errorf("namespace %q does not exist", namespace))
-		return true
-	})
-	if errs != nil {
-		return errors.Join(errs...)
+	for _, what := range m.waiting.all() {
+		errs = append(errs, errors.New(what))
 	}
 	for _, w := range m.working.all() {
 		if missing := w.missing(); missing != nil {

@@ -172,6 +172,7 @@ func TestMetricsOverTLS(t *testing.T) {
 	p := start(t, "--kubeconfig="+writeKubeconfig(t, cluster.Kubeconfig), "--namespace="+namespace, "--leader-elect=false", "--metrics-bind-address=0.0.0.0:0", "--profiling")
 	_, port, _ := strings.Cut(strings.TrimPrefix(p.address(), "[::]"), ":")
 	url := "https://127.0.0.1:" + port
+	p.says(`Starting controller" name="replicaset"`)
 	require.Eventually(t, func() bool {
 		code, _ := get(t, &http.Client{Transport: bearer{}}, url+"/readyz")
 		return code == http.StatusOK

@@ -30,6 +30,7 @@ type worker struct {
 	permits []*permit // none: writes need no lease
 	shard   *part     // nil: all
 	writes  writes
+	others  *others // since work
 }
 
 // A part is one of the ranges.
@@ -78,18 +79,36 @@ func (w *worker) work(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	w.others = newOthers(w.manager)
+	defer w.others.telling.Wait()
+	admitted := map[string]chan struct{}{}
+	for _, c := range w.controllers {
+		admitted[c.name] = make(chan struct{})
+	}
 	var running sync.WaitGroup
 	defer running.Wait()
-	ctx, stop := context.WithCancel(ctx)
-	defer stop()
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
 	for _, namespace := range w.opts.watched() {
 		cell, err := w.newCell(ctx, namespace, clients)
 		if err != nil {
 			return err
 		}
-		running.Go(func() { cell.run(ctx) })
+		running.Go(func() { cell.run(ctx, admitted) })
+	}
+	for _, c := range w.controllers {
+		running.Go(func() {
+			if err := w.look(ctx, c); err != nil {
+				stop(err)
+				return
+			}
+			close(admitted[c.name])
+		})
 	}
 	<-ctx.Done()
+	if cause := context.Cause(ctx); !errors.Is(cause, context.Canceled) {
+		return cause
+	}
 	return nil
 }
 
@@ -131,7 +150,10 @@ func (w *worker) newCell(ctx context.Context, namespace string, clients clients)
 	c.factory = informers.NewSharedInformerFactoryWithOptions(clients.informers, resync(), informers.WithNamespace(namespace))
 	w.onlyOurs(ctx, c.factory)
 	pods := c.factory.Core().V1().Pods().Informer()
-	if err := pods.SetTransform(newTrimmer().trim); err != nil {
+	if err := pods.SetTransform(newTrimmer(w.others.mark).trim); err != nil {
+		return nil, err
+	}
+	if err := w.others.watch(ctx, c.factory); err != nil {
 		return nil, err
 	}
 	c.followers = []*follower{newFollower(corev1.SchemeGroupVersion.WithResource("pods"), namespace, clients.followers, pods)}
@@ -166,8 +188,9 @@ func (w *worker) registerer(namespace string) prometheus.Registerer {
 	return w.registry
 }
 
-// run works until ctx ends, and returns after the last pass.
-func (c *cell) run(ctx context.Context) {
+// run fills the caches, runs each controller from when it is admitted until ctx ends, and
+// returns after the last pass.
+func (c *cell) run(ctx context.Context, admitted map[string]chan struct{}) {
 	defer c.working.add(c)()
 	c.factory.StartWithContext(ctx)
 	defer c.factory.Shutdown()
@@ -176,7 +199,13 @@ func (c *cell) run(ctx context.Context) {
 		running.Go(func() { f.follow(ctx) })
 	}
 	for name, built := range c.controllers {
-		running.Go(func() { built.Run(ctx, *c.opts.workers[name]) })
+		running.Go(func() {
+			select {
+			case <-admitted[name]:
+			case <-ctx.Done():
+			}
+			built.Run(ctx, *c.opts.workers[name])
+		})
 	}
 	running.Wait()
 }

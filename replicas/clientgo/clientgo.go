@@ -226,6 +226,10 @@ func (c *Controller) Run(ctx context.Context, workers int) {
 		c.queue.ShutDown()
 		return
 	}
+	if ctx.Err() != nil {
+		c.queue.ShutDown()
+		return
+	}
 	defer c.recording.start(ctx)()
 	logger.Info("Starting controller", "name", name)
 	c.crew = newCrew(cmp.Or(workers, DefaultWorkers))

@@ -370,7 +370,7 @@ func grantedBy(t *testing.T, names ...string) (rights []string) {
 		}
 	}
 	slices.Sort(rights)
-	return rights
+	return slices.Compact(rights)
 }
 
 // usage is what the manager asked the server for.

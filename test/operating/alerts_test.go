@@ -188,6 +188,7 @@ func TestAlerts(t *testing.T) {
 			return value, true
 		}, []string{"ReplicakitRestarts"}},
 		{"a leader stood still and went on", since(5*time.Minute, 7, "replicakit_refused_writes_total", "pod", "a"), []string{"ReplicakitWritesRefused"}},
+		{"kube-controller-manager has come back and makes pods too", grows(2*time.Minute, 3, "replicakit_foreign_writes_total", "controller", ofSets, "what", "child", "pod", "a"), []string{"ReplicakitOtherController"}},
 		{"etcd was restored", since(0, 1, "replicakit_watch_ahead_of_server", "resource", "pods", "pod", "a"), []string{"ReplicakitServerRestored"}},
 		{"a watch hangs", since(2*time.Minute, 200, "replicakit_watch_age_seconds", "resource", "pods", "pod", "a"), []string{"ReplicakitWatchBehind"}},
 		{"an adoption is not decided", since(11*time.Minute, 1, "replicakit_owners", "state", "undecided", "controller", ofSets), []string{"ReplicakitOwnersFrozen"}},

@@ -128,8 +128,8 @@ func (f *fleet) install() error {
 	}
 	blocks := commandsOf(string(text))["Install"]
 	overlay := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindSubmatch(text)
-	if len(blocks) != 2 || overlay == nil {
-		return fmt.Errorf("%s: want a block that builds, an overlay, and a block that applies it, not %q", page, blocks)
+	if len(blocks) != 4 || overlay == nil {
+		return fmt.Errorf("%s: want a block that builds, an overlay, and blocks that hold the lease, apply the overlay, and let go of the lease, not %q", page, blocks)
 	}
 	root, err := controlplane.Repository()
 	if err != nil {
@@ -150,7 +150,7 @@ func (f *fleet) install() error {
 		"until kubectl get namespace kube-system; do sleep 0.1; done",
 		"kubectl apply -f " + root + "/test/operating/testdata/prometheus-operator.yaml",
 		"until kubectl get servicemonitors,prometheusrules; do sleep 0.1; done",
-		blocks[1],
+		blocks[1], blocks[2], blocks[3],
 	} {
 		if out, err := f.bash(ctx, script); err != nil {
 			return fmt.Errorf("%s: %w: %s", script, err, out)

@@ -57,6 +57,7 @@ func TestTheCommandsOfTheRunbook(t *testing.T) {
 	}{
 		{"Look at first", nothing, []string{`(?s)holderIdentity: \S+_.*No resources found in kube-system`}},
 		{"ReplicakitNoLeader", nothing, []string{"replicakit-controller patched", "^ok$"}},
+		{"ReplicakitOtherController", anotherWritesAStatus, []string{"OtherController +replicaset/web +kube-controller-manager wrote the status of this ReplicaSet, which replicakit-controller serves"}},
 		{"ReplicakitRangeUnserved", somebodyLeads, []string{`replicakit-controller +\S+_`}},
 		{"ReplicakitOwnersFrozen", aSpecIsRefused, []string{"InvalidTemplate +replicaset/bare "}},
 		{"ReplicakitReplicaFailure", aQuotaIsFull, []string{`(?s)^full/web: pods "web-\w+" is forbidden: exceeded quota: none.*\nfull +none .*pods: 0/0`}},
@@ -86,6 +87,23 @@ func somebodyLeads(t *testing.T, f *fleet) {
 		lease, err := f.client.CoordinationV1().Leases("kube-system").Get(t.Context(), name, metav1.GetOptions{})
 		require.NoError(c, err)
 		assert.NotEmpty(c, lease.Spec.HolderIdentity)
+	})
+}
+
+// anotherWritesAStatus does once what kube-controller-manager would do with each change,
+// while a manager is at work.
+func anotherWritesAStatus(t *testing.T, f *fleet) {
+	t.Helper()
+	sets := f.client.AppsV1().ReplicaSets("default")
+	eventually(t, func(c *assert.CollectT) {
+		web, err := sets.Get(t.Context(), "web", metav1.GetOptions{})
+		require.NoError(c, err)
+		web.Status.ReadyReplicas = 1 - web.Status.ReadyReplicas
+		_, err = sets.UpdateStatus(t.Context(), web, metav1.UpdateOptions{FieldManager: "kube-controller-manager"})
+		require.NoError(c, err)
+		events, err := f.client.CoreV1().Events("default").List(t.Context(), metav1.ListOptions{FieldSelector: "reason=OtherController"})
+		require.NoError(c, err)
+		assert.NotEmpty(c, events.Items)
 	})
 }
 

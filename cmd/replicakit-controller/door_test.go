@@ -1,0 +1,292 @@
+// Copyright The replicakit Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/replicakit/replicakit/cmd/replicakit-controller/demo/controlplane"
+)
+
+// A town is a control plane of a test's own, with one ReplicaSet.
+type town struct {
+	t          *testing.T
+	client     kubernetes.Interface
+	kubeconfig string
+	ever       func() int // how many pods there ever were
+}
+
+func newTown(t *testing.T) *town {
+	t.Helper()
+	binaries, err := controlplane.Binaries()
+	require.NoError(t, err)
+	cluster, err := controlplane.Start(binaries, nil)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = cluster.Stop() })
+	c := &town{t: t, kubeconfig: writeKubeconfig(t, cluster.Kubeconfig)}
+	c.client, err = kubernetes.NewForConfig(cluster.Config)
+	require.NoError(t, err)
+	c.ever = c.countPods()
+	_, err = c.client.AppsV1().ReplicaSets("default").Create(t.Context(), newReplicaSet("web", 0), metav1.CreateOptions{})
+	require.NoError(t, err)
+	return c
+}
+
+// countPods counts those that a watch tells of.
+func (c *town) countPods() (ever func() int) {
+	watch, err := c.client.CoreV1().Pods("default").Watch(c.t.Context(), metav1.ListOptions{})
+	require.NoError(c.t, err)
+	c.t.Cleanup(watch.Stop)
+	var mu sync.Mutex
+	seen := map[types.UID]bool{}
+	go func() {
+		for event := range watch.ResultChan() {
+			if pod, ok := event.Object.(*corev1.Pod); ok {
+				mu.Lock()
+				seen[pod.UID] = true
+				mu.Unlock()
+			}
+		}
+	}()
+	return func() int {
+		mu.Lock()
+		defer mu.Unlock()
+		return len(seen)
+	}
+}
+
+// kubeControllerManager serves ReplicaSets and ReplicationControllers until it is stopped.
+func (c *town) kubeControllerManager(flags ...string) (stop func()) {
+	c.t.Helper()
+	binaries, err := controlplane.Binaries()
+	require.NoError(c.t, err)
+	program, err := controlplane.StartProgram("kube-controller-manager", filepath.Join(c.t.TempDir(), "log"), filepath.Join(binaries, "kube-controller-manager"),
+		append([]string{
+			"--kubeconfig=" + c.kubeconfig, "--bind-address=127.0.0.1", "--secure-port=0", "--leader-elect=false",
+			"--controllers=replicaset-controller,replicationcontroller-controller",
+		}, flags...)...)
+	require.NoError(c.t, err)
+	stop = sync.OnceFunc(func() { _ = program.Stop() })
+	c.t.Cleanup(stop)
+	return stop
+}
+
+func (c *town) scale(replicas int) {
+	c.t.Helper()
+	_, err := c.client.AppsV1().ReplicaSets("default").Patch(c.t.Context(), "web", types.MergePatchType, []byte(`{"spec":{"replicas":`+strconv.Itoa(replicas)+`}}`), metav1.PatchOptions{})
+	require.NoError(c.t, err)
+}
+
+// has waits until the ReplicaSet has so many pods and its status says so.
+func (c *town) has(replicas int) {
+	c.t.Helper()
+	require.Eventually(c.t, func() bool {
+		rs, err := c.client.AppsV1().ReplicaSets("default").Get(c.t.Context(), "web", metav1.GetOptions{})
+		return err == nil && rs.Status.ObservedGeneration == rs.Generation && int(rs.Status.Replicas) == replicas && int(*rs.Spec.Replicas) == replicas
+	}, patience, 50*time.Millisecond, "%d pods", replicas)
+}
+
+// probes are those that are left.
+func (c *town) probes() (names []string) {
+	c.t.Helper()
+	sets, err := c.client.AppsV1().ReplicaSets("kube-system").List(c.t.Context(), metav1.ListOptions{})
+	require.NoError(c.t, err)
+	controllers, err := c.client.CoreV1().ReplicationControllers("kube-system").List(c.t.Context(), metav1.ListOptions{})
+	require.NoError(c.t, err)
+	for i := range sets.Items {
+		names = append(names, sets.Items[i].Name)
+	}
+	for i := range controllers.Items {
+		names = append(names, controllers.Items[i].Name)
+	}
+	return names
+}
+
+// saysEvent waits for an event about an object.
+func (c *town) saysEvent(namespace, kind, name, text string) {
+	c.t.Helper()
+	require.Eventually(c.t, func() bool {
+		events, err := c.client.CoreV1().Events(namespace).List(c.t.Context(), metav1.ListOptions{
+			FieldSelector: "reason=" + otherController + ",involvedObject.kind=" + kind + ",involvedObject.name=" + name,
+		})
+		if err != nil {
+			return false
+		}
+		for i := range events.Items {
+			if strings.Contains(events.Items[i].Message, text) {
+				return true
+			}
+		}
+		return false
+	}, patience, 50*time.Millisecond, "an event must say %q", text)
+}
+
+const served = "another controller is at work: kube-controller-manager (wrote the status of|made a pod of) Replica(Set|tionController) .*" +
+	`run kube-controller-manager with --controllers=\*,-replicaset-controller,-replicationcontroller-controller, or set --allow-other-controllers here`
+
+func TestBesideKubeControllerManager(t *testing.T) {
+	t.Parallel()
+	c := newTown(t)
+	refused := func() {
+		t.Helper()
+		p := start(t, "--kubeconfig="+c.kubeconfig)
+		assert.Equal(t, exitError, p.exitCode())
+		assert.Regexp(t, "replicakit-controller: "+served, p.log.String())
+		assert.Contains(t, p.log.String(), "Released the lease")
+		assert.NotContains(t, p.log.String(), "Starting controller")
+		assert.Empty(t, c.probes())
+		c.saysEvent("kube-system", "Lease", "replicakit-controller", "run kube-controller-manager with --controllers=*")
+	}
+	stop := c.kubeControllerManager()
+	c.scale(30)
+	c.has(30)
+	refused() // it has nothing to do
+	c.scale(100)
+	refused() // it has: 20 calls a second are the default
+	c.has(100)
+	assert.Equal(t, 100, c.ever(), "nothing was made twice")
+
+	stop()
+	ours := start(t, "--kubeconfig="+c.kubeconfig)
+	c.scale(110)
+	c.has(110)
+	assert.Equal(t, 110, c.ever())
+	assert.Empty(t, c.probes())
+	second := start(t, "--kubeconfig="+c.kubeconfig, "--leader-elect-resource-name=second")
+	assert.Equal(t, exitError, second.exitCode())
+	assert.Contains(t, second.log.String(), "another controller is at work: replicakit-controller wrote the status of Replica", "one of ours, with another lease")
+	assert.NotContains(t, ours.log.String(), "Another controller is at work")
+
+	c.kubeControllerManager() // while ours is at work
+	c.scale(150)
+	ours.says(`Another controller is at work, and two make each pod twice: take these controllers out of one of them" seen="kube-controller-manager `)
+	c.saysEvent("default", "ReplicaSet", "web", "which replicakit-controller serves: two controllers make each pod twice")
+	require.Eventually(t, func() bool {
+		_, text := get(t, http.DefaultClient, "http://"+ours.address()+"/metrics")
+		made := 0.0
+		for _, m := range labeled(metrics(t, text)["replicakit_foreign_writes_total"], "controller", "replicaset") {
+			made += m.GetCounter().GetValue()
+		}
+		return made > 0
+	}, patience, 50*time.Millisecond)
+	ours.stop()
+
+	known := start(t, "--kubeconfig="+c.kubeconfig, "--allow-other-controllers")
+	known.says(`Starting controller" name="replicaset"`)
+	known.stop()
+}
+
+// asked returns a worker, and a prober whose server answers to create as it is told to.
+func asked(t *testing.T, create func() error) (*worker, prober) {
+	t.Helper()
+	m := &manager{opts: defaults(), foreignWrites: newForeignWrites()}
+	probe := &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Name: "replicakit-controller", CreationTimestamp: metav1.Now()}}
+	return &worker{manager: m, others: newOthers(m)}, prober{
+		create: func(context.Context, string) (metav1.Object, error) {
+			if err := create(); err != nil {
+				return nil, err
+			}
+			return probe, nil
+		},
+		get:    func(context.Context, string) (metav1.Object, error) { return probe, nil },
+		delete: func(context.Context, string, metav1.DeleteOptions) error { return nil },
+	}
+}
+
+func TestAProbeThatCannotBeMade(t *testing.T) {
+	t.Parallel()
+	sets := controllers()[0]
+	forbidden := apierrors.NewForbidden(schema.GroupResource{Group: "apps", Resource: "replicasets"}, "", errors.New("no right"))
+	t.Run("a right that is missing is waited for, and told", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			given := time.Now().Add(time.Hour)
+			w, p := asked(t, func() error {
+				if time.Now().Before(given) {
+					return forbidden
+				}
+				return nil
+			})
+			var answered bool
+			go func() {
+				found, err := w.askUntilAnswered(t.Context(), sets, p)
+				assert.NoError(t, err)
+				assert.Empty(t, found)
+				answered = true
+			}()
+			time.Sleep(time.Hour - time.Minute)
+			synctest.Wait()
+			assert.False(t, answered)
+			require.Len(t, w.waiting.all(), 1)
+			assert.Contains(t, w.ready().Error(), "whether another controller serves replicasets is not known: ")
+			time.Sleep(2 * time.Minute)
+			synctest.Wait()
+			assert.True(t, answered)
+			assert.NoError(t, w.ready())
+		})
+	})
+	t.Run("a webhook that is away holds nothing up for ever: its pods may be those to be made", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			w, p := asked(t, func() error { return apierrors.NewInternalError(errors.New("failed calling webhook")) })
+			began := time.Now()
+			found, err := w.askUntilAnswered(t.Context(), sets, p)
+			require.NoError(t, err)
+			assert.Empty(t, found)
+			assert.GreaterOrEqual(t, time.Since(began), lookPatience)
+			assert.True(t, w.others.isNew(time.Now().Add(time.Second)), "what others write counts from now on")
+		})
+	})
+	t.Run("whoever is told to end does", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			w, p := asked(t, func() error { return forbidden })
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			_, err := w.askUntilAnswered(ctx, sets, p)
+			require.NoError(t, err)
+			require.Error(t, ctx.Err())
+		})
+	})
+}
+
+func TestAProbeThatWasLeftIsReplaced(t *testing.T) {
+	t.Parallel()
+	_, client := cluster(t)
+	_, err := client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "left"}}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	for _, c := range controllers() {
+		p := c.prober(client, "left")
+		first, err := p.replace(t.Context(), "probe")
+		require.NoError(t, err, c.kind)
+		second, err := p.replace(t.Context(), "probe")
+		require.NoError(t, err, c.kind)
+		assert.NotEqual(t, first.GetUID(), second.GetUID())
+		p.remove(t.Context(), first) // it is another one by now
+		_, err = p.get(t.Context(), "probe")
+		require.NoError(t, err)
+		p.remove(t.Context(), second)
+		_, err = p.get(t.Context(), "probe")
+		assert.True(t, apierrors.IsNotFound(err), "%v", err)
+	}
+}

@@ -1,0 +1,49 @@
+// Copyright The replicakit Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/klog/v2"
+)
+
+// tellPatience is how long the server may take to store an event of a process that ends.
+const tellPatience = 5 * time.Second
+
+// mostTold is what the server takes of an event's note, in bytes.
+const mostTold = 1024
+
+// theLease is what events are about that are about no owner.
+func (o *options) theLease() corev1.ObjectReference {
+	return corev1.ObjectReference{
+		APIVersion: coordinationv1.SchemeGroupVersion.String(), Kind: "Lease", Namespace: o.lease.Namespace, Name: o.lease.Name,
+	}
+}
+
+// tell makes an event: of what a process ends, for example, which its metrics do not
+// outlive. It waits for the answer, even if ctx has ended.
+func (m *manager) tell(ctx context.Context, about corev1.ObjectReference, reason, note string) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tellPatience)
+	defer cancel()
+	now := metav1.Now()
+	event := &corev1.Event{
+		ObjectMeta:     metav1.ObjectMeta{Namespace: about.Namespace, Name: fmt.Sprintf("%s.%x", about.Name, now.UnixNano())},
+		InvolvedObject: about,
+		Type:           corev1.EventTypeWarning, Reason: reason, Message: note[:min(len(note), mostTold)],
+		Source: corev1.EventSource{Component: userAgent}, FirstTimestamp: now, LastTimestamp: now, Count: 1,
+	}
+	client, err := m.client("events")
+	if err == nil {
+		_, err = client.CoreV1().Events(event.Namespace).Create(ctx, event, metav1.CreateOptions{})
+	}
+	if err != nil {
+		klog.FromContext(ctx).V(2).Info("An event could not be made", "reason", reason, "err", err)
+	}
+}
