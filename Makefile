@@ -10,11 +10,11 @@ KUBERNETES_VERSION    := v1.36.3# as in test/binaries/kubernetes/go.mod
 
 # Every module of this repository whose code is ours; test, lint and tidy visit them all. The last ones need the programs.
 ON_SERVERS := replicas/controllerruntime cmd/replicakit-controller examples/workerpool test
-MODULES    := . test/consumer replicas/clientgo $(ON_SERVERS)
+MODULES    := . test/consumer replicas/clientgo cmd/kubectl-scaledown $(ON_SERVERS)
 
 # The modules that others can get, at one version, and the programs that go install builds.
-RELEASED := . replicas/clientgo replicas/controllerruntime cmd/replicakit-controller examples/workerpool
-PROGRAMS := examples/quickstart examples/kubectl-scaledown cmd/replicakit-controller examples/workerpool
+RELEASED := . replicas/clientgo replicas/controllerruntime cmd/kubectl-scaledown cmd/replicakit-controller examples/workerpool
+PROGRAMS := examples/quickstart cmd/kubectl-scaledown cmd/replicakit-controller examples/workerpool
 
 # Modules that only say which programs to build.
 BINARY_MODULES := test/binaries/kubernetes test/binaries/etcd test/binaries/kwok
@@ -99,7 +99,7 @@ programs: cluster-binaries our-programs $(BIN)/controller-gen-$(CONTROLLER_GEN_V
 .PHONY: our-programs
 our-programs: ## the manager, the demo and the plugin, into .cache/bin
 	@mkdir -p $(BIN)
-	@$(OURS) $(BUILD_FLAGS) -o $(BIN)/ ./examples/kubectl-scaledown
+	@cd cmd/kubectl-scaledown && $(OURS) $(BUILD_FLAGS) -o $(BIN)/ .
 	@cd cmd/replicakit-controller && $(OURS) $(BUILD_FLAGS) -o $(BIN)/ . ./demo
 	@touch $(BIN)/kubectl-scaledown $(BIN)/replicakit-controller $(BIN)/demo
 

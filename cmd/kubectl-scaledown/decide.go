@@ -1,0 +1,296 @@
+// Copyright The replicakit Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/replicakit/replicakit/internal/deployment"
+	"github.com/replicakit/replicakit/podrank"
+	"github.com/replicakit/replicakit/replicas"
+)
+
+// An answer is what comes of an owner that has its replicas: for a Deployment,
+// of each of its ReplicaSets that has any.
+type answer struct {
+	owner    owner
+	from     int32 // spec.replicas before
+	replicas int32
+	asked    bool // for this number
+	window   window
+	order    podrank.Order[*corev1.Pod]
+	ours     bool           // order is not Kubernetes'
+	how      deployment.How // of a Deployment
+	sets     []decision
+}
+
+// A decision is what is to be done for one owner of pods. Of several steps it is the last:
+// the plan and the order begin with the pods that the others have deleted, which are gone.
+type decision struct {
+	owner    owner
+	replicas int32
+	asked    bool
+	at       time.Time
+	plan     replicas.Plan
+	order    []podrank.Victim[*corev1.Pod] // all that count, the first to go first
+	gone     int
+	related  []*corev1.Pod // that count when nodes are compared; nil: none do
+	passes   []pass
+	tie      *tie // nil: it is certain who goes
+	spec     replicas.Spec
+}
+
+// decide answers for an owner: once, or after each step.
+func (o *options) decide(objs *objects, w owner, steps []int32) ([]answer, error) {
+	if w.GetUID() == "" { // a file written by hand: its pods would seem to be nobody's
+		return nil, fmt.Errorf("%s: metadata.uid is empty", w)
+	}
+	order, err := o.newOrder(objs)
+	if err != nil {
+		return nil, err
+	}
+	asked := steps != nil
+	if !asked {
+		steps = []int32{0}
+		if w.replicas != nil {
+			steps[0] = *w.replicas
+		}
+	}
+	var answers []answer
+	for i, n := range steps {
+		a := answer{
+			owner: w, from: deref(w.replicas), replicas: n, asked: asked,
+			window: window{o.at, o.at.Add(o.within)}, order: order, ours: o.order != nil,
+		}
+		if i > 0 {
+			a.from = steps[i-1]
+		}
+		if d, ok := w.Object.(*appsv1.Deployment); ok {
+			err = a.decideDeployment(objs, d, steps[:i+1])
+		} else {
+			err = a.decide(objs, w, steps[:i+1])
+		}
+		if err != nil {
+			return nil, err
+		}
+		a.findTies()
+		answers = append(answers, a)
+	}
+	return answers, nil
+}
+
+func deref(n *int32) int32 {
+	if n == nil {
+		return 0
+	}
+	return *n
+}
+
+func byUID(p, q *corev1.Pod) int {
+	return cmp.Or(cmp.Compare(p.UID, q.UID), cmp.Compare(p.Name, q.Name))
+}
+
+// decideDeployment decides for each ReplicaSet that has pods or is to have some.
+func (a *answer) decideDeployment(objs *objects, d *appsv1.Deployment, steps []int32) error {
+	if d.Spec.Replicas == nil || *d.Spec.Replicas < 0 {
+		return fmt.Errorf("%s: spec.replicas is nil or negative", a.owner)
+	}
+	sets := filter(objs.replicaSets, func(rs *appsv1.ReplicaSet) bool {
+		return rs.Namespace == d.Namespace && metav1.IsControlledBy(rs, d)
+	})
+	slices.SortFunc(sets, func(a, b *appsv1.ReplicaSet) int {
+		return cmp.Or(b.CreationTimestamp.Compare(a.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
+	})
+	for _, rs := range sets {
+		if rs.Spec.Replicas == nil {
+			return fmt.Errorf("%s: spec.replicas is nil", ofReplicaSet(rs))
+		}
+	}
+	sizes := make([][]int32, len(sets))
+	for _, n := range steps {
+		var each []int32
+		if each, a.how = deployment.Scale(d, sets, n); len(steps) > 1 && a.how != deployment.Whole {
+			return fmt.Errorf("%s: --steps: a rollout is under way, and what it does between the steps is not foreseen", a.owner)
+		}
+		for i, size := range each {
+			sizes[i] = append(sizes[i], size)
+		}
+	}
+	for i, rs := range sets {
+		if slices.Max(sizes[i]) == 0 && *rs.Spec.Replicas == 0 && rs.Status.Replicas == 0 {
+			continue // an old revision
+		}
+		if err := a.decide(objs, ofReplicaSet(rs), sizes[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// decide adds what is to be done for the owner to have so many replicas, one number after
+// the other.
+func (a *answer) decide(objs *objects, w owner, sizes []int32) error {
+	spec, err := w.spec(objs)
+	if err != nil {
+		return err
+	}
+	wanted := sizes[len(sizes)-1]
+	d := decision{owner: w, replicas: wanted, asked: a.asked || spec.Replicas != wanted, at: a.window.from}
+	spec.Replicas, spec.Now, spec.Rules.Order = wanted, a.window.from, a.order
+	spec.BurstReplicas = math.MaxInt32 // asked about is the whole surplus
+	if d.plan, err = replicas.Manage(objs.pods, spec); err != nil {
+		return err
+	}
+	owned := slices.Concat(d.plan.Claims.Owned, d.plan.Claims.Adopt)
+	d.related, d.spec = together(owned, spec.Related), spec
+	if err = d.deletePods(owned, spec, sizes); err != nil {
+		return err
+	}
+	a.sets = append(a.sets, d)
+	return nil
+}
+
+// deletePods goes through the passes of a controller: it deletes a burst at most, and ranks
+// the pods that are left anew.
+func (d *decision) deletePods(rest []*corev1.Pod, spec replicas.Spec, sizes []int32) (err error) {
+	if len(d.plan.Scale.Delete) == 0 {
+		d.order, err = replicas.Explain(rest, spec)
+		return err
+	}
+	d.plan.Scale.Delete = nil
+	for _, size := range sizes {
+		d.gone = len(d.plan.Scale.Delete)
+		for len(rest) > int(size) {
+			cut := min(len(rest)-int(size), replicas.DefaultBurstReplicas)
+			spec.Replicas = int32(len(rest) - cut)
+			scale, err := replicas.ScaleTo(rest, spec)
+			if err != nil {
+				return err
+			}
+			order, err := replicas.Explain(rest, spec)
+			if err != nil {
+				return err
+			}
+			d.plan.Scale.Delete = append(d.plan.Scale.Delete, scale.Delete...)
+			d.passes = append(d.passes, pass{order, cut})
+			gone := map[*corev1.Pod]bool{}
+			for _, v := range order[:cut] {
+				gone[v.Object] = true
+			}
+			stays := func(p *corev1.Pod) bool { return !gone[p] }
+			rest, spec.Related = filter(rest, stays), filter(spec.Related, stays)
+		}
+	}
+	for _, p := range d.passes {
+		d.order = append(d.order, p.order[:p.cut]...)
+	}
+	last := d.passes[len(d.passes)-1]
+	d.order = append(d.order, last.order[last.cut:]...)
+	return nil
+}
+
+// together returns the pods that count when nodes are compared: nil if nothing is
+// related, else those and the owned ones, each once.
+func together(owned, related []*corev1.Pod) []*corev1.Pod {
+	if len(related) == 0 {
+		return nil
+	}
+	all := slices.Concat(owned, related)
+	slices.SortFunc(all, byUID)
+	return slices.CompactFunc(all, func(p, q *corev1.Pod) bool { return byUID(p, q) == 0 })
+}
+
+// findTies finds which pods cannot be known. With an order of one's own replicakit-controller
+// decides, and it always knows.
+func (a *answer) findTies() {
+	if a.ours {
+		return
+	}
+	shrinking := filter(a.sets, func(d decision) bool { return d.goes() > 0 })
+	for i := range a.sets {
+		if d := &a.sets[i]; d.goes() > 0 {
+			d.findTie(a.window, len(shrinking) > 1)
+		}
+	}
+}
+
+// findTie finds which pods cannot be known. Where nodes are compared and it was not certain
+// who went before, all is open that the nodes decide: after an earlier pass, and if siblings
+// shrink at once.
+func (d *decision) findTie(w window, siblings bool) {
+	if d.related == nil {
+		if t, ok := w.tie(pass{d.order, d.goes()}); ok {
+			d.tie = &t
+		}
+		return
+	}
+	open, done := siblings, 0
+	first := 0
+	for _, p := range d.passes {
+		t, ok := w.tie(p)
+		if ok && !open {
+			first = done + t.from
+		}
+		if done += p.cut; done == d.goes() && ok && !open {
+			t.from, t.to = t.from+done-p.cut, t.to+done-p.cut
+			d.tie = &t
+			return
+		}
+		open = open || ok
+	}
+	if from, to, ok := class(d.order, d.goes(), coarse); ok && open {
+		from = max(from, first)
+		d.tie = &tie{from, to, d.goes() - from, shifted}
+	}
+}
+
+// goes returns how many pods of the order are deleted.
+func (d *decision) goes() int { return len(d.plan.Scale.Delete) }
+
+// certain reports whether the pod at a place of the order surely goes, or stays.
+func (d *decision) certain(place int) bool {
+	return d.tie == nil || place < d.tie.from || place >= d.tie.to
+}
+
+// notes are what the reader has to know besides the answer.
+func (a *answer) notes() []string {
+	var notes []string
+	if above := metav1.GetControllerOfNoCopy(a.owner); above != nil && above.Kind == deploymentKind.name && a.asked {
+		notes = append(notes, fmt.Sprintf("%s belongs to Deployment %s, which sets its replicas again: scale that one, and ask for deployment/%s",
+			a.owner, above.Name, above.Name))
+	}
+	return notes
+}
+
+// incomplete says that pods seem to be missing in what was read, if so.
+func (a *answer) incomplete() error {
+	var errs []error
+	total := 0
+	missing := func(w owner, have int) {
+		if have < int(w.counted) {
+			errs = append(errs, fmt.Errorf("%s of %s were read, and its status counts %d: the input is incomplete (--allow-incomplete answers anyway)", number(have, "pod"), w, w.counted))
+		}
+	}
+	for _, d := range a.sets {
+		if d.plan.Blocked.Reason != "" {
+			return nil
+		}
+		have := len(d.plan.Claims.Owned) + len(d.plan.Claims.Release)
+		missing(d.owner, have)
+		total += have
+	}
+	if a.owner.kind == deploymentKind && errs == nil {
+		missing(a.owner, total)
+	}
+	return errors.Join(errs...)
+}

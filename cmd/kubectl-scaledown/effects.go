@@ -1,0 +1,267 @@
+// Copyright The replicakit Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/replicakit/replicakit/internal/pod"
+	"github.com/replicakit/replicakit/podrank"
+	"github.com/replicakit/replicakit/replicas"
+)
+
+// A change is that of a number of pods. Of pods that are a tie between most and least stay.
+type change struct {
+	Name   string `json:"name"`
+	Before int    `json:"before"`
+	Least  int    `json:"least"`
+	Most   int    `json:"most"`
+}
+
+// zones counts the pods of each zone before and after, if the zones are known.
+func (a *answer) zones(objs *objects) []change {
+	zones := objs.zones()
+	if len(zones) == 0 {
+		return nil
+	}
+	byZone := map[string]*change{}
+	for i := range a.sets {
+		d := &a.sets[i]
+		for _, v := range d.order {
+			if name := zones[v.Object.Spec.NodeName]; byZone[name] == nil {
+				byZone[name] = &change{Name: name}
+			}
+		}
+		for name, c := range byZone {
+			before, least, most := d.staying(func(p *corev1.Pod) bool { return zones[p.Spec.NodeName] == name })
+			c.Before, c.Least, c.Most = c.Before+before, c.Least+least, c.Most+most
+		}
+	}
+	var list []change
+	for _, name := range slices.Sorted(maps.Keys(byZone)) {
+		list = append(list, *byZone[name])
+	}
+	return list
+}
+
+// staying counts the pods of the set that count, and those that stay of them: at least and
+// at most.
+func (d *decision) staying(counts func(*corev1.Pod) bool) (before, least, most int) {
+	tied := 0
+	for i, v := range d.order {
+		if !counts(v.Object) {
+			continue
+		}
+		before++
+		switch {
+		case !d.certain(i):
+			tied++
+		case i >= d.goes():
+			least++
+		}
+	}
+	most = least
+	if t := d.tie; t != nil {
+		least += max(0, tied-t.goes)
+		most += min(tied, t.to-t.from-t.goes)
+	}
+	return before, least, most
+}
+
+// A budget is a PodDisruptionBudget with the pods that are ready then. It holds evictions
+// back, and no scaling down.
+type budget struct {
+	change `json:",inline"`
+
+	Wanted int `json:"wanted"` // ready pods
+}
+
+// broken reports whether the budget may have too few pods.
+func (b budget) broken() bool { return b.Least < b.Wanted }
+
+// budgets tells of each budget that has pods that go.
+func (a *answer) budgets(objs *objects) (list []budget, err error) {
+	for _, pdb := range objs.budgets {
+		sel, err := metav1.LabelSelectorAsSelector(pdb.Spec.Selector)
+		if err != nil || pdb.Namespace != a.owner.GetNamespace() {
+			continue
+		}
+		matched := func(p *corev1.Pod) bool { return pdb.Namespace == p.Namespace && sel.Matches(labels.Set(p.Labels)) }
+		b := budget{change: change{Name: pdb.Name}}
+		total, ours, goes := 0, 0, 0
+		for _, p := range objs.pods {
+			if pod.IsActive(p) && matched(p) {
+				total++
+				b.Before += count(pod.IsReady(p))
+			}
+		}
+		b.Least, b.Most = b.Before, b.Before
+		for i := range a.sets {
+			d := &a.sets[i]
+			before, least, most := d.staying(func(p *corev1.Pod) bool { return matched(p) && pod.IsReady(p) })
+			b.Least, b.Most = b.Least-before+least, b.Most-before+most
+			if slices.ContainsFunc(d.order, func(v podrank.Victim[*corev1.Pod]) bool { return matched(v.Object) }) {
+				ours, goes = ours+len(d.order), goes+d.goes()
+			}
+		}
+		if ours == 0 || goes == 0 {
+			continue
+		}
+		if b.Wanted, err = wanted(pdb, total-goes); err != nil {
+			return nil, err
+		}
+		list = append(list, b)
+	}
+	return list, nil
+}
+
+func count(is bool) int {
+	if is {
+		return 1
+	}
+	return 0
+}
+
+// wanted returns how many ready pods a budget wants of so many.
+func wanted(pdb *policyv1.PodDisruptionBudget, pods int) (n int, err error) {
+	if most := pdb.Spec.MaxUnavailable; most != nil {
+		n, err = intstr.GetScaledValueFromIntOrPercent(most, pods, true)
+		n = max(0, pods-n)
+	} else if least := pdb.Spec.MinAvailable; least != nil {
+		n, err = intstr.GetScaledValueFromIntOrPercent(least, pods, true)
+	}
+	if err != nil {
+		return 0, fmt.Errorf("PodDisruptionBudget %s/%s: %w", pdb.Namespace, pdb.Name, err)
+	}
+	return n, nil
+}
+
+// A position is why one pod goes or stays, and what would change that.
+type position struct {
+	Name    string   `json:"name"`
+	Place   int      `json:"place"` // from 1
+	Of      int      `json:"of"`
+	Goes    string   `json:"goes"`   // yes, no or maybe
+	Reason  string   `json:"reason"` // against the first that stays, or the last that goes
+	First   *costing `json:"first,omitempty"`
+	Protect *costing `json:"protect,omitempty"`
+}
+
+// A costing is a deletion cost and the place that a pod would have by it.
+type costing struct {
+	Cost  int64 `json:"cost"`
+	Place int   `json:"place"`
+	Goes  bool  `json:"goes"`
+}
+
+// position finds a pod in the order of its set.
+func (a *answer) position(name string) (position, error) {
+	var names []string
+	for i := range a.sets {
+		d := &a.sets[i]
+		for place, v := range d.order {
+			if v.Object.Name == name {
+				return d.position(place)
+			}
+			names = append(names, v.Object.Name)
+		}
+	}
+	return position{}, fmt.Errorf("--pod: %s has no pod %s%s", a.owner, name, didYouMean(name, names, ""))
+}
+
+func (d *decision) position(place int) (position, error) {
+	p := d.order[place].Object
+	at := position{Name: p.Name, Place: place + 1, Of: len(d.order), Goes: "no", Reason: "nothing is to be deleted"}
+	if place < d.goes() {
+		at.Goes = "yes"
+		at.Reason = inWords(d.plan.Scale.Delete[place].Victim)
+	} else if d.goes() > 0 {
+		last := d.order[d.goes()-1].Object
+		pair, err := replicas.Explain([]*corev1.Pod{last, p}, d.spec)
+		if err != nil {
+			return position{}, err
+		}
+		at.Reason = fmt.Sprintf("%s is the last that goes, and goes before it: %s", last.Name, inWords(pair[0]))
+	}
+	if !d.certain(place) {
+		at.Goes = fmt.Sprintf("maybe: %d of %d alike go", d.tie.goes, d.tie.to-d.tie.from)
+	}
+	at.First, at.Protect = d.costs(place)
+	return at, nil
+}
+
+// costs returns the deletion costs by which a pod would be the first or the last of those that
+// are as ready as it is. Costs decide among these only.
+func (d *decision) costs(place int) (first, last *costing) {
+	before := map[string]bool{"unassigned": true, "phase": true, "not-ready": true}
+	from, to := place, place+1
+	for from > 0 && !before[d.order[from-1].Criterion] {
+		from--
+	}
+	for to < len(d.order) && !before[d.order[to-1].Criterion] {
+		to++
+	}
+	if to-from == 1 {
+		return nil, nil
+	}
+	var costs []int64
+	for i, v := range d.order[from:to] {
+		if cost, _ := podrank.ParseDeletionCost(v.Object.Annotations); from+i != place {
+			costs = append(costs, int64(cost))
+		}
+	}
+	return &costing{slices.Min(costs) - 1, from + 1, from < d.goes()}, &costing{slices.Max(costs) + 1, to, to <= d.goes()}
+}
+
+// A comparison is which pods went, as a later dump shows it.
+type comparison struct {
+	Gone    int      `json:"gone"`
+	Certain int      `json:"certain"` // of those named as certain
+	Named   int      `json:"named"`   // as certain
+	Tied    int      `json:"tied"`    // of the ties
+	Ties    int      `json:"ties"`    // pods that were ties
+	Drawn   int      `json:"drawn"`   // of the ties, as was said
+	Kept    []string `json:"kept,omitempty"`
+	Others  []string `json:"others,omitempty"`
+}
+
+// compare holds the answer against a later dump.
+func (a *answer) compare(after *objects) comparison {
+	there := map[any]bool{}
+	for _, p := range after.pods {
+		there[p.UID] = pod.IsActive(p)
+	}
+	var c comparison
+	for i := range a.sets {
+		d := &a.sets[i]
+		if d.tie != nil {
+			c.Ties, c.Drawn = c.Ties+d.tie.to-d.tie.from, c.Drawn+d.tie.goes
+		}
+		for place, v := range d.order {
+			gone := !there[v.Object.UID]
+			c.Gone += count(gone)
+			switch goes := place < d.goes(); {
+			case !d.certain(place):
+				c.Tied += count(gone)
+			case goes:
+				c.Named++
+				c.Certain += count(gone)
+				if !gone {
+					c.Kept = append(c.Kept, v.Object.Name)
+				}
+			case gone:
+				c.Others = append(c.Others, v.Object.Name)
+			}
+		}
+	}
+	return c
+}

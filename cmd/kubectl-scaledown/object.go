@@ -1,0 +1,136 @@
+// Copyright The replicakit Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"encoding/json"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// A scaleDown is an answer for other programs.
+type scaleDown struct {
+	metav1.TypeMeta `json:",inline"`
+
+	For      named       `json:"for"`
+	Replicas int32       `json:"replicas"`
+	At       string      `json:"at"`
+	Within   string      `json:"within"`
+	Summary  string      `json:"summary"`
+	Certain  bool        `json:"certain"` // no set has a tie
+	Sets     []set       `json:"sets"`
+	Zones    []change    `json:"zones,omitempty"`
+	Budgets  []budget    `json:"budgets,omitempty"`
+	Pod      *position   `json:"pod,omitempty"`
+	Compared *comparison `json:"compared,omitempty"`
+}
+
+// A named object is one of the API server.
+type named struct {
+	Kind      string    `json:"kind"`
+	Namespace string    `json:"namespace"`
+	Name      string    `json:"name"`
+	UID       types.UID `json:"uid"`
+}
+
+// A set is what is to be done for one owner of pods.
+type set struct {
+	named `json:",inline"`
+
+	Replicas int32          `json:"replicas"`
+	Plan     map[string]any `json:"plan"`
+	Tie      *drawn         `json:"tie,omitempty"`
+	Order    []place        `json:"order,omitempty"` // with --explain
+}
+
+// A drawn is a tie. Of several steps it counts those that the steps before have drawn too.
+type drawn struct {
+	Goes  int      `json:"goes"`
+	Of    []string `json:"of"`
+	cause `json:",inline"`
+}
+
+// A place is that of a pod in the order, and what decided between it and the
+// next.
+type place struct {
+	Name      string    `json:"name"`
+	UID       types.UID `json:"uid"`
+	Goes      string    `json:"goes"`
+	Criterion string    `json:"criterion"`
+	Value     string    `json:"value"`
+	Next      string    `json:"next"` // the value of the next
+	Reason    string    `json:"reason"`
+}
+
+func (a *answer) object(objs *objects, o *options) (scaleDown, error) {
+	object := scaleDown{
+		TypeMeta: metav1.TypeMeta{APIVersion: "scaledown.replicakit.dev/v1", Kind: "ScaleDown"},
+		For:      a.owner.named(), Replicas: a.replicas, At: a.window.from.UTC().Format(time.RFC3339Nano), Within: o.within.String(),
+		Summary: a.summary(), Certain: true, Sets: []set{}, Zones: a.zones(objs),
+	}
+	var err error
+	if object.Budgets, err = a.budgets(objs); err != nil {
+		return object, err
+	}
+	if o.pod != "" {
+		position, err := a.position(o.pod)
+		if err != nil {
+			return object, err
+		}
+		object.Pod = &position
+	}
+	if objs.after != nil {
+		c := a.compare(objs.after)
+		object.Compared = &c
+	}
+	for _, d := range a.sets {
+		plan := d.plan
+		plan.Scale.Delete = plan.Scale.Delete[d.gone:]
+		s := set{named: d.owner.named(), Replicas: d.replicas, Tie: d.drawn()}
+		text, err := json.Marshal(plan)
+		if err == nil {
+			err = json.Unmarshal(text, &s.Plan)
+		}
+		if err != nil {
+			return object, err
+		}
+		if o.explain {
+			s.Order = d.places()
+		}
+		object.Certain = object.Certain && d.tie == nil
+		object.Sets = append(object.Sets, s)
+	}
+	return object, nil
+}
+
+func (o owner) named() named {
+	return named{o.kind.name, o.GetNamespace(), o.GetName(), o.GetUID()}
+}
+
+func (d *decision) drawn() *drawn {
+	if d.tie == nil {
+		return nil
+	}
+	return &drawn{d.tie.goes, d.tied(), d.tie.cause}
+}
+
+// tied returns the names of the pods of the tie.
+func (d *decision) tied() (names []string) {
+	for _, v := range d.order[d.tie.from:d.tie.to] {
+		names = append(names, v.Object.Name)
+	}
+	return names
+}
+
+func (d *decision) places() []place {
+	var places []place
+	for i, v := range d.order {
+		places = append(places, place{
+			v.Object.Name, v.Object.UID, d.fate(i), v.Criterion, v.Values.Victim, v.Values.Survivor, d.because(i),
+		})
+	}
+	return places
+}

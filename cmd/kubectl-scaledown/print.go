@@ -1,0 +1,345 @@
+// Copyright The replicakit Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/replicakit/replicakit/internal/deployment"
+	"github.com/replicakit/replicakit/podrank"
+	"github.com/replicakit/replicakit/replicas"
+)
+
+// printTables writes the answers for people, those for several owners as a line each.
+func (o *options) printTables(out *bytes.Buffer, objs *objects, answers []answer) error {
+	if answers[0].owner.Object != answers[len(answers)-1].owner.Object {
+		return o.printOverview(out, answers)
+	}
+	for i, a := range answers {
+		if i > 0 {
+			out.WriteString("\n")
+		}
+		if err := o.printAnswer(out, objs, &a); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (o *options) printOverview(out *bytes.Buffer, answers []answer) error {
+	t := o.table("NAMESPACE", "NAME", "PODS", "WANTED", "GO", "CERTAIN", "TIES")
+	for _, a := range answers {
+		pods, goes, certain := 0, 0, 0
+		var ties []string
+		for _, d := range a.sets {
+			pods, goes, certain = pods+len(d.order), goes+d.goes(), certain+d.goes()
+			if d.tie != nil {
+				certain -= d.tie.goes
+				ties = append(ties, d.tie.String())
+			}
+		}
+		t.add(ties != nil, a.owner.GetNamespace(), a.owner.kind.short+"/"+a.owner.GetName(), pods, a.replicas, goes, certain, cmp.Or(strings.Join(ties, ", "), "none"))
+	}
+	return t.print(out)
+}
+
+func (o *options) printAnswer(out *bytes.Buffer, objs *objects, a *answer) error {
+	fmt.Fprintf(out, "%s at %s\n", a.owner, a.window.from.UTC().Format(time.RFC3339Nano))
+	if o.pod != "" {
+		return a.printPosition(out, o.pod)
+	}
+	if a.owner.kind == deploymentKind {
+		fmt.Fprintf(out, "\n%s\n", a.summary())
+		if err := o.printSizes(out, a); err != nil {
+			return err
+		}
+	}
+	for i := range a.sets {
+		d := &a.sets[i]
+		if d.owner.kind != a.owner.kind {
+			fmt.Fprintf(out, "\n%s %s\n", d.owner.kind.name, d.owner.GetName())
+		}
+		if err := o.printSet(out, d); err != nil {
+			return err
+		}
+	}
+	return o.printEffects(out, objs, a)
+}
+
+// printSizes says of a Deployment what becomes of its ReplicaSets.
+func (o *options) printSizes(out *bytes.Buffer, a *answer) error {
+	if len(a.sets) == 0 {
+		return nil
+	}
+	out.WriteString("\n")
+	t := o.table("REPLICASET", "FROM", "TO")
+	for _, d := range a.sets {
+		t.add(false, d.owner.GetName(), *d.owner.replicas, d.replicas)
+	}
+	return t.print(out)
+}
+
+func (o *options) printSet(out *bytes.Buffer, d *decision) error {
+	for _, claim := range []struct {
+		verb, reason string
+		pods         []*corev1.Pod
+	}{
+		{"Adopt", "orphan that matches the selector", d.plan.Claims.Adopt},
+		{"Release", "labels no longer match the selector", d.plan.Claims.Release},
+	} {
+		if len(claim.pods) == 0 {
+			continue
+		}
+		fmt.Fprintf(out, "\n%s %s:\n\n", claim.verb, number(len(claim.pods), "pod"))
+		t := o.podTable(d, nil, "REASON")
+		for _, p := range claim.pods {
+			t.addPod(p, false, nil, claim.reason)
+		}
+		if err := t.print(out); err != nil {
+			return err
+		}
+	}
+	fmt.Fprintf(out, "\n%s", d.verdict())
+	if err := o.printPods(out, d); err != nil {
+		return err
+	}
+	if d.tie != nil {
+		const most = 40
+		fmt.Fprintf(out, "\n%d of these %d go, and it cannot be known which: %s.\n%s\n", d.tie.goes, d.tie.to-d.tie.from, d.tie.cause, some(d.tied(), most))
+	}
+	if d.related == nil && d.goes() > d.gone && len(d.order) > d.goes() {
+		fmt.Fprintf(out, "\nPods per node are not compared, as %s has no controller such as a Deployment.\n", d.owner)
+	}
+	if d.goes()-d.gone > replicas.DefaultBurstReplicas {
+		fmt.Fprintf(out, "\nA controller deletes %d in one pass and decides anew after it.\n", replicas.DefaultBurstReplicas)
+	}
+	return nil
+}
+
+// printPods writes those that go or, to explain, all of them.
+func (o *options) printPods(out *bytes.Buffer, d *decision) error {
+	if len(d.order) == 0 || !o.explain && d.goes() == d.gone {
+		out.WriteString("\n")
+		return nil
+	}
+	if o.explain {
+		out.WriteString("\n\n")
+	} else {
+		out.WriteString(", in this order:\n\n")
+	}
+	if err := o.printReasons(out, d); err != nil {
+		return err
+	}
+	if o.explain {
+		t := o.podTable(d, []string{"#", "GOES"}, "BEFORE THE NEXT BECAUSE OF")
+		for i, v := range d.order {
+			t.addPod(v.Object, !d.certain(i), []any{i + 1, d.fate(i)}, d.because(i))
+		}
+		return t.print(out)
+	}
+	t := o.podTable(d, nil, "CERTAIN", "REASON")
+	for i, v := range d.plan.Scale.Delete[d.gone:] {
+		certain := "yes"
+		if !d.certain(d.gone + i) {
+			certain = d.tie.String()
+		}
+		t.addPod(v.Object, certain != "yes", nil, certain, inWords(v.Victim))
+	}
+	return t.print(out)
+}
+
+// printReasons counts many pods by the reason why they go.
+func (o *options) printReasons(out *bytes.Buffer, d *decision) error {
+	const many = 200
+	goes := d.plan.Scale.Delete[d.gone:]
+	if len(d.order) < many || len(goes) == 0 {
+		return nil
+	}
+	t := o.table("PODS", "CERTAIN", "GO BECAUSE OF")
+	for from := 0; from < len(goes); {
+		to, certain := from, 0
+		for ; to < len(goes) && goes[to].Criterion == goes[from].Criterion; to++ {
+			certain += count(d.certain(d.gone + to))
+		}
+		t.add(certain < to-from, to-from, certain, goes[from].Criterion)
+		from = to
+	}
+	if err := t.print(out); err != nil {
+		return err
+	}
+	out.WriteString("\n")
+	return nil
+}
+
+// printEffects says what becomes of zones and budgets.
+func (o *options) printEffects(out *bytes.Buffer, objs *objects, a *answer) error {
+	zones := o.table("ZONE", "BEFORE", "AFTER")
+	for _, z := range a.zones(objs) {
+		zones.add(false, cmp.Or(z.Name, "<none>"), z.Before, z.after())
+	}
+	budgets, err := a.budgets(objs)
+	if err != nil {
+		return err
+	}
+	pdbs := o.table("BUDGET", "READY", "AFTER", "WANTS", "BROKEN")
+	for _, b := range budgets {
+		broken := "no"
+		if b.broken() {
+			broken = "yes"
+		}
+		pdbs.add(b.broken(), b.Name, b.Before, b.after(), b.Wanted, broken)
+	}
+	for _, t := range []*table{zones, pdbs} {
+		if len(t.rows) == 0 {
+			continue
+		}
+		out.WriteString("\n")
+		if err := t.print(out); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// after is the number of pods then, or between which two it is.
+func (c change) after() string {
+	if c.Least == c.Most {
+		return strconv.Itoa(c.Most)
+	}
+	return fmt.Sprintf("%d-%d", c.Least, c.Most)
+}
+
+// printPosition says why a pod goes or stays, and what would change it.
+func (a *answer) printPosition(out *bytes.Buffer, name string) error {
+	p, err := a.position(name)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "\n%s is number %d of %d to go.\nGoes: %s\nWhy: %s\n", p.Name, p.Place, p.Of, p.Goes, p.Reason)
+	if p.First == nil {
+		out.WriteString("No deletion cost would change its place: costs are compared only among pods that are as ready as it is.\n")
+		return nil
+	}
+	for _, c := range []*costing{p.First, p.Protect} {
+		does := "stays"
+		if c.Goes {
+			does = "goes"
+		}
+		fmt.Fprintf(out, "With deletion cost %d it is number %d, and %s.\n", c.Cost, c.Place, does)
+	}
+	return nil
+}
+
+// printComparison says which of the pods that were named have gone.
+func (a *answer) printComparison(out *bytes.Buffer, after *objects) {
+	c := a.compare(after)
+	fmt.Fprintf(out, "%s at %s\n\n%s\n", a.owner, a.window.from.UTC().Format(time.RFC3339Nano), a.summary())
+	fmt.Fprintf(out, "%s went since.\n%d of the %d that were certain did.\n", number(c.Gone, "pod"), c.Certain, c.Named)
+	if c.Ties > 0 {
+		fmt.Fprintf(out, "%d of the %d that were a tie did, and %d were to go.\n", c.Tied, c.Ties, c.Drawn)
+	}
+	if len(c.Kept) > 0 {
+		fmt.Fprintf(out, "Certain to go, and still there: %s.\n", strings.Join(c.Kept, ", "))
+	}
+	if len(c.Others) > 0 {
+		fmt.Fprintf(out, "Certain to stay, and gone: %s.\n", strings.Join(c.Others, ", "))
+	}
+}
+
+// summary says in a line what comes of it.
+func (a *answer) summary() string {
+	if a.owner.kind != deploymentKind {
+		return a.sets[0].verdict()
+	}
+	text := number(int(a.replicas), "replica") + " wanted"
+	if !a.asked {
+		text += " by its spec.replicas"
+	}
+	switch {
+	case len(a.sets) == 0:
+		return text + ": it has no ReplicaSet with pods"
+	case a.replicas == 0 && a.how != deployment.Unscaled:
+		return text + ": no ReplicaSet keeps any."
+	case a.how == deployment.Unscaled && len(a.sets) == 1 && *a.sets[0].owner.replicas == a.replicas:
+		return text + ": it has them, and no rollout is under way."
+	}
+	return text + ": " + map[deployment.How]string{
+		deployment.Unscaled:    "its ReplicaSets keep their sizes. What its rollout still does is not foreseen.",
+		deployment.Whole:       "all in one ReplicaSet.",
+		deployment.Finished:    "the rollout is done, and what older ReplicaSets still have goes.",
+		deployment.Proportions: "a rollout is under way, so each ReplicaSet is sized in proportion, surge included. What the rollout does next is not foreseen.",
+	}[a.how]
+}
+
+// fate says whether the pod at a place of the order goes.
+func (d *decision) fate(place int) string {
+	switch {
+	case !d.certain(place):
+		return d.tie.String()
+	case place < d.goes():
+		return "yes"
+	}
+	return "no"
+}
+
+// String says how many pods go of how many.
+func (t *tie) String() string {
+	if t == nil {
+		return ""
+	}
+	return fmt.Sprintf("%d of %d", t.goes, t.to-t.from)
+}
+
+// because says what decided between a pod of the order and the next.
+func (d *decision) because(i int) string {
+	if i == len(d.order)-1 {
+		return "the last one"
+	}
+	return inWords(d.order[i])
+}
+
+// inWords is what the victim's own Explain says, without UIDs, which fill the
+// line and tell nobody anything.
+func inWords(v podrank.Victim[*corev1.Pod]) string {
+	if v.Criterion == podrank.UID {
+		return "UID, as nothing else differs"
+	}
+	return v.Explain()
+}
+
+// verdict says in a line what is to be created or deleted.
+func (d *decision) verdict() string {
+	have := number(len(d.plan.Claims.Owned)+len(d.plan.Claims.Adopt)-d.gone, "pod")
+	wanted := fmt.Sprintf("%d wanted", d.replicas)
+	if !d.asked {
+		wanted += " by its spec.replicas"
+	}
+	return have + ", " + wanted + ": " + d.action()
+}
+
+func (d *decision) action() string {
+	switch goes := d.goes() - d.gone; {
+	case d.plan.Blocked.Reason != "":
+		return "nothing to create or delete, as the " + string(d.plan.Blocked.Reason)
+	case d.plan.Scale.Create > 0:
+		return fmt.Sprintf("create %d", d.plan.Scale.Create)
+	case goes > 0:
+		return fmt.Sprintf("delete %d", goes)
+	}
+	return "nothing to create or delete"
+}
+
+func number(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}

@@ -1,0 +1,206 @@
+// Copyright The replicakit Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"testing/iotest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+)
+
+const (
+	jsonSet   = `{"apiVersion":"apps/v1","kind":"ReplicaSet","metadata":{"namespace":"shop","name":"web"}}`
+	jsonPod   = `{"apiVersion":"v1","kind":"Pod","metadata":{"namespace":"shop","name":"web-a"}}`
+	jsonOther = `{"apiVersion":"apps/v1","kind":"StatefulSet","metadata":{"namespace":"shop","name":"web"},"spec":{"replicas":"many"}}`
+	yamlSet   = "apiVersion: apps/v1\nkind: ReplicaSet\nmetadata:\n  namespace: shop\n  name: web\n"
+	yamlPod   = "apiVersion: v1\nkind: Pod\nmetadata:\n  namespace: shop\n  name: web-a\n"
+)
+
+func TestReadsEveryFormThatKubectlPrints(t *testing.T) {
+	t.Parallel()
+	for name, input := range map[string]string{
+		"list":                        `{"apiVersion":"v1","kind":"List","items":[` + jsonSet + "," + jsonPod + `]}`,
+		"objects back to back":        jsonSet + jsonPod,
+		"objects on lines":            "\n" + jsonSet + "\n\n" + jsonPod + "\n",
+		"JSON documents":              jsonSet + "\n---\n" + jsonPod,
+		"YAML documents":              "---\n" + yamlSet + "---\n" + yamlPod + "---\n",
+		"YAML documents and comments": "# saved\n---\n# sets\n---\n" + yamlSet + "--- # pods\n" + yamlPod,
+		"YAML and JSON documents":     yamlSet + "---\n" + jsonPod,
+		"Windows lines":               strings.ReplaceAll(yamlSet+"---\n"+yamlPod, "\n", "\r\n"),
+		"byte order mark":             "\ufeff" + yamlSet + "---\n" + yamlPod,
+		"byte order mark and JSON":    "\ufeff" + jsonSet + "\n---\n" + jsonPod,
+		"YAML list":                   "apiVersion: v1\nkind: List\nitems:\n- " + jsonSet + "\n- " + jsonPod,
+		"lists of a list":             `{"apiVersion":"v1","kind":"List","items":[{"apiVersion":"v1","kind":"List","items":[` + jsonSet + `]},` + jsonPod + `]}`,
+		"other kinds are passed over": jsonOther + jsonSet + jsonPod,
+		"typed lists, whose items need not tell their type": `{"apiVersion":"apps/v1","kind":"ReplicaSetList","items":[{"metadata":{"namespace":"shop","name":"web"}}]}` +
+			`{"apiVersion":"v1","kind":"PodList","items":[{"metadata":{"namespace":"shop","name":"web-a"}}]}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			assertReadsBoth(t, input, "-")
+		})
+	}
+}
+
+// assertReadsBoth checks that the set and the pod are found in the files.
+func assertReadsBoth(t *testing.T, stdin string, files ...string) {
+	t.Helper()
+	cmd := &options{IOStreams: genericiooptions.IOStreams{In: strings.NewReader(stdin)}, files: genericclioptions.FileNameFlags{}}
+	objs, err := cmd.readFiles(files)
+	require.NoError(t, err)
+	assert.Equal(t, "rs/web", listed(objs.owners(), ""))
+	require.Len(t, objs.pods, 1)
+	assert.Equal(t, "web-a", objs.pods[0].Name)
+}
+
+func TestReadsSeveralFiles(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(dir+"/sets.json", []byte(jsonSet), 0o600))
+	require.NoError(t, os.WriteFile(dir+"/notes.txt", []byte("no manifest"), 0o600))
+	assertReadsBoth(t, yamlPod, dir+"/sets.json", "-")
+	assertReadsBoth(t, yamlPod, dir, "-")
+}
+
+func TestRefusesInputWithoutAnAnswer(t *testing.T) {
+	t.Parallel()
+	data, err := os.ReadFile(fleet)
+	require.NoError(t, err)
+	edited := func(old, text string) string {
+		require.Contains(t, web, old)
+		return strings.Replace(web, old, text, 1)
+	}
+	documents := strings.Split(web, "---")
+	for name, tt := range map[string]struct {
+		input string
+		args  []string
+		want  string
+	}{
+		"empty":              {"", nil, "nothing in standard input: expected what 'kubectl get deployments,rs,pods -o json' prints"},
+		"blank":              {" \n\n", nil, "nothing in standard input: expected"},
+		"comments alone":     {"# nothing\n---\nnull\n", nil, "nothing in standard input: expected"},
+		"a login page":       {"<!DOCTYPE html>\n<html>\n<title>Sign in: proxy</title>\n", nil, "error parsing standard input: error converting YAML to JSON: yaml: line 3"},
+		"text":               {"No resources found", nil, `unable to decode "standard input": couldn't get version/kind; json parse error`},
+		"an array":           {"[1]", nil, `unable to decode "standard input": couldn't get version/kind; json parse error`},
+		"another JSON":       {`{"name":"web"}`, nil, `unable to decode "standard input": Object 'Kind' is missing in '{"name":"web"}'`},
+		"no items":           {`{"apiVersion":"v1","kind":"List","items":[]}`, nil, "no Deployment, ReplicaSet or ReplicationController in the input, which holds nothing"},
+		"other kinds":        {jsonOther + jsonOther + jsonPod, nil, "no Deployment, ReplicaSet or ReplicationController in the input, which holds 1 Pod, 2 other objects"},
+		"items of no list":   {`{"apiVersion":"v1","kind":"List","items":{}}`, nil, "json: cannot unmarshal object into Go struct field List.items"},
+		"null among items":   {`{"apiVersion":"v1","kind":"List","items":[null]}`, nil, "standard input: items[0]: Object 'Kind' is missing in ''"},
+		"cut in an object":   {string(data[:4000]), nil, "error parsing standard input: unexpected EOF"},
+		"cut in a string":    {jsonSet + jsonPod[:30], nil, "error parsing standard input: unexpected EOF"},
+		"garbage behind":     {jsonSet + "\nERROR: no route", nil, "Object 'Kind' is missing in '{\"ERROR\":\"no route\"}'"},
+		"YAML put together":  {yamlSet + yamlPod, nil, "no Deployment, ReplicaSet or ReplicationController in the input, which holds 1 Pod"},
+		"a wrong separator":  {yamlSet + "---- pods\n" + yamlPod, nil, "standard input: invalid Yaml document separator"},
+		"text for a number":  {edited("replicas: 1", "replicas: one"), nil, `unable to decode "standard input": json: cannot unmarshal string into Go struct field ReplicaSetSpec.spec.replicas of type int32`},
+		"number for a text":  {edited("nodeName: node-1", "nodeName: 1"), nil, `unable to decode "standard input": json: cannot unmarshal number into Go struct field PodSpec.spec.nodeName of type string`},
+		"number for a name":  {edited("name: web", "name: 1"), nil, "json: cannot unmarshal number into Go struct field ObjectMeta.metadata.name of type string"},
+		"a wrong time":       {edited("2026-11-21T11:00:00Z", "yesterday"), nil, `unable to decode "standard input": parsing time "yesterday"`},
+		"no UID":             {edited(", uid: rs-1}", "}"), nil, "ReplicaSet shop/web: metadata.uid is empty"},
+		"no replicas":        {edited("replicas: 1", "replicas: null"), []string{"--replicas=1"}, `ReplicaSet "shop/web": spec.replicas is nil`},
+		"negative replicas":  {edited("replicas: 1", "replicas: -1"), nil, `ReplicaSet "shop/web": replicas -1 is negative`},
+		"no selector":        {edited("  selector: {matchLabels: {app: web}}\n", ""), nil, `"shop/web": selector is nil`},
+		"an empty selector":  {edited("{matchLabels: {app: web}}", "{}"), nil, `"shop/web": selector is empty`},
+		"a wrong selector":   {edited("{matchLabels: {app: web}}", "{matchExpressions: [{key: app, operator: Near}]}"), nil, `"shop/web": `},
+		"another template":   {edited("{metadata: {labels: {app: web}}}", "{metadata: {labels: {app: api}}}"), nil, `ReplicaSet "shop/web": template labels "app=api" do not match selector "app=web"`},
+		"a pod twice":        {web + "---" + documents[1], nil, `ReplicaSet "shop/web": child "shop/web-a" (a) is listed twice`},
+		"a ReplicaSet twice": {web + "---" + documents[0], nil, "ReplicaSet shop/web is in the input twice"},
+		"an unknown name":    {web, []string{"api"}, "no Deployment, ReplicaSet or ReplicationController api in the input, which holds rs/web\n"},
+		"another kind":       {web, []string{"deploy/web"}, "no Deployment web in the input, which holds rs/web\n"},
+		"another namespace":  {web, []string{"rs", "-n", "bank"}, "no ReplicaSet of namespace bank in the input, which holds rs/web -n shop\n"},
+		"other labels":       {web, []string{"-l", "app=api"}, "no Deployment, ReplicaSet or ReplicationController with labels app=api in the input"},
+		"several, no name":   {web + "---" + strings.ReplaceAll(documents[0], "shop", "bank"), []string{"web"}, "more than one can be meant, name one of these: rs/web -n shop, rs/web -n bank\n"},
+		"a crowd, no name":   {crowdOfSets(25), nil, "rs/set-18, rs/set-19, and 5 more\n"},
+		"a missing file":     {"", []string{"-f", "testdata/none.json"}, `the path "testdata/none.json" does not exist`},
+		"an empty directory": {"", []string{"-f", "testdata/fuzz"}, "error reading [testdata/fuzz]: recognized file extensions are [.json .yaml .yml]"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got := try(tt.input, tt.args...)
+			assert.Equal(t, 1, got.code)
+			assert.Empty(t, got.stdout)
+			assert.True(t, strings.HasPrefix(got.stderr, "error: "), got.stderr)
+			assert.Contains(t, got.stderr, tt.want)
+		})
+	}
+}
+
+func crowdOfSets(n int) string {
+	var input strings.Builder
+	for i := range n {
+		input.WriteString("---" + strings.ReplaceAll(strings.Split(web, "---")[0], "name: web", fmt.Sprintf("name: set-%d", i)))
+	}
+	return input.String()
+}
+
+func TestAnAmbiguousNameIsSettledByItsNamespace(t *testing.T) {
+	t.Parallel()
+	input := web + "---" + strings.ReplaceAll(strings.Split(web, "---")[0], "shop", "bank")
+	for _, args := range [][]string{{"rs/web", "-n", "shop"}, {"web", "-n", "shop"}, {"-nshop"}} {
+		got := try(input, args...)
+		assert.Equal(t, 0, got.code, got.stderr)
+		assert.Contains(t, got.stdout, "ReplicaSet shop/web at ", args)
+	}
+}
+
+func TestRefusesInputThatIsIncomplete(t *testing.T) {
+	t.Parallel()
+	set, _, _ := strings.Cut(web, "---")
+	const why = "0 pods of ReplicaSet shop/web were read, and its status counts 2: the input is incomplete (--allow-incomplete answers anyway)\n"
+	for _, format := range []string{"wide", "name", "json", "svg"} {
+		assert.Equal(t, result{1, "", "error: " + why}, try(set, "--replicas=2", "-o", format))
+	}
+	got := try(set, "--replicas=2", "--allow-incomplete")
+	assert.Equal(t, 0, got.code)
+	assert.Contains(t, got.stdout, "0 pods, 2 wanted: create 2")
+	assert.Equal(t, "note: "+why, got.stderr)
+	half := strings.Replace(shopRollout, "  template: {metadata: {labels: {app: web}}, spec: {priority: 3}}", "  template: {metadata: {labels: {app: web}}, spec: {priority: 3}}\nstatus: {replicas: 6}", 1)
+	assert.Contains(t, try(half, "deployment/web").stderr, "error: 5 pods of Deployment shop/web were read, and its status counts 6: ")
+}
+
+type brokenPipe struct{}
+
+func (brokenPipe) Write([]byte) (int, error) { return 0, errors.New("no space left") }
+
+func TestTellsOfFailedReadsAndWrites(t *testing.T) {
+	t.Parallel()
+	var stderr bytes.Buffer
+	streams := genericiooptions.IOStreams{In: strings.NewReader(web), Out: brokenPipe{}, ErrOut: &stderr}
+	assert.Equal(t, 1, run(t.Context(), []string{"-f=-"}, streams, time.Now))
+	assert.Equal(t, "error: no space left\n", stderr.String())
+	assert.Contains(t, ask(t.Context(), iotest.ErrReader(errors.New("gone")), "-f=-").stderr, "error: error parsing standard input: gone\n")
+}
+
+func FuzzRead(f *testing.F) {
+	for _, seed := range []string{
+		web, jsonSet + jsonPod, yamlSet + "---\n" + yamlPod, jsonOther, "", "# nothing", "[1]", `{"kind":"List","items":[null]}`,
+		`{"kind":"PodList","items":[{}]}`, "a: &a [*a]", jsonSet + " garbage", "---x",
+	} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, input string) {
+		for _, format := range []string{"", "wide", "json", "yaml", "name", "svg"} {
+			got := try(input, "-o", format)
+			if got.code == 0 {
+				if format == "svg" {
+					wellFormed(t, got.stdout)
+				}
+				continue
+			}
+			assert.Equal(t, 1, got.code)
+			assert.Empty(t, got.stdout)
+			assert.Contains(t, got.stderr, "error: ")
+		}
+	})
+}

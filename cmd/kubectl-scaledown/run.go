@@ -1,0 +1,229 @@
+// Copyright The replicakit Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"time"
+
+	"golang.org/x/term"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/cli-runtime/pkg/printers"
+)
+
+// run reads, decides and prints, once or again and again.
+func (o *options) run(ctx context.Context) error {
+	asked, last := o.at, ""
+	for {
+		o.at = asked
+		objs, answers, err := o.answers(ctx)
+		if err != nil {
+			return err
+		}
+		if now := signature(answers); now != last {
+			last = now
+			if err := o.print(objs, answers); err != nil {
+				return err
+			}
+		}
+		if !o.watch {
+			return nil
+		}
+		if err := o.changed(ctx, objs); err != nil {
+			return err
+		}
+		select {
+		case <-time.After(time.Second): // many changes come at once
+		case <-ctx.Done():
+			return ended(ctx)
+		}
+	}
+}
+
+// answers reads until the input is complete: what a cluster counts may be behind.
+func (o *options) answers(ctx context.Context) (*objects, []answer, error) {
+	for tries := 1; ; tries++ {
+		objs, err := o.read(ctx, *o.files.Filenames)
+		if err != nil {
+			return nil, nil, err
+		}
+		if len(o.after) > 0 {
+			if objs.after, err = o.read(ctx, o.after); err != nil {
+				return nil, nil, err
+			}
+		}
+		answers, err := o.answersFrom(objs)
+		if err != nil {
+			return nil, nil, err
+		}
+		var missing []error
+		for _, a := range answers {
+			missing = append(missing, a.incomplete())
+		}
+		err = errors.Join(missing...)
+		if err == nil || o.allowIncomplete {
+			if err != nil {
+				objs.notes = append(objs.notes, err.Error())
+			}
+			return objs, answers, nil
+		}
+		if !o.live() || tries == 5 {
+			return nil, nil, err
+		}
+		select {
+		case <-time.After(time.Second):
+		case <-ctx.Done():
+			return nil, nil, ended(ctx)
+		}
+	}
+}
+
+func (o *options) answersFrom(objs *objects) ([]answer, error) {
+	if o.at.IsZero() {
+		o.at = o.now() // after reading, which takes its time
+		if len(o.after) > 0 {
+			o.at = objs.newest()
+		}
+	}
+	if err := o.ask(objs); err != nil {
+		return nil, err
+	}
+	slices.SortFunc(objs.pods, byUID) // the plan keeps the order, which shall not be that of the dump
+	owners, err := objs.find(o)
+	if err != nil {
+		return nil, err
+	}
+	if format := *o.format.OutputFormat; len(owners) > 1 && (format == "name" || format == "svg" || o.pod != "" || objs.after != nil) {
+		return nil, fmt.Errorf("-o name, -o svg, --pod and --compare are about one: name one of these: %s", listed(owners, ""))
+	}
+	var answers []answer
+	for _, w := range owners {
+		steps := o.steps
+		if objs.after != nil && steps == nil {
+			if steps, err = wantedAfter(objs.after, w); err != nil {
+				return nil, err
+			}
+		}
+		each, err := o.decide(objs, w, steps)
+		if err != nil {
+			return nil, err
+		}
+		answers = append(answers, each...)
+	}
+	return answers, nil
+}
+
+// signature tells two answers apart, without the ages of pods.
+func signature(answers []answer) string {
+	var text bytes.Buffer
+	for _, a := range answers {
+		fmt.Fprintln(&text, a.owner, a.summary())
+		for _, d := range a.sets {
+			fmt.Fprintln(&text, d.owner, d.verdict(), d.tie)
+			for _, v := range d.plan.Scale.Delete {
+				fmt.Fprintln(&text, v.Object.UID)
+			}
+		}
+	}
+	return text.String()
+}
+
+// print writes an answer whole or not at all.
+func (o *options) print(objs *objects, answers []answer) error {
+	var out bytes.Buffer
+	var err error
+	switch format := *o.format.OutputFormat; {
+	case objs.after != nil && format == "":
+		answers[0].printComparison(&out, objs.after)
+	case format == "name":
+		err = o.printNames(&out, answers)
+	case format == "svg":
+		printPicture(&out, answers[len(answers)-1], o.explain)
+	case (format == "" || format == "wide") && *o.format.TemplatePrinterFlags.TemplateArgument == "":
+		err = o.printTables(&out, objs, answers)
+	default:
+		err = o.printObjects(&out, objs, answers)
+	}
+	if err != nil {
+		return err
+	}
+	for _, a := range answers {
+		objs.notes = append(objs.notes, a.notes()...)
+	}
+	if out.Len() == 0 {
+		objs.notes = append(objs.notes, answers[0].summary())
+	}
+	for _, note := range slices.Compact(objs.notes) {
+		say(o.ErrOut, "note: %s\n", note)
+	}
+	_, err = out.WriteTo(o.Out)
+	return err
+}
+
+// colours reports whether a terminal shows what is printed.
+func (o *options) colours() bool {
+	file, ok := o.Out.(*os.File)
+	return ok && term.IsTerminal(int(file.Fd())) && os.Getenv("NO_COLOR") == ""
+}
+
+// printNames writes the pods that go as kubectl does, the first to go first.
+func (o *options) printNames(out *bytes.Buffer, answers []answer) error {
+	for _, a := range answers {
+		for _, d := range a.sets {
+			if d.tie != nil && !o.allowTies {
+				return fmt.Errorf("%s: %d of the %s that go are drawn from %d, and it cannot be known which (--allow-ties prints one choice): %s",
+					d.owner, d.tie.goes, number(d.goes(), "pod"), d.tie.to-d.tie.from, d.tie.cause)
+			}
+			for _, victim := range d.plan.Scale.Delete[d.gone:] {
+				named := &corev1.Pod{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}, ObjectMeta: metav1.ObjectMeta{Name: victim.Object.Name}}
+				if err := (&printers.NamePrinter{}).PrintObj(named, out); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// printObjects writes what kubectl's printers make of the answers.
+func (o *options) printObjects(out *bytes.Buffer, objs *objects, answers []answer) error {
+	printer, err := o.format.ToPrinter()
+	if err != nil {
+		return err
+	}
+	list := &unstructured.UnstructuredList{Object: map[string]any{"apiVersion": "v1", "kind": "List"}}
+	for _, a := range answers {
+		object, err := a.object(objs, o)
+		if err != nil {
+			return err
+		}
+		fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&object)
+		if err != nil {
+			return err
+		}
+		list.Items = append(list.Items, unstructured.Unstructured{Object: fields})
+	}
+	if len(list.Items) == 1 {
+		return printer.PrintObj(&list.Items[0], out)
+	}
+	return printer.PrintObj(list, out)
+}
+
+// wantedAfter returns how many replicas the owner wants in a later dump.
+func wantedAfter(after *objects, w owner) ([]int32, error) {
+	for _, later := range after.owners() {
+		if later.kind == w.kind && later.GetNamespace() == w.GetNamespace() && later.GetName() == w.GetName() && later.replicas != nil {
+			return []int32{*later.replicas}, nil
+		}
+	}
+	return nil, fmt.Errorf("--compare: no %s with spec.replicas in the later dump: say --replicas", w)
+}

@@ -1,0 +1,226 @@
+// Copyright The replicakit Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/replicakit/replicakit/replicas"
+	"github.com/replicakit/replicakit/selector"
+)
+
+// A kind is one that can be asked about.
+type kind struct {
+	name   string
+	short  string   // as kubectl users say it
+	words  []string // what else they say
+	groups []string // what may follow each, behind a dot
+}
+
+var (
+	deploymentKind            = &kind{"Deployment", "deployment", []string{"deployment", "deployments", "deploy"}, []string{"", "apps", "v1.apps"}}
+	replicaSetKind            = &kind{"ReplicaSet", "rs", []string{"rs", "replicaset", "replicasets"}, []string{"", "apps", "v1.apps"}}
+	replicationControllerKind = &kind{"ReplicationController", "rc", []string{"rc", "replicationcontroller", "replicationcontrollers"}, []string{"", "v1", "v1."}}
+
+	kinds = []*kind{deploymentKind, replicaSetKind, replicationControllerKind}
+)
+
+// kindOf returns the kind that kubectl users call so, or nil.
+func kindOf(word string) *kind {
+	resource, group, _ := strings.Cut(strings.ToLower(word), ".")
+	for _, k := range kinds {
+		if slices.Contains(k.words, resource) && slices.Contains(k.groups, group) {
+			return k
+		}
+	}
+	return nil
+}
+
+// foreign says why a kind cannot be asked about, and what to do.
+func foreign(word string) error {
+	why := "it does not rank pods to scale down"
+	switch resource, _, _ := strings.Cut(strings.ToLower(word), "."); resource {
+	case "sts", "statefulset", "statefulsets":
+		why = "it removes its highest ordinals first"
+	case "ds", "daemonset", "daemonsets":
+		why = "it has a pod on each node, and no number"
+	case "po", "pod", "pods":
+		why = "ask about what owns it"
+	}
+	var words []string
+	for _, k := range kinds {
+		words = append(words, k.words...)
+	}
+	return fmt.Errorf("cannot tell for kind %q%s: %s; ask for deployment/NAME, rs/NAME or rc/NAME, and give a namespace with -n",
+		word, didYouMean(strings.ToLower(word), words, ""), why)
+}
+
+// An owner is an object that can be asked about.
+type owner struct {
+	metav1.Object
+
+	kind     *kind
+	replicas *int32
+	counted  int32 // pods by its status
+}
+
+func (o owner) String() string { return o.kind.name + " " + o.GetNamespace() + "/" + o.GetName() }
+
+// spec returns what a ReplicaSet or a ReplicationController wants, and the pods
+// that count when nodes are compared.
+func (o owner) spec(objs *objects) (spec replicas.Spec, err error) {
+	switch obj := o.Object.(type) {
+	case *appsv1.ReplicaSet:
+		spec, err = replicas.ReplicaSetSpec(obj)
+		spec.Related = replicas.Related(obj, objs.replicaSets, selector.ForReplicaSet, objs.pods)
+	case *corev1.ReplicationController:
+		spec, err = replicas.ReplicationControllerSpec(obj)
+		spec.Related = replicas.Related(obj, objs.controllers, selector.ForReplicationController, objs.pods)
+	}
+	return spec, err
+}
+
+func ofReplicaSet(rs *appsv1.ReplicaSet) owner {
+	return owner{rs, replicaSetKind, rs.Spec.Replicas, rs.Status.Replicas}
+}
+
+// owners returns all that can be asked about.
+func (o *objects) owners() []owner {
+	var owners []owner
+	for _, d := range o.deployments {
+		owners = append(owners, owner{d, deploymentKind, d.Spec.Replicas, d.Status.Replicas})
+	}
+	for _, rs := range o.replicaSets {
+		owners = append(owners, ofReplicaSet(rs))
+	}
+	for _, rc := range o.controllers {
+		owners = append(owners, owner{rc, replicationControllerKind, rc.Spec.Replicas, rc.Status.Replicas})
+	}
+	return owners
+}
+
+// find returns the only owner that the options can mean, or all of them if they may mean several.
+func (o *objects) find(opts *options) ([]owner, error) {
+	all := o.owners()
+	if len(all) == 0 {
+		return nil, fmt.Errorf("no Deployment, ReplicaSet or ReplicationController in %s, which holds %s", o.origin, o.summary())
+	}
+	found := filter(all, opts.means)
+	if opts.name == "" {
+		found = likely(found)
+	}
+	if len(found) == 0 {
+		return nil, fmt.Errorf("no %s in %s, which holds %s%s", opts.wanted(), o.origin, listed(all, *opts.cluster.Namespace), opts.similar(all))
+	}
+	for i, w := range found[1:] {
+		if w.String() == found[i].String() {
+			return nil, fmt.Errorf("%s is in %s twice", w, o.origin)
+		}
+	}
+	if len(found) > 1 && !opts.several() {
+		return nil, fmt.Errorf("more than one can be meant, name one of these: %s", listed(found, found[0].GetNamespace()))
+	}
+	return found, nil
+}
+
+// similar asks whether the name should be that of another owner.
+func (o *options) similar(all []owner) string {
+	var names []string
+	for _, w := range all {
+		names = append(names, w.GetName())
+	}
+	if o.name == "" || slices.Contains(names, o.name) {
+		return ""
+	}
+	return didYouMean(o.name, names, "")
+}
+
+func (o *options) means(w owner) bool {
+	namespace := *o.cluster.Namespace
+	return (o.kind == nil || o.kind == w.kind) &&
+		(o.name == "" || o.name == w.GetName()) &&
+		(o.all || namespace == "" || namespace == w.GetNamespace()) &&
+		(o.selector == nil || o.selector.Matches(labels.Set(w.GetLabels())))
+}
+
+// wanted says in words what the options mean.
+func (o *options) wanted() string {
+	text := "Deployment, ReplicaSet or ReplicationController"
+	if o.kind != nil {
+		text = o.kind.name
+	}
+	if o.name != "" {
+		text += " " + o.name
+	}
+	if o.selector != nil {
+		text += " with labels " + o.selector.String()
+	}
+	if namespace := *o.cluster.Namespace; namespace != "" && !o.all {
+		text += " of namespace " + namespace
+	}
+	return text
+}
+
+// likely drops owners that nobody means who gives no name: those that belong to
+// another one, and those without replicas, such as old revisions, if others are
+// left.
+func likely(owners []owner) []owner {
+	uids := map[any]bool{}
+	for _, w := range owners {
+		uids[w.GetUID()] = w.GetUID() != ""
+	}
+	top := filter(owners, func(w owner) bool {
+		above := metav1.GetControllerOfNoCopy(w)
+		return above == nil || !uids[above.UID]
+	})
+	busy := filter(top, func(w owner) bool { return w.counted > 0 || w.replicas == nil || *w.replicas != 0 })
+	if len(busy) == 0 {
+		return top
+	}
+	return busy
+}
+
+// listed lists the owners for an error as one would ask for them, twenty at most:
+// with their namespaces, if there are several, or not the one that was asked for.
+func listed(owners []owner, namespace string) string {
+	const most = 20
+	namespace = cmp.Or(namespace, owners[0].GetNamespace())
+	elsewhere := slices.ContainsFunc(owners, func(w owner) bool { return w.GetNamespace() != namespace })
+	var list []string
+	for _, w := range owners {
+		text := w.kind.short + "/" + w.GetName()
+		if elsewhere {
+			text += " -n " + w.GetNamespace()
+		}
+		list = append(list, text)
+	}
+	return some(list, most)
+}
+
+// some joins the first words of a list, and counts the others.
+func some(list []string, most int) string {
+	if more := len(list) - most; more > 0 {
+		list = append(slices.Clone(list[:most]), fmt.Sprintf("and %d more", more))
+	}
+	return strings.Join(list, ", ")
+}
+
+// filter returns the items to keep in a new slice.
+func filter[T any](items []T, keep func(T) bool) []T {
+	var kept []T
+	for _, item := range items {
+		if keep(item) {
+			kept = append(kept, item)
+		}
+	}
+	return kept
+}
