@@ -5,7 +5,6 @@ package podrank
 
 import (
 	"cmp"
-	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -39,7 +38,7 @@ func (s ActivePods) Less(i, j int) bool {
 }
 
 // early are the six criteria, restarts being in two.
-var early = columnsOf(Unassigned(), Phase(), NotReady(), ReadyTime(), Restarts(), SidecarRestarts(), CreationTime())
+var early = []Criterion[*corev1.Pod]{Unassigned(), Phase(), NotReady(), ReadyTime(), Restarts(), SidecarRestarts(), CreationTime()}
 
 // ActivePodsWithRanks sorts pods by Kubernetes' order, as the package comment
 // describes it. The pod to delete first comes first. Swap moves a pod with its
@@ -98,8 +97,8 @@ func (s ActivePodsWithRanks) Less(i, j int) bool {
 // The criteria of Kubernetes() beside Colocation, in whose place the ranks are.
 var (
 	colocation = index(kubernetes.criteria, "colocation")
-	beforeRank = columnsOf(kubernetes.criteria[:colocation]...)
-	afterRank  = columnsOf(kubernetes.criteria[colocation+1:]...)
+	beforeRank = kubernetes.criteria[:colocation]
+	afterRank  = kubernetes.criteria[colocation+1:]
 )
 
 func (s ActivePodsWithRanks) rank(i int) int {
@@ -109,21 +108,21 @@ func (s ActivePodsWithRanks) rank(i int) int {
 	return 0
 }
 
-func columnsOf(criteria ...Criterion[*corev1.Pod]) (columns []*column[*corev1.Pod]) {
-	for _, c := range criteria {
-		columns = append(columns, c.open(Facts[*corev1.Pod]{}))
+// comparePods compares two pods by criteria that count nothing.
+func comparePods(criteria []Criterion[*corev1.Pod], p, q *corev1.Pod, now time.Time) int {
+	var two struct { // one allocation
+		facts Facts[*corev1.Pod]
+		pods  [2]*corev1.Pod
+		objs  [2]weighed
 	}
-	return columns
-}
-
-// comparePods compares two pods by columns that count nothing.
-func comparePods(columns []*column[*corev1.Pod], p, q *corev1.Pod, now time.Time) int {
-	pods, words := []*corev1.Pod{p, q}, make([]int64, 4)
-	for _, col := range columns {
-		clear(words)
-		col.weigh(now, 0, pods, cells{width: 2, words: words, minor: col.minor})
-		if c := slices.Compare(words[:2], words[2:]); c != 0 {
-			return c
+	two.pods[0], two.pods[1], two.objs[1].place = p, q, 1
+	two.facts = Facts[*corev1.Pod]{Now: now, Objects: two.pods[:]}
+	for _, c := range criteria {
+		for _, weigh := range c.open(two.facts).weigh {
+			weigh(&two.facts, two.objs[:])
+			if c := cmp.Compare(two.objs[0].weight, two.objs[1].weight); c != 0 {
+				return c
+			}
 		}
 	}
 	return 0

@@ -20,13 +20,12 @@ import (
 func NotAvailable(minReadySeconds int32) Criterion[*corev1.Pod] {
 	available := func(now time.Time, p *corev1.Pod) bool { return pod.IsAvailable(p, minReadySeconds, now) }
 	col := &column[*corev1.Pod]{
-		bits: 1,
-		weigh: each(func(now time.Time, p *corev1.Pod) int64 {
+		weigh: []weigher[*corev1.Pod]{eachAt(func(p *corev1.Pod, now time.Time) int64 {
 			if available(now, p) {
 				return 1
 			}
 			return 0
-		}),
+		})},
 		value: func(now time.Time, _ int, p *corev1.Pod) string {
 			if available(now, p) {
 				return "available"

@@ -28,8 +28,8 @@ func BenchmarkSelect(b *testing.B) {
 	}
 }
 
-// BenchmarkFloor is what no choice of pods can be faster than: it reads of each
-// pod, once, all that the order looks at, and counts the nodes.
+// BenchmarkFloor is what no choice of pods can be faster than: it reads of each pod,
+// once, what every choice looks at, and counts the nodes.
 func BenchmarkFloor(b *testing.B) {
 	for _, n := range []int{10, 500, 5_000, 50_000} {
 		pods := podtest.Fleet(n, n/10, 1)
@@ -42,24 +42,13 @@ func BenchmarkFloor(b *testing.B) {
 	}
 }
 
-func readOnce(pods []*corev1.Pod) (sum int64, nodes map[string]int) {
+func readOnce(pods []*corev1.Pod) (sum int, nodes map[string]int) {
 	nodes = make(map[string]int, min(len(pods), 512))
 	for _, p := range pods {
 		nodes[p.Spec.NodeName]++
-		sum += int64(len(p.Status.Phase)+len(p.UID)+len(p.Annotations[corev1.PodDeletionCost])) + p.CreationTimestamp.Unix()
-		if p.DeletionTimestamp != nil {
+		if p.Status.Phase == corev1.PodRunning && p.DeletionTimestamp == nil {
 			sum++
 		}
-		for i := range p.Status.Conditions {
-			if c := &p.Status.Conditions[i]; c.Type == corev1.PodReady {
-				sum += int64(len(c.Status)) + c.LastTransitionTime.Unix()
-				break
-			}
-		}
-		for i := range p.Status.ContainerStatuses {
-			sum += int64(p.Status.ContainerStatuses[i].RestartCount)
-		}
-		sum += int64(len(p.Status.InitContainerStatuses))
 	}
 	return sum, nodes
 }

@@ -4,12 +4,13 @@
 package podrank
 
 import (
-	"math/bits"
 	"strconv"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/replicakit/replicakit/internal/distinct"
 	"github.com/replicakit/replicakit/internal/pod"
 )
 
@@ -22,19 +23,12 @@ func Colocation() Criterion[*corev1.Pod] {
 		if len(facts.Related) == 0 {
 			return equal[*corev1.Pod]()
 		}
-		c := newCensus(facts.Objects, facts.Related)
-		nodes := make([]int32, len(facts.Objects))
-		most := len(facts.Related)
+		count := sync.OnceValue(func() *census { return newCensus(facts.Related) })
 		return &column[*corev1.Pod]{
-			bits:  bits.Len(uint(most)),
-			weigh: eachPlace(func(i int, _ *corev1.Pod) { nodes[i] = c.visit(i) }),
-			settle: func() weights {
-				c.finish()
-				return func(i int) (int64, int64) { return int64(most) - int64(c.active[nodes[i]]), 0 } // (R6)
-			},
-			value: func(_ time.Time, i int, _ *corev1.Pod) string { return strconv.Itoa(int(c.active[nodes[i]])) },
-			phrase: func(_ time.Time, i int, p *corev1.Pod) (phrase, detail string) {
-				if c.active[nodes[i]] == 1 {
+			weigh: []weigher[*corev1.Pod]{each(func(p *corev1.Pod) int64 { return -int64(count().on(p.Spec.NodeName)) })}, // (R6)
+			value: func(_ time.Time, _ int, p *corev1.Pod) string { return strconv.Itoa(count().on(p.Spec.NodeName)) },
+			phrase: func(_ time.Time, _ int, p *corev1.Pod) (phrase, detail string) {
+				if count().on(p.Spec.NodeName) == 1 {
 					return victimHere + " replica on " + detailHere, nodeName(p)
 				}
 				return victimHere + " replicas on " + detailHere, nodeName(p)
@@ -63,60 +57,36 @@ func ColocationRanks(pods, related []*corev1.Pod) []int {
 	if len(pods) == 0 {
 		return nil
 	}
-	nodes := make([]int32, len(pods))
-	c := newCensus(pods, related)
+	c, ranks := newCensus(related), make([]int, len(pods))
 	for i, p := range pods {
 		if p != nil {
-			nodes[i] = c.visit(i)
+			ranks[i] = c.on(p.Spec.NodeName)
 		}
-	}
-	c.finish()
-	ranks := make([]int, len(pods))
-	for i, node := range nodes {
-		ranks[i] = int(c.active[node])
 	}
 	return ranks
 }
 
-// A census counts the active related pods on the nodes of pods (L5, L6).
+// A census counts the active pods on each node (L5, L6).
 type census struct {
-	pods, related []*corev1.Pod
-	numbers       map[string]int32 // of the nodes, from 1
-	active        []int32          // on the node of the number; 0 stands for no node of pods
+	nodes  *distinct.Table // of pods
+	active []int32         // at the index that nodes has
 }
 
-func newCensus(pods, related []*corev1.Pod) *census {
-	nodes := min(len(pods), 512)
-	return &census{pods: pods, related: related, numbers: make(map[string]int32, nodes), active: make([]int32, 1, 1+nodes)}
-}
-
-// visit returns the number of the node of pods[i]. The lists are often one: then
-// it counts the pod while it is at hand.
-func (c *census) visit(i int) (node int32) {
-	p := c.pods[i]
-	node, ok := c.numbers[p.Spec.NodeName]
-	if !ok {
-		node = int32(len(c.active))
-		c.numbers[p.Spec.NodeName] = node
-		c.active = append(c.active, 0)
-	}
-	if c.visits(i) && pod.IsActive(p) {
-		c.active[node]++
-	}
-	return node
-}
-
-// visits reports whether visit(i) counts related[i].
-func (c *census) visits(i int) bool {
-	return i < len(c.pods) && i < len(c.related) && c.related[i] == c.pods[i]
-}
-
-// finish counts the related pods that visit has not, when all pods are visited.
-func (c *census) finish() {
-	for i, p := range c.related {
-		if !c.visits(i) && pod.IsActive(p) {
-			c.active[c.numbers[p.Spec.NodeName]]++
+func newCensus(pods []*corev1.Pod) *census {
+	node := func(i int) string { return pods[i].Spec.NodeName }
+	c := &census{nodes: distinct.New(len(pods), node), active: make([]int32, len(pods))}
+	for i, p := range pods {
+		if pod.IsActive(p) {
+			c.active[c.nodes.Add(i)]++
 		}
 	}
-	c.active[0] = 0
+	return c
+}
+
+// on returns how many active pods there are on a node.
+func (c *census) on(node string) int {
+	if i := c.nodes.Find(node); i >= 0 {
+		return int(c.active[i])
+	}
+	return 0
 }

@@ -6,7 +6,6 @@ package podrank
 import (
 	"errors"
 	"fmt"
-	"math"
 	"strconv"
 	"strings"
 
@@ -30,7 +29,7 @@ func Cost[T metav1.Object](name, annotation string) Criterion[T] {
 		return int64(n)
 	}
 	phrase := strings.ReplaceAll(name, "-", " ") + " " + victimHere + " < " + survivorHere
-	c := number(name, phrase, 32, func(obj T) int64 { return weighCost(obj.GetAnnotations(), annotation) }, func(obj T) string { return strconv.FormatInt(cost(obj), 10) })
+	c := number(name, phrase, cost, func(obj T) string { return strconv.FormatInt(cost(obj), 10) })
 	if annotation == "" {
 		c.err = errors.New("annotation has no name")
 	}
@@ -57,12 +56,6 @@ func ParseDeletionCost(annotations map[string]string) (int32, error) {
 		return 0, fmt.Errorf("podrank: deletion cost %q is not a decimal number of 32 bits", annotations[corev1.PodDeletionCost])
 	}
 	return cost, nil
-}
-
-// weighCost weighs the cost that an annotation states, in 32 bits.
-func weighCost(annotations map[string]string, key string) int64 {
-	cost, _ := annotatedCost(annotations, key)
-	return int64(cost) - math.MinInt32
 }
 
 // annotatedCost returns the cost that an annotation states: 0 if there is none

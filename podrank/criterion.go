@@ -11,6 +11,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -40,24 +41,15 @@ type Facts[T any] struct {
 	Related []T
 }
 
-// A column is a criterion at work in one selection. Its weights are what is
-// compared, the lower going first: the major one, then the minor one. It is not
-// changed when it is made: selections may share it.
+// A column is a criterion at work in one selection. It is not changed when it is
+// made: selections may share it.
 type column[T any] struct {
-	// bits is how many bits the major weight has: 0 <= weight < 1<<bits. 0 means
-	// that it may be any number.
-	bits int
-	// weigh is called once for each object. What it puts into the cells does not
-	// count if there is settle or level.
-	weigh weigher[T]
-	// settle, if not nil, gives the weights in the end, when all objects are
-	// weighed.
-	settle func() weights
-	// level, if not nil, gives the weights in the end. It is called last, with
-	// the places of all objects as the other criteria order them.
-	level func(sorted []int32) weights
-	// minor reports that minor weights are not all 0; bits is then 0.
-	minor bool
+	// weigh are asked one after the other, each about the objects that the one
+	// before left equal.
+	weigh []weigher[T]
+	// level, if not nil, returns the only weigher. It is called before all others are
+	// asked, with the places of all objects as the other criteria order them.
+	level func(sorted []int32) weigher[T]
 	// value says what the criterion looks at in the object.
 	value func(now time.Time, i int, obj T) string
 	// phrase is how a decision is told, if not as Criterion.phrase has it, and what
@@ -65,40 +57,38 @@ type column[T any] struct {
 	phrase func(now time.Time, i int, obj T) (phrase, detail string)
 }
 
-type weights func(i int) (major, minor int64)
+// A weigher weighs a few objects. The object with the lower weight goes first.
+type weigher[T any] func(facts *Facts[T], objs []weighed)
 
-// A weigher puts the weights of a few objects into their cells. The objects follow
-// each other in Facts.Objects, the first one at the place from: one call for a few
-// costs less than one for each, and a loop that does little has the processor read
-// several objects at once.
-type weigher[T any] func(now time.Time, from int, objs []T, into cells)
+// weighed is an object, by its place in Facts.Objects, and its weight.
+type weighed struct {
+	weight int64
+	place  int32
+}
 
-// each weighs by one number for each object.
-func each[T any](major func(now time.Time, obj T) int64) weigher[T] {
-	return func(now time.Time, _ int, objs []T, into cells) {
-		for i, obj := range objs {
-			into.put(i, major(now, obj))
+// each weighs objects one by one.
+func each[T any](weight func(obj T) int64) weigher[T] {
+	return func(facts *Facts[T], objs []weighed) {
+		for i := range objs {
+			objs[i].weight = weight(facts.Objects[objs[i].place])
 		}
 	}
 }
 
-// eachTwice weighs by two numbers for each object.
-func eachTwice[T any](both func(obj T) (major, minor int64)) weigher[T] {
-	return func(_ time.Time, _ int, objs []T, into cells) {
-		for i, obj := range objs {
-			major, minor := both(obj)
-			into.put(i, major)
-			into.putMinor(i, minor)
+// eachAt weighs objects one by one, at the instant of the selection.
+func eachAt[T any](weight func(obj T, now time.Time) int64) weigher[T] {
+	return func(facts *Facts[T], objs []weighed) {
+		for i := range objs {
+			objs[i].weight = weight(facts.Objects[objs[i].place], facts.Now)
 		}
 	}
 }
 
-// eachPlace weighs nothing: it calls note for each object, with its place in
-// Facts.Objects, for a column that settles later.
-func eachPlace[T any](note func(i int, obj T)) weigher[T] {
-	return func(_ time.Time, from int, objs []T, _ cells) {
-		for i, obj := range objs {
-			note(from+i, obj)
+// eachPlace weighs objects one by one, by their places.
+func eachPlace[T any](weight func(place int32) int64) weigher[T] {
+	return func(_ *Facts[T], objs []weighed) {
+		for i := range objs {
+			objs[i].weight = weight(objs[i].place)
 		}
 	}
 }
@@ -112,8 +102,9 @@ const (
 
 // By returns a criterion: the object with the lower value goes first, that is the
 // lower number, or the string that sorts first. NaN is the lowest. value is
-// called once for each object of a Select, and again for Victim.Values. Use
-// Criterion.Reverse if the higher value shall go first.
+// called at most once for each object of a Select, and again for Victim.Values and
+// for each Spread of the order. Use Criterion.Reverse if the higher value shall go
+// first.
 func By[T any, V cmp.Ordered](name string, value func(T) V) Criterion[T] {
 	c := ByFacts(name, func(Facts[T]) func(T) V { return value })
 	if value == nil {
@@ -136,12 +127,14 @@ func ByFacts[T any, V cmp.Ordered](name string, prepare func(Facts[T]) func(T) V
 		if value == nil {
 			return equal[T]()
 		}
-		col := ordinals(len(facts.Objects), value)
+		weigh := ordinals[T](func() []V { return valuesOf(facts.Objects, value) })
 		if word != nil {
-			col = &column[T]{weigh: each(func(_ time.Time, obj T) int64 { return word(value(obj)) })}
+			weigh = each(func(obj T) int64 { return word(value(obj)) })
 		}
-		col.value = func(_ time.Time, _ int, obj T) string { return fmt.Sprint(value(obj)) }
-		return col
+		return &column[T]{
+			weigh: []weigher[T]{weigh},
+			value: func(_ time.Time, _ int, obj T) string { return fmt.Sprint(value(obj)) },
+		}
 	}
 	return c
 }
@@ -150,11 +143,15 @@ var errNilFunction = errors.New("function is nil")
 
 // equal is the column of a criterion that decides nothing.
 func equal[T any]() *column[T] {
-	return &column[T]{
-		bits:  1,
-		weigh: func(time.Time, int, []T, cells) {},
-		value: func(time.Time, int, T) string { return "" },
+	return &column[T]{value: func(time.Time, int, T) string { return "" }}
+}
+
+func valuesOf[T, V any](objs []T, value func(T) V) []V {
+	values := make([]V, len(objs))
+	for i, obj := range objs {
+		values[i] = value(obj)
 	}
+	return values
 }
 
 // wordOf returns the function that makes a weight of a value, nil if a value
@@ -169,20 +166,20 @@ func wordOf[V cmp.Ordered]() func(V) int64 {
 	return nil
 }
 
-// ordinals weighs n objects by the places that their values have among all.
-func ordinals[T any, V cmp.Ordered](n int, value func(T) V) *column[T] {
-	values := make([]V, n)
-	return &column[T]{
-		weigh: eachPlace(func(i int, obj T) { values[i] = value(obj) }),
-		settle: func() weights {
-			sorted := slices.Clone(values)
-			slices.Sort(sorted)
-			return func(i int) (int64, int64) {
-				place, _ := slices.BinarySearch(sorted, values[i])
-				return int64(place), 0
-			}
-		},
-	}
+// ordinals weighs objects by the places that their values have among all. all returns
+// the values of all objects.
+func ordinals[T any, V cmp.Ordered](all func() []V) weigher[T] {
+	sort := sync.OnceValues(func() (values, sorted []V) {
+		values = all()
+		sorted = slices.Clone(values)
+		slices.Sort(sorted)
+		return values, sorted
+	})
+	return eachPlace[T](func(place int32) int64 {
+		values, sorted := sort()
+		ordinal, _ := slices.BinarySearch(sorted, values[place])
+		return int64(ordinal)
+	})
 }
 
 // First returns a criterion: objects for which the function returns true go
@@ -202,13 +199,12 @@ func flag[T any](name, yes, no string, is func(T) bool) Criterion[T] {
 		c.err = errNilFunction
 	}
 	col := &column[T]{
-		bits: 1,
-		weigh: each(func(_ time.Time, obj T) int64 {
+		weigh: []weigher[T]{each(func(obj T) int64 {
 			if is(obj) {
 				return 0
 			}
 			return 1
-		}),
+		})},
 		value: func(_ time.Time, _ int, obj T) string {
 			if is(obj) {
 				return yes
@@ -221,25 +217,32 @@ func flag[T any](name, yes, no string, is func(T) bool) Criterion[T] {
 }
 
 // ByTime returns a criterion: the object with the earlier instant goes first. The
-// zero instant is the earliest. By says how often the function is called.
+// zero instant is the earliest. By says how often the function is called; it is
+// called once more if the instants of two objects are in the same second.
 func ByTime[T any](name string, at func(T) time.Time) Criterion[T] {
 	c := Criterion[T]{name: name, phrase: name + " " + victimHere + " < " + survivorHere}
 	if at == nil {
 		c.err = errNilFunction
 	}
 	col := &column[T]{
-		minor: true,
-		weigh: eachTwice(func(obj T) (int64, int64) {
-			t := at(obj)
-			if t.IsZero() {
-				return math.MinInt64, 0
-			}
-			return t.Unix(), int64(t.Nanosecond())
-		}),
+		weigh: byInstant(at, 1),
 		value: func(_ time.Time, _ int, obj T) string { return timeText(at(obj), time.Time{}) },
 	}
 	c.open = func(Facts[T]) *column[T] { return col }
 	return c
+}
+
+// byInstant weighs by seconds, then by nanoseconds, both times sign. The zero instant
+// comes first.
+func byInstant[T any](at func(T) time.Time, sign int64) []weigher[T] {
+	seconds := func(obj T) int64 {
+		t := at(obj)
+		if t.IsZero() {
+			return math.MinInt64
+		}
+		return sign * t.Unix()
+	}
+	return []weigher[T]{each(seconds), each(func(obj T) int64 { return sign * int64(at(obj).Nanosecond()) })}
 }
 
 // Newest returns a criterion: the object that was created last goes first.
@@ -248,25 +251,19 @@ func ByTime[T any](name string, at func(T) time.Time) Criterion[T] {
 // It compares the instants exactly, to the nanosecond. CreationTime is
 // Kubernetes' rule for pods, which compares ages only roughly.
 func Newest[T metav1.Object]() Criterion[T] {
-	return created[T]("newest", func(t time.Time) (int64, int64) { return -t.Unix(), -int64(t.Nanosecond()) }, " < ", " > ")
+	return created[T]("newest", -1, " < ", " > ")
 }
 
 // Oldest returns a criterion: the object that was created first goes first.
 // Objects without a creation time go before all others.
 func Oldest[T metav1.Object]() Criterion[T] {
-	return created[T]("oldest", func(t time.Time) (int64, int64) { return t.Unix(), int64(t.Nanosecond()) }, " > ", " < ")
+	return created[T]("oldest", 1, " > ", " < ")
 }
 
-func created[T metav1.Object](name string, weigh func(time.Time) (int64, int64), ages, instants string) Criterion[T] {
+func created[T metav1.Object](name string, sign int64, ages, instants string) Criterion[T] {
 	at := func(obj T) time.Time { return obj.GetCreationTimestamp().Time }
 	col := &column[T]{
-		minor: true,
-		weigh: eachTwice(func(obj T) (int64, int64) {
-			if at(obj).IsZero() {
-				return math.MinInt64, 0
-			}
-			return weigh(at(obj))
-		}),
+		weigh: byInstant(at, sign),
 		value: func(now time.Time, _ int, obj T) string { return timeText(at(obj), now) },
 		phrase: func(now time.Time, _ int, obj T) (phrase, detail string) {
 			switch {
@@ -296,17 +293,13 @@ func (c Criterion[T]) Reverse() Criterion[T] {
 	c.phrase = turned.Replace(c.phrase)
 	c.open = func(facts Facts[T]) *column[T] {
 		col := *open(facts)
-		weigh, settle, level, phrase, mask := col.weigh, col.settle, col.level, col.phrase, col.mask()
-		switch {
-		case settle != nil:
-			col.settle = func() weights { return settle().reverse(mask) }
-		case level != nil:
-			col.level = func(sorted []int32) weights { return level(sorted).reverse(mask) }
-		default:
-			col.weigh = func(now time.Time, from int, objs []T, into cells) {
-				weigh(now, from, objs, into)
-				into.reverse(len(objs), mask)
-			}
+		level, phrase := col.level, col.phrase
+		col.weigh = slices.Clone(col.weigh)
+		for i, weigh := range col.weigh {
+			col.weigh[i] = weigh.reverse()
+		}
+		if level != nil {
+			col.level = func(sorted []int32) weigher[T] { return level(sorted).reverse() }
 		}
 		if phrase != nil {
 			col.phrase = func(now time.Time, i int, obj T) (string, string) {
@@ -319,19 +312,13 @@ func (c Criterion[T]) Reverse() Criterion[T] {
 	return c
 }
 
-// mask has the bits of a major weight: to turn them is to turn the order.
-func (c *column[T]) mask() int64 {
-	if c.bits == 0 {
-		return -1
-	}
-	return 1<<c.bits - 1
-}
-
 // reverse turns the order of the weights round.
-func (w weights) reverse(mask int64) weights {
-	return func(i int) (int64, int64) {
-		major, minor := w(i)
-		return major ^ mask, ^minor
+func (w weigher[T]) reverse() weigher[T] {
+	return func(facts *Facts[T], objs []weighed) {
+		w(facts, objs)
+		for i := range objs {
+			objs[i].weight = ^objs[i].weight
+		}
 	}
 }
 

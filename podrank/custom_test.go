@@ -338,3 +338,42 @@ func TestAnOrderOfManyCriteria(t *testing.T) {
 		assert.Equal(t, c.Name(), victims[i].Criterion)
 	}
 }
+
+// A function is called for no object twice, and for none that the criteria before have
+// told apart already.
+func TestCriteriaAreAskedOnlyWhereTheyDecide(t *testing.T) {
+	t.Parallel()
+	machines := make([]*machine, 1000)
+	for i := range machines {
+		machines[i] = &machine{ObjectMeta: metav1.ObjectMeta{Name: strconv.Itoa(i), UID: types.UID(strconv.Itoa(i))}}
+	}
+	number := func(m *machine) int {
+		n, err := strconv.Atoi(m.Name)
+		require.NoError(t, err)
+		return n
+	}
+	var calls map[string]int
+	counting := func(name string, value func(m *machine) int) podrank.Criterion[*machine] {
+		return podrank.By(name, func(m *machine) int {
+			calls[name+" "+m.Name]++
+			calls[name]++
+			return value(m)
+		})
+	}
+	hundreds := counting("hundreds", func(m *machine) int { return number(m) / 100 })
+	digits := counting("digits", func(m *machine) int { return number(m) % 10 })
+	for _, tt := range []struct{ n, digits int }{{99, 100}, {100, 200}, {150, 200}, {999, 1000}} {
+		calls = map[string]int{}
+		victims := podrank.Select(machines, tt.n, podrank.Options[*machine]{Order: podrank.Must(podrank.NewOrder(hundreds, digits))})
+		require.Len(t, victims, tt.n)
+		values := map[string]int{} // for Victim.Values
+		for _, v := range victims {
+			values[v.Criterion]++
+		}
+		for name, n := range values {
+			calls[name] -= n
+		}
+		assert.InDelta(t, 1000, calls["hundreds"], 1)
+		assert.InDelta(t, tt.digits, calls["digits"], 1, "%d, and 1 for the survivor's value", tt.n)
+	}
+}

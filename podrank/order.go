@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -33,10 +32,6 @@ const (
 // An Order never changes; it is safe for concurrent use if its criteria are.
 type Order[T metav1.Object] struct {
 	criteria []Criterion[T]
-	// weigh, if not nil, does in one call for an object what the criteria do one
-	// by one, but for those that settle, if now is not zero. It puts their weights
-	// into the slots.
-	weigh func(now time.Time, obj T, row []int64, slots []slot)
 }
 
 // NewOrder returns the order of the criteria. It is an error if there are no
@@ -82,7 +77,7 @@ func Must[T metav1.Object](order Order[T], err error) Order[T] {
 // differs.
 func Kubernetes() Order[*corev1.Pod] { return kubernetes }
 
-var kubernetes = quick(Must(NewOrder(
+var kubernetes = Must(NewOrder(
 	Unassigned(),
 	Phase(),
 	NotReady(),
@@ -92,12 +87,7 @@ var kubernetes = quick(Must(NewOrder(
 	Restarts(),
 	SidecarRestarts(),
 	CreationTime(),
-)))
-
-func quick(order Order[*corev1.Pod]) Order[*corev1.Pod] {
-	order.weigh = weighPod
-	return order
-}
+))
 
 // Criteria returns the criteria in their order, without UID, namespace and name,
 // which come last in every order. The slice is a copy; it is nil for the zero

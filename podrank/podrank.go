@@ -112,9 +112,10 @@ func (o *Options[T]) criteria(order Order[T]) []Criterion[T] {
 // name, and no criterion decides, the object that is listed first goes first. If
 // there are no victims, the result is nil.
 //
-// Select takes O(len(objs) + len(related) + n log n) time on average, and never
-// more than a sort of all objects. By with strings or floats, and Spread, always
-// sort all objects.
+// A criterion is asked only about objects that all criteria before it left equal,
+// and only until the first n are known. So Select takes O(len(objs) + len(related) +
+// n log n) time on average, and never more than a sort of all objects. By with
+// strings or floats sorts all objects if it is asked. Spread always sorts them.
 //
 // Differs from Kubernetes: getPodsToDelete in pkg/controller/replicaset sorts the
 // whole list of its caller, and if every pod must go it returns the list
@@ -124,18 +125,20 @@ func Select[T metav1.Object](objs []T, n int, opts Options[T]) []Victim[T] { // 
 	if n <= 0 {
 		return nil
 	}
-	r := newRanking(objs, opts)
-	places := r.first(n + 1)
-	n = min(n, len(places))
-	if i := slices.IndexFunc(places[:n], r.mustStay); i >= 0 {
+	r := newRanking(objs, n+1, opts)
+	n = min(n, len(r.found))
+	if i := slices.IndexFunc(r.found[:n], func(f found) bool { return r.mustStay(f.place) }); i >= 0 {
 		n = i
 	}
 	if n == 0 {
 		return nil
 	}
-	victims := make([]Victim[T], n)
-	for i := range victims {
-		victims[i] = r.victim(places[i], places[n:])
+	victims, differs := make([]Victim[T], n), len(r.criteria)
+	for i := n - 1; i >= 0; i-- {
+		if n < len(r.found) {
+			differs = min(differs, int(r.found[i+1].differs))
+		}
+		victims[i] = r.victim(i, n, differs)
 	}
 	return victims
 }
@@ -146,14 +149,17 @@ func Select[T metav1.Object](objs []T, n int, opts Options[T]) []Victim[T] { // 
 // criterion is MustStay. Nil objects and objects that are listed twice are
 // treated as by Select.
 func Explain[T metav1.Object](objs []T, opts Options[T]) []Victim[T] {
-	r := newRanking(objs, opts)
-	places := r.first(len(objs))
-	if len(places) == 0 {
+	r := newRanking(objs, len(objs), opts)
+	if len(r.found) == 0 {
 		return nil
 	}
-	victims := make([]Victim[T], len(places))
-	for i, place := range places {
-		victims[i] = r.victim(place, places[i+1:])
+	victims := make([]Victim[T], len(r.found))
+	for i := range victims {
+		differs := len(r.criteria)
+		if i+1 < len(r.found) {
+			differs = int(r.found[i+1].differs)
+		}
+		victims[i] = r.victim(i, i+1, differs)
 	}
 	return victims
 }

@@ -27,7 +27,7 @@ func Unassigned() Criterion[*corev1.Pod] {
 // counts as Pending.
 func Phase() Criterion[*corev1.Pod] {
 	show := func(p *corev1.Pod) string { return cmp.Or(string(p.Status.Phase), "none") }
-	return number("phase", "phase "+victimHere+" < "+survivorHere, 2, phaseOrdinal, show)
+	return number("phase", "phase "+victimHere+" < "+survivorHere, phaseOrdinal, show)
 }
 
 // phaseOrdinal orders the phases (R2).
@@ -116,8 +116,7 @@ func isSidecar(p *corev1.Pod, name string) bool {
 func restarts(name, unit string, of func(*corev1.Pod) int32) Criterion[*corev1.Pod] {
 	one, more := victimHere+unit+" > "+survivorHere, victimHere+unit+"s > "+survivorHere
 	col := &column[*corev1.Pod]{
-		bits:  31,
-		weigh: each(func(_ time.Time, p *corev1.Pod) int64 { return weighRestarts(of(p)) }),
+		weigh: []weigher[*corev1.Pod]{each(func(p *corev1.Pod) int64 { return weighRestarts(of(p)) })},
 		value: func(_ time.Time, _ int, p *corev1.Pod) string { return strconv.Itoa(int(of(p))) },
 		phrase: func(_ time.Time, _ int, p *corev1.Pod) (phrase, detail string) {
 			if of(p) == 1 {
@@ -129,15 +128,13 @@ func restarts(name, unit string, of func(*corev1.Pod) int32) Criterion[*corev1.P
 	return Criterion[*corev1.Pod]{name: name, open: func(Facts[*corev1.Pod]) *column[*corev1.Pod] { return col }}
 }
 
-// weighRestarts weighs restarts, of which there are 0 <= n.
-func weighRestarts(n int32) int64 { return math.MaxInt32 - int64(n) }
+// weighRestarts weighs restarts: more of them go first.
+func weighRestarts(n int32) int64 { return -int64(n) }
 
-// number returns a criterion that weighs by a number, the lower going first; bits
-// are those of its column.
-func number[T any](name, phrase string, bits int, of func(T) int64, show func(T) string) Criterion[T] {
+// number returns a criterion that weighs by a number, the lower going first.
+func number[T any](name, phrase string, of func(T) int64, show func(T) string) Criterion[T] {
 	col := &column[T]{
-		bits:  bits,
-		weigh: each(func(_ time.Time, obj T) int64 { return of(obj) }),
+		weigh: []weigher[T]{each(of)},
 		value: func(_ time.Time, _ int, obj T) string { return show(obj) },
 	}
 	return Criterion[T]{name: name, phrase: phrase, open: func(Facts[T]) *column[T] { return col }}
@@ -149,8 +146,7 @@ func ages(name, age, instant string, at func(*corev1.Pod) *metav1.Time) Criterio
 	aged := age + victimHere + " < " + survivorHere
 	exact, unknown := instant+victimHere+" > "+survivorHere, instant+victimHere
 	aging := &column[*corev1.Pod]{
-		bits:  ageBits,
-		weigh: each(func(now time.Time, p *corev1.Pod) int64 { return weighAge(at(p), now) }),
+		weigh: []weigher[*corev1.Pod]{eachAt(func(p *corev1.Pod, now time.Time) int64 { return weighAge(at(p), now) })},
 		value: func(now time.Time, _ int, p *corev1.Pod) string {
 			if t := at(p); t != nil {
 				return timeText(t.Time, now)
@@ -170,14 +166,9 @@ func ages(name, age, instant string, at func(*corev1.Pod) *metav1.Time) Criterio
 		},
 	}
 	precise := *aging
-	precise.bits, precise.minor = 0, true
-	exactly := eachTwice(func(p *corev1.Pod) (int64, int64) { return weighInstant(at(p)) })
-	precise.weigh = func(now time.Time, from int, pods []*corev1.Pod, into cells) {
-		if now.IsZero() {
-			exactly(now, from, pods, into)
-		} else {
-			aging.weigh(now, from, pods, into)
-		}
+	precise.weigh = []weigher[*corev1.Pod]{
+		each(func(p *corev1.Pod) int64 { return weighSecond(at(p)) }),
+		each(func(p *corev1.Pod) int64 { return weighNanosecond(at(p)) }),
 	}
 	open := func(facts Facts[*corev1.Pod]) *column[*corev1.Pod] {
 		if facts.Now.IsZero() {
@@ -188,23 +179,29 @@ func ages(name, age, instant string, at func(*corev1.Pod) *metav1.Time) Criterio
 	return Criterion[*corev1.Pod]{name: name, open: open}
 }
 
-// weighInstant weighs an instant, the later one being the lighter, and before all
-// of them the zero instant, and before that none.
-func weighInstant(t *metav1.Time) (major, minor int64) {
+// weighSecond weighs the second of an instant, the later one being the lighter, and
+// before all of them the zero instant, and before that none.
+func weighSecond(t *metav1.Time) int64 {
 	switch {
 	case t == nil:
-		return math.MinInt64, 0
+		return math.MinInt64
 	case t.IsZero():
-		return math.MinInt64 + 1, 0
+		return math.MinInt64 + 1
 	}
-	return -t.Unix(), -int64(t.Nanosecond())
+	return -t.Unix()
 }
 
-const ageBits = 7 // of weights from 0 to 65
+// weighNanosecond weighs the rest of an instant.
+func weighNanosecond(t *metav1.Time) int64 {
+	if t == nil {
+		return 0
+	}
+	return -int64(t.Nanosecond())
+}
 
 // weighAge weighs how long ago an instant was, as far as Kubernetes tells ages
 // apart (R8, R9): by how many bits the nanoseconds have, and instants to come
-// alike. As by weighInstant none comes first, then the zero instant.
+// alike. As by weighSecond none comes first, then the zero instant.
 func weighAge(t *metav1.Time, now time.Time) int64 {
 	switch {
 	case t == nil:
@@ -212,36 +209,5 @@ func weighAge(t *metav1.Time, now time.Time) int64 {
 	case t.IsZero():
 		return 1
 	}
-	return 2 + int64(bits.Len64(uint64(max(0, elapsed(t.Time, now)))))
-}
-
-// elapsed returns now.Sub(t). Sub proves its result by an addition, which takes a
-// fifth of all the time that reading a pod takes; within a century nothing can
-// overflow.
-func elapsed(t, now time.Time) time.Duration {
-	const century = 3_155_760_000 // seconds
-	if s := now.Unix() - t.Unix(); -century < s && s < century {
-		return time.Duration(s)*time.Second + time.Duration(now.Nanosecond()-t.Nanosecond())
-	}
-	return now.Sub(t)
-}
-
-// weighPod is what Kubernetes' criteria make of a pod if now is not zero, all in
-// one: of a condition that is read for two of them, and without a call for each.
-// The weight of Colocation is left as it is.
-func weighPod(now time.Time, p *corev1.Pod, row []int64, slots []slot) {
-	at := (*[9]slot)(slots)
-	if p.Spec.NodeName != "" {
-		at[0].put(row, 1)
-	}
-	at[1].put(row, phaseOrdinal(p))
-	since := readySince(p)
-	if since != nil {
-		at[2].put(row, 1)
-	}
-	at[3].put(row, weighCost(p.Annotations, corev1.PodDeletionCost))
-	at[5].put(row, weighAge(since, now))
-	at[6].put(row, weighRestarts(containerRestarts(p)))
-	at[7].put(row, weighRestarts(sidecarRestarts(p)))
-	at[8].put(row, weighAge(&p.CreationTimestamp, now))
+	return 2 + int64(bits.Len64(uint64(max(0, now.Sub(t.Time)))))
 }

@@ -5,29 +5,33 @@ package podrank
 
 import (
 	"cmp"
+	"encoding/binary"
 	"math/bits"
 	"reflect"
 	"slices"
-	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/replicakit/replicakit/internal/distinct"
 	"github.com/replicakit/replicakit/internal/object"
 )
 
-// A ranking is a list of objects with a row of words for each, which are all that
-// is compared, and the places in that list, which are what is sorted.
+// A ranking finds the objects that go first. It is a multikey quicksort: it weighs
+// objects by the first criterion, sorts them, and weighs by the next criterion only
+// those that are equal so far. It ends as soon as enough objects are found, so that
+// most of them are never asked about most criteria.
 type ranking[T metav1.Object] struct {
-	objs     []T
-	now      time.Time
-	stays    bool // there is a criterion MustStay, which comes first
+	facts    Facts[T]
 	criteria []Criterion[T]
 	columns  []*column[T]
-	slots    []slot // of the columns
-	width    int    // of a row
-	words    []int64
-	places   []int32
+	steps    []step[T]
+	stays    func(T) bool // Options.MustStay
+
+	want    int // how many are to be found
+	found   []found
+	differs int // the criterion on which the next object differs from the last one that was found
+	seen    sightings[T]
+
 	survivor struct { // the last whose value was asked for
 		criterion int
 		place     int32
@@ -35,157 +39,182 @@ type ranking[T metav1.Object] struct {
 	}
 }
 
-// A slot is where a column has its weights in a row: the major one in a word, from
-// the bit shift on, and the minor one, if any, in the word behind it.
-type slot struct {
-	word  int
-	shift uint // less than 64
+// found is an object by its place, and the criterion on which it differs from the
+// object before.
+type found struct{ place, differs int32 }
+
+// A step is one weigher and the criterion that it belongs to.
+type step[T any] struct {
+	criterion int
+	weigh     weigher[T]
 }
 
-// put puts a major weight into a row, in place of 0.
-func (s slot) put(row []int64, major int64) { row[s.word] |= major << (s.shift & 63) }
-
-// cells are where a column has the weights of a few objects, which are 0 at first.
-type cells struct {
-	slot
-	width int     // of a row
-	words []int64 // from the first object's row on
-	minor bool    // there are minor weights
-}
-
-// put sets the major weight of an object.
-func (c *cells) put(i int, major int64) { c.slot.put(c.words[i*c.width:], major) }
-
-// putMinor sets the minor weight of an object.
-func (c *cells) putMinor(i int, minor int64) { c.words[i*c.width+c.word+1] = minor }
-
-// reverse turns the order of the weights of n objects round.
-func (c *cells) reverse(n int, mask int64) {
-	for i := range n {
-		c.words[i*c.width+c.word] ^= mask << (c.shift & 63)
-		if c.minor {
-			c.words[i*c.width+c.word+1] ^= -1
-		}
+// newRanking finds the first n different objects in their order, all of them if
+// there are fewer.
+func newRanking[T metav1.Object](objs []T, n int, opts Options[T]) *ranking[T] {
+	r := &ranking[T]{
+		facts:    Facts[T]{Now: opts.Now, Objects: withoutNil(objs), Related: opts.Related},
+		criteria: opts.criteria(opts.Order.orDefault()),
+		stays:    opts.MustStay,
 	}
-}
-
-func newRanking[T metav1.Object](objs []T, opts Options[T]) *ranking[T] {
-	objs = withoutNil(objs)
-	order := opts.Order.orDefault()
-	r := &ranking[T]{objs: objs, now: opts.Now, stays: opts.MustStay != nil, criteria: opts.criteria(order), places: make([]int32, len(objs))}
-	r.open(Facts[T]{Now: opts.Now, Objects: objs, Related: opts.Related})
-	r.weigh(order)
-	r.settle()
+	r.columns = make([]*column[T], len(r.criteria))
+	for i, c := range r.criteria {
+		r.columns[i] = c.open(r.facts)
+	}
+	r.level()
+	r.run(n, true)
 	return r
 }
 
-// open opens the columns and gives each its slot. As many as fit share a word, the
-// first uppermost: rows are short, and one comparison does for all. The sign bit
-// is left to those that need a whole word.
-func (r *ranking[T]) open(facts Facts[T]) {
-	r.columns, r.slots = make([]*column[T], len(r.criteria)), make([]slot, len(r.criteria))
-	free := 0
-	for i, c := range r.criteria {
-		col := c.open(facts)
-		if col.bits == 0 || col.bits > free {
-			free = 63
-			r.width++
+// level has the columns weigh that need the order of all objects by the others.
+func (r *ranking[T]) level() {
+	for i, col := range r.columns {
+		if col.level == nil {
+			continue
 		}
-		free -= col.bits
-		if col.bits == 0 {
-			free = 0
+		r.run(len(r.facts.Objects), false)
+		sorted := make([]int32, len(r.found))
+		for k, f := range r.found {
+			sorted[k] = f.place
 		}
-		r.columns[i], r.slots[i] = col, slot{word: r.width - 1, shift: uint(free)}
-		if col.minor {
-			r.width++
+		leveled := *col
+		leveled.weigh = []weigher[T]{col.level(sorted)}
+		r.columns[i] = &leveled
+	}
+}
+
+// run finds the first n objects, each once if so wanted.
+func (r *ranking[T]) run(n int, once bool) {
+	objs := make([]weighed, len(r.facts.Objects))
+	for i := range objs {
+		objs[i].place = int32(i)
+	}
+	r.want = min(n, len(objs))
+	r.found = make([]found, 0, r.want)
+	r.seen = sightings[T]{objs: r.facts.Objects}
+	if once {
+		r.seen.uids = distinct.New(r.want, func(i int) string { return string(r.facts.Objects[i].GetUID()) })
+	}
+	r.steps = make([]step[T], 0, len(r.columns)+1)
+	for i, col := range r.columns {
+		for _, weigh := range col.weigh {
+			r.steps = append(r.steps, step[T]{i, weigh})
+		}
+	}
+	r.steps = append(r.steps, step[T]{len(r.columns), weighUID[T]})
+	r.rank(objs, 0)
+}
+
+// rank finds objects that are equal by all steps before this one.
+func (r *ranking[T]) rank(objs []weighed, at int) {
+	switch {
+	case len(r.found) == r.want:
+	case len(objs) == 1:
+		r.find(objs[0].place)
+	case at < len(r.steps):
+		r.steps[at].weigh(&r.facts, objs)
+		r.sort(objs, at, bits.Len(uint(len(objs))))
+	default:
+		slices.SortFunc(objs, func(a, b weighed) int { return r.compareIdentity(a.place, b.place) })
+		for _, o := range objs {
+			r.find(o.place)
 		}
 	}
 }
 
-// withoutNil returns the objects that are not nil: the slice itself if none is.
-func withoutNil[T metav1.Object](objs []T) []T {
-	if object.IndexNil(objs) < 0 {
-		return objs
+// sort finds objects that this step has weighed, the lightest first. If parting them
+// goes badly again and again, the rest is simply sorted, so that the time never
+// becomes quadratic.
+func (r *ranking[T]) sort(objs []weighed, at, tries int) {
+	const few = 12
+	for ; len(objs) > few && tries > 0 && len(r.found) < r.want; tries-- {
+		lower, equal := part(objs, r.pivot(objs))
+		r.sort(objs[:lower], at, tries-1)
+		r.next(objs[lower:equal], at)
+		objs = objs[equal:]
 	}
-	return slices.DeleteFunc(slices.Clone(objs), object.NilOf[T]())
-}
-
-// weigh fills the rows, column by column for a few objects at a time: so what one
-// column has read is at hand for the next.
-func (r *ranking[T]) weigh(order Order[T]) {
-	const few = 16
-	quick, ahead := order.weigh, len(r.columns)-len(order.criteria)
-	if r.now.IsZero() {
-		quick = nil
+	if len(r.found) == r.want {
+		return
 	}
-	r.words = make([]int64, len(r.objs)*r.width)
-	for from := 0; from < len(r.objs); from += few {
-		objs := r.objs[from:min(from+few, len(r.objs))]
-		for i, obj := range objs {
-			r.places[from+i] = int32(from + i)
-			if quick != nil {
-				quick(r.now, obj, r.row(int32(from+i)), r.slots[ahead:])
-			}
-		}
-		for c, col := range r.columns {
-			if quick == nil || c < ahead || col.settle != nil {
-				col.weigh(r.now, from, objs, r.cells(c, from))
-			}
-		}
+	slices.SortFunc(objs, func(a, b weighed) int { return cmp.Compare(a.weight, b.weight) })
+	for len(objs) > 0 {
+		equal := lightest(objs)
+		r.next(objs[:equal], at)
+		objs = objs[equal:]
 	}
 }
 
-// cells are those of a column, from the object at a place on.
-func (r *ranking[T]) cells(c, from int) cells {
-	return cells{slot: r.slots[c], width: r.width, words: r.words[from*r.width:], minor: r.columns[c].minor}
+// next finds objects that this step left equal.
+func (r *ranking[T]) next(objs []weighed, at int) {
+	r.rank(objs, at+1)
+	r.differs = min(r.differs, r.steps[at].criterion)
 }
 
-// settle sets the weights that are known only when all objects are weighed.
-func (r *ranking[T]) settle() {
-	for c, col := range r.columns {
-		if col.settle != nil {
-			r.set(c, col.settle())
-		}
+// lightest returns how many of the first objects weigh the same.
+func lightest(sorted []weighed) int {
+	n := 1
+	for n < len(sorted) && sorted[n].weight == sorted[0].weight {
+		n++
 	}
-	for c, col := range r.columns {
-		if col.level != nil {
-			r.set(c, col.level(slices.SortedFunc(slices.Values(r.places), r.compare)))
-		}
+	return n
+}
+
+// pivot returns a weight of a sample, so that those to be found weigh less, but not
+// many others do.
+func (r *ranking[T]) pivot(objs []weighed) int64 {
+	var sample [15]int64
+	for i := range sample {
+		sample[i] = objs[i*len(objs)/len(sample)].weight
 	}
+	slices.Sort(sample[:])
+	share := (r.want - len(r.found)) * len(sample) / len(objs)
+	return sample[min(share+1, len(sample)/2)]
 }
 
-// set gives all objects the weights of a column, which are 0 until then.
-func (r *ranking[T]) set(c int, weights weights) {
-	cells := r.cells(c, 0)
-	for i := range r.objs {
-		major, minor := weights(i)
-		cells.put(i, major)
-		if cells.minor {
-			cells.putMinor(i, minor)
-		}
-	}
-}
-
-func (r *ranking[T]) row(i int32) []int64 {
-	return r.words[int(i)*r.width : (int(i)+1)*r.width]
-}
-
-// compare is the order of two places: by the first word that differs, by UID,
-// namespace and name, and at last by which is listed first.
-func (r *ranking[T]) compare(i, j int32) int {
-	a, b := r.row(i), r.row(j)
-	for k, word := range a {
-		if word != b[k] {
-			return cmp.Compare(word, b[k])
+// part moves the objects that are lighter than the pivot to the front, and behind
+// them those that weigh the same. It returns where each part ends.
+func part(objs []weighed, pivot int64) (lower, equal int) {
+	for heavier := len(objs); equal < heavier; {
+		switch w := objs[equal].weight; {
+		case w == pivot:
+			equal++
+		case w < pivot:
+			objs[lower], objs[equal] = objs[equal], objs[lower]
+			lower++
+			equal++
+		default:
+			heavier--
+			objs[equal], objs[heavier] = objs[heavier], objs[equal]
 		}
 	}
-	if c := compareIdentity(r.objs[i], r.objs[j]); c != 0 {
-		return c
-	}
-	return cmp.Compare(i, j)
+	return lower, equal
 }
 
-// compareIdentity is what comes last in every order (R12, R14).
+// find adds an object to those that are found, unless it is there.
+func (r *ranking[T]) find(place int32) {
+	if len(r.found) == r.want || !r.seen.add(place) {
+		return
+	}
+	r.found = append(r.found, found{place, int32(r.differs)})
+	r.differs = len(r.columns)
+}
+
+// weighUID weighs by the beginning of the UID, which decides nearly always if no
+// criterion does.
+func weighUID[T metav1.Object](facts *Facts[T], objs []weighed) {
+	for i := range objs {
+		var beginning [8]byte
+		copy(beginning[:], facts.Objects[objs[i].place].GetUID())
+		objs[i].weight = int64(binary.BigEndian.Uint64(beginning[:]) ^ 1<<63)
+	}
+}
+
+// compareIdentity is what comes last in every order: UID, namespace and name, and at
+// last the place in the list (R12, R14).
+func (r *ranking[T]) compareIdentity(i, j int32) int {
+	return cmp.Or(compareIdentity(r.facts.Objects[i], r.facts.Objects[j]), cmp.Compare(i, j))
+}
+
 func compareIdentity[T metav1.Object](p, q T) int {
 	if c := cmp.Compare(p.GetUID(), q.GetUID()); c != 0 {
 		return c
@@ -193,107 +222,27 @@ func compareIdentity[T metav1.Object](p, q T) int {
 	return cmp.Or(cmp.Compare(p.GetNamespace(), q.GetNamespace()), cmp.Compare(p.GetName(), q.GetName()))
 }
 
-// differ returns the criterion on which two places differ first, -1 for none.
-func (r *ranking[T]) differ(i, j int32) int {
-	a, b := r.row(i), r.row(j)
-	for c, at := range r.slots {
-		if a[at.word]>>at.shift != b[at.word]>>at.shift || r.columns[c].minor && a[at.word+1] != b[at.word+1] {
-			return c
-		}
-	}
-	return -1
-}
-
 // mustStay reports whether the object at that place must stay.
-func (r *ranking[T]) mustStay(i int32) bool { return r.stays && r.row(i)[0]>>r.slots[0].shift != 0 }
-
-// first returns the places of the first n different objects in their order, of
-// all of them if there are fewer.
-func (r *ranking[T]) first(n int) []int32 {
-	for m := n; ; m *= 2 { // again only if an object is listed twice
-		found := r.distinct(r.smallest(min(m, len(r.places))), n)
-		if len(found) == n || m >= len(r.places) {
-			return found
-		}
-	}
-}
-
-// smallest returns at least the first n places in their order. Quickselect
-// narrows the places to few more than n, and those are sorted. Pivots that are
-// bad again and again lead to sorting more, never to quadratic time.
-func (r *ranking[T]) smallest(n int) []int32 {
-	lo, hi := 0, len(r.places) // lo <= n <= hi
-	for tries := bits.Len(uint(hi)); hi-n > sampleSize && tries > 0; tries-- {
-		if middle := lo + r.partition(r.places[lo:hi], n-lo); middle < n {
-			lo = middle + 1
-		} else {
-			hi = middle
-		}
-	}
-	slices.SortFunc(r.places[:hi], r.compare)
-	return r.places[:hi]
-}
-
-const sampleSize = 64
-
-// partition moves the places that go before one of them to its left and the
-// others to its right, and returns where that one ended up: a little behind n if
-// a sample is right.
-func (r *ranking[T]) partition(places []int32, n int) int {
-	step, last := len(places)/sampleSize, len(places)-1
-	for i := range sampleSize {
-		places[i], places[i*step] = places[i*step], places[i]
-	}
-	slices.SortFunc(places[:sampleSize], r.compare)
-	middle := min(n*sampleSize/len(places)+4, sampleSize-1)
-	places[middle], places[last] = places[last], places[middle]
-	pivot, left, right := places[last], 0, last-1
-	for {
-		for left < last && r.compare(places[left], pivot) < 0 {
-			left++
-		}
-		for right > left && r.compare(places[right], pivot) > 0 {
-			right--
-		}
-		if left >= right {
-			break
-		}
-		places[left], places[right] = places[right], places[left]
-		left++
-		right--
-	}
-	places[left], places[last] = places[last], places[left]
-	return left
-}
-
-// distinct returns the first n places that stand for different objects, fewer if
-// there are no more.
-func (r *ranking[T]) distinct(places []int32, n int) []int32 {
-	n = min(n, len(places))
-	found := make([]int32, 0, n)
-	seen := sightings{uids: make(map[types.UID]struct{}, n)}
-	for _, i := range places {
-		if len(found) < n && seen.add(r.objs[i]) {
-			found = append(found, i)
-		}
-	}
-	return found
+func (r *ranking[T]) mustStay(place int32) bool {
+	return r.stays != nil && r.stays(r.facts.Objects[place])
 }
 
 // sightings are objects seen, each once: known by UID, failing that by pointer.
-type sightings struct {
-	uids   map[types.UID]struct{}
+type sightings[T metav1.Object] struct {
+	objs   []T
+	uids   *distinct.Table // nil if each is seen for the first time
 	others map[any]struct{}
 }
 
-// add reports whether the object is seen for the first time.
-func (s *sightings) add(obj metav1.Object) bool {
-	if uid := obj.GetUID(); uid != "" {
-		n := len(s.uids)
-		s.uids[uid] = struct{}{}
-		return len(s.uids) > n
-	}
-	if reflect.TypeOf(obj).Kind() != reflect.Pointer {
+// add reports whether the object at that place is seen for the first time.
+func (s *sightings[T]) add(place int32) bool {
+	obj := s.objs[place]
+	switch {
+	case s.uids == nil:
+		return true
+	case obj.GetUID() != "":
+		return s.uids.Add(int(place)) == int(place)
+	case reflect.TypeOf(obj).Kind() != reflect.Pointer:
 		return true
 	}
 	if s.others == nil {
@@ -302,4 +251,12 @@ func (s *sightings) add(obj metav1.Object) bool {
 	n := len(s.others)
 	s.others[obj] = struct{}{}
 	return len(s.others) > n
+}
+
+// withoutNil returns the objects that are not nil: the slice itself if none is.
+func withoutNil[T metav1.Object](objs []T) []T {
+	if object.IndexNil(objs) < 0 {
+		return objs
+	}
+	return slices.DeleteFunc(slices.Clone(objs), object.NilOf[T]())
 }

@@ -27,7 +27,7 @@ func OldRevision[T metav1.Object](key, current string) Criterion[T] {
 		}
 		return 0
 	}
-	c := number("old-revision", "revision "+victimHere+", not "+survivorHere, 1, isCurrent,
+	c := number("old-revision", "revision "+victimHere+", not "+survivorHere, isCurrent,
 		func(obj T) string { return cmp.Or(revision(obj), "none") })
 	switch {
 	case key == "":

@@ -164,10 +164,25 @@ func TestSelect(t *testing.T) {
 
 //nolint:paralleltest // AllocsPerRun counts the allocations of other tests too
 func TestSelectAllocatesLittle(t *testing.T) {
-	t.Run("W30 no allocation a pod: few of 5,000 pods on 500 nodes", func(t *testing.T) {
+	t.Run("W30 no allocation a pod: 500 of 5,000 pods on 500 nodes", func(t *testing.T) {
 		pods := podtest.Fleet(5000, 500, 1)
 		opts := podrank.PodOptions{Now: podtest.Now, Related: pods}
-		assert.LessOrEqual(t, testing.AllocsPerRun(5, func() { podrank.Select(pods, 5, opts) }), 40.0)
+		assert.LessOrEqual(t, testing.AllocsPerRun(5, func() { podrank.Select(pods, 500, opts) }), 30.0)
+	})
+	t.Run("W30 nor a node: 500 of 5,000 pods on nearly as many nodes", func(t *testing.T) {
+		var pods []*corev1.Pod
+		for i := range 5000 {
+			pods = append(pods, podtest.Pod(strconv.Itoa(i), podtest.On("node-"+strconv.Itoa(i*10/11))))
+		}
+		opts := podrank.PodOptions{Now: podtest.Now, Related: pods}
+		assert.LessOrEqual(t, testing.AllocsPerRun(5, func() { podrank.Select(pods, 500, opts) }), 30.0)
+	})
+	t.Run("nor a victim, if UIDs decide", func(t *testing.T) {
+		var pods []*corev1.Pod
+		for i := range 5000 {
+			pods = append(pods, podtest.Pod(strconv.Itoa(i)))
+		}
+		assert.LessOrEqual(t, testing.AllocsPerRun(5, func() { podrank.Select(pods, 500, podrank.PodOptions{Now: podtest.Now}) }), 30.0)
 	})
 }
 

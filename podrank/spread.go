@@ -29,16 +29,18 @@ func Spread[T metav1.Object](name string, domain func(T) string) Criterion[T] {
 		c.err = errNilFunction
 	}
 	c.open = func(facts Facts[T]) *column[T] {
-		col, d := newDomains(name, facts, domain)
-		col.level = func(sorted []int32) weights {
-			left := d.counts
-			for _, i := range sorted {
-				d.count[i] = left[d.of[i]]
-				left[d.of[i]]--
-			}
-			return func(i int) (int64, int64) { return -d.count[i], 0 }
+		d := newDomains(facts, domain)
+		return &column[T]{
+			level: func(sorted []int32) weigher[T] {
+				left := d.counts
+				for _, i := range sorted {
+					d.count[i] = left[d.of[i]]
+					left[d.of[i]]--
+				}
+				return eachPlace[T](func(place int32) int64 { return -d.count[place] })
+			},
+			value: countIn[T](d, name),
 		}
-		return col
 	}
 	return c
 }
@@ -52,18 +54,12 @@ func Packed[T metav1.Object](name string, domain func(T) string) Criterion[T] {
 		c.err = errNilFunction
 	}
 	c.open = func(facts Facts[T]) *column[T] {
-		col, d := newDomains(name, facts, domain)
-		col.minor = true
-		col.settle = func() weights {
-			names := slices.Clone(d.of)
-			slices.Sort(names)
-			return func(i int) (int64, int64) {
-				d.count[i] = d.counts[d.of[i]]
-				place, _ := slices.BinarySearch(names, d.of[i])
-				return d.count[i], int64(place)
-			}
+		d := newDomains(facts, domain)
+		for i, name := range d.of {
+			d.count[i] = d.counts[name]
 		}
-		return col
+		count := eachPlace[T](func(place int32) int64 { return d.count[place] })
+		return &column[T]{weigh: []weigher[T]{count, ordinals[T](func() []string { return d.of })}, value: countIn[T](d, name)}
 	}
 	return c
 }
@@ -75,8 +71,8 @@ type domains struct {
 	count  []int64  // of its domain, when it is the object's turn
 }
 
-func newDomains[T metav1.Object](name string, facts Facts[T], domain func(T) string) (*column[T], *domains) {
-	d := &domains{counts: make(map[string]int64), of: make([]string, len(facts.Objects)), count: make([]int64, len(facts.Objects))}
+func newDomains[T metav1.Object](facts Facts[T], domain func(T) string) *domains {
+	d := &domains{counts: make(map[string]int64), of: valuesOf(facts.Objects, domain), count: make([]int64, len(facts.Objects))}
 	counted := facts.Objects
 	if len(facts.Related) > 0 {
 		counted = withoutNil(facts.Related)
@@ -86,15 +82,17 @@ func newDomains[T metav1.Object](name string, facts Facts[T], domain func(T) str
 			d.counts[domain(obj)]++
 		}
 	}
-	return &column[T]{
-		weigh: eachPlace(func(i int, obj T) { d.of[i] = domain(obj) }),
-		value: func(_ time.Time, i int, _ T) string {
-			if d.of[i] == "" {
-				return strconv.FormatInt(d.count[i], 10) + " in no " + name
-			}
-			return strconv.FormatInt(d.count[i], 10) + " in " + d.of[i]
-		},
-	}, d
+	return d
+}
+
+// countIn says how many objects were in an object's domain when it was its turn.
+func countIn[T any](d *domains, name string) func(now time.Time, i int, obj T) string {
+	return func(_ time.Time, i int, _ T) string {
+		if d.of[i] == "" {
+			return strconv.FormatInt(d.count[i], 10) + " in no " + name
+		}
+		return strconv.FormatInt(d.count[i], 10) + " in " + d.of[i]
+	}
 }
 
 // Topology is Spread over the values of a node label, such as

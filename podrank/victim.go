@@ -59,28 +59,28 @@ func (v Victim[T]) Explain() string {
 	return strings.NewReplacer(victimHere, v.Values.Victim, survivorHere, v.Values.Survivor, detailHere, v.detail).Replace(phrase)
 }
 
-// victim makes a victim of the object at a place, behind being the places of
-// those that survive it.
-func (r *ranking[T]) victim(i int32, behind []int32) Victim[T] {
-	v := Victim[T]{Object: r.objs[i]}
+// victim makes a victim of the object found at index i. The first survivor is found
+// at index survivor, if any object survives, and c is the criterion on which the two
+// differ.
+func (r *ranking[T]) victim(i, survivor, c int) Victim[T] {
+	place := r.found[i].place
+	v := Victim[T]{Object: r.facts.Objects[place]}
 	switch {
-	case r.mustStay(i):
+	case r.mustStay(place):
 		v.Criterion, v.Values.Victim, v.phrase = MustStay, "must stay", victimHere
 		return v
-	case len(behind) == 0:
+	case survivor == len(r.found):
 		v.Criterion, v.phrase = All, "all go"
 		return v
-	}
-	c := r.differ(i, behind[0])
-	if c < 0 {
-		return byIdentity(v.Object, r.objs[behind[0]])
+	case c == len(r.criteria):
+		return byIdentity(v.Object, r.facts.Objects[r.found[survivor].place])
 	}
 	col := r.columns[c]
 	v.Criterion, v.phrase = r.criteria[c].name, r.criteria[c].phrase
 	if col.phrase != nil {
-		v.phrase, v.detail = col.phrase(r.now, int(i), v.Object)
+		v.phrase, v.detail = col.phrase(r.facts.Now, int(place), v.Object)
 	}
-	v.Values.Victim, v.Values.Survivor = col.value(r.now, int(i), v.Object), r.survivorValue(c, behind[0])
+	v.Values.Victim, v.Values.Survivor = col.value(r.facts.Now, int(place), v.Object), r.survivorValue(c, r.found[survivor].place)
 	return v
 }
 
@@ -88,7 +88,7 @@ func (r *ranking[T]) victim(i int32, behind []int32) Victim[T] {
 // the same one.
 func (r *ranking[T]) survivorValue(c int, i int32) string {
 	if m := &r.survivor; m.value == "" || m.criterion != c || m.place != i {
-		m.criterion, m.place, m.value = c, i, r.columns[c].value(r.now, int(i), r.objs[i])
+		m.criterion, m.place, m.value = c, i, r.columns[c].value(r.facts.Now, int(i), r.facts.Objects[i])
 	}
 	return r.survivor.value
 }
@@ -96,11 +96,12 @@ func (r *ranking[T]) survivorValue(c int, i int32) string {
 // byIdentity says what decides between two objects that no criterion tells apart.
 func byIdentity[T metav1.Object](victim, survivor T) Victim[T] {
 	v := Victim[T]{Object: victim, Criterion: None}
-	switch a, b := fullName(victim), fullName(survivor); {
-	case victim.GetUID() != survivor.GetUID():
+	if a, b := victim.GetUID(), survivor.GetUID(); a != b {
 		v.Criterion, v.phrase = UID, "UID "+victimHere+" < "+survivorHere
-		v.Values.Victim, v.Values.Survivor = string(victim.GetUID()), string(survivor.GetUID())
-	case a != b:
+		v.Values.Victim, v.Values.Survivor = string(a), string(b)
+		return v
+	}
+	if a, b := fullName(victim), fullName(survivor); a != b {
 		v.Criterion, v.phrase = Name, "name "+victimHere+" < "+survivorHere
 		v.Values.Victim, v.Values.Survivor = a, b
 	}

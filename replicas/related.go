@@ -91,9 +91,9 @@ func (s *SpecOf[T]) related(owned []T) []T {
 		return owned
 	}
 	all := slices.Concat(owned, others)
-	seen, once := newSightings(all), make([]T, 0, len(all))
+	first, once := firstOf(all), make([]T, 0, len(all))
 	for i, child := range all {
-		if seen.first(i) {
+		if first(i) {
 			once = append(once, child)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/replicakit/replicakit/internal/distinct"
 	"github.com/replicakit/replicakit/internal/object"
 	"github.com/replicakit/replicakit/selector"
 )
@@ -111,11 +112,20 @@ func (s *SpecOf[T]) claims(objs []T) (selector.Claims[T], error) {
 
 // once returns an error if a child is listed twice.
 func (s *SpecOf[T]) once(children []T) error {
-	seen := newSightings(children)
+	first := firstOf(children)
 	for i, child := range children {
-		if !seen.first(i) {
+		if !first(i) {
 			return s.failure("child %q (%s) is listed twice", object.Name(child), child.GetUID())
 		}
 	}
 	return nil
+}
+
+// firstOf returns the function that reports, when it is called for each index in turn,
+// whether no object before has the same UID. An object without a UID, as fake clients
+// make them, is another one each time.
+func firstOf[T metav1.Object](objs []T) func(i int) bool {
+	uid := func(i int) string { return string(objs[i].GetUID()) }
+	seen := distinct.New(len(objs), uid)
+	return func(i int) bool { return uid(i) == "" || seen.Add(i) == i }
 }

@@ -228,29 +228,17 @@ func replicaSets(n int) []*appsv1.ReplicaSet {
 	return owners
 }
 
-// readRanked reads of each pod all that the ranking looks at, once, and counts
-// the pods of each node.
-func readRanked(pods []*corev1.Pod) int {
-	var sum int64
+// readRanked reads of each pod what every choice looks at, once: where it runs and its
+// phase. It counts the pods of each node.
+func readRanked(pods []*corev1.Pod) (sum int) {
 	nodes := make(map[string]int, min(len(pods), 512))
 	for _, p := range pods {
 		nodes[p.Spec.NodeName]++
-		sum += p.CreationTimestamp.Unix()
 		if p.Status.Phase == corev1.PodRunning && p.DeletionTimestamp == nil {
 			sum++
 		}
-		if cost, ok := p.Annotations[corev1.PodDeletionCost]; ok {
-			sum += int64(len(cost))
-		}
-		sum += readySince(p)
-		for i := range p.Status.ContainerStatuses {
-			sum += int64(p.Status.ContainerStatuses[i].RestartCount)
-		}
-		for i := range p.Status.InitContainerStatuses {
-			sum += int64(p.Status.InitContainerStatuses[i].RestartCount)
-		}
 	}
-	return int(sum) + len(nodes)
+	return sum + len(nodes)
 }
 
 // readOwned reads of each pod whose it is and the two labels that the selector
