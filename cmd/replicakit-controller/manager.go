@@ -44,6 +44,7 @@ type manager struct {
 	working     set[*cell]                          // none while it does not lead
 
 	foreignWrites *prometheus.CounterVec
+	recordings    *recordings
 }
 
 // manage works until ctx ends, and returns when everything has ended.
@@ -54,7 +55,7 @@ func manage(ctx context.Context, opts options) error {
 	if err != nil {
 		return err
 	}
-	m := &manager{opts: opts, config: config, foreignWrites: newForeignWrites()}
+	m := &manager{opts: opts, config: config, foreignWrites: newForeignWrites(), recordings: newRecordings(opts.recordings)}
 	m.registry = newRegistry(m)
 	listener, err := m.listen(ctx)
 	if err != nil {

@@ -50,6 +50,7 @@ type options struct {
 	metricsAddress    string // "0": none
 	certFile, keyFile string
 	profiling         bool
+	recordings        int
 
 	allowOthers bool // to serve the same kinds
 
@@ -133,6 +134,7 @@ func (o *options) flagSet() *pflag.FlagSet {
 	fs.StringToStringVar(&o.featureGates, "feature-gates", nil, podDeletionCost+"=true|false: whether the annotation "+corev1.PodDeletionCost+" says which pods go first; true is the default")
 	fs.StringVar(&o.metricsAddress, "metrics-bind-address", o.metricsAddress, "host:port for /metrics, /livez, /healthz and /readyz; 0 turns them off. On any host that is not loopback they are served over TLS, and /metrics to those only whom the API server lets get that path")
 	fs.BoolVar(&o.profiling, "profiling", o.profiling, "serve /debug/pprof beside /metrics, to those who may get that path")
+	fs.IntVar(&o.recordings, "recordings", o.recordings, "keep so many of the last passes of each owner that changed pods, and serve them under /debug/recordings beside /metrics, to those who may get that path. They tell why a pod was deleted, and hold whole pods. 0 means none")
 	fs.StringVar(&o.certFile, "tls-cert-file", o.certFile, "certificate for metrics over TLS; empty means a self-signed one")
 	fs.StringVar(&o.keyFile, "tls-private-key-file", o.keyFile, "key of the certificate")
 	o.addElectionFlags(fs)
@@ -264,6 +266,12 @@ func (o *options) validateMetrics() error {
 	}
 	if o.certFile != "" && !o.metricsOverTLS() {
 		return fmt.Errorf("--tls-cert-file=%q: --metrics-bind-address=%q does not use TLS", o.certFile, o.metricsAddress)
+	}
+	if o.recordings < 0 {
+		return fmt.Errorf("--recordings: %d is negative", o.recordings)
+	}
+	if o.recordings > 0 && !o.metrics() {
+		return errors.New("--recordings: they are served on --metrics-bind-address, which is 0")
 	}
 	if o.profiling && !o.metrics() {
 		return errors.New("--profiling: is served on --metrics-bind-address, which is 0")

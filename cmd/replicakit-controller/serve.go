@@ -42,8 +42,8 @@ type nowhere struct{ net.Listener }
 func (nowhere) Close() error { return nil }
 
 // serve answers for /metrics, /livez, /healthz, /readyz and, if it is asked for,
-// /debug/pprof until stop is called. Over TLS metrics and profiles are for those
-// only whom the API server lets get that path; probes are for everybody, as in
+// /debug/pprof and /debug/recordings until stop is called. Over TLS metrics, profiles and
+// recordings are for those only whom the API server lets get that path; probes are for everybody, as in
 // Kubernetes.
 func (m *manager) serve(ctx context.Context, listener net.Listener) (stop func(), err error) {
 	if !m.opts.metrics() {
@@ -81,6 +81,9 @@ func (m *manager) handler(ctx context.Context) (http.Handler, error) {
 		inside.HandleFunc("/debug/pprof/profile", pprof.Profile)
 		inside.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
 		inside.HandleFunc("/debug/pprof/trace", pprof.Trace)
+	}
+	if m.opts.recordings > 0 {
+		inside.Handle("GET "+recordingsPath, m.recordings)
 	}
 	guarded, err := m.guard(ctx, inside)
 	if err != nil {

@@ -159,6 +159,7 @@ func TestMetricsOverTLS(t *testing.T) {
 	}
 	allow("scraper", "/metrics")
 	allow("profiler", "/debug/pprof/*")
+	allow("reader", "/debug/recordings/*")
 	token := func(name string) string {
 		account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}}
 		_, err := client.CoreV1().ServiceAccounts(namespace).Create(t.Context(), account, metav1.CreateOptions{})
@@ -168,14 +169,21 @@ func TestMetricsOverTLS(t *testing.T) {
 		return request.Status.Token
 	}
 
-	scraper, profiler := token("scraper"), token("profiler")
-	p := start(t, "--kubeconfig="+writeKubeconfig(t, cluster.Kubeconfig), "--namespace="+namespace, "--leader-elect=false", "--metrics-bind-address=0.0.0.0:0", "--profiling")
+	_, err = client.AppsV1().ReplicaSets(namespace).Create(t.Context(), newReplicaSet("web", 1), metav1.CreateOptions{})
+	require.NoError(t, err)
+	scraper, profiler, reader := token("scraper"), token("profiler"), token("reader")
+	p := start(t, "--kubeconfig="+writeKubeconfig(t, cluster.Kubeconfig), "--namespace="+namespace, "--leader-elect=false", "--metrics-bind-address=0.0.0.0:0", "--profiling", "--recordings=3")
 	_, port, _ := strings.Cut(strings.TrimPrefix(p.address(), "[::]"), ":")
 	url := "https://127.0.0.1:" + port
 	p.says(`Starting controller" name="replicaset"`)
 	require.Eventually(t, func() bool {
 		code, _ := get(t, &http.Client{Transport: bearer{}}, url+"/readyz")
 		return code == http.StatusOK
+	}, time.Minute, 50*time.Millisecond)
+	recordings := url + "/debug/recordings/replicaset/" + namespace + "/web"
+	require.Eventually(t, func() bool {
+		_, text := get(t, &http.Client{Transport: bearer{reader}}, recordings)
+		return strings.Contains(text, "ReplicaSet "+namespace+"/web: 1 wanted, 0 believed") && strings.Contains(text, "\n  Create "+namespace+"/web-")
 	}, time.Minute, 50*time.Millisecond)
 	for _, row := range []struct {
 		name, path, token string
@@ -186,6 +194,9 @@ func TestMetricsOverTLS(t *testing.T) {
 		{"profiles are not", "/debug/pprof/", "", http.StatusUnauthorized},
 		{"nor for who may get metrics", "/debug/pprof/heap", scraper, http.StatusForbidden},
 		{"but for who may get them", "/debug/pprof/heap", profiler, http.StatusOK},
+		{"recordings are not", "/debug/recordings/", "", http.StatusUnauthorized},
+		{"nor for who may get profiles", "/debug/recordings/replicaset/shop/web", profiler, http.StatusForbidden},
+		{"but for who may get them", "/debug/recordings/replicaset/" + namespace + "/web", reader, http.StatusOK},
 		{"metrics are not", "/metrics", "", http.StatusUnauthorized},
 		{"nor with any token", "/metrics", "abc", http.StatusInternalServerError}, // so says the library
 		{"not for those without the right", "/metrics", token("nobody"), http.StatusForbidden},

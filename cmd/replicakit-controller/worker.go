@@ -167,6 +167,7 @@ func (w *worker) newCell(ctx context.Context, namespace string, clients clients)
 			ExpectationsTimeout: w.opts.expectationsTimeout,
 			BackOffFailed:       w.opts.podFailureBackOff,
 			StatusDelay:         w.opts.statusDelay,
+			Record:              w.recordings.record(),
 		})
 		if err != nil {
 			return nil, err

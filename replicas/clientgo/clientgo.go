@@ -40,12 +40,13 @@ type Options struct {
 	// BurstReplicas is how many children a pass creates or deletes at most. 0 means
 	// what the Kind's Spec says. Negative is refused.
 	BurstReplicas int
-	// MaxParallel, ExpectationsTimeout, BackOffFailed and StatusDelay are those of
+	// MaxParallel, ExpectationsTimeout, BackOffFailed, StatusDelay and Record are those of
 	// controller.Options.
 	MaxParallel         int
 	ExpectationsTimeout time.Duration
 	BackOffFailed       bool
 	StatusDelay         time.Duration
+	Record              func(controller.Recording)
 	// Clock is the clock of the controller and of its work queue. nil means the
 	// real clock.
 	Clock clock.WithTicker
@@ -164,6 +165,7 @@ func (a attachment[O, C]) attach(ctx context.Context, client controller.Client[O
 		ExpectationsTimeout: opts.ExpectationsTimeout,
 		BackOffFailed:       opts.BackOffFailed,
 		StatusDelay:         opts.StatusDelay,
+		Record:              opts.Record,
 	})
 	if err != nil {
 		return err

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -53,6 +54,27 @@ type Recording struct {
 	events []recordedEvent
 	// interrupted says that the context of the pass ended.
 	interrupted bool
+}
+
+// Changes reports whether the pass sent a creation, deletion, adoption or release.
+func (r Recording) Changes() bool {
+	return slices.ContainsFunc(r.Calls, func(c Call) bool { return c.Verb == verbCreate || c.Verb == verbDelete || c.Verb == verbPatch })
+}
+
+// String tells the pass in a few lines: what was wanted and believed, and each call.
+func (r Recording) String() string {
+	var text strings.Builder
+	fmt.Fprintf(&text, "%s %s %s: %d wanted, %d believed", r.Began.UTC().Format(time.RFC3339Nano), r.Kind.Kind, r.Owner, r.Desired, len(r.Believed))
+	if len(r.Believed) > 0 {
+		fmt.Fprintf(&text, " (%s)", strings.Join(r.Believed, " "))
+	}
+	for _, c := range r.Calls {
+		fmt.Fprintf(&text, "\n  %s", c)
+	}
+	if r.Err != "" {
+		fmt.Fprintf(&text, "\n  it returned: %s", r.Err)
+	}
+	return text.String()
 }
 
 // A Call is one call to the server, and what it was answered.

@@ -56,6 +56,9 @@ func TestRecording(t *testing.T) {
 		assert.Equal(t, `Delete default/web-000 {"preconditions":{"uid":"uid-web-000"}}: `+forbidden("web-000", "a policy").Error(), is.Calls[1].String())
 		assert.Equal(t, "UpdateStatus default/web", is.Calls[2].String())
 		assert.Equal(t, err.Error(), is.Err)
+		assert.True(t, is.Changes())
+		assert.Equal(t, "2026-05-04T12:00:00Z ReplicaSet default/web: 1 wanted, 2 believed (web-000 web-001)\n"+
+			"  GetOwner default/web\n  "+is.Calls[1].String()+"\n  UpdateStatus default/web\n  it returned: "+err.Error(), is.String())
 		for _, version := range []controller.Recording{is, read(t, is)} {
 			made, err := controller.Replay(t.Context(), controller.ReplicaSets(), version)
 			require.NoError(t, err)
@@ -101,6 +104,15 @@ func TestRecording(t *testing.T) {
 		require.Len(t, pass.Created, 2)
 		_, err = controller.Replay(t.Context(), controller.ReplicaSets(), read(t, (*all)[0]))
 		require.NoError(t, err)
+	})
+	t.Run("a pass that writes a status alone changes nothing", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(2)
+		all := recorded(r)
+		_, err := r.pass(t, 0, podsOf(r.owner, 2)...)
+		require.NoError(t, err)
+		require.NotEmpty(t, (*all)[0].Calls)
+		assert.False(t, (*all)[0].Changes())
 	})
 	t.Run("a pass whose owner is not in the cache is not recorded", func(t *testing.T) {
 		t.Parallel()
