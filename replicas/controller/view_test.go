@@ -162,6 +162,27 @@ func TestExpectationsWithoutEvents(t *testing.T) {
 		_, dels = r.pending()
 		assert.Zero(t, dels)
 	})
+	t.Run("a child that a list has shown and that the cache never had is not settled by that", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(1)
+		r.owner.CreationTimestamp = metav1.NewTime(r.now.AddDate(-1, 0, 0)) // so it is looked at live first
+		pods := podsOf(r.owner, 3)
+		r.live = func() ([]*corev1.Pod, error) { return pods, nil }
+		pass, err := r.pass(t, 0, pods[2])
+		require.NoError(t, err)
+		require.Empty(t, pass.Deleted, "one is wanted, and one is there")
+		*r.owner.Spec.Replicas = 2 // it lists
+		pass, err = r.pass(t, 1, pods[2])
+		require.NoError(t, err)
+		require.Equal(t, []string{"web-000"}, names(pass.Deleted))
+		for i := range 3 {
+			pass, err = r.pass(t, 2+i, pods[2])
+			require.NoError(t, err)
+			assert.Empty(t, pass.Deleted)
+			_, dels := r.pending()
+			assert.Equal(t, 1, dels)
+		}
+	})
 	t.Run("once an event of any child came, events settle", func(t *testing.T) {
 		t.Parallel()
 		r, pods := two(t)

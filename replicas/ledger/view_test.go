@@ -54,6 +54,12 @@ func TestView(t *testing.T) {
 			told a@4
 			old 5: a@5? => a@4
 			cache 5: a@5? => a@5?`},
+		{"a child that a list lacked counts again if the cache, whose version is not known, has it newer", `
+			told a@5
+			list 10:
+			cache : a@5 =>
+			cache : a@11 => a@11
+			holds? => a list`},
 		{"a child without a version is believed as the cache has it", `
 			told a@
 			cache 5: a@3? => a@3?
