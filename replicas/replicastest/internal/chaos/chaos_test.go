@@ -186,7 +186,11 @@ func mended() map[invariant.Rule][]example {
 		invariant.FewerOldUnready: {{1, "scale 6 0 0s; run 0 0 1s; scale 2 0 0s; run 0 0 50ms; scale 6 0 0s; run 0 0 1m"}},
 		// The watch of owners hangs, and the owner is read before an adoption.
 		invariant.FewerReadSpec: {{1, "scale 2 0 0s; run 0 0 20s; hang-sets 0 0 0s; scale 6 0 0s; orphan 0 0 0s; run 0 0 1m"}},
-		invariant.MoreReadSpec:  {{1, "scale 4 0 0s; run 0 0 20s; hang-sets 0 0 0s; scale 2 0 0s; relabel 2 3 0s; relabel 3 3 0s; orphan 0 0 0s; run 0 0 1m"}},
+		invariant.MoreReadSpec: {
+			{1, "scale 4 0 0s; run 0 0 20s; hang-sets 0 0 0s; scale 2 0 0s; relabel 2 3 0s; relabel 3 3 0s; orphan 0 0 0s; run 0 0 1m"},
+			// The owner was read before a restore, and the server wants fewer since.
+			{1076, "backup 0 0 0s; hang-pods 0 0 0s; scale 10 0 0s; hours 0 0 400ms; restore 0 0 0s; run 0 0 10m"},
+		},
 		// The watch of owners hangs, the owner is gone, and the garbage collector deletes
 		// what is made for it.
 		invariant.CostGone: {{2, "scale 4 0 0s; run 0 0 20s; hang-sets 0 0 0s; delete-owner 0 0 0s; run 0 0 1h"}},

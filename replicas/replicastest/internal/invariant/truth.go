@@ -125,16 +125,21 @@ func (t *truth) gone(uid types.UID) (m moment, known bool) {
 	return m, known
 }
 
-// restored begins anew: everything is as it is from now on.
+// restored begins anew: everything is as it is from now on. Only the specs before stay, as
+// what a controller read of an owner before the restore says nothing about the restored one.
 func (t *truth) restored(owners []*appsv1.ReplicaSet, pods []*corev1.Pod) {
-	now := t.now + 1
+	now, specs := t.now+1, t.specs
 	*t = newTruth()
-	t.now, t.epoch = now, now
+	t.now, t.epoch, t.specs = now, now, specs
 	for _, p := range pods {
 		t.pods[p.UID], t.since[p.UID] = p, moment{versionOf(p), now}
 	}
+	for key := range specs {
+		specs[key] = append(specs[key], spec{from: now})
+	}
 	for _, rs := range owners {
-		t.specs[types.NamespacedName{Namespace: rs.Namespace, Name: rs.Name}] = []spec{{now, rs}}
+		key := types.NamespacedName{Namespace: rs.Namespace, Name: rs.Name}
+		specs[key] = append(specs[key], spec{now, rs})
 	}
 }
 
