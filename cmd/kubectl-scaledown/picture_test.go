@@ -4,10 +4,12 @@
 package main
 
 import (
+	"bytes"
 	"encoding/xml"
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"regexp"
 	"strconv"
 	"strings"
@@ -66,6 +68,7 @@ func TestPicturesKeepWithinThePaper(t *testing.T) {
 		"one pod":               crowd(1, short, nodes(1)),
 		"500 pods on one node":  crowd(500, short, nodes(1)),
 		"500 pods on 40 nodes":  crowd(500, short, nodes(40)),
+		"199 pods on one node":  crowd(199, short, nodes(1)),
 		"long names":            crowd(30, long, nodes(4)),
 		"long names everywhere": crowd(30, long, func(i int) string { return long(i % 5) }),
 		"hosts with a domain":   crowd(30, short, hosts),
@@ -88,6 +91,24 @@ func TestPicturesKeepWithinThePaper(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// A picture of 5,000 pods is a few screens high.
+func TestPicturesOfManyPodsStayReadable(t *testing.T) {
+	t.Parallel()
+	for nodes, want := range map[int]int{1: 1000, 50: 1500, 500: 4000} {
+		objs := randomFleet(rand.New(rand.NewPCG(1, 1)), 5000)
+		for i, p := range objs.pods {
+			p.Spec.NodeName = fmt.Sprintf("node-%d", i%nodes)
+		}
+		answers, err := (&options{at: noon}).decide(objs, ofReplicaSet(objs.replicaSets[0]), []int32{4000})
+		require.NoError(t, err)
+		var out bytes.Buffer
+		printPicture(&out, answers[0], true)
+		elements := wellFormed(t, out.String())
+		assert.Less(t, attribute(t, elements["svg"][0], "height"), want, "%d nodes", nodes)
+		assert.Greater(t, len(elements["rect"]), 5000)
 	}
 }
 

@@ -158,19 +158,22 @@ func (o *options) printPods(out *bytes.Buffer, d *decision) error {
 
 // printReasons counts many pods by the reason why they go.
 func (o *options) printReasons(out *bytes.Buffer, d *decision) error {
-	const many = 200
 	goes := d.plan.Scale.Delete[d.gone:]
 	if len(d.order) < many || len(goes) == 0 {
 		return nil
 	}
-	t := o.table("PODS", "CERTAIN", "GO BECAUSE OF")
-	for from := 0; from < len(goes); {
-		to, certain := from, 0
-		for ; to < len(goes) && goes[to].Criterion == goes[from].Criterion; to++ {
-			certain += count(d.certain(d.gone + to))
+	var reasons []string
+	pods, certain := map[string]int{}, map[string]int{}
+	for i, v := range goes {
+		if pods[v.Criterion] == 0 {
+			reasons = append(reasons, v.Criterion)
 		}
-		t.add(certain < to-from, to-from, certain, goes[from].Criterion)
-		from = to
+		pods[v.Criterion]++
+		certain[v.Criterion] += count(d.certain(d.gone + i))
+	}
+	t := o.table("GO BECAUSE OF", "PODS", "CERTAIN")
+	for _, reason := range reasons {
+		t.add(certain[reason] < pods[reason], reason, pods[reason], certain[reason])
 	}
 	if err := t.print(out); err != nil {
 		return err
