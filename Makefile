@@ -4,6 +4,7 @@
 GOLANGCI_LINT_VERSION := v2.13.2
 GOVULNCHECK_VERSION   := v1.1.4
 GREMLINS_VERSION      := v0.6.0
+GORELEASER_VERSION    := v2.16.0
 CONTROLLER_GEN_VERSION := v0.23.0# as in examples/workerpool/generate
 BENCHSTAT_VERSION     := v0.0.0-20260908200009-22c9c6c9d4da
 KUBERNETES_VERSION    := v1.36.3# as in test/binaries/kubernetes/go.mod
@@ -237,6 +238,10 @@ apidiff: ## what has changed in the API since the last release, and the lowest v
 release: ## VERSION=v0.1.0: commits and tags, see RELEASING.md; nothing is pushed
 	@cd test/release && $(BUILT_AS) go run . -modules "$(RELEASED)" -programs "$(PROGRAMS)" "$(VERSION)"
 
+.PHONY: archives
+archives: $(BIN)/goreleaser-$(GORELEASER_VERSION) ## the plugin for five platforms and its krew manifest, into .cache/archives; VERSION=v0.1.0
+	@GORELEASER_CURRENT_TAG=$(or $(VERSION),v0.0.0) $< release --config cmd/kubectl-scaledown/.goreleaser.yaml --clean $(if $(VERSION),--skip=publish,--snapshot)
+
 .PHONY: clean
 clean: ## remove built tools and binaries
 	rm -rf .cache
@@ -246,6 +251,9 @@ installed = @mkdir -p $(BIN)/install && $(BUILT_AS) GOBIN=$(BIN)/install go inst
 
 $(BIN)/golangci-lint-$(GOLANGCI_LINT_VERSION):
 	$(call installed,github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_LINT_VERSION))
+
+$(BIN)/goreleaser-$(GORELEASER_VERSION):
+	$(call installed,github.com/goreleaser/goreleaser/v2@$(GORELEASER_VERSION))
 
 $(BIN)/gremlins-$(GREMLINS_VERSION):
 	$(call installed,github.com/go-gremlins/gremlins/cmd/gremlins@$(GREMLINS_VERSION))

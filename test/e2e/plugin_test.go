@@ -4,6 +4,7 @@
 package e2e_test
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"maps"
@@ -16,6 +17,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -138,6 +140,57 @@ func TestThePluginSaysWhyItCannotReadACluster(t *testing.T) {
 			assert.Equal(t, 1, strings.Count(stderr, "\n"), "one line: %s", stderr)
 		})
 	}
+}
+
+// All that kubectl's flags are for works: other users, every namespace, other formats, and a
+// watch, which a signal ends.
+//
+//nolint:paralleltest // Kubernetes' Deployment controller looks at every namespace
+func TestThePluginTakesKubectlsFlags(t *testing.T) {
+	w := newWorld(t)
+	w.startDeploymentController()
+	w.createDeployment("web")
+	w.patchDeployment(`{"spec":{"replicas":3}}`)
+	w.runAll(w.podsBySet(3))
+	kubectl := newPlugin(t, w.cluster.kubeconfig)
+
+	stdout, stderr, code := kubectl.run("scaledown", "deployments", "-A", "--replicas=1", "--allow-incomplete")
+	require.Zero(t, code, stderr)
+	assert.Regexp(t, w.namespace+` +deployment/web +3 +1 +2 +0 +2 of 3`, stdout)
+	stdout, stderr, code = kubectl.run("scaledown", "deployment/web", "-n", w.namespace, "--replicas=1", "-o", "yaml", "--as=alice", "--as-group=system:masters")
+	require.Zero(t, code, stderr)
+	assert.Contains(t, stdout, "\nkind: ScaleDown\n")
+	stdout, stderr, code = kubectl.run("scaledown", "deployment/web", "-n", w.namespace, "--as=alice")
+	assert.Equal(t, 1, code)
+	assert.Empty(t, stdout)
+	assert.Contains(t, stderr, `User "alice" cannot list resource`)
+
+	watch := exec.CommandContext(t.Context(), filepath.Join(filepath.SplitList(kubectl.path)[0], "kubectl-scaledown"), "deployment/web", "-n", w.namespace, "--replicas=1", "-w", "-o", "name", "--allow-ties", "--kubeconfig", kubectl.kubeconfig)
+	var errs bytes.Buffer
+	watch.Stderr = &errs
+	out, err := watch.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, watch.Start())
+	lines := bufio.NewScanner(out)
+	victims := map[string]bool{}
+	for range 2 {
+		require.True(t, lines.Scan(), &errs)
+		victims[strings.TrimPrefix(lines.Text(), "pod/")] = true
+	}
+	for _, pod := range w.podsBySet(3) {
+		if !victims[pod.Name] {
+			w.patchPod(pod.Name, `{"metadata":{"annotations":{"controller.kubernetes.io/pod-deletion-cost":"-1"}}}`)
+			require.True(t, lines.Scan(), &errs)
+			assert.Equal(t, "pod/"+pod.Name, lines.Text())
+		}
+	}
+	require.NoError(t, watch.Process.Signal(syscall.SIGTERM))
+	for lines.Scan() {
+		assert.NotEmpty(t, lines.Text())
+	}
+	_ = watch.Wait() // the exit code says it
+	assert.Equal(t, 1, watch.ProcessState.ExitCode())
+	assert.Equal(t, "error: interrupted\n", errs.String())
 }
 
 // startDeploymentController starts Kubernetes' own until the test ends.
