@@ -6,12 +6,15 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 )
 
@@ -142,6 +145,21 @@ func (w *worker) probeName() string {
 		return w.opts.rangeLease(w.shard.index)
 	}
 	return w.opts.lease.Name
+}
+
+// forgetProbe waits until the cache no longer shows the probe, which would be served like
+// any other owner. One that could not be deleted is, after a while.
+func (c *cell) forgetProbe(ctx context.Context, name string) {
+	if c.opts.allowOthers {
+		return
+	}
+	i := slices.IndexFunc(c.worker.controllers, func(kind controller) bool { return kind.name == name })
+	informer := c.worker.controllers[i].informer(c.factory)
+	key := cache.NewObjectName(c.opts.lease.Namespace, c.probeName()).String()
+	_ = wait.PollUntilContextTimeout(ctx, 10*time.Millisecond, lookFor, true, func(context.Context) (bool, error) {
+		_, there, err := informer.GetStore().GetByKey(key)
+		return informer.HasSynced() && !there, err
+	})
 }
 
 // A prober makes probes of one kind in a namespace.

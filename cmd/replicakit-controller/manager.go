@@ -14,7 +14,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -25,10 +24,6 @@ import (
 
 // userAgent is also the field manager of what is written.
 const userAgent = "replicakit-controller"
-
-// serverPatience is how long a server that does not answer is waited for at the
-// start, as kube-controller-manager does.
-const serverPatience = 10 * time.Second
 
 // watchdogPatience is how long the lease may be overdue before /healthz says so.
 const watchdogPatience = 20 * time.Second
@@ -43,8 +38,17 @@ type manager struct {
 	watchdogs   set[*leaderelection.HealthzAdaptor] // of the leases
 	working     set[*cell]                          // none while it does not lead
 
-	foreignWrites *prometheus.CounterVec
-	recordings    *recordings
+	foreignWrites, relists *prometheus.CounterVec
+	recordings             *recordings
+}
+
+func newManager(opts options, config *rest.Config) *manager {
+	m := &manager{
+		opts: opts, config: config,
+		foreignWrites: newForeignWrites(), relists: newRelists(), recordings: newRecordings(opts.recordings),
+	}
+	m.registry = newRegistry(m)
+	return m
 }
 
 // manage works until ctx ends, and returns when everything has ended.
@@ -55,21 +59,20 @@ func manage(ctx context.Context, opts options) error {
 	if err != nil {
 		return err
 	}
-	m := &manager{opts: opts, config: config, foreignWrites: newForeignWrites(), recordings: newRecordings(opts.recordings)}
-	m.registry = newRegistry(m)
+	m := newManager(opts, config)
 	listener, err := m.listen(ctx)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = listener.Close() }()
-	if m.controllers, err = m.served(ctx); err != nil || ctx.Err() != nil {
-		return err
-	}
 	stop, err := m.serve(ctx, listener)
 	if err != nil {
 		return err
 	}
 	defer stop()
+	if m.controllers, err = m.served(ctx); err != nil || ctx.Err() != nil {
+		return err
+	}
 	m.reportMissingRights(ctx)
 	m.watchNamespaces(ctx)
 	switch {
@@ -128,7 +131,7 @@ func (m *manager) served(ctx context.Context) ([]controller, error) {
 	}
 	var served []controller
 	for _, c := range m.opts.enabled {
-		found, err := isServed(ctx, client.Discovery(), c)
+		found, err := m.isServed(ctx, client.Discovery(), c)
 		if err != nil {
 			return nil, fmt.Errorf("asking %s for %s: %w", m.config.Host, c.resource.Resource, err)
 		}
@@ -144,25 +147,29 @@ func (m *manager) served(ctx context.Context) ([]controller, error) {
 	return served, nil
 }
 
-// isServed waits for a server that gives no answer; an answer that refuses is
-// an error at once.
-func isServed(ctx context.Context, client discovery.DiscoveryInterface, c controller) (found bool, err error) {
-	var last error
-	err = wait.PollUntilContextTimeout(ctx, time.Second, serverPatience, true, func(ctx context.Context) (bool, error) {
-		found, last = discovery.IsResourceEnabled(client, c.resource)
-		if last != nil && !isRefusal(last) {
-			klog.FromContext(ctx).Info("Waiting for the server", "err", last)
-			return false, nil
+// isServed waits for a server that gives no answer, and says so meanwhile; an answer that
+// refuses is an error at once.
+func (m *manager) isServed(ctx context.Context, client discovery.DiscoveryInterface, c controller) (found bool, err error) {
+	answered := func() {}
+	defer func() { answered() }()
+	for told := ""; ; {
+		found, err = discovery.IsResourceEnabled(client, c.resource)
+		if err == nil || isRefusal(err) {
+			return found, err
 		}
-		return true, last
-	})
-	switch {
-	case ctx.Err() != nil:
-		return false, nil // told to end
-	case last != nil:
-		return false, last
+		if told == "" {
+			answered = m.waiting.add(fmt.Sprintf("%s does not say what it serves: %v", m.config.Host, err))
+		}
+		if told != err.Error() {
+			told = err.Error()
+			klog.FromContext(ctx).Info("Waiting for the server", "err", err)
+		}
+		select {
+		case <-ctx.Done():
+			return false, nil // told to end
+		case <-time.After(time.Second):
+		}
 	}
-	return found, err
 }
 
 // isRefusal reports whether asking again is useless: the server does not take

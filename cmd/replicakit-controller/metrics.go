@@ -30,6 +30,7 @@ func newRegistry(m *manager) *prometheus.Registry {
 		rangeCollector{m},
 		refusedWrites,
 		m.foreignWrites,
+		m.relists,
 	)
 	return registry
 }

@@ -25,8 +25,8 @@ const (
 	askInterval = 20 * time.Second
 	askPatience = 10 * time.Second
 	// staleAfter is how long a watch may take to come to a version that the server
-	// was at, before /readyz says so. A server that is asked tells its watches
-	// within a minute, by a bookmark if by nothing else.
+	// was at, before /readyz says so and it is listed anew. A server that is asked tells
+	// its watches within a minute, by a bookmark if by nothing else.
 	staleAfter = 3 * time.Minute
 	// mostAsked bounds what is kept of a watch that hangs for long.
 	mostAsked = 20
@@ -44,6 +44,9 @@ type follower struct {
 	resource string
 	cached   func() string                         // the version that the watch has come to; "" before the first list
 	live     func(context.Context) (string, error) // the version that the server is at
+	relist   func()                                // break the watch, and list anew
+	every    time.Duration                         // askInterval
+	patience time.Duration                         // staleAfter
 
 	mu     sync.Mutex
 	proven time.Time // the watch has come to where the server was then; zero: nobody has asked
@@ -51,6 +54,7 @@ type follower struct {
 	ahead  string    // the version that the watch had come to when the server was at an older one
 	err    error     // of the last question
 	told   bool      // in the log, that something is wrong
+	broken time.Time // when it was listed anew for the last time; zero: never
 }
 
 // An answer is the version that the server was at, at least, at an instant.
@@ -59,9 +63,12 @@ type answer struct {
 	version string
 }
 
-func newFollower(resource schema.GroupVersionResource, namespace string, client metadata.Interface, informer cache.SharedIndexInformer) *follower {
+func newFollower(resource schema.GroupVersionResource, namespace string, client metadata.Interface, informer cache.SharedIndexInformer, relist func()) *follower {
 	return &follower{
 		resource: resource.Resource,
+		relist:   relist,
+		every:    askInterval,
+		patience: staleAfter,
 		cached:   informer.LastSyncResourceVersion,
 		live: func(ctx context.Context) (string, error) {
 			ctx, cancel := context.WithTimeout(ctx, askPatience)
@@ -75,12 +82,25 @@ func newFollower(resource schema.GroupVersionResource, namespace string, client 
 	}
 }
 
-// follow asks until ctx ends.
+// follow asks until ctx ends, and mends what hangs.
 func (f *follower) follow(ctx context.Context) {
 	wait.UntilWithContext(ctx, func(ctx context.Context) {
 		f.ask(ctx)
 		f.tell(ctx)
-	}, askInterval)
+		f.mend(ctx)
+	}, f.every)
+}
+
+// mend has a watch listed anew that hangs while the server answers, once for as long as it
+// may be behind. A new list of what a restored server has is a matter for people.
+func (f *follower) mend(ctx context.Context) {
+	age, restored, wrong := f.behind()
+	if wrong == nil || restored || f.err != nil || !f.broken.IsZero() && time.Since(f.broken) < f.patience {
+		return
+	}
+	f.broken = time.Now()
+	klog.FromContext(ctx).Error(nil, "A watch hangs: breaking its connection, and listing anew", "resource", f.resource, "behind", age.Round(time.Second))
+	f.relist()
 }
 
 func (f *follower) ask(ctx context.Context) {
@@ -131,7 +151,7 @@ func (f *follower) behind() (age time.Duration, restored bool, wrong error) {
 	switch {
 	case f.ahead != "":
 		wrong = fmt.Errorf("%s: the watch has come to version %s, and the server was at an older one: was it restored from a backup? Restart this program", f.resource, f.ahead)
-	case age <= staleAfter:
+	case age <= f.patience:
 	case f.err != nil:
 		wrong = fmt.Errorf("%s: the watch is %v behind, and the server does not say where it is: %w", f.resource, age.Round(time.Second), f.err)
 	default:
@@ -168,6 +188,13 @@ var (
 		"1 if the watch has come to a version that the server does not know any more: it was restored from a backup.",
 		[]string{"resource"}, nil)
 )
+
+func newRelists() *prometheus.CounterVec {
+	return prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "replicakit_watch_relists_total",
+		Help: "Watches that hung and were broken, and their resources listed anew.",
+	}, []string{"resource"})
+}
 
 // A watchCollector makes the metrics of the followers at work.
 type watchCollector struct{ followers func() []*follower }

@@ -28,6 +28,7 @@ import (
 type watchedServer struct {
 	cached, live  atomic.Int64
 	down, strange atomic.Bool
+	relists       atomic.Int64
 }
 
 // follower follows until the test ends, from an instant when both are at 100.
@@ -37,6 +38,9 @@ func (s *watchedServer) follower(t *testing.T) *follower {
 	s.live.Store(100)
 	f := &follower{
 		resource: "pods",
+		relist:   func() { s.relists.Add(1) },
+		every:    askInterval,
+		patience: staleAfter,
 		cached: func() string {
 			if s.cached.Load() == 0 {
 				return ""
@@ -96,9 +100,13 @@ func TestFollower(t *testing.T) {
 			_, restored, wrong := f.behind()
 			assert.False(t, restored)
 			require.EqualError(t, wrong, "pods: the watch is 3m1s behind the server")
+			time.Sleep(askInterval)
+			synctest.Wait()
+			assert.Equal(t, int64(1), s.relists.Load(), "it is listed anew within four minutes")
 			time.Sleep(time.Hour)
 			synctest.Wait()
 			assert.True(t, f.told)
+			assert.Equal(t, int64(1+time.Hour/staleAfter), s.relists.Load(), "and again if that does not help")
 			assert.LessOrEqual(t, len(f.asked), mostAsked)
 			s.cached.Store(101)
 			assert.Less(t, age(t, f), askInterval)
@@ -114,6 +122,9 @@ func TestFollower(t *testing.T) {
 			time.Sleep(time.Second)
 			_, _, wrong := f.behind()
 			require.EqualError(t, wrong, "pods: the watch is 3m1s behind, and the server does not say where it is: no connection")
+			time.Sleep(time.Hour)
+			synctest.Wait()
+			assert.Zero(t, s.relists.Load(), "who knows which of the two it is")
 			s.down.Store(false)
 			time.Sleep(askInterval)
 			synctest.Wait()
@@ -135,6 +146,7 @@ func TestFollower(t *testing.T) {
 			s.cached.Store(300) // what came in between 60 and 100 is missing
 			time.Sleep(time.Hour)
 			told()
+			assert.Zero(t, s.relists.Load(), "that is for people to decide")
 			s.cached.Store(90)
 			s.live.Store(90)
 			time.Sleep(askInterval)
@@ -180,7 +192,7 @@ func TestAWatchThatHangs(t *testing.T) {
 	asking, err := metadata.NewForConfig(config)
 	require.NoError(t, err)
 	factory := informers.NewSharedInformerFactoryWithOptions(watching, 0, informers.WithNamespace(namespace))
-	f := newFollower(corev1.SchemeGroupVersion.WithResource("pods"), namespace, asking, factory.Core().V1().Pods().Informer())
+	f := newFollower(corev1.SchemeGroupVersion.WithResource("pods"), namespace, asking, factory.Core().V1().Pods().Informer(), func() {})
 	factory.StartWithContext(t.Context())
 	factory.WaitForCacheSync(t.Context().Done())
 

@@ -22,8 +22,9 @@ import (
 //
 // The namespaces are divided into ranges, all of which every manager knows. Each
 // range has a lease, and whoever holds it works on the range: a worker with
-// informers, controllers and clients of its own. A lease that is lost ends the
-// program, as the one lease does without ranges.
+// informers, controllers and clients of its own. A lease that is lost ends the work on
+// its range, which is then taken as any other. The old worker never writes again, as it
+// has permits of its own that nobody renews.
 //
 // The lease that there is without ranges is held by all managers together, in the
 // name of their ranges: each of them renews it, and writes only as long as its own
@@ -62,18 +63,28 @@ func (s *share) run(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("leader election: %w", err)
 	}
-	for i, r := range s.opts.ranges {
+	for i := range s.opts.ranges {
 		lock, err := s.lock(s.opts.rangeLease(i), identity)
 		if err != nil {
 			return fmt.Errorf("leader election: %w", err)
 		}
-		own := newPermit(s.opts.renewDeadline)
-		s.candidates = append(s.candidates, &candidate{
-			lock:   &watchedLock{Interface: lock, permit: own, end: func(error) {}},
-			worker: &worker{manager: s.manager, permits: []*permit{joint.permit, own}, shard: &part{i, r}},
-		})
+		s.candidates = append(s.candidates, s.newCandidate(i, lock, joint.permit))
 	}
 	return s.campaign(ctx, candidacy{lock: joint, work: s.take})
+}
+
+// newCandidate is for the lease of a range, by a lock.
+func (s *share) newCandidate(i int, lock resourcelock.Interface, joint *permit) *candidate {
+	own := newPermit(s.opts.renewDeadline)
+	return &candidate{
+		lock:   &watchedLock{Interface: lock, permit: own, end: func(error) {}},
+		worker: &worker{manager: s.manager, permits: []*permit{joint, own}, shard: &part{i, s.opts.ranges[i]}},
+	}
+}
+
+// renewed is the candidate for the same lease once more, after it was lost.
+func (s *share) renewed(c *candidate) *candidate {
+	return s.newCandidate(c.worker.shard.index, c.lock.Interface, c.worker.permits[0])
 }
 
 // jointIdentity is the same for managers that may work at the same time.
@@ -136,23 +147,34 @@ type candidate struct {
 	held   bool
 }
 
-// take takes ranges and works on them until ctx ends or one is lost, and returns
-// after the last write.
+// take takes ranges and works on them until ctx ends or an error other than a lost lease
+// ends the work on one, and returns after the last write.
 func (s *share) take(ctx context.Context) error {
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
 	var working sync.WaitGroup
-	for held := 0; held < s.limit() && ctx.Err() == nil; {
-		if c := s.takeOne(ctx, held); c != nil {
-			held++
-			working.Go(func() { fail(s.serve(ctx, c)) })
+	lost := make(chan *candidate, len(s.candidates))
+	for held := 0; ctx.Err() == nil; {
+		if held < s.limit() {
+			if c := s.takeOne(ctx, held); c != nil {
+				held++
+				working.Go(func() {
+					if err := s.serve(ctx, c); !errors.Is(err, errLeaseLost) {
+						fail(err)
+						return
+					}
+					lost <- c
+				})
+			}
 		}
 		select {
 		case <-ctx.Done():
+		case c := <-lost:
+			held--
+			s.candidates[c.worker.shard.index] = s.renewed(c)
 		case <-time.After(wait.Jitter(s.opts.retryPeriod, 0.2)):
 		}
 	}
-	<-ctx.Done()
 	working.Wait()
 	if cause := context.Cause(ctx); !errors.Is(cause, context.Canceled) {
 		return cause
@@ -171,11 +193,16 @@ func (s *share) limit() int {
 func (s *share) serve(ctx context.Context, c *candidate) error {
 	c.lock.leading = true // even if nobody has answered yet: another holder ends it
 	klog.FromContext(ctx).Info("Serving a range of namespaces", "shard", c.worker.shard.index, "range", c.worker.shard.String(), "lease", c.lock.Describe())
-	return s.campaign(ctx, candidacy{
+	err := s.campaign(ctx, candidacy{
 		lock:    c.lock,
 		work:    func(ctx context.Context) error { return s.work(c.worker, ctx) },
 		release: true,
 	})
+	if errors.Is(err, errLeaseLost) {
+		c.lock.permit.revoke()
+		klog.FromContext(ctx).Error(err, "Ending the work on a range", "shard", c.worker.shard.index, "range", c.worker.shard.String(), "lease", c.lock.Describe())
+	}
+	return err
 }
 
 // takeOne looks at the ranges that are not held and takes the first one that has

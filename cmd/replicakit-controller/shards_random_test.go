@@ -53,7 +53,7 @@ func (s *managersStory) play() {
 	clear(s.cut)
 	clear(s.wrong)
 	s.mu.Unlock()
-	for range 8 { // those that lost a lease end, and are started again
+	for range 8 { // those that lost the joint lease end, and are started again
 		s.pass(time.Minute)
 		for _, name := range names {
 			s.keep(name)

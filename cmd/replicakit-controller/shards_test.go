@@ -386,21 +386,44 @@ func TestShare(t *testing.T) {
 			assert.Equal(t, map[int]string{0: "a", 1: "a"}, s.served())
 			end(t, a)
 		}},
-		{"one that loses a range gives up the others, and ends", func(t *testing.T, s *leaseServer) {
+		{"one that loses a range goes on with the others, and takes it again when it is free", func(t *testing.T, s *leaseServer) {
 			t.Helper()
 			a := s.start("a", 2)
 			time.Sleep(time.Minute)
 			require.Equal(t, map[string]int{"a": 2}, s.counts())
 			s.mu.Lock()
+			before := s.atWork[0][0]
 			stolen := s.leases["replicakit-controller-shard-1"]
 			stolen.record.HolderIdentity = "thief"
 			stolen.version++
 			s.mu.Unlock()
-			err := <-a.ended
-			require.ErrorIs(t, err, errLeaseLost)
-			require.ErrorContains(t, err, "to thief")
-			assert.Empty(t, s.leases["replicakit-controller-shard-0"].record.HolderIdentity)
+			time.Sleep(5 * time.Second)
+			assert.Equal(t, map[int]string{0: "a"}, s.served())
 			assert.Equal(t, "thief", stolen.record.HolderIdentity)
+			assert.Empty(t, s.atWork[1], "the work on it has ended")
+			time.Sleep(time.Minute) // the thief does not renew it
+			assert.Equal(t, map[int]string{0: "a", 1: "a"}, s.served())
+			assert.Same(t, before, s.atWork[0][0], "the other range was never given up")
+			assert.Empty(t, a.ended)
+			end(t, a)
+		}},
+		{"one that loses a range again and again has as many as it may", func(t *testing.T, s *leaseServer) {
+			t.Helper()
+			a := s.start("a", 4, "--shards-per-manager=2")
+			for range 5 {
+				time.Sleep(3 * time.Minute)
+				require.Equal(t, map[string]int{"a": 2}, s.counts())
+				for index := range s.served() {
+					s.mu.Lock()
+					stolen := s.leases["replicakit-controller-shard-"+strconv.Itoa(index)]
+					stolen.record.HolderIdentity = "thief"
+					stolen.version++
+					s.mu.Unlock()
+				}
+			}
+			time.Sleep(3 * time.Minute)
+			assert.Equal(t, map[string]int{"a": 2}, s.counts())
+			end(t, a)
 		}},
 		{"whoever has other ranges ends before any work", func(t *testing.T, s *leaseServer) {
 			t.Helper()

@@ -14,10 +14,12 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
 
 	"github.com/replicakit/replicakit/cmd/replicakit-controller/internal/shard"
 	"github.com/replicakit/replicakit/replicas/clientgo"
@@ -115,6 +117,7 @@ func (w *worker) work(ctx context.Context) error {
 // clients are those of a worker: one for the informers, one for each controller.
 type clients struct {
 	informers   kubernetes.Interface
+	relister    *relister // of the informers' client
 	followers   metadata.Interface
 	controllers map[string]kubernetes.Interface
 }
@@ -133,7 +136,13 @@ func (w *worker) clients() (all clients, err error) {
 	if all.followers, err = metadata.NewForConfig(followers); err != nil {
 		return clients{}, err
 	}
-	all.informers, err = w.client("shared-informers")
+	informers, err := w.configFor("shared-informers")
+	if err != nil {
+		return clients{}, err
+	}
+	all.relister = newRelister()
+	all.relister.install(informers)
+	all.informers, err = kubernetes.NewForConfig(informers)
 	return all, err
 }
 
@@ -156,7 +165,14 @@ func (w *worker) newCell(ctx context.Context, namespace string, clients clients)
 	if err := w.others.watch(ctx, c.factory); err != nil {
 		return nil, err
 	}
-	c.followers = []*follower{newFollower(corev1.SchemeGroupVersion.WithResource("pods"), namespace, clients.followers, pods)}
+	follow := func(resource schema.GroupVersionResource, informer cache.SharedIndexInformer) {
+		c.followers = append(c.followers, newFollower(resource, namespace, clients.followers, informer, func() {
+			w.relists.WithLabelValues(resource.Resource).Inc()
+			clients.relister.relist(resource, namespace)
+		}))
+		w.relists.WithLabelValues(resource.Resource)
+	}
+	follow(corev1.SchemeGroupVersion.WithResource("pods"), pods)
 	for _, kind := range w.controllers {
 		client := clients.controllers[kind.name]
 		built, err := kind.build(ctx, c.factory, client, w.opts.order, clientgo.Options{
@@ -173,7 +189,7 @@ func (w *worker) newCell(ctx context.Context, namespace string, clients clients)
 			return nil, err
 		}
 		c.controllers[kind.name] = built
-		c.followers = append(c.followers, newFollower(kind.resource, namespace, clients.followers, kind.informer(c.factory)))
+		follow(kind.resource, kind.informer(c.factory))
 	}
 	return c, nil
 }
@@ -203,6 +219,7 @@ func (c *cell) run(ctx context.Context, admitted map[string]chan struct{}) {
 		running.Go(func() {
 			select {
 			case <-admitted[name]:
+				c.forgetProbe(ctx, name)
 			case <-ctx.Done():
 			}
 			built.Run(ctx, *c.opts.workers[name])

@@ -1,0 +1,178 @@
+// Copyright The replicakit Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+
+	"github.com/replicakit/replicakit/cmd/replicakit-controller/demo/controlplane"
+)
+
+// A hangingProxy stands before an API server. The watches that are there when it is told
+// to hang say nothing any more, and do not end.
+type hangingProxy struct {
+	*httptest.Server
+	mu   sync.Mutex
+	hung chan struct{} // closed when the watches that began before hang
+}
+
+func newHangingProxy(t *testing.T, cluster *controlplane.ControlPlane) *hangingProxy {
+	t.Helper()
+	server, err := url.Parse(cluster.Config.Host)
+	require.NoError(t, err)
+	transport, err := rest.TransportFor(cluster.Config)
+	require.NoError(t, err)
+	p := &hangingProxy{hung: make(chan struct{})}
+	p.Server = httptest.NewServer(&httputil.ReverseProxy{
+		Rewrite: func(r *httputil.ProxyRequest) {
+			r.SetURL(server)
+			r.Out.Header.Del("Authorization")
+		},
+		Transport:     transport,
+		FlushInterval: -1,
+		ModifyResponse: func(answer *http.Response) error {
+			if answer.Request.URL.Query().Has("watch") {
+				p.mu.Lock()
+				defer p.mu.Unlock()
+				answer.Body = hangingBody{answer.Body, answer.Request.Context(), p.hung}
+			}
+			return nil
+		},
+	})
+	t.Cleanup(p.CloseClientConnections)
+	return p
+}
+
+func (p *hangingProxy) hang() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	close(p.hung)
+	p.hung = make(chan struct{})
+}
+
+type hangingBody struct {
+	io.ReadCloser
+	ctx  context.Context //nolint:containedctx // of the request that the body answers
+	hung <-chan struct{}
+}
+
+func (b hangingBody) Read(data []byte) (int, error) {
+	n, err := b.ReadCloser.Read(data)
+	select {
+	case <-b.hung:
+		<-b.ctx.Done()
+		return 0, b.ctx.Err()
+	default:
+		return n, err
+	}
+}
+
+// A watch that hangs is mended without a lease and without a restart, while what it is
+// about changes: here after seconds and not after minutes.
+func TestAWatchThatHangsIsListedAnew(t *testing.T) {
+	t.Parallel()
+	cluster, client := cluster(t)
+	const namespace = "relist"
+	_, err := client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	proxy := newHangingProxy(t, cluster)
+	opts, err := parse([]string{"--kubeconfig=" + kubeconfigFor(t, proxy.URL), "--namespace=" + namespace}, io.Discard)
+	require.NoError(t, err)
+	config, err := loadConfig(opts)
+	require.NoError(t, err)
+	m := newManager(opts, config)
+	m.controllers = controllers()
+	w := &worker{manager: m, others: newOthers(m)}
+	clients, err := w.clients()
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	cell, err := w.newCell(ctx, namespace, clients)
+	require.NoError(t, err)
+	for _, f := range cell.followers {
+		f.every, f.patience = 200*time.Millisecond, 3*time.Second
+	}
+	admitted := map[string]chan struct{}{}
+	for _, c := range controllers() {
+		admitted[c.name] = make(chan struct{})
+		close(admitted[c.name])
+	}
+	var running sync.WaitGroup
+	running.Go(func() { cell.run(ctx, admitted) })
+	defer running.Wait()
+	defer cancel()
+
+	sets := client.AppsV1().ReplicaSets(namespace)
+	_, err = sets.Create(t.Context(), newReplicaSet("web", 2), metav1.CreateOptions{})
+	require.NoError(t, err)
+	has := func(n int) {
+		t.Helper()
+		require.Eventually(t, func() bool {
+			rs, err := sets.Get(t.Context(), "web", metav1.GetOptions{})
+			return err == nil && int(rs.Status.Replicas) == n
+		}, patience, 50*time.Millisecond, "%d pods", n)
+	}
+	has(2)
+	for n := range 3 { // each of the watches that are there then
+		proxy.hang()
+		_, err = sets.Patch(t.Context(), "web", "application/merge-patch+json", []byte(`{"spec":{"replicas":`+string(rune('3'+n))+`}}`), metav1.PatchOptions{})
+		require.NoError(t, err)
+		has(3 + n)
+	}
+	pods, err := client.CoreV1().Pods(namespace).List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	assert.Len(t, pods.Items, 5)
+}
+
+func TestListPath(t *testing.T) {
+	t.Parallel()
+	sets, controllers := controllers()[0].resource, controllers()[1].resource
+	assert.Equal(t, "/apis/apps/v1/replicasets", listPath(sets, ""))
+	assert.Equal(t, "/apis/apps/v1/namespaces/a/replicasets", listPath(sets, "a"))
+	assert.Equal(t, "/api/v1/replicationcontrollers", listPath(controllers, ""))
+}
+
+func TestWhatGoesOnFromAVersionIsRefusedUntilAllIsListed(t *testing.T) {
+	t.Parallel()
+	r := newRelister()
+	pods := corev1.SchemeGroupVersion.WithResource("pods")
+	passes := func(path string) bool {
+		t.Helper()
+		passed := false
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://server/base"+path, nil)
+		require.NoError(t, err)
+		resp, err := r.wrap(roundTripper(func(*http.Request) (*http.Response, error) {
+			passed = true
+			return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody}, nil
+		})).RoundTrip(req)
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		if !passed {
+			assert.Equal(t, http.StatusGone, resp.StatusCode)
+		}
+		return passed
+	}
+	assert.True(t, passes("/api/v1/namespaces/a/pods?watch=true&resourceVersion=7"))
+	r.relist(pods, "a")
+	assert.False(t, passes("/api/v1/namespaces/a/pods?watch=true&resourceVersion=7"))
+	assert.False(t, passes("/api/v1/namespaces/a/pods?resourceVersion=7"))
+	assert.True(t, passes("/api/v1/namespaces/b/pods?watch=true&resourceVersion=7"), "of another namespace")
+	assert.True(t, passes("/api/v1/pods?watch=true&resourceVersion=7"), "of all")
+	assert.True(t, passes("/apis/apps/v1/namespaces/a/replicasets?watch=true&resourceVersion=7"))
+	assert.True(t, passes("/api/v1/namespaces/a/pods?limit=500"), "a new list")
+	assert.True(t, passes("/api/v1/namespaces/a/pods?watch=true&resourceVersion=9"), "goes on from it")
+}
