@@ -58,9 +58,9 @@ func newStory() (*story, error) {
 	client.Done = n.call
 	kind := controller.ReplicaSets()
 	kind.Observe = n.passed
-	kind.BeforeScale = func(_ context.Context, _ *appsv1.ReplicaSet, _ []*corev1.Pod, scale replicas.Scale) replicas.Scale {
+	kind.BeforeScale = func(_ context.Context, _ *appsv1.ReplicaSet, _ []*corev1.Pod, scale replicas.Scale) (replicas.Scale, time.Duration, error) {
 		n.victims = scale.Delete
-		return scale
+		return scale, 0, nil
 	}
 	k, err := newKeeper(cluster, client, kind)
 	if err != nil {

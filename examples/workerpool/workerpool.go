@@ -7,6 +7,7 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -76,7 +77,7 @@ func spare(p *v1.WorkerPool, ready int32) int32 {
 
 // keepReady leaves out deletions that would leave too few ready Workers. What is left
 // out has its turn when others have become ready, which wakes the pool.
-func keepReady(_ context.Context, p *v1.WorkerPool, active []*v1.Worker, scale replicas.ScaleOf[*v1.Worker]) replicas.ScaleOf[*v1.Worker] {
+func keepReady(_ context.Context, p *v1.WorkerPool, active []*v1.Worker, scale replicas.ScaleOf[*v1.Worker]) (replicas.ScaleOf[*v1.Worker], time.Duration, error) {
 	toSpare := spare(p, count(active, isReady))
 	scale.Delete = slices.DeleteFunc(slices.Clone(scale.Delete), func(d replicas.Deletion[*v1.Worker]) bool {
 		if !isReady(d.Object) {
@@ -85,5 +86,5 @@ func keepReady(_ context.Context, p *v1.WorkerPool, active []*v1.Worker, scale r
 		toSpare--
 		return toSpare < 0
 	})
-	return scale
+	return scale, 0, nil
 }

@@ -118,9 +118,9 @@ func TestOptions(t *testing.T) {
 
 	bubble(t, "the Kind's own BeforeScale and Observe are called", func(t inBubble) {
 		b := newBench(replicaSet("web", 5))
-		b.kind.BeforeScale = func(_ context.Context, _ *appsv1.ReplicaSet, _ []*corev1.Pod, scale replicas.Scale) replicas.Scale {
+		b.kind.BeforeScale = func(_ context.Context, _ *appsv1.ReplicaSet, _ []*corev1.Pod, scale replicas.Scale) (replicas.Scale, time.Duration, error) {
 			scale.Create = min(scale.Create, 2)
-			return scale
+			return scale, 0, nil
 		}
 		var created int
 		b.kind.Observe = func(_ context.Context, pass controller.Pass[*appsv1.ReplicaSet, *corev1.Pod]) {

@@ -25,7 +25,7 @@ import (
 // types of owners and children, such as *appsv1.ReplicaSet and *corev1.Pod.
 // ReplicaSets and ReplicationControllers return a Kind each. The functions of a
 // Kind are called by several goroutines at once. They must not block, and must not
-// change what they are given, except where their comment says so.
+// change what they are given, except where their comments say so.
 type Kind[O, C Object] struct {
 	// Owner and Child are the kinds of owners and children. Required.
 	Owner, Child schema.GroupVersionKind
@@ -70,11 +70,20 @@ type Kind[O, C Object] struct {
 	PatchType types.PatchType
 
 	// BeforeScale is called before anything is created or deleted, with the active
-	// children and the plan, and returns what shall be done. It may leave out
-	// creations or deletions. If it adds or changes any, the pass returns an error
-	// and does nothing. The lists are its own: it may change them in place. The
-	// Controller does not come back because of what was left out, so ask for
-	// another pass yourself.
+	// children and the plan, and returns what shall be done now. It may leave out
+	// deletions, by returning fewer, and creations, by returning a lower Create: the
+	// last ones of the plan are then left out, whatever Names says. If it adds or
+	// changes any, the pass returns an error and does nothing. The lists are its own:
+	// it may change them in place.
+	//
+	// What was left out has its turn in the next pass: when a child or the owner
+	// changes, or after the time again, if that is earlier. If again is 0, no pass
+	// follows because of what was left out; negative is refused. If BeforeScale
+	// returns an error, nothing is created or deleted. Sync returns the error, and
+	// again, if it is positive, in place of your rate limiter's delay.
+	//
+	// BeforeScale may make calls with ctx, which is that of Sync: only this owner and
+	// one worker wait for them. All other functions of a Kind must not block.
 	//
 	// If a Conflict shows that the view was old, BeforeScale is called again with the
 	// deletions that are left and the active children of a live list. A child whose
@@ -84,7 +93,7 @@ type Kind[O, C Object] struct {
 	// If children that must go stay, because their deletions were left out, failed
 	// or are held, and others are missing, BeforeScale is called once more, with
 	// the creations. If it is nil, the whole plan is carried out.
-	BeforeScale func(ctx context.Context, owner O, active []C, scale replicas.ScaleOf[C]) replicas.ScaleOf[C]
+	BeforeScale func(ctx context.Context, owner O, active []C, scale replicas.ScaleOf[C]) (now replicas.ScaleOf[C], again time.Duration, err error)
 
 	// Observe is called at the end of every pass: use it for metrics and logs. It
 	// may be nil.

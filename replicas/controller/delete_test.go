@@ -564,9 +564,9 @@ func TestDoubtedDeletes(t *testing.T) {
 			return s, err
 		}
 		var asked []string
-		r.kind.BeforeScale = func(_ context.Context, _ *appsv1.ReplicaSet, active []*corev1.Pod, s replicas.Scale) replicas.Scale {
+		r.kind.BeforeScale = func(_ context.Context, _ *appsv1.ReplicaSet, active []*corev1.Pod, s replicas.Scale) (replicas.Scale, time.Duration, error) {
 			asked = names(active)
-			return s
+			return s, 0, nil
 		}
 		pods := podsOf(r.owner, 4)
 		r.remove = lost
@@ -674,11 +674,11 @@ func TestAVetoIsAskedAgainAfterALiveList(t *testing.T) {
 			pods := versioned(podsOf(r.owner, 3))
 			var asked [][]string
 			if tt.veto != nil {
-				r.kind.BeforeScale = func(_ context.Context, _ *appsv1.ReplicaSet, active []*corev1.Pod, s replicas.Scale) replicas.Scale {
+				r.kind.BeforeScale = func(_ context.Context, _ *appsv1.ReplicaSet, active []*corev1.Pod, s replicas.Scale) (replicas.Scale, time.Duration, error) {
 					if asked = append(asked, names(active)); len(asked) == 1 {
-						return s
+						return s, 0, nil
 					}
-					return tt.veto(s)
+					return tt.veto(s), 0, nil
 				}
 			}
 			_ = versionsOf(r, changed)
@@ -853,9 +853,9 @@ func TestDeletesThatCannotBeMade(t *testing.T) {
 		r := newRig(1)
 		r.kind.Status = nil
 		ctx, cancel := context.WithCancel(t.Context())
-		r.kind.BeforeScale = func(_ context.Context, _ *appsv1.ReplicaSet, _ []*corev1.Pod, s replicas.Scale) replicas.Scale {
+		r.kind.BeforeScale = func(_ context.Context, _ *appsv1.ReplicaSet, _ []*corev1.Pod, s replicas.Scale) (replicas.Scale, time.Duration, error) {
 			cancel()
-			return s
+			return s, 0, nil
 		}
 		r.children = func() ([]*corev1.Pod, error) { return podsOf(r.owner, 2), nil }
 		_, err := r.sync(t, ctx)

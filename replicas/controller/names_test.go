@@ -635,9 +635,9 @@ func TestBeforeScale(t *testing.T) {
 	type scale = replicas.ScaleOf[*corev1.Pod]
 	with := func(want int32, before func(active []*corev1.Pod, s scale) scale) *podRig {
 		r := newRig(want)
-		r.kind.BeforeScale = func(_ context.Context, rs *appsv1.ReplicaSet, active []*corev1.Pod, s scale) scale {
+		r.kind.BeforeScale = func(_ context.Context, rs *appsv1.ReplicaSet, active []*corev1.Pod, s scale) (scale, time.Duration, error) {
 			_ = rs
-			return before(active, s)
+			return before(active, s), 0, nil
 		}
 		return r
 	}
@@ -1148,10 +1148,10 @@ func TestWhatIsMissingBesideThoseThatMustGo(t *testing.T) {
 		t.Parallel()
 		r := mustGoRig(3, "web-000")
 		asked := 0
-		r.kind.BeforeScale = func(_ context.Context, _ *appsv1.ReplicaSet, _ []*corev1.Pod, s replicas.Scale) replicas.Scale {
+		r.kind.BeforeScale = func(_ context.Context, _ *appsv1.ReplicaSet, _ []*corev1.Pod, s replicas.Scale) (replicas.Scale, time.Duration, error) {
 			asked++
 			s.Delete = append(s.Delete, s.Delete...)
-			return s
+			return s, 0, nil
 		}
 		_, err := r.pass(t, 0, podsOf(r.owner, 2)...)
 		require.ErrorContains(t, err, "twice")

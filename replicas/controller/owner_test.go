@@ -240,11 +240,11 @@ func TestARecordOfAnOwnerThatWentInThePass(t *testing.T) {
 	t.Parallel()
 	r := newRig(1)
 	old := r.key()
-	r.kind.BeforeScale = func(_ context.Context, rs *appsv1.ReplicaSet, _ []*corev1.Pod, s replicas.Scale) replicas.Scale {
+	r.kind.BeforeScale = func(_ context.Context, rs *appsv1.ReplicaSet, _ []*corev1.Pod, s replicas.Scale) (replicas.Scale, time.Duration, error) {
 		if rs.UID == old.UID {
 			assert.NoError(t, r.start().OwnerDeleted(rs))
 		}
-		return s
+		return s, 0, nil
 	}
 	_, err := r.pass(t, 0)
 	require.NoError(t, err)

@@ -33,8 +33,8 @@ var ErrInterrupted = errors.New("the context of the pass ended")
 // recording, the error says which is the first that differs: then the Kind, or this package,
 // decides otherwise than it did. Calls that are made at once may be answered in another order.
 //
-// The Kind must be the one that was recorded, and its Observe is not called. Replay waits for
-// nothing, and no event is sent. It is an error if the recording is of another kind or owner
+// The Kind must be the one that was recorded, and its Observe is not called. Its BeforeScale
+// is called, and makes its own calls again. Replay waits for nothing, and no event is sent. It is an error if the recording is of another kind or owner
 // than it says, or cannot be read, or if the context of that pass ended.
 func Replay[O, C Object](ctx context.Context, kind Kind[O, C], r Recording) ([]Call, error) {
 	if err := kind.check(); err != nil {

@@ -136,7 +136,17 @@ func (p *pass[O, C]) beforeScale(ctx context.Context, active []C, scale replicas
 		_, isDoubted := doubted[object.ID(c)]
 		return isDoubted && !victims.Has(object.ID(c))
 	})
-	less := p.kind.BeforeScale(ctx, p.Owner, active, given)
+	less, again, err := p.kind.BeforeScale(ctx, p.Owner, active, given)
+	switch {
+	case err != nil:
+		p.Waiting = true
+		p.retryAfter = max(p.retryAfter, again)
+		return scale, p.failure("BeforeScale: %w", err)
+	case again < 0:
+		return scale, p.failure("BeforeScale: %v until the next pass is negative", again)
+	case again > 0:
+		p.comeBack(again)
+	}
 	isNil := object.NilOf[C]()
 	for _, v := range less.Delete {
 		if isNil(v.Object) || !victims.Has(object.ID(v.Object)) {

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"strconv"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -194,6 +195,6 @@ func TestNoStatusIsWrittenToAnOwnerThatMayLackAnnotations(t *testing.T) {
 }
 
 // nothing lets no child be created or deleted.
-func nothing(context.Context, *appsv1.ReplicaSet, []*corev1.Pod, replicas.Scale) replicas.Scale {
-	return replicas.Scale{}
+func nothing(context.Context, *appsv1.ReplicaSet, []*corev1.Pod, replicas.Scale) (replicas.Scale, time.Duration, error) {
+	return replicas.Scale{}, 0, nil
 }

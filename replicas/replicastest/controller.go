@@ -120,15 +120,16 @@ func (c *ControllerOf[O, C]) limited() controller.Kind[O, C] {
 func (c *ControllerOf[O, C]) kind() controller.Kind[O, C] {
 	kind := c.limited()
 	scale, observe := kind.BeforeScale, kind.Observe
-	kind.BeforeScale = func(ctx context.Context, owner O, owned []C, s replicas.ScaleOf[C]) replicas.ScaleOf[C] {
+	kind.BeforeScale = func(ctx context.Context, owner O, owned []C, s replicas.ScaleOf[C]) (now replicas.ScaleOf[C], again time.Duration, err error) {
 		c.passing = owner // which the pass may have read from the server
+		now = s
 		if scale != nil {
-			s = scale(ctx, owner, owned, s)
+			now, again, err = scale(ctx, owner, owned, s)
 		}
-		if c.Scaling != nil {
-			c.Scaling(ScalingOf[O, C]{owner, owned, c.related, s})
+		if c.Scaling != nil && err == nil {
+			c.Scaling(ScalingOf[O, C]{owner, owned, c.related, now})
 		}
-		return s
+		return now, again, err
 	}
 	kind.Observe = func(ctx context.Context, pass controller.Pass[O, C]) {
 		if observe != nil {

@@ -88,11 +88,11 @@ type workshop struct {
 func newWorkshop(t *testing.T, n int32) *workshop {
 	t.Helper()
 	s, kind := &workshop{}, pools()
-	kind.BeforeScale = func(_ context.Context, _ *pool, _ []*worker, scale replicas.ScaleOf[*worker]) replicas.ScaleOf[*worker] {
+	kind.BeforeScale = func(_ context.Context, _ *pool, _ []*worker, scale replicas.ScaleOf[*worker]) (replicas.ScaleOf[*worker], time.Duration, error) {
 		if s.vetoed {
 			scale.Delete = nil
 		}
-		return scale
+		return scale, 0, nil
 	}
 	cluster, err := replicastest.NewClusterOf(kind, replicastest.Options{Seed: 1})
 	require.NoError(t, err)

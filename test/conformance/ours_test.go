@@ -66,9 +66,9 @@ func (b *switchboard) ours(c scene, change ...func(*wiring)) *ourController {
 		s.BurstReplicas = c.Burst
 		return s, err
 	}
-	ours.kind.BeforeScale = func(_ context.Context, _ *appsv1.ReplicaSet, _ []*corev1.Pod, s replicas.Scale) replicas.Scale {
+	ours.kind.BeforeScale = func(_ context.Context, _ *appsv1.ReplicaSet, _ []*corev1.Pod, s replicas.Scale) (replicas.Scale, time.Duration, error) {
 		ours.server.deleting = len(s.Delete) > 0
-		return s
+		return s, 0, nil
 	}
 	ours.kind.Observe = func(_ context.Context, pass setPass) { ours.last = pass }
 	for _, f := range change {

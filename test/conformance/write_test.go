@@ -115,8 +115,8 @@ func (c report) write(ctx context.Context, replicaSets appsclient.ReplicaSetInte
 		spec.New = func() (*corev1.Pod, error) { return nil, errors.New("unexpected") } // so that any template will do
 		return spec, err
 	}
-	kind.BeforeScale = func(context.Context, *appsv1.ReplicaSet, []*corev1.Pod, replicas.Scale) replicas.Scale {
-		return replicas.Scale{}
+	kind.BeforeScale = func(context.Context, *appsv1.ReplicaSet, []*corev1.Pod, replicas.Scale) (replicas.Scale, time.Duration, error) {
+		return replicas.Scale{}, 0, nil
 	}
 	calculate := kind.Status
 	kind.Status = func(rs *appsv1.ReplicaSet, o controller.Outcome[*corev1.Pod]) error {

@@ -78,11 +78,11 @@ func (s shape) kind() controller.Kind[*appsv1.ReplicaSet, *corev1.Pod] {
 		}
 		return is, err
 	}
-	kind.BeforeScale = func(_ context.Context, rs *appsv1.ReplicaSet, _ []*corev1.Pod, scale replicas.Scale) replicas.Scale {
+	kind.BeforeScale = func(_ context.Context, rs *appsv1.ReplicaSet, _ []*corev1.Pod, scale replicas.Scale) (replicas.Scale, time.Duration, error) {
 		if isVetoed(rs) {
-			return replicas.Scale{}
+			return replicas.Scale{}, 0, nil
 		}
-		return scale
+		return scale, 0, nil
 	}
 	return kind
 }

@@ -1,0 +1,94 @@
+// Copyright The replicakit Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package controller_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/replicakit/replicakit/replicas"
+)
+
+var errNoQuorum = errors.New("no quorum")
+
+func TestBeforeScaleSaysWhenItWantsToBeAskedAgain(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		again   time.Duration
+		fails   error
+		min     int32 // minReadySeconds, which is a reason to come back too
+		requeue time.Duration
+		err     string
+	}{
+		"a pass follows after that time":                     {again: 7 * time.Second, requeue: 7 * time.Second},
+		"none follows if it wants none":                      {},
+		"an earlier reason wins":                             {again: time.Hour, min: 3660, requeue: 59 * time.Second},
+		"its error is that of the pass":                      {fails: errNoQuorum, err: `controller: ReplicaSet "default/web": BeforeScale: no quorum`},
+		"with an error its time is that of the rate limiter": {again: 7 * time.Second, fails: errNoQuorum, requeue: 7 * time.Second, err: "no quorum"},
+		"a negative time is an error":                        {again: -time.Second, err: `ReplicaSet "default/web": BeforeScale: -1s until the next pass is negative`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(1)
+			r.owner.Spec.MinReadySeconds = tt.min
+			r.kind.BeforeScale = func(context.Context, *appsv1.ReplicaSet, []*corev1.Pod, replicas.Scale) (replicas.Scale, time.Duration, error) {
+				return replicas.Scale{}, tt.again, tt.fails
+			}
+			pass, err := r.pass(t, 1, ready(r.owner, 3)...)
+			if tt.err == "" {
+				require.NoError(t, err)
+			} else {
+				require.ErrorContains(t, err, tt.err)
+			}
+			if tt.fails != nil {
+				require.ErrorIs(t, err, tt.fails)
+			}
+			assert.Equal(t, tt.requeue, pass.RequeueAfter)
+			assert.Empty(t, r.callsOf("delete"))
+			assert.Zero(t, sum(r.pending()))
+		})
+	}
+}
+
+func TestTheConditionStaysWhileBeforeScaleFails(t *testing.T) {
+	t.Parallel()
+	r := newRig(2)
+	var fails error
+	r.kind.BeforeScale = func(_ context.Context, _ *appsv1.ReplicaSet, _ []*corev1.Pod, s replicas.Scale) (replicas.Scale, time.Duration, error) {
+		return s, 0, fails
+	}
+	r.create = func(int) error { return forbidden("web", "a policy") }
+	pass, err := r.pass(t, 0)
+	require.Error(t, err)
+	require.Len(t, pass.Status.Status.Conditions, 1)
+	r.owner, fails = pass.Status, errNoQuorum
+	pass, err = r.pass(t, 60, podsOf(r.owner, 1)...)
+	require.ErrorIs(t, err, errNoQuorum)
+	assert.True(t, pass.Waiting)
+	assert.Empty(t, pass.Created)
+	require.NotNil(t, pass.Status)
+	assert.Len(t, pass.Status.Status.Conditions, 1, "nothing was tried")
+}
+
+func TestBeforeScaleIsGivenTheContextOfThePass(t *testing.T) {
+	t.Parallel()
+	type key struct{}
+	r := newRig(1)
+	var got any
+	r.kind.BeforeScale = func(ctx context.Context, _ *appsv1.ReplicaSet, _ []*corev1.Pod, s replicas.Scale) (replicas.Scale, time.Duration, error) {
+		got = ctx.Value(key{})
+		return s, 0, nil
+	}
+	r.children = func() ([]*corev1.Pod, error) { return nil, nil }
+	_, err := r.sync(t, context.WithValue(t.Context(), key{}, "mine"))
+	require.NoError(t, err)
+	assert.Equal(t, "mine", got)
+}
