@@ -30,7 +30,9 @@ type ranking[T metav1.Object] struct {
 	want    int // how many are to be found
 	found   []found
 	differs int // the criterion on which the next object differs from the last one that was found
-	seen    sightings[T]
+
+	distinct *distinct.Table // of found, by UID, or nil if an object may be found twice
+	pointers map[any]struct{}
 
 	survivor struct { // the last whose value was asked for
 		criterion int
@@ -91,9 +93,8 @@ func (r *ranking[T]) run(n int, once bool) {
 	}
 	r.want = min(n, len(objs))
 	r.found = make([]found, 0, r.want)
-	r.seen = sightings[T]{objs: r.facts.Objects}
 	if once {
-		r.seen.uids = distinct.New(r.want, func(i int) string { return string(r.facts.Objects[i].GetUID()) })
+		r.distinct = distinct.New(r.want, func(i int) string { return string(r.facts.Objects[r.found[i].place].GetUID()) })
 	}
 	r.steps = make([]step[T], 0, len(r.columns)+1)
 	for i, col := range r.columns {
@@ -192,11 +193,34 @@ func part(objs []weighed, pivot int64) (lower, equal int) {
 
 // find adds an object to those that are found, unless it is there.
 func (r *ranking[T]) find(place int32) {
-	if len(r.found) == r.want || !r.seen.add(place) {
+	if len(r.found) == r.want {
 		return
 	}
+	last := len(r.found)
 	r.found = append(r.found, found{place, int32(r.differs)})
+	if r.distinct != nil && !r.isFirst(last) {
+		r.found = r.found[:last]
+		return
+	}
 	r.differs = len(r.columns)
+}
+
+// isFirst reports whether an object is found for the first time. Objects are known by
+// UID, failing that by pointer.
+func (r *ranking[T]) isFirst(i int) bool {
+	obj := r.facts.Objects[r.found[i].place]
+	switch {
+	case obj.GetUID() != "":
+		return r.distinct.Add(i) == i
+	case reflect.TypeOf(obj).Kind() != reflect.Pointer:
+		return true
+	}
+	if r.pointers == nil {
+		r.pointers = make(map[any]struct{})
+	}
+	n := len(r.pointers)
+	r.pointers[obj] = struct{}{}
+	return len(r.pointers) > n
 }
 
 // weighUID weighs by the beginning of the UID, which decides nearly always if no
@@ -225,32 +249,6 @@ func compareIdentity[T metav1.Object](p, q T) int {
 // mustStay reports whether the object at that place must stay.
 func (r *ranking[T]) mustStay(place int32) bool {
 	return r.stays != nil && r.stays(r.facts.Objects[place])
-}
-
-// sightings are objects seen, each once: known by UID, failing that by pointer.
-type sightings[T metav1.Object] struct {
-	objs   []T
-	uids   *distinct.Table // nil if each is seen for the first time
-	others map[any]struct{}
-}
-
-// add reports whether the object at that place is seen for the first time.
-func (s *sightings[T]) add(place int32) bool {
-	obj := s.objs[place]
-	switch {
-	case s.uids == nil:
-		return true
-	case obj.GetUID() != "":
-		return s.uids.Add(int(place)) == int(place)
-	case reflect.TypeOf(obj).Kind() != reflect.Pointer:
-		return true
-	}
-	if s.others == nil {
-		s.others = make(map[any]struct{})
-	}
-	n := len(s.others)
-	s.others[obj] = struct{}{}
-	return len(s.others) > n
 }
 
 // withoutNil returns the objects that are not nil: the slice itself if none is.

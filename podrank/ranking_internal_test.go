@@ -72,7 +72,6 @@ func TestWhatIsPartedBadlyIsSorted(t *testing.T) {
 				var results [][]found
 				for _, tries := range []int{0, 1, bits.Len(uint(len(objs)))} {
 					r := &ranking[*corev1.Pod]{facts: Facts[*corev1.Pod]{Objects: pods}, want: min(n, len(objs))}
-					r.seen = sightings[*corev1.Pod]{objs: pods}
 					r.steps = []step[*corev1.Pod]{{weigh: weighUID[*corev1.Pod]}}
 					r.sort(slices.Clone(objs), 0, tries)
 					results = append(results, r.found)

@@ -6,10 +6,12 @@ package replicas
 import (
 	"slices"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/replicakit/replicakit/internal/distinct"
 	"github.com/replicakit/replicakit/internal/object"
+	"github.com/replicakit/replicakit/internal/pod"
 	"github.com/replicakit/replicakit/selector"
 )
 
@@ -96,6 +98,14 @@ func (s *SpecOf[T]) active(objs []T) ([]T, error) {
 // the owner, if it is one of its own.
 func (s *SpecOf[T]) counts() func(T) bool {
 	namespace, isActive := s.Owner.GetNamespace(), s.Rules.active()
+	if s.Rules.Active == nil { // nearly always pods: without a call for each question
+		podCounts := func(p *corev1.Pod) bool {
+			return (namespace == "" || namespace == p.Namespace) && pod.IsActive(p)
+		}
+		if counts, ok := any(podCounts).(func(T) bool); ok {
+			return counts
+		}
+	}
 	return func(obj T) bool {
 		return (namespace == "" || namespace == obj.GetNamespace()) && isActive(obj)
 	}
@@ -126,6 +136,9 @@ func (s *SpecOf[T]) once(children []T) error {
 // make them, is another one each time.
 func firstOf[T metav1.Object](objs []T) func(i int) bool {
 	uid := func(i int) string { return string(objs[i].GetUID()) }
+	if pods, ok := any(objs).([]*corev1.Pod); ok {
+		uid = func(i int) string { return string(pods[i].UID) }
+	}
 	seen := distinct.New(len(objs), uid)
 	return func(i int) bool { return uid(i) == "" || seen.Add(i) == i }
 }

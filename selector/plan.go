@@ -62,29 +62,15 @@ func (c Claimer[T]) Plan(objs []T) (Claims[T], error) {
 		return Claims[T]{}, fmt.Errorf("selector: owner %q: object %d is nil", object.Name(c.Owner), i)
 	}
 	var claims Claims[T]
-	some := make([]T, 0, min(blockSize, len(objs)))
-	for block := range slices.Chunk(objs, blockSize) {
-		some = c.counting(some[:0], block)
-		for _, obj := range some {
-			claims.add(obj, r.judge(obj), len(objs))
+	b := block[T]{objs: make([]T, 0, min(blockSize, len(objs)))}
+	for some := range slices.Chunk(objs, blockSize) {
+		b.fill(some, c.Active)
+		b.judge(&r)
+		for i, obj := range b.objs {
+			claims.add(obj, b.verdicts[i], len(objs))
 		}
 	}
 	return claims, nil
-}
-
-// blockSize is how many objects are looked at by one question after the other: few
-// enough to be at hand for the next one, and enough for the processor to read
-// several at once.
-const blockSize = 32
-
-// counting appends the objects that count to some.
-func (c Claimer[T]) counting(some, objs []T) []T {
-	for _, obj := range objs {
-		if c.Active == nil || c.Active(obj) {
-			some = append(some, obj)
-		}
-	}
-	return some
 }
 
 // add appends obj to the list that v names; there are n objects at most.
@@ -179,47 +165,91 @@ func untyped[T metav1.Object](f func(T) bool) func(metav1.Object) bool {
 	}
 }
 
-func (r *rule) judge(obj metav1.Object) verdict {
-	ref := metav1.GetControllerOfNoCopy(obj)
-	switch {
-	case ref == nil:
-		return r.judgeOrphan(obj)
-	case !r.owner.IsNamed(ref, obj):
-		return ignore
-	case r.matches(obj):
-		return own
-	case r.deleting, r.keep != nil && r.keep(obj):
-		return ignore
-	default:
-		return release
+// blockSize is how many objects are looked at by one question after the other: few
+// enough to be at hand for the next question, and enough for the processor to read
+// several at once.
+const blockSize = 32
+
+// A block is a few objects, and what is found out about each of them.
+type block[T metav1.Object] struct {
+	objs        []T
+	controllers [blockSize]*metav1.OwnerReference
+	labels      [blockSize]map[string]string
+	verdicts    [blockSize]verdict
+}
+
+// fill fills the block with those of the objects that count.
+func (b *block[T]) fill(objs []T, active func(T) bool) {
+	b.objs = b.objs[:0]
+	for _, obj := range objs {
+		if active == nil || active(obj) {
+			b.objs = append(b.objs, obj)
+		}
 	}
 }
 
-func (r *rule) judgeOrphan(obj metav1.Object) verdict {
+// judge asks the selector first, and the filter only about what it selects (C11).
+func (b *block[T]) judge(r *rule) {
+	object.Controllers(b.objs, b.controllers[:])
+	for i, obj := range b.objs {
+		b.verdicts[i] = r.whose(obj, b.controllers[i])
+	}
+	if r.selector != nil {
+		b.matchLabels(r)
+	}
+	for i, obj := range b.objs {
+		v := &b.verdicts[i]
+		if r.filter != nil && v.stands() && !r.filter(obj) {
+			v.fall()
+		}
+		if *v == release && (r.deleting || r.keep != nil && r.keep(obj)) {
+			*v = ignore
+		}
+	}
+}
+
+// matchLabels looks for one label after the other.
+func (b *block[T]) matchLabels(r *rule) {
+	for i, obj := range b.objs {
+		if v := &b.verdicts[i]; v.stands() {
+			b.labels[i] = obj.GetLabels()
+			if r.equal == nil && !r.selector.Matches(labels.Set(b.labels[i])) || len(b.labels[i]) == 0 && r.equal != nil {
+				v.fall()
+			}
+		}
+	}
+	for _, want := range r.equal {
+		for i := range b.objs {
+			if v := &b.verdicts[i]; v.stands() {
+				if value, ok := b.labels[i][want.Key]; !ok || value != want.Value {
+					v.fall()
+				}
+			}
+		}
+	}
+}
+
+// whose returns the verdict on an object if it matches.
+func (r *rule) whose(obj metav1.Object, controller *metav1.OwnerReference) verdict {
 	switch {
-	case r.deleting, obj.GetDeletionTimestamp() != nil:
-		return ignore
-	case !r.owner.Reaches(obj):
-		return ignore
-	case !r.matches(obj):
+	case controller != nil && r.owner.IsNamed(controller, obj):
+		return own
+	case controller != nil, r.deleting, obj.GetDeletionTimestamp() != nil, !r.owner.Reaches(obj):
 		return ignore
 	default:
 		return adopt
 	}
 }
 
-// matches asks the selector first, and the filter only about what it selects
-// (C11).
-func (r *rule) matches(obj metav1.Object) bool {
-	switch {
-	case r.equal != nil:
-		if !r.equal.In(obj.GetLabels()) {
-			return false
-		}
-	case r.selector != nil:
-		if !r.selector.Matches(labels.Set(obj.GetLabels())) {
-			return false
-		}
+// stands reports whether the object is the owner's, or is to be, if it matches.
+func (v verdict) stands() bool { return v == own || v == adopt }
+
+// fall makes the verdict on an object that does not match of the one that stands if it
+// does.
+func (v *verdict) fall() {
+	if *v == own {
+		*v = release
+	} else {
+		*v = ignore
 	}
-	return r.filter == nil || r.filter(obj)
 }

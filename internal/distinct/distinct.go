@@ -15,41 +15,50 @@ import (
 type Table struct {
 	text func(i int) string
 	seed maphash.Seed
-	// slots are 0, or the upper half of the hash of an entry's string above one more
-	// than its index. A third of them at least is 0.
-	slots []uint64
+	// slots are 0, or one more than an entry's index in the lower bits, and in the
+	// others as many bits of the hash of its string. Two thirds of them at least are 0.
+	slots []uint32
+	index uint // how many bits an index has
 }
 
-// New returns an empty table for at most n entries of a list. text returns the
-// string of the entry at an index.
+// New returns an empty table for the entries of a list, whose indices are below n. text
+// returns the string of the entry at an index.
 func New(n int, text func(i int) string) *Table {
-	return &Table{text: text, seed: maphash.MakeSeed(), slots: make([]uint64, 1<<bits.Len(uint(n+n/2)))}
+	return &Table{
+		text: text, seed: maphash.MakeSeed(),
+		slots: make([]uint32, 1<<bits.Len(uint(3*n))), index: uint(bits.Len(uint(n))),
+	}
 }
 
 // Add adds an entry, unless there is one with the same string. It returns the index
 // of the one that is there then.
 func (t *Table) Add(i int) int {
-	slot, hash := t.find(t.text(i))
+	slot, part := t.find(t.text(i))
 	if *slot == 0 {
-		*slot = hash>>32<<32 | uint64(i+1)
+		*slot = part | uint32(i+1)
 	}
-	return int(uint32(*slot)) - 1
+	return t.entry(*slot)
 }
 
 // Find returns the index of the entry with this string, or -1 if there is none.
 func (t *Table) Find(text string) int {
 	slot, _ := t.find(text)
-	return int(uint32(*slot)) - 1
+	return t.entry(*slot)
 }
 
-// find returns the slot of a string, or the free one where it belongs.
-func (t *Table) find(text string) (slot *uint64, hash uint64) {
-	hash = maphash.String(t.seed, text)
+// entry returns the index in a slot, or -1 if it is free.
+func (t *Table) entry(slot uint32) int { return int(slot&(1<<t.index-1)) - 1 }
+
+// find returns the slot of a string, or the free one where it belongs, and the bits of
+// the string's hash that a slot has.
+func (t *Table) find(text string) (slot *uint32, part uint32) {
+	hash := maphash.String(t.seed, text)
+	part = uint32(hash>>32) >> t.index << t.index
 	mask := uint64(len(t.slots) - 1)
 	for at := hash & mask; ; at = (at + 1) & mask {
 		slot = &t.slots[at]
-		if *slot == 0 || *slot>>32 == hash>>32 && t.text(int(uint32(*slot))-1) == text {
-			return slot, hash
+		if *slot == 0 || *slot>>t.index == part>>t.index && t.text(t.entry(*slot)) == text {
+			return slot, part
 		}
 	}
 }

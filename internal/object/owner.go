@@ -6,6 +6,7 @@ package object
 import (
 	"reflect"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -78,6 +79,20 @@ func GroupOf(ref *metav1.OwnerReference) string {
 func (o *Owner) Controls(child metav1.Object) bool {
 	ref := metav1.GetControllerOfNoCopy(child)
 	return ref != nil && o.IsNamed(ref, child)
+}
+
+// Controllers puts the controller reference of each child into a list of its own, nil
+// for none.
+func Controllers[T metav1.Object](children []T, into []*metav1.OwnerReference) {
+	if pods, ok := any(children).([]*corev1.Pod); ok { // nearly always: without a call for each
+		for i, pod := range pods {
+			into[i] = metav1.GetControllerOfNoCopy(&pod.ObjectMeta)
+		}
+		return
+	}
+	for i, child := range children {
+		into[i] = metav1.GetControllerOfNoCopy(child)
+	}
 }
 
 // SameController reports whether one object controls both.
