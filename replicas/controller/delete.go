@@ -391,7 +391,7 @@ func (d *deletions[O, C]) oursLive(ctx context.Context) (ours []C, err error) {
 		return nil, err
 	}
 	for _, c := range children {
-		if d.controls(c) && d.mayCount(c) && d.rules.Active(c) && c.GetDeletionTimestamp() == nil {
+		if d.controls(c) && d.snapshot.Rules.MayCount(c) && d.rules.Active(c) && c.GetDeletionTimestamp() == nil {
 			ours = append(ours, c)
 		}
 	}

@@ -3,29 +3,17 @@
 
 package controller
 
-import (
-	"strings"
-
-	"k8s.io/apimachinery/pkg/util/rand"
-)
+import "k8s.io/apimachinery/pkg/util/rand"
 
 // namer returns where a plan takes names from: those of creations without an answer first.
 func (p *pass[O, C]) namer() func(prefix string) string {
-	open := p.state.known.Open()
-	return func(prefix string) string {
-		for len(open) > 0 {
-			n := open[0]
-			open = open[1:]
-			if strings.HasPrefix(n.Name, prefix) && !n.IsTaken() {
-				return n.Name
-			}
-		}
+	return p.state.known.Namer(func(prefix string) string {
 		name := prefix + suffix(p.random)
 		for tries := 0; tries < nameTries && len(p.pending.OwnersOfCreation(name)) > 0; tries++ {
 			name = prefix + suffix(p.random)
 		}
 		return name
-	}
+	})
 }
 
 // nameTries is how often a name is made in vain that somebody waits for: many more

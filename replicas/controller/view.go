@@ -8,7 +8,6 @@ import (
 	"errors"
 	"slices"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
@@ -84,7 +83,7 @@ func (p *pass[O, C]) readCache(ctx context.Context) (err error) {
 		return p.failure("listing children: %w", err)
 	}
 	read.Selector = p.spec.Selector
-	read.Rules = ledger.Rules[C]{Ours: p.controls, MayCount: p.mayCount, Active: p.rules.Active}
+	read.Rules = ledger.RulesOf(p.Owner, p.kind.Owner.GroupKind(), p.spec.Selector, p.rules.Active) // a selector that is missing will be refused
 	view, err := p.state.known.View(p.start, p.snapshot, p.Now)
 	if err != nil {
 		return p.failure("the cache: %w", err)
@@ -179,16 +178,6 @@ func (p *pass[O, C]) terminating() (terminating []C) {
 func (p *pass[O, C]) controls(c C) bool {
 	owner := object.OwnerOf(p.Owner, p.kind.Owner.GroupKind())
 	return owner.Controls(c)
-}
-
-// mayCount reports whether a child matches, is the owner's or an orphan, and may be where it
-// is.
-func (p *pass[O, C]) mayCount(c C) bool {
-	namespace := p.Owner.GetNamespace()
-	if object.IsNil(p.spec.Selector) || namespace != "" && namespace != c.GetNamespace() {
-		return false // a selector that is missing will be refused
-	}
-	return (metav1.GetControllerOfNoCopy(c) == nil || p.controls(c)) && p.spec.Selector.Matches(labels.Set(c.GetLabels()))
 }
 
 // listRelated asks for what children are ranked by, if some may have to go.

@@ -13,10 +13,12 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/replicakit/replicakit/replicas"
 	"github.com/replicakit/replicakit/replicas/ledger"
+	"github.com/replicakit/replicakit/status"
 )
 
 // A loop that creates pods and deletes those that are too many. It plans from what the
@@ -46,6 +48,8 @@ func Example() {
 	// 1 cached, 1 believed: nothing to do <nil>
 }
 
+var kind = appsv1.SchemeGroupVersion.WithKind("ReplicaSet")
+
 // A controller is all that is kept between two passes.
 type controller struct {
 	known ledger.Ledger[*corev1.Pod]
@@ -58,7 +62,8 @@ func (l *controller) pass() (what string, err error) {
 	now := time.Now()
 	start := l.known.Start() // BEFORE the cache is read
 	defer l.known.Done()
-	cache := ledger.Snapshot[*corev1.Pod]{Version: l.api.cachedVersion, Children: l.api.cached, Rules: l.rules()}
+	cache := ledger.Snapshot[*corev1.Pod]{Version: l.api.cachedVersion, Children: l.api.cached}
+	cache.Rules = ledger.RulesOf(l.owner, kind.GroupKind(), labels.SelectorFromSet(l.owner.Spec.Template.Labels), status.IsPodActive)
 	view, err := l.known.View(start, cache, now)
 	if err != nil {
 		return "", err
@@ -111,31 +116,16 @@ func (l *controller) plan(view ledger.View[*corev1.Pod]) (replicas.Plan, error) 
 		return replicas.Plan{}, err
 	}
 	spec.Now = time.Now()
-	open, doubted := l.known.Open(), l.known.Doubted()
-	spec.Names = func(prefix string) string {
-		for len(open) > 0 {
-			name := open[0]
-			if open = open[1:]; !name.IsTaken() {
-				return name.Name
-			}
-		}
+	spec.Names = l.known.Namer(func(prefix string) string {
 		l.names++
 		return prefix + strconv.Itoa(l.names)
-	}
+	})
+	doubted := l.known.Doubted()
 	spec.Rules.MustStay = func(pod *corev1.Pod) bool {
 		_, isDoubted := doubted[pod.UID]
 		return len(doubted) > 0 && !isDoubted
 	}
 	return replicas.Manage(view.Children, spec)
-}
-
-func (l *controller) rules() ledger.Rules[*corev1.Pod] {
-	ours := func(pod *corev1.Pod) bool { return metav1.IsControlledBy(pod, l.owner) }
-	return ledger.Rules[*corev1.Pod]{
-		Ours:     ours,
-		MayCount: func(pod *corev1.Pod) bool { return ours(pod) && pod.Labels["app"] == "web" },
-		Active:   func(pod *corev1.Pod) bool { return pod.DeletionTimestamp == nil },
-	}
 }
 
 // A cluster is an API server, and a cache that is behind it.

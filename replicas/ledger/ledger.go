@@ -6,6 +6,7 @@ package ledger
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -416,6 +417,21 @@ func (l *Ledger[C]) Doubted() (sent map[types.UID]time.Time) {
 		sent[id] = e.doubt.sent
 	}
 	return sent
+}
+
+// Landed forgets the requests without an answer that were sent Landing or longer before
+// began. Call it after Listed noted a list that began then: the list shows what became of
+// them, and nothing else can become of them.
+func (l *Ledger[C]) Landed(began time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.names = slices.DeleteFunc(l.names, func(n Name) bool { return n.HasLanded(began) })
+	for id, e := range l.children {
+		if e.doubt.any() && began.Sub(e.doubt.sent) >= Landing {
+			e.doubt = doubt{}
+			l.tidy(id, e)
+		}
+	}
 }
 
 // Unanswered returns how long it takes until no request that had no answer can take effect

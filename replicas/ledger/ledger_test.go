@@ -59,6 +59,19 @@ func TestBadInput(t *testing.T) {
 	require.EqualError(t, mixed.Told(mixed.Start(), (*corev1.Pod)(nil), began), "ledger: a child is nil", "a nil pointer in an interface is nil")
 }
 
+// A deletion that could take effect no longer when a list began is settled by that list.
+func TestLanded(t *testing.T) {
+	t.Parallel()
+	var known ledger.Ledger[kid]
+	known.Doubt("a", "", began)
+	known.Doubt("b", "", began.Add(1))
+	known.Landed(began.Add(ledger.Landing - 1))
+	assert.Len(t, known.Doubted(), 2)
+	known.Landed(began.Add(ledger.Landing))
+	assert.Equal(t, map[types.UID]time.Time{"b": began.Add(1)}, known.Doubted())
+	assert.Equal(t, "1 entries", known.Holds())
+}
+
 // Objects of a fake client may have no UID. Then they are told from each other by their
 // namespaces and names.
 func TestNoUIDs(t *testing.T) {

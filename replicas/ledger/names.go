@@ -5,6 +5,7 @@ package ledger
 
 import (
 	"slices"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -184,6 +185,25 @@ func (l *Ledger[C]) SentTo(name string) (namespace string, sent bool) {
 // get it yet.
 func (l *Ledger[C]) Open() []Name {
 	return slices.DeleteFunc(l.Names(), func(n Name) bool { return n.Bearer == Replica })
+}
+
+// Namer returns a function for SpecOf.Names of package replicas. It returns each of Open that
+// can be sent again and has the prefix, once, and after them what fresh returns. If fresh is
+// nil, that is "". Make one for each plan.
+func (l *Ledger[C]) Namer(fresh func(prefix string) string) func(prefix string) string {
+	open := slices.DeleteFunc(l.Open(), Name.IsTaken)
+	return func(prefix string) string {
+		for len(open) > 0 {
+			name := open[0].Name
+			if open = open[1:]; strings.HasPrefix(name, prefix) {
+				return name
+			}
+		}
+		if fresh == nil {
+			return ""
+		}
+		return fresh(prefix)
+	}
 }
 
 func (l *Ledger[C]) find(name types.NamespacedName) *Name {

@@ -3,7 +3,13 @@
 
 package ledger_test
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/replicakit/replicakit/replicas/ledger"
+)
 
 func TestNames(t *testing.T) {
 	t.Parallel()
@@ -15,6 +21,15 @@ func TestNames(t *testing.T) {
 			open? => a nobody, next look 0s
 			cache 6: a@6 => a@6
 			names? =>`},
+		{"a list settles it that began when it could take effect no longer", `
+			sending a
+			wait 4m59s
+			landed
+			open? => a nobody, next look 0s
+			sending b
+			wait 1s
+			landed
+			open? => b nobody, next look 0s`},
 		{"an answer settles it", `
 			sending a
 			bears a@6
@@ -223,4 +238,24 @@ func TestDoubts(t *testing.T) {
 			cache 6: a@6 =>
 			doubts? =>`},
 	})
+}
+
+// A plan takes names that may take effect yet first, each once.
+func TestNamer(t *testing.T) {
+	t.Parallel()
+	var known ledger.Ledger[kid]
+	for _, name := range []string{"web-1", "web-2", "db-3", "web-4", "web-5"} {
+		known.Sending(named(name), began)
+	}
+	known.Bears(named("web-2"), "x", ledger.Stranger, false)
+	known.Bears(named("web-4"), "y", ledger.Replica, false)
+	next := known.Namer(func(prefix string) string { return prefix + "new" })
+	var names []string
+	for range 4 {
+		names = append(names, next("web-"))
+	}
+	assert.Equal(t, []string{"web-1", "web-5", "web-new", "web-new"}, names)
+	next = known.Namer(nil)
+	assert.Equal(t, "db-3", next("db-"))
+	assert.Empty(t, next("db-"))
 }

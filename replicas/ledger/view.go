@@ -12,6 +12,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/replicakit/replicakit/internal/object"
@@ -55,6 +56,24 @@ type Rules[C metav1.Object] struct {
 	// may count for the owner: a list by the selector of the owner shows it, and it is
 	// the owner's or an orphan. Active reports whether it is not finished or deleted.
 	Ours, MayCount, Active func(C) bool
+}
+
+// RulesOf returns the rules of an owner of a kind: its children are those that it controls,
+// and those that count are its own and the orphans that match the selector, in its namespace
+// if it is in one. No child counts if the selector is nil. If the owner is nil, there are no
+// rules, and if active is nil, one is missing: View refuses both.
+func RulesOf[C metav1.Object](owner metav1.Object, kind schema.GroupKind, matching labels.Selector, active func(C) bool) Rules[C] {
+	if object.IsNil(owner) {
+		return Rules[C]{}
+	}
+	is, namespace, matchesNone := object.OwnerOf(owner, kind), owner.GetNamespace(), object.IsNil(matching)
+	ours := func(c C) bool { return is.Controls(c) }
+	return Rules[C]{Ours: ours, Active: active, MayCount: func(c C) bool {
+		if matchesNone || namespace != "" && namespace != c.GetNamespace() {
+			return false
+		}
+		return (metav1.GetControllerOfNoCopy(c) == nil || ours(c)) && matching.Matches(labels.Set(c.GetLabels()))
+	}}
 }
 
 // Bearer returns what an object that has the name of a child is to the owner, and whether

@@ -3,7 +3,17 @@
 
 package ledger_test
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/replicakit/replicakit/replicas/ledger"
+)
 
 func TestView(t *testing.T) {
 	t.Parallel()
@@ -625,4 +635,42 @@ func TestAgain(t *testing.T) {
 			cache 5: a@3 => a@3
 			again? => 0s`},
 	})
+}
+
+// An owner's children are those that it controls. Those that match count, and orphans too.
+func TestRulesOf(t *testing.T) {
+	t.Parallel()
+	kind := schema.GroupVersionKind{Group: "apps", Version: "v1", Kind: "ReplicaSet"}
+	owner := &metav1.ObjectMeta{Namespace: "shop", Name: "web", UID: "web"}
+	child := func(namespace, app string, of metav1.Object) kid {
+		c := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "c", UID: "c", Labels: labels.Set{"app": app}}}
+		if of != nil {
+			c.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(of, kind)}
+		}
+		return c
+	}
+	isLeaf := func(kid) bool { return true }
+	rules := ledger.RulesOf(owner, kind.GroupKind(), labels.SelectorFromSet(labels.Set{"app": "web"}), isLeaf)
+	for _, tt := range []struct {
+		name           string
+		child          kid
+		ours, mayCount bool
+	}{
+		{"its own", child("shop", "web", owner), true, true},
+		{"its own that does not match", child("shop", "db", owner), true, false},
+		{"an orphan", child("shop", "web", nil), false, true},
+		{"an orphan that does not match", child("shop", "db", nil), false, false},
+		{"an orphan elsewhere", child("mall", "web", nil), false, false},
+		{"another owner's", child("shop", "web", &metav1.ObjectMeta{Name: "web", UID: "other"}), false, false},
+	} {
+		assert.Equal(t, tt.ours, rules.Ours(tt.child), tt.name)
+		assert.Equal(t, tt.mayCount, rules.MayCount(tt.child), tt.name)
+	}
+	all := ledger.RulesOf(&metav1.ObjectMeta{Name: "web", UID: "web"}, kind.GroupKind(), labels.Everything(), isLeaf)
+	assert.True(t, all.MayCount(child("mall", "web", nil)), "an owner that is in no namespace")
+	none := ledger.RulesOf(owner, kind.GroupKind(), nil, isLeaf)
+	assert.False(t, none.MayCount(child("shop", "web", owner)), "no selector")
+	var known ledger.Ledger[kid]
+	_, err := known.View(known.Start(), ledger.Snapshot[kid]{Rules: ledger.RulesOf(nil, kind.GroupKind(), labels.Everything(), isLeaf)}, began)
+	require.EqualError(t, err, "ledger: one of Rules is nil")
 }
