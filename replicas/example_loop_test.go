@@ -7,7 +7,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
+	"strconv"
+	"sync"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -18,127 +21,147 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/rand"
 
-	"github.com/replicakit/replicakit/expectations"
 	"github.com/replicakit/replicakit/replicas"
+	"github.com/replicakit/replicakit/replicas/ledger"
 	"github.com/replicakit/replicakit/selector"
 	"github.com/replicakit/replicakit/slowstart"
 	"github.com/replicakit/replicakit/status"
 )
 
-// A Client makes the calls: yours. Errors of the API server keep their type.
+// A Client makes the calls: yours. Errors of the API server keep their type. Nothing
+// is read from a cache.
 type Client interface {
-	Create(ctx context.Context, pod *corev1.Pod) error
+	Create(ctx context.Context, pod *corev1.Pod) (*corev1.Pod, error)
 	Delete(ctx context.Context, pod *corev1.Pod, opts metav1.DeleteOptions) error
 	Patch(ctx context.Context, pod *corev1.Pod, patch selector.Patch) (*corev1.Pod, error)
 	Get(ctx context.Context, namespace, name string) (*corev1.Pod, error)
-	List(ctx context.Context, namespace string, sel labels.Selector) ([]*corev1.Pod, error) // live: from no cache
-	Owner(ctx context.Context, namespace, name string) (metav1.Object, error)               // live
+	List(ctx context.Context, namespace string, sel labels.Selector) (ledger.List[*corev1.Pod], error)
+	Owner(ctx context.Context, namespace, name string) (metav1.Object, error)
 }
 
-// A Loop keeps ReplicaSets at their numbers of pods. It must not be called for one
-// owner twice at once: key the work queue by namespace and name.
+// A Loop keeps one ReplicaSet at its number of pods. Make one for each UID.
 type Loop struct {
 	Client      Client
+	Version     func() string                        // up to which Cached shows everything; "" if that is not known
 	Cached      func(namespace string) []*corev1.Pod // as the watch has told so far
 	Now         func() time.Time
 	Suffix      func() string // five random characters
 	MaxParallel int           // of calls at once; 0: no limit
 
-	Pending expectations.Store[expectations.Key] // started and not seen
-	Landing expectations.Store[expectations.Key] // names whose creation failed and may yet take effect
+	known  ledger.Ledger[*corev1.Pod]
+	begins sync.Once
 }
 
-// PodAdded, PodUpdated and PodDeleted are called by the handlers of events, before
-// these wake the owner.
-func (l *Loop) PodAdded(pod *corev1.Pod) {
-	for _, store := range []*expectations.Store[expectations.Key]{&l.Pending, &l.Landing} {
-		for _, key := range store.OwnersOfCreation(pod.Name) {
-			if key.Namespace == pod.Namespace {
-				store.CreationObserved(key, pod.Name)
-			}
-		}
-	}
-	if pod.DeletionTimestamp != nil {
-		l.PodDeleted(pod)
-	}
+// A pass is one call of Sync.
+type pass struct {
+	*Loop
+	rs    *appsv1.ReplicaSet // as the cache has it
+	spec  replicas.Spec
+	start ledger.Moment
+	cache ledger.Snapshot[*corev1.Pod]
 }
 
-func (l *Loop) PodUpdated(old, pod *corev1.Pod) {
-	switch {
-	case old.UID != pod.UID: // the watch was broken in between
-		l.PodDeleted(old)
-		l.PodAdded(pod)
-	case pod.DeletionTimestamp != nil:
-		l.PodDeleted(pod)
-	}
-}
-
-func (l *Loop) PodDeleted(pod *corev1.Pod) {
-	for _, key := range l.Pending.OwnersOfDeletion(pod.UID) {
-		l.Pending.DeletionObserved(key, pod.UID)
-	}
-}
-
-// Gone is called for an owner that is not found any more.
-func (l *Loop) Gone(owner types.NamespacedName) {
-	l.Pending.ForgetName(owner)
-	l.Landing.ForgetName(owner)
-}
-
-// Sync makes a pass, and says when to come back though no event asks for it. After
-// an error come back too, each time later.
+// Sync makes a pass, and says when to come back though no event asks for it. After an
+// error come back too, each time later. Two passes must not be made at once.
 func (l *Loop) Sync(ctx context.Context, rs *appsv1.ReplicaSet) (after time.Duration, err error) {
-	key := expectations.KeyOf(rs)
-	spec, err := replicas.ReplicaSetSpec(rs)
+	l.begins.Do(l.known.Distrust) // the cache may be older than what another process saw
+	defer l.known.Done()
+	p := &pass{Loop: l, rs: rs}
+	if p.spec, err = replicas.ReplicaSetSpec(rs); err != nil {
+		return 0, err
+	}
+	p.look()
+	plan, err := p.plan(ctx)
 	if err != nil {
 		return 0, err
 	}
-	spec.Now, spec.Names = l.Now(), l.names(key)
-	spec.Pending, spec.PendingFor = l.Pending.State(key) // BEFORE the list
-	plan, err := replicas.Manage(l.Cached(rs.Namespace), spec)
-	if err == nil && spec.Pending == expectations.Expired { // though the number may look right
-		plan, err = l.planLive(ctx, key, &spec, plan)
-	}
-	if err != nil {
+	scale, err := p.claim(ctx, plan)
+	if err = errors.Join(err, p.create(ctx, scale), p.delete(ctx, scale)); err != nil {
 		return 0, err
 	}
-	scale, err := l.claim(ctx, key, spec, plan)
-	err = errors.Join(err, l.create(ctx, key, scale), l.delete(ctx, key, scale))
-	if plan.Blocked.Reason == replicas.ExpectationsPending {
-		after = plan.Blocked.Until.Sub(spec.Now)
+	after = l.known.Again(l.Now())
+	if landed := l.known.Unanswered(l.Now()); landed > 0 && (after == 0 || landed < after) {
+		after = landed
 	}
-	return after, err
+	return after, nil
 }
 
-// planLive plans from a live list, as the cached one is old. What the cache has
-// still to see stays expected: else the next pass would take the cache's word.
-func (l *Loop) planLive(ctx context.Context, key expectations.Key, spec *replicas.Spec, cached replicas.Plan) (replicas.Plan, error) {
-	pods, err := l.Client.List(ctx, key.Namespace, spec.Selector)
+// look reads the cache.
+func (p *pass) look() {
+	p.spec.Now = p.Now()
+	p.start = p.known.Start()     // BEFORE the cache is read
+	p.cache.Version = p.Version() // BEFORE its pods
+	p.cache.Children, p.cache.Selector = p.Cached(p.rs.Namespace), p.spec.Selector
+	p.cache.Rules = ledger.RulesOf(p.rs, p.spec.Kind.GroupKind(), p.spec.Selector, status.IsPodActive)
+}
+
+// plan plans from what is believed. If that is old, or if a call has not shown what became
+// of it, the pods are listed live before anything is done.
+func (p *pass) plan(ctx context.Context) (replicas.Plan, error) {
+	view, plan, err := p.believe()
 	if err != nil {
+		return plan, err
+	}
+	unsettled := len(p.known.Names())+len(p.known.Doubted()) > 0
+	landed := unsettled && p.known.Unanswered(p.spec.Now) == 0
+	isBehind := view.Old || unsettled || p.known.Again(p.spec.Now) > 0
+	if !view.Unmet && !landed && (!isBehind || plan.IsZero()) {
+		return plan, nil
+	}
+	if err := p.list(ctx); err != nil {
 		return replicas.Plan{}, err // and nothing is changed
 	}
-	spec.Pending = expectations.Satisfied
-	plan, err := replicas.Manage(pods, *spec)
+	_, plan, err = p.believe()
+	return plan, err
+}
+
+// believe lays what is known over the cache. Names that may take effect yet are sent again:
+// a server has one pod of a name. While a deletion may take effect yet, no other pod goes.
+func (p *pass) believe() (ledger.View[*corev1.Pod], replicas.Plan, error) {
+	view, err := p.known.View(p.start, p.cache, p.spec.Now)
 	if err != nil {
-		return replicas.Plan{}, err
+		return view, replicas.Plan{}, err
 	}
-	expectations.SyncLive(&l.Pending, key, counted(cached), counted(plan))
-	plan.Claims.Release = cached.Claims.Release // the list has only what matches
-	return plan, nil
+	doubted := p.known.Doubted()
+	p.spec.Rules.MustStay = func(pod *corev1.Pod) bool { return len(doubted) > 0 && doubted[pod.UID].IsZero() }
+	p.spec.Names = p.names()
+	plan, err := replicas.Manage(view.Children, p.spec)
+	return view, plan, err
 }
 
-func counted(plan replicas.Plan) []*corev1.Pod {
-	return slices.Concat(plan.Claims.Owned, plan.Claims.Adopt)
+func (p *pass) names() func(prefix string) string {
+	return p.known.Namer(func(prefix string) string { return prefix + p.Suffix() })
 }
 
-// claim adopts and releases, and returns what is then to be created or deleted. A
-// place is held for each orphan of which nobody knows whether it is ours now.
-func (l *Loop) claim(ctx context.Context, key expectations.Key, spec replicas.Spec, plan replicas.Plan) (replicas.Scale, error) {
+// list lists the pods live. That settles what was sent so long ago that it can take effect
+// no longer.
+func (p *pass) list(ctx context.Context) error {
+	start, began := p.known.Start(), p.Now()
+	list, err := p.Client.List(ctx, p.rs.Namespace, p.spec.Selector)
+	if err != nil {
+		return err
+	}
+	if _, err := p.known.Listed(start, list, p.cache, p.Now()); err != nil {
+		return err
+	}
+	p.known.Landed(began)
+	return nil
+}
+
+// claim adopts and releases, and returns what is then to be created or deleted. A place is
+// held for each orphan that may be ours by now.
+func (p *pass) claim(ctx context.Context, plan replicas.Plan) (replicas.Scale, error) {
+	start := p.known.Start()
 	claimed, err := selector.Claimer[*corev1.Pod]{
-		Owner: spec.Owner, Kind: spec.Kind, Selector: spec.Selector, Patch: l.Client.Patch,
-		CanAdopt: selector.CanAdopt(func(ctx context.Context) (metav1.Object, error) {
-			return l.Client.Owner(ctx, key.Namespace, key.Name)
-		}, spec.Owner),
+		Owner: p.rs, Kind: p.spec.Kind, Selector: p.spec.Selector,
+		CanAdopt: selector.CanAdopt(p.owner, p.rs),
+		Patch: func(ctx context.Context, pod *corev1.Pod, patch selector.Patch) (*corev1.Pod, error) {
+			patched, err := p.Client.Patch(ctx, pod, patch)
+			if err == nil {
+				err = p.known.Told(start, patched, p.Now())
+			}
+			return patched, err
+		},
 	}.Apply(ctx, plan.Claims)
 	switch {
 	case claimed.CanAdoptErr != nil:
@@ -146,107 +169,76 @@ func (l *Loop) claim(ctx context.Context, key expectations.Key, spec replicas.Sp
 	case len(claimed.Adopted) == len(plan.Claims.Adopt):
 		return plan.Scale, err
 	}
-	spec.Names, spec.HeldPlaces = l.names(key), len(claimed.Undecided)
-	scale, scaleErr := replicas.ScaleTo(claimed.Ours(), spec)
+	p.spec.Names, p.spec.HeldPlaces = p.names(), len(claimed.Undecided)
+	scale, scaleErr := replicas.ScaleTo(claimed.Ours(), p.spec)
 	return scale, errors.Join(err, scaleErr)
 }
 
-// names returns first those that may yet take effect: with the same name again, a
-// pod is there once however often its creation arrives.
-func (l *Loop) names(key expectations.Key) func(prefix string) string {
-	landing, _ := l.Landing.Get(key)
-	return func(prefix string) string {
-		if len(landing.Creating) == 0 {
-			return prefix + l.Suffix()
-		}
-		name := landing.Creating[0]
-		landing.Creating = landing.Creating[1:]
-		return name
-	}
+func (p *pass) owner(ctx context.Context) (metav1.Object, error) {
+	return p.Client.Owner(ctx, p.rs.Namespace, p.rs.Name)
 }
 
-// create creates pods in slow start. Only those that are there stay expected.
-func (l *Loop) create(ctx context.Context, key expectations.Key, scale replicas.Scale) error {
-	if scale.Create == 0 {
-		return nil
-	}
-	l.Pending.Add(key, expectations.Changes{Creating: scale.Names}) // BEFORE the first call
-	run := slowstart.Run(ctx, scale.Create, slowstart.Options{MaxParallel: l.MaxParallel}, func(ctx context.Context, i int) error {
+// create creates pods in slow start. After an error it looks whether the pod is there all
+// the same: answers get lost. If it is not, the same name is sent again.
+func (p *pass) create(ctx context.Context, scale replicas.Scale) error {
+	return slowstart.Run(ctx, scale.Create, slowstart.Options{MaxParallel: p.MaxParallel}, func(ctx context.Context, i int) error {
 		pod, err := scale.New(i)
 		if err != nil {
 			return err
 		}
-		return l.createOne(ctx, key, pod)
-	})
-	l.Pending.Lower(key, expectations.Changes{Creating: slowstart.Rest(run, scale.Names)})
-	return run.Err
+		name := types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}
+		p.known.Sending(name, p.Now())
+		start := p.known.Start()
+		made, err := p.Client.Create(ctx, pod)
+		if err != nil {
+			start = p.known.Start()
+			found, getErr := p.Client.Get(ctx, name.Namespace, name.Name)
+			if getErr != nil {
+				return err
+			}
+			made = found
+		}
+		is, ours := p.cache.Rules.Bearer(made)
+		p.known.Bears(name, made.UID, is, ours)
+		if is != ledger.Replica {
+			return errors.Join(err, fmt.Errorf("pod %q is not one of replica set %q", name, p.rs.Name))
+		}
+		return p.known.Told(start, made, p.Now())
+	}).Err
 }
 
-// createOne creates a pod. After an error it looks whether the pod is there all the
-// same: answers get lost.
-func (l *Loop) createOne(ctx context.Context, key expectations.Key, pod *corev1.Pod) error {
-	err := l.Client.Create(ctx, pod)
-	if err != nil {
-		found, getErr := l.Client.Get(ctx, pod.Namespace, pod.Name)
-		if getErr != nil {
-			l.Landing.Add(key, expectations.Changes{Creating: []string{pod.Name}})
-			return err
-		}
-		if ref := metav1.GetControllerOf(found); ref != nil && ref.UID == key.UID && status.IsPodActive(found) {
-			err = nil
-		}
-	}
-	l.Landing.CreationObserved(key, pod.Name) // it is there, or the name is taken: nothing can land
-	return err
-}
-
-// delete deletes pods. They stay expected but for those that are certainly there.
-func (l *Loop) delete(ctx context.Context, key expectations.Key, scale replicas.Scale) error {
+// delete deletes pods, if the owner on the server wants that too. A deletion is doubted,
+// answered or not, until a view shows what became of the pod.
+func (p *pass) delete(ctx context.Context, scale replicas.Scale) error {
 	n := len(scale.Delete)
 	if n == 0 {
 		return nil
 	}
-	uids, there := make([]types.UID, n), make([]bool, n)
-	for i, d := range scale.Delete {
-		uids[i] = d.Object.UID
+	owner, err := p.owner(ctx)
+	if err == nil && (owner.GetUID() != p.rs.UID || owner.GetGeneration() != p.rs.Generation) {
+		err = fmt.Errorf("the cache has an old replica set %q", p.rs.Name)
 	}
-	l.Pending.Add(key, expectations.Changes{Deleting: uids}) // BEFORE the first call
-	run := slowstart.Run(ctx, n, slowstart.Options{InitialBatchSize: n, MaxParallel: l.MaxParallel}, func(ctx context.Context, i int) (err error) {
-		there[i], err = l.deleteOne(ctx, scale.Delete[i])
+	if err != nil {
 		return err
-	})
-	var stay []types.UID
-	for i, uid := range uids {
-		if there[i] || i >= n-run.Skipped {
-			stay = append(stay, uid)
+	}
+	return slowstart.Run(ctx, n, slowstart.Options{InitialBatchSize: n, MaxParallel: p.MaxParallel}, func(ctx context.Context, i int) error {
+		start, victim := p.known.Start(), scale.Delete[i]
+		err := p.Client.Delete(ctx, victim.Object, victim.Options)
+		switch {
+		case apierrors.IsNotFound(err):
+			p.known.Gone(start, victim.Object.UID, p.Now())
+			return nil
+		case apierrors.IsConflict(err):
+			p.known.Distrust() // the pod has changed since the cache saw it
+		case !apierrors.IsForbidden(err) && !apierrors.IsInvalid(err) && !apierrors.IsBadRequest(err):
+			p.known.Doubt(victim.Object.UID, "", p.Now())
 		}
-	}
-	l.Pending.Lower(key, expectations.Changes{Deleting: stay})
-	return run.Err
+		return err
+	}).Err
 }
 
-// deleteOne deletes a pod, and reports whether it is certainly there after an
-// error. If a deletion may yet take effect, another pod must not go in its stead:
-// that the record expires, or an event, will tell.
-func (l *Loop) deleteOne(ctx context.Context, d replicas.Deletion[*corev1.Pod]) (there bool, err error) {
-	if err = l.Client.Delete(ctx, d.Object, d.Options); err == nil {
-		return false, nil
-	}
-	found, getErr := l.Client.Get(ctx, d.Object.Namespace, d.Object.Name)
-	switch {
-	case apierrors.IsNotFound(getErr):
-		return false, nil
-	case getErr != nil:
-		return false, err
-	case found.UID != d.Object.UID || found.DeletionTimestamp != nil:
-		return false, nil
-	}
-	refused := apierrors.IsConflict(err) || apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err)
-	return refused, err
-}
-
-// A loop written by hand, with Manage, a record of what was started, and a client of
-// your own. Here the answer of the second creation is lost, and the cache is behind.
+// A loop written by hand, with Manage, a record of what is known, and a client of your own.
+// Here the answer of the second creation is lost, and the cache is behind.
 func ExampleManage_loop() {
 	three := int32(3)
 	web := map[string]string{"app": "web"}
@@ -262,24 +254,24 @@ func ExampleManage_loop() {
 	var cache []*corev1.Pod
 	loop := &Loop{
 		Client:      server,
+		Version:     func() string { return "" },
 		Cached:      func(string) []*corev1.Pod { return cache },
 		Now:         time.Now,
 		Suffix:      func() string { return rand.String(5) },
 		MaxParallel: 1,
 	}
-	sync := func(when string) {
+	run := func(when string) {
 		after, err := loop.Sync(context.Background(), rs)
 		fmt.Printf("%s: %d pods, come back: %t, error: %v\n", when, len(server.pods), after > 0, err)
 	}
-	sync("at first")
-	sync("before the cache has caught up")
+	run("at first")
+	run("before the cache has caught up")
 	for _, pod := range server.pods {
 		cache = append(cache, pod)
-		loop.PodAdded(pod)
 	}
-	sync("after")
+	run("after")
 	// Output:
-	// at first: 3 pods, come back: false, error: <nil>
+	// at first: 3 pods, come back: true, error: <nil>
 	// before the cache has caught up: 3 pods, come back: true, error: <nil>
 	// after: 3 pods, come back: false, error: <nil>
 }
@@ -291,13 +283,14 @@ type server struct {
 	lost int // the creation whose answer is lost
 }
 
-func (s *server) Create(_ context.Context, pod *corev1.Pod) error {
+func (s *server) Create(_ context.Context, pod *corev1.Pod) (*corev1.Pod, error) {
 	s.pods[pod.Name] = pod
 	pod.UID = types.UID("uid-of-" + pod.Name)
+	pod.ResourceVersion = strconv.Itoa(len(s.pods))
 	if len(s.pods) == s.lost {
-		return errors.New("connection reset by peer")
+		return nil, errors.New("connection reset by peer")
 	}
-	return nil
+	return pod, nil
 }
 
 func (s *server) Get(_ context.Context, _, name string) (*corev1.Pod, error) {
@@ -305,4 +298,8 @@ func (s *server) Get(_ context.Context, _, name string) (*corev1.Pod, error) {
 		return pod, nil
 	}
 	return nil, apierrors.NewNotFound(corev1.Resource("pods"), name)
+}
+
+func (s *server) List(context.Context, string, labels.Selector) (ledger.List[*corev1.Pod], error) {
+	return ledger.List[*corev1.Pod]{Items: slices.Collect(maps.Values(s.pods)), Version: strconv.Itoa(len(s.pods))}, nil
 }

@@ -19,7 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/replicakit/replicakit/expectations"
+	"github.com/replicakit/replicakit/replicas/ledger"
 	"github.com/replicakit/replicakit/replicas/replicastest"
 	"github.com/replicakit/replicakit/selector"
 	"github.com/replicakit/replicakit/status"
@@ -34,6 +34,7 @@ type bed struct {
 	view    *replicastest.View
 	queue   *replicastest.Worker
 	loop    *Loop
+	begin   func() // another process
 	world   *replicastest.World
 	set     *appsv1.ReplicaSet
 	faults  func(replicastest.Call) replicastest.Fault
@@ -45,11 +46,6 @@ type bed struct {
 // loopClient is the client of the simulation as the Loop wants it.
 type loopClient struct{ *replicastest.Client }
 
-func (c loopClient) Create(ctx context.Context, pod *corev1.Pod) error {
-	_, err := c.Client.Create(ctx, pod)
-	return err
-}
-
 func (c loopClient) Delete(ctx context.Context, pod *corev1.Pod, opts metav1.DeleteOptions) error {
 	_, err := c.Client.Delete(ctx, pod, opts)
 	return err
@@ -59,16 +55,17 @@ func (c loopClient) Patch(ctx context.Context, pod *corev1.Pod, patch selector.P
 	return c.Client.Patch(ctx, pod, patch, metav1.PatchOptions{})
 }
 
-func (c loopClient) List(ctx context.Context, namespace string, sel labels.Selector) ([]*corev1.Pod, error) {
+func (c loopClient) List(ctx context.Context, namespace string, sel labels.Selector) (ledger.List[*corev1.Pod], error) {
 	list, err := c.Client.List(ctx, namespace, sel)
-	return list.Items, err
+	return ledger.List[*corev1.Pod]{Items: list.Items, Version: list.ResourceVersion}, err
 }
 
 func (c loopClient) Owner(ctx context.Context, namespace, name string) (metav1.Object, error) {
 	return c.GetOwner(ctx, namespace, name)
 }
 
-func newBed(t *testing.T, seed uint64) *bed {
+// newBed returns a bed whose cache tells how far it has come, or not.
+func newBed(t *testing.T, tells bool, seed uint64) *bed {
 	t.Helper()
 	cluster := replicastest.NewCluster(replicastest.Options{Seed: seed, Nodes: 4})
 	r := rand.New(rand.NewPCG(seed, 8))
@@ -80,11 +77,16 @@ func newBed(t *testing.T, seed uint64) *bed {
 		return b.faults(call)
 	}
 	b.queue = &replicastest.Worker{Clock: cluster.Clock, Sync: b.sync}
-	b.loop = &Loop{
-		Client: loopClient{b.client}, Cached: b.view.ChildWatch.In, Now: cluster.Clock.Now, MaxParallel: 1,
-		Suffix: func() string { return fmt.Sprintf("%05d", r.IntN(100_000)) },
+	b.begin = func() {
+		b.loop = &Loop{
+			Client: loopClient{b.client}, Version: func() string { return "" }, Cached: b.view.ChildWatch.In,
+			Now: cluster.Clock.Now, Suffix: func() string { return fmt.Sprintf("%05d", r.IntN(100_000)) }, MaxParallel: 1,
+		}
+		if tells {
+			b.loop.Version = b.view.ChildWatch.Version
+		}
 	}
-	b.loop.Pending.Now = cluster.Clock.Now
+	b.begin()
 	b.handle()
 	b.world = &replicastest.World{Clock: cluster.Clock, Parts: []replicastest.Part{cluster, b.view, b.queue}}
 	b.set = replicastest.NewReplicaSet("default", "web", 0)
@@ -94,19 +96,11 @@ func newBed(t *testing.T, seed uint64) *bed {
 	return b
 }
 
-// handle is what informers' handlers would be.
+// handle lets each event wake the owner.
 func (b *bed) handle() {
-	pod := func(obj any) *corev1.Pod {
-		if gone, ok := obj.(replicastest.Tombstone); ok {
-			obj = gone.Obj
-		}
-		p, ok := obj.(*corev1.Pod)
-		require.True(b.t, ok)
-		return p
-	}
-	b.view.ChildWatch.OnAdd = func(obj any) error { b.loop.PodAdded(pod(obj)); b.wake(); return nil }
-	b.view.ChildWatch.OnUpdate = func(old, obj any) error { b.loop.PodUpdated(pod(old), pod(obj)); b.wake(); return nil }
-	b.view.ChildWatch.OnDelete = func(obj any) error { b.loop.PodDeleted(pod(obj)); b.wake(); return nil }
+	b.view.ChildWatch.OnAdd = func(any) error { b.wake(); return nil }
+	b.view.ChildWatch.OnUpdate = func(any, any) error { b.wake(); return nil }
+	b.view.ChildWatch.OnDelete = func(any) error { b.wake(); return nil }
 	b.view.OwnerWatch.OnAdd = func(any) error { b.wake(); return nil }
 	b.view.OwnerWatch.OnUpdate = func(any, any) error { b.wake(); return nil }
 }
@@ -117,7 +111,6 @@ func (b *bed) wake() { b.queue.Wake(types.NamespacedName{Namespace: "default", N
 func (b *bed) sync(ctx context.Context, key types.NamespacedName) (time.Duration, error) {
 	rs, ok := b.view.OwnerWatch.Get(key.Namespace, key.Name)
 	if !ok {
-		b.loop.Gone(key)
 		return 0, nil
 	}
 	return b.loop.Sync(ctx, rs)
@@ -127,10 +120,16 @@ func (b *bed) sync(ctx context.Context, key types.NamespacedName) (time.Duration
 func (b *bed) scale(n int, d time.Duration) {
 	b.t.Helper()
 	was := int(*b.set.Spec.Replicas)
+	b.want(n)
+	b.low, b.high = min(was, n), max(was, n)
+	b.run(d)
+}
+
+func (b *bed) want(n int) {
+	b.t.Helper()
 	set, err := b.cluster.EditOwner(b.t.Context(), "default", "web", func(rs *appsv1.ReplicaSet) { *rs.Spec.Replicas = int32(n) })
 	require.NoError(b.t, err)
-	b.set, b.low, b.high = set, min(was, n), max(was, n)
-	b.run(d)
+	b.set = set
 }
 
 // run lets d pass. At each instant there are not more pods than wanted and those
@@ -140,9 +139,8 @@ func (b *bed) run(d time.Duration) {
 	b.t.Helper()
 	end := b.cluster.Clock.Now().Add(d)
 	b.world.RunUntil(end, func() bool {
-		landing, _ := b.loop.Landing.Get(expectations.KeyOf(b.set))
 		there := b.there()
-		require.LessOrEqual(b.t, there, b.high+len(landing.Creating), "seed %d: too many", b.seed)
+		require.LessOrEqual(b.t, there, b.high+len(b.loop.known.Open()), "seed %d: too many", b.seed)
 		require.GreaterOrEqual(b.t, there, b.low, "seed %d: too few", b.seed)
 		return false
 	})
@@ -184,8 +182,8 @@ func (b *bed) settled() {
 	require.Equal(b.t, int(*b.set.Spec.Replicas), b.there(), "seed %d", b.seed)
 	require.Len(b.t, b.view.ChildWatch.In("default"), b.there())
 	require.NoError(b.t, b.view.Intact())
-	state, _ := b.loop.Pending.State(expectations.KeyOf(b.set))
-	require.Equal(b.t, expectations.Satisfied, state, "seed %d: nothing is expected for ever", b.seed)
+	require.Empty(b.t, b.loop.known.Names(), "seed %d: nothing is unknown for ever", b.seed)
+	require.Empty(b.t, b.loop.known.Doubted(), "seed %d: nothing is unknown for ever", b.seed)
 }
 
 // lossy loses one request or answer in so many, in every way.
@@ -209,23 +207,43 @@ func lossy(r *rand.Rand, oneIn int) func(replicastest.Call) replicastest.Fault {
 // The loop of the example is right whatever is lost or late.
 func TestLoopUnderFaults(t *testing.T) {
 	t.Parallel()
-	for seed := range uint64(60) {
-		b := newBed(t, seed)
-		r := rand.New(rand.NewPCG(seed, 9))
-		for range 6 {
-			b.faults = lossy(r, 2+r.IntN(4))
-			b.view.ChildWatch.Lag = time.Duration(r.IntN(4)) * 150 * time.Millisecond
-			if r.IntN(3) == 0 {
-				b.view.ChildWatch.Hang()
+	bothCaches(t, func(t *testing.T, tells bool) {
+		t.Helper()
+		for seed := range uint64(60) {
+			b := newBed(t, tells, seed)
+			r := rand.New(rand.NewPCG(seed, 9))
+			for range 6 {
+				b.faults = lossy(r, 2+r.IntN(4))
+				b.view.ChildWatch.Lag = time.Duration(r.IntN(4)) * 150 * time.Millisecond
+				if r.IntN(3) == 0 {
+					b.view.ChildWatch.Hang()
+				}
+				b.scale(r.IntN(20), time.Duration(r.IntN(40))*time.Minute)
+				b.settled()
 			}
-			b.scale(r.IntN(20), time.Duration(r.IntN(40))*time.Minute)
-			b.settled()
 		}
+	})
+}
+
+// bothCaches runs a test with a cache that tells how far it has come, and with one that
+// does not.
+func bothCaches(t *testing.T, test func(t *testing.T, tells bool)) {
+	t.Helper()
+	for _, tells := range []bool{true, false} {
+		t.Run(fmt.Sprintf("the cache tells its version: %t", tells), func(t *testing.T) {
+			t.Parallel()
+			test(t, tells)
+		})
 	}
 }
 
 func TestLoop(t *testing.T) {
 	t.Parallel()
+	bothCaches(t, testLoop)
+}
+
+func testLoop(t *testing.T, tells bool) {
+	t.Helper()
 	lost := func(failure replicastest.Failure) func(replicastest.Call) replicastest.Fault {
 		return func(call replicastest.Call) replicastest.Fault {
 			if call.Verb == "create" || call.Verb == "delete" {
@@ -237,7 +255,7 @@ func TestLoop(t *testing.T) {
 	for _, failure := range replicastest.Lost() {
 		t.Run(fmt.Sprintf("W11 every answer is a %v, and the watch is late", failure), func(t *testing.T) {
 			t.Parallel()
-			b := newBed(t, 1)
+			b := newBed(t, tells, 1)
 			b.faults, b.view.ChildWatch.Lag = lost(failure), 150*time.Millisecond
 			b.scale(20, 10*time.Minute)
 			assert.Equal(t, 20, b.there())
@@ -247,9 +265,28 @@ func TestLoop(t *testing.T) {
 			b.settled()
 		})
 	}
+	t.Run("D6 each pod is deleted once, though the watch is late", func(t *testing.T) {
+		t.Parallel()
+		b := newBed(t, tells, 1)
+		b.scale(20, time.Minute)
+		deletes := 0
+		b.client.Done = func(call replicastest.Call, _ error) {
+			if call.Verb == "delete" {
+				deletes++
+			}
+		}
+		b.view.ChildWatch.Lag = time.Minute
+		b.scale(5, time.Second)
+		for range 10 {
+			b.wake()
+			b.run(time.Second)
+		}
+		b.settled()
+		assert.Equal(t, 15, deletes)
+	})
 	t.Run("E3 the watch hangs for hours", func(t *testing.T) {
 		t.Parallel()
-		b := newBed(t, 1)
+		b := newBed(t, tells, 1)
 		b.run(time.Minute)
 		b.view.ChildWatch.Hang()
 		b.scale(30, 6*time.Hour)
@@ -264,7 +301,7 @@ func TestLoop(t *testing.T) {
 	for _, between := range []int{2, 7} {
 		t.Run(fmt.Sprintf("E3 the watch hangs while 4 become %d and 4 again: the number is right by chance", between), func(t *testing.T) {
 			t.Parallel()
-			b := newBed(t, 1)
+			b := newBed(t, tells, 1)
 			b.scale(4, time.Minute)
 			b.view.ChildWatch.Hang()
 			b.scale(between, time.Second)
@@ -276,7 +313,7 @@ func TestLoop(t *testing.T) {
 	t.Run("E3 the watch hangs, and what was expected is gone: the cache is old all the same", func(t *testing.T) {
 		t.Parallel()
 		for seed := range uint64(10) { // the order of deletion is another one each time
-			b := newBed(t, seed)
+			b := newBed(t, tells, seed)
 			b.scale(3, time.Minute)
 			b.view.ChildWatch.Hang()
 			b.scale(4, time.Second)
@@ -291,7 +328,7 @@ func TestLoop(t *testing.T) {
 	})
 	t.Run("E3 the watch hangs, and an orphan comes in place of what was expected: it counts when it is adopted", func(t *testing.T) {
 		t.Parallel()
-		b := newBed(t, 1)
+		b := newBed(t, tells, 1)
 		b.scale(2, time.Minute)
 		b.view.ChildWatch.Hang()
 		b.scale(3, time.Second)
@@ -305,9 +342,70 @@ func TestLoop(t *testing.T) {
 		assert.Equal(t, 3, b.there())
 		b.settled()
 	})
+	t.Run("E3 a new process begins while the watch hangs: it lists before it acts", func(t *testing.T) {
+		t.Parallel()
+		b := newBed(t, tells, 1)
+		b.scale(4, time.Minute)
+		b.view.ChildWatch.Hang()
+		b.scale(7, time.Minute)
+		b.begin()
+		b.scale(8, time.Hour)
+		assert.Equal(t, 8, b.there())
+		b.begin()
+		b.scale(5, time.Hour)
+		assert.Equal(t, 5, b.there())
+		b.settled()
+		assert.Len(t, b.ever, 8)
+	})
+	t.Run("the owner in the cache is an old one that wants fewer: nothing is deleted", func(t *testing.T) {
+		t.Parallel()
+		b := newBed(t, tells, 1)
+		b.scale(5, time.Minute)
+		b.view.OwnerWatch.Lag = 10 * time.Second
+		b.scale(2, time.Second)
+		b.scale(5, time.Minute)
+		b.settled()
+		assert.Len(t, b.ever, 5)
+	})
+	t.Run("the name of a creation without an answer is given to another's pod", func(t *testing.T) {
+		t.Parallel()
+		b := newBed(t, tells, 1)
+		b.faults = func(call replicastest.Call) replicastest.Fault {
+			if call.Verb == "create" && len(b.cluster.Children("default")) == 0 {
+				other := newOrphan(b.set)
+				other.Name, other.Labels = call.Name, nil
+				_, err := b.cluster.CreateChild(t.Context(), "default", other)
+				require.NoError(t, err)
+				return replicastest.Fault{Before: replicastest.Timeout.Of(call)}
+			}
+			return replicastest.Fault{}
+		}
+		b.want(3)
+		b.world.Run(time.Hour)
+		assert.Len(t, b.cluster.Children("default"), 4)
+		assert.Empty(t, b.loop.known.Names())
+	})
+	t.Run("D9 a pod that may not be deleted does not keep others", func(t *testing.T) {
+		t.Parallel()
+		b := newBed(t, tells, 1)
+		b.scale(4, time.Minute)
+		kept := ""
+		b.faults = func(call replicastest.Call) replicastest.Fault {
+			if call.Verb == "delete" && (kept == "" || kept == call.Name) {
+				kept = call.Name
+				return replicastest.Fault{Before: replicastest.Forbidden.Of(call)}
+			}
+			return replicastest.Fault{}
+		}
+		b.want(3)
+		b.world.Run(time.Second)
+		b.want(2)
+		b.world.Run(time.Minute)
+		assert.Equal(t, 3, b.there())
+	})
 	t.Run("C8 C26 orphans are adopted, or their places held", func(t *testing.T) {
 		t.Parallel()
-		b := newBed(t, 1)
+		b := newBed(t, tells, 1)
 		refuse := true
 		b.faults = func(call replicastest.Call) replicastest.Fault {
 			if call.Verb == "patch" && refuse {
