@@ -278,7 +278,7 @@ func (a *answer) incomplete() error {
 	total := 0
 	missing := func(w owner, have int) {
 		if have < int(w.counted) {
-			errs = append(errs, fmt.Errorf("%s of %s were read, and its status counts %d: the input is incomplete (--allow-incomplete answers anyway)", number(have, "pod"), w, w.counted))
+			errs = append(errs, fmt.Errorf("%d of the %d pods that the status of %s counts were read: the input is incomplete (--allow-incomplete answers anyway)", have, w.counted, w))
 		}
 	}
 	for _, d := range a.sets {

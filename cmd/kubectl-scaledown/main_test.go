@@ -336,6 +336,7 @@ func TestRefusesArgumentsThatItDoesNotUnderstand(t *testing.T) {
 		{[]string{"--explain=maybe"}, `invalid argument "maybe" for "--explain" flag`},
 		{[]string{"--request-timeout", "soon"}, "Invalid timeout value. Timeout must be a single integer in seconds"},
 		{[]string{"--request-timeout="}, "Invalid timeout value"},
+		{[]string{"--request-timeout=-1s"}, "--request-timeout -1s: must not be negative\n"},
 		{[]string{"-l", "app in"}, `--selector "app in": must name labels, such as app=web`},
 		{[]string{"-l", ""}, `--selector "": must name labels, such as app=web`},
 		{[]string{"rs/web", "-l", "app=web"}, `"web" and --selector: give a name or labels, not both`},

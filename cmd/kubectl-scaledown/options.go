@@ -210,7 +210,9 @@ func (o *options) completeTimes(flags *pflag.FlagSet) (err error) {
 	if o.within < 0 {
 		return fmt.Errorf("--within %s: must not be negative", o.within)
 	}
-	o.limit, err = clientcmd.ParseTimeout(*o.cluster.Timeout)
+	if o.limit, err = clientcmd.ParseTimeout(*o.cluster.Timeout); err == nil && o.limit < 0 {
+		err = fmt.Errorf("--request-timeout %s: must not be negative", o.limit)
+	}
 	return err
 }
 

@@ -157,7 +157,7 @@ func TestAnAmbiguousNameIsSettledByItsNamespace(t *testing.T) {
 func TestRefusesInputThatIsIncomplete(t *testing.T) {
 	t.Parallel()
 	set, _, _ := strings.Cut(web, "---")
-	const why = "0 pods of ReplicaSet shop/web were read, and its status counts 2: the input is incomplete (--allow-incomplete answers anyway)\n"
+	const why = "0 of the 2 pods that the status of ReplicaSet shop/web counts were read: the input is incomplete (--allow-incomplete answers anyway)\n"
 	for _, format := range []string{"wide", "name", "json", "svg"} {
 		assert.Equal(t, result{1, "", "error: " + why}, try(set, "--replicas=2", "-o", format))
 	}
@@ -166,7 +166,7 @@ func TestRefusesInputThatIsIncomplete(t *testing.T) {
 	assert.Contains(t, got.stdout, "0 pods, 2 wanted: create 2")
 	assert.Equal(t, "note: "+why, got.stderr)
 	half := strings.Replace(shopRollout, "  template: {metadata: {labels: {app: web}}, spec: {priority: 3}}", "  template: {metadata: {labels: {app: web}}, spec: {priority: 3}}\nstatus: {replicas: 6}", 1)
-	assert.Contains(t, try(half, "deployment/web").stderr, "error: 5 pods of Deployment shop/web were read, and its status counts 6: ")
+	assert.Contains(t, try(half, "deployment/web").stderr, "error: 5 of the 6 pods that the status of Deployment shop/web counts were read: ")
 }
 
 type brokenPipe struct{}

@@ -13,18 +13,14 @@ import (
 	"time"
 
 	"golang.org/x/term"
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/cli-runtime/pkg/printers"
 )
 
 // run reads, decides and prints, once or again and again.
 func (o *options) run(ctx context.Context) error {
-	asked, last := o.at, ""
+	last := ""
 	for {
-		o.at = asked
 		objs, answers, err := o.answers(ctx)
 		if err != nil {
 			return err
@@ -49,8 +45,14 @@ func (o *options) run(ctx context.Context) error {
 	}
 }
 
-// answers reads until the input is complete: what a cluster counts may be behind.
+// answers reads until the input is complete, as what a cluster counts may be behind. One
+// deadline is for all of it.
 func (o *options) answers(ctx context.Context) (*objects, []answer, error) {
+	if o.limit > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, o.limit, fmt.Errorf("no answer in %s: --request-timeout gives more", o.limit))
+		defer cancel()
+	}
 	for tries := 1; ; tries++ {
 		objs, err := o.read(ctx, *o.files.Filenames)
 		if err != nil {
@@ -82,13 +84,13 @@ func (o *options) answers(ctx context.Context) (*objects, []answer, error) {
 		select {
 		case <-time.After(time.Second):
 		case <-ctx.Done():
-			return nil, nil, ended(ctx)
+			return nil, nil, err
 		}
 	}
 }
 
 func (o *options) answersFrom(objs *objects) ([]answer, error) {
-	if o.at.IsZero() {
+	if o.instant == "" {
 		o.at = o.now() // after reading, which takes its time
 		if len(o.after) > 0 {
 			o.at = objs.newest()
@@ -184,10 +186,7 @@ func (o *options) printNames(out *bytes.Buffer, answers []answer) error {
 					d.owner, d.tie.goes, number(d.goes(), "pod"), d.tie.to-d.tie.from, d.tie.cause)
 			}
 			for _, victim := range d.plan.Scale.Delete[d.gone:] {
-				named := &corev1.Pod{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}, ObjectMeta: metav1.ObjectMeta{Name: victim.Object.Name}}
-				if err := (&printers.NamePrinter{}).PrintObj(named, out); err != nil {
-					return err
-				}
+				fmt.Fprintf(out, "pod/%s\n", victim.Object.Name)
 			}
 		}
 	}

@@ -53,14 +53,9 @@ func init() {
 	known.AddKnownTypes(policyv1.SchemeGroupVersion, &policyv1.PodDisruptionBudget{})
 }
 
-// read reads the only source there is, within the one deadline. It does not wait for what
-// cannot be interrupted, such as a program that logs in.
+// read reads the only source there is. When the time is over it does not wait for what cannot
+// be interrupted, such as a program that logs in.
 func (o *options) read(ctx context.Context, files []string) (*objects, error) {
-	if o.limit > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, o.limit, fmt.Errorf("no answer in %s: --request-timeout gives more", o.limit))
-		defer cancel()
-	}
 	type outcome struct {
 		objs *objects
 		err  error
@@ -99,9 +94,11 @@ func (o *options) readFiles(files []string) (*objects, error) {
 	dump := o.files.ToOptions()
 	dump.Filenames = files
 	builder := resource.NewLocalBuilder().WithScheme(known, versions...).ContinueOnError()
+	named := slices.Clone(files)
 	if i := slices.Index(files, "-"); i >= 0 {
+		named[i] = "standard input"
 		dump.Filenames = slices.Delete(slices.Clone(files), i, i+1)
-		builder.Stream(o.In, "standard input")
+		builder.Stream(o.In, named[i])
 	}
 	result := builder.FilenameParam(false, &dump).Do()
 	seen := 0
@@ -124,7 +121,7 @@ func (o *options) readFiles(files []string) (*objects, error) {
 		return false
 	})
 	if err == nil && seen == 0 {
-		err = fmt.Errorf("nothing in %s: expected what 'kubectl get deployments,rs,pods -o json' prints", strings.ReplaceAll(strings.Join(files, ", "), "-", "standard input"))
+		err = fmt.Errorf("nothing in %s: expected what 'kubectl get deployments,rs,pods -o json' prints", strings.Join(named, ", "))
 	}
 	return objs, err
 }
@@ -278,30 +275,13 @@ func (o *objects) addPods(pods ...*corev1.Pod) {
 
 // lean keeps of a pod what counts here, which is a fraction of it.
 func lean(p *corev1.Pod) *corev1.Pod {
-	meta := metav1.ObjectMeta{
-		Namespace: p.Namespace, Name: p.Name, UID: p.UID, ResourceVersion: p.ResourceVersion, Labels: p.Labels,
-		CreationTimestamp: p.CreationTimestamp, DeletionTimestamp: p.DeletionTimestamp, OwnerReferences: p.OwnerReferences,
-	}
+	kept := &corev1.Pod{ObjectMeta: p.ObjectMeta, Spec: corev1.PodSpec{NodeName: p.Spec.NodeName}, Status: p.Status}
+	kept.ManagedFields, kept.Annotations = nil, nil
 	if cost, ok := p.Annotations[corev1.PodDeletionCost]; ok {
-		meta.Annotations = map[string]string{corev1.PodDeletionCost: cost}
+		kept.Annotations = map[string]string{corev1.PodDeletionCost: cost}
 	}
-	kept := &corev1.Pod{ObjectMeta: meta, Spec: corev1.PodSpec{NodeName: p.Spec.NodeName}, Status: corev1.PodStatus{Phase: p.Status.Phase}}
 	for _, c := range p.Spec.InitContainers {
 		kept.Spec.InitContainers = append(kept.Spec.InitContainers, corev1.Container{Name: c.Name, RestartPolicy: c.RestartPolicy})
-	}
-	for _, c := range p.Status.Conditions {
-		if c.Type == corev1.PodReady {
-			kept.Status.Conditions = append(kept.Status.Conditions, c)
-		}
-	}
-	kept.Status.ContainerStatuses = restartsOf(p.Status.ContainerStatuses)
-	kept.Status.InitContainerStatuses = restartsOf(p.Status.InitContainerStatuses)
-	return kept
-}
-
-func restartsOf(containers []corev1.ContainerStatus) (kept []corev1.ContainerStatus) {
-	for _, c := range containers {
-		kept = append(kept, corev1.ContainerStatus{Name: c.Name, RestartCount: c.RestartCount})
 	}
 	return kept
 }

@@ -165,7 +165,15 @@ func TestThePluginTakesKubectlsFlags(t *testing.T) {
 	assert.Empty(t, stdout)
 	assert.Contains(t, stderr, `User "alice" cannot list resource`)
 
-	watch := exec.CommandContext(t.Context(), filepath.Join(filepath.SplitList(kubectl.path)[0], "kubectl-scaledown"), "deployment/web", "-n", w.namespace, "--replicas=1", "-w", "-o", "name", "--allow-ties", "--kubeconfig", kubectl.kubeconfig)
+	source, err := filepath.Abs(pluginSource)
+	require.NoError(t, err)
+	ours := kubectl.path
+	kubectl.path += string(filepath.ListSeparator) + source
+	stdout, stderr, code = kubectl.run("__complete", "scaledown", "-n", w.namespace, "deployment/w")
+	require.Zero(t, code, stderr)
+	assert.Contains(t, stdout, "deployment/web\n")
+
+	watch := exec.CommandContext(t.Context(), filepath.Join(filepath.SplitList(ours)[0], "kubectl-scaledown"), "deployment/web", "-n", w.namespace, "--replicas=1", "-w", "-o", "name", "--allow-ties", "--kubeconfig", kubectl.kubeconfig)
 	var errs bytes.Buffer
 	watch.Stderr = &errs
 	out, err := watch.StdoutPipe()

@@ -128,7 +128,7 @@ type said struct {
 // ask returns the pods that go for certain, and of how many others how many go.
 func (s *stock) ask(namespace string, replicas int) (certain, tied map[string]bool, drawn int) {
 	s.t.Helper()
-	stdout, stderr, code := s.kubectl.run("scaledown", "deployment/web", "-n", namespace, "--replicas", strconv.Itoa(replicas), "-o", "json")
+	stdout, stderr, code := s.kubectl.run("scaledown", "deployment/web", "-n", namespace, "--replicas", strconv.Itoa(replicas), "-o", "json", "--within", patience.String())
 	require.Zero(s.t, code, stderr)
 	var answer said
 	require.NoError(s.t, json.Unmarshal([]byte(stdout), &answer))
