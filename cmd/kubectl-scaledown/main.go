@@ -22,6 +22,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -44,6 +45,9 @@ func run(ctx context.Context, args []string, streams genericiooptions.IOStreams,
 	cmd := newCommand(streams, now)
 	cmd.SetArgs(args)
 	if err := cmd.ExecuteContext(ctx); err != nil {
+		if ctx.Err() != nil { // the error is that of a call that was cut off
+			err = errors.New("interrupted")
+		}
 		say(streams.ErrOut, "error: %v\n", err)
 		return 1
 	}

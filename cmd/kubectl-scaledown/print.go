@@ -20,7 +20,7 @@ import (
 
 // printTables writes the answers for people, those for several owners as a line each.
 func (o *options) printTables(out *bytes.Buffer, objs *objects, answers []answer) error {
-	if answers[0].owner.Object != answers[len(answers)-1].owner.Object {
+	if o.all || answers[0].owner.Object != answers[len(answers)-1].owner.Object {
 		return o.printOverview(out, answers)
 	}
 	for i, a := range answers {

@@ -40,7 +40,7 @@ func (o *options) run(ctx context.Context) error {
 		select {
 		case <-time.After(time.Second): // many changes come at once
 		case <-ctx.Done():
-			return ended(ctx)
+			return context.Cause(ctx)
 		}
 	}
 }
@@ -211,7 +211,7 @@ func (o *options) printObjects(out *bytes.Buffer, objs *objects, answers []answe
 		}
 		list.Items = append(list.Items, unstructured.Unstructured{Object: fields})
 	}
-	if len(list.Items) == 1 {
+	if len(list.Items) == 1 && !o.all {
 		return printer.PrintObj(&list.Items[0], out)
 	}
 	return printer.PrintObj(list, out)

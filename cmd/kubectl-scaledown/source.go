@@ -6,7 +6,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -77,15 +76,7 @@ func (o *options) read(ctx context.Context, files []string) (*objects, error) {
 		}
 	case <-ctx.Done():
 	}
-	return nil, ended(ctx)
-}
-
-// ended says why there is no time left.
-func ended(ctx context.Context) error {
-	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) {
-		return err
-	}
-	return errors.New("interrupted")
+	return nil, context.Cause(ctx)
 }
 
 // readFiles reads dumps as kubectl reads manifests.
@@ -255,7 +246,7 @@ func all[L metav1.ListInterface](ctx context.Context, what, namespace string, li
 			return nil
 		}
 	}
-	return ended(ctx)
+	return context.Cause(ctx)
 }
 
 // optional notes what must not be read, and goes on without it.
@@ -340,7 +331,7 @@ func (o *options) changed(ctx context.Context, objs *objects) error {
 	case <-pods.ResultChan():
 	case <-sets.ResultChan():
 	case <-ctx.Done():
-		return ended(ctx)
+		return context.Cause(ctx)
 	}
 	return nil
 }
