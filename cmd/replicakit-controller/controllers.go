@@ -6,12 +6,14 @@ package main
 import (
 	"context"
 	"slices"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
@@ -37,7 +39,14 @@ type controller struct {
 	build       newController
 }
 
-type newController func(context.Context, informers.SharedInformerFactory, kubernetes.Interface, podrank.Order[*corev1.Pod], clientgo.Options) (*clientgo.Controller, error)
+type newController func(context.Context, informers.SharedInformerFactory, kubernetes.Interface, settings, clientgo.Options) (*clientgo.Controller, error)
+
+// settings are what is other than in Kubernetes for all kinds.
+type settings struct {
+	order podrank.Order[*corev1.Pod]
+	// passed is called after each pass.
+	passed func(owner types.NamespacedName, made, wanted int, now time.Time)
+}
 
 func controllers() []controller {
 	return []controller{{
@@ -62,8 +71,8 @@ func controllers() []controller {
 		informer: func(f informers.SharedInformerFactory) cache.SharedIndexInformer {
 			return f.Apps().V1().ReplicaSets().Informer()
 		},
-		build: func(ctx context.Context, f informers.SharedInformerFactory, client kubernetes.Interface, order podrank.Order[*corev1.Pod], opts clientgo.Options) (*clientgo.Controller, error) {
-			return clientgo.New(ctx, ordered(kinds.ReplicaSets(), order), clientgo.NewClient(client.AppsV1().ReplicaSets, client.CoreV1().Pods),
+		build: func(ctx context.Context, f informers.SharedInformerFactory, client kubernetes.Interface, set settings, opts clientgo.Options) (*clientgo.Controller, error) {
+			return clientgo.New(ctx, with(set, kinds.ReplicaSets()), clientgo.NewClient(client.AppsV1().ReplicaSets, client.CoreV1().Pods),
 				f.Apps().V1().ReplicaSets().Informer(), f.Core().V1().Pods().Informer(), opts)
 		},
 	}, {
@@ -89,20 +98,23 @@ func controllers() []controller {
 		informer: func(f informers.SharedInformerFactory) cache.SharedIndexInformer {
 			return f.Core().V1().ReplicationControllers().Informer()
 		},
-		build: func(ctx context.Context, f informers.SharedInformerFactory, client kubernetes.Interface, order podrank.Order[*corev1.Pod], opts clientgo.Options) (*clientgo.Controller, error) {
-			return clientgo.New(ctx, ordered(kinds.ReplicationControllers(), order), clientgo.NewClient(client.CoreV1().ReplicationControllers, client.CoreV1().Pods),
+		build: func(ctx context.Context, f informers.SharedInformerFactory, client kubernetes.Interface, set settings, opts clientgo.Options) (*clientgo.Controller, error) {
+			return clientgo.New(ctx, with(set, kinds.ReplicationControllers()), clientgo.NewClient(client.CoreV1().ReplicationControllers, client.CoreV1().Pods),
 				f.Core().V1().ReplicationControllers().Informer(), f.Core().V1().Pods().Informer(), opts)
 		},
 	}}
 }
 
-// ordered is a kind whose pods go in another order.
-func ordered[O kinds.Object](kind kinds.Kind[O, *corev1.Pod], order podrank.Order[*corev1.Pod]) kinds.Kind[O, *corev1.Pod] {
+// with is a kind with the settings.
+func with[O kinds.Object](set settings, kind kinds.Kind[O, *corev1.Pod]) kinds.Kind[O, *corev1.Pod] {
 	original := kind.Spec
 	kind.Spec = func(owner O) (replicas.Spec, error) {
 		spec, err := original(owner)
-		spec.Rules.Order = order
+		spec.Rules.Order = set.order
 		return spec, err
+	}
+	kind.Observe = func(_ context.Context, pass kinds.Pass[O, *corev1.Pod]) {
+		set.passed(pass.Name, len(pass.Created), int(pass.Desired), pass.Now)
 	}
 	return kind
 }

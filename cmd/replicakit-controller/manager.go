@@ -75,10 +75,19 @@ func manage(ctx context.Context, opts options) error {
 	}
 	m.reportMissingRights(ctx)
 	m.watchNamespaces(ctx)
+	err = m.manage(ctx)
+	if errors.Is(err, errLeaseLost) {
+		m.tell(ctx, m.opts.theLease(), leaseLost, fmt.Sprintf("%v; this manager held %d writes back that it could not prove the lease for", err, heldBack()))
+	}
+	return err
+}
+
+// manage works until ctx ends, or the lease is lost.
+func (m *manager) manage(ctx context.Context) error {
 	switch {
-	case opts.ranges != nil:
+	case m.opts.ranges != nil:
 		return m.shareWork(ctx)
-	case opts.elect:
+	case m.opts.elect:
 		return m.elect(ctx)
 	}
 	return (&worker{manager: m}).work(ctx)

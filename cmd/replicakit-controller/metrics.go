@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -31,6 +32,10 @@ func newRegistry(m *manager) *prometheus.Registry {
 		refusedWrites,
 		m.foreignWrites,
 		m.relists,
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "replicakit_waiting",
+			Help: "What the manager waits for before it works: an answer of the API server, a namespace, a right to look for other controllers. /readyz says what.",
+		}, func() float64 { return float64(len(m.waiting.all())) }),
 	)
 	return registry
 }
@@ -40,6 +45,13 @@ var refusedWrites = prometheus.NewCounter(prometheus.CounterOpts{
 	Name: "replicakit_refused_writes_total",
 	Help: "Writes that were not sent, as the lease could not be proven: the program or its connection stood still.",
 })
+
+// heldBack is the number of the refused writes.
+func heldBack() int {
+	var counter dto.Metric
+	_ = refusedWrites.Write(&counter) // it has no labels that could be wrong
+	return int(counter.GetCounter().GetValue())
+}
 
 // kept are what is shown of the registry that Kubernetes' libraries share. The
 // rest of it is about API servers, audit, certificates of clients and the registry
@@ -96,12 +108,16 @@ var (
 	failureCount = prometheus.NewDesc("replicakit_replica_failures",
 		"Owners with the condition ReplicaFailure: a pod could not be created or deleted.",
 		[]string{"controller"}, nil)
+	runawayCount = prometheus.NewDesc("replicakit_runaway_owners",
+		"Owners for which more pods were made in the last ten minutes than twice as many as they wanted at most in that time, and ten.",
+		[]string{"controller"}, nil)
 )
 
 // Describe sends the descriptions.
 func (ownerCollector) Describe(descs chan<- *prometheus.Desc) {
 	descs <- replicaCount
 	descs <- failureCount
+	descs <- runawayCount
 }
 
 // Collect sends the counts of the kinds that are worked on.
@@ -113,6 +129,7 @@ func (c ownerCollector) Collect(collected chan<- prometheus.Metric) {
 			for _, owner := range kind.informer(cell.factory).GetStore().List() {
 				total.add(owner)
 			}
+			total.runaway += cell.runaways[kind.name].count(time.Now())
 			totals[kind.queue] = total
 		}
 	}
@@ -125,11 +142,12 @@ func (c ownerCollector) Collect(collected chan<- prometheus.Metric) {
 		gauge(replicaCount, total.ready, "ready")
 		gauge(replicaCount, total.available, "available")
 		gauge(failureCount, total.failing)
+		gauge(runawayCount, total.runaway)
 	}
 }
 
 // An ownerTotal is of many owners.
-type ownerTotal struct{ desired, current, ready, available, failing int }
+type ownerTotal struct{ desired, current, ready, available, failing, runaway int }
 
 func (t *ownerTotal) add(owner any) {
 	switch o := owner.(type) {

@@ -17,6 +17,9 @@ import (
 // tellPatience is how long the server may take to store an event of a process that ends.
 const tellPatience = 5 * time.Second
 
+// leaseLost is the reason of the event about a lease whose holder lost it, and ends.
+const leaseLost = "LeaseLost"
+
 // mostTold is what the server takes of an event's note, in bytes.
 const mostTold = 1024
 

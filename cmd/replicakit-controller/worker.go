@@ -151,11 +151,12 @@ type cell struct {
 	*worker
 	factory     informers.SharedInformerFactory
 	controllers map[string]*clientgo.Controller
+	runaways    map[string]*runaways
 	followers   []*follower
 }
 
 func (w *worker) newCell(ctx context.Context, namespace string, clients clients) (*cell, error) {
-	c := &cell{worker: w, controllers: map[string]*clientgo.Controller{}}
+	c := &cell{worker: w, controllers: map[string]*clientgo.Controller{}, runaways: map[string]*runaways{}}
 	c.factory = informers.NewSharedInformerFactoryWithOptions(clients.informers, resync(), informers.WithNamespace(namespace))
 	w.onlyOurs(ctx, c.factory)
 	pods := c.factory.Core().V1().Pods().Informer()
@@ -175,7 +176,9 @@ func (w *worker) newCell(ctx context.Context, namespace string, clients clients)
 	follow(corev1.SchemeGroupVersion.WithResource("pods"), pods)
 	for _, kind := range w.controllers {
 		client := clients.controllers[kind.name]
-		built, err := kind.build(ctx, c.factory, client, w.opts.order, clientgo.Options{
+		c.runaways[kind.name] = newRunaways()
+		set := settings{order: w.opts.order, passed: c.runaways[kind.name].note}
+		built, err := kind.build(ctx, c.factory, client, set, clientgo.Options{
 			BurstReplicas:     w.opts.burstReplicas,
 			EventClient:       client.CoreV1(),
 			MetricsRegisterer: w.registerer(namespace),

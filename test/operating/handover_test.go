@@ -54,9 +54,9 @@ func handOver(t *testing.T) string {
 	commands := script.String()
 	address := freeAddress(t)
 	for old, instead := range map[string]string{
-		"make cluster-binaries our-programs\n":    "",
+		"make cluster-binaries our-programs\n":               "",
 		"replicakit-controller --kubeconfig=ours.kubeconfig": "replicakit-controller --kubeconfig=ours.kubeconfig --metrics-bind-address=" + address,
-		"127.0.0.1:8080":                          address,
+		"127.0.0.1:8080": address,
 	} {
 		require.Contains(t, commands, old)
 		commands = strings.ReplaceAll(commands, old, instead)

@@ -289,6 +289,16 @@ func (f *fleet) start(args ...string) (*process, error) {
 	return nil, fmt.Errorf("the manager does not serve: %s", p.log)
 }
 
+// scraped is what Prometheus adds to the metrics of a pod, and a series that there is once
+// a call has failed.
+func (f *fleet) scraped(pod string) []labels.Labels {
+	up := labels.FromStrings("__name__", "up", "job", "replicakit-controller", "namespace", "kube-system", "pod", pod)
+	failed := labels.FromStrings("__name__", "rest_client_requests_total", "code", "503", "host", "h", "job", "replicakit-controller",
+		"method", "GET", "namespace", "kube-system", "pod", pod)
+	f.values[up.String()], f.values[failed.String()] = 1, 0
+	return []labels.Labels{up, failed}
+}
+
 // scrape reads the metrics when they have a line, and labels them as Prometheus
 // labels those of the pod.
 func (f *fleet) scrape(address, pod, line string) ([]labels.Labels, error) {
@@ -315,7 +325,7 @@ func (f *fleet) scrape(address, pod, line string) ([]labels.Labels, error) {
 	if err != nil {
 		return nil, err
 	}
-	var series []labels.Labels
+	series := f.scraped(pod)
 	for name, family := range families {
 		for _, m := range family.GetMetric() {
 			if m.GetHistogram() != nil || m.GetSummary() != nil {

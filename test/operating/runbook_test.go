@@ -58,6 +58,7 @@ func TestTheCommandsOfTheRunbook(t *testing.T) {
 		{"Look at first", nothing, []string{`(?s)holderIdentity: \S+_.*No resources found in kube-system`}},
 		{"ReplicakitNoLeader", nothing, []string{"replicakit-controller patched", "^ok$"}},
 		{"ReplicakitOtherController", anotherWritesAStatus, []string{"OtherController +replicaset/web +kube-controller-manager wrote the status of this ReplicaSet, which replicakit-controller serves"}},
+		{"ReplicakitRestarts", aLeaseIsLost, []string{"LeaseLost +lease/replicakit-controller +the lease was lost to somebody; this manager held [0-9]+ writes back"}},
 		{"ReplicakitRangeUnserved", somebodyLeads, []string{`replicakit-controller +\S+_`}},
 		{"ReplicakitOwnersFrozen", aSpecIsRefused, []string{"InvalidTemplate +replicaset/bare "}},
 		{"ReplicakitReplicaFailure", aQuotaIsFull, []string{`(?s)^full/web: pods "web-\w+" is forbidden: exceeded quota: none.*\nfull +none .*pods: 0/0`}},
@@ -88,6 +89,28 @@ func somebodyLeads(t *testing.T, f *fleet) {
 		require.NoError(c, err)
 		assert.NotEmpty(c, lease.Spec.HolderIdentity)
 	})
+}
+
+// aLeaseIsLost takes the lease from the leader, which ends and tells of it, and gives it
+// back to those that wait for it.
+func aLeaseIsLost(t *testing.T, f *fleet) {
+	t.Helper()
+	leases := f.client.CoordinationV1().Leases("kube-system")
+	hold := func(holder string) {
+		t.Helper()
+		_, err := leases.Patch(t.Context(), name, types.MergePatchType, []byte(`{"spec":{"holderIdentity":"`+holder+`"}}`), metav1.PatchOptions{})
+		require.NoError(t, err)
+	}
+	hold("somebody")
+	eventually(t, func(c *assert.CollectT) {
+		events, err := f.client.CoreV1().Events("kube-system").List(t.Context(), metav1.ListOptions{FieldSelector: "reason=LeaseLost"})
+		require.NoError(c, err)
+		assert.NotEmpty(c, events.Items)
+	})
+	_, err := f.start("--kubeconfig=" + f.account)
+	require.NoError(t, err)
+	hold("")
+	somebodyLeads(t, f)
 }
 
 // anotherWritesAStatus does once what kube-controller-manager would do with each change,
