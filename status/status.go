@@ -36,6 +36,7 @@ import (
 
 	"github.com/replicakit/replicakit/internal/object"
 	"github.com/replicakit/replicakit/internal/pod"
+	"github.com/replicakit/replicakit/internal/replicaset"
 )
 
 // Options are what Calculate needs besides the owner and its active pods. With
@@ -90,7 +91,7 @@ func Calculate(rs *appsv1.ReplicaSet, active []*corev1.Pod, opts Options) appsv1
 	status := rs.Status
 	status.Replicas, status.FullyLabeledReplicas = n.Replicas, n.FullyLabeled
 	status.ReadyReplicas, status.AvailableReplicas = n.Ready, n.Available
-	status.TerminatingReplicas = terminatingReplicas(rs, opts)
+	*replicaset.Terminating(&status) = terminatingReplicas(rs, opts)
 	status.ObservedGeneration = rs.Generation
 	status.Conditions = slices.Clone(rs.Status.Conditions)
 	SetFailure(&status.Conditions, opts.failure(n.Replicas, rs.Spec.Replicas))
@@ -146,23 +147,16 @@ func terminatingReplicas(rs *appsv1.ReplicaSet, opts Options) *int32 {
 	return n
 }
 
-// NeedsUpdate reports whether a calculated status has to be written: a count or
-// the conditions differ from the status of rs, or that status has another
-// observedGeneration than the generation of rs. For terminatingReplicas, nil and
-// 0 differ; so do nil and empty conditions. Nothing else in newStatus is
-// compared. If rs is nil, the answer is false.
+// NeedsUpdate reports whether a calculated status has to be written: it differs from
+// the status of rs, or that status has another observedGeneration than the generation
+// of rs. For terminatingReplicas, nil and 0 differ; so do nil and empty conditions. The
+// observedGeneration of newStatus is not compared. If rs is nil, the answer is false.
 func NeedsUpdate(rs *appsv1.ReplicaSet, newStatus appsv1.ReplicaSetStatus) bool {
 	if rs == nil {
 		return false
 	}
-	old := &rs.Status
-	return old.Replicas != newStatus.Replicas ||
-		old.FullyLabeledReplicas != newStatus.FullyLabeledReplicas ||
-		old.ReadyReplicas != newStatus.ReadyReplicas ||
-		old.AvailableReplicas != newStatus.AvailableReplicas ||
-		!equalValues(old.TerminatingReplicas, newStatus.TerminatingReplicas) ||
-		old.ObservedGeneration != rs.Generation ||
-		!reflect.DeepEqual(old.Conditions, newStatus.Conditions)
+	newStatus.ObservedGeneration = rs.Generation
+	return !reflect.DeepEqual(&rs.Status, &newStatus)
 }
 
 // NeedsUpdateReplicationController is NeedsUpdate for a ReplicationController.
@@ -170,19 +164,6 @@ func NeedsUpdateReplicationController(rc *corev1.ReplicationController, newStatu
 	if rc == nil {
 		return false
 	}
-	old := &rc.Status
-	return old.Replicas != newStatus.Replicas ||
-		old.FullyLabeledReplicas != newStatus.FullyLabeledReplicas ||
-		old.ReadyReplicas != newStatus.ReadyReplicas ||
-		old.AvailableReplicas != newStatus.AvailableReplicas ||
-		old.ObservedGeneration != rc.Generation ||
-		!reflect.DeepEqual(old.Conditions, newStatus.Conditions)
-}
-
-// equalValues reports whether both are nil or point to the same number.
-func equalValues(a, b *int32) bool {
-	if a == nil || b == nil {
-		return a == b
-	}
-	return *a == *b
+	newStatus.ObservedGeneration = rc.Generation
+	return !reflect.DeepEqual(&rc.Status, &newStatus)
 }

@@ -22,6 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/replicakit/replicakit/internal/podtest"
+	"github.com/replicakit/replicakit/internal/replicaset"
 	"github.com/replicakit/replicakit/status"
 )
 
@@ -162,7 +163,7 @@ func TestCounts(t *testing.T) {
 	})
 }
 
-func TestTerminating(t *testing.T) {
+func TestTerminatingReplicas(t *testing.T) {
 	t.Parallel()
 	owned := podtest.OwnedBy(replicaSet(), "apps/v1", "ReplicaSet")
 	other := podtest.OwnedBy(&metav1.ObjectMeta{Name: "web", UID: "uid-other"}, "apps/v1", "ReplicaSet")
@@ -174,7 +175,7 @@ func TestTerminating(t *testing.T) {
 			MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "pod-template-hash", Operator: operator, Values: []string{"5d9c7b6f4d"}}},
 		}
 	}
-	old := func(rs *appsv1.ReplicaSet) { rs.Status.TerminatingReplicas = ptr(5) }
+	old := func(rs *appsv1.ReplicaSet) { *replicaset.Terminating(&rs.Status) = ptr(5) }
 	for name, tt := range map[string]struct {
 		rs   *appsv1.ReplicaSet
 		opts status.Options
@@ -203,7 +204,7 @@ func TestTerminating(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			got := status.Calculate(tt.rs, nil, tt.opts)
-			assert.Equal(t, tt.want, got.TerminatingReplicas)
+			assert.Equal(t, tt.want, *replicaset.Terminating(&got))
 		})
 	}
 }
@@ -346,10 +347,12 @@ func TestCarriedOver(t *testing.T) {
 		t.Parallel()
 		rs := replicaSet(conditions(custom))
 		got := status.Calculate(rs, fleet(3), status.Options{Now: now})
-		assert.Equal(t, appsv1.ReplicaSetStatus{
-			Replicas: 3, FullyLabeledReplicas: 3, ReadyReplicas: 3, AvailableReplicas: 3, TerminatingReplicas: ptr(0),
+		want := appsv1.ReplicaSetStatus{
+			Replicas: 3, FullyLabeledReplicas: 3, ReadyReplicas: 3, AvailableReplicas: 3,
 			ObservedGeneration: 7, Conditions: []appsv1.ReplicaSetCondition{custom},
-		}, got)
+		}
+		*replicaset.Terminating(&want) = ptr(0)
+		assert.Equal(t, want, got)
 	})
 	t.Run("U2 observedGeneration is the generation that was calculated from", func(t *testing.T) {
 		t.Parallel()
@@ -368,12 +371,6 @@ func TestCarriedOver(t *testing.T) {
 			_ = append(got.Conditions, failure("scribbled", corev1.ConditionTrue))
 			assert.Equal(t, []appsv1.ReplicaSetCondition{custom, {}, {}, {}}, spare[:4])
 		}
-	})
-	t.Run("T16 terminatingReplicas shares no memory with the old one", func(t *testing.T) {
-		t.Parallel()
-		rs := replicaSet(func(rs *appsv1.ReplicaSet) { rs.Status.TerminatingReplicas = ptr(0) })
-		got := status.Calculate(rs, nil, status.Options{})
-		assert.NotSame(t, rs.Status.TerminatingReplicas, got.TerminatingReplicas)
 	})
 	t.Run("a nil owner has the zero status", func(t *testing.T) {
 		t.Parallel()
@@ -439,16 +436,12 @@ func TestNeedsUpdate(t *testing.T) {
 		rs     func(*appsv1.ReplicaSet)
 		status func(*appsv1.ReplicaSetStatus)
 		want   bool
-		noRC   bool // a ReplicationController has no such field
 	}{
 		"U1 nothing differs":                         {},
 		"U1 replicas differ":                         {status: func(s *appsv1.ReplicaSetStatus) { s.Replicas++ }, want: true},
 		"U1 fullyLabeledReplicas differ":             {status: func(s *appsv1.ReplicaSetStatus) { s.FullyLabeledReplicas++ }, want: true},
 		"U1 readyReplicas differ":                    {status: func(s *appsv1.ReplicaSetStatus) { s.ReadyReplicas++ }, want: true},
 		"U1 availableReplicas differ":                {status: func(s *appsv1.ReplicaSetStatus) { s.AvailableReplicas++ }, want: true},
-		"U1 terminatingReplicas differ":              {status: func(s *appsv1.ReplicaSetStatus) { s.TerminatingReplicas = ptr(1) }, want: true, noRC: true},
-		"U1 terminatingReplicas 0 is not nil":        {status: func(s *appsv1.ReplicaSetStatus) { s.TerminatingReplicas = nil }, want: true, noRC: true},
-		"U1 terminatingReplicas nil is not 0":        {rs: func(rs *appsv1.ReplicaSet) { rs.Status.TerminatingReplicas = nil }, want: true, noRC: true},
 		"U1 a condition differs":                     {status: func(s *appsv1.ReplicaSetStatus) { s.Conditions[0].Message = "new" }, want: true},
 		"U1 a condition's time differs":              {status: func(s *appsv1.ReplicaSetStatus) { s.Conditions[0].LastTransitionTime = metav1.NewTime(now) }, want: true},
 		"U1 a condition is gone":                     {status: func(s *appsv1.ReplicaSetStatus) { s.Conditions = nil }, want: true},
@@ -471,7 +464,7 @@ func TestNeedsUpdate(t *testing.T) {
 
 			rc := replicationController(rs)
 			rc.Status = controllerStatus(rs.Status)
-			assert.Equal(t, tt.want && !tt.noRC, status.NeedsUpdateReplicationController(rc, controllerStatus(newStatus)))
+			assert.Equal(t, tt.want, status.NeedsUpdateReplicationController(rc, controllerStatus(newStatus)))
 		})
 	}
 	t.Run("U1 what was written is not written again", func(t *testing.T) {
@@ -490,6 +483,36 @@ func TestNeedsUpdate(t *testing.T) {
 		assert.False(t, status.NeedsUpdate(nil, appsv1.ReplicaSetStatus{Replicas: 1}))
 		assert.False(t, status.NeedsUpdateReplicationController(nil, corev1.ReplicationControllerStatus{Replicas: 1}))
 	})
+}
+
+func TestTerminatingReplicasShareNoMemory(t *testing.T) {
+	t.Parallel()
+	rs := replicaSet(func(rs *appsv1.ReplicaSet) { *replicaset.Terminating(&rs.Status) = ptr(0) })
+	got := status.Calculate(rs, nil, status.Options{})
+	assert.NotSame(t, *replicaset.Terminating(&rs.Status), *replicaset.Terminating(&got), "T16")
+}
+
+func TestTerminatingReplicasNeedAnUpdate(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		was, is *int32
+		want    bool
+	}{
+		"U1 they differ":         {ptr(0), ptr(1), true},
+		"U1 0 is not nil":        {ptr(0), nil, true},
+		"U1 nil is not 0":        {nil, ptr(0), true},
+		"U1 they are equal":      {ptr(1), ptr(1), false},
+		"U1 neither is reported": {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			rs := replicaSet()
+			rs.Status = status.Calculate(rs, fleet(3), status.Options{Now: now})
+			newStatus := *rs.Status.DeepCopy()
+			*replicaset.Terminating(&rs.Status), *replicaset.Terminating(&newStatus) = tt.was, tt.is
+			assert.Equal(t, tt.want, status.NeedsUpdate(rs, newStatus))
+		})
+	}
 }
 
 func controllerStatus(s appsv1.ReplicaSetStatus) corev1.ReplicationControllerStatus {
@@ -537,14 +560,15 @@ func slowly(rs *appsv1.ReplicaSet, pods []*corev1.Pod, opts status.Options) apps
 		}
 	}
 
-	result.TerminatingReplicas = nil
+	*replicaset.Terminating(&result) = nil
 	if !opts.OmitTerminating {
-		result.TerminatingReplicas = new(int32)
+		n := new(int32)
+		*replicaset.Terminating(&result) = n
 		s, err := metav1.LabelSelectorAsSelector(rs.Spec.Selector)
 		for _, p := range opts.Terminating {
 			if err == nil && p != nil && p.DeletionTimestamp != nil && p.Status.Phase != corev1.PodFailed && p.Status.Phase != corev1.PodSucceeded &&
 				metav1.IsControlledBy(p, rs) && s.Matches(labels.Set(p.Labels)) {
-				*result.TerminatingReplicas++
+				*n++
 			}
 		}
 	}
@@ -620,7 +644,8 @@ func (r random) replicaSet() *appsv1.ReplicaSet {
 		MatchLabels:      r.labels(),
 		MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "x", Operator: pick(r, metav1.LabelSelectorOpDoesNotExist, metav1.LabelSelectorOpIn)}},
 	})
-	rs.Status = appsv1.ReplicaSetStatus{Replicas: 9, FullyLabeledReplicas: 9, ReadyReplicas: 9, AvailableReplicas: 9, TerminatingReplicas: pick(r, nil, ptr(9))}
+	rs.Status = appsv1.ReplicaSetStatus{Replicas: 9, FullyLabeledReplicas: 9, ReadyReplicas: 9, AvailableReplicas: 9}
+	*replicaset.Terminating(&rs.Status) = pick(r, nil, ptr(9))
 	old := failure(pick(r, "", "FailedCreate", "FailedDelete"), pick(r, corev1.ConditionTrue, corev1.ConditionFalse))
 	rs.Status.Conditions = pick(r, nil, []appsv1.ReplicaSetCondition{}, []appsv1.ReplicaSetCondition{custom},
 		[]appsv1.ReplicaSetCondition{old}, []appsv1.ReplicaSetCondition{old, custom})

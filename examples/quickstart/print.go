@@ -13,6 +13,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/replicakit/replicakit/internal/replicaset"
 	"github.com/replicakit/replicakit/replicas"
 	"github.com/replicakit/replicakit/replicas/controller"
 	"github.com/replicakit/replicakit/replicas/replicastest"
@@ -80,8 +81,8 @@ func (n *narrator) status(rs *appsv1.ReplicaSet) {
 		fmt.Sprintf("%d ready", s.ReadyReplicas),
 		fmt.Sprintf("%d available", s.AvailableReplicas),
 	}
-	if s.TerminatingReplicas != nil && *s.TerminatingReplicas > 0 {
-		line = append(line, fmt.Sprintf("%d terminating", *s.TerminatingReplicas))
+	if n := *replicaset.Terminating(&s); n != nil && *n > 0 {
+		line = append(line, fmt.Sprintf("%d terminating", *n))
 	}
 	for _, c := range s.Conditions {
 		line = append(line, fmt.Sprintf("%s: %s", c.Type, c.Reason))

@@ -11,9 +11,12 @@ import (
 	"strconv"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/replicakit/replicakit/internal/replicaset"
 )
 
 // Namespace is the namespace of every pod made here.
@@ -161,4 +164,12 @@ func fleetPod(r *rand.Rand, i, nodes int) *corev1.Pod {
 		Cost(strconv.Itoa(r.IntN(5) - 2))(pod)
 	}
 	return pod
+}
+
+// Terminating is terminatingReplicas of a status, 0 if it has none.
+func Terminating(s appsv1.ReplicaSetStatus) int32 {
+	if n := *replicaset.Terminating(&s); n != nil {
+		return *n
+	}
+	return 0
 }

@@ -23,7 +23,7 @@ import (
 type counts [5]int32
 
 func countsOf(s appsv1.ReplicaSetStatus) counts {
-	return counts{s.Replicas, s.FullyLabeledReplicas, s.ReadyReplicas, s.AvailableReplicas, *s.TerminatingReplicas}
+	return counts{s.Replicas, s.FullyLabeledReplicas, s.ReadyReplicas, s.AvailableReplicas, podtest.Terminating(s)}
 }
 
 // written makes a pass that sees these pods, and returns what it wrote, nil if

@@ -7,6 +7,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/replicakit/replicakit/internal/replicaset"
 	"github.com/replicakit/replicakit/replicas"
 	"github.com/replicakit/replicakit/status"
 )
@@ -21,7 +22,7 @@ func ReplicaSets() Kind[*appsv1.ReplicaSet, *corev1.Pod] {
 		Status: func(rs *appsv1.ReplicaSet, o Outcome[*corev1.Pod]) error {
 			s := &rs.Status
 			s.Replicas, s.FullyLabeledReplicas, s.ReadyReplicas, s.AvailableReplicas = o.Counts.Replicas, o.Counts.FullyLabeled, o.Counts.Ready, o.Counts.Available
-			s.TerminatingReplicas, s.ObservedGeneration = &o.Counts.Terminating, o.Generation
+			*replicaset.Terminating(s), s.ObservedGeneration = &o.Counts.Terminating, o.Generation
 			status.SetFailure(&s.Conditions, o.Failure())
 			return nil
 		},

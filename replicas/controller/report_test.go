@@ -21,6 +21,7 @@ import (
 
 	"github.com/replicakit/replicakit/expectations"
 	"github.com/replicakit/replicakit/internal/podtest"
+	"github.com/replicakit/replicakit/internal/replicaset"
 	"github.com/replicakit/replicakit/replicas/controller"
 )
 
@@ -47,7 +48,7 @@ func TestStatusOfWhichAFieldIsDropped(t *testing.T) {
 	t.Run("T9 U1 a status that is not stored as it was sent is sent once", func(t *testing.T) {
 		t.Parallel()
 		r := newRig(2)
-		drop := func(rs *appsv1.ReplicaSet) { rs.Status.TerminatingReplicas = nil }
+		drop := func(rs *appsv1.ReplicaSet) { *replicaset.Terminating(&rs.Status) = nil }
 		r.stored = drop
 		pods := podsOf(r.owner, 2)
 		going := podtest.Pod("going", owned(r.owner), podtest.Deleting)
@@ -57,14 +58,14 @@ func TestStatusOfWhichAFieldIsDropped(t *testing.T) {
 		}
 		changed := passStatus(t, r, append(pods, going)...)
 		require.NotNil(t, changed, "another count is sent, and dropped, once")
-		require.EqualValues(t, 1, *r.statuses[1].Status.TerminatingReplicas)
+		require.EqualValues(t, 1, podtest.Terminating(r.statuses[1].Status))
 		for range 10 {
 			require.Nil(t, passStatus(t, r, append(pods, going)...))
 		}
 		r.stored = func(*appsv1.ReplicaSet) {} // the server is upgraded
 		r.owner.Generation++
-		require.EqualValues(t, 1, *passStatus(t, r, append(pods, going)...).Status.TerminatingReplicas)
-		require.Zero(t, *passStatus(t, r, pods...).Status.TerminatingReplicas, "what it keeps is written again")
+		require.EqualValues(t, 1, podtest.Terminating(passStatus(t, r, append(pods, going)...).Status))
+		require.Zero(t, podtest.Terminating(passStatus(t, r, pods...).Status), "what it keeps is written again")
 		require.Nil(t, passStatus(t, r, pods...))
 	})
 }
@@ -127,7 +128,7 @@ func TestStatus(t *testing.T) {
 	t.Run("T8 pods on their way out are counted", func(t *testing.T) {
 		t.Parallel()
 		r := newRig(0)
-		assert.EqualValues(t, 1, *passStatus(t, r, podtest.Pod("a", owned(r.owner), podtest.Deleting)).Status.TerminatingReplicas)
+		assert.EqualValues(t, 1, podtest.Terminating(passStatus(t, r, podtest.Pod("a", owned(r.owner), podtest.Deleting)).Status))
 	})
 	t.Run("Y12 X9 of a write the answer's version is recorded as an own one", func(t *testing.T) {
 		t.Parallel()

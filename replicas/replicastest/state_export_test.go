@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/replicakit/replicakit/expectations"
+	"github.com/replicakit/replicakit/internal/replicaset"
 	"github.com/replicakit/replicakit/replicas/ledger"
 )
 
@@ -211,9 +212,8 @@ func (s *State) set(rs *appsv1.ReplicaSet) {
 	s.text("set", rs.Name)
 	s.meta(rs)
 	status := rs.Status
-	status.TerminatingReplicas = nil
 	terminating := int32(-1)
-	if t := rs.Status.TerminatingReplicas; t != nil {
+	if t := *replicaset.Terminating(&status); t != nil {
 		terminating = *t
 	}
 	s.text(*rs.Spec.Replicas, rs.Generation, status.Replicas, status.FullyLabeledReplicas, status.ReadyReplicas,

@@ -15,6 +15,7 @@ import (
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/replicakit/replicakit/internal/podtest"
 	"github.com/replicakit/replicakit/replicas/controller"
 	"github.com/replicakit/replicakit/replicas/replicastest"
 )
@@ -46,7 +47,7 @@ func requireOneWay(t *testing.T, written []appsv1.ReplicaSetStatus, up bool, wha
 			require.LessOrEqual(t, from[c]*sign(up), to[c]*sign(up), "%s: write %d of %+v", what, i, written)
 		}
 		if i > 1 {
-			require.LessOrEqual(t, *s.TerminatingReplicas, *was.TerminatingReplicas, "%s: they only go: write %d of %+v", what, i, written)
+			require.LessOrEqual(t, podtest.Terminating(s), podtest.Terminating(was), "%s: they only go: write %d of %+v", what, i, written)
 		}
 	}
 }

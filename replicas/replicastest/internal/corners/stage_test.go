@@ -15,6 +15,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/replicakit/replicakit/internal/podtest"
+	"github.com/replicakit/replicakit/internal/replicaset"
 	"github.com/replicakit/replicakit/replicas/replicastest"
 	"github.com/replicakit/replicakit/replicas/replicastest/internal/invariant"
 )
@@ -361,10 +363,10 @@ func (s *stage) deliver() {
 func (s *stage) state() string {
 	var lines []string
 	for _, rs := range s.Owners(namespace) {
-		t := rs.Status.TerminatingReplicas
-		rs.Status.TerminatingReplicas = nil
+		t := podtest.Terminating(rs.Status)
+		*replicaset.Terminating(&rs.Status) = nil
 		lines = append(lines, fmt.Sprintf("%s wants %d, generation %d, status %v, %d terminating, finalizers %v",
-			rs.Name, *rs.Spec.Replicas, rs.Generation, rs.Status, *t, rs.Finalizers))
+			rs.Name, *rs.Spec.Replicas, rs.Generation, rs.Status, t, rs.Finalizers))
 	}
 	for _, p := range s.Children(namespace) {
 		lines = append(lines, s.describe(p))

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/replicakit/replicakit/expectations"
+	"github.com/replicakit/replicakit/internal/replicaset"
 	"github.com/replicakit/replicakit/selector"
 )
 
@@ -75,7 +76,9 @@ func (k *Checker) settled(rs *appsv1.ReplicaSet, pods []*corev1.Pod, now time.Ti
 	if err != nil || rs.DeletionTimestamp != nil {
 		return err
 	}
-	want := appsv1.ReplicaSetStatus{ObservedGeneration: rs.Generation, TerminatingReplicas: new(int32)}
+	want := appsv1.ReplicaSetStatus{ObservedGeneration: rs.Generation}
+	terminating := new(int32)
+	*replicaset.Terminating(&want) = terminating
 	for _, p := range pods {
 		matches := sel.Matches(labels.Set(p.Labels))
 		switch owner := controllerOf(p); {
@@ -86,7 +89,7 @@ func (k *Checker) settled(rs *appsv1.ReplicaSet, pods []*corev1.Pod, now time.Ti
 		case owner == rs.UID && isActive(p) && k.mustGo(p) && !k.mustStay(p):
 			return fmt.Errorf("%s must go", p.Name)
 		case owner == rs.UID:
-			count(&want, rs, p, matches, now)
+			count(&want, terminating, rs, p, matches, now)
 		}
 	}
 	if n := int(*rs.Spec.Replicas - want.Replicas); (n < 0 || n > k.Held(rs)) && !k.stay(rs, pods) {
@@ -112,10 +115,10 @@ func (k *Checker) stay(rs *appsv1.ReplicaSet, pods []*corev1.Pod) bool {
 }
 
 // count counts a pod that is owned.
-func count(s *appsv1.ReplicaSetStatus, rs *appsv1.ReplicaSet, p *corev1.Pod, matches bool, now time.Time) {
+func count(s *appsv1.ReplicaSetStatus, terminating *int32, rs *appsv1.ReplicaSet, p *corev1.Pod, matches bool, now time.Time) {
 	if !isActive(p) {
 		if matches && p.DeletionTimestamp != nil && p.Status.Phase != corev1.PodFailed && p.Status.Phase != corev1.PodSucceeded {
-			*s.TerminatingReplicas++
+			*terminating++
 		}
 		return
 	}
@@ -136,8 +139,8 @@ func count(s *appsv1.ReplicaSetStatus, rs *appsv1.ReplicaSet, p *corev1.Pod, mat
 
 func text(s appsv1.ReplicaSetStatus) string {
 	terminating := int32(-1)
-	if s.TerminatingReplicas != nil {
-		terminating = *s.TerminatingReplicas
+	if n := *replicaset.Terminating(&s); n != nil {
+		terminating = *n
 	}
 	return fmt.Sprintf("generation %d: %d replicas, %d labeled, %d ready, %d available, %d terminating, conditions %v",
 		s.ObservedGeneration, s.Replicas, s.FullyLabeledReplicas, s.ReadyReplicas, s.AvailableReplicas, terminating, s.Conditions)
