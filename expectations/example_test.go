@@ -212,14 +212,22 @@ func ExampleConsistencyStore() {
 
 // The events of two creations are lost, and the record expires. A live list then
 // proves that one of the two exists, which the cache does not show yet; the other
-// creation failed.
+// creation failed. The list is by labels, so it has a pod of another owner too.
 func ExampleSyncLive() {
 	var exp expectations.Store[string]
 	exp.Set("team/web", expectations.Changes{Creating: []string{"web-a", "web-b"}})
 
 	var cached []*corev1.Pod
-	live := []*corev1.Pod{{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "web-a", UID: "1"}}}
-	pending := expectations.SyncLive(&exp, "team/web", cached, live)
+	owner := func(uid types.UID) []metav1.OwnerReference {
+		return []metav1.OwnerReference{{Kind: "Shop", Name: string(uid), UID: uid}}
+	}
+	live := []*corev1.Pod{
+		{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "web-a", UID: "1", OwnerReferences: owner("web")}},
+		{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "db-a", UID: "2", OwnerReferences: owner("db")}},
+	}
+	pending := expectations.SyncLive(&exp, "team/web", cached, live, func(p *corev1.Pod) bool {
+		return p.OwnerReferences[0].UID == "web" && p.DeletionTimestamp == nil
+	})
 	fmt.Println("still missing from the cache:", pending.Creating)
 	// Output: still missing from the cache: [web-a]
 }

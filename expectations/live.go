@@ -24,18 +24,23 @@ import (
 // Expired, and the next pass lists live again. If the record were forgotten
 // instead, the next pass would plan from the old cache.
 //
-// Both lists hold the owner's objects that count as replicas. Read cached before
-// live; live must be complete. An object without a UID, as fake clients make
-// them, is known by "namespace/name". Nil objects are skipped, and the lists are
-// not kept. If the owner has no record, nothing is recorded. It costs O(n) in the
-// length of the lists.
-func SyncLive[K comparable, T metav1.Object](s *Store[K], key K, cached, live []T) Pending {
+// The function counts says which objects are the owner's and count as replicas. It is
+// asked about both lists, so they may be read in different ways: the cached one by an
+// index of owners, for example, and the live one by labels. An object that only one of
+// the lists can hold would keep the owner Expired for ever. If counts is nil, every
+// object of both lists counts: then both must be read by the same rule.
+//
+// Read cached before live; live must be complete. An object without a UID, as fake
+// clients make them, is known by "namespace/name". Nil objects are skipped, and the
+// lists are not kept. If the owner has no record, nothing is recorded. It costs O(n) in
+// the length of the lists.
+func SyncLive[K comparable, T metav1.Object](s *Store[K], key K, cached, live []T, counts func(T) bool) Pending {
 	pending, _ := s.Get(key)
 	created, deleted := sets.New[string](), sets.New[types.UID]()
-	for _, obj := range beyond(live, cached) {
+	for _, obj := range beyond(live, cached, counts) {
 		created.Insert(obj.GetName())
 	}
-	for _, obj := range beyond(cached, live) {
+	for _, obj := range beyond(cached, live, counts) {
 		deleted.Insert(object.ID(obj))
 	}
 	var settled Changes
@@ -46,16 +51,17 @@ func SyncLive[K comparable, T metav1.Object](s *Store[K], key K, cached, live []
 	return pending
 }
 
-// beyond returns the objects that are not among others.
-func beyond[T metav1.Object](objs, others []T) (more []T) {
+// beyond returns the objects that count and are not among the others that count.
+func beyond[T metav1.Object](objs, others []T, counts func(T) bool) (more []T) {
+	isOne := func(obj T) bool { return !object.IsNil(obj) && (counts == nil || counts(obj)) }
 	known := sets.New[types.UID]()
 	for _, obj := range others {
-		if !object.IsNil(obj) {
+		if isOne(obj) {
 			known.Insert(object.ID(obj))
 		}
 	}
 	for _, obj := range objs {
-		if !object.IsNil(obj) && !known.Has(object.ID(obj)) {
+		if isOne(obj) && !known.Has(object.ID(obj)) {
 			more = append(more, obj)
 		}
 	}

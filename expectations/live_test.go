@@ -74,7 +74,7 @@ func TestSyncLive(t *testing.T) {
 			s.Set("a", test.expected)
 			c.advance(time.Hour)
 			for range 2 { // a second look changes nothing
-				got := expectations.SyncLive(s, "a", test.cached, test.live)
+				got := expectations.SyncLive(s, "a", test.cached, test.live, nil)
 				assert.Equal(t, expectations.Pending{Changes: test.want, Since: start}, got, "the time stays")
 				assert.Equal(t, test.want, left(s, "a"))
 			}
@@ -85,10 +85,36 @@ func TestSyncLive(t *testing.T) {
 			}
 		})
 	}
+	t.Run("what does not count is not missed, in whichever list it is", func(t *testing.T) {
+		t.Parallel()
+		foreign, finished := podtest.Pod("foreign"), podtest.Pod("finished", podtest.Phase(corev1.PodFailed))
+		ours := func(p *corev1.Pod) bool { return p.Name != "foreign" && p.Status.Phase != corev1.PodFailed }
+		for name, lists := range map[string][2]pods{
+			"the live list is by labels, the cached one by owner": {{x}, {x, foreign}},
+			"the cached list also has those that have ended":      {{x, finished}, {x}},
+			"both have others": {{x, finished, nil}, {nil, x, foreign}},
+		} {
+			s := &store{Now: (&clock{start}).Now}
+			s.Set("a", changes{Creating: []string{"x"}})
+			assert.Zero(t, expectations.SyncLive(s, "a", lists[0], lists[1], ours).Changes, name)
+			assert.Equal(t, expectations.Satisfied, stateOf(s, "a"), name)
+		}
+		s := &store{Now: (&clock{start}).Now}
+		s.Set("a", changes{Creating: []string{"x"}})
+		assert.Equal(t, []string{"x"}, expectations.SyncLive(s, "a", pods{finished}, pods{x, foreign}, ours).Creating)
+	})
+	t.Run("an object that counts only as the cache has it is gone for the server", func(t *testing.T) {
+		t.Parallel()
+		active := func(p *corev1.Pod) bool { return p.DeletionTimestamp == nil }
+		s := &store{Now: (&clock{start}).Now}
+		s.Set("a", changes{Deleting: uids{"uid-x"}})
+		left := expectations.SyncLive(s, "a", pods{x}, pods{podtest.Pod("x", podtest.Deleting)}, active)
+		assert.Equal(t, uids{"uid-x"}, left.Deleting)
+	})
 	t.Run("E1 an owner without a record stays without one", func(t *testing.T) {
 		t.Parallel()
 		var s store
-		assert.Zero(t, expectations.SyncLive(&s, "a", nil, pods{x}))
+		assert.Zero(t, expectations.SyncLive(&s, "a", nil, pods{x}, nil))
 		_, ok := s.Get("a")
 		assert.False(t, ok)
 	})
@@ -125,8 +151,8 @@ func TestSyncLiveIsSettledByTheCache(t *testing.T) {
 			behind = behind || inCache != isLive
 		}
 		s.Set("a", expected)
-		expectations.SyncLive(s, "a", cached, live)
+		expectations.SyncLive(s, "a", cached, live, nil)
 		require.Equal(t, behind, stateOf(s, "a") != expectations.Satisfied, "seed %d", seed)
-		require.Zero(t, expectations.SyncLive(s, "a", live, live).Changes, "seed %d: the cache has caught up", seed)
+		require.Zero(t, expectations.SyncLive(s, "a", live, live, nil).Changes, "seed %d: the cache has caught up", seed)
 	}
 }
