@@ -77,6 +77,7 @@ var functions = map[string][]any{
 	"podrank.NotAvailable":                    {podrank.NotAvailable},
 	"podrank.NotReady":                        {podrank.NotReady},
 	"podrank.Oldest":                          {podrank.Oldest[pod], podrank.Oldest[mixed]},
+	"podrank.Objects":                         {podrank.Objects[pod], podrank.Objects[mixed]},
 	"podrank.OldRevision":                     {podrank.OldRevision[pod], podrank.OldRevision[mixed]},
 	"podrank.Packed":                          {podrank.Packed[pod], podrank.Packed[mixed]},
 	"podrank.ParseDeletionCost":               {podrank.ParseDeletionCost},
