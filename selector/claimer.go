@@ -53,6 +53,10 @@ type Claimer[T metav1.Object] struct {
 
 	// Finalizers are added to what is adopted and removed from what is released.
 	Finalizers []string
+	// Labels are set on what is adopted, over labels that have other values. What is
+	// released keeps them. An orphan that Selector does not match with them is not
+	// adopted: that is an error. nil: no label is set.
+	Labels map[string]string
 	// PatchType is types.StrategicMergePatchType or types.MergePatchType, which
 	// custom resources need. "" means strategic.
 	PatchType types.PatchType

@@ -25,6 +25,7 @@ type mergeMetadata struct {
 	ResourceVersion string                  `json:"resourceVersion,omitempty"`
 	OwnerReferences []metav1.OwnerReference `json:"ownerReferences,omitzero"`
 	Finalizers      []string                `json:"finalizers,omitzero"`
+	Labels          map[string]string       `json:"labels,omitempty"` // those to set
 }
 
 func (p patches) adoptMerge(child metav1.Object, ref metav1.OwnerReference) (Patch, error) {
@@ -37,6 +38,7 @@ func (p patches) adoptMerge(child metav1.Object, ref metav1.OwnerReference) (Pat
 		ResourceVersion: child.GetResourceVersion(),
 		OwnerReferences: refs,
 		Finalizers:      withFinalizers(child.GetFinalizers(), p.finalizers),
+		Labels:          p.labels,
 	}})
 }
 

@@ -7,8 +7,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -22,8 +24,8 @@ type Patch struct {
 	Data []byte
 }
 
-// AdoptPatch returns the patch that makes the owner the controller of child and
-// adds the finalizers; see Claimer.PatchType. If child has a reference to the
+// AdoptPatch returns the patch that makes the owner the controller of child, adds the
+// finalizers and sets the labels; see Claimer.PatchType. If child has a reference to the
 // owner already, that reference becomes the controller reference.
 //
 // The bytes of a strategic merge patch are those that Kubernetes' controllers
@@ -43,8 +45,9 @@ type Patch struct {
 // no API object has such bytes.
 //
 // It is an error if the owner is nil or has no name, if Kind has no version or no
-// kind, if PatchType is another type, and if child is nil. For a JSON merge
-// patch, it is an error too if child has another controller.
+// kind, if PatchType is another type, if child is nil, and if Selector does not
+// match child with the Labels. For a JSON merge patch, it is an error too if child has another
+// controller.
 func (c Claimer[T]) AdoptPatch(child T) (Patch, error) {
 	p := c.patches()
 	if err := p.check(); err != nil {
@@ -75,10 +78,12 @@ type patches struct {
 	kind       schema.GroupVersionKind
 	patchType  types.PatchType
 	finalizers []string
+	labels     map[string]string
+	selector   labels.Selector
 }
 
 func (c Claimer[T]) patches() patches {
-	return patches{owner: c.Owner, kind: c.Kind, patchType: c.PatchType, finalizers: c.Finalizers}
+	return patches{owner: c.Owner, kind: c.Kind, patchType: c.PatchType, finalizers: c.Finalizers, labels: c.Labels, selector: c.Selector}
 }
 
 type adoptBody struct {
@@ -89,12 +94,16 @@ type adoptMetadata struct {
 	OwnerReferences []metav1.OwnerReference `json:"ownerReferences"`
 	UID             types.UID               `json:"uid,omitempty"`
 	Finalizers      []string                `json:"finalizers,omitempty"`
+	Labels          map[string]string       `json:"labels,omitempty"`
 }
 
 // adopt makes the bytes of C20.
 func (p patches) adopt(child metav1.Object) (Patch, error) {
 	if object.IsNil(child) {
 		return Patch{}, errChildNil
+	}
+	if err := p.checkLabels(child); err != nil {
+		return Patch{}, err
 	}
 	ref := *metav1.NewControllerRef(p.owner, p.kind)
 	if p.merges() {
@@ -104,6 +113,7 @@ func (p patches) adopt(child metav1.Object) (Patch, error) {
 		OwnerReferences: []metav1.OwnerReference{ref},
 		UID:             child.GetUID(),
 		Finalizers:      p.finalizers,
+		Labels:          p.labels,
 	}})
 }
 
@@ -162,6 +172,20 @@ func (p patches) check() error {
 		return nil
 	}
 	return fmt.Errorf("selector: owner %q: %s", object.Name(p.owner), fault)
+}
+
+// checkLabels refuses labels with which an adopted child would be released at once.
+func (p patches) checkLabels(child metav1.Object) error {
+	if len(p.labels) == 0 || p.selector == nil {
+		return nil
+	}
+	all := labels.Set{}
+	maps.Copy(all, child.GetLabels())
+	maps.Copy(all, p.labels)
+	if p.selector.Matches(all) {
+		return nil
+	}
+	return fmt.Errorf("selector: child %q: with the labels %q the selector %q does not match it", object.Name(child), labels.Set(p.labels), p.selector)
 }
 
 // checkRelease refuses what no release patch can be made with.
