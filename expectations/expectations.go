@@ -29,7 +29,8 @@
 // of owner and cluster.
 //
 // [ConsistencyStore] answers the same question from resource versions instead of
-// events; the two complement each other.
+// events; the two complement each other. It needs the version of the cache. [Writes]
+// compares one object with your last write to it, and needs no other version.
 //
 // Everything here is safe for concurrent use.
 //

@@ -22,7 +22,7 @@ import (
 // each method changes a record in one step.
 //
 // A record stays until it is replaced or forgotten, also if it is satisfied or
-// expired. All methods but Set, Add and Try do nothing for an owner without one.
+// expired. All methods but Set, Add, Try and TryAnyway do nothing for an owner without one.
 type Store[K comparable] struct {
 	// Timeout is how long an owner waits: 0 or less means DefaultTimeout. Set it
 	// before first use.
@@ -39,7 +39,7 @@ type Store[K comparable] struct {
 
 	// Jitter returns how much longer than Timeout a record waits, so that owners
 	// that lost their events in the same outage do not all expire at the same
-	// moment. Set, Add and Try call it once, with no lock held. Less than 0 means
+	// moment. Set, Add, Try and TryAnyway call it once, with no lock held. Less than 0 means
 	// 0; nil means that no record waits longer. Set it before first use.
 	//
 	//	Jitter: func() time.Duration { return rand.N(30 * time.Second) }
@@ -77,15 +77,22 @@ func (s *Store[K]) Add(key K, what Changes) {
 // several callers try at the same time, at most one finds Satisfied. If the state
 // is Expired, nothing is recorded: list live, decide again, and call Set.
 func (s *Store[K]) Try(key K, what Changes) (found State, remaining time.Duration) {
+	return s.try(key, what, Satisfied)
+}
+
+// try records what the owner is about to do if its state is Satisfied, or the other one.
+func (s *Store[K]) try(key K, what Changes, or State) (found State, remaining time.Duration) {
 	made := s.now()
 	sh := s.lock(&key)
 	defer sh.mu.Unlock()
 	if r := sh.get(&key); r.outstanding() {
-		return after(made.now.Sub(r.since), r.patience)
+		if found, remaining = after(made.now.Sub(r.since), r.patience); found != or {
+			return found, remaining
+		}
 	}
 	s.clear(sh, key)
 	s.add(sh, key, what, made)
-	return Satisfied, 0
+	return found, 0
 }
 
 // Lower takes back what will never be seen, because the call failed or was not
