@@ -66,8 +66,22 @@ func (p *pass[O, C]) upToDate(ctx context.Context, cached O) (owner O, goOn bool
 		return cached, false, nil
 	}
 	p.OwnerWasOld, p.ownerOld, p.ownerRead = true, false, true
-	p.comeBack(p.holdOwner(now, ownerReadLast))
+	p.comeBack(p.holdOwner(now, max(p.state.owner.wait, ownerReadLast)))
 	return fresh, true, nil
+}
+
+// wentByRead says when the owner is read again after a pass that went by a read. If that
+// failed, each read waits longer, as the passes in between are no errors and make the
+// caller's rate limiter start anew.
+func (p *pass[O, C]) wentByRead(failed bool) {
+	switch {
+	case !p.OwnerWasOld || !p.ownerRead:
+	case failed:
+		p.holdOwner(p.opts.Now(), ownerGoneLast)
+	case p.state.owner.wait > ownerReadLast:
+		p.state.owner.wait = ownerReadLast
+		p.comeBack(ownerReadLast)
+	}
 }
 
 // isShown reports whether the cache shows an owner as new as it is known, or one that wants

@@ -176,6 +176,34 @@ func TestWhatIsReadOfTheOwnerIsRemembered(t *testing.T) {
 		assert.Len(t, r.last.Deleted, 2)
 		assert.Len(t, r.callsOf("read owner"), 1, "and needs no other read")
 	})
+	t.Run("if such a pass fails, the next read waits longer, up to five minutes", func(t *testing.T) {
+		t.Parallel()
+		r := behind(2, 10)
+		_, err := r.pass(t, 0, ready(r.owner, 2)...)
+		require.NoError(t, err)
+		at := time.Second
+		next := func() (time.Duration, error) { // until the next read
+			for from := at; ; at += r.last.RequeueAfter {
+				if _, err := r.passAt(t, at, ready(r.owner, 9)...); len(r.callsOf("read owner")) > 0 {
+					return at - from, err
+				}
+				require.Positive(t, r.last.RequeueAfter)
+			}
+		}
+		r.create = func(int) error { return forbidden("web-1", "no") }
+		var waits []time.Duration
+		for range 10 {
+			wait, err := next()
+			require.Error(t, err)
+			waits = append(waits, wait)
+		}
+		assert.IsIncreasing(t, waits[1:7])
+		assert.Equal(t, 5*time.Minute, waits[9])
+		r.create = func(int) error { return nil }
+		_, err = next()
+		require.NoError(t, err)
+		assert.Equal(t, 10*time.Second, r.last.RequeueAfter)
+	})
 	t.Run("a change that is taken back ends it", func(t *testing.T) {
 		t.Parallel()
 		r := behind(2, 10)

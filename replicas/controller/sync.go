@@ -157,7 +157,8 @@ type pass[O, C Object] struct {
 // or is gone, nothing is deleted. What this and any other read or write shows of the
 // owner is remembered. As long as the cache has an older one, passes do nothing: they
 // look at the cache after 50 ms, doubling to a second, and then read the owner from the
-// server, at least every ten seconds, and go by that. An owner that is gone is looked
+// server, at least every ten seconds, and go by that. If such a pass fails, the next
+// read waits twice as long, up to five minutes. An owner that is gone is looked
 // for after five minutes at the latest. Generations tell whether an owner wants
 // something else; if they are 0 or grow with each status write, what Kind.Spec returns
 // does. If the owner cannot be read, nothing is deleted, an event tells why, and
@@ -417,7 +418,9 @@ func (p *pass[O, C]) end(err error) {
 	if p.state != nil {
 		p.Unresolved = len(p.state.known.Open())
 	}
-	if p.Err = err; err != nil && !onlyRefused(err) {
+	failed := err != nil && !onlyRefused(err)
+	p.wentByRead(failed)
+	if p.Err = err; failed {
 		p.RequeueAfter = p.retryAfter
 		return
 	}
