@@ -23,11 +23,13 @@ type bill struct {
 }
 
 // budget is how many calls of one verb an owner's passes may make in an hour, whatever
-// goes wrong, as long as one process is at work: at least twice what the stories of seeds 1
-// to 500 took at most. Deletions that a webhook denies are tried again with each event.
+// goes wrong, as long as one process is at work: at most about twice what the stories of
+// seeds 1 to 1500 took. While deletions are refused each pass tries all victims, looks for
+// them and lists them. While pods change each second, each pass writes the status. While the
+// cache shows an old owner, it is read every ten seconds.
 var budget = map[string]int{
-	"create Pod": 350, "delete Pod": 1000, "patch Pod": 600, "get Pod": 330, "list Pod": 150,
-	"get ReplicaSet": 800, "update ReplicaSet": 415,
+	"create Pod": 200, "delete Pod": 900, "patch Pod": 500, "get Pod": 330, "list Pod": 150,
+	"get ReplicaSet": 400, "update ReplicaSet": 380,
 }
 
 // storm is how many calls of one verb an owner that is gone may cost in an hour.
