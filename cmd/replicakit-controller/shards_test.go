@@ -231,6 +231,13 @@ func (s *leaseServer) work(name string, w *worker, ctx context.Context) error { 
 	return nil
 }
 
+// workers are those at work on a range.
+func (s *leaseServer) workers(index int) []*worker {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.atWork[index])
+}
+
 // check sees to it that nobody but one may write in a range, and nobody in one of
 // another partition.
 func (s *leaseServer) check() {
@@ -400,10 +407,11 @@ func TestShare(t *testing.T) {
 			time.Sleep(5 * time.Second)
 			assert.Equal(t, map[int]string{0: "a"}, s.served())
 			assert.Equal(t, "thief", stolen.record.HolderIdentity)
-			assert.Empty(t, s.atWork[1], "the work on it has ended")
+			assert.Empty(t, s.workers(1), "the work on it has ended")
 			time.Sleep(time.Minute) // the thief does not renew it
 			assert.Equal(t, map[int]string{0: "a", 1: "a"}, s.served())
-			assert.Same(t, before, s.atWork[0][0], "the other range was never given up")
+			require.Len(t, s.workers(0), 1)
+			assert.Same(t, before, s.workers(0)[0], "the other range was never given up")
 			assert.Empty(t, a.ended)
 			end(t, a)
 		}},

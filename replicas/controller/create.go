@@ -158,7 +158,8 @@ func (c *creations[O, C]) afterLook(part part) slowstart.Result {
 	return run
 }
 
-// one makes one call. It notes nothing but the answer, as others are under way.
+// one makes one call. It notes nothing but the answer, as others are under way, and tells
+// of the child.
 func (c *creations[O, C]) one(ctx context.Context, i int) error {
 	e := &c.each[i]
 	if e.sent, e.err = c.newborn(i); e.err != nil {
@@ -173,6 +174,9 @@ func (c *creations[O, C]) one(ctx context.Context, i int) error {
 		e.err = fmt.Errorf("the creation of %q was answered with %q", e.name, object.Name(e.child))
 	case !c.isOurs(e.child):
 		e.err = strange(e.child)
+	}
+	if e.err == nil { // now, as the other calls may take long
+		c.tellCreated(e.name.Name)
 	}
 	return e.err
 }
@@ -220,7 +224,10 @@ func (c *creations[O, C]) made(e *creation[C], start ledger.Moment, child C) {
 	if e.again && child.GetUID() != "" {
 		c.believe(start, child)
 	}
-	c.event(corev1.EventTypeNormal, SuccessfulCreate, "Created pod: "+child.GetName())
+}
+
+func (p *pass[O, C]) tellCreated(name string) {
+	p.event(corev1.EventTypeNormal, SuccessfulCreate, "Created pod: "+name)
 }
 
 // tellFailed tells of a creation that failed. What New refuses is told once, after the

@@ -185,6 +185,9 @@ func (d *deletions[O, C]) call(ctx context.Context, some []int) {
 			a.sent = true
 			a.left, a.err = d.client.Delete(ctx, d.victims[some[n]].Object, opts)
 			a.ended = true
+			if a.err == nil { // told now, as the other calls may take long
+				d.event(corev1.EventTypeNormal, SuccessfulDelete, "Deleted pod: "+d.victims[some[n]].Object.GetName())
+			}
 			return nil
 		})
 	}()
@@ -219,7 +222,6 @@ func (d *deletions[O, C]) note(i int, a deleteAnswer) {
 	case a.err == nil:
 		d.is[i] = deleted
 		d.wrote(a.left)
-		d.event(corev1.EventTypeNormal, SuccessfulDelete, "Deleted pod: "+d.victims[i].Object.GetName())
 	case apierrors.IsNotFound(a.err):
 		d.isGone(i)
 	case apierrors.IsConflict(a.err):

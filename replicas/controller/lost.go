@@ -64,6 +64,7 @@ func (c *creations[O, C]) found(e *creation[C], start ledger.Moment, found C) {
 	default:
 		c.wrote(found.GetResourceVersion())
 		c.late = append(c.late, found.GetName())
+		c.tellCreated(found.GetName())
 		c.made(e, start, found)
 	}
 }
