@@ -58,7 +58,7 @@ func TestTheCommandsOfTheRunbook(t *testing.T) {
 		{"Look at first", nothing, []string{`(?s)holderIdentity: \S+_.*No resources found in kube-system`}},
 		{"ReplicakitNoLeader", nothing, []string{"replicakit-controller patched", "^ok$"}},
 		{"ReplicakitOtherController", anotherWritesAStatus, []string{"OtherController +replicaset/web +kube-controller-manager wrote the status of this ReplicaSet, which replicakit-controller serves"}},
-		{"ReplicakitRestarts", aLeaseIsLost, []string{"LeaseLost +lease/replicakit-controller +the lease was lost to somebody; this manager held [0-9]+ writes back"}},
+		{"ReplicakitRestarts", aLeaseIsLost, []string{`LeaseLost +lease/replicakit-controller +the lease was lost to \S+; this manager held [0-9]+ writes back`}},
 		{"ReplicakitRangeUnserved", somebodyLeads, []string{`replicakit-controller +\S+_`}},
 		{"ReplicakitOwnersFrozen", aSpecIsRefused, []string{"InvalidTemplate +replicaset/bare "}},
 		{"ReplicakitReplicaFailure", aQuotaIsFull, []string{`(?s)^full/web: pods "web-\w+" is forbidden: exceeded quota: none.*\nfull +none .*pods: 0/0`}},
