@@ -20,7 +20,7 @@ import (
 func TestEachPassCanBePlayedAgain(t *testing.T) {
 	t.Parallel()
 	passes, interrupted, calls := 0, 0, map[string]int{}
-	for seed := uint64(1); seed <= 40; seed++ {
+	for seed := uint64(1); seed <= 20; seed++ {
 		what := chaos.Generate(seed)
 		if seed%2 == 0 {
 			what = chaos.Tell(int(seed)%chaos.Scenes(), seed)
@@ -44,7 +44,7 @@ func TestEachPassCanBePlayedAgain(t *testing.T) {
 		})
 		require.NoError(t, result.Err, "seed %d", seed)
 	}
-	for _, verb := range []string{"Create", "Delete", "Patch", "Get", "List", "GetOwner", "UpdateStatus", "ServerVersion"} {
+	for _, verb := range []string{"Create", "Delete", "Patch", "Get", "List", "GetOwner", "UpdateStatus"} {
 		assert.Positive(t, calls[verb], verb)
 	}
 	assert.Positive(t, interrupted)
