@@ -18,7 +18,7 @@ import (
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 )
 
-// zoned is a ReplicaSet of six ready pods in two zones, of which the third is on node-c.
+// zoned is a ReplicaSet of six ready pods in two zones; the third is on node-c.
 // Two budgets want four and two thirds of them, and one is of other pods.
 var zoned = func() string {
 	names := []string{"a", "b", "c", "d", "e", "f"}

@@ -15,7 +15,7 @@ import (
 	"github.com/replicakit/replicakit/podrank"
 )
 
-// A tie is a set of pods of which some go, and it cannot be known which. It is
+// A tie is a set of pods. Some of them go, and it cannot be known which. It is
 // order[from:to], and goes of them go.
 type tie struct {
 	from, to, goes int

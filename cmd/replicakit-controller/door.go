@@ -21,7 +21,7 @@ import (
 // How a worker finds out, before its first write, whether somebody else serves the same
 // kinds: two controllers would make each pod twice.
 //
-// The worker makes one owner of each kind that wants no pods, a probe. Whoever serves the
+// The worker makes one owner of each kind that wants no pods, a probe. Who serves the
 // kind writes its status. A controller that has much to do may be late with that, so the
 // worker also looks for what others write meanwhile; see others.
 

@@ -257,7 +257,7 @@ func TestAProbeThatCannotBeMade(t *testing.T) {
 			assert.True(t, w.others.isNew(time.Now().Add(time.Second)), "what others write counts from now on")
 		})
 	})
-	t.Run("whoever is told to end does", func(t *testing.T) {
+	t.Run("a worker that is told to end does", func(t *testing.T) {
 		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {
 			w, p := asked(t, func() error { return forbidden })

@@ -82,8 +82,8 @@ func (o *others) isNew(at time.Time) bool {
 	return !o.since.IsZero() && at.After(o.since)
 }
 
-// statusWriter returns the newest of those that have written a status, but for one, and
-// when it did so; "" if there is none.
+// statusWriter returns who has written a status last, and when. It passes over one name, and
+// returns "" if there is no other.
 func statusWriter(fields []metav1.ManagedFieldsEntry, except string) (by string, at time.Time) {
 	for i := range fields {
 		f := &fields[i]

@@ -193,10 +193,10 @@ func TestMetricsOverTLS(t *testing.T) {
 		{"as is whether it lives", "/livez", "", http.StatusOK},
 		{"profiles are not", "/debug/pprof/", "", http.StatusUnauthorized},
 		{"nor for who may get metrics", "/debug/pprof/heap", scraper, http.StatusForbidden},
-		{"but for who may get them", "/debug/pprof/heap", profiler, http.StatusOK},
+		{"to who may get them", "/debug/pprof/heap", profiler, http.StatusOK},
 		{"recordings are not", "/debug/recordings/", "", http.StatusUnauthorized},
 		{"nor for who may get profiles", "/debug/recordings/replicaset/shop/web", profiler, http.StatusForbidden},
-		{"but for who may get them", "/debug/recordings/replicaset/" + namespace + "/web", reader, http.StatusOK},
+		{"to who may get them", "/debug/recordings/replicaset/" + namespace + "/web", reader, http.StatusOK},
 		{"metrics are not", "/metrics", "", http.StatusUnauthorized},
 		{"nor with any token", "/metrics", "abc", http.StatusInternalServerError}, // so says the library
 		{"not for those without the right", "/metrics", token("nobody"), http.StatusForbidden},

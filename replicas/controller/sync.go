@@ -119,9 +119,10 @@ type pass[O, C Object] struct {
 // earlier writes yet, the pass does nothing but ask for another one. Otherwise it
 // asks the expectations, lists the children, adopts and releases, creates in slow
 // start or deletes, and writes the status. Both questions come BEFORE the list: a
-// child that arrives in between must not be created twice. An owner that the cache
-// does not have is forgotten, except what was sent without an answer: that is
-// remembered for five minutes, since the owner may have left the cache for a moment.
+// child that arrives in between must not be created twice. As long as no event of any
+// child came, the pass itself settles what its view shows of the expectations. An owner
+// that the cache does not have is forgotten, except what was sent without an answer: that
+// is remembered for five minutes, since the owner may have left the cache for a moment.
 //
 // If err is nil and requeueAfter is positive, call Sync again after that time. If
 // err is not nil and requeueAfter is positive, the server or a hold asks for this
