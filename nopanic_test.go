@@ -104,8 +104,8 @@ var functions = map[string][]any{
 	"replicastest.Crashes":                    {replicastest.Crashes},
 	"replicastest.Lost":                       {replicastest.Lost},
 	"replicastest.NewClock":                   {replicastest.NewClock},
-	"replicastest.NewCluster":                 {replicastest.NewCluster},
-	"replicastest.NewClusterOf":               {replicastest.NewClusterOf[set, pod]},
+	"replicastest.NewPodCluster":              {replicastest.NewPodCluster},
+	"replicastest.NewCluster":                 {replicastest.NewCluster[set, pod]},
 	"replicastest.NewPod":                     {replicastest.NewPod},
 	"replicastest.NewReplicaSet":              {replicastest.NewReplicaSet},
 	"replicastest.OnNode":                     {replicastest.OnNode},
@@ -178,18 +178,18 @@ var kinds = map[string][]any{
 	"podrank.Victim":                                 {podrank.Victim[pod]{}, podrank.Victim[mixed]{}},
 	"replicas.Blocked":                               {replicas.Blocked{}},
 	"replicas.Deletion":                              {replicas.Deletion[pod]{}, replicas.Deletion[mixed]{}},
-	"replicas.Plan":                                  {replicas.Plan{}},
-	"replicas.PlanOf":                                {replicas.PlanOf[mixed]{}},
+	"replicas.PodPlan":                               {replicas.PodPlan{}},
+	"replicas.Plan":                                  {replicas.Plan[mixed]{}},
 	"replicas.Reason":                                {replicas.Reason("")},
 	"replicas.RefusedError":                          {replicas.RefusedError{}},
 	"replicas.Rules":                                 {replicas.Rules[pod]{}, replicas.Rules[mixed]{}},
-	"replicas.Scale":                                 {replicas.Scale{}},
-	"replicas.ScaleOf":                               {replicas.ScaleOf[mixed]{}},
-	"replicas.Spec":                                  {replicas.Spec{}},
-	"replicas.SpecOf":                                {replicas.SpecOf[mixed]{}},
+	"replicas.PodScale":                              {replicas.PodScale{}},
+	"replicas.Scale":                                 {replicas.Scale[mixed]{}},
+	"replicas.PodSpec":                               {replicas.PodSpec{}},
+	"replicas.Spec":                                  {replicas.Spec[mixed]{}},
 	"replicastest.Answered":                          {replicastest.Answered{}},
-	"replicastest.Backup":                            {replicastest.Backup{}},
-	"replicastest.BackupOf":                          {replicastest.BackupOf[set, pod]{}},
+	"replicastest.PodBackup":                         {replicastest.PodBackup{}},
+	"replicastest.Backup":                            {replicastest.Backup[set, pod]{}},
 	"replicastest.Call":                              {replicastest.Call{}},
 	"replicastest.Clock":                             {replicastest.Clock{}},
 	"replicastest.Crash":                             {replicastest.Crash{}},
@@ -197,11 +197,11 @@ var kinds = map[string][]any{
 	"replicastest.Failure":                           {replicastest.Failure(0), replicastest.Failures},
 	"replicastest.Fault":                             {replicastest.Fault{}},
 	"replicastest.Options":                           {replicastest.Options{}},
-	"replicastest.Pass":                              {replicastest.Pass{}},
+	"replicastest.PodPass":                           {replicastest.PodPass{}},
 	"replicastest.Record":                            {replicastest.Record{}},
 	"replicastest.Rule":                              {replicastest.Rule{}},
-	"replicastest.Scaling":                           {replicastest.Scaling{}},
-	"replicastest.ScalingOf":                         {replicastest.ScalingOf[set, pod]{}},
+	"replicastest.PodScaling":                        {replicastest.PodScaling{}},
+	"replicastest.Scaling":                           {replicastest.Scaling[set, pod]{}},
 	"replicastest.Timing":                            {replicastest.Timing{}},
 	"replicastest.Tombstone":                         {replicastest.Tombstone{}},
 	"replicastest.Worker":                            {replicastest.Worker{}},
@@ -224,15 +224,15 @@ var kinds = map[string][]any{
 // made are the types of which only a constructor makes values that are of use: what
 // it makes is tried.
 func made() map[string]any {
-	cluster := replicastest.NewCluster(replicastest.Options{Nodes: 2})
+	cluster := replicastest.NewPodCluster(replicastest.Options{Nodes: 2})
 	c := cluster.NewController()
 	view := cluster.NewView()
 	return map[string]any{
-		"replicastest.Client": c.Client, "replicastest.ClientOf": cluster.NewClient(),
-		"replicastest.Cluster": replicastest.NewCluster(replicastest.Options{}), "replicastest.ClusterOf": cluster,
-		"replicastest.Controller": c, "replicastest.ControllerOf": cluster.NewController(),
-		"replicastest.Stream": view.ChildWatch,
-		"replicastest.View":   view, "replicastest.ViewOf": cluster.NewView(),
+		"replicastest.PodClient": c.Client, "replicastest.Client": cluster.NewClient(),
+		"replicastest.PodCluster": replicastest.NewPodCluster(replicastest.Options{}), "replicastest.Cluster": cluster,
+		"replicastest.PodController": c, "replicastest.Controller": cluster.NewController(),
+		"replicastest.Stream":  view.ChildWatch,
+		"replicastest.PodView": view, "replicastest.View": cluster.NewView(),
 	}
 }
 

@@ -36,14 +36,14 @@ const (
 	// observed. Plan again when they are, or at Blocked.Until, when the expectation
 	// expires: no event wakes the owner then.
 	ExpectationsPending Reason = "expectations are pending"
-	// ViewIsOld means that the expectation has expired: the list may be old, and
+	// ViewIsStale means that the expectation has expired: the list may be stale, and
 	// the plan would create or delete something. List the children from the API
 	// server, not from a cache, and call Manage again with that list and Pending
 	// Satisfied. If the list fails, change nothing. Settle the record with
 	// expectations.SyncLive, which keeps what the cache does not show yet; if you
 	// forget the record instead, the next plan is made from the old cache. Then
 	// record what you start with Add, not with Set.
-	ViewIsOld Reason = "view is old"
+	ViewIsStale Reason = "view is stale"
 	// OwnerDeleted means that the owner has a deletionTimestamp. The garbage
 	// collector decides what happens to its children.
 	OwnerDeleted Reason = "owner is being deleted"
@@ -51,7 +51,7 @@ const (
 
 // blocked says why nothing may be created or deleted, whatever it be. Deletion of
 // the owner comes first: it stays.
-func (s *SpecOf[T]) blocked() Blocked {
+func (s *Spec[T]) blocked() Blocked {
 	switch {
 	case s.Owner.GetDeletionTimestamp() != nil:
 		return Blocked{Reason: OwnerDeleted}
@@ -62,6 +62,6 @@ func (s *SpecOf[T]) blocked() Blocked {
 }
 
 // viewIsOld reports whether a list that nothing vouches for would be acted upon.
-func (s *SpecOf[T]) viewIsOld(step step) bool {
+func (s *Spec[T]) viewIsOld(step step) bool {
 	return s.Pending == expectations.Expired && (step.create > 0 || step.remove > 0)
 }

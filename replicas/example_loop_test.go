@@ -56,7 +56,7 @@ type Loop struct {
 type pass struct {
 	*Loop
 	rs    *appsv1.ReplicaSet // as the cache has it
-	spec  replicas.Spec
+	spec  replicas.PodSpec
 	start ledger.Moment
 	cache ledger.Snapshot[*corev1.Pod]
 }
@@ -97,19 +97,19 @@ func (p *pass) look() {
 
 // plan plans from what is believed. If that is old, or if a call has not shown what became
 // of it, the pods are listed live before anything is done.
-func (p *pass) plan(ctx context.Context) (replicas.Plan, error) {
+func (p *pass) plan(ctx context.Context) (replicas.PodPlan, error) {
 	view, plan, err := p.believe()
 	if err != nil {
 		return plan, err
 	}
 	unsettled := len(p.known.Names())+len(p.known.Doubted()) > 0
 	landed := unsettled && p.known.Unanswered(p.spec.Now) == 0
-	isBehind := view.Old || unsettled || p.known.Again(p.spec.Now) > 0
+	isBehind := view.Stale || unsettled || p.known.Again(p.spec.Now) > 0
 	if !view.Unmet && !landed && (!isBehind || plan.IsZero()) {
 		return plan, nil
 	}
 	if err := p.list(ctx); err != nil {
-		return replicas.Plan{}, err // and nothing is changed
+		return replicas.PodPlan{}, err // and nothing is changed
 	}
 	_, plan, err = p.believe()
 	return plan, err
@@ -117,10 +117,10 @@ func (p *pass) plan(ctx context.Context) (replicas.Plan, error) {
 
 // believe lays what is known over the cache. Names that may take effect yet are sent again:
 // a server has one pod of a name. While a deletion may take effect yet, no other pod goes.
-func (p *pass) believe() (ledger.View[*corev1.Pod], replicas.Plan, error) {
+func (p *pass) believe() (ledger.View[*corev1.Pod], replicas.PodPlan, error) {
 	view, err := p.known.View(p.start, p.cache, p.spec.Now)
 	if err != nil {
-		return view, replicas.Plan{}, err
+		return view, replicas.PodPlan{}, err
 	}
 	doubted := p.known.Doubted()
 	p.spec.Rules.MustStay = func(pod *corev1.Pod) bool { return len(doubted) > 0 && doubted[pod.UID].IsZero() }
@@ -150,7 +150,7 @@ func (p *pass) list(ctx context.Context) error {
 
 // claim adopts and releases, and returns what is then to be created or deleted. A place is
 // held for each orphan that may be ours by now.
-func (p *pass) claim(ctx context.Context, plan replicas.Plan) (replicas.Scale, error) {
+func (p *pass) claim(ctx context.Context, plan replicas.PodPlan) (replicas.PodScale, error) {
 	start := p.known.Start()
 	claimed, err := selector.Claimer[*corev1.Pod]{
 		Owner: p.rs, Kind: p.spec.Kind, Selector: p.spec.Selector,
@@ -165,11 +165,11 @@ func (p *pass) claim(ctx context.Context, plan replicas.Plan) (replicas.Scale, e
 	}.Apply(ctx, plan.Claims)
 	switch {
 	case claimed.CanAdoptErr != nil:
-		return replicas.Scale{}, err
+		return replicas.PodScale{}, err
 	case len(claimed.Adopted) == len(plan.Claims.Adopt):
 		return plan.Scale, err
 	}
-	p.spec.Names, p.spec.HeldPlaces = p.names(), len(claimed.Undecided)
+	p.spec.Names, p.spec.PendingAdoptions = p.names(), len(claimed.AdoptionPending)
 	scale, scaleErr := replicas.ScaleTo(claimed.Ours(), p.spec)
 	return scale, errors.Join(err, scaleErr)
 }
@@ -180,7 +180,7 @@ func (p *pass) owner(ctx context.Context) (metav1.Object, error) {
 
 // create creates pods in slow start. After an error it looks whether the pod is there all
 // the same: answers get lost. If it is not, the same name is sent again.
-func (p *pass) create(ctx context.Context, scale replicas.Scale) error {
+func (p *pass) create(ctx context.Context, scale replicas.PodScale) error {
 	return slowstart.Run(ctx, scale.Create, slowstart.Options{MaxParallel: p.MaxParallel}, func(ctx context.Context, i int) error {
 		pod, err := scale.New(i)
 		if err != nil {
@@ -209,7 +209,7 @@ func (p *pass) create(ctx context.Context, scale replicas.Scale) error {
 
 // delete deletes pods, if the owner on the server wants that too. A deletion is doubted,
 // answered or not, until a view shows what became of the pod.
-func (p *pass) delete(ctx context.Context, scale replicas.Scale) error {
+func (p *pass) delete(ctx context.Context, scale replicas.PodScale) error {
 	n := len(scale.Delete)
 	if n == 0 {
 		return nil
@@ -262,7 +262,7 @@ func ExampleManage_loop() {
 	}
 	run := func(when string) {
 		after, err := loop.Sync(context.Background(), rs)
-		fmt.Printf("%s: %d pods, come back: %t, error: %v\n", when, len(server.pods), after > 0, err)
+		fmt.Printf("%s: %d pods, requeue: %t, error: %v\n", when, len(server.pods), after > 0, err)
 	}
 	run("at first")
 	run("before the cache has caught up")
@@ -271,9 +271,9 @@ func ExampleManage_loop() {
 	}
 	run("after")
 	// Output:
-	// at first: 3 pods, come back: true, error: <nil>
-	// before the cache has caught up: 3 pods, come back: true, error: <nil>
-	// after: 3 pods, come back: false, error: <nil>
+	// at first: 3 pods, requeue: true, error: <nil>
+	// before the cache has caught up: 3 pods, requeue: true, error: <nil>
+	// after: 3 pods, requeue: false, error: <nil>
 }
 
 // A server is the API server's part in the example: it stores what is created.

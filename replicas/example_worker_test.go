@@ -44,9 +44,9 @@ var workers = replicas.Rules[*Worker]{
 }
 
 // planWorkers says what a pool of workers needs.
-func planWorkers(pool *WorkerPool, list []*Worker, now time.Time) (replicas.PlanOf[*Worker], error) {
+func planWorkers(pool *WorkerPool, list []*Worker, now time.Time) (replicas.Plan[*Worker], error) {
 	app := labels.Set{"pool": pool.Name}
-	return replicas.Manage(list, replicas.SpecOf[*Worker]{
+	return replicas.Manage(list, replicas.Spec[*Worker]{
 		Owner:    pool,
 		Kind:     schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "WorkerPool"},
 		Replicas: pool.Replicas,

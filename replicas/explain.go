@@ -18,7 +18,7 @@ import (
 // the others is not checked. Neither Spec.Replicas nor Spec.Pending changes the
 // result. Errors are those of ScaleTo, except those about creations. If there are
 // no children, the result is nil.
-func Explain[T metav1.Object](owned []T, spec SpecOf[T]) ([]podrank.Victim[T], error) {
+func Explain[T metav1.Object](owned []T, spec Spec[T]) ([]podrank.Victim[T], error) {
 	if err := spec.checkScale(); err != nil {
 		return nil, err
 	}

@@ -40,7 +40,7 @@ func deepCopies(pods []*corev1.Pod) []*corev1.Pod {
 }
 
 // newPod returns the first pod to create.
-func newPod(tb testing.TB, scale replicas.Scale) *corev1.Pod {
+func newPod(tb testing.TB, scale replicas.PodScale) *corev1.Pod {
 	tb.Helper()
 	pod, err := scale.New(0)
 	require.NoError(tb, err)

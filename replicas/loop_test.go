@@ -29,9 +29,9 @@ import (
 type bed struct {
 	t       *testing.T
 	seed    uint64
-	cluster *replicastest.Cluster
-	client  *replicastest.Client
-	view    *replicastest.View
+	cluster *replicastest.PodCluster
+	client  *replicastest.PodClient
+	view    *replicastest.PodView
 	queue   *replicastest.Worker
 	loop    *Loop
 	begin   func() // another process
@@ -44,19 +44,19 @@ type bed struct {
 }
 
 // loopClient is the client of the simulation as the Loop wants it.
-type loopClient struct{ *replicastest.Client }
+type loopClient struct{ *replicastest.PodClient }
 
 func (c loopClient) Delete(ctx context.Context, pod *corev1.Pod, opts metav1.DeleteOptions) error {
-	_, err := c.Client.Delete(ctx, pod, opts)
+	_, err := c.PodClient.Delete(ctx, pod, opts)
 	return err
 }
 
 func (c loopClient) Patch(ctx context.Context, pod *corev1.Pod, patch selector.Patch) (*corev1.Pod, error) {
-	return c.Client.Patch(ctx, pod, patch, metav1.PatchOptions{})
+	return c.PodClient.Patch(ctx, pod, patch, metav1.PatchOptions{})
 }
 
 func (c loopClient) List(ctx context.Context, namespace string, sel labels.Selector) (ledger.List[*corev1.Pod], error) {
-	list, err := c.Client.List(ctx, namespace, sel)
+	list, err := c.PodClient.List(ctx, namespace, sel)
 	return ledger.List[*corev1.Pod]{Items: list.Items, Version: list.ResourceVersion}, err
 }
 
@@ -67,7 +67,7 @@ func (c loopClient) Owner(ctx context.Context, namespace, name string) (metav1.O
 // newBed returns a bed whose cache tells how far it has come, or not.
 func newBed(t *testing.T, tells bool, seed uint64) *bed {
 	t.Helper()
-	cluster := replicastest.NewCluster(replicastest.Options{Seed: seed, Nodes: 4})
+	cluster := replicastest.NewPodCluster(replicastest.Options{Seed: seed, Nodes: 4})
 	r := rand.New(rand.NewPCG(seed, 8))
 	b := &bed{t: t, seed: seed, cluster: cluster, client: cluster.NewClient(), view: cluster.NewView(), ever: map[types.UID]bool{}}
 	b.client.Fault = func(call replicastest.Call) replicastest.Fault {
@@ -409,7 +409,7 @@ func testLoop(t *testing.T, tells bool) {
 		refuse := true
 		b.faults = func(call replicastest.Call) replicastest.Fault {
 			if call.Verb == "patch" && refuse {
-				return replicastest.Fault{Before: replicastest.Unavailable.Of(call)}
+				return replicastest.Fault{Before: replicastest.ServiceUnavailable.Of(call)}
 			}
 			return replicastest.Fault{}
 		}

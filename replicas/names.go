@@ -22,7 +22,7 @@ const (
 )
 
 // names returns n names for new children, none of which one of objs bears.
-func (s *SpecOf[T]) names(n int, objs []T) ([]string, error) {
+func (s *Spec[T]) names(n int, objs []T) ([]string, error) {
 	if s.Names == nil || n == 0 {
 		return nil, nil
 	}

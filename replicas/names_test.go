@@ -113,7 +113,7 @@ func TestNamePrefix(t *testing.T) {
 // Tests name their owners as they like: fake clients let it pass.
 func TestNamesOfAnOwnerWhoseOwnNameIsNotLegal(t *testing.T) {
 	t.Parallel()
-	owned := func(names func(string) string) (replicas.PlanOf[*worker], error) {
+	owned := func(names func(string) string) (replicas.Plan[*worker], error) {
 		rs, spec := replicaSet(2), workerSpec(2)
 		rs.Name = "ReplicaSet-test"
 		spec.Owner, spec.Names = rs, names

@@ -16,37 +16,37 @@ import (
 	"github.com/replicakit/replicakit/selector"
 )
 
-// A Plan is a PlanOf for pods.
-type Plan = PlanOf[*corev1.Pod]
+// A PodPlan is a Plan for pods.
+type PodPlan = Plan[*corev1.Pod]
 
-// A PlanOf is what Manage decided. It is data: carry it out, log it, or show it as
+// A Plan is what Manage decided. It is data: carry it out, log it, or show it as
 // a dry run. It points to the children that were passed to Manage and to the owner:
-// read them only. The zero PlanOf means that there is nothing to do.
-type PlanOf[T metav1.Object] struct {
+// read them only. The zero Plan means that there is nothing to do.
+type Plan[T metav1.Object] struct {
 	// Claims says which children are the owner's. Send the patches of Adopt and
 	// Release BEFORE you create or delete anything. Owned and Ignored need no call.
 	Claims selector.Claims[T]
 	// Scale is what to do AFTER the claims, if all of them succeeded. If one
 	// failed, call ScaleTo with the children that the owner really has, and do what
 	// that says instead. Otherwise a failed adoption could cost a healthy child.
-	Scale ScaleOf[T]
+	Scale Scale[T]
 	// Blocked says why Scale is zero although there may be too few or too many
 	// children. It is zero if nothing blocks the plan.
 	Blocked Blocked
 }
 
 // IsZero reports whether there is nothing to patch, create or delete.
-func (p PlanOf[T]) IsZero() bool {
+func (p Plan[T]) IsZero() bool {
 	return len(p.Claims.Adopt) == 0 && len(p.Claims.Release) == 0 && p.Scale.IsZero()
 }
 
 // IsZero reports whether there is nothing to create or delete.
-func (s ScaleOf[T]) IsZero() bool { return s.Create == 0 && len(s.Delete) == 0 }
+func (s Scale[T]) IsZero() bool { return s.Create == 0 && len(s.Delete) == 0 }
 
 // String describes the plan in one line. It names at most ten children of each
 // list. The wording may change in later releases; the fields of MarshalJSON will
 // not.
-func (p PlanOf[T]) String() string {
+func (p Plan[T]) String() string {
 	var parts []string
 	if n := len(p.Claims.Adopt); n > 0 {
 		parts = append(parts, fmt.Sprintf("adopt %d: %s", n, list(p.Claims.Adopt, nameOf)))
@@ -63,7 +63,7 @@ func (p PlanOf[T]) String() string {
 }
 
 // String describes the scale step in one line. It names at most ten children.
-func (s ScaleOf[T]) String() string {
+func (s Scale[T]) String() string {
 	var b strings.Builder
 	switch {
 	case s.Create > 0:
@@ -95,13 +95,13 @@ func list[S ~[]E, E any](items S, text func(E) string) string {
 }
 
 // MarshalJSON writes the plan. A child is written as its namespace, name and UID.
-func (p PlanOf[T]) MarshalJSON() ([]byte, error) {
+func (p Plan[T]) MarshalJSON() ([]byte, error) {
 	return marshal(struct {
 		Owned   []reference `json:"owned,omitempty"`
 		Adopt   []reference `json:"adopt,omitempty"`
 		Release []reference `json:"release,omitempty"`
 		Ignored []reference `json:"ignored,omitempty"`
-		Scale   ScaleOf[T]  `json:"scale"`
+		Scale   Scale[T]    `json:"scale"`
 		Blocked Blocked     `json:"blocked,omitzero"`
 	}{
 		Owned:   references(p.Claims.Owned),
@@ -115,7 +115,7 @@ func (p PlanOf[T]) MarshalJSON() ([]byte, error) {
 
 // MarshalJSON writes the scale step. A child is written as its namespace, name and
 // UID, one to delete also with what decided.
-func (s ScaleOf[T]) MarshalJSON() ([]byte, error) {
+func (s Scale[T]) MarshalJSON() ([]byte, error) {
 	victims := make([]victim, len(s.Delete))
 	for i, v := range s.Delete {
 		victims[i] = victim{

@@ -22,7 +22,7 @@ import (
 
 func TestRefusals(t *testing.T) {
 	t.Parallel()
-	type change func(spec *replicas.Spec)
+	type change func(spec *replicas.PodSpec)
 	tests := []struct {
 		name   string
 		change change
@@ -30,61 +30,61 @@ func TestRefusals(t *testing.T) {
 		want   string
 	}{
 		{
-			"W3 negative replicas", func(s *replicas.Spec) { s.Replicas = -1 },
+			"W3 negative replicas", func(s *replicas.PodSpec) { s.Replicas = -1 },
 			replicas.InvalidReplicas, `replicas: ReplicaSet "default/web": replicas -1 is negative`,
 		},
 		{
-			"negative minReadySeconds", func(s *replicas.Spec) { s.MinReadySeconds = -1 },
+			"negative minReadySeconds", func(s *replicas.PodSpec) { s.MinReadySeconds = -1 },
 			replicas.InvalidReplicas, `replicas: ReplicaSet "default/web": minReadySeconds -1 is negative`,
 		},
 		{
-			"W6 nil selector", func(s *replicas.Spec) { s.Selector = nil },
+			"W6 nil selector", func(s *replicas.PodSpec) { s.Selector = nil },
 			replicas.InvalidSelector, `replicas: ReplicaSet "default/web": selector is nil`,
 		},
 		{
-			"W6 a nil pointer for a selector", func(s *replicas.Spec) { s.Selector = (*strict)(nil) },
+			"W6 a nil pointer for a selector", func(s *replicas.PodSpec) { s.Selector = (*strict)(nil) },
 			replicas.InvalidSelector, `replicas: ReplicaSet "default/web": selector is nil`,
 		},
 		{
-			"Y15 selector that matches everything", func(s *replicas.Spec) { s.Selector = labels.Everything() },
+			"Y15 selector that matches everything", func(s *replicas.PodSpec) { s.Selector = labels.Everything() },
 			replicas.InvalidSelector, `replicas: ReplicaSet "default/web": selector is empty`,
 		},
 		{
-			"Y15 selector that matches nothing", func(s *replicas.Spec) { s.Selector = labels.Nothing() },
+			"Y15 selector that matches nothing", func(s *replicas.PodSpec) { s.Selector = labels.Nothing() },
 			replicas.InvalidSelector, `replicas: ReplicaSet "default/web": selector matches nothing`,
 		},
 		{
-			"nil template", func(s *replicas.Spec) { s.Template = nil },
+			"nil template", func(s *replicas.PodSpec) { s.Template = nil },
 			replicas.InvalidTemplate, `replicas: ReplicaSet "default/web": template is nil`,
 		},
 		{
-			"P8 template without labels", func(s *replicas.Spec) { s.Template = &corev1.PodTemplateSpec{} },
+			"P8 template without labels", func(s *replicas.PodSpec) { s.Template = &corev1.PodTemplateSpec{} },
 			replicas.InvalidTemplate, `replicas: ReplicaSet "default/web": template has no labels`,
 		},
 		{
-			"template whose labels do not match", func(s *replicas.Spec) {
+			"template whose labels do not match", func(s *replicas.PodSpec) {
 				s.Template = &corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": "db"}}}
 			},
 			replicas.InvalidTemplate, `replicas: ReplicaSet "default/web": template labels "app=db" do not match selector "app=web"`,
 		},
 		{
-			"B4 negative burst", func(s *replicas.Spec) { s.BurstReplicas = -1 },
+			"B4 negative burst", func(s *replicas.PodSpec) { s.BurstReplicas = -1 },
 			"", `replicas: ReplicaSet "default/web": burst replicas -1 is negative`,
 		},
 		{
-			"zero now", func(s *replicas.Spec) { s.Now = time.Time{} },
+			"zero now", func(s *replicas.PodSpec) { s.Now = time.Time{} },
 			"", `replicas: ReplicaSet "default/web": now is the zero time`,
 		},
 		{
-			"nil owner", func(s *replicas.Spec) { s.Owner = nil },
+			"nil owner", func(s *replicas.PodSpec) { s.Owner = nil },
 			"", `replicas: owner is nil`,
 		},
 		{
-			"owner that is a nil pointer", func(s *replicas.Spec) { s.Owner = (*appsv1.ReplicaSet)(nil) },
+			"owner that is a nil pointer", func(s *replicas.PodSpec) { s.Owner = (*appsv1.ReplicaSet)(nil) },
 			"", `replicas: owner is nil`,
 		},
 		{
-			"Y7 owner without UID and name", func(s *replicas.Spec) {
+			"Y7 owner without UID and name", func(s *replicas.PodSpec) {
 				rs := replicaSet(1)
 				rs.UID, rs.Name = "", ""
 				s.Owner = rs
@@ -92,11 +92,11 @@ func TestRefusals(t *testing.T) {
 			"", `replicas: ReplicaSet "default/": metadata.uid and metadata.name are empty`,
 		},
 		{
-			"P1 kind without a version", func(s *replicas.Spec) { s.Kind.Version = "" },
+			"P1 kind without a version", func(s *replicas.PodSpec) { s.Kind.Version = "" },
 			"", `replicas: owner "default/web": kind "apps/, Kind=ReplicaSet" is incomplete`,
 		},
 		{
-			"Y7 P1 kind without a kind", func(s *replicas.Spec) { s.Kind.Kind = "" },
+			"Y7 P1 kind without a kind", func(s *replicas.PodSpec) { s.Kind.Kind = "" },
 			"", `replicas: owner "default/web": kind "apps/v1, Kind=" is incomplete`,
 		},
 	}

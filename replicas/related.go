@@ -82,7 +82,7 @@ func belongs(child metav1.Object, siblings map[types.UID][]sibling, selecting []
 // related returns the children that count for co-location: nil for none (L2), else
 // the owned and the related ones, each once. Of two views of an owned child its
 // own counts.
-func (s *SpecOf[T]) related(owned []T) []T {
+func (s *Spec[T]) related(owned []T) []T {
 	others := withoutNil(s.Related)
 	switch {
 	case len(others) == 0:

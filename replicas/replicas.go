@@ -17,7 +17,7 @@ import (
 
 // Manage decides what to do so that the owner has the children that spec asks for:
 // which to adopt and to release, and how many to create or which to delete. It
-// makes no call and changes nothing; PlanOf says how to carry the plan out.
+// makes no call and changes nothing; Plan says how to carry the plan out.
 // Children are pods or objects of any other type.
 //
 // objs are the candidates: all objects of that type in the owner's namespace, or at
@@ -36,27 +36,27 @@ import (
 // Differs from Kubernetes: negative replicas, a selector that matches everything or
 // nothing, and a template that the selector does not match are refused. Kubernetes
 // panics, adopts every orphan, releases every pod, or creates pods for ever.
-func Manage[T metav1.Object](objs []T, spec SpecOf[T]) (PlanOf[T], error) {
+func Manage[T metav1.Object](objs []T, spec Spec[T]) (Plan[T], error) {
 	if err := spec.check(); err != nil {
-		return PlanOf[T]{}, err
+		return Plan[T]{}, err
 	}
 	claims, err := spec.claims(objs)
 	if err != nil {
-		return PlanOf[T]{}, err
+		return Plan[T]{}, err
 	}
 	all := claims.Owned // nearly always
 	if len(claims.Adopt)+len(claims.Release) > 0 {
 		all = slices.Concat(claims.Owned, claims.Adopt, claims.Release)
 	}
 	if err := spec.once(all); err != nil { // what is ignored is for others to stumble over
-		return PlanOf[T]{}, err
+		return Plan[T]{}, err
 	}
 	owned := all[:len(all)-len(claims.Release)]
 	scale, blocked, err := spec.scale(owned, objs)
 	if err != nil {
-		return PlanOf[T]{}, err
+		return Plan[T]{}, err
 	}
-	return PlanOf[T]{Claims: claims, Scale: scale, Blocked: blocked}, nil
+	return Plan[T]{Claims: claims, Scale: scale, Blocked: blocked}, nil
 }
 
 // ScaleTo is the second half of Manage: given the children that the owner has, it
@@ -67,13 +67,13 @@ func Manage[T metav1.Object](objs []T, spec SpecOf[T]) (PlanOf[T], error) {
 //
 // Spec.Selector, Spec.New and Spec.Template are needed only if children must be
 // created. Only the names in owned count as taken. Errors are those of Manage.
-func ScaleTo[T metav1.Object](owned []T, spec SpecOf[T]) (ScaleOf[T], error) {
+func ScaleTo[T metav1.Object](owned []T, spec Spec[T]) (Scale[T], error) {
 	if err := spec.checkScale(); err != nil {
-		return ScaleOf[T]{}, err
+		return Scale[T]{}, err
 	}
 	active, err := spec.active(owned)
 	if err != nil {
-		return ScaleOf[T]{}, err
+		return Scale[T]{}, err
 	}
 	scale, _, err := spec.scale(active, owned)
 	return scale, err
@@ -81,7 +81,7 @@ func ScaleTo[T metav1.Object](owned []T, spec SpecOf[T]) (ScaleOf[T], error) {
 
 // active returns the children that count as replicas, each of which must be
 // listed once.
-func (s *SpecOf[T]) active(objs []T) ([]T, error) {
+func (s *Spec[T]) active(objs []T) ([]T, error) {
 	if i := object.IndexNil(objs); i >= 0 {
 		return nil, s.failure("objs[%d] is nil", i)
 	}
@@ -96,7 +96,7 @@ func (s *SpecOf[T]) active(objs []T) ([]T, error) {
 
 // counts returns the function that reports whether a child counts as a replica of
 // the owner, if it is one of its own.
-func (s *SpecOf[T]) counts() func(T) bool {
+func (s *Spec[T]) counts() func(T) bool {
 	namespace, isActive := s.Owner.GetNamespace(), s.Rules.active()
 	if s.Rules.Active == nil { // nearly always pods: without a call for each question
 		podCounts := func(p *corev1.Pod) bool {
@@ -112,7 +112,7 @@ func (s *SpecOf[T]) counts() func(T) bool {
 }
 
 // claims sorts the children.
-func (s *SpecOf[T]) claims(objs []T) (selector.Claims[T], error) {
+func (s *Spec[T]) claims(objs []T) (selector.Claims[T], error) {
 	if i := object.IndexNil(objs); i >= 0 {
 		return selector.Claims[T]{}, s.failure("objs[%d] is nil", i)
 	}
@@ -121,7 +121,7 @@ func (s *SpecOf[T]) claims(objs []T) (selector.Claims[T], error) {
 }
 
 // once returns an error if a child is listed twice.
-func (s *SpecOf[T]) once(children []T) error {
+func (s *Spec[T]) once(children []T) error {
 	first := firstOf(children)
 	for i, child := range children {
 		if !first(i) {

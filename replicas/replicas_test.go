@@ -40,7 +40,7 @@ func replicaSet(n int32) *appsv1.ReplicaSet {
 	}
 }
 
-func specOf(tb testing.TB, rs *appsv1.ReplicaSet) replicas.Spec {
+func specOf(tb testing.TB, rs *appsv1.ReplicaSet) replicas.PodSpec {
 	tb.Helper()
 	spec, err := replicas.ReplicaSetSpec(rs)
 	require.NoError(tb, err)
@@ -70,7 +70,7 @@ func names(pods []*corev1.Pod) []string {
 	return names
 }
 
-func victims(scale replicas.Scale) []string {
+func victims(scale replicas.PodScale) []string {
 	var names []string
 	for _, v := range scale.Delete {
 		names = append(names, v.Object.Name)
@@ -120,7 +120,7 @@ func TestManageCounts(t *testing.T) {
 
 func TestNew(t *testing.T) {
 	t.Parallel()
-	plan := func(t *testing.T, want int32) replicas.Plan {
+	plan := func(t *testing.T, want int32) replicas.PodPlan {
 		t.Helper()
 		plan, err := replicas.Manage(nil, specOf(t, replicaSet(want)))
 		require.NoError(t, err)
@@ -158,7 +158,7 @@ func TestNew(t *testing.T) {
 			require.EqualError(t, err, fmt.Sprintf(`replicas: ReplicaSet "default/web": new child %d: only 2 are to be created`, i))
 			assert.Nil(t, none)
 		}
-		for _, scale := range []replicas.Scale{{}, {Create: 1}} {
+		for _, scale := range []replicas.PodScale{{}, {Create: 1}} {
 			none, err := scale.New(0)
 			require.EqualError(t, err, "replicas: new child 0: nothing is to be created")
 			assert.Nil(t, none)
@@ -174,7 +174,7 @@ func TestNew(t *testing.T) {
 func TestAPlanForManyCostsAsMuchAsForOne(t *testing.T) { //nolint:paralleltest // it counts allocations
 
 	one, many := specOf(t, replicaSet(1)), specOf(t, replicaSet(500))
-	allocs := func(spec replicas.Spec) float64 {
+	allocs := func(spec replicas.PodSpec) float64 {
 		return testing.AllocsPerRun(10, func() { _, _ = replicas.Manage(nil, spec) })
 	}
 	assert.Less(t, allocs(many), allocs(one)+10, "a map may grow once more in one run than in another")
@@ -429,10 +429,10 @@ func TestPlanPrints(t *testing.T) {
 		}
 	}`, string(data))
 
-	assert.Equal(t, "nothing to do", replicas.Plan{}.String())
-	assert.Equal(t, "delete 1: no object (none)", replicas.Scale{Delete: []replicas.Deletion[*corev1.Pod]{{}}}.String(), "victims that nobody chose")
-	assert.True(t, replicas.Plan{}.IsZero())
-	assert.Equal(t, "blocked: owner is being deleted", replicas.Plan{Blocked: replicas.Blocked{Reason: replicas.OwnerDeleted}}.String())
+	assert.Equal(t, "nothing to do", replicas.PodPlan{}.String())
+	assert.Equal(t, "delete 1: no object (none)", replicas.PodScale{Delete: []replicas.Deletion[*corev1.Pod]{{}}}.String(), "victims that nobody chose")
+	assert.True(t, replicas.PodPlan{}.IsZero())
+	assert.Equal(t, "blocked: owner is being deleted", replicas.PodPlan{Blocked: replicas.Blocked{Reason: replicas.OwnerDeleted}}.String())
 
 	spec := specOf(t, replicaSet(900))
 	plan, err = replicas.Manage(nil, spec)

@@ -14,12 +14,12 @@ import (
 	"github.com/replicakit/replicakit/podrank"
 )
 
-// A Scale is a ScaleOf for pods.
-type Scale = ScaleOf[*corev1.Pod]
+// A PodScale is a Scale for pods.
+type PodScale = Scale[*corev1.Pod]
 
-// A ScaleOf says how to get from the number of children that the owner has to the
+// A Scale says how to get from the number of children that the owner has to the
 // number that is wanted. At most one of Create and Delete is set.
-type ScaleOf[T metav1.Object] struct {
+type Scale[T metav1.Object] struct {
 	// Create is how many children to create; New makes each of them. Record the
 	// expectation BEFORE the first call, and create in slow start.
 	Create int
@@ -58,7 +58,7 @@ type Deletion[T any] struct {
 // child whose labels do not match the selector, a child in another namespace than
 // the owner's, a pod in no namespace, or a child that another owner controls. The
 // error names the owner and i.
-func (s ScaleOf[T]) New(i int) (T, error) {
+func (s Scale[T]) New(i int) (T, error) {
 	if s.maker == nil {
 		return *new(T), fmt.Errorf("replicas: new child %d: nothing is to be created", i)
 	}
@@ -77,7 +77,7 @@ type step struct{ create, remove, deferred int }
 //	remove = min(burst, MaxDeletions, max(surplus, those that must go), those that may)
 //
 // Those that are being deleted are not missing yet, and in surplus no more.
-func (s *SpecOf[T]) step(owned []T) step {
+func (s *Spec[T]) step(owned []T) step {
 	staying := s.staying(owned)
 	must, may := s.Rules.counts(staying)
 	surplus := len(staying) - int(s.Replicas)
@@ -88,16 +88,16 @@ func (s *SpecOf[T]) step(owned []T) step {
 	}
 	now := step{remove: min(remove, limit)}
 	now.deferred = remove - now.remove
-	if missing := int(s.Replicas) - len(owned); missing > s.HeldPlaces && now.remove == 0 {
-		now.create = min(missing-s.HeldPlaces, s.burst())
-		now.deferred += missing - s.HeldPlaces - now.create
+	if missing := int(s.Replicas) - len(owned); missing > s.PendingAdoptions && now.remove == 0 {
+		now.create = min(missing-s.PendingAdoptions, s.burst())
+		now.deferred += missing - s.PendingAdoptions - now.create
 	}
 	return now
 }
 
 // staying returns those of the active children that are not being deleted: all, unless
 // Rules.Active says otherwise.
-func (s *SpecOf[T]) staying(active []T) []T {
+func (s *Spec[T]) staying(active []T) []T {
 	if s.Rules.Active == nil || !slices.ContainsFunc(active, isDeleted[T]) {
 		return active
 	}
@@ -121,7 +121,7 @@ func (r *Rules[T]) counts(owned []T) (must, may int) {
 	return must, may
 }
 
-func (s *SpecOf[T]) burst() int {
+func (s *Spec[T]) burst() int {
 	if s.BurstReplicas == 0 {
 		return DefaultBurstReplicas
 	}
@@ -131,16 +131,16 @@ func (s *SpecOf[T]) burst() int {
 // scale says how to get from owned, each of which is active and listed once, to
 // what is wanted, and why nothing is created or deleted if so. The names of objs
 // are taken.
-func (s *SpecOf[T]) scale(owned, objs []T) (ScaleOf[T], Blocked, error) {
-	none := ScaleOf[T]{}
+func (s *Spec[T]) scale(owned, objs []T) (Scale[T], Blocked, error) {
+	none := Scale[T]{}
 	if blocked := s.blocked(); blocked.Reason != "" {
 		return none, blocked, nil
 	}
 	step := s.step(owned)
 	if s.viewIsOld(step) {
-		return none, Blocked{Reason: ViewIsOld}, nil
+		return none, Blocked{Reason: ViewIsStale}, nil
 	}
-	scale := ScaleOf[T]{Create: step.create, Delete: s.deletions(owned, step.remove), Deferred: step.deferred}
+	scale := Scale[T]{Create: step.create, Delete: s.deletions(owned, step.remove), Deferred: step.deferred}
 	if step.create == 0 {
 		return scale, Blocked{}, nil
 	}
@@ -156,7 +156,7 @@ func (s *SpecOf[T]) scale(owned, objs []T) (ScaleOf[T], Blocked, error) {
 }
 
 // deletions chooses n of the children.
-func (s *SpecOf[T]) deletions(owned []T, n int) []Deletion[T] {
+func (s *Spec[T]) deletions(owned []T, n int) []Deletion[T] {
 	if n == 0 {
 		return nil
 	}
@@ -173,7 +173,7 @@ func (s *SpecOf[T]) deletions(owned []T, n int) []Deletion[T] {
 }
 
 // ranking returns what the owned children are ranked by.
-func (s *SpecOf[T]) ranking(owned []T) podrank.Options[T] {
+func (s *Spec[T]) ranking(owned []T) podrank.Options[T] {
 	rules := s.Rules.Complete()
 	return podrank.Options[T]{
 		Now: s.Now, Related: s.related(owned), Order: rules.Order, MustGo: rules.MustGo, MustStay: rules.MustStay,

@@ -55,9 +55,9 @@ func (s step) children() []*worker {
 	return children
 }
 
-func (s step) spec() replicas.SpecOf[*worker] {
+func (s step) spec() replicas.Spec[*worker] {
 	spec := workerSpec(s.want)
-	spec.BurstReplicas, spec.HeldPlaces, spec.MaxDeletions = s.burst, s.held, s.max
+	spec.BurstReplicas, spec.PendingAdoptions, spec.MaxDeletions = s.burst, s.held, s.max
 	spec.Rules.Active = func(*worker) bool { return true }
 	spec.Rules.MustGo = func(w *worker) bool { return w.Name[0] == 'm' || w.Name[0] == 'b' }
 	spec.Rules.MustStay = func(w *worker) bool { return w.Name[0] == 's' || w.Name[0] == 'b' }
@@ -186,12 +186,12 @@ func TestScaleRefuses(t *testing.T) {
 	t.Parallel()
 	negative := -1
 	for name, tt := range map[string]struct {
-		change func(*replicas.SpecOf[*worker])
+		change func(*replicas.Spec[*worker])
 		want   string
 	}{
-		"a negative limit":                {func(s *replicas.SpecOf[*worker]) { s.MaxDeletions = &negative }, "max deletions -1 is negative"},
-		"a negative number of places":     {func(s *replicas.SpecOf[*worker]) { s.HeldPlaces = -1 }, "held places -1 is negative"},
-		"nothing that makes a new worker": {func(s *replicas.SpecOf[*worker]) { s.New = nil }, "New is nil, and *replicas_test.worker is no pod"},
+		"a negative limit":                {func(s *replicas.Spec[*worker]) { s.MaxDeletions = &negative }, "max deletions -1 is negative"},
+		"a negative number of places":     {func(s *replicas.Spec[*worker]) { s.PendingAdoptions = -1 }, "held places -1 is negative"},
+		"nothing that makes a new worker": {func(s *replicas.Spec[*worker]) { s.New = nil }, "New is nil, and *replicas_test.worker is no pod"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -214,7 +214,7 @@ func TestScaleRefuses(t *testing.T) {
 	})
 	t.Run("a spec without anything", func(t *testing.T) {
 		t.Parallel()
-		_, err := replicas.Manage([]*worker{nil}, replicas.SpecOf[*worker]{})
+		_, err := replicas.Manage([]*worker{nil}, replicas.Spec[*worker]{})
 		require.EqualError(t, err, "replicas: owner is nil")
 	})
 }
@@ -227,9 +227,9 @@ func TestViewIsOld(t *testing.T) {
 		step
 		blocked replicas.Reason
 	}{
-		"E3 nothing is created":                      {step{have: 1, want: 3}, replicas.ViewIsOld},
-		"E3 nothing is deleted":                      {step{have: 3, want: 1}, replicas.ViewIsOld},
-		"E3 nor what must go":                        {step{have: 3, must: 1, want: 3}, replicas.ViewIsOld},
+		"E3 nothing is created":                      {step{have: 1, want: 3}, replicas.ViewIsStale},
+		"E3 nothing is deleted":                      {step{have: 3, want: 1}, replicas.ViewIsStale},
+		"E3 nor what must go":                        {step{have: 3, must: 1, want: 3}, replicas.ViewIsStale},
 		"E3 a plan that does nothing needs no list":  {step{have: 3, want: 3}, ""},
 		"E3 nor one that may do nothing":             {step{have: 3, want: 1, max: &none, deferred: 2}, ""},
 		"E3 nor one that holds all that are missing": {step{have: 3, want: 4, held: 1}, ""},
@@ -244,7 +244,7 @@ func TestViewIsOld(t *testing.T) {
 			plan, err := replicas.Manage(append(tt.children(), relabelled), spec)
 			require.NoError(t, err)
 			assert.Equal(t, replicas.Blocked{Reason: tt.blocked}, plan.Blocked)
-			assert.Equal(t, replicas.ScaleOf[*worker]{Deferred: tt.deferred}, plan.Scale)
+			assert.Equal(t, replicas.Scale[*worker]{Deferred: tt.deferred}, plan.Scale)
 			assert.Len(t, plan.Claims.Release, 1, "claims go on: their patches tell an old view themselves")
 			scale, err := replicas.ScaleTo(tt.children(), spec)
 			require.NoError(t, err)

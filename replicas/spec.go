@@ -24,14 +24,14 @@ import (
 // Spec.BurstReplicas is 0.
 const DefaultBurstReplicas = 500
 
-// A Spec is a SpecOf for pods.
-type Spec = SpecOf[*corev1.Pod]
+// A PodSpec is a Spec for pods.
+type PodSpec = Spec[*corev1.Pod]
 
-// A SpecOf says what is wanted: everything that a decision needs besides the
+// A Spec says what is wanted: everything that a decision needs besides the
 // children. ReplicaSetSpec and ReplicationControllerSpec make one; for a kind of
 // your own, fill it in by hand. No function changes it. It may be shared between
 // goroutines if its functions may.
-type SpecOf[T metav1.Object] struct {
+type Spec[T metav1.Object] struct {
 	// Owner is the object that owns the children. Its UID decides which children it
 	// has; if it has none, as with fake clients, its group, kind and name decide.
 	// If it has a deletionTimestamp, nothing is adopted, released, created or
@@ -50,7 +50,7 @@ type SpecOf[T metav1.Object] struct {
 	// Selector. It is ignored for children that are not pods.
 	Template *corev1.PodTemplateSpec
 	// New returns a new child, another one with each call. It sets the labels,
-	// which must match Selector, and what the child is to be; ScaleOf.New sets the
+	// which must match Selector, and what the child is to be; Scale.New sets the
 	// rest. If it is nil, pods are made from Template, and for other children it is
 	// an error if one has to be created.
 	New func() (T, error)
@@ -65,11 +65,11 @@ type SpecOf[T metav1.Object] struct {
 	// BurstReplicas: use it for a disruption budget. nil means that only
 	// BurstReplicas counts, 0 that nothing may be deleted now. Negative is refused.
 	MaxDeletions *int
-	// HeldPlaces is the number of orphans that may become the owner's, because it
+	// PendingAdoptions is the number of orphans that may become the owner's, because it
 	// is not decided yet whether their adoption succeeds. So many fewer children
 	// are created, and none is deleted because of them. Do not pass these orphans
 	// to Manage: it would plan to adopt them. Negative is refused.
-	HeldPlaces int
+	PendingAdoptions int
 	// Rules say what the state of a child means, and which child is deleted first.
 	Rules Rules[T]
 	// Related are the children of the owner and of its siblings, such as the
@@ -91,7 +91,7 @@ type SpecOf[T metav1.Object] struct {
 	// Pending and PendingFor are what expectations.Store.State returned for the
 	// owner. Call State BEFORE you list the children. If Pending is Waiting, a plan
 	// has claims, but it creates and deletes nothing. If it is Expired, a plan that
-	// would create or delete something does not, and is Blocked by ViewIsOld. A plan
+	// would create or delete something does not, and is Blocked by ViewIsStale. A plan
 	// that would do nothing is not Blocked, though the number may be right by chance:
 	// list live then too, unless the list shows all that Store.Get says is outstanding.
 	Pending    expectations.State
@@ -105,19 +105,19 @@ type SpecOf[T metav1.Object] struct {
 // Differs from Kubernetes: nil replicas, and a nil, empty or invalid selector, are
 // errors. No API server stores such a ReplicaSet, so its source is broken;
 // Kubernetes panics, releases every pod, or adopts every orphan.
-func ReplicaSetSpec(rs *appsv1.ReplicaSet) (Spec, error) {
+func ReplicaSetSpec(rs *appsv1.ReplicaSet) (PodSpec, error) {
 	if rs == nil {
-		return Spec{}, errors.New("replicas: replica set is nil")
+		return PodSpec{}, errors.New("replicas: replica set is nil")
 	}
 	kind := appsv1.SchemeGroupVersion.WithKind("ReplicaSet")
 	sel, err := selector.ForReplicaSet(rs)
 	if err != nil {
-		return Spec{}, &RefusedError{Reason: InvalidSelector, Err: err}
+		return PodSpec{}, &RefusedError{Reason: InvalidSelector, Err: err}
 	}
 	if rs.Spec.Replicas == nil {
-		return Spec{}, refuse(rs, kind, InvalidReplicas, "spec.replicas is nil")
+		return PodSpec{}, refuse(rs, kind, InvalidReplicas, "spec.replicas is nil")
 	}
-	return Spec{
+	return PodSpec{
 		Owner:           rs,
 		Kind:            kind,
 		Replicas:        *rs.Spec.Replicas,
@@ -129,22 +129,22 @@ func ReplicaSetSpec(rs *appsv1.ReplicaSet) (Spec, error) {
 
 // ReplicationControllerSpec returns the Spec of a ReplicationController, as
 // ReplicaSetSpec does for a ReplicaSet. A nil template is an error too.
-func ReplicationControllerSpec(rc *corev1.ReplicationController) (Spec, error) {
+func ReplicationControllerSpec(rc *corev1.ReplicationController) (PodSpec, error) {
 	if rc == nil {
-		return Spec{}, errors.New("replicas: replication controller is nil")
+		return PodSpec{}, errors.New("replicas: replication controller is nil")
 	}
 	kind := corev1.SchemeGroupVersion.WithKind("ReplicationController")
 	sel, err := selector.ForReplicationController(rc)
 	if err != nil {
-		return Spec{}, &RefusedError{Reason: InvalidSelector, Err: err}
+		return PodSpec{}, &RefusedError{Reason: InvalidSelector, Err: err}
 	}
 	if rc.Spec.Replicas == nil {
-		return Spec{}, refuse(rc, kind, InvalidReplicas, "spec.replicas is nil")
+		return PodSpec{}, refuse(rc, kind, InvalidReplicas, "spec.replicas is nil")
 	}
 	if rc.Spec.Template == nil {
-		return Spec{}, refuse(rc, kind, InvalidTemplate, "spec.template is nil")
+		return PodSpec{}, refuse(rc, kind, InvalidTemplate, "spec.template is nil")
 	}
-	return Spec{
+	return PodSpec{
 		Owner:           rc,
 		Kind:            kind,
 		Replicas:        *rc.Spec.Replicas,
@@ -154,12 +154,12 @@ func ReplicationControllerSpec(rc *corev1.ReplicationController) (Spec, error) {
 	}, nil
 }
 
-func (s *SpecOf[T]) failure(format string, args ...any) error {
+func (s *Spec[T]) failure(format string, args ...any) error {
 	return failure(s.Owner, s.Kind, format, args...)
 }
 
 // checkOwner refuses what would make any decision dangerous.
-func (s *SpecOf[T]) checkOwner() error {
+func (s *Spec[T]) checkOwner() error {
 	switch {
 	case object.IsNil(s.Owner):
 		return errors.New("replicas: owner is nil")
@@ -175,7 +175,7 @@ func (s *SpecOf[T]) checkOwner() error {
 
 // otherKind is the group and kind that the owner says it has, if it does, as
 // objects from typed caches do not, and if it is not that of the spec.
-func (s *SpecOf[T]) otherKind() string {
+func (s *Spec[T]) otherKind() string {
 	owner, ok := s.Owner.(runtime.Object)
 	if !ok {
 		return ""
@@ -188,7 +188,7 @@ func (s *SpecOf[T]) otherKind() string {
 }
 
 // checkScale refuses what ScaleTo can not act on.
-func (s *SpecOf[T]) checkScale() error {
+func (s *Spec[T]) checkScale() error {
 	if err := s.checkOwner(); err != nil {
 		return err
 	}
@@ -199,8 +199,8 @@ func (s *SpecOf[T]) checkScale() error {
 		return s.failure("burst replicas %d is negative", s.BurstReplicas)
 	case s.MaxDeletions != nil && *s.MaxDeletions < 0:
 		return s.failure("max deletions %d is negative", *s.MaxDeletions)
-	case s.HeldPlaces < 0:
-		return s.failure("held places %d is negative", s.HeldPlaces)
+	case s.PendingAdoptions < 0:
+		return s.failure("held places %d is negative", s.PendingAdoptions)
 	case s.Now.IsZero():
 		return s.failure("now is the zero time")
 	}
@@ -208,7 +208,7 @@ func (s *SpecOf[T]) checkScale() error {
 }
 
 // check refuses what Manage can not act on.
-func (s *SpecOf[T]) check() error {
+func (s *Spec[T]) check() error {
 	if err := s.checkScale(); err != nil {
 		return err
 	}
@@ -225,7 +225,7 @@ func (s *SpecOf[T]) check() error {
 }
 
 // checkCreate refuses what no child can be created from.
-func (s *SpecOf[T]) checkCreate() error {
+func (s *Spec[T]) checkCreate() error {
 	if err := s.checkSelector(); err != nil {
 		return err
 	}
@@ -238,14 +238,14 @@ func (s *SpecOf[T]) checkCreate() error {
 	return s.failure("New is nil, and %T is no pod", *new(T))
 }
 
-func (s *SpecOf[T]) checkSelector() error {
+func (s *Spec[T]) checkSelector() error {
 	if err := object.CheckSelector(s.Selector); err != nil {
 		return refuse(s.Owner, s.Kind, InvalidSelector, "%w", err)
 	}
 	return nil
 }
 
-func (s *SpecOf[T]) checkTemplate() error {
+func (s *Spec[T]) checkTemplate() error {
 	switch {
 	case s.Template == nil:
 		return refuse(s.Owner, s.Kind, InvalidTemplate, "template is nil")

@@ -114,7 +114,7 @@ func TestPlansLeadToTheWantedCount(t *testing.T) {
 }
 
 // apply does to the list what carrying out the plan would.
-func apply(plan replicas.Plan, pods []*corev1.Pod, rs *appsv1.ReplicaSet, pass int) []*corev1.Pod {
+func apply(plan replicas.PodPlan, pods []*corev1.Pod, rs *appsv1.ReplicaSet, pass int) []*corev1.Pod {
 	gone := map[types.UID]bool{}
 	for _, v := range plan.Scale.Delete {
 		gone[v.Object.UID] = true

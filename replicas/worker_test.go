@@ -35,8 +35,8 @@ func newWorker(rs *appsv1.ReplicaSet, name string, minutes int, changes ...func(
 }
 
 // workerSpec wants n workers for the ReplicaSet default/web.
-func workerSpec(n int32) replicas.SpecOf[*worker] {
-	return replicas.SpecOf[*worker]{
+func workerSpec(n int32) replicas.Spec[*worker] {
+	return replicas.Spec[*worker]{
 		Owner: replicaSet(n), Kind: replicaSetKind, Replicas: n, Selector: labels.SelectorFromSet(web), Now: podtest.Now,
 		New: func() (*worker, error) { return &worker{ObjectMeta: metav1.ObjectMeta{Labels: web}}, nil },
 	}

@@ -103,10 +103,10 @@ type Claimed[T metav1.Object] struct {
 	// are here too if the server took the patch, but answered with an object that
 	// the owner does not control, as a webhook may make of it.
 	Refused []Failure[T]
-	// Undecided are orphans that may belong to the owner now, or soon: the call
+	// AdoptionPending are orphans that may belong to the owner now, or soon: the call
 	// failed with an error other than NotFound and Invalid, had no answer, or was
 	// not made because CanAdopt returned an error or Run left it out.
-	Undecided []Failure[T]
+	AdoptionPending []Failure[T]
 	// Gone are orphans that no longer exist (404, NotFound).
 	Gone []Failure[T]
 	// NotReleased no longer match, but still belong to the owner as far as is
@@ -131,9 +131,9 @@ func (c Claimed[T]) Ours() []T { return slices.Concat(c.Owned, c.Adopted) }
 // does not stop the others.
 //
 // Claimed tells what was done, even if there is an error. The error joins the
-// errors of Undecided and NotReleased, each with the object's name; it is nil if
+// errors of AdoptionPending and NotReleased, each with the object's name; it is nil if
 // there are none. If CanAdopt fails, its error is joined once, in place of those
-// of Undecided. Refused and Gone are answers, not errors. If the Claimer or an
+// of AdoptionPending. Refused and Gone are answers, not errors. If the Claimer or an
 // object is invalid, no call is made and Claimed is empty.
 func (c Claimer[T]) Claim(ctx context.Context, objs []T) (Claimed[T], error) {
 	if err := c.check(ctx); err != nil {
@@ -164,7 +164,7 @@ func (c Claimer[T]) adopt(ctx context.Context, orphans []T, claimed *Claimed[T])
 		claimed.CanAdoptErr = c.CanAdopt(ctx)
 	}
 	if err := claimed.CanAdoptErr; err != nil {
-		claimed.Undecided = failures(orphans, err)
+		claimed.AdoptionPending = failures(orphans, err)
 		return c.failure("can't adopt %d objects: %w", len(orphans), err)
 	}
 	adopted, errs := c.send(ctx, orphans, patches.adopt)
@@ -177,14 +177,14 @@ func (c Claimer[T]) adopt(ctx context.Context, orphans []T, claimed *Claimed[T])
 		case err == nil:
 			claimed.Adopted = append(claimed.Adopted, adopted[i])
 		case !decided(err):
-			claimed.Undecided = append(claimed.Undecided, failure)
+			claimed.AdoptionPending = append(claimed.AdoptionPending, failure)
 		case apierrors.IsNotFound(err):
 			claimed.Gone = append(claimed.Gone, failure)
 		default:
 			claimed.Refused = append(claimed.Refused, failure)
 		}
 	}
-	return c.join("adopting", claimed.Undecided)
+	return c.join("adopting", claimed.AdoptionPending)
 }
 
 func (c Claimer[T]) release(ctx context.Context, objs []T, claimed *Claimed[T]) error {

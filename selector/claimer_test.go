@@ -175,7 +175,7 @@ func TestClaimerKeepsEveryAnswer(t *testing.T) {
 			case refused:
 				want.Refused = failure
 			case undecided:
-				want.Undecided = failure
+				want.AdoptionPending = failure
 			case gone:
 				want.Gone = failure
 			}
@@ -255,7 +255,7 @@ func TestClaimerAsksWhetherItMayAdopt(t *testing.T) {
 		assert.Equal(t, []string{"release stray"}, s.calls)
 		assert.Equal(t, selector.Claimed[*corev1.Pod]{
 			Owned: in[2:3], Released: in[3:], CanAdoptErr: errGone,
-			Undecided: []selector.Failure[*corev1.Pod]{{Object: in[0], Err: errGone}, {Object: in[1], Err: errGone}},
+			AdoptionPending: []selector.Failure[*corev1.Pod]{{Object: in[0], Err: errGone}, {Object: in[1], Err: errGone}},
 		}, claimed)
 	})
 	t.Run("C17 not to release only", func(t *testing.T) {
@@ -431,8 +431,8 @@ func TestClaimerRuns(t *testing.T) {
 		claimed, err := c.Claim(t.Context(), in)
 		require.ErrorIs(t, err, broken)
 		assert.Equal(t, []string{"adopt a", "release stray"}, s.calls)
-		require.Len(t, claimed.Undecided, 2)
-		require.ErrorIs(t, claimed.Undecided[1].Err, broken)
+		require.Len(t, claimed.AdoptionPending, 2)
+		require.ErrorIs(t, claimed.AdoptionPending[1].Err, broken)
 
 		c.Run = func(context.Context, int, func(context.Context, int) error) error { return nil }
 		claimed, err = c.Claim(t.Context(), in)
@@ -446,7 +446,7 @@ func TestClaimerRuns(t *testing.T) {
 			c.Run = func(context.Context, int, func(context.Context, int) error) error { return reason }
 			claimed, err := c.Claim(t.Context(), in)
 			require.ErrorIs(t, err, reason)
-			assert.Len(t, claimed.Undecided, 3)
+			assert.Len(t, claimed.AdoptionPending, 3)
 			assert.Len(t, claimed.NotReleased, 1)
 		}
 	})
@@ -475,7 +475,7 @@ func TestClaimerRuns(t *testing.T) {
 		require.ErrorIs(t, err, ended)
 		assert.Equal(t, []string{"adopt a"}, s.calls)
 		assert.Len(t, claimed.Adopted, 1)
-		assert.Len(t, claimed.Undecided, 2)
+		assert.Len(t, claimed.AdoptionPending, 2)
 		assert.Len(t, claimed.NotReleased, 1)
 	})
 }
@@ -520,7 +520,7 @@ func TestClaimerRefuses(t *testing.T) {
 		claimed, err := (&server{}).claimer(t, webSet()).Apply(t.Context(), selector.Claims[*corev1.Pod]{Adopt: pods{nil}, Release: pods{nil}})
 		require.EqualError(t, err, "selector: ReplicaSet \"default/web\": adopting nil: selector: child is nil\n"+
 			"selector: ReplicaSet \"default/web\": releasing nil: selector: child is nil")
-		assert.Len(t, claimed.Undecided, 1)
+		assert.Len(t, claimed.AdoptionPending, 1)
 	})
 	t.Run("a nil context", func(t *testing.T) {
 		t.Parallel()
@@ -589,7 +589,7 @@ func sorted(claimed selector.Claimed[*corev1.Pod]) map[string]string {
 	note("released", claimed.Released)
 	note("ignored", claimed.Ignored)
 	note("refused", objects(claimed.Refused))
-	note("undecided", objects(claimed.Undecided))
+	note("undecided", objects(claimed.AdoptionPending))
 	note("gone", objects(claimed.Gone))
 	note("not released", objects(claimed.NotReleased))
 	return found

@@ -46,7 +46,7 @@ func ExampleClaimer_Claim_parallel() {
 	claimed, err := claimer.Claim(context.Background(), pods)
 	fmt.Println("adopted:  ", claimed.Adopted[0].Name)
 	fmt.Println("refused:  ", claimed.Refused[0].Object.Name)
-	fmt.Println("undecided:", claimed.Undecided[0].Object.Name)
+	fmt.Println("undecided:", claimed.AdoptionPending[0].Object.Name)
 	fmt.Println("gone:     ", claimed.Gone[0].Object.Name)
 	fmt.Println(err)
 	// Output:

@@ -72,7 +72,7 @@ func TestAdoptingSetsLabels(t *testing.T) {
 			},
 		}.Claim(t.Context(), []*corev1.Pod{orphan})
 		require.ErrorContains(t, err, "does not match it")
-		assert.Len(t, claimed.Undecided, 1)
+		assert.Len(t, claimed.AdoptionPending, 1)
 	})
 }
 

@@ -41,13 +41,13 @@ type decision struct {
 	replicas int32
 	asked    bool
 	at       time.Time
-	plan     replicas.Plan
+	plan     replicas.PodPlan
 	order    []podrank.Victim[*corev1.Pod] // all that count, the first to go first
 	gone     int
 	related  []*corev1.Pod // that count when nodes are compared; nil: none do
 	passes   []pass
 	tie      *tie // nil: it is certain who goes
-	spec     replicas.Spec
+	spec     replicas.PodSpec
 }
 
 // decide answers for an owner: once, or after each step.
@@ -162,7 +162,7 @@ func (a *answer) decide(objs *objects, w owner, sizes []int32) error {
 
 // deletePods goes through the passes of a controller: it deletes a burst at most, and ranks
 // the pods that are left anew.
-func (d *decision) deletePods(rest []*corev1.Pod, spec replicas.Spec, sizes []int32) (err error) {
+func (d *decision) deletePods(rest []*corev1.Pod, spec replicas.PodSpec, sizes []int32) (err error) {
 	if len(d.plan.Scale.Delete) == 0 {
 		d.order, err = replicas.Explain(rest, spec)
 		return err

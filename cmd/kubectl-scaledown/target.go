@@ -77,7 +77,7 @@ func (o owner) String() string { return o.kind.name + " " + o.GetNamespace() + "
 
 // spec returns what a ReplicaSet or a ReplicationController wants, and the pods
 // that count when nodes are compared.
-func (o owner) spec(objs *objects) (spec replicas.Spec, err error) {
+func (o owner) spec(objs *objects) (spec replicas.PodSpec, err error) {
 	switch obj := o.Object.(type) {
 	case *appsv1.ReplicaSet:
 		spec, err = replicas.ReplicaSetSpec(obj)

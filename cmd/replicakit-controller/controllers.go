@@ -108,7 +108,7 @@ func controllers() []controller {
 // with is a kind with the settings.
 func with[O kinds.Object](set settings, kind kinds.Kind[O, *corev1.Pod]) kinds.Kind[O, *corev1.Pod] {
 	original := kind.Spec
-	kind.Spec = func(owner O) (replicas.Spec, error) {
+	kind.Spec = func(owner O) (replicas.PodSpec, error) {
 		spec, err := original(owner)
 		spec.Rules.Order = set.order
 		return spec, err

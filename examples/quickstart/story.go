@@ -25,7 +25,7 @@ const namespace, name = "default", "web"
 type story struct {
 	*narrator
 	ctx     context.Context
-	cluster *replicastest.Cluster
+	cluster *replicastest.PodCluster
 	keeper  *keeper
 	world   *replicastest.World
 	err     error
@@ -52,13 +52,13 @@ func tell() (string, error) {
 }
 
 func newStory() (*story, error) {
-	cluster := replicastest.NewCluster(replicastest.Options{Seed: 1, Nodes: 8})
+	cluster := replicastest.NewPodCluster(replicastest.Options{Seed: 1, Nodes: 8})
 	n := &narrator{now: cluster.Clock.Now, calls: map[string]int{}}
 	client := cluster.NewClient()
 	client.Done = n.call
 	kind := controller.ReplicaSets()
 	kind.Observe = n.passed
-	kind.BeforeScale = func(_ context.Context, _ *appsv1.ReplicaSet, _ []*corev1.Pod, scale replicas.Scale) (replicas.Scale, time.Duration, error) {
+	kind.BeforeScale = func(_ context.Context, _ *appsv1.ReplicaSet, _ []*corev1.Pod, scale replicas.PodScale) (replicas.PodScale, time.Duration, error) {
 		n.victims = scale.Delete
 		return scale, 0, nil
 	}
@@ -195,7 +195,7 @@ func (s *story) crowded() []*corev1.Pod {
 }
 
 // plan is what Manage would do about them. It only asks: nothing is called.
-func (s *story) plan() replicas.Plan {
+func (s *story) plan() replicas.PodPlan {
 	rs, _ := s.keeper.view.OwnerWatch.Get(namespace, name)
 	spec, err := replicas.ReplicaSetSpec(rs)
 	s.check(err)

@@ -19,15 +19,15 @@ import (
 // A simulation is the operator on a simulated cluster: what goes wrong on a real one
 // by accident only, and hours of it, in milliseconds.
 type simulation struct {
-	*replicastest.ClusterOf[*v1.WorkerPool, *v1.Worker]
-	operator *replicastest.ControllerOf[*v1.WorkerPool, *v1.Worker]
+	*replicastest.Cluster[*v1.WorkerPool, *v1.Worker]
+	operator *replicastest.Controller[*v1.WorkerPool, *v1.Worker]
 	world    *replicastest.World
 }
 
 // simulate has a pool of n Workers, of which each becomes ready.
 func simulate(t *testing.T, n int32) *simulation {
 	t.Helper()
-	cluster, err := replicastest.NewClusterOf(workerPools, replicastest.Options{Seed: 1})
+	cluster, err := replicastest.NewCluster(workerPools, replicastest.Options{Seed: 1})
 	require.NoError(t, err)
 	cluster.Ready = func(w *v1.Worker) { w.Status.Ready = true }
 	operator := cluster.NewController()

@@ -24,7 +24,7 @@ import (
 // +kubebuilder:rbac:groups=coordination.k8s.io,resources=leases,verbs=get;create;update
 // +kubebuilder:rbac:groups="",resources=events,verbs=create;patch
 
-type workers = replicas.SpecOf[*v1.Worker]
+type workers = replicas.Spec[*v1.Worker]
 
 // workerPools is the whole operator: what a pool wants, what its Workers are like,
 // and what is reported.
@@ -77,7 +77,7 @@ func spare(p *v1.WorkerPool, ready int32) int32 {
 
 // keepReady leaves out deletions that would leave too few ready Workers. What is left
 // out has its turn when others have become ready, which wakes the pool.
-func keepReady(_ context.Context, p *v1.WorkerPool, active []*v1.Worker, scale replicas.ScaleOf[*v1.Worker]) (replicas.ScaleOf[*v1.Worker], time.Duration, error) {
+func keepReady(_ context.Context, p *v1.WorkerPool, active []*v1.Worker, scale replicas.Scale[*v1.Worker]) (replicas.Scale[*v1.Worker], time.Duration, error) {
 	toSpare := spare(p, count(active, isReady))
 	scale.Delete = slices.DeleteFunc(slices.Clone(scale.Delete), func(d replicas.Deletion[*v1.Worker]) bool {
 		if !isReady(d.Object) {

@@ -60,7 +60,7 @@ var arrows = []arrow{
 	{"M736 170H760", 0, 0, ""},
 	{"M480 388V208", 488, 262, "a live list, if the view"},
 	{"", 488, 278, "is known to be old"},
-	{"M660 136V86H120V132", 204, 80, "come back, if no event will"},
+	{"M660 136V86H120V132", 204, 80, "requeue, if no event will wake"},
 	{"M784 204V384", 640, 362, "patch, create, delete"},
 	{"M860 204V246", 0, 0, ""},
 	{"M860 318V384", 868, 362, "write"},

@@ -189,11 +189,11 @@ func (a attachment[O, C]) attach(ctx context.Context, client controller.Client[O
 }
 
 // withBurst is a Spec with another burst, unless that is 0.
-func withBurst[O, C controller.Object](spec func(O) (replicas.SpecOf[C], error), burst int) func(O) (replicas.SpecOf[C], error) {
+func withBurst[O, C controller.Object](spec func(O) (replicas.Spec[C], error), burst int) func(O) (replicas.Spec[C], error) {
 	if spec == nil || burst == 0 {
 		return spec
 	}
-	return func(owner O) (replicas.SpecOf[C], error) {
+	return func(owner O) (replicas.Spec[C], error) {
 		s, err := spec(owner)
 		s.BurstReplicas = burst
 		return s, err

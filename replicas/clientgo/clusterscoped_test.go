@@ -31,9 +31,9 @@ func quotas() controller.Kind[*corev1.Namespace, *corev1.ConfigMap] {
 	return controller.Kind[*corev1.Namespace, *corev1.ConfigMap]{
 		Owner: corev1.SchemeGroupVersion.WithKind("Namespace"), ClusterScoped: true,
 		Child: corev1.SchemeGroupVersion.WithKind("ConfigMap"),
-		Spec: func(ns *corev1.Namespace) (replicas.SpecOf[*corev1.ConfigMap], error) {
+		Spec: func(ns *corev1.Namespace) (replicas.Spec[*corev1.ConfigMap], error) {
 			set := labels.Set{"of": ns.Name}
-			return replicas.SpecOf[*corev1.ConfigMap]{
+			return replicas.Spec[*corev1.ConfigMap]{
 				Replicas: 2, Selector: set.AsSelector(),
 				New: func() (*corev1.ConfigMap, error) {
 					return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: ns.Name, Labels: set}}, nil

@@ -105,7 +105,7 @@ func TestConflicts(t *testing.T) {
 		// for the first; each lists twice.
 		assert.LessOrEqual(t, b.metric(t, "replicakit_delete_conflicts_total"), 12*40)
 		assert.LessOrEqual(t, b.count("list pods"), 2*11)
-		assert.Positive(t, b.metric(t, "replicakit_held_passes_total"))
+		assert.Positive(t, b.metric(t, "replicakit_backed_off_passes_total"))
 		assert.NotNil(t, b.logged("Holding creations or deletions"))
 		held := b.recorded("DeletionsHeld")
 		require.Len(t, held, 1)

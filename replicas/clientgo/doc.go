@@ -34,7 +34,7 @@
 //   - Log lines about ReplicationControllers say ReplicationController. What a pass
 //     created or deleted is logged at its end. An event of a child is logged if it
 //     woke an owner.
-//   - A sync that finds the cache behind its own writes comes back soon, without an
+//   - A sync that finds the cache behind its own writes is requeued soon, without an
 //     error.
 //   - A Retry-After of the server replaces the delay of the rate limiter.
 //   - Workers start when the events of the first lists have been handled, not only

@@ -61,9 +61,9 @@ func ExampleNew() {
 	kind := controller.Kind[*appsv1.Deployment, *corev1.ConfigMap]{
 		Owner: appsv1.SchemeGroupVersion.WithKind("Deployment"),
 		Child: corev1.SchemeGroupVersion.WithKind("ConfigMap"),
-		Spec: func(owner *appsv1.Deployment) (replicas.SpecOf[*corev1.ConfigMap], error) {
+		Spec: func(owner *appsv1.Deployment) (replicas.Spec[*corev1.ConfigMap], error) {
 			matching, err := metav1.LabelSelectorAsSelector(owner.Spec.Selector)
-			return replicas.SpecOf[*corev1.ConfigMap]{
+			return replicas.Spec[*corev1.ConfigMap]{
 				Replicas: *owner.Spec.Replicas,
 				Selector: matching,
 				New: func() (*corev1.ConfigMap, error) {

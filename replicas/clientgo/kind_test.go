@@ -32,9 +32,9 @@ func pools() controller.Kind[*appsv1.Deployment, *corev1.ConfigMap] {
 	return controller.Kind[*appsv1.Deployment, *corev1.ConfigMap]{
 		Owner: appsv1.SchemeGroupVersion.WithKind("Deployment"),
 		Child: corev1.SchemeGroupVersion.WithKind("ConfigMap"),
-		Spec: func(d *appsv1.Deployment) (replicas.SpecOf[*corev1.ConfigMap], error) {
+		Spec: func(d *appsv1.Deployment) (replicas.Spec[*corev1.ConfigMap], error) {
 			matching, err := metav1.LabelSelectorAsSelector(d.Spec.Selector)
-			return replicas.SpecOf[*corev1.ConfigMap]{
+			return replicas.Spec[*corev1.ConfigMap]{
 				Replicas: *d.Spec.Replicas, Selector: matching,
 				New: func() (*corev1.ConfigMap, error) {
 					return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Labels: d.Spec.Selector.MatchLabels}}, nil
@@ -201,7 +201,7 @@ func TestNewRefuses(t *testing.T) {
 		b := newBench()
 		kind := controller.Kind[controller.Object, *corev1.Pod]{
 			Owner: b.kind.Owner, Child: b.kind.Child,
-			Spec: func(controller.Object) (replicas.Spec, error) { return replicas.Spec{}, nil },
+			Spec: func(controller.Object) (replicas.PodSpec, error) { return replicas.PodSpec{}, nil },
 		}
 		_, err := clientgo.New(b.ctx, kind, sameAnswers[controller.Object, *corev1.Pod]{}, b.replicaSets, b.pods, b.opts)
 		require.EqualError(t, err, "clientgo: ReplicaSet controller: owners: controller.Object is no pointer type")
@@ -278,7 +278,7 @@ func settles() controller.Kind[*appsv1.Deployment, *corev1.ConfigMap] {
 		_ = at.UnmarshalText([]byte(c.Data["since"]))
 		return at
 	}
-	kind.Spec = func(d *appsv1.Deployment) (replicas.SpecOf[*corev1.ConfigMap], error) {
+	kind.Spec = func(d *appsv1.Deployment) (replicas.Spec[*corev1.ConfigMap], error) {
 		s, err := spec(d)
 		s.MinReadySeconds = 10
 		s.Rules = replicas.Rules[*corev1.ConfigMap]{Ready: func(c *corev1.ConfigMap) bool { return !since(c).IsZero() }}

@@ -118,7 +118,7 @@ func TestOptions(t *testing.T) {
 
 	bubble(t, "the Kind's own BeforeScale and Observe are called", func(t inBubble) {
 		b := newBench(replicaSet("web", 5))
-		b.kind.BeforeScale = func(_ context.Context, _ *appsv1.ReplicaSet, _ []*corev1.Pod, scale replicas.Scale) (replicas.Scale, time.Duration, error) {
+		b.kind.BeforeScale = func(_ context.Context, _ *appsv1.ReplicaSet, _ []*corev1.Pod, scale replicas.PodScale) (replicas.PodScale, time.Duration, error) {
 			scale.Create = min(scale.Create, 2)
 			return scale, 0, nil
 		}
@@ -190,7 +190,7 @@ func TestOwnerStates(t *testing.T) {
 	t.Parallel()
 	timeout := apierrors.NewTimeoutError("lost", 0)
 
-	bubble(t, "held, waiting and unresolved, until it passes", func(t inBubble) {
+	bubble(t, "backed off, waiting and in flight, until it passes", func(t inBubble) {
 		b := newBench(replicaSet("web", 2), replicaSet("other", 1))
 		lost := func(_ string, p *corev1.Pod) error {
 			if p.Labels["app"] == "web" {
@@ -200,23 +200,23 @@ func TestOwnerStates(t *testing.T) {
 		}
 		b.onPod = lost
 		b.start(t)
-		assert.Equal(t, 1, b.owners(t, "unresolved"))
+		assert.Equal(t, 1, b.owners(t, "in_flight"))
 		assert.Positive(t, b.metric(t, "replicakit_live_reads_total"))
 		b.setOnPod(func(_ string, p *corev1.Pod) error { return apierrors.NewTooManyRequests("busy", 60) })
 		after(30 * time.Second)
 		b.change(replicaSet("web", 2), func(rs object) { rs.SetLabels(map[string]string{"wake": "up"}) })
 		settle()
-		assert.Equal(t, 1, b.owners(t, "held"))
+		assert.Equal(t, 1, b.owners(t, "backed_off"))
 		assert.Equal(t, 1, b.owners(t, "waiting"))
 		b.setOnPod(nil)
 		after(10 * time.Minute)
 		require.Len(t, b.allPods(), 3)
-		for _, state := range []string{"held", "waiting", "unresolved", "undecided"} {
+		for _, state := range []string{"backed_off", "waiting", "in_flight", "adoption_pending"} {
 			assert.Zero(t, b.owners(t, state), state)
 		}
 	})
 
-	bubble(t, "undecided, until the owner is gone", func(t inBubble) {
+	bubble(t, "an adoption is pending, until the owner is gone", func(t inBubble) {
 		web := replicaSet("web", 1)
 		b := newBench(web, pod("orphan", "web", "n"))
 		b.onPod = func(verb string, p *corev1.Pod) error {
@@ -226,11 +226,11 @@ func TestOwnerStates(t *testing.T) {
 			return nil
 		}
 		b.start(t)
-		assert.Equal(t, 1, b.owners(t, "undecided"))
+		assert.Equal(t, 1, b.owners(t, "adoption_pending"))
 		assert.Zero(t, b.count("create pods"))
 		assert.Len(t, b.recorded("FailedAdopt"), 1)
 		b.remove(web)
 		settle()
-		assert.Zero(t, b.owners(t, "undecided"))
+		assert.Zero(t, b.owners(t, "adoption_pending"))
 	})
 }

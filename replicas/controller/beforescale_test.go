@@ -39,8 +39,8 @@ func TestBeforeScaleSaysWhenItWantsToBeAskedAgain(t *testing.T) {
 			t.Parallel()
 			r := newRig(1)
 			r.owner.Spec.MinReadySeconds = tt.min
-			r.kind.BeforeScale = func(context.Context, *appsv1.ReplicaSet, []*corev1.Pod, replicas.Scale) (replicas.Scale, time.Duration, error) {
-				return replicas.Scale{}, tt.again, tt.fails
+			r.kind.BeforeScale = func(context.Context, *appsv1.ReplicaSet, []*corev1.Pod, replicas.PodScale) (replicas.PodScale, time.Duration, error) {
+				return replicas.PodScale{}, tt.again, tt.fails
 			}
 			pass, err := r.pass(t, 1, ready(r.owner, 3)...)
 			if tt.err == "" {
@@ -62,7 +62,7 @@ func TestTheConditionStaysWhileBeforeScaleFails(t *testing.T) {
 	t.Parallel()
 	r := newRig(2)
 	var fails error
-	r.kind.BeforeScale = func(_ context.Context, _ *appsv1.ReplicaSet, _ []*corev1.Pod, s replicas.Scale) (replicas.Scale, time.Duration, error) {
+	r.kind.BeforeScale = func(_ context.Context, _ *appsv1.ReplicaSet, _ []*corev1.Pod, s replicas.PodScale) (replicas.PodScale, time.Duration, error) {
 		return s, 0, fails
 	}
 	r.create = func(int) error { return forbidden("web", "a policy") }
@@ -83,7 +83,7 @@ func TestBeforeScaleIsGivenTheContextOfThePass(t *testing.T) {
 	type key struct{}
 	r := newRig(1)
 	var got any
-	r.kind.BeforeScale = func(ctx context.Context, _ *appsv1.ReplicaSet, _ []*corev1.Pod, s replicas.Scale) (replicas.Scale, time.Duration, error) {
+	r.kind.BeforeScale = func(ctx context.Context, _ *appsv1.ReplicaSet, _ []*corev1.Pod, s replicas.PodScale) (replicas.PodScale, time.Duration, error) {
 		got = ctx.Value(key{})
 		return s, 0, nil
 	}

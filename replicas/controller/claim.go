@@ -37,7 +37,7 @@ type aside struct {
 // or deleted then: what the plan says, if all adoptions succeeded, but of adopted
 // children their version by now. After an error the claims that succeeded stand
 // (C13).
-func (p *pass[O, C]) claim(ctx context.Context, plan replicas.PlanOf[C]) (replicas.ScaleOf[C], error) {
+func (p *pass[O, C]) claim(ctx context.Context, plan replicas.Plan[C]) (replicas.Scale[C], error) {
 	p.Waiting = p.Waiting || plan.Blocked.Reason != ""
 	claims, orphans := plan.Claims, plan.Claims.Adopt
 	claims.Adopt = p.toTry(orphans)
@@ -46,18 +46,18 @@ func (p *pass[O, C]) claim(ctx context.Context, plan replicas.PlanOf[C]) (replic
 	claimed, err := p.apply(ctx, claimer, claims, sent)
 	p.Adopted, p.Released = claimed.Adopted, claimed.Released
 	p.Active = slices.Concat(claims.Owned, p.activeOf(claimed.Adopted))
-	p.Failed += len(claimed.Undecided) + len(claimed.NotReleased)
+	p.Failed += len(claimed.AdoptionPending) + len(claimed.NotReleased)
 	if ctx.Err() == nil { // otherwise that is why they failed
 		p.failedReleases(claimed.NotReleased)
 	}
 	if claimed.CanAdoptErr != nil || ctx.Err() != nil {
 		p.Waiting, p.state.aside = true, p.asideBefore // nothing new is known of them
 		p.retryAfter = max(p.retryAfter, serverDelay([]error{claimed.CanAdoptErr}))
-		return replicas.ScaleOf[C]{}, err
+		return replicas.Scale[C]{}, err
 	}
 	p.claimErr = err
 	p.refusedAdoptions(claimed.Refused)
-	p.undecidedAdoptions(ctx, claimer, claimed.Undecided)
+	p.undecidedAdoptions(ctx, claimer, claimed.AdoptionPending)
 	if sent.anyInvalid() {
 		p.comeBack(setAsideWait) // a child counts as released then, but it may be a policy that forbids it
 	}
@@ -66,7 +66,7 @@ func (p *pass[O, C]) claim(ctx context.Context, plan replicas.PlanOf[C]) (replic
 	if plan.Blocked.Reason != "" || len(orphans) == 0 || asPlanned && len(plan.Scale.Delete) == 0 {
 		return plan.Scale, nil
 	}
-	p.holdPlaces(len(p.Undecided))
+	p.holdPlaces(len(p.AdoptionPending))
 	p.spec.Names = p.namer()
 	return p.scaleClaimed(ctx)
 }
@@ -74,7 +74,7 @@ func (p *pass[O, C]) claim(ctx context.Context, plan replicas.PlanOf[C]) (replic
 // scaleClaimed decides for the children that are the owner's after the claims. That
 // is more than the plan asked of the view: if the view is old and something is to
 // be done after all, the children are listed live.
-func (p *pass[O, C]) scaleClaimed(ctx context.Context) (replicas.ScaleOf[C], error) {
+func (p *pass[O, C]) scaleClaimed(ctx context.Context) (replicas.Scale[C], error) {
 	spec := p.spec
 	spec.Pending = expectations.Satisfied
 	scale, err := replicas.ScaleTo(p.Active, spec)
@@ -83,7 +83,7 @@ func (p *pass[O, C]) scaleClaimed(ctx context.Context) (replicas.ScaleOf[C], err
 	}
 	if err := p.readLive(ctx); err != nil {
 		p.Waiting = true
-		return replicas.ScaleOf[C]{}, err
+		return replicas.Scale[C]{}, err
 	}
 	p.Terminating, p.Active = p.terminating(), nil
 	undecided := 0
@@ -104,7 +104,7 @@ func (p *pass[O, C]) scaleClaimed(ctx context.Context) (replicas.ScaleOf[C], err
 // holdPlaces holds the places of orphans in addition to those that the Kind holds. Their
 // sum may be too large for an int.
 func (p *pass[O, C]) holdPlaces(undecided int) {
-	p.spec.HeldPlaces = max(p.asked.HeldPlaces, p.asked.HeldPlaces+undecided)
+	p.spec.PendingAdoptions = max(p.asked.PendingAdoptions, p.asked.PendingAdoptions+undecided)
 }
 
 // claimer makes the calls, all at once, after one live look at the owner.
@@ -272,12 +272,12 @@ func (p *pass[O, C]) sortAside(orphans []C) {
 		switch a := p.state.aside[object.ID(c)]; {
 		case a == nil:
 		case a.undecided:
-			p.Undecided = append(p.Undecided, c)
+			p.AdoptionPending = append(p.AdoptionPending, c)
 		default:
-			p.SetAside = append(p.SetAside, c)
+			p.AdoptionRejected = append(p.AdoptionRejected, c)
 		}
 	}
-	p.state.told.adopt = p.state.told.adopt && len(p.Undecided) > 0
+	p.state.told.adopt = p.state.told.adopt && len(p.AdoptionPending) > 0
 }
 
 // failedReleases tells of releases that failed: they are tried again, and nothing

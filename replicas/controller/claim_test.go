@@ -134,7 +134,7 @@ func TestClaims(t *testing.T) {
 		pass, err := r.pass(t, 0, podtest.Pod("orphan"))
 		require.NoError(t, err)
 		assert.Empty(t, pass.Adopted)
-		assert.Equal(t, []string{"orphan"}, names(pass.SetAside))
+		assert.Equal(t, []string{"orphan"}, names(pass.AdoptionRejected))
 		assert.Len(t, pass.Created, 1)
 	})
 	t.Run("W42 a pod that the server calls invalid is set aside and everything else goes on", func(t *testing.T) {
@@ -148,7 +148,7 @@ func TestClaims(t *testing.T) {
 		}
 		pass, err := r.pass(t, 0, podtest.Pod("barred"), podtest.Pod("free"))
 		require.NoError(t, err)
-		assert.Equal(t, []string{"barred"}, names(pass.SetAside))
+		assert.Equal(t, []string{"barred"}, names(pass.AdoptionRejected))
 		assert.Equal(t, []string{"free"}, names(pass.Adopted))
 		assert.Len(t, pass.Created, 2)
 		assert.Equal(t, time.Minute, pass.RequeueAfter, "the policy may go")
@@ -165,7 +165,7 @@ func TestClaims(t *testing.T) {
 		patches := func(seconds int) int {
 			pass, err := r.pass(t, seconds, orphans...)
 			require.NoError(t, err)
-			assert.Len(t, pass.SetAside, 200, "told in each pass")
+			assert.Len(t, pass.AdoptionRejected, 200, "told in each pass")
 			assert.Positive(t, pass.RequeueAfter)
 			return len(r.callsOf("patch"))
 		}
@@ -207,8 +207,8 @@ func TestClaims(t *testing.T) {
 			assert.Equal(t, i == 0, err != nil, "an error only if it was tried")
 			assert.True(t, pass.Observed)
 			assert.Empty(t, pass.Created)
-			assert.Len(t, pass.Undecided, 200, "told in each pass")
-			assert.Empty(t, pass.SetAside, "they may be ours yet")
+			assert.Len(t, pass.AdoptionPending, 200, "told in each pass")
+			assert.Empty(t, pass.AdoptionRejected, "they may be ours yet")
 			assert.Equal(t, 50*time.Millisecond, pass.RequeueAfter)
 		}
 		assert.Equal(t, 200, all, "100 passes at one instant")
@@ -224,7 +224,7 @@ func TestClaims(t *testing.T) {
 		pass, err = r.pass(t, 2, orphans...)
 		require.NoError(t, err)
 		assert.Len(t, pass.Adopted, 200)
-		assert.Empty(t, pass.Undecided)
+		assert.Empty(t, pass.AdoptionPending)
 	})
 	t.Run("W42 a pod is set aside from the end of its call on", func(t *testing.T) {
 		t.Parallel()
@@ -257,7 +257,7 @@ func TestClaims(t *testing.T) {
 				pass, err := r.pass(t, 0, podtest.Pod("a"), podtest.Pod("b"), podtest.Pod("c"), podtest.Pod("mine", owned(r.owner)))
 				require.ErrorIs(t, err, failure)
 				assert.Equal(t, []string{"a", "c"}, names(pass.Adopted))
-				assert.Equal(t, []string{"b"}, names(pass.Undecided))
+				assert.Equal(t, []string{"b"}, names(pass.AdoptionPending))
 				assert.Len(t, pass.Active, 3)
 				assert.Len(t, pass.Created, max(int(want)-4, 0))
 				assert.Len(t, pass.Deleted, max(3-int(want), 0), "and none is deleted because of it")
@@ -273,9 +273,9 @@ func TestClaims(t *testing.T) {
 		for held, want := range map[int]int{0: 3, 2: 1, 9: 0, math.MaxInt: 0} {
 			r := newRig(5)
 			spec := r.kind.Spec
-			r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.Spec, error) {
+			r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.PodSpec, error) {
 				s, err := spec(rs)
-				s.HeldPlaces = held
+				s.PendingAdoptions = held
 				return s, err
 			}
 			r.patch = func(*corev1.Pod) error { return forbidden("b", "policy") }
@@ -487,20 +487,20 @@ func TestPolicies(t *testing.T) {
 				return pass
 			}
 			for seconds := 0; seconds < 300; seconds += 10 {
-				assert.Equal(t, []string{"orphan"}, names(pass(seconds).Undecided))
+				assert.Equal(t, []string{"orphan"}, names(pass(seconds).AdoptionPending))
 				assert.Empty(t, r.callsOf("dry-run"))
 				assert.Empty(t, r.callsOf("create"), "the place is held")
 			}
 			given := pass(360)
 			assert.Len(t, r.callsOf("dry-run web-000"), 1)
-			assert.Equal(t, []string{"orphan"}, names(given.SetAside))
+			assert.Equal(t, []string{"orphan"}, names(given.AdoptionRejected))
 			assert.Len(t, given.Created, 1)
 
 			r.settle()
 			mine = append(mine, podtest.Pod(given.Created[0].Name, owned(r.owner)))
 			still := pass(430)
 			assert.Len(t, r.callsOf("patch"), 1, "it is tried again")
-			assert.Equal(t, []string{"orphan"}, names(still.SetAside), "and its place is not held anew")
+			assert.Equal(t, []string{"orphan"}, names(still.AdoptionRejected), "and its place is not held anew")
 			assert.Empty(t, r.eventsOf("Warning"), "nor is it told again")
 			mine = mine[1:]
 			assert.Len(t, pass(440).Created, 1, "who is lost is replaced")
@@ -514,7 +514,7 @@ func TestPolicies(t *testing.T) {
 		_, err := r.pass(t, 0, pods...)
 		require.Error(t, err)
 		pass, _ := r.pass(t, 301, pods...)
-		assert.Len(t, pass.SetAside, 3)
+		assert.Len(t, pass.AdoptionRejected, 3)
 		assert.Len(t, r.callsOf("dry-run"), 1)
 	})
 	t.Run("W42 C26 a look at the owner that fails, or a context that ends, does not make what was learnt forgotten", func(t *testing.T) {
@@ -545,7 +545,7 @@ func TestPolicies(t *testing.T) {
 		assert.Empty(t, r.callsOf("patch invalid"), "set aside for a minute")
 		r.settle()
 		pass, _ := r.pass(t, 301, pods...)
-		assert.Equal(t, []string{"orphan"}, names(pass.SetAside[:1]), "refused for five minutes")
+		assert.Equal(t, []string{"orphan"}, names(pass.AdoptionRejected[:1]), "refused for five minutes")
 		assert.Len(t, r.callsOf("dry-run web-000"), 1)
 	})
 	t.Run("W42 C26 a dry run that fails, or nobody to try it with, keeps the place", func(t *testing.T) {
@@ -557,7 +557,7 @@ func TestPolicies(t *testing.T) {
 			for _, seconds := range []int{0, 360, 720, 3600} {
 				pass, _ := r.pass(t, seconds, append(mine, podtest.Pod("orphan", version("7")))...)
 				r.settle()
-				assert.Equal(t, []string{"orphan"}, names(pass.Undecided))
+				assert.Equal(t, []string{"orphan"}, names(pass.AdoptionPending))
 				assert.Len(t, pass.Created, 2-len(mine))
 			}
 		}
@@ -568,7 +568,7 @@ func TestPolicies(t *testing.T) {
 		r.patch = func(*corev1.Pod) error { return busy(0) }
 		for _, seconds := range []int{0, 360, 3600} {
 			pass, _ := r.pass(t, seconds, append(podsOf(r.owner, 2), podtest.Pod("orphan", version("7")))...)
-			assert.Equal(t, []string{"orphan"}, names(pass.Undecided))
+			assert.Equal(t, []string{"orphan"}, names(pass.AdoptionPending))
 			assert.Empty(t, r.callsOf("dry-run"))
 		}
 	})

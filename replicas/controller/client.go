@@ -79,7 +79,7 @@ type Cache[O, C Object] interface {
 	// namespace; if the owner is in none, the orphans of all namespaces. Other
 	// children may be in the list: they are ignored.
 	Children(ctx context.Context, owner O) ([]C, error)
-	// Related returns the children for SpecOf.Related; the function
+	// Related returns the children for Spec.Related; the function
 	// replicas.Related finds them. It is called if something may have to be
 	// deleted. If it returns nil or an error, pods are not ranked by co-location;
 	// the pass goes on.

@@ -22,7 +22,7 @@ func globalRig(workers int32, namespaces ...string) *rig[*pool, *worker] {
 	r, made := rigOf(pools(), owner), 0
 	r.kind.ClusterScoped = true
 	spec := r.kind.Spec
-	r.kind.Spec = func(p *pool) (replicas.SpecOf[*worker], error) {
+	r.kind.Spec = func(p *pool) (replicas.Spec[*worker], error) {
 		s, err := spec(p)
 		s.New = func() (*worker, error) {
 			made++
@@ -115,7 +115,7 @@ func TestOwnersInNoNamespace(t *testing.T) {
 		require.Error(t, err)
 		assert.Contains(t, r.calls, "list  pool=blue")
 		assert.Len(t, pass.Created, 3, "those of that name in namespace b are others")
-		assert.Equal(t, 4, pass.Unresolved)
+		assert.Equal(t, 4, pass.InFlight)
 	})
 	t.Run("W25 a delete without an answer is looked for in the child's namespace", func(t *testing.T) {
 		t.Parallel()
@@ -193,7 +193,7 @@ func TestOwnersInNoNamespace(t *testing.T) {
 		r.settle()
 		pass, err = r.passAt(t, 500*time.Millisecond, pass.Created...)
 		require.NoError(t, err)
-		assert.True(t, pass.Held)
+		assert.True(t, pass.BackedOff)
 		assert.Len(t, r.callsOf("create a/"), 1)
 		assert.Empty(t, r.callsOf("create b/"))
 		assert.Equal(t, 500*time.Millisecond, pass.RequeueAfter)

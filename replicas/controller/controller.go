@@ -30,14 +30,14 @@ type Kind[O, C Object] struct {
 	// Owner and Child are the kinds of owners and children. Required.
 	Owner, Child schema.GroupVersionKind
 	// ClusterScoped says that owners are in no namespace. Then children are where
-	// SpecOf.New puts them: in one namespace, in several, or in none. Orphans of
+	// Spec.New puts them: in one namespace, in several, or in none. Orphans of
 	// all namespaces are adopted, and live lists are of all namespaces. If it is
 	// false, an owner and its children are in one namespace. A pass for an owner
 	// that is not as ClusterScoped says returns an error, and does nothing.
 	ClusterScoped bool
 
 	// Spec returns what an owner wants. The Controller sets Owner, Kind, Now,
-	// Names, Pending, PendingFor and, if it is nil, Related. To HeldPlaces it adds
+	// Names, Pending, PendingFor and, if it is nil, Related. To PendingAdoptions it adds
 	// the orphans whose adoption is not decided. For children that are not pods,
 	// New must be set.
 	//
@@ -51,7 +51,7 @@ type Kind[O, C Object] struct {
 	// time or the selector of the Spec, or what the Rules say about a child,
 	// another pass follows. If it changes only New, Template or Order, none does.
 	// Required.
-	Spec func(owner O) (replicas.SpecOf[C], error)
+	Spec func(owner O) (replicas.Spec[C], error)
 
 	// Status brings the status of owner up to date. owner is a copy; only its
 	// status may be changed. Status is called after each pass that could count the
@@ -93,7 +93,7 @@ type Kind[O, C Object] struct {
 	// If children that must go stay, because their deletions were left out, failed
 	// or are held, and others are missing, BeforeScale is called once more, with
 	// the creations. If it is nil, the whole plan is carried out.
-	BeforeScale func(ctx context.Context, owner O, active []C, scale replicas.ScaleOf[C]) (now replicas.ScaleOf[C], again time.Duration, err error)
+	BeforeScale func(ctx context.Context, owner O, active []C, scale replicas.Scale[C]) (now replicas.Scale[C], again time.Duration, err error)
 
 	// Observe is called at the end of every pass: use it for metrics and logs. It
 	// may be nil.
@@ -280,12 +280,12 @@ type Pass[O, C Object] struct {
 	Stale expectations.Stale
 	// Scale is what the pass set out to create or delete, after BeforeScale. It is
 	// both if children that must go could not be deleted and others were missing.
-	Scale replicas.ScaleOf[C]
+	Scale replicas.Scale[C]
 	// Adopted and Released are the children of successful patches; Released also
-	// has those that turned out to be gone. SetAside are orphans that the server
-	// does not let the owner adopt. Undecided are orphans whose adoption failed,
+	// has those that turned out to be gone. AdoptionRejected are orphans that the server
+	// does not let the owner adopt. AdoptionPending are orphans whose adoption failed,
 	// but that may become the owner's: none is created in their place.
-	Adopted, Released, SetAside, Undecided []C
+	Adopted, Released, AdoptionRejected, AdoptionPending []C
 	// Created and Deleted are the children of successful calls. Created also has
 	// those that were found on the server after the call had failed.
 	Created, Deleted []C
@@ -293,21 +293,21 @@ type Pass[O, C Object] struct {
 	// because the owner may not adopt. Skipped counts the creations that slow start
 	// did not try after a failure.
 	Failed, Skipped int
-	// Unresolved counts the names under which creations were sent that may have taken
+	// InFlight counts the names under which creations were sent that may have taken
 	// effect or may do so yet. Refused creations do not count. The names are sent again
 	// or looked for.
-	Unresolved int
+	InFlight int
 	// Conflicts counts the delete calls that met a Conflict. LiveLists counts the
 	// lists of children that did not use the cache, LiveReads such reads of one
 	// child.
 	Conflicts, LiveLists, LiveReads int
-	// ViewWasOld reports whether the children were listed live because the cache
+	// ViewWasStale reports whether the children were listed live because the cache
 	// was known to be old.
-	ViewWasOld bool
-	// OwnerWasOld reports whether calls of the Controller have shown that the owner is
+	ViewWasStale bool
+	// OwnerWasStale reports whether calls of the Controller have shown that the owner is
 	// gone, is being deleted, or wants something else than the one in the cache: then
 	// nothing was created or deleted by that one.
-	OwnerWasOld bool
+	OwnerWasStale bool
 	// OwnerErr is why the owner could not be read from the server before children were
 	// deleted, before an adoption, or before or after a status write.
 	OwnerErr error
@@ -317,9 +317,9 @@ type Pass[O, C Object] struct {
 	// Restored reports whether such a list was older than the cache: then the
 	// server was restored from a backup.
 	Restored bool
-	// Held reports whether creations or deletions were not tried because an earlier
+	// BackedOff reports whether creations or deletions were not tried because an earlier
 	// pass had put them off.
-	Held bool
+	BackedOff bool
 	// Observed reports whether the children were listed and a plan was made. If
 	// not, there was nothing to make a status from.
 	Observed bool

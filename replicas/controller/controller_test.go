@@ -169,8 +169,8 @@ func pools() controller.Kind[*pool, *worker] {
 	group := schema.GroupVersion{Group: "example.com", Version: "v1"}
 	return controller.Kind[*pool, *worker]{
 		Owner: group.WithKind("Pool"), Child: group.WithKind("Worker"),
-		Spec: func(p *pool) (replicas.SpecOf[*worker], error) {
-			return replicas.SpecOf[*worker]{
+		Spec: func(p *pool) (replicas.Spec[*worker], error) {
+			return replicas.Spec[*worker]{
 				Replicas: p.Workers, Selector: labels.SelectorFromSet(labels.Set{"pool": p.Name}),
 				New: func() (*worker, error) {
 					return &worker{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"pool": p.Name}}}, nil

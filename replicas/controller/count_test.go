@@ -219,7 +219,7 @@ func TestStatusCountsWhatTheKindCallsAReplica(t *testing.T) {
 		t.Parallel()
 		r := knowing(2)
 		spec := r.kind.Spec
-		r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.Spec, error) {
+		r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.PodSpec, error) {
 			s, err := spec(rs)
 			s.Rules.Active = func(*corev1.Pod) bool { return true }
 			return s, err

@@ -25,7 +25,7 @@ import (
 // creations is the creation step of a pass.
 type creations[O, C Object] struct {
 	*pass[O, C]
-	scale replicas.ScaleOf[C]
+	scale replicas.Scale[C]
 	each  []creation[C]
 	start ledger.Moment // when the calls began
 	late  []string      // names of children that a look found
@@ -44,7 +44,7 @@ type creation[C Object] struct {
 
 // create makes children in slow start. 0 <= created <= scale.Create holds at every
 // moment, and what is expected in the end is what was created (K1, K2).
-func (p *pass[O, C]) create(ctx context.Context, scale replicas.ScaleOf[C]) error {
+func (p *pass[O, C]) create(ctx context.Context, scale replicas.Scale[C]) error {
 	if goOn, err := p.lookForOthers(ctx, scale.Names); !goOn {
 		return err
 	}
@@ -327,12 +327,12 @@ type newborn[C Object] struct {
 	err       error
 }
 
-// notHeld leaves out the creations that must wait, and asks to come back when they need
+// notHeld leaves out the creations that must wait, and asks for a requeue when they need
 // not: all of them for backOff, and those of a namespace while it is held.
-func (p *pass[O, C]) notHeld(scale replicas.ScaleOf[C], backOff time.Duration) replicas.ScaleOf[C] {
+func (p *pass[O, C]) notHeld(scale replicas.Scale[C], backOff time.Duration) replicas.Scale[C] {
 	if p.newborns = nil; !p.kind.ClusterScoped {
 		if p.waits(max(backOff, p.creationsHeld(p.Owner.GetNamespace()))) {
-			return replicas.ScaleOf[C]{}
+			return replicas.Scale[C]{}
 		}
 		return scale
 	}

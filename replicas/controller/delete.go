@@ -361,7 +361,7 @@ func (d *deletions[O, C]) notVetoed(ctx context.Context, victims []int, ours []C
 	if len(victims) == 0 {
 		return nil, nil
 	}
-	scale := replicas.ScaleOf[C]{}
+	scale := replicas.Scale[C]{}
 	for _, i := range victims {
 		scale.Delete = append(scale.Delete, d.victims[i])
 	}

@@ -167,7 +167,7 @@ func TestConflicts(t *testing.T) {
 		assert.Equal(t, 4, dels)
 		assert.Equal(t, 1, pass.Conflicts)
 		assert.Equal(t, 1, pass.LiveLists)
-		assert.False(t, pass.Waiting || pass.Held)
+		assert.False(t, pass.Waiting || pass.BackedOff)
 		assert.Zero(t, pass.Failed)
 	})
 	t.Run("W25 calls that were under way at the first conflict are made again, and no more than twice", func(t *testing.T) {
@@ -361,7 +361,7 @@ func TestConflicts(t *testing.T) {
 			for range 3 {
 				pass, err = r.passAt(t, at+wait-time.Millisecond, pods...)
 				require.NoError(t, err)
-				assert.True(t, pass.Held && pass.Waiting)
+				assert.True(t, pass.BackedOff && pass.Waiting)
 				assert.Equal(t, time.Millisecond, pass.RequeueAfter)
 			}
 			assert.Len(t, *seen, calls)
@@ -397,7 +397,7 @@ func TestConflicts(t *testing.T) {
 			pass, err := r.pass(t, 0, pods...)
 			require.NoError(t, err)
 			assert.Positive(t, len(pass.Deleted)+len(pass.Created), name)
-			assert.False(t, pass.Held)
+			assert.False(t, pass.BackedOff)
 		}
 	})
 	t.Run("W25 deletions are held from the end of their calls on, however long these took", func(t *testing.T) {
@@ -415,7 +415,7 @@ func TestConflicts(t *testing.T) {
 		assert.Equal(t, 50*time.Millisecond, pass.RequeueAfter)
 		pass, err = r.pass(t, 20, pods...)
 		require.NoError(t, err)
-		assert.True(t, pass.Held)
+		assert.True(t, pass.BackedOff)
 		assert.Equal(t, 50*time.Millisecond, pass.RequeueAfter)
 	})
 	t.Run("W25 when nothing is left to delete, the next deletion starts anew, and its hold is told again", func(t *testing.T) {
@@ -454,7 +454,7 @@ func TestConflicts(t *testing.T) {
 		assert.Equal(t, 7*time.Second, pass.RequeueAfter)
 		pass, err = r.pass(t, 6, pods...)
 		require.NoError(t, err)
-		assert.True(t, pass.Held)
+		assert.True(t, pass.BackedOff)
 		assert.Empty(t, r.calls)
 		assert.Equal(t, time.Second, pass.RequeueAfter)
 		_, err = r.pass(t, 7, pods...)
@@ -536,7 +536,7 @@ func TestDoubtedDeletes(t *testing.T) {
 		t.Parallel()
 		r := newRig(3)
 		spec, stays := r.kind.Spec, ""
-		r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.Spec, error) {
+		r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.PodSpec, error) {
 			s, err := spec(rs)
 			s.Rules.MustStay = func(p *corev1.Pod) bool { return p.Name == stays }
 			return s, err
@@ -558,13 +558,13 @@ func TestDoubtedDeletes(t *testing.T) {
 		t.Parallel()
 		r := newRig(3)
 		spec, stays := r.kind.Spec, ""
-		r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.Spec, error) {
+		r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.PodSpec, error) {
 			s, err := spec(rs)
 			s.Rules.MustStay = func(p *corev1.Pod) bool { return p.Name == stays }
 			return s, err
 		}
 		var asked []string
-		r.kind.BeforeScale = func(_ context.Context, _ *appsv1.ReplicaSet, active []*corev1.Pod, s replicas.Scale) (replicas.Scale, time.Duration, error) {
+		r.kind.BeforeScale = func(_ context.Context, _ *appsv1.ReplicaSet, active []*corev1.Pod, s replicas.PodScale) (replicas.PodScale, time.Duration, error) {
 			asked = names(active)
 			return s, 0, nil
 		}
@@ -583,7 +583,7 @@ func TestDoubtedDeletes(t *testing.T) {
 		t.Parallel()
 		r := newRig(1)
 		spec, must := r.kind.Spec, ""
-		r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.SpecOf[*corev1.Pod], error) {
+		r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.Spec[*corev1.Pod], error) {
 			s, err := spec(rs)
 			s.Rules.MustGo = func(p *corev1.Pod) bool { return p.Name == must }
 			return s, err
@@ -630,7 +630,7 @@ func TestDoubtedBeforeAConflict(t *testing.T) {
 	podtest.NotReady(pods[0]) // deleted by its UID alone
 	limit := 1
 	spec := r.kind.Spec
-	r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.Spec, error) {
+	r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.PodSpec, error) {
 		s, err := spec(rs)
 		s.MaxDeletions = &limit
 		return s, err
@@ -659,13 +659,13 @@ func TestDoubtedBeforeAConflict(t *testing.T) {
 func TestAVetoIsAskedAgainAfterALiveList(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
-		veto func(s replicas.Scale) replicas.Scale
+		veto func(s replicas.PodScale) replicas.PodScale
 		want []string
 		err  string
 	}{
-		"it allows":      {func(s replicas.Scale) replicas.Scale { return s }, []string{"web-000"}, ""},
-		"it does not":    {func(replicas.Scale) replicas.Scale { return replicas.Scale{} }, nil, ""},
-		"it adds to it":  {func(s replicas.Scale) replicas.Scale { s.Delete = append(s.Delete, s.Delete...); return s }, nil, "a deletion was added"},
+		"it allows":      {func(s replicas.PodScale) replicas.PodScale { return s }, []string{"web-000"}, ""},
+		"it does not":    {func(replicas.PodScale) replicas.PodScale { return replicas.PodScale{} }, nil, ""},
+		"it adds to it":  {func(s replicas.PodScale) replicas.PodScale { s.Delete = append(s.Delete, s.Delete...); return s }, nil, "a deletion was added"},
 		"it is at peace": {nil, []string{"web-000"}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -674,7 +674,7 @@ func TestAVetoIsAskedAgainAfterALiveList(t *testing.T) {
 			pods := versioned(podsOf(r.owner, 3))
 			var asked [][]string
 			if tt.veto != nil {
-				r.kind.BeforeScale = func(_ context.Context, _ *appsv1.ReplicaSet, active []*corev1.Pod, s replicas.Scale) (replicas.Scale, time.Duration, error) {
+				r.kind.BeforeScale = func(_ context.Context, _ *appsv1.ReplicaSet, active []*corev1.Pod, s replicas.PodScale) (replicas.PodScale, time.Duration, error) {
 					if asked = append(asked, names(active)); len(asked) == 1 {
 						return s, 0, nil
 					}
@@ -730,7 +730,7 @@ func TestDeletesOfReplicasThatGoAlready(t *testing.T) {
 	all := func(want int32) *podRig {
 		r := newRig(want)
 		spec := r.kind.Spec
-		r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.Spec, error) {
+		r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.PodSpec, error) {
 			s, err := spec(rs)
 			s.Rules.Active = func(*corev1.Pod) bool { return true }
 			return s, err
@@ -809,7 +809,7 @@ func TestDecidedDeletesAreNotDoubted(t *testing.T) {
 		pods := podsOf(r.owner, 4)
 		limit := 1
 		spec := r.kind.Spec
-		r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.Spec, error) {
+		r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.PodSpec, error) {
 			s, err := spec(rs)
 			s.MaxDeletions = &limit
 			return s, err
@@ -836,7 +836,7 @@ type mustGoPodRig struct {
 func mustGoRig(want int32, name string) *mustGoPodRig {
 	r := &mustGoPodRig{newRig(want), name}
 	spec := r.kind.Spec
-	r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.Spec, error) {
+	r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.PodSpec, error) {
 		s, err := spec(rs)
 		s.Rules.MustGo = func(p *corev1.Pod) bool { return p.Name == r.name }
 		return s, err
@@ -853,7 +853,7 @@ func TestDeletesThatCannotBeMade(t *testing.T) {
 		r := newRig(1)
 		r.kind.Status = nil
 		ctx, cancel := context.WithCancel(t.Context())
-		r.kind.BeforeScale = func(_ context.Context, _ *appsv1.ReplicaSet, _ []*corev1.Pod, s replicas.Scale) (replicas.Scale, time.Duration, error) {
+		r.kind.BeforeScale = func(_ context.Context, _ *appsv1.ReplicaSet, _ []*corev1.Pod, s replicas.PodScale) (replicas.PodScale, time.Duration, error) {
 			cancel()
 			return s, 0, nil
 		}
@@ -866,7 +866,7 @@ func TestDeletesThatCannotBeMade(t *testing.T) {
 		t.Parallel()
 		r := newRig(1)
 		spec := r.kind.Spec
-		r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.Spec, error) {
+		r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.PodSpec, error) {
 			s, err := spec(rs)
 			s.Rules.MustStay = func(p *corev1.Pod) bool { return p.Annotations["stay"] != "" }
 			return s, err
@@ -894,7 +894,7 @@ func TestDeletesThatCannotBeMade(t *testing.T) {
 		r.live = func() ([]*corev1.Pod, error) { return clones(pods), nil }
 		pass, err = r.passAt(t, time.Second-1, pods...)
 		require.NoError(t, err)
-		assert.True(t, pass.Held)
+		assert.True(t, pass.BackedOff)
 		pass, err = r.pass(t, 1, pods...)
 		require.NoError(t, err)
 		assert.Equal(t, []string{"web-000 7", "web-000 "}, *seen, "the list decides at once: the cache is known to be behind")

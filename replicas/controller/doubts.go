@@ -19,7 +19,7 @@ import (
 // doubtedFirst chooses those first whose deletion was sent without an answer. Each of
 // them counts as gone, even if it must stay by now: if there would be too few then, only
 // those go that must.
-func (p *pass[O, C]) doubtedFirst(ctx context.Context, scale replicas.ScaleOf[C]) (replicas.ScaleOf[C], error) {
+func (p *pass[O, C]) doubtedFirst(ctx context.Context, scale replicas.Scale[C]) (replicas.Scale[C], error) {
 	limit, sent := len(scale.Delete), p.state.known.Doubted()
 	if limit == 0 || len(sent) == 0 {
 		return scale, nil

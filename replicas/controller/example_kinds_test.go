@@ -21,7 +21,7 @@ import (
 func ExampleReplicationControllers() {
 	kind := controller.ReplicationControllers()
 	spec := kind.Spec
-	kind.Spec = func(rc *corev1.ReplicationController) (replicas.Spec, error) {
+	kind.Spec = func(rc *corev1.ReplicationController) (replicas.PodSpec, error) {
 		s, err := spec(rc)
 		s.BurstReplicas = 2
 		return s, err
@@ -31,7 +31,7 @@ func ExampleReplicationControllers() {
 			fmt.Println("created", n)
 		}
 	}
-	cluster, err := replicastest.NewClusterOf(kind, replicastest.Options{Nodes: 1})
+	cluster, err := replicastest.NewCluster(kind, replicastest.Options{Nodes: 1})
 	if err != nil {
 		fmt.Println(err)
 		return

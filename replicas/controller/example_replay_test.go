@@ -18,7 +18,7 @@ import (
 // A pass that deleted a pod is recorded, written down, and played again later, without a
 // server: it makes the same calls.
 func ExampleReplay() {
-	cluster := replicastest.NewCluster(replicastest.Options{})
+	cluster := replicastest.NewPodCluster(replicastest.Options{})
 	var written []byte // as a program keeps it
 	c, err := cluster.NewControllerWith(controller.Options{Record: func(is controller.Recording) {
 		if is.Changes() {

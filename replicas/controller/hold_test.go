@@ -233,7 +233,7 @@ func TestHolds(t *testing.T) {
 			assert.Equal(t, c.hold, pass.RequeueAfter, name)
 			pass, err := r.pass(t, 120)
 			require.NoError(t, err, name)
-			assert.True(t, pass.Held, name)
+			assert.True(t, pass.BackedOff, name)
 			assert.Equal(t, c.hold, pass.RequeueAfter, name)
 		}
 	})
@@ -459,7 +459,7 @@ func TestWhatEndsBeginsAnew(t *testing.T) {
 		r.settle()
 		pass, err = r.passAt(t, 200*time.Millisecond)
 		require.NoError(t, err)
-		assert.True(t, pass.Held)
+		assert.True(t, pass.BackedOff)
 		assert.Empty(t, r.callsOf("create"))
 	})
 	t.Run("V16 the end of another incarnation ends no hold", func(t *testing.T) {
@@ -473,7 +473,7 @@ func TestWhatEndsBeginsAnew(t *testing.T) {
 		require.NoError(t, r.start().OwnerDeleted(old))
 		pass, err := r.passAt(t, 100*time.Millisecond)
 		require.NoError(t, err)
-		assert.True(t, pass.Held)
+		assert.True(t, pass.BackedOff)
 	})
 }
 

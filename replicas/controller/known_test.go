@@ -55,7 +55,7 @@ func TestWhatTheCacheShowsIsNotWaitedFor(t *testing.T) {
 			r.live = func() ([]*corev1.Pod, error) { return podsOf(r.owner, 2), nil }
 			pass, err := r.pass(t, 331, podtest.Pod("a", owned(r.owner)))
 			require.NoError(t, err, name)
-			assert.True(t, pass.ViewWasOld, name)
+			assert.True(t, pass.ViewWasStale, name)
 		}
 	})
 }
@@ -187,7 +187,7 @@ func TestStatusWhileProofIsOldAndEventsAreAwaited(t *testing.T) {
 		r.live = func() ([]*corev1.Pod, error) { return nil, timeout() }
 		pass, err = r.pass(t, 900)
 		require.Error(t, err)
-		require.True(t, pass.ViewWasOld)
+		require.True(t, pass.ViewWasStale)
 		assert.EqualValues(t, 3, pass.Counts.Replicas)
 	})
 }
@@ -538,7 +538,7 @@ func TestAnOldViewInWhichNothingMayGo(t *testing.T) {
 	t.Parallel()
 	r := atVersions(newRig(1), "5", "9")
 	spec := r.kind.Spec
-	r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.Spec, error) {
+	r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.PodSpec, error) {
 		s, err := spec(rs)
 		s.Rules.MustStay = func(p *corev1.Pod) bool { return p.Annotations["stay"] != "" }
 		return s, err
@@ -606,7 +606,7 @@ func TestRelatedAreListedForThoseThatMustGo(t *testing.T) {
 	for name, must := range map[string]func(*corev1.Pod) bool{"none": nil, "one": func(p *corev1.Pod) bool { return p.Name == "web-000" }} {
 		r := newRig(2)
 		spec, asked := r.kind.Spec, 0
-		r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.Spec, error) {
+		r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.PodSpec, error) {
 			s, err := spec(rs)
 			s.Rules.MustGo = must
 			return s, err
@@ -623,7 +623,7 @@ func TestNamesOfASpecAreNotUsed(t *testing.T) {
 	t.Parallel()
 	r := newRig(1)
 	spec := r.kind.Spec
-	r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.Spec, error) {
+	r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.PodSpec, error) {
 		s, err := spec(rs)
 		s.Names = func(string) string { return "mine" }
 		return s, err

@@ -42,7 +42,7 @@ func TestOldView(t *testing.T) {
 		pass, err := r.pass(t, late)
 		require.NoError(t, err)
 		assert.Equal(t, []string{"list default app=web"}, r.calls)
-		assert.True(t, pass.ViewWasOld)
+		assert.True(t, pass.ViewWasStale)
 		assert.Equal(t, 1, pass.LiveLists)
 		assert.Equal(t, names(there), names(pass.Active))
 		assert.EqualValues(t, 3, r.statuses[0].Status.Replicas)
@@ -104,7 +104,7 @@ func TestOldView(t *testing.T) {
 		r := expired(t, 3, podsOf(replicaSet(3), 4)...)
 		pass, err := r.pass(t, late, podsOf(r.owner, 3)...)
 		require.NoError(t, err)
-		assert.True(t, pass.ViewWasOld)
+		assert.True(t, pass.ViewWasStale)
 		assert.Len(t, pass.Deleted, 1, "the lost one was there")
 
 		r = newRig(2)
@@ -126,13 +126,13 @@ func TestOldView(t *testing.T) {
 		pass, err := r.pass(t, late, pods...)
 		require.NoError(t, err)
 		assert.Empty(t, r.calls)
-		assert.False(t, pass.ViewWasOld)
+		assert.False(t, pass.ViewWasStale)
 
 		r = givenUp(t, 3)
 		pass, err = r.pass(t, 602, podsOf(r.owner, 3)...)
 		require.NoError(t, err)
 		assert.Empty(t, r.calls)
-		assert.False(t, pass.ViewWasOld)
+		assert.False(t, pass.ViewWasStale)
 	})
 	t.Run("E3 Y10 an owner that is being deleted needs no list", func(t *testing.T) {
 		t.Parallel()
@@ -255,13 +255,13 @@ func TestOldView(t *testing.T) {
 		require.NoError(t, r.start().OwnerUpdated(was, r.owner))
 		pass, err = r.pass(t, 3, pods...)
 		require.NoError(t, err)
-		assert.True(t, pass.ViewWasOld, "the cache may show what was after the backup")
+		assert.True(t, pass.ViewWasStale, "the cache may show what was after the backup")
 		assert.Len(t, pass.Created, 1)
 		r.settle()
 		*r.owner.Spec.Replicas = 4
 		pass, err = r.pass(t, 4, append(pods, podtest.Pod(pass.Created[0].Name, owned(r.owner)))...)
 		require.NoError(t, err)
-		assert.False(t, pass.ViewWasOld)
+		assert.False(t, pass.ViewWasStale)
 		assert.Len(t, pass.Created, 1)
 	})
 	t.Run("W51 an own write that does not come back in five minutes makes the view old", func(t *testing.T) {
@@ -280,7 +280,7 @@ func TestOldView(t *testing.T) {
 		r.record().Forget(r.key()) // the expectation has a time of its own
 		pass, err = r.pass(t, 302)
 		require.NoError(t, err)
-		assert.True(t, pass.ViewWasOld)
+		assert.True(t, pass.ViewWasStale)
 		assert.Len(t, pass.Active, 3)
 		assert.Empty(t, r.callsOf("create"))
 	})
@@ -657,10 +657,10 @@ func TestAnOrphanThatOnlyALiveListShows(t *testing.T) {
 		r.patch = func(*corev1.Pod) error { return timeout() }
 		pass, err := r.pass(t, late)
 		require.Error(t, err)
-		require.Equal(t, []string{"orphan"}, names(pass.Undecided))
+		require.Equal(t, []string{"orphan"}, names(pass.AdoptionPending))
 		pass, err = r.pass(t, late)
 		require.NoError(t, err)
-		assert.Equal(t, []string{"orphan"}, names(pass.Undecided))
+		assert.Equal(t, []string{"orphan"}, names(pass.AdoptionPending))
 		assert.Empty(t, r.calls)
 		r.patch = func(*corev1.Pod) error { return nil }
 		pass, err = r.pass(t, late+1)

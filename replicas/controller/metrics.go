@@ -75,7 +75,7 @@ func counters[O, C Object]() []counter[O, C] {
 		{"live_lists_total", "Lists of an owner's children past the cache: the cache was known to be old, deletes met a Conflict, or answers were lost.", func(p *pass) int { return p.LiveLists }},
 		{"live_reads_total", "Reads of a child past the cache, to see what became of a call that failed.", func(p *pass) int { return p.LiveReads }},
 		{"failed_passes_total", "Passes that ended in an error, and are tried again.", func(p *pass) int { return one(p.Err != nil && !isRefused(p.Err)) }},
-		{"held_passes_total", "Passes that did not create or delete, as an earlier one had put it off.", func(p *pass) int { return one(p.Held) }},
+		{"backed_off_passes_total", "Passes that did not create or delete, as an earlier one had put it off.", func(p *pass) int { return one(p.BackedOff) }},
 		{"refused_passes_total", "Passes that could not act on the owner's spec.", func(p *pass) int { return one(isRefused(p.Err)) }},
 	}
 }
@@ -89,17 +89,17 @@ type counter[O, C Object] struct {
 func states[O, C Object]() []ownerIs[O, C] {
 	type pass = Pass[O, C]
 	return []ownerIs[O, C]{
-		{"held", func(p *pass) bool { return p.Held }},
+		{"backed_off", func(p *pass) bool { return p.BackedOff }},
 		{"waiting", func(p *pass) bool { return p.Waiting }},
-		{"undecided", func(p *pass) bool { return len(p.Undecided) > 0 }},
-		{"unresolved", func(p *pass) bool { return p.Unresolved > 0 }},
+		{"adoption_pending", func(p *pass) bool { return len(p.AdoptionPending) > 0 }},
+		{"in_flight", func(p *pass) bool { return p.InFlight > 0 }},
 		{"refused", func(p *pass) bool { return isRefused(p.Err) }},
 		{"unread", func(p *pass) bool { return p.OwnerErr != nil || p.LookErr != nil }},
 	}
 }
 
-const ownersHelp = "Owners whose last pass held creations or deletions back, waited for something, has adoptions that the server has not decided (undecided), " +
-	"sent creations of which it is not known what became (unresolved), could not act on the spec (refused), or could not read from the server the owner, or a child whose creation or deletion had no answer (unread)."
+const ownersHelp = "Owners whose last pass held creations or deletions back, waited for something, has adoptions that the server has not decided (adoption_pending), " +
+	"sent creations of which it is not known what became (in_flight), could not act on the spec (refused), or could not read from the server the owner, or a child whose creation or deletion had no answer (unread)."
 
 type ownerIs[O, C Object] struct {
 	name string

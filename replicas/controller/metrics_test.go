@@ -53,7 +53,7 @@ func TestMetrics(t *testing.T) {
 			families[s.Name] = about
 		}
 		assert.Len(t, families, 12)
-		assert.Equal(t, map[string]string{"controller": "web", "state": "held"}, controller.Sample{State: "held"}.Labels("web"))
+		assert.Equal(t, map[string]string{"controller": "web", "state": "backed_off"}, controller.Sample{State: "backed_off"}.Labels("web"))
 		assert.Equal(t, map[string]string{"controller": "web"}, controller.Sample{}.Labels("web"))
 		assert.Empty(t, new(controller.Controller).Metrics(), "New did not make it")
 	})
@@ -74,7 +74,7 @@ func TestMetrics(t *testing.T) {
 		assert.InDelta(t, 1, r.metric(t, "live_reads_total", ""), 0)
 		assert.InDelta(t, 1, r.metric(t, "failed_passes_total", ""), 0)
 		assert.InDelta(t, 1, r.metric(t, "expectations", "waiting"), 0)
-		assert.InDelta(t, 1, r.metric(t, "owners", "unresolved"), 0)
+		assert.InDelta(t, 1, r.metric(t, "owners", "in_flight"), 0)
 		took := r.start().Metrics()[0]
 		assert.Equal(t, "sync_duration_seconds", took.Name)
 		assert.EqualValues(t, 1, took.Count)
@@ -100,15 +100,15 @@ func TestMetrics(t *testing.T) {
 		r.create = func(int) error { return quotaFull() }
 		_, err := r.pass(t, 0)
 		require.Error(t, err)
-		assert.Zero(t, r.metric(t, "owners", "held"))
+		assert.Zero(t, r.metric(t, "owners", "backed_off"))
 		for range 2 {
 			_, err = r.passAt(t, time.Millisecond)
 			require.NoError(t, err)
-			assert.InDelta(t, 1, r.metric(t, "owners", "held"), 0)
+			assert.InDelta(t, 1, r.metric(t, "owners", "backed_off"), 0)
 		}
-		assert.InDelta(t, 2, r.metric(t, "held_passes_total", ""), 0)
+		assert.InDelta(t, 2, r.metric(t, "backed_off_passes_total", ""), 0)
 		r.forgetName(t)
-		assert.Zero(t, r.metric(t, "owners", "held"))
+		assert.Zero(t, r.metric(t, "owners", "backed_off"))
 	})
 	t.Run("W7 a spec that is refused, an adoption that is not decided, and an expired expectation are told", func(t *testing.T) {
 		t.Parallel()
@@ -116,10 +116,10 @@ func TestMetrics(t *testing.T) {
 		r.patch = func(p *corev1.Pod) error { return forbidden(p.Name, "policy") }
 		_, err := r.pass(t, 0, podtest.Pod("orphan"))
 		require.Error(t, err)
-		assert.InDelta(t, 1, r.metric(t, "owners", "undecided"), 0)
+		assert.InDelta(t, 1, r.metric(t, "owners", "adoption_pending"), 0)
 		refusing := newRig(1)
-		refusing.kind.Spec = func(*appsv1.ReplicaSet) (replicas.Spec, error) {
-			return replicas.Spec{}, fmt.Errorf("no: %w", &replicas.RefusedError{Reason: "No"})
+		refusing.kind.Spec = func(*appsv1.ReplicaSet) (replicas.PodSpec, error) {
+			return replicas.PodSpec{}, fmt.Errorf("no: %w", &replicas.RefusedError{Reason: "No"})
 		}
 		_, err = refusing.pass(t, 0)
 		require.NoError(t, err)

@@ -81,7 +81,7 @@ func TestLostAnswers(t *testing.T) {
 			require.NoError(t, err, name)
 			assert.Equal(t, []string{"web-bbbbb"}, names(pass.Created))
 			assert.Equal(t, 1, pass.LiveReads)
-			assert.Zero(t, pass.Unresolved)
+			assert.Zero(t, pass.InFlight)
 			assert.Equal(t, []string{"Normal SuccessfulCreate Created pod: web-bbbbb"}, r.events)
 			adds, _ := r.pending()
 			assert.Equal(t, 1, adds)
@@ -95,7 +95,7 @@ func TestLostAnswers(t *testing.T) {
 			pass, err := r.pass(t, i)
 			require.Error(t, err)
 			assert.Equal(t, []string{"create default/web-bbbbb", "get web-bbbbb"}, r.calls)
-			assert.Equal(t, 1, pass.Unresolved)
+			assert.Equal(t, 1, pass.InFlight)
 			adds, _ := r.pending()
 			assert.Zero(t, adds)
 		}
@@ -103,13 +103,13 @@ func TestLostAnswers(t *testing.T) {
 		*r.owner.Spec.Replicas = 0
 		pass, err := r.pass(t, 5)
 		require.NoError(t, err)
-		assert.Equal(t, 1, pass.Unresolved, "nobody knows yet, wanted or not")
+		assert.Equal(t, 1, pass.InFlight, "nobody knows yet, wanted or not")
 		*r.owner.Spec.Replicas = creations
 		r.create = func(int) error { return nil }
 		pass, err = r.pass(t, 6)
 		require.NoError(t, err)
 		require.Equal(t, []string{"web-bbbbb"}, names(pass.Created))
-		assert.Zero(t, pass.Unresolved, "the others cannot take effect while it is there")
+		assert.Zero(t, pass.InFlight, "the others cannot take effect while it is there")
 		require.NoError(t, r.start().ChildAdded(pass.Created[0]))
 		require.NoError(t, r.start().ChildDeleted(pass.Created[0]))
 		pass, err = r.pass(t, 7)
@@ -123,7 +123,7 @@ func TestLostAnswers(t *testing.T) {
 		r.get = func(string) (*corev1.Pod, error) { return nil, timeout() }
 		pass, err := r.pass(t, 0)
 		require.Error(t, err)
-		assert.Equal(t, 1, pass.Unresolved)
+		assert.Equal(t, 1, pass.InFlight)
 	})
 	for name, holder := range map[string]*corev1.Pod{
 		"another's":     podtest.Pod("web-bbbbb", podtest.OwnedBy(ownerNamed("other", web), "apps/v1", "ReplicaSet")),
@@ -137,7 +137,7 @@ func TestLostAnswers(t *testing.T) {
 			r.get = func(string) (*corev1.Pod, error) { return holder, nil }
 			pass, err := r.pass(t, 0)
 			assert.True(t, apierrors.IsAlreadyExists(err))
-			assert.Zero(t, pass.Unresolved)
+			assert.Zero(t, pass.InFlight)
 			r.create = func(int) error { return nil }
 			pass, err = r.pass(t, 1)
 			require.NoError(t, err)
@@ -167,7 +167,7 @@ func TestLostAnswers(t *testing.T) {
 			assert.Equal(t, time.Duration(1), pass.RequeueAfter, "for those that were skipped")
 			assert.Equal(t, []int{tt.gets, tt.lists}, []int{len(r.callsOf("get")), len(r.callsOf("list"))})
 			assert.Equal(t, []int{tt.gets, tt.lists}, []int{pass.LiveReads, pass.LiveLists})
-			assert.Zero(t, pass.Unresolved)
+			assert.Zero(t, pass.InFlight)
 			adds, _ := r.pending()
 			assert.Equal(t, tt.created, adds)
 		}
@@ -188,7 +188,7 @@ func TestLostAnswers(t *testing.T) {
 		require.Error(t, err)
 		assert.Equal(t, []string{"list default app=web"}, append(r.callsOf("get"), r.callsOf("list")...))
 		assert.Len(t, pass.Created, 400)
-		assert.Equal(t, 100, pass.Unresolved)
+		assert.Equal(t, 100, pass.InFlight)
 		assert.Equal(t, 100, pass.Failed)
 	})
 	t.Run("W8 a creation that lands late settles nothing twice: seen in the cache, it is resolved", func(t *testing.T) {
@@ -314,7 +314,7 @@ func TestLostAnswers(t *testing.T) {
 		r.live = func() ([]*corev1.Pod, error) { return nil, nil }
 		pass, err := r.pass(t, 0)
 		require.Error(t, err)
-		require.Equal(t, lost, pass.Unresolved)
+		require.Equal(t, lost, pass.InFlight)
 		r.settle()
 		var pods []*corev1.Pod
 		for _, p := range pass.Created {
@@ -324,7 +324,7 @@ func TestLostAnswers(t *testing.T) {
 		pass, err = r.pass(t, 1, pods...)
 		require.NoError(t, err)
 		assert.Equal(t, []string{"list default app=web"}, r.calls)
-		assert.Equal(t, []int{1, 0, lost}, []int{pass.LiveLists, pass.LiveReads, pass.Unresolved})
+		assert.Equal(t, []int{1, 0, lost}, []int{pass.LiveLists, pass.LiveReads, pass.InFlight})
 	})
 	t.Run("an unresolved name that never turns up is given up after five minutes", func(t *testing.T) {
 		t.Parallel()
@@ -353,7 +353,7 @@ func TestLostAnswers(t *testing.T) {
 		*r.owner.Spec.Replicas = 0
 		pass, err := r.pass(t, 3600)
 		require.NoError(t, err)
-		assert.Equal(t, 1, pass.Unresolved)
+		assert.Equal(t, 1, pass.InFlight)
 		assert.Equal(t, time.Second, pass.RequeueAfter)
 	})
 	t.Run("W8 a name is settled once for each time it was sent, and not by a former child of it", func(t *testing.T) {
@@ -402,16 +402,16 @@ func TestLostAnswers(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, 299*time.Second, pass.RequeueAfter)
 		assert.Empty(t, r.calls)
-		assert.Zero(t, pass.Unresolved)
+		assert.Zero(t, pass.InFlight)
 		*r.owner.Spec.Replicas = 0
 		pass, err = r.pass(t, 3)
 		require.NoError(t, err)
-		assert.Equal(t, 1, pass.Unresolved)
+		assert.Equal(t, 1, pass.InFlight)
 		assert.Equal(t, []string{"get web-bbbbb"}, r.calls, "the first one may have landed by now")
 		pass, err = r.pass(t, 301)
 		require.NoError(t, err)
 		assert.Equal(t, []string{"get web-bbbbb"}, r.calls)
-		assert.Zero(t, pass.Unresolved)
+		assert.Zero(t, pass.InFlight)
 		assert.Zero(t, pass.RequeueAfter)
 	})
 	t.Run("W8 an unresolved name that something else has cannot be sent again, and holds no place", func(t *testing.T) {
@@ -439,7 +439,7 @@ func TestLostAnswers(t *testing.T) {
 			require.NoError(t, err, name)
 			assert.Len(t, pass.Created, 2, name)
 			assert.NotContains(t, names(pass.Created), "web-bbbbb", name)
-			assert.Equal(t, 1, pass.Unresolved, "one of those sent may still land when the other one is gone")
+			assert.Equal(t, 1, pass.InFlight, "one of those sent may still land when the other one is gone")
 		}
 	})
 	t.Run("D8 a delete whose answer is lost is looked for: gone or going is done", func(t *testing.T) {
@@ -517,7 +517,7 @@ func TestStrays(t *testing.T) {
 				assert.Zero(t, sum(r.pending()))
 				pass, err = r.pass(t, at+seconds-1)
 				require.NoError(t, err)
-				assert.True(t, pass.Held)
+				assert.True(t, pass.BackedOff)
 				assert.Empty(t, r.calls)
 				at += seconds
 			}
@@ -606,7 +606,7 @@ func TestBackOffFailed(t *testing.T) {
 		}
 		pass, err := r.pass(t, 0, failed...)
 		require.NoError(t, err)
-		if pass.Held {
+		if pass.BackedOff {
 			assert.Len(t, r.eventsOf("Warning CreationsHeld"), 1)
 		}
 		return pass
@@ -632,7 +632,7 @@ func TestBackOffFailed(t *testing.T) {
 
 func TestBeforeScale(t *testing.T) {
 	t.Parallel()
-	type scale = replicas.ScaleOf[*corev1.Pod]
+	type scale = replicas.Scale[*corev1.Pod]
 	with := func(want int32, before func(active []*corev1.Pod, s scale) scale) *podRig {
 		r := newRig(want)
 		r.kind.BeforeScale = func(_ context.Context, rs *appsv1.ReplicaSet, active []*corev1.Pod, s scale) (scale, time.Duration, error) {
@@ -717,7 +717,7 @@ func TestBeforeScale(t *testing.T) {
 	mustGo := func(before func(active []*corev1.Pod, s scale) scale) (*podRig, []*corev1.Pod) {
 		r := with(5, before)
 		spec := r.kind.Spec
-		r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.Spec, error) {
+		r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.PodSpec, error) {
 			s, err := spec(rs)
 			s.Rules.MustGo = func(p *corev1.Pod) bool { return p.Name == "web-000" }
 			return s, err
@@ -879,7 +879,7 @@ func TestBackOffFailedOfOwnPodsOnly(t *testing.T) {
 			}
 			pass, err := r.pass(t, 0, pods...)
 			require.NoError(t, err)
-			assert.Equal(t, tt.held, pass.Held)
+			assert.Equal(t, tt.held, pass.BackedOff)
 		})
 	}
 }
@@ -892,7 +892,7 @@ func TestCreationsThatFail(t *testing.T) {
 		r.create = func(int) error { return namespaceTerminating() }
 		pass, err := r.pass(t, 0)
 		require.NoError(t, err)
-		assert.Zero(t, pass.Unresolved)
+		assert.Zero(t, pass.InFlight)
 		*r.owner.Spec.Replicas = 0
 		_, err = r.pass(t, 1)
 		require.NoError(t, err)
@@ -920,7 +920,7 @@ func TestCreationsThatFail(t *testing.T) {
 			r.create = func(int) error { return refused }
 			pass, _ := r.pass(t, 0)
 			assert.Equal(t, []string{"create default/web-bbbbb"}, r.calls, name)
-			assert.Zero(t, pass.Unresolved, name)
+			assert.Zero(t, pass.InFlight, name)
 			*r.owner.Spec.Replicas, r.owner.Generation = 0, 2
 			pass, err := r.pass(t, 1)
 			require.NoError(t, err, name)
@@ -941,7 +941,7 @@ func TestCreationsThatFail(t *testing.T) {
 				pass, err := r.pass(t, 100*(i+1))
 				assert.True(t, apierrors.IsForbidden(err))
 				assert.Equal(t, []string{"create default/web-bbbbb", "get web-bbbbb"}, r.calls, name)
-				assert.Equal(t, 1, pass.Unresolved, name)
+				assert.Equal(t, 1, pass.InFlight, name)
 			}
 		}
 	})
@@ -958,7 +958,7 @@ func TestWhatIsLookedForBeforeOthersAreCreated(t *testing.T) {
 		r.get = func(string) (*corev1.Pod, error) { return nil, timeout() }
 		pass, err := r.pass(t, 0)
 		require.Error(t, err)
-		require.Equal(t, 2, pass.Unresolved)
+		require.Equal(t, 2, pass.InFlight)
 		r.settle()
 		*r.owner.Spec.Replicas, r.owner.Generation = 2, 2
 		return r, podtest.Pod("web-bbbbb", owned(r.owner))
@@ -1148,7 +1148,7 @@ func TestWhatIsMissingBesideThoseThatMustGo(t *testing.T) {
 		t.Parallel()
 		r := mustGoRig(3, "web-000")
 		asked := 0
-		r.kind.BeforeScale = func(_ context.Context, _ *appsv1.ReplicaSet, _ []*corev1.Pod, s replicas.Scale) (replicas.Scale, time.Duration, error) {
+		r.kind.BeforeScale = func(_ context.Context, _ *appsv1.ReplicaSet, _ []*corev1.Pod, s replicas.PodScale) (replicas.PodScale, time.Duration, error) {
 			asked++
 			s.Delete = append(s.Delete, s.Delete...)
 			return s, 0, nil
@@ -1194,5 +1194,5 @@ func TestNamesAreLookedForInTheirNamespace(t *testing.T) {
 	require.Error(t, err)
 	assert.Len(t, r.callsOf("list"), 1)
 	assert.Len(t, pass.Created, created)
-	assert.Equal(t, lost, pass.Unresolved)
+	assert.Equal(t, lost, pass.InFlight)
 }

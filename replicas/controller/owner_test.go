@@ -240,7 +240,7 @@ func TestARecordOfAnOwnerThatWentInThePass(t *testing.T) {
 	t.Parallel()
 	r := newRig(1)
 	old := r.key()
-	r.kind.BeforeScale = func(_ context.Context, rs *appsv1.ReplicaSet, _ []*corev1.Pod, s replicas.Scale) (replicas.Scale, time.Duration, error) {
+	r.kind.BeforeScale = func(_ context.Context, rs *appsv1.ReplicaSet, _ []*corev1.Pod, s replicas.PodScale) (replicas.PodScale, time.Duration, error) {
 		if rs.UID == old.UID {
 			assert.NoError(t, r.start().OwnerDeleted(rs))
 		}

@@ -65,7 +65,7 @@ func (p *pass[O, C]) upToDate(ctx context.Context, cached O) (owner O, goOn bool
 		p.holdForOwner(p.holdOwner(now, ownerGoneLast))
 		return cached, false, nil
 	}
-	p.OwnerWasOld, p.ownerOld, p.ownerRead = true, false, true
+	p.OwnerWasStale, p.ownerOld, p.ownerRead = true, false, true
 	p.comeBack(p.holdOwner(now, max(p.state.owner.wait, ownerReadLast)))
 	return fresh, true, nil
 }
@@ -75,7 +75,7 @@ func (p *pass[O, C]) upToDate(ctx context.Context, cached O) (owner O, goOn bool
 // caller's rate limiter start anew.
 func (p *pass[O, C]) wentByRead(failed bool) {
 	switch {
-	case !p.OwnerWasOld || !p.ownerRead:
+	case !p.OwnerWasStale || !p.ownerRead:
 	case failed:
 		p.holdOwner(p.opts.Now(), ownerGoneLast)
 	case p.state.owner.wait > ownerReadLast:
@@ -106,7 +106,7 @@ func (p *pass[O, C]) isShown(cached O) bool {
 // holdForOwner puts off what is to be created or deleted, as the cache has an older owner
 // than the server.
 func (p *pass[O, C]) holdForOwner(wait time.Duration) {
-	p.OwnerWasOld, p.Held, p.Waiting = true, true, true
+	p.OwnerWasStale, p.BackedOff, p.Waiting = true, true, true
 	p.comeBack(wait)
 }
 
@@ -133,7 +133,7 @@ func (p *pass[O, C]) readOwner(ctx context.Context) (O, error) {
 		p.ownerGone()
 		return fresh, nil
 	}
-	if p.asRead = fresh; !p.OwnerWasOld { // otherwise the pass goes by what it read, not by the cache
+	if p.asRead = fresh; !p.OwnerWasStale { // otherwise the pass goes by what it read, not by the cache
 		p.whole.compare(p.Owner, fresh)
 	}
 	same := p.wantTheSame(p.Owner, fresh)

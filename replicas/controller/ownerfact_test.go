@@ -63,8 +63,8 @@ func (r *rig[O, C]) comeBack(t *testing.T, from time.Duration, children ...C) ti
 			return at - from
 		}
 		require.Empty(t, r.calls, "nothing is called meanwhile")
-		require.True(t, p.Held)
-		require.True(t, p.OwnerWasOld)
+		require.True(t, p.BackedOff)
+		require.True(t, p.OwnerWasStale)
 		require.Positive(t, p.RequeueAfter)
 		at += p.RequeueAfter
 	}
@@ -126,7 +126,7 @@ func TestWhatIsReadOfTheOwnerIsRemembered(t *testing.T) {
 				pass, err := r.passAt(t, 10*time.Millisecond, pods...)
 				require.NoError(t, err)
 				assert.Empty(t, r.calls)
-				assert.True(t, pass.OwnerWasOld)
+				assert.True(t, pass.OwnerWasStale)
 				assert.True(t, pass.Waiting)
 				assert.Equal(t, 40*time.Millisecond, pass.RequeueAfter)
 
@@ -138,7 +138,7 @@ func TestWhatIsReadOfTheOwnerIsRemembered(t *testing.T) {
 				r.owner, _ = r.getOwner()
 				pass, err = r.passAt(t, time.Minute, pods...)
 				require.NoError(t, err)
-				assert.False(t, pass.OwnerWasOld, "until the cache shows it")
+				assert.False(t, pass.OwnerWasStale, "until the cache shows it")
 				assert.Empty(t, r.callsOf("read owner"))
 			})
 		}
@@ -170,7 +170,7 @@ func TestWhatIsReadOfTheOwnerIsRemembered(t *testing.T) {
 		require.NoError(t, err)
 		r.comeBack(t, time.Second, ready(r.owner, 9)...)
 		assert.Len(t, r.last.Created, 1)
-		assert.True(t, r.last.OwnerWasOld)
+		assert.True(t, r.last.OwnerWasStale)
 		r.settle()
 		r.comeBack(t, time.Minute, ready(r.owner, 12)...)
 		assert.Len(t, r.last.Deleted, 2)
@@ -211,7 +211,7 @@ func TestWhatIsReadOfTheOwnerIsRemembered(t *testing.T) {
 		require.NoError(t, err)
 		r.server(2)
 		r.comeBack(t, time.Second, ready(r.owner, 2)...)
-		assert.False(t, r.last.Held)
+		assert.False(t, r.last.BackedOff)
 		_, err = r.pass(t, 9)
 		require.NoError(t, err)
 		assert.Len(t, r.last.Created, 2)
@@ -368,7 +368,7 @@ func TestTheOwnerIsReadBeforeChildrenAreDeleted(t *testing.T) {
 		t.Parallel()
 		r := behind(5, 3)
 		spec := r.kind.Spec
-		r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.Spec, error) {
+		r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.PodSpec, error) {
 			s, err := spec(rs)
 			s.Rules.MustGo = func(p *corev1.Pod) bool { return p.Name == "web-000" }
 			return s, err
@@ -377,7 +377,7 @@ func TestTheOwnerIsReadBeforeChildrenAreDeleted(t *testing.T) {
 		require.NoError(t, err)
 		assert.Empty(t, r.callsOf("delete"))
 		assert.Empty(t, r.callsOf("create"))
-		assert.True(t, pass.OwnerWasOld)
+		assert.True(t, pass.OwnerWasStale)
 		assert.Equal(t, 50*time.Millisecond, pass.RequeueAfter)
 	})
 	t.Run("who may not read it deletes nothing, and says so once while that lasts", func(t *testing.T) {
@@ -413,7 +413,7 @@ func TestTheOwnerIsReadBeforeChildrenAreDeleted(t *testing.T) {
 		r := newRig(5)
 		r.getOwner = func() (*appsv1.ReplicaSet, error) { return nil, forbidden("web", "no") }
 		spec := r.kind.Spec
-		r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.Spec, error) {
+		r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.PodSpec, error) {
 			s, err := spec(rs)
 			s.Rules.MustGo = func(p *corev1.Pod) bool { return p.Name == "web-000" }
 			return s, err
@@ -471,7 +471,7 @@ func TestGenerationsThatDoNotTell(t *testing.T) {
 		t.Parallel()
 		r := behind(2, 2)
 		spec := r.kind.Spec
-		r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.Spec, error) {
+		r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.PodSpec, error) {
 			s, err := spec(rs)
 			if rs.ResourceVersion == "8" {
 				err = errors.New("boom")
@@ -514,6 +514,6 @@ func TestAStatusWriteThatIsAnsweredWithAnotherObject(t *testing.T) {
 	*r.owner.Spec.Replicas, r.owner.Generation = 2, 2
 	pass, err := r.pass(t, 1, podsOf(r.owner, 1)...)
 	require.NoError(t, err)
-	assert.False(t, pass.OwnerWasOld, "it tells nothing about the owner")
+	assert.False(t, pass.OwnerWasStale, "it tells nothing about the owner")
 	assert.Len(t, pass.Created, 1)
 }

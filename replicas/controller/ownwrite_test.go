@@ -100,35 +100,35 @@ func TestOwnStatusWritesWakeNobody(t *testing.T) {
 	}
 	for name, tt := range map[string]struct {
 		// spec changes what the owner wants, which has a pod by its status or not.
-		spec  func(s *replicas.Spec, has bool)
+		spec  func(s *replicas.PodSpec, has bool)
 		wakes bool
 	}{
-		"another number": {func(s *replicas.Spec, has bool) { s.Replicas = 1 + number(has) }, true},
-		"another selector": {func(s *replicas.Spec, has bool) {
+		"another number": {func(s *replicas.PodSpec, has bool) { s.Replicas = 1 + number(has) }, true},
+		"another selector": {func(s *replicas.PodSpec, has bool) {
 			s.Selector = labels.SelectorFromSet(map[bool]labels.Set{false: web, true: api}[has])
 		}, true},
-		"no selector":           {func(s *replicas.Spec, has bool) { s.Selector = map[bool]labels.Selector{false: s.Selector}[has] }, true},
-		"another time":          {func(s *replicas.Spec, has bool) { s.MinReadySeconds = number(has) }, true},
-		"another burst":         {func(s *replicas.Spec, has bool) { s.BurstReplicas = 1 + int(number(has)) }, true},
-		"other places":          {func(s *replicas.Spec, has bool) { s.HeldPlaces = int(number(has)) }, true},
-		"a limit":               {func(s *replicas.Spec, has bool) { s.MaxDeletions = map[bool]*int{true: new(int)}[has] }, true},
-		"another limit":         {func(s *replicas.Spec, has bool) { n := int(number(has)); s.MaxDeletions = &n }, true},
-		"the same limit":        {func(s *replicas.Spec, _ bool) { s.MaxDeletions = new(int) }, false},
-		"other replicas":        {func(s *replicas.Spec, has bool) { s.Rules.Active = says(!has) }, true},
-		"others that are ready": {func(s *replicas.Spec, has bool) { s.Rules.Ready = says(has) }, true},
-		"one that must go":      {func(s *replicas.Spec, has bool) { s.Rules.MustGo = says(has) }, true},
-		"one that must stay":    {func(s *replicas.Spec, has bool) { s.Rules.MustStay = says(has) }, true},
-		"that one must stay any more": {func(s *replicas.Spec, has bool) {
+		"no selector":           {func(s *replicas.PodSpec, has bool) { s.Selector = map[bool]labels.Selector{false: s.Selector}[has] }, true},
+		"another time":          {func(s *replicas.PodSpec, has bool) { s.MinReadySeconds = number(has) }, true},
+		"another burst":         {func(s *replicas.PodSpec, has bool) { s.BurstReplicas = 1 + int(number(has)) }, true},
+		"other places":          {func(s *replicas.PodSpec, has bool) { s.PendingAdoptions = int(number(has)) }, true},
+		"a limit":               {func(s *replicas.PodSpec, has bool) { s.MaxDeletions = map[bool]*int{true: new(int)}[has] }, true},
+		"another limit":         {func(s *replicas.PodSpec, has bool) { n := int(number(has)); s.MaxDeletions = &n }, true},
+		"the same limit":        {func(s *replicas.PodSpec, _ bool) { s.MaxDeletions = new(int) }, false},
+		"other replicas":        {func(s *replicas.PodSpec, has bool) { s.Rules.Active = says(!has) }, true},
+		"others that are ready": {func(s *replicas.PodSpec, has bool) { s.Rules.Ready = says(has) }, true},
+		"one that must go":      {func(s *replicas.PodSpec, has bool) { s.Rules.MustGo = says(has) }, true},
+		"one that must stay":    {func(s *replicas.PodSpec, has bool) { s.Rules.MustStay = says(has) }, true},
+		"that one must stay any more": {func(s *replicas.PodSpec, has bool) {
 			s.Rules.MustStay = map[bool]func(*corev1.Pod) bool{false: says(true)}[has]
 		}, true},
-		"rules that say the same": {func(s *replicas.Spec, _ bool) { s.Rules.MustGo, s.Rules.MustStay = says(true), says(true) }, false},
+		"rules that say the same": {func(s *replicas.PodSpec, _ bool) { s.Rules.MustGo, s.Rules.MustStay = says(true), says(true) }, false},
 	} {
 		t.Run(fmt.Sprintf("V15 by which the owner wants %s: it wakes %v", name, tt.wakes), func(t *testing.T) {
 			t.Parallel()
 			r := writing()
 			*r.owner.Spec.Replicas = 1
 			original := r.kind.Spec
-			r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.Spec, error) {
+			r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.PodSpec, error) {
 				s, err := original(rs)
 				tt.spec(&s, rs.Status.Replicas > 0)
 				return s, err
@@ -141,7 +141,7 @@ func TestOwnStatusWritesWakeNobody(t *testing.T) {
 		t.Parallel()
 		r := writing()
 		original, calls := r.kind.Spec, 0
-		r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.Spec, error) {
+		r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.PodSpec, error) {
 			s, err := original(rs)
 			if calls++; calls > 1 {
 				err = errors.New("boom")

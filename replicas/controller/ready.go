@@ -73,7 +73,7 @@ func (r *reconciler[O, C]) becameReady(owner expectations.Key, child C) {
 	}
 }
 
-// nextCheck asks to come back when the next child becomes available (M1, M2), unless
+// nextCheck asks for a requeue when the next child becomes available (M1, M2), unless
 // the rate limiter does anyway (M7): where a server or a hold has its place, it may not.
 func (p *pass[O, C]) nextCheck(passErr error) {
 	after := p.nextAvailable()

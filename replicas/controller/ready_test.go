@@ -32,7 +32,7 @@ func newReadyRig() *readyRig {
 	owner := &pool{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "blue", UID: "uid-of-blue", Generation: 1}, Workers: 2}
 	kind := pools()
 	r := &readyRig{rig: rigOf(kind, owner), minReady: 10}
-	r.kind.Spec = func(p *pool) (replicas.SpecOf[*worker], error) {
+	r.kind.Spec = func(p *pool) (replicas.Spec[*worker], error) {
 		s, err := kind.Spec(p)
 		s.MinReadySeconds = r.minReady
 		if r.new != nil {
@@ -152,7 +152,7 @@ func TestAvailabilityOfPodsThatCountWhileTheyGo(t *testing.T) {
 	r := newRig(1)
 	r.owner.Spec.MinReadySeconds = 60
 	spec := r.kind.Spec
-	r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.Spec, error) {
+	r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.PodSpec, error) {
 		s, err := spec(rs)
 		s.Rules.Active = func(*corev1.Pod) bool { return true }
 		return s, err

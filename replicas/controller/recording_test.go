@@ -129,7 +129,7 @@ func TestRecording(t *testing.T) {
 		require.NoError(t, err)
 		spared := controller.ReplicaSets()
 		spec := spared.Spec
-		spared.Spec = func(rs *appsv1.ReplicaSet) (replicas.Spec, error) {
+		spared.Spec = func(rs *appsv1.ReplicaSet) (replicas.PodSpec, error) {
 			s, err := spec(rs)
 			s.Rules.MustStay = func(p *corev1.Pod) bool { return p.Name == "web-000" }
 			return s, err
@@ -145,7 +145,7 @@ func TestRecording(t *testing.T) {
 		_, err := r.pass(t, 0, podsOf(r.owner, 2)...)
 		require.NoError(t, err)
 		spared := controller.ReplicaSets()
-		spared.Spec = func(rs *appsv1.ReplicaSet) (replicas.Spec, error) {
+		spared.Spec = func(rs *appsv1.ReplicaSet) (replicas.PodSpec, error) {
 			s, err := controller.ReplicaSets().Spec(rs)
 			s.Replicas = 2
 			return s, err
@@ -229,7 +229,7 @@ func TestRecordingOfAnOwnerWithoutNamespace(t *testing.T) {
 	r.owner.Namespace = ""
 	r.kind.ClusterScoped = true
 	spec := r.kind.Spec
-	r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.Spec, error) {
+	r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.PodSpec, error) {
 		s, err := spec(rs)
 		s.New = func() (*corev1.Pod, error) {
 			return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "one", Labels: map[string]string{"app": "web"}}}, nil

@@ -18,7 +18,7 @@ import (
 
 // counting returns what the state of a child means for the counts: of pods, the
 // rules of a ReplicaSet's status.
-func counting[C Object](spec *replicas.SpecOf[C], now time.Time) status.Rules[C] {
+func counting[C Object](spec *replicas.Spec[C], now time.Time) status.Rules[C] {
 	rules := spec.Rules.Complete()
 	counting := status.Rules[C]{Active: rules.Active, Ready: rules.Ready}
 	if pods, ok := any(podCounting(spec.Template, spec.MinReadySeconds, now)).(status.Rules[C]); ok {

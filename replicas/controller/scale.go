@@ -17,7 +17,7 @@ import (
 )
 
 // scale creates or deletes what is missing or in surplus.
-func (p *pass[O, C]) scale(ctx context.Context, scale replicas.ScaleOf[C]) error {
+func (p *pass[O, C]) scale(ctx context.Context, scale replicas.Scale[C]) error {
 	if p.Waiting && scale.IsZero() {
 		return nil
 	}
@@ -34,7 +34,7 @@ func (p *pass[O, C]) scale(ctx context.Context, scale replicas.ScaleOf[C]) error
 	}
 	err = p.carryOut(ctx, scale)
 	vetoFailed := err != nil && p.ScaleErr == nil
-	if len(scale.Delete) == 0 || len(p.Deleted) > 0 || vetoFailed || p.state.behind && !p.Held {
+	if len(scale.Delete) == 0 || len(p.Deleted) > 0 || vetoFailed || p.state.behind && !p.BackedOff {
 		return err
 	}
 	return joinErrors(err, p.createMissing(ctx))
@@ -43,7 +43,7 @@ func (p *pass[O, C]) scale(ctx context.Context, scale replicas.ScaleOf[C]) error
 // createMissing creates what is missing although children that must go cannot, or
 // may not now.
 func (p *pass[O, C]) createMissing(ctx context.Context) error {
-	if len(p.Active)+p.spec.HeldPlaces >= int(p.spec.Replicas) || ctx.Err() != nil {
+	if len(p.Active)+p.spec.PendingAdoptions >= int(p.spec.Replicas) || ctx.Err() != nil {
 		return nil
 	}
 	spec := p.spec
@@ -56,7 +56,7 @@ func (p *pass[O, C]) createMissing(ctx context.Context) error {
 }
 
 // carryOut creates or deletes, unless that is held or vetoed.
-func (p *pass[O, C]) carryOut(ctx context.Context, scale replicas.ScaleOf[C]) (err error) {
+func (p *pass[O, C]) carryOut(ctx context.Context, scale replicas.Scale[C]) (err error) {
 	if scale = p.held(scale); scale.IsZero() {
 		return nil
 	}
@@ -81,7 +81,7 @@ func (p *pass[O, C]) carryOut(ctx context.Context, scale replicas.ScaleOf[C]) (e
 
 // ownerWantsIt reports whether the owner on the server, as far as it has to be asked,
 // still wants what the pass goes by.
-func (p *pass[O, C]) ownerWantsIt(ctx context.Context, scale replicas.ScaleOf[C]) (bool, error) {
+func (p *pass[O, C]) ownerWantsIt(ctx context.Context, scale replicas.Scale[C]) (bool, error) {
 	switch {
 	case len(scale.Delete) > 0:
 		return p.mayDelete(ctx)
@@ -91,11 +91,11 @@ func (p *pass[O, C]) ownerWantsIt(ctx context.Context, scale replicas.ScaleOf[C]
 	return true, nil
 }
 
-// held leaves out what must wait, and asks to come back when it need not.
-func (p *pass[O, C]) held(scale replicas.ScaleOf[C]) replicas.ScaleOf[C] {
+// held leaves out what must wait, and asks for a requeue when it need not.
+func (p *pass[O, C]) held(scale replicas.Scale[C]) replicas.Scale[C] {
 	if p.ownerOld {
 		p.waitForOwner()
-		return replicas.ScaleOf[C]{}
+		return replicas.Scale[C]{}
 	}
 	if scale.Create > 0 {
 		backOff := p.afterFailures()
@@ -104,24 +104,24 @@ func (p *pass[O, C]) held(scale replicas.ScaleOf[C]) replicas.ScaleOf[C] {
 		return p.notHeld(scale, backOff)
 	}
 	if p.waits(p.state.deletions.remaining(p.Now, 0)) {
-		return replicas.ScaleOf[C]{}
+		return replicas.Scale[C]{}
 	}
 	return scale
 }
 
-// waits reports whether a hold lasts, and asks to come back when it is over.
+// waits reports whether a hold lasts, and asks for a requeue when it is over.
 func (p *pass[O, C]) waits(hold time.Duration) bool {
 	if hold <= 0 {
 		return false
 	}
-	p.Held, p.Waiting = true, true
+	p.BackedOff, p.Waiting = true, true
 	p.comeBack(hold)
 	return true
 }
 
 // beforeScale asks Kind.BeforeScale, which may leave out and nothing else. To it a child
 // is gone whose deletion was sent without an answer.
-func (p *pass[O, C]) beforeScale(ctx context.Context, active []C, scale replicas.ScaleOf[C]) (replicas.ScaleOf[C], error) {
+func (p *pass[O, C]) beforeScale(ctx context.Context, active []C, scale replicas.Scale[C]) (replicas.Scale[C], error) {
 	if p.kind.BeforeScale == nil {
 		return scale, nil
 	}

@@ -22,7 +22,7 @@ func TestStatusDelay(t *testing.T) {
 	now, later := []string{"default/web"}, []string{"default/web in 1s"}
 	for name, tc := range map[string]struct {
 		change func(p *corev1.Pod)
-		spec   func(spec *replicas.Spec)
+		spec   func(spec *replicas.PodSpec)
 		want   []string
 	}{
 		"a pod that is no longer ready waits":        {change: podtest.NotReady, want: later},
@@ -31,13 +31,13 @@ func TestStatusDelay(t *testing.T) {
 		"a pod that has finished does not":           {change: podtest.Phase(corev1.PodFailed), want: now},
 		"a pod that is being deleted does not":       {change: podtest.Deleting, want: now},
 		"a pod that was released does not":           {change: func(p *corev1.Pod) { p.OwnerReferences = nil }, want: now},
-		"a pod that must go now does not":            {podtest.NotReady, func(s *replicas.Spec) { s.Rules.MustGo = isNotReady }, now},
-		"a pod that need not stay any more does not": {podtest.NotReady, func(s *replicas.Spec) { s.Rules.MustStay = func(p *corev1.Pod) bool { return !isNotReady(p) } }, now},
-		"nothing does if deletions are limited":      {podtest.NotReady, func(s *replicas.Spec) { s.MaxDeletions = new(int) }, now},
-		"what makes a pod a replica is for Active":   {podtest.NotReady, func(s *replicas.Spec) { s.Rules.Active = func(p *corev1.Pod) bool { return !isNotReady(p) } }, now},
+		"a pod that must go now does not":            {podtest.NotReady, func(s *replicas.PodSpec) { s.Rules.MustGo = isNotReady }, now},
+		"a pod that need not stay any more does not": {podtest.NotReady, func(s *replicas.PodSpec) { s.Rules.MustStay = func(p *corev1.Pod) bool { return !isNotReady(p) } }, now},
+		"nothing does if deletions are limited":      {podtest.NotReady, func(s *replicas.PodSpec) { s.MaxDeletions = new(int) }, now},
+		"what makes a pod a replica is for Active":   {podtest.NotReady, func(s *replicas.PodSpec) { s.Rules.Active = func(p *corev1.Pod) bool { return !isNotReady(p) } }, now},
 		"M6 a pod that becomes ready waits, with a check": {
 			change: func(p *corev1.Pod) { p.Annotations = web },
-			spec: func(s *replicas.Spec) {
+			spec: func(s *replicas.PodSpec) {
 				s.MinReadySeconds = 7
 				s.Rules.Ready = func(p *corev1.Pod) bool { return len(p.Annotations) > 0 }
 			},
@@ -49,7 +49,7 @@ func TestStatusDelay(t *testing.T) {
 			r := newRig(1)
 			r.opts.StatusDelay = time.Second
 			original := r.kind.Spec
-			r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.Spec, error) {
+			r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.PodSpec, error) {
 				spec, err := original(rs)
 				if tc.spec != nil {
 					tc.spec(&spec)

@@ -50,7 +50,7 @@ func TestASelectorThatIsMissingForAPass(t *testing.T) {
 	t.Parallel()
 	r := known(2)
 	spec, isMissing := r.kind.Spec, false
-	r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.Spec, error) {
+	r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.PodSpec, error) {
 		s, err := spec(rs)
 		if isMissing {
 			s.Selector = nil

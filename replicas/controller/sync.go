@@ -84,8 +84,8 @@ type pass[O, C Object] struct {
 	recorder *recorder[O, C] // nil if nobody wants a recording
 
 	key   expectations.Key
-	spec  replicas.SpecOf[C]
-	asked replicas.SpecOf[C] // spec as the Kind made it
+	spec  replicas.Spec[C]
+	asked replicas.Spec[C] // spec as the Kind made it
 	rules status.Rules[C]
 	state *ownerState[C]
 	// children is the view that the pass goes by: what is known, laid over what the cache
@@ -306,7 +306,7 @@ func (p *pass[O, C]) run(ctx context.Context) error {
 	if !p.Observed {
 		return err
 	}
-	var scale replicas.ScaleOf[C]
+	var scale replicas.Scale[C]
 	if err == nil {
 		scale, err = p.claim(ctx, plan)
 	}
@@ -413,11 +413,11 @@ func onlyRefused(err error) bool {
 }
 
 // end completes what is told of the pass. After an error only the server or a hold
-// says when to come back: the caller's rate limiter does otherwise. A refusal is no
-// error to the caller: what else there is to come back for stays.
+// says when to requeue: the caller's rate limiter does otherwise. A refusal is no
+// error to the caller: what else asks for a requeue stays.
 func (p *pass[O, C]) end(err error) {
 	if p.state != nil {
-		p.Unresolved = len(p.state.known.Open())
+		p.InFlight = len(p.state.known.Open())
 	}
 	failed := err != nil && !onlyRefused(err)
 	p.wentByRead(failed)

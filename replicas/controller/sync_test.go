@@ -243,7 +243,7 @@ func TestSyncRefuses(t *testing.T) {
 	refusing := func() *podRig {
 		r := newRig(2)
 		spec := r.kind.Spec
-		r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.Spec, error) {
+		r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.PodSpec, error) {
 			s, err := spec(rs)
 			s.New = func() (*corev1.Pod, error) {
 				return nil, &replicas.RefusedError{Reason: "InvalidImage", Err: errors.New("image has no tag")}
@@ -302,7 +302,7 @@ func TestSyncRefuses(t *testing.T) {
 		t.Parallel()
 		r := newRig(1)
 		boom := errors.New("not today")
-		r.kind.Spec = func(*appsv1.ReplicaSet) (replicas.Spec, error) { return replicas.Spec{}, boom }
+		r.kind.Spec = func(*appsv1.ReplicaSet) (replicas.PodSpec, error) { return replicas.PodSpec{}, boom }
 		_, err := r.pass(t, 0)
 		require.ErrorIs(t, err, boom)
 		assert.Empty(t, r.events)

@@ -32,7 +32,7 @@ const (
 	clocksDiffer = 5 * time.Minute
 )
 
-// errWait ends a pass that has asked to come back.
+// errWait ends a pass that has asked for a requeue.
 var errWait = errors.New("controller: the cache may be behind an earlier process")
 
 // A term is the time in which this process is the only one that is at work. When it
@@ -133,7 +133,7 @@ func (p *pass[O, C]) looked() { p.state.term = p.inTerm }
 
 // awaitCache waits until the cache has come as far as the server had after the term began,
 // if both tell their versions, and if that does not take long. It returns errWait if the
-// pass is to come back, and otherwise whether the cache has come so far.
+// pass is to be requeued, and otherwise whether the cache has come so far.
 func (p *pass[O, C]) awaitCache(ctx context.Context) (reached bool, err error) {
 	versioner, ok := p.client.(Versioner)
 	if !ok || p.snapshot.Version == "" {

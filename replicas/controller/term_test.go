@@ -45,7 +45,7 @@ func TestANewProcessLooksLiveBeforeItChangesANumber(t *testing.T) {
 			pass, err := r.pass(t, 0, all[:2]...)
 			require.NoError(t, err)
 			assert.Equal(t, []string{list}, r.calls)
-			assert.True(t, pass.ViewWasOld)
+			assert.True(t, pass.ViewWasStale)
 			_, err = r.pass(t, 1, all[:19]...)
 			require.NoError(t, err)
 			assert.Empty(t, r.calls, "what the list has shown counts")
@@ -131,7 +131,7 @@ func TestANewProcessWhoseCacheTellsItsVersion(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, version, r.calls[0])
 		assert.Len(t, r.last.Created, 2)
-		assert.False(t, r.last.ViewWasOld)
+		assert.False(t, r.last.ViewWasStale)
 		r.owner.UID = "uid-of-another"
 		_, err = r.pass(t, 1)
 		require.NoError(t, err)
@@ -174,7 +174,7 @@ func TestANewProcessWhoseCacheTellsItsVersion(t *testing.T) {
 			for len(r.callsOf("list")) == 0 {
 				pass, err := r.passAt(t, waited)
 				require.NoError(t, err)
-				if !pass.ViewWasOld {
+				if !pass.ViewWasStale {
 					require.LessOrEqual(t, pass.RequeueAfter, time.Second)
 					waited += pass.RequeueAfter
 				}
@@ -200,7 +200,7 @@ func TestANewProcessWhoseCacheTellsItsVersion(t *testing.T) {
 				r.now = podtest.Now.Add(after * time.Second)
 				pass, err := r.sync(t, t.Context())
 				require.NoError(t, err)
-				assert.Equal(t, after == 2, pass.ViewWasOld)
+				assert.Equal(t, after == 2, pass.ViewWasStale)
 			}
 			r.owner, r.now = mine, podtest.Now
 			return "20", nil
@@ -252,7 +252,7 @@ func TestANewProcessReadsTheOwnerBeforeItsFirstCreations(t *testing.T) {
 			pass, err := r.pass(t, second, all...)
 			require.NoError(t, err)
 			assert.Empty(t, pass.Created)
-			assert.True(t, pass.OwnerWasOld)
+			assert.True(t, pass.OwnerWasStale)
 			assert.Positive(t, pass.RequeueAfter)
 		}
 	})

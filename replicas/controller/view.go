@@ -21,13 +21,13 @@ import (
 // plan decides what to do, on the cached view with what is known laid over it. If that view
 // is known to be old and something is to be done, or if it may lack what was done, the
 // children are listed live first: that nothing is to be done may be chance.
-func (p *pass[O, C]) plan(ctx context.Context) (replicas.PlanOf[C], error) {
+func (p *pass[O, C]) plan(ctx context.Context) (replicas.Plan[C], error) {
 	p.spec.Pending, p.spec.PendingFor = p.pending.State(p.key)
 	if err := p.readCache(ctx); err != nil {
-		return replicas.PlanOf[C]{}, err
+		return replicas.Plan[C]{}, err
 	}
 	plan, err := p.manage(ctx)
-	if err != nil || plan.Blocked.Reason != replicas.ViewIsOld && (!p.unmet && !p.isHindered(plan) || plan.Blocked.Reason != "") {
+	if err != nil || plan.Blocked.Reason != replicas.ViewIsStale && (!p.unmet && !p.isHindered(plan) || plan.Blocked.Reason != "") {
 		return plan, err
 	}
 	if p.begins {
@@ -48,14 +48,14 @@ func (p *pass[O, C]) plan(ctx context.Context) (replicas.PlanOf[C], error) {
 
 // isHindered reports whether the view is old and a limit, or children that must stay, are
 // all that keeps the number from what is wanted: that may be wrong too.
-func (p *pass[O, C]) isHindered(plan replicas.PlanOf[C]) bool {
-	there := len(plan.Claims.Owned) + len(plan.Claims.Adopt) + p.spec.HeldPlaces
+func (p *pass[O, C]) isHindered(plan replicas.Plan[C]) bool {
+	there := len(plan.Claims.Owned) + len(plan.Claims.Adopt) + p.spec.PendingAdoptions
 	return p.spec.Pending == expectations.Expired && there != int(p.spec.Replicas)
 }
 
 // manage plans from the children as the pass has them, and notes what the status is
 // made from if nothing else is done.
-func (p *pass[O, C]) manage(ctx context.Context) (replicas.PlanOf[C], error) {
+func (p *pass[O, C]) manage(ctx context.Context) (replicas.Plan[C], error) {
 	p.listRelated(ctx)
 	p.spec.Names = p.namer()
 	plan, err := replicas.Manage(p.children, p.spec)
@@ -91,8 +91,8 @@ func (p *pass[O, C]) readCache(ctx context.Context) (err error) {
 	p.children = view.Children
 	p.settle(expected)
 	p.unmet = view.Unmet || p.spec.Pending == expectations.Expired
-	p.begins = p.isNewToTerm() && !view.Old && p.spec.Pending == expectations.Satisfied
-	if (view.Old || p.begins) && p.spec.Pending != expectations.Waiting {
+	p.begins = p.isNewToTerm() && !view.Stale && p.spec.Pending == expectations.Satisfied
+	if (view.Stale || p.begins) && p.spec.Pending != expectations.Waiting {
 		p.spec.Pending = expectations.Expired
 	}
 	return nil
@@ -124,7 +124,7 @@ func (p *pass[O, C]) settle(expected expectations.Pending) {
 // readLive reads the children from the server. What was expected is settled by
 // that: it is there, or it is not.
 func (p *pass[O, C]) readLive(ctx context.Context) error {
-	p.ViewWasOld = true
+	p.ViewWasStale = true
 	live, err := p.listLive(ctx)
 	p.tell(&p.state.told.list, err != nil, FailedList, "Error listing: "+errorText(err))
 	if err != nil {

@@ -79,7 +79,7 @@ func TestRelated(t *testing.T) {
 // selectorThatMayGo returns what lets the Kind's spec have no selector any more.
 func selectorThatMayGo(r *podRig) (drop func()) {
 	spec, without := r.kind.Spec, false
-	r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.SpecOf[*corev1.Pod], error) {
+	r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.Spec[*corev1.Pod], error) {
 		s, err := spec(rs)
 		if without {
 			s.Selector = nil

@@ -133,7 +133,7 @@ func TestNoStatusIsWrittenToAnOwnerThatMayLackAnnotations(t *testing.T) {
 		_, err := r.pass(t, 0, ready(r.owner, 3)...)
 		require.NoError(t, err)
 		r.comeBack(t, 1, append(ready(r.owner, 3), podtest.Pod("orphan"))...)
-		require.True(t, r.last.OwnerWasOld)
+		require.True(t, r.last.OwnerWasStale)
 		require.Len(t, r.callsOf("read owner"), 2, "and again before the adoption")
 		r.settle()
 
@@ -195,6 +195,6 @@ func TestNoStatusIsWrittenToAnOwnerThatMayLackAnnotations(t *testing.T) {
 }
 
 // nothing lets no child be created or deleted.
-func nothing(context.Context, *appsv1.ReplicaSet, []*corev1.Pod, replicas.Scale) (replicas.Scale, time.Duration, error) {
-	return replicas.Scale{}, 0, nil
+func nothing(context.Context, *appsv1.ReplicaSet, []*corev1.Pod, replicas.PodScale) (replicas.PodScale, time.Duration, error) {
+	return replicas.PodScale{}, 0, nil
 }

@@ -24,9 +24,9 @@ func Example() {
 	pools := controller.Kind[*WorkerPool, *Worker]{
 		Owner: groupVersion.WithKind("WorkerPool"),
 		Child: groupVersion.WithKind("Worker"),
-		Spec: func(p *WorkerPool) (replicas.SpecOf[*Worker], error) {
+		Spec: func(p *WorkerPool) (replicas.Spec[*Worker], error) {
 			set := labels.Set{"pool": p.Name}
-			return replicas.SpecOf[*Worker]{
+			return replicas.Spec[*Worker]{
 				Replicas: p.Spec.Replicas,
 				Selector: set.AsSelector(),
 				New:      func() (*Worker, error) { return &Worker{ObjectMeta: metav1.ObjectMeta{Labels: set}}, nil },

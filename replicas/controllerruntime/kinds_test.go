@@ -31,7 +31,7 @@ func mapperOf(kinds ...served) meta.RESTMapper {
 func newMapper() meta.RESTMapper { return mapperOf(namespaced("WorkerPool"), namespaced("Worker")) }
 
 type (
-	specOf  = replicas.SpecOf[*Worker]
+	specOf  = replicas.Spec[*Worker]
 	outcome = controller.Outcome[*Worker]
 )
 

@@ -165,7 +165,7 @@ func TestAddServesOwners(t *testing.T) {
 	}, patience, tick)
 	label := fmt.Sprintf(`controller=%q`, namespace)
 	metricsShow(t, "replicakit_children_created_total{"+label+"} 5", "replicakit_children_deleted_total{"+label+"} 4",
-		"replicakit_child_errors_total{"+label+"} 0", "replicakit_owners{"+label+`,state="held"} 0`, "replicakit_expectations{"+label+`,state="expired"} 0`)
+		"replicakit_child_errors_total{"+label+"} 0", "replicakit_owners{"+label+`,state="backed_off"} 0`, "replicakit_expectations{"+label+`,state="expired"} 0`)
 }
 
 // metricsShow waits for lines in what controller-runtime's registry serves: a pass
@@ -310,8 +310,8 @@ func TestOwnersInNoNamespace(t *testing.T) {
 	require.NoError(t, c.Create(t.Context(), orphan))
 	kind := controller.Kind[*corev1.Namespace, *corev1.ConfigMap]{
 		Owner: corev1.SchemeGroupVersion.WithKind("Namespace"), Child: corev1.SchemeGroupVersion.WithKind("ConfigMap"),
-		Spec: func(ns *corev1.Namespace) (replicas.SpecOf[*corev1.ConfigMap], error) {
-			spec := replicas.SpecOf[*corev1.ConfigMap]{
+		Spec: func(ns *corev1.Namespace) (replicas.Spec[*corev1.ConfigMap], error) {
+			spec := replicas.Spec[*corev1.ConfigMap]{
 				Selector: set.AsSelector(),
 				New: func() (*corev1.ConfigMap, error) {
 					return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: ns.Name, Labels: set}}, nil

@@ -235,7 +235,7 @@ func (b *book) view() string {
 	for _, c := range v.Children {
 		words = append(words, c.Labels["text"])
 	}
-	if v.Old {
+	if v.Stale {
 		words = append(words, "OLD")
 	}
 	if v.Unmet {

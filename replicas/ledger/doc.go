@@ -16,7 +16,7 @@
 //	snapshot.Version = cache.Version()           // before its children
 //	snapshot.Children = cache.Children(owner)
 //	view, err := known.View(start, snapshot, now)
-//	...                                          // if view.Old: list live, Listed, View
+//	...                                          // if view.Stale: list live, Listed, View
 //	plan, err := replicas.Manage(view.Children, spec)
 //	...                                          // the calls: Sending, Told, Gone, Doubt
 //	known.Done()

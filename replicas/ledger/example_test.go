@@ -69,7 +69,7 @@ func (l *controller) pass() (what string, err error) {
 		return "", err
 	}
 	plan, err := l.plan(view)
-	if view.Unmet || view.Old && !plan.IsZero() { // only the server knows
+	if view.Unmet || view.Stale && !plan.IsZero() { // only the server knows
 		began := l.known.Start()
 		if _, err := l.known.Listed(began, l.api.list(), cache, now); err != nil {
 			return "", err
@@ -110,10 +110,10 @@ func (l *controller) pass() (what string, err error) {
 
 // plan plans from a view. Names without an answer are used again, and as long as one
 // deletion has no answer, no other pod goes.
-func (l *controller) plan(view ledger.View[*corev1.Pod]) (replicas.Plan, error) {
+func (l *controller) plan(view ledger.View[*corev1.Pod]) (replicas.PodPlan, error) {
 	spec, err := replicas.ReplicaSetSpec(l.owner)
 	if err != nil {
-		return replicas.Plan{}, err
+		return replicas.PodPlan{}, err
 	}
 	spec.Now = time.Now()
 	spec.Names = l.known.Namer(func(prefix string) string {

@@ -121,11 +121,11 @@ func TestPatience(t *testing.T) {
 	s := ledger.Snapshot[kid]{Version: "5", Rules: rules}
 	view, err := known.View(known.Start(), s, began.Add(time.Second))
 	require.NoError(t, err)
-	assert.False(t, view.Old)
+	assert.False(t, view.Stale)
 	assert.Equal(t, time.Nanosecond, known.Again(began.Add(time.Second)))
 	view, err = known.View(known.Start(), s, began.Add(time.Second+1))
 	require.NoError(t, err)
-	assert.True(t, view.Old)
+	assert.True(t, view.Stale)
 }
 
 // Calls that are made at once tell what they have shown at once, and events come at any
@@ -194,7 +194,7 @@ func TestAVoidLedgerAsksForNoPass(t *testing.T) {
 	assert.Zero(t, known.Again(began))
 	view, err := known.View(known.Start(), ledger.Snapshot[kid]{Rules: rules, Children: []kid{kidOf("b@4")}}, began)
 	require.NoError(t, err)
-	assert.True(t, view.Old)
+	assert.True(t, view.Stale)
 	assert.Zero(t, known.Again(began.Add(time.Hour)))
 }
 
@@ -208,7 +208,7 @@ func TestADistrustedCacheIsOldUntilAList(t *testing.T) {
 		require.NoError(t, err)
 		require.Len(t, view.Children, 1)
 		assert.False(t, view.Unmet, "no list is worthwhile if nothing is to be done")
-		return view.Old
+		return view.Stale
 	}
 	assert.False(t, isOld())
 	known.Distrust()

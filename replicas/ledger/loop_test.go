@@ -37,7 +37,7 @@ func (w *world) aPass() {
 	}
 	orphans, strays := l.sort()
 	isToDo := len(l.ours) != w.want || len(orphans)+len(strays) > 0
-	if (l.view.Old || !w.looked) && isToDo || l.view.Unmet {
+	if (l.view.Stale || !w.looked) && isToDo || l.view.Unmet {
 		if !l.list() {
 			return
 		}

@@ -187,7 +187,7 @@ func (l *Ledger[C]) Open() []Name {
 	return slices.DeleteFunc(l.Names(), func(n Name) bool { return n.Bearer == Replica })
 }
 
-// Namer returns a function for SpecOf.Names of package replicas. It returns each of Open that
+// Namer returns a function for Spec.Names of package replicas. It returns each of Open that
 // can be sent again and has the prefix, once, and after them what fresh returns. If fresh is
 // nil, that is "". Make one for each plan.
 func (l *Ledger[C]) Namer(fresh func(prefix string) string) func(prefix string) string {

@@ -99,8 +99,8 @@ type View[C metav1.Object] struct {
 	// after them those that the cache lacks. If nothing is known, it is the slice of
 	// the Snapshot.
 	Children []C
-	// Old says that the children must be listed live before one is created or deleted.
-	Old bool
+	// Stale says that the children must be listed live before one is created or deleted.
+	Stale bool
 	// Unmet says that the view may lack children, or have some that are gone. Then a
 	// live list is worthwhile even if nothing is to be done, because the number may be
 	// right by chance.
@@ -119,13 +119,13 @@ func (l *Ledger[C]) View(start Moment, s Snapshot[C], now time.Time) (View[C], e
 	l.checkEpoch(s)
 	l.viewed, l.hides, l.lacks = start, false, false
 	l.cached, l.known = s.Children, nil
-	v := View[C]{Children: s.Children, Old: l.distrusted}
+	v := View[C]{Children: s.Children, Stale: l.distrusted}
 	if l.void {
-		v.Old = true
+		v.Stale = true
 		return v, nil
 	}
 	if l.ahead != "" { // the cache proves nothing
-		v.Old, s.Version, s.Newest, s.Children = true, "", "", nil
+		v.Stale, s.Version, s.Newest, s.Children = true, "", "", nil
 	}
 	if resourceversion.Reached(s.Version, l.list.version) {
 		l.passList()
@@ -224,7 +224,7 @@ func (o *overlay[C]) lay() {
 // too long, the fact proves nothing any more.
 func (o *overlay[C]) counts(since time.Time) {
 	if o.now.Sub(since) > o.patience() {
-		o.view.Old, o.view.Unmet = true, true
+		o.view.Stale, o.view.Unmet = true, true
 	}
 }
 
@@ -244,7 +244,7 @@ func (o *overlay[C]) believe(c C) (C, bool) {
 		o.counts(e.since)
 		return c, false
 	case w.is == unclear && !o.isShown(c, w):
-		o.view.Old, o.view.Unmet = true, true
+		o.view.Stale, o.view.Unmet = true, true
 	case w.is == there && !o.isShown(c, w):
 		o.counts(e.since)
 		c = w.child
@@ -325,12 +325,12 @@ func (o *overlay[C]) lacking() (lacking []*entry[C]) {
 		case o.shows(id, e), o.isMoot(e):
 			e.fact = fact[C]{}
 		case w.is == unclear:
-			o.view.Old, o.view.Unmet = true, true
+			o.view.Stale, o.view.Unmet = true, true
 		case !o.isAged(e):
 		case e.fact.unnumbered || w.is == unsaid: // no list would tell more
 			e.fact = fact[C]{}
 		default: // a watch that hung and goes on may show it yet
-			o.view.Old = true
+			o.view.Stale = true
 		}
 		if o.ahead == "" { // the child is gone
 			e.doubt = doubt{}
@@ -404,7 +404,7 @@ func (o *overlay[C]) isNoNamesake(c C, other *entry[C]) bool {
 	w := other.fact.counts()
 	switch order, err := resourceversion.Compare(c.GetResourceVersion(), w.version); {
 	case err != nil || order == 0:
-		o.view.Old, o.view.Unmet = true, true
+		o.view.Stale, o.view.Unmet = true, true
 	case order < 0:
 		return false
 	default:
@@ -434,7 +434,7 @@ func (o *overlay[C]) suspect(lacking []*entry[C]) {
 	if o.passed.since.IsZero() {
 		o.passed.double(o.now, firstSuspicion, lastSuspicion)
 	}
-	o.view.Old = true
+	o.view.Stale = true
 	o.view.Unmet = o.view.Unmet || o.passed.remaining(o.now) <= 0
 }
 

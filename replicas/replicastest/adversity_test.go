@@ -66,8 +66,8 @@ func TestHang(t *testing.T) {
 // A request that is sent again meets what the first try did.
 func TestResend(t *testing.T) {
 	t.Parallel()
-	throttled := replicastest.Fault{After: replicastest.Throttled.Of(replicastest.Call{Kind: "Pod"}), Resend: true}
-	newClient := func() (*replicastest.Client, *replicastest.Cluster) {
+	throttled := replicastest.Fault{After: replicastest.TooManyRequests.Of(replicastest.Call{Kind: "Pod"}), Resend: true}
+	newClient := func() (*replicastest.PodClient, *replicastest.PodCluster) {
 		c := newCluster(0)
 		client := c.NewClient()
 		client.Fault = first(throttled)
@@ -106,7 +106,7 @@ func TestResend(t *testing.T) {
 	t.Run("a request that had no effect is made", func(t *testing.T) {
 		t.Parallel()
 		client, c := newClient()
-		client.Fault = first(replicastest.Fault{Before: replicastest.Cut.Of(replicastest.Call{}), Resend: true})
+		client.Fault = first(replicastest.Fault{Before: replicastest.ConnectionReset.Of(replicastest.Call{}), Resend: true})
 		_, err := client.Create(t.Context(), generated())
 		require.NoError(t, err)
 		assert.Len(t, c.Children(namespace), 1)
@@ -137,7 +137,7 @@ func TestPermit(t *testing.T) {
 		return nil
 	}
 	client.Fault = func(replicastest.Call) replicastest.Fault {
-		return replicastest.Fault{Before: replicastest.Throttled.Of(replicastest.Call{}), Resend: true}
+		return replicastest.Fault{Before: replicastest.TooManyRequests.Of(replicastest.Call{}), Resend: true}
 	}
 	_, err := client.Create(t.Context(), named("a"))
 	require.ErrorIs(t, err, assert.AnError, "it is asked again for each resend")
@@ -226,7 +226,7 @@ func TestWebhooks(t *testing.T) {
 	})
 	t.Run("one denies", func(t *testing.T) {
 		t.Parallel()
-		for _, failure := range []replicastest.Failure{replicastest.Conflicted, replicastest.Broken} {
+		for _, failure := range []replicastest.Failure{replicastest.Conflict, replicastest.InternalError} {
 			c := newCluster(0)
 			p := createPod(t, c, pod("a"))
 			c.Deny("delete", failure)
@@ -268,16 +268,16 @@ func TestChurn(t *testing.T) {
 func TestTwoClusters(t *testing.T) {
 	t.Parallel()
 	one := newStage(t, 1, 2)
-	two := &stage{Cluster: replicastest.NewCluster(replicastest.Options{Clock: one.Clock, Seed: 1, Nodes: 2}), world: one.world}
-	two.controller = newController(t, two.Cluster)
-	one.world.Parts = append(one.world.Parts, two.Cluster, two.controller)
+	two := &stage{PodCluster: replicastest.NewPodCluster(replicastest.Options{Clock: one.Clock, Seed: 1, Nodes: 2}), world: one.world}
+	two.controller = newController(t, two.PodCluster)
+	one.world.Parts = append(one.world.Parts, two.PodCluster, two.controller)
 	one.controller.View.ChildWatch.Lag = time.Minute
-	a, b := createReplicaSet(t, one.Cluster, 3), createReplicaSet(t, two.Cluster, 5)
+	a, b := createReplicaSet(t, one.PodCluster, 3), createReplicaSet(t, two.PodCluster, 5)
 	require.Equal(t, a.UID, b.UID, "even with one UID")
 	one.world.Run(30 * time.Second)
 	require.NoError(t, two.DeleteOwner(t.Context(), namespace, "web", ""))
 	one.world.Run(10 * time.Second)
-	createReplicaSet(t, two.Cluster, 4)
+	createReplicaSet(t, two.PodCluster, 4)
 	one.world.Run(3 * time.Minute)
 	one.requireSettled(t, "one")
 	two.requireSettled(t, "two")

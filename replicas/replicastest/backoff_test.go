@@ -18,7 +18,7 @@ import (
 // failing is a node that ends every pod within a tenth of a second, as it does with
 // pods that it cannot admit.
 type failing struct {
-	*replicastest.Cluster
+	*replicastest.PodCluster
 	t    *testing.T
 	next time.Time
 	ends bool // no pod fails any more
@@ -41,13 +41,13 @@ func (f *failing) Step() {
 func TestPodsThatFailAtOnce(t *testing.T) {
 	t.Parallel()
 	play := func(opts controller.Options) (world *replicastest.World, node *failing, held *int) {
-		cluster := replicastest.NewCluster(replicastest.Options{Seed: 1, Nodes: 1})
+		cluster := replicastest.NewPodCluster(replicastest.Options{Seed: 1, Nodes: 1})
 		createReplicaSet(t, cluster, 1)
-		node, held = &failing{Cluster: cluster, t: t, next: cluster.Clock.Now()}, new(int)
+		node, held = &failing{PodCluster: cluster, t: t, next: cluster.Clock.Now()}, new(int)
 		c, err := cluster.NewControllerWith(opts)
 		require.NoError(t, err)
-		c.Passed = func(pass replicastest.Pass) {
-			if pass.Held {
+		c.Passed = func(pass replicastest.PodPass) {
+			if pass.BackedOff {
 				*held++
 			}
 		}

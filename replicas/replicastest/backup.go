@@ -10,22 +10,22 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// A BackupOf is what an API server had stored at one moment.
-type BackupOf[O Object[O], C Object[C]] struct {
+// A Backup is what an API server had stored at one moment.
+type Backup[O Object[O], C Object[C]] struct {
 	version  uint64
 	owners   index[O]
 	children index[C]
 }
 
 // Backup returns what is stored now.
-func (c *ClusterOf[O, C]) Backup() BackupOf[O, C] {
-	return BackupOf[O, C]{c.version, slices.Clone(c.owners.rows), slices.Clone(c.children.rows)}
+func (c *Cluster[O, C]) Backup() Backup[O, C] {
+	return Backup[O, C]{c.version, slices.Clone(c.owners.rows), slices.Clone(c.children.rows)}
 }
 
 // Restore replaces what is stored by a backup. Resource versions go back too, so
 // later writes get versions that were used before. All watches break. Restored is
 // called, and Changed is not. A namespace that is being deleted stays so.
-func (c *ClusterOf[O, C]) Restore(b BackupOf[O, C]) {
+func (c *Cluster[O, C]) Restore(b Backup[O, C]) {
 	c.tasks = slices.DeleteFunc(c.tasks, func(t task[O, C]) bool { return t.child != nil }) // of what never was
 	c.version, c.owners.rows, c.children.rows = b.version, slices.Clone(b.owners), slices.Clone(b.children)
 	for _, s := range c.children.streams {
@@ -43,5 +43,5 @@ func (c *ClusterOf[O, C]) Restore(b BackupOf[O, C]) {
 	}
 }
 
-// A Backup is a BackupOf ReplicaSets and pods.
-type Backup = BackupOf[*appsv1.ReplicaSet, *corev1.Pod]
+// A PodBackup is a Backup ReplicaSets and pods.
+type PodBackup = Backup[*appsv1.ReplicaSet, *corev1.Pod]

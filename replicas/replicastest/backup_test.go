@@ -57,7 +57,7 @@ func TestRestore(t *testing.T) {
 	assert.Greater(t, c.Version(), version)
 }
 
-func names(c *replicastest.Cluster) (names []string) {
+func names(c *replicastest.PodCluster) (names []string) {
 	for _, p := range c.Children(namespace) {
 		names = append(names, p.Name)
 	}
@@ -66,7 +66,7 @@ func names(c *replicastest.Cluster) (names []string) {
 
 func TestNames(t *testing.T) {
 	t.Parallel()
-	c := replicastest.NewCluster(replicastest.Options{Name: func(prefix string) string { return prefix + "next" }})
+	c := replicastest.NewPodCluster(replicastest.Options{Name: func(prefix string) string { return prefix + "next" }})
 	p := pod("")
 	p.GenerateName = "web-"
 	assert.Equal(t, "web-next", createPod(t, c, p).Name)

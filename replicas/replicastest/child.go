@@ -20,16 +20,16 @@ import (
 
 // SetQuota allows at most limit children in a namespace. Finished pods do not
 // count.
-func (c *ClusterOf[O, C]) SetQuota(namespace string, limit int) { c.quota[namespace] = limit }
+func (c *Cluster[O, C]) SetQuota(namespace string, limit int) { c.quota[namespace] = limit }
 
 // Children returns the children of a namespace as the server has them, sorted by
 // namespace and name; for namespace "", those of all namespaces.
-func (c *ClusterOf[O, C]) Children(namespace string) []C { return clone(c.children.rows.in(namespace)) }
+func (c *Cluster[O, C]) Children(namespace string) []C { return clone(c.children.rows.in(namespace)) }
 
 // ListChildren returns the children of a namespace that the selector matches,
 // sorted by namespace and name; for namespace "", those of all namespaces. A nil
 // selector matches all.
-func (c *ClusterOf[O, C]) ListChildren(ctx context.Context, namespace string, matching labels.Selector) (controller.List[C], error) {
+func (c *Cluster[O, C]) ListChildren(ctx context.Context, namespace string, matching labels.Selector) (controller.List[C], error) {
 	if err := ctx.Err(); err != nil {
 		return controller.List[C]{}, err
 	}
@@ -41,7 +41,7 @@ func (c *ClusterOf[O, C]) ListChildren(ctx context.Context, namespace string, ma
 
 // CreateChild stores a new child. If it has no name, one is generated from its
 // generateName. A pod loses its status, and the scheduler will find it.
-func (c *ClusterOf[O, C]) CreateChild(ctx context.Context, namespace string, child C) (C, error) {
+func (c *Cluster[O, C]) CreateChild(ctx context.Context, namespace string, child C) (C, error) {
 	var none C
 	if object.IsNil(child) {
 		return none, errNil
@@ -75,7 +75,7 @@ func (c *ClusterOf[O, C]) CreateChild(ctx context.Context, namespace string, chi
 	return copied(created, err)
 }
 
-func (c *ClusterOf[O, C]) admit(verb string, child C) error {
+func (c *Cluster[O, C]) admit(verb string, child C) error {
 	if c.Webhook == nil {
 		return nil
 	}
@@ -83,7 +83,7 @@ func (c *ClusterOf[O, C]) admit(verb string, child C) error {
 }
 
 // Deny sets a Webhook that refuses every call with the given verb by a failure.
-func (c *ClusterOf[O, C]) Deny(verb string, f Failure) {
+func (c *Cluster[O, C]) Deny(verb string, f Failure) {
 	c.Webhook = func(v string, child C) error {
 		if v != verb {
 			return nil
@@ -92,7 +92,7 @@ func (c *ClusterOf[O, C]) Deny(verb string, f Failure) {
 	}
 }
 
-func (c *ClusterOf[O, C]) checkQuota(child C) error {
+func (c *Cluster[O, C]) checkQuota(child C) error {
 	limit, limited := c.quota[child.GetNamespace()]
 	if !limited {
 		return nil
@@ -112,11 +112,11 @@ func (c *ClusterOf[O, C]) checkQuota(child C) error {
 }
 
 // GetChild reads a child.
-func (c *ClusterOf[O, C]) GetChild(ctx context.Context, namespace, name string) (C, error) {
+func (c *Cluster[O, C]) GetChild(ctx context.Context, namespace, name string) (C, error) {
 	return copied(c.readChild(ctx, namespace, name))
 }
 
-func (c *ClusterOf[O, C]) readChild(ctx context.Context, namespace, name string) (C, error) {
+func (c *Cluster[O, C]) readChild(ctx context.Context, namespace, name string) (C, error) {
 	if err := ctx.Err(); err != nil {
 		var none C
 		return none, err
@@ -125,7 +125,7 @@ func (c *ClusterOf[O, C]) readChild(ctx context.Context, namespace, name string)
 }
 
 // EditChild changes a child, including its status.
-func (c *ClusterOf[O, C]) EditChild(ctx context.Context, namespace, name string, change func(child C)) (C, error) {
+func (c *Cluster[O, C]) EditChild(ctx context.Context, namespace, name string, change func(child C)) (C, error) {
 	old, err := c.readChild(ctx, namespace, name)
 	if err != nil {
 		return old, err
@@ -136,7 +136,7 @@ func (c *ClusterOf[O, C]) EditChild(ctx context.Context, namespace, name string,
 	return copied(c.updateChild(old, change))
 }
 
-func (c *ClusterOf[O, C]) updateChild(old C, change func(C)) (C, error) {
+func (c *Cluster[O, C]) updateChild(old C, change func(C)) (C, error) {
 	child, err := c.children.update(old, change)
 	if err == nil {
 		c.seekOwners(child)
@@ -148,7 +148,7 @@ func (c *ClusterOf[O, C]) updateChild(old C, change func(C)) (C, error) {
 // and name. Children of custom resources take merge patches only, others strategic
 // merge patches too. For a dry run everything is checked and the Webhook is asked,
 // but nothing is stored.
-func (c *ClusterOf[O, C]) PatchChild(ctx context.Context, namespace, name string, patch selector.Patch, opts metav1.PatchOptions) (C, error) {
+func (c *Cluster[O, C]) PatchChild(ctx context.Context, namespace, name string, patch selector.Patch, opts metav1.PatchOptions) (C, error) {
 	var none C
 	old, err := c.readChild(ctx, namespace, name)
 	if err != nil {
@@ -177,7 +177,7 @@ func (c *ClusterOf[O, C]) PatchChild(ctx context.Context, namespace, name string
 // the child has then, or "" if the child is gone at once. A pod that runs on a node
 // has its grace period; pods without a node, finished pods and children of other
 // types have none. For a dry run everything is checked, and nothing is deleted.
-func (c *ClusterOf[O, C]) DeleteChild(ctx context.Context, namespace, name string, opts metav1.DeleteOptions) (string, error) {
+func (c *Cluster[O, C]) DeleteChild(ctx context.Context, namespace, name string, opts metav1.DeleteOptions) (string, error) {
 	old, err := c.readChild(ctx, namespace, name)
 	if err != nil {
 		return "", err
@@ -199,7 +199,7 @@ func (c *ClusterOf[O, C]) DeleteChild(ctx context.Context, namespace, name strin
 }
 
 // deleteChild starts the deletion of a child; the kubelet ends that of a pod.
-func (c *ClusterOf[O, C]) deleteChild(old C, opts metav1.DeleteOptions) C {
+func (c *Cluster[O, C]) deleteChild(old C, opts metav1.DeleteOptions) C {
 	grace := c.life.grace(old, opts)
 	child := c.children.delete(old, grace)
 	if !isFinished(child) {

@@ -12,7 +12,7 @@ import (
 
 // A churn changes every child of a namespace again and again.
 type churn[O Object[O], C Object[C]] struct {
-	cluster   *ClusterOf[O, C]
+	cluster   *Cluster[O, C]
 	namespace string
 	every     time.Duration
 	next      time.Time
@@ -22,7 +22,7 @@ type churn[O Object[O], C Object[C]] struct {
 // Churn returns a Part that changes an annotation of every child of a namespace
 // again and again, as probes and agents change theirs. The first change comes after
 // half the given time. If the time is 0 or less, it is a second.
-func (c *ClusterOf[O, C]) Churn(namespace string, every time.Duration) Part {
+func (c *Cluster[O, C]) Churn(namespace string, every time.Duration) Part {
 	every = cmp.Or(max(every, 0), time.Second)
 	return &churn[O, C]{cluster: c, namespace: namespace, every: every, next: c.Clock.Now().Add(every / 2)}
 }

@@ -20,11 +20,11 @@ import (
 	"github.com/replicakit/replicakit/selector"
 )
 
-// A ClientOf makes the calls of one controller and takes its events: it is a
+// A Client makes the calls of one controller and takes its events: it is a
 // controller.Client and a controller.EventSink. Fail makes calls fail, Record tells
 // which calls were made. Its functions may step other parts of a World, and may
 // panic with a Crash, as if the process died.
-type ClientOf[O Object[O], C Object[C]] struct {
+type Client[O Object[O], C Object[C]] struct {
 	// Fault decides about each request for which no Rule of Fail does, before it is
 	// sent or sent again. If Fault is nil, such requests succeed.
 	Fault func(Call) Fault
@@ -36,7 +36,7 @@ type ClientOf[O Object[O], C Object[C]] struct {
 	// be nil.
 	Done func(Call, error)
 
-	cluster *ClusterOf[O, C]
+	cluster *Cluster[O, C]
 	id      int // of those of the cluster
 	calling *Call
 	rules   []*programmed
@@ -44,23 +44,23 @@ type ClientOf[O Object[O], C Object[C]] struct {
 }
 
 var (
-	_ controller.Client[*appsv1.ReplicaSet, *corev1.Pod] = (*Client)(nil)
-	_ controller.Versioner                               = (*Client)(nil)
-	_ controller.EventSink                               = (*Client)(nil)
+	_ controller.Client[*appsv1.ReplicaSet, *corev1.Pod] = (*PodClient)(nil)
+	_ controller.Versioner                               = (*PodClient)(nil)
+	_ controller.EventSink                               = (*PodClient)(nil)
 )
 
-// A Client is a ClientOf ReplicaSets and pods.
-type Client = ClientOf[*appsv1.ReplicaSet, *corev1.Pod]
+// A PodClient is a Client ReplicaSets and pods.
+type PodClient = Client[*appsv1.ReplicaSet, *corev1.Pod]
 
 // NewClient returns a client whose calls do not fail.
-func (c *ClusterOf[O, C]) NewClient() *ClientOf[O, C] {
+func (c *Cluster[O, C]) NewClient() *Client[O, C] {
 	c.clients++
-	return &ClientOf[O, C]{cluster: c, id: c.clients}
+	return &Client[O, C]{cluster: c, id: c.clients}
 }
 
 // Calling returns the client's call that takes effect now, and whether there is
-// one. In ClusterOf.Changed it tells whether this client causes the change.
-func (c *ClientOf[O, C]) Calling() (Call, bool) {
+// one. In Cluster.Changed it tells whether this client causes the change.
+func (c *Client[O, C]) Calling() (Call, bool) {
 	if l := c.cluster.landing; l != nil && l.client == c.id {
 		return l.call, true
 	}
@@ -72,7 +72,7 @@ func (c *ClientOf[O, C]) Calling() (Call, bool) {
 
 // InFlight returns the client's calls that have returned an error and will take effect
 // later, the first one first.
-func (c *ClientOf[O, C]) InFlight() (calls []Call) {
+func (c *Client[O, C]) InFlight() (calls []Call) {
 	for _, t := range c.cluster.tasks {
 		if t.do == land && t.client == c.id {
 			calls = append(calls, t.call)
@@ -97,10 +97,10 @@ type Call struct {
 
 // An effect is what a request does on the cluster. It may be done later, when the
 // caller has given up and does something else with the objects that it sent.
-type effect[T any, O Object[O], C Object[C]] func(context.Context, *ClusterOf[O, C]) (T, error)
+type effect[T any, O Object[O], C Object[C]] func(context.Context, *Cluster[O, C]) (T, error)
 
 // do makes one call.
-func do[T any, O Object[O], C Object[C]](ctx context.Context, c *ClientOf[O, C], call Call, effect effect[T, O, C]) (T, error) {
+func do[T any, O Object[O], C Object[C]](ctx context.Context, c *Client[O, C], call Call, effect effect[T, O, C]) (T, error) {
 	result, err := send(ctx, c, call, effect)
 	for _, r := range c.records {
 		r.Calls = append(r.Calls, Answered{call, err})
@@ -115,7 +115,7 @@ func do[T any, O Object[O], C Object[C]](ctx context.Context, c *ClientOf[O, C],
 const resends = 10
 
 // send sends a request until an answer is one to be passed on.
-func send[T any, O Object[O], C Object[C]](ctx context.Context, c *ClientOf[O, C], call Call, effect effect[T, O, C]) (result T, err error) {
+func send[T any, O Object[O], C Object[C]](ctx context.Context, c *Client[O, C], call Call, effect effect[T, O, C]) (result T, err error) {
 	n := 0
 	for again := true; again && n <= resends; n++ {
 		result, again, err = try(ctx, c, call, effect)
@@ -126,7 +126,7 @@ func send[T any, O Object[O], C Object[C]](ctx context.Context, c *ClientOf[O, C
 	return result, err
 }
 
-func try[T any, O Object[O], C Object[C]](ctx context.Context, c *ClientOf[O, C], call Call, effect effect[T, O, C]) (result T, again bool, err error) {
+func try[T any, O Object[O], C Object[C]](ctx context.Context, c *Client[O, C], call Call, effect effect[T, O, C]) (result T, again bool, err error) {
 	if c.Permit != nil && call.Verb != "get" && call.Verb != "list" {
 		if err := c.Permit(call); err != nil {
 			return result, false, err
@@ -136,7 +136,7 @@ func try[T any, O Object[O], C Object[C]](ctx context.Context, c *ClientOf[O, C]
 	if fault.Before != nil {
 		if fault.Late > 0 && ctx.Err() == nil {
 			later := context.WithoutCancel(ctx)
-			c.cluster.landLater(fault.Late, landing[O, C]{call, c.id, func(cluster *ClusterOf[O, C]) { _, _ = effect(later, cluster) }})
+			c.cluster.landLater(fault.Late, landing[O, C]{call, c.id, func(cluster *Cluster[O, C]) { _, _ = effect(later, cluster) }})
 		}
 		return result, fault.Resend, fault.Before
 	}
@@ -153,15 +153,15 @@ func try[T any, O Object[O], C Object[C]](ctx context.Context, c *ClientOf[O, C]
 type landing[O Object[O], C Object[C]] struct {
 	call   Call
 	client int
-	effect func(*ClusterOf[O, C])
+	effect func(*Cluster[O, C])
 }
 
-func (c *ClusterOf[O, C]) landLater(d time.Duration, l landing[O, C]) {
+func (c *Cluster[O, C]) landLater(d time.Duration, l landing[O, C]) {
 	l.call.Late = true
 	c.later(d, task[O, C]{do: land, landing: &l})
 }
 
-func (c *ClusterOf[O, C]) land(l *landing[O, C]) {
+func (c *Cluster[O, C]) land(l *landing[O, C]) {
 	c.landing = l
 	l.effect(c)
 	c.landing = nil
@@ -188,9 +188,9 @@ func sent[T Object[T]](obj T) T { return changed(obj, func(T) {}) }
 
 // Create creates a child. As clients that decode the answer into their argument do, it
 // changes child, and the maps that child has.
-func (c *ClientOf[O, C]) Create(ctx context.Context, child C) (C, error) {
+func (c *Client[O, C]) Create(ctx context.Context, child C) (C, error) {
 	call, asked := c.cluster.children.callFor("create", child), sent(child)
-	created, err := do(ctx, c, call, func(ctx context.Context, cluster *ClusterOf[O, C]) (C, error) {
+	created, err := do(ctx, c, call, func(ctx context.Context, cluster *Cluster[O, C]) (C, error) {
 		return cluster.CreateChild(ctx, call.Namespace, asked)
 	})
 	if err == nil {
@@ -211,69 +211,69 @@ func decode(into, from map[string]string) {
 
 // Delete deletes the child with this namespace and name, if the preconditions of
 // opts hold.
-func (c *ClientOf[O, C]) Delete(ctx context.Context, child C, opts metav1.DeleteOptions) (string, error) {
+func (c *Client[O, C]) Delete(ctx context.Context, child C, opts metav1.DeleteOptions) (string, error) {
 	call := c.cluster.children.callFor("delete", child)
 	call.DryRun = len(opts.DryRun) > 0
 	opts = *opts.DeepCopy()
 	if only := opts.Preconditions; only != nil && only.ResourceVersion != nil {
 		call.ResourceVersion = *only.ResourceVersion
 	}
-	return do(ctx, c, call, func(ctx context.Context, cluster *ClusterOf[O, C]) (string, error) {
+	return do(ctx, c, call, func(ctx context.Context, cluster *Cluster[O, C]) (string, error) {
 		return cluster.DeleteChild(ctx, call.Namespace, call.Name, opts)
 	})
 }
 
 // Patch sends an adopt or release patch.
-func (c *ClientOf[O, C]) Patch(ctx context.Context, child C, patch selector.Patch, opts metav1.PatchOptions) (C, error) {
+func (c *Client[O, C]) Patch(ctx context.Context, child C, patch selector.Patch, opts metav1.PatchOptions) (C, error) {
 	call := c.cluster.children.callFor("patch", child)
 	call.DryRun = len(opts.DryRun) > 0
-	return do(ctx, c, call, func(ctx context.Context, cluster *ClusterOf[O, C]) (C, error) {
+	return do(ctx, c, call, func(ctx context.Context, cluster *Cluster[O, C]) (C, error) {
 		return cluster.PatchChild(ctx, call.Namespace, call.Name, patch, opts)
 	})
 }
 
 // Get reads a child from the API server.
-func (c *ClientOf[O, C]) Get(ctx context.Context, namespace, name string) (C, error) {
-	return do(ctx, c, c.cluster.children.call("get", namespace, name), func(ctx context.Context, cluster *ClusterOf[O, C]) (C, error) {
+func (c *Client[O, C]) Get(ctx context.Context, namespace, name string) (C, error) {
+	return do(ctx, c, c.cluster.children.call("get", namespace, name), func(ctx context.Context, cluster *Cluster[O, C]) (C, error) {
 		return cluster.GetChild(ctx, namespace, name)
 	})
 }
 
 // List lists children from the API server, with the version of the list.
-func (c *ClientOf[O, C]) List(ctx context.Context, namespace string, matching labels.Selector) (controller.List[C], error) {
-	return do(ctx, c, c.cluster.children.call("list", namespace, ""), func(ctx context.Context, cluster *ClusterOf[O, C]) (controller.List[C], error) {
+func (c *Client[O, C]) List(ctx context.Context, namespace string, matching labels.Selector) (controller.List[C], error) {
+	return do(ctx, c, c.cluster.children.call("list", namespace, ""), func(ctx context.Context, cluster *Cluster[O, C]) (controller.List[C], error) {
 		return cluster.ListChildren(ctx, namespace, matching)
 	})
 }
 
 // ServerVersion asks the API server how far it has come, by a list of one child.
-func (c *ClientOf[O, C]) ServerVersion(ctx context.Context, namespace string) (string, error) {
+func (c *Client[O, C]) ServerVersion(ctx context.Context, namespace string) (string, error) {
 	call := c.cluster.children.call("list", namespace, "")
 	call.Limit = 1
-	return do(ctx, c, call, func(ctx context.Context, cluster *ClusterOf[O, C]) (string, error) {
+	return do(ctx, c, call, func(ctx context.Context, cluster *Cluster[O, C]) (string, error) {
 		list, err := cluster.ListChildren(ctx, namespace, labels.Everything())
 		return list.ResourceVersion, err
 	})
 }
 
 // GetOwner reads an owner from the API server.
-func (c *ClientOf[O, C]) GetOwner(ctx context.Context, namespace, name string) (O, error) {
-	return do(ctx, c, c.cluster.owners.call("get", namespace, name), func(ctx context.Context, cluster *ClusterOf[O, C]) (O, error) {
+func (c *Client[O, C]) GetOwner(ctx context.Context, namespace, name string) (O, error) {
+	return do(ctx, c, c.cluster.owners.call("get", namespace, name), func(ctx context.Context, cluster *Cluster[O, C]) (O, error) {
 		return cluster.GetOwner(ctx, namespace, name)
 	})
 }
 
 // UpdateStatus writes the status of an owner.
-func (c *ClientOf[O, C]) UpdateStatus(ctx context.Context, owner O) (O, error) {
+func (c *Client[O, C]) UpdateStatus(ctx context.Context, owner O) (O, error) {
 	call := c.cluster.owners.callFor("update", owner)
 	owner = sent(owner)
-	return do(ctx, c, call, func(ctx context.Context, cluster *ClusterOf[O, C]) (O, error) {
+	return do(ctx, c, call, func(ctx context.Context, cluster *Cluster[O, C]) (O, error) {
 		return cluster.UpdateOwnerStatus(ctx, owner)
 	})
 }
 
 // Event adds an event to the cluster's Events.
-func (c *ClientOf[O, C]) Event(owner metav1.Object, eventType, reason, message string) {
+func (c *Client[O, C]) Event(owner metav1.Object, eventType, reason, message string) {
 	if object.IsNil(owner) {
 		return
 	}

@@ -11,7 +11,7 @@ import (
 
 // Clone returns a cluster that goes on from here on its own. Nobody watches it:
 // views are cloned with their controllers, hooks are not.
-func (c *ClusterOf[O, C]) Clone() *ClusterOf[O, C] {
+func (c *Cluster[O, C]) Clone() *Cluster[O, C] {
 	random := rand.PCG{}
 	if state, err := c.random.MarshalBinary(); err == nil {
 		_ = random.UnmarshalBinary(state)
@@ -41,7 +41,7 @@ func (t *table[T]) clone(c server) *table[T] {
 
 // Clone returns a controller that goes on from here on a clone of its cluster.
 // Hooks, options and the memory of writes are not cloned.
-func (c *ControllerOf[O, C]) Clone(cluster *ClusterOf[O, C]) *ControllerOf[O, C] {
+func (c *Controller[O, C]) Clone(cluster *Cluster[O, C]) *Controller[O, C] {
 	clone := cluster.NewController()
 	clone.BurstReplicas, clone.Skew, clone.remembers = c.BurstReplicas, c.Skew, c.remembers
 	clone.Client.id = c.Client.id

@@ -13,7 +13,7 @@ import (
 	"github.com/replicakit/replicakit/replicas/replicastest"
 )
 
-func describe(c *replicastest.Cluster, controller *replicastest.Controller) string {
+func describe(c *replicastest.PodCluster, controller *replicastest.PodController) string {
 	s := replicastest.NewState(c)
 	s.Add(controller)
 	return s.String()
@@ -23,7 +23,7 @@ func describe(c *replicastest.Cluster, controller *replicastest.Controller) stri
 // other.
 func TestClone(t *testing.T) {
 	t.Parallel()
-	cluster := replicastest.NewCluster(replicastest.Options{Counting: true, Nodes: 2})
+	cluster := replicastest.NewPodCluster(replicastest.Options{Counting: true, Nodes: 2})
 	controller := cluster.NewController()
 	controller.View.ChildWatch.Lag = 300 * time.Millisecond
 	world := &replicastest.World{Clock: cluster.Clock, Parts: []replicastest.Part{cluster, controller}}
@@ -47,7 +47,7 @@ func TestState(t *testing.T) {
 	t.Parallel()
 	states := map[string]bool{}
 	for waste := range 3 {
-		cluster := replicastest.NewCluster(replicastest.Options{Counting: true, Nodes: 1})
+		cluster := replicastest.NewPodCluster(replicastest.Options{Counting: true, Nodes: 1})
 		for range waste {
 			createPod(t, cluster, pod("waste"))
 			remove(t, cluster, "waste")

@@ -43,12 +43,12 @@ type Options struct {
 	Timing Timing
 }
 
-// A ClusterOf is an API server with owners and children of one kind each, and with
+// A Cluster is an API server with owners and children of one kind each, and with
 // what acts on them by itself. Its methods are what users and administrators do;
-// controllers use a ClientOf. It copies the objects that are passed in, and you may
-// change the objects that it returns. It is a Part. NewCluster and NewClusterOf
+// controllers use a Client. It copies the objects that are passed in, and you may
+// change the objects that it returns. It is a Part. NewPodCluster and NewCluster
 // make one.
-type ClusterOf[O Object[O], C Object[C]] struct {
+type Cluster[O Object[O], C Object[C]] struct {
 	Clock *Clock
 	// Events are the events that controllers sent, the oldest first.
 	Events []Event
@@ -89,15 +89,15 @@ type ClusterOf[O Object[O], C Object[C]] struct {
 	landing  *landing[O, C] // the call that takes effect late at this moment
 }
 
-// A Cluster is a ClusterOf ReplicaSets and pods.
-type Cluster = ClusterOf[*appsv1.ReplicaSet, *corev1.Pod]
+// A PodCluster is a Cluster ReplicaSets and pods.
+type PodCluster = Cluster[*appsv1.ReplicaSet, *corev1.Pod]
 
-// NewCluster returns an empty cluster for ReplicaSets and pods.
-func NewCluster(o Options) *Cluster { return newCluster(controller.ReplicaSets(), o) }
+// NewPodCluster returns an empty cluster for ReplicaSets and pods.
+func NewPodCluster(o Options) *PodCluster { return newCluster(controller.ReplicaSets(), o) }
 
-// NewClusterOf returns an empty cluster for the owners and children of a Kind. The
+// NewCluster returns an empty cluster for the owners and children of a Kind. The
 // error is that of controller.New for a Kind that can never work.
-func NewClusterOf[O Object[O], C Object[C]](kind controller.Kind[O, C], o Options) (*ClusterOf[O, C], error) {
+func NewCluster[O Object[O], C Object[C]](kind controller.Kind[O, C], o Options) (*Cluster[O, C], error) {
 	c := newCluster(kind, o)
 	if _, err := c.NewControllerWith(controller.Options{}); err != nil {
 		return nil, fmt.Errorf("replicastest: %w", err)
@@ -105,14 +105,14 @@ func NewClusterOf[O Object[O], C Object[C]](kind controller.Kind[O, C], o Option
 	return newCluster(kind, o), nil
 }
 
-func newCluster[O Object[O], C Object[C]](kind controller.Kind[O, C], o Options) *ClusterOf[O, C] {
+func newCluster[O Object[O], C Object[C]](kind controller.Kind[O, C], o Options) *Cluster[O, C] {
 	if o.Start.IsZero() {
 		o.Start = beginning
 	}
 	if o.Clock == nil {
 		o.Clock = NewClock(o.Start)
 	}
-	c := &ClusterOf[O, C]{
+	c := &Cluster[O, C]{
 		Clock:    o.Clock,
 		kind:     kind,
 		timing:   o.Timing.withDefaults(),
@@ -149,14 +149,14 @@ type Event struct {
 }
 
 // Version returns the latest resourceVersion, which is the number of writes so far.
-func (c *ClusterOf[O, C]) Version() uint64 { return c.version }
+func (c *Cluster[O, C]) Version() uint64 { return c.version }
 
-func (c *ClusterOf[O, C]) newVersion() string {
+func (c *Cluster[O, C]) newVersion() string {
 	c.version++
 	return strconv.FormatUint(c.version, 10)
 }
 
-func (c *ClusterOf[O, C]) newUID() types.UID {
+func (c *Cluster[O, C]) newUID() types.UID {
 	if c.counting {
 		c.counter++
 		return types.UID(fmt.Sprintf("%06d", c.counter))
@@ -171,7 +171,7 @@ const alphabet = "bcdfghjklmnpqrstvwxz2456789"
 
 // newName returns a name that no child of the namespace has, as the API server
 // generates it.
-func (c *ClusterOf[O, C]) newName(namespace, prefix string) string {
+func (c *Cluster[O, C]) newName(namespace, prefix string) string {
 	const longest = 63
 	prefix = prefix[:min(len(prefix), longest-suffixLength)]
 	if c.name != nil {
@@ -194,21 +194,21 @@ func (c *ClusterOf[O, C]) newName(namespace, prefix string) string {
 
 // Random returns the cluster's next random number, from 0 to n-1; it is 0 if n is
 // less than 1.
-func (c *ClusterOf[O, C]) Random(n int) int {
+func (c *Cluster[O, C]) Random(n int) int {
 	if n < 1 {
 		return 0
 	}
 	return rand.New(c.random).IntN(n)
 }
 
-func (c *ClusterOf[O, C]) now() time.Time { return c.Clock.Now() }
+func (c *Cluster[O, C]) now() time.Time { return c.Clock.Now() }
 
 // timestamp is the present as API objects hold it, in whole seconds.
-func (c *ClusterOf[O, C]) timestamp() metav1.Time {
+func (c *Cluster[O, C]) timestamp() metav1.Time {
 	return metav1.NewTime(c.Clock.Now().Truncate(time.Second))
 }
 
-func (c *ClusterOf[O, C]) changed(before, after metav1.Object) {
+func (c *Cluster[O, C]) changed(before, after metav1.Object) {
 	if c.Changed != nil {
 		c.Changed(before, after)
 	}

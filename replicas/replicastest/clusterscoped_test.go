@@ -22,7 +22,7 @@ func clusterPools(childNamespace string) controller.Kind[*pool, *worker] {
 	kind := pools()
 	kind.ClusterScoped = true
 	spec := kind.Spec
-	kind.Spec = func(p *pool) (replicas.SpecOf[*worker], error) {
+	kind.Spec = func(p *pool) (replicas.Spec[*worker], error) {
 		s, err := spec(p)
 		s.New = func() (*worker, error) {
 			return &worker{ObjectMeta: metav1.ObjectMeta{Namespace: childNamespace, Labels: maps.Clone(map[string]string{"app": "web"})}}, nil
@@ -37,7 +37,7 @@ func TestOwnersInNoNamespace(t *testing.T) {
 	for where, in := range map[string]string{"a namespace": namespace, "no namespace": ""} {
 		t.Run("with children in "+where, func(t *testing.T) {
 			t.Parallel()
-			cluster, err := replicastest.NewClusterOf(clusterPools(in), replicastest.Options{Seed: 1})
+			cluster, err := replicastest.NewCluster(clusterPools(in), replicastest.Options{Seed: 1})
 			require.NoError(t, err)
 			cluster.Ready = func(w *worker) { w.Status.Ready = true }
 			c := cluster.NewController()

@@ -17,13 +17,13 @@ import (
 	"github.com/replicakit/replicakit/replicas/controller"
 )
 
-// A ControllerOf is the library's controller, with a view of a cluster, a client, a
+// A Controller is the library's controller, with a view of a cluster, a client, a
 // work queue and a clock of its own. It is a Part. To restart a controller, make a
 // new one on the same cluster and leave the old one out of the World. To run two at
 // once, put both into the World.
-type ControllerOf[O Object[O], C Object[C]] struct {
-	Client *ClientOf[O, C]
-	View   *ViewOf[O, C]
+type Controller[O Object[O], C Object[C]] struct {
+	Client *Client[O, C]
+	View   *View[O, C]
 	Worker *Worker
 	// Sync makes a pass. It is the Sync of the library's controller.Controller;
 	// replace it to test a loop of your own. See Worker.Sync for what it returns.
@@ -37,42 +37,42 @@ type ControllerOf[O Object[O], C Object[C]] struct {
 	Listed func()
 	// Scaling is called before a pass creates or deletes, with what it will do. It
 	// may be nil.
-	Scaling func(ScalingOf[O, C])
+	Scaling func(Scaling[O, C])
 	// Passed is called after each pass for an owner that the cache has. It may be
 	// nil.
 	Passed func(controller.Pass[O, C])
 
 	controller *controller.Controller
-	cluster    *ClusterOf[O, C]
+	cluster    *Cluster[O, C]
 	remembers  bool
 	passing    O
 	related    []C   // as the pass under way has them
 	suffix     []int // of the next name, in a cluster that is Counting
 }
 
-// A Controller is a ControllerOf ReplicaSets and pods.
-type Controller = ControllerOf[*appsv1.ReplicaSet, *corev1.Pod]
+// A PodController is a Controller ReplicaSets and pods.
+type PodController = Controller[*appsv1.ReplicaSet, *corev1.Pod]
 
-// A Pass tells what a pass for a ReplicaSet did.
-type Pass = controller.Pass[*appsv1.ReplicaSet, *corev1.Pod]
+// A PodPass tells what a pass for a ReplicaSet did.
+type PodPass = controller.Pass[*appsv1.ReplicaSet, *corev1.Pod]
 
-// A ScalingOf is what a pass is about to do: for the Owner, with the children that
+// A Scaling is what a pass is about to do: for the Owner, with the children that
 // it Owned and those that are Related for co-location.
-type ScalingOf[O Object[O], C Object[C]] struct {
+type Scaling[O Object[O], C Object[C]] struct {
 	Owner   O
 	Owned   []C // those that it counts
 	Related []C // those that count for co-location
-	Scale   replicas.ScaleOf[C]
+	Scale   replicas.Scale[C]
 }
 
-// A Scaling is a ScalingOf ReplicaSets and pods.
-type Scaling = ScalingOf[*appsv1.ReplicaSet, *corev1.Pod]
+// A PodScaling is a Scaling ReplicaSets and pods.
+type PodScaling = Scaling[*appsv1.ReplicaSet, *corev1.Pod]
 
 // NewController returns a controller that has not seen anything yet.
-func (c *ClusterOf[O, C]) NewController() *ControllerOf[O, C] {
+func (c *Cluster[O, C]) NewController() *Controller[O, C] {
 	ctl, err := c.NewControllerWith(controller.Options{})
 	if err != nil {
-		panic(err) // NewClusterOf has tried
+		panic(err) // NewCluster has tried
 	}
 	return ctl
 }
@@ -80,8 +80,8 @@ func (c *ClusterOf[O, C]) NewController() *ControllerOf[O, C] {
 // NewControllerWith returns a controller with options. Now, Events, Random and
 // MaxParallel are set here, so that calls are made one at a time. The error is that
 // of controller.New.
-func (c *ClusterOf[O, C]) NewControllerWith(opts controller.Options) (*ControllerOf[O, C], error) {
-	ctl := &ControllerOf[O, C]{Client: c.NewClient(), View: c.NewView(), cluster: c}
+func (c *Cluster[O, C]) NewControllerWith(opts controller.Options) (*Controller[O, C], error) {
+	ctl := &Controller[O, C]{Client: c.NewClient(), View: c.NewView(), cluster: c}
 	ctl.Worker = &Worker{Clock: c.Clock, Sync: ctl.pass}
 	opts.Now, opts.Events, opts.Random, opts.MaxParallel = ctl.Now, ctl.Client, ctl.random(), 1
 	var err error
@@ -96,16 +96,16 @@ func (c *ClusterOf[O, C]) NewControllerWith(opts controller.Options) (*Controlle
 
 // Replay plays a pass of this controller again that Options.Record of NewControllerWith
 // handed out; see controller.Replay. Hooks such as Scaling are not called.
-func (c *ControllerOf[O, C]) Replay(ctx context.Context, recording controller.Recording) ([]controller.Call, error) {
+func (c *Controller[O, C]) Replay(ctx context.Context, recording controller.Recording) ([]controller.Call, error) {
 	return controller.Replay(ctx, c.limited(), recording)
 }
 
 // limited is the cluster's kind, with BurstReplicas.
-func (c *ControllerOf[O, C]) limited() controller.Kind[O, C] {
+func (c *Controller[O, C]) limited() controller.Kind[O, C] {
 	kind := c.cluster.kind
 	spec := kind.Spec
 	if spec != nil {
-		kind.Spec = func(owner O) (replicas.SpecOf[C], error) {
+		kind.Spec = func(owner O) (replicas.Spec[C], error) {
 			s, err := spec(owner)
 			if c.BurstReplicas != 0 {
 				s.BurstReplicas = c.BurstReplicas
@@ -117,17 +117,17 @@ func (c *ControllerOf[O, C]) limited() controller.Kind[O, C] {
 }
 
 // kind is the cluster's, and tells what happens.
-func (c *ControllerOf[O, C]) kind() controller.Kind[O, C] {
+func (c *Controller[O, C]) kind() controller.Kind[O, C] {
 	kind := c.limited()
 	scale, observe := kind.BeforeScale, kind.Observe
-	kind.BeforeScale = func(ctx context.Context, owner O, owned []C, s replicas.ScaleOf[C]) (now replicas.ScaleOf[C], again time.Duration, err error) {
+	kind.BeforeScale = func(ctx context.Context, owner O, owned []C, s replicas.Scale[C]) (now replicas.Scale[C], again time.Duration, err error) {
 		c.passing = owner // which the pass may have read from the server
 		now = s
 		if scale != nil {
 			now, again, err = scale(ctx, owner, owned, s)
 		}
 		if c.Scaling != nil && err == nil {
-			c.Scaling(ScalingOf[O, C]{owner, owned, c.related, now})
+			c.Scaling(Scaling[O, C]{owner, owned, c.related, now})
 		}
 		return now, again, err
 	}
@@ -140,7 +140,7 @@ func (c *ControllerOf[O, C]) kind() controller.Kind[O, C] {
 	return kind
 }
 
-func (c *ControllerOf[O, C]) observe(pass controller.Pass[O, C]) {
+func (c *Controller[O, C]) observe(pass controller.Pass[O, C]) {
 	var none O
 	pass.Owner, c.passing = c.passing, none // also if the cache was stale
 	if c.Passed != nil && !object.IsNil(pass.Owner) {
@@ -150,7 +150,7 @@ func (c *ControllerOf[O, C]) observe(pass controller.Pass[O, C]) {
 
 // random returns what makes names: in a cluster that is Counting they count up too,
 // and nothing is spread.
-func (c *ControllerOf[O, C]) random() func(n int) int {
+func (c *Controller[O, C]) random() func(n int) int {
 	if !c.cluster.counting {
 		return c.cluster.Random
 	}
@@ -183,39 +183,39 @@ func digits(n uint64) []int {
 
 // Expectations returns the record of what the controller started and has not seen
 // yet.
-func (c *ControllerOf[O, C]) Expectations() *expectations.Store[expectations.Key] {
+func (c *Controller[O, C]) Expectations() *expectations.Store[expectations.Key] {
 	return c.controller.Expectations()
 }
 
 // RememberWrites tells the controller from now on how far its caches have come, as
 // client-go's caches do from 0.36 on: it then waits until they show what it wrote.
-func (c *ControllerOf[O, C]) RememberWrites() { c.remembers = true }
+func (c *Controller[O, C]) RememberWrites() { c.remembers = true }
 
 // RemembersWrites reports whether RememberWrites was called.
-func (c *ControllerOf[O, C]) RemembersWrites() bool { return c.remembers }
+func (c *Controller[O, C]) RemembersWrites() bool { return c.remembers }
 
 // Now returns the time on the controller's clock.
-func (c *ControllerOf[O, C]) Now() time.Time { return c.cluster.Clock.Now().Add(c.Skew) }
+func (c *Controller[O, C]) Now() time.Time { return c.cluster.Clock.Now().Add(c.Skew) }
 
 // Passing returns the owner of the pass that is under way, as the cache has it or, once
 // the pass is about to create or delete, as the pass goes by it; nil if there is no pass. After a Crash the pass stays under way for ever.
-func (c *ControllerOf[O, C]) Passing() O { return c.passing }
+func (c *Controller[O, C]) Passing() O { return c.passing }
 
 // Due returns when the next event arrives or the next pass is due, and whether
 // there will be one.
-func (c *ControllerOf[O, C]) Due() (time.Time, bool) {
+func (c *Controller[O, C]) Due() (time.Time, bool) {
 	_, due, ok := c.next()
 	return due, ok
 }
 
 // Step delivers an event or makes a pass; if both are due, the event comes first.
-func (c *ControllerOf[O, C]) Step() {
+func (c *Controller[O, C]) Step() {
 	if part, _, ok := c.next(); ok {
 		part.Step()
 	}
 }
 
-func (c *ControllerOf[O, C]) next() (Part, time.Time, bool) {
+func (c *Controller[O, C]) next() (Part, time.Time, bool) {
 	event, arrives := c.View.Due()
 	if work, ok := c.Worker.Due(); ok && c.View.Synced() && (!arrives || work.Before(event)) {
 		return c.Worker, work, true
@@ -223,7 +223,7 @@ func (c *ControllerOf[O, C]) next() (Part, time.Time, bool) {
 	return c.View, event, arrives
 }
 
-func (c *ControllerOf[O, C]) pass(ctx context.Context, key types.NamespacedName) (time.Duration, error) {
+func (c *Controller[O, C]) pass(ctx context.Context, key types.NamespacedName) (time.Duration, error) {
 	var none O
 	c.passing, _ = c.View.OwnerWatch.Get(key.Namespace, key.Name)
 	c.related = nil
@@ -234,13 +234,13 @@ func (c *ControllerOf[O, C]) pass(ctx context.Context, key types.NamespacedName)
 
 // A cache is the view of a controller, and tells of what is asked of it.
 type cache[O Object[O], C Object[C]] struct {
-	*ViewOf[O, C]
-	controller *ControllerOf[O, C]
+	*View[O, C]
+	controller *Controller[O, C]
 }
 
 // Children lists children.
 func (c cache[O, C]) Children(ctx context.Context, owner O) ([]C, error) {
-	children, err := c.ViewOf.Children(ctx, owner)
+	children, err := c.View.Children(ctx, owner)
 	if c.controller.Listed != nil {
 		c.controller.Listed()
 	}
@@ -250,7 +250,7 @@ func (c cache[O, C]) Children(ctx context.Context, owner O) ([]C, error) {
 // Related finds the children of siblings, and keeps them for who wants to know.
 func (c cache[O, C]) Related(ctx context.Context, owner O) ([]C, error) {
 	var err error
-	c.controller.related, err = c.ViewOf.Related(ctx, owner)
+	c.controller.related, err = c.View.Related(ctx, owner)
 	return c.controller.related, err
 }
 
@@ -259,7 +259,7 @@ func (c cache[O, C]) ChildrenVersion() string {
 	if !c.controller.remembers {
 		return ""
 	}
-	return c.ViewOf.ChildrenVersion()
+	return c.View.ChildrenVersion()
 }
 
 // OwnersVersion is known to a controller that remembers its writes.
@@ -267,5 +267,5 @@ func (c cache[O, C]) OwnersVersion() string {
 	if !c.controller.remembers {
 		return ""
 	}
-	return c.ViewOf.OwnersVersion()
+	return c.View.OwnersVersion()
 }

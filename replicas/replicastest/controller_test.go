@@ -24,15 +24,15 @@ import (
 
 // A stage is a cluster and a controller on it.
 type stage struct {
-	*replicastest.Cluster
-	controller *replicastest.Controller
+	*replicastest.PodCluster
+	controller *replicastest.PodController
 	world      *replicastest.World
 	consistent bool // the controller has a ConsistencyStore
 }
 
 func newStage(tb testing.TB, seed uint64, nodes int) *stage {
 	tb.Helper()
-	s := &stage{Cluster: replicastest.NewCluster(replicastest.Options{Seed: seed, Nodes: nodes})}
+	s := &stage{PodCluster: replicastest.NewPodCluster(replicastest.Options{Seed: seed, Nodes: nodes})}
 	s.world = &replicastest.World{Clock: s.Clock}
 	s.restart(tb)
 	return s
@@ -44,15 +44,15 @@ func (s *stage) restart(tb testing.TB) {
 	if s.controller != nil {
 		s.controller.View.Stop()
 	}
-	s.controller = newController(tb, s.Cluster)
-	s.world.Parts = []replicastest.Part{s.Cluster, s.controller}
+	s.controller = newController(tb, s.PodCluster)
+	s.world.Parts = []replicastest.Part{s.PodCluster, s.controller}
 	if s.consistent {
 		s.controller.RememberWrites()
 	}
 }
 
 // newController returns a controller that must leave its caches as they are.
-func newController(tb testing.TB, c *replicastest.Cluster) *replicastest.Controller {
+func newController(tb testing.TB, c *replicastest.PodCluster) *replicastest.PodController {
 	tb.Helper()
 	controller := c.NewController()
 	tb.Cleanup(func() { assert.NoError(tb, controller.View.Intact()) })
@@ -78,7 +78,7 @@ func running(t *testing.T, n int32) *stage {
 // start creates a ReplicaSet of n pods and waits for them.
 func (s *stage) start(t *testing.T, n int32) {
 	t.Helper()
-	createReplicaSet(t, s.Cluster, n)
+	createReplicaSet(t, s.PodCluster, n)
 	s.world.Run(time.Minute)
 	s.requireSettled(t, "at first")
 }
@@ -130,7 +130,7 @@ func (s *stage) requireSettled(t *testing.T, msg string) {
 func TestControllerScales(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 1, 3)
-	createReplicaSet(t, s.Cluster, 10)
+	createReplicaSet(t, s.PodCluster, 10)
 	for _, n := range []int32{10, 25, 3, 0, 5} {
 		s.scale(t, n)
 		s.world.Run(2 * time.Minute)
@@ -147,14 +147,14 @@ func TestControllerOnAStaleView(t *testing.T) {
 			creates++
 		}
 	}
-	s.controller.Passed = func(pass replicastest.Pass) {
+	s.controller.Passed = func(pass replicastest.PodPass) {
 		require.NoError(t, pass.Err)
 		if pass.Waiting {
 			waits++
 		}
 	}
 	s.controller.View.ChildWatch.Lag = time.Minute
-	createReplicaSet(t, s.Cluster, 5)
+	createReplicaSet(t, s.PodCluster, 5)
 	s.world.Run(30 * time.Second)
 	s.scale(t, 6) // wakes the controller, which sees no pod
 	s.world.Run(5 * time.Minute)
@@ -171,7 +171,7 @@ func TestControllerUnderLag(t *testing.T) {
 			t.Parallel()
 			r := rand.New(rand.NewPCG(seed, 1))
 			s := newStage(t, seed, 4)
-			rs := createReplicaSet(t, s.Cluster, 0)
+			rs := createReplicaSet(t, s.PodCluster, 0)
 			s.controller.Client.Fault = func(replicastest.Call) replicastest.Fault {
 				s.meanwhile(r)
 				return replicastest.Fault{}
@@ -207,7 +207,7 @@ func TestControllerRefuses(t *testing.T) {
 	_, err := s.CreateOwner(t.Context(), rs)
 	require.NoError(t, err)
 	passes := 0
-	s.controller.Passed = func(replicastest.Pass) { passes++ }
+	s.controller.Passed = func(replicastest.PodPass) { passes++ }
 	s.world.Run(time.Hour)
 	assert.Equal(t, 1, passes)
 	require.Len(t, s.Events, 1)
@@ -217,9 +217,9 @@ func TestControllerRefuses(t *testing.T) {
 func TestTwoControllers(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 1, 3)
-	other := newController(t, s.Cluster)
+	other := newController(t, s.PodCluster)
 	s.world.Parts = append(s.world.Parts, other)
-	createReplicaSet(t, s.Cluster, 10)
+	createReplicaSet(t, s.PodCluster, 10)
 	s.world.Run(time.Minute)
 	s.requireSettled(t, "both made pods, both took them back")
 }
@@ -240,7 +240,7 @@ func settle(t *testing.T, seed uint64) {
 	r := rand.New(rand.NewPCG(seed, 1))
 	s := newStage(t, seed, 4)
 	s.remember(t, seed%2 == 0)
-	createReplicaSet(t, s.Cluster, 5)
+	createReplicaSet(t, s.PodCluster, 5)
 	for range 40 {
 		s.disturb(t, r)
 		s.controller.Client.Fault = func(call replicastest.Call) replicastest.Fault {
@@ -308,10 +308,10 @@ func (s *stage) disturb(t *testing.T, r *rand.Rand) {
 		}
 	case what == 7:
 		require.NoError(t, s.DeleteOwner(t.Context(), namespace, "web", ""))
-		createReplicaSet(t, s.Cluster, r.Int32N(12))
+		createReplicaSet(t, s.PodCluster, r.Int32N(12))
 	case name == "":
 	case what == 8:
-		remove(t, s.Cluster, name)
+		remove(t, s.PodCluster, name)
 	default:
 		s.editPod(t, name, func(p *corev1.Pod) { p.Labels["app"] = []string{"web", "debug"}[r.IntN(2)] })
 	}
@@ -338,8 +338,8 @@ func TestControllerWaitsForItsFirstList(t *testing.T) {
 	t.Parallel()
 	s := running(t, 5)
 	s.controller.View.Stop()
-	s.controller = newController(t, s.Cluster)
-	s.world.Parts = []replicastest.Part{s.Cluster, s.controller}
+	s.controller = newController(t, s.PodCluster)
+	s.world.Parts = []replicastest.Part{s.PodCluster, s.controller}
 	s.controller.View.ChildWatch.Lag = time.Minute
 	s.controller.View.ChildWatch.Relist()
 	s.world.Run(30 * time.Second)

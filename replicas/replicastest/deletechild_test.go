@@ -16,7 +16,7 @@ import (
 
 func TestADryRunDeletesNothing(t *testing.T) {
 	t.Parallel()
-	cluster := replicastest.NewCluster(replicastest.Options{})
+	cluster := replicastest.NewPodCluster(replicastest.Options{})
 	p, err := cluster.CreateChild(t.Context(), namespace, replicastest.NewPod(nil, "a"))
 	require.NoError(t, err)
 	client := cluster.NewClient()
@@ -29,7 +29,7 @@ func TestADryRunDeletesNothing(t *testing.T) {
 
 func TestAPodWithoutAGracePeriodHasTheUsualOne(t *testing.T) {
 	t.Parallel()
-	cluster := replicastest.NewCluster(replicastest.Options{})
+	cluster := replicastest.NewPodCluster(replicastest.Options{})
 	cluster.Mutate = func(p *corev1.Pod) { p.Spec = corev1.PodSpec{NodeName: "node-1"} }
 	_, err := cluster.CreateChild(t.Context(), namespace, replicastest.NewPod(nil, "a"))
 	require.NoError(t, err)

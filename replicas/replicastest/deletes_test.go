@@ -99,7 +99,7 @@ func TestALiveListThatFails(t *testing.T) {
 	rs := s.Owners(namespace)[0]
 	s.controller.Client.Fault = func(call replicastest.Call) replicastest.Fault {
 		if call.Verb == "list" {
-			return replicastest.Fault{Before: replicastest.Unavailable.Of(call)}
+			return replicastest.Fault{Before: replicastest.ServiceUnavailable.Of(call)}
 		}
 		return replicastest.Fault{}
 	}

@@ -8,19 +8,19 @@
 // What to test, and where to start:
 //
 //	a plan for some pods                      NewReplicaSet, NewPod, Unready, Terminating, WithCost, Orphan; then replicas.Manage
-//	your Kind, hours in milliseconds          NewClusterOf(kind), NewController, World.Run
-//	calls that fail, are lost, are late       ControllerOf.Client: Fail, and Record for the calls that were made
-//	watches that lag, hang, break             ControllerOf.View: ChildWatch and OwnerWatch; Lag, Hang, Break
-//	a restart, two leaders, a wrong clock     another NewController on the same cluster; ControllerOf.Skew
-//	users, quotas, webhooks, namespaces       ClusterOf: EditOwner, SetQuota, Deny, TerminateNamespace
-//	a server restored from a backup           ClusterOf: Backup, Restore
-//	a controller without replicas/controller  ControllerOf.Sync, or NewClient and NewView alone
+//	your Kind, hours in milliseconds          NewCluster(kind), NewController, World.Run
+//	calls that fail, are lost, are late       Controller.Client: Fail, and Record for the calls that were made
+//	watches that lag, hang, break             Controller.View: ChildWatch and OwnerWatch; Lag, Hang, Break
+//	a restart, two leaders, a wrong clock     another NewController on the same cluster; Controller.Skew
+//	users, quotas, webhooks, namespaces       Cluster: EditOwner, SetQuota, Deny, TerminateNamespace
+//	a server restored from a backup           Cluster: Backup, Restore
+//	a controller without replicas/controller  Controller.Sync, or NewClient and NewView alone
 //
-// A cluster holds owners and children of one kind each: NewCluster makes one of
-// ReplicaSets and pods, NewClusterOf one of your own types. It simulates an API
+// A cluster holds owners and children of one kind each: NewPodCluster makes one of
+// ReplicaSets and pods, NewCluster one of your own types. It simulates an API
 // server, with UIDs, resource versions, generations, finalizers, preconditions,
 // merge patches, quotas and webhooks, and the garbage collector. Pods also have
-// nodes, a scheduler and kubelets; other children become ready as ClusterOf.Ready
+// nodes, a scheduler and kubelets; other children become ready as Cluster.Ready
 // says. A cluster does not default, validate or convert objects as a CRD does: for
 // that, test on a real API server.
 //
@@ -28,11 +28,11 @@
 // runs in the same way each time. So nothing here is safe for concurrent use,
 // except the functions that build objects.
 //
-// Most tests need neither Listed, Scaling and Passing of ControllerOf, nor Calling
-// and Permit of ClientOf, nor ClusterOf.Act, Stream.Lose and Stream.Repeat. They
+// Most tests need neither Listed, Scaling and Passing of Controller, nor Calling
+// and Permit of Client, nor Cluster.Act, Stream.Lose and Stream.Repeat. They
 // are for tests that check a rule at every step or try many orders of events, as
 // this library's own do from other packages.
 //
-// The zero values of ClusterOf, ClientOf, ViewOf and ControllerOf are useless: call
-// NewCluster, NewClusterOf, NewClient, NewView and NewController.
+// The zero values of Cluster, Client, View and Controller are useless: call
+// NewPodCluster, NewCluster, NewClient, NewView and NewController.
 package replicastest

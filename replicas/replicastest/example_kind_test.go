@@ -20,14 +20,14 @@ import (
 
 // A Kind of your own on a simulated cluster: Runners for each Fleet. The watch of
 // Runners breaks, and they are scaled down meanwhile.
-func ExampleNewClusterOf() {
+func ExampleNewCluster() {
 	version := schema.GroupVersion{Group: "example.com", Version: "v1"}
 	fleets := controller.Kind[*Fleet, *Runner]{
 		Owner: version.WithKind("Fleet"),
 		Child: version.WithKind("Runner"),
-		Spec: func(f *Fleet) (replicas.SpecOf[*Runner], error) {
+		Spec: func(f *Fleet) (replicas.Spec[*Runner], error) {
 			set := labels.Set{"fleet": f.Name}
-			return replicas.SpecOf[*Runner]{
+			return replicas.Spec[*Runner]{
 				Replicas: f.Spec.Replicas,
 				Selector: set.AsSelector(),
 				New:      func() (*Runner, error) { return &Runner{ObjectMeta: metav1.ObjectMeta{Labels: set}}, nil },
@@ -39,7 +39,7 @@ func ExampleNewClusterOf() {
 			return nil
 		},
 	}
-	cluster, err := replicastest.NewClusterOf(fleets, replicastest.Options{})
+	cluster, err := replicastest.NewCluster(fleets, replicastest.Options{})
 	if err != nil {
 		fmt.Println(err)
 		return

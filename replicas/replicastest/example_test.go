@@ -19,7 +19,7 @@ import (
 // The watch of pods hangs, and no error tells of it: the controller waits for what it
 // has created, lists live when that does not come, and goes on.
 func Example() {
-	cluster := replicastest.NewCluster(replicastest.Options{Nodes: 2})
+	cluster := replicastest.NewPodCluster(replicastest.Options{Nodes: 2})
 	c := cluster.NewController()
 	world := &replicastest.World{Clock: cluster.Clock, Parts: []replicastest.Part{cluster, c}}
 	ctx := context.Background()
@@ -38,8 +38,8 @@ func Example() {
 }
 
 // The answer to the third creation is lost: it is not created again.
-func ExampleClientOf_Fail() {
-	cluster := replicastest.NewCluster(replicastest.Options{Nodes: 2, Counting: true})
+func ExampleClient_Fail() {
+	cluster := replicastest.NewPodCluster(replicastest.Options{Nodes: 2, Counting: true})
 	c := cluster.NewController()
 	c.Client.Fail(replicastest.Rule{Verb: "create", Skip: 2, Times: 1, With: replicastest.Timeout, Landed: true})
 	calls := c.Client.Record()
@@ -74,7 +74,7 @@ func ExampleNewPod() {
 // the end.
 func ExampleLost() {
 	for _, failure := range replicastest.Lost() {
-		cluster := replicastest.NewCluster(replicastest.Options{Nodes: 1})
+		cluster := replicastest.NewPodCluster(replicastest.Options{Nodes: 1})
 		c := cluster.NewController()
 		c.Client.Fail(replicastest.Rule{Verb: "create", Times: 2, With: failure, Landed: true})
 		_, _ = cluster.CreateOwner(context.Background(), replicastest.NewReplicaSet("default", "web", 3))
@@ -93,7 +93,7 @@ func ExampleLost() {
 // The process dies after the second creation. A new one on the same cluster finds what
 // was created, and goes on.
 func ExampleCrashes() {
-	cluster := replicastest.NewCluster(replicastest.Options{Nodes: 1})
+	cluster := replicastest.NewPodCluster(replicastest.Options{Nodes: 1})
 	c := cluster.NewController()
 	created := 0
 	c.Client.Done = func(call replicastest.Call, _ error) {

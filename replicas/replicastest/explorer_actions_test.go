@@ -155,13 +155,13 @@ func (w *world) before(call replicastest.Call) replicastest.Fault {
 			continue
 		case refused:
 			w.model.Faults--
-			return replicastest.Fault{Before: replicastest.Broken.Of(call)}
+			return replicastest.Fault{Before: replicastest.InternalError.Of(call)}
 		case unanswered:
 			w.model.Faults--
 			return replicastest.Fault{After: replicastest.Timeout.Of(call)}
 		case resent:
 			w.model.Faults--
-			return replicastest.Fault{After: replicastest.Throttled.Of(call), Resend: true}
+			return replicastest.Fault{After: replicastest.TooManyRequests.Of(call), Resend: true}
 		case late:
 			w.model.Faults--
 			return replicastest.Fault{Before: replicastest.Timeout.Of(call), Late: time.Minute}

@@ -166,10 +166,10 @@ func (s *search) end(w *world, d digest) {
 // A world is one state.
 type world struct {
 	model      model
-	cluster    *replicastest.Cluster
-	controller *replicastest.Controller
+	cluster    *replicastest.PodCluster
+	controller *replicastest.PodController
 	checker    *invariant.Checker
-	backup     replicastest.Backup
+	backup     replicastest.PodBackup
 
 	script  []int // what will happen at each point of the action
 	points  []int // how many things could
@@ -183,7 +183,7 @@ func newWorld(m model) *world {
 	if !m.Kubelet {
 		timing.Schedule = -1
 	}
-	w.cluster = replicastest.NewCluster(replicastest.Options{Counting: true, Nodes: 1, Timing: timing})
+	w.cluster = replicastest.NewPodCluster(replicastest.Options{Counting: true, Nodes: 1, Timing: timing})
 	w.checker = invariant.New(w.cluster)
 	w.owner("web", m.Replicas)
 	if m.Sibling {

@@ -39,20 +39,22 @@ type Failure uint8
 
 // Lost returns the failures that can come after the effect: those of the server,
 // and of what stands in front of it.
-func Lost() []Failure { return []Failure{Timeout, Unavailable, Broken, Throttled, Cut} }
+func Lost() []Failure {
+	return []Failure{Timeout, ServiceUnavailable, InternalError, TooManyRequests, ConnectionReset}
+}
 
 // The failures, each with the status code of its answer.
 const (
-	Timeout     Failure = iota // 504: nobody knows whether the call took effect
-	Unavailable                // 503
-	Broken                     // 500
-	Throttled                  // 429, to come back after two seconds
-	Conflicted                 // 409: the object is not as the caller saw it
-	Forbidden                  // 403: a webhook denies it
-	Rejected                   // 422: a policy finds it invalid
-	Refused                    // 400: a webhook denies it so
-	Cut                        // the connection is reset: no answer
-	Failures                   // how many there are
+	Timeout            Failure = iota // 504: nobody knows whether the call took effect
+	ServiceUnavailable                // 503
+	InternalError                     // 500
+	TooManyRequests                   // 429, to come back after two seconds
+	Conflict                          // 409: the object is not as the caller saw it
+	Forbidden                         // 403: a webhook denies it
+	Invalid                           // 422: a policy finds it invalid
+	BadRequest                        // 400: a webhook denies it so
+	ConnectionReset                   // the connection is reset: no answer
+	Failures                          // how many there are
 )
 
 // String returns the name of the failure.
@@ -67,19 +69,19 @@ func (f Failure) Of(call Call) error {
 	switch resource := plural.GroupResource(); f {
 	case Timeout:
 		return apierrors.NewTimeoutError("the request did not complete in time", 0)
-	case Unavailable:
+	case ServiceUnavailable:
 		return apierrors.NewServiceUnavailable("no endpoints")
-	case Throttled:
+	case TooManyRequests:
 		return apierrors.NewTooManyRequests("too many requests", 2)
-	case Conflicted:
+	case Conflict:
 		return apierrors.NewConflict(resource, call.Name, errors.New("the object has been modified"))
 	case Forbidden:
 		return apierrors.NewForbidden(resource, call.Name, errors.New("admission webhook denied the request"))
-	case Rejected:
+	case Invalid:
 		return rejected(kind, call.Name)
-	case Refused:
+	case BadRequest:
 		return apierrors.NewBadRequest(fmt.Sprintf("admission webhook denied the request: %s", call.Name))
-	case Cut:
+	case ConnectionReset:
 		return &url.Error{Op: call.Verb, URL: "https://127.0.0.1/" + call.Name, Err: syscall.ECONNRESET}
 	}
 	return apierrors.NewInternalError(errors.New("etcd is gone"))
@@ -94,7 +96,7 @@ func rejected(kind schema.GroupKind, name string) error {
 	return err
 }
 
-// A Crash is what a function of a ClientOf or ControllerOf panics with if the
+// A Crash is what a function of a Client or Controller panics with if the
 // process shall die in the middle of a pass.
 type Crash struct{}
 

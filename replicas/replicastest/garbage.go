@@ -22,7 +22,7 @@ var finalizers = map[metav1.DeletionPropagation]string{
 }
 
 // collectLater wakes the garbage collector if there is something for it.
-func (c *ClusterOf[O, C]) collectLater() {
+func (c *Cluster[O, C]) collectLater() {
 	awake := slices.ContainsFunc(c.tasks, func(t task[O, C]) bool { return t.do == sweep })
 	if !awake && c.hasGarbage() {
 		c.later(c.timing.Garbage, task[O, C]{do: sweep})
@@ -30,13 +30,13 @@ func (c *ClusterOf[O, C]) collectLater() {
 }
 
 // seekOwners wakes the garbage collector where an owner of a child does not exist.
-func (c *ClusterOf[O, C]) seekOwners(child C) {
+func (c *Cluster[O, C]) seekOwners(child C) {
 	if len(c.absent(child)) > 0 {
 		c.collectLater()
 	}
 }
 
-func (c *ClusterOf[O, C]) hasGarbage() bool {
+func (c *Cluster[O, C]) hasGarbage() bool {
 	return slices.ContainsFunc(c.owners.rows, isCollected[O]) ||
 		slices.ContainsFunc(c.children.rows, func(child C) bool {
 			return child.GetDeletionTimestamp() == nil && len(c.absent(child)) > 0
@@ -54,7 +54,7 @@ func isCollectors(f string) bool {
 }
 
 // collectGarbage is one look of the garbage collector at everything.
-func (c *ClusterOf[O, C]) collectGarbage() {
+func (c *Cluster[O, C]) collectGarbage() {
 	for _, owner := range slices.Clone(c.owners.rows) {
 		if isCollected(owner) {
 			c.collectOwner(owner)
@@ -68,7 +68,7 @@ func (c *ClusterOf[O, C]) collectGarbage() {
 
 // collectOwner orphans the children of an owner or deletes them, and lets the owner
 // go when that is done.
-func (c *ClusterOf[O, C]) collectOwner(owner O) {
+func (c *Cluster[O, C]) collectOwner(owner O) {
 	orphan, left := slices.Contains(owner.GetFinalizers(), metav1.FinalizerOrphanDependents), false
 	for _, child := range slices.Clone(c.children.rows) {
 		switch {
@@ -91,7 +91,7 @@ func (c *ClusterOf[O, C]) collectOwner(owner O) {
 
 // collectChild deletes a child whose owners are all gone; where one is left, the
 // references to the others go.
-func (c *ClusterOf[O, C]) collectChild(child C) {
+func (c *Cluster[O, C]) collectChild(child C) {
 	absent := c.absent(child)
 	switch {
 	case len(absent) == 0 || child.GetDeletionTimestamp() != nil:
@@ -103,7 +103,7 @@ func (c *ClusterOf[O, C]) collectChild(child C) {
 }
 
 // absent are the owners of a child that do not exist.
-func (c *ClusterOf[O, C]) absent(child C) (uids []types.UID) {
+func (c *Cluster[O, C]) absent(child C) (uids []types.UID) {
 	namespace := child.GetNamespace()
 	if c.kind.ClusterScoped {
 		namespace = ""
@@ -121,7 +121,7 @@ func refersTo(child metav1.Object, uid types.UID) bool {
 	return slices.ContainsFunc(child.GetOwnerReferences(), func(ref metav1.OwnerReference) bool { return ref.UID == uid })
 }
 
-func (c *ClusterOf[O, C]) disown(child C, uids ...types.UID) {
+func (c *Cluster[O, C]) disown(child C, uids ...types.UID) {
 	changed := child.DeepCopy()
 	changed.SetOwnerReferences(slices.DeleteFunc(changed.GetOwnerReferences(), func(ref metav1.OwnerReference) bool {
 		return slices.Contains(uids, ref.UID)
@@ -141,7 +141,7 @@ const (
 // TerminateNamespace deletes a namespace: from now on nothing can be created in it,
 // and its objects are deleted. A namespace exists until it is terminated; it need
 // not be created.
-func (c *ClusterOf[O, C]) TerminateNamespace(name string) {
+func (c *Cluster[O, C]) TerminateNamespace(name string) {
 	if name == "" {
 		return
 	}
@@ -151,7 +151,7 @@ func (c *ClusterOf[O, C]) TerminateNamespace(name string) {
 
 // CreateNamespace creates a namespace again that is gone, and reports whether it
 // exists now.
-func (c *ClusterOf[O, C]) CreateNamespace(name string) bool {
+func (c *Cluster[O, C]) CreateNamespace(name string) bool {
 	if c.ending[name] == ended {
 		delete(c.ending, name)
 	}
@@ -159,7 +159,7 @@ func (c *ClusterOf[O, C]) CreateNamespace(name string) bool {
 }
 
 // emptyNamespace deletes what a namespace holds, until nothing is left.
-func (c *ClusterOf[O, C]) emptyNamespace(name string) {
+func (c *Cluster[O, C]) emptyNamespace(name string) {
 	owners, children := c.owners.rows.in(name), c.children.rows.in(name)
 	for _, owner := range owners {
 		if owner.GetDeletionTimestamp() == nil {
@@ -179,7 +179,7 @@ func (c *ClusterOf[O, C]) emptyNamespace(name string) {
 }
 
 // checkNamespace refuses what would be created where nothing may be.
-func (c *ClusterOf[O, C]) checkNamespace(resource schema.GroupResource, namespace, name string) error {
+func (c *Cluster[O, C]) checkNamespace(resource schema.GroupResource, namespace, name string) error {
 	switch c.ending[namespace] {
 	case ended:
 		return apierrors.NewNotFound(schema.GroupResource{Resource: "namespaces"}, namespace)

@@ -83,7 +83,7 @@ func TestGarbageCollection(t *testing.T) {
 func TestTerminateNamespace(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 1, 1)
-	createReplicaSet(t, s.Cluster, 2)
+	createReplicaSet(t, s.PodCluster, 2)
 	s.world.Run(10 * time.Second)
 	s.TerminateNamespace(namespace)
 	_, err := s.CreateChild(t.Context(), namespace, pod("a"))
@@ -96,7 +96,7 @@ func TestTerminateNamespace(t *testing.T) {
 	_, err = s.CreateChild(t.Context(), namespace, pod("a"))
 	assert.True(t, apierrors.IsNotFound(err), err)
 	require.True(t, s.CreateNamespace(namespace))
-	createPod(t, s.Cluster, pod("a"))
+	createPod(t, s.PodCluster, pod("a"))
 }
 
 func TestWebhook(t *testing.T) {
@@ -104,7 +104,7 @@ func TestWebhook(t *testing.T) {
 	c := newCluster(0)
 	createPod(t, c, pod("a"))
 	c.Webhook = func(verb string, p *corev1.Pod) error {
-		return replicastest.Rejected.Of(replicastest.Call{Verb: verb, Kind: "Pod"})
+		return replicastest.Invalid.Of(replicastest.Call{Verb: verb, Kind: "Pod"})
 	}
 	_, err := c.CreateChild(t.Context(), namespace, pod("b"))
 	require.True(t, apierrors.IsInvalid(err), err)
@@ -116,20 +116,20 @@ func TestWebhook(t *testing.T) {
 func TestFailures(t *testing.T) {
 	t.Parallel()
 	is := map[replicastest.Failure]func(error) bool{
-		replicastest.Timeout:     apierrors.IsTimeout,
-		replicastest.Unavailable: apierrors.IsServiceUnavailable,
-		replicastest.Broken:      apierrors.IsInternalError,
-		replicastest.Throttled:   apierrors.IsTooManyRequests,
-		replicastest.Conflicted:  apierrors.IsConflict,
-		replicastest.Forbidden:   apierrors.IsForbidden,
-		replicastest.Rejected:    apierrors.IsInvalid,
-		replicastest.Refused:     apierrors.IsBadRequest,
-		replicastest.Cut:         utilnet.IsConnectionReset,
+		replicastest.Timeout:            apierrors.IsTimeout,
+		replicastest.ServiceUnavailable: apierrors.IsServiceUnavailable,
+		replicastest.InternalError:      apierrors.IsInternalError,
+		replicastest.TooManyRequests:    apierrors.IsTooManyRequests,
+		replicastest.Conflict:           apierrors.IsConflict,
+		replicastest.Forbidden:          apierrors.IsForbidden,
+		replicastest.Invalid:            apierrors.IsInvalid,
+		replicastest.BadRequest:         apierrors.IsBadRequest,
+		replicastest.ConnectionReset:    utilnet.IsConnectionReset,
 	}
 	for f := range replicastest.Failures {
 		assert.True(t, is[f](f.Of(replicastest.Call{Kind: "ReplicaSet"})), f)
 	}
-	seconds, ok := apierrors.SuggestsClientDelay(replicastest.Throttled.Of(replicastest.Call{}))
+	seconds, ok := apierrors.SuggestsClientDelay(replicastest.TooManyRequests.Of(replicastest.Call{}))
 	assert.True(t, ok)
 	assert.Equal(t, 2, seconds)
 }

@@ -18,8 +18,8 @@ import (
 
 const namespace = "default"
 
-func newCluster(nodes int) *replicastest.Cluster {
-	return replicastest.NewCluster(replicastest.Options{Nodes: nodes, Seed: 1})
+func newCluster(nodes int) *replicastest.PodCluster {
+	return replicastest.NewPodCluster(replicastest.Options{Nodes: nodes, Seed: 1})
 }
 
 func replicaSet(name string, replicas int32) *appsv1.ReplicaSet {
@@ -37,7 +37,7 @@ func replicaSet(name string, replicas int32) *appsv1.ReplicaSet {
 	}
 }
 
-func createReplicaSet(t *testing.T, c *replicastest.Cluster, replicas int32) *appsv1.ReplicaSet {
+func createReplicaSet(t *testing.T, c *replicastest.PodCluster, replicas int32) *appsv1.ReplicaSet {
 	t.Helper()
 	rs, err := c.CreateOwner(t.Context(), replicaSet("web", replicas))
 	require.NoError(t, err)
@@ -48,7 +48,7 @@ func pod(name string) *corev1.Pod {
 	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"app": "web"}}}
 }
 
-func createPod(t *testing.T, c *replicastest.Cluster, p *corev1.Pod) *corev1.Pod {
+func createPod(t *testing.T, c *replicastest.PodCluster, p *corev1.Pod) *corev1.Pod {
 	t.Helper()
 	p, err := c.CreateChild(t.Context(), namespace, p)
 	require.NoError(t, err)
@@ -56,7 +56,7 @@ func createPod(t *testing.T, c *replicastest.Cluster, p *corev1.Pod) *corev1.Pod
 }
 
 // run lets time pass for a cluster alone.
-func run(c *replicastest.Cluster, d time.Duration) {
+func run(c *replicastest.PodCluster, d time.Duration) {
 	(&replicastest.World{Clock: c.Clock, Parts: []replicastest.Part{c}}).Run(d)
 }
 

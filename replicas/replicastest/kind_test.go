@@ -61,8 +61,8 @@ func pools() controller.Kind[*pool, *worker] {
 	web := map[string]string{"app": "web"}
 	return controller.Kind[*pool, *worker]{
 		Owner: version.WithKind("Pool"), Child: version.WithKind("Worker"),
-		Spec: func(p *pool) (replicas.SpecOf[*worker], error) {
-			return replicas.SpecOf[*worker]{
+		Spec: func(p *pool) (replicas.Spec[*worker], error) {
+			return replicas.Spec[*worker]{
 				Replicas: p.Spec.Replicas, Selector: labels.SelectorFromSet(web),
 				Rules: replicas.Rules[*worker]{Ready: func(w *worker) bool { return w.Status.Ready }},
 				New: func() (*worker, error) {
@@ -79,8 +79,8 @@ func pools() controller.Kind[*pool, *worker] {
 
 // A workshop is a cluster of pools and the controller that looks after them.
 type workshop struct {
-	*replicastest.ClusterOf[*pool, *worker]
-	controller *replicastest.ControllerOf[*pool, *worker]
+	*replicastest.Cluster[*pool, *worker]
+	controller *replicastest.Controller[*pool, *worker]
 	world      *replicastest.World
 	vetoed     bool // deletions
 }
@@ -88,17 +88,17 @@ type workshop struct {
 func newWorkshop(t *testing.T, n int32) *workshop {
 	t.Helper()
 	s, kind := &workshop{}, pools()
-	kind.BeforeScale = func(_ context.Context, _ *pool, _ []*worker, scale replicas.ScaleOf[*worker]) (replicas.ScaleOf[*worker], time.Duration, error) {
+	kind.BeforeScale = func(_ context.Context, _ *pool, _ []*worker, scale replicas.Scale[*worker]) (replicas.Scale[*worker], time.Duration, error) {
 		if s.vetoed {
 			scale.Delete = nil
 		}
 		return scale, 0, nil
 	}
-	cluster, err := replicastest.NewClusterOf(kind, replicastest.Options{Seed: 1})
+	cluster, err := replicastest.NewCluster(kind, replicastest.Options{Seed: 1})
 	require.NoError(t, err)
 	cluster.Ready = func(w *worker) { w.Status.Ready = true }
 	c := cluster.NewController()
-	s.ClusterOf, s.controller = cluster, c
+	s.Cluster, s.controller = cluster, c
 	s.world = &replicastest.World{Clock: cluster.Clock, Parts: []replicastest.Part{cluster, c}}
 	p := &pool{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "web"}}
 	p.Spec.Replicas, p.Status.Ready = n, 99
@@ -261,8 +261,8 @@ func TestPodsOfAnOwnKind(t *testing.T) {
 	t.Parallel()
 	kind := controller.Kind[*pool, *corev1.Pod]{
 		Owner: schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Pool"}, Child: corev1.SchemeGroupVersion.WithKind("Pod"),
-		Spec: func(p *pool) (replicas.Spec, error) {
-			return replicas.Spec{
+		Spec: func(p *pool) (replicas.PodSpec, error) {
+			return replicas.PodSpec{
 				Replicas: p.Spec.Replicas, Selector: labels.SelectorFromSet(labels.Set{"app": "web"}),
 				Template: &corev1.PodTemplateSpec{
 					ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": "web"}},
@@ -271,7 +271,7 @@ func TestPodsOfAnOwnKind(t *testing.T) {
 			}, nil
 		},
 	}
-	cluster, err := replicastest.NewClusterOf(kind, replicastest.Options{Nodes: 2})
+	cluster, err := replicastest.NewCluster(kind, replicastest.Options{Nodes: 2})
 	require.NoError(t, err)
 	world := &replicastest.World{Clock: cluster.Clock, Parts: []replicastest.Part{cluster, cluster.NewController()}}
 	p := &pool{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "web"}}
@@ -291,6 +291,6 @@ func TestAKindThatCanNeverWork(t *testing.T) {
 	t.Parallel()
 	kind := pools()
 	kind.Spec = nil
-	_, err := replicastest.NewClusterOf(kind, replicastest.Options{})
+	_, err := replicastest.NewCluster(kind, replicastest.Options{})
 	assert.EqualError(t, err, "replicastest: controller: kind Pool has no Spec")
 }

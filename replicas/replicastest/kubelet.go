@@ -15,7 +15,7 @@ import (
 
 // kubelets are the life of pods: the scheduler, nodes with their kubelets, and what
 // becomes of pods when these are lost.
-type kubelets[O Object[O]] struct{ *ClusterOf[O, *corev1.Pod] }
+type kubelets[O Object[O]] struct{ *Cluster[O, *corev1.Pod] }
 
 func (c kubelets[O]) prepare(p *corev1.Pod) {
 	p.Status = corev1.PodStatus{Phase: corev1.PodPending}

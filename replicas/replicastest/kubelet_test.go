@@ -16,7 +16,7 @@ import (
 	"github.com/replicakit/replicakit/replicas/replicastest"
 )
 
-func createPods(t *testing.T, c *replicastest.Cluster, n int) {
+func createPods(t *testing.T, c *replicastest.PodCluster, n int) {
 	t.Helper()
 	for i := range n {
 		createPod(t, c, pod(fmt.Sprintf("web-%d", i)))
@@ -24,7 +24,7 @@ func createPods(t *testing.T, c *replicastest.Cluster, n int) {
 }
 
 // nodes counts the pods of each node that are as asked for.
-func nodes(c *replicastest.Cluster, is func(*corev1.Pod) bool) map[string]int {
+func nodes(c *replicastest.PodCluster, is func(*corev1.Pod) bool) map[string]int {
 	count := map[string]int{}
 	for _, p := range c.Children(namespace) {
 		if is(p) {
@@ -105,7 +105,7 @@ func TestRemovedNode(t *testing.T) {
 
 func TestTiming(t *testing.T) {
 	t.Parallel()
-	c := replicastest.NewCluster(replicastest.Options{Nodes: 1, Timing: replicastest.Timing{Schedule: time.Minute, StartUp: time.Hour}})
+	c := replicastest.NewPodCluster(replicastest.Options{Nodes: 1, Timing: replicastest.Timing{Schedule: time.Minute, StartUp: time.Hour}})
 	createPods(t, c, 1)
 	run(c, time.Hour)
 	assert.Empty(t, nodes(c, podstate.IsReady))

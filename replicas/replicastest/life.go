@@ -52,8 +52,8 @@ type life[C any] interface {
 	actOnNode(do job, name string)
 }
 
-func lifeOf[O Object[O], C Object[C]](c *ClusterOf[O, C]) life[C] {
-	if pods, ok := any(c).(*ClusterOf[O, *corev1.Pod]); ok {
+func lifeOf[O Object[O], C Object[C]](c *Cluster[O, C]) life[C] {
+	if pods, ok := any(c).(*Cluster[O, *corev1.Pod]); ok {
 		l, _ := any(kubelets[O]{pods}).(life[C])
 		return l
 	}
@@ -62,7 +62,7 @@ func lifeOf[O Object[O], C Object[C]](c *ClusterOf[O, C]) life[C] {
 
 // objects are children that are no pods: they end at once, and become ready if
 // the test says how.
-type objects[O Object[O], C Object[C]] struct{ *ClusterOf[O, C] }
+type objects[O Object[O], C Object[C]] struct{ *Cluster[O, C] }
 
 func (objects[O, C]) prepare(C) {}
 
@@ -115,11 +115,11 @@ const (
 	land               // a call takes effect late
 )
 
-func (c *ClusterOf[O, C]) after(d time.Duration, do job, child C) {
+func (c *Cluster[O, C]) after(d time.Duration, do job, child C) {
 	c.later(d, task[O, C]{do: do, child: &child})
 }
 
-func (c *ClusterOf[O, C]) later(d time.Duration, t task[O, C]) {
+func (c *Cluster[O, C]) later(d time.Duration, t task[O, C]) {
 	t.at = c.Clock.Now().Add(d)
 	i, _ := slices.BinarySearchFunc(c.tasks, t, func(other, t task[O, C]) int {
 		return cmp.Or(other.at.Compare(t.at), -1) // behind those of the same instant
@@ -129,7 +129,7 @@ func (c *ClusterOf[O, C]) later(d time.Duration, t task[O, C]) {
 
 // Due returns when the next thing happens on the cluster by itself, and whether
 // anything will.
-func (c *ClusterOf[O, C]) Due() (time.Time, bool) {
+func (c *Cluster[O, C]) Due() (time.Time, bool) {
 	if len(c.tasks) == 0 {
 		return time.Time{}, false
 	}
@@ -137,7 +137,7 @@ func (c *ClusterOf[O, C]) Due() (time.Time, bool) {
 }
 
 // Step makes the next thing happen on the cluster if it is due.
-func (c *ClusterOf[O, C]) Step() {
+func (c *Cluster[O, C]) Step() {
 	if due, ok := c.Due(); !ok || due.After(c.Clock.Now()) {
 		return
 	}
@@ -146,7 +146,7 @@ func (c *ClusterOf[O, C]) Step() {
 
 // Act makes the next thing happen on the cluster even if it is not due. If there is
 // nothing, it does nothing.
-func (c *ClusterOf[O, C]) Act() {
+func (c *Cluster[O, C]) Act() {
 	if len(c.tasks) == 0 {
 		return
 	}
@@ -167,7 +167,7 @@ func (c *ClusterOf[O, C]) Act() {
 }
 
 // actOn does a task for a child, if it is still there.
-func (c *ClusterOf[O, C]) actOn(t task[O, C]) {
+func (c *Cluster[O, C]) actOn(t task[O, C]) {
 	was := *t.child
 	child, err := c.children.get(was.GetNamespace(), was.GetName())
 	if err == nil && child.GetUID() == was.GetUID() {

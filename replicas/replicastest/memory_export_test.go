@@ -17,7 +17,7 @@ import (
 )
 
 // remember makes the controller remember what another one does.
-func (c *ControllerOf[O, C]) remember(other *ControllerOf[O, C]) {
+func (c *Controller[O, C]) remember(other *Controller[O, C]) {
 	copyExpectations(c.Expectations(), other.Expectations())
 	copyDeep(memory(c.controller), memory(other.controller))
 	copyDeep(inside(c.controller, "term"), inside(other.controller, "term"))

@@ -13,14 +13,14 @@ type node struct {
 }
 
 // AddNode adds a node that is ready. Only pods use nodes.
-func (c *ClusterOf[O, C]) AddNode(name string) {
+func (c *Cluster[O, C]) AddNode(name string) {
 	c.nodes = append(c.nodes, &node{name: name, alive: true, ready: true})
 }
 
 // LoseNode cuts a node off. After Timing.Detect its pods are no longer ready, and
 // after Timing.Evict more they are deleted, but they stay in deletion: no kubelet
 // confirms that they have stopped.
-func (c *ClusterOf[O, C]) LoseNode(name string) {
+func (c *Cluster[O, C]) LoseNode(name string) {
 	if n := c.node(name); n != nil {
 		n.alive = false
 		c.later(c.timing.Detect, task[O, C]{do: detect, name: name})
@@ -28,12 +28,12 @@ func (c *ClusterOf[O, C]) LoseNode(name string) {
 }
 
 // RemoveNode removes a node for good. After Timing.Collect its pods are gone.
-func (c *ClusterOf[O, C]) RemoveNode(name string) {
+func (c *Cluster[O, C]) RemoveNode(name string) {
 	c.nodes = slices.DeleteFunc(c.nodes, func(n *node) bool { return n.name == name })
 	c.later(c.timing.Collect, task[O, C]{do: collect, name: name})
 }
 
-func (c *ClusterOf[O, C]) node(name string) *node {
+func (c *Cluster[O, C]) node(name string) *node {
 	for _, n := range c.nodes {
 		if n.name == name {
 			return n

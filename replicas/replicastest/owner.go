@@ -19,7 +19,7 @@ import (
 
 // CreateOwner stores a new owner, without its status. If a ReplicaSet or a
 // ReplicationController has nil replicas, they become 1. Nothing else is defaulted.
-func (c *ClusterOf[O, C]) CreateOwner(ctx context.Context, owner O) (O, error) {
+func (c *Cluster[O, C]) CreateOwner(ctx context.Context, owner O) (O, error) {
 	var none O
 	if object.IsNil(owner) {
 		return none, errNil
@@ -50,17 +50,17 @@ func orOne(n *int32) *int32 {
 }
 
 // GetOwner reads an owner.
-func (c *ClusterOf[O, C]) GetOwner(ctx context.Context, namespace, name string) (O, error) {
+func (c *Cluster[O, C]) GetOwner(ctx context.Context, namespace, name string) (O, error) {
 	return copied(c.readOwner(ctx, namespace, name))
 }
 
 // Owners returns the owners of a namespace as the server has them, sorted by
 // namespace and name; for namespace "", those of all namespaces.
-func (c *ClusterOf[O, C]) Owners(namespace string) []O { return clone(c.owners.rows.in(namespace)) }
+func (c *Cluster[O, C]) Owners(namespace string) []O { return clone(c.owners.rows.in(namespace)) }
 
 // EditOwner changes an owner, except its status: the field of its type that is
 // called Status. If the spec changes, the generation goes up.
-func (c *ClusterOf[O, C]) EditOwner(ctx context.Context, namespace, name string, change func(owner O)) (O, error) {
+func (c *Cluster[O, C]) EditOwner(ctx context.Context, namespace, name string, change func(owner O)) (O, error) {
 	old, err := c.readOwner(ctx, namespace, name)
 	if err != nil {
 		return old, err
@@ -79,7 +79,7 @@ func (c *ClusterOf[O, C]) EditOwner(ctx context.Context, namespace, name string,
 // UpdateOwnerStatus stores the status of an owner and nothing else of it. It is a
 // Conflict if the owner has a resourceVersion that is not the latest, or another
 // UID.
-func (c *ClusterOf[O, C]) UpdateOwnerStatus(ctx context.Context, owner O) (O, error) {
+func (c *Cluster[O, C]) UpdateOwnerStatus(ctx context.Context, owner O) (O, error) {
 	var none O
 	if object.IsNil(owner) {
 		return none, errNil
@@ -99,7 +99,7 @@ func (c *ClusterOf[O, C]) UpdateOwnerStatus(ctx context.Context, owner O) (O, er
 // policy, which is what an empty policy means, it deletes them after the owner;
 // with a foreground policy, before the owner; with an orphan policy it removes
 // their owner references.
-func (c *ClusterOf[O, C]) DeleteOwner(ctx context.Context, namespace, name string, policy metav1.DeletionPropagation) error {
+func (c *Cluster[O, C]) DeleteOwner(ctx context.Context, namespace, name string, policy metav1.DeletionPropagation) error {
 	old, err := c.readOwner(ctx, namespace, name)
 	if err != nil {
 		return err
@@ -114,7 +114,7 @@ func (c *ClusterOf[O, C]) DeleteOwner(ctx context.Context, namespace, name strin
 	return nil
 }
 
-func (c *ClusterOf[O, C]) readOwner(ctx context.Context, namespace, name string) (O, error) {
+func (c *Cluster[O, C]) readOwner(ctx context.Context, namespace, name string) (O, error) {
 	if err := ctx.Err(); err != nil {
 		var none O
 		return none, err

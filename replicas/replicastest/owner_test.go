@@ -146,7 +146,7 @@ func TestDeleteReplicaSet(t *testing.T) {
 func TestSeed(t *testing.T) {
 	t.Parallel()
 	names := func(seed uint64) []string {
-		c := replicastest.NewCluster(replicastest.Options{Seed: seed})
+		c := replicastest.NewPodCluster(replicastest.Options{Seed: seed})
 		p := pod("")
 		p.GenerateName = "web-"
 		var names []string

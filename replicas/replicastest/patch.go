@@ -37,7 +37,7 @@ type ownerPatch struct {
 	Directive string `json:"$patch"`
 }
 
-func (c *ClusterOf[O, C]) parsePatch(from selector.Patch) (*patch, error) {
+func (c *Cluster[O, C]) parsePatch(from selector.Patch) (*patch, error) {
 	p := patch{strategic: from.Type == types.StrategicMergePatchType}
 	if !p.strategic && from.Type != types.MergePatchType || p.strategic && isCustom(c.children.kind) {
 		return nil, apierrors.NewGenericServerResponse(http.StatusUnsupportedMediaType, "patch",

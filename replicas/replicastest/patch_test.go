@@ -116,7 +116,7 @@ func TestPatchPod(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, list{ours}, patched.OwnerReferences)
 		assert.Equal(t, p, c.Children(namespace)[0])
-		c.Deny("patch", replicastest.Refused)
+		c.Deny("patch", replicastest.BadRequest)
 		_, err = c.PatchChild(t.Context(), namespace, "web", patch, dry)
 		assert.True(t, apierrors.IsBadRequest(err), err)
 		c.Webhook = nil

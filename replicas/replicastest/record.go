@@ -31,14 +31,14 @@ type Rule struct {
 
 // Fail makes calls fail from now on. If several rules apply to a call, the first
 // one that has failures left decides, and Fault is not asked.
-func (c *ClientOf[O, C]) Fail(rules ...Rule) {
+func (c *Client[O, C]) Fail(rules ...Rule) {
 	for _, r := range rules {
 		c.rules = append(c.rules, &programmed{Rule: r})
 	}
 }
 
 // Heal removes the rules of all calls of Fail.
-func (c *ClientOf[O, C]) Heal() { c.rules = nil }
+func (c *Client[O, C]) Heal() { c.rules = nil }
 
 // programmed is a Rule, and how many calls it has met.
 type programmed struct {
@@ -66,7 +66,7 @@ func (p *programmed) fault(call Call) Fault {
 }
 
 // faultOf is what goes wrong with a request.
-func (c *ClientOf[O, C]) faultOf(call Call) Fault {
+func (c *Client[O, C]) faultOf(call Call) Fault {
 	for _, rule := range c.rules {
 		if rule.means(call) {
 			return rule.fault(call)
@@ -88,7 +88,7 @@ type Answered struct {
 }
 
 // Record returns a record to which all calls from now on are added.
-func (c *ClientOf[O, C]) Record() *Record {
+func (c *Client[O, C]) Record() *Record {
 	r := &Record{}
 	c.records = append(c.records, r)
 	return r

@@ -25,7 +25,7 @@ import (
 func ruled(all, slow bool) controller.Kind[*appsv1.ReplicaSet, *corev1.Pod] {
 	kind := controller.ReplicaSets()
 	spec := kind.Spec
-	kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.Spec, error) {
+	kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.PodSpec, error) {
 		s, err := spec(rs)
 		s.Rules.MustGo = func(p *corev1.Pod) bool { return p.Labels["go"] != "" }
 		s.Rules.MustStay = func(p *corev1.Pod) bool { return p.Labels["stay"] != "" }
@@ -47,7 +47,7 @@ func TestRulesLeadToTheWantedNumber(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(60) {
 		r := rand.New(rand.NewPCG(seed, 7))
-		cluster, err := replicastest.NewClusterOf(ruled(r.IntN(2) == 0, r.IntN(2) == 0), replicastest.Options{Nodes: 3, Seed: seed})
+		cluster, err := replicastest.NewCluster(ruled(r.IntN(2) == 0, r.IntN(2) == 0), replicastest.Options{Nodes: 3, Seed: seed})
 		require.NoError(t, err)
 		c := cluster.NewController()
 		world := &replicastest.World{Clock: cluster.Clock, Parts: []replicastest.Part{cluster, c}}
@@ -75,7 +75,7 @@ func TestRulesLeadToTheWantedNumber(t *testing.T) {
 }
 
 // disturb scales, labels or deletes, or lets something fail.
-func disturb(t *testing.T, r *rand.Rand, cluster *replicastest.Cluster, c *replicastest.Controller) {
+func disturb(t *testing.T, r *rand.Rand, cluster *replicastest.PodCluster, c *replicastest.PodController) {
 	t.Helper()
 	edit := func(change func(p *corev1.Pod)) {
 		if pods := cluster.Children(namespace); len(pods) > 0 {

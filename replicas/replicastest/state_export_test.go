@@ -29,7 +29,7 @@ import (
 // seconds. It needs a cluster that is Counting, and leaves out a ConsistencyStore,
 // the lag of events, and everything about pods that the simulation never sets.
 type State struct {
-	cluster *Cluster
+	cluster *PodCluster
 	now     time.Time
 	words   []word
 }
@@ -42,7 +42,7 @@ type word struct {
 }
 
 // NewState returns the State of a cluster without controllers.
-func NewState(c *Cluster) *State {
+func NewState(c *PodCluster) *State {
 	s := &State{cluster: c, now: c.Clock.Now()}
 	each(s, c.owners.rows, s.set)
 	each(s, c.children.rows, s.pod)
@@ -60,7 +60,7 @@ func NewState(c *Cluster) *State {
 }
 
 // Add adds what a controller knows.
-func (s *State) Add(c *Controller) {
+func (s *State) Add(c *PodController) {
 	s.text("\ncontroller", c.passing != nil, c.Skew)
 	stream(s, c.View.OwnerWatch, s.set)
 	stream(s, c.View.ChildWatch, s.pod)
@@ -88,7 +88,7 @@ func each[T any](s *State, objs []T, describe func(T)) {
 }
 
 // expected are the expectations that hold something back.
-func (s *State) expected(c *Controller) {
+func (s *State) expected(c *PodController) {
 	all := map[expectations.Key]expectations.Pending{}
 	var keys []expectations.Key
 	for key, p := range c.Expectations().All() {
@@ -110,7 +110,7 @@ func (s *State) expected(c *Controller) {
 }
 
 // remembered is what else the controller remembers of owners.
-func (s *State) remembered(c *Controller) {
+func (s *State) remembered(c *PodController) {
 	m := memory(c.controller)
 	for _, key := range sortedBy(m, func(key reflect.Value) string { return key.FieldByName("Name").String() }) {
 		s.text("\nremembers", key.FieldByName("Name").String())

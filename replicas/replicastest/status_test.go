@@ -71,7 +71,7 @@ func TestStatusGoesOneWay(t *testing.T) {
 				s := newStage(t, 1, 4)
 				s.remember(t, true)
 				s.controller.View.ChildWatch.Lag, s.controller.View.OwnerWatch.Lag = podLag, ownerLag
-				createReplicaSet(t, s.Cluster, 0)
+				createReplicaSet(t, s.PodCluster, 0)
 				s.world.Run(time.Minute)
 				wanted := int32(0)
 				for _, n := range []int32{30, 29, 12, 13, 40, 3, 0, 7} {
@@ -93,13 +93,13 @@ func TestEachStepTakesOneStatusWrite(t *testing.T) {
 	for _, lag := range []time.Duration{0, 200 * time.Millisecond} {
 		t.Run(fmt.Sprintf("T1 seen after %v", lag), func(t *testing.T) {
 			t.Parallel()
-			s := &stage{Cluster: replicastest.NewCluster(replicastest.Options{Seed: 1, Nodes: 1, Timing: replicastest.Timing{Schedule: -1}}), consistent: true}
+			s := &stage{PodCluster: replicastest.NewPodCluster(replicastest.Options{Seed: 1, Nodes: 1, Timing: replicastest.Timing{Schedule: -1}}), consistent: true}
 			s.world = &replicastest.World{Clock: s.Clock}
 			s.restart(t)
 			s.controller.BurstReplicas = 10
 			s.controller.View.ChildWatch.Lag, s.controller.View.OwnerWatch.Lag = lag, lag
-			createPod(t, s.Cluster, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "other"}}) // so that there is a version
-			createReplicaSet(t, s.Cluster, 0)
+			createPod(t, s.PodCluster, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "other"}}) // so that there is a version
+			createReplicaSet(t, s.PodCluster, 0)
 			s.world.Run(time.Minute)
 			for _, step := range []struct{ to, writes int32 }{{5, 1}, {30, 3}, {0, 3}, {20, 2}, {19, 1}} {
 				written := s.statuses()
@@ -116,11 +116,11 @@ func TestEachStepTakesOneStatusWrite(t *testing.T) {
 // wait for it.
 func TestStatusDelay(t *testing.T) {
 	t.Parallel()
-	s := &stage{Cluster: replicastest.NewCluster(replicastest.Options{Seed: 1, Nodes: 4})}
+	s := &stage{PodCluster: replicastest.NewPodCluster(replicastest.Options{Seed: 1, Nodes: 4})}
 	var err error
 	s.controller, err = s.NewControllerWith(controller.Options{StatusDelay: time.Second})
 	require.NoError(t, err)
-	s.world = &replicastest.World{Clock: s.Clock, Parts: []replicastest.Part{s.Cluster, s.controller}}
+	s.world = &replicastest.World{Clock: s.Clock, Parts: []replicastest.Part{s.PodCluster, s.controller}}
 	s.controller.RememberWrites()
 	s.start(t, 20)
 

@@ -61,7 +61,7 @@ func (s *stage) counts() *count {
 // that there never were others.
 func (s *stage) becomes(t *testing.T, n int32) {
 	t.Helper()
-	createReplicaSet(t, s.Cluster, n)
+	createReplicaSet(t, s.PodCluster, n)
 	c := s.counts()
 	s.world.Run(time.Hour)
 	s.requireSettled(t, "in the end")
@@ -83,7 +83,7 @@ func firstOf(verb string, n int, fault replicastest.Fault) func(replicastest.Cal
 func grown(t *testing.T, n int32) *stage {
 	t.Helper()
 	s := newStage(t, 1, 4)
-	createReplicaSet(t, s.Cluster, 0)
+	createReplicaSet(t, s.PodCluster, 0)
 	for wanted := range n {
 		s.scale(t, wanted+1)
 		s.world.Run(time.Duration(1+wanted) * 5 * time.Second)
@@ -205,7 +205,7 @@ func TestLostAnswersOfCreations(t *testing.T) {
 			s.becomes(t, 40)
 		})
 	}
-	for _, failure := range []replicastest.Failure{replicastest.Throttled, replicastest.Unavailable, replicastest.Cut} {
+	for _, failure := range []replicastest.Failure{replicastest.TooManyRequests, replicastest.ServiceUnavailable, replicastest.ConnectionReset} {
 		resent := replicastest.Fault{After: failure.Of(replicastest.Call{}), Resend: true}
 		t.Run(fmt.Sprintf("W11 sent again below the controller, after %s", failure), func(t *testing.T) {
 			t.Parallel()
@@ -262,7 +262,7 @@ func TestACreationThatLandsAndGoesBeforeItIsSentAgain(t *testing.T) {
 	s.controller.View.ChildWatch.Lag = 5 * time.Second
 	s.controller.Client.Fail(
 		replicastest.Rule{Verb: "create", Times: 1, Late: 20 * time.Millisecond},
-		replicastest.Rule{Verb: "create", Times: 3, With: replicastest.Unavailable})
+		replicastest.Rule{Verb: "create", Times: 3, With: replicastest.ServiceUnavailable})
 	before, c := s.Children(namespace), s.counts()
 	s.scale(t, 3)
 	s.world.Run(20 * time.Millisecond)
@@ -380,7 +380,7 @@ func TestLostAnswersOfDeletions(t *testing.T) {
 func TestAnOrphanAdoptedAndDeletedUnseen(t *testing.T) {
 	t.Parallel()
 	s := running(t, 3)
-	createPod(t, s.Cluster, pod("orphan"))
+	createPod(t, s.PodCluster, pod("orphan"))
 	s.controller.Listed = func() { s.controller.View.ChildWatch.Break() } // it has seen the orphan
 	s.scale(t, 4)
 	s.world.Run(time.Second)
@@ -403,14 +403,14 @@ func refusing(t *testing.T, failure replicastest.Failure, wanted int32, orphans 
 	s := running(t, wanted)
 	s.Deny("patch", failure)
 	for i := range orphans {
-		createPod(t, s.Cluster, pod(fmt.Sprintf("orphan-%d", i)))
+		createPod(t, s.PodCluster, pod(fmt.Sprintf("orphan-%d", i)))
 	}
 	return s, s.counts()
 }
 
 func TestAdoptionsThatAreRefused(t *testing.T) {
 	t.Parallel()
-	undecided := []replicastest.Failure{replicastest.Refused, replicastest.Forbidden, replicastest.Conflicted, replicastest.Throttled, replicastest.Broken, replicastest.Unavailable, replicastest.Timeout, replicastest.Cut}
+	undecided := []replicastest.Failure{replicastest.BadRequest, replicastest.Forbidden, replicastest.Conflict, replicastest.TooManyRequests, replicastest.InternalError, replicastest.ServiceUnavailable, replicastest.Timeout, replicastest.ConnectionReset}
 	for _, failure := range undecided {
 		t.Run(fmt.Sprintf("C26 W42 %s holds one place, everything else goes on", failure), func(t *testing.T) {
 			t.Parallel()
@@ -423,7 +423,7 @@ func TestAdoptionsThatAreRefused(t *testing.T) {
 			s.world.Run(time.Minute)
 			assert.Len(t, s.active(rs), 2, "none is deleted because of it")
 			assert.NotEmpty(t, s.warnings(), "it is told")
-			remove(t, s.Cluster, "orphan-0")
+			remove(t, s.PodCluster, "orphan-0")
 			s.scale(t, 6)
 			s.world.Run(time.Minute)
 			assert.Len(t, s.active(rs), 6, "as soon as it is gone")
@@ -434,9 +434,9 @@ func TestAdoptionsThatAreRefused(t *testing.T) {
 			s := newStage(t, 1, 4)
 			s.Deny("patch", failure)
 			for i := range 5 {
-				createPod(t, s.Cluster, pod(fmt.Sprintf("orphan-%d", i)))
+				createPod(t, s.PodCluster, pod(fmt.Sprintf("orphan-%d", i)))
 			}
-			createReplicaSet(t, s.Cluster, 5)
+			createReplicaSet(t, s.PodCluster, 5)
 			c := s.counts()
 			s.world.Run(6 * time.Hour)
 			assert.Equal(t, 5, c.ever())
@@ -446,7 +446,7 @@ func TestAdoptionsThatAreRefused(t *testing.T) {
 			assert.Equal(t, 5, c.ever())
 		})
 	}
-	for _, failure := range []replicastest.Failure{replicastest.Refused, replicastest.Forbidden} {
+	for _, failure := range []replicastest.Failure{replicastest.BadRequest, replicastest.Forbidden} {
 		t.Run(fmt.Sprintf("C26 W42 %s of one pod alone gives its place up after five minutes", failure), func(t *testing.T) {
 			t.Parallel()
 			s, _ := refusing(t, failure, 3, 1)
@@ -467,7 +467,7 @@ func TestAdoptionsThatAreRefused(t *testing.T) {
 	}
 	t.Run("C26 422 gives every place up", func(t *testing.T) {
 		t.Parallel()
-		s, c := refusing(t, replicastest.Rejected, 1, 3)
+		s, c := refusing(t, replicastest.Invalid, 1, 3)
 		s.scale(t, 4)
 		s.world.Run(10 * time.Second)
 		assert.Len(t, s.active(s.Owners(namespace)[0]), 4)
@@ -492,7 +492,7 @@ func cheap(p *corev1.Pod) { p.Annotations = map[string]string{corev1.PodDeletion
 // A release that is refused changes no count and blocks nothing.
 func TestReleasesThatAreRefused(t *testing.T) {
 	t.Parallel()
-	for _, failure := range []replicastest.Failure{replicastest.Refused, replicastest.Forbidden, replicastest.Rejected, replicastest.Broken, replicastest.Timeout, replicastest.Cut} {
+	for _, failure := range []replicastest.Failure{replicastest.BadRequest, replicastest.Forbidden, replicastest.Invalid, replicastest.InternalError, replicastest.Timeout, replicastest.ConnectionReset} {
 		t.Run(fmt.Sprintf("C26 by %s", failure), func(t *testing.T) {
 			t.Parallel()
 			s, _ := refusing(t, failure, 3, 0)
@@ -537,7 +537,7 @@ func TestAWebhookThatTakesPodsAway(t *testing.T) {
 				s := newStage(t, 1, 4)
 				s.controller.View.ChildWatch.Lag = lag
 				s.Mutate = mutate
-				createReplicaSet(t, s.Cluster, 3)
+				createReplicaSet(t, s.PodCluster, 3)
 				c := s.counts()
 				s.world.Run(30 * time.Second)
 				assert.LessOrEqual(t, c.ever(), 15, "in 30 s")
@@ -620,7 +620,7 @@ func TestAPausedLeader(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := newStage(t, 1, 4)
-			createReplicaSet(t, s.Cluster, 20)
+			createReplicaSet(t, s.PodCluster, 20)
 			c := s.counts()
 			old, calls := s.controller, 0
 			leads := true
@@ -634,8 +634,8 @@ func TestAPausedLeader(t *testing.T) {
 				if calls++; calls == 5 {
 					old.View.ChildWatch.Hang()
 					old.View.OwnerWatch.Hang()
-					other := newController(t, s.Cluster)
-					s.world.Parts = []replicastest.Part{s.Cluster, other}
+					other := newController(t, s.PodCluster)
+					s.world.Parts = []replicastest.Part{s.PodCluster, other}
 					s.world.Run(2 * time.Minute)
 					leads = false
 					s.controller = other
@@ -644,7 +644,7 @@ func TestAPausedLeader(t *testing.T) {
 			}
 			s.world.Run(30 * time.Second)
 			assert.False(t, leads)
-			s.world.Parts = []replicastest.Part{s.Cluster, s.controller}
+			s.world.Parts = []replicastest.Part{s.PodCluster, s.controller}
 			if forbidden {
 				assert.LessOrEqual(t, c.ever(), 21, "all but the call that was under way")
 			}
@@ -684,11 +684,11 @@ func TestAPodThatALiveListDoesNotShowIsReleased(t *testing.T) {
 func TestAPodThatIsAdoptedAndDeletedAtOnce(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 1, 4)
-	orphan := createPod(t, s.Cluster, pod("orphan"))
+	orphan := createPod(t, s.PodCluster, pod("orphan"))
 	s.world.Run(time.Minute)
 	conflicts := 0
-	s.controller.Passed = func(p replicastest.Pass) { conflicts += p.Conflicts }
-	createReplicaSet(t, s.Cluster, 0)
+	s.controller.Passed = func(p replicastest.PodPass) { conflicts += p.Conflicts }
+	createReplicaSet(t, s.PodCluster, 0)
 	s.world.Run(time.Second)
 	p, err := s.GetChild(t.Context(), namespace, orphan.Name)
 	require.NoError(t, err)
@@ -701,7 +701,7 @@ func TestAStrayPodThatIsAdopted(t *testing.T) {
 	t.Parallel()
 	s := running(t, 2)
 	s.Mutate = func(p *corev1.Pod) { p.OwnerReferences = nil }
-	s.controller.Client.Fail(replicastest.Rule{Verb: "delete", Times: 2, With: replicastest.Broken})
+	s.controller.Client.Fail(replicastest.Rule{Verb: "delete", Times: 2, With: replicastest.InternalError})
 	s.scale(t, 3)
 	s.world.Run(50 * time.Millisecond)
 	s.Mutate = nil

@@ -23,49 +23,49 @@ import (
 	"github.com/replicakit/replicakit/replicas/controller"
 )
 
-// A ViewOf is what one controller has seen of a cluster: a cache for each kind, and
+// A View is what one controller has seen of a cluster: a cache for each kind, and
 // the events that have not arrived yet. At first all objects of the cluster are
 // such events, as those of a list. It is a Part.
-type ViewOf[O Object[O], C Object[C]] struct {
+type View[O Object[O], C Object[C]] struct {
 	OwnerWatch *Stream[O]
 	ChildWatch *Stream[C]
 
 	selects func(owner O) (labels.Selector, error)
 }
 
-// A View is a ViewOf ReplicaSets and pods.
-type View = ViewOf[*appsv1.ReplicaSet, *corev1.Pod]
+// A PodView is a View ReplicaSets and pods.
+type PodView = View[*appsv1.ReplicaSet, *corev1.Pod]
 
-var _ controller.Cache[*appsv1.ReplicaSet, *corev1.Pod] = (*View)(nil)
+var _ controller.Cache[*appsv1.ReplicaSet, *corev1.Pod] = (*PodView)(nil)
 
 // NewView returns an empty view. The cluster sends its events to it from now on.
-func (c *ClusterOf[O, C]) NewView() *ViewOf[O, C] {
+func (c *Cluster[O, C]) NewView() *View[O, C] {
 	selects := func(owner O) (labels.Selector, error) {
 		spec, err := c.kind.Spec(owner)
 		return spec.Selector, err
 	}
-	return &ViewOf[O, C]{OwnerWatch: watch(c.owners), ChildWatch: watch(c.children), selects: selects}
+	return &View[O, C]{OwnerWatch: watch(c.owners), ChildWatch: watch(c.children), selects: selects}
 }
 
 // Stop ends both watches: events that have not arrived are lost, and no more are
 // sent.
-func (v *ViewOf[O, C]) Stop() {
+func (v *View[O, C]) Stop() {
 	v.ChildWatch.stop()
 	v.OwnerWatch.stop()
 }
 
 // Synced reports whether the first list of each kind has arrived. A controller must
 // not act before.
-func (v *ViewOf[O, C]) Synced() bool { return v.ChildWatch.synced && v.OwnerWatch.synced }
+func (v *View[O, C]) Synced() bool { return v.ChildWatch.synced && v.OwnerWatch.synced }
 
 // Intact returns an error if somebody changed an object in a cache, or if an event
 // handler returned an error.
-func (v *ViewOf[O, C]) Intact() error {
+func (v *View[O, C]) Intact() error {
 	return errors.Join(v.ChildWatch.intact(), v.OwnerWatch.intact())
 }
 
 // Handle passes all events to a controller from now on.
-func (v *ViewOf[O, C]) Handle(c *controller.Controller) {
+func (v *View[O, C]) Handle(c *controller.Controller) {
 	v.ChildWatch.OnAdd = func(obj any) error { return c.ChildAdded(obj) }
 	v.ChildWatch.OnUpdate = func(old, obj any) error { return c.ChildUpdated(old, obj) }
 	v.ChildWatch.OnDelete = func(obj any) error { return c.ChildDeleted(obj) }
@@ -75,7 +75,7 @@ func (v *ViewOf[O, C]) Handle(c *controller.Controller) {
 }
 
 // Owner returns an owner as the cache has it.
-func (v *ViewOf[O, C]) Owner(_ context.Context, key types.NamespacedName) (O, error) {
+func (v *View[O, C]) Owner(_ context.Context, key types.NamespacedName) (O, error) {
 	owner, ok := v.OwnerWatch.Get(key.Namespace, key.Name)
 	if !ok {
 		return owner, apierrors.NewNotFound(v.OwnerWatch.table.resource, key.Name)
@@ -84,12 +84,12 @@ func (v *ViewOf[O, C]) Owner(_ context.Context, key types.NamespacedName) (O, er
 }
 
 // Owners returns the owners of a namespace as the cache has them.
-func (v *ViewOf[O, C]) Owners(_ context.Context, namespace string) ([]O, error) {
+func (v *View[O, C]) Owners(_ context.Context, namespace string) ([]O, error) {
 	return v.OwnerWatch.In(namespace), nil
 }
 
 // Children returns the children of an owner's namespace as the cache has them.
-func (v *ViewOf[O, C]) Children(_ context.Context, owner O) ([]C, error) {
+func (v *View[O, C]) Children(_ context.Context, owner O) ([]C, error) {
 	if object.IsNil(owner) {
 		return nil, errNil
 	}
@@ -98,7 +98,7 @@ func (v *ViewOf[O, C]) Children(_ context.Context, owner O) ([]C, error) {
 
 // Related returns the children of the owners that have the same controller, such
 // as the ReplicaSets of one Deployment, as the caches have them.
-func (v *ViewOf[O, C]) Related(_ context.Context, owner O) ([]C, error) {
+func (v *View[O, C]) Related(_ context.Context, owner O) ([]C, error) {
 	if object.IsNil(owner) {
 		return nil, errNil
 	}
@@ -107,13 +107,13 @@ func (v *ViewOf[O, C]) Related(_ context.Context, owner O) ([]C, error) {
 }
 
 // OwnersVersion returns the version up to which owners have been seen.
-func (v *ViewOf[O, C]) OwnersVersion() string { return v.OwnerWatch.Version() }
+func (v *View[O, C]) OwnersVersion() string { return v.OwnerWatch.Version() }
 
 // ChildrenVersion returns the version up to which children have been seen.
-func (v *ViewOf[O, C]) ChildrenVersion() string { return v.ChildWatch.Version() }
+func (v *View[O, C]) ChildrenVersion() string { return v.ChildWatch.Version() }
 
 // Due returns when the next event arrives, and whether there is one.
-func (v *ViewOf[O, C]) Due() (time.Time, bool) {
+func (v *View[O, C]) Due() (time.Time, bool) {
 	child, ok := v.ChildWatch.Due()
 	if owner, other := v.OwnerWatch.Due(); other && (!ok || !owner.After(child)) {
 		return owner, true
@@ -123,7 +123,7 @@ func (v *ViewOf[O, C]) Due() (time.Time, bool) {
 
 // Step delivers the next event if it is due; if both kinds have one at the same
 // time, that of owners.
-func (v *ViewOf[O, C]) Step() {
+func (v *View[O, C]) Step() {
 	due, _ := v.Due()
 	if owner, ok := v.OwnerWatch.Due(); ok && owner.Equal(due) {
 		v.OwnerWatch.Step()
@@ -140,7 +140,7 @@ type Stream[T Object[T]] struct {
 	// another.
 	Lag time.Duration
 	// The event handlers; each may be nil. They are given a T, OnDelete also a
-	// Tombstone of one. The first error that one returns is kept for ViewOf.Intact.
+	// Tombstone of one. The first error that one returns is kept for View.Intact.
 	OnAdd    func(obj any) error
 	OnUpdate func(old, obj any) error
 	OnDelete func(obj any) error
@@ -247,7 +247,7 @@ func (s *Stream[T]) Lose() {
 // ListFrom lets a view that has seen nothing yet begin with the first list of another
 // view, which hangs since then: as if the server that it lists from were behind. What
 // happened after that list arrives d later. It reports whether there is such a list.
-func (v *ViewOf[O, C]) ListFrom(old *ViewOf[O, C], d time.Duration) bool {
+func (v *View[O, C]) ListFrom(old *View[O, C], d time.Duration) bool {
 	if old == nil || old.OwnerWatch == nil || old.ChildWatch == nil || old.OwnerWatch.broken || old.ChildWatch.broken {
 		return false
 	}

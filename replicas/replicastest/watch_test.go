@@ -44,13 +44,13 @@ func record(t *testing.T, s *replicastest.Stream[*corev1.Pod]) *[]string {
 	return &log
 }
 
-func relabel(t *testing.T, c *replicastest.Cluster, name string) {
+func relabel(t *testing.T, c *replicastest.PodCluster, name string) {
 	t.Helper()
 	_, err := c.EditChild(t.Context(), namespace, name, func(p *corev1.Pod) { p.Labels["app"] += "x" })
 	require.NoError(t, err)
 }
 
-func remove(t *testing.T, c *replicastest.Cluster, name string) {
+func remove(t *testing.T, c *replicastest.PodCluster, name string) {
 	t.Helper()
 	_, err := c.DeleteChild(t.Context(), namespace, name, metav1.DeleteOptions{})
 	require.NoError(t, err)

@@ -21,8 +21,8 @@ const (
 // client-go's queues, a name can be there twice: once for now, and once for later.
 type Worker struct {
 	Clock *Clock
-	// Sync works on one name. If again is positive, the name comes back after that
-	// time. After an error it comes back even if again is 0, after a delay that
+	// Sync works on one name. If again is positive, the name is requeued after that
+	// time. After an error it is requeued even if again is 0, after a delay that
 	// grows with each error. If Sync is nil, names are dropped.
 	Sync func(ctx context.Context, key types.NamespacedName) (again time.Duration, err error)
 

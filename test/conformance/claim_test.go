@@ -266,7 +266,7 @@ func differOnAnswers(c claim, named *tally) string {
 		cmpSets("failures", theirFailed, ourFailed) +
 		cmpInts("live reads of the owner", theirs.gets, ours.gets) +
 		cmpInts("pods in all", len(pods), len(claimed.Ours())+len(claimed.Released)+len(claimed.Ignored)+
-			len(claimed.Refused)+len(claimed.Undecided)+len(claimed.Gone)+len(claimed.NotReleased))
+			len(claimed.Refused)+len(claimed.AdoptionPending)+len(claimed.Gone)+len(claimed.NotReleased))
 }
 
 func cmpInts(what string, theirs, ours int) string {

@@ -79,7 +79,7 @@ func TestClaimDefects(t *testing.T) {
 		assert.Equal(t, []int{0, 0}, []int{len(theirs.creates), len(theirs.statuses)})
 		require.NoError(t, ours.err)
 		assert.Equal(t, []int{2, 1}, []int{len(ours.creates), len(ours.statuses)})
-		assert.Len(t, ours.pass.SetAside, 1)
+		assert.Len(t, ours.pass.AdoptionRejected, 1)
 	})
 	inBubbles(t, "W42 one pod that a policy keeps from being adopted holds its own place alone", func(t bubble) {
 		c := web(3, 2)
@@ -87,7 +87,7 @@ func TestClaimDefects(t *testing.T) {
 		theirs, ours := t.theirPass(c), t.ourPass(c)
 		assert.Equal(t, []int{0, 0}, []int{len(theirs.creates), len(theirs.statuses)})
 		assert.Equal(t, []int{1, 1}, []int{len(ours.creates), len(ours.statuses)})
-		assert.Len(t, ours.pass.Undecided, 1)
+		assert.Len(t, ours.pass.AdoptionPending, 1)
 		assert.Contains(t, strings.Join(ours.events, "\n"), "Warning FailedAdopt Error adopting web-0")
 	})
 	t.Run("W43 whom a filter makes lose its owner can be kept", func(t *testing.T) {

@@ -61,12 +61,12 @@ func (b *switchboard) ours(c scene, change ...func(*wiring)) *ourController {
 		opts:   controller.Options{Events: eventList{ours.server}},
 	}
 	spec := ours.kind.Spec
-	ours.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.Spec, error) {
+	ours.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.PodSpec, error) {
 		s, err := spec(rs)
 		s.BurstReplicas = c.Burst
 		return s, err
 	}
-	ours.kind.BeforeScale = func(_ context.Context, _ *appsv1.ReplicaSet, _ []*corev1.Pod, s replicas.Scale) (replicas.Scale, time.Duration, error) {
+	ours.kind.BeforeScale = func(_ context.Context, _ *appsv1.ReplicaSet, _ []*corev1.Pod, s replicas.PodScale) (replicas.PodScale, time.Duration, error) {
 		ours.server.deleting = len(s.Delete) > 0
 		return s, 0, nil
 	}

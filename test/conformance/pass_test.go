@@ -41,13 +41,13 @@ const (
 	disputed      = "R8 R18 W28: other pods go, as the two orders differ on some"
 	otherRanks    = "L3 W33: other pods go, as co-located pods that somebody else controls do not count"
 	noCheckAhead  = "M3 W58: pods without a transition time are not waited for"
-	expiryAhead   = "W13: the pass comes back when its expectations expire, a tenth later at most"
+	expiryAhead   = "W13: the pass is requeued when its expectations expire, a tenth later at most"
 	goneCounts    = "T1: a pod that is found to be gone as it is deleted does not count any more"
-	goneAhead     = "the pass comes back if the cache still shows what an answer, or a live list, has proven to be gone"
-	releaseAgain  = "C16: the pass comes back in a minute if the server calls a release invalid"
+	goneAhead     = "the pass is requeued if the cache still shows what an answer, or a live list, has proven to be gone"
+	releaseAgain  = "C16: the pass is requeued in a minute if the server calls a release invalid"
 	claimsTold    = "C26 W42: an event tells of adoptions and releases that fail"
 	bothErrors    = "U5 W48: an error of the status does not hide that of the pass"
-	delayed       = "W27: after an error the pass comes back when the server, or a hold, says"
+	delayed       = "W27: after an error the pass is requeued when the server, or a hold, says"
 	fullMessage   = "T11 W20: the message of a condition says what was being done, and joins all errors"
 
 	readFirst = "the owner is read before pods are deleted, as an old spec may want fewer"
@@ -56,7 +56,7 @@ const (
 	deletes = "pods are deleted"
 	adopts  = "pods are patched"
 	nothing = "nothing is called but the status"
-	comes   = "the pass comes back for a pod that becomes available"
+	comes   = "the pass is requeued for a pod that becomes available"
 )
 
 func TestPass(t *testing.T) {
@@ -186,7 +186,7 @@ func (c scene) claimFails(patches []string, pod string) bool {
 func deletingFirst(pods []string) func(*wiring) {
 	return func(w *wiring) {
 		spec := w.kind.Spec
-		w.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.Spec, error) {
+		w.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.PodSpec, error) {
 			s, err := spec(rs)
 			s.Rules.Order = podrank.Must(podrank.NewOrder(podrank.First("Kubernetes deleted it", func(p *corev1.Pod) bool { return slices.Contains(pods, p.Name) })))
 			return s, err
@@ -263,8 +263,8 @@ func cmpClaims(c scene, theirs, ours outcome, named *tally) string {
 	if adoptions+releases > 0 {
 		named.add(claimsTold)
 	}
-	return cmpInts("set aside", invalid, len(ours.pass.SetAside)) +
-		cmpInts("undecided", undecided, len(ours.pass.Undecided)) +
+	return cmpInts("set aside", invalid, len(ours.pass.AdoptionRejected)) +
+		cmpInts("undecided", undecided, len(ours.pass.AdoptionPending)) +
 		cmpInts("events of adoptions", adoptions, len(ours.events)-len(withoutReasons(ours.events, kit.FailedAdopt))) +
 		cmpInts("events of releases", releases, len(ours.events)-len(withoutReasons(ours.events, kit.FailedRelease)))
 }
@@ -567,7 +567,7 @@ func cmpReturns(c scene, theirs, ours outcome, going, passFails bool, named *tal
 		if want > 0 {
 			named.add(delayed)
 		}
-		return cmpInts("comes back after an error", int(want), int(ours.again))
+		return cmpInts("requeue after an error", int(want), int(ours.again))
 	}
 	want := theirs.again
 	switch next := c.nextAvailable(ours); {
@@ -585,7 +585,7 @@ func cmpReturns(c scene, theirs, ours outcome, going, passFails bool, named *tal
 		named.add(releaseAgain)
 		want = earliest(want, time.Minute)
 	}
-	if going || len(ours.pass.SetAside) > 0 {
+	if going || len(ours.pass.AdoptionRejected) > 0 {
 		want = earliest(want, time.Minute)
 	}
 	switch {
@@ -599,7 +599,7 @@ func cmpReturns(c scene, theirs, ours outcome, going, passFails bool, named *tal
 			return ""
 		}
 	}
-	return cmpInts("comes back after", int(want), int(ours.again))
+	return cmpInts("requeue after", int(want), int(ours.again))
 }
 
 // earliest is the shorter of two delays, of which 0 is none.

@@ -110,13 +110,13 @@ func (c statusOnly) UpdateStatus(ctx context.Context, rs *appsv1.ReplicaSet) (*a
 func (c report) write(ctx context.Context, replicaSets appsclient.ReplicaSetInterface) error {
 	active, terminating := c.claimed()
 	kind := controller.ReplicaSets()
-	kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.Spec, error) {
+	kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.PodSpec, error) {
 		spec, err := replicas.ReplicaSetSpec(rs)
 		spec.New = func() (*corev1.Pod, error) { return nil, errors.New("unexpected") } // so that any template will do
 		return spec, err
 	}
-	kind.BeforeScale = func(context.Context, *appsv1.ReplicaSet, []*corev1.Pod, replicas.Scale) (replicas.Scale, time.Duration, error) {
-		return replicas.Scale{}, 0, nil
+	kind.BeforeScale = func(context.Context, *appsv1.ReplicaSet, []*corev1.Pod, replicas.PodScale) (replicas.PodScale, time.Duration, error) {
+		return replicas.PodScale{}, 0, nil
 	}
 	calculate := kind.Status
 	kind.Status = func(rs *appsv1.ReplicaSet, o controller.Outcome[*corev1.Pod]) error {

@@ -21,22 +21,22 @@ import (
 
 // Plan returns what is to be done about the pods of a ReplicaSet, from live
 // reads.
-func Plan(ctx context.Context, client kubernetes.Interface, rs cache.ObjectName, now time.Time) (replicas.Plan, error) {
+func Plan(ctx context.Context, client kubernetes.Interface, rs cache.ObjectName, now time.Time) (replicas.PodPlan, error) {
 	owner, err := client.AppsV1().ReplicaSets(rs.Namespace).Get(ctx, rs.Name, metav1.GetOptions{})
 	if err != nil {
-		return replicas.Plan{}, fmt.Errorf("reading the ReplicaSet: %w", err)
+		return replicas.PodPlan{}, fmt.Errorf("reading the ReplicaSet: %w", err)
 	}
 	pods, err := client.CoreV1().Pods(rs.Namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
-		return replicas.Plan{}, fmt.Errorf("listing the pods: %w", err)
+		return replicas.PodPlan{}, fmt.Errorf("listing the pods: %w", err)
 	}
 	return plan(owner, pods.Items, now)
 }
 
-func plan(owner *appsv1.ReplicaSet, items []corev1.Pod, now time.Time) (replicas.Plan, error) {
+func plan(owner *appsv1.ReplicaSet, items []corev1.Pod, now time.Time) (replicas.PodPlan, error) {
 	spec, err := replicas.ReplicaSetSpec(owner)
 	if err != nil {
-		return replicas.Plan{}, err
+		return replicas.PodPlan{}, err
 	}
 	spec.Now = now
 	pods := make([]*corev1.Pod, len(items))

@@ -256,7 +256,7 @@ func (s *stage) setWebhook(a args) error {
 			if verb != a["VERB"] {
 				return nil
 			}
-			return replicastest.Rejected.Of(replicastest.Call{Verb: verb, Kind: "Pod", NamespacedName: types.NamespacedName{Namespace: namespace, Name: p.Name}})
+			return replicastest.Invalid.Of(replicastest.Call{Verb: verb, Kind: "Pod", NamespacedName: types.NamespacedName{Namespace: namespace, Name: p.Name}})
 		}
 	}
 	return nil

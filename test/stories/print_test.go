@@ -64,7 +64,7 @@ func (s *stage) told() string {
 			what += ")"
 		}
 		if h.back > 0 {
-			what += "; comes back in " + short(h.back)
+			what += "; requeues in " + short(h.back)
 		}
 		fmt.Fprintf(&b, "%8s  %-5s  %s\n", h.first, h.who, what)
 		for line := range strings.Lines(h.warnings) {
@@ -84,7 +84,7 @@ func short(d time.Duration) string {
 
 // batches tells the creations of a pass in the batches of slow start: what was
 // created, or why not, and how many were not tried.
-func (s *stage) batches(result replicastest.Pass) string {
+func (s *stage) batches(result replicastest.PodPass) string {
 	var batches []string
 	for size, left := 1, s.creations; len(left) > 0; size *= 2 {
 		batch := left[:min(size, len(left))]

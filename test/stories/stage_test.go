@@ -28,17 +28,17 @@ const namespace = "default"
 
 // A stage is where one story plays: a cluster of three nodes and a controller.
 type stage struct {
-	*replicastest.Cluster
+	*replicastest.PodCluster
 	ctx        context.Context
 	start      time.Time
 	world      *replicastest.World
-	controller *replicastest.Controller // nil: it died
-	standby    *replicastest.Controller // sees what happens and does nothing
-	former     *replicastest.Controller // works side by side with the controller
-	remember   bool                     // controllers remember their writes
+	controller *replicastest.PodController // nil: it died
+	standby    *replicastest.PodController // sees what happens and does nothing
+	former     *replicastest.PodController // works side by side with the controller
+	remember   bool                        // controllers remember their writes
 	fault      fault
-	backup     replicastest.BackupOf[*appsv1.ReplicaSet, *corev1.Pod]
-	views      []*replicastest.View // of every controller that ever was
+	backup     replicastest.Backup[*appsv1.ReplicaSet, *corev1.Pod]
+	views      []*replicastest.PodView // of every controller that ever was
 
 	log     []happening
 	calls   map[string]int       // by verb, since the last count
@@ -76,7 +76,7 @@ type creation struct {
 
 func newStage() *stage {
 	s := &stage{ctx: context.Background(), calls: map[string]int{}, names: map[types.UID]string{}, numbers: map[string]string{}, chosen: map[string]int{}}
-	s.Cluster = replicastest.NewCluster(replicastest.Options{Nodes: 3, Counting: true})
+	s.PodCluster = replicastest.NewPodCluster(replicastest.Options{Nodes: 3, Counting: true})
 	s.Changed = s.changed
 	s.start = s.Clock.Now()
 	s.world = &replicastest.World{Clock: s.Clock}
@@ -173,7 +173,7 @@ func (s *stage) forgetPass() { s.creations, s.claims, s.refused, s.victims = nil
 
 // show puts those on the stage that are alive.
 func (s *stage) show() {
-	s.world.Parts = []replicastest.Part{s.Cluster}
+	s.world.Parts = []replicastest.Part{s.PodCluster}
 	if s.controller != nil {
 		s.world.Parts = append(s.world.Parts, s.controller)
 	}
@@ -185,11 +185,11 @@ func (s *stage) show() {
 	}
 }
 
-func (s *stage) newController() *replicastest.Controller {
+func (s *stage) newController() *replicastest.PodController {
 	c := s.NewController()
 	c.Client.Fault, c.Client.Done = s.before, s.done
-	c.Passed = func(result replicastest.Pass) { s.passed(c, result) }
-	c.Scaling = func(what replicastest.Scaling) { s.victims = what.Scale.Delete }
+	c.Passed = func(result replicastest.PodPass) { s.passed(c, result) }
+	c.Scaling = func(what replicastest.PodScaling) { s.victims = what.Scale.Delete }
 	if s.remember {
 		c.RememberWrites()
 	}
@@ -209,7 +209,7 @@ func (s *stage) run(d time.Duration) error {
 // did.
 func (s *stage) mortal(do func()) (died bool) {
 	if died = replicastest.Crashes(do); died {
-		s.say(s.controller.Passing().Name, s.telling(replicastest.Pass{})+"the controller dies")
+		s.say(s.controller.Passing().Name, s.telling(replicastest.PodPass{})+"the controller dies")
 		s.stop()
 	}
 	return died
@@ -273,7 +273,7 @@ func reason(err error) string {
 }
 
 // passed tells of a pass, if anything came of it.
-func (s *stage) passed(c *replicastest.Controller, result replicastest.Pass) {
+func (s *stage) passed(c *replicastest.PodController, result replicastest.PodPass) {
 	rs, err := result.Owner, result.Err
 	text := s.telling(result)
 	if text == "" && result.Waiting {
@@ -299,7 +299,7 @@ func (s *stage) passed(c *replicastest.Controller, result replicastest.Pass) {
 }
 
 // telling tells what a pass did.
-func (s *stage) telling(result replicastest.Pass) string {
+func (s *stage) telling(result replicastest.PodPass) string {
 	var b strings.Builder
 	say := func(verb string, pods []*corev1.Pod) {
 		if len(pods) > 0 {
@@ -310,14 +310,14 @@ func (s *stage) telling(result replicastest.Pass) string {
 		fmt.Fprintf(&b, "%s; ", call)
 	}
 	say("adopts", result.Adopted)
-	say("leaves undecided", result.Undecided)
-	say("sets aside", result.SetAside)
+	say("waits for the adoption of", result.AdoptionPending)
+	say("sets aside", result.AdoptionRejected)
 	say("releases", result.Released)
 	if len(s.creations) > 0 {
 		fmt.Fprintf(&b, "creates %s; ", s.batches(result))
 	}
 	switch {
-	case result.OwnerWasOld:
+	case result.OwnerWasStale:
 		b.WriteString("knows of a newer owner than its cache; ")
 	case len(s.victims) > 0:
 		fmt.Fprintf(&b, "deletes %s; ", s.choices(s.victims))
@@ -332,7 +332,7 @@ func (s *stage) telling(result replicastest.Pass) string {
 }
 
 // waiting tells why a pass did nothing.
-func (s *stage) waiting(rs *appsv1.ReplicaSet, result replicastest.Pass) string {
+func (s *stage) waiting(rs *appsv1.ReplicaSet, result replicastest.PodPass) string {
 	switch expected := s.expected(rs.UID); {
 	case !result.Observed:
 		return "waits for its cache to show what it wrote"

@@ -157,10 +157,10 @@ func (s *story) scaleDown(ctx context.Context) error {
 	return nil
 }
 
-func (s *story) plan(pods []*corev1.Pod, wanted int32) (replicas.Plan, error) {
+func (s *story) plan(pods []*corev1.Pod, wanted int32) (replicas.PodPlan, error) {
 	spec, err := replicas.ReplicaSetSpec(s.fleet.replicaSet(namespace, name))
 	if err != nil {
-		return replicas.Plan{}, err
+		return replicas.PodPlan{}, err
 	}
 	spec.Replicas, spec.Now = wanted, time.Now()
 	return replicas.Manage(pods, spec)

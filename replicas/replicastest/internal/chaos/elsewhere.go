@@ -15,15 +15,15 @@ import (
 // controller in the same process. Nothing goes wrong there, so nothing may be wrong
 // there: what happens to the first cluster is not its business.
 type elsewhere struct {
-	*replicastest.Cluster
-	controller *replicastest.Controller
+	*replicastest.PodCluster
+	controller *replicastest.PodController
 	checker    *invariant.Checker
 	failed     int // calls
 }
 
-func newElsewhere(beside *replicastest.Cluster) *elsewhere {
-	e := &elsewhere{Cluster: replicastest.NewCluster(replicastest.Options{Clock: beside.Clock, Counting: true, Nodes: 2})}
-	e.checker = invariant.New(e.Cluster)
+func newElsewhere(beside *replicastest.PodCluster) *elsewhere {
+	e := &elsewhere{PodCluster: replicastest.NewPodCluster(replicastest.Options{Clock: beside.Clock, Counting: true, Nodes: 2})}
+	e.checker = invariant.New(e.PodCluster)
 	for _, owner := range []string{"web", "db"} {
 		if _, err := e.CreateOwner(context.Background(), replicastest.NewReplicaSet(namespace, owner, 3)); err != nil {
 			panic(err)

@@ -71,7 +71,7 @@ func ofUsers() map[string]kind {
 		"quota":         {2, func(r *run, op Op) error { r.SetQuota(namespace, op.N); return nil }},
 		"no-quota":      {2, func(r *run, _ Op) error { r.SetQuota(namespace, plenty); return nil }},
 		"webhook":       {2, func(r *run, op Op) error { r.deny(op); return nil }},
-		"conflicts":     {1, func(r *run, _ Op) error { r.Deny("delete", replicastest.Conflicted); return nil }},
+		"conflicts":     {1, func(r *run, _ Op) error { r.Deny("delete", replicastest.Conflict); return nil }},
 		"policy":        {1, func(r *run, op Op) error { r.Webhook = policy(op); return nil }},
 		"refuse-other":  {2, func(r *run, op Op) error { r.Webhook = refuses(op); return nil }},
 		"mutate":        {1, func(r *run, op Op) error { r.Mutate = mutations()[op.N%len(mutations())]; return nil }},
@@ -149,7 +149,7 @@ func ofCalls() map[string]kind {
 			return nil
 		}},
 		"refuse-lists": {1, func(r *run, _ Op) error {
-			r.fault = fault{verb: "list", left: 40, is: replicastest.Unavailable}
+			r.fault = fault{verb: "list", left: 40, is: replicastest.ServiceUnavailable}
 			return nil
 		}},
 		"limbo": {3, func(r *run, op Op) error {
@@ -290,13 +290,13 @@ func mark(label string, on bool) func(*corev1.Pod) {
 // deny lets a webhook deny one verb, in one of the ways in which they do.
 func (r *run) deny(op Op) {
 	verb := []string{"create", "patch", "delete"}[op.N%3]
-	answers := []replicastest.Failure{replicastest.Forbidden, replicastest.Rejected, replicastest.Refused, replicastest.Conflicted, replicastest.Broken}
+	answers := []replicastest.Failure{replicastest.Forbidden, replicastest.Invalid, replicastest.BadRequest, replicastest.Conflict, replicastest.InternalError}
 	r.Deny(verb, answers[op.M%len(answers)])
 }
 
 // policy is one that has something against changing some of the pods.
 func policy(op Op) func(string, *corev1.Pod) error {
-	answers := []replicastest.Failure{replicastest.Forbidden, replicastest.Rejected, replicastest.Refused}
+	answers := []replicastest.Failure{replicastest.Forbidden, replicastest.Invalid, replicastest.BadRequest}
 	return func(verb string, p *corev1.Pod) error {
 		if verb != "patch" || int(p.UID[0])%2 != op.N%2 {
 			return nil
@@ -345,14 +345,14 @@ func (r *run) loseAnswer(op Op) {
 // resend lets the next requests be sent again below the controllers, with effect or
 // without.
 func (r *run) resend(op Op) {
-	is := []replicastest.Failure{replicastest.Throttled, replicastest.Cut, replicastest.Unavailable}[op.M%3]
+	is := []replicastest.Failure{replicastest.TooManyRequests, replicastest.ConnectionReset, replicastest.ServiceUnavailable}[op.M%3]
 	r.fault = fault{skip: op.N / 4, left: 1 + op.M/3, after: op.N%3 > 0, resend: true, is: is}
 }
 
 // refuseAgain loses the answer of a deletion or a creation, which takes effect or lands
 // up to a minute later; when it is sent again it is refused.
 func (r *run) refuseAgain(op Op) {
-	refusals := []replicastest.Failure{replicastest.Forbidden, replicastest.Refused, replicastest.Conflicted, replicastest.Rejected}
+	refusals := []replicastest.Failure{replicastest.Forbidden, replicastest.BadRequest, replicastest.Conflict, replicastest.Invalid}
 	f := fault{verb: []string{"delete", "delete", "create"}[op.N%3], left: 1 + op.N/6, is: replicastest.Timeout, late: 8 * op.For, after: op.N > 9}
 	f.then = &fault{verb: f.verb, left: f.left * (2 + op.M), is: refusals[op.M%len(refusals)]}
 	r.fault = f

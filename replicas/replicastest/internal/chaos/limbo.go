@@ -32,7 +32,7 @@ func (r *run) inLimbo(call replicastest.Call) (replicastest.Fault, bool) {
 	l.left--
 	r.report.Faults["failed calls"]++
 	if l.sent {
-		return replicastest.Fault{Before: replicastest.Unavailable.Of(call)}, true
+		return replicastest.Fault{Before: replicastest.ServiceUnavailable.Of(call)}, true
 	}
 	l.sent = true
 	r.reaper = &reaper{r, call.NamespacedName, r.Clock.Now().Add(l.late + time.Millisecond)}

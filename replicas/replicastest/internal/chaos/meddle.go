@@ -66,7 +66,7 @@ func (r *run) meddle(call replicastest.Call, after bool) {
 }
 
 // quicken delivers all events to a controller before a call is answered.
-func (r *run) quicken(c *replicastest.Controller) {
+func (r *run) quicken(c *replicastest.PodController) {
 	if r.quick == 0 {
 		return
 	}
@@ -75,7 +75,7 @@ func (r *run) quicken(c *replicastest.Controller) {
 }
 
 // surprise delivers all events to a controller when a pass has read its cache.
-func (r *run) surprise(c *replicastest.Controller) {
+func (r *run) surprise(c *replicastest.PodController) {
 	if r.sudden == 0 || c.View.ChildWatch.Pending() == 0 {
 		return
 	}
@@ -84,7 +84,7 @@ func (r *run) surprise(c *replicastest.Controller) {
 }
 
 // deliver delivers all events of watches that do not hang.
-func deliver(c *replicastest.Controller) {
+func deliver(c *replicastest.PodController) {
 	for c.View.OwnerWatch.Pending() > 0 && !c.View.OwnerWatch.Hung() {
 		c.View.OwnerWatch.Deliver()
 	}

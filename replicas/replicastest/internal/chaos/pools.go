@@ -58,8 +58,8 @@ func poolKind() controller.Kind[*pool, *worker] {
 	version := schema.GroupVersion{Group: "example.com", Version: "v1"}
 	return controller.Kind[*pool, *worker]{
 		Owner: version.WithKind("Pool"), Child: version.WithKind("Worker"),
-		Spec: func(p *pool) (replicas.SpecOf[*worker], error) {
-			return replicas.SpecOf[*worker]{
+		Spec: func(p *pool) (replicas.Spec[*worker], error) {
+			return replicas.Spec[*worker]{
 				Replicas: p.Spec.Replicas, Selector: labels.SelectorFromSet(workers()),
 				Rules: replicas.Rules[*worker]{Ready: isReady},
 				New:   func() (*worker, error) { return &worker{ObjectMeta: metav1.ObjectMeta{Labels: workers()}}, nil },
@@ -75,19 +75,19 @@ func poolKind() controller.Kind[*pool, *worker] {
 // pools are a cluster of one pool, with a controller of its own. It shares the clock, and
 // has faults of its own.
 type pools struct {
-	*replicastest.ClusterOf[*pool, *worker]
-	controller *replicastest.ControllerOf[*pool, *worker]
+	*replicastest.Cluster[*pool, *worker]
+	controller *replicastest.Controller[*pool, *worker]
 	wanted     int32
 	most       int32 // that were wanted since the pool has settled
 	err        error
 }
 
 func newPools(clock *replicastest.Clock, versions bool) *pools {
-	cluster, err := replicastest.NewClusterOf(poolKind(), replicastest.Options{Clock: clock, Counting: true})
+	cluster, err := replicastest.NewCluster(poolKind(), replicastest.Options{Clock: clock, Counting: true})
 	if err != nil {
 		panic(err)
 	}
-	p := &pools{ClusterOf: cluster}
+	p := &pools{Cluster: cluster}
 	p.Ready = func(w *worker) { w.Status.Ready = true }
 	p.Changed = p.changed
 	p.controller = p.NewController()
@@ -122,7 +122,7 @@ func (p *pools) owned() (owned []*worker) {
 }
 
 // scaling: workers that are not ready go first, and of the others the newest.
-func (p *pools) scaling(s replicastest.ScalingOf[*pool, *worker]) {
+func (p *pools) scaling(s replicastest.Scaling[*pool, *worker]) {
 	gone, ready := map[types.UID]bool{}, 0
 	for _, v := range s.Scale.Delete {
 		gone[v.Object.UID] = true

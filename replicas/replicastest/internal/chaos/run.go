@@ -59,7 +59,7 @@ type Report struct {
 func Run(seed uint64, story Story) Report { return RunSpoiled(seed, story, nil) }
 
 // RunSpoiled is Run with controllers that are spoiled when they start.
-func RunSpoiled(seed uint64, story Story, spoil func(*replicastest.Controller)) Report {
+func RunSpoiled(seed uint64, story Story, spoil func(*replicastest.PodController)) Report {
 	return newRun(seed, spoil).tell(story)
 }
 
@@ -84,18 +84,18 @@ func RunRecorded(seed uint64, story Story, record func(controller.Recording, fun
 
 // A run is one play of a story.
 type run struct {
-	*replicastest.Cluster
+	*replicastest.PodCluster
 	shape       shape
-	spoil       func(*replicastest.Controller)                               // nil: they are as they are
+	spoil       func(*replicastest.PodController)                            // nil: they are as they are
 	record      func(controller.Recording, func(controller.Recording) error) // nil: nobody wants recordings
 	ctx         context.Context
 	seed        uint64
 	world       *replicastest.World
 	checker     *invariant.Checker
-	controllers [2]*replicastest.Controller // the second may be none
-	elsewhere   *elsewhere                  // nil: there is none
-	pools       *pools                      // nil: there are none
-	old         *replicastest.View          // what a server that is behind shows at first; nil: there is none
+	controllers [2]*replicastest.PodController // the second may be none
+	elsewhere   *elsewhere                     // nil: there is none
+	pools       *pools                         // nil: there are none
+	old         *replicastest.PodView          // what a server that is behind shows at first; nil: there is none
 	report      Report
 
 	fault       fault
@@ -113,25 +113,25 @@ type run struct {
 	pause       pause
 	races, dice int // other parts act before so many calls
 	churn       []replicastest.Part
-	backup      replicastest.Backup
+	backup      replicastest.PodBackup
 	backedUp    bool
 	random      *rand.Rand
 }
 
-func newRun(seed uint64, spoil func(*replicastest.Controller)) *run {
+func newRun(seed uint64, spoil func(*replicastest.PodController)) *run {
 	shape := shapeOf(seed)
 	cluster := shape.cluster(seed)
 	r := &run{
-		Cluster: cluster,
-		shape:   shape,
-		spoil:   spoil,
-		ctx:     context.Background(),
-		seed:    seed,
-		world:   &replicastest.World{Clock: cluster.Clock},
-		checker: invariant.New(cluster),
-		report:  Report{Faults: map[string]int{}},
-		cancel:  func() {},
-		random:  rand.New(rand.NewPCG(seed, 2)),
+		PodCluster: cluster,
+		shape:      shape,
+		spoil:      spoil,
+		ctx:        context.Background(),
+		seed:       seed,
+		world:      &replicastest.World{Clock: cluster.Clock},
+		checker:    invariant.New(cluster),
+		report:     Report{Faults: map[string]int{}},
+		cancel:     func() {},
+		random:     rand.New(rand.NewPCG(seed, 2)),
 	}
 	r.checker.Delay, r.checker.BackOff = shape.delay, shape.backOff
 	r.checker.Vetoed, r.checker.Held = isVetoed, holds
@@ -220,7 +220,7 @@ func (r *run) restart(i int) {
 }
 
 func (r *run) start(i int) {
-	var c *replicastest.Controller
+	var c *replicastest.PodController
 	opts := controller.Options{BackOffFailed: r.shape.backOff, StatusDelay: r.shape.delay}
 	if r.record != nil && !r.shape.anywhere {
 		opts.Record = func(is controller.Recording) {
@@ -271,12 +271,12 @@ func (r *run) start(i int) {
 
 // show puts all into the world that are alive.
 func (r *run) show() {
-	r.world.Parts = append([]replicastest.Part{r.Cluster}, r.churn...)
+	r.world.Parts = append([]replicastest.Part{r.PodCluster}, r.churn...)
 	if r.elsewhere != nil {
-		r.world.Parts = append(r.world.Parts, r.elsewhere.Cluster, r.elsewhere.controller)
+		r.world.Parts = append(r.world.Parts, r.elsewhere.PodCluster, r.elsewhere.controller)
 	}
 	if r.pools != nil {
-		r.world.Parts = append(r.world.Parts, r.pools.ClusterOf, r.pools.controller)
+		r.world.Parts = append(r.world.Parts, r.pools.Cluster, r.pools.controller)
 	}
 	if r.restless != nil {
 		r.world.Parts = append(r.world.Parts, r.restless)
@@ -326,7 +326,7 @@ func (r *run) second() {
 }
 
 // controller is one of those that run.
-func (r *run) controller(n int) *replicastest.Controller {
+func (r *run) controller(n int) *replicastest.PodController {
 	if c := r.controllers[n%2]; c != nil {
 		return c
 	}
@@ -356,7 +356,7 @@ func (r *run) before(call replicastest.Call) replicastest.Fault {
 	r.isBlind = isLook
 	switch {
 	case isLook:
-		return replicastest.Fault{Before: replicastest.Broken.Of(call)}
+		return replicastest.Fault{Before: replicastest.InternalError.Of(call)}
 	case f.left == 0, f.verb != "" && f.verb != call.Verb:
 		return replicastest.Fault{}
 	case f.skip > 0:
@@ -485,7 +485,7 @@ func (r *run) race() {
 	}
 }
 
-func (r *run) refreshed(c *replicastest.Controller) {
+func (r *run) refreshed(c *replicastest.PodController) {
 	c.View.ChildWatch.Relist()
 	c.View.OwnerWatch.Relist()
 }

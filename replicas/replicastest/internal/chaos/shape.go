@@ -61,9 +61,9 @@ func (s shape) kind() controller.Kind[*appsv1.ReplicaSet, *corev1.Pod] {
 	kind := controller.ReplicaSets()
 	spec, turn := kind.Spec, 0
 	kind.ClusterScoped = s.anywhere
-	kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.Spec, error) {
+	kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.PodSpec, error) {
 		is, err := spec(rs)
-		is.HeldPlaces = holds(rs)
+		is.PendingAdoptions = holds(rs)
 		if s.ruled {
 			is.Rules.MustGo, is.Rules.MustStay = mustGo, mustStay
 		}
@@ -78,9 +78,9 @@ func (s shape) kind() controller.Kind[*appsv1.ReplicaSet, *corev1.Pod] {
 		}
 		return is, err
 	}
-	kind.BeforeScale = func(_ context.Context, rs *appsv1.ReplicaSet, _ []*corev1.Pod, scale replicas.Scale) (replicas.Scale, time.Duration, error) {
+	kind.BeforeScale = func(_ context.Context, rs *appsv1.ReplicaSet, _ []*corev1.Pod, scale replicas.PodScale) (replicas.PodScale, time.Duration, error) {
 		if isVetoed(rs) {
-			return replicas.Scale{}, 0, nil
+			return replicas.PodScale{}, 0, nil
 		}
 		return scale, 0, nil
 	}
@@ -105,8 +105,8 @@ func podFor(rs *appsv1.ReplicaSet, namespace string) *corev1.Pod {
 }
 
 // cluster returns an empty cluster of this shape.
-func (s shape) cluster(seed uint64) *replicastest.Cluster {
-	cluster, err := replicastest.NewClusterOf(s.kind(), replicastest.Options{Seed: seed, Nodes: 4})
+func (s shape) cluster(seed uint64) *replicastest.PodCluster {
+	cluster, err := replicastest.NewCluster(s.kind(), replicastest.Options{Seed: seed, Nodes: 4})
 	if err != nil {
 		panic(err)
 	}
@@ -122,7 +122,7 @@ func unmark(p *corev1.Pod) {
 
 // refuses is a webhook of one namespace that has something against new pods.
 func refuses(op Op) func(string, *corev1.Pod) error {
-	answers := []replicastest.Failure{replicastest.Forbidden, replicastest.Rejected, replicastest.Refused}
+	answers := []replicastest.Failure{replicastest.Forbidden, replicastest.Invalid, replicastest.BadRequest}
 	return func(verb string, p *corev1.Pod) error {
 		if verb != "create" || p.Namespace != other {
 			return nil

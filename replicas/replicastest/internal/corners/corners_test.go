@@ -122,7 +122,7 @@ func scenarios() []scenario {
 			{0, func(s *stage) error {
 				s.Webhook = func(verb string, p *corev1.Pod) error {
 					if verb == "patch" {
-						return replicastest.Rejected.Of(replicastest.Call{Verb: verb, Kind: "Pod"})
+						return replicastest.Invalid.Of(replicastest.Call{Verb: verb, Kind: "Pod"})
 					}
 					return nil
 				}
@@ -149,7 +149,7 @@ func disturbances(seen trace) (all []disturbance) {
 			fallthrough
 		case "delete", "patch", "update":
 			all = append(all, disturbance{kind: blind, n: n, failure: replicastest.Timeout}, disturbance{kind: late, n: n}, disturbance{kind: paused, n: n},
-				disturbance{kind: resent, n: n, failure: replicastest.Throttled}, disturbance{kind: resent, n: n, failure: replicastest.Cut})
+				disturbance{kind: resent, n: n, failure: replicastest.TooManyRequests}, disturbance{kind: resent, n: n, failure: replicastest.ConnectionReset})
 		}
 		for failure := range replicastest.Failures {
 			all = append(all, disturbance{kind: refused, n: n, failure: failure})

@@ -114,8 +114,8 @@ type pass struct {
 // A stage is one play of a scenario. It is the Part of a world that stands for
 // the controller.
 type stage struct {
-	*replicastest.Cluster
-	controller *replicastest.Controller
+	*replicastest.PodCluster
+	controller *replicastest.PodController
 	checker    *invariant.Checker
 	world      *replicastest.World
 	disturbance
@@ -134,12 +134,12 @@ func play(sc scenario, d disturbance, learned trace) (*stage, string, error) {
 	if nodes == 0 {
 		nodes = 3
 	}
-	s := &stage{Cluster: replicastest.NewCluster(replicastest.Options{Nodes: nodes, Seed: 1}), disturbance: d}
+	s := &stage{PodCluster: replicastest.NewPodCluster(replicastest.Options{Nodes: nodes, Seed: 1}), disturbance: d}
 	if d.kind == stale {
 		s.at = learned.passes[d.n]
 	}
-	s.checker = invariant.New(s.Cluster)
-	s.world = &replicastest.World{Clock: s.Clock, Parts: []replicastest.Part{s.Cluster, s}}
+	s.checker = invariant.New(s.PodCluster)
+	s.world = &replicastest.World{Clock: s.Clock, Parts: []replicastest.Part{s.PodCluster, s}}
 	s.restart()
 	start := s.Clock.Now()
 	for _, step := range sc.steps {
@@ -220,7 +220,7 @@ func (s *stage) before(call replicastest.Call) replicastest.Fault {
 	case s.isBlind:
 		s.isBlind = false
 		if call.Verb == "get" || call.Verb == "list" {
-			return replicastest.Fault{Before: replicastest.Broken.Of(call)}
+			return replicastest.Fault{Before: replicastest.InternalError.Of(call)}
 		}
 	case s.strikes(blind, n):
 		s.isBlind = true
@@ -254,7 +254,7 @@ func (s *stage) pause() {
 	view.OwnerWatch.Hang()
 	other := s.NewController()
 	s.checker.Watch(other)
-	world := &replicastest.World{Clock: s.Clock, Parts: []replicastest.Part{s.Cluster, other}}
+	world := &replicastest.World{Clock: s.Clock, Parts: []replicastest.Part{s.PodCluster, other}}
 	world.Run(pausedFor)
 	other.View.Stop()
 	s.checker.Drop(other)

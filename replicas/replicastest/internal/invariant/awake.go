@@ -39,20 +39,20 @@ type lastPass struct {
 
 // note keeps what a pass left. Only what it told counts as an excuse: nobody wakes an
 // owner for the sake of what it does not wait for.
-func (w *watcher) note(pass replicastest.Pass) {
+func (w *watcher) note(pass replicastest.PodPass) {
 	refused, is := int64(0), (*replicas.RefusedError)(nil)
 	if errors.As(pass.Err, &is) {
 		refused = pass.Generation
 	}
 	uid, generation := pass.Owner.UID, pass.Generation
-	if generation == 0 || pass.OwnerWasOld && !pass.Observed { // the owner was not read, or the pass did not go by it
+	if generation == 0 || pass.OwnerWasStale && !pass.Observed { // the owner was not read, or the pass did not go by it
 		uid, generation = w.last[pass.Name].uid, w.last[pass.Name].generation
 	}
 	w.last[pass.Name] = lastPass{
 		uid: uid, generation: generation, failed: pass.Err != nil,
 		now:     pass.Now,
 		refused: refused,
-		excuse:  pass.Err != nil || pass.Waiting || pass.Unresolved+len(pass.SetAside)+len(pass.Undecided)+len(pass.Released) > 0,
+		excuse:  pass.Err != nil || pass.Waiting || pass.InFlight+len(pass.AdoptionRejected)+len(pass.AdoptionPending)+len(pass.Released) > 0,
 	}
 }
 

@@ -136,7 +136,7 @@ func (w *watcher) early(rs, after *appsv1.ReplicaSet) {
 }
 
 // remembered is how many owners a controller remembers. There is no other way in.
-func remembered(c *replicastest.Controller) int {
+func remembered(c *replicastest.PodController) int {
 	reconciler := reflect.ValueOf(c).Elem().FieldByName("controller").Elem().FieldByName("reconciler").Elem().Elem()
 	return reconciler.FieldByName("owners").FieldByName("m").Len() + reconciler.FieldByName("measures").Elem().FieldByName("was").Len()
 }

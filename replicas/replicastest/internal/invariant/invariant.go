@@ -81,7 +81,7 @@ type Checker struct {
 	// Held tells how many places owners keep free.
 	Held func(*appsv1.ReplicaSet) int
 
-	cluster  *replicastest.Cluster
+	cluster  *replicastest.PodCluster
 	truth    truth
 	watchers []*watcher
 	err      error
@@ -96,7 +96,7 @@ type Checker struct {
 }
 
 // New returns a Checker of a cluster.
-func New(cluster *replicastest.Cluster) *Checker {
+func New(cluster *replicastest.PodCluster) *Checker {
 	k := &Checker{cluster: cluster, truth: newTruth(), known: map[Rule]int{}, bills: map[bill]int{}, most: map[string]int{}, calls: map[string]int{}}
 	k.mustGo, k.mustStay = never, never
 	k.Vetoed, k.Held = func(*appsv1.ReplicaSet) bool { return false }, func(*appsv1.ReplicaSet) int { return 0 }
@@ -115,7 +115,7 @@ func (k *Checker) Rule(mustGo, mustStay func(*corev1.Pod) bool) {
 func (k *Checker) Err() error { return k.err }
 
 // Watch watches a controller from its start on.
-func (k *Checker) Watch(c *replicastest.Controller) {
+func (k *Checker) Watch(c *replicastest.PodController) {
 	w := &watcher{checker: k, controller: c, record: newRecord(), last: map[types.NamespacedName]lastPass{}, waits: map[place]wait{}}
 	w.full, w.strange, w.stale = map[types.UID]int{}, map[types.UID]bool{}, map[types.NamespacedName]time.Time{}
 	w.versions, w.passing = map[types.NamespacedName]map[string]string{}, map[types.NamespacedName]time.Time{}
@@ -139,7 +139,7 @@ func (k *Checker) Watch(c *replicastest.Controller) {
 
 // Clone returns a Checker that goes on from here on a clone of the cluster and of
 // the one controller that runs on it.
-func (k *Checker) Clone(cluster *replicastest.Cluster, c *replicastest.Controller) *Checker {
+func (k *Checker) Clone(cluster *replicastest.PodCluster, c *replicastest.PodController) *Checker {
 	clone := New(cluster)
 	clone.Watch(c)
 	clone.err, clone.truth = k.err, k.truth.clone()
@@ -180,7 +180,7 @@ func (k *Checker) Describe(tell func(parts ...any)) {
 }
 
 // Drop stops watching a controller that has ended.
-func (k *Checker) Drop(c *replicastest.Controller) {
+func (k *Checker) Drop(c *replicastest.PodController) {
 	k.watchers = slices.DeleteFunc(k.watchers, func(w *watcher) bool { return w.controller == c })
 }
 
@@ -256,7 +256,7 @@ func (k *Checker) restored() {
 // A watcher is what the truth says about one controller.
 type watcher struct {
 	checker    *Checker
-	controller *replicastest.Controller
+	controller *replicastest.PodController
 	record
 	looked      types.UID // the owner that the pass under way has read live
 	passBegan   instant
@@ -349,7 +349,7 @@ func (w *watcher) adopts(rs *appsv1.ReplicaSet, p *corev1.Pod) {
 const intactEvery = 8
 
 // passed forgets the pass, which has left the caches as they were.
-func (w *watcher) passed(pass replicastest.Pass) {
+func (w *watcher) passed(pass replicastest.PodPass) {
 	w.judgePass(pass)
 	w.note(pass)
 	w.started(pass)

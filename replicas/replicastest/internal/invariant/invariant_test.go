@@ -29,11 +29,11 @@ const namespace = "default"
 func TestCheckerBites(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
-		spoil func(c *replicastest.Controller)
+		spoil func(c *replicastest.PodController)
 		want  string
 	}{
-		"a controller without a bug": {func(*replicastest.Controller) {}, ""},
-		"one that forgets what it created": {func(c *replicastest.Controller) {
+		"a controller without a bug": {func(*replicastest.PodController) {}, ""},
+		"one that forgets what it created": {func(c *replicastest.PodController) {
 			c.View.ChildWatch.Lag = time.Minute
 			sync := c.Sync
 			c.Sync = func(ctx context.Context, key types.NamespacedName) (time.Duration, error) {
@@ -44,13 +44,13 @@ func TestCheckerBites(t *testing.T) {
 				return time.Second, err
 			}
 		}, "4 known, wanted 3"},
-		"one that deletes what is to stay": {func(c *replicastest.Controller) {
+		"one that deletes what is to stay": {func(c *replicastest.PodController) {
 			c.Sync = passes(c, func(ctx context.Context, p *corev1.Pod) error {
 				_, err := c.Client.Delete(ctx, p, metav1.DeleteOptions{})
 				return err
 			})
 		}, "web deletes web-1: 2 left and 0 that it cannot know to be gone, wanted 3"},
-		"one that does so, late": {func(c *replicastest.Controller) {
+		"one that does so, late": {func(c *replicastest.PodController) {
 			c.View.ChildWatch.Lag = time.Minute
 			again := 0
 			c.Sync = passes(c, func(ctx context.Context, p *corev1.Pod) error {
@@ -62,14 +62,14 @@ func TestCheckerBites(t *testing.T) {
 				return err
 			})
 		}, "2 left"},
-		"one that deletes another's": {func(c *replicastest.Controller) {
+		"one that deletes another's": {func(c *replicastest.PodController) {
 			c.Sync = passes(c, func(ctx context.Context, p *corev1.Pod) error {
 				p.Name = "nobodys"
 				_, err := c.Client.Delete(ctx, p, metav1.DeleteOptions{})
 				return err
 			})
 		}, "pod nobodys is deleted and belongs to"},
-		"one that adopts without a look": {func(c *replicastest.Controller) {
+		"one that adopts without a look": {func(c *replicastest.PodController) {
 			c.Sync = passes(c, func(ctx context.Context, p *corev1.Pod) error {
 				rs := c.Passing()
 				nobodys, err := c.Client.Get(ctx, namespace, "nobodys")
@@ -83,14 +83,14 @@ func TestCheckerBites(t *testing.T) {
 				return err
 			})
 		}, "pod nobodys is adopted without a live look at web"},
-		"one that changes what its cache holds": {func(c *replicastest.Controller) {
+		"one that changes what its cache holds": {func(c *replicastest.PodController) {
 			c.Listed = func() {
 				for _, p := range c.View.ChildWatch.In(namespace) {
 					p.Status.Message = "seen"
 				}
 			}
 		}, "was changed in the cache"},
-		"one whose events settle nothing": {func(c *replicastest.Controller) {
+		"one whose events settle nothing": {func(c *replicastest.PodController) {
 			added := c.View.ChildWatch.OnAdd
 			c.View.ChildWatch.OnAdd = func(obj any) error {
 				if metav1.GetControllerOf(obj.(*corev1.Pod)) == nil {
@@ -99,7 +99,7 @@ func TestCheckerBites(t *testing.T) {
 				return nil
 			}
 		}, "which its cache shows"},
-		"one that writes another's status": {func(c *replicastest.Controller) {
+		"one that writes another's status": {func(c *replicastest.PodController) {
 			c.Sync = passes(c, func(ctx context.Context, _ *corev1.Pod) error {
 				other, err := c.Client.GetOwner(ctx, namespace, "wiki")
 				if err == nil {
@@ -109,18 +109,18 @@ func TestCheckerBites(t *testing.T) {
 				return err
 			})
 		}, "the status of wiki is written for another one of that name"},
-		"one that expects what it did not create": {func(c *replicastest.Controller) {
+		"one that expects what it did not create": {func(c *replicastest.PodController) {
 			c.Client.Fail(replicastest.Rule{Verb: "create", Times: 1, With: replicastest.Forbidden})
 			passed := c.Passed
-			c.Passed = func(pass replicastest.Pass) {
+			c.Passed = func(pass replicastest.PodPass) {
 				c.Expectations().Add(expectations.KeyOf(pass.Owner), expectations.Changes{Creating: pass.Scale.Names})
 				passed(pass)
 			}
 		}, "whose creation did not succeed"},
-		"one that expects the end of what it did not delete": {func(c *replicastest.Controller) {
+		"one that expects the end of what it did not delete": {func(c *replicastest.PodController) {
 			c.BurstReplicas = 1
 			passed := c.Passed
-			c.Passed = func(pass replicastest.Pass) {
+			c.Passed = func(pass replicastest.PodPass) {
 				for _, p := range pass.Created {
 					pass.Scale.Delete = append(pass.Scale.Delete, replicas.Deletion[*corev1.Pod]{Victim: podrank.Victim[*corev1.Pod]{Object: p}})
 					c.Expectations().Add(expectations.KeyOf(pass.Owner), expectations.Changes{Deleting: []types.UID{p.UID}})
@@ -128,13 +128,13 @@ func TestCheckerBites(t *testing.T) {
 				passed(pass)
 			}
 		}, "whose deletion has not begun"},
-		"one that never comes to work": {func(c *replicastest.Controller) {
+		"one that never comes to work": {func(c *replicastest.PodController) {
 			c.Sync = func(context.Context, types.NamespacedName) (time.Duration, error) { return 0, nil }
 		}, "0 pods, wanted 3"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			cluster := replicastest.NewCluster(replicastest.Options{Seed: 1, Nodes: 2})
+			cluster := replicastest.NewPodCluster(replicastest.Options{Seed: 1, Nodes: 2})
 			checker := invariant.New(cluster)
 			c := cluster.NewController()
 			checker.Watch(c)
@@ -159,16 +159,16 @@ func TestCheckerBites(t *testing.T) {
 // One that ranks pods without those of siblings may choose others than Kubernetes.
 func TestCheckerWantsSiblingsToBeLookedFor(t *testing.T) {
 	t.Parallel()
-	for want, spoil := range map[string]func(*replicastest.Scaling){
-		"": func(*replicastest.Scaling) {},
-		"web deletes and has not looked for the pods of its siblings": func(s *replicastest.Scaling) { s.Related = nil },
+	for want, spoil := range map[string]func(*replicastest.PodScaling){
+		"": func(*replicastest.PodScaling) {},
+		"web deletes and has not looked for the pods of its siblings": func(s *replicastest.PodScaling) { s.Related = nil },
 	} {
-		cluster := replicastest.NewCluster(replicastest.Options{Seed: 1, Nodes: 2})
+		cluster := replicastest.NewPodCluster(replicastest.Options{Seed: 1, Nodes: 2})
 		checker := invariant.New(cluster)
 		c := cluster.NewController()
 		checker.Watch(c)
 		scaling := c.Scaling
-		c.Scaling = func(s replicastest.Scaling) {
+		c.Scaling = func(s replicastest.PodScaling) {
 			spoil(&s)
 			scaling(s)
 		}
@@ -190,7 +190,7 @@ func TestCheckerWantsSiblingsToBeLookedFor(t *testing.T) {
 // One whose handlers do nothing waits for what it was shown.
 func TestCheckerWantsCreationsToBeSettled(t *testing.T) {
 	t.Parallel()
-	cluster := replicastest.NewCluster(replicastest.Options{Seed: 1, Nodes: 2})
+	cluster := replicastest.NewPodCluster(replicastest.Options{Seed: 1, Nodes: 2})
 	checker := invariant.New(cluster)
 	c := cluster.NewController()
 	c.View.ChildWatch.OnAdd = func(any) error { return nil }
@@ -203,31 +203,31 @@ func TestCheckerWantsCreationsToBeSettled(t *testing.T) {
 // One that sleeps is found as soon as it sees what is to be done, and not in the end only.
 func TestCheckerWakes(t *testing.T) {
 	t.Parallel()
-	scaled := func(t *testing.T, cluster *replicastest.Cluster) {
+	scaled := func(t *testing.T, cluster *replicastest.PodCluster) {
 		t.Helper()
 		_, err := cluster.EditOwner(t.Context(), namespace, "web", func(rs *appsv1.ReplicaSet) { *rs.Spec.Replicas = 2 })
 		require.NoError(t, err)
 	}
-	lost := func(t *testing.T, cluster *replicastest.Cluster) {
+	lost := func(t *testing.T, cluster *replicastest.PodCluster) {
 		t.Helper()
 		_, err := cluster.DeleteChild(t.Context(), namespace, cluster.Children(namespace)[0].Name, metav1.DeleteOptions{})
 		require.NoError(t, err)
 	}
 	for name, tc := range map[string]struct {
-		spoil func(c *replicastest.Controller)
-		then  func(*testing.T, *replicastest.Cluster)
+		spoil func(c *replicastest.PodController)
+		then  func(*testing.T, *replicastest.PodCluster)
 		want  string
 	}{
-		"a controller without a bug, scaled":                        {func(*replicastest.Controller) {}, scaled, ""},
-		"a controller without a bug, and a pod is lost":             {func(*replicastest.Controller) {}, lost, ""},
-		"one that is not told of its owner's changes":               {func(c *replicastest.Controller) { c.View.OwnerWatch.OnUpdate = nil }, scaled, "web sleeps: 3 pods, wanted 2"},
-		"one that is not told of pods that end":                     {func(c *replicastest.Controller) { c.View.ChildWatch.OnUpdate = nil }, lost, "web sleeps: 2 pods, wanted 3"},
+		"a controller without a bug, scaled":                        {func(*replicastest.PodController) {}, scaled, ""},
+		"a controller without a bug, and a pod is lost":             {func(*replicastest.PodController) {}, lost, ""},
+		"one that is not told of its owner's changes":               {func(c *replicastest.PodController) { c.View.OwnerWatch.OnUpdate = nil }, scaled, "web sleeps: 3 pods, wanted 2"},
+		"one that is not told of pods that end":                     {func(c *replicastest.PodController) { c.View.ChildWatch.OnUpdate = nil }, lost, "web sleeps: 2 pods, wanted 3"},
 		"one that is told, and works tomorrow":                      {tomorrow, scaled, "web sleeps: for 24h0m0s yet, though 3 pods, wanted 2"},
 		"one that waits for something, and has nothing to wait for": {drowsy, lost, "web sleeps: for 2m0s yet, though 2 pods, wanted 3"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			cluster := replicastest.NewCluster(replicastest.Options{Seed: 1, Nodes: 2})
+			cluster := replicastest.NewPodCluster(replicastest.Options{Seed: 1, Nodes: 2})
 			checker := invariant.New(cluster)
 			c := cluster.NewController()
 			checker.Watch(c)
@@ -253,12 +253,12 @@ func TestCheckerWakes(t *testing.T) {
 }
 
 // tomorrow lets a controller put everything off.
-func tomorrow(c *replicastest.Controller) {
+func tomorrow(c *replicastest.PodController) {
 	c.Sync = func(context.Context, types.NamespacedName) (time.Duration, error) { return 24 * time.Hour, nil }
 }
 
 // drowsy lets a controller be told of nothing, and look every two minutes.
-func drowsy(c *replicastest.Controller) {
+func drowsy(c *replicastest.PodController) {
 	c.View.ChildWatch.OnUpdate = nil
 	c.Worker.Wake(types.NamespacedName{Namespace: namespace, Name: "web"}, 2*time.Minute)
 }
@@ -268,18 +268,18 @@ func drowsy(c *replicastest.Controller) {
 func TestCheckerWantsToBeLeftAlone(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
-		call func(ctx context.Context, c *replicastest.Controller, first *corev1.Pod) error
+		call func(ctx context.Context, c *replicastest.PodController, first *corev1.Pod) error
 		want string
 	}{
-		"create": {func(ctx context.Context, c *replicastest.Controller, _ *corev1.Pod) error {
+		"create": {func(ctx context.Context, c *replicastest.PodController, _ *corev1.Pod) error {
 			_, err := c.Client.Create(ctx, podOf(c.Passing(), "web-9"))
 			return err
 		}, "create web-9"},
-		"delete": {func(ctx context.Context, c *replicastest.Controller, first *corev1.Pod) error {
+		"delete": {func(ctx context.Context, c *replicastest.PodController, first *corev1.Pod) error {
 			_, err := c.Client.Delete(ctx, first, metav1.DeleteOptions{})
 			return err
 		}, "delete"},
-		"release": {func(ctx context.Context, c *replicastest.Controller, first *corev1.Pod) error {
+		"release": {func(ctx context.Context, c *replicastest.PodController, first *corev1.Pod) error {
 			patch, err := selector.Claimer[*corev1.Pod]{Owner: c.Passing(), Kind: appsv1.SchemeGroupVersion.WithKind("ReplicaSet")}.ReleasePatch(first)
 			if err == nil {
 				_, err = c.Client.Patch(ctx, first, patch, metav1.PatchOptions{})
@@ -289,13 +289,13 @@ func TestCheckerWantsToBeLeftAlone(t *testing.T) {
 	} {
 		for _, spoiled := range []struct {
 			what, want string
-			do         func(*testing.T, *replicastest.Cluster, *replicastest.Controller)
+			do         func(*testing.T, *replicastest.PodCluster, *replicastest.PodController)
 		}{
-			{"an owner that is being deleted", "for web, which is being deleted", func(t *testing.T, cluster *replicastest.Cluster, _ *replicastest.Controller) {
+			{"an owner that is being deleted", "for web, which is being deleted", func(t *testing.T, cluster *replicastest.PodCluster, _ *replicastest.PodController) {
 				t.Helper()
 				require.NoError(t, cluster.DeleteOwner(t.Context(), namespace, "web", metav1.DeletePropagationForeground))
 			}},
-			{"no lease", "without a lease", func(_ *testing.T, _ *replicastest.Cluster, c *replicastest.Controller) {
+			{"no lease", "without a lease", func(_ *testing.T, _ *replicastest.PodCluster, c *replicastest.PodController) {
 				asked := false
 				c.Client.Permit = func(call replicastest.Call) error { // the client itself asks first
 					if !asked {
@@ -308,7 +308,7 @@ func TestCheckerWantsToBeLeftAlone(t *testing.T) {
 		} {
 			t.Run(name+", "+spoiled.what, func(t *testing.T) {
 				t.Parallel()
-				cluster := replicastest.NewCluster(replicastest.Options{Seed: 1, Nodes: 2})
+				cluster := replicastest.NewPodCluster(replicastest.Options{Seed: 1, Nodes: 2})
 				checker := invariant.New(cluster)
 				c := cluster.NewController()
 				checker.Watch(c)
@@ -332,7 +332,7 @@ func TestCheckerWantsToBeLeftAlone(t *testing.T) {
 
 // passes returns a Sync that makes the pods of its ReplicaSet, without any care, and
 // then does something with the first.
-func passes(c *replicastest.Controller, then func(context.Context, *corev1.Pod) error) func(context.Context, types.NamespacedName) (time.Duration, error) {
+func passes(c *replicastest.PodController, then func(context.Context, *corev1.Pod) error) func(context.Context, types.NamespacedName) (time.Duration, error) {
 	made := false
 	return func(ctx context.Context, key types.NamespacedName) (again time.Duration, err error) {
 		rs, ok := c.View.OwnerWatch.Get(key.Namespace, key.Name)
@@ -360,7 +360,7 @@ func podOf(rs *appsv1.ReplicaSet, name string) *corev1.Pod {
 	return p
 }
 
-func create(t *testing.T, c *replicastest.Cluster, n int32) {
+func create(t *testing.T, c *replicastest.PodCluster, n int32) {
 	t.Helper()
 	labels := map[string]string{"app": "web"}
 	_, err := c.CreateOwner(t.Context(), &appsv1.ReplicaSet{

@@ -18,7 +18,7 @@ import (
 // comparing pod by pod, criterion by criterion. Only those may go before them whose
 // deletion was tried already, and may yet take effect. What is left after a Conflict was
 // chosen before it.
-func (w *watcher) ranked(s replicastest.Scaling) {
+func (w *watcher) ranked(s replicastest.PodScaling) {
 	if len(s.Scale.Delete) == 0 {
 		return
 	}
@@ -49,7 +49,7 @@ func (w *watcher) ranked(s replicastest.Scaling) {
 
 // showsRelated reports whether the view has pods that count for co-location: those of
 // an owner that has siblings do itself.
-func (w *watcher) showsRelated(s replicastest.Scaling) bool {
+func (w *watcher) showsRelated(s replicastest.PodScaling) bool {
 	return metav1.GetControllerOf(s.Owner) != nil && slices.ContainsFunc(s.Owned, func(p *corev1.Pod) bool {
 		shown, ok := w.controller.View.ChildWatch.Get(p.Namespace, p.Name)
 		return ok && !w.fresh[p.UID] && shown.UID == p.UID && controllerOf(shown) == s.Owner.UID
@@ -57,7 +57,7 @@ func (w *watcher) showsRelated(s replicastest.Scaling) bool {
 }
 
 // siblings are the pods that count for co-location, each once.
-func siblings(s replicastest.Scaling) []*corev1.Pod {
+func siblings(s replicastest.PodScaling) []*corev1.Pod {
 	if len(s.Related) == 0 {
 		return nil
 	}

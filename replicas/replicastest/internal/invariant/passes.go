@@ -70,7 +70,7 @@ func isQuota(err error) bool {
 }
 
 // judgePass judges a pass by what it did, and by what it told.
-func (w *watcher) judgePass(pass replicastest.Pass) {
+func (w *watcher) judgePass(pass replicastest.PodPass) {
 	rs, d := pass.Owner, w.deed
 	told, waits := w.waits[place{rs.UID, rs.Namespace}]
 	_, queued := w.controller.Worker.Queued(pass.Name)
@@ -81,8 +81,8 @@ func (w *watcher) judgePass(pass replicastest.Pass) {
 		w.fail(Status, "the status of %s met a Conflict, and is not tried on the owner as it is", rs.Name)
 	case waits && told.pass == w.passBegan && pass.Err != nil && pass.RequeueAfter <= 0:
 		w.fail(Hasty, "%s is told to wait until %v, and comes back when it likes", rs.Name, told.until.Format(time.TimeOnly))
-	case len(pass.Created) > 0 && len(pass.Active)+len(pass.Created)+len(pass.Undecided)+w.checker.Held(rs) > int(pass.Desired):
-		w.fail(MoreUndecided, "%s creates %d: it has %d, may have %d orphans, and wants %d", rs.Name, len(pass.Created), len(pass.Active), len(pass.Undecided), pass.Desired)
+	case len(pass.Created) > 0 && len(pass.Active)+len(pass.Created)+len(pass.AdoptionPending)+w.checker.Held(rs) > int(pass.Desired):
+		w.fail(MoreUndecided, "%s creates %d: it has %d, may have %d orphans, and wants %d", rs.Name, len(pass.Created), len(pass.Active), len(pass.AdoptionPending), pass.Desired)
 	case pass.Err == nil && pass.Observed && pass.RequeueAfter <= 0 && !queued && rs.DeletionTimestamp == nil && !w.checker.Vetoed(rs) && w.opens(rs) != "":
 		w.fail(Asleep, "%s has no answer about %s, and does not look for it", rs.Name, w.opens(rs))
 	}
@@ -136,7 +136,7 @@ func (d denial) wait(first, last time.Duration) time.Duration {
 
 // denied notes whether what a pass tried was refused. It starts anew if not, if nothing is
 // left to try, and with a new generation.
-func (w *watcher) denied(all map[types.UID]denial, pass replicastest.Pass, tried, refused, isLeft bool) {
+func (w *watcher) denied(all map[types.UID]denial, pass replicastest.PodPass, tried, refused, isLeft bool) {
 	d := all[pass.Owner.UID]
 	if d.generation != pass.Generation || tried && !refused || !tried && !isLeft {
 		d = denial{generation: pass.Generation}
@@ -246,10 +246,10 @@ func (w *watcher) misses(rs *appsv1.ReplicaSet, call replicastest.Call, err erro
 
 // judgeHold: a change of the owner ends a hold, and room ends that of a full quota. What
 // waits for pods that end as soon as they are created goes on.
-func (w *watcher) judgeHold(pass replicastest.Pass) {
+func (w *watcher) judgeHold(pass replicastest.PodPass) {
 	rs := pass.Owner
 	last, is := w.last[pass.Name]
-	if !pass.Held || pass.OwnerWasOld || w.checker.BackOff || !is {
+	if !pass.BackedOff || pass.OwnerWasStale || w.checker.BackOff || !is {
 		return
 	}
 	if live, err := w.checker.cluster.GetOwner(context.Background(), rs.Namespace, rs.Name); err != nil || live.UID != rs.UID || live.Generation != pass.Generation {
@@ -267,12 +267,12 @@ func (w *watcher) judgeHold(pass replicastest.Pass) {
 }
 
 // counted are the pods of a pass that a quota counts.
-func counted(pass replicastest.Pass) int {
+func counted(pass replicastest.PodPass) int {
 	return len(pass.Active) + len(pass.Terminating) + len(pass.Created)
 }
 
 // judgeStale: a pass waits for the cache only if that lacks something, and not for ever.
-func (w *watcher) judgeStale(pass replicastest.Pass) {
+func (w *watcher) judgeStale(pass replicastest.PodPass) {
 	now, view := w.checker.cluster.Clock.Now(), w.controller.View
 	if pass.Stale == (expectations.Stale{}) {
 		delete(w.stale, pass.Name)
@@ -294,7 +294,7 @@ func (w *watcher) judgeStale(pass replicastest.Pass) {
 
 // judgeReleases: a pass to which nothing happened has released what its cache shows to
 // match no longer.
-func (w *watcher) judgeReleases(pass replicastest.Pass) {
+func (w *watcher) judgeReleases(pass replicastest.PodPass) {
 	if !pass.Observed || pass.Err != nil || pass.Waiting || pass.Generation != pass.Owner.Generation || pass.Owner.DeletionTimestamp != nil {
 		return
 	}

@@ -18,7 +18,7 @@ import (
 
 // scaling: a pass creates or deletes, within the burst, and takes those that go
 // first.
-func (w *watcher) scaling(s replicastest.Scaling) {
+func (w *watcher) scaling(s replicastest.PodScaling) {
 	burst := w.controller.BurstReplicas
 	if burst == 0 {
 		burst = replicas.DefaultBurstReplicas
@@ -82,7 +82,7 @@ func (w *watcher) came(obj any) {
 
 // started: what a pass leaves to be expected has begun. Else the next one would wait for
 // what never comes.
-func (w *watcher) started(pass replicastest.Pass) {
+func (w *watcher) started(pass replicastest.PodPass) {
 	expected, _ := w.controller.Expectations().Get(expectations.KeyOf(pass.Owner))
 	for _, v := range pass.Scale.Delete {
 		if uid := v.Object.UID; slices.Contains(expected.Deleting, uid) && w.checker.isLive(uid) {

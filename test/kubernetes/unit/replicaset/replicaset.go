@@ -63,7 +63,7 @@ func NewReplicaSetController(ctx context.Context, rsInformer appsinformers.Repli
 	}
 	rsc.syncHandler = rsc.syncReplicaSet
 	kind := kit.ReplicaSets()
-	kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.Spec, error) {
+	kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.PodSpec, error) {
 		spec, err := replicas.ReplicaSetSpec(stored(rs))
 		spec.BurstReplicas = burstReplicas
 		return spec, err

@@ -129,7 +129,7 @@ func updateReplicaSetStatus(_ klog.Logger, client typedappsv1.ReplicaSetInterfac
 		}}
 	}
 	kind := kit.ReplicaSets()
-	kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.Spec, error) {
+	kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.PodSpec, error) {
 		spec, err := replicas.ReplicaSetSpec(rs)
 		spec.Replicas = newStatus.Replicas
 		return spec, err

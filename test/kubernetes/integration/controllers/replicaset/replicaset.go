@@ -59,7 +59,7 @@ func (g gates) kind() controller.Kind[*appsv1.ReplicaSet, *corev1.Pod] {
 	return kind
 }
 
-func specWithoutCost(rs *appsv1.ReplicaSet) (replicas.Spec, error) {
+func specWithoutCost(rs *appsv1.ReplicaSet) (replicas.PodSpec, error) {
 	spec, err := replicas.ReplicaSetSpec(rs)
 	spec.Rules.Order = podrank.Must(podrank.Kubernetes().Without(podrank.DeletionCost().Name()))
 	return spec, err
