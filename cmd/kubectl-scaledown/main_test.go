@@ -343,7 +343,6 @@ func TestRefusesArgumentsThatItDoesNotUnderstand(t *testing.T) {
 		{[]string{"rs/web", "-A"}, `a resource cannot be retrieved by name across all namespaces: "web" and --all-namespaces`},
 		{[]string{"--explain", "-o", "name"}, "-o name lists the pods that go, never those that stay: leave --explain out\n"},
 		{[]string{"-w"}, "--watch: a dump does not change\n"},
-		{[]string{"-k", "dir"}, "only one of -f or -k can be specified\n"},
 		{[]string{"rs", "web", "api"}, `one name at most: ["rs" "web" "api"]`},
 		{[]string{"web", "api"}, `cannot tell for kind "web": it does not rank pods to scale down; ask for deployment/NAME, rs/NAME or rc/NAME`},
 		{[]string{"deploymnet/web"}, `cannot tell for kind "deploymnet" (did you mean deployment?): it does not rank`},

@@ -95,7 +95,7 @@ func newCommand(streams genericiooptions.IOStreams, now func() time.Time) *cobra
 	o := &options{
 		IOStreams: streams, now: now, format: genericclioptions.NewPrintFlags(""), cluster: genericclioptions.NewConfigFlags(true),
 		files: genericclioptions.FileNameFlags{
-			Usage: "a dump of the whole namespace to read instead of the cluster", Filenames: &[]string{}, Kustomize: new(string), Recursive: new(bool),
+			Usage: "a dump of the whole namespace to read instead of the cluster", Filenames: &[]string{}, Recursive: new(bool),
 		},
 	}
 	*o.cluster.Timeout = "30s"
@@ -218,7 +218,6 @@ func (o *options) completeTimes(flags *pflag.FlagSet) (err error) {
 
 func (o *options) refuse() error {
 	format := *o.format.OutputFormat
-	dump := o.files.ToOptions()
 	switch {
 	case o.selector != nil && o.name != "":
 		return fmt.Errorf("%q and --selector: give a name or labels, not both", o.name)
@@ -230,8 +229,6 @@ func (o *options) refuse() error {
 		return errors.New("--watch: a dump does not change")
 	case len(o.after) > 0 && o.live():
 		return errors.New("--compare: say with --filename what was there before")
-	case len(dump.Filenames) > 0 && dump.Kustomize != "":
-		return errors.New("only one of -f or -k can be specified")
 	case o.format.OutputFormat != nil && format != "" && format != "wide" && format != "svg" && format != "name":
 		if _, err := o.format.ToPrinter(); err != nil {
 			return fmt.Errorf("%w (and wide, svg)", err)
@@ -244,10 +241,7 @@ func (o *options) refuse() error {
 func (o *options) several() bool { return o.all || o.selector != nil }
 
 // live reports whether the cluster is read, rather than files.
-func (o *options) live() bool {
-	dump := o.files.ToOptions()
-	return len(dump.Filenames) == 0 && dump.Kustomize == ""
-}
+func (o *options) live() bool { return len(*o.files.Filenames) == 0 }
 
 // setTarget takes the words that are no flags: KIND/NAME, KIND NAME, KIND, NAME or none.
 func (o *options) setTarget(words []string) error {

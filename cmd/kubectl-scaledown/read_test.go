@@ -5,8 +5,10 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"strings"
 	"testing"
@@ -15,6 +17,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/text/encoding/unicode"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 )
@@ -43,6 +46,10 @@ func TestReadsEveryFormThatKubectlPrints(t *testing.T) {
 		"YAML list":                   "apiVersion: v1\nkind: List\nitems:\n- " + jsonSet + "\n- " + jsonPod,
 		"lists of a list":             `{"apiVersion":"v1","kind":"List","items":[{"apiVersion":"v1","kind":"List","items":[` + jsonSet + `]},` + jsonPod + `]}`,
 		"other kinds are passed over": jsonOther + jsonSet + jsonPod,
+		"a kind behind its items":     `{"items":[{"metadata":{"namespace":"shop","name":"web"}}],"kind":"ReplicaSetList","apiVersion":"apps/v1"}` + jsonPod,
+		"no items":                    `{"kind":"PodList","apiVersion":"v1","items":null}` + jsonSet + jsonPod,
+		"UTF-16":                      utf16(jsonSet + jsonPod),
+		"a foreign kind unlike a pod": `{"kind":"List","items":[{"kind":"Job","apiVersion":"x/v1","metadata":{"name":"x"},"spec":[],"status":{"startTime":1}},` + jsonSet + "," + jsonPod + `]}`,
 		"typed lists, whose items need not tell their type": `{"apiVersion":"apps/v1","kind":"ReplicaSetList","items":[{"metadata":{"namespace":"shop","name":"web"}}]}` +
 			`{"apiVersion":"v1","kind":"PodList","items":[{"metadata":{"namespace":"shop","name":"web-a"}}]}`,
 	} {
@@ -56,12 +63,21 @@ func TestReadsEveryFormThatKubectlPrints(t *testing.T) {
 // assertReadsBoth checks that the set and the pod are found in the files.
 func assertReadsBoth(t *testing.T, stdin string, files ...string) {
 	t.Helper()
-	cmd := &options{IOStreams: genericiooptions.IOStreams{In: strings.NewReader(stdin)}, files: genericclioptions.FileNameFlags{}}
+	cmd := &options{IOStreams: genericiooptions.IOStreams{In: strings.NewReader(stdin)}, files: genericclioptions.FileNameFlags{Recursive: new(bool)}}
 	objs, err := cmd.readFiles(files)
 	require.NoError(t, err)
 	assert.Equal(t, "rs/web", listed(objs.owners(), ""))
 	require.Len(t, objs.pods, 1)
 	assert.Equal(t, "web-a", objs.pods[0].Name)
+}
+
+// utf16 returns text as PowerShell saves it.
+func utf16(text string) string {
+	encoded, err := unicode.UTF16(unicode.LittleEndian, unicode.UseBOM).NewEncoder().String(text)
+	if err != nil {
+		panic(err)
+	}
+	return encoded
 }
 
 func TestReadsSeveralFiles(t *testing.T) {
@@ -89,24 +105,29 @@ func TestRefusesInputWithoutAnAnswer(t *testing.T) {
 	}{
 		"empty":              {"", nil, "nothing in standard input: expected what 'kubectl get deployments,rs,pods -o json' prints"},
 		"blank":              {" \n\n", nil, "nothing in standard input: expected"},
-		"comments alone":     {"# nothing\n---\nnull\n", nil, "nothing in standard input: expected"},
-		"a login page":       {"<!DOCTYPE html>\n<html>\n<title>Sign in: proxy</title>\n", nil, "error parsing standard input: error converting YAML to JSON: yaml: line 3"},
-		"text":               {"No resources found", nil, `unable to decode "standard input": couldn't get version/kind; json parse error`},
-		"an array":           {"[1]", nil, `unable to decode "standard input": couldn't get version/kind; json parse error`},
-		"another JSON":       {`{"name":"web"}`, nil, `unable to decode "standard input": Object 'Kind' is missing in '{"name":"web"}'`},
+		"comments alone":     {"# nothing\n---\nnull\n", nil, "no Deployment, ReplicaSet or ReplicationController in the input, which holds nothing\n"},
+		"a login page":       {"<!DOCTYPE html>\n<html>\n<title>Sign in: proxy</title>\n", nil, "error parsing standard input: yaml: line 3"},
+		"text":               {"No resources found", nil, "error parsing standard input: No resources found is no object\n"},
+		"an array":           {"[1]", nil, "error parsing standard input: [ is no object\n"},
+		"another JSON":       {`{"name":"web"}`, nil, `error parsing standard input: Object 'Kind' is missing in '{"name":"web"}'`},
 		"no items":           {`{"apiVersion":"v1","kind":"List","items":[]}`, nil, "no Deployment, ReplicaSet or ReplicationController in the input, which holds nothing"},
 		"other kinds":        {jsonOther + jsonOther + jsonPod, nil, "no Deployment, ReplicaSet or ReplicationController in the input, which holds 1 Pod, 2 other objects"},
-		"items of no list":   {`{"apiVersion":"v1","kind":"List","items":{}}`, nil, "json: cannot unmarshal object into Go struct field List.items"},
-		"null among items":   {`{"apiVersion":"v1","kind":"List","items":[null]}`, nil, "standard input: items[0]: Object 'Kind' is missing in ''"},
+		"items of no list":   {`{"apiVersion":"v1","kind":"List","items":{}}`, nil, "error parsing standard input: items are no list, but begin with {\n"},
+		"null among items":   {`{"apiVersion":"v1","kind":"List","items":[null]}`, nil, "error parsing standard input: items[0]: Object 'Kind' is missing in 'null'"},
 		"cut in an object":   {string(data[:4000]), nil, "error parsing standard input: unexpected EOF"},
 		"cut in a string":    {jsonSet + jsonPod[:30], nil, "error parsing standard input: unexpected EOF"},
+		"cut in a list":      {`{"kind":"List","items":[` + jsonSet, nil, "error parsing standard input: unexpected EOF\n"},
+		"cut behind a list":  {`{"kind":"List","items":[` + jsonSet + "]", nil, "error parsing standard input: unexpected EOF\n"},
+		"cut in an item":     {`{"kind":"List","items":[` + jsonSet[:30], nil, "error parsing standard input: unexpected EOF\n"},
+		"a wrong item":       {`{"kind":"List","items":[` + jsonSet + "," + strings.Replace(jsonPod, `"web-a"`, "1", 1) + "]}", nil, "items[1]: json: cannot unmarshal number into Go struct field ObjectMeta.metadata.name of type string\n"},
+		"a number for kind":  {`{"kind":1}`, nil, "error parsing standard input: json: cannot unmarshal number into Go value of type string\n"},
 		"garbage behind":     {jsonSet + "\nERROR: no route", nil, "Object 'Kind' is missing in '{\"ERROR\":\"no route\"}'"},
 		"YAML put together":  {yamlSet + yamlPod, nil, "no Deployment, ReplicaSet or ReplicationController in the input, which holds 1 Pod"},
 		"a wrong separator":  {yamlSet + "---- pods\n" + yamlPod, nil, "standard input: invalid Yaml document separator"},
-		"text for a number":  {edited("replicas: 1", "replicas: one"), nil, `unable to decode "standard input": json: cannot unmarshal string into Go struct field ReplicaSetSpec.spec.replicas of type int32`},
-		"number for a text":  {edited("nodeName: node-1", "nodeName: 1"), nil, `unable to decode "standard input": json: cannot unmarshal number into Go struct field PodSpec.spec.nodeName of type string`},
+		"text for a number":  {edited("replicas: 1", "replicas: one"), nil, `error parsing standard input: json: cannot unmarshal string into Go struct field ReplicaSetSpec.spec.replicas of type int32`},
+		"number for a text":  {edited("nodeName: node-1", "nodeName: 1"), nil, `error parsing standard input: json: cannot unmarshal number into Go struct field PodSpec.spec.nodeName of type string`},
 		"number for a name":  {edited("name: web", "name: 1"), nil, "json: cannot unmarshal number into Go struct field ObjectMeta.metadata.name of type string"},
-		"a wrong time":       {edited("2026-11-21T11:00:00Z", "yesterday"), nil, `unable to decode "standard input": parsing time "yesterday"`},
+		"a wrong time":       {edited("2026-11-21T11:00:00Z", "yesterday"), nil, `error parsing standard input: parsing time "yesterday"`},
 		"no UID":             {edited(", uid: rs-1}", "}"), nil, "ReplicaSet shop/web: metadata.uid is empty"},
 		"no replicas":        {edited("replicas: 1", "replicas: null"), []string{"--replicas=1"}, `ReplicaSet "shop/web": spec.replicas is nil`},
 		"negative replicas":  {edited("replicas: 1", "replicas: -1"), nil, `ReplicaSet "shop/web": replicas -1 is negative`},
@@ -122,8 +143,8 @@ func TestRefusesInputWithoutAnAnswer(t *testing.T) {
 		"other labels":       {web, []string{"-l", "app=api"}, "no Deployment, ReplicaSet or ReplicationController with labels app=api in the input"},
 		"several, no name":   {web + "---" + strings.ReplaceAll(documents[0], "shop", "bank"), []string{"web"}, "more than one can be meant, name one of these: rs/web -n shop, rs/web -n bank\n"},
 		"a crowd, no name":   {crowdOfSets(25), nil, "rs/set-18, rs/set-19, and 5 more\n"},
-		"a missing file":     {"", []string{"-f", "testdata/none.json"}, `the path "testdata/none.json" does not exist`},
-		"an empty directory": {"", []string{"-f", "testdata/fuzz"}, "error reading [testdata/fuzz]: recognized file extensions are [.json .yaml .yml]"},
+		"a missing file":     {"", []string{"-f", "testdata/none.json"}, "testdata/none.json: no such file or directory"},
+		"an empty directory": {"", []string{"-f", "testdata/fuzz"}, "no file in testdata/fuzz ends in one of [.json .yaml .yml]"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -201,6 +222,42 @@ func FuzzRead(f *testing.F) {
 			assert.Equal(t, 1, got.code)
 			assert.Empty(t, got.stdout)
 			assert.Contains(t, got.stderr, "error: ")
+		}
+	})
+}
+
+// readerFunc is a reader.
+type readerFunc func([]byte) (int, error)
+
+func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
+
+// A list is never whole in memory: when its end is read, all items but the last few are there.
+func TestReadsAListItemByItem(t *testing.T) {
+	t.Parallel()
+	const n = 2000
+	objs, seen := &objects{}, 0
+	list := `{"apiVersion":"v1","kind":"List","items":[` + strings.Repeat(jsonPod+",", n)
+	end := readerFunc(func(p []byte) (int, error) {
+		seen = len(objs.pods)
+		return copy(p, jsonPod+"]}"), io.EOF
+	})
+	require.NoError(t, objs.addStream("x", io.MultiReader(strings.NewReader(list), end)))
+	assert.Len(t, objs.pods, n+1)
+	assert.Greater(t, seen, n*9/10)
+}
+
+func BenchmarkReadsADump(b *testing.B) {
+	data, err := os.ReadFile(fleet)
+	require.NoError(b, err)
+	var l list
+	require.NoError(b, json.Unmarshal(data, &l))
+	pod := l.Items[len(l.Items)-1]
+	dump := `{"apiVersion":"v1","kind":"List","items":[` + strings.Repeat(string(pod)+",", 4999) + string(pod) + "]}"
+	b.Run("pods=5000", func(b *testing.B) {
+		b.ReportAllocs()
+		b.SetBytes(int64(len(dump)))
+		for b.Loop() {
+			require.NoError(b, (&objects{}).addStream("dump", strings.NewReader(dump)))
 		}
 	})
 }
