@@ -38,6 +38,7 @@ type answer struct {
 // the plan and the order begin with the pods that the others have deleted, which are gone.
 type decision struct {
 	owner    owner
+	from     int32 // replicas before the last step
 	replicas int32
 	asked    bool
 	at       time.Time
@@ -117,14 +118,17 @@ func (a *answer) decideDeployment(objs *objects, d *appsv1.Deployment, steps []i
 		}
 	}
 	sizes := make([][]int32, len(sets))
-	for _, n := range steps {
+	now := sets
+	for i, n := range steps {
 		var each []int32
-		if each, a.how = deployment.Scale(d, sets, n); len(steps) > 1 && a.how != deployment.Whole {
-			return fmt.Errorf("%s: --steps: a rollout is under way, and what it does between the steps is not foreseen", a.owner)
+		each, a.how = deployment.Scale(d, now, n)
+		if i < len(steps)-1 && !a.paused() && !settled(each, n) {
+			return fmt.Errorf("%s: --steps: a rollout is under way and goes on between the steps as pods become ready, which cannot be foreseen: ask for the first step alone, or pause the rollout", a.owner)
 		}
 		for i, size := range each {
 			sizes[i] = append(sizes[i], size)
 		}
+		now = deployment.Scaled(d, now, n, each)
 	}
 	for i, rs := range sets {
 		if slices.Max(sizes[i]) == 0 && *rs.Spec.Replicas == 0 && rs.Status.Replicas == 0 {
@@ -137,6 +141,17 @@ func (a *answer) decideDeployment(objs *objects, d *appsv1.Deployment, steps []i
 	return nil
 }
 
+// settled reports whether one ReplicaSet has all replicas, so that no rollout goes on.
+func settled(sizes []int32, replicas int32) bool {
+	some := filter(sizes, func(size int32) bool { return size > 0 })
+	return len(some) == 0 || len(some) == 1 && some[0] == replicas
+}
+
+func (a *answer) paused() bool {
+	d, ok := a.owner.Object.(*appsv1.Deployment)
+	return ok && d.Spec.Paused
+}
+
 // decide adds what is to be done for the owner to have so many replicas, one number after
 // the other.
 func (a *answer) decide(objs *objects, w owner, sizes []int32) error {
@@ -145,7 +160,8 @@ func (a *answer) decide(objs *objects, w owner, sizes []int32) error {
 		return err
 	}
 	wanted := sizes[len(sizes)-1]
-	d := decision{owner: w, replicas: wanted, asked: a.asked || spec.Replicas != wanted, at: a.window.from}
+	from := append([]int32{deref(w.replicas)}, sizes...)[len(sizes)-1]
+	d := decision{owner: w, from: from, replicas: wanted, asked: a.asked || spec.Replicas != wanted, at: a.window.from}
 	spec.Replicas, spec.Now, spec.Rules.Order = wanted, a.window.from, a.order
 	spec.BurstReplicas = math.MaxInt32 // asked about is the whole surplus
 	if d.plan, err = replicas.Manage(objs.pods, spec); err != nil {

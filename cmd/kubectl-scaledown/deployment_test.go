@@ -141,3 +141,28 @@ func TestPodsOfSiblingsCount(t *testing.T) {
 	assert.Regexp(t, `1 +no +web-2-[bc] +node-[23] .* 2 +29m`, got.stdout)
 	assert.Regexp(t, `3 +no +web-2-a +node-1 .* 1 +29m .*the last one`, got.stdout)
 }
+
+// A paused rollout does nothing between the steps, so they can be foreseen. One that goes on cannot.
+func TestStepsOfADeployment(t *testing.T) {
+	t.Parallel()
+	got := try(shopRollout, "deployment/web", "--steps=3,2")
+	assert.Equal(t, result{1, "", "error: Deployment shop/web: --steps: a rollout is under way and goes on between the steps as pods become ready, which cannot be foreseen: ask for the first step alone, or pause the rollout\n"}, got)
+
+	paused := strings.Replace(shopRollout, "replicas: 4\n", "replicas: 4\n  paused: true\n", 1)
+	got = try(paused, "deployment/web", "--steps=3,1")
+	require.Equal(t, 0, got.code, got.stderr)
+	const why = ": its rollout is paused, so each ReplicaSet is sized in proportion, surge included.\n"
+	for _, want := range []string{
+		"\n3 replicas wanted" + why, "\nweb-3        2      2\nweb-2        3      2\n", "\n3 pods, 2 wanted: delete 1, in this order:\n",
+		"\n1 replica wanted" + why, "\nweb-3        2      1\nweb-2        2      1\n", "ReplicaSet web-2\n\n2 pods, 1 wanted: delete 1, in this order:\n",
+	} {
+		assert.Contains(t, got.stdout, want)
+	}
+
+	alone := strings.Replace(rollout, "replicas: 2\n", "replicas: 0\n", 1) + pods("web-2", "2", "node-1", "node-2", "node-3")
+	assert.Contains(t, try(alone, "deployment/web", "--steps=4,2,1").stderr, "a rollout is under way", "it shall have 4 and has 3")
+	alone = strings.ReplaceAll(strings.ReplaceAll(alone, "replicas: 4\n", "replicas: 3\n"), `desired-replicas: "4"`, `desired-replicas: "3"`)
+	got = try(alone, "deployment/web", "--steps=3,2,1", "--allow-incomplete")
+	require.Equal(t, 0, got.code, got.stderr)
+	assert.Contains(t, got.stdout, "\nweb-2        2      1\n", "what there is already is a step too")
+}

@@ -15,7 +15,7 @@
 // are ranked by how many share a node. A controller deletes at most
 // replicas.DefaultBurstReplicas pods in one pass and then decides anew; so does the
 // plugin. Of a Deployment it is what follows from the one step of scaling it; the
-// steps of a rollout are not foreseen.
+// steps of a rollout, which go on unless it is paused, are not foreseen.
 //
 // The exit code is 0 for an answer, and 1 if there is none.
 package main

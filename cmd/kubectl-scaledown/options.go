@@ -135,7 +135,7 @@ func (o *options) addFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.SortFlags = false
 	f.Int32Var(&o.replicas, "replicas", 0, "how many are wanted (default: its spec.replicas)")
-	f.Int32SliceVar(&o.steps, "steps", nil, "how many are wanted, one after the other, such as 40,30,20")
+	f.Int32SliceVar(&o.steps, "steps", nil, "how many are wanted, one after the other, such as 40,30,20; during a rollout only if it is paused")
 	f.BoolVar(&o.explain, "explain", false, "the whole order, not only those that go")
 	f.StringVar(&o.pod, "pod", "", "why this pod goes or stays, and what would change it")
 	f.StringToInt64Var(&o.cost, "cost", nil, "what if this pod had this deletion cost, as POD=N")

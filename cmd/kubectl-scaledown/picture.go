@@ -161,7 +161,7 @@ func (v *view) heightOf(n *node) int {
 func (p *picture) draw(v *view, titled, explain bool) {
 	p.y += 18
 	if titled {
-		p.line(18, "head", fmt.Sprintf("%s: from %d to %d", v.owner.GetName(), *v.owner.replicas, v.replicas))
+		p.line(18, "head", fmt.Sprintf("%s: from %d to %d", v.owner.GetName(), v.from, v.replicas))
 		p.line(20, "soft", v.verdict())
 		p.y += 12
 	}

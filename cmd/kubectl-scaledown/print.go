@@ -82,7 +82,7 @@ func (o *options) printSizes(out *bytes.Buffer, a *answer) error {
 	out.WriteString("\n")
 	t := o.table("REPLICASET", "FROM", "TO")
 	for _, d := range a.sets {
-		t.add(false, d.owner.GetName(), *d.owner.replicas, d.replicas)
+		t.add(false, d.owner.GetName(), d.from, d.replicas)
 	}
 	return t.print(out)
 }
@@ -273,6 +273,8 @@ func (a *answer) summary() string {
 		return text + ": no ReplicaSet keeps any."
 	case a.how == deployment.Unscaled && len(a.sets) == 1 && *a.sets[0].owner.replicas == a.replicas:
 		return text + ": it has them, and no rollout is under way."
+	case a.how == deployment.Proportions && a.paused():
+		return text + ": its rollout is paused, so each ReplicaSet is sized in proportion, surge included."
 	}
 	return text + ": " + map[deployment.How]string{
 		deployment.Unscaled:    "its ReplicaSets keep their sizes. What its rollout still does is not foreseen.",

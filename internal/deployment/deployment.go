@@ -17,6 +17,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
@@ -49,6 +50,21 @@ func Scale(d *appsv1.Deployment, sets []*appsv1.ReplicaSet, replicas int32) (siz
 		sizes = append(sizes, s.sizes[rs])
 	}
 	return sizes, how
+}
+
+// Scaled returns copies of the ReplicaSets as they are once Scale's sizes are theirs. They are
+// what the next number starts from if the Deployment does nothing else in between, as one that
+// is paused.
+func Scaled(d *appsv1.Deployment, sets []*appsv1.ReplicaSet, replicas int32, sizes []int32) []*appsv1.ReplicaSet {
+	scaled := make([]*appsv1.ReplicaSet, len(sets))
+	for i, rs := range sets {
+		rs = rs.DeepCopy()
+		metav1.SetMetaDataAnnotation(&rs.ObjectMeta, desiredAnnotation, strconv.Itoa(int(replicas)))
+		metav1.SetMetaDataAnnotation(&rs.ObjectMeta, maxAnnotation, strconv.Itoa(int(replicas+maxSurge(d, replicas))))
+		rs.Spec.Replicas = &sizes[i]
+		scaled[i] = rs
+	}
+	return scaled
 }
 
 // A scaling is a Deployment that shall have a number of replicas. The lists are

@@ -108,3 +108,21 @@ func TestScale(t *testing.T) {
 		})
 	}
 }
+
+// A paused rollout keeps its proportions from step to step, and what was shared at 10 is shared again at 4.
+func TestScaled(t *testing.T) {
+	t.Parallel()
+	d := web(func(d *appsv1.Deployment) { d.Spec.Paused = true })
+	before := []*appsv1.ReplicaSet{set("v1", 1, 8, func(rs *appsv1.ReplicaSet) { rs.Annotations = nil }), set("v2", 2, 5)}
+	d.Status.Replicas = 13
+	sizes, how := deployment.Scale(d, before, 6)
+	assert.Equal(t, deployment.Proportions, how)
+	assert.Equal(t, []int32{5, 3}, sizes)
+	after := deployment.Scaled(d, before, 6, sizes)
+	assert.Equal(t, int32(8), *before[0].Spec.Replicas, "copies")
+	assert.Nil(t, before[0].Annotations, "copies")
+	assert.Equal(t, map[string]string{"deployment.kubernetes.io/desired-replicas": "6", "deployment.kubernetes.io/max-replicas": "8"}, after[0].Annotations)
+	sizes, how = deployment.Scale(d, after, 3)
+	assert.Equal(t, deployment.Proportions, how)
+	assert.Equal(t, []int32{2, 2}, sizes)
+}

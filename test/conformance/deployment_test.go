@@ -4,6 +4,7 @@
 package conformance_test
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -113,6 +114,9 @@ func TestScaledDeployments(t *testing.T) {
 			ours, how := deployment.Scale(c.Deployment, c.Sets, c.Replicas)
 			want, isScaling := theirs.scale(t.Context(), c)
 			switch {
+			case slices.Equal(want, ours) && c.Deployment.Spec.Paused && c.Replicas > 1:
+				named.reach(string(how))
+				return theirs.differNext(t.Context(), c, ours)
 			case slices.Equal(want, ours):
 				named.reach(string(how))
 				return ""
@@ -125,11 +129,25 @@ func TestScaledDeployments(t *testing.T) {
 	}.run(t)
 }
 
+// differNext scales a paused Deployment again, from what each side made of it.
+func (d *deployments) differNext(ctx context.Context, c scaling, sizes []int32) string {
+	replicas := c.Replicas / 2
+	ours, how := deployment.Scale(c.Deployment, deployment.Scaled(c.Deployment, c.Sets, c.Replicas, sizes), replicas)
+	next := scaling{c.Deployment, nil, replicas}
+	for _, rs := range c.Sets {
+		next.Sets = append(next.Sets, cmp.Or(d.written[rs.Name], rs))
+	}
+	if want, _ := d.scale(ctx, next); !slices.Equal(want, ours) {
+		return fmt.Sprintf("sizes of a second step, to %d: Kubernetes %v, ours %v, %s", replicas, want, ours, how)
+	}
+	return ""
+}
+
 // deployments is Kubernetes' Deployment controller, with what it wrote last.
 type deployments struct {
 	*deploymentcontroller.DeploymentController
 
-	written map[string]int32
+	written map[string]*appsv1.ReplicaSet
 }
 
 func newDeployments(t *testing.T) *deployments {
@@ -138,7 +156,7 @@ func newDeployments(t *testing.T) *deployments {
 	client.PrependReactor("update", "*", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		obj := action.(clienttesting.UpdateAction).GetObject()
 		if rs, ok := obj.(*appsv1.ReplicaSet); ok {
-			d.written[rs.Name] = *rs.Spec.Replicas
+			d.written[rs.Name] = rs
 		}
 		return true, obj, nil
 	})
@@ -153,7 +171,7 @@ func newDeployments(t *testing.T) *deployments {
 // scale returns the sizes that Kubernetes gives the ReplicaSets, and whether it
 // takes this for a scaling.
 func (d *deployments) scale(ctx context.Context, c scaling) (sizes []int32, isScaling bool) {
-	ctx, d.written = quiet(ctx), map[string]int32{}
+	ctx, d.written = quiet(ctx), map[string]*appsv1.ReplicaSet{}
 	scaled, sets := c.Deployment.DeepCopy(), []*appsv1.ReplicaSet(nil)
 	*scaled.Spec.Replicas = c.Replicas
 	for i, rs := range c.Sets {
@@ -173,11 +191,7 @@ func (d *deployments) scale(ctx context.Context, c scaling) (sizes []int32, isSc
 		}
 	}
 	for _, rs := range c.Sets {
-		size, ok := d.written[rs.Name]
-		if !ok {
-			size = *rs.Spec.Replicas
-		}
-		sizes = append(sizes, size)
+		sizes = append(sizes, *cmp.Or(d.written[rs.Name], rs).Spec.Replicas)
 	}
 	return sizes, isScaling
 }
