@@ -14,6 +14,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/replicakit/replicakit/internal/deployment"
 	"github.com/replicakit/replicakit/podrank"
@@ -62,15 +63,12 @@ func (o *options) decide(objs *objects, w owner, steps []int32) ([]answer, error
 	}
 	asked := steps != nil
 	if !asked {
-		steps = []int32{0}
-		if w.replicas != nil {
-			steps[0] = *w.replicas
-		}
+		steps = []int32{ptr.Deref(w.replicas, 0)}
 	}
 	var answers []answer
 	for i, n := range steps {
 		a := answer{
-			owner: w, from: deref(w.replicas), replicas: n, asked: asked,
+			owner: w, from: ptr.Deref(w.replicas, 0), replicas: n, asked: asked,
 			window: window{o.at, o.at.Add(o.within)}, order: order, ours: o.order != nil,
 		}
 		if i > 0 {
@@ -88,13 +86,6 @@ func (o *options) decide(objs *objects, w owner, steps []int32) ([]answer, error
 		answers = append(answers, a)
 	}
 	return answers, nil
-}
-
-func deref(n *int32) int32 {
-	if n == nil {
-		return 0
-	}
-	return *n
 }
 
 func byUID(p, q *corev1.Pod) int {
@@ -160,7 +151,7 @@ func (a *answer) decide(objs *objects, w owner, sizes []int32) error {
 		return err
 	}
 	wanted := sizes[len(sizes)-1]
-	from := append([]int32{deref(w.replicas)}, sizes...)[len(sizes)-1]
+	from := append([]int32{ptr.Deref(w.replicas, 0)}, sizes...)[len(sizes)-1]
 	d := decision{owner: w, from: from, replicas: wanted, asked: a.asked || spec.Replicas != wanted, at: a.window.from}
 	spec.Replicas, spec.Now, spec.Rules.Order = wanted, a.window.from, a.order
 	spec.BurstReplicas = math.MaxInt32 // asked about is the whole surplus
@@ -278,14 +269,13 @@ func (d *decision) certain(place int) bool {
 	return d.tie == nil || place < d.tie.from || place >= d.tie.to
 }
 
-// notes are what the reader has to know besides the answer.
-func (a *answer) notes() []string {
-	var notes []string
-	if above := metav1.GetControllerOfNoCopy(a.owner); above != nil && above.Kind == deploymentKind.name && a.asked {
-		notes = append(notes, fmt.Sprintf("%s belongs to Deployment %s, which sets its replicas again: scale that one, and ask for deployment/%s",
-			a.owner, above.Name, above.Name))
+// note is what the reader has to know besides the answer, or nothing.
+func (a *answer) note() string {
+	above := metav1.GetControllerOfNoCopy(a.owner)
+	if above == nil || above.Kind != deploymentKind.name || !a.asked {
+		return ""
 	}
-	return notes
+	return fmt.Sprintf("%s belongs to Deployment %s, which sets its replicas again: scale that one, and ask for deployment/%s", a.owner, above.Name, above.Name)
 }
 
 // incomplete says that pods seem to be missing in what was read, if so.

@@ -102,7 +102,7 @@ func (p *picture) legend(a *answer) {
 	sign(slices.ContainsFunc(a.sets, func(d decision) bool { return d.tie != nil }), "going tied", "?", "may go: a tie")
 	sign(true, "stays", "", "stays")
 	sign(true, "stays unready", "", "not ready")
-	if slices.ContainsFunc(a.sets, func(d decision) bool { return d.related != nil }) {
+	if slices.ContainsFunc(a.sets, func(d decision) bool { return len(d.related) > len(d.order) }) {
 		p.Dot(x+3, p.y-4, 3, "other", "")
 		p.Text(x+14, p.y, "small", "pod of another ReplicaSet of the Deployment, which counts on its node")
 	}

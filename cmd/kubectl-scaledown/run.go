@@ -159,13 +159,15 @@ func (o *options) print(objs *objects, answers []answer) error {
 		return err
 	}
 	for _, a := range answers {
-		objs.notes = append(objs.notes, a.notes()...)
+		objs.notes = append(objs.notes, a.note())
 	}
 	if out.Len() == 0 {
 		objs.notes = append(objs.notes, answers[0].summary())
 	}
 	for _, note := range slices.Compact(objs.notes) {
-		say(o.ErrOut, "note: %s\n", note)
+		if note != "" {
+			say(o.ErrOut, "note: %s\n", note)
+		}
 	}
 	_, err = out.WriteTo(o.Out)
 	return err

@@ -75,11 +75,9 @@ func (t *table) addPod(p *corev1.Pod, marked bool, before []any, behind ...any) 
 
 // print writes the table, on a terminal in colours, a line for each row.
 func (t *table) print(out *bytes.Buffer) error {
-	if !t.coloured {
-		return printers.NewTablePrinter(t.options).PrintObj(&t.Table, out)
-	}
 	var plain bytes.Buffer
-	if err := printers.NewTablePrinter(t.options).PrintObj(&t.Table, &plain); err != nil {
+	if err := printers.NewTablePrinter(t.options).PrintObj(&t.Table, &plain); err != nil || !t.coloured {
+		out.Write(plain.Bytes())
 		return err
 	}
 	lines := strings.SplitAfter(plain.String(), "\n")
