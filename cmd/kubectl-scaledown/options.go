@@ -89,6 +89,9 @@ A pod is named as certain only if it can be known. Pods that are alike are a tie
 takes them by the order of its cache, and replicakit-controller by UID. Pods whose ages are equal up to a
 power of two, or become so --within the time until you scale, are a tie if their UIDs say otherwise.
 
+During a rollout the answer is about one step. What the rollout does next depends on which pods become ready,
+so --steps of a Deployment are refused then, unless its rollout is paused.
+
 The exit code is 0 for an answer and 1 if there is none.`
 
 func newCommand(streams genericiooptions.IOStreams, now func() time.Time) *cobra.Command {

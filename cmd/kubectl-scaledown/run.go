@@ -159,15 +159,15 @@ func (o *options) print(objs *objects, answers []answer) error {
 		return err
 	}
 	for _, a := range answers {
-		objs.notes = append(objs.notes, a.note())
+		if note := a.note(); note != "" {
+			objs.notes = append(objs.notes, note)
+		}
 	}
 	if out.Len() == 0 {
 		objs.notes = append(objs.notes, answers[0].summary())
 	}
 	for _, note := range slices.Compact(objs.notes) {
-		if note != "" {
-			say(o.ErrOut, "note: %s\n", note)
-		}
+		say(o.ErrOut, "note: %s\n", note)
 	}
 	_, err = out.WriteTo(o.Out)
 	return err
