@@ -77,6 +77,8 @@ var functions = map[string][]any{
 	"podrank.First":                           {podrank.First[pod]},
 	"podrank.Kubernetes":                      {podrank.Kubernetes},
 	"podrank.NewOrder":                        {podrank.NewOrder[pod], podrank.NewOrder[mixed]},
+	"podrank.OrderWords":                      {podrank.OrderWords},
+	"podrank.ParseOrder":                      {podrank.ParseOrder},
 	"podrank.Newest":                          {podrank.Newest[pod], podrank.Newest[mixed]},
 	"podrank.NodeLeaving":                     {podrank.NodeLeaving},
 	"podrank.NotAvailable":                    {podrank.NotAvailable},

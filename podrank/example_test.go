@@ -422,3 +422,24 @@ func ExampleTopology() {
 	// web-d: 4 in eu-1b > 3 in eu-1a
 	// podrank: "default/web-h": criterion "zone": node "node-5" has no value
 }
+
+func ExampleParseOrder() {
+	order, err := podrank.ParseOrder("packed", nil)
+	fmt.Println(order, err)
+	for _, v := range podrank.Select(fleet(), 3, podrank.PodOptions{Order: order}) {
+		fmt.Println(v.Object.Name, v.Object.Spec.NodeName, v.Explain())
+	}
+	_, err = podrank.ParseOrder("pack", nil)
+	fmt.Println(err)
+	// Output:
+	// unassigned, phase, not-ready, packed, deletion-cost, colocation, ready-time, restarts, sidecar-restarts, creation-time <nil>
+	// web-g node-4 not ready
+	// web-f node-3 1 in node-3 < 2 in node-2
+	// web-h node-5 1 in node-5 < 2 in node-2
+	// podrank: order "pack": "pack" is not one of deletion-cost, kubernetes, leaving, packed, zones
+}
+
+func ExampleOrderWords() {
+	fmt.Println(podrank.OrderWords())
+	// Output: [deletion-cost kubernetes leaving packed zones]
+}

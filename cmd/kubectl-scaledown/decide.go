@@ -269,13 +269,18 @@ func (d *decision) certain(place int) bool {
 	return d.tie == nil || place < d.tie.from || place >= d.tie.to
 }
 
-// note is what the reader has to know besides the answer, or nothing.
-func (a *answer) note() string {
-	above := metav1.GetControllerOfNoCopy(a.owner)
-	if above == nil || above.Kind != deploymentKind.name || !a.asked {
-		return ""
+// notes are what the reader has to know besides the answer.
+func (a *answer) notes() (notes []string) {
+	if above := metav1.GetControllerOfNoCopy(a.owner); above != nil && above.Kind == deploymentKind.name && a.asked {
+		notes = append(notes, fmt.Sprintf("%s belongs to Deployment %s, which sets its replicas again: scale that one, and ask for deployment/%s",
+			a.owner, above.Name, above.Name))
 	}
-	return fmt.Sprintf("%s belongs to Deployment %s, which sets its replicas again: scale that one, and ask for deployment/%s", a.owner, above.Name, above.Name)
+	for _, d := range a.sets {
+		if order := d.owner.GetAnnotations()[podrank.OrderAnnotation]; order != "" && !a.ours && d.goes() > 0 {
+			notes = append(notes, fmt.Sprintf("%s asks replicakit-controller for the order %s, which kube-controller-manager does not know: --order %s answers by it", d.owner, order, order))
+		}
+	}
+	return notes
 }
 
 // incomplete says that pods seem to be missing in what was read, if so.

@@ -19,6 +19,8 @@ import (
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/replicakit/replicakit/podrank"
 )
 
 // options are what the command line asks for.
@@ -143,7 +145,7 @@ func (o *options) addFlags(cmd *cobra.Command) {
 	f.StringVar(&o.pod, "pod", "", "why this pod goes or stays, and what would change it")
 	f.StringToInt64Var(&o.cost, "cost", nil, "what if this pod had this deletion cost, as POD=N")
 	f.StringSliceVar(&o.cordon, "cordon", nil, "what if this node were cordoned; see --order")
-	f.StringSliceVar(&o.order, "order", nil, "what replicakit-controller compares after unassigned, phase and readiness, before the rest of Kubernetes' order: zones, packed, leaving")
+	f.StringSliceVar(&o.order, "order", nil, "what replicakit-controller compares after unassigned, phase and readiness, before the rest of Kubernetes' order: "+strings.Join(podrank.OrderWords(), ", "))
 	f.StringSliceVar(&o.after, "compare", nil, "a dump from after the scaling: which pods went, of those that were named from --filename?")
 	f.StringVar(&o.instant, "at", "", "decide at this instant, such as 2026-11-21T11:40:54Z (default: now)")
 	f.DurationVar(&o.within, "within", time.Minute, "how soon you scale: what ages decide otherwise by then is not certain (default with --at: 0)")

@@ -58,6 +58,17 @@ func TestZonesAndBudgets(t *testing.T) {
 	assert.True(t, object.Certain)
 }
 
+// What an owner asks of replicakit-controller is no answer about kube-controller-manager.
+func TestAnOrderByAnnotation(t *testing.T) {
+	t.Parallel()
+	annotated := strings.Replace(zoned, "metadata: {", "metadata: {annotations: {replicakit.dev/scale-down-order: packed}, ", 1)
+	require.NotEqual(t, zoned, annotated)
+	const note = "asks replicakit-controller for the order packed, which kube-controller-manager does not know: --order packed answers by it\n"
+	assert.Contains(t, try(annotated, "--replicas=3").stderr, note)
+	assert.NotContains(t, try(annotated, "--replicas=6").stderr, note, "nothing goes")
+	assert.NotContains(t, try(annotated, "--replicas=3", "--order=packed").stderr, note)
+}
+
 // sortedBudgets sorts the rows of the last table, whose order is that of the input.
 func sortedBudgets(text string) string {
 	head, rows, _ := strings.Cut(text, "BROKEN\n")
@@ -91,7 +102,7 @@ func TestWhatIfANodeWereCordoned(t *testing.T) {
 	assert.Contains(t, try(zoned, "--cordon=node-x").stderr, "error: --cordon: no node node-x and no pod on one in the input\n")
 	_, names = answered(t, zoned, "--replicas=3", "--order=kubernetes,packed")
 	assert.Equal(t, []string{"web-c", "web-a", "web-b"}, names, "two nodes are emptied")
-	assert.Contains(t, try(zoned, "--order=pack").stderr, "error: --order pack: must be of [kubernetes leaving packed zones] (did you mean packed?)\n")
+	assert.Contains(t, try(zoned, "--order=pack").stderr, `error: --order: podrank: order "pack": "pack" is not one of deletion-cost, kubernetes, leaving, packed, zones (did you mean packed?)`)
 	assert.Contains(t, try(web, "--order=zones").stderr, "error: --order zones: no node with label topology.kubernetes.io/zone in the input\n")
 }
 

@@ -159,9 +159,7 @@ func (o *options) print(objs *objects, answers []answer) error {
 		return err
 	}
 	for _, a := range answers {
-		if note := a.note(); note != "" {
-			objs.notes = append(objs.notes, note)
-		}
+		objs.notes = append(objs.notes, a.notes()...)
 	}
 	if out.Len() == 0 {
 		objs.notes = append(objs.notes, answers[0].summary())

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -47,39 +48,41 @@ func (o *objects) pod(name string) (*corev1.Pod, error) {
 	return nil, fmt.Errorf("%s of name %s in %s%s", number(len(found), "pod"), name, o.origin, didYouMean(name, names, ""))
 }
 
-// newOrder returns the order of --order. The criteria that it names stand in front of the
-// deletion cost, so that pods that do no work still go first.
-func (o *options) newOrder(objs *objects) (order podrank.Order[*corev1.Pod], err error) {
+// newOrder returns the order of --order.
+func (o *options) newOrder(objs *objects) (podrank.Order[*corev1.Pod], error) {
 	if o.order == nil {
-		return order, nil
+		return podrank.Order[*corev1.Pod]{}, nil
 	}
-	var criteria []podrank.Criterion[*corev1.Pod]
+	if slices.Contains(o.order, "zones") && len(objs.zones()) == 0 {
+		return podrank.Order[*corev1.Pod]{}, fmt.Errorf("--order zones: no node with label %s in %s", corev1.LabelTopologyZone, objs.origin)
+	}
+	nodes := map[string]*corev1.Node{}
+	for _, n := range objs.nodes {
+		nodes[n.Name] = n
+	}
+	for _, name := range o.cordon { // which may not have been read
+		n := &corev1.Node{}
+		if read := nodes[name]; read != nil {
+			n = read.DeepCopy()
+		}
+		n.Spec.Unschedulable, nodes[name] = true, n
+	}
+	order, err := podrank.ParseOrder(strings.Join(o.order, ","), func(name string) *corev1.Node { return nodes[name] })
+	if err != nil {
+		return order, fmt.Errorf("--order: %w%s", err, o.orderMeant())
+	}
+	return order, nil
+}
+
+// orderMeant asks what the first word of --order should be that is none.
+func (o *options) orderMeant() string {
+	known := podrank.OrderWords()
 	for _, word := range o.order {
-		switch word {
-		case "kubernetes":
-		case "zones":
-			zones := objs.zones()
-			if len(zones) == 0 {
-				return order, fmt.Errorf("--order zones: no node with label %s in %s", corev1.LabelTopologyZone, objs.origin)
-			}
-			criteria = append(criteria, podrank.Topology("zones", zones))
-		case "packed":
-			criteria = append(criteria, podrank.Packed("packed", func(p *corev1.Pod) string { return p.Spec.NodeName }))
-		case "leaving":
-			leaving := map[string]bool{}
-			for _, n := range objs.nodes {
-				leaving[n.Name] = n.Spec.Unschedulable
-			}
-			for _, name := range o.cordon {
-				leaving[name] = true
-			}
-			criteria = append(criteria, podrank.NodeLeaving(func(node string) bool { return leaving[node] }))
-		default:
-			words := []string{"kubernetes", "zones", "packed", "leaving"}
-			return order, fmt.Errorf("--order %s: must be of %v%s", word, words, didYouMean(word, words, ""))
+		if !slices.Contains(known, word) {
+			return didYouMean(word, known, "")
 		}
 	}
-	return podrank.Kubernetes().Before("deletion-cost", criteria...)
+	return ""
 }
 
 // zones returns the zone of each node that has one.
