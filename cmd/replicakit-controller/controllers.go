@@ -18,7 +18,6 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/replicakit/replicakit/podrank"
 	"github.com/replicakit/replicakit/replicas"
 	"github.com/replicakit/replicakit/replicas/clientgo"
 	kinds "github.com/replicakit/replicakit/replicas/controller"
@@ -43,7 +42,8 @@ type newController func(context.Context, informers.SharedInformerFactory, kubern
 
 // settings are what is other than in Kubernetes for all kinds.
 type settings struct {
-	order podrank.Order[*corev1.Pod]
+	queue  string // of the controller
+	orders *orders
 	// passed is called after each pass.
 	passed func(owner types.NamespacedName, made, wanted int, now time.Time)
 }
@@ -105,16 +105,28 @@ func controllers() []controller {
 	}}
 }
 
-// with is a kind with the settings.
+// with is a kind with the settings. An order that is refused, or not to be had yet, stops
+// deletions alone.
 func with[O kinds.Object](set settings, kind kinds.Kind[O, *corev1.Pod]) kinds.Kind[O, *corev1.Pod] {
 	original := kind.Spec
 	kind.Spec = func(owner O) (replicas.PodSpec, error) {
 		spec, err := original(owner)
-		spec.Rules.Order = set.order
+		spec.Rules.Order = set.orders.order(owner)
 		return spec, err
+	}
+	kind.BeforeScale = func(_ context.Context, owner O, _ []*corev1.Pod, scale replicas.PodScale) (replicas.PodScale, time.Duration, error) {
+		if len(scale.Delete) == 0 {
+			return scale, 0, nil
+		}
+		may, again, err := set.orders.admit(kind.Owner.Kind, owner)
+		if !may {
+			scale.Delete = nil
+		}
+		return scale, again, err
 	}
 	kind.Observe = func(_ context.Context, pass kinds.Pass[O, *corev1.Pod]) {
 		set.passed(pass.Name, len(pass.Created), int(pass.Desired), pass.Now)
+		set.orders.note(set.queue, pass.Owner, len(pass.Deleted))
 	}
 	return kind
 }

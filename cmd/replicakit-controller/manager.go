@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -40,12 +41,13 @@ type manager struct {
 
 	foreignWrites, relists *prometheus.CounterVec
 	recordings             *recordings
+	orders                 *orders
 }
 
 func newManager(opts options, config *rest.Config) *manager {
 	m := &manager{
 		opts: opts, config: config,
-		foreignWrites: newForeignWrites(), relists: newRelists(), recordings: newRecordings(opts.recordings),
+		foreignWrites: newForeignWrites(), relists: newRelists(), recordings: newRecordings(opts.recordings), orders: newOrders(opts),
 	}
 	m.registry = newRegistry(m)
 	return m
@@ -84,6 +86,19 @@ func manage(ctx context.Context, opts options) error {
 
 // manage works until ctx ends, or the lease is lost.
 func (m *manager) manage(ctx context.Context) error {
+	client, err := m.client("nodes")
+	if err != nil {
+		return err
+	}
+	ctx, stop := context.WithCancel(ctx)
+	var watching sync.WaitGroup
+	defer watching.Wait()
+	defer stop()
+	watching.Go(func() {
+		if err := m.orders.nodes.watch(ctx, client); err != nil {
+			klog.FromContext(ctx).Error(err, "Nodes cannot be watched")
+		}
+	})
 	switch {
 	case m.opts.ranges != nil:
 		return m.shareWork(ctx)

@@ -63,7 +63,7 @@ func TestTheClusterRoleGrantsWhatTheControllersNeed(t *testing.T) {
 			}
 		}
 	}
-	needed := map[right]bool{{"get", "", "namespaces", ""}: true}
+	needed := map[right]bool{{"get", "", "namespaces", ""}: true, {"list", "", "nodes", ""}: true, {"watch", "", "nodes", ""}: true}
 	for _, c := range controllers() {
 		needed[right{"update", c.resource.Group, c.resource.Resource, "finalizers"}] = true
 		for _, r := range c.rights() {

@@ -32,6 +32,7 @@ func newRegistry(m *manager) *prometheus.Registry {
 		refusedWrites,
 		m.foreignWrites,
 		m.relists,
+		m.orders.deletions,
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "replicakit_waiting",
 			Help: "What the manager waits for before it works: an answer of the API server, a namespace, a right to look for other controllers. /readyz says what.",

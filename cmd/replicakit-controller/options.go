@@ -41,7 +41,9 @@ type options struct {
 	workers       map[string]*int // by the name of the controller
 	burstReplicas int
 	featureGates  map[string]string
-	order         podrank.Order[*corev1.Pod] // what featureGates comes to
+	costs         bool // whether deletion costs count: what featureGates comes to
+	// scaleDownOrder are words of podrank.ParseOrder.
+	scaleDownOrder string
 
 	expectationsTimeout time.Duration
 	podFailureBackOff   bool
@@ -79,6 +81,7 @@ func defaults() options {
 		controllers:   []string{"*"},
 		workers:       map[string]*int{},
 		burstReplicas: replicas.DefaultBurstReplicas,
+		costs:         true, scaleDownOrder: kubernetesOrder,
 
 		expectationsTimeout: expectations.DefaultTimeout,
 
@@ -132,6 +135,7 @@ func (o *options) flagSet() *pflag.FlagSet {
 	fs.DurationVar(&o.statusDelay, "status-delay", o.statusDelay, "how long changes of pods may wait that can change nothing but the status of their owner, so that many become one write; 0 means not at all")
 	fs.DurationVar(&o.expectationsTimeout, "expectations-timeout", o.expectationsTimeout, "how long the watch may take to show what was created or deleted, before the pods are listed anew; shorter for tests only. 0 means the default")
 	fs.StringToStringVar(&o.featureGates, "feature-gates", nil, podDeletionCost+"=true|false: whether the annotation "+corev1.PodDeletionCost+" says which pods go first; true is the default")
+	fs.StringVar(&o.scaleDownOrder, "scale-down-order", o.scaleDownOrder, "which pods go first, as words that are separated by commas: "+strings.Join(podrank.OrderWords(), ", ")+". They count after unassigned, phase and readiness, before the rest of Kubernetes' order. The annotation "+podrank.OrderAnnotation+" of a ReplicaSet or ReplicationController is for this one alone")
 	fs.StringVar(&o.metricsAddress, "metrics-bind-address", o.metricsAddress, "host:port for /metrics, /livez, /healthz and /readyz; 0 turns them off. On any host that is not loopback they are served over TLS, and /metrics to those only whom the API server lets get that path")
 	fs.BoolVar(&o.profiling, "profiling", o.profiling, "serve /debug/pprof where /metrics is served, to those who may get that path")
 	fs.IntVar(&o.recordings, "recordings", o.recordings, "keep so many of the last passes of each owner that changed pods, and serve them under /debug/recordings where /metrics is served, to those who may get that path. They tell why a pod was deleted, and hold whole pods. 0 means none")
@@ -194,8 +198,11 @@ func (o *options) validate() error {
 		errs = append(errs, validateName("namespace", namespace, validation.IsDNS1123Label))
 	}
 	var err error
-	if o.order, err = orderFor(o.featureGates); err != nil {
+	if o.costs, err = deletionCosts(o.featureGates); err != nil {
 		errs = append(errs, err)
+	}
+	if _, err := podrank.ParseOrder(o.scaleDownOrder, noNode); err != nil {
+		errs = append(errs, fmt.Errorf("--scale-down-order: %w", err))
 	}
 	if o.enabled, err = selectControllers(o.controllers); err != nil {
 		errs = append(errs, err)
@@ -209,24 +216,22 @@ func (o *options) validate() error {
 // podDeletionCost is the one feature gate of Kubernetes' that is one here.
 const podDeletionCost = "PodDeletionCost"
 
-// orderFor returns who is deleted first: the zero order, which is Kubernetes', or
-// the same without the deletion cost.
-func orderFor(gates map[string]string) (order podrank.Order[*corev1.Pod], err error) {
+// deletionCosts reports whether deletion costs count, which is the default.
+func deletionCosts(gates map[string]string) (costs bool, err error) {
+	costs = true
 	for name, value := range gates {
-		on, err := strconv.ParseBool(value)
-		switch {
-		case name != podDeletionCost:
-			return order, fmt.Errorf("--feature-gates=%s=%s: %s is the only one there is", name, value, podDeletionCost)
-		case err != nil:
-			return order, fmt.Errorf("--feature-gates=%s=%s: must be true or false", name, value)
-		case on:
-			return order, nil
+		if name != podDeletionCost {
+			return false, fmt.Errorf("--feature-gates=%s=%s: %s is the only one there is", name, value, podDeletionCost)
 		}
-		return podrank.NewOrder(podrank.Unassigned(), podrank.Phase(), podrank.NotReady(), podrank.Colocation(),
-			podrank.ReadyTime(), podrank.Restarts(), podrank.SidecarRestarts(), podrank.CreationTime())
+		if costs, err = strconv.ParseBool(value); err != nil {
+			return false, fmt.Errorf("--feature-gates=%s=%s: must be true or false", name, value)
+		}
 	}
-	return order, nil
+	return costs, nil
 }
+
+// noNode is for orders that are only looked at.
+func noNode(string) *corev1.Node { return nil }
 
 // validateName is for the name of an object; is returns what is wrong with it.
 func validateName(flag, name string, is func(string) []string) error {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -156,7 +157,7 @@ func firstOf(o options) string {
 	costly.Name, young.Name = "costly", "young"
 	costly.Annotations = map[string]string{corev1.PodDeletionCost: "-5"}
 	costly.CreationTimestamp, young.CreationTimestamp = metav1.Unix(0, 0), metav1.Unix(1000, 0)
-	victims := podrank.Select([]*corev1.Pod{costly, young}, 1, podrank.PodOptions{Now: time.Unix(1001, 0), Order: o.order})
+	victims := podrank.Select([]*corev1.Pod{costly, young}, 1, podrank.PodOptions{Now: time.Unix(1001, 0), Order: newOrders(o).order(&appsv1.ReplicaSet{})})
 	return victims[0].Object.Name
 }
 
@@ -214,6 +215,8 @@ func TestParseRefuses(t *testing.T) {
 		{"Z1 none at all", "--controllers=", "leaves no controller to run"},
 		{"Z1 all left out", "--controllers=*,-replicaset,-replicationcontroller", "leaves no controller to run"},
 		{"a feature gate of Kubernetes that is not here", "--feature-gates=SidecarContainers=true", "--feature-gates=SidecarContainers=true: PodDeletionCost is the only one there is"},
+		{"a word that is no order", "--scale-down-order=packed,zone", `--scale-down-order: podrank: order "packed,zone": "zone" is not one of deletion-cost, kubernetes, leaving, packed, zones`},
+		{"no order at all", "--scale-down-order=", `--scale-down-order: podrank: order "": "" is not one of`},
 		{"a feature gate that is neither on nor off", "--feature-gates=PodDeletionCost=maybe", "--feature-gates=PodDeletionCost=maybe: must be true or false"},
 		{"an address without a port", "--metrics-bind-address=127.0.0.1", `--metrics-bind-address="127.0.0.1": must be host:port, or 0 for none: address 127.0.0.1: missing port in address`},
 		{"an empty address", "--metrics-bind-address=", "must be host:port, or 0 for none"},

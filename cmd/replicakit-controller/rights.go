@@ -29,8 +29,8 @@ func (r right) String() string {
 
 // rights are what the controller needs where it works: what the manifests grant,
 // but for updating finalizers, which matters only where the admission plugin
-// OwnerReferencesPermissionEnforcement is on, and for getting namespaces, without
-// which one that does not exist is not told.
+// OwnerReferencesPermissionEnforcement is on, for getting namespaces, without which one
+// that does not exist is not told, and for nodes, which only some orders ask about.
 func (c controller) rights() []right {
 	rights := []right{
 		{"create", "", "events", ""},
@@ -61,6 +61,11 @@ func (m *manager) reportMissingRights(ctx context.Context) {
 			for _, namespace := range m.opts.watched() {
 				reportIfMissing(ctx, reviews, c.name, attributes(r, namespace, ""))
 			}
+		}
+	}
+	if asksNodes(m.opts.scaleDownOrder) {
+		for _, verb := range []string{"list", "watch"} {
+			reportIfMissing(ctx, reviews, "--scale-down-order", attributes(right{verb, "", "nodes", ""}, "", ""))
 		}
 	}
 	if !m.opts.allowOthers {

@@ -177,7 +177,7 @@ func (w *worker) newCell(ctx context.Context, namespace string, clients clients)
 	for _, kind := range w.controllers {
 		client := clients.controllers[kind.name]
 		c.runaways[kind.name] = newRunaways()
-		set := settings{order: w.opts.order, passed: c.runaways[kind.name].note}
+		set := settings{queue: kind.queue, orders: w.orders, passed: c.runaways[kind.name].note}
 		built, err := kind.build(ctx, c.factory, client, set, clientgo.Options{
 			BurstReplicas:     w.opts.burstReplicas,
 			EventClient:       client.CoreV1(),

@@ -14,6 +14,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/replicakit/replicakit/podrank"
 	"github.com/replicakit/replicakit/replicas"
 )
 
@@ -91,4 +92,64 @@ func TestBeforeScaleIsGivenTheContextOfThePass(t *testing.T) {
 	_, err := r.sync(t, context.WithValue(t.Context(), key{}, "mine"))
 	require.NoError(t, err)
 	assert.Equal(t, "mine", got)
+}
+
+// What BeforeScale refuses for good is told once for each text, and does not stop what it
+// does not refuse.
+func TestBeforeScaleRefusesForGood(t *testing.T) {
+	t.Parallel()
+	r := newRig(1)
+	why := "no such order"
+	r.kind.BeforeScale = func(_ context.Context, _ *appsv1.ReplicaSet, _ []*corev1.Pod, s replicas.PodScale) (replicas.PodScale, time.Duration, error) {
+		if len(s.Delete) == 0 {
+			return s, 0, nil
+		}
+		return s, 0, &replicas.RefusedError{Reason: "InvalidOrder", Err: errors.New(why)}
+	}
+	for _, told := range [][]string{{"Warning InvalidOrder no such order"}, nil} {
+		pass, err := r.pass(t, 1, ready(r.owner, 3)...)
+		require.NoError(t, err, "trying again is useless")
+		assert.Zero(t, pass.RequeueAfter)
+		require.ErrorContains(t, pass.Err, "no such order")
+		assert.Equal(t, told, r.events)
+	}
+	why = "no such order either"
+	_, err := r.pass(t, 1, ready(r.owner, 3)...)
+	require.NoError(t, err)
+	assert.Equal(t, []string{"Warning InvalidOrder no such order either"}, r.events)
+	assert.Empty(t, r.callsOf("delete"))
+	pass, err := r.pass(t, 1)
+	require.NoError(t, err)
+	assert.Len(t, pass.Created, 1)
+}
+
+// An event about a deletion has Kubernetes' words, and the reason if Kubernetes' order has
+// no such reason.
+func TestADeletionTellsWhichOrderDecided(t *testing.T) {
+	t.Parallel()
+	for name, row := range map[string]struct {
+		criterion podrank.Criterion[*corev1.Pod]
+		want      string
+	}{
+		"spread over zones": {podrank.Spread("zones", func(*corev1.Pod) string { return "a" }), "Normal SuccessfulDelete Deleted pod: web-000 (zones: 2 in a > 1 in a)"},
+		"a number":          {podrank.By("number", func(p *corev1.Pod) string { return p.Name }), "Normal SuccessfulDelete Deleted pod: web-000 (number: web-000 < web-001)"},
+		"one that decides nothing": {
+			podrank.By("number", func(*corev1.Pod) int { return 0 }), "Normal SuccessfulDelete Deleted pod: web-000",
+		},
+		"one of Kubernetes'": {podrank.NotReady(), "Normal SuccessfulDelete Deleted pod: web-000"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(1)
+			spec := r.kind.Spec
+			r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.PodSpec, error) {
+				s, err := spec(rs)
+				s.Rules.Order = podrank.Must(podrank.NewOrder(row.criterion))
+				return s, err
+			}
+			_, err := r.pass(t, 1, ready(r.owner, 2)...)
+			require.NoError(t, err)
+			assert.Equal(t, []string{row.want}, r.events)
+		})
+	}
 }

@@ -129,7 +129,7 @@ type EventSink interface {
 const (
 	SuccessfulCreate = "SuccessfulCreate"  // Created pod: <name>
 	FailedCreate     = "FailedCreate"      // Error creating: <error>
-	SuccessfulDelete = "SuccessfulDelete"  // Deleted pod: <name>
+	SuccessfulDelete = "SuccessfulDelete"  // Deleted pod: <name>, and (<criterion>: <values>) if one decided that is not Kubernetes'
 	FailedDelete     = "FailedDelete"      // Error deleting: <error>
 	FailedAdopt      = "FailedAdopt"       // Error adopting <name>: <error>; once while it lasts
 	FailedRelease    = "FailedRelease"     // Error releasing <name>: <error>; once while it lasts

@@ -42,9 +42,9 @@ type Kind[O, C Object] struct {
 	// New must be set.
 	//
 	// Return a *replicas.RefusedError if only a change of the owner can help: it is
-	// told by one event for each generation of the owner, and nothing is done until
-	// the owner changes. The same holds for such an error of New: then nothing is
-	// created.
+	// told by one event for each generation of the owner and each text, and nothing is
+	// done until the owner changes. The same holds for such an error of New: then
+	// nothing is created; and of BeforeScale: then nothing is created or deleted.
 	//
 	// The answer must depend on the owner alone. It may depend on the owner's
 	// status: if a status that the Controller wrote changes a number, a limit, a

@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -18,6 +19,7 @@ import (
 	"github.com/replicakit/replicakit/expectations"
 	"github.com/replicakit/replicakit/internal/joined"
 	"github.com/replicakit/replicakit/internal/object"
+	"github.com/replicakit/replicakit/podrank"
 	"github.com/replicakit/replicakit/replicas"
 	"github.com/replicakit/replicakit/replicas/ledger"
 	"github.com/replicakit/replicakit/slowstart"
@@ -186,7 +188,7 @@ func (d *deletions[O, C]) call(ctx context.Context, some []int) {
 			a.left, a.err = d.client.Delete(ctx, d.victims[some[n]].Object, opts)
 			a.ended = true
 			if a.err == nil { // told now, as the other calls may take long
-				d.event(corev1.EventTypeNormal, SuccessfulDelete, "Deleted pod: "+d.victims[some[n]].Object.GetName())
+				d.tellDeleted(d.victims[some[n]])
 			}
 			return nil
 		})
@@ -195,6 +197,24 @@ func (d *deletions[O, C]) call(ctx context.Context, some []int) {
 		d.failures = append(d.failures, slowstart.Failure{Err: run.Err})
 	}
 	d.lookFor(ctx, d.only(some, func(i int) bool { return d.doubted[i] }))
+}
+
+// tellDeleted tells of a child that was deleted: in Kubernetes' words, and why this one if
+// a criterion decided that is not Kubernetes'.
+func (p *pass[O, C]) tellDeleted(v replicas.Deletion[C]) {
+	text := "Deleted pod: " + v.Object.GetName()
+	if names := criteria(p.spec.Rules.Order); slices.Contains(names, v.Criterion) && !slices.Contains(criteria(podrank.Kubernetes()), v.Criterion) {
+		text += " (" + v.Criterion + ": " + strings.TrimPrefix(v.Explain(), v.Criterion+" ") + ")"
+	}
+	p.event(corev1.EventTypeNormal, SuccessfulDelete, text)
+}
+
+// criteria returns the names of an order's criteria; nil for the zero order.
+func criteria[C Object](order podrank.Order[C]) (names []string) {
+	for _, c := range order.Criteria() {
+		names = append(names, c.Name())
+	}
+	return names
 }
 
 // A deleteAnswer is what became of one delete call.

@@ -45,8 +45,8 @@ type ownerState[C Object] struct {
 type perGeneration[C Object] struct {
 	creations, strange holds
 	deletions          hold
-	behind             bool // the last deletions found the cache behind
-	refused            bool // the event about this generation's spec was sent
+	behind             bool   // the last deletions found the cache behind
+	refused            string // the text of the last event about this generation that is refused
 	// aside are orphans that could not be adopted; see pass.toTry.
 	aside map[types.UID]*aside
 }

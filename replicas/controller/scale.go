@@ -141,6 +141,7 @@ func (p *pass[O, C]) beforeScale(ctx context.Context, active []C, scale replicas
 	case err != nil:
 		p.Waiting = true
 		p.retryAfter = max(p.retryAfter, again)
+		p.refuse(err)
 		return scale, p.failure("BeforeScale: %w", err)
 	case again < 0:
 		return scale, p.failure("BeforeScale: %v until the next pass is negative", again)

@@ -385,11 +385,11 @@ func (r *reconciler[O, C]) checkScope(owner O) error {
 	return fmt.Errorf("controller: %s %q: it is in %s, and Kind.ClusterScoped is %t", r.kind.Owner.Kind, object.Name(owner), where, r.kind.ClusterScoped)
 }
 
-// refuse tells the owner's events why its spec can not be acted on, once for each
-// generation of it.
+// refuse tells the owner's events why it can not be acted on, once for each generation
+// and text: annotations change without a new generation.
 func (p *pass[O, C]) refuse(err error) {
-	if e, ok := asRefused(err); ok && !p.state.refused {
-		p.state.refused = true
+	if e, ok := asRefused(err); ok && p.state.refused != e.Error() {
+		p.state.refused = e.Error()
 		p.event(corev1.EventTypeWarning, e.Reason, e.Error())
 	}
 }

@@ -311,7 +311,7 @@ func (s *managerServer) rights(t *testing.T) {
 	w := s.world(t)
 	rs, rc := w.create(replicaSet("rs", 15)), w.createController(replicationController("rc", 15))
 	for watchList, namespace := range map[string]string{"true": "", "false": w.namespace} {
-		m := s.start(t, feature+"WatchListClient="+watchList, "--namespace="+namespace, "--metrics-bind-address=0.0.0.0:0")
+		m := s.start(t, feature+"WatchListClient="+watchList, "--namespace="+namespace, "--metrics-bind-address=0.0.0.0:0", "--scale-down-order=leaving")
 		for _, owner := range []metav1.Object{rs, rc} {
 			w.has(owner, 15)
 			lift := w.refuseDeletes()

@@ -1,0 +1,127 @@
+// Copyright The replicakit Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+)
+
+// How long deletions wait for the first list of nodes, until they ask again: as a rule,
+// and if the server refuses the list.
+const (
+	nodesWait        = time.Second
+	nodesRefusedWait = 10 * time.Second
+)
+
+// nodes are those of the cluster. They are watched from when the first order asks for
+// them, as the watch and the right to it are needed for nothing else.
+type nodes struct {
+	wanted chan struct{} // closed when they are
+
+	mu    sync.Mutex
+	cache cache.SharedIndexInformer // nil before they are watched
+	// blind are the owners of plans that may have been made before the nodes were known.
+	blind sets.Set[types.UID]
+	err   error // of the last list or watch that failed
+}
+
+func newNodes() *nodes {
+	return &nodes{wanted: make(chan struct{}), blind: sets.New[types.UID]()}
+}
+
+// watch waits until nodes are wanted, and watches them until ctx ends.
+func (n *nodes) watch(ctx context.Context, client kubernetes.Interface) error {
+	select {
+	case <-n.wanted:
+	case <-ctx.Done():
+		return nil
+	}
+	informer := informers.NewSharedInformerFactory(client, 0).Core().V1().Nodes().Informer()
+	if err := informer.SetTransform(trimNode); err != nil {
+		return err
+	}
+	if err := informer.SetWatchErrorHandlerWithContext(func(ctx context.Context, r *cache.Reflector, err error) {
+		n.mu.Lock()
+		n.err = err
+		n.mu.Unlock()
+		cache.DefaultWatchErrorHandler(ctx, r, err)
+	}); err != nil {
+		return err
+	}
+	n.mu.Lock()
+	n.cache = informer
+	n.mu.Unlock()
+	informer.RunWithContext(ctx)
+	return nil
+}
+
+// want notes that a plan is made for an owner that asks about nodes.
+func (n *nodes) want(owner types.UID) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.cache == nil || !n.cache.HasSynced() {
+		n.blind.Insert(owner)
+	}
+	select {
+	case <-n.wanted:
+	default:
+		close(n.wanted)
+	}
+}
+
+// known reports whether the nodes were known when the last plan for an owner was made. If
+// not, the next plan may be: after again.
+func (n *nodes) known(owner types.UID) (known bool, again time.Duration, err error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if !n.blind.Has(owner) {
+		return true, 0, nil
+	}
+	n.blind.Delete(owner)
+	switch {
+	case n.cache != nil && n.cache.HasSynced():
+		return false, time.Millisecond, nil
+	case n.err != nil:
+		return false, nodesRefusedWait, n.err
+	}
+	return false, nodesWait, nil
+}
+
+// get returns a node, or nil.
+func (n *nodes) get(name string) *corev1.Node {
+	n.mu.Lock()
+	informer := n.cache
+	n.mu.Unlock()
+	if informer == nil {
+		return nil
+	}
+	found, _, _ := informer.GetStore().GetByKey(name)
+	node, _ := found.(*corev1.Node)
+	return node
+}
+
+// trimNode keeps what orders ask about.
+func trimNode(obj any) (any, error) {
+	node, ok := obj.(*corev1.Node)
+	if !ok {
+		return obj, nil // a tombstone
+	}
+	return &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: node.Name, UID: node.UID, ResourceVersion: node.ResourceVersion, DeletionTimestamp: node.DeletionTimestamp,
+			Labels: only(node.Labels, corev1.LabelTopologyZone),
+		},
+		Spec: corev1.NodeSpec{Unschedulable: node.Spec.Unschedulable, Taints: node.Spec.Taints},
+	}, nil
+}

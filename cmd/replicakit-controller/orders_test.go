@@ -1,0 +1,220 @@
+// Copyright The replicakit Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/fake"
+	kubetesting "k8s.io/client-go/testing"
+
+	"github.com/replicakit/replicakit/podrank"
+)
+
+// zones are nodes in a zone each. Pods on the first are the youngest.
+var zones = map[string]time.Duration{"orders-a": 10 * time.Minute, "orders-b": 5 * time.Hour, "orders-c": 50 * time.Hour}
+
+// An ordered is a ReplicaSet of ready pods, twelve on each of the nodes.
+type ordered struct {
+	t      *testing.T
+	client kubernetes.Interface
+	name   string
+}
+
+const orderedNamespace = "orders"
+
+func newOrdered(t *testing.T, client kubernetes.Interface, name, order string) *ordered {
+	t.Helper()
+	o := &ordered{t, client, name}
+	rs := newReplicaSet(name, 36)
+	if order != "" {
+		rs.Annotations = map[string]string{podrank.OrderAnnotation: order}
+	}
+	_, err := client.AppsV1().ReplicaSets(orderedNamespace).Create(t.Context(), rs, metav1.CreateOptions{})
+	require.NoError(t, err)
+	o.has(func(s appsv1.ReplicaSetStatus) bool { return s.Replicas == 36 })
+	pods, next := o.pods(), 0
+	for node, age := range zones {
+		for range 12 {
+			p := pods[next]
+			next++
+			require.NoError(t, client.CoreV1().Pods(orderedNamespace).Bind(t.Context(), &corev1.Binding{
+				ObjectMeta: metav1.ObjectMeta{Name: p.Name}, Target: corev1.ObjectReference{Kind: "Node", Name: node},
+			}, metav1.CreateOptions{}))
+			p.Status.Phase = corev1.PodRunning
+			p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(time.Now().Add(-age))}}
+			p.ResourceVersion = ""
+			_, err := client.CoreV1().Pods(orderedNamespace).UpdateStatus(t.Context(), &p, metav1.UpdateOptions{})
+			require.NoError(t, err)
+		}
+	}
+	o.has(func(s appsv1.ReplicaSetStatus) bool { return s.ReadyReplicas == 36 })
+	return o
+}
+
+// pods are those that nobody has deleted.
+func (o *ordered) pods() (pods []corev1.Pod) {
+	o.t.Helper()
+	list, err := o.client.CoreV1().Pods(orderedNamespace).List(o.t.Context(), metav1.ListOptions{LabelSelector: "app=" + o.name})
+	require.NoError(o.t, err)
+	for _, p := range list.Items {
+		if p.DeletionTimestamp == nil {
+			pods = append(pods, p)
+		}
+	}
+	return pods
+}
+
+func (o *ordered) on() map[string]int {
+	o.t.Helper()
+	counts := map[string]int{}
+	for _, p := range o.pods() {
+		counts[p.Spec.NodeName]++
+	}
+	return counts
+}
+
+func (o *ordered) has(is func(appsv1.ReplicaSetStatus) bool) {
+	o.t.Helper()
+	require.Eventually(o.t, func() bool {
+		rs, err := o.client.AppsV1().ReplicaSets(orderedNamespace).Get(o.t.Context(), o.name, metav1.GetOptions{})
+		return err == nil && rs.Status.ObservedGeneration == rs.Generation && is(rs.Status)
+	}, patience, 50*time.Millisecond)
+}
+
+// change scales, and sets the order.
+func (o *ordered) change(replicas int, order string) {
+	o.t.Helper()
+	patch := fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}},"spec":{"replicas":%d}}`, podrank.OrderAnnotation, order, replicas)
+	_, err := o.client.AppsV1().ReplicaSets(orderedNamespace).Patch(o.t.Context(), o.name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+	require.NoError(o.t, err)
+}
+
+// tells waits for an event.
+func (o *ordered) tells(reason, text string) {
+	o.t.Helper()
+	require.Eventually(o.t, func() bool {
+		list, err := o.client.CoreV1().Events(orderedNamespace).List(o.t.Context(), metav1.ListOptions{FieldSelector: "involvedObject.name=" + o.name + ",reason=" + reason})
+		if err != nil {
+			return false
+		}
+		for _, e := range list.Items {
+			if strings.HasPrefix(e.Message, text) {
+				return true
+			}
+		}
+		return false
+	}, patience, 50*time.Millisecond, "%s: %s", reason, text)
+}
+
+// The order is the user's: twelve pods in each of three zones, 36 -> 24. Kubernetes' order
+// leaves none in the zone with the youngest, and that of the zones eight in each
+// (kubernetes#124149, #124306).
+func TestOrdersOnARealServer(t *testing.T) {
+	t.Parallel()
+	cluster, client := cluster(t)
+	_, err := client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: orderedNamespace}}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	for name := range zones {
+		_, err := client.CoreV1().Nodes().Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{
+			Name: name, Labels: map[string]string{corev1.LabelTopologyZone: "zone-of-" + name},
+		}}, metav1.CreateOptions{})
+		require.NoError(t, err)
+	}
+	p := start(t, "--kubeconfig="+writeKubeconfig(t, cluster.Kubeconfig), "--namespace="+orderedNamespace, "--leader-elect=false",
+		"--allow-other-controllers", "--scale-down-order=packed", "--kube-api-qps=200", "--kube-api-burst=200")
+	flagged, zoned, theirs := newOrdered(t, client, "flagged", ""), newOrdered(t, client, "zoned", "zones"), newOrdered(t, client, "theirs", "kubernetes")
+	for _, o := range []*ordered{flagged, zoned, theirs} {
+		_, err := client.AppsV1().ReplicaSets(orderedNamespace).Patch(t.Context(), o.name, types.MergePatchType, []byte(`{"spec":{"replicas":24}}`), metav1.PatchOptions{})
+		require.NoError(t, err)
+		o.has(func(s appsv1.ReplicaSetStatus) bool { return s.Replicas == 24 })
+	}
+	assert.Equal(t, map[string]int{"orders-a": 8, "orders-b": 8, "orders-c": 8}, zoned.on())
+	assert.Equal(t, map[string]int{"orders-b": 12, "orders-c": 12}, theirs.on())
+	assert.Equal(t, map[string]int{"orders-b": 12, "orders-c": 12}, flagged.on(), "one node is emptied")
+	zoned.change(20, "zonez")
+	zoned.tells(invalidOrder, `ReplicaSet "orders/zoned": no pod is deleted: annotation replicakit.dev/scale-down-order: podrank: order "zonez": "zonez" is not one of `)
+	assert.Len(t, zoned.pods(), 24)
+	zoned.change(20, "packed")
+	zoned.has(func(s appsv1.ReplicaSetStatus) bool { return s.Replicas == 20 })
+	assert.Equal(t, map[string]int{"orders-a": 4, "orders-b": 8, "orders-c": 8}, zoned.on())
+
+	_, text := get(t, http.DefaultClient, "http://"+p.address()+"/metrics")
+	for order, n := range map[string]int{"zones": 12, "kubernetes": 12, "packed": 16} {
+		assert.Contains(t, text, fmt.Sprintf("replicakit_deletions_by_order_total{controller=\"replicaset\",order=%q} %d\n", order, n))
+	}
+	p.stop()
+}
+
+// An order that asks about nodes waits for them, and says so if they are refused.
+func TestOrdersWaitForNodes(t *testing.T) {
+	t.Parallel()
+	owner := newReplicaSet("web", 1)
+	owner.UID = "uid"
+	orders := newOrders(options{scaleDownOrder: "zones", costs: true})
+	asked := func() (may bool, again time.Duration, err error) {
+		orders.order(owner)
+		return orders.admit("ReplicaSet", owner)
+	}
+	may, again, err := asked()
+	require.NoError(t, err)
+	assert.False(t, may, "nothing watches nodes yet")
+	assert.Equal(t, nodesWait, again)
+
+	client := fake.NewClientset(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", Labels: map[string]string{corev1.LabelTopologyZone: "a", "other": "b"}}})
+	var forbidden sync.Mutex // while it is held
+	forbidden.Lock()
+	client.PrependReactor("list", "nodes", func(kubetesting.Action) (bool, runtime.Object, error) {
+		if !forbidden.TryLock() {
+			return true, nil, apierrors.NewForbidden(corev1.Resource("nodes"), "", nil)
+		}
+		forbidden.Unlock()
+		return false, nil, nil
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { assert.NoError(t, orders.nodes.watch(ctx, client)) })
+	defer running.Wait()
+	defer cancel()
+	require.Eventually(t, func() bool {
+		may, again, err = asked()
+		return err != nil
+	}, patience, 10*time.Millisecond)
+	require.ErrorContains(t, err, "no pod is deleted: the order zones asks about nodes, which cannot be listed: ")
+	require.ErrorContains(t, err, "nodes is forbidden")
+	assert.False(t, may)
+	assert.Equal(t, nodesRefusedWait, again)
+	orders.order(owner) // a plan from before
+	forbidden.Unlock()
+	require.Eventually(t, func() bool { return orders.nodes.get("n") != nil }, patience, 10*time.Millisecond)
+	may, _, err = orders.admit("ReplicaSet", owner)
+	require.NoError(t, err)
+	assert.False(t, may, "that plan did not know the nodes")
+	may, _, err = asked()
+	require.NoError(t, err)
+	assert.True(t, may)
+	assert.Equal(t, map[string]string{corev1.LabelTopologyZone: "a"}, orders.nodes.get("n").Labels)
+
+	owner.Annotations = map[string]string{podrank.OrderAnnotation: "kubernetes"}
+	orders = newOrders(options{scaleDownOrder: "zones", costs: false})
+	may, _, err = asked()
+	require.NoError(t, err)
+	assert.True(t, may, "its own order asks about no node")
+	assert.NotContains(t, orders.order(owner).String(), "deletion-cost")
+}
