@@ -100,16 +100,16 @@ func TestParse(t *testing.T) {
 			t.Helper()
 			assert.Equal(t, "young", firstOf(o))
 		}},
-		{"E3 what is started may take five minutes to be seen, failing pods are replaced and statuses written as fast as Kubernetes does", "", func(t *testing.T, o options) {
+		{"E3 what is started may take five minutes to be seen, failing pods are replaced ever more slowly, and statuses written as fast as Kubernetes does", "", func(t *testing.T, o options) {
 			t.Helper()
 			assert.Equal(t, 5*time.Minute, o.expectationsTimeout)
-			assert.False(t, o.podFailureBackOff)
+			assert.True(t, o.podFailureBackOff)
 			assert.Zero(t, o.statusDelay)
 		}},
-		{"all three can be set", "--expectations-timeout=7s --pod-failure-backoff --status-delay=2s", func(t *testing.T, o options) {
+		{"all three can be set", "--expectations-timeout=7s --pod-failure-backoff=false --status-delay=2s", func(t *testing.T, o options) {
 			t.Helper()
 			assert.Equal(t, 7*time.Second, o.expectationsTimeout)
-			assert.True(t, o.podFailureBackOff)
+			assert.False(t, o.podFailureBackOff)
 			assert.Equal(t, 2*time.Second, o.statusDelay)
 		}},
 		{"no time for what is started means five minutes", "--expectations-timeout=0", func(t *testing.T, o options) {

@@ -119,10 +119,14 @@ type Options struct {
 	// as old. For creations and deletions up to a tenth is added at random, so that
 	// owners that wait for the same watch do not all list at one moment. 0 means expectations.DefaultTimeout; negative is refused.
 	ExpectationsTimeout time.Duration
-	// BackOffFailed holds creations of an owner whose children end as soon as they
-	// are created, such as pods that a node refuses: for 10 seconds after the
-	// first, doubling to 5 minutes. If it is false, such an owner creates as fast
-	// as it can, as in Kubernetes.
+	// BackOffFailed holds creations if children end soon after they were created, such as
+	// pods that a node refuses. As many creations wait as children of the last round
+	// ended; others that are missing are created. A child counts if it is no longer active
+	// after less than ten minutes, or if somebody else deleted it within ten seconds. The
+	// hold lasts for 10 seconds, doubling with each such round to 5 minutes, times the
+	// share of the round that ended, and for a second at least. A round of which none
+	// ended starts it anew, and a new generation of the owner ends it. If BackOffFailed is
+	// false, such an owner creates as fast as it can, as in Kubernetes.
 	BackOffFailed bool
 	// StatusDelay is how long a pass may wait if the update of a child can change
 	// nothing but the owner's status, because the child became ready, for example.

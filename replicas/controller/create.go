@@ -51,6 +51,7 @@ func (p *pass[O, C]) create(ctx context.Context, scale replicas.Scale[C]) error 
 	c := &creations[O, C]{pass: p, scale: scale, each: make([]creation[C], scale.Create)}
 	p.pending.Set(p.key, expectations.Changes{Creating: scale.Names})
 	p.remember()
+	defer func(before int) { p.noteRound(before) }(len(p.Created))
 	defer c.settle(ctx)
 	return c.run(ctx)
 }
@@ -328,10 +329,10 @@ type newborn[C Object] struct {
 }
 
 // notHeld leaves out the creations that must wait, and asks for a requeue when they need
-// not: all of them for backOff, and those of a namespace while it is held.
-func (p *pass[O, C]) notHeld(scale replicas.Scale[C], backOff time.Duration) replicas.Scale[C] {
+// not: those of a namespace while it is held.
+func (p *pass[O, C]) notHeld(scale replicas.Scale[C]) replicas.Scale[C] {
 	if p.newborns = nil; !p.kind.ClusterScoped {
-		if p.waits(max(backOff, p.creationsHeld(p.Owner.GetNamespace()))) {
+		if p.waits(p.creationsHeld(p.Owner.GetNamespace())) {
 			return replicas.Scale[C]{}
 		}
 		return scale
@@ -346,7 +347,7 @@ func (p *pass[O, C]) notHeld(scale replicas.Scale[C], backOff time.Duration) rep
 			}
 			b.namespace = b.child.GetNamespace()
 		}
-		if !p.waits(max(backOff, p.creationsHeld(b.namespace))) {
+		if !p.waits(p.creationsHeld(b.namespace)) {
 			p.newborns, left.Names = append(p.newborns, b), append(left.Names, name)
 		}
 	}
@@ -363,29 +364,4 @@ func (p *pass[O, C]) creationsHeld(namespace string) (wait time.Duration) {
 		wait = max(wait, h.remaining(p.Now, 0))
 	}
 	return wait
-}
-
-// afterFailures is how long creations wait since children of the owner end as soon
-// as they are created: it looks at those that are younger than ten minutes.
-func (p *pass[O, C]) afterFailures() time.Duration {
-	if !p.opts.BackOffFailed {
-		return 0
-	}
-	const young = 10 * time.Minute
-	var newest time.Time
-	var wait time.Duration
-	for _, c := range p.children {
-		made := c.GetCreationTimestamp().Time
-		if c.GetDeletionTimestamp() != nil || p.rules.Active(c) || !p.controls(c) || p.Now.Sub(made) > young {
-			continue
-		}
-		wait = min(max(2*wait, failedHoldFirst), failedHoldLast)
-		if made.After(newest) {
-			newest = made
-		}
-	}
-	if wait == 0 {
-		return 0
-	}
-	return min(max(wait-p.Now.Sub(newest), 0), wait)
 }

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -595,41 +594,6 @@ func TestStrays(t *testing.T) {
 	})
 }
 
-func TestBackOffFailed(t *testing.T) {
-	t.Parallel()
-	pass := func(t *testing.T, on bool, failed ...*corev1.Pod) podPass {
-		t.Helper()
-		r := newRig(1)
-		r.opts.BackOffFailed = on
-		for _, p := range failed {
-			owned(r.owner)(p)
-		}
-		pass, err := r.pass(t, 0, failed...)
-		require.NoError(t, err)
-		if pass.BackedOff {
-			assert.Len(t, r.eventsOf("Warning CreationsHeld"), 1)
-		}
-		return pass
-	}
-	failed := func(name string, ago time.Duration) *corev1.Pod {
-		return podtest.Pod(name, podtest.Phase(corev1.PodFailed), podtest.Created(podtest.Now.Add(-ago)))
-	}
-	assert.Len(t, pass(t, false, failed("a", 0)).Created, 1, "off, as in Kubernetes")
-	assert.Len(t, pass(t, true).Created, 1)
-	var many []*corev1.Pod
-	for i, want := range []time.Duration{10, 20, 40, 80, 160, 300, 300} {
-		many = append(many, failed(strconv.Itoa(i), time.Second))
-		held := pass(t, true, many...)
-		assert.Empty(t, held.Created)
-		assert.Equal(t, want*time.Second-time.Second, held.RequeueAfter)
-	}
-	assert.Len(t, pass(t, true, failed("a", 10*time.Second)).Created, 1, "its time is over")
-	assert.Len(t, pass(t, true, failed("a", time.Hour), failed("b", time.Hour)).Created, 1, "that was long ago")
-	deleting := failed("a", 0)
-	podtest.Deleting(deleting)
-	assert.Len(t, pass(t, true, deleting).Created, 1, "deleted by somebody")
-}
-
 func TestBeforeScale(t *testing.T) {
 	t.Parallel()
 	type scale = replicas.Scale[*corev1.Pod]
@@ -834,54 +798,6 @@ func TestStraysAreNotForgotten(t *testing.T) {
 	pass, err = r.pass(t, 70)
 	require.NoError(t, err)
 	assert.Zero(t, pass.RequeueAfter)
-}
-
-func TestBackOffFailedWithAClockAhead(t *testing.T) {
-	t.Parallel()
-	r := newRig(1)
-	r.opts.BackOffFailed = true
-	pass, err := r.pass(t, 0, podtest.Pod("a", owned(r.owner), podtest.Phase(corev1.PodFailed), podtest.Created(podtest.Now.Add(time.Hour))))
-	require.NoError(t, err)
-	assert.Equal(t, 10*time.Second, pass.RequeueAfter)
-}
-
-func TestBackOffFailedOfOwnPodsOnly(t *testing.T) {
-	t.Parallel()
-	for name, tt := range map[string]struct {
-		pod  func(rs *appsv1.ReplicaSet) *corev1.Pod
-		held bool
-	}{
-		"one of its own":       {func(rs *appsv1.ReplicaSet) *corev1.Pod { return podtest.Pod("a", owned(rs)) }, true},
-		"nobody's":             {func(*appsv1.ReplicaSet) *corev1.Pod { return podtest.Pod("a") }, false},
-		"another's":            {func(*appsv1.ReplicaSet) *corev1.Pod { return podtest.Pod("a", ownedBy("api")) }, false},
-		"many, of an hour ago": {func(rs *appsv1.ReplicaSet) *corev1.Pod { return podtest.Pod("a", owned(rs)) }, false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			r := newRig(1)
-			r.opts.BackOffFailed = true
-			age, n := time.Second, 1
-			if strings.HasPrefix(name, "many") {
-				age, n = 11*time.Minute, 20
-			}
-			var pods []*corev1.Pod
-			for i := range n {
-				p := tt.pod(r.owner)
-				p.Name, p.UID = fmt.Sprint("p-", i), types.UID(fmt.Sprint("uid-p-", i))
-				podtest.Phase(corev1.PodFailed)(p)
-				podtest.Created(podtest.Now.Add(-age))(p)
-				pods = append(pods, p)
-			}
-			// One that ended just now makes old ones count, if they do.
-			if n > 1 {
-				last := podtest.Pod("last", owned(r.owner), podtest.Phase(corev1.PodFailed), podtest.Created(podtest.Now.Add(-15*time.Second)))
-				pods = append(pods, last)
-			}
-			pass, err := r.pass(t, 0, pods...)
-			require.NoError(t, err)
-			assert.Equal(t, tt.held, pass.BackedOff)
-		})
-	}
 }
 
 func TestCreationsThatFail(t *testing.T) {

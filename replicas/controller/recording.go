@@ -182,6 +182,7 @@ type (
 		Creations    holds                   `json:"creations,omitempty"`
 		Strange      holds                   `json:"strange,omitempty"`
 		Deletions    hold                    `json:"deletions,omitzero"`
+		Round        round                   `json:"round,omitzero"`
 		Behind       bool                    `json:"behind,omitempty"`
 		Aside        map[types.UID]*aside    `json:"aside,omitempty"`
 		StatusSent   data                    `json:"statusSent,omitzero"`
@@ -347,6 +348,24 @@ func (h *hold) UnmarshalJSON(text []byte) error {
 	var is recordedHold
 	err := json.Unmarshal(text, &is)
 	*h = hold{is.Since, is.Wait, is.At}
+	return err
+}
+
+type recordedRound struct {
+	Hold  hold      `json:"hold"`
+	First time.Time `json:"first,omitzero"`
+	Made  int       `json:"made,omitempty"`
+	Ended int       `json:"ended,omitempty"`
+}
+
+func (r round) MarshalJSON() ([]byte, error) {
+	return json.Marshal(recordedRound{r.hold, r.first, r.made, r.ended})
+}
+
+func (r *round) UnmarshalJSON(text []byte) error {
+	var is recordedRound
+	err := json.Unmarshal(text, &is)
+	*r = round{is.Hold, is.First, is.Made, is.Ended}
 	return err
 }
 

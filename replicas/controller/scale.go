@@ -5,7 +5,6 @@ package controller
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"time"
 
@@ -74,6 +73,7 @@ func (p *pass[O, C]) carryOut(ctx context.Context, scale replicas.Scale[C]) (err
 	case scale.Create > 0:
 		return p.create(ctx, scale)
 	case len(scale.Delete) > 0:
+		defer p.noteDeleted()
 		return p.delete(ctx, scale.Delete)
 	}
 	return nil
@@ -98,10 +98,10 @@ func (p *pass[O, C]) held(scale replicas.Scale[C]) replicas.Scale[C] {
 		return replicas.Scale[C]{}
 	}
 	if scale.Create > 0 {
-		backOff := p.afterFailures()
-		p.tell(&p.state.told.backOff, backOff > 0, CreationsHeld,
-			fmt.Sprintf("Holding creations for %v: pods end as soon as they are created", backOff.Round(time.Second)))
-		return p.notHeld(scale, backOff)
+		if scale = p.notInVain(scale); scale.Create == 0 {
+			return scale
+		}
+		return p.notHeld(scale)
 	}
 	if p.waits(p.state.deletions.remaining(p.Now, 0)) {
 		return replicas.Scale[C]{}

@@ -9,78 +9,173 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/replicakit/replicakit/replicas/controller"
 	"github.com/replicakit/replicakit/replicas/replicastest"
 )
 
-// failing is a node that ends every pod within a tenth of a second, as it does with
-// pods that it cannot admit.
+// failing looks at new pods each tenth of a second, and ends some of them, as a node does
+// with pods that it cannot admit.
 type failing struct {
 	*replicastest.PodCluster
-	t    *testing.T
-	next time.Time
-	ends bool // no pod fails any more
+	t      *testing.T
+	world  *replicastest.World
+	next   time.Time
+	seen   map[string]bool
+	ends   func(n int) bool // whether pod number n, counted from 0, ends
+	vanish bool             // it is deleted instead of failed
+	held   int              // passes that were backed off
 }
 
-func (f *failing) Due() (time.Time, bool) { return f.next, !f.ends }
+// newFailing plays a ReplicaSet of so many pods.
+func newFailing(t *testing.T, replicas int32, opts controller.Options, ends func(n int) bool) *failing {
+	t.Helper()
+	cluster := replicastest.NewPodCluster(replicastest.Options{Seed: 1, Nodes: 1})
+	createReplicaSet(t, cluster, replicas)
+	f := &failing{PodCluster: cluster, t: t, next: cluster.Clock.Now(), seen: map[string]bool{}, ends: ends}
+	c, err := cluster.NewControllerWith(opts)
+	require.NoError(t, err)
+	c.Passed = func(pass replicastest.PodPass) {
+		if pass.BackedOff {
+			f.held++
+		}
+	}
+	f.world = &replicastest.World{Clock: cluster.Clock, Parts: []replicastest.Part{f, cluster, c}}
+	return f
+}
+
+func (f *failing) Due() (time.Time, bool) { return f.next, true }
 
 func (f *failing) Step() {
 	f.next = f.Clock.Now().Add(100 * time.Millisecond)
 	for _, p := range f.Children(namespace) {
-		if p.Status.Phase != corev1.PodFailed {
-			_, err := f.EditChild(f.t.Context(), namespace, p.Name, func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed })
-			require.NoError(f.t, err)
+		if f.seen[p.Name] {
+			continue
 		}
+		n := len(f.seen)
+		if f.seen[p.Name] = true; !f.ends(n) {
+			continue
+		}
+		if f.vanish {
+			f.remove(p.Name)
+			continue
+		}
+		_, err := f.EditChild(f.t.Context(), namespace, p.Name, func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed })
+		require.NoError(f.t, err)
 	}
 }
+
+func (f *failing) remove(name string) {
+	f.t.Helper()
+	_, err := f.DeleteChild(f.t.Context(), namespace, name, metav1.DeleteOptions{GracePeriodSeconds: new(int64)})
+	require.NoError(f.t, err)
+}
+
+// made returns how many pods there ever were, some time after the beginning.
+func (f *failing) made(after time.Duration) int {
+	f.t.Helper()
+	f.world.Run(after - f.Clock.Now().Sub(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)))
+	return len(f.seen)
+}
+
+// running are the pods that have not ended.
+func (f *failing) running() (names []string) {
+	for _, p := range f.Children(namespace) {
+		if p.Status.Phase != corev1.PodFailed && p.DeletionTimestamp == nil {
+			names = append(names, p.Name)
+		}
+	}
+	return names
+}
+
+func always(int) bool { return true }
+
+var backOff = controller.Options{BackOffFailed: true}
 
 // Pods that end as soon as they are created are replaced ever more slowly, if that is
 // asked for: kubernetes#72593.
 func TestPodsThatFailAtOnce(t *testing.T) {
 	t.Parallel()
-	play := func(opts controller.Options) (world *replicastest.World, node *failing, held *int) {
-		cluster := replicastest.NewPodCluster(replicastest.Options{Seed: 1, Nodes: 1})
-		createReplicaSet(t, cluster, 1)
-		node, held = &failing{PodCluster: cluster, t: t, next: cluster.Clock.Now()}, new(int)
-		c, err := cluster.NewControllerWith(opts)
-		require.NoError(t, err)
-		c.Passed = func(pass replicastest.PodPass) {
-			if pass.BackedOff {
-				*held++
+	assert.Greater(t, newFailing(t, 1, controller.Options{}, always).made(30*time.Second), 100, "as Kubernetes does")
+	for name, vanish := range map[string]bool{"they fail": false, "they vanish, as somebody deletes them": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFailing(t, 1, backOff, always)
+			f.vanish = vanish
+			for i, until := range []time.Duration{9, 29, 69, 149, 309, 609, 909} {
+				assert.Equal(t, i+1, f.made(until*time.Second), "after %d s", until)
 			}
-		}
-		return &replicastest.World{Clock: cluster.Clock, Parts: []replicastest.Part{node, cluster, c}}, node, held
+			assert.Positive(t, f.held)
+			told := 0
+			for _, e := range f.Events {
+				if e.Reason == controller.CreationsHeld {
+					told++
+				}
+			}
+			assert.Positive(t, told)
+			assert.LessOrEqual(t, told, 7, "once for each hold at most")
+			f.ends = func(int) bool { return false }
+			f.made(20 * time.Minute)
+			assert.Len(t, f.running(), 1, "what is wanted, once pods run again")
+		})
 	}
-	world, node, _ := play(controller.Options{})
-	world.Run(30 * time.Second)
-	assert.Greater(t, len(node.Children(namespace)), 100, "as Kubernetes does")
+}
 
-	world, node, held := play(controller.Options{BackOffFailed: true})
-	for _, step := range []struct {
-		until time.Duration
-		pods  int
-	}{{9 * time.Second, 1}, {29 * time.Second, 2}, {69 * time.Second, 3}, {149 * time.Second, 4}, {309 * time.Second, 5}} {
-		world.Run(step.until - node.Clock.Now().Sub(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)))
-		assert.Len(t, node.Children(namespace), step.pods, "after %v", step.until)
+// Half of a round wait half as long: twenty of forty that fail once are replaced after five
+// seconds.
+func TestARoundOfWhichHalfFail(t *testing.T) {
+	t.Parallel()
+	f := newFailing(t, 40, backOff, func(n int) bool { return n < 20 })
+	assert.Equal(t, 40, f.made(4900*time.Millisecond))
+	assert.Len(t, f.running(), 20)
+	assert.Equal(t, 60, f.made(5500*time.Millisecond))
+	assert.Len(t, f.running(), 40)
+}
+
+// Who scales, or mends the template, does not wait.
+func TestANewGenerationEndsTheHold(t *testing.T) {
+	t.Parallel()
+	f := newFailing(t, 1, backOff, func(n int) bool { return n < 4 })
+	assert.Equal(t, 4, f.made(75*time.Second), "held for 80 s")
+	_, err := f.EditOwner(t.Context(), namespace, "web", func(rs *appsv1.ReplicaSet) { rs.Spec.Template.Labels["mended"] = "true" })
+	require.NoError(t, err)
+	assert.Equal(t, 5, f.made(76*time.Second))
+	assert.Len(t, f.running(), 1)
+}
+
+// One place that fails again and again holds itself alone.
+func TestWhatElseIsMissingIsCreated(t *testing.T) {
+	t.Parallel()
+	bad := map[int]bool{0: true, 10: true, 11: true, 12: true}
+	f := newFailing(t, 10, backOff, func(n int) bool { return bad[n] })
+	assert.Equal(t, 13, f.made(62*time.Second), "10, and after 1, 20 and 40 s one each")
+	assert.Len(t, f.running(), 9)
+	for _, name := range f.running()[:3] {
+		f.remove(name)
 	}
-	assert.Positive(t, *held)
-	told := 0
-	for _, e := range node.Events {
-		if e.Reason == controller.CreationsHeld {
-			told++
-		}
-	}
-	assert.LessOrEqual(t, told, len(node.Children(namespace)), "once for each hold at most")
-	assert.Positive(t, told)
-	node.ends = true
-	world.Run(10 * time.Minute)
-	running := 0
-	for _, p := range node.Children(namespace) {
-		if p.Status.Phase == corev1.PodRunning {
-			running++
-		}
-	}
-	assert.Equal(t, 1, running, "what is wanted, once pods run again")
+	assert.Equal(t, 16, f.made(63*time.Second))
+	assert.Len(t, f.running(), 9)
+	assert.Equal(t, 17, f.made(3*time.Minute))
+	assert.Len(t, f.running(), 10)
+}
+
+// A round that lives starts the next hold anew, and children that end late, or that
+// somebody deletes late, are replaced at once.
+func TestARoundThatLives(t *testing.T) {
+	t.Parallel()
+	f := newFailing(t, 1, backOff, func(n int) bool { return n < 3 || n == 5 })
+	assert.Equal(t, 4, f.made(time.Minute+11*time.Second), "after 10, 20 and 40 s")
+	f.made(2 * time.Minute)
+	f.remove(f.running()[0])
+	assert.Equal(t, 5, f.made(2*time.Minute+time.Second), "deleted after 50 s")
+	f.made(20 * time.Minute)
+	_, err := f.EditChild(t.Context(), namespace, f.running()[0], func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed })
+	require.NoError(t, err)
+	assert.Equal(t, 6, f.made(20*time.Minute+time.Second), "failed after 18 minutes")
+	assert.Equal(t, 6, f.made(20*time.Minute+9*time.Second), "a first hold")
+	assert.Equal(t, 7, f.made(20*time.Minute+12*time.Second))
+	assert.Len(t, f.running(), 1)
 }

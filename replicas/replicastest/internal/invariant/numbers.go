@@ -36,7 +36,6 @@ func (w *watcher) creates(rs *appsv1.ReplicaSet, p *corev1.Pod) {
 	default:
 		w.strange[rs.UID], w.strays[p.UID] = true, true
 	}
-	w.backsOff(rs, p.Name)
 }
 
 // notMore judges a creation by all that the controller must know of.

@@ -325,33 +325,6 @@ func (w *watcher) releases(rs *appsv1.ReplicaSet, p *corev1.Pod) {
 	w.fail(Anothers, "%s releases %s, which matches, as its live list showed", rs.Name, p.Name)
 }
 
-// The back-off of an owner whose pods end as soon as they are created.
-const (
-	youngPod                 = 10 * time.Minute
-	firstBackOff, maxBackOff = 10 * time.Second, 5 * time.Minute
-)
-
-// backsOff: with BackOffFailed nothing is created for a while after pods that ended young.
-func (w *watcher) backsOff(rs *appsv1.ReplicaSet, name string) {
-	if !w.checker.BackOff || w.checker.Skewed || w.listed[rs.UID].pass == w.pass {
-		return
-	}
-	now, wait, newest := w.controller.Now(), time.Duration(0), time.Time{}
-	for _, p := range w.controller.View.ChildWatch.In(rs.Namespace) {
-		made, is := p.CreationTimestamp.Time, w.checker.truth.pods[p.UID]
-		if w.fresh[p.UID] || is == nil || is.DeletionTimestamp != nil || p.DeletionTimestamp != nil || isActive(p) || controllerOf(p) != rs.UID || now.Sub(made) > youngPod {
-			continue
-		}
-		wait = min(max(2*wait, firstBackOff), maxBackOff)
-		if made.After(newest) {
-			newest = made
-		}
-	}
-	if left := wait - now.Sub(newest); wait > 0 && left > 0 {
-		w.fail(Hasty, "%s creates %s, %v before the back-off of pods that ended is over", rs.Name, name, left)
-	}
-}
-
 // ends notes that an owner has left the cache: nothing is expected of it from then on.
 func (w *watcher) ends(old, obj any) {
 	if t, ok := old.(replicastest.Tombstone); ok {
