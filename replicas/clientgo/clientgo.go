@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"reflect"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -79,6 +80,7 @@ type Options struct {
 // does nothing.
 type Controller struct {
 	kind       string // of the owners
+	childKind  string
 	clock      clock.WithTicker
 	metrics    metrics
 	handled    []cache.InformerSynced
@@ -102,6 +104,7 @@ func New[O, C controller.Object](ctx context.Context, kind controller.Kind[O, C]
 	opts = opts.withDefaults(kind.Owner)
 	c := &Controller{
 		kind:      kind.Owner.Kind,
+		childKind: kind.Child.Kind,
 		clock:     opts.Clock,
 		queue:     newQueue(opts),
 		recording: newRecording(kind.Owner, opts),
@@ -240,13 +243,37 @@ func (c *Controller) Run(ctx context.Context, workers int) {
 		c.queue.ShutDown()
 		c.crew.wait()
 	}()
-	if !cache.WaitForNamedCacheSyncWithContext(ctx, c.handled...) {
+	if !c.waitForCaches(ctx) {
 		return
 	}
 	for range c.crew.workers {
 		c.crew.start(func() { c.work(ctx) })
 	}
 	<-ctx.Done()
+}
+
+// cachesPatience is how long the caches may take to fill before the log says why they may
+// never do.
+const cachesPatience = 10 * time.Second
+
+// waitForCaches reports whether the handlers have seen the first lists, and not ctx ended.
+func (c *Controller) waitForCaches(ctx context.Context) bool {
+	filled, telling := make(chan struct{}), sync.WaitGroup{}
+	defer telling.Wait()
+	defer close(filled)
+	telling.Go(func() {
+		select {
+		case <-filled:
+			return
+		case <-c.clock.After(cachesPatience):
+		}
+		for i, kind := range []string{c.childKind, c.kind} {
+			if !c.handled[i]() {
+				klog.FromContext(ctx).Error(nil, "Still waiting for the first list: is the informer started, does the server serve the kind (is its CustomResourceDefinition installed), and may it be listed and watched?", "kind", kind)
+			}
+		}
+	})
+	return cache.WaitForNamedCacheSyncWithContext(ctx, c.handled...)
 }
 
 // NewTerm tells the Controller that another process may have been at work since its last

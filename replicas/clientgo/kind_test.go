@@ -117,7 +117,7 @@ func TestAnyKind(t *testing.T) {
 		require.Len(t, all(), 3)
 		assert.EqualValues(t, 3, status())
 		assert.Positive(t, passes)
-		assert.Contains(t, told.all()[0], "pool Normal SuccessfulCreate Created pod: pool-")
+		assert.Contains(t, told.all()[0], "pool Normal SuccessfulCreate Created configmap: pool-")
 		assert.Len(t, told.all(), 2, "the orphan was adopted")
 
 		broken := all()[0]

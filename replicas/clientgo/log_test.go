@@ -50,6 +50,7 @@ func TestLog(t *testing.T) {
 				{"Too few replicas", 2, "replicaSet=default/web need=2 creating=2"},
 				{"Controller created pod", 4, "controller=web pod=default/web-"},
 				{"Pod created", 4, "pod=default/web-"},
+				{"Changed the number of replicas", 0, "kind=ReplicaSet replicaSet=default/web need=2 created=2 deleted=0"},
 				{"Updating status for ReplicaSet: default/web, replicas 0->2 (need 2), fullyLabeledReplicas 0->2, readyReplicas 0->0, availableReplicas 0->0, terminatingReplicas nil->0, sequence No: 0->1", 4, ""},
 				{"Finished syncing", 4, "kind=ReplicaSet key=default/web duration=0s"},
 			},
@@ -66,6 +67,7 @@ func TestLog(t *testing.T) {
 				{"Found related pods", 4, "kind=ReplicaSet replicaSet=default/web pods="},
 				{"Deleting pod", 2, "controller=web pod=default/web-"},
 				{"Pod deleted", 4, "deletion_timestamp=<nil> pod=default/web-"},
+				{"Changed the number of replicas", 0, "kind=ReplicaSet replicaSet=default/web need=1 created=0 deleted=1"},
 			},
 		},
 		{

@@ -23,7 +23,11 @@ import (
 func (a attachment[O, C]) observe(ctx context.Context, pass controller.Pass[O, C]) {
 	a.count(pass)
 	a.logError(ctx, pass.Name, pass.Err, pass.StatusErr != nil && pass.Err == pass.StatusErr && apierrors.IsConflict(pass.Err)) //nolint:errorlint // the same error: nothing else failed
-	if logger := klog.FromContext(ctx); logger.V(2).Enabled() {
+	logger := klog.FromContext(ctx)
+	if len(pass.Created) > 0 || len(pass.Deleted) > 0 {
+		logger.Info("Changed the number of replicas", "kind", a.kind, logKey(a.kind), klog.KObj(pass.Owner), "need", pass.Desired, "created", len(pass.Created), "deleted", len(pass.Deleted))
+	}
+	if logger.V(2).Enabled() {
 		a.logPass(logger, pass)
 	}
 	if pass.RelatedErr != nil {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -63,6 +64,8 @@ func TestRun(t *testing.T) {
 		after(time.Hour)
 		assert.Empty(t, b.allPods())
 		assert.Zero(t, b.returned.Load())
+		assert.Equal(t, 1, strings.Count(b.log.String(), "Still waiting for the first list: "))
+		assert.Contains(t, b.log.String(), `is its CustomResourceDefinition installed), and may it be listed and watched? kind="Pod"`)
 		b.cancel()
 		settle()
 		assert.Equal(t, int32(1), b.returned.Load())

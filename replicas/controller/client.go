@@ -127,7 +127,7 @@ type EventSink interface {
 // refused spec has the reason of the RefusedError: replicas.InvalidSelector,
 // replicas.InvalidReplicas, replicas.InvalidTemplate, or one of the Kind's own.
 const (
-	SuccessfulCreate = "SuccessfulCreate"  // Created pod: <name>
+	SuccessfulCreate = "SuccessfulCreate"  // Created pod: <name>, with the kind of the child in lower case
 	FailedCreate     = "FailedCreate"      // Error creating: <error>
 	SuccessfulDelete = "SuccessfulDelete"  // Deleted pod: <name>, and (<criterion>: <values>) if one decided that is not Kubernetes'
 	FailedDelete     = "FailedDelete"      // Error deleting: <error>

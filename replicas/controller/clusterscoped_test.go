@@ -236,3 +236,24 @@ func TestOwnersInNoNamespace(t *testing.T) {
 		assert.Empty(t, r.calls)
 	})
 }
+
+// Events and errors name the kind of the children.
+func TestTheKindOfChildrenIsNamed(t *testing.T) {
+	t.Parallel()
+	r := globalRig(1, "a")
+	pass, err := r.pass(t, 0)
+	require.NoError(t, err)
+	assert.Equal(t, []string{"Normal SuccessfulCreate Created worker: blue-bbbbb"}, r.events)
+	r.owner.Workers = 0
+	_, err = r.pass(t, 1, pass.Created...)
+	require.NoError(t, err)
+	assert.Equal(t, []string{"Normal SuccessfulDelete Deleted worker: blue-bbbbb"}, r.events)
+	r = globalRig(1, "a")
+	r.create = func(int) error { return forbidden("blue", "no") }
+	_, err = r.pass(t, 0)
+	require.ErrorContains(t, err, `"blue": creating workers: `)
+	r = globalRig(0, "a")
+	r.remove = func(*worker, metav1.DeleteOptions) error { return forbidden("blue", "no") }
+	_, err = r.pass(t, 0, blueWorker("a", "blue-1", r.owner))
+	require.ErrorContains(t, err, "unable to delete workers: ")
+}

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -372,6 +373,9 @@ func (c *Controller) events() *Handlers {
 	}
 	return &c.handlers
 }
+
+// childNoun is the word for a child in events: the kind in lower case, as kubectl has it.
+func (r *reconciler[O, C]) childNoun() string { return strings.ToLower(r.kind.Child.Kind) }
 
 // resource is what writes of a kind are recorded under.
 func resource(kind schema.GroupVersionKind) schema.GroupResource {

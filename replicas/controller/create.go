@@ -228,7 +228,7 @@ func (c *creations[O, C]) made(e *creation[C], start ledger.Moment, child C) {
 }
 
 func (p *pass[O, C]) tellCreated(name string) {
-	p.event(corev1.EventTypeNormal, SuccessfulCreate, "Created pod: "+name)
+	p.event(corev1.EventTypeNormal, SuccessfulCreate, "Created "+p.childNoun()+": "+name)
 }
 
 // tellFailed tells of a creation that failed. What New refuses is told once, after the
@@ -264,7 +264,7 @@ func (c *creations[O, C]) ended(namespace string, run slowstart.Result) error {
 	c.holdAfter(namespace, errs)
 	err := summarize(run)
 	c.ScaleErr, c.undeleted = joinErrors(err, c.ScaleErr), false
-	return c.failure("creating pods: %w", err)
+	return c.failure("creating %s: %w", c.childResource.Resource, err)
 }
 
 // namespaceEnds holds creations if one failed because the namespace is going,

@@ -202,7 +202,7 @@ func (d *deletions[O, C]) call(ctx context.Context, some []int) {
 // tellDeleted tells of a child that was deleted: in Kubernetes' words, and why this one if
 // a criterion decided that is not Kubernetes'.
 func (p *pass[O, C]) tellDeleted(v replicas.Deletion[C]) {
-	text := "Deleted pod: " + v.Object.GetName()
+	text := "Deleted " + p.childNoun() + ": " + v.Object.GetName()
 	if names := criteria(p.spec.Rules.Order); slices.Contains(names, v.Criterion) && !slices.Contains(criteria(podrank.Kubernetes()), v.Criterion) {
 		text += " (" + v.Criterion + ": " + strings.TrimPrefix(v.Explain(), v.Criterion+" ") + ")"
 	}
@@ -309,7 +309,7 @@ func (d *deletions[O, C]) fails(i int) {
 	d.is[i] = failed
 	d.event(corev1.EventTypeWarning, FailedDelete, "Error deleting: "+d.errs[i].Error())
 	d.Failed++
-	d.failures = append(d.failures, slowstart.Failure{Err: fmt.Errorf("unable to delete pods: %w", d.errs[i])})
+	d.failures = append(d.failures, slowstart.Failure{Err: fmt.Errorf("unable to delete %s: %w", d.childResource.Resource, d.errs[i])})
 }
 
 // again deletes what Conflicts left: the children that a live list shows still to
@@ -319,7 +319,7 @@ func (d *deletions[O, C]) again(ctx context.Context) (behind bool) {
 	ours, err := d.oursLive(ctx)
 	if err != nil {
 		d.errs, d.wait = append(d.errs, err), d.lists.retryIn(err)
-		err = fmt.Errorf("unable to delete pods: listing them live: %w", err)
+		err = fmt.Errorf("unable to delete %s: listing them live: %w", d.childResource.Resource, err)
 		d.failures = append(d.failures, slowstart.Failure{Err: err})
 		return true
 	}
@@ -441,7 +441,7 @@ func (d *deletions[O, C]) holdAfterDeletions(behind bool, err error) {
 }
 
 func (d *deletions[O, C]) whyHeld(err error) string {
-	why := "the pods chosen are no longer as the cache has them"
+	why := "the " + d.childResource.Resource + " chosen are no longer as the cache has them"
 	if err != nil {
 		why = err.Error()
 	}

@@ -182,7 +182,7 @@ func (p *pass[O, C]) lookForOthers(ctx context.Context, sent []string) (goOn boo
 // and tells of that.
 func (p *pass[O, C]) failedLook(ctx context.Context, err error) bool {
 	if p.LookErr = err; ctx.Err() == nil {
-		p.tell(&p.state.told.look, err != nil, FailedLook, "Error looking for pods: "+errorText(err))
+		p.tell(&p.state.told.look, err != nil, FailedLook, "Error looking for "+p.childResource.Resource+": "+errorText(err))
 	}
 	return err != nil
 }

@@ -296,8 +296,13 @@ func TestAnOwnerThatTheServerDoesNotHave(t *testing.T) {
 		require.Error(t, err)
 		r.settle()
 		_, err = r.pass(t, 1)
-		require.Error(t, err, "the status")
+		require.ErrorContains(t, err, "writing status of ReplicaSet \"default/web\"")
+		require.ErrorContains(t, err, "the kind ReplicaSet has no sub-resource status: its CustomResourceDefinition needs subresources: {status: {}}")
 		assert.Len(t, r.last.Created, 3)
+		r.getOwner = gone
+		_, err = r.pass(t, 2)
+		require.Error(t, err, "the status")
+		assert.NotContains(t, err.Error(), "sub-resource", "the owner is gone")
 	})
 	for name, getOwner := range map[string]func(r *podRig) (*appsv1.ReplicaSet, error){
 		"is gone": func(*podRig) (*appsv1.ReplicaSet, error) { return gone() },

@@ -130,7 +130,9 @@ func (p *pass[O, C]) updateStatus(ctx context.Context, owner O) (O, error) {
 		err = errNoObject
 	}
 	if apierrors.IsNotFound(err) { // the owner is gone, or its kind has no such sub-resource
-		_, _ = p.readOwner(ctx)
+		if fresh, readErr := p.readOwner(ctx); readErr == nil && p.OwnerErr == nil && fresh.GetUID() == owner.GetUID() {
+			err = fmt.Errorf("%w: it is there itself, so the kind %s has no sub-resource status: its CustomResourceDefinition needs subresources: {status: {}}", err, p.kind.Owner.Kind)
+		}
 	}
 	if err != nil || written.GetUID() != owner.GetUID() { // it tells nothing about the owner
 		return written, err

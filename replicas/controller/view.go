@@ -189,7 +189,7 @@ func (p *pass[O, C]) listRelated(ctx context.Context) {
 	if p.RelatedErr != nil {
 		p.spec.Related = nil
 	}
-	p.tell(&p.state.told.related, p.RelatedErr != nil, FailedRelated, "Error listing related pods: "+errorText(p.RelatedErr))
+	p.tell(&p.state.told.related, p.RelatedErr != nil, FailedRelated, "Error listing related "+p.childResource.Resource+": "+errorText(p.RelatedErr))
 }
 
 // mayBeTooMany reports whether deletions are possible at all.
