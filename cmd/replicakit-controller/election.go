@@ -37,6 +37,17 @@ func (m *manager) elect(ctx context.Context) error {
 	return m.campaign(ctx, candidacy{lock: &watchedLock{Interface: lock, permit: p}, work: w.work, release: true})
 }
 
+// leaseIsNowhere reports whether the namespace of the lease does not exist, as far as the
+// server says so.
+func (m *manager) leaseIsNowhere(ctx context.Context) bool {
+	client, err := m.client("lease")
+	if err != nil {
+		return false
+	}
+	exists, err := namespaceExists(ctx, client, m.opts.lease.Namespace)
+	return err == nil && !exists
+}
+
 // A candidacy is for a lease.
 type candidacy struct {
 	lock *watchedLock
@@ -54,7 +65,7 @@ func (m *manager) campaign(ctx context.Context, c candidacy) error {
 	campaign, end := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer end(nil)
 	giveUp := func() { end(nil) }
-	c.lock.end = end
+	c.lock.end, c.lock.missing = end, m.leaseIsNowhere
 	var began atomic.Bool
 	worked := make(chan error, 1)
 	elector, err := m.elector(c.lock, func(leading context.Context) {

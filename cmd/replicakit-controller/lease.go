@@ -143,18 +143,30 @@ func (p *permit) ask(ctx context.Context) error {
 // time, the elector or what goes before it, one call at a time.
 type watchedLock struct {
 	resourcelock.Interface
-	permit  *permit
-	end     func(error) // of the campaign, at once
+	permit *permit
+	end    func(error) // of the campaign, at once
+	// missing reports whether the namespace of the lease does not exist; nil: nobody knows.
+	missing func(context.Context) bool
 	leading bool
 }
 
 // Create ends the campaign where there is no place for a lease.
 func (l *watchedLock) Create(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
 	err := l.wrote(record, l.Interface.Create(ctx, record))
-	if namespace, _, _ := strings.Cut(l.Describe(), "/"); apierrors.IsNotFound(err) {
+	l.endIfNowhere(ctx, err, apierrors.IsNotFound(err))
+	return err
+}
+
+// endIfNowhere ends the campaign if there is no place for a lease. A server that forbids
+// to ask for the lease does not say whether there is one.
+func (l *watchedLock) endIfNowhere(ctx context.Context, err error, known bool) {
+	if known || apierrors.IsForbidden(err) && l.missing != nil && l.missing(ctx) {
+		namespace, _, _ := strings.Cut(l.Describe(), "/")
+		if !known {
+			err = fmt.Errorf("the namespace does not exist: %w", err)
+		}
 		l.end(fmt.Errorf("--leader-elect-resource-namespace=%s: %w", namespace, err))
 	}
-	return err
 }
 
 // Update ends the permit before the lease is given up: the next one begins at once.
@@ -182,6 +194,7 @@ func (l *watchedLock) Get(ctx context.Context) (*resourcelock.LeaderElectionReco
 	if err == nil { // electors compare texts, in which times have whole seconds
 		raw = strconv.AppendInt(slices.Clip(raw), record.RenewTime.UnixNano(), 10)
 	}
+	l.endIfNowhere(ctx, err, false)
 	switch {
 	case errors.Is(err, errNotAlike):
 		l.end(err)

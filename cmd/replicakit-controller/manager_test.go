@@ -224,6 +224,31 @@ func newReplicaSet(name string, n int32) *appsv1.ReplicaSet {
 	}
 }
 
+// A server that forbids to ask for the lease does not say that its namespace is missing,
+// but it says so of the namespace.
+func TestALeaseInAMissingNamespaceWithoutRightsThere(t *testing.T) {
+	t.Parallel()
+	cluster, client := cluster(t)
+	const user = "nowhere-user"
+	_, err := client.RbacV1().ClusterRoles().Create(t.Context(), &rbacv1.ClusterRole{
+		ObjectMeta: metav1.ObjectMeta{Name: user},
+		Rules:      []rbacv1.PolicyRule{{Verbs: []string{"get"}, APIGroups: []string{""}, Resources: []string{"namespaces"}}},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	_, err = client.RbacV1().ClusterRoleBindings().Create(t.Context(), &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: user},
+		Subjects:   []rbacv1.Subject{{Kind: rbacv1.UserKind, Name: user}},
+		RoleRef:    rbacv1.RoleRef{Kind: "ClusterRole", Name: user},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	kubeconfig, err := cluster.AddUser(user)
+	require.NoError(t, err)
+	p := start(t, "--kubeconfig="+writeKubeconfig(t, kubeconfig), "--leader-elect-resource-namespace=nowhere")
+	assert.Equal(t, exitError, p.exitCode())
+	assert.Contains(t, p.log.String(), "replicakit-controller: --leader-elect-resource-namespace=nowhere: the namespace does not exist: ")
+	assert.Contains(t, p.log.String(), "is forbidden")
+}
+
 func TestMissingRights(t *testing.T) {
 	t.Parallel()
 	cluster, client := cluster(t)
