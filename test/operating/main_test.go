@@ -299,18 +299,12 @@ func (f *fleet) scraped(pod string) []labels.Labels {
 	return []labels.Labels{up, failed}
 }
 
-// scrape reads the metrics when they have a line, and labels them as Prometheus
-// labels those of the pod.
+// scrape reads the metrics when they have a line.
 func (f *fleet) scrape(address, pod, line string) ([]labels.Labels, error) {
 	var text []byte
 	for end := time.Now().Add(patience); ; time.Sleep(100 * time.Millisecond) {
-		resp, err := http.Get("http://" + address + "/metrics")
-		if err != nil {
-			return nil, err
-		}
-		text, err = io.ReadAll(resp.Body)
-		_ = resp.Body.Close()
-		if err != nil {
+		var err error
+		if text, err = metricsOf(address); err != nil {
 			return nil, err
 		}
 		if bytes.Contains(text, []byte(line)) {
@@ -320,12 +314,36 @@ func (f *fleet) scrape(address, pod, line string) ([]labels.Labels, error) {
 			return nil, fmt.Errorf("no %s in: %s", line, text)
 		}
 	}
+	series := f.scraped(pod)
+	samples, err := samplesOf(text, pod)
+	for _, s := range samples {
+		series, f.values[s.series.String()] = append(series, s.series), s.value
+	}
+	return series, err
+}
+
+func metricsOf(address string) ([]byte, error) {
+	resp, err := http.Get("http://" + address + "/metrics")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	return io.ReadAll(resp.Body)
+}
+
+// A sample is the value of a series.
+type sample struct {
+	series labels.Labels
+	value  float64
+}
+
+// samplesOf reads metrics, and labels them as Prometheus labels those of the pod.
+func samplesOf(text []byte, pod string) (samples []sample, err error) {
 	parser := expfmt.NewTextParser(prommodel.UTF8Validation)
 	families, err := parser.TextToMetricFamilies(bytes.NewReader(text))
 	if err != nil {
 		return nil, err
 	}
-	series := f.scraped(pod)
 	for name, family := range families {
 		for _, m := range family.GetMetric() {
 			if m.GetHistogram() != nil || m.GetSummary() != nil {
@@ -335,11 +353,10 @@ func (f *fleet) scrape(address, pod, line string) ([]labels.Labels, error) {
 			for _, l := range m.GetLabel() {
 				b.Set(l.GetName(), l.GetValue())
 			}
-			series = append(series, b.Labels())
-			f.values[b.Labels().String()] = m.GetCounter().GetValue() + m.GetGauge().GetValue() + float64(m.GetHistogram().GetSampleCount()) + float64(m.GetSummary().GetSampleCount())
+			samples = append(samples, sample{b.Labels(), m.GetCounter().GetValue() + m.GetGauge().GetValue() + float64(m.GetHistogram().GetSampleCount()) + float64(m.GetSummary().GetSampleCount())})
 		}
 	}
-	return series, nil
+	return samples, nil
 }
 
 // output is what a process says.
