@@ -143,6 +143,7 @@ type eventList struct{ *server }
 func (l eventList) Event(_ metav1.Object, eventType, reason, message string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	message, _, _ = strings.Cut(message, " (Kubernetes deleted it: ") // what an order here calls its criterion
 	l.events = append(l.events, eventType+" "+reason+" "+message)
 }
 
