@@ -86,8 +86,8 @@ func (s *Store[K]) ForgetFunc(drop func(K) bool) {
 func (sh *shard[K]) keys() (keys []K) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	for key := range sh.records {
-		keys = append(keys, key)
+	for r := range sh.all() {
+		keys = append(keys, r.key)
 	}
 	return keys
 }

@@ -14,17 +14,17 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 )
 
-// A record is what one owner waits for, since when, and for how long. It takes 64
-// bytes, and so is alone in a line of the processor's caches: owners whose records
-// change at the same time do not slow each other down.
+// A record is what one owner waits for, since when, and for how long.
 type record[K comparable] struct {
-	key      *K
+	key      K
+	next     *record[K] // another key with the same hash, or nil
 	since    time.Time
 	patience time.Duration
 	// Those that are only counted; below zero, they make up for names or UIDs.
 	creations, deletions int32
 	names                sets.Set[string]
 	uids                 sets.Set[types.UID]
+	_                    [16]byte // 128 bytes with a Key, so no two records share a cache line
 }
 
 // outstanding reports whether either side blocks (E2). A nil record holds
@@ -86,7 +86,7 @@ func insert[T ~string](set *sets.Set[T], tokens []T) (fresh []T, empty int) {
 	return fresh, empty
 }
 
-// An index knows which owners go by a name, or expect something of it.
+// An index knows which owners expect something of a name or UID.
 type index[T, K comparable] struct {
 	mu   sync.Mutex
 	keys map[T][]K // in the order they came; never empty
@@ -125,15 +125,4 @@ func (x *index[T, K]) remove(token T, key K) {
 		return
 	}
 	x.keys[token] = slices.DeleteFunc(x.keys[token], func(k K) bool { return k == key })
-}
-
-// nameOf returns the name of an owner, if its key holds it.
-func nameOf(key any) (types.NamespacedName, bool) {
-	switch k := key.(type) {
-	case Key:
-		return k.NamespacedName, true
-	case types.NamespacedName:
-		return k, true
-	}
-	return types.NamespacedName{}, false
 }

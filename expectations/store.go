@@ -4,6 +4,7 @@
 package expectations
 
 import (
+	"hash/maphash"
 	"iter"
 	"math"
 	"sync"
@@ -46,7 +47,6 @@ type Store[K comparable] struct {
 	Jitter func() time.Duration
 
 	shards   [shards]shard[K]
-	named    index[types.NamespacedName, K]
 	creating index[string, K]
 	deleting index[types.UID, K]
 }
@@ -55,10 +55,10 @@ type Store[K comparable] struct {
 // before. Call it before you call the API. The slices are not kept.
 func (s *Store[K]) Set(key K, what Changes) {
 	made := s.now()
-	sh := s.lock(&key)
+	sh, r := s.lock(&key)
 	defer sh.mu.Unlock()
-	s.clear(sh, key)
-	s.add(sh, key, what, made)
+	s.clear(r)
+	s.add(sh, r, key, what, made)
 }
 
 // Add is Set, but keeps what was recorded before: an owner that acts again before
@@ -67,9 +67,9 @@ func (s *Store[K]) Set(key K, what Changes) {
 // first, so that it hides none of the new changes.
 func (s *Store[K]) Add(key K, what Changes) {
 	made := s.now()
-	sh := s.lock(&key)
+	sh, r := s.lock(&key)
 	defer sh.mu.Unlock()
-	s.add(sh, key, what, made)
+	s.add(sh, r, key, what, made)
 }
 
 // Try is State and Set in one step: it returns the state of the owner, and
@@ -83,15 +83,15 @@ func (s *Store[K]) Try(key K, what Changes) (found State, remaining time.Duratio
 // try records what the owner is about to do if its state is Satisfied, or the other one.
 func (s *Store[K]) try(key K, what Changes, or State) (found State, remaining time.Duration) {
 	made := s.now()
-	sh := s.lock(&key)
+	sh, r := s.lock(&key)
 	defer sh.mu.Unlock()
-	if r := sh.get(&key); r.outstanding() {
+	if r.outstanding() {
 		if found, remaining = after(made.now.Sub(r.since), r.patience); found != or {
 			return found, remaining
 		}
 	}
-	s.clear(sh, key)
-	s.add(sh, key, what, made)
+	s.clear(r)
+	s.add(sh, r, key, what, made)
 	return found, 0
 }
 
@@ -100,9 +100,8 @@ func (s *Store[K]) try(key K, what Changes, or State) (found State, remaining ti
 // subtracted, even below zero: then a creation that is known by name keeps its
 // name, but the total is one less. The time of the record stays.
 func (s *Store[K]) Lower(key K, what Changes) {
-	sh := s.lock(&key)
+	sh, r := s.lock(&key)
 	defer sh.mu.Unlock()
-	r := sh.get(&key)
 	if r == nil {
 		return
 	}
@@ -125,9 +124,8 @@ func (s *Store[K]) Lower(key K, what Changes) {
 // creations that are only counted by one, but never below zero. It reports
 // whether it changed anything.
 func (s *Store[K]) CreationObserved(key K, name string) bool {
-	sh := s.lock(&key)
+	sh, r := s.lock(&key)
 	defer sh.mu.Unlock()
-	r := sh.get(&key)
 	return r != nil && (s.takeName(r, name) || lowerOne(&r.creations))
 }
 
@@ -138,9 +136,8 @@ func (s *Store[K]) CreationObserved(key K, name string) bool {
 // update with a deletionTimestamp and as a delete. So do not mix counted
 // deletions with UIDs in one record: the second event would settle a counted one.
 func (s *Store[K]) DeletionObserved(key K, uid types.UID) bool {
-	sh := s.lock(&key)
+	sh, r := s.lock(&key)
 	defer sh.mu.Unlock()
-	r := sh.get(&key)
 	return r != nil && (s.takeUID(r, uid) || lowerOne(&r.deletions))
 }
 
@@ -153,8 +150,7 @@ func (s *Store[K]) DeletionObserved(key K, uid types.UID) bool {
 // the list and State, State would count it as seen, but the list would not have
 // it: one more would be created.
 func (s *Store[K]) State(key K) (state State, remaining time.Duration) {
-	sh := s.lock(&key)
-	r := sh.get(&key)
+	sh, r := s.lock(&key)
 	if !r.outstanding() {
 		sh.mu.Unlock()
 		return Satisfied, 0
@@ -170,9 +166,8 @@ func (s *Store[K]) State(key K) (state State, remaining time.Duration) {
 // Get returns what is outstanding for an owner, expired or not, and whether
 // there is a record at all.
 func (s *Store[K]) Get(key K) (Pending, bool) {
-	sh := s.lock(&key)
+	sh, r := s.lock(&key)
 	defer sh.mu.Unlock()
-	r := sh.get(&key)
 	if r == nil {
 		return Pending{}, false
 	}
@@ -182,9 +177,8 @@ func (s *Store[K]) Get(key K) (Pending, bool) {
 // Deleting reports whether the owner expects the deletion of this UID: it has
 // started to delete the object, and has not seen it go.
 func (s *Store[K]) Deleting(key K, uid types.UID) bool {
-	sh := s.lock(&key)
+	sh, r := s.lock(&key)
 	defer sh.mu.Unlock()
-	r := sh.get(&key)
 	return r != nil && r.uids.Has(uid)
 }
 
@@ -203,15 +197,11 @@ func (s *Store[K]) OwnersOfDeletion(uid types.UID) []K { return s.deleting.get(u
 
 // Forget drops the record of an owner.
 func (s *Store[K]) Forget(key K) {
-	sh := s.lock(&key)
+	sh, r := s.lock(&key)
 	defer sh.mu.Unlock()
-	if sh.get(&key) == nil {
-		return
-	}
-	s.clear(sh, key)
-	sh.remove(key)
-	if name, ok := nameOf(key); ok {
-		s.named.remove(name, key)
+	if r != nil {
+		s.clear(r)
+		sh.remove(r)
 	}
 }
 
@@ -219,8 +209,15 @@ func (s *Store[K]) Forget(key K) {
 // call it if the API server says NotFound, which tells no UID. It works if K is
 // Key or types.NamespacedName. For any other type of key use Forget.
 func (s *Store[K]) ForgetName(name types.NamespacedName) {
-	for _, key := range s.named.get(name) {
-		s.Forget(key)
+	hash := hashOfName(name)
+	sh := &s.shards[hash%shards]
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	for r := sh.records[hash]; r != nil; r = r.next {
+		if found := nameOf(&r.key); found != nil && *found == name {
+			s.clear(r)
+			sh.remove(r)
+		}
 	}
 }
 
@@ -313,29 +310,24 @@ func timeBy(now func() time.Time) time.Time {
 
 // clear takes everything out of a record, if there is one. The caller holds the
 // lock of the shard.
-func (s *Store[K]) clear(sh *shard[K], key K) {
-	r := sh.get(&key)
+func (s *Store[K]) clear(r *record[K]) {
 	if r == nil {
 		return
 	}
 	for name := range r.names {
-		s.creating.remove(name, key)
+		s.creating.remove(name, r.key)
 	}
 	for uid := range r.uids {
-		s.deleting.remove(uid, key)
+		s.deleting.remove(uid, r.key)
 	}
-	*r = record[K]{key: r.key}
+	*r = record[K]{key: r.key, next: r.next}
 }
 
-// add adds to a record, which is made if need be. The caller holds the lock of
+// add adds to a record, which is made if there is none. The caller holds the lock of
 // the shard.
-func (s *Store[K]) add(sh *shard[K], key K, what Changes, made instant) {
-	r := sh.get(&key)
+func (s *Store[K]) add(sh *shard[K], r *record[K], key K, what Changes, made instant) {
 	if r == nil {
 		r = sh.make(key)
-		if name, ok := nameOf(key); ok {
-			s.named.add(key, name)
-		}
 	}
 	r.since, r.patience = made.now, made.patience
 	r.creations = max(r.creations, -int32(len(r.names)))
@@ -355,7 +347,7 @@ func (s *Store[K]) takeName(r *record[K], name string) bool {
 		return false
 	}
 	r.names.Delete(name)
-	s.creating.remove(name, *r.key)
+	s.creating.remove(name, r.key)
 	return true
 }
 
@@ -364,85 +356,109 @@ func (s *Store[K]) takeUID(r *record[K], uid types.UID) bool {
 		return false
 	}
 	r.uids.Delete(uid)
-	s.deleting.remove(uid, *r.key)
+	s.deleting.remove(uid, r.key)
 	return true
 }
 
-// shards is how many there are: more than processors, so that two goroutines
-// seldom want the same one.
-const shards = 64
+// shards is how many locks there are. It is far more than there are processors,
+// because a lock that another processor had last is slow to take.
+const shards = 256
 
-// A shard holds the records of some of the owners. Its lock covers the records
-// too, and is taken before that of an index.
+// A shard holds some of the records by the hashes of their keys. Records of one hash
+// are chained. The lock covers the records too, and is taken before that of an index.
 type shard[K comparable] struct {
 	mu      sync.Mutex
-	records map[K]*record[K]
-	// last is the record found last, or nil: the events of one owner come in a
-	// row, and a look follows an observation. Comparing keys is faster than
-	// hashing them.
-	last *record[K]
-	_    [40]byte // alone in a line of the processor's caches
+	records map[uint64]*record[K]
 }
 
-// lock returns the shard of a key, locked.
-func (s *Store[K]) lock(key *K) *shard[K] {
-	sh := &s.shards[spread(key)%shards]
-	sh.mu.Lock()
-	return sh
+// seed is that of all hashes, and never changes.
+var seed = maphash.MakeSeed()
+
+// hashOf returns one hash for all keys with the same name, so that ForgetName finds
+// the records of all incarnations in one chain.
+func hashOf[K comparable](key *K) uint64 {
+	if name := nameOf(key); name != nil {
+		return hashOfName(*name)
+	}
+	return maphash.Comparable(seed, *key)
 }
 
-// spread mixes the last two characters of a key, which are as good as random in
-// UIDs and in the names that Deployments choose. Keys of other types share one
-// shard.
-func spread(key any) uint8 {
-	var id string
+// hashOfName takes less time than maphash.Comparable. The factor keeps a/b and b/a apart.
+func hashOfName(name types.NamespacedName) uint64 {
+	return maphash.String(seed, name.Name) + 31*maphash.String(seed, name.Namespace)
+}
+
+// nameOf returns the name in a key, or nil if keys of that type have none.
+func nameOf(key any) *types.NamespacedName {
 	switch k := key.(type) {
 	case *Key:
-		id = string(k.UID)
+		return &k.NamespacedName
 	case *types.NamespacedName:
-		id = k.Name
-	case *string:
-		id = *k
+		return k
 	}
-	if len(id) < 2 {
-		return 0
-	}
-	return id[len(id)-1] + 31*id[len(id)-2]
+	return nil
 }
 
-// get returns the record of a key, or nil.
-func (sh *shard[K]) get(key *K) *record[K] {
-	if sh.last != nil && *sh.last.key == *key {
-		return sh.last
+// lock returns the shard of a key, locked, and the record of the key, or nil.
+func (s *Store[K]) lock(key *K) (*shard[K], *record[K]) {
+	hash := hashOf(key)
+	sh := &s.shards[hash%shards]
+	sh.mu.Lock()
+	r := sh.records[hash]
+	for r != nil && r.key != *key {
+		r = r.next
 	}
-	r := sh.records[*key]
-	if r != nil {
-		sh.last = r
-	}
-	return r
+	return sh, r
 }
 
 func (sh *shard[K]) make(key K) *record[K] {
 	if sh.records == nil {
-		sh.records = make(map[K]*record[K])
+		sh.records = make(map[uint64]*record[K])
 	}
-	r := &record[K]{key: &key}
-	sh.records[key] = r
+	hash := hashOf(&key)
+	r := &record[K]{key: key, next: sh.records[hash]}
+	sh.records[hash] = r
 	return r
 }
 
-func (sh *shard[K]) remove(key K) {
-	delete(sh.records, key)
-	sh.last = nil
+// remove takes a record out of its chain.
+func (sh *shard[K]) remove(r *record[K]) {
+	hash := hashOf(&r.key)
+	first := sh.records[hash]
+	switch {
+	case first == r && r.next == nil:
+		delete(sh.records, hash)
+		return
+	case first == r:
+		sh.records[hash] = r.next
+		return
+	}
+	for first.next != r {
+		first = first.next
+	}
+	first.next = r.next
 }
 
 // outstanding calls f with every record in which something is outstanding.
 func (sh *shard[K]) outstanding(f func(K, Pending)) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	for key, r := range sh.records {
+	for r := range sh.all() {
 		if r.outstanding() {
-			f(key, r.pending())
+			f(r.key, r.pending())
+		}
+	}
+}
+
+// all yields the records of a shard. The caller holds its lock.
+func (sh *shard[K]) all() iter.Seq[*record[K]] {
+	return func(yield func(*record[K]) bool) {
+		for _, r := range sh.records {
+			for ; r != nil; r = r.next {
+				if !yield(r) {
+					return
+				}
+			}
 		}
 	}
 }
