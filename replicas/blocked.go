@@ -47,6 +47,8 @@ const (
 	// OwnerDeleted means that the owner has a deletionTimestamp. The garbage
 	// collector decides what happens to its children.
 	OwnerDeleted Reason = "owner is being deleted"
+	// Paused means that Spec.Paused is set.
+	Paused Reason = "paused"
 )
 
 // blocked says why nothing may be created or deleted, whatever it be. Deletion of
@@ -55,6 +57,8 @@ func (s *Spec[T]) blocked() Blocked {
 	switch {
 	case s.Owner.GetDeletionTimestamp() != nil:
 		return Blocked{Reason: OwnerDeleted}
+	case s.Paused:
+		return Blocked{Reason: Paused}
 	case s.Pending == expectations.Waiting:
 		return Blocked{Reason: ExpectationsPending, Until: s.Now.Add(s.PendingFor)}
 	}

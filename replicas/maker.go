@@ -19,6 +19,7 @@ import (
 // A maker makes the new children of one plan.
 type maker[T metav1.Object] struct {
 	owner    metav1.Object
+	base     string
 	kind     schema.GroupVersionKind
 	selector labels.Selector
 	template *corev1.PodTemplateSpec
@@ -51,6 +52,9 @@ func (m *maker[T]) bare() (T, error) {
 		return m.make()
 	}
 	pod, err := PodFromTemplate(m.template, m.owner, m.kind)
+	if err == nil {
+		pod.GenerateName = generateName(m.base)
+	}
 	child, _ := any(pod).(T)
 	return child, err
 }
@@ -90,7 +94,7 @@ func (m *maker[T]) name(child T, i int, names []string) {
 	case child.GetName() != "" || child.GetGenerateName() != "":
 		return
 	}
-	child.SetGenerateName(generateName(m.owner.GetName()))
+	child.SetGenerateName(generateName(m.base))
 }
 
 // own makes the owner the controller of the child, with one reference to it.

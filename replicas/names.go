@@ -4,6 +4,7 @@
 package replicas
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strings"
@@ -30,10 +31,10 @@ func (s *Spec[T]) names(n int, objs []T) ([]string, error) {
 	for _, obj := range objs {
 		taken.Insert(obj.GetName())
 	}
-	prefix := generateName(s.Owner.GetName())
+	prefix := generateName(s.base())
 	prefix = prefix[:min(len(prefix), maxNamePrefix)]
 	check := checkName
-	if checkName(s.Owner.GetName()) != nil { // no API server has it, but fake clients do
+	if checkName(s.base()) != nil { // no API server has it, but fake clients do
 		check = checkNotEmpty
 	}
 	names := make([]string, 0, n)
@@ -52,6 +53,9 @@ func (s *Spec[T]) names(n int, objs []T) ([]string, error) {
 	}
 	return names, nil
 }
+
+// base is what the names of new children begin with.
+func (s *Spec[T]) base() string { return cmp.Or(s.BaseName, s.Owner.GetName()) }
 
 func checkName(name string) error {
 	if faults := validation.NameIsDNSSubdomain(name, false); len(faults) > 0 {

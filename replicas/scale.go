@@ -151,7 +151,7 @@ func (s *Spec[T]) scale(owned, objs []T) (Scale[T], Blocked, error) {
 	if scale.Names, err = s.names(step.create, objs); err != nil {
 		return none, Blocked{}, err
 	}
-	scale.maker = &maker[T]{owner: s.Owner, kind: s.Kind, selector: s.Selector, template: s.Template, make: s.New}
+	scale.maker = &maker[T]{owner: s.Owner, base: s.base(), kind: s.Kind, selector: s.Selector, template: s.Template, make: s.New}
 	return scale, Blocked{}, nil
 }
 

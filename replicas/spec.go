@@ -41,6 +41,12 @@ type Spec[T metav1.Object] struct {
 	// children. Version and Kind are required; Group is empty for the core group. A
 	// Kind that differs from what the owner's own TypeMeta says is refused.
 	Kind schema.GroupVersionKind
+	// BaseName is what the names of new children begin with, before the "-". "" means
+	// the owner's name. It is refused if no name can begin so.
+	BaseName string
+	// Paused says that nothing is created or deleted now. A plan has claims, and is
+	// Blocked by Paused. A Controller goes on writing the status.
+	Paused bool
 	// Replicas is how many active children are wanted. Negative is refused.
 	Replicas int32
 	// Selector says which children may be owned. It is refused if it is nil,
@@ -79,7 +85,7 @@ type Spec[T metav1.Object] struct {
 	// the owned children count too, and a child in both lists, by UID, counts once.
 	Related []T
 	// Names returns a name for a new child: the prefix and up to 5 characters more.
-	// The prefix is the owner's name and "-", cut after 58 characters, so the name
+	// The prefix is BaseName or the owner's name, and "-", cut after 58 characters, so the name
 	// has at most 63. If the name is one that an object in the list has, or that
 	// Names returned before for the same plan, Names is called again. A name that
 	// is not legal is an error; but if the owner's own name is not legal, as in
@@ -201,6 +207,8 @@ func (s *Spec[T]) checkScale() error {
 		return s.failure("max deletions %d is negative", *s.MaxDeletions)
 	case s.PendingAdoptions < 0:
 		return s.failure("held places %d is negative", s.PendingAdoptions)
+	case s.BaseName != "" && checkName(s.BaseName) != nil:
+		return s.failure("base name %q: %w", s.BaseName, checkName(s.BaseName))
 	case s.Now.IsZero():
 		return s.failure("now is the zero time")
 	}

@@ -93,7 +93,7 @@ func (p *pass[O, C]) wantsTheSame(written O) bool {
 // saySame reports whether two specs ask for the same children, of those that there are.
 func (p *pass[O, C]) saySame(was, is *replicas.Spec[C]) bool {
 	return is.Replicas == was.Replicas && is.MinReadySeconds == was.MinReadySeconds &&
-		is.BurstReplicas == was.BurstReplicas && is.PendingAdoptions == was.PendingAdoptions && same(is.MaxDeletions, was.MaxDeletions) &&
+		is.BurstReplicas == was.BurstReplicas && is.Paused == was.Paused && is.PendingAdoptions == was.PendingAdoptions && same(is.MaxDeletions, was.MaxDeletions) &&
 		!object.IsNil(is.Selector) && !object.IsNil(was.Selector) && is.Selector.String() == was.Selector.String() &&
 		p.sayTheSame(is.Rules, was.Rules)
 }
