@@ -39,6 +39,8 @@ SOAK     ?= 10m
 BENCH_RUNS ?= 6
 BENCH_TIME ?= 60ms
 STORY    ?=
+PLATFORMS ?= linux/amd64 linux/arm64
+IMAGE     ?= $(ROOT)/.cache/replicakit-controller.tar
 
 # Programs are built as docs/operating.md builds the manager, and so are the packages that the linters read and that a release is
 # checked with: each package is compiled once. The tests are compiled a second time, for the race detector.
@@ -98,11 +100,18 @@ programs: cluster-binaries our-programs $(BIN)/controller-gen-$(CONTROLLER_GEN_V
 
 # Go builds them again only if something has changed, but they must not look older than their sources: see controlplane.Ours.
 .PHONY: our-programs
-our-programs: ## the manager, the demo and the plugin, into .cache/bin
+our-programs: ## the manager, the demo, the plugin, and the image that tests start, into .cache/bin
 	@mkdir -p $(BIN)
 	@cd cmd/kubectl-scaledown && $(OURS) $(BUILD_FLAGS) -o $(BIN)/ .
 	@cd cmd/replicakit-controller && $(OURS) $(BUILD_FLAGS) -o $(BIN)/ . ./demo
 	@touch $(BIN)/kubectl-scaledown $(BIN)/replicakit-controller $(BIN)/demo
+	@$(MAKE) --no-print-directory image PLATFORMS="$$(go env GOOS)/$$(go env GOARCH)" IMAGE=$(BIN)/replicakit-controller.tar
+
+.PHONY: image
+image: ## the manager alone in an image for PLATFORMS, without a container runtime, as an OCI archive: .cache/replicakit-controller.tar; VERSION=v0.1.0
+	@for p in $(PLATFORMS); do \
+		(cd cmd/replicakit-controller && GOOS=$${p%/*} GOARCH=$${p#*/} $(OURS) $(BUILD_FLAGS) -o $(ROOT)/.cache/image/$$p/ .) || exit 1; done
+	@cd test && $(BUILT_AS) go run ./image -o $(IMAGE) -tag $(or $(VERSION),latest) $(PLATFORMS:%=$(ROOT)/.cache/image/%/replicakit-controller)
 
 .PHONY: cluster-binaries
 cluster-binaries: $(BIN)/kubernetes-built $(BIN)/etcd ## etcd, kube-apiserver, kube-controller-manager and kubectl into .cache/bin

@@ -4,19 +4,14 @@
 package operating_test
 
 import (
-	"debug/elf"
 	"os"
 	"os/exec"
-	"regexp"
-	"strconv"
 	"strings"
 	"testing"
 
 	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	appsv1 "k8s.io/api/apps/v1"
-	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
 )
 
@@ -93,40 +88,4 @@ func TestTheOperatorOfPrometheusTakesTheManifests(t *testing.T) {
 		assert.Contains(t, service, label+": "+value+"\n")
 	}
 	assert.Contains(t, service, "name: "+monitor.Spec.Endpoints[0].Port+"\n")
-}
-
-// docs/operating.md puts the program into an image that has nothing else.
-func TestTheProgramNeedsNoLibraries(t *testing.T) {
-	t.Parallel()
-	file, err := elf.Open(fleetOf(t).controller)
-	require.NoError(t, err)
-	defer func() { require.NoError(t, file.Close()) }()
-	for _, part := range file.Progs {
-		assert.NotEqual(t, elf.PT_INTERP, part.Type, "a dynamic linker")
-	}
-	libraries, err := file.ImportedLibraries()
-	require.NoError(t, err)
-	assert.Empty(t, libraries)
-}
-
-// The image of the page is what the manifests run.
-func TestTheImageIsThatOfTheManifests(t *testing.T) {
-	t.Parallel()
-	image := regexp.MustCompile("(?s)```dockerfile\nFROM scratch\nCOPY (\\S+) (\\S+)\nUSER (\\d+)\nENTRYPOINT \\[\"(\\S+)\"\\]\n```").FindStringSubmatch(runbook(t))
-	require.NotNil(t, image)
-	assert.Contains(t, runbook(t), " go build -trimpath -o "+image[1]+" .")
-	assert.Equal(t, image[2], image[4])
-	user, err := strconv.ParseInt(image[3], 10, 64)
-	require.NoError(t, err)
-	var deployment appsv1.Deployment
-	var pod corev1.Pod
-	for file, object := range map[string]any{"deployment.yaml": &deployment, "static-pod.yaml": &pod} {
-		text, err := os.ReadFile(program + "/manifests/" + file)
-		require.NoError(t, err)
-		require.NoError(t, yaml.UnmarshalStrict(text, object))
-	}
-	for _, spec := range []corev1.PodSpec{deployment.Spec.Template.Spec, pod.Spec} {
-		assert.Equal(t, []string{image[2]}, spec.Containers[0].Command)
-		assert.Equal(t, user, *spec.SecurityContext.RunAsUser)
-	}
 }

@@ -1,0 +1,149 @@
+// Copyright The replicakit Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Command image makes an image of a static program and of nothing else, without a
+// container runtime and without a registry.
+//
+//	go run . -o archive.tar -tag v0.1.0 directory/linux/amd64/program directory/linux/arm64/program
+//
+// The archive is an OCI layout. The last directories of each program name its platform. The same
+// programs make an image of the same digest. It is run by make image.
+package main
+
+import (
+	"archive/tar"
+	"bytes"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/layout"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+)
+
+// user is nobody's on the node, and that of the manifests.
+const user = "65532:65532"
+
+func main() {
+	out := flag.String("o", "", "the archive to write")
+	tag := flag.String("tag", "latest", "the image's tag")
+	flag.Parse()
+	if err := run(*out, *tag, flag.Args()); err != nil {
+		_, _ = fmt.Fprintf(os.Stderr, "image: %v\n", err)
+		os.Exit(1)
+	}
+}
+
+func run(out, tag string, programs []string) error {
+	switch {
+	case out == "":
+		return errors.New("-o: must name the archive")
+	case len(programs) == 0:
+		return errors.New("no program is named")
+	}
+	index := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
+	for _, program := range programs {
+		image, platform, err := imageOf(program)
+		if err != nil {
+			return fmt.Errorf("%s: %w", program, err)
+		}
+		index = mutate.AppendManifests(index, mutate.IndexAddendum{Add: image, Descriptor: v1.Descriptor{Platform: platform}})
+	}
+	return write(out, index, filepath.Base(programs[0])+":"+tag)
+}
+
+// imageOf returns an image with one layer, which has the program in its root.
+func imageOf(program string) (v1.Image, *v1.Platform, error) {
+	text, err := os.ReadFile(program)
+	if err != nil {
+		return nil, nil, err
+	}
+	name := filepath.Base(program)
+	platform, err := platformOf(program)
+	if err != nil {
+		return nil, nil, err
+	}
+	layer, err := layerOf(name, text)
+	if err != nil {
+		return nil, nil, err
+	}
+	image := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
+	image, err = mutate.Append(image, mutate.Addendum{Layer: layer, History: v1.History{CreatedBy: "COPY " + name + " /" + name}})
+	if err != nil {
+		return nil, nil, err
+	}
+	config, err := image.ConfigFile()
+	if err != nil {
+		return nil, nil, err
+	}
+	config.OS, config.Architecture = platform.OS, platform.Architecture
+	config.Config = v1.Config{
+		Entrypoint: []string{"/" + name}, User: user, WorkingDir: "/",
+		Labels: map[string]string{
+			"org.opencontainers.image.source":   "https://github.com/replicakit/replicakit",
+			"org.opencontainers.image.licenses": "Apache-2.0",
+		},
+	}
+	image, err = mutate.ConfigFile(image, config)
+	return image, platform, err
+}
+
+func platformOf(program string) (*v1.Platform, error) {
+	architecture := filepath.Dir(program)
+	p := &v1.Platform{OS: filepath.Base(filepath.Dir(architecture)), Architecture: filepath.Base(architecture)}
+	if strings.Trim(p.OS, ".") == "" || strings.Trim(p.Architecture, ".") == "" {
+		return nil, fmt.Errorf("its directories, OS/ARCHITECTURE, name no platform: %q", p)
+	}
+	return p, nil
+}
+
+// layerOf has no times, so that the same program makes the same layer.
+func layerOf(name string, text []byte) (v1.Layer, error) {
+	var files bytes.Buffer
+	w := tar.NewWriter(&files)
+	err := w.WriteHeader(&tar.Header{Name: name, Typeflag: tar.TypeReg, Mode: 0o755, Size: int64(len(text))})
+	if err == nil {
+		_, err = w.Write(text)
+	}
+	if err = errors.Join(err, w.Close()); err != nil {
+		return nil, err
+	}
+	opener := func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(files.Bytes())), nil }
+	return tarball.LayerFromOpener(opener, tarball.WithMediaType(types.OCILayer))
+}
+
+// write writes the archive whole or not at all. The annotations are the names that podman and skopeo, and
+// containerd and docker, give to what they load.
+func write(out string, index v1.ImageIndex, name string) (err error) {
+	dir, err := os.MkdirTemp("", "image")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	path, err := layout.Write(dir, empty.Index)
+	if err != nil {
+		return err
+	}
+	_, tag, _ := strings.Cut(name, ":")
+	err = path.AppendIndex(index, layout.WithAnnotations(map[string]string{
+		"org.opencontainers.image.ref.name": tag,
+		"io.containerd.image.name":          "docker.io/library/" + name,
+	}))
+	if err != nil {
+		return err
+	}
+	var archive bytes.Buffer
+	w := tar.NewWriter(&archive)
+	if err := errors.Join(w.AddFS(os.DirFS(dir)), w.Close()); err != nil {
+		return err
+	}
+	return errors.Join(os.WriteFile(out+".part", archive.Bytes(), 0o644), os.Rename(out+".part", out))
+}
