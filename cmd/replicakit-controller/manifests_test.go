@@ -87,7 +87,7 @@ func TestTheRoleOfShardsNamesTheLeasesOfTheRanges(t *testing.T) {
 	opts, err := parse([]string{"--shard-ranges=" + equalRanges(4)}, io.Discard)
 	require.NoError(t, err)
 	granted, probes := map[string][]string{}, map[string]int{}
-	for _, name := range []string{"rbac.yaml", "shards.yaml"} {
+	for _, name := range []string{"rbac.yaml", "shards/rbac.yaml"} {
 		for _, object := range manifest(t, name) {
 			role, ok := object.(*rbacv1.Role)
 			if !ok {
@@ -121,14 +121,28 @@ func TestTheDeploymentsFlagsAreUnderstood(t *testing.T) {
 		deployment, ok := object.(*appsv1.Deployment)
 		require.True(t, ok)
 		container := deployment.Spec.Template.Spec.Containers[0]
-		opts, err := parse(container.Args, io.Discard)
+		opts, err := parse(expanded(container, "a-namespace"), io.Discard)
 		require.NoError(t, err)
+		assert.Equal(t, "a-namespace", opts.lease.Namespace, "the Role for it is there")
 		assert.True(t, opts.metricsOverTLS())
 		assert.Equal(t, "/livez", container.LivenessProbe.HTTPGet.Path)
 		assert.Equal(t, "/readyz", container.ReadinessProbe.HTTPGet.Path)
 		assert.Greater(t, *deployment.Spec.Template.Spec.TerminationGracePeriodSeconds, int64(writeTimeout.Seconds()))
 	}
 	manifest(t, "metrics-rbac.yaml")
+}
+
+// expanded are the flags of a container, as a kubelet gives them to the program in that namespace.
+func expanded(container corev1.Container, namespace string) (args []string) {
+	for _, arg := range container.Args {
+		for _, env := range container.Env {
+			if env.ValueFrom.FieldRef.FieldPath == "metadata.namespace" {
+				arg = strings.ReplaceAll(arg, "$("+env.Name+")", namespace)
+			}
+		}
+		args = append(args, arg)
+	}
+	return args
 }
 
 func TestTheStaticPodsFlagsAreUnderstood(t *testing.T) {

@@ -9,7 +9,6 @@ import (
 	"crypto/tls"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -101,8 +100,7 @@ func newManagerServer(t *testing.T) *managerServer {
 		Append("audit-log-path", s.auditLog()).
 		Append("enable-admission-plugins", "OwnerReferencesPermissionEnforcement")
 	require.NoError(t, own.restartAPIServer(t.Context()))
-	s.apply(t, "rbac.yaml")
-	s.apply(t, "metrics-rbac.yaml")
+	s.applyRights(t)
 	s.grants(t, authorizationv1.ResourceAttributes{Verb: "watch", Resource: "pods"}, true)
 	s.grants(t, authorizationv1.ResourceAttributes{Verb: "update", Group: "coordination.k8s.io", Resource: "leases", Namespace: "kube-system", Name: managerAccount}, true)
 	s.grants(t, authorizationv1.ResourceAttributes{Verb: "create", Group: "authentication.k8s.io", Resource: "tokenreviews"}, true)
@@ -134,30 +132,26 @@ func manifest(t *testing.T, name string) (objects []runtime.Object) {
 	}
 }
 
-// apply creates those objects of a manifest that are not there.
-func (s *managerServer) apply(t *testing.T, name string) {
+// applyRights applies the rights of the manifests, and those of components of theirs.
+func (s *managerServer) applyRights(t *testing.T, components ...string) {
 	t.Helper()
-	options := metav1.CreateOptions{}
-	for _, object := range manifest(t, name) {
-		var err error
-		switch o := object.(type) {
-		case *corev1.ServiceAccount:
-			_, err = s.client.CoreV1().ServiceAccounts(o.Namespace).Create(t.Context(), o, options)
-		case *rbacv1.ClusterRole:
-			_, err = s.client.RbacV1().ClusterRoles().Create(t.Context(), o, options)
-		case *rbacv1.ClusterRoleBinding:
-			_, err = s.client.RbacV1().ClusterRoleBindings().Create(t.Context(), o, options)
-		case *rbacv1.Role:
-			_, err = s.client.RbacV1().Roles(o.Namespace).Create(t.Context(), o, options)
-		case *rbacv1.RoleBinding:
-			_, err = s.client.RbacV1().RoleBindings(o.Namespace).Create(t.Context(), o, options)
-		default:
-			err = fmt.Errorf("no way to create a %T", object)
-		}
-		if !apierrors.IsAlreadyExists(err) {
-			require.NoError(t, err)
-		}
+	binaries, err := controlplane.Binaries()
+	require.NoError(t, err)
+	root, err := controlplane.Repository()
+	require.NoError(t, err)
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	require.NoError(t, err)
+	manifests, err := filepath.Rel(dir, filepath.Join(root, "cmd", "replicakit-controller", "manifests"))
+	require.NoError(t, err)
+	overlay := "namespace: kube-system\nresources: [" + manifests + "]\ncomponents:\n"
+	for _, component := range components {
+		overlay += "- " + filepath.Join(manifests, component) + "\n"
 	}
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(overlay), 0o600))
+	kubectl := exec.CommandContext(t.Context(), filepath.Join(binaries, "kubectl"), "--kubeconfig="+s.cluster.kubeconfig, "--cache-dir="+dir,
+		"apply", "-k", dir, "--selector=app.kubernetes.io/component=rights")
+	out, err := kubectl.CombinedOutput()
+	require.NoError(t, err, string(out))
 }
 
 // grants waits until the server gives the manager a right, or gives it no more: it

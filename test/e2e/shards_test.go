@@ -63,7 +63,7 @@ func (s *managerServer) halves(t *testing.T) (ranges string, low, high *world) {
 func (s *managerServer) shared(t *testing.T) {
 	t.Helper()
 	const wanted = 300
-	s.apply(t, "shards.yaml")
+	s.applyRights(t, "shards")
 	ranges, wl, wh := s.halves(t)
 	begin := func(name string) *manager {
 		t.Helper()
@@ -115,7 +115,7 @@ func (s *managerServer) shared(t *testing.T) {
 // gate, and after.
 func (s *managerServer) sharded(t *testing.T) {
 	t.Helper()
-	s.apply(t, "shards.yaml")
+	s.applyRights(t, "shards")
 	ranges, low, high := s.halves(t)
 	lowSet, highSet := low.create(replicaSet("low", 5)), high.create(replicaSet("high", 5))
 	begin := func(index int, args ...string) (*manager, *door) {

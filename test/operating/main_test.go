@@ -83,40 +83,41 @@ func fleetOf(t *testing.T) *fleet {
 }
 
 func startFleet() (*fleet, error) {
-	binaries, err := controlplane.Binaries()
-	if err != nil {
-		return nil, err
-	}
 	dir, err := os.MkdirTemp("", "operating")
 	if err != nil {
 		return nil, err
 	}
 	stopLater(func() { _ = os.RemoveAll(dir) })
-	controller, err := unpacked(dir)
-	if err != nil {
-		return nil, err
-	}
-	f := &fleet{
-		dir: dir, kubeconfig: filepath.Join(dir, "kubeconfig"), account: filepath.Join(dir, "account"), controller: controller,
-		kubectl: filepath.Join(binaries, "kubectl"), values: map[string]float64{},
-	}
-	cluster, err := controlplane.Start(binaries, nil)
-	if err != nil {
-		return nil, err
-	}
-	stopLater(func() { _ = cluster.Stop() })
-	if err := os.WriteFile(f.kubeconfig, cluster.Kubeconfig, 0o600); err != nil {
-		return nil, err
-	}
-	if f.client, err = kubernetes.NewForConfig(cluster.Config); err != nil {
-		return nil, err
-	}
-	for _, step := range []func() error{f.install, f.asAccount, f.share, f.makeReplicaSet, f.manage} {
+	f := &fleet{dir: dir, values: map[string]float64{}}
+	account := func() error { return f.asAccount("kube-system") }
+	for _, step := range []func() error{f.begin, f.install, account, f.share, f.makeReplicaSet, f.manage} {
 		if err := step(); err != nil {
 			return nil, err
 		}
 	}
 	return f, nil
+}
+
+// begin unpacks the image and starts a server, on which there is nothing yet.
+func (f *fleet) begin() (err error) {
+	if f.controller, err = unpacked(f.dir); err != nil {
+		return err
+	}
+	binaries, err := controlplane.Binaries()
+	if err != nil {
+		return err
+	}
+	f.kubeconfig, f.account, f.kubectl = filepath.Join(f.dir, "kubeconfig"), filepath.Join(f.dir, "account"), filepath.Join(binaries, "kubectl")
+	cluster, err := controlplane.Start(binaries, nil)
+	if err != nil {
+		return err
+	}
+	stopLater(func() { _ = cluster.Stop() })
+	if err := os.WriteFile(f.kubeconfig, cluster.Kubeconfig, 0o600); err != nil {
+		return err
+	}
+	f.client, err = kubernetes.NewForConfig(cluster.Config)
+	return err
 }
 
 // install does what docs/operating.md tells, where there is what the operator of
@@ -166,8 +167,8 @@ func (f *fleet) bash(ctx context.Context, script string) (out string, err error)
 }
 
 // asAccount writes a kubeconfig with a token of the manifests' service account.
-func (f *fleet) asAccount() error {
-	request, err := f.client.CoreV1().ServiceAccounts("kube-system").CreateToken(context.Background(), name, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+func (f *fleet) asAccount(namespace string) error {
+	request, err := f.client.CoreV1().ServiceAccounts(namespace).CreateToken(context.Background(), name, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
 	if err != nil {
 		return err
 	}
