@@ -109,6 +109,7 @@ func TestOwnStatusWritesWakeNobody(t *testing.T) {
 		}, true},
 		"no selector":           {func(s *replicas.PodSpec, has bool) { s.Selector = map[bool]labels.Selector{false: s.Selector}[has] }, true},
 		"another time":          {func(s *replicas.PodSpec, has bool) { s.MinReadySeconds = number(has) }, true},
+		"a pause":               {func(s *replicas.PodSpec, has bool) { s.Paused = has }, true},
 		"another burst":         {func(s *replicas.PodSpec, has bool) { s.BurstReplicas = 1 + int(number(has)) }, true},
 		"other places":          {func(s *replicas.PodSpec, has bool) { s.PendingAdoptions = int(number(has)) }, true},
 		"a limit":               {func(s *replicas.PodSpec, has bool) { s.MaxDeletions = map[bool]*int{true: new(int)}[has] }, true},
