@@ -148,7 +148,7 @@ func TestTheChartRunsOnAFreshControlPlane(t *testing.T) {
 		assert.Len(c, pods.Items, 3)
 	})
 	_, err = f.client.CoordinationV1().Leases(namespace).Get(t.Context(), name, metav1.GetOptions{})
-	require.NoError(t, err, "the lease is beside the Deployment")
+	require.NoError(t, err, "the lease is in the namespace of the Deployment")
 	assert.NotContains(t, manager.log.String(), "A right is missing")
 	manager.stop()
 }

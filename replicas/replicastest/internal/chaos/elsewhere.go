@@ -21,8 +21,8 @@ type elsewhere struct {
 	failed     int // calls
 }
 
-func newElsewhere(beside *replicastest.PodCluster) *elsewhere {
-	e := &elsewhere{PodCluster: replicastest.NewPodCluster(replicastest.Options{Clock: beside.Clock, Counting: true, Nodes: 2})}
+func newElsewhere(first *replicastest.PodCluster) *elsewhere {
+	e := &elsewhere{PodCluster: replicastest.NewPodCluster(replicastest.Options{Clock: first.Clock, Counting: true, Nodes: 2})}
 	e.checker = invariant.New(e.PodCluster)
 	for _, owner := range []string{"web", "db"} {
 		if _, err := e.CreateOwner(context.Background(), replicastest.NewReplicaSet(namespace, owner, 3)); err != nil {
