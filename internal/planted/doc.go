@@ -12,7 +12,7 @@
 //
 //	A full quota holds nothing, so a refused creation is sent again and again.
 //
-//	--- replicas/controller/create.go
+//	--- replicas/controller/createhold.go
 //	-	if slices.ContainsFunc(errs, quotaIsFull) {
 //	+	if false && slices.ContainsFunc(errs, quotaIsFull) {
 //

@@ -5,11 +5,14 @@ package controller
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/replicakit/replicakit/replicas"
 )
 
 // namespaceIsGoing reports whether a create failed because its namespace is
@@ -50,4 +53,50 @@ func serverDelay(errs []error) time.Duration {
 		}
 	}
 	return time.Duration(min(longest, int(MaxServerDelay/time.Second))) * time.Second
+}
+
+// isRefusal reports whether a call had no effect, and will have none.
+func isRefusal(err error) bool {
+	return apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsMethodNotSupported(err)
+}
+
+func asRefused(err error) (e *replicas.RefusedError, ok bool) {
+	return e, errors.As(err, &e) && e != nil
+}
+
+func isRefused(err error) bool {
+	_, refused := asRefused(err)
+	return refused
+}
+
+// onlyRefused reports whether a spec that is refused is all that went wrong.
+func onlyRefused(err error) bool {
+	switch e := err.(type) { //nolint:errorlint // it goes through the tree itself
+	case *replicas.RefusedError:
+		return true
+	case interface{ Unwrap() error }:
+		return onlyRefused(e.Unwrap())
+	case interface{ Unwrap() []error }:
+		errs := e.Unwrap()
+		return len(errs) > 0 && !slices.ContainsFunc(errs, func(err error) bool { return !onlyRefused(err) })
+	}
+	return false
+}
+
+// joinErrors is errors.Join, but leaves a single error as it is.
+func joinErrors(a, b error) error {
+	if a == nil || b == nil {
+		if a == nil {
+			return b
+		}
+		return a
+	}
+	return errors.Join(a, b)
+}
+
+func errorText(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
 }

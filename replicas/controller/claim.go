@@ -25,14 +25,6 @@ import (
 // refusal: both also come from an admission that is still warming up.
 const policyIsFinal = 5 * time.Minute
 
-// aside is an orphan whose adoption failed.
-type aside struct {
-	version   string    // of the child then
-	first     time.Time // when it began; zero if the server called it Invalid
-	hold      hold
-	undecided bool // the server has not refused it for good: it may be ours yet
-}
-
 // claim adopts and releases what the plan says, and returns what is to be created
 // or deleted then: what the plan says, if all adoptions succeeded, but of adopted
 // children their version by now. After an error the claims that succeeded stand

@@ -59,6 +59,16 @@ type Client[O, C Object] interface {
 	UpdateStatus(ctx context.Context, owner O) (O, error)
 }
 
+// A Versioner is a Client that can tell how far the server has come. With it and a cache
+// that tells its version, a new process needs one small list for all owners together, and
+// not a live list for each.
+type Versioner interface {
+	// ServerVersion returns the resourceVersion of a list of the children of a
+	// namespace, or of all namespaces if it is "". The list must be as new as the
+	// call, as that of Client.List, but one child of it is enough.
+	ServerVersion(ctx context.Context, namespace string) (string, error)
+}
+
 // errNoObject is what an answer without an object and without an error amounts to: it
 // tells nothing.
 var errNoObject = errors.New("the client returned no object")
@@ -140,3 +150,7 @@ const (
 	FailedLook       = "FailedLook"        // Error looking for pods: <error>: a creation or deletion had no answer, and a look for the child failed; no other is created or deleted meanwhile; once while it lasts
 	FailedRelated    = "FailedRelatedPods" // Error listing related pods: <error>; once while it lasts
 )
+
+func nameOf(c metav1.Object) types.NamespacedName {
+	return types.NamespacedName{Namespace: c.GetNamespace(), Name: c.GetName()}
+}

@@ -7,148 +7,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
-	"math/rand/v2"
-	"strings"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/replicakit/replicakit/expectations"
 	"github.com/replicakit/replicakit/internal/object"
-	"github.com/replicakit/replicakit/replicas"
-	"github.com/replicakit/replicakit/status"
 )
-
-// A Kind says all that differs between kinds of owners. O and C are the pointer
-// types of owners and children, such as *appsv1.ReplicaSet and *corev1.Pod.
-// ReplicaSets and ReplicationControllers return a Kind each. The functions of a
-// Kind are called by several goroutines at once. They must not block, and must not
-// change what they are given, except where their comments say so.
-type Kind[O, C Object] struct {
-	// Owner and Child are the kinds of owners and children. Required.
-	Owner, Child schema.GroupVersionKind
-	// ClusterScoped says that owners are in no namespace. Then children are where
-	// Spec.New puts them: in one namespace, in several, or in none. Orphans of
-	// all namespaces are adopted, and live lists are of all namespaces. If it is
-	// false, an owner and its children are in one namespace. A pass for an owner
-	// that is not as ClusterScoped says returns an error, and does nothing.
-	ClusterScoped bool
-
-	// Spec returns what an owner wants. The Controller sets Owner, Kind, Now,
-	// Names, Pending, PendingFor and, if it is nil, Related. To PendingAdoptions it adds
-	// the orphans whose adoption is not decided. For children that are not pods,
-	// New must be set.
-	//
-	// Return a *replicas.RefusedError if only a change of the owner can help: it is
-	// told by one event for each generation of the owner and each text, and nothing is
-	// done until the owner changes. The same holds for such an error of New: then
-	// nothing is created; and of BeforeScale: then nothing is created or deleted.
-	//
-	// The answer must depend on the owner alone. It may depend on the owner's
-	// status: if a status that the Controller wrote changes a number, a limit, a
-	// time or the selector of the Spec, or what the Rules say about a child,
-	// another pass follows. If it changes only New, Template or Order, none does.
-	// Required.
-	Spec func(owner O) (replicas.Spec[C], error)
-
-	// Status brings the status of owner up to date. owner is a copy; only its
-	// status may be changed. Status is called after each pass that could count the
-	// children. If the write meets a Conflict, Status is called again with a fresh
-	// copy. If Status is nil, no status is written.
-	Status func(owner O, outcome Outcome[C]) error
-	// StatusOf returns the owner's status, or a pointer to it. The status is
-	// written only if Status has changed that. If StatusOf is nil, whole owners are
-	// compared, which takes longer.
-	StatusOf func(owner O) any
-
-	// PatchType is the type of the patches that adopt and release: strategic merge
-	// patches for kinds that Kubernetes itself serves, merge patches for custom
-	// resources. "" chooses by the group of the children: strategic if it is empty,
-	// has no dot or ends in ".k8s.io", merge otherwise.
-	PatchType types.PatchType
-
-	// BeforeScale is called before anything is created or deleted, with the active
-	// children and the plan, and returns what shall be done now. It may leave out
-	// deletions, by returning fewer, and creations, by returning a lower Create: the
-	// last ones of the plan are then left out, whatever Names says. If it adds or
-	// changes any, the pass returns an error and does nothing. The lists are its own:
-	// it may change them in place.
-	//
-	// What was left out has its turn in the next pass: when a child or the owner
-	// changes, or after the time again, if that is earlier. If again is 0, no pass
-	// follows because of what was left out; negative is refused. If BeforeScale
-	// returns an error, nothing is created or deleted. Sync returns the error, and
-	// again, if it is positive, in place of your rate limiter's delay.
-	//
-	// BeforeScale may make calls with ctx, which is that of Sync: only this owner and
-	// one worker wait for them. All other functions of a Kind must not block.
-	//
-	// If a Conflict shows that the view was old, BeforeScale is called again with the
-	// deletions that are left and the active children of a live list. A child whose
-	// deletion had no answer is not among the active ones, unless it is to be deleted
-	// again.
-	//
-	// If children that must go stay, because their deletions were left out, failed
-	// or are held, and others are missing, BeforeScale is called once more, with
-	// the creations. If it is nil, the whole plan is carried out.
-	BeforeScale func(ctx context.Context, owner O, active []C, scale replicas.Scale[C]) (now replicas.Scale[C], again time.Duration, err error)
-
-	// Observe is called at the end of every pass: use it for metrics and logs. It
-	// may be nil.
-	Observe func(ctx context.Context, pass Pass[O, C])
-}
-
-// Options are the settings of a Controller. Each zero field means its default.
-type Options struct {
-	// Now tells the time. nil means time.Now.
-	Now func() time.Time
-	// Random returns a number from 0 to n-1. It is used for the names of children,
-	// and to spread what would otherwise happen at one moment. It is called by
-	// several goroutines at once. nil means rand.IntN of math/rand/v2.
-	Random func(n int) int
-	// Events takes the events about owners. If it is nil, or a nil pointer, there
-	// are none.
-	Events EventSink
-	// MaxParallel is how many calls may be under way at once for one owner. 0 means
-	// DefaultMaxParallel; negative is refused. If it is 1, the goroutine that
-	// called Sync makes the calls, one after the other.
-	MaxParallel int
-	// ExpectationsTimeout is how long a write may stay unseen before the cache counts
-	// as old. For creations and deletions up to a tenth is added at random, so that
-	// owners that wait for the same watch do not all list at one moment. 0 means expectations.DefaultTimeout; negative is refused.
-	ExpectationsTimeout time.Duration
-	// BackOffFailed holds creations if children end soon after they were created, such as
-	// pods that a node refuses. As many creations wait as children of the last round
-	// ended; others that are missing are created. A child counts if it is no longer active
-	// after less than ten minutes, or if somebody else deleted it within ten seconds. The
-	// hold lasts for 10 seconds, doubling with each such round to 5 minutes, times the
-	// share of the round that ended, and for a second at least. A round of which none
-	// ended starts it anew, and a new generation of the owner ends it. If BackOffFailed is
-	// false, such an owner creates as fast as it can, as in Kubernetes.
-	BackOffFailed bool
-	// StatusDelay is how long a pass may wait if the update of a child can change
-	// nothing but the owner's status, because the child became ready, for example.
-	// With a delay of one second, a hundred such updates a second lead to one
-	// status write a second for each owner. An update does not wait if it changes
-	// the child's labels, owner or deletion, or whether the child is active, must
-	// go or must stay; nor if the Spec has MaxDeletions. A BeforeScale that waits
-	// until children are ready is called later by that delay. 0 means that no pass
-	// waits, as in Kubernetes; negative is refused.
-	StatusDelay time.Duration
-	// Record is called at the end of each pass that looked at its owner, after
-	// Kind.Observe, with all that the pass was decided by. Keep some Recordings to answer
-	// later why a child was deleted, and to play the pass again with Replay. Record is
-	// called by several goroutines at once, and must not block. nil means that nothing is
-	// recorded, which costs nothing.
-	Record func(Recording)
-}
-
-// DefaultMaxParallel is how many calls are under way at once for one owner if
-// Options.MaxParallel is 0.
-const DefaultMaxParallel = 128
 
 // A Controller keeps the children of all owners of one kind on one API server. New
 // makes it; a zero Controller returns errors. It must not be copied. All methods
@@ -193,166 +58,162 @@ func New[O, C Object](kind Kind[O, C], client Client[O, C], cache Cache[O, C], e
 	return &Controller{reconciler: r, handlers: Handlers{&r.watcher, enqueue}, pending: r.pending}, nil
 }
 
-func (k Kind[O, C]) check() error {
-	switch {
-	case k.Owner.Kind == "" || k.Owner.Version == "":
-		return fmt.Errorf("controller: kind: Owner %q is incomplete", k.Owner)
-	case k.Child.Kind == "" || k.Child.Version == "":
-		return fmt.Errorf("controller: kind %s: Child %q is incomplete", k.Owner.Kind, k.Child)
-	case k.Spec == nil:
-		return fmt.Errorf("controller: kind %s has no Spec", k.Owner.Kind)
+// Sync makes one pass for an owner. If the cache does not show the Controller's own
+// earlier writes yet, the pass does nothing but ask for another one. Otherwise it
+// asks the expectations, lists the children, adopts and releases, creates in slow
+// start or deletes, and writes the status. Both questions come BEFORE the list: a
+// child that arrives in between must not be created twice. As long as no event of any
+// child came, the pass itself settles what its view shows of the expectations. An owner
+// that the cache does not have is forgotten, except what was sent without an answer: that
+// is remembered for five minutes, since the owner may have left the cache for a moment.
+//
+// If err is nil and requeueAfter is positive, call Sync again after that time. If
+// err is not nil and requeueAfter is positive, the server or a hold asks for this
+// delay: use it instead of your rate limiter's. If the spec is refused, err is nil:
+// an event tells it, Kind.Observe gets the error, and only a change of the owner
+// helps against that.
+//
+// # Old views
+//
+// Nothing is created or deleted on a view that is known to be old: if an
+// expectation has expired, if another write of the Controller has not come back in
+// Options.ExpectationsTimeout, which is five minutes by default, or if the server was
+// restored to an older state. If there is something to create or delete
+// then, the children are listed live; also if there is nothing, but the cache still
+// lacks what an expired expectation waits for, so that the number is right by chance
+// alone. If the list fails, nothing is changed. What a live list, or the answer to a
+// call, has shown counts until the cache shows it too. If that takes more than five
+// minutes, the children are listed again. A child that is older than the list and not in it is
+// gone, even if the cache shows it later. If the cache does not tell how far it has
+// come, passes follow every five seconds until it shows what the list has shown; they make
+// no calls. If events of other children are newer than that, the children are listed again
+// after five seconds, doubling to five minutes.
+//
+// A Controller has at most two live lists under way at once, for 30 seconds each at
+// most, and owners with the same namespace and selector share one. If two more wait
+// already, the pass ends and asks for another one after a second. After a list that
+// failed there is none for a second, doubling to 15 seconds.
+//
+// # The owner
+//
+// Before a pass deletes children it reads the owner from the server, once, unless it
+// has read it before an adoption. If that owner wants something else, is being deleted
+// or is gone, nothing is deleted. What this and any other read or write shows of the
+// owner is remembered. As long as the cache has an older one, passes do nothing: they
+// look at the cache after 50 ms, doubling to a second, and then read the owner from the
+// server, at least every ten seconds, and go by that. If such a pass fails, the next
+// read waits twice as long, up to five minutes. An owner that is gone is looked
+// for after five minutes at the latest. Generations tell whether an owner wants
+// something else; if they are 0 or grow with each status write, what Kind.Spec returns
+// does. If the owner cannot be read, nothing is deleted, an event tells why, and
+// creations go on. Only the first creations of an owner in a process are preceded by a
+// read: later one too many is deleted again.
+//
+// # New processes
+//
+// The caches of a new process, or of a new leader, may be older than what another
+// process saw. So before the first pass for an owner that creates or deletes there is
+// one look at the server. If the Client is a Versioner and the cache tells its version,
+// that is one small list for all owners, and passes wait at most two seconds until the
+// cache has come as far. Otherwise the children of the owner are listed live. The owner
+// itself is read before its first children are created. An owner that was created at
+// least five minutes after the first pass needs no look, even if clocks differ. NewTerm
+// makes a process that goes on a new one.
+//
+// # Creations
+//
+// A child has its name before it is created: the owner's name and five random
+// characters, as the API server makes it from generateName, which is set too. If a
+// creation fails and the server did not refuse it, the Controller looks for the child
+// on the server after the last call of the pass. If the child is there and is the
+// owner's, it counts as created. If it is not there, the same name is sent again, in
+// later passes too, so a request that takes effect late does not make one child too
+// many. A name that another object has by then is not sent again.
+//
+// Each request that was sent under a name is settled by its answer, by a child of the
+// owner that has the name, or by a look that finds nothing five minutes after the last
+// request. Until then a name that is not sent again is looked for, also before other
+// children are created. If that look fails, nothing is created. A refusal settles a
+// request if it is a BadRequest, Forbidden, Invalid or AlreadyExists, or if the
+// namespace is going, unless the client sent the request twice; see ErrResent.
+//
+// Creations of an owner in a namespace are held, while those in other namespaces,
+// deletions and status go on:
+//   - if the namespace is being deleted or is gone: for a minute, doubling to five.
+//     This is no error.
+//   - if a quota is full: for a second, doubling to a minute.
+//   - if the server answers with Retry-After: for that time.
+//   - if a webhook changed the labels or the owner reference of a new child, so
+//     that it is not the owner's: for a second, doubling to five minutes. The child
+//     is deleted again.
+//   - if a creation had no answer, and the child is found with other labels: for
+//     the same time. Its user may have changed the labels, so the child is released
+//     and not deleted.
+//
+// A change of the owner's generation ends a hold. The first three also end if
+// nothing is left to create, and the hold for a quota if a child of the owner is
+// gone. After a success the next hold is a short one again.
+//
+// # Deletions
+//
+// A delete call carries the child's UID, and its resourceVersion too if the child
+// was ready. After the first Conflict in a pass the children are listed live.
+// Victims that still are active, match and belong to the owner are then deleted by
+// their UID alone, as long as there are too many children, or if they must go.
+//
+// Deletions of an owner are held for 50 ms, doubling to a minute, if that list
+// shows that victims were chosen from an old view, or if a child that has not
+// changed cannot be deleted because of a Conflict, as some webhooks answer. A
+// Retry-After of the server holds them for that time. When the hold reaches a
+// second, one event DeletionsHeld says why.
+//
+// If the answer to a delete call is lost, the Controller looks for the child on the
+// server. If the child is still there, it is the first to go in the next pass. Until
+// it is gone, or has another resourceVersion than the call carried, it counts as gone
+// for other deletions, for limits and for Kind.BeforeScale.
+//
+// # Claims
+//
+// If the server calls an adoption Invalid (422), the orphan is left alone for a
+// minute, and a child is created in its place. Any other failure, such as a server
+// that is busy, missing rights, or a policy, leaves the adoption undecided: no
+// child is created in the orphan's place, and none is deleted because of it. One
+// event tells why, and the adoption is tried again after 50 ms, doubling to a
+// minute. If a BadRequest or Forbidden lasts for five minutes, the same patch is
+// sent as a dry run for a child that the owner already has; if the server would
+// take it there, the orphan is treated as if its adoption were Invalid. An orphan
+// that is gone (404) is no failure. If the owner cannot be read before its first
+// adoption, or may not adopt, the pass creates and deletes nothing. A release that
+// fails is tried again, after a minute if the server calls it Invalid, and nothing
+// waits for it.
+//
+// # Status
+//
+// If the spec has MinReadySeconds, a pass follows when the next ready child has been
+// ready for so long. Since when a pod is ready, it tells by itself; of any other child
+// it is when the Controller first saw it so.
+//
+// If Cache.ChildrenVersion tells how far the cache has come, the status counts what
+// the pass created and deleted, and later passes count it too, until the cache
+// shows it. So one write is enough, and no count goes back and forth. A created
+// child counts by the labels and conditions in the server's answer. A deleted child
+// counts as terminating, or not at all if neither a grace period nor a finalizer
+// keeps it. If the version is not known, the status is that of the children as they
+// were before. Until a Controller has seen that the cache has whole owners, it writes the
+// status to the owner as it reads it; see OwnerCache.
+//
+// Expectations are recorded before the first call, and lowered for each call that
+// failed or was not made. That holds for calls that panic too: a panic reaches the
+// caller of Sync after the calls of the same batch have ended.
+//
+// Differs from Kubernetes: all of the above. Also, claims run in parallel, every
+// error is reported, and the time at which the next child becomes available is
+// computed from the children and not from the status that the server stored.
+func (c *Controller) Sync(ctx context.Context, owner types.NamespacedName) (requeueAfter time.Duration, err error) {
+	if c == nil || c.reconciler == nil {
+		return 0, errors.New("controller: New did not make this Controller")
 	}
-	switch k.PatchType {
-	case "", types.StrategicMergePatchType, types.MergePatchType:
-		return nil
-	}
-	return fmt.Errorf("controller: kind %s: PatchType %q is neither a strategic nor a JSON merge patch", k.Owner.Kind, k.PatchType)
-}
-
-func (o Options) withDefaults() Options {
-	if o.Now == nil {
-		o.Now = time.Now
-	}
-	if o.Random == nil {
-		o.Random = rand.IntN
-	}
-	if object.IsNil(o.Events) {
-		o.Events = nil
-	}
-	if o.MaxParallel == 0 {
-		o.MaxParallel = DefaultMaxParallel
-	}
-	if o.ExpectationsTimeout == 0 {
-		o.ExpectationsTimeout = expectations.DefaultTimeout
-	}
-	return o
-}
-
-// An Outcome is what the status of an owner is made from.
-type Outcome[C Object] struct {
-	// Counts are the numbers of children, by the Rules of the Spec. If
-	// Cache.ChildrenVersion tells how far the cache has come, they are as the pass
-	// leaves them, even if the cache does not show it yet: children that it created
-	// count, children that it deleted count as terminating or not at all. Otherwise
-	// they are the numbers of Active and Terminating.
-	Counts status.Counts
-	// Active are the active children as they were before the pass created or
-	// deleted any; Terminating are the children that are being deleted and are not
-	// active.
-	Active, Terminating []C
-	// Desired is how many children were wanted when the pass began, and Generation
-	// the owner's generation then.
-	Desired    int32
-	Generation int64
-	// Waiting reports whether the pass left the number of children alone because
-	// something else must happen first: expectations, an old cache, a hold, a
-	// failed claim, a Conflict, or the deletion of the owner.
-	Waiting bool
-	// ScaleErr is why a creation or deletion failed; nil if none did.
-	ScaleErr error
-	// Now is the instant for which everything was judged.
-	Now time.Time
-
-	undeleted bool // ScaleErr is of deletions alone
-}
-
-// Failure returns the argument for status.SetFailure, which makes the
-// ReplicaFailure condition from it. If nothing but deletions failed, Active of the
-// result is more than Desired, so that the reason is FailedDelete, even if the
-// deletions were of children that must go and there are not too many.
-func (o Outcome[C]) Failure() status.Failure {
-	f := status.Failure{
-		Err: o.ScaleErr, Waiting: o.Waiting, Active: int32(len(o.Active)), Desired: &o.Desired,
-		ObservedGeneration: o.Generation, Now: o.Now,
-	}
-	if o.undeleted && f.Active <= o.Desired && o.Desired < math.MaxInt32 {
-		f.Active = o.Desired + 1
-	}
-	return f
-}
-
-// A Pass tells what one call of Sync did for an owner. Its lists point to the
-// children as the pass last saw them. Read only.
-type Pass[O, C Object] struct {
-	// Name is the owner's name. Owner is the owner as the cache has it or, if that has
-	// been behind for some seconds, as the server has it; nil if there is none, or if
-	// the pass did not read it because the cache was behind.
-	Name  types.NamespacedName
-	Owner O
-	Outcome[C]
-	// Stale says which cache does not show a write of an earlier pass yet; this
-	// pass then did nothing. It is zero otherwise.
-	Stale expectations.Stale
-	// Scale is what the pass set out to create or delete, after BeforeScale. It is
-	// both if children that must go could not be deleted and others were missing.
-	Scale replicas.Scale[C]
-	// Adopted and Released are the children of successful patches; Released also
-	// has those that turned out to be gone. AdoptionRejected are orphans that the server
-	// does not let the owner adopt. AdoptionPending are orphans whose adoption failed,
-	// but that may become the owner's: none is created in their place.
-	Adopted, Released, AdoptionRejected, AdoptionPending []C
-	// Created and Deleted are the children of successful calls. Created also has
-	// those that were found on the server after the call had failed.
-	Created, Deleted []C
-	// Failed counts the calls that failed, and the adoptions that were not tried
-	// because the owner may not adopt. Skipped counts the creations that slow start
-	// did not try after a failure.
-	Failed, Skipped int
-	// InFlight counts the names under which creations were sent that may have taken
-	// effect or may do so yet. Refused creations do not count. The names are sent again
-	// or looked for.
-	InFlight int
-	// Conflicts counts the delete calls that met a Conflict. LiveLists counts the
-	// lists of children that did not use the cache, LiveReads such reads of one
-	// child.
-	Conflicts, LiveLists, LiveReads int
-	// ViewWasStale reports whether the children were listed live because the cache
-	// was known to be old.
-	ViewWasStale bool
-	// OwnerWasStale reports whether calls of the Controller have shown that the owner is
-	// gone, is being deleted, or wants something else than the one in the cache: then
-	// nothing was created or deleted by that one.
-	OwnerWasStale bool
-	// OwnerErr is why the owner could not be read from the server before children were
-	// deleted, before an adoption, or before or after a status write.
-	OwnerErr error
-	// LookErr is why nothing was created, or deleted, if that is because a child could not
-	// be read from the server. An earlier creation or deletion of it had no answer.
-	LookErr error
-	// Restored reports whether such a list was older than the cache: then the
-	// server was restored from a backup.
-	Restored bool
-	// BackedOff reports whether creations or deletions were not tried because an earlier
-	// pass had put them off.
-	BackedOff bool
-	// Observed reports whether the children were listed and a plan was made. If
-	// not, there was nothing to make a status from.
-	Observed bool
-	// Status is the owner as the server stored it with its new status; nil if none
-	// was written.
-	Status O
-	// StatusErr is why the status could not be written; nil if it could, or did not
-	// have to be. If nothing else failed, it is the same as Err.
-	StatusErr error
-	// RelatedErr is why pods were not ranked by co-location; nil if Cache.Related
-	// returned no error.
-	RelatedErr error
-	// RequeueAfter and Err are what Sync returned. If the spec is refused, Err is a
-	// *replicas.RefusedError, although Sync returned nil.
-	RequeueAfter time.Duration
-	Err          error
-	// Took is how long the pass took.
-	Took time.Duration
-}
-
-// Expectations returns the record of what passes have started and no event has
-// confirmed yet: for metrics and tests. Passes and events settle it by themselves.
-// It is never nil.
-func (c *Controller) Expectations() *expectations.Store[expectations.Key] {
-	if c == nil || c.pending == nil {
-		return &expectations.Store[expectations.Key]{}
-	}
-	return c.pending
+	return c.reconciler.sync(ctx, owner)
 }
 
 // NewTerm tells the Controller that another process may have been at work since its last
@@ -366,6 +227,28 @@ func (c *Controller) NewTerm() {
 	}
 }
 
+// Expectations returns the record of what passes have started and no event has
+// confirmed yet: for metrics and tests. Passes and events settle it by themselves.
+// It is never nil.
+func (c *Controller) Expectations() *expectations.Store[expectations.Key] {
+	if c == nil || c.pending == nil {
+		return &expectations.Store[expectations.Key]{}
+	}
+	return c.pending
+}
+
+// Metrics returns the Controller's metrics, in a fixed order: what its passes did
+// since it was made, how many owners are in which state since their last pass, and
+// how many wait for events. The time that it takes grows with the number of owners
+// that wait. replicas/clientgo and replicas/controllerruntime give them to
+// Prometheus.
+func (c *Controller) Metrics() []Sample {
+	if c == nil || c.reconciler == nil {
+		return nil
+	}
+	return append(c.reconciler.metrics(), pendingSamples(c.pending)...)
+}
+
 // events returns the handlers of the Controller.
 func (c *Controller) events() *Handlers {
 	if c == nil {
@@ -374,11 +257,36 @@ func (c *Controller) events() *Handlers {
 	return &c.handlers
 }
 
-// childNoun is the word for a child in events: the kind in lower case, as kubectl has it.
-func (r *reconciler[O, C]) childNoun() string { return strings.ToLower(r.kind.Child.Kind) }
+// ChildAdded does what Handlers.ChildAdded does.
+func (c *Controller) ChildAdded(obj any, q ...Enqueue) error {
+	return c.events().ChildAdded(obj, q...)
+}
 
-// resource is what writes of a kind are recorded under.
-func resource(kind schema.GroupVersionKind) schema.GroupResource {
-	plural, _ := meta.UnsafeGuessKindToResource(kind)
-	return plural.GroupResource()
+// ChildUpdated does what Handlers.ChildUpdated does.
+func (c *Controller) ChildUpdated(old, cur any, q ...Enqueue) error {
+	return c.events().ChildUpdated(old, cur, q...)
+}
+
+// ChildDeleted does what Handlers.ChildDeleted does.
+func (c *Controller) ChildDeleted(obj any, q ...Enqueue) error {
+	return c.events().ChildDeleted(obj, q...)
+}
+
+// OwnerAdded does what Handlers.OwnerAdded does.
+func (c *Controller) OwnerAdded(obj any, q ...Enqueue) error {
+	return c.events().OwnerAdded(obj, q...)
+}
+
+// OwnerUpdated does what Handlers.OwnerUpdated does, with one exception: an update
+// that shows only the status that the Controller itself wrote last wakes nobody,
+// unless a pass waits for it or Kind.Spec wants something else because of it.
+//
+// Differs from Kubernetes: there each status write leads to another pass.
+func (c *Controller) OwnerUpdated(old, cur any, q ...Enqueue) error {
+	return c.events().OwnerUpdated(old, cur, q...)
+}
+
+// OwnerDeleted does what Handlers.OwnerDeleted does.
+func (c *Controller) OwnerDeleted(obj any, q ...Enqueue) error {
+	return c.events().OwnerDeleted(obj, q...)
 }

@@ -13,10 +13,6 @@ import (
 	"github.com/replicakit/replicakit/status"
 )
 
-// leaving are children that the view shows and that were deleted by this pass or by
-// an earlier one, by their ids: false if they do not exist any more.
-type leaving map[types.UID]bool
-
 // expectLeaving notes what earlier passes deleted, as far as events have not settled
 // it: read before the children are, it holds all that the cache does not show.
 func (p *pass[O, C]) expectLeaving(deleting []types.UID) {
@@ -28,7 +24,7 @@ func (p *pass[O, C]) expectLeaving(deleting []types.UID) {
 
 func (p *pass[O, C]) leaves(id types.UID, exists bool) {
 	if p.leaving == nil {
-		p.leaving = leaving{}
+		p.leaving = map[types.UID]bool{}
 	}
 	p.leaving[id] = exists
 }

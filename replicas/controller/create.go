@@ -12,6 +12,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/replicakit/replicakit/expectations"
@@ -25,10 +26,11 @@ import (
 // creations is the creation step of a pass.
 type creations[O, C Object] struct {
 	*pass[O, C]
-	scale replicas.Scale[C]
-	each  []creation[C]
-	start ledger.Moment // when the calls began
-	late  []string      // names of children that a look found
+	scale    replicas.Scale[C]
+	newborns []newborn[C] // the children to create, for an owner that is in no namespace
+	each     []creation[C]
+	start    ledger.Moment // when the calls began
+	late     []string      // names of children that a look found
 }
 
 // A creation is what became of one child that is to be created.
@@ -44,11 +46,11 @@ type creation[C Object] struct {
 
 // create makes children in slow start. 0 <= created <= scale.Create holds at every
 // moment, and what is expected in the end is what was created (K1, K2).
-func (p *pass[O, C]) create(ctx context.Context, scale replicas.Scale[C]) error {
+func (p *pass[O, C]) create(ctx context.Context, scale replicas.Scale[C], newborns []newborn[C]) error {
 	if goOn, err := p.lookForOthers(ctx, scale.Names); !goOn {
 		return err
 	}
-	c := &creations[O, C]{pass: p, scale: scale, each: make([]creation[C], scale.Create)}
+	c := &creations[O, C]{pass: p, scale: scale, newborns: newborns, each: make([]creation[C], scale.Create)}
 	p.pending.Set(p.key, expectations.Changes{Creating: scale.Names})
 	p.remember()
 	defer func(before int) { p.noteRound(before) }(len(p.Created))
@@ -227,6 +229,95 @@ func (c *creations[O, C]) made(e *creation[C], start ledger.Moment, child C) {
 	}
 }
 
+// deleteStrange deletes the children that were to be ours and are not, as a webhook changed
+// them: else there would be ever more of them.
+func (c *creations[O, C]) deleteStrange(ctx context.Context) {
+	var left bool
+	for i := range c.each {
+		e := &c.each[i]
+		if !errors.As(e.err, new(strangeError)) {
+			continue
+		}
+		if err := c.deleteStray(ctx, e.child); err != nil {
+			e.err, left = strangeError{errors.Join(e.err, err)}, true
+			continue
+		}
+		c.state.known.NoStray(object.ID(e.child))
+	}
+	if left {
+		c.holdStrays()
+	}
+}
+
+// lookForLost looks for the children whose creations failed and may have taken effect
+// all the same: when no call is under way any more, in one list if there are many. What
+// is there is created; what is not there may come yet.
+func (c *creations[O, C]) lookForLost(ctx context.Context) {
+	var lost []*creation[C]
+	for i := range c.each {
+		if e := &c.each[i]; c.isLost(e) {
+			lost = append(lost, e)
+		}
+	}
+	if len(lost) == 0 {
+		return
+	}
+	look := c.looks(ctx, len(lost))
+	for _, e := range lost {
+		found, there, err := look.find(ctx, e.name)
+		switch {
+		case err != nil:
+		case there:
+			c.found(e, look.start, found)
+		default:
+			c.state.known.NoneBears(e.name)
+		}
+	}
+}
+
+// isLost reports whether a creation failed, but its child may be there: from this
+// sending, or from one before it.
+func (c *creations[O, C]) isLost(e *creation[C]) bool {
+	if e.err == nil || e.name.Name == "" || errors.As(e.err, new(strangeError)) {
+		return false
+	}
+	_, open := c.state.known.SentTo(e.name.Name)
+	return open || apierrors.IsAlreadyExists(e.err)
+}
+
+// found notes a child that is there although its creation failed.
+func (c *creations[O, C]) found(e *creation[C], start ledger.Moment, found C) {
+	c.bears(found)
+	switch {
+	case !c.controls(found) || !c.rules.Active(found):
+	case !c.isOurs(found):
+		e.err = c.letGo(start, found)
+	default:
+		c.wrote(found.GetResourceVersion())
+		c.late = append(c.late, found.GetName())
+		c.tellCreated(found.GetName())
+		c.made(e, start, found)
+	}
+}
+
+// settleLate settles the creations of children that a look found and that the cache
+// has by now: their events may have come before they were expected.
+func (c *creations[O, C]) settleLate(ctx context.Context) {
+	if len(c.late) == 0 {
+		return
+	}
+	cached, err := c.cache.Children(ctx, c.Owner)
+	if err != nil {
+		return // the events come, or the record expires
+	}
+	isNil := object.NilOf[C]()
+	for _, child := range cached {
+		if !isNil(child) && slices.Contains(c.late, child.GetName()) {
+			c.pending.CreationObserved(c.key, child.GetName())
+		}
+	}
+}
+
 func (p *pass[O, C]) tellCreated(name string) {
 	p.event(corev1.EventTypeNormal, SuccessfulCreate, "Created "+p.childNoun()+": "+name)
 }
@@ -265,103 +356,4 @@ func (c *creations[O, C]) ended(namespace string, run slowstart.Result) error {
 	err := summarize(run)
 	c.ScaleErr, c.undeleted = joinErrors(err, c.ScaleErr), false
 	return c.failure("creating %s: %w", c.childResource.Resource, err)
-}
-
-// namespaceEnds holds creations if one failed because the namespace is going,
-// and reports whether that is all that failed: then it is no error.
-func (c *creations[O, C]) namespaceEnds(namespace string, errs []error) bool {
-	if !slices.ContainsFunc(errs, namespaceIsGoing) {
-		return false
-	}
-	h := c.state.creations.of(namespace)
-	h.double(c.opts.Now(), namespaceHoldFirst, namespaceHoldLast)
-	c.retryAfter = max(c.retryAfter, h.wait)
-	if slices.ContainsFunc(errs, func(err error) bool { return err != nil && !namespaceIsGoing(err) }) {
-		return false
-	}
-	c.Waiting = true
-	c.comeBack(h.wait)
-	return true
-}
-
-// holdAfter holds creations if trying again soon is useless: the quota is full,
-// the server makes something else of them, or it said when.
-func (c *creations[O, C]) holdAfter(namespace string, errs []error) {
-	now, wait := c.opts.Now(), time.Duration(0)
-	if slices.ContainsFunc(errs, quotaIsFull) {
-		h := c.state.creations.of(namespace)
-		h.double(now, quotaHoldFirst, quotaHoldLast)
-		h.at, wait = c.inQuota(namespace)+countIn(namespace, c.Created), h.wait
-	}
-	if slices.ContainsFunc(errs, func(err error) bool { return errors.As(err, new(strangeError)) }) {
-		h := c.state.strange.of(namespace)
-		h.double(now, strangeHoldFirst, strangeHoldLast)
-		wait = max(wait, h.wait)
-	}
-	if d := serverDelay(errs); d > wait {
-		*c.state.creations.of(namespace) = hold{since: now, wait: d}
-		wait = d
-	}
-	c.retryAfter = max(c.retryAfter, wait)
-}
-
-// inQuota counts the owner's children that the quota of a namespace counts: one that is
-// being deleted makes room when it is gone.
-func (p *pass[O, C]) inQuota(namespace string) int {
-	return countIn(namespace, p.Active) + countIn(namespace, p.Terminating)
-}
-
-func countIn[C Object](namespace string, children []C) (n int) {
-	for _, c := range children {
-		if c.GetNamespace() == namespace {
-			n++
-		}
-	}
-	return n
-}
-
-// A newborn is a child that is to be created for an owner that is in no namespace. New
-// may choose another one each time that it is asked.
-type newborn[C Object] struct {
-	namespace string
-	child     C
-	err       error
-}
-
-// notHeld leaves out the creations that must wait, and asks for a requeue when they need
-// not: those of a namespace while it is held.
-func (p *pass[O, C]) notHeld(scale replicas.Scale[C]) replicas.Scale[C] {
-	if p.newborns = nil; !p.kind.ClusterScoped {
-		if p.waits(p.creationsHeld(p.Owner.GetNamespace())) {
-			return replicas.Scale[C]{}
-		}
-		return scale
-	}
-	left := scale
-	left.Names = nil
-	for i, name := range scale.Names {
-		var b newborn[C]
-		if b.child, b.err = scale.New(i); b.err == nil {
-			if namespace, again := p.state.known.SentTo(name); again { // it may have landed there
-				b.child.SetNamespace(namespace)
-			}
-			b.namespace = b.child.GetNamespace()
-		}
-		if !p.waits(p.creationsHeld(b.namespace)) {
-			p.newborns, left.Names = append(p.newborns, b), append(left.Names, name)
-		}
-	}
-	left.Create = len(left.Names)
-	return left
-}
-
-// creationsHeld is how long the creations in a namespace are held still.
-func (p *pass[O, C]) creationsHeld(namespace string) (wait time.Duration) {
-	if h := p.state.creations[namespace]; h != nil {
-		wait = h.remaining(p.Now, p.inQuota(namespace))
-	}
-	if h := p.state.strange[namespace]; h != nil {
-		wait = max(wait, h.remaining(p.Now, 0))
-	}
-	return wait
 }

@@ -299,11 +299,6 @@ func (d *deletions[O, C]) lookFor(ctx context.Context, some []int) {
 	}
 }
 
-// isRefusal reports whether a call had no effect, and will have none.
-func isRefusal(err error) bool {
-	return apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsMethodNotSupported(err)
-}
-
 // fails gives a victim up for this pass.
 func (d *deletions[O, C]) fails(i int) {
 	d.is[i] = failed

@@ -5,18 +5,20 @@ package controller
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"reflect"
-	"sync"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/replicakit/replicakit/expectations"
 	"github.com/replicakit/replicakit/internal/object"
 	"github.com/replicakit/replicakit/internal/resourceversion"
+	"github.com/replicakit/replicakit/replicas"
 	"github.com/replicakit/replicakit/selector"
 )
 
@@ -37,43 +39,6 @@ type watcher[O, C Object] struct {
 	isOwn func(was, cur O, wake func()) bool
 	// statusDelay is how long updates wait that can change nothing but a status.
 	statusDelay time.Duration
-}
-
-// newest is the newest version that an event about a child had.
-type newest struct {
-	mu      sync.Mutex
-	version string
-	came    bool // one did
-}
-
-func (n *newest) saw(child metav1.Object) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.came = true
-	version := child.GetResourceVersion()
-	if isNumber := resourceversion.Reached(version, version); isNumber && !resourceversion.Older(version, n.version) {
-		n.version = version
-	}
-}
-
-func (n *newest) get() string {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.version
-}
-
-// any reports whether events of children are handled at all.
-func (n *newest) any() bool {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.came
-}
-
-// void is for a server that was restored: it gives versions a second time.
-func (n *newest) void() {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.version = ""
 }
 
 func (w *watcher[O, C]) childAdded(obj any, q Enqueue) error {
@@ -322,6 +287,49 @@ func (w *watcher[O, C]) find(key expectations.Key) (owner O, found bool) {
 		return owner, false
 	}
 	return owner, true
+}
+
+// selectorOf returns the selector of this version of the owner.
+func (w *watcher[O, C]) selectorOf(owner O) (labels.Selector, error) {
+	kept := w.specOf(owner)
+	return kept.selector, kept.err
+}
+
+// specOf returns the spec of this version of the owner. It asks the Kind for it
+// only once, if the owner has a version, and if an error can not pass by itself.
+func (w *watcher[O, C]) specOf(owner O) keptSpec[C] {
+	key, version := expectations.KeyOf(owner), owner.GetResourceVersion()
+	if kept, ok := w.specs.get(key); ok && kept.resourceVersion == version {
+		return kept
+	}
+	spec, err := w.kind.Spec(owner)
+	kept := keptSpec[C]{resourceVersion: version, selector: spec.Selector, err: err}
+	if err == nil {
+		kept.minReady, kept.rules = time.Duration(spec.MinReadySeconds)*time.Second, spec.Rules.Complete()
+		kept.limited = spec.MaxDeletions != nil
+	}
+	var refused *replicas.RefusedError
+	if key.UID != "" && version != "" && (err == nil || errors.As(err, &refused)) {
+		if w.specs.keep(key, kept) {
+			w.sweepSpecs()
+		}
+	}
+	return kept
+}
+
+// sweepSpecs drops the specs of owners that are gone: their deletion may have been
+// told before the spec was kept, or never. It is called when there are twice as many
+// as the last time: a new spec costs two looks at most.
+func (w *watcher[O, C]) sweepSpecs() {
+	left := 0
+	for _, key := range w.specs.keys() {
+		if _, found := w.find(key); found {
+			left++
+			continue
+		}
+		w.specs.forget(key)
+	}
+	w.specs.fill(left)
 }
 
 func (e events[O, C]) wakeSelecting(orphan C) {

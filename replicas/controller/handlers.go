@@ -185,37 +185,3 @@ func (h *Handlers) to(q []Enqueue) (untyped, Enqueue, error) {
 	}
 	return h.watcher, h.enqueue, nil
 }
-
-// ChildAdded does what Handlers.ChildAdded does.
-func (c *Controller) ChildAdded(obj any, q ...Enqueue) error {
-	return c.events().ChildAdded(obj, q...)
-}
-
-// ChildUpdated does what Handlers.ChildUpdated does.
-func (c *Controller) ChildUpdated(old, cur any, q ...Enqueue) error {
-	return c.events().ChildUpdated(old, cur, q...)
-}
-
-// ChildDeleted does what Handlers.ChildDeleted does.
-func (c *Controller) ChildDeleted(obj any, q ...Enqueue) error {
-	return c.events().ChildDeleted(obj, q...)
-}
-
-// OwnerAdded does what Handlers.OwnerAdded does.
-func (c *Controller) OwnerAdded(obj any, q ...Enqueue) error {
-	return c.events().OwnerAdded(obj, q...)
-}
-
-// OwnerUpdated does what Handlers.OwnerUpdated does, with one exception: an update
-// that shows only the status that the Controller itself wrote last wakes nobody,
-// unless a pass waits for it or Kind.Spec wants something else because of it.
-//
-// Differs from Kubernetes: there each status write leads to another pass.
-func (c *Controller) OwnerUpdated(old, cur any, q ...Enqueue) error {
-	return c.events().OwnerUpdated(old, cur, q...)
-}
-
-// OwnerDeleted does what Handlers.OwnerDeleted does.
-func (c *Controller) OwnerDeleted(obj any, q ...Enqueue) error {
-	return c.events().OwnerDeleted(obj, q...)
-}

@@ -74,3 +74,11 @@ func earliest(a, b time.Duration) time.Duration {
 	}
 	return min(a, b)
 }
+
+// aside is an orphan whose adoption failed.
+type aside struct {
+	version   string    // of the child then
+	first     time.Time // when it began; zero if the server called it Invalid
+	hold      hold
+	undecided bool // the server has not refused it for good: it may be ours yet
+}

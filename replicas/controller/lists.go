@@ -50,8 +50,8 @@ type listCall[C Object] struct {
 	givenUp bool // who made it did not wait for an answer
 }
 
-func newLists[C Object](list func(context.Context, string, labels.Selector) (List[C], error), opts Options) *lists[C] {
-	return &lists[C]{list: list, now: opts.Now, random: opts.Random, turns: make(chan struct{}, listsAtOnce)}
+func newLists[C Object](list func(context.Context, string, labels.Selector) (List[C], error), now func() time.Time, random func(n int) int) *lists[C] {
+	return &lists[C]{list: list, now: now, random: random, turns: make(chan struct{}, listsAtOnce)}
 }
 
 // heldError says that lists are held back, for how long, and why.

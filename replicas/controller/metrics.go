@@ -52,18 +52,6 @@ const (
 	Histogram
 )
 
-// Metrics returns the Controller's metrics, in a fixed order: what its passes did
-// since it was made, how many owners are in which state since their last pass, and
-// how many wait for events. The time that it takes grows with the number of owners
-// that wait. replicas/clientgo and replicas/controllerruntime give them to
-// Prometheus.
-func (c *Controller) Metrics() []Sample {
-	if c == nil || c.reconciler == nil {
-		return nil
-	}
-	return append(c.reconciler.metrics(), pendingSamples(c.pending)...)
-}
-
 // counters are what passes add to.
 func counters[O, C Object]() []counter[O, C] {
 	type pass = Pass[O, C]
@@ -212,9 +200,4 @@ func one(is bool) int {
 		return 1
 	}
 	return 0
-}
-
-func isRefused(err error) bool {
-	_, refused := asRefused(err)
-	return refused
 }

@@ -52,6 +52,10 @@ type perGeneration[C Object] struct {
 	aside map[types.UID]*aside
 }
 
+// differing is a status that the server does not store as it was sent, as it drops
+// a field: the same one need not be sent again.
+type differing struct{ sent, stored any }
+
 // told are the states that an event has told of and that last.
 type told struct{ adopt, release, list, look, owner, related, backOff bool }
 

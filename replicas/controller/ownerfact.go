@@ -6,12 +6,14 @@ package controller
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/replicakit/replicakit/internal/object"
 	"github.com/replicakit/replicakit/internal/resourceversion"
+	"github.com/replicakit/replicakit/replicas"
 	"github.com/replicakit/replicakit/replicas/ledger"
 )
 
@@ -225,3 +227,24 @@ func (p *pass[O, C]) wantTheSame(a, b O) bool {
 	}
 	return p.saySame(&was, &is)
 }
+
+// saySame reports whether two specs ask for the same children, of those that there are.
+func (p *pass[O, C]) saySame(was, is *replicas.Spec[C]) bool {
+	return is.Replicas == was.Replicas && is.MinReadySeconds == was.MinReadySeconds &&
+		is.BurstReplicas == was.BurstReplicas && is.Paused == was.Paused && is.PendingAdoptions == was.PendingAdoptions && same(is.MaxDeletions, was.MaxDeletions) &&
+		!object.IsNil(is.Selector) && !object.IsNil(was.Selector) && is.Selector.String() == was.Selector.String() &&
+		p.sayTheSame(is.Rules, was.Rules)
+}
+
+// sayTheSame reports whether two rules are the same for the children that there are.
+func (p *pass[O, C]) sayTheSame(a, b replicas.Rules[C]) bool {
+	agree := func(a, b func(C) bool) bool {
+		if a == nil || b == nil {
+			return a == nil && b == nil
+		}
+		return !slices.ContainsFunc(p.children, func(c C) bool { return a(c) != b(c) })
+	}
+	return agree(a.Active, b.Active) && agree(a.Ready, b.Ready) && agree(a.MustGo, b.MustGo) && agree(a.MustStay, b.MustStay)
+}
+
+func same(a, b *int) bool { return a == b || a != nil && b != nil && *a == *b }

@@ -5,16 +5,12 @@ package controller
 
 import (
 	"maps"
-	"slices"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/replicakit/replicakit/expectations"
-	"github.com/replicakit/replicakit/internal/object"
 	"github.com/replicakit/replicakit/internal/resourceversion"
-	"github.com/replicakit/replicakit/replicas"
 )
 
 // ownWrite is the last write of an owner's status from which nothing else follows, by
@@ -82,35 +78,6 @@ func (w *ownWrite) read(version string) {
 	}
 }
 
-// wantsTheSame reports whether an owner with the status that was written wants what the
-// pass went by: then nothing else is to be done. What new children are made from and who
-// goes first do not matter, as none is missing and none is too many for another reason.
-func (p *pass[O, C]) wantsTheSame(written O) bool {
-	is, err := p.kind.Spec(written)
-	return err == nil && p.saySame(&p.asked, &is)
-}
-
-// saySame reports whether two specs ask for the same children, of those that there are.
-func (p *pass[O, C]) saySame(was, is *replicas.Spec[C]) bool {
-	return is.Replicas == was.Replicas && is.MinReadySeconds == was.MinReadySeconds &&
-		is.BurstReplicas == was.BurstReplicas && is.Paused == was.Paused && is.PendingAdoptions == was.PendingAdoptions && same(is.MaxDeletions, was.MaxDeletions) &&
-		!object.IsNil(is.Selector) && !object.IsNil(was.Selector) && is.Selector.String() == was.Selector.String() &&
-		p.sayTheSame(is.Rules, was.Rules)
-}
-
-// sayTheSame reports whether two rules are the same for the children that there are.
-func (p *pass[O, C]) sayTheSame(a, b replicas.Rules[C]) bool {
-	agree := func(a, b func(C) bool) bool {
-		if a == nil || b == nil {
-			return a == nil && b == nil
-		}
-		return !slices.ContainsFunc(p.children, func(c C) bool { return a(c) != b(c) })
-	}
-	return agree(a.Active, b.Active) && agree(a.Ready, b.Ready) && agree(a.MustGo, b.MustGo) && agree(a.MustStay, b.MustStay)
-}
-
-func same(a, b *int) bool { return a == b || a != nil && b != nil && *a == *b }
-
 // sameMeta reports whether two versions of an object differ, if at all, in the
 // status and in what the server keeps about it. That the generation is the same
 // tells that the spec is.
@@ -120,11 +87,4 @@ func sameMeta(a, b metav1.Object) bool {
 		maps.Equal(a.GetLabels(), b.GetLabels()) && maps.Equal(a.GetAnnotations(), b.GetAnnotations()) &&
 		equality.Semantic.DeepEqual(a.GetFinalizers(), b.GetFinalizers()) &&
 		equality.Semantic.DeepEqual(a.GetOwnerReferences(), b.GetOwnerReferences())
-}
-
-// isOwnWrite reports whether an update of an owner shows nothing but the status that
-// was written last, from which nothing follows, and no pass waits to see it.
-func (r *reconciler[O, C]) isOwnWrite(was, cur O, wake func()) bool {
-	state := r.owners.get(expectations.KeyOf(cur))
-	return state != nil && state.wrote.explains(was, cur, wake)
 }

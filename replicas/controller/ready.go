@@ -7,12 +7,7 @@ import (
 	"sync"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-
-	"github.com/replicakit/replicakit/expectations"
-	"github.com/replicakit/replicakit/internal/object"
-	"github.com/replicakit/replicakit/internal/pod"
 )
 
 // readySince is since when the children of an owner have been ready, as far as was
@@ -64,59 +59,4 @@ func (r *readySince) forget() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.at = nil
-}
-
-// becameReady notes that a child of an owner became ready.
-func (r *reconciler[O, C]) becameReady(owner expectations.Key, child C) {
-	if state := r.owners.get(owner); state != nil {
-		state.ready.became(object.ID(child), r.opts.Now())
-	}
-}
-
-// nextCheck asks for a requeue when the next child becomes available (M1, M2), unless
-// the rate limiter does anyway (M7): where a server or a hold has its place, it may not.
-func (p *pass[O, C]) nextCheck(passErr error) {
-	after := p.nextAvailable()
-	switch {
-	case after <= 0:
-	case passErr == nil || onlyRefused(passErr):
-		p.comeBack(after)
-	case p.retryAfter > 0:
-		p.retryAfter = min(p.retryAfter, after)
-	}
-}
-
-// nextAvailable is how long it takes until the next child becomes available, 0 if
-// there is none to wait for.
-func (p *pass[O, C]) nextAvailable() time.Duration {
-	if pods, ok := any(p.counted).([]*corev1.Pod); ok {
-		return p.nextPodAvailable(pods)
-	}
-	minReady := time.Duration(p.spec.MinReadySeconds) * time.Second
-	if minReady <= 0 || p.rules.Ready == nil {
-		p.state.ready.forget()
-		return 0
-	}
-	var ready []types.UID
-	for _, c := range p.counted {
-		if p.rules.Ready(c) {
-			ready = append(ready, object.ID(c))
-		}
-	}
-	return p.state.ready.next(ready, p.opts.Now(), minReady)
-}
-
-// nextPodAvailable looks from the same instant as the status that was written, so that
-// no pod falls between the two.
-func (p *pass[O, C]) nextPodAvailable(pods []*corev1.Pod) (after time.Duration) {
-	if p.Counts.Ready == p.Counts.Available {
-		return 0
-	}
-	for _, c := range pods {
-		after = earliest(after, pod.AvailableIn(c, p.spec.MinReadySeconds, p.Now))
-	}
-	if after == 0 {
-		return 0
-	}
-	return max(after-p.opts.Now().Sub(p.Now), 1)
 }

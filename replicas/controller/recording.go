@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -385,4 +386,44 @@ func (a *aside) UnmarshalJSON(text []byte) error {
 	err := json.Unmarshal(text, &is)
 	*a = aside{is.Version, is.First, is.Hold, is.Undecided}
 	return err
+}
+
+// recordedRead is an answer of the cache.
+type recordedRead struct {
+	Children data           `json:"children,omitzero"`
+	Error    *recordedError `json:"error,omitempty"`
+}
+
+// An eventLog takes the events that tell the ledger something while a pass is under way.
+type eventLog struct {
+	mu     sync.Mutex
+	asked  int // the answers until now, of the server and of the cache
+	events []recordedEvent
+}
+
+// A recordedEvent is what an event told after so many answers.
+type recordedEvent struct {
+	After int `json:"after"`
+	// Left is a child that left the cache, as of a version if it is known.
+	Left    types.UID `json:"left,omitempty"`
+	Version string    `json:"version,omitempty"`
+	// WentBack says that the owner went back to an older version.
+	WentBack bool `json:"wentBack,omitempty"`
+}
+
+// note notes an event; nil takes none.
+func (l *eventLog) note(e recordedEvent) {
+	if l == nil {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	e.After = l.asked
+	l.events = append(l.events, e)
+}
+
+func (l *eventLog) answered() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.asked++
 }

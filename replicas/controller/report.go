@@ -6,16 +6,16 @@ package controller
 import (
 	"context"
 	"fmt"
+	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/replicakit/replicakit/internal/object"
+	"github.com/replicakit/replicakit/internal/pod"
 )
-
-// differing is a status that the server does not store as it was sent, as it drops
-// a field: the same one need not be sent again.
-type differing struct{ sent, stored any }
 
 // report writes the status, whatever became of the pass, and joins its error to
 // that of the pass. The write ends with ctx; only a Conflict is tried again, and
@@ -167,4 +167,60 @@ func (p *pass[O, C]) written(sent, stored O, err error) error {
 func (p *pass[O, C]) isDropped(owner, updated O) bool {
 	d := p.state.status
 	return d != nil && equality.Semantic.DeepEqual(d.sent, p.statusOf(updated)) && equality.Semantic.DeepEqual(d.stored, p.statusOf(owner))
+}
+
+// wantsTheSame reports whether an owner with the status that was written wants what the
+// pass went by: then nothing else is to be done. What new children are made from and who
+// goes first do not matter, as none is missing and none is too many for another reason.
+func (p *pass[O, C]) wantsTheSame(written O) bool {
+	is, err := p.kind.Spec(written)
+	return err == nil && p.saySame(&p.asked, &is)
+}
+
+// nextCheck asks for a requeue when the next child becomes available (M1, M2), unless
+// the rate limiter does anyway (M7): where a server or a hold has its place, it may not.
+func (p *pass[O, C]) nextCheck(passErr error) {
+	after := p.nextAvailable()
+	switch {
+	case after <= 0:
+	case passErr == nil || onlyRefused(passErr):
+		p.comeBack(after)
+	case p.retryAfter > 0:
+		p.retryAfter = min(p.retryAfter, after)
+	}
+}
+
+// nextAvailable is how long it takes until the next child becomes available, 0 if
+// there is none to wait for.
+func (p *pass[O, C]) nextAvailable() time.Duration {
+	if pods, ok := any(p.counted).([]*corev1.Pod); ok {
+		return p.nextPodAvailable(pods)
+	}
+	minReady := time.Duration(p.spec.MinReadySeconds) * time.Second
+	if minReady <= 0 || p.rules.Ready == nil {
+		p.state.ready.forget()
+		return 0
+	}
+	var ready []types.UID
+	for _, c := range p.counted {
+		if p.rules.Ready(c) {
+			ready = append(ready, object.ID(c))
+		}
+	}
+	return p.state.ready.next(ready, p.opts.Now(), minReady)
+}
+
+// nextPodAvailable looks from the same instant as the status that was written, so that
+// no pod falls between the two.
+func (p *pass[O, C]) nextPodAvailable(pods []*corev1.Pod) (after time.Duration) {
+	if p.Counts.Ready == p.Counts.Available {
+		return 0
+	}
+	for _, c := range pods {
+		after = earliest(after, pod.AvailableIn(c, p.spec.MinReadySeconds, p.Now))
+	}
+	if after == 0 {
+		return 0
+	}
+	return max(after-p.opts.Now().Sub(p.Now), 1)
 }

@@ -4,7 +4,6 @@
 package controller
 
 import (
-	"errors"
 	"maps"
 	"math"
 	"slices"
@@ -36,49 +35,6 @@ type keptSpec[C Object] struct {
 	minReady        time.Duration
 	rules           replicas.Rules[C]
 	limited         bool // in how much may be deleted
-}
-
-// selectorOf returns the selector of this version of the owner.
-func (w *watcher[O, C]) selectorOf(owner O) (labels.Selector, error) {
-	kept := w.specOf(owner)
-	return kept.selector, kept.err
-}
-
-// specOf returns the spec of this version of the owner. It asks the Kind for it
-// only once, if the owner has a version, and if an error can not pass by itself.
-func (w *watcher[O, C]) specOf(owner O) keptSpec[C] {
-	key, version := expectations.KeyOf(owner), owner.GetResourceVersion()
-	if kept, ok := w.specs.get(key); ok && kept.resourceVersion == version {
-		return kept
-	}
-	spec, err := w.kind.Spec(owner)
-	kept := keptSpec[C]{resourceVersion: version, selector: spec.Selector, err: err}
-	if err == nil {
-		kept.minReady, kept.rules = time.Duration(spec.MinReadySeconds)*time.Second, spec.Rules.Complete()
-		kept.limited = spec.MaxDeletions != nil
-	}
-	var refused *replicas.RefusedError
-	if key.UID != "" && version != "" && (err == nil || errors.As(err, &refused)) {
-		if w.specs.keep(key, kept) {
-			w.sweepSpecs()
-		}
-	}
-	return kept
-}
-
-// sweepSpecs drops the specs of owners that are gone: their deletion may have been
-// told before the spec was kept, or never. It is called when there are twice as many
-// as the last time: a new spec costs two looks at most.
-func (w *watcher[O, C]) sweepSpecs() {
-	left := 0
-	for _, key := range w.specs.keys() {
-		if _, found := w.find(key); found {
-			left++
-			continue
-		}
-		w.specs.forget(key)
-	}
-	w.specs.fill(left)
 }
 
 func (s *keptSpecs[C]) get(owner expectations.Key) (keptSpec[C], bool) {

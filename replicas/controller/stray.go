@@ -5,7 +5,6 @@ package controller
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -27,26 +26,6 @@ type strangeError struct{ error }
 
 func strange[C Object](c C) error {
 	return strangeError{fmt.Errorf("%q is not the owner's: the server gave it the labels %q and %d owner references", c.GetName(), labels.Set(c.GetLabels()), len(c.GetOwnerReferences()))}
-}
-
-// deleteStrange deletes the children that were to be ours and are not, as a webhook changed
-// them: else there would be ever more of them.
-func (c *creations[O, C]) deleteStrange(ctx context.Context) {
-	var left bool
-	for i := range c.each {
-		e := &c.each[i]
-		if !errors.As(e.err, new(strangeError)) {
-			continue
-		}
-		if err := c.deleteStray(ctx, e.child); err != nil {
-			e.err, left = strangeError{errors.Join(e.err, err)}, true
-			continue
-		}
-		c.state.known.NoStray(object.ID(e.child))
-	}
-	if left {
-		c.holdStrays()
-	}
 }
 
 // letGo leaves a child to the next pass, which releases it: it is the owner's and does

@@ -4,24 +4,12 @@
 package controller
 
 import (
-	"context"
 	"errors"
 	"sync"
 	"time"
 
-	"github.com/replicakit/replicakit/expectations"
 	"github.com/replicakit/replicakit/internal/resourceversion"
 )
-
-// A Versioner is a Client that can tell how far the server has come. With it and a cache
-// that tells its version, a new process needs one small list for all owners together, and
-// not a live list for each.
-type Versioner interface {
-	// ServerVersion returns the resourceVersion of a list of the children of a
-	// namespace, or of all namespaces if it is "". The list must be as new as the
-	// call, as that of Client.List, but one child of it is enough.
-	ServerVersion(ctx context.Context, namespace string) (string, error)
-}
 
 const (
 	// cachePatience is how long the first passes of a term wait at most until the
@@ -111,43 +99,4 @@ func (t *term) ask(now func() time.Time, version func() (string, error)) {
 		}
 	}()
 	is, err = version()
-}
-
-// isNewToTerm reports whether nothing is known yet of the owner in this term but what the
-// cache shows, which may be older than what an earlier process saw. An owner that was
-// created later has no such past.
-func (p *pass[O, C]) isNewToTerm() bool {
-	if p.state.term != p.inTerm && (p.beganInTerm() || p.term.reached(p.snapshot.Version)) {
-		p.looked()
-	}
-	return p.state.term != p.inTerm
-}
-
-// beganInTerm reports whether the owner was created after the term began.
-func (p *pass[O, C]) beganInTerm() bool {
-	return p.Owner.GetCreationTimestamp().After(p.termBegan.Add(clocksDiffer))
-}
-
-// looked notes that the children were listed live in this term.
-func (p *pass[O, C]) looked() { p.state.term = p.inTerm }
-
-// awaitCache waits until the cache has come as far as the server had after the term began,
-// if both tell their versions, and if that does not take long. It returns errWait if the
-// pass is to be requeued, and otherwise whether the cache has come so far.
-func (p *pass[O, C]) awaitCache(ctx context.Context) (reached bool, err error) {
-	versioner, ok := p.client.(Versioner)
-	if !ok || p.snapshot.Version == "" {
-		return false, nil
-	}
-	p.term.ask(p.opts.Now, func() (string, error) { return versioner.ServerVersion(ctx, p.Owner.GetNamespace()) })
-	if !p.isNewToTerm() {
-		p.spec.Pending = expectations.Satisfied
-		return true, nil
-	}
-	if wait := p.term.patience(p.opts.Now()); wait > 0 {
-		p.Waiting = true
-		p.comeBack(wait)
-		return false, errWait
-	}
-	return false, nil
 }

@@ -5,7 +5,6 @@ package controller
 
 import (
 	"context"
-	"errors"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/labels"
@@ -153,15 +152,6 @@ func (p *pass[O, C]) listLive(ctx context.Context) ([]C, error) {
 	return view.Children, err
 }
 
-// allLive lists what the owner's selector matches.
-func (p *pass[O, C]) allLive(ctx context.Context) (List[C], error) {
-	list, err := p.list(ctx, p.Owner.GetNamespace(), p.spec.Selector)
-	if !errors.As(err, new(heldError)) {
-		p.LiveLists++
-	}
-	return list, err
-}
-
 // terminating returns the owner's children that are being deleted and are not
 // active.
 func (p *pass[O, C]) terminating() (terminating []C) {
@@ -172,12 +162,6 @@ func (p *pass[O, C]) terminating() (terminating []C) {
 		}
 	}
 	return terminating
-}
-
-// controls reports whether a child is the owner's.
-func (p *pass[O, C]) controls(c C) bool {
-	owner := object.OwnerOf(p.Owner, p.kind.Owner.GroupKind())
-	return owner.Controls(c)
 }
 
 // listRelated asks for what children are ranked by, if some may have to go.
@@ -206,9 +190,36 @@ func (p *pass[O, C]) mayBeTooMany() bool {
 	return n > int(p.spec.Replicas)
 }
 
-func errorText(err error) string {
-	if err == nil {
-		return ""
+// isNewToTerm reports whether nothing is known yet of the owner in this term but what the
+// cache shows, which may be older than what an earlier process saw. An owner that was
+// created later has no such past.
+func (p *pass[O, C]) isNewToTerm() bool {
+	if p.state.term != p.inTerm && (p.beganInTerm() || p.term.reached(p.snapshot.Version)) {
+		p.looked()
 	}
-	return err.Error()
+	return p.state.term != p.inTerm
 }
+
+// awaitCache waits until the cache has come as far as the server had after the term began,
+// if both tell their versions, and if that does not take long. It returns errWait if the
+// pass is to be requeued, and otherwise whether the cache has come so far.
+func (p *pass[O, C]) awaitCache(ctx context.Context) (reached bool, err error) {
+	versioner, ok := p.client.(Versioner)
+	if !ok || p.snapshot.Version == "" {
+		return false, nil
+	}
+	p.term.ask(p.opts.Now, func() (string, error) { return versioner.ServerVersion(ctx, p.Owner.GetNamespace()) })
+	if !p.isNewToTerm() {
+		p.spec.Pending = expectations.Satisfied
+		return true, nil
+	}
+	if wait := p.term.patience(p.opts.Now()); wait > 0 {
+		p.Waiting = true
+		p.comeBack(wait)
+		return false, errWait
+	}
+	return false, nil
+}
+
+// looked notes that the children were listed live in this term.
+func (p *pass[O, C]) looked() { p.state.term = p.inTerm }

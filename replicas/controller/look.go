@@ -11,81 +11,11 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/replicakit/replicakit/internal/object"
 	"github.com/replicakit/replicakit/replicas/ledger"
 )
-
-// lookForLost looks for the children whose creations failed and may have taken effect
-// all the same: when no call is under way any more, in one list if there are many. What
-// is there is created; what is not there may come yet.
-func (c *creations[O, C]) lookForLost(ctx context.Context) {
-	var lost []*creation[C]
-	for i := range c.each {
-		if e := &c.each[i]; c.isLost(e) {
-			lost = append(lost, e)
-		}
-	}
-	if len(lost) == 0 {
-		return
-	}
-	look := c.looks(ctx, len(lost))
-	for _, e := range lost {
-		found, there, err := look.find(ctx, e.name)
-		switch {
-		case err != nil:
-		case there:
-			c.found(e, look.start, found)
-		default:
-			c.state.known.NoneBears(e.name)
-		}
-	}
-}
-
-// isLost reports whether a creation failed, but its child may be there: from this
-// sending, or from one before it.
-func (c *creations[O, C]) isLost(e *creation[C]) bool {
-	if e.err == nil || e.name.Name == "" || errors.As(e.err, new(strangeError)) {
-		return false
-	}
-	_, open := c.state.known.SentTo(e.name.Name)
-	return open || apierrors.IsAlreadyExists(e.err)
-}
-
-// found notes a child that is there although its creation failed.
-func (c *creations[O, C]) found(e *creation[C], start ledger.Moment, found C) {
-	c.bears(found)
-	switch {
-	case !c.controls(found) || !c.rules.Active(found):
-	case !c.isOurs(found):
-		e.err = c.letGo(start, found)
-	default:
-		c.wrote(found.GetResourceVersion())
-		c.late = append(c.late, found.GetName())
-		c.tellCreated(found.GetName())
-		c.made(e, start, found)
-	}
-}
-
-// settleLate settles the creations of children that a look found and that the cache
-// has by now: their events may have come before they were expected.
-func (c *creations[O, C]) settleLate(ctx context.Context) {
-	if len(c.late) == 0 {
-		return
-	}
-	cached, err := c.cache.Children(ctx, c.Owner)
-	if err != nil {
-		return // the events come, or the record expires
-	}
-	isNil := object.NilOf[C]()
-	for _, child := range cached {
-		if !isNil(child) && slices.Contains(c.late, child.GetName()) {
-			c.pending.CreationObserved(c.key, child.GetName())
-		}
-	}
-}
 
 // fewReads is how many children a pass reads one by one: for more, a list is
 // cheaper.
@@ -113,13 +43,13 @@ func (p *pass[O, C]) looks(ctx context.Context, n int) look[C] {
 	}}
 }
 
-// lacks notes that a look did not find a child.
-func (p *pass[O, C]) lacks(l look[C], id types.UID) {
-	if l.isList {
-		p.state.known.Lacked(l.start, id, l.version, p.opts.Now())
-		return
+// allLive lists what the owner's selector matches.
+func (p *pass[O, C]) allLive(ctx context.Context) (List[C], error) {
+	list, err := p.list(ctx, p.Owner.GetNamespace(), p.spec.Selector)
+	if !errors.As(err, new(heldError)) {
+		p.LiveLists++
 	}
-	p.state.known.Gone(l.start, id, p.opts.Now())
+	return list, err
 }
 
 func (p *pass[O, C]) get(ctx context.Context, name types.NamespacedName) (found C, there bool, err error) {
@@ -144,8 +74,22 @@ func within[C Object](items []C, name types.NamespacedName, err error) (found C,
 	return items[i], true, nil
 }
 
-func nameOf(c metav1.Object) types.NamespacedName {
-	return types.NamespacedName{Namespace: c.GetNamespace(), Name: c.GetName()}
+// lacks notes that a look did not find a child.
+func (p *pass[O, C]) lacks(l look[C], id types.UID) {
+	if l.isList {
+		p.state.known.Lacked(l.start, id, l.version, p.opts.Now())
+		return
+	}
+	p.state.known.Gone(l.start, id, p.opts.Now())
+}
+
+// failedLook reports whether a look failed without which nothing can be created, or deleted,
+// and tells of that.
+func (p *pass[O, C]) failedLook(ctx context.Context, err error) bool {
+	if p.LookErr = err; ctx.Err() == nil {
+		p.tell(&p.state.told.look, err != nil, FailedLook, "Error looking for "+p.childResource.Resource+": "+errorText(err))
+	}
+	return err != nil
 }
 
 // lookForUnwanted looks for creations without an answer that no plan asks for any
@@ -176,15 +120,6 @@ func (p *pass[O, C]) lookForOthers(ctx context.Context, sent []string) (goOn boo
 	}
 	p.Waiting = p.Waiting || turnedUp
 	return !turnedUp, nil
-}
-
-// failedLook reports whether a look failed without which nothing can be created, or deleted,
-// and tells of that.
-func (p *pass[O, C]) failedLook(ctx context.Context, err error) bool {
-	if p.LookErr = err; ctx.Err() == nil {
-		p.tell(&p.state.told.look, err != nil, FailedLook, "Error looking for "+p.childResource.Resource+": "+errorText(err))
-	}
-	return err != nil
 }
 
 // lookForNames looks for children by names that were sent, and reports whether one
@@ -247,11 +182,6 @@ func (p *pass[O, C]) turnedUp(start ledger.Moment, found C) ledger.Bearer {
 		p.comeBack(1)
 	}
 	return p.bears(found)
-}
-
-// believe notes a child that a call has shown which began at start.
-func (p *pass[O, C]) believe(start ledger.Moment, c C) {
-	_ = p.state.known.Told(start, c, p.opts.Now()) // its name was checked
 }
 
 // bears notes which object has a name, and returns what that is to the owner.

@@ -1,0 +1,49 @@
+// Copyright The replicakit Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package controller
+
+import (
+	"sync"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/replicakit/replicakit/internal/resourceversion"
+)
+
+// newest is the newest version that an event about a child had.
+type newest struct {
+	mu      sync.Mutex
+	version string
+	came    bool // one did
+}
+
+func (n *newest) saw(child metav1.Object) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.came = true
+	version := child.GetResourceVersion()
+	if isNumber := resourceversion.Reached(version, version); isNumber && !resourceversion.Older(version, n.version) {
+		n.version = version
+	}
+}
+
+func (n *newest) get() string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.version
+}
+
+// any reports whether events of children are handled at all.
+func (n *newest) any() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.came
+}
+
+// void is for a server that was restored: it gives versions a second time.
+func (n *newest) void() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.version = ""
+}

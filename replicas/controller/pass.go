@@ -1,0 +1,129 @@
+// Copyright The replicakit Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package controller
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/replicakit/replicakit/expectations"
+	"github.com/replicakit/replicakit/internal/object"
+	"github.com/replicakit/replicakit/replicas"
+	"github.com/replicakit/replicakit/replicas/ledger"
+	"github.com/replicakit/replicakit/status"
+)
+
+// A pass is one call of Sync.
+type pass[O, C Object] struct {
+	*reconciler[O, C]
+	Pass[O, C]
+	// What the pass asks: the reconciler's, or a recorder before them.
+	client   Client[O, C]
+	cache    Cache[O, C]
+	list     func(ctx context.Context, namespace string, matching labels.Selector) (List[C], error)
+	random   func(n int) int
+	recorder *recorder[O, C] // nil if nobody wants a recording
+
+	key   expectations.Key
+	spec  replicas.Spec[C]
+	asked replicas.Spec[C] // spec as the Kind made it
+	rules status.Rules[C]
+	state *ownerState[C]
+	// children is the view that the pass goes by: what is known, laid over what the cache
+	// had when the pass read it, from start on.
+	children  []C
+	snapshot  ledger.Snapshot[C]
+	start     ledger.Moment
+	unmet     bool // the cache still lacks what was expected of it
+	inTerm    int  // the term in which the pass began
+	termBegan time.Time
+	begins    bool // nothing but that the owner is new to the term makes the view an old one
+	// leaving are children of the view that this pass or an earlier one deleted, by their
+	// UIDs: false if they do not exist any more. counted are those that the status counts as
+	// active.
+	leaving map[types.UID]bool
+	counted []C
+	// retryAfter is what the server, or a hold, makes an error wait.
+	retryAfter time.Duration
+	// asideBefore is what state.aside was before the pass.
+	asideBefore map[types.UID]*aside
+	// claimErr is what went wrong with claims, which stops nothing else.
+	claimErr error
+	// ownerRead says that a read begun in this pass has shown that the server's owner wants
+	// what the pass goes by; ownerOld that a read has shown that it does not.
+	ownerRead, ownerOld bool
+	asRead              O // the owner as the pass has read it last, nil if it has not
+}
+
+// remember makes sure that what was just recorded can be forgotten by name, also
+// if forget ran while this pass was under way.
+func (p *pass[O, C]) remember() { p.state = p.stateOf(p.Owner, p.Now) }
+
+// wrote records a write of a child of this owner (X9).
+func (p *pass[O, C]) wrote(resourceVersion string) {
+	p.writes.WroteAt(p.key, p.childResource, resourceVersion)
+}
+
+// believe notes a child that a call has shown which began at start.
+func (p *pass[O, C]) believe(start ledger.Moment, c C) {
+	_ = p.state.known.Told(start, c, p.opts.Now()) // its name was checked
+}
+
+// controls reports whether a child is the owner's.
+func (p *pass[O, C]) controls(c C) bool {
+	owner := object.OwnerOf(p.Owner, p.kind.Owner.GroupKind())
+	return owner.Controls(c)
+}
+
+// beganInTerm reports whether the owner was created after the term began.
+func (p *pass[O, C]) beganInTerm() bool {
+	return p.Owner.GetCreationTimestamp().After(p.termBegan.Add(clocksDiffer))
+}
+
+func (p *pass[O, C]) event(eventType, reason, message string) {
+	if p.opts.Events != nil {
+		p.opts.Events.Event(p.Owner, eventType, reason, message)
+	}
+}
+
+// tell sends an event about a state that begins, once while it lasts.
+func (p *pass[O, C]) tell(told *bool, lasts bool, reason, message string) {
+	if lasts && !*told {
+		p.event(corev1.EventTypeWarning, reason, message)
+	}
+	*told = lasts
+}
+
+// refuse tells the owner's events why it can not be acted on, once for each generation
+// and text: annotations change without a new generation.
+func (p *pass[O, C]) refuse(err error) {
+	if e, ok := asRefused(err); ok && p.state.refused != e.Error() {
+		p.state.refused = e.Error()
+		p.event(corev1.EventTypeWarning, e.Reason, e.Error())
+	}
+}
+
+// comeBack asks for another pass after d, at once if that is over already; the
+// earliest wish wins.
+func (p *pass[O, C]) comeBack(d time.Duration) { p.RequeueAfter = earliest(p.RequeueAfter, max(d, 1)) }
+
+// waits reports whether a hold lasts, and asks for a requeue when it is over.
+func (p *pass[O, C]) waits(hold time.Duration) bool {
+	if hold <= 0 {
+		return false
+	}
+	p.BackedOff, p.Waiting = true, true
+	p.comeBack(hold)
+	return true
+}
+
+// failure is an error that names the owner.
+func (p *pass[O, C]) failure(format string, args ...any) error {
+	return fmt.Errorf("controller: %s %q: %w", p.kind.Owner.Kind, object.Name(p.Owner), fmt.Errorf(format, args...))
+}
