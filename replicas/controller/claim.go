@@ -84,7 +84,7 @@ func (p *pass[O, C]) scaleClaimed(ctx context.Context) (replicas.Scale[C], error
 		switch {
 		case p.controls(c):
 			p.Active = append(p.Active, c)
-		case a == nil || a.undecided: // an orphan that may be the owner's yet
+		case a == nil || a.Undecided: // an orphan that may be the owner's yet
 			undecided++
 		}
 	}
@@ -189,7 +189,7 @@ func (p *pass[O, C]) toTry(orphans []C) []C {
 	}
 	return slices.DeleteFunc(slices.Clone(orphans), func(c C) bool {
 		was := p.asideBefore[object.ID(c)]
-		if was == nil || was.version != c.GetResourceVersion() || was.hold.remaining(p.Now, 0) <= 0 {
+		if was == nil || was.Version != c.GetResourceVersion() || was.Hold.remaining(p.Now, 0) <= 0 {
 			return false
 		}
 		p.setAside(c, was)
@@ -207,7 +207,7 @@ func (p *pass[O, C]) refusedAdoptions(refused []selector.Failure[C]) {
 // adoption began to fail, if that was undecided until now: should it fail again, its
 // place is not held anew. It is zero if the server called the orphan Invalid.
 func (p *pass[O, C]) refuseAdoption(c C, first time.Time) {
-	p.setAside(c, &aside{version: c.GetResourceVersion(), first: first, hold: hold{since: p.opts.Now(), wait: setAsideWait}})
+	p.setAside(c, &aside{Version: c.GetResourceVersion(), First: first, Hold: hold{Since: p.opts.Now(), Wait: setAsideWait}})
 }
 
 // undecidedAdoptions leaves the orphans alone for which the server has not decided:
@@ -215,19 +215,19 @@ func (p *pass[O, C]) refuseAdoption(c C, first time.Time) {
 func (p *pass[O, C]) undecidedAdoptions(ctx context.Context, claimer selector.Claimer[C], failed []selector.Failure[C]) {
 	isFinal := sync.OnceValue(func() bool { return p.policyIsAgainstIt(ctx, claimer) })
 	for _, f := range failed {
-		a := aside{first: p.Now}
-		if was := p.asideBefore[object.ID(f.Object)]; was != nil && !was.first.IsZero() {
+		a := aside{First: p.Now}
+		if was := p.asideBefore[object.ID(f.Object)]; was != nil && !was.First.IsZero() {
 			a = *was
 		}
-		a.version, a.undecided = f.Object.GetResourceVersion(), true
-		if p.Now.Sub(a.first) >= policyIsFinal && isPolicy(f.Err) && isFinal() {
-			p.refuseAdoption(f.Object, a.first)
+		a.Version, a.Undecided = f.Object.GetResourceVersion(), true
+		if p.Now.Sub(a.First) >= policyIsFinal && isPolicy(f.Err) && isFinal() {
+			p.refuseAdoption(f.Object, a.First)
 			continue
 		}
-		a.hold.double(p.opts.Now(), undecidedFirst, undecidedLast)
-		a.hold.wait = max(a.hold.wait, serverDelay([]error{f.Err}))
+		a.Hold.double(p.opts.Now(), undecidedFirst, undecidedLast)
+		a.Hold.Wait = max(a.Hold.Wait, serverDelay([]error{f.Err}))
 		p.setAside(f.Object, &a)
-		p.retryAfter = max(p.retryAfter, a.hold.wait)
+		p.retryAfter = max(p.retryAfter, a.Hold.Wait)
 		p.tell(&p.state.told.adopt, true, FailedAdopt, "Error adopting "+f.Object.GetName()+": "+f.Err.Error())
 	}
 }
@@ -255,7 +255,7 @@ func (p *pass[O, C]) setAside(c C, a *aside) {
 		p.state.aside = map[types.UID]*aside{}
 	}
 	p.state.aside[object.ID(c)] = a
-	p.comeBack(a.hold.remaining(p.opts.Now(), 0))
+	p.comeBack(a.Hold.remaining(p.opts.Now(), 0))
 }
 
 // sortAside tells which orphans were not adopted, now or a while ago.
@@ -263,7 +263,7 @@ func (p *pass[O, C]) sortAside(orphans []C) {
 	for _, c := range orphans {
 		switch a := p.state.aside[object.ID(c)]; {
 		case a == nil:
-		case a.undecided:
+		case a.Undecided:
 			p.AdoptionPending = append(p.AdoptionPending, c)
 		default:
 			p.AdoptionRejected = append(p.AdoptionRejected, c)

@@ -66,12 +66,12 @@ func (p *pass[O, C]) namespaceEnds(namespace string, errs []error) bool {
 	}
 	h := p.state.creations.of(namespace)
 	h.double(p.opts.Now(), namespaceHoldFirst, namespaceHoldLast)
-	p.retryAfter = max(p.retryAfter, h.wait)
+	p.retryAfter = max(p.retryAfter, h.Wait)
 	if slices.ContainsFunc(errs, func(err error) bool { return err != nil && !namespaceIsGoing(err) }) {
 		return false
 	}
 	p.Waiting = true
-	p.comeBack(h.wait)
+	p.comeBack(h.Wait)
 	return true
 }
 
@@ -82,15 +82,15 @@ func (p *pass[O, C]) holdAfter(namespace string, errs []error) {
 	if slices.ContainsFunc(errs, quotaIsFull) {
 		h := p.state.creations.of(namespace)
 		h.double(now, quotaHoldFirst, quotaHoldLast)
-		h.at, wait = p.inQuota(namespace)+countIn(namespace, p.Created), h.wait
+		h.At, wait = p.inQuota(namespace)+countIn(namespace, p.Created), h.Wait
 	}
 	if slices.ContainsFunc(errs, func(err error) bool { return errors.As(err, new(strangeError)) }) {
 		h := p.state.strange.of(namespace)
 		h.double(now, strangeHoldFirst, strangeHoldLast)
-		wait = max(wait, h.wait)
+		wait = max(wait, h.Wait)
 	}
 	if d := serverDelay(errs); d > wait {
-		*p.state.creations.of(namespace) = hold{since: now, wait: d}
+		*p.state.creations.of(namespace) = hold{Since: now, Wait: d}
 		wait = d
 	}
 	p.retryAfter = max(p.retryAfter, wait)

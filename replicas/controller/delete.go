@@ -424,13 +424,13 @@ func (d *deletions[O, C]) holdAfterDeletions(behind bool, err error) {
 		*h = hold{}
 		return
 	}
-	before := h.wait
+	before := h.Wait
 	h.double(d.opts.Now(), conflictHoldFirst, conflictHoldLast)
-	h.wait = max(h.wait, d.wait)
-	d.retryAfter = max(d.retryAfter, h.wait)
+	h.Wait = max(h.Wait, d.wait)
+	d.retryAfter = max(d.retryAfter, h.Wait)
 	d.Waiting = true
-	d.comeBack(h.wait)
-	if before < holdIsTold && h.wait >= holdIsTold {
+	d.comeBack(h.Wait)
+	if before < holdIsTold && h.Wait >= holdIsTold {
 		d.event(corev1.EventTypeWarning, DeletionsHeld, d.whyHeld(err))
 	}
 }
@@ -440,5 +440,5 @@ func (d *deletions[O, C]) whyHeld(err error) string {
 	if err != nil {
 		why = err.Error()
 	}
-	return fmt.Sprintf("Holding deletions for %v: %s", d.state.deletions.wait.Round(time.Millisecond), why)
+	return fmt.Sprintf("Holding deletions for %v: %s", d.state.deletions.Wait.Round(time.Millisecond), why)
 }

@@ -20,7 +20,7 @@ func (p *pass[O, C]) notInVain(scale replicas.Scale[C]) replicas.Scale[C] {
 	living, failed := 0, 0
 	for _, c := range p.children {
 		switch {
-		case c.GetDeletionTimestamp() != nil || c.GetCreationTimestamp().Time.Before(r.first) || !p.controls(c):
+		case c.GetDeletionTimestamp() != nil || c.GetCreationTimestamp().Time.Before(r.First) || !p.controls(c):
 		case p.rules.Active(c):
 			living++
 		default:
@@ -28,9 +28,9 @@ func (p *pass[O, C]) notInVain(scale replicas.Scale[C]) replicas.Scale[C] {
 		}
 	}
 	r.look(living, failed, p.Now)
-	left, held := r.left(p.Now), min(r.ended, scale.Create)
+	left, held := r.left(p.Now), min(r.Ended, scale.Create)
 	p.tell(&p.state.told.backOff, left > 0, CreationsHeld,
-		fmt.Sprintf("Holding %d creations for %v: %d of %d %s ended soon after they were created", held, left.Round(time.Second), r.ended, r.made, p.childResource.Resource))
+		fmt.Sprintf("Holding %d creations for %v: %d of %d %s ended soon after they were created", held, left.Round(time.Second), r.Ended, r.Made, p.childResource.Resource))
 	if left == 0 {
 		return scale
 	}
@@ -61,8 +61,8 @@ func (p *pass[O, C]) noteRound(created int) {
 func (p *pass[O, C]) noteDeleted() {
 	r := &p.state.round
 	for _, c := range p.Deleted {
-		if !c.GetCreationTimestamp().Time.Before(r.first) {
-			r.made = max(r.made-1, 0)
+		if !c.GetCreationTimestamp().Time.Before(r.First) {
+			r.Made = max(r.Made-1, 0)
 		}
 	}
 }

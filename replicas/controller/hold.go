@@ -27,30 +27,31 @@ const setAsideWait = time.Minute
 // over before anybody looks.
 const holdIsTold = time.Second
 
-// A hold keeps calls back for a while. The zero hold is none.
+// A hold keeps calls back for a while. The zero hold is none. A Recording has holds, rounds
+// and asides as they are here.
 type hold struct {
-	since time.Time // when the calls that led to it had ended
-	wait  time.Duration
-	// at is how many children there were when the quota was full: fewer end the
+	Since time.Time     `json:"since"` // when the calls that led to it had ended
+	Wait  time.Duration `json:"wait"`
+	// At is how many children there were when the quota was full: fewer end the
 	// hold. 0 if it is no quota that holds.
-	at int
+	At int `json:"at,omitempty"`
 }
 
 // double makes the hold last twice as long as the one before, within bounds.
 func (h *hold) double(now time.Time, first, last time.Duration) {
-	*h = hold{since: now, wait: min(max(2*h.wait, first), last)}
+	*h = hold{Since: now, Wait: min(max(2*h.Wait, first), last)}
 }
 
 // remaining is how long calls must still wait, with so many children there. A
 // clock that went back starts the hold again.
 func (h *hold) remaining(now time.Time, children int) time.Duration {
-	if children < h.at {
+	if children < h.At {
 		return 0
 	}
-	if now.Before(h.since) {
-		h.since = now
+	if now.Before(h.Since) {
+		h.Since = now
 	}
-	return h.wait - now.Sub(h.since)
+	return h.Wait - now.Sub(h.Since)
 }
 
 // holds are those of creations, by the namespace of the children.
@@ -77,8 +78,8 @@ func earliest(a, b time.Duration) time.Duration {
 
 // aside is an orphan whose adoption failed.
 type aside struct {
-	version   string    // of the child then
-	first     time.Time // when it began; zero if the server called it Invalid
-	hold      hold
-	undecided bool // the server has not refused it for good: it may be ours yet
+	Version   string    `json:"version,omitempty"` // of the child then
+	First     time.Time `json:"first,omitzero"`    // when it began; zero if the server called it Invalid
+	Hold      hold      `json:"hold"`
+	Undecided bool      `json:"undecided,omitempty"` // the server has not refused it for good: it may be ours yet
 }

@@ -155,7 +155,7 @@ func (l *lists[C]) ended(err error, givenUp bool) {
 		l.failed = hold{}
 	case !givenUp:
 		l.failed.double(l.now(), listHoldFirst, listHoldLast)
-		l.failed.wait = max(l.failed.wait, serverDelay([]error{err}))
+		l.failed.Wait = max(l.failed.Wait, serverDelay([]error{err}))
 	}
 }
 

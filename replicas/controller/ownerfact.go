@@ -20,7 +20,7 @@ import (
 // learn notes what a call has shown of the owner last. The hold goes on, if there is one.
 func (p *pass[O, C]) learn(is ledger.Owner) {
 	p.state.known.OwnerTold(is)
-	if hold := &p.state.owner; hold.wait == 0 {
+	if hold := &p.state.owner; hold.Wait == 0 {
 		hold.double(p.opts.Now(), ownerHoldFirst, ownerHoldFirst)
 	}
 }
@@ -34,7 +34,7 @@ func (p *pass[O, C]) ownerIsShown() {
 // holdOwner begins the next hold, and returns how long it lasts.
 func (p *pass[O, C]) holdOwner(now time.Time, last time.Duration) time.Duration {
 	p.state.owner.double(now, ownerHoldFirst, last)
-	return p.state.owner.wait
+	return p.state.owner.Wait
 }
 
 // upToDate returns the owner that the pass goes by. That is the cached one unless an older
@@ -47,7 +47,7 @@ func (p *pass[O, C]) upToDate(ctx context.Context, cached O) (owner O, goOn bool
 	p.Generation = cached.GetGeneration()
 	known, now := p.state.known.Owner(), p.opts.Now()
 	isBack := known.Gone && cached.GetResourceVersion() != known.Version
-	wait, live := p.state.owner.remaining(now, 0), p.state.owner.wait >= ownerHoldLast
+	wait, live := p.state.owner.remaining(now, 0), p.state.owner.Wait >= ownerHoldLast
 	if wait <= 0 && !live {
 		wait = p.holdOwner(now, ownerHoldLast)
 	}
@@ -68,7 +68,7 @@ func (p *pass[O, C]) upToDate(ctx context.Context, cached O) (owner O, goOn bool
 		return cached, false, nil
 	}
 	p.OwnerWasStale, p.ownerOld, p.ownerRead = true, false, true
-	p.comeBack(p.holdOwner(now, max(p.state.owner.wait, ownerReadLast)))
+	p.comeBack(p.holdOwner(now, max(p.state.owner.Wait, ownerReadLast)))
 	return fresh, true, nil
 }
 
@@ -80,8 +80,8 @@ func (p *pass[O, C]) wentByRead(failed bool) {
 	case !p.OwnerWasStale || !p.ownerRead:
 	case failed:
 		p.holdOwner(p.opts.Now(), ownerGoneLast)
-	case p.state.owner.wait > ownerReadLast:
-		p.state.owner.wait = ownerReadLast
+	case p.state.owner.Wait > ownerReadLast:
+		p.state.owner.Wait = ownerReadLast
 		p.comeBack(ownerReadLast)
 	}
 }

@@ -337,57 +337,6 @@ func (r *Recording) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-type recordedHold struct {
-	Since time.Time     `json:"since"`
-	Wait  time.Duration `json:"wait"`
-	At    int           `json:"at,omitempty"`
-}
-
-func (h hold) MarshalJSON() ([]byte, error) { return json.Marshal(recordedHold{h.since, h.wait, h.at}) }
-
-func (h *hold) UnmarshalJSON(text []byte) error {
-	var is recordedHold
-	err := json.Unmarshal(text, &is)
-	*h = hold{is.Since, is.Wait, is.At}
-	return err
-}
-
-type recordedRound struct {
-	Hold  hold      `json:"hold"`
-	First time.Time `json:"first,omitzero"`
-	Made  int       `json:"made,omitempty"`
-	Ended int       `json:"ended,omitempty"`
-}
-
-func (r round) MarshalJSON() ([]byte, error) {
-	return json.Marshal(recordedRound{r.hold, r.first, r.made, r.ended})
-}
-
-func (r *round) UnmarshalJSON(text []byte) error {
-	var is recordedRound
-	err := json.Unmarshal(text, &is)
-	*r = round{is.Hold, is.First, is.Made, is.Ended}
-	return err
-}
-
-type recordedAside struct {
-	Version   string    `json:"version,omitempty"`
-	First     time.Time `json:"first,omitzero"`
-	Hold      hold      `json:"hold"`
-	Undecided bool      `json:"undecided,omitempty"`
-}
-
-func (a aside) MarshalJSON() ([]byte, error) {
-	return json.Marshal(recordedAside{a.version, a.first, a.hold, a.undecided})
-}
-
-func (a *aside) UnmarshalJSON(text []byte) error {
-	var is recordedAside
-	err := json.Unmarshal(text, &is)
-	*a = aside{is.Version, is.First, is.Hold, is.Undecided}
-	return err
-}
-
 // recordedRead is an answer of the cache.
 type recordedRead struct {
 	Children data           `json:"children,omitzero"`

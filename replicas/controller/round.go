@@ -17,50 +17,50 @@ const (
 // A round is what was created at once, and what became of it. The zero round is none.
 // It is of a generation: who changes the owner tries something else.
 type round struct {
-	// hold doubles with each round of which some ended, one after the other.
-	hold
-	first time.Time // the first creation, by the server's clock
-	made  int       // children, without those that the Controller deleted
-	ended int       // of them, that ended soon: the most at once
+	// Hold doubles with each round of which some ended, one after the other.
+	Hold  hold      `json:"hold"`
+	First time.Time `json:"first,omitzero"`  // the first creation, by the server's clock
+	Made  int       `json:"made,omitempty"`  // children, without those that the Controller deleted
+	Ended int       `json:"ended,omitempty"` // of them, that ended soon: the most at once
 }
 
 // begin notes children that were created. Those that were not held back join the round
 // that is.
 func (r *round) begin(made int, first, now time.Time) {
-	if r.ended > 0 && r.left(now) > 0 {
-		r.made += made
+	if r.Ended > 0 && r.left(now) > 0 {
+		r.Made += made
 		return
 	}
-	next := round{first: first, made: made, hold: hold{since: now, wait: r.wait}}
-	if r.ended == 0 && now.Sub(r.since) >= r.wait { // they live
-		next.wait = 0
+	next := round{First: first, Made: made, Hold: hold{Since: now, Wait: r.Hold.Wait}}
+	if r.Ended == 0 && now.Sub(r.Hold.Since) >= r.Hold.Wait { // they live
+		next.Hold.Wait = 0
 	}
 	*r = next
 }
 
 // look counts the children that ended, of which failed ones are still there.
 func (r *round) look(living, failed int, now time.Time) {
-	ended, age := 0, now.Sub(r.since)
+	ended, age := 0, now.Sub(r.Hold.Since)
 	if age <= failedYoung {
 		ended += failed
 	}
 	if age <= goneYoung {
-		ended += max(r.made-living-failed, 0)
+		ended += max(r.Made-living-failed, 0)
 	}
-	if ended = min(ended, r.made); ended > 0 && r.ended == 0 {
-		r.wait = min(max(2*r.wait, failedHoldFirst), failedHoldLast)
+	if ended = min(ended, r.Made); ended > 0 && r.Ended == 0 {
+		r.Hold.Wait = min(max(2*r.Hold.Wait, failedHoldFirst), failedHoldLast)
 	}
-	r.ended = max(r.ended, ended)
+	r.Ended = max(r.Ended, ended)
 }
 
 // left is how long as many creations wait as children ended: the shorter, the fewer these
 // were of their round.
 func (r *round) left(now time.Time) time.Duration {
-	if r.ended == 0 {
+	if r.Ended == 0 {
 		return 0
 	}
-	scaled := hold{since: r.since, wait: max(r.wait*time.Duration(r.ended)/time.Duration(max(r.made, r.ended)), failedHoldLeast)}
+	scaled := hold{Since: r.Hold.Since, Wait: max(r.Hold.Wait*time.Duration(r.Ended)/time.Duration(max(r.Made, r.Ended)), failedHoldLeast)}
 	left := scaled.remaining(now, 0)
-	r.since = scaled.since
+	r.Hold.Since = scaled.Since
 	return max(left, 0)
 }
