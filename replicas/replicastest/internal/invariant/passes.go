@@ -100,6 +100,7 @@ func (w *watcher) judgePass(pass replicastest.PodPass) {
 		w.full[rs.UID] = counted(pass)
 	}
 	w.judgeStale(pass)
+	w.judgeUnshown(pass)
 	w.judgeReleases(pass)
 }
 
@@ -289,6 +290,25 @@ func (w *watcher) judgeStale(pass replicastest.PodPass) {
 		w.fail(Waits, "%s waits since %v for %v", pass.Name.Name, now.Sub(since), pass.Stale)
 	case resourceversion.Older(pass.Stale.Read, w.versions[pass.Name][pass.Stale.Resource.Resource]):
 		w.fail(Waits, "%s waits for %v, and its cache has gone back", pass.Name.Name, pass.Stale)
+	}
+}
+
+// judgeUnshown: a pass waits for the cache to show a newer owner, and not for ever, as a read
+// shows it too.
+func (w *watcher) judgeUnshown(pass replicastest.PodPass) {
+	now, rs := w.checker.cluster.Clock.Now(), pass.Owner
+	live, err := w.checker.cluster.GetOwner(context.Background(), rs.Namespace, rs.Name)
+	if !pass.OwnerWasStale || pass.Observed || pass.Err != nil || err != nil || live.UID != rs.UID || w.checker.Skewed {
+		delete(w.unshown, pass.Name)
+		return
+	}
+	since, is := w.unshown[pass.Name]
+	if !is {
+		since = now
+		w.unshown[pass.Name] = now
+	}
+	if now.Sub(since) > longestUnseen {
+		w.fail(Waits, "%s waits since %v for its cache to show a newer owner", pass.Name.Name, now.Sub(since))
 	}
 }
 
