@@ -270,7 +270,7 @@ func (c *creations[O, C]) lookForLost(ctx context.Context) {
 		case there:
 			c.found(e, look.start, found)
 		default:
-			c.state.known.NoneBears(e.name)
+			c.noneBears(look, e.name)
 		}
 	}
 }

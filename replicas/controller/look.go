@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
@@ -148,10 +147,10 @@ func (p *pass[O, C]) lookForNames(ctx context.Context, due []ledger.Name) (turne
 		case there:
 			turnedUp = p.turnedUp(look.start, found) == ledger.Replica || turnedUp
 		default:
-			p.state.known.NoneBears(n.NamespacedName)
+			p.noneBears(look, n.NamespacedName)
 			if n.IsTaken() && !n.HasLanded(began) { // it is sent again, and not another one
 				turnedUp = true
-				p.comeBack(untilSentAgain(n.Bearer))
+				p.comeBack(1)
 			}
 		}
 		p.state.known.Looked(n.NamespacedName, began, p.opts.Now())
@@ -166,13 +165,15 @@ func (p *pass[O, C]) shows(found C) bool {
 	})
 }
 
-// untilSentAgain returns how long a name waits that an object had. The cache may show a child
-// of the owner for a while yet, and its event wakes the owner; it shows no stranger.
-func untilSentAgain(was ledger.Bearer) time.Duration {
-	if was == ledger.Stranger {
-		return 1
+// noneBears notes that a look found no object of a name. The cache may show one for a while
+// yet, or as long as its watch hangs.
+func (p *pass[O, C]) noneBears(l look[C], name types.NamespacedName) {
+	p.state.known.NoneBears(name)
+	for _, c := range p.children {
+		if !object.IsNil(c) && nameOf(c) == name {
+			p.lacks(l, object.ID(c))
+		}
 	}
-	return time.Second
 }
 
 // turnedUp lets a child count that was found on the server, where nobody expected it.

@@ -160,6 +160,8 @@ func mended() map[invariant.Rule][]example {
 			{288, "mutate 6 4 0s; run 0 0 196ms; webhook 2 3 0s; scale 7 4 0s; run 6 1 20s; scale 4 10 0s; run 1 0 1m"},
 			// A process without a lease goes by reads of the owner, as the watch of owners is broken.
 			{1000, "run 0 0 1.617s; break-sets 4 3 3.948s; pause 3 0 5.147s; scale 4 6 1.073s; hours 5 8 3.733s"},
+			// A pod whose labels a webhook changed is gone, and the cache shows it yet.
+			{56, "mutate 0 1 4.015s; limbo 2 7 2.599s; late-delete 0 0 6s; run 6 3 2m0s"},
 		},
 		// A pod is being deleted, and its owner reference is taken away.
 		invariant.Asleep: {{27, "scale 0 0 0s; run 0 0 14s; scale-db 8 4 0s; run 0 0 245ms; delete-pod 4 11 0s; run 0 0 4s; disown 10 6 0s; run 0 0 525ms"}},
