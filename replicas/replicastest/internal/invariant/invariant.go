@@ -54,6 +54,7 @@ package invariant
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -251,6 +252,7 @@ func (k *Checker) restored() {
 			delete(w.deleted, uid)
 			delete(w.lost, uid)
 		}
+		maps.DeleteFunc(w.sights, func(uid types.UID, _ sight) bool { return k.truth.pods[uid] == nil })
 	}
 }
 

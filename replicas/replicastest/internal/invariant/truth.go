@@ -218,6 +218,7 @@ func (r record) did(call replicastest.Call, before, after *corev1.Pod) {
 		r.made[after.UID] = versionOf(after)
 		r.named[after.Name] = after.UID
 		r.landed[after.UID] = call.Late
+		delete(r.messes, after.UID) // it is adopted, so no stray
 	case call.Verb == "delete" && !call.Late:
 		r.deleted[before.UID] = true
 	case call.Verb == "delete":
