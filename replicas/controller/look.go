@@ -36,18 +36,23 @@ func (p *pass[O, C]) looks(ctx context.Context, n int) look[C] {
 		p.LiveReads += n
 		return look[C]{start: start, find: p.get}
 	}
-	list, err := p.allLive(ctx)
+	list, err := p.allLive(ctx, start)
 	return look[C]{start, true, list.ResourceVersion, func(_ context.Context, name types.NamespacedName) (found C, there bool, _ error) {
 		return within(list.Items, name, err)
 	}}
 }
 
-// allLive lists what the owner's selector matches.
-func (p *pass[O, C]) allLive(ctx context.Context) (List[C], error) {
+// allLive lists what the owner's selector matches, and notes all that it shows.
+func (p *pass[O, C]) allLive(ctx context.Context, start ledger.Moment) (List[C], error) {
 	list, err := p.list(ctx, p.Owner.GetNamespace(), p.spec.Selector)
 	if !errors.As(err, new(heldError)) {
 		p.LiveLists++
 	}
+	if err != nil {
+		return list, err
+	}
+	restored, err := p.state.known.Listed(start, ledger.List[C]{Items: list.Items, Version: list.ResourceVersion}, p.snapshot, p.opts.Now())
+	p.Restored = p.Restored || restored
 	return list, err
 }
 

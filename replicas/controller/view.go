@@ -139,13 +139,8 @@ func (p *pass[O, C]) readLive(ctx context.Context) error {
 // listLive lists what the owner's selector matches, and returns what is believed then.
 func (p *pass[O, C]) listLive(ctx context.Context) ([]C, error) {
 	start := p.state.known.Start()
-	list, err := p.allLive(ctx)
-	if err != nil {
+	if _, err := p.allLive(ctx, start); err != nil {
 		p.retryAfter = max(p.retryAfter, p.lists.retryIn(err))
-		return nil, err
-	}
-	p.Restored, err = p.state.known.Listed(start, ledger.List[C]{Items: list.Items, Version: list.ResourceVersion}, p.snapshot, p.opts.Now())
-	if err != nil {
 		return nil, err
 	}
 	view, err := p.state.known.View(p.start, p.snapshot, p.opts.Now())
