@@ -149,7 +149,11 @@ func (p *pass[O, C]) readOwner(ctx context.Context) (O, error) {
 func (p *pass[O, C]) ownerShown(fresh O, same bool) {
 	p.ownerOld = !same
 	if !same || p.state.known.Owner() != (ledger.Owner{}) {
-		p.learn(ledger.Owner{Is: fresh, Version: fresh.GetResourceVersion()})
+		version := fresh.GetResourceVersion()
+		if resourceversion.Older(version, p.Owner.GetResourceVersion()) {
+			version = "" // the server was restored, and the cache has a later version from before that
+		}
+		p.learn(ledger.Owner{Is: fresh, Version: version})
 	}
 }
 

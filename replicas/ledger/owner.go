@@ -10,7 +10,8 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 type Owner struct {
 	Is   metav1.Object // as it was read; nil if it is gone
 	Gone bool          // the server does not have it, whatever the cache shows
-	// Version is that of Is or, if the owner is gone, of the one that the cache had.
+	// Version is that of Is or, if the owner is gone, of the one that the cache had. It is ""
+	// if no version of the cache tells that it shows Is.
 	Version string
 }
 
