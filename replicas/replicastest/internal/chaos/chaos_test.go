@@ -160,6 +160,8 @@ func mended() map[invariant.Rule][]example {
 			{288, "mutate 6 4 0s; run 0 0 196ms; webhook 2 3 0s; scale 7 4 0s; run 6 1 20s; scale 4 10 0s; run 1 0 1m"},
 			// A process without a lease goes by reads of the owner, as the watch of owners is broken.
 			{1000, "run 0 0 1.617s; break-sets 4 3 3.948s; pause 3 0 5.147s; scale 4 6 1.073s; hours 5 8 3.733s"},
+			// The owner was restored, and its watch is late: the cache has a later version from before.
+			{6710, "late-owners 8 6 4.404s; run 0 0 12.499s; orphan 5 7 6.695s; backup 11 1 1.03s; run 5 2 1s; hang-pods 6 8 5.641s; scale 1 3 940ms; force 3 6 7.114s; hours 8 0 400ms; restore 6 6 6.824s; relist 9 8 459ms; run 0 0 12.351s"},
 			// A pod whose labels a webhook changed is gone, and the cache shows it yet.
 			{56, "mutate 0 1 4.015s; limbo 2 7 2.599s; late-delete 0 0 6s; run 6 3 2m0s"},
 		},
@@ -168,6 +170,8 @@ func mended() map[invariant.Rule][]example {
 		// A deletion has no answer, its repetitions are refused, and another pod is the first
 		// to go by then.
 		invariant.FewerInFlight: {{1, "scale 4 0 0s; run 0 0 20s; refuse-again 0 8 7s; scale 3 0 0s; run 0 0 150ms; cost 2 0 0s; run 0 0 2m"}},
+		// Three pods die unseen, and a list that looks for a doubted one lacks them all.
+		invariant.FewerListed: {{6151, "scale 10 0 5.18s; run 0 0 7.48s; unseen 3 2 2.984s; late-delete 8 10 344ms; scale 6 7 7.412s; run 0 0 8.032s"}},
 		// Two pods of one name came, and the first one is gone.
 		invariant.FewerSameName: {{765, "refuse-again 3 1 4.375s; run 0 0 840ms; limbo 2 8 3.354s; force 7 6 4.907s; run 0 0 304ms"}},
 		// A pod whose labels a webhook changed was found when an answer was lost, is to be

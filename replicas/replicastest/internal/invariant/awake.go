@@ -6,9 +6,11 @@ package invariant
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -109,7 +111,11 @@ func (w *watcher) awake(rs *appsv1.ReplicaSet) error {
 		return nil
 	case w.checker.Skewed && w.checker.settled(rs, pods, now.Add(clocksGoBack)) == nil:
 		return nil
+	case w.checker.Skewed && queued && w.checker.settled(rs, pods, last.now) == nil: // it waits by what its clock was
+		return nil
 	case queued && due.Sub(now) <= longestWait && (last.excuse || w.isExpecting(rs) || w.checker.settled(rs, pods, last.now) == nil):
+		return nil
+	case queued && due.Sub(now) <= longestUnseen && slices.ContainsFunc(pods, func(p *corev1.Pod) bool { return w.cameBack(p.UID) }):
 		return nil
 	case !w.seesAll(rs.Namespace), queued && due.Sub(now) <= passedWait && w.asleep() == AsleepUnversioned && !w.hasTime(key, now):
 		return nil

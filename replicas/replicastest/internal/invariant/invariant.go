@@ -204,6 +204,9 @@ func (k *Checker) changed(before, after metav1.Object) {
 	for _, w := range k.watchers {
 		if is {
 			delete(w.missed, now.Name)
+			if isOthers(now, w.messes[now.UID]) {
+				delete(w.messes, now.UID)
+			}
 		}
 		if call, ok := w.controller.Client.Calling(); ok {
 			w.did(call, old, now)

@@ -69,6 +69,9 @@ func (w *watcher) known(rs *appsv1.ReplicaSet) []share {
 	for uid, p := range replicasOf(rs, maps.Values(t.pods)) {
 		there[p.Name] = true
 		since := t.since[uid]
+		if w.cameBack(uid) {
+			continue
+		}
 		shown, is := seen[uid]
 		made, own := w.made[uid]
 		own = own && made >= since.version
@@ -92,6 +95,13 @@ func (w *watcher) known(rs *appsv1.ReplicaSet) []share {
 		}
 	}
 	return shares
+}
+
+// cameBack reports whether a restore brought a pod back after a call had not found it. If the
+// view shows it, then as it was before, which tells nothing.
+func (w *watcher) cameBack(uid types.UID) bool {
+	at, is := w.absent[uid]
+	return is && at < w.checker.truth.epoch
 }
 
 // deletes: only pods that are the owner's are deleted, and not one too many.
@@ -290,6 +300,12 @@ func (w *watcher) done(call replicastest.Call, err error) {
 		w.wroteNow = false
 	}
 	now := w.checker.truth.now
+	if call.Kind != "ReplicaSet" && apierrors.IsNotFound(err) {
+		w.absent[w.named[call.Name]] = now
+		if p, shown := w.controller.View.ChildWatch.Get(call.Namespace, call.Name); shown {
+			w.absent[p.UID] = now
+		}
+	}
 	switch {
 	case call.Limit > 0: // it shows how far the server has come, and no more
 	case call.Verb == "create":
@@ -337,7 +353,7 @@ func (w *watcher) opened(rs *appsv1.ReplicaSet, call replicastest.Call, err erro
 	case err != nil && !isFinal:
 		w.open[call.Name] = sight{rs.UID, now}
 	case err != nil || p == nil:
-	case w.strays[p.UID]:
+	case w.strays[p.UID] && !isOthers(p, rs.UID):
 		w.messes[p.UID] = rs.UID
 	default:
 		w.born[p.UID] = sight{rs.UID, now}

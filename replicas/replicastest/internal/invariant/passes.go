@@ -323,7 +323,8 @@ func (w *watcher) judgeReleases(pass replicastest.PodPass) {
 	}
 	for _, p := range w.controller.View.ChildWatch.In(pass.Owner.Namespace) {
 		is, there := w.checker.truth.pods[p.UID]
-		if there && !w.fresh[p.UID] && isLeft(pass.Owner, p) && isLeft(pass.Owner, is) && !slices.ContainsFunc(pass.Released, func(r *corev1.Pod) bool { return r.UID == p.UID }) {
+		isNewest := there && versionOf(p) >= w.checker.truth.since[p.UID].version
+		if isNewest && !w.fresh[p.UID] && !w.cameBack(p.UID) && isLeft(pass.Owner, p) && isLeft(pass.Owner, is) && !slices.ContainsFunc(pass.Released, func(r *corev1.Pod) bool { return r.UID == p.UID }) {
 			w.fail(Undone, "%s has not released %s", pass.Name.Name, p.Name)
 		}
 	}
@@ -419,7 +420,7 @@ func (w *watcher) chance(rs *appsv1.ReplicaSet) {
 		return
 	}
 	for uid, s := range w.born {
-		if s.owner != rs.UID || w.seen[uid] >= w.made[uid] || now.Sub(s.at) <= longestUnseen || !s.at.After(listed) {
+		if s.owner != rs.UID || w.seen[uid] >= w.made[uid] || w.passedBy(uid) || now.Sub(s.at) <= longestUnseen || !s.at.After(listed) {
 			continue
 		}
 		if n := len(replicasOf(rs, slices.Values(w.checker.cluster.Children(rs.Namespace)))); n != int(*rs.Spec.Replicas) {

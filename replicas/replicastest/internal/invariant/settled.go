@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/replicakit/replicakit/expectations"
 	"github.com/replicakit/replicakit/internal/replicaset"
@@ -59,7 +60,7 @@ func (w *watcher) swept(namespace string) {
 	for _, rs := range w.checker.cluster.Owners(namespace) {
 		for uid, owner := range w.messes {
 			p := w.checker.truth.pods[uid]
-			if owner != rs.UID || p == nil || p.DeletionTimestamp != nil || controllerOf(p) != "" && controllerOf(p) != rs.UID {
+			if owner != rs.UID || p == nil || p.DeletionTimestamp != nil {
 				continue
 			}
 			if _, ours := replicasOf(rs, slices.Values([]*corev1.Pod{p}))[uid]; !ours {
@@ -67,6 +68,11 @@ func (w *watcher) swept(namespace string) {
 			}
 		}
 	}
+}
+
+// isOthers reports whether a pod has a controller, and that is not the owner.
+func isOthers(p *corev1.Pod, owner types.UID) bool {
+	return controllerOf(p) != "" && controllerOf(p) != owner
 }
 
 // settled returns an error unless an owner is as it should be in the end, if these are

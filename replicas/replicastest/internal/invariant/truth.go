@@ -173,6 +173,7 @@ type record struct {
 	made    map[types.UID]uint64    // pods that it created or adopted, by that version
 	strays  map[types.UID]bool      // pods that it created, and a webhook made another's
 	messes  map[types.UID]types.UID // those of them whose creation was answered, and their owners
+	absent  map[types.UID]instant   // pods that it made or that its view shows, and a call did not find
 	open    map[string]sight        // by name, pods that it asked to create, and nothing has told what became of
 	landed  map[types.UID]bool      // pods whose creation took effect when nobody waited for it
 	deleted map[types.UID]bool      // pods whose deletion it began, and was there when it did
@@ -197,7 +198,7 @@ type liveList struct {
 
 func newRecord() record {
 	return record{
-		made: map[types.UID]uint64{}, strays: map[types.UID]bool{}, messes: map[types.UID]types.UID{}, open: map[string]sight{}, landed: map[types.UID]bool{}, deleted: map[types.UID]bool{}, lost: map[types.UID]bool{},
+		made: map[types.UID]uint64{}, strays: map[types.UID]bool{}, messes: map[types.UID]types.UID{}, absent: map[types.UID]instant{}, open: map[string]sight{}, landed: map[types.UID]bool{}, deleted: map[types.UID]bool{}, lost: map[types.UID]bool{},
 		seen: map[types.UID]uint64{}, fresh: map[types.UID]bool{}, doubted: map[string]types.UID{}, named: map[string]types.UID{},
 		asked: map[string]types.UID{}, unsure: map[string]bool{}, listed: map[types.UID]liveList{}, told: map[types.UID]bool{}, read: map[types.UID]instant{},
 	}
@@ -205,7 +206,7 @@ func newRecord() record {
 
 func (r record) clone() record {
 	return record{
-		r.began, r.pass, maps.Clone(r.made), maps.Clone(r.strays), maps.Clone(r.messes), maps.Clone(r.open), maps.Clone(r.landed), maps.Clone(r.deleted), maps.Clone(r.lost), maps.Clone(r.seen), maps.Clone(r.fresh),
+		r.began, r.pass, maps.Clone(r.made), maps.Clone(r.strays), maps.Clone(r.messes), maps.Clone(r.absent), maps.Clone(r.open), maps.Clone(r.landed), maps.Clone(r.deleted), maps.Clone(r.lost), maps.Clone(r.seen), maps.Clone(r.fresh),
 		maps.Clone(r.doubted), maps.Clone(r.named), maps.Clone(r.asked), maps.Clone(r.unsure), maps.Clone(r.listed), maps.Clone(r.told), maps.Clone(r.read),
 	}
 }
