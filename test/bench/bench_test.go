@@ -26,6 +26,9 @@ func BenchmarkWork(b *testing.B) {
 func (w work) benchmark(b *testing.B, size int) {
 	b.Helper()
 	for _, s := range w.sides(size) {
+		if s.stop != nil {
+			defer s.stop()
+		}
 		if w.goroutines == nil {
 			b.Run("side="+s.name, s.benchmark)
 		}
@@ -85,6 +88,11 @@ func TestSidesAgree(t *testing.T) {
 			t.Parallel()
 			size := min(slices.Max(w.sizes), 500)
 			sides := w.sides(size)
+			for _, s := range sides {
+				if s.stop != nil {
+					defer s.stop()
+				}
+			}
 			want := sides[0].run(0)
 			assert.Positive(t, want)
 			for _, s := range sides[1:] {

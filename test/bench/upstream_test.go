@@ -4,6 +4,7 @@
 package bench
 
 import (
+	"context"
 	"time"
 	_ "unsafe" // for go:linkname
 
@@ -25,3 +26,6 @@ func slowStartBatch(count, initialBatchSize int, fn func() error) (int, error)
 
 //go:linkname getPodKeys k8s.io/kubernetes/pkg/controller/replicaset.getPodKeys
 func getPodKeys(pods []*corev1.Pod) []string
+
+//go:linkname processNextWorkItem k8s.io/kubernetes/pkg/controller/replicaset.(*ReplicaSetController).processNextWorkItem
+func processNextWorkItem(c *replicaset.ReplicaSetController, ctx context.Context) bool //nolint:revive // the receiver comes first

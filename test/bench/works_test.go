@@ -41,6 +41,7 @@ type work struct {
 type side struct {
 	name string
 	run  func(i int) int
+	stop func() // ends what the side has begun; nil: nothing
 }
 
 const (
@@ -64,6 +65,7 @@ var works = []work{
 	{name: "Manage/fleet=lean", counts: "pods", sizes: []int{5_000}, sides: of(lean, manage)},
 	{name: "Hold/fleet=cached", counts: "pods", sizes: []int{10, 500, 5_000, 10_000, 50_000, 100_000}, sides: of(cached, hold)},
 	{name: "Hold/fleet=lean", counts: "pods", sizes: []int{10_000}, sides: of(lean, hold)},
+	{name: "Pass/fleet=cached", counts: "pods", sizes: []int{10, 100, 1_000, 10_000}, sides: of(cached, pass)},
 	{name: "SlowStart", counts: "calls", sizes: []int{10, 500, 5_000}, sides: slowStart},
 	{name: "ObserveAndCheck", counts: "owners", sizes: []int{1, 1_000, 10_000}, goroutines: []int{1, 2, 16}, sides: observeAndCheck},
 }
@@ -77,14 +79,14 @@ func of(pods func(int) fleet, sides func(fleet) []side) func(int) []side {
 func choose(f fleet) []side {
 	scratch := make([]*corev1.Pod, len(f.pods))
 	return []side{
-		{kubernetes, func(int) int {
+		{name: kubernetes, run: func(int) int {
 			copy(scratch, f.pods)
 			return len(getPodsToDelete(scratch, f.related, f.excess))
 		}},
-		{ours, func(int) int {
+		{name: ours, run: func(int) int {
 			return len(podrank.Select(f.pods, f.excess, podrank.PodOptions{Now: f.now, Related: f.related}))
 		}},
-		{floor, func(int) int { return readRanked(f.pods) }},
+		{name: floor, run: func(int) int { return readRanked(f.pods) }},
 	}
 }
 
@@ -101,11 +103,11 @@ func chooseComposed(f fleet) []side {
 func claim(f fleet) []side {
 	sel := must(metav1.LabelSelectorAsSelector(f.rs.Spec.Selector))
 	return []side{
-		{kubernetes, func(int) int { return len(claimPods(f, f.pods)) }},
-		{ours, func(int) int {
+		{name: kubernetes, run: func(int) int { return len(claimPods(f, f.pods)) }},
+		{name: ours, run: func(int) int {
 			return len(must(selector.Claimer[*corev1.Pod]{Owner: f.rs, Selector: sel}.Plan(f.pods)).Owned)
 		}},
-		{floor, func(int) int { return len(readOwned(f)) }},
+		{name: floor, run: func(int) int { return len(readOwned(f)) }},
 	}
 }
 
@@ -120,30 +122,30 @@ func claimPods(f fleet, pods []*corev1.Pod) []*corev1.Pod {
 func calculate(f fleet) []side {
 	features := replicaset.ReplicaSetControllerFeatures{EnableStatusTerminatingReplicas: true}
 	return []side{
-		{kubernetes, func(int) int {
+		{name: kubernetes, run: func(int) int {
 			return int(calculateStatus(f.rs, f.pods, nil, nil, features, f.now).AvailableReplicas)
 		}},
-		{ours, func(int) int {
+		{name: ours, run: func(int) int {
 			return int(status.Calculate(f.rs, f.pods, status.Options{Now: f.now}).AvailableReplicas)
 		}},
-		{floor, func(int) int { return readReady(f.pods) }},
+		{name: floor, run: func(int) int { return readReady(f.pods) }},
 	}
 }
 
 // manage goes from all pods and the ReplicaSet to those that must be deleted.
 func manage(f fleet) []side {
 	return []side{
-		{kubernetes, func(int) int {
+		{name: kubernetes, run: func(int) int {
 			active := controller.FilterActivePods(klog.Background(), f.pods)
 			owned := claimPods(f, active)
 			return len(getPodsToDelete(owned, f.related, len(owned)-int(*f.rs.Spec.Replicas)))
 		}},
-		{ours, func(int) int {
+		{name: ours, run: func(int) int {
 			spec := must(replicas.ReplicaSetSpec(f.rs))
 			spec.Related, spec.Now, spec.BurstReplicas = f.related, f.now, len(f.pods)
 			return len(must(replicas.Manage(f.pods, spec)).Scale.Delete)
 		}},
-		{floor, func(int) int { return readRanked(readOwned(f)) }},
+		{name: floor, run: func(int) int { return readRanked(readOwned(f)) }},
 	}
 }
 
@@ -152,13 +154,13 @@ func manage(f fleet) []side {
 func hold(f fleet) []side {
 	f.rs.Spec.Replicas = new(int32(len(f.pods)))
 	return []side{
-		{kubernetes, func(int) int { return len(claimPods(f, controller.FilterActivePods(klog.Background(), f.pods))) }},
-		{ours, func(int) int {
+		{name: kubernetes, run: func(int) int { return len(claimPods(f, controller.FilterActivePods(klog.Background(), f.pods))) }},
+		{name: ours, run: func(int) int {
 			spec := must(replicas.ReplicaSetSpec(f.rs))
 			spec.Related, spec.Now = f.related, f.now
 			return len(must(replicas.Manage(f.pods, spec)).Claims.Owned)
 		}},
-		{floor, func(int) int { return len(readOwned(f)) }},
+		{name: floor, run: func(int) int { return len(readOwned(f)) }},
 	}
 }
 
@@ -167,11 +169,11 @@ func hold(f fleet) []side {
 func slowStart(n int) []side {
 	ctx := context.Background()
 	return []side{
-		{kubernetes, func(int) int { return must(slowStartBatch(n, 1, func() error { return nil })) }},
-		{ours, func(int) int {
+		{name: kubernetes, run: func(int) int { return must(slowStartBatch(n, 1, func() error { return nil })) }},
+		{name: ours, run: func(int) int {
 			return must(slowstart.Batch(ctx, n, 1, func(context.Context, int) error { return nil }))
 		}},
-		{floor, func(int) int {
+		{name: floor, run: func(int) int {
 			for done, size := 0, 1; done < n; done, size = done+size, 2*size {
 				var batch sync.WaitGroup
 				for range min(size, n-done) {
@@ -199,16 +201,16 @@ func observeAndCheck(n int) []side {
 	}
 	counters := make([]atomic.Int64, n)
 	return []side{
-		{kubernetes, func(i int) int {
+		{name: kubernetes, run: func(i int) int {
 			theirs.CreationObserved(logger, names[i%n])
 			return count(!theirs.SatisfiedExpectations(logger, names[i%n]))
 		}},
-		{ours, func(i int) int {
+		{name: ours, run: func(i int) int {
 			mine.CreationObserved(keys[i%n], "web-0")
 			state, _ := mine.State(keys[i%n])
 			return count(state == expectations.Waiting)
 		}},
-		{floor, func(i int) int {
+		{name: floor, run: func(i int) int {
 			counters[i%n].Add(1)
 			return count(counters[i%n].Load() > 0)
 		}},

@@ -1,0 +1,150 @@
+// Copyright The replicakit Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package bench
+
+import (
+	"context"
+	"strconv"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes/fake"
+	appslisters "k8s.io/client-go/listers/apps/v1"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/kubernetes/pkg/controller/replicaset"
+
+	"github.com/replicakit/replicakit/replicas/clientgo"
+	replicacontroller "github.com/replicakit/replicakit/replicas/controller"
+)
+
+// pass changes one pod, and waits for the end of the pass that this causes: from the watch
+// over the informer and the queue. The pass finds that nothing is to be done, so neither
+// side makes a call. Each side has informers of its own.
+func pass(f fleet) []side {
+	f.rs.Spec.Replicas, f.rs.Spec.MinReadySeconds = new(int32(len(f.pods))), 0
+	f.rs.ResourceVersion, f.rs.Generation = "1", 1
+	for _, p := range f.pods {
+		p.ResourceVersion = "1"
+	}
+	features := replicaset.ReplicaSetControllerFeatures{EnableStatusTerminatingReplicas: true}
+	f.rs.Status = calculateStatus(f.rs, f.pods, nil, nil, features, f.now)
+	f.rs.Status.ObservedGeneration = f.rs.Generation
+	return []side{theirPass(f), ourPass(f)}
+}
+
+func theirPass(f fleet) side {
+	ctx, stop := context.WithCancel(context.Background())
+	w, client := newWatched(f), fake.NewClientset()
+	c := replicaset.NewReplicaSetController(ctx, replicaSetInformer{w.owners}, podInformer{w.pods}, client, replicaset.BurstReplicas)
+	w.start(ctx)
+	processNextWorkItem(c, ctx)
+	return side{name: kubernetes, stop: stop, run: func(i int) int {
+		w.change(i)
+		processNextWorkItem(c, ctx)
+		return nothingDone(client)
+	}}
+}
+
+func ourPass(f fleet) side {
+	ctx, stop := context.WithCancel(context.Background())
+	w, client := newWatched(f), fake.NewClientset()
+	kind, done := replicacontroller.ReplicaSets(), make(chan struct{})
+	kind.Observe = func(ctx context.Context, _ replicacontroller.Pass[*appsv1.ReplicaSet, *corev1.Pod]) {
+		select {
+		case done <- struct{}{}:
+		case <-ctx.Done():
+		}
+	}
+	calls := clientgo.NewClient(client.AppsV1().ReplicaSets, client.CoreV1().Pods)
+	c := must(clientgo.New(ctx, kind, calls, w.owners, w.pods, clientgo.Options{}))
+	w.start(ctx)
+	go c.Run(ctx, 1)
+	<-done
+	return side{name: ours, stop: stop, run: func(i int) int {
+		w.change(i)
+		<-done
+		return nothingDone(client)
+	}}
+}
+
+// nothingDone returns 1. It panics if there were calls.
+func nothingDone(client *fake.Clientset) int {
+	if calls := client.Actions(); len(calls) > 0 {
+		panic(calls[0])
+	}
+	return 1
+}
+
+// A watched fleet is one that informers show.
+type watched struct {
+	fleet
+	owners, pods *informer
+	events       *watch.FakeWatcher // of the pods
+}
+
+func newWatched(f fleet) *watched {
+	w := &watched{fleet: f, events: watch.NewFake()}
+	pods := &corev1.PodList{ListMeta: metav1.ListMeta{ResourceVersion: "1"}}
+	for _, p := range f.pods {
+		pods.Items = append(pods.Items, *p)
+	}
+	w.owners = newInformer(&appsv1.ReplicaSetList{ListMeta: metav1.ListMeta{ResourceVersion: "1"}, Items: []appsv1.ReplicaSet{*f.rs}}, watch.NewFake(), &appsv1.ReplicaSet{})
+	w.pods = newInformer(pods, w.events, &corev1.Pod{})
+	return w
+}
+
+// start starts the informers, and waits until the handlers have been told of all objects.
+func (w *watched) start(ctx context.Context) {
+	go w.owners.RunWithContext(ctx)
+	go w.pods.RunWithContext(ctx)
+	cache.WaitForCacheSync(ctx.Done(), append(w.owners.told, w.pods.told...)...)
+}
+
+// change changes a pod in a way that changes neither the number nor the status.
+func (w *watched) change(i int) {
+	p := *w.fleet.pods[i%len(w.fleet.pods)]
+	p.ResourceVersion = strconv.Itoa(i + 2)
+	w.events.Modify(&p)
+}
+
+// A listWatch lists and watches objects that are in memory.
+type listWatch struct{ cache.ListWatch }
+
+// IsWatchListSemanticsUnSupported says that objects are listed, and not sent by the watch.
+func (listWatch) IsWatchListSemanticsUnSupported() bool { return true }
+
+// An informer notes when its handlers have been told of all that it lists.
+type informer struct {
+	cache.SharedIndexInformer
+	told []cache.InformerSynced
+}
+
+func newInformer(list runtime.Object, events watch.Interface, example runtime.Object) *informer {
+	return &informer{SharedIndexInformer: cache.NewSharedIndexInformer(&listWatch{cache.ListWatch{
+		ListWithContextFunc:  func(context.Context, metav1.ListOptions) (runtime.Object, error) { return list, nil },
+		WatchFuncWithContext: func(context.Context, metav1.ListOptions) (watch.Interface, error) { return events, nil },
+	}}, example, 0, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})}
+}
+
+func (i *informer) AddEventHandler(h cache.ResourceEventHandler) (cache.ResourceEventHandlerRegistration, error) {
+	handler, err := i.SharedIndexInformer.AddEventHandler(h)
+	i.told = append(i.told, handler.HasSynced)
+	return handler, err
+}
+
+type replicaSetInformer struct{ *informer }
+
+func (i replicaSetInformer) Informer() cache.SharedIndexInformer { return i.informer }
+func (i replicaSetInformer) Lister() appslisters.ReplicaSetLister {
+	return appslisters.NewReplicaSetLister(i.GetIndexer())
+}
+
+type podInformer struct{ *informer }
+
+func (i podInformer) Informer() cache.SharedIndexInformer { return i.informer }
+func (i podInformer) Lister() corelisters.PodLister       { return corelisters.NewPodLister(i.GetIndexer()) }
