@@ -16,11 +16,9 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
-	"k8s.io/client-go/rest"
 	certutil "k8s.io/client-go/util/cert"
 	"k8s.io/klog/v2"
 	"sigs.k8s.io/controller-runtime/pkg/certwatcher"
-	"sigs.k8s.io/controller-runtime/pkg/metrics/filters"
 )
 
 // listen takes the port, early, as another program may have it. Without
@@ -103,15 +101,11 @@ func (m *manager) guard(ctx context.Context, inside http.Handler) (http.Handler,
 	if !m.opts.metricsOverTLS() {
 		return inside, nil
 	}
-	client, err := rest.HTTPClientFor(m.config)
+	client, err := m.client("metrics")
 	if err != nil {
 		return nil, err
 	}
-	filter, err := filters.WithAuthenticationAndAuthorization(m.config, client)
-	if err != nil {
-		return nil, err
-	}
-	return filter(klog.FromContext(ctx), inside)
+	return newGuard(klog.FromContext(ctx), client, inside)
 }
 
 // ready is an error while the controllers at work have not seen what there is, or

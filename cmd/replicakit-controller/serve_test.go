@@ -172,7 +172,7 @@ func TestMetricsOverTLS(t *testing.T) {
 	_, err = client.AppsV1().ReplicaSets(namespace).Create(t.Context(), newReplicaSet("web", 1), metav1.CreateOptions{})
 	require.NoError(t, err)
 	scraper, profiler, reader := token("scraper"), token("profiler"), token("reader")
-	p := start(t, "--kubeconfig="+writeKubeconfig(t, cluster.Kubeconfig), "--namespace="+namespace, "--leader-elect=false", "--metrics-bind-address=0.0.0.0:0", "--profiling", "--recordings=3")
+	p := start(t, "--kubeconfig="+writeKubeconfig(t, cluster.Kubeconfig), "--namespace="+namespace, "--leader-elect=false", "--metrics-bind-address=0.0.0.0:0", "--profiling", "--recordings=3", "--v=2")
 	_, port, _ := strings.Cut(strings.TrimPrefix(p.address(), "[::]"), ":")
 	url := "https://127.0.0.1:" + port
 	p.says(`Starting controller" name="replicaset"`)
@@ -198,7 +198,8 @@ func TestMetricsOverTLS(t *testing.T) {
 		{"nor for who may get profiles", "/debug/recordings/replicaset/shop/web", profiler, http.StatusForbidden},
 		{"to who may get them", "/debug/recordings/replicaset/" + namespace + "/web", reader, http.StatusOK},
 		{"metrics are not", "/metrics", "", http.StatusUnauthorized},
-		{"nor with any token", "/metrics", "abc", http.StatusInternalServerError}, // so says the library
+		{"nor with any token", "/metrics", "abc", http.StatusUnauthorized},
+		{"nor a second time", "/metrics", "abc", http.StatusUnauthorized},
 		{"not for those without the right", "/metrics", token("nobody"), http.StatusForbidden},
 		{"but for those with it", "/metrics", scraper, http.StatusOK},
 	} {
@@ -208,6 +209,7 @@ func TestMetricsOverTLS(t *testing.T) {
 			assert.Contains(t, metrics(t, text), "workqueue_depth", row.name)
 		}
 	}
+	assert.Equal(t, 1, strings.Count(p.log.String(), "A client of the metrics has a wrong token"), "the answer is kept")
 	code, _ := get(t, http.DefaultClient, "http://127.0.0.1:"+port+"/healthz")
 	assert.Equal(t, http.StatusBadRequest, code, "plain HTTP on a port with TLS")
 	p.stop()

@@ -1,0 +1,102 @@
+// Copyright The replicakit Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"path"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2/textlogger"
+)
+
+// reviews is an API server that answers questions about clients, and counts them.
+type reviews struct {
+	mu    sync.Mutex
+	away  bool
+	asked map[string]int // by resource
+}
+
+func (r *reviews) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	resource := path.Base(req.URL.Path)
+	r.asked[resource]++
+	if r.away {
+		http.Error(w, "away", http.StatusForbidden)
+		return
+	}
+	var answer any
+	if resource == "tokenreviews" {
+		var review authenticationv1.TokenReview
+		_ = json.NewDecoder(req.Body).Decode(&review)
+		review.Status.Authenticated = review.Spec.Token != "wrong"
+		review.Status.User.Username = review.Spec.Token
+		if !review.Status.Authenticated {
+			review.Status.Error = "invalid bearer token" // so says an API server
+		}
+		answer = review
+	} else {
+		var review authorizationv1.SubjectAccessReview
+		_ = json.NewDecoder(req.Body).Decode(&review)
+		review.Status.Allowed = review.Spec.User == "scraper" && review.Spec.NonResourceAttributes.Path == "/metrics"
+		answer = review
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(answer)
+}
+
+func TestGuard(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		name, token string
+		away        bool
+		code        int
+		asked       map[string]int
+		lines       int // of the log
+	}{
+		{"a client with the right passes", "scraper", false, http.StatusOK, map[string]int{"tokenreviews": 1, "subjectaccessreviews": 1}, 0},
+		{"a client without it does not", "somebody", false, http.StatusForbidden, map[string]int{"tokenreviews": 1, "subjectaccessreviews": 1}, 0},
+		{"a wrong token is asked about and told once", "wrong", false, http.StatusUnauthorized, map[string]int{"tokenreviews": 1}, 1},
+		{"without a token nobody is asked", "", false, http.StatusUnauthorized, map[string]int{}, 0},
+		{"a server that cannot be asked is asked again", "scraper", true, http.StatusInternalServerError, map[string]int{"tokenreviews": 3}, 3},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			reviews := &reviews{away: row.away, asked: map[string]int{}}
+			server := httptest.NewServer(reviews)
+			t.Cleanup(server.Close)
+			client, err := kubernetes.NewForConfig(&rest.Config{Host: server.URL, ContentConfig: rest.ContentConfig{ContentType: "application/json"}})
+			require.NoError(t, err)
+			var log bytes.Buffer
+			logger := textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&log), textlogger.Verbosity(2)))
+			guarded, err := newGuard(logger, client, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "inside") }))
+			require.NoError(t, err)
+			for range 3 {
+				request, answer := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", nil), httptest.NewRecorder()
+				if row.token != "" {
+					request.Header.Set("Authorization", "Bearer "+row.token)
+				}
+				guarded.ServeHTTP(answer, request)
+				assert.Equal(t, row.code, answer.Code)
+				assert.Equal(t, row.code == http.StatusOK, answer.Body.String() == "inside")
+			}
+			reviews.mu.Lock()
+			defer reviews.mu.Unlock()
+			assert.Equal(t, row.asked, reviews.asked)
+			assert.Equal(t, row.lines, bytes.Count(log.Bytes(), []byte("\n")), log.String())
+		})
+	}
+}
