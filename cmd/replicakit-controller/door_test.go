@@ -6,7 +6,6 @@ package main
 import (
 	"context"
 	"errors"
-	"net/http"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -167,7 +166,7 @@ func TestBesideKubeControllerManager(t *testing.T) {
 	assert.Equal(t, 100, c.ever(), "nothing was made twice")
 
 	stop()
-	ours := start(t, "--kubeconfig="+c.kubeconfig)
+	ours := start(t, "--kubeconfig="+c.kubeconfig, openMetrics)
 	c.scale(110)
 	c.has(110)
 	assert.Equal(t, 110, c.ever())
@@ -182,7 +181,7 @@ func TestBesideKubeControllerManager(t *testing.T) {
 	ours.says(`Another controller is at work, and two make each pod twice: take these controllers out of one of them" seen="kube-controller-manager `)
 	c.saysEvent("default", "ReplicaSet", "web", "which replicakit-controller serves: two controllers make each pod twice")
 	require.Eventually(t, func() bool {
-		_, text := get(t, http.DefaultClient, "http://"+ours.address()+"/metrics")
+		_, text := ours.get("/metrics")
 		made := 0.0
 		for _, m := range labeled(metrics(t, text)["replicakit_foreign_writes_total"], "controller", "replicaset") {
 			made += m.GetCounter().GetValue()

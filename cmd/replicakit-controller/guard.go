@@ -20,6 +20,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/authorization/authorizerfactory"
+	"k8s.io/apiserver/pkg/authorization/path"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/klog/v2"
 )
@@ -37,23 +38,29 @@ const (
 // errUnanswered is the cause of an error if the API server has not said whether a token is right.
 var errUnanswered = errors.New("the API server does not say who the client is")
 
-// A guard lets those clients pass that the API server lets get the path.
+// A guard lets those clients pass that the API server lets get the path, and all clients to
+// the paths that are open.
 type guard struct {
 	logger  klog.Logger
+	open    authorizer.Authorizer
 	clients authenticator.Request
 	rights  authorizer.Authorizer
 	inside  http.Handler
 }
 
 // newGuard returns a handler that guards inside.
-func newGuard(logger klog.Logger, client kubernetes.Interface, inside http.Handler) (http.Handler, error) {
+func newGuard(logger klog.Logger, client kubernetes.Interface, open []string, inside http.Handler) (http.Handler, error) {
+	opened, err := path.NewAuthorizer(open)
+	if err != nil {
+		return nil, err
+	}
 	rights, err := authorizerfactory.DelegatingAuthorizerConfig{
 		SubjectAccessReviewClient: client.AuthorizationV1(),
 		AllowCacheTTL:             rightBelieved,
 		DenyCacheTTL:              refusalBelieved,
 		WebhookRetryBackoff:       &wait.Backoff{Steps: 1}, // the client asks again
 	}.New()
-	g := &guard{logger: logger, rights: rights, inside: inside}
+	g := &guard{logger: logger, open: opened, rights: rights, inside: inside}
 	g.clients = bearertoken.New(cache.New(g.reviewer(client), false, tokenBelieved, tokenBelieved))
 	return g, err
 }
@@ -97,6 +104,10 @@ func (g *guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func (g *guard) check(r *http.Request) (code int, err error) {
+	asked := authorizer.AttributesRecord{Verb: strings.ToLower(r.Method), Path: r.URL.Path}
+	if decision, _, err := g.open.Authorize(r.Context(), asked); err == nil && decision == authorizer.DecisionAllow {
+		return http.StatusOK, nil
+	}
 	client, known, err := g.clients.AuthenticateRequest(r)
 	switch {
 	case errors.Is(err, errUnanswered):
@@ -104,9 +115,8 @@ func (g *guard) check(r *http.Request) (code int, err error) {
 	case !known: // no token, or a wrong one, which the library calls an error
 		return http.StatusUnauthorized, nil
 	}
-	decision, _, err := g.rights.Authorize(r.Context(), authorizer.AttributesRecord{
-		User: client.User, Verb: strings.ToLower(r.Method), Path: r.URL.Path,
-	})
+	asked.User = client.User
+	decision, _, err := g.rights.Authorize(r.Context(), asked)
 	switch {
 	case err != nil:
 		return http.StatusInternalServerError, err

@@ -61,17 +61,20 @@ func (r *reviews) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 func TestGuard(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
-		name, token string
-		away        bool
-		code        int
-		asked       map[string]int
-		lines       int // of the log
+		name, path, token string
+		away              bool
+		code              int
+		asked             map[string]int
+		lines             int // of the log
 	}{
-		{"a client with the right passes", "scraper", false, http.StatusOK, map[string]int{"tokenreviews": 1, "subjectaccessreviews": 1}, 0},
-		{"a client without it does not", "somebody", false, http.StatusForbidden, map[string]int{"tokenreviews": 1, "subjectaccessreviews": 1}, 0},
-		{"a wrong token is asked about and told once", "wrong", false, http.StatusUnauthorized, map[string]int{"tokenreviews": 1}, 1},
-		{"without a token nobody is asked", "", false, http.StatusUnauthorized, map[string]int{}, 0},
-		{"a server that cannot be asked is asked again", "scraper", true, http.StatusInternalServerError, map[string]int{"tokenreviews": 3}, 3},
+		{"a client with the right passes", "/metrics", "scraper", false, http.StatusOK, map[string]int{"tokenreviews": 1, "subjectaccessreviews": 1}, 0},
+		{"a client without it does not", "/metrics", "somebody", false, http.StatusForbidden, map[string]int{"tokenreviews": 1, "subjectaccessreviews": 1}, 0},
+		{"a wrong token is asked about and told once", "/metrics", "wrong", false, http.StatusUnauthorized, map[string]int{"tokenreviews": 1}, 1},
+		{"without a token nobody is asked", "/metrics", "", false, http.StatusUnauthorized, map[string]int{}, 0},
+		{"a server that cannot be asked is asked again", "/metrics", "scraper", true, http.StatusInternalServerError, map[string]int{"tokenreviews": 3}, 3},
+		{"an open path is for everybody", "/livez", "", true, http.StatusOK, map[string]int{}, 0},
+		{"even with a wrong token", "/livez", "wrong", true, http.StatusOK, map[string]int{}, 0},
+		{"what is below it is not", "/livez/etcd", "", false, http.StatusUnauthorized, map[string]int{}, 0},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
@@ -82,10 +85,10 @@ func TestGuard(t *testing.T) {
 			require.NoError(t, err)
 			var log bytes.Buffer
 			logger := textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&log), textlogger.Verbosity(2)))
-			guarded, err := newGuard(logger, client, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "inside") }))
+			guarded, err := newGuard(logger, client, []string{"/livez"}, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "inside") }))
 			require.NoError(t, err)
 			for range 3 {
-				request, answer := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", nil), httptest.NewRecorder()
+				request, answer := httptest.NewRequestWithContext(t.Context(), http.MethodGet, row.path, nil), httptest.NewRecorder()
 				if row.token != "" {
 					request.Header.Set("Authorization", "Bearer "+row.token)
 				}

@@ -121,13 +121,13 @@ func TestAServerThatIsAway(t *testing.T) {
 		wire.Config.Handler.ServeHTTP(w, r)
 	}))
 	t.Cleanup(server.CloseClientConnections)
-	p := start(t, "--kubeconfig="+kubeconfigFor(t, server.URL), "--leader-elect-resource-namespace=default", "--leader-elect-resource-name=away")
+	p := start(t, "--kubeconfig="+kubeconfigFor(t, server.URL), "--leader-elect-resource-namespace=default", "--leader-elect-resource-name=away", openMetrics)
 	p.says("Waiting for the server")
-	code, text := get(t, http.DefaultClient, "http://"+p.address()+"/readyz")
+	code, text := p.get("/readyz")
 	assert.Equal(t, http.StatusServiceUnavailable, code)
 	assert.Regexp(t, "^"+server.URL+" does not say what it serves: .*EOF\n$", text)
 	for _, path := range []string{"/livez", "/healthz", "/metrics"} {
-		code, _ = get(t, http.DefaultClient, "http://"+p.address()+path)
+		code, _ = p.get(path)
 		assert.Equal(t, http.StatusOK, code, path)
 	}
 	there.Store(true)
@@ -151,7 +151,7 @@ func TestANamespaceThatDoesNotExistYet(t *testing.T) {
 		t.Helper()
 		require.Eventually(t, func() bool {
 			var code int
-			code, text = get(t, http.DefaultClient, "http://"+p.address()+"/readyz")
+			code, text = p.get("/readyz")
 			return code == want
 		}, patience, 50*time.Millisecond)
 		return text
@@ -290,7 +290,6 @@ func TestMissingRights(t *testing.T) {
 	require.NoError(t, err)
 
 	p := start(t, "--kubeconfig="+writeKubeconfig(t, kubeconfig), "--namespace="+namespace, "--leader-elect-resource-namespace="+namespace)
-	address := p.address()
 	p.says(`A right is missing" for="replicaset-controller" right="list replicasets.apps" in="namespace \\"rights\\""`)
 	p.says(`A right is missing" for="replicaset-controller" right="update replicasets/status.apps"`)
 	pods := func(app string, want int) {
@@ -301,7 +300,7 @@ func TestMissingRights(t *testing.T) {
 		}, patience, 50*time.Millisecond)
 	}
 	pods("rc", 2)
-	code, text := get(t, http.DefaultClient, "http://"+address+"/readyz")
+	code, text := p.get("/readyz")
 	assert.Equal(t, http.StatusServiceUnavailable, code)
 	assert.Contains(t, text, `whether another controller serves replicasets is not known: replicasets.apps is forbidden: User "rights-user" cannot create`)
 	assert.Contains(t, text, "not listed yet: replicasets\n")
@@ -311,7 +310,7 @@ func TestMissingRights(t *testing.T) {
 	require.NoError(t, err)
 	pods("rs", 3)
 	require.Eventually(t, func() bool {
-		code, text = get(t, http.DefaultClient, "http://"+address+"/readyz")
+		code, text = p.get("/readyz")
 		return code == http.StatusOK
 	}, patience, 50*time.Millisecond)
 	assert.NotContains(t, p.log.String(), `right="create pods"`)

@@ -124,9 +124,11 @@ func TestTheDeploymentsFlagsAreUnderstood(t *testing.T) {
 		opts, err := parse(expanded(container, "a-namespace"), io.Discard)
 		require.NoError(t, err)
 		assert.Equal(t, "a-namespace", opts.lease.Namespace, "the Role for it is there")
-		assert.True(t, opts.metricsOverTLS())
-		assert.Equal(t, "/livez", container.LivenessProbe.HTTPGet.Path)
-		assert.Equal(t, "/readyz", container.ReadinessProbe.HTTPGet.Path)
+		for path, probe := range map[string]*corev1.Probe{"/livez": container.LivenessProbe, "/readyz": container.ReadinessProbe} {
+			assert.Equal(t, path, probe.HTTPGet.Path)
+			assert.Contains(t, opts.openPaths, path)
+			assert.Equal(t, corev1.URISchemeHTTPS, probe.HTTPGet.Scheme)
+		}
 		assert.Greater(t, *deployment.Spec.Template.Spec.TerminationGracePeriodSeconds, int64(writeTimeout.Seconds()))
 	}
 	manifest(t, "metrics-rbac.yaml")
@@ -154,12 +156,13 @@ func TestTheStaticPodsFlagsAreUnderstood(t *testing.T) {
 	container := pod.Spec.Containers[0]
 	opts, err := parse(container.Args, io.Discard)
 	require.NoError(t, err)
-	assert.False(t, opts.metricsOverTLS())
 	assert.Equal(t, opts.kubeconfig, container.VolumeMounts[0].MountPath)
 	assert.Equal(t, opts.kubeconfig, pod.Spec.Volumes[0].HostPath.Path)
 	assert.Greater(t, *pod.Spec.TerminationGracePeriodSeconds, int64(writeTimeout.Seconds()))
 	for path, probe := range map[string]*corev1.Probe{"/livez": container.LivenessProbe, "/readyz": container.ReadinessProbe} {
 		assert.Equal(t, path, probe.HTTPGet.Path)
+		assert.Contains(t, opts.openPaths, path)
+		assert.Equal(t, corev1.URISchemeHTTPS, probe.HTTPGet.Scheme)
 		assert.Equal(t, opts.metricsAddress, net.JoinHostPort(probe.HTTPGet.Host, probe.HTTPGet.Port.String()))
 	}
 }

@@ -23,7 +23,7 @@ func TestSeveralNamespaces(t *testing.T) {
 		_, err = client.AppsV1().ReplicaSets(namespace).Create(t.Context(), newReplicaSet("web", 2), metav1.CreateOptions{})
 		require.NoError(t, err)
 	}
-	p := start(t, "--kubeconfig="+writeKubeconfig(t, cluster.Kubeconfig), "--namespace=several-a,several-b", "--leader-elect=false")
+	p := start(t, "--kubeconfig="+writeKubeconfig(t, cluster.Kubeconfig), "--namespace=several-a,several-b", "--leader-elect=false", openMetrics)
 	assert.EventuallyWithT(t, func(c *assert.CollectT) {
 		pods := map[string]int{}
 		list, err := client.CoreV1().Pods(metav1.NamespaceAll).List(t.Context(), metav1.ListOptions{LabelSelector: "app=web"})
@@ -35,10 +35,10 @@ func TestSeveralNamespaces(t *testing.T) {
 			}
 		}
 		assert.Equal(c, map[string]int{"several-a": 2, "several-b": 2}, pods)
-		code, text := get(t, http.DefaultClient, "http://"+p.address()+"/readyz")
+		code, text := p.get("/readyz")
 		assert.Equal(c, http.StatusOK, code, text)
 	}, patience, patience/500)
-	code, text := get(t, http.DefaultClient, "http://"+p.address()+"/metrics")
+	code, text := p.get("/metrics")
 	assert.Equal(t, http.StatusOK, code)
 	for _, namespace := range []string{"several-a", "several-b"} {
 		assert.Regexp(t, `replicakit_sync_duration_seconds_count\{[^}]*namespace="`+namespace+`"`, text)

@@ -19,6 +19,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apiserver/pkg/authorization/path"
 	logsapi "k8s.io/component-base/logs/api/v1"
 	_ "k8s.io/component-base/logs/json/register" // --logging-format=json
 
@@ -49,7 +50,8 @@ type options struct {
 	podFailureBackOff   bool
 	statusDelay         time.Duration
 
-	metricsAddress    string // "0": none
+	metricsAddress    string   // "0": none
+	openPaths         []string // for clients that nobody knows
 	certFile, keyFile string
 	profiling         bool
 	recordings        int
@@ -86,7 +88,8 @@ func defaults() options {
 		expectationsTimeout: expectations.DefaultTimeout,
 		podFailureBackOff:   true,
 
-		metricsAddress: "127.0.0.1:8080",
+		metricsAddress: "127.0.0.1:8443",
+		openPaths:      []string{"/healthz", "/readyz", "/livez"},
 		logging:        logsapi.NewLoggingConfiguration(),
 		elect:          true,
 		leaseDuration:  15 * time.Second,
@@ -137,7 +140,8 @@ func (o *options) flagSet() *pflag.FlagSet {
 	fs.DurationVar(&o.expectationsTimeout, "expectations-timeout", o.expectationsTimeout, "how long the watch may take to show what was created or deleted, before the pods are listed anew; shorter for tests only. 0 means the default")
 	fs.StringToStringVar(&o.featureGates, "feature-gates", nil, podDeletionCost+"=true|false: whether the annotation "+corev1.PodDeletionCost+" says which pods go first; true is the default")
 	fs.StringVar(&o.scaleDownOrder, "scale-down-order", o.scaleDownOrder, "which pods go first, as words that are separated by commas: "+strings.Join(podrank.OrderWords(), ", ")+". They count after unassigned, phase and readiness, before the rest of Kubernetes' order. The annotation "+podrank.OrderAnnotation+" of a ReplicaSet or ReplicationController is for this one alone")
-	fs.StringVar(&o.metricsAddress, "metrics-bind-address", o.metricsAddress, "host:port for /metrics, /livez, /healthz and /readyz; 0 turns them off. On any host that is not loopback they are served over TLS, and /metrics to those only whom the API server lets get that path")
+	fs.StringVar(&o.metricsAddress, "metrics-bind-address", o.metricsAddress, "host:port for /metrics, /livez, /healthz and /readyz; 0 turns them off. They are served over TLS, and to those only whom the API server lets get the path")
+	fs.StringSliceVar(&o.openPaths, "authorization-always-allow-paths", o.openPaths, "paths for everybody, about which the API server is not asked. A * at the end stands for all that begin so")
 	fs.BoolVar(&o.profiling, "profiling", o.profiling, "serve /debug/pprof where /metrics is served, to those who may get that path")
 	fs.IntVar(&o.recordings, "recordings", o.recordings, "keep so many of the last passes of each owner that changed pods, and serve them under /debug/recordings where /metrics is served, to those who may get that path. They tell why a pod was deleted, and hold whole pods. 0 means none")
 	fs.StringVar(&o.certFile, "tls-cert-file", o.certFile, "certificate for metrics over TLS; empty means a self-signed one")
@@ -270,8 +274,11 @@ func (o *options) validateMetrics() error {
 	if (o.certFile == "") != (o.keyFile == "") {
 		return errors.New("--tls-cert-file and --tls-private-key-file: one does not go without the other")
 	}
-	if o.certFile != "" && !o.metricsOverTLS() {
-		return fmt.Errorf("--tls-cert-file=%q: --metrics-bind-address=%q does not use TLS", o.certFile, o.metricsAddress)
+	if o.certFile != "" && !o.metrics() {
+		return fmt.Errorf("--tls-cert-file=%q: is for --metrics-bind-address, which is 0", o.certFile)
+	}
+	if _, err := path.NewAuthorizer(o.openPaths); err != nil {
+		return fmt.Errorf("--authorization-always-allow-paths=%s: %w", strings.Join(o.openPaths, ","), err)
 	}
 	if o.recordings < 0 {
 		return fmt.Errorf("--recordings: %d is negative", o.recordings)
@@ -309,13 +316,6 @@ func (o *options) validateLogging() error {
 }
 
 func (o *options) metrics() bool { return o.metricsAddress != "0" }
-
-// metricsOverTLS reports whether others than this machine can reach the metrics.
-func (o *options) metricsOverTLS() bool {
-	host, _, _ := net.SplitHostPort(o.metricsAddress)
-	ip := net.ParseIP(host)
-	return o.metrics() && host != "localhost" && (ip == nil || !ip.IsLoopback())
-}
 
 func (o *options) validateShards() (err error) {
 	switch {

@@ -73,20 +73,13 @@ func TestParse(t *testing.T) {
 		}},
 		{"metrics stay on this machine", "", func(t *testing.T, o options) {
 			t.Helper()
-			assert.Equal(t, "127.0.0.1:8080", o.metricsAddress)
-			assert.False(t, o.metricsOverTLS())
+			assert.Equal(t, "127.0.0.1:8443", o.metricsAddress)
+			assert.Equal(t, []string{"/healthz", "/readyz", "/livez"}, o.openPaths)
 		}},
-		{"every other loopback address is plain too", "--metrics-bind-address=[::1]:0", func(t *testing.T, o options) {
+		{"a certificate is for any address", "--tls-cert-file=a --tls-private-key-file=b --authorization-always-allow-paths=/metrics,/debug/*", func(t *testing.T, o options) {
 			t.Helper()
-			assert.False(t, o.metricsOverTLS())
-		}},
-		{"all addresses mean TLS", "--metrics-bind-address=:8443", func(t *testing.T, o options) {
-			t.Helper()
-			assert.True(t, o.metricsOverTLS())
-		}},
-		{"a name may be anybody's and means TLS", "--metrics-bind-address=example.com:8443 --tls-cert-file=a --tls-private-key-file=b", func(t *testing.T, o options) {
-			t.Helper()
-			assert.True(t, o.metricsOverTLS())
+			assert.Equal(t, "a", o.certFile)
+			assert.Equal(t, []string{"/metrics", "/debug/*"}, o.openPaths)
 		}},
 		{"R4 pods go by their deletion cost", "--feature-gates=PodDeletionCost=true", func(t *testing.T, o options) {
 			t.Helper()
@@ -119,7 +112,6 @@ func TestParse(t *testing.T) {
 		{"0 is no metrics", "--metrics-bind-address=0", func(t *testing.T, o options) {
 			t.Helper()
 			assert.False(t, o.metrics())
-			assert.False(t, o.metricsOverTLS())
 		}},
 		{"several namespaces, each once", "--namespace=b,a --namespace=b", func(t *testing.T, o options) {
 			t.Helper()
@@ -222,8 +214,8 @@ func TestParseRefuses(t *testing.T) {
 		{"an empty address", "--metrics-bind-address=", "must be host:port, or 0 for none"},
 		{"a port that is none", "--metrics-bind-address=:65536", "value out of range"},
 		{"a certificate without a key", "--metrics-bind-address=:0 --tls-cert-file=a", "one does not go without the other"},
-		{"a certificate for plain metrics", "--tls-cert-file=a --tls-private-key-file=b", `"127.0.0.1:8080" does not use TLS`},
-		{"a certificate for no metrics", "--tls-cert-file=a --tls-private-key-file=b --metrics-bind-address=0", `"0" does not use TLS`},
+		{"a certificate for no metrics", "--tls-cert-file=a --tls-private-key-file=b --metrics-bind-address=0", `--tls-cert-file="a": is for --metrics-bind-address, which is 0`},
+		{"a path that is no beginning", "--authorization-always-allow-paths=/debug/*/a", `--authorization-always-allow-paths=/debug/*/a: only trailing * allowed in "debug/*/a"`},
 		{"a namespace that can not be", "--namespace=Web_1", `--namespace="Web_1": a lowercase RFC 1123 label`},
 		{"one of several namespaces that can not be", "--namespace=web,Web_1", `--namespace="Web_1": a lowercase RFC 1123 label`},
 		{"ranges that overlap", "--shard-ranges=0x0-0x2,0x1-0x10000000000000000", "--shard-ranges: 0x0000000000000000-0x0000000000000002 and 0x0000000000000001-0x10000000000000000 overlap"},

@@ -6,7 +6,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"net/http"
 	"strings"
 	"sync"
 	"testing"
@@ -138,7 +137,7 @@ func TestOrdersOnARealServer(t *testing.T) {
 		require.NoError(t, err)
 	}
 	p := start(t, "--kubeconfig="+writeKubeconfig(t, cluster.Kubeconfig), "--namespace="+orderedNamespace, "--leader-elect=false",
-		"--allow-other-controllers", "--scale-down-order=packed", "--kube-api-qps=200", "--kube-api-burst=200")
+		"--allow-other-controllers", "--scale-down-order=packed", openMetrics, "--kube-api-qps=200", "--kube-api-burst=200")
 	flagged, zoned, theirs := newOrdered(t, client, "flagged", ""), newOrdered(t, client, "zoned", "zones"), newOrdered(t, client, "theirs", "kubernetes")
 	for _, o := range []*ordered{flagged, zoned, theirs} {
 		_, err := client.AppsV1().ReplicaSets(orderedNamespace).Patch(t.Context(), o.name, types.MergePatchType, []byte(`{"spec":{"replicas":24}}`), metav1.PatchOptions{})
@@ -155,7 +154,7 @@ func TestOrdersOnARealServer(t *testing.T) {
 	zoned.has(func(s appsv1.ReplicaSetStatus) bool { return s.Replicas == 20 })
 	assert.Equal(t, map[string]int{"orders-a": 4, "orders-b": 8, "orders-c": 8}, zoned.on())
 
-	_, text := get(t, http.DefaultClient, "http://"+p.address()+"/metrics")
+	_, text := p.get("/metrics")
 	for order, n := range map[string]int{"zones": 12, "kubernetes": 12, "packed": 16} {
 		assert.Contains(t, text, fmt.Sprintf("replicakit_deletions_by_order_total{controller=\"replicaset\",order=%q} %d\n", order, n))
 	}

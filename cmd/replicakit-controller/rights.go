@@ -68,6 +68,10 @@ func (m *manager) reportMissingRights(ctx context.Context) {
 			reportIfMissing(ctx, reviews, "--scale-down-order", attributes(right{verb, "", "nodes", ""}, "", ""))
 		}
 	}
+	if m.opts.metrics() {
+		reportIfMissing(ctx, reviews, "metrics", attributes(right{"create", "authentication.k8s.io", "tokenreviews", ""}, "", ""))
+		reportIfMissing(ctx, reviews, "metrics", attributes(right{"create", "authorization.k8s.io", "subjectaccessreviews", ""}, "", ""))
+	}
 	if !m.opts.allowOthers {
 		m.reportMissingProbeRights(ctx, reviews)
 	}

@@ -40,9 +40,9 @@ type nowhere struct{ net.Listener }
 func (nowhere) Close() error { return nil }
 
 // serve answers for /metrics, /livez, /healthz, /readyz and, if it is asked for,
-// /debug/pprof and /debug/recordings until stop is called. Over TLS metrics, profiles and
-// recordings are for those only whom the API server lets get that path; probes are for everybody, as in
-// Kubernetes.
+// /debug/pprof and /debug/recordings until stop is called. As in Kubernetes, that is over TLS on
+// each address, and but for the paths of --authorization-always-allow-paths for those clients only
+// that the API server lets get the path: on loopback too there are other users and other pods.
 func (m *manager) serve(ctx context.Context, listener net.Listener) (stop func(), err error) {
 	if !m.opts.metrics() {
 		return func() {}, nil
@@ -51,18 +51,15 @@ func (m *manager) serve(ctx context.Context, listener net.Listener) (stop func()
 	if err != nil {
 		return nil, fmt.Errorf("serving metrics: %w", err)
 	}
-	server := &http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: time.Minute}
-	serve := server.Serve
-	if m.opts.metricsOverTLS() {
-		if server.TLSConfig, err = m.tlsConfig(ctx); err != nil {
-			return nil, fmt.Errorf("serving metrics: %w", err)
-		}
-		serve = func(l net.Listener) error { return server.ServeTLS(l, "", "") }
+	config, err := m.tlsConfig(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("serving metrics: %w", err)
 	}
+	server := &http.Server{Handler: handler, TLSConfig: config, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: time.Minute}
 	logger := klog.FromContext(ctx)
-	logger.Info("Serving metrics and probes", "address", listener.Addr().String(), "tls", m.opts.metricsOverTLS())
+	logger.Info("Serving metrics and probes", "address", listener.Addr().String())
 	go func() {
-		if err := serve(listener); !errors.Is(err, http.ErrServerClosed) {
+		if err := server.ServeTLS(listener, "", ""); !errors.Is(err, http.ErrServerClosed) {
 			logger.Error(err, "Serving metrics and probes ended")
 		}
 	}()
@@ -83,29 +80,14 @@ func (m *manager) handler(ctx context.Context) (http.Handler, error) {
 	if m.opts.recordings > 0 {
 		inside.Handle("GET "+recordingsPath, m.recordings)
 	}
-	guarded, err := m.guard(ctx, inside)
-	if err != nil {
-		return nil, err
-	}
-	mux := http.NewServeMux()
-	mux.Handle("/", guarded)
-	mux.Handle("GET /livez", probe(m.alive))
-	mux.Handle("GET /healthz", probe(m.alive))
-	mux.Handle("GET /readyz", probe(func(*http.Request) error { return m.ready() }))
-	return mux, nil
-}
-
-// guard asks the API server who a client is and whether it may get the path,
-// where others than this machine can ask.
-func (m *manager) guard(ctx context.Context, inside http.Handler) (http.Handler, error) {
-	if !m.opts.metricsOverTLS() {
-		return inside, nil
-	}
+	inside.Handle("GET /livez", probe(m.alive))
+	inside.Handle("GET /healthz", probe(m.alive))
+	inside.Handle("GET /readyz", probe(func(*http.Request) error { return m.ready() }))
 	client, err := m.client("metrics")
 	if err != nil {
 		return nil, err
 	}
-	return newGuard(klog.FromContext(ctx), client, inside)
+	return newGuard(klog.FromContext(ctx), client, m.opts.openPaths, inside)
 }
 
 // ready is an error while the controllers at work have not seen what there is, or

@@ -23,6 +23,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
+// openMetrics lets everybody get the metrics.
+const openMetrics = "--authorization-always-allow-paths=/healthz,/readyz,/livez,/metrics"
+
+// get asks as a client that nobody knows.
+func (p *program) get(path string) (code int, text string) {
+	p.t.Helper()
+	return get(p.t, &http.Client{Transport: bearer{}}, "https://"+p.address()+path)
+}
+
 func get(t *testing.T, client *http.Client, url string) (code int, text string) {
 	t.Helper()
 	resp, err := client.Get(url)
@@ -60,8 +69,7 @@ func TestMetrics(t *testing.T) {
 	const namespace = "metrics"
 	_, err := client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{})
 	require.NoError(t, err)
-	p := start(t, "--kubeconfig="+writeKubeconfig(t, cluster.Kubeconfig), "--namespace="+namespace, "--leader-elect-resource-namespace="+namespace, "--leader-elect-resource-name=lease")
-	url := "http://" + p.address()
+	p := start(t, "--kubeconfig="+writeKubeconfig(t, cluster.Kubeconfig), "--namespace="+namespace, "--leader-elect-resource-namespace="+namespace, "--leader-elect-resource-name=lease", openMetrics+",/debug/*")
 	_, err = client.AppsV1().ReplicaSets(namespace).Create(t.Context(), newReplicaSet("web", 3), metav1.CreateOptions{})
 	require.NoError(t, err)
 	require.Eventually(t, func() bool {
@@ -72,12 +80,12 @@ func TestMetrics(t *testing.T) {
 	p.says(`"Starting" version="[^"]+" revision="[^"]+" go="go1[^"]+" kubernetes="v0\.`)
 	for _, path := range []string{"/healthz", "/livez", "/readyz"} {
 		require.EventuallyWithT(t, func(c *assert.CollectT) { // the other kind may not be listed yet
-			code, text := get(t, http.DefaultClient, url+path)
+			code, text := p.get(path)
 			assert.Equal(c, http.StatusOK, code, path)
 			assert.Equal(c, "ok", text, path)
 		}, patience, 50*time.Millisecond)
 	}
-	code, text := get(t, http.DefaultClient, url+"/metrics")
+	code, text := p.get("/metrics")
 	require.Equal(t, http.StatusOK, code)
 	families := metrics(t, text)
 	for _, queue := range []string{"replicaset", "replicationmanager"} {
@@ -130,7 +138,7 @@ func TestMetrics(t *testing.T) {
 		assert.NotRegexp(t, "^(apiserver|authentication|cardinality|disabled|hidden|registered|go_godebug|rest_client_transport)_", name, "foreign")
 	}
 	assert.Less(t, strings.Count(text, "\n"), 500)
-	code, _ = get(t, http.DefaultClient, url+"/debug/pprof/")
+	code, _ = p.get("/debug/pprof/")
 	assert.Equal(t, http.StatusNotFound, code, "not without --profiling")
 	for _, name := range []string{"replicaset_controller_sorting_deletion_age_ratio", "process_cpu_seconds_total", "process_resident_memory_bytes", "go_goroutines"} {
 		assert.Contains(t, families, name)
@@ -138,7 +146,7 @@ func TestMetrics(t *testing.T) {
 	p.stop()
 }
 
-func TestMetricsOverTLS(t *testing.T) {
+func TestMetricsAreGuarded(t *testing.T) {
 	t.Parallel()
 	cluster, client := cluster(t)
 	const namespace = "metrics-tls"
@@ -172,9 +180,8 @@ func TestMetricsOverTLS(t *testing.T) {
 	_, err = client.AppsV1().ReplicaSets(namespace).Create(t.Context(), newReplicaSet("web", 1), metav1.CreateOptions{})
 	require.NoError(t, err)
 	scraper, profiler, reader := token("scraper"), token("profiler"), token("reader")
-	p := start(t, "--kubeconfig="+writeKubeconfig(t, cluster.Kubeconfig), "--namespace="+namespace, "--leader-elect=false", "--metrics-bind-address=0.0.0.0:0", "--profiling", "--recordings=3", "--v=2")
-	_, port, _ := strings.Cut(strings.TrimPrefix(p.address(), "[::]"), ":")
-	url := "https://127.0.0.1:" + port
+	p := start(t, "--kubeconfig="+writeKubeconfig(t, cluster.Kubeconfig), "--namespace="+namespace, "--leader-elect=false", "--profiling", "--recordings=3", "--v=2")
+	url := "https://" + p.address()
 	p.says(`Starting controller" name="replicaset"`)
 	require.Eventually(t, func() bool {
 		code, _ := get(t, &http.Client{Transport: bearer{}}, url+"/readyz")
@@ -210,7 +217,7 @@ func TestMetricsOverTLS(t *testing.T) {
 		}
 	}
 	assert.Equal(t, 1, strings.Count(p.log.String(), "A client of the metrics has a wrong token"), "the answer is kept")
-	code, _ := get(t, http.DefaultClient, "http://127.0.0.1:"+port+"/healthz")
+	code, _ := get(t, http.DefaultClient, "http://"+p.address()+"/healthz")
 	assert.Equal(t, http.StatusBadRequest, code, "plain HTTP on a port with TLS")
 	p.stop()
 }

@@ -231,6 +231,9 @@ func (s *managerServer) start(t *testing.T, args ...string) *manager {
 	return m
 }
 
+// openMetrics lets everybody get the metrics.
+const openMetrics = "--authorization-always-allow-paths=/healthz,/readyz,/livez,/metrics"
+
 // feature begins what is for the environment of a manager.
 const feature = "KUBE_FEATURE_"
 
@@ -259,7 +262,7 @@ func (m *manager) address() string {
 func (m *manager) ready() {
 	m.t.Helper()
 	require.EventuallyWithT(m.t, func(c *assert.CollectT) {
-		code, text := get(m.t, "http://"+m.address()+"/readyz", "")
+		code, text := get(m.t, "https://"+m.address()+"/readyz", "")
 		assert.Equal(c, http.StatusOK, code)
 		assert.Equal(c, "ok", text)
 	}, patience, glance, "a manager must be ready")
@@ -305,7 +308,7 @@ func (s *managerServer) rights(t *testing.T) {
 	w := s.world(t)
 	rs, rc := w.create(replicaSet("rs", 15)), w.createController(replicationController("rc", 15))
 	for watchList, namespace := range map[string]string{"true": "", "false": w.namespace} {
-		m := s.start(t, feature+"WatchListClient="+watchList, "--namespace="+namespace, "--metrics-bind-address=0.0.0.0:0", "--scale-down-order=leaving")
+		m := s.start(t, feature+"WatchListClient="+watchList, "--namespace="+namespace, "--scale-down-order=leaving")
 		for _, owner := range []metav1.Object{rs, rc} {
 			w.has(owner, 15)
 			lift := w.refuseDeletes()
@@ -400,11 +403,9 @@ func (s *managerServer) used(t *testing.T) (used usage) {
 	return usage{granted: slices.Compact(used.granted), denied: slices.Compact(used.denied)}
 }
 
-// scrape reads metrics over TLS, as one that may and as one that may not.
+// scrape reads metrics, as one that may and as one that may not.
 func (s *managerServer) scrape(t *testing.T, m *manager) {
 	t.Helper()
-	_, port, err := net.SplitHostPort(m.address())
-	require.NoError(t, err)
 	for account, want := range map[string]int{"prometheus": http.StatusOK, "somebody": http.StatusForbidden} {
 		object := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: account}}
 		if _, err := s.client.CoreV1().ServiceAccounts("default").Create(t.Context(), object, metav1.CreateOptions{}); err == nil && want == http.StatusOK {
@@ -417,7 +418,7 @@ func (s *managerServer) scrape(t *testing.T, m *manager) {
 		} else if !apierrors.IsAlreadyExists(err) {
 			require.NoError(t, err)
 		}
-		code, text := get(t, "https://127.0.0.1:"+port+"/metrics", s.token(t, "default", account))
+		code, text := get(t, "https://"+m.address()+"/metrics", s.token(t, "default", account))
 		require.Equal(t, want, code, account)
 		if want == http.StatusOK {
 			assert.Contains(t, families(t, text), "workqueue_depth")
@@ -498,7 +499,7 @@ func (s *managerServer) rightsTakenAway(t *testing.T) {
 	m.says(`A right is missing" for="replicaset-controller" right="watch pods" in="all namespaces"`)
 	m.says(`A right is missing" for="replicaset-controller" right="list replicasets.apps"`)
 	w.eventually(func(c *assert.CollectT) {
-		code, text := get(t, "http://"+m.address()+"/readyz", "")
+		code, text := get(t, "https://"+m.address()+"/readyz", "")
 		assert.Equal(c, http.StatusServiceUnavailable, code)
 		assert.Equal(c, "not listed yet: pods, replicasets\n", text)
 	}, "not ready without rights")
@@ -515,22 +516,22 @@ func (s *managerServer) metrics(t *testing.T) {
 	t.Helper()
 	w := s.world(t)
 	rs := w.create(replicaSet("web", 3))
-	leader := s.start(t)
+	leader := s.start(t, openMetrics)
 	w.has(rs, 3)
-	standby := s.start(t)
+	standby := s.start(t, openMetrics)
 	standby.says("Attempting to acquire leader lease")
 	for m, leads := range map[*manager]float64{leader: 1, standby: 0} {
 		m.ready()
-		code, text := get(t, "http://"+m.address()+"/healthz", "")
+		code, text := get(t, "https://"+m.address()+"/healthz", "")
 		assert.Equal(t, http.StatusOK, code)
 		assert.Equal(t, "ok", text)
-		code, text = get(t, "http://"+m.address()+"/metrics", "")
+		code, text = get(t, "https://"+m.address()+"/metrics", "")
 		require.Equal(t, http.StatusOK, code)
 		status := families(t, text)["leader_election_master_status"]
 		require.Len(t, status.GetMetric(), 1)
 		assert.InDelta(t, leads, status.GetMetric()[0].GetGauge().GetValue(), 0)
 	}
-	_, text := get(t, "http://"+leader.address()+"/metrics", "")
+	_, text := get(t, "https://"+leader.address()+"/metrics", "")
 	for _, queue := range []string{"replicaset", "replicationmanager"} {
 		for _, name := range []string{
 			"workqueue_depth", "workqueue_adds_total", "workqueue_retries_total", "workqueue_queue_duration_seconds",
@@ -620,7 +621,7 @@ func (s *managerServer) serverGone(t *testing.T) {
 	resume := s.pause(t)
 	m.says("(?s)(connection refused.*){5}")
 	assert.Never(t, func() bool {
-		code, _ := get(t, "http://"+m.address()+"/healthz", "")
+		code, _ := get(t, "https://"+m.address()+"/healthz", "")
 		return code != http.StatusOK
 	}, 30*time.Second, time.Second, "it waits and is well")
 	resume()
@@ -655,7 +656,7 @@ func (s *managerServer) restored(t *testing.T) {
 	w := s.world(t)
 	rs := w.create(replicaSet("web", 3))
 	administrator := "--kubeconfig=" + s.cluster.kubeconfig
-	m := s.start(t, "--leader-elect=false", administrator)
+	m := s.start(t, "--leader-elect=false", administrator, openMetrics)
 	w.has(rs, 3)
 	backup := filepath.Join(s.dir, "backup")
 	require.NoError(t, s.takeBackup(t.Context(), backup))
@@ -670,12 +671,12 @@ func (s *managerServer) restored(t *testing.T) {
 	m.ready()
 	require.NoError(t, s.restoreBackup(t.Context(), backup))
 	w.eventually(func(c *assert.CollectT) {
-		code, text := get(t, "http://"+m.address()+"/readyz", "")
+		code, text := get(t, "https://"+m.address()+"/readyz", "")
 		assert.Equal(c, http.StatusServiceUnavailable, code)
 		assert.Contains(c, text, ": the watch has come to version ")
 	}, "the probe must tell")
 	m.says(`A watch does not follow the server" err="[a-z]+: the watch has come to version [0-9]+, and the server was at an older one`)
-	_, text := get(t, "http://"+m.address()+"/metrics", "")
+	_, text := get(t, "https://"+m.address()+"/metrics", "")
 	ahead := 0.0
 	for _, watch := range families(t, text)["replicakit_watch_ahead_of_server"].GetMetric() {
 		ahead += watch.GetGauge().GetValue()

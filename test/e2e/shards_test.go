@@ -121,7 +121,7 @@ func (s *managerServer) sharded(t *testing.T) {
 	begin := func(index int, args ...string) (*manager, *door) {
 		t.Helper()
 		d := s.newDoor(t)
-		m := s.start(t, append([]string{"--kubeconfig=" + d.kubeconfig, "--shard-ranges=" + ranges, "--sharded-list-and-watch"}, args...)...)
+		m := s.start(t, append([]string{"--kubeconfig=" + d.kubeconfig, "--shard-ranges=" + ranges, "--sharded-list-and-watch", openMetrics}, args...)...)
 		m.says(fmt.Sprintf(`Serving a range of namespaces" shard=%d`, index))
 		return m, d
 	}
@@ -168,7 +168,7 @@ func (s *managerServer) sharded(t *testing.T) {
 // serves tells of each range whether the manager works on it: 1.
 func (m *manager) serves() map[string]float64 {
 	m.t.Helper()
-	_, text := get(m.t, "http://"+m.address()+"/metrics", "")
+	_, text := get(m.t, "https://"+m.address()+"/metrics", "")
 	served := map[string]float64{}
 	for _, metric := range families(m.t, text)["replicakit_range_served"].GetMetric() {
 		for _, label := range metric.GetLabel() {

@@ -56,7 +56,7 @@ func handOver(t *testing.T) string {
 	for old, instead := range map[string]string{
 		"make cluster-binaries our-programs\n":               "",
 		"replicakit-controller --kubeconfig=ours.kubeconfig": "replicakit-controller --kubeconfig=ours.kubeconfig --metrics-bind-address=" + address,
-		"127.0.0.1:8080": address,
+		"127.0.0.1:8443": address,
 	} {
 		require.Contains(t, commands, old)
 		commands = strings.ReplaceAll(commands, old, instead)

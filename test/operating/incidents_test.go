@@ -65,7 +65,7 @@ func (i *incident) lasts() {
 
 func (i *incident) scrapeOnce() []sample {
 	i.t.Helper()
-	text, err := metricsOf(i.manager.address)
+	text, err := i.metricsOf(i.manager.address)
 	require.NoError(i.t, err)
 	samples, err := samplesOf(text, i.namespace)
 	require.NoError(i.t, err)

@@ -6,6 +6,7 @@ package operating_test
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -62,6 +63,7 @@ type fleet struct {
 	dir        string // for files, removed at the end
 	kubeconfig string // of an administrator
 	account    string // the kubeconfig of the service account
+	prometheus string // the token of the account that the manifests let scrape
 	controller string // the program, out of its image
 	kubectl    string
 	client     kubernetes.Interface
@@ -90,7 +92,7 @@ func startFleet() (*fleet, error) {
 	stopLater(func() { _ = os.RemoveAll(dir) })
 	f := &fleet{dir: dir, values: map[string]float64{}}
 	account := func() error { return f.asAccount("kube-system") }
-	for _, step := range []func() error{f.begin, f.install, account, f.share, f.makeReplicaSet, f.manage} {
+	for _, step := range []func() error{f.begin, f.install, account, f.asPrometheus, f.share, f.makeReplicaSet, f.manage} {
 		if err := step(); err != nil {
 			return nil, err
 		}
@@ -180,6 +182,26 @@ func (f *fleet) asAccount(namespace string) error {
 		config.AuthInfos[user] = &clientcmdapi.AuthInfo{Token: request.Status.Token}
 	}
 	return clientcmd.WriteToFile(*config, f.account)
+}
+
+// asPrometheus makes the service account that monitoring/reader.yaml names, and a token of it.
+func (f *fleet) asPrometheus() error {
+	const namespace, account = "monitoring", "prometheus-k8s"
+	ctx := context.Background()
+	accounts := f.client.CoreV1().ServiceAccounts(namespace)
+	_, err := f.client.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{})
+	if err != nil {
+		return err
+	}
+	if _, err = accounts.Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: account}}, metav1.CreateOptions{}); err != nil {
+		return err
+	}
+	request, err := accounts.CreateToken(ctx, account, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+	if err != nil {
+		return err
+	}
+	f.prometheus = request.Status.Token
+	return nil
 }
 
 // share has two managers share the work, and ends them. They have a lease of their
@@ -285,7 +307,7 @@ func (f *fleet) scrape(address, pod, line string) ([]labels.Labels, error) {
 	var text []byte
 	for end := time.Now().Add(patience); ; time.Sleep(100 * time.Millisecond) {
 		var err error
-		if text, err = metricsOf(address); err != nil {
+		if text, err = f.metricsOf(address); err != nil {
 			return nil, err
 		}
 		if bytes.Contains(text, []byte(line)) {
@@ -303,13 +325,24 @@ func (f *fleet) scrape(address, pod, line string) ([]labels.Labels, error) {
 	return series, err
 }
 
-func metricsOf(address string) ([]byte, error) {
-	resp, err := http.Get("http://" + address + "/metrics")
+// metricsOf reads the metrics as the ServiceMonitor says.
+func (f *fleet) metricsOf(address string) ([]byte, error) {
+	req, err := http.NewRequestWithContext(context.Background(), http.MethodGet, "https://"+address+"/metrics", nil)
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Authorization", "Bearer "+f.prometheus)
+	transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true}
+	resp, err := (&http.Client{Transport: transport}).Do(req)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = resp.Body.Close() }()
-	return io.ReadAll(resp.Body)
+	text, err := io.ReadAll(resp.Body)
+	if err == nil && resp.StatusCode != http.StatusOK {
+		err = fmt.Errorf("/metrics: %s: %s", resp.Status, text)
+	}
+	return text, err
 }
 
 // A sample is the value of a series.

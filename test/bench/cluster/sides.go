@@ -30,7 +30,7 @@ const (
 // A side is one that does the work.
 type side struct {
 	name    string
-	command func(opts options, address, port string) (path string, args []string, metrics string) // nil: no program
+	command func(opts options, address, port string) (path string, args []string) // nil: no program
 }
 
 var sides = []side{
@@ -56,18 +56,18 @@ func (s side) expiry(opts options) (time.Duration, []string) {
 }
 
 // common are the flags that both programs have.
-var common = []string{"--leader-elect=false", "--kube-api-qps=5000", "--kube-api-burst=5000"}
+var common = []string{"--leader-elect=false", "--authorization-always-allow-paths=/metrics", "--kube-api-qps=5000", "--kube-api-burst=5000"}
 
-func kubeControllerManager(opts options, address, port string) (path string, args []string, metrics string) {
+func kubeControllerManager(opts options, address, port string) (path string, args []string) {
 	return filepath.Join(opts.binaries, "kube-controller-manager"), append([]string{
 		"--controllers=replicaset-controller,replicationcontroller-controller",
-		"--bind-address=" + address, "--secure-port=" + port, "--authorization-always-allow-paths=/metrics",
-	}, common...), "https"
+		"--bind-address=" + address, "--secure-port=" + port,
+	}, common...)
 }
 
-func manager(opts options, address, port string) (path string, args []string, metrics string) {
+func manager(opts options, address, port string) (path string, args []string) {
 	own := []string{"--metrics-bind-address=" + net.JoinHostPort(address, port), "--status-delay=" + opts.delay.String()}
-	return opts.controller, append(own, common...), "http"
+	return opts.controller, append(own, common...)
 }
 
 // A controller is a program at work.
@@ -98,12 +98,12 @@ func (s side) start(ctx context.Context, opts options, kubeconfig []byte, more [
 	if err := os.WriteFile(file, kubeconfig, 0o600); err != nil {
 		return nil, errors.Join(err, os.RemoveAll(dir))
 	}
-	path, args, scheme := s.command(opts, address, port)
+	path, args := s.command(opts, address, port)
 	program, err := controlplane.StartProgram(s.name, filepath.Join(dir, "log"), path, slices.Concat(args, more, []string{"--kubeconfig=" + file})...)
 	if err != nil {
 		return nil, errors.Join(err, os.RemoveAll(dir))
 	}
-	return &controller{Program: program, dir: dir, metrics: scheme + "://" + net.JoinHostPort(address, port) + "/metrics"}, nil
+	return &controller{Program: program, dir: dir, metrics: "https://" + net.JoinHostPort(address, port) + "/metrics"}, nil
 }
 
 // stop returns why the measurement failed, if it did: the cause, and where the
