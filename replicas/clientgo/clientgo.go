@@ -173,7 +173,7 @@ func (a attachment[O, C]) attach(ctx context.Context, client controller.Client[O
 	if err != nil {
 		return err
 	}
-	if a.metrics, err = newMetrics(opts.MetricsRegisterer, opts.Name, a.controller); err != nil {
+	if a.metrics, err = newMetrics(opts.MetricsRegisterer, opts.Name, a.controller, kind.Owner, kind.Child); err != nil {
 		return err
 	}
 	if err := a.view.addIndexes(owners, children); err != nil {

@@ -9,6 +9,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/replicakit/replicakit/replicas"
 	"github.com/replicakit/replicakit/replicas/controller"
@@ -24,8 +26,9 @@ type metrics struct {
 }
 
 // newMetrics registers the metrics, or takes those that another controller
-// registered before (W56). A nil registerer leaves them unregistered.
-func newMetrics(registerer prometheus.Registerer, name string, c *controller.Controller) (metrics, error) {
+// registered before (W56). A nil registerer leaves them unregistered. Passes are put off for caches of
+// the kinds that are cached.
+func newMetrics(registerer prometheus.Registerer, name string, c *controller.Controller, cached ...schema.GroupVersionKind) (metrics, error) {
 	r := registering{registerer: registerer}
 	m := metrics{
 		ageRatio: register(&r, prometheus.NewHistogram(prometheus.HistogramOpts{
@@ -43,6 +46,10 @@ func newMetrics(registerer prometheus.Registerer, name string, c *controller.Con
 			Name: metricsNamespace + "slow_passes",
 			Help: "Passes under way that have taken longer than a second: other workers have taken their place.",
 		}, []string{"controller"})).WithLabelValues(name),
+	}
+	for _, kind := range cached {
+		resource, _ := meta.UnsafeGuessKindToResource(kind)
+		m.staleSyncSkips.WithLabelValues(resource.Group, resource.Resource) // at 0, so that the first one is an increase
 	}
 	r.replace(collector{name, c})
 	return m, r.err

@@ -12,7 +12,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/model/rulefmt"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -39,13 +39,13 @@ func TestEachAlertHasItsSection(t *testing.T) {
 	assert.Equal(t, names, sections)
 }
 
-func TestFlagsAndMetricsOfThePagesExist(t *testing.T) {
+func TestFlagsMetricsAndAlertsOfThePagesExist(t *testing.T) {
 	t.Parallel()
 	f := fleetOf(t)
 	help, err := exec.CommandContext(t.Context(), f.controller, "--help").Output()
 	require.NoError(t, err)
 	pages := runbook(t)
-	for _, name := range []string{"replacing-kube-controller-manager.md", "scale.md"} {
+	for _, name := range []string{"replacing-kube-controller-manager.md", "scale.md", "metrics.md"} {
 		text, err := os.ReadFile(filepath.Join(filepath.Dir(page), name))
 		require.NoError(t, err)
 		pages += string(text)
@@ -58,6 +58,11 @@ func TestFlagsAndMetricsOfThePagesExist(t *testing.T) {
 	metrics := regexp.MustCompile("`((?:replicakit|workqueue|rest_client|leader_election|process)_\\w+)").FindAllStringSubmatch(pages, -1)
 	require.Greater(t, len(metrics), 12)
 	for _, metric := range metrics {
-		assert.True(t, slices.ContainsFunc(slices.Concat(f.leader, f.sharing), func(s labels.Labels) bool { return s.Get("__name__") == metric[1] }), "no metric %s", metric[1])
+		assert.Contains(t, f.families, strings.TrimSuffix(metric[1], "_count"))
+	}
+	named := regexp.MustCompile(`\bReplicakit[A-Z]\w+`).FindAllString(pages, -1)
+	require.Greater(t, len(named), 30)
+	for _, name := range named {
+		assert.True(t, slices.ContainsFunc(alerts(t), func(r rulefmt.Rule) bool { return r.Alert == name }), "no alert %s", name)
 	}
 }

@@ -67,8 +67,9 @@ func (i *incident) scrapeOnce() []sample {
 	i.t.Helper()
 	text, err := i.metricsOf(i.manager.address)
 	require.NoError(i.t, err)
-	samples, err := samplesOf(text, i.namespace)
+	found, err := familiesOf(text)
 	require.NoError(i.t, err)
+	samples := found.samples(i.namespace)
 	i.scrapes = append(i.scrapes, samples)
 	return samples
 }

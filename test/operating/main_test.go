@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"os"
 	"os/exec"
@@ -21,6 +22,7 @@ import (
 	"testing"
 	"time"
 
+	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
 	prommodel "github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
@@ -72,6 +74,7 @@ type fleet struct {
 	standby    []labels.Labels    // those of the other one
 	sharing    []labels.Labels    // those of two that shared the work before
 	values     map[string]float64 // of each series
+	families   families           // of all series
 }
 
 // theFleet starts the fleet, once.
@@ -90,7 +93,7 @@ func startFleet() (*fleet, error) {
 		return nil, err
 	}
 	stopLater(func() { _ = os.RemoveAll(dir) })
-	f := &fleet{dir: dir, values: map[string]float64{}}
+	f := &fleet{dir: dir, values: map[string]float64{}, families: families{}}
 	account := func() error { return f.asAccount("kube-system") }
 	for _, step := range []func() error{f.begin, f.install, account, f.asPrometheus, f.share, f.makeReplicaSet, f.manage} {
 		if err := step(); err != nil {
@@ -317,12 +320,16 @@ func (f *fleet) scrape(address, pod, line string) ([]labels.Labels, error) {
 			return nil, fmt.Errorf("no %s in: %s", line, text)
 		}
 	}
+	found, err := familiesOf(text)
+	if err != nil {
+		return nil, err
+	}
+	maps.Copy(f.families, found)
 	series := f.scraped(pod)
-	samples, err := samplesOf(text, pod)
-	for _, s := range samples {
+	for _, s := range found.samples(pod) {
 		series, f.values[s.series.String()] = append(series, s.series), s.value
 	}
-	return series, err
+	return series, nil
 }
 
 // metricsOf reads the metrics as the ServiceMonitor says.
@@ -351,14 +358,17 @@ type sample struct {
 	value  float64
 }
 
-// samplesOf reads metrics, and labels them as Prometheus labels those of the pod.
-func samplesOf(text []byte, pod string) (samples []sample, err error) {
+// families are metrics by name.
+type families map[string]*dto.MetricFamily
+
+func familiesOf(text []byte) (families, error) {
 	parser := expfmt.NewTextParser(prommodel.UTF8Validation)
-	families, err := parser.TextToMetricFamilies(bytes.NewReader(text))
-	if err != nil {
-		return nil, err
-	}
-	for name, family := range families {
+	return parser.TextToMetricFamilies(bytes.NewReader(text))
+}
+
+// samples labels them as Prometheus labels those of the pod.
+func (f families) samples(pod string) (samples []sample) {
+	for name, family := range f {
 		for _, m := range family.GetMetric() {
 			if m.GetHistogram() != nil || m.GetSummary() != nil {
 				name = strings.TrimSuffix(name, "_count") + "_count"
@@ -370,7 +380,7 @@ func samplesOf(text []byte, pod string) (samples []sample, err error) {
 			samples = append(samples, sample{b.Labels(), m.GetCounter().GetValue() + m.GetGauge().GetValue() + float64(m.GetHistogram().GetSampleCount()) + float64(m.GetSummary().GetSampleCount())})
 		}
 	}
-	return samples, nil
+	return samples
 }
 
 // output is what a process says.

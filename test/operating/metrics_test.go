@@ -1,0 +1,74 @@
+// Copyright The replicakit Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package operating_test
+
+import (
+	"flag"
+	"fmt"
+	"maps"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+const metricsPage = "../../docs/metrics.md"
+
+var update = flag.Bool("update", false, "write the tables of docs/metrics.md anew")
+
+// rowOfAMetric is one of the page: what the manager says of a metric, and what to do with it, which only the page says.
+var rowOfAMetric = regexp.MustCompile("(?m)^\\| `(\\w+)` \\|.*\\| ([^|\n]*) \\|$")
+
+// ofLibraries are the metrics that each program with Prometheus' client has.
+var ofLibraries = regexp.MustCompile("^(go|process)_")
+
+// row returns that of a metric.
+func (f families) row(name, advice string) string {
+	family := f[name]
+	labels := map[string]bool{}
+	for _, m := range family.GetMetric() {
+		for _, l := range m.GetLabel() {
+			labels["`"+l.GetName()+"`"] = true
+		}
+	}
+	return fmt.Sprintf("| `%s` | %s | %s | %s | %s |", name, strings.ToLower(family.GetType().String()),
+		strings.Join(slices.Sorted(maps.Keys(labels)), ", "), strings.ReplaceAll(family.GetHelp(), "|", "\\|"), advice)
+}
+
+// The page has each metric that is served and no other, with the words of the manager.
+func TestThePageOfMetricsIsWhatIsServed(t *testing.T) {
+	t.Parallel()
+	served := fleetOf(t).families
+	text, err := os.ReadFile(metricsPage)
+	require.NoError(t, err)
+	var rows []string
+	page := rowOfAMetric.ReplaceAllStringFunc(string(text), func(row string) string {
+		found := rowOfAMetric.FindStringSubmatch(row)
+		rows = append(rows, found[1])
+		if served[found[1]] == nil {
+			return row
+		}
+		assert.NotEmpty(t, strings.TrimSpace(found[2]), "%s: what to do with it", found[1])
+		return served.row(found[1], found[2])
+	})
+	var names []string
+	for name := range served {
+		if !ofLibraries.MatchString(name) {
+			names = append(names, name)
+		}
+		if !ofLibraries.MatchString(name) && !slices.Contains(rows, name) {
+			t.Logf("a row for the page: %s", served.row(name, "?"))
+		}
+	}
+	assert.ElementsMatch(t, names, rows)
+	if *update {
+		require.NoError(t, os.WriteFile(metricsPage, []byte(page), 0o600))
+		return
+	}
+	assert.Equal(t, page, string(text), "go test ./operating -run TestThePageOfMetrics -update writes it anew")
+}
