@@ -255,24 +255,29 @@ func fire(t *testing.T, h history, rules []rulefmt.Rule) (names []string) {
 func TestAlertsAskForWhatIsServed(t *testing.T) {
 	t.Parallel()
 	f := fleetOf(t)
-	served := slices.Concat(f.leader, f.sharing)
 	for _, rule := range alerts(t) {
-		expr, err := parser.ParseExpr(rule.Expr)
-		require.NoError(t, err)
-		selectors := 0
-		parser.Inspect(expr, func(node parser.Node, _ []parser.Node) error {
-			selector, ok := node.(*parser.VectorSelector)
-			if !ok {
-				return nil
-			}
-			selectors++
-			for _, exact := range alternatives(selector.LabelMatchers) {
-				assert.True(t, slices.ContainsFunc(served, func(s labels.Labels) bool { return matches(s, exact) }), "%s: nothing is %v", rule.Alert, exact)
-			}
-			return nil
-		})
-		assert.Positive(t, selectors, rule.Alert)
+		f.serves(t, rule.Alert, rule.Expr)
 	}
+}
+
+// serves asserts that there is what a query asks for.
+func (f *fleet) serves(t *testing.T, of, query string) {
+	t.Helper()
+	expr, err := parser.ParseExpr(query)
+	require.NoError(t, err, of)
+	served, selectors := slices.Concat(f.leader, f.sharing), 0
+	parser.Inspect(expr, func(node parser.Node, _ []parser.Node) error {
+		selector, ok := node.(*parser.VectorSelector)
+		if !ok {
+			return nil
+		}
+		selectors++
+		for _, exact := range alternatives(selector.LabelMatchers) {
+			assert.True(t, slices.ContainsFunc(served, func(s labels.Labels) bool { return matches(s, exact) }), "%s: nothing is %v", of, exact)
+		}
+		return nil
+	})
+	assert.Positive(t, selectors, of)
 }
 
 // alternatives takes state=~"a|b" for one selector of each.

@@ -370,14 +370,23 @@ func familiesOf(text []byte) (families, error) {
 func (f families) samples(pod string) (samples []sample) {
 	for name, family := range f {
 		for _, m := range family.GetMetric() {
-			if m.GetHistogram() != nil || m.GetSummary() != nil {
-				name = strings.TrimSuffix(name, "_count") + "_count"
-			}
-			b := labels.NewBuilder(labels.FromStrings("__name__", name, "job", "replicakit-controller", "namespace", "kube-system", "pod", pod))
+			b := labels.NewBuilder(labels.FromStrings("job", "replicakit-controller", "namespace", "kube-system", "pod", pod))
 			for _, l := range m.GetLabel() {
 				b.Set(l.GetName(), l.GetValue())
 			}
-			samples = append(samples, sample{b.Labels(), m.GetCounter().GetValue() + m.GetGauge().GetValue() + float64(m.GetHistogram().GetSampleCount()) + float64(m.GetSummary().GetSampleCount())})
+			add := func(name string, value float64) {
+				samples = append(samples, sample{b.Set("__name__", name).Labels(), value})
+			}
+			if m.GetHistogram() == nil && m.GetSummary() == nil {
+				add(name, m.GetCounter().GetValue()+m.GetGauge().GetValue())
+				continue
+			}
+			add(name+"_count", float64(m.GetHistogram().GetSampleCount()+m.GetSummary().GetSampleCount()))
+			add(name+"_sum", m.GetHistogram().GetSampleSum()+m.GetSummary().GetSampleSum())
+			for _, bucket := range m.GetHistogram().GetBucket() {
+				b.Set("le", fmt.Sprint(bucket.GetUpperBound()))
+				add(name+"_bucket", float64(bucket.GetCumulativeCount()))
+			}
 		}
 	}
 	return samples

@@ -46,6 +46,7 @@ func TestAServerTakesTheManifests(t *testing.T) {
 		"poddisruptionbudget.policy/" + name,
 		"service/" + name,
 		"networkpolicy.networking.k8s.io/" + name,
+		"configmap/" + name + "-dashboard",
 		"servicemonitor.monitoring.coreos.com/" + name,
 		"prometheusrule.monitoring.coreos.com/" + name,
 	}, strings.Fields(out))
