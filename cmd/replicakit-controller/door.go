@@ -37,9 +37,10 @@ const (
 )
 
 // look returns an error if somebody else serves the kind, and nil if nobody seems to, or if
-// ctx has ended.
+// ctx has ended. What others write from then on counts, also of a worker that begins without looking.
 func (w *worker) look(ctx context.Context, c controller) error {
 	if w.opts.allowOthers {
+		w.others.begin(time.Now())
 		return nil
 	}
 	client, err := w.manager.client("door")

@@ -4,7 +4,11 @@
 package operating_test
 
 import (
+	"context"
+	"fmt"
+	"os"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -13,6 +17,8 @@ import (
 	"github.com/prometheus/prometheus/tsdb/chunks"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -31,15 +37,51 @@ type incident struct {
 	scrapes   [][]sample
 }
 
+// theServer is for incidents that one namespace is enough for. The fleet's leader would serve their owners too.
+var theServer = sync.OnceValues(startServer)
+
+// startServer starts one that lets a scraper of its own in.
+func startServer() (*fleet, error) {
+	dir, err := os.MkdirTemp("", "operating")
+	if err != nil {
+		return nil, err
+	}
+	stopLater(func() { _ = os.RemoveAll(dir) })
+	f := &fleet{dir: dir}
+	if err := f.begin(); err != nil {
+		return nil, err
+	}
+	if err := f.asPrometheus(); err != nil {
+		return nil, err
+	}
+	out, err := f.bash(context.Background(), "kubectl create clusterrolebinding scraper --clusterrole=system:monitoring --serviceaccount=monitoring:prometheus-k8s")
+	if err != nil {
+		return nil, fmt.Errorf("%w: %s", err, out)
+	}
+	return f, nil
+}
+
 func newIncident(t *testing.T, namespace string, args ...string) *incident {
 	t.Helper()
-	i := &incident{fleet: fleetOf(t), t: t, namespace: namespace}
-	_, err := i.client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{})
+	f, err := theServer()
 	require.NoError(t, err)
-	i.manager, err = i.start(append([]string{"--kubeconfig=" + i.kubeconfig, "--namespace=" + namespace, "--leader-elect=false", "--allow-other-controllers"}, args...)...)
+	i := &incident{fleet: f, t: t, namespace: namespace}
+	_, err = i.client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{})
 	require.NoError(t, err)
-	t.Cleanup(i.manager.stop)
+	i.begins(append([]string{"--namespace=" + namespace, "--leader-elect=false", "--allow-other-controllers"}, args...)...)
 	return i
+}
+
+// begins starts a manager, as a kubelet would where there was one before.
+func (i *incident) begins(args ...string) {
+	i.t.Helper()
+	if i.manager != nil {
+		i.manager.stop()
+	}
+	var err error
+	i.manager, err = i.start(append([]string{"--kubeconfig=" + i.kubeconfig}, args...)...)
+	require.NoError(i.t, err)
+	i.t.Cleanup(i.manager.stop)
 }
 
 // scrapesUntil scrapes until a series has a value.
@@ -50,10 +92,22 @@ func (i *incident) scrapesUntil(value float64, name string, labelsAndValues ...s
 	})
 }
 
-// serves scrapes, and reports whether a series has a value.
+// serves scrapes, and reports whether a series has a value, or more.
 func (i *incident) serves(value float64, name string, labelsAndValues ...string) bool {
 	i.t.Helper()
-	return slices.ContainsFunc(i.scrapeOnce(), func(s sample) bool { return s.value == value && is(s.series, name, labelsAndValues...) })
+	return slices.ContainsFunc(i.scrapeOnce(), func(s sample) bool {
+		return (s.value == value || value > 0 && s.value > value) && is(s.series, name, labelsAndValues...)
+	})
+}
+
+// sum is of the values of a metric.
+func sum(samples []sample, name string, labelsAndValues ...string) (sum float64) {
+	for _, s := range samples {
+		if is(s.series, name, labelsAndValues...) {
+			sum += s.value
+		}
+	}
+	return sum
 }
 
 // lasts scrapes what stays as it is.
@@ -63,13 +117,17 @@ func (i *incident) lasts() {
 	}
 }
 
+// scrapeOnce returns what Prometheus has then: what the manager serves, and whether it does.
 func (i *incident) scrapeOnce() []sample {
 	i.t.Helper()
-	text, err := i.metricsOf(i.manager.address)
-	require.NoError(i.t, err)
-	found, err := familiesOf(text)
-	require.NoError(i.t, err)
-	samples := found.samples(i.namespace)
+	up := sample{labels.FromStrings("__name__", "up", "job", "replicakit-controller", "namespace", "kube-system", "pod", i.namespace), 0}
+	var samples []sample
+	if text, err := i.metricsOf(i.manager.address); err == nil {
+		found, err := familiesOf(text)
+		require.NoError(i.t, err)
+		samples, up.value = found.samples(i.namespace), 1
+	}
+	samples = append(samples, up)
 	i.scrapes = append(i.scrapes, samples)
 	return samples
 }
@@ -144,4 +202,198 @@ func TestIncidentARunawayCreation(t *testing.T) {
 		assert.True(c, i.serves(1, "replicakit_runaway_owners", "controller", ofSets))
 	})
 	assert.Contains(t, i.fires(), "ReplicakitRunawayCreation")
+}
+
+// The old flags of kube-controller-manager are back: it writes a status, while a manager is at work that was told
+// to begin without looking.
+func TestIncidentAnotherControllerComesBack(t *testing.T) {
+	t.Parallel()
+	i := newIncident(t, "incident-other")
+	i.create("web")
+	i.scrapesUntil(3, current, "controller", ofSets, "state", "current")
+	i.lasts()
+	assert.Empty(t, i.fires(), "nothing is wrong")
+	sets := i.client.AppsV1().ReplicaSets(i.namespace)
+	eventually(t, func(c *assert.CollectT) {
+		web, err := sets.Get(t.Context(), "web", metav1.GetOptions{})
+		require.NoError(c, err)
+		web.Status.ReadyReplicas = 1 - web.Status.ReadyReplicas
+		_, err = sets.UpdateStatus(t.Context(), web, metav1.UpdateOptions{FieldManager: "kube-controller-manager"})
+		require.NoError(c, err)
+		assert.True(c, i.serves(1, "replicakit_foreign_writes_total", "controller", ofSets, "what", "status"))
+	})
+	assert.Equal(t, []string{"ReplicakitOtherController"}, i.fires())
+}
+
+// Somebody has taken the lease for a hand-over, and does not let go of it.
+func TestIncidentNobodyHasTheLease(t *testing.T) {
+	t.Parallel()
+	i := newIncident(t, "incident-lease")
+	i.scrapesUntil(0, "replicakit_waiting")
+	i.lasts()
+	assert.Empty(t, i.fires(), "nothing is wrong")
+	holder, seconds := "migration", int32(86400)
+	_, err := i.client.CoordinationV1().Leases(i.namespace).Create(t.Context(), &coordinationv1.Lease{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec:       coordinationv1.LeaseSpec{HolderIdentity: &holder, LeaseDurationSeconds: &seconds, RenewTime: &metav1.MicroTime{Time: time.Now()}},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	i.begins("--namespace="+i.namespace, "--leader-elect-resource-namespace="+i.namespace)
+	i.scrapesUntil(0, leads, "name", name)
+	i.lasts()
+	assert.Equal(t, []string{"ReplicakitNoLeader"}, i.fires())
+}
+
+// The manager is to look after a namespace that nobody has made.
+func TestIncidentANamespaceIsMissing(t *testing.T) {
+	t.Parallel()
+	f, err := theServer()
+	require.NoError(t, err)
+	i := &incident{fleet: f, t: t, namespace: "incident-nowhere"}
+	i.begins("--namespace="+i.namespace, "--leader-elect=false", "--allow-other-controllers")
+	i.scrapesUntil(1, "replicakit_waiting")
+	i.lasts()
+	assert.Equal(t, []string{"ReplicakitWaiting"}, i.fires())
+}
+
+// The manager ends again and again.
+func TestIncidentItRestarts(t *testing.T) {
+	t.Parallel()
+	i := newIncident(t, "incident-restarts")
+	i.lasts()
+	for range 2 {
+		i.begins("--namespace="+i.namespace, "--leader-elect=false", "--allow-other-controllers")
+		i.lasts()
+		assert.Empty(t, i.fires(), "a rollout is no reason")
+	}
+	i.begins("--namespace="+i.namespace, "--leader-elect=false", "--allow-other-controllers")
+	i.scrapesUntil(0, "replicakit_waiting")
+	assert.Equal(t, []string{"ReplicakitRestarts"}, i.fires())
+}
+
+// A spec that nobody can act upon.
+func TestIncidentASpecIsRefused(t *testing.T) {
+	t.Parallel()
+	i := newIncident(t, "incident-refused")
+	bare := replicaSet("bare")
+	bare.Spec.Template.Labels = nil
+	bare.Spec.Selector = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "app", Operator: metav1.LabelSelectorOpDoesNotExist}}}
+	_, err := i.client.AppsV1().ReplicaSets(i.namespace).Create(t.Context(), bare, metav1.CreateOptions{})
+	require.NoError(t, err)
+	i.scrapesUntil(1, "replicakit_owners", "controller", ofSets, "state", "refused")
+	i.lasts()
+	assert.Equal(t, []string{"ReplicakitOwnersFrozen", "ReplicakitReplicasMissing"}, i.fires())
+}
+
+// There are more owners in one namespace than the manager has calls for.
+func TestIncidentTooFewCalls(t *testing.T) {
+	t.Parallel()
+	i := newIncident(t, "incident-calls", "--kube-api-qps=0.01", "--kube-api-burst=60")
+	for n := range 60 {
+		i.create(fmt.Sprintf("web-%d", n))
+	}
+	i.scrapesUntil(5, "replicakit_slow_passes", "controller", ofSets)
+	i.lasts()
+	assert.Equal(t, []string{"ReplicakitReplicasMissing", "ReplicakitSlowPasses"}, i.fires())
+}
+
+// A webhook is away that the server must ask about pods.
+func TestIncidentAWebhookIsAway(t *testing.T) {
+	t.Parallel()
+	i := newIncident(t, "incident-webhook", "--kube-api-qps=200", "--kube-api-burst=200")
+	url, fail, none := "https://127.0.0.1:1", admissionv1.Fail, admissionv1.SideEffectClassNone
+	_, err := i.client.AdmissionregistrationV1().ValidatingWebhookConfigurations().Create(t.Context(), &admissionv1.ValidatingWebhookConfiguration{
+		ObjectMeta: metav1.ObjectMeta{Name: i.namespace},
+		Webhooks: []admissionv1.ValidatingWebhook{{
+			Name: "away.example.com", ClientConfig: admissionv1.WebhookClientConfig{URL: &url}, FailurePolicy: &fail, SideEffects: &none,
+			AdmissionReviewVersions: []string{"v1"},
+			NamespaceSelector:       &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: i.namespace}},
+			Rules: []admissionv1.RuleWithOperations{{
+				Operations: []admissionv1.OperationType{admissionv1.Create},
+				Rule:       admissionv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"pods"}},
+			}},
+		}},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	for n, failed := 0, 0.0; n < calm; n++ {
+		i.create(fmt.Sprintf("web-%d", n))
+		eventually(t, func(c *assert.CollectT) {
+			now := sum(i.scrapeOnce(), "rest_client_requests_total", "code", "500", "method", "POST")
+			if now == failed {
+				i.scrapes = i.scrapes[:len(i.scrapes)-1] // too early
+			}
+			require.Greater(c, now, failed)
+			failed = now
+		})
+	}
+	assert.Contains(t, i.fires(), "ReplicakitServerErrors")
+	i.scrapesUntil(1, "replicakit_replica_failures", "controller", ofSets)
+	i.lasts()
+	assert.Contains(t, i.fires(), "ReplicakitReplicaFailure")
+}
+
+// Prometheus comes with a token that is no longer right.
+func TestIncidentPrometheusIsNotLetIn(t *testing.T) {
+	t.Parallel()
+	i := newIncident(t, "incident-token")
+	i.scrapesUntil(0, "replicakit_waiting")
+	i.lasts()
+	assert.Empty(t, i.fires(), "nothing is wrong")
+	stranger := *i.fleet
+	stranger.prometheus = "wrong"
+	i.fleet = &stranger
+	i.scrapesUntil(0, "up")
+	i.lasts()
+	_, err := i.metricsOf(i.manager.address)
+	require.ErrorContains(t, err, "401 Unauthorized")
+	assert.Equal(t, []string{"ReplicakitAbsent", "ReplicakitNotScraped"}, i.fires())
+}
+
+// Incidents of whole clusters, one after the other.
+func TestIncidentsOnAServerOfTheirOwn(t *testing.T) {
+	t.Parallel()
+	f, err := startServer()
+	require.NoError(t, err)
+	sharing := []string{"--shard-ranges=0x0-0x8000000000000000,0x8000000000000000-0x10000000000000000", "--shards-per-manager=1"}
+	//nolint:paralleltest // they are of one server
+	for _, story := range []struct {
+		name string
+		tell func(*incident)
+	}{
+		{"of two that share the work one is gone", func(i *incident) {
+			i.begins(sharing...)
+			i.scrapesUntil(1, rangeServed)
+			i.lasts()
+			assert.Equal(i.t, []string{"ReplicakitRangeUnserved"}, i.fires())
+		}},
+		{"there are more owners than calls", func(i *incident) {
+			for n := range 60 {
+				namespace := fmt.Sprintf("incident-queue-%d", n%12)
+				_, err := i.client.CoreV1().Namespaces().Create(i.t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{})
+				require.True(i.t, err == nil || n >= 12, err)
+				_, err = i.client.AppsV1().ReplicaSets(namespace).Create(i.t.Context(), replicaSet(fmt.Sprintf("web-%d", n)), metav1.CreateOptions{})
+				require.NoError(i.t, err)
+			}
+			i.begins("--leader-elect=false", "--allow-other-controllers", "--kube-api-qps=0.01", "--kube-api-burst=60")
+			i.scrapesUntil(20, "replicakit_slow_passes", "controller", ofSets)
+			i.scrapesUntil(21, "workqueue_depth", "name", ofSets)
+			i.lasts()
+			assert.Equal(i.t, []string{"ReplicakitReplicasMissing", "ReplicakitQueueGrows", "ReplicakitSlowPasses"}, i.fires())
+		}},
+		{"the server is away, and the manager that could not renew its leases is started again", func(i *incident) {
+			require.NoError(i.t, f.stopServer())
+			i.begins(sharing...)
+			i.scrapesUntil(0, "up")
+			i.lasts()
+			_, err = i.metricsOf(i.manager.address)
+			require.ErrorContains(i.t, err, "500 Internal Server Error")
+			assert.Equal(i.t, []string{"ReplicakitAbsent", "ReplicakitNotScraped"}, i.fires())
+			for path, says := range map[string]string{"/livez": "^ok$", "/readyz": "does not say what it serves"} {
+				text, _ := i.ask(i.manager.address, path)
+				assert.Regexp(i.t, says, string(text))
+			}
+		}},
+	} {
+		t.Run(story.name, func(t *testing.T) { story.tell(&incident{fleet: f, t: t, namespace: "incident"}) })
+	}
 }

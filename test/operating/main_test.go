@@ -69,6 +69,7 @@ type fleet struct {
 	controller string // the program, out of its image
 	kubectl    string
 	client     kubernetes.Interface
+	stopServer func() error       // once
 	managers   []*process         // the leader first
 	leader     []labels.Labels    // the series that it serves
 	standby    []labels.Labels    // those of the other one
@@ -117,7 +118,8 @@ func (f *fleet) begin() (err error) {
 	if err != nil {
 		return err
 	}
-	stopLater(func() { _ = cluster.Stop() })
+	f.stopServer = sync.OnceValue(cluster.Stop)
+	stopLater(func() { _ = f.stopServer() })
 	if err := os.WriteFile(f.kubeconfig, cluster.Kubeconfig, 0o600); err != nil {
 		return err
 	}
@@ -333,8 +335,10 @@ func (f *fleet) scrape(address, pod, line string) ([]labels.Labels, error) {
 }
 
 // metricsOf reads the metrics as the ServiceMonitor says.
-func (f *fleet) metricsOf(address string) ([]byte, error) {
-	req, err := http.NewRequestWithContext(context.Background(), http.MethodGet, "https://"+address+"/metrics", nil)
+func (f *fleet) metricsOf(address string) ([]byte, error) { return f.ask(address, "/metrics") }
+
+func (f *fleet) ask(address, path string) ([]byte, error) {
+	req, err := http.NewRequestWithContext(context.Background(), http.MethodGet, "https://"+address+path, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -347,7 +351,7 @@ func (f *fleet) metricsOf(address string) ([]byte, error) {
 	defer func() { _ = resp.Body.Close() }()
 	text, err := io.ReadAll(resp.Body)
 	if err == nil && resp.StatusCode != http.StatusOK {
-		err = fmt.Errorf("/metrics: %s: %s", resp.Status, text)
+		err = fmt.Errorf("%s: %s: %s", path, resp.Status, text)
 	}
 	return text, err
 }

@@ -56,6 +56,7 @@ func TestTheCommandsOfTheRunbook(t *testing.T) {
 		says    []string // of each command
 	}{
 		{"Look at first", nothing, []string{`(?s)holderIdentity: \S+_.*No resources found in kube-system`}},
+		{"ReplicakitAbsent", nothing, []string{"^ok$"}},
 		{"ReplicakitNoLeader", nothing, []string{"replicakit-controller patched", "^ok$"}},
 		{"ReplicakitOtherController", anotherWritesAStatus, []string{"OtherController +replicaset/web +kube-controller-manager wrote the status of this ReplicaSet, which replicakit-controller serves"}},
 		{"ReplicakitRestarts", aLeaseIsLost, []string{`LeaseLost +lease/replicakit-controller +the lease was lost to \S+; this manager held [0-9]+ writes back`}},
