@@ -126,7 +126,9 @@ func with[O kinds.Object](set settings, kind kinds.Kind[O, *corev1.Pod]) kinds.K
 	}
 	kind.Observe = func(_ context.Context, pass kinds.Pass[O, *corev1.Pod]) {
 		set.passed(pass.Name, len(pass.Created), int(pass.Desired), pass.Now)
-		set.orders.note(set.queue, pass.Owner, len(pass.Deleted))
+		if any(pass.Owner) != any(*new(O)) { // it has not ended
+			set.orders.passed(set.queue, pass.Owner, len(pass.Deleted))
+		}
 	}
 	return kind
 }

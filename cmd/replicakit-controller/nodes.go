@@ -31,7 +31,7 @@ type nodes struct {
 
 	mu    sync.Mutex
 	cache cache.SharedIndexInformer // nil before they are watched
-	// blind are the owners of plans that may have been made before the nodes were known.
+	// blind are the owners whose pass under way has a plan that was made before the nodes were known.
 	blind sets.Set[types.UID]
 	err   error // of the last list or watch that failed
 }
@@ -70,7 +70,9 @@ func (n *nodes) watch(ctx context.Context, client kubernetes.Interface) error {
 func (n *nodes) want(owner types.UID) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.cache == nil || !n.cache.HasSynced() {
+	if n.synced() {
+		n.blind.Delete(owner)
+	} else {
 		n.blind.Insert(owner)
 	}
 	select {
@@ -78,6 +80,16 @@ func (n *nodes) want(owner types.UID) {
 	default:
 		close(n.wanted)
 	}
+}
+
+// synced reports whether the nodes are known. It must be called with the lock held.
+func (n *nodes) synced() bool { return n.cache != nil && n.cache.HasSynced() }
+
+// forget forgets the plan of an owner whose pass has ended.
+func (n *nodes) forget(owner types.UID) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.blind.Delete(owner)
 }
 
 // known reports whether the nodes were known when the last plan for an owner was made. If
@@ -88,9 +100,8 @@ func (n *nodes) known(owner types.UID) (known bool, again time.Duration, err err
 	if !n.blind.Has(owner) {
 		return true, 0, nil
 	}
-	n.blind.Delete(owner)
 	switch {
-	case n.cache != nil && n.cache.HasSynced():
+	case n.synced():
 		return false, time.Millisecond, nil
 	case n.err != nil:
 		return false, nodesRefusedWait, n.err

@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/lru"
 
 	"github.com/replicakit/replicakit/podrank"
 	"github.com/replicakit/replicakit/replicas"
@@ -22,76 +23,89 @@ const kubernetesOrder = "kubernetes"
 // invalidOrder is the reason of the event about an owner whose annotation is no order.
 const invalidOrder = "InvalidScaleDownOrder"
 
+// mostOrders is how many orders of annotations are kept: there are few words, and so few lists of them.
+const mostOrders = 100
+
 // orders say which pods of an owner go first.
 type orders struct {
-	words     string // --scale-down-order
-	costs     bool   // whether deletion costs count
+	flag      wordedOrder // that of --scale-down-order
+	own       *lru.Cache  // those of annotations, by their words
+	costs     bool        // whether deletion costs count
 	nodes     *nodes
 	deletions *prometheus.CounterVec
 }
 
+// A wordedOrder is an order and its words. Words that are no order have an error.
+type wordedOrder struct {
+	words     string
+	order     podrank.Order[*corev1.Pod]
+	asksNodes bool
+	err       error
+}
+
 func newOrders(opts options) *orders {
-	return &orders{words: opts.scaleDownOrder, costs: opts.costs, nodes: newNodes(), deletions: prometheus.NewCounterVec(prometheus.CounterOpts{
+	o := &orders{own: lru.New(mostOrders), costs: opts.costs, nodes: newNodes(), deletions: prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "replicakit_deletions_by_order_total",
 		Help: "Pods that were deleted, by the order that chose them: what --scale-down-order says, or the annotation " + podrank.OrderAnnotation + ".",
 	}, []string{"controller", "order"})}
+	o.flag = o.parse(opts.scaleDownOrder)
+	return o
 }
 
-// of returns the words of an owner's order: its own, or those of the flag.
-func (o *orders) of(owner metav1.Object) string {
-	if own, ok := owner.GetAnnotations()[podrank.OrderAnnotation]; ok {
-		return own
+// of returns an owner's order: its own, or that of the flag.
+func (o *orders) of(owner metav1.Object) wordedOrder {
+	words, own := owner.GetAnnotations()[podrank.OrderAnnotation]
+	if !own {
+		return o.flag
 	}
-	return o.words
+	if known, ok := o.own.Get(words); ok {
+		return known.(wordedOrder) //nolint:forcetypeassert // nothing else is added
+	}
+	parsed := o.parse(words)
+	o.own.Add(words, parsed)
+	return parsed
+}
+
+// parse is podrank's, with or without deletion costs.
+func (o *orders) parse(words string) wordedOrder {
+	order, err := podrank.ParseOrder(words, o.nodes.get)
+	if err == nil && !o.costs {
+		order, err = order.Without("deletion-cost")
+	}
+	_, without := podrank.ParseOrder(words, nil)
+	return wordedOrder{words: words, order: order, asksNodes: errors.Is(without, podrank.ErrNoNodes), err: err}
 }
 
 // order returns who goes first. Nothing may be deleted by it before admit.
 func (o *orders) order(owner metav1.Object) podrank.Order[*corev1.Pod] {
-	words := o.of(owner)
-	if asksNodes(words) {
+	its := o.of(owner)
+	if its.asksNodes {
 		o.nodes.want(owner.GetUID())
 	}
-	order, err := parseOrder(words, o.costs, o.nodes.get)
-	if err != nil { // admit tells
-		return podrank.Order[*corev1.Pod]{}
-	}
-	return order
+	return its.order
 }
 
 // admit reports whether pods may be deleted that order chose, and if not, when to ask again
 // or why never.
 func (o *orders) admit(kind string, owner metav1.Object) (may bool, again time.Duration, err error) {
-	words := o.of(owner)
-	if _, err := parseOrder(words, o.costs, o.nodes.get); err != nil {
+	its := o.of(owner)
+	if its.err != nil {
 		return false, 0, &replicas.RefusedError{Reason: invalidOrder, Err: fmt.Errorf("%s %q: no pod is deleted: annotation %s: %w",
-			kind, owner.GetNamespace()+"/"+owner.GetName(), podrank.OrderAnnotation, err)}
+			kind, owner.GetNamespace()+"/"+owner.GetName(), podrank.OrderAnnotation, its.err)}
 	}
-	if !asksNodes(words) {
+	if !its.asksNodes {
 		return true, 0, nil
 	}
 	if may, again, err = o.nodes.known(owner.GetUID()); err != nil {
-		err = fmt.Errorf("no pod is deleted: the order %s asks about nodes, which cannot be listed: %w", words, err)
+		err = fmt.Errorf("no pod is deleted: the order %s asks about nodes, which cannot be listed: %w", its.words, err)
 	}
 	return may, again, err
 }
 
-// note counts what a pass deleted.
-func (o *orders) note(controller string, owner metav1.Object, deleted int) {
+// passed counts what a pass of an owner has deleted, and forgets its plan.
+func (o *orders) passed(controller string, owner metav1.Object, deleted int) {
+	o.nodes.forget(owner.GetUID())
 	if deleted > 0 {
-		o.deletions.WithLabelValues(controller, o.of(owner)).Add(float64(deleted))
+		o.deletions.WithLabelValues(controller, o.of(owner).words).Add(float64(deleted))
 	}
-}
-
-// parseOrder is podrank's, with or without deletion costs.
-func parseOrder(words string, costs bool, node func(name string) *corev1.Node) (podrank.Order[*corev1.Pod], error) {
-	order, err := podrank.ParseOrder(words, node)
-	if err != nil || costs {
-		return order, err
-	}
-	return order.Without("deletion-cost")
-}
-
-func asksNodes(words string) bool {
-	_, err := podrank.ParseOrder(words, nil)
-	return errors.Is(err, podrank.ErrNoNodes)
 }

@@ -199,6 +199,8 @@ func TestOrdersWaitForNodes(t *testing.T) {
 	require.ErrorContains(t, err, "nodes is forbidden")
 	assert.False(t, may)
 	assert.Equal(t, nodesRefusedWait, again)
+	orders.passed("replicaset", owner, 0)
+	assert.Empty(t, orders.nodes.blind, "nothing is kept of passes that have ended, as their owners may have")
 	orders.order(owner) // a plan from before
 	forbidden.Unlock()
 	require.Eventually(t, func() bool { return orders.nodes.get("n") != nil }, patience, 10*time.Millisecond)
@@ -216,4 +218,19 @@ func TestOrdersWaitForNodes(t *testing.T) {
 	require.NoError(t, err)
 	assert.True(t, may, "its own order asks about no node")
 	assert.NotContains(t, orders.order(owner).String(), "deletion-cost")
+	assert.Empty(t, orders.nodes.blind)
+}
+
+// The words of the flag are parsed when the manager begins, and those of an annotation when they are first seen.
+func TestOrdersAreParsedOnce(t *testing.T) {
+	t.Parallel()
+	orders := newOrders(defaults())
+	owner := newReplicaSet("web", 1)
+	assert.Equal(t, podrank.Kubernetes().String(), orders.order(owner).String())
+	assert.Zero(t, orders.own.Len())
+	owner.Annotations = map[string]string{podrank.OrderAnnotation: "packed,zones"}
+	parsed := orders.order(owner).String()
+	assert.Equal(t, 1, orders.own.Len())
+	orders.own.Add("packed,zones", wordedOrder{})
+	assert.NotEqual(t, parsed, orders.order(owner).String(), "what is kept is taken")
 }

@@ -63,7 +63,7 @@ func (m *manager) reportMissingRights(ctx context.Context) {
 			}
 		}
 	}
-	if asksNodes(m.opts.scaleDownOrder) {
+	if m.orders.flag.asksNodes {
 		for _, verb := range []string{"list", "watch"} {
 			reportIfMissing(ctx, reviews, "--scale-down-order", attributes(right{verb, "", "nodes", ""}, "", ""))
 		}
