@@ -28,7 +28,7 @@ var sides = []side{
 		programs: []program{{"replicakit-controller", append([]string{
 			"--leader-elect=false", "--metrics-bind-address=" + metricsAddress, "--authorization-always-allow-paths=/metrics",
 		}, fast...)}},
-		metrics:  "https://" + metricsAddress + "/metrics",
+		metrics: "https://" + metricsAddress + "/metrics",
 	},
 	{
 		name: "kubernetes", title: "Kubernetes' own controllers",
