@@ -67,5 +67,5 @@ func (s *Spec[T]) blocked() Blocked {
 
 // viewIsOld reports whether a list that nothing vouches for would be acted upon.
 func (s *Spec[T]) viewIsOld(step step) bool {
-	return s.Pending == expectations.Expired && (step.create > 0 || step.remove > 0)
+	return s.Pending == expectations.Expired && step.create+step.remove+step.discard > 0
 }

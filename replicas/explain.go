@@ -26,6 +26,9 @@ func Explain[T metav1.Object](owned []T, spec Spec[T]) ([]podrank.Victim[T], err
 	if err != nil {
 		return nil, err
 	}
+	if err := spec.once(active); err != nil {
+		return nil, err
+	}
 	staying := spec.staying(active)
 	return podrank.Explain(staying, spec.ranking(staying)), nil
 }

@@ -35,13 +35,13 @@ type Plan[T metav1.Object] struct {
 	Blocked Blocked
 }
 
-// IsZero reports whether there is nothing to patch, create or delete.
+// IsZero reports whether there is nothing to patch, create, delete or discard.
 func (p Plan[T]) IsZero() bool {
 	return len(p.Claims.Adopt) == 0 && len(p.Claims.Release) == 0 && p.Scale.IsZero()
 }
 
-// IsZero reports whether there is nothing to create or delete.
-func (s Scale[T]) IsZero() bool { return s.Create == 0 && len(s.Delete) == 0 }
+// IsZero reports whether there is nothing to create, delete or discard.
+func (s Scale[T]) IsZero() bool { return s.Create == 0 && len(s.Delete)+len(s.Discard) == 0 }
 
 // String describes the plan in one line. It names at most ten children of each
 // list. The wording may change in later releases; the fields of MarshalJSON will
@@ -64,21 +64,25 @@ func (p Plan[T]) String() string {
 
 // String describes the scale step in one line. It names at most ten children.
 func (s Scale[T]) String() string {
-	var b strings.Builder
+	var parts []string
 	switch {
 	case s.Create > 0:
-		fmt.Fprintf(&b, "create %d", s.Create)
+		parts = append(parts, fmt.Sprintf("create %d", s.Create))
 	case len(s.Delete) > 0:
-		fmt.Fprintf(&b, "delete %d: %s", len(s.Delete), list(s.Delete, func(d Deletion[T]) string {
+		parts = append(parts, fmt.Sprintf("delete %d: %s", len(s.Delete), list(s.Delete, func(d Deletion[T]) string {
 			return fmt.Sprintf("%s (%s)", nameOf(d.Object), d.Explain())
-		}))
-	default:
+		})))
+	}
+	if n := len(s.Discard); n > 0 {
+		parts = append(parts, fmt.Sprintf("discard %d: %s", n, list(s.Discard, func(d Deletion[T]) string { return nameOf(d.Object) })))
+	}
+	if len(parts) == 0 {
 		return "nothing to do"
 	}
 	if s.Deferred > 0 {
-		fmt.Fprintf(&b, "; %d more later", s.Deferred)
+		parts = append(parts, fmt.Sprintf("%d more later", s.Deferred))
 	}
-	return b.String()
+	return strings.Join(parts, "; ")
 }
 
 const listed = 10
@@ -116,6 +120,10 @@ func (p Plan[T]) MarshalJSON() ([]byte, error) {
 // MarshalJSON writes the scale step. A child is written as its namespace, name and
 // UID, one to delete also with what decided.
 func (s Scale[T]) MarshalJSON() ([]byte, error) {
+	discard := make([]reference, len(s.Discard))
+	for i, d := range s.Discard {
+		discard[i] = referenceTo(d.Object)
+	}
 	victims := make([]victim, len(s.Delete))
 	for i, v := range s.Delete {
 		victims[i] = victim{
@@ -127,11 +135,12 @@ func (s Scale[T]) MarshalJSON() ([]byte, error) {
 		}
 	}
 	return marshal(struct {
-		Create   int      `json:"create"`
-		Names    []string `json:"names,omitempty"`
-		Delete   []victim `json:"delete,omitempty"`
-		Deferred int      `json:"deferred,omitempty"`
-	}{s.Create, s.Names, victims, s.Deferred})
+		Create   int         `json:"create"`
+		Names    []string    `json:"names,omitempty"`
+		Delete   []victim    `json:"delete,omitempty"`
+		Discard  []reference `json:"discard,omitempty"`
+		Deferred int         `json:"deferred,omitempty"`
+	}{s.Create, s.Names, victims, discard, s.Deferred})
 }
 
 // marshal leaves the "<" of a reason readable, where the encoder that asked lets

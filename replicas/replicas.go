@@ -4,10 +4,12 @@
 package replicas
 
 import (
+	"cmp"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/replicakit/replicakit/internal/distinct"
 	"github.com/replicakit/replicakit/internal/object"
@@ -22,7 +24,7 @@ import (
 //
 // objs are the candidates: all objects of that type in the owner's namespace, or at
 // least the owner's own and those without a controller. Manage ignores objects that
-// are not active and objects in another namespace than the owner's; a
+// are neither active nor to be discarded, and objects in another namespace than the owner's; a
 // cluster-scoped owner has children in any namespace. The lists of the plan are in
 // the order of objs and point to the same objects. Which of them are deleted does
 // not depend on that order.
@@ -48,11 +50,18 @@ func Manage[T metav1.Object](objs []T, spec Spec[T]) (Plan[T], error) {
 	if len(claims.Adopt)+len(claims.Release) > 0 {
 		all = slices.Concat(claims.Owned, claims.Adopt, claims.Release)
 	}
-	if err := spec.once(all); err != nil { // what is ignored is for others to stumble over
+	owned := all[:len(all)-len(claims.Release)]
+	owner := object.OwnerOf(spec.Owner, spec.Kind.GroupKind())
+	ended, err := spec.ended(objs, func(obj T) bool {
+		return owner.Controls(obj) && spec.Selector.Matches(labels.Set(obj.GetLabels()))
+	})
+	if err != nil {
 		return Plan[T]{}, err
 	}
-	owned := all[:len(all)-len(claims.Release)]
-	scale, blocked, err := spec.scale(owned, objs)
+	if err := spec.once(join(all, ended)); err != nil { // what is ignored is for others to stumble over
+		return Plan[T]{}, err
+	}
+	scale, blocked, err := spec.scale(owned, ended, objs)
 	if err != nil {
 		return Plan[T]{}, err
 	}
@@ -62,7 +71,8 @@ func Manage[T metav1.Object](objs []T, spec Spec[T]) (Plan[T], error) {
 // ScaleTo is the second half of Manage: given the children that the owner has, it
 // decides how many to create or which to delete. Call it if a claim of a plan
 // failed, before you create or delete anything, and use its result in place of
-// Plan.Scale. Inactive children are ignored; who owns the others is not checked. If
+// Plan.Scale. Inactive children are ignored, except those to discard; who owns the others
+// is not checked. If
 // Manage would say that the plan is Blocked, ScaleTo returns the zero Scale.
 //
 // Spec.Selector, Spec.New and Spec.Template are needed only if children must be
@@ -75,12 +85,48 @@ func ScaleTo[T metav1.Object](owned []T, spec Spec[T]) (Scale[T], error) {
 	if err != nil {
 		return Scale[T]{}, err
 	}
-	scale, _, err := spec.scale(active, owned)
+	ended, err := spec.ended(owned, func(T) bool { return true })
+	if err != nil {
+		return Scale[T]{}, err
+	}
+	if err := spec.once(join(active, ended)); err != nil {
+		return Scale[T]{}, err
+	}
+	scale, _, err := spec.scale(active, ended, owned)
 	return scale, err
 }
 
-// active returns the children that count as replicas, each of which must be
-// listed once.
+// join returns the children of both lists: the first list itself if the second is empty.
+func join[T any](a, b []T) []T {
+	if len(b) == 0 {
+		return a
+	}
+	return slices.Concat(a, b)
+}
+
+// ended returns those of the owner's children that are to be discarded, by their names.
+// ours reports whether a child is the owner's.
+func (s *Spec[T]) ended(objs []T, ours func(T) bool) (ended []T, err error) {
+	if s.Rules.Discard == nil {
+		return nil, nil
+	}
+	owner := object.OwnerOf(s.Owner, s.Kind.GroupKind())
+	for _, obj := range objs {
+		switch {
+		case isDeleted(obj) || !owner.Reaches(obj) || !ours(obj) || !s.Rules.Discard(obj):
+		case s.Rules.MustStay != nil && s.Rules.MustStay(obj):
+			return nil, s.failure("child %q is to be discarded and must stay", object.Name(obj))
+		default:
+			ended = append(ended, obj)
+		}
+	}
+	slices.SortFunc(ended, func(a, b T) int {
+		return cmp.Or(cmp.Compare(object.Name(a), object.Name(b)), cmp.Compare(a.GetUID(), b.GetUID()))
+	})
+	return ended, nil
+}
+
+// active returns the children that count as replicas.
 func (s *Spec[T]) active(objs []T) ([]T, error) {
 	if i := object.IndexNil(objs); i >= 0 {
 		return nil, s.failure("objs[%d] is nil", i)
@@ -91,14 +137,14 @@ func (s *Spec[T]) active(objs []T) ([]T, error) {
 			active = append(active, obj)
 		}
 	}
-	return active, s.once(active)
+	return active, nil
 }
 
 // counts returns the function that reports whether a child counts as a replica of
 // the owner, if it is one of its own.
 func (s *Spec[T]) counts() func(T) bool {
 	namespace, isActive := s.Owner.GetNamespace(), s.Rules.active()
-	if s.Rules.Active == nil { // nearly always pods: without a call for each question
+	if s.Rules.Active == nil && s.Rules.Discard == nil { // nearly always pods: without a call for each question
 		podCounts := func(p *corev1.Pod) bool {
 			return (namespace == "" || namespace == p.Namespace) && pod.IsActive(p)
 		}

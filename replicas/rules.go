@@ -38,6 +38,11 @@ type Rules[T metav1.Object] struct {
 	// MustStay reports whether a child may not be deleted. It beats MustGo, and the
 	// child still counts as a replica. nil means that every child may be deleted.
 	MustStay func(T) bool
+	// Discard reports whether a child has ended, and only has to be cleaned up. It beats
+	// Active, so the child is no replica. It is deleted in the plan that replaces it; see
+	// Scale.Discard. It is an error if such a child must stay. nil means that no child is
+	// discarded.
+	Discard func(T) bool
 	// Order says which child goes first. The zero Order is Kubernetes' for pods.
 	// For other children it means: first those that are not ready, if Ready is set,
 	// then the newest.
@@ -47,8 +52,9 @@ type Rules[T metav1.Object] struct {
 var podRules = Rules[*corev1.Pod]{Active: pod.IsActive, Ready: pod.IsReady}
 
 // Complete returns the rules with the defaults of Active, Ready and Order filled
-// in. What stays as it is: a nil MustGo or MustStay, a nil Ready of children that
-// are not pods, and the zero Order of pods, which is Kubernetes'.
+// in. Active is then false for a child to discard. What stays as it is: a nil MustGo,
+// MustStay or Discard, a nil Ready of children that are not pods, and the zero Order of
+// pods, which is Kubernetes'.
 func (r Rules[T]) Complete() Rules[T] {
 	r.Active = r.active()
 	pods := rulesOfPods[T]()
@@ -61,8 +67,16 @@ func (r Rules[T]) Complete() Rules[T] {
 	return r
 }
 
-// active returns Active, filled in.
+// active returns Active, filled in, without the children to discard.
 func (r Rules[T]) active() func(T) bool {
+	active := r.activeOrDefault()
+	if r.Discard == nil {
+		return active
+	}
+	return func(child T) bool { return !r.Discard(child) && active(child) }
+}
+
+func (r Rules[T]) activeOrDefault() func(T) bool {
 	if r.Active != nil {
 		return r.Active
 	}

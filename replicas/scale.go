@@ -18,7 +18,8 @@ import (
 type PodScale = Scale[*corev1.Pod]
 
 // A Scale says how to get from the number of children that the owner has to the
-// number that is wanted. At most one of Create and Delete is set.
+// number that is wanted. At most one of Create and Delete is set; Discard may be set
+// with each.
 type Scale[T metav1.Object] struct {
 	// Create is how many children to create; New makes each of them. Record the
 	// expectation BEFORE the first call, and create in slow start.
@@ -31,7 +32,13 @@ type Scale[T metav1.Object] struct {
 	// reason why it goes and another one stays. Record the expectation BEFORE the
 	// first call.
 	Delete []Deletion[T]
-	// Deferred is how many more children have to be created or deleted than
+	// Discard are the children to clean up, as Rules.Discard says, in the order of their
+	// names. Record the expectation BEFORE the first call. It does not matter whether they
+	// are deleted before or after others are created, except that a child of the same name
+	// has to wait. Spec.BurstReplicas limits them by themselves; Spec.MaxDeletions does not,
+	// as they are no replicas.
+	Discard []Deletion[T]
+	// Deferred is how many more children have to be created, deleted or discarded than
 	// Spec.BurstReplicas and Spec.MaxDeletions allow in this plan. Plan again when
 	// what this plan starts has been observed, or when more may be deleted.
 	Deferred int
@@ -68,16 +75,17 @@ func (s Scale[T]) New(i int) (T, error) {
 	return s.maker.child(i, s.Names)
 }
 
-// A step is how many children to create or delete, now and later.
-type step struct{ create, remove, deferred int }
+// A step is how many children to create, delete or discard, now and later.
+type step struct{ create, remove, discard, deferred int }
 
 // step compares what is there with what is wanted:
 //
 //	create = min(burst, missing), if nothing is removed
 //	remove = min(burst, MaxDeletions, max(surplus, those that must go), those that may)
 //
-// Those that are being deleted are not missing yet, and in surplus no more.
-func (s *Spec[T]) step(owned []T) step {
+// Those that are being deleted are not missing yet, and in surplus no more. Of ended
+// children, burst are discarded.
+func (s *Spec[T]) step(owned []T, ended int) step {
 	staying := s.staying(owned)
 	must, may := s.Rules.counts(staying)
 	surplus := len(staying) - int(s.Replicas)
@@ -86,8 +94,8 @@ func (s *Spec[T]) step(owned []T) step {
 	if s.MaxDeletions != nil {
 		limit = min(limit, *s.MaxDeletions)
 	}
-	now := step{remove: min(remove, limit)}
-	now.deferred = remove - now.remove
+	now := step{remove: min(remove, limit), discard: min(ended, s.burst())}
+	now.deferred = remove - now.remove + ended - now.discard
 	if missing := int(s.Replicas) - len(owned); missing > s.PendingAdoptions && now.remove == 0 {
 		now.create = min(missing-s.PendingAdoptions, s.burst())
 		now.deferred += missing - s.PendingAdoptions - now.create
@@ -129,18 +137,20 @@ func (s *Spec[T]) burst() int {
 }
 
 // scale says how to get from owned, each of which is active and listed once, to
-// what is wanted, and why nothing is created or deleted if so. The names of objs
-// are taken.
-func (s *Spec[T]) scale(owned, objs []T) (Scale[T], Blocked, error) {
+// what is wanted, and why nothing is created or deleted if so. Those that have ended are
+// discarded. The names of objs are taken.
+func (s *Spec[T]) scale(owned, ended, objs []T) (Scale[T], Blocked, error) {
 	none := Scale[T]{}
 	if blocked := s.blocked(); blocked.Reason != "" {
 		return none, blocked, nil
 	}
-	step := s.step(owned)
+	step := s.step(owned, len(ended))
 	if s.viewIsOld(step) {
 		return none, Blocked{Reason: ViewIsStale}, nil
 	}
-	scale := Scale[T]{Create: step.create, Delete: s.deletions(owned, step.remove), Deferred: step.deferred}
+	scale := Scale[T]{
+		Create: step.create, Delete: s.deletions(owned, step.remove), Discard: s.discards(ended[:step.discard]), Deferred: step.deferred,
+	}
 	if step.create == 0 {
 		return scale, Blocked{}, nil
 	}
@@ -160,9 +170,27 @@ func (s *Spec[T]) deletions(owned []T, n int) []Deletion[T] {
 	if n == 0 {
 		return nil
 	}
-	rules := s.Rules.Complete()
 	staying := s.staying(owned)
-	victims := podrank.Select(staying, n, s.ranking(staying))
+	return s.guarded(podrank.Select(staying, n, s.ranking(staying)))
+}
+
+// discarded is the criterion of children that are deleted because they have ended.
+const discarded = "discarded"
+
+func (s *Spec[T]) discards(ended []T) []Deletion[T] {
+	victims := make([]podrank.Victim[T], len(ended))
+	for i, child := range ended {
+		victims[i] = podrank.Victim[T]{Object: child, Criterion: discarded}
+	}
+	return s.guarded(victims)
+}
+
+// guarded returns the deletions of the victims.
+func (s *Spec[T]) guarded(victims []podrank.Victim[T]) []Deletion[T] {
+	if len(victims) == 0 {
+		return nil
+	}
+	rules := s.Rules.Complete()
 	deletions, guards := make([]Deletion[T], len(victims)), make([]guard, len(victims))
 	for i, v := range victims {
 		ready := rules.Ready != nil && rules.Ready(v.Object)

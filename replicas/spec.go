@@ -63,7 +63,7 @@ type Spec[T metav1.Object] struct {
 	// MinReadySeconds is for how many seconds a child must be ready to count as
 	// available. It changes no plan. Negative is refused.
 	MinReadySeconds int32
-	// BurstReplicas is how many children one plan creates or deletes at most; the
+	// BurstReplicas is how many children one plan creates, deletes or discards at most; the
 	// rest is left to later plans. 0 means DefaultBurstReplicas. Negative is
 	// refused.
 	BurstReplicas int
