@@ -98,6 +98,7 @@ var functions = map[string][]any{
 	"podrank.Unassigned":                      {podrank.Unassigned},
 	"replicas.Explain":                        {replicas.Explain[pod], replicas.Explain[mixed]},
 	"replicas.Manage":                         {replicas.Manage[pod], replicas.Manage[mixed]},
+	"replicas.Ordinals":                       {replicas.Ordinals},
 	"replicas.PodFromTemplate":                {replicas.PodFromTemplate},
 	"replicas.Related":                        {replicas.Related[*appsv1.ReplicaSet, pod], replicas.Related[mixed, mixed]},
 	"replicas.ReplicaSetSpec":                 {replicas.ReplicaSetSpec},

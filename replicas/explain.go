@@ -15,8 +15,8 @@ import (
 //
 // owned are the children that ScaleTo takes: for a plan, its Claims.Owned and
 // Claims.Adopt. Children that are inactive or being deleted are left out; who owns
-// the others is not checked. Neither Spec.Replicas nor Spec.Pending changes the
-// result. Errors are those of ScaleTo, except those about creations. If there are
+// the others is not checked. Spec.Pending does not change the result, and
+// Spec.Replicas only which of Spec.Slots are wanted. Errors are those of ScaleTo, except those about creations. If there are
 // no children, the result is nil.
 func Explain[T metav1.Object](owned []T, spec Spec[T]) ([]podrank.Victim[T], error) {
 	if err := spec.checkScale(); err != nil {
@@ -27,6 +27,9 @@ func Explain[T metav1.Object](owned []T, spec Spec[T]) ([]podrank.Victim[T], err
 		return nil, err
 	}
 	if err := spec.once(active); err != nil {
+		return nil, err
+	}
+	if err := spec.fitSlots(active); err != nil {
 		return nil, err
 	}
 	staying := spec.staying(active)

@@ -22,21 +22,22 @@ const (
 	spareTries = 100
 )
 
-// names returns n names for new children, none of which one of objs bears.
-func (s *Spec[T]) names(n int, objs []T) ([]string, error) {
+// names returns n names for new children, none of which one of objs bears. If the spec has
+// slots, they are the first of those that are free.
+func (s *Spec[T]) names(n int, free []string, objs []T) ([]string, error) {
+	if s.hasSlots() {
+		return free[:n], nil
+	}
 	if s.Names == nil || n == 0 {
 		return nil, nil
 	}
-	taken := sets.New[string]()
+	taken := sets.New(s.Taken...)
 	for _, obj := range objs {
 		taken.Insert(obj.GetName())
 	}
 	prefix := generateName(s.base())
 	prefix = prefix[:min(len(prefix), maxNamePrefix)]
-	check := checkName
-	if checkName(s.base()) != nil { // no API server has it, but fake clients do
-		check = checkNotEmpty
-	}
+	check := s.checkNames()
 	names := make([]string, 0, n)
 	for tries := n + len(objs) + spareTries; len(names) < n; tries-- {
 		if tries == 0 {
@@ -56,6 +57,14 @@ func (s *Spec[T]) names(n int, objs []T) ([]string, error) {
 
 // base is what the names of new children begin with.
 func (s *Spec[T]) base() string { return cmp.Or(s.BaseName, s.Owner.GetName()) }
+
+// checkNames returns what checks the names of children.
+func (s *Spec[T]) checkNames() func(name string) error {
+	if checkName(s.base()) != nil { // no API server has it, but fake clients do
+		return checkNotEmpty
+	}
+	return checkName
+}
 
 func checkName(name string) error {
 	if faults := validation.NameIsDNSSubdomain(name, false); len(faults) > 0 {

@@ -17,6 +17,7 @@ const (
 	InvalidSelector = "InvalidSelector"
 	InvalidReplicas = "InvalidReplicas"
 	InvalidTemplate = "InvalidTemplate"
+	InvalidSlots    = "InvalidSlots"
 )
 
 // A RefusedError says that an owner's own spec cannot be acted on: trying again is
@@ -26,7 +27,7 @@ const (
 // until the owner changes.
 type RefusedError struct {
 	// Reason becomes that of the event on the owner, in CamelCase: InvalidSelector,
-	// InvalidReplicas, InvalidTemplate, or one of your own.
+	// InvalidReplicas, InvalidTemplate, InvalidSlots, or one of your own.
 	Reason string
 	// Err names the object and the field. If it is nil, Reason says everything.
 	Err error

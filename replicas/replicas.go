@@ -162,7 +162,7 @@ func (s *Spec[T]) claims(objs []T) (selector.Claims[T], error) {
 	if i := object.IndexNil(objs); i >= 0 {
 		return selector.Claims[T]{}, s.failure("objs[%d] is nil", i)
 	}
-	claimer := selector.Claimer[T]{Owner: s.Owner, Kind: s.Kind, Active: s.counts(), Selector: s.Selector}
+	claimer := selector.Claimer[T]{Owner: s.Owner, Kind: s.Kind, Active: s.counts(), Selector: s.Selector, Filter: s.mayAdopt(objs)}
 	return claimer.Plan(objs)
 }
 

@@ -25,7 +25,7 @@ type Scale[T metav1.Object] struct {
 	// expectation BEFORE the first call, and create in slow start.
 	Create int
 	// Names are the names of the children to create: Names[i] is that of New(i). It
-	// is nil if Spec.Names is nil: then the API server chooses the names, and the
+	// is nil if Spec.Slots and Spec.Names are: then the API server chooses the names, and the
 	// creations can only be counted.
 	Names []string
 	// Delete are the children to delete, the first to go first, each with the
@@ -84,11 +84,15 @@ type step struct{ create, remove, discard, deferred int }
 //	remove = min(burst, MaxDeletions, max(surplus, those that must go), those that may)
 //
 // Those that are being deleted are not missing yet, and in surplus no more. Of ended
-// children, burst are discarded.
-func (s *Spec[T]) step(owned []T, ended int) step {
+// children, burst are discarded. With slots, it is the free ones that are missing, and no
+// child is in surplus that need not go.
+func (s *Spec[T]) step(owned []T, free []string, ended int) step {
 	staying := s.staying(owned)
 	must, may := s.Rules.counts(staying)
-	surplus := len(staying) - int(s.Replicas)
+	surplus, missing := len(staying)-int(s.Replicas), int(s.Replicas)-len(owned)
+	if s.hasSlots() {
+		surplus, missing = 0, len(free)
+	}
 	remove := min(max(surplus, must), may)
 	limit := s.burst()
 	if s.MaxDeletions != nil {
@@ -96,7 +100,7 @@ func (s *Spec[T]) step(owned []T, ended int) step {
 	}
 	now := step{remove: min(remove, limit), discard: min(ended, s.burst())}
 	now.deferred = remove - now.remove + ended - now.discard
-	if missing := int(s.Replicas) - len(owned); missing > s.PendingAdoptions && now.remove == 0 {
+	if missing > s.PendingAdoptions && now.remove == 0 {
 		now.create = min(missing-s.PendingAdoptions, s.burst())
 		now.deferred += missing - s.PendingAdoptions - now.create
 	}
@@ -144,7 +148,14 @@ func (s *Spec[T]) scale(owned, ended, objs []T) (Scale[T], Blocked, error) {
 	if blocked := s.blocked(); blocked.Reason != "" {
 		return none, blocked, nil
 	}
-	step := s.step(owned, len(ended))
+	var free []string
+	if s.hasSlots() {
+		if err := s.fitSlots(owned); err != nil {
+			return none, Blocked{}, err
+		}
+		s.PendingAdoptions, free = 0, s.free(objs)
+	}
+	step := s.step(owned, free, len(ended))
 	if s.viewIsOld(step) {
 		return none, Blocked{Reason: ViewIsStale}, nil
 	}
@@ -158,7 +169,7 @@ func (s *Spec[T]) scale(owned, ended, objs []T) (Scale[T], Blocked, error) {
 		return none, Blocked{}, err
 	}
 	var err error
-	if scale.Names, err = s.names(step.create, objs); err != nil {
+	if scale.Names, err = s.names(step.create, free, objs); err != nil {
 		return none, Blocked{}, err
 	}
 	scale.maker = &maker[T]{owner: s.Owner, base: s.base(), kind: s.Kind, selector: s.Selector, template: s.Template, make: s.New}

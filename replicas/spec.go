@@ -49,6 +49,26 @@ type Spec[T metav1.Object] struct {
 	Paused bool
 	// Replicas is how many active children are wanted. Negative is refused.
 	Replicas int32
+	// Slots are the names of the children, if each child has a place of its own, such as an
+	// ordinal, a zone or a node. The first Replicas of them are wanted. If Slots is empty,
+	// all children are alike. The function Ordinals makes a list. A list that is shorter
+	// than Replicas, a name that is not legal and a name that is listed twice are refused.
+	//
+	// A plan creates a child in each wanted slot that has none, in the order of Slots. If
+	// another object in the list has the name, such as a child that is being deleted, the
+	// slot waits until that object is gone. Orphans are adopted only in an empty slot.
+	//
+	// An active child in no wanted slot must go, unless MustStay keeps it. These children go
+	// before all others: first those whose names are not in Slots, the highest number first,
+	// then those in the last slots. Two active children with one name, which a cluster-scoped
+	// owner may have, are an error.
+	//
+	// With Slots, Names is not called and PendingAdoptions is ignored. Put the names of such
+	// orphans into Taken.
+	Slots []string
+	// Taken are names that no new child can have now, in addition to those of the objects in
+	// the list. Another object has them, or may still get them.
+	Taken []string
 	// Selector says which children may be owned. It is refused if it is nil,
 	// matches everything or can match nothing.
 	Selector labels.Selector
@@ -86,8 +106,8 @@ type Spec[T metav1.Object] struct {
 	Related []T
 	// Names returns a name for a new child: the prefix and up to 5 characters more.
 	// The prefix is BaseName or the owner's name, and "-", cut after 58 characters, so the name
-	// has at most 63. If the name is one that an object in the list has, or that
-	// Names returned before for the same plan, Names is called again. A name that
+	// has at most 63. If the name is one that an object in the list has, that is in Taken, or
+	// that Names returned before for the same plan, Names is called again. A name that
 	// is not legal is an error; but if the owner's own name is not legal, as in
 	// tests with fake clients, only an empty name is an error. If Names is nil, the
 	// API server chooses the names.
@@ -212,7 +232,7 @@ func (s *Spec[T]) checkScale() error {
 	case s.Now.IsZero():
 		return s.failure("now is the zero time")
 	}
-	return nil
+	return s.checkSlots()
 }
 
 // check refuses what Manage can not act on.

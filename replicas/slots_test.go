@@ -1,0 +1,251 @@
+// Copyright The replicakit Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package replicas_test
+
+import (
+	"cmp"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/replicakit/replicakit/internal/podtest"
+	"github.com/replicakit/replicakit/podrank"
+	"github.com/replicakit/replicakit/replicas"
+)
+
+// slotted wants a worker in each of the first n slots: ordinals if none are named.
+func slotted(n int32, slots ...string) replicas.Spec[*worker] {
+	spec := workerSpec(n)
+	if spec.Slots = slots; slots == nil {
+		spec.Slots = replicas.Ordinals("web", n)
+	}
+	return spec
+}
+
+func inSlots(names ...string) (have []*worker) {
+	for i, name := range names {
+		have = append(have, newWorker(replicaSet(1), name, i))
+	}
+	return have
+}
+
+func TestOrdinals(t *testing.T) {
+	t.Parallel()
+	assert.Equal(t, []string{"web-0", "web-1", "web-2"}, replicas.Ordinals("web", 3))
+	assert.Nil(t, replicas.Ordinals("web", 0))
+	assert.Nil(t, replicas.Ordinals("web", -1))
+}
+
+func TestSlots(t *testing.T) {
+	t.Parallel()
+	rs := replicaSet(3)
+	leaves := newWorker(rs, "web-1", 1, goes)
+	orphan := func(name string) *worker {
+		return newWorker(rs, name, 1, func(w *worker) { w.OwnerReferences = nil })
+	}
+	stranger := newWorker(replicaSet(3), "web-1", 1, func(w *worker) { w.OwnerReferences[0].UID = "uid-of-another" })
+	elsewhere := newWorker(replicaSet(3), "web-1", 1, func(w *worker) { w.OwnerReferences, w.Namespace = nil, "other" })
+	stays := func(names ...string) func(*replicas.Spec[*worker]) {
+		return func(s *replicas.Spec[*worker]) {
+			s.Rules.MustStay = func(w *worker) bool { return slices.Contains(names, w.Name) }
+		}
+	}
+	one := 1
+	zones := []string{"zone-c", "zone-a", "zone-b"}
+	for name, tt := range map[string]struct {
+		spec                  replicas.Spec[*worker]
+		have                  []*worker
+		change                func(*replicas.Spec[*worker])
+		create, remove, adopt []string
+		deferred              int
+	}{
+		"are filled, the first first":                {spec: slotted(3), create: []string{"web-0", "web-1", "web-2"}},
+		"have no holes":                              {spec: slotted(3), have: inSlots("web-0", "web-2"), create: []string{"web-1"}},
+		"are left alone when all are filled":         {spec: slotted(3), have: inSlots("web-2", "web-0", "web-1")},
+		"are emptied from the highest":               {spec: slotted(1), have: inSlots("web-9", "web-0", "web-11", "web-2", "web-10"), remove: []string{"web-11", "web-10", "web-9", "web-2"}},
+		"are emptied before holes are filled":        {spec: slotted(2), have: inSlots("web-0", "web-2"), remove: []string{"web-2"}},
+		"are filled by as many as a burst has":       {spec: slotted(3), change: func(s *replicas.Spec[*worker]) { s.BurstReplicas = 2 }, create: []string{"web-0", "web-1"}, deferred: 1},
+		"are emptied by as many as the budget has":   {spec: slotted(1), have: inSlots("web-0", "web-1", "web-2"), change: func(s *replicas.Spec[*worker]) { s.MaxDeletions = &one }, remove: []string{"web-2"}, deferred: 1},
+		"that are named go from the last":            {spec: slotted(1, zones...), have: inSlots("zone-a", "zone-b", "zone-c"), remove: []string{"zone-b", "zone-a"}},
+		"that are named no longer go first":          {spec: slotted(1, zones...), have: inSlots("zone-a", "zone-0", "zone-c"), remove: []string{"zone-0", "zone-a"}},
+		"wait for what has the name and leaves":      {spec: slotted(3), have: append(inSlots("web-0"), leaves), create: []string{"web-2"}},
+		"wait for another's child":                   {spec: slotted(2), have: []*worker{stranger}, create: []string{"web-0"}},
+		"do not wait for another namespace":          {spec: slotted(2), have: []*worker{elsewhere}, create: []string{"web-0", "web-1"}},
+		"wait for a name that is taken":              {spec: slotted(2), change: func(s *replicas.Spec[*worker]) { s.Taken = []string{"web-0"} }, create: []string{"web-1"}},
+		"hold no places by number":                   {spec: slotted(2), change: func(s *replicas.Spec[*worker]) { s.PendingAdoptions = 2 }, create: []string{"web-0", "web-1"}},
+		"adopt who is in one":                        {spec: slotted(2), have: []*worker{orphan("web-1")}, adopt: []string{"web-1"}, create: []string{"web-0"}},
+		"do not adopt who is in none":                {spec: slotted(1), have: []*worker{orphan("web-1"), orphan("any")}, create: []string{"web-0"}},
+		"keep who must stay, and no other for it":    {spec: slotted(1), have: inSlots("web-0", "web-1"), change: stays("web-1")},
+		"have no holes because of who must stay":     {spec: slotted(1), have: inSlots("web-7"), change: stays("web-7"), create: []string{"web-0"}},
+		"of which one must go is filled again later": {spec: slotted(2), have: inSlots("web-0", "web-1"), change: func(s *replicas.Spec[*worker]) { s.Rules.MustGo = func(w *worker) bool { return w.Name == "web-0" } }, remove: []string{"web-0"}},
+		"that are not wanted go before who must": {spec: slotted(2), have: inSlots("web-0", "web-1", "web-2"), change: func(s *replicas.Spec[*worker]) {
+			s.Rules.MustGo = func(w *worker) bool { return w.Name == "web-0" }
+		}, remove: []string{"web-2", "web-0"}},
+		"wait for who is discarded": {spec: slotted(2), have: []*worker{newWorker(rs, "web-0", 1, over)}, change: func(s *replicas.Spec[*worker]) { s.Rules.Discard = isOver }, create: []string{"web-1"}},
+		"that are empty are none":   {spec: workerSpec(0), have: inSlots("any"), change: func(s *replicas.Spec[*worker]) { s.Slots = []string{} }, remove: []string{"any"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			spec := tt.spec
+			if tt.change != nil {
+				tt.change(&spec)
+			}
+			spec.Names = func(string) string { panic("no name is asked for") }
+			plan, err := replicas.Manage(tt.have, spec)
+			require.NoError(t, err)
+			var adopted []string
+			for _, w := range plan.Claims.Adopt {
+				adopted = append(adopted, w.Name)
+			}
+			assert.Equal(t, tt.adopt, adopted)
+			assert.Equal(t, tt.create, plan.Scale.Names)
+			assert.Equal(t, len(tt.create), plan.Scale.Create)
+			assert.Equal(t, tt.remove, namesOf(plan.Scale.Delete))
+			assert.Equal(t, tt.deferred, plan.Scale.Deferred)
+			for i, name := range tt.create {
+				child, err := plan.Scale.New(i)
+				require.NoError(t, err)
+				assert.Equal(t, name, child.Name)
+			}
+			if tt.adopt == nil {
+				scale, err := replicas.ScaleTo(plan.Claims.Owned, spec)
+				require.NoError(t, err)
+				assert.Equal(t, namesOf(plan.Scale.Delete), namesOf(scale.Delete))
+			}
+		})
+	}
+}
+
+// The reason of a deletion names slots.
+func TestSlotsExplain(t *testing.T) {
+	t.Parallel()
+	spec := slotted(1)
+	spec.Rules.Order = podrank.Must(podrank.NewOrder(podrank.Oldest[*worker]()))
+	order, err := replicas.Explain(inSlots("web-0", "web-9", "web-10"), spec)
+	require.NoError(t, err)
+	var got []string
+	for _, v := range order {
+		got = append(got, v.Object.Name+": "+v.Explain())
+	}
+	assert.Equal(t, []string{"web-10: highest slot web-10 > web-9", "web-9: must go", "web-0: all go"}, got)
+	t.Run("of pods in Kubernetes' order", func(t *testing.T) {
+		t.Parallel()
+		rs := replicaSet(2)
+		spec := specOf(t, rs)
+		spec.Slots = replicas.Ordinals("web", 2)
+		spec.Rules.MustGo = func(*corev1.Pod) bool { return true }
+		scale, err := replicas.ScaleTo([]*corev1.Pod{podtest.Pod("web-0", owned(rs)), podtest.Pod("web-1", owned(rs), podtest.NotReady), podtest.Pod("web-2", owned(rs))}, spec)
+		require.NoError(t, err)
+		assert.Equal(t, []string{"web-2", "web-1", "web-0"}, victims(scale))
+	})
+}
+
+func TestSlotsRefuse(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		spec replicas.Spec[*worker]
+		want string
+	}{
+		"too few":             {slotted(3, "a", "b"), "there are 2 slots for 3 replicas"},
+		"one twice":           {slotted(1, "a", "b", "a"), `slots[2]: "a" is listed twice`},
+		"one without a name":  {slotted(1, "a", ""), `slots[1] is "": `},
+		"one that is no name": {slotted(0, "Zone_1"), `slots[0] is "Zone_1": `},
+		"one that is a path":  {slotted(1, "a", "b/c"), `slots[1] is "b/c": `},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			plan, err := replicas.Manage(nil, tt.spec)
+			requireRefused(t, err, replicas.InvalidSlots)
+			require.ErrorContains(t, err, `replicas: ReplicaSet "default/web": `+tt.want)
+			assert.Zero(t, plan)
+			_, err = replicas.ScaleTo(nil, tt.spec)
+			requireRefused(t, err, replicas.InvalidSlots)
+		})
+	}
+	t.Run("two children in one", func(t *testing.T) {
+		t.Parallel()
+		spec := slotted(1)
+		everywhere := replicaSet(1)
+		everywhere.Namespace = ""
+		spec.Owner = everywhere
+		have := inSlots("web-0", "web-0")
+		have[1].Namespace, have[1].UID = "other", "uid-of-the-other"
+		_, err := replicas.Manage(have, spec)
+		require.EqualError(t, err, `replicas: ReplicaSet "web": children "default/web-0" and "other/web-0" are in one slot`)
+		_, err = replicas.Explain(have, spec)
+		require.ErrorContains(t, err, "are in one slot")
+		have[0].OwnerReferences, have[1].OwnerReferences = nil, nil
+		plan, err := replicas.Manage(have, spec)
+		require.NoError(t, err)
+		assert.Equal(t, have[:1], plan.Claims.Adopt, "of two orphans one is adopted")
+	})
+	t.Run("an order that uses the name", func(t *testing.T) {
+		t.Parallel()
+		spec := slotted(1)
+		spec.Rules.Order = podrank.Must(podrank.NewOrder(podrank.By("highest slot", func(w *worker) string { return w.Name })))
+		_, err := replicas.Manage(nil, spec)
+		require.EqualError(t, err, `replicas: ReplicaSet "default/web": podrank: criterion "highest slot" is listed twice`)
+	})
+}
+
+// TestSlotsAgreeWithTheirTwin fills and empties slots one by one, as the rules say.
+func TestSlotsAgreeWithTheirTwin(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(500) {
+		r := rand.New(rand.NewPCG(seed, 11))
+		n := int32(r.IntN(7))
+		spec, rs := slotted(n, replicas.Ordinals("web", n+1+int32(r.IntN(8)))...), replicaSet(n)
+		spec.BurstReplicas = 1 + r.IntN(9)
+		var have []*worker
+		must, stay, gone := map[string]bool{}, map[string]bool{}, map[string]bool{}
+		for _, i := range r.Perm(14)[:r.IntN(14)] {
+			w := newWorker(rs, fmt.Sprintf("web-%d", i), r.IntN(5))
+			must[w.Name], stay[w.Name] = r.IntN(6) == 0, r.IntN(6) == 0
+			if gone[w.Name] = r.IntN(6) == 0; gone[w.Name] {
+				goes(w)
+			}
+			have = append(have, w)
+		}
+		spec.Rules.MustGo = func(w *worker) bool { return must[w.Name] }
+		spec.Rules.MustStay = func(w *worker) bool { return stay[w.Name] }
+
+		there := map[string]bool{}
+		var out, inside, create []string
+		for i := range 14 { // the ordinals in their order
+			name := fmt.Sprintf("web-%d", i)
+			there[name] = slices.ContainsFunc(have, func(w *worker) bool { return w.Name == name })
+			switch {
+			case i < int(n) && !there[name]:
+				create = append(create, name)
+			case !there[name] || gone[name] || stay[name]:
+			case i >= int(n):
+				out = append([]string{name}, out...)
+			case must[name]:
+				inside = append(inside, name)
+			}
+		}
+		plan, err := replicas.Manage(have, spec)
+		require.NoError(t, err)
+		remove := min(len(out)+len(inside), spec.BurstReplicas)
+		require.Len(t, plan.Scale.Delete, remove, "seed %d: %v", seed, plan)
+		names := namesOf(plan.Scale.Delete)
+		require.Equal(t, out[:min(len(out), remove)], append([]string(nil), names[:min(len(out), remove)]...), "seed %d", seed)
+		require.Subset(t, inside, names[min(len(out), remove):])
+		if remove > 0 {
+			create = nil
+		}
+		require.Equal(t, create[:min(len(create), spec.BurstReplicas)], append([]string(nil), plan.Scale.Names...), "seed %d: %v", seed, plan)
+		require.Equal(t, len(out)+len(inside)-remove+len(create)-plan.Scale.Create, plan.Scale.Deferred)
+
+		slices.SortFunc(have, func(a, b *worker) int { return cmp.Compare(b.Name, a.Name) })
+		again, err := replicas.Manage(have, spec)
+		require.NoError(t, err)
+		require.Equal(t, plan.Scale.String(), again.Scale.String())
+	}
+}
