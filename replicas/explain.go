@@ -29,7 +29,11 @@ func Explain[T metav1.Object](owned []T, spec Spec[T]) ([]podrank.Victim[T], err
 	if err := spec.once(active); err != nil {
 		return nil, err
 	}
-	if err := spec.fitSlots(active); err != nil {
+	wanted, err := spec.wanted()
+	if err != nil {
+		return nil, err
+	}
+	if err := spec.fitSlots(active, wanted); err != nil {
 		return nil, err
 	}
 	staying := spec.staying(active)

@@ -25,7 +25,7 @@ const (
 // names returns n names for new children, none of which one of objs bears. If the spec has
 // slots, they are the first of those that are free.
 func (s *Spec[T]) names(n int, free []string, objs []T) ([]string, error) {
-	if s.hasSlots() {
+	if s.Slots != nil {
 		return free[:n], nil
 	}
 	if s.Names == nil || n == 0 {

@@ -42,7 +42,11 @@ func Manage[T metav1.Object](objs []T, spec Spec[T]) (Plan[T], error) {
 	if err := spec.check(); err != nil {
 		return Plan[T]{}, err
 	}
-	claims, err := spec.claims(objs)
+	wanted, err := spec.wanted()
+	if err != nil {
+		return Plan[T]{}, err
+	}
+	claims, err := spec.claims(objs, wanted)
 	if err != nil {
 		return Plan[T]{}, err
 	}
@@ -61,7 +65,7 @@ func Manage[T metav1.Object](objs []T, spec Spec[T]) (Plan[T], error) {
 	if err := spec.once(join(all, ended)); err != nil { // what is ignored is for others to stumble over
 		return Plan[T]{}, err
 	}
-	scale, blocked, err := spec.scale(owned, ended, objs)
+	scale, blocked, err := spec.scale(owned, ended, objs, wanted)
 	if err != nil {
 		return Plan[T]{}, err
 	}
@@ -72,8 +76,8 @@ func Manage[T metav1.Object](objs []T, spec Spec[T]) (Plan[T], error) {
 // decides how many to create or which to delete. Call it if a claim of a plan
 // failed, before you create or delete anything, and use its result in place of
 // Plan.Scale. Inactive children are ignored, except those to discard; who owns the others
-// is not checked. If
-// Manage would say that the plan is Blocked, ScaleTo returns the zero Scale.
+// is not checked. If Manage would say that the plan is Blocked, ScaleTo returns the zero
+// Scale.
 //
 // Spec.Selector, Spec.New and Spec.Template are needed only if children must be
 // created. Only the names in owned count as taken. Errors are those of Manage.
@@ -92,7 +96,11 @@ func ScaleTo[T metav1.Object](owned []T, spec Spec[T]) (Scale[T], error) {
 	if err := spec.once(join(active, ended)); err != nil {
 		return Scale[T]{}, err
 	}
-	scale, _, err := spec.scale(active, ended, owned)
+	wanted, err := spec.wanted()
+	if err != nil {
+		return Scale[T]{}, err
+	}
+	scale, _, err := spec.scale(active, ended, owned, wanted)
 	return scale, err
 }
 
@@ -158,11 +166,11 @@ func (s *Spec[T]) counts() func(T) bool {
 }
 
 // claims sorts the children.
-func (s *Spec[T]) claims(objs []T) (selector.Claims[T], error) {
+func (s *Spec[T]) claims(objs []T, wanted []string) (selector.Claims[T], error) {
 	if i := object.IndexNil(objs); i >= 0 {
 		return selector.Claims[T]{}, s.failure("objs[%d] is nil", i)
 	}
-	claimer := selector.Claimer[T]{Owner: s.Owner, Kind: s.Kind, Active: s.counts(), Selector: s.Selector, Filter: s.mayAdopt(objs)}
+	claimer := selector.Claimer[T]{Owner: s.Owner, Kind: s.Kind, Active: s.counts(), Selector: s.Selector, Filter: s.mayAdopt(objs, wanted)}
 	return claimer.Plan(objs)
 }
 

@@ -90,7 +90,7 @@ func (s *Spec[T]) step(owned []T, free []string, ended int) step {
 	staying := s.staying(owned)
 	must, may := s.Rules.counts(staying)
 	surplus, missing := len(staying)-int(s.Replicas), int(s.Replicas)-len(owned)
-	if s.hasSlots() {
+	if s.Slots != nil {
 		surplus, missing = 0, len(free)
 	}
 	remove := min(max(surplus, must), may)
@@ -142,18 +142,18 @@ func (s *Spec[T]) burst() int {
 
 // scale says how to get from owned, each of which is active and listed once, to
 // what is wanted, and why nothing is created or deleted if so. Those that have ended are
-// discarded. The names of objs are taken.
-func (s *Spec[T]) scale(owned, ended, objs []T) (Scale[T], Blocked, error) {
+// discarded. The names of objs are taken; wanted are those of the slots, if there are any.
+func (s *Spec[T]) scale(owned, ended, objs []T, wanted []string) (Scale[T], Blocked, error) {
 	none := Scale[T]{}
 	if blocked := s.blocked(); blocked.Reason != "" {
 		return none, blocked, nil
 	}
 	var free []string
-	if s.hasSlots() {
-		if err := s.fitSlots(owned); err != nil {
+	if s.Slots != nil {
+		if err := s.fitSlots(owned, wanted); err != nil {
 			return none, Blocked{}, err
 		}
-		s.PendingAdoptions, free = 0, s.free(objs)
+		s.PendingAdoptions, free = 0, s.free(objs, wanted)
 	}
 	step := s.step(owned, free, len(ended))
 	if s.viewIsOld(step) {

@@ -5,59 +5,51 @@ package replicas
 
 import (
 	"fmt"
-	"math"
 	"slices"
 	"strconv"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/replicakit/replicakit/internal/object"
 	"github.com/replicakit/replicakit/podrank"
 )
 
-// Ordinals returns n names for Spec.Slots: base-0, base-1 and so on. base is usually the
-// owner's name. A negative n is 0.
-func Ordinals(base string, n int32) []string {
-	var slots []string
-	for i := range n {
-		slots = append(slots, base+"-"+strconv.Itoa(int(i)))
-	}
-	return slots
+// Ordinals returns a function for Spec.Slots, which names base-0, base-1 and so on. base is
+// usually the owner's name.
+func Ordinals(base string) func(i int) string {
+	return func(i int) string { return base + "-" + strconv.Itoa(i) }
 }
 
-func (s *Spec[T]) hasSlots() bool { return len(s.Slots) > 0 }
-
-// wanted returns the slots that are to be filled.
-func (s *Spec[T]) wanted() []string { return s.Slots[:s.Replicas] }
-
-// checkSlots refuses slots that no children can have.
-func (s *Spec[T]) checkSlots() error {
-	if !s.hasSlots() {
-		return nil
+// wanted returns the names of the slots that are to be filled. It refuses those that no
+// children can have.
+func (s *Spec[T]) wanted() ([]string, error) {
+	if s.Slots == nil {
+		return nil, nil
 	}
-	if len(s.Slots) < int(s.Replicas) {
-		return refuse(s.Owner, s.Kind, InvalidSlots, "there are %d slots for %d replicas", len(s.Slots), s.Replicas)
-	}
-	check, seen := s.checkNames(), make(sets.Set[string], len(s.Slots))
-	for i, name := range s.Slots {
+	check, seen := s.checkNames(), sets.New[string]()
+	var names []string
+	for i := range int(s.Replicas) {
+		name := s.Slots(i)
 		if err := check(name); err != nil {
-			return refuse(s.Owner, s.Kind, InvalidSlots, "slots[%d] is %q: %w", i, name, err)
+			return nil, refuse(s.Owner, s.Kind, InvalidSlots, "slot %d is %q: %w", i, name, err)
 		}
 		if seen.Has(name) {
-			return refuse(s.Owner, s.Kind, InvalidSlots, "slots[%d]: %q is listed twice", i, name)
+			return nil, refuse(s.Owner, s.Kind, InvalidSlots, "slot %d: %q is the name of another slot too", i, name)
 		}
 		seen.Insert(name)
+		names = append(names, name)
 	}
-	return nil
+	return names, nil
 }
 
 // mayAdopt returns the filter of orphans: those that have a wanted slot to themselves. It is
 // nil if there are no slots.
-func (s *Spec[T]) mayAdopt(objs []T) func(T) bool {
-	if !s.hasSlots() {
+func (s *Spec[T]) mayAdopt(objs []T, wanted []string) func(T) bool {
+	if s.Slots == nil {
 		return nil
 	}
-	free, owner, counts := sets.New(s.wanted()...), object.OwnerOf(s.Owner, s.Kind.GroupKind()), s.counts()
+	free, owner, counts := sets.New(wanted...), object.OwnerOf(s.Owner, s.Kind.GroupKind()), s.counts()
 	for _, obj := range objs {
 		if owner.Controls(obj) && counts(obj) {
 			free.Delete(obj.GetName())
@@ -75,11 +67,11 @@ func (s *Spec[T]) mayAdopt(objs []T) func(T) bool {
 
 // fitSlots makes those of the owned children go that are in no wanted slot, the highest
 // slot first.
-func (s *Spec[T]) fitSlots(owned []T) error {
-	if !s.hasSlots() {
+func (s *Spec[T]) fitSlots(owned []T, names []string) error {
+	if s.Slots == nil {
 		return nil
 	}
-	wanted, held := sets.New(s.wanted()...), make(map[string]T, len(owned))
+	wanted, held := sets.New(names...), make(map[string]T, len(owned))
 	for _, child := range owned {
 		name := child.GetName()
 		if other, twice := held[name]; twice && wanted.Has(name) {
@@ -88,7 +80,7 @@ func (s *Spec[T]) fitSlots(owned []T) error {
 		held[name] = child
 	}
 	isOut := func(child T) bool { return !wanted.Has(child.GetName()) }
-	order, err := podrank.NewOrder(append([]podrank.Criterion[T]{s.highestSlot(isOut)}, s.criteria()...)...)
+	order, err := podrank.NewOrder(append([]podrank.Criterion[T]{highestSlot(isOut)}, s.criteria()...)...)
 	if err != nil {
 		return s.failure("%w", err)
 	}
@@ -107,47 +99,34 @@ func (s *Spec[T]) criteria() []podrank.Criterion[T] {
 	return order.Criteria()
 }
 
-// A slot is a name behind its place: of two slots the one whose text is greater is higher.
-// What is no slot is higher than all, with numbers in their order: web-10 above web-9.
+// A slot is a name that follows its length, as text. The greater text is the higher slot, so
+// web-10 is above web-9.
 type slot string
 
 // String returns the name.
-func (s slot) String() string {
-	if s == "" {
-		return "wanted"
-	}
-	return string(s[slotPlace:])
-}
+func (s slot) String() string { return string(s[min(slotLength, len(s)):]) }
 
-// slotPlace is how long a place is, as text.
-const slotPlace = 2 * 8
+// slotLength is how long a length is, as text.
+const slotLength = 8
 
 // highestSlot is the criterion by which the highest slot goes first of those that are out.
-func (s *Spec[T]) highestSlot(isOut func(T) bool) podrank.Criterion[T] {
-	places := make(map[string]int, len(s.Slots))
-	for i, name := range s.Slots {
-		places[name] = i
-	}
+func highestSlot[T metav1.Object](isOut func(T) bool) podrank.Criterion[T] {
 	return podrank.By("highest slot", func(child T) slot {
-		name := child.GetName()
-		place, isSlot := places[name]
-		switch {
-		case !isOut(child):
+		if !isOut(child) {
 			return ""
-		case !isSlot:
-			place = math.MaxInt32
 		}
-		return slot(fmt.Sprintf("%08x%08x%s", place, len(name), name))
+		name := child.GetName()
+		return slot(fmt.Sprintf("%0*x%s", slotLength, len(name), name))
 	}).Reverse()
 }
 
 // free returns the wanted slots that no child is in, and whose names nothing has.
-func (s *Spec[T]) free(objs []T) []string {
+func (s *Spec[T]) free(objs []T, wanted []string) []string {
 	taken, owner := sets.New(s.Taken...), object.OwnerOf(s.Owner, s.Kind.GroupKind())
 	for _, obj := range objs {
 		if owner.Reaches(obj) {
 			taken.Insert(obj.GetName())
 		}
 	}
-	return slices.DeleteFunc(slices.Clone(s.wanted()), taken.Has)
+	return slices.DeleteFunc(wanted, taken.Has)
 }

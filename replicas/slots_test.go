@@ -22,8 +22,8 @@ import (
 // slotted wants a worker in each of the first n slots: ordinals if none are named.
 func slotted(n int32, slots ...string) replicas.Spec[*worker] {
 	spec := workerSpec(n)
-	if spec.Slots = slots; slots == nil {
-		spec.Slots = replicas.Ordinals("web", n)
+	if spec.Slots = replicas.Ordinals("web"); slots != nil {
+		spec.Slots = func(i int) string { return append(slots, "")[i] }
 	}
 	return spec
 }
@@ -37,9 +37,8 @@ func inSlots(names ...string) (have []*worker) {
 
 func TestOrdinals(t *testing.T) {
 	t.Parallel()
-	assert.Equal(t, []string{"web-0", "web-1", "web-2"}, replicas.Ordinals("web", 3))
-	assert.Nil(t, replicas.Ordinals("web", 0))
-	assert.Nil(t, replicas.Ordinals("web", -1))
+	name := replicas.Ordinals("web")
+	assert.Equal(t, []string{"web-0", "web-1", "web-10"}, []string{name(0), name(1), name(10)})
 }
 
 func TestSlots(t *testing.T) {
@@ -72,8 +71,8 @@ func TestSlots(t *testing.T) {
 		"are emptied before holes are filled":        {spec: slotted(2), have: inSlots("web-0", "web-2"), remove: []string{"web-2"}},
 		"are filled by as many as a burst has":       {spec: slotted(3), change: func(s *replicas.Spec[*worker]) { s.BurstReplicas = 2 }, create: []string{"web-0", "web-1"}, deferred: 1},
 		"are emptied by as many as the budget has":   {spec: slotted(1), have: inSlots("web-0", "web-1", "web-2"), change: func(s *replicas.Spec[*worker]) { s.MaxDeletions = &one }, remove: []string{"web-2"}, deferred: 1},
-		"that are named go from the last":            {spec: slotted(1, zones...), have: inSlots("zone-a", "zone-b", "zone-c"), remove: []string{"zone-b", "zone-a"}},
-		"that are named no longer go first":          {spec: slotted(1, zones...), have: inSlots("zone-a", "zone-0", "zone-c"), remove: []string{"zone-0", "zone-a"}},
+		"that are named go from the last":            {spec: slotted(1, zones...), have: inSlots("zone-a", "zone-b", "zone-c", "b-zone"), remove: []string{"zone-b", "zone-a", "b-zone"}},
+		"may be none":                                {spec: slotted(0), have: append(inSlots("web-1", "web-0"), orphan("web-2")), remove: []string{"web-1", "web-0"}},
 		"wait for what has the name and leaves":      {spec: slotted(3), have: append(inSlots("web-0"), leaves), create: []string{"web-2"}},
 		"wait for another's child":                   {spec: slotted(2), have: []*worker{stranger}, create: []string{"web-0"}},
 		"do not wait for another namespace":          {spec: slotted(2), have: []*worker{elsewhere}, create: []string{"web-0", "web-1"}},
@@ -88,7 +87,6 @@ func TestSlots(t *testing.T) {
 			s.Rules.MustGo = func(w *worker) bool { return w.Name == "web-0" }
 		}, remove: []string{"web-2", "web-0"}},
 		"wait for who is discarded": {spec: slotted(2), have: []*worker{newWorker(rs, "web-0", 1, over)}, change: func(s *replicas.Spec[*worker]) { s.Rules.Discard = isOver }, create: []string{"web-1"}},
-		"that are empty are none":   {spec: workerSpec(0), have: inSlots("any"), change: func(s *replicas.Spec[*worker]) { s.Slots = []string{} }, remove: []string{"any"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -138,7 +136,7 @@ func TestSlotsExplain(t *testing.T) {
 		t.Parallel()
 		rs := replicaSet(2)
 		spec := specOf(t, rs)
-		spec.Slots = replicas.Ordinals("web", 2)
+		spec.Slots = replicas.Ordinals("web")
 		spec.Rules.MustGo = func(*corev1.Pod) bool { return true }
 		scale, err := replicas.ScaleTo([]*corev1.Pod{podtest.Pod("web-0", owned(rs)), podtest.Pod("web-1", owned(rs), podtest.NotReady), podtest.Pod("web-2", owned(rs))}, spec)
 		require.NoError(t, err)
@@ -152,11 +150,10 @@ func TestSlotsRefuse(t *testing.T) {
 		spec replicas.Spec[*worker]
 		want string
 	}{
-		"too few":             {slotted(3, "a", "b"), "there are 2 slots for 3 replicas"},
-		"one twice":           {slotted(1, "a", "b", "a"), `slots[2]: "a" is listed twice`},
-		"one without a name":  {slotted(1, "a", ""), `slots[1] is "": `},
-		"one that is no name": {slotted(0, "Zone_1"), `slots[0] is "Zone_1": `},
-		"one that is a path":  {slotted(1, "a", "b/c"), `slots[1] is "b/c": `},
+		"too few":             {slotted(3, "a", "b"), `slot 2 is "": `},
+		"one twice":           {slotted(3, "a", "b", "a"), `slot 2: "a" is the name of another slot too`},
+		"one that is no name": {slotted(1, "Zone_1"), `slot 0 is "Zone_1": `},
+		"one that is a path":  {slotted(2, "a", "b/c"), `slot 1 is "b/c": `},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -168,6 +165,11 @@ func TestSlotsRefuse(t *testing.T) {
 			requireRefused(t, err, replicas.InvalidSlots)
 		})
 	}
+	t.Run("none that is not wanted", func(t *testing.T) {
+		t.Parallel()
+		_, err := replicas.Manage(nil, slotted(1, "a", "a", "Zone_1"))
+		require.NoError(t, err)
+	})
 	t.Run("two children in one", func(t *testing.T) {
 		t.Parallel()
 		spec := slotted(1)
@@ -200,7 +202,7 @@ func TestSlotsAgreeWithTheirTwin(t *testing.T) {
 	for seed := range uint64(500) {
 		r := rand.New(rand.NewPCG(seed, 11))
 		n := int32(r.IntN(7))
-		spec, rs := slotted(n, replicas.Ordinals("web", n+1+int32(r.IntN(8)))...), replicaSet(n)
+		spec, rs := slotted(n), replicaSet(n)
 		spec.BurstReplicas = 1 + r.IntN(9)
 		var have []*worker
 		must, stay, gone := map[string]bool{}, map[string]bool{}, map[string]bool{}

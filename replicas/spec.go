@@ -49,23 +49,24 @@ type Spec[T metav1.Object] struct {
 	Paused bool
 	// Replicas is how many active children are wanted. Negative is refused.
 	Replicas int32
-	// Slots are the names of the children, if each child has a place of its own, such as an
-	// ordinal, a zone or a node. The first Replicas of them are wanted. If Slots is empty,
-	// all children are alike. The function Ordinals makes a list. A list that is shorter
-	// than Replicas, a name that is not legal and a name that is listed twice are refused.
+	// Slots returns the name of slot i, counted from 0, if each child has a place of its own,
+	// such as an ordinal, a zone or a node. The slots below Replicas are wanted, and their
+	// children have their names. The function Ordinals makes such a function. A name that is
+	// not legal, such as "", and the same name for two slots are refused. If Slots is nil,
+	// all children are alike.
 	//
-	// A plan creates a child in each wanted slot that has none, in the order of Slots. If
+	// A plan creates a child in each wanted slot that has none, in the order of the slots. If
 	// another object in the list has the name, such as a child that is being deleted, the
 	// slot waits until that object is gone. Orphans are adopted only in an empty slot.
 	//
 	// An active child in no wanted slot must go, unless MustStay keeps it. These children go
-	// before all others: first those whose names are not in Slots, the highest number first,
-	// then those in the last slots. Two active children with one name, which a cluster-scoped
+	// before all others, the longest name first and of those the last in the alphabet, so
+	// web-10 goes before web-9. Two active children with one name, which a cluster-scoped
 	// owner may have, are an error.
 	//
 	// With Slots, Names is not called and PendingAdoptions is ignored. Put the names of such
 	// orphans into Taken.
-	Slots []string
+	Slots func(i int) string
 	// Taken are names that no new child can have now, in addition to those of the objects in
 	// the list. Another object has them, or may still get them.
 	Taken []string
@@ -232,7 +233,7 @@ func (s *Spec[T]) checkScale() error {
 	case s.Now.IsZero():
 		return s.failure("now is the zero time")
 	}
-	return s.checkSlots()
+	return nil
 }
 
 // check refuses what Manage can not act on.
