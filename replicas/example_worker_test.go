@@ -51,7 +51,7 @@ func planWorkers(pool *WorkerPool, list []*Worker, now time.Time) (replicas.Plan
 		Kind:     schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "WorkerPool"},
 		Replicas: pool.Replicas,
 		Selector: labels.SelectorFromSet(app),
-		New: func() (*Worker, error) {
+		New: func(string) (*Worker, error) {
 			return &Worker{ObjectMeta: metav1.ObjectMeta{Labels: app}, Image: pool.Image}, nil
 		},
 		Rules: workers,

@@ -23,7 +23,7 @@ type maker[T metav1.Object] struct {
 	kind     schema.GroupVersionKind
 	selector labels.Selector
 	template *corev1.PodTemplateSpec
-	make     func() (T, error) // nil: from the template
+	make     func(name string) (T, error) // nil: from the template
 }
 
 func (m *maker[T]) failure(i int, format string, args ...any) error {
@@ -31,7 +31,7 @@ func (m *maker[T]) failure(i int, format string, args ...any) error {
 }
 
 func (m *maker[T]) child(i int, names []string) (T, error) {
-	child, err := m.bare()
+	child, err := m.bare(nameAt(names, i))
 	if err != nil {
 		return *new(T), m.failure(i, "%w", err)
 	}
@@ -42,14 +42,22 @@ func (m *maker[T]) child(i int, names []string) (T, error) {
 	if err := m.own(child); err != nil {
 		return *new(T), m.failure(i, "%w", err)
 	}
-	m.name(child, i, names)
+	m.name(child, nameAt(names, i))
 	return child, nil
 }
 
-// bare returns a child that nobody has and that has no name.
-func (m *maker[T]) bare() (T, error) {
+// nameAt returns the name of child number i, "" if the API server chooses it.
+func nameAt(names []string, i int) string {
+	if i < len(names) {
+		return names[i]
+	}
+	return ""
+}
+
+// bare returns a child that nobody has. It will have the name.
+func (m *maker[T]) bare(name string) (T, error) {
 	if m.make != nil {
-		return m.make()
+		return m.make(name)
 	}
 	pod, err := PodFromTemplate(m.template, m.owner, m.kind)
 	if err == nil {
@@ -87,10 +95,10 @@ func (m *maker[T]) namespace(child T) string {
 
 // name gives a new child its name, and the prefix that others derive its workload
 // from beside it. Without a name for it, a name or prefix of its own stays.
-func (m *maker[T]) name(child T, i int, names []string) {
+func (m *maker[T]) name(child T, name string) {
 	switch {
-	case i < len(names):
-		child.SetName(names[i])
+	case name != "":
+		child.SetName(name)
 	case child.GetName() != "" || child.GetGenerateName() != "":
 		return
 	}

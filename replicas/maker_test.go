@@ -55,7 +55,7 @@ func TestNewWorker(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			spec := workerSpec(1)
-			spec.New = func() (*worker, error) { return tt.made, nil }
+			spec.New = func(string) (*worker, error) { return tt.made, nil }
 			plan, err := replicas.Manage(nil, spec)
 			require.NoError(t, err)
 			child, err := plan.Scale.New(0)
@@ -69,7 +69,7 @@ func TestNewWorker(t *testing.T) {
 		everywhere := replicaSet(1)
 		everywhere.Namespace = ""
 		spec.Owner = everywhere
-		spec.New = func() (*worker, error) { return made(func(w *worker) { w.Namespace = "other" }), nil }
+		spec.New = func(string) (*worker, error) { return made(func(w *worker) { w.Namespace = "other" }), nil }
 		plan, err := replicas.Manage(nil, spec)
 		require.NoError(t, err)
 		child, err := plan.Scale.New(0)
@@ -83,19 +83,19 @@ func TestNewWorkersThatAreNobodys(t *testing.T) {
 	errNoImage := errors.New("no image")
 	stranger := replicaSet(1)
 	stranger.UID, stranger.Name = "uid-of-stranger", "stranger"
-	labelled := func(change func(*worker)) func() (*worker, error) {
-		return func() (*worker, error) {
+	labelled := func(change func(*worker)) func(string) (*worker, error) {
+		return func(string) (*worker, error) {
 			w := &worker{ObjectMeta: metav1.ObjectMeta{Labels: web}}
 			change(w)
 			return w, nil
 		}
 	}
 	for name, tt := range map[string]struct {
-		make func() (*worker, error)
+		make func(string) (*worker, error)
 		want string
 	}{
-		"none":                 {func() (*worker, error) { return nil, nil }, "New returned nil"},
-		"an error":             {func() (*worker, error) { return nil, errNoImage }, "no image"},
+		"none":                 {func(string) (*worker, error) { return nil, nil }, "New returned nil"},
+		"an error":             {func(string) (*worker, error) { return nil, errNoImage }, "no image"},
 		"of other labels":      {labelled(func(w *worker) { w.Labels = map[string]string{"app": "db"} }), `its labels "app=db" do not match selector "app=web"`},
 		"of another namespace": {labelled(func(w *worker) { w.Namespace = "other" }), `its namespace is "other", the owner's is "default"`},
 		"of another's already": {labelled(func(w *worker) {

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/replicakit/replicakit/internal/podtest"
 	"github.com/replicakit/replicakit/podrank"
@@ -22,6 +23,9 @@ import (
 // slotted wants a worker in each of the first n slots: ordinals if none are named.
 func slotted(n int32, slots ...string) replicas.Spec[*worker] {
 	spec := workerSpec(n)
+	spec.New = func(name string) (*worker, error) {
+		return &worker{ObjectMeta: metav1.ObjectMeta{Labels: web, Annotations: map[string]string{"made-as": name}}}, nil
+	}
 	if spec.Slots = replicas.Ordinals("web"); slots != nil {
 		spec.Slots = func(i int) string { return append(slots, "")[i] }
 	}
@@ -110,6 +114,7 @@ func TestSlots(t *testing.T) {
 				child, err := plan.Scale.New(i)
 				require.NoError(t, err)
 				assert.Equal(t, name, child.Name)
+				assert.Equal(t, map[string]string{"made-as": name}, child.Annotations)
 			}
 			if tt.adopt == nil {
 				scale, err := replicas.ScaleTo(plan.Claims.Owned, spec)

@@ -76,11 +76,12 @@ type Spec[T metav1.Object] struct {
 	// Template is what new pods are made from if New is nil. Its labels must match
 	// Selector. It is ignored for children that are not pods.
 	Template *corev1.PodTemplateSpec
-	// New returns a new child, another one with each call. It sets the labels,
-	// which must match Selector, and what the child is to be; Scale.New sets the
-	// rest. If it is nil, pods are made from Template, and for other children it is
+	// New returns a new child, another one with each call. name is the name that the
+	// child will have, such as its slot; it is "" if the API server chooses the name. New
+	// sets the labels, which must match Selector, and what the child is to be; Scale.New
+	// sets the rest. If New is nil, pods are made from Template, and for other children it is
 	// an error if one has to be created.
-	New func() (T, error)
+	New func(name string) (T, error)
 	// MinReadySeconds is for how many seconds a child must be ready to count as
 	// available. It changes no plan. Negative is refused.
 	MinReadySeconds int32

@@ -85,7 +85,7 @@ func TestPodFromTemplate(t *testing.T) {
 		pod.GenerateName = "mine-"
 		assert.Equal(t, "web-", newPod(t, plan.Scale).GenerateName)
 		mine := specOf(t, rs)
-		mine.New = func() (*corev1.Pod, error) { return pod, nil }
+		mine.New = func(string) (*corev1.Pod, error) { return pod, nil }
 		plan, err = replicas.Manage(nil, mine)
 		require.NoError(t, err)
 		assert.Equal(t, "mine-", newPod(t, plan.Scale).GenerateName)

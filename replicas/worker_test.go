@@ -38,6 +38,6 @@ func newWorker(rs *appsv1.ReplicaSet, name string, minutes int, changes ...func(
 func workerSpec(n int32) replicas.Spec[*worker] {
 	return replicas.Spec[*worker]{
 		Owner: replicaSet(n), Kind: replicaSetKind, Replicas: n, Selector: labels.SelectorFromSet(web), Now: podtest.Now,
-		New: func() (*worker, error) { return &worker{ObjectMeta: metav1.ObjectMeta{Labels: web}}, nil },
+		New: func(string) (*worker, error) { return &worker{ObjectMeta: metav1.ObjectMeta{Labels: web}}, nil },
 	}
 }

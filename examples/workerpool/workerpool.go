@@ -46,7 +46,7 @@ func spec(p *v1.WorkerPool) (workers, error) {
 	most := int(p.Spec.MaxUnavailable)
 	return workers{
 		Replicas: p.Spec.Replicas, Selector: selector, MaxDeletions: &most, Rules: rules(p),
-		New: func() (*v1.Worker, error) {
+		New: func(string) (*v1.Worker, error) {
 			labels := map[string]string{revisionLabel: revision(p)}
 			maps.Copy(labels, p.Spec.Template.Labels)
 			return &v1.Worker{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: p.Spec.Template.Spec}, nil

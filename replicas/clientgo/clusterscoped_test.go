@@ -35,7 +35,7 @@ func quotas() controller.Kind[*corev1.Namespace, *corev1.ConfigMap] {
 			set := labels.Set{"of": ns.Name}
 			return replicas.Spec[*corev1.ConfigMap]{
 				Replicas: 2, Selector: set.AsSelector(),
-				New: func() (*corev1.ConfigMap, error) {
+				New: func(string) (*corev1.ConfigMap, error) {
 					return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: ns.Name, Labels: set}}, nil
 				},
 			}, nil

@@ -66,7 +66,7 @@ func ExampleNew() {
 			return replicas.Spec[*corev1.ConfigMap]{
 				Replicas: *owner.Spec.Replicas,
 				Selector: matching,
-				New: func() (*corev1.ConfigMap, error) {
+				New: func(string) (*corev1.ConfigMap, error) {
 					return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Labels: owner.Spec.Selector.MatchLabels}}, nil
 				},
 			}, err

@@ -36,7 +36,7 @@ func pools() controller.Kind[*appsv1.Deployment, *corev1.ConfigMap] {
 			matching, err := metav1.LabelSelectorAsSelector(d.Spec.Selector)
 			return replicas.Spec[*corev1.ConfigMap]{
 				Replicas: *d.Spec.Replicas, Selector: matching,
-				New: func() (*corev1.ConfigMap, error) {
+				New: func(string) (*corev1.ConfigMap, error) {
 					return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Labels: d.Spec.Selector.MatchLabels}}, nil
 				},
 				Rules: replicas.Rules[*corev1.ConfigMap]{MustGo: func(c *corev1.ConfigMap) bool { return c.Data["broken"] != "" }},

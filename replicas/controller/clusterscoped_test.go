@@ -24,7 +24,7 @@ func globalRig(workers int32, namespaces ...string) *rig[*pool, *worker] {
 	spec := r.kind.Spec
 	r.kind.Spec = func(p *pool) (replicas.Spec[*worker], error) {
 		s, err := spec(p)
-		s.New = func() (*worker, error) {
+		s.New = func(string) (*worker, error) {
 			made++
 			return blueWorker(namespaces[(made-1)%len(namespaces)], "", nil), nil
 		}

@@ -172,7 +172,7 @@ func pools() controller.Kind[*pool, *worker] {
 		Spec: func(p *pool) (replicas.Spec[*worker], error) {
 			return replicas.Spec[*worker]{
 				Replicas: p.Workers, Selector: labels.SelectorFromSet(labels.Set{"pool": p.Name}),
-				New: func() (*worker, error) {
+				New: func(string) (*worker, error) {
 					return &worker{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"pool": p.Name}}}, nil
 				},
 				Rules: replicas.Rules[*worker]{Ready: func(w *worker) bool { return !w.Busy }, MustStay: func(w *worker) bool { return w.Busy }},

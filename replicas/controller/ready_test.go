@@ -25,7 +25,7 @@ type readyRig struct {
 	*rig[*pool, *worker]
 	minReady int32
 	workers  []*worker
-	new      func() (*worker, error)
+	new      func(string) (*worker, error)
 }
 
 func newReadyRig() *readyRig {
@@ -142,7 +142,7 @@ func TestAvailabilityOfChildrenThatAreNoPods(t *testing.T) {
 		t.Parallel()
 		r := newReadyRig()
 		r.workers[0].Busy, r.workers = false, r.workers[:1]
-		r.new = func() (*worker, error) { return nil, &replicas.RefusedError{Reason: "No", Err: errors.New("no")} }
+		r.new = func(string) (*worker, error) { return nil, &replicas.RefusedError{Reason: "No", Err: errors.New("no")} }
 		assert.InDelta(t, 10, r.next(t, 0), 0)
 	})
 }

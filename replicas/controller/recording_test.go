@@ -231,7 +231,7 @@ func TestRecordingOfAnOwnerWithoutNamespace(t *testing.T) {
 	spec := r.kind.Spec
 	r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.PodSpec, error) {
 		s, err := spec(rs)
-		s.New = func() (*corev1.Pod, error) {
+		s.New = func(string) (*corev1.Pod, error) {
 			return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "one", Labels: map[string]string{"app": "web"}}}, nil
 		}
 		return s, err

@@ -245,7 +245,7 @@ func TestSyncRefuses(t *testing.T) {
 		spec := r.kind.Spec
 		r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.PodSpec, error) {
 			s, err := spec(rs)
-			s.New = func() (*corev1.Pod, error) {
+			s.New = func(string) (*corev1.Pod, error) {
 				return nil, &replicas.RefusedError{Reason: "InvalidImage", Err: errors.New("image has no tag")}
 			}
 			return s, err

@@ -39,7 +39,7 @@ func configMaps() controller.Kind[*appsv1.Deployment, *corev1.ConfigMap] {
 			return replicas.Spec[*corev1.ConfigMap]{
 				Replicas: *owner.Spec.Replicas,
 				Selector: matching,
-				New: func() (*corev1.ConfigMap, error) {
+				New: func(string) (*corev1.ConfigMap, error) {
 					return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Labels: owner.Spec.Selector.MatchLabels}}, nil
 				},
 			}, err

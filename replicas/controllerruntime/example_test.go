@@ -29,7 +29,7 @@ func Example() {
 			return replicas.Spec[*Worker]{
 				Replicas: p.Spec.Replicas,
 				Selector: set.AsSelector(),
-				New:      func() (*Worker, error) { return &Worker{ObjectMeta: metav1.ObjectMeta{Labels: set}}, nil },
+				New:      func(string) (*Worker, error) { return &Worker{ObjectMeta: metav1.ObjectMeta{Labels: set}}, nil },
 				Rules:    replicas.Rules[*Worker]{Ready: func(w *Worker) bool { return w.Status.Ready }},
 			}, nil
 		},

@@ -45,7 +45,7 @@ func pools() controller.Kind[*WorkerPool, *Worker] {
 			return specOf{
 				Replicas: p.Spec.Replicas,
 				Selector: set.AsSelector(),
-				New:      func() (*Worker, error) { return &Worker{ObjectMeta: metav1.ObjectMeta{Labels: set}}, nil },
+				New:      func(string) (*Worker, error) { return &Worker{ObjectMeta: metav1.ObjectMeta{Labels: set}}, nil },
 			}, nil
 		},
 		Status: func(p *WorkerPool, o outcome) error {

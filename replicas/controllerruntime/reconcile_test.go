@@ -340,7 +340,7 @@ func TestAChildOfAnotherNamespace(t *testing.T) {
 	spec := kind.Spec
 	kind.Spec = func(p *WorkerPool) (s specOf, err error) {
 		s, err = spec(p)
-		s.New = func() (*Worker, error) {
+		s.New = func(string) (*Worker, error) {
 			g := orphan("")
 			g.Namespace = "elsewhere"
 			return g, nil

@@ -313,7 +313,7 @@ func TestOwnersInNoNamespace(t *testing.T) {
 		Spec: func(ns *corev1.Namespace) (replicas.Spec[*corev1.ConfigMap], error) {
 			spec := replicas.Spec[*corev1.ConfigMap]{
 				Selector: set.AsSelector(),
-				New: func() (*corev1.ConfigMap, error) {
+				New: func(string) (*corev1.ConfigMap, error) {
 					return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: ns.Name, Labels: set}}, nil
 				},
 			}

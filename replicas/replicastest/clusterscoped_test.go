@@ -24,7 +24,7 @@ func clusterPools(childNamespace string) controller.Kind[*pool, *worker] {
 	spec := kind.Spec
 	kind.Spec = func(p *pool) (replicas.Spec[*worker], error) {
 		s, err := spec(p)
-		s.New = func() (*worker, error) {
+		s.New = func(string) (*worker, error) {
 			return &worker{ObjectMeta: metav1.ObjectMeta{Namespace: childNamespace, Labels: maps.Clone(map[string]string{"app": "web"})}}, nil
 		}
 		return s, err

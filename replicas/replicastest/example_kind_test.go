@@ -30,7 +30,7 @@ func ExampleNewCluster() {
 			return replicas.Spec[*Runner]{
 				Replicas: f.Spec.Replicas,
 				Selector: set.AsSelector(),
-				New:      func() (*Runner, error) { return &Runner{ObjectMeta: metav1.ObjectMeta{Labels: set}}, nil },
+				New:      func(string) (*Runner, error) { return &Runner{ObjectMeta: metav1.ObjectMeta{Labels: set}}, nil },
 				Rules:    replicas.Rules[*Runner]{Ready: func(r *Runner) bool { return r.Status.Ready }},
 			}, nil
 		},

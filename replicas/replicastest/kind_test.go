@@ -65,7 +65,7 @@ func pools() controller.Kind[*pool, *worker] {
 			return replicas.Spec[*worker]{
 				Replicas: p.Spec.Replicas, Selector: labels.SelectorFromSet(web),
 				Rules: replicas.Rules[*worker]{Ready: func(w *worker) bool { return w.Status.Ready }},
-				New: func() (*worker, error) {
+				New: func(string) (*worker, error) {
 					return &worker{ObjectMeta: metav1.ObjectMeta{Labels: maps.Clone(web)}}, nil
 				},
 			}, nil

@@ -112,7 +112,7 @@ func (c report) write(ctx context.Context, replicaSets appsclient.ReplicaSetInte
 	kind := controller.ReplicaSets()
 	kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.PodSpec, error) {
 		spec, err := replicas.ReplicaSetSpec(rs)
-		spec.New = func() (*corev1.Pod, error) { return nil, errors.New("unexpected") } // so that any template will do
+		spec.New = func(string) (*corev1.Pod, error) { return nil, errors.New("unexpected") } // so that any template will do
 		return spec, err
 	}
 	kind.BeforeScale = func(context.Context, *appsv1.ReplicaSet, []*corev1.Pod, replicas.PodScale) (replicas.PodScale, time.Duration, error) {

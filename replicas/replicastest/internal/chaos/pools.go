@@ -62,7 +62,7 @@ func poolKind() controller.Kind[*pool, *worker] {
 			return replicas.Spec[*worker]{
 				Replicas: p.Spec.Replicas, Selector: labels.SelectorFromSet(workers()),
 				Rules: replicas.Rules[*worker]{Ready: isReady},
-				New:   func() (*worker, error) { return &worker{ObjectMeta: metav1.ObjectMeta{Labels: workers()}}, nil },
+				New:   func(string) (*worker, error) { return &worker{ObjectMeta: metav1.ObjectMeta{Labels: workers()}}, nil },
 			}, nil
 		},
 		Status: func(p *pool, o controller.Outcome[*worker]) error {

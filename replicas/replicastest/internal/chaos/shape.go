@@ -71,7 +71,7 @@ func (s shape) kind() controller.Kind[*appsv1.ReplicaSet, *corev1.Pod] {
 			is.MaxDeletions = &one
 		}
 		if s.anywhere {
-			is.New = func() (*corev1.Pod, error) {
+			is.New = func(string) (*corev1.Pod, error) {
 				turn++
 				return podFor(rs, []string{namespace, other}[turn%2]), nil
 			}
