@@ -21,11 +21,8 @@ func (p *pass[O, C]) beforeScale(ctx context.Context, active []C, scale replicas
 		return scale, nil
 	}
 	given := scale // which may be cut down in place
-	given.Names, given.Delete = slices.Clone(scale.Names), slices.Clone(scale.Delete)
-	victims := sets.New[types.UID]()
-	for _, v := range scale.Delete {
-		victims.Insert(object.ID(v.Object))
-	}
+	given.Names, given.Delete, given.Discard = slices.Clone(scale.Names), slices.Clone(scale.Delete), slices.Clone(scale.Discard)
+	victims := idsOf(scale.Delete)
 	doubted := p.state.known.Doubted()
 	active = slices.DeleteFunc(slices.Clone(active), func(c C) bool {
 		_, isDoubted := doubted[object.ID(c)]
@@ -43,26 +40,39 @@ func (p *pass[O, C]) beforeScale(ctx context.Context, active []C, scale replicas
 	case again > 0:
 		p.comeBack(again)
 	}
-	isNil := object.NilOf[C]()
-	for _, v := range less.Delete {
-		if isNil(v.Object) || !victims.Has(object.ID(v.Object)) {
-			return scale, p.failure("BeforeScale: a deletion was added, or is there twice")
-		}
-		victims.Delete(object.ID(v.Object))
+	if !areLess(less.Delete, scale.Delete) || !areLess(less.Discard, scale.Discard) {
+		return scale, p.failure("BeforeScale: a deletion was added, or is there twice")
 	}
 	if less.Create < 0 || less.Create > scale.Create {
 		return scale, p.failure("BeforeScale: %d creations were made of %d", less.Create, scale.Create)
 	}
 	scale.Create, scale.Names = less.Create, scale.Names[:less.Create]
-	scale.Delete = keep(scale.Delete, less.Delete)
+	scale.Delete, scale.Discard = keep(scale.Delete, less.Delete), keep(scale.Discard, less.Discard)
 	return scale, nil
+}
+
+func idsOf[C Object](deletions []replicas.Deletion[C]) sets.Set[types.UID] {
+	ids := sets.New[types.UID]()
+	for _, v := range deletions {
+		ids.Insert(object.ID(v.Object))
+	}
+	return ids
+}
+
+// areLess reports whether each of the deletions is one of those that were planned, once.
+func areLess[C Object](deletions, planned []replicas.Deletion[C]) bool {
+	isNil, left := object.NilOf[C](), idsOf(planned)
+	for _, v := range deletions {
+		if isNil(v.Object) || !left.Has(object.ID(v.Object)) {
+			return false
+		}
+		left.Delete(object.ID(v.Object))
+	}
+	return true
 }
 
 // keep returns those of the deletions that are in less, as they were planned.
 func keep[C Object](planned, less []replicas.Deletion[C]) []replicas.Deletion[C] {
-	wanted := sets.New[types.UID]()
-	for _, v := range less {
-		wanted.Insert(object.ID(v.Object))
-	}
+	wanted := idsOf(less)
 	return slices.DeleteFunc(slices.Clone(planned), func(v replicas.Deletion[C]) bool { return !wanted.Has(object.ID(v.Object)) })
 }

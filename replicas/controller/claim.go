@@ -69,7 +69,7 @@ func (p *pass[O, C]) claim(ctx context.Context, plan replicas.Plan[C]) (replicas
 func (p *pass[O, C]) scaleClaimed(ctx context.Context) (replicas.Scale[C], error) {
 	spec := p.spec
 	spec.Pending = expectations.Satisfied
-	scale, err := replicas.ScaleTo(p.Active, spec)
+	scale, err := replicas.ScaleTo(p.activeAndEnded(), spec)
 	if err != nil || scale.IsZero() || p.spec.Pending != expectations.Expired {
 		return scale, err
 	}
@@ -90,7 +90,8 @@ func (p *pass[O, C]) scaleClaimed(ctx context.Context) (replicas.Scale[C], error
 	}
 	p.holdPlaces(undecided)
 	p.listRelated(ctx)
-	return replicas.ScaleTo(p.Active, p.spec)
+	p.spec.Taken = p.taken()
+	return replicas.ScaleTo(p.activeAndEnded(), p.spec)
 }
 
 // holdPlaces holds the places of orphans in addition to those that the Kind holds. Their

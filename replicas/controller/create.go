@@ -51,8 +51,7 @@ func (p *pass[O, C]) create(ctx context.Context, scale replicas.Scale[C], newbor
 		return err
 	}
 	c := &creations[O, C]{pass: p, scale: scale, newborns: newborns, each: make([]creation[C], scale.Create)}
-	p.pending.Set(p.key, expectations.Changes{Creating: scale.Names})
-	p.remember()
+	p.expect(expectations.Changes{Creating: scale.Names})
 	defer func(before int) { p.noteRound(before) }(len(p.Created))
 	defer c.settle(ctx)
 	return c.run(ctx)
@@ -87,7 +86,31 @@ func (c *creations[O, C]) run(ctx context.Context) (err error) {
 	for _, part := range parts {
 		err = joinErrors(err, c.ended(part.namespace, c.afterLook(part)))
 	}
+	c.holdSlots()
 	return err
+}
+
+// holdSlots holds the slots whose names other objects have. That is no error of the pass, as
+// others have their turn before the hold ends.
+func (c *creations[O, C]) holdSlots() {
+	var errs []error
+	for i := range c.each {
+		switch e := &c.each[i]; {
+		case e.made:
+			delete(c.state.slots, e.name.Name)
+		case c.isSlotTaken(e.err):
+			c.holdSlot(e.name.Name)
+			errs = append(errs, e.err)
+		}
+	}
+	if len(errs) == 0 {
+		return
+	}
+	c.Failed += len(errs)
+	c.ScaleErr, c.undeleted = joinErrors(joined.Errors(errs), c.ScaleErr), false
+	if c.scale.Deferred > 0 {
+		c.comeBack(1)
+	}
 }
 
 // call makes the calls of each namespace in a slow start of its own: a namespace that
@@ -181,6 +204,9 @@ func (c *creations[O, C]) one(ctx context.Context, i int) error {
 	if e.err == nil { // now, as the other calls may take long
 		c.tellCreated(e.name.Name)
 	}
+	if c.isSlotTaken(e.err) {
+		return nil // which says nothing about the others
+	}
 	return e.err
 }
 
@@ -219,12 +245,12 @@ func (c *creations[O, C]) note(e *creation[C]) {
 	}
 }
 
-// made notes a child that was created. If its name was sent before, there may have been
-// another child of that name, whose events settle the creation of this one too: then it
-// is the UID that tells whether the cache shows it.
+// made notes a child that was created. If its name was sent before, or is that of a slot,
+// there may have been another child of that name, whose events settle the creation of this
+// one too: then it is the UID that tells whether the cache shows it.
 func (c *creations[O, C]) made(e *creation[C], start ledger.Moment, child C) {
 	e.made, e.child, e.err = true, child, nil
-	if e.again && child.GetUID() != "" {
+	if (e.again || c.spec.Slots != nil) && child.GetUID() != "" {
 		c.believe(start, child)
 	}
 }

@@ -25,7 +25,7 @@ type newborn[C Object] struct {
 func (p *pass[O, C]) notHeld(scale replicas.Scale[C]) (left replicas.Scale[C], newborns []newborn[C]) {
 	if !p.kind.ClusterScoped {
 		if p.waits(p.creationsHeld(p.Owner.GetNamespace())) {
-			return replicas.Scale[C]{}, nil
+			scale.Create, scale.Names = 0, nil
 		}
 		return scale, nil
 	}

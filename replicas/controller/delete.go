@@ -14,7 +14,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/replicakit/replicakit/expectations"
 	"github.com/replicakit/replicakit/internal/joined"
@@ -73,8 +72,7 @@ func (p *pass[O, C]) delete(ctx context.Context, victims []replicas.Deletion[C])
 	for i, v := range victims {
 		ids[i] = object.ID(v.Object)
 	}
-	p.pending.Set(p.key, expectations.Changes{Deleting: ids})
-	p.remember()
+	p.expect(expectations.Changes{Deleting: ids})
 	defer d.settle()
 	if p.ScaleErr = d.run(ctx); p.ScaleErr != nil {
 		p.undeleted = true
@@ -311,7 +309,7 @@ func (d *deletions[O, C]) fails(i int) {
 // be ours, matching and active, and no more of them than are too many. It reports
 // whether our view was behind, and so may have chosen wrongly.
 func (d *deletions[O, C]) again(ctx context.Context) (behind bool) {
-	ours, err := d.oursLive(ctx)
+	ours, ended, err := d.oursLive(ctx)
 	if err != nil {
 		d.errs, d.wait = append(d.errs, err), d.lists.retryIn(err)
 		err = fmt.Errorf("unable to delete %s: listing them live: %w", d.childResource.Resource, err)
@@ -320,7 +318,7 @@ func (d *deletions[O, C]) again(ctx context.Context) (behind bool) {
 	}
 	d.live = true
 	live := make(map[types.UID]C, len(ours))
-	for _, c := range ours {
+	for _, c := range slices.Concat(ours, ended) {
 		live[object.ID(c)] = c
 	}
 	doubted := d.state.known.Doubted()
@@ -336,6 +334,10 @@ func (d *deletions[O, C]) again(ctx context.Context) (behind bool) {
 		switch {
 		case !still:
 			d.is[i], behind = gone, true
+		case !d.rules.Active(child):
+			again = append(again, i)
+		case !d.rules.Active(d.victims[i].Object): // it was to be discarded, and counts by now
+			behind = true
 		case d.mayGo(child, mayGoAnyway || others < tooManyStay):
 			again = append(again, i)
 			if !isDoubted {
@@ -378,16 +380,17 @@ func (d *deletions[O, C]) notVetoed(ctx context.Context, victims []int, ours []C
 	}
 	scale := replicas.Scale[C]{}
 	for _, i := range victims {
-		scale.Delete = append(scale.Delete, d.victims[i])
+		if v := d.victims[i]; d.rules.Active(v.Object) {
+			scale.Delete = append(scale.Delete, v)
+		} else {
+			scale.Discard = append(scale.Discard, v)
+		}
 	}
 	scale, err := d.beforeScale(ctx, ours, scale)
 	if err != nil {
 		return nil, err
 	}
-	left := sets.New[types.UID]()
-	for _, v := range scale.Delete {
-		left.Insert(object.ID(v.Object))
-	}
+	left := idsOf(slices.Concat(scale.Delete, scale.Discard))
 	return slices.DeleteFunc(victims, func(i int) bool { return !left.Has(object.ID(d.victims[i].Object)) }), nil
 }
 
@@ -397,22 +400,25 @@ func (d *deletions[O, C]) mayGo(c C, tooMany bool) bool {
 	if rules.MustStay != nil && rules.MustStay(c) {
 		return false
 	}
-	return tooMany || rules.MustGo != nil && rules.MustGo(c)
+	return d.mustGo(c) || tooMany && d.spec.Slots == nil
 }
 
-// oursLive returns the owner's children that are active and match, from a live list,
-// but for those that go already.
-func (d *deletions[O, C]) oursLive(ctx context.Context) (ours []C, err error) {
+// oursLive returns the owner's children that are active and match, from a live list, and
+// those that are to be discarded, but for those that go already.
+func (d *deletions[O, C]) oursLive(ctx context.Context) (ours, ended []C, err error) {
 	children, err := d.listLive(ctx)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	for _, c := range children {
-		if d.controls(c) && d.snapshot.Rules.MayCount(c) && d.rules.Active(c) && c.GetDeletionTimestamp() == nil {
+		switch {
+		case d.isEnded(c):
+			ended = append(ended, c)
+		case d.controls(c) && d.snapshot.Rules.MayCount(c) && d.rules.Active(c) && c.GetDeletionTimestamp() == nil:
 			ours = append(ours, c)
 		}
 	}
-	return ours, nil
+	return ours, ended, nil
 }
 
 // holdAfterDeletions keeps deletions back for a while, whatever events come, if

@@ -32,14 +32,11 @@ func (p *pass[O, C]) doubtedFirst(ctx context.Context, scale replicas.Scale[C]) 
 		doubted = p.doubted(p.state.known.Doubted())
 	}
 	spec := p.spec
-	mustGo, mustStay := func(C) bool { return false }, func(C) bool { return false }
-	if spec.Rules.MustGo != nil {
-		mustGo = spec.Rules.MustGo
-	}
+	mustGo, mustStay := p.mustGo, func(C) bool { return false }
 	if spec.Rules.MustStay != nil {
 		mustStay = spec.Rules.MustStay
 	}
-	tooFew := len(p.Active)-len(doubted) < int(spec.Replicas)
+	tooFew := len(p.Active)-len(doubted) < int(spec.Replicas) || spec.Slots != nil
 	chosen := sets.New[types.UID]()
 	for _, c := range doubted {
 		if mustStay(c) || tooFew && !mustGo(c) {
@@ -50,12 +47,18 @@ func (p *pass[O, C]) doubtedFirst(ctx context.Context, scale replicas.Scale[C]) 
 	}
 	limit = max(limit, 0)
 	spec.MaxDeletions = &limit // as many as before
-	others := limit > len(chosen)
+	others := limit > len(chosen) && spec.Slots == nil
 	spec.Rules.MustGo = func(c C) bool { return chosen.Has(object.ID(c)) || mustGo(c) }
 	spec.Rules.MustStay = func(c C) bool {
 		return mustStay(c) || !chosen.Has(object.ID(c)) && (!others || tooFew && !mustGo(c))
 	}
 	less, err := replicas.ScaleTo(p.Active, spec)
+	less.Discard = scale.Discard
+	if spec.Slots != nil && limit > 0 { // the others as they are planned: the highest slot first
+		less.Create, less.Names = 0, nil
+		others := slices.DeleteFunc(slices.Clone(scale.Delete), func(v replicas.Deletion[C]) bool { return chosen.Has(object.ID(v.Object)) })
+		less.Delete = append(less.Delete, others[:min(len(others), limit-len(less.Delete))]...)
+	}
 	if len(less.Delete) < len(scale.Delete) {
 		p.Waiting = true
 		for _, c := range doubted {

@@ -61,7 +61,7 @@ func (p *pass[O, C]) noteRound(created int) {
 func (p *pass[O, C]) noteDeleted() {
 	r := &p.state.round
 	for _, c := range p.Deleted {
-		if !c.GetCreationTimestamp().Time.Before(r.First) {
+		if p.rules.Active(c) && !c.GetCreationTimestamp().Time.Before(r.First) {
 			r.Made = max(r.Made-1, 0)
 		}
 	}

@@ -15,6 +15,7 @@ const (
 	failedHoldFirst, failedHoldLast       = 10 * time.Second, 5 * time.Minute
 	listHoldFirst, listHoldLast           = time.Second, 15 * time.Second
 	strayFirst, strayLast                 = time.Second, 5 * time.Minute
+	slotHoldFirst, slotHoldLast           = time.Second, time.Minute
 	ownerHoldFirst, ownerHoldLast         = 50 * time.Millisecond, time.Second
 	ownerReadLast, ownerGoneLast          = 10 * time.Second, 5 * time.Minute
 )
@@ -54,18 +55,18 @@ func (h *hold) remaining(now time.Time, children int) time.Duration {
 	return h.Wait - now.Sub(h.Since)
 }
 
-// holds are those of creations, by the namespace of the children.
+// holds are those of creations, by the namespace of the children or by their names.
 type holds map[string]*hold
 
-// of returns the hold of a namespace, to be set.
-func (h *holds) of(namespace string) *hold {
+// of returns the hold of a namespace or name, to be set.
+func (h *holds) of(what string) *hold {
 	if *h == nil {
 		*h = holds{}
 	}
-	if (*h)[namespace] == nil {
-		(*h)[namespace] = new(hold)
+	if (*h)[what] == nil {
+		(*h)[what] = new(hold)
 	}
-	return (*h)[namespace]
+	return (*h)[what]
 }
 
 // earliest is the shorter of two delays, of which 0 is none.

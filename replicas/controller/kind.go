@@ -35,7 +35,8 @@ type Kind[O, C Object] struct {
 
 	// Spec returns what an owner wants. The Controller sets Owner, Kind, Now,
 	// Names, Pending, PendingFor and, if it is nil, Related. To PendingAdoptions it adds
-	// the orphans whose adoption is not decided. For children that are not pods,
+	// the orphans whose adoption is not decided, and to Taken the names that it knows of
+	// if there are Slots. For children that are not pods,
 	// New must be set.
 	//
 	// Return a *replicas.RefusedError if only a change of the owner can help: it is
@@ -68,8 +69,8 @@ type Kind[O, C Object] struct {
 
 	// BeforeScale is called before anything is created or deleted, with the active
 	// children and the plan, and returns what shall be done now. It may leave out
-	// deletions, by returning fewer, and creations, by returning a lower Create: the
-	// last ones of the plan are then left out, whatever Names says. If it adds or
+	// deletions and discards, by returning fewer, and creations, by returning a lower
+	// Create: the last ones of the plan are then left out, whatever Names says. If it adds or
 	// changes any, the pass returns an error and does nothing. The lists are its own:
 	// it may change them in place.
 	//

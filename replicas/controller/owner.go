@@ -44,6 +44,7 @@ type ownerState[C Object] struct {
 // perGeneration is what a new generation of the owner makes void.
 type perGeneration[C Object] struct {
 	creations, strange holds
+	slots              holds // by name, of slots whose names other objects have
 	round              round
 	deletions          hold
 	behind             bool   // the last deletions found the cache behind

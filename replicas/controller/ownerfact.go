@@ -233,7 +233,7 @@ func (p *pass[O, C]) wantTheSame(a, b O) bool {
 
 // saySame reports whether two specs ask for the same children, of those that there are.
 func (p *pass[O, C]) saySame(was, is *replicas.Spec[C]) bool {
-	return is.Replicas == was.Replicas && is.MinReadySeconds == was.MinReadySeconds &&
+	return is.Replicas == was.Replicas && sameSlots(was, is) && slices.Equal(is.Taken, was.Taken) && is.MinReadySeconds == was.MinReadySeconds &&
 		is.BurstReplicas == was.BurstReplicas && is.Paused == was.Paused && is.PendingAdoptions == was.PendingAdoptions && same(is.MaxDeletions, was.MaxDeletions) &&
 		!object.IsNil(is.Selector) && !object.IsNil(was.Selector) && is.Selector.String() == was.Selector.String() &&
 		p.sayTheSame(is.Rules, was.Rules)
@@ -247,7 +247,7 @@ func (p *pass[O, C]) sayTheSame(a, b replicas.Rules[C]) bool {
 		}
 		return !slices.ContainsFunc(p.children, func(c C) bool { return a(c) != b(c) })
 	}
-	return agree(a.Active, b.Active) && agree(a.Ready, b.Ready) && agree(a.MustGo, b.MustGo) && agree(a.MustStay, b.MustStay)
+	return agree(a.Active, b.Active) && agree(a.Ready, b.Ready) && agree(a.MustGo, b.MustGo) && agree(a.MustStay, b.MustStay) && agree(a.Discard, b.Discard)
 }
 
 func same(a, b *int) bool { return a == b || a != nil && b != nil && *a == *b }

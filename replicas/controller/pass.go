@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/replicakit/replicakit/expectations"
 	"github.com/replicakit/replicakit/internal/object"
@@ -49,6 +50,8 @@ type pass[O, C Object] struct {
 	// active.
 	leaving map[types.UID]bool
 	counted []C
+	wanted  sets.Set[string] // the names of the slots that are wanted, nil if there are no slots
+	expects bool             // the pass has recorded what it does
 	// retryAfter is what the server, or a hold, makes an error wait.
 	retryAfter time.Duration
 	// asideBefore is what state.aside was before the pass.
@@ -61,9 +64,17 @@ type pass[O, C Object] struct {
 	asRead              O // the owner as the pass has read it last, nil if it has not
 }
 
-// remember makes sure that what was just recorded can be forgotten by name, also
-// if forget ran while this pass was under way.
-func (p *pass[O, C]) remember() { p.state = p.stateOf(p.Owner, p.Now) }
+// expect records what the pass is about to do. It makes sure that this can be forgotten by
+// name, also if forget ran while this pass was under way.
+func (p *pass[O, C]) expect(what expectations.Changes) {
+	if p.expects {
+		p.pending.Add(p.key, what)
+	} else {
+		p.pending.Set(p.key, what)
+	}
+	p.expects = true
+	p.state = p.stateOf(p.Owner, p.Now)
+}
 
 // wrote records a write of a child of this owner (X9).
 func (p *pass[O, C]) wrote(resourceVersion string) {

@@ -182,6 +182,7 @@ type (
 		Strays       hold                    `json:"strays,omitzero"`
 		Creations    holds                   `json:"creations,omitempty"`
 		Strange      holds                   `json:"strange,omitempty"`
+		Slots        holds                   `json:"slots,omitempty"`
 		Deletions    hold                    `json:"deletions,omitzero"`
 		Round        round                   `json:"round,omitzero"`
 		Behind       bool                    `json:"behind,omitempty"`

@@ -5,11 +5,12 @@ package controller
 
 import (
 	"context"
+	"slices"
 
 	"github.com/replicakit/replicakit/replicas"
 )
 
-// scale creates or deletes what is missing or in surplus.
+// scale creates or deletes what is missing or in surplus, and discards what has ended.
 func (p *pass[O, C]) scale(ctx context.Context, scale replicas.Scale[C]) error {
 	if p.Waiting && scale.IsZero() {
 		return nil
@@ -27,7 +28,7 @@ func (p *pass[O, C]) scale(ctx context.Context, scale replicas.Scale[C]) error {
 	}
 	err = p.carryOut(ctx, scale)
 	vetoFailed := err != nil && p.ScaleErr == nil
-	if len(scale.Delete) == 0 || len(p.Deleted) > 0 || vetoFailed || p.state.behind && !p.BackedOff {
+	if len(scale.Delete) == 0 || slices.ContainsFunc(p.Deleted, p.rules.Active) || vetoFailed || p.state.behind && !p.BackedOff {
 		return err
 	}
 	return joinErrors(err, p.createMissing(ctx))
@@ -36,7 +37,8 @@ func (p *pass[O, C]) scale(ctx context.Context, scale replicas.Scale[C]) error {
 // createMissing creates what is missing although children that must go cannot, or
 // may not now.
 func (p *pass[O, C]) createMissing(ctx context.Context) error {
-	if len(p.Active)+p.spec.PendingAdoptions >= int(p.spec.Replicas) || ctx.Err() != nil {
+	isFull := p.spec.Slots == nil && len(p.Active)+p.spec.PendingAdoptions >= int(p.spec.Replicas)
+	if isFull || ctx.Err() != nil {
 		return nil
 	}
 	spec := p.spec
@@ -48,7 +50,7 @@ func (p *pass[O, C]) createMissing(ctx context.Context) error {
 	return p.carryOut(ctx, scale)
 }
 
-// carryOut creates or deletes, unless that is held or vetoed.
+// carryOut creates, deletes and discards, unless that is held or vetoed.
 func (p *pass[O, C]) carryOut(ctx context.Context, scale replicas.Scale[C]) (err error) {
 	scale, newborns := p.held(scale)
 	if scale.IsZero() {
@@ -57,33 +59,37 @@ func (p *pass[O, C]) carryOut(ctx context.Context, scale replicas.Scale[C]) (err
 	if scale, err = p.beforeScale(ctx, p.Active, scale); err != nil {
 		return err
 	}
-	if may, err := p.ownerWantsIt(ctx, scale); !may {
+	scale, err = p.ownerWants(ctx, scale)
+	if scale.IsZero() {
 		return err
 	}
-	tried := p.Scale.Delete // if this is createMissing
-	if p.Scale = scale; len(tried) > 0 {
-		p.Scale.Delete = tried
+	tried := p.Scale // if this is createMissing
+	if p.Scale = scale; !tried.IsZero() {
+		p.Scale.Delete, p.Scale.Discard = tried.Delete, tried.Discard
 	}
-	switch {
-	case scale.Create > 0:
-		return p.create(ctx, scale, newborns)
-	case len(scale.Delete) > 0:
+	if scale.Create > 0 {
+		err = joinErrors(err, p.create(ctx, scale, newborns))
+	}
+	if victims := slices.Concat(scale.Delete, scale.Discard); len(victims) > 0 {
 		defer p.noteDeleted()
-		return p.delete(ctx, scale.Delete)
+		err = joinErrors(err, p.delete(ctx, victims))
 	}
-	return nil
+	return err
 }
 
-// ownerWantsIt reports whether the owner on the server, as far as it has to be asked,
-// still wants what the pass goes by.
-func (p *pass[O, C]) ownerWantsIt(ctx context.Context, scale replicas.Scale[C]) (bool, error) {
-	switch {
-	case len(scale.Delete) > 0:
-		return p.mayDelete(ctx)
-	case scale.Create > 0:
-		return p.mayCreate(ctx), nil
+// ownerWants leaves out what the owner on the server, as far as it has to be asked, does not
+// want any more.
+func (p *pass[O, C]) ownerWants(ctx context.Context, scale replicas.Scale[C]) (_ replicas.Scale[C], err error) {
+	if len(scale.Delete)+len(scale.Discard) > 0 {
+		var may bool
+		if may, err = p.mayDelete(ctx); !may {
+			scale.Delete, scale.Discard = nil, nil
+		}
 	}
-	return true, nil
+	if scale.Create > 0 && (p.ownerOld || !p.mayCreate(ctx)) {
+		scale.Create, scale.Names = 0, nil
+	}
+	return scale, err
 }
 
 // held leaves out what must wait, and asks for a requeue when it need not.
@@ -92,14 +98,14 @@ func (p *pass[O, C]) held(scale replicas.Scale[C]) (replicas.Scale[C], []newborn
 		p.waitForOwner()
 		return replicas.Scale[C]{}, nil
 	}
+	if len(scale.Delete)+len(scale.Discard) > 0 && p.waits(p.state.deletions.remaining(p.Now, 0)) {
+		scale.Delete, scale.Discard = nil, nil
+	}
 	if scale.Create > 0 {
-		if scale = p.notInVain(scale); scale.Create == 0 {
-			return scale, nil
-		}
-		return p.notHeld(scale)
+		scale = p.notInVain(scale)
 	}
-	if p.waits(p.state.deletions.remaining(p.Now, 0)) {
-		return replicas.Scale[C]{}, nil
+	if scale.Create == 0 {
+		return scale, nil
 	}
-	return scale, nil
+	return p.notHeld(scale)
 }

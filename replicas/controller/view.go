@@ -56,8 +56,9 @@ func (p *pass[O, C]) isHindered(plan replicas.Plan[C]) bool {
 // made from if nothing else is done.
 func (p *pass[O, C]) manage(ctx context.Context) (replicas.Plan[C], error) {
 	p.listRelated(ctx)
-	p.spec.Names = p.namer()
-	plan, err := replicas.Manage(p.children, p.spec)
+	p.wanted = wantedSlots(&p.spec)
+	p.spec.Names, p.spec.Taken = p.namer(), p.taken()
+	plan, err := replicas.Manage(p.candidates(), p.spec)
 	if err != nil {
 		p.refuse(err)
 		return plan, err

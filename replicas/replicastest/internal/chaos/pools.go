@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -38,7 +39,7 @@ func (p *pool) DeepCopyObject() runtime.Object { return p.DeepCopy() }
 type worker struct {
 	metav1.TypeMeta
 	metav1.ObjectMeta
-	Status struct{ Ready bool }
+	Status struct{ Ready, Ended bool }
 }
 
 func (w *worker) DeepCopy() *worker {
@@ -51,19 +52,30 @@ func (w *worker) DeepCopyObject() runtime.Object { return w.DeepCopy() }
 
 func isReady(w *worker) bool { return w.Status.Ready }
 
+func hasEnded(w *worker) bool { return w.Status.Ended }
+
 // workers are what the labels of workers select.
 func workers() map[string]string { return map[string]string{"app": "pool"} }
 
-func poolKind() controller.Kind[*pool, *worker] {
+// poolKind is that of pools whose workers have ordinals, or are discarded when they have
+// ended.
+func poolKind(slots, discards bool) controller.Kind[*pool, *worker] {
 	version := schema.GroupVersion{Group: "example.com", Version: "v1"}
 	return controller.Kind[*pool, *worker]{
 		Owner: version.WithKind("Pool"), Child: version.WithKind("Worker"),
 		Spec: func(p *pool) (replicas.Spec[*worker], error) {
-			return replicas.Spec[*worker]{
+			spec := replicas.Spec[*worker]{
 				Replicas: p.Spec.Replicas, Selector: labels.SelectorFromSet(workers()),
 				Rules: replicas.Rules[*worker]{Ready: isReady},
 				New:   func(string) (*worker, error) { return &worker{ObjectMeta: metav1.ObjectMeta{Labels: workers()}}, nil },
-			}, nil
+			}
+			if slots {
+				spec.Slots = replicas.Ordinals(p.Name)
+			}
+			if discards {
+				spec.Rules.Discard = hasEnded
+			}
+			return spec, nil
 		},
 		Status: func(p *pool, o controller.Outcome[*worker]) error {
 			p.Status.Replicas, p.Status.Ready = o.Counts.Replicas, o.Counts.Ready
@@ -77,52 +89,85 @@ func poolKind() controller.Kind[*pool, *worker] {
 type pools struct {
 	*replicastest.Cluster[*pool, *worker]
 	controller *replicastest.Controller[*pool, *worker]
+	shape      shape
 	wanted     int32
 	most       int32 // that were wanted since the pool has settled
 	err        error
 }
 
-func newPools(clock *replicastest.Clock, versions bool) *pools {
-	cluster, err := replicastest.NewCluster(poolKind(), replicastest.Options{Clock: clock, Counting: true})
+func newPools(clock *replicastest.Clock, shape shape) *pools {
+	cluster, err := replicastest.NewCluster(poolKind(shape.slots, shape.discards), replicastest.Options{Clock: clock, Counting: true})
 	if err != nil {
 		panic(err)
 	}
-	p := &pools{Cluster: cluster}
-	p.Ready = func(w *worker) { w.Status.Ready = true }
+	p := &pools{Cluster: cluster, shape: shape}
+	p.Ready = func(w *worker) { w.Status.Ready = !w.Status.Ended }
 	p.Changed = p.changed
-	p.controller = p.NewController()
-	p.controller.View.ChildWatch.Lag, p.controller.View.OwnerWatch.Lag = lag, lag
-	if versions {
-		p.controller.RememberWrites()
-	}
-	p.controller.Scaling = p.scaling
+	p.start()
 	if _, err := p.CreateOwner(context.Background(), &pool{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "pool"}}); err != nil {
 		panic(err)
 	}
 	return p
 }
 
-// changed: there are never more workers of the pool than were wanted.
-func (p *pools) changed(_, after metav1.Object) {
-	if _, is := after.(*worker); !is || p.err != nil {
+// start starts a controller that knows nothing.
+func (p *pools) start() {
+	p.controller = p.NewController()
+	p.controller.View.ChildWatch.Lag, p.controller.View.OwnerWatch.Lag = lag, lag
+	if p.shape.versions {
+		p.controller.RememberWrites()
+	}
+	p.controller.Scaling = p.scaling
+}
+
+// changed: there are never more workers of the pool than were wanted, and each has a slot
+// if it was created.
+func (p *pools) changed(before, after metav1.Object) {
+	w, is := after.(*worker)
+	if !is || p.err != nil {
 		return
+	}
+	if was, _ := before.(*worker); was == nil && p.shape.slots && metav1.GetControllerOf(w) != nil && !slices.Contains(p.slots(p.most), w.Name) {
+		p.err = fmt.Errorf("chaos: worker %s is created, and %d slots are wanted at most", w.Name, p.most)
 	}
 	if n := len(p.owned()); n > int(p.most) {
 		p.err = fmt.Errorf("chaos: the pool has %d workers, and wants %d at most", n, p.most)
 	}
 }
 
+func (p *pools) slots(n int32) (slots []string) {
+	for i := range n {
+		slots = append(slots, fmt.Sprintf("pool-%d", i))
+	}
+	return slots
+}
+
+// owned are the workers of the pool that count.
 func (p *pools) owned() (owned []*worker) {
 	for _, w := range p.Children(namespace) {
-		if metav1.GetControllerOf(w) != nil && w.Labels["app"] == "pool" {
+		if metav1.GetControllerOf(w) != nil && w.Labels["app"] == "pool" && w.DeletionTimestamp == nil && !hasEnded(w) {
 			owned = append(owned, w)
 		}
 	}
 	return owned
 }
 
-// scaling: workers that are not ready go first, and of the others the newest.
+// scaling: of workers with slots those go whose slot is not wanted; of others those that are
+// not ready go first. Those that have ended are discarded.
 func (p *pools) scaling(s replicastest.Scaling[*pool, *worker]) {
+	for _, v := range s.Scale.Discard {
+		if !hasEnded(v.Object) {
+			p.err = fmt.Errorf("chaos: worker %s is discarded, and has not ended", v.Object.Name)
+		}
+	}
+	if p.shape.slots {
+		for _, v := range s.Scale.Delete {
+			if slices.Contains(p.slots(s.Owner.Spec.Replicas), v.Object.Name) {
+				p.err = fmt.Errorf("chaos: worker %s goes, and its slot is wanted", v.Object.Name)
+			}
+		}
+		return
+	}
 	gone, ready := map[types.UID]bool{}, 0
 	for _, v := range s.Scale.Delete {
 		gone[v.Object.UID] = true
@@ -145,12 +190,55 @@ func (p *pools) scale(n int) error {
 	return err
 }
 
-// orphan makes a worker that the pool adopts.
-func (p *pools) orphan() error {
-	p.most++
-	_, err := p.CreateChild(context.Background(), namespace, &worker{ObjectMeta: metav1.ObjectMeta{GenerateName: "orphan-", Labels: maps.Clone(workers())}})
+// orphan makes a worker that the pool adopts, unless its slot is not wanted.
+func (p *pools) orphan(op Op) error {
+	orphan := &worker{ObjectMeta: metav1.ObjectMeta{GenerateName: "orphan-", Labels: maps.Clone(workers())}}
+	if p.shape.slots {
+		orphan.Name = fmt.Sprintf("pool-%d", op.N)
+	} else {
+		p.most++
+	}
+	_, err := p.CreateChild(context.Background(), namespace, orphan)
 	return err
 }
+
+// user does what users do to a pool, and what happens to its workers.
+func (p *pools) user(op Op) error {
+	all := p.Children(namespace)
+	if len(all) == 0 {
+		return nil
+	}
+	name := all[op.M%len(all)].Name
+	edit := func(change func(*worker)) error {
+		_, err := p.EditChild(context.Background(), namespace, name, change)
+		return err
+	}
+	switch op.N % 6 {
+	case 0:
+		_, err := p.DeleteChild(context.Background(), namespace, name, metav1.DeleteOptions{})
+		return err
+	case 1:
+		if p.shape.slots { // others may have a creation under way that the new process knows nothing of
+			p.controller.View.Stop()
+			p.start()
+		}
+	case 2: // another object gets a name that may be a slot's
+		_, err := p.CreateChild(context.Background(), namespace, &worker{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("pool-%d", op.M), Labels: squatter()}})
+		return err
+	case 3:
+		return edit(func(w *worker) { w.Finalizers = []string{"example.com/hold"} })
+	case 4:
+		return edit(func(w *worker) { w.Finalizers = nil })
+	case 5:
+		if p.shape.discards {
+			return edit(func(w *worker) { w.Status.Ready, w.Status.Ended = false, true })
+		}
+	}
+	return nil
+}
+
+// squatter are the labels of what is not the pool's.
+func squatter() map[string]string { return map[string]string{"app": "other"} }
 
 // fails lets calls fail: before their effect, after it, or late.
 func (p *pools) fails(op Op) {
@@ -181,6 +269,12 @@ func (p *pools) watches(op Op) {
 
 // calm ends all that is wrong.
 func (p *pools) calm() {
+	for _, w := range p.Children(namespace) {
+		_, _ = p.EditChild(context.Background(), namespace, w.Name, func(w *worker) { w.Finalizers = nil })
+		if w.Labels["app"] != "pool" {
+			_, _ = p.DeleteChild(context.Background(), namespace, w.Name, metav1.DeleteOptions{})
+		}
+	}
 	p.controller.Client.Heal()
 	p.controller.View.ChildWatch.Lag = lag
 	p.controller.View.ChildWatch.Relist()
@@ -192,8 +286,17 @@ func (p *pools) settled() error {
 	if err != nil || p.err != nil {
 		return fmt.Errorf("chaos: the pool: %w, %w", err, p.err)
 	}
-	n := len(p.owned())
-	if all := len(p.Children(namespace)); n != int(p.wanted) || all != n || is.Status.Replicas != p.wanted || is.Status.Ready != p.wanted {
+	n, all, slots := len(p.owned()), len(p.Children(namespace)), p.slots(p.wanted)
+	if p.shape.slots { // orphans in slots that are not wanted stay orphans
+		all = n
+		for _, w := range p.owned() {
+			slots = slices.DeleteFunc(slots, func(slot string) bool { return slot == w.Name })
+		}
+		if len(slots) > 0 {
+			return fmt.Errorf("chaos: of the pool's slots %v have no worker", slots)
+		}
+	}
+	if n != int(p.wanted) || all != n || is.Status.Replicas != p.wanted || is.Status.Ready != p.wanted {
 		return fmt.Errorf("chaos: the pool wants %d workers, has %d of %d, and says %v", p.wanted, n, all, is.Status)
 	}
 	return nil

@@ -142,7 +142,7 @@ func newRun(seed uint64, spoil func(*replicastest.PodController)) *run {
 		r.elsewhere = newElsewhere(cluster)
 	}
 	if shape.pools {
-		r.pools = newPools(cluster.Clock, shape.versions)
+		r.pools = newPools(cluster.Clock, shape)
 	}
 	r.restart(0)
 	return r

@@ -77,6 +77,12 @@ func scenes() []scene {
 		{"scale 6", "run 3s", "finish 2", "finish 3", "finish 4", "run 20s"},
 		// Workers go that are not ready.
 		{"scale-pool 3", "run 20s", "scale-pool 7", "run 300ms", "scale-pool 2", "run 5s"},
+		// Workers end, or go, and others have their names.
+		{"scale-pool 5", "run 20s", "pool-user 3 1|pool-user 3 3", "pool-user 0 1|pool-user 0 3", "run 1s", "scale-pool 7", "run 20s", "pool-user 4 1", "pool-user 4 3", "run 20s"},
+		{"scale-pool 4", "run 20s", "pool-user 2 5", "pool-user 2 6", "scale-pool 8", "run 1m", "pool-calls", "scale-pool 3", "run 20s", "scale-pool 7", "run 20s"},
+		{"scale-pool 6", "run 20s", "pool-watch 0", "pool-user 5 1", "pool-user 5 3", "pool-user 0 2", "run 20s", "scale-pool|pool-calls", "run 1s", "pool-watch 2|pool-watch 3", "run 20s"},
+		{"scale-pool 5", "run 20s", "pool-calls", "pool-user 5 0", "pool-user 5 4", "pool-user 5 2", "run 1s", "scale-pool", "run 20s"},
+		{"scale-pool 2", "run 20s", "orphan-pool 2|orphan-pool 3|orphan-pool 9", "pool-calls", "scale-pool 5", "run 300ms", "pool-user 1", "run 20s", "scale-pool 1|scale-pool 3", "run 20s"},
 	}
 }
 

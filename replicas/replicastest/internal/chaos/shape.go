@@ -28,13 +28,15 @@ type shape struct {
 	slow      bool          // one deletion at a time
 	anywhere  bool          // owners are in no namespace, their pods in two
 	pools     bool          // there are owners whose children are no pods too
+	slots     bool          // and have ordinals
+	discards  bool          // and are discarded when they have ended
 }
 
 func shapeOf(seed uint64) shape {
 	s := shape{
 		versions: seed%2 == 0, elsewhere: seed%8 == 1 || seed%8 == 4, backOff: seed%5 == 0,
 		ruled: seed%6 == 5 || seed%12 == 2, slow: seed%11 < 4, anywhere: seed%10 == 3 || seed%20 == 6,
-		pools: seed%9 < 3,
+		pools: seed%9 < 3, slots: seed%9 == 1 || seed%18 == 2, discards: seed%9 == 2,
 	}
 	if seed%3 == 0 {
 		s.burst = 3

@@ -1,0 +1,185 @@
+// Copyright The replicakit Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package controller_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/replicakit/replicakit/internal/podtest"
+	"github.com/replicakit/replicakit/replicas"
+	"github.com/replicakit/replicakit/replicas/controller"
+)
+
+func isOver(p *corev1.Pod) bool { return p.Annotations["over"] != "" }
+
+func over(p *corev1.Pod) { metav1.SetMetaDataAnnotation(&p.ObjectMeta, "over", "yes") }
+
+// newDiscards returns a rig of a ReplicaSet whose pods are discarded when they are over.
+func newDiscards(want int32) *podRig {
+	kind := controller.ReplicaSets()
+	spec := kind.Spec
+	kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.PodSpec, error) {
+		is, err := spec(rs)
+		is.Rules.Discard = isOver
+		return is, err
+	}
+	return rigOf(kind, replicaSet(want))
+}
+
+func TestDiscard(t *testing.T) {
+	t.Parallel()
+	t.Run("is in the pass that creates a child in its place", func(t *testing.T) {
+		t.Parallel()
+		r := newDiscards(2)
+		pass, err := r.pass(t, 0, podtest.Pod("a", owned(r.owner)), podtest.Pod("b", owned(r.owner), over))
+		require.NoError(t, err)
+		assert.Equal(t, []string{"web-bbbbb"}, names(pass.Created))
+		assert.Equal(t, []string{"b"}, names(pass.Deleted))
+		adds, dels := r.pending()
+		assert.Equal(t, []int{1, 1}, []int{adds, dels}, "both are expected")
+		assert.Equal(t, int32(1), pass.Status.Status.Replicas)
+	})
+	t.Run("is in the pass that deletes others", func(t *testing.T) {
+		t.Parallel()
+		r := newDiscards(0)
+		pass, err := r.pass(t, 0, podtest.Pod("a", owned(r.owner)), podtest.Pod("b", owned(r.owner), over))
+		require.NoError(t, err)
+		assert.Equal(t, []string{"a", "b"}, names(pass.Deleted))
+	})
+	t.Run("goes on while creations are held", func(t *testing.T) {
+		t.Parallel()
+		r := newDiscards(1)
+		r.create = func(int) error { return quotaFull() }
+		_, err := r.pass(t, 0)
+		require.Error(t, err)
+		pass, err := r.passAt(t, time.Millisecond, podtest.Pod("b", owned(r.owner), over))
+		require.NoError(t, err)
+		assert.Empty(t, r.callsOf("create"))
+		assert.Equal(t, []string{"b"}, names(pass.Deleted))
+	})
+	t.Run("goes on after an adoption failed", func(t *testing.T) {
+		t.Parallel()
+		r := newDiscards(2)
+		r.patch = func(*corev1.Pod) error { return timeout() }
+		pass, err := r.pass(t, 0, podtest.Pod("orphan"), podtest.Pod("b", owned(r.owner), over))
+		require.Error(t, err)
+		assert.Len(t, pass.Created, 1)
+		assert.Equal(t, []string{"b"}, names(pass.Deleted))
+	})
+	t.Run("needs the owner, and creations do not", func(t *testing.T) {
+		t.Parallel()
+		r := newDiscards(1)
+		r.getOwner = func() (*appsv1.ReplicaSet, error) { return nil, timeout() }
+		pass, err := r.pass(t, 0, podtest.Pod("b", owned(r.owner), over))
+		require.Error(t, err)
+		assert.Len(t, pass.Created, 1)
+		assert.Empty(t, r.callsOf("delete"))
+	})
+	t.Run("is not for an owner that wants something else by now, nor is a creation", func(t *testing.T) {
+		t.Parallel()
+		r := newDiscards(1)
+		r.getOwner = func() (*appsv1.ReplicaSet, error) {
+			other := r.owner.DeepCopy()
+			other.Generation++
+			return other, nil
+		}
+		pass, err := r.pass(t, 0, podtest.Pod("b", owned(r.owner), over))
+		require.NoError(t, err)
+		assert.Empty(t, pass.Created)
+		assert.Empty(t, r.callsOf("delete"))
+	})
+	t.Run("fails by itself", func(t *testing.T) {
+		t.Parallel()
+		r := newDiscards(1)
+		r.remove = func(p *corev1.Pod, _ metav1.DeleteOptions) error { return forbidden(p.Name, "a policy") }
+		pass, err := r.pass(t, 0, podtest.Pod("b", owned(r.owner), over))
+		require.ErrorContains(t, err, "a policy")
+		assert.Len(t, pass.Created, 1)
+		adds, dels := r.pending()
+		assert.Equal(t, []int{1, 0}, []int{adds, dels})
+	})
+	t.Run("is refused if the child must stay", func(t *testing.T) {
+		t.Parallel()
+		r := newDiscards(1)
+		spec := r.kind.Spec
+		r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.PodSpec, error) {
+			is, err := spec(rs)
+			is.Rules.MustStay = isOver
+			return is, err
+		}
+		_, err := r.pass(t, 0, podtest.Pod("b", owned(r.owner), over))
+		require.EqualError(t, err, `replicas: ReplicaSet "default/web": child "default/b" is to be discarded and must stay`)
+	})
+}
+
+// A child that is ready is discarded as it was seen. After a Conflict a live list decides.
+func TestDiscardAfterAConflict(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		live    func(p *corev1.Pod)
+		deleted []string
+	}{
+		"it is over still":        {func(*corev1.Pod) {}, []string{"delete b", "delete b"}},
+		"it is not over any more": {func(p *corev1.Pod) { p.Annotations = nil }, []string{"delete b"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newDiscards(1)
+			is := podtest.Pod("b", owned(r.owner), over, version("7"))
+			r.remove = func(_ *corev1.Pod, opts metav1.DeleteOptions) error {
+				if opts.Preconditions.ResourceVersion != nil {
+					return conflict("b")
+				}
+				return nil
+			}
+			r.live = func() ([]*corev1.Pod, error) {
+				now := is.DeepCopy()
+				now.ResourceVersion = "8"
+				tt.live(now)
+				return []*corev1.Pod{now}, nil
+			}
+			_, _ = r.pass(t, 0, is, podtest.Pod("a", owned(r.owner)))
+			assert.Equal(t, tt.deleted, r.callsOf("delete"))
+		})
+	}
+}
+
+func TestBeforeScaleLeavesOutDiscards(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		change  func(s *replicas.PodScale)
+		deleted []string
+		err     string
+	}{
+		"all":                     {func(*replicas.PodScale) {}, []string{"b", "c"}, ""},
+		"one":                     {func(s *replicas.PodScale) { s.Discard = s.Discard[1:] }, []string{"c"}, ""},
+		"none":                    {func(s *replicas.PodScale) { s.Discard = nil }, nil, ""},
+		"one that is there twice": {func(s *replicas.PodScale) { s.Discard[0] = s.Discard[1] }, nil, "a deletion was added, or is there twice"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newDiscards(1)
+			r.kind.BeforeScale = func(_ context.Context, _ *appsv1.ReplicaSet, active []*corev1.Pod, s replicas.PodScale) (replicas.PodScale, time.Duration, error) {
+				assert.Len(t, active, 1)
+				tt.change(&s)
+				return s, 0, nil
+			}
+			pass, err := r.pass(t, 0, podtest.Pod("a", owned(r.owner)), podtest.Pod("b", owned(r.owner), over), podtest.Pod("c", owned(r.owner), over))
+			if tt.err == "" {
+				require.NoError(t, err)
+			} else {
+				require.ErrorContains(t, err, tt.err)
+			}
+			assert.Equal(t, tt.deleted, names(pass.Deleted))
+		})
+	}
+}

@@ -1,0 +1,230 @@
+// Copyright The replicakit Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package controller_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/replicakit/replicakit/internal/podtest"
+	"github.com/replicakit/replicakit/replicas"
+	"github.com/replicakit/replicakit/replicas/controller"
+)
+
+// slotted is the kind of ReplicaSets whose pods have ordinals.
+func slotted() controller.Kind[*appsv1.ReplicaSet, *corev1.Pod] {
+	kind := controller.ReplicaSets()
+	spec := kind.Spec
+	kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.PodSpec, error) {
+		is, err := spec(rs)
+		is.Slots = replicas.Ordinals(rs.Name)
+		return is, err
+	}
+	return kind
+}
+
+func newSlots(want int32) *podRig { return rigOf(slotted(), replicaSet(want)) }
+
+func inSlots(rs *appsv1.ReplicaSet, names ...string) (pods []*corev1.Pod) {
+	for _, name := range names {
+		pods = append(pods, podtest.Pod(name, owned(rs)))
+	}
+	return pods
+}
+
+func TestSlots(t *testing.T) {
+	t.Parallel()
+	t.Run("holes are filled", func(t *testing.T) {
+		t.Parallel()
+		r := newSlots(4)
+		pass, err := r.pass(t, 0, inSlots(r.owner, "web-0", "web-2")...)
+		require.NoError(t, err)
+		assert.Equal(t, []string{"web-1", "web-3"}, names(pass.Created))
+	})
+	t.Run("the highest goes first", func(t *testing.T) {
+		t.Parallel()
+		r := newSlots(1)
+		pass, err := r.pass(t, 0, inSlots(r.owner, "web-9", "web-0", "web-10")...)
+		require.NoError(t, err)
+		assert.Equal(t, []string{"web-10", "web-9"}, names(pass.Deleted))
+	})
+	t.Run("a child that is being deleted keeps its slot until it is gone", func(t *testing.T) {
+		t.Parallel()
+		r := newSlots(2)
+		pass, err := r.pass(t, 0, append(inSlots(r.owner, "web-0"), podtest.Pod("web-1", owned(r.owner), podtest.Deleting))...)
+		require.NoError(t, err)
+		assert.Empty(t, pass.Created)
+		pass, err = r.pass(t, 1, inSlots(r.owner, "web-0")...)
+		require.NoError(t, err)
+		assert.Equal(t, []string{"web-1"}, names(pass.Created))
+	})
+	t.Run("a former child of the name does not settle a creation", func(t *testing.T) {
+		t.Parallel()
+		r := newSlots(1)
+		r.version = "8"
+		_, err := r.pass(t, 0)
+		require.NoError(t, err)
+		former := podtest.Pod("web-0", owned(r.owner), version("5"))
+		former.UID = "uid-of-the-former"
+		require.NoError(t, r.start().ChildAdded(former))
+		require.NoError(t, r.start().ChildDeleted(former))
+		assert.Zero(t, sum(r.pending()))
+		pass, err := r.pass(t, 1)
+		require.NoError(t, err)
+		assert.Empty(t, r.callsOf("create"))
+		assert.Equal(t, []string{"web-0"}, names(pass.Active))
+	})
+	t.Run("children that cannot be deleted leave no holes open", func(t *testing.T) {
+		t.Parallel()
+		r := newSlots(2)
+		r.remove = func(p *corev1.Pod, _ metav1.DeleteOptions) error { return forbidden(p.Name, "a policy") }
+		pass, err := r.pass(t, 0, inSlots(r.owner, "web-0", "web-7")...)
+		require.Error(t, err)
+		assert.Equal(t, []string{"web-1"}, names(pass.Created))
+	})
+	t.Run("an orphan whose adoption is undecided holds its own slot and no other", func(t *testing.T) {
+		t.Parallel()
+		r := newSlots(3)
+		r.patch = func(*corev1.Pod) error { return timeout() }
+		pass, err := r.pass(t, 0, append(inSlots(r.owner, "web-0"), podtest.Pod("web-1"))...)
+		require.Error(t, err)
+		assert.Equal(t, []string{"web-1"}, names(pass.AdoptionPending))
+		assert.Equal(t, []string{"web-2"}, names(pass.Created))
+	})
+	t.Run("slots that are no names are refused", func(t *testing.T) {
+		t.Parallel()
+		r := newSlots(2)
+		spec := r.kind.Spec
+		r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.PodSpec, error) {
+			is, err := spec(rs)
+			is.Slots = func(int) string { return "web-0" }
+			return is, err
+		}
+		pass, err := r.pass(t, 0)
+		require.NoError(t, err)
+		requireRefused(t, pass.Err, replicas.InvalidSlots)
+		assert.Len(t, r.eventsOf("Warning InvalidSlots"), 1)
+	})
+}
+
+// A slot whose name another object has is held by itself.
+func TestSlotIsHeld(t *testing.T) {
+	t.Parallel()
+	newHeld := func() (r *podRig, free func()) {
+		r = newSlots(5)
+		stranger, there := podtest.Pod("web-1"), true
+		stranger.Labels = nil
+		r.send = func(p *corev1.Pod) {
+			r.create = func(int) error {
+				if there && p.Name == "web-1" {
+					return alreadyExists(p.Name)
+				}
+				return nil
+			}
+		}
+		r.get = func(string) (*corev1.Pod, error) { return stranger, nil }
+		return r, func() { there = false }
+	}
+	t.Run("from a second to a minute, and the others are created", func(t *testing.T) {
+		t.Parallel()
+		r, free := newHeld()
+		pass, err := r.pass(t, 0)
+		require.NoError(t, err, "the others have their turn")
+		require.ErrorContains(t, pass.ScaleErr, `"web-1" already exists`)
+		assert.Equal(t, []string{"web-0", "web-2", "web-3", "web-4"}, names(pass.Created))
+		assert.Len(t, r.eventsOf("Warning FailedCreate"), 1)
+		others, at := inSlots(r.owner, "web-0", "web-2", "web-3", "web-4"), 0
+		r.settle()
+		for _, seconds := range []int{1, 2, 4, 8, 16, 32, 60, 60} {
+			assert.Equal(t, time.Duration(seconds)*time.Second, r.last.RequeueAfter)
+			pass, err = r.passAt(t, time.Duration(at+seconds)*time.Second-time.Millisecond, others...)
+			require.NoError(t, err)
+			assert.Empty(t, r.callsOf("create"))
+			assert.Equal(t, time.Millisecond, pass.RequeueAfter)
+			at += seconds
+			pass, err = r.pass(t, at, others...)
+			require.NoError(t, err)
+			require.ErrorContains(t, pass.ScaleErr, "already exists")
+		}
+		free()
+		pass, err = r.pass(t, at+60, others...)
+		require.NoError(t, err)
+		assert.Equal(t, []string{"web-1"}, names(pass.Created))
+	})
+	t.Run("and so is one whose stranger the cache shows", func(t *testing.T) {
+		t.Parallel()
+		r, free := newHeld()
+		stranger, err := r.get("web-1")
+		require.NoError(t, err)
+		others := append(inSlots(r.owner, "web-0", "web-2", "web-3", "web-4"), stranger)
+		pass, err := r.pass(t, 0, others...)
+		require.NoError(t, err)
+		require.ErrorContains(t, pass.ScaleErr, "already exists")
+		assert.Equal(t, time.Second, pass.RequeueAfter, "as no event tells when it goes")
+		free()
+		pass, err = r.pass(t, 1, others[:4]...)
+		require.NoError(t, err)
+		assert.Equal(t, []string{"web-1"}, names(pass.Created))
+	})
+	t.Run("until there is a new generation", func(t *testing.T) {
+		t.Parallel()
+		r, free := newHeld()
+		_, err := r.pass(t, 0)
+		require.NoError(t, err)
+		r.settle()
+		free()
+		r.owner.Generation++
+		pass, err := r.passAt(t, time.Millisecond, inSlots(r.owner, "web-0", "web-2", "web-3", "web-4")...)
+		require.NoError(t, err)
+		assert.Equal(t, []string{"web-1"}, names(pass.Created))
+	})
+	t.Run("and a recording knows it", func(t *testing.T) {
+		t.Parallel()
+		r, _ := newHeld()
+		all := recorded(r)
+		_, err := r.pass(t, 0)
+		require.NoError(t, err)
+		r.settle()
+		_, err = r.passAt(t, time.Millisecond, inSlots(r.owner, "web-0", "web-2", "web-3", "web-4")...)
+		require.NoError(t, err)
+		for _, is := range *all {
+			_, err = controller.Replay(t.Context(), slotted(), read(t, is))
+			require.NoError(t, err)
+		}
+	})
+}
+
+// Of deletions in slots those that had no answer come first, and then the highest.
+func TestDoubtedDeletionsInSlots(t *testing.T) {
+	t.Parallel()
+	r := newSlots(1)
+	one, spec := 1, r.kind.Spec
+	r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.PodSpec, error) {
+		is, err := spec(rs)
+		is.MaxDeletions = &one
+		return is, err
+	}
+	pods := inSlots(r.owner, "web-0", "web-1", "web-2")
+	r.children = func() ([]*corev1.Pod, error) { return pods, nil }
+	r.remove = func(*corev1.Pod, metav1.DeleteOptions) error { return timeout() }
+	_, err := r.pass(t, 0, pods...)
+	require.Error(t, err)
+	assert.Equal(t, []string{"delete web-2"}, r.callsOf("delete"))
+	r.settle()
+	pods = append(pods, inSlots(r.owner, "web-3")...)
+	_, err = r.pass(t, 1, pods...)
+	require.Error(t, err)
+	assert.Equal(t, []string{"delete web-2"}, r.callsOf("delete"), "one at a time")
+	one = 2
+	r.settle()
+	_, err = r.pass(t, 2, pods...)
+	require.Error(t, err)
+	assert.Equal(t, []string{"delete web-2", "delete web-3"}, r.callsOf("delete"))
+}
