@@ -1,0 +1,178 @@
+// Copyright The replicakit Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package quorum is an operator to copy. It keeps the members of a Database: each is a pod
+// and a volume claim with an ordinal. Members come and go one at a time, as many stay ready
+// as make a quorum, and a member that is ready hands over its data before it goes.
+package quorum
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/replicakit/replicakit/replicas"
+	"github.com/replicakit/replicakit/replicas/controller"
+	"github.com/replicakit/replicakit/status"
+)
+
+const (
+	databaseLabel = "quorum.example.com/database"
+	// The operator asks a member to drain, and the agent in the pod answers.
+	drain, drained = "quorum.example.com/drain", "quorum.example.com/drained"
+)
+
+// A Database wants spec.replicas members. As many as spec.quorum stay ready.
+type Database struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitzero"`
+
+	Spec   DatabaseSpec   `json:"spec"`
+	Status DatabaseStatus `json:"status,omitzero"`
+}
+
+// A DatabaseSpec says what a Database wants.
+type DatabaseSpec struct {
+	Replicas int32  `json:"replicas"`
+	Quorum   int32  `json:"quorum"`
+	Image    string `json:"image"`
+	Paused   bool   `json:"paused,omitempty"`
+}
+
+// A DatabaseStatus says what a Database has.
+type DatabaseStatus struct {
+	Replicas           int32 `json:"replicas,omitempty"`
+	ReadyReplicas      int32 `json:"readyReplicas,omitempty"`
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+}
+
+// DeepCopy returns a copy.
+func (d *Database) DeepCopy() *Database {
+	c := *d
+	d.DeepCopyInto(&c.ObjectMeta)
+	return &c
+}
+
+// DeepCopyObject returns a copy.
+func (d *Database) DeepCopyObject() runtime.Object { return d.DeepCopy() }
+
+// Calls are what the operator does besides creating and deleting pods.
+type Calls interface {
+	CreateClaim(ctx context.Context, claim *corev1.PersistentVolumeClaim) error
+	// Annotate sets an annotation of a pod to "true". Its patch must carry the pod's UID.
+	Annotate(ctx context.Context, pod *corev1.Pod, annotation string) error
+}
+
+type operator struct{ Calls }
+
+// Kind is what a Database is to replicakit.
+func Kind(calls Calls) controller.Kind[*Database, *corev1.Pod] {
+	o := operator{calls}
+	return controller.Kind[*Database, *corev1.Pod]{
+		Owner: schema.GroupVersionKind{Group: "quorum.example.com", Version: "v1", Kind: "Database"},
+		Child: corev1.SchemeGroupVersion.WithKind("Pod"),
+		Spec:  spec, BeforeScale: o.oneAtATime, Status: report,
+		StatusOf: func(db *Database) any { return &db.Status },
+	}
+}
+
+func spec(db *Database) (replicas.PodSpec, error) {
+	if db.Spec.Quorum > db.Spec.Replicas {
+		err := fmt.Errorf("database %s/%s: spec.quorum is %d, and spec.replicas is %d", db.Namespace, db.Name, db.Spec.Quorum, db.Spec.Replicas)
+		return replicas.PodSpec{}, &replicas.RefusedError{Reason: "InvalidQuorum", Err: err}
+	}
+	return replicas.PodSpec{
+		Replicas: db.Spec.Replicas, Paused: db.Spec.Paused, BurstReplicas: 1,
+		Selector: labels.SelectorFromSet(labels.Set{databaseLabel: db.Name}),
+		Slots:    replicas.Ordinals(db.Name),
+		New:      func(name string) (*corev1.Pod, error) { return member(db, name), nil },
+		Rules: replicas.Rules[*corev1.Pod]{
+			// A member has its ordinal, and so its volume, until its pod is gone.
+			Active: func(*corev1.Pod) bool { return true },
+			Discard: func(p *corev1.Pod) bool {
+				return p.Status.Phase == corev1.PodFailed || p.Status.Phase == corev1.PodSucceeded
+			},
+			// A drain is not called off, as the member has no data by then.
+			MustGo: func(p *corev1.Pod) bool {
+				return p.Annotations[drain] != "" || p.Spec.Containers[0].Image != db.Spec.Image
+			},
+		},
+	}, nil
+}
+
+// oneAtATime leaves out what must wait for another member, for a quorum or for a drain. An
+// event of the pod that it waits for leads to the next pass.
+func (o operator) oneAtATime(ctx context.Context, db *Database, members []*corev1.Pod, scale replicas.PodScale) (replicas.PodScale, time.Duration, error) {
+	ready, unsettled := 0, 0
+	for _, m := range members {
+		if isReady(m) {
+			ready++
+		} else {
+			unsettled++
+		}
+	}
+	if unsettled > 0 {
+		scale.Create = 0
+	}
+	for _, name := range scale.Names[:scale.Create] {
+		if err := o.CreateClaim(ctx, claim(db, name)); err != nil && !apierrors.IsAlreadyExists(err) {
+			return scale, 0, fmt.Errorf("volume claim of member %s: %w", name, err)
+		}
+	}
+	if len(scale.Delete) == 0 || !isReady(scale.Delete[0].Object) {
+		return scale, 0, nil
+	}
+	victim := scale.Delete[0].Object
+	isDrained := victim.Annotations[drained] != ""
+	if unsettled > 0 || ready <= int(db.Spec.Quorum) || !isDrained {
+		scale.Delete = nil
+	}
+	if unsettled == 0 && ready > int(db.Spec.Quorum) && victim.Annotations[drain] == "" {
+		if err := o.Annotate(ctx, victim, drain); err != nil {
+			return scale, 0, fmt.Errorf("asking member %s to drain: %w", victim.Name, err)
+		}
+	}
+	return scale, 0, nil
+}
+
+func isReady(p *corev1.Pod) bool { return p.DeletionTimestamp == nil && status.IsPodReady(p) }
+
+func report(db *Database, o controller.Outcome[*corev1.Pod]) error {
+	db.Status = DatabaseStatus{o.Counts.Replicas, o.Counts.Ready, o.Generation}
+	return nil
+}
+
+// member is the pod of a member.
+func member(db *Database, name string) *corev1.Pod {
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Labels: labels.Set{databaseLabel: db.Name}},
+		Spec: corev1.PodSpec{
+			Hostname: name, Subdomain: db.Name,
+			Containers: []corev1.Container{{
+				Name: "db", Image: db.Spec.Image, VolumeMounts: []corev1.VolumeMount{{Name: "data", MountPath: "/data"}},
+			}},
+			Volumes: []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{
+				PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data-" + name},
+			}}},
+		},
+	}
+}
+
+// claim is the volume claim of a member. It stays when the member goes.
+func claim(db *Database, member string) *corev1.PersistentVolumeClaim {
+	return &corev1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{Namespace: db.Namespace, Name: "data-" + member, Labels: labels.Set{databaseLabel: db.Name}},
+		Spec: corev1.PersistentVolumeClaimSpec{
+			AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+			Resources:   corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}},
+		},
+	}
+}

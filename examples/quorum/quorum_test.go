@@ -1,0 +1,312 @@
+// Copyright The replicakit Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package quorum
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/replicakit/replicakit/replicas/replicastest"
+)
+
+const namespace = "default"
+
+// A simulation is the operator on a simulated cluster, with the agents in the pods. It
+// judges each change.
+type simulation struct {
+	*replicastest.Cluster[*Database, *corev1.Pod]
+	operator *replicastest.Controller[*Database, *corev1.Pod]
+	world    *replicastest.World
+	agents   *agents
+	claims   map[string]bool
+	fails    func() bool // whether the next of Calls does
+	quorum   int
+	broken   error
+}
+
+func simulate(t *testing.T, replicas, quorum int32) *simulation {
+	t.Helper()
+	s := &simulation{claims: map[string]bool{}, fails: func() bool { return false }, quorum: int(quorum)}
+	var err error
+	s.Cluster, err = replicastest.NewCluster(Kind(s), replicastest.Options{Seed: 1, Nodes: 3})
+	require.NoError(t, err)
+	s.agents = &agents{s, 30 * time.Second, map[string]time.Time{}}
+	s.world = &replicastest.World{Clock: s.Clock, Parts: []replicastest.Part{s.Cluster, nil, s.agents}}
+	s.start()
+	s.Changed = s.changed
+	_, err = s.CreateOwner(t.Context(), &Database{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "db"},
+		Spec:       DatabaseSpec{Replicas: replicas, Quorum: quorum, Image: "one"},
+	})
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, s.broken) })
+	return s
+}
+
+// start starts an operator that knows nothing, in place of another one.
+func (s *simulation) start() {
+	if s.operator != nil {
+		s.operator.View.Stop()
+	}
+	s.operator = s.NewController()
+	s.world.Parts[1] = s.operator
+}
+
+var errLost = errors.New("connection reset by peer")
+
+func (s *simulation) CreateClaim(_ context.Context, claim *corev1.PersistentVolumeClaim) error {
+	if s.fails() {
+		return errLost
+	}
+	if s.claims[claim.Name] {
+		return apierrors.NewAlreadyExists(corev1.Resource("persistentvolumeclaims"), claim.Name)
+	}
+	s.claims[claim.Name] = true
+	return nil
+}
+
+func (s *simulation) Annotate(ctx context.Context, pod *corev1.Pod, annotation string) error {
+	if s.fails() {
+		return errLost
+	}
+	_, err := s.EditChild(ctx, pod.Namespace, pod.Name, func(p *corev1.Pod) {
+		if p.UID == pod.UID {
+			metav1.SetMetaDataAnnotation(&p.ObjectMeta, annotation, "true")
+		}
+	})
+	return err
+}
+
+// changed judges a change: a member that was ready goes after a drain and leaves a quorum,
+// and each pod has its claim.
+func (s *simulation) changed(before, after metav1.Object) {
+	was, _ := before.(*corev1.Pod)
+	is, _ := after.(*corev1.Pod)
+	switch {
+	case s.broken != nil || was == nil && is == nil:
+	case was == nil && !s.claims["data-"+is.Name]:
+		s.broken = fmt.Errorf("%s has no claim", is.Name)
+	case was == nil || !isReady(was) || is != nil && is.DeletionTimestamp == nil:
+	case was.Annotations[drained] == "":
+		s.broken = fmt.Errorf("%s goes without a drain", was.Name)
+	case s.ready() < s.quorum:
+		s.broken = fmt.Errorf("%d are ready when %s goes, and %d make a quorum", s.ready(), was.Name, s.quorum)
+	}
+}
+
+func (s *simulation) ready() (n int) {
+	for _, p := range s.Children(namespace) {
+		if isReady(p) {
+			n++
+		}
+	}
+	return n
+}
+
+// agents drain members that are asked to.
+type agents struct {
+	*simulation
+	takes time.Duration
+	asked map[string]time.Time // by UID
+}
+
+func (a *agents) next() (pod *corev1.Pod, due time.Time) {
+	for _, p := range a.Children(namespace) {
+		if p.Annotations[drain] == "" || p.Annotations[drained] != "" {
+			continue
+		}
+		if _, ok := a.asked[string(p.UID)]; !ok {
+			a.asked[string(p.UID)] = a.Clock.Now()
+		}
+		if at := a.asked[string(p.UID)].Add(a.takes); pod == nil || at.Before(due) {
+			pod, due = p, at
+		}
+	}
+	return pod, due
+}
+
+func (a *agents) Due() (time.Time, bool) {
+	pod, due := a.next()
+	return due, pod != nil
+}
+
+func (a *agents) Step() {
+	if pod, due := a.next(); pod != nil && !due.After(a.Clock.Now()) {
+		_, _ = a.EditChild(context.Background(), namespace, pod.Name, func(p *corev1.Pod) {
+			metav1.SetMetaDataAnnotation(&p.ObjectMeta, drained, "true")
+		})
+	}
+}
+
+func (s *simulation) edit(t *testing.T, change func(*DatabaseSpec)) {
+	t.Helper()
+	_, err := s.EditOwner(t.Context(), namespace, "db", func(db *Database) { change(&db.Spec) })
+	require.NoError(t, err)
+}
+
+// members returns the names and images of the pods.
+func (s *simulation) members() (members []string) {
+	for _, p := range s.Children(namespace) {
+		members = append(members, p.Name+" "+p.Spec.Containers[0].Image)
+	}
+	return members
+}
+
+func TestUpAndDown(t *testing.T) {
+	t.Parallel()
+	s := simulate(t, 5, 3)
+	s.world.Run(time.Hour)
+	assert.Equal(t, []string{"db-0 one", "db-1 one", "db-2 one", "db-3 one", "db-4 one"}, s.members())
+	s.edit(t, func(d *DatabaseSpec) { d.Replicas = 3 })
+	s.world.Run(time.Hour)
+	assert.Equal(t, []string{"db-0 one", "db-1 one", "db-2 one"}, s.members())
+	s.edit(t, func(d *DatabaseSpec) { d.Replicas = 4 })
+	s.world.Run(time.Hour)
+	assert.Equal(t, []string{"db-0 one", "db-1 one", "db-2 one", "db-3 one"}, s.members())
+	assert.Len(t, s.claims, 5, "a claim stays")
+	db, err := s.GetOwner(t.Context(), namespace, "db")
+	require.NoError(t, err)
+	assert.Equal(t, int32(4), db.Status.ReadyReplicas)
+}
+
+func TestRollout(t *testing.T) {
+	t.Parallel()
+	s := simulate(t, 4, 3)
+	s.world.Run(time.Hour)
+	s.edit(t, func(d *DatabaseSpec) { d.Image = "two" })
+	s.world.Run(time.Hour)
+	assert.Equal(t, []string{"db-0 two", "db-1 two", "db-2 two", "db-3 two"}, s.members())
+}
+
+func TestPaused(t *testing.T) {
+	t.Parallel()
+	s := simulate(t, 3, 2)
+	s.edit(t, func(d *DatabaseSpec) { d.Paused = true })
+	s.world.Run(time.Hour)
+	assert.Empty(t, s.members())
+	s.edit(t, func(d *DatabaseSpec) { d.Paused = false })
+	s.world.Run(time.Hour)
+	assert.Len(t, s.members(), 3)
+}
+
+func TestQuorumThatCannotBeIsRefused(t *testing.T) {
+	t.Parallel()
+	s := simulate(t, 3, 4)
+	s.world.Run(time.Hour)
+	assert.Empty(t, s.members())
+	_, err := spec(&Database{Spec: DatabaseSpec{Replicas: 3, Quorum: 4}, ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "db"}})
+	require.EqualError(t, err, "database default/db: spec.quorum is 4, and spec.replicas is 3")
+}
+
+// A member whose pod has failed is made again under its name.
+func TestFailedMember(t *testing.T) {
+	t.Parallel()
+	s := simulate(t, 3, 2)
+	s.world.Run(time.Hour)
+	failed, err := s.EditChild(t.Context(), namespace, "db-1", func(p *corev1.Pod) { p.Status = corev1.PodStatus{Phase: corev1.PodFailed} })
+	require.NoError(t, err)
+	s.world.Run(time.Hour)
+	assert.Equal(t, []string{"db-0 one", "db-1 one", "db-2 one"}, s.members())
+	again, err := s.GetChild(t.Context(), namespace, "db-1")
+	require.NoError(t, err)
+	assert.NotEqual(t, failed.UID, again.UID)
+}
+
+// A pod that is not the database's has the name of a member. That member waits until the
+// name is free, and the others do not.
+func TestNameIsTaken(t *testing.T) {
+	t.Parallel()
+	s := simulate(t, 0, 0)
+	s.claims["data-db-1"] = true
+	_, err := s.CreateChild(t.Context(), namespace, &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: "db-1"}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "other", Image: "other"}}},
+	})
+	require.NoError(t, err)
+	s.edit(t, func(d *DatabaseSpec) { d.Replicas = 3 })
+	s.world.Run(time.Hour)
+	assert.Equal(t, []string{"db-0 one", "db-1 other", "db-2 one"}, s.members())
+	zero := int64(0)
+	_, err = s.EditChild(t.Context(), namespace, "db-1", func(p *corev1.Pod) { metav1.SetMetaDataAnnotation(&p.ObjectMeta, drained, "true") })
+	require.NoError(t, err)
+	_, err = s.DeleteChild(t.Context(), namespace, "db-1", metav1.DeleteOptions{GracePeriodSeconds: &zero})
+	require.NoError(t, err)
+	s.world.Run(2 * time.Minute)
+	db, err := s.GetOwner(t.Context(), namespace, "db")
+	require.NoError(t, err)
+	assert.Equal(t, int32(3), db.Status.ReadyReplicas)
+}
+
+// Anything goes wrong at any time. The rules hold at every moment, and in the end all is as
+// it should be.
+func TestChaos(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(60) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			t.Parallel()
+			r := rand.New(rand.NewPCG(seed, 1))
+			s := simulate(t, int32(3+r.IntN(3)), 2)
+			if r.IntN(2) == 0 {
+				s.operator.RememberWrites()
+			}
+			s.agents.takes = time.Duration(1+r.IntN(300)) * time.Second
+			s.world.Run(30 * time.Minute)
+			s.fails = func() bool { return r.IntN(3) == 0 }
+			for range 40 {
+				s.goesWrong(t, r)
+				s.world.Run(time.Duration(r.IntN(600)) * time.Second)
+			}
+			s.calm()
+			s.edit(t, func(d *DatabaseSpec) { d.Replicas, d.Image = 4, "last" })
+			s.world.Run(12 * time.Hour)
+			assert.Equal(t, []string{"db-0 last", "db-1 last", "db-2 last", "db-3 last"}, s.members())
+		})
+	}
+}
+
+func (s *simulation) goesWrong(t *testing.T, r *rand.Rand) {
+	t.Helper()
+	client, view := s.operator.Client, s.operator.View
+	lost, times := replicastest.Lost()[r.IntN(len(replicastest.Lost()))], 1+r.IntN(3)
+	switch r.IntN(12) {
+	case 0, 1:
+		s.edit(t, func(d *DatabaseSpec) { d.Replicas = int32(2 + r.IntN(5)) })
+	case 2:
+		s.edit(t, func(d *DatabaseSpec) { d.Image = fmt.Sprint(r.IntN(3)) })
+	case 3:
+		client.Fail(replicastest.Rule{Verb: "create", Times: times, With: lost, Landed: r.IntN(2) == 0})
+	case 4:
+		client.Fail(replicastest.Rule{Verb: "delete", Times: times, With: lost, Landed: r.IntN(2) == 0})
+	case 5:
+		client.Fail(replicastest.Rule{Verb: "create", Times: 1, Late: time.Duration(1+r.IntN(240)) * time.Second})
+	case 6:
+		view.ChildWatch.Hang()
+	case 7:
+		view.ChildWatch.Relist()
+	case 8:
+		view.OwnerWatch.Hang()
+	case 9:
+		view.OwnerWatch.Resume()
+	case 10:
+		view.ChildWatch.Break()
+	default:
+		s.start()
+	}
+}
+
+func (s *simulation) calm() {
+	s.fails = func() bool { return false }
+	s.operator.Client.Heal()
+	s.operator.View.ChildWatch.Relist()
+	s.operator.View.OwnerWatch.Relist()
+}

@@ -1,0 +1,138 @@
+// Copyright The replicakit Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package controllerruntime_test
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+
+	"github.com/replicakit/replicakit/examples/quorum"
+	"github.com/replicakit/replicakit/replicas/controllerruntime"
+	"github.com/replicakit/replicakit/status"
+)
+
+// A databaseList is what a scheme needs besides a Database.
+type databaseList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata"`
+	Items           []quorum.Database `json:"items"`
+}
+
+func (l *databaseList) DeepCopyObject() runtime.Object {
+	c := databaseList{TypeMeta: l.TypeMeta, ListMeta: l.ListMeta}
+	for i := range l.Items {
+		c.Items = append(c.Items, *l.Items[i].DeepCopy())
+	}
+	return &c
+}
+
+// quorumCalls makes the calls of the operator.
+type quorumCalls struct{ client.Client }
+
+func (q quorumCalls) CreateClaim(ctx context.Context, claim *corev1.PersistentVolumeClaim) error {
+	return q.Create(ctx, claim)
+}
+
+func (q quorumCalls) Annotate(ctx context.Context, pod *corev1.Pod, annotation string) error {
+	patch := fmt.Appendf(nil, `{"metadata":{"uid":%q,"annotations":{%q:"true"}}}`, pod.UID, annotation)
+	return q.Patch(ctx, pod.DeepCopy(), client.RawPatch(types.MergePatchType, patch))
+}
+
+// A databases is a client of the real server that also does what kubelets and the agents in
+// the pods do.
+type databases struct {
+	client.Client
+	namespace string
+}
+
+// tend makes pods ready and drains those that are asked to. It returns the names and images
+// of the pods, if all are ready.
+func (d databases) tend(t *assert.CollectT, ctx context.Context) (members []string) { //nolint:revive // as in testify
+	var list corev1.PodList
+	require.NoError(t, d.List(ctx, &list, client.InNamespace(d.namespace)))
+	ready := 0
+	for _, pod := range list.Items {
+		members = append(members, pod.Name+" "+pod.Spec.Containers[0].Image)
+		if status.IsPodReady(&pod) {
+			ready++
+		} else {
+			patch := []byte(`{"status":{"phase":"Running","conditions":[{"type":"Ready","status":"True"}]}}`)
+			require.NoError(t, client.IgnoreNotFound(d.Status().Patch(ctx, &pod, client.RawPatch(types.MergePatchType, patch))))
+		}
+		if pod.Annotations["quorum.example.com/drain"] != "" && pod.Annotations["quorum.example.com/drained"] == "" {
+			require.NoError(t, client.IgnoreNotFound(quorumCalls{d}.Annotate(ctx, &pod, "quorum.example.com/drained")))
+		}
+	}
+	assert.Len(t, list.Items, ready)
+	return members
+}
+
+func (d databases) edit(t *testing.T, patch string) {
+	t.Helper()
+	db := &quorum.Database{ObjectMeta: metav1.ObjectMeta{Namespace: d.namespace, Name: "db"}}
+	require.NoError(t, d.Patch(t.Context(), db, client.RawPatch(types.MergePatchType, []byte(patch))))
+}
+
+func (d databases) settles(t *testing.T, want ...string) {
+	t.Helper()
+	require.EventuallyWithT(t, func(collect *assert.CollectT) {
+		assert.Equal(collect, want, d.tend(collect, t.Context()))
+		db := &quorum.Database{}
+		require.NoError(collect, d.Get(t.Context(), types.NamespacedName{Namespace: d.namespace, Name: "db"}, db))
+		assert.Equal(collect, quorum.DatabaseStatus{Replicas: int32(len(want)), ReadyReplicas: int32(len(want)), ObservedGeneration: db.Generation}, db.Status)
+	}, patience, tick)
+}
+
+// The operator of examples/quorum, on a real server.
+func TestQuorum(t *testing.T) {
+	t.Parallel()
+	_, err := envtest.InstallCRDs(config, envtest.CRDInstallOptions{Paths: []string{filepath.Join("..", "..", "examples", "quorum", "crd.yaml")}, ErrorIfPathMissing: true})
+	require.NoError(t, err)
+	scheme, version := runtime.NewScheme(), schema.GroupVersion{Group: "quorum.example.com", Version: "v1"}
+	require.NoError(t, clientgoscheme.AddToScheme(scheme))
+	scheme.AddKnownTypes(version, &quorum.Database{})
+	scheme.AddKnownTypeWithName(version.WithKind("DatabaseList"), &databaseList{})
+	metav1.AddToGroupVersion(scheme, version)
+
+	c, err := client.New(config, client.Options{Scheme: scheme})
+	require.NoError(t, err)
+	d := databases{c, newNamespace(t, c)}
+	mgr := newManager(t, manager.Options{Scheme: scheme}, d.namespace)
+	require.NoError(t, controllerruntime.Add(mgr, quorum.Kind(quorumCalls{mgr.GetClient()}), controllerruntime.Options{}))
+	start(t, mgr)
+
+	require.NoError(t, c.Create(t.Context(), &quorum.Database{
+		ObjectMeta: metav1.ObjectMeta{Namespace: d.namespace, Name: "db"}, Spec: quorum.DatabaseSpec{Replicas: 4, Quorum: 2, Image: "one"},
+	}))
+	d.settles(t, "db-0 one", "db-1 one", "db-2 one", "db-3 one")
+	d.edit(t, `{"spec":{"replicas":3,"image":"two"}}`)
+	d.settles(t, "db-0 two", "db-1 two", "db-2 two")
+
+	failed := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: d.namespace, Name: "db-1"}}
+	require.NoError(t, c.Status().Patch(t.Context(), failed, client.RawPatch(types.MergePatchType, []byte(`{"status":{"phase":"Failed","conditions":null}}`))))
+	require.EventuallyWithT(t, func(collect *assert.CollectT) {
+		var pod corev1.Pod
+		require.NoError(collect, c.Get(t.Context(), client.ObjectKeyFromObject(failed), &pod))
+		assert.NotEqual(collect, failed.UID, pod.UID)
+	}, patience, tick)
+	d.settles(t, "db-0 two", "db-1 two", "db-2 two")
+
+	var claims corev1.PersistentVolumeClaimList
+	require.NoError(t, c.List(t.Context(), &claims, client.InNamespace(d.namespace)))
+	assert.Len(t, claims.Items, 4, "a claim stays")
+}
