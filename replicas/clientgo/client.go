@@ -21,11 +21,12 @@ import (
 	"github.com/replicakit/replicakit/selector"
 )
 
-// An OwnerClient reads the owners of one namespace and writes their status. The
-// typed clients of client-go are OwnerClients, and so are those that client-gen
-// makes for custom resources with a status.
-type OwnerClient[O controller.Object] interface {
+// An OwnerClient reads the owners of one namespace and writes their status. L is a pointer
+// to their list type. The typed clients of client-go are OwnerClients, and so are those
+// that client-gen makes for custom resources with a status.
+type OwnerClient[O controller.Object, L runtime.Object] interface {
 	Get(ctx context.Context, name string, opts metav1.GetOptions) (O, error)
+	List(ctx context.Context, opts metav1.ListOptions) (L, error)
 	UpdateStatus(ctx context.Context, owner O, opts metav1.UpdateOptions) (O, error)
 }
 
@@ -51,18 +52,18 @@ type ChildClient[C controller.Object, L runtime.Object] interface {
 // creation more than once. If one of the functions is nil, or returns
 // nil, New returns an error, or else the calls do. Children are listed in pages of
 // 500, without a resourceVersion; it is an error if the pages are not all of one
-// version.
-func NewClient[O, C controller.Object, L runtime.Object, OC OwnerClient[O], CC ChildClient[C, L]](owners func(namespace string) OC, children func(namespace string) CC) controller.Client[O, C] {
-	return client[O, C, L, OC, CC]{owners, children}
+// version. The client is a controller.Versioner.
+func NewClient[O, C controller.Object, OL, CL runtime.Object, OC OwnerClient[O, OL], CC ChildClient[C, CL]](owners func(namespace string) OC, children func(namespace string) CC) controller.Client[O, C] {
+	return client[O, C, OL, CL, OC, CC]{owners, children}
 }
 
-type client[O, C controller.Object, L runtime.Object, OC OwnerClient[O], CC ChildClient[C, L]] struct {
+type client[O, C controller.Object, OL, CL runtime.Object, OC OwnerClient[O, OL], CC ChildClient[C, CL]] struct {
 	owners   func(namespace string) OC
 	children func(namespace string) CC
 }
 
 // check returns an error if NewClient was not given all that it needs.
-func (c client[O, C, L, OC, CC]) check() error {
+func (c client[O, C, OL, CL, OC, CC]) check() error {
 	_, err := c.ownersIn("")
 	if err == nil {
 		_, err = c.childrenIn("")
@@ -70,11 +71,11 @@ func (c client[O, C, L, OC, CC]) check() error {
 	return err
 }
 
-func (c client[O, C, L, OC, CC]) ownersIn(namespace string) (OC, error) {
+func (c client[O, C, OL, CL, OC, CC]) ownersIn(namespace string) (OC, error) {
 	return clientIn("owners", c.owners, namespace)
 }
 
-func (c client[O, C, L, OC, CC]) childrenIn(namespace string) (CC, error) {
+func (c client[O, C, OL, CL, OC, CC]) childrenIn(namespace string) (CC, error) {
 	return clientIn("children", c.children, namespace)
 }
 
@@ -89,14 +90,14 @@ func clientIn[T any](what string, of func(namespace string) T, namespace string)
 }
 
 // forChild returns the client of a child's namespace.
-func (c client[O, C, L, OC, CC]) forChild(child C) (CC, error) {
+func (c client[O, C, OL, CL, OC, CC]) forChild(child C) (CC, error) {
 	if isNil(child) {
 		return *new(CC), errors.New("clientgo: child is nil")
 	}
 	return c.childrenIn(child.GetNamespace())
 }
 
-func (c client[O, C, L, OC, CC]) Create(ctx context.Context, child C) (created C, err error) {
+func (c client[O, C, OL, CL, OC, CC]) Create(ctx context.Context, child C) (created C, err error) {
 	children, err := c.forChild(child)
 	if err != nil {
 		return created, err
@@ -110,7 +111,7 @@ func (c client[O, C, L, OC, CC]) Create(ctx context.Context, child C) (created C
 
 // Delete never knows the resourceVersion: typed clients do not tell, and the
 // deletion is known by its UID.
-func (c client[O, C, L, OC, CC]) Delete(ctx context.Context, child C, opts metav1.DeleteOptions) (resourceVersion string, err error) {
+func (c client[O, C, OL, CL, OC, CC]) Delete(ctx context.Context, child C, opts metav1.DeleteOptions) (resourceVersion string, err error) {
 	children, err := c.forChild(child)
 	if err != nil {
 		return "", err
@@ -118,7 +119,7 @@ func (c client[O, C, L, OC, CC]) Delete(ctx context.Context, child C, opts metav
 	return "", children.Delete(ctx, child.GetName(), opts)
 }
 
-func (c client[O, C, L, OC, CC]) Patch(ctx context.Context, child C, patch selector.Patch, opts metav1.PatchOptions) (patched C, err error) {
+func (c client[O, C, OL, CL, OC, CC]) Patch(ctx context.Context, child C, patch selector.Patch, opts metav1.PatchOptions) (patched C, err error) {
 	children, err := c.forChild(child)
 	if err != nil {
 		return patched, err
@@ -126,7 +127,7 @@ func (c client[O, C, L, OC, CC]) Patch(ctx context.Context, child C, patch selec
 	return children.Patch(ctx, child.GetName(), patch.Type, patch.Data, opts)
 }
 
-func (c client[O, C, L, OC, CC]) Get(ctx context.Context, namespace, name string) (child C, err error) {
+func (c client[O, C, OL, CL, OC, CC]) Get(ctx context.Context, namespace, name string) (child C, err error) {
 	children, err := c.childrenIn(namespace)
 	if err != nil {
 		return child, err
@@ -134,7 +135,7 @@ func (c client[O, C, L, OC, CC]) Get(ctx context.Context, namespace, name string
 	return children.Get(ctx, name, metav1.GetOptions{})
 }
 
-func (c client[O, C, L, OC, CC]) GetOwner(ctx context.Context, namespace, name string) (owner O, err error) {
+func (c client[O, C, OL, CL, OC, CC]) GetOwner(ctx context.Context, namespace, name string) (owner O, err error) {
 	owners, err := c.ownersIn(namespace)
 	if err != nil {
 		return owner, err
@@ -142,7 +143,7 @@ func (c client[O, C, L, OC, CC]) GetOwner(ctx context.Context, namespace, name s
 	return owners.Get(ctx, name, metav1.GetOptions{})
 }
 
-func (c client[O, C, L, OC, CC]) UpdateStatus(ctx context.Context, owner O) (stored O, err error) {
+func (c client[O, C, OL, CL, OC, CC]) UpdateStatus(ctx context.Context, owner O) (stored O, err error) {
 	if isNil(owner) {
 		return stored, errors.New("clientgo: owner is nil")
 	}
@@ -156,7 +157,7 @@ func (c client[O, C, L, OC, CC]) UpdateStatus(ctx context.Context, owner O) (sto
 // pageSize is how many children one call of a live list returns at most.
 const pageSize = 500
 
-func (c client[O, C, L, OC, CC]) List(ctx context.Context, namespace string, matching labels.Selector) (controller.List[C], error) {
+func (c client[O, C, OL, CL, OC, CC]) List(ctx context.Context, namespace string, matching labels.Selector) (controller.List[C], error) {
 	if isNil(matching) {
 		return controller.List[C]{}, errors.New("clientgo: listing children: selector is nil")
 	}
@@ -189,19 +190,31 @@ func (c client[O, C, L, OC, CC]) List(ctx context.Context, namespace string, mat
 	}
 }
 
-// ServerVersion lists one child, which is enough to see how far the server has come.
-func (c client[O, C, L, OC, CC]) ServerVersion(ctx context.Context, namespace string) (string, error) {
+func (c client[O, C, OL, CL, OC, CC]) ServerOwnersVersion(ctx context.Context, namespace string) (string, error) {
+	owners, err := c.ownersIn(namespace)
+	if err != nil {
+		return "", err
+	}
+	return versionOf(ctx, "owners", owners.List)
+}
+
+func (c client[O, C, OL, CL, OC, CC]) ServerChildrenVersion(ctx context.Context, namespace string) (string, error) {
 	children, err := c.childrenIn(namespace)
 	if err != nil {
 		return "", err
 	}
-	list, err := children.List(ctx, metav1.ListOptions{Limit: 1})
+	return versionOf(ctx, "children", children.List)
+}
+
+// versionOf lists one object, which is enough to see how far the server has come.
+func versionOf[L runtime.Object](ctx context.Context, what string, list func(context.Context, metav1.ListOptions) (L, error)) (string, error) {
+	one, err := list(ctx, metav1.ListOptions{Limit: 1})
 	if err != nil {
 		return "", err
 	}
-	about, err := meta.ListAccessor(list)
+	about, err := meta.ListAccessor(one)
 	if err != nil {
-		return "", fmt.Errorf("clientgo: listing children: %w", err)
+		return "", fmt.Errorf("clientgo: listing %s: %w", what, err)
 	}
 	return about.GetResourceVersion(), nil
 }

@@ -4,10 +4,12 @@
 package clientgo_test
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -29,8 +31,14 @@ import (
 // newClient returns a client whose server answers so.
 func newClient(t *testing.T, answer func(url.Values) (code int, body string)) controller.Client[*appsv1.ReplicaSet, *corev1.Pod] {
 	t.Helper()
+	return clientTo(t, func(asked *url.URL) (int, string) { return answer(asked.Query()) })
+}
+
+// clientTo returns a client whose server answers so.
+func clientTo(t *testing.T, answer func(*url.URL) (code int, body string)) controller.Client[*appsv1.ReplicaSet, *corev1.Pod] {
+	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		code, body := answer(r.URL.Query())
+		code, body := answer(r.URL)
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(code)
 		_, _ = w.Write([]byte(body))
@@ -122,22 +130,34 @@ func TestList(t *testing.T) {
 	})
 }
 
-// How far the server has come is asked for by one child, as new as the call.
-func TestServerVersion(t *testing.T) {
+// How far the server has come is asked for by one object, as new as the call.
+func TestServerVersions(t *testing.T) {
 	t.Parallel()
-	var asked url.Values
-	answer := `{"apiVersion":"v1","kind":"PodList","metadata":{"resourceVersion":"7","continue":"more"},"items":[{"metadata":{"name":"a"}}]}`
-	code := http.StatusOK
-	client, ok := newClient(t, func(query url.Values) (int, string) {
-		asked = query
-		return code, answer
-	}).(controller.Versioner)
-	require.True(t, ok)
-	version, err := client.ServerVersion(t.Context(), "default")
-	require.NoError(t, err)
-	assert.Equal(t, "7", version)
-	assert.Equal(t, url.Values{"limit": {"1"}}, asked)
-	code, answer = http.StatusForbidden, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Forbidden","code":403}`
-	_, err = client.ServerVersion(t.Context(), "default")
-	assert.True(t, apierrors.IsForbidden(err), err)
+	const refused = `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Forbidden","code":403}`
+	for kind, ask := range map[string]func(controller.Versioner) func(context.Context, string) (string, error){
+		"ReplicaSet": func(v controller.Versioner) func(context.Context, string) (string, error) {
+			return v.ServerOwnersVersion
+		},
+		"Pod": func(v controller.Versioner) func(context.Context, string) (string, error) {
+			return v.ServerChildrenVersion
+		},
+	} {
+		t.Run("of a list of "+kind, func(t *testing.T) {
+			t.Parallel()
+			var asked *url.URL
+			code, answer := http.StatusOK, `{"kind":"`+kind+`List","metadata":{"resourceVersion":"7","continue":"more"},"items":[{"metadata":{"name":"a"}}]}`
+			client, ok := clientTo(t, func(url *url.URL) (int, string) {
+				asked = url
+				return code, answer
+			}).(controller.Versioner)
+			require.True(t, ok)
+			version, err := ask(client)(t.Context(), "default")
+			require.NoError(t, err)
+			assert.Equal(t, "7", version)
+			assert.True(t, strings.HasSuffix(asked.String(), "/namespaces/default/"+strings.ToLower(kind)+"s?limit=1"), asked)
+			code, answer = http.StatusForbidden, refused
+			_, err = ask(client)(t.Context(), "default")
+			assert.True(t, apierrors.IsForbidden(err), err)
+		})
+	}
 }

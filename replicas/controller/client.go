@@ -59,14 +59,16 @@ type Client[O, C Object] interface {
 	UpdateStatus(ctx context.Context, owner O) (O, error)
 }
 
-// A Versioner is a Client that can tell how far the server has come. With it and a cache
-// that tells its version, a new process needs one small list for all owners together, and
-// not a live list for each.
+// A Versioner is a Client that can tell how far the server has come. Then a new process
+// needs no read of an owner that was written since the process began. If the cache tells
+// its version too, one small list of children replaces a live list for each owner.
 type Versioner interface {
-	// ServerVersion returns the resourceVersion of a list of the children of a
-	// namespace, or of all namespaces if it is "". The list must be as new as the
-	// call, as that of Client.List, but one child of it is enough.
-	ServerVersion(ctx context.Context, namespace string) (string, error)
+	// ServerOwnersVersion and ServerChildrenVersion return the resourceVersion of a list of
+	// the owners, or of the children, of a namespace, or of all namespaces if it is "". The
+	// list must be as new as the call, as that of Client.List, but one object of it is
+	// enough. An error, or "", means that it is not known.
+	ServerOwnersVersion(ctx context.Context, namespace string) (string, error)
+	ServerChildrenVersion(ctx context.Context, namespace string) (string, error)
 }
 
 // errNoObject is what an answer without an object and without an error amounts to: it

@@ -61,7 +61,8 @@ type rig[O, C controller.Object] struct {
 	liveIn       func(ctx context.Context) ([]C, error) // calls live
 	liveVersion  string                                 // of the list
 	getOwner     func() (O, error)
-	serverAt     func() (string, error)         // nil: the client cannot tell
+	serverAt     func() (string, error) // for children; nil: the client cannot tell
+	ownersAt     func() (string, error)
 	updateStatus func(write int, owner O) error // of the n-th write, from 1
 	stored       func(owner O)                  // changes what a status write stores
 	noStatus     bool                           // status writes are answered with nothing
@@ -115,6 +116,7 @@ func rigOf[O, C controller.Object](kind controller.Kind[O, C], owner O) *rig[O, 
 	r.live = func() ([]C, error) { return nil, errors.New("no list was expected") }
 	r.liveIn = func(context.Context) ([]C, error) { return r.live() }
 	r.getOwner = func() (O, error) { return clone(r.owner), nil }
+	r.ownersAt = func() (string, error) { return "", nil }
 	r.updateStatus = func(int, O) error { return nil }
 	return r
 }
@@ -192,8 +194,13 @@ func (r *rig[O, C]) client() controller.Client[O, C] {
 // A versioner is a client that can tell how far the server has come.
 type versioner[O, C controller.Object] struct{ *rig[O, C] }
 
-func (v versioner[O, C]) ServerVersion(_ context.Context, namespace string) (string, error) {
-	v.note(&v.calls, "version of %s", namespace)
+func (v versioner[O, C]) ServerOwnersVersion(_ context.Context, namespace string) (string, error) {
+	v.note(&v.calls, "owners of %s", namespace)
+	return v.ownersAt()
+}
+
+func (v versioner[O, C]) ServerChildrenVersion(_ context.Context, namespace string) (string, error) {
+	v.note(&v.calls, "children of %s", namespace)
 	return v.serverAt()
 }
 

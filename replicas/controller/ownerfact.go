@@ -189,10 +189,10 @@ func (p *pass[O, C]) mayDelete(ctx context.Context) (bool, error) {
 	return p.ownerRead, nil
 }
 
-// mayCreate reports whether the owner on the server still wants what the pass goes by. It
-// asks once in a term: later a child that is one too many is deleted again.
+// mayCreate reports whether the owner on the server still wants what the pass goes by. The
+// owner is read at most once in a term: later a child that is one too many is deleted again.
 func (p *pass[O, C]) mayCreate(ctx context.Context) bool {
-	if p.ownerRead || p.state.ownerTerm == p.inTerm || p.beganInTerm() {
+	if p.ownerRead || p.state.ownerTerm == p.inTerm || p.beganInTerm() || p.isOfTerm(ctx) {
 		p.state.ownerTerm = p.inTerm
 		return true
 	}
@@ -206,6 +206,17 @@ func (p *pass[O, C]) mayCreate(ctx context.Context) bool {
 	}
 	p.state.ownerTerm = p.inTerm
 	return true
+}
+
+// isOfTerm reports whether the cache shows an owner that is at least as new as the server's
+// owners were when the term began. Then no earlier process saw a newer one.
+func (p *pass[O, C]) isOfTerm(ctx context.Context) bool {
+	versioner, ok := p.client.(Versioner)
+	if !ok {
+		return false
+	}
+	began := p.askServer(ctx, &p.term.owners, verbServerOwnersVersion, versioner.ServerOwnersVersion)
+	return resourceversion.Reached(p.Owner.GetResourceVersion(), began)
 }
 
 // waitForOwner puts the rest of the pass off, as a call of its own has shown a newer owner.

@@ -101,9 +101,15 @@ type versionRecorder[O, C Object] struct {
 	versioner Versioner
 }
 
-func (r versionRecorder[O, C]) ServerVersion(ctx context.Context, namespace string) (string, error) {
-	version, err := r.versioner.ServerVersion(ctx, namespace)
-	r.note(Call{Verb: verbServerVersion, Namespace: namespace, answer: data{is: version}}, err)
+func (r versionRecorder[O, C]) ServerOwnersVersion(ctx context.Context, namespace string) (string, error) {
+	version, err := r.versioner.ServerOwnersVersion(ctx, namespace)
+	r.note(Call{Verb: verbServerOwnersVersion, Namespace: namespace, answer: data{is: version}}, err)
+	return version, err
+}
+
+func (r versionRecorder[O, C]) ServerChildrenVersion(ctx context.Context, namespace string) (string, error) {
+	version, err := r.versioner.ServerChildrenVersion(ctx, namespace)
+	r.note(Call{Verb: verbServerChildrenVersion, Namespace: namespace, answer: data{is: version}}, err)
 	return version, err
 }
 

@@ -20,7 +20,7 @@ import (
 
 // recordingFormat is that of a Recording as JSON. It changes if an older reader would
 // misunderstand a newer recording, or a newer reader an older one.
-const recordingFormat = "replicakit.recording/1"
+const recordingFormat = "replicakit.recording/2"
 
 // A Recording is one pass as data: what was known before it, what the cache had, the calls
 // and their answers. It tells later why a pass did what it did, and Replay plays it again.
@@ -120,7 +120,8 @@ func (c Call) asked() string {
 
 const (
 	verbCreate, verbDelete, verbPatch, verbGet, verbList = "Create", "Delete", "Patch", "Get", "List"
-	verbGetOwner, verbUpdateStatus, verbServerVersion    = "GetOwner", "UpdateStatus", "ServerVersion"
+	verbGetOwner, verbUpdateStatus                       = "GetOwner", "UpdateStatus"
+	verbServerOwnersVersion, verbServerChildrenVersion   = "ServerOwnersVersion", "ServerChildrenVersion"
 )
 
 // data is a value, or its JSON. The zero value is null.
@@ -195,11 +196,13 @@ type (
 		Distrusted bool            `json:"distrusted,omitempty"`
 		EventsCame bool            `json:"eventsCame,omitempty"`
 
-		TermBegan    time.Time `json:"termBegan,omitzero"`
-		TermAsked    time.Time `json:"termAsked,omitzero"`
-		TermVersion  string    `json:"termVersion,omitempty"`
-		LookedInTerm bool      `json:"lookedInTerm,omitempty"`
-		OwnerInTerm  bool      `json:"ownerInTerm,omitempty"`
+		TermBegan time.Time `json:"termBegan,omitzero"`
+		TermAsked time.Time `json:"termAsked,omitzero"` // for the version of the children
+		// TermVersions are by the verb that asks for them, each as it was known after the
+		// pass had asked.
+		TermVersions map[string]string `json:"termVersions,omitempty"`
+		LookedInTerm bool              `json:"lookedInTerm,omitempty"`
+		OwnerInTerm  bool              `json:"ownerInTerm,omitempty"`
 
 		StatusCounts bool  `json:"statusCounts,omitempty"`
 		Stripped     bool  `json:"stripped,omitempty"`

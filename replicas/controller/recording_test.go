@@ -178,8 +178,8 @@ func TestRecordingsThatCannotBePlayed(t *testing.T) {
 	text, err := json.Marshal((*all)[0])
 	require.NoError(t, err)
 	for name, c := range map[string]struct{ old, is, want string }{
-		"of another version": {"replicakit.recording/1", "replicakit.recording/0", `a recording of the format "replicakit.recording/0": this version reads "replicakit.recording/1"`},
-		"of no format":       {"replicakit.recording/1", "", `a recording of the format ""`},
+		"of another version": {"replicakit.recording/2", "replicakit.recording/0", `a recording of the format "replicakit.recording/0": this version reads "replicakit.recording/2"`},
+		"of no format":       {"replicakit.recording/2", "", `a recording of the format ""`},
 		"that is cut off":    {`"kind"`, "", "a recording: invalid character"},
 	} {
 		t.Run("a recording "+name+" is refused when it is read", func(t *testing.T) {

@@ -51,9 +51,9 @@ func (p *pass[O, C]) recordBefore(stale expectations.Stale) {
 	m.Distrusted, m.EventsCame = stale != (expectations.Stale{}), p.newest.any()
 	m.StatusCounts, m.Stripped, m.Compared = p.statusCounts.Load(), p.whole.stripped.Load(), p.whole.compared.Load()
 	m.TermBegan = p.termBegan
-	p.term.mu.Lock()
-	m.TermAsked, m.TermVersion = p.term.asked, p.term.version
-	p.term.mu.Unlock()
+	owners, _ := p.term.owners.known()
+	children, asked := p.term.children.known()
+	m.TermAsked, m.TermVersions = asked, map[string]string{verbServerOwnersVersion: owners, verbServerChildrenVersion: children}
 	if state, remaining := p.pending.State(p.key); state != expectations.Satisfied {
 		is, _ := p.pending.Get(p.key)
 		m.Pending = recordedPending{slices.Clone(is.Creating), slices.Clone(is.Deleting), is.Creations, is.Deletions, remaining}
@@ -75,6 +75,14 @@ func (p *pass[O, C]) recordBefore(stale expectations.Stale) {
 	s.ready.mu.Lock()
 	m.Ready = maps.Clone(s.ready.at)
 	s.ready.mu.Unlock()
+}
+
+// recordVersion notes how far the server had come with a resource, as the pass knew it.
+// Another pass may have learned that since this one began.
+func (p *pass[O, C]) recordVersion(verb, version string) {
+	if p.recorder != nil {
+		p.recorder.is.known.TermVersions[verb] = version
+	}
 }
 
 // recordPlan notes what the pass planned from.

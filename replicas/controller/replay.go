@@ -103,7 +103,9 @@ func (p *player[O, C]) reconciler(kind Kind[O, C]) (*reconciler[O, C], error) {
 	r.statusCounts.Store(m.StatusCounts)
 	r.whole.stripped.Store(m.Stripped)
 	r.whole.compared.Store(m.Compared)
-	r.term.began, r.term.asked, r.term.version = m.TermBegan, m.TermAsked, m.TermVersion
+	r.term.began, r.term.children.asked = m.TermBegan, m.TermAsked
+	p.recallVersion(&r.term.owners, verbServerOwnersVersion)
+	p.recallVersion(&r.term.children, verbServerChildrenVersion)
 	p.expect(r.pending)
 	p.told = func(e recordedEvent) {
 		if e.WentBack {
@@ -117,6 +119,14 @@ func (p *player[O, C]) reconciler(kind Kind[O, C]) (*reconciler[O, C], error) {
 	}
 	s, _ := r.owners.of(expectations.KeyOf(p.owner), m.Generation, time.Time{})
 	return r, p.recall(s, kind)
+}
+
+// recallVersion makes a version what the pass knew of it. If the pass did not ask the server
+// then, as another one did, it does not ask now.
+func (p *player[O, C]) recallVersion(v *serverVersion, verb string) {
+	if !slices.ContainsFunc(p.left, func(c Call) bool { return c.Verb == verb }) {
+		v.is, v.asking = p.r.known.TermVersions[verb], true
+	}
 }
 
 // client returns the player, as a Versioner if the recorded one was so.
@@ -302,8 +312,12 @@ func (p *player[O, C]) UpdateStatus(_ context.Context, owner O) (O, error) {
 	return answer[O](p, callTo(verbUpdateStatus, owner, owner))
 }
 
-func (p *player[O, C]) ServerVersion(_ context.Context, namespace string) (string, error) {
-	return answer[string](p, Call{Verb: verbServerVersion, Namespace: namespace})
+func (p *player[O, C]) ServerOwnersVersion(_ context.Context, namespace string) (string, error) {
+	return answer[string](p, Call{Verb: verbServerOwnersVersion, Namespace: namespace})
+}
+
+func (p *player[O, C]) ServerChildrenVersion(_ context.Context, namespace string) (string, error) {
+	return answer[string](p, Call{Verb: verbServerChildrenVersion, Namespace: namespace})
 }
 
 func (p *player[O, C]) Owner(context.Context, types.NamespacedName) (O, error) { return p.owner, nil }

@@ -27,13 +27,12 @@ var errWait = errors.New("controller: the cache may be behind an earlier process
 // begins, the caches may be older than what an earlier process saw. The zero value is the
 // first term, which has not begun.
 type term struct {
-	mu      sync.Mutex
-	ended   int       // terms before this one
-	began   time.Time // the first pass
-	asked   time.Time // when the server was first asked for its version
-	last    time.Time // when it was asked last
-	asking  bool
-	version string // of the server's children, after the term began; "" if not known
+	mu    sync.Mutex
+	ended int       // terms before this one
+	began time.Time // the first pass
+	// The owners may be stored apart from the children, so these versions are never compared
+	// with one another.
+	owners, children serverVersion
 }
 
 // next begins another term with the next pass.
@@ -41,7 +40,9 @@ func (t *term) next() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.ended++
-	t.began, t.asked, t.last, t.version = time.Time{}, time.Time{}, time.Time{}, ""
+	t.began = time.Time{}
+	t.owners.forget()
+	t.children.forget()
 }
 
 // begin returns the number of the term that a pass begins in, from 1 on, and when that began.
@@ -54,49 +55,75 @@ func (t *term) begin(now time.Time) (number int, began time.Time) {
 	return t.ended + 1, t.began
 }
 
+// A serverVersion is how far the server had come with one resource after the term began.
+type serverVersion struct {
+	mu        sync.Mutex
+	is        string    // "" if not known
+	asked     time.Time // when the server was first asked
+	last      time.Time // when it was asked last
+	asking    bool
+	forgotten int // how often
+}
+
+// forget drops what was learned in a term that has ended.
+func (v *serverVersion) forget() {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.forgotten++
+	v.is, v.asked, v.last = "", time.Time{}, time.Time{}
+}
+
+// known returns the version, "" if it is not known, and when the server was first asked.
+func (v *serverVersion) known() (is string, asked time.Time) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.is, v.asked
+}
+
 // reached reports whether a cache of a version shows all that was there when the term
 // began.
-func (t *term) reached(version string) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return resourceversion.Reached(version, t.version)
+func (v *serverVersion) reached(version string) bool {
+	is, _ := v.known()
+	return resourceversion.Reached(version, is)
 }
 
 // patience returns how long a pass waits before it looks at the cache again; 0 if that has
 // taken long enough.
-func (t *term) patience(now time.Time) time.Duration {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	waited := now.Sub(t.asked)
+func (v *serverVersion) patience(now time.Time) time.Duration {
+	_, asked := v.known()
+	waited := now.Sub(asked)
 	if waited < 0 || waited >= cachePatience {
 		return 0
 	}
 	return min(max(waited, 50*time.Millisecond), cachePatience-waited)
 }
 
-// ask asks for the server's version, unless it is known, or another pass asks, or has asked
-// less than a second ago.
-func (t *term) ask(now func() time.Time, version func() (string, error)) {
-	t.mu.Lock()
+// ask asks the server, unless the version is known, or another pass asks, or has asked less
+// than a second ago. It returns what is known then.
+func (v *serverVersion) ask(now func() time.Time, version func() (string, error)) string {
+	v.mu.Lock()
 	at := now()
-	if t.version != "" || t.asking || !t.last.IsZero() && at.Sub(t.last) < time.Second && !at.Before(t.last) {
-		t.mu.Unlock()
-		return
+	if v.is != "" || v.asking || !v.last.IsZero() && at.Sub(v.last) < time.Second && !at.Before(v.last) {
+		defer v.mu.Unlock()
+		return v.is
 	}
-	number := t.ended
-	t.asking, t.last = true, at
-	if t.asked.IsZero() {
-		t.asked = at
+	forgotten := v.forgotten
+	v.asking, v.last = true, at
+	if v.asked.IsZero() {
+		v.asked = at
 	}
-	t.mu.Unlock()
+	v.mu.Unlock()
 	is, err := "", errors.New("controller: a panic")
 	defer func() {
-		t.mu.Lock()
-		defer t.mu.Unlock()
-		t.asking = false
-		if err == nil && number == t.ended {
-			t.version = is
+		v.mu.Lock()
+		defer v.mu.Unlock()
+		v.asking = false
+		if err == nil && forgotten == v.forgotten {
+			v.is = is
 		}
 	}()
-	is, err = version()
+	if is, err = version(); err != nil {
+		return ""
+	}
+	return is
 }

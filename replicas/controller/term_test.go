@@ -5,6 +5,7 @@ package controller_test
 
 import (
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -116,7 +117,7 @@ func TestANewProcessLooksLiveBeforeItChangesANumber(t *testing.T) {
 
 func TestANewProcessWhoseCacheTellsItsVersion(t *testing.T) {
 	t.Parallel()
-	const version = "version of default"
+	const version = "children of default"
 	// at is a rig of an old owner, whose cache and server have come so far.
 	at := func(cache, server string) *podRig {
 		r := atVersions(aged(2, time.Hour), cache, "")
@@ -222,7 +223,7 @@ func TestANewProcessWhoseCacheTellsItsVersion(t *testing.T) {
 // A new process may have an owner that is older than what another one saw.
 func TestANewProcessReadsTheOwnerBeforeItsFirstCreations(t *testing.T) {
 	t.Parallel()
-	const read = "read owner"
+	const read, owners = "read owner", "owners of default"
 	start := func() (*podRig, []*corev1.Pod) {
 		r := aged(4, time.Hour)
 		all := ready(r.owner, 2)
@@ -241,6 +242,75 @@ func TestANewProcessReadsTheOwnerBeforeItsFirstCreations(t *testing.T) {
 		require.NoError(t, err)
 		assert.Len(t, pass.Created, 1)
 		assert.NotContains(t, r.calls, read)
+	})
+	t.Run("not if it was written since the process began", func(t *testing.T) {
+		t.Parallel()
+		for name, tt := range map[string]struct {
+			cached, server string
+			err            error
+			reads          int
+		}{
+			"written since":                {"21", "20", nil, 0},
+			"written last":                 {"20", "20", nil, 0},
+			"written before":               {"19", "20", nil, 1},
+			"a server that does not tell":  {"21", "", nil, 1},
+			"a server that refuses":        {"21", "20", forbidden("", "no"), 1},
+			"a server whose are words":     {"21", "b", nil, 1},
+			"a cache whose are words":      {"b", "20", nil, 1},
+			"a cache that does not tell":   {"", "20", nil, 1},
+			"a cache without its versions": {"", "", nil, 1},
+		} {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				r, all := start()
+				r.serverAt = func() (string, error) { return "30", nil } // of the children
+				r.ownersAt = func() (string, error) { return tt.server, tt.err }
+				r.owner.ResourceVersion = tt.cached
+				pass, err := r.pass(t, 0, all...)
+				require.NoError(t, err)
+				assert.Equal(t, append([]string{list, owners}, slices.Repeat([]string{read}, tt.reads)...), r.calls[:2+tt.reads])
+				assert.Len(t, pass.Created, 2)
+			})
+		}
+	})
+	t.Run("one small list of owners is for all", func(t *testing.T) {
+		t.Parallel()
+		r, all := start()
+		r.serverAt = func() (string, error) { return "", nil }
+		r.ownersAt = func() (string, error) { return "20", nil }
+		r.owner.ResourceVersion = "19"
+		_, err := r.pass(t, 0, all...)
+		require.NoError(t, err)
+		assert.Len(t, r.callsOf(read), 1)
+		controller.CacheIsWhole(r.start())
+		r.owner.UID, r.owner.ResourceVersion = "uid-of-another", "21"
+		_, err = r.pass(t, 1, all...)
+		require.NoError(t, err)
+		assert.Len(t, r.callsOf("create"), 4)
+		assert.Empty(t, r.callsOf(read))
+		assert.Empty(t, r.callsOf(owners))
+
+		r.settle()
+		r.start().NewTerm()
+		r.ownersAt = func() (string, error) { return "22", nil }
+		_, err = r.pass(t, 3600, all...)
+		require.NoError(t, err)
+		assert.Len(t, r.callsOf(owners), 1, "another term asks anew")
+		assert.Len(t, r.callsOf(read), 1)
+	})
+	t.Run("deletions are preceded by a read all the same", func(t *testing.T) {
+		t.Parallel()
+		r, _ := start()
+		r.serverAt = func() (string, error) { return "", nil }
+		r.ownersAt = func() (string, error) { return "20", nil }
+		r.owner.ResourceVersion = "21"
+		all := ready(r.owner, 5)
+		r.live = func() ([]*corev1.Pod, error) { return all, nil }
+		_, err := r.pass(t, 0, all...)
+		require.NoError(t, err)
+		assert.Len(t, r.callsOf("delete"), 1)
+		assert.Len(t, r.callsOf(read), 1)
+		assert.Empty(t, r.callsOf(owners))
 	})
 	t.Run("if fewer are wanted by now, none is created", func(t *testing.T) {
 		t.Parallel()

@@ -190,7 +190,7 @@ func (p *pass[O, C]) mayBeTooMany() bool {
 // cache shows, which may be older than what an earlier process saw. An owner that was
 // created later has no such past.
 func (p *pass[O, C]) isNewToTerm() bool {
-	if p.state.term != p.inTerm && (p.beganInTerm() || p.term.reached(p.snapshot.Version)) {
+	if p.state.term != p.inTerm && (p.beganInTerm() || p.term.children.reached(p.snapshot.Version)) {
 		p.looked()
 	}
 	return p.state.term != p.inTerm
@@ -204,17 +204,25 @@ func (p *pass[O, C]) awaitCache(ctx context.Context) (reached bool, err error) {
 	if !ok || p.snapshot.Version == "" {
 		return false, nil
 	}
-	p.term.ask(p.opts.Now, func() (string, error) { return versioner.ServerVersion(ctx, p.Owner.GetNamespace()) })
+	p.askServer(ctx, &p.term.children, verbServerChildrenVersion, versioner.ServerChildrenVersion)
 	if !p.isNewToTerm() {
 		p.spec.Pending = expectations.Satisfied
 		return true, nil
 	}
-	if wait := p.term.patience(p.opts.Now()); wait > 0 {
+	if wait := p.term.children.patience(p.opts.Now()); wait > 0 {
 		p.Waiting = true
 		p.comeBack(wait)
 		return false, errWait
 	}
 	return false, nil
+}
+
+// askServer asks how far the server has come with a resource, if that is not known yet, and
+// returns what is known then. The verb is the name of the method.
+func (p *pass[O, C]) askServer(ctx context.Context, of *serverVersion, verb string, version func(context.Context, string) (string, error)) string {
+	known := of.ask(p.opts.Now, func() (string, error) { return version(ctx, p.Owner.GetNamespace()) })
+	p.recordVersion(verb, known)
+	return known
 }
 
 // looked notes that the children were listed live in this term.

@@ -121,13 +121,12 @@ func (c caller[O, C]) List(ctx context.Context, namespace string, matching label
 	}
 }
 
-// ServerVersion lists one child, which is enough to see how far the server has come.
-func (c caller[O, C]) ServerVersion(ctx context.Context, namespace string) (string, error) {
-	_, list, err := c.children.list(ctx, c.live, nil, &client.ListOptions{Namespace: namespace, Limit: 1})
-	if err != nil {
-		return "", err
-	}
-	return list.GetResourceVersion(), nil
+func (c caller[O, C]) ServerOwnersVersion(ctx context.Context, namespace string) (string, error) {
+	return c.owners.version(ctx, c.live, namespace)
+}
+
+func (c caller[O, C]) ServerChildrenVersion(ctx context.Context, namespace string) (string, error) {
+	return c.children.version(ctx, c.live, namespace)
 }
 
 func (c caller[O, C]) UpdateStatus(ctx context.Context, owner O) (O, error) {

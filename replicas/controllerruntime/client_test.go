@@ -101,11 +101,12 @@ func TestAWebhookThatTakesLabelsAwayIsSeen(t *testing.T) {
 			r := newReconciler(t, f, controllerruntime.Options{})
 			_, err := r.Reconcile(t.Context(), request)
 			require.ErrorContains(t, err, "is not the owner's")
-			require.Len(t, s.requests, 4)
+			require.Len(t, s.requests, 5)
 			assert.Contains(t, s.requests[0], "GET /apis/example.com/v1/namespaces/default/workers?", "a new process looks live first")
-			assert.Contains(t, s.requests[1], "GET /apis/example.com/v1/namespaces/default/workerpools/blue", "at the owner too")
-			assert.Contains(t, s.requests[3], "DELETE /apis/example.com/v1/namespaces/default/workers/blue-")
-			assert.Contains(t, s.requests[3], `"uid":"uid-blue-`)
+			assert.Contains(t, s.requests[1], "GET /apis/example.com/v1/namespaces/default/workerpools?limit=1")
+			assert.Contains(t, s.requests[2], "GET /apis/example.com/v1/namespaces/default/workerpools/blue", "at the owner too, as that list has no version")
+			assert.Contains(t, s.requests[4], "DELETE /apis/example.com/v1/namespaces/default/workers/blue-")
+			assert.Contains(t, s.requests[4], `"uid":"uid-blue-`)
 		})
 	}
 }
@@ -293,19 +294,27 @@ func TestNewClientRefuses(t *testing.T) {
 	require.ErrorContains(t, err, "controllerruntime: the scheme does not know example.com/v1, Kind=Worker")
 }
 
-// How far the server has come is asked for by one child.
-func TestServerVersion(t *testing.T) {
+// How far the server has come is asked for by one object.
+func TestServerVersions(t *testing.T) {
 	t.Parallel()
-	f, s := clusterOver(t, func(string, string, map[string]any) (int, any) {
-		return http.StatusOK, map[string]any{"apiVersion": "example.com/v1", "kind": "WorkerList", "metadata": map[string]any{"resourceVersion": "7", "continue": "more"}}
+	f, s := clusterOver(t, func(_, path string, _ map[string]any) (int, any) {
+		kind, version := "WorkerList", "7"
+		if strings.Contains(path, "/workerpools") {
+			kind, version = "WorkerPoolList", "8"
+		}
+		return http.StatusOK, map[string]any{"apiVersion": "example.com/v1", "kind": kind, "metadata": map[string]any{"resourceVersion": version, "continue": "more"}}
 	})
 	calls, err := controllerruntime.NewClient(f.client, f.live, pools())
 	require.NoError(t, err)
 	versioner, ok := calls.(controller.Versioner)
 	require.True(t, ok)
-	version, err := versioner.ServerVersion(t.Context(), "default")
+	version, err := versioner.ServerChildrenVersion(t.Context(), "default")
 	require.NoError(t, err)
 	assert.Equal(t, "7", version)
-	require.Len(t, s.requests, 1)
+	version, err = versioner.ServerOwnersVersion(t.Context(), "default")
+	require.NoError(t, err)
+	assert.Equal(t, "8", version)
+	require.Len(t, s.requests, 2)
 	assert.Contains(t, s.requests[0], "GET /apis/example.com/v1/namespaces/default/workers?limit=1")
+	assert.Contains(t, s.requests[1], "GET /apis/example.com/v1/namespaces/default/workerpools?limit=1")
 }

@@ -57,7 +57,8 @@
 //     in that list.
 //   - A new process lists the children of each owner live, once, before it creates or
 //     deletes for the first time. Where the cache tells its version, one small list for
-//     all owners is enough.
+//     all owners is enough. It reads an owner before its first creations, unless the owner
+//     was written since the process began.
 //   - A server that was restored from a backup is noticed only when the owner's
 //     resourceVersion goes back, or when an expectation expires. Where the cache tells
 //     its version, a list that is older than the cache tells too.

@@ -77,3 +77,12 @@ func (o objects[T]) list(ctx context.Context, from client.Reader, items []T, opt
 	})
 	return items, list, err
 }
+
+// version lists one object, which is enough to see how far the server has come.
+func (o objects[T]) version(ctx context.Context, live client.Reader, namespace string) (string, error) {
+	_, list, err := o.list(ctx, live, nil, &client.ListOptions{Namespace: namespace, Limit: 1})
+	if err != nil {
+		return "", err
+	}
+	return list.GetResourceVersion(), nil
+}

@@ -68,7 +68,11 @@ func TestTheVersionOfTheCache(t *testing.T) {
 					return http.StatusOK, blue(1)
 				}
 				if method == http.MethodGet {
-					return http.StatusOK, map[string]any{"apiVersion": "example.com/v1", "kind": "WorkerList", "metadata": map[string]any{"resourceVersion": "5"}}
+					kind := "WorkerList"
+					if strings.HasSuffix(path, "/workerpools?limit=1") {
+						kind = "WorkerPoolList"
+					}
+					return http.StatusOK, map[string]any{"apiVersion": "example.com/v1", "kind": kind, "metadata": map[string]any{"resourceVersion": "5"}}
 				}
 				return http.StatusOK, stored(body)
 			}, blue(1))
@@ -78,8 +82,8 @@ func TestTheVersionOfTheCache(t *testing.T) {
 			require.NoError(t, err)
 			require.NotEmpty(t, s.requests)
 			assert.Equal(t, tt.asks, s.requests[0] == small, s.requests[0])
-			assert.Contains(t, s.requests[1], "GET /apis/example.com/v1/namespaces/default/workerpools/blue")
-			assert.Contains(t, s.requests[2], "POST ")
+			assert.Contains(t, s.requests[1], "GET /apis/example.com/v1/namespaces/default/workerpools?limit=1")
+			assert.Contains(t, s.requests[2], "POST ", "the owner is newer than that list")
 		})
 	}
 }

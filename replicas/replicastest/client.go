@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"strconv"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -87,7 +88,7 @@ type Call struct {
 	Kind                 string // that of children or of owners, such as Pod
 	types.NamespacedName        // a list has no name, a child to create may have none
 	DryRun               bool
-	Limit                int  // of a list: how many children are asked for; 0 if all
+	Limit                int  // of a list: how many objects are asked for; 0 if all
 	Late                 bool // it takes effect when nobody waits for its answer any more
 	// ResourceVersion is the version that a child must have to be deleted; "" if any.
 	ResourceVersion string
@@ -246,13 +247,20 @@ func (c *Client[O, C]) List(ctx context.Context, namespace string, matching labe
 	})
 }
 
-// ServerVersion asks the API server how far it has come, by a list of one child.
-func (c *Client[O, C]) ServerVersion(ctx context.Context, namespace string) (string, error) {
-	call := c.cluster.children.call("list", namespace, "")
-	call.Limit = 1
-	return do(ctx, c, call, func(ctx context.Context, cluster *Cluster[O, C]) (string, error) {
-		list, err := cluster.ListChildren(ctx, namespace, labels.Everything())
-		return list.ResourceVersion, err
+// ServerOwnersVersion asks the API server how far it has come, by a list of one owner.
+func (c *Client[O, C]) ServerOwnersVersion(ctx context.Context, namespace string) (string, error) {
+	return c.serverVersion(ctx, c.cluster.owners.call("list", namespace, ""))
+}
+
+// ServerChildrenVersion asks the API server how far it has come, by a list of one child.
+func (c *Client[O, C]) ServerChildrenVersion(ctx context.Context, namespace string) (string, error) {
+	return c.serverVersion(ctx, c.cluster.children.call("list", namespace, ""))
+}
+
+func (c *Client[O, C]) serverVersion(ctx context.Context, list Call) (string, error) {
+	list.Limit = 1
+	return do(ctx, c, list, func(ctx context.Context, cluster *Cluster[O, C]) (string, error) {
+		return strconv.FormatUint(cluster.version, 10), ctx.Err()
 	})
 }
 

@@ -208,6 +208,8 @@ func mended() map[invariant.Rule][]example {
 		// that came.
 		invariant.FewerNewProcess: {{1, "scale 6 0 0s; run 0 0 20s; scale 4 0 0s; snapshot 0 0 0s; force 5 0 0s; force 4 0 0s; run 0 0 20s; behind 0 0 5s; run 0 0 1m"}},
 		invariant.MoreNewProcess:  {{1, "scale 2 0 0s; run 0 0 20s; scale 6 0 0s; run 0 0 60ms; snapshot 0 0 0s; run 0 0 20s; behind 0 0 5s; run 0 0 1m"}},
+		// The same of the owner, which wants fewer by then.
+		invariant.MoreOldProcess: {{1, "scale 2 0 0s; run 0 0 20s; scale 6 0 0s; run 0 0 60ms; snapshot 0 0 0s; scale 2 0 0s; run 0 0 20s; behind 0 0 5s; run 0 0 1m"}},
 		// A name is sent three times: the second time it lands, and the pod is deleted; the
 		// first time it lands when nobody waits for it any more.
 		invariant.MoreLanded: {{1, "run 0 0 4.375s; late-call 6 11 4.52s; limbo 9 1 4.973s; hang-pods 1 3 4.348s; scale 5 3 2.949s; run 0 0 35.2s; replay 10 10 4.665s; run 0 0 2.5s"}},

@@ -44,7 +44,7 @@ func TestEachPassCanBePlayedAgain(t *testing.T) {
 		})
 		require.NoError(t, result.Err, "seed %d", seed)
 	}
-	for _, verb := range []string{"Create", "Delete", "Patch", "Get", "List", "GetOwner", "UpdateStatus"} {
+	for _, verb := range []string{"Create", "Delete", "Patch", "Get", "List", "GetOwner", "UpdateStatus", "ServerOwnersVersion"} {
 		assert.Positive(t, calls[verb], verb)
 	}
 	assert.Positive(t, interrupted)

@@ -31,7 +31,7 @@ type bill struct {
 // there is a pass every five seconds, whose status write is refused at first.
 var budget = map[string]int{
 	"create Pod": 210, "delete Pod": 1000, "patch Pod": 1000, "get Pod": 500, "list Pod": 290,
-	"get ReplicaSet": 800, "update ReplicaSet": 800,
+	"get ReplicaSet": 800, "update ReplicaSet": 800, "list ReplicaSet": 8,
 }
 
 // storm is how many calls of one verb an owner that is gone may cost in an hour.

@@ -265,6 +265,7 @@ type watcher struct {
 	controller *replicastest.PodController
 	record
 	looked      types.UID // the owner that the pass under way has read live
+	unread      bool      // the pass under way could not read it
 	passBegan   instant
 	tried       bool // the pass has asked to delete a pod
 	wroteNow    bool // the status write under way has changed something
@@ -360,7 +361,7 @@ func (w *watcher) passed(pass replicastest.PodPass) {
 	w.judgePass(pass)
 	w.note(pass)
 	w.started(pass)
-	w.looked = ""
+	w.looked, w.unread = "", false
 	clear(w.fresh)
 	clear(w.turned)
 	if w.checker.passes%intactEvery != 1 {

@@ -53,6 +53,8 @@ func (w *watcher) notMore(rs *appsv1.ReplicaSet, name string) {
 	switch t := &w.checker.truth; {
 	case !t.any(rs, w.read[rs.UID], fits):
 		w.fail(MoreReadSpec, "%s creates %s: %d known, and it has read that fewer are wanted", rs.Name, name, shares[0].n)
+	case !t.any(rs, w.began, fits) && !w.unread:
+		w.fail(MoreOldProcess, "%s creates %s: %d known, and fewer were wanted when the process began", rs.Name, name, shares[0].n)
 	case !t.any(rs, w.passBegan, fits):
 		w.fail(MoreOldSpec, "%s creates %s: %d known, and fewer are wanted", rs.Name, name, shares[0].n)
 	}
@@ -334,6 +336,8 @@ func (w *watcher) done(call replicastest.Call, err error) {
 		delete(w.open, call.Name)
 		delete(w.waits, place{rs.UID, call.Namespace})
 		w.found(rs, call.Name)
+	case call.Verb == "get" && call.Kind == "ReplicaSet" && err != nil && !apierrors.IsNotFound(err):
+		w.unread = true
 	case call.Kind == "ReplicaSet" && (err == nil || apierrors.IsNotFound(err)):
 		w.read[rs.UID] = now
 		live, gone := w.checker.cluster.GetOwner(context.Background(), call.Namespace, call.Name)

@@ -24,6 +24,7 @@ const (
 	MoreUndecided  Rule = "more-undecided"   // though the server has not decided about the adoption of an orphan
 	MoreInFlight   Rule = "more-in-flight"   // a creation of its own may still land
 	MoreReadSpec   Rule = "more-read-spec"   // it has itself read that the owner wants fewer
+	MoreOldProcess Rule = "more-old-process" // the owner wanted fewer before the process began, and could be read
 	MoreOldSpec    Rule = "more-old-spec"    // the owner wanted fewer before the pass began
 
 	Fewer            Rule = "fewer"             // a deletion leaves fewer than the pass was asked for
