@@ -119,7 +119,7 @@ func (k *Checker) Err() error { return k.err }
 func (k *Checker) Watch(c *replicastest.PodController) {
 	w := &watcher{checker: k, controller: c, record: newRecord(), last: map[types.NamespacedName]lastPass{}, waits: map[place]wait{}}
 	w.full, w.strange, w.stale = map[types.UID]int{}, map[types.UID]bool{}, map[types.NamespacedName]time.Time{}
-	w.unshown = map[types.NamespacedName]time.Time{}
+	w.unshown, w.waited = map[types.NamespacedName]time.Time{}, map[types.NamespacedName]time.Time{}
 	w.versions, w.passing = map[types.NamespacedName]map[string]string{}, map[types.NamespacedName]time.Time{}
 	w.turned, w.missed = map[types.UID]*corev1.Pod{}, map[string]missing{}
 	w.quotas, w.conflicts = map[types.UID]denial{}, map[types.UID]denial{}
@@ -281,6 +281,7 @@ type watcher struct {
 	full        map[types.UID]int                          // by owner, how many pods there were when the quota was full
 	strange     map[types.UID]bool                         // owners for whom a webhook made something else
 	stale       map[types.NamespacedName]time.Time         // since when an owner waits for its cache
+	waited      map[types.NamespacedName]time.Time         // when it did that last
 	unshown     map[types.NamespacedName]time.Time         // since when it waits for a newer version of itself
 	versions    map[types.NamespacedName]map[string]string // of its caches in the last pass that did not wait
 	passing     map[types.NamespacedName]time.Time         // since when an owner can find that its cache has passed by something

@@ -256,14 +256,18 @@ func (w *watcher) unseen() map[types.UID]bool {
 // passedBy reports whether the cache has come past the end of a pod that it has not shown.
 func (w *watcher) passedBy(uid types.UID) bool {
 	gone, known := w.checker.truth.gone(uid)
-	version, err := strconv.ParseUint(w.controller.View.ChildWatch.Version(), 10, 64)
-	return known && err == nil && version >= gone.version
+	watch := w.controller.View.ChildWatch
+	if version := watch.Version(); version != "" {
+		at, err := strconv.ParseUint(version, 10, 64)
+		return known && err == nil && at >= gone.version
+	}
+	return known && w.controller.View.Synced() && !watch.Hung() && watch.Pending() == 0 // its first list was empty
 }
 
 // unversioned returns a rule for what the cache has passed by: who is told how far it
 // has come must notice.
 func (w *watcher) unversioned(known, unknown Rule) Rule {
-	if w.controller.RemembersWrites() {
+	if w.controller.RemembersWrites() && w.controller.View.ChildWatch.Version() != "" {
 		return known
 	}
 	return unknown

@@ -280,6 +280,7 @@ func (w *watcher) judgeStale(pass replicastest.PodPass) {
 		w.versions[pass.Name] = map[string]string{"pods": view.ChildWatch.Version(), "replicasets": view.OwnerWatch.Version()}
 		return
 	}
+	w.waited[pass.Name] = now
 	since, is := w.stale[pass.Name]
 	if !is {
 		since = now
@@ -420,7 +421,11 @@ func (w *watcher) chance(rs *appsv1.ReplicaSet) {
 		return
 	}
 	for uid, s := range w.born {
-		if s.owner != rs.UID || w.seen[uid] >= w.made[uid] || w.passedBy(uid) || now.Sub(s.at) <= longestUnseen || !s.at.After(listed) {
+		since := s.at
+		if waited := w.waited[key]; waited.After(since) {
+			since = waited // then it did not go by the number
+		}
+		if s.owner != rs.UID || w.seen[uid] >= w.made[uid] || w.passedBy(uid) || now.Sub(since) <= longestUnseen || !s.at.After(listed) {
 			continue
 		}
 		if n := len(replicasOf(rs, slices.Values(w.checker.cluster.Children(rs.Namespace)))); n != int(*rs.Spec.Replicas) {
