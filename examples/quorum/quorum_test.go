@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strconv"
 	"testing"
 	"time"
 
@@ -252,7 +253,7 @@ func TestNameIsTaken(t *testing.T) {
 func TestChaos(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(60) {
-		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
 			t.Parallel()
 			r := rand.New(rand.NewPCG(seed, 1))
 			s := simulate(t, int32(3+r.IntN(3)), 2)
@@ -282,7 +283,7 @@ func (s *simulation) goesWrong(t *testing.T, r *rand.Rand) {
 	case 0, 1:
 		s.edit(t, func(d *DatabaseSpec) { d.Replicas = int32(2 + r.IntN(5)) })
 	case 2:
-		s.edit(t, func(d *DatabaseSpec) { d.Image = fmt.Sprint(r.IntN(3)) })
+		s.edit(t, func(d *DatabaseSpec) { d.Image = strconv.Itoa(r.IntN(3)) })
 	case 3:
 		client.Fail(replicastest.Rule{Verb: "create", Times: times, With: lost, Landed: r.IntN(2) == 0})
 	case 4:
