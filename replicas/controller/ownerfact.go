@@ -225,10 +225,12 @@ func (p *pass[O, C]) waitForOwner() {
 }
 
 // wantTheSame reports whether two versions of an owner want the same children. Generations
-// tell that, unless they are 0, or grow when a status is written. Equal resourceVersions do
-// not: a server that was restored gives them out twice.
+// tell that, unless they are 0, or grow when a status is written. Equal resourceVersions tell
+// it only with equal generations: a server that was restored gives them out twice.
 func (p *pass[O, C]) wantTheSame(a, b O) bool {
 	switch {
+	case a.GetResourceVersion() != "" && a.GetResourceVersion() == b.GetResourceVersion() && a.GetGeneration() == b.GetGeneration():
+		return true
 	case (a.GetDeletionTimestamp() == nil) != (b.GetDeletionTimestamp() == nil):
 		return false
 	case a.GetGeneration() != b.GetGeneration() && a.GetGeneration() != 0 && b.GetGeneration() != 0 && !p.statusCounts.Load():

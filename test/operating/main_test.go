@@ -54,10 +54,17 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// started is what ends the programs that run, the last first.
-var started []func()
+// started is what ends the programs that run, the last first. Tests that run at once start some.
+var (
+	starting sync.Mutex
+	started  []func()
+)
 
-func stopLater(stop func()) { started = append([]func(){stop}, started...) }
+func stopLater(stop func()) {
+	starting.Lock()
+	defer starting.Unlock()
+	started = append([]func(){stop}, started...)
+}
 
 // A fleet is an API server with the manifests and a ReplicaSet, and two managers that
 // look after it as the service account of the manifests.
