@@ -4,6 +4,8 @@
 package controllerruntime
 
 import (
+	"sync"
+
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/replicakit/replicakit/replicas/controller"
@@ -11,9 +13,14 @@ import (
 
 const metricsNamespace = "replicakit_"
 
+// registering keeps controllers of one name that begin at once from registering both.
+var registering sync.Mutex
+
 // registerMetrics registers what a controller tells of itself, in place of a former
 // one of its name.
 func registerMetrics(registry prometheus.Registerer, name string, c *controller.Controller) error {
+	registering.Lock()
+	defer registering.Unlock()
 	collects := collector{name, c}
 	registry.Unregister(collects)
 	return registry.Register(collects)

@@ -6,6 +6,7 @@ package controllerruntime_test
 import (
 	"context"
 	"errors"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -39,6 +40,21 @@ func newReconciler(t *testing.T, f *fakeCluster, opts controllerruntime.Options)
 	r, err := controllerruntime.New(f, pools(), opts)
 	require.NoError(t, err)
 	return r
+}
+
+func TestControllersOfOneNameThatBeginAtOnce(t *testing.T) {
+	t.Parallel()
+	f := newFakeCluster(interceptor.Funcs{})
+	var begun sync.WaitGroup
+	for range 8 {
+		begun.Go(func() {
+			for range 8 {
+				_, err := controllerruntime.New(f, pools(), controllerruntime.Options{Name: t.Name()})
+				assert.NoError(t, err, "the last one serves metrics")
+			}
+		})
+	}
+	begun.Wait()
 }
 
 func TestReconcileOverAFakeClient(t *testing.T) {
