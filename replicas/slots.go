@@ -21,11 +21,18 @@ func Ordinals(base string) func(i int) string {
 	return func(i int) string { return base + "-" + strconv.Itoa(i) }
 }
 
+// MaxSlots is how many slots a spec can have: each plan names all of them. More Replicas are
+// refused if the spec has slots.
+const MaxSlots = 1_000_000
+
 // wanted returns the names of the slots that are to be filled. It refuses those that no
 // children can have.
 func (s *Spec[T]) wanted() ([]string, error) {
 	if s.Slots == nil {
 		return nil, nil
+	}
+	if s.Replicas > MaxSlots {
+		return nil, refuse(s.Owner, s.Kind, InvalidSlots, "replicas %d is more than the %d slots that are possible", s.Replicas, MaxSlots)
 	}
 	check, seen := s.checkNames(), sets.New[string]()
 	var names []string

@@ -6,6 +6,7 @@ package replicas_test
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -68,25 +69,25 @@ func TestSlots(t *testing.T) {
 		create, remove, adopt []string
 		deferred              int
 	}{
-		"are filled, the first first":                {spec: slotted(3), create: []string{"web-0", "web-1", "web-2"}},
-		"have no holes":                              {spec: slotted(3), have: inSlots("web-0", "web-2"), create: []string{"web-1"}},
-		"are left alone when all are filled":         {spec: slotted(3), have: inSlots("web-2", "web-0", "web-1")},
-		"are emptied from the highest":               {spec: slotted(1), have: inSlots("web-9", "web-0", "web-11", "web-2", "web-10"), remove: []string{"web-11", "web-10", "web-9", "web-2"}},
-		"are emptied before holes are filled":        {spec: slotted(2), have: inSlots("web-0", "web-2"), remove: []string{"web-2"}},
-		"are filled by as many as a burst has":       {spec: slotted(3), change: func(s *replicas.Spec[*worker]) { s.BurstReplicas = 2 }, create: []string{"web-0", "web-1"}, deferred: 1},
-		"are emptied by as many as the budget has":   {spec: slotted(1), have: inSlots("web-0", "web-1", "web-2"), change: func(s *replicas.Spec[*worker]) { s.MaxDeletions = &one }, remove: []string{"web-2"}, deferred: 1},
-		"that are named go from the last":            {spec: slotted(1, zones...), have: inSlots("zone-a", "zone-b", "zone-c", "b-zone"), remove: []string{"zone-b", "zone-a", "b-zone"}},
-		"may be none":                                {spec: slotted(0), have: append(inSlots("web-1", "web-0"), orphan("web-2")), remove: []string{"web-1", "web-0"}},
-		"wait for what has the name and leaves":      {spec: slotted(3), have: append(inSlots("web-0"), leaves), create: []string{"web-2"}},
-		"wait for another's child":                   {spec: slotted(2), have: []*worker{stranger}, create: []string{"web-0"}},
-		"do not wait for another namespace":          {spec: slotted(2), have: []*worker{elsewhere}, create: []string{"web-0", "web-1"}},
-		"wait for a name that is taken":              {spec: slotted(2), change: func(s *replicas.Spec[*worker]) { s.Taken = []string{"web-0"} }, create: []string{"web-1"}},
-		"hold no places by number":                   {spec: slotted(2), change: func(s *replicas.Spec[*worker]) { s.PendingAdoptions = 2 }, create: []string{"web-0", "web-1"}},
-		"adopt who is in one":                        {spec: slotted(2), have: []*worker{orphan("web-1")}, adopt: []string{"web-1"}, create: []string{"web-0"}},
-		"do not adopt who is in none":                {spec: slotted(1), have: []*worker{orphan("web-1"), orphan("any")}, create: []string{"web-0"}},
-		"keep who must stay, and no other for it":    {spec: slotted(1), have: inSlots("web-0", "web-1"), change: stays("web-1")},
-		"have no holes because of who must stay":     {spec: slotted(1), have: inSlots("web-7"), change: stays("web-7"), create: []string{"web-0"}},
-		"of which one must go is filled again later": {spec: slotted(2), have: inSlots("web-0", "web-1"), change: func(s *replicas.Spec[*worker]) { s.Rules.MustGo = func(w *worker) bool { return w.Name == "web-0" } }, remove: []string{"web-0"}},
+		"are filled, the first first":                   {spec: slotted(3), create: []string{"web-0", "web-1", "web-2"}},
+		"have no holes":                                 {spec: slotted(3), have: inSlots("web-0", "web-2"), create: []string{"web-1"}},
+		"are left alone when all are filled":            {spec: slotted(3), have: inSlots("web-2", "web-0", "web-1")},
+		"are emptied from the highest":                  {spec: slotted(1), have: inSlots("web-9", "web-0", "web-11", "web-2", "web-10"), remove: []string{"web-11", "web-10", "web-9", "web-2"}},
+		"are emptied before holes are filled":           {spec: slotted(2), have: inSlots("web-0", "web-2"), remove: []string{"web-2"}},
+		"are filled by as many as a burst has":          {spec: slotted(3), change: func(s *replicas.Spec[*worker]) { s.BurstReplicas = 2 }, create: []string{"web-0", "web-1"}, deferred: 1},
+		"are emptied by as many as the budget has":      {spec: slotted(1), have: inSlots("web-0", "web-1", "web-2"), change: func(s *replicas.Spec[*worker]) { s.MaxDeletions = &one }, remove: []string{"web-2"}, deferred: 1},
+		"that are named go from the last":               {spec: slotted(1, zones...), have: inSlots("zone-a", "zone-b", "zone-c", "b-zone"), remove: []string{"zone-b", "zone-a", "b-zone"}},
+		"may be none":                                   {spec: slotted(0), have: append(inSlots("web-1", "web-0"), orphan("web-2")), remove: []string{"web-1", "web-0"}},
+		"wait for what has the name and leaves":         {spec: slotted(3), have: append(inSlots("web-0"), leaves), create: []string{"web-2"}},
+		"wait for another's child":                      {spec: slotted(2), have: []*worker{stranger}, create: []string{"web-0"}},
+		"do not wait for another namespace":             {spec: slotted(2), have: []*worker{elsewhere}, create: []string{"web-0", "web-1"}},
+		"wait for a name that is taken":                 {spec: slotted(2), change: func(s *replicas.Spec[*worker]) { s.Taken = []string{"web-0"} }, create: []string{"web-1"}},
+		"hold no places by number":                      {spec: slotted(2), change: func(s *replicas.Spec[*worker]) { s.PendingAdoptions = 2 }, create: []string{"web-0", "web-1"}},
+		"adopt who is in one":                           {spec: slotted(2), have: []*worker{orphan("web-1")}, adopt: []string{"web-1"}, create: []string{"web-0"}},
+		"do not adopt who is in none":                   {spec: slotted(1), have: []*worker{orphan("web-1"), orphan("any")}, create: []string{"web-0"}},
+		"keep who must stay, and no other for it":       {spec: slotted(1), have: inSlots("web-0", "web-1"), change: stays("web-1")},
+		"have no holes because of who must stay":        {spec: slotted(1), have: inSlots("web-7"), change: stays("web-7"), create: []string{"web-0"}},
+		"one whose child must go is filled again later": {spec: slotted(2), have: inSlots("web-0", "web-1"), change: func(s *replicas.Spec[*worker]) { s.Rules.MustGo = func(w *worker) bool { return w.Name == "web-0" } }, remove: []string{"web-0"}},
 		"that are not wanted go before who must": {spec: slotted(2), have: inSlots("web-0", "web-1", "web-2"), change: func(s *replicas.Spec[*worker]) {
 			s.Rules.MustGo = func(w *worker) bool { return w.Name == "web-0" }
 		}, remove: []string{"web-2", "web-0"}},
@@ -159,6 +160,7 @@ func TestSlotsRefuse(t *testing.T) {
 		"one twice":           {slotted(3, "a", "b", "a"), `slot 2: "a" is the name of another slot too`},
 		"one that is no name": {slotted(1, "Zone_1"), `slot 0 is "Zone_1": `},
 		"one that is a path":  {slotted(2, "a", "b/c"), `slot 1 is "b/c": `},
+		"too many":            {slotted(math.MaxInt32), `replicas 2147483647 is more than the 1000000 slots that are possible`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -13,13 +13,13 @@ import (
 )
 
 // wantedSlots returns the names of the slots that are to be filled, nil if there are no
-// slots.
+// slots. Of more than MaxSlots, which are refused, it returns the first.
 func wantedSlots[C Object](spec *replicas.Spec[C]) sets.Set[string] {
 	if spec.Slots == nil {
 		return nil
 	}
 	names := sets.New[string]()
-	for i := range int(spec.Replicas) {
+	for i := range int(min(spec.Replicas, replicas.MaxSlots)) {
 		names.Insert(spec.Slots(i))
 	}
 	return names

@@ -4,6 +4,7 @@
 package controller_test
 
 import (
+	"math"
 	"testing"
 	"time"
 
@@ -97,6 +98,13 @@ func TestSlots(t *testing.T) {
 		require.Error(t, err)
 		assert.Equal(t, []string{"web-1"}, names(pass.AdoptionPending))
 		assert.Equal(t, []string{"web-2"}, names(pass.Created))
+	})
+	t.Run("more slots than are possible are refused", func(t *testing.T) {
+		t.Parallel()
+		r := newSlots(math.MaxInt32)
+		pass, err := r.pass(t, 0)
+		require.NoError(t, err)
+		requireRefused(t, pass.Err, replicas.InvalidSlots)
 	})
 	t.Run("slots that are no names are refused", func(t *testing.T) {
 		t.Parallel()
