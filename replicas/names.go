@@ -22,7 +22,7 @@ const (
 	spareTries = 100
 )
 
-// names returns n names for new children, none of which one of objs bears. If the spec has
+// names returns n names for new children that no object of objs has. If the spec has
 // slots, they are the first of those that are free.
 func (s *Spec[T]) names(n int, free []string, objs []T) ([]string, error) {
 	if s.Slots != nil {

@@ -40,9 +40,10 @@ type nowhere struct{ net.Listener }
 func (nowhere) Close() error { return nil }
 
 // serve answers for /metrics, /livez, /healthz, /readyz and, if it is asked for,
-// /debug/pprof and /debug/recordings until stop is called. As in Kubernetes, that is over TLS on
-// each address, and but for the paths of --authorization-always-allow-paths for those clients only
-// that the API server lets get the path: on loopback too there are other users and other pods.
+// /debug/pprof and /debug/recordings until stop is called. As in Kubernetes, it answers over TLS
+// on each address. The paths of --authorization-always-allow-paths are for everybody, and all
+// others only for those clients that the API server lets get the path: other users and other pods
+// can reach loopback too.
 func (m *manager) serve(ctx context.Context, listener net.Listener) (stop func(), err error) {
 	if !m.opts.metrics() {
 		return func() {}, nil

@@ -404,7 +404,7 @@ func (d *deletions[O, C]) mayGo(c C, tooMany bool) bool {
 }
 
 // oursLive returns the owner's children that are active and match, from a live list, and
-// those that are to be discarded, but for those that go already.
+// those that are to be discarded. Those that are being deleted already are left out.
 func (d *deletions[O, C]) oursLive(ctx context.Context) (ours, ended []C, err error) {
 	children, err := d.listLive(ctx)
 	if err != nil {

@@ -87,7 +87,7 @@ func states[O, C Object]() []ownerIs[O, C] {
 }
 
 const ownersHelp = "Owners whose last pass held creations or deletions back, waited for something, has adoptions that the server has not decided (adoption_pending), " +
-	"sent creations of which it is not known what became (in_flight), could not act on the spec (refused), or could not read from the server the owner, or a child whose creation or deletion had no answer (unread)."
+	"sent creations that may still take effect (in_flight), could not act on the spec (refused), or could not read from the server the owner, or a child whose creation or deletion had no answer (unread)."
 
 type ownerIs[O, C Object] struct {
 	name string

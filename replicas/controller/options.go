@@ -35,8 +35,8 @@ type Options struct {
 	// ended; others that are missing are created. A child counts if it is no longer active
 	// after less than ten minutes, or if somebody else deleted it within ten seconds. The
 	// hold lasts for 10 seconds, doubling with each such round to 5 minutes, times the
-	// share of the round that ended, and for a second at least. A round of which none
-	// ended starts it anew, and a new generation of the owner ends it. If BackOffFailed is
+	// share of the round that ended, and for a second at least. A round whose children all
+	// live starts it anew, and a new generation of the owner ends it. If BackOffFailed is
 	// false, such an owner creates as fast as it can, as in Kubernetes.
 	BackOffFailed bool
 	// StatusDelay is how long a pass may wait if the update of a child can change

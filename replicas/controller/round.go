@@ -17,11 +17,11 @@ const (
 // A round is what was created at once, and what became of it. The zero round is none.
 // It is of a generation: who changes the owner tries something else.
 type round struct {
-	// Hold doubles with each round of which some ended, one after the other.
+	// Hold doubles with each round whose children ended in part, one after the other.
 	Hold  hold      `json:"hold"`
 	First time.Time `json:"first,omitzero"`  // the first creation, by the server's clock
 	Made  int       `json:"made,omitempty"`  // children, without those that the Controller deleted
-	Ended int       `json:"ended,omitempty"` // of them, that ended soon: the most at once
+	Ended int       `json:"ended,omitempty"` // how many of them ended soon: the most at once
 }
 
 // begin notes children that were created. Those that were not held back join the round
@@ -38,7 +38,7 @@ func (r *round) begin(made int, first, now time.Time) {
 	*r = next
 }
 
-// look counts the children that ended, of which failed ones are still there.
+// look counts the children that ended: failed is how many of them are still there.
 func (r *round) look(living, failed int, now time.Time) {
 	ended, age := 0, now.Sub(r.Hold.Since)
 	if age <= failedYoung {

@@ -24,7 +24,7 @@ type bill struct {
 
 // budget is how many calls of one verb an owner's passes may make in an hour, whatever
 // goes wrong, as long as one process is at work: at most about twice what the stories of
-// seeds 1 to 3000 took, but for patches, lists and the calls about owners. While deletions
+// seeds 1 to 3000 took. Patches, lists and the calls about owners may be more. While deletions
 // are refused each pass tries all victims, looks for them and lists them. While pods change each
 // second, each pass writes the status, and tries the releases that were refused. While the
 // cache shows an old owner, it is read every ten seconds. If the watch of pods hangs too,
