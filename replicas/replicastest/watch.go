@@ -221,12 +221,12 @@ func (s *Stream[T]) Relist() {
 			s.receive(event[T]{object: obj, is: missed})
 		}
 	}
+	version := strconv.FormatUint(s.table.server.Version(), 10)
 	if n := len(s.queue); n > 0 {
-		s.queue[n-1].listed = true
-		s.queue[n-1].version = strconv.FormatUint(s.table.server.Version(), 10)
+		s.queue[n-1].listed, s.queue[n-1].version = true, version
 		return
 	}
-	s.synced = true
+	s.synced, s.version = true, version // an empty list is there at once
 }
 
 // Repeat delivers the last event a second time.
@@ -257,9 +257,11 @@ func (v *View[O, C]) ListFrom(old *View[O, C], d time.Duration) bool {
 }
 
 func (s *Stream[T]) listFrom(old *Stream[T], d time.Duration) {
-	s.queue, s.synced, s.Lag = slices.Clone(old.queue), false, d
+	s.queue, s.synced, s.version, s.Lag = slices.Clone(old.queue), false, "", d
 	n := 1 + slices.IndexFunc(s.queue, func(e event[T]) bool { return e.listed })
-	s.synced = n == 0 // the list was empty
+	if n == 0 { // the list was empty
+		s.synced, s.version = true, old.version
+	}
 	for i := range s.queue {
 		s.queue[i].due = s.table.server.now()
 		if i >= n {

@@ -120,7 +120,7 @@ func (w *watcher) deletes(rs *appsv1.ReplicaSet, p *corev1.Pod) {
 	switch {
 	case ok && !w.checker.mustGo(p):
 		w.notFewer(rs, p)
-	case !ok && isActive(p) && controllerOf(p) == rs.UID && since <= listed.at && listed.selector == selects(rs):
+	case !ok && isActive(p) && controllerOf(p) == rs.UID && !w.strays[p.UID] && since <= listed.at && listed.selector == selects(rs):
 		w.fail(AnothersListed, "%s deletes %s, which does not match, and its last live list did not show it", rs.Name, p.Name)
 	}
 }
