@@ -271,7 +271,8 @@ func (p *pools) watches(op Op) {
 func (p *pools) calm() {
 	for _, w := range p.Children(namespace) {
 		_, _ = p.EditChild(context.Background(), namespace, w.Name, func(w *worker) { w.Finalizers = nil })
-		if w.Labels["app"] != "pool" {
+		endedOrphan := w.Status.Ended && metav1.GetControllerOf(w) == nil // is never adopted
+		if w.Labels["app"] != "pool" || endedOrphan {
 			_, _ = p.DeleteChild(context.Background(), namespace, w.Name, metav1.DeleteOptions{})
 		}
 	}
