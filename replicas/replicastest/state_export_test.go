@@ -32,13 +32,14 @@ type State struct {
 	cluster *PodCluster
 	now     time.Time
 	words   []word
+	owner   string // whose ledger is being described
 }
 
 // A word is a piece of text, or a number to be replaced by its rank.
 type word struct {
 	text   string
 	number uint64
-	kind   byte // 0: text
+	kind   string // "": text
 }
 
 // NewState returns the State of a cluster without controllers.
@@ -113,7 +114,8 @@ func (s *State) expected(c *PodController) {
 func (s *State) remembered(c *PodController) {
 	m := memory(c.controller)
 	for _, key := range sortedBy(m, func(key reflect.Value) string { return key.FieldByName("Name").String() }) {
-		s.text("\nremembers", key.FieldByName("Name").String())
+		s.owner = key.FieldByName("Name").String()
+		s.text("\nremembers", s.owner)
 		for _, owner := range m.MapIndex(key).Seq2() {
 			s.value(owner.Elem())
 		}
@@ -180,13 +182,13 @@ func (s *State) value(v reflect.Value) {
 	}
 }
 
-// moment adds a Moment of a ledger. Only the order of moments matters.
+// moment adds a Moment of a ledger. Only the order of moments of one owner matters.
 func (s *State) moment(m uint64) {
 	if m == 0 {
 		s.text("never")
 		return
 	}
-	s.words = append(s.words, word{number: m, kind: 'm'})
+	s.words = append(s.words, word{number: m, kind: s.owner + " m"})
 }
 
 func (s *State) field(name string, v reflect.Value) {
@@ -243,9 +245,9 @@ func (s *State) text(parts ...any) {
 }
 
 // UID adds the UID of an object.
-func (s *State) UID(uid types.UID) { s.add('u', string(uid)) }
+func (s *State) UID(uid types.UID) { s.add("u", string(uid)) }
 
-func (s *State) version(v string) { s.add('v', v) }
+func (s *State) version(v string) { s.add("v", v) }
 
 // name adds the name of a pod: its end stands for when it was chosen.
 func (s *State) name(name string) {
@@ -255,10 +257,10 @@ func (s *State) name(name string) {
 		number = number*letters + uint64(strings.IndexRune(alphabet, letter)+1)
 	}
 	s.text(name[:end])
-	s.add('n', strconv.FormatUint(number, 10))
+	s.add("n", strconv.FormatUint(number, 10))
 }
 
-func (s *State) add(kind byte, text string) {
+func (s *State) add(kind, text string) {
 	n, err := strconv.ParseUint(text, 10, 64)
 	if err != nil {
 		s.text(text)
@@ -272,9 +274,9 @@ func (s *State) Text(parts ...any) { s.text(parts...) }
 
 // String returns the whole description.
 func (s *State) String() string {
-	ranks := map[byte][]uint64{}
+	ranks := map[string][]uint64{}
 	for _, w := range s.words {
-		if w.kind != 0 {
+		if w.kind != "" {
 			ranks[w.kind] = append(ranks[w.kind], w.number)
 		}
 	}
@@ -284,11 +286,11 @@ func (s *State) String() string {
 	}
 	var b strings.Builder
 	for _, w := range s.words {
-		if w.kind == 0 {
+		if w.kind == "" {
 			b.WriteString(strings.TrimSuffix(w.text, "\n"))
 		} else {
 			rank, _ := slices.BinarySearch(ranks[w.kind], w.number)
-			b.WriteByte(w.kind)
+			b.WriteString(w.kind)
 			b.WriteString(strconv.Itoa(rank))
 		}
 		b.WriteByte(' ')

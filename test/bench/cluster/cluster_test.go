@@ -27,15 +27,17 @@ func TestParse(t *testing.T) {
 	assert.Equal(t, options{
 		runs: 3, scenarios: usual, sides: sideNames(), size: full, expiry: 20 * time.Second, binaries: "bin", controller: filepath.Join("bin", "replicakit-controller"),
 	}, opts)
-	opts, err = parse([]string{"-quick", "-scenarios", "adopt,hold", "-sides", "ours", "-length=7s", "-crowd=30", "-o", "x.md"}, "bin")
+	opts, err = parse([]string{"-quick", "-scenarios", "adopt,hold", "-sides", "ours", "-length=7s", "-rate=50", "-crowd=30", "-crowd-pods=8", "-o", "x.md"}, "bin")
 	require.NoError(t, err)
 	assert.Equal(t, []string{"adopt", "hold"}, opts.scenarios)
 	assert.Equal(t, []string{"ours"}, opts.sides)
-	assert.Equal(t, size{pods: 100, sets: 200, perSet: 5, held: 10, rate: 100, length: 7 * time.Second, crowd: 30, perCrowd: 5}, opts.size)
+	assert.Equal(t, size{pods: 100, sets: 200, perSet: 5, held: 10, rate: 50, length: 7 * time.Second, crowd: 30, perCrowd: 8}, opts.size)
 	for args, message := range map[string]string{
-		"-runs=0":          "-runs=0, -length=0s, -crowd=0 and -expectations-timeout=20s must be positive",
-		"-length=-1s":      "-runs=3, -length=-1s, -crowd=0 and -expectations-timeout=20s must be positive",
-		"-crowd=-1":        "-runs=3, -length=0s, -crowd=-1 and -expectations-timeout=20s must be positive",
+		"-runs=0":          "-runs=0, -length=0s, -rate=0, -crowd=0, -crowd-pods=0 and -expectations-timeout=20s must be positive",
+		"-length=-1s":      "-runs=3, -length=-1s, -rate=0, -crowd=0, -crowd-pods=0 and -expectations-timeout=20s must be positive",
+		"-rate=-1":         "-runs=3, -length=0s, -rate=-1, -crowd=0, -crowd-pods=0 and -expectations-timeout=20s must be positive",
+		"-crowd=-1":        "-runs=3, -length=0s, -rate=0, -crowd=-1, -crowd-pods=0 and -expectations-timeout=20s must be positive",
+		"-crowd-pods=-1":   "-runs=3, -length=0s, -rate=0, -crowd=0, -crowd-pods=-1 and -expectations-timeout=20s must be positive",
 		"-scenarios=x":     `-scenarios=x: "x" is not one of ` + strings.Join(scenarioNames(), ","),
 		"-sides=ours,them": `-sides=ours,them: "them" is not one of kubernetes,ours,floor`,
 		"now":              `arguments that are no flags: ["now"]`,

@@ -17,6 +17,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"flag"
 	"fmt"
@@ -87,7 +88,9 @@ func parse(args []string, binaries string) (options, error) {
 	asked := fs.String("scenarios", strings.Join(usual, ","), "scenarios, by commas, of "+strings.Join(scenarioNames(), ","))
 	taken := fs.String("sides", strings.Join(sideNames(), ","), "sides, by commas")
 	length := fs.Duration("length", 0, "how long pods change in the scenarios that hold them; 0 means a minute, or 6 s with -quick")
-	crowd := fs.Int("crowd", 0, "how many ReplicaSets there are when a controller starts; 0 means 2,000 of 50 pods, or with -quick 200 of 5")
+	rate := fs.Int("rate", 0, "how many pods change in a second in these; 0 means 100")
+	crowd := fs.Int("crowd", 0, "how many ReplicaSets there are when a controller starts; 0 means 2,000, or with -quick 200")
+	perCrowd := fs.Int("crowd-pods", 0, "how many pods each of these has; 0 means 50, or with -quick 5")
 	fs.DurationVar(&opts.expiry, "expectations-timeout", 20*time.Second, "of our program, in the scenarios where expectations expire; 0 means its default")
 	fs.DurationVar(&opts.delay, "status-delay", 0, "of our program")
 	fs.StringVar(&opts.output, "o", "", "file for the table; empty means none")
@@ -98,18 +101,15 @@ func parse(args []string, binaries string) (options, error) {
 	if fs.NArg() > 0 {
 		return options{}, fmt.Errorf("arguments that are no flags: %q", fs.Args())
 	}
-	if opts.runs < 1 || *length < 0 || *crowd < 0 || opts.expiry < 0 {
-		return options{}, fmt.Errorf("-runs=%d, -length=%v, -crowd=%d and -expectations-timeout=%v must be positive", opts.runs, *length, *crowd, opts.expiry)
+	if opts.runs < 1 || min(*length, opts.expiry) < 0 || min(*rate, *crowd, *perCrowd) < 0 {
+		return options{}, fmt.Errorf("-runs=%d, -length=%v, -rate=%d, -crowd=%d, -crowd-pods=%d and -expectations-timeout=%v must be positive",
+			opts.runs, *length, *rate, *crowd, *perCrowd, opts.expiry)
 	}
 	if *quick {
 		opts.size = opts.size.tenth()
 	}
-	if *length > 0 {
-		opts.size.length = *length
-	}
-	if *crowd > 0 {
-		opts.size.crowd = *crowd
-	}
+	opts.size.length, opts.size.rate = cmp.Or(*length, opts.size.length), cmp.Or(*rate, opts.size.rate)
+	opts.size.crowd, opts.size.perCrowd = cmp.Or(*crowd, opts.size.crowd), cmp.Or(*perCrowd, opts.size.perCrowd)
 	var err error
 	if opts.scenarios, err = choose("-scenarios", *asked, scenarioNames()); err != nil {
 		return options{}, err
