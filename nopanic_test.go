@@ -141,6 +141,7 @@ var functions = map[string][]any{
 	"status.IsPodTerminating":                 {status.IsPodTerminating},
 	"status.NeedsUpdate":                      {status.NeedsUpdate},
 	"status.NeedsUpdateReplicationController": {status.NeedsUpdateReplicationController},
+	"status.NewConditions":                    {status.NewConditions[metav1.Condition], status.NewConditions[string]},
 	"status.NextAvailabilityCheck":            {status.NextAvailabilityCheck},
 	"status.RemoveCondition":                  {status.RemoveCondition[metav1.Condition, string]},
 	"status.SetCondition":                     {status.SetCondition[metav1.Condition]},
@@ -218,6 +219,7 @@ var kinds = map[string][]any{
 	"slowstart.Options":                              {slowstart.Options{}},
 	"slowstart.Panic":                                {slowstart.Panic{}},
 	"slowstart.Result":                               {slowstart.Result{}},
+	"status.Conditions":                              {status.Conditions[metav1.Condition]{}, status.Must(status.NewConditions[metav1.Condition]())},
 	"status.Counts":                                  {status.Counts{}},
 	"status.Failure":                                 {status.Failure{}},
 	"status.Options":                                 {status.Options{}},
@@ -240,7 +242,7 @@ func made() map[string]any {
 }
 
 // panicking are those whose purpose it is to panic.
-var panicking = []string{"podrank.Must"}
+var panicking = []string{"podrank.Must", "status.Must"}
 
 // positions are methods of sort.Interface, which take places in a list as an index
 // of a slice does.

@@ -4,7 +4,6 @@
 package status
 
 import (
-	"slices"
 	"strings"
 	"time"
 
@@ -14,7 +13,8 @@ import (
 )
 
 // A Condition is a condition of a ReplicaSet, of a ReplicationController, or, as
-// metav1.Condition, of your own status type.
+// metav1.Condition, of your own status type. For a condition type of your own, see
+// Conditions.
 type Condition interface {
 	appsv1.ReplicaSetCondition | corev1.ReplicationControllerCondition | metav1.Condition
 }
@@ -62,22 +62,43 @@ type Failure struct {
 // not if only the message changes: a quota message names the pod, so each write
 // would cause the next. The condition stays while Waiting, and its time is Now
 // instead of the wall clock.
-func SetFailure[C Condition](conditions *[]C, f Failure) {
+func SetFailure[C Condition](conditions *[]C, f Failure) { setFailure(known[C]{}, conditions, f) }
+
+// A form is what the rules look at in a type of conditions.
+type form[C any] interface {
+	read(c *C) (conditionType, status, reason string)
+	// failure returns the condition that tells of the failure.
+	failure(f Failure) C
+	// observe gives c the observedGeneration of the newer condition, and reports
+	// whether it had another.
+	observe(c, newer *C) bool
+}
+
+func setFailure[C any, F form[C]](of F, conditions *[]C, f Failure) {
 	if conditions == nil {
 		return
 	}
+	current := get(of, *conditions, ReplicaFailure)
 	if f.Err == nil {
-		if !f.Waiting && GetCondition(*conditions, ReplicaFailure) != nil {
-			RemoveCondition(conditions, ReplicaFailure)
+		if !f.Waiting && current != nil {
+			*conditions = without(of, *conditions, ReplicaFailure)
 		}
 		return
 	}
-	current, failure := GetCondition(*conditions, ReplicaFailure), condition[C](f)
-	set(conditions, current, failure, current != nil && reason(current) == reason(&failure))
+	failure, same := of.failure(f), false
+	if current != nil {
+		_, _, oldReason := of.read(current)
+		_, _, reason := of.read(&failure)
+		same = oldReason == reason
+	}
+	replace(of, conditions, current, failure, same)
 }
 
-// condition returns the condition that tells of the failure (T11).
-func condition[C Condition](f Failure) (condition C) {
+// known is the form of the types that this package knows.
+type known[C Condition] struct{}
+
+// failure is T11.
+func (known[C]) failure(f Failure) (condition C) {
 	reason, message, now := f.reason(), f.Err.Error(), metav1.NewTime(f.Now)
 	switch c := any(&condition).(type) {
 	case *appsv1.ReplicaSetCondition:
@@ -121,12 +142,17 @@ func cut(message string) string {
 // GetCondition returns a copy of the first condition of the given type, or nil if
 // there is none.
 func GetCondition[C Condition, T ~string](conditions []C, conditionType T) *C {
-	i := slices.IndexFunc(conditions, ofType[C](conditionType))
-	if i < 0 {
-		return nil
+	return get(known[C]{}, conditions, string(conditionType))
+}
+
+func get[C any, F form[C]](of F, conditions []C, conditionType string) *C {
+	for i := range conditions {
+		if is, _, _ := of.read(&conditions[i]); is == conditionType {
+			c := conditions[i]
+			return &c
+		}
 	}
-	c := conditions[i]
-	return &c
+	return nil
 }
 
 // SetCondition replaces the conditions of the same type by the given condition,
@@ -134,30 +160,32 @@ func GetCondition[C Condition, T ~string](conditions []C, conditionType T) *C {
 // stays with its old message and time; only the observedGeneration of a
 // metav1.Condition is updated. The old slice is not written to. If conditions is
 // nil, it does nothing.
-func SetCondition[C Condition](conditions *[]C, condition C) {
+func SetCondition[C Condition](conditions *[]C, condition C) { set(known[C]{}, conditions, condition) }
+
+func set[C any, F form[C]](of F, conditions *[]C, condition C) {
 	if conditions == nil {
 		return
 	}
-	conditionType, status, reason := read(&condition)
-	current, same := GetCondition(*conditions, conditionType), false
+	conditionType, status, reason := of.read(&condition)
+	current, same := get(of, *conditions, conditionType), false
 	if current != nil {
-		_, oldStatus, oldReason := read(current)
+		_, oldStatus, oldReason := of.read(current)
 		same = oldStatus == status && oldReason == reason
 	}
-	set(conditions, current, condition, same)
+	replace(of, conditions, current, condition, same)
 }
 
-// set replaces the conditions of the type by a new one; if that says the same as
+// replace replaces the conditions of the type by a new one; if that says the same as
 // the current one, only by what it has observed.
-func set[C Condition](conditions *[]C, current *C, condition C, same bool) {
+func replace[C any, F form[C]](of F, conditions *[]C, current *C, condition C, same bool) {
 	if same {
-		if !observe(current, &condition) {
+		if !of.observe(current, &condition) {
 			return
 		}
 		condition = *current
 	}
-	conditionType, _, _ := read(&condition)
-	*conditions = append(without(*conditions, conditionType), condition)
+	conditionType, _, _ := of.read(&condition)
+	*conditions = append(without(of, *conditions, conditionType), condition)
 }
 
 // RemoveCondition removes all conditions of the given type; if no condition
@@ -165,38 +193,23 @@ func set[C Condition](conditions *[]C, current *C, condition C, same bool) {
 // is nil, it does nothing.
 func RemoveCondition[C Condition, T ~string](conditions *[]C, conditionType T) {
 	if conditions != nil {
-		*conditions = without(*conditions, conditionType)
+		*conditions = without(known[C]{}, *conditions, string(conditionType))
 	}
 }
 
 // without returns a new slice of the conditions of other types, nil if there are
 // none.
-func without[C Condition, T ~string](conditions []C, conditionType T) []C {
-	of := ofType[C](conditionType)
+func without[C any, F form[C]](of F, conditions []C, conditionType string) []C {
 	var rest []C
-	for _, c := range conditions {
-		if !of(c) {
-			rest = append(rest, c)
+	for i := range conditions {
+		if is, _, _ := of.read(&conditions[i]); is != conditionType {
+			rest = append(rest, conditions[i])
 		}
 	}
 	return rest
 }
 
-func ofType[C Condition, T ~string](conditionType T) func(C) bool {
-	return func(c C) bool {
-		t, _, _ := read(&c)
-		return t == string(conditionType)
-	}
-}
-
-func reason[C Condition](c *C) string {
-	_, _, reason := read(c)
-	return reason
-}
-
-// observe gives c the observedGeneration of the newer condition, and reports
-// whether it had another.
-func observe[C Condition](c, newer *C) bool {
+func (known[C]) observe(c, newer *C) bool {
 	own, isOwn := any(c).(*metav1.Condition)
 	now, ok := any(newer).(*metav1.Condition)
 	if !isOwn || !ok || own.ObservedGeneration == now.ObservedGeneration {
@@ -206,8 +219,7 @@ func observe[C Condition](c, newer *C) bool {
 	return true
 }
 
-// read returns what the rules look at in a condition.
-func read[C Condition](c *C) (conditionType, status, reason string) {
+func (known[C]) read(c *C) (conditionType, status, reason string) {
 	switch c := any(c).(type) {
 	case *appsv1.ReplicaSetCondition:
 		return string(c.Type), string(c.Status), c.Reason

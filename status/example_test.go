@@ -145,6 +145,28 @@ func ExampleCountPods() {
 	// 0 left
 }
 
+// A condition type of your own: any struct with the usual fields.
+func ExampleNewConditions() {
+	type PoolCondition struct {
+		Type, Status       string
+		LastTransitionTime metav1.Time
+		Reason, Message    string
+	}
+	conditions := status.Must(status.NewConditions[PoolCondition]())
+
+	var list []PoolCondition // of your status
+	wanted := int32(3)
+	conditions.SetFailure(&list, status.Failure{Err: errors.New("exceeded quota"), Active: 2, Desired: &wanted, Now: noon})
+	c := conditions.Get(list, status.ReplicaFailure)
+	fmt.Println(c.Type, c.Status, c.Reason, c.Message)
+
+	conditions.SetFailure(&list, status.Failure{Active: 3, Desired: &wanted, Now: noon})
+	fmt.Println(len(list), "left")
+	// Output:
+	// ReplicaFailure True FailedCreate exceeded quota
+	// 0 left
+}
+
 // A pod is available from the very instant that minReadySeconds have passed.
 func ExampleIsPodAvailable() {
 	pod := examplePod("web-1", 30*time.Second)

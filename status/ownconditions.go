@@ -1,0 +1,140 @@
+// Copyright The replicakit Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package status
+
+import (
+	"fmt"
+	"reflect"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Conditions do for a condition type of your own what the functions of this package do
+// for the types that they know. Make one with NewConditions, once for each type:
+//
+//	var conditions = status.Must(status.NewConditions[fleetv1.PoolCondition]())
+//	...
+//	conditions.SetFailure(&pool.Status.Conditions, outcome.Failure())
+//
+// The methods of any other Conditions do nothing. It is safe for concurrent use.
+type Conditions[C any] struct{ form *fields }
+
+// fields are the places of the fields in a condition type.
+type fields struct{ conditionType, status, reason, message, transition, observed []int }
+
+// NewConditions returns the Conditions of a struct type. Its fields Type, Status, Reason
+// and Message must be strings, or of a type that is one, and LastTransitionTime must be a
+// metav1.Time; those of an embedded struct count, but not those of an embedded pointer. A field ObservedGeneration, if there is one, must be
+// an int64. It is an error if C is anything else; the error names the field. Other fields
+// of a condition that SetFailure sets are zero.
+func NewConditions[C any]() (Conditions[C], error) {
+	of, f := reflect.TypeFor[C](), &fields{}
+	if of.Kind() != reflect.Struct {
+		return Conditions[C]{}, fmt.Errorf("status: conditions: %s is no struct", of)
+	}
+	for _, want := range []struct {
+		name     string
+		place    *[]int
+		is       func(reflect.Type) bool
+		what     string
+		optional bool
+	}{
+		{"Type", &f.conditionType, isString, "a string", false},
+		{"Status", &f.status, isString, "a string", false},
+		{"Reason", &f.reason, isString, "a string", false},
+		{"Message", &f.message, isString, "a string", false},
+		{"LastTransitionTime", &f.transition, isTime, "a metav1.Time", false},
+		{"ObservedGeneration", &f.observed, isInt64, "an int64", true},
+	} {
+		field, found := of.FieldByName(want.name)
+		switch {
+		case !found && want.optional:
+		case !found:
+			return Conditions[C]{}, fmt.Errorf("status: conditions: %s has no field %s", of, want.name)
+		case len(field.Index) > 1 && of.FieldByIndex(field.Index[:1]).Type.Kind() == reflect.Pointer:
+			return Conditions[C]{}, fmt.Errorf("status: conditions: field %s of %s is behind an embedded pointer", want.name, of)
+		case !want.is(field.Type):
+			return Conditions[C]{}, fmt.Errorf("status: conditions: field %s of %s is of type %s: want %s", want.name, of, field.Type, want.what)
+		}
+		*want.place = field.Index
+	}
+	return Conditions[C]{f}, nil
+}
+
+// Must returns the Conditions, or panics with the error: for a variable that holds what
+// NewConditions returns.
+func Must[C any](c Conditions[C], err error) Conditions[C] {
+	if err != nil {
+		panic(err)
+	}
+	return c
+}
+
+func isString(t reflect.Type) bool { return t.Kind() == reflect.String }
+func isInt64(t reflect.Type) bool  { return t.Kind() == reflect.Int64 }
+func isTime(t reflect.Type) bool   { return t == reflect.TypeFor[metav1.Time]() }
+
+// Get returns a copy of the first condition of the given type, or nil if there is none.
+func (c Conditions[C]) Get(conditions []C, conditionType string) *C {
+	if c.form == nil {
+		return nil
+	}
+	return get(own[C]{c.form}, conditions, conditionType)
+}
+
+// Set is SetCondition. If the type has a field ObservedGeneration, that is updated as the
+// one of a metav1.Condition is.
+func (c Conditions[C]) Set(conditions *[]C, condition C) {
+	if c.form != nil {
+		set(own[C]{c.form}, conditions, condition)
+	}
+}
+
+// Remove is RemoveCondition.
+func (c Conditions[C]) Remove(conditions *[]C, conditionType string) {
+	if c.form != nil && conditions != nil {
+		*conditions = without(own[C]{c.form}, *conditions, conditionType)
+	}
+}
+
+// SetFailure is the function SetFailure. The reason may be empty, and the message is not
+// cut.
+func (c Conditions[C]) SetFailure(conditions *[]C, f Failure) {
+	if c.form != nil {
+		setFailure(own[C]{c.form}, conditions, f)
+	}
+}
+
+// own is the form of a type that has these fields.
+type own[C any] struct{ *fields }
+
+func (o own[C]) read(c *C) (conditionType, status, reason string) {
+	v := reflect.ValueOf(c).Elem()
+	return v.FieldByIndex(o.conditionType).String(), v.FieldByIndex(o.status).String(), v.FieldByIndex(o.reason).String()
+}
+
+func (o own[C]) failure(f Failure) (condition C) {
+	v := reflect.ValueOf(&condition).Elem()
+	v.FieldByIndex(o.conditionType).SetString(ReplicaFailure)
+	v.FieldByIndex(o.status).SetString(string(metav1.ConditionTrue))
+	v.FieldByIndex(o.reason).SetString(f.reason())
+	v.FieldByIndex(o.message).SetString(f.Err.Error())
+	v.FieldByIndex(o.transition).Set(reflect.ValueOf(metav1.NewTime(f.Now)))
+	if o.observed != nil {
+		v.FieldByIndex(o.observed).SetInt(f.ObservedGeneration)
+	}
+	return condition
+}
+
+func (o own[C]) observe(c, newer *C) bool {
+	if o.observed == nil {
+		return false
+	}
+	is, now := reflect.ValueOf(c).Elem().FieldByIndex(o.observed), reflect.ValueOf(newer).Elem().FieldByIndex(o.observed)
+	if is.Int() == now.Int() {
+		return false
+	}
+	is.SetInt(now.Int())
+	return true
+}
