@@ -43,6 +43,19 @@ type Options struct {
 	// passes, such as MaxParallel and ExpectationsTimeout. If Events is nil, events
 	// go to the recorder of the Cluster.
 	Controller controller.Options
+	// Build is called by Add with the builder of the controller, before the watches of
+	// owners and children are added. Add further watches there:
+	//
+	//	Build: func(b *builder.Builder) error {
+	//		b.Watches(&corev1.PersistentVolumeClaim{}, handler.EnqueueRequestsFromMapFunc(ownerOfClaim))
+	//		return nil
+	//	}
+	//
+	// Each request asks for a pass of the owner that it names. Objects are those of the
+	// manager's own cache. The name and the options of the controller are those above,
+	// and cannot be changed. If Build fails, Add returns its error. nil means no further
+	// watches.
+	Build func(b *builder.Builder) error
 }
 
 // Add adds a controller for a kind of owner to the manager. It starts with the
@@ -69,10 +82,16 @@ func Add[O, C client.Object](mgr manager.Manager, kind controller.Kind[O, C], op
 	if workers := &opts.Runtime.MaxConcurrentReconciles; *workers == 0 {
 		*workers = mgr.GetControllerOptions().GroupKindConcurrency[kind.Owner.GroupKind().String()]
 	}
+	b := builder.ControllerManagedBy(mgr)
+	if opts.Build != nil {
+		if err := opts.Build(b); err != nil {
+			return fmt.Errorf("controllerruntime: kind %s: Options.Build: %w", kind.Owner.Kind, err)
+		}
+	}
 	cache := opts.Cluster.GetCache()
 	owner, _ := r.view.owners.empty() // New has tried it
 	child, _ := r.view.children.empty()
-	return builder.ControllerManagedBy(mgr).Named(r.name).WithOptions(opts.Runtime).
+	return b.Named(r.name).WithOptions(opts.Runtime).
 		WatchesRawSource(source.Kind[client.Object](cache, owner, r.OwnerEvents())).
 		WatchesRawSource(source.Kind[client.Object](cache, child, r.ChildEvents())).
 		Complete(r)
@@ -90,7 +109,7 @@ type Reconciler[O, C client.Object] struct {
 }
 
 // New returns a Reconciler for the owners of a cluster; a manager is a cluster too.
-// It adds the index of Index to the cluster's cache. Of the Options, Cluster is
+// It adds the index of Index to the cluster's cache. Of the Options, Cluster and Build are
 // ignored, and so is Runtime except its RateLimiter. Kind.ClusterScoped need not be
 // set: the cluster's RESTMapper says whether owners are in a namespace.
 //

@@ -5,6 +5,7 @@ package controllerruntime_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -17,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/rest"
@@ -24,9 +26,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	runtimecontroller "sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/replicakit/replicakit/replicas"
 	"github.com/replicakit/replicakit/replicas/controller"
@@ -277,6 +281,50 @@ func endsWith(t *testing.T, ended <-chan error, want string) {
 	case <-time.After(patience):
 		require.FailNow(t, "the manager goes on")
 	}
+}
+
+// A veto that waits for a ConfigMap asks for no other pass: the event of the ConfigMap does.
+func TestFurtherWatches(t *testing.T) {
+	t.Parallel()
+	c := directClient(t)
+	namespace := newNamespace(t, c)
+	mgr := newManager(t, manager.Options{}, namespace)
+	vetoed := make(chan struct{}, 100)
+	kind := controller.ReplicaSets()
+	kind.BeforeScale = func(ctx context.Context, rs *appsv1.ReplicaSet, _ []*corev1.Pod, scale replicas.PodScale) (replicas.PodScale, time.Duration, error) {
+		err := mgr.GetClient().Get(ctx, client.ObjectKeyFromObject(rs), &corev1.ConfigMap{})
+		if apierrors.IsNotFound(err) {
+			scale.Create = 0
+			vetoed <- struct{}{}
+		}
+		return scale, 0, client.IgnoreNotFound(err)
+	}
+	ownerOf := func(_ context.Context, config client.Object) []reconcile.Request {
+		return []reconcile.Request{{NamespacedName: client.ObjectKeyFromObject(config)}}
+	}
+	require.NoError(t, controllerruntime.Add(mgr, kind, controllerruntime.Options{Name: namespace, Build: func(b *builder.Builder) error {
+		b.Watches(&corev1.ConfigMap{}, handler.EnqueueRequestsFromMapFunc(ownerOf)).Named("is replaced")
+		return nil
+	}}))
+	start(t, mgr)
+	require.NoError(t, c.Create(t.Context(), web(namespace, 2)))
+	select {
+	case <-vetoed:
+	case <-time.After(patience):
+		require.FailNow(t, "no pass")
+	}
+	assert.Empty(t, pods(t, c, namespace))
+	require.NoError(t, c.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "web"}}))
+	settled(t, c, namespace, 2)
+}
+
+func TestABuilderHookThatFails(t *testing.T) {
+	t.Parallel()
+	mgr := newManager(t, manager.Options{}, "default")
+	err := controllerruntime.Add(mgr, controller.ReplicaSets(), controllerruntime.Options{Name: "hooked", Build: func(*builder.Builder) error {
+		return errors.New("claims cannot be watched")
+	}})
+	require.EqualError(t, err, "controllerruntime: kind ReplicaSet: Options.Build: claims cannot be watched")
 }
 
 func TestNamespacedCaches(t *testing.T) {
