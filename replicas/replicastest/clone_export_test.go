@@ -56,3 +56,6 @@ func (s *Stream[T]) copyOf(other *Stream[T]) {
 	s.Lag, s.version, s.synced, s.broken, s.hung, s.last = other.Lag, other.version, other.synced, other.broken, other.hung, other.last
 	s.cache, s.arrived, s.queue = slices.Clone(other.cache), slices.Clone(other.arrived), slices.Clone(other.queue)
 }
+
+// Act makes the next thing happen on the cluster even if it is not due.
+func (c *Cluster[O, C]) Act() { c.act() }

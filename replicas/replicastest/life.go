@@ -141,12 +141,12 @@ func (c *Cluster[O, C]) Step() {
 	if due, ok := c.Due(); !ok || due.After(c.Clock.Now()) {
 		return
 	}
-	c.Act()
+	c.act()
 }
 
-// Act makes the next thing happen on the cluster even if it is not due. If there is
+// act makes the next thing happen on the cluster even if it is not due. If there is
 // nothing, it does nothing.
-func (c *Cluster[O, C]) Act() {
+func (c *Cluster[O, C]) act() {
 	if len(c.tasks) == 0 {
 		return
 	}
