@@ -26,6 +26,9 @@
 //	c, err := controller.New(controller.ReplicaSets(), client, cache, queue.AddAfter, controller.Options{})
 //	requeueAfter, err := c.Sync(ctx, key)
 //
+// Package replicas/typed makes the client and the cache from client-go's typed clients and
+// informers, without importing it.
+//
 // Package replicas/ledger keeps what calls have shown of the children until the cache
 // shows it: a loop of your own needs it as much.
 //

@@ -52,7 +52,7 @@ func TestPrimitivesImportNoneOfEachOther(t *testing.T) {
 func TestThreeFloors(t *testing.T) {
 	t.Parallel()
 	allowed := slices.Clone(primitives)
-	for _, floor := range []string{"replicas/ledger", "replicas", "replicas/controller", "replicas/replicastest"} {
+	for _, floor := range []string{"replicas/ledger", "replicas", "replicas/controller", "replicas/typed", "replicas/replicastest"} {
 		for _, dep := range goList(t, "-deps", "./"+floor) {
 			path, ours := strings.CutPrefix(dep, module+"/")
 			if ours && path != floor && !strings.HasPrefix(path, "internal/") {
@@ -238,7 +238,7 @@ func assertNoMatch(t *testing.T, name string, code *regexp.Regexp) {
 
 // packages are those that others import, nested modules included.
 var packages = append([]string{
-	"replicas", "replicas/ledger", "replicas/controller", "replicas/replicastest", "replicas/clientgo", "replicas/controllerruntime",
+	"replicas", "replicas/ledger", "replicas/controller", "replicas/typed", "replicas/replicastest", "replicas/clientgo", "replicas/controllerruntime",
 }, primitives...)
 
 // withoutOutput are the examples that need a cluster: they are compiled and not run.

@@ -33,6 +33,7 @@ import (
 	"github.com/replicakit/replicakit/replicas"
 	"github.com/replicakit/replicakit/replicas/controller"
 	"github.com/replicakit/replicakit/replicas/replicastest"
+	"github.com/replicakit/replicakit/replicas/typed"
 	"github.com/replicakit/replicakit/selector"
 	"github.com/replicakit/replicakit/slowstart"
 	"github.com/replicakit/replicakit/status"
@@ -43,6 +44,13 @@ type (
 	set   = *appsv1.ReplicaSet
 	mixed = metav1.Object
 	key   = expectations.Key
+)
+
+// The types of an informer, as client-go declares them.
+type (
+	indexFunc func(obj any) ([]string, error)
+	indexers  map[string]indexFunc
+	store     struct{ typed.Indexer[indexers] }
 )
 
 // functions are the exported functions, generic ones for pods and for a mixed
@@ -146,6 +154,8 @@ var functions = map[string][]any{
 	"status.RemoveCondition":                  {status.RemoveCondition[metav1.Condition, string]},
 	"status.SetCondition":                     {status.SetCondition[metav1.Condition]},
 	"status.SetFailure":                       {status.SetFailure[appsv1.ReplicaSetCondition]},
+	"typed.NewCache":                          {typed.NewCache[set, pod, indexers, indexFunc, *store]},
+	"typed.NewClient":                         {typed.NewClient[set, pod, *appsv1.ReplicaSetList, *corev1.PodList, typed.OwnerClient[set, *appsv1.ReplicaSetList], typed.ChildClient[pod, *corev1.PodList]]},
 }
 
 // kinds are the exported types, whose zero values and whose methods are tried.
@@ -224,6 +234,7 @@ var kinds = map[string][]any{
 	"status.Failure":                                 {status.Failure{}},
 	"status.Options":                                 {status.Options{}},
 	"status.Rules":                                   {status.Rules[pod]{}, status.Rules[mixed]{}},
+	"typed.Cache":                                    {typed.Cache[set, pod]{}},
 }
 
 // made are the types of which only a constructor makes values that are of use: what
@@ -298,7 +309,7 @@ func TestNothingPanics(t *testing.T) {
 func TestNothingPanicsKnowsAll(t *testing.T) {
 	t.Parallel()
 	var found []string
-	for _, dir := range append([]string{"replicas", "replicas/controller", "replicas/replicastest"}, primitives...) {
+	for _, dir := range append([]string{"replicas", "replicas/controller", "replicas/typed", "replicas/replicastest"}, primitives...) {
 		name := path.Base(dir)
 		for _, file := range goList(t, "-f", `{{join .GoFiles "\n"}}`, "./"+dir) {
 			file, err := parser.ParseFile(token.NewFileSet(), dir+"/"+file, nil, 0)

@@ -21,6 +21,7 @@ import (
 	"github.com/replicakit/replicakit/replicas"
 	"github.com/replicakit/replicakit/replicas/clientgo"
 	kinds "github.com/replicakit/replicakit/replicas/controller"
+	"github.com/replicakit/replicakit/replicas/typed"
 )
 
 // A controller is one that this program can run.
@@ -72,7 +73,7 @@ func controllers() []controller {
 			return f.Apps().V1().ReplicaSets().Informer()
 		},
 		build: func(ctx context.Context, f informers.SharedInformerFactory, client kubernetes.Interface, set settings, opts clientgo.Options) (*clientgo.Controller, error) {
-			return clientgo.New(ctx, with(set, kinds.ReplicaSets()), clientgo.NewClient(client.AppsV1().ReplicaSets, client.CoreV1().Pods),
+			return clientgo.New(ctx, with(set, kinds.ReplicaSets()), typed.NewClient(client.AppsV1().ReplicaSets, client.CoreV1().Pods),
 				f.Apps().V1().ReplicaSets().Informer(), f.Core().V1().Pods().Informer(), opts)
 		},
 	}, {
@@ -99,7 +100,7 @@ func controllers() []controller {
 			return f.Core().V1().ReplicationControllers().Informer()
 		},
 		build: func(ctx context.Context, f informers.SharedInformerFactory, client kubernetes.Interface, set settings, opts clientgo.Options) (*clientgo.Controller, error) {
-			return clientgo.New(ctx, with(set, kinds.ReplicationControllers()), clientgo.NewClient(client.CoreV1().ReplicationControllers, client.CoreV1().Pods),
+			return clientgo.New(ctx, with(set, kinds.ReplicationControllers()), typed.NewClient(client.CoreV1().ReplicationControllers, client.CoreV1().Pods),
 				f.Core().V1().ReplicationControllers().Informer(), f.Core().V1().Pods().Informer(), opts)
 		},
 	}}

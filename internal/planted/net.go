@@ -64,7 +64,7 @@ func suites(b budget) []suite {
 		},
 	}, {
 		title: "in the module with client-go",
-		dirs:  []string{"replicas/clientgo"},
+		dirs:  []string{"replicas/clientgo", "replicas/typed"},
 		nets:  []net{{name: "beside Kubernetes", dir: "test/conformance", args: []string{"-test.run", "^Test(Controllers|Retries)$"}, first: failedTest}},
 	}, {
 		title: "in the module with controller-runtime",

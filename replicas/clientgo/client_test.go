@@ -23,8 +23,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
-	"github.com/replicakit/replicakit/replicas/clientgo"
 	"github.com/replicakit/replicakit/replicas/controller"
+	"github.com/replicakit/replicakit/replicas/typed"
 	"github.com/replicakit/replicakit/selector"
 )
 
@@ -46,7 +46,7 @@ func clientTo(t *testing.T, answer func(*url.URL) (code int, body string)) contr
 	t.Cleanup(server.Close)
 	client, err := kubernetes.NewForConfig(&rest.Config{Host: server.URL, QPS: -1})
 	require.NoError(t, err)
-	return clientgo.NewClient(client.AppsV1().ReplicaSets, client.CoreV1().Pods)
+	return typed.NewClient(client.AppsV1().ReplicaSets, client.CoreV1().Pods)
 }
 
 // A dry run of an adoption would be an adoption.
@@ -115,7 +115,7 @@ func TestList(t *testing.T) {
 			}
 			return http.StatusOK, page("8", "", "b")
 		})
-		require.EqualError(t, err, `clientgo: listing children: page of version "8" follows one of "7"`)
+		require.EqualError(t, err, `typed: listing children: page of version "8" follows one of "7"`)
 	})
 	t.Run("nor does a list that grows too old on the way", func(t *testing.T) {
 		t.Parallel()

@@ -25,6 +25,7 @@ import (
 
 	"github.com/replicakit/replicakit/replicas"
 	"github.com/replicakit/replicakit/replicas/controller"
+	"github.com/replicakit/replicakit/replicas/typed"
 )
 
 // DefaultWorkers is how many owners a Controller works on at once if Run is given
@@ -92,7 +93,7 @@ type Controller struct {
 
 // New returns a controller for the owners of a kind that the informers know. It
 // adds its handlers and indexes to both informers, which may be shared and may be
-// running already. NewClient makes the client. Kind.Observe is called for each
+// running already. typed.NewClient makes the client. Kind.Observe is called for each
 // pass, after the pass was logged and counted. Of ctx only the logger is used.
 func New[O, C controller.Object](ctx context.Context, kind controller.Kind[O, C], client controller.Client[O, C], owners, children cache.SharedIndexInformer, opts Options) (*Controller, error) {
 	if opts.BurstReplicas < 0 {
@@ -109,7 +110,7 @@ func New[O, C controller.Object](ctx context.Context, kind controller.Kind[O, C]
 		queue:     newQueue(opts),
 		recording: newRecording(kind.Owner, opts),
 	}
-	a := attachment[O, C]{c, kind, newView(kind, owners, children)}
+	a := attachment[O, C]{c, kind, &loggedView[O, C]{owner: kind.Owner.Kind}}
 	if err := a.attach(ctx, client, owners, children, opts); err != nil {
 		c.queue.ShutDown()
 		return nil, fmt.Errorf("clientgo: %w", withKind(kind.Owner.Kind, err))
@@ -152,7 +153,7 @@ func newQueue(opts Options) workqueue.TypedRateLimitingInterface[types.Namespace
 type attachment[O, C controller.Object] struct {
 	*Controller
 	typed controller.Kind[O, C] // as the caller has it
-	view  *view[O, C]
+	view  *loggedView[O, C]
 }
 
 // attach makes the controller and adds what it needs to registerer and informers.
@@ -176,7 +177,7 @@ func (a attachment[O, C]) attach(ctx context.Context, client controller.Client[O
 	if a.metrics, err = newMetrics(opts.MetricsRegisterer, opts.Name, a.controller, kind.Owner, kind.Child); err != nil {
 		return err
 	}
-	if err := a.view.addIndexes(owners, children); err != nil {
+	if a.view.Cache, err = typed.NewCache(a.typed, owners, children); err != nil {
 		return err
 	}
 	ownerEvents, err := owners.AddEventHandler(a.ownerHandler(ctx))
@@ -298,8 +299,8 @@ func checkParts(owners, children, client any) error {
 	case isNil(client):
 		return fmt.Errorf("clientgo: client is a nil %T", client)
 	}
-	if c, ok := client.(interface{ check() error }); ok {
-		return c.check()
+	if c, ok := client.(interface{ Check() error }); ok {
+		return c.Check()
 	}
 	return nil
 }

@@ -23,6 +23,7 @@ import (
 	"github.com/replicakit/replicakit/replicas"
 	"github.com/replicakit/replicakit/replicas/clientgo"
 	"github.com/replicakit/replicakit/replicas/controller"
+	"github.com/replicakit/replicakit/replicas/typed"
 )
 
 // quotas keeps two ConfigMaps in each Namespace: an owner that is in no namespace,
@@ -70,7 +71,7 @@ func TestOwnersInNoNamespace(t *testing.T) {
 		factory := informers.NewSharedInformerFactory(client, 0)
 		owners, children := factory.Core().V1().Namespaces().Informer(), factory.Core().V1().ConfigMaps().Informer()
 		c, err := clientgo.New(ctx, quotas(),
-			wrap(clientgo.NewClient(func(string) typedcorev1.NamespaceInterface { return client.CoreV1().Namespaces() }, client.CoreV1().ConfigMaps)),
+			wrap(typed.NewClient(func(string) typedcorev1.NamespaceInterface { return client.CoreV1().Namespaces() }, client.CoreV1().ConfigMaps)),
 			owners, children, clientgo.Options{})
 		require.NoError(t, err)
 		factory.Start(ctx.Done())

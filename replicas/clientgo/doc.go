@@ -12,8 +12,8 @@
 //	c.Run(ctx, clientgo.DefaultWorkers)
 //
 // NewReplicaSetController and NewReplicationManager are ready made. New takes any
-// controller.Kind; NewClient makes the client that it needs from the typed clients
-// of the two types.
+// controller.Kind; typed.NewClient makes the client that it needs from the typed
+// clients of the two types.
 //
 // The informer of owners must hold whole owners: a transform (SetTransform, or
 // informers.WithTransform) that drops their labels or annotations costs a read of the owner

@@ -24,6 +24,7 @@ import (
 	"github.com/replicakit/replicakit/replicas"
 	"github.com/replicakit/replicakit/replicas/clientgo"
 	"github.com/replicakit/replicakit/replicas/controller"
+	"github.com/replicakit/replicakit/replicas/typed"
 )
 
 // From a kubeconfig to a running controller. It takes the place of the one in
@@ -83,7 +84,7 @@ func ExampleNew() {
 	}
 
 	factory := informers.NewSharedInformerFactory(client, 12*time.Hour)
-	c, err := clientgo.New(ctx, kind, clientgo.NewClient(client.AppsV1().Deployments, client.CoreV1().ConfigMaps),
+	c, err := clientgo.New(ctx, kind, typed.NewClient(client.AppsV1().Deployments, client.CoreV1().ConfigMaps),
 		factory.Apps().V1().Deployments().Informer(), factory.Core().V1().ConfigMaps().Informer(),
 		clientgo.Options{EventClient: client.CoreV1()})
 	if err != nil {

@@ -21,6 +21,7 @@ import (
 
 	"github.com/replicakit/replicakit/replicas/clientgo"
 	"github.com/replicakit/replicakit/replicas/controller"
+	"github.com/replicakit/replicakit/replicas/typed"
 )
 
 // A fakeCluster is client-go's fake clientset, as unit tests of operators have it:
@@ -38,7 +39,7 @@ func newFakeCluster(t inBubble, objects ...runtime.Object) *fakeCluster {
 	factory := informers.NewSharedInformerFactory(c, 0)
 	var cached guard
 	cached.watchAll(t, factory.Apps().V1().ReplicaSets().Informer(), factory.Core().V1().Pods().Informer())
-	controller, err := clientgo.New(ctx, controller.ReplicaSets(), clientgo.NewClient(c.AppsV1().ReplicaSets, c.CoreV1().Pods),
+	controller, err := clientgo.New(ctx, controller.ReplicaSets(), typed.NewClient(c.AppsV1().ReplicaSets, c.CoreV1().Pods),
 		factory.Apps().V1().ReplicaSets().Informer(), factory.Core().V1().Pods().Informer(),
 		clientgo.Options{MaxParallel: 1, MetricsRegisterer: prometheus.NewRegistry()})
 	require.NoError(t, err)

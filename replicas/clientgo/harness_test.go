@@ -23,6 +23,7 @@ import (
 
 	"github.com/replicakit/replicakit/replicas/clientgo"
 	"github.com/replicakit/replicakit/replicas/controller"
+	"github.com/replicakit/replicakit/replicas/typed"
 )
 
 const namespace = "default"
@@ -68,11 +69,11 @@ func (b *bench) verbosity(level int) {
 }
 
 func (b *bench) newReplicaSetController() (*clientgo.Controller, error) {
-	return clientgo.New(b.ctx, b.kind, clientgo.NewClient(b.AppsV1().ReplicaSets, b.CoreV1().Pods), b.replicaSets, b.pods, b.opts)
+	return clientgo.New(b.ctx, b.kind, typed.NewClient(b.AppsV1().ReplicaSets, b.CoreV1().Pods), b.replicaSets, b.pods, b.opts)
 }
 
 func (b *bench) newReplicationManager() (*clientgo.Controller, error) {
-	return clientgo.New(b.ctx, controller.ReplicationControllers(), clientgo.NewClient(b.CoreV1().ReplicationControllers, b.CoreV1().Pods),
+	return clientgo.New(b.ctx, controller.ReplicationControllers(), typed.NewClient(b.CoreV1().ReplicationControllers, b.CoreV1().Pods),
 		b.replicationControllers, b.pods, b.opts)
 }
 

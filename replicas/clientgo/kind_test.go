@@ -23,6 +23,7 @@ import (
 	"github.com/replicakit/replicakit/replicas"
 	"github.com/replicakit/replicakit/replicas/clientgo"
 	"github.com/replicakit/replicakit/replicas/controller"
+	"github.com/replicakit/replicakit/replicas/typed"
 	"github.com/replicakit/replicakit/selector"
 )
 
@@ -87,7 +88,7 @@ func TestAnyKind(t *testing.T) {
 			passes++
 			assert.NoError(t, pass.Err)
 		}
-		c, err := clientgo.New(ctx, kind, clientgo.NewClient(client.AppsV1().Deployments, client.CoreV1().ConfigMaps), owners, children,
+		c, err := clientgo.New(ctx, kind, typed.NewClient(client.AppsV1().Deployments, client.CoreV1().ConfigMaps), owners, children,
 			clientgo.Options{Events: told})
 		require.NoError(t, err)
 		factory.Start(ctx.Done())
@@ -182,7 +183,7 @@ func TestNewRefuses(t *testing.T) {
 	} {
 		bubble(t, want, func(t inBubble) {
 			b := newBench()
-			a := args{kind: b.kind, client: clientgo.NewClient(b.AppsV1().ReplicaSets, b.CoreV1().Pods), owners: true, children: true}
+			a := args{kind: b.kind, client: typed.NewClient(b.AppsV1().ReplicaSets, b.CoreV1().Pods), owners: true, children: true}
 			spoil(&a)
 			owners, children := b.replicaSets, b.pods
 			if !a.owners {
@@ -204,12 +205,12 @@ func TestNewRefuses(t *testing.T) {
 			Spec: func(controller.Object) (replicas.PodSpec, error) { return replicas.PodSpec{}, nil },
 		}
 		_, err := clientgo.New(b.ctx, kind, sameAnswers[controller.Object, *corev1.Pod]{}, b.replicaSets, b.pods, b.opts)
-		require.EqualError(t, err, "clientgo: ReplicaSet controller: owners: controller.Object is no pointer type")
+		require.EqualError(t, err, "clientgo: ReplicaSet controller: typed: owners: controller.Object is no pointer type")
 	})
 
 	bubble(t, "informers that were swapped: an error for each owner, and nothing is done", func(t inBubble) {
 		b := newBench(replicaSet("web", 1), pod("web-1", "web", "n"))
-		c, err := clientgo.New(b.ctx, b.kind, clientgo.NewClient(b.AppsV1().ReplicaSets, b.CoreV1().Pods), b.pods, b.replicaSets, b.opts)
+		c, err := clientgo.New(b.ctx, b.kind, typed.NewClient(b.AppsV1().ReplicaSets, b.CoreV1().Pods), b.pods, b.replicaSets, b.opts)
 		require.NoError(t, err)
 		b.run(t, c)
 		settle()
@@ -260,7 +261,7 @@ func TestAnyClient(t *testing.T) {
 	t.Parallel()
 	bubble(t, "a client may be of one's own", func(t inBubble) {
 		b := newBench(replicaSet("web", 1), pod("orphan", "web", "n"))
-		client := &countingClient{Client: clientgo.NewClient(b.AppsV1().ReplicaSets, b.CoreV1().Pods)}
+		client := &countingClient{Client: typed.NewClient(b.AppsV1().ReplicaSets, b.CoreV1().Pods)}
 		c, err := clientgo.New(b.ctx, b.kind, client, b.replicaSets, b.pods, b.opts)
 		require.NoError(t, err)
 		b.run(t, c)
@@ -308,7 +309,7 @@ func TestAvailabilityOfAnyKind(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		factory := informers.NewSharedInformerFactory(client, 0)
 		owners, children := factory.Apps().V1().Deployments().Informer(), factory.Core().V1().ConfigMaps().Informer()
-		c, err := clientgo.New(ctx, settles(), clientgo.NewClient(client.AppsV1().Deployments, client.CoreV1().ConfigMaps), owners, children, clientgo.Options{})
+		c, err := clientgo.New(ctx, settles(), typed.NewClient(client.AppsV1().Deployments, client.CoreV1().ConfigMaps), owners, children, clientgo.Options{})
 		require.NoError(t, err)
 		factory.Start(ctx.Done())
 		go c.Run(ctx, 1)

@@ -21,8 +21,6 @@ import (
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
 	appsinformers "k8s.io/client-go/informers/apps/v1"
@@ -37,7 +35,7 @@ import (
 
 	"github.com/replicakit/replicakit/replicas/clientgo"
 	"github.com/replicakit/replicakit/replicas/controller"
-	"github.com/replicakit/replicakit/selector"
+	"github.com/replicakit/replicakit/replicas/typed"
 )
 
 type setClient = controller.Client[*appsv1.ReplicaSet, *corev1.Pod]
@@ -54,7 +52,7 @@ func newParts() *parts {
 	kube := fake.NewClientset()
 	factory := informers.NewSharedInformerFactory(kube, 0)
 	return &parts{
-		kind: controller.ReplicaSets(), client: clientgo.NewClient(kube.AppsV1().ReplicaSets, kube.CoreV1().Pods),
+		kind: controller.ReplicaSets(), client: typed.NewClient(kube.AppsV1().ReplicaSets, kube.CoreV1().Pods),
 		owners: factory.Apps().V1().ReplicaSets().Informer(), children: factory.Core().V1().Pods().Informer(),
 	}
 }
@@ -78,7 +76,6 @@ type (
 		coreinformers.ReplicationControllerInformer
 	}
 	noPods      struct{ coreinformers.PodInformer }
-	noPodClient struct{ typedcorev1.PodInterface }
 	noSetClient struct {
 		typedappsv1.ReplicaSetInterface
 	}
@@ -161,21 +158,6 @@ var constructors = map[string]func(t *testing.T){
 			require.ErrorContains(t, err, "clientgo: client is")
 		}
 	},
-	"NewClient": func(t *testing.T) {
-		t.Helper()
-		for _, c := range []setClient{
-			clientOf(nil, nil), clientOf(setsOf(nil), podsOf(nil)), clientOf(setsOf((*noSetClient)(nil)), podsOf((*noPodClient)(nil))),
-		} {
-			for name, err := range callsOf(t, c, &appsv1.ReplicaSet{}, &corev1.Pod{}, labels.Everything()) {
-				require.ErrorContains(t, err, "of the client", name)
-			}
-		}
-		for name, err := range callsOf(t, newParts().client, nil, nil, nil) {
-			if !strings.HasPrefix(name, "Get") {
-				require.ErrorContains(t, err, "is nil", name)
-			}
-		}
-	},
 	"CapRetryAfter": func(t *testing.T) {
 		t.Helper()
 		server := httptest.NewServer(http.NotFoundHandler())
@@ -192,7 +174,7 @@ var constructors = map[string]func(t *testing.T){
 }
 
 func clientOf(sets func(string) typedappsv1.ReplicaSetInterface, pods func(string) typedcorev1.PodInterface) setClient {
-	return clientgo.NewClient(sets, pods)
+	return typed.NewClient(sets, pods)
 }
 
 func setsOf(c typedappsv1.ReplicaSetInterface) func(string) typedappsv1.ReplicaSetInterface {
@@ -201,20 +183,6 @@ func setsOf(c typedappsv1.ReplicaSetInterface) func(string) typedappsv1.ReplicaS
 
 func podsOf(c typedcorev1.PodInterface) func(string) typedcorev1.PodInterface {
 	return func(string) typedcorev1.PodInterface { return c }
-}
-
-// callsOf makes each call of a client, and returns the errors.
-func callsOf(t *testing.T, c setClient, owner *appsv1.ReplicaSet, child *corev1.Pod, matching labels.Selector) map[string]error {
-	t.Helper()
-	ctx, errs := t.Context(), map[string]error{}
-	_, errs["Create"] = c.Create(ctx, child)
-	_, errs["Delete"] = c.Delete(ctx, child, metav1.DeleteOptions{})
-	_, errs["Patch"] = c.Patch(ctx, child, selector.Patch{}, metav1.PatchOptions{})
-	_, errs["Get"] = c.Get(ctx, "", "")
-	_, errs["List"] = c.List(ctx, "", matching)
-	_, errs["GetOwner"] = c.GetOwner(ctx, "", "")
-	_, errs["UpdateStatus"] = c.UpdateStatus(ctx, owner)
-	return errs
 }
 
 // Whatever is nil, or a nil pointer in an interface: nothing panics, and the error says

@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/replicakit/replicakit/replicas/controller"
+	"github.com/replicakit/replicakit/replicas/typed"
 )
 
 // NewReplicaSetController returns a controller for the ReplicaSets that rsInformer
@@ -25,7 +26,7 @@ import (
 // To set Options, or to change the rules of ReplicaSets, call New:
 //
 //	kind := controller.ReplicaSets() // change it as you like
-//	client := clientgo.NewClient(kubeClient.AppsV1().ReplicaSets, kubeClient.CoreV1().Pods)
+//	client := typed.NewClient(kubeClient.AppsV1().ReplicaSets, kubeClient.CoreV1().Pods)
 //	c, err := clientgo.New(ctx, kind, client, rsInformer.Informer(), podInformer.Informer(),
 //		clientgo.Options{EventClient: kubeClient.CoreV1()})
 //
@@ -35,7 +36,7 @@ func NewReplicaSetController(ctx context.Context, rsInformer appsinformers.Repli
 	if err := checkParts(rsInformer, podInformer, kubeClient); err != nil {
 		return nil, err
 	}
-	return New(ctx, controller.ReplicaSets(), NewClient(kubeClient.AppsV1().ReplicaSets, kubeClient.CoreV1().Pods),
+	return New(ctx, controller.ReplicaSets(), typed.NewClient(kubeClient.AppsV1().ReplicaSets, kubeClient.CoreV1().Pods),
 		rsInformer.Informer(), podInformer.Informer(),
 		Options{BurstReplicas: burstReplicas, EventClient: kubeClient.CoreV1()})
 }

@@ -12,6 +12,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/replicakit/replicakit/replicas/controller"
+	"github.com/replicakit/replicakit/replicas/typed"
 )
 
 // NewReplicationManager returns a controller for the ReplicationControllers that
@@ -25,7 +26,7 @@ func NewReplicationManager(ctx context.Context, podInformer coreinformers.PodInf
 	if err := checkParts(rcInformer, podInformer, kubeClient); err != nil {
 		return nil, err
 	}
-	return New(ctx, controller.ReplicationControllers(), NewClient(kubeClient.CoreV1().ReplicationControllers, kubeClient.CoreV1().Pods),
+	return New(ctx, controller.ReplicationControllers(), typed.NewClient(kubeClient.CoreV1().ReplicationControllers, kubeClient.CoreV1().Pods),
 		rcInformer.Informer(), podInformer.Informer(),
 		Options{BurstReplicas: burstReplicas, EventClient: kubeClient.CoreV1()})
 }

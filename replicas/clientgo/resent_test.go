@@ -21,6 +21,7 @@ import (
 
 	"github.com/replicakit/replicakit/replicas/clientgo"
 	"github.com/replicakit/replicakit/replicas/controller"
+	"github.com/replicakit/replicakit/replicas/typed"
 )
 
 // A server answers the first creations with Retry-After, though it may have made the
@@ -57,7 +58,7 @@ func TestCreationsThatAreSentTwiceAreTold(t *testing.T) {
 			}
 			kube, err := kubernetes.NewForConfig(config)
 			require.NoError(t, err)
-			client := clientgo.NewClient(kube.AppsV1().ReplicaSets, kube.CoreV1().Pods)
+			client := typed.NewClient(kube.AppsV1().ReplicaSets, kube.CoreV1().Pods)
 			_, err = client.Create(t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web-a"}})
 			assert.True(t, tt.is(err), err)
 			assert.Equal(t, tt.resent, errors.Is(err, controller.ErrResent))

@@ -35,7 +35,7 @@ type syncer interface {
 // New returns a Controller for the owners of a kind. The event handlers ask for
 // passes at enqueue, unless they are given another Enqueue. It is an error if
 // client, cache or enqueue is nil, if the Kind can never work, or if an option is
-// negative.
+// negative. If client has a method Check() error, New returns its error.
 func New[O, C Object](kind Kind[O, C], client Client[O, C], cache Cache[O, C], enqueue Enqueue, opts Options) (*Controller, error) {
 	if err := kind.check(); err != nil {
 		return nil, err
@@ -53,6 +53,11 @@ func New[O, C Object](kind Kind[O, C], client Client[O, C], cache Cache[O, C], e
 		return nil, fmt.Errorf("controller: StatusDelay %v is negative", opts.StatusDelay)
 	case opts.ExpectationsTimeout < 0:
 		return nil, fmt.Errorf("controller: ExpectationsTimeout %v is negative", opts.ExpectationsTimeout)
+	}
+	if c, ok := client.(interface{ Check() error }); ok {
+		if err := c.Check(); err != nil {
+			return nil, err
+		}
 	}
 	r := newReconciler(kind, client, cache, opts.withDefaults())
 	return &Controller{reconciler: r, handlers: Handlers{&r.watcher, enqueue}, pending: r.pending}, nil

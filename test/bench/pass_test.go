@@ -20,6 +20,7 @@ import (
 
 	"github.com/replicakit/replicakit/replicas/clientgo"
 	replicacontroller "github.com/replicakit/replicakit/replicas/controller"
+	"github.com/replicakit/replicakit/replicas/typed"
 )
 
 // pass changes one pod, and waits for the end of the pass that this causes: from the watch
@@ -60,7 +61,7 @@ func ourPass(f fleet) side {
 		case <-ctx.Done():
 		}
 	}
-	calls := clientgo.NewClient(client.AppsV1().ReplicaSets, client.CoreV1().Pods)
+	calls := typed.NewClient(client.AppsV1().ReplicaSets, client.CoreV1().Pods)
 	c := must(clientgo.New(ctx, kind, calls, w.owners, w.pods, clientgo.Options{}))
 	w.start(ctx)
 	go c.Run(ctx, 1)

@@ -34,6 +34,7 @@ import (
 	"github.com/replicakit/replicakit/replicas"
 	"github.com/replicakit/replicakit/replicas/clientgo"
 	kit "github.com/replicakit/replicakit/replicas/controller"
+	"github.com/replicakit/replicakit/replicas/typed"
 	"github.com/replicakit/replicakit/test/conformance/upstream"
 )
 
@@ -199,7 +200,7 @@ func theirs(ctx context.Context, w *world, factory informers.SharedInformerFacto
 func ours(ctx context.Context, w *world, factory informers.SharedInformerFactory, burst int) func(context.Context, int) {
 	sets, pods := factory.Apps().V1().ReplicaSets(), factory.Core().V1().Pods()
 	if w.replays {
-		return replaying(ctx, w, kit.ReplicaSets(), clientgo.NewClient(w.AppsV1().ReplicaSets, w.CoreV1().Pods), sets.Informer(), pods.Informer(), burst)
+		return replaying(ctx, w, kit.ReplicaSets(), typed.NewClient(w.AppsV1().ReplicaSets, w.CoreV1().Pods), sets.Informer(), pods.Informer(), burst)
 	}
 	c, err := clientgo.NewReplicaSetController(ctx, sets, pods, w, burst)
 	must(err)
@@ -213,7 +214,7 @@ func theirManager(ctx context.Context, w *world, factory informers.SharedInforme
 func ourManager(ctx context.Context, w *world, factory informers.SharedInformerFactory, burst int) func(context.Context, int) {
 	pods, sets := factory.Core().V1().Pods(), factory.Core().V1().ReplicationControllers()
 	if w.replays {
-		return replaying(ctx, w, kit.ReplicationControllers(), clientgo.NewClient(w.CoreV1().ReplicationControllers, w.CoreV1().Pods), sets.Informer(), pods.Informer(), burst)
+		return replaying(ctx, w, kit.ReplicationControllers(), typed.NewClient(w.CoreV1().ReplicationControllers, w.CoreV1().Pods), sets.Informer(), pods.Informer(), burst)
 	}
 	c, err := clientgo.NewReplicationManager(ctx, pods, sets, w, burst)
 	must(err)

@@ -22,6 +22,7 @@ import (
 
 	"github.com/replicakit/replicakit/replicas/clientgo"
 	kit "github.com/replicakit/replicakit/replicas/controller"
+	"github.com/replicakit/replicakit/replicas/typed"
 	"github.com/replicakit/replicakit/test/conformance/upstream"
 )
 
@@ -70,7 +71,7 @@ func TestSyncDefects(t *testing.T) {
 			factory := informers.NewSharedInformerFactory(client, 0)
 			sets, pods := factory.Apps().V1().ReplicaSets(), factory.Core().V1().Pods()
 			replicaset.NewReplicaSetController(ctx, sets, pods, client, 500)
-			_, err := clientgo.New(quiet(ctx), kit.ReplicaSets(), clientgo.NewClient(client.AppsV1().ReplicaSets, client.CoreV1().Pods),
+			_, err := clientgo.New(quiet(ctx), kit.ReplicaSets(), typed.NewClient(client.AppsV1().ReplicaSets, client.CoreV1().Pods),
 				sets.Informer(), pods.Informer(), clientgo.Options{MetricsRegisterer: registry})
 			require.NoError(t, err)
 		}

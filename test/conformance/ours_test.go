@@ -17,8 +17,8 @@ import (
 
 	"github.com/replicakit/replicakit/expectations"
 	"github.com/replicakit/replicakit/replicas"
-	"github.com/replicakit/replicakit/replicas/clientgo"
 	"github.com/replicakit/replicakit/replicas/controller"
+	"github.com/replicakit/replicakit/replicas/typed"
 	"github.com/replicakit/replicakit/selector"
 )
 
@@ -56,7 +56,7 @@ func (b *switchboard) ours(c scene, change ...func(*wiring)) *ourController {
 	ours := &ourController{server: b.connect(c)}
 	ours.wiring = &wiring{
 		kind:   controller.ReplicaSets(),
-		client: clientgo.NewClient(b.AppsV1().ReplicaSets, b.CoreV1().Pods),
+		client: typed.NewClient(b.AppsV1().ReplicaSets, b.CoreV1().Pods),
 		cache:  &sceneCache{scene: c},
 		opts:   controller.Options{Events: eventList{ours.server}},
 	}

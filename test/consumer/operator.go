@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package consumer is an operator on an older release of Kubernetes' libraries
-// than most of this repository uses. It is there to be built.
+// than most of this repository uses. It is there to be built, and to be run on client-go's
+// fakes.
 package consumer
 
 import (
@@ -13,11 +14,80 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/workqueue"
 
 	"github.com/replicakit/replicakit/replicas"
+	"github.com/replicakit/replicakit/replicas/controller"
+	"github.com/replicakit/replicakit/replicas/typed"
 )
+
+// Run keeps the pods of all ReplicaSets until ctx ends.
+func Run(ctx context.Context, kube kubernetes.Interface) error {
+	queue := workqueue.NewTypedDelayingQueue[types.NamespacedName]()
+	factory := informers.NewSharedInformerFactory(kube, 12*time.Hour)
+	sets, pods := factory.Apps().V1().ReplicaSets().Informer(), factory.Core().V1().Pods().Informer()
+	kind, client := controller.ReplicaSets(), typed.NewClient(kube.AppsV1().ReplicaSets, kube.CoreV1().Pods)
+	store, err := typed.NewCache(kind, sets, pods)
+	if err != nil {
+		return err
+	}
+	c, err := controller.New(kind, client, store, queue.AddAfter, controller.Options{})
+	if err != nil {
+		return err
+	}
+	if err := handle(sets, c.OwnerAdded, c.OwnerUpdated, c.OwnerDeleted); err != nil {
+		return err
+	}
+	if err := handle(pods, c.ChildAdded, c.ChildUpdated, c.ChildDeleted); err != nil {
+		return err
+	}
+	factory.Start(ctx.Done())
+	defer factory.Shutdown()
+	factory.WaitForCacheSync(ctx.Done())
+	defer context.AfterFunc(ctx, queue.ShutDown)()
+	for work(ctx, queue, c) {
+	}
+	return nil
+}
+
+// handle gives the events of an informer to the controller.
+func handle(informer cache.SharedIndexInformer, added func(any, ...controller.Enqueue) error, updated func(any, any, ...controller.Enqueue) error, deleted func(any, ...controller.Enqueue) error) error {
+	_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(obj any) { report(added(obj)) },
+		UpdateFunc: func(old, cur any) { report(updated(old, cur)) },
+		DeleteFunc: func(obj any) { report(deleted(obj)) },
+	})
+	return err
+}
+
+// work makes one pass. It reports whether there may be more.
+func work(ctx context.Context, queue workqueue.TypedDelayingInterface[types.NamespacedName], c *controller.Controller) bool {
+	key, ended := queue.Get()
+	if ended {
+		return false
+	}
+	defer queue.Done(key)
+	after, err := c.Sync(ctx, key)
+	report(err)
+	if err != nil && after == 0 {
+		after = time.Second
+	}
+	if after > 0 {
+		queue.AddAfter(key, after)
+	}
+	return true
+}
+
+func report(err error) {
+	if err != nil {
+		utilruntime.HandleError(err)
+	}
+}
 
 // Plan returns what is to be done about the pods of a ReplicaSet, from live
 // reads.

@@ -4,6 +4,7 @@
 package consumer_test
 
 import (
+	"context"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -38,6 +39,48 @@ func TestOperatorOnAnOlderReleasePlans(t *testing.T) {
 	plan, err := consumer.Plan(t.Context(), client, cache.ObjectName{Namespace: "shop", Name: "web"}, time.Now())
 	require.NoError(t, err)
 	assert.Equal(t, "adopt 1: shop/stray; create 2", plan.String())
+}
+
+// The whole controller over typed clients and informers, by what package typed makes of them.
+func TestOperatorOnAnOlderReleaseRuns(t *testing.T) {
+	t.Parallel()
+	labels, three := map[string]string{"app": "web"}, int32(3)
+	rs := &appsv1.ReplicaSet{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", UID: "uid-web"},
+		Spec: appsv1.ReplicaSetSpec{
+			Replicas: &three,
+			Selector: &metav1.LabelSelector{MatchLabels: labels},
+			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}},
+		},
+	}
+	orphan := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "stray", UID: "uid-stray", Labels: labels}}
+	kube := fake.NewClientset(rs, orphan)
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan error)
+	go func() { done <- consumer.Run(ctx, kube) }()
+	settles := func(want int32) {
+		require.EventuallyWithT(t, func(collect *assert.CollectT) {
+			pods, err := kube.CoreV1().Pods("shop").List(ctx, metav1.ListOptions{})
+			require.NoError(collect, err)
+			assert.Len(collect, pods.Items, int(want))
+			for _, pod := range pods.Items {
+				assert.NotNil(collect, metav1.GetControllerOf(&pod), pod.Name)
+			}
+			stored, err := kube.AppsV1().ReplicaSets("shop").Get(ctx, "web", metav1.GetOptions{})
+			require.NoError(collect, err)
+			assert.Equal(collect, want, stored.Status.Replicas)
+		}, 2*time.Minute, 10*time.Millisecond)
+	}
+	settles(3)
+	scaled, err := kube.AppsV1().ReplicaSets("shop").Get(ctx, "web", metav1.GetOptions{})
+	require.NoError(t, err)
+	one := int32(1)
+	scaled.Spec.Replicas = &one
+	_, err = kube.AppsV1().ReplicaSets("shop").Update(ctx, scaled, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	settles(1)
+	stop()
+	require.NoError(t, <-done)
 }
 
 // Requiring the library must move none of an operator's k8s.io and sigs.k8s.io

@@ -31,6 +31,7 @@ import (
 
 	"github.com/replicakit/replicakit/replicas/clientgo"
 	"github.com/replicakit/replicakit/replicas/controller"
+	"github.com/replicakit/replicakit/replicas/typed"
 )
 
 const (
@@ -177,12 +178,12 @@ func newControllers(ctx context.Context, config *rest.Config, namespace string, 
 		rs := replicaset.NewReplicaSetController(ctx, factory.Apps().V1().ReplicaSets(), factory.Core().V1().Pods(), client, replicaset.BurstReplicas)
 		return &controllers{factory: factory, each: []runner{rs}}, nil
 	}
-	rs, err := clientgo.New(ctx, controller.ReplicaSets(), clientgo.NewClient(client.AppsV1().ReplicaSets, client.CoreV1().Pods),
+	rs, err := clientgo.New(ctx, controller.ReplicaSets(), typed.NewClient(client.AppsV1().ReplicaSets, client.CoreV1().Pods),
 		factory.Apps().V1().ReplicaSets().Informer(), pods, opts)
 	if err != nil {
 		return nil, err
 	}
-	rc, err := clientgo.New(ctx, controller.ReplicationControllers(), clientgo.NewClient(client.CoreV1().ReplicationControllers, client.CoreV1().Pods),
+	rc, err := clientgo.New(ctx, controller.ReplicationControllers(), typed.NewClient(client.CoreV1().ReplicationControllers, client.CoreV1().Pods),
 		factory.Core().V1().ReplicationControllers().Informer(), pods, opts)
 	return &controllers{factory: factory, each: []runner{rs, rc}}, err
 }

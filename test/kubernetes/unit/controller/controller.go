@@ -26,8 +26,8 @@ import (
 
 	"github.com/replicakit/replicakit/podrank"
 	"github.com/replicakit/replicakit/replicas"
-	"github.com/replicakit/replicakit/replicas/clientgo"
 	kit "github.com/replicakit/replicakit/replicas/controller"
+	"github.com/replicakit/replicakit/replicas/typed"
 	"github.com/replicakit/replicakit/selector"
 	"github.com/replicakit/replicakit/slowstart"
 	"github.com/replicakit/replicakit/status"
@@ -153,7 +153,7 @@ func (r RealPodControl) DeletePod(ctx context.Context, namespace, name string, _
 }
 
 func (r RealPodControl) ours() kit.Client[*appsv1.ReplicaSet, *corev1.Pod] {
-	return clientgo.NewClient(r.KubeClient.AppsV1().ReplicaSets, r.KubeClient.CoreV1().Pods)
+	return typed.NewClient(r.KubeClient.AppsV1().ReplicaSets, r.KubeClient.CoreV1().Pods)
 }
 
 // wrote tells of a write: ours returns what was written instead of calling back.

@@ -22,6 +22,7 @@ import (
 	"github.com/replicakit/replicakit/replicas"
 	"github.com/replicakit/replicakit/replicas/clientgo"
 	"github.com/replicakit/replicakit/replicas/controller"
+	"github.com/replicakit/replicakit/replicas/typed"
 )
 
 // BurstReplicas is how many pods a pass creates or deletes at most.
@@ -75,7 +76,7 @@ func statusWithoutTerminating(rs *appsv1.ReplicaSet, outcome controller.Outcome[
 func NewReplicaSetController(ctx context.Context, rsInformer appsinformers.ReplicaSetInformer, podInformer coreinformers.PodInformer, client kubernetes.Interface, burstReplicas int) *ReplicaSetController {
 	c := &ReplicaSetController{with: currentGates()}
 	c.make = func(with gates) *clientgo.Controller {
-		made, err := clientgo.New(ctx, with.kind(), clientgo.NewClient(client.AppsV1().ReplicaSets, client.CoreV1().Pods),
+		made, err := clientgo.New(ctx, with.kind(), typed.NewClient(client.AppsV1().ReplicaSets, client.CoreV1().Pods),
 			rsInformer.Informer(), podInformer.Informer(), clientgo.Options{BurstReplicas: burstReplicas, EventClient: client.CoreV1()})
 		if err != nil {
 			panic(fmt.Sprintf("replicaset: %v", err)) // the tests expect no error

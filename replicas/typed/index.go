@@ -1,16 +1,17 @@
 // Copyright The replicakit Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package clientgo
+package typed
 
 import (
+	"errors"
 	"fmt"
 	"reflect"
 	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/tools/cache"
 
+	"github.com/replicakit/replicakit/internal/object"
 	"github.com/replicakit/replicakit/replicas/controller"
 )
 
@@ -63,21 +64,30 @@ func indexOwner(obj any) ([]string, error) {
 	return []string{string(ref.UID)}, nil
 }
 
-// addIndex adds an index to the informer and returns its name. An index of that
-// name is shared if it gives every probe the same keys; else it is somebody
+// newStore returns the store of an informer after an index has been added to it. An index
+// of that name is shared if it gives every probe the same keys; else it is somebody
 // else's, and ours goes under a name of its own.
-func addIndex(informer cache.SharedIndexInformer, name string, index cache.IndexFunc, probes ...any) (string, error) {
-	existing, exists := informer.GetIndexer().GetIndexers()[name]
-	switch {
-	case !exists:
-		return name, informer.AddIndexers(cache.Indexers{name: index})
-	case !slices.ContainsFunc(probes, func(probe any) bool { return !sameKeys(existing, index, probe) }):
-		return name, nil
+func newStore[T controller.Object, M ~map[string]F, F ~func(obj any) ([]string, error), I Indexer[M]](from Informer[M, I], name string, index F) (store, error) {
+	if object.IsNil(from) {
+		return store{}, errors.New("the informer is nil")
 	}
-	return addIndex(informer, "replicakit."+name, index, probes...)
+	probes, err := probes[T]()
+	if err != nil {
+		return store{}, err
+	}
+	for {
+		existing, exists := from.GetIndexer().GetIndexers()[name]
+		switch {
+		case !exists:
+			return store{from.GetIndexer(), name}, from.AddIndexers(M{name: index})
+		case !slices.ContainsFunc(probes, func(probe any) bool { return !sameKeys(existing, index, probe) }):
+			return store{from.GetIndexer(), name}, nil
+		}
+		name = "replicakit." + name
+	}
 }
 
-func sameKeys(a, b cache.IndexFunc, probe any) bool {
+func sameKeys[F ~func(obj any) ([]string, error)](a, b F, probe any) bool {
 	aKeys, aErr := a(probe)
 	bKeys, bErr := b(probe)
 	return aErr == nil && bErr == nil && slices.Equal(aKeys, bKeys)
@@ -90,9 +100,9 @@ func probes[T controller.Object]() ([]any, error) {
 	if kind.Kind() != reflect.Pointer {
 		return nil, fmt.Errorf("%s is no pointer type", kind)
 	}
-	ref := metav1.OwnerReference{Kind: "Kind", Name: "name", UID: "uid"}
+	ref, yes := metav1.OwnerReference{Kind: "Kind", Name: "name", UID: "uid"}, true
 	controlling := ref
-	controlling.Controller = new(true)
+	controlling.Controller = &yes
 	var all []any
 	for _, refs := range [][]metav1.OwnerReference{{controlling}, nil, {ref}} {
 		probe, _ := reflect.TypeAssert[T](reflect.New(kind.Elem()))
@@ -101,19 +111,4 @@ func probes[T controller.Object]() ([]any, error) {
 		all = append(all, probe)
 	}
 	return all, nil
-}
-
-// byIndex returns the objects of an index.
-func byIndex[T any](indexer cache.Indexer, index, key string) ([]T, error) {
-	found, err := indexer.ByIndex(index, key)
-	if err != nil {
-		return nil, err
-	}
-	objects := make([]T, len(found))
-	for i, obj := range found {
-		if objects[i], err = typed[T](obj); err != nil {
-			return nil, err
-		}
-	}
-	return objects, nil
 }

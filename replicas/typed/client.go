@@ -1,22 +1,20 @@
 // Copyright The replicakit Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package clientgo
+package typed
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/klog/v2"
 
+	"github.com/replicakit/replicakit/internal/object"
 	"github.com/replicakit/replicakit/replicas/controller"
 	"github.com/replicakit/replicakit/selector"
 )
@@ -41,18 +39,18 @@ type ChildClient[C controller.Object, L runtime.Object] interface {
 	List(ctx context.Context, opts metav1.ListOptions) (L, error)
 }
 
-// NewClient makes the client that New needs. owners and children return the typed
-// client of a namespace; the namespace "" means all namespaces, or none for
+// NewClient makes the client of a controller.Controller. owners and children return the
+// typed client of a namespace; the namespace "" means all namespaces, or none for
 // cluster-scoped objects:
 //
-//	clientgo.NewClient(kube.AppsV1().ReplicaSets, kube.CoreV1().Pods)
-//	clientgo.NewClient(fleet.FleetV1().WorkerPools, fleet.FleetV1().Workers)
+//	typed.NewClient(kube.AppsV1().ReplicaSets, kube.CoreV1().Pods)
+//	typed.NewClient(fleet.FleetV1().WorkerPools, fleet.FleetV1().Workers)
 //
 // Errors are those of the typed clients, with controller.ErrResent if client-go sent a
-// creation more than once. If one of the functions is nil, or returns
-// nil, New returns an error, or else the calls do. Children are listed in pages of
-// 500, without a resourceVersion; it is an error if the pages are not all of one
-// version. The client is a controller.Versioner.
+// creation more than once. If one of the functions is nil, or returns nil,
+// controller.New returns an error. Children are listed in pages of 500, without a
+// resourceVersion; it is an error if the pages are not all of one version. The client is
+// a controller.Versioner.
 func NewClient[O, C controller.Object, OL, CL runtime.Object, OC OwnerClient[O, OL], CC ChildClient[C, CL]](owners func(namespace string) OC, children func(namespace string) CC) controller.Client[O, C] {
 	return client[O, C, OL, CL, OC, CC]{owners, children}
 }
@@ -62,8 +60,8 @@ type client[O, C controller.Object, OL, CL runtime.Object, OC OwnerClient[O, OL]
 	children func(namespace string) CC
 }
 
-// check returns an error if NewClient was not given all that it needs.
-func (c client[O, C, OL, CL, OC, CC]) check() error {
+// Check returns an error if NewClient was not given all that it needs.
+func (c client[O, C, OL, CL, OC, CC]) Check() error {
 	_, err := c.ownersIn("")
 	if err == nil {
 		_, err = c.childrenIn("")
@@ -81,18 +79,18 @@ func (c client[O, C, OL, CL, OC, CC]) childrenIn(namespace string) (CC, error) {
 
 func clientIn[T any](what string, of func(namespace string) T, namespace string) (found T, err error) {
 	if of == nil {
-		return found, fmt.Errorf("clientgo: %s of the client is nil", what)
+		return found, fmt.Errorf("typed: %s of the client is nil", what)
 	}
-	if found = of(namespace); isNil(found) {
-		return found, fmt.Errorf("clientgo: %s of the client returned nil for namespace %q", what, namespace)
+	if found = of(namespace); object.IsNil(found) {
+		return found, fmt.Errorf("typed: %s of the client returned nil for namespace %q", what, namespace)
 	}
 	return found, nil
 }
 
 // forChild returns the client of a child's namespace.
 func (c client[O, C, OL, CL, OC, CC]) forChild(child C) (CC, error) {
-	if isNil(child) {
-		return *new(CC), errors.New("clientgo: child is nil")
+	if object.IsNil(child) {
+		return *new(CC), errors.New("typed: child is nil")
 	}
 	return c.childrenIn(child.GetNamespace())
 }
@@ -144,8 +142,8 @@ func (c client[O, C, OL, CL, OC, CC]) GetOwner(ctx context.Context, namespace, n
 }
 
 func (c client[O, C, OL, CL, OC, CC]) UpdateStatus(ctx context.Context, owner O) (stored O, err error) {
-	if isNil(owner) {
-		return stored, errors.New("clientgo: owner is nil")
+	if object.IsNil(owner) {
+		return stored, errors.New("typed: owner is nil")
 	}
 	owners, err := c.ownersIn(owner.GetNamespace())
 	if err != nil {
@@ -158,8 +156,8 @@ func (c client[O, C, OL, CL, OC, CC]) UpdateStatus(ctx context.Context, owner O)
 const pageSize = 500
 
 func (c client[O, C, OL, CL, OC, CC]) List(ctx context.Context, namespace string, matching labels.Selector) (controller.List[C], error) {
-	if isNil(matching) {
-		return controller.List[C]{}, errors.New("clientgo: listing children: selector is nil")
+	if object.IsNil(matching) {
+		return controller.List[C]{}, errors.New("typed: listing children: selector is nil")
 	}
 	children, err := c.childrenIn(namespace)
 	if err != nil {
@@ -174,12 +172,12 @@ func (c client[O, C, OL, CL, OC, CC]) List(ctx context.Context, namespace string
 		}
 		about, err := meta.ListAccessor(page)
 		if err != nil {
-			return controller.List[C]{}, fmt.Errorf("clientgo: listing children: %w", err)
+			return controller.List[C]{}, fmt.Errorf("typed: listing children: %w", err)
 		}
 		if version := about.GetResourceVersion(); first {
 			list.ResourceVersion = version
 		} else if version != list.ResourceVersion {
-			return controller.List[C]{}, fmt.Errorf("clientgo: listing children: page of version %q follows one of %q", version, list.ResourceVersion)
+			return controller.List[C]{}, fmt.Errorf("typed: listing children: page of version %q follows one of %q", version, list.ResourceVersion)
 		}
 		if list.Items, err = appendItems(list.Items, page); err != nil {
 			return controller.List[C]{}, err
@@ -214,7 +212,7 @@ func versionOf[L runtime.Object](ctx context.Context, what string, list func(con
 	}
 	about, err := meta.ListAccessor(one)
 	if err != nil {
-		return "", fmt.Errorf("clientgo: listing %s: %w", what, err)
+		return "", fmt.Errorf("typed: listing %s: %w", what, err)
 	}
 	return about.GetResourceVersion(), nil
 }
@@ -223,58 +221,10 @@ func appendItems[C controller.Object](items []C, page runtime.Object) ([]C, erro
 	err := meta.EachListItem(page, func(item runtime.Object) error {
 		child, ok := item.(C)
 		if !ok {
-			return fmt.Errorf("clientgo: listing children: %T holds a %T", page, item)
+			return fmt.Errorf("typed: listing children: %T holds a %T", page, item)
 		}
 		items = append(items, child)
 		return nil
 	})
 	return items, err
 }
-
-// A loggedClient logs creations and deletions as pkg/controller does.
-type loggedClient[O, C controller.Object] struct {
-	controller.Client[O, C]
-	child string // the kind
-}
-
-func (c loggedClient[O, C]) Create(ctx context.Context, child C) (C, error) {
-	created, err := c.Client.Create(ctx, child)
-	if logger := klog.FromContext(ctx).V(4); err == nil && logger.Enabled() {
-		logger.Info("Controller created "+strings.ToLower(c.child), "controller", controllerName(child), logKey(c.child), klog.KObj(created))
-	}
-	return created, err
-}
-
-func (c loggedClient[O, C]) Delete(ctx context.Context, child C, opts metav1.DeleteOptions) (resourceVersion string, err error) {
-	logger := klog.FromContext(ctx)
-	if logger := logger.V(2); logger.Enabled() {
-		logger.Info("Deleting "+strings.ToLower(c.child), "controller", controllerName(child), logKey(c.child), klog.KObj(child))
-	}
-	resourceVersion, err = c.Client.Delete(ctx, child, opts)
-	if apierrors.IsNotFound(err) {
-		logger.V(4).Info(c.child+" has already been deleted.", logKey(c.child), klog.KObj(child))
-	}
-	return resourceVersion, err
-}
-
-// logged returns a client that logs. It can tell the server's version if the client can.
-func logged[O, C controller.Object](c controller.Client[O, C], child string) controller.Client[O, C] {
-	client := loggedClient[O, C]{c, child}
-	if versioner, ok := c.(controller.Versioner); ok {
-		return struct {
-			controller.Client[O, C]
-			controller.Versioner
-		}{client, versioner}
-	}
-	return client
-}
-
-func controllerName(child metav1.Object) string {
-	if ref := metav1.GetControllerOfNoCopy(child); ref != nil {
-		return ref.Name
-	}
-	return ""
-}
-
-// logKey is under what a log line names an object: "replicaSet" for a ReplicaSet.
-func logKey(kind string) string { return strings.ToLower(kind[:1]) + kind[1:] }

@@ -1,0 +1,296 @@
+// Copyright The replicakit Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package typed
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/replicakit/replicakit/internal/object"
+	"github.com/replicakit/replicakit/replicas"
+	"github.com/replicakit/replicakit/replicas/controller"
+)
+
+// An Informer is what NewCache needs of an informer. cache.SharedIndexInformer of client-go
+// is one, with M cache.Indexers and I cache.Indexer.
+type Informer[M any, I Indexer[M]] interface {
+	AddIndexers(indexers M) error
+	GetIndexer() I
+}
+
+// An Indexer is what a Cache reads of an informer's store. cache.Indexer of client-go is
+// one, with M cache.Indexers. If it also has the method LastStoreSyncResourceVersion, as
+// that of client-go 0.36 and later has, the Cache tells how far it has come.
+type Indexer[M any] interface {
+	GetByKey(key string) (obj any, exists bool, err error)
+	ByIndex(index, value string) ([]any, error)
+	List() []any
+	GetIndexers() M
+}
+
+// A Cache reads the stores of two informers as a controller does. It is a
+// controller.Cache. Both stores are indexed by controller: nothing but what is asked for is
+// read or copied. NewCache makes one; the methods of any other return an error. It is safe
+// for concurrent use.
+type Cache[O, C controller.Object] struct {
+	kind             controller.Kind[O, C]
+	owners, children store
+}
+
+// A store is an informer's, and the name of its index by controller.
+type store struct {
+	from reader
+	by   string
+}
+
+type reader interface {
+	GetByKey(key string) (obj any, exists bool, err error)
+	ByIndex(index, value string) ([]any, error)
+	List() []any
+}
+
+var errNotMade = errors.New("typed: NewCache did not make this Cache")
+
+// NewCache returns the Cache of the two informers, and adds an index to each. They may be
+// shared, and may be running already. Names and keys of the indexes are those of Kubernetes'
+// own controllers, so an equal index is shared with them. If another index has the name
+// already, it is left alone, and the name of ours begins with "replicakit.". Of the Kind
+// only Owner, Child, ClusterScoped and Spec are used.
+//
+// The types of both informers are inferred:
+//
+//	cache, err := typed.NewCache(kind, pools.Informer(), workers.Informer())
+//
+// It is an error if an informer is nil, if an index cannot be added, or if O or C is not a
+// pointer type.
+func NewCache[O, C controller.Object, M ~map[string]F, F ~func(obj any) ([]string, error), I Indexer[M]](kind controller.Kind[O, C], owners, children Informer[M, I]) (Cache[O, C], error) {
+	c := Cache[O, C]{kind: kind}
+	name, index := childIndexName, indexChild
+	if kind.ClusterScoped {
+		name, index = childOfAllIndexName, indexChildOfAll
+	}
+	var err error
+	if c.owners, err = newStore[O](owners, ownerIndexName, F(indexOwner)); err != nil {
+		return Cache[O, C]{}, fmt.Errorf("typed: owners: %w", err)
+	}
+	if c.children, err = newStore[C](children, name, F(index)); err != nil {
+		return Cache[O, C]{}, fmt.Errorf("typed: children: %w", err)
+	}
+	return c, nil
+}
+
+// Owner returns an owner, or a NotFound.
+func (c Cache[O, C]) Owner(_ context.Context, name types.NamespacedName) (owner O, err error) {
+	if c.owners.from == nil {
+		return owner, errNotMade
+	}
+	obj, exists, err := c.owners.from.GetByKey(key(name.Namespace, name.Name))
+	switch {
+	case err != nil:
+		return owner, err
+	case !exists:
+		return owner, apierrors.NewNotFound(schema.GroupResource{Group: c.kind.Owner.Group, Resource: c.kind.Owner.Kind}, name.Name)
+	}
+	return typed[O](obj)
+}
+
+// key is under what a store has an object.
+func key(namespace, name string) string {
+	if namespace == "" {
+		return name
+	}
+	return namespace + "/" + name
+}
+
+// namespaceIndexName is what client-go calls the index that nearly every informer has.
+const namespaceIndexName = "namespace"
+
+// Owners returns the owners of a namespace, or all of them if it is "".
+func (c Cache[O, C]) Owners(_ context.Context, namespace string) ([]O, error) {
+	if c.owners.from == nil {
+		return nil, errNotMade
+	}
+	if namespace != "" {
+		if found, err := c.owners.from.ByIndex(namespaceIndexName, namespace); err == nil {
+			return allTyped[O](found)
+		}
+	}
+	owners, err := allTyped[O](c.owners.from.List())
+	return slices.DeleteFunc(owners, func(owner O) bool { return namespace != "" && owner.GetNamespace() != namespace }), err
+}
+
+// OwnersVersion returns how far the store of owners has come, "" if it does not tell.
+func (c Cache[O, C]) OwnersVersion() string { return c.owners.version() }
+
+// ChildrenVersion returns how far the store of children has come, "" if it does not tell.
+func (c Cache[O, C]) ChildrenVersion() string { return c.children.version() }
+
+func (s store) version() string {
+	if told, ok := s.from.(interface{ LastStoreSyncResourceVersion() string }); ok {
+		return told.LastStoreSyncResourceVersion()
+	}
+	return ""
+}
+
+// Children returns the owner's children, and the orphans of its namespace.
+func (c Cache[O, C]) Children(_ context.Context, owner O) ([]C, error) {
+	if object.IsNil(owner) {
+		return nil, errors.New("typed: owner is nil")
+	}
+	return c.candidates(owner)
+}
+
+// Siblings returns the owners that have the same controller as this one, itself included,
+// and none if it has no controller.
+func (c Cache[O, C]) Siblings(owner O) ([]O, error) {
+	if object.IsNil(owner) {
+		return nil, errors.New("typed: owner is nil")
+	}
+	ref := metav1.GetControllerOfNoCopy(owner)
+	if ref == nil {
+		return nil, nil
+	}
+	return byIndex[O](c.owners, string(ref.UID))
+}
+
+// Related returns the children of the owner's siblings and its own; see
+// replicas.Related.
+func (c Cache[O, C]) Related(_ context.Context, owner O) ([]C, error) {
+	siblings, err := c.Siblings(owner)
+	if err != nil || len(siblings) == 0 {
+		return nil, err
+	}
+	children, err := c.candidates(siblings...)
+	if err != nil {
+		return nil, err
+	}
+	return replicas.Related(owner, siblings, c.selectorOf, children), nil
+}
+
+func (c Cache[O, C]) selectorOf(owner O) (labels.Selector, error) {
+	spec, err := c.kind.Spec(owner)
+	return spec.Selector, err
+}
+
+// owned returns the children whose controller is the owner: by UID, never all of a
+// namespace.
+func (c Cache[O, C]) owned(owner O) ([]C, error) {
+	ref := metav1.OwnerReference{Kind: c.kind.Owner.Kind, Name: owner.GetName(), UID: owner.GetUID()}
+	return byIndex[C](c.children, childKey(owner.GetNamespace(), &ref))
+}
+
+// orphans returns the orphans of the owners' namespaces.
+func (c Cache[O, C]) orphans(owners []O) ([]C, error) {
+	var children []C
+	namespaces := map[string]bool{}
+	for _, owner := range owners {
+		namespace := owner.GetNamespace()
+		if namespaces[namespace] {
+			continue
+		}
+		namespaces[namespace] = true
+		orphans, err := byIndex[C](c.children, childKey(namespace, nil))
+		if err != nil {
+			return nil, err
+		}
+		children = append(children, orphans...)
+	}
+	return children, nil
+}
+
+// candidates returns the children that passes for the owners are about: what they
+// own, and the orphans of their namespaces (Y6). The store goes on meanwhile, so
+// orphans are read before and after: a child that is adopted or orphaned between
+// two reads is found by one of them.
+func (c Cache[O, C]) candidates(owners ...O) ([]C, error) {
+	before, err := c.orphans(owners)
+	if err != nil {
+		return nil, err
+	}
+	var owned []C
+	for _, owner := range owners {
+		children, err := c.owned(owner)
+		if err != nil {
+			return nil, err
+		}
+		if owned == nil {
+			owned = children
+			continue
+		}
+		owned = append(owned, children...)
+	}
+	after, err := c.orphans(owners)
+	if err != nil {
+		return nil, err
+	}
+	if sameObjects(before, after) {
+		return append(owned, after...), nil
+	}
+	return latest(after, owned, before), nil
+}
+
+// sameObjects reports whether both lists hold the same pointers, in any order.
+func sameObjects[C controller.Object](a, b []C) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	known := make(map[controller.Object]bool, len(a))
+	for _, c := range a {
+		known[c] = true
+	}
+	return !slices.ContainsFunc(b, func(c C) bool { return !known[c] })
+}
+
+// latest returns each child once, as the first of the views has it.
+func latest[C controller.Object](views ...[]C) []C {
+	var children []C
+	known := map[types.NamespacedName]bool{}
+	for _, c := range slices.Concat(views...) {
+		if name := (types.NamespacedName{Namespace: c.GetNamespace(), Name: c.GetName()}); !known[name] {
+			known[name] = true
+			children = append(children, c)
+		}
+	}
+	return children
+}
+
+// byIndex returns the objects that have this controller.
+func byIndex[T any](s store, controller string) ([]T, error) {
+	if s.from == nil {
+		return nil, errNotMade
+	}
+	found, err := s.from.ByIndex(s.by, controller)
+	if err != nil {
+		return nil, err
+	}
+	return allTyped[T](found)
+}
+
+func allTyped[T any](found []any) (_ []T, err error) {
+	objects := make([]T, len(found))
+	for i, obj := range found {
+		if objects[i], err = typed[T](obj); err != nil {
+			return nil, err
+		}
+	}
+	return objects, nil
+}
+
+// typed returns an object of a store, which may be another one's.
+func typed[T any](obj any) (T, error) {
+	t, ok := obj.(T)
+	if !ok {
+		return t, fmt.Errorf("typed: the informer holds a %T: want %s", obj, reflect.TypeFor[T]())
+	}
+	return t, nil
+}
