@@ -18,7 +18,7 @@ RELEASED := . replicas/clientgo replicas/controllerruntime cmd/kubectl-scaledown
 PROGRAMS := examples/quickstart cmd/kubectl-scaledown cmd/replicakit-controller examples/workerpool
 
 # Modules that only say which programs to build.
-BINARY_MODULES := test/binaries/kubernetes test/binaries/etcd test/binaries/kwok
+BINARY_MODULES := test/binaries/kubernetes test/binaries/etcd test/binaries/kwok test/binaries/helm
 
 # What takes too long for each change. The weekly workflow runs each, and so does make nightly, which writes what came of it into
 # test/README.md.
@@ -95,7 +95,7 @@ nightly-targets: ## their names, as a workflow wants them
 	@printf '["%s"]\n' '$(subst $(SPACE),"$(COMMA)",$(NIGHTLY))'
 
 .PHONY: programs
-programs: cluster-binaries our-programs $(BIN)/controller-gen-$(CONTROLLER_GEN_VERSION) ## what tests start, into .cache/bin: the control plane, and our own programs
+programs: cluster-binaries our-programs $(BIN)/helm $(BIN)/controller-gen-$(CONTROLLER_GEN_VERSION) ## what tests start, into .cache/bin: the control plane, Helm, and our own programs
 	@.ci/importing $(BIN)
 
 # Go builds them again only if something has changed, but they must not look older than their sources: see controlplane.Ours.
@@ -131,6 +131,9 @@ $(BIN)/kube-scheduler: test/binaries/kubernetes/go.mod
 
 $(BIN)/kwok: test/binaries/kwok/go.mod
 	cd test/binaries/kwok && $(BUILD) -o $@ sigs.k8s.io/kwok/cmd/kwok
+
+$(BIN)/helm: test/binaries/helm/go.mod
+	cd test/binaries/helm && $(BUILD) -o $@ helm.sh/helm/v3/cmd/helm
 
 $(BIN)/ginkgo: test/binaries/kubernetes/go.mod
 	cd test/binaries/kubernetes && $(BUILD) -o $@ github.com/onsi/ginkgo/v2/ginkgo

@@ -4,17 +4,17 @@
 package operating_test
 
 import (
+	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"helm.sh/helm/v3/pkg/chart/loader"
-	"helm.sh/helm/v3/pkg/chartutil"
-	"helm.sh/helm/v3/pkg/engine"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
@@ -25,21 +25,23 @@ import (
 // chart renders the chart as helm install does.
 func chart(t *testing.T, namespace, values string) (string, error) {
 	t.Helper()
-	chart, err := loader.Load(program + "/manifests")
+	binaries, err := controlplane.Binaries()
 	require.NoError(t, err)
-	given, err := chartutil.ReadValues([]byte(values))
-	require.NoError(t, err)
-	all, err := chartutil.ToRenderValues(chart, given, chartutil.ReleaseOptions{Name: "any", Namespace: namespace}, nil)
-	if err != nil {
-		return "", err
+	helm := exec.CommandContext(t.Context(), filepath.Join(binaries, "helm"), "template", "any", program+"/manifests", "--namespace="+namespace, "--values=-")
+	helm.Stdin, helm.Env = strings.NewReader(values), append(os.Environ(), helmHomes(t.TempDir())...)
+	text, err := helm.Output()
+	if failed, ok := errors.AsType[*exec.ExitError](err); ok {
+		err = fmt.Errorf("%w: %s", err, failed.Stderr)
 	}
-	files, err := engine.Render(chart, all)
-	require.NoError(t, err)
-	require.Len(t, files, 1)
-	for _, text := range files {
-		return text, nil
+	return string(text), err
+}
+
+// helmHomes are the directories that Helm keeps files in.
+func helmHomes(dir string) (env []string) {
+	for _, home := range []string{"HELM_CACHE_HOME", "HELM_CONFIG_HOME", "HELM_DATA_HOME"} {
+		env = append(env, home+"="+filepath.Join(dir, home))
 	}
-	panic("unreachable")
+	return env
 }
 
 // kustomized renders an overlay as kubectl apply -k does. The base is called ../manifests there.
@@ -119,21 +121,58 @@ func TestValuesThatTheChartDoesNotHaveAreRefused(t *testing.T) {
 	}
 }
 
-// What the chart makes is applied to a server that has nothing yet. The program of the image runs with the flags of the Deployment,
-// and with the rights of its service account.
-func TestTheChartRunsOnAFreshControlPlane(t *testing.T) {
+// Helm runs as docs/operating.md says, on a server that has nothing yet, and then elsewhere with other values. The program of the
+// image runs with the flags of the Deployment, and with the rights of its service account.
+func TestHelmInstallsTheChartOnAFreshControlPlane(t *testing.T) {
 	t.Parallel()
-	const namespace = "elsewhere"
 	f := &fleet{dir: t.TempDir()}
 	require.NoError(t, f.begin())
-	text, err := chart(t, namespace, "{shards: true, flags: [--kube-api-qps=50]}")
-	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(filepath.Join(f.dir, "chart.yaml"), []byte(text), 0o600))
-	out, err := f.bash(t.Context(), "kubectl create namespace "+namespace+" && kubectl apply --validate=strict -f chart.yaml")
-	require.NoError(t, err, out)
-	require.NoError(t, f.asAccount(namespace))
+	require.NoError(t, os.CopyFS(filepath.Join(f.dir, "cmd", "replicakit-controller", "manifests"), os.DirFS(program+"/manifests")))
+	f.script(t, "until kubectl get namespace kube-system; do sleep 0.1; done; kubectl create namespace elsewhere")
+	require.NoError(t, f.prometheusOperator(t.Context()))
 	require.NoError(t, f.makeReplicaSet())
+	install, _, found := strings.Cut(regexp.MustCompile(`(?s)\n {4}(helm install .*?\n)\n`).FindString(runbook(t)), "\n\n")
+	require.True(t, found)
 
+	f.script(t, install)
+	assert.Contains(t, f.ours(t), "secret/sh.helm.release.v1."+name+".v1")
+	assert.Contains(t, f.ours(t), "prometheusrule.monitoring.coreos.com/"+name)
+	f.runs(t, "kube-system", 4)
+	upgrade := strings.Replace(install, "helm install", "helm upgrade --reuse-values", 1) + " --set shards=true,replicas=3"
+	f.script(t, upgrade)
+	assert.Equal(t, "3", f.script(t, "kubectl --namespace=kube-system get deployment "+name+" --output=jsonpath={.spec.replicas}"))
+	assert.Contains(t, f.ours(t), "role.rbac.authorization.k8s.io/"+name+"-shards")
+	f.runs(t, "kube-system", 5)
+	f.script(t, "helm uninstall "+name+" --namespace=kube-system")
+	assert.Empty(t, f.ours(t), "Helm leaves nothing behind")
+
+	elsewhere := strings.Replace(install, "kube-system", "elsewhere", 1) + " --set shards=true,flags={--kube-api-qps=50}"
+	f.script(t, elsewhere)
+	f.runs(t, "elsewhere", 6)
+	f.script(t, "kubectl --namespace=elsewhere get lease "+name)
+	f.script(t, "helm uninstall "+name+" --namespace=elsewhere")
+	assert.Empty(t, f.ours(t), "Helm leaves nothing behind")
+}
+
+// script runs one that must succeed, and returns what it says.
+func (f *fleet) script(t *testing.T, script string) string {
+	t.Helper()
+	out, err := f.bash(t.Context(), script)
+	require.NoError(t, err, "%s: %s", script, out)
+	return out
+}
+
+// ours names what there is of ours, except what managers make while they run.
+func (f *fleet) ours(t *testing.T) []string {
+	t.Helper()
+	return strings.Fields(f.script(t, `kubectl get --all-namespaces --ignore-not-found --output=name \
+		"$(kubectl api-resources --verbs=list --output=name | grep -vE '^(componentstatuses|endpoints|events|leases)(\.|$)' | paste -sd,)" | { grep `+name+` || true; }`))
+}
+
+// runs runs a manager as the Deployment says, until the ReplicaSet has as many pods as it then wants.
+func (f *fleet) runs(t *testing.T, namespace string, pods int) {
+	t.Helper()
+	require.NoError(t, f.asAccount(namespace))
 	deployment, err := f.client.AppsV1().Deployments(namespace).Get(t.Context(), name, metav1.GetOptions{})
 	require.NoError(t, err)
 	args := []string{"--kubeconfig=" + f.account}
@@ -142,13 +181,12 @@ func TestTheChartRunsOnAFreshControlPlane(t *testing.T) {
 	}
 	manager, err := f.start(args...)
 	require.NoError(t, err)
+	defer manager.stop()
+	f.script(t, fmt.Sprintf("kubectl scale replicaset web --replicas=%d", pods))
 	eventually(t, func(c *assert.CollectT) {
-		pods, err := f.client.CoreV1().Pods("default").List(t.Context(), metav1.ListOptions{})
+		made, err := f.client.CoreV1().Pods("default").List(t.Context(), metav1.ListOptions{})
 		require.NoError(c, err)
-		assert.Len(c, pods.Items, 3)
+		assert.Len(c, made.Items, pods)
 	})
-	_, err = f.client.CoordinationV1().Leases(namespace).Get(t.Context(), name, metav1.GetOptions{})
-	require.NoError(t, err, "the lease is in the namespace of the Deployment")
 	assert.NotContains(t, manager.log.String(), "A right is missing")
-	manager.stop()
 }

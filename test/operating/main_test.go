@@ -146,10 +146,6 @@ func (f *fleet) install() error {
 	if len(blocks) != 4 || overlay == nil {
 		return fmt.Errorf("%s: want a block that builds the image, an overlay, and blocks that hold the lease, apply the overlay, and let go of the lease, not %q", page, blocks)
 	}
-	root, err := controlplane.Repository()
-	if err != nil {
-		return err
-	}
 	manifests := filepath.Join(f.dir, "cmd", "replicakit-controller", "manifests")
 	err = errors.Join(os.CopyFS(manifests, os.DirFS(program+"/manifests")), os.Mkdir(filepath.Join(f.dir, "overlay"), 0o700),
 		os.WriteFile(filepath.Join(f.dir, "overlay", "kustomization.yaml"), overlay[1], 0o600))
@@ -158,12 +154,26 @@ func (f *fleet) install() error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	for _, script := range []string{
-		"until kubectl get namespace kube-system; do sleep 0.1; done",
-		"kubectl apply -f " + root + "/test/operating/testdata/prometheus-operator.yaml",
-		"until kubectl get servicemonitors,prometheusrules; do sleep 0.1; done",
-		blocks[1], blocks[2], blocks[3],
-	} {
+	if err := f.prometheusOperator(ctx); err != nil {
+		return err
+	}
+	return f.bashes(ctx, blocks[1], blocks[2], blocks[3])
+}
+
+// prometheusOperator makes the custom resources that the operator of Prometheus brings.
+func (f *fleet) prometheusOperator(ctx context.Context) error {
+	root, err := controlplane.Repository()
+	if err != nil {
+		return err
+	}
+	return f.bashes(ctx, "until kubectl get namespace kube-system; do sleep 0.1; done",
+		"kubectl apply -f "+root+"/test/operating/testdata/prometheus-operator.yaml",
+		"until kubectl get servicemonitors,prometheusrules; do sleep 0.1; done")
+}
+
+// bashes runs scripts one after the other.
+func (f *fleet) bashes(ctx context.Context, scripts ...string) error {
+	for _, script := range scripts {
 		if out, err := f.bash(ctx, script); err != nil {
 			return fmt.Errorf("%s: %w: %s", script, err, out)
 		}
@@ -175,7 +185,7 @@ func (f *fleet) install() error {
 func (f *fleet) bash(ctx context.Context, script string) (out string, err error) {
 	cmd := exec.CommandContext(ctx, "bash", "-euo", "pipefail", "-c", script)
 	cmd.Dir = f.dir
-	cmd.Env = append(os.Environ(), "KUBECONFIG="+f.kubeconfig, "KUBECACHEDIR="+f.dir, "PATH="+filepath.Dir(f.kubectl)+string(filepath.ListSeparator)+os.Getenv("PATH"))
+	cmd.Env = append(append(os.Environ(), helmHomes(f.dir)...), "KUBECONFIG="+f.kubeconfig, "KUBECACHEDIR="+f.dir, "PATH="+filepath.Dir(f.kubectl)+string(filepath.ListSeparator)+os.Getenv("PATH"))
 	text, err := cmd.CombinedOutput()
 	return string(text), err
 }
