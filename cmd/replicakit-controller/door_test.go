@@ -6,10 +6,12 @@ package main
 import (
 	"context"
 	"errors"
+	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -108,10 +110,16 @@ func (c *town) has(replicas int) {
 // probes are those that are left.
 func (c *town) probes() (names []string) {
 	c.t.Helper()
-	sets, err := c.client.AppsV1().ReplicaSets("kube-system").List(c.t.Context(), metav1.ListOptions{})
-	require.NoError(c.t, err)
-	controllers, err := c.client.CoreV1().ReplicationControllers("kube-system").List(c.t.Context(), metav1.ListOptions{})
-	require.NoError(c.t, err)
+	return probesIn(c.t, c.client, "kube-system")
+}
+
+// probesIn are the owners of a namespace that has no others.
+func probesIn(t *testing.T, client kubernetes.Interface, namespace string) (names []string) {
+	t.Helper()
+	sets, err := client.AppsV1().ReplicaSets(namespace).List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	controllers, err := client.CoreV1().ReplicationControllers(namespace).List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
 	for i := range sets.Items {
 		names = append(names, sets.Items[i].Name)
 	}
@@ -267,6 +275,27 @@ func TestAProbeThatCannotBeMade(t *testing.T) {
 			require.Error(t, ctx.Err())
 		})
 	})
+}
+
+// Who ends it while it looks finds nothing of it but its lease, which nobody holds.
+func TestASignalWhileItLooksLeavesNothing(t *testing.T) {
+	t.Parallel()
+	cluster, client := cluster(t)
+	for name, signal := range map[string]os.Signal{"interrupted": os.Interrupt, "terminated": syscall.SIGTERM} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, err := client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+			require.NoError(t, err)
+			p := start(t, "--kubeconfig="+writeKubeconfig(t, cluster.Kubeconfig), "--leader-elect-resource-namespace="+name)
+			require.Eventually(t, func() bool { return len(probesIn(t, client, name)) > 0 }, patience, time.Millisecond)
+			require.NoError(t, p.cmd.Process.Signal(signal))
+			assert.Equal(t, exitOK, p.exitCode(), p.log.String())
+			assert.Empty(t, probesIn(t, client, name))
+			lease, err := client.CoordinationV1().Leases(name).Get(t.Context(), "replicakit-controller", metav1.GetOptions{})
+			require.NoError(t, err)
+			assert.Empty(t, *lease.Spec.HolderIdentity)
+		})
+	}
 }
 
 func TestAProbeThatWasLeftIsReplaced(t *testing.T) {
