@@ -182,11 +182,17 @@ func TestRun(t *testing.T) {
 // kubeconfigFor names a server, and nothing else that it would want to know.
 func kubeconfigFor(t *testing.T, server string) string {
 	t.Helper()
+	return kubeconfigWith(t, fmt.Sprintf("server: %q", server), "token: abc")
+}
+
+// kubeconfigWith has a cluster and a user with these fields.
+func kubeconfigWith(t *testing.T, cluster, user string) string {
+	t.Helper()
 	return writeKubeconfig(t, fmt.Appendf(nil, `apiVersion: v1
 kind: Config
-clusters: [{name: c, cluster: {server: %q}}]
+clusters: [{name: c, cluster: {%s}}]
 contexts: [{name: c, context: {cluster: c, user: u}}]
-users: [{name: u, user: {token: abc}}]
+users: [{name: u, user: {%s}}]
 current-context: c
-`, server))
+`, cluster, user))
 }

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"os/exec"
 	"strings"
 	"sync"
 	"time"
@@ -20,6 +21,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/tools/leaderelection"
+	certutil "k8s.io/client-go/util/cert"
 	"k8s.io/klog/v2"
 )
 
@@ -129,10 +131,44 @@ func loadAddress(opts options) (*rest.Config, error) {
 		return config, err
 	}
 	config, err := clientcmd.BuildConfigFromFlags(opts.master, opts.kubeconfig)
-	if err != nil && opts.kubeconfig != "" {
+	if err == nil {
+		err = usable(config)
+	}
+	switch {
+	case err == nil:
+		return config, nil
+	case opts.kubeconfig != "":
 		return nil, fmt.Errorf("--kubeconfig=%s: %w", opts.kubeconfig, err)
 	}
-	return config, err
+	return nil, fmt.Errorf("--master=%s: %w", opts.master, err)
+}
+
+// usable refuses what no server can mend. Calls would fail with it again and again, and look like a server that is away.
+func usable(config *rest.Config) error {
+	server, _, err := rest.DefaultServerUrlFor(config)
+	if err != nil {
+		return err
+	}
+	if server.Scheme != "https" && server.Scheme != "http" {
+		return fmt.Errorf("server %q: the scheme must be https or http", config.Host)
+	}
+	if config.CAFile != "" {
+		if _, err := certutil.NewPool(config.CAFile); err != nil {
+			return fmt.Errorf("certificate-authority: %w", err)
+		}
+	}
+	if config.CertFile != "" {
+		if _, err := tls.LoadX509KeyPair(config.CertFile, config.KeyFile); err != nil {
+			return fmt.Errorf("client-certificate %s, client-key %s: %w", config.CertFile, config.KeyFile, err)
+		}
+	}
+	if config.ExecProvider != nil {
+		if _, err := exec.LookPath(config.ExecProvider.Command); err != nil {
+			return err
+		}
+	}
+	_, err = rest.TransportFor(config)
+	return err
 }
 
 // client returns a client with a rate limit of its own, which the server knows
@@ -159,13 +195,16 @@ func (m *manager) served(ctx context.Context) ([]controller, error) {
 		if err != nil {
 			return nil, fmt.Errorf("asking %s for %s: %w", m.config.Host, c.resource.Resource, err)
 		}
+		if ctx.Err() != nil {
+			return nil, nil
+		}
 		if !found {
 			klog.FromContext(ctx).Info("Skipping a controller: the server does not serve its resource", "controller", c.name, "resource", c.resource.String())
 			continue
 		}
 		served = append(served, c)
 	}
-	if served == nil && ctx.Err() == nil {
+	if served == nil {
 		return nil, fmt.Errorf("%s serves no resource of any controller of --controllers=%s", m.config.Host, strings.Join(m.opts.controllers, ","))
 	}
 	return served, nil

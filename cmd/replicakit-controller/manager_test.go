@@ -46,6 +46,8 @@ func TestBadInput(t *testing.T) {
 	stranger := httptest.NewTLSServer(http.NotFoundHandler())
 	t.Cleanup(stranger.Close)
 	stranger.Config.ErrorLog = stdlog.New(io.Discard, "", 0)
+	junk := writeKubeconfig(t, []byte("junk"))
+	const nobody = "server: 'https://127.0.0.1:1'"
 	for _, row := range []struct {
 		name string
 		args []string
@@ -55,6 +57,36 @@ func TestBadInput(t *testing.T) {
 			"a kubeconfig that is none",
 			[]string{"--kubeconfig=" + writeKubeconfig(t, []byte("no yaml: ["))},
 			"replicakit-controller: --kubeconfig=.*: error loading config file .*: yaml: line 1",
+		},
+		{
+			"a server that is no address",
+			[]string{"--kubeconfig=" + kubeconfigFor(t, "http://a b")},
+			`replicakit-controller: --kubeconfig=.*: host must be a URL or a host:port pair: "http://a b"`,
+		},
+		{
+			"a server that is no address, without a kubeconfig",
+			[]string{"--master=http://a b"},
+			`replicakit-controller: --master=http://a b: host must be a URL or a host:port pair: "http://a b"`,
+		},
+		{
+			"a server of another protocol",
+			[]string{"--kubeconfig=" + kubeconfigFor(t, "ftp://127.0.0.1")},
+			`replicakit-controller: --kubeconfig=.*: server "ftp://127.0.0.1": the scheme must be https or http`,
+		},
+		{
+			"an authority that is none",
+			[]string{"--kubeconfig=" + kubeconfigWith(t, nobody+", certificate-authority: "+junk, "token: abc")},
+			"replicakit-controller: --kubeconfig=.*: certificate-authority: error creating pool from " + junk,
+		},
+		{
+			"a certificate of the client that is none",
+			[]string{"--kubeconfig=" + kubeconfigWith(t, nobody, "client-certificate: "+junk+", client-key: "+junk)},
+			"replicakit-controller: --kubeconfig=.*: client-certificate " + junk + ", client-key " + junk + ": tls: failed to find any PEM data",
+		},
+		{
+			"a program for credentials that is missing",
+			[]string{"--kubeconfig=" + kubeconfigWith(t, nobody, "exec: {apiVersion: client.authentication.k8s.io/v1, command: /does/not/exist, interactiveMode: Never}")},
+			`replicakit-controller: --kubeconfig=.*: exec: "/does/not/exist": stat /does/not/exist: no such file or directory`,
 		},
 		{
 			"a server with a certificate of somebody else's",
@@ -94,7 +126,12 @@ func TestBadInput(t *testing.T) {
 		{
 			"a certificate that is missing",
 			[]string{"--kubeconfig=" + kubeconfigFor(t, answering(t, http.StatusOK, `{"kind":"APIResourceList","apiVersion":"v1","resources":[{"name":"replicasets"}]}`)), "--metrics-bind-address=0.0.0.0:0", "--tls-cert-file=/does/not/exist", "--tls-private-key-file=/does/not/exist"},
-			"replicakit-controller: serving metrics: open /does/not/exist: no such file or directory",
+			"replicakit-controller: serving metrics: --tls-cert-file=/does/not/exist, --tls-private-key-file=/does/not/exist: open /does/not/exist: no such file or directory",
+		},
+		{
+			"a certificate that is none",
+			[]string{"--kubeconfig=" + kubeconfigFor(t, "http://127.0.0.1:1"), "--tls-cert-file=" + junk, "--tls-private-key-file=" + junk},
+			"replicakit-controller: serving metrics: --tls-cert-file=" + junk + ", --tls-private-key-file=" + junk + ": tls: failed to find any PEM data",
 		},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -140,6 +177,7 @@ func TestStopWhileWaitingForTheServer(t *testing.T) {
 	p := start(t, "--kubeconfig="+kubeconfigFor(t, "http://127.0.0.1:1"))
 	p.says("Waiting for the server")
 	p.stop()
+	assert.NotContains(t, p.log.String(), "does not serve")
 }
 
 func TestANamespaceThatDoesNotExistYet(t *testing.T) {

@@ -150,7 +150,7 @@ func (m *manager) tlsConfig(ctx context.Context) (*tls.Config, error) {
 	}
 	watcher, err := certwatcher.New(m.opts.certFile, m.opts.keyFile)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("--tls-cert-file=%s, --tls-private-key-file=%s: %w", m.opts.certFile, m.opts.keyFile, err)
 	}
 	config.GetCertificate = watcher.GetCertificate
 	go func() {
