@@ -95,7 +95,7 @@ nightly-targets: ## their names, as a workflow wants them
 	@printf '["%s"]\n' '$(subst $(SPACE),"$(COMMA)",$(NIGHTLY))'
 
 .PHONY: programs
-programs: cluster-binaries our-programs $(BIN)/helm $(BIN)/controller-gen-$(CONTROLLER_GEN_VERSION) ## what tests start, into .cache/bin: the control plane, Helm, and our own programs
+programs: cluster-binaries our-programs $(BIN)/kube-scheduler $(BIN)/helm $(BIN)/controller-gen-$(CONTROLLER_GEN_VERSION) ## what tests start, into .cache/bin: the control plane, Helm, and our own programs
 	@.ci/importing $(BIN)
 
 # Go builds them again only if something has changed, but they must not look older than their sources: see controlplane.Ours.

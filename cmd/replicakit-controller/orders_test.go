@@ -6,6 +6,8 @@ package main
 import (
 	"context"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -16,6 +18,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -23,13 +26,48 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	kubetesting "k8s.io/client-go/testing"
 
+	"github.com/replicakit/replicakit/cmd/replicakit-controller/demo/controlplane"
 	"github.com/replicakit/replicakit/podrank"
 )
 
 // zones are nodes in a zone each. Pods on the first are the youngest.
 var zones = map[string]time.Duration{"orders-a": 10 * time.Minute, "orders-b": 5 * time.Hour, "orders-c": 50 * time.Hour}
 
-// An ordered is a ReplicaSet of ready pods, twelve on each of the nodes.
+// scheduler is the name that pods ask for Kubernetes' scheduler by, which leaves those of other tests alone.
+const scheduler = "orders"
+
+// startScheduler starts Kubernetes' own, and makes the nodes.
+func startScheduler(t *testing.T, client kubernetes.Interface, kubeconfig string) {
+	t.Helper()
+	for name := range zones {
+		node, err := client.CoreV1().Nodes().Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{
+			Name: name, Labels: map[string]string{corev1.LabelTopologyZone: "zone-of-" + name},
+		}}, metav1.CreateOptions{})
+		require.NoError(t, err)
+		room := corev1.ResourceList{corev1.ResourcePods: resource.MustParse("110"), corev1.ResourceCPU: resource.MustParse("1"), corev1.ResourceMemory: resource.MustParse("1Gi")}
+		node.Status = corev1.NodeStatus{Capacity: room, Allocatable: room}
+		node, err = client.CoreV1().Nodes().UpdateStatus(t.Context(), node, metav1.UpdateOptions{})
+		require.NoError(t, err)
+		node.Spec.Taints = nil // that it is not ready
+		_, err = client.CoreV1().Nodes().Update(t.Context(), node, metav1.UpdateOptions{})
+		require.NoError(t, err)
+	}
+	dir := t.TempDir()
+	config := filepath.Join(dir, "config")
+	require.NoError(t, os.WriteFile(config, fmt.Appendf(nil, `apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+leaderElection: {leaderElect: false}
+clientConnection: {kubeconfig: %q, qps: 200, burst: 200}
+profiles: [{schedulerName: %q}]
+`, kubeconfig, scheduler), 0o600))
+	binaries, err := controlplane.Binaries()
+	require.NoError(t, err)
+	program, err := controlplane.StartProgram("kube-scheduler", filepath.Join(dir, "log"), filepath.Join(binaries, "kube-scheduler"), "--config="+config, "--secure-port=0")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = program.Stop() })
+}
+
+// An ordered is a ReplicaSet of ready pods, which the scheduler has spread: twelve on each of the nodes.
 type ordered struct {
 	t      *testing.T
 	client kubernetes.Interface
@@ -42,26 +80,25 @@ func newOrdered(t *testing.T, client kubernetes.Interface, name, order string) *
 	t.Helper()
 	o := &ordered{t, client, name}
 	rs := newReplicaSet(name, 36)
+	rs.Spec.Template.Spec.SchedulerName = scheduler
+	rs.Spec.Template.Spec.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{
+		MaxSkew: 1, TopologyKey: corev1.LabelTopologyZone, WhenUnsatisfiable: corev1.DoNotSchedule, LabelSelector: rs.Spec.Selector,
+	}}
 	if order != "" {
 		rs.Annotations = map[string]string{podrank.OrderAnnotation: order}
 	}
 	_, err := client.AppsV1().ReplicaSets(orderedNamespace).Create(t.Context(), rs, metav1.CreateOptions{})
 	require.NoError(t, err)
 	o.has(func(s appsv1.ReplicaSetStatus) bool { return s.Replicas == 36 })
-	pods, next := o.pods(), 0
-	for node, age := range zones {
-		for range 12 {
-			p := pods[next]
-			next++
-			require.NoError(t, client.CoreV1().Pods(orderedNamespace).Bind(t.Context(), &corev1.Binding{
-				ObjectMeta: metav1.ObjectMeta{Name: p.Name}, Target: corev1.ObjectReference{Kind: "Node", Name: node},
-			}, metav1.CreateOptions{}))
-			p.Status.Phase = corev1.PodRunning
-			p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(time.Now().Add(-age))}}
-			p.ResourceVersion = ""
-			_, err := client.CoreV1().Pods(orderedNamespace).UpdateStatus(t.Context(), &p, metav1.UpdateOptions{})
-			require.NoError(t, err)
-		}
+	require.EventuallyWithT(t, func(c *assert.CollectT) {
+		assert.Equal(c, map[string]int{"orders-a": 12, "orders-b": 12, "orders-c": 12}, o.on())
+	}, patience, 50*time.Millisecond)
+	for _, p := range o.pods() {
+		p.Status.Phase = corev1.PodRunning
+		p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(time.Now().Add(-zones[p.Spec.NodeName]))}}
+		p.ResourceVersion = ""
+		_, err := client.CoreV1().Pods(orderedNamespace).UpdateStatus(t.Context(), &p, metav1.UpdateOptions{})
+		require.NoError(t, err)
 	}
 	o.has(func(s appsv1.ReplicaSetStatus) bool { return s.ReadyReplicas == 36 })
 	return o
@@ -122,7 +159,7 @@ func (o *ordered) tells(reason, text string) {
 	}, patience, 50*time.Millisecond, "%s: %s", reason, text)
 }
 
-// The order is the user's: twelve pods in each of three zones, 36 -> 24. Kubernetes' order
+// The order is the user's: Kubernetes' scheduler has put twelve pods into each of three zones, 36 -> 24. Kubernetes' order
 // leaves none in the zone with the youngest, and that of the zones eight in each
 // (kubernetes#124149, #124306).
 func TestOrdersOnARealServer(t *testing.T) {
@@ -130,13 +167,9 @@ func TestOrdersOnARealServer(t *testing.T) {
 	cluster, client := cluster(t)
 	_, err := client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: orderedNamespace}}, metav1.CreateOptions{})
 	require.NoError(t, err)
-	for name := range zones {
-		_, err := client.CoreV1().Nodes().Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{
-			Name: name, Labels: map[string]string{corev1.LabelTopologyZone: "zone-of-" + name},
-		}}, metav1.CreateOptions{})
-		require.NoError(t, err)
-	}
-	p := start(t, "--kubeconfig="+writeKubeconfig(t, cluster.Kubeconfig), "--namespace="+orderedNamespace, "--leader-elect=false",
+	kubeconfig := writeKubeconfig(t, cluster.Kubeconfig)
+	startScheduler(t, client, kubeconfig)
+	p := start(t, "--kubeconfig="+kubeconfig, "--namespace="+orderedNamespace, "--leader-elect=false",
 		"--allow-other-controllers", "--scale-down-order=packed", openMetrics, "--kube-api-qps=200", "--kube-api-burst=200")
 	flagged, zoned, theirs := newOrdered(t, client, "flagged", ""), newOrdered(t, client, "zoned", "zones"), newOrdered(t, client, "theirs", "kubernetes")
 	for _, o := range []*ordered{flagged, zoned, theirs} {
