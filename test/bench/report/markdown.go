@@ -23,6 +23,7 @@ var titles = map[string]string{
 	"Status":          "calculate the status",
 	"Manage":          "all of it: filter, claim, choose",
 	"Hold":            "the same, where nothing has to go",
+	"Pass":            "a whole pass with nothing to do",
 	"SlowStart":       "slow start of calls that do nothing",
 	"ObserveAndCheck": "one observation, one check",
 	"Owners":          "an owner that expects a creation",

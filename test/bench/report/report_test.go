@@ -26,6 +26,7 @@ func TestReport(t *testing.T) {
 	assert.Contains(t, page, ", AMD EPYC.\n")
 	for _, line := range []string{
 		"| choose a tenth of the pods | cached, 5,000 pods | 30.0 ms ±3% | 600 µs ±2% | 50.0x | 300 µs ±∞ | 2.0x | 120 ns | 94,000 → 14 | – → – |",
+		"| a whole pass with nothing to do | cached, 100 pods | 60.0 µs ±2% | 50.0 µs ±2% | 1.2x | – | – | 500 ns | 130 → 114 | – → – |",
 		"| one observation, one check | 1 owner, 2 goroutines | 200 ns ±1% | 45.0 ns ±1% | 4.4x | 4.00 ns ±0% | 11.2x | – | 2 → 0 | – → – |",
 		"| an owner that expects a creation | 10,000 owners | 162 | 205 |",
 	} {
@@ -39,6 +40,16 @@ func TestReport(t *testing.T) {
 	require.NoError(t, err)
 	assert.Contains(t, string(drawn), "choose 500 of 5,000 cached pods")
 	assert.Contains(t, string(drawn), "50.0x")
+
+	growth := filepath.Join(t.TempDir(), "growth.svg")
+	require.NoError(t, results.drawGrowth(growth))
+	drawn, err = os.ReadFile(growth)
+	require.NoError(t, err)
+	assert.Contains(t, string(drawn), "10,000")
+	assert.Contains(t, string(drawn), "1.2x", "at 100 pods")
+	assert.Contains(t, string(drawn), "1.5x", "at 10,000 pods")
+	assert.NotContains(t, string(drawn), "50.0x", "which is another work")
+	assert.NotContains(t, string(drawn), "floor", "as a pass has none")
 }
 
 func TestReportFillsTheReadme(t *testing.T) {
