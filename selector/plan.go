@@ -62,11 +62,11 @@ func (c Claimer[T]) Plan(objs []T) (Claims[T], error) {
 		return Claims[T]{}, fmt.Errorf("selector: owner %q: object %d is nil", object.Name(c.Owner), i)
 	}
 	var claims Claims[T]
-	b := block[T]{objs: make([]T, 0, min(blockSize, len(objs)))}
+	var b block[T]
 	for some := range slices.Chunk(objs, blockSize) {
 		b.fill(some, c.Active)
 		b.judge(&r)
-		for i, obj := range b.objs {
+		for i, obj := range b.objs[:b.n] {
 			claims.add(obj, b.verdicts[i], len(objs))
 		}
 	}
@@ -172,7 +172,8 @@ const blockSize = 32
 
 // A block is a few objects, and what is found out about each of them.
 type block[T metav1.Object] struct {
-	objs        []T
+	n           int // how many objects there are
+	objs        [blockSize]T
 	controllers [blockSize]*metav1.OwnerReference
 	labels      [blockSize]map[string]string
 	verdicts    [blockSize]verdict
@@ -180,24 +181,26 @@ type block[T metav1.Object] struct {
 
 // fill fills the block with those of the objects that count.
 func (b *block[T]) fill(objs []T, active func(T) bool) {
-	b.objs = b.objs[:0]
+	b.n = 0
 	for _, obj := range objs {
 		if active == nil || active(obj) {
-			b.objs = append(b.objs, obj)
+			b.objs[b.n] = obj
+			b.n++
 		}
 	}
 }
 
 // judge asks the selector first, and the filter only about what it selects (C11).
 func (b *block[T]) judge(r *rule) {
-	object.Controllers(b.objs, b.controllers[:])
-	for i, obj := range b.objs {
+	objs := b.objs[:b.n]
+	object.Controllers(objs, b.controllers[:])
+	for i, obj := range objs {
 		b.verdicts[i] = r.whose(obj, b.controllers[i])
 	}
 	if r.selector != nil {
 		b.matchLabels(r)
 	}
-	for i, obj := range b.objs {
+	for i, obj := range objs {
 		v := &b.verdicts[i]
 		if r.filter != nil && v.stands() && !r.filter(obj) {
 			v.fall()
@@ -210,16 +213,16 @@ func (b *block[T]) judge(r *rule) {
 
 // matchLabels looks for one label after the other.
 func (b *block[T]) matchLabels(r *rule) {
-	for i, obj := range b.objs {
+	object.LabelsOf(b.objs[:b.n], b.labels[:])
+	for i := range b.n {
 		if v := &b.verdicts[i]; v.stands() {
-			b.labels[i] = obj.GetLabels()
 			if r.equal == nil && !r.selector.Matches(labels.Set(b.labels[i])) || len(b.labels[i]) == 0 && r.equal != nil {
 				v.fall()
 			}
 		}
 	}
 	for _, want := range r.equal {
-		for i := range b.objs {
+		for i := range b.n {
 			if v := &b.verdicts[i]; v.stands() {
 				if value, ok := b.labels[i][want.Key]; !ok || value != want.Value {
 					v.fall()

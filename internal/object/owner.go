@@ -95,6 +95,19 @@ func Controllers[T metav1.Object](children []T, into []*metav1.OwnerReference) {
 	}
 }
 
+// LabelsOf puts the labels of each object into a list.
+func LabelsOf[T metav1.Object](objs []T, into []map[string]string) {
+	if pods, ok := any(objs).([]*corev1.Pod); ok { // as in Controllers
+		for i, pod := range pods {
+			into[i] = pod.Labels
+		}
+		return
+	}
+	for i, obj := range objs {
+		into[i] = obj.GetLabels()
+	}
+}
+
 // SameController reports whether one object controls both.
 func SameController(a, b metav1.Object) bool {
 	p, q := metav1.GetControllerOfNoCopy(a), metav1.GetControllerOfNoCopy(b)
