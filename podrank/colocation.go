@@ -77,7 +77,7 @@ func newCensus(pods []*corev1.Pod) *census {
 	c := &census{nodes: distinct.New(len(pods), node), active: make([]int32, len(pods))}
 	for i, p := range pods {
 		if pod.IsActive(p) {
-			c.active[c.nodes.Add(i)]++
+			c.active[c.nodes.Add(i, p.Spec.NodeName)]++
 		}
 	}
 	return c

@@ -209,9 +209,9 @@ func (r *ranking[T]) find(place int32) {
 // UID, failing that by pointer.
 func (r *ranking[T]) isFirst(i int) bool {
 	obj := r.facts.Objects[r.found[i].place]
-	switch {
-	case obj.GetUID() != "":
-		return r.distinct.Add(i) == i
+	switch uid := obj.GetUID(); {
+	case uid != "":
+		return r.distinct.Add(i, string(uid)) == i
 	case reflect.TypeOf(obj).Kind() != reflect.Pointer:
 		return true
 	}

@@ -91,11 +91,13 @@ func (s *Spec[T]) related(owned []T) []T {
 		return owned
 	}
 	all := slices.Concat(owned, others)
-	first, once := firstOf(all), make([]T, 0, len(all))
+	again, once := repeated(all), all[:0]
 	for i, child := range all {
-		if first(i) {
-			once = append(once, child)
+		if len(again) > 0 && again[0] == i {
+			again = again[1:]
+			continue
 		}
+		once = append(once, child)
 	}
 	return once
 }

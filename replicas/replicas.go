@@ -176,23 +176,28 @@ func (s *Spec[T]) claims(objs []T, wanted []string) (selector.Claims[T], error) 
 
 // once returns an error if a child is listed twice.
 func (s *Spec[T]) once(children []T) error {
-	first := firstOf(children)
-	for i, child := range children {
-		if !first(i) {
-			return s.failure("child %q (%s) is listed twice", object.Name(child), child.GetUID())
-		}
+	if again := repeated(children); len(again) > 0 {
+		child := children[again[0]]
+		return s.failure("child %q (%s) is listed twice", object.Name(child), child.GetUID())
 	}
 	return nil
 }
 
-// firstOf returns the function that reports, when it is called for each index in turn,
-// whether no object before has the same UID. An object without a UID, as fake clients
-// make them, is another one each time.
-func firstOf[T metav1.Object](objs []T) func(i int) bool {
-	uid := func(i int) string { return string(objs[i].GetUID()) }
-	if pods, ok := any(objs).([]*corev1.Pod); ok {
-		uid = func(i int) string { return string(pods[i].UID) }
+// repeated returns the indices of the objects that have the UID of an object before. An
+// object without a UID, as fake clients make them, is another one each time.
+func repeated[T metav1.Object](objs []T) []int {
+	if pods, ok := any(objs).([]*corev1.Pod); ok { // nearly always: without a call for each question
+		return repeatedBy(pods, func(p *corev1.Pod) string { return string(p.UID) })
 	}
-	seen := distinct.New(len(objs), uid)
-	return func(i int) bool { return uid(i) == "" || seen.Add(i) == i }
+	return repeatedBy(objs, func(obj T) string { return string(obj.GetUID()) })
+}
+
+func repeatedBy[T any](objs []T, uidOf func(T) string) (again []int) {
+	seen := distinct.New(len(objs), func(i int) string { return uidOf(objs[i]) })
+	for i, obj := range objs {
+		if uid := uidOf(obj); uid != "" && seen.Add(i, uid) != i {
+			again = append(again, i)
+		}
+	}
+	return again
 }

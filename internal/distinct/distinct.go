@@ -14,26 +14,28 @@ import (
 // that never grows. Where all strings differ, it takes a third of the time of a map.
 type Table struct {
 	text func(i int) string
-	seed maphash.Seed
 	// slots are 0, or one more than an entry's index in the lower bits, and in the
 	// others as many bits of the hash of its string. Two thirds of them at least are 0.
 	slots []uint32
 	index uint // how many bits an index has
 }
 
+// seed is that of all hashes, and never changes.
+var seed = maphash.MakeSeed()
+
 // New returns an empty table for the entries of a list, whose indices are below n. text
 // returns the string of the entry at an index.
 func New(n int, text func(i int) string) *Table {
 	return &Table{
-		text: text, seed: maphash.MakeSeed(),
+		text:  text,
 		slots: make([]uint32, 1<<bits.Len(uint(3*n))), index: uint(bits.Len(uint(n))),
 	}
 }
 
 // Add adds an entry, unless there is one with the same string. It returns the index
-// of the one that is there then.
-func (t *Table) Add(i int) int {
-	slot, part := t.find(t.text(i))
+// of the one that is there then. The string is that at the index i.
+func (t *Table) Add(i int, text string) int {
+	slot, part := t.find(text)
 	if *slot == 0 {
 		*slot = part | uint32(i+1)
 	}
@@ -52,7 +54,7 @@ func (t *Table) entry(slot uint32) int { return int(slot&(1<<t.index-1)) - 1 }
 // find returns the slot of a string, or the free one where it belongs, and the bits of
 // the string's hash that a slot has.
 func (t *Table) find(text string) (slot *uint32, part uint32) {
-	hash := maphash.String(t.seed, text)
+	hash := maphash.String(seed, text)
 	part = uint32(hash>>32) >> t.index << t.index
 	mask := uint64(len(t.slots) - 1)
 	for at := hash & mask; ; at = (at + 1) & mask {

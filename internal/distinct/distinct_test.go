@@ -35,7 +35,7 @@ func TestEntriesAreFoundByTheirStrings(t *testing.T) {
 				table := distinct.New(n, func(i int) string { return texts[i] })
 				assert.Equal(t, -1, table.Find("x"))
 				for i, s := range texts {
-					require.Equal(t, slices.Index(texts, s), table.Add(i), "the first of %q", s)
+					require.Equal(t, slices.Index(texts, s), table.Add(i, s), "the first of %q", s)
 				}
 				for _, s := range texts {
 					require.Equal(t, slices.Index(texts, s), table.Find(s))
@@ -55,7 +55,7 @@ func TestATableNeverGrows(t *testing.T) {
 	assert.LessOrEqual(t, testing.AllocsPerRun(5, func() {
 		table := distinct.New(len(texts), func(i int) string { return texts[i] })
 		for i := range texts {
-			table.Add(i)
+			table.Add(i, texts[i])
 		}
 	}), 3.0, "the table, its slots and the function")
 }
