@@ -18,7 +18,7 @@ RELEASED := . replicas/clientgo replicas/controllerruntime cmd/kubectl-scaledown
 PROGRAMS := examples/quickstart cmd/kubectl-scaledown cmd/replicakit-controller examples/workerpool
 
 # Modules that only say which programs to build.
-BINARY_MODULES := test/binaries/kubernetes test/binaries/etcd test/binaries/kwok test/binaries/helm
+BINARY_MODULES := test/binaries/kubernetes test/binaries/etcd test/binaries/kwok test/binaries/helm test/binaries/prometheus
 
 # What takes too long for each change. The weekly workflow runs each, and so does make nightly, which writes what came of it into
 # test/README.md.
@@ -95,7 +95,7 @@ nightly-targets: ## their names, as a workflow wants them
 	@printf '["%s"]\n' '$(subst $(SPACE),"$(COMMA)",$(NIGHTLY))'
 
 .PHONY: programs
-programs: cluster-binaries our-programs $(BIN)/kube-scheduler $(BIN)/helm $(BIN)/controller-gen-$(CONTROLLER_GEN_VERSION) ## what tests start, into .cache/bin: the control plane, Helm, and our own programs
+programs: cluster-binaries our-programs $(BIN)/kube-scheduler $(BIN)/helm $(BIN)/prometheus $(BIN)/controller-gen-$(CONTROLLER_GEN_VERSION) ## what tests start, into .cache/bin: the control plane, Helm, Prometheus, and our own programs
 	@.ci/importing $(BIN)
 
 # Go builds them again only if something has changed, but they must not look older than their sources: see controlplane.Ours.
@@ -134,6 +134,10 @@ $(BIN)/kwok: test/binaries/kwok/go.mod
 
 $(BIN)/helm: test/binaries/helm/go.mod
 	cd test/binaries/helm && $(BUILD) -o $@ helm.sh/helm/v3/cmd/helm
+
+# Without the discovery of clouds: the tests name the targets.
+$(BIN)/prometheus: test/binaries/prometheus/go.mod
+	cd test/binaries/prometheus && $(BUILD) -tags remove_all_sd -o $@ github.com/prometheus/prometheus/cmd/prometheus
 
 $(BIN)/ginkgo: test/binaries/kubernetes/go.mod
 	cd test/binaries/kubernetes && $(BUILD) -o $@ github.com/onsi/ginkgo/v2/ginkgo

@@ -76,6 +76,7 @@ type fleet struct {
 	controller string // the program, out of its image
 	kubectl    string
 	client     kubernetes.Interface
+	plane      *controlplane.ControlPlane
 	stopServer func() error       // once
 	managers   []*process         // the leader first
 	leader     []labels.Labels    // the series that it serves
@@ -121,16 +122,15 @@ func (f *fleet) begin() (err error) {
 		return err
 	}
 	f.kubeconfig, f.account, f.kubectl = filepath.Join(f.dir, "kubeconfig"), filepath.Join(f.dir, "account"), filepath.Join(binaries, "kubectl")
-	cluster, err := controlplane.Start(binaries, nil)
-	if err != nil {
+	if f.plane, err = controlplane.Start(binaries, nil); err != nil {
 		return err
 	}
-	f.stopServer = sync.OnceValue(cluster.Stop)
+	f.stopServer = sync.OnceValue(f.plane.Stop)
 	stopLater(func() { _ = f.stopServer() })
-	if err := os.WriteFile(f.kubeconfig, cluster.Kubeconfig, 0o600); err != nil {
+	if err := os.WriteFile(f.kubeconfig, f.plane.Kubeconfig, 0o600); err != nil {
 		return err
 	}
-	f.client, err = kubernetes.NewForConfig(cluster.Config)
+	f.client, err = kubernetes.NewForConfig(f.plane.Config)
 	return err
 }
 

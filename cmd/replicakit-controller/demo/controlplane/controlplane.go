@@ -24,33 +24,60 @@ type ControlPlane struct {
 	Kubeconfig []byte
 
 	env *envtest.Environment
+	dir string // what the programs store
 	off func() // see BeforeTimeout
 }
 
 // Start starts the programs that make cluster-binaries built; see Binaries. args
 // are more arguments of the API server: name and value.
 func Start(binaries string, args map[string]string) (*ControlPlane, error) {
-	env := &envtest.Environment{
+	dir, err := os.MkdirTemp("", "controlplane-")
+	if err != nil {
+		return nil, err
+	}
+	c := &ControlPlane{dir: dir, env: &envtest.Environment{
 		BinaryAssetsDirectory:    binaries,
 		ControlPlaneStartTimeout: 5 * time.Minute,
 		ControlPlaneStopTimeout:  time.Minute,
-	}
+	}}
+	server := c.env.ControlPlane.GetAPIServer()
+	server.Configure().Set("shutdown-watch-termination-grace-period", "1s") // or it waits a minute for watches to end by themselves
 	for name, value := range args {
-		env.ControlPlane.GetAPIServer().Configure().Append(name, value)
+		server.Configure().Append(name, value)
 	}
-	config, err := env.Start()
+	// Directories of our own outlive a program, so that it can be started again: see WithoutStore.
+	c.env.ControlPlane.Etcd, server.CertDir = &envtest.Etcd{DataDir: filepath.Join(dir, "etcd")}, filepath.Join(dir, "apiserver")
+	err = errors.Join(os.Mkdir(c.env.ControlPlane.Etcd.DataDir, 0o700), os.Mkdir(server.CertDir, 0o700))
+	if err == nil {
+		c.Config, err = c.env.Start()
+	}
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("controlplane: starting the programs of %s: %w", binaries, err), env.Stop())
+		return nil, errors.Join(fmt.Errorf("controlplane: starting the programs of %s: %w", binaries, err), c.end())
 	}
-	c := &ControlPlane{Config: config, Kubeconfig: env.KubeConfig, env: env}
-	c.off = BeforeTimeout(func() { _ = env.Stop() })
+	c.Kubeconfig = c.env.KubeConfig
+	c.off = BeforeTimeout(func() { _ = c.end() })
 	return c, nil
 }
 
 // Stop ends the programs and removes what they stored.
 func (c *ControlPlane) Stop() error {
 	c.off()
-	return c.env.Stop()
+	return c.end()
+}
+
+func (c *ControlPlane) end() error { return errors.Join(c.env.Stop(), os.RemoveAll(c.dir)) }
+
+// WithoutStore ends the programs, does something with the directory that etcd stores everything in, and starts the programs again
+// at the same addresses.
+func (c *ControlPlane) WithoutStore(do func(dir string) error) error {
+	server, etcd := c.env.ControlPlane.GetAPIServer(), c.env.ControlPlane.Etcd
+	if err := errors.Join(server.Stop(), etcd.Stop()); err != nil {
+		return fmt.Errorf("controlplane: stopping the programs: %w", err)
+	}
+	if err := errors.Join(do(etcd.DataDir), etcd.Start(), server.Start()); err != nil {
+		return fmt.Errorf("controlplane: starting the programs again: %w", err)
+	}
+	return nil
 }
 
 // AddUser makes a user and returns the content of its kubeconfig. It may do what

@@ -1,0 +1,356 @@
+// Copyright The replicakit Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package operating_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/yaml"
+
+	"github.com/replicakit/replicakit/cmd/replicakit-controller/demo/controlplane"
+)
+
+// What only time shows is seen by a Prometheus that runs beside the managers. It scrapes as the ServiceMonitor says, with the token of
+// the account that reader.yaml names, and has the rules of the PrometheusRule, as its operator would tell it.
+func TestAPrometheusSeesIncidents(t *testing.T) {
+	t.Parallel()
+	f, err := startServer()
+	require.NoError(t, err)
+	p := startPrometheus(t, f)
+
+	hanging, mended := newProxy(t, f, true), newProxy(t, f, false)
+	p.begins("behind", "--kubeconfig="+hanging.kubeconfig)
+	p.begins("mended", "--kubeconfig="+mended.kubeconfig)
+	restored := p.begins("restored", "--kubeconfig="+f.kubeconfig)
+	for _, namespace := range []string{"behind", "mended", "restored"} {
+		p.wants(namespace, 3)
+	}
+	eventually(t, func(c *assert.CollectT) {
+		assert.Len(c, p.values(c, `up{job="`+name+`"} == 1`), 3, "all are scraped")
+	})
+	p.hasTheRules()
+	eventually(t, func(c *assert.CollectT) { assert.Empty(c, p.alerts(c), "nothing is wrong") })
+
+	// Watches hang on a quiet cluster. Where new ones do not hang too, the manager mends that before the alert fires.
+	hanging.hang()
+	mended.hang()
+	p.awaits("ReplicakitWatchBehind", "pending")
+	p.awaits("ReplicakitWatchBehind", "firing")
+	assert.Empty(t, p.values(t, `replicakit_watch_age_seconds{pod="mended"} > 180`))
+	assert.NotEmpty(t, p.values(t, `replicakit_watch_relists_total{pod="mended",resource="pods"} > 0`))
+	p.wants("mended", 4)
+	text, _ := f.ask(p.managers["behind"].address, "/readyz")
+	assert.Regexp(t, "the watch is [0-9a-z]+ behind the server", string(text), "as the runbook says")
+	hanging.goOn()
+	p.awaits("ReplicakitWatchBehind", "")
+	p.wants("behind", 4)
+
+	// The server is restored from a backup. A manager that was started again has listed all anew.
+	backup := filepath.Join(f.dir, "backup")
+	require.NoError(t, f.plane.WithoutStore(func(dir string) error { return os.CopyFS(backup, os.DirFS(dir)) }))
+	f.passVersions(t, 500) // more than a server writes by itself as it starts
+	p.wants("restored", 5)
+	f.podsAreReady(t, "restored")
+	require.NoError(t, f.plane.WithoutStore(func(dir string) error {
+		return errors.Join(os.RemoveAll(dir), os.CopyFS(dir, os.DirFS(backup)), os.Chmod(dir, 0o700))
+	}))
+	p.awaits("ReplicakitServerRestored", "firing")
+	restored.stop()
+	p.begins("restored", "--kubeconfig="+f.kubeconfig)
+	p.awaits("ReplicakitServerRestored", "")
+	p.wants("restored", 6)
+}
+
+// A prometheus is one, with the managers that it scrapes by pod.
+type prometheus struct {
+	*fleet
+	t        *testing.T
+	address  string
+	managers map[string]*process
+}
+
+func startPrometheus(t *testing.T, f *fleet) *prometheus {
+	t.Helper()
+	p := &prometheus{fleet: f, t: t, managers: map[string]*process{}}
+	text, err := os.ReadFile(program + "/manifests/monitoring/servicemonitor.yaml")
+	require.NoError(t, err)
+	var monitor monitoringv1.ServiceMonitor
+	require.NoError(t, yaml.UnmarshalStrict(text, &monitor))
+	endpoint := monitor.Spec.Endpoints[0]
+	text, err = os.ReadFile(program + "/manifests/monitoring/prometheusrule.yaml")
+	require.NoError(t, err)
+	var rule monitoringv1.PrometheusRule
+	require.NoError(t, yaml.UnmarshalStrict(text, &rule))
+	p.write("rules.yaml", rule.Spec)
+	p.write("targets.yaml", []any{})
+	require.NoError(t, os.WriteFile(filepath.Join(f.dir, filepath.Base(endpoint.BearerTokenFile)), []byte(f.prometheus), 0o600)) //nolint:staticcheck // see there
+	p.write("prometheus.yaml", map[string]any{
+		"global":     map[string]any{"evaluation_interval": "30s"}, // as the operator has it
+		"rule_files": []string{"rules.yaml"},
+		"scrape_configs": []any{map[string]any{
+			"job_name":          monitor.Name,
+			"scheme":            endpoint.Scheme,
+			"scrape_interval":   endpoint.Interval,
+			"bearer_token_file": filepath.Base(endpoint.BearerTokenFile), //nolint:staticcheck // see there
+			"tls_config":        map[string]any{"insecure_skip_verify": endpoint.TLSConfig.InsecureSkipVerify},
+			"file_sd_configs":   []any{map[string]any{"files": []string{"targets.yaml"}}},
+		}},
+	})
+	binaries, err := controlplane.Binaries()
+	require.NoError(t, err)
+	output := filepath.Join(f.dir, "prometheus.log")
+	running, err := controlplane.StartProgram("prometheus", output, filepath.Join(binaries, "prometheus"),
+		"--config.file="+filepath.Join(f.dir, "prometheus.yaml"), "--storage.tsdb.path="+filepath.Join(f.dir, "tsdb"), "--web.listen-address=127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, running.Stop()) })
+	listens := regexp.MustCompile(`msg="Listening on" .*address=(127\.0\.0\.1:[0-9]+)`)
+	eventually(t, func(c *assert.CollectT) {
+		text, err := os.ReadFile(output)
+		require.NoError(c, err)
+		found := listens.FindSubmatch(text)
+		require.NotNil(c, found, "%s", text)
+		p.address = string(found[1])
+	})
+	return p
+}
+
+func (p *prometheus) write(name string, what any) {
+	p.t.Helper()
+	text, err := yaml.Marshal(what)
+	require.NoError(p.t, err)
+	file := filepath.Join(p.dir, name)
+	require.NoError(p.t, os.WriteFile(file+".new", text, 0o600))
+	require.NoError(p.t, os.Rename(file+".new", file)) // at once, as it is watched
+}
+
+// begins starts a manager of a namespace of its own, which is a pod to Prometheus.
+func (p *prometheus) begins(namespace, kubeconfig string) *process {
+	p.t.Helper()
+	if p.managers[namespace] == nil {
+		_, err := p.client.CoreV1().Namespaces().Create(p.t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{})
+		require.NoError(p.t, err)
+		set := replicaSet("web")
+		none := int32(0)
+		set.Spec.Replicas = &none
+		_, err = p.client.AppsV1().ReplicaSets(namespace).Create(p.t.Context(), set, metav1.CreateOptions{})
+		require.NoError(p.t, err)
+	}
+	manager, err := p.start(kubeconfig, "--namespace="+namespace, "--leader-elect=false", "--allow-other-controllers")
+	require.NoError(p.t, err)
+	p.t.Cleanup(manager.stop)
+	p.managers[namespace] = manager
+	var targets []any
+	for pod, manager := range p.managers {
+		targets = append(targets, map[string]any{
+			"targets": []string{manager.address},
+			"labels":  map[string]string{"namespace": "kube-system", "pod": pod},
+		})
+	}
+	p.write("targets.yaml", targets)
+	return manager
+}
+
+// wants scales the ReplicaSet of a namespace, and waits until its manager has done that.
+func (p *prometheus) wants(namespace string, pods int32) {
+	p.t.Helper()
+	out, err := p.bash(p.t.Context(), fmt.Sprintf("kubectl --namespace=%s scale replicaset web --replicas=%d", namespace, pods))
+	require.NoError(p.t, err, out)
+	eventually(p.t, func(c *assert.CollectT) {
+		web, err := p.client.AppsV1().ReplicaSets(namespace).Get(p.t.Context(), "web", metav1.GetOptions{})
+		require.NoError(c, err)
+		assert.Equal(c, pods, web.Status.Replicas)
+	})
+}
+
+// asks reads an answer of Prometheus.
+func (p *prometheus) asks(t require.TestingT, path string, data any) {
+	req, err := http.NewRequestWithContext(p.t.Context(), http.MethodGet, "http://"+p.address+"/api/v1/"+path, nil)
+	require.NoError(t, err)
+	resp, err := http.DefaultClient.Do(req)
+	require.NoError(t, err)
+	defer func() { _ = resp.Body.Close() }()
+	text, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	require.Equal(t, http.StatusOK, resp.StatusCode, "%s", text)
+	require.NoError(t, json.Unmarshal(text, &struct{ Data any }{data}))
+}
+
+// alerts are the states of those that are pending or fire.
+func (p *prometheus) alerts(t require.TestingT) map[string]string {
+	var data struct {
+		Alerts []struct {
+			State  string
+			Labels map[string]string
+		}
+	}
+	p.asks(t, "alerts", &data)
+	states := map[string]string{}
+	for _, alert := range data.Alerts {
+		states[alert.Labels["alertname"]] = alert.State
+	}
+	return states
+}
+
+// values are the labels of the series that a query finds.
+func (p *prometheus) values(t require.TestingT, query string) []map[string]string {
+	var data struct {
+		Result []struct{ Metric map[string]string }
+	}
+	p.asks(t, "query?query="+url.QueryEscape(query), &data)
+	found := make([]map[string]string, len(data.Result))
+	for i, result := range data.Result {
+		found[i] = result.Metric
+	}
+	return found
+}
+
+// hasTheRules waits until each alert has been evaluated without an error.
+func (p *prometheus) hasTheRules() {
+	p.t.Helper()
+	eventually(p.t, func(c *assert.CollectT) {
+		var data struct {
+			Groups []struct {
+				Rules []struct{ Name, Health string }
+			}
+		}
+		p.asks(c, "rules", &data)
+		require.Len(c, data.Groups, 1)
+		require.Len(c, data.Groups[0].Rules, len(alerts(p.t)))
+		for _, rule := range data.Groups[0].Rules {
+			assert.Equal(c, "ok", rule.Health, rule.Name)
+		}
+	})
+}
+
+// awaits waits until an alert has a state, or is no more.
+func (p *prometheus) awaits(alert, state string) {
+	p.t.Helper()
+	require.EventuallyWithT(p.t, func(c *assert.CollectT) { assert.Equal(c, state, p.alerts(c)[alert], alert) }, 2*patience, time.Second)
+}
+
+// A proxy stands between a manager and the API server. When it is told to, the watches through it say nothing any more, and do not end.
+type proxy struct {
+	kubeconfig string
+	forGood    bool // the watches that begin later hang too
+
+	mu   sync.Mutex
+	gate gate // of the watches that begin now
+}
+
+// A gate is closed by closing hung, and opened again by closing open.
+type gate struct{ hung, open chan struct{} }
+
+func newGate() gate { return gate{make(chan struct{}), make(chan struct{})} }
+
+func newProxy(t *testing.T, f *fleet, forGood bool) *proxy {
+	t.Helper()
+	p := &proxy{forGood: forGood, gate: newGate(), kubeconfig: filepath.Join(f.dir, "proxy-"+strconv.FormatBool(forGood))}
+	target, err := url.Parse(f.plane.Config.Host)
+	require.NoError(t, err)
+	transport, err := rest.TransportFor(f.plane.Config)
+	require.NoError(t, err)
+	server := httptest.NewServer(&httputil.ReverseProxy{
+		Rewrite:       func(r *httputil.ProxyRequest) { r.SetURL(target) },
+		Transport:     transport,
+		FlushInterval: -1,
+		ErrorLog:      log.New(io.Discard, "", 0),
+		ModifyResponse: func(answer *http.Response) error {
+			if answer.Request.URL.Query().Has("watch") {
+				p.mu.Lock()
+				defer p.mu.Unlock()
+				answer.Body = gatedBody{answer.Body, answer.Request.Context(), p.gate}
+			}
+			return nil
+		},
+	})
+	t.Cleanup(server.CloseClientConnections)
+	text := "{clusters: [{name: c, cluster: {server: '" + server.URL + "'}}], contexts: [{name: c, context: {cluster: c}}], current-context: c}"
+	require.NoError(t, os.WriteFile(p.kubeconfig, []byte(text), 0o600))
+	return p
+}
+
+func (p *proxy) hang() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	close(p.gate.hung)
+	if !p.forGood {
+		p.gate = newGate()
+	}
+}
+
+func (p *proxy) goOn() { close(p.gate.open) }
+
+type gatedBody struct {
+	io.ReadCloser
+	ctx  context.Context //nolint:containedctx // of the request that the body answers
+	gate gate
+}
+
+func (b gatedBody) Read(data []byte) (int, error) {
+	n, err := b.ReadCloser.Read(data)
+	select {
+	case <-b.gate.hung:
+	default:
+		return n, err
+	}
+	select {
+	case <-b.gate.open:
+		return n, err
+	case <-b.ctx.Done():
+		return 0, b.ctx.Err()
+	}
+}
+
+// passVersions has the server come to a later version, n writes further on.
+func (f *fleet) passVersions(t *testing.T, n int) {
+	t.Helper()
+	maps := f.client.CoreV1().ConfigMaps("default")
+	clock, err := maps.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "clock"}}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	for i := range n {
+		clock.Data = map[string]string{"time": strconv.Itoa(i)}
+		clock, err = maps.Update(t.Context(), clock, metav1.UpdateOptions{})
+		require.NoError(t, err)
+	}
+}
+
+// podsAreReady makes the pods of a namespace ready, and waits until the manager has seen that.
+func (f *fleet) podsAreReady(t *testing.T, namespace string) {
+	t.Helper()
+	pods, err := f.client.CoreV1().Pods(namespace).List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	for _, pod := range pods.Items {
+		pod.Status.Phase = corev1.PodRunning
+		pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
+		_, err := f.client.CoreV1().Pods(namespace).UpdateStatus(t.Context(), &pod, metav1.UpdateOptions{})
+		require.NoError(t, err)
+	}
+	eventually(t, func(c *assert.CollectT) {
+		web, err := f.client.AppsV1().ReplicaSets(namespace).Get(t.Context(), "web", metav1.GetOptions{})
+		require.NoError(c, err)
+		assert.EqualValues(c, len(pods.Items), web.Status.ReadyReplicas)
+	})
+}
