@@ -4,6 +4,7 @@
 package replicakit_test
 
 import (
+	"fmt"
 	"os"
 	"path"
 	"path/filepath"
@@ -162,5 +163,27 @@ func TestPagesNameMetricsOfTheCode(t *testing.T) {
 		for _, m := range metric.FindAllStringSubmatch(text, -1) {
 			assert.Regexp(t, `"(replicakit_)?`+m[1]+`"`, code.String(), "%s: %s", page, m[0])
 		}
+	}
+}
+
+// The lowest versions are those that the modules require, and each has its row among those
+// that are tested.
+func TestPagesSayTheLowestVersions(t *testing.T) {
+	t.Parallel()
+	texts := pages(t)
+	for _, tt := range []struct{ dir, library, row string }{
+		{".", "k8s.io/apimachinery", "| the root module | %s | `k8s.io/api` and `k8s.io/apimachinery` %s |"},
+		{"test/consumer", "k8s.io/client-go", "| of it `replicas/typed`, with client-go | %s | client-go %s |"},
+		{"replicas/clientgo", "k8s.io/client-go", "| `replicas/clientgo` | %s | client-go %s |"},
+		{"replicas/controllerruntime", "sigs.k8s.io/controller-runtime", "| `replicas/controllerruntime` | %s | controller-runtime %s |"},
+	} {
+		mod := read(t, filepath.Join(tt.dir, "go.mod"))
+		language := regexp.MustCompile(`(?m)^go (\d+\.\d+)`).FindStringSubmatch(mod)
+		library := regexp.MustCompile(`(?m)^\s*` + regexp.QuoteMeta(tt.library) + ` v((\d+\.\d+)\.\d+)$`).FindStringSubmatch(mod)
+		require.NotNil(t, language, tt.dir)
+		require.NotNil(t, library, tt.dir)
+		assert.Contains(t, texts["docs/fit.md"], fmt.Sprintf(tt.row, language[1], library[2]))
+		folder := strings.Replace(tt.dir, ".", "root", 1)
+		assert.Regexp(t, "(?m)^\\| `"+folder+"` \\|.*\\| "+path.Base(tt.library)+" v"+regexp.QuoteMeta(library[1])+" \\|", texts["docs/versions.md"])
 	}
 }
