@@ -160,7 +160,10 @@ func (c Claimer[T]) Apply(ctx context.Context, claims Claims[T]) (Claimed[T], er
 }
 
 func (c Claimer[T]) adopt(ctx context.Context, orphans []T, claimed *Claimed[T]) error {
-	if len(orphans) > 0 && c.CanAdopt != nil {
+	if len(orphans) == 0 {
+		return nil
+	}
+	if c.CanAdopt != nil {
 		claimed.CanAdoptErr = c.CanAdopt(ctx)
 	}
 	if err := claimed.CanAdoptErr; err != nil {
@@ -188,6 +191,9 @@ func (c Claimer[T]) adopt(ctx context.Context, orphans []T, claimed *Claimed[T])
 }
 
 func (c Claimer[T]) release(ctx context.Context, objs []T, claimed *Claimed[T]) error {
+	if len(objs) == 0 {
+		return nil
+	}
 	_, errs := c.send(ctx, objs, patches.release)
 	for i, err := range errs {
 		if decided(err) {
@@ -211,9 +217,6 @@ var errNotTried = errors.New("not tried")
 // send sends each object its patch. It returns the objects as they are now, and
 // an error for each that was not patched.
 func (c Claimer[T]) send(ctx context.Context, objs []T, patchFor func(patches, metav1.Object) (Patch, error)) ([]T, []error) {
-	if len(objs) == 0 {
-		return nil, nil
-	}
 	answers, errs := make([]T, len(objs)), slices.Repeat([]error{errNotTried}, len(objs))
 	run := c.Run
 	if run == nil {

@@ -65,6 +65,9 @@ func asRefused(err error) (e *replicas.RefusedError, ok bool) {
 }
 
 func isRefused(err error) bool {
+	if err == nil { // nearly always: without an allocation
+		return false
+	}
 	_, refused := asRefused(err)
 	return refused
 }
