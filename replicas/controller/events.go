@@ -59,8 +59,11 @@ func (w *watcher[O, C]) childUpdated(old, cur any, q Enqueue) error {
 	if err != nil {
 		return err
 	}
-	w.newest.saw(child)
 	e := events[O, C]{w, q}
+	if resourceversion.Older(child.GetResourceVersion(), was.GetResourceVersion()) {
+		e.wentBack(was, child)
+	}
+	w.newest.saw(child)
 	switch {
 	case child.GetResourceVersion() != "" && was.GetResourceVersion() == child.GetResourceVersion(): // V6
 	case was.GetUID() != child.GetUID():
@@ -182,6 +185,17 @@ func (e events[O, C]) departed(c C, version string) {
 	for _, owner := range e.selecting(c) {
 		e.left(expectations.KeyOf(owner), id, version)
 		e.wake(owner, 0)
+	}
+}
+
+// wentBack notes that the server was restored from a backup, for the owners of a child that is
+// older than it was.
+func (e events[O, C]) wentBack(was, c C) {
+	e.newest.void()
+	for _, c := range []C{was, c} {
+		if key, _, found := e.ownerOf(c); found {
+			e.back(key)
+		}
 	}
 }
 

@@ -229,6 +229,24 @@ func TestOldView(t *testing.T) {
 		assert.Empty(t, r.calls)
 		assert.Len(t, pass.Active, 3)
 	})
+	t.Run("W52 a child that goes back to an older version tells of a restored server", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(2)
+		mine := podtest.Pod("mine", owned(r.owner))
+		mine.ResourceVersion = "50"
+		controller.CacheIsWhole(r.start())
+		_, err := r.pass(t, 0, mine)
+		require.NoError(t, err)
+		r.settle()
+		now := clone(mine)
+		now.ResourceVersion = "40"
+		require.NoError(t, r.start().ChildUpdated(mine, now))
+		r.live = func() ([]*corev1.Pod, error) { return []*corev1.Pod{now}, nil }
+		pass, err := r.pass(t, 1, now)
+		require.NoError(t, err)
+		assert.True(t, pass.ViewWasStale, "what was proven before is no proof")
+		assert.Len(t, pass.Created, 1)
+	})
 	t.Run("W52 an owner that goes back to an older version tells of a restored server: what was proven before is no proof", func(t *testing.T) {
 		t.Parallel()
 		pods := podsOf(replicaSet(1), 2)
