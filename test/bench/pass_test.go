@@ -66,7 +66,6 @@ func ourPass(f fleet) side {
 	w.start(ctx)
 	go c.Run(ctx, 1)
 	<-done
-	client.ClearActions() // the first pass asks how far the server has come
 	return side{name: ours, stop: stop, run: func(i int) int {
 		w.change(i)
 		<-done
