@@ -80,12 +80,6 @@ func (v *serverVersion) known() (is string, asked time.Time) {
 	return v.is, v.asked
 }
 
-// isFresh reports whether the server was not asked yet in this term.
-func (v *serverVersion) isFresh() bool {
-	_, asked := v.known()
-	return asked.IsZero()
-}
-
 // reached reports whether a cache of a version shows all that was there when the term
 // began.
 func (v *serverVersion) reached(version string) bool {

@@ -140,25 +140,6 @@ func TestANewProcessWhoseCacheTellsItsVersion(t *testing.T) {
 		assert.Empty(t, r.callsOf(version))
 		assert.Empty(t, r.callsOf("list"))
 	})
-	t.Run("it is asked in the first pass, so what is changed later is known to be new", func(t *testing.T) {
-		t.Parallel()
-		r := at("20", "20")
-		r.ownersAt = func() (string, error) { return "20", nil }
-		*r.owner.Spec.Replicas = 2
-		pods := ready(r.owner, 2)
-		controller.CacheIsWhole(r.start())
-		_, err := r.pass(t, 0, pods...)
-		require.NoError(t, err)
-		assert.Equal(t, []string{version, "owners of default"}, r.calls)
-		r.settle()
-		*r.owner.Spec.Replicas, r.owner.ResourceVersion, r.owner.Generation = 4, "21", 2
-		_, err = r.pass(t, 1, pods...)
-		require.NoError(t, err)
-		assert.Len(t, r.last.Created, 2)
-		for _, call := range []string{version, "owners of default", "list", "read owner"} {
-			assert.Empty(t, r.callsOf(call))
-		}
-	})
 	t.Run("a cache that is behind is waited for", func(t *testing.T) {
 		t.Parallel()
 		r := at("20", "30")

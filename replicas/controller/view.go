@@ -91,7 +91,6 @@ func (p *pass[O, C]) readCache(ctx context.Context) (err error) {
 	p.children = view.Children
 	p.settle(expected)
 	p.unmet = view.Unmet || p.spec.Pending == expectations.Expired
-	p.meetServer(ctx)
 	p.begins = p.isNewToTerm() && !view.Stale && p.spec.Pending == expectations.Satisfied
 	if (view.Stale || p.begins) && p.spec.Pending != expectations.Waiting {
 		p.spec.Pending = expectations.Expired
@@ -216,21 +215,6 @@ func (p *pass[O, C]) awaitCache(ctx context.Context) (reached bool, err error) {
 		return false, errWait
 	}
 	return false, nil
-}
-
-// meetServer asks how far the server has come, in the first pass of a term: the earlier it is
-// asked, the sooner the caches have come as far, and the more owners are known to be newer.
-func (p *pass[O, C]) meetServer(ctx context.Context) {
-	versioner, ok := p.client.(Versioner)
-	if !ok || p.snapshot.Version == "" {
-		return
-	}
-	if p.term.children.isFresh() {
-		p.askServer(ctx, &p.term.children, verbServerChildrenVersion, versioner.ServerChildrenVersion)
-	}
-	if p.term.owners.isFresh() {
-		p.askServer(ctx, &p.term.owners, verbServerOwnersVersion, versioner.ServerOwnersVersion)
-	}
 }
 
 // askServer asks how far the server has come with a resource, if that is not known yet, and
