@@ -17,7 +17,7 @@ func TestHang(t *testing.T) {
 	s, err := newStory()
 	require.NoError(t, err)
 	s.keeper.view.ChildWatch.Hang()
-	s.createReplicaSet(3)
+	s.scale(3)
 	s.wait(6 * time.Hour)
 	require.NoError(t, s.err)
 	assert.Equal(t, 3, s.calls["create"])

@@ -62,6 +62,9 @@ func newStory() (*story, error) {
 		n.victims = scale.Delete
 		return scale, 0, nil
 	}
+	if err := createReplicaSet(cluster, 10); err != nil { // before the keeper begins, which lists it
+		return nil, err
+	}
 	k, err := newKeeper(cluster, client, kind)
 	if err != nil {
 		return nil, err
@@ -79,7 +82,6 @@ func (s *story) slowStart() {
 	s.act("slowstart", "how fast do I dare?",
 		"Ten pods are missing. One call finds out whether the server lets it; then two at once, then four.")
 	s.say("you", "create ReplicaSet web with 10 replicas, available when ready for 5s")
-	s.createReplicaSet(10)
 	s.wait(2500 * time.Millisecond)
 	s.status()
 	s.wait(5 * time.Second)
@@ -231,11 +233,11 @@ func (s *story) event() {
 	}
 }
 
-func (s *story) createReplicaSet(n int32) {
+func createReplicaSet(cluster *replicastest.PodCluster, n int32) error {
 	rs := replicastest.NewReplicaSet(namespace, name, n) // one of a Deployment's: its pods count each other as neighbours
 	rs.Spec.MinReadySeconds = 5
-	_, err := s.cluster.CreateOwner(s.ctx, rs)
-	s.check(err)
+	_, err := cluster.CreateOwner(context.Background(), rs)
+	return err
 }
 
 func (s *story) scale(n int32) {
