@@ -439,17 +439,9 @@ func (o *overlay[C]) suspect(lacking []*entry[C]) {
 }
 
 // isNeeded reports whether a view is another one because of a fact, and whether it may take
-// a pass without an event to drop it. The answer to a call that changed a child that the
-// cache has is shown by an event. If that never comes, the next pass notices it.
+// a pass without an event to drop it.
 func (l *Ledger[C]) isNeeded(e *entry[C]) bool {
-	w, isCached := e.fact.counts(), e.shown == l.viewed
-	switch {
-	case e.fact.gone > 0 || w.isMissing():
-		return isCached
-	case w.is == there && isCached:
-		return w.at <= l.list.start
-	}
-	return true
+	return e.fact.gone == 0 && !e.fact.counts().isMissing() || e.shown == l.viewed
 }
 
 // Again returns how long the view stays good if no event comes; 0 if nothing depends on

@@ -626,6 +626,10 @@ func TestAgain(t *testing.T) {
 			told b@8
 			cache 5: => a@7 b@8
 			again? => 3m0.000000001s`},
+		{"the cache may never show an answer: the server may have been restored", `
+			told a@7
+			cache 5: a@3 => a@7
+			again? => 5m0.000000001s`},
 		{"a child that is gone and that the cache has no longer needs no look", `
 			gone a
 			cache 5: =>

@@ -43,7 +43,7 @@ const (
 	noCheckAhead  = "M3 W58: pods without a transition time are not waited for"
 	expiryAhead   = "W13: the pass is requeued when its expectations expire, a tenth later at most"
 	goneCounts    = "T1: a pod that is found to be gone as it is deleted does not count any more"
-	goneAhead     = "the pass is requeued if the cache still shows what an answer, or a live list, has proven to be gone"
+	goneAhead     = "the pass is requeued if the cache does not show yet what an answer, or a live list, has shown"
 	releaseAgain  = "C16: the pass is requeued in a minute if the server calls a release invalid"
 	claimsTold    = "C26 W42: an event tells of adoptions and releases that fail"
 	bothErrors    = "U5 W48: an error of the status does not hide that of the pass"
@@ -300,14 +300,15 @@ func (c scene) releaseIsInvalid(patches []string) bool {
 	})
 }
 
-// isAhead reports whether an answer, or a list after a Conflict, proved that pods are
-// gone that the cache shows.
+// isAhead reports whether an answer, or a list after a Conflict, showed of pods what the
+// cache does not: that they are gone, adopted or released.
 func (c scene) isAhead(ours outcome) bool {
 	return ours.missing > 0 || slices.ContainsFunc(ours.deletes, func(pod string) bool {
 		return apierrors.IsNotFound(answer(c.Deletes[pod], pod))
 	}) || slices.ContainsFunc(ours.patches, func(patch string) bool {
 		pod, _, _ := strings.Cut(patch, ": ")
-		return apierrors.IsNotFound(answer(c.Patches[pod], pod))
+		err := answer(c.Patches[pod], pod)
+		return err == nil || apierrors.IsNotFound(err)
 	})
 }
 
