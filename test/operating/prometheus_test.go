@@ -6,7 +6,6 @@ package operating_test
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"log"
@@ -44,8 +43,8 @@ func TestAPrometheusSeesIncidents(t *testing.T) {
 	hanging, mended := newProxy(t, f, true), newProxy(t, f, false)
 	p.begins("behind", "--kubeconfig="+hanging.kubeconfig)
 	p.begins("mended", "--kubeconfig="+mended.kubeconfig)
-	restored := p.begins("restored", "--kubeconfig="+f.kubeconfig)
-	for _, namespace := range []string{"behind", "mended", "restored"} {
+	p.begins("healthy", "--kubeconfig="+f.kubeconfig)
+	for _, namespace := range []string{"behind", "mended", "healthy"} {
 		p.wants(namespace, 3)
 	}
 	eventually(t, func(c *assert.CollectT) {
@@ -67,21 +66,6 @@ func TestAPrometheusSeesIncidents(t *testing.T) {
 	hanging.goOn()
 	p.awaits("ReplicakitWatchBehind", "")
 	p.wants("behind", 4)
-
-	// The server is restored from a backup. A manager that was started again has listed all anew.
-	backup := filepath.Join(f.dir, "backup")
-	require.NoError(t, f.plane.WithoutStore(func(dir string) error { return os.CopyFS(backup, os.DirFS(dir)) }))
-	f.passVersions(t, 500) // more than a server writes by itself as it starts
-	p.wants("restored", 5)
-	f.podsAreReady(t, "restored")
-	require.NoError(t, f.plane.WithoutStore(func(dir string) error {
-		return errors.Join(os.RemoveAll(dir), os.CopyFS(dir, os.DirFS(backup)), os.Chmod(dir, 0o700))
-	}))
-	p.awaits("ReplicakitServerRestored", "firing")
-	restored.stop()
-	p.begins("restored", "--kubeconfig="+f.kubeconfig)
-	p.awaits("ReplicakitServerRestored", "")
-	p.wants("restored", 6)
 }
 
 // A prometheus is one, with the managers that it scrapes by pod.
@@ -322,35 +306,4 @@ func (b gatedBody) Read(data []byte) (int, error) {
 	case <-b.ctx.Done():
 		return 0, b.ctx.Err()
 	}
-}
-
-// passVersions has the server come to a later version, n writes further on.
-func (f *fleet) passVersions(t *testing.T, n int) {
-	t.Helper()
-	maps := f.client.CoreV1().ConfigMaps("default")
-	clock, err := maps.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "clock"}}, metav1.CreateOptions{})
-	require.NoError(t, err)
-	for i := range n {
-		clock.Data = map[string]string{"time": strconv.Itoa(i)}
-		clock, err = maps.Update(t.Context(), clock, metav1.UpdateOptions{})
-		require.NoError(t, err)
-	}
-}
-
-// podsAreReady makes the pods of a namespace ready, and waits until the manager has seen that.
-func (f *fleet) podsAreReady(t *testing.T, namespace string) {
-	t.Helper()
-	pods, err := f.client.CoreV1().Pods(namespace).List(t.Context(), metav1.ListOptions{})
-	require.NoError(t, err)
-	for _, pod := range pods.Items {
-		pod.Status.Phase = corev1.PodRunning
-		pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
-		_, err := f.client.CoreV1().Pods(namespace).UpdateStatus(t.Context(), &pod, metav1.UpdateOptions{})
-		require.NoError(t, err)
-	}
-	eventually(t, func(c *assert.CollectT) {
-		web, err := f.client.AppsV1().ReplicaSets(namespace).Get(t.Context(), "web", metav1.GetOptions{})
-		require.NoError(c, err)
-		assert.EqualValues(c, len(pods.Items), web.Status.ReadyReplicas)
-	})
 }
