@@ -192,10 +192,10 @@ func (e events[O, C]) departed(c C, version string) {
 // older than it was.
 func (e events[O, C]) wentBack(was, c C) {
 	e.newest.void()
-	for _, c := range []C{was, c} {
-		if key, _, found := e.ownerOf(c); found {
-			e.back(key)
-		}
+	former, _, _ := e.ownerOf(was)
+	e.back(former)
+	if key, _, _ := e.ownerOf(c); key != former {
+		e.back(key)
 	}
 }
 
