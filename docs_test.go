@@ -171,19 +171,19 @@ func TestPagesNameMetricsOfTheCode(t *testing.T) {
 func TestPagesSayTheLowestVersions(t *testing.T) {
 	t.Parallel()
 	texts := pages(t)
-	for _, tt := range []struct{ dir, library, row string }{
+	for _, tt := range []struct{ dir, needs, row string }{
 		{".", "k8s.io/apimachinery", "| the root module | %s | `k8s.io/api` and `k8s.io/apimachinery` %s |"},
-		{"test/consumer", "k8s.io/client-go", "| of it `replicas/typed`, with client-go | %s | client-go %s |"},
+		{"test/consumer", "k8s.io/client-go", "| `replicas/typed`, with client-go | %s | client-go %s |"},
 		{"replicas/clientgo", "k8s.io/client-go", "| `replicas/clientgo` | %s | client-go %s |"},
 		{"replicas/controllerruntime", "sigs.k8s.io/controller-runtime", "| `replicas/controllerruntime` | %s | controller-runtime %s |"},
 	} {
 		mod := read(t, filepath.Join(tt.dir, "go.mod"))
 		language := regexp.MustCompile(`(?m)^go (\d+\.\d+)`).FindStringSubmatch(mod)
-		library := regexp.MustCompile(`(?m)^\s*` + regexp.QuoteMeta(tt.library) + ` v((\d+\.\d+)\.\d+)$`).FindStringSubmatch(mod)
+		version := regexp.MustCompile(`(?m)^\s*` + regexp.QuoteMeta(tt.needs) + ` v((\d+\.\d+)\.\d+)$`).FindStringSubmatch(mod)
 		require.NotNil(t, language, tt.dir)
-		require.NotNil(t, library, tt.dir)
-		assert.Contains(t, texts["docs/fit.md"], fmt.Sprintf(tt.row, language[1], library[2]))
+		require.NotNil(t, version, tt.dir)
+		assert.Contains(t, texts["docs/fit.md"], fmt.Sprintf(tt.row, language[1], version[2]))
 		folder := strings.Replace(tt.dir, ".", "root", 1)
-		assert.Regexp(t, "(?m)^\\| `"+folder+"` \\|.*\\| "+path.Base(tt.library)+" v"+regexp.QuoteMeta(library[1])+" \\|", texts["docs/versions.md"])
+		assert.Regexp(t, "(?m)^\\| `"+folder+"` \\|.*\\| "+path.Base(tt.needs)+" v"+regexp.QuoteMeta(version[1])+" \\|", texts["docs/versions.md"])
 	}
 }

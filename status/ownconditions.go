@@ -25,9 +25,10 @@ type fields struct{ conditionType, status, reason, message, transition, observed
 
 // NewConditions returns the Conditions of a struct type. Its fields Type, Status, Reason
 // and Message must be strings, or of a type that is one, and LastTransitionTime must be a
-// metav1.Time; those of an embedded struct count, but not those of an embedded pointer. A field ObservedGeneration, if there is one, must be
-// an int64. It is an error if C is anything else; the error names the field. Other fields
-// of a condition that SetFailure sets are zero.
+// metav1.Time. Fields of an embedded struct count, those of an embedded pointer do not. A
+// field ObservedGeneration, if there is one, must be an int64. It is an error if C is
+// anything else; the error names the field. Other fields of a condition that SetFailure
+// sets are zero.
 func NewConditions[C any]() (Conditions[C], error) {
 	of, f := reflect.TypeFor[C](), &fields{}
 	if of.Kind() != reflect.Struct {

@@ -56,7 +56,7 @@ func each[A, B any](list []A, convert func(A) B) (converted []B) {
 	return converted
 }
 
-// A type of one's own has the conditions that a known type has, whatever is done.
+// A type of one's own has the conditions that a known type has, after each call.
 func TestOwnConditionsAreLikeThoseThatAreKnown(t *testing.T) {
 	t.Parallel()
 	machines, err := status.NewConditions[machineCondition]()

@@ -92,7 +92,7 @@ func (r replicaSets) UpdateStatus(_ context.Context, rs *appsv1.ReplicaSet, _ me
 	return rs, nil
 }
 
-// pods are those of one namespace, of which none can be found.
+// pods are those of one namespace, and none can be found.
 type pods string
 
 func (p pods) Create(_ context.Context, pod *corev1.Pod, _ metav1.CreateOptions) (*corev1.Pod, error) {

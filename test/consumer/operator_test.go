@@ -23,19 +23,22 @@ import (
 	"github.com/replicakit/replicakit/test/consumer"
 )
 
-func TestOperatorOnAnOlderReleasePlans(t *testing.T) {
-	t.Parallel()
+// shop is a server that has a ReplicaSet, which wants three pods, and an orphan.
+func shop() *fake.Clientset {
 	labels, three := map[string]string{"app": "web"}, int32(3)
-	rs := &appsv1.ReplicaSet{
+	return fake.NewClientset(&appsv1.ReplicaSet{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", UID: "uid-web"},
 		Spec: appsv1.ReplicaSetSpec{
 			Replicas: &three,
 			Selector: &metav1.LabelSelector{MatchLabels: labels},
 			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}},
 		},
-	}
-	orphan := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "stray", UID: "uid-stray", Labels: labels}}
-	client := fake.NewClientset(rs, orphan)
+	}, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "stray", UID: "uid-stray", Labels: labels}})
+}
+
+func TestOperatorOnAnOlderReleasePlans(t *testing.T) {
+	t.Parallel()
+	client := shop()
 	plan, err := consumer.Plan(t.Context(), client, cache.ObjectName{Namespace: "shop", Name: "web"}, time.Now())
 	require.NoError(t, err)
 	assert.Equal(t, "adopt 1: shop/stray; create 2", plan.String())
@@ -44,17 +47,7 @@ func TestOperatorOnAnOlderReleasePlans(t *testing.T) {
 // The whole controller over typed clients and informers, by what package typed makes of them.
 func TestOperatorOnAnOlderReleaseRuns(t *testing.T) {
 	t.Parallel()
-	labels, three := map[string]string{"app": "web"}, int32(3)
-	rs := &appsv1.ReplicaSet{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", UID: "uid-web"},
-		Spec: appsv1.ReplicaSetSpec{
-			Replicas: &three,
-			Selector: &metav1.LabelSelector{MatchLabels: labels},
-			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}},
-		},
-	}
-	orphan := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "stray", UID: "uid-stray", Labels: labels}}
-	kube := fake.NewClientset(rs, orphan)
+	kube := shop()
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error)
 	go func() { done <- consumer.Run(ctx, kube) }()
