@@ -214,8 +214,6 @@ var kinds = map[string][]any{
 	"replicastest.PodPass":                           {replicastest.PodPass{}},
 	"replicastest.Record":                            {replicastest.Record{}},
 	"replicastest.Rule":                              {replicastest.Rule{}},
-	"replicastest.PodScaling":                        {replicastest.PodScaling{}},
-	"replicastest.Scaling":                           {replicastest.Scaling[set, pod]{}},
 	"replicastest.Timing":                            {replicastest.Timing{}},
 	"replicastest.Tombstone":                         {replicastest.Tombstone{}},
 	"replicastest.Worker":                            {replicastest.Worker{}},

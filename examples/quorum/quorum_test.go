@@ -257,9 +257,7 @@ func TestChaos(t *testing.T) {
 			t.Parallel()
 			r := rand.New(rand.NewPCG(seed, 1))
 			s := simulate(t, int32(3+r.IntN(3)), 2)
-			if r.IntN(2) == 0 {
-				s.operator.RememberWrites()
-			}
+			s.operator.RememberWrites = r.IntN(2) == 0
 			s.agents.takes = time.Duration(1+r.IntN(300)) * time.Second
 			s.world.Run(30 * time.Minute)
 			s.fails = func() bool { return r.IntN(3) == 0 }

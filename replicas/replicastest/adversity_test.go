@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
+	"github.com/replicakit/replicakit/internal/inside"
 	"github.com/replicakit/replicakit/replicas/replicastest"
 )
 
@@ -124,28 +125,6 @@ func TestResend(t *testing.T) {
 	})
 }
 
-func TestPermit(t *testing.T) {
-	t.Parallel()
-	c := newCluster(0)
-	client := c.NewClient()
-	asked := 0
-	client.Permit = func(replicastest.Call) error {
-		asked++
-		if asked > 1 {
-			return assert.AnError
-		}
-		return nil
-	}
-	client.Fault = func(replicastest.Call) replicastest.Fault {
-		return replicastest.Fault{Before: replicastest.TooManyRequests.Of(replicastest.Call{}), Resend: true}
-	}
-	_, err := client.Create(t.Context(), named("a"))
-	require.ErrorIs(t, err, assert.AnError, "it is asked again for each resend")
-	client.Fault = nil
-	_, err = client.Get(t.Context(), namespace, "a")
-	assert.True(t, apierrors.IsNotFound(err), "reads need no permit: %v", err)
-}
-
 func TestLate(t *testing.T) {
 	t.Parallel()
 	timeout := replicastest.Timeout.Of(replicastest.Call{Kind: "Pod"})
@@ -155,12 +134,14 @@ func TestLate(t *testing.T) {
 	client.Fault = func(replicastest.Call) replicastest.Fault {
 		return replicastest.Fault{Before: timeout, Late: 30 * time.Second}
 	}
-	var late []replicastest.Call
+	var verbs []string
+	calling := inside.Of[*inside.Client[replicastest.Call]](client).Calling
 	c.Changed = func(metav1.Object, metav1.Object) {
-		call, ok := client.Calling()
+		call, late, ok := calling()
 		require.True(t, ok)
-		late = append(late, call)
-		_, ok = other.Calling()
+		assert.True(t, late)
+		verbs = append(verbs, call.Verb)
+		_, _, ok = inside.Of[*inside.Client[replicastest.Call]](other).Calling()
 		assert.False(t, ok)
 	}
 	_, err := client.Create(t.Context(), named("b"))
@@ -175,11 +156,8 @@ func TestLate(t *testing.T) {
 	assert.Equal(t, []string{"a"}, names(c))
 	run(c, 1)
 	assert.Equal(t, []string{"b"}, names(c))
-	require.Len(t, late, 2)
-	assert.True(t, late[0].Late)
-	assert.Equal(t, "create", late[0].Verb)
-	assert.Equal(t, "delete", late[1].Verb)
-	_, ok := client.Calling()
+	assert.Equal(t, []string{"create", "delete"}, verbs)
+	_, _, ok := calling()
 	assert.False(t, ok)
 }
 

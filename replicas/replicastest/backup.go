@@ -23,8 +23,8 @@ func (c *Cluster[O, C]) Backup() Backup[O, C] {
 }
 
 // Restore replaces what is stored by a backup. Resource versions go back too, so
-// later writes get versions that were used before. All watches break. Restored is
-// called, and Changed is not. A namespace that is being deleted stays so.
+// later writes get versions that were used before. All watches break, and
+// Changed is not called. A namespace that is being deleted stays so.
 func (c *Cluster[O, C]) Restore(b Backup[O, C]) {
 	c.tasks = slices.DeleteFunc(c.tasks, func(t task[O, C]) bool { return t.child != nil }) // of what never was
 	c.version, c.owners.rows, c.children.rows = b.version, slices.Clone(b.owners), slices.Clone(b.children)
@@ -38,10 +38,7 @@ func (c *Cluster[O, C]) Restore(b Backup[O, C]) {
 		c.life.resumed(child)
 	}
 	c.collectLater()
-	if c.Restored != nil {
-		c.Restored()
-	}
 }
 
-// A PodBackup is a Backup ReplicaSets and pods.
+// A PodBackup is a Backup of ReplicaSets and pods.
 type PodBackup = Backup[*appsv1.ReplicaSet, *corev1.Pod]

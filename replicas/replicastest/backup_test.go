@@ -63,11 +63,3 @@ func names(c *replicastest.PodCluster) (names []string) {
 	}
 	return names
 }
-
-func TestNames(t *testing.T) {
-	t.Parallel()
-	c := replicastest.NewPodCluster(replicastest.Options{Name: func(prefix string) string { return prefix + "next" }})
-	p := pod("")
-	p.GenerateName = "web-"
-	assert.Equal(t, "web-next", createPod(t, c, p).Name)
-}

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/replicakit/replicakit/internal/inside"
 	"github.com/replicakit/replicakit/internal/object"
 	"github.com/replicakit/replicakit/replicas/controller"
 	"github.com/replicakit/replicakit/selector"
@@ -29,10 +30,6 @@ type Client[O Object[O], C Object[C]] struct {
 	// Fault decides about each request for which no Rule of Fail does, before it is
 	// sent or sent again. If Fault is nil, such requests succeed.
 	Fault func(Call) Fault
-	// Permit is asked before each write is sent or sent again. If it returns an
-	// error, the call returns that error and has no effect. If it is nil, all
-	// writes are sent.
-	Permit func(Call) error
 	// Done is called after each call with the error that the call returned. It may
 	// be nil.
 	Done func(Call, error)
@@ -42,7 +39,11 @@ type Client[O Object[O], C Object[C]] struct {
 	calling *Call
 	rules   []*programmed
 	records []*Record
+	hidden
 }
+
+// hidden is what this library's own tests alone use.
+type hidden = inside.Hidden
 
 var (
 	_ controller.Client[*appsv1.ReplicaSet, *corev1.Pod] = (*PodClient)(nil)
@@ -50,30 +51,28 @@ var (
 	_ controller.EventSink                               = (*PodClient)(nil)
 )
 
-// A PodClient is a Client ReplicaSets and pods.
+// A PodClient is a Client of ReplicaSets and pods.
 type PodClient = Client[*appsv1.ReplicaSet, *corev1.Pod]
 
 // NewClient returns a client whose calls do not fail.
 func (c *Cluster[O, C]) NewClient() *Client[O, C] {
 	c.clients++
-	return &Client[O, C]{cluster: c, id: c.clients}
+	client := &Client[O, C]{cluster: c, id: c.clients}
+	client.hidden = inside.Hide(&inside.Client[Call]{Calling: client.callNow, InFlight: client.inFlight})
+	return client
 }
 
-// Calling returns the client's call that takes effect now, and whether there is
-// one. In Cluster.Changed it tells whether this client causes the change.
-func (c *Client[O, C]) Calling() (Call, bool) {
+func (c *Client[O, C]) callNow() (call Call, late, ok bool) {
 	if l := c.cluster.landing; l != nil && l.client == c.id {
-		return l.call, true
+		return l.call, true, true
 	}
 	if c.calling == nil {
-		return Call{}, false
+		return Call{}, false, false
 	}
-	return *c.calling, true
+	return *c.calling, false, true
 }
 
-// InFlight returns the client's calls that have returned an error and will take effect
-// later, the first one first.
-func (c *Client[O, C]) InFlight() (calls []Call) {
+func (c *Client[O, C]) inFlight() (calls []Call) {
 	for _, t := range c.cluster.tasks {
 		if t.do == land && t.client == c.id {
 			calls = append(calls, t.call)
@@ -88,8 +87,7 @@ type Call struct {
 	Kind                 string // that of children or of owners, such as Pod
 	types.NamespacedName        // a list has no name, a child to create may have none
 	DryRun               bool
-	Limit                int  // of a list: how many objects are asked for; 0 if all
-	Late                 bool // it takes effect when nobody waits for its answer any more
+	Limit                int // of a list: how many objects are asked for; 0 if all
 	// ResourceVersion is the version that a child must have to be deleted; "" if any.
 	ResourceVersion string
 
@@ -128,11 +126,6 @@ func send[T any, O Object[O], C Object[C]](ctx context.Context, c *Client[O, C],
 }
 
 func try[T any, O Object[O], C Object[C]](ctx context.Context, c *Client[O, C], call Call, effect effect[T, O, C]) (result T, again bool, err error) {
-	if c.Permit != nil && call.Verb != "get" && call.Verb != "list" {
-		if err := c.Permit(call); err != nil {
-			return result, false, err
-		}
-	}
 	fault := c.faultOf(call)
 	if fault.Before != nil {
 		if fault.Late > 0 && ctx.Err() == nil {
@@ -158,7 +151,6 @@ type landing[O Object[O], C Object[C]] struct {
 }
 
 func (c *Cluster[O, C]) landLater(d time.Duration, l landing[O, C]) {
-	l.call.Late = true
 	c.later(d, task[O, C]{do: land, landing: &l})
 }
 

@@ -19,7 +19,7 @@ func (c *Cluster[O, C]) Clone() *Cluster[O, C] {
 	clone := *c
 	clone.Clock = NewClock(c.Clock.Now())
 	clone.Events = slices.Clip(c.Events)
-	clone.Mutate, clone.Webhook, clone.Changed, clone.Restored = nil, nil, nil, nil
+	clone.Mutate, clone.Webhook, clone.Changed = nil, nil, nil
 	clone.random = &random
 	clone.quota, clone.ending = maps.Clone(c.quota), maps.Clone(c.ending)
 	clone.tasks = slices.Clone(c.tasks)
@@ -43,7 +43,7 @@ func (t *table[T]) clone(c server) *table[T] {
 // Hooks, options and the memory of writes are not cloned.
 func (c *Controller[O, C]) Clone(cluster *Cluster[O, C]) *Controller[O, C] {
 	clone := cluster.NewController()
-	clone.BurstReplicas, clone.Skew, clone.remembers = c.BurstReplicas, c.Skew, c.remembers
+	clone.BurstReplicas, clone.Skew, clone.RememberWrites = c.BurstReplicas, c.Skew, c.RememberWrites
 	clone.Client.id = c.Client.id
 	clone.View.ChildWatch.copyOf(c.View.ChildWatch)
 	clone.View.OwnerWatch.copyOf(c.View.OwnerWatch)

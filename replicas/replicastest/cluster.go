@@ -33,9 +33,6 @@ type Options struct {
 	// Counting makes UIDs and generated names count up, so that they tell in which
 	// order objects were made.
 	Counting bool
-	// Name generates the names of children that have none. It must not return a
-	// name twice. nil means that names are random, or count up with Counting.
-	Name func(prefix string) string
 	// Nodes is how many nodes there are at first: node-1, node-2 and so on. They
 	// matter only if children are pods: a pod without a node never becomes ready.
 	Nodes int
@@ -67,14 +64,11 @@ type Cluster[O Object[O], C Object[C]] struct {
 	// Changed is called after each change: before is nil for a new object, after
 	// for one that is gone. It must not change the objects. It may be nil.
 	Changed func(before, after metav1.Object)
-	// Restored is called after Restore. It may be nil.
-	Restored func()
 
 	kind     controller.Kind[O, C]
 	timing   Timing
 	random   *rand.PCG
 	counting bool
-	name     func(prefix string) string
 	counter  uint64
 	names    uint64 // that controllers took, if Counting
 	version  uint64
@@ -89,7 +83,7 @@ type Cluster[O Object[O], C Object[C]] struct {
 	landing  *landing[O, C] // the call that takes effect late at this moment
 }
 
-// A PodCluster is a Cluster ReplicaSets and pods.
+// A PodCluster is a Cluster of ReplicaSets and pods.
 type PodCluster = Cluster[*appsv1.ReplicaSet, *corev1.Pod]
 
 // NewPodCluster returns an empty cluster for ReplicaSets and pods.
@@ -118,7 +112,6 @@ func newCluster[O Object[O], C Object[C]](kind controller.Kind[O, C], o Options)
 		timing:   o.Timing.withDefaults(),
 		random:   rand.NewPCG(o.Seed, 0),
 		counting: o.Counting,
-		name:     o.Name,
 		quota:    map[string]int{},
 		ending:   map[string]ending{},
 	}
@@ -174,9 +167,6 @@ const alphabet = "bcdfghjklmnpqrstvwxz2456789"
 func (c *Cluster[O, C]) newName(namespace, prefix string) string {
 	const longest = 63
 	prefix = prefix[:min(len(prefix), longest-suffixLength)]
-	if c.name != nil {
-		return c.name(prefix)
-	}
 	if c.counting {
 		return fmt.Sprintf("%s%06d", prefix, c.counter+1) // as its UID will be
 	}

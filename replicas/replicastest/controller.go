@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/replicakit/replicakit/expectations"
+	"github.com/replicakit/replicakit/internal/inside"
 	"github.com/replicakit/replicakit/internal/object"
 	"github.com/replicakit/replicakit/replicas"
 	"github.com/replicakit/replicakit/replicas/controller"
@@ -32,41 +33,26 @@ type Controller[O Object[O], C Object[C]] struct {
 	BurstReplicas int
 	// Skew is how far the controller's clock is ahead of the cluster's.
 	Skew time.Duration
-	// Listed is called after a pass has listed the children from the cache: what it
-	// changes comes too late for that list. It may be nil.
-	Listed func()
-	// Scaling is called before a pass creates or deletes, with what it will do. It
-	// may be nil.
-	Scaling func(Scaling[O, C])
+	// RememberWrites lets the controller know how far its caches have come, as
+	// client-go's caches tell from 0.36 on. It then waits until they show what it wrote.
+	RememberWrites bool
 	// Passed is called after each pass for an owner that the cache has. It may be
 	// nil.
 	Passed func(controller.Pass[O, C])
 
 	controller *controller.Controller
 	cluster    *Cluster[O, C]
-	remembers  bool
-	passing    O
 	related    []C   // as the pass under way has them
 	suffix     []int // of the next name, in a cluster that is Counting
+	inside     *inside.Controller[O, C]
+	hidden
 }
 
-// A PodController is a Controller ReplicaSets and pods.
+// A PodController is a Controller of ReplicaSets and pods.
 type PodController = Controller[*appsv1.ReplicaSet, *corev1.Pod]
 
 // A PodPass tells what a pass for a ReplicaSet did.
 type PodPass = controller.Pass[*appsv1.ReplicaSet, *corev1.Pod]
-
-// A Scaling is what a pass is about to do: for the Owner, with the children that
-// it Owned and those that are Related for co-location.
-type Scaling[O Object[O], C Object[C]] struct {
-	Owner   O
-	Owned   []C // those that it counts
-	Related []C // those that count for co-location
-	Scale   replicas.Scale[C]
-}
-
-// A PodScaling is a Scaling ReplicaSets and pods.
-type PodScaling = Scaling[*appsv1.ReplicaSet, *corev1.Pod]
 
 // NewController returns a controller that has not seen anything yet.
 func (c *Cluster[O, C]) NewController() *Controller[O, C] {
@@ -81,7 +67,8 @@ func (c *Cluster[O, C]) NewController() *Controller[O, C] {
 // MaxParallel are set here, so that calls are made one at a time. The error is that
 // of controller.New.
 func (c *Cluster[O, C]) NewControllerWith(opts controller.Options) (*Controller[O, C], error) {
-	ctl := &Controller[O, C]{Client: c.NewClient(), View: c.NewView(), cluster: c}
+	ctl := &Controller[O, C]{Client: c.NewClient(), View: c.NewView(), cluster: c, inside: &inside.Controller[O, C]{}}
+	ctl.hidden = inside.Hide(ctl.inside)
 	ctl.Worker = &Worker{Clock: c.Clock, Sync: ctl.pass}
 	opts.Now, opts.Events, opts.Random, opts.MaxParallel = ctl.Now, ctl.Client, ctl.random(), 1
 	var err error
@@ -92,12 +79,6 @@ func (c *Cluster[O, C]) NewControllerWith(opts controller.Options) (*Controller[
 	ctl.Sync = ctl.controller.Sync
 	ctl.View.Handle(ctl.controller)
 	return ctl, nil
-}
-
-// Replay plays a pass of this controller again that Options.Record of NewControllerWith
-// handed out; see controller.Replay. Hooks such as Scaling are not called.
-func (c *Controller[O, C]) Replay(ctx context.Context, recording controller.Recording) ([]controller.Call, error) {
-	return controller.Replay(ctx, c.limited(), recording)
 }
 
 // limited is the cluster's kind, with BurstReplicas.
@@ -121,13 +102,13 @@ func (c *Controller[O, C]) kind() controller.Kind[O, C] {
 	kind := c.limited()
 	scale, observe := kind.BeforeScale, kind.Observe
 	kind.BeforeScale = func(ctx context.Context, owner O, owned []C, s replicas.Scale[C]) (now replicas.Scale[C], again time.Duration, err error) {
-		c.passing = owner // which the pass may have read from the server
+		c.inside.Passing = owner // which the pass may have read from the server
 		now = s
 		if scale != nil {
 			now, again, err = scale(ctx, owner, owned, s)
 		}
-		if c.Scaling != nil && err == nil {
-			c.Scaling(Scaling[O, C]{owner, owned, c.related, now})
+		if c.inside.Scaling != nil && err == nil {
+			c.inside.Scaling(inside.Scaling[O, C]{Owner: owner, Owned: owned, Related: c.related, Scale: now})
 		}
 		return now, again, err
 	}
@@ -142,7 +123,7 @@ func (c *Controller[O, C]) kind() controller.Kind[O, C] {
 
 func (c *Controller[O, C]) observe(pass controller.Pass[O, C]) {
 	var none O
-	pass.Owner, c.passing = c.passing, none // also if the cache was stale
+	pass.Owner, c.inside.Passing = c.inside.Passing, none // also if the cache was stale
 	if c.Passed != nil && !object.IsNil(pass.Owner) {
 		c.Passed(pass)
 	}
@@ -182,24 +163,13 @@ func digits(n uint64) []int {
 }
 
 // Expectations returns the record of what the controller started and has not seen
-// yet.
+// yet. Check with it that nothing is expected once your test has settled.
 func (c *Controller[O, C]) Expectations() *expectations.Store[expectations.Key] {
 	return c.controller.Expectations()
 }
 
-// RememberWrites tells the controller from now on how far its caches have come, as
-// client-go's caches do from 0.36 on: it then waits until they show what it wrote.
-func (c *Controller[O, C]) RememberWrites() { c.remembers = true }
-
-// RemembersWrites reports whether RememberWrites was called.
-func (c *Controller[O, C]) RemembersWrites() bool { return c.remembers }
-
 // Now returns the time on the controller's clock.
 func (c *Controller[O, C]) Now() time.Time { return c.cluster.Clock.Now().Add(c.Skew) }
-
-// Passing returns the owner of the pass that is under way, as the cache has it or, once
-// the pass is about to create or delete, as the pass goes by it; nil if there is no pass. After a Crash the pass stays under way for ever.
-func (c *Controller[O, C]) Passing() O { return c.passing }
 
 // Due returns when the next event arrives or the next pass is due, and whether
 // there will be one.
@@ -225,10 +195,10 @@ func (c *Controller[O, C]) next() (Part, time.Time, bool) {
 
 func (c *Controller[O, C]) pass(ctx context.Context, key types.NamespacedName) (time.Duration, error) {
 	var none O
-	c.passing, _ = c.View.OwnerWatch.Get(key.Namespace, key.Name)
+	c.inside.Passing, _ = c.View.OwnerWatch.Get(key.Namespace, key.Name)
 	c.related = nil
 	again, err := c.Sync(ctx, key)
-	c.passing = none
+	c.inside.Passing = none
 	return again, err
 }
 
@@ -241,8 +211,8 @@ type cache[O Object[O], C Object[C]] struct {
 // Children lists children.
 func (c cache[O, C]) Children(ctx context.Context, owner O) ([]C, error) {
 	children, err := c.View.Children(ctx, owner)
-	if c.controller.Listed != nil {
-		c.controller.Listed()
+	if listed := c.controller.inside.Listed; listed != nil {
+		listed()
 	}
 	return children, err
 }
@@ -256,7 +226,7 @@ func (c cache[O, C]) Related(ctx context.Context, owner O) ([]C, error) {
 
 // ChildrenVersion is known to a controller that remembers its writes.
 func (c cache[O, C]) ChildrenVersion() string {
-	if !c.controller.remembers {
+	if !c.controller.RememberWrites {
 		return ""
 	}
 	return c.View.ChildrenVersion()
@@ -264,7 +234,7 @@ func (c cache[O, C]) ChildrenVersion() string {
 
 // OwnersVersion is known to a controller that remembers its writes.
 func (c cache[O, C]) OwnersVersion() string {
-	if !c.controller.remembers {
+	if !c.controller.RememberWrites {
 		return ""
 	}
 	return c.View.OwnersVersion()

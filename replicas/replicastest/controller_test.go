@@ -46,9 +46,7 @@ func (s *stage) restart(tb testing.TB) {
 	}
 	s.controller = newController(tb, s.PodCluster)
 	s.world.Parts = []replicastest.Part{s.PodCluster, s.controller}
-	if s.consistent {
-		s.controller.RememberWrites()
-	}
+	s.controller.RememberWrites = s.consistent
 }
 
 // newController returns a controller that must leave its caches as they are.

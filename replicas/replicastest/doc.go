@@ -28,11 +28,6 @@
 // runs in the same way each time. So nothing here is safe for concurrent use,
 // except the functions that build objects.
 //
-// Most tests need neither Listed, Scaling and Passing of Controller, nor Calling
-// and Permit of Client, nor Stream.Lose and Stream.Repeat. They are for tests that
-// check a rule at every step or try many orders of events, as this library's own
-// do from other packages.
-//
 // The zero values of Cluster, Client, View and Controller are useless: call
 // NewPodCluster, NewCluster, NewClient, NewView and NewController.
 package replicastest

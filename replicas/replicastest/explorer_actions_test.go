@@ -54,7 +54,11 @@ func (w *world) otherActions() (actions []action) {
 			action{"owner watch breaks", func(w *world) { w.model.Faults--; w.controller.View.OwnerWatch.Break() }})
 	}
 	if w.model.Restores > 0 {
-		actions = append(actions, action{"the backup is restored", func(w *world) { w.model.Restores--; w.cluster.Restore(w.backup) }})
+		actions = append(actions, action{"the backup is restored", func(w *world) {
+			w.model.Restores--
+			w.cluster.Restore(w.backup)
+			w.checker.Restored()
+		}})
 	}
 	if due, waits := w.controller.Worker.Due(); w.model.Jumps > 0 && waits && due.After(w.cluster.Clock.Now()) {
 		actions = append(actions, action{"time jumps", func(w *world) { w.model.Jumps--; w.jump() }})

@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/replicakit/replicakit/internal/inside"
 	"github.com/replicakit/replicakit/replicas/replicastest"
 	"github.com/replicakit/replicakit/replicas/replicastest/internal/invariant"
 )
@@ -220,7 +221,7 @@ func (w *world) clone() *world {
 func (w *world) hook() {
 	done := w.controller.Client.Done
 	w.controller.Client.Fault = w.before
-	w.controller.Listed = w.listed
+	inside.Of[*inside.PodController](w.controller).Listed = w.listed
 	w.controller.Client.Done = func(call replicastest.Call, err error) {
 		done(call, err)
 		w.after()

@@ -20,7 +20,7 @@ import (
 func (c *Controller[O, C]) remember(other *Controller[O, C]) {
 	copyExpectations(c.Expectations(), other.Expectations())
 	copyDeep(memory(c.controller), memory(other.controller))
-	copyDeep(inside(c.controller, "term"), inside(other.controller, "term"))
+	copyDeep(fieldOf(c.controller, "term"), fieldOf(other.controller, "term"))
 }
 
 func copyExpectations(to, from *expectations.Store[expectations.Key]) {
@@ -37,10 +37,10 @@ func copyExpectations(to, from *expectations.Store[expectations.Key]) {
 // slices of pointers, by name. It is nobody else's business, so there is no other
 // way in.
 func memory(c *controller.Controller) reflect.Value {
-	return writable(inside(c, "owners").FieldByName("m"))
+	return writable(fieldOf(c, "owners").FieldByName("m"))
 }
 
-func inside(c *controller.Controller, field string) reflect.Value {
+func fieldOf(c *controller.Controller, field string) reflect.Value {
 	reconciler := reflect.ValueOf(c).Elem().FieldByName("reconciler").Elem().Elem()
 	return writable(reconciler.FieldByName(field))
 }

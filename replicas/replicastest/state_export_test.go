@@ -62,7 +62,7 @@ func NewState(c *PodCluster) *State {
 
 // Add adds what a controller knows.
 func (s *State) Add(c *PodController) {
-	s.text("\ncontroller", c.passing != nil, c.Skew)
+	s.text("\ncontroller", c.inside.Passing != nil, c.Skew)
 	stream(s, c.View.OwnerWatch, s.set)
 	stream(s, c.View.ChildWatch, s.pod)
 	for _, w := range c.Worker.queue {

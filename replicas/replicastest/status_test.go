@@ -121,7 +121,7 @@ func TestStatusDelay(t *testing.T) {
 	s.controller, err = s.NewControllerWith(controller.Options{StatusDelay: time.Second})
 	require.NoError(t, err)
 	s.world = &replicastest.World{Clock: s.Clock, Parts: []replicastest.Part{s.PodCluster, s.controller}}
-	s.controller.RememberWrites()
+	s.controller.RememberWrites = true
 	s.start(t, 20)
 
 	written := s.statuses()

@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/replicakit/replicakit/internal/inside"
 	podstate "github.com/replicakit/replicakit/internal/pod"
 	"github.com/replicakit/replicakit/replicas/replicastest"
 )
@@ -381,10 +382,11 @@ func TestAnOrphanAdoptedAndDeletedUnseen(t *testing.T) {
 	t.Parallel()
 	s := running(t, 3)
 	createPod(t, s.PodCluster, pod("orphan"))
-	s.controller.Listed = func() { s.controller.View.ChildWatch.Break() } // it has seen the orphan
+	hooks := inside.Of[*inside.PodController](s.controller)
+	hooks.Listed = func() { s.controller.View.ChildWatch.Break() } // it has seen the orphan
 	s.scale(t, 4)
 	s.world.Run(time.Second)
-	s.controller.Listed = nil
+	hooks.Listed = nil
 	p, err := s.GetChild(t.Context(), namespace, "orphan")
 	require.NoError(t, err)
 	require.NotNil(t, metav1.GetControllerOf(p), "it is adopted")
@@ -616,7 +618,7 @@ func TestARestoredServer(t *testing.T) {
 // it may no longer make, it does not.
 func TestAPausedLeader(t *testing.T) {
 	t.Parallel()
-	for name, forbidden := range map[string]bool{"with a permit": true, "without": false} {
+	for name, forbidden := range map[string]bool{"with a fence": true, "without": false} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := newStage(t, 1, 4)
@@ -624,13 +626,10 @@ func TestAPausedLeader(t *testing.T) {
 			c := s.counts()
 			old, calls := s.controller, 0
 			leads := true
-			old.Client.Permit = func(replicastest.Call) error {
-				if !leads && forbidden {
-					return assert.AnError
+			old.Client.Fault = func(call replicastest.Call) replicastest.Fault {
+				if !leads && forbidden && call.Verb != "get" && call.Verb != "list" {
+					return replicastest.Fault{Before: assert.AnError}
 				}
-				return nil
-			}
-			old.Client.Fault = func(replicastest.Call) replicastest.Fault {
 				if calls++; calls == 5 {
 					old.View.ChildWatch.Hang()
 					old.View.OwnerWatch.Hang()

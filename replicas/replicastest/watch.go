@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/replicakit/replicakit/internal/inside"
 	"github.com/replicakit/replicakit/internal/object"
 	"github.com/replicakit/replicakit/replicas"
 	"github.com/replicakit/replicakit/replicas/controller"
@@ -33,7 +34,7 @@ type View[O Object[O], C Object[C]] struct {
 	selects func(owner O) (labels.Selector, error)
 }
 
-// A PodView is a View ReplicaSets and pods.
+// A PodView is a View of ReplicaSets and pods.
 type PodView = View[*appsv1.ReplicaSet, *corev1.Pod]
 
 var _ controller.Cache[*appsv1.ReplicaSet, *corev1.Pod] = (*PodView)(nil)
@@ -58,8 +59,8 @@ func (v *View[O, C]) Stop() {
 // not act before.
 func (v *View[O, C]) Synced() bool { return v.ChildWatch.synced && v.OwnerWatch.synced }
 
-// Intact returns an error if somebody changed an object in a cache, or if an event
-// handler returned an error.
+// Intact returns an error if an object in a cache was changed, for example by a function
+// of your Kind, or if an event handler returned an error. Check it at the end of a test.
 func (v *View[O, C]) Intact() error {
 	return errors.Join(v.ChildWatch.intact(), v.OwnerWatch.intact())
 }
@@ -155,6 +156,7 @@ type Stream[T Object[T]] struct {
 	queue   []event[T]
 	last    event[T]
 	err     error // of a handler
+	hidden
 }
 
 // A Tombstone says that an object is gone whose deletion the watch did not see. Obj
@@ -182,6 +184,7 @@ const (
 
 func watch[T Object[T]](t *table[T]) *Stream[T] {
 	s := &Stream[T]{table: t}
+	s.hidden = inside.Hide(&inside.Stream{Lose: s.lose, Repeat: s.repeat, Replay: s.replay})
 	t.streams = append(t.streams, s)
 	s.Relist()
 	return s
@@ -229,16 +232,13 @@ func (s *Stream[T]) Relist() {
 	s.synced, s.version = true, version // an empty list is there at once
 }
 
-// Repeat delivers the last event a second time.
-func (s *Stream[T]) Repeat() {
+func (s *Stream[T]) repeat() {
 	if s.last.version != "" && s.last.is != missed {
 		s.deliver(s.last)
 	}
 }
 
-// Lose drops the next event, as if it had not been sent. The last event of a list
-// is never lost.
-func (s *Stream[T]) Lose() {
+func (s *Stream[T]) lose() {
 	if len(s.queue) > 0 && !s.queue[0].listed {
 		s.queue = s.queue[1:]
 	}
@@ -270,9 +270,7 @@ func (s *Stream[T]) listFrom(old *Stream[T], d time.Duration) {
 	}
 }
 
-// Replay ends a Hang: the events that were kept back arrive one by one, each so long
-// after the one before it. Later ones arrive after them.
-func (s *Stream[T]) Replay(every time.Duration) {
+func (s *Stream[T]) replay(every time.Duration) {
 	s.hung = false
 	for i := range s.queue {
 		s.queue[i].due = s.table.server.now().Add(time.Duration(i+1) * every)

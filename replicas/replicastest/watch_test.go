@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/replicakit/replicakit/internal/inside"
 	"github.com/replicakit/replicakit/replicas/replicastest"
 )
 
@@ -204,15 +205,16 @@ func TestRepeatAndLose(t *testing.T) {
 		*log = append(*log, "again "+obj.(*corev1.Pod).Name)
 		return nil
 	}
-	view.ChildWatch.Repeat()
+	stream := inside.Of[*inside.Stream](view.ChildWatch)
+	stream.Repeat()
 	createPod(t, c, pod("a"))
 	createPod(t, c, pod("b"))
-	view.ChildWatch.Lose()
+	stream.Lose()
 	view.ChildWatch.Deliver()
-	view.ChildWatch.Repeat()
+	stream.Repeat()
 	remove(t, c, "b")
 	view.ChildWatch.Deliver()
-	view.ChildWatch.Repeat()
+	stream.Repeat()
 	assert.Equal(t, []string{"add b", "again b", "delete b", "delete b"}, *log)
 }
 

@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/replicakit/replicakit/internal/inside"
 	"github.com/replicakit/replicakit/replicas/replicastest"
 )
 
@@ -64,7 +65,7 @@ func commands() map[string]command {
 		"lag":     {"pods|sets D [of=old|new]", onWatch(func(w watch, a args) { w.lag(a.d()) })},
 		"deliver": {"pods|sets [N] [of=old|new]", onWatch(deliver)},
 		"follow":  {"pods|sets [of=old|new]", onWatch(follow)},
-		"lose":    {"pods|sets [of=old|new]", onWatch(func(w watch, _ args) { w.Lose() })},
+		"lose":    {"pods|sets [of=old|new]", onWatch(func(w watch, _ args) { w.lose() })},
 		"break":   {"pods|sets [of=old|new]", onWatch(func(w watch, _ args) { w.Break() })},
 		"relist":  {"pods|sets [of=old|new]", onWatch(func(w watch, _ args) { w.Relist() })},
 
@@ -76,7 +77,7 @@ func commands() map[string]command {
 		"leave":           {"", (*stage).leave},
 		"crash":           {"VERB [after=N]", (*stage).crash},
 		"skew":            {"D", func(s *stage, a args) error { s.controller.Skew = a.d(); return nil }},
-		"remember-writes": {"", func(s *stage, _ args) error { s.remember = true; s.controller.RememberWrites(); return nil }},
+		"remember-writes": {"", func(s *stage, _ args) error { s.remember, s.controller.RememberWrites = true, true; return nil }},
 
 		// What the teller does: lets time pass, makes one pass, counts the calls, or how
 		// many pods were active at a time, since the last time.
@@ -296,23 +297,19 @@ const forever = 1000 * time.Hour
 type watch interface {
 	Break()
 	Relist()
-	Lose()
 	Deliver()
 	Pending() int
 	lag(d time.Duration)
+	lose()
 }
 
-type podWatch struct {
-	*replicastest.Stream[*corev1.Pod]
+type stream[T replicastest.Object[T]] struct {
+	*replicastest.Stream[T]
 }
 
-func (w podWatch) lag(d time.Duration) { w.Lag = d }
+func (s stream[T]) lag(d time.Duration) { s.Lag = d }
 
-type setWatch struct {
-	*replicastest.Stream[*appsv1.ReplicaSet]
-}
-
-func (w setWatch) lag(d time.Duration) { w.Lag = d }
+func (s stream[T]) lose() { inside.Of[*inside.Stream](s.Stream).Lose() }
 
 // onWatch makes a command of what happens to a watch of the controller, or of the
 // one that stands by, or of the older one of two that work side by side.
@@ -329,9 +326,9 @@ func onWatch(do func(watch, args)) func(*stage, args) error {
 			return errors.New("there is no such controller")
 		}
 		if a["pods|sets"] == "pods" {
-			do(podWatch{c.View.ChildWatch}, a)
+			do(stream[*corev1.Pod]{c.View.ChildWatch}, a)
 		} else {
-			do(setWatch{c.View.OwnerWatch}, a)
+			do(stream[*appsv1.ReplicaSet]{c.View.OwnerWatch}, a)
 		}
 		return nil
 	}

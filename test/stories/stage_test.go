@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/replicakit/replicakit/expectations"
+	"github.com/replicakit/replicakit/internal/inside"
 	"github.com/replicakit/replicakit/replicas"
 	"github.com/replicakit/replicakit/replicas/replicastest"
 	"github.com/replicakit/replicakit/status"
@@ -189,10 +190,8 @@ func (s *stage) newController() *replicastest.PodController {
 	c := s.NewController()
 	c.Client.Fault, c.Client.Done = s.before, s.done
 	c.Passed = func(result replicastest.PodPass) { s.passed(c, result) }
-	c.Scaling = func(what replicastest.PodScaling) { s.victims = what.Scale.Delete }
-	if s.remember {
-		c.RememberWrites()
-	}
+	inside.Of[*inside.PodController](c).Scaling = func(what inside.PodScaling) { s.victims = what.Scale.Delete }
+	c.RememberWrites = s.remember
 	s.views = append(s.views, c.View)
 	return c
 }
@@ -209,7 +208,7 @@ func (s *stage) run(d time.Duration) error {
 // did.
 func (s *stage) mortal(do func()) (died bool) {
 	if died = replicastest.Crashes(do); died {
-		s.say(s.controller.Passing().Name, s.telling(replicastest.PodPass{})+"the controller dies")
+		s.say(inside.Of[*inside.PodController](s.controller).Passing.Name, s.telling(replicastest.PodPass{})+"the controller dies")
 		s.stop()
 	}
 	return died

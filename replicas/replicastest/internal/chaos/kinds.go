@@ -125,10 +125,10 @@ func ofControllers() map[string]kind {
 		"break-pods":  {2, func(r *run, op Op) error { r.controller(op.N).View.ChildWatch.Break(); return nil }},
 		"break-sets":  {1, func(r *run, op Op) error { r.controller(op.N).View.OwnerWatch.Break(); return nil }},
 		"relist":      {4, func(r *run, op Op) error { r.relist(op.N); return nil }},
-		"replay":      {3, func(r *run, op Op) error { r.controller(op.N).View.ChildWatch.Replay(op.For / 8); return nil }},
-		"replay-sets": {2, func(r *run, op Op) error { r.controller(op.N).View.OwnerWatch.Replay(op.For / 8); return nil }},
-		"repeat":      {1, func(r *run, op Op) error { r.controller(op.N).View.ChildWatch.Repeat(); return nil }},
-		"repeat-sets": {1, func(r *run, op Op) error { r.controller(op.N).View.OwnerWatch.Repeat(); return nil }},
+		"replay":      {3, func(r *run, op Op) error { r.podStream(op.N).Replay(op.For / 8); return nil }},
+		"replay-sets": {2, func(r *run, op Op) error { r.ownerStream(op.N).Replay(op.For / 8); return nil }},
+		"repeat":      {1, func(r *run, op Op) error { r.podStream(op.N).Repeat(); return nil }},
+		"repeat-sets": {1, func(r *run, op Op) error { r.ownerStream(op.N).Repeat(); return nil }},
 	}
 }
 

@@ -18,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/replicakit/replicakit/internal/inside"
 	"github.com/replicakit/replicakit/replicas/replicastest"
 	"github.com/replicakit/replicakit/replicas/replicastest/internal/chaos"
 	"github.com/replicakit/replicakit/replicas/replicastest/internal/invariant"
@@ -47,7 +48,8 @@ func around(do func(c *replicastest.PodController, pass syncFunc, ctx context.Co
 // first lets a controller do something before each of its passes for web.
 func first(do func(ctx context.Context, c *replicastest.PodController, rs *appsv1.ReplicaSet)) func(*replicastest.PodController) {
 	return around(func(c *replicastest.PodController, pass syncFunc, ctx context.Context, key types.NamespacedName) (time.Duration, error) {
-		if rs, err := c.Client.GetOwner(ctx, key.Namespace, key.Name); key.Name == "web" && err == nil && c.Passing() != nil {
+		_, shown := c.View.OwnerWatch.Get(key.Namespace, key.Name)
+		if rs, err := c.Client.GetOwner(ctx, key.Namespace, key.Name); key.Name == "web" && err == nil && shown {
 			do(ctx, c, rs)
 		}
 		return pass(ctx, key)
@@ -122,7 +124,7 @@ func blinkered(c *replicastest.PodController) {
 
 // impatient deletes another pod while a deletion of its own may still take effect.
 var impatient = first(func(ctx context.Context, c *replicastest.PodController, rs *appsv1.ReplicaSet) {
-	for _, call := range c.Client.InFlight() {
+	for _, call := range inside.Of[*inside.Client[replicastest.Call]](c.Client).InFlight() {
 		pods := c.View.ChildWatch.In(rs.Namespace)
 		i := slices.IndexFunc(pods, func(p *corev1.Pod) bool { return p.Name != call.Name && metav1.IsControlledBy(p, rs) })
 		if call.Verb == "delete" && i >= 0 {
@@ -238,7 +240,7 @@ func TestWhatCostsTooMuchIsNoticed(t *testing.T) {
 			pass, failed := c.Sync, false
 			c.Sync = func(ctx context.Context, key types.NamespacedName) (time.Duration, error) {
 				if key.Name == "web" && failed {
-					_, _ = c.Client.Create(ctx, podFor(c.Passing()))
+					_, _ = c.Client.Create(ctx, podFor(inside.Of[*inside.PodController](c).Passing))
 				}
 				again, err := pass(ctx, key)
 				if failed = err != nil; failed {

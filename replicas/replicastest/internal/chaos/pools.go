@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/replicakit/replicakit/internal/inside"
 	"github.com/replicakit/replicakit/replicas"
 	"github.com/replicakit/replicakit/replicas/controller"
 	"github.com/replicakit/replicakit/replicas/replicastest"
@@ -114,10 +115,8 @@ func newPools(clock *replicastest.Clock, shape shape) *pools {
 func (p *pools) start() {
 	p.controller = p.NewController()
 	p.controller.View.ChildWatch.Lag, p.controller.View.OwnerWatch.Lag = lag, lag
-	if p.shape.versions {
-		p.controller.RememberWrites()
-	}
-	p.controller.Scaling = p.scaling
+	p.controller.RememberWrites = p.shape.versions
+	inside.Of[*inside.Controller[*pool, *worker]](p.controller).Scaling = p.scaling
 }
 
 // changed: there are never more workers of the pool than were wanted, and each has a slot
@@ -154,7 +153,7 @@ func (p *pools) owned() (owned []*worker) {
 
 // scaling: of workers with slots those go whose slot is not wanted; of others those that are
 // not ready go first. Those that have ended are discarded.
-func (p *pools) scaling(s replicastest.Scaling[*pool, *worker]) {
+func (p *pools) scaling(s inside.Scaling[*pool, *worker]) {
 	for _, v := range s.Scale.Discard {
 		if !hasEnded(v.Object) {
 			p.err = fmt.Errorf("chaos: worker %s is discarded, and has not ended", v.Object.Name)

@@ -134,7 +134,7 @@ func (r *run) orphansOneByOne() error {
 	if err := r.pass(lag + time.Millisecond); err != nil {
 		return err
 	}
-	r.controllers[0].View.ChildWatch.Replay(300 * time.Millisecond)
+	r.podStream(0).Replay(300 * time.Millisecond)
 	return nil
 }
 

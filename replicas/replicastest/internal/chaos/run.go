@@ -18,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/replicakit/replicakit/internal/inside"
 	"github.com/replicakit/replicakit/replicas/controller"
 	"github.com/replicakit/replicakit/replicas/replicastest"
 	"github.com/replicakit/replicakit/replicas/replicastest/internal/invariant"
@@ -111,7 +112,8 @@ type run struct {
 	limbo       limbo
 	reaper      *reaper // nil: there is none
 	pause       pause
-	races, dice int // other parts act before so many calls
+	fenced      *replicastest.PodController // it may not write; nil: all may
+	races, dice int                         // other parts act before so many calls
 	churn       []replicastest.Part
 	backup      replicastest.PodBackup
 	backedUp    bool
@@ -134,7 +136,8 @@ func newRun(seed uint64, spoil func(*replicastest.PodController)) *run {
 		random:     rand.New(rand.NewPCG(seed, 2)),
 	}
 	r.checker.Delay, r.checker.BackOff = shape.delay, shape.backOff
-	r.checker.Vetoed, r.checker.Held = isVetoed, holds
+	r.checker.Vetoed, r.checker.Held, r.checker.BurstReplicas = isVetoed, holds, shape.burst
+	r.checker.Leads = func(c *replicastest.PodController) bool { return c != r.fenced }
 	if shape.ruled {
 		r.checker.Rule(mustGo, mustStay)
 	}
@@ -202,7 +205,7 @@ func (r *run) runUntil(end time.Time) {
 
 // dead is the controller that is in the middle of a pass.
 func (r *run) dead() int {
-	if r.controllers[0].Passing() == nil {
+	if inside.Of[*inside.PodController](r.controllers[0]).Passing == nil {
 		return 1
 	}
 	return 0
@@ -225,7 +228,7 @@ func (r *run) start(i int) {
 	if r.record != nil && !r.shape.anywhere {
 		opts.Record = func(is controller.Recording) {
 			r.record(is, func(is controller.Recording) error {
-				_, err := c.Replay(r.ctx, is)
+				_, err := controller.Replay(r.ctx, r.shape.kind(), is)
 				return err
 			})
 		}
@@ -234,19 +237,19 @@ func (r *run) start(i int) {
 	if err != nil {
 		panic(err)
 	}
-	if r.shape.versions {
-		c.RememberWrites()
-	}
-	c.BurstReplicas = r.shape.burst
+	c.RememberWrites = r.shape.versions
 	r.checker.Watch(c)
 	if r.spoil != nil {
 		r.spoil(c)
 	}
 	c.Client.Fault = func(call replicastest.Call) replicastest.Fault {
+		if c == r.fenced && call.Verb != "get" && call.Verb != "list" {
+			return replicastest.Fault{Before: replicastest.Forbidden.Of(call)}
+		}
 		r.pauses(i)
 		return r.before(call)
 	}
-	c.Listed = func() {
+	inside.Of[*inside.PodController](c).Listed = func() {
 		r.race()
 		r.surprise(c)
 	}
@@ -331,6 +334,14 @@ func (r *run) controller(n int) *replicastest.PodController {
 		return c
 	}
 	return r.controllers[0]
+}
+
+func (r *run) podStream(n int) *inside.Stream {
+	return inside.Of[*inside.Stream](r.controller(n).View.ChildWatch)
+}
+
+func (r *run) ownerStream(n int) *inside.Stream {
+	return inside.Of[*inside.Stream](r.controller(n).View.OwnerWatch)
 }
 
 // before says what goes wrong with a call.
@@ -422,19 +433,12 @@ func (r *run) pauses(i int) {
 	}
 	r.show()
 	if r.pause.long {
-		c.Client.Permit = func(call replicastest.Call) error { return replicastest.Forbidden.Of(call) }
+		r.fenced = c
 	}
 }
 
 // endPause lets a controller write again: its lease is held anew.
-func (r *run) endPause() {
-	r.pause = pause{}
-	for _, c := range r.controllers {
-		if c != nil {
-			c.Client.Permit = nil
-		}
-	}
-}
+func (r *run) endPause() { r.pause, r.fenced = pause{}, nil }
 
 // stir lets pods change all the time, faster or slower, or stops that.
 func (r *run) stir(n int) {
@@ -450,6 +454,7 @@ func (r *run) stir(n int) {
 func (r *run) restore() {
 	if r.backedUp {
 		r.Restore(r.backup)
+		r.checker.Restored()
 	}
 }
 

@@ -65,7 +65,7 @@ func (s shape) kind() controller.Kind[*appsv1.ReplicaSet, *corev1.Pod] {
 	kind.ClusterScoped = s.anywhere
 	kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.PodSpec, error) {
 		is, err := spec(rs)
-		is.PendingAdoptions = holds(rs)
+		is.PendingAdoptions, is.BurstReplicas = holds(rs), s.burst
 		if s.ruled {
 			is.Rules.MustGo, is.Rules.MustStay = mustGo, mustStay
 		}

@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/replicakit/replicakit/internal/inside"
 	"github.com/replicakit/replicakit/internal/podtest"
 	"github.com/replicakit/replicakit/internal/replicaset"
 	"github.com/replicakit/replicakit/replicas/replicastest"
@@ -328,16 +329,16 @@ func (s *stage) deliver() {
 	n := s.seen.events
 	s.seen.events++
 	view := s.controller.View
-	lose, cut, hang, resume := view.ChildWatch.Lose, view.ChildWatch.Break, view.ChildWatch.Hang, view.ChildWatch.Resume
-	replay := view.ChildWatch.Replay
+	cut, hang, resume := view.ChildWatch.Break, view.ChildWatch.Hang, view.ChildWatch.Resume
+	stream := inside.Of[*inside.Stream](view.ChildWatch)
 	pods, ok := view.ChildWatch.Due()
 	if sets, is := view.OwnerWatch.Due(); is && (!ok || !sets.After(pods)) {
-		lose, cut, hang, resume = view.OwnerWatch.Lose, view.OwnerWatch.Break, view.OwnerWatch.Hang, view.OwnerWatch.Resume
-		replay = view.OwnerWatch.Replay
+		cut, hang, resume = view.OwnerWatch.Break, view.OwnerWatch.Hang, view.OwnerWatch.Resume
+		stream = inside.Of[*inside.Stream](view.OwnerWatch)
 	}
 	switch {
 	case s.strikes(missed, n):
-		lose()
+		stream.Lose()
 	case s.strikes(broken, n):
 		cut()
 	case s.strikes(hung, n):
@@ -349,7 +350,7 @@ func (s *stage) deliver() {
 		return
 	case s.strikes(replayed, n):
 		hang()
-		s.resume = func() { replay(time.Second) }
+		s.resume = func() { stream.Replay(time.Second) }
 		s.relistAt = s.Clock.Now().Add(hungFor)
 		return
 	default:

@@ -69,10 +69,10 @@ func (k *Checker) Awake(namespace string) error {
 	}
 	for _, w := range k.watchers {
 		view := w.controller.View
-		if w.controller.Passing() != nil {
+		if w.inside.Passing != nil {
 			continue
 		}
-		w.permit = w.controller.Client.Permit
+		w.led = w.checker.Leads(w.controller)
 		if view.ChildWatch.Hung() {
 			for _, rs := range view.OwnerWatch.In(namespace) {
 				w.blind(rs)

@@ -63,12 +63,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/replicakit/replicakit/internal/inside"
 	"github.com/replicakit/replicakit/replicas/replicastest"
 )
 
 // A Checker watches a cluster and its controllers. It takes the hooks that it
-// needs: Cluster.Changed and Restored, and of a controller Scaling, Passed and
-// Client.Done.
+// needs: Cluster.Changed, and of a controller Scaling, Passed and Client.Done. Tell it of
+// each Restore.
 type Checker struct {
 	// Delay is how long passes may wait that can change nothing but a status.
 	Delay time.Duration
@@ -81,6 +82,10 @@ type Checker struct {
 	Vetoed func(*appsv1.ReplicaSet) bool
 	// Held tells how many places owners keep free.
 	Held func(*appsv1.ReplicaSet) int
+	// Leads tells whether a controller holds the lease without which it may not write.
+	Leads func(*replicastest.PodController) bool
+	// BurstReplicas is that of every Spec; 0 is the default.
+	BurstReplicas int
 
 	cluster  *replicastest.PodCluster
 	truth    truth
@@ -101,7 +106,8 @@ func New(cluster *replicastest.PodCluster) *Checker {
 	k := &Checker{cluster: cluster, truth: newTruth(), known: map[Rule]int{}, bills: map[bill]int{}, most: map[string]int{}, calls: map[string]int{}}
 	k.mustGo, k.mustStay = never, never
 	k.Vetoed, k.Held = func(*appsv1.ReplicaSet) bool { return false }, func(*appsv1.ReplicaSet) int { return 0 }
-	cluster.Changed, cluster.Restored = k.changed, k.restored
+	k.Leads = func(*replicastest.PodController) bool { return true }
+	cluster.Changed = k.changed
 	return k
 }
 
@@ -124,7 +130,8 @@ func (k *Checker) Watch(c *replicastest.PodController) {
 	w.turned, w.missed = map[types.UID]*corev1.Pod{}, map[string]missing{}
 	w.quotas, w.conflicts = map[types.UID]denial{}, map[types.UID]denial{}
 	w.sights, w.born, w.listedAt = map[types.UID]sight{}, map[types.UID]sight{}, map[types.UID]time.Time{}
-	w.began = k.truth.now
+	w.inside, w.client = inside.Of[*inside.PodController](c), inside.Of[*inside.Client[replicastest.Call]](c.Client)
+	w.began, w.led = k.truth.now, true
 	k.watchers = append(k.watchers, w)
 	sync := c.Worker.Sync
 	c.Worker.Sync = func(ctx context.Context, key types.NamespacedName) (time.Duration, error) {
@@ -133,7 +140,7 @@ func (k *Checker) Watch(c *replicastest.PodController) {
 		w.passBegan, w.tried, w.deed = k.truth.now, false, deed{}
 		return sync(ctx, key)
 	}
-	c.Scaling = w.scaling
+	w.inside.Scaling = w.scaling
 	c.Client.Done = w.done
 	c.Passed = w.passed
 	w.listen()
@@ -208,9 +215,9 @@ func (k *Checker) changed(before, after metav1.Object) {
 				delete(w.messes, now.UID)
 			}
 		}
-		if call, ok := w.controller.Client.Calling(); ok {
-			w.did(call, old, now)
-			if !call.Late {
+		if call, late, ok := w.client.Calling(); ok {
+			w.did(call, late, old, now)
+			if !late {
 				w.permitted(call)
 				w.judge(call, old, now)
 			}
@@ -225,13 +232,13 @@ func (k *Checker) wrote(rs *appsv1.ReplicaSet) {
 		return
 	}
 	for _, w := range k.watchers {
-		call, ok := w.controller.Client.Calling()
-		if !ok || call.Verb != "update" || call.Late {
+		call, late, ok := w.client.Calling()
+		if !ok || call.Verb != "update" || late {
 			continue
 		}
 		w.permitted(call)
 		w.wroteNow = true
-		if passing := w.controller.Passing(); passing == nil || passing.UID != rs.UID {
+		if passing := w.inside.Passing; passing == nil || passing.UID != rs.UID {
 			w.fail(Anothers, "the status of %s is written for another one of that name", rs.Name)
 		} else {
 			w.early(passing, rs)
@@ -246,9 +253,9 @@ func (k *Checker) isLive(uid types.UID) bool {
 	return is && p.DeletionTimestamp == nil
 }
 
-// restored: what is there now is a new truth. Nobody is to blame for what was
-// deleted and is back.
-func (k *Checker) restored() {
+// Restored must be called after each Restore: what is there now is a new truth. Nobody is
+// to blame for what was deleted and is back.
+func (k *Checker) Restored() {
 	k.truth.restored(k.cluster.Owners(""), k.cluster.Children(""))
 	for _, w := range k.watchers {
 		for uid := range k.truth.pods {
@@ -263,6 +270,8 @@ func (k *Checker) restored() {
 type watcher struct {
 	checker    *Checker
 	controller *replicastest.PodController
+	inside     *inside.PodController
+	client     *inside.Client[replicastest.Call]
 	record
 	looked      types.UID // the owner that the pass under way has read live
 	unread      bool      // the pass under way could not read it
@@ -288,7 +297,7 @@ type watcher struct {
 	sights      map[types.UID]sight                        // pods that a list, or a look, has shown
 	born        map[types.UID]sight                        // pods that the answer to a creation has shown
 	listedAt    map[types.UID]time.Time                    // by owner, its last live list
-	permit      func(replicastest.Call) error              // as it was before the call under way; nil: writes are permitted
+	led         bool                                       // it might write before the call under way
 }
 
 func (w *watcher) fail(r Rule, format string, args ...any) {
@@ -296,7 +305,7 @@ func (w *watcher) fail(r Rule, format string, args ...any) {
 }
 
 func (w *watcher) judge(call replicastest.Call, old, now *corev1.Pod) {
-	rs := w.controller.Passing()
+	rs := w.inside.Passing
 	switch {
 	case rs == nil:
 		w.fail(Going, "%s %s outside of a pass", call.Verb, call.Name)
@@ -329,7 +338,7 @@ func (w *watcher) isStray(rs *appsv1.ReplicaSet, call replicastest.Call, p *core
 // permitted: who may not write, as its lease has ended, does not, whatever the call. One
 // that was under way when the lease ended may take effect.
 func (w *watcher) permitted(call replicastest.Call) {
-	if now := w.controller.Client.Permit; w.permit != nil && now != nil && w.permit(call) != nil && now(call) != nil {
+	if !w.led && !w.checker.Leads(w.controller) {
 		w.fail(Leaseless, "%s %s without a lease", call.Verb, call.Name)
 	}
 }

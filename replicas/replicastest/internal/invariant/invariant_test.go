@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/replicakit/replicakit/expectations"
+	"github.com/replicakit/replicakit/internal/inside"
 	"github.com/replicakit/replicakit/podrank"
 	"github.com/replicakit/replicakit/replicas"
 	"github.com/replicakit/replicakit/replicas/replicastest"
@@ -71,7 +72,7 @@ func TestCheckerBites(t *testing.T) {
 		}, "pod nobodys is deleted and belongs to"},
 		"one that adopts without a look": {func(c *replicastest.PodController) {
 			c.Sync = passes(c, func(ctx context.Context, p *corev1.Pod) error {
-				rs := c.Passing()
+				rs := inside.Of[*inside.PodController](c).Passing
 				nobodys, err := c.Client.Get(ctx, namespace, "nobodys")
 				if err != nil {
 					return err
@@ -84,7 +85,7 @@ func TestCheckerBites(t *testing.T) {
 			})
 		}, "pod nobodys is adopted without a live look at web"},
 		"one that changes what its cache holds": {func(c *replicastest.PodController) {
-			c.Listed = func() {
+			inside.Of[*inside.PodController](c).Listed = func() {
 				for _, p := range c.View.ChildWatch.In(namespace) {
 					p.Status.Message = "seen"
 				}
@@ -159,16 +160,17 @@ func TestCheckerBites(t *testing.T) {
 // One that ranks pods without those of siblings may choose others than Kubernetes.
 func TestCheckerWantsSiblingsToBeLookedFor(t *testing.T) {
 	t.Parallel()
-	for want, spoil := range map[string]func(*replicastest.PodScaling){
-		"": func(*replicastest.PodScaling) {},
-		"web deletes and has not looked for the pods of its siblings": func(s *replicastest.PodScaling) { s.Related = nil },
+	for want, spoil := range map[string]func(*inside.PodScaling){
+		"": func(*inside.PodScaling) {},
+		"web deletes and has not looked for the pods of its siblings": func(s *inside.PodScaling) { s.Related = nil },
 	} {
 		cluster := replicastest.NewPodCluster(replicastest.Options{Seed: 1, Nodes: 2})
 		checker := invariant.New(cluster)
 		c := cluster.NewController()
 		checker.Watch(c)
-		scaling := c.Scaling
-		c.Scaling = func(s replicastest.PodScaling) {
+		hooks := inside.Of[*inside.PodController](c)
+		scaling := hooks.Scaling
+		hooks.Scaling = func(s inside.PodScaling) {
 			spoil(&s)
 			scaling(s)
 		}
@@ -272,7 +274,7 @@ func TestCheckerWantsToBeLeftAlone(t *testing.T) {
 		want string
 	}{
 		"create": {func(ctx context.Context, c *replicastest.PodController, _ *corev1.Pod) error {
-			_, err := c.Client.Create(ctx, podOf(c.Passing(), "web-9"))
+			_, err := c.Client.Create(ctx, podOf(inside.Of[*inside.PodController](c).Passing, "web-9"))
 			return err
 		}, "create web-9"},
 		"delete": {func(ctx context.Context, c *replicastest.PodController, first *corev1.Pod) error {
@@ -280,7 +282,7 @@ func TestCheckerWantsToBeLeftAlone(t *testing.T) {
 			return err
 		}, "delete"},
 		"release": {func(ctx context.Context, c *replicastest.PodController, first *corev1.Pod) error {
-			patch, err := selector.Claimer[*corev1.Pod]{Owner: c.Passing(), Kind: appsv1.SchemeGroupVersion.WithKind("ReplicaSet")}.ReleasePatch(first)
+			patch, err := selector.Claimer[*corev1.Pod]{Owner: inside.Of[*inside.PodController](c).Passing, Kind: appsv1.SchemeGroupVersion.WithKind("ReplicaSet")}.ReleasePatch(first)
 			if err == nil {
 				_, err = c.Client.Patch(ctx, first, patch, metav1.PatchOptions{})
 			}
@@ -289,21 +291,14 @@ func TestCheckerWantsToBeLeftAlone(t *testing.T) {
 	} {
 		for _, spoiled := range []struct {
 			what, want string
-			do         func(*testing.T, *replicastest.PodCluster, *replicastest.PodController)
+			do         func(*testing.T, *replicastest.PodCluster, *invariant.Checker)
 		}{
-			{"an owner that is being deleted", "for web, which is being deleted", func(t *testing.T, cluster *replicastest.PodCluster, _ *replicastest.PodController) {
+			{"an owner that is being deleted", "for web, which is being deleted", func(t *testing.T, cluster *replicastest.PodCluster, _ *invariant.Checker) {
 				t.Helper()
 				require.NoError(t, cluster.DeleteOwner(t.Context(), namespace, "web", metav1.DeletePropagationForeground))
 			}},
-			{"no lease", "without a lease", func(_ *testing.T, _ *replicastest.PodCluster, c *replicastest.PodController) {
-				asked := false
-				c.Client.Permit = func(call replicastest.Call) error { // the client itself asks first
-					if !asked {
-						asked = true
-						return nil
-					}
-					return replicastest.Forbidden.Of(call)
-				}
+			{"no lease", "without a lease", func(_ *testing.T, _ *replicastest.PodCluster, checker *invariant.Checker) {
+				checker.Leads = func(*replicastest.PodController) bool { return false }
 			}},
 		} {
 			t.Run(name+", "+spoiled.what, func(t *testing.T) {
@@ -317,7 +312,7 @@ func TestCheckerWantsToBeLeftAlone(t *testing.T) {
 				require.NoError(t, err)
 				world.Run(time.Minute)
 				require.NoError(t, checker.Settled(namespace))
-				spoiled.do(t, cluster, c)
+				spoiled.do(t, cluster, checker)
 				c.Sync = func(ctx context.Context, _ types.NamespacedName) (time.Duration, error) {
 					return 0, tc.call(ctx, c, c.View.ChildWatch.In(namespace)[0])
 				}

@@ -90,7 +90,7 @@ func (w *watcher) known(rs *appsv1.ReplicaSet) []share {
 			shares[4].n++
 		}
 	}
-	for _, call := range w.controller.Client.InFlight() {
+	for _, call := range w.client.InFlight() {
 		if call.Verb == "create" && w.asked[call.Name] == rs.UID && !there[call.Name] {
 			there[call.Name] = true
 			shares[5].n++
@@ -186,7 +186,7 @@ func (w *watcher) left(rs *appsv1.ReplicaSet) (n int, excused []share) {
 	passed := w.unversioned(FewerPassed, FewerUnversioned)
 	shares := []share{{}, {rule: FewerNewProcess}, {rule: passed}, {rule: FewerSameName}, {rule: FewerListed}, {rule: FewerInFlight}}
 	ends := map[types.UID]bool{}
-	for _, call := range w.controller.Client.InFlight() {
+	for _, call := range w.client.InFlight() {
 		if p := t.pods[w.doubted[call.Name]]; mayEnd(call, p) {
 			ends[p.UID] = true
 		}
@@ -267,7 +267,7 @@ func (w *watcher) passedBy(uid types.UID) bool {
 // unversioned returns a rule for what the cache has passed by: who is told how far it
 // has come must notice.
 func (w *watcher) unversioned(known, unknown Rule) Rule {
-	if w.controller.RemembersWrites() && w.controller.View.ChildWatch.Version() != "" {
+	if w.controller.RememberWrites && w.controller.View.ChildWatch.Version() != "" {
 		return known
 	}
 	return unknown
@@ -277,9 +277,9 @@ func selects(rs *appsv1.ReplicaSet) string { return rs.Spec.Selector.String() }
 
 // sent judges a deletion that has not taken effect yet: it may.
 func (w *watcher) sent(call replicastest.Call) {
-	rs := w.controller.Passing()
+	rs := w.inside.Passing
 	p, is := w.checker.truth.pods[w.doubted[call.Name]]
-	if rs == nil || !is || !slices.ContainsFunc(w.controller.Client.InFlight(), func(late replicastest.Call) bool {
+	if rs == nil || !is || !slices.ContainsFunc(w.client.InFlight(), func(late replicastest.Call) bool {
 		return late.NamespacedName == call.NamespacedName && mayEnd(late, p)
 	}) {
 		return
@@ -291,8 +291,8 @@ func (w *watcher) sent(call replicastest.Call) {
 
 // done learns what was read live, and which calls were answered.
 func (w *watcher) done(call replicastest.Call, err error) {
-	w.permit = w.controller.Client.Permit
-	rs := w.controller.Passing()
+	w.led = w.checker.Leads(w.controller)
+	rs := w.inside.Passing
 	if rs == nil {
 		return
 	}

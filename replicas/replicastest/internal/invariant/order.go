@@ -10,15 +10,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/replicakit/replicakit/internal/inside"
 	"github.com/replicakit/replicakit/internal/slowrank"
-	"github.com/replicakit/replicakit/replicas/replicastest"
 )
 
 // ranked: the victims are the first in the order of all owned pods, found here by
 // comparing pod by pod, criterion by criterion. Only those may go before them whose
 // deletion was tried already, and may yet take effect. What is left after a Conflict was
 // chosen before it.
-func (w *watcher) ranked(s replicastest.PodScaling) {
+func (w *watcher) ranked(s inside.PodScaling) {
 	if len(s.Scale.Delete) == 0 {
 		return
 	}
@@ -49,7 +49,7 @@ func (w *watcher) ranked(s replicastest.PodScaling) {
 
 // showsRelated reports whether the view has pods that count for co-location: those of
 // an owner that has siblings do itself.
-func (w *watcher) showsRelated(s replicastest.PodScaling) bool {
+func (w *watcher) showsRelated(s inside.PodScaling) bool {
 	return metav1.GetControllerOf(s.Owner) != nil && slices.ContainsFunc(s.Owned, func(p *corev1.Pod) bool {
 		shown, ok := w.controller.View.ChildWatch.Get(p.Namespace, p.Name)
 		return ok && !w.fresh[p.UID] && shown.UID == p.UID && controllerOf(shown) == s.Owner.UID
@@ -57,7 +57,7 @@ func (w *watcher) showsRelated(s replicastest.PodScaling) bool {
 }
 
 // siblings are the pods that count for co-location, each once.
-func siblings(s replicastest.PodScaling) []*corev1.Pod {
+func siblings(s inside.PodScaling) []*corev1.Pod {
 	if len(s.Related) == 0 {
 		return nil
 	}

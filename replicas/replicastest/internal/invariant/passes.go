@@ -353,7 +353,7 @@ func (w *watcher) ends(old, obj any) {
 		old = t.Obj
 	}
 	was, ok := old.(*appsv1.ReplicaSet)
-	if !ok || was.UID == uidOf(obj) || w.controller.Passing() != nil {
+	if !ok || was.UID == uidOf(obj) || w.inside.Passing != nil {
 		return
 	}
 	if _, is := w.controller.Expectations().Get(expectations.KeyOf(was)); is {

@@ -12,14 +12,15 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/replicakit/replicakit/expectations"
+	"github.com/replicakit/replicakit/internal/inside"
 	"github.com/replicakit/replicakit/replicas"
 	"github.com/replicakit/replicakit/replicas/replicastest"
 )
 
 // scaling: a pass creates or deletes, within the burst, and takes those that go
 // first.
-func (w *watcher) scaling(s replicastest.PodScaling) {
-	burst := w.controller.BurstReplicas
+func (w *watcher) scaling(s inside.PodScaling) {
+	burst := w.checker.BurstReplicas
 	if burst == 0 {
 		burst = replicas.DefaultBurstReplicas
 	}
@@ -121,7 +122,7 @@ func (w *watcher) turns(old any) {
 	if t, ok := old.(replicastest.Tombstone); ok {
 		old = t.Obj
 	}
-	if p, ok := old.(*corev1.Pod); ok && w.controller.Passing() != nil && w.turned[p.UID] == nil && !w.fresh[p.UID] {
+	if p, ok := old.(*corev1.Pod); ok && w.inside.Passing != nil && w.turned[p.UID] == nil && !w.fresh[p.UID] {
 		p = p.DeepCopy()
 		p.DeletionTimestamp = nil // the last state of one that is gone has it
 		w.turned[p.UID] = p
@@ -132,7 +133,7 @@ func (w *watcher) turns(old any) {
 func (w *watcher) shown(obj any) {
 	if p, ok := obj.(*corev1.Pod); ok {
 		w.arrives(p)
-		if w.controller.Passing() != nil {
+		if w.inside.Passing != nil {
 			w.fresh[p.UID] = true
 		}
 	}

@@ -213,14 +213,14 @@ func (r record) clone() record {
 
 // did learns of a change that a call of the controller made. Of a deletion that
 // takes effect when nobody waits for its answer any more it cannot know.
-func (r record) did(call replicastest.Call, before, after *corev1.Pod) {
+func (r record) did(call replicastest.Call, late bool, before, after *corev1.Pod) {
 	switch {
 	case call.Verb == "create", call.Verb == "patch" && controllerOf(before) == "":
 		r.made[after.UID] = versionOf(after)
 		r.named[after.Name] = after.UID
-		r.landed[after.UID] = call.Late
+		r.landed[after.UID] = late
 		delete(r.messes, after.UID) // it is adopted, so no stray
-	case call.Verb == "delete" && !call.Late:
+	case call.Verb == "delete" && !late:
 		r.deleted[before.UID] = true
 	case call.Verb == "delete":
 		r.lost[before.UID] = true

@@ -1,0 +1,86 @@
+// Copyright The replicakit Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package inside gives this library's own tests what replicastest hides from users.
+//
+// A type of replicastest hides a value by embedding Hidden under an unexported name. Only
+// Of can ask for it, because the method that returns it is not exported either:
+//
+//	inside.Of[*inside.Stream](view.ChildWatch).Lose()
+package inside
+
+import (
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/replicakit/replicakit/replicas"
+)
+
+// Hidden is what a type hides.
+type Hidden struct{ value any }
+
+// Hide hides a value.
+func Hide(value any) Hidden { return Hidden{value} }
+
+func (h Hidden) open() any { return h.value }
+
+// Of returns what a value hides, or the zero T if it hides something else.
+func Of[T any](value interface{ open() any }) T {
+	hidden, _ := value.open().(T)
+	return hidden
+}
+
+// A Controller is what a replicastest.Controller hides: hooks, which may be nil, and
+// the owner of the pass under way.
+type Controller[O any, C metav1.Object] struct {
+	// Listed is called after a pass has listed the children from the cache: what it
+	// changes comes too late for that list.
+	Listed func()
+	// Scaling is called before a pass creates or deletes, with what it will do.
+	Scaling func(Scaling[O, C])
+	// Passing is the owner as the cache has it or, once the pass is about to create or
+	// delete, as the pass goes by it; nil if there is no pass. After a Crash the pass
+	// stays under way for ever.
+	Passing O
+}
+
+// A Scaling is what a pass is about to do: for the Owner, with the children that it
+// Owned and those that are Related for co-location.
+type Scaling[O any, C metav1.Object] struct {
+	Owner   O
+	Owned   []C // those that it counts
+	Related []C // those that count for co-location
+	Scale   replicas.Scale[C]
+}
+
+// A PodController is a Controller of ReplicaSets and pods.
+type PodController = Controller[*appsv1.ReplicaSet, *corev1.Pod]
+
+// A PodScaling is a Scaling of ReplicaSets and pods.
+type PodScaling = Scaling[*appsv1.ReplicaSet, *corev1.Pod]
+
+// A Client is what a replicastest.Client hides. Call is replicastest.Call.
+type Client[Call any] struct {
+	// Calling returns the client's call that takes effect now, and whether there is
+	// one. In Cluster.Changed it tells whether this client causes the change. The call
+	// is late if nobody waits for its answer any more.
+	Calling func() (call Call, late, ok bool)
+	// InFlight returns the client's calls that have returned an error and will take
+	// effect later, the first one first.
+	InFlight func() []Call
+}
+
+// A Stream is what a replicastest.Stream hides.
+type Stream struct {
+	// Lose drops the next event, as if it had not been sent. The last event of a list
+	// is never lost.
+	Lose func()
+	// Repeat delivers the last event a second time.
+	Repeat func()
+	// Replay ends a Hang: the events that were kept back arrive one by one, each so
+	// long after the one before it. Later ones arrive after them.
+	Replay func(every time.Duration)
+}
