@@ -121,13 +121,16 @@ func (d *deletions[O, C]) run(ctx context.Context) error {
 	return err
 }
 
-// err is all that went wrong.
+// err is all that went wrong; nil if nothing did.
 func (d *deletions[O, C]) err() error {
 	var errs []error
 	for _, f := range d.failures {
 		errs = append(errs, f.Err)
 	}
-	return summarize(slowstart.Result{Failed: d.failures, Err: joined.Errors(errs)})
+	if len(errs) == 0 {
+		return nil
+	}
+	return fmt.Errorf("unable to delete %s: %w", d.childResource.Resource, summarize(slowstart.Result{Failed: d.failures, Err: joined.Errors(errs)}))
 }
 
 // first deletes the victims as our view has them, until there is a Conflict.
@@ -302,7 +305,7 @@ func (d *deletions[O, C]) fails(i int) {
 	d.is[i] = failed
 	d.event(corev1.EventTypeWarning, FailedDelete, "Error deleting: "+d.errs[i].Error())
 	d.Failed++
-	d.failures = append(d.failures, slowstart.Failure{Err: fmt.Errorf("unable to delete %s: %w", d.childResource.Resource, d.errs[i])})
+	d.failures = append(d.failures, slowstart.Failure{Err: d.errs[i]})
 }
 
 // again deletes what Conflicts left: the children that a live list shows still to
@@ -312,8 +315,7 @@ func (d *deletions[O, C]) again(ctx context.Context) (behind bool) {
 	ours, ended, err := d.oursLive(ctx)
 	if err != nil {
 		d.errs, d.wait = append(d.errs, err), d.lists.retryIn(err)
-		err = fmt.Errorf("unable to delete %s: listing them live: %w", d.childResource.Resource, err)
-		d.failures = append(d.failures, slowstart.Failure{Err: err})
+		d.failures = append(d.failures, slowstart.Failure{Err: fmt.Errorf("listing them live: %w", err)})
 		return true
 	}
 	d.live = true

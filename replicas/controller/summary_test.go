@@ -68,6 +68,16 @@ func TestManyFailures(t *testing.T) {
 		require.ErrorIs(t, err, last)
 	})
 
+	t.Run("P15 several reasons why deletions failed follow Kubernetes' words, which come once", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(0)
+		r.remove = func(pod *corev1.Pod, _ metav1.DeleteOptions) error { return apierrors.NewBadRequest("not " + pod.Name) }
+		pass, err := r.pass(t, 0, podsOf(r.owner, 2)...)
+		assert.True(t, apierrors.IsBadRequest(err))
+		require.EqualError(t, pass.ScaleErr, "unable to delete pods: not web-000; not web-001")
+		assert.Equal(t, pass.ScaleErr.Error(), pass.Status.Status.Conditions[0].Message)
+	})
+
 	t.Run("of many reasons ten are told", func(t *testing.T) {
 		t.Parallel()
 		r := newRig(0)
