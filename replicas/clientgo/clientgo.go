@@ -299,7 +299,7 @@ func checkParts(owners, children, client any) error {
 	case isNil(client):
 		return fmt.Errorf("clientgo: client is a nil %T", client)
 	}
-	if c, ok := client.(interface{ Check() error }); ok {
+	if c, ok := client.(controller.Checker); ok {
 		return c.Check()
 	}
 	return nil

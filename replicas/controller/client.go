@@ -71,6 +71,10 @@ type Versioner interface {
 	ServerChildrenVersion(ctx context.Context, namespace string) (string, error)
 }
 
+// A Checker is a Client that knows whether it was made from all that it needs. Check makes
+// no call. If it returns an error, so does New.
+type Checker interface{ Check() error }
+
 // errNoObject is what an answer without an object and without an error amounts to: it
 // tells nothing.
 var errNoObject = errors.New("the client returned no object")

@@ -34,8 +34,8 @@ type syncer interface {
 
 // New returns a Controller for the owners of a kind. The event handlers ask for
 // passes at enqueue, unless they are given another Enqueue. It is an error if
-// client, cache or enqueue is nil, if the Kind can never work, or if an option is
-// negative. If client has a method Check() error, New returns its error.
+// client, cache or enqueue is nil, if the Kind can never work, if an option is
+// negative, or if client is a Checker and Check fails.
 func New[O, C Object](kind Kind[O, C], client Client[O, C], cache Cache[O, C], enqueue Enqueue, opts Options) (*Controller, error) {
 	if err := kind.check(); err != nil {
 		return nil, err
@@ -54,7 +54,7 @@ func New[O, C Object](kind Kind[O, C], client Client[O, C], cache Cache[O, C], e
 	case opts.ExpectationsTimeout < 0:
 		return nil, fmt.Errorf("controller: ExpectationsTimeout %v is negative", opts.ExpectationsTimeout)
 	}
-	if c, ok := client.(interface{ Check() error }); ok {
+	if c, ok := client.(Checker); ok {
 		if err := c.Check(); err != nil {
 			return nil, err
 		}

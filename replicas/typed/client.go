@@ -50,7 +50,7 @@ type ChildClient[C controller.Object, L runtime.Object] interface {
 // creation more than once. If one of the functions is nil, or returns nil,
 // controller.New returns an error. Children are listed in pages of 500, without a
 // resourceVersion; it is an error if the pages are not all of one version. The client is
-// a controller.Versioner.
+// a controller.Versioner and a controller.Checker.
 func NewClient[O, C controller.Object, OL, CL runtime.Object, OC OwnerClient[O, OL], CC ChildClient[C, CL]](owners func(namespace string) OC, children func(namespace string) CC) controller.Client[O, C] {
 	return client[O, C, OL, CL, OC, CC]{owners, children}
 }
