@@ -12,12 +12,12 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/replicakit/replicakit/replicas"
 	"github.com/replicakit/replicakit/replicas/controller"
@@ -66,7 +66,8 @@ func (d *Database) DeepCopyObject() runtime.Object { return d.DeepCopy() }
 
 // Calls are what the operator does besides creating and deleting pods.
 type Calls interface {
-	CreateClaim(ctx context.Context, claim *corev1.PersistentVolumeClaim) error
+	// Claim creates a volume claim and returns it, or the one that the server has already.
+	Claim(ctx context.Context, claim *corev1.PersistentVolumeClaim) (*corev1.PersistentVolumeClaim, error)
 	// Annotate sets an annotation of a pod to "true". Its patch must carry the pod's UID.
 	Annotate(ctx context.Context, pod *corev1.Pod, annotation string) error
 }
@@ -123,8 +124,12 @@ func (o operator) oneAtATime(ctx context.Context, db *Database, members []*corev
 		scale.Create = 0
 	}
 	for _, name := range scale.Names[:scale.Create] {
-		if err := o.CreateClaim(ctx, claim(db, name)); err != nil && !apierrors.IsAlreadyExists(err) {
+		c, err := o.Claim(ctx, claim(db, name))
+		if err != nil {
 			return scale, 0, fmt.Errorf("volume claim of member %s: %w", name, err)
+		}
+		if c.DeletionTimestamp != nil { // a pod would lose it; its end leads to the next pass
+			scale.Create = 0
 		}
 	}
 	if len(scale.Delete) == 0 || !isReady(scale.Delete[0].Object) {
@@ -164,6 +169,15 @@ func member(db *Database, name string) *corev1.Pod {
 			}}},
 		},
 	}
+}
+
+// DatabaseOf returns the name of the database that a volume claim is for; an empty one if it
+// is for none. Watch claims with it, because members wait for claims that are being deleted.
+func DatabaseOf(claim metav1.Object) (db types.NamespacedName) {
+	if name := claim.GetLabels()[databaseLabel]; name != "" {
+		db = types.NamespacedName{Namespace: claim.GetNamespace(), Name: name}
+	}
+	return db
 }
 
 // claim is the volume claim of a member. It stays when the member goes.

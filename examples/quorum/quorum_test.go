@@ -15,8 +15,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/replicakit/replicakit/replicas/replicastest"
 )
@@ -30,7 +30,7 @@ type simulation struct {
 	operator *replicastest.Controller[*Database, *corev1.Pod]
 	world    *replicastest.World
 	agents   *agents
-	claims   map[string]bool
+	claims   map[string]*corev1.PersistentVolumeClaim
 	fails    func() bool // whether the next of Calls does
 	quorum   int
 	broken   error
@@ -38,7 +38,7 @@ type simulation struct {
 
 func simulate(t *testing.T, replicas, quorum int32) *simulation {
 	t.Helper()
-	s := &simulation{claims: map[string]bool{}, fails: func() bool { return false }, quorum: int(quorum)}
+	s := &simulation{claims: map[string]*corev1.PersistentVolumeClaim{}, fails: func() bool { return false }, quorum: int(quorum)}
 	var err error
 	s.Cluster, err = replicastest.NewCluster(Kind(s), replicastest.Options{Seed: 1, Nodes: 3})
 	require.NoError(t, err)
@@ -66,15 +66,14 @@ func (s *simulation) start() {
 
 var errLost = errors.New("connection reset by peer")
 
-func (s *simulation) CreateClaim(_ context.Context, claim *corev1.PersistentVolumeClaim) error {
+func (s *simulation) Claim(_ context.Context, claim *corev1.PersistentVolumeClaim) (*corev1.PersistentVolumeClaim, error) {
 	if s.fails() {
-		return errLost
+		return nil, errLost
 	}
-	if s.claims[claim.Name] {
-		return apierrors.NewAlreadyExists(corev1.Resource("persistentvolumeclaims"), claim.Name)
+	if s.claims[claim.Name] == nil {
+		s.claims[claim.Name] = claim
 	}
-	s.claims[claim.Name] = true
-	return nil
+	return s.claims[claim.Name], nil
 }
 
 func (s *simulation) Annotate(ctx context.Context, pod *corev1.Pod, annotation string) error {
@@ -96,7 +95,7 @@ func (s *simulation) changed(before, after metav1.Object) {
 	is, _ := after.(*corev1.Pod)
 	switch {
 	case s.broken != nil || was == nil && is == nil:
-	case was == nil && !s.claims["data-"+is.Name]:
+	case was == nil && (s.claims["data-"+is.Name] == nil || s.claims["data-"+is.Name].DeletionTimestamp != nil):
 		s.broken = fmt.Errorf("%s has no claim", is.Name)
 	case was == nil || !isReady(was) || is != nil && is.DeletionTimestamp == nil:
 	case was.Annotations[drained] == "":
@@ -224,12 +223,32 @@ func TestFailedMember(t *testing.T) {
 	assert.NotEqual(t, failed.UID, again.UID)
 }
 
+// A user deletes the claim of a member, and the pod fails. The member waits until the claim
+// is gone, and gets another one as soon as the watch of claims tells that.
+func TestClaimIsDeleted(t *testing.T) {
+	t.Parallel()
+	s := simulate(t, 3, 2)
+	s.world.Run(time.Hour)
+	deleted := s.claims["data-db-1"]
+	deleted.DeletionTimestamp = &metav1.Time{Time: s.Clock.Now()}
+	_, err := s.EditChild(t.Context(), namespace, "db-1", func(p *corev1.Pod) { p.Status = corev1.PodStatus{Phase: corev1.PodFailed} })
+	require.NoError(t, err)
+	s.world.Run(time.Hour)
+	assert.Equal(t, []string{"db-0 one", "db-2 one"}, s.members())
+	delete(s.claims, "data-db-1")
+	assert.Equal(t, types.NamespacedName{Namespace: namespace, Name: "db"}, DatabaseOf(deleted))
+	s.operator.Worker.Wake(DatabaseOf(deleted), 0)
+	s.world.Run(time.Minute)
+	assert.Equal(t, []string{"db-0 one", "db-1 one", "db-2 one"}, s.members())
+	assert.Empty(t, DatabaseOf(&corev1.PersistentVolumeClaim{}))
+}
+
 // A pod that is not the database's has the name of a member. That member waits until the
 // name is free, and the others do not.
 func TestNameIsTaken(t *testing.T) {
 	t.Parallel()
 	s := simulate(t, 0, 0)
-	s.claims["data-db-1"] = true
+	s.claims["data-db-1"] = &corev1.PersistentVolumeClaim{}
 	_, err := s.CreateChild(t.Context(), namespace, &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: "db-1"}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "other", Image: "other"}}},
 	})

@@ -7,19 +7,24 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/replicakit/replicakit/examples/quorum"
 	"github.com/replicakit/replicakit/replicas/controllerruntime"
@@ -42,15 +47,37 @@ func (l *databaseList) DeepCopyObject() runtime.Object {
 }
 
 // quorumCalls makes the calls of the operator.
-type quorumCalls struct{ client.Client }
+type quorumCalls struct {
+	client.Client
+	server client.Reader // not the cache
+	ending *atomic.Bool  // a claim that is being deleted was asked for
+}
 
-func (q quorumCalls) CreateClaim(ctx context.Context, claim *corev1.PersistentVolumeClaim) error {
-	return q.Create(ctx, claim)
+func (q quorumCalls) Claim(ctx context.Context, claim *corev1.PersistentVolumeClaim) (*corev1.PersistentVolumeClaim, error) {
+	err := q.Create(ctx, claim)
+	if apierrors.IsAlreadyExists(err) {
+		err = q.server.Get(ctx, client.ObjectKeyFromObject(claim), claim)
+	}
+	if claim.DeletionTimestamp != nil {
+		q.ending.Store(true)
+	}
+	return claim, err
 }
 
 func (q quorumCalls) Annotate(ctx context.Context, pod *corev1.Pod, annotation string) error {
 	patch := fmt.Appendf(nil, `{"metadata":{"uid":%q,"annotations":{%q:"true"}}}`, pod.UID, annotation)
 	return q.Patch(ctx, pod.DeepCopy(), client.RawPatch(types.MergePatchType, patch))
+}
+
+// watchClaims asks for a pass of the database that a claim is for.
+func watchClaims(b *builder.Builder) error {
+	b.Watches(&corev1.PersistentVolumeClaim{}, handler.EnqueueRequestsFromMapFunc(func(_ context.Context, claim client.Object) (passes []reconcile.Request) {
+		if db := quorum.DatabaseOf(claim); db.Name != "" {
+			passes = append(passes, reconcile.Request{NamespacedName: db})
+		}
+		return passes
+	}))
+	return nil
 }
 
 // A databases is a client of the real server that also does what kubelets and the agents in
@@ -75,7 +102,7 @@ func (d databases) tend(t *assert.CollectT, ctx context.Context) (members []stri
 			require.NoError(t, client.IgnoreNotFound(d.Status().Patch(ctx, &pod, client.RawPatch(types.MergePatchType, patch))))
 		}
 		if pod.Annotations["quorum.example.com/drain"] != "" && pod.Annotations["quorum.example.com/drained"] == "" {
-			require.NoError(t, client.IgnoreNotFound(quorumCalls{d}.Annotate(ctx, &pod, "quorum.example.com/drained")))
+			require.NoError(t, client.IgnoreNotFound(quorumCalls{Client: d}.Annotate(ctx, &pod, "quorum.example.com/drained")))
 		}
 	}
 	assert.Len(t, list.Items, ready)
@@ -98,6 +125,32 @@ func (d databases) settles(t *testing.T, want ...string) {
 	}, patience, tick)
 }
 
+// losesClaim deletes the claim of db-1 and lets its pod fail. The finalizer that the server
+// gave the claim keeps it until the operator waits for its end. Then db-1 is made again, with
+// another claim.
+func (d databases) losesClaim(t *testing.T, isWaiting *atomic.Bool) {
+	t.Helper()
+	name := types.NamespacedName{Namespace: d.namespace, Name: "data-db-1"}
+	var deleted corev1.PersistentVolumeClaim
+	require.NoError(t, d.Get(t.Context(), name, &deleted))
+	require.Equal(t, []string{"kubernetes.io/pvc-protection"}, deleted.Finalizers)
+	require.NoError(t, d.Delete(t.Context(), &deleted))
+	d.fails(t, "db-1")
+	require.Eventually(t, isWaiting.Load, patience, tick)
+	require.NoError(t, d.Patch(t.Context(), &deleted, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))))
+	d.settles(t, "db-0 two", "db-1 two", "db-2 two")
+	var claim corev1.PersistentVolumeClaim
+	require.NoError(t, d.Get(t.Context(), name, &claim))
+	assert.NotEqual(t, deleted.UID, claim.UID)
+}
+
+func (d databases) fails(t *testing.T, pod string) (failed *corev1.Pod) {
+	t.Helper()
+	failed = &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: d.namespace, Name: pod}}
+	require.NoError(t, d.Status().Patch(t.Context(), failed, client.RawPatch(types.MergePatchType, []byte(`{"status":{"phase":"Failed","conditions":null}}`))))
+	return failed
+}
+
 // The operator of examples/quorum, on a real server.
 func TestQuorum(t *testing.T) {
 	t.Parallel()
@@ -113,7 +166,8 @@ func TestQuorum(t *testing.T) {
 	require.NoError(t, err)
 	d := databases{c, newNamespace(t, c)}
 	mgr := newManager(t, manager.Options{Scheme: scheme}, d.namespace)
-	require.NoError(t, controllerruntime.Add(mgr, quorum.Kind(quorumCalls{mgr.GetClient()}), controllerruntime.Options{}))
+	calls := quorumCalls{mgr.GetClient(), mgr.GetAPIReader(), &atomic.Bool{}}
+	require.NoError(t, controllerruntime.Add(mgr, quorum.Kind(calls), controllerruntime.Options{Build: watchClaims}))
 	start(t, mgr)
 
 	require.NoError(t, c.Create(t.Context(), &quorum.Database{
@@ -123,14 +177,14 @@ func TestQuorum(t *testing.T) {
 	d.edit(t, `{"spec":{"replicas":3,"image":"two"}}`)
 	d.settles(t, "db-0 two", "db-1 two", "db-2 two")
 
-	failed := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: d.namespace, Name: "db-1"}}
-	require.NoError(t, c.Status().Patch(t.Context(), failed, client.RawPatch(types.MergePatchType, []byte(`{"status":{"phase":"Failed","conditions":null}}`))))
+	failed := d.fails(t, "db-1")
 	require.EventuallyWithT(t, func(collect *assert.CollectT) {
 		var pod corev1.Pod
 		require.NoError(collect, c.Get(t.Context(), client.ObjectKeyFromObject(failed), &pod))
 		assert.NotEqual(collect, failed.UID, pod.UID)
 	}, patience, tick)
 	d.settles(t, "db-0 two", "db-1 two", "db-2 two")
+	d.losesClaim(t, calls.ending)
 
 	var claims corev1.PersistentVolumeClaimList
 	require.NoError(t, c.List(t.Context(), &claims, client.InNamespace(d.namespace)))
