@@ -42,6 +42,7 @@ type manager struct {
 	working     set[*cell]                          // none while it does not lead
 
 	foreignWrites, relists *prometheus.CounterVec
+	restored               prometheus.Gauge
 	recordings             *recordings
 	orders                 *orders
 }
@@ -49,7 +50,7 @@ type manager struct {
 func newManager(opts options, config *rest.Config) *manager {
 	m := &manager{
 		opts: opts, config: config,
-		foreignWrites: newForeignWrites(), relists: newRelists(), recordings: newRecordings(opts.recordings), orders: newOrders(opts),
+		foreignWrites: newForeignWrites(), relists: newRelists(), restored: newRestored(), recordings: newRecordings(opts.recordings), orders: newOrders(opts),
 	}
 	m.registry = newRegistry(m)
 	return m
@@ -92,10 +93,15 @@ func (m *manager) manage(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	restores, err := m.newRestores()
+	if err != nil {
+		return err
+	}
 	ctx, stop := context.WithCancel(ctx)
 	var watching sync.WaitGroup
 	defer watching.Wait()
 	defer stop()
+	watching.Go(func() { restores.notice(ctx) })
 	watching.Go(func() {
 		if err := m.orders.nodes.watch(ctx, client); err != nil {
 			klog.FromContext(ctx).Error(err, "Nodes cannot be watched")

@@ -32,6 +32,7 @@ func newRegistry(m *manager) *prometheus.Registry {
 		refusedWrites,
 		m.foreignWrites,
 		m.relists,
+		m.restored,
 		m.orders.deletions,
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "replicakit_waiting",

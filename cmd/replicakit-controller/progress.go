@@ -70,15 +70,20 @@ func newFollower(resource schema.GroupVersionResource, namespace string, client 
 		every:    askInterval,
 		patience: staleAfter,
 		cached:   informer.LastSyncResourceVersion,
-		live: func(ctx context.Context) (string, error) {
-			ctx, cancel := context.WithTimeout(ctx, askPatience)
-			defer cancel()
-			one, err := client.Resource(resource).Namespace(namespace).List(ctx, metav1.ListOptions{Limit: 1})
-			if err != nil {
-				return "", err
-			}
-			return one.ResourceVersion, nil
-		},
+		live:     versionOf(client, resource, namespace),
+	}
+}
+
+// versionOf returns what asks the server which version it is at, by a small list.
+func versionOf(client metadata.Interface, resource schema.GroupVersionResource, namespace string) func(context.Context) (string, error) {
+	return func(ctx context.Context) (string, error) {
+		ctx, cancel := context.WithTimeout(ctx, askPatience)
+		defer cancel()
+		one, err := client.Resource(resource).Namespace(namespace).List(ctx, metav1.ListOptions{Limit: 1})
+		if err != nil {
+			return "", err
+		}
+		return one.ResourceVersion, nil
 	}
 }
 
@@ -180,14 +185,9 @@ func isOlder(version, than string) bool {
 	return err == nil && order < 0
 }
 
-var (
-	watchAge = prometheus.NewDesc("replicakit_watch_age_seconds",
-		"Age of the newest state of the server that the watch is known to have come to. Up to a minute and a half is usual, as bookmarks come once a minute.",
-		[]string{"resource"}, nil)
-	watchAhead = prometheus.NewDesc("replicakit_watch_ahead_of_server",
-		"1 if the watch has come to a version that the server does not know any more: it was restored from a backup.",
-		[]string{"resource"}, nil)
-)
+var watchAge = prometheus.NewDesc("replicakit_watch_age_seconds",
+	"Age of the newest state of the server that the watch is known to have come to. Up to a minute and a half is usual, as bookmarks come once a minute.",
+	[]string{"resource"}, nil)
 
 func newRelists() *prometheus.CounterVec {
 	return prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -196,28 +196,19 @@ func newRelists() *prometheus.CounterVec {
 	}, []string{"resource"})
 }
 
-// A watchCollector makes the metrics of the followers at work.
+// A watchCollector tells the age of the watches of the followers at work.
 type watchCollector struct{ followers func() []*follower }
 
-func (c watchCollector) Describe(descs chan<- *prometheus.Desc) {
-	descs <- watchAge
-	descs <- watchAhead
-}
+func (c watchCollector) Describe(descs chan<- *prometheus.Desc) { descs <- watchAge }
 
 // Collect tells of each resource the worst, where there are several watches of it.
 func (c watchCollector) Collect(collected chan<- prometheus.Metric) {
-	ages, aheads := map[string]float64{}, map[string]float64{}
+	ages := map[string]float64{}
 	for _, f := range c.followers() {
-		age, restored, _ := f.behind()
+		age, _, _ := f.behind()
 		ages[f.resource] = max(ages[f.resource], age.Seconds())
-		ahead := 0.0
-		if restored {
-			ahead = 1
-		}
-		aheads[f.resource] = max(aheads[f.resource], ahead)
 	}
 	for resource, age := range ages {
 		collected <- prometheus.MustNewConstMetric(watchAge, prometheus.GaugeValue, age, resource)
-		collected <- prometheus.MustNewConstMetric(watchAhead, prometheus.GaugeValue, aheads[resource], resource)
 	}
 }

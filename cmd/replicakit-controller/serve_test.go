@@ -116,10 +116,8 @@ func TestMetrics(t *testing.T) {
 	assert.Len(t, labeled(families["replicakit_expectations"], "state", "expired"), 2, "both kinds")
 	for _, resource := range []string{"pods", "replicasets", "replicationcontrollers"} {
 		assert.Len(t, labeled(families["replicakit_watch_age_seconds"], "resource", resource), 1, resource)
-		ahead := labeled(families["replicakit_watch_ahead_of_server"], "resource", resource)
-		assert.Len(t, ahead, 1, resource)
-		assert.Zero(t, ahead[0].GetGauge().GetValue(), resource)
 	}
+	assert.Zero(t, families["replicakit_server_restored_timestamp_seconds"].GetMetric()[0].GetGauge().GetValue())
 	replicas := func(state string) float64 {
 		found := labeled(families["replicakit_replicas"], "state", state)
 		require.Len(t, found, 2, "both kinds")

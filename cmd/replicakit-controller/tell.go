@@ -30,9 +30,16 @@ func (o *options) theLease() corev1.ObjectReference {
 	}
 }
 
-// tell makes an event: of what a process ends, for example, which its metrics do not
-// outlive. It waits for the answer, even if ctx has ended.
+// tell makes an event, or logs why it could not. It is of what a process ends, for example,
+// which its metrics do not outlive.
 func (m *manager) tell(ctx context.Context, about corev1.ObjectReference, reason, note string) {
+	if err := m.makeEvent(ctx, about, reason, note); err != nil {
+		klog.FromContext(ctx).V(2).Info("An event could not be made", "reason", reason, "err", err)
+	}
+}
+
+// makeEvent waits for the answer, even if ctx has ended.
+func (m *manager) makeEvent(ctx context.Context, about corev1.ObjectReference, reason, note string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tellPatience)
 	defer cancel()
 	now := metav1.Now()
@@ -43,10 +50,9 @@ func (m *manager) tell(ctx context.Context, about corev1.ObjectReference, reason
 		Source: corev1.EventSource{Component: userAgent}, FirstTimestamp: now, LastTimestamp: now, Count: 1,
 	}
 	client, err := m.client("events")
-	if err == nil {
-		_, err = client.CoreV1().Events(event.Namespace).Create(ctx, event, metav1.CreateOptions{})
-	}
 	if err != nil {
-		klog.FromContext(ctx).V(2).Info("An event could not be made", "reason", reason, "err", err)
+		return err
 	}
+	_, err = client.CoreV1().Events(event.Namespace).Create(ctx, event, metav1.CreateOptions{})
+	return err
 }

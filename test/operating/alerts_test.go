@@ -147,7 +147,9 @@ func all(changes ...change) change {
 	}
 }
 
-const leads, rangeServed, ofSets = "leader_election_master_status", "replicakit_range_served", "replicaset"
+const leads, rangeServed, restored, ofSets = "leader_election_master_status", "replicakit_range_served", "replicakit_server_restored_timestamp_seconds", "replicaset"
+
+func secondsOf(t time.Time) float64 { return float64(t.Unix()) }
 
 func TestAlerts(t *testing.T) {
 	t.Parallel()
@@ -171,6 +173,7 @@ func TestAlerts(t *testing.T) {
 			since(12*time.Minute, 1, "replicakit_replica_failures", "pod", "a"),
 			since(12*time.Minute, 1, "replicakit_expectations", "state", "expired", "pod", "a"),
 			since(time.Hour, 90, "replicakit_watch_age_seconds", "pod", "a"),
+			since(90*time.Minute, secondsOf(historyEnds.Add(-90*time.Minute)), restored, "pod", "a"),
 		), nil},
 		{"one of two is gone, as a node is drained", func(s labels.Labels, value float64, before time.Duration) (float64, bool) {
 			return value, s.Get("pod") == "a" || before > 15*time.Minute
@@ -197,7 +200,15 @@ func TestAlerts(t *testing.T) {
 		{"a webhook hangs", since(11*time.Minute, 3, "replicakit_slow_passes", "controller", ofSets, "pod", "a"), []string{"ReplicakitSlowPasses"}},
 		{"etcd is ill", grows(20*time.Minute, 60, "rest_client_requests_total", "code", "503", "pod", "a"), []string{"ReplicakitServerErrors"}},
 		{"kube-controller-manager has come back and makes pods too", grows(2*time.Minute, 3, "replicakit_foreign_writes_total", "controller", ofSets, "what", "child", "pod", "a"), []string{"ReplicakitOtherController"}},
-		{"etcd was restored", since(0, 1, "replicakit_watch_ahead_of_server", "resource", "pods", "pod", "a"), []string{"ReplicakitServerRestored"}},
+		{"etcd was away for long and came back restored, and the manager that noticed was started again", func(s labels.Labels, value float64, before time.Duration) (float64, bool) {
+			switch {
+			case !is(s, restored, "pod", "a"):
+				return value, true
+			case before > 10*time.Minute:
+				return secondsOf(historyEnds.Add(-30 * time.Minute)), before < 30*time.Minute
+			}
+			return 0, true
+		}, []string{"ReplicakitServerRestored"}},
 		{"a watch hangs", since(2*time.Minute, 200, "replicakit_watch_age_seconds", "resource", "pods", "pod", "a"), []string{"ReplicakitWatchBehind"}},
 		{"an adoption is not decided", since(5*time.Minute, 1, "replicakit_owners", "state", "adoption_pending", "controller", ofSets), []string{"ReplicakitOwnersFrozen"}},
 		{"nobody knows what became of a creation", since(5*time.Minute, 1, "replicakit_owners", "state", "in_flight", "controller", ofSets), []string{"ReplicakitOwnersFrozen"}},

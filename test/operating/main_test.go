@@ -97,14 +97,29 @@ func fleetOf(t *testing.T) *fleet {
 }
 
 func startFleet() (*fleet, error) {
+	f, err := startInstalled()
+	if err != nil {
+		return nil, err
+	}
+	f.values, f.families = map[string]float64{}, families{}
+	for _, step := range []func() error{f.share, f.makeReplicaSet, f.manage} {
+		if err := step(); err != nil {
+			return nil, err
+		}
+	}
+	return f, nil
+}
+
+// startInstalled starts a server with the manifests, on which nobody works yet.
+func startInstalled() (*fleet, error) {
 	dir, err := os.MkdirTemp("", "operating")
 	if err != nil {
 		return nil, err
 	}
 	stopLater(func() { _ = os.RemoveAll(dir) })
-	f := &fleet{dir: dir, values: map[string]float64{}, families: families{}}
+	f := &fleet{dir: dir}
 	account := func() error { return f.asAccount("kube-system") }
-	for _, step := range []func() error{f.begin, f.install, account, f.asPrometheus, f.share, f.makeReplicaSet, f.manage} {
+	for _, step := range []func() error{f.begin, f.install, account, f.asPrometheus} {
 		if err := step(); err != nil {
 			return nil, err
 		}

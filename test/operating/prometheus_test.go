@@ -41,17 +41,15 @@ func TestAPrometheusSeesIncidents(t *testing.T) {
 	p := startPrometheus(t, f)
 
 	hanging, mended := newProxy(t, f, true), newProxy(t, f, false)
-	p.begins("behind", "--kubeconfig="+hanging.kubeconfig)
-	p.begins("mended", "--kubeconfig="+mended.kubeconfig)
-	p.begins("healthy", "--kubeconfig="+f.kubeconfig)
-	for _, namespace := range []string{"behind", "mended", "healthy"} {
+	for namespace, kubeconfig := range map[string]string{"behind": hanging.kubeconfig, "mended": mended.kubeconfig, "healthy": f.kubeconfig} {
+		_, err := f.client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{})
+		require.NoError(t, err)
+		_, err = f.client.AppsV1().ReplicaSets(namespace).Create(t.Context(), replicaSet("web"), metav1.CreateOptions{})
+		require.NoError(t, err)
+		p.begins(namespace, "--kubeconfig="+kubeconfig, "--namespace="+namespace, "--leader-elect=false", "--allow-other-controllers")
 		p.wants(namespace, 3)
 	}
-	eventually(t, func(c *assert.CollectT) {
-		assert.Len(c, p.values(c, `up{job="`+name+`"} == 1`), 3, "all are scraped")
-	})
-	p.hasTheRules()
-	eventually(t, func(c *assert.CollectT) { assert.Empty(c, p.alerts(c), "nothing is wrong") })
+	p.seesNothingWrong()
 
 	// Watches hang on a quiet cluster. Where new ones do not hang too, the manager mends that before the alert fires.
 	hanging.hang()
@@ -130,22 +128,13 @@ func (p *prometheus) write(name string, what any) {
 	require.NoError(p.t, os.Rename(file+".new", file)) // at once, as it is watched
 }
 
-// begins starts a manager of a namespace of its own, which is a pod to Prometheus.
-func (p *prometheus) begins(namespace, kubeconfig string) *process {
+// begins starts a manager, which is a pod to Prometheus.
+func (p *prometheus) begins(pod string, args ...string) *process {
 	p.t.Helper()
-	if p.managers[namespace] == nil {
-		_, err := p.client.CoreV1().Namespaces().Create(p.t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{})
-		require.NoError(p.t, err)
-		set := replicaSet("web")
-		none := int32(0)
-		set.Spec.Replicas = &none
-		_, err = p.client.AppsV1().ReplicaSets(namespace).Create(p.t.Context(), set, metav1.CreateOptions{})
-		require.NoError(p.t, err)
-	}
-	manager, err := p.start(kubeconfig, "--namespace="+namespace, "--leader-elect=false", "--allow-other-controllers")
+	manager, err := p.start(args...)
 	require.NoError(p.t, err)
 	p.t.Cleanup(manager.stop)
-	p.managers[namespace] = manager
+	p.managers[pod] = manager
 	var targets []any
 	for pod, manager := range p.managers {
 		targets = append(targets, map[string]any{
@@ -211,10 +200,11 @@ func (p *prometheus) values(t require.TestingT, query string) []map[string]strin
 	return found
 }
 
-// hasTheRules waits until each alert has been evaluated without an error.
-func (p *prometheus) hasTheRules() {
+// seesNothingWrong waits until each manager is scraped and each alert has been evaluated, and none is pending or fires.
+func (p *prometheus) seesNothingWrong() {
 	p.t.Helper()
 	eventually(p.t, func(c *assert.CollectT) {
+		assert.Len(c, p.values(c, `up{job="`+name+`"} == 1`), len(p.managers), "all are scraped")
 		var data struct {
 			Groups []struct {
 				Rules []struct{ Name, Health string }
@@ -226,6 +216,7 @@ func (p *prometheus) hasTheRules() {
 		for _, rule := range data.Groups[0].Rules {
 			assert.Equal(c, "ok", rule.Health, rule.Name)
 		}
+		assert.Empty(c, p.alerts(c), "nothing is wrong")
 	})
 }
 

@@ -1,0 +1,69 @@
+// Copyright The replicakit Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/metadata"
+	"k8s.io/klog/v2"
+)
+
+// serverRestored is the reason of the event about a server that was restored from a backup.
+const serverRestored = "ServerRestored"
+
+func newRestored() prometheus.Gauge {
+	return prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "replicakit_server_restored_timestamp_seconds",
+		Help: "When this manager last noticed that the API server was restored from a backup, as it went back to an older version: seconds since 1970, or 0 for never.",
+	})
+}
+
+// restores notice that the API server goes back to an older version, as one does whose etcd was restored from a backup. The watches
+// may not show this, because they break with the server and often list anew before a follower looks. So each manager asks the
+// server. One that stands by asks too, because a leader often loses its lease and ends while etcd is away.
+type restores struct {
+	live    func(context.Context) (string, error) // the version that the server is at
+	tell    func(ctx context.Context, note string) error
+	noticed prometheus.Gauge
+	last    string // the version in the last answer; "": there was none
+	untold  string // what no event tells yet
+}
+
+func (m *manager) newRestores() (*restores, error) {
+	client, err := metadata.NewForConfig(m.configFor("restores"))
+	return &restores{
+		live: versionOf(client, corev1.SchemeGroupVersion.WithResource("pods"), m.opts.watched()[0]),
+		tell: func(ctx context.Context, note string) error {
+			return m.makeEvent(ctx, m.opts.theLease(), serverRestored, note)
+		},
+		noticed: m.restored,
+	}, err
+}
+
+// notice asks until ctx ends.
+func (r *restores) notice(ctx context.Context) { wait.UntilWithContext(ctx, r.ask, askInterval) }
+
+func (r *restores) ask(ctx context.Context) {
+	version, err := r.live(ctx)
+	if err != nil {
+		return // the followers of a manager at work tell this
+	}
+	before := r.last
+	r.last = version
+	logger := klog.FromContext(ctx)
+	logger.V(4).Info("The server said which version it is at", "version", version)
+	if isOlder(version, before) {
+		r.noticed.SetToCurrentTime()
+		r.untold = fmt.Sprintf("the API server went back from version %s to %s: it was restored from a backup", before, version)
+		logger.Error(nil, "The API server was restored from a backup", "from", before, "to", version)
+	}
+	if r.untold != "" && r.tell(ctx, r.untold) == nil { // a server that has just started may refuse it
+		r.untold = ""
+	}
+}
