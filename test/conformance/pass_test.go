@@ -219,7 +219,10 @@ func withoutHolds(events []string, named *tally) []string {
 // failures that are alike ours tells one.
 func tells(ours, theirs string) bool {
 	pod := regexp.MustCompile(`"p\d+"`)
-	return strings.Contains(pod.ReplaceAllString(ours, "a pod"), pod.ReplaceAllString(theirs, "a pod"))
+	ours, theirs = pod.ReplaceAllString(ours, "a pod"), pod.ReplaceAllString(theirs, "a pod")
+	reason, deletion := strings.CutPrefix(theirs, "unable to delete pods: ")
+	_, reasons, _ := strings.Cut(ours, "unable to delete pods: ") // ours tells each after these words
+	return strings.Contains(ours, theirs) || deletion && strings.Contains(reasons, "; "+reason)
 }
 
 func reachCalls(o outcome, reached *tally) {
