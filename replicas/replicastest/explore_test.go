@@ -45,7 +45,8 @@ func large() map[string]model {
 		"3 replicas, 1 orphan, 1 change":           {Replicas: 3, Orphans: 1, Most: 3, Changes: 1},
 		"2 replicas, 1 orphan, 1 change, 1 fault":  {Replicas: 2, Orphans: 1, Most: 3, Changes: 1, Faults: 1},
 		"2 replicas, 1 orphan, 1 restore, 1 fault": {Replicas: 2, Orphans: 1, Restores: 1, Faults: 1},
-		"2 replicas that run, 1 change, 1 pause":   {Replicas: 2, Kubelet: true, Most: 2, Changes: 1, Pauses: 1},
+		"1 replica that runs, 1 change, 1 pause":   {Replicas: 1, Kubelet: true, Most: 1, Changes: 1, Pauses: 1},
+		"2 replicas that run, 1 pause":             {Replicas: 2, Kubelet: true, Pauses: 1},
 		"2 replicas that run, 1 orphan, 1 fault":   {Replicas: 2, Orphans: 1, Kubelet: true, Faults: 1},
 	}
 }
