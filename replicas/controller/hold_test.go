@@ -252,6 +252,23 @@ func TestHolds(t *testing.T) {
 		require.Error(t, err)
 		assert.Equal(t, time.Second, pass.RequeueAfter)
 	})
+	t.Run("W27 when nothing is missing any more, the next creation waits as long as the server said", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(1)
+		r.create = func(int) error { return busy(7) }
+		_, err := r.pass(t, 0)
+		require.Error(t, err)
+		_, err = r.pass(t, 1, podsOf(r.owner, 1)...)
+		require.NoError(t, err)
+		r.create = func(int) error { return nil }
+		pass, err := r.pass(t, 2)
+		require.NoError(t, err)
+		assert.Empty(t, pass.Created)
+		assert.Equal(t, 5*time.Second, pass.RequeueAfter)
+		pass, err = r.pass(t, 7)
+		require.NoError(t, err)
+		assert.Len(t, pass.Created, 1)
+	})
 	t.Run("deletions go on while creations are held", func(t *testing.T) {
 		t.Parallel()
 		r := newRig(5)

@@ -4,6 +4,7 @@
 package controller
 
 import (
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -61,9 +62,11 @@ type differing struct{ sent, stored any }
 type told struct{ adopt, release, list, look, owner, related, backOff bool }
 
 // nothingLeft drops what held back creations or deletions that are needed no
-// more: the next ones start anew.
-func (s *ownerState[C]) nothingLeft() {
-	s.creations, s.deletions, s.behind = nil, hold{}, false
+// more: the next ones start anew. Creations that no quota holds wait on for as long as
+// the server said.
+func (s *ownerState[C]) nothingLeft(now time.Time) {
+	maps.DeleteFunc(s.creations, func(_ string, h *hold) bool { return h.At > 0 || h.remaining(now, 0) <= 0 })
+	s.deletions, s.behind = hold{}, false
 }
 
 // owners keeps the state of every owner by its name and UID: two of one name may

@@ -23,7 +23,7 @@ func (p *pass[O, C]) scale(ctx context.Context, scale replicas.Scale[C]) error {
 		p.lookForUnwanted(ctx)
 	}
 	if scale.IsZero() {
-		p.state.nothingLeft()
+		p.state.nothingLeft(p.Now)
 		return nil
 	}
 	err = p.carryOut(ctx, scale)
