@@ -5,6 +5,7 @@ package chaos
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -92,7 +93,8 @@ type pools struct {
 	controller *replicastest.Controller[*pool, *worker]
 	shape      shape
 	wanted     int32
-	most       int32 // that were wanted since the pool has settled
+	most       int32 // that were ever wanted
+	orphans    int32 // that were ever made: it may fill their places before it sees and adopts them
 	err        error
 }
 
@@ -129,8 +131,8 @@ func (p *pools) changed(before, after metav1.Object) {
 	if was, _ := before.(*worker); was == nil && p.shape.slots && metav1.GetControllerOf(w) != nil && !slices.Contains(p.slots(p.most), w.Name) {
 		p.err = fmt.Errorf("chaos: worker %s is created, and %d slots are wanted at most", w.Name, p.most)
 	}
-	if n := len(p.owned()); n > int(p.most) {
-		p.err = fmt.Errorf("chaos: the pool has %d workers, and wants %d at most", n, p.most)
+	if n, most := len(p.owned()), p.most+p.orphans; n > int(most) {
+		p.err = fmt.Errorf("chaos: the pool has %d workers, and wants %d at most", n, most)
 	}
 }
 
@@ -195,7 +197,7 @@ func (p *pools) orphan(op Op) error {
 	if p.shape.slots {
 		orphan.Name = fmt.Sprintf("pool-%d", op.N)
 	} else {
-		p.most++
+		p.orphans++
 	}
 	_, err := p.CreateChild(context.Background(), namespace, orphan)
 	return err
@@ -284,7 +286,7 @@ func (p *pools) calm() {
 func (p *pools) settled() error {
 	is, err := p.GetOwner(context.Background(), namespace, "pool")
 	if err != nil || p.err != nil {
-		return fmt.Errorf("chaos: the pool: %w, %w", err, p.err)
+		return errors.Join(err, p.err)
 	}
 	n, all, slots := len(p.owned()), len(p.Children(namespace)), p.slots(p.wanted)
 	if p.shape.slots { // orphans in slots that are not wanted stay orphans
