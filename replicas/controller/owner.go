@@ -62,8 +62,8 @@ type differing struct{ sent, stored any }
 type told struct{ adopt, release, list, look, owner, related, backOff bool }
 
 // nothingLeft drops what held back creations or deletions that are needed no
-// more: the next ones start anew. Creations that no quota holds wait on for as long as
-// the server said.
+// more: the next ones start anew. A hold of creations that has not ended goes on, unless
+// a quota is its reason: the server may have said how long to wait.
 func (s *ownerState[C]) nothingLeft(now time.Time) {
 	maps.DeleteFunc(s.creations, func(_ string, h *hold) bool { return h.At > 0 || h.remaining(now, 0) <= 0 })
 	s.deletions, s.behind = hold{}, false
