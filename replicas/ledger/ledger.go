@@ -57,7 +57,7 @@ type Ledger[C metav1.Object] struct {
 	// does not show.
 	passed wait
 	hides  bool // the last view hid a child that no entry is about
-	lacks  bool // the cache of the last view, or list, lacked a child, and did not tell how far it had come
+	lacks  bool // the cache of the last view, or list, lacked a child
 }
 
 // entry is all that is known of one child.
@@ -252,7 +252,7 @@ func (l *Ledger[C]) Listed(start Moment, list List[C], s Snapshot[C], now time.T
 	for _, c := range items {
 		l.list.children.Insert(idOf(c))
 		shown, ok := cached[idOf(c)]
-		l.lacks = l.lacks || !ok && s.Version == "" && l.ahead == ""
+		l.lacks = l.lacks || !ok && l.ahead == ""
 		if e := l.children[idOf(c)]; e == nil && ok && l.ahead == "" && isShownBy(shown, c) {
 			continue
 		}

@@ -354,8 +354,8 @@ func (o *overlay[C]) isMoot(e *entry[C]) bool {
 }
 
 // shows reports whether the cache, which lacks a child, shows by that what became of it: it
-// had the child before, or it has come as far as what was said. If the last list hides the
-// child, nothing else need be known of it.
+// had the child before, or it has come as far as what was said, and as far as the last list
+// if that has the child. If the list hides the child, nothing else need be known of it.
 func (o *overlay[C]) shows(id types.UID, e *entry[C]) bool {
 	w := e.fact.counts()
 	switch isGone := e.fact.gone > 0 || w.isMissing(); {
@@ -365,6 +365,8 @@ func (o *overlay[C]) shows(id types.UID, e *entry[C]) bool {
 		return false
 	case isGone && o.list.hides(id) && !e.fact.unnumbered && o.list.start >= max(w.at, e.fact.gone):
 		return true
+	case w.is == there && e.shown == 0 && o.list.children.Has(id) && w.at <= o.list.start: // the cache is older than the list
+		return false
 	}
 	return w.is == left || e.shown > 0 || resourceversion.Reached(o.cache.Version, w.version)
 }
@@ -417,12 +419,16 @@ func (o *overlay[C]) isNoNamesake(c C, other *entry[C]) bool {
 // these, and doubles up to the last.
 const firstSuspicion, lastSuspicion = 5 * time.Second, 5 * time.Minute
 
+// lackingLook is how long a cache that lacks a child is not looked at again. No event may
+// tell that it shows the child no more: a watch that was broken goes on with a list.
+const lackingLook = 5 * time.Second
+
 // suspect looks whether the cache seems to have passed by a child that it lacks, if it does
 // not tell how far it has come. The events may be those of another watch, so that is no
 // proof: the view is an old one, but only after some seconds a list is worthwhile by itself.
 func (o *overlay[C]) suspect(lacking []*entry[C]) {
-	o.lacks = len(lacking) > 0 && o.cache.Version == "" && o.ahead == ""
-	if !o.lacks {
+	o.lacks = len(lacking) > 0 && o.ahead == ""
+	if !o.lacks || o.cache.Version != "" {
 		o.passed = wait{}
 		return
 	}
@@ -474,7 +480,7 @@ func (l *Ledger[C]) Again(now time.Time) time.Duration {
 		left = l.patience()
 	}
 	if l.lacks {
-		left = min(left, max(l.passed.remaining(now), firstSuspicion))
+		left = min(left, max(l.passed.remaining(now), lackingLook))
 	}
 	return left
 }

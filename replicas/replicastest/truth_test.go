@@ -605,12 +605,14 @@ func TestARestoredServer(t *testing.T) {
 		rs := s.Owners(namespace)[0]
 		s.controller.View.OwnerWatch.Relist()
 		s.world.Run(time.Second)
-		s.scale(t, 8)
-		s.poke(t, 5*time.Minute, time.Hour)
-		assert.Len(t, s.active(rs), 8)
-		s.scale(t, 4)
-		s.poke(t, 5*time.Minute, time.Hour)
-		assert.Len(t, s.active(rs), 4)
+		for _, n := range []int32{8, 4} {
+			s.scale(t, n)
+			s.poke(t, 5*time.Minute, 30*time.Minute)
+			for range 6 {
+				s.poke(t, time.Minute, 5*time.Minute)
+				assert.Len(t, s.active(rs), int(n))
+			}
+		}
 	})
 }
 

@@ -23,6 +23,10 @@ import (
 // longest error back-off. Holds, servers and expectations take less.
 const longestWait = 1000 * time.Second
 
+// lackingWait is how long a controller may take to look again at a cache that lacks a child
+// which it takes to be there.
+const lackingWait = 5 * time.Second
+
 // passedWait is how long a controller may take to find that its cache has passed by what
 // it takes to be there, if the cache does not tell how far it has come.
 const passedWait = 10 * time.Second
@@ -117,6 +121,8 @@ func (w *watcher) awake(rs *appsv1.ReplicaSet) error {
 		return nil
 	case queued && due.Sub(now) <= longestUnseen && slices.ContainsFunc(pods, func(p *corev1.Pod) bool { return w.cameBack(p.UID) }):
 		return nil
+	case queued && due.Sub(now) <= lackingWait && len(w.unseen()) > 0 && w.asleep() == Asleep:
+		return nil
 	case !w.seesAll(rs.Namespace), queued && due.Sub(now) <= passedWait && w.asleep() == AsleepUnversioned && !w.hasTime(key, now):
 		return nil
 	case queued:
@@ -163,9 +169,11 @@ func (w *watcher) asleep() Rule {
 // the status was written, which nobody is told.
 const clocksGoBack = time.Hour
 
+// isExpecting reports whether an owner waits for what it expects. If clocks jump, that may
+// have expired and the pass that was asked for by then has not come.
 func (w *watcher) isExpecting(rs *appsv1.ReplicaSet) bool {
 	s, _ := w.controller.Expectations().State(expectations.KeyOf(rs))
-	return s == expectations.Waiting
+	return s == expectations.Waiting || s == expectations.Expired && w.checker.Skewed
 }
 
 // seesAll reports whether the caches hold the truth.
