@@ -549,6 +549,11 @@ func TestDoubtedDeletes(t *testing.T) {
 		pass, err := r.pass(t, 1, pods...)
 		require.NoError(t, err)
 		assert.Empty(t, pass.Deleted, "web-000 may go yet, and would be one too many")
+		assert.Equal(t, 299*time.Second+1, pass.RequeueAfter)
+		pass, err = r.pass(t, -3600, pods...)
+		require.NoError(t, err)
+		assert.Empty(t, pass.Deleted)
+		assert.Equal(t, 5*time.Minute+1, pass.RequeueAfter, "a clock that went back makes it wait no longer")
 		*r.owner.Spec.Replicas = 2
 		pass, err = r.pass(t, 2, pods...)
 		require.NoError(t, err)

@@ -62,7 +62,7 @@ func (p *pass[O, C]) doubtedFirst(ctx context.Context, scale replicas.Scale[C]) 
 	if len(less.Delete) < len(scale.Delete) {
 		p.Waiting = true
 		for _, c := range doubted {
-			p.comeBack(ledger.Landing - p.Now.Sub(sent[object.ID(c)]) + 1)
+			p.comeBack(ledger.Landing - max(p.Now.Sub(sent[object.ID(c)]), 0) + 1)
 		}
 	}
 	return less, err

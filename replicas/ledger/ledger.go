@@ -435,16 +435,16 @@ func (l *Ledger[C]) Landed(began time.Time) {
 }
 
 // Unanswered returns how long it takes until no request that had no answer can take effect
-// any more; 0 if there is none.
+// any more; 0 if there is none. It is at most Landing, even if the clock went back.
 func (l *Ledger[C]) Unanswered(now time.Time) (longest time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, n := range l.names {
-		longest = max(longest, Landing-now.Sub(n.Sent))
+		longest = max(longest, landsIn(n.Sent, now))
 	}
 	for _, e := range l.children {
 		if e.doubt.any() {
-			longest = max(longest, Landing-now.Sub(e.doubt.sent))
+			longest = max(longest, landsIn(e.doubt.sent, now))
 		}
 	}
 	return longest

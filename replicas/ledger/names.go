@@ -58,10 +58,14 @@ func (n Name) HasLanded(now time.Time) bool { return now.Sub(n.Sent) >= Landing 
 // sent again: 0 or less if now. While a replica bears it, no other child can.
 func (n Name) NextLook(now time.Time) time.Duration {
 	if n.Bearer == Replica {
-		return max(Landing-now.Sub(n.Sent), n.look.remaining(now))
+		return max(landsIn(n.Sent, now), n.look.remaining(now))
 	}
 	return n.look.remaining(now)
 }
+
+// landsIn returns how long a request that was sent then may still take effect: 0 or less if
+// it cannot.
+func landsIn(sent, now time.Time) time.Duration { return wait{sent, Landing}.remaining(now) }
 
 // A wait doubles each time. The zero value is none.
 type wait struct {
@@ -156,7 +160,7 @@ func (l *Ledger[C]) PutOff(name types.NamespacedName, now time.Time) {
 
 func (n *Name) putOff(now time.Time) {
 	n.look.double(now, firstLook, lastLook)
-	if left := Landing - now.Sub(n.Sent); left > 0 {
+	if left := landsIn(n.Sent, now); left > 0 {
 		n.look.lasts = min(n.look.lasts, left)
 	}
 }

@@ -240,6 +240,36 @@ func TestDoubts(t *testing.T) {
 	})
 }
 
+// A clock that went back makes no wait longer than it was at first.
+func TestAClockThatWentBack(t *testing.T) {
+	t.Parallel()
+	playAll(t, [][2]string{
+		{"a creation without an answer", `
+			sending a
+			wait 1m
+			unanswered? => 4m0s
+			wait -1h
+			unanswered? => 5m0s
+			wait 1h3m59s
+			unanswered? => 1s`},
+		{"a name that a replica bears", `
+			sending a
+			sending a
+			bears u/a@6
+			wait -1h
+			names? => a replica, next look 5m0s`},
+		{"a deletion without an answer", `
+			doubt a
+			wait -1h
+			unanswered? => 5m0s`},
+		{"what the cache does not show", `
+			told a@7
+			wait -1h
+			cache 5: a@3 => a@7
+			again? => 5m0.000000001s`},
+	})
+}
+
 // A plan takes names that may take effect yet first, each once.
 func TestNamer(t *testing.T) {
 	t.Parallel()

@@ -451,7 +451,7 @@ func (l *Ledger[C]) isNeeded(e *entry[C]) bool {
 }
 
 // Again returns how long the view stays good if no event comes; 0 if nothing depends on
-// that.
+// that. A clock that went back does not make it longer than it was at first.
 func (l *Ledger[C]) Again(now time.Time) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -475,7 +475,7 @@ func (l *Ledger[C]) Again(now time.Time) time.Duration {
 	if oldest.IsZero() {
 		return 0
 	}
-	left := l.patience() - now.Sub(oldest) + 1
+	left := wait{oldest, l.patience()}.remaining(now) + 1
 	if left <= 0 { // it is good no longer: if nothing followed from it, it needs no list
 		left = l.patience()
 	}

@@ -165,6 +165,9 @@ func mended() map[invariant.Rule][]example {
 			// A pod whose labels a webhook changed is gone, and the cache shows it yet.
 			{56, "mutate 0 1 4.015s; limbo 2 7 2.599s; late-delete 0 0 6s; run 6 3 2m0s"},
 		},
+		// A creation has no answer, the clock goes back by hours, and the namespace of the
+		// owner ends.
+		invariant.Leak: {{1, "delete-owner 7 8 2.433s; run 0 0 2.508s; late-call 6 10 3.45s; run 0 0 1.158s; replace 3 9 3.885s; run 0 0 450ms; skew 11 2 0s; end-namespace 0 0 0s"}},
 		// A pod is being deleted, and its owner reference is taken away.
 		invariant.Asleep: {{27, "scale 0 0 0s; run 0 0 14s; scale-db 8 4 0s; run 0 0 245ms; delete-pod 4 11 0s; run 0 0 4s; disown 10 6 0s; run 0 0 525ms"}},
 		// A deletion has no answer, its repetitions are refused, and another pod is the first
