@@ -277,6 +277,17 @@ func TestUpgrade(t *testing.T) {
 	}
 }
 
+// Two controllers see different things, so they write over each other's status for as long as
+// that lasts. That is no failure: they agree again when both see all.
+func TestDispute(t *testing.T) {
+	t.Parallel()
+	what, err := chaos.Parse("second 0 0 0s; run 0 0 20s; hang-pods 0 0 0s; unready 0 0 0s; unready 1 0 0s; unready 2 0 0s; run 0 0 20s; hours 0 0 8s")
+	require.NoError(t, err)
+	report := chaos.Run(2, what)
+	require.NoError(t, report.Err)
+	assert.Equal(t, 1, report.Faults["hours cut short"])
+}
+
 func TestStoryText(t *testing.T) {
 	t.Parallel()
 	want := chaos.Generate(7)

@@ -115,7 +115,7 @@ func ofControllers() map[string]kind {
 		"hang-pods":   {3, func(r *run, op Op) error { r.controller(op.N).View.ChildWatch.Hang(); return nil }},
 		"hang-sets":   {1, func(r *run, op Op) error { r.controller(op.N).View.OwnerWatch.Hang(); return nil }},
 		"catch-up":    {3, func(r *run, op Op) error { r.catchUp(op.N); return nil }},
-		"hours":       {1, func(r *run, op Op) error { r.stir(0); return r.pass(1000 * op.For) }},
+		"hours":       {1, func(r *run, op Op) error { r.stir(0); return r.hours(1000 * op.For) }},
 		"stir-sets":   {0, func(r *run, op Op) error { r.stirOwners(op.N % 3); return nil }},
 		"pause": {1, func(r *run, op Op) error {
 			r.pause = pause{after: 1 + op.N/3, long: op.M < 6, d: 20 * op.For}

@@ -39,6 +39,10 @@ const (
 	// mostSteps is how many steps a story takes at most: parts that keep each other
 	// busy would never end.
 	mostSteps = 400_000
+	// disputeSteps is how many steps a story takes before no hours pass any more while two
+	// controllers are at work. If they see different things, they write over each other's
+	// status ten times a second, for as long as they do.
+	disputeSteps = 40_000
 )
 
 // A Report is what became of a story.
@@ -185,21 +189,40 @@ func (r *run) play(story Story) error {
 
 // pass lets time pass.
 func (r *run) pass(d time.Duration) error {
+	return r.passUnless(d, never)
+}
+
+func never() bool { return false }
+
+// hours lets a long time pass, or less if two controllers have a dispute.
+func (r *run) hours(d time.Duration) error {
+	isCut := func() bool { return r.controllers[1] != nil && r.report.Steps > disputeSteps }
+	err := r.passUnless(d, isCut)
+	if isCut() {
+		r.report.Faults["hours cut short"]++
+	}
+	return err
+}
+
+// passUnless lets time pass until isCut returns true.
+func (r *run) passUnless(d time.Duration, isCut func() bool) error {
 	end := r.Clock.Now().Add(d)
-	for replicastest.Crashes(func() { r.runUntil(end) }) {
+	for replicastest.Crashes(func() { r.runUntil(end, isCut) }) {
 		r.restart(r.dead())
 	}
 	if r.report.Steps > mostSteps {
 		return fmt.Errorf("chaos: %d steps and no end", r.report.Steps)
 	}
-	r.Clock.Advance(end.Sub(r.Clock.Now()))
+	if !isCut() {
+		r.Clock.Advance(end.Sub(r.Clock.Now()))
+	}
 	return r.err()
 }
 
-func (r *run) runUntil(end time.Time) {
+func (r *run) runUntil(end time.Time, isCut func() bool) {
 	r.world.RunUntil(end, func() bool {
 		r.report.Steps++
-		return r.report.Steps > mostSteps || r.err() != nil
+		return r.report.Steps > mostSteps || isCut() || r.err() != nil
 	})
 }
 
@@ -422,7 +445,7 @@ func (r *run) pauses(i int) {
 	c.View.OwnerWatch.Hang()
 	r.world.Parts = slices.DeleteFunc(slices.Clone(r.world.Parts), func(p replicastest.Part) bool { return p == replicastest.Part(c) })
 	end := r.Clock.Now().Add(r.pause.d)
-	for replicastest.Crashes(func() { r.runUntil(end) }) {
+	for replicastest.Crashes(func() { r.runUntil(end, never) }) {
 		r.restart(1) // no other one is at work
 	}
 	if !pods {
