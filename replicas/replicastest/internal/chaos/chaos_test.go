@@ -4,9 +4,11 @@
 package chaos_test
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -99,9 +101,13 @@ func play(t *testing.T, seed uint64) chaos.Report {
 		return result
 	}
 	t.Errorf("seed %d: %v\n\nagain:        make sim SEEDS=%d", seed, result.Err, seed) // before the story is shortened, which takes long
-	short := chaos.Shrink(seed, what)
-	t.Logf("seed %d: what it takes (%d of %d things): %v\n  %s\n\njust this:    make sim SEEDS=%d STORY='%s'",
-		seed, len(short), len(what), chaos.Run(seed, short).Err, strings.ReplaceAll(short.String(), "; ", "\n  "), seed, short)
+	short := chaos.Shrink(what, result.Err, func(s chaos.Story) chaos.Report { return chaos.Run(seed, s) })
+	takes := "what it takes"
+	if !short.IsLeast {
+		takes = "what it takes, or less"
+	}
+	t.Logf("seed %d: %s (%d of %d things): %v\n  %s\n\njust this:    make sim SEEDS=%d STORY='%s'",
+		seed, takes, len(short.Story), len(what), short.Err, strings.ReplaceAll(short.Story.String(), "; ", "\n  "), seed, short.Story)
 	return result
 }
 
@@ -286,6 +292,33 @@ func TestDispute(t *testing.T) {
 	report := chaos.Run(2, what)
 	require.NoError(t, report.Err)
 	assert.Equal(t, 1, report.Faults["hours cut short"])
+}
+
+// A story is made as small as it can be, unless that takes too many steps.
+func TestShrink(t *testing.T) {
+	t.Parallel()
+	story := chaos.Generate(7)
+	story[41].Do = "the cause"
+	// shrunk is the story made smaller, if each play of it takes so many steps.
+	shrunk := func(steps int) (short chaos.Shrunk, plays int) {
+		short = chaos.Shrink(story, errors.New("at first"), func(s chaos.Story) chaos.Report {
+			plays++
+			if !slices.Contains(s, story[41]) {
+				return chaos.Report{Steps: steps}
+			}
+			return chaos.Report{Steps: steps, Err: errors.New("in the end")}
+		})
+		return short, plays
+	}
+	least, _ := shrunk(250)
+	assert.Equal(t, story[41:42], least.Story)
+	assert.True(t, least.IsLeast)
+	require.EqualError(t, least.Err, "in the end")
+	long, plays := shrunk(400_001)
+	assert.Equal(t, 3, plays)
+	assert.False(t, long.IsLeast)
+	assert.Contains(t, long.Story, story[41])
+	assert.Less(t, len(long.Story), len(story))
 }
 
 func TestStoryText(t *testing.T) {

@@ -7,8 +7,8 @@
 //
 //	story := chaos.Generate(seed)
 //	if report := chaos.Run(seed, story); report.Err != nil {
-//		story = chaos.Shrink(seed, story)
-//		fmt.Println(story) // "scale 5; refuse 0 1; run 2.5s"
+//		short := chaos.Shrink(story, report.Err, func(s chaos.Story) chaos.Report { return chaos.Run(seed, s) })
+//		fmt.Println(short.Story) // "scale 5; refuse 0 1; run 2.5s"
 //	}
 //
 // The same seed and story give the same run, to the last step.
@@ -99,29 +99,47 @@ func Generate(seed uint64) Story {
 	return story
 }
 
-// Shrink leaves out of a story that fails what it fails without: halves, quarters
-// and so on down to single things, as long as something goes and it breaks the same
-// rule.
-func Shrink(seed uint64, story Story) Story {
-	rule := invariant.RuleOf(Run(seed, story).Err)
-	for size := len(story) / 2; size > 0; {
-		shorter := shorten(seed, story, size, rule)
-		if len(shorter) == len(story) {
-			size /= 2
-		}
-		story = shorter
-	}
-	return story
+// shrinkSteps is how many steps Shrink takes before it gives up: about a minute. A story of
+// some hundred steps needs fewer, but one that does not end is that long each time.
+const shrinkSteps = 1_000_000
+
+// A Shrunk is a story that fails, without what it was found to fail without.
+type Shrunk struct {
+	Story   Story
+	Err     error // that it fails with
+	IsLeast bool  // nothing more can be left out; false if Shrink gave up
+
+	steps int // that were taken
 }
 
-func shorten(seed uint64, story Story, size int, rule invariant.Rule) Story {
-	for from := 0; from+size <= len(story); {
-		without := slices.Concat(story[:from], story[from+size:])
-		if err := Run(seed, without).Err; err == nil || invariant.RuleOf(err) != rule {
+// Shrink leaves out of a story that failed with err what it fails without: halves, quarters
+// and so on down to single things, as long as something goes and it breaks the same
+// rule. It gives up after shrinkSteps steps of the stories that play has played.
+func Shrink(story Story, err error, play func(Story) Report) Shrunk {
+	s := Shrunk{Story: story, Err: err}
+	for size := len(story) / 2; size > 0; {
+		before := len(s.Story)
+		if s.shorten(size, play); s.steps > shrinkSteps {
+			return s
+		}
+		if len(s.Story) == before {
+			size /= 2
+		}
+	}
+	s.IsLeast = true
+	return s
+}
+
+// shorten tries to leave out each so many things that follow one another.
+func (s *Shrunk) shorten(size int, play func(Story) Report) {
+	for from := 0; from+size <= len(s.Story) && s.steps <= shrinkSteps; {
+		without := slices.Concat(s.Story[:from], s.Story[from+size:])
+		report := play(without)
+		s.steps += report.Steps
+		if report.Err == nil || invariant.RuleOf(report.Err) != invariant.RuleOf(s.Err) {
 			from += size
 			continue
 		}
-		story = without
+		s.Story, s.Err = without, report.Err
 	}
-	return story
 }
