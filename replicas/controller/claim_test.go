@@ -151,6 +151,9 @@ func TestClaims(t *testing.T) {
 		assert.Equal(t, []string{"barred"}, names(pass.AdoptionRejected))
 		assert.Equal(t, []string{"free"}, names(pass.Adopted))
 		assert.Len(t, pass.Created, 2)
+		assert.Equal(t, 5*time.Second, pass.RequeueAfter, "the cache may not show the adoption")
+		pass, err = r.pass(t, 1, podtest.Pod("barred"))
+		require.NoError(t, err)
 		assert.Equal(t, time.Minute, pass.RequeueAfter, "the policy may go")
 	})
 	t.Run("W42 a pod set aside is not patched again for a minute, unless it or the owner's generation changes", func(t *testing.T) {

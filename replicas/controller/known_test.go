@@ -71,7 +71,7 @@ func TestProofGrowsOld(t *testing.T) {
 	pass, err := r.pass(t, 250, pods...) // another one is found to be gone
 	require.NoError(t, err)
 	assert.Zero(t, pass.LiveLists)
-	assert.Equal(t, 50*time.Second+1, pass.RequeueAfter, "a watch that hangs tells nothing then")
+	assert.Equal(t, 5*time.Second, pass.RequeueAfter, "a watch that hangs tells nothing then")
 	pass, err = r.pass(t, 301, pods...)
 	require.NoError(t, err)
 	assert.Equal(t, 1, pass.LiveLists, "the first has been taken to be gone for five minutes")
@@ -309,7 +309,7 @@ func TestProofChildByChild(t *testing.T) {
 		require.NoError(t, err)
 		assert.Empty(t, r.callsOf("create"))
 	})
-	t.Run("it is good for five minutes, and then looked at as often", func(t *testing.T) {
+	t.Run("it is good for five minutes, and the cache is looked at every five seconds", func(t *testing.T) {
 		t.Parallel()
 		r := newRig(1)
 		r.remove = func(p *corev1.Pod, _ metav1.DeleteOptions) error { return notFound(p.Name) }
@@ -321,7 +321,7 @@ func TestProofChildByChild(t *testing.T) {
 		pass, err := r.passAt(t, 5*time.Minute, pods...)
 		require.NoError(t, err)
 		assert.Zero(t, pass.LiveLists)
-		assert.Equal(t, time.Duration(1), pass.RequeueAfter)
+		assert.Equal(t, 5*time.Second, pass.RequeueAfter)
 		pass, err = r.passAt(t, 5*time.Minute+1, pods...)
 		require.NoError(t, err)
 		assert.Equal(t, 1, pass.LiveLists)
@@ -331,7 +331,7 @@ func TestProofChildByChild(t *testing.T) {
 		pass, err = r.passAt(t, (331+300)*time.Second+1, at("5", "a", "b")...)
 		require.NoError(t, err)
 		assert.Equal(t, 1, pass.LiveLists)
-		assert.Equal(t, 5*time.Minute+1, pass.RequeueAfter)
+		assert.Equal(t, 5*time.Second, pass.RequeueAfter)
 	})
 }
 

@@ -57,7 +57,6 @@ type Ledger[C metav1.Object] struct {
 	// does not show.
 	passed wait
 	hides  bool // the last view hid a child that no entry is about
-	lacks  bool // the cache of the last view, or list, lacked a child
 }
 
 // entry is all that is known of one child.
@@ -252,7 +251,6 @@ func (l *Ledger[C]) Listed(start Moment, list List[C], s Snapshot[C], now time.T
 	for _, c := range items {
 		l.list.children.Insert(idOf(c))
 		shown, ok := cached[idOf(c)]
-		l.lacks = l.lacks || !ok && l.ahead == ""
 		if e := l.children[idOf(c)]; e == nil && ok && l.ahead == "" && isShownBy(shown, c) {
 			continue
 		}
@@ -365,7 +363,7 @@ func (l *Ledger[C]) forgetFacts() {
 		*e = entry[C]{doubt: e.doubt}
 		l.tidy(id, e)
 	}
-	l.list, l.passed, l.hides, l.lacks = bar{}, wait{}, false, false
+	l.list, l.passed, l.hides = bar{}, wait{}, false
 }
 
 // tidy drops an entry that says nothing.

@@ -122,7 +122,7 @@ func TestPatience(t *testing.T) {
 	view, err := known.View(known.Start(), s, began.Add(time.Second))
 	require.NoError(t, err)
 	assert.False(t, view.Stale)
-	assert.Equal(t, time.Nanosecond, known.Again(began.Add(time.Second)))
+	assert.Equal(t, time.Second, known.Again(began.Add(time.Second)))
 	view, err = known.View(known.Start(), s, began.Add(time.Second+1))
 	require.NoError(t, err)
 	assert.True(t, view.Stale)

@@ -27,7 +27,7 @@ func (l *Ledger[C]) Clone() *Ledger[C] {
 	clone := &Ledger[C]{
 		Patience: l.Patience, moment: l.moment, viewed: l.viewed, names: slices.Clone(l.names), owner: l.owner,
 		strays: slices.Clone(l.strays), list: l.list, selector: l.selector, read: l.read, distrusted: l.distrusted,
-		void: l.void, ahead: l.ahead, passed: l.passed, hides: l.hides, lacks: l.lacks,
+		void: l.void, ahead: l.ahead, passed: l.passed, hides: l.hides,
 		cached: l.cached, known: maps.Clone(l.known), underWay: l.underWay,
 	}
 	if l.children != nil {
@@ -61,7 +61,6 @@ type (
 		Distrusted bool                         `json:"distrusted,omitempty"`
 		Void       bool                         `json:"void,omitempty"`
 		Hides      bool                         `json:"hides,omitempty"`
-		Lacks      bool                         `json:"lacks,omitempty"`
 	}
 	entryMemory[C metav1.Object] struct {
 		Newest     *wordMemory[C] `json:"newest,omitempty"`
@@ -109,7 +108,7 @@ func (l *Ledger[C]) MarshalJSON() ([]byte, error) {
 	defer l.mu.Unlock()
 	m := memory[C]{
 		Patience: l.Patience, Moment: l.moment, Viewed: l.viewed, Strays: l.strays, Read: l.read, Ahead: l.ahead,
-		Passed: l.passed.remember(), Distrusted: l.distrusted, Void: l.void, Hides: l.hides, Lacks: l.lacks,
+		Passed: l.passed.remember(), Distrusted: l.distrusted, Void: l.void, Hides: l.hides,
 	}
 	if len(l.children) > 0 {
 		m.Children = make(map[types.UID]entryMemory[C], len(l.children))
@@ -187,7 +186,7 @@ func (l *Ledger[C]) UnmarshalJSON(data []byte) error {
 	l.Patience, l.moment, l.viewed, l.cached, l.known, l.underWay = m.Patience, m.Moment, m.Viewed, nil, nil, false
 	l.children, l.names, l.owner, l.strays, l.selector = children, names, Owner{}, m.Strays, selector
 	l.read, l.ahead, l.passed, l.distrusted, l.void = m.Read, m.Ahead, m.Passed.recall(), m.Distrusted, m.Void
-	l.hides, l.lacks, l.list = m.Hides, m.Lacks, bar{}
+	l.hides, l.list = m.Hides, bar{}
 	if b := m.List; b != nil {
 		l.list = bar{b.Version, sets.New(b.Children...), b.Start, b.Since}
 	}

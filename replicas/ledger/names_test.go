@@ -262,11 +262,6 @@ func TestAClockThatWentBack(t *testing.T) {
 			doubt a
 			wait -1h
 			unanswered? => 5m0s`},
-		{"what the cache does not show", `
-			told a@7
-			wait -1h
-			cache 5: a@3 => a@7
-			again? => 5m0.000000001s`},
 	})
 }
 

@@ -117,7 +117,7 @@ func (l *Ledger[C]) View(start Moment, s Snapshot[C], now time.Time) (View[C], e
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.checkEpoch(s)
-	l.viewed, l.hides, l.lacks = start, false, false
+	l.viewed, l.hides = start, false
 	l.cached, l.known = s.Children, nil
 	v := View[C]{Children: s.Children, Stale: l.distrusted}
 	if l.void {
@@ -419,16 +419,15 @@ func (o *overlay[C]) isNoNamesake(c C, other *entry[C]) bool {
 // these, and doubles up to the last.
 const firstSuspicion, lastSuspicion = 5 * time.Second, 5 * time.Minute
 
-// lackingLook is how long a cache that lacks a child is not looked at again. No event may
-// tell that it shows the child no more: a watch that was broken goes on with a list.
-const lackingLook = 5 * time.Second
+// nextLook is how long a cache that does not show all that is known is not looked at again. No
+// event may tell that it does: a watch that was broken goes on with a list.
+const nextLook = 5 * time.Second
 
 // suspect looks whether the cache seems to have passed by a child that it lacks, if it does
 // not tell how far it has come. The events may be those of another watch, so that is no
 // proof: the view is an old one, but only after some seconds a list is worthwhile by itself.
 func (o *overlay[C]) suspect(lacking []*entry[C]) {
-	o.lacks = len(lacking) > 0 && o.ahead == ""
-	if !o.lacks || o.cache.Version != "" {
+	if len(lacking) == 0 || o.cache.Version != "" || o.ahead != "" {
 		o.passed = wait{}
 		return
 	}
@@ -450,37 +449,22 @@ func (l *Ledger[C]) isNeeded(e *entry[C]) bool {
 	return e.fact.gone == 0 && !e.fact.counts().isMissing() || e.shown == l.viewed
 }
 
-// Again returns how long the view stays good if no event comes; 0 if nothing depends on
-// that. A clock that went back does not make it longer than it was at first.
+// Again returns when to look at the cache again if no event comes; 0 if the view is that of
+// the cache alone. A clock that went back does not make it longer.
 func (l *Ledger[C]) Again(now time.Time) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.void { // no view is good before the next list
+	if l.void || !l.hides && !l.needsFacts() { // if it is void, no view is good before the next list
 		return 0
 	}
-	var oldest time.Time
-	note := func(since time.Time) {
-		if oldest.IsZero() || since.Before(oldest) {
-			oldest = since
-		}
-	}
+	return max(l.passed.remaining(now), min(nextLook, l.patience()))
+}
+
+func (l *Ledger[C]) needsFacts() bool {
 	for _, e := range l.children {
 		if !e.fact.isEmpty() && l.isNeeded(e) {
-			note(e.since)
+			return true
 		}
 	}
-	if l.hides {
-		note(l.list.since)
-	}
-	if oldest.IsZero() {
-		return 0
-	}
-	left := wait{oldest, l.patience()}.remaining(now) + 1
-	if left <= 0 { // it is good no longer: if nothing followed from it, it needs no list
-		left = l.patience()
-	}
-	if l.lacks {
-		left = min(left, max(l.passed.remaining(now), lackingLook))
-	}
-	return left
+	return false
 }

@@ -23,9 +23,9 @@ import (
 // longest error back-off. Holds, servers and expectations take less.
 const longestWait = 1000 * time.Second
 
-// lackingWait is how long a controller may take to look again at a cache that lacks a child
-// which it takes to be there.
-const lackingWait = 5 * time.Second
+// nextLook is how long a controller may take to look again at a cache that does not show all
+// that it knows.
+const nextLook = 5 * time.Second
 
 // passedWait is how long a controller may take to find that its cache has passed by what
 // it takes to be there, if the cache does not tell how far it has come.
@@ -121,7 +121,7 @@ func (w *watcher) awake(rs *appsv1.ReplicaSet) error {
 		return nil
 	case queued && due.Sub(now) <= longestUnseen && slices.ContainsFunc(pods, func(p *corev1.Pod) bool { return w.cameBack(p.UID) }):
 		return nil
-	case queued && due.Sub(now) <= lackingWait && len(w.unseen()) > 0 && w.asleep() == Asleep:
+	case queued && due.Sub(now) <= nextLook && w.asleep() != AsleepUnversioned:
 		return nil
 	case !w.seesAll(rs.Namespace), queued && due.Sub(now) <= passedWait && w.asleep() == AsleepUnversioned && !w.hasTime(key, now):
 		return nil
