@@ -18,7 +18,8 @@ import (
 func Creating[T metav1.Object](objs ...T) Changes { return Changes{Creating: Names(objs)} }
 
 // Deleting returns the deletions of these objects, by UID: Changes{Deleting:
-// UIDs(objs)}. Nil objects are skipped.
+// UIDs(objs)}. Nil objects are skipped. An object without a UID, as fake clients make
+// them, is known by "namespace/name": DeletionObserved must be called with that string.
 //
 // If the cache has not shown the creation of an object that you delete, it may never
 // show it. Then take the creation back first:
