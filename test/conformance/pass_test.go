@@ -304,9 +304,11 @@ func (c scene) releaseIsInvalid(patches []string) bool {
 }
 
 // isAhead reports whether an answer, or a list after a Conflict, showed of pods what the
-// cache does not: that they are gone, adopted or released.
+// cache does not: that they are gone, adopted or released, or there if nobody knows the version.
 func (c scene) isAhead(ours outcome) bool {
-	return ours.missing > 0 || slices.ContainsFunc(ours.deletes, func(pod string) bool {
+	unknown := func(p *corev1.Pod) bool { return p.ResourceVersion == "" || p.ResourceVersion == "0" }
+	listed := ours.pass.LiveLists > 0 && slices.ContainsFunc(ours.claimed, unknown)
+	return ours.missing > 0 || listed || slices.ContainsFunc(ours.deletes, func(pod string) bool {
 		return apierrors.IsNotFound(answer(c.Deletes[pod], pod))
 	}) || slices.ContainsFunc(ours.patches, func(patch string) bool {
 		pod, _, _ := strings.Cut(patch, ": ")
@@ -592,11 +594,13 @@ func cmpReturns(c scene, theirs, ours outcome, going, passFails bool, named *tal
 	if going || len(ours.pass.AdoptionRejected) > 0 {
 		want = earliest(want, time.Minute)
 	}
+	const nextLook = 5 * time.Second
+	if c.isAhead(ours) {
+		named.add(goneAhead)
+		want = earliest(want, nextLook)
+	}
 	switch {
 	case want > 0 && want <= timeout:
-	case c.isAhead(ours):
-		named.add(goneAhead)
-		want = timeout + 1 // then it is older than that
 	case ours.adds > 0 || ours.dels > 0:
 		named.add(expiryAhead)
 		if timeout < ours.again && ours.again <= timeout+timeout/10+1 {
