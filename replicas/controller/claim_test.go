@@ -154,7 +154,7 @@ func TestClaims(t *testing.T) {
 		assert.Equal(t, 5*time.Second, pass.RequeueAfter, "the cache may not show the adoption")
 		pass, err = r.pass(t, 1, podtest.Pod("barred"))
 		require.NoError(t, err)
-		assert.Equal(t, time.Minute, pass.RequeueAfter, "the policy may go")
+		assert.Equal(t, 59*time.Second, pass.RequeueAfter, "the policy may go")
 	})
 	t.Run("W42 a pod set aside is not patched again for a minute, unless it or the owner's generation changes", func(t *testing.T) {
 		t.Parallel()
