@@ -365,7 +365,7 @@ func (o *overlay[C]) shows(id types.UID, e *entry[C]) bool {
 		return false
 	case isGone && o.list.hides(id) && !e.fact.unnumbered && o.list.start >= max(w.at, e.fact.gone):
 		return true
-	case w.is == there && e.shown == 0 && o.list.children.Has(id) && w.at <= o.list.start: // the cache is older than the list
+	case w.is == there && e.shown == 0 && o.list.children.Has(id): // the cache is older than the list
 		return false
 	}
 	return w.is == left || e.shown > 0 || resourceversion.Reached(o.cache.Version, w.version)

@@ -363,6 +363,14 @@ func TestListed(t *testing.T) {
 			again => a@3
 			cache 8: => a@3
 			cache 9: =>`},
+		{"nor if the child was read again after the list", `
+			cache 5: =>
+			list 9: a@3
+			told a@3
+			cache 8: => a@3
+			told a@7
+			cache 8: => a@7
+			cache 9: =>`},
 		{"a list that lacks a child takes it out of the view", `
 			told a@7
 			cache 5: => a@7
