@@ -234,6 +234,7 @@ func (l *Ledger[C]) Listed(start Moment, list List[C], s Snapshot[C], now time.T
 	items := s.Rules.those(list.Items)
 	isOlder := resourceversion.Older(list.Version, s.Version)
 	restored = isOlder || l.contradicts(start, items, list.Version)
+	waits := l.passed
 	if restored {
 		l.newEpoch()
 	} else if l.void || l.ahead != "" {
@@ -260,7 +261,10 @@ func (l *Ledger[C]) Listed(start Moment, list List[C], s Snapshot[C], now time.T
 	if !isNumber(list.Version) {
 		l.list = bar{} // no version of a child is older
 	}
-	l.passed.since = time.Time{}
+	l.passed = wait{lasts: waits.lasts}
+	if l.ahead != "" { // each view is an old one until the cache goes back
+		l.passed.double(now, firstSuspicion, lastSuspicion)
+	}
 	return restored, nil
 }
 

@@ -427,7 +427,10 @@ const nextLook = 5 * time.Second
 // not tell how far it has come. The events may be those of another watch, so that is no
 // proof: the view is an old one, but only after some seconds a list is worthwhile by itself.
 func (o *overlay[C]) suspect(lacking []*entry[C]) {
-	if len(lacking) == 0 || o.cache.Version != "" || o.ahead != "" {
+	if o.ahead != "" { // Listed has made it wait
+		return
+	}
+	if len(lacking) == 0 || o.cache.Version != "" {
 		o.passed = wait{}
 		return
 	}

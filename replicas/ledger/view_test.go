@@ -653,6 +653,25 @@ func TestAgain(t *testing.T) {
 			wait -1h
 			cache 5: => a@7
 			again? => 5s`},
+		{"each list that is older than the cache doubles the wait, up to five minutes", `
+			cache 20: a@4 => a@4
+			list 5: a@4 => restored
+			again => a@4 OLD
+			again? => 5s
+			list 5: a@4 => restored
+			again? => 10s
+			wait 10s
+			cache 20: a@4 => a@4 OLD
+			again? => 5s
+			list 5: a@4 => restored
+			list 5: a@4 => restored
+			list 5: a@4 => restored
+			list 5: a@4 => restored
+			list 5: a@4 => restored
+			again? => 5m0s
+			list 30: a@4
+			cache 30: a@4 => a@4
+			again? => 0s`},
 		{"a child that is gone and that the cache has no longer needs no look", `
 			gone a
 			cache 5: =>
