@@ -441,6 +441,7 @@ func (l *Ledger[C]) Landed(began time.Time) {
 func (l *Ledger[C]) Unanswered(now time.Time) (longest time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.setClock(now)
 	for _, n := range l.names {
 		longest = max(longest, landsIn(n.Sent, now))
 	}
@@ -450,6 +451,25 @@ func (l *Ledger[C]) Unanswered(now time.Time) (longest time.Duration) {
 		}
 	}
 	return longest
+}
+
+// setClock says what time it is. If the clock went back, what seems to be of the future is of
+// this moment: what waits for the end of a time would wait until the clock has caught up.
+func (l *Ledger[C]) setClock(now time.Time) {
+	for i := range l.names {
+		notAfter(now, &l.names[i].Sent)
+	}
+	for _, e := range l.children {
+		notAfter(now, &e.since)
+		notAfter(now, &e.doubt.sent)
+	}
+	notAfter(now, &l.list.since)
+}
+
+func notAfter(now time.Time, t *time.Time) {
+	if now.Before(*t) {
+		*t = now
+	}
 }
 
 var errStart = errors.New("ledger: start is not from Start")

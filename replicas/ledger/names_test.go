@@ -250,7 +250,7 @@ func TestAClockThatWentBack(t *testing.T) {
 			unanswered? => 4m0s
 			wait -1h
 			unanswered? => 5m0s
-			wait 1h3m59s
+			wait 4m59s
 			unanswered? => 1s`},
 		{"a name that a replica bears", `
 			sending a
@@ -261,7 +261,17 @@ func TestAClockThatWentBack(t *testing.T) {
 		{"a deletion without an answer", `
 			doubt a
 			wait -1h
-			unanswered? => 5m0s`},
+			unanswered? => 5m0s
+			wait 4m
+			unanswered? => 1m0s`},
+		{"what the cache does not show for five minutes since then", `
+			told a@7
+			wait -1h
+			cache 5: => a@7
+			wait 5m
+			cache 5: => a@7
+			wait 1s
+			cache 5: => a@7 OLD UNMET`},
 	})
 }
 

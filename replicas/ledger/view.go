@@ -116,6 +116,7 @@ func (l *Ledger[C]) View(start Moment, s Snapshot[C], now time.Time) (View[C], e
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.setClock(now)
 	l.checkEpoch(s)
 	l.viewed, l.hides = start, false
 	l.cached, l.known = s.Children, nil
