@@ -82,6 +82,7 @@ func (p *pass[O, C]) scaleClaimed(ctx context.Context) (replicas.Scale[C], error
 	for _, c := range p.activeOf(p.children) {
 		a := p.state.aside[object.ID(c)]
 		switch {
+		case !p.snapshot.Rules.MayCount(c): // one that is to be released, or was
 		case p.controls(c):
 			p.Active = append(p.Active, c)
 		case a == nil || a.Undecided: // an orphan that may be the owner's yet

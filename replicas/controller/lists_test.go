@@ -606,6 +606,38 @@ func TestOldViewAndARefusedOrphan(t *testing.T) {
 		assert.Empty(t, r.callsOf("create"))
 		assert.Len(t, pass.Active, 3)
 	})
+	t.Run("E3 C13 a child that could not be released does not count", func(t *testing.T) {
+		t.Parallel()
+		r, pods := start(t)
+		r.live = func() ([]*corev1.Pod, error) { return podsOf(r.owner, 3), nil }
+		var former []*corev1.Pod
+		for _, name := range []string{"a", "b"} {
+			former = append(former, podtest.Pod(name, owned(r.owner), func(p *corev1.Pod) { p.Labels = map[string]string{"app": "debug"} }))
+		}
+		pass, err := r.pass(t, 602, append(pods, former...)...)
+		require.NoError(t, err)
+		assert.Len(t, r.callsOf("patch"), 3)
+		assert.Empty(t, r.callsOf("delete"))
+		assert.Equal(t, []string{"web-000", "web-001", "web-002"}, names(pass.Active))
+	})
+	t.Run("E3 C13 one that was released keeps no place", func(t *testing.T) {
+		t.Parallel()
+		r, pods := start(t)
+		refuse := r.patch
+		r.patch = func(c *corev1.Pod) error {
+			if c.Name == "a" {
+				return nil
+			}
+			return refuse(c)
+		}
+		r.patched = func(c *corev1.Pod) { c.OwnerReferences = nil }
+		r.live = func() ([]*corev1.Pod, error) { return podsOf(r.owner, 2), nil }
+		former := podtest.Pod("a", owned(r.owner), func(p *corev1.Pod) { p.Labels = map[string]string{"app": "debug"} })
+		pass, err := r.pass(t, 602, append(pods, former)...)
+		require.NoError(t, err)
+		assert.Equal(t, []string{"a"}, names(pass.Released))
+		assert.Len(t, pass.Created, 1)
+	})
 	t.Run("E3 L3 who is one too many in the list is ranked by co-location, as ever", func(t *testing.T) {
 		t.Parallel()
 		r, pods := start(t)

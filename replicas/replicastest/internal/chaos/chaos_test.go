@@ -176,6 +176,8 @@ func mended() map[invariant.Rule][]example {
 		invariant.Leak: {{1, "delete-owner 7 8 2.433s; run 0 0 2.508s; late-call 6 10 3.45s; run 0 0 1.158s; replace 3 9 3.885s; run 0 0 450ms; skew 11 2 0s; end-namespace 0 0 0s"}},
 		// A pod is being deleted, and its owner reference is taken away.
 		invariant.Asleep: {{27, "scale 0 0 0s; run 0 0 14s; scale-db 8 4 0s; run 0 0 245ms; delete-pod 4 11 0s; run 0 0 4s; disown 10 6 0s; run 0 0 525ms"}},
+		// Two pods cannot be released, nor an orphan be adopted, when a new process lists live.
+		invariant.Fewer: {{1, "scale 7 0 0s; run 0 0 20s; policy 0 1 0s; relabel 3 3 0s; relabel 4 3 0s; run 0 0 3s; restart 0 0 0s; disown 6 0 0s; run 0 0 1s"}},
 		// A deletion has no answer, its repetitions are refused, and another pod is the first
 		// to go by then.
 		invariant.FewerInFlight: {{1, "scale 4 0 0s; run 0 0 20s; refuse-again 0 8 7s; scale 3 0 0s; run 0 0 150ms; cost 2 0 0s; run 0 0 2m"}},
