@@ -295,6 +295,9 @@ func (d *deletions[O, C]) lookFor(ctx context.Context, some []int) {
 			if err == nil && d.carried[i] != "" && found.GetResourceVersion() != d.carried[i] {
 				d.doubted[i] = false // it can take effect no more
 			}
+			if err == nil && !d.shows(found) { // it may be another's by now
+				d.believe(look.start, found)
+			}
 			d.fails(i)
 		}
 	}

@@ -532,6 +532,25 @@ func TestDoubtedDeletes(t *testing.T) {
 			assert.Equal(t, []string{"web-001"}, names(pass.Deleted), name)
 		}
 	})
+	t.Run("one that the look shows to be nobody's is left alone, though the cache has it as it was", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(1)
+		pods := versioned(podsOf(r.owner, 2))
+		podtest.NotReady(pods[0])
+		server := clones(pods)
+		r.get = func(name string) (*corev1.Pod, error) { return find(server, name) }
+		r.remove = func(*corev1.Pod, metav1.DeleteOptions) error {
+			server[0].ResourceVersion, server[0].OwnerReferences, server[0].Labels = "8", nil, map[string]string{"app": "debug"}
+			return timeout()
+		}
+		_, err := r.pass(t, 0, pods...)
+		require.Error(t, err)
+		require.Equal(t, []string{"delete web-000"}, r.callsOf("delete"))
+		pass, err := r.pass(t, 1, pods...)
+		require.NoError(t, err)
+		assert.Empty(t, r.callsOf("delete"))
+		assert.Equal(t, []string{"web-001"}, names(pass.Active))
+	})
 	t.Run("it counts as gone, though the pod must stay by now", func(t *testing.T) {
 		t.Parallel()
 		r := newRig(3)
