@@ -178,6 +178,11 @@ func mended() map[invariant.Rule][]example {
 		invariant.Asleep: {{27, "scale 0 0 0s; run 0 0 14s; scale-db 8 4 0s; run 0 0 245ms; delete-pod 4 11 0s; run 0 0 4s; disown 10 6 0s; run 0 0 525ms"}},
 		// Two pods cannot be released, nor an orphan be adopted, when a new process lists live.
 		invariant.Fewer: {{1, "scale 7 0 0s; run 0 0 20s; policy 0 1 0s; relabel 3 3 0s; relabel 4 3 0s; run 0 0 3s; restart 0 0 0s; disown 6 0 0s; run 0 0 1s"}},
+		// Deletions meet Conflicts, a pod is the first to go then, and what a pass has chosen
+		// before its live list showed that is deleted.
+		invariant.Plan: {
+			{8, "run 0 0 20s; conflicts 0 0 0s; orphan 0 0 0s; run 0 0 4s; orphan 0 0 0s; run 0 0 1s; lag-pods 0 0 9s; high-cost 4 0 0s; run 0 0 7s"},
+		},
 		// A deletion has no answer, its repetitions are refused, and another pod is the first
 		// to go by then.
 		invariant.FewerInFlight: {{1, "scale 4 0 0s; run 0 0 20s; refuse-again 0 8 7s; scale 3 0 0s; run 0 0 150ms; cost 2 0 0s; run 0 0 2m"}},

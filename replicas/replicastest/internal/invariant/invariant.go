@@ -127,6 +127,7 @@ func (k *Checker) Watch(c *replicastest.PodController) {
 	w.full, w.strange, w.stale = map[types.UID]int{}, map[types.UID]bool{}, map[types.NamespacedName]time.Time{}
 	w.unshown, w.waited = map[types.NamespacedName]time.Time{}, map[types.NamespacedName]time.Time{}
 	w.versions, w.passing = map[types.NamespacedName]map[string]string{}, map[types.NamespacedName]time.Time{}
+	w.chosen = map[types.UID]bool{}
 	w.turned, w.missed = map[types.UID]*corev1.Pod{}, map[string]missing{}
 	w.quotas, w.conflicts = map[types.UID]denial{}, map[types.UID]denial{}
 	w.sights, w.born, w.listedAt = map[types.UID]sight{}, map[types.UID]sight{}, map[types.UID]time.Time{}
@@ -137,7 +138,8 @@ func (k *Checker) Watch(c *replicastest.PodController) {
 	c.Worker.Sync = func(ctx context.Context, key types.NamespacedName) (time.Duration, error) {
 		k.passes++
 		w.pass++
-		w.passBegan, w.tried, w.deed = k.truth.now, false, deed{}
+		w.passBegan, w.deed = k.truth.now, deed{}
+		clear(w.chosen)
 		return sync(ctx, key)
 	}
 	w.inside.Scaling = w.scaling
@@ -276,8 +278,8 @@ type watcher struct {
 	looked      types.UID // the owner that the pass under way has read live
 	unread      bool      // the pass under way could not read it
 	passBegan   instant
-	tried       bool // the pass has asked to delete a pod
-	wroteNow    bool // the status write under way has changed something
+	chosen      map[types.UID]bool // pods that the pass has chosen to be deleted
+	wroteNow    bool               // the status write under way has changed something
 	waits       map[place]wait
 	last        map[types.NamespacedName]lastPass
 	deed        deed

@@ -408,7 +408,6 @@ func (k *Checker) Doubts() bool {
 // deleteSent notes a deletion without an answer.
 func (w *watcher) deleteSent(call replicastest.Call, err error) {
 	delete(w.doubted, call.Name)
-	w.tried = true
 	if err == nil {
 		return
 	}

@@ -12,12 +12,13 @@ import (
 
 	"github.com/replicakit/replicakit/internal/inside"
 	"github.com/replicakit/replicakit/internal/slowrank"
+	"github.com/replicakit/replicakit/replicas"
 )
 
 // ranked: the victims are the first in the order of all owned pods, found here by
 // comparing pod by pod, criterion by criterion. Only those may go before them whose
-// deletion was tried already, and may yet take effect. What is left after a Conflict was
-// chosen before it.
+// deletion was tried already, and may yet take effect. Those that a pass has chosen by its
+// view are deleted, as far as a live list shows them too: it is not asked who goes first.
 func (w *watcher) ranked(s inside.PodScaling) {
 	if len(s.Scale.Delete) == 0 {
 		return
@@ -30,12 +31,14 @@ func (w *watcher) ranked(s inside.PodScaling) {
 			w.fail(Ruled, "%s deletes %s, which must stay", s.Owner.Name, v.Object.Name)
 		}
 	}
-	if w.checker.ruled || w.tried {
+	isNew := func(v replicas.Deletion[*corev1.Pod]) bool { return !w.chosen[v.Object.UID] }
+	if w.checker.ruled || !slices.ContainsFunc(s.Scale.Delete, isNew) {
 		return
 	}
 	isDoubted := func(p *corev1.Pod) bool { _, is := w.doubted[p.Name]; return is }
 	order := slowrank.Sort(slowrank.Ranked(s.Owned, siblings(s)), w.controller.Now())
 	for _, v := range s.Scale.Delete {
+		w.chosen[v.Object.UID] = true
 		if isDoubted(v.Object) {
 			order = slices.DeleteFunc(order, func(p slowrank.Pod) bool { return p.UID == v.Object.UID })
 			continue
