@@ -170,6 +170,9 @@ func mended() map[invariant.Rule][]example {
 			{6710, "late-owners 8 6 4.404s; run 0 0 12.499s; orphan 5 7 6.695s; backup 11 1 1.03s; run 5 2 1s; hang-pods 6 8 5.641s; scale 1 3 940ms; force 3 6 7.114s; hours 8 0 400ms; restore 6 6 6.824s; relist 9 8 459ms; run 0 0 12.351s"},
 			// A pod whose labels a webhook changed is gone, and the cache shows it yet.
 			{56, "mutate 0 1 4.015s; limbo 2 7 2.599s; late-delete 0 0 6s; run 6 3 2m0s"},
+			// Deletions had no answer, and others are deleted an hour later.
+			{1, "scale 4 0 0s; run 0 0 20s; late-delete 0 6 0s; scale 1 0 0s; run 0 0 101ms; scale 4 0 0s"},
+			{1, "scale 5 0 0s; run 0 0 20s; late-delete 0 9 0s; scale 1 0 0s; run 0 0 101ms; scale 5 0 0s"},
 		},
 		// A creation has no answer, the clock goes back by hours, and the namespace of the
 		// owner ends.

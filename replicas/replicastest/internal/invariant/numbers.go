@@ -392,17 +392,16 @@ func (w *watcher) found(rs *appsv1.ReplicaSet, name string) {
 	}
 }
 
-// Doubts reports whether there is a pod whose deletion a controller has sent without an
-// answer.
-func (k *Checker) Doubts() bool {
+// Doubts is how many pods there are whose deletion a controller has sent without an answer.
+func (k *Checker) Doubts() (n int) {
 	for _, w := range k.watchers {
 		for _, uid := range w.doubted {
 			if _, is := k.truth.pods[uid]; is {
-				return true
+				n++
 			}
 		}
 	}
-	return false
+	return n
 }
 
 // deleteSent notes a deletion without an answer.
