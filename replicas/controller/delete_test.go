@@ -551,6 +551,35 @@ func TestDoubtedDeletes(t *testing.T) {
 		assert.Empty(t, r.callsOf("delete"))
 		assert.Equal(t, []string{"web-001"}, names(pass.Active))
 	})
+	for name, change := range map[string]func(*corev1.Pod){
+		"going":            func(p *corev1.Pod) { p.DeletionTimestamp = &metav1.Time{Time: podtest.Now} },
+		"nobody's":         func(p *corev1.Pod) { p.OwnerReferences = nil },
+		"matching no more": func(p *corev1.Pod) { p.Labels = map[string]string{"app": "debug"} },
+	} {
+		t.Run("none is deleted if two are found after five minutes, "+name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(2)
+			pods := versioned(podsOf(r.owner, 4))
+			server := clones(pods)
+			r.get = func(name string) (*corev1.Pod, error) { return find(server, name) }
+			r.remove = lost
+			_, err := r.pass(t, 0, pods...)
+			require.Error(t, err)
+			require.Equal(t, []string{"delete web-000", "delete web-001"}, r.callsOf("delete"))
+			r.settle()
+			*r.owner.Spec.Replicas = 3
+			for _, p := range server[:2] {
+				p.ResourceVersion = "8"
+				change(p)
+			}
+			podtest.NotReady(pods[3])
+			r.remove = done
+			pass, err := r.pass(t, 301, pods...)
+			require.NoError(t, err)
+			assert.Empty(t, r.callsOf("delete"))
+			assert.Equal(t, []string{"web-002", "web-003"}, names(pass.Active))
+		})
+	}
 	t.Run("it counts as gone, though the pod must stay by now", func(t *testing.T) {
 		t.Parallel()
 		r := newRig(3)

@@ -79,7 +79,8 @@ func (p *pass[O, C]) doubted(sent map[types.UID]time.Time) (doubted []C) {
 }
 
 // lookForDoubted looks for children whose deletion was sent so long ago that it can take
-// effect no more: those that are there stay, and those that are not count no more.
+// effect no more: those that are there stay, and those that are not, or are going, count no
+// more.
 func (p *pass[O, C]) lookForDoubted(ctx context.Context, doubted []C, sent map[types.UID]time.Time) error {
 	late := slices.DeleteFunc(slices.Clone(doubted), func(c C) bool {
 		return p.Now.Sub(sent[object.ID(c)]) <= ledger.Landing
@@ -94,10 +95,21 @@ func (p *pass[O, C]) lookForDoubted(ctx context.Context, doubted []C, sent map[t
 			return p.failure("looking for %q, whose deletion had no answer: %w", c.GetName(), err)
 		}
 		p.state.known.Sure(object.ID(c))
-		if !there || object.ID(found) != object.ID(c) {
+		switch {
+		case !there || object.ID(found) != object.ID(c):
 			p.lacks(look, object.ID(c))
-			p.Active = slices.DeleteFunc(slices.Clone(p.Active), func(a C) bool { return object.ID(a) == object.ID(c) })
+		case p.isReplica(found):
+			continue
+		default: // it is going, or is not the owner's any more
+			p.believe(look.start, found)
 		}
+		p.Active = slices.DeleteFunc(slices.Clone(p.Active), func(a C) bool { return object.ID(a) == object.ID(c) })
 	}
 	return nil
+}
+
+// isReplica reports whether a child that was found counts for the owner.
+func (p *pass[O, C]) isReplica(c C) bool {
+	is, _ := p.snapshot.Rules.Bearer(c)
+	return is == ledger.Replica && c.GetDeletionTimestamp() == nil
 }
