@@ -203,7 +203,11 @@ func mended() map[invariant.Rule][]example {
 		invariant.RestlessPatch: {{4114, "run 0 0 661ms; mutate 6 10 637ms; lag-owners 3 1 7.998s; late-pods 3 8 6.408s; blind 5 1 2.777s; scale 10 4 6.321s; run 0 0 12.992s; limbo 1 3 791ms; run 0 0 3.458s"}},
 		// A look for a pod whose deletion had no answer shows that it is nobody's by now, and
 		// the cache has not shown that it was adopted.
-		invariant.Anothers: {{914001577, "meddle 9 3 6.767s; run 0 0 4.835s; orphan 4 0 5.396s; late-delete 1 7 5.272s; run 0 0 3.797s"}},
+		invariant.Anothers: {
+			{914001577, "meddle 9 3 6.767s; run 0 0 4.835s; orphan 4 0 5.396s; late-delete 1 7 5.272s; run 0 0 3.797s"},
+			// The same, and nothing shows that it is nobody's: it is not ready, and goes by its UID.
+			{5, "run 0 0 4.8s; lag-pods 0 0 1s; webhook 2 0 0s; orphan 2 0 0s; run 0 0 1.12s; disown 2 0 0s; no-webhook 0 0 0s; run 0 0 1s"},
+		},
 		// The watch hangs, a pod is given another label, and a live list does not show it.
 		invariant.AnothersListed: {{1, "scale 3 0 0s; run 0 0 150ms; hang-pods 0 0 0s; run 0 0 20s; relabel 3 3 0s; hours 0 0 645ms; replay 0 0 8s; run 0 0 1m"}},
 		// Of a name that was sent twice there is another pod, nobody's, when the watch goes on.

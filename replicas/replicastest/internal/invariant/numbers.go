@@ -136,7 +136,11 @@ func (w *watcher) mayNotKnow(rs *appsv1.ReplicaSet, p *corev1.Pod) bool {
 		return false
 	}
 	shown, is := w.controller.View.ChildWatch.Get(p.Namespace, p.Name)
-	return since > w.passBegan || !is || shown.UID != p.UID
+	if !is || shown.UID != p.UID || since > w.passBegan {
+		return true
+	}
+	// It goes by what it made of the pod, as long as it has not read another owner.
+	return versionOf(shown) < w.made[p.UID] && since > max(listed, w.podRead[p.UID])
 }
 
 // notFewer judges a deletion by what the controller cannot know to be gone.
@@ -385,7 +389,7 @@ func (w *watcher) found(rs *appsv1.ReplicaSet, name string) {
 			continue
 		}
 		delete(w.landed, uid)
-		w.told[uid] = true
+		w.told[uid], w.podRead[uid] = true, w.checker.truth.now
 		if isActive(p) && controllerOf(p) == rs.UID {
 			w.sees(rs, uid)
 		}

@@ -187,6 +187,7 @@ type record struct {
 	listed  map[types.UID]liveList  // by owner, its last live list
 	told    map[types.UID]bool      // pods that a live list, or a look, showed as replicas
 	read    map[types.UID]instant   // by owner, when it was last read live
+	podRead map[types.UID]instant   // by pod, the same, but for lists
 }
 
 // A liveList is when a list was made, in which pass, and what it selected.
@@ -200,14 +201,14 @@ func newRecord() record {
 	return record{
 		made: map[types.UID]uint64{}, strays: map[types.UID]bool{}, messes: map[types.UID]types.UID{}, absent: map[types.UID]instant{}, open: map[string]sight{}, landed: map[types.UID]bool{}, deleted: map[types.UID]bool{}, lost: map[types.UID]bool{},
 		seen: map[types.UID]uint64{}, fresh: map[types.UID]bool{}, doubted: map[string]types.UID{}, named: map[string]types.UID{},
-		asked: map[string]types.UID{}, unsure: map[string]bool{}, listed: map[types.UID]liveList{}, told: map[types.UID]bool{}, read: map[types.UID]instant{},
+		asked: map[string]types.UID{}, unsure: map[string]bool{}, listed: map[types.UID]liveList{}, told: map[types.UID]bool{}, read: map[types.UID]instant{}, podRead: map[types.UID]instant{},
 	}
 }
 
 func (r record) clone() record {
 	return record{
 		r.began, r.pass, maps.Clone(r.made), maps.Clone(r.strays), maps.Clone(r.messes), maps.Clone(r.absent), maps.Clone(r.open), maps.Clone(r.landed), maps.Clone(r.deleted), maps.Clone(r.lost), maps.Clone(r.seen), maps.Clone(r.fresh),
-		maps.Clone(r.doubted), maps.Clone(r.named), maps.Clone(r.asked), maps.Clone(r.unsure), maps.Clone(r.listed), maps.Clone(r.told), maps.Clone(r.read),
+		maps.Clone(r.doubted), maps.Clone(r.named), maps.Clone(r.asked), maps.Clone(r.unsure), maps.Clone(r.listed), maps.Clone(r.told), maps.Clone(r.read), maps.Clone(r.podRead),
 	}
 }
 
