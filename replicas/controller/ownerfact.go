@@ -152,8 +152,17 @@ func (p *pass[O, C]) ownerShown(fresh O, same bool) {
 		version := fresh.GetResourceVersion()
 		if resourceversion.Older(version, p.Owner.GetResourceVersion()) {
 			version = "" // the server was restored, and the cache has a later version from before that
+			p.ownerWentBack()
 		}
 		p.learn(ledger.Owner{Is: fresh, Version: version})
+	}
+}
+
+// ownerWentBack notes that the server was restored, as a read of the owner shows. Later reads
+// show the same until the cache has gone back too, so what was learned since then stays.
+func (p *pass[O, C]) ownerWentBack() {
+	if known := p.state.known.Owner(); known.Is == nil || known.Version != "" {
+		p.state.known.Void()
 	}
 }
 

@@ -230,6 +230,27 @@ func TestWhatIsReadOfTheOwnerIsRemembered(t *testing.T) {
 		require.NoError(t, err)
 		assert.Len(t, r.last.Created, 2)
 	})
+	t.Run("W52 a read that shows an owner older than the cached one tells of a restored server: what was known is no proof", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(1)
+		r.owner.ResourceVersion, r.owner.Generation = "20", 1
+		pods := podsOf(r.owner, 2)
+		controller.CacheIsWhole(r.start())
+		r.remove = func(p *corev1.Pod, _ metav1.DeleteOptions) error { return notFound(p.Name) }
+		_, err := r.pass(t, 0, pods...)
+		require.NoError(t, err)
+		*r.owner.Spec.Replicas = 0
+		r.server(3) // in an older version
+		_, err = r.pass(t, 1, pods...)
+		require.NoError(t, err)
+		require.Len(t, r.last.Active, 1, "one was gone")
+		require.True(t, r.last.OwnerWasStale)
+		r.live = func() ([]*corev1.Pod, error) { return pods, nil }
+		r.comeBack(t, 2*time.Second, pods...)
+		assert.True(t, r.last.ViewWasStale)
+		assert.Len(t, r.last.Active, 2, "it is there again")
+		assert.Len(t, r.last.Created, 1)
+	})
 	t.Run("an owner that cannot be read any more is not gone by an older spec", func(t *testing.T) {
 		t.Parallel()
 		r := behind(2, 10)

@@ -246,6 +246,10 @@ func mended() map[invariant.Rule][]example {
 		invariant.MoreLanded: {{1, "run 0 0 4.375s; late-call 6 11 4.52s; limbo 9 1 4.973s; hang-pods 1 3 4.348s; scale 5 3 2.949s; run 0 0 35.2s; replay 10 10 4.665s; run 0 0 2.5s"}},
 		// Something else has a name when a creation lands that was sent under it.
 		invariant.MoreInFlight: {{1, "scale 6 0 0s; late-call 9 0 7.915s; run 0 0 2.007s; replace 2 9 6.31s; run 0 0 1s"}},
+		invariant.More: {
+			// Pods were being deleted, and are back after a restore: a read of the owner shows that there was one.
+			{5, "lose-node 0 0 0s; run 0 0 2s; conflicts 0 0 0s; run 0 0 2.4s; scale 10 0 0s; run 0 0 3.2s; backup 0 0 0s; hang-pods 0 0 0s; scale 2 0 0s; hours 0 0 400ms; restore 0 0 0s; run 0 0 6.253s"},
+		},
 		// Of two creations without an answer one took effect, and one is wanted.
 		invariant.MoreUnanswered: {{1, "scale 0 0 0s; run 0 0 1m; hang-pods 0 0 0s; blind 7 5 0s; scale 3 0 0s; run 0 0 102ms; scale 2 0 0s; replay 0 0 8s; run 0 0 1m"}},
 	}
