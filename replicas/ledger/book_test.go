@@ -139,6 +139,9 @@ func (b *book) tell(command string, args []string) string {
 	case "told":
 		args, start := b.began(args)
 		return errText(b.Told(start, kidOf(args[0]), b.now))
+	case "created":
+		args, start := b.began(args)
+		b.Created(start, args[0])
 	case "gone":
 		args, start := b.began(args)
 		b.Gone(start, uidOf(args[0]), b.now)

@@ -16,7 +16,7 @@ import (
 func (l *Ledger[C]) Knows(now time.Time) string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	moments := map[Moment]int{0: 0, l.viewed: 0, l.list.start: 0}
+	moments := map[Moment]int{0: 0, l.viewed: 0, l.list.start: 0, l.list.told: 0}
 	for _, e := range l.children {
 		for _, m := range []Moment{e.fact.newest.at, e.fact.latest.at, e.fact.gone, e.told, e.shown} {
 			moments[m] = 0
@@ -51,7 +51,7 @@ func (l *Ledger[C]) Knows(now time.Time) string {
 		fmt.Fprint(&b, n.Name, "(", ago(n.Sent), n.Bearer, n.open, slices.Sorted(maps.Keys(n.settled)), ago(n.look.since), n.look.lasts, ")")
 	}
 	if l.list.start > 0 {
-		fmt.Fprint(&b, "bar", l.list.version, moments[l.list.start], slices.Sorted(maps.Keys(l.list.children)), ago(l.list.since))
+		fmt.Fprint(&b, "bar", l.list.version, moments[l.list.start], moments[l.list.told], slices.Sorted(maps.Keys(l.list.children)), ago(l.list.since))
 	}
 	fmt.Fprint(&b, " void", l.void, " ahead", l.ahead, " read", l.read, " passed", ago(l.passed.since), l.passed.lasts, l.hides, l.underWay, l.distrusted)
 	return b.String()

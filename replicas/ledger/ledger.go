@@ -82,6 +82,7 @@ type bar struct {
 	version  string
 	children sets.Set[types.UID]
 	start    Moment
+	told     Moment // when no observation had begun that began later than that
 	since    time.Time
 }
 
@@ -139,6 +140,20 @@ func (l *Ledger[C]) Told(start Moment, c C, now time.Time) error {
 	}
 	l.tell(idOf(c), said(word[C]{there, c, c.GetResourceVersion(), start}), now)
 	return nil
+}
+
+// Created notes that a call that began at start has created a child with this version. If
+// anything that was said before has a later version, the server was restored from a backup.
+func (l *Ledger[C]) Created(start Moment, version string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	wentBack := l.list.told < start && resourceversion.Older(version, l.list.version)
+	for _, e := range l.children {
+		wentBack = wentBack || e.isAfter(start, version)
+	}
+	if wentBack {
+		l.newEpoch()
+	}
 }
 
 // isAfter reports whether an observation that began at start is of an earlier version than
@@ -244,7 +259,7 @@ func (l *Ledger[C]) Listed(start Moment, list List[C], s Snapshot[C], now time.T
 	if isOlder {
 		l.ahead = s.Version
 	}
-	l.list = bar{list.Version, make(sets.Set[types.UID], len(items)), start, now}
+	l.list = bar{list.Version, make(sets.Set[types.UID], len(items)), start, l.moment, now}
 	cached := make(map[types.UID]C, len(s.Children))
 	for _, c := range s.Children {
 		cached[idOf(c)] = c

@@ -92,6 +92,7 @@ type (
 		Version  string      `json:"version"`
 		Children []types.UID `json:"children,omitempty"`
 		Start    Moment      `json:"start"`
+		Told     Moment      `json:"told"`
 		Since    time.Time   `json:"since"`
 	}
 	waitMemory struct {
@@ -123,7 +124,7 @@ func (l *Ledger[C]) MarshalJSON() ([]byte, error) {
 		m.Names = append(m.Names, nameMemory{n.Namespace, n.Name, n.Sent, n.Bearer, n.open, sets.List(n.settled), n.look.remember()})
 	}
 	if b := l.list; b.version != "" {
-		m.List = &barMemory{b.version, sets.List(b.children), b.start, b.since}
+		m.List = &barMemory{b.version, sets.List(b.children), b.start, b.told, b.since}
 	}
 	if !object.IsNil(l.selector) {
 		selector := l.selector.String()
@@ -188,7 +189,7 @@ func (l *Ledger[C]) UnmarshalJSON(data []byte) error {
 	l.read, l.ahead, l.passed, l.distrusted, l.void = m.Read, m.Ahead, m.Passed.recall(), m.Distrusted, m.Void
 	l.hides, l.list = m.Hides, bar{}
 	if b := m.List; b != nil {
-		l.list = bar{b.Version, sets.New(b.Children...), b.Start, b.Since}
+		l.list = bar{b.Version, sets.New(b.Children...), b.Start, b.Told, b.Since}
 	}
 	return nil
 }

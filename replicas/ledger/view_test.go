@@ -560,6 +560,25 @@ func TestEpochs(t *testing.T) {
 			told a@9
 			told a@6 of c
 			cache 5: => a@9`},
+		{"a child that is created in an earlier version than a list had", `
+			cache 5: a@3 => a@3
+			list 9: a@3
+			created 7
+			cache /: a@3 b@7 => a@3 b@7 OLD
+			list 8: a@3 b@7
+			cache /: a@3 b@7 => a@3 b@7`},
+		{"a child that is created in an earlier version than an answer had", `
+			cache 5: a@3 => a@3
+			told b@9
+			created 7
+			cache /: a@3 => a@3 OLD`},
+		{"a child that is created while a list or another call is under way", `
+			cache 5: a@3 => a@3
+			call c
+			told b@9
+			list 9: a@3 b@9
+			created 7 of c
+			cache /: a@3 => a@3 b@9`},
 		{"a server that was restored, as somebody else has seen", `
 			told a@9
 			gone b

@@ -249,6 +249,8 @@ func mended() map[invariant.Rule][]example {
 		invariant.More: {
 			// Pods were being deleted, and are back after a restore: a read of the owner shows that there was one.
 			{5, "lose-node 0 0 0s; run 0 0 2s; conflicts 0 0 0s; run 0 0 2.4s; scale 10 0 0s; run 0 0 3.2s; backup 0 0 0s; hang-pods 0 0 0s; scale 2 0 0s; hours 0 0 400ms; restore 0 0 0s; run 0 0 6.253s"},
+			// A pod is created after a restore, in an earlier version than a list had before.
+			{914003059, "scale 7 0 0s; late-call 10 1 5.458s; run 0 0 2.327s; scale 1 0 0s; run 0 0 4.96s; break-sets 0 0 0s; backup 0 0 0s; hang-pods 0 0 0s; hours 0 0 400ms; restore 0 0 0s; run 0 0 7s; delete-pod 2 0 0s"},
 		},
 		// Of two creations without an answer one took effect, and one is wanted.
 		invariant.MoreUnanswered: {{1, "scale 0 0 0s; run 0 0 1m; hang-pods 0 0 0s; blind 7 5 0s; scale 3 0 0s; run 0 0 102ms; scale 2 0 0s; replay 0 0 8s; run 0 0 1m"}},
