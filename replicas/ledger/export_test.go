@@ -53,7 +53,7 @@ func (l *Ledger[C]) Knows(now time.Time) string {
 	if l.list.start > 0 {
 		fmt.Fprint(&b, "bar", l.list.version, moments[l.list.start], moments[l.list.told], slices.Sorted(maps.Keys(l.list.children)), ago(l.list.since))
 	}
-	fmt.Fprint(&b, " void", l.void, " ahead", l.ahead, " read", l.read, " passed", ago(l.passed.since), l.passed.lasts, l.hides, l.underWay, l.distrusted)
+	fmt.Fprint(&b, " void", l.void, " ahead", l.ahead, l.former, " read", l.read, " passed", ago(l.passed.since), l.passed.lasts, l.hides, l.underWay, l.distrusted)
 	return b.String()
 }
 
@@ -71,7 +71,7 @@ func (l *Ledger[C]) Holds() string {
 	if l.list.start > 0 {
 		all = append(all, "a list")
 	}
-	if l.void || l.ahead != "" {
+	if l.void || l.ahead != "" || l.former != nil {
 		all = append(all, "an epoch")
 	}
 	if len(all) == 0 {

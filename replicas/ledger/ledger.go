@@ -53,6 +53,9 @@ type Ledger[C metav1.Object] struct {
 	// ahead is how far the cache had come when a later list was older. Until the cache
 	// goes back, it is from a future that is no more.
 	ahead string
+	// former are the versions of cached children that a later list showed to be from a future
+	// that is no more. As long as the cache has a child in that version, it proves nothing.
+	former map[types.UID]string
 	// passed is a wait that begins when the cache seems to have passed by a child that it
 	// does not show.
 	passed wait
@@ -248,16 +251,20 @@ func (l *Ledger[C]) Listed(start Moment, list List[C], s Snapshot[C], now time.T
 	defer l.mu.Unlock()
 	items := s.Rules.those(list.Items)
 	isOlder := resourceversion.Older(list.Version, s.Version)
-	restored = isOlder || l.contradicts(start, items, list.Version)
+	former := s.later(items, list.Version)
+	restored = isOlder || len(former) > 0 || l.contradicts(start, items, list.Version)
 	waits := l.passed
 	if restored {
 		l.newEpoch()
 	} else if l.void || l.ahead != "" {
 		l.forgetFacts()
 	}
-	l.selector, l.distrusted, l.void, l.ahead = s.Selector, false, false, ""
+	l.selector, l.distrusted, l.void, l.ahead, l.former = s.Selector, false, false, "", nil
 	if isOlder {
 		l.ahead = s.Version
+	} else if len(former) > 0 {
+		l.former = former
+		s.Children = slices.DeleteFunc(slices.Clone(s.Children), l.isFormer)
 	}
 	l.list = bar{list.Version, make(sets.Set[types.UID], len(items)), start, l.moment, now}
 	cached := make(map[types.UID]C, len(s.Children))
@@ -277,7 +284,7 @@ func (l *Ledger[C]) Listed(start Moment, list List[C], s Snapshot[C], now time.T
 		l.list = bar{} // no version of a child is older
 	}
 	l.passed = wait{lasts: waits.lasts}
-	if l.ahead != "" { // each view is an old one until the cache goes back
+	if l.ahead != "" || l.former != nil { // each view is an old one until the cache goes back
 		l.passed.double(now, firstSuspicion, lastSuspicion)
 	}
 	return restored, nil
@@ -382,7 +389,7 @@ func (l *Ledger[C]) forgetFacts() {
 		*e = entry[C]{doubt: e.doubt}
 		l.tidy(id, e)
 	}
-	l.list, l.passed, l.hides = bar{}, wait{}, false
+	l.list, l.former, l.passed, l.hides = bar{}, nil, wait{}, false
 }
 
 // tidy drops an entry that says nothing.

@@ -28,7 +28,7 @@ func (l *Ledger[C]) Clone() *Ledger[C] {
 		Patience: l.Patience, moment: l.moment, viewed: l.viewed, names: slices.Clone(l.names), owner: l.owner,
 		strays: slices.Clone(l.strays), list: l.list, selector: l.selector, read: l.read, distrusted: l.distrusted,
 		void: l.void, ahead: l.ahead, passed: l.passed, hides: l.hides,
-		cached: l.cached, known: maps.Clone(l.known), underWay: l.underWay,
+		cached: l.cached, known: maps.Clone(l.known), underWay: l.underWay, former: maps.Clone(l.former),
 	}
 	if l.children != nil {
 		clone.children = make(map[types.UID]*entry[C], len(l.children))
@@ -57,6 +57,7 @@ type (
 		Selector   *string                      `json:"selector,omitempty"`
 		Read       string                       `json:"read,omitempty"`
 		Ahead      string                       `json:"ahead,omitempty"`
+		Former     map[types.UID]string         `json:"former,omitempty"`
 		Passed     *waitMemory                  `json:"passed,omitempty"`
 		Distrusted bool                         `json:"distrusted,omitempty"`
 		Void       bool                         `json:"void,omitempty"`
@@ -108,7 +109,7 @@ func (l *Ledger[C]) MarshalJSON() ([]byte, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	m := memory[C]{
-		Patience: l.Patience, Moment: l.moment, Viewed: l.viewed, Strays: l.strays, Read: l.read, Ahead: l.ahead,
+		Patience: l.Patience, Moment: l.moment, Viewed: l.viewed, Strays: l.strays, Read: l.read, Ahead: l.ahead, Former: l.former,
 		Passed: l.passed.remember(), Distrusted: l.distrusted, Void: l.void, Hides: l.hides,
 	}
 	if len(l.children) > 0 {
@@ -187,7 +188,7 @@ func (l *Ledger[C]) UnmarshalJSON(data []byte) error {
 	l.Patience, l.moment, l.viewed, l.cached, l.known, l.underWay = m.Patience, m.Moment, m.Viewed, nil, nil, false
 	l.children, l.names, l.owner, l.strays, l.selector = children, names, Owner{}, m.Strays, selector
 	l.read, l.ahead, l.passed, l.distrusted, l.void = m.Read, m.Ahead, m.Passed.recall(), m.Distrusted, m.Void
-	l.hides, l.list = m.Hides, bar{}
+	l.hides, l.list, l.former = m.Hides, bar{}, m.Former
 	if b := m.List; b != nil {
 		l.list = bar{b.Version, sets.New(b.Children...), b.Start, b.Told, b.Since}
 	}

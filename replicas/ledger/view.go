@@ -88,6 +88,26 @@ func (r Rules[C]) Bearer(c C) (is Bearer, ours bool) {
 	return Stranger, false
 }
 
+// later returns the versions of cached children that contradict a list which began later: the
+// list has the child in an earlier version, or is itself of an earlier one and lacks it.
+func (s Snapshot[C]) later(items []C, version string) map[types.UID]string {
+	listed := make(map[types.UID]string, len(items))
+	for _, c := range items {
+		listed[idOf(c)] = c.GetResourceVersion()
+	}
+	later := map[types.UID]string{}
+	for _, c := range s.Children {
+		is, found := listed[idOf(c)]
+		if !found && s.Rules.MayCount(c) {
+			is = version
+		}
+		if resourceversion.Older(is, c.GetResourceVersion()) {
+			later[idOf(c)] = c.GetResourceVersion()
+		}
+	}
+	return later
+}
+
 // those returns the children that may count.
 func (r Rules[C]) those(children []C) []C {
 	return slices.DeleteFunc(slices.Clone(children), func(c C) bool { return !r.MayCount(c) })
@@ -125,8 +145,12 @@ func (l *Ledger[C]) View(start Moment, s Snapshot[C], now time.Time) (View[C], e
 		v.Stale = true
 		return v, nil
 	}
-	if l.ahead != "" { // the cache proves nothing
+	switch {
+	case l.ahead != "": // the cache proves nothing
 		v.Stale, s.Version, s.Newest, s.Children = true, "", "", nil
+	case l.former != nil:
+		s = l.withoutFormer(s)
+		v.Stale, v.Children, l.cached = v.Stale || l.former != nil, s.Children, s.Children
 	}
 	if resourceversion.Reached(s.Version, l.list.version) {
 		l.passList()
@@ -141,6 +165,37 @@ func (l *Ledger[C]) View(start Moment, s Snapshot[C], now time.Time) (View[C], e
 	}
 	l.resolve(v.Children, s.Rules)
 	return v, nil
+}
+
+// isFormer reports whether a cached child is from a future that is no more.
+func (l *Ledger[C]) isFormer(c C) bool {
+	version, is := l.former[idOf(c)]
+	return is && version == c.GetResourceVersion()
+}
+
+// withoutFormer returns what the cache has of this epoch. As long as it has children of the
+// former one, its version proves nothing. A child that left the cache since is gone.
+func (l *Ledger[C]) withoutFormer(s Snapshot[C]) Snapshot[C] {
+	hidden := map[types.UID]string{}
+	for _, c := range s.Children {
+		if l.isFormer(c) {
+			hidden[idOf(c)] = c.GetResourceVersion()
+		}
+	}
+	for id := range l.former {
+		if e := l.children[id]; e != nil && hidden[id] != "" {
+			e.shown = 0
+		} else if e != nil {
+			e.shown = max(e.shown, 1)
+		}
+	}
+	if len(hidden) == 0 {
+		l.former = nil
+		return s
+	}
+	s.Children = slices.DeleteFunc(slices.Clone(s.Children), l.isFormer)
+	s.Version, s.Newest, l.former, l.hides = "", "", hidden, true
+	return s
 }
 
 // passList forgets the last list, and what nothing else than its version dates: the cache
@@ -428,7 +483,7 @@ const nextLook = 5 * time.Second
 // not tell how far it has come. The events may be those of another watch, so that is no
 // proof: the view is an old one, but only after some seconds a list is worthwhile by itself.
 func (o *overlay[C]) suspect(lacking []*entry[C]) {
-	if o.ahead != "" { // Listed has made it wait
+	if o.ahead != "" || o.former != nil { // Listed has made it wait
 		return
 	}
 	if len(lacking) == 0 || o.cache.Version != "" {

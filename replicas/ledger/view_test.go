@@ -560,6 +560,36 @@ func TestEpochs(t *testing.T) {
 			told a@9
 			told a@6 of c
 			cache 5: => a@9`},
+		{"a list with a child in an earlier version than a cache that does not tell how far it has come", `
+			cache /: a@8 b@9 => a@8 b@9
+			list 7: a@3 => restored
+			again => a@3 OLD
+			holds? => 1 entries, a list, an epoch
+			again? => 5s
+			cache /: a@8 b@9 => a@3 OLD
+			cache /: a@3 b@9 => a@3 OLD
+			cache /: a@3 => a@3
+			holds? => a list
+			list 7: a@3
+			again => a@3`},
+		{"a list of an earlier version than a child that it lacks", `
+			cache /: b@9 => b@9
+			list 7: => restored
+			again => OLD
+			again? => 5s
+			cache /: => `},
+		{"a child of a former epoch that left the cache is gone", `
+			cache /: a@8 => a@8
+			list 7: a@3 => restored
+			again => a@3 OLD
+			cache /: => `},
+		{"a child of a former epoch may be in the cache of a server that has come further since", `
+			cache 9: a@8 => a@8
+			list 12: a@6 b@11 => restored
+			again => a@6 b@11 OLD
+			cache 9: a@8 => a@6 b@11 OLD
+			cache 12: a@6 b@11 => a@6 b@11
+			holds? => nothing`},
 		{"a child that is created in an earlier version than a list had", `
 			cache 5: a@3 => a@3
 			list 9: a@3
