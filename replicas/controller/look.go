@@ -151,6 +151,7 @@ func (p *pass[O, C]) lookForNames(ctx context.Context, due []ledger.Name) (turne
 			p.bears(found)
 		case there:
 			turnedUp = p.turnedUp(look.start, found) == ledger.Replica || turnedUp
+		case look.isList && p.isUnlisted(n.NamespacedName): // so the name stays taken
 		default:
 			p.noneBears(look, n.NamespacedName)
 			if n.IsTaken() && !n.HasLanded(began) { // it is sent again, and not another one
@@ -167,6 +168,14 @@ func (p *pass[O, C]) lookForNames(ctx context.Context, due []ledger.Name) (turne
 func (p *pass[O, C]) shows(found C) bool {
 	return slices.ContainsFunc(p.children, func(c C) bool {
 		return object.ID(c) == object.ID(found) && c.GetResourceVersion() == found.GetResourceVersion()
+	})
+}
+
+// isUnlisted reports whether a child of that name does not match, such as one that was
+// released: a list does not tell whether it is there.
+func (p *pass[O, C]) isUnlisted(name types.NamespacedName) bool {
+	return slices.ContainsFunc(p.children, func(c C) bool {
+		return !object.IsNil(c) && nameOf(c) == name && !p.snapshot.Rules.MayCount(c)
 	})
 }
 
