@@ -31,7 +31,7 @@ type bill struct {
 // there is a pass every five seconds, whose status write is refused at first. Lists that fail
 // are tried again every 10 to 15 seconds.
 var budget = map[string]int{
-	"create Pod": 480, "delete Pod": 1000, "patch Pod": 1000, "get Pod": 500, "list Pod": 400,
+	"create Pod": 480, "delete Pod": 2500, "patch Pod": 1000, "get Pod": 1200, "list Pod": 400,
 	"get ReplicaSet": 800, "update ReplicaSet": 800, "list ReplicaSet": 8,
 }
 
