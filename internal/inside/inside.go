@@ -9,15 +9,7 @@
 //	inside.Of[*inside.Stream](view.ChildWatch).Lose()
 package inside
 
-import (
-	"time"
-
-	appsv1 "k8s.io/api/apps/v1"
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-	"github.com/replicakit/replicakit/replicas"
-)
+import "time"
 
 // Hidden is what a type hides.
 type Hidden struct{ value any }
@@ -33,34 +25,22 @@ func Of[T any](value interface{ open() any }) T {
 	return hidden
 }
 
-// A Controller is what a replicastest.Controller hides: hooks, which may be nil, and
-// the owner of the pass under way.
-type Controller[O any, C metav1.Object] struct {
+// A Controller is what a replicastest.Controller hides: hooks, which may be nil, and the
+// pass under way. Pass is controller.Pass, and C the type of a child.
+type Controller[Pass, C any] struct {
 	// Listed is called after a pass has listed the children from the cache: what it
 	// changes comes too late for that list.
 	Listed func()
-	// Scaling is called before a pass creates or deletes, with what it will do.
-	Scaling func(Scaling[O, C])
-	// Passing is the owner as the cache has it or, once the pass is about to create or
-	// delete, as the pass goes by it; nil if there is no pass. After a Crash the pass
-	// stays under way for ever.
-	Passing O
+	// Scaling is called before a pass creates or deletes what Passing.Scale says, of the
+	// children that it counts.
+	Scaling func(owned []C)
+	// Passing has the Owner as the cache has it or, once the pass is about to create or
+	// delete, as the pass goes by it, and then its Scale; nil if there is no pass. After a
+	// Crash the pass stays under way for ever.
+	Passing *Pass
+	// Related are the children that count for co-location, as far as that pass has looked.
+	Related []C
 }
-
-// A Scaling is what a pass is about to do: for the Owner, with the children that it
-// Owned and those that are Related for co-location.
-type Scaling[O any, C metav1.Object] struct {
-	Owner   O
-	Owned   []C // those that it counts
-	Related []C // those that count for co-location
-	Scale   replicas.Scale[C]
-}
-
-// A PodController is a Controller of ReplicaSets and pods.
-type PodController = Controller[*appsv1.ReplicaSet, *corev1.Pod]
-
-// A PodScaling is a Scaling of ReplicaSets and pods.
-type PodScaling = Scaling[*appsv1.ReplicaSet, *corev1.Pod]
 
 // A Client is what a replicastest.Client hides. Call is replicastest.Call.
 type Client[Call any] struct {

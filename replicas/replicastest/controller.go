@@ -13,7 +13,6 @@ import (
 
 	"github.com/replicakit/replicakit/expectations"
 	"github.com/replicakit/replicakit/internal/inside"
-	"github.com/replicakit/replicakit/internal/object"
 	"github.com/replicakit/replicakit/replicas"
 	"github.com/replicakit/replicakit/replicas/controller"
 )
@@ -42,9 +41,8 @@ type Controller[O Object[O], C Object[C]] struct {
 
 	controller *controller.Controller
 	cluster    *Cluster[O, C]
-	related    []C   // as the pass under way has them
 	suffix     []int // of the next name, in a cluster that is Counting
-	inside     *inside.Controller[O, C]
+	inside     *inside.Controller[controller.Pass[O, C], C]
 	hidden
 }
 
@@ -67,7 +65,8 @@ func (c *Cluster[O, C]) NewController() *Controller[O, C] {
 // MaxParallel are set here, so that calls are made one at a time. The error is that
 // of controller.New.
 func (c *Cluster[O, C]) NewControllerWith(opts controller.Options) (*Controller[O, C], error) {
-	ctl := &Controller[O, C]{Client: c.NewClient(), View: c.NewView(), cluster: c, inside: &inside.Controller[O, C]{}}
+	ctl := &Controller[O, C]{Client: c.NewClient(), View: c.NewView(), cluster: c}
+	ctl.inside = &inside.Controller[controller.Pass[O, C], C]{}
 	ctl.hidden = inside.Hide(ctl.inside)
 	ctl.Worker = &Worker{Clock: c.Clock, Sync: ctl.pass}
 	opts.Now, opts.Events, opts.Random, opts.MaxParallel = ctl.Now, ctl.Client, ctl.random(), 1
@@ -101,16 +100,16 @@ func (c *Controller[O, C]) limited() controller.Kind[O, C] {
 func (c *Controller[O, C]) kind() controller.Kind[O, C] {
 	kind := c.limited()
 	scale, observe := kind.BeforeScale, kind.Observe
-	kind.BeforeScale = func(ctx context.Context, owner O, owned []C, s replicas.Scale[C]) (now replicas.Scale[C], again time.Duration, err error) {
-		c.inside.Passing = owner // which the pass may have read from the server
-		now = s
+	kind.BeforeScale = func(ctx context.Context, owner O, owned []C, s replicas.Scale[C]) (_ replicas.Scale[C], again time.Duration, err error) {
+		passing := &controller.Pass[O, C]{Owner: owner, Scale: s} // it may have read the owner from the server
+		c.inside.Passing = passing
 		if scale != nil {
-			now, again, err = scale(ctx, owner, owned, s)
+			passing.Scale, again, err = scale(ctx, owner, owned, s)
 		}
 		if c.inside.Scaling != nil && err == nil {
-			c.inside.Scaling(inside.Scaling[O, C]{Owner: owner, Owned: owned, Related: c.related, Scale: now})
+			c.inside.Scaling(owned)
 		}
-		return now, again, err
+		return passing.Scale, again, err
 	}
 	kind.Observe = func(ctx context.Context, pass controller.Pass[O, C]) {
 		if observe != nil {
@@ -122,9 +121,10 @@ func (c *Controller[O, C]) kind() controller.Kind[O, C] {
 }
 
 func (c *Controller[O, C]) observe(pass controller.Pass[O, C]) {
-	var none O
-	pass.Owner, c.inside.Passing = c.inside.Passing, none // also if the cache was stale
-	if c.Passed != nil && !object.IsNil(pass.Owner) {
+	passing := c.inside.Passing
+	c.inside.Passing = nil
+	if c.Passed != nil && passing != nil {
+		pass.Owner = passing.Owner // also if the cache was stale
 		c.Passed(pass)
 	}
 }
@@ -194,11 +194,12 @@ func (c *Controller[O, C]) next() (Part, time.Time, bool) {
 }
 
 func (c *Controller[O, C]) pass(ctx context.Context, key types.NamespacedName) (time.Duration, error) {
-	var none O
-	c.inside.Passing, _ = c.View.OwnerWatch.Get(key.Namespace, key.Name)
-	c.related = nil
+	c.inside.Passing, c.inside.Related = nil, nil
+	if owner, ok := c.View.OwnerWatch.Get(key.Namespace, key.Name); ok {
+		c.inside.Passing = &controller.Pass[O, C]{Owner: owner}
+	}
 	again, err := c.Sync(ctx, key)
-	c.inside.Passing = none
+	c.inside.Passing = nil
 	return again, err
 }
 
@@ -219,9 +220,9 @@ func (c cache[O, C]) Children(ctx context.Context, owner O) ([]C, error) {
 
 // Related finds the children of siblings, and keeps them for who wants to know.
 func (c cache[O, C]) Related(ctx context.Context, owner O) ([]C, error) {
-	var err error
-	c.controller.related, err = c.View.Related(ctx, owner)
-	return c.controller.related, err
+	related, err := c.View.Related(ctx, owner)
+	c.controller.inside.Related = related
+	return related, err
 }
 
 // ChildrenVersion is known to a controller that remembers its writes.

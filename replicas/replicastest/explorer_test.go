@@ -221,7 +221,7 @@ func (w *world) clone() *world {
 func (w *world) hook() {
 	done := w.controller.Client.Done
 	w.controller.Client.Fault = w.before
-	inside.Of[*inside.PodController](w.controller).Listed = w.listed
+	inside.Of[*inside.Controller[replicastest.PodPass, *corev1.Pod]](w.controller).Listed = w.listed
 	w.controller.Client.Done = func(call replicastest.Call, err error) {
 		done(call, err)
 		w.after()

@@ -382,7 +382,7 @@ func TestAnOrphanAdoptedAndDeletedUnseen(t *testing.T) {
 	t.Parallel()
 	s := running(t, 3)
 	createPod(t, s.PodCluster, pod("orphan"))
-	hooks := inside.Of[*inside.PodController](s.controller)
+	hooks := inside.Of[*inside.Controller[replicastest.PodPass, *corev1.Pod]](s.controller)
 	hooks.Listed = func() { s.controller.View.ChildWatch.Break() } // it has seen the orphan
 	s.scale(t, 4)
 	s.world.Run(time.Second)

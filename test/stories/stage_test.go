@@ -190,10 +190,16 @@ func (s *stage) newController() *replicastest.PodController {
 	c := s.NewController()
 	c.Client.Fault, c.Client.Done = s.before, s.done
 	c.Passed = func(result replicastest.PodPass) { s.passed(c, result) }
-	inside.Of[*inside.PodController](c).Scaling = func(what inside.PodScaling) { s.victims = what.Scale.Delete }
+	hooks := insideOf(c)
+	hooks.Scaling = func([]*corev1.Pod) { s.victims = hooks.Passing.Scale.Delete }
 	c.RememberWrites = s.remember
 	s.views = append(s.views, c.View)
 	return c
+}
+
+// insideOf is what a controller hides.
+func insideOf(c *replicastest.PodController) *inside.Controller[replicastest.PodPass, *corev1.Pod] {
+	return inside.Of[*inside.Controller[replicastest.PodPass, *corev1.Pod]](c)
 }
 
 // run lets time pass.
@@ -208,7 +214,7 @@ func (s *stage) run(d time.Duration) error {
 // did.
 func (s *stage) mortal(do func()) (died bool) {
 	if died = replicastest.Crashes(do); died {
-		s.say(inside.Of[*inside.PodController](s.controller).Passing.Name, s.telling(replicastest.PodPass{})+"the controller dies")
+		s.say(insideOf(s.controller).Passing.Owner.Name, s.telling(replicastest.PodPass{})+"the controller dies")
 		s.stop()
 	}
 	return died

@@ -240,7 +240,7 @@ func TestWhatCostsTooMuchIsNoticed(t *testing.T) {
 			pass, failed := c.Sync, false
 			c.Sync = func(ctx context.Context, key types.NamespacedName) (time.Duration, error) {
 				if key.Name == "web" && failed {
-					_, _ = c.Client.Create(ctx, podFor(inside.Of[*inside.PodController](c).Passing))
+					_, _ = c.Client.Create(ctx, podFor(inside.Of[*inside.Controller[replicastest.PodPass, *corev1.Pod]](c).Passing.Owner))
 				}
 				again, err := pass(ctx, key)
 				if failed = err != nil; failed {

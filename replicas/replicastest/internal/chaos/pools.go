@@ -91,6 +91,7 @@ func poolKind(slots, discards bool) controller.Kind[*pool, *worker] {
 type pools struct {
 	*replicastest.Cluster[*pool, *worker]
 	controller *replicastest.Controller[*pool, *worker]
+	inside     *inside.Controller[controller.Pass[*pool, *worker], *worker]
 	shape      shape
 	wanted     int32
 	most       int32 // that were ever wanted
@@ -118,7 +119,8 @@ func (p *pools) start() {
 	p.controller = p.NewController()
 	p.controller.View.ChildWatch.Lag, p.controller.View.OwnerWatch.Lag = lag, lag
 	p.controller.RememberWrites = p.shape.versions
-	inside.Of[*inside.Controller[*pool, *worker]](p.controller).Scaling = p.scaling
+	p.inside = inside.Of[*inside.Controller[controller.Pass[*pool, *worker], *worker]](p.controller)
+	p.inside.Scaling = p.scaling
 }
 
 // changed: there are never more workers of the pool than were wanted, and each has a slot
@@ -155,28 +157,29 @@ func (p *pools) owned() (owned []*worker) {
 
 // scaling: of workers with slots those go whose slot is not wanted; of others those that are
 // not ready go first. Those that have ended are discarded.
-func (p *pools) scaling(s inside.Scaling[*pool, *worker]) {
-	for _, v := range s.Scale.Discard {
+func (p *pools) scaling(owned []*worker) {
+	pass := p.inside.Passing
+	for _, v := range pass.Scale.Discard {
 		if !hasEnded(v.Object) {
 			p.err = fmt.Errorf("chaos: worker %s is discarded, and has not ended", v.Object.Name)
 		}
 	}
 	if p.shape.slots {
-		for _, v := range s.Scale.Delete {
-			if slices.Contains(p.slots(s.Owner.Spec.Replicas), v.Object.Name) {
+		for _, v := range pass.Scale.Delete {
+			if slices.Contains(p.slots(pass.Owner.Spec.Replicas), v.Object.Name) {
 				p.err = fmt.Errorf("chaos: worker %s goes, and its slot is wanted", v.Object.Name)
 			}
 		}
 		return
 	}
 	gone, ready := map[types.UID]bool{}, 0
-	for _, v := range s.Scale.Delete {
+	for _, v := range pass.Scale.Delete {
 		gone[v.Object.UID] = true
 		if isReady(v.Object) {
 			ready++
 		}
 	}
-	for _, w := range s.Owned {
+	for _, w := range owned {
 		if ready > 0 && !isReady(w) && !gone[w.UID] {
 			p.err = fmt.Errorf("chaos: a worker goes that is ready, and %s stays", w.Name)
 		}

@@ -228,7 +228,7 @@ func (r *run) runUntil(end time.Time, isCut func() bool) {
 
 // dead is the controller that is in the middle of a pass.
 func (r *run) dead() int {
-	if inside.Of[*inside.PodController](r.controllers[0]).Passing == nil {
+	if insideOf(r.controllers[0]).Passing == nil {
 		return 1
 	}
 	return 0
@@ -272,7 +272,7 @@ func (r *run) start(i int) {
 		r.pauses(i)
 		return r.before(call)
 	}
-	inside.Of[*inside.PodController](c).Listed = func() {
+	insideOf(c).Listed = func() {
 		r.race()
 		r.surprise(c)
 	}
@@ -357,6 +357,11 @@ func (r *run) controller(n int) *replicastest.PodController {
 		return c
 	}
 	return r.controllers[0]
+}
+
+// insideOf is what a controller hides.
+func insideOf(c *replicastest.PodController) *inside.Controller[replicastest.PodPass, *corev1.Pod] {
+	return inside.Of[*inside.Controller[replicastest.PodPass, *corev1.Pod]](c)
 }
 
 func (r *run) podStream(n int) *inside.Stream {

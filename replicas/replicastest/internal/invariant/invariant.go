@@ -131,7 +131,7 @@ func (k *Checker) Watch(c *replicastest.PodController) {
 	w.turned, w.missed = map[types.UID]*corev1.Pod{}, map[string]missing{}
 	w.quotas, w.conflicts = map[types.UID]denial{}, map[types.UID]denial{}
 	w.sights, w.born, w.listedAt = map[types.UID]sight{}, map[types.UID]sight{}, map[types.UID]time.Time{}
-	w.inside, w.client = inside.Of[*inside.PodController](c), inside.Of[*inside.Client[replicastest.Call]](c.Client)
+	w.inside, w.client = inside.Of[*inside.Controller[replicastest.PodPass, *corev1.Pod]](c), inside.Of[*inside.Client[replicastest.Call]](c.Client)
 	w.began, w.led = k.truth.now, true
 	k.watchers = append(k.watchers, w)
 	sync := c.Worker.Sync
@@ -240,7 +240,7 @@ func (k *Checker) wrote(rs *appsv1.ReplicaSet) {
 		}
 		w.permitted(call)
 		w.wroteNow = true
-		if passing := w.inside.Passing; passing == nil || passing.UID != rs.UID {
+		if passing := w.owner(); passing == nil || passing.UID != rs.UID {
 			w.fail(Anothers, "the status of %s is written for another one of that name", rs.Name)
 		} else {
 			w.early(passing, rs)
@@ -272,7 +272,7 @@ func (k *Checker) Restored() {
 type watcher struct {
 	checker    *Checker
 	controller *replicastest.PodController
-	inside     *inside.PodController
+	inside     *inside.Controller[replicastest.PodPass, *corev1.Pod]
 	client     *inside.Client[replicastest.Call]
 	record
 	looked      types.UID // the owner that the pass under way has read live
@@ -306,8 +306,16 @@ func (w *watcher) fail(r Rule, format string, args ...any) {
 	w.checker.fail(r, "%s: %s", w.controller.Now().UTC().Format(time.TimeOnly), fmt.Sprintf(format, args...))
 }
 
+// owner is that of the pass under way, nil if there is none.
+func (w *watcher) owner() *appsv1.ReplicaSet {
+	if pass := w.inside.Passing; pass != nil {
+		return pass.Owner
+	}
+	return nil
+}
+
 func (w *watcher) judge(call replicastest.Call, old, now *corev1.Pod) {
-	rs := w.inside.Passing
+	rs := w.owner()
 	switch {
 	case rs == nil:
 		w.fail(Going, "%s %s outside of a pass", call.Verb, call.Name)

@@ -72,7 +72,7 @@ func TestCheckerBites(t *testing.T) {
 		}, "pod nobodys is deleted and belongs to"},
 		"one that adopts without a look": {func(c *replicastest.PodController) {
 			c.Sync = passes(c, func(ctx context.Context, p *corev1.Pod) error {
-				rs := inside.Of[*inside.PodController](c).Passing
+				rs := inside.Of[*hidden](c).Passing.Owner
 				nobodys, err := c.Client.Get(ctx, namespace, "nobodys")
 				if err != nil {
 					return err
@@ -85,7 +85,7 @@ func TestCheckerBites(t *testing.T) {
 			})
 		}, "pod nobodys is adopted without a live look at web"},
 		"one that changes what its cache holds": {func(c *replicastest.PodController) {
-			inside.Of[*inside.PodController](c).Listed = func() {
+			inside.Of[*hidden](c).Listed = func() {
 				for _, p := range c.View.ChildWatch.In(namespace) {
 					p.Status.Message = "seen"
 				}
@@ -157,22 +157,25 @@ func TestCheckerBites(t *testing.T) {
 	}
 }
 
+// hidden is what a controller hides.
+type hidden = inside.Controller[replicastest.PodPass, *corev1.Pod]
+
 // One that ranks pods without those of siblings may choose others than Kubernetes.
 func TestCheckerWantsSiblingsToBeLookedFor(t *testing.T) {
 	t.Parallel()
-	for want, spoil := range map[string]func(*inside.PodScaling){
-		"": func(*inside.PodScaling) {},
-		"web deletes and has not looked for the pods of its siblings": func(s *inside.PodScaling) { s.Related = nil },
+	for want, spoil := range map[string]func(*hidden){
+		"": func(*hidden) {},
+		"web deletes and has not looked for the pods of its siblings": func(h *hidden) { h.Related = nil },
 	} {
 		cluster := replicastest.NewPodCluster(replicastest.Options{Seed: 1, Nodes: 2})
 		checker := invariant.New(cluster)
 		c := cluster.NewController()
 		checker.Watch(c)
-		hooks := inside.Of[*inside.PodController](c)
+		hooks := inside.Of[*hidden](c)
 		scaling := hooks.Scaling
-		hooks.Scaling = func(s inside.PodScaling) {
-			spoil(&s)
-			scaling(s)
+		hooks.Scaling = func(owned []*corev1.Pod) {
+			spoil(hooks)
+			scaling(owned)
 		}
 		world := &replicastest.World{Clock: cluster.Clock, Parts: []replicastest.Part{cluster, c}}
 		_, err := cluster.CreateOwner(t.Context(), replicastest.NewReplicaSet(namespace, "web", 3))
@@ -274,7 +277,7 @@ func TestCheckerWantsToBeLeftAlone(t *testing.T) {
 		want string
 	}{
 		"create": {func(ctx context.Context, c *replicastest.PodController, _ *corev1.Pod) error {
-			_, err := c.Client.Create(ctx, podOf(inside.Of[*inside.PodController](c).Passing, "web-9"))
+			_, err := c.Client.Create(ctx, podOf(inside.Of[*hidden](c).Passing.Owner, "web-9"))
 			return err
 		}, "create web-9"},
 		"delete": {func(ctx context.Context, c *replicastest.PodController, first *corev1.Pod) error {
@@ -282,7 +285,7 @@ func TestCheckerWantsToBeLeftAlone(t *testing.T) {
 			return err
 		}, "delete"},
 		"release": {func(ctx context.Context, c *replicastest.PodController, first *corev1.Pod) error {
-			patch, err := selector.Claimer[*corev1.Pod]{Owner: inside.Of[*inside.PodController](c).Passing, Kind: appsv1.SchemeGroupVersion.WithKind("ReplicaSet")}.ReleasePatch(first)
+			patch, err := selector.Claimer[*corev1.Pod]{Owner: inside.Of[*hidden](c).Passing.Owner, Kind: appsv1.SchemeGroupVersion.WithKind("ReplicaSet")}.ReleasePatch(first)
 			if err == nil {
 				_, err = c.Client.Patch(ctx, first, patch, metav1.PatchOptions{})
 			}

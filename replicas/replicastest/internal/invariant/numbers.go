@@ -281,7 +281,7 @@ func selects(rs *appsv1.ReplicaSet) string { return rs.Spec.Selector.String() }
 
 // sent judges a deletion that has not taken effect yet: it may.
 func (w *watcher) sent(call replicastest.Call) {
-	rs := w.inside.Passing
+	rs := w.owner()
 	p, is := w.checker.truth.pods[w.doubted[call.Name]]
 	if rs == nil || !is || !slices.ContainsFunc(w.client.InFlight(), func(late replicastest.Call) bool {
 		return late.NamespacedName == call.NamespacedName && mayEnd(late, p)
@@ -296,7 +296,7 @@ func (w *watcher) sent(call replicastest.Call) {
 // done learns what was read live, and which calls were answered.
 func (w *watcher) done(call replicastest.Call, err error) {
 	w.led = w.checker.Leads(w.controller)
-	rs := w.inside.Passing
+	rs := w.owner()
 	if rs == nil {
 		return
 	}

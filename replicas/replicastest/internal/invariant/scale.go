@@ -12,27 +12,27 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/replicakit/replicakit/expectations"
-	"github.com/replicakit/replicakit/internal/inside"
 	"github.com/replicakit/replicakit/replicas"
 	"github.com/replicakit/replicakit/replicas/replicastest"
 )
 
 // scaling: a pass creates or deletes, within the burst, and takes those that go
 // first.
-func (w *watcher) scaling(s inside.PodScaling) {
+func (w *watcher) scaling(owned []*corev1.Pod) {
+	pass := w.inside.Passing
 	burst := w.checker.BurstReplicas
 	if burst == 0 {
 		burst = replicas.DefaultBurstReplicas
 	}
-	if create, remove := s.Scale.Create, len(s.Scale.Delete); create > 0 && remove > 0 || max(create, remove) > burst {
-		w.fail(Plan, "%s creates %d and deletes %d at once, with a burst of %d", s.Owner.Name, create, remove, burst)
+	if create, remove := pass.Scale.Create, len(pass.Scale.Delete); create > 0 && remove > 0 || max(create, remove) > burst {
+		w.fail(Plan, "%s creates %d and deletes %d at once, with a burst of %d", pass.Owner.Name, create, remove, burst)
 	}
-	for _, p := range s.Owned {
+	for _, p := range owned {
 		if !isActive(p) {
-			w.fail(Plan, "%s counts %s, which is not active", s.Owner.Name, p.Name)
+			w.fail(Plan, "%s counts %s, which is not active", pass.Owner.Name, p.Name)
 		}
 	}
-	w.ranked(s)
+	w.ranked(owned)
 }
 
 // listen sees what the controller is shown, before it is.
