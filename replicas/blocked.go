@@ -3,11 +3,7 @@
 
 package replicas
 
-import (
-	"time"
-
-	"github.com/replicakit/replicakit/expectations"
-)
+import "time"
 
 // A Blocked says why a plan creates and deletes nothing. The zero Blocked means
 // that nothing blocks it.
@@ -50,22 +46,3 @@ const (
 	// Paused means that Spec.Paused is set.
 	Paused Reason = "paused"
 )
-
-// blocked says why nothing may be created or deleted, whatever it be. Deletion of
-// the owner comes first: it stays.
-func (s *Spec[T]) blocked() Blocked {
-	switch {
-	case s.Owner.GetDeletionTimestamp() != nil:
-		return Blocked{Reason: OwnerDeleted}
-	case s.Paused:
-		return Blocked{Reason: Paused}
-	case s.Pending == expectations.Waiting:
-		return Blocked{Reason: ExpectationsPending, Until: s.Now.Add(s.PendingFor)}
-	}
-	return Blocked{}
-}
-
-// viewIsOld reports whether a list that nothing vouches for would be acted upon.
-func (s *Spec[T]) viewIsOld(step step) bool {
-	return s.Pending == expectations.Expired && step.create+step.remove+step.discard > 0
-}

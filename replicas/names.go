@@ -6,8 +6,6 @@ package replicas
 import (
 	"cmp"
 	"errors"
-	"fmt"
-	"strings"
 
 	"k8s.io/apimachinery/pkg/api/validation"
 	"k8s.io/apimachinery/pkg/util/sets"
@@ -64,13 +62,6 @@ func (s *Spec[T]) checkNames() func(name string) error {
 		return checkNotEmpty
 	}
 	return checkName
-}
-
-func checkName(name string) error {
-	if faults := validation.NameIsDNSSubdomain(name, false); len(faults) > 0 {
-		return fmt.Errorf("%s", strings.Join(faults, "; "))
-	}
-	return nil
 }
 
 func checkNotEmpty(name string) error {

@@ -101,11 +101,3 @@ func (s *Spec[T]) related(owned []T) []T {
 	}
 	return once
 }
-
-// withoutNil returns the children that are not nil: the slice itself if none is.
-func withoutNil[T metav1.Object](children []T) []T {
-	if object.IndexNil(children) < 0 {
-		return children
-	}
-	return slices.DeleteFunc(slices.Clone(children), object.NilOf[T]())
-}

@@ -11,7 +11,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
-	"github.com/replicakit/replicakit/internal/distinct"
 	"github.com/replicakit/replicakit/internal/object"
 	"github.com/replicakit/replicakit/internal/pod"
 	"github.com/replicakit/replicakit/selector"
@@ -181,23 +180,4 @@ func (s *Spec[T]) once(children []T) error {
 		return s.failure("child %q (%s) is listed twice", object.Name(child), child.GetUID())
 	}
 	return nil
-}
-
-// repeated returns the indices of the objects that have the UID of an object before. An
-// object without a UID, as fake clients make them, is another one each time.
-func repeated[T metav1.Object](objs []T) []int {
-	if pods, ok := any(objs).([]*corev1.Pod); ok { // nearly always: without a call for each question
-		return repeatedBy(pods, func(p *corev1.Pod) string { return string(p.UID) })
-	}
-	return repeatedBy(objs, func(obj T) string { return string(obj.GetUID()) })
-}
-
-func repeatedBy[T any](objs []T, uidOf func(T) string) (again []int) {
-	seen := distinct.New(len(objs), func(i int) string { return uidOf(objs[i]) })
-	for i, obj := range objs {
-		if uid := uidOf(obj); uid != "" && seen.Add(i, uid) != i {
-			again = append(again, i)
-		}
-	}
-	return again
 }

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/replicakit/replicakit/expectations"
 	"github.com/replicakit/replicakit/podrank"
 )
 
@@ -105,6 +106,11 @@ func (s *Spec[T]) step(owned []T, free []string, ended int) step {
 		now.deferred += missing - s.PendingAdoptions - now.create
 	}
 	return now
+}
+
+// viewIsOld reports whether a list that nothing vouches for would be acted upon.
+func (s *Spec[T]) viewIsOld(step step) bool {
+	return s.Pending == expectations.Expired && step.create+step.remove+step.discard > 0
 }
 
 // staying returns those of the active children that are not being deleted: all, unless

@@ -6,10 +6,12 @@ package replicas
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -286,4 +288,26 @@ func (s *Spec[T]) checkTemplate() error {
 			labels.Set(s.Template.Labels), s.Selector)
 	}
 	return nil
+}
+
+// checkName refuses what no API server takes for a name.
+func checkName(name string) error {
+	if faults := validation.NameIsDNSSubdomain(name, false); len(faults) > 0 {
+		return fmt.Errorf("%s", strings.Join(faults, "; "))
+	}
+	return nil
+}
+
+// blocked says why nothing may be created or deleted, whatever it be. Deletion of
+// the owner comes first: it stays.
+func (s *Spec[T]) blocked() Blocked {
+	switch {
+	case s.Owner.GetDeletionTimestamp() != nil:
+		return Blocked{Reason: OwnerDeleted}
+	case s.Paused:
+		return Blocked{Reason: Paused}
+	case s.Pending == expectations.Waiting:
+		return Blocked{Reason: ExpectationsPending, Until: s.Now.Add(s.PendingFor)}
+	}
+	return Blocked{}
 }

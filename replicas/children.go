@@ -1,0 +1,41 @@
+// Copyright The replicakit Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package replicas
+
+import (
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/replicakit/replicakit/internal/distinct"
+	"github.com/replicakit/replicakit/internal/object"
+)
+
+// withoutNil returns the children that are not nil: the slice itself if none is.
+func withoutNil[T metav1.Object](children []T) []T {
+	if object.IndexNil(children) < 0 {
+		return children
+	}
+	return slices.DeleteFunc(slices.Clone(children), object.NilOf[T]())
+}
+
+// repeated returns the indices of the objects that have the UID of an object before. An
+// object without a UID, as fake clients make them, is another one each time.
+func repeated[T metav1.Object](objs []T) []int {
+	if pods, ok := any(objs).([]*corev1.Pod); ok { // nearly always: without a call for each question
+		return repeatedBy(pods, func(p *corev1.Pod) string { return string(p.UID) })
+	}
+	return repeatedBy(objs, func(obj T) string { return string(obj.GetUID()) })
+}
+
+func repeatedBy[T any](objs []T, uidOf func(T) string) (again []int) {
+	seen := distinct.New(len(objs), func(i int) string { return uidOf(objs[i]) })
+	for i, obj := range objs {
+		if uid := uidOf(obj); uid != "" && seen.Add(i, uid) != i {
+			again = append(again, i)
+		}
+	}
+	return again
+}
