@@ -187,7 +187,7 @@ type record struct {
 	listed  map[types.UID]liveList  // by owner, its last live list
 	told    map[types.UID]bool      // pods that a live list, or a look, showed as replicas
 	read    map[types.UID]instant   // by owner, when it was last read live
-	podRead map[types.UID]instant   // by pod, when it was last read live, or listed
+	podRead map[types.UID]instant   // by pod, when it was last read live
 }
 
 // A liveList is when a list was made, in which pass, and what it selected.
