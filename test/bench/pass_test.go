@@ -43,10 +43,26 @@ func theirPass(f fleet) side {
 	w, client := newWatched(f), fake.NewClientset()
 	c := replicaset.NewReplicaSetController(ctx, replicaSetInformer{w.owners}, podInformer{w.pods}, client, replicaset.BurstReplicas)
 	w.start(ctx)
-	processNextWorkItem(c, ctx)
-	return side{name: kubernetes, stop: stop, run: func(i int) int {
+	done := make(chan struct{})
+	working, rest := context.WithCancel(ctx)
+	go func() {
+		defer close(done)
+		for working.Err() == nil {
+			processNextWorkItem(c, ctx)
+			done <- struct{}{}
+		}
+	}()
+	<-done
+	end := func() {
+		rest()
+		w.change(0) // it may wait for one
+		for range done {
+		}
+		stop()
+	}
+	return side{name: kubernetes, stop: end, run: func(i int) int {
 		w.change(i)
-		processNextWorkItem(c, ctx)
+		<-done
 		return nothingDone(client)
 	}}
 }
@@ -86,6 +102,7 @@ type watched struct {
 	fleet
 	owners, pods *informer
 	events       *watch.FakeWatcher // of the pods
+	changes      int                // that were made
 }
 
 func newWatched(f fleet) *watched {
@@ -109,7 +126,8 @@ func (w *watched) start(ctx context.Context) {
 // change changes a pod in a way that changes neither the number nor the status.
 func (w *watched) change(i int) {
 	p := *w.fleet.pods[i%len(w.fleet.pods)]
-	p.ResourceVersion = strconv.Itoa(i + 2)
+	w.changes++
+	p.ResourceVersion = strconv.Itoa(w.changes + 1)
 	w.events.Modify(&p)
 }
 
