@@ -127,7 +127,7 @@ func (k *Checker) Watch(c *replicastest.PodController) {
 	w.full, w.strange, w.stale = map[types.UID]int{}, map[types.UID]bool{}, map[types.NamespacedName]time.Time{}
 	w.unshown, w.waited = map[types.NamespacedName]time.Time{}, map[types.NamespacedName]time.Time{}
 	w.versions, w.passing = map[types.NamespacedName]map[string]string{}, map[types.NamespacedName]time.Time{}
-	w.chosen = map[types.UID]bool{}
+	w.chosen, w.victims = map[types.UID]bool{}, map[string]types.UID{}
 	w.turned, w.missed = map[types.UID]*corev1.Pod{}, map[string]missing{}
 	w.quotas, w.conflicts = map[types.UID]denial{}, map[types.UID]denial{}
 	w.sights, w.born, w.listedAt = map[types.UID]sight{}, map[types.UID]sight{}, map[types.UID]time.Time{}
@@ -140,6 +140,7 @@ func (k *Checker) Watch(c *replicastest.PodController) {
 		w.pass++
 		w.passBegan, w.deed = k.truth.now, deed{}
 		clear(w.chosen)
+		clear(w.victims)
 		return sync(ctx, key)
 	}
 	w.inside.Scaling = w.scaling
@@ -278,8 +279,9 @@ type watcher struct {
 	looked      types.UID // the owner that the pass under way has read live
 	unread      bool      // the pass under way could not read it
 	passBegan   instant
-	chosen      map[types.UID]bool // pods that the pass has chosen to be deleted
-	wroteNow    bool               // the status write under way has changed something
+	chosen      map[types.UID]bool   // pods that the pass has chosen to be deleted
+	victims     map[string]types.UID // by name, the pods that the pass is about to delete
+	wroteNow    bool                 // the status write under way has changed something
 	waits       map[place]wait
 	last        map[types.NamespacedName]lastPass
 	deed        deed

@@ -153,6 +153,7 @@ func (w *watcher) denied(all map[types.UID]denial, pass replicastest.PodPass, tr
 
 // A missing pod was not found by a delete. After some minutes the cache counts again.
 type missing struct {
+	uid        types.UID // "" if it is not known
 	at         time.Time
 	generation int64
 	epoch      instant
@@ -221,7 +222,8 @@ func (w *watcher) room(rs *appsv1.ReplicaSet) (n int) {
 	return w.full[rs.UID] - n
 }
 
-// misses: nothing is deleted or patched again that was not found.
+// misses: nothing is deleted or patched again that was not found. A NotFound has no version, so it
+// says nothing about another pod of that name which the cache shows later.
 func (w *watcher) misses(rs *appsv1.ReplicaSet, call replicastest.Call, err error) {
 	k := w.checker
 	for _, p := range k.truth.pods {
@@ -240,12 +242,13 @@ func (w *watcher) misses(rs *appsv1.ReplicaSet, call replicastest.Call, err erro
 		}
 	}
 	now := k.cluster.Clock.Now()
+	uid := w.victims[call.Name]
 	was, is := w.missed[call.Name]
-	if is && now.Sub(was.at) < missingKept && was.generation == rs.Generation && was.epoch == k.truth.epoch {
+	if is && was.uid == uid && now.Sub(was.at) < missingKept && was.generation == rs.Generation && was.epoch == k.truth.epoch {
 		w.fail(Futile, "%s: %s of %s, which was not there %v ago", rs.Name, call.Verb, call.Name, now.Sub(was.at))
 		return
 	}
-	w.missed[call.Name] = missing{now, rs.Generation, k.truth.epoch}
+	w.missed[call.Name] = missing{uid, now, rs.Generation, k.truth.epoch}
 }
 
 // judgeHold: a change of the owner ends a hold, and room ends that of a full quota. What

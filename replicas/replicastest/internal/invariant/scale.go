@@ -32,6 +32,9 @@ func (w *watcher) scaling(owned []*corev1.Pod) {
 			w.fail(Plan, "%s counts %s, which is not active", pass.Owner.Name, p.Name)
 		}
 	}
+	for _, v := range slices.Concat(pass.Scale.Delete, pass.Scale.Discard) {
+		w.victims[v.Object.Name] = v.Object.UID
+	}
 	w.ranked(owned)
 }
 
