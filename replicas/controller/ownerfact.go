@@ -135,9 +135,8 @@ func (p *pass[O, C]) readOwner(ctx context.Context) (O, error) {
 		p.ownerGone()
 		return fresh, nil
 	}
-	if p.asRead = fresh; !p.OwnerWasStale { // otherwise the pass goes by what it read, not by the cache
-		p.whole.compare(p.Owner, fresh)
-	}
+	p.asRead = fresh
+	p.whole.compare(p.cached, fresh)
 	same := p.wantTheSame(p.Owner, fresh)
 	p.ownerRead = p.ownerRead || same
 	p.ownerShown(fresh, same)
@@ -150,7 +149,7 @@ func (p *pass[O, C]) ownerShown(fresh O, same bool) {
 	p.ownerOld = !same
 	if !same || p.state.known.Owner() != (ledger.Owner{}) {
 		version := fresh.GetResourceVersion()
-		if resourceversion.Older(version, p.Owner.GetResourceVersion()) {
+		if resourceversion.Older(version, p.cached.GetResourceVersion()) {
 			version = "" // the server was restored, and the cache has a later version from before that
 			p.ownerWentBack()
 		}
@@ -169,7 +168,7 @@ func (p *pass[O, C]) ownerWentBack() {
 // ownerGone notes that the server does not have the owner.
 func (p *pass[O, C]) ownerGone() {
 	p.ownerOld = true
-	p.learn(ledger.Owner{Gone: true, Version: p.Owner.GetResourceVersion()})
+	p.learn(ledger.Owner{Gone: true, Version: p.cached.GetResourceVersion()})
 }
 
 // unread tells that the owner could not be read although nothing can be done without that.

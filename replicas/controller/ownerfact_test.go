@@ -251,6 +251,25 @@ func TestWhatIsReadOfTheOwnerIsRemembered(t *testing.T) {
 		assert.Len(t, r.last.Active, 2, "it is there again")
 		assert.Len(t, r.last.Created, 1)
 	})
+	t.Run("W52 nor does the answer to a status write make it go by that cached one", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(10)
+		r.owner.ResourceVersion, r.owner.Generation = "20", 1
+		r.server(3) // in an older version
+		pods := podsOf(r.owner, 2)
+		r.live = func() ([]*corev1.Pod, error) { return pods, nil }
+		_, err := r.pass(t, 0, podsOf(r.owner, 10)...)
+		require.NoError(t, err)
+		r.comeBack(t, time.Second, pods...)
+		require.Len(t, r.last.Created, 1)
+		require.NotNil(t, r.last.Status, "it was written")
+		pods = append(pods, r.last.Created...)
+		r.settle()
+		_, err = r.pass(t, 60, pods...)
+		require.NoError(t, err)
+		assert.True(t, r.last.OwnerWasStale)
+		assert.Empty(t, r.last.Created)
+	})
 	t.Run("an owner that cannot be read any more is not gone by an older spec", func(t *testing.T) {
 		t.Parallel()
 		r := behind(2, 10)

@@ -31,6 +31,8 @@ type pass[O, C Object] struct {
 	random   func(n int) int
 	recorder *recorder[O, C] // nil if nobody wants a recording
 
+	cached O // the owner as the cache has it: Owner, unless the pass goes by what it has read
+
 	key   expectations.Key
 	spec  replicas.Spec[C]
 	asked replicas.Spec[C] // spec as the Kind made it

@@ -89,7 +89,7 @@ func (p *pass[O, C]) look(ctx context.Context) (goOn bool, err error) {
 	if err := p.checkScope(owner); err != nil {
 		return false, err
 	}
-	p.Owner, p.key = owner, expectations.KeyOf(owner)
+	p.Owner, p.cached, p.key = owner, owner, expectations.KeyOf(owner)
 	p.state = p.owners.get(p.key)
 	p.recordBefore(stale)
 	owner, goOn, err = p.upToDate(ctx, owner)
