@@ -270,6 +270,25 @@ func TestWhatIsReadOfTheOwnerIsRemembered(t *testing.T) {
 		assert.True(t, r.last.OwnerWasStale)
 		assert.Empty(t, r.last.Created)
 	})
+	t.Run("W52 nor does a cache that goes back, but not to that owner yet", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(10)
+		r.owner.ResourceVersion, r.owner.Generation = "20", 1
+		r.server(3) // in an older version
+		pods := podsOf(r.owner, 3)
+		r.live = func() ([]*corev1.Pod, error) { return pods, nil }
+		_, err := r.pass(t, 0, podsOf(r.owner, 10)...)
+		require.NoError(t, err)
+		older := r.owner.DeepCopy()
+		older.ResourceVersion = "7"
+		*older.Spec.Replicas = 6
+		require.NoError(t, r.start().OwnerUpdated(r.owner, older))
+		r.owner = older
+		_, err = r.passAt(t, time.Millisecond, pods...)
+		require.NoError(t, err)
+		assert.True(t, r.last.OwnerWasStale)
+		assert.Empty(t, r.last.Created)
+	})
 	t.Run("an owner that cannot be read any more is not gone by an older spec", func(t *testing.T) {
 		t.Parallel()
 		r := behind(2, 10)

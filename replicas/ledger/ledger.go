@@ -369,10 +369,13 @@ func (l *Ledger[C]) makeVoid() {
 	l.void, l.ahead = true, ""
 }
 
-// newEpoch forgets what was said of another state of the server.
+// newEpoch forgets what was said of another state of the server. An owner that no version of the
+// cache shows was read since the server was restored: what goes back now is the cache.
 func (l *Ledger[C]) newEpoch() {
 	l.makeVoid()
-	l.owner = Owner{}
+	if l.owner.Is == nil || l.owner.Version != "" {
+		l.owner = Owner{}
+	}
 }
 
 // Forget forgets all but the requests without an answer and the strays. It is for an owner

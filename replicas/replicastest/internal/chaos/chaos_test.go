@@ -242,6 +242,8 @@ func mended() map[invariant.Rule][]example {
 			{1076, "backup 0 0 0s; hang-pods 0 0 0s; scale 10 0 0s; hours 0 0 400ms; restore 0 0 0s; run 0 0 10m"},
 			// The same, and the status was written since, in a version that is earlier than the cached one.
 			{500000266, "scale 3 0 0s; late-owners 10 1 3.688s; run 0 0 4.106s; run 0 0 13.827s; run 0 0 7.356s; run 9 1 20s; run 11 0 20s; backup 4 6 7ms; hang-pods 9 1 4.684s; scale 9 5 7.777s; hours 2 4 400ms; restore 5 6 6.001s; relist 9 7 3.338s; scale 6 10 5.407s; run 3 7 20s; run 11 6 2m0s; run 0 0 13.623s"},
+			// The same, and the cache goes back to another owner than the one that was read.
+			{500000266, "scale 3 0 0s; late-owners 10 1 3.688s; run 0 0 13.827s; run 0 0 7.356s; run 9 1 20s; run 11 0 20s; backup 4 6 7ms; run 4 6 1s; hang-pods 9 1 4.684s; scale 9 5 7.777s; hours 2 4 400ms; restore 5 6 6.001s; relist 9 7 3.338s; scale 6 10 5.407s; run 3 7 20s; scale 2 3 4.718s; run 11 6 2m0s; run 0 0 13.623s"},
 		},
 		// The watch of owners hangs, the owner is gone, and the garbage collector deletes
 		// what is made for it.
