@@ -137,15 +137,19 @@ func (p *pass[O, C]) readOwner(ctx context.Context) (O, error) {
 	}
 	p.asRead = fresh
 	p.whole.compare(p.cached, fresh)
-	same := p.wantTheSame(p.Owner, fresh)
+	same := p.ownerShown(fresh, p.wantTheSame(p.Owner, fresh))
 	p.ownerRead = p.ownerRead || same
-	p.ownerShown(fresh, same)
 	return fresh, nil
 }
 
 // ownerShown notes an owner that a call has shown, and whether it wants what the one wants
-// by which the pass goes.
-func (p *pass[O, C]) ownerShown(fresh O, same bool) {
+// by which the pass goes. If the server was restored since an earlier call, the pass does not go on
+// either, as it goes by children of another epoch.
+func (p *pass[O, C]) ownerShown(fresh O, same bool) (goesOn bool) {
+	if p.state.known.OwnerRead(fresh.GetResourceVersion()) {
+		same = false
+		p.comeBack(1)
+	}
 	p.ownerOld = !same
 	if !same || p.state.known.Owner() != (ledger.Owner{}) {
 		version := fresh.GetResourceVersion()
@@ -155,6 +159,7 @@ func (p *pass[O, C]) ownerShown(fresh O, same bool) {
 		}
 		p.learn(ledger.Owner{Is: fresh, Version: version})
 	}
+	return same
 }
 
 // ownerWentBack notes that the server was restored, as a read of the owner shows. Later reads

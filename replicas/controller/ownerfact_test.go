@@ -289,6 +289,34 @@ func TestWhatIsReadOfTheOwnerIsRemembered(t *testing.T) {
 		assert.True(t, r.last.OwnerWasStale)
 		assert.Empty(t, r.last.Created)
 	})
+	t.Run("W52 a read that shows an owner older than an earlier call did tells of a restored server: nothing is deleted by what was known", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(2)
+		r.owner.ResourceVersion, r.owner.Generation = "5", 1
+		server := clone(r.owner) // wants the same
+		server.ResourceVersion = "20"
+		r.getOwner = func() (*appsv1.ReplicaSet, error) { return clone(server), nil }
+		pods := podsOf(r.owner, 3)
+		_, err := r.pass(t, 0, pods...)
+		require.NoError(t, err)
+		require.Len(t, r.last.Deleted, 1)
+		r.settle()
+		server.ResourceVersion = "9"
+		r.live = func() ([]*corev1.Pod, error) { return pods[:2], nil }
+		_, err = r.pass(t, 1, pods...)
+		require.NoError(t, err)
+		assert.Empty(t, r.last.Deleted)
+		assert.EqualValues(t, 1, r.last.RequeueAfter)
+		_, err = r.pass(t, 2, pods...)
+		require.NoError(t, err)
+		assert.True(t, r.last.ViewWasStale)
+		assert.Empty(t, r.last.Deleted)
+		server.ResourceVersion = "10"
+		r.live = func() ([]*corev1.Pod, error) { return pods, nil }
+		_, err = r.pass(t, 3, append(pods, podtest.Pod("new", owned(r.owner)))...)
+		require.NoError(t, err)
+		assert.NotEmpty(t, r.last.Deleted, "it goes on")
+	})
 	t.Run("an owner that cannot be read any more is not gone by an older spec", func(t *testing.T) {
 		t.Parallel()
 		r := behind(2, 10)

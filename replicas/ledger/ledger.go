@@ -45,6 +45,8 @@ type Ledger[C metav1.Object] struct {
 	list     bar
 	selector labels.Selector // of the last view
 	read     string          // how far the cache had come in the last view
+	// ownerRead is the version of the owner that a call has shown last.
+	ownerRead string
 	// distrusted says that the cache lacks what it should show.
 	distrusted bool
 	// void says that nothing is known, and that the cache may be from before, so that only
@@ -373,6 +375,7 @@ func (l *Ledger[C]) makeVoid() {
 // cache shows was read since the server was restored: what goes back now is the cache.
 func (l *Ledger[C]) newEpoch() {
 	l.makeVoid()
+	l.ownerRead = ""
 	if l.owner.Is == nil || l.owner.Version != "" {
 		l.owner = Owner{}
 	}
@@ -384,7 +387,7 @@ func (l *Ledger[C]) Forget() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.forgetFacts()
-	l.distrusted, l.void, l.ahead, l.read, l.selector, l.owner = false, false, "", "", nil, Owner{}
+	l.distrusted, l.void, l.ahead, l.read, l.selector, l.owner, l.ownerRead = false, false, "", "", nil, Owner{}, ""
 }
 
 func (l *Ledger[C]) forgetFacts() {

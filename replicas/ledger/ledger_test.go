@@ -198,6 +198,37 @@ func TestAVoidLedgerAsksForNoPass(t *testing.T) {
 	assert.Zero(t, known.Again(began.Add(time.Hour)))
 }
 
+// Versions of the owner do not go back either, unless the server does.
+func TestAnOwnerThatIsReadInAnOlderVersionEndsAnEpoch(t *testing.T) {
+	t.Parallel()
+	var known ledger.Ledger[kid]
+	isOld := func() bool {
+		view, err := known.View(known.Start(), ledger.Snapshot[kid]{Rules: rules}, began)
+		require.NoError(t, err)
+		return view.Stale
+	}
+	for _, version := range []string{"5", "5", "x", "7", "", "7"} {
+		assert.False(t, known.OwnerRead(version), version)
+	}
+	require.NoError(t, known.Told(known.Start(), kidOf("a@4"), began))
+	known.Sending(named("b"), began)
+	assert.False(t, isOld())
+	assert.True(t, known.OwnerRead("6"))
+	assert.True(t, isOld())
+	assert.Len(t, known.Names(), 1, "what is in flight is kept")
+	assert.False(t, known.OwnerRead("6"), "that was noticed")
+	known.Forget()
+	assert.False(t, known.OwnerRead("3"), "the owner left the cache, and came back")
+	for _, c := range []struct {
+		is   ledger.Owner
+		left bool
+	}{{ledger.Owner{Is: kidOf("o@6"), Version: "6"}, false}, {ledger.Owner{Gone: true}, false}, {ledger.Owner{Is: kidOf("o@6")}, true}} {
+		known.OwnerTold(c.is)
+		known.Void()
+		assert.Equal(t, c.left, known.Owner() != ledger.Owner{}, "only an owner that was read since the restore is known")
+	}
+}
+
 // Only a list tells what a cache lacks that does not show what it should.
 func TestADistrustedCacheIsOldUntilAList(t *testing.T) {
 	t.Parallel()

@@ -3,7 +3,11 @@
 
 package ledger
 
-import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/replicakit/replicakit/internal/resourceversion"
+)
 
 // An Owner is what calls have shown of the owner, if the cache has an older one. The zero
 // value is that nothing is known but what the cache has.
@@ -28,4 +32,17 @@ func (l *Ledger[C]) OwnerTold(is Owner) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.owner = is
+}
+
+// OwnerRead notes the version of the owner that a call has shown, after all earlier ones had
+// their answers. It reports whether one of them has shown a later version: then the server was
+// restored from a backup.
+func (l *Ledger[C]) OwnerRead(version string) (restored bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if restored = resourceversion.Older(version, l.ownerRead); restored {
+		l.newEpoch()
+	}
+	l.ownerRead = version
+	return restored
 }

@@ -225,7 +225,11 @@ func mended() map[invariant.Rule][]example {
 		invariant.FewerPassed: {{1188, "scale 5 0 0s; late-owners 4 10 1.073s; relist 3 5 4.404s; run 0 0 9.831s; refuse 20 8 5.108s; break-pods 7 5 1.826s; no-lag 8 9 5.284s; run 0 0 36.867s; replace 4 10 7.675s; relist 0 0 0s; second 6 6 0s; run 0 0 1m"}},
 		// The watch breaks, a live list shows all, one of them is replaced, and then the
 		// watch lists anew.
-		invariant.AsleepUnversioned: {{1, "break-pods 0 0 0s; hours 0 0 3.284s; replace 6 10 0s; relist 0 0 0s; run 0 0 5s"}},
+		invariant.AsleepUnversioned: {
+			{1, "break-pods 0 0 0s; hours 0 0 3.284s; replace 6 10 0s; relist 0 0 0s; run 0 0 5s"},
+			// Both watches show nothing when the server is restored: reads of the owner tell.
+			{1, "scale 3 0 0s; run 0 0 150ms; break-sets 0 0 0s; hang-pods 0 0 0s; backup 0 0 0s; cost 0 0 0s; cost 0 0 0s; cost 0 0 0s; cost 0 0 0s; hours 0 0 400ms; restore 0 0 0s; force 2 0 0s; run 0 0 1m"},
+		},
 		// The same, and fewer are wanted by then.
 		invariant.FewerUnversioned: {{1, "scale 6 0 0s; run 0 0 20s; break-pods 0 0 0s; scale 8 0 0s; hours 0 0 345ms; force 3 0 0s; force 2 0 0s; scale 6 0 0s; relist 0 0 0s; run 0 0 5s"}},
 		// A live list after a Conflict shows a pod that is terminating, and the watch hangs
