@@ -146,28 +146,19 @@ func (p *pass[O, C]) readOwner(ctx context.Context) (O, error) {
 // by which the pass goes. If the server was restored since an earlier call, the pass does not go on
 // either, as it goes by children of another epoch.
 func (p *pass[O, C]) ownerShown(fresh O, same bool) (goesOn bool) {
-	if p.state.known.OwnerRead(fresh.GetResourceVersion()) {
+	version, cached := fresh.GetResourceVersion(), p.cached.GetResourceVersion()
+	if p.state.known.OwnerRead(version, cached) {
 		same = false
 		p.comeBack(1)
 	}
-	p.ownerOld = !same
-	if !same || p.state.known.Owner() != (ledger.Owner{}) {
-		version := fresh.GetResourceVersion()
-		if resourceversion.Older(version, p.cached.GetResourceVersion()) {
-			version = "" // the server was restored, and the cache has a later version from before that
-			p.ownerWentBack()
-		}
-		p.learn(ledger.Owner{Is: fresh, Version: version})
+	if p.ownerOld = !same; same && p.state.known.Owner() == (ledger.Owner{}) {
+		return same
 	}
+	if resourceversion.Older(version, cached) {
+		version = "" // the server was restored, and the cache has a later version from before that
+	}
+	p.learn(ledger.Owner{Is: fresh, Version: version})
 	return same
-}
-
-// ownerWentBack notes that the server was restored, as a read of the owner shows. Later reads
-// show the same until the cache has gone back too, so what was learned since then stays.
-func (p *pass[O, C]) ownerWentBack() {
-	if known := p.state.known.Owner(); known.Is == nil || known.Version != "" {
-		p.state.known.Void()
-	}
 }
 
 // ownerGone notes that the server does not have the owner.

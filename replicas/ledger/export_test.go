@@ -53,7 +53,7 @@ func (l *Ledger[C]) Knows(now time.Time) string {
 	if l.list.start > 0 {
 		fmt.Fprint(&b, "bar", l.list.version, moments[l.list.start], moments[l.list.told], slices.Sorted(maps.Keys(l.list.children)), ago(l.list.since))
 	}
-	fmt.Fprint(&b, " void", l.void, " ahead", l.ahead, l.former, " read", l.read, l.ownerRead, " passed", ago(l.passed.since), l.passed.lasts, l.hides, l.underWay, l.distrusted)
+	fmt.Fprint(&b, " void", l.void, " ahead", l.ahead, l.former, " read", l.read, l.ownerRead, l.ownerAhead, " passed", ago(l.passed.since), l.passed.lasts, l.hides, l.underWay, l.distrusted)
 	return b.String()
 }
 

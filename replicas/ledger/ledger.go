@@ -45,8 +45,9 @@ type Ledger[C metav1.Object] struct {
 	list     bar
 	selector labels.Selector // of the last view
 	read     string          // how far the cache had come in the last view
-	// ownerRead is the version of the owner that a call has shown last.
-	ownerRead string
+	// ownerRead is the version of the owner that a call has shown last, and ownerAhead the one
+	// that the cache had then, if that is from a future that is no more.
+	ownerRead, ownerAhead string
 	// distrusted says that the cache lacks what it should show.
 	distrusted bool
 	// void says that nothing is known, and that the cache may be from before, so that only
@@ -387,7 +388,7 @@ func (l *Ledger[C]) Forget() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.forgetFacts()
-	l.distrusted, l.void, l.ahead, l.read, l.selector, l.owner, l.ownerRead = false, false, "", "", nil, Owner{}, ""
+	l.distrusted, l.void, l.ahead, l.read, l.selector, l.owner, l.ownerRead, l.ownerAhead = false, false, "", "", nil, Owner{}, "", ""
 }
 
 func (l *Ledger[C]) forgetFacts() {

@@ -208,17 +208,21 @@ func TestAnOwnerThatIsReadInAnOlderVersionEndsAnEpoch(t *testing.T) {
 		return view.Stale
 	}
 	for _, version := range []string{"5", "5", "x", "7", "", "7"} {
-		assert.False(t, known.OwnerRead(version), version)
+		assert.False(t, known.OwnerRead(version, "4"), version)
 	}
 	require.NoError(t, known.Told(known.Start(), kidOf("a@4"), began))
 	known.Sending(named("b"), began)
 	assert.False(t, isOld())
-	assert.True(t, known.OwnerRead("6"))
+	assert.True(t, known.OwnerRead("6", "4"))
 	assert.True(t, isOld())
 	assert.Len(t, known.Names(), 1, "what is in flight is kept")
-	assert.False(t, known.OwnerRead("6"), "that was noticed")
+	assert.False(t, known.OwnerRead("6", "4"), "that was noticed")
+	assert.True(t, known.OwnerRead("7", "9"), "the cache has a later one")
+	assert.False(t, known.OwnerRead("8", "9"), "that was noticed")
+	assert.False(t, known.OwnerRead("9", "7"), "the cache has gone back")
+	assert.True(t, known.OwnerRead("9", "10"))
 	known.Forget()
-	assert.False(t, known.OwnerRead("3"), "the owner left the cache, and came back")
+	assert.False(t, known.OwnerRead("3", "3"), "the owner left the cache, and came back")
 	for _, c := range []struct {
 		is   ledger.Owner
 		left bool

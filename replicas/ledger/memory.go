@@ -26,7 +26,7 @@ func (l *Ledger[C]) Clone() *Ledger[C] {
 	defer l.mu.Unlock()
 	clone := &Ledger[C]{
 		Patience: l.Patience, moment: l.moment, viewed: l.viewed, names: slices.Clone(l.names), owner: l.owner,
-		strays: slices.Clone(l.strays), list: l.list, selector: l.selector, read: l.read, ownerRead: l.ownerRead, distrusted: l.distrusted,
+		strays: slices.Clone(l.strays), list: l.list, selector: l.selector, read: l.read, ownerRead: l.ownerRead, ownerAhead: l.ownerAhead, distrusted: l.distrusted,
 		void: l.void, ahead: l.ahead, passed: l.passed, hides: l.hides,
 		cached: l.cached, known: maps.Clone(l.known), underWay: l.underWay, former: maps.Clone(l.former),
 	}
@@ -57,6 +57,7 @@ type (
 		Selector   *string                      `json:"selector,omitempty"`
 		Read       string                       `json:"read,omitempty"`
 		OwnerRead  string                       `json:"ownerRead,omitempty"`
+		OwnerAhead string                       `json:"ownerAhead,omitempty"`
 		Ahead      string                       `json:"ahead,omitempty"`
 		Former     map[types.UID]string         `json:"former,omitempty"`
 		Passed     *waitMemory                  `json:"passed,omitempty"`
@@ -110,7 +111,7 @@ func (l *Ledger[C]) MarshalJSON() ([]byte, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	m := memory[C]{
-		Patience: l.Patience, Moment: l.moment, Viewed: l.viewed, Strays: l.strays, Read: l.read, OwnerRead: l.ownerRead, Ahead: l.ahead, Former: l.former,
+		Patience: l.Patience, Moment: l.moment, Viewed: l.viewed, Strays: l.strays, Read: l.read, OwnerRead: l.ownerRead, OwnerAhead: l.ownerAhead, Ahead: l.ahead, Former: l.former,
 		Passed: l.passed.remember(), Distrusted: l.distrusted, Void: l.void, Hides: l.hides,
 	}
 	if len(l.children) > 0 {
@@ -188,7 +189,8 @@ func (l *Ledger[C]) UnmarshalJSON(data []byte) error {
 	defer l.mu.Unlock()
 	l.Patience, l.moment, l.viewed, l.cached, l.known, l.underWay = m.Patience, m.Moment, m.Viewed, nil, nil, false
 	l.children, l.names, l.owner, l.strays, l.selector = children, names, Owner{}, m.Strays, selector
-	l.read, l.ownerRead, l.ahead, l.passed, l.distrusted, l.void = m.Read, m.OwnerRead, m.Ahead, m.Passed.recall(), m.Distrusted, m.Void
+	l.ownerRead, l.ownerAhead = m.OwnerRead, m.OwnerAhead
+	l.read, l.ahead, l.passed, l.distrusted, l.void = m.Read, m.Ahead, m.Passed.recall(), m.Distrusted, m.Void
 	l.hides, l.list, l.former = m.Hides, bar{}, m.Former
 	if b := m.List; b != nil {
 		l.list = bar{b.Version, sets.New(b.Children...), b.Start, b.Told, b.Since}

@@ -48,7 +48,7 @@ func TestMemory(t *testing.T) {
 		require.NoError(t, clone.Told(clone.Start(), kidOf("b@6"), began))
 		clone.Bears(named("x"), "x", ledger.Stranger, true)
 		clone.Stray(kidOf("s@7"))
-		clone.OwnerRead("9")
+		clone.OwnerRead("8", "9")
 		assert.Equal(t, before, known.Knows(began))
 		assert.Empty(t, known.Strays())
 		assert.Len(t, clone.Strays(), 1)

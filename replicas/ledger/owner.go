@@ -35,14 +35,19 @@ func (l *Ledger[C]) OwnerTold(is Owner) {
 }
 
 // OwnerRead notes the version of the owner that a call has shown, after all earlier ones had
-// their answers. It reports whether one of them has shown a later version: then the server was
-// restored from a backup.
-func (l *Ledger[C]) OwnerRead(version string) (restored bool) {
+// their answers, and the one that the cache had. It reports whether the cache or an earlier call
+// has shown a later one: then the server was restored from a backup. As long as the cache has
+// that version, it tells nothing new.
+func (l *Ledger[C]) OwnerRead(version, cached string) (restored bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if restored = resourceversion.Older(version, l.ownerRead); restored {
+	isAhead := resourceversion.Older(version, cached)
+	restored = resourceversion.Older(version, l.ownerRead) || isAhead && cached != l.ownerAhead
+	if restored {
 		l.newEpoch()
 	}
-	l.ownerRead = version
+	if l.ownerRead, l.ownerAhead = version, ""; isAhead {
+		l.ownerAhead = cached
+	}
 	return restored
 }
