@@ -25,9 +25,14 @@ func (p *pass[O, C]) doubtedFirst(ctx context.Context, scale replicas.Scale[C]) 
 		return scale, nil
 	}
 	doubted := p.doubted(sent)
-	if len(p.Active)-len(doubted) < int(p.spec.Replicas) {
+	if active := len(p.Active); active-len(doubted) < int(p.spec.Replicas) {
 		if err := p.lookForDoubted(ctx, doubted, sent); err != nil {
 			return scale, err
+		}
+		if p.spec.Slots != nil && len(p.Active) < active { // the next pass chooses among the slots that are left
+			p.Waiting = true
+			p.comeBack(1)
+			return replicas.Scale[C]{Discard: scale.Discard}, nil
 		}
 		doubted = p.doubted(p.state.known.Doubted())
 	}

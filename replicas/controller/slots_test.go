@@ -66,6 +66,33 @@ func TestSlots(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, []string{"web-1"}, names(pass.Created))
 	})
+	for name, change := range map[string]func(*corev1.Pod){
+		"going":             func(p *corev1.Pod) { p.DeletionTimestamp = &metav1.Time{Time: podtest.Now} },
+		"nobody's":          func(p *corev1.Pod) { p.OwnerReferences = nil },
+		"no longer matched": func(p *corev1.Pod) { p.Labels = map[string]string{"app": "debug"} },
+	} {
+		t.Run("one whose deletion had no answer is not deleted if it is found after five minutes, "+name, func(t *testing.T) {
+			t.Parallel()
+			r := newSlots(1)
+			pods := versioned(inSlots(r.owner, "web-0", "web-1", "web-2"))
+			server := clones(pods)
+			r.get = func(name string) (*corev1.Pod, error) { return find(server, name) }
+			r.remove = func(*corev1.Pod, metav1.DeleteOptions) error { return timeout() }
+			_, err := r.pass(t, 0, pods...)
+			require.Error(t, err)
+			require.Equal(t, []string{"delete web-2", "delete web-1"}, r.callsOf("delete"))
+			r.settle()
+			*r.owner.Spec.Replicas = 2
+			server[2].ResourceVersion = "8"
+			change(server[2])
+			for _, seconds := range []int{301, 302} {
+				pass, err := r.pass(t, seconds, pods...)
+				require.NoError(t, err)
+				assert.Empty(t, r.callsOf("delete"))
+				assert.Equal(t, []string{"web-0", "web-1"}, names(pass.Active))
+			}
+		})
+	}
 	t.Run("a former child of the name does not settle a creation", func(t *testing.T) {
 		t.Parallel()
 		r := newSlots(1)
