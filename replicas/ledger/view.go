@@ -147,6 +147,7 @@ func (l *Ledger[C]) View(start Moment, s Snapshot[C], now time.Time) (View[C], e
 	}
 	switch {
 	case l.ahead != "": // the cache proves nothing
+		l.hides = len(s.Children) > 0
 		v.Stale, s.Version, s.Newest, s.Children = true, "", "", nil
 	case l.former != nil:
 		s = l.withoutFormer(s)

@@ -702,6 +702,13 @@ func TestAgain(t *testing.T) {
 			wait -1h
 			cache 5: => a@7
 			again? => 5s`},
+		{"nor that a cache has gone back, of which a list has shown nothing", `
+			cache 20: a@4 => a@4
+			list 5: => restored
+			again => OLD
+			again? => 5s
+			cache 6: =>
+			again? => 0s`},
 		{"each list that is older than the cache doubles the wait, up to five minutes", `
 			cache 20: a@4 => a@4
 			list 5: a@4 => restored
