@@ -67,7 +67,7 @@ func (p *pass[O, C]) doubtedFirst(ctx context.Context, scale replicas.Scale[C]) 
 	if len(less.Delete) < len(scale.Delete) {
 		p.Waiting = true
 		for _, c := range doubted {
-			p.comeBack(ledger.Landing - max(p.Now.Sub(sent[object.ID(c)]), 0) + 1)
+			p.comeBack(ledger.Landing - p.Now.Sub(sent[object.ID(c)]) + 1)
 		}
 	}
 	return less, err
@@ -83,9 +83,8 @@ func (p *pass[O, C]) doubted(sent map[types.UID]time.Time) (doubted []C) {
 	return doubted
 }
 
-// lookForDoubted looks for children whose deletion was sent so long ago that it can take
-// effect no more: those that are there stay, and those that are not, or are going, count no
-// more.
+// lookForDoubted looks for children whose deletion was sent so long ago that it can no longer
+// take effect. Those that are there and the owner's stay. The others no longer count.
 func (p *pass[O, C]) lookForDoubted(ctx context.Context, doubted []C, sent map[types.UID]time.Time) error {
 	late := slices.DeleteFunc(slices.Clone(doubted), func(c C) bool {
 		return p.Now.Sub(sent[object.ID(c)]) <= ledger.Landing
