@@ -5,6 +5,7 @@ package controller_test
 
 import (
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -325,6 +326,33 @@ func TestWhatIsReadOfTheOwnerIsRemembered(t *testing.T) {
 	t.Run("W52 and so does one older than the cached one, though both want the same", func(t *testing.T) {
 		t.Parallel()
 		restored(t, "21", "22")
+	})
+	t.Run("W52 the owner that is read after a restore counts as long as the caches are from before that", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(5)
+		r.owner.ResourceVersion = "20"
+		r.childrenVersion, r.liveVersion, r.version = "20", "6", "7"
+		controller.CacheIsWhole(r.start())
+		r.server(3) // in an older version
+		cached := podsOf(r.owner, 6)
+		for _, p := range cached {
+			p.ResourceVersion = "18"
+		}
+		live := versioned(clones(cached))
+		r.live = func() ([]*corev1.Pod, error) { return live, nil }
+		r.send = func(c *corev1.Pod) { live = append(live, c) }
+		r.remove = func(c *corev1.Pod, _ metav1.DeleteOptions) error {
+			live = slices.DeleteFunc(live, func(p *corev1.Pod) bool { return p.UID == c.UID })
+			return nil
+		}
+		for at := time.Duration(0); at < time.Hour; at += r.last.RequeueAfter {
+			_, err := r.passAt(t, at, cached...)
+			require.NoError(t, err)
+			require.Empty(t, r.last.Created)
+			require.Positive(t, r.last.RequeueAfter)
+			r.settle()
+		}
+		assert.Len(t, live, 3)
 	})
 	t.Run("an owner that cannot be read any more is not gone by an older spec", func(t *testing.T) {
 		t.Parallel()
