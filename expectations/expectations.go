@@ -95,8 +95,8 @@ const (
 	// Expired means that something has been outstanding for longer than the
 	// timeout. An event was lost or is late, and the record can no longer be
 	// trusted: list live before you create or delete anything. A list still has the
-	// objects that are being deleted: who counts those as there must go on waiting for
-	// the deletions that it expects.
+	// objects that are being deleted. If you count those as there, go on waiting for
+	// the deletions that you expect.
 	Expired
 )
 

@@ -56,8 +56,8 @@ type Ledger[C metav1.Object] struct {
 	// ahead is how far the cache had come when a later list was older. Until the cache
 	// goes back, it is from a future that is no more.
 	ahead string
-	// former are the versions of cached children that a later list showed to be from a future
-	// that is no more. As long as the cache has a child in that version, it proves nothing.
+	// former are the versions of cached children that a later list showed to be from before a
+	// restore. As long as the cache has a child in that version, it proves nothing.
 	former map[types.UID]string
 	// passed is a wait that begins when the cache seems to have passed by a child that it
 	// does not show.
@@ -482,8 +482,8 @@ func (l *Ledger[C]) Unanswered(now time.Time) (longest time.Duration) {
 	return longest
 }
 
-// setClock says what time it is. If the clock went back, what seems to be of the future is of
-// this moment: what waits for the end of a time would wait until the clock has caught up.
+// setClock lets no time be after now. If the clock went back, each wait would otherwise last
+// until the clock has caught up.
 func (l *Ledger[C]) setClock(now time.Time) {
 	for i := range l.names {
 		notAfter(now, &l.names[i].Sent)

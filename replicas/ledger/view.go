@@ -168,7 +168,7 @@ func (l *Ledger[C]) View(start Moment, s Snapshot[C], now time.Time) (View[C], e
 	return v, nil
 }
 
-// isFormer reports whether a cached child is from a future that is no more.
+// isFormer reports whether a cached child is from before a restore.
 func (l *Ledger[C]) isFormer(c C) bool {
 	version, is := l.former[idOf(c)]
 	return is && version == c.GetResourceVersion()

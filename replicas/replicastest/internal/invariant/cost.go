@@ -23,13 +23,14 @@ type bill struct {
 }
 
 // budget is how many calls of one verb an owner's passes may make in an hour, whatever
-// goes wrong, as long as one process is at work: at most about twice what stories took. While
-// pods change each second and creations are denied, each pass tries one again. Patches, lists and the calls about owners may be more. While deletions
-// are refused each pass tries all victims, looks for them and lists them. While pods change each
-// second, each pass writes the status, and tries the releases that were refused. While the
-// cache shows an old owner, it is read every ten seconds. If the watch of pods hangs too,
-// there is a pass every five seconds, whose status write is refused at first. Lists that fail
-// are tried again every 10 to 15 seconds.
+// goes wrong, as long as one process is at work: at most about twice what stories took.
+// While pods change each second and creations are denied, each pass tries one again.
+// Patches, lists and the calls about owners may be more. While deletions are refused each
+// pass tries all victims, looks for them and lists them. While pods change each second,
+// each pass writes the status, and tries the releases that were refused. While the cache
+// shows an old owner, it is read every ten seconds. If the watch of pods hangs too, there
+// is a pass every five seconds, whose status write is refused at first. Lists that fail are
+// tried again every 10 to 15 seconds.
 var budget = map[string]int{
 	"create Pod": 480, "delete Pod": 2500, "patch Pod": 1000, "get Pod": 1200, "list Pod": 400,
 	"get ReplicaSet": 800, "update ReplicaSet": 800, "list ReplicaSet": 8,
