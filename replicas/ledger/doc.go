@@ -45,7 +45,9 @@
 // Facts hold for one epoch of the server. If the server was restored from a backup,
 // versions are given twice, and UIDs that were gone are there once more. The ledger
 // notices that if a version goes back, or if a list shows a child that was gone. Then
-// it forgets all facts, and keeps the requests without an answer.
+// it forgets all facts, and keeps the requests without an answer. [Ledger.Created] and
+// [Ledger.OwnerRead] give it two more versions to compare; whoever notices a restore by
+// other means calls [Ledger.Void].
 //
 // This package calls no clock, no server and no logger, and starts no goroutine.
 package ledger
