@@ -86,6 +86,9 @@ func (k *Checker) Awake(namespace string) error {
 		if !view.Synced() || view.ChildWatch.Pending()+view.OwnerWatch.Pending() > 0 {
 			continue
 		}
+		if k.truth.epoch > 0 && (view.ChildWatch.Broken() || view.OwnerWatch.Broken()) {
+			continue // what a restore has undone may be what the caches hold, and nothing tells
+		}
 		for _, rs := range view.OwnerWatch.In(namespace) {
 			if err := w.awake(rs); err != nil {
 				w.fail(w.asleep(), "%s sleeps: %v", rs.Name, err)
