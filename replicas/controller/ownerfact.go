@@ -146,16 +146,17 @@ func (p *pass[O, C]) readOwner(ctx context.Context) (O, error) {
 // by which the pass goes. If the server was restored since an earlier call, the pass does not go on
 // either, as it goes by children of another epoch.
 func (p *pass[O, C]) ownerShown(fresh O, same bool) (goesOn bool) {
-	version, cached := fresh.GetResourceVersion(), p.cached.GetResourceVersion()
-	if p.state.known.OwnerRead(version, cached) {
+	version := fresh.GetResourceVersion()
+	restored, isAhead := p.state.known.OwnerRead(version, p.cached.GetResourceVersion())
+	if restored {
 		same = false
 		p.comeBack(1)
 	}
 	if p.ownerOld = !same; same && p.state.known.Owner() == (ledger.Owner{}) {
 		return same
 	}
-	if resourceversion.Older(version, cached) {
-		version = "" // the server was restored, and the cache has a later version from before that
+	if isAhead {
+		version = "" // no version of the cache tells that it shows this one
 	}
 	p.learn(ledger.Owner{Is: fresh, Version: version})
 	return same

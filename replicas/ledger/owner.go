@@ -37,17 +37,18 @@ func (l *Ledger[C]) OwnerTold(is Owner) {
 // OwnerRead notes the version of the owner that a call has shown, after all earlier ones had
 // their answers, and the one that the cache had. It reports whether the cache or an earlier call
 // has shown a later one: then the server was restored from a backup. As long as the cache has
-// that version, it tells nothing new.
-func (l *Ledger[C]) OwnerRead(version, cached string) (restored bool) {
+// that version, it is ahead: it tells nothing new, also when the server has come as far again.
+func (l *Ledger[C]) OwnerRead(version, cached string) (restored, isAhead bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	isAhead := resourceversion.Older(version, cached)
-	restored = resourceversion.Older(version, l.ownerRead) || isAhead && cached != l.ownerAhead
+	wasAhead := cached != "" && cached == l.ownerAhead
+	isAhead = wasAhead || resourceversion.Older(version, cached)
+	restored = isAhead && !wasAhead || resourceversion.Older(version, l.ownerRead)
 	if restored {
 		l.newEpoch()
 	}
 	if l.ownerRead, l.ownerAhead = version, ""; isAhead {
 		l.ownerAhead = cached
 	}
-	return restored
+	return restored, isAhead
 }

@@ -250,6 +250,9 @@ func mended() map[invariant.Rule][]example {
 			{1076, "backup 0 0 0s; hang-pods 0 0 0s; scale 10 0 0s; hours 0 0 400ms; restore 0 0 0s; run 0 0 10m"},
 			// The same, and the status was written since, in a version that is earlier than the cached one.
 			{500000266, "scale 3 0 0s; late-owners 10 1 3.688s; run 0 0 4.106s; run 0 0 13.827s; run 0 0 7.356s; run 9 1 20s; run 11 0 20s; backup 4 6 7ms; hang-pods 9 1 4.684s; scale 9 5 7.777s; hours 2 4 400ms; restore 5 6 6.001s; relist 9 7 3.338s; scale 6 10 5.407s; run 3 7 20s; run 11 6 2m0s; run 0 0 13.623s"},
+			// The same, and the server has come as far again as the cache.
+			{5102, "orphan 11 10 5.755s; run 6 3 1.986s; min-ready 3 9 6.057s; backup 2 7 5.8s; run 5 4 1.519s; scale 7 1 4.736s; run 0 6 707ms; restore 9 6 5.674s; second 10 0 2.205s; force 7 11 1.355s; run 0 0 1m0s"},
+			{7674, "scale 10 0 2.657s; lag-owners 1 9 7.821s; backup 10 9 3.721s; hours 0 0 569ms; restore 6 11 4.887s; relist 4 1 1.119s; run 10 6 300ms; scale 5 10 6.579s; run 0 0 1m0s"},
 			// The same, and the cache goes back to another owner than the one that was read.
 			{500000266, "scale 3 0 0s; late-owners 10 1 3.688s; run 0 0 13.827s; run 0 0 7.356s; run 9 1 20s; run 11 0 20s; backup 4 6 7ms; run 4 6 1s; hang-pods 9 1 4.684s; scale 9 5 7.777s; hours 2 4 400ms; restore 5 6 6.001s; relist 9 7 3.338s; scale 6 10 5.407s; run 3 7 20s; scale 2 3 4.718s; run 11 6 2m0s; run 0 0 13.623s"},
 		},
