@@ -170,6 +170,8 @@ func mended() map[invariant.Rule][]example {
 			{1000, "run 0 0 1.617s; break-sets 4 3 3.948s; pause 3 0 5.147s; scale 4 6 1.073s; hours 5 8 3.733s"},
 			// The owner was restored, and its watch is late: the cache has a later version from before.
 			{6710, "late-owners 8 6 4.404s; run 0 0 12.499s; orphan 5 7 6.695s; backup 11 1 1.03s; run 5 2 1s; hang-pods 6 8 5.641s; scale 1 3 940ms; force 3 6 7.114s; hours 8 0 400ms; restore 6 6 6.824s; relist 9 8 459ms; run 0 0 12.351s"},
+			// The server was restored to what the cache had, and only a status write an hour later tells.
+			{7711, "lag-owners 2 1 6.475s; run 8 8 5.208s; backup 5 4 3.701s; orphan 1 7 3.756s; late-call 10 5 4.418s; break-sets 1 4 3.694s; hours 0 0 370ms; restore 2 0 4.395s"},
 			// A pod whose labels a webhook changed is gone, and the cache shows it yet.
 			{56, "mutate 0 1 4.015s; limbo 2 7 2.599s; late-delete 0 0 6s; run 6 3 2m0s"},
 			// Deletions had no answer, and others are deleted an hour later.
