@@ -235,6 +235,8 @@ func mended() map[invariant.Rule][]example {
 			{1, "break-pods 0 0 0s; hours 0 0 3.284s; replace 6 10 0s; relist 0 0 0s; run 0 0 5s"},
 			// Both watches show nothing when the server is restored: reads of the owner tell.
 			{1, "scale 3 0 0s; run 0 0 150ms; break-sets 0 0 0s; hang-pods 0 0 0s; backup 0 0 0s; cost 0 0 0s; cost 0 0 0s; cost 0 0 0s; cost 0 0 0s; hours 0 0 400ms; restore 0 0 0s; force 2 0 0s; run 0 0 1m"},
+			// A pod was listed before a restore, in a version that the cache has not come to again when the pod dies.
+			{6765, "scale 8 2 5.367s; late-pods 8 9 1.439s; run 9 0 1.323s; backup 5 4 2.687s; run 5 2 7.425s; hang-pods 3 5 123ms; hang-sets 7 8 1.766s; hours 0 0 665ms; restore 3 3 5.892s; force 0 11 6.308s; run 0 0 1m0s"},
 		},
 		// The same, and fewer are wanted by then.
 		invariant.FewerUnversioned: {{1, "scale 6 0 0s; run 0 0 20s; break-pods 0 0 0s; scale 8 0 0s; hours 0 0 345ms; force 3 0 0s; force 2 0 0s; scale 6 0 0s; relist 0 0 0s; run 0 0 5s"}},
@@ -277,6 +279,8 @@ func mended() map[invariant.Rule][]example {
 			{5, "lose-node 0 0 0s; run 0 0 2s; conflicts 0 0 0s; run 0 0 2.4s; scale 10 0 0s; run 0 0 3.2s; backup 0 0 0s; hang-pods 0 0 0s; scale 2 0 0s; hours 0 0 400ms; restore 0 0 0s; run 0 0 6.253s"},
 			// A pod is created after a restore, in an earlier version than a list had before.
 			{914003059, "scale 7 0 0s; late-call 10 1 5.458s; run 0 0 2.327s; scale 1 0 0s; run 0 0 4.96s; break-sets 0 0 0s; backup 0 0 0s; hang-pods 0 0 0s; hours 0 0 400ms; restore 0 0 0s; run 0 0 7s; delete-pod 2 0 0s"},
+			// A pod is created after a restore, in a version that is no newer than a list before it, and nothing tells of the restore.
+			{7907, "lag-owners 7 11 5.4s; backup 8 6 5.567s; run 11 1 2.616s; restore 5 9 1.582s; second 0 7 6.507s; relist 0 11 4.846s; run 7 2 5.685s"},
 		},
 		// Of two creations without an answer one took effect, and one is wanted.
 		invariant.MoreUnanswered: {{1, "scale 0 0 0s; run 0 0 1m; hang-pods 0 0 0s; blind 7 5 0s; scale 3 0 0s; run 0 0 102ms; scale 2 0 0s; replay 0 0 8s; run 0 0 1m"}},

@@ -135,7 +135,8 @@ func (w *watcher) awake(rs *appsv1.ReplicaSet) error {
 }
 
 // hasTime reports whether an owner had time enough to find that its cache has passed by what
-// it takes to be there: since an event came that is newer than the end of that.
+// it takes to be there: since an event came that is newer than the end of that, and than what
+// told of it, which after a restore may have been later.
 func (w *watcher) hasTime(key types.NamespacedName, now time.Time) bool {
 	newest := uint64(0)
 	for _, p := range w.controller.View.ChildWatch.In("") {
@@ -145,7 +146,7 @@ func (w *watcher) hasTime(key types.NamespacedName, now time.Time) bool {
 	for uid := range w.unseen() {
 		gone, known := w.checker.truth.gone(uid)
 		_, is := w.checker.truth.pods[uid]
-		told = told || known && !is && gone.version < newest
+		told = told || known && !is && max(gone.version, w.made[uid], w.told[uid]) < newest
 	}
 	since, is := w.passing[key]
 	switch {

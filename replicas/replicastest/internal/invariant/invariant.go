@@ -173,7 +173,7 @@ func (k *Checker) Describe(tell func(parts ...any)) {
 			gone, _ := k.truth.gone(p.UID)
 			_, doubted := w.doubted[p.Name]
 			tell("judged", own, doubted, own && made >= since.version, w.seen[p.UID] >= made, w.deleted[p.UID], w.landed[p.UID], w.lost[p.UID], w.named[p.Name] != "", w.unsure[p.Name],
-				versionOf(p) >= since.version, w.told[p.UID], gone.at <= listed)
+				versionOf(p) >= since.version, w.told[p.UID] > 0, gone.at <= listed)
 		}
 		lost := 0
 		for uid, version := range w.made {

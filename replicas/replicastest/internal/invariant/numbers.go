@@ -75,6 +75,7 @@ func (w *watcher) known(rs *appsv1.ReplicaSet) []share {
 			continue
 		}
 		shown, is := seen[uid]
+		is = is && (w.told[uid] > 0 || !listed.hides(t, uid))
 		made, own := w.made[uid]
 		own = own && made >= since.version
 		switch {
@@ -331,7 +332,7 @@ func (w *watcher) done(call replicastest.Call, err error) {
 	case call.Verb == "list" && err != nil:
 		w.listedAt[rs.UID] = w.checker.cluster.Clock.Now()
 	case call.Verb == "list":
-		w.listed[rs.UID] = liveList{now, w.pass, selects(rs)}
+		w.listed[rs.UID] = liveList{now, w.checker.cluster.Version(), w.pass, selects(rs)}
 		// What the server asked to wait for may be there.
 		maps.DeleteFunc(w.waits, func(p place, _ wait) bool { return p.owner == rs.UID })
 		w.lists(rs)
@@ -389,7 +390,7 @@ func (w *watcher) found(rs *appsv1.ReplicaSet, name string) {
 			continue
 		}
 		delete(w.landed, uid)
-		w.told[uid], w.podRead[uid] = true, w.checker.truth.now
+		w.told[uid], w.podRead[uid] = w.checker.cluster.Version(), w.checker.truth.now
 		if isActive(p) && controllerOf(p) == rs.UID {
 			w.sees(rs, uid)
 		}

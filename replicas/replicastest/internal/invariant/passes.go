@@ -378,7 +378,7 @@ type sight struct {
 
 // sees notes pods that a list, or a look, shows. A list replaces what was known before.
 func (w *watcher) sees(rs *appsv1.ReplicaSet, uid types.UID) {
-	w.told[uid] = true
+	w.told[uid] = w.checker.cluster.Version()
 	w.sights[uid] = sight{rs.UID, w.checker.cluster.Clock.Now()}
 }
 
@@ -454,7 +454,7 @@ func (w *watcher) lacks(rs *appsv1.ReplicaSet) (since time.Time) {
 		shown[p.UID] = true
 	}
 	for uid, s := range w.sights {
-		if s.owner == rs.UID && w.told[uid] && !w.deleted[uid] && !w.lost[uid] && !shown[uid] && !w.passedBy(uid) && (since.IsZero() || s.at.Before(since)) {
+		if s.owner == rs.UID && w.told[uid] > 0 && !w.deleted[uid] && !w.lost[uid] && !shown[uid] && !w.passedBy(uid) && (since.IsZero() || s.at.Before(since)) {
 			since = s.at
 		}
 	}

@@ -185,23 +185,30 @@ type record struct {
 	asked   map[string]types.UID    // by name, the owners of pods that it asked to create
 	unsure  map[string]bool         // names of pods that it asked to create, and was not answered
 	listed  map[types.UID]liveList  // by owner, its last live list
-	told    map[types.UID]bool      // pods that a live list, or a look, showed as replicas
+	told    map[types.UID]uint64    // pods that a live list, or a look, showed as replicas, and the server's version then
 	read    map[types.UID]instant   // by owner, when it was last read live
 	podRead map[types.UID]instant   // by pod, when it was last read live
 }
 
-// A liveList is when a list was made, in which pass, and what it selected.
+// A liveList is when a list was made, at which version, in which pass, and what it selected.
 type liveList struct {
 	at       instant
+	version  uint64
 	pass     int
 	selector string
+}
+
+// hides reports whether a list from before a restore did not have a pod that is no newer than
+// the list by its version. Where nothing has told of the restore, the pod counts as gone.
+func (l liveList) hides(t *truth, uid types.UID) bool {
+	return l.at < t.epoch && t.since[uid].version <= l.version
 }
 
 func newRecord() record {
 	return record{
 		made: map[types.UID]uint64{}, strays: map[types.UID]bool{}, messes: map[types.UID]types.UID{}, absent: map[types.UID]instant{}, open: map[string]sight{}, landed: map[types.UID]bool{}, deleted: map[types.UID]bool{}, lost: map[types.UID]bool{},
 		seen: map[types.UID]uint64{}, fresh: map[types.UID]bool{}, doubted: map[string]types.UID{}, named: map[string]types.UID{},
-		asked: map[string]types.UID{}, unsure: map[string]bool{}, listed: map[types.UID]liveList{}, told: map[types.UID]bool{}, read: map[types.UID]instant{}, podRead: map[types.UID]instant{},
+		asked: map[string]types.UID{}, unsure: map[string]bool{}, listed: map[types.UID]liveList{}, told: map[types.UID]uint64{}, read: map[types.UID]instant{}, podRead: map[types.UID]instant{},
 	}
 }
 
