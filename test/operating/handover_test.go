@@ -5,11 +5,14 @@ package operating_test
 
 import (
 	"context"
+	"errors"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -91,12 +94,19 @@ func handOverDir(t *testing.T) string {
 	return dir
 }
 
+// freeAddress is one that nobody listens at. Its port is below those that Linux gives out
+// itself, so it is still free when the commands get there.
 func freeAddress(t *testing.T) string {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	require.NoError(t, listener.Close())
-	return listener.Addr().String()
+	for {
+		listener, err := net.Listen("tcp", "127.0.0.1:"+strconv.Itoa(20000+rand.IntN(10000)))
+		if errors.Is(err, syscall.EADDRINUSE) {
+			continue
+		}
+		require.NoError(t, err)
+		require.NoError(t, listener.Close())
+		return listener.Addr().String()
+	}
 }
 
 // logs are the ends of what the programs have logged.
