@@ -549,7 +549,7 @@ func FuzzConsistencyStore(f *testing.F) {
 			resource := []schema.GroupResource{pods, replicaSets}[d.next(2)]
 			switch d.next(6) {
 			case 0, 1:
-				version := at[resource] + d.next(12) - 2
+				version := max(at[resource]+d.next(12)-2, 1)
 				s.WroteAt(owner, resource, strconv.Itoa(version))
 				p.wroteAt(owner, resource, version, at[resource])
 			case 2:
