@@ -222,6 +222,9 @@ func mended() map[invariant.Rule][]example {
 			{914001577, "meddle 9 3 6.767s; run 0 0 4.835s; orphan 4 0 5.396s; late-delete 1 7 5.272s; run 0 0 3.797s"},
 			// The same, and nothing shows that it is nobody's: it is not ready, and goes by its UID.
 			{5, "run 0 0 4.8s; lag-pods 0 0 1s; webhook 2 0 0s; orphan 2 0 0s; run 0 0 1.12s; disown 2 0 0s; no-webhook 0 0 0s; run 0 0 1s"},
+			// The watch hangs, a live list shows a pod that is not ready, and another controller
+			// releases it after that.
+			{1855748977, "scale 0 0 0s; second 9 6 148ms; run 0 0 3.458s; unready 8 1 6.106s; hang-pods 10 9 286ms; relabel 10 9 6.868s; scale 5 11 4.611s; hours 11 6 400ms; relabel 0 7 2.669s; run 2 6 20s; scale 1 7 6.038s; run 2 6 1s"},
 		},
 		// The watch hangs, a pod is given another label, and a live list does not show it.
 		invariant.AnothersListed: {{1, "scale 3 0 0s; run 0 0 150ms; hang-pods 0 0 0s; run 0 0 20s; relabel 3 3 0s; hours 0 0 645ms; replay 0 0 8s; run 0 0 1m"}},

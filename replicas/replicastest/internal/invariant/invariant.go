@@ -355,8 +355,12 @@ func (w *watcher) permitted(call replicastest.Call) {
 	}
 }
 
-// wasOurs reports whether the view shows a pod as the owner's, and not ready.
+// wasOurs reports whether the view shows a pod as the owner's, and not ready, or a list or a
+// look showed it so and the view has nothing newer.
 func (w *watcher) wasOurs(rs *appsv1.ReplicaSet, p *corev1.Pod) bool {
+	if s := w.sights[p.UID]; w.told[p.UID] > 0 && s.owner == rs.UID && !s.ready {
+		return true
+	}
 	shown, ok := w.controller.View.ChildWatch.Get(p.Namespace, p.Name)
 	if was := w.turned[p.UID]; was != nil {
 		shown, ok = was, true

@@ -364,12 +364,12 @@ func (w *watcher) opened(rs *appsv1.ReplicaSet, call replicastest.Call, err erro
 	delete(w.open, call.Name)
 	switch {
 	case err != nil && !isFinal:
-		w.open[call.Name] = sight{rs.UID, now}
+		w.open[call.Name] = sight{owner: rs.UID, at: now}
 	case err != nil || p == nil:
 	case w.strays[p.UID] && !isOthers(p, rs.UID):
 		w.messes[p.UID] = rs.UID
 	default:
-		w.born[p.UID] = sight{rs.UID, now}
+		w.born[p.UID] = sight{owner: rs.UID, at: now}
 	}
 }
 

@@ -374,12 +374,13 @@ func (w *watcher) ends(old, obj any) {
 type sight struct {
 	owner types.UID
 	at    time.Time
+	ready bool // it was then
 }
 
 // sees notes pods that a list, or a look, shows. A list replaces what was known before.
 func (w *watcher) sees(rs *appsv1.ReplicaSet, uid types.UID) {
 	w.told[uid] = w.checker.cluster.Version()
-	w.sights[uid] = sight{rs.UID, w.checker.cluster.Clock.Now()}
+	w.sights[uid] = sight{rs.UID, w.checker.cluster.Clock.Now(), isReady(w.checker.truth.pods[uid])}
 }
 
 // lists begins a list.
