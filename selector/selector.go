@@ -77,6 +77,9 @@ func setBased(s *metav1.LabelSelector) (labels.Selector, error) {
 	if s == nil {
 		return nil, object.CheckSelector(nil)
 	}
+	if len(s.MatchExpressions) == 0 && arePlain(s.MatchLabels) {
+		return labels.SelectorFromValidatedSet(s.MatchLabels), nil
+	}
 	sel, err := metav1.LabelSelectorAsSelector(s)
 	if err != nil {
 		return nil, fmt.Errorf("selector is invalid: %w", err)
@@ -85,6 +88,9 @@ func setBased(s *metav1.LabelSelector) (labels.Selector, error) {
 }
 
 func equalityBased(s map[string]string) (labels.Selector, error) {
+	if arePlain(s) {
+		return labels.SelectorFromValidatedSet(s), nil
+	}
 	sel, err := labels.ValidatedSelectorFromSet(s)
 	if err != nil {
 		return nil, fmt.Errorf("selector is invalid: %w", err)
