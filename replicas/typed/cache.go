@@ -192,13 +192,13 @@ func (c Cache[O, C]) owned(owner O) ([]C, error) {
 // orphans returns the orphans of the owners' namespaces.
 func (c Cache[O, C]) orphans(owners []O) ([]C, error) {
 	var children []C
-	namespaces := map[string]bool{}
+	var namespaces []string // few
 	for _, owner := range owners {
 		namespace := owner.GetNamespace()
-		if namespaces[namespace] {
+		if slices.Contains(namespaces, namespace) {
 			continue
 		}
-		namespaces[namespace] = true
+		namespaces = append(namespaces, namespace)
 		orphans, err := byIndex[C](c.children, childKey(namespace, nil))
 		if err != nil {
 			return nil, err
