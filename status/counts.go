@@ -37,9 +37,10 @@ type Rules[T metav1.Object] struct {
 // nil children do not count. Count does not check who owns the children.
 func Count[T metav1.Object](children []T, rules Rules[T]) (n Counts) {
 	rules = rules.complete()
+	isNil := object.NilOf[T]()
 	for _, child := range children {
 		switch {
-		case object.IsNil(child):
+		case isNil(child):
 		case rules.Active(child):
 			n.Replicas++
 			n.FullyLabeled += one(rules.FullyLabeled(child))
