@@ -33,6 +33,10 @@ func (p *pass[O, C]) claim(ctx context.Context, plan replicas.Plan[C]) (replicas
 	p.Waiting = p.Waiting || plan.Blocked.Reason != ""
 	claims, orphans := plan.Claims, plan.Claims.Adopt
 	claims.Adopt = p.toTry(orphans)
+	if len(orphans)+len(claims.Release) == 0 && ctx.Err() == nil { // nearly always
+		p.state.told.adopt, p.state.told.release = false, false
+		return plan.Scale, nil
+	}
 	claimer, sent := p.claimer(), patchesOf(claims)
 	claimer.Patch = p.patching(sent)
 	claimed, err := p.apply(ctx, claimer, claims, sent)

@@ -177,13 +177,8 @@ func (p *pass[O, C]) mayBeTooMany() bool {
 	if p.spec.Rules.MustGo != nil {
 		return true
 	}
-	n := 0
-	for _, c := range p.children {
-		if p.rules.Active(c) {
-			n++
-		}
-	}
-	return n > int(p.spec.Replicas)
+	wanted := int(p.spec.Replicas)
+	return len(p.children) > wanted && len(p.activeOf(p.children)) > wanted
 }
 
 // isNewToTerm reports whether nothing is known yet of the owner in this term but what the
