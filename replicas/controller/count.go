@@ -6,6 +6,7 @@ package controller
 import (
 	"slices"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -44,7 +45,7 @@ func (p *pass[O, C]) count() status.Counts {
 	}
 	p.counted = p.Active
 	if !known && len(p.leaving) == 0 || len(p.Created) == 0 && len(p.leaving) == 0 {
-		return status.Count(append(slices.Clip(p.Active), terminates...), p.rules)
+		return p.tally(append(slices.Clip(p.Active), terminates...))
 	}
 	p.counted = make([]C, 0, len(p.Active)+len(p.Created))
 	var terminating int32
@@ -63,9 +64,23 @@ func (p *pass[O, C]) count() status.Counts {
 	if known {
 		p.counted = append(p.counted, p.Created...)
 	}
-	counts := status.Count(append(slices.Clip(p.counted), terminates...), p.rules)
+	counts := p.tally(append(slices.Clip(p.counted), terminates...))
 	counts.Terminating += terminating
 	return counts
+}
+
+// tally counts the children. Pods are counted as for a ReplicaSet, which looks at each one's
+// conditions once, unless the Kind has rules of its own.
+func (p *pass[O, C]) tally(children []C) status.Counts {
+	pods, ok := any(children).([]*corev1.Pod)
+	if !ok || p.spec.Rules.Active != nil || p.spec.Rules.Ready != nil {
+		return status.Count(children, p.rules)
+	}
+	var labels map[string]string
+	if p.spec.Template != nil {
+		labels = p.spec.Template.Labels
+	}
+	return status.CountPods(pods, labels, p.spec.MinReadySeconds, p.Now)
 }
 
 // staysActive reports whether a child is a replica by the Kind's own rules even while
