@@ -69,18 +69,25 @@ func (p *pass[O, C]) count() status.Counts {
 	return counts
 }
 
-// tally counts the children. Pods are counted as for a ReplicaSet, which looks at each one's
-// conditions once, unless the Kind has rules of its own.
+// tally counts the children by the Kind's rules, and pods as the status of a ReplicaSet
+// does.
 func (p *pass[O, C]) tally(children []C) status.Counts {
-	pods, ok := any(children).([]*corev1.Pod)
-	if !ok || p.spec.Rules.Active != nil || p.spec.Rules.Ready != nil {
+	pods, arePods := any(children).([]*corev1.Pod)
+	if !arePods {
 		return status.Count(children, p.rules)
 	}
-	var labels map[string]string
+	var template map[string]string
 	if p.spec.Template != nil {
-		labels = p.spec.Template.Labels
+		template = p.spec.Template.Labels
 	}
-	return status.CountPods(pods, labels, p.spec.MinReadySeconds, p.Now)
+	if is := p.spec.Rules; is.Active == nil && is.Ready == nil && is.Discard == nil { // nearly always: looks at the conditions once
+		return status.CountPods(pods, template, p.spec.MinReadySeconds, p.Now)
+	}
+	rules, _ := any(p.rules).(status.Rules[*corev1.Pod])
+	labels := object.ListLabels(template)
+	rules.FullyLabeled = func(c *corev1.Pod) bool { return labels.In(c.Labels) }
+	rules.Available = func(c *corev1.Pod) bool { return status.IsPodAvailable(c, p.spec.MinReadySeconds, p.Now) }
+	return status.Count(pods, rules)
 }
 
 // staysActive reports whether a child is a replica by the Kind's own rules even while

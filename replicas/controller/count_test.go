@@ -6,6 +6,7 @@ package controller_test
 import (
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -17,7 +18,41 @@ import (
 	"github.com/replicakit/replicakit/expectations"
 	"github.com/replicakit/replicakit/internal/podtest"
 	"github.com/replicakit/replicakit/replicas"
+	"github.com/replicakit/replicakit/replicas/controller"
 )
+
+func TestPodsCountByTheRulesOfTheKind(t *testing.T) {
+	t.Parallel()
+	is := func(name string) func(*corev1.Pod) bool { return func(p *corev1.Pod) bool { return p.Name == name } }
+	for name, tt := range map[string]struct {
+		change func(*replicas.PodSpec)
+		want   counts
+	}{
+		"T3 T4 if it has none, as those of a ReplicaSet do": {func(*replicas.PodSpec) {}, counts{4, 3, 3, 2, 0}},
+		"ready":     {func(s *replicas.PodSpec) { s.Rules.Ready = is("strange") }, counts{4, 3, 1, 1, 0}},
+		"active":    {func(s *replicas.PodSpec) { s.Rules.Active, s.Replicas = is("fresh"), 1 }, counts{1, 1, 1, 0, 0}},
+		"discarded": {func(s *replicas.PodSpec) { s.Rules.Discard, s.Replicas = is("strange"), 3 }, counts{3, 3, 2, 1, 0}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			kind := controller.ReplicaSets()
+			kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.PodSpec, error) {
+				s, err := replicas.ReplicaSetSpec(rs)
+				tt.change(&s)
+				return s, err
+			}
+			rs := replicaSet(4)
+			rs.Spec.MinReadySeconds = 30
+			rs.Spec.Template.Labels = map[string]string{"app": "web", "tier": "front"}
+			r := rigOf(kind, rs)
+			front := func(p *corev1.Pod) { p.Labels["tier"] = "front" }
+			long, short := podtest.ReadySince(podtest.Now.Add(-time.Minute)), podtest.ReadySince(podtest.Now.Add(-time.Second))
+			assert.Equal(t, &tt.want, written(t, r,
+				podtest.Pod("long", owned(rs), front, long), podtest.Pod("fresh", owned(rs), front, short),
+				podtest.Pod("waits", owned(rs), front, podtest.NotReady), podtest.Pod("strange", owned(rs), long)))
+		})
+	}
+}
 
 // counts are replicas, fully labeled, ready, available and terminating.
 type counts [5]int32

@@ -5,37 +5,19 @@ package controller
 
 import (
 	"strings"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/replicakit/replicakit/internal/object"
 	"github.com/replicakit/replicakit/replicas"
 	"github.com/replicakit/replicakit/status"
 )
 
-// counting returns what the state of a child means for the counts: of pods, the
-// rules of a ReplicaSet's status.
-func counting[C Object](spec *replicas.Spec[C], now time.Time) status.Rules[C] {
-	rules := spec.Rules.Complete()
-	counting := status.Rules[C]{Active: rules.Active, Ready: rules.Ready}
-	if pods, ok := any(podCounting(spec.Template, spec.MinReadySeconds, now)).(status.Rules[C]); ok {
-		counting.FullyLabeled, counting.Available = pods.FullyLabeled, pods.Available
-	}
-	return counting
-}
-
-func podCounting(template *corev1.PodTemplateSpec, minReadySeconds int32, now time.Time) status.Rules[*corev1.Pod] {
-	var labels object.Labels
-	if template != nil {
-		labels = object.ListLabels(template.Labels)
-	}
-	return status.Rules[*corev1.Pod]{
-		FullyLabeled: func(p *corev1.Pod) bool { return labels.In(p.Labels) },
-		Available:    func(p *corev1.Pod) bool { return status.IsPodAvailable(p, minReadySeconds, now) },
-	}
+// counting returns what the state of a child means for the counts.
+func counting[C Object](rules replicas.Rules[C]) status.Rules[C] {
+	complete := rules.Complete()
+	return status.Rules[C]{Active: complete.Active, Ready: complete.Ready}
 }
 
 // terminatingBy returns which children count as terminating: those being deleted

@@ -108,7 +108,7 @@ func (p *pass[O, C]) look(ctx context.Context) (goOn bool, err error) {
 	}
 	p.asked = p.spec
 	p.spec.Owner, p.spec.Kind, p.spec.Now = owner, p.kind.Owner, p.Now
-	p.rules, p.Desired = counting(&p.spec, p.Now), p.spec.Replicas
+	p.rules, p.Desired = counting(p.spec.Rules), p.spec.Replicas
 	p.deletePendingStrays(ctx)
 	return true, nil
 }
