@@ -6,6 +6,7 @@ package controller
 import (
 	"context"
 	"fmt"
+	"reflect"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -111,7 +112,8 @@ func (p *pass[O, C]) withStatus(owner O) (updated O, differs bool, err error) {
 }
 
 func (p *pass[O, C]) sameStatus(a, b O) bool {
-	return equality.Semantic.DeepEqual(p.statusOf(a), p.statusOf(b))
+	was, is := p.statusOf(a), p.statusOf(b)
+	return reflect.DeepEqual(was, is) || equality.Semantic.DeepEqual(was, is) // the first is faster, and nearly always true
 }
 
 func (p *pass[O, C]) statusOf(owner O) any {
