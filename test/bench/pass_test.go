@@ -43,7 +43,7 @@ func theirPass(f fleet) side {
 	w, client := newWatched(f), fake.NewClientset()
 	c := replicaset.NewReplicaSetController(ctx, replicaSetInformer{w.owners}, podInformer{w.pods}, client, replicaset.BurstReplicas)
 	w.start(ctx)
-	done := make(chan struct{})
+	done := make(chan struct{}, 1)
 	working, rest := context.WithCancel(ctx)
 	go func() {
 		defer close(done)
@@ -70,13 +70,8 @@ func theirPass(f fleet) side {
 func ourPass(f fleet) side {
 	ctx, stop := context.WithCancel(context.Background())
 	w, client := newWatched(f), fake.NewClientset()
-	kind, done := replicacontroller.ReplicaSets(), make(chan struct{})
-	kind.Observe = func(ctx context.Context, _ replicacontroller.Pass[*appsv1.ReplicaSet, *corev1.Pod]) {
-		select {
-		case done <- struct{}{}:
-		case <-ctx.Done():
-		}
-	}
+	kind, done := replicacontroller.ReplicaSets(), make(chan struct{}, 1) // there may be one more pass when all ends
+	kind.Observe = func(context.Context, replicacontroller.Pass[*appsv1.ReplicaSet, *corev1.Pod]) { done <- struct{}{} }
 	calls := typed.NewClient(client.AppsV1().ReplicaSets, client.CoreV1().Pods)
 	c := must(clientgo.New(ctx, kind, calls, w.owners, w.pods, clientgo.Options{}))
 	w.start(ctx)
