@@ -32,9 +32,17 @@ func repeated[T metav1.Object](objs []T) []int {
 
 func repeatedBy[T any](objs []T, uidOf func(T) string) (again []int) {
 	seen := distinct.New(len(objs), func(i int) string { return uidOf(objs[i]) })
-	for i, obj := range objs {
-		if uid := uidOf(obj); uid != "" && seen.Add(i, uid) != i {
-			again = append(again, i)
+	var uids [32]string // of a few objects, so that the processor reads several at once
+	at := 0
+	for some := range slices.Chunk(objs, len(uids)) {
+		for i, obj := range some {
+			uids[i] = uidOf(obj)
+		}
+		for _, uid := range uids[:len(some)] {
+			if uid != "" && seen.Add(at, uid) != at {
+				again = append(again, at)
+			}
+			at++
 		}
 	}
 	return again
