@@ -47,8 +47,9 @@ type Outcome[C Object] struct {
 // result is more than Desired, so that the reason is FailedDelete, even if the
 // deletions were of children that must go and there are not too many.
 func (o Outcome[C]) Failure() status.Failure {
+	desired := o.Desired
 	f := status.Failure{
-		Err: o.ScaleErr, Waiting: o.Waiting, Active: int32(len(o.Active)), Desired: &o.Desired,
+		Err: o.ScaleErr, Waiting: o.Waiting, Active: int32(len(o.Active)), Desired: &desired,
 		ObservedGeneration: o.Generation, Now: o.Now,
 	}
 	if o.undeleted && f.Active <= o.Desired && o.Desired < math.MaxInt32 {
