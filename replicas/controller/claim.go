@@ -175,15 +175,6 @@ func (p *pass[O, C]) apply(ctx context.Context, claimer selector.Claimer[C], cla
 	return claimer.Apply(ctx, claims)
 }
 
-func (p *pass[O, C]) activeOf(children []C) (active []C) {
-	for _, c := range children {
-		if p.rules.Active(c) {
-			active = append(active, c)
-		}
-	}
-	return active
-}
-
 // toTry returns the orphans that adoption is tried for. One whose adoption
 // failed is left alone for a while, as long as neither it nor the owner's
 // generation changes: no event makes the answer another one. What is remembered of

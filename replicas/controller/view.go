@@ -181,6 +181,15 @@ func (p *pass[O, C]) mayBeTooMany() bool {
 	return len(p.children) > wanted && len(p.activeOf(p.children)) > wanted
 }
 
+func (p *pass[O, C]) activeOf(children []C) (active []C) {
+	for _, c := range children {
+		if p.rules.Active(c) {
+			active = append(active, c)
+		}
+	}
+	return active
+}
+
 // isNewToTerm reports whether nothing is known yet of the owner in this term but what the
 // cache shows, which may be older than what an earlier process saw. An owner that was
 // created later has no such past.
