@@ -271,6 +271,15 @@ func TestClaims(t *testing.T) {
 			}
 		}
 	})
+	t.Run("an adoption that fails is told again after a pass that had none", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(1)
+		r.patch = func(pod *corev1.Pod) error { return conflict(pod.Name) }
+		for _, orphans := range [][]*corev1.Pod{{podtest.Pod("orphan")}, nil, {podtest.Pod("orphan")}} {
+			_, _ = r.pass(t, 0, append(podsOf(r.owner, 1), orphans...)...)
+			assert.Len(t, r.eventsOf("Warning FailedAdopt"), len(orphans))
+		}
+	})
 	t.Run("C26 the places that the Kind holds stay held beside them", func(t *testing.T) {
 		t.Parallel()
 		for held, want := range map[int]int{0: 3, 2: 1, 9: 0, math.MaxInt: 0} {
@@ -384,6 +393,25 @@ func TestClaims(t *testing.T) {
 		_, err = r.pass(t, 0, leaves)
 		require.Error(t, err)
 		assert.Len(t, r.events, 1, "another one is told again")
+		_, err = r.pass(t, 0)
+		require.NoError(t, err)
+		_, err = r.pass(t, 0, leaves)
+		require.Error(t, err)
+		assert.Len(t, r.events, 1, "so is one after a pass that had none to release")
+	})
+	t.Run("a context that has ended is an error, and decides nothing, if nothing is to be claimed", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(1)
+		r.children = func() ([]*corev1.Pod, error) { return podsOf(r.owner, 2), nil }
+		r.kind.BeforeScale = func(_ context.Context, _ *appsv1.ReplicaSet, _ []*corev1.Pod, s replicas.PodScale) (replicas.PodScale, time.Duration, error) {
+			t.Error("it is too late to scale")
+			return s, 0, nil
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		pass, err := r.sync(t, ctx)
+		require.ErrorIs(t, err, context.Canceled)
+		assert.True(t, pass.Waiting)
 	})
 	t.Run("W39 claims run in parallel within the cap", func(t *testing.T) {
 		t.Parallel()
