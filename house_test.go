@@ -30,9 +30,17 @@ var primitives = []string{"expectations", "slowstart", "podrank", "selector", "s
 // goList runs go list and returns the lines it prints.
 func goList(t *testing.T, args ...string) []string {
 	t.Helper()
-	out, err := exec.CommandContext(t.Context(), "go", append([]string{"list"}, args...)...).Output()
-	require.NoError(t, err)
-	return strings.Fields(string(out))
+	return strings.Fields(goTool(t, ".", append([]string{"list"}, args...)...))
+}
+
+// goTool runs a go command with the versions of the module's own go.mod, whatever workspace the tests run in.
+func goTool(t *testing.T, dir string, args ...string) string {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "go", args...)
+	cmd.Dir, cmd.Env = dir, append(os.Environ(), "GOWORK=off")
+	out, err := cmd.Output()
+	require.NoError(t, err, "go %s in %s", args, dir)
+	return string(out)
 }
 
 func TestPrimitivesImportNoneOfEachOther(t *testing.T) {
@@ -305,11 +313,7 @@ func TestDocCommentsHaveNoIDs(t *testing.T) {
 	t.Parallel()
 	id := regexp.MustCompile(`([(]|[:,] )[A-Z][0-9]{1,2}[,)]`)
 	for _, name := range append([]string{"."}, packages...) {
-		cmd := exec.CommandContext(t.Context(), "go", "doc", "-all", ".")
-		cmd.Dir = name
-		out, err := cmd.Output()
-		require.NoError(t, err, name)
-		for line := range strings.Lines(string(out)) {
+		for line := range strings.Lines(goTool(t, name, "doc", "-all", ".")) {
 			assert.NotRegexp(t, id, line, name)
 		}
 	}
