@@ -20,15 +20,9 @@ PROGRAMS := examples/quickstart cmd/kubectl-scaledown cmd/replicakit-controller 
 # Modules that only say which programs to build.
 BINARY_MODULES := test/binaries/kubernetes test/binaries/etcd test/binaries/kwok test/binaries/helm test/binaries/prometheus
 
-# What takes too long for each change. The weekly workflow runs each, and so does make nightly, which writes what came of it into
-# test/README.md.
-NIGHTLY := sim corners explore soak planted conformance fuzz cover mutation coverage-ids kubernetes-suites flakes matrix bench bench-cluster vuln
-
 # The packages that decide, and make no calls of their own.
 PURE := expectations slowstart podrank selector status replicas replicas/ledger
 
-COMMA := ,
-SPACE := $() $()
 ROOT := $(CURDIR)
 BIN  := $(ROOT)/.cache/bin
 LINT_WORK := $(ROOT)/.cache/lint.work
@@ -85,14 +79,6 @@ fmt: $(BIN)/golangci-lint-$(GOLANGCI_LINT_VERSION) ## format every module
 .PHONY: tidy
 tidy: ## go mod tidy in every module
 	@for m in $(MODULES) $(BINARY_MODULES); do (cd $$m && go mod tidy) || exit 1; done
-
-.PHONY: nightly
-nightly: ## what takes too long for each change, one after the other, goes on where it was; TARGETS="sim soak" runs these
-	@go run ./internal/nightly -page test/README.md -all "$(NIGHTLY)" $(TARGETS)
-
-.PHONY: nightly-targets
-nightly-targets: ## their names, as a workflow wants them
-	@printf '["%s"]\n' '$(subst $(SPACE),"$(COMMA)",$(NIGHTLY))'
 
 .PHONY: programs
 programs: cluster-binaries our-programs $(BIN)/kube-scheduler $(BIN)/helm $(BIN)/prometheus $(BIN)/controller-gen-$(CONTROLLER_GEN_VERSION) ## what tests start, into .cache/bin: the control plane, Helm, Prometheus, and our own programs
