@@ -4,12 +4,8 @@
 package replicakit_test
 
 import (
-	"errors"
 	"go/ast"
 	"go/doc"
-	"go/parser"
-	"go/token"
-	"go/types"
 	"os"
 	"os/exec"
 	"path"
@@ -71,89 +67,6 @@ func TestThreeFloors(t *testing.T) {
 		allowed = append(allowed, floor)
 	}
 }
-
-// The files of the controller stand upon each other in the same way: a file uses only what
-// files below it declare, so the package can be read from the ground.
-func TestFilesOfTheControllerFormNoCircle(t *testing.T) {
-	t.Parallel()
-	arrows := arrowsBetweenFiles(t, "replicas/controller")
-	assert.Greater(t, len(arrows), 100)
-	assert.Empty(t, circles(arrows))
-}
-
-// An arrow says that a file uses a name that another one declares.
-type arrow struct{ from, to, name string }
-
-// circles returns the arrows that are left without those that lead to the ground or come from
-// the top.
-func circles(arrows []arrow) []arrow {
-	left := slices.DeleteFunc(slices.Clone(arrows), func(a arrow) bool {
-		goesOn := slices.ContainsFunc(arrows, func(b arrow) bool { return b.from == a.to })
-		cameFrom := slices.ContainsFunc(arrows, func(b arrow) bool { return b.to == a.from })
-		return !goesOn || !cameFrom
-	})
-	if len(left) == len(arrows) {
-		return left
-	}
-	return circles(left)
-}
-
-// arrowsBetweenFiles returns the arrows between the files of a package, without its tests. As
-// reading imports takes long, types that come from there stay unknown. If such a value is
-// asked for an unexported name, each declaration of that name counts. An exported name may be
-// missed then.
-func arrowsBetweenFiles(t *testing.T, dir string) (arrows []arrow) {
-	t.Helper()
-	fset, files := token.NewFileSet(), []*ast.File{}
-	for _, name := range goList(t, "-f", `{{join .GoFiles "\n"}}`, "./"+dir) {
-		file, err := parser.ParseFile(fset, filepath.Join(dir, name), nil, parser.SkipObjectResolution)
-		require.NoError(t, err)
-		files = append(files, file)
-	}
-	seen := map[arrow]bool{}
-	for id, objects := range usesIn(dir, fset, files) {
-		for _, object := range objects {
-			a := arrow{from: fset.File(id.Pos()).Name(), to: fset.File(object.Pos()).Name()}
-			if a.from != a.to && !seen[a] {
-				seen[a] = true
-				arrows = append(arrows, arrow{a.from, a.to, id.Name})
-			}
-		}
-	}
-	return arrows
-}
-
-// usesIn returns what the names in the files of a package stand for, if it is of the package.
-func usesIn(dir string, fset *token.FileSet, files []*ast.File) map[*ast.Ident][]types.Object {
-	is := types.Info{Uses: map[*ast.Ident]types.Object{}, Defs: map[*ast.Ident]types.Object{}}
-	config := types.Config{Importer: noImports{}, Error: func(error) {}}
-	pkg, _ := config.Check(dir, fset, files, &is)
-	uses, members := map[*ast.Ident][]types.Object{}, map[string][]types.Object{}
-	for id, object := range is.Uses {
-		if object.Pkg() == pkg {
-			uses[id] = []types.Object{object}
-		}
-	}
-	for id, object := range is.Defs {
-		if object != nil && object.Parent() == nil { // a field or a method
-			members[id.Name] = append(members[id.Name], object)
-		}
-	}
-	for _, file := range files {
-		ast.Inspect(file, func(n ast.Node) bool {
-			if selected, ok := n.(*ast.SelectorExpr); ok && is.Uses[selected.Sel] == nil && !selected.Sel.IsExported() {
-				uses[selected.Sel] = members[selected.Sel.Name]
-			}
-			return true
-		})
-	}
-	return uses
-}
-
-// noImports imports nothing.
-type noImports struct{}
-
-func (noImports) Import(string) (*types.Package, error) { return nil, errors.New("not read") }
 
 func TestNothingInTheRootModuleImportsAClient(t *testing.T) {
 	t.Parallel()
