@@ -9,9 +9,10 @@ CONTROLLER_GEN_VERSION := v0.23.0# as in examples/workerpool/generate
 BENCHSTAT_VERSION     := v0.0.0-20260908200009-22c9c6c9d4da
 KUBERNETES_VERSION    := v1.36.3# as in test/binaries/kubernetes/go.mod
 
-# Every module of this repository whose code is ours; test, lint and tidy visit them all. The last ones need the programs.
-ON_SERVERS := replicas/controllerruntime cmd/replicakit-controller examples/workerpool test
-MODULES    := . test/consumer replicas/clientgo cmd/kubectl-scaledown $(ON_SERVERS)
+# Every module of this repository whose code is ours. Tests and linters read those of the workspace at the versions of .cache/go.work,
+# which are the highest that one of them needs, so that each dependency is compiled once. make test-versions reads each module's own.
+WORKSPACE := . test/consumer replicas/clientgo replicas/controllerruntime cmd/kubectl-scaledown cmd/replicakit-controller examples/workerpool test
+MODULES   := $(WORKSPACE) test/operating
 
 # The modules that others can get, at one version, and the programs that go install builds.
 RELEASED := . replicas/clientgo replicas/controllerruntime cmd/kubectl-scaledown cmd/replicakit-controller examples/workerpool
@@ -23,9 +24,11 @@ BINARY_MODULES := test/binaries/kubernetes test/binaries/etcd test/binaries/kwok
 # The packages that decide, and make no calls of their own.
 PURE := expectations slowstart podrank selector status replicas replicas/ledger
 
+SHELL := /bin/bash -o pipefail
+
 ROOT := $(CURDIR)
 BIN  := $(ROOT)/.cache/bin
-LINT_WORK := $(ROOT)/.cache/lint.work
+WORK := $(ROOT)/.cache/go.work
 FUZZTIME ?= 60s
 RUNS     ?= 10
 SEEDS    ?= 1-500
@@ -36,41 +39,76 @@ STORY    ?=
 PLATFORMS ?= linux/amd64 linux/arm64
 IMAGE     ?= $(ROOT)/.cache/replicakit-controller.tar
 
-# Programs are built as docs/operating.md builds the manager, and so are the packages that the linters read and that a release is
-# checked with: each package is compiled once. The tests are compiled a second time, for the race detector.
+# Programs and tests without the race detector are compiled with the same flags in the same workspace, so that building the API server
+# is building client-go for the tests.
 BUILT_AS := CGO_ENABLED=0 GOFLAGS="-trimpath $(BUILD_FLAGS)"
-BUILD    := $(BUILT_AS) go build -ldflags '-s -w'
+SHARED   := GOWORK=$(WORK) $(BUILT_AS)
 OURS     := CGO_ENABLED=0 go build -trimpath
 
-# The limit is for the tests of one package. go compiles them before, and .ci/test has everything else built before.
-TEST := KUBE_CACHE_MUTATION_DETECTOR=true go test -vet=off -shuffle=on -p 4 -parallel 4 -timeout 30m
+# The limit is for the tests of one package.
+TEST := KUBE_CACHE_MUTATION_DETECTOR=true go test -vet=off -shuffle=on -timeout 30m
 
-# These run Kubernetes' own code beside ours, over and over, for which the race detector needs five times as long: make conformance.
-UNRACED := test/bench test/conformance
+# directories makes "./a/... ./b/..." of "a b".
+directories = $(patsubst %,./%/...,$(1))
 
 .PHONY: help
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-24s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: test
-test: ## the tests of every module, with the race detector and one of changes to cached objects, and Kubernetes' unit tests
-	@MAKE='$(MAKE)' TEST='$(TEST)' BUILT_AS='$(BUILT_AS)' UNRACED='$(UNRACED)' ON_SERVERS='$(ON_SERVERS)' .ci/test $(MODULES)
+test: ## everything that needs no server: vet, the root module with the race detector, the other modules, and cases beside Kubernetes' code
+	@.ci/parts vet test-root test-modules
+
+.PHONY: test-all
+test-all: ## every test but the searches of the weekly workflow, each part in turn, whatever became of those before it
+	@.ci/parts vet test-root test-modules test-servers test-products test-versions conformance e2e kubernetes-unit
+
+.PHONY: vet
+vet: $(WORK) ## go vet in every module
+	@$(SHARED) go vet $(call directories,$(WORKSPACE))
+
+.PHONY: test-root
+test-root: ## the root module, with the race detector
+	@$(TEST) -race ./...
+
+.PHONY: test-modules
+test-modules: $(WORK) ## the other modules, as far as they need no server
+	@$(SHARED) $(TEST) -short $(call directories,$(filter-out . test,$(WORKSPACE)) test/conformance test/bench/report test/kubernetes test/stories) ./test/bench
+
+.PHONY: test-servers
+test-servers: $(WORK) $(BIN)/etcd $(BIN)/kube-apiserver ## both adapters and the example on a real etcd and kube-apiserver
+	@$(SHARED) $(TEST) $(call directories,replicas/controllerruntime examples/workerpool test/servers)
+
+.PHONY: test-products
+test-products: $(WORK) ## the manager, the plugin and the demo on a real control plane, and what docs/operating.md says, with Helm and Prometheus
+	@$(MAKE) --no-print-directory --keep-going programs
+	@$(SHARED) $(TEST) $(call directories,cmd/kubectl-scaledown cmd/replicakit-controller test/importing test/image test/bench/cluster)
+	@cd test/operating && $(BUILT_AS) go vet ./... && $(BUILT_AS) $(TEST) ./...
+
+.PHONY: test-versions
+test-versions: ## each module at the lowest versions that its go.mod names, as far as it needs no server
+	@for m in . test/consumer replicas/clientgo replicas/controllerruntime examples/workerpool; do \
+		echo "== $$m" && (cd $$m && $(BUILT_AS) go vet ./... && $(BUILT_AS) $(TEST) -short ./...) || exit 1; done
 
 .PHONY: conformance
-conformance: ## what is compared with Kubernetes' own code in make test, under the race detector
-	@cd test && go test -race -count=1 -timeout 0 ./conformance ./bench
+conformance: $(WORK) ## the same input to Kubernetes' own code and to ours; RACE=-race, CONFORMANCE_CASES=20 and CONFORMANCE_SEED=7 search on
+	@$(if $(RACE),GOWORK=$(WORK),$(SHARED)) $(TEST) $(RACE) -timeout 0 ./test/conformance ./test/bench
+
+.PHONY: e2e
+e2e: $(WORK) cluster-binaries our-programs ## both controllers and the plugin beside Kubernetes' own on a real control plane
+	@$(SHARED) $(TEST) ./test/e2e
 
 .PHONY: check
-check: lint release-check apidiff planted-check ## lint, with all that go vet checks; the release; the API; the planted defects
+check: lint generated release-check apidiff planted-check ## lint, with all that go vet checks; the release; the API; the planted defects
 
-# In one workspace, so that the linters read what the modules depend on once. The tests do not: each module's go.mod says with what.
 .PHONY: lint
-lint: $(BIN)/golangci-lint-$(GOLANGCI_LINT_VERSION) $(LINT_WORK) ## golangci-lint, with all that go vet checks, and formatting, every module
-	@GOWORK=$(LINT_WORK) $(BUILT_AS) $< run $(patsubst %,./%/...,$(MODULES))
+lint: $(BIN)/golangci-lint-$(GOLANGCI_LINT_VERSION) $(WORK) ## golangci-lint, with all that go vet checks, and formatting, every module
+	@$(SHARED) $< run $(call directories,$(WORKSPACE))
+	@cd test/operating && $(BUILT_AS) $< run ./...
 
-FORCE:
-$(LINT_WORK): FORCE
-	@mkdir -p $(dir $@) && rm -f $@ && GOWORK=$@ go work init $(MODULES)
+# Written anew only if the modules change, or everything that reads it would look changed.
+$(WORK): Makefile
+	@mkdir -p $(@D) && rm -f $@ && GOWORK=$@ go work init $(WORKSPACE) test/binaries/etcd test/binaries/kubernetes
 
 .PHONY: fmt
 fmt: $(BIN)/golangci-lint-$(GOLANGCI_LINT_VERSION) ## format every module
@@ -81,16 +119,18 @@ tidy: ## go mod tidy in every module
 	@for m in $(MODULES) $(BINARY_MODULES); do (cd $$m && go mod tidy) || exit 1; done
 
 .PHONY: programs
-programs: cluster-binaries our-programs $(BIN)/kube-scheduler $(BIN)/helm $(BIN)/prometheus $(BIN)/controller-gen-$(CONTROLLER_GEN_VERSION) ## what tests start, into .cache/bin: the control plane, Helm, Prometheus, and our own programs
+programs: cluster-binaries our-programs image-of-tests $(BIN)/kube-scheduler $(BIN)/helm $(BIN)/prometheus ## what the tests of the products start, into .cache/bin: the control plane, Helm, Prometheus, and our own programs
 	@.ci/importing $(BIN)
 
 # Go builds them again only if something has changed, but they must not look older than their sources: see controlplane.Ours.
 .PHONY: our-programs
-our-programs: ## the manager, the demo, the plugin, and the image that tests start, into .cache/bin
+our-programs: $(WORK) ## the manager, the demo and the plugin that tests start, into .cache/bin
 	@mkdir -p $(BIN)
-	@cd cmd/kubectl-scaledown && $(OURS) $(BUILD_FLAGS) -o $(BIN)/ .
-	@cd cmd/replicakit-controller && $(OURS) $(BUILD_FLAGS) -o $(BIN)/ . ./demo
+	@$(SHARED) go build -o $(BIN)/ ./cmd/kubectl-scaledown ./cmd/replicakit-controller ./cmd/replicakit-controller/demo
 	@touch $(BIN)/kubectl-scaledown $(BIN)/replicakit-controller $(BIN)/demo
+
+.PHONY: image-of-tests
+image-of-tests: ## the image that tests start, into .cache/bin
 	@$(MAKE) --no-print-directory image PLATFORMS="$$(go env GOOS)/$$(go env GOARCH)" IMAGE=$(BIN)/replicakit-controller.tar
 
 .PHONY: image
@@ -100,56 +140,61 @@ image: ## the manager alone in an image for PLATFORMS, without a container runti
 	@cd test && $(BUILT_AS) go run ./image -o $(IMAGE) -tag $(or $(VERSION),latest) $(PLATFORMS:%=$(ROOT)/.cache/image/%/replicakit-controller)
 
 .PHONY: cluster-binaries
-cluster-binaries: $(BIN)/kubernetes-built $(BIN)/etcd ## etcd, kube-apiserver, kube-controller-manager and kubectl into .cache/bin
+cluster-binaries: $(addprefix $(BIN)/,etcd kube-apiserver kube-controller-manager kubectl) ## etcd, kube-apiserver, kube-controller-manager and kubectl into .cache/bin
 
-KUBERNETES := cd test/binaries/kubernetes && $(BUILT_AS) go build -ldflags '-s -w -X k8s.io/component-base/version.gitVersion=$(KUBERNETES_VERSION)'
+# built runs the command $(2) in the folder $(1). If it fails, it says which program is missing, by which command, and where its log is.
+built = @mkdir -p $(BIN) $(ROOT)/.cache/log; echo "building $(@F)"; \
+	(cd $(1) && $(2)) 2>&1 | tee $(ROOT)/.cache/log/$(@F).log || { \
+	echo '$(@F) is missing, because this failed: cd $(1) && $(2)'; echo 'Its log is .cache/log/$(@F).log.'; exit 1; } >&2
 
-$(BIN)/kubernetes-built: test/binaries/kubernetes/go.mod
-	@mkdir -p $(BIN)
-	$(KUBERNETES) -o $(BIN)/ $(addprefix k8s.io/kubernetes/cmd/,kube-apiserver kube-controller-manager kubectl)
-	@touch $@
+KUBERNETES := test/binaries/kubernetes
+VERSIONED  := -ldflags "-s -w -X k8s.io/component-base/version.gitVersion=$(KUBERNETES_VERSION)"
 
-$(BIN)/etcd: test/binaries/etcd/go.mod
-	cd test/binaries/etcd && $(BUILD) -o $@ go.etcd.io/etcd/server/v3
+$(addprefix $(BIN)/,kube-apiserver kube-controller-manager kubectl kube-scheduler): $(KUBERNETES)/go.mod | $(WORK)
+	$(call built,$(KUBERNETES),$(SHARED) go build $(VERSIONED) -o $@ k8s.io/kubernetes/cmd/$(@F))
 
-$(BIN)/kube-scheduler: test/binaries/kubernetes/go.mod
-	$(KUBERNETES) -o $@ k8s.io/kubernetes/cmd/kube-scheduler
+$(BIN)/etcd: test/binaries/etcd/go.mod | $(WORK)
+	$(call built,test/binaries/etcd,$(SHARED) go build -ldflags "-s -w" -o $@ go.etcd.io/etcd/server/v3)
 
 $(BIN)/kwok: test/binaries/kwok/go.mod
-	cd test/binaries/kwok && $(BUILD) -o $@ sigs.k8s.io/kwok/cmd/kwok
+	$(call built,test/binaries/kwok,$(BUILD) -o $@ sigs.k8s.io/kwok/cmd/kwok)
 
 $(BIN)/helm: test/binaries/helm/go.mod
-	cd test/binaries/helm && $(BUILD) -o $@ helm.sh/helm/v3/cmd/helm
+	$(call built,test/binaries/helm,$(BUILD) -o $@ helm.sh/helm/v3/cmd/helm)
 
 # Without the discovery of clouds: the tests name the targets.
 $(BIN)/prometheus: test/binaries/prometheus/go.mod
-	cd test/binaries/prometheus && $(BUILD) -tags remove_all_sd -o $@ github.com/prometheus/prometheus/cmd/prometheus
+	$(call built,test/binaries/prometheus,$(BUILD) -tags remove_all_sd -o $@ github.com/prometheus/prometheus/cmd/prometheus)
 
-$(BIN)/ginkgo: test/binaries/kubernetes/go.mod
-	cd test/binaries/kubernetes && $(BUILD) -o $@ github.com/onsi/ginkgo/v2/ginkgo
+$(BIN)/ginkgo: $(KUBERNETES)/go.mod | $(WORK)
+	$(call built,$(KUBERNETES),$(SHARED) go build -ldflags "-s -w" -o $@ github.com/onsi/ginkgo/v2/ginkgo)
 
-$(BIN)/kubernetes-e2e-specs.test: test/binaries/kubernetes/go.mod $(wildcard test/binaries/kubernetes/specs/*)
-	cd test/binaries/kubernetes && $(BUILT_AS) go test -c -ldflags '-s -w' -o $@ ./specs
+$(BIN)/kubernetes-e2e-specs.test: $(KUBERNETES)/go.mod $(wildcard $(KUBERNETES)/specs/*) | $(WORK)
+	$(call built,$(KUBERNETES),$(SHARED) go test -c -ldflags "-s -w" -o $@ ./specs)
 
 .PHONY: kubernetes-suites
 kubernetes-suites: kubernetes-unit kubernetes-integration kubernetes-e2e ## Kubernetes' own tests against ours; a table, and an error for what is not known
 
 .PHONY: kubernetes-unit
-kubernetes-unit: ## its unit tests
-	@cd test/kubernetes && $(BUILT_AS) go run . unit
+kubernetes-unit: $(WORK) ## its unit tests
+	@cd test/kubernetes && $(SHARED) go run . unit
 
 .PHONY: kubernetes-integration
-kubernetes-integration: $(BIN)/etcd ## its integration tests, on an API server
-	@cd test/kubernetes && $(BUILT_AS) go run . -binaries $(BIN) integration
+kubernetes-integration: $(WORK) $(BIN)/etcd ## its integration tests, on an API server
+	@cd test/kubernetes && $(SHARED) go run . -binaries $(BIN) integration
 
 .PHONY: kubernetes-e2e
 kubernetes-e2e: cluster-binaries our-programs $(BIN)/kube-scheduler $(BIN)/kwok $(BIN)/ginkgo $(BIN)/kubernetes-e2e-specs.test ## Kubernetes' end-to-end specs with our controllers, and with its own; ARGS=-sides=ours
-	@cd test/kubernetes/e2e && $(BUILT_AS) go build -o $(BIN)/kubernetes-e2e .
+	@cd test/kubernetes/e2e && $(SHARED) go build -o $(BIN)/kubernetes-e2e .
 	@$(BIN)/kubernetes-e2e $(ARGS)
 
 .PHONY: generate
-generate: ## the custom resources of examples/workerpool from its types
-	@examples/workerpool/generate
+generate: $(BIN)/controller-gen-$(CONTROLLER_GEN_VERSION) ## the custom resources of examples/workerpool from its types
+	@CONTROLLER_GEN=$< examples/workerpool/generate
+
+.PHONY: generated
+generated: generate ## does make generate change nothing?
+	@git diff --exit-code --stat examples/workerpool/api examples/workerpool/config
 
 .PHONY: demo
 demo: ## a real control plane, the controller and a ReplicaSet to play with; ARGS=--once ends by itself
@@ -170,8 +215,8 @@ planted: ## defects that are planted one at a time: which nets notice each, into
 	@mkdir -p .cache && go run ./internal/planted -resume .cache/planted.jsonl test/README.md
 
 .PHONY: planted-check
-planted-check: $(LINT_WORK) ## does each planted defect still apply and compile?
-	@GOWORK=$(LINT_WORK) $(BUILT_AS) go run ./internal/planted -check
+planted-check: $(WORK) ## does each planted defect still apply and compile?
+	@GOWORK=$(WORK) $(BUILT_AS) go run ./internal/planted -check
 
 .PHONY: corners
 corners: ## every single fault in each scenario
@@ -183,9 +228,9 @@ explore: ## every interleaving of small fleets, in full
 	go test ./replicas/ledger -run TestModel -count=1 -v -timeout 0 -full -parallel 1
 
 .PHONY: bench
-bench: ## ours and Kubernetes side by side, into docs/benchmarks.md, its pictures and the README
+bench: $(WORK) ## ours and Kubernetes side by side, into docs/benchmarks.md, its pictures and the README
 	@mkdir -p $(BIN)
-	cd test/bench && go test -c -o $(BIN)/bench.test . && rm -f bench.txt
+	cd test/bench && $(SHARED) go test -c -o $(BIN)/bench.test . && rm -f bench.txt
 	@for run in $$(seq $(BENCH_RUNS)); do echo "== run $$run of $(BENCH_RUNS)"; \
 		(cd test/bench && $(BIN)/bench.test -test.run '^$$' -test.bench . -test.benchtime $(BENCH_TIME) >> bench.txt) || exit 1; done
 	@cd test/bench && go run golang.org/x/perf/cmd/benchstat@$(BENCHSTAT_VERSION) -col /side -format csv bench.txt > bench.csv 2>/dev/null
@@ -194,8 +239,8 @@ bench: ## ours and Kubernetes side by side, into docs/benchmarks.md, its picture
 	@echo "figures: $(BENCH_RUNS) runs into docs/benchmarks.md"
 
 .PHONY: bench-cluster
-bench-cluster: cluster-binaries our-programs ## the manager against kube-controller-manager on a real API server; ARGS=-quick in two minutes
-	@cd test/bench && $(BUILT_AS) go build -o $(BIN)/bench-cluster ./cluster
+bench-cluster: $(WORK) cluster-binaries our-programs ## the manager against kube-controller-manager on a real API server; ARGS=-quick in two minutes
+	@cd test/bench && $(SHARED) go build -o $(BIN)/bench-cluster ./cluster
 	@$(BIN)/bench-cluster $(or $(ARGS),-o test/bench/cluster.md)
 	@echo "figures: test/bench/cluster.md"
 
@@ -216,13 +261,13 @@ matrix: cluster-binaries ## each release of Go, Kubernetes and controller-runtim
 	@MATRIX="$(MATRIX)" .ci/matrix
 
 .PHONY: flakes
-flakes: programs ## test/e2e RUNS times in a row
-	@cd test && for i in $$(seq $(RUNS)); do echo "== run $$i"; go test -count=1 -shuffle=on -timeout 30m ./e2e || exit 1; done
+flakes: $(WORK) cluster-binaries our-programs ## test/e2e RUNS times in a row
+	@for i in $$(seq $(RUNS)); do echo "== run $$i"; $(SHARED) $(TEST) ./test/e2e || exit 1; done
 	@echo "figures: $(RUNS) runs"
 
 .PHONY: coverage-ids
 coverage-ids: programs ## the behaviour ids that sub-tests carry, and those that none does
-	@.ci/coverage-ids $(MODULES)
+	@$(SHARED) .ci/coverage-ids $(WORKSPACE)
 
 .PHONY: vuln
 vuln: ## govulncheck, where its database can be reached

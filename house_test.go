@@ -282,10 +282,13 @@ func TestEachCommandIsRun(t *testing.T) {
 	assert.Greater(t, named, 20)
 }
 
-// makeCalls returns the targets that a script has make build.
+// makeCalls returns the targets that a script has make build, by itself or by .ci/parts.
 func makeCalls(script string) (targets []string) {
 	for _, m := range regexp.MustCompile(`(?:\bmake|\$\(MAKE\)|"\$MAKE")(?: --[a-z-]+)* ([a-z][a-z0-9-]*)`).FindAllStringSubmatch(script, -1) {
 		targets = append(targets, m[1])
+	}
+	for _, m := range regexp.MustCompile(`\.ci/parts ([a-z0-9 -]+)`).FindAllStringSubmatch(script, -1) {
+		targets = append(targets, strings.Fields(m[1])...)
 	}
 	return targets
 }

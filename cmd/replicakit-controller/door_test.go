@@ -39,6 +39,7 @@ type town struct {
 
 func newTown(t *testing.T) *town {
 	t.Helper()
+	onServers(t)
 	binaries, err := controlplane.Binaries()
 	require.NoError(t, err)
 	cluster, err := controlplane.Start(binaries, nil)

@@ -9,7 +9,7 @@ require (
 	github.com/prometheus/common v0.67.5
 	github.com/replicakit/replicakit v0.0.0
 	github.com/replicakit/replicakit/replicas/clientgo v0.0.0
-	github.com/spf13/pflag v1.0.9
+	github.com/spf13/pflag v1.0.10
 	github.com/stretchr/testify v1.11.1
 	golang.org/x/term v0.39.0
 	k8s.io/api v0.36.3

@@ -42,23 +42,37 @@ func TestMain(m *testing.M) {
 	// The handler that slows errors down sleeps until the year that it began in.
 	utilruntime.ErrorHandlers = utilruntime.ErrorHandlers[:1]
 	code := m.Run()
-	if cluster, err := startCluster(); err == nil {
-		_ = cluster.Stop()
-	}
+	stopCluster()
 	os.Exit(code)
 }
 
-// startCluster starts the API server of all tests, once.
-var startCluster = sync.OnceValues(func() (*controlplane.ControlPlane, error) {
-	binaries, err := controlplane.Binaries()
-	if err != nil {
-		return nil, err
+// startCluster starts the API server of all tests, once, and stopCluster ends it.
+var (
+	stopCluster  = func() {}
+	startCluster = sync.OnceValues(func() (*controlplane.ControlPlane, error) {
+		binaries, err := controlplane.Binaries()
+		if err != nil {
+			return nil, err
+		}
+		cluster, err := controlplane.Start(binaries, nil)
+		if err == nil {
+			stopCluster = func() { _ = cluster.Stop() }
+		}
+		return cluster, err
+	})
+)
+
+// onServers skips a test if only those are wanted that need no server.
+func onServers(t *testing.T) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("needs a server: make test-products")
 	}
-	return controlplane.Start(binaries, nil)
-})
+}
 
 func cluster(t *testing.T) (*controlplane.ControlPlane, kubernetes.Interface) {
 	t.Helper()
+	onServers(t)
 	cluster, err := startCluster()
 	require.NoError(t, err)
 	client, err := kubernetes.NewForConfig(cluster.Config)

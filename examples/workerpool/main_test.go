@@ -32,8 +32,11 @@ func TestMain(m *testing.M) {
 // server returns the config of the API server that tests share.
 func server(t *testing.T) *rest.Config {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("needs a server: make test-servers")
+	}
 	config, err := start()
-	require.NoError(t, err, "etcd and kube-apiserver, which `make cluster-binaries` builds")
+	require.NoError(t, err, "etcd and kube-apiserver, which `make test-servers` builds")
 	return config
 }
 

@@ -62,7 +62,7 @@ func cacheOfPods(b *testing.B, sets, each int) (field string, from cache.Cache) 
 			pods.Items = append(pods.Items, *podOf(i, j))
 		}
 	}
-	from, err := cache.New(config, cache.Options{NewInformer: func(_ toolscache.ListerWatcher, obj runtime.Object, resync time.Duration, indexers toolscache.Indexers) toolscache.SharedIndexInformer {
+	from, err := cache.New(realServer(b), cache.Options{NewInformer: func(_ toolscache.ListerWatcher, obj runtime.Object, resync time.Duration, indexers toolscache.Indexers) toolscache.SharedIndexInformer {
 		return toolscache.NewSharedIndexInformer(&toolscache.ListWatch{
 			ListWithContextFunc:  func(context.Context, metav1.ListOptions) (runtime.Object, error) { return &pods, nil },
 			WatchFuncWithContext: func(context.Context, metav1.ListOptions) (watch.Interface, error) { return watch.NewFake(), nil },

@@ -4,34 +4,43 @@
 package controllerruntime_test
 
 import (
-	"fmt"
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/go-logr/logr"
+	"github.com/stretchr/testify/require"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 )
 
-// config is that of a real API server, which all tests share.
-var config *rest.Config
+// shared is a real API server, which starts if a test asks for it.
+var (
+	shared      = &envtest.Environment{BinaryAssetsDirectory: binaries(), ControlPlaneStartTimeout: 5 * time.Minute, ControlPlaneStopTimeout: time.Minute}
+	startShared = sync.OnceValues(shared.Start)
+)
 
-func TestMain(m *testing.M) { os.Exit(run(m)) }
-
-func run(m *testing.M) int {
+func TestMain(m *testing.M) {
 	log.SetLogger(logr.Discard())
-	env := &envtest.Environment{BinaryAssetsDirectory: binaries(), ControlPlaneStartTimeout: 5 * time.Minute, ControlPlaneStopTimeout: time.Minute}
-	defer func() { _ = env.Stop() }()
-	var err error
-	if config, err = env.Start(); err != nil {
-		fmt.Fprintln(os.Stderr, "starting etcd and kube-apiserver, which `make cluster-binaries` builds:", err)
-		return 1
+	code := m.Run()
+	_ = shared.Stop()
+	os.Exit(code)
+}
+
+// realServer returns the config of the API server that tests share.
+func realServer(t testing.TB) *rest.Config {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("needs a server: make test-servers")
 	}
+	config, err := startShared()
+	require.NoError(t, err, "etcd and kube-apiserver, which `make test-servers` builds")
+	config = rest.CopyConfig(config)
 	config.QPS, config.Burst = 1000, 1000
-	return m.Run()
+	return config
 }
 
 // binaries returns where etcd and kube-apiserver are.

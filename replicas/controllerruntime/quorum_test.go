@@ -154,7 +154,7 @@ func (d databases) fails(t *testing.T, pod string) (failed *corev1.Pod) {
 // The operator of examples/quorum, on a real server.
 func TestQuorum(t *testing.T) {
 	t.Parallel()
-	_, err := envtest.InstallCRDs(config, envtest.CRDInstallOptions{Paths: []string{filepath.Join("..", "..", "examples", "quorum", "crd.yaml")}, ErrorIfPathMissing: true})
+	_, err := envtest.InstallCRDs(realServer(t), envtest.CRDInstallOptions{Paths: []string{filepath.Join("..", "..", "examples", "quorum", "crd.yaml")}, ErrorIfPathMissing: true})
 	require.NoError(t, err)
 	scheme, version := runtime.NewScheme(), schema.GroupVersion{Group: "quorum.example.com", Version: "v1"}
 	require.NoError(t, clientgoscheme.AddToScheme(scheme))
@@ -162,7 +162,7 @@ func TestQuorum(t *testing.T) {
 	scheme.AddKnownTypeWithName(version.WithKind("DatabaseList"), &databaseList{})
 	metav1.AddToGroupVersion(scheme, version)
 
-	c, err := client.New(config, client.Options{Scheme: scheme})
+	c, err := client.New(realServer(t), client.Options{Scheme: scheme})
 	require.NoError(t, err)
 	d := databases{c, newNamespace(t, c)}
 	mgr := newManager(t, manager.Options{Scheme: scheme}, d.namespace)

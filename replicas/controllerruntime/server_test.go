@@ -52,7 +52,7 @@ func newManager(t *testing.T, opts manager.Options, namespaces ...string) manage
 	for _, namespace := range namespaces {
 		opts.Cache.DefaultNamespaces[namespace] = cache.Config{}
 	}
-	mgr, err := manager.New(config, opts)
+	mgr, err := manager.New(realServer(t), opts)
 	require.NoError(t, err)
 	return mgr
 }
@@ -82,7 +82,7 @@ func newNamespace(t *testing.T, c client.Client) string {
 
 func directClient(t *testing.T) client.Client {
 	t.Helper()
-	c, err := client.New(config, client.Options{})
+	c, err := client.New(realServer(t), client.Options{})
 	require.NoError(t, err)
 	return c
 }
@@ -373,7 +373,7 @@ func TestOwnersInNoNamespace(t *testing.T) {
 			return spec, nil
 		},
 	}
-	lossy, posts := rest.CopyConfig(config), atomic.Int64{}
+	lossy, posts := realServer(t), atomic.Int64{}
 	lossy.Wrap(func(next http.RoundTripper) http.RoundTripper {
 		return transport(func(req *http.Request) (*http.Response, error) {
 			resp, err := next.RoundTrip(req)

@@ -55,7 +55,7 @@ func TestImportingCostsWhatTheREADMESays(t *testing.T) {
 func dependencies(t *testing.T) []string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "go", "list", "-deps", "-f", "{{if not .Standard}}{{.Module.Path}}{{end}}", upstreamController)
-	cmd.Stderr, cmd.Env = os.Stderr, append(os.Environ(), "GOOS=linux", "GOARCH=amd64", "CGO_ENABLED=0")
+	cmd.Stderr, cmd.Env = os.Stderr, append(os.Environ(), "GOOS=linux", "GOARCH=amd64", "CGO_ENABLED=0", "GOWORK=off")
 	out, err := cmd.Output()
 	require.NoError(t, err)
 	return strings.Fields(string(out))

@@ -26,6 +26,9 @@ import (
 // controllerProgram returns the program that the demo starts.
 func controllerProgram(t *testing.T) string {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("needs a server: make test-products")
+	}
 	program, err := controlplane.Ours("replicakit-controller")
 	require.NoError(t, err)
 	return program
