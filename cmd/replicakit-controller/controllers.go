@@ -11,7 +11,6 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
@@ -32,9 +31,7 @@ type controller struct {
 	kind        string
 	workersFlag string
 	resource    schema.GroupVersionResource
-	object      runtime.Object
 	prober      func(client kubernetes.Interface, namespace string) prober
-	source      func(kubernetes.Interface) source // of all namespaces
 	informer    func(informers.SharedInformerFactory) cache.SharedIndexInformer
 	build       newController
 }
@@ -57,17 +54,12 @@ func controllers() []controller {
 		kind:        "ReplicaSet",
 		workersFlag: "concurrent-replicaset-syncs",
 		resource:    schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "replicasets"},
-		object:      &appsv1.ReplicaSet{},
 		prober: func(client kubernetes.Interface, namespace string) prober {
 			return proberOf(client.AppsV1().ReplicaSets(namespace), func(about metav1.ObjectMeta, labels map[string]string) *appsv1.ReplicaSet {
 				return &appsv1.ReplicaSet{ObjectMeta: about, Spec: appsv1.ReplicaSetSpec{
 					Replicas: new(int32), Selector: &metav1.LabelSelector{MatchLabels: labels}, Template: probeTemplate(labels),
 				}}
 			})
-		},
-		source: func(client kubernetes.Interface) source {
-			sets := client.AppsV1().ReplicaSets(metav1.NamespaceAll)
-			return sourceOf(sets.List, sets.Watch)
 		},
 		informer: func(f informers.SharedInformerFactory) cache.SharedIndexInformer {
 			return f.Apps().V1().ReplicaSets().Informer()
@@ -83,7 +75,6 @@ func controllers() []controller {
 		kind:        "ReplicationController",
 		workersFlag: "concurrent-rc-syncs",
 		resource:    schema.GroupVersionResource{Version: "v1", Resource: "replicationcontrollers"},
-		object:      &corev1.ReplicationController{},
 		prober: func(client kubernetes.Interface, namespace string) prober {
 			return proberOf(client.CoreV1().ReplicationControllers(namespace), func(about metav1.ObjectMeta, labels map[string]string) *corev1.ReplicationController {
 				template := probeTemplate(labels)
@@ -91,10 +82,6 @@ func controllers() []controller {
 					Replicas: new(int32), Selector: labels, Template: &template,
 				}}
 			})
-		},
-		source: func(client kubernetes.Interface) source {
-			controllers := client.CoreV1().ReplicationControllers(metav1.NamespaceAll)
-			return sourceOf(controllers.List, controllers.Watch)
 		},
 		informer: func(f informers.SharedInformerFactory) cache.SharedIndexInformer {
 			return f.Core().V1().ReplicationControllers().Informer()

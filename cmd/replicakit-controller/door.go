@@ -90,7 +90,7 @@ func (w *worker) askUntilAnswered(ctx context.Context, c controller, p prober) (
 		case err == nil && by == "":
 			return "", nil
 		case err == nil:
-			return fmt.Sprintf("%s wrote the status of %s %s/%s", by, c.kind, w.opts.lease.Namespace, w.probeName()), nil
+			return fmt.Sprintf("%s wrote the status of %s %s/%s", by, c.kind, w.opts.lease.Namespace, w.opts.lease.Name), nil
 		case !isFinal(err) && time.Since(began) > lookPatience:
 			logger.Error(err, "Whether another controller serves the resource is not known: going on")
 			w.others.begin(time.Now())
@@ -113,14 +113,14 @@ func isFinal(err error) bool {
 
 // ask makes a probe, waits for lookFor, and returns who has written its status, or "".
 func (w *worker) ask(ctx context.Context, p prober) (by string, err error) {
-	name := w.probeName()
+	name := w.opts.lease.Name
 	probe, err := p.replace(ctx, name)
 	if err != nil {
 		return "", err
 	}
 	defer func(made metav1.Object) { p.remove(ctx, made) }(probe)
 	w.others.begin(probe.GetCreationTimestamp().Time)
-	for began := time.Now(); by == "" && time.Since(began) < lookFor; by, _ = statusWriter(probe.GetManagedFields(), w.alike()) {
+	for began := time.Now(); by == "" && time.Since(began) < lookFor; by, _ = statusWriter(probe.GetManagedFields(), "") {
 		select {
 		case <-ctx.Done():
 			return "", ctx.Err()
@@ -133,24 +133,6 @@ func (w *worker) ask(ctx context.Context, p prober) (by string, err error) {
 	return by, nil
 }
 
-// alike is the name by which others that share the work are known, or "" if nobody does:
-// then another manager of this program is as bad as any other controller.
-func (w *worker) alike() string {
-	if w.shard != nil {
-		return userAgent
-	}
-	return ""
-}
-
-// probeName is that of the lease that the worker holds, so that no two workers have the
-// same probe.
-func (w *worker) probeName() string {
-	if w.shard != nil {
-		return w.opts.rangeLease(w.shard.index)
-	}
-	return w.opts.lease.Name
-}
-
 // forgetProbe waits until the cache no longer shows the probe, which would be served like
 // any other owner. One that could not be deleted is, after a while.
 func (c *cell) forgetProbe(ctx context.Context, name string) {
@@ -159,7 +141,7 @@ func (c *cell) forgetProbe(ctx context.Context, name string) {
 	}
 	i := slices.IndexFunc(c.worker.controllers, func(kind controller) bool { return kind.name == name })
 	informer := c.worker.controllers[i].informer(c.factory)
-	key := cache.NewObjectName(c.opts.lease.Namespace, c.probeName()).String()
+	key := cache.NewObjectName(c.opts.lease.Namespace, c.opts.lease.Name).String()
 	_ = wait.PollUntilContextTimeout(ctx, 10*time.Millisecond, lookFor, true, func(context.Context) (bool, error) {
 		_, there, err := informer.GetStore().GetByKey(key)
 		return informer.HasSynced() && !there, err

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -28,13 +27,13 @@ func (m *manager) elect(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("leader election: %w", err)
 	}
-	lock, err := m.lock(m.opts.lease.Name, identity)
+	lock, err := m.lock(identity)
 	if err != nil {
 		return fmt.Errorf("leader election: %w", err)
 	}
 	p := newPermit(m.opts.renewDeadline)
-	w := &worker{manager: m, permits: []*permit{p}}
-	return m.campaign(ctx, candidacy{lock: &watchedLock{Interface: lock, permit: p}, work: w.work, release: true})
+	w := &worker{manager: m, permit: p}
+	return m.campaign(ctx, &watchedLock{Interface: lock, permit: p}, w.work)
 }
 
 // leaseIsNowhere reports whether the namespace of the lease does not exist, as far as the
@@ -48,32 +47,22 @@ func (m *manager) leaseIsNowhere(ctx context.Context) bool {
 	return err == nil && !exists
 }
 
-// A candidacy is for a lease.
-type candidacy struct {
-	lock *watchedLock
-	// work is done once, while the lease is held. It ends when its context does, and
-	// returns after the last write.
-	work func(context.Context) error
-	// release the lease in the end: nobody else holds it meanwhile.
-	release bool
-}
-
-// campaign waits for the lease, works while holding it, and gives it up after ctx
-// has ended and the last write is done: not before, as the next holder begins at
-// once. Who loses the lease returns without waiting for anything.
-func (m *manager) campaign(ctx context.Context, c candidacy) error {
+// campaign waits for the lease, works once while it holds the lease, and releases it after
+// ctx has ended and work has returned, which is after the last write, because the next
+// holder begins at once. If the lease is lost, campaign returns without waiting.
+func (m *manager) campaign(ctx context.Context, lock *watchedLock, work func(context.Context) error) error {
 	campaign, end := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer end(nil)
 	giveUp := func() { end(nil) }
-	c.lock.end, c.lock.missing = end, m.leaseIsNowhere
+	lock.end, lock.missing = end, m.leaseIsNowhere
 	var began atomic.Bool
 	worked := make(chan error, 1)
-	elector, err := m.elector(c.lock, func(leading context.Context) {
+	elector, err := m.elector(lock, func(leading context.Context) {
 		began.Store(true)
 		working, stop := context.WithCancel(leading)
 		defer stop()
 		defer context.AfterFunc(ctx, stop)()
-		err := c.work(working)
+		err := work(working)
 		if leading.Err() != nil {
 			return // lost, or never begun
 		}
@@ -83,7 +72,7 @@ func (m *manager) campaign(ctx context.Context, c candidacy) error {
 	if err != nil {
 		return fmt.Errorf("leader election: %w", err)
 	}
-	defer m.watch(elector)()
+	m.watchdog.SetLeaderElection(elector)
 	defer context.AfterFunc(ctx, func() {
 		if !began.Load() {
 			giveUp()
@@ -96,9 +85,7 @@ func (m *manager) campaign(ctx context.Context, c candidacy) error {
 	case !errors.Is(cause, context.Canceled):
 		return cause
 	}
-	if c.release {
-		release(ctx, c.lock)
-	}
+	release(ctx, lock)
 	select {
 	case err := <-worked:
 		return err
@@ -115,16 +102,15 @@ func newIdentity() (string, error) {
 
 // lock has a client of its own, whose calls neither wait behind others nor
 // outlive the lease, and need no permit.
-func (m *manager) lock(name, identity string) (resourcelock.Interface, error) {
+func (m *manager) lock(identity string) (resourcelock.Interface, error) {
 	config := rest.CopyConfig(m.config)
 	config.UserAgent = userAgent
-	return resourcelock.NewFromKubeconfig(m.opts.resourceLock, m.opts.lease.Namespace, name, resourcelock.ResourceLockConfig{Identity: identity}, config, m.opts.renewDeadline)
+	return resourcelock.NewFromKubeconfig(m.opts.resourceLock, m.opts.lease.Namespace, m.opts.lease.Name, resourcelock.ResourceLockConfig{Identity: identity}, config, m.opts.renewDeadline)
 }
 
 func (m *manager) elector(lock resourcelock.Interface, lead func(context.Context)) (*leaderelection.LeaderElector, error) {
-	_, name, _ := strings.Cut(lock.Describe(), "/")
 	return leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
-		Name:          name,
+		Name:          m.opts.lease.Name,
 		Lock:          lock,
 		LeaseDuration: m.opts.leaseDuration,
 		RenewDeadline: m.opts.renewDeadline,
@@ -134,13 +120,6 @@ func (m *manager) elector(lock resourcelock.Interface, lead func(context.Context
 			OnStoppedLeading: func() {},
 		},
 	})
-}
-
-// watch has /healthz tell if the elector's lease is not renewed.
-func (m *manager) watch(elector *leaderelection.LeaderElector) (stop func()) {
-	watchdog := leaderelection.NewLeaderHealthzAdaptor(watchdogPatience)
-	watchdog.SetLeaderElection(elector)
-	return m.watchdogs.add(watchdog)
 }
 
 // release lets the next one begin at once. The elector could do it itself, but

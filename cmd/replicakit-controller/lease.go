@@ -139,8 +139,8 @@ func (p *permit) ask(ctx context.Context) error {
 	return err
 }
 
-// A watchedLock tells the permit what becomes of the lease. It is used by one at a
-// time, the elector or what goes before it, one call at a time.
+// A watchedLock tells the permit what becomes of the lease. The elector makes one call at
+// a time.
 type watchedLock struct {
 	resourcelock.Interface
 	permit *permit
@@ -196,8 +196,6 @@ func (l *watchedLock) Get(ctx context.Context) (*resourcelock.LeaderElectionReco
 	}
 	l.endIfNowhere(ctx, err, false)
 	switch {
-	case errors.Is(err, errNotAlike):
-		l.end(err)
 	case apierrors.IsNotFound(err), err == nil && record.HolderIdentity == "":
 		l.permit.revoke()
 	case err == nil && record.HolderIdentity != l.Identity():

@@ -363,7 +363,7 @@ func TestPermitOnTheWire(t *testing.T) {
 		t.Cleanup(server.Close)
 		config, err := loadConfig(options{master: server.URL, qps: 20, burst: 30})
 		require.NoError(t, err)
-		w := &worker{manager: &manager{config: config}, permits: []*permit{p}}
+		w := &worker{manager: &manager{config: config}, permit: p}
 		client, err := w.client("c")
 		require.NoError(t, err)
 		_, err = client.AppsV1().ReplicaSets("default").UpdateStatus(t.Context(), newReplicaSet("web", 1), metav1.UpdateOptions{})
@@ -379,7 +379,7 @@ func TestPermitOnTheWire(t *testing.T) {
 		config, err := loadConfig(options{master: server.URL, qps: 1, burst: 1})
 		require.NoError(t, err)
 		p := newPermit(500 * time.Millisecond)
-		w := &worker{manager: &manager{config: config}, permits: []*permit{p}}
+		w := &worker{manager: &manager{config: config}, permit: p}
 		client, err := w.client("c")
 		require.NoError(t, err)
 		require.True(t, client.CoreV1().RESTClient().GetRateLimiter().TryAccept())

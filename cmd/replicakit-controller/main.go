@@ -21,9 +21,6 @@
 // proven: until the renew deadline after the time that was sent with the last
 // renewal that the server accepted. It ends when another one holds the lease.
 //
-// With --shard-ranges several share the work by namespace, each range under a lease
-// of its own; "replicakit-controller shard-ranges" proposes ranges. docs/scale.md tells more.
-//
 // SIGTERM and SIGINT end it in order: no new pass begins, every write under way
 // is waited for, the lease is released. A second signal ends it at once.
 //
@@ -70,9 +67,6 @@ func startLog(logging *logsapi.LoggingConfiguration) error {
 }
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer, startLog func(*logsapi.LoggingConfiguration) error) int {
-	if len(args) > 0 && args[0] == proposeCommand {
-		return propose(ctx, args[1:], stdout, stderr)
-	}
 	opts, err := parse(args, stdout)
 	switch {
 	case errors.Is(err, pflag.ErrHelp):

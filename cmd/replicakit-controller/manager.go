@@ -37,9 +37,9 @@ type manager struct {
 	controllers []controller // those enabled that the server has a resource for
 	config      *rest.Config
 	registry    *prometheus.Registry
-	waiting     set[string]                         // for what, in words; not ready meanwhile
-	watchdogs   set[*leaderelection.HealthzAdaptor] // of the leases
-	working     set[*cell]                          // none while it does not lead
+	waiting     set[string]                    // for what, in words; not ready meanwhile
+	watchdog    *leaderelection.HealthzAdaptor // of the lease, once there is an elector
+	working     set[*cell]                     // none while it does not lead
 
 	foreignWrites, relists *prometheus.CounterVec
 	restored               prometheus.Gauge
@@ -49,7 +49,7 @@ type manager struct {
 
 func newManager(opts options, config *rest.Config) *manager {
 	m := &manager{
-		opts: opts, config: config,
+		opts: opts, config: config, watchdog: leaderelection.NewLeaderHealthzAdaptor(watchdogPatience),
 		foreignWrites: newForeignWrites(), relists: newRelists(), restored: newRestored(), recordings: newRecordings(opts.recordings), orders: newOrders(opts),
 	}
 	m.registry = newRegistry(m)
@@ -107,10 +107,7 @@ func (m *manager) manage(ctx context.Context) error {
 			klog.FromContext(ctx).Error(err, "Nodes cannot be watched")
 		}
 	})
-	switch {
-	case m.opts.ranges != nil:
-		return m.shareWork(ctx)
-	case m.opts.elect:
+	if m.opts.elect {
 		return m.elect(ctx)
 	}
 	return (&worker{manager: m}).work(ctx)

@@ -484,3 +484,26 @@ func TestWrites(t *testing.T) {
 		w.drain()
 	})
 }
+
+// TestWritesOfAWorker sees that each write is one that drain waits for, and that no
+// write is sent again below the controller.
+func TestWritesOfAWorker(t *testing.T) {
+	t.Parallel()
+	w := &worker{}
+	served := &recorder{then: func() {
+		if assert.False(t, w.writes.underWay.TryLock(), "drain waits for it") {
+			return
+		}
+		w.writes.underWay.Unlock()
+	}}
+	served.code.Store(http.StatusTooManyRequests)
+	server := httptest.NewServer(served)
+	t.Cleanup(server.Close)
+	config, err := loadConfig(options{master: server.URL, qps: 1000, burst: 1000})
+	require.NoError(t, err)
+	w.manager = &manager{config: config}
+	client, err := w.client("c")
+	require.NoError(t, err)
+	require.Error(t, client.CoreV1().Pods("default").Delete(t.Context(), "web", metav1.DeleteOptions{}))
+	assert.EqualValues(t, 1, served.whole.Load())
+}

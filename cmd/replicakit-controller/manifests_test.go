@@ -82,37 +82,26 @@ func sorted(rights map[right]bool) []string {
 	return texts
 }
 
-func TestTheRoleOfShardsNamesTheLeasesOfTheRanges(t *testing.T) {
+func TestTheRoleNamesTheLeaseAndTheProbes(t *testing.T) {
 	t.Parallel()
-	opts, err := parse([]string{"--shard-ranges=" + equalRanges(4)}, io.Discard)
-	require.NoError(t, err)
-	granted, probes := map[string][]string{}, map[string]int{}
-	for _, name := range []string{"rbac.yaml", "shards/rbac.yaml"} {
-		for _, object := range manifest(t, name) {
-			role, ok := object.(*rbacv1.Role)
-			if !ok {
-				continue
-			}
-			for _, rule := range role.Rules {
-				for _, name := range rule.ResourceNames {
-					if rule.Resources[0] == "leases" {
-						granted[name] = rule.Verbs
-						continue
-					}
-					probes[name]++
-					assert.Equal(t, []string{"get", "delete"}, rule.Verbs)
-				}
+	lease := defaults().lease.Name
+	granted := map[string][]string{}
+	for _, object := range manifest(t, "rbac.yaml") {
+		role, ok := object.(*rbacv1.Role)
+		if !ok {
+			continue
+		}
+		for _, rule := range role.Rules {
+			for _, name := range rule.ResourceNames {
+				granted[rule.Resources[0]+" "+name] = rule.Verbs
 			}
 		}
 	}
-	needed := map[string][]string{}
-	for _, lease := range opts.leases() {
-		needed[lease] = []string{"get", "update"}
+	needed := map[string][]string{"leases " + lease: {"get", "update"}}
+	for _, c := range controllers() {
+		needed[c.resource.Resource+" "+lease] = []string{"get", "delete"}
 	}
 	assert.Equal(t, needed, granted)
-	for _, name := range opts.probes() {
-		assert.Equal(t, len(controllers()), probes[name], name)
-	}
 }
 
 func TestTheDeploymentsFlagsAreUnderstood(t *testing.T) {

@@ -5,7 +5,6 @@ package main
 
 import (
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -28,7 +27,6 @@ func newRegistry(m *manager) *prometheus.Registry {
 		readBuild().collector(),
 		watchCollector{m.following},
 		ownerCollector{m.working.all},
-		rangeCollector{m},
 		refusedWrites,
 		m.foreignWrites,
 		m.relists,
@@ -42,7 +40,7 @@ func newRegistry(m *manager) *prometheus.Registry {
 	return registry
 }
 
-// refusedWrites is of all permits: none may be forgotten.
+// refusedWrites counts for the process: the event about a lost lease tells the number.
 var refusedWrites = prometheus.NewCounter(prometheus.CounterOpts{
 	Name: "replicakit_refused_writes_total",
 	Help: "Writes that were not sent, as the lease could not be proven: the program or its connection stood still.",
@@ -72,31 +70,6 @@ func gatherKept() ([]*dto.MetricFamily, error) {
 	return slices.DeleteFunc(families, func(f *dto.MetricFamily) bool {
 		return !slices.ContainsFunc(kept, func(prefix string) bool { return strings.HasPrefix(f.GetName(), prefix) })
 	}), err
-}
-
-// A rangeCollector tells of each range, if there are any, whether this manager works
-// on it. It tells of all of them: one that nobody works on would not be told of
-// otherwise.
-type rangeCollector struct{ *manager }
-
-var rangeServed = prometheus.NewDesc("replicakit_range_served",
-	"1 if this manager works on the range of --shard-ranges and its leases allow writes, 0 if not. One of all managers must say 1 of each range.",
-	[]string{"shard", "range"}, nil)
-
-// Describe sends the description.
-func (rangeCollector) Describe(descs chan<- *prometheus.Desc) { descs <- rangeServed }
-
-// Collect sends a value for each range.
-func (c rangeCollector) Collect(collected chan<- prometheus.Metric) {
-	served := map[int]float64{}
-	for _, cell := range c.working.all() {
-		if cell.shard != nil && cell.mayWrite() {
-			served[cell.shard.index] = 1
-		}
-	}
-	for i, r := range c.opts.ranges {
-		collected <- prometheus.MustNewConstMetric(rangeServed, prometheus.GaugeValue, served[i], strconv.Itoa(i), r.String())
-	}
 }
 
 // An ownerCollector counts replicas and failures of all owners in the caches, by

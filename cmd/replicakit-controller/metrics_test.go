@@ -4,11 +4,9 @@
 package main
 
 import (
-	"strconv"
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -26,39 +24,6 @@ func TestWritesThatAreRefusedCount(t *testing.T) {
 	before := value()
 	require.Error(t, newPermit(time.Second).ask(t.Context()), "there is no lease")
 	assert.Greater(t, value(), before)
-}
-
-func TestRangesThatAreServed(t *testing.T) {
-	t.Parallel()
-	opts, err := parse([]string{"--shard-ranges=" + equalRanges(4)}, t.Output())
-	require.NoError(t, err)
-	m := &manager{opts: opts}
-	gather := func() map[string]float64 {
-		registry := prometheus.NewPedanticRegistry()
-		registry.MustRegister(rangeCollector{m})
-		families, err := registry.Gather()
-		require.NoError(t, err)
-		served := map[string]float64{}
-		for _, family := range families {
-			for _, metric := range family.GetMetric() {
-				served[metric.GetLabel()[1].GetValue()+" "+metric.GetLabel()[0].GetValue()] = metric.GetGauge().GetValue()
-			}
-		}
-		return served
-	}
-	name := func(i int) string { return strconv.Itoa(i) + " " + opts.ranges[i].String() }
-	assert.Equal(t, map[string]float64{name(0): 0, name(1): 0, name(2): 0, name(3): 0}, gather(), "a standby")
-
-	joint, own := newPermit(time.Minute), newPermit(time.Minute)
-	joint.renew(joint.now())
-	own.renew(own.now())
-	m.working.add(&cell{worker: &worker{manager: m, permits: []*permit{joint, own}, shard: &part{2, opts.ranges[2]}}})
-	assert.Equal(t, map[string]float64{name(0): 0, name(1): 0, name(2): 1, name(3): 0}, gather())
-	joint.revoke()
-	assert.Zero(t, gather()[name(2)], "the joint lease is lost")
-
-	m.opts.ranges = nil
-	assert.Empty(t, gather(), "the work is not shared")
 }
 
 func TestOwnerTotal(t *testing.T) {

@@ -23,7 +23,6 @@ import (
 	logsapi "k8s.io/component-base/logs/api/v1"
 	_ "k8s.io/component-base/logs/json/register" // --logging-format=json
 
-	"github.com/replicakit/replicakit/cmd/replicakit-controller/internal/shard"
 	"github.com/replicakit/replicakit/expectations"
 	"github.com/replicakit/replicakit/podrank"
 	"github.com/replicakit/replicakit/replicas"
@@ -67,12 +66,6 @@ type options struct {
 	retryPeriod   time.Duration
 	resourceLock  string
 	lease         types.NamespacedName
-
-	shardRanges         string
-	sharded             bool         // shardRanges was given
-	ranges              shard.Ranges // what shardRanges comes to; nil: the work is not shared
-	shardsPerManager    int          // 0: all
-	shardedListAndWatch bool
 }
 
 // defaults are those of Kubernetes (Z2, Z3). The lease has a name of its own, as
@@ -106,7 +99,7 @@ func parse(args []string, stdout io.Writer) (options, error) {
 	opts := defaults()
 	fs := opts.flagSet()
 	fs.Usage = func() {
-		_, _ = fmt.Fprintf(stdout, "Run the ReplicaSets and ReplicationControllers of a cluster.\n\nUsage:\n  replicakit-controller [flags]\n  replicakit-controller shard-ranges -n N    propose --shard-ranges\n\nFlags:\n%s", fs.FlagUsages())
+		_, _ = fmt.Fprintf(stdout, "Run the ReplicaSets and ReplicationControllers of a cluster.\n\nUsage:\n  replicakit-controller [flags]\n\nFlags:\n%s", fs.FlagUsages())
 	}
 	if err := fs.Parse(args); err != nil {
 		return options{}, err
@@ -114,7 +107,6 @@ func parse(args []string, stdout io.Writer) (options, error) {
 	if fs.NArg() > 0 {
 		return options{}, fmt.Errorf("arguments that are no flags: %q", fs.Args())
 	}
-	opts.sharded = fs.Changed("shard-ranges")
 	opts.fillIn()
 	return opts, opts.validate()
 }
@@ -125,7 +117,8 @@ func (o *options) flagSet() *pflag.FlagSet {
 	fs.SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
 		return pflag.NormalizedName(strings.ReplaceAll(name, "_", "-")) // --concurrent_rc_syncs
 	})
-	o.addServerFlags(fs)
+	fs.StringVar(&o.kubeconfig, "kubeconfig", o.kubeconfig, "file with address and credentials of the API server; empty means the pod's own service account")
+	fs.StringVar(&o.master, "master", o.master, "address of the API server; overrides the kubeconfig's")
 	fs.Float32Var(&o.qps, "kube-api-qps", o.qps, "calls a second to the API server, for each controller")
 	fs.IntVar(&o.burst, "kube-api-burst", o.burst, "calls at once to the API server, for each controller")
 	fs.StringSliceVar(&o.namespaces, "namespace", o.namespaces, "watch these namespaces only, each with workers and queues of its own; empty means all")
@@ -147,7 +140,6 @@ func (o *options) flagSet() *pflag.FlagSet {
 	fs.StringVar(&o.certFile, "tls-cert-file", o.certFile, "certificate for metrics over TLS; empty means a self-signed one")
 	fs.StringVar(&o.keyFile, "tls-private-key-file", o.keyFile, "key of the certificate")
 	o.addElectionFlags(fs)
-	o.addShardFlags(fs)
 	o.addLogFlags(fs)
 	fs.BoolVar(&o.version, "version", o.version, "print the version and exit")
 	return fs
@@ -162,11 +154,6 @@ func (o *options) addLogFlags(fs *pflag.FlagSet) {
 	}
 }
 
-func (o *options) addServerFlags(fs *pflag.FlagSet) {
-	fs.StringVar(&o.kubeconfig, "kubeconfig", o.kubeconfig, "file with address and credentials of the API server; empty means the pod's own service account")
-	fs.StringVar(&o.master, "master", o.master, "address of the API server; overrides the kubeconfig's")
-}
-
 func (o *options) addElectionFlags(fs *pflag.FlagSet) {
 	fs.BoolVar(&o.elect, "leader-elect", o.elect, "work only while holding a lease, so that several can run and one works")
 	fs.DurationVar(&o.leaseDuration, "leader-elect-lease-duration", o.leaseDuration, "how long others wait for a holder that does not renew")
@@ -175,12 +162,6 @@ func (o *options) addElectionFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.resourceLock, "leader-elect-resource-lock", o.resourceLock, "kind of the lock: leases")
 	fs.StringVar(&o.lease.Name, "leader-elect-resource-name", o.lease.Name, "name of the lease")
 	fs.StringVar(&o.lease.Namespace, "leader-elect-resource-namespace", o.lease.Namespace, "namespace of the lease")
-}
-
-func (o *options) addShardFlags(fs *pflag.FlagSet) {
-	fs.StringVar(&o.shardRanges, "shard-ranges", o.shardRanges, "share the work with other managers, by namespace: all ranges of the hash of its name, as start-end,start-end...; each has a lease of its own. The same for all managers, as --controllers and --leader-elect-lease-duration; to change them, stop all managers first. 'replicakit-controller shard-ranges' proposes some. Not given, one manager does everything")
-	fs.IntVar(&o.shardsPerManager, "shards-per-manager", o.shardsPerManager, "ranges that this manager takes at most; 0 means all that nobody else takes")
-	fs.BoolVar(&o.shardedListAndWatch, "sharded-list-and-watch", o.shardedListAndWatch, "have the server send only what is in the ranges, if it can: it has the feature gate ShardedListAndWatch then")
 }
 
 // fillIn replaces the zeros that mean a default.
@@ -198,7 +179,7 @@ func (o *options) fillIn() {
 }
 
 func (o *options) validate() error {
-	errs := []error{o.validateNumbers(), o.validateMetrics(), o.validateShards(), o.validateLogging()}
+	errs := []error{o.validateNumbers(), o.validateMetrics(), o.validateLogging()}
 	for _, namespace := range o.namespaces {
 		errs = append(errs, validateName("namespace", namespace, validation.IsDNS1123Label))
 	}
@@ -317,27 +298,6 @@ func (o *options) validateLogging() error {
 
 func (o *options) metrics() bool { return o.metricsAddress != "0" }
 
-func (o *options) validateShards() (err error) {
-	switch {
-	case o.shardsPerManager < 0:
-		return fmt.Errorf("--shards-per-manager=%d: must be a positive number, or 0 for all", o.shardsPerManager)
-	case !o.sharded && o.shardsPerManager != 0:
-		return fmt.Errorf("--shards-per-manager=%d: there are no --shard-ranges", o.shardsPerManager)
-	case !o.sharded && o.shardedListAndWatch:
-		return errors.New("--sharded-list-and-watch: there are no --shard-ranges")
-	case !o.sharded:
-		return nil
-	case !o.elect:
-		return errors.New("--shard-ranges: each range has a lease, which --leader-elect=false does without")
-	case len(o.namespaces) > 0:
-		return errors.New("--shard-ranges and --namespace: one does not go with the other")
-	}
-	if o.ranges, err = shard.Parse(o.shardRanges); err != nil {
-		return fmt.Errorf("--shard-ranges: %w", err)
-	}
-	return nil
-}
-
 // watched are the namespaces to watch, each by itself; "" stands for all.
 func (o *options) watched() []string {
 	if len(o.namespaces) == 0 {
@@ -345,26 +305,6 @@ func (o *options) watched() []string {
 	}
 	return o.namespaces
 }
-
-// leases are the names of those that this manager may hold.
-func (o *options) leases() []string {
-	names := []string{o.lease.Name}
-	for i := range o.ranges {
-		names = append(names, o.rangeLease(i))
-	}
-	return names
-}
-
-// probes are the names of what the workers make at their door.
-func (o *options) probes() []string {
-	if o.ranges == nil {
-		return []string{o.lease.Name}
-	}
-	return o.leases()[1:]
-}
-
-// rangeLease is the name of a range's lease.
-func (o *options) rangeLease(i int) string { return fmt.Sprintf("%s-shard-%d", o.lease.Name, i) }
 
 // validateElection refuses what client-go's leader election would, with the
 // names of the flags. A lease lasts for whole seconds: what is more does not count.

@@ -5,7 +5,6 @@ package main
 
 import (
 	"bytes"
-	"math"
 	"strings"
 	"testing"
 	"time"
@@ -17,7 +16,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/replicakit/replicakit/cmd/replicakit-controller/internal/shard"
 	"github.com/replicakit/replicakit/podrank"
 )
 
@@ -122,13 +120,6 @@ func TestParse(t *testing.T) {
 			t.Helper()
 			assert.Equal(t, []string{""}, o.watched())
 		}},
-		{"ranges, and as many leases and the one for all", "--shard-ranges=0x0-0x8000000000000000,0x8000000000000000-0x10000000000000000 --shards-per-manager=1 --sharded-list-and-watch", func(t *testing.T, o options) {
-			t.Helper()
-			assert.Equal(t, shard.Ranges{{First: 0, Last: math.MaxInt64}, {First: 1 << 63, Last: math.MaxUint64}}, o.ranges)
-			assert.Equal(t, 1, o.shardsPerManager)
-			assert.True(t, o.shardedListAndWatch)
-			assert.Equal(t, []string{"replicakit-controller", "replicakit-controller-shard-0", "replicakit-controller-shard-1"}, o.leases())
-		}},
 		{"kubeconfig, master, namespace and verbosity", "--kubeconfig=k --master=m --namespace=n -v=0", func(t *testing.T, o options) {
 			t.Helper()
 			assert.Equal(t, []string{"k", "m", "n"}, []string{o.kubeconfig, o.master, strings.Join(o.namespaces, ",")})
@@ -218,16 +209,6 @@ func TestParseRefuses(t *testing.T) {
 		{"a path that is no beginning", "--authorization-always-allow-paths=/debug/*/a", `--authorization-always-allow-paths=/debug/*/a: only trailing * allowed in "debug/*/a"`},
 		{"a namespace that can not be", "--namespace=Web_1", `--namespace="Web_1": a lowercase RFC 1123 label`},
 		{"one of several namespaces that can not be", "--namespace=web,Web_1", `--namespace="Web_1": a lowercase RFC 1123 label`},
-		{"ranges that overlap", "--shard-ranges=0x0-0x2,0x1-0x10000000000000000", "--shard-ranges: 0x0000000000000000-0x0000000000000002 and 0x0000000000000001-0x10000000000000000 overlap"},
-		{"ranges that leave a gap", "--shard-ranges=0x0-0x1,0x2-0x10000000000000000", "--shard-ranges: 0x0000000000000001-0x0000000000000002 is in no range"},
-		{"ranges that are no hexadecimal numbers", "--shard-ranges=0xzz-0x1", `--shard-ranges: range "0xzz-0x1": start: "0xzz" is no hexadecimal number`},
-		{"a range that is empty", "--shard-ranges=0x0-0x0,0x0-0x10000000000000000", `--shard-ranges: range "0x0-0x0": is empty`},
-		{"no ranges where some are said to be", "--shard-ranges=", "--shard-ranges: no ranges"},
-		{"ranges without leases", "--shard-ranges=0x0-0x10000000000000000 --leader-elect=false", "--shard-ranges: each range has a lease, which --leader-elect=false does without"},
-		{"ranges of some namespaces", "--shard-ranges=0x0-0x10000000000000000 --namespace=web", "--shard-ranges and --namespace: one does not go with the other"},
-		{"fewer ranges than none", "--shard-ranges=0x0-0x10000000000000000 --shards-per-manager=-1", "--shards-per-manager=-1: must be a positive number, or 0 for all"},
-		{"a share of no ranges", "--shards-per-manager=1", "--shards-per-manager=1: there are no --shard-ranges"},
-		{"the server's help without ranges", "--sharded-list-and-watch", "--sharded-list-and-watch: there are no --shard-ranges"},
 		{"a lease that ends before it is renewed", "--leader-elect-lease-duration=10s", "--leader-elect-lease-duration=10s: counts as 10s, must be more than --leader-elect-renew-deadline=10s"},
 		{"a deadline that leaves no time for a second try", "--leader-elect-retry-period=9s", "--leader-elect-renew-deadline=10s: must be more than 1.2 times --leader-elect-retry-period=9s"},
 		{"a negative period", "--leader-elect-retry-period=-1s", "--leader-elect-retry-period=-1s: must be positive"},

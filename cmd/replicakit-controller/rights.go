@@ -83,18 +83,14 @@ func (m *manager) reportMissingRights(ctx context.Context) {
 		reportIfMissing(ctx, reviews, "leader election", attributes(r, m.opts.lease.Namespace, name))
 	}
 	lease("create", "") // no rule can name what does not exist
-	for _, name := range m.opts.leases() {
-		lease("get", name)
-		lease("update", name)
-	}
+	lease("get", m.opts.lease.Name)
+	lease("update", m.opts.lease.Name)
 }
 
 // reportMissingProbeRights is for what the door needs; see look.
 func (m *manager) reportMissingProbeRights(ctx context.Context, reviews authorizationclient.SelfSubjectAccessReviewInterface) {
 	for _, c := range m.controllers {
-		for _, name := range m.opts.probes() {
-			reportIfMissing(ctx, reviews, "the door", attributes(right{"delete", c.resource.Group, c.resource.Resource, ""}, m.opts.lease.Namespace, name))
-		}
+		reportIfMissing(ctx, reviews, "the door", attributes(right{"delete", c.resource.Group, c.resource.Resource, ""}, m.opts.lease.Namespace, m.opts.lease.Name))
 		reportIfMissing(ctx, reviews, "the door", attributes(right{"create", c.resource.Group, c.resource.Resource, ""}, m.opts.lease.Namespace, ""))
 	}
 }

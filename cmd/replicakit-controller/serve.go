@@ -81,8 +81,8 @@ func (m *manager) handler(ctx context.Context) (http.Handler, error) {
 	if m.opts.recordings > 0 {
 		inside.Handle("GET "+recordingsPath, m.recordings)
 	}
-	inside.Handle("GET /livez", probe(m.alive))
-	inside.Handle("GET /healthz", probe(m.alive))
+	inside.Handle("GET /livez", probe(m.watchdog.Check))
+	inside.Handle("GET /healthz", probe(m.watchdog.Check))
 	inside.Handle("GET /readyz", probe(func(*http.Request) error { return m.ready() }))
 	client, err := m.client("metrics")
 	if err != nil {
@@ -104,15 +104,6 @@ func (m *manager) ready() error {
 			continue
 		}
 		errs = append(errs, w.wrong())
-	}
-	return errors.Join(errs...)
-}
-
-// alive is an error if a lease that is held has not been renewed for long.
-func (m *manager) alive(r *http.Request) error {
-	var errs []error
-	for _, w := range m.watchdogs.all() {
-		errs = append(errs, w.Check(r))
 	}
 	return errors.Join(errs...)
 }

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"math/rand/v2"
 	"slices"
-	"strconv"
 	"sync"
 	"time"
 
@@ -21,56 +20,31 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/replicakit/replicakit/cmd/replicakit-controller/internal/shard"
 	"github.com/replicakit/replicakit/replicas/clientgo"
 )
 
-// A worker runs the controllers, for all namespaces or for those of one range. Its
-// clients write only as long as all of its permits allow it, and only in its range.
+// A worker runs the controllers. Its clients write only as long as the permit allows it.
 type worker struct {
 	*manager
-	permits []*permit // none: writes need no lease
-	shard   *part     // nil: all
-	writes  writes
-	others  *others // since work
+	permit *permit // nil: writes need no lease
+	writes writes
+	others *others // since work
 }
 
-// A part is one of the ranges.
-type part struct {
-	index int
-	shard.Range
-}
-
-// client is the manager's, but for what the worker does: with its own rate limit,
-// its permits, and its range (Z3).
+// client returns a client for the controllers, with a rate limit of its own (Z3). It sends
+// no write that the permit forbids.
 func (w *worker) client(name string) (*kubernetes.Clientset, error) {
-	config, err := w.configFor(name)
-	if err != nil {
-		return nil, err
-	}
-	return kubernetes.NewForConfig(config)
+	return kubernetes.NewForConfig(w.configFor(name))
 }
 
-func (w *worker) configFor(name string) (*rest.Config, error) {
+func (w *worker) configFor(name string) *rest.Config {
 	config := w.manager.configFor(name)
-	for _, p := range w.permits {
-		config.Wrap(p.wrap)
-	}
-	if w.shard != nil {
-		fence, err := newFence(w.shard.Range, config)
-		if err != nil {
-			return nil, err
-		}
-		config.Wrap(fence.wrap)
+	if w.permit != nil {
+		config.Wrap(w.permit.wrap)
 	}
 	config.Wrap(w.writes.wrap)
 	config.Wrap(clientgo.CapRetryAfter)
-	return config, nil
-}
-
-// mayWrite reports whether all of the permits allow writes.
-func (w *worker) mayWrite() bool {
-	return !slices.ContainsFunc(w.permits, func(p *permit) bool { return p.check() != nil })
+	return config
 }
 
 // work runs the controllers until ctx ends, and returns after the last pass and
@@ -129,24 +103,17 @@ func (w *worker) clients() (all clients, err error) {
 			return clients{}, err
 		}
 	}
-	followers, err := w.configFor("followers")
-	if err != nil {
+	if all.followers, err = metadata.NewForConfig(w.configFor("followers")); err != nil {
 		return clients{}, err
 	}
-	if all.followers, err = metadata.NewForConfig(followers); err != nil {
-		return clients{}, err
-	}
-	informers, err := w.configFor("shared-informers")
-	if err != nil {
-		return clients{}, err
-	}
+	informers := w.configFor("shared-informers")
 	all.relister = newRelister()
 	all.relister.install(informers)
 	all.informers, err = kubernetes.NewForConfig(informers)
 	return all, err
 }
 
-// A cell is what works on one namespace, or on all that its worker has.
+// A cell is what works on one namespace, or on all.
 type cell struct {
 	*worker
 	factory     informers.SharedInformerFactory
@@ -158,7 +125,6 @@ type cell struct {
 func (w *worker) newCell(ctx context.Context, namespace string, clients clients) (*cell, error) {
 	c := &cell{worker: w, controllers: map[string]*clientgo.Controller{}, runaways: map[string]*runaways{}}
 	c.factory = informers.NewSharedInformerFactoryWithOptions(clients.informers, resync(), informers.WithNamespace(namespace))
-	w.onlyOurs(ctx, c.factory)
 	pods := c.factory.Core().V1().Pods().Informer()
 	if err := pods.SetTransform(newTrimmer(w.others.mark).trim); err != nil {
 		return nil, err
@@ -200,10 +166,7 @@ func (w *worker) newCell(ctx context.Context, namespace string, clients clients)
 
 // registerer tells the metrics of several cells apart.
 func (w *worker) registerer(namespace string) prometheus.Registerer {
-	switch {
-	case w.shard != nil:
-		return prometheus.WrapRegistererWith(prometheus.Labels{"shard": strconv.Itoa(w.shard.index)}, w.registry)
-	case len(w.opts.namespaces) > 1:
+	if len(w.opts.namespaces) > 1 {
 		return prometheus.WrapRegistererWith(prometheus.Labels{"namespace": namespace}, w.registry)
 	}
 	return w.registry

@@ -69,11 +69,9 @@ func TestManager(t *testing.T) {
 		{"one of two is killed in the middle of a scale-up, the other goes on", s.killed},
 		{"a leader that is paused at any moment writes nothing after another took over", s.paused},
 		{"nor does one that is paused in the middle of a renewal", s.pausedInRenewal},
-		{"several share the namespaces: no write out of a range whose lease is held, though one is killed and one is paused", s.shared},
 		{"the API server is gone for half a minute", s.serverGone},
 		{"the API server is gone for longer than the lease can wait", s.leaseLost},
 		{"a server that is restored from a backup is told, until a restart mends it", s.restored},
-		{"each of two that share is sent its own namespaces only, by a server that can; one that cannot sends all", s.sharded},
 	} {
 		t.Run(story.name, story.tell)
 	}
@@ -132,24 +130,15 @@ func manifest(t *testing.T, name string) (objects []runtime.Object) {
 	}
 }
 
-// applyRights applies the rights of the manifests, and those of components of theirs.
-func (s *managerServer) applyRights(t *testing.T, components ...string) {
+// applyRights applies the rights of the manifests.
+func (s *managerServer) applyRights(t *testing.T) {
 	t.Helper()
 	binaries, err := controlplane.Binaries()
 	require.NoError(t, err)
 	root, err := controlplane.Repository()
 	require.NoError(t, err)
-	dir, err := filepath.EvalSymlinks(t.TempDir())
-	require.NoError(t, err)
-	manifests, err := filepath.Rel(dir, filepath.Join(root, "cmd", "replicakit-controller", "manifests"))
-	require.NoError(t, err)
-	overlay := "namespace: kube-system\nresources: [" + manifests + "]\ncomponents:\n"
-	for _, component := range components {
-		overlay += "- " + filepath.Join(manifests, component) + "\n"
-	}
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(overlay), 0o600))
-	kubectl := exec.CommandContext(t.Context(), filepath.Join(binaries, "kubectl"), "--kubeconfig="+s.cluster.kubeconfig, "--cache-dir="+dir,
-		"apply", "-k", dir, "--selector=app.kubernetes.io/component=rights")
+	kubectl := exec.CommandContext(t.Context(), filepath.Join(binaries, "kubectl"), "--kubeconfig="+s.cluster.kubeconfig, "--cache-dir="+t.TempDir(),
+		"apply", "-k", filepath.Join(root, "cmd", "replicakit-controller", "manifests"), "--selector=app.kubernetes.io/component=rights")
 	out, err := kubectl.CombinedOutput()
 	require.NoError(t, err, string(out))
 }

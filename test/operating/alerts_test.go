@@ -61,13 +61,9 @@ var (
 // some time before the end, or that it is not there.
 type change func(series labels.Labels, value float64, before time.Duration) (changed float64, there bool)
 
-func newHistory(f *fleet, sharing bool, change change) history {
+func newHistory(f *fleet, change change) history {
 	var h history
-	managers := slices.Concat(f.leader, f.standby)
-	if sharing {
-		managers = f.sharing
-	}
-	for _, series := range managers {
+	for _, series := range slices.Concat(f.leader, f.standby) {
 		var points []chunks.Sample
 		for at := historyBegins; !at.After(historyEnds); at = at.Add(scrapeEvery) {
 			if value, there := change(series, f.values[series.String()], historyEnds.Sub(at)); there {
@@ -147,7 +143,7 @@ func all(changes ...change) change {
 	}
 }
 
-const leads, rangeServed, restored, ofSets = "leader_election_master_status", "replicakit_range_served", "replicakit_server_restored_timestamp_seconds", "replicaset"
+const leads, restored, ofSets = "leader_election_master_status", "replicakit_server_restored_timestamp_seconds", "replicaset"
 
 func secondsOf(t time.Time) float64 { return float64(t.Unix()) }
 
@@ -155,12 +151,11 @@ func TestAlerts(t *testing.T) {
 	t.Parallel()
 	f, rules := fleetOf(t), alerts(t)
 	told := map[string]bool{}
-	type story struct {
+	stories := []struct {
 		name   string
 		change change
 		fires  []string
-	}
-	stories := map[bool][]story{false: {
+	}{
 		{"nothing happens", all(), nil},
 		{"a rolling update of everything, a failover, states that come and go", all(
 			grows(10*time.Minute, 0.6, "replicakit_children_created_total", "controller", ofSets),
@@ -216,27 +211,18 @@ func TestAlerts(t *testing.T) {
 		{"a spec is refused", since(5*time.Minute, 1, "replicakit_owners", "state", "refused", "controller", "replicationmanager"), []string{"ReplicakitOwnersFrozen"}},
 		{"a quota is full", since(16*time.Minute, 1, "replicakit_replica_failures", "controller", ofSets, "pod", "a"), []string{"ReplicakitReplicaFailure"}},
 		{"pods that fail at once are made anew and anew", since(0, 1, "replicakit_runaway_owners", "controller", ofSets, "pod", "a"), []string{"ReplicakitRunawayCreation"}},
-	}, true: {
-		{"two share the work", all(), nil},
-		{"a range is taken over", since(4*time.Minute, 0, rangeServed, "shard", "1"), nil},
-		{"one of them is gone and the other has as many ranges as it may", func(s labels.Labels, value float64, before time.Duration) (float64, bool) {
-			return value, s.Get("pod") == "c" || before > 15*time.Minute
-		}, []string{"ReplicakitRangeUnserved"}},
-		{"a range is nobody's", since(6*time.Minute, 0, rangeServed, "shard", "1"), []string{"ReplicakitRangeUnserved"}},
-	}}
+	}
 	readme, err := os.ReadFile("../README.md")
 	require.NoError(t, err)
-	assert.Contains(t, string(readme), fmt.Sprintf("the %d alerts in %d stories", len(rules), len(stories[false])+len(stories[true])))
-	for sharing, stories := range stories {
-		for _, story := range stories {
-			for _, alert := range story.fires {
-				told[alert] = true
-			}
-			t.Run(story.name, func(t *testing.T) {
-				t.Parallel()
-				assert.Equal(t, story.fires, fire(t, newHistory(f, sharing, story.change), rules))
-			})
+	assert.Contains(t, string(readme), fmt.Sprintf("the %d alerts in %d stories", len(rules), len(stories)))
+	for _, story := range stories {
+		for _, alert := range story.fires {
+			told[alert] = true
 		}
+		t.Run(story.name, func(t *testing.T) {
+			t.Parallel()
+			assert.Equal(t, story.fires, fire(t, newHistory(f, story.change), rules))
+		})
 	}
 	for _, rule := range rules {
 		assert.True(t, told[rule.Alert], "no story tells of %s", rule.Alert)
@@ -276,7 +262,7 @@ func (f *fleet) serves(t *testing.T, of, query string) {
 	t.Helper()
 	expr, err := parser.ParseExpr(query)
 	require.NoError(t, err, of)
-	served, selectors := slices.Concat(f.leader, f.sharing), 0
+	selectors := 0
 	parser.Inspect(expr, func(node parser.Node, _ []parser.Node) error {
 		selector, ok := node.(*parser.VectorSelector)
 		if !ok {
@@ -284,7 +270,7 @@ func (f *fleet) serves(t *testing.T, of, query string) {
 		}
 		selectors++
 		for _, exact := range alternatives(selector.LabelMatchers) {
-			assert.True(t, slices.ContainsFunc(served, func(s labels.Labels) bool { return matches(s, exact) }), "%s: nothing is %v", of, exact)
+			assert.True(t, slices.ContainsFunc(f.leader, func(s labels.Labels) bool { return matches(s, exact) }), "%s: nothing is %v", of, exact)
 		}
 		return nil
 	})

@@ -78,8 +78,8 @@ func TestTheChartMakesWhatKustomizeMakes(t *testing.T) {
 		{"as it is", "kube-system", "", "resources: [../manifests]"},
 		{"elsewhere", "elsewhere", "", "{resources: [../manifests], namespace: elsewhere}"},
 		{
-			"with alerts and the rights to ranges", "elsewhere", "{monitoring: true, shards: true}",
-			"{resources: [../manifests], components: [../manifests/monitoring, ../manifests/shards], namespace: elsewhere}",
+			"with alerts", "elsewhere", "{monitoring: true}",
+			"{resources: [../manifests], components: [../manifests/monitoring], namespace: elsewhere}",
 		},
 		{
 			"with an image, other replicas, flags, and fields", "kube-system",
@@ -138,15 +138,14 @@ func TestHelmInstallsTheChartOnAFreshControlPlane(t *testing.T) {
 	assert.Contains(t, f.ours(t), "secret/sh.helm.release.v1."+name+".v1")
 	assert.Contains(t, f.ours(t), "prometheusrule.monitoring.coreos.com/"+name)
 	f.runs(t, "kube-system", 4)
-	upgrade := strings.Replace(install, "helm install", "helm upgrade --reuse-values", 1) + " --set shards=true,replicas=3"
+	upgrade := strings.Replace(install, "helm install", "helm upgrade --reuse-values", 1) + " --set replicas=3"
 	f.script(t, upgrade)
 	assert.Equal(t, "3", f.script(t, "kubectl --namespace=kube-system get deployment "+name+" --output=jsonpath={.spec.replicas}"))
-	assert.Contains(t, f.ours(t), "role.rbac.authorization.k8s.io/"+name+"-shards")
 	f.runs(t, "kube-system", 5)
 	f.script(t, "helm uninstall "+name+" --namespace=kube-system")
 	assert.Empty(t, f.ours(t), "Helm leaves nothing behind")
 
-	elsewhere := strings.Replace(install, "kube-system", "elsewhere", 1) + " --set shards=true,flags={--kube-api-qps=50}"
+	elsewhere := strings.Replace(install, "kube-system", "elsewhere", 1) + " --set flags={--kube-api-qps=50}"
 	f.script(t, elsewhere)
 	f.runs(t, "elsewhere", 6)
 	f.script(t, "kubectl --namespace=elsewhere get lease "+name)

@@ -62,8 +62,7 @@ func TestTheDashboardAsksForWhatIsServed(t *testing.T) {
 
 	engine := promql.NewEngine(promql.EngineOpts{MaxSamples: 1e6, Timeout: time.Minute})
 	t.Cleanup(func() { require.NoError(t, engine.Close()) })
-	history := newHistory(f, false, all())
-	history.series = append(history.series, newHistory(f, true, all()).series...)
+	history := newHistory(f, all())
 	ids, titles := map[int]bool{}, map[string]bool{}
 	for _, p := range d.Panels {
 		assert.False(t, ids[p.ID] || titles[p.Title], "%d %s: twice", p.ID, p.Title)

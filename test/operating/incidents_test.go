@@ -354,18 +354,11 @@ func TestIncidentsOnAServerOfTheirOwn(t *testing.T) {
 	t.Parallel()
 	f, err := startServer()
 	require.NoError(t, err)
-	sharing := []string{"--shard-ranges=0x0-0x8000000000000000,0x8000000000000000-0x10000000000000000", "--shards-per-manager=1"}
 	//nolint:paralleltest // they are of one server
 	for _, story := range []struct {
 		name string
 		tell func(*incident)
 	}{
-		{"of two that share the work one is gone", func(i *incident) {
-			i.begins(sharing...)
-			i.scrapesUntil(1, rangeServed)
-			i.lasts()
-			assert.Equal(i.t, []string{"ReplicakitRangeUnserved"}, i.fires())
-		}},
 		{"there are more owners than calls", func(i *incident) {
 			for n := range 60 {
 				namespace := fmt.Sprintf("incident-queue-%d", n%12)
@@ -380,9 +373,9 @@ func TestIncidentsOnAServerOfTheirOwn(t *testing.T) {
 			i.lasts()
 			assert.Equal(i.t, []string{"ReplicakitReplicasMissing", "ReplicakitQueueGrows", "ReplicakitSlowPasses"}, i.fires())
 		}},
-		{"the server is away, and the manager that could not renew its leases is started again", func(i *incident) {
+		{"the server is away, and the manager that could not renew its lease is started again", func(i *incident) {
 			require.NoError(i.t, f.stopServer())
-			i.begins(sharing...)
+			i.begins()
 			i.scrapesUntil(0, "up")
 			i.lasts()
 			_, err = i.metricsOf(i.manager.address)

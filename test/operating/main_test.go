@@ -16,7 +16,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -81,7 +80,6 @@ type fleet struct {
 	managers   []*process         // the leader first
 	leader     []labels.Labels    // the series that it serves
 	standby    []labels.Labels    // those of the other one
-	sharing    []labels.Labels    // those of two that shared the work before
 	values     map[string]float64 // of each series
 	families   families           // of all series
 }
@@ -102,7 +100,7 @@ func startFleet() (*fleet, error) {
 		return nil, err
 	}
 	f.values, f.families = map[string]float64{}, families{}
-	for _, step := range []func() error{f.share, f.makeReplicaSet, f.manage} {
+	for _, step := range []func() error{f.makeReplicaSet, f.manage} {
 		if err := step(); err != nil {
 			return nil, err
 		}
@@ -238,26 +236,6 @@ func (f *fleet) asPrometheus() error {
 		return err
 	}
 	f.prometheus = request.Status.Token
-	return nil
-}
-
-// share has two managers share the work, and ends them. They have a lease of their
-// own, so that those after them need not wait for its end.
-func (f *fleet) share() error {
-	ranges := []string{"0x0000000000000000-0x8000000000000000", "0x8000000000000000-0x10000000000000000"}
-	for i, pod := range []string{"c", "d"} {
-		manager, err := f.start("--kubeconfig="+f.kubeconfig, "--leader-elect-resource-namespace=default",
-			"--shard-ranges="+strings.Join(ranges, ","), "--shards-per-manager=1")
-		if err != nil {
-			return err
-		}
-		defer manager.stop()
-		series, err := f.scrape(manager.address, pod, fmt.Sprintf(`replicakit_range_served{range=%q,shard="%d"} 1`, ranges[i], i))
-		if err != nil {
-			return err
-		}
-		f.sharing = append(f.sharing, series...)
-	}
 	return nil
 }
 

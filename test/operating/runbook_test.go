@@ -60,7 +60,6 @@ func TestTheCommandsOfTheRunbook(t *testing.T) {
 		{"ReplicakitNoLeader", nothing, []string{"replicakit-controller patched", "^ok$"}},
 		{"ReplicakitOtherController", anotherWritesAStatus, []string{"OtherController +replicaset/web +kube-controller-manager wrote the status of this ReplicaSet, which replicakit-controller serves"}},
 		{"ReplicakitRestarts", aLeaseIsLost, []string{`LeaseLost +lease/replicakit-controller +the lease was lost to \S+; this manager held [0-9]+ writes back`}},
-		{"ReplicakitRangeUnserved", somebodyLeads, []string{`replicakit-controller +\S+_`}},
 		{"ReplicakitOwnersFrozen", aSpecIsRefused, []string{"InvalidTemplate +replicaset/bare "}},
 		{"ReplicakitReplicaFailure", aQuotaIsFull, []string{`(?s)^full/web: pods "web-\w+" is forbidden: exceeded quota: none.*\nfull +none .*pods: 0/0`}},
 		{"ReplicakitRunawayCreation", aPodHasFailed, []string{`(?s)^ +1 full\n.*\n\S+ +failed `, "deployment.apps/replicakit-controller scaled"}},

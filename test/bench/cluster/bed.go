@@ -33,8 +33,6 @@ type bed struct {
 	began  time.Time
 	sample sample
 
-	everywhere *view // of all namespaces, where there is more than one
-
 	proxy  *proxy        // that the controller talks to; nil: none
 	expiry time.Duration // of the controller's expectations
 
@@ -58,7 +56,7 @@ func newBed(ctx context.Context, config *rest.Config, size size) (*bed, error) {
 	if err != nil {
 		return nil, err
 	}
-	v, err := watch(ctx, client, namespace)
+	v, err := watch(ctx, client)
 	return &bed{size: size, client: client, view: v}, err
 }
 

@@ -15,7 +15,7 @@ import (
 
 // measure has one side do one scenario, on a control plane of its own.
 func measure(ctx context.Context, opts options, sc scenario, sd side) (got sample, err error) {
-	plane, err := controlplane.Start(opts.binaries, sc.server)
+	plane, err := controlplane.Start(opts.binaries, nil)
 	if err != nil {
 		return nil, err
 	}

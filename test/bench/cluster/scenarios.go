@@ -19,9 +19,6 @@ type scenario struct {
 	args []string                                   // of the programs, beside the common ones
 	play func(context.Context, *bed, starter) error // in place of run: starts and stops programs by itself
 
-	own    bool              // ours alone can do it
-	server map[string]string // arguments of the API server
-
 	trouble *trouble // of the proxy that the controller talks to; nil: it talks to the server
 	expires bool     // expectations, and sooner than after the five minutes of both programs if ours can be told so
 }
@@ -34,16 +31,14 @@ var scenarios = append([]scenario{
 	{name: "shrink", title: shrinkTitle, prepare: prepareShrink, run: runShrink, args: defaultRates},
 	{name: "pause", title: pauseTitle, prepare: preparePause, play: playPause, args: shortLease},
 	{name: "start", title: startTitle, prepare: prepareStart, play: playStart},
-	sharers(1, "share-1", false), sharers(2, "share-2", false), sharers(4, "share-4", false),
-	sharers(2, "share-2-server", true), sharers(4, "share-4-server", true), pausedSharers(),
 }, troubled()...)
 
 // usual are the scenarios without a proxy, but for start, which takes minutes to
-// fill the server of each side, and those of managers that share the work.
+// fill the server of each side.
 var usual = []string{"scale", "adopt", "many", "hold", "shrink", "pause"}
 
 func (s scenario) has(sd side) bool {
-	return !s.own && (sd.command != nil || s.floor != nil) || sd.name == ours
+	return sd.command != nil || s.floor != nil
 }
 
 func scenarioNames() (names []string) {

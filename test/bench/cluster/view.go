@@ -44,8 +44,8 @@ type view struct {
 	changed chan struct{} // has room for one
 }
 
-// watch counts what there is in a namespace, "" for all, until ctx ends.
-func watch(ctx context.Context, client clientset.Interface, namespace string) (*view, error) {
+// watch counts what there is in the namespace until ctx ends.
+func watch(ctx context.Context, client clientset.Interface) (*view, error) {
 	v := &view{changed: make(chan struct{}, 1)}
 	factory := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithNamespace(namespace))
 	pods, err := factory.Core().V1().Pods().Informer().AddEventHandler(handler(v, countPod))
