@@ -158,7 +158,7 @@ func TestReadsTheClusterAsItReadsADump(t *testing.T) {
 		"rs/web-5d9c7b6f4d --replicas 25 -o json",
 		"rs/web-5d9c7b6f4d --replicas 25 --explain -o wide",
 		"rc/legacy --replicas 0",
-		"rc --replicas 0 -o svg",
+		"rc --replicas 0 -o wide",
 		"web --replicas 20 -n fleet-1-3645 --as somebody",
 		"-l app=web",
 		"-A",
@@ -270,7 +270,7 @@ func TestCompletesNames(t *testing.T) {
 		"de":                        "deployment/\nrs/\nrc/\n:6\n",
 		"deployment/w":              "deployment/web\n:4\n",
 		"rs w":                      "web-5d9c7b6f4d\nweb-7c8d4f5b9c\n:4\n",
-		"deployment/web --output j": "wide\nsvg\njson\nyaml\nkyaml\nname\ngo-template\ngo-template-file\ntemplate\ntemplatefile\njsonpath\njsonpath-as-json\njsonpath-file\n:4\n",
+		"deployment/web --output j": "wide\njson\nyaml\nkyaml\nname\ngo-template\ngo-template-file\ntemplate\ntemplatefile\njsonpath\njsonpath-as-json\njsonpath-file\n:4\n",
 	} {
 		got := ask(t.Context(), nil, append([]string{"__complete", "--kubeconfig", config}, strings.Fields(line)...)...)
 		assert.Equal(t, want, got.stdout, line)
@@ -330,6 +330,4 @@ func TestTheREADMEShowsTheFleet(t *testing.T) {
 	explained, err := os.ReadFile("testdata/fleet-a.explain.golden")
 	require.NoError(t, err)
 	assert.Contains(t, string(explained), "\n40 pods, 25 wanted: delete 15\n")
-	assert.Contains(t, string(readme), "![the fleet by node: fifteen of forty pods go, ")
-	assert.Contains(t, string(readme), "](docs/scaledown.svg)")
 }

@@ -78,7 +78,6 @@ func TestADeploymentIsPlannedByReplicaSet(t *testing.T) {
 		"proportions": {"deployment/web", "--replicas=2"},
 		"unscaled":    {"deploy/web"},
 		"zero":        {"web", "-n", "shop", "--replicas=0", "--explain"},
-		"picture":     {"-l", "app=web", "--replicas=2", "-o", "svg"},
 		"json":        {"deployment", "web", "--replicas=2", "-o", "json", "--explain"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -15,6 +15,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -97,29 +98,21 @@ func TestPrintsTheFleetInEveryForm(t *testing.T) {
 	t.Parallel()
 	at, _ := deleted(t)
 	for name, flags := range map[string]string{
-		"table": "", "wide": "-o wide", "json": "-o json", "name": "-o name", "svg": "-o svg",
-		"explain": "--explain", "explain-wide": "--explain -o wide", "explain-json": "--explain -o json", "explain-svg": "--explain -o svg",
+		"table": "", "wide": "-o wide", "json": "-o json", "name": "-o name",
+		"explain": "--explain", "explain-wide": "--explain -o wide", "explain-json": "--explain -o json",
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			args := append([]string{"web-5d9c7b6f4d", "--replicas", "25", "--at", at}, strings.Fields(flags)...)
 			got := try("", append(args, "-f", fleet)...)
 			require.Equal(t, 0, got.code, got.stderr)
-			golden(t, goldenOf(name), got.stdout)
+			golden(t, "fleet-a."+name+".golden", got.stdout)
 			for seed := range uint64(20) {
 				assert.Equal(t, got, try(shuffled(t, seed), args...), "items shuffled with seed %d", seed)
 			}
 			assert.Equal(t, got, try(asYAML(t), args...), "the same as YAML")
 		})
 	}
-}
-
-// goldenOf returns the file of a form of the fleet. The README shows the picture.
-func goldenOf(form string) string {
-	if form == "svg" {
-		return "../../../docs/scaledown.svg"
-	}
-	return "fleet-a." + form + ".golden"
 }
 
 // shuffled returns the fleet with its items in another order.
@@ -365,4 +358,15 @@ func TestRefusesArgumentsThatItDoesNotUnderstand(t *testing.T) {
 			assert.Contains(t, got.stderr, "\nSee 'kubectl scaledown --help' for usage\n")
 		})
 	}
+}
+
+// crowd is a ReplicaSet of n pods whose names, spread over nodes, are made by two
+// functions.
+func crowd(n int, pod, node func(int) string) string {
+	documents := strings.Split(web, "---")
+	input := strings.NewReplacer("replicas: 1", fmt.Sprintf("replicas: %d", n), "replicas: 2", fmt.Sprintf("replicas: %d", n)).Replace(documents[0])
+	for i := range n {
+		input += "---" + strings.NewReplacer("web-a", strconv.Quote(pod(i)), "uid: a", fmt.Sprintf("uid: a%d", i), "node-1", strconv.Quote(node(i))).Replace(documents[1])
+	}
+	return input
 }

@@ -72,9 +72,6 @@ const examples = `  # Who goes when web is scaled to 25?
   kubectl scaledown deployments -A --replicas 1
   kubectl scaledown deployment/web --replicas 25 --watch
 
-  # A picture of the fleet by node, for a pull request or a post-mortem
-  kubectl scaledown deployment/web --replicas 25 -o svg > web.svg
-
   # Save what is there now; ask later, as it was decided then
   kubectl get deployments,rs,pods,nodes,pdb -o json > fleet.json
   kubectl scaledown -f fleet.json deployment/web --replicas 25 --at 2026-11-21T11:40:54Z
@@ -165,7 +162,7 @@ func (o *options) addFlags(cmd *cobra.Command) {
 
 // formats are the values of --output: kubectl's, and those of this command.
 func (o *options) formats() []string {
-	return append([]string{"wide", "svg"}, o.format.AllowedFormats()...)
+	return append([]string{"wide"}, o.format.AllowedFormats()...)
 }
 
 // complete understands what the flags alone do not, and refuses what does not go together.
@@ -234,9 +231,9 @@ func (o *options) refuse() error {
 		return errors.New("--watch: a dump does not change")
 	case len(o.after) > 0 && o.live():
 		return errors.New("--compare: say with --filename what was there before")
-	case o.format.OutputFormat != nil && format != "" && format != "wide" && format != "svg" && format != "name":
+	case o.format.OutputFormat != nil && format != "" && format != "wide" && format != "name":
 		if _, err := o.format.ToPrinter(); err != nil {
-			return fmt.Errorf("%w (and wide, svg)", err)
+			return fmt.Errorf("%w (and wide)", err)
 		}
 	}
 	return nil

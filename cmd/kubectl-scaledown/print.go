@@ -156,7 +156,10 @@ func (o *options) printPods(out *bytes.Buffer, d *decision) error {
 	return t.print(out)
 }
 
-// printReasons counts many pods by the reason why they go.
+// many is from how many pods on the reasons are counted first.
+const many = 200
+
+// printReasons counts the pods that go by their reasons, if there are many pods.
 func (o *options) printReasons(out *bytes.Buffer, d *decision) error {
 	goes := d.plan.Scale.Delete[d.gone:]
 	if len(d.order) < many || len(goes) == 0 {

@@ -195,7 +195,7 @@ func TestSeveralOwnersAreALineEach(t *testing.T) {
 	got := try("", "-f", fleet, "-f", shop, "-A", "--replicas=3", "--at="+at)
 	assert.Regexp(t, `^NAMESPACE +NAME +PODS +WANTED +GO +CERTAIN +TIES\nfleet-1-3645 +deployment/web +48 +3 +44 .*\nfleet-1-3645 +rc/legacy +1 +3 +0 +0 +none\n$`, got.stdout)
 	assert.Regexp(t, `^NAMESPACE +NAME .*\nshop +rs/web +2 +1 +1 +1 +none\n$`, try(web, "-A").stdout, "one, too")
-	assert.Contains(t, try("", "-f", fleet, "-f", shop, "-A", "-o=name").stderr, "error: -o name, -o svg, --pod and --compare are about one: name one of these: deployment/web, rc/legacy\n")
+	assert.Contains(t, try("", "-f", fleet, "-f", shop, "-A", "-o=name").stderr, "error: -o name, --pod and --compare are about one: name one of these: deployment/web, rc/legacy\n")
 	assert.Contains(t, try("", "-f", fleet, "-f", shop, "-A", "-o=jsonpath={.items[*].for.name}").stdout, "web legacy")
 }
 

@@ -104,8 +104,8 @@ func (o *options) answersFrom(objs *objects) ([]answer, error) {
 	if err != nil {
 		return nil, err
 	}
-	if format := *o.format.OutputFormat; len(owners) > 1 && (format == "name" || format == "svg" || o.pod != "" || objs.after != nil) {
-		return nil, fmt.Errorf("-o name, -o svg, --pod and --compare are about one: name one of these: %s", listed(owners, ""))
+	if format := *o.format.OutputFormat; len(owners) > 1 && (format == "name" || o.pod != "" || objs.after != nil) {
+		return nil, fmt.Errorf("-o name, --pod and --compare are about one: name one of these: %s", listed(owners, ""))
 	}
 	var answers []answer
 	for _, w := range owners {
@@ -148,8 +148,6 @@ func (o *options) print(objs *objects, answers []answer) error {
 		answers[0].printComparison(&out, objs.after)
 	case format == "name":
 		err = o.printNames(&out, answers)
-	case format == "svg":
-		printPicture(&out, answers[len(answers)-1], o.explain)
 	case (format == "" || format == "wide") && *o.format.TemplatePrinterFlags.TemplateArgument == "":
 		err = o.printTables(&out, objs, answers)
 	default:
