@@ -69,10 +69,10 @@ type Kind[O, C Object] struct {
 
 	// BeforeScale is called before anything is created or deleted, with the active
 	// children and the plan, and returns what shall be done now. It may leave out
-	// deletions and discards, by returning fewer, and creations, by returning a lower
-	// Create: the last ones of the plan are then left out, whatever Names says. If it adds or
-	// changes any, the pass returns an error and does nothing. The lists are its own:
-	// it may change them in place.
+	// deletions and discards by returning fewer, and creations by returning fewer Names or a
+	// lower Create. If there are more Names than Create, the last ones are left out. If it
+	// adds or changes any, the pass returns an error and does nothing. The lists belong to
+	// BeforeScale, which may change them in place.
 	//
 	// What was left out has its turn in the next pass: when a child or the owner
 	// changes, or after the time again, if that is earlier. If again is 0, no pass

@@ -56,9 +56,11 @@ func (p *pass[O, C]) carryOut(ctx context.Context, scale replicas.Scale[C]) (err
 	if scale.IsZero() {
 		return nil
 	}
+	names := scale.Names
 	if scale, err = p.beforeScale(ctx, p.Active, scale); err != nil {
 		return err
 	}
+	newborns = named(newborns, names, scale.Names)
 	scale, err = p.ownerWants(ctx, scale)
 	if scale.IsZero() {
 		return err
