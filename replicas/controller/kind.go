@@ -80,6 +80,9 @@ type Kind[O, C Object] struct {
 	// returns an error, nothing is created or deleted. Sync returns the error, and
 	// again, if it is positive, in place of your rate limiter's delay.
 	//
+	// If children are to be deleted, the Controller has read the owner from the server before it
+	// calls BeforeScale: so what BeforeScale does for them is done for an owner that is current.
+	//
 	// BeforeScale may make calls with ctx, which is that of Sync: only this owner and
 	// one worker wait for them. All other functions of a Kind must not block.
 	//
