@@ -228,7 +228,7 @@ explore: ## every interleaving of small fleets, in full
 	go test ./replicas/ledger -run TestModel -count=1 -v -timeout 0 -full -parallel 1
 
 .PHONY: bench
-bench: $(WORK) ## ours and Kubernetes side by side, into docs/benchmarks.md, its pictures and the README
+bench: $(WORK) ## ours and Kubernetes side by side, into docs/benchmarks.md and the README
 	@mkdir -p $(BIN)
 	cd test/bench && $(SHARED) go test -c -o $(BIN)/bench.test . && rm -f bench.txt
 	@for run in $$(seq $(BENCH_RUNS)); do echo "== run $$run of $(BENCH_RUNS)"; \

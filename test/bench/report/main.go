@@ -1,8 +1,8 @@
 // Copyright The replicakit Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command report writes docs/benchmarks.md, its pictures docs/benchmarks.svg and
-// docs/growth.svg, and the table of the README from what benchstat makes of the benchmarks:
+// Command report writes docs/benchmarks.md and the table of the README from what benchstat
+// makes of the benchmarks:
 //
 //	benchstat -col /side -format csv bench.txt | report ../..
 package main
@@ -29,12 +29,6 @@ func run(args []string) error {
 		return err
 	}
 	if err := os.WriteFile(filepath.Join(args[0], "docs", "benchmarks.md"), results.markdown(), 0o644); err != nil {
-		return err
-	}
-	if err := results.draw(filepath.Join(args[0], "docs", "benchmarks.svg")); err != nil {
-		return err
-	}
-	if err := results.drawGrowth(filepath.Join(args[0], "docs", "growth.svg")); err != nil {
 		return err
 	}
 	return results.insert(filepath.Join(args[0], "README.md"))

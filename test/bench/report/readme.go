@@ -6,7 +6,6 @@ package main
 import (
 	"fmt"
 	"os"
-	"slices"
 	"strings"
 )
 
@@ -16,17 +15,44 @@ const (
 	end   = "<!-- until here -->\n"
 )
 
-// highlights is the table of what the chart shows.
+// shown are the rows of the README's table.
+var shown = []struct{ work, size, title string }{
+	{"Choose", "fleet=cached/pods=5000", "choose 500 of 5,000 cached pods"},
+	{"Choose", "fleet=lean/pods=5000", "choose 500 of 5,000 pods"},
+	{"Manage", "fleet=cached/pods=5000", "plan: 500 of 5,000 cached pods go"},
+	{"Manage", "fleet=lean/pods=5000", "plan: 500 of 5,000 pods go"},
+	{"Hold", "fleet=cached/pods=10000", "plan: all of 10,000 cached pods stay"},
+	{"Hold", "fleet=lean/pods=10000", "plan: all of 10,000 pods stay"},
+	{"Pass", "fleet=cached/pods=10000", "a whole pass, 10,000 cached pods, nothing to do"},
+	{"Pass", "fleet=cached/pods=100", "a whole pass, 100 cached pods, nothing to do"},
+	{"Claim", "fleet=cached/pods=10000", "claim 10,000 cached pods"},
+	{"Claim", "fleet=lean/pods=10000", "claim 10,000 pods"},
+	{"Status", "fleet=cached/pods=10000", "status of 10,000 cached pods"},
+	{"Status", "fleet=lean/pods=10000", "status of 10,000 pods"},
+	{"SlowStart", "calls=500", "slow start of 500 calls"},
+	{"ObserveAndCheck", "owners=1000/goroutines=2", "observe and check, 2 goroutines"},
+}
+
+// highlights is the table of the README.
 func (r *results) highlights() string {
 	var b strings.Builder
 	b.WriteString("| work | Kubernetes | ours | | allocations |\n|---|--:|--:|--:|--:|\n")
-	for _, want := range slices.Backward(shown) {
+	for _, want := range shown {
 		if row := r.find(want.work, want.size); row != nil {
 			fmt.Fprintf(&b, "| %s | %s | %s | **%s** | %s → %s |\n", want.title,
 				row.short(kubernetes), row.short(ours), row.times(kubernetes, ours), row.number(kubernetes, allocs), row.number(ours, allocs))
 		}
 	}
 	return b.String()
+}
+
+func (r *results) find(work, size string) *row {
+	for _, row := range r.rows {
+		if row.work == work && row.size == size {
+			return row
+		}
+	}
+	return nil
 }
 
 func (r *row) short(side string) string {

@@ -33,23 +33,6 @@ func TestReport(t *testing.T) {
 		assert.Contains(t, page, line)
 	}
 	assert.NotContains(t, page, "geomean")
-
-	chart := filepath.Join(t.TempDir(), "chart.svg")
-	require.NoError(t, results.draw(chart))
-	drawn, err := os.ReadFile(chart)
-	require.NoError(t, err)
-	assert.Contains(t, string(drawn), "choose 500 of 5,000 cached pods")
-	assert.Contains(t, string(drawn), "50.0x")
-
-	growth := filepath.Join(t.TempDir(), "growth.svg")
-	require.NoError(t, results.drawGrowth(growth))
-	drawn, err = os.ReadFile(growth)
-	require.NoError(t, err)
-	assert.Contains(t, string(drawn), "10,000")
-	assert.Contains(t, string(drawn), "1.2x", "at 100 pods")
-	assert.Contains(t, string(drawn), "1.5x", "at 10,000 pods")
-	assert.NotContains(t, string(drawn), "50.0x", "which is another work")
-	assert.NotContains(t, string(drawn), "floor", "as a pass has none")
 }
 
 func TestReportFillsTheReadme(t *testing.T) {
