@@ -30,6 +30,7 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
@@ -265,7 +266,16 @@ func (f *fleet) manage() error {
 	if err != nil {
 		return err
 	}
-	if f.leader, err = f.scrape(leader.address, "a", `replicakit_replicas{controller="replicaset",state="current"} 3`); err != nil {
+	if _, err = f.scrape(leader.address, "a", `replicakit_replicas{controller="replicaset",state="current"} 3`); err != nil {
+		return err
+	}
+	// The next renewal meets a lease that has changed, and takes the slow path, which is counted.
+	_, err = f.client.CoordinationV1().Leases("kube-system").Patch(context.Background(), name, types.MergePatchType,
+		[]byte(`{"metadata":{"annotations":{"changed":"yes"}}}`), metav1.PatchOptions{})
+	if err != nil {
+		return err
+	}
+	if f.leader, err = f.scrape(leader.address, "a", `leader_election_slowpath_total{name="replicakit-controller"} 1`); err != nil {
 		return err
 	}
 	standby, err := f.start("--kubeconfig=" + f.account)
