@@ -17,6 +17,7 @@ require (
 	github.com/replicakit/replicakit v0.0.0
 	github.com/replicakit/replicakit/cmd/replicakit-controller v0.0.0
 	github.com/replicakit/replicakit/replicas/clientgo v0.0.0
+	github.com/replicakit/replicakit/replicas/controllerruntime v0.0.0
 	github.com/stretchr/testify v1.11.1
 	golang.org/x/exp v0.0.0-20251219203646-944ab1f22d93
 	golang.org/x/mod v0.32.0
@@ -119,6 +120,7 @@ require (
 	golang.org/x/term v0.39.0 // indirect
 	golang.org/x/text v0.33.0 // indirect
 	golang.org/x/time v0.14.0 // indirect
+	gomodules.xyz/jsonpatch/v2 v2.4.0 // indirect
 	google.golang.org/genproto/googleapis/api v0.0.0-20260128011058-8636f8732409 // indirect
 	google.golang.org/genproto/googleapis/rpc v0.0.0-20260128011058-8636f8732409 // indirect
 	google.golang.org/grpc v1.79.3 // indirect
@@ -159,6 +161,7 @@ replace (
 	github.com/replicakit/replicakit => ..
 	github.com/replicakit/replicakit/cmd/replicakit-controller => ../cmd/replicakit-controller
 	github.com/replicakit/replicakit/replicas/clientgo => ../replicas/clientgo
+	github.com/replicakit/replicakit/replicas/controllerruntime => ../replicas/controllerruntime
 )
 
 // As Kubernetes has it: Prometheus has no need of a later one.

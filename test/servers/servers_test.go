@@ -1,0 +1,338 @@
+// Copyright The replicakit Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package servers_test
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+	runtimecache "sigs.k8s.io/controller-runtime/pkg/cache"
+	runtimeconfig "sigs.k8s.io/controller-runtime/pkg/config"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"github.com/replicakit/replicakit/cmd/replicakit-controller/demo/controlplane"
+	"github.com/replicakit/replicakit/replicas/clientgo"
+	"github.com/replicakit/replicakit/replicas/controller"
+	"github.com/replicakit/replicakit/replicas/controllerruntime"
+)
+
+const (
+	patience = time.Minute
+	glance   = 20 * time.Millisecond
+)
+
+// shared is the server of all tests.
+var shared *controlplane.ControlPlane
+
+func TestMain(m *testing.M) {
+	flag.Parse() // see controlplane.BeforeTimeout
+	log.SetLogger(logr.Discard())
+	os.Exit(run(m))
+}
+
+func run(m *testing.M) int {
+	binaries, err := controlplane.Binaries()
+	if err == nil {
+		shared, err = controlplane.Start(binaries, nil)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "servers:", err)
+		return 1
+	}
+	defer func() { _ = shared.Stop() }()
+	return m.Run()
+}
+
+// adapters run the controller of ReplicaSets for one namespace until ctx ends.
+var adapters = map[string]func(ctx context.Context, config *rest.Config, namespace string) error{
+	"clientgo": func(ctx context.Context, config *rest.Config, namespace string) error {
+		client, err := kubernetes.NewForConfig(config)
+		if err != nil {
+			return err
+		}
+		factory := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithNamespace(namespace))
+		c, err := clientgo.NewReplicaSetController(ctx, factory.Apps().V1().ReplicaSets(), factory.Core().V1().Pods(), client, 0)
+		if err != nil {
+			return err
+		}
+		factory.StartWithContext(ctx)
+		defer factory.Shutdown()
+		c.Run(ctx, clientgo.DefaultWorkers)
+		return nil
+	},
+	"controllerruntime": func(ctx context.Context, config *rest.Config, namespace string) error {
+		anyName := true
+		mgr, err := manager.New(config, manager.Options{
+			Scheme:     scheme.Scheme,
+			Metrics:    metricsserver.Options{BindAddress: "0"},
+			Cache:      runtimecache.Options{DefaultNamespaces: map[string]runtimecache.Config{namespace: {}}},
+			Controller: runtimeconfig.Controller{SkipNameValidation: &anyName},
+		})
+		if err != nil {
+			return err
+		}
+		if err := controllerruntime.Add(mgr, controller.ReplicaSets(), controllerruntime.Options{}); err != nil {
+			return err
+		}
+		return mgr.Start(ctx)
+	},
+}
+
+func TestServers(t *testing.T) {
+	t.Parallel()
+	for name, adapter := range adapters {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			for does, test := range map[string]func(*world){
+				"creates pods and says so in the status":          creates,
+				"scales up, down, to zero and up again":           scales,
+				"adopts pods that have no owner":                  adopts,
+				"goes on after a restart":                         restarts,
+				"makes and deletes none too many if answers fail": losesAnswers,
+			} {
+				t.Run(does, func(t *testing.T) {
+					t.Parallel()
+					test(newWorld(t, adapter))
+				})
+			}
+		})
+	}
+}
+
+func creates(w *world) {
+	w.start()
+	w.create(3)
+	w.has(3)
+	assert.Len(w.t, w.ever, 3)
+}
+
+func scales(w *world) {
+	w.start()
+	w.create(3)
+	w.has(3)
+	for _, n := range []int32{40, 4, 0, 2} {
+		w.scale(n)
+		w.has(n)
+	}
+	assert.Len(w.t, w.ever, 40+2)
+}
+
+func adopts(w *world) {
+	for range 2 {
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{GenerateName: "orphan-", Labels: app}, Spec: podSpec}
+		_, err := w.client.CoreV1().Pods(w.namespace).Create(w.t.Context(), pod, metav1.CreateOptions{})
+		require.NoError(w.t, err)
+	}
+	w.start()
+	w.create(3)
+	w.has(3)
+	pods, err := w.client.CoreV1().Pods(w.namespace).List(w.t.Context(), metav1.ListOptions{})
+	require.NoError(w.t, err)
+	assert.Len(w.t, pods.Items, 3, "two are adopted, and one is created")
+}
+
+func restarts(w *world) {
+	stop := w.start()
+	w.create(4)
+	w.has(4)
+	for _, n := range []int32{9, 5} {
+		stop()
+		w.scale(n)
+		stop = w.start()
+		w.has(n)
+	}
+	assert.Len(w.t, w.ever, 9)
+}
+
+func losesAnswers(w *world) {
+	w.loses.Store(true)
+	w.start()
+	w.create(20)
+	w.has(20)
+	assert.Len(w.t, w.ever, 20, "no pod is created twice")
+	lost := w.lost.Load()
+	assert.Positive(w.t, lost, "answers to creations were lost")
+	w.scale(5)
+	w.has(5)
+	assert.Len(w.t, w.ever, 20, "no pod too many is deleted and replaced")
+	assert.Greater(w.t, w.lost.Load(), lost, "answers to deletions were lost")
+}
+
+// A world is a namespace with one ReplicaSet, called web.
+type world struct {
+	t         *testing.T
+	adapter   func(ctx context.Context, config *rest.Config, namespace string) error
+	client    kubernetes.Interface
+	namespace string
+
+	loses         atomic.Bool // every third answer to a write of a pod
+	written, lost atomic.Int64
+
+	mu     sync.Mutex
+	active map[types.UID]bool // the pods that web has
+	ever   map[types.UID]bool // and all that it ever had
+}
+
+var (
+	app     = map[string]string{"app": "web"}
+	podSpec = corev1.PodSpec{Containers: []corev1.Container{{Name: "main", Image: "pause"}}}
+)
+
+func newWorld(t *testing.T, adapter func(context.Context, *rest.Config, string) error) *world {
+	t.Helper()
+	w := &world{t: t, adapter: adapter, active: map[types.UID]bool{}, ever: map[types.UID]bool{}}
+	client, err := kubernetes.NewForConfig(unlimited())
+	require.NoError(t, err)
+	w.client = client
+	namespace, err := client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "servers-"}}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	w.namespace = namespace.Name
+	w.watch()
+	return w
+}
+
+// unlimited is a client's configuration without a limit on our side.
+func unlimited() *rest.Config {
+	config := rest.CopyConfig(shared.Config)
+	config.QPS = -1
+	return config
+}
+
+// watch keeps active and ever up to date.
+func (w *world) watch() {
+	factory := informers.NewSharedInformerFactoryWithOptions(w.client, 0, informers.WithNamespace(w.namespace))
+	see := func(obj any) { w.see(obj.(*corev1.Pod), true) }
+	_, err := factory.Core().V1().Pods().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc:    see,
+		UpdateFunc: func(_, obj any) { see(obj) },
+		DeleteFunc: func(obj any) {
+			if unknown, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+				obj = unknown.Obj
+			}
+			w.see(obj.(*corev1.Pod), false)
+		},
+	})
+	require.NoError(w.t, err)
+	ctx, cancel := context.WithCancel(context.Background())
+	factory.StartWithContext(ctx)
+	w.t.Cleanup(func() {
+		cancel()
+		factory.Shutdown()
+	})
+}
+
+func (w *world) see(pod *corev1.Pod, exists bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.active, pod.UID)
+	if metav1.GetControllerOfNoCopy(pod) != nil {
+		w.ever[pod.UID] = true
+		if exists && pod.DeletionTimestamp == nil {
+			w.active[pod.UID] = true
+		}
+	}
+}
+
+// start runs the adapter until the test ends, or the function is called that start returns.
+func (w *world) start() (stop func()) {
+	w.t.Helper()
+	config := unlimited()
+	config.Wrap(w.lose)
+	ctx, cancel := context.WithCancel(klog.NewContext(context.Background(), logr.Discard()))
+	var running sync.WaitGroup
+	running.Go(func() { assert.NoError(w.t, w.adapter(ctx, config, w.namespace)) })
+	stop = sync.OnceFunc(func() {
+		cancel()
+		running.Wait()
+	})
+	w.t.Cleanup(stop)
+	return stop
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (r roundTripper) RoundTrip(request *http.Request) (*http.Response, error) { return r(request) }
+
+// lose loses answers, if so, to calls that the server has carried out.
+func (w *world) lose(next http.RoundTripper) http.RoundTripper {
+	return roundTripper(func(request *http.Request) (*http.Response, error) {
+		response, err := next.RoundTrip(request)
+		if err != nil || !w.loses.Load() || request.Method == http.MethodGet || !strings.Contains(request.URL.Path, "/pods") || w.written.Add(1)%3 != 0 {
+			return response, err
+		}
+		w.lost.Add(1)
+		_ = response.Body.Close()
+		return nil, io.ErrUnexpectedEOF
+	})
+}
+
+func (w *world) create(replicas int32) {
+	w.t.Helper()
+	_, err := w.client.AppsV1().ReplicaSets(w.namespace).Create(w.t.Context(), &appsv1.ReplicaSet{
+		ObjectMeta: metav1.ObjectMeta{Name: "web"},
+		Spec: appsv1.ReplicaSetSpec{
+			Replicas: &replicas,
+			Selector: &metav1.LabelSelector{MatchLabels: app},
+			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: app}, Spec: podSpec},
+		},
+	}, metav1.CreateOptions{})
+	require.NoError(w.t, err)
+}
+
+func (w *world) scale(replicas int32) {
+	w.t.Helper()
+	w.patch(`{"spec":{"replicas":%d}}`, replicas)
+}
+
+func (w *world) patch(format string, args ...any) *appsv1.ReplicaSet {
+	w.t.Helper()
+	rs, err := w.client.AppsV1().ReplicaSets(w.namespace).Patch(w.t.Context(), "web", types.MergePatchType, fmt.Appendf(nil, format, args...), metav1.PatchOptions{})
+	require.NoError(w.t, err)
+	return rs
+}
+
+// has waits until web has n pods and says so in its status, and still does after a pass that
+// has seen a change made after that.
+func (w *world) has(n int32) {
+	w.t.Helper()
+	for generation := int64(1); ; {
+		require.EventuallyWithT(w.t, func(c *assert.CollectT) {
+			rs, err := w.client.AppsV1().ReplicaSets(w.namespace).Get(w.t.Context(), "web", metav1.GetOptions{})
+			require.NoError(c, err)
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			assert.Len(c, w.active, int(n))
+			assert.Equal(c, n, rs.Status.Replicas)
+			assert.GreaterOrEqual(c, rs.Status.ObservedGeneration, generation)
+		}, patience, glance, "%d pods", n)
+		if generation > 1 {
+			return
+		}
+		generation = w.patch(`{"spec":{"template":{"metadata":{"annotations":{"looked":"at %d"}}}}}`, time.Now().UnixNano()).Generation
+	}
+}
