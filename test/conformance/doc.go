@@ -11,6 +11,7 @@
 // never comes up.
 //
 //	go test ./...                               # the counts that each test states
+//	go test -short ./...                        # a twentieth, but every named difference
 //	CONFORMANCE_CASES=20 go test ./...          # twenty times as many
 //	CONFORMANCE_SEED=7 go test ./...            # others
 //

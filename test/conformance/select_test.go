@@ -133,7 +133,7 @@ const (
 func measureFleets(t *testing.T, restarted int) {
 	t.Helper()
 	others, torn := 0, 0
-	for i := range scaled(fleets) {
+	for i := range few(fleets) {
 		g := newGen(t.Name(), i)
 		pods := g.fleet(restarted)
 		theirs := upstream.GetPodsToDelete(slices.Clone(pods), pods, fleetGone)
@@ -145,10 +145,10 @@ func measureFleets(t *testing.T, restarted int) {
 		}
 		require.Zero(t, missing(ours, victims(pods, pods, fleetGone)), "ours does not depend on the order of the list")
 	}
-	chosen := scaled(fleets) * fleetGone
+	chosen := few(fleets) * fleetGone
 	percent := 100 * float64(others) / float64(chosen)
 	t.Logf("%d %% restarted: of %s pods chosen from %s fleets %.1f %% differ; in %d fleets Kubernetes' choice depends on the order of the list",
-		restarted, thousands(chosen), thousands(scaled(fleets)), percent, torn)
+		restarted, thousands(chosen), thousands(few(fleets)), percent, torn)
 	require.Less(t, percent, 10.0, "the two choose much the same pods")
 }
 
