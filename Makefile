@@ -207,7 +207,7 @@ sim: ## random stories in the simulated cluster: SEEDS=1234, SEEDS=1-500, or a S
 	go test ./replicas/replicastest/internal/chaos -count=1 -v -run TestSeeds -seeds "$(SEEDS)" -story "$(STORY)"
 
 .PHONY: soak
-soak: ## fresh random stories for SOAK, and their seeds
+soak: ## fresh random stories for SOAK; seeds that fail are kept, and those that harm a living child fail the run
 	go test ./replicas/replicastest/internal/chaos -count=1 -v -timeout 0 -run TestSoak -soak $(SOAK)
 
 .PHONY: planted
@@ -224,7 +224,8 @@ corners: ## every single fault in each scenario
 
 .PHONY: explore
 explore: ## every interleaving of small fleets, in full
-	go test ./replicas/replicastest -run TestExplore -count=1 -v -timeout 0 -full -parallel 1
+	go test ./replicas/replicastest -count=1 -v -timeout 0 -full -parallel 1
+	go test ./replicas -run TestLoop -count=1 -v -timeout 0 -full
 	go test ./replicas/ledger -run TestModel -count=1 -v -timeout 0 -full -parallel 1
 
 .PHONY: bench

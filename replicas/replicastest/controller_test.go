@@ -164,7 +164,7 @@ func TestControllerOnAStaleView(t *testing.T) {
 // However late events come, in mid-pass too, nothing is created or deleted twice.
 func TestControllerUnderLag(t *testing.T) {
 	t.Parallel()
-	for seed := range uint64(20) {
+	for seed := range some(20) {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
 			t.Parallel()
 			r := rand.New(rand.NewPCG(seed, 1))
@@ -225,7 +225,7 @@ func TestTwoControllers(t *testing.T) {
 // Whatever happens meanwhile: once it stops, there is what is wanted.
 func TestControllerSettles(t *testing.T) {
 	t.Parallel()
-	for seed := range uint64(40) {
+	for seed := range some(40) {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
 			t.Parallel()
 			settle(t, seed)

@@ -44,7 +44,7 @@ func (s *stage) heldTold() (messages []string) {
 
 func TestPodsThatChangeAllTheTimeAreDeleted(t *testing.T) {
 	t.Parallel()
-	for _, from := range []int32{50, 200} {
+	for _, from := range sizes(50, 200) {
 		for _, lag := range []time.Duration{0, 2 * time.Second, 10 * time.Second} {
 			t.Run(fmt.Sprintf("W25 from %d to 10, seen after %v", from, lag), func(t *testing.T) {
 				t.Parallel()
@@ -66,7 +66,7 @@ func TestPodsThatChangeAllTheTimeAreDeleted(t *testing.T) {
 
 func TestAWebhookThatAnswersConflict(t *testing.T) {
 	t.Parallel()
-	s, calls := changingStage(t, 50, 2*time.Second)
+	s, calls := changingStage(t, 20, 2*time.Second)
 	rs := s.Owners(namespace)[0]
 	s.Webhook = func(verb string, p *corev1.Pod) error {
 		if verb != "delete" {
@@ -75,11 +75,11 @@ func TestAWebhookThatAnswersConflict(t *testing.T) {
 		return apierrors.NewConflict(schema.GroupResource{Resource: "pods"}, p.Name, errors.New("not now"))
 	}
 	s.scale(t, 10)
-	s.world.Run(10 * time.Minute)
-	assert.Len(t, s.active(rs), 50)
+	s.world.Run(3 * time.Minute)
+	assert.Len(t, s.active(rs), 20)
 	// The holds grow to a minute in 11 passes, which take 102 s.
-	assert.LessOrEqual(t, calls["delete"], 1+20*40)
-	assert.LessOrEqual(t, calls["list"], 20*2)
+	assert.LessOrEqual(t, calls["delete"], 1+13*10)
+	assert.LessOrEqual(t, calls["list"], 13*2)
 	require.Len(t, s.heldTold(), 1)
 	assert.Contains(t, s.heldTold()[0], "Holding deletions for 1.6s: unable to delete pods: ")
 	assert.Contains(t, s.heldTold()[0], "not now")
@@ -95,7 +95,7 @@ func TestAWebhookThatAnswersConflict(t *testing.T) {
 
 func TestALiveListThatFails(t *testing.T) {
 	t.Parallel()
-	s, calls := changingStage(t, 50, 2*time.Second)
+	s, calls := changingStage(t, 20, 2*time.Second)
 	rs := s.Owners(namespace)[0]
 	s.controller.Client.Fault = func(call replicastest.Call) replicastest.Fault {
 		if call.Verb == "list" {
@@ -104,10 +104,10 @@ func TestALiveListThatFails(t *testing.T) {
 		return replicastest.Fault{}
 	}
 	s.scale(t, 10)
-	s.world.Run(10 * time.Minute)
-	assert.Len(t, s.active(rs), 50, "nothing is changed on a view that is known to be old")
+	s.world.Run(3 * time.Minute)
+	assert.Len(t, s.active(rs), 20, "nothing is changed on a view that is known to be old")
 	assert.Equal(t, 1, calls["delete"], "the one that met a conflict")
-	assert.Less(t, calls["list"], 25)
+	assert.Less(t, calls["list"], 18)
 	require.Len(t, s.heldTold(), 1)
 	assert.Contains(t, s.heldTold()[0], "listing them live: no endpoints")
 

@@ -32,24 +32,19 @@ type model struct {
 	// how often the controller stands still for a minute before a call, while the
 	// cluster goes on.
 	Restores, Pauses int
-
-	// Limit ends the search after so many states; 0: none.
-	Limit int
 }
 
 // A report is what was found.
 type report struct {
-	States int  // that differ
-	Edges  int  // ways from one to another
-	Ends   int  // states in which nothing more happens
-	Depth  int  // the longest way without a circle
-	Whole  bool // every state was visited
+	States int // that differ
+	Edges  int // ways from one to another
+	Ends   int // states in which nothing more happens
+	Depth  int // the longest way without a circle
 	Err    error
 	Path   []string // to the error
 }
 
-// explore visits every state that a small simulated cluster can get into, or as
-// many as the model's limit allows, by every order in which things can happen:
+// explore visits every state that a small simulated cluster can get into, by every order in which things can happen:
 // which event arrives next, when the controller makes a pass, what becomes of each of its calls and what arrives in
 // between, where it crashes, what users do meanwhile. States that will behave
 // alike are visited once.
@@ -69,7 +64,6 @@ func explore(m model) report {
 	first := newWorld(m)
 	s.visit(first, s.digest(first))
 	s.report.States = len(s.colors)
-	s.report.Whole = s.report.Err == nil && !s.full()
 	return s.report
 }
 
@@ -94,8 +88,6 @@ func (s *search) digest(w *world) digest {
 	return digest(sum[:16])
 }
 
-func (s *search) full() bool { return s.model.Limit > 0 && len(s.colors) >= s.model.Limit }
-
 func (s *search) fail(err error) {
 	if s.report.Err == nil {
 		s.report.Err, s.report.Path = err, append([]string(nil), s.path...)
@@ -119,7 +111,7 @@ func (s *search) visit(w *world, d digest) {
 
 // follow takes an action, with everything that may happen inside it.
 func (s *search) follow(w *world, a action) {
-	for script := []int(nil); s.report.Err == nil && !s.full(); {
+	for script := []int(nil); s.report.Err == nil; {
 		next := w.clone()
 		next.script = script
 		a.do(next)

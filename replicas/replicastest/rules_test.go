@@ -45,7 +45,7 @@ func ruled(all, slow bool) controller.Kind[*appsv1.ReplicaSet, *corev1.Pod] {
 // replicas as are wanted, and none that must go.
 func TestRulesLeadToTheWantedNumber(t *testing.T) {
 	t.Parallel()
-	for seed := range uint64(60) {
+	for seed := range some(60) {
 		r := rand.New(rand.NewPCG(seed, 7))
 		cluster, err := replicastest.NewCluster(ruled(r.IntN(2) == 0, r.IntN(2) == 0), replicastest.Options{Nodes: 3, Seed: seed})
 		require.NoError(t, err)

@@ -119,7 +119,7 @@ var ends = map[string]func(*stage){
 // Nothing is deleted twice because nobody showed that it is gone.
 func TestAWatchThatHangsWhileASetShrinks(t *testing.T) {
 	t.Parallel()
-	for _, from := range []int32{32, 60, 100} {
+	for _, from := range sizes(32, 60, 100) {
 		for end, resume := range ends {
 			t.Run(fmt.Sprintf("E3 from %d to %d, %s", from, from/2, end), func(t *testing.T) {
 				t.Parallel()

@@ -13,7 +13,6 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
@@ -347,6 +346,7 @@ func (s *Stream[T]) tell(e event[T]) error {
 	if e.is != there {
 		return s.tellGone(e)
 	}
+	s.leaves(e.object)
 	obj := e.object.DeepCopy()
 	s.cache.put(obj)
 	s.arrived.put(e.object)
@@ -360,6 +360,7 @@ func (s *Stream[T]) tell(e event[T]) error {
 }
 
 func (s *Stream[T]) tellGone(e event[T]) error {
+	s.leaves(e.object)
 	s.cache.drop(e.object)
 	s.arrived.drop(e.object)
 	switch {
@@ -372,14 +373,27 @@ func (s *Stream[T]) tellGone(e event[T]) error {
 	return s.OnDelete(e.object.DeepCopy())
 }
 
-func (s *Stream[T]) intact() error {
-	if s.err != nil {
-		return s.err
+// leaves compares an object for the last time, before the cache loses or replaces the one of its name.
+func (s *Stream[T]) leaves(of T) {
+	namespace, name := of.GetNamespace(), of.GetName()
+	obj, known := s.cache.get(namespace, name)
+	if arrived, _ := s.arrived.get(namespace, name); known && s.err == nil {
+		s.err = s.compare(obj, arrived)
 	}
+}
+
+func (s *Stream[T]) intact() error {
 	for i, obj := range s.cache {
-		if !apiequality.Semantic.DeepEqual(obj, s.arrived[i]) {
-			return fmt.Errorf("replicastest: %s %q was changed in the cache", s.table.kind.Kind, obj.GetName())
+		if s.err == nil {
+			s.err = s.compare(obj, s.arrived[i])
 		}
 	}
-	return nil
+	return s.err
+}
+
+func (s *Stream[T]) compare(obj, arrived T) error {
+	if same(obj, arrived) {
+		return nil
+	}
+	return fmt.Errorf("replicastest: %s %q was changed in the cache", s.table.kind.Kind, obj.GetName())
 }

@@ -78,7 +78,7 @@ func (r *run) quiet() error {
 		}
 		looks = act.looked(now, looks)
 		if err := act.judge(r.shape, now, r.checker.Passes()-passes, r.Events[events:]); err != nil {
-			return err
+			return inexact{err}
 		}
 	}
 	return nil

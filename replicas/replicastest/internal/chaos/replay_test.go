@@ -20,7 +20,8 @@ import (
 func TestEachPassCanBePlayedAgain(t *testing.T) {
 	t.Parallel()
 	passes, interrupted, calls := 0, 0, map[string]int{}
-	for seed := uint64(1); seed <= 20; seed++ {
+	for seed := range share(t, 20) {
+		seed++
 		what := chaos.Generate(seed)
 		if seed%2 == 0 {
 			what = chaos.Tell(int(seed)%chaos.Scenes(), seed)
@@ -47,6 +48,8 @@ func TestEachPassCanBePlayedAgain(t *testing.T) {
 	for _, verb := range []string{"Create", "Delete", "Patch", "Get", "List", "GetOwner", "UpdateStatus", "ServerOwnersVersion"} {
 		assert.Positive(t, calls[verb], verb)
 	}
-	assert.Positive(t, interrupted)
+	if share(t, 20) == 20 {
+		assert.Positive(t, interrupted)
+	}
 	t.Logf("figures: %d passes, %d interrupted, %v", passes, interrupted, calls)
 }

@@ -42,7 +42,7 @@ const (
 	// disputeSteps is how many steps a story takes before no hours pass any more while two
 	// controllers are at work. If they see different things, they write over each other's
 	// status ten times a second, for as long as they do.
-	disputeSteps = 40_000
+	disputeSteps = 4_000
 )
 
 // A Report is what became of a story.

@@ -19,7 +19,7 @@ import (
 	"github.com/replicakit/replicakit/replicas/replicastest"
 )
 
-var every = flag.Int("every", 23, "make only every so manieth disturbance; 1: all")
+var every = flag.Int("every", 61, "make only every so manieth disturbance; 1: all")
 
 func scenarios() []scenario {
 	up := func(n int32) step {

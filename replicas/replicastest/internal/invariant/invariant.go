@@ -191,9 +191,21 @@ func (k *Checker) Describe(tell func(parts ...any)) {
 	}
 }
 
-// Drop stops watching a controller that has ended.
+// Drop stops watching a controller that has ended, and has left its caches as they arrived.
 func (k *Checker) Drop(c *replicastest.PodController) {
-	k.watchers = slices.DeleteFunc(k.watchers, func(w *watcher) bool { return w.controller == c })
+	k.watchers = slices.DeleteFunc(k.watchers, func(w *watcher) bool {
+		if w.controller == c {
+			w.intact()
+		}
+		return w.controller == c
+	})
+}
+
+// intact compares the caches with what arrived.
+func (w *watcher) intact() {
+	if err := w.controller.View.Intact(); err != nil {
+		w.fail(Intact, "%v", err)
+	}
 }
 
 // changed judges a change by the call that makes it.
@@ -378,11 +390,7 @@ func (w *watcher) adopts(rs *appsv1.ReplicaSet, p *corev1.Pod) {
 	}
 }
 
-// intactEvery is how many passes there are for one comparison of all that caches hold,
-// which takes longer than the pass.
-const intactEvery = 8
-
-// passed forgets the pass, which has left the caches as they were.
+// passed judges the pass, and forgets it.
 func (w *watcher) passed(pass replicastest.PodPass) {
 	w.judgePass(pass)
 	w.note(pass)
@@ -390,10 +398,4 @@ func (w *watcher) passed(pass replicastest.PodPass) {
 	w.looked, w.unread = "", false
 	clear(w.fresh)
 	clear(w.turned)
-	if w.checker.passes%intactEvery != 1 {
-		return
-	}
-	if err := w.controller.View.Intact(); err != nil {
-		w.fail(Intact, "%v", err)
-	}
 }

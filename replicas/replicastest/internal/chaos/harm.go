@@ -1,0 +1,57 @@
+// Copyright The replicakit Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package chaos
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/replicakit/replicakit/replicas/replicastest/internal/invariant"
+)
+
+// inexact is the error of an act that took other calls than it should.
+type inexact struct{ error }
+
+// Harm says what the failure of a story does to living children, or "" if it does nothing to
+// them. A failure without a rule counts as harm, because nobody has said that it does none.
+func Harm(err error) string {
+	rule := string(invariant.RuleOf(err))
+	is := func(prefixes ...string) bool {
+		for _, prefix := range prefixes {
+			if strings.HasPrefix(rule, prefix) {
+				return true
+			}
+		}
+		return false
+	}
+	switch {
+	case err == nil || errors.As(err, new(inexact)):
+		return ""
+	case rule == "":
+		return "harm that no rule names"
+	case is("fewer", "anothers", "ruled"):
+		return "a living child is lost"
+	case is("more"):
+		return "a child is doubled"
+	case is("asleep", "unsettled"):
+		return "a child is missing, or too many, for more than five minutes"
+	}
+	return ""
+}
+
+// Keep adds a seed that failed to a file of known seeds, in one line that says what is lost.
+func Keep(file string, seed uint64, err error) error {
+	harm := Harm(err)
+	if harm == "" {
+		harm = "no child"
+	}
+	f, open := os.OpenFile(file, os.O_APPEND|os.O_WRONLY, 0)
+	if open != nil {
+		return open
+	}
+	_, write := fmt.Fprintf(f, "%d: %s: %s\n", seed, harm, strings.Join(strings.Fields(err.Error()), " "))
+	return errors.Join(write, f.Close())
+}

@@ -1,0 +1,40 @@
+// Copyright The replicakit Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package chaos_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/replicakit/replicakit/replicas/replicastest"
+	"github.com/replicakit/replicakit/replicas/replicastest/internal/chaos"
+)
+
+func TestAFailureIsKeptInOneLine(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "known")
+	require.NoError(t, os.WriteFile(file, []byte("# seeds\n"), 0o600))
+	broken := func(seed uint64, text string, spoil func(*replicastest.PodController)) error {
+		story, err := chaos.Parse(text)
+		require.NoError(t, err)
+		return chaos.RunSpoiled(seed, story, spoil).Err
+	}
+	asleep := broken(2, "scale 2 0 0s; run 0 0 20s; select 3 0 0s; run 0 0 1m", blinkered)
+	twice := broken(1, "scale 2 0 0s; run 0 0 20s; scale 6 0 0s; run 0 0 60ms; snapshot 0 0 0s; run 0 0 20s; behind 0 0 5s; run 0 0 1m", believing)
+	assert.Equal(t, "a child is missing, or too many, for more than five minutes", chaos.Harm(asleep))
+	assert.Equal(t, "a child is doubled", chaos.Harm(twice))
+	assert.Empty(t, chaos.Harm(nil))
+	for seed, err := range []error{errors.New("this\n\tand that"), asleep} {
+		require.NoError(t, chaos.Keep(file, uint64(seed), err))
+	}
+	kept, err := os.ReadFile(file)
+	require.NoError(t, err)
+	assert.Contains(t, string(kept), "# seeds\n0: harm that no rule names: this and that\n1: a child is missing, or too many, for more than five minutes: ")
+	require.Error(t, chaos.Keep(file+" elsewhere", 3, asleep))
+}
