@@ -96,7 +96,7 @@ func kubernetesModules(t *testing.T, dir string, flags ...string) map[string]str
 	t.Helper()
 	args := append([]string{"list", "-m", "-f", "{{.Path}} {{.Version}}"}, flags...)
 	list := exec.CommandContext(t.Context(), "go", append(args, "all")...)
-	list.Dir, list.Stderr = dir, os.Stderr
+	list.Dir, list.Stderr, list.Env = dir, os.Stderr, append(os.Environ(), "GOWORK=off")
 	out, err := list.Output()
 	require.NoError(t, err)
 	versions := map[string]string{}

@@ -20,6 +20,12 @@ import (
 	"github.com/replicakit/replicakit/test/kubernetes/upstream"
 )
 
+// The module of these tests is in no workspace.
+func TestMain(m *testing.M) {
+	_ = os.Setenv("GOWORK", "off")
+	os.Exit(m.Run())
+}
+
 // files is a module with a k8s.io/kubernetes of its own beside it.
 var files = map[string]string{
 	"go.mod": `module example.com/suites
