@@ -29,7 +29,7 @@ func Explain[T metav1.Object](owned []T, spec Spec[T]) ([]podrank.Victim[T], err
 	if err := spec.once(active); err != nil {
 		return nil, err
 	}
-	wanted, err := spec.wanted()
+	wanted, err := spec.wanted(active)
 	if err != nil {
 		return nil, err
 	}

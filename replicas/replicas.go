@@ -41,7 +41,10 @@ func Manage[T metav1.Object](objs []T, spec Spec[T]) (Plan[T], error) {
 	if err := spec.check(); err != nil {
 		return Plan[T]{}, err
 	}
-	wanted, err := spec.wanted()
+	if err := spec.noneNil(objs); err != nil {
+		return Plan[T]{}, err
+	}
+	wanted, err := spec.wanted(objs)
 	if err != nil {
 		return Plan[T]{}, err
 	}
@@ -95,7 +98,7 @@ func ScaleTo[T metav1.Object](owned []T, spec Spec[T]) (Scale[T], error) {
 	if err := spec.once(join(active, ended)); err != nil {
 		return Scale[T]{}, err
 	}
-	wanted, err := spec.wanted()
+	wanted, err := spec.wanted(owned)
 	if err != nil {
 		return Scale[T]{}, err
 	}
@@ -133,10 +136,18 @@ func (s *Spec[T]) ended(objs []T, ours func(T) bool) (ended []T, err error) {
 	return ended, nil
 }
 
+// noneNil returns an error if an object is nil.
+func (s *Spec[T]) noneNil(objs []T) error {
+	if i := object.IndexNil(objs); i >= 0 {
+		return s.failure("objs[%d] is nil", i)
+	}
+	return nil
+}
+
 // active returns the children that count as replicas.
 func (s *Spec[T]) active(objs []T) ([]T, error) {
-	if i := object.IndexNil(objs); i >= 0 {
-		return nil, s.failure("objs[%d] is nil", i)
+	if err := s.noneNil(objs); err != nil {
+		return nil, err
 	}
 	active, counts := make([]T, 0, len(objs)), s.counts()
 	for _, obj := range objs {
@@ -165,10 +176,7 @@ func (s *Spec[T]) counts() func(T) bool {
 }
 
 // claims sorts the children.
-func (s *Spec[T]) claims(objs []T, wanted []string) (selector.Claims[T], error) {
-	if i := object.IndexNil(objs); i >= 0 {
-		return selector.Claims[T]{}, s.failure("objs[%d] is nil", i)
-	}
+func (s *Spec[T]) claims(objs []T, wanted slots) (selector.Claims[T], error) {
 	claimer := selector.Claimer[T]{Owner: s.Owner, Kind: s.Kind, Active: s.counts(), Selector: s.Selector, Filter: s.mayAdopt(objs, wanted)}
 	return claimer.Plan(objs)
 }

@@ -87,12 +87,12 @@ type step struct{ create, remove, discard, deferred int }
 // Those that are being deleted are not missing yet, and in surplus no more. Of ended
 // children, burst are discarded. With slots, it is the free ones that are missing, and no
 // child is in surplus that need not go.
-func (s *Spec[T]) step(owned []T, free []string, ended int) step {
+func (s *Spec[T]) step(owned []T, free, ended int) step {
 	staying := s.staying(owned)
 	must, may := s.Rules.counts(staying)
 	surplus, missing := len(staying)-int(s.Replicas), int(s.Replicas)-len(owned)
 	if s.Slots != nil {
-		surplus, missing = 0, len(free)
+		surplus, missing = 0, free
 	}
 	remove := min(max(surplus, must), may)
 	limit := s.burst()
@@ -148,20 +148,19 @@ func (s *Spec[T]) burst() int {
 
 // scale says how to get from owned, each of which is active and listed once, to
 // what is wanted, and why nothing is created or deleted if so. Those that have ended are
-// discarded. The names of objs are taken; wanted are those of the slots, if there are any.
-func (s *Spec[T]) scale(owned, ended, objs []T, wanted []string) (Scale[T], Blocked, error) {
+// discarded. The names of objs are taken.
+func (s *Spec[T]) scale(owned, ended, objs []T, wanted slots) (Scale[T], Blocked, error) {
 	none := Scale[T]{}
 	if blocked := s.blocked(); blocked.Reason != "" {
 		return none, blocked, nil
 	}
-	var free []string
 	if s.Slots != nil {
 		if err := s.fitSlots(owned, wanted); err != nil {
 			return none, Blocked{}, err
 		}
-		s.PendingAdoptions, free = 0, s.free(objs, wanted)
+		s.PendingAdoptions = 0
 	}
-	step := s.step(owned, free, len(ended))
+	step := s.step(owned, wanted.missing, len(ended))
 	if s.viewIsOld(step) {
 		return none, Blocked{Reason: ViewIsStale}, nil
 	}
@@ -175,7 +174,7 @@ func (s *Spec[T]) scale(owned, ended, objs []T, wanted []string) (Scale[T], Bloc
 		return none, Blocked{}, err
 	}
 	var err error
-	if scale.Names, err = s.names(step.create, free, objs); err != nil {
+	if scale.Names, err = s.names(step.create, wanted.free, objs); err != nil {
 		return none, Blocked{}, err
 	}
 	scale.maker = &maker[T]{owner: s.Owner, base: s.base(), kind: s.Kind, selector: s.Selector, template: s.Template, make: s.New}

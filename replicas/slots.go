@@ -5,7 +5,6 @@ package replicas
 
 import (
 	"fmt"
-	"slices"
 	"strconv"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -21,42 +20,61 @@ func Ordinals(base string) func(i int) string {
 	return func(i int) string { return base + "-" + strconv.Itoa(i) }
 }
 
-// MaxSlots is how many slots a spec can have: each plan names all of them. More Replicas are
-// refused if the spec has slots.
+// MaxSlots is how many slots a spec can have. More Replicas are refused if the spec has slots.
 const MaxSlots = 1_000_000
 
-// wanted returns the names of the slots that are to be filled. It refuses those that no
-// children can have.
-func (s *Spec[T]) wanted() ([]string, error) {
+// slots are the wanted slots, with as many of their names as a plan needs. The zero value is
+// that of a spec without slots.
+type slots struct {
+	held    sets.Set[string] // names of wanted slots that an object has, or that are in Spec.Taken
+	free    []string         // the first of the other wanted slots, at most as many as a plan fills
+	missing int              // how many other wanted slots there are
+}
+
+// wanted returns the wanted slots. It names them in their order until it has found a slot for
+// each name that objs and Taken have, and as many free ones as a plan fills. It refuses a free
+// slot that no child can have, and a name that it meets twice.
+func (s *Spec[T]) wanted(objs []T) (is slots, err error) {
 	if s.Slots == nil {
-		return nil, nil
+		return is, nil
 	}
 	if s.Replicas > MaxSlots {
-		return nil, refuse(s.Owner, s.Kind, InvalidSlots, "replicas %d is more than the %d slots that are possible", s.Replicas, MaxSlots)
+		return is, refuse(s.Owner, s.Kind, InvalidSlots, "replicas %d is more than the %d slots that are possible", s.Replicas, MaxSlots)
 	}
-	check, seen := s.checkNames(), sets.New[string]()
-	var names []string
-	for i := range int(s.Replicas) {
+	taken, owner := sets.New(s.Taken...), object.OwnerOf(s.Owner, s.Kind.GroupKind())
+	for _, obj := range objs {
+		if owner.Reaches(obj) {
+			taken.Insert(obj.GetName())
+		}
+	}
+	check, chosen := s.checkNames(), sets.New[string]()
+	is.held = sets.New[string]()
+	for i := 0; i < int(s.Replicas) && (len(is.free) < s.burst() || len(is.held) < len(taken)); i++ {
 		name := s.Slots(i)
-		if err := check(name); err != nil {
-			return nil, refuse(s.Owner, s.Kind, InvalidSlots, "slot %d is %q: %w", i, name, err)
+		switch {
+		case is.held.Has(name) || chosen.Has(name):
+			return slots{}, refuse(s.Owner, s.Kind, InvalidSlots, "slot %d: %q is the name of another slot too", i, name)
+		case taken.Has(name):
+			is.held.Insert(name)
+		case len(is.free) < s.burst():
+			if err := check(name); err != nil {
+				return slots{}, refuse(s.Owner, s.Kind, InvalidSlots, "slot %d is %q: %w", i, name, err)
+			}
+			chosen.Insert(name)
+			is.free = append(is.free, name)
 		}
-		if seen.Has(name) {
-			return nil, refuse(s.Owner, s.Kind, InvalidSlots, "slot %d: %q is the name of another slot too", i, name)
-		}
-		seen.Insert(name)
-		names = append(names, name)
 	}
-	return names, nil
+	is.missing = int(s.Replicas) - len(is.held)
+	return is, nil
 }
 
 // mayAdopt returns the filter of orphans: those that have a wanted slot to themselves. It is
 // nil if there are no slots.
-func (s *Spec[T]) mayAdopt(objs []T, wanted []string) func(T) bool {
+func (s *Spec[T]) mayAdopt(objs []T, wanted slots) func(T) bool {
 	if s.Slots == nil {
 		return nil
 	}
-	free, owner, counts := sets.New(wanted...), object.OwnerOf(s.Owner, s.Kind.GroupKind()), s.counts()
+	free, owner, counts := wanted.held.Clone(), object.OwnerOf(s.Owner, s.Kind.GroupKind()), s.counts()
 	for _, obj := range objs {
 		if owner.Controls(obj) && counts(obj) {
 			free.Delete(obj.GetName())
@@ -74,19 +92,19 @@ func (s *Spec[T]) mayAdopt(objs []T, wanted []string) func(T) bool {
 
 // fitSlots makes those of the owned children go that are in no wanted slot, the highest
 // slot first.
-func (s *Spec[T]) fitSlots(owned []T, names []string) error {
+func (s *Spec[T]) fitSlots(owned []T, wanted slots) error {
 	if s.Slots == nil {
 		return nil
 	}
-	wanted, held := sets.New(names...), make(map[string]T, len(owned))
+	held := make(map[string]T, len(owned))
 	for _, child := range owned {
 		name := child.GetName()
-		if other, twice := held[name]; twice && wanted.Has(name) {
+		if other, twice := held[name]; twice && wanted.held.Has(name) {
 			return s.failure("children %q and %q are in one slot", object.Name(other), object.Name(child))
 		}
 		held[name] = child
 	}
-	isOut := func(child T) bool { return !wanted.Has(child.GetName()) }
+	isOut := func(child T) bool { return !wanted.held.Has(child.GetName()) }
 	order, err := podrank.NewOrder(append([]podrank.Criterion[T]{highestSlot(isOut)}, s.criteria()...)...)
 	if err != nil {
 		return s.failure("%w", err)
@@ -125,15 +143,4 @@ func highestSlot[T metav1.Object](isOut func(T) bool) podrank.Criterion[T] {
 		name := child.GetName()
 		return slot(fmt.Sprintf("%0*x%s", slotLength, len(name), name))
 	}).Reverse()
-}
-
-// free returns the wanted slots that no child is in, and whose names nothing has.
-func (s *Spec[T]) free(objs []T, wanted []string) []string {
-	taken, owner := sets.New(s.Taken...), object.OwnerOf(s.Owner, s.Kind.GroupKind())
-	for _, obj := range objs {
-		if owner.Reaches(obj) {
-			taken.Insert(obj.GetName())
-		}
-	}
-	return slices.DeleteFunc(wanted, taken.Has)
 }

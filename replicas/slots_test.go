@@ -258,3 +258,43 @@ func TestSlotsAgreeWithTheirTwin(t *testing.T) {
 		require.Equal(t, plan.Scale.String(), again.Scale.String())
 	}
 }
+
+// A plan names no more slots than it needs, so that a million of them cost nothing at first.
+func TestSlotsAreNamedAsNeeded(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		have            []string
+		taken           []string
+		named, deferred int
+		remove          []string
+	}{
+		"the first ones":             {named: 7, deferred: replicas.MaxSlots - 7},
+		"those after what is there":  {have: []string{"web-1", "web-0"}, named: 9, deferred: replicas.MaxSlots - 9},
+		"up to the last that has it": {have: []string{"web-20"}, named: 21, deferred: replicas.MaxSlots - 8},
+		"those after what is taken":  {taken: []string{"web-3"}, named: 8, deferred: replicas.MaxSlots - 8},
+		"all if one is in none":      {have: []string{"any"}, named: replicas.MaxSlots, remove: []string{"any"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			spec, named := slotted(replicas.MaxSlots), 0
+			slot := spec.Slots
+			spec.Slots = func(i int) string { named++; return slot(i) }
+			spec.Taken, spec.BurstReplicas = tt.taken, 7
+			plan, err := replicas.Manage(inSlots(tt.have...), spec)
+			require.NoError(t, err)
+			assert.Equal(t, tt.named, named)
+			assert.Equal(t, tt.deferred, plan.Scale.Deferred)
+			assert.Equal(t, tt.remove, namesOf(plan.Scale.Delete))
+		})
+	}
+	t.Run("a name that comes again is refused when it is met", func(t *testing.T) {
+		t.Parallel()
+		spec := slotted(3, "a", "b", "a")
+		spec.BurstReplicas = 2
+		plan, err := replicas.Manage(nil, spec)
+		require.NoError(t, err)
+		assert.Equal(t, []string{"a", "b"}, plan.Scale.Names)
+		_, err = replicas.Manage(inSlots("a", "b"), spec)
+		requireRefused(t, err, replicas.InvalidSlots)
+	})
+}

@@ -55,7 +55,8 @@ type Spec[T metav1.Object] struct {
 	// such as an ordinal, a zone or a node. The slots below Replicas are wanted, and their
 	// children have their names. The function Ordinals makes such a function. A name that is
 	// not legal, such as "", the same name for two slots, and more than MaxSlots are refused.
-	// If Slots is nil, all children are alike.
+	// A plan calls Slots for as many slots as it needs, in their order, so it may refuse such
+	// a name only when its slot has its turn. If Slots is nil, all children are alike.
 	//
 	// A plan creates a child in each wanted slot that has none, in the order of the slots. If
 	// another object in the list has the name, such as a child that is being deleted, the

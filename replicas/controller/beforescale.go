@@ -14,8 +14,8 @@ import (
 	"github.com/replicakit/replicakit/replicas"
 )
 
-// beforeScale asks Kind.BeforeScale, which may leave out and nothing else. To it a child
-// is gone whose deletion was sent without an answer.
+// beforeScale asks Kind.BeforeScale, which may leave out and nothing else. A child whose
+// deletion was sent without an answer is not among the active ones that it gets.
 func (p *pass[O, C]) beforeScale(ctx context.Context, active []C, scale replicas.Scale[C]) (replicas.Scale[C], error) {
 	if p.kind.BeforeScale == nil {
 		return scale, nil
@@ -46,7 +46,11 @@ func (p *pass[O, C]) beforeScale(ctx context.Context, active []C, scale replicas
 	if less.Create < 0 || less.Create > scale.Create {
 		return scale, p.failure("BeforeScale: %d creations were made of %d", less.Create, scale.Create)
 	}
-	scale.Create, scale.Names = less.Create, scale.Names[:less.Create]
+	if planned := sets.New(scale.Names...); len(less.Names) > len(planned.Intersection(sets.New(less.Names...))) {
+		return scale, p.failure("BeforeScale: a name was added, or is there twice: %q were planned, and there are %q", scale.Names, less.Names)
+	}
+	scale.Create = min(less.Create, len(less.Names))
+	scale.Names = less.Names[:scale.Create]
 	scale.Delete, scale.Discard = keep(scale.Delete, less.Delete), keep(scale.Discard, less.Discard)
 	return scale, nil
 }

@@ -153,3 +153,55 @@ func TestADeletionTellsWhichOrderDecided(t *testing.T) {
 		})
 	}
 }
+
+// BeforeScale may leave out any of the creations, by their names.
+func TestBeforeScaleLeavesOutNames(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		leaves func(s *replicas.PodScale)
+		want   []string
+		err    string
+	}{
+		"the first":                {func(s *replicas.PodScale) { s.Names = s.Names[1:] }, []string{"web-1", "web-2"}, ""},
+		"the first, and counts it": {func(s *replicas.PodScale) { s.Names, s.Create = s.Names[1:], 2 }, []string{"web-1", "web-2"}, ""},
+		"one in the middle":        {func(s *replicas.PodScale) { s.Names = append(s.Names[:1], s.Names[2]) }, []string{"web-0", "web-2"}, ""},
+		"the last ones":            {func(s *replicas.PodScale) { s.Create = 1 }, []string{"web-0"}, ""},
+		"the first and the last":   {func(s *replicas.PodScale) { s.Names, s.Create = s.Names[1:], 1 }, []string{"web-1"}, ""},
+		"all names":                {func(s *replicas.PodScale) { s.Names = nil }, nil, ""},
+		"one that was not planned": {func(s *replicas.PodScale) { s.Names[0] = "web-7" }, nil, "a name was added, or is there twice"},
+		"one twice":                {func(s *replicas.PodScale) { s.Names[0] = "web-1" }, nil, "a name was added, or is there twice"},
+		"more than were planned":   {func(s *replicas.PodScale) { s.Create = 4 }, nil, "4 creations were made of 3"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newSlots(3)
+			r.kind.BeforeScale = func(_ context.Context, _ *appsv1.ReplicaSet, _ []*corev1.Pod, s replicas.PodScale) (replicas.PodScale, time.Duration, error) {
+				tt.leaves(&s)
+				return s, 0, nil
+			}
+			pass, err := r.pass(t, 1)
+			if tt.err != "" {
+				require.ErrorContains(t, err, `ReplicaSet "default/web": BeforeScale: `+tt.err)
+			} else {
+				require.NoError(t, err)
+			}
+			assert.Equal(t, tt.want, names(pass.Created))
+			assert.Len(t, r.callsOf("create"), len(tt.want))
+		})
+	}
+}
+
+// What is left out of a cluster-scoped owner's creations does not move the others to its
+// namespace.
+func TestBeforeScaleLeavesOutNamesInSeveralNamespaces(t *testing.T) {
+	t.Parallel()
+	r := globalRig(2, "a", "b")
+	r.kind.BeforeScale = func(_ context.Context, _ *pool, _ []*worker, s replicas.Scale[*worker]) (replicas.Scale[*worker], time.Duration, error) {
+		s.Names = s.Names[1:]
+		return s, 0, nil
+	}
+	pass, err := r.pass(t, 1)
+	require.NoError(t, err)
+	require.Len(t, pass.Created, 1)
+	assert.Equal(t, "b/blue-bbbbc", pass.Created[0].Namespace+"/"+pass.Created[0].Name)
+}

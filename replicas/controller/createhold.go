@@ -47,6 +47,17 @@ func (p *pass[O, C]) notHeld(scale replicas.Scale[C]) (left replicas.Scale[C], n
 	return left, newborns
 }
 
+// named returns the newborns with some of the names. All of them have names in their order.
+func named[C Object](newborns []newborn[C], names, some []string) (left []newborn[C]) {
+	if newborns == nil {
+		return nil
+	}
+	for _, name := range some {
+		left = append(left, newborns[slices.Index(names, name)])
+	}
+	return left
+}
+
 // creationsHeld is how long the creations in a namespace are held still.
 func (p *pass[O, C]) creationsHeld(namespace string) (wait time.Duration) {
 	if h := p.state.creations[namespace]; h != nil {

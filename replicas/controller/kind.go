@@ -69,16 +69,19 @@ type Kind[O, C Object] struct {
 
 	// BeforeScale is called before anything is created or deleted, with the active
 	// children and the plan, and returns what shall be done now. It may leave out
-	// deletions and discards, by returning fewer, and creations, by returning a lower
-	// Create: the last ones of the plan are then left out, whatever Names says. If it adds or
-	// changes any, the pass returns an error and does nothing. The lists are its own:
-	// it may change them in place.
+	// deletions and discards by returning fewer, and creations by returning fewer Names or a
+	// lower Create. If there are more Names than Create, the last ones are left out. If it
+	// adds or changes any, the pass returns an error and does nothing. The lists belong to
+	// BeforeScale, which may change them in place.
 	//
 	// What was left out has its turn in the next pass: when a child or the owner
 	// changes, or after the time again, if that is earlier. If again is 0, no pass
 	// follows because of what was left out; negative is refused. If BeforeScale
 	// returns an error, nothing is created or deleted. Sync returns the error, and
 	// again, if it is positive, in place of your rate limiter's delay.
+	//
+	// If children are to be deleted, the Controller has read the owner from the server before it
+	// calls BeforeScale: so what BeforeScale does for them is done for an owner that is current.
 	//
 	// BeforeScale may make calls with ctx, which is that of Sync: only this owner and
 	// one worker wait for them. All other functions of a Kind must not block.

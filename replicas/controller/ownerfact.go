@@ -251,7 +251,7 @@ func (p *pass[O, C]) wantTheSame(a, b O) bool {
 
 // saySame reports whether two specs ask for the same children, of those that there are.
 func (p *pass[O, C]) saySame(was, is *replicas.Spec[C]) bool {
-	return is.Replicas == was.Replicas && sameSlots(was, is) && slices.Equal(is.Taken, was.Taken) && is.MinReadySeconds == was.MinReadySeconds &&
+	return is.Replicas == was.Replicas && p.sameSlots(was, is) && slices.Equal(is.Taken, was.Taken) && is.MinReadySeconds == was.MinReadySeconds &&
 		is.BurstReplicas == was.BurstReplicas && is.Paused == was.Paused && is.PendingAdoptions == was.PendingAdoptions && same(is.MaxDeletions, was.MaxDeletions) &&
 		!object.IsNil(is.Selector) && !object.IsNil(was.Selector) && is.Selector.String() == was.Selector.String() &&
 		p.sayTheSame(is.Rules, was.Rules)

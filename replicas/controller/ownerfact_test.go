@@ -4,6 +4,7 @@
 package controller_test
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"testing"
@@ -476,6 +477,35 @@ func TestTheOwnerIsReadBeforeChildrenAreDeleted(t *testing.T) {
 		_, err := r.pass(t, 0, versioned(podsOf(r.owner, 5))...)
 		require.NoError(t, err)
 		assert.Empty(t, r.last.Deleted)
+	})
+	t.Run("and before the author's step, which may act for the victims", func(t *testing.T) {
+		t.Parallel()
+		for name, reads := range map[string]func(r *podRig){
+			"of an owner that wants more":     func(*podRig) {},
+			"of an owner that is gone":        func(r *podRig) { r.getOwner = func() (*appsv1.ReplicaSet, error) { return nil, notFound("web") } },
+			"of an owner that cannot be read": func(r *podRig) { r.getOwner = func() (*appsv1.ReplicaSet, error) { return nil, timeout() } },
+		} {
+			r := behind(3, 5)
+			reads(r)
+			var drained []string
+			r.kind.BeforeScale = func(_ context.Context, _ *appsv1.ReplicaSet, _ []*corev1.Pod, s replicas.PodScale) (replicas.PodScale, time.Duration, error) {
+				for _, v := range s.Delete {
+					drained = append(drained, v.Object.Name)
+				}
+				return s, 0, nil
+			}
+			_, _ = r.pass(t, 0, ready(r.owner, 5)...)
+			assert.Empty(t, drained, name)
+			assert.Empty(t, r.last.Deleted, name)
+		}
+	})
+	t.Run("once also if the author's step leaves all out", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(2)
+		r.kind.BeforeScale = nothing
+		_, err := r.pass(t, 0, ready(r.owner, 5)...)
+		require.NoError(t, err)
+		assert.Equal(t, []string{"read owner"}, r.calls)
 	})
 	t.Run("not if an adoption has read it", func(t *testing.T) {
 		t.Parallel()

@@ -52,7 +52,7 @@ type pass[O, C Object] struct {
 	// active.
 	leaving map[types.UID]bool
 	counted []C
-	wanted  sets.Set[string] // the names of the slots that are wanted, nil if there are no slots
+	wanted  sets.Set[string] // see wantedSlots
 	expects bool             // the pass has recorded what it does
 	// retryAfter is what the server, or a hold, makes an error wait.
 	retryAfter time.Duration

@@ -56,13 +56,16 @@ func (p *pass[O, C]) carryOut(ctx context.Context, scale replicas.Scale[C]) (err
 	if scale.IsZero() {
 		return nil
 	}
-	if scale, err = p.beforeScale(ctx, p.Active, scale); err != nil {
-		return err
-	}
-	scale, err = p.ownerWants(ctx, scale)
+	scale, err = p.ownerWants(ctx, scale) // before the author's step, which may act for the victims
 	if scale.IsZero() {
 		return err
 	}
+	left, vetoErr := p.beforeScale(ctx, p.Active, scale)
+	if vetoErr != nil || left.IsZero() {
+		return joinErrors(err, vetoErr)
+	}
+	newborns = named(newborns, scale.Names, left.Names)
+	scale = left
 	tried := p.Scale // if this is createMissing
 	if p.Scale = scale; !tried.IsZero() {
 		p.Scale.Delete, p.Scale.Discard = tried.Delete, tried.Discard

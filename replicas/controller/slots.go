@@ -4,30 +4,50 @@
 package controller
 
 import (
+	"cmp"
 	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/sets"
 
+	"github.com/replicakit/replicakit/internal/object"
 	"github.com/replicakit/replicakit/replicas"
 )
 
-// wantedSlots returns the names of the slots that are to be filled, nil if there are no
-// slots. Of more than MaxSlots, which are refused, it returns the first.
-func wantedSlots[C Object](spec *replicas.Spec[C]) sets.Set[string] {
-	if spec.Slots == nil {
-		return nil
+// wantedSlots returns those of the names that the pass knows of, of children and of slots that
+// are held, which are names of slots that are to be filled. It is empty if there are too many
+// slots, as the spec is refused then.
+func (p *pass[O, C]) wantedSlots() sets.Set[string] {
+	wanted := sets.New[string]()
+	if p.spec.Slots == nil || p.spec.Replicas > replicas.MaxSlots {
+		return wanted
 	}
-	names := sets.New[string]()
-	for i := range int(min(spec.Replicas, replicas.MaxSlots)) {
-		names.Insert(spec.Slots(i))
+	known := sets.KeySet(p.state.slots)
+	for _, c := range p.children {
+		if !object.IsNil(c) {
+			known.Insert(c.GetName())
+		}
 	}
-	return names
+	for i := 0; i < int(p.spec.Replicas) && len(wanted) < len(known); i++ {
+		if name := p.spec.Slots(i); known.Has(name) {
+			wanted.Insert(name)
+		}
+	}
+	return wanted
 }
 
-// sameSlots reports whether two specs want the same slots.
-func sameSlots[C Object](a, b *replicas.Spec[C]) bool {
-	return (a.Slots == nil) == (b.Slots == nil) && wantedSlots(a).Equal(wantedSlots(b))
+// sameSlots reports whether two specs with the same number of slots want the same ones: those
+// of the children that there are, and as many more as a plan fills.
+func (p *pass[O, C]) sameSlots(a, b *replicas.Spec[C]) bool {
+	if a.Slots == nil || b.Slots == nil {
+		return a.Slots == nil && b.Slots == nil
+	}
+	for i := range min(int(a.Replicas), len(p.children)+cmp.Or(a.BurstReplicas, replicas.DefaultBurstReplicas)) {
+		if a.Slots(i) != b.Slots(i) {
+			return false
+		}
+	}
+	return true
 }
 
 // candidates are the children that a plan is made from. If there are slots, they are without

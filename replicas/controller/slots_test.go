@@ -33,6 +33,19 @@ func slotted() controller.Kind[*appsv1.ReplicaSet, *corev1.Pod] {
 
 func newSlots(want int32) *podRig { return rigOf(slotted(), replicaSet(want)) }
 
+// newNamedSlots counts which slots are named.
+func newNamedSlots(want int32) (r *podRig, named *int) {
+	r, named = newSlots(want), new(int)
+	spec := r.kind.Spec
+	r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.PodSpec, error) {
+		is, err := spec(rs)
+		slot := is.Slots
+		is.Slots = func(i int) string { *named++; return slot(i) }
+		return is, err
+	}
+	return r, named
+}
+
 func inSlots(rs *appsv1.ReplicaSet, names ...string) (pods []*corev1.Pod) {
 	for _, name := range names {
 		pods = append(pods, podtest.Pod(name, owned(rs)))
@@ -126,12 +139,21 @@ func TestSlots(t *testing.T) {
 		assert.Equal(t, []string{"web-1"}, names(pass.AdoptionPending))
 		assert.Equal(t, []string{"web-2"}, names(pass.Created))
 	})
-	t.Run("more slots than are possible are refused", func(t *testing.T) {
+	t.Run("more slots than are possible are refused, and none is named", func(t *testing.T) {
 		t.Parallel()
-		r := newSlots(math.MaxInt32)
-		pass, err := r.pass(t, 0)
+		r, named := newNamedSlots(math.MaxInt32)
+		pass, err := r.pass(t, 0, inSlots(r.owner, "any")...)
 		require.NoError(t, err)
 		requireRefused(t, pass.Err, replicas.InvalidSlots)
+		assert.Zero(t, *named)
+	})
+	t.Run("no more are named than a pass fills", func(t *testing.T) {
+		t.Parallel()
+		r, named := newNamedSlots(replicas.MaxSlots)
+		pass, err := r.pass(t, 0)
+		require.NoError(t, err)
+		assert.Len(t, pass.Created, replicas.DefaultBurstReplicas)
+		assert.LessOrEqual(t, *named, 3*replicas.DefaultBurstReplicas, "by the plan, and when the specs before and after the status write are compared")
 	})
 	t.Run("slots that are no names are refused", func(t *testing.T) {
 		t.Parallel()

@@ -56,7 +56,6 @@ func (p *pass[O, C]) isHindered(plan replicas.Plan[C]) bool {
 // made from if nothing else is done.
 func (p *pass[O, C]) manage(ctx context.Context) (replicas.Plan[C], error) {
 	p.listRelated(ctx)
-	p.wanted = wantedSlots(&p.spec)
 	p.spec.Names, p.spec.Taken = p.namer(), p.taken()
 	plan, err := replicas.Manage(p.candidates(), p.spec)
 	if err != nil {
@@ -89,6 +88,7 @@ func (p *pass[O, C]) readCache(ctx context.Context) (err error) {
 		return p.failure("the cache: %w", err)
 	}
 	p.children = view.Children
+	p.wanted = p.wantedSlots()
 	p.settle(expected)
 	p.unmet = view.Unmet || p.spec.Pending == expectations.Expired
 	p.begins = p.isNewToTerm() && !view.Stale && p.spec.Pending == expectations.Satisfied
@@ -132,6 +132,7 @@ func (p *pass[O, C]) readLive(ctx context.Context) error {
 	}
 	p.pending.Forget(p.key)
 	p.children, p.leaving = live, nil
+	p.wanted = p.wantedSlots()
 	p.looked()
 	p.spec.Pending, p.spec.PendingFor = expectations.Satisfied, 0
 	return nil

@@ -22,7 +22,7 @@ import (
 // lacking is a rig whose server has an owner with annotations, of the version that the
 // cache has without some of them.
 func lacking(cached map[string]string) (r *podRig, whole map[string]string) {
-	r = newRig(2)
+	r = newRig(50)
 	r.kind.BeforeScale = nothing
 	r.owner.ResourceVersion, r.owner.Annotations = "5", cached
 	whole = map[string]string{"deployment.kubernetes.io/revision": "3"}
@@ -117,7 +117,7 @@ func TestNoStatusIsWrittenToAnOwnerThatMayLackAnnotations(t *testing.T) {
 	t.Run("a pass that has read the owner reads it no second time", func(t *testing.T) {
 		t.Parallel()
 		r, whole := lacking(nil)
-		r.kind.BeforeScale = nil
+		*r.owner.Spec.Replicas, r.kind.BeforeScale = 2, nil
 		reads, err := r.report(t, 0, ready(r.owner, 3)...)
 		require.NoError(t, err)
 		assert.Len(t, r.last.Deleted, 1)
