@@ -12,7 +12,7 @@ KUBERNETES_VERSION    := v1.36.3# as in test/binaries/kubernetes/go.mod
 # Every module of this repository whose code is ours. Tests and linters read those of the workspace at the versions of .cache/go.work,
 # which are the highest that one of them needs, so that each dependency is compiled once. make test-versions reads each module's own.
 WORKSPACE := . test/consumer replicas/clientgo replicas/controllerruntime cmd/kubectl-scaledown cmd/replicakit-controller examples/workerpool test
-MODULES   := $(WORKSPACE) test/operating
+MODULES   := $(WORKSPACE) test/operating test/readyourwrites
 
 # The modules that others can get, at one version, and the programs that go install builds.
 RELEASED := . replicas/clientgo replicas/controllerruntime cmd/kubectl-scaledown cmd/replicakit-controller examples/workerpool
@@ -87,7 +87,7 @@ test-products: $(WORK) ## the manager, the plugin and the demo on a real control
 
 .PHONY: test-versions
 test-versions: ## each module at the lowest versions that its go.mod names, as far as it needs no server
-	@for m in . test/consumer replicas/clientgo replicas/controllerruntime examples/workerpool; do \
+	@for m in . test/consumer test/readyourwrites replicas/clientgo replicas/controllerruntime examples/workerpool; do \
 		echo "== $$m" && (cd $$m && $(BUILT_AS) go vet ./... && $(BUILT_AS) $(TEST) -short ./...) || exit 1; done
 
 .PHONY: conformance
@@ -120,7 +120,6 @@ tidy: ## go mod tidy in every module
 
 .PHONY: programs
 programs: cluster-binaries our-programs image-of-tests $(BIN)/kube-scheduler $(BIN)/helm $(BIN)/prometheus ## what the tests of the products start, into .cache/bin: the control plane, Helm, Prometheus, and our own programs
-	@.ci/importing $(BIN)
 
 # Go builds them again only if something has changed, but they must not look older than their sources: see controlplane.Ours.
 .PHONY: our-programs
@@ -229,7 +228,7 @@ explore: ## every interleaving of small fleets, in full
 	go test ./replicas/ledger -run TestModel -count=1 -v -timeout 0 -full -parallel 1
 
 .PHONY: bench
-bench: $(WORK) ## ours and Kubernetes side by side, into docs/benchmarks.md and the README
+bench: $(WORK) ## ours and Kubernetes side by side, into docs/benchmarks.md
 	@mkdir -p $(BIN)
 	cd test/bench && $(SHARED) go test -c -o $(BIN)/bench.test . && rm -f bench.txt
 	@for run in $$(seq $(BENCH_RUNS)); do echo "== run $$run of $(BENCH_RUNS)"; \

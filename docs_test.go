@@ -121,7 +121,9 @@ func TestPagesCallWhatExists(t *testing.T) {
 			seen++
 			assert.True(t, targets[m[1]], "%s calls make %s", page, m[1])
 		}
-		text, _, _ = strings.Cut(text, "\n## Operators that were ported\n") // their commands are for their repositories
+		if page == "docs/ports.md" {
+			continue // its commands are for other repositories
+		}
 		for _, m := range directory.FindAllStringSubmatch(text, -1) {
 			seen++
 			assert.DirExists(t, m[1], page)

@@ -277,20 +277,17 @@ func TestCompletesNames(t *testing.T) {
 	}
 }
 
-// Every command in the README and in the usage works.
+// Every command in docs/scaledown.md and in the usage works.
 func TestEveryCommandShown(t *testing.T) {
 	t.Parallel()
-	readme, err := os.ReadFile("../../README.md")
+	page, err := os.ReadFile("../../docs/scaledown.md")
 	require.NoError(t, err)
-	_, section, ok := strings.Cut(string(readme), "\n### Who would go, and why\n")
-	require.True(t, ok)
-	section, _, _ = strings.Cut(section, "\n##")
 	config, url := (&server{}).start(t)
 	dir := t.TempDir()
 	binary, err := os.Executable()
 	require.NoError(t, err)
 	require.NoError(t, os.Symlink(binary, filepath.Join(dir, "kubectl")))
-	for where, text := range map[string]string{"README": section, "usage": examples} {
+	for where, text := range map[string]string{"page": string(page), "usage": examples} {
 		t.Run(where, func(t *testing.T) {
 			t.Parallel()
 			commands := regexp.MustCompile(`(?m)^(?:    |  )(kubectl .*)$`).FindAllStringSubmatch(text, -1)
@@ -315,19 +312,16 @@ func TestEveryCommandShown(t *testing.T) {
 	}
 }
 
-// The rows in the README are those of the fleet.
-func TestTheREADMEShowsTheFleet(t *testing.T) {
+// The rows in docs/scaledown.md are those of the fleet.
+func TestThePageShowsTheFleet(t *testing.T) {
 	t.Parallel()
-	readme, err := os.ReadFile("../../README.md")
+	page, err := os.ReadFile("../../docs/scaledown.md")
 	require.NoError(t, err)
 	table, err := os.ReadFile("testdata/fleet-a.table.golden")
 	require.NoError(t, err)
-	rows := regexp.MustCompile(`(?m)^    (web-5d9c7b6f4d-.*)$`).FindAllStringSubmatch(string(readme), -1)
+	rows := regexp.MustCompile(`(?m)^    (web-5d9c7b6f4d-.*)$`).FindAllStringSubmatch(string(page), -1)
 	require.NotEmpty(t, rows)
 	for _, row := range rows {
 		assert.Contains(t, string(table), row[1]+"\n")
 	}
-	explained, err := os.ReadFile("testdata/fleet-a.explain.golden")
-	require.NoError(t, err)
-	assert.Contains(t, string(explained), "\n40 pods, 25 wanted: delete 15\n")
 }

@@ -39,7 +39,10 @@ func Example() {
 		},
 	}
 	ctrl.SetLogger(logr.FromSlogHandler(slog.Default().Handler()))
-	mgr, err := ctrl.NewManager(ctrl.GetConfigOrDie(), ctrl.Options{Scheme: newScheme()})
+	mgr, err := ctrl.NewManager(ctrl.GetConfigOrDie(), ctrl.Options{
+		Scheme:         newScheme(),
+		LeaderElection: true, LeaderElectionID: "workerpool.example.com", LeaderElectionNamespace: "default",
+	})
 	if err != nil {
 		log.Fatal(err)
 	}

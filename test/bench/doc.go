@@ -4,7 +4,7 @@
 // Package bench runs the library and Kubernetes side by side: the same work on
 // the same pods, in one run.
 //
-//	make bench                               # everything, into docs/benchmarks.md and the README
+//	make bench                               # everything, into docs/benchmarks.md
 //	go test -bench Choose -benchtime 100ms   # one work
 //	go test ./...                            # each benchmark once, small: that both sides do the same
 //

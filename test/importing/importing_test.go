@@ -1,16 +1,13 @@
 // Copyright The replicakit Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package importing_test measures what importing this library costs.
+// Package importing_test counts what importing this library costs.
 package importing_test
 
 import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
-	"regexp"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -18,45 +15,44 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-const upstreamController = "k8s.io/kubernetes/pkg/controller"
-
-// The README's table of what importing costs. Its programs are built by make programs.
-// The packages and modules of the last two rows are counted by the root module's tests.
+// The README's table of what importing costs. The root module's tests count what replicas needs.
 func TestImportingCostsWhatTheREADMESays(t *testing.T) {
 	t.Parallel()
 	readme, err := os.ReadFile("../../README.md")
 	require.NoError(t, err)
-	for row, program := range map[string]string{
-		"`" + upstreamController + "`":                            "imports-kubernetes",
-		"`replicakit/replicas`":                                   "imports-replicas",
-		"what it needs of `k8s.io/api` and `apimachinery`, alone": "imports-others",
+	for row, tt := range map[string]struct {
+		dir, imports string
+		without      []string // packages that such an operator imports anyway
+	}{
+		"| `replicas/controllerruntime` | %d packages on top of controller-runtime 0.21 |": {"../../replicas/controllerruntime", ".", []string{"sigs.k8s.io/controller-runtime"}},
+		"| `replicas/clientgo` | %d packages on top of client-go 0.36 and Prometheus' client |": {"../../replicas/clientgo", ".", []string{
+			"k8s.io/client-go/kubernetes", "k8s.io/client-go/informers", "k8s.io/client-go/tools/record", "github.com/prometheus/client_golang/prometheus",
+		}},
+		"| Kubernetes' own `pkg/controller` | %d packages |": {"..", "k8s.io/kubernetes/pkg/controller", nil},
 	} {
 		t.Run(row, func(t *testing.T) {
 			t.Parallel()
-			figure := regexp.MustCompile(`\n\| ` + regexp.QuoteMeta(row) + ` \| \d+ \| \d+ \| ([\d.]+) MB \|`).FindSubmatch(readme)
-			require.NotNil(t, figure)
-			megabytes, err := strconv.ParseFloat(string(figure[1]), 64)
-			require.NoError(t, err)
-			info, err := os.Stat(filepath.Join("../../.cache/bin", program))
-			require.NoError(t, err, "make programs builds it")
-			assert.InEpsilon(t, megabytes, float64(info.Size())/1e6, 0.03)
+			packages := dependencies(t, tt.dir, tt.imports)
+			if tt.without != nil {
+				for other := range dependencies(t, tt.dir, tt.without...) {
+					delete(packages, other)
+				}
+			}
+			assert.Contains(t, string(readme), "\n"+fmt.Sprintf(row, len(packages))+"\n")
 		})
 	}
-	packages, modules := 0, map[string]bool{}
-	for _, of := range dependencies(t) {
-		packages++
-		modules[of] = true
-	}
-	assert.Contains(t, string(readme), fmt.Sprintf("\n| `%s` | %d | %d |", upstreamController, packages, len(modules)))
 }
 
-// dependencies returns the module of each package that Kubernetes' own needs, on the
-// platform of the README.
-func dependencies(t *testing.T) []string {
+// dependencies returns the packages that those need which are given, on linux/amd64, at the versions of the module's own go.mod.
+func dependencies(t *testing.T, dir string, packages ...string) map[string]bool {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), "go", "list", "-deps", "-f", "{{if not .Standard}}{{.Module.Path}}{{end}}", upstreamController)
-	cmd.Stderr, cmd.Env = os.Stderr, append(os.Environ(), "GOOS=linux", "GOARCH=amd64", "CGO_ENABLED=0", "GOWORK=off")
+	cmd := exec.CommandContext(t.Context(), "go", append([]string{"list", "-deps", "-f", "{{if not .Standard}}{{.ImportPath}}{{end}}"}, packages...)...)
+	cmd.Dir, cmd.Stderr, cmd.Env = dir, os.Stderr, append(os.Environ(), "GOWORK=off", "GOOS=linux", "GOARCH=amd64", "CGO_ENABLED=0")
 	out, err := cmd.Output()
 	require.NoError(t, err)
-	return strings.Fields(string(out))
+	found := map[string]bool{}
+	for name := range strings.FieldsSeq(string(out)) {
+		found[name] = true
+	}
+	return found
 }

@@ -1,8 +1,7 @@
 // Copyright The replicakit Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command report writes docs/benchmarks.md and the table of the README from what benchstat
-// makes of the benchmarks:
+// Command report writes docs/benchmarks.md from what benchstat makes of the benchmarks:
 //
 //	benchstat -col /side -format csv bench.txt | report ../..
 package main
@@ -28,8 +27,5 @@ func run(args []string) error {
 	if err != nil {
 		return err
 	}
-	if err := os.WriteFile(filepath.Join(args[0], "docs", "benchmarks.md"), results.markdown(), 0o644); err != nil {
-		return err
-	}
-	return results.insert(filepath.Join(args[0], "README.md"))
+	return os.WriteFile(filepath.Join(args[0], "docs", "benchmarks.md"), results.markdown(), 0o644)
 }

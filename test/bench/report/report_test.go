@@ -5,7 +5,6 @@ package main
 
 import (
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -33,27 +32,6 @@ func TestReport(t *testing.T) {
 		assert.Contains(t, page, line)
 	}
 	assert.NotContains(t, page, "geomean")
-}
-
-func TestReportFillsTheReadme(t *testing.T) {
-	t.Parallel()
-	file, err := os.Open("testdata/benchstat.csv")
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = file.Close() })
-	results, err := read(file)
-	require.NoError(t, err)
-
-	readme := filepath.Join(t.TempDir(), "README.md")
-	require.NoError(t, os.WriteFile(readme, []byte("before\n"+begin+"an old table\n"+end+"after\n"), 0o600))
-	require.NoError(t, results.insert(readme))
-	text, err := os.ReadFile(readme)
-	require.NoError(t, err)
-	assert.Regexp(t, `(?s)^before\n<!--.*-->\n\| work .*\n<!--.*-->\nafter\n$`, string(text))
-	assert.Contains(t, string(text), "| choose 500 of 5,000 cached pods | 30.0 ms | 600 µs | **50.0x** | 94,000 → 14 |\n")
-	assert.NotContains(t, string(text), "an old table")
-
-	require.NoError(t, os.WriteFile(readme, []byte("no place\n"), 0o600))
-	assert.ErrorContains(t, results.insert(readme), "no place for the table")
 }
 
 func TestReportRefusesWhatIsNoBenchmark(t *testing.T) {

@@ -1,0 +1,308 @@
+// Copyright The replicakit Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package readyourwrites_test takes two controllers through the same bad minutes on the same small
+// server: the loop that anybody writes, on controller-runtime's read-your-writes client, and
+// replicakit's adapter. The table of both stands in docs/why.md.
+package readyourwrites_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/rest"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/cluster"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/replicakit/replicakit/replicas/controller"
+	"github.com/replicakit/replicakit/replicas/controllerruntime"
+)
+
+const (
+	namespace = "default"
+	patience  = time.Minute
+	tick      = 10 * time.Millisecond
+)
+
+// A story is one bad minute of the owner a. It ends while the watch still hangs.
+type story struct {
+	row     string
+	wanted  int
+	theirs  int // how many pods the loop leaves a with
+	comment string
+	tell    func(w *world)
+}
+
+var stories = []story{
+	{"the watch is a second late", 3, 3, "", func(w *world) {
+		w.scale("a", 3)
+		w.hold()
+		time.AfterFunc(time.Second, w.goOn)
+		w.work(w.first, "a")
+		w.work(w.first, "a")
+	}},
+	{"the watch hangs, and the answer to a creation is lost", 1, 2, "", func(w *world) {
+		w.scale("a", 1)
+		w.hold()
+		w.loseOne()
+		w.work(w.first, "a")
+	}},
+	{"the watch hangs, and the answer to a deletion is lost", 2, 1, "; a living pod was deleted", func(w *world) {
+		w.settle("a", 3)
+		w.scale("a", 2)
+		w.hold()
+		w.loseOne()
+		w.work(w.first, "a")
+	}},
+	{"the watch hangs, and another owner has created a pod before", 1, 0, "; lists fail", func(w *world) {
+		w.scale("a", 1)
+		w.scale("b", 1)
+		w.hold()
+		w.work(w.first, "b")
+		w.work(w.first, "a")
+	}},
+	{"etcd is put back to a backup, then the watch hangs", 3, 4, "; the option is off, and nothing says so", func(w *world) {
+		w.settle("a", 2)
+		before := w.seen(w.first, "a")
+		w.restore()
+		require.Eventually(w, func() bool { return w.seen(w.first, "a") < before }, patience, tick)
+		w.scale("a", 3)
+		w.hold()
+		w.work(w.first, "a")
+		w.work(w.first, "a")
+	}},
+	{"a standby takes over, and its watch hangs", 3, 6, "", func(w *world) {
+		standby := w.start()
+		w.scale("a", 3)
+		w.hold()
+		w.work(w.first, "a")
+		w.work(standby, "a")
+	}},
+}
+
+// The loop does as the table says, and the adapter keeps the number in each story. When the watch goes
+// on, the adapter still has that number.
+func TestBadMinutes(t *testing.T) {
+	t.Parallel()
+	ctrl.SetLogger(logr.Discard())
+	page, err := os.ReadFile("../../docs/why.md")
+	require.NoError(t, err)
+	for _, s := range stories {
+		t.Run(s.row, func(t *testing.T) {
+			t.Parallel()
+			row := fmt.Sprintf("| %s | %d | %d%s | %d |", s.row, s.wanted, s.theirs, s.comment, s.wanted)
+			assert.Contains(t, string(page), "\n"+row+"\n", "put this row into docs/why.md")
+			t.Run("loop", func(t *testing.T) {
+				t.Parallel()
+				w := newWorld(t, newLoop)
+				s.tell(w)
+				assert.Equal(t, s.theirs, w.pods("a"))
+			})
+			t.Run("adapter", func(t *testing.T) {
+				t.Parallel()
+				w := newWorld(t, newAdapter)
+				s.tell(w)
+				assert.Equal(t, s.wanted, w.pods("a"))
+				w.goOn()
+				w.settle("a", s.wanted)
+				assert.Equal(t, s.wanted, w.pods("a"))
+			})
+		})
+	}
+	assert.Equal(t, len(stories), strings.Count(string(page), " |\n| the watch ")+strings.Count(string(page), " |\n| etcd ")+strings.Count(string(page), " |\n| a standby "))
+}
+
+// A process is a controller with a cache of its own. A pass brings an owner to the number that its spec wants.
+type process struct {
+	cache cache.Cache
+	pass  func(ctx context.Context, owner client.ObjectKey, wanted int) (again time.Duration, err error)
+}
+
+// newLoop returns the loop that anybody writes: list, compare, create or delete.
+func newLoop(t *testing.T, from cluster.Cluster) process {
+	t.Helper()
+	c := from.GetClient()
+	return process{from.GetCache(), func(ctx context.Context, owner client.ObjectKey, wanted int) (again time.Duration, err error) {
+		var pods corev1.PodList
+		if err := c.List(ctx, &pods, client.InNamespace(namespace), client.MatchingLabels{"owner": owner.Name}); err != nil {
+			return 0, err
+		}
+		for range wanted - len(pods.Items) {
+			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{GenerateName: owner.Name + "-", Namespace: namespace, Labels: map[string]string{"owner": owner.Name}}}
+			if err := c.Create(ctx, pod); err != nil {
+				return 0, err
+			}
+		}
+		for i := range len(pods.Items) - wanted { // in the order of the cache, which is none
+			if err := c.Delete(ctx, &pods.Items[i]); err != nil {
+				return 0, err
+			}
+		}
+		return 0, nil
+	}}
+}
+
+// newAdapter returns a Reconciler of ReplicaSets.
+func newAdapter(t *testing.T, from cluster.Cluster) process {
+	t.Helper()
+	opts := controllerruntime.Options{Name: fmt.Sprint(t.Name(), time.Now().UnixNano())}
+	r, err := controllerruntime.New(from, controller.ReplicaSets(), opts)
+	require.NoError(t, err)
+	return process{from.GetCache(), func(ctx context.Context, owner client.ObjectKey, _ int) (again time.Duration, err error) {
+		result, err := r.Reconcile(ctx, reconcile.Request{NamespacedName: owner})
+		return result.RequeueAfter, err
+	}}
+}
+
+// A world is a server with the owners a and b, and a process that serves them.
+type world struct {
+	*testing.T
+	*server
+
+	start func() process
+	first process
+}
+
+func newWorld(t *testing.T, newProcess func(*testing.T, cluster.Cluster) process) *world {
+	t.Helper()
+	s := newServer()
+	served := httptest.NewServer(s)
+	t.Cleanup(func() {
+		served.CloseClientConnections()
+		served.Close()
+	})
+	config := &rest.Config{Host: served.URL, QPS: 1000, Burst: 1000, ContentConfig: rest.ContentConfig{ContentType: runtime.ContentTypeJSON, AcceptContentTypes: runtime.ContentTypeJSON}}
+	w := &world{T: t, server: s, start: func() process { return newProcess(t, newCluster(t, config)) }}
+	direct, err := client.New(config, client.Options{Scheme: newScheme(t), Mapper: newMapper()})
+	require.NoError(t, err)
+	for _, owner := range []string{"a", "b"} {
+		set := map[string]string{"owner": owner}
+		require.NoError(t, direct.Create(t.Context(), &appsv1.ReplicaSet{
+			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: owner},
+			Spec: appsv1.ReplicaSetSpec{
+				Replicas: new(int32), Selector: &metav1.LabelSelector{MatchLabels: set},
+				Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: set}},
+			},
+		}))
+	}
+	w.first = w.start()
+	return w
+}
+
+// newCluster returns the connection of a process, with caches that are filled.
+func newCluster(t *testing.T, config *rest.Config) cluster.Cluster {
+	t.Helper()
+	on := true
+	c, err := cluster.New(config, func(o *cluster.Options) {
+		o.Scheme, o.Logger = newScheme(t), logr.Discard()
+		o.MapperProvider = func(*rest.Config, *http.Client) (meta.RESTMapper, error) { return newMapper(), nil }
+		o.Client.Cache = &client.CacheOptions{EnableReadYourWritesConsistency: &on}
+	})
+	require.NoError(t, err)
+	for _, kind := range []client.Object{&corev1.Pod{}, &appsv1.ReplicaSet{}} {
+		_, err := c.GetCache().GetInformer(t.Context(), kind, cache.BlockUntilSynced(false))
+		require.NoError(t, err)
+	}
+	go func() { _ = c.Start(t.Context()) }()
+	require.True(t, c.GetCache().WaitForCacheSync(t.Context()))
+	return c
+}
+
+func newScheme(t *testing.T) *runtime.Scheme {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	require.NoError(t, errors.Join(corev1.AddToScheme(scheme), appsv1.AddToScheme(scheme)))
+	return scheme
+}
+
+func newMapper() meta.RESTMapper {
+	mapper := meta.NewDefaultRESTMapper(nil)
+	for _, kind := range kinds {
+		mapper.Add(kind, meta.RESTScopeNamespace)
+	}
+	return mapper
+}
+
+// scale sets how many pods an owner wants.
+func (w *world) scale(owner string, wanted int) {
+	w.change(func() {
+		rs := w.objects["replicasets"][owner].DeepCopy()
+		require.NoError(w, unstructured.SetNestedField(rs.Object, int64(wanted), "spec", "replicas"))
+		rs.SetGeneration(rs.GetGeneration() + 1)
+		w.store("MODIFIED", "replicasets", rs)
+	})
+}
+
+// settle scales an owner, and goes on until the cache shows the pods and nothing is left to do.
+func (w *world) settle(owner string, wanted int) {
+	w.Helper()
+	w.scale(owner, wanted)
+	w.work(w.first, owner)
+	require.Eventually(w, func() bool {
+		pods := w.cached(w.first, owner)
+		return len(pods) == wanted
+	}, patience, tick)
+	w.work(w.first, owner)
+}
+
+// work makes a pass, and more as a work queue does: after an error, and when a pass asks for another one soon.
+// It gives up after some seconds.
+func (w *world) work(p process, owner string) {
+	w.Helper()
+	ctx, cancel := context.WithTimeout(w.Context(), 5*time.Second)
+	defer cancel()
+	key, wanted := client.ObjectKey{Namespace: namespace, Name: owner}, w.wanted(owner)
+	require.Eventually(w, func() bool {
+		var rs appsv1.ReplicaSet
+		return p.cache.Get(ctx, key, &rs) == nil && int(*rs.Spec.Replicas) == wanted
+	}, patience, tick)
+	for {
+		again, err := p.pass(ctx, key, wanted)
+		if err == nil && (again == 0 || again > 5*time.Second) || ctx.Err() != nil {
+			return
+		}
+		select {
+		case <-time.After(min(max(again, tick), time.Second)):
+		case <-ctx.Done():
+		}
+	}
+}
+
+// cached returns the pods of an owner in the cache of a process.
+func (w *world) cached(p process, owner string) []corev1.Pod {
+	w.Helper()
+	var list corev1.PodList
+	require.NoError(w, p.cache.List(w.Context(), &list, client.MatchingLabels{"owner": owner}))
+	return list.Items
+}
+
+// seen returns the newest version among the pods of an owner in the cache of a process.
+func (w *world) seen(p process, owner string) (newest int) {
+	w.Helper()
+	for _, pod := range w.cached(p, owner) {
+		version, err := strconv.Atoi(pod.ResourceVersion)
+		require.NoError(w, err)
+		newest = max(newest, version)
+	}
+	return newest
+}
