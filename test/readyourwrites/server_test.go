@@ -126,7 +126,7 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-	refuse(w, apierrors.NewNotFound(schema.GroupResource{}, r.URL.Path)) // events
+	refuse(w, apierrors.NewNotFound(schema.GroupResource{}, r.URL.Path))
 }
 
 // answer makes one call, and loses the answer if it must.
