@@ -210,12 +210,12 @@ soak: ## fresh random stories for SOAK; seeds that fail are kept, and those that
 	go test ./replicas/replicastest/internal/chaos -count=1 -v -timeout 0 -run TestSoak -soak $(SOAK)
 
 .PHONY: planted
-planted: ## defects that are planted one at a time: which nets notice each, into test/README.md
-	@mkdir -p .cache && go run ./internal/planted -resume .cache/planted.jsonl test/README.md
+planted: ## defects that are planted one at a time: which nets notice each, into test/planted/README.md; DEFECT=name plants one
+	@test/planted/run $(DEFECT)
 
 .PHONY: planted-check
 planted-check: $(WORK) ## does each planted defect still apply and compile?
-	@GOWORK=$(WORK) $(BUILT_AS) go run ./internal/planted -check
+	@GOWORK=$(WORK) $(BUILT_AS) test/planted/run -check
 
 .PHONY: corners
 corners: ## every single fault in each scenario
