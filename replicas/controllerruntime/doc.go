@@ -71,7 +71,7 @@
 // writes of children go through that client, and if they succeed, a list through
 // that client has every child that was created, and none that was deleted. Then a
 // loop around replicas.Manage needs no expectations. This package uses them all the
-// same, because of two cases:
+// same, because of four cases:
 //   - A write gets no answer, because it timed out or the connection was lost. The
 //     client does not know that it took effect, so it does not wait. The next list
 //     lacks the child, and one too many is created. Here a child has its name
@@ -80,8 +80,15 @@
 //     which may be never. Those for other owners wait too, because a list waits for
 //     every write of its kind. Here only owners that expect something wait, for
 //     five minutes, and then list live.
+//   - The server is restored from a backup. Its versions are then older than those that
+//     the client has seen, so reads no longer wait, and nothing says so. Here a version
+//     that goes back is noticed.
+//   - A new leader does not know what the former one wrote. If its watch is late, it
+//     creates the same children again. Here the first pass of a process that creates or
+//     deletes compares the cache with the server.
 //
-// None of this protects you from somebody else who writes, such as a former leader.
+// docs/why.md has what a plain loop and this package do in each case. Nothing protects you
+// from somebody else who writes at the same time, such as a leader that does not stop.
 //
 // This package reads the cache without that client. So passes never wait in a read,
 // whether the option is on or off.
