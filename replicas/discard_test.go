@@ -111,7 +111,7 @@ func TestDiscard(t *testing.T) {
 		plan, err := replicas.Manage([]*worker{over1, over2}, spec)
 		require.NoError(t, err)
 		assert.Equal(t, &metav1.Preconditions{UID: &over1.UID, ResourceVersion: &over1.ResourceVersion}, plan.Scale.Discard[0].Options.Preconditions)
-		assert.Equal(t, &metav1.Preconditions{UID: &over2.UID}, plan.Scale.Discard[1].Options.Preconditions)
+		assert.Equal(t, &metav1.Preconditions{UID: &over2.UID, ResourceVersion: &over2.ResourceVersion}, plan.Scale.Discard[1].Options.Preconditions)
 		assert.Equal(t, "discarded", plan.Scale.Discard[0].Explain())
 	})
 	t.Run("is told", func(t *testing.T) {

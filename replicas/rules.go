@@ -23,8 +23,8 @@ type Rules[T metav1.Object] struct {
 	// none is created in its place before it is gone. It is no longer one too many:
 	// no other child is deleted because of it.
 	Active func(T) bool
-	// Ready reports whether an active child does its work. A ready child is only
-	// deleted if it has not changed since it was read; see Deletion. If Ready is
+	// Ready reports whether an active child does its work. A pod that is not
+	// ready may be deleted though it has changed since; see Deletion. If Ready is
 	// nil, the Ready condition of a pod decides, and no other child is ready.
 	Ready func(T) bool
 	// MustGo reports whether a child has to go, even if there are not too many

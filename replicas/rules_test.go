@@ -84,9 +84,9 @@ func TestDeleteOptions(t *testing.T) {
 		ready func(*worker) bool
 		want  *metav1.Preconditions
 	}{
-		"a child that is ready goes as it was seen":   {ready, isReady, &metav1.Preconditions{UID: &uid, ResourceVersion: &version}},
-		"one that is not goes by its UID":             {newWorker(rs, "a", 1), isReady, &metav1.Preconditions{UID: &uid}},
-		"nobody knows whether it is ready":            {ready, nil, &metav1.Preconditions{UID: &uid}},
+		"a child that is ready goes as it was judged": {ready, isReady, &metav1.Preconditions{UID: &uid, ResourceVersion: &version}},
+		"and so does one that is not":                 {newWorker(rs, "a", 1), isReady, &metav1.Preconditions{UID: &uid, ResourceVersion: &version}},
+		"and one that may be ready":                   {ready, nil, &metav1.Preconditions{UID: &uid, ResourceVersion: &version}},
 		"what a fake does not have is not asked for":  {fake, isReady, nil},
 		"a UID without a version, as fakes have them": {newWorker(rs, "a", 1, func(w *worker) { w.ready, w.ResourceVersion = true, "" }), isReady, &metav1.Preconditions{UID: &uid}},
 	} {

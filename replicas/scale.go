@@ -50,10 +50,11 @@ type Scale[T metav1.Object] struct {
 // A Deletion is a child to delete, and the options of the delete call.
 type Deletion[T any] struct {
 	podrank.Victim[T]
-	// Options have preconditions. The UID makes sure that no other child with the
-	// same name is deleted. A ready child has its resourceVersion there too: if the
-	// child has changed since it was read, it may no longer be the owner's. What a
-	// child does not have, as with fake clients, is left out.
+	// Options have preconditions: the UID, so that no other child of the same name is
+	// deleted, and the resourceVersion, so that the child is deleted only as it was judged.
+	// A child that has changed may have begun to work, or may be another owner's. There is
+	// one exception: a pod that is not ready goes by its UID alone if Rules.MustStay is nil.
+	// What a child does not have, as with fake clients, is left out.
 	Options metav1.DeleteOptions
 }
 
@@ -207,11 +208,12 @@ func (s *Spec[T]) guarded(victims []podrank.Victim[T]) []Deletion[T] {
 		return nil
 	}
 	rules := s.Rules.Complete()
+	byUID := rulesOfPods[T]() != nil && rules.MustStay == nil
 	deletions, guards := make([]Deletion[T], len(victims)), make([]guard, len(victims))
 	for i, v := range victims {
-		ready := rules.Ready != nil && rules.Ready(v.Object)
 		deletions[i].Victim = v
-		deletions[i].Options.Preconditions = guards[i].of(v.Object, ready)
+		asJudged := !byUID || v.Criterion == discarded || rules.Ready(v.Object)
+		deletions[i].Options.Preconditions = guards[i].of(v.Object, asJudged)
 	}
 	return deletions
 }
@@ -232,12 +234,12 @@ type guard struct {
 }
 
 // of returns the preconditions that keep a delete from meeting another child of
-// that name and, if it is ready, one that has changed.
-func (g *guard) of(child metav1.Object, ready bool) *metav1.Preconditions {
+// that name and, if it goes only as it was judged, one that has changed.
+func (g *guard) of(child metav1.Object, asJudged bool) *metav1.Preconditions {
 	if g.uid = child.GetUID(); g.uid != "" {
 		g.UID = &g.uid
 	}
-	if g.version = child.GetResourceVersion(); ready && g.version != "" {
+	if g.version = child.GetResourceVersion(); asJudged && g.version != "" {
 		g.ResourceVersion = &g.version
 	}
 	if g.Preconditions == (metav1.Preconditions{}) {

@@ -9,7 +9,10 @@
 //	inside.Of[*inside.Stream](view.ChildWatch).Lose()
 package inside
 
-import "time"
+import (
+	"context"
+	"time"
+)
 
 // Hidden is what a type hides.
 type Hidden struct{ value any }
@@ -64,3 +67,12 @@ type Stream struct {
 	// long after the one before it. Later ones arrive after them.
 	Replay func(every time.Duration)
 }
+
+type watched struct{}
+
+// Watched returns a context for a pass of a Kind whose BeforeScale only watches, because the
+// Kind itself has none.
+func Watched(ctx context.Context) context.Context { return context.WithValue(ctx, watched{}, true) }
+
+// IsWatched reports whether a context is from Watched.
+func IsWatched(ctx context.Context) bool { return ctx.Value(watched{}) != nil }

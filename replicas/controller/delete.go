@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/replicakit/replicakit/expectations"
+	"github.com/replicakit/replicakit/internal/inside"
 	"github.com/replicakit/replicakit/internal/joined"
 	"github.com/replicakit/replicakit/internal/object"
 	"github.com/replicakit/replicakit/podrank"
@@ -36,13 +37,12 @@ const (
 
 // deletions is the deletion step of a pass.
 //
-// Children that were ready in our view go by their resourceVersion, so that none is
-// deleted that was orphaned or given away meanwhile. But they may change faster
-// than a cache follows, or than a rate limit lets calls through. So the first
-// Conflict ends that for the pass: from then on a live list says which victims are
-// still ours, and they go by their UID alone. A victim costs two delete calls at
-// most. Calls with a resourceVersion start in growing batches: those under way at
-// the first Conflict may be in vain.
+// A deletion carries the resourceVersion in which its victim was judged, so a child that has
+// begun to work or was given away meanwhile stays. But children may change faster than a
+// cache follows. After the first Conflict in a pass a live list says which victims are still
+// to go, and each of them goes in the version of that list. A second Conflict holds that
+// victim alone, so a victim costs two delete calls at most. Calls with a resourceVersion start
+// in growing batches, because those that are under way at the first Conflict may be in vain.
 type deletions[O, C Object] struct {
 	*pass[O, C]
 	victims []replicas.Deletion[C] // and by their index:
@@ -51,9 +51,9 @@ type deletions[O, C Object] struct {
 	carried []string // the resourceVersion that the last call carried, "" if none
 	doubted []bool   // it is not known whether that call took effect
 
+	refused  []int               // victims whose second call met a Conflict too
 	failures []slowstart.Failure // all that went wrong
 	wait     time.Duration       // how long the server puts deletions off
-	live     bool                // what is left comes from a live list
 	start    ledger.Moment       // when the last batch of calls, or the last look, began
 }
 
@@ -71,6 +71,9 @@ func (p *pass[O, C]) delete(ctx context.Context, victims []replicas.Deletion[C])
 	ids := make([]types.UID, len(victims))
 	for i, v := range victims {
 		ids[i] = object.ID(v.Object)
+		if p.kind.BeforeScale != nil && !inside.IsWatched(ctx) { // the author's step has judged this version
+			d.judged(i, v.Object)
+		}
 	}
 	p.expect(expectations.Changes{Deleting: ids})
 	defer d.settle()
@@ -116,8 +119,9 @@ func (d *deletions[O, C]) run(ctx context.Context) error {
 	}
 	d.wait = max(d.wait, serverDelay(d.errs))
 	err := d.err()
-	d.state.behind = behind
+	d.state.behind = behind || len(d.refused) > 0
 	d.holdAfterDeletions(behind, err)
+	d.holdRefused(err)
 	return err
 }
 
@@ -159,6 +163,15 @@ func hasVersion[C Object](v replicas.Deletion[C]) bool {
 	return only != nil && only.ResourceVersion != nil
 }
 
+// judged makes a victim go only in the version in which it was judged.
+func (d *deletions[O, C]) judged(i int, child C) {
+	uid, version := child.GetUID(), child.GetResourceVersion()
+	d.victims[i].Object = child
+	if uid != "" && version != "" {
+		d.victims[i].Options.Preconditions = &metav1.Preconditions{UID: &uid, ResourceVersion: &version}
+	}
+}
+
 // left are the victims that nothing is decided about.
 func (d *deletions[O, C]) left() (indices []int) {
 	for i, is := range d.is {
@@ -181,15 +194,15 @@ func (d *deletions[O, C]) call(ctx context.Context, some []int) {
 			}
 		}()
 		return slowstart.Run(ctx, len(some), d.all(len(some)), func(ctx context.Context, n int) error {
-			opts, a := d.options(d.victims[some[n]]), &answers[n]
-			if only := opts.Preconditions; only != nil && only.ResourceVersion != nil {
-				a.carried = *only.ResourceVersion
+			v, a := d.victims[some[n]], &answers[n]
+			if hasVersion(v) {
+				a.carried = *v.Options.Preconditions.ResourceVersion
 			}
 			a.sent = true
-			a.left, a.err = d.client.Delete(ctx, d.victims[some[n]].Object, opts)
+			a.left, a.err = d.client.Delete(ctx, v.Object, v.Options)
 			a.ended = true
 			if a.err == nil { // told now, as the other calls may take long
-				d.tellDeleted(d.victims[some[n]])
+				d.tellDeleted(v)
 			}
 			return nil
 		})
@@ -261,16 +274,6 @@ func (d *deletions[O, C]) isGone(i int) {
 	d.state.known.Gone(d.start, object.ID(d.victims[i].Object), d.opts.Now())
 }
 
-// options are those of the plan, without the resourceVersion if a live list has
-// shown the victim to be ours.
-func (d *deletions[O, C]) options(v replicas.Deletion[C]) metav1.DeleteOptions {
-	opts := v.Options
-	if d.live && hasVersion(v) {
-		opts.Preconditions = &metav1.Preconditions{UID: opts.Preconditions.UID}
-	}
-	return opts
-}
-
 // lookFor decides about victims whose delete may have taken effect, or that are
 // there no more. One that is still there could not be deleted.
 func (d *deletions[O, C]) lookFor(ctx context.Context, some []int) {
@@ -321,7 +324,6 @@ func (d *deletions[O, C]) again(ctx context.Context) (behind bool) {
 		d.failures = append(d.failures, slowstart.Failure{Err: fmt.Errorf("listing them live: %w", err)})
 		return true
 	}
-	d.live = true
 	live := make(map[types.UID]C, len(ours))
 	for _, c := range slices.Concat(ours, ended) {
 		live[object.ID(c)] = c
@@ -352,14 +354,19 @@ func (d *deletions[O, C]) again(ctx context.Context) (behind bool) {
 			behind = true
 		}
 	}
+	for _, i := range again {
+		if hasVersion(d.victims[i]) {
+			d.judged(i, live[object.ID(d.victims[i].Object)])
+		}
+	}
 	if again, err = d.notVetoed(ctx, again, ours); err != nil {
 		d.failures = append(d.failures, slowstart.Failure{Err: err})
 		return true
 	}
 	d.call(ctx, again)
-	refused := d.only(again, func(i int) bool { return apierrors.IsConflict(d.errs[i]) })
-	d.lookFor(ctx, refused) // somebody, such as a webhook, may not want them deleted
-	return behind || len(refused) > 0
+	d.refused = d.only(again, func(i int) bool { return apierrors.IsConflict(d.errs[i]) })
+	d.lookFor(ctx, d.refused) // they have changed again, or a webhook does not want them deleted
+	return behind
 }
 
 // mayGoYet counts those of the children whose deletion was sent without an answer, in
@@ -435,21 +442,52 @@ func (d *deletions[O, C]) holdAfterDeletions(behind bool, err error) {
 		*h = hold{}
 		return
 	}
-	before := h.Wait
-	h.double(d.opts.Now(), conflictHoldFirst, conflictHoldLast)
-	h.Wait = max(h.Wait, d.wait)
-	d.retryAfter = max(d.retryAfter, h.Wait)
-	d.Waiting = true
-	d.comeBack(h.Wait)
-	if before < holdIsTold && h.Wait >= holdIsTold {
-		d.event(corev1.EventTypeWarning, DeletionsHeld, d.whyHeld(err))
+	if d.holds(h, d.wait) {
+		d.event(corev1.EventTypeWarning, DeletionsHeld, d.whyHeld(h.Wait, err))
 	}
 }
 
-func (d *deletions[O, C]) whyHeld(err error) string {
+// holdRefused keeps the deletions of those victims back whose second call met a Conflict, and
+// ends the holds of the others.
+func (d *deletions[O, C]) holdRefused(err error) {
+	var tells time.Duration
+	for i, v := range d.victims {
+		id := object.ID(v.Object)
+		if d.is[i] != failed || !slices.Contains(d.refused, i) {
+			delete(d.state.conflicts, id)
+			continue
+		}
+		if d.state.conflicts == nil {
+			d.state.conflicts = map[types.UID]*hold{}
+		}
+		if d.state.conflicts[id] == nil {
+			d.state.conflicts[id] = new(hold)
+		}
+		if h := d.state.conflicts[id]; d.holds(h, 0) {
+			tells = max(tells, h.Wait)
+		}
+	}
+	if tells > 0 {
+		d.event(corev1.EventTypeWarning, DeletionsHeld, d.whyHeld(tells, err))
+	}
+}
+
+// holds makes a hold of deletions last twice as long, at least for a while that the server asks
+// for, and reports whether an event is to tell of it.
+func (d *deletions[O, C]) holds(h *hold, least time.Duration) (tells bool) {
+	before := h.Wait
+	h.double(d.opts.Now(), conflictHoldFirst, conflictHoldLast)
+	h.Wait = max(h.Wait, least)
+	d.retryAfter = max(d.retryAfter, h.Wait)
+	d.Waiting = true
+	d.comeBack(h.Wait)
+	return before < holdIsTold && h.Wait >= holdIsTold
+}
+
+func (d *deletions[O, C]) whyHeld(wait time.Duration, err error) string {
 	why := "the " + d.childResource.Resource + " chosen are no longer as the cache has them"
 	if err != nil {
 		why = err.Error()
 	}
-	return fmt.Sprintf("Holding deletions for %v: %s", d.state.deletions.Wait.Round(time.Millisecond), why)
+	return fmt.Sprintf("Holding deletions for %v: %s", wait.Round(time.Millisecond), why)
 }

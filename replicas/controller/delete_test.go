@@ -139,9 +139,10 @@ func versionsOf(r *podRig, answer func(pod *corev1.Pod, version string) error) *
 	return &seen
 }
 
-// changed refuses deletes with a version: the pods have changed since.
-func changed(pod *corev1.Pod, version string) error {
-	if version != "" {
+// changed refuses deletes with a version that the cache showed: the pods have changed since.
+// That of a live list is current.
+func (r *rig[O, C]) changed(pod *corev1.Pod, version string) error {
+	if version != "" && len(r.callsOf("list")) == 0 {
 		return conflict(pod.Name)
 	}
 	return nil
@@ -151,16 +152,16 @@ func refusing(pod *corev1.Pod, _ string) error { return conflict(pod.Name) }
 
 func TestConflicts(t *testing.T) {
 	t.Parallel()
-	t.Run("W25 W26 after the first conflict a live list decides, and the UID alone is sent", func(t *testing.T) {
+	t.Run("W25 W26 after the first conflict a live list decides, and its versions are sent", func(t *testing.T) {
 		t.Parallel()
 		r := newRig(1)
 		pods := versioned(podsOf(r.owner, 5))
 		podtest.NotReady(pods[3])
-		r.live = func() ([]*corev1.Pod, error) { return clones(pods), nil }
-		seen := versionsOf(r, changed)
+		r.live = func() ([]*corev1.Pod, error) { return inVersion("8", pods), nil }
+		seen := versionsOf(r, r.changed)
 		pass, err := r.pass(t, 0, pods...)
 		require.NoError(t, err)
-		assert.Equal(t, []string{"web-003 ", "web-000 7", "web-000 ", "web-001 ", "web-002 "}, *seen)
+		assert.Equal(t, []string{"web-003 ", "web-000 7", "web-000 8", "web-001 8", "web-002 8"}, *seen)
 		assert.Equal(t, 1, count(r.calls, "list default app=web"))
 		assert.Len(t, pass.Deleted, 4)
 		_, dels := r.pending()
@@ -176,7 +177,7 @@ func TestConflicts(t *testing.T) {
 		r.opts.MaxParallel = 8
 		pods := versioned(podsOf(r.owner, 40))
 		r.live = func() ([]*corev1.Pod, error) { return pods, nil }
-		seen := versionsOf(r, changed)
+		seen := versionsOf(r, r.changed)
 		pass, err := r.pass(t, 0, pods...)
 		require.NoError(t, err)
 		assert.Len(t, pass.Deleted, 40)
@@ -188,7 +189,7 @@ func TestConflicts(t *testing.T) {
 		r.opts.MaxParallel = 0
 		pods := versioned(podsOf(r.owner, 300))
 		r.live = func() ([]*corev1.Pod, error) { return pods, nil }
-		seen := versionsOf(r, changed)
+		seen := versionsOf(r, r.changed)
 		pass, err := r.pass(t, 0, pods...)
 		require.NoError(t, err)
 		assert.Len(t, pass.Deleted, 300)
@@ -230,10 +231,10 @@ func TestConflicts(t *testing.T) {
 				live[0].ResourceVersion = "8"
 				return live, nil
 			}
-			seen := versionsOf(r, changed)
+			seen := versionsOf(r, r.changed)
 			pass, err := r.pass(t, 0, pods...)
 			require.NoError(t, err)
-			assert.Equal(t, []string{"web-000 7", "web-001 ", "web-002 "}[:len(*seen)], *seen)
+			assert.Equal(t, []string{"web-000 7", "web-001 7", "web-002 7"}[:len(*seen)], *seen)
 			assert.NotContains(t, names(pass.Deleted), "web-000")
 			assert.True(t, pass.Waiting, "the cache is behind")
 			assert.Equal(t, 50*time.Millisecond, pass.RequeueAfter)
@@ -245,7 +246,7 @@ func TestConflicts(t *testing.T) {
 		r := newRig(3)
 		pods := versioned(podsOf(r.owner, 6))
 		r.live = func() ([]*corev1.Pod, error) { return pods[:5], nil } // a survivor has died
-		_ = versionsOf(r, changed)
+		_ = versionsOf(r, r.changed)
 		pass, err := r.pass(t, 0, pods...)
 		require.NoError(t, err)
 		assert.Len(t, pass.Deleted, 2)
@@ -258,7 +259,7 @@ func TestConflicts(t *testing.T) {
 		r := newRig(0)
 		pods := versioned(podsOf(r.owner, 10))
 		r.live = func() ([]*corev1.Pod, error) { return nil, busy(7) }
-		seen := versionsOf(r, changed)
+		seen := versionsOf(r, r.changed)
 		pass, err := r.pass(t, 0, pods...)
 		require.ErrorContains(t, err, "unable to delete pods: listing them live: slow down")
 		require.ErrorContains(t, pass.ScaleErr, "slow down")
@@ -276,7 +277,7 @@ func TestConflicts(t *testing.T) {
 		assert.Len(t, pass.Deleted, 10, "what is listed twice is one")
 	})
 	for _, n := range []int{1, 3, 4, 10} {
-		t.Run(fmt.Sprintf("P15 W25 a conflict of a delete by UID alone is a failure if the pod is still there, %d pods", n), func(t *testing.T) {
+		t.Run(fmt.Sprintf("P15 W25 a second conflict is a failure if the pod is still there, %d pods", n), func(t *testing.T) {
 			t.Parallel()
 			r := newRig(0)
 			pods := versioned(podsOf(r.owner, n))
@@ -734,7 +735,7 @@ func TestAVetoIsAskedAgainAfterALiveList(t *testing.T) {
 					return tt.veto(s), 0, nil
 				}
 			}
-			_ = versionsOf(r, changed)
+			_ = versionsOf(r, r.changed)
 			r.live = func() ([]*corev1.Pod, error) {
 				return append(clones(pods), podtest.Pod("web-new", owned(r.owner))), nil
 			}
@@ -930,7 +931,7 @@ func TestDeletesThatCannotBeMade(t *testing.T) {
 			live[0].Annotations, live[0].ResourceVersion = map[string]string{"stay": "yes"}, "8"
 			return live, nil
 		}
-		_ = versionsOf(r, changed)
+		_ = versionsOf(r, r.changed)
 		pass, err := r.pass(t, 0, pods...)
 		require.NoError(t, err)
 		assert.Equal(t, []string{"web-001"}, names(pass.Deleted))
@@ -940,7 +941,7 @@ func TestDeletesThatCannotBeMade(t *testing.T) {
 		r := newRig(1)
 		pods := versioned(podsOf(r.owner, 2))
 		r.live = func() ([]*corev1.Pod, error) { return nil, errors.New("boom") }
-		seen := versionsOf(r, changed)
+		seen := versionsOf(r, r.changed)
 		pass, err := r.pass(t, 0, pods...)
 		require.ErrorContains(t, err, "boom")
 		assert.Equal(t, time.Second, pass.RequeueAfter)
@@ -950,7 +951,84 @@ func TestDeletesThatCannotBeMade(t *testing.T) {
 		assert.True(t, pass.BackedOff)
 		pass, err = r.pass(t, 1, pods...)
 		require.NoError(t, err)
-		assert.Equal(t, []string{"web-000 7", "web-000 "}, *seen, "the list decides at once: the cache is known to be behind")
+		assert.Equal(t, []string{"web-000 7", "web-000 7"}, *seen, "the list decides at once: the cache is known to be behind")
 		assert.Len(t, pass.Deleted, 1)
 	})
+}
+
+// inVersion returns the pods in a later version.
+func inVersion(is string, pods []*corev1.Pod) []*corev1.Pod {
+	later := clones(pods)
+	for _, p := range later {
+		p.ResourceVersion = is
+	}
+	return later
+}
+
+// A child is deleted only in the version in which it was judged, with one exception.
+func TestDeletesCarryWhatWasJudged(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		change func(*replicas.PodSpec)
+		asks   bool
+		want   string
+	}{
+		"a pod that is not ready goes by its UID":    {func(*replicas.PodSpec) {}, false, "web-000 "},
+		"not if pods may have to stay":               {func(s *replicas.PodSpec) { s.Rules.MustStay = func(*corev1.Pod) bool { return false } }, false, "web-000 7"},
+		"nor if the author's step has judged it":     {func(*replicas.PodSpec) {}, true, "web-000 7"},
+		"nor if it is discarded, as it has ended":    {func(s *replicas.PodSpec) { s.Rules.Discard = func(*corev1.Pod) bool { return true } }, false, "web-000 7"},
+		"nor if it counts as ready by the own rules": {func(s *replicas.PodSpec) { s.Rules.Ready = func(*corev1.Pod) bool { return true } }, false, "web-000 7"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(0)
+			pods := versioned(podsOf(r.owner, 1))
+			podtest.NotReady(pods[0])
+			spec := r.kind.Spec
+			r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.PodSpec, error) {
+				s, err := spec(rs)
+				tt.change(&s)
+				return s, err
+			}
+			if tt.asks {
+				r.kind.BeforeScale = func(_ context.Context, _ *appsv1.ReplicaSet, _ []*corev1.Pod, s replicas.PodScale) (replicas.PodScale, time.Duration, error) {
+					return s, 0, nil
+				}
+			}
+			seen := versionsOf(r, func(*corev1.Pod, string) error { return nil })
+			_, err := r.pass(t, 0, pods...)
+			require.NoError(t, err)
+			assert.Equal(t, []string{tt.want}, *seen)
+		})
+	}
+}
+
+// A child whose deletion meets a second Conflict in a pass is held by itself.
+func TestASecondConflictHoldsThatChild(t *testing.T) {
+	t.Parallel()
+	r := newRig(1)
+	pods := versioned(podsOf(r.owner, 4))
+	r.live = func() ([]*corev1.Pod, error) { return inVersion("8", pods), nil }
+	r.get = func(name string) (*corev1.Pod, error) { return find(inVersion("9", pods), name) }
+	seen := versionsOf(r, func(p *corev1.Pod, version string) error {
+		if p.Name == "web-000" || version == "7" {
+			return conflict(p.Name)
+		}
+		return nil
+	})
+	pass, err := r.pass(t, 0, pods...)
+	require.Error(t, err)
+	assert.Equal(t, []string{"web-001", "web-002"}, names(pass.Deleted))
+	assert.Equal(t, 50*time.Millisecond, pass.RequeueAfter)
+	r.settle()
+	left := append(pods[:1:1], pods[3])
+	pass, err = r.passAt(t, 49*time.Millisecond, left...)
+	require.NoError(t, err)
+	assert.Empty(t, r.callsOf("delete"))
+	assert.True(t, pass.BackedOff)
+	*r.owner.Spec.Replicas, *seen = 0, nil
+	pass, err = r.passAt(t, 49*time.Millisecond, left...)
+	require.NoError(t, err)
+	assert.Equal(t, []string{"web-003"}, names(pass.Deleted), "the hold of one is none of the others")
+	assert.NotContains(t, *seen, "web-000 8")
 }

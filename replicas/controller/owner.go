@@ -48,8 +48,9 @@ type perGeneration[C Object] struct {
 	slots              holds // by name, of slots whose names other objects have
 	round              round
 	deletions          hold
-	behind             bool   // the last deletions found the cache behind
-	refused            string // the text of the last event about this generation that is refused
+	conflicts          map[types.UID]*hold // of children whose deletion met a Conflict twice in a pass
+	behind             bool                // the last deletions found the cache behind
+	refused            string              // the text of the last event about this generation that is refused
 	// aside are orphans that could not be adopted; see pass.toTry.
 	aside map[types.UID]*aside
 }
@@ -66,7 +67,7 @@ type told struct{ adopt, release, list, look, owner, related, backOff bool }
 // a quota is its reason: the server may have said how long to wait.
 func (s *ownerState[C]) nothingLeft(now time.Time) {
 	maps.DeleteFunc(s.creations, func(_ string, h *hold) bool { return h.At > 0 || h.remaining(now, 0) <= 0 })
-	s.deletions, s.behind = hold{}, false
+	s.deletions, s.conflicts, s.behind = hold{}, nil, false
 }
 
 // owners keeps the state of every owner by its name and UID: two of one name may

@@ -185,6 +185,7 @@ type (
 		Strange      holds                   `json:"strange,omitempty"`
 		Slots        holds                   `json:"slots,omitempty"`
 		Deletions    hold                    `json:"deletions,omitzero"`
+		Conflicts    map[types.UID]*hold     `json:"conflicts,omitempty"`
 		Round        round                   `json:"round,omitzero"`
 		Behind       bool                    `json:"behind,omitempty"`
 		Aside        map[types.UID]*aside    `json:"aside,omitempty"`

@@ -67,7 +67,7 @@ func (p *pass[O, C]) recordBefore(stale expectations.Stale) {
 		m.OwnerIs, m.OwnerGone, m.OwnerVersion = data{is: is.Is}, is.Gone, is.Version
 	}
 	m.Owner, m.Strays, m.Deletions, m.Behind, m.Round = s.owner, s.strays, s.deletions, s.behind, s.round
-	m.Creations, m.Strange, m.Slots, m.Aside = cloned(s.creations), cloned(s.strange), cloned(s.slots), cloned(s.aside)
+	m.Creations, m.Strange, m.Slots, m.Aside, m.Conflicts = cloned(s.creations), cloned(s.strange), cloned(s.slots), cloned(s.aside), cloned(s.conflicts)
 	m.LookedInTerm, m.OwnerInTerm = s.term == p.inTerm, s.ownerTerm == p.inTerm
 	if s.status != nil {
 		m.StatusSent, m.StatusStored = data{is: s.status.sent}, data{is: s.status.stored}

@@ -7,6 +7,7 @@ import (
 	"context"
 	"slices"
 
+	"github.com/replicakit/replicakit/internal/object"
 	"github.com/replicakit/replicakit/replicas"
 )
 
@@ -104,6 +105,7 @@ func (p *pass[O, C]) held(scale replicas.Scale[C]) (replicas.Scale[C], []newborn
 	if len(scale.Delete)+len(scale.Discard) > 0 && p.waits(p.state.deletions.remaining(p.Now, 0)) {
 		scale.Delete, scale.Discard = nil, nil
 	}
+	scale.Delete, scale.Discard = p.notRefused(scale.Delete), p.notRefused(scale.Discard)
 	if scale.Create > 0 {
 		scale = p.notInVain(scale)
 	}
@@ -111,4 +113,15 @@ func (p *pass[O, C]) held(scale replicas.Scale[C]) (replicas.Scale[C], []newborn
 		return scale, nil
 	}
 	return p.notHeld(scale)
+}
+
+// notRefused leaves out the deletions of children that are held after Conflicts.
+func (p *pass[O, C]) notRefused(deletions []replicas.Deletion[C]) []replicas.Deletion[C] {
+	if len(p.state.conflicts) == 0 {
+		return deletions
+	}
+	return slices.DeleteFunc(slices.Clone(deletions), func(v replicas.Deletion[C]) bool {
+		h := p.state.conflicts[object.ID(v.Object)]
+		return h != nil && p.waits(h.remaining(p.Now, 0))
+	})
 }

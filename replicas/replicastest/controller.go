@@ -198,6 +198,9 @@ func (c *Controller[O, C]) pass(ctx context.Context, key types.NamespacedName) (
 	if owner, ok := c.View.OwnerWatch.Get(key.Namespace, key.Name); ok {
 		c.inside.Passing = &controller.Pass[O, C]{Owner: owner}
 	}
+	if c.cluster.kind.BeforeScale == nil {
+		ctx = inside.Watched(ctx)
+	}
 	again, err := c.Sync(ctx, key)
 	c.inside.Passing = nil
 	return again, err
