@@ -93,8 +93,9 @@ type Spec[T metav1.Object] struct {
 	// refused.
 	BurstReplicas int
 	// MaxDeletions is how many children one plan may delete, if that is less than
-	// BurstReplicas: use it for a disruption budget. nil means that only
-	// BurstReplicas counts, 0 that nothing may be deleted now. Negative is refused.
+	// BurstReplicas. It is no disruption budget, because the next plan may delete more before
+	// other children have become ready. nil means that only BurstReplicas counts, 0 that
+	// nothing may be deleted now. Negative is refused.
 	MaxDeletions *int
 	// PendingAdoptions is the number of orphans that may become the owner's, because it
 	// is not decided yet whether their adoption succeeds. So many fewer children
