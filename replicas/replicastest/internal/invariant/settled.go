@@ -27,6 +27,9 @@ func (k *Checker) Settled(namespace string) error {
 	if k.err != nil {
 		return k.err
 	}
+	for _, w := range k.watchers {
+		w.intact() // first, because a changed cache breaks other rules too
+	}
 	pods := k.cluster.Children(namespace)
 	for _, rs := range k.cluster.Owners(namespace) {
 		if err := k.settled(rs, pods, k.cluster.Clock.Now()); err != nil {
@@ -38,7 +41,6 @@ func (k *Checker) Settled(namespace string) error {
 			k.fail(Unsettled, "in the end: %v", err)
 		}
 		w.swept(namespace)
-		w.intact()
 	}
 	return k.err
 }
