@@ -356,11 +356,13 @@ func (r *rig[O, C]) sync(t *testing.T, ctx context.Context) (controller.Pass[O, 
 }
 
 // callsOf and eventsOf return those that begin so, of the last pass.
-func (r *rig[O, C]) callsOf(start string) []string  { return starting(r.calls, start) }
-func (r *rig[O, C]) eventsOf(start string) []string { return starting(r.events, start) }
+func (r *rig[O, C]) callsOf(start string) []string  { return r.starting(&r.calls, start) }
+func (r *rig[O, C]) eventsOf(start string) []string { return r.starting(&r.events, start) }
 
-func starting(list []string, start string) []string {
-	return slices.DeleteFunc(slices.Clone(list), func(s string) bool { return !strings.HasPrefix(s, start) })
+func (r *rig[O, C]) starting(list *[]string, start string) []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.DeleteFunc(slices.Clone(*list), func(s string) bool { return !strings.HasPrefix(s, start) })
 }
 
 func count(list []string, item string) int {

@@ -146,8 +146,8 @@ func TestCallDefects(t *testing.T) {
 		ours := t.ourPass(c)
 		require.NoError(t, ours.err)
 		assert.Equal(t, []string{"web-0", "web-0"}, ours.deletes)
-		assert.NotNil(t, ours.preconditions[0].ResourceVersion)
-		assert.Nil(t, ours.preconditions[1].ResourceVersion)
+		assert.Equal(t, c.Pods[0].ResourceVersion, *ours.preconditions[0].ResourceVersion)
+		assert.Equal(t, c.Pods[0].ResourceVersion+"1", *ours.preconditions[1].ResourceVersion, "that of the live list")
 		c.Deletes["web-0"] = "Conflict"
 		require.Error(t, t.theirPass(c).err)
 		require.ErrorContains(t, t.ourPass(c).err, "unable to delete pods", "a webhook's Conflict is a failure")

@@ -36,6 +36,8 @@ type wiring struct {
 	cache  *sceneCache
 	opts   controller.Options
 	woken  []types.NamespacedName
+	// onlyLooks says that Kubernetes does not read the owner before claims, so a read of ours is the one before deletions.
+	onlyLooks bool
 }
 
 func (w *wiring) enqueue(owner types.NamespacedName, _ time.Duration) {
@@ -66,14 +68,11 @@ func (b *switchboard) ours(c scene, change ...func(*wiring)) *ourController {
 		s.BurstReplicas = c.Burst
 		return s, err
 	}
-	ours.kind.BeforeScale = func(_ context.Context, _ *appsv1.ReplicaSet, _ []*corev1.Pod, s replicas.PodScale) (replicas.PodScale, time.Duration, error) {
-		ours.server.deleting = len(s.Delete) > 0
-		return s, 0, nil
-	}
 	ours.kind.Observe = func(_ context.Context, pass setPass) { ours.last = pass }
 	for _, f := range change {
 		f(ours.wiring)
 	}
+	ours.server.deleting = ours.onlyLooks
 	made, err := controller.New(ours.kind, ours.client, ours.cache, ours.enqueue, ours.opts)
 	must(err)
 	ours.Controller = made

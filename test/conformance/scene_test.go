@@ -147,7 +147,7 @@ type server struct {
 	events           []string
 	calls            map[string]int // reads, by verb and resource
 	checks           int            // reads of the owner before its status was written
-	deleting         bool           // ours is about to delete, and reads the owner first
+	deleting         bool           // a read of the owner is the one that ours makes before deletions
 	looks            int            // how often it did
 	missing          int            // pods that were gone as they were listed
 }
@@ -268,7 +268,7 @@ func (s *server) create(namespace string, pod *corev1.Pod) (*corev1.Pod, error) 
 }
 
 // delete answers a delete call. A pod that is "stale" has changed since the caches
-// saw it: a resourceVersion meets a Conflict. "Conflict" is one whatever is sent, as
+// saw it, so their resourceVersion meets a Conflict. "Conflict" is one whatever is sent, as
 // if a webhook refused.
 func (s *server) delete(pod string, only *metav1.Preconditions) error {
 	s.deleting = false
@@ -277,7 +277,8 @@ func (s *server) delete(pod string, only *metav1.Preconditions) error {
 	kind := s.scene.Deletes[pod]
 	if kind == "stale" {
 		kind = ""
-		if only != nil && only.ResourceVersion != nil {
+		current, err := s.pod(pod)
+		if err == nil && only != nil && only.ResourceVersion != nil && *only.ResourceVersion != current.ResourceVersion {
 			kind = "Conflict"
 		}
 	}
@@ -306,6 +307,9 @@ func (s *server) pod(name string) (*corev1.Pod, error) {
 		return nil, apierrors.NewNotFound(corev1.Resource("pods"), name)
 	}
 	pod := s.scene.Pods[i].DeepCopy()
+	if s.scene.Deletes[name] == "stale" {
+		pod.ResourceVersion += "1"
+	}
 	for _, patch := range s.patches {
 		if !strings.HasPrefix(patch, name+": ") || answer(s.scene.Patches[name], name) != nil {
 			continue

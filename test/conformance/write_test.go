@@ -113,10 +113,8 @@ func (c report) write(ctx context.Context, replicaSets appsclient.ReplicaSetInte
 	kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.PodSpec, error) {
 		spec, err := replicas.ReplicaSetSpec(rs)
 		spec.New = func(string) (*corev1.Pod, error) { return nil, errors.New("unexpected") } // so that any template will do
+		spec.Paused = true                                                                    // so that nothing is created or deleted
 		return spec, err
-	}
-	kind.BeforeScale = func(context.Context, *appsv1.ReplicaSet, []*corev1.Pod, replicas.PodScale) (replicas.PodScale, time.Duration, error) {
-		return replicas.PodScale{}, 0, nil
 	}
 	calculate := kind.Status
 	kind.Status = func(rs *appsv1.ReplicaSet, o controller.Outcome[*corev1.Pod]) error {
