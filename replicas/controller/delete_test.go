@@ -1021,7 +1021,7 @@ func TestASecondConflictHoldsThatChild(t *testing.T) {
 	assert.Equal(t, []string{"web-001", "web-002"}, names(pass.Deleted))
 	assert.Equal(t, 50*time.Millisecond, pass.RequeueAfter)
 	r.settle()
-	left := append(pods[:1:1], pods[3])
+	left := []*corev1.Pod{pods[0], pods[3]}
 	pass, err = r.passAt(t, 49*time.Millisecond, left...)
 	require.NoError(t, err)
 	assert.Empty(t, r.callsOf("delete"))

@@ -58,7 +58,7 @@ func TestMetrics(t *testing.T) {
 			"live_reads_total", "failed_passes_total", "backed_off_passes_total", "refused_passes_total", "owners", "expectations",
 		}
 		for name := range families {
-			assert.True(t, slices.Contains(listed, name), "add the new metric %s to this list, and to docs/metrics.md", name) //nolint:testifylint // the list says less than this sentence
+			assert.True(t, slices.Contains(listed, name), "add the new metric %s to this list, and to docs/metrics.md", name)
 		}
 		for _, name := range listed {
 			assert.Contains(t, families, name, "remove %s from this list, and from docs/metrics.md: no metric has that name", name)

@@ -31,13 +31,13 @@ func TestMain(m *testing.M) {
 }
 
 // realServer returns the config of the API server that tests share.
-func realServer(t testing.TB) *rest.Config {
-	t.Helper()
+func realServer(tb testing.TB) *rest.Config {
+	tb.Helper()
 	if testing.Short() {
-		t.Skip("needs a server: make test-servers")
+		tb.Skip("needs a server: make test-servers")
 	}
 	config, err := startShared()
-	require.NoError(t, err, "etcd and kube-apiserver, which `make test-servers` builds")
+	require.NoError(tb, err, "etcd and kube-apiserver, which `make test-servers` builds")
 	config = rest.CopyConfig(config)
 	config.QPS, config.Burst = 1000, 1000
 	return config
