@@ -96,7 +96,7 @@ conformance: $(WORK) ## the same input to Kubernetes' own code and to ours; RACE
 
 .PHONY: e2e
 e2e: $(WORK) cluster-binaries our-programs ## both controllers and the plugin beside Kubernetes' own on a real control plane
-	@$(SHARED) $(TEST) ./test/e2e
+	@$(SHARED) $(TEST) -parallel 4 ./test/e2e
 
 .PHONY: check
 check: lint generated release-check apidiff planted-check ## lint, with all that go vet checks; the release; the API; the planted defects
@@ -263,7 +263,7 @@ matrix: cluster-binaries ## each release of Go, Kubernetes and controller-runtim
 
 .PHONY: flakes
 flakes: $(WORK) cluster-binaries our-programs ## test/e2e RUNS times in a row
-	@for i in $$(seq $(RUNS)); do echo "== run $$i"; $(SHARED) $(TEST) ./test/e2e || exit 1; done
+	@for i in $$(seq $(RUNS)); do echo "== run $$i"; $(SHARED) $(TEST) -parallel 4 ./test/e2e -failovers 20 || exit 1; done
 	@echo "figures: $(RUNS) runs"
 
 .PHONY: coverage-ids
