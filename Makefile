@@ -76,7 +76,7 @@ test-modules: $(WORK) ## the other modules, as far as they need no server
 	@$(SHARED) $(TEST) -short $(call directories,$(filter-out . test,$(WORKSPACE)) test/conformance test/bench/report test/kubernetes test/stories) ./test/bench
 
 .PHONY: test-servers
-test-servers: $(WORK) $(BIN)/etcd $(BIN)/kube-apiserver ## both adapters and the example on a real etcd and kube-apiserver
+test-servers: $(WORK) $(BIN)/etcd $(BIN)/kube-apiserver $(BIN)/kubectl ## both adapters and the example on a real etcd and kube-apiserver
 	@$(SHARED) $(TEST) $(call directories,replicas/controllerruntime examples/workerpool test/servers)
 
 .PHONY: test-products
@@ -156,14 +156,14 @@ $(BIN)/etcd: test/binaries/etcd/go.mod | $(WORK)
 	$(call built,test/binaries/etcd,$(SHARED) go build -ldflags "-s -w" -o $@ go.etcd.io/etcd/server/v3)
 
 $(BIN)/kwok: test/binaries/kwok/go.mod
-	$(call built,test/binaries/kwok,$(BUILD) -o $@ sigs.k8s.io/kwok/cmd/kwok)
+	$(call built,test/binaries/kwok,$(BUILT_AS) go build -o $@ sigs.k8s.io/kwok/cmd/kwok)
 
 $(BIN)/helm: test/binaries/helm/go.mod
-	$(call built,test/binaries/helm,$(BUILD) -o $@ helm.sh/helm/v3/cmd/helm)
+	$(call built,test/binaries/helm,$(BUILT_AS) go build -o $@ helm.sh/helm/v3/cmd/helm)
 
 # Without the discovery of clouds: the tests name the targets.
 $(BIN)/prometheus: test/binaries/prometheus/go.mod
-	$(call built,test/binaries/prometheus,$(BUILD) -tags remove_all_sd -o $@ github.com/prometheus/prometheus/cmd/prometheus)
+	$(call built,test/binaries/prometheus,$(BUILT_AS) go build -tags remove_all_sd -o $@ github.com/prometheus/prometheus/cmd/prometheus)
 
 $(BIN)/ginkgo: $(KUBERNETES)/go.mod | $(WORK)
 	$(call built,$(KUBERNETES),$(SHARED) go build -ldflags "-s -w" -o $@ github.com/onsi/ginkgo/v2/ginkgo)

@@ -23,12 +23,18 @@ import (
 	"github.com/replicakit/replicakit/podrank"
 )
 
-// controllerProgram returns the program that the demo starts.
-func controllerProgram(t *testing.T) string {
+// onServers skips a test if only those are wanted that need no server.
+func onServers(t *testing.T) {
 	t.Helper()
 	if testing.Short() {
 		t.Skip("needs a server: make test-products")
 	}
+}
+
+// controllerProgram returns the program that the demo starts.
+func controllerProgram(t *testing.T) string {
+	t.Helper()
+	onServers(t)
 	program, err := controlplane.Ours("replicakit-controller")
 	require.NoError(t, err)
 	return program
@@ -61,6 +67,7 @@ func TestOnce(t *testing.T) {
 
 func TestInterrupt(t *testing.T) {
 	t.Parallel()
+	onServers(t)
 	dir := t.TempDir()
 	ctx, cancel := context.WithCancel(t.Context())
 	var out bytes.Buffer
@@ -95,6 +102,7 @@ func TestContainersAreAsReadyAsTheirPod(t *testing.T) {
 
 func TestAControllerThatIsMissing(t *testing.T) {
 	t.Parallel()
+	onServers(t)
 	var out bytes.Buffer
 	err := run(t.Context(), []string{"--once", "--dir=" + t.TempDir(), "--controller=/does/not/exist"}, newScreen(&out, false))
 	require.ErrorContains(t, err, "the controller: fork/exec /does/not/exist: no such file or directory")
@@ -102,6 +110,7 @@ func TestAControllerThatIsMissing(t *testing.T) {
 
 func TestAControllerThatEnds(t *testing.T) {
 	t.Parallel()
+	onServers(t)
 	program, err := exec.LookPath("false")
 	require.NoError(t, err)
 	var out bytes.Buffer
