@@ -159,7 +159,7 @@ func TestOrderIsTotal(t *testing.T) {
 
 func TestSelectIsTheTwins(t *testing.T) {
 	t.Parallel()
-	for seed := range uint64(200) {
+	for seed := range uint64(80) {
 		choose := randomly(seed)
 		pods := choose.withRepeats(choose.pods(1 + choose(120)))
 		related := pick(choose, nil, pods, append(choose.pods(50), pods...), append(slices.Clone(pods), choose.pods(50)...))
@@ -172,7 +172,7 @@ func TestSelectFromManyIsTheTwins(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(2) {
 		pods := podtest.Fleet(1000, 50, seed)
-		for _, n := range []int{1, 100, 500, 995, 1000} {
+		for _, n := range []int{1, 500, 995} {
 			requireSameVictims(t, slowSelect(pods, pods, n, podtest.Now), podrank.Select(pods, n, podrank.PodOptions{Now: podtest.Now, Related: pods}))
 		}
 	}

@@ -29,7 +29,7 @@ func TestClone(t *testing.T) {
 	world := &replicastest.World{Clock: cluster.Clock, Parts: []replicastest.Part{cluster, controller}}
 	createReplicaSet(t, cluster, 4)
 	cluster.SetQuota(namespace, 3)
-	for range 200 {
+	for range 50 {
 		clone := cluster.Clone()
 		twin := controller.Clone(clone)
 		before := describe(cluster, controller)

@@ -172,7 +172,7 @@ func TestAWatchThatHangsStopsNothing(t *testing.T) {
 	s.controller.View.ChildWatch.Hang()
 	for i, n := range []int32{5, 20, 3, 0, 7} {
 		s.scale(t, n)
-		s.poke(t, 11*time.Minute, 3*time.Hour)
+		s.poke(t, 11*time.Minute, time.Hour)
 		assert.Len(t, s.active(rs), int(n), "step %d", i)
 	}
 	assert.Equal(t, 10+15+7, c.ever())

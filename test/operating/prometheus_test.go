@@ -22,6 +22,7 @@ import (
 	"time"
 
 	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
+	"github.com/prometheus/common/model"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
@@ -31,6 +32,10 @@ import (
 
 	"github.com/replicakit/replicakit/cmd/replicakit-controller/demo/controlplane"
 )
+
+// faster is how much more often this Prometheus scrapes and evaluates than one in a cluster, and how much sooner its alerts fire. What
+// they wait for in a cluster is seen by TestAlerts.
+const faster = 6
 
 // What only time shows is seen by a Prometheus that runs beside the managers. It scrapes as the ServiceMonitor says, with the token of
 // the account that reader.yaml names, and has the rules of the PrometheusRule, as its operator would tell it.
@@ -86,16 +91,23 @@ func startPrometheus(t *testing.T, f *fleet) *prometheus {
 	require.NoError(t, err)
 	var rule monitoringv1.PrometheusRule
 	require.NoError(t, yaml.UnmarshalStrict(text, &rule))
+	for _, group := range rule.Spec.Groups {
+		for i := range group.Rules {
+			if wait := group.Rules[i].For; wait != nil {
+				*wait = sooner(t, *wait)
+			}
+		}
+	}
 	p.write("rules.yaml", rule.Spec)
 	p.write("targets.yaml", []any{})
 	require.NoError(t, os.WriteFile(filepath.Join(f.dir, filepath.Base(endpoint.BearerTokenFile)), []byte(f.prometheus), 0o600)) //nolint:staticcheck // see there
 	p.write("prometheus.yaml", map[string]any{
-		"global":     map[string]any{"evaluation_interval": "30s"}, // as the operator has it
+		"global":     map[string]any{"evaluation_interval": sooner(t, "30s")}, // which the operator has
 		"rule_files": []string{"rules.yaml"},
 		"scrape_configs": []any{map[string]any{
 			"job_name":          monitor.Name,
 			"scheme":            endpoint.Scheme,
-			"scrape_interval":   endpoint.Interval,
+			"scrape_interval":   sooner(t, endpoint.Interval),
 			"bearer_token_file": filepath.Base(endpoint.BearerTokenFile), //nolint:staticcheck // see there
 			"tls_config":        map[string]any{"insecure_skip_verify": endpoint.TLSConfig.InsecureSkipVerify},
 			"file_sd_configs":   []any{map[string]any{"files": []string{"targets.yaml"}}},
@@ -117,6 +129,13 @@ func startPrometheus(t *testing.T, f *fleet) *prometheus {
 		p.address = string(found[1])
 	})
 	return p
+}
+
+func sooner(t *testing.T, wait monitoringv1.Duration) monitoringv1.Duration {
+	t.Helper()
+	d, err := model.ParseDuration(string(wait))
+	require.NoError(t, err)
+	return monitoringv1.Duration((d / faster).String())
 }
 
 func (p *prometheus) write(name string, what any) {
