@@ -5,23 +5,22 @@ package main
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"strings"
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/apiserver/pkg/authentication/authenticator"
-	"k8s.io/apiserver/pkg/authentication/request/bearertoken"
-	"k8s.io/apiserver/pkg/authentication/token/cache"
-	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apimachinery/pkg/util/cache"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
-	"k8s.io/apiserver/pkg/authorization/authorizerfactory"
 	"k8s.io/apiserver/pkg/authorization/path"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/klog/v2"
 )
 
@@ -35,62 +34,54 @@ const (
 	reviewPatience = 10 * time.Second
 )
 
-// errUnanswered is the cause of an error if the API server has not said whether a token is right.
-var errUnanswered = errors.New("the API server does not say who the client is")
+// An address may show so many tokens at once that have not been right in the last hour, and then one every six seconds. So nobody
+// makes the manager ask the API server without end, or fills its log.
+const (
+	newTokens       = 10
+	newTokensPerSec = 1.0 / 6
+	rightRemembered = time.Hour
+)
+
+// errTooManyTokens is the error for an address that shows one token after the other.
+var errTooManyTokens = errors.New("too many new tokens from this address")
 
 // A guard lets those clients pass that the API server lets get the path, and all clients to
 // the paths that are open.
 type guard struct {
-	logger  klog.Logger
-	open    authorizer.Authorizer
-	clients authenticator.Request
-	rights  authorizer.Authorizer
-	inside  http.Handler
+	logger klog.Logger
+	client kubernetes.Interface
+	open   authorizer.Authorizer
+	inside http.Handler
+
+	tokens    *cache.LRUExpireCache // *tokenAnswer by hash
+	rights    *cache.LRUExpireCache // bool by question
+	addresses *cache.LRUExpireCache // flowcontrol.RateLimiter by host
+}
+
+// A tokenAnswer says whose a token is, nobody's if it is wrong.
+type tokenAnswer struct {
+	right bool
+	user  authenticationv1.UserInfo
+	until time.Time
+}
+
+// A question is what a client asks for.
+type question struct {
+	token      [sha256.Size]byte
+	verb, path string
 }
 
 // newGuard returns a handler that guards inside.
 func newGuard(logger klog.Logger, client kubernetes.Interface, open []string, inside http.Handler) (http.Handler, error) {
 	opened, err := path.NewAuthorizer(open)
-	if err != nil {
-		return nil, err
-	}
-	rights, err := authorizerfactory.DelegatingAuthorizerConfig{
-		SubjectAccessReviewClient: client.AuthorizationV1(),
-		AllowCacheTTL:             rightBelieved,
-		DenyCacheTTL:              refusalBelieved,
-		WebhookRetryBackoff:       &wait.Backoff{Steps: 1}, // the client asks again
-	}.New()
-	g := &guard{logger: logger, open: opened, rights: rights, inside: inside}
-	g.clients = bearertoken.New(cache.New(g.reviewer(client), false, tokenBelieved, tokenBelieved))
-	return g, err
+	return &guard{
+		logger: logger, client: client, open: opened, inside: inside,
+		tokens: cache.NewLRUExpireCache(1024), rights: cache.NewLRUExpireCache(1024), addresses: cache.NewLRUExpireCache(1024),
+	}, err
 }
 
-// reviewer asks the API server about tokens. The library's own takes a wrong token for an
-// error, as the server tells the two in one field, and so would neither cache it nor answer 401.
-func (g *guard) reviewer(client kubernetes.Interface) authenticator.TokenFunc {
-	return func(ctx context.Context, token string) (*authenticator.Response, bool, error) {
-		ctx, cancel := context.WithTimeout(ctx, reviewPatience)
-		defer cancel()
-		review := &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}}
-		review, err := client.AuthenticationV1().TokenReviews().Create(ctx, review, metav1.CreateOptions{})
-		if err != nil {
-			return nil, false, fmt.Errorf("%w: %w", errUnanswered, err)
-		}
-		if !review.Status.Authenticated {
-			g.logger.V(2).Info("A client of the metrics has a wrong token", "says", review.Status.Error)
-			return nil, false, nil
-		}
-		who := review.Status.User
-		extra := map[string][]string{}
-		for key, values := range who.Extra {
-			extra[key] = values
-		}
-		return &authenticator.Response{User: &user.DefaultInfo{Name: who.Username, UID: who.UID, Groups: who.Groups, Extra: extra}}, true, nil
-	}
-}
-
-// ServeHTTP answers 401 if nobody knows the client, 403 if it may not get the path, and 500 if
-// the API server cannot be asked.
+// ServeHTTP answers 401 if nobody knows the client, 403 if it may not get the path, 429 if its address has shown too many new tokens,
+// and 500 if the API server cannot be asked.
 func (g *guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	code, err := g.check(r)
 	if err != nil {
@@ -104,24 +95,95 @@ func (g *guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func (g *guard) check(r *http.Request) (code int, err error) {
-	asked := authorizer.AttributesRecord{Verb: strings.ToLower(r.Method), Path: r.URL.Path}
+	verb := strings.ToLower(r.Method)
+	asked := authorizer.AttributesRecord{Verb: verb, Path: r.URL.Path}
 	if decision, _, err := g.open.Authorize(r.Context(), asked); err == nil && decision == authorizer.DecisionAllow {
 		return http.StatusOK, nil
 	}
-	client, known, err := g.clients.AuthenticateRequest(r)
-	switch {
-	case errors.Is(err, errUnanswered):
-		return http.StatusInternalServerError, err
-	case !known: // no token, or a wrong one, which the library calls an error
+	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	if token = strings.TrimSpace(token); token == "" || !strings.EqualFold(scheme, "Bearer") {
 		return http.StatusUnauthorized, nil
 	}
-	asked.User = client.User
-	decision, _, err := g.rights.Authorize(r.Context(), asked)
+	ctx, cancel := context.WithTimeout(r.Context(), reviewPatience)
+	defer cancel()
+	client, err := g.clientOf(ctx, token, r.RemoteAddr)
+	switch {
+	case errors.Is(err, errTooManyTokens):
+		return http.StatusTooManyRequests, nil
+	case err != nil:
+		return http.StatusInternalServerError, fmt.Errorf("the API server does not say who the client is: %w", err)
+	case !client.right:
+		return http.StatusUnauthorized, nil
+	}
+	allowed, err := g.may(ctx, client.user, question{sha256.Sum256([]byte(token)), verb, r.URL.Path})
 	switch {
 	case err != nil:
-		return http.StatusInternalServerError, err
-	case decision != authorizer.DecisionAllow:
+		return http.StatusInternalServerError, fmt.Errorf("the API server does not say what the client may: %w", err)
+	case !allowed:
 		return http.StatusForbidden, nil
 	}
 	return http.StatusOK, nil
+}
+
+// clientOf returns whose a token is.
+func (g *guard) clientOf(ctx context.Context, token, address string) (*tokenAnswer, error) {
+	key := sha256.Sum256([]byte(token))
+	kept, _ := g.tokens.Get(key)
+	answer, _ := kept.(*tokenAnswer)
+	if answer != nil && time.Now().Before(answer.until) {
+		return answer, nil
+	}
+	if (answer == nil || !answer.right) && !g.limiterOf(address).TryAccept() {
+		return nil, errTooManyTokens
+	}
+	review := &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}}
+	review, err := g.client.AuthenticationV1().TokenReviews().Create(ctx, review, metav1.CreateOptions{})
+	if err != nil {
+		return nil, err
+	}
+	answer = &tokenAnswer{right: review.Status.Authenticated, user: review.Status.User, until: time.Now().Add(tokenBelieved)}
+	if !answer.right {
+		g.logger.V(2).Info("A client of the metrics has a wrong token", "says", review.Status.Error)
+	}
+	g.tokens.Add(key, answer, rightRemembered)
+	return answer, nil
+}
+
+func (g *guard) limiterOf(address string) flowcontrol.RateLimiter {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		host = address
+	}
+	if kept, found := g.addresses.Get(host); found {
+		return kept.(flowcontrol.RateLimiter) //nolint:forcetypeassert // all are
+	}
+	limiter := flowcontrol.NewTokenBucketRateLimiter(newTokensPerSec, newTokens)
+	g.addresses.Add(host, limiter, rightRemembered)
+	return limiter
+}
+
+// may reports whether a user may do what it asks for.
+func (g *guard) may(ctx context.Context, user authenticationv1.UserInfo, asked question) (bool, error) {
+	if kept, found := g.rights.Get(asked); found {
+		return kept == true, nil
+	}
+	extra := map[string]authorizationv1.ExtraValue{}
+	for key, values := range user.Extra {
+		extra[key] = authorizationv1.ExtraValue(values)
+	}
+	review, err := g.client.AuthorizationV1().SubjectAccessReviews().Create(ctx, &authorizationv1.SubjectAccessReview{
+		Spec: authorizationv1.SubjectAccessReviewSpec{
+			User: user.Username, UID: user.UID, Groups: user.Groups, Extra: extra,
+			NonResourceAttributes: &authorizationv1.NonResourceAttributes{Verb: asked.verb, Path: asked.path},
+		},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		return false, err
+	}
+	believed := refusalBelieved
+	if review.Status.Allowed {
+		believed = rightBelieved
+	}
+	g.rights.Add(asked, review.Status.Allowed, believed)
+	return review.Status.Allowed, nil
 }

@@ -10,8 +10,11 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"path"
+	"strconv"
+	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -19,6 +22,7 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/textlogger"
 )
 
@@ -42,7 +46,7 @@ func (r *reviews) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	if resource == "tokenreviews" {
 		var review authenticationv1.TokenReview
 		_ = json.NewDecoder(req.Body).Decode(&review)
-		review.Status.Authenticated = review.Spec.Token != "wrong"
+		review.Status.Authenticated = !strings.HasPrefix(review.Spec.Token, "wrong")
 		review.Status.User.Username = review.Spec.Token
 		if !review.Status.Authenticated {
 			review.Status.Error = "invalid bearer token" // so says an API server
@@ -102,4 +106,40 @@ func TestGuard(t *testing.T) {
 			assert.Equal(t, row.lines, bytes.Count(log.Bytes(), []byte("\n")), log.String())
 		})
 	}
+}
+
+func TestTokensWithoutEnd(t *testing.T) {
+	t.Parallel()
+	reviews := &reviews{asked: map[string]int{}}
+	server := httptest.NewServer(reviews)
+	t.Cleanup(server.Close)
+	client, err := kubernetes.NewForConfig(&rest.Config{Host: server.URL, ContentConfig: rest.ContentConfig{ContentType: "application/json"}})
+	require.NoError(t, err)
+	guarded, err := newGuard(klog.Background(), client, nil, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	require.NoError(t, err)
+	get := func(address, token string) int {
+		request, answer := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", nil), httptest.NewRecorder()
+		request.RemoteAddr = address
+		request.Header.Set("Authorization", "Bearer "+token)
+		guarded.ServeHTTP(answer, request)
+		return answer.Code
+	}
+	require.Equal(t, http.StatusOK, get("10.0.0.1:1000", "scraper"))
+	codes := map[int]int{}
+	for i := range 60 {
+		codes[get("10.0.0.1:"+strconv.Itoa(2000+i), "wrong-"+strconv.Itoa(i))]++
+	}
+	assert.Equal(t, map[int]int{http.StatusUnauthorized: newTokens - 1, http.StatusTooManyRequests: 60 - newTokens + 1}, codes)
+	assert.Equal(t, newTokens, reviews.asked["tokenreviews"])
+	assert.Equal(t, http.StatusOK, get("10.0.0.1:3000", "scraper"), "a token that was right goes on")
+	assert.Equal(t, http.StatusForbidden, get("10.0.0.2:1000", "somebody"), "another address does not wait")
+
+	guard, _ := guarded.(*guard)
+	for _, key := range guard.tokens.Keys() {
+		kept, _ := guard.tokens.Get(key)
+		kept.(*tokenAnswer).until = time.Now() //nolint:forcetypeassert // all are
+	}
+	before := reviews.asked["tokenreviews"]
+	assert.Equal(t, http.StatusOK, get("10.0.0.1:4000", "scraper"), "and is asked about again after a minute, whatever else that address shows")
+	assert.Equal(t, before+1, reviews.asked["tokenreviews"])
 }
