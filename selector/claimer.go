@@ -101,11 +101,13 @@ type Claimed[T metav1.Object] struct {
 	// Invalid): another owner was faster, another object has the name now, or a
 	// policy forbids it. Trying again is useless until something changes. Orphans
 	// are here too if the server took the patch, but answered with an object that
-	// the owner does not control, as a webhook may make of it.
+	// another owner controls.
 	Refused []Failure[T]
 	// AdoptionPending are orphans that may belong to the owner now, or soon: the call
 	// failed with an error other than NotFound and Invalid, had no answer, or was
-	// not made because CanAdopt returned an error or Run left it out.
+	// not made because CanAdopt returned an error or Run left it out. Orphans are here
+	// too if the server took the patch, but answered with an object that no owner
+	// controls, because a webhook removes owner references.
 	AdoptionPending []Failure[T]
 	// Gone are orphans that no longer exist (404, NotFound).
 	Gone []Failure[T]
@@ -176,7 +178,11 @@ func (c Claimer[T]) adopt(ctx context.Context, orphans []T, claimed *Claimed[T])
 		switch failure := (Failure[T]{orphans[i], err}); {
 		case err == nil && any(adopted[i]) != any(orphans[i]) && !owner.Controls(adopted[i]):
 			failure.Err = fmt.Errorf("the answer is not controlled by %s %q", c.Kind.Kind, object.Name(c.Owner))
-			claimed.Refused = append(claimed.Refused, failure)
+			if metav1.GetControllerOfNoCopy(adopted[i]) == nil {
+				claimed.AdoptionPending = append(claimed.AdoptionPending, failure)
+			} else {
+				claimed.Refused = append(claimed.Refused, failure)
+			}
 		case err == nil:
 			claimed.Adopted = append(claimed.Adopted, adopted[i])
 		case !decided(err):

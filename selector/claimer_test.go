@@ -196,19 +196,25 @@ func TestClaimerKeepsEveryAnswer(t *testing.T) {
 				"selector: ReplicaSet \"default/web\": releasing \"default/stray\": %v", tt.err, tt.err))
 		})
 	}
-	t.Run("C8 an adoption whose answer the owner does not control is refused", func(t *testing.T) {
+	t.Run("C8 an adoption whose answer the owner does not control is refused, or pending if nobody controls it", func(t *testing.T) {
 		t.Parallel()
-		orphan, unknown := podtest.Pod("orphan"), podtest.Pod("unknown")
+		orphan, lost, unknown := podtest.Pod("orphan"), podtest.Pod("lost"), podtest.Pod("unknown")
 		claimer := (&server{}).claimer(t, webSet())
 		claimer.Patch = func(_ context.Context, p *corev1.Pod, _ selector.Patch) (*corev1.Pod, error) {
 			if p == unknown {
 				return nil, nil
 			}
-			return p.DeepCopy(), nil
+			answer := p.DeepCopy()
+			if p == orphan {
+				answer.OwnerReferences = podtest.Pod("", ownedBy("faster")).OwnerReferences
+			}
+			return answer, nil
 		}
-		claimed, err := claimer.Claim(t.Context(), pods{orphan, unknown})
-		require.NoError(t, err)
+		claimed, err := claimer.Claim(t.Context(), pods{orphan, lost, unknown})
+		require.EqualError(t, err, `selector: ReplicaSet "default/web": adopting "default/lost": the answer is not controlled by ReplicaSet "default/web"`)
 		assert.Equal(t, pods{unknown}, claimed.Adopted)
+		require.Len(t, claimed.AdoptionPending, 1)
+		assert.Same(t, lost, claimed.AdoptionPending[0].Object)
 		require.Len(t, claimed.Refused, 1)
 		assert.Same(t, orphan, claimed.Refused[0].Object)
 		assert.EqualError(t, claimed.Refused[0].Err, `the answer is not controlled by ReplicaSet "default/web"`)

@@ -127,10 +127,24 @@ func TestClaims(t *testing.T) {
 			assert.Empty(t, pass.Released)
 		}
 	})
-	t.Run("an adoption whose answer the owner does not control is refused", func(t *testing.T) {
+	t.Run("an adoption whose answer has no controller is undecided and holds its place", func(t *testing.T) {
 		t.Parallel()
 		r := newRig(1)
 		r.patched = func(p *corev1.Pod) { p.OwnerReferences = nil } // a webhook does that
+		for second := range 600 {
+			pass, err := r.pass(t, second, podtest.Pod("orphan"))
+			if len(r.callsOf("patch")) > 0 {
+				require.ErrorContains(t, err, "the answer is not controlled by")
+			}
+			assert.Empty(t, pass.Adopted)
+			assert.Equal(t, []string{"orphan"}, names(pass.AdoptionPending))
+			assert.Empty(t, r.callsOf("create"))
+		}
+	})
+	t.Run("an adoption whose answer another owner controls is refused", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(1)
+		r.patched = func(p *corev1.Pod) { p.OwnerReferences[0].UID = "other" }
 		pass, err := r.pass(t, 0, podtest.Pod("orphan"))
 		require.NoError(t, err)
 		assert.Empty(t, pass.Adopted)

@@ -61,7 +61,7 @@ func (p *pass[O, C]) create(ctx context.Context, scale replicas.Scale[C], newbor
 func (c *creations[O, C]) settle(ctx context.Context) {
 	var not expectations.Changes
 	for i, name := range c.scale.Names {
-		if !c.each[i].made {
+		if e := &c.each[i]; !e.made || !c.controls(e.child) { // no event of an orphan is expected
 			not.Creating = append(not.Creating, name)
 		}
 	}
@@ -253,11 +253,16 @@ func (c *creations[O, C]) created(e *creation[C]) {
 
 // made notes a child that was created. If its name was sent before, or is that of a slot,
 // there may have been another child of that name, whose events settle the creation of this
-// one too: then it is the UID that tells whether the cache shows it.
+// one too: then it is the UID that tells whether the cache shows it. An orphan counts until
+// the next pass adopts it.
 func (c *creations[O, C]) made(e *creation[C], start ledger.Moment, child C) {
 	e.made, e.child, e.err = true, child, nil
-	if (e.again || c.spec.Slots != nil) && child.GetUID() != "" {
+	isOrphan := !c.controls(child)
+	if (e.again || c.spec.Slots != nil || isOrphan) && child.GetUID() != "" {
 		c.believe(start, child)
+	}
+	if isOrphan {
+		c.comeBack(1)
 	}
 }
 
@@ -321,7 +326,7 @@ func (c *creations[O, C]) isLost(e *creation[C]) bool {
 func (c *creations[O, C]) found(e *creation[C], start ledger.Moment, found C) {
 	c.bears(found)
 	switch {
-	case !c.controls(found) || !c.rules.Active(found):
+	case !c.controls(found) && !c.isOurs(found) || !c.rules.Active(found):
 	case !c.isOurs(found):
 		e.err = c.letGo(start, found)
 	default:

@@ -114,6 +114,6 @@ func (p *pass[O, C]) lookForDoubted(ctx context.Context, doubted []C, sent map[t
 
 // isReplica reports whether a child that was found counts for the owner.
 func (p *pass[O, C]) isReplica(c C) bool {
-	is, _ := p.snapshot.Rules.Bearer(c)
-	return is == ledger.Replica && c.GetDeletionTimestamp() == nil
+	is, ours := p.snapshot.Rules.Bearer(c)
+	return is == ledger.Replica && ours && c.GetDeletionTimestamp() == nil
 }

@@ -192,7 +192,7 @@ func (p *pass[O, C]) noneBears(l look[C], name types.NamespacedName) {
 
 // turnedUp lets a child count that was found on the server, where nobody expected it.
 func (p *pass[O, C]) turnedUp(start ledger.Moment, found C) ledger.Bearer {
-	if p.controls(found) && p.rules.Active(found) {
+	if (p.controls(found) || p.isOurs(found)) && p.rules.Active(found) {
 		p.believe(start, found)
 		p.comeBack(1)
 	}

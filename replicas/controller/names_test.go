@@ -493,8 +493,10 @@ func TestLostAnswers(t *testing.T) {
 func TestStrays(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(p *corev1.Pod){
-		"its labels":          func(p *corev1.Pod) { p.Labels = map[string]string{"app": "debug"} },
-		"its owner reference": func(p *corev1.Pod) { p.OwnerReferences = nil },
+		"its labels":                     func(p *corev1.Pod) { p.Labels = map[string]string{"app": "debug"} },
+		"its labels to none":             func(p *corev1.Pod) { p.Labels = nil },
+		"its labels and owner reference": func(p *corev1.Pod) { p.Labels, p.OwnerReferences = nil, nil },
+		"its controller":                 func(p *corev1.Pod) { p.OwnerReferences[0].UID = "other" },
 	} {
 		t.Run("a child whose creation changed "+name+" is deleted again by UID, and creations are held, doubling to five minutes", func(t *testing.T) {
 			t.Parallel()
@@ -527,6 +529,47 @@ func TestStrays(t *testing.T) {
 			assert.Len(t, pass.Created, 5)
 		})
 	}
+	t.Run("a child whose creation lost its owner reference counts, and the next pass adopts it", func(t *testing.T) {
+		t.Parallel()
+		for name, create := range map[string]func(int) error{
+			"answered":           func(int) error { return nil },
+			"found after a loss": func(int) error { return timeout() },
+		} {
+			r := newRig(1)
+			r.mutate, r.create = func(p *corev1.Pod) { p.OwnerReferences = nil }, create
+			r.get = func(name string) (*corev1.Pod, error) { return podtest.Pod(name), nil }
+			pass, err := r.pass(t, 0)
+			require.NoError(t, err, name)
+			assert.Len(t, pass.Created, 1, name)
+			assert.Equal(t, time.Duration(1), pass.RequeueAfter, name)
+			assert.Zero(t, pass.InFlight, name)
+			assert.Zero(t, sum(r.pending()), name, "no event of an orphan settles a creation")
+			pass, err = r.pass(t, 0) // the cache does not show them yet
+			require.NoError(t, err, name)
+			assert.Len(t, pass.Adopted, 1, name)
+			pass, err = r.pass(t, 0)
+			require.NoError(t, err, name)
+			assert.Len(t, pass.Active, 1, name)
+			assert.Empty(t, r.calls, name)
+		}
+	})
+	t.Run("so does one that turns up later, and nothing is created beside it", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(1)
+		r.create = func(int) error { return timeout() }
+		r.get = func(string) (*corev1.Pod, error) { return nil, timeout() }
+		_, err := r.pass(t, 0)
+		require.Error(t, err)
+		*r.owner.Spec.Replicas, r.owner.Generation = 0, 2
+		r.get = func(name string) (*corev1.Pod, error) { return podtest.Pod(name), nil }
+		_, err = r.pass(t, 10)
+		require.NoError(t, err)
+		*r.owner.Spec.Replicas, r.owner.Generation = 1, 3
+		pass, err := r.pass(t, 10)
+		require.NoError(t, err)
+		assert.Len(t, pass.Adopted, 1)
+		assert.Empty(t, pass.Created)
+	})
 	t.Run("one that could not be deleted is deleted in a later pass", func(t *testing.T) {
 		t.Parallel()
 		r := newRig(1)
@@ -907,7 +950,7 @@ func TestWhatIsLookedForBeforeOthersAreCreated(t *testing.T) {
 		t.Parallel()
 		r := newRig(1)
 		r.create = func(i int) error { return []error{timeout(), nil}[i] }
-		r.get = func(name string) (*corev1.Pod, error) { return podtest.Pod(name), nil }
+		r.get = func(name string) (*corev1.Pod, error) { return podtest.Pod(name, podtest.Labels(api)), nil }
 		_, err := r.pass(t, 0)
 		require.Error(t, err)
 		r.settle()
@@ -1011,7 +1054,8 @@ func TestStraysThatAreSomebodysByNow(t *testing.T) {
 		found   func(p *corev1.Pod)
 		deletes int
 	}{
-		"still nobody's":                 {func(p *corev1.Pod) { p.OwnerReferences = nil }, 2},
+		"still nobody's":                 {func(p *corev1.Pod) { p.Labels, p.OwnerReferences = api, nil }, 2},
+		"an orphan that matches":         {func(p *corev1.Pod) { p.OwnerReferences = nil }, 1},
 		"ours, and not matching":         {func(p *corev1.Pod) { p.Labels = api }, 2},
 		"ours, and matching":             {func(*corev1.Pod) {}, 1},
 		"another's":                      {func(p *corev1.Pod) { p.OwnerReferences[0].UID = "other" }, 1},
@@ -1022,7 +1066,7 @@ func TestStraysThatAreSomebodysByNow(t *testing.T) {
 			t.Parallel()
 			r := newRig(1)
 			r.version = "7"
-			r.mutate = func(p *corev1.Pod) { p.OwnerReferences = nil }
+			r.mutate = func(p *corev1.Pod) { p.Labels, p.OwnerReferences = api, nil }
 			var only []*metav1.Preconditions
 			r.remove = func(p *corev1.Pod, opts metav1.DeleteOptions) error {
 				if only = append(only, opts.Preconditions); len(only) == 1 {

@@ -15,10 +15,16 @@ import (
 	"github.com/replicakit/replicakit/replicas/ledger"
 )
 
-// isOurs reports whether a child is what was meant to be created. One without UID,
-// as a fake client answers, tells nothing.
+// isOurs reports whether a created child is the owner's, or an orphan that the next pass
+// adopts because a webhook took only its owner references. An answer without a UID, as a fake
+// client gives it, proves nothing.
 func (p *pass[O, C]) isOurs(c C) bool {
-	return c.GetUID() == "" || p.controls(c) && p.spec.Selector.Matches(labels.Set(c.GetLabels()))
+	return c.GetUID() == "" || !p.isAnothers(c) && p.spec.Selector.Matches(labels.Set(c.GetLabels()))
+}
+
+// isAnothers reports whether a child has another controller than the owner.
+func (p *pass[O, C]) isAnothers(c C) bool {
+	return metav1.GetControllerOfNoCopy(c) != nil && !p.controls(c)
 }
 
 // A strangeError says that the server did not make the child that it was sent.
@@ -59,7 +65,7 @@ func (p *pass[O, C]) deleteStray(ctx context.Context, c C) error {
 
 // isStray reports whether a child is neither ours nor that of another.
 func (p *pass[O, C]) isStray(c C) bool {
-	return !p.isOurs(c) && (metav1.GetControllerOfNoCopy(c) == nil || p.controls(c))
+	return !p.isOurs(c) && !p.isAnothers(c)
 }
 
 // deleteUnchanged deletes a child if it is still as it was seen.

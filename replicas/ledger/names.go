@@ -42,7 +42,7 @@ type Bearer uint8
 // What an object that has a name is to the owner.
 const (
 	Nobody   Bearer = iota // none, or it is not known
-	Replica                // a child of the owner that counts
+	Replica                // a child of the owner that counts, or an orphan that it can adopt
 	Leaver                 // another child of the owner, such as one that is being deleted
 	Stranger               // an object that is not the owner's: views may not show it
 )

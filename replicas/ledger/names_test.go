@@ -80,10 +80,10 @@ func TestNames(t *testing.T) {
 			names? => a stranger, next look 0s, taken
 			none a
 			names? => a nobody, next look 0s`},
-		{"an orphan is a stranger until it is adopted", `
+		{"an orphan bears the name, and settles it when it is adopted", `
 			sending a
 			cache 6: a@6? => a@6?
-			names? => a stranger, next look 0s, taken
+			names? => a replica, next look 5m0s
 			cache 7: a@7 => a@7
 			names? =>`},
 		{"a look that finds nothing settles nothing while a request may land", `

@@ -79,9 +79,9 @@ func RulesOf[C metav1.Object](owner metav1.Object, kind schema.GroupKind, matchi
 // Bearer returns what an object that has the name of a child is to the owner, and whether
 // it is the owner's.
 func (r Rules[C]) Bearer(c C) (is Bearer, ours bool) {
-	switch ours := r.Ours(c); {
-	case ours && r.MayCount(c) && r.Active(c):
-		return Replica, true
+	switch ours = r.Ours(c); {
+	case r.MayCount(c) && r.Active(c):
+		return Replica, ours
 	case ours:
 		return Leaver, true
 	}

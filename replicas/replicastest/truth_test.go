@@ -529,9 +529,10 @@ func TestReleasesThatAreRefused(t *testing.T) {
 func TestAWebhookThatTakesPodsAway(t *testing.T) {
 	t.Parallel()
 	for name, mutate := range map[string]func(*corev1.Pod){
-		"the selected label is changed":  func(p *corev1.Pod) { p.Labels["app"] = "other" },
-		"the selected label is removed":  func(p *corev1.Pod) { p.Labels = nil },
-		"the owner reference is removed": func(p *corev1.Pod) { p.OwnerReferences, p.Labels["app"] = nil, "other" },
+		"the selected label is changed":                        func(p *corev1.Pod) { p.Labels["app"] = "other" },
+		"the selected label is removed":                        func(p *corev1.Pod) { p.Labels = nil },
+		"the owner reference is removed and the label changed": func(p *corev1.Pod) { p.OwnerReferences, p.Labels["app"] = nil, "other" },
+		"another controller is set":                            func(p *corev1.Pod) { p.OwnerReferences[0].UID = "other" },
 	} {
 		for _, lag := range []time.Duration{0, 150 * time.Millisecond} {
 			t.Run(fmt.Sprintf("%s, seen after %v", name, lag), func(t *testing.T) {
@@ -697,15 +698,47 @@ func TestAPodThatIsAdoptedAndDeletedAtOnce(t *testing.T) {
 	assert.Zero(t, conflicts)
 }
 
+// A pod that lost its owner reference when it was created is adopted, as Kubernetes does it.
+func TestAWebhookThatTakesOwnerReferences(t *testing.T) {
+	t.Parallel()
+	for _, lag := range []time.Duration{0, 150 * time.Millisecond} {
+		t.Run(fmt.Sprintf("new pods become the owner's, also those that replace drained ones, seen after %v", lag), func(t *testing.T) {
+			t.Parallel()
+			s := running(t, 3)
+			s.controller.View.ChildWatch.Lag = lag
+			s.Mutate = func(p *corev1.Pod) { p.OwnerReferences = nil }
+			c := s.counts()
+			for _, p := range s.Children(namespace) {
+				_, err := s.DeleteChild(t.Context(), namespace, p.Name, metav1.DeleteOptions{})
+				require.NoError(t, err)
+			}
+			s.world.Run(time.Minute)
+			s.requireSettled(t, "after the drain")
+			assert.Len(t, s.active(s.Owners(namespace)[0]), 3)
+			s.scale(t, 5)
+			s.world.Run(time.Minute)
+			s.requireSettled(t, "after the scale-up")
+			assert.Len(t, s.active(s.Owners(namespace)[0]), 5)
+			assert.LessOrEqual(t, c.ever(), 3+3+2)
+			assert.Empty(t, s.warnings())
+		})
+	}
+}
+
 // A pod that a webhook made nobody's is deleted again, but not once it was adopted.
 func TestAStrayPodThatIsAdopted(t *testing.T) {
 	t.Parallel()
 	s := running(t, 2)
-	s.Mutate = func(p *corev1.Pod) { p.OwnerReferences = nil }
+	s.Mutate = func(p *corev1.Pod) { p.OwnerReferences, p.Labels["app"] = nil, "other" }
 	s.controller.Client.Fail(replicastest.Rule{Verb: "delete", Times: 2, With: replicastest.InternalError})
 	s.scale(t, 3)
 	s.world.Run(50 * time.Millisecond)
 	s.Mutate = nil
+	for _, p := range s.Children(namespace) {
+		if p.Labels["app"] == "other" {
+			s.editPod(t, p.Name, func(p *corev1.Pod) { p.Labels["app"] = "web" })
+		}
+	}
 	s.world.Run(20 * time.Millisecond)
 	c := s.counts()
 	assert.Equal(t, 3, c.most)

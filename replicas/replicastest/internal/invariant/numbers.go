@@ -34,7 +34,8 @@ func (w *watcher) creates(rs *appsv1.ReplicaSet, p *corev1.Pod) {
 	case ok:
 		w.notMore(rs, p.Name)
 	default:
-		w.strange[rs.UID], w.strays[p.UID] = true, true
+		w.strange[rs.UID] = true
+		w.strays[p.UID] = !isAdoptable(rs, p)
 	}
 }
 

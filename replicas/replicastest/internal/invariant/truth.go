@@ -166,6 +166,12 @@ func replicasOf(rs *appsv1.ReplicaSet, pods iter.Seq[*corev1.Pod]) map[types.UID
 	return found
 }
 
+// isAdoptable reports whether a pod is an orphan that an owner selects.
+func isAdoptable(rs *appsv1.ReplicaSet, p *corev1.Pod) bool {
+	sel, err := selector.ForReplicaSet(rs)
+	return err == nil && controllerOf(p) == "" && sel.Matches(labels.Set(p.Labels))
+}
+
 // A record is what one controller did, and what of it it was shown.
 type record struct {
 	began   instant                 // of the process
