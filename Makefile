@@ -14,7 +14,7 @@ KUBERNETES_VERSION    := v1.36.3# as in test/binaries/kubernetes/go.mod
 WORKSPACE := . test/consumer replicas/clientgo replicas/controllerruntime cmd/kubectl-scaledown cmd/replicakit-controller examples/workerpool test
 MODULES   := $(WORKSPACE) test/operating test/readyourwrites
 
-# The modules that others can get, at one version, and the programs that go install builds.
+# The modules that others can get, at one version, each behind those that it requires, and the programs that go install builds.
 RELEASED := . replicas/clientgo replicas/controllerruntime cmd/kubectl-scaledown cmd/replicakit-controller examples/workerpool
 PROGRAMS := examples/quickstart cmd/kubectl-scaledown cmd/replicakit-controller examples/workerpool
 
@@ -82,7 +82,7 @@ test-servers: $(WORK) $(BIN)/etcd $(BIN)/kube-apiserver $(BIN)/kubectl ## both a
 .PHONY: test-products
 test-products: $(WORK) ## the manager, the plugin and the demo on a real control plane, and what docs/operating.md says, with Helm and Prometheus
 	@$(MAKE) --no-print-directory --keep-going programs
-	@$(SHARED) $(TEST) $(call directories,cmd/kubectl-scaledown cmd/replicakit-controller test/importing test/image test/bench/cluster)
+	@$(SHARED) $(TEST) $(call directories,cmd/kubectl-scaledown cmd/replicakit-controller test/importing test/image test/release test/bench/cluster)
 	@cd test/operating && $(BUILT_AS) go vet ./... && $(BUILT_AS) $(TEST) ./...
 
 .PHONY: test-versions
@@ -274,16 +274,16 @@ vuln: ## govulncheck, where its database can be reached
 	@for m in $(MODULES); do (cd $$m && go run golang.org/x/vuln/cmd/govulncheck@$(GOVULNCHECK_VERSION) ./...) || exit 1; done
 
 .PHONY: release-check
-release-check: ## in an empty module, from a proxy: is the working tree a release that can be taken?
-	@cd test/release && $(BUILT_AS) go run . -modules "$(RELEASED)" -programs "$(PROGRAMS)" check
+release-check: ## in an empty module: is the working tree a release that can be taken?
+	@$(BUILT_AS) RELEASED="$(RELEASED)" PROGRAMS="$(PROGRAMS)" test/release/release check
 
 .PHONY: apidiff
 apidiff: ## what has changed in the API since the last release, and the lowest version that may follow
-	@cd test/release && $(BUILT_AS) go run . -modules "$(RELEASED)" apidiff
+	@$(BUILT_AS) RELEASED="$(RELEASED)" test/release/release apidiff
 
 .PHONY: release
 release: ## VERSION=v0.1.0: commits and tags, see RELEASING.md; nothing is pushed
-	@cd test/release && $(BUILT_AS) go run . -modules "$(RELEASED)" -programs "$(PROGRAMS)" "$(VERSION)"
+	@$(BUILT_AS) RELEASED="$(RELEASED)" PROGRAMS="$(PROGRAMS)" test/release/release "$(VERSION)"
 
 .PHONY: archives
 archives: $(BIN)/goreleaser-$(GORELEASER_VERSION) ## the plugin for five platforms and its krew manifest, into .cache/archives; VERSION=v0.1.0

@@ -5,6 +5,7 @@ package main
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -13,164 +14,211 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestReleaseIsOneTaggedCommitAndOneBehindIt(t *testing.T) {
-	t.Parallel()
-	w := newWorkshop(t)
-	before := w.do("rev-parse", "HEAD")
-	require.NoError(t, w.request("v0.1.0").release(t.Context()))
-
-	assert.Equal(t, "adapter/v0.1.0\nexamples/manager/v0.1.0\nv0.1.0", w.do("tag"))
-	for tag := range strings.Lines(w.do("tag")) {
-		tag = strings.TrimSpace(tag)
-		assert.Equal(t, "tag", w.do("cat-file", "-t", tag), tag)
-		assert.Equal(t, before, w.do("rev-parse", tag+"^{commit}^"), tag)
-		assert.Equal(t, w.do("rev-parse", "main^"), w.do("rev-parse", tag+"^{commit}"), tag)
-	}
-	assert.Empty(t, w.do("status", "--porcelain"))
-	assert.Equal(t, "release: v0.1.0", w.do("log", "-1", "--format=%s", "v0.1.0"))
-	assert.Equal(t, "M\tCHANGELOG.md\nM\tadapter/go.mod\nM\texamples/manager/go.mod\nM\ttest/go.mod",
-		w.do("diff", "--name-status", before, "main"))
-	assert.Equal(t, "# Changelog\n\n## Unreleased\n\n## 0.1.0 - 2026-05-04\n\n- A kit.\n", w.read("CHANGELOG.md"))
-	assert.Contains(t, w.log.String(), "git push --atomic origin main v0.1.0 adapter/v0.1.0 examples/manager/v0.1.0\n")
+// kit is a small repository as this one is: a library, a library and a program
+// in modules of their own, and tests that are not released.
+var kit = map[string]string{
+	"CHANGELOG.md":                 "# Changelog\n\n## Unreleased\n\n- A kit.\n",
+	"LICENSE":                      "Do what you like.\n",
+	"go.mod":                       "module github.com/acme/kit\n\ngo 1.25.0\n",
+	"kit.go":                       "// Package kit counts.\npackage kit\n\n// Two is two.\nconst Two = 2\n",
+	"example_test.go":              example("kit", "Two"),
+	"examples/kubectl-two/main.go": "package main\n\nimport \"github.com/acme/kit\"\n\nfunc main() { println(kit.Two) }\n",
+	"adapter/go.mod":               "module github.com/acme/kit/adapter\n\ngo 1.25.0\n\nrequire github.com/acme/kit v0.0.0\n\nreplace github.com/acme/kit => ..\n",
+	"adapter/adapter.go":           "// Package adapter counts on.\npackage adapter\n\nimport \"github.com/acme/kit\"\n\n// Three is three.\nconst Three = kit.Two + 1\n",
+	"adapter/example_test.go":      example("kit/adapter", "Three"),
+	"examples/manager/go.mod":      nested("examples/manager", "../.."),
+	"examples/manager/main.go":     "package main\n\nimport (\n\t\"github.com/acme/kit\"\n\t\"github.com/acme/kit/adapter\"\n)\n\nfunc main() { println(kit.Two, adapter.Three) }\n",
+	"test/go.mod":                  nested("test", ".."),
+	"test/test.go":                 "package test\n\nimport (\n\t\"github.com/acme/kit\"\n\t\"github.com/acme/kit/adapter\"\n)\n\nconst six = kit.Two * adapter.Three\n",
 }
 
-func TestOnlyTheTaggedModulesHaveNoReplaces(t *testing.T) {
+func example(path, name string) string {
+	base := filepath.Base(path)
+	return "package " + base + "_test\n\nimport (\n\t\"fmt\"\n\n\t\"github.com/acme/" + path + "\"\n)\n\nfunc Example() {\n\tfmt.Println(" + base + "." + name + ")\n}\n"
+}
+
+func nested(folder, up string) string {
+	return "module github.com/acme/kit/" + folder + "\n\ngo 1.25.0\n\nrequire (\n\tgithub.com/acme/kit v0.0.0\n\tgithub.com/acme/kit/adapter v0.0.0\n)\n\n" +
+		"replace (\n\tgithub.com/acme/kit => " + up + "\n\tgithub.com/acme/kit/adapter => " + up + "/adapter\n)\n"
+}
+
+// A workshop is a repository of the kit.
+type workshop struct {
+	*testing.T
+	dir string
+}
+
+func newWorkshop(t *testing.T) workshop {
+	t.Helper()
+	w := workshop{T: t, dir: t.TempDir()}
+	for name, text := range kit {
+		require.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(w.dir, name)), 0o755))
+		require.NoError(t, os.WriteFile(filepath.Join(w.dir, name), []byte(text), 0o644))
+	}
+	w.git("init", "--quiet", "--initial-branch=main")
+	for _, setting := range []string{"user.name=Ann", "user.email=ann@example.com", "commit.gpgsign=false", "tag.gpgsign=false"} {
+		name, value, _ := strings.Cut(setting, "=")
+		w.git("config", name, value)
+	}
+	w.commit()
+	return w
+}
+
+// edit replaces a part of a file, which must have it.
+func (w workshop) edit(name, old, text string) {
+	w.Helper()
+	data := w.read(name)
+	require.Contains(w, data, old)
+	require.NoError(w, os.WriteFile(filepath.Join(w.dir, name), []byte(strings.ReplaceAll(data, old, text)), 0o644))
+}
+
+func (w workshop) read(name string) string {
+	w.Helper()
+	data, err := os.ReadFile(filepath.Join(w.dir, name))
+	require.NoError(w, err)
+	return string(data)
+}
+
+func (w workshop) git(args ...string) string {
+	w.Helper()
+	out, err := w.run("git", args...)
+	require.NoError(w, err, out)
+	return strings.TrimSpace(out)
+}
+
+func (w workshop) commit() {
+	w.Helper()
+	w.git("add", "--all")
+	w.git("commit", "--quiet", "--message", "kit: more")
+}
+
+func (w workshop) run(program string, args ...string) (string, error) {
+	cmd := exec.CommandContext(w.Context(), program, args...)
+	cmd.Dir = w.dir
+	cmd.Env = append(os.Environ(), "RELEASED=. adapter examples/manager", "PROGRAMS=examples/kubectl-two examples/manager")
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}
+
+func (w workshop) release(word string) (string, error) {
+	script, err := filepath.Abs("release")
+	require.NoError(w, err)
+	return w.run(script, word)
+}
+
+// refused releases, and expects that nothing has changed.
+func (w workshop) refused(word, want string) {
+	w.Helper()
+	state := func() string {
+		return w.git("for-each-ref") + w.git("rev-parse", "HEAD") + w.git("status", "--porcelain", "--ignored")
+	}
+	before := state()
+	out, err := w.release(word)
+	require.Error(w, err, out)
+	assert.Contains(w, out, want)
+	assert.Equal(w, before, state())
+}
+
+func TestAReleaseIsOneTaggedCommitAndOneBehindIt(t *testing.T) {
 	t.Parallel()
 	w := newWorkshop(t)
-	require.NoError(t, w.request("v0.1.0").release(t.Context()))
+	before := w.git("rev-parse", "HEAD")
+	out, err := w.release("v0.1.0")
+	require.NoError(t, err, out)
+	assert.Contains(t, out, "No release yet that the API could be compared with.\n")
+	assert.Contains(t, out, "git push --atomic origin main v0.1.0 adapter/v0.1.0 examples/manager/v0.1.0\n")
+	for _, tag := range []string{"v0.1.0", "adapter/v0.1.0", "examples/manager/v0.1.0"} {
+		assert.Equal(t, "tag", w.git("cat-file", "-t", tag), tag)
+		assert.Equal(t, before, w.git("rev-parse", tag+"^{commit}^"), tag)
+		assert.Equal(t, w.git("rev-parse", "main^"), w.git("rev-parse", tag+"^{commit}"), tag)
+	}
+	assert.Empty(t, w.git("status", "--porcelain"))
+	assert.Equal(t, "CHANGELOG.md\nadapter/go.mod\nexamples/manager/go.mod\ntest/go.mod", w.git("diff", "--name-only", before, "main"))
+	assert.Regexp(t, `^# Changelog\n\n## Unreleased\n\n## 0.1.0 - \d{4}-\d\d-\d\d\n\n- A kit.\n$`, w.read("CHANGELOG.md"))
 	for name, text := range kit {
 		if strings.HasSuffix(name, "go.mod") {
 			assert.Equal(t, strings.ReplaceAll(text, "v0.0.0", "v0.1.0"), w.read(name), "beside each other still")
 		}
 	}
-	w.do("checkout", "--quiet", "v0.1.0")
+
+	w.git("checkout", "--quiet", "v0.1.0")
 	assert.Equal(t, "module github.com/acme/kit/adapter\n\ngo 1.25.0\n\nrequire github.com/acme/kit v0.1.0\n", w.read("adapter/go.mod"))
-	assert.NotContains(t, w.read("examples/manager/go.mod"), "replace")
-	assert.Contains(t, w.read("test/go.mod"), "replace", "nobody takes it")
+	assert.Contains(t, w.read("examples/manager/go.sum"), "github.com/acme/kit/adapter v0.1.0 h1:")
+	w.git("switch", "--quiet", "--create", "release-0.1")
+	w.refused("v0.1.1", "adapter/go.mod: requires github.com/acme/kit without a replace, as only a tagged commit does")
 }
 
-// The proof: go with no proxy but git itself.
-func TestGoTakesWhatWasTagged(t *testing.T) {
+func TestReleasesFollowEachOtherAsTheAPISays(t *testing.T) {
 	t.Parallel()
 	w := newWorkshop(t)
-	require.NoError(t, w.request("v0.1.0").release(t.Context()))
-	env := w.fromGit()
-	for _, program := range []string{"examples/kubectl-two", "examples/manager"} {
-		out, err := goIn(t.Context(), t.TempDir(), env, "install", "github.com/acme/kit/"+program+"@latest")
+	for _, version := range []string{"v0.1.0-rc.1", "v0.1.0"} {
+		out, err := w.release(version)
 		require.NoError(t, err, out)
 	}
-	w.do("checkout", "--quiet", "v0.1.0")
-	for _, dir := range []string{".", "adapter", "examples/manager", "test"} {
-		out, err := goIn(t.Context(), filepath.Join(w.dir, dir), env, "vet", "./...")
-		assert.NoError(t, err, "%s: %s", dir, out)
-	}
-}
-
-func TestGoTakesNothingThatWasTaggedByHand(t *testing.T) {
-	t.Parallel()
-	w := newWorkshop(t)
-	for _, tag := range []string{"v0.1.0", "adapter/v0.1.0", "examples/manager/v0.1.0"} {
-		w.do("tag", tag)
-	}
-	out, err := goIn(t.Context(), t.TempDir(), w.fromGit(), "install", "github.com/acme/kit/examples/manager@v0.1.0")
-	require.Error(t, err)
-	assert.Contains(t, out, "replace directives")
-	empty := t.TempDir()
-	out, err = goIn(t.Context(), empty, w.fromGit(), "mod", "init", "example.com/empty")
+	w.refused("v0.1.0-rc.2", "version v0.1.0-rc.2 is not above v0.1.0, which is released already")
+	out, err := w.release("apidiff")
 	require.NoError(t, err, out)
-	out, err = goIn(t.Context(), empty, w.fromGit(), "get", "github.com/acme/kit/adapter@v0.1.0")
-	require.Error(t, err)
-	assert.Contains(t, out, "unknown revision v0.0.0")
-}
+	assert.Contains(t, out, "The next release is v0.1.1 at least.\n")
 
-func TestReleasesFollowEachOther(t *testing.T) {
-	t.Parallel()
-	w := newWorkshop(t)
-	for _, version := range []string{"v0.1.0-rc.1", "v0.1.0", "v0.2.0"} {
-		require.NoError(t, w.request(version).release(t.Context()), version)
-		assert.Contains(t, w.read("adapter/go.mod"), "require github.com/acme/kit "+version+"\n")
+	w.edit("adapter/adapter.go", "Three is three.\nconst Three", "Drei is three.\nconst Drei")
+	w.edit("adapter/example_test.go", "adapter.Three", "adapter.Drei")
+	w.edit("examples/manager/main.go", "adapter.Three", "adapter.Drei")
+	w.edit("test/test.go", "adapter.Three", "adapter.Drei")
+	w.commit()
+	w.refused("v0.1.1", "Three: removed")
+	w.refused("v0.1.1", "version v0.1.1 is too low")
+	for _, version := range []string{"v0.2.0-rc.1", "v0.2.0"} {
+		out, err := w.release(version)
+		require.NoError(t, err, out)
 	}
-	state := w.state()
-	require.EqualError(t, w.request("v0.1.5").release(t.Context()), "version v0.1.5 is not above v0.2.0, which is released already")
-	w.do("checkout", "--quiet", "-b", "release-0.1", "v0.1.0")
-	require.ErrorContains(t, w.request("v0.1.5").release(t.Context()), "examples/manager/go.mod: requires github.com/acme/kit without a replace")
-	w.do("reset", "--quiet", "--hard", "main~2")
-	require.NoError(t, w.request("v0.1.5").release(t.Context()), "of a branch where nothing above it was released")
-	assert.NotEqual(t, state, w.state())
 }
 
 func TestRefusesAndChangesNothing(t *testing.T) {
 	t.Parallel()
-	require0 := "require github.com/acme/kit v0.0.0\n"
+	changed := func(name, old, text string) func(workshop) {
+		return func(w workshop) { w.edit(name, old, text); w.commit() }
+	}
 	for name, tt := range map[string]struct {
 		version string
-		spoil   func(w *workshop)
+		spoil   func(workshop)
 		want    string
 	}{
-		"no version":              {version: "", want: `version "" is not one such as v0.1.0`},
-		"no v":                    {version: "0.1.0", want: `version "0.1.0" is not`},
-		"no patch number":         {version: "v0.1", want: `version "v0.1" is not`},
-		"build metadata":          {version: "v0.1.0+linux", want: `version "v0.1.0+linux" is not`},
-		"a word":                  {version: "latest", want: `version "latest" is not`},
-		"a pseudo-version":        {version: "v0.0.0-20260504120000-0123456789ab", want: "is not one such as v0.1.0"},
-		"a major version":         {version: "v2.0.0", want: "v2"},
-		"an edited file":          {spoil: func(w *workshop) { w.edit("kit.go", "two", "2") }, want: "the working tree is not clean:\n M kit.go"},
-		"a staged file":           {spoil: func(w *workshop) { w.write("new.go", "package kit\n"); w.do("add", "new.go") }, want: "not clean:\nA  new.go"},
-		"an untracked file":       {spoil: func(w *workshop) { w.write("new.go", "package kit\n") }, want: "not clean:\n?? new.go"},
-		"the tag":                 {spoil: func(w *workshop) { w.do("tag", "v0.1.0") }, want: "version v0.1.0 is not above v0.1.0"},
-		"the tag, elsewhere":      {spoil: func(w *workshop) { w.do("tag", "v0.1.0", w.do("commit-tree", "HEAD^{tree}", "-m", "other")) }, want: "tag v0.1.0 exists"},
-		"a nested module's tag":   {spoil: func(w *workshop) { w.do("tag", "examples/manager/v0.1.0") }, want: "tag examples/manager/v0.1.0 exists"},
-		"no branch":               {spoil: func(w *workshop) { w.do("checkout", "--quiet", "--detach") }, want: "no branch is checked out"},
-		"no heading":              {spoil: committed("CHANGELOG.md", "## Unreleased", "## Later"), want: `no heading "## Unreleased"`},
-		"a foreign replace":       {spoil: committed("adapter/go.mod", "=> ..", "=> github.com/acme/fork v1.0.0"), want: "adapter/go.mod: replaces github.com/acme/kit, which go install refuses"},
-		"an exclude":              {spoil: committed("adapter/go.mod", require0, require0+"\nexclude github.com/acme/x v1.0.0\n"), want: "adapter/go.mod: excludes github.com/acme/x@v1.0.0"},
-		"a module that stays":     {spoil: committed("adapter/go.mod", require0, require0+"\nrequire github.com/acme/kit/test v0.0.0\n"), want: "adapter/go.mod: requires github.com/acme/kit/test, which is not among the released modules"},
-		"what does not compile":   {spoil: committed("adapter/adapter.go", "kit.Two", "kit.Ten"), want: "undefined: kit.Ten"},
-		"a module that is a ring": {spoil: committed("go.mod", "go 1.25.0", "go 1.25.0\n\nrequire github.com/acme/kit/adapter v0.0.0\n\nreplace github.com/acme/kit/adapter => ./adapter"), want: "require each other"},
+		"no version":            {"", nil, "version '' is not one such as v0.1.0"},
+		"a pseudo-version":      {"v0.0.0-20260504120000-0123456789ab", nil, "is not one such as v0.1.0"},
+		"a major version":       {"v2.0.0", nil, "v2"},
+		"an edited file":        {"v0.1.0", func(w workshop) { w.edit("kit.go", "two", "2") }, "the working tree is not clean"},
+		"a nested module's tag": {"v0.1.0", func(w workshop) { w.git("tag", "examples/manager/v0.1.0") }, "tag examples/manager/v0.1.0 exists"},
+		"no branch":             {"v0.1.0", func(w workshop) { w.git("checkout", "--quiet", "--detach") }, "no branch is checked out"},
+		"no heading":            {"v0.1.0", changed("CHANGELOG.md", "## Unreleased", "## Later"), "no heading '## Unreleased'"},
+		"a foreign replace":     {"v0.1.0", changed("adapter/go.mod", "=> ..", "=> ..\n\nreplace example.com/x => example.com/y v1.0.0"), "go install refuses this"},
+		"a module that stays":   {"v0.1.0", changed("adapter/go.mod", "kit v0.0.0\n", "kit v0.0.0\n\nrequire github.com/acme/kit/test v0.0.0\n"), "github.com/acme/kit/test"},
+		"what is not tidy":      {"v0.1.0", changed("go.mod", "go 1.25.0", "go 1.25.0\n\nrequire golang.org/x/mod v0.32.0"), "go.mod is not tidy"},
+		"what does not compile": {"v0.1.0", changed("adapter/adapter.go", "kit.Two", "kit.Ten"), "undefined: kit.Ten"},
+		"a failure behind the tags": {"v0.1.0", func(w workshop) {
+			hook := filepath.Join(w.dir, ".git/hooks/reference-transaction")
+			text := "#!/bin/sh\nwhile read -r _ _ ref; do\n[ \"$1 $ref\" != \"prepared refs/heads/main\" ] || exit 1\ndone\n"
+			require.NoError(w, os.WriteFile(hook, []byte(text), 0o755))
+		}, "ref updates aborted by hook"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := newWorkshop(t)
-			version := tt.version
 			if tt.spoil != nil {
 				tt.spoil(w)
-				version = "v0.1.0"
 			}
-			before := w.state()
-			require.ErrorContains(t, w.request(version).release(t.Context()), tt.want)
-			assert.Equal(t, before, w.state())
+			w.refused(tt.version, tt.want)
 		})
 	}
 }
 
-func committed(file, old, text string) func(*workshop) {
-	return func(w *workshop) {
-		w.edit(file, old, text)
-		w.commit()
-	}
-}
-
-func TestAFailureBehindTheTagsTakesThemBack(t *testing.T) {
+func TestChecksTheWorkingTreeAsItIs(t *testing.T) {
 	t.Parallel()
 	w := newWorkshop(t)
-	w.write(".git/hooks/reference-transaction", "#!/bin/sh\nwhile read -r _ _ ref; do\n[ \"$1 $ref\" != \"prepared refs/heads/main\" ] || exit 1\ndone\n")
-	require.NoError(t, os.Chmod(filepath.Join(w.dir, ".git/hooks/reference-transaction"), 0o755))
-	before := w.state()
-	require.ErrorContains(t, w.request("v0.1.0").release(t.Context()), "git merge")
-	assert.Equal(t, before, w.state())
-}
-
-func TestWhatIsCommittedMeanwhileIsNotLost(t *testing.T) {
-	t.Parallel()
-	w := newWorkshop(t)
-	r := w.request("v0.1.0")
-	r.head = w.do("rev-parse", "HEAD")
-	s, err := r.stage(t.Context(), t.TempDir())
-	require.NoError(t, err)
-	require.NoError(t, r.refuseStage(t.Context(), w.git, s))
-	w.write("new.go", "package kit\n")
-	w.commit()
-	before := w.state()
-	require.ErrorContains(t, r.tag(t.Context(), w.git, s), "git merge")
-	assert.Equal(t, before, w.state())
+	w.edit("adapter/adapter.go", "kit.Two + 1", "kit.Three")
+	w.refused("check", "undefined: kit.Three")
+	require.NoError(t, os.WriteFile(filepath.Join(w.dir, "three.go"), []byte("package kit\n\n// Three is three.\nconst Three = 3\n"), 0o644))
+	before := w.git("status", "--porcelain")
+	out, err := w.release("check")
+	require.NoError(t, err, out)
+	assert.Equal(t, before, w.git("status", "--porcelain"))
 }
