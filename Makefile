@@ -239,7 +239,7 @@ bench: $(WORK) ## ours and Kubernetes side by side, into docs/benchmarks.md
 	@echo "figures: $(BENCH_RUNS) runs into docs/benchmarks.md"
 
 .PHONY: bench-cluster
-bench-cluster: $(WORK) cluster-binaries our-programs ## the manager against kube-controller-manager on a real API server; ARGS=-quick in two minutes
+bench-cluster: $(WORK) cluster-binaries our-programs ## the manager against kube-controller-manager on a real API server; ARGS=-quick in three minutes
 	@cd test/bench && $(SHARED) go build -o $(BIN)/bench-cluster ./cluster
 	@$(BIN)/bench-cluster $(or $(ARGS),-o test/bench/cluster.md)
 	@echo "figures: test/bench/cluster.md"

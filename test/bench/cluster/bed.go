@@ -33,8 +33,7 @@ type bed struct {
 	began  time.Time
 	sample sample
 
-	proxy  *proxy        // that the controller talks to; nil: none
-	expiry time.Duration // of the controller's expectations
+	proxy *proxy // that the controller talks to; nil: none
 
 	// What was prepared.
 	sets     []*appsv1.ReplicaSet

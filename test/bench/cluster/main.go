@@ -6,18 +6,14 @@
 // each of them took: time, calls by kind, CPU, memory.
 //
 //	make bench-cluster                    # three runs, into test/bench/cluster.md
-//	make bench-cluster ARGS=-quick        # small, in two minutes, and into no file
-//	make bench-cluster ARGS="-scenarios shrink,pause"
-//	make bench-cluster ARGS="-scenarios hold -status-delay 1s"
-//	make bench-cluster ARGS="-scenarios lost-none,lost-cut-10,lost-429-30,hang -runs 1"
+//	make bench-cluster ARGS=-quick        # small, in three minutes, and into no file
+//	make bench-cluster ARGS="-scenarios pause,lost-429 -runs 1"
 //
 // Each measurement has an etcd, a kube-apiserver and a controller of its own,
-// and the sides take turns. A third side is the floor: 128 clients that make the
-// calls that have to be made, and know beforehand which.
+// and the sides take turns.
 package main
 
 import (
-	"cmp"
 	"context"
 	"flag"
 	"fmt"
@@ -43,9 +39,6 @@ type options struct {
 	sides     []string
 	size      size
 	output    string
-
-	expiry time.Duration // of our expectations, where they expire; 0: as Kubernetes'
-	delay  time.Duration // of our statuses
 
 	binaries, controller string
 }
@@ -77,7 +70,14 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	if err != nil || opts.output == "" {
 		return err
 	}
-	return os.WriteFile(opts.output, all.page(), 0o644)
+	page, err := os.ReadFile(opts.output)
+	if err != nil {
+		return err
+	}
+	if page, err = all.into(page); err != nil {
+		return err
+	}
+	return os.WriteFile(opts.output, page, 0o644)
 }
 
 func parse(args []string, binaries string) (options, error) {
@@ -85,15 +85,9 @@ func parse(args []string, binaries string) (options, error) {
 	fs := flag.NewFlagSet("cluster", flag.ContinueOnError)
 	fs.IntVar(&opts.runs, "runs", 3, "how often each side does each scenario")
 	quick := fs.Bool("quick", false, "a tenth of everything")
-	asked := fs.String("scenarios", strings.Join(usual, ","), "scenarios, by commas, of "+strings.Join(scenarioNames(), ","))
+	asked := fs.String("scenarios", strings.Join(scenarioNames(), ","), "scenarios, by commas, of "+strings.Join(scenarioNames(), ","))
 	taken := fs.String("sides", strings.Join(sideNames(), ","), "sides, by commas")
-	length := fs.Duration("length", 0, "how long pods change in the scenarios that hold them; 0 means a minute, or 6 s with -quick")
-	rate := fs.Int("rate", 0, "how many pods change in a second in these; 0 means 100")
-	crowd := fs.Int("crowd", 0, "how many ReplicaSets there are when a controller starts; 0 means 2,000, or with -quick 200")
-	perCrowd := fs.Int("crowd-pods", 0, "how many pods each of these has; 0 means 50, or with -quick 5")
-	fs.DurationVar(&opts.expiry, "expectations-timeout", 20*time.Second, "of our program, in the scenarios where expectations expire; 0 means its default")
-	fs.DurationVar(&opts.delay, "status-delay", 0, "of our program")
-	fs.StringVar(&opts.output, "o", "", "file for the table; empty means none")
+	fs.StringVar(&opts.output, "o", "", "page whose table is written anew; empty means none")
 	fs.StringVar(&opts.controller, "controller", filepath.Join(binaries, "replicakit-controller"), "our program")
 	if err := fs.Parse(args); err != nil {
 		return options{}, err
@@ -101,15 +95,12 @@ func parse(args []string, binaries string) (options, error) {
 	if fs.NArg() > 0 {
 		return options{}, fmt.Errorf("arguments that are no flags: %q", fs.Args())
 	}
-	if opts.runs < 1 || min(*length, opts.expiry) < 0 || min(*rate, *crowd, *perCrowd) < 0 {
-		return options{}, fmt.Errorf("-runs=%d, -length=%v, -rate=%d, -crowd=%d, -crowd-pods=%d and -expectations-timeout=%v must be positive",
-			opts.runs, *length, *rate, *crowd, *perCrowd, opts.expiry)
+	if opts.runs < 1 {
+		return options{}, fmt.Errorf("-runs=%d must be positive", opts.runs)
 	}
 	if *quick {
 		opts.size = opts.size.tenth()
 	}
-	opts.size.length, opts.size.rate = cmp.Or(*length, opts.size.length), cmp.Or(*rate, opts.size.rate)
-	opts.size.crowd, opts.size.perCrowd = cmp.Or(*crowd, opts.size.crowd), cmp.Or(*perCrowd, opts.size.perCrowd)
 	var err error
 	if opts.scenarios, err = choose("-scenarios", *asked, scenarioNames()); err != nil {
 		return options{}, err
@@ -138,7 +129,7 @@ func measureAll(ctx context.Context, opts options, all *results, out io.Writer) 
 			}
 			for j := range sides {
 				sd := sides[(i+j)%len(sides)]
-				if !slices.Contains(opts.sides, sd.name) || !sc.has(sd) {
+				if !slices.Contains(opts.sides, sd.name) {
 					continue
 				}
 				began := time.Now()

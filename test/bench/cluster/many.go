@@ -28,46 +28,19 @@ func (b *bed) createSets(ctx context.Context, n, replicas int) error {
 	})
 }
 
-// setOf deals pods out to the sets.
-func (b *bed) setOf(i int) *appsv1.ReplicaSet { return b.sets[i%len(b.sets)] }
-
 func runMany(ctx context.Context, b *bed) error {
 	if err := b.createSets(ctx, b.size.sets, b.size.perSet); err != nil {
 		return err
 	}
-	if err := b.reachManyPods(ctx); err != nil {
+	pods := b.size.sets * b.size.perSet
+	if err := b.reach(ctx, "all pods exist", func(c counts) bool { return c.pods == pods }); err != nil {
 		return err
 	}
-	return b.reachManyStatuses(ctx)
-}
-
-func (b *bed) reachManyPods(ctx context.Context) error {
-	pods := b.size.sets * b.size.perSet
-	return b.reach(ctx, "all pods exist", func(c counts) bool { return c.pods == pods })
-}
-
-func (b *bed) reachManyStatuses(ctx context.Context) error {
-	pods := b.size.sets * b.size.perSet
 	return b.reach(ctx, "all statuses say so", func(c counts) bool { return c.replicas == pods && c.settled == b.size.sets })
 }
 
-// floorMany makes the calls of bench and controller: each status is written once.
-func floorMany(ctx context.Context, b *bed) error {
-	if err := b.createSets(ctx, b.size.sets, b.size.perSet); err != nil {
-		return err
-	}
-	if _, err := b.createPods(ctx, b.size.sets*b.size.perSet, true, b.setOf); err != nil {
-		return err
-	}
-	if err := b.reachManyPods(ctx); err != nil {
-		return err
-	}
-	err := each(ctx, len(b.sets), func(ctx context.Context, i int) error { return b.writeStatus(ctx, b.sets[i]) })
-	if err != nil {
-		return err
-	}
-	return b.reachManyStatuses(ctx)
-}
+// setOf deals pods out to the sets.
+func (b *bed) setOf(i int) *appsv1.ReplicaSet { return b.sets[i%len(b.sets)] }
 
 func (b *bed) writeStatus(ctx context.Context, rs *appsv1.ReplicaSet) error {
 	rs.Status = appsv1.ReplicaSetStatus{

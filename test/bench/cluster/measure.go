@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/replicakit/replicakit/cmd/replicakit-controller/demo/controlplane"
@@ -31,12 +30,9 @@ func measure(ctx context.Context, opts options, sc scenario, sd side) (got sampl
 	if err := b.prepare(ctx, sc); err != nil {
 		return nil, err
 	}
-	if sd.command == nil {
-		return b.measureFloor(ctx, sc)
-	}
 	kubeconfig := plane.Kubeconfig
-	if sc.trouble != nil {
-		if b.proxy, err = startProxy(plane.Config, *sc.trouble); err != nil {
+	if sc.fault != nil {
+		if b.proxy, err = startProxy(plane.Config, sc.fault); err != nil {
 			return nil, err
 		}
 		defer b.proxy.stop()
@@ -44,14 +40,8 @@ func measure(ctx context.Context, opts options, sc scenario, sd side) (got sampl
 			return nil, err
 		}
 	}
-	args := sc.args
-	if sc.expires {
-		var told []string
-		b.expiry, told = sd.expiry(opts)
-		args = slices.Concat(args, told)
-	}
 	start := func() (*controller, error) {
-		c, err := sd.start(ctx, opts, kubeconfig, args)
+		c, err := sd.start(ctx, opts, kubeconfig, sc.args)
 		if err != nil {
 			return nil, err
 		}
@@ -117,14 +107,6 @@ func (b *bed) measureController(ctx context.Context, sc scenario, c *controller)
 	b.note("controller's peak memory", memory, after.peak)
 	b.note("syncs", number, after.syncs-before.syncs)
 	return b.sample, nil
-}
-
-func (b *bed) measureFloor(ctx context.Context, sc scenario) (sample, error) {
-	if err := b.warmUpFloor(ctx); err != nil {
-		return nil, err
-	}
-	err := b.measure(ctx, sc.floor)
-	return b.sample, err
 }
 
 // measure takes the server's figures before and after.

@@ -6,7 +6,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -63,21 +62,8 @@ func (b *bed) createPods(ctx context.Context, n int, owned bool, of func(i int) 
 	return pods, err
 }
 
-func (b *bed) deletePods(ctx context.Context, pods []*corev1.Pod) error {
-	return each(ctx, len(pods), func(ctx context.Context, i int) error {
-		return b.client.CoreV1().Pods(namespace).Delete(ctx, pods[i].Name, metav1.DeleteOptions{})
-	})
-}
-
 func (b *bed) scale(ctx context.Context, name string, replicas int) error {
 	patch := fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, replicas)
-	_, err := b.client.AppsV1().ReplicaSets(namespace).Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{})
-	return err
-}
-
-// touch has whoever watches the set look at it.
-func (b *bed) touch(ctx context.Context, name string) error {
-	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{"touched":%q}}}`, time.Now())
 	_, err := b.client.AppsV1().ReplicaSets(namespace).Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{})
 	return err
 }
@@ -99,17 +85,6 @@ func (b *bed) warmUp(ctx context.Context) error {
 		return err
 	}
 	if err := b.view.until(ctx, "the controller", func(c counts) bool { return c.pods == already }); err != nil {
-		return err
-	}
-	return b.forgetWarmUp(ctx)
-}
-
-func (b *bed) warmUpFloor(ctx context.Context) error {
-	pods, err := b.createPods(ctx, warmUpPods, false, func(int) *appsv1.ReplicaSet { return replicaSet(warmUp, 0) })
-	if err != nil {
-		return err
-	}
-	if err := b.deletePods(ctx, pods); err != nil {
 		return err
 	}
 	return b.forgetWarmUp(ctx)

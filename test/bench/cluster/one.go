@@ -9,10 +9,6 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-	"github.com/replicakit/replicakit/selector"
 )
 
 // Scenarios of one set of many pods.
@@ -50,21 +46,6 @@ func runScale(ctx context.Context, b *bed) error {
 	return nil
 }
 
-func floorScale(ctx context.Context, b *bed) error {
-	pods, err := b.createPods(ctx, b.size.pods, true, func(int) *appsv1.ReplicaSet { return b.sets[0] })
-	if err != nil {
-		return err
-	}
-	if err := b.reach(ctx, "up: all pods exist", func(c counts) bool { return c.pods == b.size.pods }); err != nil {
-		return err
-	}
-	b.began = time.Now()
-	if err := b.deletePods(ctx, pods); err != nil {
-		return err
-	}
-	return b.reach(ctx, "down: all pods are gone", func(c counts) bool { return c.pods == 0 })
-}
-
 func adoptTitle(s size) string { return fmt.Sprintf("one ReplicaSet adopts %s pods", grouped(s.pods)) }
 
 func prepareAdopt(ctx context.Context, b *bed) (err error) {
@@ -87,25 +68,4 @@ func runAdopt(ctx context.Context, b *bed) error {
 		return fmt.Errorf("pods were made or deleted beside adopting: %+v", c)
 	}
 	return nil
-}
-
-func floorAdopt(ctx context.Context, b *bed) error {
-	rs := replicaSet(web, b.size.pods)
-	if err := b.create(ctx, rs); err != nil {
-		return err
-	}
-	err := each(ctx, len(b.pods), func(ctx context.Context, i int) error { return b.adopt(ctx, rs, b.pods[i]) })
-	if err != nil {
-		return err
-	}
-	return b.reach(ctx, "all pods are adopted", func(c counts) bool { return c.owned == b.size.pods })
-}
-
-func (b *bed) adopt(ctx context.Context, rs *appsv1.ReplicaSet, pod *corev1.Pod) error {
-	patch, err := selector.Claimer[*corev1.Pod]{Owner: rs, Kind: setKind}.AdoptPatch(pod)
-	if err != nil {
-		return err
-	}
-	_, err = b.client.CoreV1().Pods(namespace).Patch(ctx, pod.Name, patch.Type, patch.Data, metav1.PatchOptions{})
-	return err
 }

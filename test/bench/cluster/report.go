@@ -4,7 +4,7 @@
 package main
 
 import (
-	_ "embed"
+	"errors"
 	"fmt"
 	"math"
 	"runtime"
@@ -17,8 +17,7 @@ import (
 type unit uint8
 
 const (
-	number  unit = iota
-	finding      // a number that is told even if it is 0
+	number unit = iota
 	wall
 	cpu
 	memory
@@ -31,15 +30,13 @@ type figure struct {
 	value   float64
 }
 
-func (f figure) isTold() bool { return f.value != 0 || f.unit == finding }
-
 // A sample is all that was measured of one side in one scenario and run.
 type sample []figure
 
 func (s sample) String() string {
 	var parts []string
 	for _, f := range s {
-		if f.isTold() {
+		if f.value != 0 {
 			parts = append(parts, f.measure+" "+f.unit.text(f.value))
 		}
 	}
@@ -101,7 +98,7 @@ func (r *results) row(scenario string, f figure) *row {
 // table is in Markdown.
 func (r *results) table() string {
 	var b strings.Builder
-	b.WriteString("| scenario | measure | Kubernetes | ours | ours / Kubernetes | floor | ours / floor |\n|---|---|--:|--:|--:|--:|--:|\n")
+	b.WriteString("| scenario | measure | Kubernetes | ours | ours / Kubernetes |\n|---|---|--:|--:|--:|\n")
 	last := ""
 	for _, s := range scenarios {
 		for _, row := range r.rows {
@@ -112,8 +109,8 @@ func (r *results) table() string {
 			if s.name != last {
 				title, last = s.title(r.size), s.name
 			}
-			fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s | %s |\n", title, row.measure,
-				row.text(kubernetes), row.text(ours), row.ratio(ours, kubernetes), row.text(floor), row.ratio(ours, floor))
+			fmt.Fprintf(&b, "| %s | %s | %s | %s | %s |\n", title, row.measure,
+				row.text(kubernetes), row.text(ours), row.ratio())
 		}
 	}
 	return b.String()
@@ -121,7 +118,7 @@ func (r *results) table() string {
 
 func (r *row) isTold() bool {
 	for _, values := range r.values {
-		if slices.ContainsFunc(values, func(v float64) bool { return figure{r.measure, r.unit, v}.isTold() }) {
+		if slices.ContainsFunc(values, func(v float64) bool { return v != 0 }) {
 			return true
 		}
 	}
@@ -142,11 +139,12 @@ func (r *row) text(side string) string {
 	return fmt.Sprintf("%s (%s – %s)", middle, least, most)
 }
 
-func (r *row) ratio(side, other string) string {
-	if len(r.values[side]) == 0 || len(r.values[other]) == 0 {
+// ratio is of ours to that of Kubernetes.
+func (r *row) ratio() string {
+	if len(r.values[ours]) == 0 || len(r.values[kubernetes]) == 0 {
 		return "–"
 	}
-	ratio := median(r.values[side]) / median(r.values[other])
+	ratio := median(r.values[ours]) / median(r.values[kubernetes])
 	if math.IsNaN(ratio) || math.IsInf(ratio, 0) {
 		return "–"
 	}
@@ -162,11 +160,15 @@ func median(values []float64) float64 {
 	return (sorted[middle-1] + sorted[middle]) / 2
 }
 
-//go:embed intro.md
-var intro string
+// mark is the line of the page behind which the table stands.
+const mark = "<!-- make bench-cluster writes what is below -->\n"
 
-// page is the table with what a reader has to know.
-func (r *results) page() []byte {
-	return fmt.Appendf(nil, "%s\nRuns of each side: %d; figures are medians, in parentheses the least and the most. Run with %s on %s/%s, %d cores, all of it on one machine.\n\n%s",
-		intro, r.runs, runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), r.table())
+// into returns the page with this table.
+func (r *results) into(page []byte) ([]byte, error) {
+	before, _, found := strings.Cut(string(page), mark)
+	if !found {
+		return nil, errors.New("the page has no line " + mark)
+	}
+	return fmt.Appendf(nil, "%s%s\nRuns of each side: %d; figures are medians, in parentheses the least and the most. Run with %s on %s/%s, %d cores.\n\n%s",
+		before, mark, r.runs, runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), r.table()), nil
 }

@@ -22,19 +22,22 @@ import (
 func TestRun(t *testing.T) {
 	t.Parallel()
 	page := filepath.Join(t.TempDir(), "cluster.md")
+	require.NoError(t, os.WriteFile(page, []byte("# Words\n"+mark+"old\n"), 0o600))
 	program, err := controlplane.Ours("replicakit-controller")
 	require.NoError(t, err)
 	var out bytes.Buffer
-	args := []string{"-quick", "-crowd=20", "-runs=1", "-scenarios=scale,shrink,start", "-sides=ours", "-controller=" + program, "-o=" + page}
+	args := []string{"-quick", "-runs=1", "-scenarios=scale,start,lost-429", "-sides=ours", "-controller=" + program, "-o=" + page}
 	require.NoError(t, run(t.Context(), args, &out))
 	assert.Regexp(t, `(?m)^run 1/1 scale      ours       up: all pods exist .* s, POST pods 100, DELETE pods 100, `, out.String())
-	assert.Regexp(t, `(?m)^run 1/1 shrink     ours       all pods are gone .* s, DELETE pods `, out.String())
+	assert.Regexp(t, `(?m)^run 1/1 lost-429   ours       both directions, .* s, pods that ever existed 50, answers lost `, out.String())
 	assert.Regexp(t, `(?m)^run 1/1 start      ours       the first set is looked at .* s, all sets are looked at .* s, started: controller's CPU .* s, started: peak memory .* MiB, `, out.String())
 	text, err := os.ReadFile(page)
 	require.NoError(t, err)
+	assert.NotContains(t, string(text), "old")
+	assert.Contains(t, string(text), "# Words\n"+mark)
 	assert.Contains(t, string(text), "| one ReplicaSet, 0 → 100 → 0 pods | up: all pods exist | – |")
 	assert.Contains(t, string(text), "|  | controller's peak memory | – |")
-	assert.Contains(t, string(text), "| a controller starts on 100 pods of 20 ReplicaSets; then 2 of these get 1 more each | the first set is looked at | – |")
+	assert.Contains(t, string(text), "| a controller starts on 1,400 pods of 200 ReplicaSets; then 20 of these get 1 more each | the first set is looked at | – |")
 	assert.Regexp(t, `\|  \| scaled: all statuses say so \| – \| .* s \|`, string(text))
 }
 

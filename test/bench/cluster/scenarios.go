@@ -14,31 +14,22 @@ type scenario struct {
 	title   func(size) string
 	prepare func(context.Context, *bed) error // before anybody is at work; nil: nothing
 	run     func(context.Context, *bed) error // gives a controller its work and waits until it is done
-	floor   func(context.Context, *bed) error // does the work itself; nil: nothing to compare with
 
 	args []string                                   // of the programs, beside the common ones
 	play func(context.Context, *bed, starter) error // in place of run: starts and stops programs by itself
 
-	trouble *trouble // of the proxy that the controller talks to; nil: it talks to the server
-	expires bool     // expectations, and sooner than after the five minutes of both programs if ours can be told so
+	fault fault // of answers, by the proxy that the controller talks to; nil: it talks to the server
 }
 
-var scenarios = append([]scenario{
-	{name: "scale", title: scaleTitle, prepare: prepareScale, run: runScale, floor: floorScale},
-	{name: "adopt", title: adoptTitle, prepare: prepareAdopt, run: runAdopt, floor: floorAdopt},
-	{name: "many", title: manyTitle, run: runMany, floor: floorMany},
+var scenarios = []scenario{
+	{name: "scale", title: scaleTitle, prepare: prepareScale, run: runScale},
+	{name: "adopt", title: adoptTitle, prepare: prepareAdopt, run: runAdopt},
+	{name: "many", title: manyTitle, run: runMany},
 	{name: "hold", title: holdTitle, prepare: prepareHold, run: runHold},
-	{name: "shrink", title: shrinkTitle, prepare: prepareShrink, run: runShrink, args: defaultRates},
 	{name: "pause", title: pauseTitle, prepare: preparePause, play: playPause, args: shortLease},
 	{name: "start", title: startTitle, prepare: prepareStart, play: playStart},
-}, troubled()...)
-
-// usual are the scenarios without a proxy, but for start, which takes minutes to
-// fill the server of each side.
-var usual = []string{"scale", "adopt", "many", "hold", "shrink", "pause"}
-
-func (s scenario) has(sd side) bool {
-	return sd.command != nil || s.floor != nil
+	{name: "lost-cut", title: lossTitle("cut off"), prepare: prepareOrphans, run: runLoss, fault: cut},
+	{name: "lost-429", title: lossTitle("429, Retry-After 1 s"), prepare: prepareOrphans, run: runLoss, fault: tooMany},
 }
 
 func scenarioNames() (names []string) {
@@ -61,7 +52,7 @@ type size struct {
 	perCrowd int // pods of each
 }
 
-var full = size{pods: 1000, sets: 2000, perSet: 5, held: 10, rate: 100, length: time.Minute, crowd: 2000, perCrowd: 50}
+var full = size{pods: 1000, sets: 2000, perSet: 5, held: 10, rate: 100, length: time.Minute, crowd: 2000, perCrowd: 75}
 
 func (s size) tenth() size {
 	s.pods, s.sets, s.length = s.pods/10, s.sets/10, s.length/10

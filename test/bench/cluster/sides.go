@@ -15,28 +15,24 @@ import (
 	"slices"
 	"strconv"
 	"sync/atomic"
-	"time"
 
 	"github.com/replicakit/replicakit/cmd/replicakit-controller/demo/controlplane"
-	"github.com/replicakit/replicakit/expectations"
 )
 
 const (
 	kubernetes = "kubernetes"
 	ours       = "ours"
-	floor      = "floor"
 )
 
 // A side is one that does the work.
 type side struct {
 	name    string
-	command func(opts options, address, port string) (path string, args []string) // nil: no program
+	command func(opts options, address, port string) (path string, args []string)
 }
 
 var sides = []side{
 	{kubernetes, kubeControllerManager},
 	{ours, manager},
-	{floor, nil},
 }
 
 func sideNames() (names []string) {
@@ -44,15 +40,6 @@ func sideNames() (names []string) {
 		names = append(names, s.name)
 	}
 	return names
-}
-
-// expiry returns for how long the side waits for what it has started, and what it
-// is told for that.
-func (s side) expiry(opts options) (time.Duration, []string) {
-	if s.name != ours || opts.expiry == 0 {
-		return expectations.DefaultTimeout, nil
-	}
-	return opts.expiry, []string{"--expectations-timeout=" + opts.expiry.String()}
 }
 
 // common are the flags that both programs have.
@@ -66,8 +53,7 @@ func kubeControllerManager(opts options, address, port string) (path string, arg
 }
 
 func manager(opts options, address, port string) (path string, args []string) {
-	own := []string{"--metrics-bind-address=" + net.JoinHostPort(address, port), "--status-delay=" + opts.delay.String()}
-	return opts.controller, append(own, common...)
+	return opts.controller, append([]string{"--metrics-bind-address=" + net.JoinHostPort(address, port)}, common...)
 }
 
 // A controller is a program at work.
