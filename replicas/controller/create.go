@@ -69,13 +69,16 @@ func (c *creations[O, C]) settle(ctx context.Context) {
 	c.settleLate(ctx)
 }
 
-// run makes the calls, and looks for the children whose creation failed when all calls
-// have ended.
+// run makes the calls, in rounds. Each round ends with a look for the children whose creation
+// failed. If all of them are there, the slow start goes on where it stopped.
 func (c *creations[O, C]) run(ctx context.Context) (err error) {
 	parts := c.parts()
-	c.call(ctx, parts)
-	c.deleteStrange(ctx)
-	c.lookForLost(ctx)
+	for goOn := parts; len(goOn) > 0; {
+		calls := c.call(ctx, goOn)
+		c.deleteStrange(ctx, calls)
+		c.lookForLost(ctx, calls)
+		goOn = slices.DeleteFunc(slices.Clone(goOn), func(part *part) bool { return !c.afterLook(part) })
+	}
 	for i := range c.each {
 		if e := &c.each[i]; e.made {
 			c.Created = append(c.Created, e.child)
@@ -84,7 +87,7 @@ func (c *creations[O, C]) run(ctx context.Context) (err error) {
 		}
 	}
 	for _, part := range parts {
-		err = joinErrors(err, c.ended(part.namespace, c.afterLook(part)))
+		err = joinErrors(err, c.ended(part))
 	}
 	c.holdSlots()
 	return err
@@ -113,75 +116,80 @@ func (c *creations[O, C]) holdSlots() {
 	}
 }
 
-// call makes the calls of each namespace in a slow start of its own: a namespace that
+// call goes on with the calls of each namespace in a slow start of its own: a namespace that
 // refuses children does not stop the others. Then it notes the answers, in the order of
-// the creations.
-func (c *creations[O, C]) call(ctx context.Context, parts []part) {
+// the creations, and returns them with those that were not called.
+func (c *creations[O, C]) call(ctx context.Context, parts []*part) (calls []*creation[C]) {
+	for _, part := range parts {
+		for _, i := range part.left {
+			calls = append(calls, &c.each[i])
+		}
+	}
 	c.start = c.state.known.Start()
 	defer func() {
-		for i := range c.each {
-			c.note(&c.each[i])
+		for _, e := range calls {
+			c.note(e)
 		}
 	}()
-	opts := slowstart.Options{MaxParallel: max(c.opts.MaxParallel/max(len(parts), 1), 1)}
 	call := func(part *part) {
-		part.run = slowstart.Run(ctx, len(part.indices), opts, func(ctx context.Context, i int) error {
-			return c.one(ctx, part.indices[i])
+		// Batches of 1, 2, 4 ... of which the last made n calls in all: the next one makes n+1.
+		opts := slowstart.Options{InitialBatchSize: part.made + 1, MaxParallel: max(c.opts.MaxParallel/len(parts), 1)}
+		part.run = slowstart.Run(ctx, len(part.left), opts, func(ctx context.Context, i int) error {
+			return c.one(ctx, part.left[i])
 		})
 	}
 	if len(parts) == 1 {
-		call(&parts[0])
-		return
+		call(parts[0])
+		return calls
 	}
 	slowstart.Run(context.WithoutCancel(ctx), len(parts), c.all(len(parts)), func(_ context.Context, n int) error {
-		call(&parts[n])
+		call(parts[n])
 		return nil
 	})
+	return calls
 }
 
-// A part is the creations in one namespace, by their indices.
+// A part is the creations in one namespace.
 type part struct {
 	namespace string
-	indices   []int
-	run       slowstart.Result
+	left      []int // the indices of those that are not made
+	made      int
+	run       slowstart.Result // of the last round
 }
 
-func (c *creations[O, C]) parts() (parts []part) {
+func (c *creations[O, C]) parts() (parts []*part) {
 	for i := range c.each {
 		namespace := c.Owner.GetNamespace()
 		if c.newborns != nil {
 			namespace = c.newborns[i].namespace
 		}
-		n := slices.IndexFunc(parts, func(p part) bool { return p.namespace == namespace })
+		n := slices.IndexFunc(parts, func(p *part) bool { return p.namespace == namespace })
 		if n < 0 {
-			n, parts = len(parts), append(parts, part{namespace: namespace})
+			n, parts = len(parts), append(parts, &part{namespace: namespace})
 		}
-		parts[n].indices = append(parts[n].indices, i)
+		parts[n].left = append(parts[n].left, i)
 	}
 	return parts
 }
 
-// afterLook returns what became of a part, with what a look found.
-func (c *creations[O, C]) afterLook(part part) slowstart.Result {
-	run := part.run
-	if len(run.Failed) == 0 {
-		return run
-	}
-	var errs []error
-	run.Failed = nil
-	for _, f := range part.run.Failed {
-		e := &c.each[part.indices[f.Index]]
-		if e.made {
-			run.Succeeded = append(run.Succeeded, f.Index)
-			continue
+// afterLook takes what a look found into what became of a part, and reports whether the part
+// goes on, because all calls of the round took effect and others are left.
+func (c *creations[O, C]) afterLook(part *part) (goesOn bool) {
+	run := &part.run
+	if len(run.Failed) > 0 {
+		var errs []error
+		run.Failed = slices.DeleteFunc(run.Failed, func(f slowstart.Failure) bool { return c.each[part.left[f.Index]].made })
+		for i := range run.Failed {
+			f := &run.Failed[i]
+			f.Err = cmp.Or(c.each[part.left[f.Index]].err, f.Err) // a call that ended its goroutine has none
+			errs = append(errs, f.Err)
 		}
-		if e.err != nil { // a call that ended its goroutine has none
-			f.Err = e.err
-		}
-		run.Failed, errs = append(run.Failed, f), append(errs, f.Err)
+		run.Err = joined.Errors(errs)
 	}
-	run.Err = joined.Errors(errs)
-	return run
+	called := len(part.left) - run.Skipped
+	part.made += called - len(run.Failed)
+	part.left = part.left[called:]
+	return run.Err == nil && run.Skipped > 0
 }
 
 // one makes one call. It notes nothing but the answer, as others are under way, and tells
@@ -268,10 +276,9 @@ func (c *creations[O, C]) made(e *creation[C], start ledger.Moment, child C) {
 
 // deleteStrange deletes the children that were to be ours and are not, as a webhook changed
 // them: else there would be ever more of them.
-func (c *creations[O, C]) deleteStrange(ctx context.Context) {
+func (c *creations[O, C]) deleteStrange(ctx context.Context, calls []*creation[C]) {
 	var left bool
-	for i := range c.each {
-		e := &c.each[i]
+	for _, e := range calls {
 		if !errors.As(e.err, new(strangeError)) {
 			continue
 		}
@@ -289,13 +296,8 @@ func (c *creations[O, C]) deleteStrange(ctx context.Context) {
 // lookForLost looks for the children whose creations failed and may have taken effect
 // all the same: when no call is under way any more, in one list if there are many. What
 // is there is created; what is not there may come yet.
-func (c *creations[O, C]) lookForLost(ctx context.Context) {
-	var lost []*creation[C]
-	for i := range c.each {
-		if e := &c.each[i]; c.isLost(e) {
-			lost = append(lost, e)
-		}
-	}
+func (c *creations[O, C]) lookForLost(ctx context.Context, calls []*creation[C]) {
+	lost := slices.DeleteFunc(slices.Clone(calls), func(e *creation[C]) bool { return !c.isLost(e) })
 	if len(lost) == 0 {
 		return
 	}
@@ -368,17 +370,15 @@ func (p *pass[O, C]) tellFailed(err error) {
 }
 
 // ended tells what the creations in a namespace mean for the pass and for later ones.
-func (c *creations[O, C]) ended(namespace string, run slowstart.Result) error {
+func (c *creations[O, C]) ended(part *part) error {
+	namespace, run := part.namespace, part.run
 	c.Failed += len(run.Failed)
 	c.Skipped += run.Skipped
-	if run.Err == nil || len(run.Succeeded) > 0 {
+	if run.Err == nil || part.made > 0 {
 		delete(c.state.creations, namespace)
 	}
 	if run.Err == nil {
 		delete(c.state.strange, namespace)
-		if run.Skipped > 0 { // as what failed turned out to be there
-			c.comeBack(1)
-		}
 		return nil
 	}
 	errs := make([]error, len(run.Failed))

@@ -143,10 +143,10 @@ func TestLostAnswers(t *testing.T) {
 			assert.Equal(t, []string{"web-bbbbc"}, names(pass.Created))
 		})
 	}
-	t.Run("W11 they are looked for after the batch: up to three are read, more are listed once", func(t *testing.T) {
+	t.Run("W11 they are looked for after each batch: up to three are read, more are listed once, and if all are there the next batch follows", func(t *testing.T) {
 		t.Parallel()
-		for _, tt := range []struct{ answered, gets, lists, created int }{
-			{0, 1, 0, 1}, {1, 2, 0, 1 + 2}, {1 + 2, 0, 1, 1 + 2 + 4}, {1 + 2 + 1, 3, 0, 1 + 2 + 4},
+		for _, tt := range []struct{ answered, gets, lists int }{ // the batches are 1, 2, 4, 8, 5
+			{0, 3, 3}, {1, 2, 3}, {1 + 2, 0, 3}, {1 + 2 + 1, 3, 2}, {1 + 2 + 4 + 8, 0, 1},
 		} {
 			r := newRig(20)
 			var there []*corev1.Pod
@@ -161,15 +161,29 @@ func TestLostAnswers(t *testing.T) {
 			r.get = func(name string) (*corev1.Pod, error) { return find(there, name) }
 			pass, err := r.pass(t, 0)
 			require.NoError(t, err)
-			assert.Len(t, pass.Created, tt.created)
-			assert.Equal(t, 20-tt.created, pass.Skipped)
-			assert.Equal(t, time.Duration(1), pass.RequeueAfter, "for those that were skipped")
+			assert.Len(t, pass.Created, 20)
+			assert.Zero(t, pass.Skipped)
 			assert.Equal(t, []int{tt.gets, tt.lists}, []int{len(r.callsOf("get")), len(r.callsOf("list"))})
 			assert.Equal(t, []int{tt.gets, tt.lists}, []int{pass.LiveReads, pass.LiveLists})
 			assert.Zero(t, pass.InFlight)
 			adds, _ := r.pending()
-			assert.Equal(t, tt.created, adds)
+			assert.Equal(t, 20, adds)
 		}
+	})
+	t.Run("W4 a batch ends the slow start if one of its lost calls took no effect", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(20)
+		r.create = func(int) error { return timeout() }
+		r.get = func(name string) (*corev1.Pod, error) {
+			if name == "web-bbbbd" {
+				return nil, notFound(name)
+			}
+			return podtest.Pod(name, owned(r.owner)), nil
+		}
+		pass, err := r.pass(t, 0)
+		require.Error(t, err)
+		assert.Len(t, r.callsOf("create"), 1+2)
+		assert.Equal(t, []int{2, 1, 17}, []int{len(pass.Created), pass.Failed, pass.Skipped})
 	})
 	t.Run("W11 500 creations of which 200 have no answer are one list", func(t *testing.T) {
 		t.Parallel()

@@ -698,6 +698,38 @@ func TestAPodThatIsAdoptedAndDeletedAtOnce(t *testing.T) {
 	assert.Zero(t, conflicts)
 }
 
+// Answers that get lost, of calls that take effect, cost neither passes nor status writes.
+func TestAScaleUpWhoseAnswersAreLost(t *testing.T) {
+	t.Parallel()
+	for _, failure := range replicastest.Lost() {
+		t.Run(fmt.Sprintf("of 500 creations every third answer is %s: one pass creates all", failure), func(t *testing.T) {
+			t.Parallel()
+			s := newStage(t, 1, 4)
+			calls, creating, statuses := 0, 0, s.statuses()
+			s.controller.Client.Fault = func(call replicastest.Call) (f replicastest.Fault) {
+				if call.Verb != "create" {
+					return f
+				}
+				if calls++; calls%3 == 0 {
+					f.After = failure.Of(call)
+				}
+				return f
+			}
+			s.controller.Passed = func(p replicastest.PodPass) {
+				if len(p.Created) > 0 {
+					creating++
+				}
+			}
+			createReplicaSet(t, s.PodCluster, 500)
+			s.world.Run(time.Minute)
+			s.requireSettled(t, "in the end")
+			assert.Equal(t, 500, calls)
+			assert.Equal(t, 1, creating, "passes that create")
+			assert.LessOrEqual(t, len(*statuses), 4, "status writes")
+		})
+	}
+}
+
 // A pod that lost its owner reference when it was created is adopted, as Kubernetes does it.
 func TestAWebhookThatTakesOwnerReferences(t *testing.T) {
 	t.Parallel()
