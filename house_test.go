@@ -115,30 +115,6 @@ func TestModulesOnOneReleaseAgree(t *testing.T) {
 	assert.NotEmpty(t, first)
 }
 
-// The packages that decide call no clock, no chance, no logger and no network. Only
-// expectations may read the clock: if its field for one is nil.
-func TestPurePackagesHaveNoClockNoRandomnessAndNoLogger(t *testing.T) {
-	t.Parallel()
-	clock := regexp.MustCompile(`(?m)^[^/]*\btime\.(Now|Since|Until|After|AfterFunc|Sleep|Tick|NewTimer|NewTicker)\(`)
-	for _, name := range append([]string{"replicas", "replicas/ledger"}, primitives...) {
-		imports := goList(t, "-f", `{{join .Imports "\n"}}`, "./"+name)
-		for _, banned := range []string{"math/rand", "math/rand/v2", "log", "log/slog", "net/http", "os", "k8s.io/klog/v2"} {
-			assert.NotContains(t, imports, banned, name)
-		}
-		if name != "expectations" {
-			assertNoMatch(t, name, clock)
-		}
-	}
-}
-
-func TestThePlanMakesNoCalls(t *testing.T) {
-	t.Parallel()
-	imports := goList(t, "-f", `{{join .Imports "\n"}}`, "./replicas")
-	for _, banned := range []string{"context", "sync", module + "/slowstart"} {
-		assert.NotContains(t, imports, banned)
-	}
-}
-
 // Only slowstart and the effects start goroutines.
 func TestOnlySlowStartStartsGoroutines(t *testing.T) {
 	t.Parallel()

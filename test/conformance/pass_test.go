@@ -306,12 +306,12 @@ func (c scene) releaseIsInvalid(patches []string) bool {
 }
 
 // isAhead reports whether an answer, or a list after a Conflict, showed of pods what the
-// cache does not: that they are gone, adopted or released, or there if the cache does not know the version.
+// cache does not: that they are gone, adopted or released, there if nobody knows the version, or in a later version.
 func (c scene) isAhead(ours outcome) bool {
-	unknown := func(p *corev1.Pod) bool {
-		return (p.ResourceVersion == "" || p.ResourceVersion == "0") && slices.Contains(names(ours.claimed), p.Name)
+	ahead := func(p *corev1.Pod) bool {
+		return p.ResourceVersion == "" || p.ResourceVersion == "0" || c.Deletes[p.Name] == "stale"
 	}
-	listed := ours.pass.LiveLists > 0 && slices.ContainsFunc(c.Pods, unknown)
+	listed := ours.pass.LiveLists > 0 && slices.ContainsFunc(ours.claimed, ahead)
 	return ours.missing > 0 || listed || slices.ContainsFunc(ours.deletes, func(pod string) bool {
 		return apierrors.IsNotFound(answer(c.Deletes[pod], pod))
 	}) || slices.ContainsFunc(ours.patches, func(patch string) bool {
