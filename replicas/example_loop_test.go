@@ -141,7 +141,7 @@ func (p *pass) list(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if _, err := p.known.Listed(start, list, p.cache, p.Now()); err != nil {
+	if err := p.known.Listed(start, list, p.cache, p.Now()); err != nil {
 		return err
 	}
 	p.known.Landed(began)

@@ -42,13 +42,18 @@ type Options struct {
 	// BurstReplicas is how many children a pass creates or deletes at most. 0 means
 	// what the Kind's Spec says. Negative is refused.
 	BurstReplicas int
-	// MaxParallel, ExpectationsTimeout, BackOffFailed, StatusDelay and Record are those of
-	// controller.Options.
+	// MaxParallel, ExpectationsTimeout, BackOffFailed, StatusDelay, UnfilteredChildren and Record
+	// are those of controller.Options.
 	MaxParallel         int
 	ExpectationsTimeout time.Duration
 	BackOffFailed       bool
 	StatusDelay         time.Duration
+	UnfilteredChildren  bool
 	Record              func(controller.Recording)
+	// OnRestored is called once if the API server turns out to be restored from a backup; see
+	// controller.ErrRestored. Run then goes on, and makes no more changes. nil means that Run
+	// ends with the error. End the process then, so that it starts again with new caches.
+	OnRestored func(error)
 	// Clock is the clock of the controller and of its work queue. nil means the
 	// real clock.
 	Clock clock.WithTicker
@@ -89,6 +94,7 @@ type Controller struct {
 	controller *controller.Controller
 	recording  *recording
 	crew       *crew // since Run
+	restored   chan error
 }
 
 // New returns a controller for the owners of a kind that the informers know. It
@@ -109,6 +115,10 @@ func New[O, C controller.Object](ctx context.Context, kind controller.Kind[O, C]
 		clock:     opts.Clock,
 		queue:     newQueue(opts),
 		recording: newRecording(kind.Owner, opts),
+		restored:  make(chan error, 1),
+	}
+	if opts.OnRestored == nil {
+		opts.OnRestored = func(err error) { c.restored <- err }
 	}
 	a := attachment[O, C]{c, kind, &loggedView[O, C]{owner: kind.Owner.Kind}}
 	if err := a.attach(ctx, client, owners, children, opts); err != nil {
@@ -169,6 +179,8 @@ func (a attachment[O, C]) attach(ctx context.Context, client controller.Client[O
 		ExpectationsTimeout: opts.ExpectationsTimeout,
 		BackOffFailed:       opts.BackOffFailed,
 		StatusDelay:         opts.StatusDelay,
+		UnfilteredChildren:  opts.UnfilteredChildren,
+		OnRestored:          opts.OnRestored,
 		Record:              opts.Record,
 	})
 	if err != nil {
@@ -204,13 +216,15 @@ func withBurst[O, C controller.Object](spec func(O) (replicas.Spec[C], error), b
 	}
 }
 
-// Run works until ctx ends. It returns when everything that it started has ended:
+// Run works until ctx ends, and returns nil then. If the API server was restored from a backup,
+// it ends by itself with an error that wraps controller.ErrRestored, unless Options.OnRestored is
+// set. The program should end then. Run returns when everything that it started has ended:
 // the queue is shut down, every worker has finished its pass, and the event
 // broadcaster is stopped. If the caches do not fill before ctx ends, no worker
 // starts. Call Run once.
 //
 // workers is how many owners are worked on at once; never are two workers at one
-// owner. 0 means DefaultWorkers. A negative number is logged, and Run returns.
+// owner. 0 means DefaultWorkers. A negative number is an error.
 //
 // A pass that takes longer than a second, because of a webhook that hangs, for
 // example, does not count: another worker takes its place. There are at most four
@@ -221,36 +235,43 @@ func withBurst[O, C controller.Object](spec func(O) (replicas.Spec[C], error), b
 // lists, not when the caches have. Otherwise the children in these lists could be
 // taken for children that the first passes create. A few owners whose calls hang do
 // not keep the others waiting.
-func (c *Controller) Run(ctx context.Context, workers int) {
+func (c *Controller) Run(ctx context.Context, workers int) error {
 	if c == nil || c.controller == nil {
-		klog.FromContext(ctx).Error(nil, "Refusing to start controller: New did not make it")
-		return
+		return errors.New("clientgo: New did not make this Controller")
 	}
 	logger, name := klog.FromContext(ctx), strings.ToLower(c.kind)
 	if workers < 0 {
-		logger.Error(nil, "Refusing to start controller: the number of workers is negative", "name", name, "workers", workers)
 		c.queue.ShutDown()
-		return
+		return fmt.Errorf("clientgo: %s controller: the number of workers %d is negative", c.kind, workers)
 	}
 	if ctx.Err() != nil {
 		c.queue.ShutDown()
-		return
+		return nil
 	}
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
 	defer c.recording.start(ctx)()
 	logger.Info("Starting controller", "name", name)
 	c.crew = newCrew(cmp.Or(workers, DefaultWorkers))
 	defer func() {
 		logger.Info("Shutting down controller", "name", name)
+		stop()
 		c.queue.ShutDown()
 		c.crew.wait()
 	}()
 	if !c.waitForCaches(ctx) {
-		return
+		return nil
 	}
 	for range c.crew.workers {
 		c.crew.start(func() { c.work(ctx) })
 	}
-	<-ctx.Done()
+	select {
+	case <-ctx.Done():
+		return nil
+	case err := <-c.restored:
+		logger.Error(err, "The API server was restored from a backup: no more changes are made, and the program should be started again", "name", name)
+		return err
+	}
 }
 
 // cachesPatience is how long the caches may take to fill before the log says why they may

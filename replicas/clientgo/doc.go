@@ -9,7 +9,7 @@
 //	c, err := clientgo.NewReplicaSetController(ctx,
 //		factory.Apps().V1().ReplicaSets(), factory.Core().V1().Pods(), client, 0)
 //	factory.Start(ctx.Done())
-//	c.Run(ctx, clientgo.DefaultWorkers)
+//	err = c.Run(ctx, clientgo.DefaultWorkers)
 //
 // NewReplicaSetController and NewReplicationManager are ready made. New takes any
 // controller.Kind; typed.NewClient makes the client that it needs from the typed

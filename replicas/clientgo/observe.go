@@ -73,7 +73,7 @@ func (a attachment[O, C]) logPass(logger klog.Logger, pass controller.Pass[O, C]
 		logger.V(2).Info("Pods changed while they were deleted. Listed them live", "conflicts", pass.Conflicts, "deleted", len(pass.Deleted), "waiting", pass.Waiting, "kind", a.kind, name, owner)
 	}
 	if pass.ViewWasStale {
-		logger.V(2).Info("The cache is old. Listed pods live", "restored", pass.Restored, "waiting", pass.Waiting, "kind", a.kind, name, owner)
+		logger.V(2).Info("The cache is old. Listed pods live", "waiting", pass.Waiting, "kind", a.kind, name, owner)
 	}
 	if pass.BackedOff {
 		logger.V(2).Info("Holding creations or deletions", "for", pass.RequeueAfter, "kind", a.kind, name, owner)

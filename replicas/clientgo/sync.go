@@ -5,6 +5,7 @@ package clientgo
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"runtime/debug"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
+	"github.com/replicakit/replicakit/replicas/controller"
 	"github.com/replicakit/replicakit/slowstart"
 )
 
@@ -60,6 +62,10 @@ func (c *Controller) endShift(s *shift) bool {
 // requeue sees to it that the owner is looked at again. A delay that the server
 // asked for takes the place of the rate limiter.
 func (c *Controller) requeue(key types.NamespacedName, after time.Duration, err error) {
+	if errors.Is(err, controller.ErrRestored) { // each further pass would end so
+		c.queue.Forget(key)
+		return
+	}
 	if err != nil && after <= 0 {
 		c.queue.AddRateLimited(key)
 		return

@@ -155,6 +155,7 @@ const (
 	FailedList       = "FailedList"        // Error listing: <error>: the view is old, and a live list failed; once while it lasts
 	FailedLook       = "FailedLook"        // Error looking for pods: <error>: a creation or deletion had no answer, and a look for the child failed; no other is created or deleted meanwhile; once while it lasts
 	FailedRelated    = "FailedRelatedPods" // Error listing related pods: <error>; once while it lasts
+	ServerRestored   = "ServerRestored"    // <ErrRestored, and what proves it>; once for a Controller, about the owner whose pass ended first after that
 )
 
 func nameOf(c metav1.Object) types.NamespacedName {

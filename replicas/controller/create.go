@@ -241,22 +241,16 @@ func (c *creations[O, C]) note(e *creation[C]) {
 		known.Refused(e.name)
 		c.made(e, c.start, e.sent)
 	case e.err == nil:
-		c.created(e)
+		c.wrote(e.child.GetResourceVersion())
 		known.Bears(e.name, object.ID(e.child), ledger.Replica, true)
 		c.made(e, c.start, e.child)
 	case errors.As(e.err, new(strangeError)):
-		c.created(e)
+		c.wrote(e.child.GetResourceVersion())
 		known.Bears(e.name, object.ID(e.child), ledger.Stranger, true)
 		known.Stray(e.child)
 	case isFinal(e.err):
 		known.Refused(e.name)
 	}
-}
-
-// created notes the version that the answer to a creation has shown.
-func (c *creations[O, C]) created(e *creation[C]) {
-	c.wrote(e.child.GetResourceVersion())
-	c.state.known.Created(c.start, e.child.GetResourceVersion())
 }
 
 // made notes a child that was created. If its name was sent before, or is that of a slot,

@@ -30,10 +30,11 @@ type watcher[O, C Object] struct {
 	pending *expectations.Store[expectations.Key]
 	specs   keptSpecs[C]
 	newest  newest
-	left    func(key expectations.Key, child types.UID, version string) // a child left the cache, as of a version if it is known
-	gone    func(key expectations.Key)                                  // an owner left it
-	back    func(key expectations.Key)                                  // an owner went back to an older version
-	ready   func(key expectations.Key, child C)                         // a child became ready
+	left    func(key expectations.Key, child types.UID) // a child left the cache
+	gone    func(key expectations.Key)                  // an owner left it
+	back    func(key expectations.Key)                  // a child of an owner went back to an older version
+	ended   func(child types.UID)                       // a DELETED event has ended a child
+	ready   func(key expectations.Key, child C)         // a child became ready
 	// isOwn reports whether an update of an owner shows nothing but what was
 	// written. If that is not known yet, wake is called later if it does not.
 	isOwn func(was, cur O, wake func()) bool
@@ -67,7 +68,7 @@ func (w *watcher[O, C]) childUpdated(old, cur any, q Enqueue) error {
 	switch {
 	case child.GetResourceVersion() != "" && was.GetResourceVersion() == child.GetResourceVersion(): // V6
 	case was.GetUID() != child.GetUID():
-		e.departed(was, "") // the cache missed some events
+		e.departed(was) // the cache missed some events
 		e.added(child)
 	case child.GetDeletionTimestamp() != nil:
 		e.deleting(was, child)
@@ -83,11 +84,10 @@ func (w *watcher[O, C]) childDeleted(obj any, q Enqueue) error {
 		return err
 	}
 	w.newest.saw(child)
-	version := child.GetResourceVersion()
-	if isTombstone { // which has the last version that the cache had
-		version = ""
+	if !isTombstone { // which says only that a list lacked it
+		w.ended(child.GetUID())
 	}
-	events[O, C]{w, q}.departed(child, version)
+	events[O, C]{w, q}.departed(child)
 	return nil
 }
 
@@ -112,13 +112,9 @@ func (w *watcher[O, C]) ownerUpdated(old, cur any, q Enqueue) error {
 	switch {
 	case was.GetUID() != owner.GetUID():
 		e.ownerDeleted(was)
-	case resourceversion.Older(owner.GetResourceVersion(), was.GetResourceVersion()):
-		w.newest.void()
-		w.back(expectations.KeyOf(owner))
 	case w.isOwn(was, owner, func() { e.wake(owner, 0) }):
 		return nil
 	}
-	w.specs.forget(expectations.KeyOf(owner)) // a restored server gives versions a second time
 	e.wake(owner, 0)
 	return nil
 }
@@ -173,25 +169,23 @@ func (e events[O, C]) deleting(was, c C) {
 	}
 }
 
-// departed handles a child that left the cache, as of a version if that is known.
-func (e events[O, C]) departed(c C, version string) {
+// departed handles a child that left the cache.
+func (e events[O, C]) departed(c C) {
 	key, _, _ := e.ownerOf(c)
 	id := object.ID(c)
-	e.left(key, id, version)
+	e.left(key, id)
 	e.deleted(c)
 	if metav1.GetControllerOfNoCopy(c) != nil {
 		return
 	}
 	for _, owner := range e.selecting(c) {
-		e.left(expectations.KeyOf(owner), id, version)
+		e.left(expectations.KeyOf(owner), id)
 		e.wake(owner, 0)
 	}
 }
 
-// wentBack notes that the server was restored from a backup, for the owners of a child that is
-// older than it was.
+// wentBack notes for the owners of a child that the cache went back.
 func (e events[O, C]) wentBack(was, c C) {
-	e.newest.void()
 	former, _, _ := e.ownerOf(was)
 	e.back(former)
 	if key, _, _ := e.ownerOf(c); key != former {

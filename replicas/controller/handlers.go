@@ -92,8 +92,8 @@ func NewHandlers[O, C Object](kind Kind[O, C], owners OwnerCache[O], store *expe
 	}
 	w := &watcher[O, C]{
 		kind: kind, from: owners, pending: store,
-		left: func(expectations.Key, types.UID, string) {}, gone: store.Forget, back: func(expectations.Key) {},
-		ready: func(expectations.Key, C) {},
+		left: func(expectations.Key, types.UID) {}, gone: store.Forget, back: func(expectations.Key) {},
+		ended: func(types.UID) {}, ready: func(expectations.Key, C) {},
 		isOwn: func(O, O, func()) bool { return false },
 	}
 	return &Handlers{w, enqueue}, nil

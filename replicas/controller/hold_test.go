@@ -517,23 +517,3 @@ func TestDelaysOfServers(t *testing.T) {
 		assert.Zero(t, pass.RequeueAfter)
 	})
 }
-
-// As long as the cache is newer than a restored server, each pass that has something to do
-// lists. Passes that only look whether the cache went back do so ever less often.
-func TestHeldCreationsOfARestoredServer(t *testing.T) {
-	t.Parallel()
-	r := newRig(3)
-	r.owner.CreationTimestamp.Time = podtest.Now.AddDate(-1, 0, 0) // its children are listed first
-	r.childrenVersion, r.liveVersion = "20", "5"
-	kept, back := podtest.Pod("kept", owned(r.owner), version("4")), podtest.Pod("back", owned(r.owner), version("4"))
-	r.live = func() ([]*corev1.Pod, error) { return []*corev1.Pod{kept, back}, nil }
-	r.create = func(int) error { return namespaceTerminating() }
-	lists := 0
-	for at := time.Duration(0); at < time.Hour; {
-		pass, err := r.passAt(t, at, kept)
-		require.NoError(t, err)
-		require.Positive(t, pass.RequeueAfter)
-		lists, at = lists+pass.LiveLists, at+pass.RequeueAfter
-	}
-	assert.Less(t, lists, 20)
-}

@@ -114,25 +114,6 @@ func TestWhatAListShowedAndACallFindsGone(t *testing.T) {
 	assert.Len(t, pass.Created, 1)
 }
 
-// The list that is under way may be older than the event.
-func TestAChildThatLeavesWhileItIsListed(t *testing.T) {
-	t.Parallel()
-	for name, options := range map[string][]podtest.Option{"a child": {owned(replicaSet(2))}, "an orphan": nil} {
-		r := newRig(2)
-		r.record().Set(r.key(), expectations.Changes{Creating: []string{"web-lost"}})
-		stays, leaves := podtest.Pod("stays", owned(r.owner)), podtest.Pod("leaves", options...)
-		r.live = func() ([]*corev1.Pod, error) {
-			require.NoError(t, r.start().ChildDeleted(leaves))
-			return []*corev1.Pod{stays, leaves}, nil
-		}
-		pass, err := r.pass(t, 301)
-		require.NoError(t, err, name)
-		assert.Len(t, pass.Created, 1, name)
-		assert.Equal(t, []string{"stays"}, names(pass.Active), name)
-		r.settle()
-	}
-}
-
 // A list by one selector does not tell what another one matches.
 func TestASelectorThatChangesAfterAList(t *testing.T) {
 	t.Parallel()
@@ -390,7 +371,7 @@ func TestAListIsABar(t *testing.T) {
 		r.live = func() ([]*corev1.Pod, error) { return []*corev1.Pod{dead, a}, nil }
 		pass, err := r.pass(t, 333, dead, a)
 		require.NoError(t, err)
-		assert.Len(t, pass.Deleted, 1, "it was restored, and has dead again")
+		assert.Len(t, pass.Deleted, 1, "the list has dead again")
 	})
 	t.Run("it is of one selector alone", func(t *testing.T) {
 		t.Parallel()

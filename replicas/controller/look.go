@@ -51,9 +51,10 @@ func (p *pass[O, C]) allLive(ctx context.Context, start ledger.Moment) (List[C],
 	if err != nil {
 		return list, err
 	}
-	restored, err := p.state.known.Listed(start, ledger.List[C]{Items: list.Items, Version: list.ResourceVersion}, p.snapshot, p.opts.Now())
-	p.Restored = p.Restored || restored
-	return list, err
+	if err := p.wentBack(list.Items...); err != nil {
+		return list, err
+	}
+	return list, p.state.known.Listed(start, ledger.List[C]{Items: list.Items, Version: list.ResourceVersion}, p.snapshot, p.opts.Now())
 }
 
 func (p *pass[O, C]) get(ctx context.Context, name types.NamespacedName) (found C, there bool, err error) {
@@ -65,8 +66,28 @@ func (p *pass[O, C]) get(ctx context.Context, name types.NamespacedName) (found 
 		return found, false, errNoObject
 	case err == nil && nameOf(found) != name:
 		return found, false, fmt.Errorf("the read of %q was answered with %q", name, object.Name(found))
+	case err == nil:
+		err = p.wentBack(found)
 	}
 	return found, err == nil, err
+}
+
+// wentBack notes a restore if the server has a child in an earlier version than the view.
+func (p *pass[O, C]) wentBack(found ...C) error {
+	isNil, live := object.NilOf[C](), make(map[types.UID]C, len(found))
+	for _, c := range found {
+		if !isNil(c) {
+			live[c.GetUID()] = c
+		}
+	}
+	for _, shown := range p.children {
+		if is, ok := live[shown.GetUID()]; ok {
+			if err := p.restores.wentBack(is, shown); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // within looks for a child in a list, if there is one.

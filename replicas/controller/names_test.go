@@ -248,13 +248,19 @@ func TestLostAnswers(t *testing.T) {
 		require.Error(t, err)
 		r.mutate = func(p *corev1.Pod) {
 			r.mutate = func(*corev1.Pod) {}
+			p.ResourceVersion = "5"
 			require.NoError(t, r.start().ChildAdded(p))
-			require.NoError(t, r.start().ChildDeleted(p))
+			gone := clone(p)
+			gone.ResourceVersion = "6"
+			require.NoError(t, r.start().ChildDeleted(gone))
 		}
 		_, err = r.pass(t, 1)
 		require.NoError(t, err)
-		pass, err := r.pass(t, 2)
+		_, err = r.pass(t, 2) // the cache seems to have passed by it
 		require.NoError(t, err)
+		pass, err := r.pass(t, 8)
+		require.NoError(t, err)
+		assert.Equal(t, 1, pass.LiveLists)
 		assert.Len(t, pass.Created, 1)
 
 		r = newRig(1)
@@ -263,14 +269,16 @@ func TestLostAnswers(t *testing.T) {
 		require.Error(t, err)
 		*r.owner.Spec.Replicas = 0
 		r.get = func(name string) (*corev1.Pod, error) {
-			late := podtest.Pod(name, owned(r.owner))
-			require.NoError(t, r.start().ChildDeleted(late))
+			late, gone := podtest.Pod(name, owned(r.owner), version("5")), podtest.Pod(name, owned(r.owner), version("6"))
+			require.NoError(t, r.start().ChildDeleted(gone))
 			return late, nil
 		}
 		_, err = r.pass(t, 1)
 		require.NoError(t, err)
 		*r.owner.Spec.Replicas = 1
-		pass, err = r.pass(t, 2)
+		_, err = r.pass(t, 2)
+		require.NoError(t, err)
+		pass, err = r.pass(t, 8)
 		require.NoError(t, err)
 		assert.Len(t, pass.Created, 1)
 	})

@@ -40,10 +40,3 @@ func (n *newest) any() bool {
 	defer n.mu.Unlock()
 	return n.came
 }
-
-// void is for a server that was restored: it gives versions a second time.
-func (n *newest) void() {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.version = ""
-}

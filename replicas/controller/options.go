@@ -48,6 +48,16 @@ type Options struct {
 	// until children are ready is called later by that delay. 0 means that no pass
 	// waits, as in Kubernetes; negative is refused.
 	StatusDelay time.Duration
+	// UnfilteredChildren says that the children in the cache are those of a watch without a
+	// label or field selector. Then its DELETED events say that children are gone for good, and
+	// a live list that has such a child proves that the server was restored. If it is false,
+	// DELETED events prove nothing, as a child that leaves a selector has them too.
+	UnfilteredChildren bool
+	// OnRestored is called once, when the Controller has noticed that the server was restored.
+	// The error wraps ErrRestored and says what proves it. OnRestored must not block. nil means
+	// that Run of replicas/clientgo, and the manager of replicas/controllerruntime, end with
+	// that error. A Controller alone does nothing else than return the error from Sync.
+	OnRestored func(error)
 	// Record is called at the end of each pass that looked at its owner, after
 	// Kind.Observe, with all that the pass was decided by. Keep some Recordings to answer
 	// later why a child was deleted, and to play the pass again with Replay. Record is

@@ -106,9 +106,6 @@ type Pass[O, C Object] struct {
 	// LookErr is why nothing was created, or deleted, if that is because a child could not
 	// be read from the server. An earlier creation or deletion of it had no answer.
 	LookErr error
-	// Restored reports whether such a list was older than the cache: then the
-	// server was restored from a backup.
-	Restored bool
 	// BackedOff reports whether creations or deletions were not tried because an earlier
 	// pass had put them off.
 	BackedOff bool

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/replicakit/replicakit/internal/object"
 	"github.com/replicakit/replicakit/internal/resourceversion"
@@ -137,29 +138,24 @@ func (p *pass[O, C]) readOwner(ctx context.Context) (O, error) {
 	}
 	p.asRead = fresh
 	p.whole.compare(p.cached, fresh)
-	same := p.ownerShown(fresh, p.wantTheSame(p.Owner, fresh))
+	same := p.wantTheSame(p.Owner, fresh)
+	p.ownerShown(fresh, same)
 	p.ownerRead = p.ownerRead || same
 	return fresh, nil
 }
 
 // ownerShown notes an owner that a call has shown, and whether it wants what the one wants
-// by which the pass goes. If the server was restored since an earlier call, the pass does not go on
-// either, as it goes by children of another epoch.
-func (p *pass[O, C]) ownerShown(fresh O, same bool) (goesOn bool) {
-	version := fresh.GetResourceVersion()
-	restored, isAhead := p.state.known.OwnerRead(version, p.cached.GetResourceVersion())
-	if restored {
-		same = false
-		p.comeBack(1)
+// by which the pass goes.
+func (p *pass[O, C]) ownerShown(fresh O, same bool) {
+	known := p.state.known.Owner()
+	for _, shown := range []metav1.Object{p.cached, known.Is} {
+		if shown != nil {
+			_ = p.restores.wentBack(fresh, shown)
+		}
 	}
-	if p.ownerOld = !same; same && p.state.known.Owner() == (ledger.Owner{}) {
-		return same
+	if p.ownerOld = !same; !same || known != (ledger.Owner{}) {
+		p.learn(ledger.Owner{Is: fresh, Version: fresh.GetResourceVersion()})
 	}
-	if isAhead {
-		version = "" // no version of the cache tells that it shows this one
-	}
-	p.learn(ledger.Owner{Is: fresh, Version: version})
-	return same
 }
 
 // ownerGone notes that the server does not have the owner.
@@ -230,11 +226,10 @@ func (p *pass[O, C]) waitForOwner() {
 }
 
 // wantTheSame reports whether two versions of an owner want the same children. Generations
-// tell that, unless they are 0, or grow when a status is written. Equal resourceVersions tell
-// it only with equal generations: a server that was restored gives them out twice.
+// tell that, unless they are 0, or grow when a status is written.
 func (p *pass[O, C]) wantTheSame(a, b O) bool {
 	switch {
-	case a.GetResourceVersion() != "" && a.GetResourceVersion() == b.GetResourceVersion() && a.GetGeneration() == b.GetGeneration():
+	case a.GetResourceVersion() != "" && a.GetResourceVersion() == b.GetResourceVersion():
 		return true
 	case (a.GetDeletionTimestamp() == nil) != (b.GetDeletionTimestamp() == nil):
 		return false

@@ -6,7 +6,6 @@ package controller_test
 import (
 	"context"
 	"errors"
-	"slices"
 	"testing"
 	"time"
 
@@ -218,143 +217,6 @@ func TestWhatIsReadOfTheOwnerIsRemembered(t *testing.T) {
 		require.NoError(t, err)
 		assert.Len(t, r.last.Created, 2)
 	})
-	t.Run("an owner that went back to an older version ends it: the server was restored", func(t *testing.T) {
-		t.Parallel()
-		r := behind(2, 10)
-		_, err := r.pass(t, 0, ready(r.owner, 2)...)
-		require.NoError(t, err)
-		older := r.owner.DeepCopy()
-		older.ResourceVersion = "3"
-		require.NoError(t, r.start().OwnerUpdated(r.owner, older))
-		r.owner = older
-		r.live = func() ([]*corev1.Pod, error) { return nil, nil }
-		_, err = r.passAt(t, time.Millisecond)
-		require.NoError(t, err)
-		assert.Len(t, r.last.Created, 2)
-	})
-	t.Run("W52 a read that shows an owner older than the cached one tells of a restored server: what was known is no proof", func(t *testing.T) {
-		t.Parallel()
-		r := newRig(1)
-		r.owner.ResourceVersion, r.owner.Generation = "20", 1
-		pods := podsOf(r.owner, 2)
-		controller.CacheIsWhole(r.start())
-		r.remove = func(p *corev1.Pod, _ metav1.DeleteOptions) error { return notFound(p.Name) }
-		_, err := r.pass(t, 0, pods...)
-		require.NoError(t, err)
-		*r.owner.Spec.Replicas = 0
-		r.server(3) // in an older version
-		_, err = r.pass(t, 1, pods...)
-		require.NoError(t, err)
-		require.Len(t, r.last.Active, 1, "one was gone")
-		require.True(t, r.last.OwnerWasStale)
-		r.live = func() ([]*corev1.Pod, error) { return pods, nil }
-		r.comeBack(t, 2*time.Second, pods...)
-		assert.True(t, r.last.ViewWasStale)
-		assert.Len(t, r.last.Active, 2, "it is there again")
-		assert.Len(t, r.last.Created, 1)
-	})
-	t.Run("W52 nor does the answer to a status write make it go by that cached one", func(t *testing.T) {
-		t.Parallel()
-		r := newRig(10)
-		r.owner.ResourceVersion, r.owner.Generation = "20", 1
-		r.server(3) // in an older version
-		pods := podsOf(r.owner, 2)
-		r.live = func() ([]*corev1.Pod, error) { return pods, nil }
-		_, err := r.pass(t, 0, podsOf(r.owner, 10)...)
-		require.NoError(t, err)
-		r.comeBack(t, time.Second, pods...)
-		require.Len(t, r.last.Created, 1)
-		require.NotNil(t, r.last.Status, "it was written")
-		pods = append(pods, r.last.Created...)
-		r.settle()
-		_, err = r.pass(t, 60, pods...)
-		require.NoError(t, err)
-		assert.True(t, r.last.OwnerWasStale)
-		assert.Empty(t, r.last.Created)
-	})
-	t.Run("W52 nor does a cache that goes back, but not to that owner yet", func(t *testing.T) {
-		t.Parallel()
-		r := newRig(10)
-		r.owner.ResourceVersion, r.owner.Generation = "20", 1
-		r.server(3) // in an older version
-		pods := podsOf(r.owner, 3)
-		r.live = func() ([]*corev1.Pod, error) { return pods, nil }
-		_, err := r.pass(t, 0, podsOf(r.owner, 10)...)
-		require.NoError(t, err)
-		older := r.owner.DeepCopy()
-		older.ResourceVersion = "7"
-		*older.Spec.Replicas = 6
-		require.NoError(t, r.start().OwnerUpdated(r.owner, older))
-		r.owner = older
-		_, err = r.passAt(t, time.Millisecond, pods...)
-		require.NoError(t, err)
-		assert.True(t, r.last.OwnerWasStale)
-		assert.Empty(t, r.last.Created)
-	})
-	restored := func(t *testing.T, serverHas, cacheHas string) {
-		t.Helper()
-		r := newRig(2)
-		r.owner.ResourceVersion, r.owner.Generation = "5", 1
-		server := clone(r.owner) // wants the same
-		server.ResourceVersion = "20"
-		r.getOwner = func() (*appsv1.ReplicaSet, error) { return clone(server), nil }
-		pods := podsOf(r.owner, 3)
-		_, err := r.pass(t, 0, pods...)
-		require.NoError(t, err)
-		require.Len(t, r.last.Deleted, 1)
-		r.settle()
-		server.ResourceVersion = serverHas
-		r.owner.ResourceVersion = cacheHas
-		r.live = func() ([]*corev1.Pod, error) { return pods[:2], nil }
-		_, err = r.pass(t, 1, pods...)
-		require.NoError(t, err)
-		assert.Empty(t, r.last.Deleted)
-		assert.EqualValues(t, 1, r.last.RequeueAfter)
-		_, err = r.pass(t, 2, pods...)
-		require.NoError(t, err)
-		assert.True(t, r.last.ViewWasStale)
-		assert.Empty(t, r.last.Deleted)
-		server.ResourceVersion += "0"
-		r.live = func() ([]*corev1.Pod, error) { return pods, nil }
-		_, err = r.pass(t, 3, append(pods, podtest.Pod("new", owned(r.owner)))...)
-		require.NoError(t, err)
-		assert.NotEmpty(t, r.last.Deleted, "it goes on")
-	}
-	t.Run("W52 a read that shows an owner older than an earlier call did tells of a restored server: nothing is deleted by what was known", func(t *testing.T) {
-		t.Parallel()
-		restored(t, "9", "5")
-	})
-	t.Run("W52 and so does one older than the cached one, though both want the same", func(t *testing.T) {
-		t.Parallel()
-		restored(t, "21", "22")
-	})
-	t.Run("W52 the owner that is read after a restore counts as long as the caches are from before that", func(t *testing.T) {
-		t.Parallel()
-		r := newRig(5)
-		r.owner.ResourceVersion = "20"
-		r.childrenVersion, r.liveVersion, r.version = "20", "6", "7"
-		controller.CacheIsWhole(r.start())
-		r.server(3) // in an older version
-		cached := podsOf(r.owner, 6)
-		for _, p := range cached {
-			p.ResourceVersion = "18"
-		}
-		live := versioned(clones(cached))
-		r.live = func() ([]*corev1.Pod, error) { return live, nil }
-		r.send = func(c *corev1.Pod) { live = append(live, c) }
-		r.remove = func(c *corev1.Pod, _ metav1.DeleteOptions) error {
-			live = slices.DeleteFunc(live, func(p *corev1.Pod) bool { return p.UID == c.UID })
-			return nil
-		}
-		for at := time.Duration(0); at < time.Hour; at += r.last.RequeueAfter {
-			_, err := r.passAt(t, at, cached...)
-			require.NoError(t, err)
-			require.Empty(t, r.last.Created)
-			require.Positive(t, r.last.RequeueAfter)
-			r.settle()
-		}
-		assert.Len(t, live, 3)
-	})
 	t.Run("an owner that cannot be read any more is not gone by an older spec", func(t *testing.T) {
 		t.Parallel()
 		r := behind(2, 10)
@@ -410,7 +272,7 @@ func TestAnOwnerThatTheServerDoesNotHave(t *testing.T) {
 		r.getOwner = func() (*appsv1.ReplicaSet, error) { return r.owner.DeepCopy(), nil }
 		_, err = r.pass(t, 3600)
 		require.Error(t, err, "the status")
-		assert.Len(t, r.last.Created, 3, "the server was restored from a backup")
+		assert.Len(t, r.last.Created, 3, "it is there again")
 	})
 	t.Run("a kind without the sub-resource is not gone", func(t *testing.T) {
 		t.Parallel()

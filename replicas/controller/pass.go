@@ -100,7 +100,7 @@ func (p *pass[O, C]) beganInTerm() bool {
 }
 
 func (p *pass[O, C]) event(eventType, reason, message string) {
-	if p.opts.Events != nil {
+	if p.opts.Events != nil && p.restores.proof() == nil {
 		p.opts.Events.Event(p.Owner, eventType, reason, message)
 	}
 }

@@ -31,6 +31,8 @@ type reconciler[O, C Object] struct {
 	live   func(ctx context.Context, namespace string, matching labels.Selector) (List[C], error) // lists.get
 	owners owners[C]
 	term   term
+	// restores is shared with the guard of the client.
+	restores *restores
 
 	ownerResource, childResource schema.GroupResource
 	patchType                    types.PatchType
@@ -41,16 +43,21 @@ type reconciler[O, C Object] struct {
 }
 
 func newReconciler[O, C Object](kind Kind[O, C], client Client[O, C], cache Cache[O, C], opts Options) *reconciler[O, C] {
+	noticed := &restores{on: opts.OnRestored}
+	client = guarded(client, cache, noticed)
 	r := &reconciler[O, C]{
-		client: client, cache: cache, opts: opts,
+		client: client, cache: cache, opts: opts, restores: noticed,
 		lists:         newLists(client.List, opts.Now, opts.Random),
 		owners:        owners[C]{patience: opts.ExpectationsTimeout},
 		ownerResource: resource(kind.Owner), childResource: resource(kind.Child),
 		patchType: patchTypeFor(kind.PatchType, kind.Child), measures: newMeasures[O, C](),
 	}
-	r.kind, r.from, r.left, r.gone, r.back = kind, cache, r.childLeft, r.forget, r.wentBack
+	r.kind, r.from, r.left, r.gone, r.back = kind, cache, r.childLeft, r.forget, r.cacheWentBack
 	r.ready, r.isOwn, r.live = r.becameReady, r.isOwnWrite, r.lists.get
 	r.statusDelay = opts.StatusDelay
+	if r.ended = func(types.UID) {}; opts.UnfilteredChildren {
+		r.ended = noticed.childEnded
+	}
 	r.pending = &expectations.Store[expectations.Key]{
 		Timeout: opts.ExpectationsTimeout, Now: opts.Now,
 		Jitter: func() time.Duration {
@@ -113,20 +120,19 @@ func (r *reconciler[O, C]) forget(key expectations.Key) {
 	r.pending.Forget(key)
 }
 
-// childLeft notes for an owner that a child left the cache, as of a version.
-func (r *reconciler[O, C]) childLeft(key expectations.Key, child types.UID, version string) {
+// childLeft notes for an owner that a child left the cache.
+func (r *reconciler[O, C]) childLeft(key expectations.Key, child types.UID) {
 	if state := r.owners.get(key); state != nil {
-		r.owners.log(key.NamespacedName).note(recordedEvent{Left: child, Version: version})
-		state.known.Left(child, version, r.opts.Now())
+		r.owners.log(key.NamespacedName).note(recordedEvent{Left: child})
+		state.known.Left(child)
 	}
 }
 
-// wentBack notes for an owner that it has an older version again: the server was
-// restored from a backup.
-func (r *reconciler[O, C]) wentBack(key expectations.Key) {
+// cacheWentBack notes for an owner that a child went back to an older version in the cache.
+func (r *reconciler[O, C]) cacheWentBack(key expectations.Key) {
 	if state := r.owners.get(key); state != nil {
-		r.owners.log(key.NamespacedName).note(recordedEvent{WentBack: true})
-		state.known.Void()
+		r.owners.log(key.NamespacedName).note(recordedEvent{})
+		state.known.WentBack()
 	}
 }
 

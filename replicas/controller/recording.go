@@ -358,11 +358,8 @@ type eventLog struct {
 // A recordedEvent is what an event told after so many answers.
 type recordedEvent struct {
 	After int `json:"after"`
-	// Left is a child that left the cache, as of a version if it is known.
-	Left    types.UID `json:"left,omitempty"`
-	Version string    `json:"version,omitempty"`
-	// WentBack says that the owner went back to an older version.
-	WentBack bool `json:"wentBack,omitempty"`
+	// Left is a child that left the cache. "" says that a child went back to an older version.
+	Left types.UID `json:"left,omitempty"`
 }
 
 // note notes an event; nil takes none.

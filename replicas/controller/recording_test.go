@@ -5,6 +5,7 @@ package controller_test
 
 import (
 	"encoding/json"
+	"errors"
 	"strings"
 	"testing"
 
@@ -97,11 +98,13 @@ func TestRecording(t *testing.T) {
 		all := recorded(r)
 		pods := podsOf(r.owner, 2)
 		r.live = func() ([]*corev1.Pod, error) {
-			return pods, r.start().ChildDeleted(pods[1]) // the list began before that
+			older := clone(pods[1])
+			older.ResourceVersion = "1"
+			return pods, errors.Join(r.start().ChildUpdated(pods[1], older), r.start().ChildDeleted(pods[1]))
 		}
 		pass, err := r.pass(t, 0, pods...)
 		require.NoError(t, err)
-		require.Len(t, pass.Created, 2)
+		require.Len(t, pass.Created, 1)
 		_, err = controller.Replay(t.Context(), controller.ReplicaSets(), read(t, (*all)[0]))
 		require.NoError(t, err)
 	})

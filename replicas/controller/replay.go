@@ -108,10 +108,10 @@ func (p *player[O, C]) reconciler(kind Kind[O, C]) (*reconciler[O, C], error) {
 	p.recallVersion(&r.term.children, verbServerChildrenVersion)
 	p.expect(r.pending)
 	p.told = func(e recordedEvent) {
-		if e.WentBack {
-			r.wentBack(expectations.KeyOf(p.owner))
+		if e.Left != "" {
+			r.childLeft(expectations.KeyOf(p.owner), e.Left)
 		} else {
-			r.childLeft(expectations.KeyOf(p.owner), e.Left, e.Version)
+			r.cacheWentBack(expectations.KeyOf(p.owner))
 		}
 	}
 	if !m.Is && !m.Distrusted {

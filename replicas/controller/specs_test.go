@@ -58,21 +58,6 @@ func TestEventsKeepsSelectors(t *testing.T) {
 		require.NoError(t, r.start().ChildAdded(orphan))
 		assert.Equal(t, []string{"default/web"}, r.woken)
 	})
-	t.Run("W52 a version that a restored server gives again is another one", func(t *testing.T) {
-		t.Parallel()
-		rs := ownerNamed("web", api)
-		rs.ResourceVersion = "91"
-		r := eventRigOver(rs)
-		require.NoError(t, r.start().ChildAdded(orphan))
-		assert.Empty(t, r.woken)
-		again := ownerNamed("web", web)
-		again.ResourceVersion = "91"
-		r.list[0] = again
-		require.NoError(t, r.start().OwnerUpdated(rs, again))
-		r.woken = nil
-		require.NoError(t, r.start().ChildAdded(orphan))
-		assert.Equal(t, []string{"default/web"}, r.woken)
-	})
 	t.Run("an owner that is gone is forgotten", func(t *testing.T) {
 		t.Parallel()
 		rs := ownerNamed("web", web)

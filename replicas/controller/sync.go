@@ -18,12 +18,20 @@ import (
 )
 
 func (r *reconciler[O, C]) sync(ctx context.Context, owner types.NamespacedName) (time.Duration, error) {
+	if err := r.restored(owner); err != nil {
+		return 0, err
+	}
 	p := &pass[O, C]{reconciler: r, client: r.client, cache: r.cache, list: r.live, random: r.opts.Random}
 	p.Name, p.Now = owner, r.opts.Now()
 	p.inTerm, p.termBegan = r.term.begin(p.Now)
 	p.record()
 	defer p.owners.takeEvents(p.Name, nil)
-	p.end(p.run(ctx))
+	err := p.run(ctx)
+	if restored := r.restored(owner); restored != nil {
+		err, p.retryAfter = restored, 0
+		p.tellRestored(restored)
+	}
+	p.end(err)
 	p.Took = r.opts.Now().Sub(p.Now)
 	r.measures.add(&p.Pass)
 	if r.kind.Observe != nil {
@@ -34,6 +42,14 @@ func (r *reconciler[O, C]) sync(ctx context.Context, owner types.NamespacedName)
 		return p.RequeueAfter, nil
 	}
 	return p.RequeueAfter, p.Err
+}
+
+// restored returns the error of passes for an owner if the server was restored.
+func (r *reconciler[O, C]) restored(owner types.NamespacedName) error {
+	if proof := r.restores.proof(); proof != nil {
+		return fmt.Errorf("controller: %s %q: %w", r.kind.Owner.Kind, owner, proof)
+	}
+	return nil
 }
 
 // run is the pass on one page: look, list and plan, claim, scale, report.

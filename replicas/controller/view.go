@@ -83,6 +83,7 @@ func (p *pass[O, C]) readCache(ctx context.Context) (err error) {
 	}
 	read.Selector = p.spec.Selector
 	read.Rules = ledger.RulesOf(p.Owner, p.kind.Owner.GroupKind(), p.spec.Selector, p.rules.Active) // a selector that is missing will be refused
+	p.lookAtServer(ctx)
 	view, err := p.state.known.View(p.start, p.snapshot, p.Now)
 	if err != nil {
 		return p.failure("the cache: %w", err)
@@ -220,6 +221,15 @@ func (p *pass[O, C]) awaitCache(ctx context.Context) (reached bool, err error) {
 		return false, errWait
 	}
 	return false, nil
+}
+
+// lookAtServer asks the server in the first pass of a term how far it has come, if both it and
+// the cache tell. Its answer proves a restore that a process on standby has missed.
+func (p *pass[O, C]) lookAtServer(ctx context.Context) {
+	versioner, ok := p.client.(Versioner)
+	if _, asked := p.term.children.known(); ok && p.snapshot.Version != "" && asked.IsZero() {
+		p.askServer(ctx, &p.term.children, verbServerChildrenVersion, versioner.ServerChildrenVersion)
+	}
 }
 
 // askServer asks how far the server has come with a resource, if that is not known yet, and

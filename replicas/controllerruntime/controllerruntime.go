@@ -60,7 +60,9 @@ type Options struct {
 
 // Add adds a controller for a kind of owner to the manager. It starts with the
 // manager, and works on all owners that the cache holds. The scheme must know the
-// kinds of owners and children, and their lists.
+// kinds of owners and children, and their lists. If the API server was restored from a backup,
+// the manager's Start returns an error that wraps controller.ErrRestored, unless OnRestored of
+// Options.Controller is set.
 func Add[O, C client.Object](mgr manager.Manager, kind controller.Kind[O, C], opts Options) error {
 	if isNil(mgr) {
 		return errors.New("controllerruntime: manager is nil")
@@ -76,6 +78,9 @@ func Add[O, C client.Object](mgr manager.Manager, kind controller.Kind[O, C], op
 		return err
 	}
 	if err := mgr.Add(manager.RunnableFunc(r.view.checkCache)); err != nil {
+		return err
+	}
+	if err := mgr.Add(manager.RunnableFunc(r.awaitRestore)); err != nil {
 		return err
 	}
 	opts.Runtime.RateLimiter = r.RateLimiter()
@@ -106,6 +111,7 @@ type Reconciler[O, C client.Object] struct {
 	controller *controller.Controller
 	view       view[O, C]
 	limiter    *limiter
+	restored   chan error
 }
 
 // New returns a Reconciler for the owners of a cluster; a manager is a cluster too.
@@ -123,7 +129,10 @@ func New[O, C client.Object](from cluster.Cluster, kind controller.Kind[O, C], o
 	if err := checkCluster(from); err != nil {
 		return nil, fmt.Errorf("controllerruntime: kind %s: %w", kind.Owner.Kind, err)
 	}
-	r := &Reconciler[O, C]{name: opts.Name, limiter: newLimiter(opts.Runtime.RateLimiter)}
+	r := &Reconciler[O, C]{name: opts.Name, limiter: newLimiter(opts.Runtime.RateLimiter), restored: make(chan error, 1)}
+	if opts.Controller.OnRestored == nil {
+		opts.Controller.OnRestored = func(err error) { r.restored <- err }
+	}
 	if r.name == "" {
 		r.name = strings.ToLower(kind.Owner.Kind)
 	}
@@ -155,6 +164,16 @@ func New[O, C client.Object](from cluster.Cluster, kind controller.Kind[O, C], o
 		return nil, err
 	}
 	return r, registerMetrics(metrics.Registry, r.name, r.controller)
+}
+
+// awaitRestore returns an error, which ends the manager, if the server was restored.
+func (r *Reconciler[O, C]) awaitRestore(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		return nil
+	case err := <-r.restored:
+		return err
+	}
 }
 
 // NewTerm tells the Reconciler that another process may have been at work since its last

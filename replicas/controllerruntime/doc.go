@@ -59,9 +59,8 @@
 //     deletes for the first time. Where the cache tells its version, one small list for
 //     all owners is enough. It reads an owner before its first creations, unless the owner
 //     was written since the process began.
-//   - A server that was restored from a backup is noticed only when the owner's
-//     resourceVersion goes back, or when an expectation expires. Where the cache tells
-//     its version, a list that is older than the cache tells too.
+//   - A server that was restored from a backup (controller.ErrRestored) is noticed later, as
+//     no list is compared with the version of the cache.
 //
 // # Reads that wait for writes
 //

@@ -21,6 +21,9 @@ func (r *Reconciler[O, C]) Reconcile(ctx context.Context, req reconcile.Request)
 		return reconcile.Result{}, errors.New("controllerruntime: New did not make this Reconciler")
 	}
 	after, err := r.controller.Sync(ctx, req.NamespacedName)
+	if errors.Is(err, controller.ErrRestored) { // each further pass would end so
+		return reconcile.Result{}, reconcile.TerminalError(err)
+	}
 	if err != nil {
 		r.limiter.next(req, after)
 		return reconcile.Result{}, err

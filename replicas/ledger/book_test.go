@@ -139,24 +139,16 @@ func (b *book) tell(command string, args []string) string {
 	case "told":
 		args, start := b.began(args)
 		return errText(b.Told(start, kidOf(args[0]), b.now))
-	case "created":
-		args, start := b.began(args)
-		b.Created(start, args[0])
 	case "gone":
 		args, start := b.began(args)
 		b.Gone(start, uidOf(args[0]), b.now)
 	case "left":
-		id, version, _ := strings.Cut(args[0], "@")
-		b.Left(uidOf(id), version, b.now)
+		b.Left(uidOf(args[0]))
 	case "list":
 		args, start := b.began(args)
-		restored, err := b.Listed(start, ledger.List[kid]{Items: kidsOf(args[1:]), Version: strings.TrimSuffix(args[0], ":")}, b.cache, b.now)
-		if restored {
-			return "restored"
-		}
-		return errText(err)
-	case "void":
-		b.Void()
+		return errText(b.Listed(start, ledger.List[kid]{Items: kidsOf(args[1:]), Version: strings.TrimSuffix(args[0], ":")}, b.cache, b.now))
+	case "back": // an event says that the cache went back
+		b.WentBack()
 	case "forget":
 		b.Forget()
 	case "doubt":

@@ -25,9 +25,9 @@
 //
 // The server says of a child that it is there, in a version, or that it is not. What was
 // said of one child is joined: the order in which answers arrive does not matter, and
-// neither does it matter if one arrives twice. The newest version counts. If one of the
-// versions is not known, the observation that began last counts instead. A child that
-// does not exist any more stays so, because its UID does not come back.
+// neither does it matter if one arrives twice. The observation that began last counts. So
+// the calls about one child must not overlap. A child that does not exist any more stays so,
+// because its UID does not come back.
 //
 // A fact is dropped as soon as the cache shows it. A fact that the cache does not show
 // for [Ledger.Patience] proves nothing any more, because nobody knows what happened
@@ -40,14 +40,11 @@
 // ledger keeps the names of such creations and the UIDs of such deletions until a fact
 // settles them. Plan with the names of [Ledger.Namer]: they are sent again before others.
 //
-// # Epochs
+// # Restores
 //
-// Facts hold for one epoch of the server. If the server was restored from a backup,
-// versions are given twice, and UIDs that were gone are there once more. The ledger
-// notices that if a version goes back, or if a list shows a child that was gone. Then
-// it forgets all facts, and keeps the requests without an answer. [Ledger.Created] and
-// [Ledger.OwnerRead] give it two more versions to compare; whoever notices a restore by
-// other means calls [Ledger.Void].
+// Facts hold as long as the server does not go back to a backup. Versions would be given
+// twice then, and UIDs that were gone would exist once more. A Ledger does not notice that.
+// Make a new Ledger, and fill the caches anew.
 //
 // This package calls no clock, no server and no logger, and starts no goroutine.
 package ledger

@@ -71,7 +71,7 @@ func (l *controller) pass() (what string, err error) {
 	plan, err := l.plan(view)
 	if view.Unmet || view.Stale && !plan.IsZero() { // only the server knows
 		began := l.known.Start()
-		if _, err := l.known.Listed(began, l.api.list(), cache, now); err != nil {
+		if err := l.known.Listed(began, l.api.list(), cache, now); err != nil {
 			return "", err
 		}
 		if view, err = l.known.View(start, cache, now); err == nil {

@@ -16,9 +16,9 @@ import (
 func (l *Ledger[C]) Knows(now time.Time) string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	moments := map[Moment]int{0: 0, l.viewed: 0, l.list.start: 0, l.list.told: 0}
+	moments := map[Moment]int{0: 0, l.viewed: 0, l.list.start: 0}
 	for _, e := range l.children {
-		for _, m := range []Moment{e.fact.newest.at, e.fact.latest.at, e.fact.gone, e.told, e.shown} {
+		for _, m := range []Moment{e.fact.word.at, e.fact.gone, e.shown} {
 			moments[m] = 0
 		}
 	}
@@ -33,27 +33,27 @@ func (l *Ledger[C]) Knows(now time.Time) string {
 		return now.Sub(t).String()
 	}
 	say := func(w word[C]) string {
-		if w.is == unsaid {
+		if w.at == 0 {
 			return "-"
 		}
-		text := fmt.Sprint(w.is, "@", w.version, "#", moments[w.at])
-		if w.is == there {
+		text := fmt.Sprint(w.there, "@", w.version, "#", moments[w.at])
+		if w.there {
 			text += fmt.Sprint(nameOf(w.child), w.child.GetResourceVersion(), w.child.GetLabels())
 		}
 		return text
 	}
 	for _, id := range slices.Sorted(maps.Keys(l.children)) {
 		e := l.children[id]
-		fmt.Fprint(&b, id, "(", say(e.fact.newest), " ", say(e.fact.latest), " ", e.fact.unnumbered, " ", e.fact.gone > 0, " ", ago(e.since))
-		fmt.Fprint(&b, " told", moments[e.told], " shown", moments[e.shown], e.shown == l.viewed, " doubt", e.doubt.version, ago(e.doubt.sent), ")")
+		fmt.Fprint(&b, id, "(", say(e.fact.word), " ", e.fact.gone > 0, " ", ago(e.since))
+		fmt.Fprint(&b, " shown", moments[e.shown], e.shown == l.viewed, " doubt", e.doubt.version, ago(e.doubt.sent), ")")
 	}
 	for _, n := range l.names {
 		fmt.Fprint(&b, n.Name, "(", ago(n.Sent), n.Bearer, n.open, slices.Sorted(maps.Keys(n.settled)), ago(n.look.since), n.look.lasts, ")")
 	}
 	if l.list.start > 0 {
-		fmt.Fprint(&b, "bar", l.list.version, moments[l.list.start], moments[l.list.told], slices.Sorted(maps.Keys(l.list.children)), ago(l.list.since))
+		fmt.Fprint(&b, "bar", l.list.version, moments[l.list.start], slices.Sorted(maps.Keys(l.list.children)), ago(l.list.since))
 	}
-	fmt.Fprint(&b, " void", l.void, " ahead", l.ahead, l.former, " read", l.read, l.ownerRead, l.ownerAhead, " passed", ago(l.passed.since), l.passed.lasts, l.hides, l.underWay, l.distrusted)
+	fmt.Fprint(&b, " read", l.read, " passed", ago(l.passed.since), l.passed.lasts, l.hides, l.distrusted)
 	return b.String()
 }
 
@@ -70,9 +70,6 @@ func (l *Ledger[C]) Holds() string {
 	}
 	if l.list.start > 0 {
 		all = append(all, "a list")
-	}
-	if l.void || l.ahead != "" || l.former != nil {
-		all = append(all, "an epoch")
 	}
 	if len(all) == 0 {
 		return "nothing"

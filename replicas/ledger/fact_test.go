@@ -14,14 +14,15 @@ import (
 
 type child = *metav1.PartialObjectMetadata
 
-// of makes the fact of one word.
-func of(is state, version string, at Moment) fact[child] {
-	w := word[child]{is: is, version: version, at: at}
-	if is == there {
+func of(is bool, version string, at Moment) fact[child] {
+	w := word[child]{there: is, version: version, at: at}
+	if is {
 		w.child = &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: "a", ResourceVersion: version}}
 	}
-	return said(w)
+	return fact[child]{word: w}
 }
+
+const there, absent = true, false
 
 func goneAt(at Moment) fact[child] { return fact[child]{gone: at} }
 
@@ -32,38 +33,28 @@ func joined(facts ...fact[child]) (all fact[child]) {
 	return all
 }
 
-// allFacts are those of one word for every state, kind of version and moment, and some of
-// two words.
+// allFacts are those of one word for every state, kind of version and moment, and one of two
+// observations.
 func allFacts() []fact[child] {
 	all := []fact[child]{{}, goneAt(1), goneAt(2)}
-	for _, is := range []state{there, absent, left} {
+	for _, is := range []bool{there, absent} {
 		for _, version := range []string{"1", "2", "10", "", "x", "yy"} {
 			for _, at := range []Moment{1, 2} {
 				all = append(all, of(is, version, at))
 			}
 		}
 	}
-	return append(all,
-		joined(of(there, "1", 1), of(absent, "1", 1)), // unclear
-		joined(of(there, "2", 1), of(absent, "2", 2)),
-		joined(of(there, "", 1), of(absent, "x", 1)),
-		joined(of(there, "2", 1), of(absent, "", 2)),
-		joined(of(left, "2", 2), goneAt(1)),
-	)
+	return append(all, joined(of(there, "2", 2), goneAt(1)))
 }
 
 // meaning is all of a fact that can make a difference.
 type meaning struct {
-	newest, latest, counts string
-	unnumbered             bool
-	gone                   Moment
+	word string
+	gone Moment
 }
 
 func meaningOf(f fact[child]) meaning {
-	text := func(w word[child]) string {
-		return fmt.Sprintf("%d %q %d %t", w.is, w.version, w.at, w.child != nil)
-	}
-	return meaning{text(f.newest), text(f.latest), text(f.counts()), f.unnumbered, f.gone}
+	return meaning{fmt.Sprintf("%t %q %d %t", f.word.there, f.word.version, f.word.at, f.word.child != nil), f.gone}
 }
 
 // The order in which answers arrive makes no difference, and neither does an answer that
@@ -100,22 +91,14 @@ func TestWhatCounts(t *testing.T) {
 		gone bool
 	}{
 		{"nothing was said", fact[child]{}, word[child]{}, false},
-		{"the newest version counts, not the last answer", joined(of(there, "10", 1), of(absent, "9", 2)), word[child]{is: there, version: "10", at: 1}, false},
-		{"versions are compared as numbers", joined(of(there, "9", 1), of(absent, "10", 1)), word[child]{is: absent, version: "10", at: 1}, false},
-		{"of one version the last observation is kept", joined(of(there, "9", 1), of(there, "9", 2)), word[child]{is: there, version: "9", at: 2}, false},
-		{"one version without a number lets moments count", joined(of(there, "10", 1), of(absent, "", 2)), word[child]{is: absent, at: 2}, false},
-		{"moments count even if the last version is a number", joined(of(there, "x", 1), of(absent, "5", 2), of(there, "9", 1)), word[child]{is: absent, version: "5", at: 2}, false},
-		{"there and absent at one version is unclear", joined(of(there, "5", 1), of(absent, "5", 2)), word[child]{is: unclear, version: "5", at: 2}, false},
-		{"there and absent at one moment without versions is unclear", joined(of(there, "", 3), of(absent, "", 3)), word[child]{is: unclear, at: 3}, false},
-		{"a newer version makes it clear again", joined(of(there, "5", 1), of(absent, "5", 2), of(there, "6", 1)), word[child]{is: there, version: "6", at: 1}, false},
-		{"a child leaves after it was there", joined(of(left, "5", 1), of(there, "5", 2)), word[child]{is: left, version: "5", at: 1}, false},
-		{"a child leaves after a list lacked it", joined(of(absent, "5", 2), of(left, "5", 1)), word[child]{is: left, version: "5", at: 1}, false},
-		{"a child that does not exist stays so, in each version", joined(goneAt(1), of(there, "99", 9)), word[child]{is: there, version: "99", at: 9}, true},
+		{"the observation that began last counts", joined(of(absent, "9", 2), of(there, "10", 1)), word[child]{version: "9", at: 2}, false},
+		{"of one observation the later version counts, as a number", joined(of(there, "9", 1), of(there, "10", 1)), word[child]{there: true, version: "10", at: 1}, false},
+		{"a child that does not exist stays so, in each version", joined(goneAt(1), of(there, "99", 9)), word[child]{there: true, version: "99", at: 9}, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			is := tt.fact.counts()
-			assert.Equal(t, is.is == there, is.child != nil, "only what is there has an object")
+			is := tt.fact.word
+			assert.Equal(t, is.there, is.child != nil, "only what is there has an object")
 			is.child = nil
 			assert.Equal(t, tt.want, is)
 			assert.Equal(t, tt.gone, tt.fact.gone > 0)

@@ -37,7 +37,6 @@ type Ledger[C metav1.Object] struct {
 	viewed   Moment              // when the reading of the cache of the last view began
 	cached   []C                 // what the cache had then, until the pass is over
 	known    sets.Set[types.UID] // the UIDs of cached, once they are asked for
-	underWay bool                // a pass is
 	children map[types.UID]*entry[C]
 	names    []Name
 	owner    Owner
@@ -45,20 +44,8 @@ type Ledger[C metav1.Object] struct {
 	list     bar
 	selector labels.Selector // of the last view
 	read     string          // how far the cache had come in the last view
-	// ownerRead is the version of the owner that a call has shown last, and ownerAhead the one
-	// that the cache had then, if that is from a future that is no more.
-	ownerRead, ownerAhead string
-	// distrusted says that the cache lacks what it should show.
+	// distrusted says that the cache lacks what it should show, until the next list.
 	distrusted bool
-	// void says that nothing is known, and that the cache may be from before, so that only
-	// a live list tells.
-	void bool
-	// ahead is how far the cache had come when a later list was older. Until the cache
-	// goes back, it is from a future that is no more.
-	ahead string
-	// former are the versions of cached children that a later list showed to be from before a
-	// restore. As long as the cache has a child in that version, it proves nothing.
-	former map[types.UID]string
 	// passed is a wait that begins when the cache seems to have passed by a child that it
 	// does not show.
 	passed wait
@@ -69,7 +56,6 @@ type Ledger[C metav1.Object] struct {
 type entry[C metav1.Object] struct {
 	fact  fact[C]
 	since time.Time // the last time that something was said
-	told  Moment    // when no observation had begun that began later than that
 	doubt doubt
 	shown Moment // the last view whose cache had the child
 }
@@ -88,7 +74,6 @@ type bar struct {
 	version  string
 	children sets.Set[types.UID]
 	start    Moment
-	told     Moment // when no observation had begun that began later than that
 	since    time.Time
 }
 
@@ -111,21 +96,15 @@ func (l *Ledger[C]) patience() time.Duration {
 func (l *Ledger[C]) Start() Moment {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.underWay = true
-	return l.begin()
-}
-
-func (l *Ledger[C]) begin() Moment {
 	l.moment++
 	return l.moment
 }
 
-// Done notes that the pass is over, and so are all observations. Without it events take a
-// little more memory until the next pass.
+// Done notes that the pass is over, and so are all observations. It drops what the cache had.
 func (l *Ledger[C]) Done() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.underWay, l.cached, l.known = false, nil, nil
+	l.cached, l.known = nil, nil
 }
 
 // Told notes that the server said, in the answer to a call that began at start, that a
@@ -141,31 +120,8 @@ func (l *Ledger[C]) Told(start Moment, c C, now time.Time) error {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if e := l.children[idOf(c)]; e != nil && e.isAfter(start, c.GetResourceVersion()) {
-		l.newEpoch()
-	}
-	l.tell(idOf(c), said(word[C]{there, c, c.GetResourceVersion(), start}), now)
+	l.tell(idOf(c), fact[C]{word: word[C]{true, c, c.GetResourceVersion(), start}}, now)
 	return nil
-}
-
-// Created notes that a call that began at start has created a child with this version. If
-// anything that was said before has a later version, the server was restored from a backup.
-func (l *Ledger[C]) Created(start Moment, version string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	wentBack := l.list.told < start && resourceversion.Older(version, l.list.version)
-	for _, e := range l.children {
-		wentBack = wentBack || e.isAfter(start, version)
-	}
-	if wentBack {
-		l.newEpoch()
-	}
-}
-
-// isAfter reports whether an observation that began at start is of an earlier version than
-// what was known of the child before. Versions do not go back unless the server does.
-func (e *entry[C]) isAfter(start Moment, version string) bool {
-	return e.told < start && resourceversion.Older(version, e.fact.newest.version)
 }
 
 // Gone notes that a call that began at start has shown that a child does not exist any
@@ -182,20 +138,17 @@ func (l *Ledger[C]) Gone(start Moment, id types.UID, now time.Time) {
 func (l *Ledger[C]) Lacked(start Moment, id types.UID, version string, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.tell(id, said(word[C]{is: absent, version: version, at: max(start, 1)}), now)
+	l.tell(id, fact[C]{word: word[C]{version: version, at: max(start, 1)}}, now)
 }
 
-// Left notes that a child left the cache: an event says so. version is that of the event,
-// or "" if it is not known, as a cache that was filled anew does not tell what it missed.
-func (l *Ledger[C]) Left(id types.UID, version string, now time.Time) {
+// Left notes that a child left the cache: an event says so. If no view has had the child, that
+// tells that the cache has had it in between.
+func (l *Ledger[C]) Left(id types.UID) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	e := l.children[id]
-	if id == "" || !l.underWay && (e == nil || e.fact.isEmpty()) {
-		return // the next view of the cache shows it
+	if e := l.children[id]; e != nil {
+		e.shown = max(e.shown, 1)
 	}
-	l.tell(id, said(word[C]{is: left, version: version, at: l.begin()}), now)
-	l.children[id].shown = 0 // if it comes back, the cache has yet to show it
 }
 
 func (l *Ledger[C]) tell(id types.UID, f fact[C], now time.Time) {
@@ -203,7 +156,7 @@ func (l *Ledger[C]) tell(id types.UID, f fact[C], now time.Time) {
 		return
 	}
 	e := l.entry(id)
-	e.fact, e.since, e.told = e.fact.join(f), now, l.moment
+	e.fact, e.since = e.fact.join(f), now
 }
 
 func (l *Ledger[C]) entry(id types.UID) *entry[C] {
@@ -240,36 +193,20 @@ type List[C metav1.Object] struct {
 }
 
 // Listed notes a live list of all that s.Selector matches, which began at start. s is what
-// the cache had before that. It reports whether the server was restored from a backup:
-// then the list is all that is known. It is an error if an item or a rule is nil, or if start
-// is not from Start.
-func (l *Ledger[C]) Listed(start Moment, list List[C], s Snapshot[C], now time.Time) (restored bool, err error) {
+// the cache had before that. It is an error if an item or a rule is nil, or if start is not
+// from Start.
+func (l *Ledger[C]) Listed(start Moment, list List[C], s Snapshot[C], now time.Time) error {
 	if err := s.check(start); err != nil {
-		return false, err
+		return err
 	}
 	if i := object.IndexNil(list.Items); i >= 0 {
-		return false, fmt.Errorf("ledger: items[%d] is nil", i)
+		return fmt.Errorf("ledger: items[%d] is nil", i)
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	items := s.Rules.those(list.Items)
-	isOlder := resourceversion.Older(list.Version, s.Version)
-	former := s.later(items, list.Version)
-	restored = isOlder || len(former) > 0 || l.contradicts(start, items, list.Version)
-	waits := l.passed
-	if restored {
-		l.newEpoch()
-	} else if l.void || l.ahead != "" {
-		l.forgetFacts()
-	}
-	l.selector, l.distrusted, l.void, l.ahead, l.former = s.Selector, false, false, "", nil
-	if isOlder {
-		l.ahead = s.Version
-	} else if len(former) > 0 {
-		l.former = former
-		s.Children = slices.DeleteFunc(slices.Clone(s.Children), l.isFormer)
-	}
-	l.list = bar{list.Version, make(sets.Set[types.UID], len(items)), start, l.moment, now}
+	l.selector, l.distrusted = s.Selector, false
+	l.list = bar{list.Version, make(sets.Set[types.UID], len(items)), start, now}
 	cached := make(map[types.UID]C, len(s.Children))
 	for _, c := range s.Children {
 		cached[idOf(c)] = c
@@ -277,20 +214,17 @@ func (l *Ledger[C]) Listed(start Moment, list List[C], s Snapshot[C], now time.T
 	for _, c := range items {
 		l.list.children.Insert(idOf(c))
 		shown, ok := cached[idOf(c)]
-		if e := l.children[idOf(c)]; e == nil && ok && l.ahead == "" && isShownBy(shown, c) {
+		if e := l.children[idOf(c)]; e == nil && ok && isShownBy(shown, c) {
 			continue
 		}
-		l.tell(idOf(c), said(word[C]{there, c, c.GetResourceVersion(), start}), now)
+		l.tell(idOf(c), fact[C]{word: word[C]{true, c, c.GetResourceVersion(), start}}, now)
 	}
 	l.tellAbsent(start, s, cached, now)
 	if !isNumber(list.Version) {
 		l.list = bar{} // no version of a child is older
 	}
-	l.passed = wait{lasts: waits.lasts}
-	if l.ahead != "" || l.former != nil { // each view is an old one until the cache goes back
-		l.passed.double(now, firstSuspicion, lastSuspicion)
-	}
-	return restored, nil
+	l.passed = wait{lasts: l.passed.lasts}
+	return nil
 }
 
 // isShownBy reports whether a cached child is as a live list has it, or newer.
@@ -302,7 +236,7 @@ func isShownBy(cached, listed metav1.Object) bool {
 // list itself tells, if versions are known. It does not confirm that a child is gone which
 // the cache has and which does not match.
 func (l *Ledger[C]) tellAbsent(start Moment, s Snapshot[C], cached map[types.UID]C, now time.Time) {
-	is := said(word[C]{is: absent, version: l.list.version, at: start})
+	is := fact[C]{word: word[C]{version: l.list.version, at: start}}
 	for id, e := range l.children {
 		if l.list.children.Has(id) || e.fact.isEmpty() {
 			continue
@@ -310,7 +244,7 @@ func (l *Ledger[C]) tellAbsent(start Moment, s Snapshot[C], cached map[types.UID
 		if c, ok := cached[id]; ok && e.fact.gone > 0 && !s.Rules.MayCount(c) {
 			continue
 		}
-		if w := e.fact.counts(); w.is == there && e.fact.gone == 0 && !s.Rules.MayCount(w.child) {
+		if w := e.fact.word; w.there && e.fact.gone == 0 && !s.Rules.MayCount(w.child) {
 			l.tell(id, fact[C]{}, now) // the list was not asked for it
 			continue
 		}
@@ -325,38 +259,18 @@ func (l *Ledger[C]) tellAbsent(start Moment, s Snapshot[C], cached map[types.UID
 	}
 }
 
-// contradicts reports whether what was known before a list began cannot be true if the list
-// is: one of the items was gone or newer, or left in that version, or the list is of an earlier
-// version, or of one for which another list has made a child unclear.
-func (l *Ledger[C]) contradicts(start Moment, items []C, version string) bool {
-	if len(l.children) == 0 {
-		return resourceversion.Older(version, l.list.version)
-	}
-	for _, c := range items {
-		e := l.children[idOf(c)]
-		if e == nil {
-			continue
-		}
-		hasLeft := e.fact.newest.is == left && e.fact.newest.version == c.GetResourceVersion()
-		if e.told < start && (e.fact.gone > 0 || hasLeft) || e.isAfter(start, c.GetResourceVersion()) {
-			return true
-		}
-	}
-	for _, e := range l.children {
-		newest := e.fact.newest
-		if e.isAfter(start, version) || newest.is == unclear && newest.version == version && e.told < start {
-			return true
-		}
-	}
-	return resourceversion.Older(version, l.list.version)
-}
-
-// Void notes that the server was restored from a backup: what was said before proves
-// nothing, and the cache may show what was after it. The next view is an old one.
-func (l *Ledger[C]) Void() {
+// WentBack notes that the cache went back to an older state, as one does that is filled anew
+// from an API server that is behind. What was known was known beside a newer cache, so it is
+// forgotten. Views are old until the children are listed.
+func (l *Ledger[C]) WentBack() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.newEpoch()
+	l.beginAnew()
+}
+
+func (l *Ledger[C]) beginAnew() {
+	l.forgetFacts()
+	l.distrusted = true
 }
 
 // Distrust notes that the cache lacks something that it should show by now, such as the
@@ -367,28 +281,13 @@ func (l *Ledger[C]) Distrust() {
 	l.distrusted = true
 }
 
-func (l *Ledger[C]) makeVoid() {
-	l.forgetFacts()
-	l.void, l.ahead = true, ""
-}
-
-// newEpoch forgets what was said of another state of the server. An owner that no version of the
-// cache shows was read since the server was restored: what goes back now is the cache.
-func (l *Ledger[C]) newEpoch() {
-	l.makeVoid()
-	l.ownerRead = ""
-	if l.owner.Is == nil || l.owner.Version != "" {
-		l.owner = Owner{}
-	}
-}
-
 // Forget forgets all but the requests without an answer and the strays. It is for an owner
 // that has left the cache, and may come back.
 func (l *Ledger[C]) Forget() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.forgetFacts()
-	l.distrusted, l.void, l.ahead, l.read, l.selector, l.owner, l.ownerRead, l.ownerAhead = false, false, "", "", nil, Owner{}, "", ""
+	l.distrusted, l.read, l.selector, l.owner = false, "", nil, Owner{}
 }
 
 func (l *Ledger[C]) forgetFacts() {
@@ -396,7 +295,7 @@ func (l *Ledger[C]) forgetFacts() {
 		*e = entry[C]{doubt: e.doubt}
 		l.tidy(id, e)
 	}
-	l.list, l.former, l.passed, l.hides = bar{}, nil, wait{}, false
+	l.list, l.passed, l.hides = bar{}, wait{}, false
 }
 
 // tidy drops an entry that says nothing.

@@ -5,7 +5,6 @@ package ledger_test
 
 import (
 	"fmt"
-	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -29,7 +28,7 @@ func TestBadInput(t *testing.T) {
 		return err
 	}
 	listed := func(start ledger.Moment, s ledger.Snapshot[kid], items ...kid) error {
-		_, err := known.Listed(start, ledger.List[kid]{Items: items}, s, began)
+		err := known.Listed(start, ledger.List[kid]{Items: items}, s, began)
 		return err
 	}
 	for _, tt := range []struct {
@@ -96,7 +95,7 @@ func TestNothingIsShared(t *testing.T) {
 	view, err := known.View(known.Start(), s, began)
 	require.NoError(t, err)
 	assert.Same(t, &cached[0], &view.Children[0], "if nothing is known, the view is the snapshot")
-	_, err = known.Listed(known.Start(), ledger.List[kid]{Items: items, Version: "9"}, s, began)
+	err = known.Listed(known.Start(), ledger.List[kid]{Items: items, Version: "9"}, s, began)
 	require.NoError(t, err)
 	view, err = known.View(known.Start(), s, began)
 	require.NoError(t, err)
@@ -160,7 +159,6 @@ func TestManyGoroutines(t *testing.T) {
 				known.Doubt(id, "", began)
 			})
 			all.Go(func() {
-				known.Left(types.UID(fmt.Sprint("c", 80+i)), strconv.Itoa(3000+i), began)
 				known.Names()
 				known.Open()
 				known.Doubted()
@@ -169,7 +167,7 @@ func TestManyGoroutines(t *testing.T) {
 			})
 		}
 		all.Wait()
-		_, err = known.Listed(known.Start(), ledger.List[kid]{Items: s.Children[:50], Version: "4000"}, s, began)
+		err = known.Listed(known.Start(), ledger.List[kid]{Items: s.Children[:50], Version: "4000"}, s, began)
 		require.NoError(t, err)
 		known.Sure("c1")
 		known.Done()
@@ -177,67 +175,9 @@ func TestManyGoroutines(t *testing.T) {
 	view, err := known.View(known.Start(), s, began)
 	require.NoError(t, err)
 	assert.Equal(t, 50, len(view.Children), "the others are gone, have left, or are not in the list") //nolint:testifylint // it would print each
-	known.Void()
+	known.WentBack()
 	known.Forget()
 	assert.Equal(t, "19 entries", known.Holds(), "of the doubts")
-}
-
-// What is answered before the next list is believed by no view, so nothing is to be looked at
-// again because of it.
-func TestAVoidLedgerAsksForNoPass(t *testing.T) {
-	t.Parallel()
-	var known ledger.Ledger[kid]
-	known.Void()
-	start := known.Start()
-	require.NoError(t, known.Told(start, kidOf("a@5"), began))
-	known.Done()
-	assert.Zero(t, known.Again(began))
-	view, err := known.View(known.Start(), ledger.Snapshot[kid]{Rules: rules, Children: []kid{kidOf("b@4")}}, began)
-	require.NoError(t, err)
-	assert.True(t, view.Stale)
-	assert.Zero(t, known.Again(began.Add(time.Hour)))
-}
-
-// Versions of the owner do not go back either, unless the server does.
-func TestAnOwnerThatIsReadInAnOlderVersionEndsAnEpoch(t *testing.T) {
-	t.Parallel()
-	var known ledger.Ledger[kid]
-	isOld := func() bool {
-		view, err := known.View(known.Start(), ledger.Snapshot[kid]{Rules: rules}, began)
-		require.NoError(t, err)
-		return view.Stale
-	}
-	restored := func(version, cached string) bool {
-		restored, isAhead := known.OwnerRead(version, cached)
-		assert.Equal(t, cached == "9" || cached == "10", isAhead, "%s, %s", version, cached)
-		return restored
-	}
-	for _, version := range []string{"5", "5", "x", "7", "", "7"} {
-		assert.False(t, restored(version, "4"), version)
-	}
-	require.NoError(t, known.Told(known.Start(), kidOf("a@4"), began))
-	known.Sending(named("b"), began)
-	assert.False(t, isOld())
-	assert.True(t, restored("6", "4"))
-	assert.True(t, isOld())
-	assert.Len(t, known.Names(), 1, "what is in flight is kept")
-	assert.False(t, restored("6", "4"), "that was noticed")
-	assert.True(t, restored("7", "9"), "the cache has a later one")
-	assert.False(t, restored("8", "9"), "that was noticed")
-	assert.False(t, restored("10", "9"), "though the server has come as far")
-	assert.False(t, restored("10", "7"), "the cache has gone back")
-	assert.False(t, restored("11", ""))
-	assert.True(t, restored("9", "10"))
-	known.Forget()
-	assert.False(t, restored("3", "3"), "the owner left the cache, and came back")
-	for _, c := range []struct {
-		is   ledger.Owner
-		left bool
-	}{{ledger.Owner{Is: kidOf("o@6"), Version: "6"}, false}, {ledger.Owner{Gone: true}, false}, {ledger.Owner{Is: kidOf("o@6")}, true}} {
-		known.OwnerTold(c.is)
-		known.Void()
-		assert.Equal(t, c.left, known.Owner() != ledger.Owner{}, "only an owner that was read since the restore is known")
-	}
 }
 
 // Only a list tells what a cache lacks that does not show what it should.
@@ -257,7 +197,7 @@ func TestADistrustedCacheIsOldUntilAList(t *testing.T) {
 	assert.True(t, isOld())
 	known.Done()
 	assert.True(t, isOld(), "in later passes too")
-	_, err := known.Listed(known.Start(), ledger.List[kid]{Items: s.Children, Version: "6"}, s, began)
+	err := known.Listed(known.Start(), ledger.List[kid]{Items: s.Children, Version: "6"}, s, began)
 	require.NoError(t, err)
 	assert.False(t, isOld())
 	known.Distrust()

@@ -125,11 +125,11 @@ func (l *loop) list() bool {
 	}
 	seen := l.clone()
 	l.crossing()
-	if _, err := l.known.Listed(start, ledger.List[kid]{Items: list, Version: numbered(version)}, l.snapshot, l.now); err != nil {
+	if err := l.known.Listed(start, ledger.List[kid]{Items: list, Version: numbered(version)}, l.snapshot, l.now); err != nil {
 		l.fail("%v", err)
 	}
 	seen.sawAll()
-	l.unseen, l.gone, l.epoch = seen.unseen, seen.gone, l.epoch && !l.tells
+	l.unseen, l.gone = seen.unseen, seen.gone
 	l.looked = true
 	l.note("list")
 	l.believe()
@@ -286,7 +286,7 @@ func (l *loop) send(n string) {
 
 // created checks that a creation did not make one too many.
 func (l *loop) created() {
-	if n := l.mustKnow(l.pass.landed); n > l.want && !l.epoch {
+	if n := l.mustKnow(l.pass.landed); n > l.want {
 		l.fail("%d children after a creation, and %d are wanted", n, l.want)
 	}
 }
@@ -390,7 +390,7 @@ func (l *loop) deleting(victim kid) {
 			unknown++
 		}
 	}
-	if left+unknown < l.want && !l.epoch {
+	if left+unknown < l.want {
 		l.fail("%d children are left after the deletion of %s, and %d are gone that nothing has told of; %d are wanted", left, victim.UID, unknown, l.want)
 	}
 }

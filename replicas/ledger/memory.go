@@ -26,9 +26,9 @@ func (l *Ledger[C]) Clone() *Ledger[C] {
 	defer l.mu.Unlock()
 	clone := &Ledger[C]{
 		Patience: l.Patience, moment: l.moment, viewed: l.viewed, names: slices.Clone(l.names), owner: l.owner,
-		strays: slices.Clone(l.strays), list: l.list, selector: l.selector, read: l.read, ownerRead: l.ownerRead, ownerAhead: l.ownerAhead, distrusted: l.distrusted,
-		void: l.void, ahead: l.ahead, passed: l.passed, hides: l.hides,
-		cached: l.cached, known: maps.Clone(l.known), underWay: l.underWay, former: maps.Clone(l.former),
+		strays: slices.Clone(l.strays), list: l.list, selector: l.selector, read: l.read, distrusted: l.distrusted,
+		passed: l.passed, hides: l.hides,
+		cached: l.cached, known: maps.Clone(l.known),
 	}
 	if l.children != nil {
 		clone.children = make(map[types.UID]*entry[C], len(l.children))
@@ -56,28 +56,20 @@ type (
 		List       *barMemory                   `json:"list,omitempty"`
 		Selector   *string                      `json:"selector,omitempty"`
 		Read       string                       `json:"read,omitempty"`
-		OwnerRead  string                       `json:"ownerRead,omitempty"`
-		OwnerAhead string                       `json:"ownerAhead,omitempty"`
-		Ahead      string                       `json:"ahead,omitempty"`
-		Former     map[types.UID]string         `json:"former,omitempty"`
 		Passed     *waitMemory                  `json:"passed,omitempty"`
 		Distrusted bool                         `json:"distrusted,omitempty"`
-		Void       bool                         `json:"void,omitempty"`
 		Hides      bool                         `json:"hides,omitempty"`
 	}
 	entryMemory[C metav1.Object] struct {
-		Newest     *wordMemory[C] `json:"newest,omitempty"`
-		Latest     *wordMemory[C] `json:"latest,omitempty"`
-		Unnumbered bool           `json:"unnumbered,omitempty"`
-		Gone       Moment         `json:"gone,omitempty"`
-		Since      time.Time      `json:"since,omitzero"`
-		Told       Moment         `json:"told,omitempty"`
-		Shown      Moment         `json:"shown,omitempty"`
-		Doubted    time.Time      `json:"doubted,omitzero"`
-		Carried    string         `json:"carried,omitempty"`
+		Word    *wordMemory[C] `json:"word,omitempty"`
+		Gone    Moment         `json:"gone,omitempty"`
+		Since   time.Time      `json:"since,omitzero"`
+		Shown   Moment         `json:"shown,omitempty"`
+		Doubted time.Time      `json:"doubted,omitzero"`
+		Carried string         `json:"carried,omitempty"`
 	}
 	wordMemory[C metav1.Object] struct {
-		Is      string `json:"is"`
+		There   bool   `json:"there,omitempty"`
 		Child   C      `json:"child,omitempty"`
 		Version string `json:"version,omitempty"`
 		At      Moment `json:"at"`
@@ -95,7 +87,6 @@ type (
 		Version  string      `json:"version"`
 		Children []types.UID `json:"children,omitempty"`
 		Start    Moment      `json:"start"`
-		Told     Moment      `json:"told"`
 		Since    time.Time   `json:"since"`
 	}
 	waitMemory struct {
@@ -104,30 +95,28 @@ type (
 	}
 )
 
-var stateNames = map[state]string{there: "there", absent: "absent", left: "left", unclear: "unclear"}
-
 // MarshalJSON writes what is known, except the owner itself, whose type a Ledger does not know.
 func (l *Ledger[C]) MarshalJSON() ([]byte, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	m := memory[C]{
-		Patience: l.Patience, Moment: l.moment, Viewed: l.viewed, Strays: l.strays, Read: l.read, OwnerRead: l.ownerRead, OwnerAhead: l.ownerAhead, Ahead: l.ahead, Former: l.former,
-		Passed: l.passed.remember(), Distrusted: l.distrusted, Void: l.void, Hides: l.hides,
+		Patience: l.Patience, Moment: l.moment, Viewed: l.viewed, Strays: l.strays, Read: l.read,
+		Passed: l.passed.remember(), Distrusted: l.distrusted, Hides: l.hides,
 	}
 	if len(l.children) > 0 {
 		m.Children = make(map[types.UID]entryMemory[C], len(l.children))
 	}
 	for id, e := range l.children {
 		m.Children[id] = entryMemory[C]{
-			e.fact.newest.remember(), e.fact.latest.remember(), e.fact.unnumbered, e.fact.gone,
-			e.since, e.told, e.shown, e.doubt.sent, e.doubt.version,
+			e.fact.word.remember(), e.fact.gone,
+			e.since, e.shown, e.doubt.sent, e.doubt.version,
 		}
 	}
 	for _, n := range l.names {
 		m.Names = append(m.Names, nameMemory{n.Namespace, n.Name, n.Sent, n.Bearer, n.open, sets.List(n.settled), n.look.remember()})
 	}
 	if b := l.list; b.version != "" {
-		m.List = &barMemory{b.version, sets.List(b.children), b.start, b.told, b.since}
+		m.List = &barMemory{b.version, sets.List(b.children), b.start, b.since}
 	}
 	if !object.IsNil(l.selector) {
 		selector := l.selector.String()
@@ -137,10 +126,10 @@ func (l *Ledger[C]) MarshalJSON() ([]byte, error) {
 }
 
 func (w word[C]) remember() *wordMemory[C] {
-	if w.is == unsaid {
+	if w.at == 0 {
 		return nil
 	}
-	return &wordMemory[C]{stateNames[w.is], w.child, w.version, w.at}
+	return &wordMemory[C]{w.there, w.child, w.version, w.at}
 }
 
 func (w wait) remember() *waitMemory {
@@ -187,13 +176,12 @@ func (l *Ledger[C]) UnmarshalJSON(data []byte) error {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.Patience, l.moment, l.viewed, l.cached, l.known, l.underWay = m.Patience, m.Moment, m.Viewed, nil, nil, false
+	l.Patience, l.moment, l.viewed, l.cached, l.known = m.Patience, m.Moment, m.Viewed, nil, nil
 	l.children, l.names, l.owner, l.strays, l.selector = children, names, Owner{}, m.Strays, selector
-	l.ownerRead, l.ownerAhead = m.OwnerRead, m.OwnerAhead
-	l.read, l.ahead, l.passed, l.distrusted, l.void = m.Read, m.Ahead, m.Passed.recall(), m.Distrusted, m.Void
-	l.hides, l.list, l.former = m.Hides, bar{}, m.Former
+	l.read, l.passed, l.distrusted = m.Read, m.Passed.recall(), m.Distrusted
+	l.hides, l.list = m.Hides, bar{}
 	if b := m.List; b != nil {
-		l.list = bar{b.Version, sets.New(b.Children...), b.Start, b.Told, b.Since}
+		l.list = bar{b.Version, sets.New(b.Children...), b.Start, b.Since}
 	}
 	return nil
 }
@@ -202,28 +190,20 @@ func (m entryMemory[C]) recall(id types.UID) (*entry[C], error) {
 	if id == "" {
 		return nil, errors.New("a fact about a child without a UID")
 	}
-	e := &entry[C]{since: m.Since, told: m.Told, shown: m.Shown, doubt: doubt{m.Carried, m.Doubted}}
-	e.fact = fact[C]{unnumbered: m.Unnumbered, gone: m.Gone}
-	for is, from := range map[*word[C]]*wordMemory[C]{&e.fact.newest: m.Newest, &e.fact.latest: m.Latest} {
-		if from == nil {
-			continue
-		}
-		w := word[C]{child: from.Child, version: from.Version, at: from.At}
-		for state, name := range stateNames {
-			if name == from.Is {
-				w.is = state
-			}
-		}
-		switch isThere := w.is == there; {
-		case w.is == unsaid:
-			return nil, fmt.Errorf("%q is no state of a child", from.Is)
-		case isThere && object.IsNil(w.child):
-			return nil, errors.New("it is there, and the child is null")
-		case isThere && idOf(w.child) != id:
-			return nil, fmt.Errorf("the child is %q, another one", idOf(w.child))
-		}
-		*is = w
+	e := &entry[C]{since: m.Since, shown: m.Shown, doubt: doubt{m.Carried, m.Doubted}}
+	if e.fact.gone = m.Gone; m.Word == nil {
+		return e, nil
 	}
+	w := word[C]{m.Word.There, m.Word.Child, m.Word.Version, m.Word.At}
+	switch {
+	case w.at == 0:
+		return nil, errors.New("a word of no moment")
+	case w.there && object.IsNil(w.child):
+		return nil, errors.New("it is there, and the child is null")
+	case w.there && idOf(w.child) != id:
+		return nil, fmt.Errorf("the child is %q, another one", idOf(w.child))
+	}
+	e.fact.word = w
 	return e, nil
 }
 

@@ -3,11 +3,7 @@
 
 package ledger
 
-import (
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-	"github.com/replicakit/replicakit/internal/resourceversion"
-)
+import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 // An Owner is what calls have shown of the owner, if the cache has an older one. The zero
 // value is that nothing is known but what the cache has.
@@ -32,23 +28,4 @@ func (l *Ledger[C]) OwnerTold(is Owner) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.owner = is
-}
-
-// OwnerRead notes the version of the owner that a call has shown, after all earlier ones had
-// their answers, and the one that the cache had. It reports whether the cache or an earlier call
-// has shown a later one: then the server was restored from a backup. As long as the cache has
-// that version, it is ahead: it tells nothing new, also when the server has come as far again.
-func (l *Ledger[C]) OwnerRead(version, cached string) (restored, isAhead bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	wasAhead := cached != "" && cached == l.ownerAhead
-	isAhead = wasAhead || resourceversion.Older(version, cached)
-	restored = isAhead && !wasAhead || resourceversion.Older(version, l.ownerRead)
-	if restored {
-		l.newEpoch()
-	}
-	if l.ownerRead, l.ownerAhead = version, ""; isAhead {
-		l.ownerAhead = cached
-	}
-	return restored, isAhead
 }

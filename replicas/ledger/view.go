@@ -88,26 +88,6 @@ func (r Rules[C]) Bearer(c C) (is Bearer, ours bool) {
 	return Stranger, false
 }
 
-// later returns the versions of cached children that contradict a list which began later: the
-// list has the child in an earlier version, or is itself of an earlier one and lacks it.
-func (s Snapshot[C]) later(items []C, version string) map[types.UID]string {
-	listed := make(map[types.UID]string, len(items))
-	for _, c := range items {
-		listed[idOf(c)] = c.GetResourceVersion()
-	}
-	later := map[types.UID]string{}
-	for _, c := range s.Children {
-		is, found := listed[idOf(c)]
-		if !found && s.Rules.MayCount(c) {
-			is = version
-		}
-		if resourceversion.Older(is, c.GetResourceVersion()) {
-			later[idOf(c)] = c.GetResourceVersion()
-		}
-	}
-	return later
-}
-
 // those returns the children that may count.
 func (r Rules[C]) those(children []C) []C {
 	return slices.DeleteFunc(slices.Clone(children), func(c C) bool { return !r.MayCount(c) })
@@ -137,26 +117,14 @@ func (l *Ledger[C]) View(start Moment, s Snapshot[C], now time.Time) (View[C], e
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.setClock(now)
-	l.checkEpoch(s)
+	l.checkCache(s)
 	l.viewed, l.hides = start, false
 	l.cached, l.known = s.Children, nil
 	v := View[C]{Children: s.Children, Stale: l.distrusted}
-	if l.void {
-		v.Stale = true
-		return v, nil
-	}
-	switch {
-	case l.ahead != "": // the cache proves nothing
-		l.hides = len(s.Children) > 0
-		v.Stale, s.Version, s.Newest, s.Children = true, "", "", nil
-	case l.former != nil:
-		s = l.withoutFormer(s)
-		v.Stale, v.Children, l.cached = v.Stale || l.former != nil, s.Children, s.Children
-	}
 	if resourceversion.Reached(s.Version, l.list.version) {
 		l.passList()
 	}
-	if len(l.children) > 0 || l.list.version != "" || l.ahead != "" {
+	if len(l.children) > 0 || l.list.version != "" {
 		o := overlay[C]{l, s, start, now, v}
 		o.lay()
 		v = o.view
@@ -168,42 +136,11 @@ func (l *Ledger[C]) View(start Moment, s Snapshot[C], now time.Time) (View[C], e
 	return v, nil
 }
 
-// isFormer reports whether a cached child is from before a restore.
-func (l *Ledger[C]) isFormer(c C) bool {
-	version, is := l.former[idOf(c)]
-	return is && version == c.GetResourceVersion()
-}
-
-// withoutFormer returns what the cache has of this epoch. As long as it has children of the
-// former one, its version proves nothing. A child that left the cache since is gone.
-func (l *Ledger[C]) withoutFormer(s Snapshot[C]) Snapshot[C] {
-	hidden := map[types.UID]string{}
-	for _, c := range s.Children {
-		if l.isFormer(c) {
-			hidden[idOf(c)] = c.GetResourceVersion()
-		}
-	}
-	for id := range l.former {
-		if e := l.children[id]; e != nil && hidden[id] != "" {
-			e.shown = 0
-		} else if e != nil {
-			e.shown = max(e.shown, 1)
-		}
-	}
-	if len(hidden) == 0 {
-		l.former = nil
-		return s
-	}
-	s.Children = slices.DeleteFunc(slices.Clone(s.Children), l.isFormer)
-	s.Version, s.Newest, l.former, l.hides = "", "", hidden, true
-	return s
-}
-
 // passList forgets the last list, and what nothing else than its version dates: the cache
 // has come as far.
 func (l *Ledger[C]) passList() {
 	for id := range l.list.children {
-		if e := l.children[id]; e != nil && e.fact.unnumbered && e.fact.gone == 0 && e.fact.latest.at <= l.list.start {
+		if e := l.children[id]; e != nil && !isNumber(e.fact.word.version) && e.fact.gone == 0 && e.fact.word.at <= l.list.start {
 			e.fact = fact[C]{}
 			l.tidy(id, e)
 		}
@@ -211,19 +148,12 @@ func (l *Ledger[C]) passList() {
 	l.list = bar{}
 }
 
-// checkEpoch forgets the facts if the cache went back, or if what selects the children has
+// checkCache forgets the facts if the cache went back, or if what selects the children has
 // changed.
-func (l *Ledger[C]) checkEpoch(s Snapshot[C]) {
+func (l *Ledger[C]) checkCache(s Snapshot[C]) {
 	knows := l.list.version != "" || len(l.children) > 0
-	wentBack := l.ahead == "" && resourceversion.Older(s.Version, l.read)
-	switch {
-	case knows && wentBack:
-		l.newEpoch()
-	case knows && isOther(l.selector, s.Selector):
-		l.makeVoid()
-	}
-	if resourceversion.Older(s.Version, l.ahead) {
-		l.ahead = ""
+	if resourceversion.Older(s.Version, l.read) || knows && isOther(l.selector, s.Selector) {
+		l.beginAnew()
 	}
 	if l.read = s.Version; !object.IsNil(s.Selector) {
 		l.selector = s.Selector
@@ -245,11 +175,6 @@ type overlay[C metav1.Object] struct {
 
 // lay makes the view.
 func (o *overlay[C]) lay() {
-	if o.ahead != "" { // what it showed is of a future that is no more
-		for _, e := range o.children {
-			e.shown = 0
-		}
-	}
 	for _, c := range o.cache.Children {
 		if e := o.children[idOf(c)]; e != nil {
 			e.shown = o.start
@@ -270,7 +195,7 @@ func (o *overlay[C]) lay() {
 	for _, e := range lacking {
 		if e.fact.gone == 0 {
 			o.counts(e.since)
-			children = append(children, e.fact.counts().child)
+			children = append(children, e.fact.word.child)
 		}
 	}
 	o.view.Children = children
@@ -295,14 +220,12 @@ func (o *overlay[C]) believe(c C) (C, bool) {
 	if !o.cache.Rules.MayCount(c) && (o.isMoot(e) || e.fact.gone > 0 && o.isAged(e)) {
 		e.fact = fact[C]{}
 	}
-	switch w := e.fact.counts(); {
+	switch w := e.fact.word; {
 	case e.fact.gone > 0, w.isMissing() && !o.isShown(c, w):
 		e.doubt = doubt{}
 		o.counts(e.since)
 		return c, false
-	case w.is == unclear && !o.isShown(c, w):
-		o.view.Stale, o.view.Unmet = true, true
-	case w.is == there && !o.isShown(c, w):
+	case w.there && !o.isShown(c, w):
 		o.counts(e.since)
 		c = w.child
 	default: // the cache shows it
@@ -320,16 +243,14 @@ func (o *overlay[C]) believe(c C) (C, bool) {
 	return c, true
 }
 
-func (w word[C]) isMissing() bool { return w.is == absent || w.is == left }
+func (w word[C]) isMissing() bool { return w.at > 0 && !w.there }
 
 // isShown reports whether the cache, which has the child as c, shows what was said of it,
 // or something newer. A list by the selector does not show a child that does not match, so
 // it says nothing about this one.
 func (o *overlay[C]) isShown(c C, w word[C]) bool {
 	switch {
-	case w.is == absent && !o.cache.Rules.MayCount(c):
-		return true
-	case w.is == left && resourceversion.Older(w.version, c.GetResourceVersion()): // it is back
+	case !w.there && !o.cache.Rules.MayCount(c):
 		return true
 	case w.at > o.start: // it was said after the cache was read
 		return false
@@ -337,14 +258,10 @@ func (o *overlay[C]) isShown(c C, w word[C]) bool {
 		return true
 	}
 	order, err := resourceversion.Compare(c.GetResourceVersion(), w.version)
-	known := err == nil
-	switch w.is {
-	case there:
-		return !known || order >= 0
-	case absent:
-		return known && order > 0
+	if w.there {
+		return err != nil || order >= 0
 	}
-	return !known || order > 0
+	return err == nil && order > 0
 }
 
 // isBarred reports whether the last list has shown that a cached child is no replica.
@@ -371,9 +288,9 @@ func (o *overlay[C]) lacking() (lacking []*entry[C]) {
 		if e.shown == o.start {
 			continue
 		}
-		w := e.fact.counts()
+		w := e.fact.word
 		switch {
-		case e.fact.gone == 0 && w.is == there && !o.shows(id, e) && !o.isMoot(e):
+		case e.fact.gone == 0 && w.there && !o.shows(id, e) && !o.isMoot(e):
 			if !e.doubt.lasts(w.child) {
 				e.doubt = doubt{}
 			}
@@ -381,21 +298,19 @@ func (o *overlay[C]) lacking() (lacking []*entry[C]) {
 			continue
 		case o.shows(id, e), o.isMoot(e):
 			e.fact = fact[C]{}
-		case w.is == unclear:
-			o.view.Stale, o.view.Unmet = true, true
 		case !o.isAged(e):
-		case e.fact.unnumbered || w.is == unsaid: // no list would tell more
+		case !isNumber(w.version): // no list would tell more
 			e.fact = fact[C]{}
 		default: // a watch that hung and goes on may show it yet
 			o.view.Stale = true
 		}
-		if o.ahead == "" { // the child is gone
+		if !o.distrusted { // the child is gone
 			e.doubt = doubt{}
 		}
 		o.tidy(id, e)
 	}
 	slices.SortFunc(lacking, func(a, b *entry[C]) int {
-		v, w := a.fact.counts(), b.fact.counts()
+		v, w := a.fact.word, b.fact.word
 		return cmp.Or(cmp.Compare(v.at, w.at), cmp.Compare(v.child.GetName(), w.child.GetName()), cmp.Compare(idOf(v.child), idOf(w.child)))
 	})
 	return lacking
@@ -406,26 +321,27 @@ func (o *overlay[C]) isAged(e *entry[C]) bool { return o.now.Sub(e.since) > o.pa
 // isMoot reports whether a fact is so old that a list should decide, and no list would: it
 // shows no child that does not match.
 func (o *overlay[C]) isMoot(e *entry[C]) bool {
-	w := e.fact.counts()
-	return o.isAged(e) && w.is == there && !o.cache.Rules.MayCount(w.child)
+	w := e.fact.word
+	return o.isAged(e) && w.there && !o.cache.Rules.MayCount(w.child)
 }
 
 // shows reports whether the cache, which lacks a child, shows by that what became of it: it
 // had the child before, or it has come as far as what was said, and as far as the last list
 // if that has the child. If the list hides the child, nothing else need be known of it.
 func (o *overlay[C]) shows(id types.UID, e *entry[C]) bool {
-	w := e.fact.counts()
+	w := e.fact.word
 	switch isGone := e.fact.gone > 0 || w.isMissing(); {
 	case e.fact.isEmpty():
 		return true
 	case e.fact.gone == 0 && w.at >= o.start: // it was said after the cache was read
 		return false
-	case isGone && o.list.hides(id) && !e.fact.unnumbered && o.list.start >= max(w.at, e.fact.gone):
+	case isGone && o.list.hides(id) && (w.at == 0 || isNumber(w.version)) && o.list.start >= max(w.at, e.fact.gone):
 		return true
-	case w.is == there && e.shown == 0 && o.list.children.Has(id): // the cache is older than the list
-		return false
 	}
-	return w.is == left || e.shown > 0 || resourceversion.Reached(o.cache.Version, w.version)
+	if w.there && isNumber(o.cache.Version) {
+		return resourceversion.Reached(o.cache.Version, w.version)
+	}
+	return e.shown > 0 || resourceversion.Reached(o.cache.Version, w.version)
 }
 
 // byName returns the children that the cache lacks by their names. A server has one object
@@ -433,7 +349,7 @@ func (o *overlay[C]) shows(id types.UID, e *entry[C]) bool {
 func (o *overlay[C]) byName(lacking []*entry[C]) map[types.NamespacedName]*entry[C] {
 	named := make(map[types.NamespacedName]*entry[C], len(lacking))
 	for _, e := range lacking {
-		name := nameOf(e.fact.counts().child)
+		name := nameOf(e.fact.word.child)
 		if was := named[name]; was != nil {
 			e = o.later(was, e)
 		}
@@ -445,7 +361,7 @@ func (o *overlay[C]) byName(lacking []*entry[C]) map[types.NamespacedName]*entry
 // later notes that the older one of two children with one name is gone, and returns the
 // other one.
 func (o *overlay[C]) later(a, b *entry[C]) *entry[C] {
-	v, w := a.fact.counts(), b.fact.counts()
+	v, w := a.fact.word, b.fact.word
 	if order, err := resourceversion.Compare(v.version, w.version); err == nil && order > 0 || err != nil && v.at > w.at {
 		a, b = b, a
 		w = v
@@ -460,7 +376,7 @@ func (o *overlay[C]) isNoNamesake(c C, other *entry[C]) bool {
 	if other == nil || other.fact.gone > 0 {
 		return true
 	}
-	w := other.fact.counts()
+	w := other.fact.word
 	switch order, err := resourceversion.Compare(c.GetResourceVersion(), w.version); {
 	case err != nil || order == 0:
 		o.view.Stale, o.view.Unmet = true, true
@@ -484,15 +400,12 @@ const nextLook = 5 * time.Second
 // not tell how far it has come. The events may be those of another watch, so that is no
 // proof: the view is an old one, but only after some seconds a list is worthwhile by itself.
 func (o *overlay[C]) suspect(lacking []*entry[C]) {
-	if o.ahead != "" || o.former != nil { // Listed has made it wait
-		return
-	}
 	if len(lacking) == 0 || o.cache.Version != "" {
 		o.passed = wait{}
 		return
 	}
 	if !slices.ContainsFunc(lacking, func(e *entry[C]) bool {
-		return resourceversion.Older(e.fact.counts().version, o.cache.Newest)
+		return resourceversion.Older(e.fact.word.version, o.cache.Newest)
 	}) {
 		return
 	}
@@ -506,7 +419,7 @@ func (o *overlay[C]) suspect(lacking []*entry[C]) {
 // isNeeded reports whether a view is another one because of a fact, and whether it may take
 // a pass without an event to drop it.
 func (l *Ledger[C]) isNeeded(e *entry[C]) bool {
-	return e.fact.gone == 0 && !e.fact.counts().isMissing() || e.shown == l.viewed
+	return e.fact.gone == 0 && !e.fact.word.isMissing() || e.shown == l.viewed
 }
 
 // Again returns when to look at the cache again if no event comes; 0 if the view is that of
@@ -514,7 +427,7 @@ func (l *Ledger[C]) isNeeded(e *entry[C]) bool {
 func (l *Ledger[C]) Again(now time.Time) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.void || !l.hides && !l.needsFacts() { // if it is void, no view is good before the next list
+	if !l.hides && !l.needsFacts() {
 		return 0
 	}
 	return max(l.passed.remaining(now), min(nextLook, l.patience()))

@@ -85,7 +85,6 @@ func TestView(t *testing.T) {
 			holds? => nothing`},
 		{"an empty UID is no child's", `
 			gone /
-			left /
 			doubt /
 			cache 5: a@3 => a@3
 			wait 5m1s
@@ -176,93 +175,38 @@ func TestView(t *testing.T) {
 	})
 }
 
-func TestLeft(t *testing.T) {
+func TestAChildThatTheCacheHasHad(t *testing.T) {
 	t.Parallel()
 	playAll(t, [][2]string{
-		{"an event that follows what was said ends it", `
-			told a@7
-			left a@9
-			cache 5: =>
-			holds? => nothing`},
-		{"an event of the time before proves nothing", `
-			told a@7
-			left a@6
-			cache 5: => a@7`},
-		{"the child may be gone without a version of its event", `
-			told a@7
-			left a
-			cache 6: =>`},
-		{"an event of what is not known is not kept", `
-			left a@7
-			holds? => nothing`},
-		{"an event while a pass is under way is kept, and dropped by the next view", `
-			begin
-			left a@7
-			old 5: a@4 b@5 => b@5
-			again => b@5
-			holds? => 1 entries
-			cache 7: b@5 => b@5
-			holds? => nothing`},
-		{"an answer to an older call does not bring back a child that left", `
-			call c
-			cache 5: a@4 => a@4
-			left a@7
-			told a@6 of c
-			cache 5: a@4 =>`},
-		{"an answer that follows the event does: it matches again", `
-			cache 5: a@4 => a@4
-			left a@7
-			told a@8
-			cache 7: => a@8`},
-		{"an answer counts even if the event of the time before comes later", `
-			cache 5: a@4 => a@4
-			told a@8
-			left a@6
-			cache 6: => a@8
-			cache 8: a@8 => a@8`},
-		{"without a version a later answer brings it back", `
-			cache : a@4 => a@4
-			left a
-			told a@
-			cache : => a@`},
-		{"after the pass events of what is not known are not kept any more", `
-			cache 5: a@4 => a@4
-			done
-			left a@7
-			holds? => nothing`},
-		{"a child that came and went in the cache before its answer is not there", `
-			call c
-			left a
-			told a@6 of c
-			cache : => 
-			holds? => nothing`},
-		{"a child that came and went, by versions", `
-			call c
-			left a@8
-			told a@6 of c
-			cache 8: =>
-			holds? => nothing`},
-		{"a child that the cache had and has no longer is gone, without any version", `
+		{"it is gone if the cache has it no longer, without any version", `
 			cache : a@ => a@
 			told a@
 			cache : =>
 			holds? => nothing`},
-		{"a child that the cache has never had is awaited", `
+		{"one that the cache has never had is awaited", `
 			told a@
 			cache : => a@
 			cache : => a@
 			cache : a@ => a@
 			holds? => nothing`},
-		{"an empty cache has had no child", `
+		{"an empty cache has had none", `
 			cache : => 
 			told a@
 			cache : => a@`},
-		{"an event that says nothing of a doubted child leaves the doubt", `
-			doubt a@4
-			left a@6
-			doubts? => a 0s
-			cache 6: =>
-			doubts? => `},
+		{"a call shows what a cache without versions, which was read before, does not", `
+			cache : a@ => a@
+			told a@!
+			again => a@!`},
+		{"one that came and went between two views was there, as an event tells", `
+			cache /: b@4 => b@4
+			told a@9
+			left a
+			cache /: b@4 => b@4`},
+		{"a cache that tells its version tells more than such an event, as it may have gone back", `
+			told a@9
+			left a
+			cache 6: => a@9
+			cache 9: =>`},
 	})
 }
 
@@ -357,20 +301,6 @@ func TestListed(t *testing.T) {
 			cache : a@3 b@5 => a@3 OLD UNMET
 			list : a@3 b@5
 			again => a@3 b@5`},
-		{"a cache that is older than a list does not show that a child of the list is gone", `
-			cache 5: =>
-			list 9: a@3
-			again => a@3
-			cache 8: => a@3
-			cache 9: =>`},
-		{"nor if the child was read again after the list", `
-			cache 5: =>
-			list 9: a@3
-			told a@3
-			cache 8: => a@3
-			told a@7
-			cache 8: => a@7
-			cache 9: =>`},
 		{"a list that lacks a child takes it out of the view", `
 			told a@7
 			cache 5: => a@7
@@ -378,33 +308,12 @@ func TestListed(t *testing.T) {
 			again =>
 			cache 9: =>
 			holds? => nothing`},
-		{"a list of the version of what was said is unclear, and another one decides", `
-			told a@7
-			cache 5: => a@7
-			list 7: =>
-			again => OLD UNMET
-			list 8: =>
-			again =>`},
-		{"if another list of that version lacks it too, the server was restored", `
-			told a@7
-			cache 5: => a@7
-			list 7: =>
-			again => OLD UNMET
-			list 7: => restored
-			again =>`},
 		{"a child that does not match may be there, though a list of its version lacks it", `
 			told a@7~
 			cache 5: => a@7~
 			list 7: =>
 			again => a@7~
 			cache 7: a@7~ => a@7~
-			holds? => nothing`},
-		{"what is unclear of a cached child makes the view old too", `
-			told a@7
-			cache 5: a@3 => a@7
-			list 7: =>
-			again => a@3 OLD UNMET
-			cache 7: a@7 => a@7
 			holds? => nothing`},
 		{"a child that was said after the list began stays", `
 			call l
@@ -418,12 +327,6 @@ func TestListed(t *testing.T) {
 			cache : => a@
 			list : of l
 			again => a@`},
-		{"a child that left while the list was made stays out", `
-			cache 5: a@4 => a@4
-			call l
-			left a@8
-			list 7: a@4 of l
-			again =>`},
 		{"a child that a list lacks because it does not match is as the cache has it", `
 			told a@7
 			cache 5: a@3 => a@7
@@ -492,140 +395,51 @@ func TestSelectorChanges(t *testing.T) {
 	})
 }
 
-func TestEpochs(t *testing.T) {
+func TestACacheThatGoesBack(t *testing.T) {
 	t.Parallel()
 	playAll(t, [][2]string{
-		{"a cache that goes back ends what was known", `
+		{"what was known beside the newer cache is forgotten, and only a list tells", `
 			told b@9
 			cache 8: a@3 => a@3 b@9
 			cache 4: a@3 => a@3 OLD
-			list 5: a@3
-			cache 4: a@3 => a@3`},
-		{"a cache that goes back and of which nothing is known beyond it does no harm", `
-			cache 8: a@3 => a@3
-			cache 4: a@3 => a@3`},
-		{"a list that is older than the cache", `
-			cache 20: a@3 b@19 => a@3 b@19
-			list 10: a@3 c@9 => restored
-			again => a@3 c@9 OLD
-			holds? => 2 entries, a list, an epoch
-			cache 21: a@3 b@19 d@21 => a@3 c@9 OLD
-			list 12: a@3 d@12 => restored
-			again => a@3 d@12 OLD
-			cache 12: a@3 d@12 => a@3 d@12
+			cache 5: a@3 => a@3 OLD
+			list 9: a@3 b@9
+			again => a@3 b@9
+			cache 9: a@3 b@9 => a@3 b@9
 			holds? => nothing`},
-		{"a list that is older than the one before", `
-			cache 5: a@3 => a@3
-			list 9: a@3 b@8
-			list 7: a@3 => restored
-			again => a@3`},
-		{"a list that is older than an answer", `
-			cache 5: a@3 => a@3
+		{"the view is old, though nothing was known", `
+			cache 8: b@6 => b@6
+			cache 4: a@3 => a@3 OLD
+			list 8: b@6
+			again => b@6`},
+		{"an event may tell it, of a cache that does not tell how far it has come", `
 			told a@9
-			list 7: a@3 => restored
-			again => a@3`},
-		{"a list that is older than an answer to a call that ended while the list was made", `
-			cache 5: a@3 => a@3
-			call l
-			told a@9
-			list 7: a@3 of l
-			again => a@9`},
-		{"a list that shows a child that was gone", `
-			cache 5: a@3 => a@3
-			gone a
-			list 9: a@3 => restored
-			again => a@3`},
-		{"a list that shows a child in an older version than it left in", `
-			cache 5: a@3 => a@3
-			left a@6
-			list 9: a@3 => restored
-			again => a@3`},
-		{"a list that shows a child in the version that it left in", `
-			cache 5: a@3 => a@3
-			left a@6
-			list 9: a@6 => restored
-			again => a@6`},
+			gone b
+			doubt c
+			sending d
+			back
+			cache /: b@3 => b@3 OLD
+			doubts? => c 0s
+			names? => d nobody, next look 0s
+			list 9: a@9
+			cache /: b@3 => a@9`},
 		{"a list that began before a child was gone", `
 			cache 5: a@3 => a@3
 			call l
 			gone a
 			list 9: a@3 of l
 			again =>`},
-		{"an answer of an earlier version than was known when its call began", `
+		{"a list that is older than an answer to a call that ended while the list was made", `
+			cache 5: a@3 => a@3
+			call l
 			told a@9
-			told a@6
-			cache 5: => OLD`},
+			list 7: a@3 of l
+			again => a@9`},
 		{"an answer to an older call of an earlier version", `
 			call c
 			told a@9
 			told a@6 of c
 			cache 5: => a@9`},
-		{"a list with a child in an earlier version than a cache that does not tell how far it has come", `
-			cache /: a@8 b@9 => a@8 b@9
-			list 7: a@3 => restored
-			again => a@3 OLD
-			holds? => 1 entries, a list, an epoch
-			again? => 5s
-			cache /: a@8 b@9 => a@3 OLD
-			cache /: a@3 b@9 => a@3 OLD
-			cache /: a@3 => a@3
-			holds? => a list
-			list 7: a@3
-			again => a@3`},
-		{"a list of an earlier version than a child that it lacks", `
-			cache /: b@9 => b@9
-			list 7: => restored
-			again => OLD
-			again? => 5s
-			cache /: => `},
-		{"a child of a former epoch that left the cache is gone", `
-			cache /: a@8 => a@8
-			list 7: a@3 => restored
-			again => a@3 OLD
-			cache /: => `},
-		{"a child of a former epoch may be in the cache of a server that has come further since", `
-			cache 9: a@8 => a@8
-			list 12: a@6 b@11 => restored
-			again => a@6 b@11 OLD
-			cache 9: a@8 => a@6 b@11 OLD
-			cache 12: a@6 b@11 => a@6 b@11
-			holds? => nothing`},
-		{"a child that is created in an earlier version than a list had", `
-			cache 5: a@3 => a@3
-			list 9: a@3
-			created 7
-			cache /: a@3 b@7 => a@3 b@7 OLD
-			list 8: a@3 b@7
-			cache /: a@3 b@7 => a@3 b@7`},
-		{"a child that is created in an earlier version than an answer had", `
-			cache 5: a@3 => a@3
-			told b@9
-			created 7
-			cache /: a@3 => a@3 OLD`},
-		{"a child that is created while a list or another call is under way", `
-			cache 5: a@3 => a@3
-			call c
-			told b@9
-			list 9: a@3 b@9
-			created 7 of c
-			cache /: a@3 => a@3 b@9`},
-		{"a server that was restored, as somebody else has seen", `
-			told a@9
-			gone b
-			doubt c
-			sending d
-			void
-			cache 5: b@3 => b@3 OLD
-			doubts? => c 0s
-			names? => d nobody, next look 0s
-			list 7: b@3
-			again => b@3`},
-		{"after a restore a child that is doubted may be there, though the cache lacks it", `
-			doubt a
-			cache 20: a@3 => a@3
-			list 10: a@3 => restored
-			cache 21: => a@3 OLD
-			doubts? => a 0s`},
 	})
 }
 
@@ -702,32 +516,6 @@ func TestAgain(t *testing.T) {
 			wait -1h
 			cache 5: => a@7
 			again? => 5s`},
-		{"nor that a cache has gone back, of which a list has shown nothing", `
-			cache 20: a@4 => a@4
-			list 5: => restored
-			again => OLD
-			again? => 5s
-			cache 6: =>
-			again? => 0s`},
-		{"each list that is older than the cache doubles the wait, up to five minutes", `
-			cache 20: a@4 => a@4
-			list 5: a@4 => restored
-			again => a@4 OLD
-			again? => 5s
-			list 5: a@4 => restored
-			again? => 10s
-			wait 10s
-			cache 20: a@4 => a@4 OLD
-			again? => 5s
-			list 5: a@4 => restored
-			list 5: a@4 => restored
-			list 5: a@4 => restored
-			list 5: a@4 => restored
-			list 5: a@4 => restored
-			again? => 5m0s
-			list 30: a@4
-			cache 30: a@4 => a@4
-			again? => 0s`},
 		{"a child that is gone and that the cache has no longer needs no look", `
 			gone a
 			cache 5: =>

@@ -29,7 +29,7 @@ type world struct {
 	uids   int
 	events []event   // that the cache has not seen
 	late   []request // that take effect yet
-	backup *world    // what a restore brings back: only kids and last
+	past   *world    // what the cache goes back to: only kids and last
 
 	cache  map[types.UID]kid
 	read   int  // how far the cache has come
@@ -41,14 +41,10 @@ type world struct {
 
 	// What follows is what a controller can know and cannot know. unseen are children
 	// that came in no way that it could have noticed. gone are those that it was told are
-	// gone, and killed those that it has deleted, answered or not. Between a restore and
-	// the next list nothing is known, and if the cache does not tell how far it has come,
-	// later neither.
+	// gone, and killed those that it has deleted, answered or not.
 	unseen, killed map[types.UID]bool
 	gone           map[types.UID]int // as of which version
-	epoch          bool
-	restored       bool
-	adopts         bool // there are or were orphans
+	adopts         bool              // there are or were orphans
 
 	pass struct {
 		seen   map[types.UID]bool // that the plan counts
@@ -90,7 +86,7 @@ func (w *world) clone() *world {
 // describe tells all that can make a difference later.
 func (w *world) describe() string {
 	var b strings.Builder
-	fmt.Fprint(&b, w.model, w.last, w.names, w.uids, w.read, w.newest, w.broken, w.looked, w.epoch, w.adopts, w.late)
+	fmt.Fprint(&b, w.model, w.last, w.names, w.uids, w.read, w.newest, w.broken, w.looked, w.adopts, w.late)
 	for _, kids := range []map[types.UID]kid{w.kids, w.cache} {
 		for _, id := range slices.Sorted(maps.Keys(kids)) {
 			b.WriteString(describeKid(kids[id]))
@@ -109,9 +105,9 @@ func (w *world) describe() string {
 	for _, id := range slices.Sorted(maps.Keys(w.gone)) {
 		fmt.Fprint(&b, id, w.gone[id])
 	}
-	if w.backup != nil {
-		for _, id := range slices.Sorted(maps.Keys(w.backup.kids)) {
-			b.WriteString(describeKid(w.backup.kids[id]))
+	if w.past != nil {
+		for _, id := range slices.Sorted(maps.Keys(w.past.kids)) {
+			b.WriteString(describeKid(w.past.kids[id]))
 		}
 	}
 	b.WriteString(w.known.Knows(w.now))
@@ -212,7 +208,7 @@ func (w *world) land() {
 		w.unseen[c.UID] = true
 		return
 	}
-	if n := w.mustKnow(nil); n > r.most && !w.adopts && !w.restored {
+	if n := w.mustKnow(nil); n > r.most && !w.adopts {
 		w.fail("a creation landed late, and now there are %d children, though at most %d were wanted since", n, r.most)
 	}
 }
@@ -243,14 +239,14 @@ func (w *world) deliver() {
 		return
 	}
 	delete(w.cache, e.kid.UID)
-	w.known.Left(e.kid.UID, numbered(e.at), w.now)
+	w.known.Left(e.kid.UID)
 }
 
 // relist fills the cache anew. What came and went meanwhile is never told.
 func (w *world) relist() {
 	for _, id := range slices.Sorted(maps.Keys(w.cache)) {
 		if _, there := w.kids[id]; !there {
-			w.known.Left(id, "", w.now)
+			w.known.Left(id)
 		}
 	}
 	for _, c := range w.kids {
@@ -308,11 +304,11 @@ func (w *world) actions() (all []action) {
 	if w.restarts > 0 {
 		all = append(all, action{"another term", func(w *world) { w.restarts--; w.restart() }})
 	}
-	if w.restores > 0 && w.backup == nil {
-		all = append(all, action{"a backup", func(w *world) { w.backup = &world{kids: maps.Clone(w.kids), last: w.last} }})
+	if w.backs > 0 && w.past == nil {
+		all = append(all, action{"a server falls behind", func(w *world) { w.past = &world{kids: maps.Clone(w.kids), last: w.last} }})
 	}
-	if w.restores > 0 && w.backup != nil && w.backup.last < w.last {
-		all = append(all, action{"a restore", func(w *world) { w.restores--; w.restore() }})
+	if w.backs > 0 && w.past != nil && w.past.last < w.read {
+		all = append(all, action{"the cache goes back", func(w *world) { w.backs--; w.goBack() }})
 	}
 	return all
 }
@@ -363,12 +359,18 @@ func (w *world) restart() {
 	w.sawAll() // it must not take the cache for granted
 }
 
-// restore brings back what the backup has. Versions are given twice after that.
-func (w *world) restore() {
-	w.kids, w.last, w.events, w.broken, w.epoch = maps.Clone(w.backup.kids), w.backup.last, nil, true, true
-	w.restored = true
-	clear(w.gone)
-	clear(w.killed)
+// goBack fills the cache from a server that is behind. If the cache does not tell how far it has
+// come, an event tells that a child is older than it was.
+func (w *world) goBack() {
+	for _, id := range slices.Sorted(maps.Keys(w.cache)) {
+		if _, there := w.past.kids[id]; !there {
+			w.known.Left(id)
+		}
+	}
+	if !w.tells {
+		w.known.WentBack()
+	}
+	w.cache, w.events, w.read, w.broken = maps.Clone(w.past.kids), nil, w.past.last, true
 }
 
 // crossing lets something happen while a call is under way.

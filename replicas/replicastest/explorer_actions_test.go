@@ -58,6 +58,7 @@ func (w *world) otherActions() (actions []action) {
 			w.model.Restores--
 			w.cluster.Restore(w.backup)
 			w.checker.Restored()
+			w.start() // the process ends, and starts anew
 		}})
 	}
 	if due, waits := w.controller.Worker.Due(); w.model.Jumps > 0 && waits && due.After(w.cluster.Clock.Now()) {

@@ -477,12 +477,16 @@ func (r *run) stir(n int) {
 	r.show()
 }
 
-// restore puts the last backup in place of everything. Watches that go on from a
-// version of the future would show nothing: the next list ends that.
+// restore puts the last backup in place of everything. The processes end, as a Controller that
+// notices a restore asks for, and start anew with new caches.
 func (r *run) restore() {
-	if r.backedUp {
-		r.Restore(r.backup)
-		r.checker.Restored()
+	if !r.backedUp {
+		return
+	}
+	r.Restore(r.backup)
+	r.checker.Restored()
+	for i := range r.controllers {
+		r.restart(i)
 	}
 }
 
