@@ -6,6 +6,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
@@ -66,4 +67,22 @@ func (r *restores) ask(ctx context.Context) {
 	if r.untold != "" && r.tell(ctx, r.untold) == nil { // a server that has just started may refuse it
 		r.untold = ""
 	}
+}
+
+// restoredShown is how long a manager goes on to serve its metrics after a controller has noticed a restore, so that two scrapes show
+// it. The controllers change nothing meanwhile.
+const restoredShown = time.Minute
+
+// restoredServer tells that a controller has noticed a restore, and ends the manager, which is to start again with new caches.
+func (w *worker) restoredServer(ctx context.Context, proof error) {
+	w.restored.SetToCurrentTime()
+	klog.FromContext(ctx).Error(proof, "The API server was restored from a backup. This manager makes no more changes, and ends soon", "in", restoredShown)
+	go func() {
+		_ = w.makeEvent(ctx, w.opts.theLease(), serverRestored, proof.Error()) // the owner has an event too
+		select {
+		case <-ctx.Done():
+		case <-time.After(restoredShown):
+			w.end(proof)
+		}
+	}()
 }

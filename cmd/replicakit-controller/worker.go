@@ -28,7 +28,8 @@ type worker struct {
 	*manager
 	permit *permit // nil: writes need no lease
 	writes writes
-	others *others // since work
+	others *others     // since work
+	end    func(error) // end working, with an error
 }
 
 // client returns a client for the controllers, with a rate limit of its own (Z3). It sends
@@ -65,6 +66,7 @@ func (w *worker) work(ctx context.Context) error {
 	defer running.Wait()
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
+	w.end = stop
 	for _, namespace := range w.opts.watched() {
 		cell, err := w.newCell(ctx, namespace, clients)
 		if err != nil {
@@ -153,6 +155,8 @@ func (w *worker) newCell(ctx context.Context, namespace string, clients clients)
 			ExpectationsTimeout: w.opts.expectationsTimeout,
 			BackOffFailed:       w.opts.podFailureBackOff,
 			StatusDelay:         w.opts.statusDelay,
+			UnfilteredChildren:  true,
+			OnRestored:          func(err error) { w.restoredServer(ctx, err) },
 			Record:              w.recordings.record(),
 		})
 		if err != nil {
@@ -189,7 +193,9 @@ func (c *cell) run(ctx context.Context, admitted map[string]chan struct{}) {
 				c.forgetProbe(ctx, name)
 			case <-ctx.Done():
 			}
-			built.Run(ctx, *c.opts.workers[name])
+			if err := built.Run(ctx, *c.opts.workers[name]); err != nil {
+				c.end(err)
+			}
 		})
 	}
 	running.Wait()
