@@ -62,7 +62,7 @@ func TestARestoredServer(t *testing.T) {
 		requireRestored(t, r, err, "a live list of children has version 100, and the cache had shown 900")
 		require.Len(t, noticed, 1)
 		require.ErrorIs(t, noticed[0], controller.ErrRestored)
-		assert.Len(t, r.eventsOf(controller.ServerRestored), 1)
+		assert.Len(t, r.eventsOf("Warning "+controller.ServerRestored), 1)
 	})
 	t.Run("a live list that is older than an earlier one", func(t *testing.T) {
 		t.Parallel()
@@ -71,11 +71,10 @@ func TestARestoredServer(t *testing.T) {
 		expects(r)
 		_, err := r.pass(t, late)
 		require.NoError(t, err)
-		r.start().NewTerm()
 		r.settle()
 		r.liveVersion = "100"
-		*r.owner.Spec.Replicas = 4
-		_, err = r.pass(t, late+1, r.last.Created...)
+		expects(r)
+		_, err = r.pass(t, 2*late, r.last.Created...)
 		requireRestored(t, r, err, "a live list of children has version 100, and an earlier one had 900")
 	})
 	t.Run("a live list that has a child in an earlier version than the cache", func(t *testing.T) {
@@ -160,13 +159,13 @@ func TestAServerThatWasNotRestored(t *testing.T) {
 		a, b := podtest.Pod("a", owned(replicaSet(2)), version("5")), podtest.Pod("b", owned(replicaSet(2)), version("8"))
 		r := expired(2, a, b)
 		r.liveVersion = "9"
+		expects(r)
 		for i, at := range []string{"9", "6", "9", "7", "9"} {
 			cached := []*corev1.Pod{a}
 			if at == "9" {
 				cached = append(cached, b)
 			}
 			r.childrenVersion = at
-			expects(r)
 			_, err := r.pass(t, late+i, cached...)
 			require.NoError(t, err)
 			assert.Empty(t, r.callsOf("create"))

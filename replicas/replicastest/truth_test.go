@@ -594,27 +594,6 @@ func TestARestoredServer(t *testing.T) {
 			})
 		}
 	}
-	t.Run("X10 the watch of pods stays silent", func(t *testing.T) {
-		t.Parallel()
-		s := newStage(t, 1, 4)
-		s.remember(t, true)
-		s.start(t, 6)
-		backup := s.Backup()
-		s.scale(t, 9)
-		s.world.Run(2 * time.Minute)
-		s.Restore(backup)
-		rs := s.Owners(namespace)[0]
-		s.controller.View.OwnerWatch.Relist()
-		s.world.Run(time.Second)
-		for _, n := range []int32{8, 4} {
-			s.scale(t, n)
-			s.poke(t, 5*time.Minute, 30*time.Minute)
-			for range 6 {
-				s.poke(t, time.Minute, 5*time.Minute)
-				assert.Len(t, s.active(rs), int(n))
-			}
-		}
-	})
 }
 
 // A leader that was paused goes on with the calls that it had under way: those that
