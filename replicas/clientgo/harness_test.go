@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -48,6 +49,7 @@ type bench struct {
 	cancel                                    context.CancelFunc
 	log                                       ktesting.Buffer
 	returned                                  atomic.Int32 // calls of Run that have
+	ended                                     atomic.Pointer[error]
 }
 
 // newBench must be called in a bubble: time is virtual.
@@ -103,9 +105,11 @@ func (b *bench) run(t inBubble, controllers ...*clientgo.Controller) {
 	for _, informer := range []cache.SharedIndexInformer{b.pods, b.replicaSets, b.replicationControllers} {
 		go informer.RunWithContext(b.ctx)
 	}
-	for _, controller := range controllers {
+	for _, c := range controllers {
 		go func() {
-			controller.Run(b.ctx, b.workers)
+			err := c.Run(b.ctx, b.workers)
+			assert.NotErrorIs(t, err, controller.ErrRestored)
+			b.ended.Store(&err)
 			b.returned.Add(1)
 		}()
 	}

@@ -204,7 +204,12 @@ func ours(ctx context.Context, w *world, factory informers.SharedInformerFactory
 	}
 	c, err := clientgo.NewReplicaSetController(ctx, sets, pods, w, burst)
 	must(err)
-	return c.Run
+	return working(c)
+}
+
+// working returns Run of a controller of ours, without the error that it returns if the server was restored: none is.
+func working(c *clientgo.Controller) func(context.Context, int) {
+	return func(ctx context.Context, workers int) { must(c.Run(ctx, workers)) }
 }
 
 func theirManager(ctx context.Context, w *world, factory informers.SharedInformerFactory, burst int) func(context.Context, int) {
@@ -218,7 +223,7 @@ func ourManager(ctx context.Context, w *world, factory informers.SharedInformerF
 	}
 	c, err := clientgo.NewReplicationManager(ctx, pods, sets, w, burst)
 	must(err)
-	return c.Run
+	return working(c)
 }
 
 // replaying is ours, but it deletes those pods first that Kubernetes deleted, where
@@ -234,7 +239,7 @@ func replaying[O kit.Object](ctx context.Context, w *world, kind kit.Kind[O, *co
 	}
 	c, err := clientgo.New(ctx, kind, client, owners, pods, clientgo.Options{BurstReplicas: burst, EventClient: w.CoreV1()})
 	must(err)
-	return c.Run
+	return working(c)
 }
 
 // A chapter is what was seen of one step: a second after it, when both sides have

@@ -166,6 +166,15 @@ type runner interface {
 	Run(ctx context.Context, workers int)
 }
 
+// ours is a controller of ours. No test restores the server while one runs.
+type ours struct{ *clientgo.Controller }
+
+func (c ours) Run(ctx context.Context, workers int) {
+	if err := c.Controller.Run(ctx, workers); err != nil {
+		panic(err)
+	}
+}
+
 func newControllers(ctx context.Context, config *rest.Config, namespace string, s settings) (*controllers, error) {
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
@@ -185,7 +194,7 @@ func newControllers(ctx context.Context, config *rest.Config, namespace string, 
 	}
 	rc, err := clientgo.New(ctx, controller.ReplicationControllers(), typed.NewClient(client.CoreV1().ReplicationControllers, client.CoreV1().Pods),
 		factory.Core().V1().ReplicationControllers().Informer(), pods, opts)
-	return &controllers{factory: factory, each: []runner{rs, rc}}, err
+	return &controllers{factory: factory, each: []runner{ours{rs}, ours{rc}}}, err
 }
 
 func (c *controllers) start(ctx context.Context) {
