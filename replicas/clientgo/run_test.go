@@ -487,3 +487,39 @@ func value(entry *ktesting.LogEntry, key string) string {
 	}
 	return ""
 }
+
+// A controller that notices that the server was restored ends Run with an error, and then the
+// program ends. If the program wants to know by itself, Run goes on, and nothing is changed.
+func TestARestoredServer(t *testing.T) {
+	t.Parallel()
+	for _, goesOn := range []bool{false, true} {
+		bubble(t, fmt.Sprintf("Run goes on: %v", goesOn), func(t inBubble) {
+			web := replicaSet("web", 1)
+			b := newBench(web, pod("web-1", "web", "node-1", ownedBy(web)), pod("web-2", "web", "node-1", ownedBy(web)))
+			b.opts.ExpectationsTimeout, b.isRestored = 10*time.Second, true
+			var noticed []error
+			if goesOn {
+				b.opts.OnRestored = func(err error) { noticed = append(noticed, err) }
+			}
+			b.setVersion(1000)
+			b.hold(pods)
+			b.start(t)
+			require.Equal(t, 1, b.count("delete pods"))
+			b.setVersion(500)
+			b.scale(web, 5)
+			after(time.Hour)
+			assert.Zero(t, b.count("create pods"))
+			assert.Equal(t, 1, b.count("delete pods"))
+			assert.Len(t, b.recorded(controller.ServerRestored), 1)
+			if goesOn {
+				assert.Zero(t, b.returned.Load())
+				require.Len(t, noticed, 1)
+				require.ErrorIs(t, noticed[0], controller.ErrRestored)
+				return
+			}
+			require.Equal(t, int32(1), b.returned.Load())
+			require.ErrorIs(t, *b.ended.Load(), controller.ErrRestored)
+			assert.NotNil(t, b.logged("The API server was restored from a backup: no more changes are made, and the program should be started again"))
+		})
+	}
+}

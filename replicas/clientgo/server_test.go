@@ -110,6 +110,13 @@ func (s *server) add(obj object) object {
 	return s.create(obj)
 }
 
+// setVersion has the next write get the version after this one, and a list this one.
+func (s *server) setVersion(version int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.version = version
+}
+
 // change changes a stored object, and its generation where that is said.
 func (s *server) change(obj object, change func(object)) {
 	s.mu.Lock()

@@ -80,8 +80,8 @@
 //     every write of its kind. Here only owners that expect something wait, for
 //     five minutes, and then list live.
 //   - The server is restored from a backup. Its versions are then older than those that
-//     the client has seen, so reads no longer wait, and nothing says so. Here a version
-//     that goes back is noticed.
+//     the client has seen, so reads no longer wait, and nothing says so. Here a live list
+//     or read that is older than what was shown before ends the program.
 //   - A new leader does not know what the former one wrote. If its watch is late, it
 //     creates the same children again. Here the first pass of a process that creates or
 //     deletes compares the cache with the server.

@@ -368,3 +368,41 @@ func TestAChildOfAnotherNamespace(t *testing.T) {
 	_, err = r.Reconcile(t.Context(), request)
 	require.ErrorContains(t, err, `WorkerPool "default/blue": new child 0: its namespace is "elsewhere", the owner's is "default"`)
 }
+
+// Objects of a fake client have no UIDs, and a version of their own that begins anew if they are made again. So a worker
+// that was made again after the cache was filled is in an earlier version than the cache has it in. That proves no restore.
+func TestAFakeClientProvesNoRestore(t *testing.T) {
+	t.Parallel()
+	pool, worker := blue(3), orphan("a")
+	pool.UID, worker.UID = "", ""
+	worker.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(pool, groupVersion.WithKind("WorkerPool"))}
+	f := newFakeCluster(interceptor.Funcs{}, pool.DeepCopyObject().(client.Object), worker.DeepCopyObject().(client.Object))
+	f.cache = newFakeCluster(interceptor.Funcs{}, pool.DeepCopyObject().(client.Object), worker.DeepCopyObject().(client.Object)).client
+	for _, obj := range []client.Object{pool, worker} {
+		require.NoError(t, f.client.Delete(t.Context(), obj))
+		obj.SetResourceVersion("")
+		require.NoError(t, f.client.Create(t.Context(), obj))
+		require.Equal(t, "1", obj.GetResourceVersion())
+	}
+	_, err := newReconciler(t, f, controllerruntime.Options{}).Reconcile(t.Context(), request)
+	require.NoError(t, err)
+	assert.Len(t, f.workers(t), 3)
+}
+
+// The queue drops the error of a server that was restored: each further pass would end so.
+func TestARestoredServerIsNotTriedAgain(t *testing.T) {
+	t.Parallel()
+	cached, worker := blue(0), orphan("a")
+	cached.ResourceVersion = "2000"
+	worker.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(cached, groupVersion.WithKind("WorkerPool"))}
+	f := newFakeCluster(interceptor.Funcs{}, blue(0), worker)
+	f.cache = newFakeCluster(interceptor.Funcs{}, cached, worker).client
+	var noticed error
+	opts := controllerruntime.Options{}
+	opts.Controller.OnRestored = func(err error) { noticed = err }
+	result, err := newReconciler(t, f, opts).Reconcile(t.Context(), request)
+	require.ErrorIs(t, err, controller.ErrRestored)
+	require.ErrorIs(t, err, reconcile.TerminalError(nil))
+	assert.Zero(t, result)
+	require.ErrorIs(t, noticed, controller.ErrRestored)
+}

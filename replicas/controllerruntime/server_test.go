@@ -4,11 +4,13 @@
 package controllerruntime_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"regexp"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -21,6 +23,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -408,4 +412,61 @@ func TestOwnersInNoNamespace(t *testing.T) {
 	kept(map[string]int{owner.Name: 2, elsewhere: 1})
 	require.NoError(t, c.Delete(t.Context(), orphan))
 	kept(map[string]int{owner.Name: 3})
+}
+
+// From some moment on the server answers each read of the owner with an older version, as if a backup was put back. The
+// controller deletes nothing then, and the manager ends.
+func TestARestoredServerEndsTheManager(t *testing.T) {
+	t.Parallel()
+	c := directClient(t)
+	namespace, set, wanted := newNamespace(t, c), map[string]string{"app": "web"}, int32(2)
+	web := &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "web"}, Spec: appsv1.ReplicaSetSpec{
+		Replicas: &wanted, Selector: &metav1.LabelSelector{MatchLabels: set},
+		Template: corev1.PodTemplateSpec{
+			ObjectMeta: metav1.ObjectMeta{Labels: set},
+			Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "main", Image: "example.com/web"}}},
+		},
+	}}
+	require.NoError(t, c.Create(t.Context(), web))
+	config, restored := realServer(t), atomic.Bool{}
+	config.ContentType, config.AcceptContentTypes = runtime.ContentTypeJSON, runtime.ContentTypeJSON
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		return transport(func(req *http.Request) (*http.Response, error) {
+			resp, err := next.RoundTrip(req)
+			if err != nil || !restored.Load() || req.Method != http.MethodGet || !strings.HasSuffix(req.URL.Path, "/replicasets/web") {
+				return resp, err
+			}
+			defer func() { _ = resp.Body.Close() }()
+			body, err := io.ReadAll(resp.Body)
+			body = regexp.MustCompile(`"resourceVersion":"[0-9]+"`).ReplaceAll(body, []byte(`"resourceVersion":"1"`))
+			resp.Body, resp.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
+			return resp, err
+		})
+	})
+	mgr, err := manager.New(config, manager.Options{
+		Metrics: metricsserver.Options{BindAddress: "0"}, Cache: cache.Options{DefaultNamespaces: map[string]cache.Config{namespace: {}}},
+	})
+	require.NoError(t, err)
+	require.NoError(t, controllerruntime.Add(mgr, controller.ReplicaSets(), controllerruntime.Options{}))
+	ended := start(t, mgr)
+	pods := func() (living int) {
+		var list corev1.PodList
+		require.NoError(t, c.List(t.Context(), &list, client.InNamespace(namespace)))
+		for _, pod := range list.Items {
+			if pod.DeletionTimestamp == nil {
+				living++
+			}
+		}
+		return living
+	}
+	require.Eventually(t, func() bool { return pods() == 2 }, patience, tick)
+	restored.Store(true)
+	require.NoError(t, c.Patch(t.Context(), web, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"replicas":1}}`))))
+	select {
+	case err := <-ended:
+		require.ErrorIs(t, err, controller.ErrRestored)
+	case <-time.After(patience):
+		require.Fail(t, "the manager goes on")
+	}
+	assert.Equal(t, 2, pods())
 }
