@@ -73,7 +73,7 @@ test-root: ## the root module, with the race detector
 
 .PHONY: test-modules
 test-modules: $(WORK) ## the other modules, as far as they need no server
-	@$(SHARED) $(TEST) -short $(call directories,$(filter-out . test,$(WORKSPACE)) test/conformance test/bench/report test/kubernetes test/stories) ./test/bench
+	@$(SHARED) $(TEST) -short $(call directories,$(filter-out . test,$(WORKSPACE)) test/conformance test/bench/report test/importing test/kubernetes test/stories) ./test/bench
 
 .PHONY: test-servers
 test-servers: $(WORK) $(BIN)/etcd $(BIN)/kube-apiserver $(BIN)/kubectl ## both adapters and the example on a real etcd and kube-apiserver
