@@ -41,7 +41,7 @@ func Example() {
 	ctrl.SetLogger(logr.FromSlogHandler(slog.Default().Handler()))
 	mgr, err := ctrl.NewManager(ctrl.GetConfigOrDie(), ctrl.Options{
 		Scheme:         newScheme(),
-		LeaderElection: true, LeaderElectionID: "workerpool.example.com", LeaderElectionNamespace: "default",
+		LeaderElection: true, LeaderElectionID: "pools.example.com", LeaderElectionNamespace: "default",
 	})
 	if err != nil {
 		log.Fatal(err)
