@@ -24,6 +24,9 @@ const (
 // owner, and a child that it refuses to take from it.
 const setAsideWait = time.Minute
 
+// leftHold is how long an owner is not read again because children of it left.
+const leftHold = time.Minute
+
 // holdIsTold is how long a hold is when an event tells of it: a shorter one is
 // over before anybody looks.
 const holdIsTold = time.Second

@@ -400,7 +400,7 @@ func TestLostAnswers(t *testing.T) {
 		r.get = func(string) (*corev1.Pod, error) { return second, nil }
 		pass, err := r.pass(t, 4)
 		require.NoError(t, err)
-		assert.Equal(t, []string{"create default/web-bbbbb", "get web-bbbbb"}, r.calls)
+		assert.Equal(t, []string{"read owner", "create default/web-bbbbb", "get web-bbbbb"}, r.calls)
 		assert.Len(t, pass.Created, 1)
 		r.settle()
 		r.create = func(int) error { return nil }

@@ -35,6 +35,8 @@ type ownerState[C Object] struct {
 	// term and ownerTerm are the last ones in which a consistent look at the children was
 	// made, and in which the owner was read.
 	term, ownerTerm int
+	active          int  // children after the last pass that was free to change their number
+	childLeft       hold // until children that leave have the owner read again
 	told            told
 
 	perGeneration[C]

@@ -191,9 +191,10 @@ func (p *pass[O, C]) mayDelete(ctx context.Context) (bool, error) {
 }
 
 // mayCreate reports whether the owner on the server still wants what the pass goes by. The
-// owner is read at most once in a term: later a child that is one too many is deleted again.
+// owner is read once in a term, because later a child that is one too many is deleted again,
+// and if children left that the Controller did not delete.
 func (p *pass[O, C]) mayCreate(ctx context.Context) bool {
-	if p.ownerRead || p.state.ownerTerm == p.inTerm || p.beganInTerm() || p.isOfTerm(ctx) {
+	if p.ownerRead || (p.state.ownerTerm == p.inTerm || p.beganInTerm() || p.isOfTerm(ctx)) && !p.childrenLeft() {
 		p.state.ownerTerm = p.inTerm
 		return true
 	}
@@ -206,6 +207,17 @@ func (p *pass[O, C]) mayCreate(ctx context.Context) bool {
 		return true // the next creations ask again
 	}
 	p.state.ownerTerm = p.inTerm
+	return true
+}
+
+// childrenLeft reports whether there are fewer active children than the last pass left, which
+// is what a garbage collector does when the owner is deleted. For each owner that is so once
+// in leftHold at most.
+func (p *pass[O, C]) childrenLeft() bool {
+	if len(p.Active)+len(p.Released) >= p.state.active || p.state.childLeft.remaining(p.Now, 0) > 0 {
+		return false
+	}
+	p.state.childLeft = hold{Since: p.Now, Wait: leftHold}
 	return true
 }
 

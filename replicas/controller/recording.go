@@ -180,6 +180,8 @@ type (
 
 		Generation   int64                   `json:"generation,omitempty"`
 		Owner        hold                    `json:"ownerHold,omitzero"`
+		Active       int                     `json:"active,omitempty"`
+		ChildLeft    hold                    `json:"childLeft,omitzero"`
 		Strays       hold                    `json:"strays,omitzero"`
 		Creations    holds                   `json:"creations,omitempty"`
 		Strange      holds                   `json:"strange,omitempty"`

@@ -67,6 +67,7 @@ func (p *pass[O, C]) recordBefore(stale expectations.Stale) {
 		m.OwnerIs, m.OwnerGone, m.OwnerVersion = data{is: is.Is}, is.Gone, is.Version
 	}
 	m.Owner, m.Strays, m.Deletions, m.Behind, m.Round = s.owner, s.strays, s.deletions, s.behind, s.round
+	m.Active, m.ChildLeft = s.active, s.childLeft
 	m.Creations, m.Strange, m.Slots, m.Aside, m.Conflicts = cloned(s.creations), cloned(s.strange), cloned(s.slots), cloned(s.aside), cloned(s.conflicts)
 	m.LookedInTerm, m.OwnerInTerm = s.term == p.inTerm, s.ownerTerm == p.inTerm
 	if s.status != nil {

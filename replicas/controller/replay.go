@@ -173,6 +173,7 @@ func (p *player[O, C]) recall(s *ownerState[C], kind Kind[O, C]) error {
 		s.known.Distrust()
 	}
 	s.owner, s.strays, s.deletions, s.behind, s.round = m.Owner, m.Strays, m.Deletions, m.Behind, m.Round
+	s.active, s.childLeft = m.Active, m.ChildLeft
 	s.creations, s.strange, s.slots, s.aside, s.conflicts = cloned(m.Creations), cloned(m.Strange), cloned(m.Slots), cloned(m.Aside), cloned(m.Conflicts)
 	s.ready.at = maps.Clone(m.Ready)
 	if s.term = 0; m.LookedInTerm {

@@ -16,6 +16,9 @@ func (p *pass[O, C]) scale(ctx context.Context, scale replicas.Scale[C]) error {
 	if p.Waiting && scale.IsZero() {
 		return nil
 	}
+	defer func() {
+		p.state.active = len(p.Active) + len(p.Created) - len(p.activeOf(p.Deleted))
+	}()
 	scale, err := p.doubtedFirst(ctx, scale)
 	if err != nil {
 		return err

@@ -238,10 +238,59 @@ func TestANewProcessReadsTheOwnerBeforeItsFirstCreations(t *testing.T) {
 		assert.Equal(t, []string{list, read}, r.calls[:2])
 		assert.Len(t, pass.Created, 2)
 		r.settle()
-		pass, err = r.pass(t, 1, append(all, pass.Created[0])...)
+		*r.owner.Spec.Replicas = 5
+		pass, err = r.pass(t, 1, append(all, pass.Created...)...)
 		require.NoError(t, err)
 		assert.Len(t, pass.Created, 1)
 		assert.NotContains(t, r.calls, read)
+	})
+	t.Run("it is read again if a child left that nobody deleted here, once a minute", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(3)
+		pass, err := r.pass(t, 0)
+		require.NoError(t, err)
+		assert.NotContains(t, r.calls, read)
+		there := pass.Created
+		for second := 1; second <= 120; second++ {
+			r.settle()
+			pass, err = r.pass(t, second, there[1:]...)
+			require.NoError(t, err)
+			assert.Len(t, pass.Created, 1)
+			assert.Equal(t, second%60 == 1, slices.Contains(r.calls, read), second)
+			there = append(there[1:], pass.Created...)
+		}
+	})
+	t.Run("it is not read again for children that were deleted or released here", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(3)
+		pass, err := r.pass(t, 0)
+		require.NoError(t, err)
+		there := pass.Created
+		r.settle()
+		*r.owner.Spec.Replicas = 2
+		pass, err = r.pass(t, 1, there...)
+		require.NoError(t, err)
+		there = slices.DeleteFunc(there, func(c *corev1.Pod) bool { return c.Name == pass.Deleted[0].Name })
+		r.settle()
+		*r.owner.Spec.Replicas = 3
+		there[0].Labels = api
+		pass, err = r.pass(t, 2, there...)
+		require.NoError(t, err)
+		assert.Len(t, pass.Released, 1)
+		assert.Len(t, pass.Created, 2)
+		assert.NotContains(t, r.calls, read)
+	})
+	t.Run("an owner that is gone then replaces nothing", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(3)
+		pass, err := r.pass(t, 0)
+		require.NoError(t, err)
+		r.settle()
+		r.getOwner = func() (*appsv1.ReplicaSet, error) { return nil, notFound("web") }
+		pass, err = r.pass(t, 1, pass.Created[1:]...)
+		require.NoError(t, err)
+		assert.Equal(t, []string{read}, r.calls)
+		assert.Empty(t, pass.Created)
 	})
 	t.Run("not if it was written since the process began", func(t *testing.T) {
 		t.Parallel()

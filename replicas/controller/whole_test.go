@@ -170,7 +170,7 @@ func TestNoStatusIsWrittenToAnOwnerThatMayLackAnnotations(t *testing.T) {
 			require.NoError(t, err)
 			reads += n
 		}
-		assert.Equal(t, 10, reads)
+		assert.Equal(t, 10+1, reads, "one of them because a pod left")
 	})
 	t.Run("if the read fails, the status waits", func(t *testing.T) {
 		t.Parallel()

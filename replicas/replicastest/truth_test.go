@@ -709,6 +709,18 @@ func TestAScaleUpWhoseAnswersAreLost(t *testing.T) {
 	}
 }
 
+// The garbage collector deletes what is created for an owner that is gone.
+func TestAnOwnerThatIsDeletedWhileItsWatchHangs(t *testing.T) {
+	t.Parallel()
+	s := running(t, 100)
+	s.controller.View.OwnerWatch.Hang()
+	calls := s.controller.Client.Record()
+	require.NoError(t, s.DeleteOwner(t.Context(), namespace, "web", ""))
+	s.world.Run(10 * time.Minute)
+	assert.Zero(t, calls.Count("create"), "no pod is replaced")
+	assert.Empty(t, s.Children(namespace))
+}
+
 // A pod that lost its owner reference when it was created is adopted, as Kubernetes does it.
 func TestAWebhookThatTakesOwnerReferences(t *testing.T) {
 	t.Parallel()

@@ -35,7 +35,7 @@ func acts() []act {
 		{"two orphans come", (*run).orphansOneByOne, 0, 2, 2, 1, 0, [2]int{0, 3}, [2]int{9, 6}, 0},
 		{"a pod is given another label", (*run).relabelOne, 1, 0, 1, 0, 0, [2]int{3, 4}, [2]int{6, 6}, 0},
 		{"pods are to be ready for a while", func(r *run) error { return r.grow(1, minReady(3)) }, 1, 0, 0, 0, 0, [2]int{3, 4}, [2]int{5, 5}, 0},
-		{"a pod fails", (*run).failOne, 1, 0, 0, 0, 0, [2]int{3, 4}, [2]int{5, 5}, 0},
+		{"a pod fails", (*run).failOne, 1, 0, 0, 1, 0, [2]int{3, 4}, [2]int{5, 5}, 0},
 		{"two fewer are wanted", func(r *run) error { return r.grow(-2) }, 0, 2, 0, 1, 0, [2]int{2, 3}, [2]int{4, 4}, 0},
 		{"an orphan comes that is ready", (*run).readyOrphan, 0, 1, 1, 1, 0, [2]int{2, 3}, [2]int{4, 4}, 0},
 		{"a name is taken", (*run).takenName, 1, 0, 0, 1, 0, [2]int{4, 6}, [2]int{10, 7}, 1},
