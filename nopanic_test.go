@@ -114,15 +114,11 @@ var functions = map[string][]any{
 	"replicas.ScaleTo":                        {replicas.ScaleTo[pod], replicas.ScaleTo[mixed]},
 	"replicastest.Crashes":                    {replicastest.Crashes},
 	"replicastest.Lost":                       {replicastest.Lost},
-	"replicastest.NewClock":                   {replicastest.NewClock},
 	"replicastest.NewPodCluster":              {replicastest.NewPodCluster},
 	"replicastest.NewCluster":                 {replicastest.NewCluster[set, pod]},
 	"replicastest.NewPod":                     {replicastest.NewPod},
 	"replicastest.NewReplicaSet":              {replicastest.NewReplicaSet},
-	"replicastest.OnNode":                     {replicastest.OnNode},
 	"replicastest.Orphan":                     {replicastest.Orphan[pod]},
-	"replicastest.OwnedBy":                    {replicastest.OwnedBy[pod]},
-	"replicastest.Terminating":                {replicastest.Terminating[pod]},
 	"replicastest.Unready":                    {replicastest.Unready},
 	"replicastest.WithCost":                   {replicastest.WithCost[pod]},
 	"selector.All":                            {selector.All[pod], selector.All[mixed]},
@@ -201,17 +197,12 @@ var kinds = map[string][]any{
 	"replicas.Scale":                                 {replicas.Scale[mixed]{}},
 	"replicas.PodSpec":                               {replicas.PodSpec{}},
 	"replicas.Spec":                                  {replicas.Spec[mixed]{}},
-	"replicastest.Answered":                          {replicastest.Answered{}},
-	"replicastest.PodBackup":                         {replicastest.PodBackup{}},
-	"replicastest.Backup":                            {replicastest.Backup[set, pod]{}},
 	"replicastest.Call":                              {replicastest.Call{}},
 	"replicastest.Clock":                             {replicastest.Clock{}},
 	"replicastest.Crash":                             {replicastest.Crash{}},
 	"replicastest.Event":                             {replicastest.Event{}},
-	"replicastest.Failure":                           {replicastest.Failure(0), replicastest.Failures},
 	"replicastest.Fault":                             {replicastest.Fault{}},
 	"replicastest.Options":                           {replicastest.Options{}},
-	"replicastest.PodPass":                           {replicastest.PodPass{}},
 	"replicastest.Record":                            {replicastest.Record{}},
 	"replicastest.Rule":                              {replicastest.Rule{}},
 	"replicastest.Timing":                            {replicastest.Timing{}},
@@ -239,14 +230,11 @@ var kinds = map[string][]any{
 // it makes is tried.
 func made() map[string]any {
 	cluster := replicastest.NewPodCluster(replicastest.Options{Nodes: 2})
-	c := cluster.NewController()
 	view := cluster.NewView()
 	return map[string]any{
-		"replicastest.PodClient": c.Client, "replicastest.Client": cluster.NewClient(),
 		"replicastest.PodCluster": replicastest.NewPodCluster(replicastest.Options{}), "replicastest.Cluster": cluster,
-		"replicastest.PodController": c, "replicastest.Controller": cluster.NewController(),
-		"replicastest.Stream":  view.ChildWatch,
-		"replicastest.PodView": view, "replicastest.View": cluster.NewView(),
+		"replicastest.Client": cluster.NewClient(), "replicastest.Controller": cluster.NewController(),
+		"replicastest.Stream": view.ChildWatch, "replicastest.View": view,
 	}
 }
 

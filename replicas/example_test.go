@@ -109,11 +109,15 @@ func ExamplePodFromTemplate() {
 // load of a node: the old one deletes its pod on the node that they share.
 func ExampleRelated() {
 	before, after := replicastest.NewReplicaSet("default", "web-5d8", 1), replicastest.NewReplicaSet("default", "web-7f9", 1)
-	old := []*corev1.Pod{
-		replicastest.OnNode(replicastest.NewPod(before, "web-5d8-a"), "node-1"),
-		replicastest.OnNode(replicastest.NewPod(before, "web-5d8-b"), "node-2"),
+	onNode := func(pod *corev1.Pod, node string) *corev1.Pod {
+		pod.Spec.NodeName = node
+		return pod
 	}
-	all := []*corev1.Pod{old[0], old[1], replicastest.OnNode(replicastest.NewPod(after, "web-7f9-a"), "node-2")}
+	old := []*corev1.Pod{
+		onNode(replicastest.NewPod(before, "web-5d8-a"), "node-1"),
+		onNode(replicastest.NewPod(before, "web-5d8-b"), "node-2"),
+	}
+	all := []*corev1.Pod{old[0], old[1], onNode(replicastest.NewPod(after, "web-7f9-a"), "node-2")}
 
 	spec, err := replicas.ReplicaSetSpec(before)
 	if err != nil {
@@ -139,8 +143,9 @@ func ExampleReplicationControllerSpec() {
 			Template: &corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: app}},
 		},
 	}
-	pod := replicastest.OwnedBy(replicastest.NewPod(nil, "web-a"), rc, corev1.SchemeGroupVersion.WithKind("ReplicationController"))
+	pod := replicastest.NewPod(nil, "web-a")
 	pod.Labels = app
+	pod.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(rc, corev1.SchemeGroupVersion.WithKind("ReplicationController"))}
 
 	spec, err := replicas.ReplicationControllerSpec(rc)
 	if err != nil {

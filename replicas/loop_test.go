@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/replicakit/replicakit/internal/failure"
 	"github.com/replicakit/replicakit/replicas/ledger"
 	"github.com/replicakit/replicakit/replicas/replicastest"
 	"github.com/replicakit/replicakit/selector"
@@ -33,8 +34,8 @@ type bed struct {
 	t       *testing.T
 	seed    uint64
 	cluster *replicastest.PodCluster
-	client  *replicastest.PodClient
-	view    *replicastest.PodView
+	client  *replicastest.Client[*appsv1.ReplicaSet, *corev1.Pod]
+	view    *replicastest.View[*appsv1.ReplicaSet, *corev1.Pod]
 	queue   *replicastest.Worker
 	loop    *Loop
 	begin   func() // another process
@@ -47,19 +48,21 @@ type bed struct {
 }
 
 // loopClient is the client of the simulation as the Loop wants it.
-type loopClient struct{ *replicastest.PodClient }
+type loopClient struct {
+	*replicastest.Client[*appsv1.ReplicaSet, *corev1.Pod]
+}
 
 func (c loopClient) Delete(ctx context.Context, pod *corev1.Pod, opts metav1.DeleteOptions) error {
-	_, err := c.PodClient.Delete(ctx, pod, opts)
+	_, err := c.Client.Delete(ctx, pod, opts)
 	return err
 }
 
 func (c loopClient) Patch(ctx context.Context, pod *corev1.Pod, patch selector.Patch) (*corev1.Pod, error) {
-	return c.PodClient.Patch(ctx, pod, patch, metav1.PatchOptions{})
+	return c.Client.Patch(ctx, pod, patch, metav1.PatchOptions{})
 }
 
 func (c loopClient) List(ctx context.Context, namespace string, sel labels.Selector) (ledger.List[*corev1.Pod], error) {
-	list, err := c.PodClient.List(ctx, namespace, sel)
+	list, err := c.Client.List(ctx, namespace, sel)
 	return ledger.List[*corev1.Pod]{Items: list.Items, Version: list.ResourceVersion}, err
 }
 
@@ -86,7 +89,7 @@ func newBed(t *testing.T, tells bool, seed uint64) *bed {
 			Now: cluster.Clock.Now, Suffix: func() string { return fmt.Sprintf("%05d", r.IntN(100_000)) }, MaxParallel: 1,
 		}
 		if tells {
-			b.loop.Version = b.view.ChildWatch.Version
+			b.loop.Version = b.view.ChildrenVersion
 		}
 	}
 	b.begin()
@@ -195,7 +198,7 @@ func lossy(r *rand.Rand, oneIn int) func(replicastest.Call) replicastest.Fault {
 		if r.IntN(oneIn) > 0 {
 			return replicastest.Fault{}
 		}
-		failure := replicastest.Lost()[r.IntN(len(replicastest.Lost()))]
+		failure := failure.Lost()[r.IntN(len(failure.Lost()))]
 		err, again := failure.Of(call), r.IntN(3) == 0
 		switch r.IntN(3) {
 		case 0:
@@ -251,7 +254,7 @@ func TestLoop(t *testing.T) {
 
 func testLoop(t *testing.T, tells bool) {
 	t.Helper()
-	lost := func(failure replicastest.Failure) func(replicastest.Call) replicastest.Fault {
+	lost := func(failure failure.Failure) func(replicastest.Call) replicastest.Fault {
 		return func(call replicastest.Call) replicastest.Fault {
 			if call.Verb == "create" || call.Verb == "delete" {
 				return replicastest.Fault{After: failure.Of(call)}
@@ -259,7 +262,7 @@ func testLoop(t *testing.T, tells bool) {
 			return replicastest.Fault{}
 		}
 	}
-	for _, failure := range replicastest.Lost() {
+	for _, failure := range failure.Lost() {
 		t.Run(fmt.Sprintf("W11 every answer is a %v, and the watch is late", failure), func(t *testing.T) {
 			t.Parallel()
 			b := newBed(t, tells, 1)
@@ -383,7 +386,7 @@ func testLoop(t *testing.T, tells bool) {
 				other.Name, other.Labels = call.Name, nil
 				_, err := b.cluster.CreateChild(t.Context(), "default", other)
 				require.NoError(t, err)
-				return replicastest.Fault{Before: replicastest.Timeout.Of(call)}
+				return replicastest.Fault{Before: failure.Timeout.Of(call)}
 			}
 			return replicastest.Fault{}
 		}
@@ -400,7 +403,7 @@ func testLoop(t *testing.T, tells bool) {
 		b.faults = func(call replicastest.Call) replicastest.Fault {
 			if call.Verb == "delete" && (kept == "" || kept == call.Name) {
 				kept = call.Name
-				return replicastest.Fault{Before: replicastest.Forbidden.Of(call)}
+				return replicastest.Fault{Before: failure.Forbidden.Of(call)}
 			}
 			return replicastest.Fault{}
 		}
@@ -416,7 +419,7 @@ func testLoop(t *testing.T, tells bool) {
 		refuse := true
 		b.faults = func(call replicastest.Call) replicastest.Fault {
 			if call.Verb == "patch" && refuse {
-				return replicastest.Fault{Before: replicastest.ServiceUnavailable.Of(call)}
+				return replicastest.Fault{Before: failure.ServiceUnavailable.Of(call)}
 			}
 			return replicastest.Fault{}
 		}

@@ -34,14 +34,14 @@ func main() {
 
 // A keeper keeps the ReplicaSets of a cluster at their wanted number of pods.
 type keeper struct {
-	view       *replicastest.PodView // what the watches have told so far: two informers
-	queue      *replicastest.Worker  // a work queue that never runs one owner twice at once
+	view       *replicastest.View[*appsv1.ReplicaSet, *corev1.Pod] // what the watches have told so far: two informers
+	queue      *replicastest.Worker                                // a work queue that never runs one owner twice at once
 	controller *controller.Controller
 }
 
 // newKeeper wires everything up. kind says all that differs between kinds of owners:
 // for ReplicaSets it is ready made.
-func newKeeper(cluster *replicastest.PodCluster, client *replicastest.PodClient, kind controller.Kind[*appsv1.ReplicaSet, *corev1.Pod]) (*keeper, error) {
+func newKeeper(cluster *replicastest.PodCluster, client *replicastest.Client[*appsv1.ReplicaSet, *corev1.Pod], kind controller.Kind[*appsv1.ReplicaSet, *corev1.Pod]) (*keeper, error) {
 	view := cluster.NewView()
 	queue := &replicastest.Worker{Clock: cluster.Clock}
 

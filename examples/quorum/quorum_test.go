@@ -302,9 +302,9 @@ func (s *simulation) goesWrong(t *testing.T, r *rand.Rand) {
 	case 2:
 		s.edit(t, func(d *DatabaseSpec) { d.Image = strconv.Itoa(r.IntN(3)) })
 	case 3:
-		client.Fail(replicastest.Rule{Verb: "create", Times: times, With: lost, Landed: r.IntN(2) == 0})
+		client.Fail(replicastest.Rule{Verb: "create", Times: times, Err: lost, Landed: r.IntN(2) == 0})
 	case 4:
-		client.Fail(replicastest.Rule{Verb: "delete", Times: times, With: lost, Landed: r.IntN(2) == 0})
+		client.Fail(replicastest.Rule{Verb: "delete", Times: times, Err: lost, Landed: r.IntN(2) == 0})
 	case 5:
 		client.Fail(replicastest.Rule{Verb: "create", Times: 1, Late: time.Duration(1+r.IntN(240)) * time.Second})
 	case 6:
@@ -324,7 +324,7 @@ func (s *simulation) goesWrong(t *testing.T, r *rand.Rand) {
 
 func (s *simulation) calm() {
 	s.fails = func() bool { return false }
-	s.operator.Client.Heal()
+	s.operator.Client.Fail()
 	s.operator.View.ChildWatch.Relist()
 	s.operator.View.OwnerWatch.Relist()
 }

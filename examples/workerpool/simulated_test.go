@@ -54,13 +54,13 @@ func (s *simulation) workers() ([]*v1.Worker, int) {
 func TestSimulatedLostAnswers(t *testing.T) {
 	t.Parallel()
 	for _, lost := range replicastest.Lost() {
-		t.Run(lost.String(), func(t *testing.T) {
+		t.Run(lost.Error(), func(t *testing.T) {
 			t.Parallel()
 			s := simulate(t, 5)
 			calls := s.operator.Client.Record()
 			s.operator.Client.Fail(
-				replicastest.Rule{Verb: "create", Skip: 1, Times: 3, With: lost, Landed: true},
-				replicastest.Rule{Verb: "delete", Times: 2, With: lost, Landed: true})
+				replicastest.Rule{Verb: "create", Skip: 1, Times: 3, Err: lost, Landed: true},
+				replicastest.Rule{Verb: "delete", Times: 2, Err: lost, Landed: true})
 			most := 0
 			s.Changed = func(metav1.Object, metav1.Object) {
 				all, _ := s.workers()

@@ -6,12 +6,16 @@
 // A type of replicastest hides a value by embedding Hidden under an unexported name. Only
 // Of can ask for it, because the method that returns it is not exported either:
 //
-//	inside.Of[*inside.Stream](view.ChildWatch).Lose()
+//	inside.Of[inside.Stream](view.ChildWatch).Lose()
 package inside
 
 import (
 	"context"
 	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/replicakit/replicakit/expectations"
 )
 
 // Hidden is what a type hides.
@@ -43,6 +47,13 @@ type Controller[Pass, C any] struct {
 	Passing *Pass
 	// Related are the children that count for co-location, as far as that pass has looked.
 	Related []C
+	// Expectations is the record of what the controller started and has not seen yet.
+	Expectations *expectations.Store[expectations.Key]
+	// Now is the time on the controller's clock.
+	Now func() time.Time
+	// Queued returns when a name is worked on next, and whether it is in the queue: an
+	// owner that has something to do, and is not there, sleeps until an event wakes it.
+	Queued func(types.NamespacedName) (time.Time, bool)
 }
 
 // A Client is what a replicastest.Client hides. Call is replicastest.Call.
@@ -56,23 +67,80 @@ type Client[Call any] struct {
 	InFlight func() []Call
 }
 
-// A Stream is what a replicastest.Stream hides.
-type Stream struct {
-	// Lose drops the next event, as if it had not been sent. The last event of a list
-	// is never lost.
-	Lose func()
-	// Repeat delivers the last event a second time.
-	Repeat func()
-	// Replay ends a Hang: the events that were kept back arrive one by one, each so
-	// long after the one before it. Later ones arrive after them.
-	Replay func(every time.Duration)
+// A Cluster is what a replicastest.Cluster hides.
+type Cluster interface {
+	// Backup returns a function that restores what is stored now. Resource versions go
+	// back too, so later writes get versions that were used before. All watches break,
+	// and Cluster.Changed is not called. A namespace that is being deleted stays so.
+	Backup() (restore func())
+	// Churn returns a replicastest.Part that changes an annotation of every child of a
+	// namespace again and again, as probes and agents change theirs. The first change
+	// comes after half the given time. If the time is 0 or less, it is a second.
+	Churn(namespace string, every time.Duration) Part
+	// TerminateNamespace deletes a namespace: from now on nothing can be created in it,
+	// its children are deleted, and then its owners.
+	TerminateNamespace(name string)
+	// CreateNamespace creates a namespace again that is gone, and reports whether it did.
+	CreateNamespace(name string) bool
+	// Version returns the latest resourceVersion, which is the number of writes so far.
+	Version() uint64
+	// AddNode adds a node that is ready. Only pods use nodes.
+	AddNode(name string)
 }
 
-type watched struct{}
+// A Part is a replicastest.Part.
+type Part interface {
+	Due() (time.Time, bool)
+	Step()
+}
 
-// Watched returns a context for a pass of a Kind whose BeforeScale only watches, because the
-// Kind itself has none.
-func Watched(ctx context.Context) context.Context { return context.WithValue(ctx, watched{}, true) }
+// A View is what a replicastest.View hides.
+type View interface {
+	// Synced reports whether the first list of each kind has arrived.
+	Synced() bool
+	// ListFrom lets a view that has seen nothing yet begin with the first list of another
+	// view, which hangs since then: as if the server that it lists from were behind. What
+	// happened after that list arrives d later. It reports whether there is such a list.
+	ListFrom(old View, d time.Duration) bool
+}
 
-// IsWatched reports whether a context is from Watched.
-func IsWatched(ctx context.Context) bool { return ctx.Value(watched{}) != nil }
+// A Stream is what a replicastest.Stream hides.
+type Stream interface {
+	// Broken and Hung report whether the watch is broken, or hangs.
+	Broken() bool
+	Hung() bool
+	// Version returns the resourceVersion up to which the cache is filled; "" if nothing
+	// has arrived yet.
+	Version() string
+	// Due returns when the next event arrives, and whether there is one. While the watch
+	// hangs, there is none.
+	Due() (time.Time, bool)
+	// Pending returns how many events have not arrived yet.
+	Pending() int
+	// Deliver delivers the next event even if it is not due. If there is none, or if the
+	// watch hangs, it does nothing.
+	Deliver()
+	// Lose drops the next event, as if it had not been sent. The last event of a list
+	// is never lost.
+	Lose()
+	// Repeat delivers the last event a second time.
+	Repeat()
+	// Replay ends a Hang: the events that were kept back arrive one by one, each so
+	// long after the one before it. Later ones arrive after them.
+	Replay(every time.Duration)
+}
+
+type scaling struct{}
+
+// WithScaling returns a context for a pass of which told is told the owner, the children that
+// it counts and its Scale, before it creates or deletes anything.
+func WithScaling(ctx context.Context, told func(owner, owned, scale any)) context.Context {
+	return context.WithValue(ctx, scaling{}, told)
+}
+
+// Scaling tells whoever has asked by WithScaling.
+func Scaling(ctx context.Context, owner, owned, scale any) {
+	if told, ok := ctx.Value(scaling{}).(func(owner, owned, scale any)); ok {
+		told(owner, owned, scale)
+	}
+}

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 
+	"github.com/replicakit/replicakit/internal/inside"
 	"github.com/replicakit/replicakit/internal/object"
 	"github.com/replicakit/replicakit/replicas"
 )
@@ -18,6 +19,7 @@ import (
 // deletion was sent without an answer is not among the active ones that it gets.
 func (p *pass[O, C]) beforeScale(ctx context.Context, active []C, scale replicas.Scale[C]) (replicas.Scale[C], error) {
 	if p.kind.BeforeScale == nil {
+		inside.Scaling(ctx, p.Owner, active, scale)
 		return scale, nil
 	}
 	given := scale // which may be cut down in place

@@ -16,7 +16,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/replicakit/replicakit/expectations"
-	"github.com/replicakit/replicakit/internal/inside"
 	"github.com/replicakit/replicakit/internal/joined"
 	"github.com/replicakit/replicakit/internal/object"
 	"github.com/replicakit/replicakit/podrank"
@@ -71,7 +70,7 @@ func (p *pass[O, C]) delete(ctx context.Context, victims []replicas.Deletion[C])
 	ids := make([]types.UID, len(victims))
 	for i, v := range victims {
 		ids[i] = object.ID(v.Object)
-		if p.kind.BeforeScale != nil && !inside.IsWatched(ctx) { // the author's step has judged this version
+		if p.kind.BeforeScale != nil { // the author's step has judged this version
 			d.judged(i, v.Object)
 		}
 	}

@@ -15,6 +15,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
+	appsv1 "k8s.io/api/apps/v1"
+
+	"github.com/replicakit/replicakit/internal/failure"
 	"github.com/replicakit/replicakit/internal/inside"
 	"github.com/replicakit/replicakit/replicas/replicastest"
 )
@@ -67,8 +70,8 @@ func TestHang(t *testing.T) {
 // A request that is sent again meets what the first try did.
 func TestResend(t *testing.T) {
 	t.Parallel()
-	throttled := replicastest.Fault{After: replicastest.TooManyRequests.Of(replicastest.Call{Kind: "Pod"}), Resend: true}
-	newClient := func() (*replicastest.PodClient, *replicastest.PodCluster) {
+	throttled := replicastest.Fault{After: failure.TooManyRequests.Of(replicastest.Call{Kind: "Pod"}), Resend: true}
+	newClient := func() (*replicastest.Client[*appsv1.ReplicaSet, *corev1.Pod], *replicastest.PodCluster) {
 		c := newCluster(0)
 		client := c.NewClient()
 		client.Fault = first(throttled)
@@ -107,7 +110,7 @@ func TestResend(t *testing.T) {
 	t.Run("a request that had no effect is made", func(t *testing.T) {
 		t.Parallel()
 		client, c := newClient()
-		client.Fault = first(replicastest.Fault{Before: replicastest.ConnectionReset.Of(replicastest.Call{}), Resend: true})
+		client.Fault = first(replicastest.Fault{Before: failure.ConnectionReset.Of(replicastest.Call{}), Resend: true})
 		_, err := client.Create(t.Context(), generated())
 		require.NoError(t, err)
 		assert.Len(t, c.Children(namespace), 1)
@@ -127,7 +130,7 @@ func TestResend(t *testing.T) {
 
 func TestLate(t *testing.T) {
 	t.Parallel()
-	timeout := replicastest.Timeout.Of(replicastest.Call{Kind: "Pod"})
+	timeout := failure.Timeout.Of(replicastest.Call{Kind: "Pod"})
 	c := newCluster(0)
 	a := createPod(t, c, pod("a"))
 	client, other := c.NewClient(), c.NewClient()
@@ -204,14 +207,14 @@ func TestWebhooks(t *testing.T) {
 	})
 	t.Run("one denies", func(t *testing.T) {
 		t.Parallel()
-		for _, failure := range []replicastest.Failure{replicastest.Conflict, replicastest.InternalError} {
+		for _, failure := range []failure.Failure{failure.Conflict, failure.InternalError} {
 			c := newCluster(0)
 			p := createPod(t, c, pod("a"))
-			c.Deny("delete", failure)
+			c.Deny("delete", failure.Of)
 			_, err := c.DeleteChild(t.Context(), namespace, p.Name, metav1.DeleteOptions{})
 			assert.Equal(t, failure.Of(replicastest.Call{Verb: "delete", Kind: "Pod", NamespacedName: key("a")}), err)
 			createPod(t, c, pod("b"))
-			c.Deny("create", failure)
+			c.Deny("create", failure.Of)
 			_, err = c.CreateChild(t.Context(), namespace, pod("c"))
 			require.Error(t, err)
 			assert.Equal(t, []string{"a", "b"}, names(c))

@@ -38,7 +38,7 @@ func newFailing(t *testing.T, replicas int32, opts controller.Options, ends func
 	f := &failing{PodCluster: cluster, t: t, next: cluster.Clock.Now(), seen: map[string]bool{}, ends: ends}
 	c, err := cluster.NewControllerWith(opts)
 	require.NoError(t, err)
-	c.Passed = func(pass replicastest.PodPass) {
+	c.Passed = func(pass podPass) {
 		if pass.BackedOff {
 			f.held++
 		}

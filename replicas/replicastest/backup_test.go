@@ -42,7 +42,7 @@ func TestRestore(t *testing.T) {
 	require.NoError(t, err)
 	run(c, time.Second)
 	for range 2 { // a backup is not used up
-		c.Restore(backup)
+		backup()
 		assert.Equal(t, version, c.Version(), "versions go back")
 		assert.True(t, view.ChildWatch.Broken(), "watches break")
 		assert.Equal(t, []string{"leaving", "new", "ready"}, names(c))

@@ -53,7 +53,7 @@ func NewPod(rs *appsv1.ReplicaSet, name string) *corev1.Pod {
 	if rs != nil {
 		template := rs.Spec.Template.DeepCopy()
 		p.ObjectMeta, p.Spec = template.ObjectMeta, template.Spec
-		p = OwnedBy(p, rs, appsv1.SchemeGroupVersion.WithKind("ReplicaSet"))
+		p = ownedBy(p, rs, appsv1.SchemeGroupVersion.WithKind("ReplicaSet"))
 	}
 	p.Name, p.UID, p.ResourceVersion, p.CreationTimestamp = name, types.UID("uid-"+name), "1", since
 	p.Spec.NodeName = "node-1"
@@ -61,10 +61,10 @@ func NewPod(rs *appsv1.ReplicaSet, name string) *corev1.Pod {
 	return p
 }
 
-// OwnedBy returns a copy of a child that is controlled by the owner, which is of
+// ownedBy returns a copy of a child that is controlled by the owner, which is of
 // the given kind, and is in the owner's namespace. It has no other owner
 // references. If the owner is nil, it has none at all.
-func OwnedBy[C Object[C]](child C, owner metav1.Object, kind schema.GroupVersionKind) C {
+func ownedBy[C Object[C]](child C, owner metav1.Object, kind schema.GroupVersionKind) C {
 	return changed(child, func(child C) {
 		if object.IsNil(owner) {
 			child.SetOwnerReferences(nil)
@@ -79,15 +79,6 @@ func OwnedBy[C Object[C]](child C, owner metav1.Object, kind schema.GroupVersion
 // it may adopt it.
 func Orphan[C Object[C]](child C) C {
 	return changed(child, func(child C) { child.SetOwnerReferences(nil) })
-}
-
-// Terminating returns a copy of a child that has been in deletion since its
-// creation.
-func Terminating[C Object[C]](child C) C {
-	return changed(child, func(child C) {
-		since := child.GetCreationTimestamp()
-		child.SetDeletionTimestamp(&since)
-	})
 }
 
 // WithCost returns a copy of a child with a deletion cost, in the annotation
@@ -106,12 +97,6 @@ func WithCost[C Object[C]](child C, cost int32) C {
 // Unready returns a copy of a pod that has not been ready since its creation.
 func Unready(p *corev1.Pod) *corev1.Pod {
 	return changed(p, func(p *corev1.Pod) { becomeUnready(p, p.CreationTimestamp) })
-}
-
-// OnNode returns a copy of a pod that runs on the given node. With node "" the pod
-// is not scheduled yet.
-func OnNode(p *corev1.Pod, node string) *corev1.Pod {
-	return changed(p, func(p *corev1.Pod) { p.Spec.NodeName = node })
 }
 
 // changed returns a changed copy of an object; nil stays nil.

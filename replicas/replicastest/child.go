@@ -26,10 +26,8 @@ func (c *Cluster[O, C]) SetQuota(namespace string, limit int) { c.quota[namespac
 // namespace and name; for namespace "", those of all namespaces.
 func (c *Cluster[O, C]) Children(namespace string) []C { return clone(c.children.rows.in(namespace)) }
 
-// ListChildren returns the children of a namespace that the selector matches,
-// sorted by namespace and name; for namespace "", those of all namespaces. A nil
-// selector matches all.
-func (c *Cluster[O, C]) ListChildren(ctx context.Context, namespace string, matching labels.Selector) (controller.List[C], error) {
+// listChildren lists those that the selector matches; a nil selector matches all.
+func (c *Cluster[O, C]) listChildren(ctx context.Context, namespace string, matching labels.Selector) (controller.List[C], error) {
 	if err := ctx.Err(); err != nil {
 		return controller.List[C]{}, err
 	}
@@ -80,16 +78,6 @@ func (c *Cluster[O, C]) admit(verb string, child C) error {
 		return nil
 	}
 	return c.Webhook(verb, child)
-}
-
-// Deny sets a Webhook that refuses every call with the given verb by a failure.
-func (c *Cluster[O, C]) Deny(verb string, f Failure) {
-	c.Webhook = func(v string, child C) error {
-		if v != verb {
-			return nil
-		}
-		return f.Of(c.children.callFor(v, child))
-	}
 }
 
 func (c *Cluster[O, C]) checkQuota(child C) error {
@@ -144,11 +132,11 @@ func (c *Cluster[O, C]) updateChild(old C, change func(C)) (C, error) {
 	return child, err
 }
 
-// PatchChild applies a patch that adopts or releases the child with this namespace
+// patchChild applies a patch that adopts or releases the child with this namespace
 // and name. Children of custom resources take merge patches only, others strategic
 // merge patches too. For a dry run everything is checked and the Webhook is asked,
 // but nothing is stored.
-func (c *Cluster[O, C]) PatchChild(ctx context.Context, namespace, name string, patch selector.Patch, opts metav1.PatchOptions) (C, error) {
+func (c *Cluster[O, C]) patchChild(ctx context.Context, namespace, name string, patch selector.Patch, opts metav1.PatchOptions) (C, error) {
 	var none C
 	old, err := c.readChild(ctx, namespace, name)
 	if err != nil {

@@ -8,6 +8,8 @@ import (
 	"context"
 	"strconv"
 	"time"
+
+	"github.com/replicakit/replicakit/internal/inside"
 )
 
 // A churn changes every child of a namespace again and again.
@@ -19,12 +21,9 @@ type churn[O Object[O], C Object[C]] struct {
 	n         int
 }
 
-// Churn returns a Part that changes an annotation of every child of a namespace
-// again and again, as probes and agents change theirs. The first change comes after
-// half the given time. If the time is 0 or less, it is a second.
-func (c *Cluster[O, C]) Churn(namespace string, every time.Duration) Part {
+func (c *insideCluster[O, C]) Churn(namespace string, every time.Duration) inside.Part {
 	every = cmp.Or(max(every, 0), time.Second)
-	return &churn[O, C]{cluster: c, namespace: namespace, every: every, next: c.Clock.Now().Add(every / 2)}
+	return &churn[O, C]{cluster: (*Cluster[O, C])(c), namespace: namespace, every: every, next: c.Clock.Now().Add(every / 2)}
 }
 
 func (c *churn[O, C]) Due() (time.Time, bool) { return c.next, true }

@@ -10,8 +10,6 @@ import (
 	"strconv"
 	"time"
 
-	appsv1 "k8s.io/api/apps/v1"
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
@@ -27,6 +25,13 @@ import (
 // which calls were made. Its functions may step other parts of a World, and may
 // panic with a Crash, as if the process died.
 type Client[O Object[O], C Object[C]] struct {
+	// The calls are sent, and may fail. As clients that decode the answer into their
+	// argument do, Create changes the child and the maps that it has.
+	controller.Client[O, C]
+	controller.Versioner
+	// Events are added to the cluster's Events.
+	controller.EventSink
+
 	// Fault decides about each request for which no Rule of Fail does, before it is
 	// sent or sent again. If Fault is nil, such requests succeed.
 	Fault func(Call) Fault
@@ -45,19 +50,12 @@ type Client[O Object[O], C Object[C]] struct {
 // hidden is what this library's own tests alone use.
 type hidden = inside.Hidden
 
-var (
-	_ controller.Client[*appsv1.ReplicaSet, *corev1.Pod] = (*PodClient)(nil)
-	_ controller.Versioner                               = (*PodClient)(nil)
-	_ controller.EventSink                               = (*PodClient)(nil)
-)
-
-// A PodClient is a Client of ReplicaSets and pods.
-type PodClient = Client[*appsv1.ReplicaSet, *corev1.Pod]
-
 // NewClient returns a client whose calls do not fail.
 func (c *Cluster[O, C]) NewClient() *Client[O, C] {
 	c.clients++
 	client := &Client[O, C]{cluster: c, id: c.clients}
+	calls := calls[O, C]{client}
+	client.Client, client.Versioner, client.EventSink = calls, calls, calls
 	client.hidden = inside.Hide(&inside.Client[Call]{Calling: client.callNow, InFlight: client.inFlight})
 	return client
 }
@@ -90,8 +88,8 @@ type Call struct {
 	Limit                int // of a list: how many objects are asked for; 0 if all
 	// ResourceVersion is the version that a child must have to be deleted; "" if any.
 	ResourceVersion string
-
-	group string // of the kind
+	// Err is the error that the call returned, in a Record; nil if it succeeded.
+	Err error
 }
 
 // An effect is what a request does on the cluster. It may be done later, when the
@@ -101,8 +99,10 @@ type effect[T any, O Object[O], C Object[C]] func(context.Context, *Cluster[O, C
 // do makes one call.
 func do[T any, O Object[O], C Object[C]](ctx context.Context, c *Client[O, C], call Call, effect effect[T, O, C]) (T, error) {
 	result, err := send(ctx, c, call, effect)
+	recorded := call
+	recorded.Err = err
 	for _, r := range c.records {
-		r.Calls = append(r.Calls, Answered{call, err})
+		r.Calls = append(r.Calls, recorded)
 	}
 	if c.Done != nil {
 		c.Done(call, err)
@@ -163,7 +163,7 @@ func (c *Cluster[O, C]) land(l *landing[O, C]) {
 // call is a request for an object of the table.
 func (t *table[T]) call(verb, namespace, name string) Call {
 	return Call{
-		Verb: verb, Kind: t.kind.Kind, group: t.kind.Group,
+		Verb: verb, Kind: t.kind.Kind,
 		NamespacedName: types.NamespacedName{Namespace: namespace, Name: name},
 	}
 }
@@ -179,11 +179,12 @@ func (t *table[T]) callFor(verb string, obj T) Call {
 // sent is an object as it is now, which nobody changes any more; nil stays nil.
 func sent[T Object[T]](obj T) T { return changed(obj, func(T) {}) }
 
-// Create creates a child. As clients that decode the answer into their argument do, it
-// changes child, and the maps that child has.
-func (c *Client[O, C]) Create(ctx context.Context, child C) (C, error) {
+// calls are those of a Client.
+type calls[O Object[O], C Object[C]] struct{ *Client[O, C] }
+
+func (c calls[O, C]) Create(ctx context.Context, child C) (C, error) {
 	call, asked := c.cluster.children.callFor("create", child), sent(child)
-	created, err := do(ctx, c, call, func(ctx context.Context, cluster *Cluster[O, C]) (C, error) {
+	created, err := do(ctx, c.Client, call, func(ctx context.Context, cluster *Cluster[O, C]) (C, error) {
 		return cluster.CreateChild(ctx, call.Namespace, asked)
 	})
 	if err == nil {
@@ -202,78 +203,68 @@ func decode(into, from map[string]string) {
 	}
 }
 
-// Delete deletes the child with this namespace and name, if the preconditions of
-// opts hold.
-func (c *Client[O, C]) Delete(ctx context.Context, child C, opts metav1.DeleteOptions) (string, error) {
+func (c calls[O, C]) Delete(ctx context.Context, child C, opts metav1.DeleteOptions) (string, error) {
 	call := c.cluster.children.callFor("delete", child)
 	call.DryRun = len(opts.DryRun) > 0
 	opts = *opts.DeepCopy()
 	if only := opts.Preconditions; only != nil && only.ResourceVersion != nil {
 		call.ResourceVersion = *only.ResourceVersion
 	}
-	return do(ctx, c, call, func(ctx context.Context, cluster *Cluster[O, C]) (string, error) {
+	return do(ctx, c.Client, call, func(ctx context.Context, cluster *Cluster[O, C]) (string, error) {
 		return cluster.DeleteChild(ctx, call.Namespace, call.Name, opts)
 	})
 }
 
-// Patch sends an adopt or release patch.
-func (c *Client[O, C]) Patch(ctx context.Context, child C, patch selector.Patch, opts metav1.PatchOptions) (C, error) {
+func (c calls[O, C]) Patch(ctx context.Context, child C, patch selector.Patch, opts metav1.PatchOptions) (C, error) {
 	call := c.cluster.children.callFor("patch", child)
 	call.DryRun = len(opts.DryRun) > 0
-	return do(ctx, c, call, func(ctx context.Context, cluster *Cluster[O, C]) (C, error) {
-		return cluster.PatchChild(ctx, call.Namespace, call.Name, patch, opts)
+	return do(ctx, c.Client, call, func(ctx context.Context, cluster *Cluster[O, C]) (C, error) {
+		return cluster.patchChild(ctx, call.Namespace, call.Name, patch, opts)
 	})
 }
 
-// Get reads a child from the API server.
-func (c *Client[O, C]) Get(ctx context.Context, namespace, name string) (C, error) {
-	return do(ctx, c, c.cluster.children.call("get", namespace, name), func(ctx context.Context, cluster *Cluster[O, C]) (C, error) {
+func (c calls[O, C]) Get(ctx context.Context, namespace, name string) (C, error) {
+	return do(ctx, c.Client, c.cluster.children.call("get", namespace, name), func(ctx context.Context, cluster *Cluster[O, C]) (C, error) {
 		return cluster.GetChild(ctx, namespace, name)
 	})
 }
 
-// List lists children from the API server, with the version of the list.
-func (c *Client[O, C]) List(ctx context.Context, namespace string, matching labels.Selector) (controller.List[C], error) {
-	return do(ctx, c, c.cluster.children.call("list", namespace, ""), func(ctx context.Context, cluster *Cluster[O, C]) (controller.List[C], error) {
-		return cluster.ListChildren(ctx, namespace, matching)
+func (c calls[O, C]) List(ctx context.Context, namespace string, matching labels.Selector) (controller.List[C], error) {
+	return do(ctx, c.Client, c.cluster.children.call("list", namespace, ""), func(ctx context.Context, cluster *Cluster[O, C]) (controller.List[C], error) {
+		return cluster.listChildren(ctx, namespace, matching)
 	})
 }
 
-// ServerOwnersVersion asks the API server how far it has come, by a list of one owner.
-func (c *Client[O, C]) ServerOwnersVersion(ctx context.Context, namespace string) (string, error) {
+func (c calls[O, C]) ServerOwnersVersion(ctx context.Context, namespace string) (string, error) {
 	return c.serverVersion(ctx, c.cluster.owners.call("list", namespace, ""))
 }
 
-// ServerChildrenVersion asks the API server how far it has come, by a list of one child.
-func (c *Client[O, C]) ServerChildrenVersion(ctx context.Context, namespace string) (string, error) {
+func (c calls[O, C]) ServerChildrenVersion(ctx context.Context, namespace string) (string, error) {
 	return c.serverVersion(ctx, c.cluster.children.call("list", namespace, ""))
 }
 
-func (c *Client[O, C]) serverVersion(ctx context.Context, list Call) (string, error) {
+func (c calls[O, C]) serverVersion(ctx context.Context, list Call) (string, error) {
 	list.Limit = 1
-	return do(ctx, c, list, func(ctx context.Context, cluster *Cluster[O, C]) (string, error) {
+	return do(ctx, c.Client, list, func(ctx context.Context, cluster *Cluster[O, C]) (string, error) {
 		return strconv.FormatUint(cluster.version, 10), ctx.Err()
 	})
 }
 
-// GetOwner reads an owner from the API server.
-func (c *Client[O, C]) GetOwner(ctx context.Context, namespace, name string) (O, error) {
-	return do(ctx, c, c.cluster.owners.call("get", namespace, name), func(ctx context.Context, cluster *Cluster[O, C]) (O, error) {
+func (c calls[O, C]) GetOwner(ctx context.Context, namespace, name string) (O, error) {
+	return do(ctx, c.Client, c.cluster.owners.call("get", namespace, name), func(ctx context.Context, cluster *Cluster[O, C]) (O, error) {
 		return cluster.GetOwner(ctx, namespace, name)
 	})
 }
 
-// UpdateStatus writes the status of an owner.
-func (c *Client[O, C]) UpdateStatus(ctx context.Context, owner O) (O, error) {
+func (c calls[O, C]) UpdateStatus(ctx context.Context, owner O) (O, error) {
 	call := c.cluster.owners.callFor("update", owner)
 	owner = sent(owner)
-	return do(ctx, c, call, func(ctx context.Context, cluster *Cluster[O, C]) (O, error) {
-		return cluster.UpdateOwnerStatus(ctx, owner)
+	return do(ctx, c.Client, call, func(ctx context.Context, cluster *Cluster[O, C]) (O, error) {
+		return cluster.updateOwnerStatus(ctx, owner)
 	})
 }
 
-// Event adds an event to the cluster's Events.
-func (c *Client[O, C]) Event(owner metav1.Object, eventType, reason, message string) {
+func (c calls[O, C]) Event(owner metav1.Object, eventType, reason, message string) {
 	if object.IsNil(owner) {
 		return
 	}

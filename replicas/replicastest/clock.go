@@ -5,11 +5,11 @@ package replicastest
 
 import "time"
 
-// A Clock is virtual time: it stands still until Advance is called.
+// A Clock is virtual time: it stands still until Advance is called. The zero Clock
+// shows the zero instant; that of a cluster begins at Options.Start.
 type Clock struct{ now time.Time }
 
-// NewClock returns a clock that shows the given instant.
-func NewClock(start time.Time) *Clock { return &Clock{now: start} }
+func newClock(start time.Time) *Clock { return &Clock{now: start} }
 
 // Now returns the instant that the clock shows; for a nil Clock it is the zero
 // instant.

@@ -13,7 +13,7 @@ import (
 	"github.com/replicakit/replicakit/replicas/replicastest"
 )
 
-func describe(c *replicastest.PodCluster, controller *replicastest.PodController) string {
+func describe(c *replicastest.PodCluster, controller *podController) string {
 	s := replicastest.NewState(c)
 	s.Add(controller)
 	return s.String()

@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/replicakit/replicakit/internal/inside"
 	"github.com/replicakit/replicakit/replicas/controller"
 )
 
@@ -81,6 +82,7 @@ type Cluster[O Object[O], C Object[C]] struct {
 	tasks    []task[O, C]
 	clients  int            // how many there were
 	landing  *landing[O, C] // the call that takes effect late at this moment
+	hidden
 }
 
 // A PodCluster is a Cluster of ReplicaSets and pods.
@@ -104,7 +106,7 @@ func newCluster[O Object[O], C Object[C]](kind controller.Kind[O, C], o Options)
 		o.Start = beginning
 	}
 	if o.Clock == nil {
-		o.Clock = NewClock(o.Start)
+		o.Clock = newClock(o.Start)
 	}
 	c := &Cluster[O, C]{
 		Clock:    o.Clock,
@@ -115,13 +117,14 @@ func newCluster[O Object[O], C Object[C]](kind controller.Kind[O, C], o Options)
 		quota:    map[string]int{},
 		ending:   map[string]ending{},
 	}
+	c.hidden = inside.Hide((*insideCluster[O, C])(c))
 	c.owners = newTable[O](c, kind.Owner)
 	c.owners.owners = true
 	c.children = newTable[C](c, kind.Child)
 	c.owners.anywhere, c.children.anywhere = kind.ClusterScoped, kind.ClusterScoped
 	c.life = lifeOf(c)
 	for i := range o.Nodes {
-		c.AddNode("node-" + strconv.Itoa(i+1))
+		(*insideCluster[O, C])(c).AddNode("node-" + strconv.Itoa(i+1))
 	}
 	return c
 }
@@ -141,8 +144,9 @@ type Event struct {
 	Message string
 }
 
-// Version returns the latest resourceVersion, which is the number of writes so far.
-func (c *Cluster[O, C]) Version() uint64 { return c.version }
+func (c *Cluster[O, C]) latest() uint64 { return c.version }
+
+func (c *insideCluster[O, C]) Version() uint64 { return c.version }
 
 func (c *Cluster[O, C]) newVersion() string {
 	c.version++

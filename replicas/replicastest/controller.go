@@ -7,11 +7,8 @@ import (
 	"context"
 	"time"
 
-	appsv1 "k8s.io/api/apps/v1"
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/replicakit/replicakit/expectations"
 	"github.com/replicakit/replicakit/internal/inside"
 	"github.com/replicakit/replicakit/replicas"
 	"github.com/replicakit/replicakit/replicas/controller"
@@ -46,12 +43,6 @@ type Controller[O Object[O], C Object[C]] struct {
 	hidden
 }
 
-// A PodController is a Controller of ReplicaSets and pods.
-type PodController = Controller[*appsv1.ReplicaSet, *corev1.Pod]
-
-// A PodPass tells what a pass for a ReplicaSet did.
-type PodPass = controller.Pass[*appsv1.ReplicaSet, *corev1.Pod]
-
 // NewController returns a controller that has not seen anything yet.
 func (c *Cluster[O, C]) NewController() *Controller[O, C] {
 	ctl, err := c.NewControllerWith(controller.Options{})
@@ -66,15 +57,15 @@ func (c *Cluster[O, C]) NewController() *Controller[O, C] {
 // of controller.New.
 func (c *Cluster[O, C]) NewControllerWith(opts controller.Options) (*Controller[O, C], error) {
 	ctl := &Controller[O, C]{Client: c.NewClient(), View: c.NewView(), cluster: c}
-	ctl.inside = &inside.Controller[controller.Pass[O, C], C]{}
-	ctl.hidden = inside.Hide(ctl.inside)
 	ctl.Worker = &Worker{Clock: c.Clock, Sync: ctl.pass}
-	opts.Now, opts.Events, opts.Random, opts.MaxParallel = ctl.Now, ctl.Client, ctl.random(), 1
+	opts.Now, opts.Events, opts.Random, opts.MaxParallel = ctl.now, ctl.Client, ctl.random(), 1
 	var err error
-	if ctl.controller, err = controller.New(ctl.kind(), ctl.Client, cache[O, C]{ctl.View, ctl}, ctl.Worker.Wake, opts); err != nil {
+	if ctl.controller, err = controller.New(ctl.kind(), ctl.Client, cache[O, C]{ctl.View.Cache, ctl}, ctl.Worker.Wake, opts); err != nil {
 		ctl.View.Stop()
 		return nil, err
 	}
+	ctl.inside = &inside.Controller[controller.Pass[O, C], C]{Expectations: ctl.controller.Expectations(), Now: ctl.now, Queued: ctl.Worker.queued}
+	ctl.hidden = inside.Hide(ctl.inside)
 	ctl.Sync = ctl.controller.Sync
 	ctl.View.Handle(ctl.controller)
 	return ctl, nil
@@ -100,16 +91,14 @@ func (c *Controller[O, C]) limited() controller.Kind[O, C] {
 func (c *Controller[O, C]) kind() controller.Kind[O, C] {
 	kind := c.limited()
 	scale, observe := kind.BeforeScale, kind.Observe
-	kind.BeforeScale = func(ctx context.Context, owner O, owned []C, s replicas.Scale[C]) (_ replicas.Scale[C], again time.Duration, err error) {
-		passing := &controller.Pass[O, C]{Owner: owner, Scale: s} // it may have read the owner from the server
-		c.inside.Passing = passing
-		if scale != nil {
-			passing.Scale, again, err = scale(ctx, owner, owned, s)
+	if scale != nil {
+		kind.BeforeScale = func(ctx context.Context, owner O, owned []C, s replicas.Scale[C]) (_ replicas.Scale[C], again time.Duration, err error) {
+			passing := c.passing(owner, s)
+			if passing.Scale, again, err = scale(ctx, owner, owned, s); err == nil {
+				c.scaling(owned)
+			}
+			return passing.Scale, again, err
 		}
-		if c.inside.Scaling != nil && err == nil {
-			c.inside.Scaling(owned)
-		}
-		return passing.Scale, again, err
 	}
 	kind.Observe = func(ctx context.Context, pass controller.Pass[O, C]) {
 		if observe != nil {
@@ -118,6 +107,24 @@ func (c *Controller[O, C]) kind() controller.Kind[O, C] {
 		c.observe(pass)
 	}
 	return kind
+}
+
+// passing notes the owner, which the pass may have read from the server, and the scale.
+func (c *Controller[O, C]) passing(owner O, s replicas.Scale[C]) *controller.Pass[O, C] {
+	c.inside.Passing = &controller.Pass[O, C]{Owner: owner, Scale: s}
+	return c.inside.Passing
+}
+
+func (c *Controller[O, C]) scaling(owned []C) {
+	if c.inside.Scaling != nil {
+		c.inside.Scaling(owned)
+	}
+}
+
+// told is what a pass of a Kind without BeforeScale tells in its stead.
+func (c *Controller[O, C]) told(owner, owned, s any) {
+	c.passing(owner.(O), s.(replicas.Scale[C]))
+	c.scaling(owned.([]C))
 }
 
 func (c *Controller[O, C]) observe(pass controller.Pass[O, C]) {
@@ -162,14 +169,8 @@ func digits(n uint64) []int {
 	return d
 }
 
-// Expectations returns the record of what the controller started and has not seen
-// yet. Check with it that nothing is expected once your test has settled.
-func (c *Controller[O, C]) Expectations() *expectations.Store[expectations.Key] {
-	return c.controller.Expectations()
-}
-
-// Now returns the time on the controller's clock.
-func (c *Controller[O, C]) Now() time.Time { return c.cluster.Clock.Now().Add(c.Skew) }
+// now is the time on the controller's clock.
+func (c *Controller[O, C]) now() time.Time { return c.cluster.Clock.Now().Add(c.Skew) }
 
 // Due returns when the next event arrives or the next pass is due, and whether
 // there will be one.
@@ -187,7 +188,7 @@ func (c *Controller[O, C]) Step() {
 
 func (c *Controller[O, C]) next() (Part, time.Time, bool) {
 	event, arrives := c.View.Due()
-	if work, ok := c.Worker.Due(); ok && c.View.Synced() && (!arrives || work.Before(event)) {
+	if work, ok := c.Worker.Due(); ok && c.View.synced() && (!arrives || work.Before(event)) {
 		return c.Worker, work, true
 	}
 	return c.View, event, arrives
@@ -195,26 +196,23 @@ func (c *Controller[O, C]) next() (Part, time.Time, bool) {
 
 func (c *Controller[O, C]) pass(ctx context.Context, key types.NamespacedName) (time.Duration, error) {
 	c.inside.Passing, c.inside.Related = nil, nil
-	if owner, ok := c.View.OwnerWatch.Get(key.Namespace, key.Name); ok {
+	if owner, ok := c.View.OwnerWatch.cache.get(key.Namespace, key.Name); ok {
 		c.inside.Passing = &controller.Pass[O, C]{Owner: owner}
 	}
-	if c.cluster.kind.BeforeScale == nil {
-		ctx = inside.Watched(ctx)
-	}
-	again, err := c.Sync(ctx, key)
+	again, err := c.Sync(inside.WithScaling(ctx, c.told), key)
 	c.inside.Passing = nil
 	return again, err
 }
 
 // A cache is the view of a controller, and tells of what is asked of it.
 type cache[O Object[O], C Object[C]] struct {
-	*View[O, C]
+	controller.Cache[O, C]
 	controller *Controller[O, C]
 }
 
 // Children lists children.
 func (c cache[O, C]) Children(ctx context.Context, owner O) ([]C, error) {
-	children, err := c.View.Children(ctx, owner)
+	children, err := c.Cache.Children(ctx, owner)
 	if listed := c.controller.inside.Listed; listed != nil {
 		listed()
 	}
@@ -223,7 +221,7 @@ func (c cache[O, C]) Children(ctx context.Context, owner O) ([]C, error) {
 
 // Related finds the children of siblings, and keeps them for who wants to know.
 func (c cache[O, C]) Related(ctx context.Context, owner O) ([]C, error) {
-	related, err := c.View.Related(ctx, owner)
+	related, err := c.Cache.Related(ctx, owner)
 	c.controller.inside.Related = related
 	return related, err
 }
@@ -233,7 +231,7 @@ func (c cache[O, C]) ChildrenVersion() string {
 	if !c.controller.RememberWrites {
 		return ""
 	}
-	return c.View.ChildrenVersion()
+	return c.Cache.ChildrenVersion()
 }
 
 // OwnersVersion is known to a controller that remembers its writes.
@@ -241,5 +239,5 @@ func (c cache[O, C]) OwnersVersion() string {
 	if !c.controller.RememberWrites {
 		return ""
 	}
-	return c.View.OwnersVersion()
+	return c.Cache.OwnersVersion()
 }

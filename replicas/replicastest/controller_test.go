@@ -25,7 +25,7 @@ import (
 // A stage is a cluster and a controller on it.
 type stage struct {
 	*replicastest.PodCluster
-	controller *replicastest.PodController
+	controller *podController
 	world      *replicastest.World
 	consistent bool // the controller has a ConsistencyStore
 }
@@ -50,7 +50,7 @@ func (s *stage) restart(tb testing.TB) {
 }
 
 // newController returns a controller that must leave its caches as they are.
-func newController(tb testing.TB, c *replicastest.PodCluster) *replicastest.PodController {
+func newController(tb testing.TB, c *replicastest.PodCluster) *podController {
 	tb.Helper()
 	controller := c.NewController()
 	tb.Cleanup(func() { assert.NoError(tb, controller.View.Intact()) })
@@ -145,7 +145,7 @@ func TestControllerOnAStaleView(t *testing.T) {
 			creates++
 		}
 	}
-	s.controller.Passed = func(pass replicastest.PodPass) {
+	s.controller.Passed = func(pass podPass) {
 		require.NoError(t, pass.Err)
 		if pass.Waiting {
 			waits++
@@ -205,7 +205,7 @@ func TestControllerRefuses(t *testing.T) {
 	_, err := s.CreateOwner(t.Context(), rs)
 	require.NoError(t, err)
 	passes := 0
-	s.controller.Passed = func(replicastest.PodPass) { passes++ }
+	s.controller.Passed = func(podPass) { passes++ }
 	s.world.Run(time.Hour)
 	assert.Equal(t, 1, passes)
 	require.Len(t, s.Events, 1)

@@ -15,6 +15,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/replicakit/replicakit/internal/failure"
 	"github.com/replicakit/replicakit/replicas/controller"
 	"github.com/replicakit/replicakit/replicas/replicastest"
 )
@@ -99,7 +100,7 @@ func TestALiveListThatFails(t *testing.T) {
 	rs := s.Owners(namespace)[0]
 	s.controller.Client.Fault = func(call replicastest.Call) replicastest.Fault {
 		if call.Verb == "list" {
-			return replicastest.Fault{Before: replicastest.ServiceUnavailable.Of(call)}
+			return replicastest.Fault{Before: failure.ServiceUnavailable.Of(call)}
 		}
 		return replicastest.Fault{}
 	}

@@ -7,13 +7,12 @@
 //
 // What to test, and where to start:
 //
-//	a plan for some pods                      NewReplicaSet, NewPod, Unready, Terminating, WithCost, Orphan; then replicas.Manage
+//	a plan for some pods                      NewReplicaSet, NewPod, Unready, WithCost, Orphan; then replicas.Manage
 //	your Kind, hours in milliseconds          NewCluster(kind), NewController, World.Run
 //	calls that fail, are lost, are late       Controller.Client: Fail, and Record for the calls that were made
 //	watches that lag, hang, break             Controller.View: ChildWatch and OwnerWatch; Lag, Hang, Break
 //	a restart, two leaders, a wrong clock     another NewController on the same cluster; Controller.Skew
-//	users, quotas, webhooks, namespaces       Cluster: EditOwner, SetQuota, Deny, TerminateNamespace
-//	a server restored from a backup           Cluster: Backup, Restore
+//	users, quotas, webhooks                   Cluster: EditOwner, EditChild, SetQuota, Webhook
 //	a controller without replicas/controller  Controller.Sync, or NewClient and NewView alone
 //
 // A cluster holds owners and children of one kind each: NewPodCluster makes one of

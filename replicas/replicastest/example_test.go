@@ -41,7 +41,7 @@ func Example() {
 func ExampleClient_Fail() {
 	cluster := replicastest.NewPodCluster(replicastest.Options{Nodes: 2, Counting: true})
 	c := cluster.NewController()
-	c.Client.Fail(replicastest.Rule{Verb: "create", Skip: 2, Times: 1, With: replicastest.Timeout, Landed: true})
+	c.Client.Fail(replicastest.Rule{Verb: "create", Skip: 2, Times: 1, Landed: true})
 	calls := c.Client.Record()
 
 	_, _ = cluster.CreateOwner(context.Background(), replicastest.NewReplicaSet("default", "web", 3))
@@ -59,7 +59,6 @@ func ExampleNewPod() {
 		replicastest.NewPod(rs, "web-a"),
 		replicastest.Unready(replicastest.NewPod(rs, "web-b")),
 		replicastest.WithCost(replicastest.NewPod(rs, "web-c"), -100),
-		replicastest.Terminating(replicastest.NewPod(rs, "web-d")),
 		replicastest.Orphan(replicastest.NewPod(rs, "stray")),
 	}
 	spec, _ := replicas.ReplicaSetSpec(rs)
@@ -73,21 +72,21 @@ func ExampleNewPod() {
 // Whatever fails a creation, and whether it took effect or not, there are three pods in
 // the end.
 func ExampleLost() {
-	for _, failure := range replicastest.Lost() {
+	for _, lost := range replicastest.Lost() {
 		cluster := replicastest.NewPodCluster(replicastest.Options{Nodes: 1})
 		c := cluster.NewController()
-		c.Client.Fail(replicastest.Rule{Verb: "create", Times: 2, With: failure, Landed: true})
+		c.Client.Fail(replicastest.Rule{Verb: "create", Times: 2, Err: lost, Landed: true})
 		_, _ = cluster.CreateOwner(context.Background(), replicastest.NewReplicaSet("default", "web", 3))
 		world := &replicastest.World{Clock: cluster.Clock, Parts: []replicastest.Part{cluster, c}}
 		world.Run(10 * time.Minute)
-		fmt.Println(failure, len(cluster.Children("default")))
+		fmt.Println(lost, len(cluster.Children("default")))
 	}
 	// Output:
-	// timeout 3
-	// unavailable 3
-	// broken 3
-	// throttled 3
-	// cut 3
+	// Timeout: the request did not complete in time 3
+	// no endpoints 3
+	// Internal error occurred: etcd is gone 3
+	// too many requests 3
+	// Post "https://127.0.0.1/": connection reset by peer 3
 }
 
 // The process dies after the second creation. A new one on the same cluster finds what

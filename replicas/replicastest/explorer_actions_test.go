@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/replicakit/replicakit/internal/failure"
 	"github.com/replicakit/replicakit/replicas/replicastest"
 )
 
@@ -56,7 +57,7 @@ func (w *world) otherActions() (actions []action) {
 	if w.model.Restores > 0 {
 		actions = append(actions, action{"the backup is restored", func(w *world) {
 			w.model.Restores--
-			w.cluster.Restore(w.backup)
+			w.backup()
 			w.checker.Restored()
 			w.start() // the process ends, and starts anew
 		}})
@@ -160,16 +161,16 @@ func (w *world) before(call replicastest.Call) replicastest.Fault {
 			continue
 		case refused:
 			w.model.Faults--
-			return replicastest.Fault{Before: replicastest.InternalError.Of(call)}
+			return replicastest.Fault{Before: failure.InternalError.Of(call)}
 		case unanswered:
 			w.model.Faults--
-			return replicastest.Fault{After: replicastest.Timeout.Of(call)}
+			return replicastest.Fault{After: failure.Timeout.Of(call)}
 		case resent:
 			w.model.Faults--
-			return replicastest.Fault{After: replicastest.TooManyRequests.Of(call), Resend: true}
+			return replicastest.Fault{After: failure.TooManyRequests.Of(call), Resend: true}
 		case late:
 			w.model.Faults--
-			return replicastest.Fault{Before: replicastest.Timeout.Of(call), Late: time.Minute}
+			return replicastest.Fault{Before: failure.Timeout.Of(call), Late: time.Minute}
 		case taken:
 			w.model.Faults--
 			w.cluster.Mutate = func(p *corev1.Pod) { p.Labels["app"] = "other" }

@@ -160,9 +160,9 @@ func (s *search) end(w *world, d digest) {
 type world struct {
 	model      model
 	cluster    *replicastest.PodCluster
-	controller *replicastest.PodController
+	controller *podController
 	checker    *invariant.Checker
-	backup     replicastest.PodBackup
+	backup     func()
 
 	script  []int // what will happen at each point of the action
 	points  []int // how many things could
@@ -213,7 +213,7 @@ func (w *world) clone() *world {
 func (w *world) hook() {
 	done := w.controller.Client.Done
 	w.controller.Client.Fault = w.before
-	inside.Of[*inside.Controller[replicastest.PodPass, *corev1.Pod]](w.controller).Listed = w.listed
+	inside.Of[*inside.Controller[podPass, *corev1.Pod]](w.controller).Listed = w.listed
 	w.controller.Client.Done = func(call replicastest.Call, err error) {
 		done(call, err)
 		w.after()

@@ -138,20 +138,16 @@ const (
 	ended                     // it is not there
 )
 
-// TerminateNamespace deletes a namespace: from now on nothing can be created in it,
-// and its objects are deleted. A namespace exists until it is terminated; it need
-// not be created.
-func (c *Cluster[O, C]) TerminateNamespace(name string) {
+// TerminateNamespace marks a namespace. It exists until then, and need not be created.
+func (c *insideCluster[O, C]) TerminateNamespace(name string) {
 	if name == "" {
 		return
 	}
 	c.ending[name] = terminating
-	c.later(c.timing.Garbage, task[O, C]{do: empty, name: name})
+	(*Cluster[O, C])(c).later(c.timing.Garbage, task[O, C]{do: empty, name: name})
 }
 
-// CreateNamespace creates a namespace again that is gone, and reports whether it
-// exists now.
-func (c *Cluster[O, C]) CreateNamespace(name string) bool {
+func (c *insideCluster[O, C]) CreateNamespace(name string) bool {
 	if c.ending[name] == ended {
 		delete(c.ending, name)
 	}

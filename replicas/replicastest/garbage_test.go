@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 
+	"github.com/replicakit/replicakit/internal/failure"
 	"github.com/replicakit/replicakit/replicas/replicastest"
 )
 
@@ -104,7 +105,7 @@ func TestWebhook(t *testing.T) {
 	c := newCluster(0)
 	createPod(t, c, pod("a"))
 	c.Webhook = func(verb string, p *corev1.Pod) error {
-		return replicastest.Invalid.Of(replicastest.Call{Verb: verb, Kind: "Pod"})
+		return failure.Invalid.Of(replicastest.Call{Verb: verb, Kind: "Pod"})
 	}
 	_, err := c.CreateChild(t.Context(), namespace, pod("b"))
 	require.True(t, apierrors.IsInvalid(err), err)
@@ -115,21 +116,21 @@ func TestWebhook(t *testing.T) {
 
 func TestFailures(t *testing.T) {
 	t.Parallel()
-	is := map[replicastest.Failure]func(error) bool{
-		replicastest.Timeout:            apierrors.IsTimeout,
-		replicastest.ServiceUnavailable: apierrors.IsServiceUnavailable,
-		replicastest.InternalError:      apierrors.IsInternalError,
-		replicastest.TooManyRequests:    apierrors.IsTooManyRequests,
-		replicastest.Conflict:           apierrors.IsConflict,
-		replicastest.Forbidden:          apierrors.IsForbidden,
-		replicastest.Invalid:            apierrors.IsInvalid,
-		replicastest.BadRequest:         apierrors.IsBadRequest,
-		replicastest.ConnectionReset:    utilnet.IsConnectionReset,
+	is := map[failure.Failure]func(error) bool{
+		failure.Timeout:            apierrors.IsTimeout,
+		failure.ServiceUnavailable: apierrors.IsServiceUnavailable,
+		failure.InternalError:      apierrors.IsInternalError,
+		failure.TooManyRequests:    apierrors.IsTooManyRequests,
+		failure.Conflict:           apierrors.IsConflict,
+		failure.Forbidden:          apierrors.IsForbidden,
+		failure.Invalid:            apierrors.IsInvalid,
+		failure.BadRequest:         apierrors.IsBadRequest,
+		failure.ConnectionReset:    utilnet.IsConnectionReset,
 	}
-	for f := range replicastest.Failures {
+	for f := range failure.Failures {
 		assert.True(t, is[f](f.Of(replicastest.Call{Kind: "ReplicaSet"})), f)
 	}
-	seconds, ok := apierrors.SuggestsClientDelay(replicastest.TooManyRequests.Of(replicastest.Call{}))
+	seconds, ok := apierrors.SuggestsClientDelay(failure.TooManyRequests.Of(replicastest.Call{}))
 	assert.True(t, ok)
 	assert.Equal(t, 2, seconds)
 }

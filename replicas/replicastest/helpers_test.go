@@ -13,8 +13,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/replicakit/replicakit/replicas/controller"
 	"github.com/replicakit/replicakit/replicas/replicastest"
 )
+
+type podController = replicastest.Controller[*appsv1.ReplicaSet, *corev1.Pod]
+
+type podPass = controller.Pass[*appsv1.ReplicaSet, *corev1.Pod]
 
 const namespace = "default"
 

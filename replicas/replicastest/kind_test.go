@@ -228,7 +228,7 @@ func TestOwnKinds(t *testing.T) {
 		backup := s.Backup()
 		s.scale(t, 0)
 		s.world.Run(time.Minute)
-		s.Restore(backup)
+		backup()
 		s.controller.View.OwnerWatch.Relist()
 		s.controller.View.ChildWatch.Relist()
 		s.world.Run(time.Minute)

@@ -12,8 +12,7 @@ type node struct {
 	alive, ready bool
 }
 
-// AddNode adds a node that is ready. Only pods use nodes.
-func (c *Cluster[O, C]) AddNode(name string) {
+func (c *insideCluster[O, C]) AddNode(name string) {
 	c.nodes = append(c.nodes, &node{name: name, alive: true, ready: true})
 }
 

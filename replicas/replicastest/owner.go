@@ -76,10 +76,10 @@ func (c *Cluster[O, C]) EditOwner(ctx context.Context, namespace, name string, c
 	}))
 }
 
-// UpdateOwnerStatus stores the status of an owner and nothing else of it. It is a
+// updateOwnerStatus stores the status of an owner and nothing else of it. It is a
 // Conflict if the owner has a resourceVersion that is not the latest, or another
 // UID.
-func (c *Cluster[O, C]) UpdateOwnerStatus(ctx context.Context, owner O) (O, error) {
+func (c *Cluster[O, C]) updateOwnerStatus(ctx context.Context, owner O) (O, error) {
 	var none O
 	if object.IsNil(owner) {
 		return none, errNil

@@ -14,7 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/replicakit/replicakit/replicas/replicastest"
+	"github.com/replicakit/replicakit/internal/failure"
 	"github.com/replicakit/replicakit/selector"
 )
 
@@ -116,7 +116,7 @@ func TestPatchPod(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, list{ours}, patched.OwnerReferences)
 		assert.Equal(t, p, c.Children(namespace)[0])
-		c.Deny("patch", replicastest.BadRequest)
+		c.Deny("patch", failure.BadRequest.Of)
 		_, err = c.PatchChild(t.Context(), namespace, "web", patch, dry)
 		assert.True(t, apierrors.IsBadRequest(err), err)
 		c.Webhook = nil

@@ -17,10 +17,8 @@ type Rule struct {
 	Skip int
 	// Times is how many of the calls after that fail. 0 means all.
 	Times int
-	// With is how they fail; the zero Failure is Timeout. If Err is not nil, it is
-	// the error instead.
-	With Failure
-	Err  error
+	// Err is the answer; nil means that the call times out.
+	Err error
 	// Landed says that the calls take effect, and that only the answer is lost.
 	Landed bool
 	// Late, if it is positive, is how long after the call it takes effect all the
@@ -29,16 +27,15 @@ type Rule struct {
 	Late time.Duration
 }
 
-// Fail makes calls fail from now on. If several rules apply to a call, the first
-// one that has failures left decides, and Fault is not asked.
+// Fail makes calls fail from now on, by these rules and no others; without rules none
+// fails. If several rules apply to a call, the first one that has failures left
+// decides, and Fault is not asked.
 func (c *Client[O, C]) Fail(rules ...Rule) {
+	c.rules = nil
 	for _, r := range rules {
 		c.rules = append(c.rules, &programmed{Rule: r})
 	}
 }
-
-// Heal removes the rules of all calls of Fail.
-func (c *Client[O, C]) Heal() { c.rules = nil }
 
 // programmed is a Rule, and how many calls it has met.
 type programmed struct {
@@ -54,10 +51,10 @@ func (p *programmed) means(call Call) bool {
 	return p.met > p.Skip && (p.Times <= 0 || p.met <= p.Skip+p.Times)
 }
 
-func (p *programmed) fault(call Call) Fault {
+func (p *programmed) fault() Fault {
 	err := p.Err
 	if err == nil {
-		err = p.With.Of(call)
+		err = timeout()
 	}
 	if p.Landed {
 		return Fault{After: err}
@@ -69,7 +66,7 @@ func (p *programmed) fault(call Call) Fault {
 func (c *Client[O, C]) faultOf(call Call) Fault {
 	for _, rule := range c.rules {
 		if rule.means(call) {
-			return rule.fault(call)
+			return rule.fault()
 		}
 	}
 	if c.Fault == nil {
@@ -79,13 +76,7 @@ func (c *Client[O, C]) faultOf(call Call) Fault {
 }
 
 // A Record is a list of calls, in the order in which they were made.
-type Record struct{ Calls []Answered }
-
-// An Answered is a call and the error that it returned; nil if it succeeded.
-type Answered struct {
-	Call
-	Err error
-}
+type Record struct{ Calls []Call }
 
 // Record returns a record to which all calls from now on are added.
 func (c *Client[O, C]) Record() *Record {
@@ -106,7 +97,7 @@ func (r *Record) Count(verb string) (n int) {
 }
 
 // Failed returns the calls that failed.
-func (r *Record) Failed() (failed []Answered) {
+func (r *Record) Failed() (failed []Call) {
 	for _, call := range r.calls() {
 		if call.Err != nil {
 			failed = append(failed, call)
@@ -124,23 +115,15 @@ func (r *Record) String() string {
 	return b.String()
 }
 
-func (r *Record) calls() []Answered {
+func (r *Record) calls() []Call {
 	if r == nil {
 		return nil
 	}
 	return r.Calls
 }
 
-// String returns the call, and the error if there was one:
+// String returns the call, and its Err if there is one:
 // "create Pod default/web-x7k2p: the request did not complete in time".
-func (a Answered) String() string {
-	if a.Err == nil {
-		return a.Call.String()
-	}
-	return a.Call.String() + ": " + a.Err.Error()
-}
-
-// String returns the call as "create Pod default/web-x7k2p".
 func (c Call) String() string {
 	text := c.Verb + " " + c.Kind + " " + c.Namespace
 	if c.Name != "" {
@@ -148,6 +131,9 @@ func (c Call) String() string {
 	}
 	if c.DryRun {
 		text += " (dry run)"
+	}
+	if c.Err != nil {
+		text += ": " + c.Err.Error()
 	}
 	return text
 }

@@ -75,7 +75,7 @@ func TestRulesLeadToTheWantedNumber(t *testing.T) {
 }
 
 // disturb scales, labels or deletes, or lets something fail.
-func disturb(t *testing.T, r *rand.Rand, cluster *replicastest.PodCluster, c *replicastest.PodController) {
+func disturb(t *testing.T, r *rand.Rand, cluster *replicastest.PodCluster, c *podController) {
 	t.Helper()
 	edit := func(change func(p *corev1.Pod)) {
 		if pods := cluster.Children(namespace); len(pods) > 0 {

@@ -61,7 +61,7 @@ func NewState(c *PodCluster) *State {
 }
 
 // Add adds what a controller knows.
-func (s *State) Add(c *PodController) {
+func (s *State) Add(c *podController) {
 	s.text("\ncontroller", c.inside.Passing != nil, c.Skew)
 	stream(s, c.View.OwnerWatch, s.set)
 	stream(s, c.View.ChildWatch, s.pod)
@@ -89,7 +89,7 @@ func each[T any](s *State, objs []T, describe func(T)) {
 }
 
 // expected are the expectations that hold something back.
-func (s *State) expected(c *PodController) {
+func (s *State) expected(c *podController) {
 	all := map[expectations.Key]expectations.Pending{}
 	var keys []expectations.Key
 	for key, p := range c.Expectations().All() {
@@ -111,7 +111,7 @@ func (s *State) expected(c *PodController) {
 }
 
 // remembered is what else the controller remembers of owners.
-func (s *State) remembered(c *PodController) {
+func (s *State) remembered(c *podController) {
 	m := memory(c.controller)
 	for _, key := range sortedBy(m, func(key reflect.Value) string { return key.FieldByName("Name").String() }) {
 		s.owner = key.FieldByName("Name").String()

@@ -48,7 +48,7 @@ type server interface {
 	newVersion() string
 	changed(before, after metav1.Object)
 	collectLater()
-	Version() uint64
+	latest() uint64
 }
 
 // get returns what is stored; to be copied before it leaves the package.

@@ -16,8 +16,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/replicakit/replicakit/internal/failure"
 	"github.com/replicakit/replicakit/internal/inside"
 	podstate "github.com/replicakit/replicakit/internal/pod"
+	"github.com/replicakit/replicakit/replicas/controller"
 	"github.com/replicakit/replicakit/replicas/replicastest"
 )
 
@@ -185,10 +187,10 @@ func TestAWatchThatHangsStopsNothing(t *testing.T) {
 // Whatever becomes of answers: exactly as many pods as wanted ever exist.
 func TestLostAnswersOfCreations(t *testing.T) {
 	t.Parallel()
-	lost := func(n int, failure replicastest.Failure) replicastest.Rule {
-		return replicastest.Rule{Verb: "create", Times: n, With: failure, Landed: true}
+	lost := func(n int, failure failure.Failure) replicastest.Rule {
+		return replicastest.Rule{Verb: "create", Times: n, Err: failure.Of(replicastest.Call{}), Landed: true}
 	}
-	for _, failure := range replicastest.Lost() {
+	for _, failure := range failure.Lost() {
 		for _, lag := range []time.Duration{0, 150 * time.Millisecond, 3 * time.Minute} {
 			t.Run(fmt.Sprintf("W8 W11 five of one by %s, seen after %v", failure, lag), func(t *testing.T) {
 				t.Parallel()
@@ -206,7 +208,7 @@ func TestLostAnswersOfCreations(t *testing.T) {
 			s.becomes(t, 40)
 		})
 	}
-	for _, failure := range []replicastest.Failure{replicastest.TooManyRequests, replicastest.ServiceUnavailable, replicastest.ConnectionReset} {
+	for _, failure := range []failure.Failure{failure.TooManyRequests, failure.ServiceUnavailable, failure.ConnectionReset} {
 		resent := replicastest.Fault{After: failure.Of(replicastest.Call{}), Resend: true}
 		t.Run(fmt.Sprintf("W11 sent again below the controller, after %s", failure), func(t *testing.T) {
 			t.Parallel()
@@ -232,7 +234,7 @@ func TestCreationsThatLandLate(t *testing.T) {
 			t.Parallel()
 			s := newStage(t, 1, 4)
 			s.controller.View.ChildWatch.Lag = 150 * time.Millisecond
-			s.controller.Client.Fail(replicastest.Rule{Verb: "create", Times: 4, With: replicastest.Timeout, Late: late})
+			s.controller.Client.Fail(replicastest.Rule{Verb: "create", Times: 4, Err: failure.Timeout.Of(replicastest.Call{}), Late: late})
 			s.becomes(t, 3)
 		})
 	}
@@ -247,7 +249,7 @@ func TestACreationThatLandsWhenItIsNotWanted(t *testing.T) {
 	s.controller.View.ChildWatch.Hang()
 	s.scale(t, 3)
 	s.world.Run(time.Millisecond)
-	s.controller.Client.Heal()
+	s.controller.Client.Fail()
 	s.scale(t, 2)
 	c := s.counts()
 	s.world.Run(10 * time.Minute)
@@ -263,7 +265,7 @@ func TestACreationThatLandsAndGoesBeforeItIsSentAgain(t *testing.T) {
 	s.controller.View.ChildWatch.Lag = 5 * time.Second
 	s.controller.Client.Fail(
 		replicastest.Rule{Verb: "create", Times: 1, Late: 20 * time.Millisecond},
-		replicastest.Rule{Verb: "create", Times: 3, With: replicastest.ServiceUnavailable})
+		replicastest.Rule{Verb: "create", Times: 3, Err: failure.ServiceUnavailable.Of(replicastest.Call{})})
 	before, c := s.Children(namespace), s.counts()
 	s.scale(t, 3)
 	s.world.Run(20 * time.Millisecond)
@@ -354,8 +356,8 @@ func TestADeletionThatLandsWhenAnotherPodGoesFirst(t *testing.T) {
 // else along.
 func TestLostAnswersOfDeletions(t *testing.T) {
 	t.Parallel()
-	faults := map[string]replicastest.Fault{"late": {Before: replicastest.Timeout.Of(replicastest.Call{}), Late: 30 * time.Second}}
-	for _, failure := range replicastest.Lost() {
+	faults := map[string]replicastest.Fault{"late": {Before: failure.Timeout.Of(replicastest.Call{}), Late: 30 * time.Second}}
+	for _, failure := range failure.Lost() {
 		faults["lost by "+failure.String()] = replicastest.Fault{After: failure.Of(replicastest.Call{})}
 		faults["sent again after "+failure.String()] = replicastest.Fault{After: failure.Of(replicastest.Call{}), Resend: true}
 	}
@@ -382,7 +384,7 @@ func TestAnOrphanAdoptedAndDeletedUnseen(t *testing.T) {
 	t.Parallel()
 	s := running(t, 3)
 	createPod(t, s.PodCluster, pod("orphan"))
-	hooks := inside.Of[*inside.Controller[replicastest.PodPass, *corev1.Pod]](s.controller)
+	hooks := inside.Of[*inside.Controller[podPass, *corev1.Pod]](s.controller)
 	hooks.Listed = func() { s.controller.View.ChildWatch.Break() } // it has seen the orphan
 	s.scale(t, 4)
 	s.world.Run(time.Second)
@@ -400,10 +402,10 @@ func TestAnOrphanAdoptedAndDeletedUnseen(t *testing.T) {
 
 // refusing is a stage with an owner of so many pods that is about to find orphans, and
 // a policy that answers patches with a failure.
-func refusing(t *testing.T, failure replicastest.Failure, wanted int32, orphans int) (*stage, *count) {
+func refusing(t *testing.T, failure failure.Failure, wanted int32, orphans int) (*stage, *count) {
 	t.Helper()
 	s := running(t, wanted)
-	s.Deny("patch", failure)
+	s.Deny("patch", failure.Of)
 	for i := range orphans {
 		createPod(t, s.PodCluster, pod(fmt.Sprintf("orphan-%d", i)))
 	}
@@ -412,7 +414,7 @@ func refusing(t *testing.T, failure replicastest.Failure, wanted int32, orphans 
 
 func TestAdoptionsThatAreRefused(t *testing.T) {
 	t.Parallel()
-	undecided := []replicastest.Failure{replicastest.BadRequest, replicastest.Forbidden, replicastest.Conflict, replicastest.TooManyRequests, replicastest.InternalError, replicastest.ServiceUnavailable, replicastest.Timeout, replicastest.ConnectionReset}
+	undecided := []failure.Failure{failure.BadRequest, failure.Forbidden, failure.Conflict, failure.TooManyRequests, failure.InternalError, failure.ServiceUnavailable, failure.Timeout, failure.ConnectionReset}
 	for _, failure := range undecided {
 		t.Run(fmt.Sprintf("C26 W42 %s holds one place, everything else goes on", failure), func(t *testing.T) {
 			t.Parallel()
@@ -434,7 +436,7 @@ func TestAdoptionsThatAreRefused(t *testing.T) {
 		t.Run(fmt.Sprintf("C26 W42 %s of all patches does not double a fleet", failure), func(t *testing.T) {
 			t.Parallel()
 			s := newStage(t, 1, 4)
-			s.Deny("patch", failure)
+			s.Deny("patch", failure.Of)
 			for i := range 5 {
 				createPod(t, s.PodCluster, pod(fmt.Sprintf("orphan-%d", i)))
 			}
@@ -448,7 +450,7 @@ func TestAdoptionsThatAreRefused(t *testing.T) {
 			assert.Equal(t, 5, c.ever())
 		})
 	}
-	for _, failure := range []replicastest.Failure{replicastest.BadRequest, replicastest.Forbidden} {
+	for _, failure := range []failure.Failure{failure.BadRequest, failure.Forbidden} {
 		t.Run(fmt.Sprintf("C26 W42 %s of one pod alone gives its place up after five minutes", failure), func(t *testing.T) {
 			t.Parallel()
 			s, _ := refusing(t, failure, 3, 1)
@@ -469,7 +471,7 @@ func TestAdoptionsThatAreRefused(t *testing.T) {
 	}
 	t.Run("C26 422 gives every place up", func(t *testing.T) {
 		t.Parallel()
-		s, c := refusing(t, replicastest.Invalid, 1, 3)
+		s, c := refusing(t, failure.Invalid, 1, 3)
 		s.scale(t, 4)
 		s.world.Run(10 * time.Second)
 		assert.Len(t, s.active(s.Owners(namespace)[0]), 4)
@@ -494,7 +496,7 @@ func cheap(p *corev1.Pod) { p.Annotations = map[string]string{corev1.PodDeletion
 // A release that is refused changes no count and blocks nothing.
 func TestReleasesThatAreRefused(t *testing.T) {
 	t.Parallel()
-	for _, failure := range []replicastest.Failure{replicastest.BadRequest, replicastest.Forbidden, replicastest.Invalid, replicastest.InternalError, replicastest.Timeout, replicastest.ConnectionReset} {
+	for _, failure := range []failure.Failure{failure.BadRequest, failure.Forbidden, failure.Invalid, failure.InternalError, failure.Timeout, failure.ConnectionReset} {
 		t.Run(fmt.Sprintf("C26 by %s", failure), func(t *testing.T) {
 			t.Parallel()
 			s, _ := refusing(t, failure, 3, 0)
@@ -580,7 +582,7 @@ func TestARestoredServer(t *testing.T) {
 				}
 				s.scale(t, 9)
 				s.world.Run(2 * time.Minute)
-				s.Restore(backup)
+				backup()
 				c := s.counts()
 				s.world.Run(hung)
 				s.controller.View.OwnerWatch.Relist()
@@ -668,7 +670,7 @@ func TestAPodThatIsAdoptedAndDeletedAtOnce(t *testing.T) {
 	orphan := createPod(t, s.PodCluster, pod("orphan"))
 	s.world.Run(time.Minute)
 	conflicts := 0
-	s.controller.Passed = func(p replicastest.PodPass) { conflicts += p.Conflicts }
+	s.controller.Passed = func(p podPass) { conflicts += p.Conflicts }
 	createReplicaSet(t, s.PodCluster, 0)
 	s.world.Run(time.Second)
 	p, err := s.GetChild(t.Context(), namespace, orphan.Name)
@@ -680,7 +682,7 @@ func TestAPodThatIsAdoptedAndDeletedAtOnce(t *testing.T) {
 // Answers that get lost, of calls that take effect, cost neither passes nor status writes.
 func TestAScaleUpWhoseAnswersAreLost(t *testing.T) {
 	t.Parallel()
-	for _, failure := range replicastest.Lost() {
+	for _, failure := range failure.Lost() {
 		t.Run(fmt.Sprintf("of 500 creations every third answer is %s: one pass creates all", failure), func(t *testing.T) {
 			t.Parallel()
 			s := newStage(t, 1, 4)
@@ -694,7 +696,7 @@ func TestAScaleUpWhoseAnswersAreLost(t *testing.T) {
 				}
 				return f
 			}
-			s.controller.Passed = func(p replicastest.PodPass) {
+			s.controller.Passed = func(p controller.Pass[*appsv1.ReplicaSet, *corev1.Pod]) {
 				if len(p.Created) > 0 {
 					creating++
 				}
@@ -753,7 +755,7 @@ func TestAStrayPodThatIsAdopted(t *testing.T) {
 	t.Parallel()
 	s := running(t, 2)
 	s.Mutate = func(p *corev1.Pod) { p.OwnerReferences, p.Labels["app"] = nil, "other" }
-	s.controller.Client.Fail(replicastest.Rule{Verb: "delete", Times: 2, With: replicastest.InternalError})
+	s.controller.Client.Fail(replicastest.Rule{Verb: "delete", Times: 2, Err: failure.InternalError.Of(replicastest.Call{})})
 	s.scale(t, 3)
 	s.world.Run(50 * time.Millisecond)
 	s.Mutate = nil

@@ -11,8 +11,6 @@ import (
 	"strconv"
 	"time"
 
-	appsv1 "k8s.io/api/apps/v1"
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
@@ -27,16 +25,16 @@ import (
 // the events that have not arrived yet. At first all objects of the cluster are
 // such events, as those of a list. It is a Part.
 type View[O Object[O], C Object[C]] struct {
+	// Cache shows what has arrived. Related are the children of the owners that have the
+	// same controller, such as the ReplicaSets of one Deployment.
+	controller.Cache[O, C]
+
 	OwnerWatch *Stream[O]
 	ChildWatch *Stream[C]
 
 	selects func(owner O) (labels.Selector, error)
+	hidden
 }
-
-// A PodView is a View of ReplicaSets and pods.
-type PodView = View[*appsv1.ReplicaSet, *corev1.Pod]
-
-var _ controller.Cache[*appsv1.ReplicaSet, *corev1.Pod] = (*PodView)(nil)
 
 // NewView returns an empty view. The cluster sends its events to it from now on.
 func (c *Cluster[O, C]) NewView() *View[O, C] {
@@ -44,7 +42,9 @@ func (c *Cluster[O, C]) NewView() *View[O, C] {
 		spec, err := c.kind.Spec(owner)
 		return spec.Selector, err
 	}
-	return &View[O, C]{OwnerWatch: watch(c.owners), ChildWatch: watch(c.children), selects: selects}
+	v := &View[O, C]{OwnerWatch: watch(c.owners), ChildWatch: watch(c.children), selects: selects}
+	v.Cache, v.hidden = seen[O, C]{v}, inside.Hide((*insideView[O, C])(v))
+	return v
 }
 
 // Stop ends both watches: events that have not arrived are lost, and no more are
@@ -54,9 +54,23 @@ func (v *View[O, C]) Stop() {
 	v.OwnerWatch.stop()
 }
 
-// Synced reports whether the first list of each kind has arrived. A controller must
+// synced reports whether the first list of each kind has arrived. A controller must
 // not act before.
-func (v *View[O, C]) Synced() bool { return v.ChildWatch.synced && v.OwnerWatch.synced }
+func (v *View[O, C]) synced() bool { return v.ChildWatch.synced && v.OwnerWatch.synced }
+
+type insideView[O Object[O], C Object[C]] View[O, C]
+
+func (v *insideView[O, C]) Synced() bool { return (*View[O, C])(v).synced() }
+
+func (v *insideView[O, C]) ListFrom(view inside.View, d time.Duration) bool {
+	old, ok := view.(*insideView[O, C])
+	if !ok || old.OwnerWatch.broken || old.ChildWatch.broken {
+		return false
+	}
+	v.OwnerWatch.listFrom(old.OwnerWatch, d)
+	v.ChildWatch.listFrom(old.ChildWatch, d)
+	return true
+}
 
 // Intact returns an error if an object in a cache was changed, for example by a function
 // of your Kind, or if an event handler returned an error. Check it at the end of a test.
@@ -74,31 +88,29 @@ func (v *View[O, C]) Handle(c *controller.Controller) {
 	v.OwnerWatch.OnDelete = func(obj any) error { return c.OwnerDeleted(obj) }
 }
 
-// Owner returns an owner as the cache has it.
-func (v *View[O, C]) Owner(_ context.Context, key types.NamespacedName) (O, error) {
-	owner, ok := v.OwnerWatch.Get(key.Namespace, key.Name)
+// seen is what has arrived.
+type seen[O Object[O], C Object[C]] struct{ *View[O, C] }
+
+func (v seen[O, C]) Owner(_ context.Context, key types.NamespacedName) (O, error) {
+	owner, ok := v.OwnerWatch.cache.get(key.Namespace, key.Name)
 	if !ok {
 		return owner, apierrors.NewNotFound(v.OwnerWatch.table.resource, key.Name)
 	}
 	return owner, nil
 }
 
-// Owners returns the owners of a namespace as the cache has them.
-func (v *View[O, C]) Owners(_ context.Context, namespace string) ([]O, error) {
+func (v seen[O, C]) Owners(_ context.Context, namespace string) ([]O, error) {
 	return v.OwnerWatch.In(namespace), nil
 }
 
-// Children returns the children of an owner's namespace as the cache has them.
-func (v *View[O, C]) Children(_ context.Context, owner O) ([]C, error) {
+func (v seen[O, C]) Children(_ context.Context, owner O) ([]C, error) {
 	if object.IsNil(owner) {
 		return nil, errNil
 	}
 	return v.ChildWatch.In(owner.GetNamespace()), nil
 }
 
-// Related returns the children of the owners that have the same controller, such
-// as the ReplicaSets of one Deployment, as the caches have them.
-func (v *View[O, C]) Related(_ context.Context, owner O) ([]C, error) {
+func (v seen[O, C]) Related(_ context.Context, owner O) ([]C, error) {
 	if object.IsNil(owner) {
 		return nil, errNil
 	}
@@ -106,16 +118,14 @@ func (v *View[O, C]) Related(_ context.Context, owner O) ([]C, error) {
 	return replicas.Related(owner, v.OwnerWatch.In(namespace), v.selects, v.ChildWatch.In(namespace)), nil
 }
 
-// OwnersVersion returns the version up to which owners have been seen.
-func (v *View[O, C]) OwnersVersion() string { return v.OwnerWatch.Version() }
+func (v seen[O, C]) OwnersVersion() string { return v.OwnerWatch.version }
 
-// ChildrenVersion returns the version up to which children have been seen.
-func (v *View[O, C]) ChildrenVersion() string { return v.ChildWatch.Version() }
+func (v seen[O, C]) ChildrenVersion() string { return v.ChildWatch.version }
 
 // Due returns when the next event arrives, and whether there is one.
 func (v *View[O, C]) Due() (time.Time, bool) {
-	child, ok := v.ChildWatch.Due()
-	if owner, other := v.OwnerWatch.Due(); other && (!ok || !owner.After(child)) {
+	child, ok := v.ChildWatch.due()
+	if owner, other := v.OwnerWatch.due(); other && (!ok || !owner.After(child)) {
 		return owner, true
 	}
 	return child, ok
@@ -125,11 +135,11 @@ func (v *View[O, C]) Due() (time.Time, bool) {
 // time, that of owners.
 func (v *View[O, C]) Step() {
 	due, _ := v.Due()
-	if owner, ok := v.OwnerWatch.Due(); ok && owner.Equal(due) {
-		v.OwnerWatch.Step()
+	if owner, ok := v.OwnerWatch.due(); ok && owner.Equal(due) {
+		v.OwnerWatch.step()
 		return
 	}
-	v.ChildWatch.Step()
+	v.ChildWatch.step()
 }
 
 // A Stream is the watch of one kind, and the cache that it fills. Events arrive in
@@ -183,7 +193,7 @@ const (
 
 func watch[T Object[T]](t *table[T]) *Stream[T] {
 	s := &Stream[T]{table: t}
-	s.hidden = inside.Hide(&inside.Stream{Lose: s.lose, Repeat: s.repeat, Replay: s.replay})
+	s.hidden = inside.Hide((*insideStream[T])(s))
 	t.streams = append(t.streams, s)
 	s.Relist()
 	return s
@@ -198,18 +208,12 @@ func (s *Stream[T]) stop() {
 // later ones until Relist.
 func (s *Stream[T]) Break() { s.queue, s.broken = nil, true }
 
-// Broken reports whether the watch is broken.
-func (s *Stream[T]) Broken() bool { return s.broken }
-
 // Hang makes the watch hang: no event arrives until Resume or Relist, and there is
 // no error.
 func (s *Stream[T]) Hang() { s.hung = true }
 
 // Resume ends a Hang: the events that were kept back arrive when their Lag is over.
 func (s *Stream[T]) Resume() { s.hung = false }
-
-// Hung reports whether the watch hangs.
-func (s *Stream[T]) Hung() bool { return s.hung }
 
 // Relist lists all objects and watches from there. Every object arrives again,
 // changed or not. For an object that is gone, a Tombstone arrives.
@@ -223,36 +227,12 @@ func (s *Stream[T]) Relist() {
 			s.receive(event[T]{object: obj, is: missed})
 		}
 	}
-	version := strconv.FormatUint(s.table.server.Version(), 10)
+	version := strconv.FormatUint(s.table.server.latest(), 10)
 	if n := len(s.queue); n > 0 {
 		s.queue[n-1].listed, s.queue[n-1].version = true, version
 		return
 	}
 	s.synced, s.version = true, version // an empty list is there at once
-}
-
-func (s *Stream[T]) repeat() {
-	if s.last.version != "" && s.last.is != missed {
-		s.deliver(s.last)
-	}
-}
-
-func (s *Stream[T]) lose() {
-	if len(s.queue) > 0 && !s.queue[0].listed {
-		s.queue = s.queue[1:]
-	}
-}
-
-// ListFrom lets a view that has seen nothing yet begin with the first list of another
-// view, which hangs since then: as if the server that it lists from were behind. What
-// happened after that list arrives d later. It reports whether there is such a list.
-func (v *View[O, C]) ListFrom(old *View[O, C], d time.Duration) bool {
-	if old == nil || old.OwnerWatch == nil || old.ChildWatch == nil || old.OwnerWatch.broken || old.ChildWatch.broken {
-		return false
-	}
-	v.OwnerWatch.listFrom(old.OwnerWatch, d)
-	v.ChildWatch.listFrom(old.ChildWatch, d)
-	return true
 }
 
 func (s *Stream[T]) listFrom(old *Stream[T], d time.Duration) {
@@ -266,13 +246,6 @@ func (s *Stream[T]) listFrom(old *Stream[T], d time.Duration) {
 		if i >= n {
 			s.queue[i].due = s.queue[i].due.Add(d)
 		}
-	}
-}
-
-func (s *Stream[T]) replay(every time.Duration) {
-	s.hung = false
-	for i := range s.queue {
-		s.queue[i].due = s.table.server.now().Add(time.Duration(i+1) * every)
 	}
 }
 
@@ -296,38 +269,58 @@ func (s *Stream[T]) Get(namespace, name string) (T, bool) { return s.cache.get(n
 // name; for namespace "", those of all namespaces.
 func (s *Stream[T]) In(namespace string) []T { return s.cache.in(namespace) }
 
-// Version returns the resourceVersion up to which the cache is filled; "" if
-// nothing has arrived yet.
-func (s *Stream[T]) Version() string { return s.version }
-
-// Pending returns how many events have not arrived yet.
-func (s *Stream[T]) Pending() int { return len(s.queue) }
-
-// Due returns when the next event arrives, and whether there is one. While the
+// due returns when the next event arrives, and whether there is one. While the
 // watch hangs, there is none.
-func (s *Stream[T]) Due() (time.Time, bool) {
+func (s *Stream[T]) due() (time.Time, bool) {
 	if len(s.queue) == 0 || s.hung {
 		return time.Time{}, false
 	}
 	return s.queue[0].due, true
 }
 
-// Step delivers the next event if it is due.
-func (s *Stream[T]) Step() {
-	if due, ok := s.Due(); ok && !due.After(s.table.server.now()) {
-		s.Deliver()
+// step delivers the next event if it is due.
+func (s *Stream[T]) step() {
+	if due, ok := s.due(); ok && !due.After(s.table.server.now()) {
+		s.next()
 	}
 }
 
-// Deliver delivers the next event even if it is not due. If there is none, or if
-// the watch hangs, it does nothing.
-func (s *Stream[T]) Deliver() {
+// next delivers the next event even if it is not due.
+func (s *Stream[T]) next() {
 	if len(s.queue) == 0 || s.hung {
 		return
 	}
 	s.last = s.queue[0]
 	s.queue = s.queue[1:]
 	s.deliver(s.last)
+}
+
+type insideStream[T Object[T]] Stream[T]
+
+func (s *insideStream[T]) Broken() bool           { return s.broken }
+func (s *insideStream[T]) Hung() bool             { return s.hung }
+func (s *insideStream[T]) Version() string        { return s.version }
+func (s *insideStream[T]) Due() (time.Time, bool) { return (*Stream[T])(s).due() }
+func (s *insideStream[T]) Pending() int           { return len(s.queue) }
+func (s *insideStream[T]) Deliver()               { (*Stream[T])(s).next() }
+
+func (s *insideStream[T]) Lose() {
+	if len(s.queue) > 0 && !s.queue[0].listed {
+		s.queue = s.queue[1:]
+	}
+}
+
+func (s *insideStream[T]) Repeat() {
+	if s.last.version != "" && s.last.is != missed {
+		(*Stream[T])(s).deliver(s.last)
+	}
+}
+
+func (s *insideStream[T]) Replay(every time.Duration) {
+	s.hung = false
+	for i := range s.queue {
+		s.queue[i].due = s.table.server.now().Add(time.Duration(i+1) * every)
+	}
 }
 
 func (s *Stream[T]) deliver(e event[T]) {

@@ -205,7 +205,7 @@ func TestRepeatAndLose(t *testing.T) {
 		*log = append(*log, "again "+obj.(*corev1.Pod).Name)
 		return nil
 	}
-	stream := inside.Of[*inside.Stream](view.ChildWatch)
+	stream := inside.Of[inside.Stream](view.ChildWatch)
 	stream.Repeat()
 	createPod(t, c, pod("a"))
 	createPod(t, c, pod("b"))

@@ -58,9 +58,9 @@ func (w *Worker) Due() (time.Time, bool) {
 	return next.at, ok
 }
 
-// Queued returns when a name is worked on next, and whether it is in the queue: an
+// queued returns when a name is worked on next, and whether it is in the queue: an
 // owner that has something to do, and is not there, sleeps until an event wakes it.
-func (w *Worker) Queued(key types.NamespacedName) (time.Time, bool) {
+func (w *Worker) queued(key types.NamespacedName) (time.Time, bool) {
 	var first wake
 	for _, queued := range w.queue {
 		if queued.key == key && (first.at.IsZero() || queued.at.Before(first.at)) {

@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/replicakit/replicakit/internal/failure"
 	"github.com/replicakit/replicakit/internal/inside"
 	"github.com/replicakit/replicakit/replicas/replicastest"
 )
@@ -51,21 +52,24 @@ func commands() map[string]command {
 		"remove-node": {"NODE", func(s *stage, a args) error { s.RemoveNode(a["NODE"]); return nil }},
 
 		// What happens at the API server.
-		"quota":               {"N", func(s *stage, a args) error { s.SetQuota(namespace, a.n("N")); return nil }},
-		"webhook":             {"refuses|allows VERB", (*stage).setWebhook},
-		"terminate-namespace": {"", func(s *stage, _ args) error { s.TerminateNamespace(namespace); return nil }},
-		"refuse":              {"VERB FAILURE [times=N] [after=N]", (*stage).refuse},
-		"lose-answer":         {"VERB [times=N] [after=N] [as=FAILURE]", (*stage).loseAnswer},
-		"land-late":           {"VERB D [times=N]", (*stage).landLate},
-		"backup":              {"", func(s *stage, _ args) error { s.backup = s.Backup(); return nil }},
-		"restore":             {"", func(s *stage, _ args) error { s.Restore(s.backup); return nil }},
+		"quota":   {"N", func(s *stage, a args) error { s.SetQuota(namespace, a.n("N")); return nil }},
+		"webhook": {"refuses|allows VERB", (*stage).setWebhook},
+		"terminate-namespace": {"", func(s *stage, _ args) error {
+			inside.Of[inside.Cluster](s.PodCluster).TerminateNamespace(namespace)
+			return nil
+		}},
+		"refuse":      {"VERB FAILURE [times=N] [after=N]", (*stage).refuse},
+		"lose-answer": {"VERB [times=N] [after=N] [as=FAILURE]", (*stage).loseAnswer},
+		"land-late":   {"VERB D [times=N]", (*stage).landLate},
+		"backup":      {"", func(s *stage, _ args) error { s.backup = inside.Of[inside.Cluster](s.PodCluster).Backup(); return nil }},
+		"restore":     {"", func(s *stage, _ args) error { s.backup(); return nil }},
 
 		// What happens to watches.
 		"hold":    {"pods|sets [of=old|new]", onWatch(func(w watch, _ args) { w.lag(forever) })},
 		"lag":     {"pods|sets D [of=old|new]", onWatch(func(w watch, a args) { w.lag(a.d()) })},
 		"deliver": {"pods|sets [N] [of=old|new]", onWatch(deliver)},
 		"follow":  {"pods|sets [of=old|new]", onWatch(follow)},
-		"lose":    {"pods|sets [of=old|new]", onWatch(func(w watch, _ args) { w.lose() })},
+		"lose":    {"pods|sets [of=old|new]", onWatch(func(w watch, _ args) { w.Lose() })},
 		"break":   {"pods|sets [of=old|new]", onWatch(func(w watch, _ args) { w.Break() })},
 		"relist":  {"pods|sets [of=old|new]", onWatch(func(w watch, _ args) { w.Relist() })},
 
@@ -167,8 +171,8 @@ func check(kind, value string) (err error) {
 	return err
 }
 
-func failureOf(name string) (replicastest.Failure, error) {
-	for f := range replicastest.Failures {
+func failureOf(name string) (failure.Failure, error) {
+	for f := range failure.Failures {
 		if f.String() == name {
 			return f, nil
 		}
@@ -257,7 +261,7 @@ func (s *stage) setWebhook(a args) error {
 			if verb != a["VERB"] {
 				return nil
 			}
-			return replicastest.Invalid.Of(replicastest.Call{Verb: verb, Kind: "Pod", NamespacedName: types.NamespacedName{Namespace: namespace, Name: p.Name}})
+			return failure.Invalid.Of(replicastest.Call{Verb: verb, Kind: "Pod", NamespacedName: types.NamespacedName{Namespace: namespace, Name: p.Name}})
 		}
 	}
 	return nil
@@ -295,21 +299,24 @@ const forever = 1000 * time.Hour
 
 // A watch is the stream of one kind.
 type watch interface {
+	inside.Stream
 	Break()
 	Relist()
-	Deliver()
-	Pending() int
 	lag(d time.Duration)
-	lose()
 }
 
 type stream[T replicastest.Object[T]] struct {
-	*replicastest.Stream[T]
+	inside.Stream
+	of *replicastest.Stream[T]
 }
 
-func (s stream[T]) lag(d time.Duration) { s.Lag = d }
+func streamOf[T replicastest.Object[T]](of *replicastest.Stream[T]) stream[T] {
+	return stream[T]{inside.Of[inside.Stream](of), of}
+}
 
-func (s stream[T]) lose() { inside.Of[*inside.Stream](s.Stream).Lose() }
+func (s stream[T]) Break()              { s.of.Break() }
+func (s stream[T]) Relist()             { s.of.Relist() }
+func (s stream[T]) lag(d time.Duration) { s.of.Lag = d }
 
 // onWatch makes a command of what happens to a watch of the controller, or of the
 // one that stands by, or of the older one of two that work side by side.
@@ -326,9 +333,9 @@ func onWatch(do func(watch, args)) func(*stage, args) error {
 			return errors.New("there is no such controller")
 		}
 		if a["pods|sets"] == "pods" {
-			do(stream[*corev1.Pod]{c.View.ChildWatch}, a)
+			do(streamOf(c.View.ChildWatch), a)
 		} else {
-			do(stream[*appsv1.ReplicaSet]{c.View.OwnerWatch}, a)
+			do(streamOf(c.View.OwnerWatch), a)
 		}
 		return nil
 	}

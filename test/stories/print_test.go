@@ -22,7 +22,6 @@ import (
 	"github.com/replicakit/replicakit/expectations"
 	"github.com/replicakit/replicakit/internal/pod"
 	"github.com/replicakit/replicakit/replicas"
-	"github.com/replicakit/replicakit/replicas/replicastest"
 )
 
 // many is how many pods are more than a reader wants to see one by one.
@@ -84,7 +83,7 @@ func short(d time.Duration) string {
 
 // batches tells the creations of a pass in the batches of slow start: what was
 // created, or why not, and how many were not tried.
-func (s *stage) batches(result replicastest.PodPass) string {
+func (s *stage) batches(result podPass) string {
 	var batches []string
 	for size, left := 1, s.creations; len(left) > 0; size *= 2 {
 		batch := left[:min(size, len(left))]
@@ -210,7 +209,7 @@ func (s *stage) pending() map[expectations.Key]expectations.Pending {
 	if s.controller == nil {
 		return nil
 	}
-	return maps.Collect(s.controller.Expectations().All())
+	return maps.Collect(insideOf(s.controller).Expectations.All())
 }
 
 // expected is what the controller expects for one owner, "" if nothing.
@@ -228,7 +227,7 @@ func (s *stage) expected(owner types.UID) string {
 		if dels := count(deletions, "deletion"); dels != "" {
 			text = dels + s.deleting(pending.Deleting)
 		}
-		state, remaining := s.controller.Expectations().State(key)
+		state, remaining := insideOf(s.controller).Expectations.State(key)
 		if state == expectations.Expired {
 			return text + ", expired"
 		}

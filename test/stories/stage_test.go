@@ -21,9 +21,14 @@ import (
 	"github.com/replicakit/replicakit/expectations"
 	"github.com/replicakit/replicakit/internal/inside"
 	"github.com/replicakit/replicakit/replicas"
+	"github.com/replicakit/replicakit/replicas/controller"
 	"github.com/replicakit/replicakit/replicas/replicastest"
 	"github.com/replicakit/replicakit/status"
 )
+
+type podController = replicastest.Controller[*appsv1.ReplicaSet, *corev1.Pod]
+
+type podPass = controller.Pass[*appsv1.ReplicaSet, *corev1.Pod]
 
 const namespace = "default"
 
@@ -33,13 +38,13 @@ type stage struct {
 	ctx        context.Context
 	start      time.Time
 	world      *replicastest.World
-	controller *replicastest.PodController // nil: it died
-	standby    *replicastest.PodController // sees what happens and does nothing
-	former     *replicastest.PodController // works side by side with the controller
-	remember   bool                        // controllers remember their writes
+	controller *podController // nil: it died
+	standby    *podController // sees what happens and does nothing
+	former     *podController // works side by side with the controller
+	remember   bool           // controllers remember their writes
 	fault      fault
-	backup     replicastest.Backup[*appsv1.ReplicaSet, *corev1.Pod]
-	views      []*replicastest.PodView // of every controller that ever was
+	backup     func()
+	views      []*replicastest.View[*appsv1.ReplicaSet, *corev1.Pod] // of every controller that ever was
 
 	log     []happening
 	calls   map[string]int       // by verb, since the last count
@@ -186,10 +191,10 @@ func (s *stage) show() {
 	}
 }
 
-func (s *stage) newController() *replicastest.PodController {
+func (s *stage) newController() *podController {
 	c := s.NewController()
 	c.Client.Fault, c.Client.Done = s.before, s.done
-	c.Passed = func(result replicastest.PodPass) { s.passed(c, result) }
+	c.Passed = func(result podPass) { s.passed(c, result) }
 	hooks := insideOf(c)
 	hooks.Scaling = func([]*corev1.Pod) { s.victims = hooks.Passing.Scale.Delete }
 	c.RememberWrites = s.remember
@@ -198,8 +203,8 @@ func (s *stage) newController() *replicastest.PodController {
 }
 
 // insideOf is what a controller hides.
-func insideOf(c *replicastest.PodController) *inside.Controller[replicastest.PodPass, *corev1.Pod] {
-	return inside.Of[*inside.Controller[replicastest.PodPass, *corev1.Pod]](c)
+func insideOf(c *podController) *inside.Controller[podPass, *corev1.Pod] {
+	return inside.Of[*inside.Controller[podPass, *corev1.Pod]](c)
 }
 
 // run lets time pass.
@@ -214,7 +219,7 @@ func (s *stage) run(d time.Duration) error {
 // did.
 func (s *stage) mortal(do func()) (died bool) {
 	if died = replicastest.Crashes(do); died {
-		s.say(insideOf(s.controller).Passing.Owner.Name, s.telling(replicastest.PodPass{})+"the controller dies")
+		s.say(insideOf(s.controller).Passing.Owner.Name, s.telling(podPass{})+"the controller dies")
 		s.stop()
 	}
 	return died
@@ -278,7 +283,7 @@ func reason(err error) string {
 }
 
 // passed tells of a pass, if anything came of it.
-func (s *stage) passed(c *replicastest.PodController, result replicastest.PodPass) {
+func (s *stage) passed(c *podController, result podPass) {
 	rs, err := result.Owner, result.Err
 	text := s.telling(result)
 	if text == "" && result.Waiting {
@@ -291,7 +296,7 @@ func (s *stage) passed(c *replicastest.PodController, result replicastest.PodPas
 	text = strings.TrimSuffix(text, "; ")
 	s.forgetPass()
 	back := result.RequeueAfter
-	if _, remaining := c.Expectations().State(expectations.KeyOf(rs)); back == remaining {
+	if _, remaining := insideOf(c).Expectations.State(expectations.KeyOf(rs)); back == remaining {
 		back = 0 // told with what is expected
 	}
 	if text+warnings != "" || back > 0 {
@@ -304,7 +309,7 @@ func (s *stage) passed(c *replicastest.PodController, result replicastest.PodPas
 }
 
 // telling tells what a pass did.
-func (s *stage) telling(result replicastest.PodPass) string {
+func (s *stage) telling(result podPass) string {
 	var b strings.Builder
 	say := func(verb string, pods []*corev1.Pod) {
 		if len(pods) > 0 {
@@ -337,7 +342,7 @@ func (s *stage) telling(result replicastest.PodPass) string {
 }
 
 // waiting tells why a pass did nothing.
-func (s *stage) waiting(rs *appsv1.ReplicaSet, result replicastest.PodPass) string {
+func (s *stage) waiting(rs *appsv1.ReplicaSet, result podPass) string {
 	switch expected := s.expected(rs.UID); {
 	case !result.Observed:
 		return "waits for its cache to show what it wrote"

@@ -16,7 +16,7 @@ import (
 // there: what happens to the first cluster is not its business.
 type elsewhere struct {
 	*replicastest.PodCluster
-	controller *replicastest.PodController
+	controller *podController
 	checker    *invariant.Checker
 	failed     int // calls
 }

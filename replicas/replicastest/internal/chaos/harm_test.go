@@ -12,7 +12,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/replicakit/replicakit/replicas/replicastest"
 	"github.com/replicakit/replicakit/replicas/replicastest/internal/chaos"
 )
 
@@ -20,7 +19,7 @@ func TestAFailureIsKeptInOneLine(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "known")
 	require.NoError(t, os.WriteFile(file, []byte("# seeds\n"), 0o600))
-	broken := func(seed uint64, text string, spoil func(*replicastest.PodController)) error {
+	broken := func(seed uint64, text string, spoil func(*podController)) error {
 		story, err := chaos.Parse(text)
 		require.NoError(t, err)
 		return chaos.RunSpoiled(seed, story, spoil).Err

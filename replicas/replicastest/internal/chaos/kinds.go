@@ -12,6 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/replicakit/replicakit/internal/failure"
+	"github.com/replicakit/replicakit/internal/inside"
 	"github.com/replicakit/replicakit/replicas/replicastest"
 )
 
@@ -72,15 +74,25 @@ func ofUsers() map[string]kind {
 		"quota":         {2, func(r *run, op Op) error { r.SetQuota(namespace, op.N); return nil }},
 		"no-quota":      {2, func(r *run, _ Op) error { r.SetQuota(namespace, plenty); return nil }},
 		"webhook":       {2, func(r *run, op Op) error { r.deny(op); return nil }},
-		"conflicts":     {1, func(r *run, _ Op) error { r.Deny("delete", replicastest.Conflict); return nil }},
+		"conflicts": {1, func(r *run, _ Op) error {
+			r.Webhook = failure.Deny[*corev1.Pod]("delete", "Pod", failure.Conflict)
+			return nil
+		}},
 		"policy":        {1, func(r *run, op Op) error { r.Webhook = policy(op); return nil }},
 		"refuse-other":  {2, func(r *run, op Op) error { r.Webhook = refuses(op); return nil }},
 		"mutate":        {1, func(r *run, op Op) error { r.Mutate = mutations()[op.N%len(mutations())]; return nil }},
 		"no-webhook":    {4, func(r *run, _ Op) error { r.Webhook, r.Mutate = nil, nil; return nil }},
 		"end-namespace": {1, func(r *run, op Op) error { r.endNamespace(op.N); return nil }},
-		"new-namespace": {1, func(r *run, _ Op) error { r.CreateNamespace(namespace); return nil }},
-		"backup":        {1, func(r *run, _ Op) error { r.backup = r.Backup(); r.backedUp = true; return nil }},
-		"restore":       {1, func(r *run, _ Op) error { r.restore(); return nil }},
+		"new-namespace": {1, func(r *run, _ Op) error {
+			inside.Of[inside.Cluster](r.PodCluster).CreateNamespace(namespace)
+			return nil
+		}},
+		"backup": {1, func(r *run, _ Op) error {
+			r.backup = inside.Of[inside.Cluster](r.PodCluster).Backup()
+			r.backedUp = true
+			return nil
+		}},
+		"restore": {1, func(r *run, _ Op) error { r.restore(); return nil }},
 	}
 }
 
@@ -146,11 +158,11 @@ func ofCalls() map[string]kind {
 		"quick":        {3, func(r *run, op Op) error { r.quick = 1 + op.N; return nil }},
 		"sudden":       {1, func(r *run, op Op) error { r.sudden = 1 + op.N/3; return nil }},
 		"late-delete": {1, func(r *run, op Op) error {
-			r.fault = fault{verb: "delete", left: 1 + op.M/3, is: replicastest.Timeout, late: 8 * op.For}
+			r.fault = fault{verb: "delete", left: 1 + op.M/3, is: failure.Timeout, late: 8 * op.For}
 			return nil
 		}},
 		"refuse-lists": {1, func(r *run, _ Op) error {
-			r.fault = fault{verb: "list", left: 40, is: replicastest.ServiceUnavailable}
+			r.fault = fault{verb: "list", left: 40, is: failure.ServiceUnavailable}
 			return nil
 		}},
 		"limbo": {3, func(r *run, op Op) error {
@@ -291,13 +303,13 @@ func mark(label string, on bool) func(*corev1.Pod) {
 // deny lets a webhook deny one verb, in one of the ways in which they do.
 func (r *run) deny(op Op) {
 	verb := []string{"create", "patch", "delete"}[op.N%3]
-	answers := []replicastest.Failure{replicastest.Forbidden, replicastest.Invalid, replicastest.BadRequest, replicastest.Conflict, replicastest.InternalError}
-	r.Deny(verb, answers[op.M%len(answers)])
+	answers := []failure.Failure{failure.Forbidden, failure.Invalid, failure.BadRequest, failure.Conflict, failure.InternalError}
+	r.Webhook = failure.Deny[*corev1.Pod](verb, "Pod", answers[op.M%len(answers)])
 }
 
 // policy is one that has something against changing some of the pods.
 func policy(op Op) func(string, *corev1.Pod) error {
-	answers := []replicastest.Failure{replicastest.Forbidden, replicastest.Invalid, replicastest.BadRequest}
+	answers := []failure.Failure{failure.Forbidden, failure.Invalid, failure.BadRequest}
 	return func(verb string, p *corev1.Pod) error {
 		if verb != "patch" || int(p.UID[0])%2 != op.N%2 {
 			return nil
@@ -329,32 +341,32 @@ type fault struct {
 	after      bool // the call has its effect
 	resend     bool
 	late       time.Duration
-	is         replicastest.Failure
+	is         failure.Failure
 }
 
 // refuse fails the next calls without effect.
 func (r *run) refuse(op Op) {
-	r.fault = fault{skip: op.N / 4, left: 1 + op.M/3, is: replicastest.Failure(op.M) % replicastest.Failures}
+	r.fault = fault{skip: op.N / 4, left: 1 + op.M/3, is: failure.Failure(op.M) % failure.Failures}
 }
 
 // loseAnswer lets the next calls have their effect and loses the answer, in one of
 // the ways in which servers and what stands before them do.
 func (r *run) loseAnswer(op Op) {
-	r.fault = fault{skip: op.N / 4, left: 1 + op.M/3, after: true, is: replicastest.Lost()[op.M%len(replicastest.Lost())]}
+	r.fault = fault{skip: op.N / 4, left: 1 + op.M/3, after: true, is: failure.Lost()[op.M%len(failure.Lost())]}
 }
 
 // resend lets the next requests be sent again below the controllers, with effect or
 // without.
 func (r *run) resend(op Op) {
-	is := []replicastest.Failure{replicastest.TooManyRequests, replicastest.ConnectionReset, replicastest.ServiceUnavailable}[op.M%3]
+	is := []failure.Failure{failure.TooManyRequests, failure.ConnectionReset, failure.ServiceUnavailable}[op.M%3]
 	r.fault = fault{skip: op.N / 4, left: 1 + op.M/3, after: op.N%3 > 0, resend: true, is: is}
 }
 
 // refuseAgain loses the answer of a deletion or a creation, which takes effect or lands
 // up to a minute later; when it is sent again it is refused.
 func (r *run) refuseAgain(op Op) {
-	refusals := []replicastest.Failure{replicastest.Forbidden, replicastest.BadRequest, replicastest.Conflict, replicastest.Invalid}
-	f := fault{verb: []string{"delete", "delete", "create"}[op.N%3], left: 1 + op.N/6, is: replicastest.Timeout, late: 8 * op.For, after: op.N > 9}
+	refusals := []failure.Failure{failure.Forbidden, failure.BadRequest, failure.Conflict, failure.Invalid}
+	f := fault{verb: []string{"delete", "delete", "create"}[op.N%3], left: 1 + op.N/6, is: failure.Timeout, late: 8 * op.For, after: op.N > 9}
 	f.then = &fault{verb: f.verb, left: f.left * (2 + op.M), is: refusals[op.M%len(refusals)]}
 	r.fault = f
 }
@@ -362,7 +374,7 @@ func (r *run) refuseAgain(op Op) {
 // blind loses the answers of deletions or creations, and what is asked to find out fails
 // too. They have their effect, or land up to a minute later, or every other one does.
 func (r *run) blind(op Op) {
-	f := fault{verb: []string{"delete", "create"}[op.N%2], skip: op.N / 6, left: 1 + op.M/3, is: replicastest.Timeout, blind: true}
+	f := fault{verb: []string{"delete", "create"}[op.N%2], skip: op.N / 6, left: 1 + op.M/3, is: failure.Timeout, blind: true}
 	switch op.M % 3 {
 	case 0:
 		f.late = 8 * op.For
@@ -376,5 +388,5 @@ func (r *run) blind(op Op) {
 
 // landLate lets the next calls time out, and take effect up to a minute later.
 func (r *run) landLate(op Op) {
-	r.fault = fault{skip: op.N / 4, left: 1 + op.M/3, late: 8 * op.For, is: replicastest.Timeout}
+	r.fault = fault{skip: op.N / 4, left: 1 + op.M/3, late: 8 * op.For, is: failure.Timeout}
 }

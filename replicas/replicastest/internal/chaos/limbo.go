@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/replicakit/replicakit/internal/failure"
 	"github.com/replicakit/replicakit/replicas/replicastest"
 )
 
@@ -32,12 +33,12 @@ func (r *run) inLimbo(call replicastest.Call) (replicastest.Fault, bool) {
 	l.left--
 	r.report.Faults["failed calls"]++
 	if l.sent {
-		return replicastest.Fault{Before: replicastest.ServiceUnavailable.Of(call)}, true
+		return replicastest.Fault{Before: failure.ServiceUnavailable.Of(call)}, true
 	}
 	l.sent = true
 	r.reaper = &reaper{r, call.NamespacedName, r.Clock.Now().Add(l.late + time.Millisecond)}
 	r.world.Parts = append(slices.Clone(r.world.Parts), r.reaper)
-	return replicastest.Fault{Before: replicastest.Timeout.Of(call), Late: l.late}, true
+	return replicastest.Fault{Before: failure.Timeout.Of(call), Late: l.late}, true
 }
 
 // A reaper deletes a pod at an instant.

@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/replicakit/replicakit/internal/inside"
 	"github.com/replicakit/replicakit/replicas/replicastest"
 )
 
@@ -66,7 +67,7 @@ func (r *run) meddle(call replicastest.Call, after bool) {
 }
 
 // quicken delivers all events to a controller before a call is answered.
-func (r *run) quicken(c *replicastest.PodController) {
+func (r *run) quicken(c *podController) {
 	if r.quick == 0 {
 		return
 	}
@@ -75,8 +76,8 @@ func (r *run) quicken(c *replicastest.PodController) {
 }
 
 // surprise delivers all events to a controller when a pass has read its cache.
-func (r *run) surprise(c *replicastest.PodController) {
-	if r.sudden == 0 || c.View.ChildWatch.Pending() == 0 {
+func (r *run) surprise(c *podController) {
+	if r.sudden == 0 || inside.Of[inside.Stream](c.View.ChildWatch).Pending() == 0 {
 		return
 	}
 	r.sudden--
@@ -84,12 +85,12 @@ func (r *run) surprise(c *replicastest.PodController) {
 }
 
 // deliver delivers all events of watches that do not hang.
-func deliver(c *replicastest.PodController) {
-	for c.View.OwnerWatch.Pending() > 0 && !c.View.OwnerWatch.Hung() {
-		c.View.OwnerWatch.Deliver()
+func deliver(c *podController) {
+	for inside.Of[inside.Stream](c.View.OwnerWatch).Pending() > 0 && !inside.Of[inside.Stream](c.View.OwnerWatch).Hung() {
+		inside.Of[inside.Stream](c.View.OwnerWatch).Deliver()
 	}
-	for c.View.ChildWatch.Pending() > 0 && !c.View.ChildWatch.Hung() {
-		c.View.ChildWatch.Deliver()
+	for inside.Of[inside.Stream](c.View.ChildWatch).Pending() > 0 && !inside.Of[inside.Stream](c.View.ChildWatch).Hung() {
+		inside.Of[inside.Stream](c.View.ChildWatch).Deliver()
 	}
 }
 
@@ -110,7 +111,7 @@ func (r *run) touch(name string) error {
 		return nil
 	}
 	_, err := r.EditChild(r.ctx, p.Namespace, p.Name, func(p *corev1.Pod) {
-		metav1.SetMetaDataAnnotation(&p.ObjectMeta, "example.com/touched", strconv.FormatUint(r.Version(), 10))
+		metav1.SetMetaDataAnnotation(&p.ObjectMeta, "example.com/touched", strconv.FormatUint(inside.Of[inside.Cluster](r.PodCluster).Version(), 10))
 	})
 	return err
 }

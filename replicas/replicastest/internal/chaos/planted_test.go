@@ -19,9 +19,15 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/replicakit/replicakit/internal/inside"
+	"github.com/replicakit/replicakit/replicas/controller"
 	"github.com/replicakit/replicakit/replicas/replicastest"
 	"github.com/replicakit/replicakit/replicas/replicastest/internal/chaos"
 	"github.com/replicakit/replicakit/replicas/replicastest/internal/invariant"
+)
+
+type (
+	podController = replicastest.Controller[*appsv1.ReplicaSet, *corev1.Pod]
+	podPass       = controller.Pass[*appsv1.ReplicaSet, *corev1.Pod]
 )
 
 // podFor is a pod that an owner could have created.
@@ -36,8 +42,8 @@ func podFor(rs *appsv1.ReplicaSet) *corev1.Pod {
 type syncFunc = func(context.Context, types.NamespacedName) (time.Duration, error)
 
 // around lets a controller do something around each of its passes.
-func around(do func(c *replicastest.PodController, pass syncFunc, ctx context.Context, key types.NamespacedName) (time.Duration, error)) func(*replicastest.PodController) {
-	return func(c *replicastest.PodController) {
+func around(do func(c *podController, pass syncFunc, ctx context.Context, key types.NamespacedName) (time.Duration, error)) func(*podController) {
+	return func(c *podController) {
 		pass := c.Sync
 		c.Sync = func(ctx context.Context, key types.NamespacedName) (time.Duration, error) {
 			return do(c, pass, ctx, key)
@@ -46,8 +52,8 @@ func around(do func(c *replicastest.PodController, pass syncFunc, ctx context.Co
 }
 
 // first lets a controller do something before each of its passes for web.
-func first(do func(ctx context.Context, c *replicastest.PodController, rs *appsv1.ReplicaSet)) func(*replicastest.PodController) {
-	return around(func(c *replicastest.PodController, pass syncFunc, ctx context.Context, key types.NamespacedName) (time.Duration, error) {
+func first(do func(ctx context.Context, c *podController, rs *appsv1.ReplicaSet)) func(*podController) {
+	return around(func(c *podController, pass syncFunc, ctx context.Context, key types.NamespacedName) (time.Duration, error) {
 		_, shown := c.View.OwnerWatch.Get(key.Namespace, key.Name)
 		if rs, err := c.Client.GetOwner(ctx, key.Namespace, key.Name); key.Name == "web" && err == nil && shown {
 			do(ctx, c, rs)
@@ -57,7 +63,7 @@ func first(do func(ctx context.Context, c *replicastest.PodController, rs *appsv
 }
 
 // forgetful takes what fails, and an ended context, for a success.
-var forgetful = around(func(_ *replicastest.PodController, pass syncFunc, ctx context.Context, key types.NamespacedName) (time.Duration, error) {
+var forgetful = around(func(_ *podController, pass syncFunc, ctx context.Context, key types.NamespacedName) (time.Duration, error) {
 	again, err := pass(ctx, key)
 	if ctx.Err() != nil || err != nil && strings.Contains(err.Error(), "is forbidden") {
 		return 0, nil
@@ -66,11 +72,11 @@ var forgetful = around(func(_ *replicastest.PodController, pass syncFunc, ctx co
 })
 
 // believing is a later process that makes up for what its cache lacks.
-func believing(c *replicastest.PodController) {
-	if c.Now().Before(time.Date(2026, 1, 1, 0, 0, 10, 0, time.UTC)) {
+func believing(c *podController) {
+	if inside.Of[*inside.Controller[podPass, *corev1.Pod]](c).Now().Before(time.Date(2026, 1, 1, 0, 0, 10, 0, time.UTC)) {
 		return
 	}
-	first(func(ctx context.Context, c *replicastest.PodController, rs *appsv1.ReplicaSet) {
+	first(func(ctx context.Context, c *podController, rs *appsv1.ReplicaSet) {
 		if shownOf(c, rs) < int(*rs.Spec.Replicas) {
 			_, _ = c.Client.Create(ctx, podFor(rs))
 		}
@@ -78,7 +84,7 @@ func believing(c *replicastest.PodController) {
 }
 
 // shownOf counts the pods of an owner in a controller's cache.
-func shownOf(c *replicastest.PodController, rs *appsv1.ReplicaSet) (n int) {
+func shownOf(c *podController, rs *appsv1.ReplicaSet) (n int) {
 	for _, p := range c.View.ChildWatch.In(rs.Namespace) {
 		if metav1.IsControlledBy(p, rs) {
 			n++
@@ -88,9 +94,9 @@ func shownOf(c *replicastest.PodController, rs *appsv1.ReplicaSet) (n int) {
 }
 
 // repeating makes up for what its cache lacks when it looks a second time.
-func repeating(c *replicastest.PodController) {
+func repeating(c *podController) {
 	looks := 0
-	first(func(ctx context.Context, c *replicastest.PodController, rs *appsv1.ReplicaSet) {
+	first(func(ctx context.Context, c *podController, rs *appsv1.ReplicaSet) {
 		if *rs.Spec.Replicas != 3 || shownOf(c, rs) > 0 {
 			return
 		}
@@ -101,7 +107,7 @@ func repeating(c *replicastest.PodController) {
 }
 
 // deaf hears of the end of a pod from a list alone.
-func deaf(c *replicastest.PodController) {
+func deaf(c *podController) {
 	deleted := c.View.ChildWatch.OnDelete
 	c.View.ChildWatch.OnDelete = func(obj any) error {
 		if _, is := obj.(replicastest.Tombstone); !is {
@@ -112,7 +118,7 @@ func deaf(c *replicastest.PodController) {
 }
 
 // blinkered is told of a change of an owner only if that is about its number.
-func blinkered(c *replicastest.PodController) {
+func blinkered(c *podController) {
 	updated := c.View.OwnerWatch.OnUpdate
 	c.View.OwnerWatch.OnUpdate = func(old, obj any) error {
 		if was, is := old.(*appsv1.ReplicaSet), obj.(*appsv1.ReplicaSet); was.Generation != is.Generation && *was.Spec.Replicas == *is.Spec.Replicas {
@@ -123,7 +129,7 @@ func blinkered(c *replicastest.PodController) {
 }
 
 // impatient deletes another pod while a deletion of its own may still take effect.
-var impatient = first(func(ctx context.Context, c *replicastest.PodController, rs *appsv1.ReplicaSet) {
+var impatient = first(func(ctx context.Context, c *podController, rs *appsv1.ReplicaSet) {
 	for _, call := range inside.Of[*inside.Client[replicastest.Call]](c.Client).InFlight() {
 		pods := c.View.ChildWatch.In(rs.Namespace)
 		i := slices.IndexFunc(pods, func(p *corev1.Pod) bool { return p.Name != call.Name && metav1.IsControlledBy(p, rs) })
@@ -139,7 +145,7 @@ func TestEachKindFindsSomething(t *testing.T) {
 	for kind, tc := range map[string]struct {
 		seed  uint64
 		story string
-		spoil func(*replicastest.PodController) // nil: the controller breaks the rule today
+		spoil func(*podController) // nil: the controller breaks the rule today
 		want  invariant.Rule
 	}{
 		"behind":       {1, "scale 2 0 0s; run 0 0 20s; scale 6 0 0s; run 0 0 60ms; snapshot 0 0 0s; run 0 0 20s; behind 0 0 5s; run 0 0 1m", believing, invariant.MoreNewProcess},
@@ -149,11 +155,11 @@ func TestEachKindFindsSomething(t *testing.T) {
 		"refuse-again": {1, "scale 4 0 0s; run 0 0 20s; refuse-again 0 0 7s; scale 3 0 0s; run 0 0 2m", impatient, invariant.FewerInFlight},
 		"blind":        {1, "scale 0 0 0s; run 0 0 1m; hang-pods 0 0 0s; blind 7 5 0s; scale 3 0 0s; run 0 0 102ms; replay 0 0 8s; run 0 0 1m", repeating, invariant.MoreUnanswered},
 		"end-context":  {1, "scale 2 0 0s; run 0 0 10m; end-context 0 0 0s; scale 6 0 0s; run 0 0 1m", forgetful, invariant.Asleep},
-		"unseen":       {2, "scale 2 0 0s; run 0 0 20s; unseen 2 1 0s; catch-up 0 0 0s; run 0 0 1m", func(c *replicastest.PodController) { c.View.ChildWatch.OnDelete = nil }, invariant.Asleep},
+		"unseen":       {2, "scale 2 0 0s; run 0 0 20s; unseen 2 1 0s; catch-up 0 0 0s; run 0 0 1m", func(c *podController) { c.View.ChildWatch.OnDelete = nil }, invariant.Asleep},
 		"select":       {2, "scale 2 0 0s; run 0 0 20s; select 3 0 0s; run 0 0 1m", blinkered, invariant.Asleep},
 		"template":     {2, "scale 2 0 0s; run 0 0 20s; template 3 0 0s; run 0 0 1m", blinkered, invariant.Asleep},
 		"break-spec":   {2, "scale 2 0 0s; run 0 0 20s; break-spec 0 0 0s; run 0 0 1s; force 3 0 0s; run 0 0 20s; mend-spec 0 0 0s; run 0 0 1m", blinkered, invariant.Asleep},
-		"must-go": {5, "scale 2 0 0s; run 0 0 20s; must-go 3 11 0s; run 0 0 1m", func(c *replicastest.PodController) {
+		"must-go": {5, "scale 2 0 0s; run 0 0 20s; must-go 3 11 0s; run 0 0 1m", func(c *podController) {
 			updated := c.View.ChildWatch.OnUpdate
 			c.View.ChildWatch.OnUpdate = func(old, obj any) error {
 				if old.(*corev1.Pod).Labels["go"] != obj.(*corev1.Pod).Labels["go"] {
@@ -162,14 +168,14 @@ func TestEachKindFindsSomething(t *testing.T) {
 				return updated(old, obj)
 			}
 		}, invariant.Asleep},
-		"must-stay": {5, "scale 2 0 0s; run 0 0 20s; must-stay 3 11 0s; run 0 0 1m", first(func(ctx context.Context, c *replicastest.PodController, rs *appsv1.ReplicaSet) {
+		"must-stay": {5, "scale 2 0 0s; run 0 0 20s; must-stay 3 11 0s; run 0 0 1m", first(func(ctx context.Context, c *podController, rs *appsv1.ReplicaSet) {
 			for _, p := range c.View.ChildWatch.In(rs.Namespace) {
 				if p.Labels["stay"] != "" {
 					_, _ = c.Client.Delete(ctx, p, metav1.DeleteOptions{})
 				}
 			}
 		}), invariant.Ruled},
-		"disown": {2, "scale 2 0 0s; run 0 0 20s; disown 3 0 0s; run 0 0 1m", func(c *replicastest.PodController) {
+		"disown": {2, "scale 2 0 0s; run 0 0 20s; disown 3 0 0s; run 0 0 1m", func(c *podController) {
 			updated := c.View.ChildWatch.OnUpdate
 			c.View.ChildWatch.OnUpdate = func(old, obj any) error {
 				if len(old.(*corev1.Pod).OwnerReferences) != len(obj.(*corev1.Pod).OwnerReferences) {
@@ -178,12 +184,12 @@ func TestEachKindFindsSomething(t *testing.T) {
 				return updated(old, obj)
 			}
 		}, invariant.Asleep},
-		"veto": {2, "scale 2 0 0s; run 0 0 20s; veto 0 0 0s; run 0 0 1m", first(func(ctx context.Context, c *replicastest.PodController, rs *appsv1.ReplicaSet) {
+		"veto": {2, "scale 2 0 0s; run 0 0 20s; veto 0 0 0s; run 0 0 1m", first(func(ctx context.Context, c *podController, rs *appsv1.ReplicaSet) {
 			if rs.Annotations["example.com/vetoed"] != "" {
 				_, _ = c.Client.Create(ctx, podFor(rs))
 			}
 		}), invariant.Ruled},
-		"held-places": {2, "scale 2 0 0s; run 0 0 20s; held-places 3 0 0s; run 0 0 1m", first(func(ctx context.Context, c *replicastest.PodController, rs *appsv1.ReplicaSet) {
+		"held-places": {2, "scale 2 0 0s; run 0 0 20s; held-places 3 0 0s; run 0 0 1m", first(func(ctx context.Context, c *podController, rs *appsv1.ReplicaSet) {
 			if rs.Annotations["example.com/held-places"] == "3" {
 				_, _ = c.Client.Create(ctx, podFor(rs))
 			}
@@ -203,7 +209,7 @@ func TestEachKindFindsSomething(t *testing.T) {
 }
 
 // broken are the rules that a controller breaks in a story.
-func broken(seed uint64, story chaos.Story, spoil func(*replicastest.PodController)) []invariant.Rule {
+func broken(seed uint64, story chaos.Story, spoil func(*podController)) []invariant.Rule {
 	report := chaos.RunSpoiled(seed, story, spoil)
 	rules := slices.Collect(maps.Keys(report.Known))
 	if report.Err != nil {
@@ -218,29 +224,29 @@ func TestWhatCostsTooMuchIsNoticed(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
 		story string
-		spoil func(*replicastest.PodController)
+		spoil func(*podController)
 		want  invariant.Rule
 	}{
 		"one as it is": {"min-ready 11 0 0s; scale 6 0 0s; run 0 0 1h", nil, ""},
-		"one that reads its owner all the time": {"scale 6 0 0s; run 0 0 1h", first(func(ctx context.Context, c *replicastest.PodController, rs *appsv1.ReplicaSet) {
+		"one that reads its owner all the time": {"scale 6 0 0s; run 0 0 1h", first(func(ctx context.Context, c *podController, rs *appsv1.ReplicaSet) {
 			for range 3000 {
 				_, _ = c.Client.GetOwner(ctx, rs.Namespace, rs.Name)
 			}
 		}), invariant.Cost},
-		"one that writes each status twice": {"scale 6 0 0s; run 0 0 1h", first(func(ctx context.Context, c *replicastest.PodController, rs *appsv1.ReplicaSet) {
+		"one that writes each status twice": {"scale 6 0 0s; run 0 0 1h", first(func(ctx context.Context, c *podController, rs *appsv1.ReplicaSet) {
 			_, _ = c.Client.UpdateStatus(ctx, rs)
 		}), invariant.Needless},
-		"one that says too early that pods are available": {"min-ready 11 0 0s; scale 6 0 0s; run 0 0 10s; cost 3 0 0s; run 0 0 10s", first(func(ctx context.Context, c *replicastest.PodController, rs *appsv1.ReplicaSet) {
+		"one that says too early that pods are available": {"min-ready 11 0 0s; scale 6 0 0s; run 0 0 10s; cost 3 0 0s; run 0 0 10s", first(func(ctx context.Context, c *podController, rs *appsv1.ReplicaSet) {
 			if rs.Status.AvailableReplicas < rs.Status.ReadyReplicas {
 				rs.Status.AvailableReplicas = rs.Status.ReadyReplicas
 				_, _ = c.Client.UpdateStatus(ctx, rs)
 			}
 		}), invariant.Status},
-		"one that is told to wait, and does not": {"run 0 0 20s; refuse 0 3 0s; scale 6 0 0s; run 0 0 1h", func(c *replicastest.PodController) {
+		"one that is told to wait, and does not": {"run 0 0 20s; refuse 0 3 0s; scale 6 0 0s; run 0 0 1h", func(c *podController) {
 			pass, failed := c.Sync, false
 			c.Sync = func(ctx context.Context, key types.NamespacedName) (time.Duration, error) {
 				if key.Name == "web" && failed {
-					_, _ = c.Client.Create(ctx, podFor(inside.Of[*inside.Controller[replicastest.PodPass, *corev1.Pod]](c).Passing.Owner))
+					_, _ = c.Client.Create(ctx, podFor(inside.Of[*inside.Controller[podPass, *corev1.Pod]](c).Passing.Owner))
 				}
 				again, err := pass(ctx, key)
 				if failed = err != nil; failed {
@@ -249,7 +255,7 @@ func TestWhatCostsTooMuchIsNoticed(t *testing.T) {
 				return again, err
 			}
 		}, invariant.Hasty},
-		"one that forgets nobody": {"scale 2 0 0s; run 0 0 1m", func(c *replicastest.PodController) {
+		"one that forgets nobody": {"scale 2 0 0s; run 0 0 1m", func(c *podController) {
 			c.View.OwnerWatch.OnDelete = nil
 			pass := c.Sync
 			c.Sync = func(ctx context.Context, key types.NamespacedName) (time.Duration, error) {

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/replicakit/replicakit/internal/failure"
 	"github.com/replicakit/replicakit/internal/inside"
 	"github.com/replicakit/replicakit/replicas"
 	"github.com/replicakit/replicakit/replicas/controller"
@@ -246,12 +247,11 @@ func squatter() map[string]string { return map[string]string{"app": "other"} }
 
 // fails lets calls fail: before their effect, after it, or late.
 func (p *pools) fails(op Op) {
-	lost := replicastest.Lost()
-	rule := replicastest.Rule{Skip: op.N / 6, Times: 1 + op.M/3, With: lost[op.M%len(lost)], Landed: op.N%3 == 0}
+	lost := failure.Lost()
+	rule := replicastest.Rule{Skip: op.N / 6, Times: 1 + op.M/3, Err: lost[op.M%len(lost)].Of(replicastest.Call{}), Landed: op.N%3 == 0}
 	if op.N%3 == 1 {
 		rule.Late = 4 * op.For
 	}
-	p.controller.Client.Heal()
 	p.controller.Client.Fail(rule)
 }
 
@@ -280,7 +280,7 @@ func (p *pools) calm() {
 			_, _ = p.DeleteChild(context.Background(), namespace, w.Name, metav1.DeleteOptions{})
 		}
 	}
-	p.controller.Client.Heal()
+	p.controller.Client.Fail()
 	p.controller.View.ChildWatch.Lag = lag
 	p.controller.View.ChildWatch.Relist()
 }

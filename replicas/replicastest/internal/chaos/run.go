@@ -18,11 +18,16 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/replicakit/replicakit/internal/failure"
 	"github.com/replicakit/replicakit/internal/inside"
 	"github.com/replicakit/replicakit/replicas/controller"
 	"github.com/replicakit/replicakit/replicas/replicastest"
 	"github.com/replicakit/replicakit/replicas/replicastest/internal/invariant"
 )
+
+type podController = replicastest.Controller[*appsv1.ReplicaSet, *corev1.Pod]
+
+type podPass = controller.Pass[*appsv1.ReplicaSet, *corev1.Pod]
 
 const (
 	namespace = "default"
@@ -64,7 +69,7 @@ type Report struct {
 func Run(seed uint64, story Story) Report { return RunSpoiled(seed, story, nil) }
 
 // RunSpoiled is Run with controllers that are spoiled when they start.
-func RunSpoiled(seed uint64, story Story, spoil func(*replicastest.PodController)) Report {
+func RunSpoiled(seed uint64, story Story, spoil func(*podController)) Report {
 	return newRun(seed, spoil).tell(story)
 }
 
@@ -91,16 +96,16 @@ func RunRecorded(seed uint64, story Story, record func(controller.Recording, fun
 type run struct {
 	*replicastest.PodCluster
 	shape       shape
-	spoil       func(*replicastest.PodController)                            // nil: they are as they are
+	spoil       func(*podController)                                         // nil: they are as they are
 	record      func(controller.Recording, func(controller.Recording) error) // nil: nobody wants recordings
 	ctx         context.Context
 	seed        uint64
 	world       *replicastest.World
 	checker     *invariant.Checker
-	controllers [2]*replicastest.PodController // the second may be none
-	elsewhere   *elsewhere                     // nil: there is none
-	pools       *pools                         // nil: there are none
-	old         *replicastest.PodView          // what a server that is behind shows at first; nil: there is none
+	controllers [2]*podController                                   // the second may be none
+	elsewhere   *elsewhere                                          // nil: there is none
+	pools       *pools                                              // nil: there are none
+	old         *replicastest.View[*appsv1.ReplicaSet, *corev1.Pod] // what a server that is behind shows at first; nil: there is none
 	report      Report
 
 	fault       fault
@@ -116,15 +121,15 @@ type run struct {
 	limbo       limbo
 	reaper      *reaper // nil: there is none
 	pause       pause
-	fenced      *replicastest.PodController // it may not write; nil: all may
-	races, dice int                         // other parts act before so many calls
+	fenced      *podController // it may not write; nil: all may
+	races, dice int            // other parts act before so many calls
 	churn       []replicastest.Part
-	backup      replicastest.PodBackup
+	backup      func()
 	backedUp    bool
 	random      *rand.Rand
 }
 
-func newRun(seed uint64, spoil func(*replicastest.PodController)) *run {
+func newRun(seed uint64, spoil func(*podController)) *run {
 	shape := shapeOf(seed)
 	cluster := shape.cluster(seed)
 	r := &run{
@@ -141,7 +146,7 @@ func newRun(seed uint64, spoil func(*replicastest.PodController)) *run {
 	}
 	r.checker.Delay, r.checker.BackOff = shape.delay, shape.backOff
 	r.checker.Vetoed, r.checker.Held, r.checker.BurstReplicas = isVetoed, holds, shape.burst
-	r.checker.Leads = func(c *replicastest.PodController) bool { return c != r.fenced }
+	r.checker.Leads = func(c *podController) bool { return c != r.fenced }
 	if shape.ruled {
 		r.checker.Rule(mustGo, mustStay)
 	}
@@ -246,7 +251,7 @@ func (r *run) restart(i int) {
 }
 
 func (r *run) start(i int) {
-	var c *replicastest.PodController
+	var c *podController
 	opts := controller.Options{BackOffFailed: r.shape.backOff, StatusDelay: r.shape.delay}
 	if r.record != nil && !r.shape.anywhere {
 		opts.Record = func(is controller.Recording) {
@@ -267,7 +272,7 @@ func (r *run) start(i int) {
 	}
 	c.Client.Fault = func(call replicastest.Call) replicastest.Fault {
 		if c == r.fenced && call.Verb != "get" && call.Verb != "list" {
-			return replicastest.Fault{Before: replicastest.Forbidden.Of(call)}
+			return replicastest.Fault{Before: failure.Forbidden.Of(call)}
 		}
 		r.pauses(i)
 		return r.before(call)
@@ -334,7 +339,7 @@ func (r *run) behind(op Op) {
 		return
 	}
 	r.restart(op.N % 2)
-	if c := r.controllers[op.N%2]; c != nil && c.View.ListFrom(r.old, 8*op.For) {
+	if c := r.controllers[op.N%2]; c != nil && inside.Of[inside.View](c.View).ListFrom(inside.Of[inside.View](r.old), 8*op.For) {
 		r.report.Faults["first lists from behind"]++
 	}
 }
@@ -352,7 +357,7 @@ func (r *run) second() {
 }
 
 // controller is one of those that run.
-func (r *run) controller(n int) *replicastest.PodController {
+func (r *run) controller(n int) *podController {
 	if c := r.controllers[n%2]; c != nil {
 		return c
 	}
@@ -360,16 +365,16 @@ func (r *run) controller(n int) *replicastest.PodController {
 }
 
 // insideOf is what a controller hides.
-func insideOf(c *replicastest.PodController) *inside.Controller[replicastest.PodPass, *corev1.Pod] {
-	return inside.Of[*inside.Controller[replicastest.PodPass, *corev1.Pod]](c)
+func insideOf(c *podController) *inside.Controller[podPass, *corev1.Pod] {
+	return inside.Of[*inside.Controller[podPass, *corev1.Pod]](c)
 }
 
-func (r *run) podStream(n int) *inside.Stream {
-	return inside.Of[*inside.Stream](r.controller(n).View.ChildWatch)
+func (r *run) podStream(n int) inside.Stream {
+	return inside.Of[inside.Stream](r.controller(n).View.ChildWatch)
 }
 
-func (r *run) ownerStream(n int) *inside.Stream {
-	return inside.Of[*inside.Stream](r.controller(n).View.OwnerWatch)
+func (r *run) ownerStream(n int) inside.Stream {
+	return inside.Of[inside.Stream](r.controller(n).View.OwnerWatch)
 }
 
 // before says what goes wrong with a call.
@@ -395,7 +400,7 @@ func (r *run) before(call replicastest.Call) replicastest.Fault {
 	r.isBlind = isLook
 	switch {
 	case isLook:
-		return replicastest.Fault{Before: replicastest.InternalError.Of(call)}
+		return replicastest.Fault{Before: failure.InternalError.Of(call)}
 	case f.left == 0, f.verb != "" && f.verb != call.Verb:
 		return replicastest.Fault{}
 	case f.skip > 0:
@@ -445,7 +450,7 @@ func (r *run) pauses(i int) {
 	}
 	r.report.Faults["pauses"]++
 	c := r.controllers[0]
-	pods, sets := c.View.ChildWatch.Hung(), c.View.OwnerWatch.Hung()
+	pods, sets := inside.Of[inside.Stream](c.View.ChildWatch).Hung(), inside.Of[inside.Stream](c.View.OwnerWatch).Hung()
 	c.View.ChildWatch.Hang()
 	c.View.OwnerWatch.Hang()
 	r.world.Parts = slices.DeleteFunc(slices.Clone(r.world.Parts), func(p replicastest.Part) bool { return p == replicastest.Part(c) })
@@ -472,7 +477,7 @@ func (r *run) endPause() { r.pause, r.fenced = pause{}, nil }
 func (r *run) stir(n int) {
 	r.churn = nil
 	if n > 0 {
-		r.churn = []replicastest.Part{r.Churn(namespace, time.Duration(n)*time.Second)}
+		r.churn = []replicastest.Part{inside.Of[inside.Cluster](r.PodCluster).Churn(namespace, time.Duration(n)*time.Second)}
 	}
 	r.show()
 }
@@ -483,7 +488,7 @@ func (r *run) restore() {
 	if !r.backedUp {
 		return
 	}
-	r.Restore(r.backup)
+	r.backup()
 	r.checker.Restored()
 	for i := range r.controllers {
 		r.restart(i)
@@ -522,7 +527,7 @@ func (r *run) race() {
 	}
 }
 
-func (r *run) refreshed(c *replicastest.PodController) {
+func (r *run) refreshed(c *podController) {
 	c.View.ChildWatch.Relist()
 	c.View.OwnerWatch.Relist()
 }
@@ -536,12 +541,12 @@ func (r *run) settle() error {
 	r.stirOwners(0)
 	r.SetQuota(namespace, plenty)
 	r.Webhook, r.Mutate = nil, nil
-	r.AddNode("spare")
+	inside.Of[inside.Cluster](r.PodCluster).AddNode("spare")
 	for i := range r.report.Faults["lost nodes"] {
 		r.RemoveNode("node-" + itoa(i+1))
 	}
 	for range 100 {
-		if r.CreateNamespace(namespace) {
+		if inside.Of[inside.Cluster](r.PodCluster).CreateNamespace(namespace) {
 			break
 		}
 		r.letGo()
@@ -588,12 +593,12 @@ func (r *run) wait() error {
 	if err := r.checker.Settled(r.shape.owners()); err != nil {
 		return err
 	}
-	version, calls := r.Version(), r.checker.Calls()
+	version, calls := inside.Of[inside.Cluster](r.PodCluster).Version(), r.checker.Calls()
 	if err := r.pass(calm); err != nil {
 		return err
 	}
-	if r.Version() != version {
-		return fmt.Errorf("chaos: it does not stay as it is: %d writes more", r.Version()-version)
+	if inside.Of[inside.Cluster](r.PodCluster).Version() != version {
+		return fmt.Errorf("chaos: it does not stay as it is: %d writes more", inside.Of[inside.Cluster](r.PodCluster).Version()-version)
 	}
 	if err := r.checker.Rests(calls); err != nil {
 		return err
@@ -648,7 +653,7 @@ func (r *run) relist(n int) { r.refreshed(r.controller(n)) }
 
 func (r *run) endNamespace(n int) {
 	if n == 0 {
-		r.TerminateNamespace(namespace)
+		inside.Of[inside.Cluster](r.PodCluster).TerminateNamespace(namespace)
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/replicakit/replicakit/internal/failure"
 	"github.com/replicakit/replicakit/replicas"
 	"github.com/replicakit/replicakit/replicas/controller"
 	"github.com/replicakit/replicakit/replicas/replicastest"
@@ -124,7 +125,7 @@ func unmark(p *corev1.Pod) {
 
 // refuses is a webhook of one namespace that has something against new pods.
 func refuses(op Op) func(string, *corev1.Pod) error {
-	answers := []replicastest.Failure{replicastest.Forbidden, replicastest.Invalid, replicastest.BadRequest}
+	answers := []failure.Failure{failure.Forbidden, failure.Invalid, failure.BadRequest}
 	return func(verb string, p *corev1.Pod) error {
 		if verb != "create" || p.Namespace != other {
 			return nil

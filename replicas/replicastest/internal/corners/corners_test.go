@@ -16,6 +16,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/replicakit/replicakit/internal/failure"
+	"github.com/replicakit/replicakit/internal/inside"
 	"github.com/replicakit/replicakit/replicas/replicastest"
 )
 
@@ -89,7 +91,10 @@ func scenarios() []scenario {
 			{8 * time.Minute, func(s *stage) error { s.RemoveNode("node-1"); return nil }},
 		}},
 		{name: "W10 namespace going away", steps: []step{
-			up(3), {60 * time.Second, func(s *stage) error { s.TerminateNamespace(namespace); return s.scale("web", 5) }},
+			up(3), {60 * time.Second, func(s *stage) error {
+				inside.Of[inside.Cluster](s.PodCluster).TerminateNamespace(namespace)
+				return s.scale("web", 5)
+			}},
 		}},
 		{name: "pods fail", steps: []step{up(3), {60 * time.Second, func(s *stage) error {
 			return s.edit(s.oldest(), func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed })
@@ -122,7 +127,7 @@ func scenarios() []scenario {
 			{0, func(s *stage) error {
 				s.Webhook = func(verb string, p *corev1.Pod) error {
 					if verb == "patch" {
-						return replicastest.Invalid.Of(replicastest.Call{Verb: verb, Kind: "Pod"})
+						return failure.Invalid.Of(replicastest.Call{Verb: verb, Kind: "Pod"})
 					}
 					return nil
 				}
@@ -140,7 +145,7 @@ func disturbances(seen trace) (all []disturbance) {
 		if call.Verb != "get" {
 			all = append(all, disturbance{kind: crashBefore, n: n}, disturbance{kind: crashAfter, n: n})
 		}
-		for _, failure := range replicastest.Lost() {
+		for _, failure := range failure.Lost() {
 			all = append(all, disturbance{kind: unanswered, n: n, failure: failure})
 		}
 		switch call.Verb {
@@ -148,10 +153,10 @@ func disturbances(seen trace) (all []disturbance) {
 			all = append(all, disturbance{kind: taken, n: n})
 			fallthrough
 		case "delete", "patch", "update":
-			all = append(all, disturbance{kind: blind, n: n, failure: replicastest.Timeout}, disturbance{kind: late, n: n}, disturbance{kind: paused, n: n},
-				disturbance{kind: resent, n: n, failure: replicastest.TooManyRequests}, disturbance{kind: resent, n: n, failure: replicastest.ConnectionReset})
+			all = append(all, disturbance{kind: blind, n: n, failure: failure.Timeout}, disturbance{kind: late, n: n}, disturbance{kind: paused, n: n},
+				disturbance{kind: resent, n: n, failure: failure.TooManyRequests}, disturbance{kind: resent, n: n, failure: failure.ConnectionReset})
 		}
-		for failure := range replicastest.Failures {
+		for failure := range failure.Failures {
 			all = append(all, disturbance{kind: refused, n: n, failure: failure})
 		}
 	}

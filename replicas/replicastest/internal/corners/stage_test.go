@@ -15,12 +15,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/replicakit/replicakit/internal/failure"
 	"github.com/replicakit/replicakit/internal/inside"
 	"github.com/replicakit/replicakit/internal/podtest"
 	"github.com/replicakit/replicakit/internal/replicaset"
 	"github.com/replicakit/replicakit/replicas/replicastest"
 	"github.com/replicakit/replicakit/replicas/replicastest/internal/invariant"
 )
+
+type podController = replicastest.Controller[*appsv1.ReplicaSet, *corev1.Pod]
 
 const (
 	namespace = "default"
@@ -63,7 +66,7 @@ type disturbance struct {
 	kind
 	n       int // the call, event or pass that it hits; counted from 0
 	back    int // how many events ago the view is from
-	failure replicastest.Failure
+	failure failure.Failure
 }
 
 type kind string
@@ -116,7 +119,7 @@ type pass struct {
 // the controller.
 type stage struct {
 	*replicastest.PodCluster
-	controller *replicastest.PodController
+	controller *podController
 	checker    *invariant.Checker
 	world      *replicastest.World
 	disturbance
@@ -154,12 +157,12 @@ func play(sc scenario, d disturbance, learned trace) (*stage, string, error) {
 	if err := s.runTo(s.Clock.Now().Add(calm)); err != nil {
 		return s, "", err
 	}
-	version := s.Version()
+	version := inside.Of[inside.Cluster](s.PodCluster).Version()
 	if err := s.runTo(s.Clock.Now().Add(calm)); err != nil {
 		return s, "", err
 	}
-	if s.Version() != version {
-		return s, "", fmt.Errorf("it does not stay as it is: %d writes more", s.Version()-version)
+	if inside.Of[inside.Cluster](s.PodCluster).Version() != version {
+		return s, "", fmt.Errorf("it does not stay as it is: %d writes more", inside.Of[inside.Cluster](s.PodCluster).Version()-version)
 	}
 	return s, s.state(), s.checker.Settled(namespace)
 }
@@ -221,7 +224,7 @@ func (s *stage) before(call replicastest.Call) replicastest.Fault {
 	case s.isBlind:
 		s.isBlind = false
 		if call.Verb == "get" || call.Verb == "list" {
-			return replicastest.Fault{Before: replicastest.InternalError.Of(call)}
+			return replicastest.Fault{Before: failure.InternalError.Of(call)}
 		}
 	case s.strikes(blind, n):
 		s.isBlind = true
@@ -233,7 +236,7 @@ func (s *stage) before(call replicastest.Call) replicastest.Fault {
 	case s.strikes(resent, n):
 		return replicastest.Fault{After: s.failure.Of(call), Resend: true}
 	case s.strikes(late, n):
-		return replicastest.Fault{Before: replicastest.Timeout.Of(call), Late: landsAfter}
+		return replicastest.Fault{Before: failure.Timeout.Of(call), Late: landsAfter}
 	case s.strikes(taken, n):
 		once := true
 		s.Mutate = func(p *corev1.Pod) {
@@ -302,13 +305,13 @@ func (s *stage) next() (at time.Time, do func(), ok bool) {
 		consider(event, arrives, s.deliver)
 	}
 	work, waits := s.controller.Worker.Due()
-	consider(work, waits && s.controller.View.Synced(), s.controller.Worker.Step)
+	consider(work, waits && inside.Of[inside.View](s.controller.View).Synced(), s.controller.Worker.Step)
 	return at, do, ok
 }
 
 func (s *stage) passOnStaleView() {
 	s.hit = true
-	if s.controller.View.Synced() {
+	if inside.Of[inside.View](s.controller.View).Synced() {
 		s.controller.Worker.Wake(s.at.key, 0)
 		s.controller.Worker.Step()
 	}
@@ -330,11 +333,11 @@ func (s *stage) deliver() {
 	s.seen.events++
 	view := s.controller.View
 	cut, hang, resume := view.ChildWatch.Break, view.ChildWatch.Hang, view.ChildWatch.Resume
-	stream := inside.Of[*inside.Stream](view.ChildWatch)
-	pods, ok := view.ChildWatch.Due()
-	if sets, is := view.OwnerWatch.Due(); is && (!ok || !sets.After(pods)) {
+	stream := inside.Of[inside.Stream](view.ChildWatch)
+	pods, ok := inside.Of[inside.Stream](view.ChildWatch).Due()
+	if sets, is := inside.Of[inside.Stream](view.OwnerWatch).Due(); is && (!ok || !sets.After(pods)) {
 		cut, hang, resume = view.OwnerWatch.Break, view.OwnerWatch.Hang, view.OwnerWatch.Resume
-		stream = inside.Of[*inside.Stream](view.OwnerWatch)
+		stream = inside.Of[inside.Stream](view.OwnerWatch)
 	}
 	switch {
 	case s.strikes(missed, n):

@@ -15,8 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/replicakit/replicakit/expectations"
+	"github.com/replicakit/replicakit/internal/inside"
 	"github.com/replicakit/replicakit/replicas"
-	"github.com/replicakit/replicakit/replicas/replicastest"
 )
 
 // longestWait is how long a controller may put off at most what is to be done: the
@@ -45,7 +45,7 @@ type lastPass struct {
 
 // note keeps what a pass left. Only what it told counts as an excuse: nobody wakes an
 // owner for the sake of what it does not wait for.
-func (w *watcher) note(pass replicastest.PodPass) {
+func (w *watcher) note(pass podPass) {
 	refused, is := int64(0), (*replicas.RefusedError)(nil)
 	if errors.As(pass.Err, &is) {
 		refused = pass.Generation
@@ -77,16 +77,16 @@ func (k *Checker) Awake(namespace string) error {
 			continue
 		}
 		w.led = w.checker.Leads(w.controller)
-		if view.ChildWatch.Hung() {
+		if inside.Of[inside.Stream](view.ChildWatch).Hung() {
 			for _, rs := range view.OwnerWatch.In(namespace) {
 				w.blind(rs)
 				w.chance(rs)
 			}
 		}
-		if !view.Synced() || view.ChildWatch.Pending()+view.OwnerWatch.Pending() > 0 {
+		if !inside.Of[inside.View](view).Synced() || inside.Of[inside.Stream](view.ChildWatch).Pending()+inside.Of[inside.Stream](view.OwnerWatch).Pending() > 0 {
 			continue
 		}
-		if k.truth.epoch > 0 && (view.ChildWatch.Broken() || view.OwnerWatch.Broken()) {
+		if k.truth.epoch > 0 && (inside.Of[inside.Stream](view.ChildWatch).Broken() || inside.Of[inside.Stream](view.OwnerWatch).Broken()) {
 			continue // what a restore has undone may be what the caches hold, and nothing tells
 		}
 		for _, rs := range view.OwnerWatch.In(namespace) {
@@ -103,7 +103,7 @@ func (k *Checker) Awake(namespace string) error {
 // takes longest.
 func (w *watcher) awake(rs *appsv1.ReplicaSet) error {
 	key, now := types.NamespacedName{Namespace: rs.Namespace, Name: rs.Name}, w.checker.cluster.Clock.Now()
-	due, queued := w.controller.Worker.Queued(key)
+	due, queued := w.inside.Queued(key)
 	if queued && !due.After(now) {
 		return nil
 	}
@@ -111,7 +111,7 @@ func (w *watcher) awake(rs *appsv1.ReplicaSet) error {
 	if w.checker.Vetoed(rs) || last.refused == rs.Generation || queued && due.Sub(now) <= w.checker.Delay {
 		return nil
 	}
-	why := w.checker.settled(rs, pods, w.controller.Now())
+	why := w.checker.settled(rs, pods, w.inside.Now())
 	switch {
 	case why == nil:
 		delete(w.passing, key)
@@ -176,7 +176,7 @@ const clocksGoBack = time.Hour
 // isExpecting reports whether an owner waits for what it expects. If clocks jump, that may
 // have expired and the pass that was asked for by then has not come.
 func (w *watcher) isExpecting(rs *appsv1.ReplicaSet) bool {
-	s, _ := w.controller.Expectations().State(expectations.KeyOf(rs))
+	s, _ := w.inside.Expectations.State(expectations.KeyOf(rs))
 	return s == expectations.Waiting || s == expectations.Expired && w.checker.Skewed
 }
 

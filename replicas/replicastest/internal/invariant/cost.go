@@ -101,12 +101,12 @@ type wait struct {
 func (w *watcher) hasty(rs *appsv1.ReplicaSet, call replicastest.Call, err error) {
 	here := place{rs.UID, call.Namespace}
 	told, is := w.waits[here]
-	if is && told.generation == rs.Generation && w.controller.Now().Before(told.until) && w.passBegan > told.pass && !w.checker.Skewed {
-		w.fail(Hasty, "%s creates %s, %v before it may", rs.Name, call.Name, told.until.Sub(w.controller.Now()))
+	if is && told.generation == rs.Generation && w.inside.Now().Before(told.until) && w.passBegan > told.pass && !w.checker.Skewed {
+		w.fail(Hasty, "%s creates %s, %v before it may", rs.Name, call.Name, told.until.Sub(w.inside.Now()))
 	}
 	delete(w.waits, here)
 	if seconds, asks := apierrors.SuggestsClientDelay(err); err != nil && asks && seconds > 0 {
-		w.waits[here] = wait{w.controller.Now().Add(time.Duration(seconds) * time.Second), rs.Generation, w.passBegan}
+		w.waits[here] = wait{w.inside.Now().Add(time.Duration(seconds) * time.Second), rs.Generation, w.passBegan}
 	}
 }
 
@@ -115,7 +115,7 @@ func (w *watcher) early(rs, after *appsv1.ReplicaSet) {
 	available := map[types.UID]bool{}
 	ready := time.Duration(min(rs.Spec.MinReadySeconds, after.Spec.MinReadySeconds)) * time.Second
 	count := func(uid types.UID, since *time.Time) {
-		if since != nil && (ready == 0 || w.controller.Now().Sub(*since) >= ready) {
+		if since != nil && (ready == 0 || w.inside.Now().Sub(*since) >= ready) {
 			available[uid] = true
 		}
 	}
@@ -140,7 +140,7 @@ func (w *watcher) early(rs, after *appsv1.ReplicaSet) {
 }
 
 // remembered is how many owners a controller remembers. There is no other way in.
-func remembered(c *replicastest.PodController) int {
+func remembered(c *podController) int {
 	reconciler := reflect.ValueOf(c).Elem().FieldByName("controller").Elem().FieldByName("reconciler").Elem().Elem()
 	return reconciler.FieldByName("owners").FieldByName("m").Len() + reconciler.FieldByName("measures").Elem().FieldByName("was").Len()
 }
@@ -152,7 +152,7 @@ func (k *Checker) Forgotten() error {
 		if n := remembered(w.controller); n > 0 {
 			w.fail(Leak, "%d owners are remembered, and there is none", n)
 		}
-		for key := range w.controller.Expectations().All() {
+		for key := range w.inside.Expectations.All() {
 			w.fail(Leak, "something is expected of %s, which is gone", key.Name)
 		}
 	}

@@ -64,8 +64,13 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/replicakit/replicakit/internal/inside"
+	"github.com/replicakit/replicakit/replicas/controller"
 	"github.com/replicakit/replicakit/replicas/replicastest"
 )
+
+type podController = replicastest.Controller[*appsv1.ReplicaSet, *corev1.Pod]
+
+type podPass = controller.Pass[*appsv1.ReplicaSet, *corev1.Pod]
 
 // A Checker watches a cluster and its controllers. It takes the hooks that it
 // needs: Cluster.Changed, and of a controller Scaling, Passed and Client.Done. Tell it of
@@ -83,7 +88,7 @@ type Checker struct {
 	// Held tells how many places owners keep free.
 	Held func(*appsv1.ReplicaSet) int
 	// Leads tells whether a controller holds the lease without which it may not write.
-	Leads func(*replicastest.PodController) bool
+	Leads func(*podController) bool
 	// BurstReplicas is that of every Spec; 0 is the default.
 	BurstReplicas int
 
@@ -106,7 +111,7 @@ func New(cluster *replicastest.PodCluster) *Checker {
 	k := &Checker{cluster: cluster, truth: newTruth(), known: map[Rule]int{}, bills: map[bill]int{}, most: map[string]int{}, calls: map[string]int{}}
 	k.mustGo, k.mustStay = never, never
 	k.Vetoed, k.Held = func(*appsv1.ReplicaSet) bool { return false }, func(*appsv1.ReplicaSet) int { return 0 }
-	k.Leads = func(*replicastest.PodController) bool { return true }
+	k.Leads = func(*podController) bool { return true }
 	cluster.Changed = k.changed
 	return k
 }
@@ -122,7 +127,7 @@ func (k *Checker) Rule(mustGo, mustStay func(*corev1.Pod) bool) {
 func (k *Checker) Err() error { return k.err }
 
 // Watch watches a controller from its start on.
-func (k *Checker) Watch(c *replicastest.PodController) {
+func (k *Checker) Watch(c *podController) {
 	w := &watcher{checker: k, controller: c, record: newRecord(), last: map[types.NamespacedName]lastPass{}, waits: map[place]wait{}}
 	w.full, w.strange, w.stale = map[types.UID]int{}, map[types.UID]bool{}, map[types.NamespacedName]time.Time{}
 	w.unshown, w.waited = map[types.NamespacedName]time.Time{}, map[types.NamespacedName]time.Time{}
@@ -131,7 +136,7 @@ func (k *Checker) Watch(c *replicastest.PodController) {
 	w.turned, w.missed = map[types.UID]*corev1.Pod{}, map[string]missing{}
 	w.quotas, w.conflicts = map[types.UID]denial{}, map[types.UID]denial{}
 	w.sights, w.born, w.listedAt = map[types.UID]sight{}, map[types.UID]sight{}, map[types.UID]time.Time{}
-	w.inside, w.client = inside.Of[*inside.Controller[replicastest.PodPass, *corev1.Pod]](c), inside.Of[*inside.Client[replicastest.Call]](c.Client)
+	w.inside, w.client = inside.Of[*inside.Controller[podPass, *corev1.Pod]](c), inside.Of[*inside.Client[replicastest.Call]](c.Client)
 	w.began, w.led = k.truth.now, true
 	k.watchers = append(k.watchers, w)
 	sync := c.Worker.Sync
@@ -151,7 +156,7 @@ func (k *Checker) Watch(c *replicastest.PodController) {
 
 // Clone returns a Checker that goes on from here on a clone of the cluster and of
 // the one controller that runs on it.
-func (k *Checker) Clone(cluster *replicastest.PodCluster, c *replicastest.PodController) *Checker {
+func (k *Checker) Clone(cluster *replicastest.PodCluster, c *podController) *Checker {
 	clone := New(cluster)
 	clone.Watch(c)
 	clone.err, clone.truth = k.err, k.truth.clone()
@@ -192,7 +197,7 @@ func (k *Checker) Describe(tell func(parts ...any)) {
 }
 
 // Drop stops watching a controller that has ended, and has left its caches as they arrived.
-func (k *Checker) Drop(c *replicastest.PodController) {
+func (k *Checker) Drop(c *podController) {
 	k.watchers = slices.DeleteFunc(k.watchers, func(w *watcher) bool {
 		if w.controller == c {
 			w.intact()
@@ -222,7 +227,7 @@ func (k *Checker) changed(before, after metav1.Object) {
 	if !was && !is {
 		return
 	}
-	k.truth.pod(old, now, k.cluster.Version())
+	k.truth.pod(old, now, inside.Of[inside.Cluster](k.cluster).Version())
 	for _, w := range k.watchers {
 		if is {
 			delete(w.missed, now.Name)
@@ -284,8 +289,8 @@ func (k *Checker) Restored() {
 // A watcher is what the truth says about one controller.
 type watcher struct {
 	checker    *Checker
-	controller *replicastest.PodController
-	inside     *inside.Controller[replicastest.PodPass, *corev1.Pod]
+	controller *podController
+	inside     *inside.Controller[podPass, *corev1.Pod]
 	client     *inside.Client[replicastest.Call]
 	record
 	looked      types.UID // the owner that the pass under way has read live
@@ -317,7 +322,7 @@ type watcher struct {
 }
 
 func (w *watcher) fail(r Rule, format string, args ...any) {
-	w.checker.fail(r, "%s: %s", w.controller.Now().UTC().Format(time.TimeOnly), fmt.Sprintf(format, args...))
+	w.checker.fail(r, "%s: %s", w.inside.Now().UTC().Format(time.TimeOnly), fmt.Sprintf(format, args...))
 }
 
 // owner is that of the pass under way, nil if there is none.
@@ -391,7 +396,7 @@ func (w *watcher) adopts(rs *appsv1.ReplicaSet, p *corev1.Pod) {
 }
 
 // passed judges the pass, and forgets it.
-func (w *watcher) passed(pass replicastest.PodPass) {
+func (w *watcher) passed(pass podPass) {
 	w.judgePass(pass)
 	w.note(pass)
 	w.started(pass)

@@ -16,12 +16,19 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/replicakit/replicakit/expectations"
+	"github.com/replicakit/replicakit/internal/failure"
 	"github.com/replicakit/replicakit/internal/inside"
 	"github.com/replicakit/replicakit/podrank"
 	"github.com/replicakit/replicakit/replicas"
+	"github.com/replicakit/replicakit/replicas/controller"
 	"github.com/replicakit/replicakit/replicas/replicastest"
 	"github.com/replicakit/replicakit/replicas/replicastest/internal/invariant"
 	"github.com/replicakit/replicakit/selector"
+)
+
+type (
+	podController = replicastest.Controller[*appsv1.ReplicaSet, *corev1.Pod]
+	podPass       = controller.Pass[*appsv1.ReplicaSet, *corev1.Pod]
 )
 
 const namespace = "default"
@@ -30,28 +37,28 @@ const namespace = "default"
 func TestCheckerBites(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
-		spoil func(c *replicastest.PodController)
+		spoil func(c *podController)
 		want  string
 	}{
-		"a controller without a bug": {func(*replicastest.PodController) {}, ""},
-		"one that forgets what it created": {func(c *replicastest.PodController) {
+		"a controller without a bug": {func(*podController) {}, ""},
+		"one that forgets what it created": {func(c *podController) {
 			c.View.ChildWatch.Lag = time.Minute
 			sync := c.Sync
 			c.Sync = func(ctx context.Context, key types.NamespacedName) (time.Duration, error) {
 				_, err := sync(ctx, key)
-				for key := range c.Expectations().All() {
-					c.Expectations().Forget(key)
+				for key := range inside.Of[*inside.Controller[podPass, *corev1.Pod]](c).Expectations.All() {
+					inside.Of[*inside.Controller[podPass, *corev1.Pod]](c).Expectations.Forget(key)
 				}
 				return time.Second, err
 			}
 		}, "4 known, wanted 3"},
-		"one that deletes what is to stay": {func(c *replicastest.PodController) {
+		"one that deletes what is to stay": {func(c *podController) {
 			c.Sync = passes(c, func(ctx context.Context, p *corev1.Pod) error {
 				_, err := c.Client.Delete(ctx, p, metav1.DeleteOptions{})
 				return err
 			})
 		}, "web deletes web-1: 2 left and 0 that it cannot know to be gone, wanted 3"},
-		"one that does so, late": {func(c *replicastest.PodController) {
+		"one that does so, late": {func(c *podController) {
 			c.View.ChildWatch.Lag = time.Minute
 			again := 0
 			c.Sync = passes(c, func(ctx context.Context, p *corev1.Pod) error {
@@ -63,14 +70,14 @@ func TestCheckerBites(t *testing.T) {
 				return err
 			})
 		}, "2 left"},
-		"one that deletes another's": {func(c *replicastest.PodController) {
+		"one that deletes another's": {func(c *podController) {
 			c.Sync = passes(c, func(ctx context.Context, p *corev1.Pod) error {
 				p.Name = "nobodys"
 				_, err := c.Client.Delete(ctx, p, metav1.DeleteOptions{})
 				return err
 			})
 		}, "pod nobodys is deleted and belongs to"},
-		"one that adopts without a look": {func(c *replicastest.PodController) {
+		"one that adopts without a look": {func(c *podController) {
 			c.Sync = passes(c, func(ctx context.Context, p *corev1.Pod) error {
 				rs := inside.Of[*hidden](c).Passing.Owner
 				nobodys, err := c.Client.Get(ctx, namespace, "nobodys")
@@ -84,14 +91,14 @@ func TestCheckerBites(t *testing.T) {
 				return err
 			})
 		}, "pod nobodys is adopted without a live look at web"},
-		"one that changes what its cache holds": {func(c *replicastest.PodController) {
+		"one that changes what its cache holds": {func(c *podController) {
 			inside.Of[*hidden](c).Listed = func() {
 				for _, p := range c.View.ChildWatch.In(namespace) {
 					p.Status.Message = "seen"
 				}
 			}
 		}, "was changed in the cache"},
-		"one whose events settle nothing": {func(c *replicastest.PodController) {
+		"one whose events settle nothing": {func(c *podController) {
 			added := c.View.ChildWatch.OnAdd
 			c.View.ChildWatch.OnAdd = func(obj any) error {
 				if metav1.GetControllerOf(obj.(*corev1.Pod)) == nil {
@@ -100,7 +107,7 @@ func TestCheckerBites(t *testing.T) {
 				return nil
 			}
 		}, "which its cache shows"},
-		"one that writes another's status": {func(c *replicastest.PodController) {
+		"one that writes another's status": {func(c *podController) {
 			c.Sync = passes(c, func(ctx context.Context, _ *corev1.Pod) error {
 				other, err := c.Client.GetOwner(ctx, namespace, "wiki")
 				if err == nil {
@@ -110,26 +117,26 @@ func TestCheckerBites(t *testing.T) {
 				return err
 			})
 		}, "the status of wiki is written for another one of that name"},
-		"one that expects what it did not create": {func(c *replicastest.PodController) {
-			c.Client.Fail(replicastest.Rule{Verb: "create", Times: 1, With: replicastest.Forbidden})
+		"one that expects what it did not create": {func(c *podController) {
+			c.Client.Fail(replicastest.Rule{Verb: "create", Times: 1, Err: failure.Forbidden.Of(replicastest.Call{})})
 			passed := c.Passed
-			c.Passed = func(pass replicastest.PodPass) {
-				c.Expectations().Add(expectations.KeyOf(pass.Owner), expectations.Changes{Creating: pass.Scale.Names})
+			c.Passed = func(pass podPass) {
+				inside.Of[*inside.Controller[podPass, *corev1.Pod]](c).Expectations.Add(expectations.KeyOf(pass.Owner), expectations.Changes{Creating: pass.Scale.Names})
 				passed(pass)
 			}
 		}, "whose creation did not succeed"},
-		"one that expects the end of what it did not delete": {func(c *replicastest.PodController) {
+		"one that expects the end of what it did not delete": {func(c *podController) {
 			c.BurstReplicas = 1
 			passed := c.Passed
-			c.Passed = func(pass replicastest.PodPass) {
+			c.Passed = func(pass podPass) {
 				for _, p := range pass.Created {
 					pass.Scale.Delete = append(pass.Scale.Delete, replicas.Deletion[*corev1.Pod]{Victim: podrank.Victim[*corev1.Pod]{Object: p}})
-					c.Expectations().Add(expectations.KeyOf(pass.Owner), expectations.Changes{Deleting: []types.UID{p.UID}})
+					inside.Of[*inside.Controller[podPass, *corev1.Pod]](c).Expectations.Add(expectations.KeyOf(pass.Owner), expectations.Changes{Deleting: []types.UID{p.UID}})
 				}
 				passed(pass)
 			}
 		}, "whose deletion has not begun"},
-		"one that never comes to work": {func(c *replicastest.PodController) {
+		"one that never comes to work": {func(c *podController) {
 			c.Sync = func(context.Context, types.NamespacedName) (time.Duration, error) { return 0, nil }
 		}, "0 pods, wanted 3"},
 	} {
@@ -158,7 +165,7 @@ func TestCheckerBites(t *testing.T) {
 }
 
 // hidden is what a controller hides.
-type hidden = inside.Controller[replicastest.PodPass, *corev1.Pod]
+type hidden = inside.Controller[podPass, *corev1.Pod]
 
 // One that ranks pods without those of siblings may choose others than Kubernetes.
 func TestCheckerWantsSiblingsToBeLookedFor(t *testing.T) {
@@ -219,14 +226,14 @@ func TestCheckerWakes(t *testing.T) {
 		require.NoError(t, err)
 	}
 	for name, tc := range map[string]struct {
-		spoil func(c *replicastest.PodController)
+		spoil func(c *podController)
 		then  func(*testing.T, *replicastest.PodCluster)
 		want  string
 	}{
-		"a controller without a bug, scaled":                        {func(*replicastest.PodController) {}, scaled, ""},
-		"a controller without a bug, and a pod is lost":             {func(*replicastest.PodController) {}, lost, ""},
-		"one that is not told of its owner's changes":               {func(c *replicastest.PodController) { c.View.OwnerWatch.OnUpdate = nil }, scaled, "web sleeps: 3 pods, wanted 2"},
-		"one that is not told of pods that end":                     {func(c *replicastest.PodController) { c.View.ChildWatch.OnUpdate = nil }, lost, "web sleeps: 2 pods, wanted 3"},
+		"a controller without a bug, scaled":                        {func(*podController) {}, scaled, ""},
+		"a controller without a bug, and a pod is lost":             {func(*podController) {}, lost, ""},
+		"one that is not told of its owner's changes":               {func(c *podController) { c.View.OwnerWatch.OnUpdate = nil }, scaled, "web sleeps: 3 pods, wanted 2"},
+		"one that is not told of pods that end":                     {func(c *podController) { c.View.ChildWatch.OnUpdate = nil }, lost, "web sleeps: 2 pods, wanted 3"},
 		"one that is told, and works tomorrow":                      {tomorrow, scaled, "web sleeps: for 24h0m0s yet, though 3 pods, wanted 2"},
 		"one that waits for something, and has nothing to wait for": {drowsy, lost, "web sleeps: for 2m0s yet, though 2 pods, wanted 3"},
 	} {
@@ -258,12 +265,12 @@ func TestCheckerWakes(t *testing.T) {
 }
 
 // tomorrow lets a controller put everything off.
-func tomorrow(c *replicastest.PodController) {
+func tomorrow(c *podController) {
 	c.Sync = func(context.Context, types.NamespacedName) (time.Duration, error) { return 24 * time.Hour, nil }
 }
 
 // drowsy lets a controller be told of nothing, and look every two minutes.
-func drowsy(c *replicastest.PodController) {
+func drowsy(c *podController) {
 	c.View.ChildWatch.OnUpdate = nil
 	c.Worker.Wake(types.NamespacedName{Namespace: namespace, Name: "web"}, 2*time.Minute)
 }
@@ -273,18 +280,18 @@ func drowsy(c *replicastest.PodController) {
 func TestCheckerWantsToBeLeftAlone(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
-		call func(ctx context.Context, c *replicastest.PodController, first *corev1.Pod) error
+		call func(ctx context.Context, c *podController, first *corev1.Pod) error
 		want string
 	}{
-		"create": {func(ctx context.Context, c *replicastest.PodController, _ *corev1.Pod) error {
+		"create": {func(ctx context.Context, c *podController, _ *corev1.Pod) error {
 			_, err := c.Client.Create(ctx, podOf(inside.Of[*hidden](c).Passing.Owner, "web-9"))
 			return err
 		}, "create web-9"},
-		"delete": {func(ctx context.Context, c *replicastest.PodController, first *corev1.Pod) error {
+		"delete": {func(ctx context.Context, c *podController, first *corev1.Pod) error {
 			_, err := c.Client.Delete(ctx, first, metav1.DeleteOptions{})
 			return err
 		}, "delete"},
-		"release": {func(ctx context.Context, c *replicastest.PodController, first *corev1.Pod) error {
+		"release": {func(ctx context.Context, c *podController, first *corev1.Pod) error {
 			patch, err := selector.Claimer[*corev1.Pod]{Owner: inside.Of[*hidden](c).Passing.Owner, Kind: appsv1.SchemeGroupVersion.WithKind("ReplicaSet")}.ReleasePatch(first)
 			if err == nil {
 				_, err = c.Client.Patch(ctx, first, patch, metav1.PatchOptions{})
@@ -301,7 +308,7 @@ func TestCheckerWantsToBeLeftAlone(t *testing.T) {
 				require.NoError(t, cluster.DeleteOwner(t.Context(), namespace, "web", metav1.DeletePropagationForeground))
 			}},
 			{"no lease", "without a lease", func(_ *testing.T, _ *replicastest.PodCluster, checker *invariant.Checker) {
-				checker.Leads = func(*replicastest.PodController) bool { return false }
+				checker.Leads = func(*podController) bool { return false }
 			}},
 		} {
 			t.Run(name+", "+spoiled.what, func(t *testing.T) {
@@ -330,7 +337,7 @@ func TestCheckerWantsToBeLeftAlone(t *testing.T) {
 
 // passes returns a Sync that makes the pods of its ReplicaSet, without any care, and
 // then does something with the first.
-func passes(c *replicastest.PodController, then func(context.Context, *corev1.Pod) error) func(context.Context, types.NamespacedName) (time.Duration, error) {
+func passes(c *podController, then func(context.Context, *corev1.Pod) error) func(context.Context, types.NamespacedName) (time.Duration, error) {
 	made := false
 	return func(ctx context.Context, key types.NamespacedName) (again time.Duration, err error) {
 		rs, ok := c.View.OwnerWatch.Get(key.Namespace, key.Name)

@@ -14,6 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/replicakit/replicakit/internal/inside"
 	"github.com/replicakit/replicakit/replicas/replicastest"
 )
 
@@ -263,17 +264,17 @@ func (w *watcher) unseen() map[types.UID]bool {
 func (w *watcher) passedBy(uid types.UID) bool {
 	gone, known := w.checker.truth.gone(uid)
 	watch := w.controller.View.ChildWatch
-	if version := watch.Version(); version != "" {
+	if version := inside.Of[inside.Stream](watch).Version(); version != "" {
 		at, err := strconv.ParseUint(version, 10, 64)
 		return known && err == nil && at >= gone.version
 	}
-	return known && w.controller.View.Synced() && !watch.Hung() && watch.Pending() == 0 // its first list was empty
+	return known && inside.Of[inside.View](w.controller.View).Synced() && !inside.Of[inside.Stream](watch).Hung() && inside.Of[inside.Stream](watch).Pending() == 0 // its first list was empty
 }
 
 // unversioned returns a rule for what the cache has passed by: who is told how far it
 // has come must notice.
 func (w *watcher) unversioned(known, unknown Rule) Rule {
-	if w.controller.RememberWrites && w.controller.View.ChildWatch.Version() != "" {
+	if w.controller.RememberWrites && w.controller.View.ChildrenVersion() != "" {
 		return known
 	}
 	return unknown
@@ -333,7 +334,7 @@ func (w *watcher) done(call replicastest.Call, err error) {
 	case call.Verb == "list" && err != nil:
 		w.listedAt[rs.UID] = w.checker.cluster.Clock.Now()
 	case call.Verb == "list":
-		w.listed[rs.UID] = liveList{now, w.checker.cluster.Version(), w.pass, selects(rs)}
+		w.listed[rs.UID] = liveList{now, inside.Of[inside.Cluster](w.checker.cluster).Version(), w.pass, selects(rs)}
 		// What the server asked to wait for may be there.
 		maps.DeleteFunc(w.waits, func(p place, _ wait) bool { return p.owner == rs.UID })
 		w.lists(rs)
@@ -391,7 +392,7 @@ func (w *watcher) found(rs *appsv1.ReplicaSet, name string) {
 			continue
 		}
 		delete(w.landed, uid)
-		w.told[uid], w.podRead[uid] = w.checker.cluster.Version(), w.checker.truth.now
+		w.told[uid], w.podRead[uid] = inside.Of[inside.Cluster](w.checker.cluster).Version(), w.checker.truth.now
 		if isActive(p) && controllerOf(p) == rs.UID {
 			w.sees(rs, uid)
 		}

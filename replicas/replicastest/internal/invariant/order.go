@@ -37,7 +37,7 @@ func (w *watcher) ranked(owned []*corev1.Pod) {
 		return
 	}
 	isDoubted := func(p *corev1.Pod) bool { _, is := w.doubted[p.Name]; return is }
-	order := slowrank.Sort(slowrank.Ranked(owned, siblings(owned, related)), w.controller.Now())
+	order := slowrank.Sort(slowrank.Ranked(owned, siblings(owned, related)), w.inside.Now())
 	for _, v := range pass.Scale.Delete {
 		w.chosen[v.Object.UID] = true
 		if isDoubted(v.Object) {

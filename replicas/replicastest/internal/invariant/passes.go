@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/replicakit/replicakit/expectations"
+	"github.com/replicakit/replicakit/internal/inside"
 	"github.com/replicakit/replicakit/internal/resourceversion"
 	"github.com/replicakit/replicakit/replicas/replicastest"
 	"github.com/replicakit/replicakit/selector"
@@ -70,10 +71,10 @@ func isQuota(err error) bool {
 }
 
 // judgePass judges a pass by what it did, and by what it told.
-func (w *watcher) judgePass(pass replicastest.PodPass) {
+func (w *watcher) judgePass(pass podPass) {
 	rs, d := pass.Owner, w.deed
 	told, waits := w.waits[place{rs.UID, rs.Namespace}]
-	_, queued := w.controller.Worker.Queued(pass.Name)
+	_, queued := w.inside.Queued(pass.Name)
 	switch {
 	case d.says != 0 && d.says != pass.Generation:
 		w.fail(Status, "the status of %s is that of generation %d, and says %d", rs.Name, pass.Generation, d.says)
@@ -140,7 +141,7 @@ func (d denial) wait(first, last time.Duration) time.Duration {
 
 // denied notes whether what a pass tried was refused. It starts anew if not, if nothing is
 // left to try, and with a new generation.
-func (w *watcher) denied(all map[types.UID]denial, pass replicastest.PodPass, tried, refused, isLeft bool) {
+func (w *watcher) denied(all map[types.UID]denial, pass podPass, tried, refused, isLeft bool) {
 	d := all[pass.Owner.UID]
 	if d.generation != pass.Generation || tried && !refused || !tried && !isLeft {
 		d = denial{generation: pass.Generation}
@@ -253,7 +254,7 @@ func (w *watcher) misses(rs *appsv1.ReplicaSet, call replicastest.Call, err erro
 
 // judgeHold: a change of the owner ends a hold, and room ends that of a full quota. What
 // waits for pods that end as soon as they are created goes on.
-func (w *watcher) judgeHold(pass replicastest.PodPass) {
+func (w *watcher) judgeHold(pass podPass) {
 	rs := pass.Owner
 	last, is := w.last[pass.Name]
 	if !pass.BackedOff || pass.OwnerWasStale || w.checker.BackOff || !is {
@@ -277,16 +278,16 @@ func (w *watcher) judgeHold(pass replicastest.PodPass) {
 }
 
 // counted are the pods of a pass that a quota counts.
-func counted(pass replicastest.PodPass) int {
+func counted(pass podPass) int {
 	return len(pass.Active) + len(pass.Terminating) + len(pass.Created)
 }
 
 // judgeStale: a pass waits for the cache only if that lacks something, and not for ever.
-func (w *watcher) judgeStale(pass replicastest.PodPass) {
+func (w *watcher) judgeStale(pass podPass) {
 	now, view := w.checker.cluster.Clock.Now(), w.controller.View
 	if pass.Stale == (expectations.Stale{}) {
 		delete(w.stale, pass.Name)
-		w.versions[pass.Name] = map[string]string{"pods": view.ChildWatch.Version(), "replicasets": view.OwnerWatch.Version()}
+		w.versions[pass.Name] = map[string]string{"pods": view.ChildrenVersion(), "replicasets": view.OwnersVersion()}
 		return
 	}
 	w.waited[pass.Name] = now
@@ -305,7 +306,7 @@ func (w *watcher) judgeStale(pass replicastest.PodPass) {
 
 // judgeUnshown: a pass waits for the cache to show a newer owner, and not for ever, as a read
 // shows it too.
-func (w *watcher) judgeUnshown(pass replicastest.PodPass) {
+func (w *watcher) judgeUnshown(pass podPass) {
 	now, rs := w.checker.cluster.Clock.Now(), pass.Owner
 	live, err := w.checker.cluster.GetOwner(context.Background(), rs.Namespace, rs.Name)
 	if !pass.OwnerWasStale || pass.Observed || pass.Err != nil || err != nil || live.UID != rs.UID || w.checker.Skewed {
@@ -324,11 +325,11 @@ func (w *watcher) judgeUnshown(pass replicastest.PodPass) {
 
 // judgeReleases: a pass to which nothing happened has released what its cache shows to
 // match no longer.
-func (w *watcher) judgeReleases(pass replicastest.PodPass) {
+func (w *watcher) judgeReleases(pass podPass) {
 	if !pass.Observed || pass.Err != nil || pass.Waiting || pass.Generation != pass.Owner.Generation || pass.Owner.DeletionTimestamp != nil {
 		return
 	}
-	if w.controller.View.ChildWatch.Hung() && w.listed[pass.Owner.UID].pass != w.pass {
+	if inside.Of[inside.Stream](w.controller.View.ChildWatch).Hung() && w.listed[pass.Owner.UID].pass != w.pass {
 		return // an earlier list may have shown that it is gone
 	}
 	for _, p := range w.controller.View.ChildWatch.In(pass.Owner.Namespace) {
@@ -365,7 +366,7 @@ func (w *watcher) ends(old, obj any) {
 	if !ok || was.UID == uidOf(obj) || w.inside.Passing != nil {
 		return
 	}
-	if _, is := w.controller.Expectations().Get(expectations.KeyOf(was)); is {
+	if _, is := w.inside.Expectations.Get(expectations.KeyOf(was)); is {
 		w.fail(Leak, "something is expected of %s (%s), which is gone", was.Name, was.UID)
 	}
 }
@@ -379,7 +380,7 @@ type sight struct {
 
 // sees notes pods that a list, or a look, shows. A list replaces what was known before.
 func (w *watcher) sees(rs *appsv1.ReplicaSet, uid types.UID) {
-	w.told[uid] = w.checker.cluster.Version()
+	w.told[uid] = inside.Of[inside.Cluster](w.checker.cluster).Version()
 	w.sights[uid] = sight{rs.UID, w.checker.cluster.Clock.Now(), isReady(w.checker.truth.pods[uid])}
 }
 
@@ -402,10 +403,10 @@ func (w *watcher) blind(rs *appsv1.ReplicaSet) {
 	if since.IsZero() || w.checker.Skewed || w.listed[rs.UID].selector != selects(rs) || rs.DeletionTimestamp != nil || w.last[key].failed {
 		return
 	}
-	if _, stale := w.stale[key]; stale || view.OwnerWatch.Hung() || view.OwnerWatch.Broken() || view.OwnerWatch.Pending() > 0 {
+	if _, stale := w.stale[key]; stale || inside.Of[inside.Stream](view.OwnerWatch).Hung() || inside.Of[inside.Stream](view.OwnerWatch).Broken() || inside.Of[inside.Stream](view.OwnerWatch).Pending() > 0 {
 		return
 	}
-	due, queued := w.controller.Worker.Queued(key)
+	due, queued := w.inside.Queued(key)
 	if queued && !due.After(now) {
 		return
 	}
@@ -427,7 +428,7 @@ func (w *watcher) chance(rs *appsv1.ReplicaSet) {
 	if _, stale := w.stale[key]; stale || w.checker.Skewed || w.checker.Vetoed(rs) || rs.DeletionTimestamp != nil || w.last[key].failed {
 		return
 	}
-	if last := w.last[key]; last.uid != rs.UID || last.refused == rs.Generation || view.OwnerWatch.Hung() || view.OwnerWatch.Broken() || view.OwnerWatch.Pending() > 0 {
+	if last := w.last[key]; last.uid != rs.UID || last.refused == rs.Generation || inside.Of[inside.Stream](view.OwnerWatch).Hung() || inside.Of[inside.Stream](view.OwnerWatch).Broken() || inside.Of[inside.Stream](view.OwnerWatch).Pending() > 0 {
 		return
 	}
 	for uid, s := range w.born {

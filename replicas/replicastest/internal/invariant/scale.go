@@ -77,7 +77,7 @@ func (w *watcher) came(obj any) {
 	if !ok {
 		return
 	}
-	for _, key := range w.controller.Expectations().OwnersOfCreation(p.Name) {
+	for _, key := range w.inside.Expectations.OwnersOfCreation(p.Name) {
 		if key.Namespace == p.Namespace {
 			w.fail(Expecting, "%s still expects %s, which it has seen", key.Name, p.Name)
 		}
@@ -86,8 +86,8 @@ func (w *watcher) came(obj any) {
 
 // started: what a pass leaves to be expected has begun. Else the next one would wait for
 // what never comes.
-func (w *watcher) started(pass replicastest.PodPass) {
-	expected, _ := w.controller.Expectations().Get(expectations.KeyOf(pass.Owner))
+func (w *watcher) started(pass podPass) {
+	expected, _ := w.inside.Expectations.Get(expectations.KeyOf(pass.Owner))
 	for _, v := range pass.Scale.Delete {
 		if uid := v.Object.UID; slices.Contains(expected.Deleting, uid) && w.checker.isLive(uid) {
 			w.fail(Expecting, "%s expects the end of %s, whose deletion has not begun", pass.Owner.Name, v.Object.Name)
@@ -112,7 +112,7 @@ func (w *watcher) gone(old, obj any) {
 	}
 	p, ok := obj.(*corev1.Pod)
 	if uid := uidOf(old); !ok || uid != p.UID || p.DeletionTimestamp != nil {
-		for key, expected := range w.controller.Expectations().All() {
+		for key, expected := range w.inside.Expectations.All() {
 			if slices.Contains(expected.Deleting, uid) {
 				w.fail(Expecting, "%s still expects the end of %s, which it has seen", key.Name, uid)
 			}

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/replicakit/replicakit/expectations"
+	"github.com/replicakit/replicakit/internal/inside"
 	"github.com/replicakit/replicakit/internal/replicaset"
 	"github.com/replicakit/replicakit/selector"
 )
@@ -158,7 +159,7 @@ func text(s appsv1.ReplicaSetStatus) string {
 // idle: the controller has seen everything, and waits for nothing.
 func (w *watcher) idle(namespace string) error {
 	view := w.controller.View
-	if n := view.ChildWatch.Pending() + view.OwnerWatch.Pending(); n > 0 || view.ChildWatch.Broken() || view.OwnerWatch.Broken() {
+	if n := inside.Of[inside.Stream](view.ChildWatch).Pending() + inside.Of[inside.Stream](view.OwnerWatch).Pending(); n > 0 || inside.Of[inside.Stream](view.ChildWatch).Broken() || inside.Of[inside.Stream](view.OwnerWatch).Broken() {
 		return fmt.Errorf("%d events are under way", n)
 	}
 	if !apiequality.Semantic.DeepEqual(view.ChildWatch.In(namespace), w.checker.cluster.Children(namespace)) {
@@ -166,12 +167,12 @@ func (w *watcher) idle(namespace string) error {
 	}
 	for _, owner := range view.OwnerWatch.In(namespace) {
 		key := expectations.KeyOf(owner)
-		if s, _ := w.controller.Expectations().State(key); s == expectations.Waiting {
+		if s, _ := w.inside.Expectations.State(key); s == expectations.Waiting {
 			return fmt.Errorf("%s still expects something", owner.GetName())
 		}
 	}
-	for key := range w.controller.Expectations().All() {
-		state, _ := w.controller.Expectations().State(key)
+	for key := range w.inside.Expectations.All() {
+		state, _ := w.inside.Expectations.State(key)
 		if rs, ok := view.OwnerWatch.Get(key.Namespace, key.Name); state == expectations.Waiting && (!ok || rs.GetUID() != key.UID) {
 			return fmt.Errorf("expectations of %s (%s) are left, which is gone", key.Name, key.UID)
 		}

@@ -1,0 +1,94 @@
+// Copyright The replicakit Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package failure has the ways in which this library's own tests let calls fail.
+package failure
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"syscall"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/replicakit/replicakit/replicas/replicastest"
+)
+
+// A Failure is a way in which a call fails.
+type Failure uint8
+
+// Lost returns the failures that can come after the effect: those of the server,
+// and of what stands in front of it.
+func Lost() []Failure {
+	return []Failure{Timeout, ServiceUnavailable, InternalError, TooManyRequests, ConnectionReset}
+}
+
+// The failures, each with the status code of its answer.
+const (
+	Timeout            Failure = iota // 504: nobody knows whether the call took effect
+	ServiceUnavailable                // 503
+	InternalError                     // 500
+	TooManyRequests                   // 429, to come back after two seconds
+	Conflict                          // 409: the object is not as the caller saw it
+	Forbidden                         // 403: a webhook denies it
+	Invalid                           // 422: a policy finds it invalid
+	BadRequest                        // 400: a webhook denies it so
+	ConnectionReset                   // the connection is reset: no answer
+	Failures                          // how many there are
+)
+
+// String returns the name of the failure.
+func (f Failure) String() string {
+	return [...]string{"timeout", "unavailable", "broken", "throttled", "conflict", "forbidden", "rejected", "refused", "cut"}[f%Failures]
+}
+
+// Of returns the error that a call returns if it fails in this way.
+func (f Failure) Of(call replicastest.Call) error {
+	kind := schema.GroupKind{Kind: call.Kind}
+	plural, _ := meta.UnsafeGuessKindToResource(kind.WithVersion(""))
+	switch resource := plural.GroupResource(); f {
+	case Timeout:
+		return apierrors.NewTimeoutError("the request did not complete in time", 0)
+	case ServiceUnavailable:
+		return apierrors.NewServiceUnavailable("no endpoints")
+	case TooManyRequests:
+		return apierrors.NewTooManyRequests("too many requests", 2)
+	case Conflict:
+		return apierrors.NewConflict(resource, call.Name, errors.New("the object has been modified"))
+	case Forbidden:
+		return apierrors.NewForbidden(resource, call.Name, errors.New("admission webhook denied the request"))
+	case Invalid:
+		return rejected(kind, call.Name)
+	case BadRequest:
+		return apierrors.NewBadRequest(fmt.Sprintf("admission webhook denied the request: %s", call.Name))
+	case ConnectionReset:
+		return &url.Error{Op: call.Verb, URL: "https://127.0.0.1/" + call.Name, Err: syscall.ECONNRESET}
+	}
+	return apierrors.NewInternalError(errors.New("etcd is gone"))
+}
+
+func rejected(kind schema.GroupKind, name string) error {
+	err := apierrors.NewInvalid(kind, name, field.ErrorList{field.Forbidden(field.NewPath("metadata"), "by policy")})
+	err.ErrStatus = metav1.Status{
+		Status: metav1.StatusFailure, Code: http.StatusUnprocessableEntity, Reason: metav1.StatusReasonInvalid,
+		Message: fmt.Sprintf("admission webhook denied the request: %s", name), Details: err.ErrStatus.Details,
+	}
+	return err
+}
+
+// Deny returns a Webhook that refuses every call with the given verb.
+func Deny[C metav1.Object](verb, kind string, f Failure) func(string, C) error {
+	return func(v string, child C) error {
+		if v != verb {
+			return nil
+		}
+		return f.Of(replicastest.Call{Verb: v, Kind: kind, NamespacedName: types.NamespacedName{Namespace: child.GetNamespace(), Name: child.GetName()}})
+	}
+}
