@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -25,11 +26,13 @@ import (
 //go:embed stages.yaml
 var stages []byte
 
+// nodes are as many as some of the specs have at most.
+const nodes = 6
+
 // A cluster is a whole one but for kubelets, for which kwok stands in, and for
 // the controllers of ReplicaSets and ReplicationControllers, which a side brings.
 type cluster struct {
 	dir        string // of kubeconfig and logs
-	nodes      int
 	kubeconfig string
 	client     *kubernetes.Clientset
 
@@ -39,10 +42,10 @@ type cluster struct {
 	ended    context.CancelCauseFunc // with why a program ended by itself
 }
 
-// startCluster starts everything, with that many nodes and the side's program. The
-// context that it returns ends if a program does.
-func startCluster(ctx context.Context, binaries, dir string, sd side, nodes int) (_ context.Context, _ *cluster, err error) {
-	c := &cluster{dir: dir, nodes: nodes, kubeconfig: filepath.Join(dir, "kubeconfig")}
+// startCluster starts everything, with the side's program. The context that it returns
+// ends if a program does.
+func startCluster(ctx context.Context, binaries, dir string, sd side) (_ context.Context, _ *cluster, err error) {
+	c := &cluster{dir: dir, kubeconfig: filepath.Join(dir, "kubeconfig")}
 	ctx, c.ended = context.WithCancelCause(ctx)
 	defer func() {
 		if err != nil {
@@ -90,7 +93,7 @@ func (c *cluster) startPlane(ctx context.Context, binaries string) (err error) {
 }
 
 func (c *cluster) createNodes(ctx context.Context) error {
-	for i := range c.nodes {
+	for i := range nodes {
 		name := fmt.Sprintf("node-%02d", i)
 		node := &corev1.Node{
 			ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{
@@ -161,4 +164,17 @@ func (c *cluster) stop() {
 	if c.plane != nil {
 		_ = c.plane.Stop()
 	}
+}
+
+// podNetwork holds the pods' addresses. Each node has 256 of them.
+var podNetwork = netip.MustParsePrefix("10.244.0.0/16")
+
+// machine is the address that everything but pods has beside 127.0.0.1.
+var machine = netip.MustParseAddr("10.244.255.254")
+
+// nodePods are the addresses of one node's pods.
+func nodePods(node int) netip.Prefix {
+	address := podNetwork.Addr().As4()
+	address[2] = byte(node)
+	return netip.PrefixFrom(netip.AddrFrom4(address), 24)
 }

@@ -44,12 +44,6 @@ func (o options) known(sd side, ran []suite.Result) suite.Suite {
 	return s
 }
 
-// How many specs run.
-const (
-	specsOfAll  = 82
-	specsOfThem = 13
-)
-
 // leftOut are the specs that leave themselves out.
 var leftOut = []suite.Difference{
 	{Test: replicaSet + "should serve a basic image on each replica with a private image", Why: "needs a registry at GCE"},
@@ -62,6 +56,8 @@ const (
 	replicationController = "[sig-apps] ReplicationController "
 
 	nobody = "nobody does the work"
+
+	specsOfAll, specsOfThem = 82, 13 // how many run
 )
 
 // unattended are the specs that fail if nobody does the work: all of them.

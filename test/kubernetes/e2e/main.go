@@ -4,11 +4,11 @@
 // Command e2e runs Kubernetes' own end-to-end specs against a cluster whose
 // ReplicaSets and ReplicationControllers are ours, against one where they are
 // Kubernetes' own, and against one where nobody works on them, so that specs have
-// to fail; then rolling updates of a Deployment. It prints a table, and exits with
+// to fail. It prints a table, and exits with
 // 1 if anything happened that the table does not have.
 //
 //	make kubernetes-e2e
-//	make kubernetes-e2e ARGS="-sides=ours -parts=specs -focus=ReplicationController"
+//	make kubernetes-e2e ARGS="-sides=ours -focus=ReplicationController"
 //
 // The cluster is whole, with scheduler and controller manager, but for kubelets:
 // kwok stands in for them, see stages.yaml. It needs neither root nor a container
@@ -51,7 +51,7 @@ func run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	if !inside() {
+	if os.Getenv(isolated) == "" {
 		return isolate(ctx)
 	}
 	if err := enter(); err != nil {
@@ -65,8 +65,6 @@ const isolated = "REPLICAKIT_E2E_ISOLATED"
 
 // inside reports whether this process has users, processes and a network of its
 // own; see isolate.
-func inside() bool { return os.Getenv(isolated) != "" }
-
 var errInterrupted = errors.New("interrupted")
 
 // inDirectory gives a function a new directory for logs. It stays only if there

@@ -11,7 +11,7 @@ import (
 
 func TestEachNodeHasAddressesOfItsOwn(t *testing.T) {
 	t.Parallel()
-	for i := range rollingNodes {
+	for i := range nodes {
 		assert.True(t, podNetwork.Contains(nodePods(i).Addr()))
 		assert.False(t, nodePods(i).Contains(machine))
 		for j := range i {

@@ -9,92 +9,84 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"syscall"
 	"time"
 
 	"github.com/replicakit/replicakit/test/kubernetes/suite"
 )
 
+// timeout is how long each side may take.
+const timeout = 45 * time.Minute
+
 // runAll prints the table of everything that was asked for, as far as it came.
 func (o options) runAll(ctx context.Context, dir string, out io.Writer) error {
-	var all findings
-	err := o.find(ctx, dir, &all, out)
+	var verdicts []suite.Verdict
+	err := o.judge(ctx, dir, &verdicts, out)
 	if err != nil && ctx.Err() != nil {
 		err = errInterrupted
 	}
-	return errors.Join(err, all.print(out))
-}
-
-// findings are what is printed at the end.
-type findings struct {
-	verdicts []suite.Verdict
-	rolling  string // lines of a table
-}
-
-func (f *findings) print(out io.Writer) error {
-	if len(f.verdicts) == 0 {
-		return nil
-	}
-	if f.rolling != "" {
-		if _, err := fmt.Fprintf(out, "\n%s%s", rollingHead, f.rolling); err != nil {
-			return err
-		}
-	}
-	if _, err := fmt.Fprintln(out); err != nil {
+	if len(verdicts) == 0 {
 		return err
 	}
-	return suite.Print(out, f.verdicts)
+	_, _ = fmt.Fprintln(out)
+	return errors.Join(err, suite.Print(out, verdicts))
 }
 
-func (o options) find(ctx context.Context, dir string, all *findings, out io.Writer) error {
+func (o options) judge(ctx context.Context, dir string, verdicts *[]suite.Verdict, out io.Writer) error {
 	for _, sd := range o.sides {
-		if o.has(partSpecs) {
-			if err := o.findSpecs(ctx, dir, sd, all, out); err != nil {
-				return fmt.Errorf("%s, specs: %w", sd.name, err)
-			}
+		began, dir := time.Now(), filepath.Join(dir, sd.name)
+		if err := os.Mkdir(dir, 0o700); err != nil {
+			return err
 		}
-		if o.has(partRolling) && sd.works() {
-			if err := o.findRolling(ctx, dir, sd, all, out); err != nil {
-				return fmt.Errorf("%s, rolling updates: %w", sd.name, err)
-			}
+		results, err := o.runSpecs(ctx, sd, dir)
+		if err != nil {
+			return fmt.Errorf("%s: %w", sd.name, err)
 		}
+		verdict := o.known(sd, results).Judge(results)
+		*verdicts = append(*verdicts, verdict)
+		_, _ = fmt.Fprintf(out, "%s: %d of %d specs passed in %.0f s\n", sd.title, verdict.Passed, verdict.Ran, time.Since(began).Seconds())
 	}
 	return nil
 }
 
-func (o options) findSpecs(ctx context.Context, dir string, sd side, all *findings, out io.Writer) error {
-	began := time.Now()
-	dir, err := subdirectory(dir, sd.name+"-specs")
+// runSpecs runs Kubernetes' specs against a cluster of the side, several at once.
+func (o options) runSpecs(ctx context.Context, sd side, dir string) ([]suite.Result, error) {
+	ctx, c, err := startCluster(ctx, o.binaries, dir, sd)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	results, conflicts, err := o.runSpecs(ctx, sd, dir)
-	if err != nil {
-		return err
+	defer c.stop()
+	report := filepath.Join(dir, "report.json")
+	err = c.ginkgo(ctx, o, sd, report)
+	if cause := context.Cause(ctx); cause != nil {
+		return nil, cause
 	}
-	verdict := o.known(sd, results).Judge(results)
-	all.verdicts = append(all.verdicts, verdict)
-	_, err = fmt.Fprintf(out, "%s: %d of %d specs passed in %.0f s; %.0f status conflicts of ReplicationControllers\n",
-		sd.title, verdict.Passed, verdict.Ran, time.Since(began).Seconds(), conflicts)
-	return err
+	file, openErr := os.Open(report)
+	if openErr != nil {
+		return nil, fmt.Errorf("ginkgo gave no report: %w; see %s", errors.Join(err, openErr), dir)
+	}
+	defer func() { _ = file.Close() }()
+	return suite.ReadGinkgo(file)
 }
 
-func (o options) findRolling(ctx context.Context, dir string, sd side, all *findings, out io.Writer) error {
-	dir, err := subdirectory(dir, sd.name+"-rolling")
+// ginkgo returns an error if a spec fails, too: the report tells.
+func (c *cluster) ginkgo(ctx context.Context, opts options, sd side, report string) error {
+	log, err := os.Create(filepath.Join(c.dir, "ginkgo.log"))
 	if err != nil {
 		return err
 	}
-	done, err := o.runRolling(ctx, sd, dir)
-	if err != nil {
-		return err
-	}
-	all.rolling += rollingTable(sd, done)
-	all.verdicts = append(all.verdicts, suite.Suite{Name: "rolling updates, " + sd.title, Specs: rollingUpdates}.Judge(rollingResults(done)))
-	_, err = fmt.Fprintf(out, "%s: %d rolling updates\n", sd.title, len(done))
-	return err
-}
-
-func subdirectory(dir, name string) (string, error) {
-	dir = filepath.Join(dir, name)
-	return dir, os.Mkdir(dir, 0o700)
+	defer func() { _ = log.Close() }()
+	cmd := exec.CommandContext(ctx, filepath.Join(opts.binaries, "ginkgo"),
+		"--procs=8", "--no-color", "--timeout="+timeout.String(),
+		"--output-dir="+filepath.Dir(report), "--json-report="+filepath.Base(report),
+		"--focus="+opts.focusOf(sd).String(),
+		filepath.Join(opts.binaries, "kubernetes-e2e-specs.test"), "--",
+		"--kubeconfig="+c.kubeconfig, "--provider=skeleton", "--dump-logs-on-failure=false", "--e2e-output-dir="+c.dir)
+	cmd.Dir = c.dir
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	cmd.WaitDelay = time.Minute
+	return cmd.Run()
 }
