@@ -16,9 +16,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 
+	"github.com/replicakit/replicakit/internal/failure"
 	podstate "github.com/replicakit/replicakit/internal/pod"
 	"github.com/replicakit/replicakit/replicas"
-	"github.com/replicakit/replicakit/replicas/replicastest"
 )
 
 // The tests of this file say what is right, and fail if it holds: then they belong to the
@@ -53,7 +53,7 @@ func TestSlotsThatAreGivenUpWhileAnotherIsMissing(t *testing.T) {
 	knownToFail(t, untilRoom, func(t *testing.T, r *right) {
 		t.Helper()
 		s := openWorkshop(t, workersOf(func(spec *workers) { spec.Slots = replicas.Ordinals("p") }), 5, true)
-		s.Deny("create", replicastest.Forbidden)
+		s.Deny("create", failure.Forbidden.Of)
 		_, err := s.DeleteChild(t.Context(), namespace, "p-1", metav1.DeleteOptions{})
 		require.NoError(t, err)
 		s.want(t, 3)
@@ -68,7 +68,7 @@ func TestAChildThatMustGoWhileAnotherIsMissing(t *testing.T) {
 		s := openWorkshop(t, workersOf(func(spec *workers) {
 			spec.Rules.MustGo = func(w *worker) bool { return w.Spec.Image == "old" }
 		}), 3, true)
-		s.Deny("create", replicastest.Forbidden)
+		s.Deny("create", failure.Forbidden.Of)
 		names := s.names()
 		_, err := s.DeleteChild(t.Context(), namespace, names[0], metav1.DeleteOptions{})
 		require.NoError(t, err)
@@ -83,7 +83,7 @@ func TestAWebhookThatRelabelsAndOneThatRefusesDeletions(t *testing.T) {
 		t.Helper()
 		s := newStage(t, 1, 4)
 		s.Mutate = func(p *corev1.Pod) { p.Labels["app"] = "other" }
-		s.Deny("delete", replicastest.Forbidden)
+		s.Deny("delete", failure.Forbidden.Of)
 		calls := s.controller.Client.Record()
 		createReplicaSet(t, s.PodCluster, 3)
 		s.world.Run(6 * time.Hour)
@@ -113,7 +113,7 @@ func TestADeletionThatIsRefusedAfterTheAuthorsStep(t *testing.T) {
 		t.Helper()
 		claims := sets.New[string]()
 		s := openWorkshop(t, membersWith(claims), 5, true)
-		s.Deny("delete", replicastest.Forbidden)
+		s.Deny("delete", failure.Forbidden.Of)
 		s.want(t, 4)
 		s.world.Run(time.Minute)
 		s.want(t, 5)
