@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -20,7 +21,6 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/authorization/path"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/klog/v2"
 )
 
@@ -34,16 +34,15 @@ const (
 	reviewPatience = 10 * time.Second
 )
 
-// An address may show so many tokens at once that have not been right in the last hour, and then one every six seconds. So nobody
-// makes the manager ask the API server without end, or fills its log.
+// An address may show so many wrong tokens in a minute. So nobody makes the manager ask the API server without end, or fills its
+// log. A token that was right in the last hour is asked about whatever else its address shows.
 const (
-	newTokens       = 10
-	newTokensPerSec = 1.0 / 6
+	wrongTokens     = 10
 	rightRemembered = time.Hour
 )
 
-// errTooManyTokens is the error for an address that shows one token after the other.
-var errTooManyTokens = errors.New("too many new tokens from this address")
+// errTooManyTokens is the error for an address that shows one wrong token after the other.
+var errTooManyTokens = errors.New("too many wrong tokens from this address")
 
 // A guard lets those clients pass that the API server lets get the path, and all clients to
 // the paths that are open.
@@ -55,7 +54,7 @@ type guard struct {
 
 	tokens    *cache.LRUExpireCache // *tokenAnswer by hash
 	rights    *cache.LRUExpireCache // bool by question
-	addresses *cache.LRUExpireCache // flowcontrol.RateLimiter by host
+	addresses *cache.LRUExpireCache // *atomic.Int32 by host: its wrong tokens of this minute
 }
 
 // A tokenAnswer says whose a token is, nobody's if it is wrong.
@@ -80,8 +79,8 @@ func newGuard(logger klog.Logger, client kubernetes.Interface, open []string, in
 	}, err
 }
 
-// ServeHTTP answers 401 if nobody knows the client, 403 if it may not get the path, 429 if its address has shown too many new tokens,
-// and 500 if the API server cannot be asked.
+// ServeHTTP answers 401 if nobody knows the client, 403 if it may not get the path, 429 if its address has shown too many wrong
+// tokens, and 500 if the API server cannot be asked.
 func (g *guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	code, err := g.check(r)
 	if err != nil {
@@ -133,7 +132,8 @@ func (g *guard) clientOf(ctx context.Context, token, address string) (*tokenAnsw
 	if answer != nil && time.Now().Before(answer.until) {
 		return answer, nil
 	}
-	if (answer == nil || !answer.right) && !g.limiterOf(address).TryAccept() {
+	wrong := g.wrongOf(address)
+	if (answer == nil || !answer.right) && wrong.Load() >= wrongTokens {
 		return nil, errTooManyTokens
 	}
 	review := &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}}
@@ -143,23 +143,24 @@ func (g *guard) clientOf(ctx context.Context, token, address string) (*tokenAnsw
 	}
 	answer = &tokenAnswer{right: review.Status.Authenticated, user: review.Status.User, until: time.Now().Add(tokenBelieved)}
 	if !answer.right {
+		wrong.Add(1)
 		g.logger.V(2).Info("A client of the metrics has a wrong token", "says", review.Status.Error)
 	}
 	g.tokens.Add(key, answer, rightRemembered)
 	return answer, nil
 }
 
-func (g *guard) limiterOf(address string) flowcontrol.RateLimiter {
+func (g *guard) wrongOf(address string) *atomic.Int32 {
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {
 		host = address
 	}
 	if kept, found := g.addresses.Get(host); found {
-		return kept.(flowcontrol.RateLimiter) //nolint:forcetypeassert // all are
+		return kept.(*atomic.Int32) //nolint:forcetypeassert // all are
 	}
-	limiter := flowcontrol.NewTokenBucketRateLimiter(newTokensPerSec, newTokens)
-	g.addresses.Add(host, limiter, rightRemembered)
-	return limiter
+	wrong := &atomic.Int32{}
+	g.addresses.Add(host, wrong, time.Minute)
+	return wrong
 }
 
 // may reports whether a user may do what it asks for.

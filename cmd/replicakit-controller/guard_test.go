@@ -75,7 +75,7 @@ func TestGuard(t *testing.T) {
 		{"a client without it does not", "/metrics", "somebody", false, http.StatusForbidden, map[string]int{"tokenreviews": 1, "subjectaccessreviews": 1}, 0},
 		{"a wrong token is asked about and told once", "/metrics", "wrong", false, http.StatusUnauthorized, map[string]int{"tokenreviews": 1}, 1},
 		{"without a token nobody is asked", "/metrics", "", false, http.StatusUnauthorized, map[string]int{}, 0},
-		{"a server that cannot be asked is asked again", "/metrics", "scraper", true, http.StatusInternalServerError, map[string]int{"tokenreviews": 3}, 3},
+		{"a server that cannot be asked is asked again", "/metrics", "scraper", true, http.StatusInternalServerError, map[string]int{"tokenreviews": 2 * wrongTokens}, 2 * wrongTokens},
 		{"an open path is for everybody", "/livez", "", true, http.StatusOK, map[string]int{}, 0},
 		{"even with a wrong token", "/livez", "wrong", true, http.StatusOK, map[string]int{}, 0},
 		{"what is below it is not", "/livez/etcd", "", false, http.StatusUnauthorized, map[string]int{}, 0},
@@ -91,7 +91,7 @@ func TestGuard(t *testing.T) {
 			logger := textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&log), textlogger.Verbosity(2)))
 			guarded, err := newGuard(logger, client, []string{"/livez"}, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "inside") }))
 			require.NoError(t, err)
-			for range 3 {
+			for range 2 * wrongTokens {
 				request, answer := httptest.NewRequestWithContext(t.Context(), http.MethodGet, row.path, nil), httptest.NewRecorder()
 				if row.token != "" {
 					request.Header.Set("Authorization", "Bearer "+row.token)
@@ -129,8 +129,8 @@ func TestTokensWithoutEnd(t *testing.T) {
 	for i := range 60 {
 		codes[get("10.0.0.1:"+strconv.Itoa(2000+i), "wrong-"+strconv.Itoa(i))]++
 	}
-	assert.Equal(t, map[int]int{http.StatusUnauthorized: newTokens - 1, http.StatusTooManyRequests: 60 - newTokens + 1}, codes)
-	assert.Equal(t, newTokens, reviews.asked["tokenreviews"])
+	assert.Equal(t, map[int]int{http.StatusUnauthorized: wrongTokens, http.StatusTooManyRequests: 60 - wrongTokens}, codes)
+	assert.Equal(t, 1+wrongTokens, reviews.asked["tokenreviews"])
 	assert.Equal(t, http.StatusOK, get("10.0.0.1:3000", "scraper"), "a token that was right goes on")
 	assert.Equal(t, http.StatusForbidden, get("10.0.0.2:1000", "somebody"), "another address does not wait")
 
