@@ -134,13 +134,13 @@ type scaling struct{}
 
 // WithScaling returns a context for a pass of which told is told the owner, the children that
 // it counts and its Scale, before it creates or deletes anything.
-func WithScaling(ctx context.Context, told func(owner, owned, scale any)) context.Context {
+func WithScaling[O, C, Scale any](ctx context.Context, told func(owner O, owned []C, scale Scale)) context.Context {
 	return context.WithValue(ctx, scaling{}, told)
 }
 
 // Scaling tells whoever has asked by WithScaling.
-func Scaling(ctx context.Context, owner, owned, scale any) {
-	if told, ok := ctx.Value(scaling{}).(func(owner, owned, scale any)); ok {
+func Scaling[O, C, Scale any](ctx context.Context, owner O, owned []C, scale Scale) {
+	if told, ok := ctx.Value(scaling{}).(func(owner O, owned []C, scale Scale)); ok {
 		told(owner, owned, scale)
 	}
 }

@@ -122,9 +122,9 @@ func (c *Controller[O, C]) scaling(owned []C) {
 }
 
 // told is what a pass of a Kind without BeforeScale tells in its stead.
-func (c *Controller[O, C]) told(owner, owned, s any) {
-	c.passing(owner.(O), s.(replicas.Scale[C]))
-	c.scaling(owned.([]C))
+func (c *Controller[O, C]) told(owner O, owned []C, s replicas.Scale[C]) {
+	c.passing(owner, s)
+	c.scaling(owned)
 }
 
 func (c *Controller[O, C]) observe(pass controller.Pass[O, C]) {

@@ -4,7 +4,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"math"
 	"runtime"
@@ -167,7 +166,7 @@ const mark = "<!-- make bench-cluster writes what is below -->\n"
 func (r *results) into(page []byte) ([]byte, error) {
 	before, _, found := strings.Cut(string(page), mark)
 	if !found {
-		return nil, errors.New("the page has no line " + mark)
+		return nil, fmt.Errorf("the page has no line %q", mark)
 	}
 	return fmt.Appendf(nil, "%s%s\nRuns of each side: %d; figures are medians, in parentheses the least and the most. Run with %s on %s/%s, %d cores.\n\n%s",
 		before, mark, r.runs, runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), r.table()), nil
