@@ -10,6 +10,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"path"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -36,6 +37,7 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/replicakit/replicakit/cmd/replicakit-controller/demo/controlplane"
+	"github.com/replicakit/replicakit/replicas"
 	"github.com/replicakit/replicakit/replicas/clientgo"
 	"github.com/replicakit/replicakit/replicas/controller"
 	"github.com/replicakit/replicakit/replicas/controllerruntime"
@@ -85,7 +87,12 @@ var adapters = map[string]func(ctx context.Context, config *rest.Config, namespa
 		c.Run(ctx, clientgo.DefaultWorkers)
 		return nil
 	},
-	"controllerruntime": func(ctx context.Context, config *rest.Config, namespace string) error {
+	"controllerruntime": runtimeOf(controller.ReplicaSets()),
+}
+
+// runtimeOf returns an adapter of controller-runtime for a Kind.
+func runtimeOf(kind controller.Kind[*appsv1.ReplicaSet, *corev1.Pod]) func(context.Context, *rest.Config, string) error {
+	return func(ctx context.Context, config *rest.Config, namespace string) error {
 		anyName := true
 		mgr, err := manager.New(config, manager.Options{
 			Scheme:     scheme.Scheme,
@@ -96,11 +103,11 @@ var adapters = map[string]func(ctx context.Context, config *rest.Config, namespa
 		if err != nil {
 			return err
 		}
-		if err := controllerruntime.Add(mgr, controller.ReplicaSets(), controllerruntime.Options{}); err != nil {
+		if err := controllerruntime.Add(mgr, kind, controllerruntime.Options{}); err != nil {
 			return err
 		}
 		return mgr.Start(ctx)
-	},
+	}
 }
 
 func TestServers(t *testing.T) {
@@ -122,6 +129,68 @@ func TestServers(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A pod gets a job after the cache has shown it without one, right before its deletion arrives.
+func TestAVictimThatMustStayByNow(t *testing.T) {
+	t.Parallel()
+	kind := controller.ReplicaSets()
+	spec := kind.Spec
+	kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.PodSpec, error) {
+		s, err := spec(rs)
+		s.Rules.MustStay = func(p *corev1.Pod) bool { return p.Annotations["job"] != "" }
+		return s, err
+	}
+	w := newWorld(t, runtimeOf(kind))
+	var once sync.Once
+	victim := ""
+	w.before = func(request *http.Request) {
+		if request.Method != http.MethodDelete {
+			return
+		}
+		once.Do(func() {
+			victim = path.Base(request.URL.Path)
+			job := []byte(`{"metadata":{"annotations":{"job":"1"}}}`)
+			_, err := w.client.CoreV1().Pods(w.namespace).Patch(t.Context(), victim, types.MergePatchType, job, metav1.PatchOptions{})
+			assert.NoError(t, err)
+		})
+	}
+	w.start()
+	w.create(3)
+	w.has(3)
+	w.scale(2)
+	w.has(2)
+	require.NotEmpty(t, victim)
+	pod, err := w.client.CoreV1().Pods(w.namespace).Get(t.Context(), victim, metav1.GetOptions{})
+	require.NoError(t, err)
+	assert.Nil(t, pod.DeletionTimestamp)
+}
+
+// A user scales down, and up again right before the controller reads the owner.
+func TestTheAuthorsStepIsNotAskedForAnOldOwner(t *testing.T) {
+	t.Parallel()
+	kind := controller.ReplicaSets()
+	var victims atomic.Int64
+	kind.BeforeScale = func(_ context.Context, _ *appsv1.ReplicaSet, _ []*corev1.Pod, scale replicas.PodScale) (replicas.PodScale, time.Duration, error) {
+		victims.Add(int64(len(scale.Delete)))
+		return scale, 0, nil
+	}
+	w := newWorld(t, runtimeOf(kind))
+	var isArmed atomic.Bool
+	w.before = func(request *http.Request) {
+		if request.Method == http.MethodGet && strings.HasSuffix(request.URL.Path, "/replicasets/web") && isArmed.CompareAndSwap(true, false) {
+			w.scale(5)
+		}
+	}
+	w.start()
+	w.create(5)
+	w.has(5)
+	isArmed.Store(true)
+	w.scale(3)
+	require.Eventually(t, func() bool { return !isArmed.Load() }, patience, glance, "the owner is read before children are deleted")
+	w.has(5)
+	assert.Len(t, w.ever, 5)
+	assert.Zero(t, victims.Load())
 }
 
 func creates(w *world) {
@@ -190,7 +259,8 @@ type world struct {
 	client    kubernetes.Interface
 	namespace string
 
-	loses         atomic.Bool // every third answer to a write of a pod
+	before        func(*http.Request) // sees each request of the adapter; nil: nothing does
+	loses         atomic.Bool         // every third answer to a write of a pod
 	written, lost atomic.Int64
 
 	mu     sync.Mutex
@@ -281,6 +351,9 @@ func (r roundTripper) RoundTrip(request *http.Request) (*http.Response, error) {
 // lose loses answers, if so, to calls that the server has carried out.
 func (w *world) lose(next http.RoundTripper) http.RoundTripper {
 	return roundTripper(func(request *http.Request) (*http.Response, error) {
+		if w.before != nil {
+			w.before(request)
+		}
 		response, err := next.RoundTrip(request)
 		if err != nil || !w.loses.Load() || request.Method == http.MethodGet || !strings.Contains(request.URL.Path, "/pods") || w.written.Add(1)%3 != 0 {
 			return response, err
