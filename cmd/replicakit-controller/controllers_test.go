@@ -57,7 +57,7 @@ func refuse(t *testing.T, owners int, during time.Duration) map[string][]time.Du
 	built, err := c.build(ctx, factory, client, settings{orders: newOrders(defaults()), passed: newRunaways().note}, clientgo.Options{})
 	require.NoError(t, err)
 	var running sync.WaitGroup
-	running.Go(func() { built.Run(ctx, owners) })
+	running.Go(func() { _ = built.Run(ctx, owners) })
 	factory.StartWithContext(ctx)
 	for i := range owners {
 		rs := newReplicaSet(fmt.Sprintf("web-%03d", i), 1)

@@ -137,7 +137,7 @@ func TestTokensWithoutEnd(t *testing.T) {
 	guard, _ := guarded.(*guard)
 	for _, key := range guard.tokens.Keys() {
 		kept, _ := guard.tokens.Get(key)
-		kept.(*tokenAnswer).until = time.Now() //nolint:forcetypeassert // all are
+		kept.(*tokenAnswer).until = time.Now()
 	}
 	before := reviews.asked["tokenreviews"]
 	assert.Equal(t, http.StatusOK, get("10.0.0.1:4000", "scraper"), "and is asked about again after a minute, whatever else that address shows")

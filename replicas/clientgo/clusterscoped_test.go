@@ -75,7 +75,7 @@ func TestOwnersInNoNamespace(t *testing.T) {
 			owners, children, clientgo.Options{})
 		require.NoError(t, err)
 		factory.Start(ctx.Done())
-		go c.Run(ctx, 0)
+		go func() { _ = c.Run(ctx, 0) }()
 		t.Cleanup(func() {
 			cancel()
 			factory.Shutdown()

@@ -45,7 +45,9 @@ func Example() {
 		log.Fatal(err)
 	}
 	factory.Start(ctx.Done())
-	controller.Run(ctx, clientgo.DefaultWorkers)
+	if err := controller.Run(ctx, clientgo.DefaultWorkers); err != nil {
+		log.Fatal(err)
+	}
 }
 
 // A kind of your own: here a Deployment that keeps ConfigMaps instead of pods. With the
@@ -92,7 +94,10 @@ func ExampleNew() {
 		return
 	}
 	factory.Start(ctx.Done())
-	c.Run(ctx, clientgo.DefaultWorkers)
+	if err := c.Run(ctx, clientgo.DefaultWorkers); err != nil {
+		fmt.Println(err)
+		return
+	}
 
 	children, err := client.CoreV1().ConfigMaps("default").List(context.Background(), metav1.ListOptions{})
 	if err != nil {
@@ -136,7 +141,7 @@ func ExampleNewReplicationManager() {
 		return
 	}
 	factory.Start(ctx.Done())
-	go manager.Run(ctx, clientgo.DefaultWorkers)
+	go func() { _ = manager.Run(ctx, clientgo.DefaultWorkers) }()
 
 	if event, ok := (<-events.ResultChan()).Object.(*corev1.Event); ok {
 		fmt.Println(event.Source.Component, event.InvolvedObject.Kind, event.Reason)

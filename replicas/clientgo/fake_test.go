@@ -44,7 +44,7 @@ func newFakeCluster(t inBubble, objects ...runtime.Object) *fakeCluster {
 		clientgo.Options{MaxParallel: 1, MetricsRegisterer: prometheus.NewRegistry()})
 	require.NoError(t, err)
 	factory.Start(ctx.Done())
-	go controller.Run(ctx, 1)
+	go func() { _ = controller.Run(ctx, 1) }()
 	t.Cleanup(func() {
 		cancel()
 		factory.Shutdown()

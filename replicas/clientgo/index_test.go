@@ -81,7 +81,7 @@ func TestIndexes(t *testing.T) {
 		assert.Equal(t, []string{"old-1", "web-2"}, b.podNames(), "siblings are found")
 		second, err := b.newReplicationManager()
 		require.NoError(t, err)
-		second.Run(b.ctx, -1)
+		_ = second.Run(b.ctx, -1)
 		assert.Equal(t, []string{"namespace", "podController", "replicakit.podController"}, indexes(b.pods))
 	})
 

@@ -92,7 +92,7 @@ func TestAnyKind(t *testing.T) {
 			clientgo.Options{Events: told})
 		require.NoError(t, err)
 		factory.Start(ctx.Done())
-		go c.Run(ctx, 1)
+		go func() { _ = c.Run(ctx, 1) }()
 		t.Cleanup(func() {
 			cancel()
 			factory.Shutdown()
@@ -242,7 +242,7 @@ func TestReadyMadeControllersRefuse(t *testing.T) {
 		require.EqualError(t, err, want)
 	}
 	for _, c := range []*clientgo.Controller{nil, {}} {
-		c.Run(ctx, 1) // it only logs
+		_ = c.Run(ctx, 1) // it only logs
 	}
 }
 
@@ -312,7 +312,7 @@ func TestAvailabilityOfAnyKind(t *testing.T) {
 		c, err := clientgo.New(ctx, settles(), typed.NewClient(client.AppsV1().Deployments, client.CoreV1().ConfigMaps), owners, children, clientgo.Options{})
 		require.NoError(t, err)
 		factory.Start(ctx.Done())
-		go c.Run(ctx, 1)
+		go func() { _ = c.Run(ctx, 1) }()
 		t.Cleanup(func() {
 			cancel()
 			factory.Shutdown()

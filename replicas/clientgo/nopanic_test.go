@@ -120,7 +120,7 @@ var constructors = map[string]func(t *testing.T){
 		require.NoError(t, err, "nil pointers mean the defaults")
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		c.Run(ctx, 1)
+		_ = c.Run(ctx, 1)
 	},
 	"NewReplicaSetController": func(t *testing.T) {
 		t.Helper()
@@ -198,7 +198,7 @@ func TestNothingPanics(t *testing.T) {
 	t.Run("Controller", func(t *testing.T) {
 		t.Parallel()
 		for _, c := range []*clientgo.Controller{nil, {}} {
-			c.Run(t.Context(), 1)
+			_ = c.Run(t.Context(), 1)
 		}
 	})
 }

@@ -58,7 +58,7 @@ func TestRun(t *testing.T) {
 		require.NoError(t, err)
 		go b.replicaSets.RunWithContext(b.ctx)
 		go func() {
-			controller.Run(b.ctx, 0)
+			_ = controller.Run(b.ctx, 0)
 			b.returned.Add(1)
 		}()
 		after(time.Hour)

@@ -37,7 +37,6 @@ func (r *right) Errorf(format string, args ...any) {
 
 func knownToFail(t *testing.T, until string, play func(t *testing.T, r *right)) {
 	t.Helper()
-	t.Parallel()
 	r := &right{t: t}
 	play(t, r)
 	assert.NotZero(t, r.failed, "known to fail until %s, and it holds: make it a test like others", until)
@@ -50,6 +49,7 @@ const (
 )
 
 func TestSlotsThatAreGivenUpWhileAnotherIsMissing(t *testing.T) {
+	t.Parallel()
 	knownToFail(t, untilRoom, func(t *testing.T, r *right) {
 		t.Helper()
 		s := openWorkshop(t, workersOf(func(spec *workers) { spec.Slots = replicas.Ordinals("p") }), 5, true)
@@ -63,6 +63,7 @@ func TestSlotsThatAreGivenUpWhileAnotherIsMissing(t *testing.T) {
 }
 
 func TestAChildThatMustGoWhileAnotherIsMissing(t *testing.T) {
+	t.Parallel()
 	knownToFail(t, untilRoom, func(t *testing.T, r *right) {
 		t.Helper()
 		s := openWorkshop(t, workersOf(func(spec *workers) {
@@ -79,6 +80,7 @@ func TestAChildThatMustGoWhileAnotherIsMissing(t *testing.T) {
 }
 
 func TestAWebhookThatRelabelsAndOneThatRefusesDeletions(t *testing.T) {
+	t.Parallel()
 	knownToFail(t, untilGates, func(t *testing.T, r *right) {
 		t.Helper()
 		s := newStage(t, 1, 4)
@@ -92,6 +94,7 @@ func TestAWebhookThatRelabelsAndOneThatRefusesDeletions(t *testing.T) {
 }
 
 func TestLabelsThatDriftOutOfTheSelector(t *testing.T) {
+	t.Parallel()
 	knownToFail(t, untilGates, func(t *testing.T, r *right) {
 		t.Helper()
 		s := running(t, 3)
@@ -109,6 +112,7 @@ func TestLabelsThatDriftOutOfTheSelector(t *testing.T) {
 }
 
 func TestADeletionThatIsRefusedAfterTheAuthorsStep(t *testing.T) {
+	t.Parallel()
 	knownToFail(t, untilAuthor, func(t *testing.T, r *right) {
 		t.Helper()
 		claims := sets.New[string]()
@@ -125,11 +129,13 @@ func TestADeletionThatIsRefusedAfterTheAuthorsStep(t *testing.T) {
 }
 
 func TestAClaimThatIsBeingDeletedHoldsItsMemberAlone(t *testing.T) {
+	t.Parallel()
 	for name, step := range map[string]func(scale workerScale, stuck int) workerScale{
 		"if the step leaves out all":              func(scale workerScale, _ int) workerScale { scale.Create = 0; return scale },
 		"if the step leaves out what follows too": func(scale workerScale, stuck int) workerScale { scale.Create = stuck; return scale },
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			knownToFail(t, untilAuthor, func(t *testing.T, r *right) {
 				t.Helper()
 				kind := workersOf(func(spec *workers) { spec.Slots = replicas.Ordinals("p") })
@@ -144,6 +150,7 @@ func TestAClaimThatIsBeingDeletedHoldsItsMemberAlone(t *testing.T) {
 		})
 	}
 	t.Run("if New fails for it", func(t *testing.T) {
+		t.Parallel()
 		knownToFail(t, untilAuthor, func(t *testing.T, r *right) {
 			t.Helper()
 			s := openWorkshop(t, workersOf(func(spec *workers) {

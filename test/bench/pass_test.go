@@ -75,8 +75,9 @@ func ourPass(f fleet) side {
 	calls := typed.NewClient(client.AppsV1().ReplicaSets, client.CoreV1().Pods)
 	c := must(clientgo.New(ctx, kind, calls, w.owners, w.pods, clientgo.Options{}))
 	w.start(ctx)
-	go c.Run(ctx, 1)
+	go func() { _ = c.Run(ctx, 1) }()
 	<-done
+	client.ClearActions() // of the first pass, which asks for the server's version
 	return side{name: ours, stop: stop, run: func(i int) int {
 		w.change(i)
 		<-done

@@ -84,7 +84,7 @@ var adapters = map[string]func(ctx context.Context, config *rest.Config, namespa
 		}
 		factory.StartWithContext(ctx)
 		defer factory.Shutdown()
-		c.Run(ctx, clientgo.DefaultWorkers)
+		_ = c.Run(ctx, clientgo.DefaultWorkers)
 		return nil
 	},
 	"controllerruntime": runtimeOf(controller.ReplicaSets()),

@@ -101,7 +101,7 @@ func (c *ReplicaSetController) runUntilSwitched(ctx context.Context, controller 
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		controller.Run(ctx, workers)
+		_ = controller.Run(ctx, workers)
 	}()
 	for ticker := time.NewTicker(10 * time.Millisecond); ctx.Err() == nil && currentGates() == c.with; {
 		select {
