@@ -193,7 +193,7 @@ func (p *pass[O, C]) mayDelete(ctx context.Context) (bool, error) {
 // mayCreate reports whether the owner on the server still wants what the pass goes by. The
 // owner is read at most once in a term: later a child that is one too many is deleted again.
 func (p *pass[O, C]) mayCreate(ctx context.Context) bool {
-	if p.ownerRead || p.state.ownerTerm == p.inTerm || p.beganInTerm() || p.isOfTerm(ctx) {
+	if p.ownerRead || p.state.ownerTerm == p.inTerm || p.isOfTerm(ctx) {
 		p.state.ownerTerm = p.inTerm
 		return true
 	}

@@ -197,7 +197,6 @@ type (
 		Distrusted bool            `json:"distrusted,omitempty"`
 		EventsCame bool            `json:"eventsCame,omitempty"`
 
-		TermBegan time.Time `json:"termBegan,omitzero"`
 		TermAsked time.Time `json:"termAsked,omitzero"` // for the version of the children
 		// TermVersions are by the verb that asks for them, each as it was known after the
 		// pass had asked.

@@ -50,7 +50,6 @@ func (p *pass[O, C]) recordBefore(stale expectations.Stale) {
 	m := &p.recorder.is.known
 	m.Distrusted, m.EventsCame = stale != (expectations.Stale{}), p.newest.any()
 	m.StatusCounts, m.Stripped, m.Compared = p.statusCounts.Load(), p.whole.stripped.Load(), p.whole.compared.Load()
-	m.TermBegan = p.termBegan
 	owners, _ := p.term.owners.known()
 	children, asked := p.term.children.known()
 	m.TermAsked, m.TermVersions = asked, map[string]string{verbServerOwnersVersion: owners, verbServerChildrenVersion: children}

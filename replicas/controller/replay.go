@@ -103,7 +103,7 @@ func (p *player[O, C]) reconciler(kind Kind[O, C]) (*reconciler[O, C], error) {
 	r.statusCounts.Store(m.StatusCounts)
 	r.whole.stripped.Store(m.Stripped)
 	r.whole.compared.Store(m.Compared)
-	r.term.began, r.term.children.asked = m.TermBegan, m.TermAsked
+	r.term.children.asked = m.TermAsked
 	p.recallVersion(&r.term.owners, verbServerOwnersVersion)
 	p.recallVersion(&r.term.children, verbServerChildrenVersion)
 	p.expect(r.pending)

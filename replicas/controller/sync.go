@@ -23,7 +23,7 @@ func (r *reconciler[O, C]) sync(ctx context.Context, owner types.NamespacedName)
 	}
 	p := &pass[O, C]{reconciler: r, client: r.client, cache: r.cache, list: r.live, random: r.opts.Random}
 	p.Name, p.Now = owner, r.opts.Now()
-	p.inTerm, p.termBegan = r.term.begin(p.Now)
+	p.inTerm = r.term.number()
 	p.record()
 	defer p.owners.takeEvents(p.Name, nil)
 	err := p.run(ctx)
