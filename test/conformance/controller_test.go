@@ -483,7 +483,7 @@ func cmpCalls(theirs, ours chapter, wasRefused, controllers bool, firsts *int, n
 			*firsts -= b - a - ours.calls["delete pods"]
 			named.add(wholeFirst)
 		case !onPods && verb == "get" && b > a && b-a <= ours.calls["delete pods"]+ours.calls["create pods"]+*firsts:
-			named.add(readFirst) // or before children that left are replaced
+			named.add(readFirst)
 		case controllers && (verb == "patch" || !onPods && verb == "get") && b < a:
 			named.add(adoptedOnce) // a read comes before each adoption
 		default:

@@ -50,7 +50,7 @@ const (
 	delayed       = "W27: after an error the pass is requeued when the server, or a hold, says"
 	fullMessage   = "T11 W20: the message of a condition says what was being done, and joins all errors"
 
-	readFirst = "the owner is read before pods are deleted, as an old spec may want fewer"
+	readFirst = "the owner is read before pods are deleted, or replaced after they left, as an old spec may want fewer"
 
 	creates = "pods are created"
 	deletes = "pods are deleted"
