@@ -55,7 +55,7 @@ func (n *narrator) call(call replicastest.Call, err error) {
 
 // passed tells what a pass did, if it did anything.
 func (n *narrator) passed(_ context.Context, pass controller.Pass[*appsv1.ReplicaSet, *corev1.Pod]) {
-	if pass.Waiting {
+	if pass.Waiting() {
 		n.waited++
 	}
 	for _, pod := range pass.Released {

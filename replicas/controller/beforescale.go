@@ -33,14 +33,11 @@ func (p *pass[O, C]) beforeScale(ctx context.Context, active []C, scale replicas
 	less, again, err := p.kind.BeforeScale(ctx, p.Owner, active, given)
 	switch {
 	case err != nil:
-		p.Waiting = true
-		p.retryAfter = max(p.retryAfter, again)
+		p.gate(Author, "", again, err).waits = true
 		p.refuse(err)
 		return scale, p.failure("BeforeScale: %w", err)
 	case again < 0:
 		return scale, p.failure("BeforeScale: %v until the next pass is negative", again)
-	case again > 0:
-		p.comeBack(again)
 	}
 	if !areLess(less.Delete, scale.Delete) || !areLess(less.Discard, scale.Discard) {
 		return scale, p.failure("BeforeScale: a deletion was added, or is there twice")
@@ -51,10 +48,27 @@ func (p *pass[O, C]) beforeScale(ctx context.Context, active []C, scale replicas
 	if planned := sets.New(scale.Names...); len(less.Names) > len(planned.Intersection(sets.New(less.Names...))) {
 		return scale, p.failure("BeforeScale: a name was added, or is there twice: %q were planned, and there are %q", scale.Names, less.Names)
 	}
-	scale.Create = min(less.Create, len(less.Names))
-	scale.Names = less.Names[:scale.Create]
-	scale.Delete, scale.Discard = keep(scale.Delete, less.Delete), keep(scale.Discard, less.Discard)
-	return scale, nil
+	cut := scale
+	cut.Create = min(less.Create, len(less.Names))
+	cut.Names = less.Names[:cut.Create]
+	cut.Delete, cut.Discard = keep(scale.Delete, less.Delete), keep(scale.Discard, less.Discard)
+	if stops := leftOut(scale, cut); stops != 0 {
+		p.gate(Author, "", again, nil).Stops = stops
+	} else if again > 0 {
+		p.comeBack(again)
+	}
+	return cut, nil
+}
+
+// leftOut says what there is less of.
+func leftOut[C Object](scale, less replicas.Scale[C]) (stops Stops) {
+	if less.Create < scale.Create {
+		stops = StopsCreations
+	}
+	if len(less.Delete) < len(scale.Delete) || len(less.Discard) < len(scale.Discard) {
+		stops |= StopsDeletions
+	}
+	return stops
 }
 
 func idsOf[C Object](deletions []replicas.Deletion[C]) sets.Set[types.UID] {

@@ -73,7 +73,7 @@ func TestTheConditionStaysWhileBeforeScaleFails(t *testing.T) {
 	r.owner, fails = pass.Status, errNoQuorum
 	pass, err = r.pass(t, 60, podsOf(r.owner, 1)...)
 	require.ErrorIs(t, err, errNoQuorum)
-	assert.True(t, pass.Waiting)
+	assert.True(t, pass.Waiting())
 	assert.Empty(t, pass.Created)
 	require.NotNil(t, pass.Status)
 	assert.Len(t, pass.Status.Status.Conditions, 1, "nothing was tried")

@@ -4,6 +4,7 @@
 package controller
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -30,11 +31,12 @@ const policyIsFinal = 5 * time.Minute
 // children their version by now. After an error the claims that succeeded stand
 // (C13).
 func (p *pass[O, C]) claim(ctx context.Context, plan replicas.Plan[C]) (replicas.Scale[C], error) {
-	p.Waiting = p.Waiting || plan.Blocked.Reason != ""
+	if b := plan.Blocked; b.Reason != "" {
+		p.gate(blocked[b.Reason], "", 0, nil).Until = b.Until
+	}
 	claims, orphans := plan.Claims, plan.Claims.Adopt
 	claims.Adopt = p.toTry(orphans)
 	if len(orphans)+len(claims.Release) == 0 && ctx.Err() == nil { // nearly always
-		p.state.told.adopt, p.state.told.release = false, false
 		return plan.Scale, nil
 	}
 	claimer, sent := p.claimer(), patchesOf(claims)
@@ -47,15 +49,16 @@ func (p *pass[O, C]) claim(ctx context.Context, plan replicas.Plan[C]) (replicas
 		p.failedReleases(claimed.NotReleased)
 	}
 	if claimed.CanAdoptErr != nil || ctx.Err() != nil {
-		p.Waiting, p.state.aside = true, p.asideBefore // nothing new is known of them
-		p.retryAfter = max(p.retryAfter, serverDelay([]error{claimed.CanAdoptErr}))
+		p.state.aside = p.asideBefore // nothing new is known of them
+		p.gate(OwnerUnread, "", serverDelay([]error{claimed.CanAdoptErr}), cmp.Or(claimed.CanAdoptErr, context.Cause(ctx))).Stops = stopsAll
+		p.Gates[len(p.Gates)-1].waits = true
 		return replicas.Scale[C]{}, err
 	}
 	p.claimErr = err
 	p.refusedAdoptions(claimed.Refused)
 	p.undecidedAdoptions(ctx, claimer, claimed.AdoptionPending)
 	if sent.anyInvalid() {
-		p.comeBack(setAsideWait) // a child counts as released then, but it may be a policy that forbids it
+		p.comeBack(AdoptionRefused.row().first) // a child counts as released then, but it may be a policy that forbids it
 	}
 	p.sortAside(orphans)
 	asPlanned := len(p.Active) == len(claims.Owned)+len(orphans)
@@ -78,7 +81,6 @@ func (p *pass[O, C]) scaleClaimed(ctx context.Context) (replicas.Scale[C], error
 		return scale, err
 	}
 	if err := p.readLive(ctx); err != nil {
-		p.Waiting = true
 		return replicas.Scale[C]{}, err
 	}
 	p.Terminating, p.Active = p.terminating(), nil
@@ -189,7 +191,7 @@ func (p *pass[O, C]) toTry(orphans []C) []C {
 		if was == nil || was.Version != c.GetResourceVersion() || was.Hold.remaining(p.Now, 0) <= 0 {
 			return false
 		}
-		p.setAside(c, was)
+		p.setAside(c, was, nil)
 		return true
 	})
 }
@@ -204,7 +206,7 @@ func (p *pass[O, C]) refusedAdoptions(refused []selector.Failure[C]) {
 // adoption began to fail, if that was undecided until now: should it fail again, its
 // place is not held anew. It is zero if the server called the orphan Invalid.
 func (p *pass[O, C]) refuseAdoption(c C, first time.Time) {
-	p.setAside(c, &aside{Version: c.GetResourceVersion(), First: first, Hold: hold{Since: p.opts.Now(), Wait: setAsideWait}})
+	p.setAside(c, &aside{Version: c.GetResourceVersion(), First: first, Hold: hold{Since: p.opts.Now(), Wait: AdoptionRefused.row().first}}, nil)
 }
 
 // undecidedAdoptions leaves the orphans alone for which the server has not decided:
@@ -221,11 +223,12 @@ func (p *pass[O, C]) undecidedAdoptions(ctx context.Context, claimer selector.Cl
 			p.refuseAdoption(f.Object, a.First)
 			continue
 		}
-		a.Hold.double(p.opts.Now(), undecidedFirst, undecidedLast)
+		a.Hold.grow(p.opts.Now(), AdoptionUndecided)
 		a.Hold.Wait = max(a.Hold.Wait, serverDelay([]error{f.Err}))
-		p.setAside(f.Object, &a)
-		p.retryAfter = max(p.retryAfter, a.Hold.Wait)
-		p.tell(&p.state.told.adopt, true, FailedAdopt, "Error adopting "+f.Object.GetName()+": "+f.Err.Error())
+		if !slices.ContainsFunc(p.Gates, func(g Gate) bool { return g.Reason == AdoptionUndecided && g.Err != nil }) {
+			p.tell(AdoptionUndecided, "Error adopting "+f.Object.GetName()+": "+f.Err.Error())
+		}
+		p.setAside(f.Object, &a, f.Err)
 	}
 }
 
@@ -247,12 +250,16 @@ func (p *pass[O, C]) policyIsAgainstIt(ctx context.Context, claimer selector.Cla
 }
 
 // setAside leaves a child that could not be adopted to a later pass.
-func (p *pass[O, C]) setAside(c C, a *aside) {
+func (p *pass[O, C]) setAside(c C, a *aside, why error) {
 	if p.state.aside == nil {
 		p.state.aside = map[types.UID]*aside{}
 	}
 	p.state.aside[object.ID(c)] = a
-	p.comeBack(a.Hold.remaining(p.opts.Now(), 0))
+	reason := AdoptionRefused
+	if a.Undecided {
+		reason = AdoptionUndecided
+	}
+	p.gate(reason, c.GetName(), max(a.Hold.remaining(p.opts.Now(), 0), 1), why)
 }
 
 // sortAside tells which orphans were not adopted, now or a while ago.
@@ -266,18 +273,15 @@ func (p *pass[O, C]) sortAside(orphans []C) {
 			p.AdoptionRejected = append(p.AdoptionRejected, c)
 		}
 	}
-	p.state.told.adopt = p.state.told.adopt && len(p.AdoptionPending) > 0
 }
 
 // failedReleases tells of releases that failed: they are tried again, and nothing
 // else waits for them.
 func (p *pass[O, C]) failedReleases(failed []selector.Failure[C]) {
-	message := ""
 	for i, f := range failed {
-		p.retryAfter = max(p.retryAfter, serverDelay([]error{f.Err}))
 		if i == 0 {
-			message = "Error releasing " + f.Object.GetName() + ": " + f.Err.Error()
+			p.tell(ReleaseFailed, "Error releasing "+f.Object.GetName()+": "+f.Err.Error())
 		}
+		p.gate(ReleaseFailed, f.Object.GetName(), serverDelay([]error{f.Err}), f.Err)
 	}
-	p.tell(&p.state.told.release, len(failed) > 0, FailedRelease, message)
 }

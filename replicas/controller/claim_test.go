@@ -76,7 +76,7 @@ func TestClaims(t *testing.T) {
 			require.ErrorContains(t, err, "can't adopt", name)
 			assert.Equal(t, 2, pass.Failed)
 			assert.Equal(t, []string{"read owner"}, r.calls, "no patch, no creation")
-			assert.True(t, pass.Observed && pass.Waiting)
+			assert.True(t, pass.Observed && pass.Waiting())
 			require.NoError(t, pass.ScaleErr, "claim errors set no ReplicaFailure")
 			adds, _ := r.pending()
 			assert.Zero(t, adds)
@@ -425,7 +425,7 @@ func TestClaims(t *testing.T) {
 		cancel()
 		pass, err := r.sync(t, ctx)
 		require.ErrorIs(t, err, context.Canceled)
-		assert.True(t, pass.Waiting)
+		assert.True(t, pass.Waiting())
 	})
 	t.Run("W39 claims run in parallel within the cap", func(t *testing.T) {
 		t.Parallel()
@@ -516,7 +516,7 @@ func TestClaimsThatTheCacheDoesNotShowYet(t *testing.T) {
 	require.NoError(t, err)
 	waits, err := r.pass(t, 1, orphan)
 	require.NoError(t, err)
-	assert.True(t, waits.Waiting, "a cache that tells how far it has come is waited for")
+	assert.True(t, waits.Waiting(), "a cache that tells how far it has come is waited for")
 }
 
 func TestPolicies(t *testing.T) {

@@ -193,7 +193,7 @@ func TestOwnersInNoNamespace(t *testing.T) {
 		r.settle()
 		pass, err = r.passAt(t, 500*time.Millisecond, pass.Created...)
 		require.NoError(t, err)
-		assert.True(t, pass.BackedOff)
+		assert.True(t, pass.HeldBack())
 		assert.Len(t, r.callsOf("create a/"), 1)
 		assert.Empty(t, r.callsOf("create b/"))
 		assert.Equal(t, 500*time.Millisecond, pass.RequeueAfter)

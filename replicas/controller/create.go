@@ -100,9 +100,9 @@ func (c *creations[O, C]) holdSlots() {
 	for i := range c.each {
 		switch e := &c.each[i]; {
 		case e.made:
-			delete(c.state.slots, e.name.Name)
+			c.state.holds.end(e.name.Name, NameTaken)
 		case c.isSlotTaken(e.err):
-			c.holdSlot(e.name.Name)
+			c.holdSlot(e.name.Name, e.err)
 			errs = append(errs, e.err)
 		}
 	}
@@ -271,19 +271,13 @@ func (c *creations[O, C]) made(e *creation[C], start ledger.Moment, child C) {
 // deleteStrange deletes the children that were to be ours and are not, as a webhook changed
 // them: else there would be ever more of them.
 func (c *creations[O, C]) deleteStrange(ctx context.Context, calls []*creation[C]) {
-	var left bool
 	for _, e := range calls {
 		if !errors.As(e.err, new(strangeError)) {
 			continue
 		}
-		if err := c.deleteStray(ctx, e.child); err != nil {
-			e.err, left = strangeError{errors.Join(e.err, err)}, true
-			continue
+		if err := c.dropStray(ctx, e.child); err != nil {
+			e.err = strangeError{errors.Join(e.err, err)}
 		}
-		c.state.known.NoStray(object.ID(e.child))
-	}
-	if left {
-		c.holdStrays()
 	}
 }
 
@@ -369,10 +363,10 @@ func (c *creations[O, C]) ended(part *part) error {
 	c.Failed += len(run.Failed)
 	c.Skipped += run.Skipped
 	if run.Err == nil || part.made > 0 {
-		delete(c.state.creations, namespace)
+		c.state.holds.end(namespace, NamespaceGoing, QuotaFull, RetryAfter)
 	}
 	if run.Err == nil {
-		delete(c.state.strange, namespace)
+		c.state.holds.end(namespace, ChangedByWebhook)
 		return nil
 	}
 	errs := make([]error, len(run.Failed))

@@ -41,7 +41,7 @@ func TestCreates(t *testing.T) {
 		assert.Len(t, pass.Created, 5)
 		assert.Empty(t, pass.Active, "active pods are those from before")
 		assert.True(t, pass.Observed)
-		assert.False(t, pass.Waiting)
+		assert.False(t, pass.Waiting())
 	})
 	t.Run("K2 failed and skipped creations are not expected, K3 the error comes back", func(t *testing.T) {
 		t.Parallel()
@@ -197,7 +197,7 @@ func TestCreates(t *testing.T) {
 		}
 		pass, err = r.sync(t, t.Context())
 		require.NoError(t, err)
-		require.True(t, pass.Waiting)
+		require.True(t, pass.Waiting())
 		assert.Equal(t, time.Duration(1), pass.RequeueAfter, "what an earlier one began")
 	})
 	t.Run("W4 a panic in a call reaches the caller with only what succeeded still expected", func(t *testing.T) {

@@ -24,7 +24,7 @@ type newborn[C Object] struct {
 // are the children that are left.
 func (p *pass[O, C]) notHeld(scale replicas.Scale[C]) (left replicas.Scale[C], newborns []newborn[C]) {
 	if !p.kind.ClusterScoped {
-		if p.waits(p.creationsHeld(p.Owner.GetNamespace())) {
+		if p.creationsHeld(p.Owner.GetNamespace()) {
 			scale.Create, scale.Names = 0, nil
 		}
 		return scale, nil
@@ -39,7 +39,7 @@ func (p *pass[O, C]) notHeld(scale replicas.Scale[C]) (left replicas.Scale[C], n
 			}
 			b.namespace = b.child.GetNamespace()
 		}
-		if !p.waits(p.creationsHeld(b.namespace)) {
+		if !p.creationsHeld(b.namespace) {
 			newborns, left.Names = append(newborns, b), append(left.Names, name)
 		}
 	}
@@ -58,53 +58,55 @@ func named[C Object](newborns []newborn[C], names, some []string) (left []newbor
 	return left
 }
 
-// creationsHeld is how long the creations in a namespace are held still.
-func (p *pass[O, C]) creationsHeld(namespace string) (wait time.Duration) {
-	if h := p.state.creations[namespace]; h != nil {
-		wait = h.remaining(p.Now, p.inQuota(namespace))
+// creationsHeld reports whether the creations in a namespace are held still.
+func (p *pass[O, C]) creationsHeld(namespace string) (are bool) {
+	if len(p.state.holds) == 0 {
+		return false
 	}
-	if h := p.state.strange[namespace]; h != nil {
-		wait = max(wait, h.remaining(p.Now, 0))
+	for _, reason := range []Reason{NamespaceGoing, QuotaFull, RetryAfter, ChangedByWebhook} {
+		are = p.held(reason, namespace, namespace, p.inQuota(namespace)) || are
 	}
-	return wait
+	return are
+}
+
+// holdCreations holds the creations in a namespace after a failure, once more.
+func (p *pass[O, C]) holdCreations(reason Reason, namespace string, why error) *hold {
+	h := p.state.holds.of(reason, namespace)
+	h.grow(p.opts.Now(), reason)
+	h.why = why
+	p.gate(reason, namespace, h.Wait, why)
+	return h
 }
 
 // namespaceEnds holds creations if one failed because the namespace is going,
 // and reports whether that is all that failed: then it is no error.
 func (p *pass[O, C]) namespaceEnds(namespace string, errs []error) bool {
-	if !slices.ContainsFunc(errs, namespaceIsGoing) {
+	i := slices.IndexFunc(errs, namespaceIsGoing)
+	if i < 0 {
 		return false
 	}
-	h := p.state.creations.of(namespace)
-	h.double(p.opts.Now(), namespaceHoldFirst, namespaceHoldLast)
-	p.retryAfter = max(p.retryAfter, h.Wait)
-	if slices.ContainsFunc(errs, func(err error) bool { return err != nil && !namespaceIsGoing(err) }) {
-		return false
-	}
-	p.Waiting = true
-	p.comeBack(h.Wait)
-	return true
+	p.holdCreations(NamespaceGoing, namespace, errs[i])
+	return !slices.ContainsFunc(errs, func(err error) bool { return err != nil && !namespaceIsGoing(err) })
 }
 
 // holdAfter holds creations if trying again soon is useless: the quota is full,
 // the server makes something else of them, or it said when.
 func (p *pass[O, C]) holdAfter(namespace string, errs []error) {
-	now, wait := p.opts.Now(), time.Duration(0)
-	if slices.ContainsFunc(errs, quotaIsFull) {
-		h := p.state.creations.of(namespace)
-		h.double(now, quotaHoldFirst, quotaHoldLast)
-		h.At, wait = p.inQuota(namespace)+countIn(namespace, p.Created), h.Wait
+	if i := slices.IndexFunc(errs, quotaIsFull); i >= 0 {
+		p.holdCreations(QuotaFull, namespace, errs[i]).At = p.inQuota(namespace) + countIn(namespace, p.Created)
 	}
-	if slices.ContainsFunc(errs, func(err error) bool { return errors.As(err, new(strangeError)) }) {
-		h := p.state.strange.of(namespace)
-		h.double(now, strangeHoldFirst, strangeHoldLast)
-		wait = max(wait, h.Wait)
+	if i := slices.IndexFunc(errs, func(err error) bool { return errors.As(err, new(strangeError)) }); i >= 0 {
+		p.holdCreations(ChangedByWebhook, namespace, errs[i])
 	}
-	if d := serverDelay(errs); d > wait {
-		*p.state.creations.of(namespace) = hold{Since: now, Wait: d}
-		wait = d
+	if d := serverDelay(errs); d > 0 {
+		p.holdAsTold(RetryAfter, namespace, d, errors.Join(errs...))
 	}
-	p.retryAfter = max(p.retryAfter, wait)
+}
+
+// holdAsTold holds calls for as long as the server says.
+func (p *pass[O, C]) holdAsTold(reason Reason, key string, d time.Duration, why error) {
+	*p.state.holds.of(reason, key) = hold{Since: p.opts.Now(), Wait: d, why: why}
+	p.gate(reason, key, d, why)
 }
 
 // inQuota counts the owner's children that the quota of a namespace counts: one that is

@@ -52,7 +52,7 @@ type deletions[O, C Object] struct {
 
 	refused  []int               // victims whose second call met a Conflict too
 	failures []slowstart.Failure // all that went wrong
-	wait     time.Duration       // how long the server puts deletions off
+	wait     time.Duration       // how long live lists are put off
 	start    ledger.Moment       // when the last batch of calls, or the last look, began
 }
 
@@ -116,7 +116,6 @@ func (d *deletions[O, C]) run(ctx context.Context) error {
 	if behind {
 		behind = d.again(ctx)
 	}
-	d.wait = max(d.wait, serverDelay(d.errs))
 	err := d.err()
 	d.state.behind = behind || len(d.refused) > 0
 	d.holdAfterDeletions(behind, err)
@@ -436,13 +435,19 @@ func (d *deletions[O, C]) oursLive(ctx context.Context) (ours, ended []C, err er
 // our view was behind or the server said when. Otherwise it ends the hold that
 // there was.
 func (d *deletions[O, C]) holdAfterDeletions(behind bool, err error) {
-	h := &d.state.deletions
-	if !behind && d.wait == 0 {
-		*h = hold{}
-		return
+	var tells time.Duration
+	if told := serverDelay(d.errs); told > 0 {
+		if d.holdAsTold(DeletionRetryAfter, "", told, err); told >= holdIsTold && find(d.standing, DeletionRetryAfter, "") == nil {
+			tells = told
+		}
 	}
-	if d.holds(h, d.wait) {
-		d.event(corev1.EventTypeWarning, DeletionsHeld, d.whyHeld(h.Wait, err))
+	if behind {
+		tells = max(tells, d.holds(Conflict, "", "", d.wait, err))
+	} else {
+		d.state.holds.end("", Conflict)
+	}
+	if tells > 0 {
+		d.event(corev1.EventTypeWarning, DeletionsHeld, d.whyHeld(tells, err))
 	}
 }
 
@@ -453,34 +458,29 @@ func (d *deletions[O, C]) holdRefused(err error) {
 	for i, v := range d.victims {
 		id := object.ID(v.Object)
 		if d.is[i] != failed || !slices.Contains(d.refused, i) {
-			delete(d.state.conflicts, id)
+			d.state.holds.end(string(id), ConflictAgain)
 			continue
 		}
-		if d.state.conflicts == nil {
-			d.state.conflicts = map[types.UID]*hold{}
-		}
-		if d.state.conflicts[id] == nil {
-			d.state.conflicts[id] = new(hold)
-		}
-		if h := d.state.conflicts[id]; d.holds(h, 0) {
-			tells = max(tells, h.Wait)
-		}
+		tells = max(tells, d.holds(ConflictAgain, string(id), v.Object.GetName(), 0, d.errs[i]))
 	}
 	if tells > 0 {
 		d.event(corev1.EventTypeWarning, DeletionsHeld, d.whyHeld(tells, err))
 	}
 }
 
-// holds makes a hold of deletions last twice as long, at least for a while that the server asks
-// for, and reports whether an event is to tell of it.
-func (d *deletions[O, C]) holds(h *hold, least time.Duration) (tells bool) {
+// holds makes a hold of deletions last twice as long, at least for a while that lists are put
+// off, and returns how long that is if an event is to tell of it.
+func (d *deletions[O, C]) holds(reason Reason, key, child string, least time.Duration, why error) (tells time.Duration) {
+	h := d.state.holds.of(reason, key)
 	before := h.Wait
-	h.double(d.opts.Now(), conflictHoldFirst, conflictHoldLast)
-	h.Wait = max(h.Wait, least)
-	d.retryAfter = max(d.retryAfter, h.Wait)
-	d.Waiting = true
-	d.comeBack(h.Wait)
-	return before < holdIsTold && h.Wait >= holdIsTold
+	h.grow(d.opts.Now(), reason)
+	h.Wait, h.why = max(h.Wait, least), why
+	d.gate(reason, child, h.Wait, nil)
+	d.retryIn(h.Wait)
+	if before < holdIsTold && h.Wait >= holdIsTold {
+		return h.Wait
+	}
+	return 0
 }
 
 func (d *deletions[O, C]) whyHeld(wait time.Duration, err error) string {

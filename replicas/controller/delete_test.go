@@ -168,7 +168,7 @@ func TestConflicts(t *testing.T) {
 		assert.Equal(t, 4, dels)
 		assert.Equal(t, 1, pass.Conflicts)
 		assert.Equal(t, 1, pass.LiveLists)
-		assert.False(t, pass.Waiting || pass.BackedOff)
+		assert.False(t, pass.Waiting() || pass.HeldBack())
 		assert.Zero(t, pass.Failed)
 	})
 	t.Run("W25 calls that were under way at the first conflict are made again, and no more than twice", func(t *testing.T) {
@@ -236,7 +236,7 @@ func TestConflicts(t *testing.T) {
 			require.NoError(t, err)
 			assert.Equal(t, []string{"web-000 7", "web-001 7", "web-002 7"}[:len(*seen)], *seen)
 			assert.NotContains(t, names(pass.Deleted), "web-000")
-			assert.True(t, pass.Waiting, "the cache is behind")
+			assert.True(t, pass.Waiting(), "the cache is behind")
 			assert.Equal(t, 50*time.Millisecond, pass.RequeueAfter)
 			assert.Empty(t, r.eventsOf("Warning"))
 		})
@@ -362,7 +362,7 @@ func TestConflicts(t *testing.T) {
 			for range 3 {
 				pass, err = r.passAt(t, at+wait-time.Millisecond, pods...)
 				require.NoError(t, err)
-				assert.True(t, pass.BackedOff && pass.Waiting)
+				assert.True(t, pass.HeldBack() && pass.Waiting())
 				assert.Equal(t, time.Millisecond, pass.RequeueAfter)
 			}
 			assert.Len(t, *seen, calls)
@@ -398,7 +398,7 @@ func TestConflicts(t *testing.T) {
 			pass, err := r.pass(t, 0, pods...)
 			require.NoError(t, err)
 			assert.Positive(t, len(pass.Deleted)+len(pass.Created), name)
-			assert.False(t, pass.BackedOff)
+			assert.False(t, pass.HeldBack())
 		}
 	})
 	t.Run("W25 deletions are held from the end of their calls on, however long these took", func(t *testing.T) {
@@ -416,7 +416,7 @@ func TestConflicts(t *testing.T) {
 		assert.Equal(t, 50*time.Millisecond, pass.RequeueAfter)
 		pass, err = r.pass(t, 20, pods...)
 		require.NoError(t, err)
-		assert.True(t, pass.BackedOff)
+		assert.True(t, pass.HeldBack())
 		assert.Equal(t, 50*time.Millisecond, pass.RequeueAfter)
 	})
 	t.Run("W25 when nothing is left to delete, the next deletion starts anew, and its hold is told again", func(t *testing.T) {
@@ -455,7 +455,7 @@ func TestConflicts(t *testing.T) {
 		assert.Equal(t, 7*time.Second, pass.RequeueAfter)
 		pass, err = r.pass(t, 6, pods...)
 		require.NoError(t, err)
-		assert.True(t, pass.BackedOff)
+		assert.True(t, pass.HeldBack())
 		assert.Empty(t, r.calls)
 		assert.Equal(t, time.Second, pass.RequeueAfter)
 		_, err = r.pass(t, 7, pods...)
@@ -673,7 +673,7 @@ func TestDoubtedDeletesBesideAConflict(t *testing.T) {
 	pass, err := r.pass(t, 0, pods...)
 	require.Error(t, err)
 	assert.Empty(t, pass.Deleted, "if web-000 goes after all, there are as many as wanted")
-	assert.True(t, pass.Waiting)
+	assert.True(t, pass.Waiting())
 }
 
 // One was doubted before, and after a Conflict it may go anyway, but no other in addition.
@@ -948,7 +948,7 @@ func TestDeletesThatCannotBeMade(t *testing.T) {
 		r.live = func() ([]*corev1.Pod, error) { return clones(pods), nil }
 		pass, err = r.passAt(t, time.Second-1, pods...)
 		require.NoError(t, err)
-		assert.True(t, pass.BackedOff)
+		assert.True(t, pass.HeldBack())
 		pass, err = r.pass(t, 1, pods...)
 		require.NoError(t, err)
 		assert.Equal(t, []string{"web-000 7", "web-000 7"}, *seen, "the list decides at once: the cache is known to be behind")
@@ -1029,7 +1029,7 @@ func TestASecondConflictHoldsThatChild(t *testing.T) {
 	pass, err = r.passAt(t, 49*time.Millisecond, left...)
 	require.NoError(t, err)
 	assert.Empty(t, r.callsOf("delete"))
-	assert.True(t, pass.BackedOff)
+	assert.True(t, pass.HeldBack())
 	*r.owner.Spec.Replicas, *seen = 0, nil
 	pass, err = r.passAt(t, 49*time.Millisecond, left...)
 	require.NoError(t, err)

@@ -30,8 +30,7 @@ func (p *pass[O, C]) doubtedFirst(ctx context.Context, scale replicas.Scale[C]) 
 			return scale, err
 		}
 		if p.spec.Slots != nil && len(p.Active) < active { // the next pass chooses among the slots that are left
-			p.Waiting = true
-			p.comeBack(1)
+			p.gate(DeletionInFlight, "", 1, nil)
 			return replicas.Scale[C]{Discard: scale.Discard}, nil
 		}
 		doubted = p.doubted(p.state.known.Doubted())
@@ -65,9 +64,8 @@ func (p *pass[O, C]) doubtedFirst(ctx context.Context, scale replicas.Scale[C]) 
 		less.Delete = append(less.Delete, others[:min(len(others), limit-len(less.Delete))]...)
 	}
 	if len(less.Delete) < len(scale.Delete) {
-		p.Waiting = true
 		for _, c := range doubted {
-			p.comeBack(ledger.Landing - p.Now.Sub(sent[object.ID(c)]) + 1)
+			p.gate(DeletionInFlight, c.GetName(), max(ledger.Landing-p.Now.Sub(sent[object.ID(c)])+1, 1), nil)
 		}
 	}
 	return less, err

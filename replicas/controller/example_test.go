@@ -36,7 +36,7 @@ func ExampleNew() {
 
 	kind := controller.ReplicaSets()
 	kind.Observe = func(_ context.Context, pass controller.Pass[*appsv1.ReplicaSet, *corev1.Pod]) {
-		fmt.Println("created", len(pass.Created), "waiting", pass.Waiting, "error", pass.Err)
+		fmt.Println("created", len(pass.Created), "waiting", pass.Waiting(), "error", pass.Err)
 	}
 	enqueue := func(owner types.NamespacedName, after time.Duration) { fmt.Println("enqueue", owner) }
 	ctl, err := controller.New(kind, c, c, enqueue, controller.Options{MaxParallel: 1})

@@ -29,13 +29,12 @@ func (p *pass[O, C]) notInVain(scale replicas.Scale[C]) replicas.Scale[C] {
 	}
 	r.look(living, failed, p.Now)
 	left, held := r.left(p.Now), min(r.Ended, scale.Create)
-	p.tell(&p.state.told.backOff, left > 0, CreationsHeld,
-		fmt.Sprintf("Holding %d creations for %v: %d of %d %s ended soon after they were created", held, left.Round(time.Second), r.Ended, r.Made, p.childResource.Resource))
 	if left == 0 {
 		return scale
 	}
-	p.BackedOff, p.Waiting = true, held == scale.Create
-	p.comeBack(left)
+	p.tell(LastRoundEnded, fmt.Sprintf("Holding %d creations for %v: %d of %d %s ended soon after they were created", held, left.Round(time.Second), r.Ended, r.Made, p.childResource.Resource))
+	g := p.gate(LastRoundEnded, "", left, nil)
+	g.Earlier, g.waits = true, held == scale.Create
 	scale.Create -= held
 	scale.Names = scale.Names[:scale.Create]
 	return scale

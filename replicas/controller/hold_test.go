@@ -43,13 +43,13 @@ func TestHolds(t *testing.T) {
 				assert.Empty(t, r.events)
 				adds, _ := r.pending()
 				assert.Zero(t, adds)
-				assert.True(t, pass.Waiting)
+				assert.True(t, pass.Waiting())
 				assert.Equal(t, time.Duration(minutes)*time.Minute, pass.RequeueAfter)
 
 				pass, err = r.pass(t, at+minutes*60-1)
 				require.NoError(t, err)
 				assert.Equal(t, time.Second, pass.RequeueAfter, "an event in between creates nothing")
-				assert.True(t, pass.Waiting)
+				assert.True(t, pass.Waiting())
 				assert.Equal(t, calls+1, r.created.Load())
 				at += minutes * 60
 			}
@@ -71,7 +71,7 @@ func TestHolds(t *testing.T) {
 		assert.Equal(t, time.Minute, pass.RequeueAfter)
 		pass, err = r.pass(t, 1, podsOf(r.owner, 1)...)
 		require.NoError(t, err)
-		assert.True(t, pass.Waiting)
+		assert.True(t, pass.Waiting())
 	})
 	t.Run("W10 W27 an ending namespace does not shorten what a server asked to wait", func(t *testing.T) {
 		t.Parallel()
@@ -137,7 +137,7 @@ func TestHolds(t *testing.T) {
 		podtest.Deleting(pods[2])
 		pass, err := r.pass(t, 0, pods...)
 		require.NoError(t, err)
-		assert.True(t, pass.Waiting)
+		assert.True(t, pass.Waiting())
 		assert.Empty(t, pass.Created)
 		pass, err = r.pass(t, 0, pods[:2]...)
 		require.NoError(t, err)
@@ -233,7 +233,7 @@ func TestHolds(t *testing.T) {
 			assert.Equal(t, c.hold, pass.RequeueAfter, name)
 			pass, err := r.pass(t, 120)
 			require.NoError(t, err, name)
-			assert.True(t, pass.BackedOff, name)
+			assert.True(t, pass.HeldBack(), name)
 			assert.Equal(t, c.hold, pass.RequeueAfter, name)
 		}
 	})
@@ -472,11 +472,11 @@ func TestWhatEndsBeginsAnew(t *testing.T) {
 		r.record().Set(r.key(), expectations.Changes{Creating: []string{"web-new"}})
 		pass, err := r.passAt(t, 100*time.Millisecond)
 		require.NoError(t, err)
-		require.True(t, pass.Waiting)
+		require.True(t, pass.Waiting())
 		r.settle()
 		pass, err = r.passAt(t, 200*time.Millisecond)
 		require.NoError(t, err)
-		assert.True(t, pass.BackedOff)
+		assert.True(t, pass.HeldBack())
 		assert.Empty(t, r.callsOf("create"))
 	})
 	t.Run("V16 the end of another incarnation ends no hold", func(t *testing.T) {
@@ -490,7 +490,7 @@ func TestWhatEndsBeginsAnew(t *testing.T) {
 		require.NoError(t, r.start().OwnerDeleted(old))
 		pass, err := r.passAt(t, 100*time.Millisecond)
 		require.NoError(t, err)
-		assert.True(t, pass.BackedOff)
+		assert.True(t, pass.HeldBack())
 	})
 }
 
@@ -513,7 +513,7 @@ func TestDelaysOfServers(t *testing.T) {
 		r.updateStatus = func(int, *appsv1.ReplicaSet) error { return errors.New("boom") }
 		pass, err := r.pass(t, 0, pods...)
 		require.ErrorContains(t, err, "boom")
-		assert.True(t, pass.Waiting)
+		assert.True(t, pass.Waiting())
 		assert.Zero(t, pass.RequeueAfter)
 	})
 }

@@ -161,7 +161,7 @@ func TestStatusWhileProofIsOldAndEventsAreAwaited(t *testing.T) {
 	t.Run("T1 T15 as long as it is waited for", func(t *testing.T) { //nolint:paralleltest // one story
 		pass, err = r.pass(t, 700)
 		require.NoError(t, err)
-		require.True(t, pass.Waiting)
+		require.True(t, pass.Waiting())
 		assert.EqualValues(t, 3, pass.Counts.Replicas)
 	})
 	t.Run("T1 and if the list fails", func(t *testing.T) { //nolint:paralleltest // one story
@@ -576,7 +576,7 @@ func TestNoNeedlessLists(t *testing.T) {
 		pass, err := r.pass(t, 602)
 		require.NoError(t, err)
 		assert.Zero(t, pass.LiveLists)
-		assert.True(t, pass.Waiting)
+		assert.True(t, pass.Waiting())
 		assert.Empty(t, r.callsOf("create"))
 	})
 }

@@ -58,6 +58,7 @@ func newLists[C Object](list func(context.Context, string, labels.Selector) (Lis
 type heldError struct {
 	wait time.Duration
 	why  string
+	busy bool
 }
 
 func (e heldError) Error() string {
@@ -92,13 +93,13 @@ func (l *lists[C]) join(key string) (call *listCall[C], mine bool, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if wait := l.failed.remaining(l.now(), 0); wait > 0 {
-		return nil, false, heldError{wait, "one failed"}
+		return nil, false, heldError{wait, "one failed", false}
 	}
 	if call, joined := l.waiting[key]; joined {
 		return call, false, nil
 	}
 	if l.made == listsAtOnce+listsWaiting {
-		return nil, false, heldError{listBusy, "others are under way"}
+		return nil, false, heldError{listBusy, "others are under way", true}
 	}
 	l.made++
 	if l.waiting == nil {
@@ -154,7 +155,7 @@ func (l *lists[C]) ended(err error, givenUp bool) {
 	case err == nil:
 		l.failed = hold{}
 	case !givenUp:
-		l.failed.double(l.now(), listHoldFirst, listHoldLast)
+		l.failed.grow(l.now(), ListFailed)
 		l.failed.Wait = max(l.failed.Wait, serverDelay([]error{err}))
 	}
 }

@@ -152,7 +152,7 @@ func TestOldView(t *testing.T) {
 			pass, err := r.pass(t, at, podtest.Pod("orphan"))
 			require.ErrorContains(t, err, `controller: ReplicaSet "default/web": listing children live: page 2 is of another version`)
 			assert.Equal(t, []string{"list default app=web"}, r.calls)
-			assert.True(t, pass.Waiting)
+			assert.True(t, pass.Waiting())
 			assert.Equal(t, time.Duration(seconds)*time.Second, pass.RequeueAfter)
 			told = append(told, r.events...)
 			pass, err = r.pass(t, at+seconds-1, podtest.Pod("orphan"))

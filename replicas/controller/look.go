@@ -111,10 +111,15 @@ func (p *pass[O, C]) lacks(l look[C], id types.UID) {
 // failedLook reports whether a look failed without which nothing can be created, or deleted,
 // and tells of that.
 func (p *pass[O, C]) failedLook(ctx context.Context, err error) bool {
-	if p.LookErr = err; ctx.Err() == nil {
-		p.tell(&p.state.told.look, err != nil, FailedLook, "Error looking for "+p.childResource.Resource+": "+errorText(err))
+	p.LookErr = err
+	if err == nil {
+		return false
 	}
-	return err != nil
+	if ctx.Err() == nil {
+		p.tell(LookFailed, "Error looking for "+p.childResource.Resource+": "+err.Error())
+	}
+	p.gate(LookFailed, "", max(serverDelay([]error{err}), p.lists.retryIn(err)), err)
+	return true
 }
 
 // lookForUnwanted looks for creations without an answer that no plan asks for any
@@ -135,15 +140,14 @@ func (p *pass[O, C]) lookForOthers(ctx context.Context, sent []string) (goOn boo
 	turnedUp, err := p.lookForNames(ctx, others)
 	switch {
 	case errors.As(err, new(heldError)): // no error: lists are tried again later
-		p.Waiting = true
-		p.comeBack(p.lists.retryIn(err))
+		p.unlisted(err)
 		return false, nil
 	case p.failedLook(ctx, err):
-		p.Waiting = true
-		p.retryAfter = max(p.retryAfter, serverDelay([]error{err}), p.lists.retryIn(err))
 		return false, p.failure("looking for creations without an answer: %w", err)
 	}
-	p.Waiting = p.Waiting || turnedUp
+	if turnedUp {
+		p.gate(TurnedUp, "", 0, nil)
+	}
 	return !turnedUp, nil
 }
 

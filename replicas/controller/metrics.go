@@ -4,6 +4,8 @@
 package controller
 
 import (
+	"cmp"
+	"slices"
 	"sync"
 	"time"
 
@@ -19,9 +21,9 @@ type Sample struct {
 	// "replicakit_" before it. Help says what it counts.
 	Name, Help string
 	Type       SampleType
-	// State distinguishes the samples with one Name. "" means that there is only
+	// State or Reason distinguishes the samples with one Name. Both are "" if there is only
 	// one.
-	State string
+	State, Reason string
 	// Value is the number; for a Histogram, the sum of all values.
 	Value float64
 	// Count is how many values a Histogram has; Buckets says, for each bound, how
@@ -32,11 +34,14 @@ type Sample struct {
 
 // Labels returns the labels with which replicas/clientgo and
 // replicas/controllerruntime give the sample to Prometheus: "controller", with the name
-// that you pass, and "state", if there is a State.
+// that you pass, "state", if there is a State, and "reason", if there is a Reason.
 func (s Sample) Labels(controller string) map[string]string {
 	labels := map[string]string{"controller": controller}
 	if s.State != "" {
 		labels["state"] = s.State
+	}
+	if s.Reason != "" {
+		labels["reason"] = s.Reason
 	}
 	return labels
 }
@@ -63,7 +68,7 @@ func counters[O, C Object]() []counter[O, C] {
 		{"live_lists_total", "Lists of an owner's children past the cache: the cache was known to be old, deletes met a Conflict, or answers were lost.", func(p *pass) int { return p.LiveLists }},
 		{"live_reads_total", "Reads of a child past the cache, to see what became of a call that failed.", func(p *pass) int { return p.LiveReads }},
 		{"failed_passes_total", "Passes that ended in an error, and are tried again.", func(p *pass) int { return one(p.Err != nil && !isRefused(p.Err)) }},
-		{"backed_off_passes_total", "Passes that did not create or delete, as an earlier one had put it off.", func(p *pass) int { return one(p.BackedOff) }},
+		{"backed_off_passes_total", "Passes that did not create or delete, as an earlier one had put it off.", func(p *pass) int { return one(p.HeldBack()) }},
 		{"refused_passes_total", "Passes that could not act on the owner's spec.", func(p *pass) int { return one(isRefused(p.Err)) }},
 	}
 }
@@ -77,8 +82,6 @@ type counter[O, C Object] struct {
 func states[O, C Object]() []ownerIs[O, C] {
 	type pass = Pass[O, C]
 	return []ownerIs[O, C]{
-		{"backed_off", func(p *pass) bool { return p.BackedOff }},
-		{"waiting", func(p *pass) bool { return p.Waiting }},
 		{"adoption_pending", func(p *pass) bool { return len(p.AdoptionPending) > 0 }},
 		{"in_flight", func(p *pass) bool { return p.InFlight > 0 }},
 		{"refused", func(p *pass) bool { return isRefused(p.Err) }},
@@ -86,7 +89,7 @@ func states[O, C Object]() []ownerIs[O, C] {
 	}
 }
 
-const ownersHelp = "Owners whose last pass held creations or deletions back, waited for something, has adoptions that the server has not decided (adoption_pending), " +
+const ownersHelp = "Owners whose last pass has adoptions that the server has not decided (adoption_pending), " +
 	"sent creations that may still take effect (in_flight), could not act on the spec (refused), or could not read from the server the owner, or a child whose creation or deletion had no answer (unread)."
 
 type ownerIs[O, C Object] struct {
@@ -104,6 +107,7 @@ type measures[O, C Object] struct {
 	in     []int                           // owners in each state
 	was    map[types.NamespacedName]uint64 // the states of owners that are in one, a bit each
 	took   durations
+	gates  gateBook
 }
 
 func newMeasures[O, C Object]() *measures[O, C] {
@@ -135,10 +139,27 @@ func (m *measures[O, C]) add(p *Pass[O, C]) {
 	}
 }
 
+// standing returns the gates that an owner has met last.
+func (m *measures[O, C]) standing(owner types.NamespacedName) []Gate {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.gates.of[owner]
+}
+
+// noteGates notes the gates of a pass, sorts them, and says what is worth a line in a log.
+func (m *measures[O, C]) noteGates(p *Pass[O, C], step step) {
+	slices.SortStableFunc(p.Gates, func(a, b Gate) int { return cmp.Compare(a.Reason, b.Reason) })
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if len(p.Gates)+len(m.gates.of[p.Name]) > 0 {
+		p.GateChanges = m.gates.note(p.Name, p.Gates, step, p.Now)
+	}
+}
+
 func (m *measures[O, C]) samples() []Sample {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	samples := []Sample{m.took.sample()}
+	samples := append([]Sample{m.took.sample("sync_duration_seconds", "Time that one pass for an owner took.")}, m.gates.samples()...)
 	for i, c := range m.counters {
 		samples = append(samples, Sample{Name: c.name, Help: c.help, Type: Counter, Value: float64(m.counts[i])})
 	}
@@ -167,9 +188,9 @@ func (d *durations) add(took time.Duration) {
 	}
 }
 
-func (d *durations) sample() Sample {
+func (d *durations) sample(name, help string) Sample {
 	s := Sample{
-		Name: "sync_duration_seconds", Help: "Time that one pass for an owner took.", Type: Histogram,
+		Name: name, Help: help, Type: Histogram,
 		Value: d.sum.Seconds(), Count: d.count, Buckets: map[float64]uint64{},
 	}
 	for i, n := range d.below {

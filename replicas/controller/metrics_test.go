@@ -23,7 +23,7 @@ import (
 func (r *rig[O, C]) metric(t *testing.T, name, state string) float64 {
 	t.Helper()
 	for _, s := range r.start().Metrics() {
-		if s.Name == name && s.State == state {
+		if s.Name == name && s.State+s.Reason == state {
 			return s.Value
 		}
 	}
@@ -42,7 +42,7 @@ func TestMetrics(t *testing.T) {
 		}
 		families := map[string]family{}
 		for _, s := range r.start().Metrics() {
-			id := s.Name + s.State
+			id := s.Name + s.State + s.Reason
 			assert.False(t, seen[id], id)
 			seen[id] = true
 			assert.Zero(t, s.Value)
@@ -56,6 +56,7 @@ func TestMetrics(t *testing.T) {
 		listed := []string{
 			"sync_duration_seconds", "children_created_total", "children_deleted_total", "child_errors_total", "delete_conflicts_total", "live_lists_total",
 			"live_reads_total", "failed_passes_total", "backed_off_passes_total", "refused_passes_total", "owners", "expectations",
+			"gated_owners", "gate_duration_seconds",
 		}
 		for name := range families {
 			assert.True(t, slices.Contains(listed, name), "add the new metric %s to this list, and to docs/metrics.md", name)
@@ -63,7 +64,8 @@ func TestMetrics(t *testing.T) {
 		for _, name := range listed {
 			assert.Contains(t, families, name, "remove %s from this list, and from docs/metrics.md: no metric has that name", name)
 		}
-		assert.Equal(t, map[string]string{"controller": "web", "state": "backed_off"}, controller.Sample{State: "backed_off"}.Labels("web"))
+		assert.Equal(t, map[string]string{"controller": "web", "state": "refused"}, controller.Sample{State: "refused"}.Labels("web"))
+		assert.Equal(t, map[string]string{"controller": "web", "reason": "QuotaFull"}, controller.Sample{Reason: "QuotaFull"}.Labels("web"))
 		assert.Equal(t, map[string]string{"controller": "web"}, controller.Sample{}.Labels("web"))
 		assert.Empty(t, new(controller.Controller).Metrics(), "New did not make it")
 	})
@@ -110,15 +112,14 @@ func TestMetrics(t *testing.T) {
 		r.create = func(int) error { return quotaFull() }
 		_, err := r.pass(t, 0)
 		require.Error(t, err)
-		assert.Zero(t, r.metric(t, "owners", "backed_off"))
 		for range 2 {
 			_, err = r.passAt(t, time.Millisecond)
 			require.NoError(t, err)
-			assert.InDelta(t, 1, r.metric(t, "owners", "backed_off"), 0)
+			assert.InDelta(t, 1, r.metric(t, "gated_owners", "QuotaFull"), 0)
 		}
 		assert.InDelta(t, 2, r.metric(t, "backed_off_passes_total", ""), 0)
 		r.forgetName(t)
-		assert.Zero(t, r.metric(t, "owners", "backed_off"))
+		assert.Zero(t, r.metric(t, "gated_owners", "QuotaFull"))
 	})
 	t.Run("W7 a spec that is refused, an adoption that is not decided, and an expired expectation are told", func(t *testing.T) {
 		t.Parallel()

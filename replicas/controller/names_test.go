@@ -542,7 +542,7 @@ func TestStrays(t *testing.T) {
 				assert.Zero(t, sum(r.pending()))
 				pass, err = r.pass(t, at+seconds-1)
 				require.NoError(t, err)
-				assert.True(t, pass.BackedOff)
+				assert.True(t, pass.HeldBack())
 				assert.Empty(t, r.calls)
 				at += seconds
 			}
@@ -955,7 +955,7 @@ func TestWhatIsLookedForBeforeOthersAreCreated(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, []string{"get web-bbbbd"}, r.calls)
 		assert.Equal(t, time.Duration(1), pass.RequeueAfter)
-		assert.True(t, pass.Waiting)
+		assert.True(t, pass.Waiting())
 		pass, err = r.pass(t, 1, first)
 		require.NoError(t, err)
 		assert.Empty(t, pass.Created)
@@ -983,7 +983,7 @@ func TestWhatIsLookedForBeforeOthersAreCreated(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, []string{"get web-bbbbb"}, r.calls)
 		assert.Equal(t, time.Duration(1), pass.RequeueAfter)
-		assert.True(t, pass.Waiting)
+		assert.True(t, pass.Waiting())
 		_, err = r.pass(t, 1)
 		require.NoError(t, err)
 		assert.Equal(t, []string{"create default/web-bbbbb"}, r.calls)
@@ -996,7 +996,7 @@ func TestWhatIsLookedForBeforeOthersAreCreated(t *testing.T) {
 		require.ErrorContains(t, err, "looking for creations without an answer")
 		assert.Equal(t, []string{"get web-bbbbd"}, r.calls)
 		assert.Equal(t, 7*time.Second, pass.RequeueAfter)
-		assert.True(t, pass.Waiting)
+		assert.True(t, pass.Waiting())
 		assert.Zero(t, sum(r.pending()))
 	})
 	t.Run("if pods may not be read nothing is created, and an event says so once while that lasts", func(t *testing.T) {
@@ -1062,7 +1062,7 @@ func TestWhatIsLookedForBeforeOthersAreCreated(t *testing.T) {
 		require.NoError(t, err)
 		assert.Empty(t, r.calls)
 		assert.Equal(t, 900*time.Millisecond, pass.RequeueAfter)
-		assert.True(t, pass.Waiting)
+		assert.True(t, pass.Waiting())
 		r.live = func() ([]*corev1.Pod, error) { return clones(pods), nil }
 		r.create = func(int) error { return nil }
 		pass, err = r.pass(t, 1, pods...)

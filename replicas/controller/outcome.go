@@ -5,6 +5,7 @@ package controller
 
 import (
 	"math"
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -30,16 +31,28 @@ type Outcome[C Object] struct {
 	// the owner's generation then.
 	Desired    int32
 	Generation int64
-	// Waiting reports whether the pass left the number of children alone because
-	// something else must happen first: expectations, an old cache, a hold, a
-	// failed claim, a Conflict, or the deletion of the owner.
-	Waiting bool
+	// Gates are what held the pass back until now, in the order of the reasons. If there is
+	// none, nothing did.
+	Gates []Gate
 	// ScaleErr is why a creation or deletion failed; nil if none did.
 	ScaleErr error
 	// Now is the instant for which everything was judged.
 	Now time.Time
 
 	undeleted bool // ScaleErr is of deletions alone
+}
+
+// Waiting reports whether the pass left the number of children alone because something else
+// must happen first: expectations, an old cache, a hold, a failed claim, a Conflict, or the
+// deletion of the owner.
+func (o Outcome[C]) Waiting() bool {
+	return slices.ContainsFunc(o.Gates, func(g Gate) bool { return g.waits || g.Reason.row().waits })
+}
+
+// HeldBack reports whether the pass left out creations, deletions or claims because an earlier
+// one had put them off.
+func (o Outcome[C]) HeldBack() bool {
+	return slices.ContainsFunc(o.Gates, func(g Gate) bool { return g.Earlier && g.Stops != 0 })
 }
 
 // Failure returns the argument for status.SetFailure, which makes the
@@ -49,7 +62,7 @@ type Outcome[C Object] struct {
 func (o Outcome[C]) Failure() status.Failure {
 	desired := o.Desired
 	f := status.Failure{
-		Err: o.ScaleErr, Waiting: o.Waiting, Active: int32(len(o.Active)), Desired: &desired,
+		Err: o.ScaleErr, Waiting: o.Waiting(), Active: int32(len(o.Active)), Desired: &desired,
 		ObservedGeneration: o.Generation, Now: o.Now,
 	}
 	if o.undeleted && f.Active <= o.Desired && o.Desired < math.MaxInt32 {
@@ -106,9 +119,9 @@ type Pass[O, C Object] struct {
 	// LookErr is why nothing was created, or deleted, if that is because a child could not
 	// be read from the server. An earlier creation or deletion of it had no answer.
 	LookErr error
-	// BackedOff reports whether creations or deletions were not tried because an earlier
-	// pass had put them off.
-	BackedOff bool
+	// GateChanges are what is worth a line in a log: gates that have lasted for a second,
+	// changed or ended.
+	GateChanges []GateChange
 	// Observed reports whether the children were listed and a plan was made. If
 	// not, there was nothing to make a status from.
 	Observed bool

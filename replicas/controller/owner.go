@@ -37,22 +37,17 @@ type ownerState[C Object] struct {
 	term, ownerTerm int
 	active          int  // children after the last pass that was free to change their number
 	childLeft       hold // until children that leave have the owner read again
-	told            told
+	holds           holds
 
 	perGeneration[C]
-	strays hold // until the strays are tried again
 	status *differing
 }
 
 // perGeneration is what a new generation of the owner makes void.
 type perGeneration[C Object] struct {
-	creations, strange holds
-	slots              holds // by name, of slots whose names other objects have
-	round              round
-	deletions          hold
-	conflicts          map[types.UID]*hold // of children whose deletion met a Conflict twice in a pass
-	behind             bool                // the last deletions found the cache behind
-	refused            string              // the text of the last event about this generation that is refused
+	round   round
+	behind  bool   // the last deletions found the cache behind
+	refused string // the text of the last event about this generation that is refused
 	// aside are orphans that could not be adopted; see pass.toTry.
 	aside map[types.UID]*aside
 }
@@ -61,15 +56,20 @@ type perGeneration[C Object] struct {
 // a field: the same one need not be sent again.
 type differing struct{ sent, stored any }
 
-// told are the states that an event has told of and that last.
-type told struct{ adopt, release, list, look, owner, related, backOff bool }
-
-// nothingLeft drops what held back creations or deletions that are needed no
-// more: the next ones start anew. A hold of creations that has not ended goes on, unless
-// a quota is its reason: the server may have said how long to wait.
+// nothingLeft drops what held back creations or deletions that are needed no more: the next
+// ones start anew. What has another cause goes on: a namespace that ends, and what the server
+// said of how long to wait.
 func (s *ownerState[C]) nothingLeft(now time.Time) {
-	maps.DeleteFunc(s.creations, func(_ string, h *hold) bool { return h.At > 0 || h.remaining(now, 0) <= 0 })
-	s.deletions, s.conflicts, s.behind = hold{}, nil, false
+	maps.DeleteFunc(s.holds, func(k holdKey, h *hold) bool {
+		switch k.Reason {
+		case QuotaFull, Conflict, ConflictAgain:
+			return true
+		case NamespaceGoing, RetryAfter, DeletionRetryAfter:
+			return h.remaining(now, 0) <= 0
+		}
+		return false
+	})
+	s.behind = false
 }
 
 // owners keeps the state of every owner by its name and UID: two of one name may
@@ -95,6 +95,7 @@ func (o *owners[C]) of(key expectations.Key, generation int64, now time.Time) (s
 	}
 	if s.generation != generation {
 		s.generation, s.perGeneration = generation, perGeneration[C]{}
+		maps.DeleteFunc(s.holds, func(k holdKey, _ *hold) bool { return k.Reason.row().ofSpec })
 	}
 	if now.IsZero() {
 		return s, nil

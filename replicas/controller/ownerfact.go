@@ -59,8 +59,7 @@ func (p *pass[O, C]) upToDate(ctx context.Context, cached O) (owner O, goOn bool
 	fresh, err := p.readOwner(ctx)
 	switch {
 	case p.OwnerErr != nil:
-		p.retryAfter = max(p.retryAfter, p.holdOwner(now, ownerReadLast))
-		return cached, false, p.unread(ctx, p.OwnerErr)
+		return cached, false, p.unread(ctx, p.holdOwner(now, ownerReadLast))
 	case p.ownerRead:
 		p.ownerIsShown()
 		return cached, true, nil
@@ -109,8 +108,12 @@ func (p *pass[O, C]) isShown(cached O) bool {
 // holdForOwner puts off what is to be created or deleted, as the cache has an older owner
 // than the server.
 func (p *pass[O, C]) holdForOwner(wait time.Duration) {
-	p.OwnerWasStale, p.BackedOff, p.Waiting = true, true, true
-	p.comeBack(wait)
+	p.OwnerWasStale = true
+	reason := OwnerStale
+	if p.state.known.Owner().Gone {
+		reason = OwnerGone
+	}
+	p.gate(reason, "", max(wait, 1), nil).Earlier = true
 }
 
 // readOwner reads the owner from the server, and notes what that shows.
@@ -131,7 +134,6 @@ func (p *pass[O, C]) readOwner(ctx context.Context) (O, error) {
 		p.OwnerErr = err
 		return fresh, err
 	}
-	p.state.told.owner = false
 	if fresh.GetUID() != p.Owner.GetUID() {
 		p.ownerGone()
 		return fresh, nil
@@ -165,12 +167,12 @@ func (p *pass[O, C]) ownerGone() {
 }
 
 // unread tells that the owner could not be read although nothing can be done without that.
-func (p *pass[O, C]) unread(ctx context.Context, err error) error {
+func (p *pass[O, C]) unread(ctx context.Context, wait time.Duration) error {
 	if ctx.Err() == nil {
-		p.tell(&p.state.told.owner, true, FailedOwner, "Error reading the owner: "+err.Error())
+		p.tell(OwnerUnread, "Error reading the owner: "+p.OwnerErr.Error())
 	}
-	p.retryAfter = max(p.retryAfter, serverDelay([]error{err}))
-	return p.failure("reading it before the number is changed: %w", err)
+	p.gate(OwnerUnread, "", max(wait, serverDelay([]error{p.OwnerErr})), p.OwnerErr)
+	return p.failure("reading it before the number is changed: %w", p.OwnerErr)
 }
 
 // mayDelete reports whether the owner on the server still wants what the pass goes by: an
@@ -182,7 +184,7 @@ func (p *pass[O, C]) mayDelete(ctx context.Context) (bool, error) {
 	_, _ = p.readOwner(ctx)
 	if p.OwnerErr != nil {
 		p.ScaleErr, p.undeleted = p.OwnerErr, true
-		return false, p.unread(ctx, p.OwnerErr)
+		return false, p.unread(ctx, 0)
 	}
 	if p.ownerOld {
 		p.waitForOwner()

@@ -64,7 +64,7 @@ func (r *rig[O, C]) comeBack(t *testing.T, from time.Duration, children ...C) ti
 			return at - from
 		}
 		require.Empty(t, r.calls, "nothing is called meanwhile")
-		require.True(t, p.BackedOff)
+		require.True(t, p.HeldBack())
 		require.True(t, p.OwnerWasStale)
 		require.Positive(t, p.RequeueAfter)
 		at += p.RequeueAfter
@@ -128,7 +128,7 @@ func TestWhatIsReadOfTheOwnerIsRemembered(t *testing.T) {
 				require.NoError(t, err)
 				assert.Empty(t, r.calls)
 				assert.True(t, pass.OwnerWasStale)
-				assert.True(t, pass.Waiting)
+				assert.True(t, pass.Waiting())
 				assert.Equal(t, 40*time.Millisecond, pass.RequeueAfter)
 
 				r.comeBack(t, 10*time.Millisecond, pods...)
@@ -212,7 +212,7 @@ func TestWhatIsReadOfTheOwnerIsRemembered(t *testing.T) {
 		require.NoError(t, err)
 		r.server(2)
 		r.comeBack(t, time.Second, ready(r.owner, 2)...)
-		assert.False(t, r.last.BackedOff)
+		assert.False(t, r.last.HeldBack())
 		_, err = r.pass(t, 9)
 		require.NoError(t, err)
 		assert.Len(t, r.last.Created, 2)

@@ -56,6 +56,8 @@ type pass[O, C Object] struct {
 	expects bool             // the pass has recorded what it does
 	// retryAfter is what the server, or a hold, makes an error wait.
 	retryAfter time.Duration
+	standing []Gate // of the passes before
+	step     step   // how far the pass has come
 	// asideBefore is what state.aside was before the pass.
 	asideBefore map[types.UID]*aside
 	// claimErr is what went wrong with claims, which stops nothing else.
@@ -105,14 +107,6 @@ func (p *pass[O, C]) event(eventType, reason, message string) {
 	}
 }
 
-// tell sends an event about a state that begins, once while it lasts.
-func (p *pass[O, C]) tell(told *bool, lasts bool, reason, message string) {
-	if lasts && !*told {
-		p.event(corev1.EventTypeWarning, reason, message)
-	}
-	*told = lasts
-}
-
 // refuse tells the owner's events why it can not be acted on, once for each generation
 // and text: annotations change without a new generation.
 func (p *pass[O, C]) refuse(err error) {
@@ -120,20 +114,6 @@ func (p *pass[O, C]) refuse(err error) {
 		p.state.refused = e.Error()
 		p.event(corev1.EventTypeWarning, e.Reason, e.Error())
 	}
-}
-
-// comeBack asks for another pass after d, at once if that is over already; the
-// earliest wish wins.
-func (p *pass[O, C]) comeBack(d time.Duration) { p.RequeueAfter = earliest(p.RequeueAfter, max(d, 1)) }
-
-// waits reports whether a hold lasts, and asks for a requeue when it is over.
-func (p *pass[O, C]) waits(hold time.Duration) bool {
-	if hold <= 0 {
-		return false
-	}
-	p.BackedOff, p.Waiting = true, true
-	p.comeBack(hold)
-	return true
 }
 
 // failure is an error that names the owner.

@@ -182,12 +182,7 @@ type (
 		Owner        hold                    `json:"ownerHold,omitzero"`
 		Active       int                     `json:"active,omitempty"`
 		ChildLeft    hold                    `json:"childLeft,omitzero"`
-		Strays       hold                    `json:"strays,omitzero"`
-		Creations    holds                   `json:"creations,omitempty"`
-		Strange      holds                   `json:"strange,omitempty"`
-		Slots        holds                   `json:"slots,omitempty"`
-		Deletions    hold                    `json:"deletions,omitzero"`
-		Conflicts    map[types.UID]*hold     `json:"conflicts,omitempty"`
+		Holds        holds                   `json:"holds,omitempty"`
 		Round        round                   `json:"round,omitzero"`
 		Behind       bool                    `json:"behind,omitempty"`
 		Aside        map[types.UID]*aside    `json:"aside,omitempty"`

@@ -66,9 +66,8 @@ func (p *pass[O, C]) recordBefore(stale expectations.Stale) {
 	if is := s.known.Owner(); is.Gone || is.Is != nil {
 		m.OwnerIs, m.OwnerGone, m.OwnerVersion = data{is: is.Is}, is.Gone, is.Version
 	}
-	m.Owner, m.Strays, m.Deletions, m.Behind, m.Round = s.owner, s.strays, s.deletions, s.behind, s.round
-	m.Active, m.ChildLeft = s.active, s.childLeft
-	m.Creations, m.Strange, m.Slots, m.Aside, m.Conflicts = cloned(s.creations), cloned(s.strange), cloned(s.slots), cloned(s.aside), cloned(s.conflicts)
+	m.Owner, m.Holds, m.Behind, m.Round = s.owner, cloned(s.holds), s.behind, s.round
+	m.Active, m.ChildLeft, m.Aside = s.active, s.childLeft, cloned(s.aside)
 	m.LookedInTerm, m.OwnerInTerm = s.term == p.inTerm, s.ownerTerm == p.inTerm
 	if s.status != nil {
 		m.StatusSent, m.StatusStored = data{is: s.status.sent}, data{is: s.status.stored}

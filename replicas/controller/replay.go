@@ -172,9 +172,8 @@ func (p *player[O, C]) recall(s *ownerState[C], kind Kind[O, C]) error {
 	if m.Distrusted {
 		s.known.Distrust()
 	}
-	s.owner, s.strays, s.deletions, s.behind, s.round = m.Owner, m.Strays, m.Deletions, m.Behind, m.Round
+	s.owner, s.holds, s.behind, s.round, s.aside = m.Owner, cloned(m.Holds), m.Behind, m.Round, cloned(m.Aside)
 	s.active, s.childLeft = m.Active, m.ChildLeft
-	s.creations, s.strange, s.slots, s.aside, s.conflicts = cloned(m.Creations), cloned(m.Strange), cloned(m.Slots), cloned(m.Aside), cloned(m.Conflicts)
 	s.ready.at = maps.Clone(m.Ready)
 	if s.term = 0; m.LookedInTerm {
 		s.term = 1

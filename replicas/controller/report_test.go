@@ -381,7 +381,7 @@ func TestStatusAvailability(t *testing.T) {
 			assert.Equal(t, want, pass.RequeueAfter)
 			pass, err = r.pass(t, 6, readyFor(r, "b", 45))
 			require.NoError(t, err)
-			assert.True(t, pass.BackedOff)
+			assert.True(t, pass.HeldBack())
 		}
 	})
 }

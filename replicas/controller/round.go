@@ -48,7 +48,8 @@ func (r *round) look(living, failed int, now time.Time) {
 		ended += max(r.Made-living-failed, 0)
 	}
 	if ended = min(ended, r.Made); ended > 0 && r.Ended == 0 {
-		r.Hold.Wait = min(max(2*r.Hold.Wait, failedHoldFirst), failedHoldLast)
+		row := LastRoundEnded.row()
+		r.Hold.Wait = min(max(2*r.Hold.Wait, row.first), row.last)
 	}
 	r.Ended = max(r.Ended, ended)
 }

@@ -13,9 +13,10 @@ import (
 
 // scale creates or deletes what is missing or in surplus, and discards what has ended.
 func (p *pass[O, C]) scale(ctx context.Context, scale replicas.Scale[C]) error {
-	if p.Waiting && scale.IsZero() {
+	if p.Waiting() && scale.IsZero() {
 		return nil
 	}
+	p.limits(scale)
 	defer func() {
 		p.state.active = len(p.Active) + len(p.Created) - len(p.activeOf(p.Deleted))
 	}()
@@ -32,7 +33,7 @@ func (p *pass[O, C]) scale(ctx context.Context, scale replicas.Scale[C]) error {
 	}
 	err = p.carryOut(ctx, scale)
 	vetoFailed := err != nil && p.ScaleErr == nil
-	if len(scale.Delete) == 0 || slices.ContainsFunc(p.Deleted, p.rules.Active) || vetoFailed || p.state.behind && !p.BackedOff {
+	if len(scale.Delete) == 0 || slices.ContainsFunc(p.Deleted, p.rules.Active) || vetoFailed || p.state.behind && !p.HeldBack() {
 		return err
 	}
 	return joinErrors(err, p.createMissing(ctx))
@@ -56,7 +57,7 @@ func (p *pass[O, C]) createMissing(ctx context.Context) error {
 
 // carryOut creates, deletes and discards, unless that is held or vetoed.
 func (p *pass[O, C]) carryOut(ctx context.Context, scale replicas.Scale[C]) (err error) {
-	scale, newborns := p.held(scale)
+	scale, newborns := p.allowed(scale)
 	if scale.IsZero() {
 		return nil
 	}
@@ -99,13 +100,13 @@ func (p *pass[O, C]) ownerWants(ctx context.Context, scale replicas.Scale[C]) (_
 	return scale, err
 }
 
-// held leaves out what must wait, and asks for a requeue when it need not.
-func (p *pass[O, C]) held(scale replicas.Scale[C]) (replicas.Scale[C], []newborn[C]) {
+// allowed leaves out what must wait, and asks for a requeue when it need not.
+func (p *pass[O, C]) allowed(scale replicas.Scale[C]) (replicas.Scale[C], []newborn[C]) {
 	if p.ownerOld {
 		p.waitForOwner()
 		return replicas.Scale[C]{}, nil
 	}
-	if len(scale.Delete)+len(scale.Discard) > 0 && p.waits(p.state.deletions.remaining(p.Now, 0)) {
+	if len(scale.Delete)+len(scale.Discard) > 0 && p.deletionsHeld() {
 		scale.Delete, scale.Discard = nil, nil
 	}
 	scale.Delete, scale.Discard = p.notRefused(scale.Delete), p.notRefused(scale.Discard)
@@ -120,11 +121,32 @@ func (p *pass[O, C]) held(scale replicas.Scale[C]) (replicas.Scale[C], []newborn
 
 // notRefused leaves out the deletions of children that are held after Conflicts.
 func (p *pass[O, C]) notRefused(deletions []replicas.Deletion[C]) []replicas.Deletion[C] {
-	if len(p.state.conflicts) == 0 {
+	if len(p.state.holds) == 0 {
 		return deletions
 	}
 	return slices.DeleteFunc(slices.Clone(deletions), func(v replicas.Deletion[C]) bool {
-		h := p.state.conflicts[object.ID(v.Object)]
-		return h != nil && p.waits(h.remaining(p.Now, 0))
+		return p.held(ConflictAgain, string(object.ID(v.Object)), v.Object.GetName(), 0)
 	})
+}
+
+// deletionsHeld reports whether an earlier pass, or this one, has put all deletions off.
+func (p *pass[O, C]) deletionsHeld() bool {
+	conflict := p.held(Conflict, "", "", 0)
+	return p.held(DeletionRetryAfter, "", "", 0) || conflict
+}
+
+// limits notes what of the owner's own wishes keeps children that are too many.
+func (p *pass[O, C]) limits(scale replicas.Scale[C]) {
+	p.Scale.Deferred = scale.Deferred
+	tooMany := len(p.Active) - int(p.spec.Replicas)
+	switch limit := p.spec.MaxDeletions; {
+	case scale.Deferred == 0:
+	case limit != nil && len(scale.Delete) >= *limit && scale.Create == 0:
+		p.gate(MaxDeletions, "", 0, nil)
+	default:
+		p.gate(Burst, "", 0, nil)
+	}
+	if p.spec.Rules.MustStay != nil && tooMany > len(scale.Delete)+scale.Deferred {
+		p.gate(MustStay, "", 0, nil)
+	}
 }

@@ -22,7 +22,12 @@ func (p *pass[O, C]) wantedSlots() sets.Set[string] {
 	if p.spec.Slots == nil || p.spec.Replicas > replicas.MaxSlots {
 		return wanted
 	}
-	known := sets.KeySet(p.state.slots)
+	known := sets.New[string]()
+	for k := range p.state.holds {
+		if k.Reason == NameTaken {
+			known.Insert(k.Key)
+		}
+	}
 	for _, c := range p.children {
 		if !object.IsNil(c) {
 			known.Insert(c.GetName())
@@ -76,12 +81,13 @@ func (p *pass[O, C]) taken() []string {
 			names = append(names, n.Name)
 		}
 	}
-	for name, h := range p.state.slots {
-		if left := h.remaining(p.Now, 0); !p.wanted.Has(name) {
-			delete(p.state.slots, name)
-		} else if left > 0 {
-			names = append(names, name)
-			p.comeBack(left)
+	for k := range p.state.holds {
+		switch {
+		case k.Reason != NameTaken:
+		case !p.wanted.Has(k.Key):
+			delete(p.state.holds, k)
+		case p.held(NameTaken, k.Key, k.Key, 0):
+			names = append(names, k.Key)
 		}
 	}
 	return names
@@ -94,10 +100,11 @@ func (p *pass[O, C]) isSlotTaken(err error) bool {
 }
 
 // holdSlot holds a slot whose name another object has: no event may tell when that is gone.
-func (p *pass[O, C]) holdSlot(name string) {
-	h := p.state.slots.of(name)
-	h.double(p.opts.Now(), slotHoldFirst, slotHoldLast)
-	p.comeBack(h.Wait)
+func (p *pass[O, C]) holdSlot(name string, err error) {
+	h := p.state.holds.of(NameTaken, name)
+	h.grow(p.opts.Now(), NameTaken)
+	h.why = err
+	p.gate(NameTaken, name, h.Wait, err)
 }
 
 // mustGo reports whether a child has to go: by the rules, or because its slot is not wanted.

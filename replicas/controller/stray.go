@@ -86,22 +86,34 @@ func (p *pass[O, C]) deleteUnchanged(ctx context.Context, c C) error {
 // refused: then nobody can tell what a stray is.
 func (p *pass[O, C]) deletePendingStrays(ctx context.Context) {
 	pending := p.state.known.Strays()
-	if len(pending) == 0 || object.IsNil(p.spec.Selector) || p.state.strays.remaining(p.opts.Now(), 0) > 0 {
+	if object.IsNil(p.spec.Selector) {
 		return
 	}
+	tried := 0
 	for _, c := range pending {
-		if p.deleteStray(ctx, c) == nil {
-			p.state.known.NoStray(object.ID(c))
+		if tried == fewStrays || p.held(StrayLeft, string(object.ID(c)), c.GetName(), 0) {
+			continue
 		}
+		tried++
+		_ = p.dropStray(ctx, c)
 	}
-	p.holdStrays()
 }
 
-// holdStrays puts off the next try for those that are left.
-func (p *pass[O, C]) holdStrays() {
-	if len(p.state.known.Strays()) == 0 {
-		p.state.strays = hold{}
-		return
+// fewStrays is how many strays that are left a pass tries to delete.
+const fewStrays = 10
+
+// dropStray deletes a stray, or holds it back for a while.
+func (p *pass[O, C]) dropStray(ctx context.Context, c C) error {
+	id := object.ID(c)
+	err := p.deleteStray(ctx, c)
+	if err == nil {
+		p.state.known.NoStray(id)
+		p.state.holds.end(string(id), StrayLeft)
+		return nil
 	}
-	p.state.strays.double(p.opts.Now(), strayFirst, strayLast)
+	h := p.state.holds.of(StrayLeft, string(id))
+	h.grow(p.opts.Now(), StrayLeft)
+	h.why = err
+	p.gate(StrayLeft, c.GetName(), max(h.Wait, serverDelay([]error{err})), err)
+	return err
 }

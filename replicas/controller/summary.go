@@ -62,3 +62,11 @@ func withoutName(err error) string {
 	}
 	return strings.ReplaceAll(err.Error(), strconv.Quote(status.Status().Details.Name), "")
 }
+
+// withoutNames returns an error's text without the name of the object, "" for nil.
+func withoutNames(err error) string {
+	if err == nil {
+		return ""
+	}
+	return withoutName(err)
+}

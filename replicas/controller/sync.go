@@ -24,6 +24,7 @@ func (r *reconciler[O, C]) sync(ctx context.Context, owner types.NamespacedName)
 	p := &pass[O, C]{reconciler: r, client: r.client, cache: r.cache, list: r.live, random: r.opts.Random}
 	p.Name, p.Now = owner, r.opts.Now()
 	p.inTerm, p.termBegan = r.term.begin(p.Now)
+	p.standing = r.measures.standing(owner)
 	p.record()
 	defer p.owners.takeEvents(p.Name, nil)
 	err := p.run(ctx)
@@ -33,6 +34,9 @@ func (r *reconciler[O, C]) sync(ctx context.Context, owner types.NamespacedName)
 	}
 	p.end(err)
 	p.Took = r.opts.Now().Sub(p.Now)
+	if ctx.Err() == nil { // otherwise nothing new is known of them
+		r.measures.noteGates(&p.Pass, p.step)
+	}
 	r.measures.add(&p.Pass)
 	if r.kind.Observe != nil {
 		r.kind.Observe(ctx, p.Pass)
@@ -58,22 +62,24 @@ func (p *pass[O, C]) run(ctx context.Context) error {
 		return err
 	}
 	defer p.state.known.Done()
+	p.step = plans
 	plan, err := p.plan(ctx)
 	if !p.Observed {
 		return err
 	}
 	var scale replicas.Scale[C]
 	if err == nil {
+		p.step = claims
 		scale, err = p.claim(ctx, plan)
 	}
 	if errors.Is(err, errWait) {
 		return nil
 	}
 	if errors.As(err, new(heldError)) { // no error: lists are tried again later
-		p.comeBack(p.lists.retryIn(err))
 		return p.report(ctx, p.claimErr)
 	}
 	if err == nil {
+		p.step = scales
 		err = p.scale(ctx, scale)
 	}
 	return p.report(ctx, joinErrors(err, p.claimErr))
@@ -85,13 +91,14 @@ func (p *pass[O, C]) look(ctx context.Context) (goOn bool, err error) {
 	p.owners.awaitWrite(p.Name) // before the cache is asked, which may be told meanwhile
 	stale, ready := p.writes.Ready(expectations.Key{NamespacedName: p.Name})
 	if !ready {
-		p.Stale, p.Waiting = stale, true
-		p.comeBack(stale.RetryAfter)
+		p.Stale = stale
+		p.gate(OwnWriteNotSeen, stale.Resource.String(), stale.RetryAfter, nil)
 		return false, nil
 	}
 	owner, err := p.cache.Owner(ctx, p.Name)
 	switch {
 	case apierrors.IsNotFound(err):
+		p.step = scales // nothing holds back what is gone
 		p.forget(expectations.Key{NamespacedName: p.Name})
 		if next := p.owners.sweep(p.Name, p.Now); next > 0 {
 			p.comeBack(next)
@@ -120,6 +127,7 @@ func (p *pass[O, C]) look(ctx context.Context) (goOn bool, err error) {
 	p.Generation = owner.GetGeneration()
 	if p.spec, err = p.kind.Spec(owner); err != nil {
 		p.refuse(err)
+		p.gate(SpecRefused, "", 0, err)
 		return false, err
 	}
 	p.asked = p.spec
@@ -141,32 +149,14 @@ func (r *reconciler[O, C]) checkScope(owner O) error {
 	return fmt.Errorf("controller: %s %q: it is in %s, and Kind.ClusterScoped is %t", r.kind.Owner.Kind, object.Name(owner), where, r.kind.ClusterScoped)
 }
 
-// end completes what is told of the pass. After an error only the server or a hold
-// says when to requeue: the caller's rate limiter does otherwise. A refusal is no
-// error to the caller: what else asks for a requeue stays.
+// end completes what is told of the pass. A refusal is no error to the caller: what else asks
+// for a requeue stays.
 func (p *pass[O, C]) end(err error) {
 	if p.state != nil {
 		p.InFlight = len(p.state.known.Open())
 	}
 	failed := err != nil && !onlyRefused(err)
 	p.wentByRead(failed)
-	if p.Err = err; failed {
-		p.RequeueAfter = p.retryAfter
-		return
-	}
-	if p.state == nil {
-		return
-	}
-	switch s, remaining := p.pending.State(p.key); {
-	case s == expectations.Waiting:
-		p.comeBack(remaining)
-	case s == expectations.Expired && p.Observed && p.spec.Pending != expectations.Expired:
-		p.comeBack(1) // since the pass asked
-	}
-	if remaining := p.state.strays.remaining(p.opts.Now(), 0); remaining > 0 {
-		p.comeBack(remaining) // otherwise this pass ended before it came to them
-	}
-	if again := p.state.known.Again(p.opts.Now()); again > 0 {
-		p.comeBack(again)
-	}
+	p.Err = err
+	p.requeue(failed)
 }

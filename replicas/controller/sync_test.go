@@ -69,7 +69,7 @@ func TestSync(t *testing.T) {
 		pass, err := r.sync(t, t.Context())
 		require.NoError(t, err)
 		assert.Empty(t, pass.Created)
-		assert.True(t, pass.Waiting)
+		assert.True(t, pass.Waiting())
 	})
 	t.Run("Y10 while waiting pods are claimed, nothing is created or deleted, and expiry wakes", func(t *testing.T) {
 		t.Parallel()
@@ -79,7 +79,7 @@ func TestSync(t *testing.T) {
 		require.NoError(t, err)
 		assert.Len(t, pass.Adopted, 1)
 		assert.Empty(t, pass.Created)
-		assert.True(t, pass.Waiting && pass.Observed)
+		assert.True(t, pass.Waiting() && pass.Observed)
 		assert.Positive(t, pass.RequeueAfter)
 	})
 	t.Run("Y10 an owner that is being deleted neither creates nor deletes, adopts nor releases", func(t *testing.T) {
@@ -91,7 +91,7 @@ func TestSync(t *testing.T) {
 			pass, err := r.pass(t, 0, podtest.Pod("orphan"), podtest.Pod("mine", owned(r.owner)))
 			require.NoError(t, err)
 			assert.Empty(t, r.calls)
-			assert.True(t, pass.Waiting && pass.Observed)
+			assert.True(t, pass.Waiting() && pass.Observed)
 			assert.Equal(t, []string{"mine"}, names(pass.Active))
 		}
 	})
@@ -188,7 +188,7 @@ func TestSyncWaitsForItsOwnWrites(t *testing.T) {
 			pass, err := r.sync(t, t.Context())
 			require.NoError(t, err)
 			assert.Equal(t, expectations.Stale{Resource: podResource, Read: "5", Wrote: "9", RetryAfter: 50 * time.Millisecond}, pass.Stale)
-			assert.True(t, pass.Waiting)
+			assert.True(t, pass.Waiting())
 			assert.False(t, pass.Observed)
 			assert.Nil(t, pass.Owner)
 			assert.Empty(t, r.calls)

@@ -88,7 +88,7 @@ func TestANewProcessLooksLiveBeforeItChangesANumber(t *testing.T) {
 		for i := range 3 {
 			pass, _ := r.pass(t, 60*i)
 			assert.Equal(t, []string{list}, r.calls)
-			assert.True(t, pass.Waiting)
+			assert.True(t, pass.Waiting())
 			assert.Len(t, r.eventsOf("Warning FailedList"), map[int]int{0: 1}[i], "told once")
 		}
 	})
@@ -147,7 +147,7 @@ func TestANewProcessWhoseCacheTellsItsVersion(t *testing.T) {
 			pass, err := r.passAt(t, after*time.Millisecond)
 			require.NoError(t, err)
 			assert.Equal(t, max(after, 50)*time.Millisecond, pass.RequeueAfter)
-			assert.True(t, pass.Waiting)
+			assert.True(t, pass.Waiting())
 			assert.Empty(t, r.callsOf("create"))
 			assert.Empty(t, r.callsOf("list"))
 			assert.Len(t, r.callsOf(version), map[time.Duration]int{0: 1}[after])

@@ -5,6 +5,7 @@ package controller
 
 import (
 	"context"
+	"errors"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/labels"
@@ -39,7 +40,6 @@ func (p *pass[O, C]) plan(ctx context.Context) (replicas.Plan[C], error) {
 		}
 	}
 	if err := p.readLive(ctx); err != nil {
-		p.Waiting = true
 		return plan, err
 	}
 	return p.manage(ctx)
@@ -60,6 +60,7 @@ func (p *pass[O, C]) manage(ctx context.Context) (replicas.Plan[C], error) {
 	plan, err := replicas.Manage(p.candidates(), p.spec)
 	if err != nil {
 		p.refuse(err)
+		p.gate(SpecRefused, "", 0, err)
 		return plan, err
 	}
 	p.Active, p.Terminating, p.Observed = plan.Claims.Owned, p.terminating(), true
@@ -78,7 +79,7 @@ func (p *pass[O, C]) readCache(ctx context.Context) (err error) {
 	read := &p.snapshot
 	read.Version, read.Newest = p.cache.ChildrenVersion(), p.newest.get()
 	if read.Children, err = p.cache.Children(ctx, p.Owner); err != nil {
-		p.retryAfter = serverDelay([]error{err})
+		p.retryIn(serverDelay([]error{err}))
 		return p.failure("listing children: %w", err)
 	}
 	read.Selector = p.spec.Selector
@@ -127,8 +128,8 @@ func (p *pass[O, C]) settle(expected expectations.Pending) {
 func (p *pass[O, C]) readLive(ctx context.Context) error {
 	p.ViewWasStale = true
 	live, err := p.listLive(ctx)
-	p.tell(&p.state.told.list, err != nil, FailedList, "Error listing: "+errorText(err))
 	if err != nil {
+		p.unlisted(err)
 		return p.failure("listing children live: %w", err)
 	}
 	p.pending.Forget(p.key)
@@ -139,11 +140,21 @@ func (p *pass[O, C]) readLive(ctx context.Context) error {
 	return nil
 }
 
+// unlisted notes that a live list failed without which nothing can be done.
+func (p *pass[O, C]) unlisted(err error) {
+	reason, wait := ListFailed, p.lists.retryIn(err)
+	if held := (heldError{}); errors.As(err, &held) && held.busy {
+		reason = ListsBusy
+	}
+	p.tell(reason, "Error listing: "+err.Error())
+	p.gate(reason, "", wait, err)
+}
+
 // listLive lists what the owner's selector matches, and returns what is believed then.
 func (p *pass[O, C]) listLive(ctx context.Context) ([]C, error) {
 	start := p.state.known.Start()
 	if _, err := p.allLive(ctx, start); err != nil {
-		p.retryAfter = max(p.retryAfter, p.lists.retryIn(err))
+		p.retryIn(p.lists.retryIn(err))
 		return nil, err
 	}
 	view, err := p.state.known.View(p.start, p.snapshot, p.opts.Now())
@@ -170,8 +181,9 @@ func (p *pass[O, C]) listRelated(ctx context.Context) {
 	p.spec.Related, p.RelatedErr = p.cache.Related(ctx, p.Owner)
 	if p.RelatedErr != nil {
 		p.spec.Related = nil
+		p.tell(RelatedFailed, "Error listing related "+p.childResource.Resource+": "+p.RelatedErr.Error())
+		p.gate(RelatedFailed, "", 0, p.RelatedErr)
 	}
-	p.tell(&p.state.told.related, p.RelatedErr != nil, FailedRelated, "Error listing related "+p.childResource.Resource+": "+errorText(p.RelatedErr))
 }
 
 // mayBeTooMany reports whether deletions are possible at all.
@@ -216,8 +228,7 @@ func (p *pass[O, C]) awaitCache(ctx context.Context) (reached bool, err error) {
 		return true, nil
 	}
 	if wait := p.term.children.patience(p.opts.Now()); wait > 0 {
-		p.Waiting = true
-		p.comeBack(wait)
+		p.gate(CacheBehind, "", wait, nil)
 		return false, errWait
 	}
 	return false, nil

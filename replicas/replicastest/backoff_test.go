@@ -39,7 +39,7 @@ func newFailing(t *testing.T, replicas int32, opts controller.Options, ends func
 	c, err := cluster.NewControllerWith(opts)
 	require.NoError(t, err)
 	c.Passed = func(pass podPass) {
-		if pass.BackedOff {
+		if pass.HeldBack() {
 			f.held++
 		}
 	}

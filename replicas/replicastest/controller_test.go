@@ -147,7 +147,7 @@ func TestControllerOnAStaleView(t *testing.T) {
 	}
 	s.controller.Passed = func(pass podPass) {
 		require.NoError(t, pass.Err)
-		if pass.Waiting {
+		if pass.Waiting() {
 			waits++
 		}
 	}

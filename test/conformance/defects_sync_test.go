@@ -42,7 +42,7 @@ func TestSyncDefects(t *testing.T) {
 		waits := ours.pass()
 		require.NoError(t, waits.err)
 		assert.Equal(t, "5", waits.pass.Stale.Wrote)
-		assert.True(t, waits.pass.Waiting)
+		assert.True(t, waits.pass.Waiting())
 		assert.Equal(t, 50*time.Millisecond, waits.again)
 	})
 	inBubbles(t, "W55 handlers that cannot be added are an error", func(t bubble) {

@@ -439,7 +439,7 @@ func cmpStatuses(c scene, theirs, ours outcome, going bool, named *tally) string
 		want.Status.Conditions = c.RS.Status.Conditions
 	}
 	gone := withoutGone(c, ours, want, named)
-	r := report{RS: c.RS, Waiting: ours.pass.Waiting}
+	r := report{RS: c.RS, Waiting: ours.pass.Waiting()}
 	if ours.pass.ScaleErr != nil {
 		r.ManageErr = ours.pass.ScaleErr.Error()
 	}

@@ -118,7 +118,9 @@ func (c report) write(ctx context.Context, replicaSets appsclient.ReplicaSetInte
 	}
 	calculate := kind.Status
 	kind.Status = func(rs *appsv1.ReplicaSet, o controller.Outcome[*corev1.Pod]) error {
-		o.Waiting, o.ScaleErr = c.Waiting, c.err()
+		if o.Gates, o.ScaleErr = nil, c.err(); c.Waiting {
+			o.Gates = []controller.Gate{{Reason: controller.Paused}}
+		}
 		err := calculate(rs, o)
 		if c.Omit {
 			rs.Status.TerminatingReplicas = nil

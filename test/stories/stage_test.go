@@ -286,7 +286,7 @@ func reason(err error) string {
 func (s *stage) passed(c *podController, result podPass) {
 	rs, err := result.Owner, result.Err
 	text := s.telling(result)
-	if text == "" && result.Waiting {
+	if text == "" && result.Waiting() {
 		text = s.waiting(rs, result) + "; "
 	}
 	warnings := s.warnings()

@@ -257,7 +257,7 @@ func (w *watcher) misses(rs *appsv1.ReplicaSet, call replicastest.Call, err erro
 func (w *watcher) judgeHold(pass podPass) {
 	rs := pass.Owner
 	last, is := w.last[pass.Name]
-	if !pass.BackedOff || pass.OwnerWasStale || w.checker.BackOff || !is {
+	if !pass.HeldBack() || pass.OwnerWasStale || w.checker.BackOff || !is {
 		return
 	}
 	if live, err := w.checker.cluster.GetOwner(context.Background(), rs.Namespace, rs.Name); err != nil || live.UID != rs.UID || live.Generation != pass.Generation {
@@ -326,7 +326,7 @@ func (w *watcher) judgeUnshown(pass podPass) {
 // judgeReleases: a pass to which nothing happened has released what its cache shows to
 // match no longer.
 func (w *watcher) judgeReleases(pass podPass) {
-	if !pass.Observed || pass.Err != nil || pass.Waiting || pass.Generation != pass.Owner.Generation || pass.Owner.DeletionTimestamp != nil {
+	if !pass.Observed || pass.Err != nil || pass.Waiting() || pass.Generation != pass.Owner.Generation || pass.Owner.DeletionTimestamp != nil {
 		return
 	}
 	if inside.Of[inside.Stream](w.controller.View.ChildWatch).Hung() && w.listed[pass.Owner.UID].pass != w.pass {

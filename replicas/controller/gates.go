@@ -1,0 +1,420 @@
+// Copyright The replicakit Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package controller
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/replicakit/replicakit/expectations"
+	"github.com/replicakit/replicakit/replicas"
+)
+
+// A Gate is one reason why a pass held something back. Pass.Gates lists them all: if that is
+// empty, nothing was held back.
+type Gate struct {
+	Reason Reason
+	// Stops says what the pass did not do because of it. It is 0 if the gate is only to be
+	// known, such as a release that the server refused.
+	Stops Stops
+	// Since is the first of the passes that met this gate one after the other, or when the
+	// calls had ended that led to it.
+	Since time.Time
+	// Until is when the Controller looks again. It is zero if that is when something
+	// changes: the owner, its children, or what the author's code says.
+	Until time.Time
+	// Object is the name of the child or of the namespace that it is about; "" if that is
+	// the owner, or several children.
+	Object string
+	// Err is the error that led to it; nil if none did.
+	Err error
+
+	// Earlier says that an earlier pass had put off what the gate stops: this one did not
+	// try.
+	Earlier bool
+
+	waits bool // the number of children is left alone because of it
+	told  bool // a log has told of it
+}
+
+// String tells the gate in one line.
+func (g Gate) String() string {
+	var text strings.Builder
+	fmt.Fprintf(&text, "%v", g.Reason)
+	if g.Object != "" {
+		fmt.Fprintf(&text, " of %s", g.Object)
+	}
+	if g.Stops != 0 {
+		fmt.Fprintf(&text, " stops %v", g.Stops)
+	}
+	fmt.Fprintf(&text, " since %s", g.Since.UTC().Format(time.RFC3339))
+	if !g.Until.IsZero() {
+		fmt.Fprintf(&text, " until %s", g.Until.UTC().Format(time.RFC3339))
+	}
+	fmt.Fprintf(&text, ": %s", g.Reason.Sentence())
+	if g.Err != nil {
+		fmt.Fprintf(&text, " (%v)", g.Err)
+	}
+	return text.String()
+}
+
+// Stops are the parts of a pass that a gate stops, for all children or for some.
+type Stops uint8
+
+// The parts of a pass.
+const (
+	StopsClaims Stops = 1 << iota
+	StopsCreations
+	StopsDeletions
+
+	stopsAll   = StopsClaims | StopsCreations | StopsDeletions
+	stopsScale = StopsCreations | StopsDeletions
+)
+
+// String lists the parts: "claims, creations, deletions".
+func (s Stops) String() string {
+	var parts []string
+	for i, part := range []string{"claims", "creations", "deletions"} {
+		if s&(1<<i) != 0 {
+			parts = append(parts, part)
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+// A Reason says why something was held back. The zero Reason is none.
+type Reason uint8
+
+// The reasons, in the order in which a pass meets them.
+const (
+	OwnWriteNotSeen Reason = 1 + iota
+	OwnerStale
+	OwnerGone
+	SpecRefused
+	StrayLeft
+	Paused
+	OwnerDeleted
+	CallsNotSeen
+	CacheBehind
+	ListFailed
+	ListsBusy
+	RelatedFailed
+	OwnerUnread
+	AdoptionUndecided
+	AdoptionRefused
+	ReleaseFailed
+	DeletionInFlight
+	MustStay
+	MaxDeletions
+	Burst
+	Conflict
+	ConflictAgain
+	DeletionRetryAfter
+	LookFailed
+	TurnedUp
+	Author
+	LastRoundEnded
+	NamespaceGoing
+	QuotaFull
+	RetryAfter
+	ChangedByWebhook
+	NameTaken
+	reasons // how many there are, with the zero Reason
+)
+
+// A step of a pass. A pass that ends before a step leaves its gates as they were.
+type step uint8
+
+const (
+	looks step = iota
+	plans
+	claims
+	scales
+)
+
+// A row says what is the same for all gates of a reason.
+type row struct {
+	name     string
+	step     step
+	stops    Stops
+	waits    bool // the number of children is left alone because of it
+	fails    bool // its error is one of the pass, and its wait takes the place of the rate limiter
+	lasts    bool // until somebody does something: it is told at once
+	ofSpec   bool // a new generation of the owner ends its hold
+	first    time.Duration
+	last     time.Duration // a hold doubles from the first to the last
+	ends     string        // early
+	event    string        // the reason of the event; "" if there is none
+	sentence string
+}
+
+// The rows make the tables of docs/pass.md and docs/metrics.md.
+var rows = [reasons]row{
+	OwnWriteNotSeen: {"OwnWriteNotSeen", looks, stopsAll, true, false, false, false, 0, 0, "the cache shows it", "",
+		"the cache does not show an earlier write of the Controller yet"},
+	OwnerStale: {"OwnerStale", looks, stopsAll, true, true, false, false, 50 * time.Millisecond, time.Second, "the cache shows it, or a read agrees", "",
+		"the cache has an older owner than the server"},
+	OwnerGone: {"OwnerGone", looks, stopsAll, true, true, false, false, 50 * time.Millisecond, 5 * time.Minute, "the cache shows it, or a read agrees", "",
+		"the server does not have the owner that the cache has"},
+	SpecRefused: {"SpecRefused", looks, stopsAll, false, false, true, true, 0, 0, "the owner changes", "its own",
+		"the owner's spec cannot be acted on"},
+	StrayLeft: {"StrayLeft", looks, 0, false, false, false, false, time.Second, 5 * time.Minute, "it is deleted", "",
+		"a child that a webhook made useless could not be deleted"},
+	Paused: {"Paused", plans, stopsScale, true, false, true, true, 0, 0, "the owner changes", "",
+		"Spec.Paused is set"},
+	OwnerDeleted: {"OwnerDeleted", plans, stopsAll, true, false, true, false, 0, 0, "never", "",
+		"the owner is being deleted"},
+	CallsNotSeen: {"CallsNotSeen", plans, stopsScale, true, false, false, false, 0, 0, "the cache shows them", "",
+		"the cache does not show earlier creations or deletions yet"},
+	CacheBehind: {"CacheBehind", plans, stopsAll, true, false, false, false, 50 * time.Millisecond, 2 * time.Second, "the cache has come as far", "",
+		"the cache may be older than what an earlier process saw"},
+	ListFailed: {"ListFailed", plans, stopsAll, true, true, false, false, time.Second, 15 * time.Second, "a list succeeds", FailedList,
+		"the cache is known to be old, and the children could not be listed live"},
+	ListsBusy: {"ListsBusy", plans, stopsAll, true, false, false, false, time.Second, time.Second, "a list succeeds", FailedList,
+		"the cache is known to be old, and too many live lists are under way or held back"},
+	RelatedFailed: {"RelatedFailed", plans, 0, false, false, false, false, 0, 0, "a list succeeds", FailedRelated,
+		"children are ranked without those of related owners"},
+	OwnerUnread: {"OwnerUnread", looks, StopsDeletions, false, true, false, false, time.Second, 10 * time.Second, "a read succeeds", FailedOwner,
+		"the owner could not be read from the server"},
+	AdoptionUndecided: {"AdoptionUndecided", claims, StopsCreations, false, true, false, true, 50 * time.Millisecond, time.Minute, "the child or the owner changes", FailedAdopt,
+		"an adoption failed that may succeed yet: no child is created in that place"},
+	AdoptionRefused: {"AdoptionRefused", claims, 0, false, false, false, true, time.Minute, time.Minute, "the child or the owner changes", "",
+		"the server does not let the owner adopt a child"},
+	ReleaseFailed: {"ReleaseFailed", claims, 0, false, true, false, false, time.Minute, time.Minute, "a release succeeds", FailedRelease,
+		"a child could not be released"},
+	DeletionInFlight: {"DeletionInFlight", scales, StopsDeletions, true, false, false, false, 0, 0, "a look shows what became of it", "",
+		"deletions without an answer count as done, so no other children are deleted in their place"},
+	MustStay: {"MustStay", scales, StopsDeletions, false, false, true, false, 0, 0, "a child need not stay any more", "",
+		"Rules.MustStay keeps children that are too many"},
+	MaxDeletions: {"MaxDeletions", scales, StopsDeletions, false, false, true, false, 0, 0, "the owner or a child changes", "",
+		"Spec.MaxDeletions allows no more deletions now"},
+	Burst: {"Burst", scales, stopsScale, false, false, false, false, 0, 0, "the cache shows what this pass did", "",
+		"Spec.BurstReplicas allows no more calls in one pass"},
+	Conflict: {"Conflict", scales, StopsDeletions, true, true, false, true, 50 * time.Millisecond, time.Minute, "nothing is left to delete, or deletions meet no Conflict", DeletionsHeld,
+		"deletions met a Conflict, and had been chosen from an old view"},
+	ConflictAgain: {"ConflictAgain", scales, StopsDeletions, true, true, false, true, 50 * time.Millisecond, time.Minute, "it is deleted", DeletionsHeld,
+		"the deletion of a child met a Conflict twice in one pass"},
+	DeletionRetryAfter: {"DeletionRetryAfter", scales, StopsDeletions, true, true, false, true, 0, 5 * time.Minute, "never", DeletionsHeld,
+		"the server answered a deletion with Retry-After"},
+	LookFailed: {"LookFailed", scales, stopsScale, true, true, false, false, 0, 0, "a look succeeds", FailedLook,
+		"a child could not be read from the server, and an earlier creation or deletion of it had no answer"},
+	TurnedUp: {"TurnedUp", scales, StopsCreations, true, false, false, false, 0, 0, "the next pass", "",
+		"a child of an earlier creation turned up, or its name came free: the next pass counts it"},
+	Author: {"Author", scales, stopsScale, false, true, true, false, 0, 0, "Kind.BeforeScale says so", "",
+		"Kind.BeforeScale left out what was planned, or failed"},
+	LastRoundEnded: {"LastRoundEnded", scales, StopsCreations, false, false, false, true, 10 * time.Second, 5 * time.Minute, "the owner changes", CreationsHeld,
+		"children of the last round ended soon after they were created"},
+	NamespaceGoing: {"NamespaceGoing", scales, StopsCreations, true, true, false, true, time.Minute, 5 * time.Minute, "a creation succeeds", "",
+		"the namespace is being deleted or is gone"},
+	QuotaFull: {"QuotaFull", scales, StopsCreations, true, true, false, true, time.Second, time.Minute, "a child of the owner is gone, or nothing is left to create", "",
+		"a quota is full"},
+	RetryAfter: {"RetryAfter", scales, StopsCreations, true, true, false, true, 0, 5 * time.Minute, "a creation succeeds", "",
+		"the server answered with Retry-After"},
+	ChangedByWebhook: {"ChangedByWebhook", scales, StopsCreations, true, true, false, true, time.Second, 5 * time.Minute, "creations succeed", "",
+		"a new child came back with other labels or another controller"},
+	NameTaken: {"NameTaken", scales, StopsCreations, false, false, false, true, time.Second, time.Minute, "the name is free", "",
+		"another object has the name of a slot"},
+}
+
+// String returns the name of the reason, which is also its value in metrics.
+func (r Reason) String() string { return r.row().name }
+
+// Sentence says in plain words what the reason means.
+func (r Reason) Sentence() string { return r.row().sentence }
+
+// MarshalText and UnmarshalText have reasons in JSON by their names.
+func (r Reason) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
+
+// UnmarshalText is an error for a name that no reason has.
+func (r *Reason) UnmarshalText(name []byte) error {
+	i := slices.IndexFunc(rows[:], func(row row) bool { return row.name == string(name) })
+	if i < 0 {
+		return fmt.Errorf("controller: %q is not the name of a Reason", name)
+	}
+	*r = Reason(i)
+	return nil
+}
+
+func (r Reason) row() row {
+	if r >= reasons {
+		r = 0
+	}
+	return rows[r]
+}
+
+// gate notes that the pass holds something back, and asks for a pass when wait is over, if it
+// is not 0. If the error is one of the pass, that wait takes the place of the rate limiter.
+func (p *pass[O, C]) gate(reason Reason, object string, wait time.Duration, err error) *Gate {
+	row := reason.row()
+	g := Gate{Reason: reason, Stops: row.stops, Since: p.Now, Object: object, Err: err, waits: row.waits}
+	if wait > 0 {
+		g.Until = p.opts.Now().Add(wait)
+		p.comeBack(wait)
+	}
+	if err != nil && row.fails {
+		p.retryIn(wait)
+	}
+	if was := find(p.standing, reason, object); was != nil {
+		g.Since = was.Since
+	}
+	if is := find(p.Gates, reason, object); is != nil {
+		*is = g
+		return is
+	}
+	p.Gates = append(p.Gates, g)
+	return &p.Gates[len(p.Gates)-1]
+}
+
+// held notes the gate of a hold that lasts, and reports whether there is one. Its key is what
+// it holds back: a namespace, the name of a slot or the UID of a child.
+func (p *pass[O, C]) held(reason Reason, key, object string, children int) bool {
+	h := p.state.holds[holdKey{reason, key}]
+	if h == nil {
+		return false
+	}
+	wait := h.remaining(p.Now, children)
+	if wait <= 0 {
+		return false
+	}
+	g := p.gate(reason, object, wait, nil)
+	g.Err, g.Since, g.Earlier = h.why, h.Since, true
+	return true
+}
+
+// tell sends the event of a reason when the owner begins to meet its gates.
+func (p *pass[O, C]) tell(reason Reason, message string) {
+	if !slices.ContainsFunc(p.standing, func(g Gate) bool { return g.Reason == reason }) {
+		p.event(corev1.EventTypeWarning, reason.row().event, message)
+	}
+}
+
+// comeBack asks for another pass after d, at once if that is over already; the earliest wish
+// wins. It is for times that rules name: what holds something back is a gate.
+func (p *pass[O, C]) comeBack(d time.Duration) { p.RequeueAfter = earliest(p.RequeueAfter, max(d, 1)) }
+
+// retryIn says how long the caller waits if the pass ends in an error: the longest of what the
+// server and the holds say. If nobody says anything, the caller's rate limiter does.
+func (p *pass[O, C]) retryIn(d time.Duration) { p.retryAfter = max(p.retryAfter, d) }
+
+// requeue says when the next pass is to come. After an error only the server or a hold says
+// that: the caller's rate limiter does otherwise.
+func (p *pass[O, C]) requeue(failed bool) {
+	if failed {
+		p.RequeueAfter = p.retryAfter
+		return
+	}
+	if p.state == nil {
+		return
+	}
+	switch s, remaining := p.pending.State(p.key); {
+	case s == expectations.Waiting:
+		p.comeBack(remaining)
+	case s == expectations.Expired && p.Observed && p.spec.Pending != expectations.Expired:
+		p.comeBack(1) // since the pass asked
+	}
+	if again := p.state.known.Again(p.opts.Now()); again > 0 {
+		p.comeBack(again)
+	}
+}
+
+// blocked are the gates of what keeps a plan from creating and deleting anything.
+var blocked = map[replicas.Reason]Reason{
+	replicas.ExpectationsPending: CallsNotSeen, replicas.ViewIsStale: ListFailed, replicas.OwnerDeleted: OwnerDeleted, replicas.Paused: Paused,
+}
+
+func find(gates []Gate, reason Reason, object string) *Gate {
+	i := slices.IndexFunc(gates, func(g Gate) bool { return g.Reason == reason && g.Object == object })
+	if i < 0 {
+		return nil
+	}
+	return &gates[i]
+}
+
+// holdIsTold is how long a hold is when an event tells of it: a shorter one is over before
+// anybody looks.
+const holdIsTold = time.Second
+
+// A hold keeps calls back for a while. The zero hold is none. A Recording has holds, rounds
+// and asides as they are here.
+type hold struct {
+	Since time.Time     `json:"since"` // when the calls that led to it had ended
+	Wait  time.Duration `json:"wait"`
+	// At is how many children there were when the quota was full: fewer end the
+	// hold. 0 if it is no quota that holds.
+	At  int   `json:"at,omitempty"`
+	why error // what the server said
+}
+
+// double makes the hold last twice as long as the one before, within bounds.
+func (h *hold) double(now time.Time, first, last time.Duration) {
+	*h = hold{Since: now, Wait: min(max(2*h.Wait, first), last)}
+}
+
+// grow makes the hold last twice as long, within the bounds of a reason.
+func (h *hold) grow(now time.Time, reason Reason) {
+	h.double(now, reason.row().first, reason.row().last)
+}
+
+// remaining is how long calls must still wait, with so many children there. A
+// clock that went back starts the hold again.
+func (h *hold) remaining(now time.Time, children int) time.Duration {
+	if children < h.At {
+		return 0
+	}
+	if now.Before(h.Since) {
+		h.Since = now
+	}
+	return h.Wait - now.Sub(h.Since)
+}
+
+// holds are those of an owner. One of an earlier time stays, so that the next one is longer,
+// until what it is for succeeds.
+type holds map[holdKey]*hold
+
+// A holdKey is what is held back, and why: the key is a namespace, the name of a slot, the
+// UID of a child, or "".
+type holdKey struct {
+	Reason Reason
+	Key    string
+}
+
+// MarshalText and UnmarshalText are for Recordings.
+func (k holdKey) MarshalText() ([]byte, error) { return []byte(k.Reason.String() + "/" + k.Key), nil }
+
+func (k *holdKey) UnmarshalText(text []byte) error {
+	reason, key, _ := strings.Cut(string(text), "/")
+	k.Key = key
+	return k.Reason.UnmarshalText([]byte(reason))
+}
+
+// of returns a hold, to be set.
+func (h *holds) of(reason Reason, key string) *hold {
+	if *h == nil {
+		*h = holds{}
+	}
+	k := holdKey{reason, key}
+	if (*h)[k] == nil {
+		(*h)[k] = new(hold)
+	}
+	return (*h)[k]
+}
+
+// end ends holds of something.
+func (h holds) end(key string, why ...Reason) {
+	for _, reason := range why {
+		delete(h, holdKey{reason, key})
+	}
+}
+
+// earliest is the shorter of two delays, of which 0 is none.
+func earliest(a, b time.Duration) time.Duration {
+	if a == 0 || b == 0 {
+		return max(a, b)
+	}
+	return min(a, b)
+}
