@@ -42,6 +42,7 @@ type newController func(context.Context, informers.SharedInformerFactory, kubern
 type settings struct {
 	queue  string // of the controller
 	orders *orders
+	passes *passes
 	// passed is called after each pass.
 	passed func(owner types.NamespacedName, made, wanted int, now time.Time)
 }
@@ -113,6 +114,7 @@ func with[O kinds.Object](set settings, kind kinds.Kind[O, *corev1.Pod]) kinds.K
 		return scale, again, err
 	}
 	kind.Observe = func(_ context.Context, pass kinds.Pass[O, *corev1.Pod]) {
+		keep(set.passes, kind.Owner.Kind, pass)
 		set.passed(pass.Name, len(pass.Created), int(pass.Desired), pass.Now)
 		if any(pass.Owner) != any(*new(O)) { // it has not ended
 			set.orders.passed(set.queue, pass.Owner, len(pass.Deleted))

@@ -54,7 +54,7 @@ func refuse(t *testing.T, owners int, during time.Duration) map[string][]time.Du
 	ctx, cancel := context.WithCancel(t.Context())
 	factory := informers.NewSharedInformerFactory(client, 0)
 	c := controllers()[0]
-	built, err := c.build(ctx, factory, client, settings{orders: newOrders(defaults()), passed: newRunaways().note}, clientgo.Options{})
+	built, err := c.build(ctx, factory, client, settings{orders: newOrders(defaults()), passes: newPasses(), passed: newRunaways().note}, clientgo.Options{})
 	require.NoError(t, err)
 	var running sync.WaitGroup
 	running.Go(func() { _ = built.Run(ctx, owners) })

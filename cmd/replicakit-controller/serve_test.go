@@ -165,7 +165,7 @@ func TestMetricsAreGuarded(t *testing.T) {
 	}
 	allow("scraper", "/metrics")
 	allow("profiler", "/debug/pprof/*")
-	allow("reader", "/debug/recordings/*")
+	allow("reader", "/debug/*")
 	token := func(name string) string {
 		account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}}
 		_, err := client.CoreV1().ServiceAccounts(namespace).Create(t.Context(), account, metav1.CreateOptions{})
@@ -199,6 +199,11 @@ func TestMetricsAreGuarded(t *testing.T) {
 		{"profiles are not", "/debug/pprof/", "", http.StatusUnauthorized},
 		{"nor for who may get metrics", "/debug/pprof/heap", scraper, http.StatusForbidden},
 		{"to who may get them", "/debug/pprof/heap", profiler, http.StatusOK},
+		{"passes are not", "/debug/passes/", "", http.StatusUnauthorized},
+		{"nor for who may get metrics", "/debug/passes/" + namespace + "/web", scraper, http.StatusForbidden},
+		{"to who may get them", "/debug/passes/" + namespace + "/web", reader, http.StatusOK},
+		{"none of an owner that is not there", "/debug/passes/" + namespace + "/other", reader, http.StatusNotFound},
+		{"nor of half a name", "/debug/passes/web", reader, http.StatusNotFound},
 		{"recordings are not", "/debug/recordings/", "", http.StatusUnauthorized},
 		{"nor for who may get profiles", "/debug/recordings/replicaset/shop/web", profiler, http.StatusForbidden},
 		{"to who may get them", "/debug/recordings/replicaset/" + namespace + "/web", reader, http.StatusOK},

@@ -146,7 +146,7 @@ func (w *worker) newCell(ctx context.Context, namespace string, clients clients)
 		client := clients.controllers[kind.name]
 		c.runaways[kind.name] = newRunaways()
 		w.orders.deletions.WithLabelValues(kind.queue, w.orders.flag.words) // at 0, so that the first one is an increase
-		set := settings{queue: kind.queue, orders: w.orders, passed: c.runaways[kind.name].note}
+		set := settings{queue: kind.queue, orders: w.orders, passes: w.passes, passed: c.runaways[kind.name].note}
 		built, err := kind.build(ctx, c.factory, client, set, clientgo.Options{
 			BurstReplicas:     w.opts.burstReplicas,
 			EventClient:       client.CoreV1(),

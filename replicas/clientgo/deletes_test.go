@@ -6,6 +6,7 @@ package clientgo_test
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -38,7 +39,7 @@ func (b *bench) owners(t inBubble, state string) int {
 	require.NoError(t, err)
 	for _, family := range families {
 		for _, m := range family.GetMetric() {
-			if family.GetName() == "replicakit_owners" && m.GetLabel()[1].GetValue() == state {
+			if slices.Contains([]string{"replicakit_owners", "replicakit_gated_owners"}, family.GetName()) && m.GetLabel()[1].GetValue() == state {
 				assert.Equal(t, "replicaset", m.GetLabel()[0].GetValue())
 				return int(m.GetGauge().GetValue())
 			}
@@ -106,7 +107,7 @@ func TestConflicts(t *testing.T) {
 		assert.LessOrEqual(t, b.metric(t, "replicakit_delete_conflicts_total"), 12*40)
 		assert.LessOrEqual(t, b.count("list pods"), 1+2*11)
 		assert.Positive(t, b.metric(t, "replicakit_backed_off_passes_total"))
-		assert.NotNil(t, b.logged("Holding creations or deletions"))
+		assert.NotNil(t, b.logged("Held back"))
 		held := b.recorded("DeletionsHeld")
 		require.Len(t, held, 1)
 		assert.Contains(t, held[0].Message, "not now")

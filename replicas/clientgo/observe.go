@@ -27,6 +27,10 @@ func (a attachment[O, C]) observe(ctx context.Context, pass controller.Pass[O, C
 	if len(pass.Created) > 0 || len(pass.Deleted) > 0 {
 		logger.Info("Changed the number of replicas", "kind", a.kind, logKey(a.kind), klog.KObj(pass.Owner), "need", pass.Desired, "created", len(pass.Created), "deleted", len(pass.Deleted))
 	}
+	for _, g := range pass.GateChanges {
+		message, values := g.Log()
+		logger.Info(message, append(values, "kind", a.kind, logKey(a.kind), klog.KRef(pass.Name.Namespace, pass.Name.Name))...)
+	}
 	if logger.V(2).Enabled() {
 		a.logPass(logger, pass)
 	}
@@ -74,9 +78,6 @@ func (a attachment[O, C]) logPass(logger klog.Logger, pass controller.Pass[O, C]
 	}
 	if pass.ViewWasStale {
 		logger.V(2).Info("The cache is old. Listed pods live", "waiting", pass.Waiting(), "kind", a.kind, name, owner)
-	}
-	if pass.HeldBack() {
-		logger.V(2).Info("Holding creations or deletions", "for", pass.RequeueAfter, "kind", a.kind, name, owner)
 	}
 	if logger := logger.V(4); !isNone(pass.Status) && logger.Enabled() {
 		logger.Info(describeStatus(pass.Owner, pass.Status))

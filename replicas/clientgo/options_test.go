@@ -206,12 +206,11 @@ func TestOwnerStates(t *testing.T) {
 		after(30 * time.Second)
 		b.change(replicaSet("web", 2), func(rs object) { rs.SetLabels(map[string]string{"wake": "up"}) })
 		settle()
-		assert.Equal(t, 1, b.owners(t, "backed_off"))
-		assert.Equal(t, 1, b.owners(t, "waiting"))
+		assert.Equal(t, 1, b.owners(t, "RetryAfter"))
 		b.setOnPod(nil)
 		after(10 * time.Minute)
 		require.Len(t, b.allPods(), 3)
-		for _, state := range []string{"backed_off", "waiting", "in_flight", "adoption_pending"} {
+		for _, state := range []string{"RetryAfter", "in_flight", "adoption_pending"} {
 			assert.Zero(t, b.owners(t, state), state)
 		}
 	})

@@ -12,3 +12,28 @@ func CacheIsWhole(c *Controller) {
 }
 
 func (r *reconciler[O, C]) cacheIsWhole() { r.whole.compared.Store(wholeEnough) }
+
+// GateTable returns the rows of the gates as docs/pass.md has them.
+func GateTable() (table [][]string) {
+	for r := Reason(1); r < reasons; r++ {
+		row := rows[r]
+		hold := "-"
+		switch {
+		case row.last == 0:
+		case row.first == 0:
+			hold = "as the server says, at most " + row.last.String()
+		case row.first == row.last:
+			hold = row.first.String()
+		default:
+			hold = row.first.String() + ", doubling to " + row.last.String()
+		}
+		dash := func(text string) string {
+			if text == "" {
+				return "-"
+			}
+			return text
+		}
+		table = append(table, []string{"`" + row.name + "`", row.sentence, dash(row.stops.String()), hold, dash(row.ends), dash(row.event)})
+	}
+	return table
+}

@@ -18,6 +18,29 @@ type GateChange struct {
 	Ended bool
 }
 
+// Log returns the change as a message, and as keys and values, for a structured log: reason,
+// why, since, and stops, object, until and err, if they are not empty.
+func (c GateChange) Log() (message string, values []any) {
+	if message = "Held back"; c.Ended {
+		message = "No longer held back"
+	}
+	values = []any{"reason", c.Reason.String(), "why", c.Reason.Sentence()}
+	if c.Stops != 0 {
+		values = append(values, "stops", c.Stops.String())
+	}
+	if c.Object != "" {
+		values = append(values, "object", c.Object)
+	}
+	values = append(values, "since", c.Since)
+	if !c.Until.IsZero() && !c.Ended {
+		values = append(values, "until", c.Until)
+	}
+	if c.Err != nil {
+		values = append(values, "err", c.Err.Error())
+	}
+	return message, values
+}
+
 // gateIsTold is how long a gate must last before a log tells of it.
 const gateIsTold = time.Second
 

@@ -391,6 +391,8 @@ func TestListsThatHang(t *testing.T) {
 			after, err := r.start().Sync(t.Context(), expectations.KeyOf(rs).NamespacedName)
 			require.NoError(t, err)
 			assert.Equal(t, time.Second, after)
+			require.Len(t, r.last.Gates, 1)
+			assert.Equal(t, controller.ListsBusy, r.last.Gates[0].Reason)
 		}
 		assert.Zero(t, time.Since(began), "nobody who came later waited")
 		all.Wait()

@@ -4,8 +4,10 @@
 package controller
 
 import (
+	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -140,4 +142,29 @@ type Pass[O, C Object] struct {
 	Err          error
 	// Took is how long the pass took.
 	Took time.Duration
+}
+
+// String tells the pass in a few lines: what was wanted and believed, what it did, and what held
+// it back.
+func (p Pass[O, C]) String() string {
+	var text strings.Builder
+	fmt.Fprintf(&text, "%s %s: %d wanted, %d active, %d terminating", p.Now.UTC().Format(time.RFC3339Nano), p.Name, p.Desired, len(p.Active), len(p.Terminating))
+	for _, did := range []struct {
+		what string
+		to   []C
+	}{{"adopted", p.Adopted}, {"released", p.Released}, {"created", p.Created}, {"deleted", p.Deleted}} {
+		if len(did.to) > 0 {
+			fmt.Fprintf(&text, "\n  %s", did.what)
+		}
+		for _, c := range did.to {
+			fmt.Fprintf(&text, " %s", c.GetName())
+		}
+	}
+	for _, g := range p.Gates {
+		fmt.Fprintf(&text, "\n  %v", g)
+	}
+	if p.Err != nil {
+		fmt.Fprintf(&text, "\n  error: %v", p.Err)
+	}
+	return text.String()
 }

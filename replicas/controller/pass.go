@@ -56,8 +56,8 @@ type pass[O, C Object] struct {
 	expects bool             // the pass has recorded what it does
 	// retryAfter is what the server, or a hold, makes an error wait.
 	retryAfter time.Duration
-	standing []Gate // of the passes before
-	step     step   // how far the pass has come
+	standing   []Gate // of the passes before
+	step       step   // how far the pass has come
 	// asideBefore is what state.aside was before the pass.
 	asideBefore map[types.UID]*aside
 	// claimErr is what went wrong with claims, which stops nothing else.

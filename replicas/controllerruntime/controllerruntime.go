@@ -20,7 +20,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
-	"github.com/replicakit/replicakit/replicas"
 	"github.com/replicakit/replicakit/replicas/controller"
 )
 
@@ -184,21 +183,12 @@ func (r *Reconciler[O, C]) NewTerm() { r.made().NewTerm() }
 // observe looks at each pass, then tells the kind's own observer.
 func (r *Reconciler[O, C]) observe(observe func(context.Context, controller.Pass[O, C])) func(context.Context, controller.Pass[O, C]) {
 	return func(ctx context.Context, pass controller.Pass[O, C]) {
-		logRefused(ctx, pass.Err)
+		for _, g := range pass.GateChanges {
+			message, values := g.Log()
+			log.FromContext(ctx).Info(message, values...)
+		}
 		if observe != nil {
 			observe(ctx, pass)
 		}
 	}
-}
-
-// logRefused logs what no other pass will mend: it is no error of the pass.
-func logRefused(ctx context.Context, err error) {
-	if isRefused(err) {
-		log.FromContext(ctx).Info("Spec refused", "reason", err.Error())
-	}
-}
-
-func isRefused(err error) bool {
-	var refused *replicas.RefusedError
-	return errors.As(err, &refused)
 }

@@ -1,0 +1,374 @@
+// Copyright The replicakit Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package controller_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/replicakit/replicakit/expectations"
+	"github.com/replicakit/replicakit/internal/podtest"
+	"github.com/replicakit/replicakit/replicas"
+	"github.com/replicakit/replicakit/replicas/controller"
+)
+
+var update = flag.Bool("update", false, "write the tables of the pages anew")
+
+// withSpec changes what the Kind makes of each owner.
+func withSpec(r *podRig, change func(*replicas.PodSpec)) {
+	was := r.kind.Spec
+	r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.PodSpec, error) {
+		spec, err := was(rs)
+		change(&spec)
+		return spec, err
+	}
+}
+
+// TestEachGateAlone makes each reason come up alone, sees it in the pass, in the metric and in
+// the log, and sees it end.
+func TestEachGateAlone(t *testing.T) {
+	t.Parallel()
+	const all = controller.StopsClaims | controller.StopsCreations | controller.StopsDeletions
+	const scale = controller.StopsCreations | controller.StopsDeletions
+	type gate struct {
+		reason controller.Reason
+		stops  controller.Stops
+		event  string
+		with   []controller.Reason // others that come up with it
+		// begin returns the pass in which the gate comes up.
+		begin func(t *testing.T, r *podRig) podPass
+		// end lets a pass come in which the cause is over.
+		end func(t *testing.T, r *podRig) podPass
+	}
+	pass := func(t *testing.T, r *podRig, seconds int, pods ...*corev1.Pod) podPass {
+		t.Helper()
+		p, _ := r.pass(t, seconds, pods...)
+		return p
+	}
+	four := func(r *podRig) []*corev1.Pod { return versioned(podsOf(r.owner, 4)) }
+	// one lets a pass with four pods follow after a change, and another one a minute later.
+	one := func(change, undo func(*podRig)) gate {
+		return gate{
+			begin: func(t *testing.T, r *podRig) podPass { change(r); return pass(t, r, 0, four(r)...) },
+			end:   func(t *testing.T, r *podRig) podPass { undo(r); return pass(t, r, 70, four(r)...) },
+		}
+	}
+	// lost sends two creations without an answer, and wants one of them no more.
+	lost := func(t *testing.T, r *podRig) {
+		t.Helper()
+		*r.owner.Spec.Replicas = 3
+		r.create = func(i int) error { return []error{nil, timeout(), timeout(), nil, nil}[i] }
+		r.get = func(string) (*corev1.Pod, error) { return nil, timeout() }
+		require.Equal(t, 2, pass(t, r, 0).InFlight)
+		r.settle()
+		*r.owner.Spec.Replicas, r.owner.Generation = 2, 2
+	}
+	// failing lets a creation fail, and later not.
+	failing := func(why func() error) gate {
+		return gate{
+			begin: func(t *testing.T, r *podRig) podPass {
+				r.create = func(int) error { return why() }
+				return pass(t, r, 0)
+			},
+			end: func(t *testing.T, r *podRig) podPass {
+				r.create = func(int) error { return nil }
+				return pass(t, r, 600)
+			},
+		}
+	}
+	row := func(reason controller.Reason, stops controller.Stops, event string, g gate) gate {
+		g.reason, g.stops, g.event = reason, stops, event
+		return g
+	}
+	gates := []gate{
+		row(controller.OwnWriteNotSeen, all, "", gate{
+			begin: func(t *testing.T, r *podRig) podPass {
+				pass(t, atVersions(r, "5", "9"), 0)
+				return pass(t, r, 1)
+			},
+			end: func(t *testing.T, r *podRig) podPass {
+				r.settle()
+				return pass(t, atVersions(r, "9", "9"), 2, podsOf(r.owner, 1)...)
+			},
+		}),
+		row(controller.OwnerStale, all, "", one(func(r *podRig) {
+			newer := clone(r.owner)
+			newer.Generation, newer.ResourceVersion = 7, "7"
+			*newer.Spec.Replicas = 4
+			r.owner.Generation, r.owner.ResourceVersion = 6, "6"
+			r.getOwner = func() (*appsv1.ReplicaSet, error) { return clone(newer), nil }
+		}, func(r *podRig) {
+			r.owner, _ = r.getOwner()
+		})),
+		row(controller.OwnerGone, all, "", one(func(r *podRig) {
+			r.getOwner = func() (*appsv1.ReplicaSet, error) { return nil, notFound("web") }
+		}, func(r *podRig) { r.owners = func() ([]*appsv1.ReplicaSet, error) { return nil, nil } })),
+		row(controller.SpecRefused, all, "", one(func(r *podRig) { r.owner.Spec.Selector = nil }, func(r *podRig) {
+			r.owner = replicaSet(4)
+		})),
+		row(controller.Paused, scale, "", one(func(r *podRig) {
+			withSpec(r, func(s *replicas.PodSpec) { s.Paused = *r.owner.Spec.Replicas == 1 })
+		}, func(r *podRig) { *r.owner.Spec.Replicas = 4 })),
+		row(controller.OwnerDeleted, all, "", one(func(r *podRig) {
+			r.owner.DeletionTimestamp = &metav1.Time{Time: podtest.Now}
+		}, func(r *podRig) { r.owners = func() ([]*appsv1.ReplicaSet, error) { return nil, nil } })),
+		row(controller.CallsNotSeen, scale, "", one(func(r *podRig) {
+			r.record().Set(r.key(), expectations.Changes{Creating: []string{"web-x"}})
+		}, func(r *podRig) { r.settle() })),
+		row(controller.CacheBehind, all, "", one(func(r *podRig) {
+			r.owner.CreationTimestamp = metav1.NewTime(podtest.Now.Add(-time.Hour))
+			r.childrenVersion, r.serverAt = "5", func() (string, error) { return "9", nil }
+		}, func(r *podRig) { r.childrenVersion = "9" })),
+		row(controller.ListFailed, all, controller.FailedList, gate{
+			begin: func(t *testing.T, r *podRig) podPass {
+				expects(r)
+				return pass(t, r, late, four(r)...)
+			},
+			end: func(t *testing.T, r *podRig) podPass {
+				r.live = func() ([]*corev1.Pod, error) { return four(r)[:1], nil }
+				return pass(t, r, late+60, four(r)...)
+			},
+		}),
+		row(controller.RelatedFailed, 0, controller.FailedRelated, one(func(r *podRig) {
+			r.related = func() ([]*corev1.Pod, error) { return nil, errors.New("no index") }
+		}, func(r *podRig) {
+			r.settle()
+			r.related = func() ([]*corev1.Pod, error) { return nil, nil }
+		})),
+		row(controller.OwnerUnread, controller.StopsDeletions, controller.FailedOwner, one(func(r *podRig) {
+			r.getOwner = func() (*appsv1.ReplicaSet, error) { return nil, timeout() }
+		}, func(r *podRig) { r.getOwner = func() (*appsv1.ReplicaSet, error) { return clone(r.owner), nil } })),
+		row(controller.AdoptionUndecided, controller.StopsCreations, controller.FailedAdopt, gate{
+			begin: func(t *testing.T, r *podRig) podPass {
+				r.patch = func(*corev1.Pod) error { return timeout() }
+				return pass(t, r, 0, podtest.Pod("orphan"))
+			},
+			end: func(t *testing.T, r *podRig) podPass {
+				r.patch = func(*corev1.Pod) error { return nil }
+				return pass(t, r, 70, podtest.Pod("orphan"))
+			},
+		}),
+		row(controller.AdoptionRefused, 0, "", gate{
+			begin: func(t *testing.T, r *podRig) podPass {
+				r.patch = func(p *corev1.Pod) error { return invalid(p.Name) }
+				return pass(t, r, 0, podtest.Pod("orphan"))
+			},
+			end: func(t *testing.T, r *podRig) podPass { r.settle(); return pass(t, r, 70, podsOf(r.owner, 1)...) },
+		}),
+		row(controller.ReleaseFailed, 0, controller.FailedRelease, gate{
+			begin: func(t *testing.T, r *podRig) podPass {
+				r.patch = func(*corev1.Pod) error { return timeout() }
+				return pass(t, r, 0, append(podsOf(r.owner, 1), podtest.Pod("lost", owned(r.owner), podtest.Labels(api)))...)
+			},
+			end: func(t *testing.T, r *podRig) podPass { return pass(t, r, 70, podsOf(r.owner, 1)...) },
+		}),
+		row(controller.MustStay, controller.StopsDeletions, "", one(func(r *podRig) {
+			withSpec(r, func(s *replicas.PodSpec) { s.Rules.MustStay = func(*corev1.Pod) bool { return true } })
+		}, func(r *podRig) { *r.owner.Spec.Replicas = 4 })),
+		row(controller.MaxDeletions, controller.StopsDeletions, "", one(func(r *podRig) {
+			withSpec(r, func(s *replicas.PodSpec) { s.MaxDeletions = new(int) })
+		}, func(r *podRig) { *r.owner.Spec.Replicas = 4 })),
+		row(controller.Burst, scale, "", one(func(r *podRig) {
+			withSpec(r, func(s *replicas.PodSpec) { s.BurstReplicas = 1 })
+		}, func(r *podRig) { r.settle(); *r.owner.Spec.Replicas = 4 })),
+		row(controller.Conflict, controller.StopsDeletions, "", one(func(r *podRig) {
+			r.remove = func(p *corev1.Pod, _ metav1.DeleteOptions) error { return conflict(p.Name) }
+			r.live = func() ([]*corev1.Pod, error) { return four(r)[:1], nil }
+		}, func(r *podRig) { r.settle(); *r.owner.Spec.Replicas = 4 })),
+		row(controller.ConflictAgain, controller.StopsDeletions, "", one(func(r *podRig) {
+			*r.owner.Spec.Replicas = 3
+			r.remove = func(p *corev1.Pod, _ metav1.DeleteOptions) error { return conflict(p.Name) }
+			r.live = func() ([]*corev1.Pod, error) { return inVersion("8", four(r)), nil }
+		}, func(r *podRig) { *r.owner.Spec.Replicas = 4 })),
+		row(controller.DeletionRetryAfter, controller.StopsDeletions, controller.DeletionsHeld, one(func(r *podRig) {
+			r.remove = func(*corev1.Pod, metav1.DeleteOptions) error { return busy(30) }
+		}, func(r *podRig) { r.remove = func(*corev1.Pod, metav1.DeleteOptions) error { return nil } })),
+		row(controller.Author, controller.StopsDeletions, "", one(func(r *podRig) {
+			r.kind.BeforeScale = func(_ context.Context, _ *appsv1.ReplicaSet, _ []*corev1.Pod, s replicas.PodScale) (replicas.PodScale, time.Duration, error) {
+				s.Delete = nil
+				return s, time.Minute, nil
+			}
+		}, func(r *podRig) { *r.owner.Spec.Replicas = 4 })),
+		row(controller.NamespaceGoing, controller.StopsCreations, "", failing(namespaceTerminating)),
+		row(controller.QuotaFull, controller.StopsCreations, "", failing(quotaFull)),
+		row(controller.RetryAfter, controller.StopsCreations, "", failing(func() error { return busy(30) })),
+		row(controller.ChangedByWebhook, controller.StopsCreations, "", gate{
+			begin: func(t *testing.T, r *podRig) podPass {
+				r.mutate = func(p *corev1.Pod) { p.Labels, p.UID = map[string]string{"app": "other"}, "strange" }
+				return pass(t, r, 0)
+			},
+			end: func(t *testing.T, r *podRig) podPass {
+				r.mutate = func(*corev1.Pod) {}
+				return pass(t, r, 70)
+			},
+		}),
+	}
+	slotted := func(r *podRig) { r.kind.Spec = slotted().Spec }
+	gates = append(gates,
+		row(controller.StrayLeft, 0, "", gate{
+			with: []controller.Reason{controller.ChangedByWebhook},
+			begin: func(t *testing.T, r *podRig) podPass {
+				r.mutate = func(p *corev1.Pod) { p.Labels, p.UID = api, "strange" }
+				r.remove = func(p *corev1.Pod, _ metav1.DeleteOptions) error { return forbidden(p.Name, "a webhook") }
+				return pass(t, r, 0)
+			},
+			end: func(t *testing.T, r *podRig) podPass {
+				r.mutate = func(*corev1.Pod) {}
+				r.remove = func(*corev1.Pod, metav1.DeleteOptions) error { return nil }
+				return pass(t, r, 70)
+			},
+		}),
+		row(controller.DeletionInFlight, controller.StopsDeletions, "", gate{
+			begin: func(t *testing.T, r *podRig) podPass {
+				*r.owner.Spec.Replicas = 3
+				r.remove = func(*corev1.Pod, metav1.DeleteOptions) error { return timeout() }
+				var stays string
+				withSpec(r, func(s *replicas.PodSpec) { s.Rules.MustStay = func(p *corev1.Pod) bool { return p.Name == stays } })
+				pods := four(r)
+				first := pass(t, r, 0, pods...)
+				r.settle()
+				stays = first.Scale.Delete[0].Object.Name
+				return pass(t, r, 1, pods...)
+			},
+			end: func(t *testing.T, r *podRig) podPass {
+				r.settle()
+				*r.owner.Spec.Replicas = 4
+				return pass(t, r, 2, four(r)...)
+			},
+		}),
+		row(controller.LookFailed, scale, controller.FailedLook, gate{
+			begin: func(t *testing.T, r *podRig) podPass {
+				lost(t, r)
+				r.get = func(name string) (*corev1.Pod, error) { return nil, forbidden(name, "no rights") }
+				return pass(t, r, 1, podtest.Pod("web-bbbbb", owned(r.owner)))
+			},
+			end: func(t *testing.T, r *podRig) podPass {
+				r.get = func(name string) (*corev1.Pod, error) { return nil, notFound(name) }
+				return pass(t, r, 2, podtest.Pod("web-bbbbb", owned(r.owner)))
+			},
+		}),
+		row(controller.TurnedUp, controller.StopsCreations, "", gate{
+			begin: func(t *testing.T, r *podRig) podPass {
+				lost(t, r)
+				found := podtest.Pod("web-bbbbd", owned(r.owner))
+				r.get = func(name string) (*corev1.Pod, error) { return find([]*corev1.Pod{found}, name) }
+				return pass(t, r, 1, podtest.Pod("web-bbbbb", owned(r.owner)))
+			},
+			end: func(t *testing.T, r *podRig) podPass { return pass(t, r, 1, podtest.Pod("web-bbbbb", owned(r.owner))) },
+		}),
+		row(controller.LastRoundEnded, controller.StopsCreations, controller.CreationsHeld, gate{
+			begin: func(t *testing.T, r *podRig) podPass {
+				r.opts.BackOffFailed = true
+				first := pass(t, r, 0)
+				r.settle()
+				ended := podtest.Pod(first.Created[0].Name, owned(r.owner), podtest.Phase(corev1.PodFailed), podtest.Created(podtest.Now))
+				return pass(t, r, 1, ended)
+			},
+			end: func(t *testing.T, r *podRig) podPass { return pass(t, r, 60) },
+		}),
+		row(controller.NameTaken, controller.StopsCreations, "", gate{
+			begin: func(t *testing.T, r *podRig) podPass {
+				slotted(r)
+				r.create = func(int) error { return alreadyExists("web-0") }
+				r.get = func(name string) (*corev1.Pod, error) { return podtest.Pod(name, podtest.Labels(api)), nil }
+				return pass(t, r, 0)
+			},
+			end: func(t *testing.T, r *podRig) podPass {
+				r.create = func(int) error { return nil }
+				return pass(t, r, 60)
+			},
+		}),
+	)
+	seen := map[string]bool{}
+	for _, g := range gates {
+		seen[g.reason.String()] = true
+		t.Run(g.reason.String(), func(t *testing.T) {
+			t.Parallel()
+			r := newRig(1)
+			p := g.begin(t, r)
+			require.Len(t, p.Gates, 1+len(g.with), "%v", p.Gates)
+			i := slices.IndexFunc(p.Gates, func(is controller.Gate) bool { return is.Reason == g.reason })
+			require.NotEqual(t, -1, i, "%v", p.Gates)
+			is := p.Gates[i]
+			assert.Equal(t, g.reason, is.Reason)
+			assert.Equal(t, g.stops, is.Stops, is.Stops.String())
+			assert.False(t, is.Since.IsZero() || is.Since.After(r.now))
+			assert.Equal(t, is.Stops&scale == scale || p.Waiting(), p.Waiting() || is.Reason == controller.Burst || is.Reason == controller.SpecRefused)
+			assert.Contains(t, is.String(), is.Reason.Sentence())
+			assert.InDelta(t, 1, r.metric(t, "gated_owners", g.reason.String()), 0)
+			if g.event != "" {
+				assert.Len(t, r.eventsOf("Warning "+g.event), 1, "%v", r.events)
+			}
+			p = g.end(t, r)
+			assert.Empty(t, p.Gates)
+			assert.Zero(t, r.metric(t, "gated_owners", g.reason.String()))
+			for _, s := range r.start().Metrics() {
+				if s.Name == "gate_duration_seconds" {
+					assert.NotZero(t, s.Count)
+				}
+			}
+		})
+	}
+	seen["ListsBusy"] = true // in TestListsThatHang
+	for _, row := range controller.GateTable() {
+		assert.True(t, seen[strings.Trim(row[0], "`")], "%s has no test", row[0])
+	}
+}
+
+// TestTheGatesOfThePages compares the table of docs/pass.md with that of the code.
+func TestTheGatesOfThePages(t *testing.T) {
+	t.Parallel()
+	var table strings.Builder
+	table.WriteString("| reason | what it means | stops | holds for | ends early when | event |\n|---|---|---|---|---|---|\n")
+	for _, row := range controller.GateTable() {
+		table.WriteString("| " + strings.Join(row, " | ") + " |\n")
+	}
+	const page, begin, end = "../../docs/pass.md", "<!-- gates -->\n", "<!-- /gates -->"
+	text, err := os.ReadFile(page)
+	require.NoError(t, err)
+	before, rest, is := strings.Cut(string(text), begin)
+	was, after, ends := strings.Cut(rest, end)
+	require.True(t, is && ends, "%s has no %q", page, begin)
+	if *update {
+		require.NoError(t, os.WriteFile(page, []byte(before+begin+table.String()+end+after), 0o600))
+		return
+	}
+	assert.Equal(t, table.String(), was, "go test ./replicas/controller -run TestTheGatesOfThePages -update writes it")
+}
+
+// TestEachReasonHasARemedy: docs/operating.md says of each reason what to do.
+func TestEachReasonHasARemedy(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../../docs/operating.md")
+	require.NoError(t, err)
+	for _, row := range controller.GateTable() {
+		assert.Regexp(t, "(?m)^\\| [^|]*"+row[0]+"[^|]*\\| [A-Z]", string(text))
+	}
+}
+
+func TestAReasonInJSON(t *testing.T) {
+	t.Parallel()
+	text, err := json.Marshal(controller.QuotaFull)
+	require.NoError(t, err)
+	assert.Equal(t, `"QuotaFull"`, string(text))
+	var is controller.Reason
+	require.NoError(t, json.Unmarshal(text, &is))
+	assert.Equal(t, controller.QuotaFull, is)
+	require.EqualError(t, json.Unmarshal([]byte(`"Rain"`), &is), `controller: "Rain" is not the name of a Reason`)
+	assert.Empty(t, controller.Reason(200).String()+controller.Reason(200).Sentence())
+}
