@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/replicakit/replicakit/expectations"
+	"github.com/replicakit/replicakit/internal/object"
 	"github.com/replicakit/replicakit/replicas"
 	"github.com/replicakit/replicakit/status"
 )
@@ -157,7 +158,9 @@ func (p Pass[O, C]) String() string {
 			fmt.Fprintf(&text, "\n  %s", did.what)
 		}
 		for _, c := range did.to {
-			fmt.Fprintf(&text, " %s", c.GetName())
+			if !object.IsNil(c) {
+				fmt.Fprintf(&text, " %s", c.GetName())
+			}
 		}
 	}
 	for _, g := range p.Gates {
