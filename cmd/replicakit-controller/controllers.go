@@ -45,6 +45,8 @@ type settings struct {
 	passes *passes
 	// passed is called after each pass.
 	passed func(owner types.NamespacedName, made, wanted int, now time.Time)
+	// isProbe reports whether an owner is a probe, whose status is left to others.
+	isProbe func(owner types.UID) bool
 }
 
 func controllers() []controller {
@@ -102,6 +104,13 @@ func with[O kinds.Object](set settings, kind kinds.Kind[O, *corev1.Pod]) kinds.K
 		spec, err := original(owner)
 		spec.Rules.Order = set.orders.order(owner)
 		return spec, err
+	}
+	update := kind.Status
+	kind.Status = func(owner O, outcome kinds.Outcome[*corev1.Pod]) error {
+		if set.isProbe(owner.GetUID()) {
+			return nil
+		}
+		return update(owner, outcome)
 	}
 	kind.BeforeScale = func(_ context.Context, owner O, _ []*corev1.Pod, scale replicas.PodScale) (replicas.PodScale, time.Duration, error) {
 		if len(scale.Delete) == 0 {

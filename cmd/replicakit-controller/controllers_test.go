@@ -18,6 +18,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
 	kubetesting "k8s.io/client-go/testing"
@@ -54,7 +55,7 @@ func refuse(t *testing.T, owners int, during time.Duration) map[string][]time.Du
 	ctx, cancel := context.WithCancel(t.Context())
 	factory := informers.NewSharedInformerFactory(client, 0)
 	c := controllers()[0]
-	built, err := c.build(ctx, factory, client, settings{orders: newOrders(defaults()), passes: newPasses(), passed: newRunaways().note}, clientgo.Options{})
+	built, err := c.build(ctx, factory, client, settings{orders: newOrders(defaults()), passes: newPasses(), passed: newRunaways().note, isProbe: func(types.UID) bool { return false }}, clientgo.Options{})
 	require.NoError(t, err)
 	var running sync.WaitGroup
 	running.Go(func() { _ = built.Run(ctx, owners) })

@@ -5,26 +5,25 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 )
 
-// How a worker finds out, before its first write, whether somebody else serves the same
-// kinds: two controllers would make each pod twice.
+// How a worker finds out whether somebody else serves the same kinds: two controllers would
+// make each pod twice.
 //
-// The worker makes one owner of each kind that wants no pods, a probe. Who serves the
-// kind writes its status. A controller that has much to do may be late with that, so the
-// worker also looks for what others write meanwhile; see others.
+// Before its first write the worker makes one owner of each kind that wants no pods, a probe.
+// Who serves the kind writes its status. A controller that has much to do may be late with that,
+// so the worker looks for longer while others make pods. The probes stay until the worker ends;
+// see others.
 
 const (
 	// lookFor is how long a probe may stay without a status. A controller that has little
@@ -33,15 +32,18 @@ const (
 	// lookEvery is how often the probe is read.
 	lookEvery = lookFor / 6
 	// lookPatience is how long a server is waited for that cannot make a probe, such as one
-	// whose webhook is away: it may be away because its own pods are to be made.
+	// whose webhook is away: it may be away because its own pods are to be made. It also bounds
+	// how long others may be late, for pods of others are no proof.
 	lookPatience = 30 * time.Second
 )
 
-// look returns an error if somebody else serves the kind, and nil if nobody seems to, or if
-// ctx has ended. What others write from then on counts, also of a worker that begins without looking.
-func (w *worker) look(ctx context.Context, c controller) error {
+// serveAlone calls begin if nobody else seems to serve the kind, keeps the probe until ctx ends, and
+// returns an error if somebody else does. A worker that begins without looking only reports what
+// others write from then on.
+func (w *worker) serveAlone(ctx context.Context, c controller, begin func()) error {
 	if w.opts.allowOthers {
 		w.others.begin(time.Now())
+		begin()
 		return nil
 	}
 	config := w.manager.configFor("door")
@@ -50,51 +52,73 @@ func (w *worker) look(ctx context.Context, c controller) error {
 	if err != nil {
 		return err
 	}
-	found, err := w.askUntilAnswered(ctx, c, c.prober(client, w.opts.lease.Namespace))
+	p := c.prober(client, w.opts.lease.Namespace)
+	probe, found, err := w.askUntilAnswered(ctx, c, p)
+	if probe != nil {
+		defer func() { p.remove(ctx, probe) }()
+	}
 	switch {
 	case ctx.Err() != nil || err != nil:
 		return err
-	case found == "":
-		found = w.others.firstSeen()
+	case found != "":
+		err := w.isAtWork(found)
+		w.tell(ctx, w.opts.theLease(), otherController, err.Error())
+		return err
 	}
-	if found != "" {
-		return w.refusal(ctx, found)
-	}
+	w.begun.Store(true)
+	begin()
+	<-ctx.Done()
 	return nil
 }
 
-// refusal is the error of a worker that does not begin, which an event tells too.
-func (w *worker) refusal(ctx context.Context, found string) error {
+// errStoodBack is that of a manager that was at work and ends because another controller is.
+var errStoodBack = errors.New("stood back")
+
+// stoodBackShown is how long a manager that stood back goes on to serve its metrics, so that two
+// scrapes show what it saw. It holds no lease meanwhile, and its successor finds the other one too.
+const stoodBackShown = time.Minute
+
+func (w *worker) isAtWork(found string) error {
 	names := make([]string, len(w.controllers))
 	for i, c := range w.controllers {
 		names[i] = "-" + c.name
 	}
-	err := fmt.Errorf("another controller is at work: %s. Two controllers make each pod twice: run kube-controller-manager with --controllers=*,%s, or set --allow-other-controllers here if the two never serve the same objects",
+	return fmt.Errorf("another controller is at work: %s. Two controllers make each pod twice: run kube-controller-manager with --controllers=*,%s, or set --allow-other-controllers here if the two never serve the same objects",
 		found, strings.Join(names, ","))
-	w.tell(ctx, w.opts.theLease(), otherController, err.Error())
-	return err
 }
 
-// askUntilAnswered asks until a probe has been there for long enough, and returns who has
+// standBack ends the worker at once, because somebody else proved to be at work. The pods are
+// that one's from now on.
+func (w *worker) standBack(ctx context.Context, found string) {
+	err := w.isAtWork(found)
+	if w.begun.Load() {
+		err = fmt.Errorf("%w: %w", errStoodBack, err)
+	}
+	w.end(err)
+	klog.FromContext(ctx).Error(err, "Standing back: this manager makes no more changes, and ends")
+	w.others.telling.Go(func() { w.tell(ctx, w.opts.theLease(), otherController, err.Error()) })
+}
+
+// askUntilAnswered asks until a probe has been there for long enough, and returns it and who has
 // answered it, or "". What the server refuses is waited for, as other rights are; see
 // rights.go.
-func (w *worker) askUntilAnswered(ctx context.Context, c controller, p prober) (found string, err error) {
+func (w *worker) askUntilAnswered(ctx context.Context, c controller, p prober) (probe metav1.Object, found string, err error) {
 	logger := klog.LoggerWithValues(klog.FromContext(ctx), "resource", c.resource.Resource, "namespace", w.opts.lease.Namespace)
 	began, known := time.Now(), func() {}
 	defer func() { known() }()
 	for first := true; ; first = false {
-		by, err := w.ask(ctx, p)
+		probe, by, err := w.ask(ctx, p)
 		switch {
 		case ctx.Err() != nil:
-			return "", nil
+			return probe, "", nil
 		case err == nil && by == "":
-			return "", nil
+			return probe, "", nil
 		case err == nil:
-			return fmt.Sprintf("%s wrote the status of %s %s/%s", by, c.kind, w.opts.lease.Namespace, w.opts.lease.Name), nil
+			return probe, fmt.Sprintf("%s wrote the status of %s %s/%s", by, c.kind, w.opts.lease.Namespace, w.opts.lease.Name), nil
 		case !isFinal(err) && time.Since(began) > lookPatience:
 			logger.Error(err, "Whether another controller serves the resource is not known: going on")
 			w.others.begin(time.Now())
-			return "", nil
+			return nil, "", nil
 		case first:
 			logger.Error(err, "Waiting: whether another controller serves the resource is not known until a probe can be made; --allow-other-controllers begins without")
 			known = w.waiting.add(fmt.Sprintf("whether another controller serves %s is not known: %v", c.resource.Resource, err))
@@ -111,41 +135,33 @@ func isFinal(err error) bool {
 	return isRefusal(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err)
 }
 
-// ask makes a probe, waits for lookFor, and returns who has written its status, or "".
-func (w *worker) ask(ctx context.Context, p prober) (by string, err error) {
+// ask makes a probe, waits for lookFor, and returns the probe and who has written its status, or
+// "". It waits for longer while others make pods. If it fails, no probe is left.
+func (w *worker) ask(ctx context.Context, p prober) (probe metav1.Object, by string, err error) {
 	name := w.opts.lease.Name
-	probe, err := p.replace(ctx, name)
+	made, err := p.replace(ctx, name)
 	if err != nil {
-		return "", err
+		return nil, "", err
 	}
-	defer func(made metav1.Object) { p.remove(ctx, made) }(probe)
-	w.others.begin(probe.GetCreationTimestamp().Time)
-	for began := time.Now(); by == "" && time.Since(began) < lookFor; by, _ = statusWriter(probe.GetManagedFields(), "") {
+	defer func() {
+		if err != nil {
+			p.remove(ctx, made)
+		}
+	}()
+	w.others.expect(made.GetUID())
+	w.others.begin(made.GetCreationTimestamp().Time)
+	isLate := func(waited time.Duration) bool { return waited < lookPatience && w.others.sawChild(lookFor) }
+	for began := time.Now(); by == "" && (time.Since(began) < lookFor || isLate(time.Since(began))); by, _ = statusWriter(probe.GetManagedFields(), "") {
 		select {
 		case <-ctx.Done():
-			return "", ctx.Err()
+			return nil, "", ctx.Err()
 		case <-time.After(lookEvery):
 		}
 		if probe, err = p.get(ctx, name); err != nil {
-			return "", err
+			return nil, "", err
 		}
 	}
-	return by, nil
-}
-
-// forgetProbe waits until the cache no longer shows the probe, which would be served like
-// any other owner. One that could not be deleted is, after a while.
-func (c *cell) forgetProbe(ctx context.Context, name string) {
-	if c.opts.allowOthers {
-		return
-	}
-	i := slices.IndexFunc(c.worker.controllers, func(kind controller) bool { return kind.name == name })
-	informer := c.worker.controllers[i].informer(c.factory)
-	key := cache.NewObjectName(c.opts.lease.Namespace, c.opts.lease.Name).String()
-	_ = wait.PollUntilContextTimeout(ctx, 10*time.Millisecond, lookFor, true, func(context.Context) (bool, error) {
-		_, there, err := informer.GetStore().GetByKey(key)
-		return informer.HasSynced() && !there, err
-	})
+	return made, by, nil
 }
 
 // A prober makes probes of one kind in a namespace.

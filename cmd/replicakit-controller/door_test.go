@@ -179,29 +179,88 @@ func TestBesideKubeControllerManager(t *testing.T) {
 	c.scale(110)
 	c.has(110)
 	assert.Equal(t, 110, c.ever())
-	assert.Empty(t, c.probes())
+	assert.Len(t, c.probes(), 2, "they stay while it works")
 	second := start(t, "--kubeconfig="+c.kubeconfig, "--leader-elect-resource-name=second")
 	assert.Equal(t, exitError, second.exitCode())
 	assert.Contains(t, second.log.String(), "another controller is at work: replicakit-controller wrote the status of Replica", "one of ours, with another lease")
 	assert.NotContains(t, ours.log.String(), "Another controller is at work")
 
-	c.kubeControllerManager() // while ours is at work
+	c.kubeControllerManager() // while ours is at work, as after an upgrade of the control plane
+	ours.says(`Another controller is at work, and two make each pod twice: take these controllers out of one of them" seen="kube-controller-manager wrote the status of Replica`)
+	ours.says("Standing back: this manager makes no more changes, and ends")
+	ours.says("Released the lease")
+	c.saysEvent("kube-system", "Lease", "replicakit-controller", "stood back: another controller is at work: kube-controller-manager wrote the status of ")
 	c.scale(150)
-	ours.says(`Another controller is at work, and two make each pod twice: take these controllers out of one of them" seen="kube-controller-manager `)
-	c.saysEvent("default", "ReplicaSet", "web", "which replicakit-controller serves: two controllers make each pod twice")
-	require.Eventually(t, func() bool {
-		_, text := ours.get("/metrics")
-		made := 0.0
-		for _, m := range labeled(metrics(t, text)["replicakit_foreign_writes_total"], "controller", "replicaset") {
-			made += m.GetCounter().GetValue()
-		}
-		return made > 0
-	}, patience, 50*time.Millisecond)
-	ours.stop()
+	c.has(150)
+	assert.Equal(t, 150, c.ever(), "nothing was made twice")
+	assert.Empty(t, c.probes())
+	assert.Positive(t, ours.foreignWrites(aStatus), "its metrics are served for a while")
+	refused() // its successor
+	require.NoError(t, ours.cmd.Process.Signal(syscall.SIGTERM))
+	assert.Equal(t, exitError, ours.exitCode())
+	assert.Regexp(t, "replicakit-controller: stood back: "+served, ours.log.String())
 
 	known := start(t, "--kubeconfig="+c.kubeconfig, "--allow-other-controllers")
 	known.says(`Starting controller" name="replicaset"`)
 	known.stop()
+}
+
+// foreignWrites are those that were counted for ReplicaSets and ReplicationControllers.
+func (p *program) foreignWrites(what string) (writes float64) {
+	p.t.Helper()
+	_, text := p.get("/metrics")
+	for _, m := range labeled(metrics(p.t, text)["replicakit_foreign_writes_total"], "what", what) {
+		writes += m.GetCounter().GetValue()
+	}
+	return writes
+}
+
+// Somebody who may change one namespace makes pods and managed fields in the name of
+// kube-controller-manager. Neither keeps a manager from beginning, nor ends one.
+func TestAUserOfANamespaceIsNoOtherController(t *testing.T) {
+	t.Parallel()
+	c := newTown(t)
+	faker := func(until func() bool, owner metav1.OwnerReference) {
+		t.Helper()
+		require.Eventually(t, func() bool {
+			pod := &corev1.Pod{
+				ObjectMeta: metav1.ObjectMeta{GenerateName: "faked-", OwnerReferences: []metav1.OwnerReference{owner}},
+				Spec:       newReplicaSet("faked", 0).Spec.Template.Spec,
+			}
+			_, err := c.client.CoreV1().Pods("default").Create(t.Context(), pod, metav1.CreateOptions{FieldManager: "kube-controller-manager"})
+			return err == nil && until()
+		}, patience, 100*time.Millisecond)
+	}
+	nobody := metav1.OwnerReference{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "nobody", UID: "nobody", Controller: new(true)}
+	ours := start(t, "--kubeconfig="+c.kubeconfig, openMetrics)
+	began := func() bool {
+		log := ours.log.String()
+		return strings.Contains(log, `Starting controller" name="replicaset"`) && strings.Contains(log, `Starting controller" name="replicationcontroller"`)
+	}
+	faker(began, nobody)
+	c.scale(2)
+	c.has(2)
+
+	sets := c.client.AppsV1().ReplicaSets("default")
+	web, err := sets.Get(t.Context(), "web", metav1.GetOptions{})
+	require.NoError(t, err)
+	now, fields := metav1.NewTime(time.Now().Add(time.Hour)), &metav1.FieldsV1{}
+	require.NoError(t, fields.UnmarshalJSON([]byte(`{"f:status":{"f:replicas":{}}}`)))
+	web.ManagedFields = append(web.ManagedFields, metav1.ManagedFieldsEntry{
+		Manager: "kube-controller-manager", Operation: metav1.ManagedFieldsOperationUpdate, Subresource: "status", Time: &now,
+		APIVersion: "apps/v1", FieldsType: "FieldsV1", FieldsV1: fields,
+	})
+	_, err = sets.Update(t.Context(), web, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	c.scale(3)
+	c.has(3)
+	assert.Zero(t, ours.foreignWrites(aChild), "their owner does not exist")
+	faker(func() bool { return ours.foreignWrites(aChild) > 0 }, *metav1.NewControllerRef(web, appsv1.SchemeGroupVersion.WithKind("ReplicaSet")))
+	c.scale(4)
+	c.has(4)
+	assert.InDelta(t, 1, ours.foreignWrites(aChild), 0, "an owner counts once")
+	assert.Zero(t, ours.foreignWrites(aStatus))
+	ours.stop()
 }
 
 // asked returns a worker, and a prober whose server answers to create as it is told to.
@@ -237,7 +296,7 @@ func TestAProbeThatCannotBeMade(t *testing.T) {
 			})
 			var answered bool
 			go func() {
-				found, err := w.askUntilAnswered(t.Context(), sets, p)
+				_, found, err := w.askUntilAnswered(t.Context(), sets, p)
 				assert.NoError(t, err)
 				assert.Empty(t, found)
 				answered = true
@@ -258,11 +317,34 @@ func TestAProbeThatCannotBeMade(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			w, p := asked(t, func() error { return apierrors.NewInternalError(errors.New("failed calling webhook")) })
 			began := time.Now()
-			found, err := w.askUntilAnswered(t.Context(), sets, p)
+			_, found, err := w.askUntilAnswered(t.Context(), sets, p)
 			require.NoError(t, err)
 			assert.Empty(t, found)
 			assert.GreaterOrEqual(t, time.Since(began), lookPatience)
 			assert.True(t, w.others.isNew(time.Now().Add(time.Second)), "what others write counts from now on")
+		})
+	})
+	t.Run("pods of others hold it for a while only, as they are no proof", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			w, p := asked(t, func() error { return nil })
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			go func() {
+				for ctx.Err() == nil {
+					w.others.isNewOwner("web")
+					select {
+					case <-ctx.Done():
+					case <-time.After(lookFor / 2):
+					}
+				}
+			}()
+			began := time.Now()
+			probe, found, err := w.askUntilAnswered(ctx, sets, p)
+			require.NoError(t, err)
+			assert.NotNil(t, probe)
+			assert.Empty(t, found)
+			assert.InDelta(t, lookPatience, time.Since(began), float64(lookEvery))
 		})
 	})
 	t.Run("a worker that is told to end does", func(t *testing.T) {
@@ -271,7 +353,7 @@ func TestAProbeThatCannotBeMade(t *testing.T) {
 			w, p := asked(t, func() error { return forbidden })
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
-			_, err := w.askUntilAnswered(ctx, sets, p)
+			_, _, err := w.askUntilAnswered(ctx, sets, p)
 			require.NoError(t, err)
 			require.Error(t, ctx.Err())
 		})

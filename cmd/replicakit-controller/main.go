@@ -15,7 +15,8 @@
 // here and back.
 //
 // Before its first write it looks whether another controller serves the same kinds, and
-// ends with an error if so; --allow-other-controllers begins without looking.
+// ends with an error if so. If one begins later, it makes no more changes, and ends.
+// --allow-other-controllers neither looks nor ends.
 //
 // With leader election, the default, it writes only as long as the lease is
 // proven: until the renew deadline after the time that was sent with the last

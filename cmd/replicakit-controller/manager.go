@@ -82,6 +82,12 @@ func manage(ctx context.Context, opts options) error {
 	m.reportMissingRights(ctx)
 	m.watchNamespaces(ctx)
 	err = m.manage(ctx)
+	if errors.Is(err, errStoodBack) {
+		select {
+		case <-ctx.Done():
+		case <-time.After(stoodBackShown):
+		}
+	}
 	if errors.Is(err, errLeaseLost) {
 		m.tell(ctx, m.opts.theLease(), leaseLost, fmt.Sprintf("%v; this manager held %d writes back that it could not prove the lease for", err, heldBack()))
 	}

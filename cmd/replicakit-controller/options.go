@@ -127,7 +127,7 @@ func (o *options) flagSet() *pflag.FlagSet {
 		o.workers[c.name] = fs.Int(c.workersFlag, clientgo.DefaultWorkers, c.kind+"s that are worked on at once; 0 means the default")
 	}
 	fs.IntVar(&o.burstReplicas, "burst-replicas", o.burstReplicas, "pods that one pass creates or deletes at most; 0 means the default")
-	fs.BoolVar(&o.allowOthers, "allow-other-controllers", o.allowOthers, "begin without looking whether another controller, such as kube-controller-manager, serves the same kinds. Two that serve the same objects make each pod twice")
+	fs.BoolVar(&o.allowOthers, "allow-other-controllers", o.allowOthers, "work even if another controller, such as kube-controller-manager, serves the same kinds: do not look for one before the first write, and do not end because of one. Two that serve the same objects make each pod twice")
 	fs.BoolVar(&o.podFailureBackOff, "pod-failure-backoff", o.podFailureBackOff, "as many pods as have failed, or were deleted by somebody else, soon after they were created are replaced more and more slowly: after 10 s, doubling to 5 minutes, times the share of those created together. A new generation of the owner ends it. false replaces them at once, as Kubernetes does")
 	fs.DurationVar(&o.statusDelay, "status-delay", o.statusDelay, "how long changes of pods may wait that can change nothing but the status of their owner, so that many become one write; 0 means not at all")
 	fs.DurationVar(&o.expectationsTimeout, "expectations-timeout", o.expectationsTimeout, "how long the watch may take to show what was created or deleted, before the pods are listed anew; shorter for tests only. 0 means the default")

@@ -11,7 +11,9 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
@@ -31,24 +33,38 @@ const (
 	aChild  = "child"
 )
 
+// mostOwners is how many owners are remembered that have children of others.
+const mostOwners = 1000
+
 func newForeignWrites() *prometheus.CounterVec {
 	return prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "replicakit_foreign_writes_total",
-		Help: "What other controllers wrote while this one was at work, that was seen: statuses of owners, and children that they made for owners.",
+		Help: "What other controllers wrote while this one was at work, that was seen: statuses of owners, and owners that they made children for, each once.",
 	}, []string{"controller", "what"})
 }
 
-// others finds out what other controllers write: statuses of the owners that a worker
-// serves, and children of these. Who wrote what an object's managed fields tell, by the
-// names of programs; so other workers of this program are not others.
+// others finds out what other controllers write. Managed fields say which program wrote what,
+// so other workers of this program are not others.
+//
+// Only a status is proof. A user of one namespace can make pods for any owner in any program's
+// name, and can write managed fields into his owners, but cannot change a status. So a pod counts
+// only if its owner exists, and is a reason to look and not to end. The managed fields of a status
+// count only where the status changed.
+//
+// The probes stay while the worker works. The worker never writes their statuses, so a controller
+// that begins later proves itself by its first pass, before it makes a pod.
 type others struct {
 	*manager
 	telling sync.WaitGroup
+	proven  func(ctx context.Context, seen string) // called once, with the first proof; nil: proofs are only reported
 
-	mu    sync.Mutex
-	since time.Time // by the clock of the server; what is older was written before; zero: nothing counts
-	first string    // what was seen first
-	told  time.Time // of the last one that was told
+	mu        sync.Mutex
+	since     time.Time // by the clock of the server; what is older was written before; zero: nothing counts
+	proof     bool      // there was one
+	told      time.Time // of the last report
+	lastChild time.Time // when the last child was seen
+	owners    map[types.UID]bool
+	probes    map[types.UID]bool
 }
 
 // newOthers has all counts at 0, so that the first one is an increase.
@@ -57,7 +73,7 @@ func newOthers(m *manager) *others {
 		m.foreignWrites.WithLabelValues(c.queue, aStatus)
 		m.foreignWrites.WithLabelValues(c.queue, aChild)
 	}
-	return &others{manager: m}
+	return &others{manager: m, owners: map[types.UID]bool{}, probes: map[types.UID]bool{}}
 }
 
 // begin has what is written after an instant count. Managed fields have whole seconds.
@@ -69,10 +85,18 @@ func (o *others) begin(at time.Time) {
 	}
 }
 
-func (o *others) firstSeen() string {
+// expect has the status of a probe be left to others.
+func (o *others) expect(probe types.UID) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.first
+	o.probes[probe] = true
+}
+
+// isProbe reports whether an owner is a probe of this worker.
+func (o *others) isProbe(owner types.UID) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.probes[owner]
 }
 
 // isNew reports whether something was written after the worker began.
@@ -80,6 +104,13 @@ func (o *others) isNew(at time.Time) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return !o.since.IsZero() && at.After(o.since)
+}
+
+// sawChild reports whether a child of another controller was seen within a time.
+func (o *others) sawChild(within time.Duration) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return !o.lastChild.IsZero() && time.Since(o.lastChild) < within
 }
 
 // statusWriter returns who has written a status last, and when. It passes over one name, and
@@ -92,6 +123,45 @@ func statusWriter(fields []metav1.ManagedFieldsEntry, except string) (by string,
 		}
 	}
 	return by, at
+}
+
+// statusOf is the status of an owner.
+func statusOf(owner metav1.Object) any {
+	switch o := owner.(type) {
+	case *appsv1.ReplicaSet:
+		return o.Status
+	case *corev1.ReplicationController:
+		return o.Status
+	}
+	return nil
+}
+
+// foreignStatus returns who else changed the status of an owner between two views, or "" if this
+// program may have changed it.
+func (o *others) foreignStatus(before, after metav1.Object) string {
+	if before.GetUID() != after.GetUID() || equality.Semantic.DeepEqual(statusOf(before), statusOf(after)) {
+		return ""
+	}
+	if o.isProbe(after.GetUID()) {
+		by, _ := statusWriter(after.GetManagedFields(), "")
+		return by
+	}
+	by, at := statusWriter(after.GetManagedFields(), userAgent)
+	_, was := statusWriter(before.GetManagedFields(), userAgent)
+	if !at.After(was) || !o.isNew(at) || !ownStatus(before).Equal(ownStatus(after)) {
+		return ""
+	}
+	return by
+}
+
+// ownStatus is when this program wrote the status of an owner, or zero.
+func ownStatus(owner metav1.Object) (at time.Time) {
+	for _, f := range owner.GetManagedFields() {
+		if f.Subresource == "status" && f.Manager == userAgent && f.Time != nil {
+			at = f.Time.Time
+		}
+	}
+	return at
 }
 
 // maker returns who else made an object that has an owner, or "" if this program wrote
@@ -136,9 +206,14 @@ func (o *others) controllerOf(pod *corev1.Pod) *controller {
 // watch counts what others write of the objects that informers see.
 func (o *others) watch(ctx context.Context, factory informers.SharedInformerFactory) error {
 	_, err := factory.Core().V1().Pods().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: func(obj any) {
-		if pod, ok := obj.(*corev1.Pod); ok && len(pod.ManagedFields) > 0 {
-			c, owner := o.controllerOf(pod), metav1.GetControllerOfNoCopy(pod)
-			o.report(ctx, *c, aChild, pod.ManagedFields[0].Manager, "made a pod of", pod.Namespace, owner.Name, owner.UID)
+		pod, ok := obj.(*corev1.Pod)
+		if !ok || len(pod.ManagedFields) == 0 {
+			return
+		}
+		c, ref := o.controllerOf(pod), metav1.GetControllerOfNoCopy(pod)
+		known, _, _ := c.informer(factory).GetStore().GetByKey(cache.NewObjectName(pod.Namespace, ref.Name).String())
+		if owner, ok := known.(metav1.Object); ok && owner.GetUID() == ref.UID && o.isNewOwner(ref.UID) {
+			o.report(ctx, *c, aChild, pod.ManagedFields[0].Manager, "made a pod of", owner)
 		}
 	}})
 	errs := []error{err}
@@ -149,9 +224,8 @@ func (o *others) watch(ctx context.Context, factory informers.SharedInformerFact
 			if !ok || !ok2 {
 				return
 			}
-			by, at := statusWriter(owner.GetManagedFields(), userAgent)
-			if _, was := statusWriter(before.GetManagedFields(), userAgent); at.After(was) && o.isNew(at) {
-				o.report(ctx, c, aStatus, by, "wrote the status of", owner.GetNamespace(), owner.GetName(), owner.GetUID())
+			if by := o.foreignStatus(before, owner); by != "" {
+				o.report(ctx, c, aStatus, by, "wrote the status of", owner)
 			}
 		}})
 		errs = append(errs, err)
@@ -159,29 +233,48 @@ func (o *others) watch(ctx context.Context, factory informers.SharedInformerFact
 	return errors.Join(errs...)
 }
 
-// report counts what was seen, and tells of it in log and event, once in a while.
-func (o *others) report(ctx context.Context, c controller, what, by, did, namespace, name string, uid types.UID) {
+// isNewOwner notes a child of an owner, and reports whether it is the first.
+func (o *others) isNewOwner(owner types.UID) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.lastChild = time.Now()
+	if o.owners[owner] {
+		return false
+	}
+	if len(o.owners) >= mostOwners {
+		clear(o.owners)
+	}
+	o.owners[owner] = true
+	return true
+}
+
+// report counts what was seen, and reports it in the log and by an event, once in a while.
+func (o *others) report(ctx context.Context, c controller, what, by, did string, owner metav1.Object) {
 	o.foreignWrites.WithLabelValues(c.queue, what).Inc()
-	said := fmt.Sprintf("%s %s %s %s/%s", by, did, c.kind, namespace, name)
-	if !o.isToBeTold(said) {
+	said := fmt.Sprintf("%s %s %s %s/%s", by, did, c.kind, owner.GetNamespace(), owner.GetName())
+	tell, prove := o.isToBeTold(what)
+	if prove {
+		o.proven(ctx, said)
+	}
+	if !tell {
 		return
 	}
 	klog.FromContext(ctx).Error(nil, "Another controller is at work, and two make each pod twice: take these controllers out of one of them", "seen", said)
-	owner := corev1.ObjectReference{APIVersion: c.resource.GroupVersion().String(), Kind: c.kind, Namespace: namespace, Name: name, UID: uid}
+	about := corev1.ObjectReference{APIVersion: c.resource.GroupVersion().String(), Kind: c.kind, Namespace: owner.GetNamespace(), Name: owner.GetName(), UID: owner.GetUID()}
 	o.telling.Go(func() {
-		o.tell(ctx, owner, otherController, fmt.Sprintf("%s %s this %s, which replicakit-controller serves: two controllers make each pod twice", by, did, c.kind))
+		o.tell(ctx, about, otherController, fmt.Sprintf("%s %s this %s, which replicakit-controller serves: two controllers make each pod twice", by, did, c.kind))
 	})
 }
 
-func (o *others) isToBeTold(said string) bool {
+// isToBeTold reports whether it is time for a report, and whether this is the first proof.
+func (o *others) isToBeTold(what string) (tell, prove bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.first == "" {
-		o.first = said
-	}
-	if now := time.Now(); o.told.IsZero() || now.Sub(o.told) >= tellEvery {
+	prove = what == aStatus && !o.proof && o.proven != nil
+	o.proof = o.proof || prove
+	now := time.Now()
+	if tell = prove || o.told.IsZero() || now.Sub(o.told) >= tellEvery; tell {
 		o.told = now
-		return true
 	}
-	return false
+	return tell, prove
 }

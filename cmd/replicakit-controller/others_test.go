@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -55,6 +56,43 @@ func TestPodsOfOthers(t *testing.T) {
 				return
 			}
 			assert.Equal(t, []metav1.ManagedFieldsEntry{{Manager: row.want}}, kept)
+		})
+	}
+}
+
+// A status is proof only if it changed, and not by this program.
+func TestForeignStatus(t *testing.T) {
+	t.Parallel()
+	const kcm = "kube-controller-manager"
+	set := func(replicas int32, fields ...metav1.ManagedFieldsEntry) *appsv1.ReplicaSet {
+		return &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{UID: "a", ManagedFields: fields}, Status: appsv1.ReplicaSetStatus{Replicas: replicas}}
+	}
+	ours := field(userAgent, "status", 1)
+	another := set(2, ours, field(kcm, "status", 2))
+	another.UID = "b"
+	for _, row := range []struct {
+		name          string
+		before, after *appsv1.ReplicaSet
+		probe         bool
+		want          string
+	}{
+		{"written by another one", set(1, ours), set(2, ours, field(kcm, "status", 2)), false, kcm},
+		{"written again", set(1, ours, field(kcm, "status", 2)), set(2, ours, field(kcm, "status", 3)), false, kcm},
+		{"managed fields that tell of no change", set(1, ours), set(1, ours, field(kcm, "status", 2)), false, ""},
+		{"managed fields that somebody added before", set(1, ours, field(kcm, "status", 9)), set(2, field(userAgent, "status", 3), field(kcm, "status", 9)), false, ""},
+		{"seen together with a write of ours", set(1, ours), set(2, field(userAgent, "status", 3), field(kcm, "status", 2)), false, ""},
+		{"another owner of the same name", set(1, ours), another, false, ""},
+		{"written before we began", set(1), set(2, field(kcm, "status", 0)), false, ""},
+		{"a probe, by any program", set(0), set(2, field(userAgent, "status", 0)), true, userAgent},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			o := newOthers(&manager{controllers: controllers(), foreignWrites: newForeignWrites()})
+			o.begin(time.Unix(1000, 0))
+			if row.probe {
+				o.expect("a")
+			}
+			assert.Equal(t, row.want, o.foreignStatus(row.before, row.after))
 		})
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -30,6 +31,7 @@ type worker struct {
 	writes writes
 	others *others     // since work
 	end    func(error) // end working, with an error
+	begun  atomic.Bool // a controller works that looked for others first
 }
 
 // client returns a client for the controllers, with a rate limit of its own (Z3). It sends
@@ -67,6 +69,9 @@ func (w *worker) work(ctx context.Context) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	w.end = stop
+	if !w.opts.allowOthers {
+		w.others.proven = w.standBack
+	}
 	for _, namespace := range w.opts.watched() {
 		cell, err := w.newCell(ctx, namespace, clients)
 		if err != nil {
@@ -76,11 +81,9 @@ func (w *worker) work(ctx context.Context) error {
 	}
 	for _, c := range w.controllers {
 		running.Go(func() {
-			if err := w.look(ctx, c); err != nil {
+			if err := w.serveAlone(ctx, c, func() { close(admitted[c.name]) }); err != nil {
 				stop(err)
-				return
 			}
-			close(admitted[c.name])
 		})
 	}
 	<-ctx.Done()
@@ -146,7 +149,7 @@ func (w *worker) newCell(ctx context.Context, namespace string, clients clients)
 		client := clients.controllers[kind.name]
 		c.runaways[kind.name] = newRunaways()
 		w.orders.deletions.WithLabelValues(kind.queue, w.orders.flag.words) // at 0, so that the first one is an increase
-		set := settings{queue: kind.queue, orders: w.orders, passes: w.passes, passed: c.runaways[kind.name].note}
+		set := settings{queue: kind.queue, orders: w.orders, passes: w.passes, passed: c.runaways[kind.name].note, isProbe: w.others.isProbe}
 		built, err := kind.build(ctx, c.factory, client, set, clientgo.Options{
 			BurstReplicas:     w.opts.burstReplicas,
 			EventClient:       client.CoreV1(),
@@ -190,7 +193,6 @@ func (c *cell) run(ctx context.Context, admitted map[string]chan struct{}) {
 		running.Go(func() {
 			select {
 			case <-admitted[name]:
-				c.forgetProbe(ctx, name)
 			case <-ctx.Done():
 			}
 			if err := built.Run(ctx, *c.opts.workers[name]); err != nil {

@@ -205,7 +205,7 @@ func TestIncidentARunawayCreation(t *testing.T) {
 }
 
 // The old flags of kube-controller-manager are back: it writes a status, while a manager is at work that was told
-// to begin without looking.
+// to work beside others.
 func TestIncidentAnotherControllerComesBack(t *testing.T) {
 	t.Parallel()
 	i := newIncident(t, "incident-other")

@@ -113,7 +113,7 @@ func aLeaseIsLost(t *testing.T, f *fleet) {
 }
 
 // anotherWritesAStatus does once what kube-controller-manager would do with each change,
-// while a manager is at work.
+// while a manager is at work. The manager stands back, and the next one finds nobody at work.
 func anotherWritesAStatus(t *testing.T, f *fleet) {
 	t.Helper()
 	sets := f.client.AppsV1().ReplicaSets("default")
@@ -123,10 +123,17 @@ func anotherWritesAStatus(t *testing.T, f *fleet) {
 		web.Status.ReadyReplicas = 1 - web.Status.ReadyReplicas
 		_, err = sets.UpdateStatus(t.Context(), web, metav1.UpdateOptions{FieldManager: "kube-controller-manager"})
 		require.NoError(c, err)
-		events, err := f.client.CoreV1().Events("default").List(t.Context(), metav1.ListOptions{FieldSelector: "reason=OtherController"})
-		require.NoError(c, err)
-		assert.NotEmpty(c, events.Items)
 	})
+	eventually(t, func(c *assert.CollectT) {
+		for namespace, kind := range map[string]string{"default": "ReplicaSet", "kube-system": "Lease"} {
+			events, err := f.client.CoreV1().Events(namespace).List(t.Context(), metav1.ListOptions{FieldSelector: "reason=OtherController,involvedObject.kind=" + kind})
+			require.NoError(c, err)
+			assert.NotEmpty(c, events.Items)
+		}
+	})
+	_, err := f.start("--kubeconfig=" + f.account)
+	require.NoError(t, err)
+	somebodyLeads(t, f)
 }
 
 // aSpecIsRefused: no pod can come from a template without labels.
