@@ -38,6 +38,9 @@ func (m *maker[T]) child(i int, names []string) (T, error) {
 	if err := m.check(child); err != nil {
 		return *new(T), m.failure(i, "%w", err)
 	}
+	if name, own := nameAt(names, i), child.GetName(); name != "" && own != "" && own != name {
+		return *new(T), m.failure(i, "New named it %q, and its name is to be %q: New must leave the name empty or take the one that it is given, and return another object each time", own, name)
+	}
 	child.SetNamespace(m.namespace(child))
 	if err := m.own(child); err != nil {
 		return *new(T), m.failure(i, "%w", err)
@@ -72,6 +75,9 @@ func (m *maker[T]) bare(name string) (T, error) {
 func (m *maker[T]) check(child T) error {
 	if object.IsNil(child) {
 		return errors.New("New returned nil")
+	}
+	if child.GetUID() != "" || child.GetResourceVersion() != "" {
+		return fmt.Errorf("New returned %q, which was created already: it must return another object each time", object.Name(child))
 	}
 	if !m.selector.Matches(labels.Set(child.GetLabels())) {
 		return fmt.Errorf("its labels %q do not match selector %q", labels.Set(child.GetLabels()), m.selector)

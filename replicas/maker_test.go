@@ -63,6 +63,30 @@ func TestNewWorker(t *testing.T) {
 			assert.Equal(t, tt.want, child.ObjectMeta)
 		})
 	}
+	for name, tt := range map[string]struct {
+		change func(*worker)
+		want   string
+	}{
+		"a shared object, which an earlier call has created": {func(w *worker) { w.ResourceVersion = "7" }, `replicas: ReplicaSet "default/web": new child 0: New returned "", which was created already: it must return another object each time`},
+		"a name other than the one that is chosen":           {func(w *worker) { w.Name = "mine" }, `replicas: ReplicaSet "default/web": new child 0: New named it "mine", and its name is to be "web-1": New must leave the name empty or take the one that it is given, and return another object each time`},
+		"the name that is chosen":                            {func(w *worker) { w.Name = "web-1" }, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			spec := workerSpec(1)
+			spec.Names = func(string) string { return "web-1" }
+			spec.New = func(string) (*worker, error) { return made(tt.change), nil }
+			plan, err := replicas.Manage(nil, spec)
+			require.NoError(t, err)
+			child, err := plan.Scale.New(0)
+			if tt.want == "" {
+				require.NoError(t, err)
+				assert.Equal(t, "web-1", child.Name)
+				return
+			}
+			require.EqualError(t, err, tt.want)
+		})
+	}
 	t.Run("an owner without a namespace has children in any", func(t *testing.T) {
 		t.Parallel()
 		spec := workerSpec(1)

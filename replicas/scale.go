@@ -64,7 +64,7 @@ type Deletion[T any] struct {
 // be called by several goroutines at once if Spec.New may.
 //
 // It is an error if i is not below Create, or if Spec.New returned an error, nil, a
-// child whose labels do not match the selector, a child in another namespace than
+// child that was created already, a child of another name than Names[i], a child whose labels do not match the selector, a child in another namespace than
 // the owner's, a pod in no namespace, or a child that another owner controls. The
 // error names the owner and i.
 func (s Scale[T]) New(i int) (T, error) {

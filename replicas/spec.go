@@ -80,7 +80,8 @@ type Spec[T metav1.Object] struct {
 	// Selector. It is ignored for children that are not pods.
 	Template *corev1.PodTemplateSpec
 	// New returns a new child, another one with each call. name is the name that the
-	// child will have, such as its slot; it is "" if the API server chooses the name. New
+	// child will have, such as its slot; it is "" if the API server chooses the name. If there
+	// is a name, the child must have that one or none. New
 	// sets the labels, which must match Selector, and what the child is to be; Scale.New
 	// sets the rest. If New is nil, pods are made from Template, and for other children it is
 	// an error if one has to be created.

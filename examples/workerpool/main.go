@@ -42,15 +42,8 @@ func main() {
 }
 
 func run(args []string) error {
-	var kubeconfigs []string
-	opts := manager.Options{LeaderElection: true, LeaderElectionID: "workerpool.example.com"}
-	flags := flag.NewFlagSet("workerpool", flag.ContinueOnError)
-	flags.Func("kubeconfig", "a cluster to serve; may be given several times; without it, the cluster that this runs in", func(path string) error {
-		kubeconfigs = append(kubeconfigs, path)
-		return nil
-	})
-	flags.StringVar(&opts.LeaderElectionNamespace, "lease-namespace", "default", "where the lease of the leader is")
-	if err := flags.Parse(args); err != nil {
+	opts, kubeconfigs, err := parse(args)
+	if err != nil {
 		return err
 	}
 	configs, err := load(kubeconfigs)
@@ -62,6 +55,20 @@ func run(args []string) error {
 		return err
 	}
 	return mgr.Start(signals.SetupSignalHandler())
+}
+
+// parse reads the flags. Two processes that both work create every Worker twice, so a leader is
+// elected. It lets go of the lease at its end, as the program ends with it.
+func parse(args []string) (opts manager.Options, kubeconfigs []string, err error) {
+	opts = manager.Options{LeaderElection: true, LeaderElectionID: "workerpool.example.com", LeaderElectionReleaseOnCancel: true}
+	flags := flag.NewFlagSet("workerpool", flag.ContinueOnError)
+	flags.Func("kubeconfig", "a cluster to serve; may be given several times; without it, the cluster that this runs in", func(path string) error {
+		kubeconfigs = append(kubeconfigs, path)
+		return nil
+	})
+	flags.StringVar(&opts.LeaderElectionNamespace, "lease-namespace", "default", "where the lease of the leader is")
+	flags.StringVar(&opts.Metrics.BindAddress, "metrics-bind-address", ":8080", "host:port of the metrics; 0 turns them off")
+	return opts, kubeconfigs, flags.Parse(args)
 }
 
 func load(kubeconfigs []string) (configs []*rest.Config, err error) {

@@ -41,7 +41,10 @@ func server(t *testing.T) *rest.Config {
 }
 
 func newServer() *envtest.Environment {
+	server := &envtest.APIServer{}
+	server.Configure().Append("enable-admission-plugins", "OwnerReferencesPermissionEnforcement") // as OpenShift has it
 	return &envtest.Environment{
+		ControlPlane:          envtest.ControlPlane{APIServer: server},
 		BinaryAssetsDirectory: binaries(), CRDDirectoryPaths: []string{filepath.Join("config", "crd")}, ErrorIfCRDPathMissing: true,
 		ControlPlaneStartTimeout: 5 * time.Minute, ControlPlaneStopTimeout: time.Minute,
 	}

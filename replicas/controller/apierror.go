@@ -5,6 +5,7 @@ package controller
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -12,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"github.com/replicakit/replicakit/internal/object"
 	"github.com/replicakit/replicakit/replicas"
 )
 
@@ -38,6 +40,32 @@ func quotaIsFull(err error) bool {
 // isFinal reports whether a creation that failed did not take effect, and will not.
 func isFinal(err error) bool {
 	return !errors.Is(err, ErrResent) && (isRefusal(err) || apierrors.IsAlreadyExists(err) || namespaceIsGoing(err))
+}
+
+// explained adds the remedy to an error about a child that the server's words do not have.
+func (p *pass[O, C]) explained(err error, child C) error {
+	owner, kind := object.Name(p.Owner), p.kind.Owner
+	switch {
+	case err == nil:
+		return nil
+	case needsFinalizers(err):
+		return fmt.Errorf("%w (%s %q: the right to update %s/finalizers in the group %q is missing, which blockOwnerDeletion of the children needs on this server)", err, kind.Kind, owner, p.ownerResource.Resource, kind.Group)
+	case child.GetNamespace() == "" && p.kind.ClusterScoped && hasNoNamespace(err):
+		return apierrors.NewBadRequest(fmt.Sprintf("%s %q is in no namespace, and its %s are in namespaces: New must give each of them one: %v", kind.Kind, owner, p.childResource.Resource, err))
+	}
+	return err
+}
+
+// needsFinalizers reports whether the admission plugin OwnerReferencesPermissionEnforcement refused
+// a reference, which it tells in words only.
+func needsFinalizers(err error) bool {
+	return apierrors.IsForbidden(err) && strings.Contains(err.Error(), "cannot set blockOwnerDeletion")
+}
+
+// hasNoNamespace reports whether a create without a namespace failed because of that, and made
+// nothing. Clients refuse it, or the server has no such path.
+func hasNoNamespace(err error) bool {
+	return apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err) || strings.Contains(err.Error(), "an empty namespace may not be set")
 }
 
 // MaxServerDelay is how long a server can hold an owner at most by a Retry-After.

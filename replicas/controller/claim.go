@@ -223,6 +223,7 @@ func (p *pass[O, C]) undecidedAdoptions(ctx context.Context, claimer selector.Cl
 			p.refuseAdoption(f.Object, a.First)
 			continue
 		}
+		f.Err = p.explained(f.Err, f.Object)
 		a.Hold.grow(p.opts.Now(), AdoptionUndecided)
 		a.Hold.Wait = max(a.Hold.Wait, serverDelay([]error{f.Err}))
 		if !slices.ContainsFunc(p.Gates, func(g Gate) bool { return g.Reason == AdoptionUndecided && g.Err != nil }) {

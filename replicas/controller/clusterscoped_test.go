@@ -4,14 +4,18 @@
 package controller_test
 
 import (
+	"errors"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/replicakit/replicakit/expectations"
+	"github.com/replicakit/replicakit/internal/podtest"
 	"github.com/replicakit/replicakit/replicas"
 )
 
@@ -235,6 +239,41 @@ func TestOwnersInNoNamespace(t *testing.T) {
 		require.ErrorContains(t, err, `ReplicaSet "web": new child 0: it is in no namespace, as its owner: New must give it one`)
 		assert.Empty(t, r.calls)
 	})
+}
+
+// Clients and servers refuse such a child each in words of their own.
+func TestAChildForWhichNewNamesNoNamespace(t *testing.T) {
+	t.Parallel()
+	for _, answer := range []error{
+		errors.New("an empty namespace may not be set during creation"),
+		apierrors.NewMethodNotSupported(podResource, "create"),
+		apierrors.NewNotFound(podResource, ""),
+	} {
+		r := globalRig(1, "")
+		r.create = func(int) error { return answer }
+		pass, err := r.pass(t, 0)
+		require.ErrorContains(t, err, `Pool "blue" is in no namespace, and its workers are in namespaces: New must give each of them one: `+answer.Error())
+		assert.Zero(t, pass.InFlight, "nothing was made")
+		assert.Contains(t, r.events[0], "Warning FailedCreate Error creating: ")
+		assert.Contains(t, r.events[0], "New must give each of them one")
+	}
+}
+
+// The words are those of the admission plugin OwnerReferencesPermissionEnforcement.
+func TestTheRightThatIsMissingIsNamed(t *testing.T) {
+	t.Parallel()
+	const why = "cannot set blockOwnerDeletion if an ownerReference refers to a resource you can't set finalizers on: , <nil>"
+	const right = `: ` + why + ` (ReplicaSet "default/web": the right to update replicasets/finalizers in the group "apps" is missing, which blockOwnerDeletion of the children needs on this server)`
+	r := newRig(1)
+	r.create = func(int) error { return forbidden("web-x", why) }
+	_, err := r.pass(t, 0)
+	require.ErrorContains(t, err, right)
+	assert.Equal(t, []string{`Warning FailedCreate Error creating: pods "web-x" is forbidden` + right}, r.events)
+	r = newRig(1)
+	r.patch = func(p *corev1.Pod) error { return forbidden(p.Name, why) }
+	_, err = r.pass(t, 0, podtest.Pod("orphan"))
+	require.ErrorContains(t, err, why)
+	assert.Equal(t, []string{`Warning FailedAdopt Error adopting orphan: pods "orphan" is forbidden` + right}, r.events)
 }
 
 // Events and errors name the kind of the children.

@@ -212,6 +212,7 @@ func (c *creations[O, C]) one(ctx context.Context, i int) error {
 	if e.err == nil { // now, as the other calls may take long
 		c.tellCreated(e.name.Name)
 	}
+	e.err = c.explained(e.err, e.sent)
 	if c.isSlotTaken(e.err) {
 		return nil // which says nothing about the others
 	}

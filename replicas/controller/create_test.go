@@ -217,6 +217,7 @@ func TestCreates(t *testing.T) {
 					err, _ := recover().(error)
 					require.ErrorAs(t, err, &p)
 					assert.Equal(t, "bug in the client", p.Value)
+					assert.Contains(t, r.events, `Warning Panicked controller: ReplicaSet "default/web": a function of the Kind or the client panicked, and the log has the stack: bug in the client`)
 				}()
 				_, _ = r.pass(t, 0)
 			}()

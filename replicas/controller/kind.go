@@ -41,7 +41,8 @@ type Kind[O, C Object] struct {
 	//
 	// Return a *replicas.RefusedError if only a change of the owner can help: it is
 	// told by one event for each generation of the owner and each text, and nothing is
-	// done until the owner changes. The same holds for such an error of New: then
+	// done until the owner changes. Any other error is returned by Sync, which is to be tried
+	// again, and told by an event FailedSpec. A RefusedError of New is told in the same way: then
 	// nothing is created; and of BeforeScale: then nothing is created or deleted.
 	//
 	// The answer must depend on the owner alone. It may depend on the owner's

@@ -17,6 +17,7 @@ import (
 	"github.com/replicakit/replicakit/internal/object"
 	"github.com/replicakit/replicakit/replicas"
 	"github.com/replicakit/replicakit/replicas/ledger"
+	"github.com/replicakit/replicakit/slowstart"
 	"github.com/replicakit/replicakit/status"
 )
 
@@ -114,6 +115,37 @@ func (p *pass[O, C]) refuse(err error) {
 		p.state.refused = e.Error()
 		p.event(corev1.EventTypeWarning, e.Reason, e.Error())
 	}
+}
+
+// refuseSpec returns the error of a Spec that failed. An error that is no refusal may pass, so
+// the pass is made again. Its event comes once for each generation and text, too.
+func (p *pass[O, C]) refuseSpec(err error) error {
+	if isRefused(err) {
+		p.refuse(err)
+		return err
+	}
+	err = p.failure("Kind.Spec failed: %w", err)
+	if p.state.refused != err.Error() {
+		p.state.refused = err.Error()
+		p.event(corev1.EventTypeWarning, FailedSpec, err.Error())
+	}
+	return err
+}
+
+// tellPanic makes an event of a panic, which goes on.
+func (p *pass[O, C]) tellPanic() {
+	value := recover()
+	if value == nil {
+		return
+	}
+	what := value
+	if call, ok := value.(*slowstart.Panic); ok {
+		what = call.Value
+	}
+	if !object.IsNil(p.Owner) {
+		p.event(corev1.EventTypeWarning, Panicked, p.failure("a function of the Kind or the client panicked, and the log has the stack: %v", what).Error())
+	}
+	panic(value)
 }
 
 // failure is an error that names the owner.

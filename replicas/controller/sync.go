@@ -27,6 +27,7 @@ func (r *reconciler[O, C]) sync(ctx context.Context, owner types.NamespacedName)
 	p.standing = r.measures.standing(owner)
 	p.record()
 	defer p.owners.takeEvents(p.Name, nil)
+	defer p.tellPanic()
 	err := p.run(ctx)
 	if restored := r.restored(owner); restored != nil {
 		err, p.retryAfter = restored, 0
@@ -126,7 +127,7 @@ func (p *pass[O, C]) look(ctx context.Context) (goOn bool, err error) {
 	}
 	p.Generation = owner.GetGeneration()
 	if p.spec, err = p.kind.Spec(owner); err != nil {
-		p.refuse(err)
+		err = p.refuseSpec(err)
 		p.gate(SpecRefused, "", 0, err)
 		return false, err
 	}

@@ -298,14 +298,25 @@ func TestSyncRefuses(t *testing.T) {
 		requireRefused(t, pass.Err, "InvalidImage")
 		assert.Equal(t, time.Minute, pass.RequeueAfter, "then the orphan is tried again")
 	})
-	t.Run("an error of Spec that is no refusal comes back, and no event tells it", func(t *testing.T) {
+	t.Run("an error of Spec that is no refusal comes back, and one event tells it", func(t *testing.T) {
 		t.Parallel()
 		r := newRig(1)
 		boom := errors.New("not today")
 		r.kind.Spec = func(*appsv1.ReplicaSet) (replicas.PodSpec, error) { return replicas.PodSpec{}, boom }
 		_, err := r.pass(t, 0)
 		require.ErrorIs(t, err, boom)
-		assert.Empty(t, r.events)
+		require.EqualError(t, err, `controller: ReplicaSet "default/web": Kind.Spec failed: not today`)
+		assert.Equal(t, []string{"Warning FailedSpec " + err.Error()}, r.events)
+		_, err = r.pass(t, 0)
+		require.ErrorIs(t, err, boom)
+		assert.Empty(t, r.events, "once")
+	})
+	t.Run("a panic of Spec goes on, and an event tells it", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(1)
+		r.kind.Spec = func(*appsv1.ReplicaSet) (replicas.PodSpec, error) { panic("nil map") }
+		assert.PanicsWithValue(t, "nil map", func() { _, _ = r.pass(t, 0) })
+		assert.Equal(t, []string{`Warning Panicked controller: ReplicaSet "default/web": a function of the Kind or the client panicked, and the log has the stack: nil map`}, r.events)
 	})
 	t.Run("a kind that is not the owner's own is an error", func(t *testing.T) {
 		t.Parallel()

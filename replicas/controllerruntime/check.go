@@ -8,11 +8,15 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"strings"
 
+	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/cluster"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"github.com/replicakit/replicakit/replicas/controller"
 )
@@ -75,6 +79,27 @@ func checkScopes[O, C controller.Object](mapper meta.RESTMapper, kind controller
 	return false, nil
 }
 
+// warnOfNoLeader logs that no leader is elected. It is called when the controllers start. If a leader
+// is elected, the process has the lease by then, and client-go's metric says so.
+func (r *Reconciler[O, C]) warnOfNoLeader(logger logr.Logger, elects bool) {
+	if !elects || !leads(metrics.Registry) {
+		logger.Info("Warning: the manager elects no leader, and two processes that both work create every child twice: set LeaderElection, LeaderElectionID and LeaderElectionNamespace of the manager's Options", "controller", r.name)
+	}
+}
+
+// leads reports whether the process has a lease. If that cannot be known, it has one.
+func leads(gatherer prometheus.Gatherer) bool {
+	families, err := gatherer.Gather()
+	for _, family := range families {
+		for _, m := range family.GetMetric() {
+			if family.GetName() == "leader_election_master_status" && m.GetGauge().GetValue() == 1 {
+				return true
+			}
+		}
+	}
+	return err != nil && len(families) == 0
+}
+
 // addIndex adds what the cache is searched by.
 func (v *view[O, C]) addIndex(indexer client.FieldIndexer) error {
 	field, extract := Index(v.kind)
@@ -83,7 +108,11 @@ func (v *view[O, C]) addIndex(indexer client.FieldIndexer) error {
 	if err != nil {
 		return err
 	}
-	if err := indexer.IndexField(context.Background(), child, field, extract); err != nil {
+	err = indexer.IndexField(context.Background(), child, field, extract)
+	if err != nil && strings.Contains(err.Error(), "indexer conflict") {
+		return fmt.Errorf("controllerruntime: kind %s: the cluster has a controller of this kind already: call Add or New once for each kind and cluster: %w", v.kind.Owner.Kind, err)
+	}
+	if err != nil {
 		return fmt.Errorf("controllerruntime: adding the index %q of %s: %w", field, v.kind.Child.Kind, err)
 	}
 	if !arePods[C]() {

@@ -59,7 +59,9 @@ type Options struct {
 
 // Add adds a controller for a kind of owner to the manager. It starts with the
 // manager, and works on all owners that the cache holds. The scheme must know the
-// kinds of owners and children, and their lists. If the API server was restored from a backup,
+// kinds of owners and children, and their lists. Let the manager elect a leader: two processes that
+// both work create every child twice, as in each rolling update. If it elects none, one warning is
+// logged when the controller starts. If the API server was restored from a backup,
 // the manager's Start returns an error that wraps controller.ErrRestored, unless OnRestored of
 // Options.Controller is set.
 func Add[O, C client.Object](mgr manager.Manager, kind controller.Kind[O, C], opts Options) error {
@@ -80,6 +82,13 @@ func Add[O, C client.Object](mgr manager.Manager, kind controller.Kind[O, C], op
 		return err
 	}
 	if err := mgr.Add(manager.RunnableFunc(r.awaitRestore)); err != nil {
+		return err
+	}
+	elects := opts.Runtime.NeedLeaderElection == nil || *opts.Runtime.NeedLeaderElection
+	if err := mgr.Add(manager.RunnableFunc(func(context.Context) error {
+		r.warnOfNoLeader(mgr.GetLogger(), elects)
+		return nil
+	})); err != nil {
 		return err
 	}
 	opts.Runtime.RateLimiter = r.RateLimiter()

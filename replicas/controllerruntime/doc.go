@@ -4,7 +4,10 @@
 // Package controllerruntime runs a controller.Kind with controller-runtime: it
 // takes the client, the cache and the work queue from a manager.
 //
-//	mgr, err := ctrl.NewManager(config, ctrl.Options{Scheme: scheme})
+//	mgr, err := ctrl.NewManager(config, ctrl.Options{
+//		Scheme:         scheme,
+//		LeaderElection: true, LeaderElectionID: "pools.example.com", LeaderElectionNamespace: "default",
+//	})
 //	...
 //	err = controllerruntime.Add(mgr, kind, controllerruntime.Options{})
 //	...
@@ -16,7 +19,10 @@
 //
 // It needs controller-runtime 0.21 or later. The operator needs the rights to get,
 // list and watch owners and children; to create, delete and patch children; to
-// update the status of owners; and to create and patch events.
+// update the status of owners; to update the finalizers sub-resource of owners (such as
+// workerpools/finalizers), which a server asks for if the admission plugin
+// OwnerReferencesPermissionEnforcement is on, as on OpenShift, because children block the deletion
+// of their owner; to create and patch events; and to create, get and update leases.
 //
 // # What is read where
 //

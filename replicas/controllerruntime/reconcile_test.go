@@ -311,7 +311,10 @@ func TestKindsThatDoNotWork(t *testing.T) {
 		"the scheme knows the owners as another type": {func(f *fakeCluster, k *controller.Kind[*WorkerPool, *Worker]) { k.Owner.Kind = "Worker" }, `is a *controllerruntime_test.Worker in the scheme, want *controllerruntime_test.WorkerPool`},
 		"no uncached reader":                          {func(f *fakeCluster, _ *controller.Kind[*WorkerPool, *Worker]) { f.live = nil }, `kind WorkerPool: the cluster has no uncached reader`},
 		"the cache takes no index":                    {func(f *fakeCluster, _ *controller.Kind[*WorkerPool, *Worker]) { f.indexer = noIndexer{refused} }, `the index "replicakit/controllerOf/WorkerPool.example.com" of Worker: refused`},
-		"no Spec":                                     {func(_ *fakeCluster, k *controller.Kind[*WorkerPool, *Worker]) { k.Spec = nil }, `kind WorkerPool has no Spec`},
+		"Add was called before for the same kind": {func(f *fakeCluster, _ *controller.Kind[*WorkerPool, *Worker]) {
+			f.indexer = noIndexer{errors.New("indexer conflict: map[x:{}]")}
+		}, `controllerruntime: kind WorkerPool: the cluster has a controller of this kind already: call Add or New once for each kind and cluster: indexer conflict`},
+		"no Spec": {func(_ *fakeCluster, k *controller.Kind[*WorkerPool, *Worker]) { k.Spec = nil }, `kind WorkerPool has no Spec`},
 		"the server does not serve the owners": {func(f *fakeCluster, _ *controller.Kind[*WorkerPool, *Worker]) {
 			f.mapper = mapperOf(namespaced("Worker"))
 		}, `kind WorkerPool: no matches for kind "WorkerPool"`},

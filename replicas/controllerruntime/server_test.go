@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr/funcr"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
@@ -412,6 +413,49 @@ func TestOwnersInNoNamespace(t *testing.T) {
 	kept(map[string]int{owner.Name: 2, elsewhere: 1})
 	require.NoError(t, c.Delete(t.Context(), orphan))
 	kept(map[string]int{owner.Name: 3})
+}
+
+// Two processes that both work create each child twice, so a manager that elects no leader is
+// warned about, once for each Add. A second Add for the same kind says what is wrong.
+//
+//nolint:paralleltest // the metric that says who leads is that of the process
+func TestAManagerWithoutALeaderIsWarnedAbout(t *testing.T) {
+	namespace := newNamespace(t, directClient(t))
+	warnings := func(elects bool) int {
+		var lines atomic.Int64
+		started := make(chan struct{})
+		mgr := newManager(t, manager.Options{
+			LeaderElection: elects, LeaderElectionID: "warned", LeaderElectionNamespace: namespace, LeaderElectionReleaseOnCancel: true,
+			Logger: funcr.New(func(_, line string) {
+				if strings.Contains(line, "elects no leader") {
+					lines.Add(1)
+				}
+			}, funcr.Options{}),
+		}, namespace)
+		require.NoError(t, controllerruntime.Add(mgr, controller.ReplicaSets(), controllerruntime.Options{}))
+		require.ErrorContains(t, controllerruntime.Add(mgr, controller.ReplicaSets(), controllerruntime.Options{Name: "again"}),
+			"kind ReplicaSet: the cluster has a controller of this kind already: call Add or New once for each kind and cluster")
+		require.NoError(t, mgr.Add(manager.RunnableFunc(func(context.Context) error {
+			close(started)
+			return nil
+		})))
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- mgr.Start(ctx) }()
+		select {
+		case <-started:
+		case <-time.After(patience):
+			require.Fail(t, "it does not start")
+		}
+		if !elects {
+			assert.Eventually(t, func() bool { return lines.Load() > 0 }, patience, tick)
+		}
+		stop()
+		require.NoError(t, <-ended)
+		return int(lines.Load())
+	}
+	assert.Equal(t, 1, warnings(false))
+	assert.Zero(t, warnings(true))
 }
 
 // From some moment on the server answers each read of the owner with an older version, as if a backup was put back. The

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"strconv"
+	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -265,8 +266,8 @@ func (c calls[O, C]) UpdateStatus(ctx context.Context, owner O) (O, error) {
 }
 
 func (c calls[O, C]) Event(owner metav1.Object, eventType, reason, message string) {
-	if object.IsNil(owner) {
-		return
+	if object.IsNil(owner) || reason == controller.Panicked && strings.HasSuffix(message, Crash{}.String()) {
+		return // a process that died makes no events
 	}
 	c.cluster.Events = append(c.cluster.Events, Event{
 		At:      c.cluster.Clock.Now(),

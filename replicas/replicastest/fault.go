@@ -44,6 +44,9 @@ func timeout() error { return apierrors.NewTimeoutError("the request did not com
 // process shall die in the middle of a pass.
 type Crash struct{}
 
+// String says what happened.
+func (Crash) String() string { return "the process died" }
+
 // Crashes calls f and reports whether f panicked with a Crash. Any other panic goes
 // on.
 func Crashes(f func()) (crashed bool) {

@@ -136,7 +136,8 @@ func (f *fleet) begin() (err error) {
 		return err
 	}
 	f.kubeconfig, f.account, f.kubectl = filepath.Join(f.dir, "kubeconfig"), filepath.Join(f.dir, "account"), filepath.Join(binaries, "kubectl")
-	if f.plane, err = controlplane.Start(binaries, nil); err != nil {
+	// As OpenShift does, the server asks for the right to update finalizers of owners.
+	if f.plane, err = controlplane.Start(binaries, map[string]string{"enable-admission-plugins": "OwnerReferencesPermissionEnforcement"}); err != nil {
 		return err
 	}
 	f.stopServer = sync.OnceValue(f.plane.Stop)

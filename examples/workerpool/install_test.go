@@ -1,0 +1,138 @@
+// Copyright The replicakit Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/apimachinery/pkg/watch"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	runtimeconfig "sigs.k8s.io/controller-runtime/pkg/config"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
+
+	"github.com/replicakit/replicakit/replicas/controllerruntime"
+)
+
+// A second process starts before the first one ends, as in each rolling update of a Deployment.
+func TestARollingUpdateOfTheOperatorMakesNoWorkerTwice(t *testing.T) {
+	t.Parallel()
+	config := server(t)
+	w := newWorld(t, config)
+	w.work()
+	workers := w.watch()
+	process := func() (stop func()) {
+		opts, _, err := parse([]string{"--lease-namespace=" + w.namespace, "--metrics-bind-address=0"})
+		require.NoError(t, err)
+		anyName := true
+		opts.Cache = cache.Options{DefaultNamespaces: map[string]cache.Config{w.namespace: {}}}
+		opts.Controller = runtimeconfig.Controller{SkipNameValidation: &anyName}
+		mgr, err := newManager(opts, controllerruntime.Options{}, config)
+		require.NoError(t, err)
+		ctx, cancel := context.WithCancel(context.Background())
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			assert.NoError(t, mgr.Start(ctx))
+		}()
+		stop = sync.OnceFunc(func() {
+			cancel()
+			<-ended
+		})
+		t.Cleanup(stop)
+		return stop
+	}
+	first := process()
+	process()
+	pool := w.pool(3)
+	require.NoError(t, w.client.Create(t.Context(), pool))
+	ready := func(n int32) {
+		t.Helper()
+		require.EventuallyWithT(t, func(c *assert.CollectT) {
+			require.NoError(c, w.client.Get(t.Context(), client.ObjectKeyFromObject(pool), pool))
+			assert.Equal(c, n, pool.Status.ReadyReplicas)
+		}, patience, tick)
+	}
+	ready(3)
+	first()
+	pool.Spec.Replicas = 5
+	require.NoError(t, w.client.Update(t.Context(), pool))
+	ready(5)
+	made := map[string]bool{}
+	for {
+		select {
+		case e := <-workers:
+			if o, ok := e.Object.(metav1.Object); ok && e.Type == watch.Added {
+				made[o.GetName()] = true
+			}
+			continue
+		case <-time.After(time.Second):
+		}
+		break
+	}
+	assert.Len(t, made, 5)
+}
+
+// The server lets nobody block the deletion of an owner whose finalizers he may not update.
+func TestTheRightsOfTheManifestAreEnough(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, server(t))
+	require.NoError(t, rbacv1.AddToScheme(w.client.Scheme()))
+	manifest, err := os.ReadFile(filepath.Join("config", "rbac", "role.yaml"))
+	require.NoError(t, err)
+	role := &rbacv1.ClusterRole{}
+	require.NoError(t, yaml.Unmarshal(manifest, role))
+	role.Name = "rights-" + w.namespace
+	require.NoError(t, w.client.Create(t.Context(), role))
+	require.NoError(t, w.client.Create(t.Context(), &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: role.Name},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role.Name},
+		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: role.Name}},
+	}))
+	user, err := shared.AddUser(envtest.User{Name: role.Name}, nil)
+	require.NoError(t, err)
+	w.work()
+	w.operate(0, user.Config())
+	pool := w.pool(3)
+	require.NoError(t, w.client.Create(t.Context(), pool))
+	require.EventuallyWithT(t, func(c *assert.CollectT) {
+		require.NoError(c, w.client.Get(t.Context(), client.ObjectKeyFromObject(pool), pool))
+		assert.Equal(c, int32(3), pool.Status.ReadyReplicas)
+	}, patience, tick)
+
+	for i, rule := range role.Rules {
+		for _, resource := range rule.Resources {
+			if strings.HasSuffix(resource, "/finalizers") {
+				role.Rules[i].Resources = []string{"workerpools/status"}
+			}
+		}
+	}
+	require.NoError(t, w.client.Update(t.Context(), role))
+	require.EventuallyWithT(t, func(c *assert.CollectT) { // the server notices the new rights a moment later
+		require.NoError(c, w.client.Get(t.Context(), client.ObjectKeyFromObject(pool), pool))
+		pool.Spec.Replicas++
+		require.NoError(c, w.client.Update(t.Context(), pool))
+		var events corev1.EventList
+		require.NoError(c, w.client.List(t.Context(), &events, client.InNamespace(w.namespace)))
+		var messages []string
+		for i := range events.Items {
+			if events.Items[i].Reason == "FailedCreate" {
+				messages = append(messages, events.Items[i].Message)
+			}
+		}
+		assert.Contains(c, strings.Join(messages, "\n"), `the right to update workerpools/finalizers in the group "workerpool.example.com" is missing`)
+	}, patience, time.Second)
+}
