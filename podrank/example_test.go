@@ -436,10 +436,10 @@ func ExampleParseOrder() {
 	// web-g node-4 not ready
 	// web-f node-3 1 in node-3 < 2 in node-2
 	// web-h node-5 1 in node-5 < 2 in node-2
-	// podrank: order "pack": "pack" is not one of deletion-cost, kubernetes, leaving, packed, zones
+	// podrank: order "pack": "pack" is not one of deletion-cost, kubernetes, leaving, newest, packed, zones
 }
 
 func ExampleOrderWords() {
 	fmt.Println(podrank.OrderWords())
-	// Output: [deletion-cost kubernetes leaving packed zones]
+	// Output: [deletion-cost kubernetes leaving newest packed zones]
 }

@@ -35,6 +35,7 @@ var words = []struct {
 	{"leaving", true, func(node func(string) *corev1.Node) Criterion[*corev1.Pod] {
 		return NodeLeaving(func(name string) bool { return isLeaving(node(name)) })
 	}},
+	{"newest", false, func(func(string) *corev1.Node) Criterion[*corev1.Pod] { return Newest[*corev1.Pod]() }},
 	{"packed", false, func(func(string) *corev1.Node) Criterion[*corev1.Pod] {
 		return Packed("packed", func(p *corev1.Pod) string { return p.Spec.NodeName })
 	}},
@@ -61,6 +62,7 @@ func OrderWords() []string {
 //	kubernetes     no criterion: as the only word it is Kubernetes' order
 //	leaving        NodeLeaving: pods on nodes that are cordoned, being deleted, or marked
 //	               for removal by cluster-autoscaler or Karpenter go first
+//	newest         Newest: the pod that was created last goes first, by the exact instant
 //	packed         Packed by node: nodes are emptied one after the other
 //	zones          Spread by the zone of the node: zones stay even
 //
@@ -74,8 +76,13 @@ func ParseOrder(text string, node func(name string) *corev1.Node) (Order[*corev1
 	all := Kubernetes().Criteria()
 	behind := index(all, "not-ready") + 1
 	criteria, rest := all[:behind:behind], all[behind:]
+	var listed []string
 	for named := range strings.SplitSeq(text, ",") {
 		named = strings.TrimSpace(named)
+		if slices.Contains(listed, named) {
+			return Order[*corev1.Pod]{}, fmt.Errorf("podrank: order %q: %q is listed twice", text, named)
+		}
+		listed = append(listed, named)
 		i := slices.Index(OrderWords(), named)
 		switch {
 		case i < 0:

@@ -41,6 +41,7 @@ func TestParseOrder(t *testing.T) {
 	for words, want := range map[string]string{
 		"kubernetes":           podrank.Kubernetes().String(),
 		"packed":               head + "packed, deletion-cost, " + tail,
+		"newest":               head + "newest, deletion-cost, " + tail,
 		"kubernetes,packed":    head + "packed, deletion-cost, " + tail,
 		"zones, leaving":       head + "zones, node-leaving, deletion-cost, " + tail,
 		"deletion-cost,packed": head + "deletion-cost, packed, " + tail,
@@ -50,10 +51,12 @@ func TestParseOrder(t *testing.T) {
 		assert.Equal(t, want, order.String(), words)
 	}
 	for words, want := range map[string]string{
-		"":              `podrank: order "": "" is not one of deletion-cost, kubernetes, leaving, packed, zones`,
+		"":              `podrank: order "": "" is not one of deletion-cost, kubernetes, leaving, newest, packed, zones`,
 		"packed,":       `podrank: order "packed,": "" is not one of `,
 		"Packed":        `podrank: order "Packed": "Packed" is not one of `,
-		"packed,packed": `podrank: criterion "packed" is listed twice`,
+		"packed,packed": `podrank: order "packed,packed": "packed" is listed twice`,
+
+		"kubernetes, kubernetes": `podrank: order "kubernetes, kubernetes": "kubernetes" is listed twice`,
 	} {
 		_, err := podrank.ParseOrder(words, nodesOf())
 		require.ErrorContains(t, err, want)
@@ -63,6 +66,21 @@ func TestParseOrder(t *testing.T) {
 		_, err := podrank.ParseOrder(words, nil)
 		require.ErrorIs(t, err, podrank.ErrNoNodes)
 	}
+}
+
+// Kubernetes' order takes two pods of the same power of two of age for equally old, and then goes by
+// restarts and UIDs.
+func TestNewestGoesByTheExactInstant(t *testing.T) {
+	t.Parallel()
+	older, newer := replica("older", "node", 12*time.Hour+time.Second), replica("newer", "node", 12*time.Hour)
+	older.Status.ContainerStatuses = []corev1.ContainerStatus{{RestartCount: 3}}
+	gone := func(words string) string {
+		order, err := podrank.ParseOrder(words, nil)
+		require.NoError(t, err)
+		return podrank.Select([]*corev1.Pod{older, newer}, 1, podrank.PodOptions{Now: now, Order: order})[0].Object.Name
+	}
+	assert.Equal(t, "older", gone("kubernetes"))
+	assert.Equal(t, "newer", gone("newest"))
 }
 
 // The example of KEP-5982: replicas on three nodes, scaled down so that one node would do.

@@ -102,7 +102,7 @@ func TestWhatIfANodeWereCordoned(t *testing.T) {
 	assert.Contains(t, try(zoned, "--cordon=node-x").stderr, "error: --cordon: no node node-x and no pod on one in the input\n")
 	_, names = answered(t, zoned, "--replicas=3", "--order=kubernetes,packed")
 	assert.Equal(t, []string{"web-c", "web-a", "web-b"}, names, "two nodes are emptied")
-	assert.Contains(t, try(zoned, "--order=pack").stderr, `error: --order: podrank: order "pack": "pack" is not one of deletion-cost, kubernetes, leaving, packed, zones (did you mean packed?)`)
+	assert.Contains(t, try(zoned, "--order=pack").stderr, `error: --order: podrank: order "pack": "pack" is not one of deletion-cost, kubernetes, leaving, newest, packed, zones (did you mean packed?)`)
 	assert.Contains(t, try(web, "--order=zones").stderr, "error: --order zones: no node with label topology.kubernetes.io/zone in the input\n")
 }
 

@@ -198,7 +198,7 @@ func TestParseRefuses(t *testing.T) {
 		{"Z1 none at all", "--controllers=", "leaves no controller to run"},
 		{"Z1 all left out", "--controllers=*,-replicaset,-replicationcontroller", "leaves no controller to run"},
 		{"a feature gate of Kubernetes that is not here", "--feature-gates=SidecarContainers=true", "--feature-gates=SidecarContainers=true: PodDeletionCost is the only one there is"},
-		{"a word that is no order", "--scale-down-order=packed,zone", `--scale-down-order: podrank: order "packed,zone": "zone" is not one of deletion-cost, kubernetes, leaving, packed, zones`},
+		{"a word that is no order", "--scale-down-order=packed,zone", `--scale-down-order: podrank: order "packed,zone": "zone" is not one of deletion-cost, kubernetes, leaving, newest, packed, zones`},
 		{"no order at all", "--scale-down-order=", `--scale-down-order: podrank: order "": "" is not one of`},
 		{"a feature gate that is neither on nor off", "--feature-gates=PodDeletionCost=maybe", "--feature-gates=PodDeletionCost=maybe: must be true or false"},
 		{"an address without a port", "--metrics-bind-address=127.0.0.1", `--metrics-bind-address="127.0.0.1": must be host:port, or 0 for none: address 127.0.0.1: missing port in address`},

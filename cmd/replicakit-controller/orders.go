@@ -4,8 +4,10 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -38,6 +40,7 @@ type orders struct {
 // A wordedOrder is an order and its words. Words that are no order have an error.
 type wordedOrder struct {
 	words     string
+	label     string // in metrics; there are few, whatever annotations say
 	order     podrank.Order[*corev1.Pod]
 	asksNodes bool
 	err       error
@@ -73,7 +76,22 @@ func (o *orders) parse(words string) wordedOrder {
 		order, err = order.Without("deletion-cost")
 	}
 	_, without := podrank.ParseOrder(words, nil)
-	return wordedOrder{words: words, order: order, asksNodes: errors.Is(without, podrank.ErrNoNodes), err: err}
+	return wordedOrder{words: words, label: labelOf(words, err), order: order, asksNodes: errors.Is(without, podrank.ErrNoNodes), err: err}
+}
+
+// labelOf returns the words of an order as a label has them: one for each order, and one for all
+// words that are no order.
+func labelOf(words string, err error) string {
+	if err != nil {
+		return "invalid"
+	}
+	var criteria []string
+	for word := range strings.SplitSeq(words, ",") {
+		if word = strings.TrimSpace(word); word != kubernetesOrder {
+			criteria = append(criteria, word)
+		}
+	}
+	return cmp.Or(strings.Join(criteria, ","), kubernetesOrder)
 }
 
 // order returns who goes first. Nothing may be deleted by it before admit.
@@ -106,6 +124,6 @@ func (o *orders) admit(kind string, owner metav1.Object) (may bool, again time.D
 func (o *orders) passed(controller string, owner metav1.Object, deleted int) {
 	o.nodes.forget(owner.GetUID())
 	if deleted > 0 {
-		o.deletions.WithLabelValues(controller, o.of(owner).words).Add(float64(deleted))
+		o.deletions.WithLabelValues(controller, o.of(owner).label).Add(float64(deleted))
 	}
 }

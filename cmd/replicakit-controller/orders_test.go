@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
@@ -29,6 +30,24 @@ import (
 	"github.com/replicakit/replicakit/cmd/replicakit-controller/demo/controlplane"
 	"github.com/replicakit/replicakit/podrank"
 )
+
+// Whatever annotations say, one order has one label.
+func TestLabelsOfOrders(t *testing.T) {
+	t.Parallel()
+	o := newOrders(defaults())
+	for words, label := range map[string]string{
+		"kubernetes": "kubernetes", "packed": "packed", " packed ": "packed", "kubernetes,packed": "packed", "zones, packed": "zones,packed",
+		"packed,zones": "packed,zones", "": "invalid", "kubernetes,kubernetes": "invalid", strings.Repeat("kubernetes,", 20000): "invalid",
+	} {
+		owner := newReplicaSet("web", 1)
+		owner.Annotations = map[string]string{podrank.OrderAnnotation: words}
+		assert.Equal(t, label, o.of(owner).label, "%.30q", words)
+		o.passed("replicaset", owner, 1)
+	}
+	labels := make(chan prometheus.Metric, 10)
+	o.deletions.Collect(labels)
+	assert.Len(t, labels, 5)
+}
 
 // zones are nodes in a zone each. Pods on the first are the youngest.
 var zones = map[string]time.Duration{"orders-a": 10 * time.Minute, "orders-b": 5 * time.Hour, "orders-c": 50 * time.Hour}

@@ -148,7 +148,7 @@ func (w *worker) newCell(ctx context.Context, namespace string, clients clients)
 	for _, kind := range w.controllers {
 		client := clients.controllers[kind.name]
 		c.runaways[kind.name] = newRunaways()
-		w.orders.deletions.WithLabelValues(kind.queue, w.orders.flag.words) // at 0, so that the first one is an increase
+		w.orders.deletions.WithLabelValues(kind.queue, w.orders.flag.label) // at 0, so that the first one is an increase
 		set := settings{queue: kind.queue, orders: w.orders, passes: w.passes, passed: c.runaways[kind.name].note, isProbe: w.others.isProbe}
 		built, err := kind.build(ctx, c.factory, client, set, clientgo.Options{
 			BurstReplicas:     w.opts.burstReplicas,
