@@ -181,7 +181,8 @@ func TestSaysWhatIsNotInTheCluster(t *testing.T) {
 	for args, want := range map[string]string{
 		"rs/api":            `no ReplicaSet api in namespace "fleet-1-3645" of the cluster, which holds rs/web-5d9c7b6f4d, rs/web-7c8d4f5b9c`,
 		"rs":                "more than one can be meant, name one of these: rs/web-5d9c7b6f4d, rs/web-7c8d4f5b9c",
-		"deploy/webb":       `no Deployment webb in namespace "fleet-1-3645" of the cluster, which holds deployment/web, rs/web-5d9c7b6f4d, rs/web-7c8d4f5b9c (did you mean web?)`,
+		"deploy/webb":       `no Deployment webb in namespace "fleet-1-3645" of the cluster, which holds deployment/web, rs/web-5d9c7b6f4d, rs/web-7c8d4f5b9c (did you mean deployment/web?)`,
+		"web-5d9c7b6f4":     `no Deployment, ReplicaSet or ReplicationController web-5d9c7b6f4 in namespace "fleet-1-3645" of the cluster, which holds deployment/web, rs/web-5d9c7b6f4d, rs/web-7c8d4f5b9c, rc/legacy (did you mean rs/web-5d9c7b6f4d?)`,
 		"deploy/web -n=far": `no Deployment, ReplicaSet or ReplicationController in namespace "far" of the cluster, which holds nothing`,
 		"web --context=far": `context "far" does not exist`,
 	} {

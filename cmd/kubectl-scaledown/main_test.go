@@ -228,7 +228,6 @@ func TestVerdicts(t *testing.T) {
 		"owner being deleted":                        {deleting, nil, ": nothing to create or delete, as the owner is being deleted\n"},
 		"the default instant is now":                 {web, nil, "ReplicaSet shop/web at 2026-11-21T12:00:00Z\n"},
 		"instants are shown in UTC":                  {web, []string{"--at=2026-11-21T13:30:00.5+01:00"}, " at 2026-11-21T12:30:00.5Z\n"},
-		"an instant before the pods were made":       {web, []string{"--at=2026-11-21T10:00:00Z", "--replicas=0"}, "web-a   node-1   True    <invalid>"},
 		"a pod without node, time or conditions":     {web, []string{"--replicas=0"}, "web-o   <none>   False   <unknown>"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -238,6 +237,15 @@ func TestVerdicts(t *testing.T) {
 			assert.Contains(t, got.stdout, tt.want)
 		})
 	}
+}
+
+// Nobody knows which pods there were before these.
+func TestRefusesAnInstantBeforeThePodsExisted(t *testing.T) {
+	t.Parallel()
+	got := try(web, "--at=2026-11-21T10:00:00Z", "--replicas=0")
+	assert.Equal(t, 1, got.code)
+	assert.Empty(t, got.stdout)
+	assert.Regexp(t, `^error: --at 2026-11-21T10:00:00Z: pod web-[ab] of ReplicaSet shop/web did not exist then: it was created at 2026-11-21T1\d:\d\d:\d\dZ\n$`, got.stderr)
 }
 
 func TestShowsTheWholeSurplusBeyondTheBurst(t *testing.T) {

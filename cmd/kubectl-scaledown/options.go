@@ -144,7 +144,7 @@ func (o *options) addFlags(cmd *cobra.Command) {
 	f.StringSliceVar(&o.cordon, "cordon", nil, "what if this node were cordoned; see --order")
 	f.StringSliceVar(&o.order, "order", nil, "what replicakit-controller compares after unassigned, phase and readiness, before the rest of Kubernetes' order: "+strings.Join(podrank.OrderWords(), ", "))
 	f.StringSliceVar(&o.after, "compare", nil, "a dump from after the scaling: which pods went, of those that were named from --filename?")
-	f.StringVar(&o.instant, "at", "", "decide at this instant, such as 2026-11-21T11:40:54Z (default: now)")
+	f.StringVar(&o.instant, "at", "", "decide at this instant, such as 2026-11-21T11:40:54Z, when all pods must exist (default: now)")
 	f.DurationVar(&o.within, "within", time.Minute, "how soon you scale: what ages decide otherwise by then is not certain (default with --at: 0)")
 	f.BoolVar(&o.allowTies, "allow-ties", false, "with -o name: print pods too that are only one choice among pods that are alike")
 	f.BoolVar(&o.allowIncomplete, "allow-incomplete", false, "answer although pods seem to be missing in the input")
@@ -310,16 +310,29 @@ func meantFlag(flags *pflag.FlagSet, err error) error {
 	return fmt.Errorf("%w%s", err, didYouMean(unknown.GetSpecifiedName(), names, "--"))
 }
 
-// didYouMean asks, as cobra does for commands, whether a word should be one of the others.
+// didYouMean asks whether a word should be one of the others.
 func didYouMean(word string, others []string, prefix string) string {
+	found := similarTo(word, others)
+	for i := range found {
+		found[i] = prefix + found[i]
+	}
+	return question(found)
+}
+
+func question(words []string) string {
+	if len(words) == 0 {
+		return ""
+	}
+	return fmt.Sprintf(" (did you mean %s?)", strings.Join(words, ", "))
+}
+
+// similarTo returns up to three of the others that a word may stand for, as cobra finds them for commands.
+func similarTo(word string, others []string) []string {
 	cmd := &cobra.Command{SuggestionsMinimumDistance: 2}
 	slices.Sort(others)
 	for _, other := range slices.Compact(others) {
 		cmd.AddCommand(&cobra.Command{Use: other, Run: func(*cobra.Command, []string) {}})
 	}
 	found := cmd.SuggestionsFor(word)
-	if len(found) == 0 {
-		return ""
-	}
-	return fmt.Sprintf(" (did you mean %s%s?)", prefix, strings.Join(found[:min(3, len(found))], ", "+prefix))
+	return found[:min(3, len(found))]
 }

@@ -121,7 +121,24 @@ func (o *options) answersFrom(objs *objects) ([]answer, error) {
 		}
 		answers = append(answers, each...)
 	}
-	return answers, nil
+	if o.instant == "" {
+		return answers, nil
+	}
+	return answers, o.existed(answers)
+}
+
+// existed refuses an instant at which a pod did not exist. Which pods went then is not in the input.
+func (o *options) existed(answers []answer) error {
+	for _, a := range answers {
+		for _, d := range a.sets {
+			for _, v := range d.order {
+				if made := v.Object.CreationTimestamp; made.After(o.at) {
+					return fmt.Errorf("--at %s: pod %s of %s did not exist then: it was created at %s", o.instant, v.Object.Name, d.owner, made.UTC().Format(time.RFC3339))
+				}
+			}
+		}
+	}
+	return nil
 }
 
 // signature tells two answers apart, without the ages of pods.

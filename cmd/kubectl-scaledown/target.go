@@ -141,7 +141,15 @@ func (o *options) similar(all []owner) string {
 	if o.name == "" || slices.Contains(names, o.name) {
 		return ""
 	}
-	return didYouMean(o.name, names, "")
+	var meant []string
+	for _, name := range similarTo(o.name, names) {
+		for _, w := range all {
+			if w.GetName() == name {
+				meant = append(meant, w.kind.short+"/"+name)
+			}
+		}
+	}
+	return question(meant)
 }
 
 func (o *options) means(w owner) bool {
