@@ -35,7 +35,8 @@ func (p *pass[O, C]) claim(ctx context.Context, plan replicas.Plan[C]) (replicas
 		p.gate(blocked[b.Reason], "", 0, nil).Until = b.Until
 	}
 	claims, orphans := plan.Claims, plan.Claims.Adopt
-	claims.Adopt = p.toTry(orphans)
+	p.asideBefore, p.state.aside = p.state.aside, nil
+	claims.Adopt, claims.Release = p.toTry(orphans), p.toTry(claims.Release)
 	if len(orphans)+len(claims.Release) == 0 && ctx.Err() == nil { // nearly always
 		return plan.Scale, nil
 	}
@@ -57,8 +58,10 @@ func (p *pass[O, C]) claim(ctx context.Context, plan replicas.Plan[C]) (replicas
 	p.claimErr = err
 	p.refusedAdoptions(claimed.Refused)
 	p.undecidedAdoptions(ctx, claimer, claimed.AdoptionPending)
-	if sent.anyInvalid() {
-		p.comeBack(AdoptionRefused.row().first) // a child counts as released then, but it may be a policy that forbids it
+	for i, c := range claims.Release {
+		if err := sent[len(claims.Adopt)+i].err; apierrors.IsInvalid(err) { // it counts as released, but it may be a policy that forbids it
+			p.setAside(c, &aside{Version: c.GetResourceVersion(), Reason: ReleaseFailed, Hold: hold{Since: p.opts.Now(), Wait: ReleaseFailed.row().last}}, err)
+		}
 	}
 	p.sortAside(orphans)
 	asPlanned := len(p.Active) == len(claims.Owned)+len(orphans)
@@ -91,7 +94,7 @@ func (p *pass[O, C]) scaleClaimed(ctx context.Context) (replicas.Scale[C], error
 		case !p.snapshot.Rules.MayCount(c): // one that is to be released, or was
 		case p.controls(c):
 			p.Active = append(p.Active, c)
-		case a == nil || a.Undecided: // an orphan that may be the owner's yet
+		case a == nil || a.Reason == AdoptionUndecided: // an orphan that may be the owner's yet
 			undecided++
 		}
 	}
@@ -156,10 +159,6 @@ func (p *pass[O, C]) patching(calls patchCalls[C]) func(ctx context.Context, chi
 	}
 }
 
-func (s patchCalls[C]) anyInvalid() bool {
-	return slices.ContainsFunc(s, func(c patchCall[C]) bool { return apierrors.IsInvalid(c.err) })
-}
-
 // apply adopts and releases, and notes what the answers prove, in the order of the claims.
 func (p *pass[O, C]) apply(ctx context.Context, claimer selector.Claimer[C], claims selector.Claims[C], sent patchCalls[C]) (selector.Claimed[C], error) {
 	start := p.state.known.Start()
@@ -177,16 +176,14 @@ func (p *pass[O, C]) apply(ctx context.Context, claimer selector.Claimer[C], cla
 	return claimer.Apply(ctx, claims)
 }
 
-// toTry returns the orphans that adoption is tried for. One whose adoption
-// failed is left alone for a while, as long as neither it nor the owner's
-// generation changes: no event makes the answer another one. What is remembered of
-// others is dropped.
-func (p *pass[O, C]) toTry(orphans []C) []C {
-	p.asideBefore, p.state.aside = p.state.aside, nil
+// toTry returns the children that a patch is sent for. One whose patch failed is left alone for
+// a while, as long as neither it nor the owner's generation changes: no event makes the answer
+// another one. What is remembered of others is dropped.
+func (p *pass[O, C]) toTry(children []C) []C {
 	if len(p.asideBefore) == 0 {
-		return orphans
+		return children
 	}
-	return slices.DeleteFunc(slices.Clone(orphans), func(c C) bool {
+	return slices.DeleteFunc(slices.Clone(children), func(c C) bool {
 		was := p.asideBefore[object.ID(c)]
 		if was == nil || was.Version != c.GetResourceVersion() || was.Hold.remaining(p.Now, 0) <= 0 {
 			return false
@@ -206,7 +203,7 @@ func (p *pass[O, C]) refusedAdoptions(refused []selector.Failure[C]) {
 // adoption began to fail, if that was undecided until now: should it fail again, its
 // place is not held anew. It is zero if the server called the orphan Invalid.
 func (p *pass[O, C]) refuseAdoption(c C, first time.Time) {
-	p.setAside(c, &aside{Version: c.GetResourceVersion(), First: first, Hold: hold{Since: p.opts.Now(), Wait: AdoptionRefused.row().first}}, nil)
+	p.setAside(c, &aside{Version: c.GetResourceVersion(), Reason: AdoptionRefused, First: first, Hold: hold{Since: p.opts.Now(), Wait: AdoptionRefused.row().first}}, nil)
 }
 
 // undecidedAdoptions leaves the orphans alone for which the server has not decided:
@@ -218,7 +215,7 @@ func (p *pass[O, C]) undecidedAdoptions(ctx context.Context, claimer selector.Cl
 		if was := p.asideBefore[object.ID(f.Object)]; was != nil && !was.First.IsZero() {
 			a = *was
 		}
-		a.Version, a.Undecided = f.Object.GetResourceVersion(), true
+		a.Version, a.Reason = f.Object.GetResourceVersion(), AdoptionUndecided
 		if p.Now.Sub(a.First) >= policyIsFinal && isPolicy(f.Err) && isFinal() {
 			p.refuseAdoption(f.Object, a.First)
 			continue
@@ -256,11 +253,7 @@ func (p *pass[O, C]) setAside(c C, a *aside, why error) {
 		p.state.aside = map[types.UID]*aside{}
 	}
 	p.state.aside[object.ID(c)] = a
-	reason := AdoptionRefused
-	if a.Undecided {
-		reason = AdoptionUndecided
-	}
-	p.gate(reason, c.GetName(), max(a.Hold.remaining(p.opts.Now(), 0), 1), why)
+	p.gate(a.Reason, c.GetName(), max(a.Hold.remaining(p.opts.Now(), 0), 1), why)
 }
 
 // sortAside tells which orphans were not adopted, now or a while ago.
@@ -268,7 +261,7 @@ func (p *pass[O, C]) sortAside(orphans []C) {
 	for _, c := range orphans {
 		switch a := p.state.aside[object.ID(c)]; {
 		case a == nil:
-		case a.Undecided:
+		case a.Reason == AdoptionUndecided:
 			p.AdoptionPending = append(p.AdoptionPending, c)
 		default:
 			p.AdoptionRejected = append(p.AdoptionRejected, c)
@@ -276,13 +269,22 @@ func (p *pass[O, C]) sortAside(orphans []C) {
 	}
 }
 
-// failedReleases tells of releases that failed: they are tried again, and nothing
-// else waits for them.
+// failedReleases tells of releases that failed. They are tried again, each time after twice as
+// long as before, and nothing else waits for them.
 func (p *pass[O, C]) failedReleases(failed []selector.Failure[C]) {
 	for i, f := range failed {
 		if i == 0 {
 			p.tell(ReleaseFailed, "Error releasing "+f.Object.GetName()+": "+f.Err.Error())
 		}
-		p.gate(ReleaseFailed, f.Object.GetName(), serverDelay([]error{f.Err}), f.Err)
+		a := aside{}
+		if was := p.asideBefore[object.ID(f.Object)]; was != nil {
+			a = *was
+		}
+		a.Version, a.Reason = f.Object.GetResourceVersion(), ReleaseFailed
+		a.Hold.grow(p.opts.Now(), ReleaseFailed)
+		told := serverDelay([]error{f.Err})
+		p.retryIn(told)
+		a.Hold.Wait = max(a.Hold.Wait, told)
+		p.setAside(f.Object, &a, f.Err)
 	}
 }

@@ -364,7 +364,7 @@ func (c *creations[O, C]) ended(part *part) error {
 	c.Failed += len(run.Failed)
 	c.Skipped += run.Skipped
 	if run.Err == nil || part.made > 0 {
-		c.state.holds.end(namespace, NamespaceGoing, QuotaFull, RetryAfter)
+		c.state.holds.end(namespace, NamespaceGoing, QuotaFull, RetryAfter, CreationFailed)
 	}
 	if run.Err == nil {
 		c.state.holds.end(namespace, ChangedByWebhook)

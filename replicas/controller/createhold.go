@@ -8,6 +8,8 @@ import (
 	"slices"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
 	"github.com/replicakit/replicakit/replicas"
 )
 
@@ -63,7 +65,7 @@ func (p *pass[O, C]) creationsHeld(namespace string) (are bool) {
 	if len(p.state.holds) == 0 {
 		return false
 	}
-	for _, reason := range []Reason{NamespaceGoing, QuotaFull, RetryAfter, ChangedByWebhook} {
+	for _, reason := range []Reason{NamespaceGoing, QuotaFull, RetryAfter, CreationFailed, ChangedByWebhook} {
 		are = p.held(reason, namespace, namespace, p.inQuota(namespace)) || are
 	}
 	return are
@@ -97,6 +99,9 @@ func (p *pass[O, C]) holdAfter(namespace string, errs []error) {
 	}
 	if i := slices.IndexFunc(errs, func(err error) bool { return errors.As(err, new(strangeError)) }); i >= 0 {
 		p.holdCreations(ChangedByWebhook, namespace, errs[i])
+	}
+	if i := slices.IndexFunc(errs, apierrors.IsInternalError); i >= 0 {
+		p.holdCreations(CreationFailed, namespace, errs[i])
 	}
 	if d := serverDelay(errs); d > 0 {
 		p.holdAsTold(RetryAfter, namespace, d, errors.Join(errs...))

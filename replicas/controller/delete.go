@@ -441,6 +441,14 @@ func (d *deletions[O, C]) holdAfterDeletions(behind bool, err error) {
 			tells = told
 		}
 	}
+	if i := slices.IndexFunc(d.errs, apierrors.IsInternalError); i >= 0 {
+		h := d.state.holds.of(DeletionFailed, "")
+		h.grow(d.opts.Now(), DeletionFailed)
+		h.why = d.errs[i]
+		d.gate(DeletionFailed, "", h.Wait, h.why)
+	} else {
+		d.state.holds.end("", DeletionFailed)
+	}
 	if behind {
 		tells = max(tells, d.holds(Conflict, "", "", d.wait, err))
 	} else {

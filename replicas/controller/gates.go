@@ -115,6 +115,7 @@ const (
 	Conflict
 	ConflictAgain
 	DeletionRetryAfter
+	DeletionFailed
 	LookFailed
 	TurnedUp
 	Author
@@ -122,6 +123,7 @@ const (
 	NamespaceGoing
 	QuotaFull
 	RetryAfter
+	CreationFailed
 	ChangedByWebhook
 	NameTaken
 	reasons // how many there are, with the zero Reason
@@ -185,7 +187,7 @@ var rows = [reasons]row{
 		"an adoption failed that may succeed yet: no child is created in that place"},
 	AdoptionRefused: {"AdoptionRefused", claims, 0, false, false, false, true, time.Minute, time.Minute, "the child or the owner changes", "",
 		"the server does not let the owner adopt a child"},
-	ReleaseFailed: {"ReleaseFailed", claims, 0, false, true, false, false, time.Minute, time.Minute, "a release succeeds", FailedRelease,
+	ReleaseFailed: {"ReleaseFailed", claims, 0, false, false, false, true, time.Second, time.Minute, "the child or the owner changes", FailedRelease,
 		"a child could not be released"},
 	DeletionInFlight: {"DeletionInFlight", scales, StopsDeletions, true, false, false, false, 0, 0, "a look shows what became of it", "",
 		"deletions without an answer count as done, so no other children are deleted in their place"},
@@ -201,6 +203,8 @@ var rows = [reasons]row{
 		"the deletion of a child met a Conflict twice in one pass"},
 	DeletionRetryAfter: {"DeletionRetryAfter", scales, StopsDeletions, true, true, false, true, 0, 5 * time.Minute, "never", DeletionsHeld,
 		"the server answered a deletion with Retry-After"},
+	DeletionFailed: {"DeletionFailed", scales, StopsDeletions, true, true, false, true, time.Second, time.Minute, "a deletion succeeds", "",
+		"the server failed (500) when it was to delete a child"},
 	LookFailed: {"LookFailed", scales, stopsScale, true, true, false, false, 0, 0, "a look succeeds", FailedLook,
 		"a child could not be read from the server, and an earlier creation or deletion of it had no answer"},
 	TurnedUp: {"TurnedUp", scales, StopsCreations, true, false, false, false, 0, 0, "the next pass", "",
@@ -215,6 +219,8 @@ var rows = [reasons]row{
 		"a quota is full"},
 	RetryAfter: {"RetryAfter", scales, StopsCreations, true, true, false, true, 0, 5 * time.Minute, "a creation succeeds", "",
 		"the server answered with Retry-After"},
+	CreationFailed: {"CreationFailed", scales, StopsCreations, true, true, false, true, time.Second, time.Minute, "a creation succeeds", "",
+		"the server failed (500) when it was to create a child"},
 	ChangedByWebhook: {"ChangedByWebhook", scales, StopsCreations, true, true, false, true, time.Second, 5 * time.Minute, "creations succeed", "",
 		"a new child came back with other labels or another controller"},
 	NameTaken: {"NameTaken", scales, StopsCreations, false, false, false, true, time.Second, time.Minute, "the name is free", "",

@@ -16,10 +16,10 @@ const (
 // leftHold is how long an owner is not read again because children of it left.
 const leftHold = time.Minute
 
-// aside is an orphan whose adoption failed.
+// aside is an orphan whose adoption failed, or a child whose release did.
 type aside struct {
-	Version   string    `json:"version,omitempty"` // of the child then
-	First     time.Time `json:"first,omitzero"`    // when it began; zero if the server called it Invalid
-	Hold      hold      `json:"hold"`
-	Undecided bool      `json:"undecided,omitempty"` // the server has not refused it for good: it may be ours yet
+	Version string    `json:"version,omitempty"` // of the child then
+	First   time.Time `json:"first,omitzero"`    // when it began; zero if the server called it Invalid
+	Hold    hold      `json:"hold"`
+	Reason  Reason    `json:"reason"` // AdoptionUndecided, AdoptionRefused or ReleaseFailed
 }

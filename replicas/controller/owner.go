@@ -64,7 +64,7 @@ func (s *ownerState[C]) nothingLeft(now time.Time) {
 		switch k.Reason {
 		case QuotaFull, Conflict, ConflictAgain:
 			return true
-		case NamespaceGoing, RetryAfter, DeletionRetryAfter:
+		case NamespaceGoing, RetryAfter, CreationFailed, DeletionRetryAfter, DeletionFailed:
 			return h.remaining(now, 0) <= 0
 		}
 		return false

@@ -131,8 +131,11 @@ func (p *pass[O, C]) notRefused(deletions []replicas.Deletion[C]) []replicas.Del
 
 // deletionsHeld reports whether an earlier pass, or this one, has put all deletions off.
 func (p *pass[O, C]) deletionsHeld() bool {
-	conflict := p.held(Conflict, "", "", 0)
-	return p.held(DeletionRetryAfter, "", "", 0) || conflict
+	held := false
+	for _, reason := range []Reason{Conflict, DeletionRetryAfter, DeletionFailed} {
+		held = p.held(reason, "", "", 0) || held
+	}
+	return held
 }
 
 // limits notes what of the owner's own wishes keeps children that are too many.

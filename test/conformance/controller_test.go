@@ -348,27 +348,37 @@ func TestControllers(t *testing.T) {
 
 func TestRetries(t *testing.T) {
 	t.Parallel()
+	// tries plays a day in which each creation fails, and returns how long after one another
+	// they come.
+	tries := func(m maker, failure string) []time.Duration {
+		var at []time.Duration
+		synctest.Test(t, func(*testing.T) {
+			w := newWorld(false)
+			w.PrependReactor("create", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
+				at = append(at, time.Since(start))
+				return true, nil, answer(failure, "")
+			})
+			w.addSet("solo", "uid", 1)
+			stop := w.start(m, 500)
+			time.Sleep(24 * time.Hour)
+			stop()
+		})
+		return intervals(at)
+	}
 	t.Run("Z4 V15 a creation that fails is tried again after the same waits, but not at once because of its own status", func(t *testing.T) {
 		t.Parallel()
-		tries := map[string][]time.Duration{}
-		for side, m := range map[string]maker{"theirs": theirs, "ours": ours} {
-			synctest.Test(t, func(*testing.T) {
-				w := newWorld(false)
-				w.PrependReactor("create", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
-					tries[side] = append(tries[side], time.Since(start))
-					return true, nil, answer("internal", "")
-				})
-				w.addSet("solo", "uid", 1)
-				stop := w.start(m, 500)
-				time.Sleep(24 * time.Hour)
-				stop()
-			})
-		}
-		theirs, ours := intervals(tries["theirs"]), intervals(tries["ours"])
+		theirs, ours := tries(theirs, "Forbidden"), tries(ours, "Forbidden")
 		assert.Equal(t, []time.Duration{0, 5 * time.Millisecond}, theirs[:2], "its status write wakes Kubernetes")
 		assert.Equal(t, []time.Duration{5 * time.Millisecond, 10 * time.Millisecond}, ours[:2])
 		assert.Equal(t, theirs[2:], ours[2:])
 		assert.Equal(t, 1000*time.Second, ours[len(ours)-1])
+	})
+	t.Run("Z4 where the server fails, ours waits for a minute at most, and Kubernetes for 1,000 seconds", func(t *testing.T) {
+		t.Parallel()
+		theirs, ours := tries(theirs, "internal"), tries(ours, "internal")
+		assert.Equal(t, 1000*time.Second, theirs[len(theirs)-1])
+		assert.Equal(t, []time.Duration{time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second}, ours[:4])
+		assert.Equal(t, time.Minute, ours[len(ours)-1])
 	})
 }
 

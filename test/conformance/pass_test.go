@@ -653,7 +653,7 @@ func (c scene) delay(ours outcome, passFails bool) (wait time.Duration) {
 	if len(ours.creates) > c.FailFrom && c.Creates != "" {
 		wait = max(wait, says(answer(c.Creates, "")))
 		switch c.Creates {
-		case "quota":
+		case "quota", "internal":
 			wait = max(wait, time.Second)
 		case goingNamespace:
 			wait = max(wait, time.Minute)
@@ -663,6 +663,9 @@ func (c scene) delay(ours outcome, passFails bool) (wait time.Duration) {
 		wait = max(wait, says(answer(c.Deletes[pod], pod)))
 		if c.Deletes[pod] == "Conflict" {
 			wait = max(wait, 50*time.Millisecond)
+		}
+		if c.Deletes[pod] == "internal" {
+			wait = max(wait, time.Second)
 		}
 	}
 	if c.statusFails(ours) {

@@ -58,7 +58,7 @@ func (w *watcher) note(pass podPass) {
 		uid: uid, generation: generation, failed: pass.Err != nil,
 		now:     pass.Now,
 		refused: refused,
-		excuse:  pass.Err != nil || pass.Waiting() || pass.InFlight+len(pass.AdoptionRejected)+len(pass.AdoptionPending)+len(pass.Released) > 0,
+		excuse:  pass.Err != nil || pass.Waiting() || pass.InFlight+len(pass.AdoptionRejected)+len(pass.AdoptionPending)+len(pass.Released)+len(notReleased(pass)) > 0,
 	}
 }
 

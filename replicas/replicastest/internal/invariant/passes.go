@@ -14,10 +14,12 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/replicakit/replicakit/expectations"
 	"github.com/replicakit/replicakit/internal/inside"
 	"github.com/replicakit/replicakit/internal/resourceversion"
+	"github.com/replicakit/replicakit/replicas/controller"
 	"github.com/replicakit/replicakit/replicas/replicastest"
 	"github.com/replicakit/replicakit/selector"
 )
@@ -335,10 +337,21 @@ func (w *watcher) judgeReleases(pass podPass) {
 	for _, p := range w.controller.View.ChildWatch.In(pass.Owner.Namespace) {
 		is, there := w.checker.truth.pods[p.UID]
 		isNewest := there && versionOf(p) >= w.checker.truth.since[p.UID].version
-		if isNewest && !w.fresh[p.UID] && !w.cameBack(p.UID) && isLeft(pass.Owner, p) && isLeft(pass.Owner, is) && !slices.ContainsFunc(pass.Released, func(r *corev1.Pod) bool { return r.UID == p.UID }) {
+		if isNewest && !w.fresh[p.UID] && !w.cameBack(p.UID) && isLeft(pass.Owner, p) && isLeft(pass.Owner, is) && !slices.ContainsFunc(pass.Released, func(r *corev1.Pod) bool { return r.UID == p.UID }) && !notReleased(pass).Has(p.Name) {
 			w.fail(Undone, "%s has not released %s", pass.Name.Name, p.Name)
 		}
 	}
+}
+
+// notReleased are the pods whose release failed, now or a moment ago.
+func notReleased(pass podPass) sets.Set[string] {
+	names := sets.New[string]()
+	for _, g := range pass.Gates {
+		if g.Reason == controller.ReleaseFailed {
+			names.Insert(g.Object)
+		}
+	}
+	return names
 }
 
 // isLeft reports whether a pod is an owner's and does not match.
