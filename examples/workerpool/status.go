@@ -24,8 +24,22 @@ func report(p *v1.WorkerPool, o controller.Outcome[*v1.Worker]) error {
 	s.UpdatedReplicas = count(o.Active, func(w *v1.Worker) bool { return w.Labels[revisionLabel] == current })
 	s.Selector = metav1.FormatLabelSelector(&p.Spec.Selector)
 	meta.SetStatusCondition(&s.Conditions, available(p, o))
+	meta.SetStatusCondition(&s.Conditions, heldBack(o))
 	status.SetFailure(&s.Conditions, o.Failure())
 	return nil
+}
+
+// heldBack tells what keeps the pool from creating or deleting Workers. The message has nothing
+// that differs from pass to pass, as each difference is a write.
+func heldBack(o controller.Outcome[*v1.Worker]) metav1.Condition {
+	condition := metav1.Condition{Type: "HeldBack", Status: metav1.ConditionFalse, Reason: "Nothing", ObservedGeneration: o.Generation}
+	for _, g := range o.Gates {
+		if g.Reason == controller.CallsNotSeen {
+			continue // it comes and goes with each change
+		}
+		condition.Status, condition.Reason, condition.Message = metav1.ConditionTrue, g.Reason.String(), g.Reason.Sentence()
+	}
+	return condition
 }
 
 // available tells whether as many Workers are ready as must be.

@@ -46,7 +46,7 @@ func TestRequeue(t *testing.T) {
 	}
 
 	bubble(t, "V18 an error is tried again by the rate limiter: 5 ms, doubling with each failure", func(t inBubble) {
-		at := attempts(t, time.Minute, apierrors.NewInternalError(errors.New("disk full")))
+		at := attempts(t, time.Minute, apierrors.NewBadRequest("no"))
 		require.Greater(t, len(at), 6)
 		want := []time.Duration{0, 5, 15, 35, 75, 155, 315}
 		for i, ms := range want {

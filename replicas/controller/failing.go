@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"time"
 
+	"k8s.io/apimachinery/pkg/labels"
+
 	"github.com/replicakit/replicakit/replicas"
 )
 
@@ -20,7 +22,7 @@ func (p *pass[O, C]) notInVain(scale replicas.Scale[C]) replicas.Scale[C] {
 	living, failed := 0, 0
 	for _, c := range p.children {
 		switch {
-		case c.GetDeletionTimestamp() != nil || c.GetCreationTimestamp().Time.Before(r.First) || !p.controls(c):
+		case c.GetDeletionTimestamp() != nil || c.GetCreationTimestamp().Time.Before(r.First) || !p.controls(c) || !p.snapshot.Rules.MayCount(c):
 		case p.rules.Active(c):
 			living++
 		default:
@@ -32,7 +34,12 @@ func (p *pass[O, C]) notInVain(scale replicas.Scale[C]) replicas.Scale[C] {
 	if left == 0 {
 		return scale
 	}
-	p.tell(LastRoundEnded, fmt.Sprintf("Holding %d creations for %v: %d of %d %s ended soon after they were created", held, left.Round(time.Second), r.Ended, r.Made, p.childResource.Resource))
+	why := fmt.Sprintf("Holding %d creations for %v: %d of %d %s ended soon after they were created", held, left.Round(time.Second), r.Ended, r.Made, p.childResource.Resource)
+	if len(p.Released) > 0 {
+		c := p.Released[0]
+		why += fmt.Sprintf("; %s was released, as its labels %q do not match", c.GetName(), labels.Set(c.GetLabels()))
+	}
+	p.tell(LastRoundEnded, why)
 	g := p.gate(LastRoundEnded, "", left, nil)
 	g.Earlier, g.waits = true, held == scale.Create
 	scale.Create -= held

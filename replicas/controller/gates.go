@@ -307,6 +307,9 @@ func (p *pass[O, C]) comeBack(d time.Duration) { p.RequeueAfter = earliest(p.Req
 // server and the holds say. If nobody says anything, the caller's rate limiter does.
 func (p *pass[O, C]) retryIn(d time.Duration) { p.retryAfter = max(p.retryAfter, d) }
 
+// retryOnly says so in place of what was said before: 0 leaves it to the rate limiter.
+func (p *pass[O, C]) retryOnly(d time.Duration) { p.retryAfter = d }
+
 // requeue says when the next pass is to come. After an error only the server or a hold says
 // that: the caller's rate limiter does otherwise.
 func (p *pass[O, C]) requeue(failed bool) {

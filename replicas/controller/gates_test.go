@@ -9,6 +9,7 @@ import (
 	"errors"
 	"flag"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -369,6 +370,23 @@ func TestEachReasonHasARemedy(t *testing.T) {
 	for _, row := range controller.GateTable() {
 		is := regexp.MustCompile("(?m)^\\| [^|]*" + row[0] + "[^|]*\\| [A-Z]")
 		assert.True(t, is.Match(text), "docs/operating.md has no row for %s", row[0])
+	}
+}
+
+// TestOnlyGatesSayWhenTheNextPassComes: no other file sets RequeueAfter, or what takes its place
+// after an error.
+func TestOnlyGatesSayWhenTheNextPassComes(t *testing.T) {
+	t.Parallel()
+	sets := regexp.MustCompile(`(?m)^[^=\n]*\bp\.(RequeueAfter|retryAfter)\b[^=\n]* :?= `)
+	files, err := filepath.Glob("*.go")
+	require.NoError(t, err)
+	require.Contains(t, files, "gates.go")
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		require.NoError(t, err)
+		if !strings.HasSuffix(file, "_test.go") {
+			assert.Equal(t, file == "gates.go", sets.Match(text), file)
+		}
 	}
 }
 

@@ -31,9 +31,9 @@ func (p *pass[O, C]) report(ctx context.Context, passErr error) error {
 		err = fmt.Errorf("controller: writing status of %s %q: %w", p.kind.Owner.Kind, object.Name(p.Owner), err)
 		p.StatusErr = err
 		if passErr == nil {
-			p.retryAfter = 0
+			p.retryOnly(0)
 		}
-		p.retryAfter = max(p.retryAfter, serverDelay([]error{err}))
+		p.retryIn(serverDelay([]error{err}))
 		return joinErrors(err, passErr)
 	}
 	p.nextCheck(passErr)
@@ -188,7 +188,7 @@ func (p *pass[O, C]) nextCheck(passErr error) {
 	case passErr == nil || onlyRefused(passErr):
 		p.comeBack(after)
 	case p.retryAfter > 0:
-		p.retryAfter = min(p.retryAfter, after)
+		p.retryOnly(min(p.retryAfter, after))
 	}
 }
 

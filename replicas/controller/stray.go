@@ -89,18 +89,15 @@ func (p *pass[O, C]) deletePendingStrays(ctx context.Context) {
 	if object.IsNil(p.spec.Selector) {
 		return
 	}
-	tried := 0
-	for _, c := range pending {
-		if tried == fewStrays || p.held(StrayLeft, string(object.ID(c)), c.GetName(), 0) {
-			continue
+	for _, c := range pending[:min(len(pending), fewStrays)] {
+		if !p.held(StrayLeft, string(object.ID(c)), c.GetName(), 0) {
+			_ = p.dropStray(ctx, c)
 		}
-		tried++
-		_ = p.dropStray(ctx, c)
 	}
 }
 
-// fewStrays is how many strays that are left a pass tries to delete.
-const fewStrays = 10
+// fewStrays is how many strays are looked at: others that could not be deleted wait for these.
+const fewStrays = 5
 
 // dropStray deletes a stray, or holds it back for a while.
 func (p *pass[O, C]) dropStray(ctx context.Context, c C) error {

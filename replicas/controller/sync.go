@@ -30,7 +30,8 @@ func (r *reconciler[O, C]) sync(ctx context.Context, owner types.NamespacedName)
 	defer p.tellPanic()
 	err := p.run(ctx)
 	if restored := r.restored(owner); restored != nil {
-		err, p.retryAfter = restored, 0
+		err = restored
+		p.retryOnly(0)
 		p.tellRestored(restored)
 	}
 	p.end(err)

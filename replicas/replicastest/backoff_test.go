@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/replicakit/replicakit/internal/failure"
 	"github.com/replicakit/replicakit/replicas/controller"
 	"github.com/replicakit/replicakit/replicas/replicastest"
 )
@@ -27,6 +28,7 @@ type failing struct {
 	seen   map[string]bool
 	ends   func(n int) bool // whether pod number n, counted from 0, ends
 	vanish bool             // it is deleted instead of failed
+	drift  bool             // its labels are changed instead
 	held   int              // passes that were backed off
 }
 
@@ -63,7 +65,13 @@ func (f *failing) Step() {
 			f.remove(p.Name)
 			continue
 		}
-		_, err := f.EditChild(f.t.Context(), namespace, p.Name, func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed })
+		_, err := f.EditChild(f.t.Context(), namespace, p.Name, func(p *corev1.Pod) {
+			if f.drift {
+				p.Labels["app"] = "drifted"
+				return
+			}
+			p.Status.Phase = corev1.PodFailed
+		})
 		require.NoError(f.t, err)
 	}
 }
@@ -178,4 +186,34 @@ func TestARoundThatLives(t *testing.T) {
 	assert.Equal(t, 6, f.made(20*time.Minute+9*time.Second), "a first hold")
 	assert.Equal(t, 7, f.made(20*time.Minute+12*time.Second))
 	assert.Len(t, f.running(), 1)
+}
+
+// Pods whose labels are changed as soon as they are created leave their owner: that counts as an
+// end, and the event names the labels.
+func TestPodsWhoseLabelsDrift(t *testing.T) {
+	t.Parallel()
+	f := newFailing(t, 3, backOff, always)
+	f.drift = true
+	assert.Less(t, f.made(time.Minute), 30, "for three")
+	var told []string
+	for _, e := range f.Events {
+		if e.Reason == controller.CreationsHeld {
+			told = append(told, e.Message)
+		}
+	}
+	require.NotEmpty(t, told)
+	assert.Contains(t, told[0], `labels "app=drifted" do not match`)
+}
+
+// A webhook gives new pods other labels, and another one refuses to let them be deleted: the calls
+// are bounded.
+func TestAWebhookThatRelabelsAndOneThatRefusesDeletions(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, 1, 4)
+	s.Mutate = func(p *corev1.Pod) { p.Labels["app"] = "other" }
+	s.Deny("delete", failure.Forbidden.Of)
+	calls := s.controller.Client.Record()
+	createReplicaSet(t, s.PodCluster, 3)
+	s.world.Run(6 * time.Hour)
+	assert.Less(t, calls.Count("delete"), 1000, "in six hours")
 }

@@ -12,12 +12,10 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/replicakit/replicakit/internal/failure"
-	podstate "github.com/replicakit/replicakit/internal/pod"
 	"github.com/replicakit/replicakit/replicas"
 )
 
@@ -44,7 +42,6 @@ func knownToFail(t *testing.T, until string, play func(t *testing.T, r *right)) 
 
 const (
 	untilRoom   = "one function says how many may be created and deleted, with slots and with children that must go"
-	untilGates  = "each reason to hold something back has a row with its own end, also for what a webhook changed"
 	untilAuthor = "the author's step can leave out any part, and is told what became of the rest"
 )
 
@@ -76,38 +73,6 @@ func TestAChildThatMustGoWhileAnotherIsMissing(t *testing.T) {
 		s.edit(t, names[1], func(w *worker) { w.Spec.Image = "old" })
 		s.world.Run(time.Hour)
 		assert.GreaterOrEqual(r, len(s.names()), 2, "the missing one cannot be created")
-	})
-}
-
-func TestAWebhookThatRelabelsAndOneThatRefusesDeletions(t *testing.T) {
-	t.Parallel()
-	knownToFail(t, untilGates, func(t *testing.T, r *right) {
-		t.Helper()
-		s := newStage(t, 1, 4)
-		s.Mutate = func(p *corev1.Pod) { p.Labels["app"] = "other" }
-		s.Deny("delete", failure.Forbidden.Of)
-		calls := s.controller.Client.Record()
-		createReplicaSet(t, s.PodCluster, 3)
-		s.world.Run(6 * time.Hour)
-		assert.Less(r, calls.Count("delete"), 1000, "in six hours")
-	})
-}
-
-func TestLabelsThatDriftOutOfTheSelector(t *testing.T) {
-	t.Parallel()
-	knownToFail(t, untilGates, func(t *testing.T, r *right) {
-		t.Helper()
-		s := running(t, 3)
-		calls := s.controller.Client.Record()
-		for range 60 {
-			s.world.Run(time.Second)
-			for _, p := range s.Children(namespace) {
-				if podstate.IsActive(p) && p.Labels["app"] == "web" {
-					s.editPod(t, p.Name, func(p *corev1.Pod) { p.Labels["app"] = "drifted" })
-				}
-			}
-		}
-		assert.Less(r, calls.Count("create"), 30, "in a minute, for three")
 	})
 }
 
