@@ -124,10 +124,3 @@ func joinErrors(a, b error) error {
 	}
 	return errors.Join(a, b)
 }
-
-func errorText(err error) string {
-	if err == nil {
-		return ""
-	}
-	return err.Error()
-}

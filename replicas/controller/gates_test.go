@@ -67,8 +67,16 @@ func TestEachGateAlone(t *testing.T) {
 	// one lets a pass with four pods follow after a change, and another one a minute later.
 	one := func(change, undo func(*podRig)) gate {
 		return gate{
-			begin: func(t *testing.T, r *podRig) podPass { change(r); return pass(t, r, 0, four(r)...) },
-			end:   func(t *testing.T, r *podRig) podPass { undo(r); return pass(t, r, 70, four(r)...) },
+			begin: func(t *testing.T, r *podRig) podPass {
+				t.Helper()
+				change(r)
+				return pass(t, r, 0, four(r)...)
+			},
+			end: func(t *testing.T, r *podRig) podPass {
+				t.Helper()
+				undo(r)
+				return pass(t, r, 70, four(r)...)
+			},
 		}
 	}
 	// lost sends two creations without an answer, and wants one of them no more.
@@ -85,10 +93,12 @@ func TestEachGateAlone(t *testing.T) {
 	failing := func(why func() error) gate {
 		return gate{
 			begin: func(t *testing.T, r *podRig) podPass {
+				t.Helper()
 				r.create = func(int) error { return why() }
 				return pass(t, r, 0)
 			},
 			end: func(t *testing.T, r *podRig) podPass {
+				t.Helper()
 				r.create = func(int) error { return nil }
 				return pass(t, r, 600)
 			},
@@ -101,10 +111,12 @@ func TestEachGateAlone(t *testing.T) {
 	gates := []gate{
 		row(controller.OwnWriteNotSeen, all, "", gate{
 			begin: func(t *testing.T, r *podRig) podPass {
+				t.Helper()
 				pass(t, atVersions(r, "5", "9"), 0)
 				return pass(t, r, 1)
 			},
 			end: func(t *testing.T, r *podRig) podPass {
+				t.Helper()
 				r.settle()
 				return pass(t, atVersions(r, "9", "9"), 2, podsOf(r.owner, 1)...)
 			},
@@ -139,10 +151,12 @@ func TestEachGateAlone(t *testing.T) {
 		}, func(r *podRig) { r.childrenVersion = "9" })),
 		row(controller.ListFailed, all, controller.FailedList, gate{
 			begin: func(t *testing.T, r *podRig) podPass {
+				t.Helper()
 				expects(r)
 				return pass(t, r, late, four(r)...)
 			},
 			end: func(t *testing.T, r *podRig) podPass {
+				t.Helper()
 				r.live = func() ([]*corev1.Pod, error) { return four(r)[:1], nil }
 				return pass(t, r, late+60, four(r)...)
 			},
@@ -158,27 +172,38 @@ func TestEachGateAlone(t *testing.T) {
 		}, func(r *podRig) { r.getOwner = func() (*appsv1.ReplicaSet, error) { return clone(r.owner), nil } })),
 		row(controller.AdoptionUndecided, controller.StopsCreations, controller.FailedAdopt, gate{
 			begin: func(t *testing.T, r *podRig) podPass {
+				t.Helper()
 				r.patch = func(*corev1.Pod) error { return timeout() }
 				return pass(t, r, 0, podtest.Pod("orphan"))
 			},
 			end: func(t *testing.T, r *podRig) podPass {
+				t.Helper()
 				r.patch = func(*corev1.Pod) error { return nil }
 				return pass(t, r, 70, podtest.Pod("orphan"))
 			},
 		}),
 		row(controller.AdoptionRefused, 0, "", gate{
 			begin: func(t *testing.T, r *podRig) podPass {
+				t.Helper()
 				r.patch = func(p *corev1.Pod) error { return invalid(p.Name) }
 				return pass(t, r, 0, podtest.Pod("orphan"))
 			},
-			end: func(t *testing.T, r *podRig) podPass { r.settle(); return pass(t, r, 70, podsOf(r.owner, 1)...) },
+			end: func(t *testing.T, r *podRig) podPass {
+				t.Helper()
+				r.settle()
+				return pass(t, r, 70, podsOf(r.owner, 1)...)
+			},
 		}),
 		row(controller.ReleaseFailed, 0, controller.FailedRelease, gate{
 			begin: func(t *testing.T, r *podRig) podPass {
+				t.Helper()
 				r.patch = func(*corev1.Pod) error { return timeout() }
 				return pass(t, r, 0, append(podsOf(r.owner, 1), podtest.Pod("lost", owned(r.owner), podtest.Labels(api)))...)
 			},
-			end: func(t *testing.T, r *podRig) podPass { return pass(t, r, 70, podsOf(r.owner, 1)...) },
+			end: func(t *testing.T, r *podRig) podPass {
+				t.Helper()
+				return pass(t, r, 70, podsOf(r.owner, 1)...)
+			},
 		}),
 		row(controller.MustStay, controller.StopsDeletions, "", one(func(r *podRig) {
 			withSpec(r, func(s *replicas.PodSpec) { s.Rules.MustStay = func(*corev1.Pod) bool { return true } })
@@ -220,10 +245,12 @@ func TestEachGateAlone(t *testing.T) {
 		row(controller.RetryAfter, controller.StopsCreations, "", failing(func() error { return busy(30) })),
 		row(controller.ChangedByWebhook, controller.StopsCreations, "", gate{
 			begin: func(t *testing.T, r *podRig) podPass {
+				t.Helper()
 				r.mutate = func(p *corev1.Pod) { p.Labels, p.UID = map[string]string{"app": "other"}, "strange" }
 				return pass(t, r, 0)
 			},
 			end: func(t *testing.T, r *podRig) podPass {
+				t.Helper()
 				r.mutate = func(*corev1.Pod) {}
 				return pass(t, r, 70)
 			},
@@ -234,11 +261,13 @@ func TestEachGateAlone(t *testing.T) {
 		row(controller.StrayLeft, 0, "", gate{
 			with: []controller.Reason{controller.ChangedByWebhook},
 			begin: func(t *testing.T, r *podRig) podPass {
+				t.Helper()
 				r.mutate = func(p *corev1.Pod) { p.Labels, p.UID = api, "strange" }
 				r.remove = func(p *corev1.Pod, _ metav1.DeleteOptions) error { return forbidden(p.Name, "a webhook") }
 				return pass(t, r, 0)
 			},
 			end: func(t *testing.T, r *podRig) podPass {
+				t.Helper()
 				r.mutate = func(*corev1.Pod) {}
 				r.remove = func(*corev1.Pod, metav1.DeleteOptions) error { return nil }
 				return pass(t, r, 70)
@@ -246,6 +275,7 @@ func TestEachGateAlone(t *testing.T) {
 		}),
 		row(controller.DeletionInFlight, controller.StopsDeletions, "", gate{
 			begin: func(t *testing.T, r *podRig) podPass {
+				t.Helper()
 				*r.owner.Spec.Replicas = 3
 				r.remove = func(*corev1.Pod, metav1.DeleteOptions) error { return timeout() }
 				var stays string
@@ -257,6 +287,7 @@ func TestEachGateAlone(t *testing.T) {
 				return pass(t, r, 1, pods...)
 			},
 			end: func(t *testing.T, r *podRig) podPass {
+				t.Helper()
 				r.settle()
 				*r.owner.Spec.Replicas = 4
 				return pass(t, r, 2, four(r)...)
@@ -264,42 +295,54 @@ func TestEachGateAlone(t *testing.T) {
 		}),
 		row(controller.LookFailed, scale, controller.FailedLook, gate{
 			begin: func(t *testing.T, r *podRig) podPass {
+				t.Helper()
 				lost(t, r)
 				r.get = func(name string) (*corev1.Pod, error) { return nil, forbidden(name, "no rights") }
 				return pass(t, r, 1, podtest.Pod("web-bbbbb", owned(r.owner)))
 			},
 			end: func(t *testing.T, r *podRig) podPass {
+				t.Helper()
 				r.get = func(name string) (*corev1.Pod, error) { return nil, notFound(name) }
 				return pass(t, r, 2, podtest.Pod("web-bbbbb", owned(r.owner)))
 			},
 		}),
 		row(controller.TurnedUp, controller.StopsCreations, "", gate{
 			begin: func(t *testing.T, r *podRig) podPass {
+				t.Helper()
 				lost(t, r)
 				found := podtest.Pod("web-bbbbd", owned(r.owner))
 				r.get = func(name string) (*corev1.Pod, error) { return find([]*corev1.Pod{found}, name) }
 				return pass(t, r, 1, podtest.Pod("web-bbbbb", owned(r.owner)))
 			},
-			end: func(t *testing.T, r *podRig) podPass { return pass(t, r, 1, podtest.Pod("web-bbbbb", owned(r.owner))) },
+			end: func(t *testing.T, r *podRig) podPass {
+				t.Helper()
+				return pass(t, r, 1, podtest.Pod("web-bbbbb", owned(r.owner)))
+			},
 		}),
 		row(controller.LastRoundEnded, controller.StopsCreations, controller.CreationsHeld, gate{
 			begin: func(t *testing.T, r *podRig) podPass {
+				t.Helper()
 				r.opts.BackOffFailed = true
 				first := pass(t, r, 0)
 				r.settle()
 				ended := podtest.Pod(first.Created[0].Name, owned(r.owner), podtest.Phase(corev1.PodFailed), podtest.Created(podtest.Now))
 				return pass(t, r, 1, ended)
 			},
-			end: func(t *testing.T, r *podRig) podPass { return pass(t, r, 60) },
+			end: func(t *testing.T, r *podRig) podPass {
+				t.Helper()
+				return pass(t, r, 60)
+			},
 		}),
 		row(controller.NameTaken, controller.StopsCreations, "", gate{
 			begin: func(t *testing.T, r *podRig) podPass {
+				t.Helper()
 				slotted(r)
 				r.create = func(int) error { return alreadyExists("web-0") }
 				r.get = func(name string) (*corev1.Pod, error) { return podtest.Pod(name, podtest.Labels(api)), nil }
 				return pass(t, r, 0)
 			},
 			end: func(t *testing.T, r *podRig) podPass {
+				t.Helper()
 				r.create = func(int) error { return nil }
 				return pass(t, r, 60)
 			},
