@@ -135,7 +135,7 @@ func TestMetrics(t *testing.T) {
 	for name := range families {
 		assert.NotRegexp(t, "^(apiserver|authentication|cardinality|disabled|hidden|registered|go_godebug|rest_client_transport)_", name, "foreign")
 	}
-	assert.Less(t, strings.Count(text, "\n"), 500)
+	assert.Less(t, strings.Count(text, "\n"), 600)
 	code, _ = p.get("/debug/pprof/")
 	assert.Equal(t, http.StatusNotFound, code, "not without --profiling")
 	for _, name := range []string{"replicaset_controller_sorting_deletion_age_ratio", "process_cpu_seconds_total", "process_resident_memory_bytes", "go_goroutines"} {
