@@ -391,8 +391,11 @@ func TestListsThatHang(t *testing.T) {
 			after, err := r.start().Sync(t.Context(), expectations.KeyOf(rs).NamespacedName)
 			require.NoError(t, err)
 			assert.Equal(t, time.Second, after)
-			require.Len(t, r.last.Gates, 1)
-			assert.Equal(t, controller.ListsBusy, r.last.Gates[0].Reason)
+			r.mu.Lock()
+			gates := r.last.Gates
+			r.mu.Unlock()
+			require.Len(t, gates, 1)
+			assert.Equal(t, controller.ListsBusy, gates[0].Reason)
 		}
 		assert.Zero(t, time.Since(began), "nobody who came later waited")
 		all.Wait()
