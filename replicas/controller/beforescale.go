@@ -30,6 +30,11 @@ func (p *pass[O, C]) beforeScale(ctx context.Context, active []C, scale replicas
 		_, isDoubted := doubted[object.ID(c)]
 		return isDoubted && !victims.Has(object.ID(c))
 	})
+	wrong := func(format string, args ...any) (replicas.Scale[C], error) {
+		err := p.failure("BeforeScale: "+format, args...)
+		p.gate(Author, "", 0, err)
+		return scale, err
+	}
 	less, again, err := p.kind.BeforeScale(ctx, p.Owner, active, given)
 	switch {
 	case err != nil:
@@ -37,16 +42,16 @@ func (p *pass[O, C]) beforeScale(ctx context.Context, active []C, scale replicas
 		p.refuse(err)
 		return scale, p.failure("BeforeScale: %w", err)
 	case again < 0:
-		return scale, p.failure("BeforeScale: %v until the next pass is negative", again)
+		return wrong("%v until the next pass is negative", again)
 	}
 	if !areLess(less.Delete, scale.Delete) || !areLess(less.Discard, scale.Discard) {
-		return scale, p.failure("BeforeScale: a deletion was added, or is there twice")
+		return wrong("a deletion was added, or is there twice")
 	}
 	if less.Create < 0 || less.Create > scale.Create {
-		return scale, p.failure("BeforeScale: %d creations were made of %d", less.Create, scale.Create)
+		return wrong("%d creations were made of %d", less.Create, scale.Create)
 	}
 	if planned := sets.New(scale.Names...); len(less.Names) > len(planned.Intersection(sets.New(less.Names...))) {
-		return scale, p.failure("BeforeScale: a name was added, or is there twice: %q were planned, and there are %q", scale.Names, less.Names)
+		return wrong("a name was added, or is there twice: %q were planned, and there are %q", scale.Names, less.Names)
 	}
 	cut := scale
 	cut.Create = min(less.Create, len(less.Names))

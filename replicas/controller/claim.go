@@ -51,8 +51,8 @@ func (p *pass[O, C]) claim(ctx context.Context, plan replicas.Plan[C]) (replicas
 	}
 	if claimed.CanAdoptErr != nil || ctx.Err() != nil {
 		p.state.aside = p.asideBefore // nothing new is known of them
-		p.gate(OwnerUnread, "", serverDelay([]error{claimed.CanAdoptErr}), cmp.Or(claimed.CanAdoptErr, context.Cause(ctx))).Stops = stopsAll
-		p.Gates[len(p.Gates)-1].waits = true
+		g := p.gate(OwnerUnread, "", serverDelay([]error{claimed.CanAdoptErr}), cmp.Or(claimed.CanAdoptErr, context.Cause(ctx)))
+		g.Stops, g.waits = stopsAll, true
 		return replicas.Scale[C]{}, err
 	}
 	p.claimErr = err

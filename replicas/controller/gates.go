@@ -4,6 +4,7 @@
 package controller
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -322,7 +323,8 @@ func (r Reason) row() row {
 }
 
 // gate notes that the pass holds something back, and asks for a pass when wait is over, if it
-// is not 0. If the error is one of the pass, that wait takes the place of the rate limiter.
+// is not 0. If the error is one of the pass, that wait takes the place of the rate limiter. What it
+// returns may be changed until the next gate.
 func (p *pass[O, C]) gate(reason Reason, object string, wait time.Duration, err error) *Gate {
 	row := reason.row()
 	g := Gate{Reason: reason, Stops: row.stops, Since: p.Now, Object: object, Err: err, waits: row.waits}
@@ -336,12 +338,14 @@ func (p *pass[O, C]) gate(reason Reason, object string, wait time.Duration, err 
 	if was := find(p.standing, reason, object); was != nil {
 		g.Since = was.Since
 	}
-	if is := find(p.Gates, reason, object); is != nil {
-		*is = g
-		return is
+	i, met := slices.BinarySearchFunc(p.Gates, g, func(a, b Gate) int {
+		return cmp.Or(cmp.Compare(a.Reason, b.Reason), cmp.Compare(a.Object, b.Object))
+	})
+	if !met {
+		p.Gates = slices.Insert(p.Gates, i, g)
 	}
-	p.Gates = append(p.Gates, g)
-	return &p.Gates[len(p.Gates)-1]
+	p.Gates[i] = g
+	return &p.Gates[i]
 }
 
 // held notes the gate of a hold that lasts, and reports whether there is one. Its key is what
@@ -356,7 +360,10 @@ func (p *pass[O, C]) held(reason Reason, key, object string, children int) bool 
 		return false
 	}
 	g := p.gate(reason, object, wait, nil)
-	g.Err, g.Since, g.Earlier = h.why, h.Since, true
+	g.Err, g.Earlier = h.why, true
+	if h.Since.Before(g.Since) {
+		g.Since = h.Since
+	}
 	return true
 }
 

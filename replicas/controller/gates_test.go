@@ -416,6 +416,58 @@ func TestEachReasonHasARemedy(t *testing.T) {
 	}
 }
 
+// TestGatesAreInOrder: a status sees the gates by reason and object, whatever order they came up in.
+func TestGatesAreInOrder(t *testing.T) {
+	t.Parallel()
+	r := newRig(2)
+	r.patch = func(p *corev1.Pod) error { return invalid(p.Name) }
+	r.create = func(int) error { return quotaFull() }
+	var seen []string
+	status := r.kind.Status
+	r.kind.Status = func(rs *appsv1.ReplicaSet, o controller.Outcome[*corev1.Pod]) error {
+		seen = nil
+		for _, g := range o.Gates {
+			seen = append(seen, g.Reason.String()+" "+g.Object)
+		}
+		return status(rs, o)
+	}
+	_, err := r.pass(t, 0, podtest.Pod("c"), podtest.Pod("a"), podtest.Pod("b"))
+	require.Error(t, err)
+	assert.Equal(t, []string{"AdoptionRefused a", "AdoptionRefused b", "AdoptionRefused c", "QuotaFull default"}, seen)
+	first := r.last.Gates[3].Since
+	for _, seconds := range []int{2, 3, 6} { // tried again at the first and the last of these
+		pass, _ := r.pass(t, seconds)
+		require.Len(t, pass.Gates, 1)
+		assert.Equal(t, first, pass.Gates[0].Since, "it is the same gate all the time")
+	}
+}
+
+func TestAPassInAFewLines(t *testing.T) {
+	t.Parallel()
+	r := newRig(50)
+	pass, err := r.pass(t, 0)
+	require.NoError(t, err)
+	require.Len(t, pass.Created, 50)
+	assert.Equal(t, 20, strings.Count(pass.String(), " web-"), pass.String())
+	assert.Contains(t, pass.String(), "default/web: 50 wanted, 0 active, 0 terminating")
+	assert.Contains(t, pass.String(), " and 30 more")
+}
+
+// TestAnAnswerOfTheAuthorThatIsWrongIsAGate: nothing is done, and the pass says why.
+func TestAnAnswerOfTheAuthorThatIsWrongIsAGate(t *testing.T) {
+	t.Parallel()
+	r := newRig(1)
+	r.kind.BeforeScale = func(_ context.Context, _ *appsv1.ReplicaSet, _ []*corev1.Pod, s replicas.PodScale) (replicas.PodScale, time.Duration, error) {
+		s.Create++
+		return s, 0, nil
+	}
+	pass, err := r.pass(t, 0)
+	require.Error(t, err)
+	require.Len(t, pass.Gates, 1)
+	assert.Equal(t, controller.Author, pass.Gates[0].Reason)
+	assert.Equal(t, err, pass.Gates[0].Err)
+}
+
 // TestOnlyGatesSayWhenTheNextPassComes: no other file sets RequeueAfter, or what takes its place
 // after an error.
 func TestOnlyGatesSayWhenTheNextPassComes(t *testing.T) {

@@ -4,8 +4,6 @@
 package controller
 
 import (
-	"cmp"
-	"slices"
 	"sync"
 	"time"
 
@@ -146,14 +144,11 @@ func (m *measures[O, C]) standing(owner types.NamespacedName) []Gate {
 	return m.gates.of[owner]
 }
 
-// noteGates notes the gates of a pass, sorts them, and says what is worth a line in a log.
+// noteGates notes the gates of a pass, and says what is worth a line in a log.
 func (m *measures[O, C]) noteGates(p *Pass[O, C], step step) {
-	slices.SortStableFunc(p.Gates, func(a, b Gate) int { return cmp.Compare(a.Reason, b.Reason) })
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if len(p.Gates)+len(m.gates.of[p.Name]) > 0 {
-		p.GateChanges = m.gates.note(p.Name, p.Gates, step, p.Now)
-	}
+	p.GateChanges = m.gates.note(p.Name, p.Gates, step, p.Now)
 }
 
 func (m *measures[O, C]) samples() []Sample {

@@ -145,6 +145,9 @@ type Pass[O, C Object] struct {
 	Took time.Duration
 }
 
+// namesTold is how many names of each kind String has at most.
+const namesTold = 20
+
 // String tells the pass in a few lines: what was wanted and believed, what it did, and what held
 // it back.
 func (p Pass[O, C]) String() string {
@@ -157,10 +160,13 @@ func (p Pass[O, C]) String() string {
 		if len(did.to) > 0 {
 			fmt.Fprintf(&text, "\n  %s", did.what)
 		}
-		for _, c := range did.to {
+		for _, c := range did.to[:min(len(did.to), namesTold)] {
 			if !object.IsNil(c) {
 				fmt.Fprintf(&text, " %s", c.GetName())
 			}
+		}
+		if more := len(did.to) - namesTold; more > 0 {
+			fmt.Fprintf(&text, " and %d more", more)
 		}
 	}
 	for _, g := range p.Gates {

@@ -36,7 +36,7 @@ func (r *reconciler[O, C]) sync(ctx context.Context, owner types.NamespacedName)
 	}
 	p.end(err)
 	p.Took = r.opts.Now().Sub(p.Now)
-	if ctx.Err() == nil { // otherwise nothing new is known of them
+	if len(p.Gates)+len(p.standing) > 0 && ctx.Err() == nil { // otherwise nothing new is known of them
 		r.measures.noteGates(&p.Pass, p.step)
 	}
 	r.measures.add(&p.Pass)
