@@ -32,12 +32,15 @@ func report(p *v1.WorkerPool, o controller.Outcome[*v1.Worker]) error {
 // heldBack tells what keeps the pool from creating or deleting Workers. The message has nothing
 // that differs from pass to pass, as each difference is a write.
 func heldBack(o controller.Outcome[*v1.Worker]) metav1.Condition {
-	condition := metav1.Condition{Type: "HeldBack", Status: metav1.ConditionFalse, Reason: "Nothing", ObservedGeneration: o.Generation}
+	condition := metav1.Condition{
+		Type: "HeldBack", Status: metav1.ConditionFalse, Reason: "Nothing",
+		ObservedGeneration: o.Generation, LastTransitionTime: metav1.NewTime(o.Now),
+	}
 	for _, g := range o.Gates {
-		if g.Reason == controller.CallsNotSeen {
-			continue // it comes and goes with each change
+		if g.Stops != 0 && g.Reason != controller.CallsNotSeen { // which comes and goes with each change
+			condition.Status, condition.Reason, condition.Message = metav1.ConditionTrue, g.Reason.String(), g.Reason.Sentence()
+			break
 		}
-		condition.Status, condition.Reason, condition.Message = metav1.ConditionTrue, g.Reason.String(), g.Reason.Sentence()
 	}
 	return condition
 }

@@ -442,6 +442,25 @@ func TestGatesAreInOrder(t *testing.T) {
 	}
 }
 
+// TestADelayOfTheServerLastsThoughNothingIsLeftToDelete: only its own end ends it.
+func TestADelayOfTheServerLastsThoughNothingIsLeftToDelete(t *testing.T) {
+	t.Parallel()
+	r := newRig(1)
+	pods := versioned(podsOf(r.owner, 2))
+	r.remove = func(*corev1.Pod, metav1.DeleteOptions) error { return busy(30) }
+	_, err := r.pass(t, 0, pods...)
+	require.Error(t, err)
+	r.remove = func(*corev1.Pod, metav1.DeleteOptions) error { return nil }
+	for _, step := range []struct {
+		second, wanted, deletes int
+	}{{1, 2, 0}, {2, 1, 0}, {29, 1, 0}, {30, 1, 1}} {
+		*r.owner.Spec.Replicas = int32(step.wanted)
+		_, err := r.pass(t, step.second, pods...)
+		require.NoError(t, err)
+		assert.Len(t, r.callsOf("delete"), step.deletes, "second %d", step.second)
+	}
+}
+
 func TestAPassInAFewLines(t *testing.T) {
 	t.Parallel()
 	r := newRig(50)
