@@ -7,12 +7,12 @@ GREMLINS_VERSION      := v0.6.0
 GORELEASER_VERSION    := v2.16.0
 CONTROLLER_GEN_VERSION := v0.23.0# as in examples/workerpool/generate
 BENCHSTAT_VERSION     := v0.0.0-20260908200009-22c9c6c9d4da
-KUBERNETES_VERSION    := v1.36.3# as in test/binaries/kubernetes/go.mod
+KUBERNETES_VERSION    := v1.37.2# as in test/binaries/kubernetes/go.mod
 
 # Every module of this repository whose code is ours. Tests and linters read those of the workspace at the versions of .cache/go.work,
 # which are the highest that one of them needs, so that each dependency is compiled once. make test-versions reads each module's own.
 WORKSPACE := . test/consumer replicas/clientgo replicas/controllerruntime cmd/kubectl-scaledown cmd/replicakit-controller examples/workerpool test
-MODULES   := $(WORKSPACE) test/operating test/readyourwrites
+MODULES   := $(WORKSPACE) test/operating
 
 # The modules that others can get, at one version, each behind those that it requires, and the programs that go install builds.
 RELEASED := . replicas/clientgo replicas/controllerruntime cmd/kubectl-scaledown cmd/replicakit-controller examples/workerpool
@@ -76,8 +76,8 @@ test-modules: $(WORK) ## the other modules, as far as they need no server
 	@$(SHARED) $(TEST) -short $(call directories,$(filter-out . test,$(WORKSPACE)) test/conformance test/bench/report test/importing test/kubernetes test/stories) ./test/bench
 
 .PHONY: test-servers
-test-servers: $(WORK) $(BIN)/etcd $(BIN)/kube-apiserver $(BIN)/kubectl ## both adapters and the example on a real etcd and kube-apiserver
-	@$(SHARED) $(TEST) $(call directories,replicas/controllerruntime examples/workerpool test/servers)
+test-servers: $(WORK) $(BIN)/etcd $(BIN)/kube-apiserver $(BIN)/kubectl ## both adapters and the example on a real etcd and kube-apiserver; the bad minutes of docs/why.md
+	@$(SHARED) $(TEST) $(call directories,replicas/controllerruntime examples/workerpool test/servers test/readyourwrites)
 
 .PHONY: test-products
 test-products: $(WORK) ## the manager, the plugin and the demo on a real control plane, and what docs/operating.md says, with Helm and Prometheus
@@ -87,7 +87,7 @@ test-products: $(WORK) ## the manager, the plugin and the demo on a real control
 
 .PHONY: test-versions
 test-versions: ## each module at the lowest versions that its go.mod names, as far as it needs no server
-	@for m in . test/consumer test/readyourwrites replicas/clientgo replicas/controllerruntime examples/workerpool; do \
+	@for m in . test/consumer replicas/clientgo replicas/controllerruntime examples/workerpool; do \
 		echo "== $$m" && (cd $$m && $(BUILT_AS) go vet ./... && $(BUILT_AS) $(TEST) -short ./...) || exit 1; done
 
 .PHONY: conformance

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package conformance holds the library against the code that it follows. Each
-// test gives the same random input to Kubernetes 1.36.3 and to ours and compares
+// test gives the same random input to Kubernetes 1.37.2 and to ours and compares
 // what comes out.
 //
 // Where the two must agree they must do so in every case. Where ours differs on

@@ -75,14 +75,14 @@ var stories = []story{
 		w.loseOne()
 		w.work(w.first, "a")
 	}},
-	{"the watch hangs, and another owner has created a pod before", 1, 0, "; lists fail", "", func(w *world) {
+	{"the watch hangs, and another owner has created a pod before", 1, 0, ": every list fails", "", func(w *world) {
 		w.scale("a", 1)
 		w.scale("b", 1)
 		w.hold()
 		w.work(w.first, "b")
 		w.work(w.first, "a")
 	}},
-	{"etcd is put back to a backup, then the watch hangs", 3, 4, "; the option is off, and nothing says so", "; the program ends, and starts again", func(w *world) {
+	{"etcd is put back to a backup, then the watch hangs", 3, 4, ": the option stops working, silently", "; the program ends, and starts again", func(w *world) {
 		w.settle("a", 2)
 		before := w.seen(w.first, "a")
 		w.restore()
