@@ -11,7 +11,6 @@ import (
 	"path"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 	"unicode"
@@ -38,42 +37,6 @@ func goTool(t *testing.T, dir string, args ...string) string {
 	out, err := cmd.Output()
 	require.NoError(t, err, "go %s in %s", args, dir)
 	return string(out)
-}
-
-func TestPrimitivesImportNoneOfEachOther(t *testing.T) {
-	t.Parallel()
-	for _, name := range primitives {
-		for _, dep := range goList(t, "-deps", "./"+name) {
-			path, ours := strings.CutPrefix(dep, module+"/")
-			if ours && path != name {
-				assert.Truef(t, strings.HasPrefix(path, "internal/"), "%s depends on %s", name, path)
-			}
-		}
-	}
-}
-
-// The primitives stand below the plan, the effects upon it, and the simulation on top:
-// no arrow goes back up.
-func TestThreeFloors(t *testing.T) {
-	t.Parallel()
-	allowed := slices.Clone(primitives)
-	for _, floor := range []string{"replicas/ledger", "replicas", "replicas/controller", "replicas/typed", "replicas/replicastest"} {
-		for _, dep := range goList(t, "-deps", "./"+floor) {
-			path, ours := strings.CutPrefix(dep, module+"/")
-			if ours && path != floor && !strings.HasPrefix(path, "internal/") {
-				assert.Contains(t, allowed, path, floor)
-			}
-		}
-		allowed = append(allowed, floor)
-	}
-}
-
-func TestNothingInTheRootModuleImportsAClient(t *testing.T) {
-	t.Parallel()
-	heavy := regexp.MustCompile(`^(k8s\.io/(client-go|kubernetes|component-base|apiserver)|sigs\.k8s\.io/controller-runtime)(/|$)`)
-	for _, dep := range goList(t, "-deps", "-test", "./...") {
-		assert.NotRegexp(t, heavy, dep)
-	}
 }
 
 func TestRootRequiresThreeModules(t *testing.T) {
