@@ -9,8 +9,8 @@
 //	go test ./...                            # each benchmark once, small: that both sides do the same
 //
 // Each benchmark has up to three sides: side=kubernetes is the code of Kubernetes
-// 1.37.2 itself, side=ours this library, and side=floor what no implementation
-// could be faster than, such as a bare pass over the memory that must be read.
+// itself, side=ours this library, and side=floor what no implementation could be
+// faster than, such as a bare pass over the memory that must be read.
 //
 // What these pieces come to in a whole controller is measured by the program in
 // cluster, on real servers: make bench-cluster.

@@ -33,11 +33,8 @@ var titles = map[string]string{
 func (r *results) markdown() []byte {
 	var b strings.Builder
 	b.WriteString(intro)
-	fmt.Fprintf(&b, "\nRun with %s on %s/%s, %d cores", runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.NumCPU())
-	if r.cpu != "" {
-		b.WriteString(", " + r.cpu)
-	}
-	b.WriteString(".\n")
+	fmt.Fprintf(&b, "\nRun with Kubernetes %s and %s on %s/%s, %d cores, %s.\n",
+		r.config["kubernetes"], runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), r.config["cpu"])
 	b.WriteString("\n## Time\n\n" +
 		"| work | size | Kubernetes | ours | ratio | floor | ours / floor | ours, each | allocations | bytes |\n" +
 		"|---|---|--:|--:|--:|--:|--:|--:|--:|--:|\n")

@@ -22,6 +22,7 @@ func TestReport(t *testing.T) {
 
 	page := string(results.markdown())
 	assert.Contains(t, page, "2 goroutines")
+	assert.Contains(t, page, "Run with Kubernetes v1.36.3 and go")
 	assert.Contains(t, page, ", AMD EPYC.\n")
 	for _, line := range []string{
 		"| choose a tenth of the pods | cached, 5,000 pods | 30.0 ms ±3% | 600 µs ±2% | 50.0x | 300 µs ±∞ | 2.0x | 120 ns | 94,000 → 14 | – → – |",

@@ -15,8 +15,8 @@ import (
 
 // results are the medians of all benchmarks, in the order in which they ran.
 type results struct {
-	cpu  string
-	rows []*row
+	config map[string]string // what the runs have in common: "kubernetes", "cpu" and so on
+	rows   []*row
 }
 
 // A row is one work at one size.
@@ -37,7 +37,7 @@ type value struct {
 func read(r io.Reader) (*results, error) {
 	lines := csv.NewReader(r)
 	lines.FieldsPerRecord = -1
-	all := &results{}
+	all := &results{config: make(map[string]string)}
 	var sides, units []string
 	for {
 		fields, err := lines.Read()
@@ -47,9 +47,8 @@ func read(r io.Reader) (*results, error) {
 		case err != nil:
 			return nil, err
 		case len(fields) == 1:
-			if cpu, ok := strings.CutPrefix(fields[0], "cpu: "); ok {
-				all.cpu = cpu
-			}
+			key, text, _ := strings.Cut(fields[0], ": ")
+			all.config[key] = text
 		case fields[0] == "" && units == nil && sides != nil:
 			units = fields
 		case fields[0] == "":
