@@ -43,7 +43,6 @@ type manager struct {
 
 	foreignWrites, relists *prometheus.CounterVec
 	restored               prometheus.Gauge
-	recordings             *recordings
 	passes                 *passes
 	orders                 *orders
 }
@@ -51,7 +50,7 @@ type manager struct {
 func newManager(opts options, config *rest.Config) *manager {
 	m := &manager{
 		opts: opts, config: config, watchdog: leaderelection.NewLeaderHealthzAdaptor(watchdogPatience),
-		foreignWrites: newForeignWrites(), relists: newRelists(), restored: newRestored(), recordings: newRecordings(opts.recordings), passes: newPasses(), orders: newOrders(opts),
+		foreignWrites: newForeignWrites(), relists: newRelists(), restored: newRestored(), passes: newPasses(), orders: newOrders(opts),
 	}
 	m.registry = newRegistry(m)
 	return m

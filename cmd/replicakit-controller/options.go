@@ -53,7 +53,6 @@ type options struct {
 	openPaths         []string // for clients that nobody knows
 	certFile, keyFile string
 	profiling         bool
-	recordings        int
 
 	allowOthers bool // to serve the same kinds
 
@@ -136,7 +135,6 @@ func (o *options) flagSet() *pflag.FlagSet {
 	fs.StringVar(&o.metricsAddress, "metrics-bind-address", o.metricsAddress, "host:port for /metrics, /livez, /healthz and /readyz; 0 turns them off. They are served over TLS, and to those only whom the API server lets get the path")
 	fs.StringSliceVar(&o.openPaths, "authorization-always-allow-paths", o.openPaths, "paths for everybody, about which the API server is not asked. A * at the end stands for all that begin so")
 	fs.BoolVar(&o.profiling, "profiling", o.profiling, "serve /debug/pprof where /metrics is served, to those who may get that path")
-	fs.IntVar(&o.recordings, "recordings", o.recordings, "keep so many of the last passes of each owner that changed pods, and serve them under /debug/recordings where /metrics is served, to those who may get that path. They tell why a pod was deleted, and hold whole pods. 0 means none")
 	fs.StringVar(&o.certFile, "tls-cert-file", o.certFile, "certificate for metrics over TLS; empty means a self-signed one")
 	fs.StringVar(&o.keyFile, "tls-private-key-file", o.keyFile, "key of the certificate")
 	o.addElectionFlags(fs)
@@ -260,12 +258,6 @@ func (o *options) validateMetrics() error {
 	}
 	if _, err := path.NewAuthorizer(o.openPaths); err != nil {
 		return fmt.Errorf("--authorization-always-allow-paths=%s: %w", strings.Join(o.openPaths, ","), err)
-	}
-	if o.recordings < 0 {
-		return fmt.Errorf("--recordings: %d is negative", o.recordings)
-	}
-	if o.recordings > 0 && !o.metrics() {
-		return errors.New("--recordings: they are served on --metrics-bind-address, which is 0")
 	}
 	if o.profiling && !o.metrics() {
 		return errors.New("--profiling: is served on --metrics-bind-address, which is 0")

@@ -178,8 +178,6 @@ func TestParseRefuses(t *testing.T) {
 		{"a log format that is none", "--logging-format=xml", `--logging-format: Invalid value: "xml": Unsupported log format`},
 		{"verbosity by file in JSON", "--logging-format=json --vmodule=sync=4", "--vmodule: Forbidden: Only supported for text log format"},
 		{"a log that is never flushed", "--log-flush-frequency=0s", "--log-flush-frequency: Invalid value: "},
-		{"a negative number of recordings", "--recordings=-1", "--recordings: -1 is negative"},
-		{"recordings that nobody serves", "--recordings=2 --metrics-bind-address=0", "--recordings: they are served on --metrics-bind-address, which is 0"},
 		{"profiles that nobody serves", "--profiling --metrics-bind-address=0", "--profiling: is served on --metrics-bind-address, which is 0"},
 		{"negative workers", "--concurrent-replicaset-syncs=-1", "--concurrent-replicaset-syncs=-1: must be a positive number, or 0 for the default"},
 		{"negative workers of the other kind", "--concurrent-rc-syncs=-5", "--concurrent-rc-syncs=-5: must be"},

@@ -47,10 +47,11 @@ func TestPassesOfAnOwner(t *testing.T) {
 
 	pass.Gates = nil
 	for i := range keptPasses + 1 {
-		pass.Created = []*corev1.Pod{{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("web-", i)}}}
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("web-", i)}}
+		pass.Created, pass.Calls = []*corev1.Pod{pod}, []kinds.Call{{Verb: "Create", Name: pod.Name}}
 		keep(p, "ReplicaSet", pass)
 	}
 	_, text = get("shop/web")
-	assert.Equal(t, keptPasses, strings.Count(text, "created web-"))
-	assert.NotContains(t, text, "created web-0\n", "the latest are kept")
+	assert.Equal(t, keptPasses, strings.Count(text, "Create web-"))
+	assert.NotContains(t, text, "Create web-0\n", "the latest are kept")
 }

@@ -40,7 +40,7 @@ type nowhere struct{ net.Listener }
 func (nowhere) Close() error { return nil }
 
 // serve answers for /metrics, /livez, /healthz, /readyz and, if it is asked for,
-// /debug/passes, /debug/pprof and /debug/recordings until stop is called. As in Kubernetes, it answers over TLS
+// /debug/passes and /debug/pprof until stop is called. As in Kubernetes, it answers over TLS
 // on each address. The paths of --authorization-always-allow-paths are for everybody, and all
 // others only for those clients that the API server lets get the path: other users and other pods
 // can reach loopback too.
@@ -79,9 +79,6 @@ func (m *manager) handler(ctx context.Context) (http.Handler, error) {
 		inside.HandleFunc("/debug/pprof/trace", pprof.Trace)
 	}
 	inside.Handle("GET "+passesPath, m.passes)
-	if m.opts.recordings > 0 {
-		inside.Handle("GET "+recordingsPath, m.recordings)
-	}
 	inside.Handle("GET /livez", probe(m.watchdog.Check))
 	inside.Handle("GET /healthz", probe(m.watchdog.Check))
 	inside.Handle("GET /readyz", probe(func(*http.Request) error { return m.ready() }))

@@ -178,17 +178,17 @@ func TestMetricsAreGuarded(t *testing.T) {
 	_, err = client.AppsV1().ReplicaSets(namespace).Create(t.Context(), newReplicaSet("web", 1), metav1.CreateOptions{})
 	require.NoError(t, err)
 	scraper, profiler, reader := token("scraper"), token("profiler"), token("reader")
-	p := start(t, "--kubeconfig="+writeKubeconfig(t, cluster.Kubeconfig), "--namespace="+namespace, "--leader-elect=false", "--profiling", "--recordings=3", "--v=2")
+	p := start(t, "--kubeconfig="+writeKubeconfig(t, cluster.Kubeconfig), "--namespace="+namespace, "--leader-elect=false", "--profiling", "--v=2")
 	url := "https://" + p.address()
 	p.says(`Starting controller" name="replicaset"`)
 	require.Eventually(t, func() bool {
 		code, _ := get(t, &http.Client{Transport: bearer{}}, url+"/readyz")
 		return code == http.StatusOK
 	}, time.Minute, 50*time.Millisecond)
-	recordings := url + "/debug/recordings/replicaset/" + namespace + "/web"
+	passes := url + "/debug/passes/" + namespace + "/web"
 	require.Eventually(t, func() bool {
-		_, text := get(t, &http.Client{Transport: bearer{reader}}, recordings)
-		return strings.Contains(text, "ReplicaSet "+namespace+"/web: 1 wanted, 0 believed") && strings.Contains(text, "\n  Create "+namespace+"/web-")
+		_, text := get(t, &http.Client{Transport: bearer{reader}}, passes)
+		return strings.Contains(text, namespace+"/web: 1 wanted, 0 active, 0 terminating\n") && strings.Contains(text, "\n  Create "+namespace+"/web-")
 	}, time.Minute, 50*time.Millisecond)
 	for _, row := range []struct {
 		name, path, token string
@@ -201,12 +201,10 @@ func TestMetricsAreGuarded(t *testing.T) {
 		{"to who may get them", "/debug/pprof/heap", profiler, http.StatusOK},
 		{"passes are not", "/debug/passes/", "", http.StatusUnauthorized},
 		{"nor for who may get metrics", "/debug/passes/" + namespace + "/web", scraper, http.StatusForbidden},
+		{"nor for who may get profiles", "/debug/passes/" + namespace + "/web", profiler, http.StatusForbidden},
 		{"to who may get them", "/debug/passes/" + namespace + "/web", reader, http.StatusOK},
 		{"none of an owner that is not there", "/debug/passes/" + namespace + "/other", reader, http.StatusNotFound},
 		{"nor of half a name", "/debug/passes/web", reader, http.StatusNotFound},
-		{"recordings are not", "/debug/recordings/", "", http.StatusUnauthorized},
-		{"nor for who may get profiles", "/debug/recordings/replicaset/shop/web", profiler, http.StatusForbidden},
-		{"to who may get them", "/debug/recordings/replicaset/" + namespace + "/web", reader, http.StatusOK},
 		{"metrics are not", "/metrics", "", http.StatusUnauthorized},
 		{"nor with any token", "/metrics", "abc", http.StatusUnauthorized},
 		{"nor a second time", "/metrics", "abc", http.StatusUnauthorized},

@@ -160,7 +160,6 @@ func (w *worker) newCell(ctx context.Context, namespace string, clients clients)
 			StatusDelay:         w.opts.statusDelay,
 			UnfilteredChildren:  true,
 			OnRestored:          func(err error) { w.restoredServer(ctx, err) },
-			Record:              w.recordings.record(),
 		})
 		if err != nil {
 			return nil, err

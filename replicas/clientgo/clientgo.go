@@ -42,14 +42,13 @@ type Options struct {
 	// BurstReplicas is how many children a pass creates or deletes at most. 0 means
 	// what the Kind's Spec says. Negative is refused.
 	BurstReplicas int
-	// MaxParallel, ExpectationsTimeout, BackOffFailed, StatusDelay, UnfilteredChildren and Record
-	// are those of controller.Options.
+	// MaxParallel, ExpectationsTimeout, BackOffFailed, StatusDelay and UnfilteredChildren are those
+	// of controller.Options.
 	MaxParallel         int
 	ExpectationsTimeout time.Duration
 	BackOffFailed       bool
 	StatusDelay         time.Duration
 	UnfilteredChildren  bool
-	Record              func(controller.Recording)
 	// OnRestored is called once if the API server turns out to be restored from a backup; see
 	// controller.ErrRestored. Run then goes on, and makes no more changes. nil means that Run
 	// ends with the error. End the process then, so that it starts again with new caches.
@@ -181,7 +180,6 @@ func (a attachment[O, C]) attach(ctx context.Context, client controller.Client[O
 		StatusDelay:         opts.StatusDelay,
 		UnfilteredChildren:  opts.UnfilteredChildren,
 		OnRestored:          opts.OnRestored,
-		Record:              opts.Record,
 	})
 	if err != nil {
 		return err

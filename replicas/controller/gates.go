@@ -302,19 +302,6 @@ func (r Reason) String() string { return r.row().name }
 // Sentence says in plain words what the reason means.
 func (r Reason) Sentence() string { return r.row().sentence }
 
-// MarshalText and UnmarshalText have reasons in JSON by their names.
-func (r Reason) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
-
-// UnmarshalText is an error for a name that no reason has.
-func (r *Reason) UnmarshalText(name []byte) error {
-	i := slices.IndexFunc(rows[:], func(row row) bool { return row.name == string(name) })
-	if i < 0 {
-		return fmt.Errorf("controller: %q is not the name of a Reason", name)
-	}
-	*r = Reason(i)
-	return nil
-}
-
 func (r Reason) row() row {
 	if r >= reasons {
 		r = 0
@@ -423,14 +410,13 @@ func find(gates []Gate, reason Reason, object string) *Gate {
 // anybody looks.
 const holdIsTold = time.Second
 
-// A hold keeps calls back for a while. The zero hold is none. A Recording has holds, rounds
-// and asides as they are here.
+// A hold keeps calls back for a while. The zero hold is none.
 type hold struct {
-	Since time.Time     `json:"since"` // when the calls that led to it had ended
-	Wait  time.Duration `json:"wait"`
+	Since time.Time // when the calls that led to it had ended
+	Wait  time.Duration
 	// At is how many children there were when the quota was full: fewer end the
 	// hold. 0 if it is no quota that holds.
-	At  int   `json:"at,omitempty"`
+	At  int
 	why error // what the server said
 }
 
@@ -465,15 +451,6 @@ type holds map[holdKey]*hold
 type holdKey struct {
 	Reason Reason
 	Key    string
-}
-
-// MarshalText and UnmarshalText are for Recordings.
-func (k holdKey) MarshalText() ([]byte, error) { return []byte(k.Reason.String() + "/" + k.Key), nil }
-
-func (k *holdKey) UnmarshalText(text []byte) error {
-	reason, key, _ := strings.Cut(string(text), "/")
-	k.Key = key
-	return k.Reason.UnmarshalText([]byte(reason))
 }
 
 // of returns a hold, to be set.

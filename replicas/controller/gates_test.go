@@ -5,7 +5,6 @@ package controller_test
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"flag"
 	"os"
@@ -463,13 +462,53 @@ func TestADelayOfTheServerLastsThoughNothingIsLeftToDelete(t *testing.T) {
 
 func TestAPassInAFewLines(t *testing.T) {
 	t.Parallel()
-	r := newRig(50)
-	pass, err := r.pass(t, 0)
-	require.NoError(t, err)
-	require.Len(t, pass.Created, 50)
-	assert.Equal(t, 20, strings.Count(pass.String(), " web-"), pass.String())
-	assert.Contains(t, pass.String(), "default/web: 50 wanted, 0 active, 0 terminating")
-	assert.Contains(t, pass.String(), " and 30 more")
+	t.Run("what was wanted and believed, each call, why this child, and what held the pass back", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(1)
+		r.remove = func(p *corev1.Pod, _ metav1.DeleteOptions) error { return forbidden(p.Name, "a policy") }
+		pass, err := r.pass(t, 0, podsOf(r.owner, 2)...)
+		require.Error(t, err)
+		assert.Equal(t, "2026-05-04T12:00:00Z default/web: 1 wanted, 2 active (web-000 web-001), 0 terminating\n"+
+			"  GetOwner default/web\n"+
+			`  Delete default/web-000 {"preconditions":{"uid":"uid-web-000"}}: `+forbidden("web-000", "a policy").Error()+"\n"+
+			"  UpdateStatus default/web\n"+
+			"  web-000 was chosen: UID uid-web-000 < uid-web-001\n"+
+			"  error: "+err.Error(), pass.String())
+		require.Len(t, pass.Calls, 3)
+		assert.True(t, apierrors.IsForbidden(pass.Calls[1].Err))
+		assert.Equal(t, r.now, pass.Calls[1].Ended)
+	})
+	t.Run("patches and lists, in the order in which they were answered", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(2)
+		r.owner.CreationTimestamp = metav1.NewTime(r.now.AddDate(-1, 0, 0)) // so it is looked at live first
+		orphan := podtest.Pod("orphan")
+		r.live = func() ([]*corev1.Pod, error) { return []*corev1.Pod{orphan}, nil }
+		pass, err := r.pass(t, 0, orphan)
+		require.NoError(t, err)
+		assert.Equal(t, "List default/app=web", pass.Calls[0].String())
+		var verbs []string
+		for _, c := range pass.Calls {
+			verbs = append(verbs, c.Verb)
+		}
+		assert.Equal(t, []string{"List", "GetOwner", "Patch", "Create", "UpdateStatus"}, verbs)
+		assert.Contains(t, pass.Calls[2].String(), `Patch default/orphan {"metadata":`)
+	})
+	t.Run("of many children and calls the first twenty", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(50)
+		pass, err := r.pass(t, 0)
+		require.NoError(t, err)
+		require.Len(t, pass.Created, 50)
+		assert.Len(t, pass.Calls, 51)
+		assert.Equal(t, 20, strings.Count(pass.String(), "Create default/web-"), pass.String())
+		assert.Contains(t, pass.String(), "default/web: 50 wanted, 0 active, 0 terminating\n")
+		assert.Contains(t, pass.String(), "\n  and 31 more calls")
+		pass, err = newRig(50).pass(t, 0, podsOf(r.owner, 50)...)
+		require.NoError(t, err)
+		assert.Contains(t, pass.String(), " 50 active (web-000 ")
+		assert.Contains(t, pass.String(), " web-019 ...), 0 terminating")
+	})
 }
 
 // TestAnAnswerOfTheAuthorThatIsWrongIsAGate: nothing is done, and the pass says why.
@@ -504,14 +543,7 @@ func TestOnlyGatesSayWhenTheNextPassComes(t *testing.T) {
 	}
 }
 
-func TestAReasonInJSON(t *testing.T) {
+func TestAReasonThatThereIsNot(t *testing.T) {
 	t.Parallel()
-	text, err := json.Marshal(controller.QuotaFull)
-	require.NoError(t, err)
-	assert.Equal(t, `"QuotaFull"`, string(text))
-	var is controller.Reason
-	require.NoError(t, json.Unmarshal(text, &is))
-	assert.Equal(t, controller.QuotaFull, is)
-	require.EqualError(t, json.Unmarshal([]byte(`"Rain"`), &is), `controller: "Rain" is not the name of a Reason`)
 	assert.Empty(t, controller.Reason(200).String()+controller.Reason(200).Sentence())
 }

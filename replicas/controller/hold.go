@@ -18,8 +18,8 @@ const leftHold = time.Minute
 
 // aside is an orphan whose adoption failed, or a child whose release did.
 type aside struct {
-	Version string    `json:"version,omitempty"` // of the child then
-	First   time.Time `json:"first,omitzero"`    // when it began; zero if the server called it Invalid
-	Hold    hold      `json:"hold"`
-	Reason  Reason    `json:"reason"` // AdoptionUndecided, AdoptionRefused or ReleaseFailed
+	Version string    // of the child then
+	First   time.Time // when it began; zero if the server called it Invalid
+	Hold    hold
+	Reason  Reason // AdoptionUndecided, AdoptionRefused or ReleaseFailed
 }

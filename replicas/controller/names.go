@@ -8,9 +8,9 @@ import "k8s.io/apimachinery/pkg/util/rand"
 // namer returns where a plan takes names from: those of creations without an answer first.
 func (p *pass[O, C]) namer() func(prefix string) string {
 	return p.state.known.Namer(func(prefix string) string {
-		name := prefix + suffix(p.random)
+		name := prefix + suffix(p.opts.Random)
 		for tries := 0; tries < nameTries && len(p.pending.OwnersOfCreation(name)) > 0; tries++ {
-			name = prefix + suffix(p.random)
+			name = prefix + suffix(p.opts.Random)
 		}
 		return name
 	})

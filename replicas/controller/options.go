@@ -58,12 +58,6 @@ type Options struct {
 	// that Run of replicas/clientgo, and the manager of replicas/controllerruntime, end with
 	// that error. A Controller alone does nothing else than return the error from Sync.
 	OnRestored func(error)
-	// Record is called at the end of each pass that looked at its owner, after
-	// Kind.Observe, with all that the pass was decided by. Keep some Recordings to answer
-	// later why a child was deleted, and to play the pass again with Replay. Record is
-	// called by several goroutines at once, and must not block. nil means that nothing is
-	// recorded, which costs nothing.
-	Record func(Recording)
 }
 
 // DefaultMaxParallel is how many calls are under way at once for one owner if

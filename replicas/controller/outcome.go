@@ -122,6 +122,8 @@ type Pass[O, C Object] struct {
 	// LookErr is why nothing was created, or deleted, if that is because a child could not
 	// be read from the server. An earlier creation or deletion of it had no answer.
 	LookErr error
+	// Calls are the calls to the server, in the order in which they were answered.
+	Calls []Call
 	// GateChanges are what is worth a line in a log: gates that have lasted for a second,
 	// changed or ended.
 	GateChanges []GateChange
@@ -145,29 +147,26 @@ type Pass[O, C Object] struct {
 	Took time.Duration
 }
 
-// namesTold is how many names of each kind String has at most.
-const namesTold = 20
+// toldAtOnce is how many names, and how many calls, String has at most.
+const toldAtOnce = 20
 
-// String tells the pass in a few lines: what was wanted and believed, what it did, and what held
-// it back.
+// String describes the pass in a few lines: what was wanted and believed, each call, why the
+// deleted children were chosen, and what held the pass back.
 func (p Pass[O, C]) String() string {
 	var text strings.Builder
-	fmt.Fprintf(&text, "%s %s: %d wanted, %d active, %d terminating", p.Now.UTC().Format(time.RFC3339Nano), p.Name, p.Desired, len(p.Active), len(p.Terminating))
-	for _, did := range []struct {
-		what string
-		to   []C
-	}{{"adopted", p.Adopted}, {"released", p.Released}, {"created", p.Created}, {"deleted", p.Deleted}} {
-		if len(did.to) > 0 {
-			fmt.Fprintf(&text, "\n  %s", did.what)
-		}
-		for _, c := range did.to[:min(len(did.to), namesTold)] {
-			if !object.IsNil(c) {
-				fmt.Fprintf(&text, " %s", c.GetName())
-			}
-		}
-		if more := len(did.to) - namesTold; more > 0 {
-			fmt.Fprintf(&text, " and %d more", more)
-		}
+	fmt.Fprintf(&text, "%s %s: %d wanted, %d active", p.Now.UTC().Format(time.RFC3339Nano), p.Name, p.Desired, len(p.Active))
+	if names := p.activeNames(); len(names) > 0 {
+		fmt.Fprintf(&text, " (%s)", strings.Join(names, " "))
+	}
+	fmt.Fprintf(&text, ", %d terminating", len(p.Terminating))
+	for _, call := range p.Calls[:min(len(p.Calls), toldAtOnce)] {
+		fmt.Fprintf(&text, "\n  %v", call)
+	}
+	if more := len(p.Calls) - toldAtOnce; more > 0 {
+		fmt.Fprintf(&text, "\n  and %d more calls", more)
+	}
+	for _, v := range p.Scale.Delete[:min(len(p.Scale.Delete), toldAtOnce)] {
+		fmt.Fprintf(&text, "\n  %s was chosen: %s", v.Object.GetName(), v.Explain())
 	}
 	for _, g := range p.Gates {
 		fmt.Fprintf(&text, "\n  %v", g)
@@ -176,4 +175,16 @@ func (p Pass[O, C]) String() string {
 		fmt.Fprintf(&text, "\n  error: %v", p.Err)
 	}
 	return text.String()
+}
+
+func (p Pass[O, C]) activeNames() (names []string) {
+	for _, c := range p.Active[:min(len(p.Active), toldAtOnce)] {
+		if !object.IsNil(c) {
+			names = append(names, c.GetName())
+		}
+	}
+	if len(p.Active) > toldAtOnce {
+		names = append(names, "...")
+	}
+	return names
 }

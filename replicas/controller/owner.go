@@ -79,8 +79,6 @@ type owners[C Object] struct {
 
 	mu sync.Mutex
 	m  map[types.NamespacedName][]*ownerState[C]
-	// logs are of owners with a pass that is recorded.
-	logs map[types.NamespacedName]*eventLog
 }
 
 // of returns the state of an owner. What was remembered of another generation is
@@ -143,27 +141,6 @@ func (o *owners[C]) awaitWrite(name types.NamespacedName) {
 	for _, s := range o.m[name] {
 		s.wrote.await()
 	}
-}
-
-// log returns what takes the events of an owner while a pass is recorded, else nil.
-func (o *owners[C]) log(name types.NamespacedName) *eventLog {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.logs[name]
-}
-
-// takeEvents gives the events of an owner to a log from now on, or to none if it is nil.
-func (o *owners[C]) takeEvents(name types.NamespacedName, log *eventLog) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if log == nil {
-		delete(o.logs, name)
-		return
-	}
-	if o.logs == nil {
-		o.logs = map[types.NamespacedName]*eventLog{}
-	}
-	o.logs[name] = log
 }
 
 func (o *owners[C]) find(key expectations.Key) *ownerState[C] {

@@ -230,7 +230,7 @@ func (p *pass[O, C]) isOfTerm(ctx context.Context) bool {
 	if !ok {
 		return false
 	}
-	began := p.askServer(ctx, &p.term.owners, verbServerOwnersVersion, versioner.ServerOwnersVersion)
+	began := p.askServer(ctx, &p.term.owners, versioner.ServerOwnersVersion)
 	return resourceversion.Reached(p.Owner.GetResourceVersion(), began)
 }
 

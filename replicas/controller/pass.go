@@ -4,12 +4,10 @@
 package controller
 
 import (
-	"context"
 	"fmt"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 
@@ -25,14 +23,9 @@ import (
 type pass[O, C Object] struct {
 	*reconciler[O, C]
 	Pass[O, C]
-	// What the pass asks: the reconciler's, or a recorder before them.
-	client   Client[O, C]
-	cache    Cache[O, C]
-	list     func(ctx context.Context, namespace string, matching labels.Selector) (List[C], error)
-	random   func(n int) int
-	recorder *recorder[O, C] // nil if nobody wants a recording
-
-	cached O // the owner as the cache has it: Owner, unless the pass goes by what it has read
+	asker  *asker[O, C]
+	client Client[O, C] // the asker
+	cached O            // the owner as the cache has it: Owner, unless the pass goes by what it has read
 
 	key   expectations.Key
 	spec  replicas.Spec[C]

@@ -4,14 +4,12 @@
 package controller
 
 import (
-	"context"
 	"strings"
 	"sync/atomic"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -28,7 +26,6 @@ type reconciler[O, C Object] struct {
 	opts   Options
 	writes *expectations.ConsistencyStore
 	lists  *lists[C]
-	live   func(ctx context.Context, namespace string, matching labels.Selector) (List[C], error) // lists.get
 	owners owners[C]
 	term   term
 	// restores is shared with the guard of the client.
@@ -53,7 +50,7 @@ func newReconciler[O, C Object](kind Kind[O, C], client Client[O, C], cache Cach
 		patchType: patchTypeFor(kind.PatchType, kind.Child), measures: newMeasures[O, C](),
 	}
 	r.kind, r.from, r.left, r.gone, r.back = kind, cache, r.childLeft, r.forget, r.cacheWentBack
-	r.ready, r.isOwn, r.live = r.becameReady, r.isOwnWrite, r.lists.get
+	r.ready, r.isOwn = r.becameReady, r.isOwnWrite
 	r.statusDelay = opts.StatusDelay
 	if r.ended = func(types.UID) {}; opts.UnfilteredChildren {
 		r.ended = noticed.childEnded
@@ -123,7 +120,6 @@ func (r *reconciler[O, C]) forget(key expectations.Key) {
 // childLeft notes for an owner that a child left the cache.
 func (r *reconciler[O, C]) childLeft(key expectations.Key, child types.UID) {
 	if state := r.owners.get(key); state != nil {
-		r.owners.log(key.NamespacedName).note(recordedEvent{Left: child})
 		state.known.Left(child)
 	}
 }
@@ -131,7 +127,6 @@ func (r *reconciler[O, C]) childLeft(key expectations.Key, child types.UID) {
 // cacheWentBack notes for an owner that a child went back to an older version in the cache.
 func (r *reconciler[O, C]) cacheWentBack(key expectations.Key) {
 	if state := r.owners.get(key); state != nil {
-		r.owners.log(key.NamespacedName).note(recordedEvent{})
 		state.known.WentBack()
 	}
 }

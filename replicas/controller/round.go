@@ -18,10 +18,10 @@ const (
 // It is of a generation: who changes the owner tries something else.
 type round struct {
 	// Hold doubles with each round whose children ended in part, one after the other.
-	Hold  hold      `json:"hold"`
-	First time.Time `json:"first,omitzero"`  // the first creation, by the server's clock
-	Made  int       `json:"made,omitempty"`  // children, without those that the Controller deleted
-	Ended int       `json:"ended,omitempty"` // how many of them ended soon: the most at once
+	Hold  hold
+	First time.Time // the first creation, by the server's clock
+	Made  int       // children, without those that the Controller deleted
+	Ended int       // how many of them ended soon: the most at once
 }
 
 // begin notes children that were created. Those that were not held back join the round

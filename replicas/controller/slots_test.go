@@ -242,20 +242,6 @@ func TestSlotIsHeld(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, []string{"web-1"}, names(pass.Created))
 	})
-	t.Run("and a recording knows it", func(t *testing.T) {
-		t.Parallel()
-		r, _ := newHeld()
-		all := recorded(r)
-		_, err := r.pass(t, 0)
-		require.NoError(t, err)
-		r.settle()
-		_, err = r.passAt(t, time.Millisecond, inSlots(r.owner, "web-0", "web-2", "web-3", "web-4")...)
-		require.NoError(t, err)
-		for _, is := range *all {
-			_, err = controller.Replay(t.Context(), slotted(), read(t, is))
-			require.NoError(t, err)
-		}
-	})
 }
 
 // Of deletions in slots those that had no answer come first, and then the highest.

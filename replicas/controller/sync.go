@@ -21,12 +21,11 @@ func (r *reconciler[O, C]) sync(ctx context.Context, owner types.NamespacedName)
 	if err := r.restored(owner); err != nil {
 		return 0, err
 	}
-	p := &pass[O, C]{reconciler: r, client: r.client, cache: r.cache, list: r.live, random: r.opts.Random}
+	p := &pass[O, C]{reconciler: r}
+	p.asker, p.client = r.asking()
 	p.Name, p.Now = owner, r.opts.Now()
 	p.inTerm, p.termBegan = r.term.begin(p.Now)
 	p.standing = r.measures.standing(owner)
-	p.record()
-	defer p.owners.takeEvents(p.Name, nil)
 	defer p.tellPanic()
 	err := p.run(ctx)
 	if restored := r.restored(owner); restored != nil {
@@ -43,7 +42,6 @@ func (r *reconciler[O, C]) sync(ctx context.Context, owner types.NamespacedName)
 	if r.kind.Observe != nil {
 		r.kind.Observe(ctx, p.Pass)
 	}
-	p.hand(ctx)
 	if onlyRefused(p.Err) {
 		return p.RequeueAfter, nil
 	}
@@ -116,7 +114,6 @@ func (p *pass[O, C]) look(ctx context.Context) (goOn bool, err error) {
 	}
 	p.Owner, p.cached, p.key = owner, owner, expectations.KeyOf(owner)
 	p.state = p.owners.get(p.key)
-	p.recordBefore(stale)
 	owner, goOn, err = p.upToDate(ctx, owner)
 	if !goOn {
 		return false, err
@@ -159,6 +156,6 @@ func (p *pass[O, C]) end(err error) {
 	}
 	failed := err != nil && !onlyRefused(err)
 	p.wentByRead(failed)
-	p.Err = err
+	p.Err, p.Calls = err, p.asker.all()
 	p.requeue(failed)
 }

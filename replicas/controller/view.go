@@ -64,7 +64,6 @@ func (p *pass[O, C]) manage(ctx context.Context) (replicas.Plan[C], error) {
 		return plan, err
 	}
 	p.Active, p.Terminating, p.Observed = plan.Claims.Owned, p.terminating(), true
-	p.recordPlan()
 	return plan, nil
 }
 
@@ -222,7 +221,7 @@ func (p *pass[O, C]) awaitCache(ctx context.Context) (reached bool, err error) {
 	if !ok || p.snapshot.Version == "" {
 		return false, nil
 	}
-	p.askServer(ctx, &p.term.children, verbServerChildrenVersion, versioner.ServerChildrenVersion)
+	p.askServer(ctx, &p.term.children, versioner.ServerChildrenVersion)
 	if !p.isNewToTerm() {
 		p.spec.Pending = expectations.Satisfied
 		return true, nil
@@ -239,16 +238,14 @@ func (p *pass[O, C]) awaitCache(ctx context.Context) (reached bool, err error) {
 func (p *pass[O, C]) lookAtServer(ctx context.Context) {
 	versioner, ok := p.client.(Versioner)
 	if _, asked := p.term.children.known(); ok && p.snapshot.Version != "" && asked.IsZero() {
-		p.askServer(ctx, &p.term.children, verbServerChildrenVersion, versioner.ServerChildrenVersion)
+		p.askServer(ctx, &p.term.children, versioner.ServerChildrenVersion)
 	}
 }
 
 // askServer asks how far the server has come with a resource, if that is not known yet, and
-// returns what is known then. The verb is the name of the method.
-func (p *pass[O, C]) askServer(ctx context.Context, of *serverVersion, verb string, version func(context.Context, string) (string, error)) string {
-	known := of.ask(p.opts.Now, func() (string, error) { return version(ctx, p.Owner.GetNamespace()) })
-	p.recordVersion(verb, known)
-	return known
+// returns what is known then.
+func (p *pass[O, C]) askServer(ctx context.Context, of *serverVersion, version func(context.Context, string) (string, error)) string {
+	return of.ask(p.opts.Now, func() (string, error) { return version(ctx, p.Owner.GetNamespace()) })
 }
 
 // looked notes that the children were listed live in this term.

@@ -9,7 +9,34 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"k8s.io/apimachinery/pkg/types"
 )
+
+// Clone returns a Ledger that knows the same, and shares nothing with l except the objects
+// that it was told.
+func (l *Ledger[C]) Clone() *Ledger[C] {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	clone := &Ledger[C]{
+		Patience: l.Patience, moment: l.moment, viewed: l.viewed, names: slices.Clone(l.names), owner: l.owner,
+		strays: slices.Clone(l.strays), list: l.list, selector: l.selector, read: l.read, distrusted: l.distrusted,
+		passed: l.passed, hides: l.hides,
+		cached: l.cached, known: maps.Clone(l.known),
+	}
+	if l.children != nil {
+		clone.children = make(map[types.UID]*entry[C], len(l.children))
+	}
+	for id, e := range l.children {
+		copied := *e
+		clone.children[id] = &copied
+	}
+	for i := range clone.names {
+		clone.names[i].settled = maps.Clone(clone.names[i].settled)
+	}
+	clone.list.children = maps.Clone(l.list.children)
+	return clone
+}
 
 // Knows tells all that the ledger knows. Moments are told by their order, because nothing
 // else of them matters.

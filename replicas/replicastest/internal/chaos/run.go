@@ -83,21 +83,11 @@ func (r *run) tell(story Story) Report {
 	return r.report
 }
 
-// RunRecorded is Run, and hands out each pass, with a function that plays it again. Owners
-// without a namespace are left out: where their next pod goes, the pods before it decide.
-func RunRecorded(seed uint64, story Story, record func(controller.Recording, func(controller.Recording) error)) Report {
-	r := newRun(seed, nil)
-	r.record = record
-	r.restart(0)
-	return r.tell(story)
-}
-
 // A run is one play of a story.
 type run struct {
 	*replicastest.PodCluster
 	shape       shape
-	spoil       func(*podController)                                         // nil: they are as they are
-	record      func(controller.Recording, func(controller.Recording) error) // nil: nobody wants recordings
+	spoil       func(*podController) // nil: they are as they are
 	ctx         context.Context
 	seed        uint64
 	world       *replicastest.World
@@ -253,14 +243,6 @@ func (r *run) restart(i int) {
 func (r *run) start(i int) {
 	var c *podController
 	opts := controller.Options{BackOffFailed: r.shape.backOff, StatusDelay: r.shape.delay}
-	if r.record != nil && !r.shape.anywhere {
-		opts.Record = func(is controller.Recording) {
-			r.record(is, func(is controller.Recording) error {
-				_, err := controller.Replay(r.ctx, r.shape.kind(), is)
-				return err
-			})
-		}
-	}
 	c, err := r.NewControllerWith(opts)
 	if err != nil {
 		panic(err)
