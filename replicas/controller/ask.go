@@ -56,19 +56,20 @@ func (c Call) String() string {
 // An asker makes the calls of a pass, and notes them.
 type asker[O, C Object] struct {
 	Client[O, C]
-	now func() time.Time
+	versioner Versioner // nil if the Client is none
+	now       func() time.Time
 
 	mu    sync.Mutex // several calls are made at once
 	calls []Call
 }
 
-// asking returns an asker, and what a pass takes for its client.
-func (r *reconciler[O, C]) asking() (*asker[O, C], Client[O, C]) {
-	a := &asker[O, C]{Client: r.client, now: r.opts.Now}
-	if versioner, ok := r.client.(Versioner); ok {
-		return a, versionAsker[O, C]{a, versioner}
+// asks lets the pass make its calls through its asker.
+func (p *pass[O, C]) asks() {
+	a := &p.asker
+	a.Client, a.now, p.client = p.reconciler.client, p.opts.Now, a
+	if versioner, ok := a.Client.(Versioner); ok {
+		a.versioner, p.client = versioner, versionAsker[O, C]{a}
 	}
-	return a, a
 }
 
 func (a *asker[O, C]) note(c Call, err error) {
@@ -135,10 +136,7 @@ func (p *pass[O, C]) list(ctx context.Context, namespace string, matching labels
 }
 
 // A versionAsker is an asker with a Client that is a Versioner.
-type versionAsker[O, C Object] struct {
-	*asker[O, C]
-	versioner Versioner
-}
+type versionAsker[O, C Object] struct{ *asker[O, C] }
 
 func (a versionAsker[O, C]) ServerOwnersVersion(ctx context.Context, namespace string) (string, error) {
 	version, err := a.versioner.ServerOwnersVersion(ctx, namespace)

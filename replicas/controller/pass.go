@@ -23,7 +23,7 @@ import (
 type pass[O, C Object] struct {
 	*reconciler[O, C]
 	Pass[O, C]
-	asker  *asker[O, C]
+	asker  asker[O, C]
 	client Client[O, C] // the asker
 	cached O            // the owner as the cache has it: Owner, unless the pass goes by what it has read
 

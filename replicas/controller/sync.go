@@ -22,7 +22,7 @@ func (r *reconciler[O, C]) sync(ctx context.Context, owner types.NamespacedName)
 		return 0, err
 	}
 	p := &pass[O, C]{reconciler: r}
-	p.asker, p.client = r.asking()
+	p.asks()
 	p.Name, p.Now = owner, r.opts.Now()
 	p.inTerm, p.termBegan = r.term.begin(p.Now)
 	p.standing = r.measures.standing(owner)
