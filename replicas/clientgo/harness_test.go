@@ -147,7 +147,7 @@ func bubble(t *testing.T, name string, test func(inBubble)) {
 
 func replicaSet(name string, replicas int32, changes ...func(*appsv1.ReplicaSet)) *appsv1.ReplicaSet {
 	rs := &appsv1.ReplicaSet{
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID("uid-" + name), Generation: 1, CreationTimestamp: soon()},
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID("uid-" + name), Generation: 1},
 		Spec: appsv1.ReplicaSetSpec{
 			Replicas: &replicas,
 			Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": name}},
@@ -160,14 +160,10 @@ func replicaSet(name string, replicas int32, changes ...func(*appsv1.ReplicaSet)
 	return rs
 }
 
-// soon is when owners are created: after the process began, whose first passes wait until the
-// caches have come as far as the server otherwise.
-func soon() metav1.Time { return metav1.NewTime(time.Now().Add(time.Hour)) }
-
 func replicationController(name string, replicas int32) *corev1.ReplicationController {
 	podTemplate := template(name)
 	return &corev1.ReplicationController{
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID("uid-rc-" + name), Generation: 1, CreationTimestamp: soon()},
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID("uid-rc-" + name), Generation: 1},
 		Spec: corev1.ReplicationControllerSpec{
 			Replicas: &replicas,
 			Selector: map[string]string{"app": name},

@@ -67,17 +67,19 @@ type object interface {
 type feed struct {
 	stored, shown map[types.NamespacedName]object
 	version       int // of what is shown
+	at            int // of what is stored
 	held          bool
 	pending       []watch.Event
 	watchers      []*watcher
 }
 
 func newServer(objects ...object) *server {
-	s := &server{Clientset: &fake.Clientset{}, feeds: map[string]*feed{}}
+	s := &server{Clientset: &fake.Clientset{}, feeds: map[string]*feed{}, version: 1}
 	for _, resource := range []string{pods, replicaSets, replicationControllers} {
 		s.feeds[resource] = &feed{
-			stored: map[types.NamespacedName]object{},
-			shown:  map[types.NamespacedName]object{},
+			stored:  map[types.NamespacedName]object{},
+			shown:   map[types.NamespacedName]object{},
+			version: 1, at: 1,
 		}
 	}
 	s.PrependReactor("*", "*", s.react)
@@ -110,11 +112,14 @@ func (s *server) add(obj object) object {
 	return s.create(obj)
 }
 
-// setVersion has the next write get the version after this one, and a list this one.
+// setVersion has the next write get the version after this one, and lists this one.
 func (s *server) setVersion(version int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.version = version
+	for _, f := range s.feeds {
+		f.version, f.at = version, version
+	}
 }
 
 // change changes a stored object, and its generation where that is said.
@@ -242,6 +247,7 @@ func (s *server) store(eventType watch.EventType, obj object) {
 	obj.SetResourceVersion(strconv.Itoa(s.version))
 	s.guard.watch(obj)
 	f := s.feeds[resourceOf(obj)]
+	f.at = s.version
 	if eventType == watch.Deleted {
 		delete(f.stored, nameOf(obj))
 	} else {
@@ -393,9 +399,16 @@ func (s *server) answer(f *feed, resource schema.GroupResource, action clienttes
 	return nil, fmt.Errorf("cannot %s %s", action.GetVerb(), resource)
 }
 
-// live are the pods that are stored, whatever is shown.
-func (s *server) live(f *feed, namespace string, matching labels.Selector) *corev1.PodList {
-	list := &corev1.PodList{ListMeta: metav1.ListMeta{ResourceVersion: strconv.Itoa(s.version)}}
+// live are the pods that are stored, whatever is shown. Of owners it is the version alone.
+func (s *server) live(f *feed, namespace string, matching labels.Selector) runtime.Object {
+	meta := metav1.ListMeta{ResourceVersion: strconv.Itoa(f.at)}
+	switch f {
+	case s.feeds[replicaSets]:
+		return &appsv1.ReplicaSetList{ListMeta: meta}
+	case s.feeds[replicationControllers]:
+		return &corev1.ReplicationControllerList{ListMeta: meta}
+	}
+	list := &corev1.PodList{ListMeta: meta}
 	for _, obj := range f.stored {
 		if pod, ok := obj.(*corev1.Pod); ok && pod.Namespace == namespace && matching.Matches(labels.Set(pod.Labels)) {
 			list.Items = append(list.Items, *pod)

@@ -3,11 +3,35 @@
 
 package controller
 
+import (
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/replicakit/replicakit/internal/object"
+)
+
 // CacheIsWhole lets a Controller know that its cache has whole owners: no status write is
 // preceded by a read then.
 func CacheIsWhole(c *Controller) {
 	if r, ok := c.reconciler.(interface{ cacheIsWhole() }); ok {
 		r.cacheIsWhole()
+	}
+}
+
+// HasLooked lets a Controller take each owner for one that was looked at in this term, and
+// remember that of one owner. NewTerm ends it.
+func HasLooked(c *Controller, owner metav1.Object) {
+	if r, ok := c.reconciler.(interface{ hasLooked(metav1.Object) }); ok {
+		r.hasLooked(owner)
+	}
+}
+
+// hasLooked makes this the term in which owners without a past were looked at.
+func (r *reconciler[O, C]) hasLooked(owner metav1.Object) {
+	r.term.ended = -1
+	if !object.IsNil(owner) {
+		r.stateOf(owner, time.Time{})
 	}
 }
 

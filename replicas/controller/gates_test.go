@@ -145,7 +145,7 @@ func TestEachGateAlone(t *testing.T) {
 			r.record().Set(r.key(), expectations.Changes{Creating: []string{"web-x"}})
 		}, func(r *podRig) { r.settle() })),
 		row(controller.CacheBehind, all, "", one(func(r *podRig) {
-			r.owner.CreationTimestamp = metav1.NewTime(podtest.Now.Add(-time.Hour))
+			r.newProcess = true
 			r.childrenVersion, r.serverAt = "5", func() (string, error) { return "9", nil }
 		}, func(r *podRig) { r.childrenVersion = "9" })),
 		row(controller.ListFailed, all, controller.FailedList, gate{

@@ -66,6 +66,7 @@ type rig[O, C controller.Object] struct {
 	updateStatus func(write int, owner O) error // of the n-th write, from 1
 	stored       func(owner O)                  // changes what a status write stores
 	noStatus     bool                           // status writes are answered with nothing
+	newProcess   bool                           // the first passes look at the server
 	tell         func()                         // called for every event
 	look         func()                         // called for every look at the clock
 
@@ -92,9 +93,6 @@ func newRig(want int32) *podRig { return rigOf(controller.ReplicaSets(), replica
 
 func rigOf[O, C controller.Object](kind controller.Kind[O, C], owner O) *rig[O, C] {
 	r := &rig[O, C]{kind: kind, owner: owner, now: podtest.Now}
-	if at := owner.GetCreationTimestamp(); at.IsZero() { // new to the process, whose first passes look live otherwise
-		owner.SetCreationTimestamp(metav1.NewTime(podtest.Now.AddDate(1, 0, 0)))
-	}
 	r.look = func() {}
 	r.opts = controller.Options{MaxParallel: 1, Now: func() time.Time { r.look(); return r.now }, Random: r.random, Events: r}
 	r.owners = func() ([]O, error) { return []O{r.owner}, nil }
@@ -162,6 +160,9 @@ func (r *rig[O, C]) start() *controller.Controller {
 		c, err := controller.New(r.kind, r.client(), r, r.wake, r.opts)
 		if err != nil {
 			panic(err)
+		}
+		if !r.newProcess {
+			controller.HasLooked(c, r.owner)
 		}
 		r.controller = c
 	})

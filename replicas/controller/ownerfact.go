@@ -196,7 +196,7 @@ func (p *pass[O, C]) mayDelete(ctx context.Context) (bool, error) {
 // owner is read once in a term, because later a child that is one too many is deleted again,
 // and if children left that the Controller did not delete.
 func (p *pass[O, C]) mayCreate(ctx context.Context) bool {
-	if p.ownerRead || (p.state.ownerTerm == p.inTerm || p.beganInTerm() || p.isOfTerm(ctx)) && !p.childrenLeft() {
+	if p.ownerRead || (p.state.ownerTerm == p.inTerm || p.isOfTerm(ctx)) && !p.childrenLeft() {
 		p.state.ownerTerm = p.inTerm
 		return true
 	}

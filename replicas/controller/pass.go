@@ -34,13 +34,12 @@ type pass[O, C Object] struct {
 	state *ownerState[C]
 	// children is the view that the pass goes by: what is known, laid over what the cache
 	// had when the pass read it, from start on.
-	children  []C
-	snapshot  ledger.Snapshot[C]
-	start     ledger.Moment
-	unmet     bool // the cache still lacks what was expected of it
-	inTerm    int  // the term in which the pass began
-	termBegan time.Time
-	begins    bool // nothing but that the owner is new to the term makes the view an old one
+	children []C
+	snapshot ledger.Snapshot[C]
+	start    ledger.Moment
+	unmet    bool // the cache still lacks what was expected of it
+	inTerm   int  // the term in which the pass began
+	begins   bool // nothing but that the owner is new to the term makes the view an old one
 	// leaving are children of the view that this pass or an earlier one deleted, by their
 	// UIDs: false if they do not exist any more. counted are those that the status counts as
 	// active.
@@ -88,11 +87,6 @@ func (p *pass[O, C]) believe(start ledger.Moment, c C) {
 func (p *pass[O, C]) controls(c C) bool {
 	owner := object.OwnerOf(p.Owner, p.kind.Owner.GroupKind())
 	return owner.Controls(c)
-}
-
-// beganInTerm reports whether the owner was created after the term began.
-func (p *pass[O, C]) beganInTerm() bool {
-	return p.Owner.GetCreationTimestamp().After(p.termBegan.Add(clocksDiffer))
 }
 
 func (p *pass[O, C]) event(eventType, reason, message string) {

@@ -19,19 +19,11 @@ import (
 	"github.com/replicakit/replicakit/replicas"
 )
 
-// known returns a rig whose owner is older than the process, so its first pass that changes
-// the number lists live.
-func known(want int32) *podRig {
-	r := newRig(want)
-	r.owner.CreationTimestamp = metav1.NewTime(podtest.Now.Add(-time.Hour))
-	return r
-}
-
 var debug = podtest.Labels(map[string]string{"app": "debug"})
 
 func TestVersionsThatNeverChange(t *testing.T) {
 	t.Parallel()
-	r := known(2)
+	r := newProcess(2)
 	r.version, r.liveVersion = "1", "1"
 	var stored []*corev1.Pod
 	r.mutate = func(p *corev1.Pod) { stored = append(stored, clone(p)) }
@@ -48,7 +40,7 @@ func TestVersionsThatNeverChange(t *testing.T) {
 
 func TestASelectorThatIsMissingForAPass(t *testing.T) {
 	t.Parallel()
-	r := known(2)
+	r := newProcess(2)
 	spec, isMissing := r.kind.Spec, false
 	r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.PodSpec, error) {
 		s, err := spec(rs)
@@ -84,7 +76,7 @@ func TestASelectorThatIsMissingForAPass(t *testing.T) {
 func TestAListAfterARelease(t *testing.T) {
 	t.Parallel()
 	for _, at := range []string{"30", "31"} {
-		r := known(2)
+		r := newProcess(2)
 		a, b := podtest.Pod("web-a", owned(r.owner), version("10")), podtest.Pod("web-b", owned(r.owner), version("11"))
 		released := podtest.Pod("web-x", owned(r.owner), version("12"), debug)
 		r.patched = func(p *corev1.Pod) { p.OwnerReferences = nil }

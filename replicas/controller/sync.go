@@ -24,7 +24,7 @@ func (r *reconciler[O, C]) sync(ctx context.Context, owner types.NamespacedName)
 	p := &pass[O, C]{reconciler: r}
 	p.asks()
 	p.Name, p.Now = owner, r.opts.Now()
-	p.inTerm, p.termBegan = r.term.begin(p.Now)
+	p.inTerm = r.term.number()
 	p.standing = r.measures.standing(owner)
 	defer p.tellPanic()
 	err := p.run(ctx)

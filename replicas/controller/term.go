@@ -11,14 +11,9 @@ import (
 	"github.com/replicakit/replicakit/internal/resourceversion"
 )
 
-const (
-	// cachePatience is how long the first passes of a term wait at most until the
-	// cache has come as far as the server had when the term began.
-	cachePatience = 2 * time.Second
-	// clocksDiffer is by how much the clocks of the server and of this process may
-	// differ: an owner that was created so long after the term began is a new one.
-	clocksDiffer = 5 * time.Minute
-)
+// cachePatience is how long the first passes of a term wait at most until the
+// cache has come as far as the server had when the term began.
+const cachePatience = 2 * time.Second
 
 // errWait ends a pass that has asked for a requeue.
 var errWait = errors.New("controller: the cache may be behind an earlier process")
@@ -28,8 +23,7 @@ var errWait = errors.New("controller: the cache may be behind an earlier process
 // first term, which has not begun.
 type term struct {
 	mu    sync.Mutex
-	ended int       // terms before this one
-	began time.Time // the first pass
+	ended int // terms before this one
 	// The owners may be stored apart from the children, so these versions are never compared
 	// with one another.
 	owners, children serverVersion
@@ -40,19 +34,15 @@ func (t *term) next() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.ended++
-	t.began = time.Time{}
 	t.owners.forget()
 	t.children.forget()
 }
 
-// begin returns the number of the term that a pass begins in, from 1 on, and when that began.
-func (t *term) begin(now time.Time) (number int, began time.Time) {
+// number returns the number of the term that a pass begins in, from 1 on.
+func (t *term) number() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.began.IsZero() {
-		t.began = now
-	}
-	return t.ended + 1, t.began
+	return t.ended + 1
 }
 
 // A serverVersion is how far the server had come with one resource after the term began.

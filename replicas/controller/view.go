@@ -204,10 +204,9 @@ func (p *pass[O, C]) activeOf(children []C) (active []C) {
 }
 
 // isNewToTerm reports whether nothing is known yet of the owner in this term but what the
-// cache shows, which may be older than what an earlier process saw. An owner that was
-// created later has no such past.
+// cache shows, which may be older than what an earlier process saw.
 func (p *pass[O, C]) isNewToTerm() bool {
-	if p.state.term != p.inTerm && (p.beganInTerm() || p.term.children.reached(p.snapshot.Version)) {
+	if p.state.term != p.inTerm && p.term.children.reached(p.snapshot.Version) {
 		p.looked()
 	}
 	return p.state.term != p.inTerm

@@ -165,7 +165,7 @@ func TestExpectationsWithoutEvents(t *testing.T) {
 	t.Run("a child that a list has shown and that the cache never had is not settled by that", func(t *testing.T) {
 		t.Parallel()
 		r := newRig(1)
-		r.owner.CreationTimestamp = metav1.NewTime(r.now.AddDate(-1, 0, 0)) // so it is looked at live first
+		r.newProcess = true
 		pods := podsOf(r.owner, 3)
 		r.live = func() ([]*corev1.Pod, error) { return pods, nil }
 		pass, err := r.pass(t, 0, pods[2])
