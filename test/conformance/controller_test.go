@@ -177,7 +177,7 @@ func (s step) happenToPods(w *world, now metav1.Time) {
 func (w *world) addSet(name string, uid types.UID, replicas int32) {
 	labels := map[string]string{"app": "a", "set": name}
 	rs := &appsv1.ReplicaSet{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: name, UID: uid, Generation: 1, CreationTimestamp: newToOurs, Annotations: map[string]string{"deployment.kubernetes.io/revision": "1"}},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: name, UID: uid, Generation: 1, Annotations: map[string]string{"deployment.kubernetes.io/revision": "1"}},
 		Spec: appsv1.ReplicaSetSpec{
 			Replicas: &replicas,
 			Selector: &metav1.LabelSelector{MatchLabels: labels},
@@ -324,6 +324,7 @@ const (
 	fewerStatuses = "T1 V18: a status tells what its pass did, so fewer are written, or more if their passes see fewer events each"
 	otherTries    = "U3 W41 W47: where a call is refused, more or fewer passes follow: statuses, releases and reads of the owner"
 	lookedUp      = "W11 W25: what became of a creation or deletion is looked up if there was no answer, or a Conflict"
+	ownersAsked   = "before its first creation, a process asks the server once which versions of owners are new to it"
 	wholeFirst    = "the owner is read before the first status is written, as the cache may have dropped annotations"
 	adoptedOnce   = "X11: a ReplicationController does not adopt again before the cache shows it"
 
@@ -405,7 +406,7 @@ func compareStories(t *testing.T, cases int, input func(g *gen) story, theirs, o
 			}
 			return s.differ(told, ours, named)
 		},
-		names:   append([]string{disputed, fewerStatuses, otherTries, lookedUp, readFirst, wholeFirst}, more...),
+		names:   append([]string{disputed, fewerStatuses, otherTries, lookedUp, readFirst, ownersAsked, wholeFirst}, more...),
 		reaches: []string{refusals},
 	}.run(t)
 }
@@ -419,13 +420,13 @@ func (s story) differ(theirs []chapter, ours func(again replay) []chapter, named
 		i, difference := s.firstDifference(theirs, told)
 		switch {
 		case difference == nil:
-			wasRefused, firsts := false, workers
+			wasRefused, firsts, questions := false, workers, 1
 			for i := range theirs {
 				if s.Steps[i].Do == "new controller" {
-					firsts = workers
+					firsts, questions = workers, 1
 				}
 				wasRefused = wasRefused || theirs[i].refused || told[i].refused
-				if d := cmpCalls(theirs[i], told[i], wasRefused, s.Controllers, &firsts, named); d != "" {
+				if d := cmpCalls(theirs[i], told[i], wasRefused, s.Controllers, &firsts, &questions, named); d != "" {
 					return fmt.Sprintf("step %d (%s): %s", i, s.Steps[i].Do, d)
 				}
 			}
@@ -467,8 +468,8 @@ func (s story) firstDifference(theirs, ours []chapter) (chapter int, found *diff
 
 // cmpCalls compares the calls of two chapters that left the same objects, by verb and
 // resource. wasRefused says that a call was refused in this chapter or before; firsts is
-// how many first statuses may come yet.
-func cmpCalls(theirs, ours chapter, wasRefused, controllers bool, firsts *int, named *tally) string {
+// how many first statuses may come yet, and questions how many for the version of owners.
+func cmpCalls(theirs, ours chapter, wasRefused, controllers bool, firsts, questions *int, named *tally) string {
 	refused := theirs.refused || ours.refused
 	if refused {
 		named.reach(refusals)
@@ -494,6 +495,9 @@ func cmpCalls(theirs, ours chapter, wasRefused, controllers bool, firsts *int, n
 			named.add(wholeFirst)
 		case !onPods && verb == "get" && b > a && b-a <= ours.calls["delete pods"]+ours.calls["create pods"]+*firsts:
 			named.add(readFirst)
+		case !onPods && verb == "list" && b-a == 1 && *questions == 1 && ours.calls["create pods"] > 0:
+			*questions = 0
+			named.add(ownersAsked)
 		case controllers && (verb == "patch" || !onPods && verb == "get") && b < a:
 			named.add(adoptedOnce) // a read comes before each adoption
 		default:

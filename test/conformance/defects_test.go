@@ -42,7 +42,7 @@ func web(replicas int32, pods int) scene {
 	c := scene{
 		Burst: 500,
 		RS: &appsv1.ReplicaSet{
-			ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "web", UID: "owner", Generation: 1, CreationTimestamp: newToOurs},
+			ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "web", UID: "owner", Generation: 1},
 			Spec: appsv1.ReplicaSetSpec{
 				Replicas: &replicas,
 				Selector: &metav1.LabelSelector{MatchLabels: labels},

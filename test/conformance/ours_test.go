@@ -36,7 +36,7 @@ type wiring struct {
 	cache  *sceneCache
 	opts   controller.Options
 	woken  []types.NamespacedName
-	// onlyLooks says that Kubernetes does not read the owner before claims, so a read of ours is the one before deletions.
+	// onlyLooks says that Kubernetes does not read the owner before claims, so a read of ours is the one before changes.
 	onlyLooks bool
 }
 
@@ -76,10 +76,24 @@ func (b *switchboard) ours(c scene, change ...func(*wiring)) *ourController {
 	made, err := controller.New(ours.kind, ours.client, ours.cache, ours.enqueue, ours.opts)
 	must(err)
 	ours.Controller = made
+	ours.looks()
 	if c.Waiting {
 		made.Expectations().Set(expectations.KeyOf(c.RS), expectations.Changes{Creations: 1})
 	}
 	return ours
+}
+
+// looks makes a pass that looks at the server, because the first one of a process does so. Its
+// owner is refused and has no pods, so it does nothing else.
+func (o *ourController) looks() {
+	shown := *o.cache
+	rs := shown.scene.RS.DeepCopy()
+	rs.Generation, rs.Spec.Replicas = rs.Generation+1, new(int32(-1))
+	*o.cache = sceneCache{scene: scene{RS: rs}, version: "1"}
+	_, err := o.Sync(context.Background(), types.NamespacedName{Namespace: "a", Name: "web"})
+	must(err)
+	*o.cache = shown
+	o.server.calls, o.server.events = map[string]int{}, nil
 }
 
 // pass makes a pass, and returns what it has left behind by then.

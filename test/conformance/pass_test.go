@@ -50,7 +50,7 @@ const (
 	delayed       = "W27: after an error the pass is requeued when the server, or a hold, says"
 	fullMessage   = "T11 W20: the message of a condition says what was being done, and joins all errors"
 
-	readFirst = "the owner is read before pods are deleted, or replaced after they left, as an old spec may want fewer"
+	readFirst = "the owner is read before pods are deleted, before the first are created, and before some are created in place of others that left"
 
 	creates = "pods are created"
 	deletes = "pods are deleted"
@@ -496,7 +496,7 @@ func cmpStatusWrites(c scene, first, ours outcome, named *tally) string {
 }
 
 // cmpReads: before adoptions the owner is read, and after a Conflict. Ours reads it before
-// deletions too, and if a status write is answered with NotFound, and looks up pods whose
+// deletions and before the first creations too, asks then which versions of owners are new, and if a status write is answered with NotFound, and looks up pods whose
 // creation or deletion failed.
 func cmpReads(c scene, first, ours outcome, named *tally) string {
 	afterConflict := 0
@@ -510,16 +510,16 @@ func cmpReads(c scene, first, ours outcome, named *tally) string {
 		named.add(lookedUp)
 		reads = 0
 	}
-	looks := 0
-	if len(ours.deletes) > 0 && ours.checks == 0 {
+	looks, questions := 0, 0
+	if len(ours.deletes)+len(ours.creates) > 0 && ours.checks == 0 {
 		named.add(readFirst)
-		looks = 1
+		looks, questions = 1, min(len(ours.creates), 1)
 	}
 	return cmpInts("reads of the owner before claims", first.checks, ours.checks) +
-		cmpInts("reads of the owner before deletions", looks, ours.looks) +
+		cmpInts("reads of the owner before changes", looks, ours.looks) +
 		cmpInts("reads of the owner after a Conflict", afterConflict, ours.calls["get replicasets"]-ours.checks-ours.looks) +
 		cmpInts("reads of pods", 0, reads) +
-		cmpInts("other lists", 0, ours.calls["list replicasets"])
+		cmpInts("questions for the version of owners", questions, ours.calls["list replicasets"])
 }
 
 // cmpErrors: what fails in Kubernetes' pass fails in ours, and so do claims and the

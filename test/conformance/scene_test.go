@@ -147,7 +147,7 @@ type server struct {
 	events           []string
 	calls            map[string]int // reads, by verb and resource
 	checks           int            // reads of the owner before its status was written
-	deleting         bool           // a read of the owner is the one that ours makes before deletions
+	deleting         bool           // a read of the owner is the one that ours makes before changes
 	looks            int            // how often it did
 	missing          int            // pods that were gone as they were listed
 }
@@ -202,8 +202,11 @@ func (s *server) react(action clienttesting.Action) (runtime.Object, error) {
 		return nil, s.delete(a.Name, a.DeleteOptions.Preconditions)
 	case clienttesting.ListActionImpl:
 		s.calls["list "+a.Resource.Resource]++
+		if a.Resource.Resource != "pods" {
+			return &appsv1.ReplicaSetList{}, nil
+		}
 		s.missing = len(s.gone)
-		return &corev1.PodList{Items: s.matching(a.Namespace, a.ListRestrictions.Labels)}, nil
+		return &corev1.PodList{ListMeta: metav1.ListMeta{ResourceVersion: "1"}, Items: s.matching(a.Namespace, a.ListRestrictions.Labels)}, nil
 	case clienttesting.UpdateActionImpl:
 		rs := a.Object.(*appsv1.ReplicaSet)
 		s.deleting = false

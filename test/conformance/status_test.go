@@ -49,13 +49,9 @@ func (g *gen) replicaSetConditions() []appsv1.ReplicaSetCondition {
 	})
 }
 
-// newToOurs is when owners are created, so that ours need not look whether an earlier
-// process has made pods.
-var newToOurs = metav1.NewTime(start.AddDate(100, 0, 0))
-
 func (g *gen) report() report {
 	rs := &appsv1.ReplicaSet{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "web", UID: "owner", Generation: int64(g.IntN(3)), CreationTimestamp: newToOurs},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "web", UID: "owner", Generation: int64(g.IntN(3))},
 		Spec: appsv1.ReplicaSetSpec{
 			Replicas:        new(int32(g.IntN(6))),
 			MinReadySeconds: g.minReadySeconds(),
