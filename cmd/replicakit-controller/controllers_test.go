@@ -49,6 +49,13 @@ func refuse(t *testing.T, owners int, during time.Duration) map[string][]time.Du
 	server := &refusing{began: time.Now(), asked: map[string][]time.Duration{}}
 	client := fake.NewClientset()
 	client.PrependReactor("create", "pods", server.create)
+	client.PrependReactor("list", "*", func(action kubetesting.Action) (bool, runtime.Object, error) {
+		list, err := client.Tracker().List(action.GetResource(), action.(kubetesting.ListActionImpl).Kind, action.GetNamespace())
+		if about, ok := list.(metav1.ListInterface); ok {
+			about.SetResourceVersion("1") // so that what the informers list is known to be new
+		}
+		return true, list, err
+	})
 	client.PrependReactor("update", "replicasets", func(kubetesting.Action) (bool, runtime.Object, error) {
 		return true, nil, errors.New("no")
 	})
@@ -62,8 +69,7 @@ func refuse(t *testing.T, owners int, during time.Duration) map[string][]time.Du
 	factory.StartWithContext(ctx)
 	for i := range owners {
 		rs := newReplicaSet(fmt.Sprintf("web-%03d", i), 1)
-		rs.Namespace, rs.UID = "default", "uid"
-		rs.CreationTimestamp = metav1.NewTime(time.Now().Add(time.Hour)) // so that no process before this one knows of it
+		rs.Namespace, rs.UID, rs.ResourceVersion = "default", "uid", "1"
 		require.NoError(t, client.Tracker().Create(c.resource, rs, rs.Namespace))
 	}
 	time.Sleep(during)
