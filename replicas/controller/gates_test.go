@@ -481,7 +481,7 @@ func TestAPassInAFewLines(t *testing.T) {
 	t.Run("patches and lists, in the order in which they were answered", func(t *testing.T) {
 		t.Parallel()
 		r := newRig(2)
-		r.owner.CreationTimestamp = metav1.NewTime(r.now.AddDate(-1, 0, 0)) // so it is looked at live first
+		r.newProcess = true // so it is looked at live first
 		orphan := podtest.Pod("orphan")
 		r.live = func() ([]*corev1.Pod, error) { return []*corev1.Pod{orphan}, nil }
 		pass, err := r.pass(t, 0, orphan)
