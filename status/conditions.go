@@ -4,12 +4,15 @@
 package status
 
 import (
+	"errors"
+	"regexp"
 	"strings"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
 // A Condition is a condition of a ReplicaSet, of a ReplicationController, or, as
@@ -49,8 +52,10 @@ type Failure struct {
 
 // SetFailure sets, keeps or removes the ReplicaFailure condition. If Err is set,
 // the condition is True and becomes the last; but a condition that has the same
-// reason already stays as it is, and only the observedGeneration of a
-// metav1.Condition is updated. If Err is nil, the condition is removed, unless
+// reason already, and a message that differs in the names of children at most, stays
+// as it is, and only the observedGeneration of a metav1.Condition is updated. These
+// names stand in quotes behind the resource that the error of the API server names.
+// If Err is nil, the condition is removed, unless
 // Waiting is true; if no condition remains, the list becomes nil. The old slice
 // is not written to. If conditions is nil, it does nothing.
 //
@@ -58,15 +63,16 @@ type Failure struct {
 // metav1.Condition must have a reason: there it is "Failed". Its message is cut
 // at 32,768 bytes, since the API server accepts at most as many characters.
 //
-// Differs from Kubernetes: the condition is updated if the reason changes, but
-// not if only the message changes: a quota message names the pod, so each write
-// would cause the next. The condition stays while Waiting, and its time is Now
+// Differs from Kubernetes: the condition is updated if the reason or the message
+// changes. Kubernetes keeps the first message for as long as there is a failure, such
+// as a quota that was raised since. The condition stays while Waiting, and its time is Now
 // instead of the wall clock.
 func SetFailure[C Condition](conditions *[]C, f Failure) { setFailure(known[C]{}, conditions, f) }
 
 // A form is what the rules look at in a type of conditions.
 type form[C any] interface {
 	read(c *C) (conditionType, status, reason string)
+	messageOf(c *C) string
 	// failure returns the condition that tells of the failure.
 	failure(f Failure) C
 	// observe gives c the observedGeneration of the newer condition, and reports
@@ -89,9 +95,25 @@ func setFailure[C any, F form[C]](of F, conditions *[]C, f Failure) {
 	if current != nil {
 		_, _, oldReason := of.read(current)
 		_, _, reason := of.read(&failure)
-		same = oldReason == reason
+		same = oldReason == reason && isSameCause(of.messageOf(current), of.messageOf(&failure), f.Err)
 	}
 	replace(of, conditions, current, failure, same)
+}
+
+// isSameCause reports whether two messages differ at most in the names of children. The second
+// one is that of err.
+func isSameCause(was, is string, err error) bool {
+	var answer interface{ Status() metav1.Status } // an apierrors.APIStatus
+	if was == is || !errors.As(err, &answer) {
+		return was == is
+	}
+	details := answer.Status().Details
+	if details == nil || details.Kind == "" {
+		return false
+	}
+	resource := schema.GroupResource{Group: details.Group, Resource: details.Kind}
+	name := regexp.MustCompile(regexp.QuoteMeta(resource.String()) + ` "[^"]*"`)
+	return name.ReplaceAllLiteralString(was, "") == name.ReplaceAllLiteralString(is, "")
 }
 
 // known is the form of the types that this package knows.
@@ -229,4 +251,16 @@ func (known[C]) read(c *C) (conditionType, status, reason string) {
 		return c.Type, string(c.Status), c.Reason
 	}
 	return "", "", ""
+}
+
+func (known[C]) messageOf(c *C) string {
+	switch c := any(c).(type) {
+	case *appsv1.ReplicaSetCondition:
+		return c.Message
+	case *corev1.ReplicationControllerCondition:
+		return c.Message
+	case *metav1.Condition:
+		return c.Message
+	}
+	return ""
 }

@@ -115,6 +115,10 @@ func (o own[C]) read(c *C) (conditionType, status, reason string) {
 	return v.FieldByIndex(o.conditionType).String(), v.FieldByIndex(o.status).String(), v.FieldByIndex(o.reason).String()
 }
 
+func (o own[C]) messageOf(c *C) string {
+	return reflect.ValueOf(c).Elem().FieldByIndex(o.message).String()
+}
+
 func (o own[C]) failure(f Failure) (condition C) {
 	v := reflect.ValueOf(&condition).Elem()
 	v.FieldByIndex(o.conditionType).SetString(ReplicaFailure)

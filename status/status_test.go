@@ -6,7 +6,7 @@ package status_test
 import (
 	"cmp"
 	"errors"
-	"io"
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -18,8 +18,10 @@ import (
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/replicakit/replicakit/internal/podtest"
 	"github.com/replicakit/replicakit/internal/replicaset"
@@ -245,9 +247,12 @@ func TestReplicaFailure(t *testing.T) {
 		"T12 as many active pods as wanted":                         {3, replicaSet(), failed, list{fresh("")}},
 		"T12 W2 nil replicas have an empty reason":                  {4, replicaSet(replicas(nil)), failed, list{fresh("")}},
 		"T12 W3 negative replicas are too few":                      {0, replicaSet(replicas(ptr(-1))), failed, list{fresh("FailedDelete")}},
-		"T13 W45 another message changes nothing":                   {2, replicaSet(conditions(old)), failed, list{old}},
-		"T13 the same reason with status False changes nothing": {
-			2, replicaSet(conditions(failure("FailedCreate", corev1.ConditionFalse))), failed,
+		"T13 W45 another message refreshes the condition":           {2, replicaSet(conditions(old)), failed, list{fresh("FailedCreate")}},
+		"T13 the same failure changes nothing": {
+			2, replicaSet(conditions(failure("FailedCreate", corev1.ConditionTrue))), status.Options{ManageErr: errors.New("old"), Now: now}, list{old},
+		},
+		"T13 the same failure with status False changes nothing": {
+			2, replicaSet(conditions(failure("FailedCreate", corev1.ConditionFalse))), status.Options{ManageErr: errors.New("old"), Now: now},
 			list{failure("FailedCreate", corev1.ConditionFalse)},
 		},
 		"T13 W45 another reason refreshes the condition":          {4, replicaSet(conditions(old, custom)), failed, list{custom, fresh("FailedDelete")}},
@@ -282,6 +287,54 @@ func TestReplicaFailure(t *testing.T) {
 	}
 }
 
+// A quota or a webhook is another cause, another child of the same resource is none.
+func TestT13W45TheNameOfTheChildIsNoCause(t *testing.T) {
+	t.Parallel()
+	workers := schema.GroupResource{Group: "fleet.example.com", Resource: "workers"}
+	denied := func(resource schema.GroupResource, name, why string) error {
+		return fmt.Errorf("unable to create: %w", apierrors.NewForbidden(resource, name, errors.New(why)))
+	}
+	const full, raised = "exceeded quota: q, limited: pods=5", "exceeded quota: q, limited: pods=9"
+	first := denied(corev1.Resource("pods"), "web-a", full)
+	for name, tt := range map[string]struct {
+		first, next error
+		refreshed   bool
+	}{
+		"another pod":                    {first, denied(corev1.Resource("pods"), "web-b", full), false},
+		"several pods":                   {errors.Join(first, first), errors.Join(denied(corev1.Resource("pods"), "web-b", full), first), false},
+		"a quota that was raised":        {first, denied(corev1.Resource("pods"), "web-a", raised), true},
+		"another pod and another quota":  {first, denied(corev1.Resource("pods"), "web-b", raised), true},
+		"another resource":               {first, denied(workers, "web-a", full), true},
+		"another child of another group": {denied(workers, "a", full), denied(workers, "b", full), false},
+		"another webhook": {
+			denied(corev1.Resource("pods"), "a", `webhook "x" denied it`), denied(corev1.Resource("pods"), "a", `webhook "y" denied it`), true,
+		},
+		"an error that no server sent": {errors.New(`pods "a"`), errors.New(`pods "b"`), true},
+		"a server that names no kind":  {&apierrors.StatusError{ErrStatus: metav1.Status{Message: "a"}}, &apierrors.StatusError{ErrStatus: metav1.Status{Message: "b"}}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var list []appsv1.ReplicaSetCondition
+			var own []machineCondition
+			machines := status.Must(status.NewConditions[machineCondition]())
+			for i, err := range []error{tt.first, tt.next} {
+				f := status.Failure{Err: err, Now: now.Add(time.Duration(i) * time.Minute)}
+				status.SetFailure(&list, f)
+				machines.SetFailure(&own, f)
+			}
+			want := tt.first
+			if tt.refreshed {
+				want = tt.next
+			}
+			require.Len(t, list, 1)
+			assert.Equal(t, want.Error(), list[0].Message)
+			assert.Equal(t, tt.refreshed, list[0].LastTransitionTime.After(now))
+			require.Len(t, own, 1)
+			assert.Equal(t, want.Error(), own[0].Message)
+		})
+	}
+}
+
 // ownConditions returns the conditions as a status type of one's own has them.
 func ownConditions(list []appsv1.ReplicaSetCondition) []metav1.Condition {
 	if list == nil {
@@ -308,7 +361,7 @@ func TestFailureOfOwnType(t *testing.T) {
 			LastTransitionTime: metav1.NewTime(now), Reason: "Failed", Message: errQuota.Error(),
 		}}, own)
 	})
-	t.Run("a failure that goes on is told of the newest generation, with its old time and message", func(t *testing.T) {
+	t.Run("a failure that goes on is told of the newest generation, with its old time", func(t *testing.T) {
 		t.Parallel()
 		old := []metav1.Condition{{
 			Type: status.ReplicaFailure, Status: metav1.ConditionTrue, ObservedGeneration: 7,
@@ -316,7 +369,7 @@ func TestFailureOfOwnType(t *testing.T) {
 		}}
 		own := slices.Clone(old)
 		conditions := own
-		status.SetFailure(&conditions, status.Failure{Err: io.EOF, ObservedGeneration: 8, Now: now.Add(time.Hour)})
+		status.SetFailure(&conditions, status.Failure{Err: errQuota, ObservedGeneration: 8, Now: now.Add(time.Hour)})
 		want := slices.Clone(old)
 		want[0].ObservedGeneration = 8
 		assert.Equal(t, want, conditions)
@@ -472,7 +525,7 @@ func TestNeedsUpdate(t *testing.T) {
 		rs := replicaSet()
 		opts := status.Options{ManageErr: errQuota, Now: now}
 		rs.Status = status.Calculate(rs, fleet(2), opts)
-		opts.ManageErr, opts.Now = errors.New("exceeded quota: pod web-x7k2p"), now.Add(time.Hour)
+		opts.Now = now.Add(time.Hour)
 		assert.False(t, status.NeedsUpdate(rs, status.Calculate(rs, fleet(2), opts)))
 		rc := replicationController(rs)
 		rc.Status = status.CalculateReplicationController(rc, fleet(2), opts)
@@ -580,7 +633,8 @@ func slowly(rs *appsv1.ReplicaSet, pods []*corev1.Pod, opts status.Options) apps
 		reason = "FailedDelete"
 	}
 	at := slices.IndexFunc(result.Conditions, func(c appsv1.ReplicaSetCondition) bool { return c.Type == appsv1.ReplicaSetReplicaFailure })
-	if at >= 0 && (opts.ManageErr == nil && !opts.Waiting || opts.ManageErr != nil && result.Conditions[at].Reason != reason) {
+	if at >= 0 && (opts.ManageErr == nil && !opts.Waiting || opts.ManageErr != nil &&
+		(result.Conditions[at].Reason != reason || result.Conditions[at].Message != opts.ManageErr.Error())) {
 		result.Conditions = slices.Delete(result.Conditions, at, at+1)
 		if len(result.Conditions) == 0 {
 			result.Conditions = nil

@@ -4,6 +4,7 @@
 package replicastest_test
 
 import (
+	"errors"
 	"testing"
 	"time"
 
@@ -11,11 +12,13 @@ import (
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/replicakit/replicakit/internal/failure"
 	"github.com/replicakit/replicakit/replicas/controller"
 	"github.com/replicakit/replicakit/replicas/replicastest"
+	"github.com/replicakit/replicakit/status"
 )
 
 // failing looks at new pods each tenth of a second, and ends some of them, as a node does
@@ -216,4 +219,29 @@ func TestAWebhookThatRelabelsAndOneThatRefusesDeletions(t *testing.T) {
 	createReplicaSet(t, s.PodCluster, 3)
 	s.world.Run(6 * time.Hour)
 	assert.Less(t, calls.Count("delete"), 1000, "in six hours")
+}
+
+// A failure whose cause changes with each call is told anew each time, and the holds bound how often.
+func TestTheConditionNamesTheLastCause(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, 1, 4)
+	n, last := 0, ""
+	s.Deny("create", func(c replicastest.Call) error {
+		n++
+		last = []string{"exceeded quota: few, limited: pods=5", "a webhook says no"}[n%2]
+		return apierrors.NewForbidden(corev1.Resource("pods"), c.Name, errors.New(last))
+	})
+	calls := s.controller.Client.Record()
+	createReplicaSet(t, s.PodCluster, 1)
+	for range 60 {
+		s.world.Run(time.Minute)
+		is, err := s.GetOwner(t.Context(), namespace, "web")
+		require.NoError(t, err)
+		failure := status.GetCondition(is.Status.Conditions, appsv1.ReplicaSetReplicaFailure)
+		require.NotNil(t, failure)
+		assert.Contains(t, failure.Message, last)
+	}
+	writes := calls.Count("update") + calls.Count("patch")
+	assert.Greater(t, writes, 30, "each cause is told")
+	assert.LessOrEqual(t, writes, 121, "a minute between two calls")
 }

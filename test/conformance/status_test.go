@@ -96,7 +96,7 @@ func (c report) claimed() (active, terminating []*corev1.Pod) {
 }
 
 const (
-	refreshed = "T13 W45: a ReplicaFailure condition is set anew when the reason changes"
+	refreshed = "T13 W45: a ReplicaFailure condition is set anew when the reason or the message changes"
 	kept      = "T15: a ReplicaFailure condition stays while nothing is tried"
 )
 
@@ -119,7 +119,7 @@ func (c report) expected(theirs []appsv1.ReplicaSetCondition, active int, named 
 	} else if active > desired {
 		reason = "FailedDelete"
 	}
-	if old.Reason == reason {
+	if old.Reason == reason && old.Message == c.ManageErr {
 		return theirs
 	}
 	named.add(refreshed)
