@@ -9,9 +9,11 @@ package quorum
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -49,15 +51,17 @@ type DatabaseSpec struct {
 
 // A DatabaseStatus says what a Database has.
 type DatabaseStatus struct {
-	Replicas           int32 `json:"replicas,omitempty"`
-	ReadyReplicas      int32 `json:"readyReplicas,omitempty"`
-	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+	Replicas           int32              `json:"replicas,omitempty"`
+	ReadyReplicas      int32              `json:"readyReplicas,omitempty"`
+	ObservedGeneration int64              `json:"observedGeneration,omitempty"`
+	Conditions         []metav1.Condition `json:"conditions,omitempty"`
 }
 
 // DeepCopy returns a copy.
 func (d *Database) DeepCopy() *Database {
 	c := *d
 	d.DeepCopyInto(&c.ObjectMeta)
+	c.Status.Conditions = slices.Clone(d.Status.Conditions)
 	return &c
 }
 
@@ -151,7 +155,12 @@ func (o operator) oneAtATime(ctx context.Context, db *Database, members []*corev
 func isReady(p *corev1.Pod) bool { return p.DeletionTimestamp == nil && status.IsPodReady(p) }
 
 func report(db *Database, o controller.Outcome[*corev1.Pod]) error {
-	db.Status = DatabaseStatus{o.Counts.Replicas, o.Counts.Ready, o.Generation}
+	db.Status.Replicas, db.Status.ReadyReplicas, db.Status.ObservedGeneration = o.Counts.Replicas, o.Counts.Ready, o.Generation
+	heldBack := metav1.Condition{Type: "HeldBack", Status: metav1.ConditionFalse, Reason: "Nothing", LastTransitionTime: metav1.NewTime(o.Now)}
+	if i := slices.IndexFunc(o.Gates, func(g controller.Gate) bool { return g.Stops != 0 && g.Reason != controller.CallsNotSeen }); i >= 0 {
+		heldBack.Status, heldBack.Reason, heldBack.Message = metav1.ConditionTrue, o.Gates[i].Reason.String(), o.Gates[i].Reason.Sentence()
+	}
+	meta.SetStatusCondition(&db.Status.Conditions, heldBack)
 	return nil
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -195,9 +196,20 @@ func TestPaused(t *testing.T) {
 	s.edit(t, func(d *DatabaseSpec) { d.Paused = true })
 	s.world.Run(time.Hour)
 	assert.Empty(t, s.members())
+	assert.Equal(t, "Paused: Spec.Paused is set", s.heldBack(t))
 	s.edit(t, func(d *DatabaseSpec) { d.Paused = false })
 	s.world.Run(time.Hour)
 	assert.Len(t, s.members(), 3)
+	assert.Equal(t, "Nothing: ", s.heldBack(t))
+}
+
+func (s *simulation) heldBack(t *testing.T) string {
+	t.Helper()
+	db, err := s.GetOwner(t.Context(), namespace, "db")
+	require.NoError(t, err)
+	condition := meta.FindStatusCondition(db.Status.Conditions, "HeldBack")
+	require.NotNil(t, condition)
+	return condition.Reason + ": " + condition.Message
 }
 
 func TestQuorumThatCannotBeIsRefused(t *testing.T) {

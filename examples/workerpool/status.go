@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"hash/fnv"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -36,11 +37,9 @@ func heldBack(o controller.Outcome[*v1.Worker]) metav1.Condition {
 		Type: "HeldBack", Status: metav1.ConditionFalse, Reason: "Nothing",
 		ObservedGeneration: o.Generation, LastTransitionTime: metav1.NewTime(o.Now),
 	}
-	for _, g := range o.Gates {
-		if g.Stops != 0 && g.Reason != controller.CallsNotSeen { // which comes and goes with each change
-			condition.Status, condition.Reason, condition.Message = metav1.ConditionTrue, g.Reason.String(), g.Reason.Sentence()
-			break
-		}
+	// CallsNotSeen comes and goes with each change.
+	if i := slices.IndexFunc(o.Gates, func(g controller.Gate) bool { return g.Stops != 0 && g.Reason != controller.CallsNotSeen }); i >= 0 {
+		condition.Status, condition.Reason, condition.Message = metav1.ConditionTrue, o.Gates[i].Reason.String(), o.Gates[i].Reason.Sentence()
 	}
 	return condition
 }

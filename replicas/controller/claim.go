@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/replicakit/replicakit/expectations"
+	"github.com/replicakit/replicakit/internal/backoff"
 	"github.com/replicakit/replicakit/internal/object"
 	"github.com/replicakit/replicakit/replicas"
 	"github.com/replicakit/replicakit/selector"
@@ -60,7 +61,7 @@ func (p *pass[O, C]) claim(ctx context.Context, plan replicas.Plan[C]) (replicas
 	p.undecidedAdoptions(ctx, claimer, claimed.AdoptionPending)
 	for i, c := range claims.Release {
 		if err := sent[len(claims.Adopt)+i].err; apierrors.IsInvalid(err) { // it counts as released, but it may be a policy that forbids it
-			p.setAside(c, &aside{Version: c.GetResourceVersion(), Reason: ReleaseFailed, Hold: hold{Since: p.opts.Now(), Wait: ReleaseFailed.row().last}}, err)
+			p.setAside(c, &aside{Version: c.GetResourceVersion(), Reason: ReleaseFailed, Hold: backoff.Hold{Since: p.opts.Now(), Wait: ReleaseFailed.row().last}}, err)
 		}
 	}
 	p.sortAside(orphans)
@@ -185,7 +186,7 @@ func (p *pass[O, C]) toTry(children []C) []C {
 	}
 	return slices.DeleteFunc(slices.Clone(children), func(c C) bool {
 		was := p.asideBefore[object.ID(c)]
-		if was == nil || was.Version != c.GetResourceVersion() || was.Hold.remaining(p.Now, 0) <= 0 {
+		if was == nil || was.Version != c.GetResourceVersion() || was.Hold.Remaining(p.Now) <= 0 {
 			return false
 		}
 		p.setAside(c, was, nil)
@@ -203,7 +204,7 @@ func (p *pass[O, C]) refusedAdoptions(refused []selector.Failure[C]) {
 // adoption began to fail, if that was undecided until now: should it fail again, its
 // place is not held anew. It is zero if the server called the orphan Invalid.
 func (p *pass[O, C]) refuseAdoption(c C, first time.Time) {
-	p.setAside(c, &aside{Version: c.GetResourceVersion(), Reason: AdoptionRefused, First: first, Hold: hold{Since: p.opts.Now(), Wait: AdoptionRefused.row().first}}, nil)
+	p.setAside(c, &aside{Version: c.GetResourceVersion(), Reason: AdoptionRefused, First: first, Hold: backoff.Hold{Since: p.opts.Now(), Wait: AdoptionRefused.row().first}}, nil)
 }
 
 // undecidedAdoptions leaves the orphans alone for which the server has not decided:
@@ -221,7 +222,7 @@ func (p *pass[O, C]) undecidedAdoptions(ctx context.Context, claimer selector.Cl
 			continue
 		}
 		f.Err = p.explained(f.Err, f.Object)
-		a.Hold.grow(p.opts.Now(), AdoptionUndecided)
+		AdoptionUndecided.grow(&a.Hold, p.opts.Now())
 		a.Hold.Wait = max(a.Hold.Wait, serverDelay([]error{f.Err}))
 		if !slices.ContainsFunc(p.Gates, func(g Gate) bool { return g.Reason == AdoptionUndecided && g.Err != nil }) {
 			p.tell(AdoptionUndecided, "Error adopting "+f.Object.GetName()+": "+f.Err.Error())
@@ -253,7 +254,7 @@ func (p *pass[O, C]) setAside(c C, a *aside, why error) {
 		p.state.aside = map[types.UID]*aside{}
 	}
 	p.state.aside[object.ID(c)] = a
-	p.gate(a.Reason, c.GetName(), max(a.Hold.remaining(p.opts.Now(), 0), 1), why)
+	p.gate(a.Reason, c.GetName(), max(a.Hold.Remaining(p.opts.Now()), 1), why)
 }
 
 // sortAside tells which orphans were not adopted, now or a while ago.
@@ -281,7 +282,7 @@ func (p *pass[O, C]) failedReleases(failed []selector.Failure[C]) {
 			a = *was
 		}
 		a.Version, a.Reason = f.Object.GetResourceVersion(), ReleaseFailed
-		a.Hold.grow(p.opts.Now(), ReleaseFailed)
+		ReleaseFailed.grow(&a.Hold, p.opts.Now())
 		told := serverDelay([]error{f.Err})
 		p.retryIn(told)
 		a.Hold.Wait = max(a.Hold.Wait, told)

@@ -10,6 +10,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"github.com/replicakit/replicakit/internal/backoff"
 	"github.com/replicakit/replicakit/replicas"
 )
 
@@ -74,7 +75,7 @@ func (p *pass[O, C]) creationsHeld(namespace string) (are bool) {
 // holdCreations holds the creations in a namespace after a failure, once more.
 func (p *pass[O, C]) holdCreations(reason Reason, namespace string, why error) *hold {
 	h := p.state.holds.of(reason, namespace)
-	h.grow(p.opts.Now(), reason)
+	reason.grow(&h.Hold, p.opts.Now())
 	h.why = why
 	p.gate(reason, namespace, h.Wait, why)
 	return h
@@ -110,7 +111,7 @@ func (p *pass[O, C]) holdAfter(namespace string, errs []error) {
 
 // holdAsTold holds calls for as long as the server says.
 func (p *pass[O, C]) holdAsTold(reason Reason, key string, d time.Duration, why error) {
-	*p.state.holds.of(reason, key) = hold{Since: p.opts.Now(), Wait: d, why: why}
+	*p.state.holds.of(reason, key) = hold{Hold: backoff.Hold{Since: p.opts.Now(), Wait: d}, why: why}
 	p.gate(reason, key, d, why)
 }
 

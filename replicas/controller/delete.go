@@ -443,7 +443,7 @@ func (d *deletions[O, C]) holdAfterDeletions(behind bool, err error) {
 	}
 	if i := slices.IndexFunc(d.errs, apierrors.IsInternalError); i >= 0 {
 		h := d.state.holds.of(DeletionFailed, "")
-		h.grow(d.opts.Now(), DeletionFailed)
+		DeletionFailed.grow(&h.Hold, d.opts.Now())
 		h.why = d.errs[i]
 		d.gate(DeletionFailed, "", h.Wait, h.why)
 	} else {
@@ -481,7 +481,7 @@ func (d *deletions[O, C]) holdRefused(err error) {
 func (d *deletions[O, C]) holds(reason Reason, key, child string, least time.Duration, why error) (tells time.Duration) {
 	h := d.state.holds.of(reason, key)
 	before := h.Wait
-	h.grow(d.opts.Now(), reason)
+	reason.grow(&h.Hold, d.opts.Now())
 	h.Wait, h.why = max(h.Wait, least), why
 	d.gate(reason, child, h.Wait, nil)
 	d.retryIn(h.Wait)

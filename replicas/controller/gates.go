@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/replicakit/replicakit/expectations"
+	"github.com/replicakit/replicakit/internal/backoff"
 	"github.com/replicakit/replicakit/replicas"
 )
 
@@ -412,34 +413,22 @@ const holdIsTold = time.Second
 
 // A hold keeps calls back for a while. The zero hold is none.
 type hold struct {
-	Since time.Time // when the calls that led to it had ended
-	Wait  time.Duration
+	backoff.Hold // since the calls that led to it had ended
 	// At is how many children there were when the quota was full: fewer end the
 	// hold. 0 if it is no quota that holds.
 	At  int
 	why error // what the server said
 }
 
-// double makes the hold last twice as long as the one before, within bounds.
-func (h *hold) double(now time.Time, first, last time.Duration) {
-	*h = hold{Since: now, Wait: min(max(2*h.Wait, first), last)}
-}
+// grow makes a hold last twice as long, within the bounds of the reason.
+func (r Reason) grow(h *backoff.Hold, now time.Time) { h.Double(now, r.row().first, r.row().last) }
 
-// grow makes the hold last twice as long, within the bounds of a reason.
-func (h *hold) grow(now time.Time, reason Reason) {
-	h.double(now, reason.row().first, reason.row().last)
-}
-
-// remaining is how long calls must still wait, with so many children there. A
-// clock that went back starts the hold again.
+// remaining is how long calls must still wait, with so many children there.
 func (h *hold) remaining(now time.Time, children int) time.Duration {
 	if children < h.At {
 		return 0
 	}
-	if now.Before(h.Since) {
-		h.Since = now
-	}
-	return h.Wait - now.Sub(h.Since)
+	return h.Remaining(now)
 }
 
 // holds are those of an owner. One of an earlier time stays, so that the next one is longer,

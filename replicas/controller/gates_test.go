@@ -383,25 +383,35 @@ func TestEachGateAlone(t *testing.T) {
 	}
 }
 
-// TestTheGatesOfThePages compares the table of docs/pass.md with that of the code.
+// TestTheGatesOfThePages compares what docs/pass.md and docs/metrics.md have of the reasons with the
+// table of the code.
 func TestTheGatesOfThePages(t *testing.T) {
 	t.Parallel()
 	var table strings.Builder
+	var names []string
 	table.WriteString("| reason | what it means | stops | holds for | ends early when | event |\n|---|---|---|---|---|---|\n")
 	for _, row := range controller.GateTable() {
 		table.WriteString("| " + strings.Join(row, " | ") + " |\n")
+		names = append(names, row[0])
 	}
-	const page, begin, end = "../../docs/pass.md", "<!-- gates -->\n", "<!-- /gates -->"
+	requireOnPage(t, "../../docs/pass.md", table.String())
+	requireOnPage(t, "../../docs/metrics.md", "The reasons are "+strings.Join(names, ", ")+".\n")
+}
+
+// requireOnPage holds what a page has between two marks against what it is to have.
+func requireOnPage(t *testing.T, page, want string) {
+	t.Helper()
+	const begin, end = "<!-- gates -->\n", "<!-- /gates -->"
 	text, err := os.ReadFile(page)
 	require.NoError(t, err)
 	before, rest, is := strings.Cut(string(text), begin)
 	was, after, ends := strings.Cut(rest, end)
 	require.True(t, is && ends, "%s has no %q", page, begin)
 	if *update {
-		require.NoError(t, os.WriteFile(page, []byte(before+begin+table.String()+end+after), 0o600))
+		require.NoError(t, os.WriteFile(page, []byte(before+begin+want+end+after), 0o600))
 		return
 	}
-	assert.Equal(t, table.String(), was, "go test ./replicas/controller -run TestTheGatesOfThePages -update writes it")
+	assert.Equal(t, want, was, "go test ./replicas/controller -run TestTheGatesOfThePages -update writes it")
 }
 
 // TestEachReasonHasARemedy: docs/operating.md says of each reason what to do.

@@ -3,7 +3,11 @@
 
 package controller
 
-import "time"
+import (
+	"time"
+
+	"github.com/replicakit/replicakit/internal/backoff"
+)
 
 // The cache is looked at for a newer owner after the first of these, doubling to the second,
 // and then the server, at least as often as the third says. An owner that is gone is looked
@@ -20,6 +24,6 @@ const leftHold = time.Minute
 type aside struct {
 	Version string    // of the child then
 	First   time.Time // when it began; zero if the server called it Invalid
-	Hold    hold
+	Hold    backoff.Hold
 	Reason  Reason // AdoptionUndecided, AdoptionRefused or ReleaseFailed
 }

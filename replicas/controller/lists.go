@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/replicakit/replicakit/internal/backoff"
 )
 
 // listsAtOnce is how many live lists of a Controller are under way at once: after an
@@ -40,7 +42,7 @@ type lists[C Object] struct {
 	mu      sync.Mutex
 	made    int                     // those under way, and those that wait
 	waiting map[string]*listCall[C] // those that have not begun
-	failed  hold
+	failed  backoff.Hold
 }
 
 type listCall[C Object] struct {
@@ -92,7 +94,7 @@ func (l *lists[C]) get(ctx context.Context, namespace string, matching labels.Se
 func (l *lists[C]) join(key string) (call *listCall[C], mine bool, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if wait := l.failed.remaining(l.now(), 0); wait > 0 {
+	if wait := l.failed.Remaining(l.now()); wait > 0 {
 		return nil, false, heldError{wait, "one failed", false}
 	}
 	if call, joined := l.waiting[key]; joined {
@@ -153,9 +155,9 @@ func (l *lists[C]) ended(err error, givenUp bool) {
 	defer l.mu.Unlock()
 	switch {
 	case err == nil:
-		l.failed = hold{}
+		l.failed = backoff.Hold{}
 	case !givenUp:
-		l.failed.grow(l.now(), ListFailed)
+		ListFailed.grow(&l.failed, l.now())
 		l.failed.Wait = max(l.failed.Wait, serverDelay([]error{err}))
 	}
 }
@@ -164,7 +166,7 @@ func (l *lists[C]) ended(err error, givenUp bool) {
 // longer for each owner than for the next, so that not all ask again at one moment.
 func (l *lists[C]) retryIn(err error) time.Duration {
 	l.mu.Lock()
-	wait := l.failed.remaining(l.now(), 0)
+	wait := l.failed.Remaining(l.now())
 	l.mu.Unlock()
 	if held := (heldError{}); errors.As(err, &held) {
 		wait = held.wait

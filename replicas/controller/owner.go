@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/replicakit/replicakit/expectations"
+	"github.com/replicakit/replicakit/internal/backoff"
 	"github.com/replicakit/replicakit/replicas/ledger"
 )
 
@@ -30,13 +31,13 @@ type ownerState[C Object] struct {
 
 	known *ledger.Ledger[C] // outlives the rest, as an owner may leave a cache that is filtered, and come back
 	wrote ownWrite
-	owner hold // until the next look at the owner in the cache or, after some seconds, at the server
+	owner backoff.Hold // until the next look at the owner in the cache or, after some seconds, at the server
 	ready readySince
 	// term and ownerTerm are the last ones in which a consistent look at the children was
 	// made, and in which the owner was read.
 	term, ownerTerm int
-	active          int  // children after the last pass that was free to change their number
-	childLeft       hold // until children that leave have the owner read again
+	active          int          // children after the last pass that was free to change their number
+	childLeft       backoff.Hold // until children that leave have the owner read again
 	holds           holds
 
 	perGeneration[C]

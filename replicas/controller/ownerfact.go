@@ -12,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/replicakit/replicakit/internal/backoff"
 	"github.com/replicakit/replicakit/internal/object"
 	"github.com/replicakit/replicakit/internal/resourceversion"
 	"github.com/replicakit/replicakit/replicas"
@@ -22,19 +23,19 @@ import (
 func (p *pass[O, C]) learn(is ledger.Owner) {
 	p.state.known.OwnerTold(is)
 	if hold := &p.state.owner; hold.Wait == 0 {
-		hold.double(p.opts.Now(), ownerHoldFirst, ownerHoldFirst)
+		hold.Double(p.opts.Now(), ownerHoldFirst, ownerHoldFirst)
 	}
 }
 
 // ownerIsShown notes that the cache shows what is known of the owner.
 func (p *pass[O, C]) ownerIsShown() {
 	p.state.known.OwnerTold(ledger.Owner{})
-	p.state.owner = hold{}
+	p.state.owner = backoff.Hold{}
 }
 
 // holdOwner begins the next hold, and returns how long it lasts.
 func (p *pass[O, C]) holdOwner(now time.Time, last time.Duration) time.Duration {
-	p.state.owner.double(now, ownerHoldFirst, last)
+	p.state.owner.Double(now, ownerHoldFirst, last)
 	return p.state.owner.Wait
 }
 
@@ -48,7 +49,7 @@ func (p *pass[O, C]) upToDate(ctx context.Context, cached O) (owner O, goOn bool
 	p.Generation = cached.GetGeneration()
 	known, now := p.state.known.Owner(), p.opts.Now()
 	isBack := known.Gone && cached.GetResourceVersion() != known.Version
-	wait, live := p.state.owner.remaining(now, 0), p.state.owner.Wait >= ownerHoldLast
+	wait, live := p.state.owner.Remaining(now), p.state.owner.Wait >= ownerHoldLast
 	if wait <= 0 && !live {
 		wait = p.holdOwner(now, ownerHoldLast)
 	}
@@ -96,7 +97,7 @@ func (p *pass[O, C]) isShown(cached O) bool {
 	case known.Gone:
 		return false
 	case !typed:
-		p.state.owner = hold{}
+		p.state.owner = backoff.Hold{}
 		return true
 	case resourceversion.Reached(cached.GetResourceVersion(), known.Version) || p.wantTheSame(cached, is):
 		p.ownerIsShown()
@@ -216,10 +217,10 @@ func (p *pass[O, C]) mayCreate(ctx context.Context) bool {
 // is what a garbage collector does when the owner is deleted. For each owner that is so once
 // in leftHold at most.
 func (p *pass[O, C]) childrenLeft() bool {
-	if len(p.Active)+len(p.Released) >= p.state.active || p.state.childLeft.remaining(p.Now, 0) > 0 {
+	if len(p.Active)+len(p.Released) >= p.state.active || p.state.childLeft.Remaining(p.Now) > 0 {
 		return false
 	}
-	p.state.childLeft = hold{Since: p.Now, Wait: leftHold}
+	p.state.childLeft = backoff.Hold{Since: p.Now, Wait: leftHold}
 	return true
 }
 
@@ -236,7 +237,7 @@ func (p *pass[O, C]) isOfTerm(ctx context.Context) bool {
 
 // waitForOwner puts the rest of the pass off, as a call of its own has shown a newer owner.
 func (p *pass[O, C]) waitForOwner() {
-	p.holdForOwner(p.state.owner.remaining(p.opts.Now(), 0))
+	p.holdForOwner(p.state.owner.Remaining(p.opts.Now()))
 }
 
 // wantTheSame reports whether two versions of an owner want the same children. Generations

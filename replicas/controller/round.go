@@ -3,7 +3,11 @@
 
 package controller
 
-import "time"
+import (
+	"time"
+
+	"github.com/replicakit/replicakit/internal/backoff"
+)
 
 const (
 	// A child that has ended counts if it ended within failedYoung of its round, and one
@@ -18,7 +22,7 @@ const (
 // It is of a generation: who changes the owner tries something else.
 type round struct {
 	// Hold doubles with each round whose children ended in part, one after the other.
-	Hold  hold
+	Hold  backoff.Hold
 	First time.Time // the first creation, by the server's clock
 	Made  int       // children, without those that the Controller deleted
 	Ended int       // how many of them ended soon: the most at once
@@ -31,7 +35,7 @@ func (r *round) begin(made int, first, now time.Time) {
 		r.Made += made
 		return
 	}
-	next := round{First: first, Made: made, Hold: hold{Since: now, Wait: r.Hold.Wait}}
+	next := round{First: first, Made: made, Hold: backoff.Hold{Since: now, Wait: r.Hold.Wait}}
 	if r.Ended == 0 && now.Sub(r.Hold.Since) >= r.Hold.Wait { // they live
 		next.Hold.Wait = 0
 	}
@@ -60,8 +64,8 @@ func (r *round) left(now time.Time) time.Duration {
 	if r.Ended == 0 {
 		return 0
 	}
-	scaled := hold{Since: r.Hold.Since, Wait: max(r.Hold.Wait*time.Duration(r.Ended)/time.Duration(max(r.Made, r.Ended)), failedHoldLeast)}
-	left := scaled.remaining(now, 0)
+	scaled := backoff.Hold{Since: r.Hold.Since, Wait: max(r.Hold.Wait*time.Duration(r.Ended)/time.Duration(max(r.Made, r.Ended)), failedHoldLeast)}
+	left := scaled.Remaining(now)
 	r.Hold.Since = scaled.Since
 	return max(left, 0)
 }

@@ -102,7 +102,7 @@ func (p *pass[O, C]) isSlotTaken(err error) bool {
 // holdSlot holds a slot whose name another object has: no event may tell when that is gone.
 func (p *pass[O, C]) holdSlot(name string, err error) {
 	h := p.state.holds.of(NameTaken, name)
-	h.grow(p.opts.Now(), NameTaken)
+	NameTaken.grow(&h.Hold, p.opts.Now())
 	h.why = err
 	p.gate(NameTaken, name, h.Wait, err)
 }

@@ -109,7 +109,7 @@ func (p *pass[O, C]) dropStray(ctx context.Context, c C) error {
 		return nil
 	}
 	h := p.state.holds.of(StrayLeft, string(id))
-	h.grow(p.opts.Now(), StrayLeft)
+	StrayLeft.grow(&h.Hold, p.opts.Now())
 	h.why = err
 	p.gate(StrayLeft, c.GetName(), max(h.Wait, serverDelay([]error{err})), err)
 	return err

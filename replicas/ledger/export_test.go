@@ -75,12 +75,12 @@ func (l *Ledger[C]) Knows(now time.Time) string {
 		fmt.Fprint(&b, " shown", moments[e.shown], e.shown == l.viewed, " doubt", e.doubt.version, ago(e.doubt.sent), ")")
 	}
 	for _, n := range l.names {
-		fmt.Fprint(&b, n.Name, "(", ago(n.Sent), n.Bearer, n.open, slices.Sorted(maps.Keys(n.settled)), ago(n.look.since), n.look.lasts, ")")
+		fmt.Fprint(&b, n.Name, "(", ago(n.Sent), n.Bearer, n.open, slices.Sorted(maps.Keys(n.settled)), ago(n.look.Since), n.look.Wait, ")")
 	}
 	if l.list.start > 0 {
 		fmt.Fprint(&b, "bar", l.list.version, moments[l.list.start], slices.Sorted(maps.Keys(l.list.children)), ago(l.list.since))
 	}
-	fmt.Fprint(&b, " read", l.read, " passed", ago(l.passed.since), l.passed.lasts, l.hides, l.distrusted)
+	fmt.Fprint(&b, " read", l.read, " passed", ago(l.passed.Since), l.passed.Wait, l.hides, l.distrusted)
 	return b.String()
 }
 

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 
+	"github.com/replicakit/replicakit/internal/backoff"
 	"github.com/replicakit/replicakit/internal/object"
 	"github.com/replicakit/replicakit/internal/resourceversion"
 )
@@ -48,7 +49,7 @@ type Ledger[C metav1.Object] struct {
 	distrusted bool
 	// passed is a wait that begins when the cache seems to have passed by a child that it
 	// does not show.
-	passed wait
+	passed backoff.Hold
 	hides  bool // the last view hid a child that no entry is about
 }
 
@@ -223,7 +224,7 @@ func (l *Ledger[C]) Listed(start Moment, list List[C], s Snapshot[C], now time.T
 	if !isNumber(list.Version) {
 		l.list = bar{} // no version of a child is older
 	}
-	l.passed = wait{lasts: l.passed.lasts}
+	l.passed.Since = time.Time{}
 	return nil
 }
 
@@ -295,7 +296,7 @@ func (l *Ledger[C]) forgetFacts() {
 		*e = entry[C]{doubt: e.doubt}
 		l.tidy(id, e)
 	}
-	l.list, l.passed, l.hides = bar{}, wait{}, false
+	l.list, l.passed, l.hides = bar{}, backoff.Hold{}, false
 }
 
 // tidy drops an entry that says nothing.

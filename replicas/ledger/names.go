@@ -10,6 +10,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
+
+	"github.com/replicakit/replicakit/internal/backoff"
 )
 
 // Landing is how long a request may still take effect after it was sent. No server
@@ -33,7 +35,7 @@ type Name struct {
 
 	open    int                 // how many sendings nothing has settled
 	settled sets.Set[types.UID] // the children that have settled one each
-	look    wait                // until the next look, if it is not sent again
+	look    backoff.Hold        // until the next look, if it is not sent again
 }
 
 // A Bearer is the object that has a name.
@@ -58,27 +60,14 @@ func (n Name) HasLanded(now time.Time) bool { return now.Sub(n.Sent) >= Landing 
 // sent again: 0 or less if now. While a replica bears it, no other child can.
 func (n Name) NextLook(now time.Time) time.Duration {
 	if n.Bearer == Replica {
-		return max(landsIn(n.Sent, now), n.look.remaining(now))
+		return max(landsIn(n.Sent, now), n.look.Remaining(now))
 	}
-	return n.look.remaining(now)
+	return n.look.Remaining(now)
 }
 
 // landsIn returns how long a request that was sent then may still take effect: 0 or less if
 // it cannot.
-func landsIn(sent, now time.Time) time.Duration { return wait{sent, Landing}.remaining(now) }
-
-// A wait doubles each time. The zero value is none.
-type wait struct {
-	since time.Time
-	lasts time.Duration
-}
-
-func (w *wait) double(now time.Time, first, last time.Duration) {
-	*w = wait{now, min(max(2*w.lasts, first), last)}
-}
-
-// remaining returns how long it lasts still. A clock that went back starts it again.
-func (w wait) remaining(now time.Time) time.Duration { return w.lasts - max(now.Sub(w.since), 0) }
+func landsIn(sent, now time.Time) time.Duration { return Landing - max(now.Sub(sent), 0) }
 
 // Sending notes that a creation is about to be sent under a name.
 func (l *Ledger[C]) Sending(name types.NamespacedName, now time.Time) {
@@ -89,7 +78,7 @@ func (l *Ledger[C]) Sending(name types.NamespacedName, now time.Time) {
 		l.names = append(l.names, Name{NamespacedName: name})
 		n = &l.names[len(l.names)-1]
 	}
-	n.open, n.Sent, n.look = n.open+1, now, wait{}
+	n.open, n.Sent, n.look = n.open+1, now, backoff.Hold{}
 }
 
 // Refused notes that one creation under a name did not take effect and never will.
@@ -159,9 +148,9 @@ func (l *Ledger[C]) PutOff(name types.NamespacedName, now time.Time) {
 }
 
 func (n *Name) putOff(now time.Time) {
-	n.look.double(now, firstLook, lastLook)
+	n.look.Double(now, firstLook, lastLook)
 	if left := landsIn(n.Sent, now); left > 0 {
-		n.look.lasts = min(n.look.lasts, left)
+		n.look.Wait = min(n.look.Wait, left)
 	}
 }
 

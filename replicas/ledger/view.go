@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/replicakit/replicakit/internal/backoff"
 	"github.com/replicakit/replicakit/internal/object"
 	"github.com/replicakit/replicakit/internal/resourceversion"
 )
@@ -401,7 +402,7 @@ const nextLook = 5 * time.Second
 // proof: the view is an old one, but only after some seconds a list is worthwhile by itself.
 func (o *overlay[C]) suspect(lacking []*entry[C]) {
 	if len(lacking) == 0 || o.cache.Version != "" {
-		o.passed = wait{}
+		o.passed = backoff.Hold{}
 		return
 	}
 	if !slices.ContainsFunc(lacking, func(e *entry[C]) bool {
@@ -409,11 +410,11 @@ func (o *overlay[C]) suspect(lacking []*entry[C]) {
 	}) {
 		return
 	}
-	if o.passed.since.IsZero() {
-		o.passed.double(o.now, firstSuspicion, lastSuspicion)
+	if o.passed.Since.IsZero() {
+		o.passed.Double(o.now, firstSuspicion, lastSuspicion)
 	}
 	o.view.Stale = true
-	o.view.Unmet = o.view.Unmet || o.passed.remaining(o.now) <= 0
+	o.view.Unmet = o.view.Unmet || o.passed.Remaining(o.now) <= 0
 }
 
 // isNeeded reports whether a view is another one because of a fact, and whether it may take
@@ -430,7 +431,7 @@ func (l *Ledger[C]) Again(now time.Time) time.Duration {
 	if !l.hides && !l.needsFacts() {
 		return 0
 	}
-	return max(l.passed.remaining(now), min(nextLook, l.patience()))
+	return max(l.passed.Remaining(now), min(nextLook, l.patience()))
 }
 
 func (l *Ledger[C]) needsFacts() bool {
