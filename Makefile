@@ -5,6 +5,7 @@ GOLANGCI_LINT_VERSION := v2.13.2
 GOVULNCHECK_VERSION   := v1.9.0
 GREMLINS_VERSION      := v0.6.0
 GORELEASER_VERSION    := v2.16.0
+CYCLONEDX_VERSION     := v1.10.0
 CONTROLLER_GEN_VERSION := v0.23.0# as in examples/workerpool/generate
 BENCHSTAT_VERSION     := v0.0.0-20260908200009-22c9c6c9d4da
 KUBERNETES_VERSION    := v1.37.2# as in test/binaries/kubernetes/go.mod
@@ -133,9 +134,11 @@ image-of-tests: ## the image that tests start, into .cache/bin
 	@$(MAKE) --no-print-directory image PLATFORMS="$$(go env GOOS)/$$(go env GOARCH)" IMAGE=$(BIN)/replicakit-controller.tar
 
 .PHONY: image
-image: ## the manager alone in an image for PLATFORMS, without a container runtime, as an OCI archive: .cache/replicakit-controller.tar; VERSION=v0.1.0
+image: $(BIN)/cyclonedx-gomod-$(CYCLONEDX_VERSION) ## the manager and its SBOM in an image for PLATFORMS, without a container runtime, as an OCI archive: .cache/replicakit-controller.tar; VERSION=v0.1.0
 	@for p in $(PLATFORMS); do \
-		(cd cmd/replicakit-controller && GOOS=$${p%/*} GOARCH=$${p#*/} $(OURS) $(BUILD_FLAGS) -o $(ROOT)/.cache/image/$$p/ .) || exit 1; done
+		(cd cmd/replicakit-controller && GOOS=$${p%/*} GOARCH=$${p#*/} $(OURS) $(BUILD_FLAGS) -o $(ROOT)/.cache/image/$$p/ .) && \
+		$< bin -json -std -noserial -notimestamp $(if $(VERSION),-version $(VERSION)) -output .cache/image/$$p/replicakit-controller.cdx.json \
+			.cache/image/$$p/replicakit-controller || exit 1; done
 	@cd test && $(BUILT_AS) go run ./image -o $(IMAGE) -tag $(or $(VERSION),latest) $(PLATFORMS:%=$(ROOT)/.cache/image/%/replicakit-controller)
 
 .PHONY: cluster-binaries
@@ -305,6 +308,9 @@ $(BIN)/govulncheck-$(GOVULNCHECK_VERSION):
 
 $(BIN)/goreleaser-$(GORELEASER_VERSION):
 	$(call installed,github.com/goreleaser/goreleaser/v2@$(GORELEASER_VERSION))
+
+$(BIN)/cyclonedx-gomod-$(CYCLONEDX_VERSION):
+	$(call installed,github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod@$(CYCLONEDX_VERSION))
 
 $(BIN)/gremlins-$(GREMLINS_VERSION):
 	$(call installed,github.com/go-gremlins/gremlins/cmd/gremlins@$(GREMLINS_VERSION))

@@ -1,13 +1,13 @@
 // Copyright The replicakit Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command image makes an image of a static program and of nothing else, without a
-// container runtime and without a registry.
+// Command image makes an image of a static program and its bill of materials, and of nothing else,
+// without a container runtime and without a registry.
 //
 //	go run . -o archive.tar -tag v0.1.0 directory/linux/amd64/program directory/linux/arm64/program
 //
-// The archive is an OCI layout. The last directories of each program name its platform. The same
-// programs make an image of the same digest. It is run by make image.
+// The archive is an OCI layout. The last directories of each program name its platform, and its bill of materials,
+// program.cdx.json, lies beside it. The same files make an image of the same digest. make image runs this command.
 package main
 
 import (
@@ -60,23 +60,19 @@ func run(out, tag string, programs []string) error {
 	return write(out, index, filepath.Base(programs[0])+":"+tag)
 }
 
-// imageOf returns an image with one layer, which has the program in its root.
+// imageOf returns an image with one layer, which has the program and its bill of materials in its root.
 func imageOf(program string) (v1.Image, *v1.Platform, error) {
-	text, err := os.ReadFile(program)
-	if err != nil {
-		return nil, nil, err
-	}
 	name := filepath.Base(program)
 	platform, err := platformOf(program)
 	if err != nil {
 		return nil, nil, err
 	}
-	layer, err := layerOf(name, text)
+	layer, err := layerOf(program)
 	if err != nil {
 		return nil, nil, err
 	}
 	image := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
-	image, err = mutate.Append(image, mutate.Addendum{Layer: layer, History: v1.History{CreatedBy: "COPY " + name + " /" + name}})
+	image, err = mutate.Append(image, mutate.Addendum{Layer: layer, History: v1.History{CreatedBy: "COPY " + name + " " + name + ".cdx.json /"}})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -105,15 +101,27 @@ func platformOf(program string) (*v1.Platform, error) {
 	return p, nil
 }
 
-// layerOf has no times, so that the same program makes the same layer.
-func layerOf(name string, text []byte) (v1.Layer, error) {
+// layerOf has no times, so that the same files make the same layer.
+func layerOf(program string) (v1.Layer, error) {
 	var files bytes.Buffer
 	w := tar.NewWriter(&files)
-	err := w.WriteHeader(&tar.Header{Name: name, Typeflag: tar.TypeReg, Mode: 0o755, Size: int64(len(text))})
-	if err == nil {
-		_, err = w.Write(text)
+	for _, file := range []struct {
+		path string
+		mode int64
+	}{{program, 0o755}, {program + ".cdx.json", 0o644}} {
+		text, err := os.ReadFile(file.path)
+		if err != nil {
+			return nil, err
+		}
+		header := &tar.Header{Name: filepath.Base(file.path), Typeflag: tar.TypeReg, Mode: file.mode, Size: int64(len(text))}
+		if err := w.WriteHeader(header); err != nil {
+			return nil, err
+		}
+		if _, err := w.Write(text); err != nil {
+			return nil, err
+		}
 	}
-	if err = errors.Join(err, w.Close()); err != nil {
+	if err := w.Close(); err != nil {
 		return nil, err
 	}
 	opener := func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(files.Bytes())), nil }

@@ -18,7 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// programs writes one for each platform.
+// programs writes one for each platform, and its bill of materials.
 func programs(t *testing.T, platforms ...string) (paths []string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -26,6 +26,7 @@ func programs(t *testing.T, platforms ...string) (paths []string) {
 		path := filepath.Join(dir, filepath.FromSlash(platform), "program")
 		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o700))
 		require.NoError(t, os.WriteFile(path, []byte("for "+platform), 0o600))
+		require.NoError(t, os.WriteFile(path+".cdx.json", []byte("modules for "+platform), 0o600))
 		paths = append(paths, path)
 	}
 	return paths
@@ -69,13 +70,19 @@ func TestAnArchiveHasAnImageForEachPlatform(t *testing.T) {
 		assert.Equal(t, user, config.Config.User)
 		files := mutate.Extract(image)
 		layer := tar.NewReader(files)
-		header, err := layer.Next()
-		require.NoError(t, err)
-		assert.Equal(t, "program", header.Name)
-		assert.Equal(t, int64(0o755), header.Mode)
-		text, err := io.ReadAll(layer)
-		require.NoError(t, err)
-		assert.Equal(t, "for "+platform, string(text))
+		for _, want := range []struct {
+			name string
+			mode int64
+			text string
+		}{{"program", 0o755, "for " + platform}, {"program.cdx.json", 0o644, "modules for " + platform}} {
+			header, err := layer.Next()
+			require.NoError(t, err)
+			assert.Equal(t, want.name, header.Name)
+			assert.Equal(t, want.mode, header.Mode)
+			text, err := io.ReadAll(layer)
+			require.NoError(t, err)
+			assert.Equal(t, want.text, string(text))
+		}
 		_, err = layer.Next()
 		require.ErrorIs(t, err, io.EOF, "there is nothing else")
 		require.NoError(t, files.Close())
@@ -97,6 +104,8 @@ func TestTheSameProgramsMakeTheSameImage(t *testing.T) {
 func TestWhatIsWrongIsNamed(t *testing.T) {
 	t.Parallel()
 	archive := filepath.Join(t.TempDir(), "archive.tar")
+	bare := programs(t, "linux/amd64")
+	require.NoError(t, os.Remove(bare[0]+".cdx.json"))
 	for _, row := range []struct {
 		name, out string
 		programs  []string
@@ -105,6 +114,7 @@ func TestWhatIsWrongIsNamed(t *testing.T) {
 		{"no archive", "", programs(t, "linux/amd64"), "-o: must name the archive"},
 		{"no program", archive, nil, "no program is named"},
 		{"a program that is not there", archive, []string{"linux/amd64/none"}, "linux/amd64/none: open linux/amd64/none: no such file or directory"},
+		{"a program without a bill of materials", archive, bare, "program.cdx.json: no such file or directory"},
 		{"a program of no platform", archive, []string{"main.go"}, `main.go: its directories, OS/ARCHITECTURE, name no platform: "./."`},
 		{"a directory that is not there", filepath.Join(archive, "in", "it"), programs(t, "linux/amd64"), "no such file or directory"},
 	} {

@@ -4,7 +4,9 @@
 package operating_test
 
 import (
+	"debug/buildinfo"
 	"debug/elf"
+	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
@@ -90,13 +92,14 @@ func only[T any](found []T, err error) (one T, _ error) {
 	return found[0], nil
 }
 
-// The image has nothing else.
+// The image has nothing else but its SBOM.
 func TestTheProgramNeedsNoLibraries(t *testing.T) {
 	t.Parallel()
 	program := fleetOf(t).controller
 	root, err := os.ReadDir(filepath.Dir(program))
 	require.NoError(t, err)
-	assert.Len(t, root, 1)
+	require.Len(t, root, 2)
+	assert.Equal(t, name+".cdx.json", root[1].Name(), "see TestTheSBOMNamesWhatIsLinked")
 	file, err := elf.Open(program)
 	require.NoError(t, err)
 	defer func() { require.NoError(t, file.Close()) }()
@@ -135,4 +138,24 @@ func TestTheImageIsThatOfTheManifests(t *testing.T) {
 	assert.Regexp(t, `(?m)^IMAGE +\?= \$\(ROOT\)/`+regexp.QuoteMeta(builds[2])+"$", string(makefile))
 	assert.Equal(t, builds[1], builds[4])
 	assert.Contains(t, runbook(t), "newName: "+builds[3]+", newTag: "+builds[4])
+}
+
+func TestTheSBOMNamesWhatIsLinked(t *testing.T) {
+	t.Parallel()
+	program := fleetOf(t).controller
+	text, err := os.ReadFile(program + ".cdx.json")
+	require.NoError(t, err)
+	type component struct{ Name, Version string }
+	var sbom struct{ Components []component }
+	require.NoError(t, json.Unmarshal(text, &sbom))
+	linked, err := buildinfo.ReadFile(program)
+	require.NoError(t, err)
+	want := []component{{"std", linked.GoVersion}}
+	for _, module := range linked.Deps {
+		if module.Replace != nil { // a module of this repository, which no release replaces
+			module = module.Replace
+		}
+		want = append(want, component{module.Path, module.Version})
+	}
+	assert.ElementsMatch(t, want, sbom.Components)
 }
