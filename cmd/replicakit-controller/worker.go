@@ -121,6 +121,7 @@ func (w *worker) clients() (all clients, err error) {
 // A cell is what works on one namespace, or on all.
 type cell struct {
 	*worker
+	namespace   string // "" means all
 	factory     informers.SharedInformerFactory
 	controllers map[string]*clientgo.Controller
 	runaways    map[string]*runaways
@@ -128,7 +129,7 @@ type cell struct {
 }
 
 func (w *worker) newCell(ctx context.Context, namespace string, clients clients) (*cell, error) {
-	c := &cell{worker: w, controllers: map[string]*clientgo.Controller{}, runaways: map[string]*runaways{}}
+	c := &cell{worker: w, namespace: namespace, controllers: map[string]*clientgo.Controller{}, runaways: map[string]*runaways{}}
 	c.factory = informers.NewSharedInformerFactoryWithOptions(clients.informers, resync(), informers.WithNamespace(namespace))
 	pods := c.factory.Core().V1().Pods().Informer()
 	if err := pods.SetTransform(newTrimmer(w.others.mark).trim); err != nil {
@@ -182,6 +183,7 @@ func (w *worker) registerer(namespace string) prometheus.Registerer {
 // returns after the last pass.
 func (c *cell) run(ctx context.Context, admitted map[string]chan struct{}) {
 	defer c.working.add(c)()
+	c.newTerm(ctx)
 	c.factory.StartWithContext(ctx)
 	defer c.factory.Shutdown()
 	var running sync.WaitGroup
@@ -200,6 +202,19 @@ func (c *cell) run(ctx context.Context, admitted map[string]chan struct{}) {
 		})
 	}
 	running.Wait()
+}
+
+// termPatience is how long the informers wait for the answers that save the first passes a wait.
+const termPatience = 5 * time.Second
+
+// newTerm has the controllers ask the server how far it has come. The lease is held, and the caches
+// are empty.
+func (c *cell) newTerm(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, termPatience)
+	defer cancel()
+	for _, built := range c.controllers {
+		built.NewTerm(ctx, c.namespace)
+	}
 }
 
 // missing are the resources that have not been listed yet.

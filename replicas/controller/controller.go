@@ -27,7 +27,7 @@ type Controller struct {
 
 // A syncer is a reconciler of whatever owners and children.
 type syncer interface {
-	newTerm()
+	newTerm(ctx context.Context, namespace string)
 	sync(ctx context.Context, owner types.NamespacedName) (time.Duration, error)
 	metrics() []Sample
 }
@@ -88,14 +88,18 @@ func (c *Controller) Sync(ctx context.Context, owner types.NamespacedName) (requ
 	return c.reconciler.sync(ctx, owner)
 }
 
-// NewTerm tells the Controller that another process may have been at work since its last
-// pass: call it when leadership, or a range of owners, was taken over anew. A Controller
-// that has not made a pass yet needs no call. The caches may be older than what the other
-// process saw, so before the first pass for an owner that creates or deletes there is one
-// look at the server.
-func (c *Controller) NewTerm() {
+// NewTerm tells the Controller that this process alone is at work from now on, and that another
+// one may have been before. Call it when leadership, or a range of owners, was taken over. A
+// Controller that has not made a pass yet needs no call.
+//
+// The caches may be older than what the other process saw. So before the first pass for an owner
+// that creates or deletes there is one look at the server. NewTerm asks a Versioner how far the
+// server has come. A cache that is filled after that is new enough, and no pass looks or waits.
+// So call NewTerm before the informers are started, if the process is the only one by then. The
+// namespace is that of the informers, or "" if they watch all.
+func (c *Controller) NewTerm(ctx context.Context, namespace string) {
 	if c != nil && c.reconciler != nil {
-		c.reconciler.newTerm()
+		c.reconciler.newTerm(ctx, namespace)
 	}
 }
 

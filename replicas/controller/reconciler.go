@@ -78,7 +78,15 @@ func resource(kind schema.GroupVersionKind) schema.GroupResource {
 
 func (r *reconciler[O, C]) metrics() []Sample { return r.measures.samples() }
 
-func (r *reconciler[O, C]) newTerm() { r.term.next() }
+func (r *reconciler[O, C]) newTerm(ctx context.Context, namespace string) {
+	r.term.next()
+	versioner, ok := r.client.(Versioner)
+	if !ok {
+		return
+	}
+	r.term.owners.askFirst(r.opts.Now, func() (string, error) { return versioner.ServerOwnersVersion(ctx, namespace) })
+	r.term.children.askFirst(r.opts.Now, func() (string, error) { return versioner.ServerChildrenVersion(ctx, namespace) })
+}
 
 // childNoun is the word for a child in events: the kind in lower case, as kubectl has it.
 func (r *reconciler[O, C]) childNoun() string { return strings.ToLower(r.kind.Child.Kind) }

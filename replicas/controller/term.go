@@ -49,10 +49,18 @@ func (t *term) number() int {
 type serverVersion struct {
 	mu        sync.Mutex
 	is        string    // "" if not known
-	asked     time.Time // when the server was first asked
+	asked     time.Time // when a pass first wanted to know
 	last      time.Time // when it was asked last
 	asking    bool
 	forgotten int // how often
+}
+
+// askFirst asks the server before any pass does. No pass waits for a cache yet.
+func (v *serverVersion) askFirst(now func() time.Time, version func() (string, error)) {
+	v.ask(now, version)
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.asked = time.Time{}
 }
 
 // forget drops what was learned in a term that has ended.
@@ -63,7 +71,7 @@ func (v *serverVersion) forget() {
 	v.is, v.asked, v.last = "", time.Time{}, time.Time{}
 }
 
-// known returns the version, "" if it is not known, and when the server was first asked.
+// known returns the version, "" if it is not known, and when a pass first wanted to know it.
 func (v *serverVersion) known() (is string, asked time.Time) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -93,15 +101,15 @@ func (v *serverVersion) patience(now time.Time) time.Duration {
 func (v *serverVersion) ask(now func() time.Time, version func() (string, error)) string {
 	v.mu.Lock()
 	at := now()
+	if v.asked.IsZero() {
+		v.asked = at
+	}
 	if v.is != "" || v.asking || !v.last.IsZero() && at.Sub(v.last) < time.Second && !at.Before(v.last) {
 		defer v.mu.Unlock()
 		return v.is
 	}
 	forgotten := v.forgotten
 	v.asking, v.last = true, at
-	if v.asked.IsZero() {
-		v.asked = at
-	}
 	v.mu.Unlock()
 	is, err := "", errors.New("controller: a panic")
 	defer func() {

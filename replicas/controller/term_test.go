@@ -98,12 +98,12 @@ func TestANewProcessLooksLiveBeforeItChangesANumber(t *testing.T) {
 		r := newRig(2)
 		_, err := r.pass(t, 0, ready(r.owner, 2)...)
 		require.NoError(t, err)
-		r.start().NewTerm()
+		r.start().NewTerm(t.Context(), "")
 		r.live = func() ([]*corev1.Pod, error) { return ready(r.owner, 2), nil }
 		_, err = r.pass(t, 3600)
 		require.NoError(t, err)
 		assert.Equal(t, []string{list}, r.calls)
-		new(controller.Controller).NewTerm() // New did not make it
+		new(controller.Controller).NewTerm(t.Context(), "") // New did not make it
 	})
 }
 
@@ -176,6 +176,46 @@ func TestANewProcessWhoseCacheTellsItsVersion(t *testing.T) {
 			assert.Empty(t, r.last.Created)
 		})
 	}
+	t.Run("a cache that is filled after NewTerm needs no look and no wait, whatever happens on the server then", func(t *testing.T) {
+		t.Parallel()
+		r := at("", "20")
+		r.ownersAt = func() (string, error) { return "20", nil }
+		r.start().NewTerm(t.Context(), "default")
+		assert.Equal(t, []string{"owners of default", version}, r.calls)
+		r.serverAt = func() (string, error) { return "30", nil }
+		atVersions(r, "20", "")
+		r.owner.ResourceVersion = "20"
+		_, err := r.pass(t, 60)
+		require.NoError(t, err)
+		assert.Len(t, r.last.Created, 2)
+		for _, look := range []string{"list", version, "owners of default"} {
+			assert.Empty(t, r.callsOf(look), look)
+		}
+	})
+	t.Run("a cache that was filled before NewTerm is waited for, from the first pass on", func(t *testing.T) {
+		t.Parallel()
+		r := at("20", "30")
+		r.start().NewTerm(t.Context(), "default")
+		pass, err := r.pass(t, 60)
+		require.NoError(t, err)
+		assert.Equal(t, 50*time.Millisecond, pass.RequeueAfter)
+		assert.Empty(t, r.callsOf("create"))
+		assert.Empty(t, r.callsOf("list"))
+		_, err = r.pass(t, 62)
+		require.NoError(t, err)
+		assert.Len(t, r.callsOf("list"), 1)
+	})
+	t.Run("a server that does not answer NewTerm is asked by the first pass", func(t *testing.T) {
+		t.Parallel()
+		r := at("20", "")
+		r.serverAt = func() (string, error) { return "", errors.New("no") }
+		r.start().NewTerm(t.Context(), "default")
+		r.serverAt = func() (string, error) { return "20", nil }
+		_, err := r.pass(t, 60)
+		require.NoError(t, err)
+		assert.Len(t, r.last.Created, 2)
+		assert.Len(t, r.callsOf(version), 1)
+	})
 	t.Run("a call that hangs holds up no other owner for longer", func(t *testing.T) {
 		t.Parallel()
 		r := at("20", "30")
@@ -332,11 +372,11 @@ func TestANewProcessReadsTheOwnerBeforeItsFirstCreations(t *testing.T) {
 		assert.Empty(t, r.callsOf(owners))
 
 		r.settle()
-		r.start().NewTerm()
 		r.ownersAt = func() (string, error) { return "22", nil }
+		r.start().NewTerm(t.Context(), "default")
+		assert.Len(t, r.callsOf(owners), 1, "another term asks anew")
 		_, err = r.pass(t, 3600, all...)
 		require.NoError(t, err)
-		assert.Len(t, r.callsOf(owners), 1, "another term asks anew")
 		assert.Len(t, r.callsOf(read), 1)
 	})
 	t.Run("deletions are preceded by a read all the same", func(t *testing.T) {

@@ -184,10 +184,13 @@ func (r *Reconciler[O, C]) awaitRestore(ctx context.Context) error {
 	}
 }
 
-// NewTerm tells the Reconciler that another process may have been at work since its last
-// Reconcile; see controller.Controller.NewTerm. A manager that loses its lease ends, so
-// Add needs no call.
-func (r *Reconciler[O, C]) NewTerm() { r.made().NewTerm() }
+// NewTerm tells the Reconciler that this process alone is at work from now on; see
+// controller.Controller.NewTerm. A manager that loses its lease ends, so Add needs no call. A
+// manager starts its caches before it elects, so only a program without an election can call
+// NewTerm before that.
+func (r *Reconciler[O, C]) NewTerm(ctx context.Context, namespace string) {
+	r.made().NewTerm(ctx, namespace)
+}
 
 // observe looks at each pass, then tells the kind's own observer.
 func (r *Reconciler[O, C]) observe(observe func(context.Context, controller.Pass[O, C])) func(context.Context, controller.Pass[O, C]) {

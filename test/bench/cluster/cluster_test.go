@@ -70,14 +70,14 @@ func readFile(t *testing.T, name string) tally {
 
 func TestSyncs(t *testing.T) {
 	t.Parallel()
-	syncs, err := readSyncs(strings.NewReader(`# TYPE workqueue_work_duration_seconds histogram
+	syncs, err := readCount(strings.NewReader(`# TYPE workqueue_work_duration_seconds histogram
 workqueue_work_duration_seconds_bucket{name="replicaset",le="+Inf"} 12
 workqueue_work_duration_seconds_sum{name="replicaset"} 0.5
 workqueue_work_duration_seconds_count{name="replicaset"} 12
 workqueue_work_duration_seconds_bucket{name="replicationmanager",le="+Inf"} 7
 workqueue_work_duration_seconds_sum{name="replicationmanager"} 0.5
 workqueue_work_duration_seconds_count{name="replicationmanager"} 7
-`))
+`), syncsMetric)
 	require.NoError(t, err)
 	assert.InDelta(t, 12, syncs, 0)
 }

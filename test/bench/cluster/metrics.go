@@ -72,14 +72,14 @@ func (t tally) writes() (n float64) {
 	return n
 }
 
-// readSyncs returns how many items of the work queue of ReplicaSets a controller
-// has worked on, by the name that the metric has in every controller.
-func readSyncs(text io.Reader) (float64, error) {
+// readCount returns what a metric of the work queue of ReplicaSets has counted. Queues and their
+// metrics have the same names in every controller.
+func readCount(text io.Reader, metric string) (float64, error) {
 	families, err := parseMetrics(text)
 	if err != nil {
 		return 0, err
 	}
-	return sum(families["workqueue_work_duration_seconds"], func(m *dto.Metric) bool { return label(m, "name") == "replicaset" }), nil
+	return sum(families[metric], func(m *dto.Metric) bool { return label(m, "name") == "replicaset" }), nil
 }
 
 func parseMetrics(text io.Reader) (map[string]*dto.MetricFamily, error) {

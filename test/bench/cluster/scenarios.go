@@ -28,6 +28,8 @@ var scenarios = []scenario{
 	{name: "hold", title: holdTitle, prepare: prepareHold, run: runHold},
 	{name: "pause", title: pauseTitle, prepare: preparePause, play: playPause, args: shortLease},
 	{name: "start", title: startTitle, prepare: prepareStart, play: playStart},
+	{name: "first-quiet", title: firstTitle("nothing else happens"), prepare: prepareFirst, play: playFirst(false)},
+	{name: "first-busy", title: firstTitle("100 pods of another one change each second"), prepare: prepareFirst, play: playFirst(true)},
 	{name: "lost-cut", title: lossTitle("cut off"), prepare: prepareOrphans, run: runLoss, fault: cut},
 	{name: "lost-429", title: lossTitle("429, Retry-After 1 s"), prepare: prepareOrphans, run: runLoss, fault: tooMany},
 }

@@ -141,12 +141,15 @@ func (c *controller) usage(ctx context.Context) (used usage, err error) {
 	if used.peak, used.resident, err = memoryOf(string(status)); err != nil {
 		return usage{}, err
 	}
-	used.syncs, err = c.syncs(ctx)
+	used.syncs, err = c.count(ctx, syncsMetric)
 	return used, err
 }
 
-// syncs returns how often ReplicaSets were looked at.
-func (c *controller) syncs(ctx context.Context) (float64, error) {
+// syncsMetric has how often owners were looked at.
+const syncsMetric = "workqueue_work_duration_seconds"
+
+// count returns what a metric of the work queue of ReplicaSets has counted.
+func (c *controller) count(ctx context.Context, metric string) (float64, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.metrics, nil)
 	if err != nil {
 		return 0, err
@@ -163,5 +166,5 @@ func (c *controller) syncs(ctx context.Context) (float64, error) {
 	if resp.StatusCode != http.StatusOK {
 		return 0, fmt.Errorf("%s: %s", c.metrics, resp.Status)
 	}
-	return readSyncs(resp.Body)
+	return readCount(resp.Body, metric)
 }

@@ -16,7 +16,7 @@ import (
 
 // The scenario of a controller that starts where there is much already.
 
-const pollInterval = 200 * time.Millisecond // of the metrics of the controller
+const pollInterval = 50 * time.Millisecond // of the metrics of the controller
 
 func startTitle(s size) string {
 	return fmt.Sprintf("a controller starts on %s pods of %s ReplicaSets; then %s of these get %d more each",
@@ -102,15 +102,23 @@ func (b *bed) watchStart(ctx context.Context, c *controller) error {
 
 // looked waits until the controller has looked at sets so many times.
 func (b *bed) looked(ctx context.Context, c *controller, what string, times int) error {
+	err := b.awaitCount(ctx, c, syncsMetric, times)
+	if err == nil {
+		b.note(what, wall, time.Since(b.began).Seconds())
+	}
+	return err
+}
+
+// awaitCount waits until a metric of the work queue has counted so much.
+func (b *bed) awaitCount(ctx context.Context, c *controller, metric string, count int) error {
 	deadline := time.Now().Add(patience)
 	for {
-		n, err := c.syncs(ctx) // an error until it serves
-		if err == nil && n >= float64(times) {
-			b.note(what, wall, time.Since(b.began).Seconds())
+		n, err := c.count(ctx, metric) // an error until it serves
+		if err == nil && n >= float64(count) {
 			return nil
 		}
 		if time.Now().After(deadline) {
-			return fmt.Errorf("waited %v in vain: %s: %v times, %w", patience, what, n, err)
+			return fmt.Errorf("waited %v in vain: %s is %v, %w", patience, metric, n, err)
 		}
 		select {
 		case <-ctx.Done():
