@@ -7,19 +7,22 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// The scenarios of the first change after a start: a set lacks all of its pods when the program
-// starts, and pods of another set change meanwhile, or do not.
+// The scenarios of the first change after a start: a set is created as soon as the program is at
+// work, and pods of another set change meanwhile, or do not.
 
 const bystander = "bystander"
 
 func firstTitle(how string) func(size) string {
 	return func(s size) string {
-		return fmt.Sprintf("a controller starts where one ReplicaSet lacks %s pods, and %s", grouped(s.pods), how)
+		return fmt.Sprintf("the first change after a start, a new ReplicaSet of %s pods, while %s", grouped(s.pods), how)
 	}
 }
 
@@ -36,7 +39,7 @@ func prepareFirst(ctx context.Context, b *bed) (err error) {
 		return err
 	}
 	b.reported = len(b.pods)
-	if err := b.create(ctx, replicaSet(web, b.size.pods)); err != nil {
+	if err := b.view.until(ctx, "the sets", func(c counts) bool { return c.sets == 2 }); err != nil {
 		return err
 	}
 	return b.forgetWarmUp(ctx)
@@ -44,41 +47,56 @@ func prepareFirst(ctx context.Context, b *bed) (err error) {
 
 func playFirst(busy bool) func(ctx context.Context, b *bed, start starter) error {
 	return func(ctx context.Context, b *bed, start starter) error {
+		changing, stop := context.WithCancel(ctx)
+		var clients sync.WaitGroup
+		defer clients.Wait()
+		defer stop()
+		clients.Go(func() { b.renew(changing) })
 		if busy {
-			changing, stop := context.WithCancel(ctx)
-			changed := make(chan error, 1)
-			go func() { changed <- b.change(changing) }()
-			defer func() { stop(); <-changed }()
+			clients.Go(func() { b.change(changing) })
 		}
 		c, err := start()
 		if err != nil {
 			return err
 		}
-		return c.stop(ctx, b.watchFirst(ctx, c))
+		return c.stop(ctx, b.measure(ctx, func(ctx context.Context, b *bed) error { return b.watchFirst(ctx, c) }))
 	}
 }
 
-// change makes pods of the bystander ready, and not ready again, until ctx ends.
-func (b *bed) change(ctx context.Context) error {
-	for ready := true; ; ready = !ready {
-		err := b.pace(ctx, len(b.pods), func(ctx context.Context, i int) error { return b.setReady(ctx, b.pods[i].Name, ready) })
-		if err != nil {
-			return err
+// renew writes a lease ten times a second until ctx ends, as a hundred kubelets do. Each write makes
+// the version of the server a later one.
+func (b *bed) renew(ctx context.Context) {
+	leases := b.client.CoordinationV1().Leases(namespace)
+	lease, err := leases.Create(ctx, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "node"}}, metav1.CreateOptions{})
+	for err == nil {
+		lease.Spec.RenewTime = new(metav1.NowMicro())
+		lease, err = leases.Update(ctx, lease, metav1.UpdateOptions{})
+		select {
+		case <-ctx.Done():
+		case <-time.After(100 * time.Millisecond):
 		}
 	}
 }
 
-// watchFirst takes the time from when a worker took the first set from the queue.
+// change makes pods of the bystander ready, and not ready again, until ctx ends.
+func (b *bed) change(ctx context.Context) {
+	for ready := true; ctx.Err() == nil; ready = !ready {
+		_ = b.pace(ctx, len(b.pods), func(ctx context.Context, i int) error { return b.setReady(ctx, b.pods[i].Name, ready) })
+	}
+}
+
+// watchFirst takes the time from when the program has looked at the bystander.
 func (b *bed) watchFirst(ctx context.Context, c *controller) error {
-	b.began = time.Now()
-	if err := b.awaitCount(ctx, c, "workqueue_queue_duration_seconds", 1); err != nil {
+	if err := b.awaitCount(ctx, c, syncsMetric, 1); err != nil {
 		return err
 	}
-	b.note("from the start until the first set is looked at", wall, time.Since(b.began).Seconds())
-	b.began = time.Now()
 	before := len(b.pods)
+	b.began = time.Now()
+	if err := b.create(ctx, replicaSet(web, b.size.pods)); err != nil {
+		return err
+	}
 	return errors.Join(
-		b.reach(ctx, "from then on: the first pod exists", func(c counts) bool { return c.pods > before }),
-		b.reach(ctx, "from then on: all pods exist", func(c counts) bool { return c.pods == before+b.size.pods }),
+		b.reach(ctx, "the first pod exists", func(c counts) bool { return c.pods > before }),
+		b.reach(ctx, "all pods exist", func(c counts) bool { return c.pods == before+b.size.pods }),
 	)
 }
