@@ -61,3 +61,17 @@ func GateTable() (table [][]string) {
 	}
 	return table
 }
+
+// Remembered returns how many owners a Controller remembers.
+func Remembered(c *Controller) int {
+	if r, ok := c.reconciler.(interface{ remembered() int }); ok {
+		return r.remembered()
+	}
+	return 0
+}
+
+func (r *reconciler[O, C]) remembered() int {
+	r.owners.mu.Lock()
+	defer r.owners.mu.Unlock()
+	return len(r.owners.m)
+}

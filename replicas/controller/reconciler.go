@@ -4,6 +4,7 @@
 package controller
 
 import (
+	"context"
 	"strings"
 	"sync/atomic"
 	"time"

@@ -16,29 +16,12 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/replicakit/replicakit/internal/failure"
+	"github.com/replicakit/replicakit/internal/podtest"
 	"github.com/replicakit/replicakit/replicas"
 )
 
 // The tests of this file say what is right, and fail if it holds: then they belong to the
 // other tests. Each says until when it is known to fail.
-
-// right counts the assertions that fail, and logs them.
-type right struct {
-	t      *testing.T
-	failed int
-}
-
-func (r *right) Errorf(format string, args ...any) {
-	r.failed++
-	r.t.Logf("known to fail: "+format, args...)
-}
-
-func knownToFail(t *testing.T, until string, play func(t *testing.T, r *right)) {
-	t.Helper()
-	r := &right{t: t}
-	play(t, r)
-	assert.NotZero(t, r.failed, "known to fail until %s, and it holds: make it a test like others", until)
-}
 
 const (
 	untilRoom   = "one function says how many may be created and deleted, with slots and with children that must go"
@@ -47,7 +30,7 @@ const (
 
 func TestSlotsThatAreGivenUpWhileAnotherIsMissing(t *testing.T) {
 	t.Parallel()
-	knownToFail(t, untilRoom, func(t *testing.T, r *right) {
+	podtest.KnownToFail(t, untilRoom, func(t *testing.T, r assert.TestingT) {
 		t.Helper()
 		s := openWorkshop(t, workersOf(func(spec *workers) { spec.Slots = replicas.Ordinals("p") }), 5, true)
 		s.Deny("create", failure.Forbidden.Of)
@@ -61,7 +44,7 @@ func TestSlotsThatAreGivenUpWhileAnotherIsMissing(t *testing.T) {
 
 func TestAChildThatMustGoWhileAnotherIsMissing(t *testing.T) {
 	t.Parallel()
-	knownToFail(t, untilRoom, func(t *testing.T, r *right) {
+	podtest.KnownToFail(t, untilRoom, func(t *testing.T, r assert.TestingT) {
 		t.Helper()
 		s := openWorkshop(t, workersOf(func(spec *workers) {
 			spec.Rules.MustGo = func(w *worker) bool { return w.Spec.Image == "old" }
@@ -78,7 +61,7 @@ func TestAChildThatMustGoWhileAnotherIsMissing(t *testing.T) {
 
 func TestADeletionThatIsRefusedAfterTheAuthorsStep(t *testing.T) {
 	t.Parallel()
-	knownToFail(t, untilAuthor, func(t *testing.T, r *right) {
+	podtest.KnownToFail(t, untilAuthor, func(t *testing.T, r assert.TestingT) {
 		t.Helper()
 		claims := sets.New[string]()
 		s := openWorkshop(t, membersWith(claims), 5, true)
@@ -101,7 +84,7 @@ func TestAClaimThatIsBeingDeletedHoldsItsMemberAlone(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			knownToFail(t, untilAuthor, func(t *testing.T, r *right) {
+			podtest.KnownToFail(t, untilAuthor, func(t *testing.T, r assert.TestingT) {
 				t.Helper()
 				kind := workersOf(func(spec *workers) { spec.Slots = replicas.Ordinals("p") })
 				kind.BeforeScale = func(_ context.Context, _ *pool, _ []*worker, scale workerScale) (workerScale, time.Duration, error) {
@@ -116,7 +99,7 @@ func TestAClaimThatIsBeingDeletedHoldsItsMemberAlone(t *testing.T) {
 	}
 	t.Run("if New fails for it", func(t *testing.T) {
 		t.Parallel()
-		knownToFail(t, untilAuthor, func(t *testing.T, r *right) {
+		podtest.KnownToFail(t, untilAuthor, func(t *testing.T, r assert.TestingT) {
 			t.Helper()
 			s := openWorkshop(t, workersOf(func(spec *workers) {
 				spec.Slots = replicas.Ordinals("p")

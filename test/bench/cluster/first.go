@@ -59,7 +59,11 @@ func playFirst(busy bool) func(ctx context.Context, b *bed, start starter) error
 		if err != nil {
 			return err
 		}
-		return c.stop(ctx, b.measure(ctx, func(ctx context.Context, b *bed) error { return b.watchFirst(ctx, c) }))
+		return c.stop(ctx, b.measure(ctx, func(ctx context.Context, b *bed) error {
+			defer clients.Wait() // else the controller never comes to rest
+			defer stop()
+			return b.watchFirst(ctx, c)
+		}))
 	}
 }
 
