@@ -252,7 +252,8 @@ func TestReplicaFailure(t *testing.T) {
 			2, replicaSet(conditions(failure("FailedCreate", corev1.ConditionTrue))), status.Options{ManageErr: errors.New("old"), Now: now}, list{old},
 		},
 		"T13 the same failure with status False changes nothing": {
-			2, replicaSet(conditions(failure("FailedCreate", corev1.ConditionFalse))), status.Options{ManageErr: errors.New("old"), Now: now},
+			2, replicaSet(conditions(failure("FailedCreate", corev1.ConditionFalse))),
+			status.Options{ManageErr: errors.New("old"), Now: now},
 			list{failure("FailedCreate", corev1.ConditionFalse)},
 		},
 		"T13 W45 another reason refreshes the condition":          {4, replicaSet(conditions(old, custom)), failed, list{custom, fresh("FailedDelete")}},

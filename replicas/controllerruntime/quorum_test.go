@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -121,6 +122,8 @@ func (d databases) settles(t *testing.T, want ...string) {
 		assert.Equal(collect, want, d.tend(collect, t.Context()))
 		db := &quorum.Database{}
 		require.NoError(collect, d.Get(t.Context(), types.NamespacedName{Namespace: d.namespace, Name: "db"}, db))
+		assert.True(collect, meta.IsStatusConditionFalse(db.Status.Conditions, "HeldBack"))
+		db.Status.Conditions = nil
 		assert.Equal(collect, quorum.DatabaseStatus{Replicas: int32(len(want)), ReadyReplicas: int32(len(want)), ObservedGeneration: db.Generation}, db.Status)
 	}, patience, tick)
 }

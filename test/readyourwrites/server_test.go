@@ -228,10 +228,13 @@ func (s *server) watch(w http.ResponseWriter, r *http.Request, resource string) 
 	}()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	epoch, at, ok := s.epoch, 0, true
+	epoch := s.epoch
+	var at int
 	if r.URL.Query().Get("sendInitialEvents") == "true" {
 		at = s.initialEvents(out, resource)
-	} else if at, ok = s.since(r.URL.Query().Get("resourceVersion"), resource); !ok {
+	} else if after, ok := s.since(r.URL.Query().Get("resourceVersion"), resource); ok {
+		at = after
+	} else {
 		_ = out.Encode(map[string]any{"type": "ERROR", "object": apierrors.NewResourceExpired("restored").ErrStatus})
 		return
 	}
