@@ -83,7 +83,7 @@ func (w *worker) isAtWork(found string) error {
 	for i, c := range w.controllers {
 		names[i] = "-" + c.name
 	}
-	return fmt.Errorf("another controller is at work: %s. Two controllers make each pod twice: run kube-controller-manager with --controllers=*,%s, or set --allow-other-controllers here if the two never serve the same objects",
+	return fmt.Errorf("another controller is at work: %s. Two controllers make each pod twice: add %s to the --controllers of kube-controller-manager, or set --allow-other-controllers here if the two never serve the same objects",
 		found, strings.Join(names, ","))
 }
 

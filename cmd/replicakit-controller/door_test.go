@@ -150,7 +150,7 @@ func (c *town) saysEvent(namespace, kind, name, text string) {
 }
 
 const served = "another controller is at work: kube-controller-manager (wrote the status of|made a pod of) Replica(Set|tionController) .*" +
-	`run kube-controller-manager with --controllers=\*,-replicaset-controller,-replicationcontroller-controller, or set --allow-other-controllers here`
+	`add -replicaset-controller,-replicationcontroller-controller to the --controllers of kube-controller-manager, or set --allow-other-controllers here`
 
 func TestBesideKubeControllerManager(t *testing.T) {
 	t.Parallel()
@@ -163,7 +163,7 @@ func TestBesideKubeControllerManager(t *testing.T) {
 		assert.Contains(t, p.log.String(), "Released the lease")
 		assert.NotContains(t, p.log.String(), "Starting controller")
 		assert.Empty(t, c.probes())
-		c.saysEvent("kube-system", "Lease", "replicakit-controller", "run kube-controller-manager with --controllers=*")
+		c.saysEvent("kube-system", "Lease", "replicakit-controller", "add -replicaset-controller,-replicationcontroller-controller to the --controllers of kube-controller-manager")
 	}
 	stop := c.kubeControllerManager()
 	c.scale(30)

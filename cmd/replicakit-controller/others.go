@@ -52,7 +52,7 @@ func newForeignWrites() *prometheus.CounterVec {
 // count only where the status changed.
 //
 // The probes stay while the worker works. The worker never writes their statuses, so a controller
-// that begins later proves itself by its first pass, before it makes a pod.
+// that begins later proves itself by its first passes.
 type others struct {
 	*manager
 	telling sync.WaitGroup
