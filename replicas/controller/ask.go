@@ -17,7 +17,7 @@ import (
 	"github.com/replicakit/replicakit/selector"
 )
 
-// A Call is one call to the server, and its answer.
+// A Call is one call to the server, and whether it failed.
 type Call struct {
 	// Verb is the name of the method of Client or Versioner.
 	Verb string
@@ -30,7 +30,7 @@ type Call struct {
 	sent any // the options of a delete, or a patch
 }
 
-// String tells the call in one line, such as
+// String describes the call in one line, such as
 //
 //	Delete shop/web-7 {"preconditions":{"uid":"..."}}: not found
 func (c Call) String() string {

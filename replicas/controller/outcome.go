@@ -147,26 +147,28 @@ type Pass[O, C Object] struct {
 	Took time.Duration
 }
 
-// toldAtOnce is how many names, and how many calls, String has at most.
-const toldAtOnce = 20
+// mostInText is how many names, and how many calls, String has at most.
+const mostInText = 20
 
 // String describes the pass in a few lines: what was wanted and believed, each call, why the
 // deleted children were chosen, and what held the pass back.
 func (p Pass[O, C]) String() string {
 	var text strings.Builder
 	fmt.Fprintf(&text, "%s %s: %d wanted, %d active", p.Now.UTC().Format(time.RFC3339Nano), p.Name, p.Desired, len(p.Active))
-	if names := p.activeNames(); len(names) > 0 {
+	if names := firstNames(p.Active); len(names) > 0 {
 		fmt.Fprintf(&text, " (%s)", strings.Join(names, " "))
 	}
 	fmt.Fprintf(&text, ", %d terminating", len(p.Terminating))
-	for _, call := range p.Calls[:min(len(p.Calls), toldAtOnce)] {
+	for _, call := range p.Calls[:min(len(p.Calls), mostInText)] {
 		fmt.Fprintf(&text, "\n  %v", call)
 	}
-	if more := len(p.Calls) - toldAtOnce; more > 0 {
+	if more := len(p.Calls) - mostInText; more > 0 {
 		fmt.Fprintf(&text, "\n  and %d more calls", more)
 	}
-	for _, v := range p.Scale.Delete[:min(len(p.Scale.Delete), toldAtOnce)] {
-		fmt.Fprintf(&text, "\n  %s was chosen: %s", v.Object.GetName(), v.Explain())
+	for _, v := range p.Scale.Delete[:min(len(p.Scale.Delete), mostInText)] {
+		if !object.IsNil(v.Object) {
+			fmt.Fprintf(&text, "\n  %s was chosen: %s", v.Object.GetName(), v.Explain())
+		}
 	}
 	for _, g := range p.Gates {
 		fmt.Fprintf(&text, "\n  %v", g)
@@ -177,13 +179,14 @@ func (p Pass[O, C]) String() string {
 	return text.String()
 }
 
-func (p Pass[O, C]) activeNames() (names []string) {
-	for _, c := range p.Active[:min(len(p.Active), toldAtOnce)] {
+// firstNames are the names of the first children, and "..." if there are more.
+func firstNames[C Object](children []C) (names []string) {
+	for _, c := range children[:min(len(children), mostInText)] {
 		if !object.IsNil(c) {
 			names = append(names, c.GetName())
 		}
 	}
-	if len(p.Active) > toldAtOnce {
+	if len(children) > mostInText {
 		names = append(names, "...")
 	}
 	return names
