@@ -64,12 +64,13 @@ func refuse(t *testing.T, owners int, during time.Duration) map[string][]time.Du
 	c := controllers()[0]
 	built, err := c.build(ctx, factory, client, settings{orders: newOrders(defaults()), passes: newPasses(), passed: newRunaways().note, isProbe: func(types.UID) bool { return false }}, clientgo.Options{})
 	require.NoError(t, err)
+	built.NewTerm(ctx, "") // or one owner may wait for what another asks, and is first tried when the others are tried again
 	var running sync.WaitGroup
 	running.Go(func() { _ = built.Run(ctx, owners) })
 	factory.StartWithContext(ctx)
 	for i := range owners {
 		rs := newReplicaSet(fmt.Sprintf("web-%03d", i), 1)
-		rs.Namespace, rs.UID, rs.ResourceVersion = "default", "uid", "1"
+		rs.Namespace, rs.UID, rs.ResourceVersion = "default", types.UID("uid-"+rs.Name), "1"
 		require.NoError(t, client.Tracker().Create(c.resource, rs, rs.Namespace))
 	}
 	time.Sleep(during)

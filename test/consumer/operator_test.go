@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -17,28 +18,31 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes/fake"
+	kubetesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/replicakit/replicakit/test/consumer"
 )
 
-// shop is a server that has a ReplicaSet, which wants three pods, and an orphan.
-func shop() *fake.Clientset {
+// shop is a ReplicaSet, which wants three pods, and an orphan.
+func shop() []runtime.Object {
 	labels, three := map[string]string{"app": "web"}, int32(3)
-	return fake.NewClientset(&appsv1.ReplicaSet{
+	return []runtime.Object{&appsv1.ReplicaSet{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", UID: "uid-web"},
 		Spec: appsv1.ReplicaSetSpec{
 			Replicas: &three,
 			Selector: &metav1.LabelSelector{MatchLabels: labels},
 			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}},
 		},
-	}, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "stray", UID: "uid-stray", Labels: labels}})
+	}, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "stray", UID: "uid-stray", Labels: labels}}}
 }
 
 func TestOperatorOnAnOlderReleasePlans(t *testing.T) {
 	t.Parallel()
-	client := shop()
+	client := fake.NewClientset(shop()...)
 	plan, err := consumer.Plan(t.Context(), client, cache.ObjectName{Namespace: "shop", Name: "web"}, time.Now())
 	require.NoError(t, err)
 	assert.Equal(t, "adopt 1: shop/stray; create 2", plan.String())
@@ -47,33 +51,51 @@ func TestOperatorOnAnOlderReleasePlans(t *testing.T) {
 // The whole controller over typed clients and informers, by what package typed makes of them.
 func TestOperatorOnAnOlderReleaseRuns(t *testing.T) {
 	t.Parallel()
-	kube := shop()
+	kube := fake.NewClientset()
+	watches := watched(kube)
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error)
 	go func() { done <- consumer.Run(ctx, kube) }()
-	settles := func(want int32) {
+	watches.Wait()
+	for _, object := range shop() {
+		require.NoError(t, kube.Tracker().Add(object))
+	}
+	for _, want := range []int32{3, 1} {
 		require.EventuallyWithT(t, func(collect *assert.CollectT) {
+			stored, err := kube.AppsV1().ReplicaSets("shop").Get(ctx, "web", metav1.GetOptions{})
+			require.NoError(collect, err)
+			if *stored.Spec.Replicas != want { // again, because the fake's UpdateStatus writes the spec, too
+				stored.Spec.Replicas = &want
+				_, err = kube.AppsV1().ReplicaSets("shop").Update(ctx, stored, metav1.UpdateOptions{})
+				require.NoError(collect, err)
+			}
+			assert.Equal(collect, want, stored.Status.Replicas)
 			pods, err := kube.CoreV1().Pods("shop").List(ctx, metav1.ListOptions{})
 			require.NoError(collect, err)
 			assert.Len(collect, pods.Items, int(want))
 			for _, pod := range pods.Items {
 				assert.NotNil(collect, metav1.GetControllerOf(&pod), pod.Name)
 			}
-			stored, err := kube.AppsV1().ReplicaSets("shop").Get(ctx, "web", metav1.GetOptions{})
-			require.NoError(collect, err)
-			assert.Equal(collect, want, stored.Status.Replicas)
 		}, 2*time.Minute, 10*time.Millisecond)
 	}
-	settles(3)
-	scaled, err := kube.AppsV1().ReplicaSets("shop").Get(ctx, "web", metav1.GetOptions{})
-	require.NoError(t, err)
-	one := int32(1)
-	scaled.Spec.Replicas = &one
-	_, err = kube.AppsV1().ReplicaSets("shop").Update(ctx, scaled, metav1.UpdateOptions{})
-	require.NoError(t, err)
-	settles(1)
 	stop()
 	require.NoError(t, <-done)
+}
+
+// watched waits for watches of ReplicaSets and of pods. What happens on a fake server between an informer's list
+// and its watch is lost.
+func watched(kube *fake.Clientset) *sync.WaitGroup {
+	var both sync.WaitGroup
+	for _, resource := range []string{"replicasets", "pods"} {
+		both.Add(1)
+		begun := sync.OnceFunc(both.Done)
+		kube.PrependWatchReactor(resource, func(action kubetesting.Action) (bool, watch.Interface, error) {
+			defer begun()
+			w, err := kube.Tracker().Watch(action.GetResource(), action.GetNamespace())
+			return true, w, err
+		})
+	}
+	return &both
 }
 
 // Requiring the library must move none of an operator's k8s.io and sigs.k8s.io
