@@ -504,8 +504,8 @@ func (careless) Get(context.Context, string, string) (pod, error) { return nil, 
 func (careless) List(context.Context, string, labels.Selector) (controller.List[pod], error) {
 	return controller.List[pod]{Items: []pod{nil}}, nil
 }
-func (careless) GetOwner(context.Context, string, string) (set, error) { return nil, nil }
-func (careless) UpdateStatus(context.Context, set) (set, error)        { return nil, nil }
+func (careless) GetOwner(context.Context, string, string) (set, error)         { return nil, nil }
+func (careless) PatchStatus(context.Context, set, selector.Patch) (set, error) { return nil, nil }
 func (careless) Owner(_ context.Context, n types.NamespacedName) (set, error) {
 	if n.Name == "x" {
 		return &appsv1.ReplicaSet{}, nil

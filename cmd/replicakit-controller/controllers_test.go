@@ -56,7 +56,7 @@ func refuse(t *testing.T, owners int, during time.Duration) map[string][]time.Du
 		}
 		return true, list, err
 	})
-	client.PrependReactor("update", "replicasets", func(kubetesting.Action) (bool, runtime.Object, error) {
+	client.PrependReactor("patch", "replicasets", func(kubetesting.Action) (bool, runtime.Object, error) {
 		return true, nil, errors.New("no")
 	})
 	ctx, cancel := context.WithCancel(t.Context())

@@ -35,7 +35,7 @@ func (c controller) rights() []right {
 	rights := []right{
 		{"create", "", "events", ""},
 		{"patch", "", "events", ""},
-		{"update", c.resource.Group, c.resource.Resource, "status"},
+		{"patch", c.resource.Group, c.resource.Resource, "status"},
 	}
 	for _, verb := range []string{"get", "list", "watch"} {
 		rights = append(rights, right{verb, c.resource.Group, c.resource.Resource, ""})

@@ -93,7 +93,7 @@ func TestEverythingIsAskedForAsProtobuf(t *testing.T) {
 	sets := client.AppsV1().ReplicaSets(namespace)
 	_, err = sets.Create(t.Context(), set, metav1.CreateOptions{})
 	require.NoError(t, err)
-	require.Eventually(t, func() bool { return wire.has("PATCH pods", "POST pods", "PUT replicasets/status") }, patience, 20*time.Millisecond)
+	require.Eventually(t, func() bool { return wire.has("PATCH pods", "POST pods", "PATCH replicasets/status") }, patience, 20*time.Millisecond)
 	_, err = sets.Patch(t.Context(), "web", "application/merge-patch+json", []byte(`{"spec":{"replicas":0}}`), metav1.PatchOptions{})
 	require.NoError(t, err)
 	require.Eventually(t, func() bool {

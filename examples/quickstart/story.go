@@ -46,7 +46,7 @@ func tell() (string, error) {
 	s.scaleDown()
 	s.print("")
 	s.print("It took %d creates, %d deletes, %d patches and %d status writes.",
-		s.calls["create"], s.calls["delete"], s.calls["patch"], s.calls["update"])
+		s.calls["create"], s.calls["delete"], s.calls["patch"], s.calls["status"])
 	s.print("The controller that made them is examples/quickstart/main.go.")
 	return s.text.String(), s.err
 }

@@ -18,7 +18,7 @@ import (
 )
 
 // +kubebuilder:rbac:groups=workerpool.example.com,resources=workerpools,verbs=get;list;watch
-// +kubebuilder:rbac:groups=workerpool.example.com,resources=workerpools/status,verbs=update
+// +kubebuilder:rbac:groups=workerpool.example.com,resources=workerpools/status,verbs=patch
 // +kubebuilder:rbac:groups=workerpool.example.com,resources=workerpools/finalizers,verbs=update
 // +kubebuilder:rbac:groups=workerpool.example.com,resources=workers,verbs=get;list;watch;create;delete;patch
 // +kubebuilder:rbac:groups=coordination.k8s.io,resources=leases,verbs=get;create;update

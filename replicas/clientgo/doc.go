@@ -15,11 +15,10 @@
 // controller.Kind; typed.NewClient makes the client that it needs from the typed
 // clients of the two types.
 //
-// The informer of owners must hold whole owners: a transform (SetTransform, or
-// informers.WithTransform) that drops their labels or annotations costs a read of the owner
-// for each status write, as /status of ReplicaSets and ReplicationControllers stores them
-// too. See controller.OwnerCache. Children may be trimmed to what the Kind looks at, and
-// managedFields may be dropped of both.
+// The status of an owner is patched, which needs the right to patch replicasets/status and the
+// like. Kubernetes' own roles have only update. A transform of the informers (SetTransform, or
+// informers.WithTransform) may drop what the Kind does not look at, such as annotations and
+// managedFields.
 //
 // Left to the caller: the client with its rate limits, its user agent and
 // CapRetryAfter; starting the informers; leader election; and serving the metrics.

@@ -70,7 +70,7 @@ func TestRun(t *testing.T) {
 		settle()
 		assert.Equal(t, int32(1), b.returned.Load())
 		assert.Zero(t, b.count("create pods"))
-		assert.Zero(t, b.count("update replicasets"))
+		assert.Zero(t, b.count("status replicasets"))
 	})
 
 	bubble(t, "Z5 Run returns after the last pass", func(t inBubble) {

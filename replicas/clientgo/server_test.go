@@ -4,6 +4,7 @@
 package clientgo_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -28,6 +29,8 @@ import (
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/replicakit/replicakit/internal/mergepatch"
 )
 
 // The resources that a server holds.
@@ -335,7 +338,7 @@ func (s *server) react(action clienttesting.Action) (bool, runtime.Object, error
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	resource := action.GetResource().GroupResource()
-	s.calls = append(s.calls, action.GetVerb()+" "+resource.Resource)
+	s.calls = append(s.calls, cmp.Or(action.GetSubresource(), action.GetVerb())+" "+resource.Resource)
 	if resource.Resource == "events" {
 		return true, s.event(action), nil
 	}
@@ -376,12 +379,13 @@ func (s *server) answer(f *feed, resource schema.GroupResource, action clienttes
 		return find(a.GetName())
 	case clienttesting.ListActionImpl:
 		return s.live(f, a.GetNamespace(), a.GetListRestrictions().Labels), nil
-	case clienttesting.UpdateActionImpl:
-		return s.updateStatus(a.GetObject().(object), find)
 	case clienttesting.PatchActionImpl:
 		obj, err := find(a.GetName())
 		if err != nil {
 			return nil, err
+		}
+		if a.GetSubresource() == "status" {
+			return s.patchStatus(resource, obj, a.GetPatch())
 		}
 		return s.patch(obj.(*corev1.Pod), a)
 	case clienttesting.DeleteActionImpl:
@@ -422,25 +426,30 @@ func holds(p *metav1.Preconditions, obj metav1.Object) bool {
 		(p.ResourceVersion == nil || *p.ResourceVersion == obj.GetResourceVersion())
 }
 
-func (s *server) updateStatus(obj object, find func(string) (object, error)) (runtime.Object, error) {
+func (s *server) patchStatus(resource schema.GroupResource, obj object, patch []byte) (runtime.Object, error) {
 	if s.onStatus != nil {
 		if err := s.onStatus(obj); err != nil {
 			return nil, err
 		}
 	}
-	stored, err := find(obj.GetName())
+	var before, change map[string]any
+	text, err := json.Marshal(obj)
+	if err := errors.Join(err, json.Unmarshal(text, &before), json.Unmarshal(patch, &change)); err != nil {
+		return nil, err
+	}
+	after, err := json.Marshal(mergepatch.Apply(before, change))
 	if err != nil {
 		return nil, err
 	}
-	if stored.GetResourceVersion() != obj.GetResourceVersion() {
-		return nil, apierrors.NewConflict(schema.GroupResource{Resource: resourceOf(obj)}, obj.GetName(), errors.New("stale"))
+	var updated object = &appsv1.ReplicaSet{}
+	if resource.Resource == replicationControllers {
+		updated = &corev1.ReplicationController{}
 	}
-	updated := stored.DeepCopyObject().(object)
-	switch updated := updated.(type) {
-	case *appsv1.ReplicaSet:
-		updated.Status = obj.(*appsv1.ReplicaSet).Status
-	case *corev1.ReplicationController:
-		updated.Status = obj.(*corev1.ReplicationController).Status
+	if err := json.Unmarshal(after, updated); err != nil {
+		return nil, err
+	}
+	if updated.GetResourceVersion() != obj.GetResourceVersion() {
+		return nil, apierrors.NewConflict(resource, obj.GetName(), errors.New("stale"))
 	}
 	s.store(watch.Modified, updated)
 	return updated, nil

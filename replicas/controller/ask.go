@@ -122,10 +122,10 @@ func (a *asker[O, C]) GetOwner(ctx context.Context, namespace, name string) (O, 
 	return owner, err
 }
 
-func (a *asker[O, C]) UpdateStatus(ctx context.Context, owner O) (O, error) {
-	written, err := a.Client.UpdateStatus(ctx, owner)
-	a.note(about("UpdateStatus", owner, nil), err)
-	return written, err
+func (a *asker[O, C]) PatchStatus(ctx context.Context, owner O, patch selector.Patch) (O, error) {
+	stored, err := a.Client.PatchStatus(ctx, owner, patch)
+	a.note(about("PatchStatus", owner, patch), err)
+	return stored, err
 }
 
 // list is a live list, which other passes may share. See lists.

@@ -53,10 +53,13 @@ type Client[O, C Object] interface {
 	List(ctx context.Context, namespace string, matching labels.Selector) (List[C], error)
 	// GetOwner reads an owner. The Controller may change what it returns.
 	GetOwner(ctx context.Context, namespace, name string) (O, error)
-	// UpdateStatus writes the owner's status, and returns the owner as the server
-	// stored it. If the owner on the server has another resourceVersion than the
-	// argument, it must fail with a Conflict.
-	UpdateStatus(ctx context.Context, owner O) (O, error)
+	// PatchStatus sends the patch, a JSON merge patch, to the status sub-resource of the
+	// owner, and returns the whole owner as the server stored it. The patch has the owner's
+	// UID and resourceVersion, so it must fail with a Conflict if the owner on the server
+	// has another version. The owner has its new status. Do not send the owner itself,
+	// because it lacks what the cache dropped. The example StatusByUpdate is for a client
+	// that can only update.
+	PatchStatus(ctx context.Context, owner O, patch selector.Patch) (O, error)
 }
 
 // A Versioner is a Client that can tell how far the server has come. Then a new process
@@ -110,15 +113,8 @@ type Cache[O, C Object] interface {
 // An OwnerCache is the part of a Cache that event handlers read.
 type OwnerCache[O Object] interface {
 	// Owner returns an owner. If there is none with this name, the error is a
-	// NotFound. It must be the whole owner: the status is written with it, and the
-	// status sub-resource of the kinds that Kubernetes itself serves, such as
-	// ReplicaSets, stores labels and annotations too. If a transform of the cache
-	// dropped annotations, status writes would erase them on the server. So the
-	// Controller compares: until a read of an owner has shown that the cache has all
-	// of its annotations, or ten reads have shown owners without any, each status is
-	// written to the owner as it is read. If a read shows that the cache lacks
-	// some, all statuses are written so, which costs a read for each. A Controller that
-	// may not read owners writes to those of the cache. Dropping managedFields is safe.
+	// NotFound. A transform of the cache may drop what Kind.Spec, Kind.Status and
+	// Kind.BeforeScale do not read, such as annotations and managedFields.
 	Owner(ctx context.Context, name types.NamespacedName) (O, error)
 	// Owners returns the owners of a namespace; for namespace "", which
 	// Kind.ClusterScoped needs, all owners. One of them may want to adopt an
@@ -155,6 +151,7 @@ const (
 	FailedList       = "FailedList"        // Error listing: <error>: the view is old, and a live list failed; once while it lasts
 	FailedLook       = "FailedLook"        // Error looking for pods: <error>: a creation or deletion had no answer, and a look for the child failed; no other is created or deleted meanwhile; once while it lasts
 	FailedRelated    = "FailedRelatedPods" // Error listing related pods: <error>; once while it lasts
+	FailedStatus     = "FailedStatus"      // Error writing the status: <error>, with the right that is needed; once while it lasts
 	FailedSpec       = "FailedSpec"        // <error of Kind.Spec that is no RefusedError>; the pass is tried again; once for each generation and text
 	Panicked         = "Panicked"          // <what a function of the Kind or the client panicked with>; the pass ended there
 	ServerRestored   = "ServerRestored"    // <ErrRestored, and what proves it>; once for a Controller, about the owner whose pass ended first after that

@@ -179,7 +179,7 @@ func TestCreates(t *testing.T) {
 	t.Run("W13 or comes back at once, if that expires while the pass is under way", func(t *testing.T) {
 		t.Parallel()
 		r := newRig(1)
-		r.updateStatus = func(int, *appsv1.ReplicaSet) error { // which hangs
+		r.patchStatus = func(int, *appsv1.ReplicaSet) error { // which hangs
 			r.now = r.now.Add(6 * time.Minute)
 			return nil
 		}

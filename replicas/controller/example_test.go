@@ -100,7 +100,7 @@ func (c *cluster) GetOwner(context.Context, string, string) (*appsv1.ReplicaSet,
 	return c.owner.DeepCopy(), nil
 }
 
-func (c *cluster) UpdateStatus(_ context.Context, rs *appsv1.ReplicaSet) (*appsv1.ReplicaSet, error) {
+func (c *cluster) PatchStatus(_ context.Context, rs *appsv1.ReplicaSet, _ selector.Patch) (*appsv1.ReplicaSet, error) {
 	fmt.Println("status:", rs.Status.Replicas, "replicas")
 	c.owner = rs
 	return rs, nil

@@ -11,14 +11,6 @@ import (
 	"github.com/replicakit/replicakit/internal/object"
 )
 
-// CacheIsWhole lets a Controller know that its cache has whole owners: no status write is
-// preceded by a read then.
-func CacheIsWhole(c *Controller) {
-	if r, ok := c.reconciler.(interface{ cacheIsWhole() }); ok {
-		r.cacheIsWhole()
-	}
-}
-
 // HasLooked lets a Controller take each owner for one that was looked at in this term, and
 // remember that of one owner. NewTerm ends it.
 func HasLooked(c *Controller, owner metav1.Object) {
@@ -34,8 +26,6 @@ func (r *reconciler[O, C]) hasLooked(owner metav1.Object) {
 		r.stateOf(owner, time.Time{})
 	}
 }
-
-func (r *reconciler[O, C]) cacheIsWhole() { r.whole.compared.Store(wholeEnough) }
 
 // GateTable returns the rows of the gates as docs/pass.md has them.
 func GateTable() (table [][]string) {

@@ -128,6 +128,7 @@ const (
 	CreationFailed
 	ChangedByWebhook
 	NameTaken
+	StatusForbidden
 	reasons // how many there are, with the zero Reason
 )
 
@@ -294,6 +295,10 @@ var rows = [reasons]row{
 	NameTaken: {
 		"NameTaken", scales, StopsCreations, false, false, false, true, time.Second, time.Minute, "the name is free", "",
 		"another object has the name of a slot",
+	},
+	StatusForbidden: {
+		"StatusForbidden", scales, 0, false, false, false, true, 0, 0, "a pass writes the status, or need not", FailedStatus,
+		"the server does not let the Controller write the owner's status",
 	},
 }
 

@@ -126,6 +126,12 @@ func TestEachGateAlone(t *testing.T) {
 			*newer.Spec.Replicas = 4
 			r.owner.Generation, r.owner.ResourceVersion = 6, "6"
 			r.getOwner = func() (*appsv1.ReplicaSet, error) { return clone(newer), nil }
+			r.patchStatus = func(_ int, owner *appsv1.ReplicaSet) error {
+				if owner.ResourceVersion != newer.ResourceVersion {
+					return conflict("web")
+				}
+				return nil
+			}
 		}, func(r *podRig) {
 			r.owner, _ = r.getOwner()
 		})),
@@ -346,6 +352,20 @@ func TestEachGateAlone(t *testing.T) {
 				return pass(t, r, 60)
 			},
 		}),
+		row(controller.StatusForbidden, 0, controller.FailedStatus, gate{
+			begin: func(t *testing.T, r *podRig) podPass {
+				t.Helper()
+				r.patchStatus = func(int, *appsv1.ReplicaSet) error { return forbidden("web", "no right") }
+				p, err := r.pass(t, 0, podsOf(r.owner, 1)...)
+				require.Error(t, err)
+				return p
+			},
+			end: func(t *testing.T, r *podRig) podPass {
+				t.Helper()
+				r.patchStatus = func(int, *appsv1.ReplicaSet) error { return nil }
+				return pass(t, r, 60, podsOf(r.owner, 1)...)
+			},
+		}),
 	)
 	seen := map[string]bool{}
 	for _, g := range gates {
@@ -481,10 +501,11 @@ func TestAPassInAFewLines(t *testing.T) {
 		assert.Equal(t, "2026-05-04T12:00:00Z default/web: 1 wanted, 2 active (web-000 web-001), 0 terminating\n"+
 			"  GetOwner default/web\n"+
 			`  Delete default/web-000 {"preconditions":{"uid":"uid-web-000"}}: `+forbidden("web-000", "a policy").Error()+"\n"+
-			"  UpdateStatus default/web\n"+
+			"  "+pass.Calls[2].String()+"\n"+
 			"  web-000 was chosen: UID uid-web-000 < uid-web-001\n"+
 			"  error: "+err.Error(), pass.String())
 		require.Len(t, pass.Calls, 3)
+		assert.Regexp(t, `^PatchStatus default/web \{"metadata":\{"uid":"uid-of-web"\},"status":\{.*"conditions":\[.*"readyReplicas":2.*\}\}$`, pass.Calls[2].String())
 		assert.True(t, apierrors.IsForbidden(pass.Calls[1].Err))
 		assert.Equal(t, r.now, pass.Calls[1].Ended)
 	})
@@ -501,7 +522,7 @@ func TestAPassInAFewLines(t *testing.T) {
 		for _, c := range pass.Calls {
 			verbs = append(verbs, c.Verb)
 		}
-		assert.Equal(t, []string{"List", "GetOwner", "Patch", "Create", "UpdateStatus"}, verbs)
+		assert.Equal(t, []string{"List", "GetOwner", "Patch", "Create", "PatchStatus"}, verbs)
 		assert.Contains(t, pass.Calls[2].String(), `Patch default/orphan {"metadata":`)
 	})
 	t.Run("of many children and calls the first twenty", func(t *testing.T) {

@@ -47,41 +47,42 @@ type rig[O, C controller.Object] struct {
 	ownersVersion, childrenVersion string
 
 	// What the server answers.
-	version      string    // the resourceVersion of what was written
-	silent       bool      // answers come without an object
-	send         func(c C) // sees each child that is sent, and may change it
-	mutate       func(c C) // changes what is created, as a webhook does
-	patched      func(c C) // changes what is patched
-	create       func(i int) error
-	remove       func(c C, opts metav1.DeleteOptions) error
-	patch        func(c C) error
-	dryRun       func(c C) error
-	get          func(name string) (C, error)
-	live         func() ([]C, error)
-	liveIn       func(ctx context.Context) ([]C, error) // calls live
-	liveVersion  string                                 // of the list
-	getOwner     func() (O, error)
-	serverAt     func() (string, error) // for children; nil: the client cannot tell
-	ownersAt     func() (string, error)
-	updateStatus func(write int, owner O) error // of the n-th write, from 1
-	stored       func(owner O)                  // changes what a status write stores
-	noStatus     bool                           // status writes are answered with nothing
-	newProcess   bool                           // the first passes look at the server
-	tell         func()                         // called for every event
-	look         func()                         // called for every look at the clock
+	version     string    // the resourceVersion of what was written
+	silent      bool      // answers come without an object
+	send        func(c C) // sees each child that is sent, and may change it
+	mutate      func(c C) // changes what is created, as a webhook does
+	patched     func(c C) // changes what is patched
+	create      func(i int) error
+	remove      func(c C, opts metav1.DeleteOptions) error
+	patch       func(c C) error
+	dryRun      func(c C) error
+	get         func(name string) (C, error)
+	live        func() ([]C, error)
+	liveIn      func(ctx context.Context) ([]C, error) // calls live
+	liveVersion string                                 // of the list
+	getOwner    func() (O, error)
+	serverAt    func() (string, error) // for children; nil: the client cannot tell
+	ownersAt    func() (string, error)
+	patchStatus func(write int, owner O) error // of the n-th write, from 1
+	stored      func(owner O)                  // changes what a status write stores
+	noStatus    bool                           // status writes are answered with nothing
+	newProcess  bool                           // the first passes look at the server
+	tell        func()                         // called for every event
+	look        func()                         // called for every look at the clock
 
 	once       sync.Once
 	controller *controller.Controller
 	last       controller.Pass[O, C]
 
-	mu        sync.Mutex
-	created   atomic.Int64 // calls
-	digits    int
-	calls     []string
-	events    []string
-	woken     []string
-	statuses  []O
-	ownerGets int
+	mu            sync.Mutex
+	created       atomic.Int64 // calls
+	digits        int
+	calls         []string
+	events        []string
+	woken         []string
+	statuses      []O // with their new status
+	statusPatches []string
+	ownerGets     int
 }
 
 type podRig = rig[*appsv1.ReplicaSet, *corev1.Pod]
@@ -115,7 +116,7 @@ func rigOf[O, C controller.Object](kind controller.Kind[O, C], owner O) *rig[O, 
 	r.liveIn = func(context.Context) ([]C, error) { return r.live() }
 	r.getOwner = func() (O, error) { return clone(r.owner), nil }
 	r.ownersAt = func() (string, error) { return "", nil }
-	r.updateStatus = func(int, O) error { return nil }
+	r.patchStatus = func(int, O) error { return nil }
 	return r
 }
 
@@ -273,15 +274,15 @@ func (r *rig[O, C]) GetOwner(ctx context.Context, namespace, name string) (O, er
 	return r.getOwner()
 }
 
-func (r *rig[O, C]) UpdateStatus(ctx context.Context, owner O) (O, error) {
+func (r *rig[O, C]) PatchStatus(ctx context.Context, owner O, patch selector.Patch) (O, error) {
 	if ctx.Err() != nil {
 		return *new(O), ctx.Err()
 	}
 	r.mu.Lock()
-	r.statuses = append(r.statuses, clone(owner))
+	r.statuses, r.statusPatches = append(r.statuses, clone(owner)), append(r.statusPatches, string(patch.Data))
 	write := len(r.statuses)
 	r.mu.Unlock()
-	if err := r.updateStatus(write, owner); err != nil {
+	if err := r.patchStatus(write, owner); err != nil {
 		return *new(O), err
 	}
 	if r.noStatus {
@@ -512,3 +513,8 @@ func busy(seconds int) error { return apierrors.NewTooManyRequests("slow down", 
 func resent(err error) error { return fmt.Errorf("%w (%w)", err, controller.ErrResent) }
 
 func timeout() error { return apierrors.NewTimeoutError("the request has timed out", 0) }
+
+// nothing is a BeforeScale that leaves all out.
+func nothing(context.Context, *appsv1.ReplicaSet, []*corev1.Pod, replicas.PodScale) (replicas.PodScale, time.Duration, error) {
+	return replicas.PodScale{}, 0, nil
+}

@@ -510,7 +510,7 @@ func TestDelaysOfServers(t *testing.T) {
 		pods := versioned(podsOf(r.owner, 2))
 		r.live = func() ([]*corev1.Pod, error) { return pods[:1], nil } // the other one is gone
 		_ = versionsOf(r, r.changed)
-		r.updateStatus = func(int, *appsv1.ReplicaSet) error { return errors.New("boom") }
+		r.patchStatus = func(int, *appsv1.ReplicaSet) error { return errors.New("boom") }
 		pass, err := r.pass(t, 0, pods...)
 		require.ErrorContains(t, err, "boom")
 		assert.True(t, pass.Waiting())

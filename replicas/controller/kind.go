@@ -57,7 +57,7 @@ type Kind[O, C Object] struct {
 	// children. If the write meets a Conflict, Status is called again with a fresh
 	// copy. If Status is nil, no status is written.
 	Status func(owner O, outcome Outcome[C]) error
-	// StatusOf returns the owner's status, or a pointer to it. The status is
+	// StatusOf returns the owner's status, all of it, or a pointer to it. The status is
 	// written only if Status has changed that. If StatusOf is nil, whole owners are
 	// compared, which takes longer.
 	StatusOf func(owner O) any

@@ -214,7 +214,6 @@ func TestOldView(t *testing.T) {
 		r := newRig(2)
 		mine := podtest.Pod("mine", owned(r.owner))
 		mine.ResourceVersion = "50"
-		controller.CacheIsWhole(r.start())
 		_, err := r.pass(t, 0, mine)
 		require.NoError(t, err)
 		r.settle()

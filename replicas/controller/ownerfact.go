@@ -139,8 +139,6 @@ func (p *pass[O, C]) readOwner(ctx context.Context) (O, error) {
 		p.ownerGone()
 		return fresh, nil
 	}
-	p.asRead = fresh
-	p.whole.compare(p.cached, fresh)
 	same := p.wantTheSame(p.Owner, fresh)
 	p.ownerShown(fresh, same)
 	p.ownerRead = p.ownerRead || same

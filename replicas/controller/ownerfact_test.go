@@ -17,7 +17,6 @@ import (
 
 	"github.com/replicakit/replicakit/internal/podtest"
 	"github.com/replicakit/replicakit/replicas"
-	"github.com/replicakit/replicakit/replicas/controller"
 )
 
 // behind is a rig whose cache has an owner that wants so many pods, and whose server has
@@ -36,7 +35,7 @@ func (r *rig[O, C]) server(wanted int32) {
 	rs, _ := any(fresh).(*appsv1.ReplicaSet)
 	rs.Spec.Replicas, rs.Generation, rs.ResourceVersion = &wanted, 2, "8"
 	r.getOwner = func() (O, error) { return clone(fresh), nil }
-	r.updateStatus = func(_ int, owner O) error {
+	r.patchStatus = func(_ int, owner O) error {
 		if owner.GetResourceVersion() != "8" {
 			return conflict("web")
 		}
@@ -76,16 +75,8 @@ func (r *rig[O, C]) comeBack(t *testing.T, from time.Duration, children ...C) ti
 func TestWhatIsReadOfTheOwnerIsRemembered(t *testing.T) {
 	t.Parallel()
 	for name, learn := range map[string]func(t *testing.T, r *podRig){
-		"before the first status write": func(t *testing.T, r *podRig) {
-			t.Helper()
-			_, err := r.pass(t, 0, ready(r.owner, int(*r.owner.Spec.Replicas))...)
-			require.NoError(t, err)
-			require.Len(t, r.statuses, 1)
-			require.Len(t, r.callsOf("read owner"), 1)
-		},
 		"after the Conflict of a status write": func(t *testing.T, r *podRig) {
 			t.Helper()
-			controller.CacheIsWhole(r.start())
 			_, err := r.pass(t, 0, ready(r.owner, int(*r.owner.Spec.Replicas))...)
 			require.NoError(t, err)
 			require.Len(t, r.statuses, 2)
@@ -101,9 +92,8 @@ func TestWhatIsReadOfTheOwnerIsRemembered(t *testing.T) {
 		"by the answer to a status write": func(t *testing.T, r *podRig) {
 			t.Helper()
 			fresh, _ := r.getOwner()
-			r.updateStatus = func(int, *appsv1.ReplicaSet) error { return nil }
+			r.patchStatus = func(int, *appsv1.ReplicaSet) error { return nil }
 			r.stored = func(rs *appsv1.ReplicaSet) { rs.Spec, rs.Generation, rs.ResourceVersion = fresh.Spec, 2, "8" }
-			controller.CacheIsWhole(r.start())
 			_, err := r.pass(t, 0, ready(r.owner, int(*r.owner.Spec.Replicas))...)
 			require.NoError(t, err)
 			require.Len(t, r.statuses, 1)
@@ -121,7 +111,6 @@ func TestWhatIsReadOfTheOwnerIsRemembered(t *testing.T) {
 				t.Parallel()
 				r := behind(tt.cached, tt.wanted)
 				learn(t, r)
-				controller.CacheIsWhole(r.start())
 				r.settle()
 				pods := ready(r.owner, tt.there)
 				pass, err := r.passAt(t, 10*time.Millisecond, pods...)
@@ -247,7 +236,7 @@ func TestAnOwnerThatTheServerDoesNotHave(t *testing.T) {
 	t.Run("a status write that is answered with NotFound asks for a read, and that stops all", func(t *testing.T) {
 		t.Parallel()
 		r := behind(3, 3)
-		r.updateStatus = func(int, *appsv1.ReplicaSet) error { return notFound("web") }
+		r.patchStatus = func(int, *appsv1.ReplicaSet) error { return notFound("web") }
 		r.getOwner = gone
 		_, err := r.pass(t, 0)
 		require.Error(t, err)
@@ -278,7 +267,7 @@ func TestAnOwnerThatTheServerDoesNotHave(t *testing.T) {
 		t.Parallel()
 		r := behind(3, 3)
 		r.getOwner = func() (*appsv1.ReplicaSet, error) { return r.owner.DeepCopy(), nil }
-		r.updateStatus = func(int, *appsv1.ReplicaSet) error { return notFound("web") }
+		r.patchStatus = func(int, *appsv1.ReplicaSet) error { return notFound("web") }
 		_, err := r.pass(t, 0)
 		require.Error(t, err)
 		r.settle()
@@ -506,22 +495,6 @@ func TestGenerationsThatDoNotTell(t *testing.T) {
 		require.NoError(t, err)
 		assert.Empty(t, pass.Deleted, "it is refused by now")
 	})
-}
-
-// The status of some kinds is written with their labels and annotations.
-func TestOwnersWithoutAnnotations(t *testing.T) {
-	t.Parallel()
-	r := newRig(1)
-	r.owner.ResourceVersion = "5"
-	whole := r.owner.DeepCopy()
-	whole.Annotations = map[string]string{"deployment.kubernetes.io/revision": "3"}
-	r.getOwner = func() (*appsv1.ReplicaSet, error) { return whole.DeepCopy(), nil }
-	r.stored = func(rs *appsv1.ReplicaSet) { rs.ResourceVersion = "6" }
-	_, err := r.pass(t, 0, ready(r.owner, 2)...)
-	require.NoError(t, err)
-	require.Len(t, r.statuses, 1)
-	assert.Equal(t, whole.Annotations, r.statuses[0].Annotations, "the read before the deletion has shown that the cache drops them")
-	assert.Equal(t, int32(2), r.statuses[0].Status.Replicas)
 }
 
 // A fake server answers with an empty object.

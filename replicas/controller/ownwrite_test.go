@@ -156,7 +156,7 @@ func TestOwnStatusWritesWakeNobody(t *testing.T) {
 		t.Parallel()
 		for version, wakes := range map[string]int{"6": 0, "7": 1} {
 			r := writing()
-			r.updateStatus = func(_ int, rs *appsv1.ReplicaSet) error {
+			r.patchStatus = func(_ int, rs *appsv1.ReplicaSet) error {
 				cur := rs.DeepCopy()
 				cur.ResourceVersion = version
 				require.NoError(t, r.start().OwnerUpdated(r.owner, cur))
@@ -173,7 +173,7 @@ func TestOwnStatusWritesWakeNobody(t *testing.T) {
 		r := writing()
 		cur := r.owner.DeepCopy()
 		cur.ResourceVersion = "6"
-		r.updateStatus = func(int, *appsv1.ReplicaSet) error {
+		r.patchStatus = func(int, *appsv1.ReplicaSet) error {
 			require.NoError(t, r.start().OwnerUpdated(r.owner, cur))
 			return errors.New("boom")
 		}
@@ -185,7 +185,7 @@ func TestOwnStatusWritesWakeNobody(t *testing.T) {
 	t.Run("V15 of a write after a conflict only the last step is ours", func(t *testing.T) {
 		t.Parallel()
 		r := writing()
-		r.updateStatus = func(n int, _ *appsv1.ReplicaSet) error {
+		r.patchStatus = func(n int, _ *appsv1.ReplicaSet) error {
 			if n == 1 {
 				return conflict("web")
 			}

@@ -58,7 +58,6 @@ type pass[O, C Object] struct {
 	// ownerRead says that a read begun in this pass has shown that the server's owner wants
 	// what the pass goes by; ownerOld that a read has shown that it does not.
 	ownerRead, ownerOld bool
-	asRead              O // the owner as the pass has read it last, nil if it has not
 }
 
 // expect records what the pass is about to do. It makes sure that this can be forgotten by

@@ -36,7 +36,6 @@ type reconciler[O, C Object] struct {
 	patchType                    types.PatchType
 	// statusCounts says that generations grow when a status is written.
 	statusCounts atomic.Bool
-	whole        wholeness
 	measures     *measures[O, C]
 }
 

@@ -4,7 +4,9 @@
 package controller
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"reflect"
 	"time"
@@ -14,8 +16,10 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/replicakit/replicakit/internal/mergepatch"
 	"github.com/replicakit/replicakit/internal/object"
 	"github.com/replicakit/replicakit/internal/pod"
+	"github.com/replicakit/replicakit/selector"
 )
 
 // report writes the status, whatever became of the pass, and joins its error to
@@ -40,48 +44,18 @@ func (p *pass[O, C]) report(ctx context.Context, passErr error) error {
 	return passErr
 }
 
-// writeStatus makes at most two writes (U3), and a read before each.
+// writeStatus makes at most two writes. The second one follows a Conflict, and is of the owner
+// as it is read then (U3).
 func (p *pass[O, C]) writeStatus(ctx context.Context) error {
-	updated, differs, err := p.withStatus(p.Owner)
-	if err != nil || !differs {
-		return err
-	}
-	if !p.whole.mayWrite(p.Owner) {
-		owner, err := p.toWrite(ctx)
-		if err != nil {
-			return err
-		}
-		if updated, differs, err = p.withStatus(owner); err != nil || !differs {
-			return err
-		}
-	}
-	written, err := p.updateStatus(ctx, updated)
+	err := p.patchStatus(ctx, p.Owner)
 	if !apierrors.IsConflict(err) {
-		return p.written(updated, written, err)
+		return err
 	}
 	fresh, err := p.readSame(ctx)
 	if err != nil {
 		return err
 	}
-	if updated, differs, err = p.withStatus(fresh); err != nil || !differs {
-		return err
-	}
-	written, err = p.updateStatus(ctx, updated)
-	return p.written(updated, written, err)
-}
-
-// toWrite returns the owner to write a status to, as the cached one may not be whole. If
-// the rights to read it are missing, it is the cached one all the same.
-func (p *pass[O, C]) toWrite(ctx context.Context) (O, error) {
-	if !object.IsNil(p.asRead) {
-		return p.asRead, nil
-	}
-	owner, err := p.readSame(ctx)
-	if apierrors.IsForbidden(err) {
-		p.whole.unreadable()
-		return p.Owner, nil
-	}
-	return owner, err
+	return p.patchStatus(ctx, fresh)
 }
 
 // readSame reads the owner from the server. It is an error if that is another one.
@@ -98,17 +72,72 @@ func (p *pass[O, C]) readSame(ctx context.Context) (O, error) {
 	return fresh, nil
 }
 
-// withStatus returns a copy of the owner with its new status, and whether that is to be
-// written.
-func (p *pass[O, C]) withStatus(owner O) (updated O, differs bool, err error) {
+// patchStatus brings the status of an owner up to date, and makes no call if it is so already.
+func (p *pass[O, C]) patchStatus(ctx context.Context, owner O) error {
 	updated, ok := owner.DeepCopyObject().(O)
 	if !ok {
-		return updated, false, fmt.Errorf("%T.DeepCopyObject returned another type", owner)
+		return fmt.Errorf("%T.DeepCopyObject returned another type", owner)
 	}
 	if err := p.kind.Status(updated, p.Outcome); err != nil {
-		return updated, false, err
+		return err
 	}
-	return updated, !p.sameStatus(owner, updated) && !p.isDropped(owner, updated), nil
+	if p.sameStatus(owner, updated) || p.isDropped(owner, updated) {
+		return nil
+	}
+	patch, err := p.statusPatch(owner, updated)
+	if err != nil || len(patch.Data) == 0 {
+		return err
+	}
+	stored, err := p.sendStatus(ctx, updated, patch)
+	if err != nil {
+		return err
+	}
+	p.Status = stored
+	p.writes.WroteAt(p.key, p.ownerResource, stored.GetResourceVersion()) // X9
+	p.state.status = nil
+	if p.kind.StatusOf != nil && !p.sameStatus(updated, stored) {
+		p.state.status = &differing{p.statusOf(updated), p.statusOf(stored)}
+	}
+	return nil
+}
+
+// statusPatch returns the patch that gives an owner its new status, and the zero patch if that
+// is the same as JSON. The rest of the owner is not in it, as the cache may have dropped some.
+func (p *pass[O, C]) statusPatch(owner, updated O) (selector.Patch, error) {
+	was, err := p.statusJSON(owner)
+	is, otherErr := p.statusJSON(updated)
+	diff := mergepatch.Diff(was, is)
+	if err = joinErrors(err, otherErr); err != nil || len(diff) == 0 {
+		return selector.Patch{}, err
+	}
+	var body struct {
+		Metadata struct {
+			UID             types.UID `json:"uid,omitempty"`
+			ResourceVersion string    `json:"resourceVersion,omitempty"`
+		} `json:"metadata"`
+		Status map[string]any `json:"status"`
+	}
+	body.Metadata.UID, body.Metadata.ResourceVersion, body.Status = owner.GetUID(), owner.GetResourceVersion(), diff
+	data, err := json.Marshal(body)
+	return selector.Patch{Type: types.MergePatchType, Data: data}, err
+}
+
+func (p *pass[O, C]) statusJSON(owner O) (map[string]any, error) {
+	var of any = owner
+	if p.kind.StatusOf != nil {
+		of = map[string]any{"status": p.kind.StatusOf(owner)}
+	}
+	text, err := json.Marshal(of)
+	if err != nil {
+		return nil, err
+	}
+	var is struct {
+		Status map[string]any `json:"status"`
+	}
+	decoder := json.NewDecoder(bytes.NewReader(text))
+	decoder.UseNumber() // a number stays as it is
+	err = decoder.Decode(&is)
+	return is.Status, err
 }
 
 func (p *pass[O, C]) sameStatus(a, b O) bool {
@@ -123,11 +152,12 @@ func (p *pass[O, C]) statusOf(owner O) any {
 	return p.kind.StatusOf(owner)
 }
 
-func (p *pass[O, C]) updateStatus(ctx context.Context, owner O) (O, error) {
+// sendStatus sends a patch of the status, and notes what the answer shows.
+func (p *pass[O, C]) sendStatus(ctx context.Context, owner O, patch selector.Patch) (O, error) {
 	stored := ""
 	p.state.wrote.begin(owner.GetResourceVersion())
 	defer func() { p.state.wrote.end(stored) }()
-	written, err := p.client.UpdateStatus(ctx, owner)
+	written, err := p.client.PatchStatus(ctx, owner, patch)
 	if err == nil && object.IsNil(written) {
 		err = errNoObject
 	}
@@ -135,6 +165,11 @@ func (p *pass[O, C]) updateStatus(ctx context.Context, owner O) (O, error) {
 		if fresh, readErr := p.readOwner(ctx); readErr == nil && p.OwnerErr == nil && fresh.GetUID() == owner.GetUID() {
 			err = fmt.Errorf("%w: it is there itself, so the kind %s has no sub-resource status: its CustomResourceDefinition needs subresources: {status: {}}", err, p.kind.Owner.Kind)
 		}
+	}
+	if apierrors.IsForbidden(err) {
+		err = fmt.Errorf("%w (the right to patch %s/status in the group %q is needed)", err, p.ownerResource.Resource, p.kind.Owner.Group)
+		p.tell(StatusForbidden, "Error writing the status: "+err.Error())
+		p.gate(StatusForbidden, "", 0, err)
 	}
 	if err != nil || written.GetUID() != owner.GetUID() { // it tells nothing about the owner
 		return written, err
@@ -148,20 +183,6 @@ func (p *pass[O, C]) updateStatus(ctx context.Context, owner O) (O, error) {
 	}
 	p.ownerShown(written, same && (written.GetDeletionTimestamp() == nil) == (p.Owner.GetDeletionTimestamp() == nil))
 	return written, nil
-}
-
-// written records a write (X9).
-func (p *pass[O, C]) written(sent, stored O, err error) error {
-	if err != nil {
-		return err
-	}
-	p.Status = stored
-	p.writes.WroteAt(p.key, p.ownerResource, stored.GetResourceVersion())
-	p.state.status = nil
-	if p.kind.StatusOf != nil && !p.sameStatus(sent, stored) {
-		p.state.status = &differing{p.statusOf(sent), p.statusOf(stored)}
-	}
-	return nil
 }
 
 // isDropped reports whether the status was sent as it is, and the owner still has

@@ -17,11 +17,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/replicakit/replicakit/expectations"
 	"github.com/replicakit/replicakit/internal/podtest"
 	"github.com/replicakit/replicakit/internal/replicaset"
+	"github.com/replicakit/replicakit/replicas"
 	"github.com/replicakit/replicakit/replicas/controller"
 )
 
@@ -170,6 +173,95 @@ func TestStatus(t *testing.T) {
 	})
 }
 
+// The server removes what a merge patch has as null, and a list of the patch takes the place of
+// the one before.
+func TestStatusPatches(t *testing.T) {
+	t.Parallel()
+	status := func(n int32, conditions ...appsv1.ReplicaSetConditionType) (s appsv1.ReplicaSetStatus) {
+		s.Replicas, s.ReadyReplicas = 2, n
+		for _, c := range conditions {
+			s.Conditions = append(s.Conditions, appsv1.ReplicaSetCondition{Type: c, Status: corev1.ConditionTrue})
+		}
+		return s
+	}
+	const theirs, failed = `{"type":"Theirs","status":"True","lastTransitionTime":null}`, `{"type":"ReplicaFailure","status":"True","lastTransitionTime":null}`
+	for name, tt := range map[string]struct {
+		was, is appsv1.ReplicaSetStatus
+		want    string
+	}{
+		"U1 a status that is the same makes no call":     {status(1, "Theirs"), status(1, "Theirs"), ""},
+		"only what has changed is sent":                  {status(1), status(2), `{"readyReplicas":2}`},
+		"a number that becomes 0 is null":                {status(1), status(0), `{"readyReplicas":null}`},
+		"the last condition that goes is null":           {status(1, "Theirs"), status(1), `{"conditions":null}`},
+		"the conditions are sent as a whole if one goes": {status(1, "Theirs", "ReplicaFailure"), status(1, "Theirs"), `{"conditions":[` + theirs + `]}`},
+		"and if one comes":                               {status(1, "Theirs"), status(0, "Theirs", "ReplicaFailure"), `{"readyReplicas":null,"conditions":[` + theirs + `,` + failed + `]}`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(0)
+			r.owner.Status, r.owner.ResourceVersion, r.owner.Labels = tt.was, "7", web
+			r.kind.Status = func(rs *appsv1.ReplicaSet, _ controller.Outcome[*corev1.Pod]) error {
+				rs.Status, rs.Annotations = tt.is, web
+				return nil
+			}
+			_, err := r.pass(t, 0)
+			require.NoError(t, err)
+			if tt.want == "" {
+				assert.Empty(t, r.statusPatches)
+				return
+			}
+			require.Len(t, r.statusPatches, 1)
+			assert.JSONEq(t, `{"metadata":{"uid":"uid-of-web","resourceVersion":"7"},"status":`+tt.want+`}`, r.statusPatches[0], "nothing else of the owner is sent")
+		})
+	}
+}
+
+// An owner without a type of its own, whose kind does not say where its status is.
+func TestStatusPatchesOfUnstructuredOwners(t *testing.T) {
+	t.Parallel()
+	const big = int64(1)<<60 + 1 // more than a float64 can hold
+	owner := &unstructured.Unstructured{Object: map[string]any{
+		"metadata": map[string]any{"namespace": "default", "name": "web", "uid": "uid-of-web", "resourceVersion": "7"},
+		"spec":     map[string]any{"replicas": int64(0)},
+		"status":   map[string]any{"replicas": int64(3), "seen": big, "zones": map[string]any{"a": int64(1), "b": int64(2)}},
+	}}
+	kind := controller.Kind[*unstructured.Unstructured, *corev1.Pod]{
+		Owner: schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Pool"}, Child: corev1.SchemeGroupVersion.WithKind("Pod"),
+		Spec: func(*unstructured.Unstructured) (replicas.PodSpec, error) {
+			return replicas.PodSpec{Selector: labels.SelectorFromSet(web), New: func(string) (*corev1.Pod, error) { return &corev1.Pod{}, nil }}, nil
+		},
+		Status: func(o *unstructured.Unstructured, _ controller.Outcome[*corev1.Pod]) error {
+			unstructured.RemoveNestedField(o.Object, "status", "replicas")
+			return errors.Join(unstructured.SetNestedField(o.Object, big+1, "status", "seen"), unstructured.SetNestedField(o.Object, int64(1), "status", "zones", "b"))
+		},
+	}
+	r := rigOf(kind, owner)
+	_, err := r.pass(t, 0)
+	require.NoError(t, err)
+	require.Len(t, r.statusPatches, 1)
+	assert.Equal(t, `{"metadata":{"uid":"uid-of-web","resourceVersion":"7"},"status":{"replicas":null,"seen":1152921504606846978,"zones":{"b":1}}}`, r.statusPatches[0])
+	r.settle()
+	r.owner = r.statuses[0]
+	_, err = r.pass(t, 1)
+	require.NoError(t, err)
+	assert.Len(t, r.statusPatches, 1, "it is as it should be")
+}
+
+// What JSON does not have can not be sent.
+func TestAStatusThatDiffersInNothingThatIsSent(t *testing.T) {
+	t.Parallel()
+	r := newRig(0)
+	at := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	r.owner.Status.Conditions = []appsv1.ReplicaSetCondition{{Type: "Theirs", LastTransitionTime: metav1.NewTime(at)}}
+	r.kind.Status = func(rs *appsv1.ReplicaSet, _ controller.Outcome[*corev1.Pod]) error {
+		rs.Status.Conditions[0].LastTransitionTime = metav1.NewTime(at.Add(time.Millisecond))
+		return nil
+	}
+	_, err := r.pass(t, 0)
+	require.NoError(t, err)
+	assert.Empty(t, r.statuses)
+}
+
 func TestStatusRetries(t *testing.T) {
 	t.Parallel()
 	conflictOnce := func(write int, _ *appsv1.ReplicaSet) error {
@@ -182,7 +274,7 @@ func TestStatusRetries(t *testing.T) {
 		t.Parallel()
 		r := newRig(1)
 		r.owner.Generation = 3
-		r.updateStatus = conflictOnce
+		r.patchStatus = conflictOnce
 		r.getOwner = func() (*appsv1.ReplicaSet, error) {
 			live := r.owner.DeepCopy()
 			live.Generation, live.ResourceVersion = 9, "fresh"
@@ -199,7 +291,7 @@ func TestStatusRetries(t *testing.T) {
 	t.Run("U1 a status that is there by then is not written again", func(t *testing.T) {
 		t.Parallel()
 		r := newRig(1)
-		r.updateStatus = conflictOnce
+		r.patchStatus = conflictOnce
 		r.getOwner = func() (*appsv1.ReplicaSet, error) {
 			live := r.owner.DeepCopy()
 			live.ResourceVersion, live.Status = "fresh", r.statuses[0].Status
@@ -212,7 +304,7 @@ func TestStatusRetries(t *testing.T) {
 	t.Run("U3 U4 a second conflict is the error", func(t *testing.T) {
 		t.Parallel()
 		r := newRig(0)
-		r.updateStatus = func(int, *appsv1.ReplicaSet) error { return conflict("web") }
+		r.patchStatus = func(int, *appsv1.ReplicaSet) error { return conflict("web") }
 		_, err := r.pass(t, 0)
 		assert.True(t, apierrors.IsConflict(err))
 		assert.Len(t, r.statuses, 2)
@@ -231,7 +323,7 @@ func TestStatusRetries(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := newRig(0)
-			r.updateStatus = conflictOnce
+			r.patchStatus = conflictOnce
 			r.getOwner = func() (*appsv1.ReplicaSet, error) { return read(r) }
 			_, err := r.pass(t, 0)
 			_, want, _ := strings.Cut(name, ": ")
@@ -242,11 +334,15 @@ func TestStatusRetries(t *testing.T) {
 	t.Run("W47 only a conflict is tried again", func(t *testing.T) {
 		t.Parallel()
 		r := newRig(0)
-		r.updateStatus = func(int, *appsv1.ReplicaSet) error { return forbidden("web", "no right") }
+		r.patchStatus = func(int, *appsv1.ReplicaSet) error { return forbidden("web", "policy") }
 		_, err := r.pass(t, 0)
 		assert.True(t, apierrors.IsForbidden(err))
+		assert.Equal(t, []string{`Warning FailedStatus Error writing the status: pods "web" is forbidden: policy (the right to patch replicasets/status in the group "apps" is needed)`}, r.events)
+		_, err = r.pass(t, 1)
+		require.Error(t, err)
+		assert.Empty(t, r.events, "once while it lasts")
+		assert.Len(t, r.statuses, 2)
 		require.ErrorContains(t, err, `controller: writing status of ReplicaSet "default/web"`)
-		assert.Len(t, r.statuses, 1)
 		assert.Zero(t, r.ownerGets)
 	})
 	t.Run("U5 W48 both errors come back, the status's first", func(t *testing.T) {
@@ -254,7 +350,7 @@ func TestStatusRetries(t *testing.T) {
 		r := newRig(1)
 		boom := errors.New("boom")
 		r.create = func(int) error { return boom }
-		r.updateStatus = func(int, *appsv1.ReplicaSet) error { return busy(4) }
+		r.patchStatus = func(int, *appsv1.ReplicaSet) error { return busy(4) }
 		pass, err := r.pass(t, 0)
 		require.ErrorIs(t, err, boom)
 		assert.True(t, apierrors.IsTooManyRequests(err))
@@ -264,7 +360,7 @@ func TestStatusRetries(t *testing.T) {
 	t.Run("W27 no server puts a status off for more than five minutes", func(t *testing.T) {
 		t.Parallel()
 		r := newRig(0)
-		r.updateStatus = func(int, *appsv1.ReplicaSet) error { return busy(math.MaxInt32) }
+		r.patchStatus = func(int, *appsv1.ReplicaSet) error { return busy(math.MaxInt32) }
 		pass, err := r.pass(t, 0)
 		require.Error(t, err)
 		assert.Equal(t, 5*time.Minute, pass.RequeueAfter)
@@ -310,7 +406,7 @@ func TestStatusAvailability(t *testing.T) {
 		for took, want := range map[time.Duration]time.Duration{5 * time.Second: 10 * time.Second, time.Minute: 1} {
 			r := newRig()
 			*r.owner.Spec.Replicas = 1
-			r.updateStatus = func(int, *appsv1.ReplicaSet) error {
+			r.patchStatus = func(int, *appsv1.ReplicaSet) error {
 				r.now = r.now.Add(took)
 				return nil
 			}
@@ -360,7 +456,7 @@ func TestStatusAvailability(t *testing.T) {
 		t.Parallel()
 		r := newRig()
 		*r.owner.Spec.Replicas = 1
-		r.updateStatus = func(int, *appsv1.ReplicaSet) error { return errors.New("boom") }
+		r.patchStatus = func(int, *appsv1.ReplicaSet) error { return errors.New("boom") }
 		pass, err := r.pass(t, 0, readyFor(r, "b", 45))
 		require.Error(t, err)
 		assert.Zero(t, pass.RequeueAfter)
@@ -400,7 +496,7 @@ func TestReplicationControllers(t *testing.T) {
 		*rc.Spec.Replicas = 2
 		mine := podtest.OwnedBy(rc, "v1", "ReplicationController")
 		r := rigOf(controller.ReplicationControllers(), rc)
-		r.updateStatus = func(write int, _ *corev1.ReplicationController) error {
+		r.patchStatus = func(write int, _ *corev1.ReplicationController) error {
 			if write == 1 {
 				return conflict("web")
 			}
@@ -425,7 +521,7 @@ func TestAStatusAfterAConflictKeepsWhatOthersWrote(t *testing.T) {
 	t.Parallel()
 	r := newRig(0)
 	theirs := appsv1.ReplicaSetCondition{Type: "example.com/Theirs", Status: corev1.ConditionTrue}
-	r.updateStatus = func(write int, _ *appsv1.ReplicaSet) error {
+	r.patchStatus = func(write int, _ *appsv1.ReplicaSet) error {
 		if write == 1 {
 			return conflict("web")
 		}

@@ -177,11 +177,11 @@ func (g guard[O, C]) Patch(ctx context.Context, child C, patch selector.Patch, o
 	return g.Client.Patch(ctx, child, patch, opts)
 }
 
-func (g guard[O, C]) UpdateStatus(ctx context.Context, owner O) (O, error) {
+func (g guard[O, C]) PatchStatus(ctx context.Context, owner O, patch selector.Patch) (O, error) {
 	if err := g.restores.proof(); err != nil {
 		return *new(O), err
 	}
-	return g.Client.UpdateStatus(ctx, owner)
+	return g.Client.PatchStatus(ctx, owner, patch)
 }
 
 // A versionGuard is a guard of a Client that is a Versioner.

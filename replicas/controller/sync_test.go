@@ -272,12 +272,12 @@ func TestSyncRefuses(t *testing.T) {
 		t.Parallel()
 		r := refusing()
 		away := errors.New("the server is away")
-		r.updateStatus = func(int, *appsv1.ReplicaSet) error { return away }
+		r.patchStatus = func(int, *appsv1.ReplicaSet) error { return away }
 		pass, err := r.pass(t, 0)
 		require.ErrorIs(t, err, away)
 		requireRefused(t, pass.Err, "InvalidImage")
 		require.ErrorIs(t, pass.StatusErr, away)
-		r.updateStatus = func(int, *appsv1.ReplicaSet) error { return nil }
+		r.patchStatus = func(int, *appsv1.ReplicaSet) error { return nil }
 		r.patch = func(*corev1.Pod) error { return away }
 		_, err = r.pass(t, 0, podtest.Pod("orphan"))
 		require.ErrorIs(t, err, away)

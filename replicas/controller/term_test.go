@@ -363,7 +363,6 @@ func TestANewProcessReadsTheOwnerBeforeItsFirstCreations(t *testing.T) {
 		_, err := r.pass(t, 0, all...)
 		require.NoError(t, err)
 		assert.Len(t, r.callsOf(read), 1)
-		controller.CacheIsWhole(r.start())
 		r.owner.UID, r.owner.ResourceVersion = "uid-of-another", "21"
 		_, err = r.pass(t, 1, all...)
 		require.NoError(t, err)

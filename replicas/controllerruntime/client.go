@@ -75,15 +75,24 @@ func (c caller[O, C]) Patch(ctx context.Context, child C, patch selector.Patch, 
 	if isNil(child) {
 		return child, errNilChild
 	}
-	answer, err := c.children.empty()
+	answer, err := c.children.named(child)
 	if err != nil {
 		return answer, err
 	}
-	answer.SetNamespace(child.GetNamespace())
-	answer.SetName(child.GetName())
 	return answer, c.writer.Patch(ctx, answer, client.RawPatch(patch.Type, patch.Data), &client.PatchOptions{
 		DryRun: opts.DryRun, Force: opts.Force, FieldManager: opts.FieldManager,
 	})
+}
+
+func (c caller[O, C]) PatchStatus(ctx context.Context, owner O, patch selector.Patch) (O, error) {
+	if isNil(owner) {
+		return owner, errNilOwner
+	}
+	answer, err := c.owners.named(owner)
+	if err != nil {
+		return answer, err
+	}
+	return answer, c.writer.Status().Patch(ctx, answer, client.RawPatch(patch.Type, patch.Data))
 }
 
 func (c caller[O, C]) Get(ctx context.Context, namespace, name string) (C, error) {
@@ -127,15 +136,4 @@ func (c caller[O, C]) ServerOwnersVersion(ctx context.Context, namespace string)
 
 func (c caller[O, C]) ServerChildrenVersion(ctx context.Context, namespace string) (string, error) {
 	return c.children.version(ctx, c.live, namespace)
-}
-
-func (c caller[O, C]) UpdateStatus(ctx context.Context, owner O) (O, error) {
-	if isNil(owner) {
-		return owner, errNilOwner
-	}
-	answer, ok := owner.DeepCopyObject().(O)
-	if !ok {
-		return owner, fmt.Errorf("controllerruntime: %T.DeepCopyObject returned another type", owner)
-	}
-	return answer, c.writer.Status().Update(ctx, answer)
 }

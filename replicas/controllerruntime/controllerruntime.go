@@ -30,8 +30,7 @@ type Options struct {
 	// every controller needs a name of its own.
 	Name string
 	// Cluster is where owners and children live. nil means the manager's own
-	// cluster. Add another one to the manager, so that it is started. Its cache must
-	// hold whole owners: no transform may drop their labels or annotations.
+	// cluster. Add another one to the manager, so that it is started.
 	Cluster cluster.Cluster
 	// Runtime are controller-runtime's own options, such as
 	// MaxConcurrentReconciles, RateLimiter and NeedLeaderElection. Reconciler must

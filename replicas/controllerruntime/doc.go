@@ -19,7 +19,7 @@
 //
 // It needs controller-runtime 0.21 or later. The operator needs the rights to get,
 // list and watch owners and children; to create, delete and patch children; to
-// update the status of owners; to update the finalizers sub-resource of owners (such as
+// patch the status of owners; to update the finalizers sub-resource of owners (such as
 // workerpools/finalizers), which a server asks for if the admission plugin
 // OwnerReferencesPermissionEnforcement is on, as on OpenShift, because children block the deletion
 // of their owner; to create and patch events; and to create, get and update leases.
@@ -36,11 +36,8 @@
 // adoption in a pass and before children are deleted, looks for a child whose creation
 // failed, and lists children if the cache is known to be old or the process is new.
 //
-// The cache must hold whole owners. /status of the kinds that Kubernetes itself serves,
-// such as ReplicaSets, stores labels and annotations too. If a transform of the cache
-// drops annotations (cache.Options.DefaultTransform, or ByObject.Transform), each status
-// write is preceded by a read of the owner. See controller.OwnerCache. Dropping
-// managedFields is safe.
+// A transform of the cache (cache.Options.DefaultTransform, or ByObject.Transform) may drop
+// what the Kind does not look at, such as annotations and managedFields.
 //
 // You may limit the cache to namespaces, labels or fields. For each owner that it
 // holds, it must hold all children: a child that it hides counts as missing. When

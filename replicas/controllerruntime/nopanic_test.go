@@ -140,7 +140,7 @@ var constructors = map[string]func(t *testing.T){
 		_, errs["Delete"] = c.Delete(ctx, nil, metav1.DeleteOptions{})
 		_, errs["Patch"] = c.Patch(ctx, nil, selector.Patch{}, metav1.PatchOptions{})
 		_, errs["List"] = c.List(ctx, "", nil)
-		_, errs["UpdateStatus"] = c.UpdateStatus(ctx, nil)
+		_, errs["PatchStatus"] = c.PatchStatus(ctx, nil, selector.Patch{})
 		for name, err := range errs {
 			require.ErrorContains(t, err, "is nil", name)
 		}

@@ -31,6 +31,16 @@ func (o objects[T]) check() error {
 
 func (o objects[T]) empty() (T, error) { return newOf[T](o.scheme, o.kind) }
 
+// named returns an empty object with the name of another one.
+func (o objects[T]) named(like client.Object) (T, error) {
+	obj, err := o.empty()
+	if err == nil {
+		obj.SetNamespace(like.GetNamespace())
+		obj.SetName(like.GetName())
+	}
+	return obj, err
+}
+
 func (o objects[T]) emptyList() (client.ObjectList, error) {
 	return newOf[client.ObjectList](o.scheme, o.kind.GroupVersion().WithKind(o.kind.Kind+"List"))
 }

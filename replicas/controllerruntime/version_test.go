@@ -74,6 +74,9 @@ func TestTheVersionOfTheCache(t *testing.T) {
 					}
 					return http.StatusOK, map[string]any{"apiVersion": "example.com/v1", "kind": kind, "metadata": map[string]any{"resourceVersion": "5"}}
 				}
+				if method == http.MethodPatch {
+					return http.StatusOK, blue(1)
+				}
 				return http.StatusOK, stored(body)
 			}, blue(1))
 			r, err := controllerruntime.New(telling{f, tt.informer}, pools(), controllerruntime.Options{Name: t.Name()})

@@ -171,16 +171,15 @@ func TestLateWhateverTheCallerDoesNext(t *testing.T) {
 	client := c.NewClient()
 	client.Fail(replicastest.Rule{Late: 30 * time.Second})
 	rs, a, b := createReplicaSet(t, c, 1), createPod(t, c, pod("a")), named("b")
-	rs.Status.Replicas = 7
 	uid := a.UID
 	ctx, cancel := context.WithCancel(t.Context())
 	_, err := client.Create(ctx, b)
 	require.Error(t, err)
 	_, err = client.Delete(ctx, a, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
 	require.Error(t, err)
-	_, err = client.UpdateStatus(ctx, rs)
+	_, err = client.PatchStatus(ctx, rs, statusPatch(`"replicas":7`))
 	require.Error(t, err)
-	b.Labels["app"], uid, rs.Status.Replicas = "other", "other", 0
+	b.Labels["app"], uid, rs.Name = "other", "other", "other"
 	cancel()
 	_, err = client.Create(ctx, named("c"))
 	require.Error(t, err)

@@ -241,7 +241,7 @@ func TestTheConditionNamesTheLastCause(t *testing.T) {
 		require.NotNil(t, failure)
 		assert.Contains(t, failure.Message, last)
 	}
-	writes := calls.Count("update") + calls.Count("patch")
+	writes := calls.Count("status")
 	assert.Greater(t, writes, 30, "each cause is told")
 	assert.LessOrEqual(t, writes, 121, "a minute between two calls")
 }

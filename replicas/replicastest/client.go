@@ -82,7 +82,7 @@ func (c *Client[O, C]) inFlight() (calls []Call) {
 
 // A Call is one request to the API server.
 type Call struct {
-	Verb                 string // create, delete, patch, get, list or update
+	Verb                 string // create, delete, patch, get, list or status, which is a patch of the owner's status
 	Kind                 string // that of children or of owners, such as Pod
 	types.NamespacedName        // a list has no name, a child to create may have none
 	DryRun               bool
@@ -257,11 +257,10 @@ func (c calls[O, C]) GetOwner(ctx context.Context, namespace, name string) (O, e
 	})
 }
 
-func (c calls[O, C]) UpdateStatus(ctx context.Context, owner O) (O, error) {
-	call := c.cluster.owners.callFor("update", owner)
-	owner = sent(owner)
+func (c calls[O, C]) PatchStatus(ctx context.Context, owner O, patch selector.Patch) (O, error) {
+	call := c.cluster.owners.callFor("status", owner)
 	return do(ctx, c.Client, call, func(ctx context.Context, cluster *Cluster[O, C]) (O, error) {
-		return cluster.updateOwnerStatus(ctx, owner)
+		return cluster.patchOwnerStatus(ctx, call.Namespace, call.Name, patch)
 	})
 }
 

@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/replicakit/replicakit/replicas/replicastest"
 	"github.com/replicakit/replicakit/selector"
@@ -41,17 +42,22 @@ func TestClientCalls(t *testing.T) {
 	owner, err := client.GetOwner(t.Context(), namespace, "web")
 	require.NoError(t, err)
 	assert.Equal(t, rs.UID, owner.GetUID())
-	_, err = client.UpdateStatus(t.Context(), rs)
+	_, err = client.PatchStatus(t.Context(), rs, statusPatch(`"replicas":3`))
 	require.NoError(t, err)
 	assert.Equal(t, []string{
 		"create Pod default/a", "patch Pod default/a", "get Pod default/a", "delete Pod default/a",
-		"get ReplicaSet default/web", "update ReplicaSet default/web",
+		"get ReplicaSet default/web", "status ReplicaSet default/web",
 	}, calls)
 
 	client.Done = nil
 	owner, err = client.GetOwner(t.Context(), namespace, "none")
 	assert.True(t, apierrors.IsNotFound(err), err)
 	assert.Nil(t, owner)
+}
+
+// statusPatch is a patch of some fields of a status.
+func statusPatch(fields string) selector.Patch {
+	return selector.Patch{Type: types.MergePatchType, Data: []byte(`{"status":{` + fields + `}}`)}
 }
 
 // named is a pod to send through a client.

@@ -37,8 +37,8 @@ func (c *Cluster[O, C]) PatchChild(ctx context.Context, namespace, name string, 
 	return c.patchChild(ctx, namespace, name, patch, opts)
 }
 
-func (c *Cluster[O, C]) UpdateOwnerStatus(ctx context.Context, owner O) (O, error) {
-	return c.updateOwnerStatus(ctx, owner)
+func (c *Cluster[O, C]) PatchOwnerStatus(ctx context.Context, namespace, name string, patch selector.Patch) (O, error) {
+	return c.patchOwnerStatus(ctx, namespace, name, patch)
 }
 
 func (c *Cluster[O, C]) Backup() (restore func()) { return c.Inside().Backup() }

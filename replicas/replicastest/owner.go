@@ -5,6 +5,7 @@ package replicastest
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 
@@ -13,8 +14,10 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/replicakit/replicakit/internal/object"
+	"github.com/replicakit/replicakit/selector"
 )
 
 // CreateOwner stores a new owner, without its status. If a ReplicaSet or a
@@ -76,22 +79,33 @@ func (c *Cluster[O, C]) EditOwner(ctx context.Context, namespace, name string, c
 	}))
 }
 
-// updateOwnerStatus stores the status of an owner and nothing else of it. It is a
-// Conflict if the owner has a resourceVersion that is not the latest, or another
-// UID.
-func (c *Cluster[O, C]) updateOwnerStatus(ctx context.Context, owner O) (O, error) {
+// patchOwnerStatus applies a JSON merge patch to the status of an owner and to nothing else
+// of it. It is a Conflict if the patch has a resourceVersion that is not the latest, or
+// another UID.
+func (c *Cluster[O, C]) patchOwnerStatus(ctx context.Context, namespace, name string, patch selector.Patch) (O, error) {
 	var none O
-	if object.IsNil(owner) {
-		return none, errNil
-	}
-	old, err := c.readOwner(ctx, owner.GetNamespace(), owner.GetName())
+	old, err := c.readOwner(ctx, namespace, name)
 	if err != nil {
 		return none, err
 	}
-	if err := checkWritten(c.owners.resource, owner, old); err != nil {
+	if patch.Type != types.MergePatchType {
+		return none, c.owners.unsupported(patch)
+	}
+	var body struct {
+		Metadata metav1.ObjectMeta `json:"metadata"`
+		Status   map[string]any    `json:"status"`
+	}
+	if err := json.Unmarshal(patch.Data, &body); err != nil {
+		return none, badPatch(patch, err)
+	}
+	if err := checkWritten(c.owners.resource, &body.Metadata, old); err != nil {
 		return none, err
 	}
-	return copied(c.owners.update(old, func(o O) { setStatus(o, owner.DeepCopy()) }))
+	changed := old.DeepCopy()
+	if err := patchStatus(changed, body.Status); err != nil {
+		return none, badPatch(patch, err)
+	}
+	return copied(c.owners.update(old, func(o O) { setStatus(o, changed) }))
 }
 
 // DeleteOwner deletes an owner, or marks it as deleted until its finalizers are

@@ -5,16 +5,20 @@ package replicastest_test
 
 import (
 	"context"
+	"encoding/json"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/replicakit/replicakit/replicas/replicastest"
+	"github.com/replicakit/replicakit/selector"
 )
 
 func TestCreateReplicaSet(t *testing.T) {
@@ -85,42 +89,60 @@ func TestEditReplicaSet(t *testing.T) {
 	assert.Equal(t, int64(1), created.Generation, "what was handed out does not change")
 }
 
-func TestUpdateReplicaSetStatus(t *testing.T) {
+func TestPatchReplicaSetStatus(t *testing.T) {
 	t.Parallel()
+	is := appsv1.ReplicaSetStatus{Replicas: 3, ReadyReplicas: 2, Conditions: []appsv1.ReplicaSetCondition{
+		{Type: "A", Status: corev1.ConditionTrue}, {Type: "B", Status: corev1.ConditionTrue},
+	}}
 	for name, tc := range map[string]struct {
-		change   func(*appsv1.ReplicaSet)
-		conflict bool
+		patch string
+		want  func(s *appsv1.ReplicaSetStatus) // nil: a Conflict
 	}{
-		"the latest version":   {func(*appsv1.ReplicaSet) {}, false},
-		"no version":           {func(rs *appsv1.ReplicaSet) { rs.ResourceVersion = "" }, false},
-		"an older version":     {func(rs *appsv1.ReplicaSet) { rs.ResourceVersion = "1" }, true},
-		"another object's UID": {func(rs *appsv1.ReplicaSet) { rs.UID = types.UID("other") }, true},
+		"the latest version":                {`{"metadata":{"resourceVersion":"3","uid":"$uid"},"status":{"replicas":4}}`, func(s *appsv1.ReplicaSetStatus) { s.Replicas = 4 }},
+		"no version":                        {`{"status":{"replicas":4}}`, func(s *appsv1.ReplicaSetStatus) { s.Replicas = 4 }},
+		"an older version":                  {`{"metadata":{"resourceVersion":"2"},"status":{"replicas":4}}`, nil},
+		"another object's UID":              {`{"metadata":{"uid":"other"},"status":{"replicas":4}}`, nil},
+		"a null takes a field away":         {`{"status":{"readyReplicas":null,"conditions":null}}`, func(s *appsv1.ReplicaSetStatus) { s.ReadyReplicas, s.Conditions = 0, nil }},
+		"a list takes the place of another": {`{"status":{"conditions":[{"type":"B","status":"True"}]}}`, func(s *appsv1.ReplicaSetStatus) { s.Conditions = s.Conditions[1:] }},
+		"nothing but the status is written": {`{"metadata":{"labels":{"a":"b"}},"spec":{"minReadySeconds":7}}`, func(*appsv1.ReplicaSetStatus) {}},
+		"the same status is no write":       {`{"status":{"replicas":3}}`, func(*appsv1.ReplicaSetStatus) {}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			c := newCluster(0)
-			createReplicaSet(t, c, 1)
-			rs, err := c.EditOwner(t.Context(), namespace, "web", func(rs *appsv1.ReplicaSet) { rs.Spec.MinReadySeconds = 5 })
+			rs := createReplicaSet(t, c, 1)
+			text, err := json.Marshal(map[string]any{"status": is})
 			require.NoError(t, err)
-			rs.Status.Replicas = 3
-			rs.Spec.MinReadySeconds = 7
-			tc.change(rs)
-			written, err := c.UpdateOwnerStatus(t.Context(), rs)
-			if tc.conflict {
+			before, err := c.PatchOwnerStatus(t.Context(), namespace, "web", selector.Patch{Type: types.MergePatchType, Data: text})
+			require.NoError(t, err)
+			require.Equal(t, is, before.Status)
+			before, err = c.EditOwner(t.Context(), namespace, "web", func(rs *appsv1.ReplicaSet) { rs.Spec.MinReadySeconds = 5 })
+			require.NoError(t, err)
+			require.Equal(t, "3", before.ResourceVersion)
+			patch := selector.Patch{Type: types.MergePatchType, Data: []byte(strings.ReplaceAll(tc.patch, "$uid", string(rs.UID)))}
+			after, err := c.PatchOwnerStatus(t.Context(), namespace, "web", patch)
+			if tc.want == nil {
 				require.True(t, apierrors.IsConflict(err), err)
 				return
 			}
 			require.NoError(t, err)
-			assert.Equal(t, int32(3), written.Status.Replicas)
-			assert.Equal(t, int32(5), written.Spec.MinReadySeconds, "only the status is written")
-			assert.Equal(t, "3", written.ResourceVersion)
-			again, err := c.UpdateOwnerStatus(t.Context(), written)
-			require.NoError(t, err)
-			assert.Equal(t, "3", again.ResourceVersion, "the same status is no write")
+			want := before.DeepCopy()
+			if tc.want(&want.Status); !assert.ObjectsAreEqual(before, want) {
+				want.ResourceVersion = "4"
+			}
+			assert.Equal(t, want, after)
 		})
 	}
-	_, err := newCluster(0).UpdateOwnerStatus(t.Context(), replicaSet("web", 1))
+	_, err := newCluster(0).PatchOwnerStatus(t.Context(), namespace, "web", statusPatch(""))
 	assert.True(t, apierrors.IsNotFound(err), err)
+	c := newCluster(0)
+	createReplicaSet(t, c, 1)
+	_, err = c.PatchOwnerStatus(t.Context(), namespace, "web", selector.Patch{Type: types.StrategicMergePatchType, Data: []byte(`{}`)})
+	require.ErrorContains(t, err, "application/strategic-merge-patch+json")
+	for _, text := range []string{`[`, `{"status":{"replicas":"many"}}`} {
+		_, err = c.PatchOwnerStatus(t.Context(), namespace, "web", selector.Patch{Type: types.MergePatchType, Data: []byte(text)})
+		assert.True(t, apierrors.IsBadRequest(err), err)
+	}
 }
 
 func TestDeleteReplicaSet(t *testing.T) {

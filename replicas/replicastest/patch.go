@@ -40,15 +40,22 @@ type ownerPatch struct {
 func (c *Cluster[O, C]) parsePatch(from selector.Patch) (*patch, error) {
 	p := patch{strategic: from.Type == types.StrategicMergePatchType}
 	if !p.strategic && from.Type != types.MergePatchType || p.strategic && isCustom(c.children.kind) {
-		return nil, apierrors.NewGenericServerResponse(http.StatusUnsupportedMediaType, "patch",
-			c.children.resource, "", string(from.Type), 0, false)
+		return nil, c.children.unsupported(from)
 	}
 	decoder := json.NewDecoder(bytes.NewReader(from.Data))
 	decoder.DisallowUnknownFields()
 	if err := decoder.Decode(&p); err != nil {
-		return nil, apierrors.NewBadRequest(fmt.Sprintf("patch %q: %v", from.Data, err))
+		return nil, badPatch(from, err)
 	}
 	return &p, nil
+}
+
+func (t *table[T]) unsupported(patch selector.Patch) error {
+	return apierrors.NewGenericServerResponse(http.StatusUnsupportedMediaType, "patch", t.resource, "", string(patch.Type), 0, false)
+}
+
+func badPatch(patch selector.Patch, err error) error {
+	return apierrors.NewBadRequest(fmt.Sprintf("patch %q: %v", patch.Data, err))
 }
 
 // isCustom reports whether a kind is a custom resource, for which there are no

@@ -5,6 +5,7 @@ package replicastest
 
 import (
 	"cmp"
+	"encoding/json"
 	"reflect"
 	"slices"
 	"time"
@@ -17,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"github.com/replicakit/replicakit/internal/mergepatch"
 	"github.com/replicakit/replicakit/replicas/controller"
 )
 
@@ -189,6 +191,27 @@ func setStatus(obj, from any) {
 	if to := partOf(obj, "Status"); to.IsValid() && to.CanSet() {
 		to.Set(partOf(from, "Status"))
 	}
+}
+
+// patchStatus applies a JSON merge patch to the status of obj.
+func patchStatus(obj any, patch map[string]any) error {
+	status := partOf(obj, "Status")
+	if !status.IsValid() || !status.CanSet() {
+		return nil
+	}
+	var is map[string]any
+	text, err := json.Marshal(status.Interface())
+	if err == nil {
+		err = json.Unmarshal(text, &is)
+	}
+	if err == nil {
+		text, err = json.Marshal(mergepatch.Apply(is, patch))
+	}
+	if err != nil {
+		return err
+	}
+	status.SetZero()
+	return json.Unmarshal(text, status.Addr().Interface())
 }
 
 func clearStatus(obj any) {

@@ -19,13 +19,13 @@ import (
 	"github.com/replicakit/replicakit/selector"
 )
 
-// An OwnerClient reads the owners of one namespace and writes their status. L is a pointer
+// An OwnerClient reads the owners of one namespace and patches their status. L is a pointer
 // to their list type. The typed clients of client-go are OwnerClients, and so are those
-// that client-gen makes for custom resources with a status.
+// that client-gen makes.
 type OwnerClient[O controller.Object, L runtime.Object] interface {
 	Get(ctx context.Context, name string, opts metav1.GetOptions) (O, error)
 	List(ctx context.Context, opts metav1.ListOptions) (L, error)
-	UpdateStatus(ctx context.Context, owner O, opts metav1.UpdateOptions) (O, error)
+	Patch(ctx context.Context, name string, patchType types.PatchType, data []byte, opts metav1.PatchOptions, subresources ...string) (O, error)
 }
 
 // A ChildClient makes the calls for the children of one namespace. L is a pointer
@@ -141,7 +141,7 @@ func (c client[O, C, OL, CL, OC, CC]) GetOwner(ctx context.Context, namespace, n
 	return owners.Get(ctx, name, metav1.GetOptions{})
 }
 
-func (c client[O, C, OL, CL, OC, CC]) UpdateStatus(ctx context.Context, owner O) (stored O, err error) {
+func (c client[O, C, OL, CL, OC, CC]) PatchStatus(ctx context.Context, owner O, patch selector.Patch) (stored O, err error) {
 	if object.IsNil(owner) {
 		return stored, errors.New("typed: owner is nil")
 	}
@@ -149,7 +149,7 @@ func (c client[O, C, OL, CL, OC, CC]) UpdateStatus(ctx context.Context, owner O)
 	if err != nil {
 		return stored, err
 	}
-	return owners.UpdateStatus(ctx, owner, metav1.UpdateOptions{})
+	return owners.Patch(ctx, owner.GetName(), patch.Type, patch.Data, metav1.PatchOptions{}, "status")
 }
 
 // pageSize is how many children one call of a live list returns at most.

@@ -88,8 +88,8 @@ func (r replicaSets) List(context.Context, metav1.ListOptions) (*appsv1.ReplicaS
 	return &appsv1.ReplicaSetList{Items: []appsv1.ReplicaSet{*r.rs}}, nil
 }
 
-func (r replicaSets) UpdateStatus(_ context.Context, rs *appsv1.ReplicaSet, _ metav1.UpdateOptions) (*appsv1.ReplicaSet, error) {
-	return rs, nil
+func (r replicaSets) Patch(context.Context, string, types.PatchType, []byte, metav1.PatchOptions, ...string) (*appsv1.ReplicaSet, error) {
+	return r.rs, nil
 }
 
 // pods are those of one namespace, and none can be found.

@@ -313,9 +313,9 @@ func (c *setCalls) List(_ context.Context, opts metav1.ListOptions) (*appsv1.Rep
 	return &appsv1.ReplicaSetList{ListMeta: metav1.ListMeta{ResourceVersion: c.version}}, nil
 }
 
-func (c *setCalls) UpdateStatus(_ context.Context, rs set, _ metav1.UpdateOptions) (set, error) {
-	*c.asked = append(*c.asked, rs.Name)
-	return rs, nil
+func (c *setCalls) Patch(_ context.Context, name string, kind types.PatchType, data []byte, _ metav1.PatchOptions, sub ...string) (set, error) {
+	*c.asked = append(*c.asked, name, kind, string(data), sub)
+	return &appsv1.ReplicaSet{}, nil
 }
 
 func (c *podCalls) Create(_ context.Context, p pod, _ metav1.CreateOptions) (pod, error) {
@@ -380,9 +380,12 @@ func TestClientMakesTheCalls(t *testing.T) {
 			_, err := c.Patch(ctx, child, selector.Patch{Type: types.MergePatchType, Data: []byte("{}")}, patches)
 			return err
 		}, []any{"web-a", types.MergePatchType, "{}", patches}},
-		"Get":          {func(c controller.Client[set, pod]) error { _, err := c.Get(ctx, "shop", "web-a"); return err }, []any{"web-a"}},
-		"GetOwner":     {func(c controller.Client[set, pod]) error { _, err := c.GetOwner(ctx, "shop", "web"); return err }, []any{"web"}},
-		"UpdateStatus": {func(c controller.Client[set, pod]) error { _, err := c.UpdateStatus(ctx, web); return err }, []any{"web"}},
+		"Get":      {func(c controller.Client[set, pod]) error { _, err := c.Get(ctx, "shop", "web-a"); return err }, []any{"web-a"}},
+		"GetOwner": {func(c controller.Client[set, pod]) error { _, err := c.GetOwner(ctx, "shop", "web"); return err }, []any{"web"}},
+		"PatchStatus": {func(c controller.Client[set, pod]) error {
+			_, err := c.PatchStatus(ctx, web, selector.Patch{Type: types.MergePatchType, Data: []byte("{}")})
+			return err
+		}, []any{"web", types.MergePatchType, "{}", []string{"status"}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -459,12 +462,18 @@ func TestClientOfNil(t *testing.T) {
 	client := typed.NewClient((func(string) *setCalls)(nil), of(&podCalls{}))
 	for _, call := range []func() error{
 		func() error { _, err := client.GetOwner(t.Context(), "", ""); return err },
-		func() error { _, err := client.UpdateStatus(t.Context(), newSet("shop", "web")); return err },
+		func() error {
+			_, err := client.PatchStatus(t.Context(), newSet("shop", "web"), selector.Patch{})
+			return err
+		},
 	} {
 		require.EqualError(t, call(), "typed: owners of the client is nil")
 	}
 	for want, call := range map[string]func() error{
-		"typed: owner is nil":                      func() error { _, err := client.UpdateStatus(t.Context(), nil); return err },
+		"typed: owner is nil": func() error {
+			_, err := client.PatchStatus(t.Context(), nil, selector.Patch{})
+			return err
+		},
 		"typed: child is nil":                      func() error { _, err := client.Create(t.Context(), nil); return err },
 		"typed: listing children: selector is nil": func() error { _, err := client.List(t.Context(), "", nil); return err },
 	} {

@@ -275,6 +275,11 @@ type statusContext struct {
 	ctx context.Context
 }
 
+func (s *statusContext) Patch(ctx context.Context, _ string, _ types.PatchType, _ []byte, _ metav1.PatchOptions, _ ...string) (*appsv1.ReplicaSet, error) {
+	s.ctx = ctx
+	return &appsv1.ReplicaSet{}, nil
+}
+
 func (s *statusContext) UpdateStatus(ctx context.Context, rs *appsv1.ReplicaSet, _ metav1.UpdateOptions) (*appsv1.ReplicaSet, error) {
 	s.ctx = ctx
 	return rs, nil

@@ -46,6 +46,7 @@ const (
 	goneAhead     = "the pass is requeued if the cache does not show yet what an answer, or a live list, has shown"
 	releaseAgain  = "C16: the pass is requeued in a minute if the server calls a release invalid"
 	claimsTold    = "C26 W42: an event tells of adoptions and releases that fail"
+	statusTold    = "U3: an event tells that the status may not be written, as ours patches it and Kubernetes' role has update alone"
 	bothErrors    = "U5 W48: an error of the status does not hide that of the pass"
 	delayed       = "W27: after an error the pass is requeued when the server, or a hold, says"
 	fullMessage   = "T11 W20: the message of a condition says what was being done, and joins all errors"
@@ -75,7 +76,7 @@ func TestPass(t *testing.T) {
 				}
 				return difference
 			},
-			names:   []string{claimFailed, mayNotAdopt, nsGoing, triedAgain, deletionsHeld, disputed, otherRanks, noCheckAhead, fullMessage, invalidAdoption, expiryAhead, goneAhead, releaseAgain, goneCounts, refreshed, kept, claimsTold, noRetry, goneRead, bothErrors, lookedUp, delayed, readFirst},
+			names:   []string{claimFailed, mayNotAdopt, nsGoing, triedAgain, deletionsHeld, disputed, otherRanks, noCheckAhead, fullMessage, invalidAdoption, expiryAhead, goneAhead, releaseAgain, goneCounts, refreshed, kept, claimsTold, noRetry, goneRead, bothErrors, statusTold, lookedUp, delayed, readFirst},
 			reaches: []string{creates, deletes, adopts, nothing, comes},
 		})
 	})
@@ -121,7 +122,7 @@ func (b *switchboard) differ(c scene, named *tally) string {
 		cmpTries(c, ours, named) +
 		cmpCreates(theirs.creates, ours.creates) +
 		ours.checkNames() +
-		cmpSets("events", theirs.events, withoutHolds(withoutReasons(ours.events, kit.FailedAdopt, kit.FailedRelease), named)) +
+		cmpSets("events", theirs.events, withoutHolds(withoutReasons(ours.events, kit.FailedAdopt, kit.FailedRelease, kit.FailedStatus), named)) +
 		cmpInts("creations expected", max(theirs.adds, 0), max(ours.adds, 0)) +
 		cmpInts("deletions expected", max(theirs.dels, 0), max(ours.dels, 0)) +
 		cmpStatuses(c, theirs, ours, going, named) +
@@ -477,8 +478,14 @@ func (c scene) statusFails(o outcome) bool {
 // cmpStatusWrites: Kubernetes tries again after every error, and on whatever has the
 // name then. Ours does after a Conflict, on the ReplicaSet that it was.
 func cmpStatusWrites(c scene, first, ours outcome, named *tally) string {
+	told := len(ours.events) - len(withoutReasons(ours.events, kit.FailedStatus))
 	if c.Status == "" || len(ours.statuses) == 0 {
-		return cmpInts("status writes", min(len(ours.statuses), 1), len(ours.statuses))
+		return cmpInts("status writes", min(len(ours.statuses), 1), len(ours.statuses)) + cmpInts("events of the status", 0, told)
+	}
+	forbidden := 0
+	if c.Status == "Forbidden" {
+		named.add(statusTold)
+		forbidden = 1
 	}
 	want := 1
 	switch {
@@ -492,7 +499,7 @@ func cmpStatusWrites(c scene, first, ours outcome, named *tally) string {
 	if want == 2 && len(first.statuses) > 0 {
 		want = len(first.statuses)
 	}
-	return cmpInts("status writes", want, len(ours.statuses))
+	return cmpInts("status writes", want, len(ours.statuses)) + cmpInts("events of the status", forbidden, told)
 }
 
 // cmpReads: before adoptions the owner is read, and after a Conflict. Ours reads it before

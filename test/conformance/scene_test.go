@@ -99,6 +99,7 @@ func (g *gen) scene() scene {
 	if g.in(6) {
 		c.Status = pick(g, "stale", "stale", "Conflict", "Forbidden", "Timeout", "Throttled", "NotFound", "internal")
 	}
+	c.RS = merged(c.RS, []byte("{}")) // with times as an API server has them
 	return c
 }
 
@@ -182,6 +183,9 @@ func (s *server) react(action clienttesting.Action) (runtime.Object, error) {
 	case clienttesting.CreateActionImpl:
 		return s.create(a.Namespace, a.Object.(*corev1.Pod).DeepCopy())
 	case clienttesting.PatchActionImpl:
+		if a.Subresource == "status" {
+			return s.patchStatus(a.Patch)
+		}
 		s.patches = append(s.patches, fmt.Sprintf("%s: %s %s", a.Name, a.PatchType, a.Patch))
 		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: a.Namespace, Name: a.Name}}
 		for _, p := range s.scene.Pods {
@@ -209,7 +213,6 @@ func (s *server) react(action clienttesting.Action) (runtime.Object, error) {
 		return &corev1.PodList{ListMeta: metav1.ListMeta{ResourceVersion: "1"}, Items: s.matching(a.Namespace, a.ListRestrictions.Labels)}, nil
 	case clienttesting.UpdateActionImpl:
 		rs := a.Object.(*appsv1.ReplicaSet)
-		s.deleting = false
 		s.statuses = append(s.statuses, rs.DeepCopy())
 		return rs, s.answerStatus(rs)
 	case clienttesting.GetActionImpl:
@@ -227,6 +230,18 @@ func (s *server) react(action clienttesting.Action) (runtime.Object, error) {
 		return s.live()
 	}
 	return nil, fmt.Errorf("unexpected call: %v", action)
+}
+
+// patchStatus notes the owner as a patch of the status makes it.
+func (s *server) patchStatus(patch []byte) (*appsv1.ReplicaSet, error) {
+	was := s.scene.RS
+	if fresh, err := s.live(); err == nil && len(s.statuses) > 0 {
+		was = fresh
+	}
+	rs := patchedStatus(was, patch)
+	s.deleting = false
+	s.statuses = append(s.statuses, rs.DeepCopy())
+	return rs, s.answerStatus(rs)
 }
 
 // answerStatus answers a status write, which has been noted.

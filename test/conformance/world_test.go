@@ -15,6 +15,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -134,7 +135,7 @@ func (w *world) react(action clienttesting.Action) (runtime.Object, error) {
 	if action.GetResource().Resource == "events" {
 		return &corev1.Event{}, nil
 	}
-	w.calls[action.GetVerb()+" "+action.GetResource().Resource]++
+	w.calls[verbOf(action)+" "+action.GetResource().Resource]++
 	if err := w.refuse(action); err != nil {
 		return nil, err
 	}
@@ -144,6 +145,9 @@ func (w *world) react(action clienttesting.Action) (runtime.Object, error) {
 	case clienttesting.DeleteActionImpl:
 		return nil, w.deletePod(a.Namespace, a.Name, a.DeleteOptions)
 	case clienttesting.PatchActionImpl:
+		if a.Subresource == "status" {
+			return w.patchStatus(a)
+		}
 		return w.patchPod(a)
 	case clienttesting.UpdateActionImpl:
 		return w.updateStatus(a.Object.DeepCopyObject())
@@ -159,14 +163,20 @@ func (w *world) react(action clienttesting.Action) (runtime.Object, error) {
 	return nil, fmt.Errorf("unexpected call: %v", action)
 }
 
+// verbOf is the verb of a call. That of a status write is "status", as Kubernetes updates it and
+// ours patches it (U3).
+func verbOf(action clienttesting.Action) string {
+	return cmp.Or(action.GetSubresource(), action.GetVerb())
+}
+
 // refuse answers a call as the next refusal says.
 func (w *world) refuse(action clienttesting.Action) error {
-	r := w.refusals[action.GetVerb()]
+	r := w.refusals[verbOf(action)]
 	if r.left == 0 {
 		return nil
 	}
 	r.left--
-	w.refusals[action.GetVerb()], w.refused = r, true
+	w.refusals[verbOf(action)], w.refused = r, true
 	return answer(r.kind, "pod")
 }
 
@@ -283,6 +293,32 @@ func (w *world) patchPod(a clienttesting.PatchActionImpl) (*corev1.Pod, error) {
 	}
 	w.updatePod(patched)
 	return patched, nil
+}
+
+// patchStatus makes an update of a patch of the status.
+func (w *world) patchStatus(a clienttesting.PatchActionImpl) (runtime.Object, error) {
+	was, err := w.tracker.Get(w.ownerResource(), a.Namespace, a.Name)
+	if err != nil {
+		return nil, err
+	}
+	switch was := was.(type) {
+	case *appsv1.ReplicaSet:
+		return w.updateStatus(merged(was, a.Patch))
+	case *corev1.ReplicationController:
+		return w.updateStatus(merged(was, a.Patch))
+	}
+	return nil, fmt.Errorf("unexpected patch of a %T", was)
+}
+
+// merged is what a JSON merge patch makes of an object.
+func merged[T any](was *T, patch []byte) *T {
+	before, err := json.Marshal(was)
+	must(err)
+	after, err := jsonpatch.MergePatch(before, patch)
+	must(err)
+	is := new(T)
+	must(json.Unmarshal(after, is))
+	return is
 }
 
 // updateStatus changes the status alone.

@@ -4,6 +4,7 @@
 package conformance_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -23,6 +24,7 @@ import (
 
 	"github.com/replicakit/replicakit/replicas"
 	"github.com/replicakit/replicakit/replicas/controller"
+	"github.com/replicakit/replicakit/selector"
 	"github.com/replicakit/replicakit/status"
 	"github.com/replicakit/replicakit/test/conformance/upstream"
 )
@@ -42,6 +44,7 @@ func (g *gen) statusWrite() statusWrite {
 		Second: pick(g, "", "", "Conflict", "Timeout"),
 		Read:   pick(g, "", "", "", "NotFound", "Timeout"), FreshUID: pick[types.UID](g, "owner", "owner", "owner", "other"),
 	}
+	c.Report.RS = merged(c.Report.RS, []byte("{}")) // with times as an API server has them
 	spec := &c.Report.RS.Spec
 	spec.MinReadySeconds = max(spec.MinReadySeconds, 0) // ours makes no pass for less
 	if g.in(2) {                                        // a status that is up to date, or nearly
@@ -65,6 +68,7 @@ func (g *gen) statusWrite() statusWrite {
 type statusCalls struct {
 	appsclient.ReplicaSetInterface
 	c     statusWrite
+	fresh *appsv1.ReplicaSet // as it was read, nil if it was not
 	puts  []*appsv1.ReplicaSet
 	calls []string
 }
@@ -81,6 +85,21 @@ func (s *statusCalls) UpdateStatus(_ context.Context, rs *appsv1.ReplicaSet, _ m
 	return rs, nil
 }
 
+func (s *statusCalls) Patch(ctx context.Context, _ string, _ types.PatchType, patch []byte, _ metav1.PatchOptions, _ ...string) (*appsv1.ReplicaSet, error) {
+	return s.UpdateStatus(ctx, patchedStatus(cmp.Or(s.fresh, s.c.Report.RS), patch), metav1.UpdateOptions{})
+}
+
+// patchedStatus is a ReplicaSet with the status that a JSON merge patch gives it. It must be of
+// the version that it was made for.
+func patchedStatus(was *appsv1.ReplicaSet, patch []byte) *appsv1.ReplicaSet {
+	is, rs := merged(was, patch), was.DeepCopy()
+	if is.ResourceVersion != was.ResourceVersion || is.UID != was.UID {
+		panic("a patch for another version: " + string(patch))
+	}
+	rs.Status = is.Status
+	return rs
+}
+
 func (s *statusCalls) Get(_ context.Context, _ string, _ metav1.GetOptions) (*appsv1.ReplicaSet, error) {
 	s.calls = append(s.calls, "read: "+s.c.Read)
 	if err := answer(s.c.Read, "read"); err != nil {
@@ -88,6 +107,7 @@ func (s *statusCalls) Get(_ context.Context, _ string, _ metav1.GetOptions) (*ap
 	}
 	fresh := s.c.Report.RS.DeepCopy()
 	fresh.UID, fresh.ResourceVersion, fresh.Generation, fresh.Labels = s.c.FreshUID, "fresh", fresh.Generation+1, map[string]string{"fresh": "yes"}
+	s.fresh = fresh
 	return fresh, nil
 }
 
@@ -101,8 +121,8 @@ func (c statusOnly) GetOwner(ctx context.Context, _, name string) (*appsv1.Repli
 	return c.replicaSets.Get(ctx, name, metav1.GetOptions{})
 }
 
-func (c statusOnly) UpdateStatus(ctx context.Context, rs *appsv1.ReplicaSet) (*appsv1.ReplicaSet, error) {
-	return c.replicaSets.UpdateStatus(ctx, rs, metav1.UpdateOptions{})
+func (c statusOnly) PatchStatus(ctx context.Context, rs *appsv1.ReplicaSet, patch selector.Patch) (*appsv1.ReplicaSet, error) {
+	return c.replicaSets.Patch(ctx, rs.Name, patch.Type, patch.Data, metav1.PatchOptions{}, "status")
 }
 
 // write has our controller make a pass that writes the status of the report and

@@ -73,7 +73,6 @@ func TestAdoption(t *testing.T) {
 
 	w := newWorldWith(t, settings{idle: true})
 	rs := replicaSet("web", 0)
-	rs.Annotations = map[string]string{"deployment.kubernetes.io/revision": "1"} // one look at it tells that the caches are whole
 	for _, s := range shapes {
 		if s.adopted {
 			*rs.Spec.Replicas++

@@ -52,7 +52,7 @@ func TestQuota(t *testing.T) {
 		}, "the condition must go")
 		assert.Equal(t, 6, w.history.everOwned(rs))
 		assert.Less(t, len(w.wire.of(http.MethodPost, "pods")), 6+12, "a few tries, no storm")
-		assert.Less(t, len(w.wire.of(http.MethodPut, "replicasets/status")), 12, "the messages differ, the status is not written for that")
+		assert.Less(t, len(w.wire.of(http.MethodPatch, "replicasets/status")), 12, "the messages differ, the status is not written for that")
 	})
 
 	t.Run("W27 a full quota is not tried again for every event", func(t *testing.T) {

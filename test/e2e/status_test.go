@@ -103,7 +103,7 @@ func TestStatus(t *testing.T) {
 			assert.Less(t, min(at.Sub(due), at.Sub(running)), patience, "%d available too late", i+1)
 		}
 		w.settle(rs)
-		assert.LessOrEqual(t, len(w.wire.of(http.MethodPut, "replicasets/status")), 1+3+3+3+1,
+		assert.LessOrEqual(t, len(w.wire.of(http.MethodPatch, "replicasets/status")), 1+3+3+3+1,
 			"one for each pod that came, was ready, was available, and one for settling")
 	})
 

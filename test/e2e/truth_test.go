@@ -52,7 +52,7 @@ func TestTruth(t *testing.T) {
 			w.scale(rs, wanted/3)
 			w.has(rs, wanted/3)
 			assert.Equal(t, wanted, w.history.everOwned(rs), "none was deleted in another's stead")
-			status := len(w.wire.of(http.MethodPut, "replicasets/status"))
+			status := len(w.wire.of(http.MethodPatch, "replicasets/status"))
 			t.Logf("%d status writes", status)
 			assert.LessOrEqual(t, status, 20, "slow start ends with a batch of which an answer is lost")
 		})

@@ -18,6 +18,8 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/replicakit/replicakit/internal/mergepatch"
 )
 
 // A server keeps the pods and the ReplicaSets of one namespace. A pod is gone as soon as it is
@@ -162,10 +164,16 @@ func (s *server) call(r *http.Request, resource, name string) (answer any, refus
 	switch r.Method {
 	case http.MethodGet:
 		return object, nil
-	case http.MethodPut: // of the status, or of all
+	case http.MethodPut:
 		put := &unstructured.Unstructured{}
 		_ = json.NewDecoder(r.Body).Decode(put)
 		s.store("MODIFIED", resource, put)
+		return s.objects[resource][name], nil
+	case http.MethodPatch: // of the status
+		patch, patched := map[string]any{}, object.DeepCopy()
+		_ = json.NewDecoder(r.Body).Decode(&patch)
+		patched.Object = mergepatch.Apply(patched.Object, patch)
+		s.store("MODIFIED", resource, patched)
 		return s.objects[resource][name], nil
 	case http.MethodDelete:
 		var opts metav1.DeleteOptions

@@ -68,12 +68,17 @@ var controllerSuite = upstream.Suite{
 var replicaSetSuite = upstream.Suite{
 	Suite: suite.Suite{
 		Name:  "unit/replicaset",
-		Specs: 45,
+		Specs: 44,
 		Differences: []suite.Difference{
 			{
+				Test: "TestControllerUpdateRequeue",
+				Says: []string{"queue.Len() = 0, want 1"},
+				Why:  "it makes updates of the status fail, and ours patches it (U3)",
+			},
+			{
 				Test: "TestControllerUpdateStatusWithFailure",
-				Says: []string{"Expected 1 get and 2 updates, got 1 gets 1 updates"},
-				Why:  "only a Conflict is a reason to write a status once more (W47); the read is that of a process before its first write",
+				Says: []string{"Expected 1 get and 2 updates, got 1 gets 0 updates"},
+				Why:  "ours patches the status (U3), which the test takes for a get, and only a Conflict is a reason to write it once more (W47)",
 			},
 			{
 				Test: "TestGetPodsToDelete",
@@ -92,6 +97,7 @@ var replicaSetSuite = upstream.Suite{
 		},
 		LeftOut: []suite.Difference{
 			{Test: "TestGetPodKeys", Why: "deletions are known by UID, not by name"},
+			{Test: "TestReplicaSetAvailabilityCheck", Why: "it panics without an update of the status, which ours patches (U3); test/conformance covers M1"},
 			{Test: "TestRSSyncExpectations", Why: "it puts a fake below the expectations, which are a type here and no interface; test/conformance covers Y4"},
 		},
 	},

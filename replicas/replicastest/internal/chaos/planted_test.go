@@ -5,6 +5,7 @@ package chaos_test
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -23,6 +24,7 @@ import (
 	"github.com/replicakit/replicakit/replicas/replicastest"
 	"github.com/replicakit/replicakit/replicas/replicastest/internal/chaos"
 	"github.com/replicakit/replicakit/replicas/replicastest/internal/invariant"
+	"github.com/replicakit/replicakit/selector"
 )
 
 type (
@@ -218,6 +220,11 @@ func broken(seed uint64, story chaos.Story, spoil func(*podController)) []invari
 	return rules
 }
 
+// saying is a patch of one field of a status.
+func saying(field string, n int32) selector.Patch {
+	return selector.Patch{Type: types.MergePatchType, Data: fmt.Appendf(nil, `{"status":{%q:%d}}`, field, n)}
+}
+
 // A controller that costs too much, or does what nobody wants, is noticed without any
 // fault.
 func TestWhatCostsTooMuchIsNoticed(t *testing.T) {
@@ -234,12 +241,11 @@ func TestWhatCostsTooMuchIsNoticed(t *testing.T) {
 			}
 		}), invariant.Cost},
 		"one that writes each status twice": {"scale 6 0 0s; run 0 0 1h", first(func(ctx context.Context, c *podController, rs *appsv1.ReplicaSet) {
-			_, _ = c.Client.UpdateStatus(ctx, rs)
+			_, _ = c.Client.PatchStatus(ctx, rs, saying("replicas", rs.Status.Replicas))
 		}), invariant.Needless},
 		"one that says too early that pods are available": {"min-ready 11 0 0s; scale 6 0 0s; run 0 0 10s; cost 3 0 0s; run 0 0 10s", first(func(ctx context.Context, c *podController, rs *appsv1.ReplicaSet) {
 			if rs.Status.AvailableReplicas < rs.Status.ReadyReplicas {
-				rs.Status.AvailableReplicas = rs.Status.ReadyReplicas
-				_, _ = c.Client.UpdateStatus(ctx, rs)
+				_, _ = c.Client.PatchStatus(ctx, rs, saying("availableReplicas", rs.Status.ReadyReplicas))
 			}
 		}), invariant.Status},
 		"one that is told to wait, and does not": {"run 0 0 20s; refuse 0 3 0s; scale 6 0 0s; run 0 0 1h", func(c *podController) {

@@ -140,7 +140,6 @@ func refuses(op Op) func(string, *corev1.Pod) error {
 func (s shape) newOwner(name string, n int32) *appsv1.ReplicaSet {
 	rs := replicastest.NewReplicaSet(namespace, name, n)
 	rs.Namespace = s.owners()
-	rs.Annotations = map[string]string{"deployment.kubernetes.io/revision": "1"} // one look at it tells that the caches are whole
 	always := corev1.ContainerRestartPolicyAlways
 	rs.Spec.Template.Spec.InitContainers = []corev1.Container{{Name: "sidecar", RestartPolicy: &always}}
 	return rs

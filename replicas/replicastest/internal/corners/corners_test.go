@@ -152,7 +152,7 @@ func disturbances(seen trace) (all []disturbance) {
 		case "create":
 			all = append(all, disturbance{kind: taken, n: n})
 			fallthrough
-		case "delete", "patch", "update":
+		case "delete", "patch", "status":
 			all = append(all, disturbance{kind: blind, n: n, failure: failure.Timeout}, disturbance{kind: late, n: n}, disturbance{kind: paused, n: n},
 				disturbance{kind: resent, n: n, failure: failure.TooManyRequests}, disturbance{kind: resent, n: n, failure: failure.ConnectionReset})
 		}

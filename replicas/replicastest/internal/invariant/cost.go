@@ -33,7 +33,7 @@ type bill struct {
 // tried again every 10 to 15 seconds.
 var budget = map[string]int{
 	"create Pod": 480, "delete Pod": 2500, "patch Pod": 1000, "get Pod": 1200, "list Pod": 400,
-	"get ReplicaSet": 800, "update ReplicaSet": 800, "list ReplicaSet": 8,
+	"get ReplicaSet": 800, "status ReplicaSet": 800, "list ReplicaSet": 8,
 }
 
 // storm is how many calls of one verb an owner that is gone may cost in an hour.

@@ -253,7 +253,7 @@ func (k *Checker) wrote(rs *appsv1.ReplicaSet) {
 	}
 	for _, w := range k.watchers {
 		call, late, ok := w.client.Calling()
-		if !ok || call.Verb != "update" || late {
+		if !ok || call.Verb != "status" || late {
 			continue
 		}
 		w.permitted(call)

@@ -111,8 +111,7 @@ func TestCheckerBites(t *testing.T) {
 			c.Sync = passes(c, func(ctx context.Context, _ *corev1.Pod) error {
 				other, err := c.Client.GetOwner(ctx, namespace, "wiki")
 				if err == nil {
-					other.Status.Replicas = 7
-					_, err = c.Client.UpdateStatus(ctx, other)
+					_, err = c.Client.PatchStatus(ctx, other, selector.Patch{Type: types.MergePatchType, Data: []byte(`{"status":{"replicas":7}}`)})
 				}
 				return err
 			})

@@ -57,7 +57,7 @@ func (d *deed) did(call replicastest.Call, err error) {
 		if apierrors.IsConflict(err) {
 			d.conflicts++
 		}
-	case call.Verb == "update":
+	case call.Verb == "status":
 		d.updates++
 		d.stuck = d.updates == 1 && apierrors.IsConflict(err)
 	case call.Verb == "get" && call.Kind == "ReplicaSet":

@@ -93,32 +93,6 @@ func (c client) Patch(ctx context.Context, pod *corev1.Pod, patch selector.Patch
 	return pod, c.rsc.podControl.PatchPod(ctx, pod.Namespace, pod.Name, patch.Data)
 }
 
-// whole is the ReplicaSet of the first pass. It shows our controller that its cache has
-// whole owners, so the tests see no read for that.
-func whole() *appsv1.ReplicaSet {
-	return stored(&appsv1.ReplicaSet{
-		ObjectMeta: metav1.ObjectMeta{
-			Namespace: "of-no-test", Name: "of-no-test", UID: "of-no-test", ResourceVersion: "1", Generation: 1,
-			Annotations: map[string]string{"deployment.kubernetes.io/revision": "1"},
-		},
-		Spec: appsv1.ReplicaSetSpec{Replicas: new(int32), Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"of": "no-test"}}},
-	})
-}
-
-func (c client) GetOwner(ctx context.Context, namespace, name string) (*appsv1.ReplicaSet, error) {
-	if name == whole().Name {
-		return whole(), nil
-	}
-	return c.setClient.GetOwner(ctx, namespace, name)
-}
-
-func (c client) UpdateStatus(ctx context.Context, rs *appsv1.ReplicaSet) (*appsv1.ReplicaSet, error) {
-	if rs.Name == whole().Name {
-		return rs, nil
-	}
-	return c.setClient.UpdateStatus(ctx, rs)
-}
-
 func (c client) Get(_ context.Context, namespace, name string) (*corev1.Pod, error) {
 	pod, err := c.rsc.pods.Pods(namespace).Get(name)
 	return named(pod), err
@@ -133,9 +107,6 @@ func (c client) List(_ context.Context, namespace string, matching labels.Select
 type listers struct{ rsc *ReplicaSetController }
 
 func (l listers) Owner(_ context.Context, name types.NamespacedName) (*appsv1.ReplicaSet, error) {
-	if name.Name == whole().Name {
-		return whole(), nil
-	}
 	rs, err := l.rsc.rsLister.ReplicaSets(name.Namespace).Get(name.Name)
 	if err != nil {
 		return nil, err

@@ -70,8 +70,6 @@ func NewReplicaSetController(ctx context.Context, rsInformer appsinformers.Repli
 	}
 	ours, err := kit.New(kind, setClient(client{rsc, clientOf(clients.AppsV1().ReplicaSets)}), listers{rsc}, rsc.enqueue, kit.Options{})
 	ignore(err)
-	_, err = ours.Sync(ctx, types.NamespacedName{Namespace: whole().Namespace, Name: whole().Name})
-	ignore(err)
 	rsc.ours, rsc.record = ours, record{ours.Expectations()}
 	rsc.expectations = &controller.UIDTrackingControllerExpectations{Ours: rsc.record, Key: rsc.key}
 	rsc.attach(ctx, rsInformer.Informer(), podInformer.Informer())

@@ -20,6 +20,7 @@ import (
 	"github.com/replicakit/replicakit/podrank"
 	"github.com/replicakit/replicakit/replicas"
 	kit "github.com/replicakit/replicakit/replicas/controller"
+	"github.com/replicakit/replicakit/selector"
 	"github.com/replicakit/replicakit/slowstart"
 	ours "github.com/replicakit/replicakit/status"
 )
@@ -84,7 +85,7 @@ func getPodsToDelete(pods, related []*corev1.Pod, n int) []*corev1.Pod {
 // A setClient is what our controller of ReplicaSets calls.
 type setClient = kit.Client[*appsv1.ReplicaSet, *corev1.Pod]
 
-// typedClient reads and writes ReplicaSets, for ours.
+// typedClient reads ReplicaSets and patches their status, for ours.
 type typedClient struct {
 	setClient
 	replicaSets func(namespace string) typedappsv1.ReplicaSetInterface
@@ -98,8 +99,8 @@ func (c typedClient) GetOwner(ctx context.Context, namespace, name string) (*app
 	return c.replicaSets(namespace).Get(ctx, name, metav1.GetOptions{})
 }
 
-func (c typedClient) UpdateStatus(ctx context.Context, rs *appsv1.ReplicaSet) (*appsv1.ReplicaSet, error) {
-	return c.replicaSets(rs.Namespace).UpdateStatus(ctx, rs, metav1.UpdateOptions{})
+func (c typedClient) PatchStatus(ctx context.Context, rs *appsv1.ReplicaSet, patch selector.Patch) (*appsv1.ReplicaSet, error) {
+	return c.replicaSets(rs.Namespace).Patch(ctx, rs.Name, patch.Type, patch.Data, metav1.PatchOptions{}, "status")
 }
 
 // A statusView has one ReplicaSet and its pods.

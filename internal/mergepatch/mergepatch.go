@@ -1,0 +1,51 @@
+// Copyright The replicakit Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package mergepatch makes and applies JSON merge patches (RFC 7386) of objects that JSON was
+// decoded to.
+package mergepatch
+
+import "reflect"
+
+// Diff returns the patch that makes is of was, and an empty one if they are the same. A field
+// that is gone is null in it. A list that has changed is in it as a whole. A field that is null
+// counts as one that is not there. The patch shares values with is.
+func Diff(was, is map[string]any) map[string]any {
+	patch := map[string]any{}
+	for k, v := range is {
+		before, wasObject := was[k].(map[string]any)
+		now, isObject := v.(map[string]any)
+		switch {
+		case reflect.DeepEqual(was[k], v):
+		case wasObject && isObject:
+			patch[k] = Diff(before, now)
+		default:
+			patch[k] = v
+		}
+	}
+	for k, v := range was {
+		if v != nil && is[k] == nil {
+			patch[k] = nil
+		}
+	}
+	return patch
+}
+
+// Apply returns what a patch makes of an object. It may change the object and those in it.
+func Apply(to, patch map[string]any) map[string]any {
+	if to == nil {
+		to = map[string]any{}
+	}
+	for k, v := range patch {
+		fields, isObject := v.(map[string]any)
+		switch before, _ := to[k].(map[string]any); {
+		case v == nil:
+			delete(to, k)
+		case isObject:
+			to[k] = Apply(before, fields)
+		default:
+			to[k] = v
+		}
+	}
+	return to
+}

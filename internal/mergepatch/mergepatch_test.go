@@ -1,0 +1,105 @@
+// Copyright The replicakit Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package mergepatch_test
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/replicakit/replicakit/internal/mergepatch"
+)
+
+func object(t *testing.T, text string) (o map[string]any) {
+	t.Helper()
+	require.NoError(t, json.Unmarshal([]byte(text), &o))
+	return o
+}
+
+func TestDiff(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct{ was, is, want string }{
+		"nothing has changed":                     {`{"a":1,"b":{"c":[1]}}`, `{"a":1,"b":{"c":[1]}}`, `{}`},
+		"there was nothing":                       {`null`, `{"a":{"b":1}}`, `{"a":{"b":1}}`},
+		"nothing is left":                         {`{"a":1,"b":{"c":2}}`, `null`, `{"a":null,"b":null}`},
+		"a number changes":                        {`{"a":1,"b":2}`, `{"a":3,"b":2}`, `{"a":3}`},
+		"a field that is gone is null":            {`{"a":1,"b":2}`, `{"b":2}`, `{"a":null}`},
+		"a list changes as a whole":               {`{"a":[{"x":1},{"y":2}]}`, `{"a":[{"x":1}]}`, `{"a":[{"x":1}]}`},
+		"the last element of a list goes":         {`{"a":[1],"b":[1]}`, `{"b":[]}`, `{"a":null,"b":[]}`},
+		"an object changes by its fields":         {`{"a":{"b":1,"c":2,"d":{"e":3}}}`, `{"a":{"b":1,"d":{"e":4}}}`, `{"a":{"c":null,"d":{"e":4}}}`},
+		"an object becomes a list":                {`{"a":{"b":1}}`, `{"a":[1]}`, `{"a":[1]}`},
+		"a list becomes an object":                {`{"a":[1]}`, `{"a":{"b":1}}`, `{"a":{"b":1}}`},
+		"null is the same as nothing":             {`{"a":null}`, `{"b":null}`, `{}`},
+		"null in the place of a value is sent":    {`{"a":1}`, `{"a":null}`, `{"a":null}`},
+		"a value in the place of null is sent":    {`{"a":null}`, `{"a":0}`, `{"a":0}`},
+		"an empty object is not the same as none": {`{"a":{"b":1}}`, `{"a":{}}`, `{"a":{"b":null}}`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			was, is := object(t, tt.was), object(t, tt.is)
+			patch, err := json.Marshal(mergepatch.Diff(was, is))
+			require.NoError(t, err)
+			assert.JSONEq(t, tt.want, string(patch))
+		})
+	}
+}
+
+func TestApply(t *testing.T) {
+	t.Parallel()
+	for _, tt := range [][3]string{ // those of RFC 7386, appendix A, that are patches of objects
+		{`{"a":"b"}`, `{"a":"c"}`, `{"a":"c"}`},
+		{`{"a":"b"}`, `{"b":"c"}`, `{"a":"b","b":"c"}`},
+		{`{"a":"b"}`, `{"a":null}`, `{}`},
+		{`{"a":"b","b":"c"}`, `{"a":null}`, `{"b":"c"}`},
+		{`{"a":["b"]}`, `{"a":"c"}`, `{"a":"c"}`},
+		{`{"a":"c"}`, `{"a":["b"]}`, `{"a":["b"]}`},
+		{`{"a":{"b":"c"}}`, `{"a":{"b":"d","c":null}}`, `{"a":{"b":"d"}}`},
+		{`{"a":[{"b":"c"}]}`, `{"a":[1]}`, `{"a":[1]}`},
+		{`{"e":null}`, `{"a":1}`, `{"e":null,"a":1}`},
+		{`null`, `{"a":{"bb":{"ccc":null}}}`, `{"a":{"bb":{}}}`},
+	} {
+		is, err := json.Marshal(mergepatch.Apply(object(t, tt[0]), object(t, tt[1])))
+		require.NoError(t, err)
+		assert.JSONEq(t, tt[2], string(is), "%s, patched with %s", tt[0], tt[1])
+	}
+}
+
+// withoutNulls drops the fields that are null, as no patch can tell them from none. Lists stay
+// as they are.
+func withoutNulls(v any) any {
+	o, ok := v.(map[string]any)
+	if !ok {
+		return v
+	}
+	kept := map[string]any{}
+	for k, v := range o {
+		if v != nil {
+			kept[k] = withoutNulls(v)
+		}
+	}
+	return kept
+}
+
+func FuzzDiff(f *testing.F) {
+	for _, seed := range [][2]string{
+		{`{"replicas":3,"readyReplicas":1,"conditions":[{"type":"ReplicaFailure"}]}`, `{"replicas":3}`},
+		{`{"a":{"b":[null,{"c":null}]}}`, `{"a":{"b":null,"d":{"e":null}},"f":{}}`},
+	} {
+		f.Add(seed[0], seed[1])
+	}
+	f.Fuzz(func(t *testing.T, a, b string) {
+		var was, is map[string]any
+		if json.Unmarshal([]byte(a), &was) != nil || json.Unmarshal([]byte(b), &is) != nil {
+			return
+		}
+		patch := mergepatch.Diff(was, is)
+		if is == nil {
+			is = map[string]any{}
+		}
+		require.Equal(t, withoutNulls(is), withoutNulls(mergepatch.Apply(was, patch)))
+		require.Empty(t, mergepatch.Diff(is, is))
+	})
+}

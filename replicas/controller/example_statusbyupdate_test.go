@@ -1,0 +1,52 @@
+// Copyright The replicakit Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package controller_test
+
+import (
+	"context"
+	"fmt"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/replicakit/replicakit/replicas/controller"
+	"github.com/replicakit/replicakit/selector"
+)
+
+// An updating client has no right to patch a status. So it reads the owner, sets the status, and
+// updates. The owner that it is given may lack annotations, as it is that of the cache.
+type updating struct {
+	controller.Client[*appsv1.ReplicaSet, *corev1.Pod]
+	updateStatus func(ctx context.Context, rs *appsv1.ReplicaSet) (*appsv1.ReplicaSet, error)
+}
+
+func (c updating) PatchStatus(ctx context.Context, rs *appsv1.ReplicaSet, _ selector.Patch) (*appsv1.ReplicaSet, error) {
+	fresh, err := c.GetOwner(ctx, rs.Namespace, rs.Name)
+	if err != nil {
+		return nil, err
+	}
+	// If the server has another version by now, the update meets a Conflict, as a patch would.
+	fresh.Status, fresh.ResourceVersion = rs.Status, rs.ResourceVersion
+	return c.updateStatus(ctx, fresh)
+}
+
+func Example_statusByUpdate() {
+	stored := &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Name: "web", Annotations: map[string]string{"deployment.kubernetes.io/revision": "3"}}}
+	client := updating{
+		Client: &cluster{owner: stored},
+		updateStatus: func(_ context.Context, rs *appsv1.ReplicaSet) (*appsv1.ReplicaSet, error) {
+			fmt.Println("update", rs.Annotations, rs.Status.Replicas, "replicas")
+			return rs, nil
+		},
+	}
+	cached := stored.DeepCopy()
+	cached.Annotations = nil // a transform of the cache dropped them
+	cached.Status.Replicas = 3
+	if _, err := client.PatchStatus(context.Background(), cached, selector.Patch{}); err != nil {
+		fmt.Println(err)
+	}
+	// Output:
+	// update map[deployment.kubernetes.io/revision:3] 3 replicas
+}
