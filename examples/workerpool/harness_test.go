@@ -43,6 +43,7 @@ type world struct {
 	t         *testing.T
 	client    client.WithWatch
 	namespace string
+	transform toolscache.TransformFunc // of the operator's caches; nil: none
 }
 
 func newWorld(t *testing.T, config *rest.Config) world {
@@ -56,7 +57,7 @@ func newWorld(t *testing.T, config *rest.Config) world {
 	require.NoError(t, err)
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "test-"}}
 	require.NoError(t, c.Create(t.Context(), ns))
-	return world{t, c, ns.Name}
+	return world{t: t, client: c, namespace: ns.Name}
 }
 
 // operate runs the operator in the world's namespace until the test ends, or
@@ -70,7 +71,7 @@ func (w world) operate(expectationsTimeout time.Duration, configs ...*rest.Confi
 	anyName := true
 	mgr, err := newManager(manager.Options{
 		Metrics:    metricsserver.Options{BindAddress: "0"},
-		Cache:      cache.Options{DefaultNamespaces: map[string]cache.Config{w.namespace: {}}},
+		Cache:      cache.Options{DefaultNamespaces: map[string]cache.Config{w.namespace: {}}, DefaultTransform: w.transform},
 		Controller: runtimeconfig.Controller{SkipNameValidation: &anyName},
 	}, controllerruntime.Options{
 		Runtime:    runtimecontroller.Options{MaxConcurrentReconciles: 4},
