@@ -291,7 +291,7 @@ func TestWhatCostsTooMuchIsNoticed(t *testing.T) {
 // db, which wants two.
 func TestWithoutFaultsTheCallsAreExact(t *testing.T) {
 	t.Parallel()
-	const create, remove, patch, list, version, read, update = "create Pod", "delete Pod", "patch Pod", "list Pod", "list ReplicaSet", "get ReplicaSet", "update ReplicaSet"
+	const create, remove, patch, list, version, read, update = "create Pod", "delete Pod", "patch Pod", "list Pod", "list ReplicaSet", "get ReplicaSet", "status ReplicaSet"
 	type calls = map[string]int
 	for _, tc := range []struct {
 		story             string

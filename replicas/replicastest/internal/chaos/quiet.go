@@ -106,7 +106,7 @@ func (a act) judge(s shape, calls map[string]int, passes int, events []replicast
 		a.reads++
 	}
 	const create, remove, patch = "create Pod", "delete Pod", "patch Pod"
-	most := map[string]int{"get Pod": a.taken, "list Pod": a.lists, "get ReplicaSet": a.reads, "update ReplicaSet": statuses}
+	most := map[string]int{"get Pod": a.taken, "list Pod": a.lists, "get ReplicaSet": a.reads, "status ReplicaSet": statuses}
 	for verb, n := range map[string]int{create: a.creations + a.taken, remove: a.deletions, patch: a.patches} {
 		if calls[verb] != n {
 			return fmt.Errorf("chaos: %s: %d times %q, and it takes %d", a.name, calls[verb], verb, n)
