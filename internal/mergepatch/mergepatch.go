@@ -5,23 +5,17 @@
 // decoded to.
 package mergepatch
 
-import "reflect"
-
-// Diff returns the patch that makes is of was, and an empty one if they are the same. A field
-// that is gone is null in it. A list that has changed is in it as a whole. A field that is null
-// counts as one that is not there. The patch shares values with is.
-func Diff(was, is map[string]any) map[string]any {
+// Between returns the patch that makes is of was: all of is, and null for each field that is gone.
+// So it also makes is of an object that lacks some of what was and is have in common. A field that
+// is null counts as one that is not there. The patch shares values with is.
+func Between(was, is map[string]any) map[string]any {
 	patch := map[string]any{}
 	for k, v := range is {
-		before, wasObject := was[k].(map[string]any)
-		now, isObject := v.(map[string]any)
-		switch {
-		case reflect.DeepEqual(was[k], v):
-		case wasObject && isObject:
-			patch[k] = Diff(before, now)
-		default:
-			patch[k] = v
+		before, _ := was[k].(map[string]any)
+		if now, isObject := v.(map[string]any); isObject {
+			v = Between(before, now)
 		}
+		patch[k] = v
 	}
 	for k, v := range was {
 		if v != nil && is[k] == nil {

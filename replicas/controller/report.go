@@ -102,12 +102,13 @@ func (p *pass[O, C]) patchStatus(ctx context.Context, owner O) error {
 }
 
 // statusPatch returns the patch that gives an owner its new status, and the zero patch if that
-// is the same as JSON. The rest of the owner is not in it, as the cache may have dropped some.
+// is the same as JSON. The rest of the owner is not in it, as the cache may have dropped some. What
+// has not changed of the status is, as the server may lack it: a field that is 0 where there is no
+// status yet, and that it requires.
 func (p *pass[O, C]) statusPatch(owner, updated O) (selector.Patch, error) {
 	was, err := p.statusJSON(owner)
 	is, otherErr := p.statusJSON(updated)
-	diff := mergepatch.Diff(was, is)
-	if err = joinErrors(err, otherErr); err != nil || len(diff) == 0 {
+	if err = joinErrors(err, otherErr); err != nil || reflect.DeepEqual(was, is) {
 		return selector.Patch{}, err
 	}
 	var body struct {
@@ -117,7 +118,7 @@ func (p *pass[O, C]) statusPatch(owner, updated O) (selector.Patch, error) {
 		} `json:"metadata"`
 		Status map[string]any `json:"status"`
 	}
-	body.Metadata.UID, body.Metadata.ResourceVersion, body.Status = owner.GetUID(), owner.GetResourceVersion(), diff
+	body.Metadata.UID, body.Metadata.ResourceVersion, body.Status = owner.GetUID(), owner.GetResourceVersion(), mergepatch.Between(was, is)
 	data, err := json.Marshal(body)
 	return selector.Patch{Type: types.MergePatchType, Data: data}, err
 }

@@ -190,11 +190,12 @@ func TestStatusPatches(t *testing.T) {
 		want    string
 	}{
 		"U1 a status that is the same makes no call":     {status(1, "Theirs"), status(1, "Theirs"), ""},
-		"only what has changed is sent":                  {status(1), status(2), `{"readyReplicas":2}`},
-		"a number that becomes 0 is null":                {status(1), status(0), `{"readyReplicas":null}`},
-		"the last condition that goes is null":           {status(1, "Theirs"), status(1), `{"conditions":null}`},
-		"the conditions are sent as a whole if one goes": {status(1, "Theirs", "ReplicaFailure"), status(1, "Theirs"), `{"conditions":[` + theirs + `]}`},
-		"and if one comes":                               {status(1, "Theirs"), status(0, "Theirs", "ReplicaFailure"), `{"readyReplicas":null,"conditions":[` + theirs + `,` + failed + `]}`},
+		"the whole status is sent":                       {status(1), status(2), `{"replicas":2,"readyReplicas":2}`},
+		"what is 0 and required, where there was none":   {appsv1.ReplicaSetStatus{}, appsv1.ReplicaSetStatus{ReadyReplicas: 1}, `{"replicas":0,"readyReplicas":1}`},
+		"a number that becomes 0 is null":                {status(1), status(0), `{"replicas":2,"readyReplicas":null}`},
+		"the last condition that goes is null":           {status(1, "Theirs"), status(1), `{"replicas":2,"readyReplicas":1,"conditions":null}`},
+		"the conditions are sent as a whole if one goes": {status(1, "Theirs", "ReplicaFailure"), status(1, "Theirs"), `{"replicas":2,"readyReplicas":1,"conditions":[` + theirs + `]}`},
+		"and if one comes":                               {status(1, "Theirs"), status(0, "Theirs", "ReplicaFailure"), `{"replicas":2,"readyReplicas":null,"conditions":[` + theirs + `,` + failed + `]}`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -239,7 +240,7 @@ func TestStatusPatchesOfUnstructuredOwners(t *testing.T) {
 	_, err := r.pass(t, 0)
 	require.NoError(t, err)
 	require.Len(t, r.statusPatches, 1)
-	assert.Equal(t, `{"metadata":{"uid":"uid-of-web","resourceVersion":"7"},"status":{"replicas":null,"seen":1152921504606846978,"zones":{"b":1}}}`, r.statusPatches[0]) //nolint:testifylint // JSONEq would round the number
+	assert.Equal(t, `{"metadata":{"uid":"uid-of-web","resourceVersion":"7"},"status":{"replicas":null,"seen":1152921504606846978,"zones":{"a":1,"b":1}}}`, r.statusPatches[0]) //nolint:testifylint // JSONEq would round the number
 	r.settle()
 	r.owner = r.statuses[0]
 	_, err = r.pass(t, 1)
