@@ -23,6 +23,7 @@ import (
 	"k8s.io/klog/v2/ktesting"
 	clocktesting "k8s.io/utils/clock/testing"
 
+	"github.com/replicakit/replicakit/replicas/clientgo"
 	"github.com/replicakit/replicakit/replicas/controller"
 )
 
@@ -522,4 +523,38 @@ func TestARestoredServer(t *testing.T) {
 			assert.NotNil(t, b.logged("The API server was restored from a backup: no more changes are made, and the program should be started again"))
 		})
 	}
+}
+
+func TestNewTerm(t *testing.T) {
+	t.Parallel()
+	firstPod := func(t inBubble, begins bool) (after time.Duration, b *bench) {
+		t.Helper()
+		b = newBench(pod("other", "other", "n"))
+		c, err := b.newReplicaSetController()
+		require.NoError(t, err)
+		if begins {
+			c.NewTerm(b.ctx, "")
+		}
+		b.run(t, c)
+		settle()
+		b.hold(pods)
+		b.add(pod("another", "other", "n"))
+		b.add(replicaSet("web", 1))
+		began := time.Now()
+		for b.count("create pods") == 0 {
+			time.Sleep(10 * time.Millisecond)
+		}
+		return time.Since(began), b
+	}
+	bubble(t, "without it the first change waits for a cache that no event moves", func(t inBubble) {
+		after, _ := firstPod(t, false)
+		assert.GreaterOrEqual(t, after, 2*time.Second)
+	})
+	bubble(t, "before the informers start it asks the server for versions that they reach", func(t inBubble) {
+		after, b := firstPod(t, true)
+		assert.Less(t, after, 100*time.Millisecond)
+		assert.Equal(t, 1, b.count("list pods"))
+		assert.Equal(t, 1, b.count("list replicasets"))
+	})
+	new(clientgo.Controller).NewTerm(t.Context(), "") // New did not make it
 }
