@@ -30,10 +30,10 @@ type Rules[T metav1.Object] struct {
 	// MustGo reports whether a child has to go, even if there are not too many
 	// children. It goes before all others, whatever the order says. If there are too
 	// many, it is one of those: with 5 children, 3 wanted and 1 that has to go, 2 are
-	// deleted. A plan that deletes creates nothing: what is missing, and later what
-	// replaces the child, comes in a later plan. If such a child cannot be deleted
-	// now, set Spec.MaxDeletions to 0, and what is missing is created at once. nil
-	// means that no child has to go.
+	// deleted. While another child is missing, it stays, so that a full quota or a webhook
+	// that refuses the missing one does not cost this one too. A plan that deletes creates
+	// nothing: what replaces the child comes in a later plan. nil means that no child has
+	// to go.
 	MustGo func(T) bool
 	// MustStay reports whether a child may not be deleted. It beats MustGo, and the
 	// child still counts as a replica. nil means that every child may be deleted.

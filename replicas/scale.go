@@ -83,28 +83,40 @@ type step struct{ create, remove, discard, deferred int }
 // step compares what is there with what is wanted:
 //
 //	create = min(burst, missing), if nothing is removed
-//	remove = min(burst, MaxDeletions, max(surplus, those that must go), those that may)
+//	remove = min(burst, MaxDeletions, surplus), while something is missing
+//	remove = min(burst, MaxDeletions, max(surplus, those that must go)), once nothing is
 //
 // Those that are being deleted are not missing yet, and in surplus no more. Of ended
-// children, burst are discarded. With slots, it is the free ones that are missing, and no
-// child is in surplus that need not go.
-func (s *Spec[T]) step(owned []T, free, ended int) step {
+// children, burst are discarded. With slots, it is those that no child is in that are missing,
+// and the free ones of them that are created. Until they are, those that are in no wanted slot
+// stand in for them, and only more than that go.
+func (s *Spec[T]) step(owned []T, wanted slots, ended int) step {
 	staying := s.staying(owned)
 	must, may := s.Rules.counts(staying)
-	surplus, missing := len(staying)-int(s.Replicas), int(s.Replicas)-len(owned)
+	surplus, missing := len(staying)-int(s.Replicas), max(int(s.Replicas)-len(owned), 0)
+	missing -= min(missing, s.PendingAdoptions)
+	free := missing
 	if s.Slots != nil {
-		surplus, missing = 0, free
+		missing, free = int(s.Replicas)-len(owned)+len(outside(owned, wanted)), wanted.missing
+		if missing > 0 {
+			_, may = s.Rules.counts(outside(staying, wanted))
+		} else { // those outside must go, and no other one in place of one that must stay
+			surplus = 0
+		}
 	}
-	remove := min(max(surplus, must), may)
+	if missing > 0 {
+		must = 0
+	}
+	remove := max(min(max(surplus, must), may), 0)
 	limit := s.burst()
 	if s.MaxDeletions != nil {
 		limit = min(limit, *s.MaxDeletions)
 	}
 	now := step{remove: min(remove, limit), discard: min(ended, s.burst())}
 	now.deferred = remove - now.remove + ended - now.discard
-	if missing > s.PendingAdoptions && now.remove == 0 {
-		now.create = min(missing-s.PendingAdoptions, s.burst())
-		now.deferred += missing - s.PendingAdoptions - now.create
+	if free > 0 && now.remove == 0 {
+		now.create = min(free, s.burst())
+		now.deferred += free - now.create
 	}
 	return now
 }
@@ -161,7 +173,7 @@ func (s *Spec[T]) scale(owned, ended, objs []T, wanted slots) (Scale[T], Blocked
 		}
 		s.PendingAdoptions = 0
 	}
-	step := s.step(owned, wanted.missing, len(ended))
+	step := s.step(owned, wanted, len(ended))
 	if s.viewIsOld(step) {
 		return none, Blocked{Reason: ViewIsStale}, nil
 	}

@@ -71,14 +71,14 @@ func TestScaleCounts(t *testing.T) {
 		"those that must go do though none is in surplus":          {have: 3, must: 1, want: 3, remove: 1},
 		"they are part of the surplus":                             {have: 5, must: 1, want: 3, remove: 2},
 		"they may be more than the surplus":                        {have: 5, must: 3, want: 4, remove: 3},
-		"their replacement comes later":                            {have: 3, must: 1, want: 5, remove: 1},
+		"what is missing is created first":                         {have: 3, must: 1, want: 5, create: 2},
 		"a burst caps them":                                        {have: 9, must: 5, want: 9, burst: 2, remove: 2, deferred: 3},
 		"what must stay is not deleted":                            {have: 5, stay: 4, want: 0, remove: 1},
 		"it counts as a replica":                                   {have: 5, stay: 5, want: 5},
 		"what must both go and stay stays":                         {have: 3, both: 3, want: 3},
 		"no more is deleted than the budget allows":                {have: 9, want: 3, max: &two, remove: 2, deferred: 4},
 		"a budget of none stops what must go":                      {have: 3, must: 2, want: 3, max: &none, deferred: 2},
-		"a budget of none stops no creation":                       {have: 3, must: 2, want: 5, max: &none, create: 2, deferred: 2},
+		"a budget of none stops no creation":                       {have: 3, must: 2, want: 5, max: &none, create: 2},
 		"a held place is not filled":                               {have: 1, held: 1, want: 3, create: 1},
 		"more held places than are missing create nothing":         {have: 1, held: 5, want: 3},
 		"nor do as many as there can be":                           {have: 5, stay: 5, held: math.MaxInt, want: 3},
@@ -129,6 +129,9 @@ func (s step) decide() step {
 	}
 	s.create, s.remove, s.deferred = 0, 0, 0
 	must, may := s.must, s.have-s.stay-s.both
+	if s.have+s.going+s.held < int(s.want) { // what is missing is created first
+		must = 0
+	}
 	for have := s.have; may > 0 && (must > 0 || have > int(s.want)); have-- {
 		may--
 		must-- // those go first

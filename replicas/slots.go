@@ -31,6 +31,16 @@ type slots struct {
 	missing int              // how many other wanted slots there are
 }
 
+// outside returns those of the children that are in no wanted slot.
+func outside[T metav1.Object](children []T, wanted slots) (out []T) {
+	for _, child := range children {
+		if !wanted.held.Has(child.GetName()) {
+			out = append(out, child)
+		}
+	}
+	return out
+}
+
 // wanted returns the wanted slots. It names them in their order until it has found a slot for
 // each name that objs and Taken have, and as many free ones as a plan fills. It refuses a free
 // slot that no child can have, and a name that it meets twice.

@@ -24,34 +24,6 @@ const (
 	untilOneRecord = "one record has what the cache does not show yet"
 )
 
-func TestANameThatComesFreeAgainIsNotSentInPlaceOfOneInFlight(t *testing.T) {
-	t.Parallel()
-	podtest.KnownToFail(t, untilRoom, func(t *testing.T, r assert.TestingT) {
-		t.Helper()
-		rig := newRig(5)
-		there, others := ready(rig.owner, 4), map[string]bool{}
-		rig.create = func(int) error { return timeout() }
-		rig.get = func(name string) (*corev1.Pod, error) {
-			if others[name] {
-				return podtest.Pod(name, podtest.Labels(api)), nil
-			}
-			return nil, notFound(name)
-		}
-		others["web-bbbbb"] = true
-		for second := range 3 {
-			_, _ = rig.pass(t, 10*second, there...)
-			rig.settle()
-		}
-		require.Contains(t, rig.calls, "create default/web-bbbbc", "it is in flight")
-		delete(others, "web-bbbbb")
-		rig.create = func(int) error { return nil }
-		_, _ = rig.pass(t, 40, there...)
-		rig.settle()
-		_, _ = rig.pass(t, 50, there...)
-		assert.NotContains(r, rig.calls, "create default/web-bbbbb", "web-bbbbc may land yet: then there are 6 of 5")
-	})
-}
-
 func TestACacheThatGoesBackWhileAllIsSettled(t *testing.T) {
 	t.Parallel()
 	podtest.KnownToFail(t, untilRoom, func(t *testing.T, r assert.TestingT) {

@@ -744,44 +744,44 @@ func TestBeforeScale(t *testing.T) {
 			assert.Zero(t, sum(r.pending()))
 		})
 	}
-	// mustGo is a rig of which web-000 must go, and of five pods three are there.
-	mustGo := func(before func(active []*corev1.Pod, s scale) scale) (*podRig, []*corev1.Pod) {
-		r := with(5, before)
+	// standIns is a rig of three pods, of which web-002 is one too many, and the slot web-005 is free.
+	standIns := func(before func(active []*corev1.Pod, s scale) scale) (*podRig, []*corev1.Pod) {
+		r := with(2, before)
 		spec := r.kind.Spec
 		r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.PodSpec, error) {
 			s, err := spec(rs)
-			s.Rules.MustGo = func(p *corev1.Pod) bool { return p.Name == "web-000" }
+			s.Slots = func(i int) string { return []string{"web-001", "web-005"}[i] }
 			return s, err
 		}
 		return r, podsOf(r.owner, 3)
 	}
-	t.Run("what is missing is created though who must go may not", func(t *testing.T) {
+	t.Run("a free slot is filled though who is too many may not go", func(t *testing.T) {
 		t.Parallel()
 		var seen []string
-		r, pods := mustGo(func(_ []*corev1.Pod, s scale) scale {
+		r, pods := standIns(func(_ []*corev1.Pod, s scale) scale {
 			seen = append(seen, fmt.Sprint(s.Create, len(s.Delete)))
 			s.Delete = nil
 			return s
 		})
 		pass, err := r.pass(t, 0, pods...)
 		require.NoError(t, err)
-		assert.Equal(t, []string{"0 1", "2 0"}, seen)
-		assert.Len(t, pass.Created, 2)
-		assert.Equal(t, 2, pass.Scale.Create)
+		assert.Equal(t, []string{"0 1", "1 0"}, seen)
+		assert.Equal(t, []string{"web-005"}, names(pass.Created))
+		assert.Equal(t, 1, pass.Scale.Create)
 		adds, dels := r.pending()
-		assert.Equal(t, []int{2, 0}, []int{adds, dels})
+		assert.Equal(t, []int{1, 0}, []int{adds, dels})
 	})
 	t.Run("who vetoes creations too is obeyed", func(t *testing.T) {
 		t.Parallel()
-		r, pods := mustGo(func([]*corev1.Pod, scale) scale { return scale{} })
+		r, pods := standIns(func([]*corev1.Pod, scale) scale { return scale{} })
 		_, err := r.pass(t, 0, pods...)
 		require.NoError(t, err)
 		assert.Equal(t, []string{"read owner"}, r.calls)
 	})
-	t.Run("what is missing is created though who must go cannot, and is held", func(t *testing.T) {
+	t.Run("a free slot is filled though who is too many cannot go, and is held", func(t *testing.T) {
 		t.Parallel()
-		for _, failure := range []error{conflict("web-000"), forbidden("web-000", "webhook"), busy(60), timeout()} {
-			r, pods := mustGo(func(_ []*corev1.Pod, s scale) scale { return s })
+		for _, failure := range []error{conflict("web-002"), forbidden("web-002", "webhook"), busy(60), timeout()} {
+			r, pods := standIns(func(_ []*corev1.Pod, s scale) scale { return s })
 			r.remove = func(*corev1.Pod, metav1.DeleteOptions) error { return failure }
 			r.live = func() ([]*corev1.Pod, error) { return pods, nil }
 			pass, err := r.pass(t, 0, pods...)
@@ -789,20 +789,17 @@ func TestBeforeScale(t *testing.T) {
 			if len(pass.Created) == 0 { // then in the next pass
 				pass, err = r.pass(t, 0, pods...)
 			}
-			assert.Len(t, pass.Created, 2, "%v", failure)
+			assert.Equal(t, []string{"web-005"}, names(pass.Created), "%v", failure)
 			_ = err
 		}
 	})
 	t.Run("T12 such a pass tells both steps, and the condition what failed", func(t *testing.T) {
 		t.Parallel()
-		for _, tt := range []struct {
-			remove, create error
-			reason         string
-		}{
-			{remove: forbidden("web-000", "webhook"), reason: "FailedDelete"},
-			{remove: forbidden("web-000", "webhook"), create: quotaFull(), reason: "FailedCreate"},
+		for _, tt := range []struct{ remove, create error }{
+			{remove: forbidden("web-002", "webhook")},
+			{remove: forbidden("web-002", "webhook"), create: quotaFull()},
 		} {
-			r, pods := mustGo(func(_ []*corev1.Pod, s scale) scale { return s })
+			r, pods := standIns(func(_ []*corev1.Pod, s scale) scale { return s })
 			r.remove = func(*corev1.Pod, metav1.DeleteOptions) error { return tt.remove }
 			r.create = func(int) error { return tt.create }
 			pass, err := r.pass(t, 0, pods...)
@@ -812,18 +809,18 @@ func TestBeforeScale(t *testing.T) {
 				require.ErrorIs(t, pass.ScaleErr, tt.create)
 			}
 			require.Len(t, pass.Scale.Delete, 1)
-			assert.Equal(t, "web-000", pass.Scale.Delete[0].Object.Name)
-			assert.Equal(t, 2, pass.Scale.Create)
+			assert.Equal(t, "web-002", pass.Scale.Delete[0].Object.Name)
+			assert.Equal(t, 1, pass.Scale.Create)
 			require.Len(t, pass.Status.Status.Conditions, 1)
-			assert.Equal(t, tt.reason, pass.Status.Status.Conditions[0].Reason)
+			assert.Equal(t, "FailedDelete", pass.Status.Status.Conditions[0].Reason)
 			assert.Contains(t, pass.Status.Status.Conditions[0].Message, "webhook")
 		}
 	})
-	t.Run("T12 that who must go cannot is told though none is missing", func(t *testing.T) {
+	t.Run("T12 that who is too many cannot go is told though no slot is free", func(t *testing.T) {
 		t.Parallel()
-		r, pods := mustGo(func(_ []*corev1.Pod, s scale) scale { return s })
-		*r.owner.Spec.Replicas = 3
-		r.remove = func(*corev1.Pod, metav1.DeleteOptions) error { return forbidden("web-000", "webhook") }
+		r, pods := standIns(func(_ []*corev1.Pod, s scale) scale { return s })
+		*r.owner.Spec.Replicas = 1
+		r.remove = func(*corev1.Pod, metav1.DeleteOptions) error { return forbidden("web-002", "webhook") }
 		pass, err := r.pass(t, 0, pods...)
 		require.Error(t, err)
 		assert.Equal(t, "FailedDelete", pass.Status.Status.Conditions[0].Reason)
@@ -1115,13 +1112,13 @@ func TestStraysThatAreSomebodysByNow(t *testing.T) {
 	}
 }
 
-// Deletions of those that must go, and what is missing beside them.
-func TestWhatIsMissingBesideThoseThatMustGo(t *testing.T) {
+// Deletions of those that must go, and what is missing then.
+func TestWhatIsMissingOnceThoseThatMustGoAreDeleted(t *testing.T) {
 	t.Parallel()
 	t.Run("nothing is created in the pass that deletes", func(t *testing.T) {
 		t.Parallel()
 		r := mustGoRig(3, "web-000")
-		pass, err := r.pass(t, 0, podsOf(r.owner, 2)...)
+		pass, err := r.pass(t, 0, podsOf(r.owner, 3)...)
 		require.NoError(t, err)
 		assert.Len(t, pass.Deleted, 1)
 		assert.Empty(t, pass.Created)
@@ -1137,7 +1134,7 @@ func TestWhatIsMissingBesideThoseThatMustGo(t *testing.T) {
 			s.Delete = append(s.Delete, s.Delete...)
 			return s, 0, nil
 		}
-		_, err := r.pass(t, 0, podsOf(r.owner, 2)...)
+		_, err := r.pass(t, 0, podsOf(r.owner, 3)...)
 		require.ErrorContains(t, err, "twice")
 		assert.Equal(t, 1, asked)
 		assert.Equal(t, []string{"read owner"}, r.calls)
@@ -1145,7 +1142,7 @@ func TestWhatIsMissingBesideThoseThatMustGo(t *testing.T) {
 	t.Run("W25 nor if a live list shows that the view is behind", func(t *testing.T) {
 		t.Parallel()
 		r := mustGoRig(3, "web-000")
-		pods := versioned(podsOf(r.owner, 2))
+		pods := versioned(podsOf(r.owner, 3))
 		r.live = func() ([]*corev1.Pod, error) { return append(podsOf(r.owner, 4)[2:], pods[1]), nil }
 		_ = versionsOf(r.podRig, r.changed)
 		pass, err := r.pass(t, 0, pods...)
@@ -1179,4 +1176,28 @@ func TestNamesAreLookedForInTheirNamespace(t *testing.T) {
 	assert.Len(t, r.callsOf("list"), 1)
 	assert.Len(t, pass.Created, created)
 	assert.Equal(t, lost, pass.InFlight)
+}
+
+func TestANameThatComesFreeAgainIsNotSentInPlaceOfOneInFlight(t *testing.T) {
+	t.Parallel()
+	r := newRig(5)
+	there, others := ready(r.owner, 4), map[string]bool{"web-bbbbb": true}
+	r.create = func(int) error { return timeout() }
+	r.get = func(name string) (*corev1.Pod, error) {
+		if others[name] {
+			return podtest.Pod(name, podtest.Labels(api)), nil
+		}
+		return nil, notFound(name)
+	}
+	for second := range 3 {
+		_, _ = r.pass(t, 10*second, there...)
+		r.settle()
+	}
+	require.Contains(t, r.calls, "create default/web-bbbbc", "it is in flight")
+	delete(others, "web-bbbbb")
+	r.create = func(int) error { return nil }
+	_, _ = r.pass(t, 40, there...)
+	r.settle()
+	_, _ = r.pass(t, 50, there...)
+	assert.NotContains(t, r.calls, "create default/web-bbbbb", "web-bbbbc may land yet: then there are 6 of 5")
 }

@@ -39,11 +39,10 @@ func (p *pass[O, C]) scale(ctx context.Context, scale replicas.Scale[C]) error {
 	return joinErrors(err, p.createMissing(ctx))
 }
 
-// createMissing creates what is missing although children that must go cannot, or
-// may not now.
+// createMissing fills free slots although children that are in no wanted one cannot be
+// deleted, or may not now.
 func (p *pass[O, C]) createMissing(ctx context.Context) error {
-	isFull := p.spec.Slots == nil && len(p.Active)+p.spec.PendingAdoptions >= int(p.spec.Replicas)
-	if isFull || ctx.Err() != nil {
+	if p.spec.Slots == nil || ctx.Err() != nil {
 		return nil
 	}
 	spec := p.spec

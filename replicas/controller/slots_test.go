@@ -126,7 +126,7 @@ func TestSlots(t *testing.T) {
 		t.Parallel()
 		r := newSlots(2)
 		r.remove = func(p *corev1.Pod, _ metav1.DeleteOptions) error { return forbidden(p.Name, "a policy") }
-		pass, err := r.pass(t, 0, inSlots(r.owner, "web-0", "web-7")...)
+		pass, err := r.pass(t, 0, inSlots(r.owner, "web-0", "web-7", "web-9")...)
 		require.Error(t, err)
 		assert.Equal(t, []string{"web-1"}, names(pass.Created))
 	})

@@ -181,10 +181,11 @@ func (l *Ledger[C]) Open() []Name {
 }
 
 // Namer returns a function for Spec.Names of package replicas. It returns each of Open that
-// can be sent again and has the prefix, once, and after them what fresh returns. If fresh is
-// nil, that is "". Make one for each plan.
+// can be sent again and has the prefix, once, the one that was sent last first, and after them
+// what fresh returns. If fresh is nil, that is "". Make one for each plan.
 func (l *Ledger[C]) Namer(fresh func(prefix string) string) func(prefix string) string {
 	open := slices.DeleteFunc(l.Open(), Name.IsTaken)
+	slices.SortStableFunc(open, func(a, b Name) int { return b.Sent.Compare(a.Sent) })
 	return func(prefix string) string {
 		for len(open) > 0 {
 			name := open[0].Name

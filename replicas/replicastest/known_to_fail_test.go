@@ -12,7 +12,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/replicakit/replicakit/internal/failure"
@@ -23,41 +22,7 @@ import (
 // The tests of this file say what is right, and fail if it holds: then they belong to the
 // other tests. Each says until when it is known to fail.
 
-const (
-	untilRoom   = "one function says how many may be created and deleted, with slots and with children that must go"
-	untilAuthor = "the author's step can leave out any part, and is told what became of the rest"
-)
-
-func TestSlotsThatAreGivenUpWhileAnotherIsMissing(t *testing.T) {
-	t.Parallel()
-	podtest.KnownToFail(t, untilRoom, func(t *testing.T, r assert.TestingT) {
-		t.Helper()
-		s := openWorkshop(t, workersOf(func(spec *workers) { spec.Slots = replicas.Ordinals("p") }), 5, true)
-		s.Deny("create", failure.Forbidden.Of)
-		_, err := s.DeleteChild(t.Context(), namespace, "p-1", metav1.DeleteOptions{})
-		require.NoError(t, err)
-		s.want(t, 3)
-		s.world.Run(time.Hour)
-		assert.GreaterOrEqual(r, len(s.names()), 3, "p-1 cannot be created")
-	})
-}
-
-func TestAChildThatMustGoWhileAnotherIsMissing(t *testing.T) {
-	t.Parallel()
-	podtest.KnownToFail(t, untilRoom, func(t *testing.T, r assert.TestingT) {
-		t.Helper()
-		s := openWorkshop(t, workersOf(func(spec *workers) {
-			spec.Rules.MustGo = func(w *worker) bool { return w.Spec.Image == "old" }
-		}), 3, true)
-		s.Deny("create", failure.Forbidden.Of)
-		names := s.names()
-		_, err := s.DeleteChild(t.Context(), namespace, names[0], metav1.DeleteOptions{})
-		require.NoError(t, err)
-		s.edit(t, names[1], func(w *worker) { w.Spec.Image = "old" })
-		s.world.Run(time.Hour)
-		assert.GreaterOrEqual(r, len(s.names()), 2, "the missing one cannot be created")
-	})
-}
+const untilAuthor = "the author's step can leave out any part, and is told what became of the rest"
 
 func TestADeletionThatIsRefusedAfterTheAuthorsStep(t *testing.T) {
 	t.Parallel()

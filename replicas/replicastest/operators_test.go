@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 
+	"github.com/replicakit/replicakit/internal/failure"
 	"github.com/replicakit/replicakit/replicas"
 	"github.com/replicakit/replicakit/replicas/controller"
 	"github.com/replicakit/replicakit/replicas/replicastest"
@@ -164,4 +165,37 @@ func TestAStepThatLeavesOutANameGetsTheOthers(t *testing.T) {
 	isStuck = false
 	s.world.Run(time.Minute)
 	assert.Equal(t, []string{"p-0", "p-1", "p-2"}, s.names())
+}
+
+// A quota that is full keeps a slot from being filled. When it has room, all ends well.
+func TestSlotsThatAreGivenUpWhileAnotherIsMissing(t *testing.T) {
+	t.Parallel()
+	s := openWorkshop(t, workersOf(func(spec *workers) { spec.Slots = replicas.Ordinals("p") }), 5, true)
+	s.Deny("create", failure.Forbidden.Of)
+	_, err := s.DeleteChild(t.Context(), namespace, "p-1", metav1.DeleteOptions{})
+	require.NoError(t, err)
+	s.want(t, 3)
+	s.world.Run(time.Hour)
+	assert.Equal(t, []string{"p-0", "p-2", "p-3"}, s.names(), "p-3 stands in for p-1")
+	s.Webhook = nil
+	s.world.Run(time.Hour)
+	assert.Equal(t, []string{"p-0", "p-1", "p-2"}, s.names())
+}
+
+func TestAChildThatMustGoWhileAnotherIsMissing(t *testing.T) {
+	t.Parallel()
+	s := openWorkshop(t, workersOf(func(spec *workers) {
+		spec.Rules.MustGo = func(w *worker) bool { return w.Spec.Image == "old" }
+	}), 3, true)
+	s.Deny("create", failure.Forbidden.Of)
+	names := s.names()
+	_, err := s.DeleteChild(t.Context(), namespace, names[0], metav1.DeleteOptions{})
+	require.NoError(t, err)
+	s.edit(t, names[1], func(w *worker) { w.Spec.Image = "old" })
+	s.world.Run(time.Hour)
+	assert.Equal(t, names[1:], s.names(), "the missing one cannot be created")
+	s.Webhook = nil
+	s.world.Run(time.Hour)
+	assert.Len(t, s.names(), 3)
+	assert.NotContains(t, s.names(), names[1])
 }
