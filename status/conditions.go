@@ -100,9 +100,13 @@ func setFailure[C any, F form[C]](of F, conditions *[]C, f Failure) {
 	replace(of, conditions, current, failure, same)
 }
 
-// isSameCause reports whether two messages differ at most in the names of children. The second
-// one is that of err.
+// generated is the end of a name that was made of a generateName (P4).
+var generated = regexp.MustCompile(`-[bcdfghjklmnpqrstvwxz2456789]{5}\b`)
+
+// isSameCause reports whether two messages differ at most in the names of children, wherever a
+// webhook writes them. The second one is that of err.
 func isSameCause(was, is string, err error) bool {
+	was, is = generated.ReplaceAllLiteralString(was, ""), generated.ReplaceAllLiteralString(is, "")
 	var answer interface{ Status() metav1.Status } // an apierrors.APIStatus
 	if was == is || !errors.As(err, &answer) {
 		return was == is

@@ -310,6 +310,10 @@ func TestT13W45TheNameOfTheChildIsNoCause(t *testing.T) {
 		"another webhook": {
 			denied(corev1.Resource("pods"), "a", `webhook "x" denied it`), denied(corev1.Resource("pods"), "a", `webhook "y" denied it`), true,
 		},
+		"a webhook that names another pod": {
+			&apierrors.StatusError{ErrStatus: metav1.Status{Message: `webhook "x" denied web-7zq99: no`}},
+			&apierrors.StatusError{ErrStatus: metav1.Status{Message: `webhook "x" denied web-58rmz: no`}}, false,
+		},
 		"an error that no server sent": {errors.New(`pods "a"`), errors.New(`pods "b"`), true},
 		"a server that names no kind":  {&apierrors.StatusError{ErrStatus: metav1.Status{Message: "a"}}, &apierrors.StatusError{ErrStatus: metav1.Status{Message: "b"}}, true},
 	} {

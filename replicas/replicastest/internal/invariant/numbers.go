@@ -121,8 +121,11 @@ func (w *watcher) deletes(rs *appsv1.ReplicaSet, p *corev1.Pod) {
 	}
 	_, ok := replicasOf(rs, slices.Values([]*corev1.Pod{p}))[p.UID]
 	switch {
-	case ok && !w.checker.mustGo(p):
-		w.notFewer(rs, p)
+	case ok && w.checker.mustGo(p): // as long as none was missing when the pass began to delete
+		w.deed.mustGo++
+		w.notFewer(rs, p, w.deed.mustGo)
+	case ok:
+		w.notFewer(rs, p, w.deed.mustGo)
 	case !ok && isActive(p) && controllerOf(p) == rs.UID && !w.strays[p.UID] && since <= listed.at && listed.selector == selects(rs):
 		w.fail(AnothersListed, "%s deletes %s, which does not match, and its last live list did not show it", rs.Name, p.Name)
 	}
@@ -146,9 +149,11 @@ func (w *watcher) mayNotKnow(rs *appsv1.ReplicaSet, p *corev1.Pod) bool {
 	return versionOf(shown) < w.made[p.UID] && since > max(listed, w.podRead[p.UID])
 }
 
-// notFewer judges a deletion by what the controller cannot know to be gone.
-func (w *watcher) notFewer(rs *appsv1.ReplicaSet, p *corev1.Pod) {
+// notFewer judges a deletion by what the controller cannot know to be gone, and by how many that had
+// to go this pass has deleted.
+func (w *watcher) notFewer(rs *appsv1.ReplicaSet, p *corev1.Pod, mustGo int) {
 	left, shares := w.left(rs)
+	left += mustGo
 	sum, wanted := left, int(*rs.Spec.Replicas)
 	for _, s := range shares {
 		sum += s.n
@@ -167,6 +172,7 @@ func (w *watcher) notFewer(rs *appsv1.ReplicaSet, p *corev1.Pod) {
 	}
 	fits := func(rs *appsv1.ReplicaSet) bool {
 		left, shares := w.left(rs)
+		left += mustGo
 		for _, s := range shares {
 			left += s.n
 		}
@@ -292,7 +298,7 @@ func (w *watcher) sent(call replicastest.Call) {
 		return
 	}
 	if _, ok := replicasOf(rs, slices.Values([]*corev1.Pod{p}))[p.UID]; ok && !w.checker.mustGo(p) {
-		w.notFewer(rs, p)
+		w.notFewer(rs, p, w.deed.mustGo)
 	}
 }
 

@@ -30,6 +30,7 @@ const longestUnseen = 11 * time.Minute
 
 // A deed is what the pass under way has done so far.
 type deed struct {
+	mustGo          int       // children that had to go and were deleted
 	refused, others int       // creations
 	full            bool      // the last one of them met a full quota
 	last            time.Time // when the last of them, or of the deletions, was answered
