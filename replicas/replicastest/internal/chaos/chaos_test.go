@@ -27,16 +27,22 @@ var (
 	soak  = flag.Duration("soak", 0, "run fresh seeds for so long")
 )
 
-// Whatever happens: nothing that must not be, and once it stops, what is wanted.
+// Whatever happens: nothing that must not be, and once it stops, what is wanted. Of several seeds
+// the known ones are left out.
 func TestSeeds(t *testing.T) {
 	t.Parallel()
 	from, to := asked(t)
-	start := time.Now()
+	known, err := chaos.Known(knownSeeds)
+	require.NoError(t, err)
+	start, played := time.Now(), uint64(0)
 	var sum chaos.Report
 	for seed := from; seed <= to; seed++ {
-		sum.Add(play(t, seed))
+		if from == to || !known.Has(seed) {
+			sum.Add(play(t, seed))
+			played++
+		}
 	}
-	report(t, to-from+1, sum, time.Since(start))
+	report(t, played, sum, time.Since(start))
 }
 
 // tellings is how many seeds at most each scene is told on.

@@ -7,7 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strconv"
 	"strings"
+
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/replicakit/replicakit/replicas/replicastest/internal/invariant"
 )
@@ -54,4 +57,17 @@ func Keep(file string, seed uint64, err error) error {
 	}
 	_, write := fmt.Fprintf(f, "%d: %s: %s\n", seed, harm, strings.Join(strings.Fields(err.Error()), " "))
 	return errors.Join(write, f.Close())
+}
+
+// Known returns the seeds of a file of known seeds.
+func Known(file string) (sets.Set[uint64], error) {
+	text, err := os.ReadFile(file)
+	known := sets.New[uint64]()
+	for line := range strings.Lines(string(text)) {
+		seed, _, _ := strings.Cut(line, ":")
+		if n, err := strconv.ParseUint(seed, 10, 64); err == nil { // no comment
+			known.Insert(n)
+		}
+	}
+	return known, err
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/replicakit/replicakit/replicas/replicastest/internal/chaos"
 )
@@ -36,4 +37,9 @@ func TestAFailureIsKeptInOneLine(t *testing.T) {
 	require.NoError(t, err)
 	assert.Contains(t, string(kept), "# seeds\n0: harm that no rule names: this and that\n1: a child is missing, or too many, for more than five minutes: ")
 	require.Error(t, chaos.Keep(file+" elsewhere", 3, asleep))
+	known, err := chaos.Known(file)
+	require.NoError(t, err)
+	assert.Equal(t, sets.New[uint64](0, 1), known)
+	_, err = chaos.Known(file + " elsewhere")
+	require.Error(t, err)
 }
