@@ -329,7 +329,7 @@ func TestMissingRights(t *testing.T) {
 
 	p := start(t, "--kubeconfig="+writeKubeconfig(t, kubeconfig), "--namespace="+namespace, "--leader-elect-resource-namespace="+namespace)
 	p.says(`A right is missing" for="replicaset-controller" right="list replicasets.apps" in="namespace \\"rights\\""`)
-	p.says(`A right is missing" for="replicaset-controller" right="update replicasets/status.apps"`)
+	p.says(`A right is missing" for="replicaset-controller" right="patch replicasets/status.apps"`)
 	pods := func(app string, want int) {
 		t.Helper()
 		require.Eventually(t, func() bool {

@@ -83,6 +83,8 @@ func scenes() []scene {
 		{"scale-pool 6", "run 20s", "pool-watch 0", "pool-user 5 1", "pool-user 5 3", "pool-user 0 2", "run 20s", "scale-pool|pool-calls", "run 1s", "pool-watch 2|pool-watch 3", "run 20s"},
 		{"scale-pool 5", "run 20s", "pool-calls", "pool-user 5 0", "pool-user 5 4", "pool-user 5 2", "run 1s", "scale-pool", "run 20s"},
 		{"scale-pool 2", "run 20s", "orphan-pool 2|orphan-pool 3|orphan-pool 9", "pool-calls", "scale-pool 5", "run 300ms", "pool-user 1", "run 20s", "scale-pool 1|scale-pool 3", "run 20s"},
+		// What must go stays while another one is missing and cannot be created.
+		{"scale 3", "run 20s", "webhook 0 0|webhook 0 1", "force 0", "run 1s", "must-go 0 5|must-go 1 5", "run 20s", "no-webhook", "run 20s"},
 	}
 }
 

@@ -20,7 +20,7 @@ import (
 	_ "k8s.io/kubernetes/test/e2e/apimachinery"
 	_ "k8s.io/kubernetes/test/e2e/apps"
 	_ "k8s.io/kubernetes/test/e2e/framework/node/init" // nodes are waited for before and looked at after each spec
-	_ "k8s.io/kubernetes/test/utils/format"            // objects in messages read as YAML
+	_ "k8s.io/kubernetes/test/utils/ktesting/format"   // objects in messages read as YAML
 )
 
 var _ = ginkgo.SynchronizedBeforeSuite(waitForNodes, func(context.Context) {
