@@ -134,7 +134,7 @@ func (k *Checker) Watch(c *podController) {
 	w.versions, w.passing = map[types.NamespacedName]map[string]string{}, map[types.NamespacedName]time.Time{}
 	w.chosen, w.victims = map[types.UID]bool{}, map[string]types.UID{}
 	w.turned, w.missed = map[types.UID]*corev1.Pod{}, map[string]missing{}
-	w.quotas, w.conflicts = map[types.UID]denial{}, map[types.UID]denial{}
+	w.quotas, w.conflicts = map[types.UID]denial{}, map[string]conflict{}
 	w.sights, w.born, w.listedAt = map[types.UID]sight{}, map[types.UID]sight{}, map[types.UID]time.Time{}
 	w.inside, w.client = inside.Of[*inside.Controller[podPass, *corev1.Pod]](c), inside.Of[*inside.Client[replicastest.Call]](c.Client)
 	w.began, w.led = k.truth.now, true
@@ -307,7 +307,7 @@ type watcher struct {
 	listFailed  time.Time
 	listsFailed int                                        // one after the other
 	quotas      map[types.UID]denial                       // by owner, how its quota refused creations
-	conflicts   map[types.UID]denial                       // by owner, how Conflicts refused deletions
+	conflicts   map[string]conflict                        // by the name of the pod
 	full        map[types.UID]int                          // by owner, how many pods there were when the quota was full
 	strange     map[types.UID]bool                         // owners for whom a webhook made something else
 	stale       map[types.NamespacedName]time.Time         // since when an owner waits for its cache

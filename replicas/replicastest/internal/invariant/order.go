@@ -17,7 +17,8 @@ import (
 
 // ranked: the victims are the first in the order of all owned pods, found here by
 // comparing pod by pod, criterion by criterion. Only those may go before them whose
-// deletion was tried already, and may yet take effect. Those that a pass has chosen by its
+// deletion was tried already, and may yet take effect. Those whose deletion was refused with a
+// Conflict may be left out. Those that a pass has chosen by its
 // view are deleted, as far as a live list shows them too: it is not asked who goes first.
 func (w *watcher) ranked(owned []*corev1.Pod) {
 	pass, related := w.inside.Passing, w.inside.Related
@@ -38,6 +39,9 @@ func (w *watcher) ranked(owned []*corev1.Pod) {
 	}
 	isDoubted := func(p *corev1.Pod) bool { _, is := w.doubted[p.Name]; return is }
 	order := slowrank.Sort(slowrank.Ranked(owned, siblings(owned, related)), w.inside.Now())
+	order = slices.DeleteFunc(order, func(p slowrank.Pod) bool {
+		return w.conflicts[p.Name].passes > 0 && !slices.ContainsFunc(pass.Scale.Delete, func(v replicas.Deletion[*corev1.Pod]) bool { return v.Object.UID == p.UID })
+	})
 	for _, v := range pass.Scale.Delete {
 		w.chosen[v.Object.UID] = true
 		if isDoubted(v.Object) {

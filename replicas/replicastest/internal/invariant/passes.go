@@ -5,6 +5,7 @@ package invariant
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -99,7 +100,9 @@ func (w *watcher) judgePass(pass podPass) {
 		delete(w.quotas, rs.UID)
 	}
 	w.denied(w.quotas, pass, d.refused+d.others > 0, d.full, missing > 0)
-	w.denied(w.conflicts, pass, d.deletions > 0, d.conflicts == d.deletions, missing < 0)
+	if d.deletions == 0 && missing >= 0 { // nothing is left to delete
+		maps.DeleteFunc(w.conflicts, func(_ string, c conflict) bool { return c.owner == rs.UID })
+	}
 	if d.full {
 		w.full[rs.UID] = counted(pass)
 	}
@@ -142,6 +145,32 @@ func (d denial) wait(first, last time.Duration) time.Duration {
 	return wait / 2
 }
 
+// A conflict is that pass after pass the deletion of a pod is refused with one.
+type conflict struct {
+	denial
+
+	owner types.UID
+	pass  int // the last of them
+}
+
+// conflicted notes how a deletion ended, and reports whether the pod was to be left alone.
+func (w *watcher) conflicted(rs *appsv1.ReplicaSet, call replicastest.Call, err error) (isHasty bool) {
+	now, c := w.checker.cluster.Clock.Now(), w.conflicts[call.Name]
+	if c.owner != rs.UID || c.generation != rs.Generation {
+		c = conflict{owner: rs.UID, denial: denial{generation: rs.Generation}}
+	}
+	isHasty = c.passes > 0 && c.pass != w.pass && now.Sub(c.last) < c.wait(deniedFirst, deniedLast)
+	if delete(w.conflicts, call.Name); !apierrors.IsConflict(err) {
+		return isHasty
+	}
+	if c.pass != w.pass {
+		c.passes, c.pass = c.passes+1, w.pass
+	}
+	c.last = now
+	w.conflicts[call.Name] = c
+	return isHasty
+}
+
 // denied notes whether what a pass tried was refused. It starts anew if not, if nothing is
 // left to try, and with a new generation.
 func (w *watcher) denied(all map[types.UID]denial, pass podPass, tried, refused, isLeft bool) {
@@ -181,7 +210,7 @@ func (w *watcher) hurries(rs *appsv1.ReplicaSet, call replicastest.Call, err err
 		w.deed.last = now
 	}
 	since := func(d denial) time.Duration { return now.Sub(d.last) }
-	switch quota, conflict := w.quotas[rs.UID], w.conflicts[rs.UID]; {
+	switch quota := w.quotas[rs.UID]; {
 	case call.Verb == "create" && rs.Namespace == "": // each namespace has its own slow start, and its own quota
 	case call.Verb == "create":
 		if d := w.deed; d.refused > d.others+1 {
@@ -189,7 +218,7 @@ func (w *watcher) hurries(rs *appsv1.ReplicaSet, call replicastest.Call, err err
 		}
 		is = quota.passes > 0 && quota.generation == rs.Generation && since(quota) < quota.wait(quotaFirst, quotaLast) && w.room(rs) <= 0
 	case call.Verb == "delete" && !w.strange[rs.UID]:
-		is = conflict.passes > 0 && conflict.generation == rs.Generation && since(conflict) < conflict.wait(deniedFirst, deniedLast)
+		is = w.conflicted(rs, call, err)
 		w.misses(rs, call, err)
 	case call.Verb == "patch":
 		if _, shown := w.controller.View.ChildWatch.Get(call.Namespace, call.Name); !shown {
