@@ -35,7 +35,7 @@ var (
 
 func init() {
 	known.AddKnownTypes(appsv1.SchemeGroupVersion, &appsv1.Deployment{}, &appsv1.ReplicaSet{})
-	known.AddKnownTypes(corev1.SchemeGroupVersion, &corev1.Pod{}, &corev1.Node{}, &corev1.ReplicationController{})
+	known.AddKnownTypes(corev1.SchemeGroupVersion, &corev1.Pod{}, &corev1.Node{}, &corev1.ReplicationController{}, &corev1.Namespace{}, &corev1.ResourceQuota{}, &corev1.Event{})
 	known.AddKnownTypes(policyv1.SchemeGroupVersion, &policyv1.PodDisruptionBudget{})
 }
 

@@ -47,6 +47,7 @@ type options struct {
 	within   time.Duration // how long after at the scaling may come
 
 	explain         bool
+	whyNot          bool
 	pod             string
 	cost            map[string]int64
 	cordon          []string
@@ -71,6 +72,9 @@ const examples = `  # Who goes when web is scaled to 25?
   kubectl scaledown rs/web-5d9c7b6f4d --steps 35,30,25
   kubectl scaledown deployments -A --replicas 1
   kubectl scaledown deployment/web --replicas 25 --watch
+
+  # Nothing happens: why not?
+  kubectl scaledown rs/web-5d9c7b6f4d --why-not
 
   # Save what is there now; ask later, as it was decided then
   kubectl get deployments,rs,pods,nodes,pdb -o json > fleet.json
@@ -139,6 +143,7 @@ func (o *options) addFlags(cmd *cobra.Command) {
 	f.Int32Var(&o.replicas, "replicas", 0, "how many are wanted (default: its spec.replicas)")
 	f.Int32SliceVar(&o.steps, "steps", nil, "how many are wanted, one after the other, such as 40,30,20; during a rollout only if it is paused")
 	f.BoolVar(&o.explain, "explain", false, "the whole order, not only those that go")
+	f.BoolVar(&o.whyNot, "why-not", false, "what can be seen that may keep pods from being created or deleted; the controller itself knows more")
 	f.StringVar(&o.pod, "pod", "", "why this pod goes or stays, and what would change it")
 	f.StringToInt64Var(&o.cost, "cost", nil, "what if this pod had this deletion cost, as POD=N")
 	f.StringSliceVar(&o.cordon, "cordon", nil, "what if this node were cordoned; see --order")
@@ -225,6 +230,8 @@ func (o *options) refuse() error {
 		return fmt.Errorf("%q and --selector: give a name or labels, not both", o.name)
 	case o.all && o.name != "":
 		return fmt.Errorf("a resource cannot be retrieved by name across all namespaces: %q and --all-namespaces", o.name)
+	case o.whyNot && (format != "" || o.steps != nil || o.explain || o.pod != "" || o.watch || len(o.after) > 0 || o.several()):
+		return errors.New("--why-not is about one object as it is now, in text: leave the other questions and -o out")
 	case o.explain && format == "name":
 		return errors.New("-o name lists the pods that go, never those that stay: leave --explain out")
 	case o.watch && !o.live():

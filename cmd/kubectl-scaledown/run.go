@@ -19,6 +19,9 @@ import (
 
 // run reads, decides and prints, once or again and again.
 func (o *options) run(ctx context.Context) error {
+	if o.whyNot {
+		return o.printWhyNot(ctx)
+	}
 	last := ""
 	for {
 		objs, answers, err := o.answers(ctx)
@@ -45,14 +48,18 @@ func (o *options) run(ctx context.Context) error {
 	}
 }
 
-// answers reads until the input is complete, as what a cluster counts may be behind. One
-// deadline is for all of it.
-func (o *options) answers(ctx context.Context) (*objects, []answer, error) {
-	if o.limit > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, o.limit, fmt.Errorf("no answer in %s: --request-timeout gives more", o.limit))
-		defer cancel()
+// limited gives all that is read one deadline.
+func (o *options) limited(ctx context.Context) (context.Context, context.CancelFunc) {
+	if o.limit == 0 {
+		return context.WithCancel(ctx)
 	}
+	return context.WithTimeoutCause(ctx, o.limit, fmt.Errorf("no answer in %s: --request-timeout gives more", o.limit))
+}
+
+// answers reads until the input is complete, as what a cluster counts may be behind.
+func (o *options) answers(ctx context.Context) (*objects, []answer, error) {
+	ctx, cancel := o.limited(ctx)
+	defer cancel()
 	for tries := 1; ; tries++ {
 		objs, err := o.read(ctx, *o.files.Filenames)
 		if err != nil {

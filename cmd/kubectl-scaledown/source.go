@@ -29,6 +29,9 @@ type objects struct {
 	pods        []*corev1.Pod
 	nodes       []*corev1.Node
 	budgets     []*policyv1.PodDisruptionBudget
+	namespaces  []*corev1.Namespace // and what follows: for --why-not alone
+	quotas      []*corev1.ResourceQuota
+	events      []*corev1.Event
 	others      int    // objects of other kinds, which are passed over
 	version     string // of a cluster before anything was read
 	notes       []string
@@ -83,8 +86,11 @@ func (o *options) readCluster(ctx context.Context) (*objects, error) {
 		{"deployments", namespace, o.kind == deploymentKind || o.kind == nil, true, pages(apps.Deployments(namespace).List, objs)},
 		{"replicationcontrollers", namespace, o.kind == replicationControllerKind || o.kind == nil, true, pages(core.ReplicationControllers(namespace).List, objs)},
 		{"pods", namespace, true, true, pages(core.Pods(namespace).List, objs)},
-		{"poddisruptionbudgets", namespace, true, false, pages(client.PolicyV1().PodDisruptionBudgets(namespace).List, objs)},
-		{"nodes", "", true, false, pages(core.Nodes().List, objs)},
+		{"poddisruptionbudgets", namespace, !o.whyNot, false, pages(client.PolicyV1().PodDisruptionBudgets(namespace).List, objs)},
+		{"nodes", "", !o.whyNot, false, pages(core.Nodes().List, objs)},
+		{"namespaces", "", o.whyNot, false, pages(only(core.Namespaces().Get, namespace), objs)},
+		{"resourcequotas", namespace, o.whyNot, false, pages(core.ResourceQuotas(namespace).List, objs)},
+		{"events", namespace, o.whyNot, false, pages(core.Events(namespace).List, objs)},
 	} {
 		if !list.wanted {
 			continue
@@ -104,6 +110,17 @@ func (o *options) readCluster(ctx context.Context) (*objects, error) {
 		objs.notes = append(objs.notes, err.Error())
 	}
 	return objs, nil
+}
+
+// only lists one namespace, which more people may read than all of them.
+func only(get func(context.Context, string, metav1.GetOptions) (*corev1.Namespace, error), name string) func(context.Context, metav1.ListOptions) (*corev1.NamespaceList, error) {
+	return func(ctx context.Context, _ metav1.ListOptions) (*corev1.NamespaceList, error) {
+		ns, err := get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return nil, err
+		}
+		return &corev1.NamespaceList{Items: []corev1.Namespace{*ns}}, nil
+	}
 }
 
 // pages are those of a list. The version of the first one is that from which on changes are awaited.
@@ -155,6 +172,12 @@ func (o *objects) add(obj runtime.Object) error {
 		o.nodes = append(o.nodes, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: obj.Name, Labels: obj.Labels}, Spec: corev1.NodeSpec{Unschedulable: obj.Spec.Unschedulable}})
 	case *policyv1.PodDisruptionBudget:
 		o.budgets = append(o.budgets, obj)
+	case *corev1.Namespace:
+		o.namespaces = append(o.namespaces, obj)
+	case *corev1.ResourceQuota:
+		o.quotas = append(o.quotas, obj)
+	case *corev1.Event:
+		o.events = append(o.events, obj)
 	}
 	return nil
 }
@@ -183,7 +206,7 @@ func (o *objects) summary() string {
 		{len(o.replicaSets), "ReplicaSet"},
 		{len(o.controllers), "ReplicationController"},
 		{len(o.pods), "Pod"},
-		{o.others + len(o.nodes) + len(o.budgets), "other object"},
+		{o.others + len(o.nodes) + len(o.budgets) + len(o.namespaces) + len(o.quotas) + len(o.events), "other object"},
 	} {
 		if c.n > 0 {
 			list = append(list, number(c.n, c.what))

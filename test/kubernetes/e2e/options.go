@@ -57,6 +57,7 @@ var sides = []side{
 		name: "ours", title: "replicakit",
 		programs: []program{{"replicakit-controller", append([]string{
 			"--leader-elect=false", "--metrics-bind-address=127.0.0.1:18080",
+			"--allow-other-controllers", // or it stands back: specs write statuses of ReplicaSets themselves
 		}, fast...)}},
 	},
 	{
