@@ -145,13 +145,13 @@ func (o *objects) inNamespace(name string) (facts []string) {
 		if ns.Name != name || ns.Status.Phase != corev1.NamespaceTerminating {
 			continue
 		}
-		fact := "Its namespace is being deleted: no pod can be created."
+		fact := []string{"Its namespace is being deleted: no pod can be created."}
 		for _, c := range ns.Status.Conditions {
 			if c.Status == corev1.ConditionTrue {
-				fact += " " + c.Message
+				fact = append(fact, c.Message)
 			}
 		}
-		facts = append(facts, fact)
+		facts = append(facts, strings.Join(fact, " "))
 	}
 	for _, q := range o.quotas {
 		for _, resource := range slices.Sorted(maps.Keys(q.Status.Hard)) {

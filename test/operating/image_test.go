@@ -31,7 +31,7 @@ import (
 	"github.com/replicakit/replicakit/cmd/replicakit-controller/demo/controlplane"
 )
 
-// unpacked unpacks the image that make our-programs has made for this machine, below the directory, and
+// unpacked unpacks the image that make image-of-tests has made for this machine, below the directory, and
 // returns the program that the image starts: the fleet's managers run from it.
 func unpacked(dir string) (program string, err error) {
 	image, err := imageIn(dir)

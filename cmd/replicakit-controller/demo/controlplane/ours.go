@@ -13,25 +13,28 @@ import (
 	"time"
 )
 
-// Ours returns the path of one of this repository's own programs, which make
-// our-programs builds beside those of the control plane. A program that is older than a
+// Ours returns the path of one of this repository's own programs, or of its image, which make
+// our-programs and make image-of-tests build beside those of the control plane. A program that is older than a
 // source file of the repository is an error: it may not be what those files say.
 func Ours(name string) (string, error) {
 	root, err := Repository()
 	if err != nil {
 		return "", err
 	}
-	path := filepath.Join(root, ".cache", "bin", name)
+	path, target := filepath.Join(root, ".cache", "bin", name), "our-programs"
+	if filepath.Ext(name) == ".tar" {
+		target = "image-of-tests"
+	}
 	program, err := os.Stat(path)
 	if err != nil {
-		return "", fmt.Errorf("controlplane: no %s: run `make our-programs`", path)
+		return "", fmt.Errorf("controlplane: no %s: run `make %s`", path, target)
 	}
 	source, changed, err := newestSource(root)
 	if err != nil {
 		return "", err
 	}
 	if changed.After(program.ModTime()) {
-		return "", fmt.Errorf("controlplane: %s is older than %s: run `make our-programs`", path, source)
+		return "", fmt.Errorf("controlplane: %s is older than %s: run `make %s`", path, source, target)
 	}
 	return path, nil
 }
