@@ -43,6 +43,26 @@ func TestACacheThatGoesBackWhileAllIsSettled(t *testing.T) {
 	})
 }
 
+// The watch hangs, and the versions of the server are no numbers.
+func TestALiveListIsForgottenIfVersionsAreNoNumbers(t *testing.T) {
+	t.Parallel()
+	podtest.KnownToFail(t, untilRoom, func(t *testing.T, r assert.TestingT) {
+		t.Helper()
+		rig := newRig(3)
+		all := ready(rig.owner, 5)
+		for i := range all {
+			all[i].ResourceVersion = "v" + strconv.Itoa(i)
+		}
+		rig.live = func() ([]*corev1.Pod, error) { return all[2:], nil }
+		for second := range 3 {
+			pass, err := rig.pass(t, 20*second, all...)
+			require.NoError(t, err)
+			assert.Empty(r, pass.Deleted, "three of three are there")
+			rig.settle()
+		}
+	})
+}
+
 func TestAStatusWriteIsNotWaitedForInACacheThatIsKnownToBeOld(t *testing.T) {
 	t.Parallel()
 	podtest.KnownToFail(t, untilOneRecord, func(t *testing.T, r assert.TestingT) {
