@@ -93,6 +93,7 @@ func shopItems(t *testing.T) []json.RawMessage {
 var lists = map[string][2]string{
 	"deployments": {"apps/v1", "DeploymentList"}, "replicasets": {"apps/v1", "ReplicaSetList"}, "replicationcontrollers": {"v1", "ReplicationControllerList"},
 	"pods": {"v1", "PodList"}, "nodes": {"v1", "NodeList"}, "poddisruptionbudgets": {"policy/v1", "PodDisruptionBudgetList"},
+	"resourcequotas": {"v1", "ResourceQuotaList"}, "events": {"v1", "EventList"},
 }
 
 func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -100,6 +101,9 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	resource, namespace := parts[len(parts)-1], ""
 	if i := slices.Index(parts, "namespaces"); i > 0 {
 		namespace = parts[i+1]
+		if i+2 == len(parts) {
+			resource = "namespaces"
+		}
 	}
 	if user := r.Header.Get("Impersonate-User"); user != "" && s.users != nil {
 		s.users <- user
@@ -112,6 +116,9 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	case r.URL.Query().Get("watch") != "":
 		s.watch(w, r, resource)
+		return
+	case resource == "namespaces":
+		_, _ = io.WriteString(w, `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"`+namespace+`"},"status":{"phase":"Terminating"}}`)
 		return
 	}
 	found := list{APIVersion: "v1", Kind: "List", Items: []json.RawMessage{}}

@@ -271,9 +271,8 @@ func (d *decision) certain(place int) bool {
 
 // notes are what the reader has to know besides the answer.
 func (a *answer) notes() (notes []string) {
-	if above := metav1.GetControllerOfNoCopy(a.owner); above != nil && above.Kind == deploymentKind.name && a.asked {
-		notes = append(notes, fmt.Sprintf("%s belongs to Deployment %s, which sets its replicas again: scale that one, and ask for deployment/%s",
-			a.owner, above.Name, above.Name))
+	if note := a.owner.scaledByDeployment(); note != "" && a.asked {
+		notes = append(notes, note)
 	}
 	for _, d := range a.sets {
 		if order := d.owner.GetAnnotations()[podrank.OrderAnnotation]; order != "" && !a.ours && d.goes() > 0 {
@@ -281,6 +280,15 @@ func (a *answer) notes() (notes []string) {
 		}
 	}
 	return notes
+}
+
+// scaledByDeployment says so if a Deployment controls the owner.
+func (o owner) scaledByDeployment() string {
+	above := metav1.GetControllerOfNoCopy(o)
+	if above == nil || above.Kind != deploymentKind.name {
+		return ""
+	}
+	return fmt.Sprintf("%s belongs to Deployment %s, which sets its replicas again: scale that one, and ask for deployment/%s", o, above.Name, above.Name)
 }
 
 // incomplete says that pods seem to be missing in what was read, if so.

@@ -68,13 +68,13 @@ const examples = `  # Who goes when web is scaled to 25?
   kubectl scaledown deployment/web --replicas 25 --pod web-5d9c7b6f4d-jb62l
   kubectl scaledown deployment/web --replicas 25 --cost web-5d9c7b6f4d-jb62l=-10
 
+  # Why are no pods created or deleted?
+  kubectl scaledown rs/web-5d9c7b6f4d --why-not
+
   # Scaled down in three steps; in every namespace; again at each change
   kubectl scaledown rs/web-5d9c7b6f4d --steps 35,30,25
   kubectl scaledown deployments -A --replicas 1
   kubectl scaledown deployment/web --replicas 25 --watch
-
-  # Nothing happens: why not?
-  kubectl scaledown rs/web-5d9c7b6f4d --why-not
 
   # Save what is there now; ask later, as it was decided then
   kubectl get deployments,rs,pods,nodes,pdb -o json > fleet.json
@@ -143,8 +143,8 @@ func (o *options) addFlags(cmd *cobra.Command) {
 	f.Int32Var(&o.replicas, "replicas", 0, "how many are wanted (default: its spec.replicas)")
 	f.Int32SliceVar(&o.steps, "steps", nil, "how many are wanted, one after the other, such as 40,30,20; during a rollout only if it is paused")
 	f.BoolVar(&o.explain, "explain", false, "the whole order, not only those that go")
-	f.BoolVar(&o.whyNot, "why-not", false, "what can be seen that may keep pods from being created or deleted; the controller itself knows more")
 	f.StringVar(&o.pod, "pod", "", "why this pod goes or stays, and what would change it")
+	f.BoolVar(&o.whyNot, "why-not", false, "what can be seen from outside that may keep its controller from creating or deleting pods")
 	f.StringToInt64Var(&o.cost, "cost", nil, "what if this pod had this deletion cost, as POD=N")
 	f.StringSliceVar(&o.cordon, "cordon", nil, "what if this node were cordoned; see --order")
 	f.StringSliceVar(&o.order, "order", nil, "what replicakit-controller compares after unassigned, phase and readiness, before the rest of Kubernetes' order: "+strings.Join(podrank.OrderWords(), ", "))
@@ -230,14 +230,14 @@ func (o *options) refuse() error {
 		return fmt.Errorf("%q and --selector: give a name or labels, not both", o.name)
 	case o.all && o.name != "":
 		return fmt.Errorf("a resource cannot be retrieved by name across all namespaces: %q and --all-namespaces", o.name)
-	case o.whyNot && (format != "" || o.steps != nil || o.explain || o.pod != "" || o.watch || len(o.after) > 0 || o.several()):
-		return errors.New("--why-not is about one object as it is now, in text: leave the other questions and -o out")
 	case o.explain && format == "name":
 		return errors.New("-o name lists the pods that go, never those that stay: leave --explain out")
 	case o.watch && !o.live():
 		return errors.New("--watch: a dump does not change")
 	case len(o.after) > 0 && o.live():
 		return errors.New("--compare: say with --filename what was there before")
+	case o.whyNot && (o.all || format != "" || o.watch || len(o.after) > 0 || o.explain || o.pod != "" || o.steps != nil):
+		return errors.New("--why-not is text about an owner as it is: leave out -A, -o, -w, --compare, --explain, --pod, --replicas and --steps")
 	case o.format.OutputFormat != nil && format != "" && format != "wide" && format != "name":
 		if _, err := o.format.ToPrinter(); err != nil {
 			return fmt.Errorf("%w (and wide)", err)

@@ -211,8 +211,8 @@ func FuzzRead(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, input string) {
-		for _, format := range []string{"", "wide", "json", "yaml", "name"} {
-			got := try(input, "-o", format)
+		for _, flag := range []string{"-o=", "-o=wide", "-o=json", "-o=yaml", "-o=name", "--why-not"} {
+			got := try(input, flag)
 			if got.code == 0 {
 				continue
 			}

@@ -19,9 +19,6 @@ import (
 
 // run reads, decides and prints, once or again and again.
 func (o *options) run(ctx context.Context) error {
-	if o.whyNot {
-		return o.printWhyNot(ctx)
-	}
 	last := ""
 	for {
 		objs, answers, err := o.answers(ctx)
@@ -48,18 +45,14 @@ func (o *options) run(ctx context.Context) error {
 	}
 }
 
-// limited gives all that is read one deadline.
-func (o *options) limited(ctx context.Context) (context.Context, context.CancelFunc) {
-	if o.limit == 0 {
-		return context.WithCancel(ctx)
-	}
-	return context.WithTimeoutCause(ctx, o.limit, fmt.Errorf("no answer in %s: --request-timeout gives more", o.limit))
-}
-
-// answers reads until the input is complete, as what a cluster counts may be behind.
+// answers reads until the input is complete, as what a cluster counts may be behind. One
+// deadline is for all of it.
 func (o *options) answers(ctx context.Context) (*objects, []answer, error) {
-	ctx, cancel := o.limited(ctx)
-	defer cancel()
+	if o.limit > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, o.limit, fmt.Errorf("no answer in %s: --request-timeout gives more", o.limit))
+		defer cancel()
+	}
 	for tries := 1; ; tries++ {
 		objs, err := o.read(ctx, *o.files.Filenames)
 		if err != nil {
@@ -73,6 +66,9 @@ func (o *options) answers(ctx context.Context) (*objects, []answer, error) {
 		answers, err := o.answersFrom(objs)
 		if err != nil {
 			return nil, nil, err
+		}
+		if o.whyNot { // which says itself what seems to be missing
+			return objs, answers, nil
 		}
 		var missing []error
 		for _, a := range answers {
@@ -168,6 +164,8 @@ func (o *options) print(objs *objects, answers []answer) error {
 	var out bytes.Buffer
 	var err error
 	switch format := *o.format.OutputFormat; {
+	case o.whyNot:
+		o.printWhyNot(&out, objs, answers)
 	case objs.after != nil && format == "":
 		answers[0].printComparison(&out, objs.after)
 	case format == "name":

@@ -29,7 +29,7 @@ type objects struct {
 	pods        []*corev1.Pod
 	nodes       []*corev1.Node
 	budgets     []*policyv1.PodDisruptionBudget
-	namespaces  []*corev1.Namespace // and what follows: for --why-not alone
+	namespaces  []*corev1.Namespace
 	quotas      []*corev1.ResourceQuota
 	events      []*corev1.Event
 	others      int    // objects of other kinds, which are passed over
@@ -77,6 +77,10 @@ func (o *options) readCluster(ctx context.Context) (*objects, error) {
 		objs.origin = "the cluster"
 	}
 	core, apps := client.CoreV1(), client.AppsV1()
+	warnings := func(ctx context.Context, opts metav1.ListOptions) (*corev1.EventList, error) {
+		opts.FieldSelector = "type=" + corev1.EventTypeWarning
+		return core.Events(namespace).List(ctx, opts)
+	}
 	for _, list := range []struct {
 		what, namespace string
 		wanted, needed  bool
@@ -88,9 +92,9 @@ func (o *options) readCluster(ctx context.Context) (*objects, error) {
 		{"pods", namespace, true, true, pages(core.Pods(namespace).List, objs)},
 		{"poddisruptionbudgets", namespace, !o.whyNot, false, pages(client.PolicyV1().PodDisruptionBudgets(namespace).List, objs)},
 		{"nodes", "", !o.whyNot, false, pages(core.Nodes().List, objs)},
-		{"namespaces", "", o.whyNot, false, pages(only(core.Namespaces().Get, namespace), objs)},
+		{"namespaces", "", o.whyNot, false, only(core.Namespaces().Get, namespace)},
 		{"resourcequotas", namespace, o.whyNot, false, pages(core.ResourceQuotas(namespace).List, objs)},
-		{"events", namespace, o.whyNot, false, pages(core.Events(namespace).List, objs)},
+		{"events", namespace, o.whyNot, false, pages(warnings, objs)},
 	} {
 		if !list.wanted {
 			continue
@@ -107,20 +111,13 @@ func (o *options) readCluster(ctx context.Context) (*objects, error) {
 		if list.needed || !apierrors.IsForbidden(err) && !apierrors.IsNotFound(err) {
 			return nil, err
 		}
-		objs.notes = append(objs.notes, err.Error())
+		note := err.Error()
+		if what := unknown[list.what]; what != "" {
+			note += ", so it is unknown " + what
+		}
+		objs.notes = append(objs.notes, note)
 	}
 	return objs, nil
-}
-
-// only lists one namespace, which more people may read than all of them.
-func only(get func(context.Context, string, metav1.GetOptions) (*corev1.Namespace, error), name string) func(context.Context, metav1.ListOptions) (*corev1.NamespaceList, error) {
-	return func(ctx context.Context, _ metav1.ListOptions) (*corev1.NamespaceList, error) {
-		ns, err := get(ctx, name, metav1.GetOptions{})
-		if err != nil {
-			return nil, err
-		}
-		return &corev1.NamespaceList{Items: []corev1.Namespace{*ns}}, nil
-	}
 }
 
 // pages are those of a list. The version of the first one is that from which on changes are awaited.
@@ -135,6 +132,17 @@ func pages[L interface {
 		}
 		objs.version = cmp.Or(objs.version, page.GetResourceVersion())
 		return page, nil
+	}
+}
+
+// only is a list of one namespace, which more users may get than list.
+func only(get func(context.Context, string, metav1.GetOptions) (*corev1.Namespace, error), name string) pager.ListPageFunc {
+	return func(ctx context.Context, _ metav1.ListOptions) (runtime.Object, error) {
+		ns, err := get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return nil, err
+		}
+		return &corev1.NamespaceList{Items: []corev1.Namespace{*ns}}, nil
 	}
 }
 
@@ -177,6 +185,7 @@ func (o *objects) add(obj runtime.Object) error {
 	case *corev1.ResourceQuota:
 		o.quotas = append(o.quotas, obj)
 	case *corev1.Event:
+		obj.ManagedFields = nil
 		o.events = append(o.events, obj)
 	}
 	return nil

@@ -6,233 +6,305 @@ package main
 import (
 	"bytes"
 	"cmp"
-	"context"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
 	"time"
+	"unicode"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/utils/ptr"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/replicakit/replicakit/internal/pod"
-	"github.com/replicakit/replicakit/selector"
 )
 
-// printWhyNot says of an owner, and of the ReplicaSets of a Deployment, what may keep their pods from being
-// created or deleted. It is what anybody can see; the controller knows more.
-func (o *options) printWhyNot(ctx context.Context) error {
-	ctx, cancel := o.limited(ctx)
-	defer cancel()
-	objs, err := o.read(ctx, *o.files.Filenames)
-	if err != nil {
-		return err
-	}
-	o.at = o.now()
-	found, err := objs.find(o)
-	if err != nil {
-		return err
-	}
-	w := found[0]
-	var out bytes.Buffer
-	err = o.printFacts(&out, objs, w)
-	if w.kind == deploymentKind {
-		for _, rs := range objs.replicaSets {
-			if metav1.IsControlledBy(rs, w) && (ptr.Deref(rs.Spec.Replicas, 0) > 0 || rs.Status.Replicas > 0) && err == nil {
-				out.WriteString("\n")
-				err = o.printFacts(&out, objs, ofReplicaSet(rs))
+// few is how many pods a line of --why-not names.
+const few = 3
+
+// printWhyNot writes what can be seen from outside that may keep the controller of each owner
+// from creating or deleting pods.
+func (o *options) printWhyNot(out *bytes.Buffer, objs *objects, answers []answer) {
+	for i := range answers {
+		a := &answers[i]
+		if i > 0 {
+			out.WriteString("\n")
+		}
+		fmt.Fprintf(out, "%s at %s\n\n%s\n\n", a.owner, a.window.from.UTC().Format(time.RFC3339Nano), strings.Join(a.standing(), "\n"))
+		facts := objs.facts(a)
+		if len(facts) == 0 {
+			facts = []string{"Nothing was found that holds it back."}
+		}
+		for _, fact := range facts {
+			fmt.Fprintf(out, "- %s\n", oneLine(fact))
+		}
+		for j, d := range a.sets {
+			if j == 0 {
+				out.WriteString("\nIf replicakit-controller serves it, these say what held back its last passes; \"Nothing happens\" in docs/operating.md shows how to ask:\n")
 			}
+			fmt.Fprintf(out, "/debug/passes/%s/%s\n", d.owner.GetNamespace(), d.owner.GetName())
 		}
 	}
-	if err != nil {
-		return err
+	if !o.live() {
+		objs.noteMissing()
 	}
-	fmt.Fprintf(&out, "\nIf replicakit-controller is at work here, /debug/passes/%s/NAME beside its metrics says what held the last passes of a ReplicaSet or ReplicationController back.\n", w.GetNamespace())
-	for _, note := range objs.notes {
-		say(o.ErrOut, "note: %s\n", note)
-	}
-	if len(objs.namespaces)+len(objs.quotas)+len(objs.events) == 0 {
-		say(o.ErrOut, "note: no Namespace, ResourceQuota or Event was read: what they tell is missing here\n")
-	}
-	_, err = out.WriteTo(o.Out)
-	return err
 }
 
-func (o *options) printFacts(out *bytes.Buffer, objs *objects, w owner) error {
-	facts := slices.Concat(w.facts(), objs.inNamespace(w.GetNamespace()))
-	fmt.Fprintf(out, "%s: %d wanted", w, ptr.Deref(w.replicas, 0))
-	if w.kind != deploymentKind {
-		active, ofPods, err := objs.ofPods(w, o.at)
-		if err != nil {
-			return fmt.Errorf("%s: %w", w, err)
+// oneLine makes one line of a text that others have written, without what a terminal would act on.
+func oneLine(text string) string {
+	return strings.Join(strings.FieldsFunc(text, func(r rune) bool { return r == ' ' || !unicode.IsPrint(r) }), " ")
+}
+
+// standing says what the owner has, what it wants and what is to be done.
+func (a *answer) standing() (lines []string) {
+	have := 0
+	for i := range a.sets {
+		d := &a.sets[i]
+		have += len(d.plan.Claims.Owned) + len(d.plan.Claims.Adopt)
+		text := d.verdict()
+		if d.plan.IsZero() && d.plan.Blocked.Reason == "" {
+			text += ", as it has what it wants"
 		}
-		fmt.Fprintf(out, ", %d active", active)
-		facts = append(facts, ofPods...)
+		if d.owner.kind != a.owner.kind {
+			text = d.owner.kind.name + " " + d.owner.GetName() + ": " + text
+		}
+		lines = append(lines, text)
 	}
-	out.WriteString("\n")
-	if facts = append(facts, objs.warnings(w, o.at)...); len(facts) == 0 {
-		out.WriteString("  nothing can be seen that holds its pods back\n")
+	if a.owner.kind == deploymentKind {
+		lines = slices.Insert(lines, 0, fmt.Sprintf("%s, %d wanted by its spec.replicas", number(have, "pod"), a.replicas))
 	}
-	for _, fact := range facts {
-		fmt.Fprintf(out, "  %s\n", fact)
-	}
-	return nil
+	return lines
 }
 
-// facts are those that the owner itself tells.
-func (o owner) facts() (facts []string) {
-	say := func(format string, args ...any) { facts = append(facts, fmt.Sprintf(format, args...)) }
-	if at := o.GetDeletionTimestamp(); at != nil {
-		say("It is being deleted since %s%s: its controller creates and deletes no pods.", at.UTC().Format(time.RFC3339), waitsFor(o.GetFinalizers()))
+// facts are what --why-not says of an owner, a line each.
+func (o *objects) facts(a *answer) []string {
+	owners := []owner{a.owner}
+	for _, d := range a.sets {
+		if d.owner.kind != a.owner.kind {
+			owners = append(owners, d.owner)
+		}
 	}
-	observed, failing := o.status()
-	if observed < o.GetGeneration() {
-		say("Its status is of generation %d, and the last change made generation %d: its controller has not seen that. Is one at work?", observed, o.GetGeneration())
+	var facts []string
+	for _, w := range owners {
+		facts = append(facts, w.facts()...)
 	}
-	if d, ok := o.Object.(*appsv1.Deployment); ok && d.Spec.Paused {
-		say("Its rollout is paused: the template is not rolled out. Scaling goes on.")
+	facts = append(facts, a.deploymentFacts()...)
+	for i := range a.sets {
+		facts = append(facts, o.podFacts(&a.sets[i])...)
 	}
-	if above := metav1.GetControllerOfNoCopy(o); above != nil {
-		say("%s %s sets how many are wanted.", above.Kind, above.Name)
-	}
-	for _, message := range failing {
-		say("%s", message)
+	facts = append(facts, o.terminatingFacts(a.owner, a.window.from)...)
+	facts = append(facts, o.namespaceFacts(a.owner.GetNamespace())...)
+	for _, w := range owners {
+		facts = append(facts, o.warnings(w)...)
 	}
 	return facts
 }
 
-// status returns the generation that the status is of, and the conditions that say that something fails.
-func (o owner) status() (observed int64, failing []string) {
-	fails := func(condition, status, message string) {
-		if condition == "ReplicaFailure" && status == "True" || condition == "Progressing" && status == "False" {
-			failing = append(failing, fmt.Sprintf("Its condition %s is %s: %s", condition, status, message))
+// facts are those that the owner itself shows.
+func (o owner) facts() (facts []string) {
+	if o.GetDeletionTimestamp() != nil {
+		end := "It has no finalizers, so it should be gone soon."
+		if names := o.GetFinalizers(); len(names) > 0 {
+			end = fmt.Sprintf("Check what should remove its finalizers: %s.", strings.Join(names, ", "))
+		}
+		facts = append(facts, fmt.Sprintf("%s is being deleted, so its controller no longer scales it. %s", o, end))
+	}
+	observed, failures := o.status()
+	if observed < o.GetGeneration() {
+		facts = append(facts, fmt.Sprintf("%s has generation %d, and its status is of generation %d, so its controller has not acted on the last change. Check that the controller runs, and that it serves this object.",
+			o, o.GetGeneration(), observed))
+	}
+	for _, message := range failures {
+		facts = append(facts, fmt.Sprintf("%s has the condition ReplicaFailure, so its controller could not create or delete a pod: %s", o, message))
+	}
+	return facts
+}
+
+// status returns the generation that the controller has acted on, and the messages of ReplicaFailure.
+func (o owner) status() (observed int64, failures []string) {
+	add := func(condition string, status corev1.ConditionStatus, message string) {
+		if condition == string(appsv1.ReplicaSetReplicaFailure) && status == corev1.ConditionTrue {
+			failures = append(failures, message)
 		}
 	}
 	switch obj := o.Object.(type) {
 	case *appsv1.Deployment:
 		observed = obj.Status.ObservedGeneration
 		for _, c := range obj.Status.Conditions {
-			fails(string(c.Type), string(c.Status), c.Message)
+			add(string(c.Type), c.Status, c.Message)
 		}
 	case *appsv1.ReplicaSet:
 		observed = obj.Status.ObservedGeneration
 		for _, c := range obj.Status.Conditions {
-			fails(string(c.Type), string(c.Status), c.Message)
+			add(string(c.Type), c.Status, c.Message)
 		}
 	case *corev1.ReplicationController:
 		observed = obj.Status.ObservedGeneration
 		for _, c := range obj.Status.Conditions {
-			fails(string(c.Type), string(c.Status), c.Message)
+			add(string(c.Type), c.Status, c.Message)
 		}
 	}
-	return observed, failing
+	return observed, failures
 }
 
-func waitsFor(finalizers []string) string {
-	if len(finalizers) == 0 {
-		return ""
+// deploymentFacts are about a Deployment, or the one above the owner.
+func (a *answer) deploymentFacts() (facts []string) {
+	if note := a.owner.scaledByDeployment(); note != "" {
+		facts = append(facts, note+".")
 	}
-	return ", and waits for " + strings.Join(finalizers, ", ")
+	if a.paused() {
+		facts = append(facts, fmt.Sprintf("%s is paused, so its rollout goes no further. It is still scaled, in proportion. Resume it with kubectl rollout resume deployment/%s -n %s.",
+			a.owner, a.owner.GetName(), a.owner.GetNamespace()))
+	}
+	return facts
 }
 
-// inNamespace are the facts of a namespace: whether it ends, and which quotas are full.
-func (o *objects) inNamespace(name string) (facts []string) {
+// podFacts are about pods that match the selector or count in the status.
+func (o *objects) podFacts(d *decision) (facts []string) {
+	claims := d.plan.Claims
+	if have := len(claims.Owned) + len(claims.Release); have != int(d.owner.counted) && d.plan.Blocked.Reason == "" {
+		facts = append(facts, fmt.Sprintf("The status of %s counts %s, and %s has %d. If no pod is missing there, its controller has not updated the status.",
+			d.owner, number(int(d.owner.counted), "pod"), o.origin, have))
+	}
+	others := filter(o.pods, func(p *corev1.Pod) bool {
+		above := metav1.GetControllerOfNoCopy(p)
+		return p.Namespace == d.owner.GetNamespace() && pod.IsActive(p) && above != nil && above.UID != d.owner.GetUID() && d.spec.Selector.Matches(labels.Set(p.Labels))
+	})
+	for _, c := range []struct {
+		does, what, why string
+		pods            []*corev1.Pod
+	}{
+		{"first adopts", "orphan", "because the labels match its selector", claims.Adopt},
+		{"first releases", "pod", "because the labels do not match its selector", claims.Release},
+		{"never counts", "pod", "because of another controller, although the labels match its selector", others},
+	} {
+		if len(c.pods) > 0 {
+			facts = append(facts, fmt.Sprintf("%s %s %s %s: %s. Check the labels.", d.owner, c.does, number(len(c.pods), c.what), c.why, fewOf(c.pods)))
+		}
+	}
+	return facts
+}
+
+// fewOf names some pods, each with what has it: finalizers or a node if it is being deleted, or
+// else its controller.
+func fewOf(pods []*corev1.Pod) string {
+	var names []string
+	for _, p := range pods {
+		name, above := p.Name, metav1.GetControllerOfNoCopy(p)
+		switch {
+		case p.DeletionTimestamp != nil:
+			name += fmt.Sprintf(" (%s)", cmp.Or(strings.Join(p.Finalizers, ", "), p.Spec.NodeName, "no node"))
+		case above != nil:
+			name += fmt.Sprintf(" (of %s %s)", above.Kind, above.Name)
+		}
+		names = append(names, name)
+	}
+	return some(names, few)
+}
+
+// terminatingFacts are about pods of the owner, or of its ReplicaSets, that stay although they
+// are being deleted. Their deletionTimestamp is when their grace period ends.
+func (o *objects) terminatingFacts(w owner, at time.Time) (facts []string) {
+	const patience = time.Minute
+	uids := map[types.UID]bool{w.GetUID(): true}
+	for _, rs := range o.replicaSets {
+		uids[rs.UID] = uids[rs.UID] || metav1.IsControlledBy(rs, w)
+	}
+	terminating := filter(o.pods, func(p *corev1.Pod) bool {
+		above := metav1.GetControllerOfNoCopy(p)
+		return p.DeletionTimestamp != nil && above != nil && uids[above.UID]
+	})
+	held := func(p *corev1.Pod) bool { return len(p.Finalizers) > 0 }
+	overdue := func(p *corev1.Pod) bool { return !held(p) && at.Sub(p.DeletionTimestamp.Time) > patience }
+	const effect = "Such pods do not count as replicas, but a rollout of strategy Recreate waits for them."
+	if pods := filter(terminating, held); len(pods) > 0 {
+		facts = append(facts, fmt.Sprintf("Finalizers keep %s of %s: %s. Check what should remove them. %s", number(len(pods), "terminating pod"), w, fewOf(pods), effect))
+	}
+	if pods := filter(terminating, overdue); len(pods) > 0 {
+		facts = append(facts, fmt.Sprintf("The grace period is over for %s of %s: %s. Check the node and its kubelet. %s", number(len(pods), "terminating pod"), w, fewOf(pods), effect))
+	}
+	return facts
+}
+
+// namespaceFacts are about all pods of the namespace.
+func (o *objects) namespaceFacts(name string) (facts []string) {
 	for _, ns := range o.namespaces {
-		if ns.Name != name || ns.Status.Phase != corev1.NamespaceTerminating {
+		if ns.Name != name || ns.DeletionTimestamp == nil && ns.Status.Phase != corev1.NamespaceTerminating {
 			continue
 		}
-		fact := []string{"Its namespace is being deleted: no pod can be created."}
+		sentences := []string{fmt.Sprintf("Namespace %s is being deleted, so no pod can be created in it.", name)}
 		for _, c := range ns.Status.Conditions {
 			if c.Status == corev1.ConditionTrue {
-				fact = append(fact, c.Message)
+				sentences = append(sentences, fmt.Sprintf("%s: %s.", c.Type, strings.TrimSuffix(c.Message, ".")))
 			}
 		}
-		facts = append(facts, strings.Join(fact, " "))
+		facts = append(facts, strings.Join(sentences, " "))
 	}
-	for _, q := range o.quotas {
-		for _, resource := range slices.Sorted(maps.Keys(q.Status.Hard)) {
-			hard, used := q.Status.Hard[resource], q.Status.Used[resource]
-			if q.Namespace == name && isOfPods(string(resource)) && used.Cmp(hard) >= 0 {
-				facts = append(facts, fmt.Sprintf("ResourceQuota %s is full: %s of %s %s are used, so pods may be refused.", q.Name, used.String(), hard.String(), resource))
+	for _, quota := range o.quotas {
+		var full []string
+		for _, name := range slices.Sorted(maps.Keys(quota.Status.Hard)) {
+			used, hard := quota.Status.Used[name], quota.Status.Hard[name]
+			if ofPods(string(name)) && used.Cmp(hard) >= 0 {
+				full = append(full, fmt.Sprintf("%s (%s of %s)", name, used.String(), hard.String()))
 			}
+		}
+		if quota.Namespace == name && full != nil {
+			facts = append(facts, fmt.Sprintf("ResourceQuota %s/%s has none left of %s, so new pods may be refused. Raise the quota, or make room.", name, quota.Name, strings.Join(full, ", ")))
 		}
 	}
 	return facts
 }
 
-// isOfPods reports whether a quota of a resource can refuse pods.
-func isOfPods(resource string) bool {
-	return !strings.HasPrefix(resource, "count/") && !strings.HasPrefix(resource, "services") && !strings.Contains(resource, "storage") || resource == "count/pods"
+// ofPods reports whether a quota's resource is one that pods use.
+func ofPods(resource string) bool {
+	return slices.Contains([]string{"pods", "count/pods", "cpu", "memory", "ephemeral-storage"}, resource) ||
+		strings.HasPrefix(resource, "limits.") || strings.HasPrefix(resource, "requests.") && resource != "requests.storage"
 }
 
-// ofPods counts the active pods of an owner, and returns what is to be said of some pods.
-func (o *objects) ofPods(w owner, now time.Time) (active int, facts []string, err error) {
-	var matches labels.Selector
-	switch obj := w.Object.(type) {
-	case *appsv1.ReplicaSet:
-		matches, err = selector.ForReplicaSet(obj)
-	case *corev1.ReplicationController:
-		matches, err = selector.ForReplicationController(obj)
-	}
-	if err != nil {
-		return 0, nil, err
-	}
-	pods := map[string][]string{}
-	note := func(p *corev1.Pod, format string, args ...any) {
-		fact := fmt.Sprintf(format, args...)
-		pods[fact] = append(pods[fact], p.Name)
-	}
-	for _, p := range o.pods {
-		if p.Namespace != w.GetNamespace() {
-			continue
-		}
-		above, is := metav1.GetControllerOfNoCopy(p), matches.Matches(labels.Set(p.Labels))
-		ours := above != nil && above.UID == w.GetUID()
-		if ours && is && pod.IsActive(p) {
-			active++
-		}
-		switch {
-		case ours && p.DeletionTimestamp != nil && len(p.Finalizers) > 0:
-			note(p, "being deleted%s", waitsFor(p.Finalizers))
-		case ours && p.DeletionTimestamp != nil && now.After(p.DeletionTimestamp.Time):
-			note(p, "should be gone by now: does the node answer?")
-		case ours && !is:
-			note(p, "no longer match the selector and will be let go")
-		case is && above == nil && p.DeletionTimestamp == nil:
-			note(p, "belong to nobody and match the selector: they will be adopted")
-		case is && !ours && above != nil:
-			note(p, "match the selector and belong to %s %s: they do not count", above.Kind, above.Name)
-		}
-	}
-	for _, fact := range slices.Sorted(maps.Keys(pods)) {
-		slices.Sort(pods[fact])
-		facts = append(facts, fmt.Sprintf("%s (%s): %s", number(len(pods[fact]), "pod"), some(pods[fact], 3), fact))
-	}
-	return active, facts, nil
-}
-
-// warnings are the last Warning events about an owner, ten at most.
-func (o *objects) warnings(w owner, now time.Time) (facts []string) {
+// warnings are the last events about the owner that warn, the newest first.
+func (o *objects) warnings(w owner) (facts []string) {
 	const most = 10
-	about := filter(o.events, func(e *corev1.Event) bool {
-		return e.Type == corev1.EventTypeWarning && e.InvolvedObject.UID == w.GetUID()
+	found := filter(o.events, func(e *corev1.Event) bool {
+		about := e.InvolvedObject
+		return e.Type == corev1.EventTypeWarning && about.Kind == w.kind.name && about.Namespace == w.GetNamespace() && about.Name == w.GetName() &&
+			(about.UID == "" || about.UID == w.GetUID())
 	})
-	last := func(e *corev1.Event) time.Time {
+	slices.SortFunc(found, func(a, b *corev1.Event) int {
+		return cmp.Or(lastSeen(b).Compare(lastSeen(a)), cmp.Compare(a.Name, b.Name))
+	})
+	for _, e := range found[:min(len(found), most)] {
+		times := e.Count
 		if e.Series != nil {
-			return e.Series.LastObservedTime.Time
+			times = e.Series.Count
 		}
-		if !e.LastTimestamp.IsZero() {
-			return e.LastTimestamp.Time
-		}
-		return e.EventTime.Time
-	}
-	slices.SortFunc(about, func(a, b *corev1.Event) int { return cmp.Or(last(b).Compare(last(a)), cmp.Compare(a.Name, b.Name)) })
-	for _, e := range about[:min(len(about), most)] {
-		facts = append(facts, fmt.Sprintf("Event %s %s ago: %s", e.Reason, now.Sub(last(e)).Round(time.Second), e.Message))
+		facts = append(facts, fmt.Sprintf("%s has the warning %s, %s until %s: %s", w, e.Reason, number(int(max(times, 1)), "time"), lastSeen(e).UTC().Format(time.RFC3339), e.Message))
 	}
 	return facts
+}
+
+func lastSeen(e *corev1.Event) time.Time {
+	if e.Series != nil {
+		return e.Series.LastObservedTime.Time
+	}
+	return cmp.Or(e.LastTimestamp.Time, e.EventTime.Time, e.CreationTimestamp.Time)
+}
+
+// unknown are what cannot be told without the kinds that only --why-not reads.
+var unknown = map[string]string{
+	"namespaces":     "whether the namespace is being deleted",
+	"resourcequotas": "whether a quota is full",
+	"events":         "which warnings there are",
+}
+
+// noteMissing says what a dump lacks.
+func (o *objects) noteMissing() {
+	found := map[string]int{"namespaces": len(o.namespaces), "resourcequotas": len(o.quotas), "events": len(o.events)}
+	for _, kind := range slices.Sorted(maps.Keys(found)) {
+		if found[kind] == 0 {
+			o.notes = append(o.notes, fmt.Sprintf("no %s in %s, so it is unknown %s", kind, o.origin, unknown[kind]))
+		}
+	}
 }

@@ -4,80 +4,180 @@
 package main
 
 import (
+	"fmt"
+	"regexp"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
-// held is a namespace in which all stands still, at noon of 2026-11-21.
-const held = `# as YAML
-{apiVersion: v1, kind: Namespace, metadata: {name: shop}, status: {phase: Terminating, conditions: [
-  {type: NamespaceFinalizersRemaining, status: "True", message: "a finalizer is left"}, {type: Other, status: "False", message: never}]}}
+// calm is a ReplicaSet that has the one pod that it wants, web-a, and what else --why-not reads.
+var calm = strings.Replace(strings.Join(strings.Split(web, "---")[:2], "---"), "status: {replicas: 2}", "status: {replicas: 1}", 1) + `---
+{apiVersion: v1, kind: Namespace, metadata: {name: shop}, status: {phase: Active}}
 ---
-{apiVersion: v1, kind: ResourceQuota, metadata: {name: q, namespace: shop}, status: {
-  hard: {pods: 2, requests.cpu: 4, services: 1, count/secrets: 1}, used: {pods: 2, requests.cpu: 500m, services: 1, count/secrets: 1}}}
+{apiVersion: v1, kind: ResourceQuota, metadata: {namespace: shop, name: compute}, status: {hard: {pods: "2", services: "1", requests.storage: 1Gi}, used: {pods: "1", services: "1", requests.storage: 1Gi}}}
 ---
-{apiVersion: apps/v1, kind: Deployment, metadata: {name: web, namespace: shop, uid: d, generation: 3}, spec: {replicas: 1, paused: true},
-  status: {observedGeneration: 3, conditions: [{type: Progressing, status: "False", message: "no progress"}]}}
----
-{apiVersion: apps/v1, kind: ReplicaSet, metadata: {name: old, namespace: shop, uid: o, ownerReferences: [{uid: d, controller: true, kind: Deployment, name: web, apiVersion: apps/v1}]}, spec: {replicas: 0}}
----
-{apiVersion: apps/v1, kind: ReplicaSet, metadata: {name: web-1, namespace: shop, uid: w, generation: 4, deletionTimestamp: "2026-11-21T11:00:00Z", finalizers: [foregroundDeletion],
-  ownerReferences: [{uid: d, controller: true, kind: Deployment, name: web, apiVersion: apps/v1}]},
-  spec: {replicas: 1, selector: {matchLabels: {app: web}}, template: {metadata: {labels: {app: web}}}},
-  status: {replicas: 4, observedGeneration: 2, conditions: [{type: ReplicaFailure, status: "True", reason: FailedCreate, message: "quota q"}]}}
----
-{apiVersion: v1, kind: Pod, metadata: {name: a, namespace: shop, uid: a, labels: {app: web}, ownerReferences: [{uid: w, controller: true, kind: ReplicaSet, name: web-1, apiVersion: apps/v1}]}}
----
-{apiVersion: v1, kind: Pod, metadata: {name: b, namespace: shop, uid: b, labels: {app: web}, deletionTimestamp: "2026-11-21T11:00:00Z", finalizers: [x/y], ownerReferences: [{uid: w, controller: true, kind: ReplicaSet, name: web-1, apiVersion: apps/v1}]}}
----
-{apiVersion: v1, kind: Pod, metadata: {name: c, namespace: shop, uid: c, labels: {app: web}, deletionTimestamp: "2026-11-21T11:00:00Z", ownerReferences: [{uid: w, controller: true, kind: ReplicaSet, name: web-1, apiVersion: apps/v1}]}}
----
-{apiVersion: v1, kind: Pod, metadata: {name: e, namespace: shop, uid: e, labels: {app: other}, ownerReferences: [{uid: w, controller: true, kind: ReplicaSet, name: web-1, apiVersion: apps/v1}]}}
----
-{apiVersion: v1, kind: Pod, metadata: {name: f, namespace: shop, uid: f, labels: {app: web}}}
----
-{apiVersion: v1, kind: Pod, metadata: {name: g, namespace: shop, uid: g, labels: {app: web}, ownerReferences: [{uid: z, controller: true, kind: Job, name: z, apiVersion: batch/v1}]}}
----
-{apiVersion: v1, kind: Event, metadata: {name: e1, namespace: shop}, type: Warning, reason: FailedCreate, message: "Error creating: quota q", involvedObject: {uid: w}, lastTimestamp: "2026-11-21T11:59:00Z"}
----
-{apiVersion: v1, kind: Event, metadata: {name: e2, namespace: shop}, type: Warning, reason: FailedDelete, message: "Error deleting: no", involvedObject: {uid: w}, eventTime: "2026-11-21T11:00:00.000000Z", series: {count: 2, lastObservedTime: "2026-11-21T11:59:30.000000Z"}}
----
-{apiVersion: v1, kind: Event, metadata: {name: e3, namespace: shop}, type: Normal, reason: SuccessfulCreate, message: "Created", involvedObject: {uid: w}}
----
-{apiVersion: v1, kind: Event, metadata: {name: e4, namespace: shop}, type: Warning, reason: Unheard, message: "of another", involvedObject: {uid: z}}
+{apiVersion: v1, kind: Event, metadata: {namespace: shop, name: begin}, type: Normal, reason: Scaled, involvedObject: {kind: ReplicaSet, namespace: shop, name: web, uid: rs-1}}
 `
+
+// podOf returns a pod with labels of the ReplicaSet and other metadata.
+func podOf(name, metadata string) string {
+	return fmt.Sprintf("---\n{apiVersion: v1, kind: Pod, metadata: {namespace: shop, name: %s, uid: %s, labels: {app: web}, %s}, spec: {nodeName: node-1}}\n", name, name, metadata)
+}
+
+const byWeb = "ownerReferences: [{apiVersion: apps/v1, kind: ReplicaSet, name: web, uid: rs-1, controller: true}]"
+
+// warning returns an event about a ReplicaSet.
+func warning(name, uid, times string) string {
+	return fmt.Sprintf("---\n{apiVersion: v1, kind: Event, metadata: {namespace: shop, name: %s}, type: Warning, reason: FailedCreate, message: \"no\\n  %s\", "+
+		"involvedObject: {kind: ReplicaSet, namespace: shop, name: web, uid: %s}, %s}\n", name, name, uid, times)
+}
+
+// whyNot returns the facts of an answer, and all of it.
+func whyNot(t *testing.T, input string) (facts []string, got result) {
+	t.Helper()
+	got = try(input, "--why-not")
+	require.Equal(t, 0, got.code, got.stderr)
+	for _, m := range regexp.MustCompile(`(?m)^- (.*)$`).FindAllStringSubmatch(got.stdout, -1) {
+		facts = append(facts, m[1])
+	}
+	return facts, got
+}
 
 func TestWhyNot(t *testing.T) {
 	t.Parallel()
-	got := try(held, "deployment/web", "--why-not")
-	assert.Zero(t, got.code, got.stderr)
-	assert.Empty(t, got.stderr)
-	golden(t, "why-not.golden", got.stdout)
-	_, ofReplicaSet, _ := strings.Cut(got.stdout, "\n\n")
-	assert.Equal(t, ofReplicaSet, try(held, "rs/web-1", "--why-not").stdout)
-}
-
-func TestWhyNotOfWhatNothingHoldsBack(t *testing.T) {
-	t.Parallel()
-	const rc = `# as YAML
-{apiVersion: v1, kind: ReplicationController, metadata: {name: web, namespace: shop, uid: w}, spec: {replicas: 0, selector: {app: web}}}`
-	got := try(rc, "rc/web", "--why-not")
-	assert.Zero(t, got.code)
-	assert.Contains(t, got.stdout, "ReplicationController shop/web: 0 wanted, 0 active\n  nothing can be seen that holds its pods back\n\nIf replicakit-controller is at work")
-	assert.Equal(t, "note: no Namespace, ResourceQuota or Event was read: what they tell is missing here\n", got.stderr)
-}
-
-func TestWhyNotAsksNothingElse(t *testing.T) {
-	t.Parallel()
-	for _, flags := range []string{"-o json", "--replicas 1", "--explain", "--pod a", "-A", "-l app=web"} {
-		got := try(held, append([]string{"--why-not"}, strings.Fields(flags)...)...)
-		assert.Equal(t, 1, got.code, flags)
-		assert.Contains(t, got.stderr, "--why-not is about one object as it is now", flags)
+	const effect = "Such pods do not count as replicas, but a rollout of strategy Recreate waits for them."
+	for name, tt := range map[string]struct {
+		old, text string // an edit
+		more      string
+		want      []string
+	}{
+		"nothing": {"", "", "", []string{"Nothing was found that holds it back."}},
+		"an owner being deleted": {"uid: rs-1}", `uid: rs-1, deletionTimestamp: "2026-11-21T11:59:30Z", finalizers: [foregroundDeletion, example.com/lock]}`, "", []string{
+			"ReplicaSet shop/web is being deleted, so its controller no longer scales it. Check what should remove its finalizers: foregroundDeletion, example.com/lock.",
+		}},
+		"an owner about to go": {"uid: rs-1}", `uid: rs-1, deletionTimestamp: "2026-11-21T11:59:30Z"}`, "", []string{
+			"ReplicaSet shop/web is being deleted, so its controller no longer scales it. It has no finalizers, so it should be gone soon.",
+		}},
+		"a generation that is not observed": {"uid: rs-1}", "uid: rs-1, generation: 2}", "", []string{
+			"ReplicaSet shop/web has generation 2, and its status is of generation 0, so its controller has not acted on the last change. Check that the controller runs, and that it serves this object.",
+		}},
+		"a Deployment above": {"uid: rs-1}", "uid: rs-1, ownerReferences: [{apiVersion: apps/v1, kind: Deployment, name: front, uid: d, controller: true}]}", "", []string{
+			"ReplicaSet shop/web belongs to Deployment front, which sets its replicas again: scale that one, and ask for deployment/front.",
+		}},
+		"ReplicaFailure": {"{replicas: 1}", "{replicas: 1, conditions: [{type: ReplicaFailure, status: 'True', message: exceeded quota}, {type: ReplicaFailure, status: 'False', message: past}]}", "", []string{
+			"ReplicaSet shop/web has the condition ReplicaFailure, so its controller could not create or delete a pod: exceeded quota",
+		}},
+		"an old status": {"{replicas: 1}", "{replicas: 3}", "", []string{
+			"The status of ReplicaSet shop/web counts 3 pods, and the input has 1. If no pod is missing there, its controller has not updated the status.",
+		}},
+		"orphans": {"", "", podOf("o", "") + podOf("p", "") + podOf("q", "") + podOf("r", ""), []string{
+			"ReplicaSet shop/web first adopts 4 orphans because the labels match its selector: o, p, q, and 1 more. Check the labels.",
+		}},
+		"a pod to release": {"", "", strings.Replace(podOf("r", byWeb), "app: web", "app: debug", 1), []string{
+			"The status of ReplicaSet shop/web counts 1 pod, and the input has 2. If no pod is missing there, its controller has not updated the status.",
+			"ReplicaSet shop/web first releases 1 pod because the labels do not match its selector: r (of ReplicaSet web). Check the labels.",
+		}},
+		"a pod of another": {"", "", podOf("x", strings.NewReplacer("ReplicaSet", "Job", "rs-1", "j").Replace(byWeb)), []string{
+			"ReplicaSet shop/web never counts 1 pod because of another controller, although the labels match its selector: x (of Job web). Check the labels.",
+		}},
+		"terminating pods": {
+			"", "", podOf("held", `finalizers: [example.com/lock], deletionTimestamp: "2026-11-21T11:59:59Z", `+byWeb) +
+				podOf("late", `deletionTimestamp: "2026-11-21T11:58:59Z", `+byWeb) + podOf("going", `deletionTimestamp: "2026-11-21T11:59:00Z", `+byWeb),
+			[]string{
+				"Finalizers keep 1 terminating pod of ReplicaSet shop/web: held (example.com/lock). Check what should remove them. " + effect,
+				"The grace period is over for 1 terminating pod of ReplicaSet shop/web: late (node-1). Check the node and its kubelet. " + effect,
+			},
+		},
+		"a namespace being deleted": {"{phase: Active}", "{phase: Terminating, conditions: [{type: Content, status: 'True', message: pods remain.}, {type: Failed, status: 'False', message: none}]}", "", []string{
+			"Namespace shop is being deleted, so no pod can be created in it. Content: pods remain.",
+		}},
+		"a full quota": {`used: {pods: "1"`, `used: {pods: "2"`, "", []string{
+			"ResourceQuota shop/compute has none left of pods (2 of 2), so new pods may be refused. Raise the quota, or make room.",
+		}},
+		"a quota of several resources": {`hard: {pods: "2"`, `hard: {requests.cpu: "1", limits.memory: 1Gi, count/pods: "0", pods: "2"`, "", []string{
+			"ResourceQuota shop/compute has none left of count/pods (0 of 0), so new pods may be refused. Raise the quota, or make room.",
+		}},
+		"warnings, the newest first": {
+			"", "", warning("a", "rs-1", `count: 12, lastTimestamp: "2026-11-21T11:57:00Z"`) + warning("b", "rs-1", `eventTime: "2026-11-21T11:58:00.000000Z"`) +
+				warning("c", "rs-1", `series: {count: 7, lastObservedTime: "2026-11-21T11:59:00.000000Z"}`) + warning("another", "rs-0", "count: 1"),
+			[]string{
+				"ReplicaSet shop/web has the warning FailedCreate, 7 times until 2026-11-21T11:59:00Z: no c",
+				"ReplicaSet shop/web has the warning FailedCreate, 1 time until 2026-11-21T11:58:00Z: no b",
+				"ReplicaSet shop/web has the warning FailedCreate, 12 times until 2026-11-21T11:57:00Z: no a",
+			},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			require.Contains(t, calm, tt.old)
+			facts, got := whyNot(t, strings.Replace(calm, tt.old, tt.text, 1)+tt.more)
+			assert.Equal(t, tt.want, facts)
+			assert.Empty(t, got.stderr)
+			assert.True(t, strings.HasSuffix(got.stdout, "\n/debug/passes/shop/web\n"), got.stdout)
+		})
 	}
-	got := try(`# as YAML
-{apiVersion: apps/v1, kind: ReplicaSet, metadata: {name: web, namespace: shop, uid: w}, spec: {replicas: 1, selector: {matchLabels: {"/": web}}}}`, "--why-not")
-	assert.Equal(t, 1, got.code)
-	assert.Contains(t, got.stderr, "error: ReplicaSet shop/web: ")
+}
+
+func TestWhyNotPrintsTheWholeAnswer(t *testing.T) {
+	t.Parallel()
+	paused := strings.Replace(shopRollout, "spec:\n", "status: {conditions: [{type: ReplicaFailure, status: 'True', message: exceeded quota}]}\nspec:\n  paused: true\n", 1) +
+		podOf("old", `finalizers: [example.com/lock], deletionTimestamp: "2026-11-21T11:59:59Z", `+byWeb) // of the old revision
+	for name, input := range map[string]string{"calm": calm, "claims": web, "deployment": paused} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, got := whyNot(t, input)
+			golden(t, "why-not-"+name+".golden", got.stdout)
+		})
+	}
+}
+
+func TestWhyNotNamesTenWarnings(t *testing.T) {
+	t.Parallel()
+	var events strings.Builder
+	for i := range 11 {
+		events.WriteString(warning(fmt.Sprintf("e%02d", i), "rs-1", "count: 1"))
+	}
+	facts, _ := whyNot(t, calm+events.String())
+	assert.Len(t, facts, 10)
+}
+
+func TestWhyNotSaysWhatADumpLacks(t *testing.T) {
+	t.Parallel()
+	_, got := whyNot(t, web)
+	assert.Equal(t, "note: no events in the input, so it is unknown which warnings there are\n"+
+		"note: no namespaces in the input, so it is unknown whether the namespace is being deleted\n"+
+		"note: no resourcequotas in the input, so it is unknown whether a quota is full\n", got.stderr)
+}
+
+func TestWhyNotOfAReplicationController(t *testing.T) {
+	t.Parallel()
+	facts, got := whyNot(t, strings.NewReplacer("apiVersion: apps/v1\nkind: ReplicaSet", "apiVersion: v1\nkind: ReplicationController", "{matchLabels: {app: web}}", "{app: web}",
+		"uid: rs-1}", "uid: rs-1, generation: 2}", "{replicas: 1}", "{replicas: 1, observedGeneration: 1, conditions: [{type: ReplicaFailure, status: 'True', message: denied}]}").Replace(calm))
+	assert.Len(t, facts, 2)
+	assert.Contains(t, got.stdout, "\n1 pod, 1 wanted by its spec.replicas: nothing to create or delete, as it has what it wants\n")
+}
+
+// What may not be read is unknown, and all else is said.
+func TestWhyNotGoesOnWithoutWhatIsForbidden(t *testing.T) {
+	t.Parallel()
+	const going = "Namespace fleet-1-3645 is being deleted, so no pod can be created in it."
+	for forbidden, want := range map[string]string{
+		"none":           "",
+		"namespaces":     `note: cannot list namespaces: namespaces is forbidden: User "guest" cannot list them, so it is unknown whether the namespace is being deleted` + "\n",
+		"resourcequotas": `note: cannot list resourcequotas of namespace "fleet-1-3645": resourcequotas is forbidden: User "guest" cannot list them, so it is unknown whether a quota is full` + "\n",
+		"events":         `note: cannot list events of namespace "fleet-1-3645": events is forbidden: User "guest" cannot list them, so it is unknown which warnings there are` + "\n",
+	} {
+		t.Run(forbidden, func(t *testing.T) {
+			t.Parallel()
+			config, _ := (&server{forbidden: forbidden}).start(t)
+			got := ask(t.Context(), nil, "deployment/web", "--why-not", "--kubeconfig", config)
+			assert.Equal(t, 0, got.code)
+			assert.Equal(t, want, got.stderr)
+			assert.Equal(t, forbidden != "namespaces", strings.Contains(got.stdout, going))
+			assert.Contains(t, got.stdout, "\n48 pods, 48 wanted by its spec.replicas\n")
+		})
+	}
 }
