@@ -4,7 +4,9 @@
 package servers_test
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"flag"
 	"fmt"
 	"io"
@@ -259,8 +261,9 @@ type world struct {
 	client    kubernetes.Interface
 	namespace string
 
-	before        func(*http.Request) // sees each request of the adapter; nil: nothing does
-	loses         atomic.Bool         // every third answer to a write of a pod
+	before        func(*http.Request)     // sees each request of the adapter; nil: nothing does
+	instead       func(*http.Request) int // answers it with a status of HTTP, or 0 to let it go on; nil: nothing does
+	loses         atomic.Bool             // every third answer to a write of a pod
 	written, lost atomic.Int64
 
 	mu     sync.Mutex
@@ -354,6 +357,11 @@ func (w *world) lose(next http.RoundTripper) http.RoundTripper {
 		if w.before != nil {
 			w.before(request)
 		}
+		if w.instead != nil {
+			if status := w.instead(request); status != 0 {
+				return refusal(request, status), nil
+			}
+		}
 		response, err := next.RoundTrip(request)
 		if err != nil || !w.loses.Load() || request.Method == http.MethodGet || !strings.Contains(request.URL.Path, "/pods") || w.written.Add(1)%3 != 0 {
 			return response, err
@@ -362,6 +370,20 @@ func (w *world) lose(next http.RoundTripper) http.RoundTripper {
 		_ = response.Body.Close()
 		return nil, io.ErrUnexpectedEOF
 	})
+}
+
+// refusal is what a proxy or a webhook answers in place of the server.
+func refusal(request *http.Request, status int) *http.Response {
+	body, _ := json.Marshal(metav1.Status{
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusFailure, Code: int32(status), Message: http.StatusText(status),
+		Reason: map[int]metav1.StatusReason{
+			http.StatusForbidden: metav1.StatusReasonForbidden, http.StatusInternalServerError: metav1.StatusReasonInternalError, http.StatusTooManyRequests: metav1.StatusReasonTooManyRequests,
+		}[status],
+		Details: &metav1.StatusDetails{RetryAfterSeconds: 1},
+	})
+	return &http.Response{
+		StatusCode: status, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(bytes.NewReader(body)), Request: request,
+	}
 }
 
 func (w *world) create(replicas int32) {
