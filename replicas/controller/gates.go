@@ -112,6 +112,7 @@ const (
 	ReleaseFailed
 	DeletionInFlight
 	MustStay
+	MissingFirst
 	MaxDeletions
 	Burst
 	Conflict
@@ -231,6 +232,10 @@ var rows = [reasons]row{
 	MustStay: {
 		"MustStay", scales, StopsDeletions, false, false, true, false, 0, 0, "a child need not stay any more", "",
 		"Rules.MustStay keeps children that are too many",
+	},
+	MissingFirst: {
+		"MissingFirst", scales, StopsDeletions, false, false, true, false, 0, 0, "what is missing is there", "",
+		"children that must go, or are in no wanted slot, stay until what is missing is created",
 	},
 	MaxDeletions: {
 		"MaxDeletions", scales, StopsDeletions, false, false, true, false, 0, 0, "the owner or a child changes", "",

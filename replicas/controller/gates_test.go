@@ -213,6 +213,10 @@ func TestEachGateAlone(t *testing.T) {
 		row(controller.MustStay, controller.StopsDeletions, "", one(func(r *podRig) {
 			withSpec(r, func(s *replicas.PodSpec) { s.Rules.MustStay = func(*corev1.Pod) bool { return true } })
 		}, func(r *podRig) { *r.owner.Spec.Replicas = 4 })),
+		row(controller.MissingFirst, controller.StopsDeletions, "", one(func(r *podRig) {
+			*r.owner.Spec.Replicas = 5
+			withSpec(r, func(s *replicas.PodSpec) { s.Rules.MustGo = func(p *corev1.Pod) bool { return p.Name == "web-000" } })
+		}, func(r *podRig) { r.settle(); *r.owner.Spec.Replicas = 4 })),
 		row(controller.MaxDeletions, controller.StopsDeletions, "", one(func(r *podRig) {
 			withSpec(r, func(s *replicas.PodSpec) { s.MaxDeletions = new(int) })
 		}, func(r *podRig) { *r.owner.Spec.Replicas = 4 })),

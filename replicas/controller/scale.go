@@ -148,7 +148,25 @@ func (p *pass[O, C]) limits(scale replicas.Scale[C]) {
 	default:
 		p.gate(Burst, "", 0, nil)
 	}
+	if p.waitForMissing(scale) {
+		p.gate(MissingFirst, "", 0, nil)
+	}
 	if p.spec.Rules.MustStay != nil && tooMany > len(scale.Delete)+scale.Deferred {
 		p.gate(MustStay, "", 0, nil)
 	}
+}
+
+// waitForMissing reports whether children that must go stay because another one is missing.
+func (p *pass[O, C]) waitForMissing(scale replicas.Scale[C]) (waits bool) {
+	if p.spec.Rules.MustGo == nil && p.spec.Slots == nil {
+		return false
+	}
+	stays, goes, there := p.spec.Rules.MustStay, idsOf(scale.Delete), p.spec.PendingAdoptions
+	for _, c := range p.Active {
+		if p.spec.Slots == nil || p.wanted.Has(c.GetName()) {
+			there++
+		}
+		waits = waits || p.mustGo(c) && !goes.Has(object.ID(c)) && (stays == nil || !stays(c))
+	}
+	return waits && there < int(p.spec.Replicas)
 }
