@@ -204,3 +204,48 @@ func TestADistrustedCacheIsOldUntilAList(t *testing.T) {
 	known.Forget()
 	assert.False(t, isOld(), "the owner left the cache, and came back")
 }
+
+// What is told is told again, until it is taken back or the owner is forgotten.
+func TestWhatIsKeptOfStraysTheOwnerAndNames(t *testing.T) {
+	t.Parallel()
+	var known ledger.Ledger[kid]
+	known.Stray(kidOf("a@1"))
+	known.Stray(kidOf("b@2"))
+	known.NoStray("a")
+	known.NoStray("c")
+	strays := known.Strays()
+	require.Len(t, strays, 1)
+	assert.Equal(t, "b", strays[0].Name)
+
+	owner := ledger.Owner{Is: kidOf("me@7"), Version: "7"}
+	known.OwnerTold(owner)
+	assert.Equal(t, owner, known.Owner())
+
+	known.Sending(types.NamespacedName{Namespace: "other", Name: "x"}, began)
+	namespace, sent := known.SentTo("x")
+	assert.Equal(t, "other", namespace)
+	assert.True(t, sent)
+	_, sent = known.SentTo("y")
+	assert.False(t, sent)
+
+	known.Forget()
+	assert.Zero(t, known.Owner())
+	assert.Len(t, known.Strays(), 1, "they are to be deleted all the same")
+}
+
+// A look that is one list lacks a child that the cache has.
+func TestWhatAListOfALookLacks(t *testing.T) {
+	t.Parallel()
+	var known ledger.Ledger[kid]
+	s := ledger.Snapshot[kid]{Rules: rules, Version: "5", Children: []kid{kidOf("a@4"), kidOf("b@4")}}
+	start := known.Start()
+	known.Lacked(known.Start(), "a", "6", began)
+	view, err := known.View(start, s, began)
+	require.NoError(t, err)
+	require.Len(t, view.Children, 1)
+	assert.Equal(t, "b", view.Children[0].Name)
+	s.Version = "6"
+	view, err = known.View(known.Start(), s, began)
+	require.NoError(t, err)
+	assert.Len(t, view.Children, 2, "the cache has come as far and has it: it was made again")
+}
