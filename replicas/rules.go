@@ -30,8 +30,8 @@ type Rules[T metav1.Object] struct {
 	// MustGo reports whether a child has to go, even if there are not too many
 	// children. It goes before all others, whatever the order says. If there are too
 	// many, it is one of those: with 5 children, 3 wanted and 1 that has to go, 2 are
-	// deleted. While another child is missing, it stays, so that a full quota or a webhook
-	// that refuses the missing one does not cost this one too. A plan that deletes creates
+	// deleted. While fewer children stay than are wanted, it stays too, so that a full quota or a
+	// webhook that refuses the missing one does not cost this one as well. A plan that deletes creates
 	// nothing: what replaces the child comes in a later plan. nil means that no child has
 	// to go.
 	MustGo func(T) bool

@@ -83,28 +83,28 @@ type step struct{ create, remove, discard, deferred int }
 // step compares what is there with what is wanted:
 //
 //	create = min(burst, missing), if nothing is removed
-//	remove = min(burst, MaxDeletions, surplus), while something is missing
-//	remove = min(burst, MaxDeletions, max(surplus, those that must go)), once nothing is
+//	remove = min(burst, MaxDeletions, surplus), while fewer stay than are wanted
+//	remove = min(burst, MaxDeletions, max(surplus, those that must go)), once as many do
 //
-// Those that are being deleted are not missing yet, and in surplus no more. Of ended
-// children, burst are discarded. With slots, it is those that no child is in that are missing,
-// and the free ones of them that are created. Until they are, those that are in no wanted slot
-// stand in for them, and only more than that go.
+// Those that are being deleted are not missing yet, and do not stay. Of ended children, burst
+// are discarded. With slots, only children in a wanted slot count as those that are wanted.
+// Until each slot has one that stays, the others stand in for them, and only more than that go.
 func (s *Spec[T]) step(owned []T, wanted slots, ended int) step {
 	staying := s.staying(owned)
 	must, may := s.Rules.counts(staying)
 	surplus, missing := len(staying)-int(s.Replicas), max(int(s.Replicas)-len(owned), 0)
 	missing -= min(missing, s.PendingAdoptions)
-	free := missing
+	isFull := surplus >= 0
 	if s.Slots != nil {
-		missing, free = int(s.Replicas)-len(owned)+len(outside(owned, wanted)), wanted.missing
-		if missing > 0 {
-			_, may = s.Rules.counts(outside(staying, wanted))
-		} else { // those outside must go, and no other one in place of one that must stay
+		others := outside(staying, wanted)
+		missing, isFull = wanted.missing, surplus >= len(others)
+		if isFull { // the others must go, and nobody in place of one that must stay
 			surplus = 0
+		} else {
+			_, may = s.Rules.counts(others)
 		}
 	}
-	if missing > 0 {
+	if !isFull {
 		must = 0
 	}
 	remove := max(min(max(surplus, must), may), 0)
@@ -114,9 +114,9 @@ func (s *Spec[T]) step(owned []T, wanted slots, ended int) step {
 	}
 	now := step{remove: min(remove, limit), discard: min(ended, s.burst())}
 	now.deferred = remove - now.remove + ended - now.discard
-	if free > 0 && now.remove == 0 {
-		now.create = min(free, s.burst())
-		now.deferred += free - now.create
+	if now.remove == 0 {
+		now.create = min(missing, s.burst())
+		now.deferred += missing - now.create
 	}
 	return now
 }

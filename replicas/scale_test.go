@@ -72,6 +72,8 @@ func TestScaleCounts(t *testing.T) {
 		"they are part of the surplus":                             {have: 5, must: 1, want: 3, remove: 2},
 		"they may be more than the surplus":                        {have: 5, must: 3, want: 4, remove: 3},
 		"what is missing is created first":                         {have: 3, must: 1, want: 5, create: 2},
+		"what must go waits for one that is going, too":            {have: 2, must: 1, going: 1, want: 3},
+		"and for one that may be adopted":                          {have: 2, must: 1, held: 1, want: 3},
 		"a burst caps them":                                        {have: 9, must: 5, want: 9, burst: 2, remove: 2, deferred: 3},
 		"what must stay is not deleted":                            {have: 5, stay: 4, want: 0, remove: 1},
 		"it counts as a replica":                                   {have: 5, stay: 5, want: 5},
@@ -129,7 +131,7 @@ func (s step) decide() step {
 	}
 	s.create, s.remove, s.deferred = 0, 0, 0
 	must, may := s.must, s.have-s.stay-s.both
-	if s.have+s.going+s.held < int(s.want) { // what is missing is created first
+	if s.have < int(s.want) { // what is missing is created first, or was promised
 		must = 0
 	}
 	for have := s.have; may > 0 && (must > 0 || have > int(s.want)); have-- {

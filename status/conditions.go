@@ -54,7 +54,8 @@ type Failure struct {
 // the condition is True and becomes the last; but a condition that has the same
 // reason already, and a message that differs in the names of children at most, stays
 // as it is, and only the observedGeneration of a metav1.Condition is updated. These
-// names stand in quotes behind the resource that the error of the API server names.
+// names stand in quotes behind the resource that the error of the API server names, or end
+// as the API server makes names of a generateName.
 // If Err is nil, the condition is removed, unless
 // Waiting is true; if no condition remains, the list becomes nil. The old slice
 // is not written to. If conditions is nil, it does nothing.
@@ -106,7 +107,7 @@ var generated = regexp.MustCompile(`-[bcdfghjklmnpqrstvwxz2456789]{5}\b`)
 // isSameCause reports whether two messages differ at most in the names of children, wherever a
 // webhook writes them. The second one is that of err.
 func isSameCause(was, is string, err error) bool {
-	was, is = generated.ReplaceAllLiteralString(was, ""), generated.ReplaceAllLiteralString(is, "")
+	was, is = generated.ReplaceAllLiteralString(was, "-?"), generated.ReplaceAllLiteralString(is, "-?")
 	var answer interface{ Status() metav1.Status } // an apierrors.APIStatus
 	if was == is || !errors.As(err, &answer) {
 		return was == is

@@ -314,6 +314,7 @@ func TestT13W45TheNameOfTheChildIsNoCause(t *testing.T) {
 			&apierrors.StatusError{ErrStatus: metav1.Status{Message: `webhook "x" denied web-7zq99: no`}},
 			&apierrors.StatusError{ErrStatus: metav1.Status{Message: `webhook "x" denied web-58rmz: no`}}, false,
 		},
+		"another pool":                 {errors.New("node pool-bdfgh is full"), errors.New("node pool is full"), true},
 		"an error that no server sent": {errors.New(`pods "a"`), errors.New(`pods "b"`), true},
 		"a server that names no kind":  {&apierrors.StatusError{ErrStatus: metav1.Status{Message: "a"}}, &apierrors.StatusError{ErrStatus: metav1.Status{Message: "b"}}, true},
 	} {

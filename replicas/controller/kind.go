@@ -57,8 +57,9 @@ type Kind[O, C Object] struct {
 	// children. If the write meets a Conflict, Status is called again with a fresh
 	// copy. If Status is nil, no status is written.
 	Status func(owner O, outcome Outcome[C]) error
-	// StatusOf returns the owner's status, all of it, or a pointer to it. The status is
-	// written only if Status has changed that. If StatusOf is nil, whole owners are
+	// StatusOf returns the owner's status, all of it, or a pointer to it. It is what is
+	// compared and written, so a part of the status would be written in the place of all. The
+	// status is written only if Status has changed it. If StatusOf is nil, whole owners are
 	// compared, which takes longer.
 	StatusOf func(owner O) any
 

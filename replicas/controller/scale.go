@@ -161,8 +161,11 @@ func (p *pass[O, C]) waitForMissing(scale replicas.Scale[C]) (waits bool) {
 	if p.spec.Rules.MustGo == nil && p.spec.Slots == nil {
 		return false
 	}
-	stays, goes, there := p.spec.Rules.MustStay, idsOf(scale.Delete), p.spec.PendingAdoptions
+	stays, goes, there := p.spec.Rules.MustStay, idsOf(scale.Delete), 0
 	for _, c := range p.Active {
+		if c.GetDeletionTimestamp() != nil {
+			continue
+		}
 		if p.spec.Slots == nil || p.wanted.Has(c.GetName()) {
 			there++
 		}
