@@ -32,10 +32,20 @@ func (c updating) PatchStatus(ctx context.Context, rs *appsv1.ReplicaSet, _ sele
 	return c.updateStatus(ctx, fresh)
 }
 
+// A reading client stands for all that a client does besides.
+type reading struct {
+	controller.Client[*appsv1.ReplicaSet, *corev1.Pod]
+	stored *appsv1.ReplicaSet
+}
+
+func (c reading) GetOwner(context.Context, string, string) (*appsv1.ReplicaSet, error) {
+	return c.stored.DeepCopy(), nil
+}
+
 func Example_statusByUpdate() {
 	stored := &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Name: "web", Annotations: map[string]string{"deployment.kubernetes.io/revision": "3"}}}
 	client := updating{
-		Client: &cluster{owner: stored},
+		Client: reading{stored: stored},
 		updateStatus: func(_ context.Context, rs *appsv1.ReplicaSet) (*appsv1.ReplicaSet, error) {
 			fmt.Println("update", rs.Annotations, rs.Status.Replicas, "replicas")
 			return rs, nil
