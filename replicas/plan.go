@@ -77,7 +77,10 @@ func (s Scale[T]) String() string {
 		parts = append(parts, fmt.Sprintf("discard %d: %s", n, list(s.Discard, func(d Deletion[T]) string { return nameOf(d.Object) })))
 	}
 	if len(parts) == 0 {
-		return "nothing to do"
+		parts = append(parts, "nothing to do")
+	}
+	if s.Kept > 0 {
+		parts = append(parts, fmt.Sprintf("%d kept until nothing is missing", s.Kept))
 	}
 	if s.Deferred > 0 {
 		parts = append(parts, fmt.Sprintf("%d more later", s.Deferred))
@@ -140,7 +143,8 @@ func (s Scale[T]) MarshalJSON() ([]byte, error) {
 		Delete   []victim    `json:"delete,omitempty"`
 		Discard  []reference `json:"discard,omitempty"`
 		Deferred int         `json:"deferred,omitempty"`
-	}{s.Create, s.Names, victims, discard, s.Deferred})
+		Kept     int         `json:"kept,omitempty"`
+	}{s.Create, s.Names, victims, discard, s.Deferred, s.Kept})
 }
 
 // marshal leaves the "<" of a reason readable, where the encoder that asked lets

@@ -43,6 +43,9 @@ type Scale[T metav1.Object] struct {
 	// Spec.BurstReplicas and Spec.MaxDeletions allow in this plan. Plan again when
 	// what this plan starts has been observed, or when more may be deleted.
 	Deferred int
+	// Kept is how many children stay, although they have to go by Rules.MustGo or are in no
+	// wanted slot, because another child is missing. Plan again when that is there.
+	Kept int
 
 	maker *maker[T] // nil if nothing is created
 }
@@ -77,8 +80,9 @@ func (s Scale[T]) New(i int) (T, error) {
 	return s.maker.child(i, s.Names)
 }
 
-// A step is how many children to create, delete or discard, now and later.
-type step struct{ create, remove, discard, deferred int }
+// A step is how many children to create, delete or discard, now and later, and how many that
+// have to go are kept.
+type step struct{ create, remove, discard, deferred, kept int }
 
 // step compares what is there with what is wanted:
 //
@@ -98,21 +102,22 @@ func (s *Spec[T]) step(owned []T, wanted slots, ended int) step {
 	if s.Slots != nil {
 		others := outside(staying, wanted)
 		missing, isFull = wanted.missing, surplus >= len(others)
-		if isFull { // the others must go, and nobody in place of one that must stay
+		if isFull { // the others must go, and no child in the place of one that must stay
 			surplus = 0
 		} else {
 			_, may = s.Rules.counts(others)
 		}
 	}
+	kept := 0
 	if !isFull {
-		must = 0
+		kept, must = must, 0
 	}
 	remove := max(min(max(surplus, must), may), 0)
 	limit := s.burst()
 	if s.MaxDeletions != nil {
 		limit = min(limit, *s.MaxDeletions)
 	}
-	now := step{remove: min(remove, limit), discard: min(ended, s.burst())}
+	now := step{remove: min(remove, limit), discard: min(ended, s.burst()), kept: max(kept-remove, 0)}
 	now.deferred = remove - now.remove + ended - now.discard
 	if now.remove == 0 {
 		now.create = min(missing, s.burst())
@@ -178,7 +183,7 @@ func (s *Spec[T]) scale(owned, ended, objs []T, wanted slots) (Scale[T], Blocked
 		return none, Blocked{Reason: ViewIsStale}, nil
 	}
 	scale := Scale[T]{
-		Create: step.create, Delete: s.deletions(owned, step.remove), Discard: s.discards(ended[:step.discard]), Deferred: step.deferred,
+		Create: step.create, Delete: s.deletions(owned, step.remove), Discard: s.discards(ended[:step.discard]), Deferred: step.deferred, Kept: step.kept,
 	}
 	if step.create == 0 {
 		return scale, Blocked{}, nil

@@ -4,6 +4,7 @@
 package replicas_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -28,7 +29,7 @@ type step struct {
 	burst, held            int
 	max                    *int
 
-	create, remove, deferred int
+	create, remove, deferred, kept int
 }
 
 // children are those of the step, told apart by their names.
@@ -71,16 +72,16 @@ func TestScaleCounts(t *testing.T) {
 		"those that must go do though none is in surplus":          {have: 3, must: 1, want: 3, remove: 1},
 		"they are part of the surplus":                             {have: 5, must: 1, want: 3, remove: 2},
 		"they may be more than the surplus":                        {have: 5, must: 3, want: 4, remove: 3},
-		"what is missing is created first":                         {have: 3, must: 1, want: 5, create: 2},
-		"what must go waits for one that is going, too":            {have: 2, must: 1, going: 1, want: 3},
-		"and for one that may be adopted":                          {have: 2, must: 1, held: 1, want: 3},
+		"what is missing is created first":                         {have: 3, must: 1, want: 5, create: 2, kept: 1},
+		"what must go waits for one that is going, too":            {have: 2, must: 1, going: 1, want: 3, kept: 1},
+		"and for one that may be adopted":                          {have: 2, must: 1, held: 1, want: 3, kept: 1},
 		"a burst caps them":                                        {have: 9, must: 5, want: 9, burst: 2, remove: 2, deferred: 3},
 		"what must stay is not deleted":                            {have: 5, stay: 4, want: 0, remove: 1},
 		"it counts as a replica":                                   {have: 5, stay: 5, want: 5},
 		"what must both go and stay stays":                         {have: 3, both: 3, want: 3},
 		"no more is deleted than the budget allows":                {have: 9, want: 3, max: &two, remove: 2, deferred: 4},
 		"a budget of none stops what must go":                      {have: 3, must: 2, want: 3, max: &none, deferred: 2},
-		"a budget of none stops no creation":                       {have: 3, must: 2, want: 5, max: &none, create: 2},
+		"a budget of none stops no creation":                       {have: 3, must: 2, want: 5, max: &none, create: 2, kept: 2},
 		"a held place is not filled":                               {have: 1, held: 1, want: 3, create: 1},
 		"more held places than are missing create nothing":         {have: 1, held: 5, want: 3},
 		"nor do as many as there can be":                           {have: 5, stay: 5, held: math.MaxInt, want: 3},
@@ -106,7 +107,7 @@ func (s step) check(t *testing.T) {
 	children := s.children()
 	plan, err := replicas.Manage(children, s.spec())
 	require.NoError(t, err)
-	require.Equal(t, []int{s.create, s.remove, s.deferred}, []int{plan.Scale.Create, len(plan.Scale.Delete), plan.Scale.Deferred}, "create, delete, deferred of %+v", s)
+	require.Equal(t, []int{s.create, s.remove, s.deferred, s.kept}, []int{plan.Scale.Create, len(plan.Scale.Delete), plan.Scale.Deferred, plan.Scale.Kept}, "create, delete, deferred, kept of %+v", s)
 	require.Equal(t, children, append([]*worker(nil), plan.Claims.Owned...))
 	for i, d := range plan.Scale.Delete {
 		require.NotContains(t, []byte{'s', 'b'}, d.Object.Name[0], "who must stay")
@@ -129,10 +130,10 @@ func (s step) decide() step {
 	if s.max != nil && *s.max < limit {
 		limit = *s.max
 	}
-	s.create, s.remove, s.deferred = 0, 0, 0
+	s.create, s.remove, s.deferred, s.kept = 0, 0, 0, 0
 	must, may := s.must, s.have-s.stay-s.both
 	if s.have < int(s.want) { // what is missing is created first, or was promised
-		must = 0
+		s.kept, must = must, 0
 	}
 	for have := s.have; may > 0 && (must > 0 || have > int(s.want)); have-- {
 		may--
@@ -256,4 +257,15 @@ func TestViewIsOld(t *testing.T) {
 			assert.Equal(t, plan.Scale, scale)
 		})
 	}
+}
+
+func TestAPlanSaysWhatIsKept(t *testing.T) {
+	t.Parallel()
+	s := step{have: 2, must: 1, want: 3}
+	plan, err := replicas.Manage(s.children(), s.spec())
+	require.NoError(t, err)
+	assert.Equal(t, "create 1; 1 kept until nothing is missing", plan.String())
+	text, err := json.Marshal(plan.Scale)
+	require.NoError(t, err)
+	assert.JSONEq(t, `{"create":1,"kept":1}`, string(text))
 }

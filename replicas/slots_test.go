@@ -252,11 +252,13 @@ func TestSlotsAgreeWithTheirTwin(t *testing.T) {
 		}
 		plan, err := replicas.Manage(have, spec)
 		require.NoError(t, err)
+		mustGo := len(out) + len(inside)
 		if missing > 0 { // those in no wanted slot stand in for the missing ones
 			out, inside = out[:max(min(staying-int(n), len(out)), 0)], nil
 		}
 		remove := min(len(out)+len(inside), spec.BurstReplicas)
 		require.Len(t, plan.Scale.Delete, remove, "seed %d: %v", seed, plan)
+		require.Equal(t, mustGo-len(out)-len(inside), plan.Scale.Kept, "seed %d: %v", seed, plan)
 		names := namesOf(plan.Scale.Delete)
 		require.Equal(t, append([]string{}, out[:min(len(out), remove)]...), append([]string{}, names[:min(len(out), remove)]...), "seed %d", seed)
 		require.Subset(t, inside, names[min(len(out), remove):])

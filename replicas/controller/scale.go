@@ -139,7 +139,7 @@ func (p *pass[O, C]) deletionsHeld() bool {
 
 // limits notes what of the owner's own wishes keeps children that are too many.
 func (p *pass[O, C]) limits(scale replicas.Scale[C]) {
-	p.Scale.Deferred = scale.Deferred
+	p.Scale.Deferred, p.Scale.Kept = scale.Deferred, scale.Kept
 	tooMany := len(p.Active) - int(p.spec.Replicas)
 	switch limit := p.spec.MaxDeletions; {
 	case scale.Deferred == 0:
@@ -148,28 +148,10 @@ func (p *pass[O, C]) limits(scale replicas.Scale[C]) {
 	default:
 		p.gate(Burst, "", 0, nil)
 	}
-	if p.waitForMissing(scale) {
+	if scale.Kept > 0 {
 		p.gate(MissingFirst, "", 0, nil)
 	}
 	if p.spec.Rules.MustStay != nil && tooMany > len(scale.Delete)+scale.Deferred {
 		p.gate(MustStay, "", 0, nil)
 	}
-}
-
-// waitForMissing reports whether children that must go stay because another one is missing.
-func (p *pass[O, C]) waitForMissing(scale replicas.Scale[C]) (waits bool) {
-	if p.spec.Rules.MustGo == nil && p.spec.Slots == nil {
-		return false
-	}
-	stays, goes, there := p.spec.Rules.MustStay, idsOf(scale.Delete), 0
-	for _, c := range p.Active {
-		if c.GetDeletionTimestamp() != nil {
-			continue
-		}
-		if p.spec.Slots == nil || p.wanted.Has(c.GetName()) {
-			there++
-		}
-		waits = waits || p.mustGo(c) && !goes.Has(object.ID(c)) && (stays == nil || !stays(c))
-	}
-	return waits && there < int(p.spec.Replicas)
 }
