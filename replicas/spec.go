@@ -64,8 +64,8 @@ type Spec[T metav1.Object] struct {
 	//
 	// An active child in no wanted slot must go, unless MustStay keeps it. These children go
 	// before all others, the longest name first and of those the last in the alphabet, so
-	// web-10 goes before web-9. As long as a wanted slot is missing, only those go of which
-	// there are more than Replicas in all: with web-0, web-2, web-3 and web-4 there and 3
+	// web-10 goes before web-9. As long as a wanted slot is missing, only as many of them
+	// go as there are children more than Replicas in all: with web-0, web-2, web-3 and web-4 there and 3
 	// wanted, web-4 goes, then web-1 is created, then web-3 goes. So a quota must have room for
 	// one more than Replicas. Two active children with one
 	// name, which a cluster-scoped owner may have, are an error.

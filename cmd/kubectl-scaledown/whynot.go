@@ -292,7 +292,7 @@ func lastSeen(e *corev1.Event) time.Time {
 	return cmp.Or(e.LastTimestamp.Time, e.EventTime.Time, e.CreationTimestamp.Time)
 }
 
-// unknown are what cannot be told without the kinds that only --why-not reads.
+// unknown says what cannot be known without the kinds that only --why-not reads.
 var unknown = map[string]string{
 	"namespaces":     "whether the namespace is being deleted",
 	"resourcequotas": "whether a quota is full",

@@ -67,7 +67,7 @@ func TestApply(t *testing.T) {
 	}
 }
 
-// withoutNulls drops the fields that are null, as no patch can tell them from none. Lists stay
+// withoutNulls drops the fields that are null, as a patch cannot set them. Lists stay
 // as they are.
 func withoutNulls(v any) any {
 	o, ok := v.(map[string]any)

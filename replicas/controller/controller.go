@@ -77,10 +77,11 @@ func New[O, C Object](kind Kind[O, C], client Client[O, C], cache Cache[O, C], e
 // calls of the same batch have ended.
 //
 // Differs from Kubernetes: a stale view is replaced by a live list, the owner is read before
-// children are deleted, names are chosen before a child is created, and failures are held
-// back by their kind. Also, claims run in parallel, every error is reported, and the time at
-// which the next child becomes available is computed from the children and not from the
-// status that the server stored.
+// children are deleted, names are chosen before a child is created, failures are held back by
+// their kind, and the status is patched and not put, so the cache may lack parts of the owner.
+// Also, claims run in parallel, every error is reported, and the time at which the next child
+// becomes available is computed from the children and not from the status that the server
+// stored.
 func (c *Controller) Sync(ctx context.Context, owner types.NamespacedName) (requeueAfter time.Duration, err error) {
 	if c == nil || c.reconciler == nil {
 		return 0, errors.New("controller: New did not make this Controller")

@@ -205,7 +205,7 @@ func TestADistrustedCacheIsOldUntilAList(t *testing.T) {
 	assert.False(t, isOld(), "the owner left the cache, and came back")
 }
 
-// What is told is told again, until it is taken back or the owner is forgotten.
+// What was noted is returned until it is taken back, or the owner is forgotten.
 func TestWhatIsKeptOfStraysTheOwnerAndNames(t *testing.T) {
 	t.Parallel()
 	var known ledger.Ledger[kid]

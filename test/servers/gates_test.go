@@ -32,15 +32,15 @@ type held struct {
 	gates []controller.Gate // of the last pass
 }
 
-// hold makes a world whose author can hold back the deletions of web by stays.
-func hold(t *testing.T) (h *held, stays *atomic.Bool) {
+// hold makes a world in which h.spec changes the spec of web as long as changes is true.
+func hold(t *testing.T) (h *held, changes *atomic.Bool) {
 	t.Helper()
-	h, stays = &held{}, &atomic.Bool{}
+	h, changes = &held{}, &atomic.Bool{}
 	kind := controller.ReplicaSets()
 	spec := kind.Spec
 	kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.PodSpec, error) {
 		s, err := spec(rs)
-		if h.spec != nil && stays.Load() {
+		if h.spec != nil && changes.Load() {
 			h.spec(&s)
 		}
 		return s, err
@@ -51,7 +51,15 @@ func hold(t *testing.T) (h *held, stays *atomic.Bool) {
 		h.gates = slices.Clone(pass.Gates)
 	}
 	h.world = newWorld(t, runtimeOf(kind))
-	return h, stays
+	return h, changes
+}
+
+// runs starts the controller, and waits until web has n pods.
+func (h *held) runs(n int32) {
+	h.t.Helper()
+	h.start()
+	h.create(n)
+	h.has(n)
 }
 
 // by waits until a reason holds the last pass back, or until none does any more.
@@ -81,9 +89,7 @@ func TestWhatHoldsBackOnAServer(t *testing.T) {
 	t.Run("OwnerDeleted", func(t *testing.T) {
 		t.Parallel()
 		h, _ := hold(t)
-		h.start()
-		h.create(1)
-		h.has(1)
+		h.runs(1)
 		h.patch(`{"metadata":{"finalizers":["example.com/wait"]}}`)
 		require.NoError(t, h.client.AppsV1().ReplicaSets(h.namespace).Delete(t.Context(), "web", metav1.DeleteOptions{}))
 		h.by(controller.OwnerDeleted, true)
@@ -91,21 +97,17 @@ func TestWhatHoldsBackOnAServer(t *testing.T) {
 	t.Run("NamespaceGoing", func(t *testing.T) {
 		t.Parallel()
 		h, _ := hold(t)
-		h.start()
-		h.create(1)
-		h.has(1)
+		h.runs(1)
 		require.NoError(t, h.client.CoreV1().Namespaces().Delete(t.Context(), h.namespace, metav1.DeleteOptions{}))
 		h.scale(2)
 		h.by(controller.NamespaceGoing, true)
 	})
 	t.Run("SpecRefused", func(t *testing.T) {
 		t.Parallel()
-		h, refuses := hold(t)
+		h, changes := hold(t)
 		h.spec = func(s *replicas.PodSpec) { s.Replicas = -1 }
-		h.start()
-		h.create(1)
-		h.has(1)
-		refuses.Store(true)
+		h.runs(1)
+		changes.Store(true)
 		h.scale(2)
 		h.by(controller.SpecRefused, true)
 	})
@@ -116,15 +118,13 @@ func TestWhatHoldsBackOnAServer(t *testing.T) {
 	} {
 		t.Run(reason.String(), func(t *testing.T) {
 			t.Parallel()
-			h, stays := hold(t)
+			h, changes := hold(t)
 			h.spec = spec
-			h.start()
-			h.create(4)
-			h.has(4)
-			stays.Store(true)
+			h.runs(4)
+			changes.Store(true)
 			h.scale(1)
 			h.by(reason, true)
-			stays.Store(false)
+			changes.Store(false)
 			h.patch(`{"metadata":{"annotations":{"now":"go"}}}`)
 			h.has(1)
 			h.by(reason, false)
@@ -132,8 +132,8 @@ func TestWhatHoldsBackOnAServer(t *testing.T) {
 	}
 	t.Run("NameTaken", func(t *testing.T) {
 		t.Parallel()
-		h, slots := hold(t)
-		slots.Store(true)
+		h, changes := hold(t)
+		changes.Store(true)
 		h.spec = func(s *replicas.PodSpec) { s.Slots = replicas.Ordinals("web") }
 		stranger := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web-1"}, Spec: podSpec}
 		_, err := h.client.CoreV1().Pods(h.namespace).Create(t.Context(), stranger, metav1.CreateOptions{})
@@ -179,9 +179,7 @@ func TestWhatHoldsBackOnAServer(t *testing.T) {
 				}
 				return 0
 			}
-			h.start()
-			h.create(2)
-			h.has(2)
+			h.runs(2)
 			fails.Store(true)
 			h.scale(4)
 			h.by(want.creates, true)
@@ -220,9 +218,7 @@ func TestWhatHoldsBackOnAServer(t *testing.T) {
 			}
 			return 0
 		}
-		h.start()
-		h.create(3)
-		h.has(3)
+		h.runs(3)
 		denies.Store(true)
 		h.scale(1)
 		h.by(controller.OwnerUnread, true)

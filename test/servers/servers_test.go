@@ -74,12 +74,18 @@ func run(m *testing.M) int {
 
 // adapters run the controller of ReplicaSets for one namespace until ctx ends.
 var adapters = map[string]func(ctx context.Context, config *rest.Config, namespace string) error{
-	"clientgo": func(ctx context.Context, config *rest.Config, namespace string) error {
+	"clientgo":          clientgoOf(),
+	"controllerruntime": runtimeOf(controller.ReplicaSets()),
+}
+
+// clientgoOf returns an adapter of client-go, whose informers have the options.
+func clientgoOf(options ...informers.SharedInformerOption) func(context.Context, *rest.Config, string) error {
+	return func(ctx context.Context, config *rest.Config, namespace string) error {
 		client, err := kubernetes.NewForConfig(config)
 		if err != nil {
 			return err
 		}
-		factory := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithNamespace(namespace))
+		factory := informers.NewSharedInformerFactoryWithOptions(client, 0, append(options, informers.WithNamespace(namespace))...)
 		c, err := clientgo.NewReplicaSetController(ctx, factory.Apps().V1().ReplicaSets(), factory.Core().V1().Pods(), client, 0)
 		if err != nil {
 			return err
@@ -88,8 +94,7 @@ var adapters = map[string]func(ctx context.Context, config *rest.Config, namespa
 		defer factory.Shutdown()
 		_ = c.Run(ctx, clientgo.DefaultWorkers)
 		return nil
-	},
-	"controllerruntime": runtimeOf(controller.ReplicaSets()),
+	}
 }
 
 // runtimeOf returns an adapter of controller-runtime for a Kind.

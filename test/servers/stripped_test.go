@@ -4,7 +4,6 @@
 package servers_test
 
 import (
-	"context"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -14,38 +13,19 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
-
-	"github.com/replicakit/replicakit/replicas/clientgo"
 )
 
 // The cache drops what saves memory of owners, and the server stores labels and annotations that come with the
 // status of a ReplicaSet. Ten owners without annotations come first.
 func TestAThousandStatusesOfAStrippedOwner(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, func(ctx context.Context, config *rest.Config, namespace string) error {
-		client, err := kubernetes.NewForConfig(config)
-		if err != nil {
-			return err
+	w := newWorld(t, clientgoOf(informers.WithTransform(func(obj any) (any, error) {
+		if rs, ok := obj.(*appsv1.ReplicaSet); ok {
+			delete(rs.Annotations, "kubectl.kubernetes.io/last-applied-configuration")
+			delete(rs.Labels, "team")
 		}
-		strip := informers.WithTransform(func(obj any) (any, error) {
-			if rs, ok := obj.(*appsv1.ReplicaSet); ok {
-				delete(rs.Annotations, "kubectl.kubernetes.io/last-applied-configuration")
-				delete(rs.Labels, "team")
-			}
-			return obj, nil
-		})
-		factory := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithNamespace(namespace), strip)
-		c, err := clientgo.NewReplicaSetController(ctx, factory.Apps().V1().ReplicaSets(), factory.Core().V1().Pods(), client, 0)
-		if err != nil {
-			return err
-		}
-		factory.StartWithContext(ctx)
-		defer factory.Shutdown()
-		_ = c.Run(ctx, clientgo.DefaultWorkers)
-		return nil
-	})
+		return obj, nil
+	})))
 	plain := map[string]string{"app": "plain"}
 	for range 10 {
 		none := int32(0)
