@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/replicakit/replicakit/internal/podtest"
 	"github.com/replicakit/replicakit/replicas"
 )
@@ -22,7 +24,7 @@ func BenchmarkManage(b *testing.B) {
 			}
 			spec := specOf(b, rs)
 			spec.BurstReplicas = n
-			spec.Related = pods
+			spec.Related = func() []*corev1.Pod { return pods }
 			b.ReportAllocs()
 			for b.Loop() {
 				plan, err := replicas.Manage(pods, spec)

@@ -115,22 +115,18 @@ func (p *pass) plan(ctx context.Context) (replicas.PodPlan, error) {
 	return plan, err
 }
 
-// believe lays what is known over the cache. Names that may take effect yet are sent again:
-// a server has one pod of a name. While a deletion may take effect yet, no other pod goes.
+// believe lays what is known over the cache, and plans with what is in flight: names that may
+// take effect yet are sent again, as a server has one pod of a name.
 func (p *pass) believe() (ledger.View[*corev1.Pod], replicas.PodPlan, error) {
 	view, err := p.known.View(p.start, p.cache, p.spec.Now)
 	if err != nil {
 		return view, replicas.PodPlan{}, err
 	}
-	doubted := p.known.Doubted()
-	p.spec.Rules.MustStay = func(pod *corev1.Pod) bool { return len(doubted) > 0 && doubted[pod.UID].IsZero() }
-	p.spec.Names = p.names()
+	is := p.known.InFlight()
+	p.spec.CreationsInFlight, p.spec.DeletionsInFlight, p.spec.Taken = is.Creations, is.Deletions, is.Taken
+	p.spec.Names = func(prefix string) string { return prefix + p.Suffix() }
 	plan, err := replicas.Manage(view.Children, p.spec)
 	return view, plan, err
-}
-
-func (p *pass) names() func(prefix string) string {
-	return p.known.Namer(func(prefix string) string { return prefix + p.Suffix() })
 }
 
 // list lists the pods live. That settles what was sent so long ago that it can take effect
@@ -169,7 +165,7 @@ func (p *pass) claim(ctx context.Context, plan replicas.PodPlan) (replicas.PodSc
 	case len(claimed.Adopted) == len(plan.Claims.Adopt):
 		return plan.Scale, err
 	}
-	p.spec.Names, p.spec.PendingAdoptions = p.names(), len(claimed.AdoptionPending)
+	p.spec.PendingAdoptions = len(claimed.AdoptionPending)
 	scale, scaleErr := replicas.ScaleTo(claimed.Ours(), p.spec)
 	return scale, errors.Join(err, scaleErr)
 }

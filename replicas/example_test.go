@@ -125,7 +125,9 @@ func ExampleRelated() {
 		return
 	}
 	spec.Now = time.Date(2026, time.May, 4, 12, 0, 0, 0, time.UTC)
-	spec.Related = replicas.Related(before, []*appsv1.ReplicaSet{before, after}, selector.ForReplicaSet, all)
+	spec.Related = func() []*corev1.Pod {
+		return replicas.Related(before, []*appsv1.ReplicaSet{before, after}, selector.ForReplicaSet, all)
+	}
 	fmt.Println(replicas.Manage(old, spec))
 	// Output:
 	// delete 1: default/web-5d8-b (2 replicas on node-2) <nil>

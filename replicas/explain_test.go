@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/replicakit/replicakit/internal/podtest"
 	"github.com/replicakit/replicakit/podrank"
@@ -21,7 +22,8 @@ func TestExplainIsTheOrderOfEveryPlan(t *testing.T) {
 	for seed := range uint64(20) {
 		rs := replicaSet(0)
 		spec := specOf(t, rs)
-		spec.Related = podtest.Fleet(20, 5, seed+1000)
+		crowd := podtest.Fleet(20, 5, seed+1000)
+		spec.Related = func() []*corev1.Pod { return crowd }
 		pods := fleet(rs, 40, seed)
 		order, err := replicas.Explain(pods, spec)
 		require.NoError(t, err)

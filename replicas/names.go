@@ -6,6 +6,7 @@ package replicas
 import (
 	"cmp"
 	"errors"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/api/validation"
 	"k8s.io/apimachinery/pkg/util/sets"
@@ -20,8 +21,8 @@ const (
 	spareTries = 100
 )
 
-// names returns n names for new children that no object of objs has. If the spec has
-// slots, they are the first of those that are free.
+// names returns n names for new children that no object of objs has, those in flight first. If
+// the spec has slots, they are the first of those that are free.
 func (s *Spec[T]) names(n int, free []string, objs []T) ([]string, error) {
 	if s.Slots != nil {
 		return free[:n], nil
@@ -37,6 +38,12 @@ func (s *Spec[T]) names(n int, free []string, objs []T) ([]string, error) {
 	prefix = prefix[:min(len(prefix), maxNamePrefix)]
 	check := s.checkNames()
 	names := make([]string, 0, n)
+	for _, name := range s.CreationsInFlight {
+		if len(names) < n && strings.HasPrefix(name, prefix) && !taken.Has(name) {
+			taken.Insert(name)
+			names = append(names, name)
+		}
+	}
 	for tries := n + len(objs) + spareTries; len(names) < n; tries-- {
 		if tries == 0 {
 			return nil, s.failure("Names returned only %d free names, %d are needed", len(names), n)

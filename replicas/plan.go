@@ -82,6 +82,9 @@ func (s Scale[T]) String() string {
 	if s.Kept > 0 {
 		parts = append(parts, fmt.Sprintf("%d kept until nothing is missing", s.Kept))
 	}
+	if s.MustStay > 0 {
+		parts = append(parts, fmt.Sprintf("%d too many must stay", s.MustStay))
+	}
 	if s.Deferred > 0 {
 		parts = append(parts, fmt.Sprintf("%d more later", s.Deferred))
 	}
@@ -144,7 +147,8 @@ func (s Scale[T]) MarshalJSON() ([]byte, error) {
 		Discard  []reference `json:"discard,omitempty"`
 		Deferred int         `json:"deferred,omitempty"`
 		Kept     int         `json:"kept,omitempty"`
-	}{s.Create, s.Names, victims, discard, s.Deferred, s.Kept})
+		MustStay int         `json:"mustStay,omitempty"`
+	}{s.Create, s.Names, victims, discard, s.Deferred, s.Kept, s.MustStay})
 }
 
 // marshal leaves the "<" of a reason readable, where the encoder that asked lets

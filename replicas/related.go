@@ -83,7 +83,10 @@ func belongs(child metav1.Object, siblings map[types.UID][]sibling, selecting []
 // the owned and the related ones, each once. Of two views of an owned child its
 // own counts.
 func (s *Spec[T]) related(owned []T) []T {
-	others := withoutNil(s.Related)
+	var others []T
+	if s.Related != nil {
+		others = withoutNil(s.Related())
+	}
 	switch {
 	case len(others) == 0:
 		return nil

@@ -353,7 +353,7 @@ func TestScaleToChoosesVictims(t *testing.T) {
 	t.Run("L5 related pods count on their nodes, the owned ones with them", func(t *testing.T) {
 		t.Parallel()
 		spec := specOf(t, rs)
-		spec.Related = crowd
+		spec.Related = func() []*corev1.Pod { return crowd }
 		scale, err := replicas.ScaleTo(pods[:2], spec)
 		require.NoError(t, err)
 		require.Equal(t, []string{"a"}, victims(scale))
@@ -367,7 +367,7 @@ func TestScaleToChoosesVictims(t *testing.T) {
 		spec := specOf(t, rs)
 		without, err := replicas.ScaleTo(ready, spec)
 		require.NoError(t, err)
-		spec.Related = []*corev1.Pod{}
+		spec.Related = func() []*corev1.Pod { return nil }
 		scale, err := replicas.ScaleTo(ready, spec)
 		require.NoError(t, err)
 		assert.Equal(t, without, scale)
@@ -376,7 +376,8 @@ func TestScaleToChoosesVictims(t *testing.T) {
 	t.Run("L3 L5 a pod both owned and related, or related twice, by UID, counts once", func(t *testing.T) {
 		t.Parallel()
 		spec := specOf(t, rs)
-		spec.Related = append([]*corev1.Pod{pods[0].DeepCopy(), pods[1].DeepCopy(), crowd[0].DeepCopy()}, crowd...)
+		all := append([]*corev1.Pod{pods[0].DeepCopy(), pods[1].DeepCopy(), crowd[0].DeepCopy()}, crowd...)
+		spec.Related = func() []*corev1.Pod { return all }
 		scale, err := replicas.ScaleTo(pods[:2], spec)
 		require.NoError(t, err)
 		assert.Equal(t, "3", scale.Delete[0].Values.Victim)

@@ -46,6 +46,8 @@ type Scale[T metav1.Object] struct {
 	// Kept is how many children stay, although they have to go by Rules.MustGo or are in no
 	// wanted slot, because another child is missing. Plan again when that is there.
 	Kept int
+	// MustStay is how many children are too many and stay, because Rules.MustStay says so.
+	MustStay int
 
 	maker *maker[T] // nil if nothing is created
 }
@@ -80,57 +82,6 @@ func (s Scale[T]) New(i int) (T, error) {
 	return s.maker.child(i, s.Names)
 }
 
-// A step is how many children to create, delete or discard, now and later, and how many that
-// have to go are kept.
-type step struct{ create, remove, discard, deferred, kept int }
-
-// step compares what is there with what is wanted:
-//
-//	create = min(burst, missing), if nothing is removed
-//	remove = min(burst, MaxDeletions, surplus), while fewer stay than are wanted
-//	remove = min(burst, MaxDeletions, max(surplus, those that must go)), once as many do
-//
-// Those that are being deleted are not missing yet, and do not stay. Of ended children, burst
-// are discarded. With slots, only children in a wanted slot count as those that are wanted.
-// Until each slot has one that stays, the others stand in for them, and only more than that go.
-func (s *Spec[T]) step(owned []T, wanted slots, ended int) step {
-	staying := s.staying(owned)
-	must, may := s.Rules.counts(staying)
-	surplus, missing := len(staying)-int(s.Replicas), max(int(s.Replicas)-len(owned), 0)
-	missing -= min(missing, s.PendingAdoptions)
-	isFull := surplus >= 0
-	if s.Slots != nil {
-		others := outside(staying, wanted)
-		missing, isFull = wanted.missing, surplus >= len(others)
-		if isFull { // the others must go, and no child in the place of one that must stay
-			surplus = 0
-		} else {
-			_, may = s.Rules.counts(others)
-		}
-	}
-	kept := 0
-	if !isFull {
-		kept, must = must, 0
-	}
-	remove := max(min(max(surplus, must), may), 0)
-	limit := s.burst()
-	if s.MaxDeletions != nil {
-		limit = min(limit, *s.MaxDeletions)
-	}
-	now := step{remove: min(remove, limit), discard: min(ended, s.burst()), kept: max(kept-remove, 0)}
-	now.deferred = remove - now.remove + ended - now.discard
-	if now.remove == 0 {
-		now.create = min(missing, s.burst())
-		now.deferred += missing - now.create
-	}
-	return now
-}
-
-// viewIsOld reports whether a list that nothing vouches for would be acted upon.
-func (s *Spec[T]) viewIsOld(step step) bool {
-	return s.Pending == expectations.Expired && step.create+step.remove+step.discard > 0
-}
-
 // staying returns those of the active children that are not being deleted: all, unless
 // Rules.Active says otherwise.
 func (s *Spec[T]) staying(active []T) []T {
@@ -138,23 +89,6 @@ func (s *Spec[T]) staying(active []T) []T {
 		return active
 	}
 	return slices.DeleteFunc(slices.Clone(active), isDeleted[T])
-}
-
-// counts returns how many of the children have to go, and how many may.
-func (r *Rules[T]) counts(owned []T) (must, may int) {
-	if r.MustGo == nil && r.MustStay == nil {
-		return 0, len(owned)
-	}
-	for _, child := range owned {
-		if r.MustStay != nil && r.MustStay(child) {
-			continue
-		}
-		may++
-		if r.MustGo != nil && r.MustGo(child) {
-			must++
-		}
-	}
-	return must, may
 }
 
 func (s *Spec[T]) burst() int {
@@ -167,45 +101,71 @@ func (s *Spec[T]) burst() int {
 // scale says how to get from owned, each of which is active and listed once, to
 // what is wanted, and why nothing is created or deleted if so. Those that have ended are
 // discarded. The names of objs are taken.
+//
+// Nothing is created while something is deleted. What is being deleted is not missing yet.
 func (s *Spec[T]) scale(owned, ended, objs []T, wanted slots) (Scale[T], Blocked, error) {
 	none := Scale[T]{}
 	if blocked := s.blocked(); blocked.Reason != "" {
 		return none, blocked, nil
 	}
-	if s.Slots != nil {
-		if err := s.fitSlots(owned, wanted); err != nil {
-			return none, Blocked{}, err
-		}
-		s.PendingAdoptions = 0
+	if err := s.fitSlots(owned, wanted); err != nil {
+		return none, Blocked{}, err
 	}
-	step := s.step(owned, wanted, len(ended))
-	if s.viewIsOld(step) {
+	room, burst := s.room(owned, wanted), s.burst()
+	limit := burst
+	if s.MaxDeletions != nil {
+		limit = min(limit, *s.MaxDeletions)
+	}
+	create, remove, discard := 0, min(room.Delete, limit), min(len(ended), burst)
+	scale := Scale[T]{Deferred: room.Delete - remove + len(ended) - discard, Kept: max(room.must-room.Delete, 0), MustStay: room.stuck}
+	if remove == 0 {
+		create = min(room.Create, burst)
+		scale.Deferred += room.Create - create
+	}
+	if s.Pending == expectations.Expired && (create+remove+discard > 0 || int(s.Replicas)-len(owned) != s.PendingAdoptions) {
 		return none, Blocked{Reason: ViewIsStale}, nil
 	}
-	scale := Scale[T]{
-		Create: step.create, Delete: s.deletions(owned, step.remove), Discard: s.discards(ended[:step.discard]), Deferred: step.deferred, Kept: step.kept,
-	}
-	if step.create == 0 {
-		return scale, Blocked{}, nil
-	}
-	if err := s.checkCreate(); err != nil {
-		return none, Blocked{}, err
-	}
 	var err error
-	if scale.Names, err = s.names(step.create, wanted.free, objs); err != nil {
+	if scale.Delete, err = s.deletions(owned, remove, room); err != nil {
 		return none, Blocked{}, err
 	}
-	scale.maker = &maker[T]{owner: s.Owner, base: s.base(), kind: s.Kind, selector: s.Selector, template: s.Template, make: s.New}
+	scale.Discard = s.discards(ended[:discard])
+	if create > 0 {
+		if err := s.checkCreate(); err != nil {
+			return none, Blocked{}, err
+		}
+		if scale.Names, err = s.names(create, wanted.free, objs); err != nil {
+			return none, Blocked{}, err
+		}
+		scale.Create = create
+		scale.maker = &maker[T]{owner: s.Owner, base: s.base(), kind: s.Kind, selector: s.Selector, template: s.Template, make: s.New}
+	}
+	if len(s.CreationsInFlight)+len(s.DeletionsInFlight) > 0 { // else all of it fits
+		scale = room.Clamp(scale)
+	}
 	return scale, Blocked{}, nil
 }
 
-// deletions chooses n of the children.
-func (s *Spec[T]) deletions(owned []T, n int) []Deletion[T] {
+// deletions chooses n of the children, those whose deletion is in flight first.
+func (s *Spec[T]) deletions(owned []T, n int, room Room[T]) ([]Deletion[T], error) {
 	if n == 0 {
-		return nil
+		return nil, nil
 	}
 	staying := s.staying(owned)
-	return s.guarded(podrank.Select(staying, n, s.ranking(staying)))
+	ranking := s.ranking(staying)
+	if len(room.deleting) > 0 {
+		may := room.mayGo
+		if room.replaces && room.Delete == room.must {
+			may = room.mustGo
+		}
+		again := func(c T) bool { return room.deleting.Has(c.GetUID()) && may(c) }
+		ranking.MustGo = func(c T) bool { return again(c) || room.mustGo(c) }
+		var err error
+		if ranking.Order, err = s.orderAfter(podrank.First("in flight", again)); err != nil {
+			return nil, err
+		}
+	}
+	return s.guarded(podrank.Select(staying, n, ranking)), nil
 }
 
 // discarded is the criterion of children that are deleted because they have ended.

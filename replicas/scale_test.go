@@ -237,7 +237,8 @@ func TestViewIsOld(t *testing.T) {
 		"E3 nothing is deleted":                      {step{have: 3, want: 1}, replicas.ViewIsStale},
 		"E3 nor what must go":                        {step{have: 3, must: 1, want: 3}, replicas.ViewIsStale},
 		"E3 a plan that does nothing needs no list":  {step{have: 3, want: 3}, ""},
-		"E3 nor one that may do nothing":             {step{have: 3, want: 1, max: &none, deferred: 2}, ""},
+		"E3 one that may do nothing does":            {step{have: 3, want: 1, max: &none}, replicas.ViewIsStale},
+		"E3 and one whose children must stay":        {step{have: 3, stay: 3, want: 1}, replicas.ViewIsStale},
 		"E3 nor one that holds all that are missing": {step{have: 3, want: 4, held: 1}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -250,7 +251,7 @@ func TestViewIsOld(t *testing.T) {
 			plan, err := replicas.Manage(append(tt.children(), relabelled), spec)
 			require.NoError(t, err)
 			assert.Equal(t, replicas.Blocked{Reason: tt.blocked}, plan.Blocked)
-			assert.Equal(t, replicas.Scale[*worker]{Deferred: tt.deferred}, plan.Scale)
+			assert.Zero(t, plan.Scale)
 			assert.Len(t, plan.Claims.Release, 1, "claims go on: their patches tell an old view themselves")
 			scale, err := replicas.ScaleTo(tt.children(), spec)
 			require.NoError(t, err)

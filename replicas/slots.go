@@ -31,16 +31,6 @@ type slots struct {
 	missing int              // how many other wanted slots there are
 }
 
-// outside returns those of the children that are in no wanted slot.
-func outside[T metav1.Object](children []T, wanted slots) (out []T) {
-	for _, child := range children {
-		if !wanted.held.Has(child.GetName()) {
-			out = append(out, child)
-		}
-	}
-	return out
-}
-
 // wanted returns the wanted slots. It names them in their order until it has found a slot for
 // each name that objs and Taken have, and as many free ones as a plan fills. It refuses a free
 // slot that no child can have, and a name that it meets twice.
@@ -106,6 +96,7 @@ func (s *Spec[T]) fitSlots(owned []T, wanted slots) error {
 	if s.Slots == nil {
 		return nil
 	}
+	s.PendingAdoptions = 0 // these orphans hold slots
 	held := make(map[string]T, len(owned))
 	for _, child := range owned {
 		name := child.GetName()
@@ -115,9 +106,9 @@ func (s *Spec[T]) fitSlots(owned []T, wanted slots) error {
 		held[name] = child
 	}
 	isOut := func(child T) bool { return !wanted.held.Has(child.GetName()) }
-	order, err := podrank.NewOrder(append([]podrank.Criterion[T]{highestSlot(isOut)}, s.criteria()...)...)
+	order, err := s.orderAfter(highestSlot(isOut))
 	if err != nil {
-		return s.failure("%w", err)
+		return err
 	}
 	mustGo := s.Rules.MustGo
 	s.Rules.MustGo = func(child T) bool { return isOut(child) || mustGo != nil && mustGo(child) }
@@ -125,13 +116,17 @@ func (s *Spec[T]) fitSlots(owned []T, wanted slots) error {
 	return nil
 }
 
-// criteria are those of the order, also if that is the zero one.
-func (s *Spec[T]) criteria() []podrank.Criterion[T] {
+// orderAfter returns the order of the rules after another criterion.
+func (s *Spec[T]) orderAfter(first podrank.Criterion[T]) (podrank.Order[T], error) {
 	order := s.Rules.Complete().Order
 	if pods, ok := any(podrank.Kubernetes()).(podrank.Order[T]); ok && len(order.Criteria()) == 0 {
 		order = pods
 	}
-	return order.Criteria()
+	order, err := podrank.NewOrder(append([]podrank.Criterion[T]{first}, order.Criteria()...)...)
+	if err != nil {
+		return order, s.failure("%w", err)
+	}
+	return order, nil
 }
 
 // A slot is a name that follows its length, as text. The greater text is the higher slot, so

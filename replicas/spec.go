@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/replicakit/replicakit/expectations"
 	"github.com/replicakit/replicakit/internal/object"
@@ -106,14 +107,25 @@ type Spec[T metav1.Object] struct {
 	// are created, and none is deleted because of them. Do not pass these orphans
 	// to Manage: it would plan to adopt them. Negative is refused.
 	PendingAdoptions int
+	// CreationsInFlight are the names of children whose creation was sent, had no answer, and
+	// may take effect yet, the one to be sent again first at the front. A plan that creates
+	// sends those again that begin with the prefix of Names and that no object has. Each of
+	// the others holds a place, as long as it is here. With Slots it holds none, as its slot is
+	// one.
+	CreationsInFlight []string
+	// DeletionsInFlight are the UIDs of such children whose deletion was sent so. They count
+	// as there when it is decided what to create, and as gone when it is decided what to
+	// delete. A plan that deletes sends them again first. Other UIDs do no harm.
+	DeletionsInFlight []types.UID
 	// Rules say what the state of a child means, and which child is deleted first.
 	Rules Rules[T]
-	// Related are the children of the owner and of its siblings, such as the
+	// Related returns the children of the owner and of its siblings, such as the
 	// ReplicaSets of one Deployment: the function Related finds them. In
 	// Kubernetes' order, the more of them are active on a pod's node, the sooner
-	// that pod goes. If Related is empty, pods are not ranked by that. Otherwise
-	// the owned children count too, and a child in both lists, by UID, counts once.
-	Related []T
+	// that pod goes. If it is nil or returns none, pods are not ranked by that. Otherwise
+	// the owned children count too, and a child in both lists, by UID, counts once. It is
+	// called once by a plan that deletes, and by no other.
+	Related func() []T
 	// Names returns a name for a new child: the prefix and up to 5 characters more.
 	// The prefix is BaseName or the owner's name, and "-", cut after 58 characters, so the name
 	// has at most 63. If the name is one that an object in the list has, that is in Taken, or
@@ -127,9 +139,10 @@ type Spec[T metav1.Object] struct {
 	// Pending and PendingFor are what expectations.Store.State returned for the
 	// owner. Call State BEFORE you list the children. If Pending is Waiting, a plan
 	// has claims, but it creates and deletes nothing. If it is Expired, a plan that
-	// would create or delete something does not, and is Blocked by ViewIsStale. A plan
-	// that would do nothing is not Blocked, though the number may be right by chance:
-	// list live then too, unless the list shows all that Store.Get says is outstanding.
+	// would create or delete something, or to which MaxDeletions or MustStay leave another
+	// number than Replicas, is Blocked by ViewIsStale and does nothing. A plan with nothing to
+	// do is not Blocked, though the number may be right by chance: list live then too,
+	// unless the list shows all that Store.Get says is outstanding.
 	Pending    expectations.State
 	PendingFor time.Duration
 }

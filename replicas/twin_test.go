@@ -47,13 +47,14 @@ func TestManageDoesNotDependOnOrder(t *testing.T) {
 		rs := replicaSet(10)
 		pods := fleet(rs, 40, seed)
 		spec := specOf(t, rs)
-		spec.Related = podtest.Fleet(20, 5, seed+1000)
+		crowd := podtest.Fleet(20, 5, seed+1000)
+		spec.Related = func() []*corev1.Pod { return crowd }
 		want, err := replicas.Manage(pods, spec)
 		require.NoError(t, err)
 		r := rand.New(rand.NewPCG(seed, 2))
 		for range 5 {
 			r.Shuffle(len(pods), func(i, j int) { pods[i], pods[j] = pods[j], pods[i] })
-			r.Shuffle(len(spec.Related), func(i, j int) { spec.Related[i], spec.Related[j] = spec.Related[j], spec.Related[i] })
+			r.Shuffle(len(crowd), func(i, j int) { crowd[i], crowd[j] = crowd[j], crowd[i] })
 			got, err := replicas.Manage(pods, spec)
 			require.NoError(t, err)
 			require.Equal(t, want.Scale, got.Scale, "seed %d", seed)
@@ -74,15 +75,16 @@ func TestManageTouchesNothing(t *testing.T) {
 		rs := replicaSet(10)
 		pods := fleet(rs, 40, 1)
 		spec := specOf(t, rs)
-		spec.Related = podtest.Fleet(20, 5, 2)
-		rsBefore, before, relatedBefore := rs.DeepCopy(), deepCopies(pods), deepCopies(spec.Related)
+		crowd := podtest.Fleet(20, 5, 2)
+		spec.Related = func() []*corev1.Pod { return crowd }
+		rsBefore, before, relatedBefore := rs.DeepCopy(), deepCopies(pods), deepCopies(crowd)
 		order := slices.Clone(pods)
 		plan, err := replicas.Manage(pods, spec)
 		require.NoError(t, err)
 		assert.NotEmpty(t, plan.Scale.Delete)
 		assert.Equal(t, rsBefore, rs)
 		assert.Equal(t, before, pods)
-		assert.Equal(t, relatedBefore, spec.Related)
+		assert.Equal(t, relatedBefore, crowd)
 		for i := range pods {
 			assert.Same(t, order[i], pods[i])
 		}

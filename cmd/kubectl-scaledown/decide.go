@@ -146,7 +146,7 @@ func (a *answer) paused() bool {
 // decide adds what is to be done for the owner to have so many replicas, one number after
 // the other.
 func (a *answer) decide(objs *objects, w owner, sizes []int32) error {
-	spec, err := w.spec(objs)
+	spec, related, err := w.spec(objs)
 	if err != nil {
 		return err
 	}
@@ -154,13 +154,14 @@ func (a *answer) decide(objs *objects, w owner, sizes []int32) error {
 	from := append([]int32{ptr.Deref(w.replicas, 0)}, sizes...)[len(sizes)-1]
 	d := decision{owner: w, from: from, replicas: wanted, asked: a.asked || spec.Replicas != wanted, at: a.window.from}
 	spec.Replicas, spec.Now, spec.Rules.Order = wanted, a.window.from, a.order
+	spec.Related = func() []*corev1.Pod { return related }
 	spec.BurstReplicas = math.MaxInt32 // asked about is the whole surplus
 	if d.plan, err = replicas.Manage(objs.pods, spec); err != nil {
 		return err
 	}
 	owned := slices.Concat(d.plan.Claims.Owned, d.plan.Claims.Adopt)
-	d.related, d.spec = together(owned, spec.Related), spec
-	if err = d.deletePods(owned, spec, sizes); err != nil {
+	d.related, d.spec = together(owned, related), spec
+	if err = d.deletePods(owned, related, spec, sizes); err != nil {
 		return err
 	}
 	a.sets = append(a.sets, d)
@@ -169,7 +170,8 @@ func (a *answer) decide(objs *objects, w owner, sizes []int32) error {
 
 // deletePods goes through the passes of a controller: it deletes a burst at most, and ranks
 // the pods that are left anew.
-func (d *decision) deletePods(rest []*corev1.Pod, spec replicas.PodSpec, sizes []int32) (err error) {
+func (d *decision) deletePods(rest, related []*corev1.Pod, spec replicas.PodSpec, sizes []int32) (err error) {
+	spec.Related = func() []*corev1.Pod { return related } // those that are left
 	if len(d.plan.Scale.Delete) == 0 {
 		d.order, err = replicas.Explain(rest, spec)
 		return err
@@ -195,7 +197,7 @@ func (d *decision) deletePods(rest []*corev1.Pod, spec replicas.PodSpec, sizes [
 				gone[v.Object] = true
 			}
 			stays := func(p *corev1.Pod) bool { return !gone[p] }
-			rest, spec.Related = filter(rest, stays), filter(spec.Related, stays)
+			rest, related = filter(rest, stays), filter(related, stays)
 		}
 	}
 	for _, p := range d.passes {

@@ -77,16 +77,16 @@ func (o owner) String() string { return o.kind.name + " " + o.GetNamespace() + "
 
 // spec returns what a ReplicaSet or a ReplicationController wants, and the pods
 // that count when nodes are compared.
-func (o owner) spec(objs *objects) (spec replicas.PodSpec, err error) {
+func (o owner) spec(objs *objects) (spec replicas.PodSpec, related []*corev1.Pod, err error) {
 	switch obj := o.Object.(type) {
 	case *appsv1.ReplicaSet:
 		spec, err = replicas.ReplicaSetSpec(obj)
-		spec.Related = replicas.Related(obj, objs.replicaSets, selector.ForReplicaSet, objs.pods)
+		related = replicas.Related(obj, objs.replicaSets, selector.ForReplicaSet, objs.pods)
 	case *corev1.ReplicationController:
 		spec, err = replicas.ReplicationControllerSpec(obj)
-		spec.Related = replicas.Related(obj, objs.controllers, selector.ForReplicationController, objs.pods)
+		related = replicas.Related(obj, objs.controllers, selector.ForReplicationController, objs.pods)
 	}
-	return spec, err
+	return spec, related, err
 }
 
 func ofReplicaSet(rs *appsv1.ReplicaSet) owner {

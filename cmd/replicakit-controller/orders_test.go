@@ -255,9 +255,10 @@ func TestOrdersWaitForNodes(t *testing.T) {
 	assert.Empty(t, orders.nodes.blind, "nothing is kept of passes that have ended, as their owners may have")
 	orders.order(owner) // a plan from before
 	forbidden.Unlock()
-	require.Eventually(t, func() bool { return orders.nodes.get("n") != nil }, patience, 10*time.Millisecond)
-	may, _, err = orders.admit("ReplicaSet", owner)
-	require.NoError(t, err)
+	require.Eventually(t, func() bool {
+		may, again, err = orders.admit("ReplicaSet", owner)
+		return err == nil && again < nodesWait // all nodes are there
+	}, patience, 10*time.Millisecond)
 	assert.False(t, may, "that plan did not know the nodes")
 	may, _, err = asked()
 	require.NoError(t, err)

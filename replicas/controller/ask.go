@@ -6,6 +6,7 @@ package controller
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"slices"
 	"strings"
 	"sync"
@@ -14,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
+	"github.com/replicakit/replicakit/internal/object"
 	"github.com/replicakit/replicakit/selector"
 )
 
@@ -59,14 +61,42 @@ type asker[O, C Object] struct {
 	versioner Versioner // nil if the Client is none
 	now       func() time.Time
 
-	mu    sync.Mutex // several calls are made at once
-	calls []Call
+	isReplica func(C) bool
+	failure   func(format string, args ...any) error // that names the owner
+
+	mu                   sync.Mutex // several calls are made at once
+	calls                []Call
+	creations, deletions allowance
+}
+
+// ErrNoRoom is in the error of a call that the Controller did not send, as it would leave more
+// or fewer children than docs/guarantee.md promises. It is a defect of the Controller.
+var ErrNoRoom = errors.New("there is no room for it")
+
+// An allowance is how many calls there is room for, and how many were made.
+type allowance struct{ room, made int }
+
+// allow lets so many calls be made that change the number of replicas, and no others.
+func (a *asker[O, C]) allow(creations, deletions int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.creations, a.deletions = allowance{room: creations}, allowance{room: deletions}
+}
+
+// take takes one call of an allowance, or refuses it.
+func (a *asker[O, C]) take(of *allowance, what string, child C) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if of.made++; of.made <= of.room {
+		return nil
+	}
+	return a.failure("%s of %q: %w: it is number %d of %d", what, object.Name(child), ErrNoRoom, of.made, of.room)
 }
 
 // asks lets the pass make its calls through its asker.
 func (p *pass[O, C]) asks() {
 	a := &p.asker
-	a.Client, a.now, p.client = p.reconciler.client, p.opts.Now, a
+	a.Client, a.now, a.isReplica, a.failure, p.client = p.reconciler.client, p.opts.Now, p.isReplica, p.failure, a
 	if versioner, ok := a.Client.(Versioner); ok {
 		a.versioner, p.client = versioner, versionAsker[O, C]{a}
 	}
@@ -92,6 +122,9 @@ func about(verb string, obj metav1.Object, sent any) Call {
 }
 
 func (a *asker[O, C]) Create(ctx context.Context, child C) (C, error) {
+	if err := a.take(&a.creations, "creation", child); err != nil {
+		return child, err
+	}
 	call := about("Create", child, nil) // the client may change the child
 	created, err := a.Client.Create(ctx, child)
 	a.note(call, err)
@@ -99,6 +132,11 @@ func (a *asker[O, C]) Create(ctx context.Context, child C) (C, error) {
 }
 
 func (a *asker[O, C]) Delete(ctx context.Context, child C, opts metav1.DeleteOptions) (string, error) {
+	if a.isReplica(child) {
+		if err := a.take(&a.deletions, "deletion", child); err != nil {
+			return "", err
+		}
+	}
 	left, err := a.Client.Delete(ctx, child, opts)
 	a.note(about("Delete", child, opts), err)
 	return left, err

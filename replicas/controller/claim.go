@@ -70,7 +70,6 @@ func (p *pass[O, C]) claim(ctx context.Context, plan replicas.Plan[C]) (replicas
 		return plan.Scale, nil
 	}
 	p.holdPlaces(len(p.AdoptionPending))
-	p.spec.Names = p.namer()
 	return p.scaleClaimed(ctx)
 }
 
@@ -100,8 +99,7 @@ func (p *pass[O, C]) scaleClaimed(ctx context.Context) (replicas.Scale[C], error
 		}
 	}
 	p.holdPlaces(undecided)
-	p.listRelated(ctx)
-	p.spec.Taken = p.taken()
+	p.inFlight()
 	return replicas.ScaleTo(p.activeAndEnded(), p.spec)
 }
 
@@ -224,9 +222,7 @@ func (p *pass[O, C]) undecidedAdoptions(ctx context.Context, claimer selector.Cl
 		f.Err = p.explained(f.Err, f.Object)
 		AdoptionUndecided.grow(&a.Hold, p.opts.Now())
 		a.Hold.Wait = max(a.Hold.Wait, serverDelay([]error{f.Err}))
-		if !slices.ContainsFunc(p.Gates, func(g Gate) bool { return g.Reason == AdoptionUndecided && g.Err != nil }) {
-			p.tell(AdoptionUndecided, "Error adopting "+f.Object.GetName()+": "+f.Err.Error())
-		}
+		p.tell(AdoptionUndecided, "Error adopting "+f.Object.GetName()+": "+f.Err.Error())
 		p.setAside(f.Object, &a, f.Err)
 	}
 }
@@ -273,10 +269,8 @@ func (p *pass[O, C]) sortAside(orphans []C) {
 // failedReleases tells of releases that failed. They are tried again, each time after twice as
 // long as before, and nothing else waits for them.
 func (p *pass[O, C]) failedReleases(failed []selector.Failure[C]) {
-	for i, f := range failed {
-		if i == 0 {
-			p.tell(ReleaseFailed, "Error releasing "+f.Object.GetName()+": "+f.Err.Error())
-		}
+	for _, f := range failed {
+		p.tell(ReleaseFailed, "Error releasing "+f.Object.GetName()+": "+f.Err.Error())
 		a := aside{}
 		if was := p.asideBefore[object.ID(f.Object)]; was != nil {
 			a = *was

@@ -47,9 +47,6 @@ type creation[C Object] struct {
 // create makes children in slow start. 0 <= created <= scale.Create holds at every
 // moment, and what is expected in the end is what was created (K1, K2).
 func (p *pass[O, C]) create(ctx context.Context, scale replicas.Scale[C], newborns []newborn[C]) error {
-	if goOn, err := p.lookForOthers(ctx, scale.Names); !goOn {
-		return err
-	}
 	c := &creations[O, C]{pass: p, scale: scale, newborns: newborns, each: make([]creation[C], scale.Create)}
 	p.expect(expectations.Changes{Creating: scale.Names})
 	defer func(before int) { p.noteRound(before) }(len(p.Created))

@@ -5,6 +5,7 @@ package controller
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -83,26 +84,20 @@ func (p *pass[O, C]) delete(ctx context.Context, victims []replicas.Deletion[C])
 	return nil
 }
 
-// settle expects only what was deleted, and remembers what may be deleted yet.
+// settle expects only what was deleted.
 func (d *deletions[O, C]) settle() {
 	var others []types.UID
 	for i, v := range d.victims {
 		id := object.ID(v.Object)
-		switch d.is[i] {
-		case deleted:
+		if is := d.is[i]; is == deleted || is == gone {
 			d.state.known.Sure(id)
-			d.leaves(id, true)
-			d.Deleted = append(d.Deleted, v.Object)
-			continue
-		case gone:
-			d.state.known.Sure(id)
-			d.leaves(id, false)
-		default:
-			if d.doubted[i] {
-				d.state.known.Doubt(id, d.carried[i], d.opts.Now())
-			}
+			d.leaves(id, is == deleted)
 		}
-		others = append(others, id)
+		if d.is[i] == deleted {
+			d.Deleted = append(d.Deleted, v.Object)
+		} else {
+			others = append(others, id)
+		}
 	}
 	d.pending.Lower(d.key, expectations.Changes{Deleting: others})
 }
@@ -249,19 +244,18 @@ func (d *deletions[O, C]) note(i int, a deleteAnswer) {
 	}
 	d.errs[i], d.carried[i] = a.err, a.carried
 	switch {
-	case !a.ended:
-		d.doubted[i] = true
-	case a.err == nil:
+	case a.ended && a.err == nil:
 		d.is[i] = deleted
 		d.wrote(a.left)
 	case apierrors.IsNotFound(a.err):
 		d.isGone(i)
 	case apierrors.IsConflict(a.err):
 		d.Conflicts++
-	case isRefusal(a.err):
+	case a.ended && (isRefusal(a.err) || errors.Is(a.err, ErrNoRoom)):
 		d.fails(i)
 	default: // it may have taken effect all the same, or may do so yet
 		d.doubted[i] = true
+		d.state.known.Doubt(object.ID(d.victims[i].Object), a.carried, d.opts.Now())
 	}
 }
 
@@ -293,9 +287,6 @@ func (d *deletions[O, C]) lookFor(ctx context.Context, some []int) {
 		case err == nil && found.GetDeletionTimestamp() != nil:
 			d.is[i] = deleted
 		default:
-			if err == nil && d.carried[i] != "" && found.GetResourceVersion() != d.carried[i] {
-				d.doubted[i] = false // it can take effect no more
-			}
 			if err == nil && !d.shows(found) { // it may be another's by now
 				d.believe(look.start, found)
 			}
@@ -322,95 +313,52 @@ func (d *deletions[O, C]) again(ctx context.Context) (behind bool) {
 		d.failures = append(d.failures, slowstart.Failure{Err: fmt.Errorf("listing them live: %w", err)})
 		return true
 	}
-	live := make(map[types.UID]C, len(ours))
-	for _, c := range slices.Concat(ours, ended) {
-		live[object.ID(c)] = c
+	still, behind := d.stillThere(ours, ended)
+	d.inFlight()
+	scale, err := d.within(ours, still)
+	behind = behind || len(scale.Delete) < len(still.Delete)
+	if err == nil && !scale.IsZero() { // the author's step was asked about an older view
+		scale, err = d.beforeScale(ctx, ours, scale)
 	}
-	doubted := d.state.known.Doubted()
-	tooMany := len(ours) - int(d.spec.Replicas)
-	tooManyStay := tooMany - d.mayGoYet(live, doubted)
-	var again []int
-	others := 0
-	for _, i := range d.left() {
-		id := object.ID(d.victims[i].Object)
-		child, still := live[id]
-		_, isDoubted := doubted[id]
-		mayGoAnyway := isDoubted && tooManyStay >= 0 && len(again) < tooMany
-		switch {
-		case !still:
-			d.is[i], behind = gone, true
-		case !d.rules.Active(child):
-			again = append(again, i)
-		case !d.rules.Active(d.victims[i].Object): // it was to be discarded, and counts by now
-			behind = true
-		case d.mayGo(child, mayGoAnyway || others < tooManyStay):
-			again = append(again, i)
-			if !isDoubted {
-				others++
-			}
-		default:
-			behind = true
-		}
-	}
-	for _, i := range again {
-		if hasVersion(d.victims[i]) {
-			d.judged(i, live[object.ID(d.victims[i].Object)])
-		}
-	}
-	if again, err = d.notVetoed(ctx, again, ours); err != nil {
+	if err != nil {
 		d.failures = append(d.failures, slowstart.Failure{Err: err})
 		return true
 	}
+	left := idsOf(slices.Concat(scale.Delete, scale.Discard))
+	again := slices.DeleteFunc(d.left(), func(i int) bool { return !left.Has(object.ID(d.victims[i].Object)) })
 	d.call(ctx, again)
 	d.refused = d.only(again, func(i int) bool { return apierrors.IsConflict(d.errs[i]) })
 	d.lookFor(ctx, d.refused) // they have changed again, or a webhook does not want them deleted
 	return behind
 }
 
-// mayGoYet counts those of the children whose deletion was sent without an answer, in
-// this pass or before.
-func (d *deletions[O, C]) mayGoYet(live map[types.UID]C, doubted map[types.UID]time.Time) (n int) {
-	sent := map[types.UID]bool{}
-	for i, v := range d.victims {
-		sent[object.ID(v.Object)] = d.is[i] == failed && d.doubted[i]
+// stillThere returns the victims that nothing is decided about, as a live list has them. It
+// reports whether one of them is none any more.
+func (d *deletions[O, C]) stillThere(ours, ended []C) (still replicas.Scale[C], behind bool) {
+	live := make(map[types.UID]C, len(ours)+len(ended))
+	for _, c := range slices.Concat(ours, ended) {
+		live[object.ID(c)] = c
 	}
-	for id := range live {
-		if _, isDoubted := doubted[id]; sent[id] || isDoubted {
-			n++
+	for _, i := range d.left() {
+		wasActive := d.rules.Active(d.victims[i].Object)
+		child, ok := live[object.ID(d.victims[i].Object)]
+		if ok && hasVersion(d.victims[i]) {
+			d.judged(i, child)
+		}
+		v := d.victims[i]
+		v.Object = child
+		switch {
+		case !ok:
+			d.is[i], behind = gone, true
+		case !d.rules.Active(child):
+			still.Discard = append(still.Discard, v)
+		case !wasActive: // it was to be discarded, and counts by now
+			behind = true
+		default:
+			still.Delete = append(still.Delete, v)
 		}
 	}
-	return n
-}
-
-// notVetoed asks Kind.BeforeScale about those of the victims that are deleted after all,
-// as it was asked about an older view.
-func (d *deletions[O, C]) notVetoed(ctx context.Context, victims []int, ours []C) ([]int, error) {
-	if len(victims) == 0 {
-		return nil, nil
-	}
-	scale := replicas.Scale[C]{}
-	for _, i := range victims {
-		if v := d.victims[i]; d.rules.Active(v.Object) {
-			scale.Delete = append(scale.Delete, v)
-		} else {
-			scale.Discard = append(scale.Discard, v)
-		}
-	}
-	scale, err := d.beforeScale(ctx, ours, scale)
-	if err != nil {
-		return nil, err
-	}
-	left := idsOf(slices.Concat(scale.Delete, scale.Discard))
-	return slices.DeleteFunc(victims, func(i int) bool { return !left.Has(object.ID(d.victims[i].Object)) }), nil
-}
-
-// mayGo reports whether a child may still be deleted.
-func (d *deletions[O, C]) mayGo(c C, tooMany bool) bool {
-	rules := d.spec.Rules
-	if rules.MustStay != nil && rules.MustStay(c) {
-		return false
-	}
-	return d.mustGo(c) || tooMany && d.spec.Slots == nil
+	return still, behind
 }
 
 // oursLive returns the owner's children that are active and match, from a live list, and

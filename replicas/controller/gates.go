@@ -6,6 +6,7 @@ package controller
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -120,7 +121,7 @@ const (
 	DeletionRetryAfter
 	DeletionFailed
 	LookFailed
-	TurnedUp
+	CreationInFlight
 	Author
 	LastRoundEnded
 	NamespaceGoing
@@ -262,12 +263,12 @@ var rows = [reasons]row{
 		"the server failed (500) when it was to delete a child",
 	},
 	LookFailed: {
-		"LookFailed", scales, stopsScale, true, true, false, false, 0, 0, "a look succeeds", FailedLook,
+		"LookFailed", scales, 0, false, false, false, false, time.Second, time.Minute, "a look succeeds", FailedLook,
 		"a child could not be read from the server, and an earlier creation or deletion of it had no answer",
 	},
-	TurnedUp: {
-		"TurnedUp", scales, StopsCreations, true, false, false, false, 0, 0, "the next pass", "",
-		"a child of an earlier creation turned up, or its name came free: the next pass counts it",
+	CreationInFlight: {
+		"CreationInFlight", scales, StopsCreations, true, false, false, false, 0, 0, "a look shows what became of it", "",
+		"creations without an answer hold their places, so no other children are created in them",
 	},
 	Author: {
 		"Author", scales, stopsScale, false, true, true, false, 0, 0, "Kind.BeforeScale says so", "",
@@ -365,9 +366,10 @@ func (p *pass[O, C]) held(reason Reason, key, object string, children int) bool 
 	return true
 }
 
-// tell sends the event of a reason when the owner begins to meet its gates.
+// tell sends the event of a reason when the owner begins to meet its gates. Call it before gate.
 func (p *pass[O, C]) tell(reason Reason, message string) {
-	if !slices.ContainsFunc(p.standing, func(g Gate) bool { return g.Reason == reason }) {
+	if !slices.ContainsFunc(p.standing, func(g Gate) bool { return g.Reason == reason }) &&
+		!slices.ContainsFunc(p.Gates, func(g Gate) bool { return g.Reason == reason && g.Err != nil }) {
 		p.event(corev1.EventTypeWarning, reason.row().event, message)
 	}
 }
@@ -469,6 +471,11 @@ func (h holds) end(key string, why ...Reason) {
 	for _, reason := range why {
 		delete(h, holdKey{reason, key})
 	}
+}
+
+// endAll ends all holds for a reason.
+func (h holds) endAll(why Reason) {
+	maps.DeleteFunc(h, func(k holdKey, _ *hold) bool { return k.Reason == why })
 }
 
 // earliest is the shorter of two delays, of which 0 is none.

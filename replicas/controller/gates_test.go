@@ -79,14 +79,14 @@ func TestEachGateAlone(t *testing.T) {
 		}
 	}
 	// lost sends two creations without an answer, and wants one of them no more.
-	lost := func(t *testing.T, r *podRig) {
+	lost := func(t *testing.T, r *podRig, wanted int32) {
 		t.Helper()
 		*r.owner.Spec.Replicas = 3
 		r.create = func(i int) error { return []error{nil, timeout(), timeout(), nil, nil}[i] }
 		r.get = func(string) (*corev1.Pod, error) { return nil, timeout() }
 		require.Equal(t, 2, pass(t, r, 0).InFlight)
 		r.settle()
-		*r.owner.Spec.Replicas, r.owner.Generation = 2, 2
+		*r.owner.Spec.Replicas, r.owner.Generation = wanted, 2
 	}
 	// failing lets a creation fail, and later not.
 	failing := func(why func() error) gate {
@@ -302,11 +302,16 @@ func TestEachGateAlone(t *testing.T) {
 				return pass(t, r, 2, four(r)...)
 			},
 		}),
-		row(controller.LookFailed, scale, controller.FailedLook, gate{
+		row(controller.LookFailed, 0, controller.FailedLook, gate{
 			begin: func(t *testing.T, r *podRig) podPass {
 				t.Helper()
-				lost(t, r)
-				r.get = func(name string) (*corev1.Pod, error) { return nil, forbidden(name, "no rights") }
+				lost(t, r, 1)
+				r.get = func(name string) (*corev1.Pod, error) {
+					if name == "web-bbbbd" {
+						return nil, forbidden(name, "no rights")
+					}
+					return nil, notFound(name)
+				}
 				return pass(t, r, 1, podtest.Pod("web-bbbbb", owned(r.owner)))
 			},
 			end: func(t *testing.T, r *podRig) podPass {
@@ -315,11 +320,11 @@ func TestEachGateAlone(t *testing.T) {
 				return pass(t, r, 2, podtest.Pod("web-bbbbb", owned(r.owner)))
 			},
 		}),
-		row(controller.TurnedUp, controller.StopsCreations, "", gate{
+		row(controller.CreationInFlight, controller.StopsCreations, "", gate{
 			begin: func(t *testing.T, r *podRig) podPass {
 				t.Helper()
-				lost(t, r)
-				found := podtest.Pod("web-bbbbd", owned(r.owner))
+				lost(t, r, 2)
+				found := podtest.Pod("web-bbbbd", owned(r.owner), podtest.Phase(corev1.PodFailed))
 				r.get = func(name string) (*corev1.Pod, error) { return find([]*corev1.Pod{found}, name) }
 				return pass(t, r, 1, podtest.Pod("web-bbbbb", owned(r.owner)))
 			},

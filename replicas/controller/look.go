@@ -8,11 +8,13 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/replicakit/replicakit/internal/object"
+	"github.com/replicakit/replicakit/replicas"
 	"github.com/replicakit/replicakit/replicas/ledger"
 )
 
@@ -108,85 +110,143 @@ func (p *pass[O, C]) lacks(l look[C], id types.UID) {
 	p.state.known.Gone(l.start, id, p.opts.Now())
 }
 
-// failedLook reports whether a look failed without which nothing can be created, or deleted,
-// and tells of that.
-func (p *pass[O, C]) failedLook(ctx context.Context, err error) bool {
-	p.LookErr = err
-	if err == nil {
+// lookForLost looks for the calls in flight that scale does not send again: for names when it is
+// their time, and for deletions when they can take effect no more. What it finds is for the next
+// pass, as all of them count in this one. It reports whether they hold something back.
+func (p *pass[O, C]) lookForLost(ctx context.Context, scale replicas.Scale[C]) (isHeld bool) {
+	names, doubted := p.notSentAgain(scale)
+	if len(names)+len(doubted) == 0 {
+		p.state.holds.endAll(LookFailed)
 		return false
 	}
+	p.lookForNames(ctx, some(names, func(n ledger.Name) bool { return n.NextLook(p.opts.Now()) <= 0 && !p.lookIsHeld(n.Name) }))
+	p.lookForDoubted(ctx, some(doubted, func(d victim[C]) bool { return d.left <= 0 && !p.lookIsHeld(d.child.GetName()) }))
+	spec := p.spec
+	spec.CreationsInFlight, spec.DeletionsInFlight = nil, nil
+	all, _ := replicas.ScaleTo(p.activeAndEnded(), spec) // the plan had no error
+	names, doubted = p.notSentAgain(scale)
+	for _, n := range names {
+		next := max(n.NextLook(p.opts.Now()), 1)
+		switch {
+		case p.lookIsHeld(n.Name):
+		case all.Create > scale.Create && n.Bearer != ledger.Replica:
+			p.gate(CreationInFlight, n.Name, next, nil)
+			isHeld = true
+		default:
+			p.comeBack(next)
+		}
+	}
+	for _, d := range doubted {
+		if len(all.Delete) > len(scale.Delete) && !p.lookIsHeld(d.child.GetName()) {
+			p.gate(DeletionInFlight, d.child.GetName(), max(d.left+1, 1), nil)
+			isHeld = true
+		}
+	}
+	return isHeld
+}
+
+// A victim is a child whose deletion was sent without an answer.
+type victim[C Object] struct {
+	child C
+	left  time.Duration // for which that may take effect yet
+}
+
+// notSentAgain returns the names and the active children in flight that are not in scale.
+func (p *pass[O, C]) notSentAgain(scale replicas.Scale[C]) (names []ledger.Name, children []victim[C]) {
+	names = some(p.state.known.Names(), func(n ledger.Name) bool { return !slices.Contains(scale.Names, n.Name) })
+	sent := p.state.known.Doubted()
+	if len(sent) == 0 {
+		return names, nil
+	}
+	victims := idsOf(scale.Delete)
+	for _, c := range p.Active {
+		if at, is := sent[object.ID(c)]; is && !victims.Has(object.ID(c)) {
+			children = append(children, victim[C]{c, ledger.Landing - p.Now.Sub(at)})
+		}
+	}
+	return names, children
+}
+
+// lookIsHeld reports whether a child is not looked for, as an earlier look failed.
+func (p *pass[O, C]) lookIsHeld(name string) bool { return p.held(LookFailed, name, name, 0) }
+
+// endLook ends the hold of a look, or makes it longer.
+func (p *pass[O, C]) endLook(ctx context.Context, name string, err error) {
+	if err == nil {
+		p.state.holds.end(name, LookFailed)
+		return
+	}
+	p.LookErr = err
 	if ctx.Err() == nil {
 		p.tell(LookFailed, "Error looking for "+p.childResource.Resource+": "+err.Error())
 	}
-	p.gate(LookFailed, "", max(serverDelay([]error{err}), p.lists.retryIn(err)), err)
-	return true
+	h := p.state.holds.of(LookFailed, name)
+	LookFailed.grow(&h.Hold, p.opts.Now())
+	h.Wait, h.why = max(h.Wait, serverDelay([]error{err}), p.lists.retryIn(err)), err
+	p.gate(LookFailed, name, h.Wait, err)
 }
 
-// lookForUnwanted looks for creations without an answer that no plan asks for any
-// more: what turns up is one too many, and goes like any other.
-func (p *pass[O, C]) lookForUnwanted(ctx context.Context) {
-	due := slices.DeleteFunc(p.state.known.Names(), func(n ledger.Name) bool { return n.NextLook(p.opts.Now()) > 0 })
-	_, _ = p.lookForNames(ctx, due) // what fails is looked for again
-	for _, n := range p.state.known.Names() {
-		p.comeBack(max(n.NextLook(p.opts.Now()), 1))
-	}
-}
-
-// lookForOthers looks for creations without an answer that are not sent again, before
-// other children are created. Nothing is created if one turns up, if a name that was taken
-// may be sent again, or if the look fails.
-func (p *pass[O, C]) lookForOthers(ctx context.Context, sent []string) (goOn bool, err error) {
-	others := slices.DeleteFunc(p.state.known.Open(), func(n ledger.Name) bool { return slices.Contains(sent, n.Name) })
-	turnedUp, err := p.lookForNames(ctx, others)
-	switch {
-	case errors.As(err, new(heldError)): // no error: lists are tried again later
-		p.unlisted(err)
-		return false, nil
-	case p.failedLook(ctx, err):
-		return false, p.failure("looking for creations without an answer: %w", err)
-	}
-	if turnedUp {
-		p.gate(TurnedUp, "", 0, nil)
-	}
-	return !turnedUp, nil
-}
-
-// lookForNames looks for children by names that were sent, and reports whether one
-// turned up that counts, or a name that was taken may be sent again. A name is resolved
-// by a look that begins when nothing that was sent can take effect any more.
-func (p *pass[O, C]) lookForNames(ctx context.Context, due []ledger.Name) (turnedUp bool, err error) {
+// lookForNames looks for children by names that were sent. A name is settled by a look that
+// begins when nothing that was sent can take effect any more.
+func (p *pass[O, C]) lookForNames(ctx context.Context, due []ledger.Name) {
 	if len(due) == 0 {
-		return false, nil
+		return
 	}
 	began := p.opts.Now()
 	look := p.looks(ctx, len(due))
 	for _, n := range due {
-		found, there, lookErr := look.find(ctx, n.NamespacedName)
-		switch {
-		case lookErr != nil:
-			p.state.known.PutOff(n.NamespacedName, p.opts.Now())
-			if err == nil {
-				err = lookErr
-			}
+		found, there, err := look.find(ctx, n.NamespacedName)
+		if p.endLook(ctx, n.Name, err); err != nil {
 			continue
+		}
+		switch {
 		case there && n.Bearer == ledger.Replica: // which the view shows
 			if !p.shows(found) {
 				p.believe(look.start, found)
 			}
 			p.bears(found)
 		case there:
-			turnedUp = p.turnedUp(look.start, found) == ledger.Replica || turnedUp
+			p.turnedUp(look.start, found)
 		case look.isList && p.isUnlisted(n.NamespacedName): // so the name stays taken
 		default:
 			p.noneBears(look, n.NamespacedName)
-			if n.IsTaken() && !n.HasLanded(began) { // it is sent again, and not another one
-				turnedUp = true
+			if n.IsTaken() { // it can be sent again
 				p.comeBack(1)
 			}
 		}
-		p.state.known.Looked(n.NamespacedName, began, p.opts.Now())
+		if p.state.known.Looked(n.NamespacedName, began, p.opts.Now()); n.HasLanded(began) { // its place is free
+			p.comeBack(1)
+		}
 	}
-	return turnedUp, err
+}
+
+// lookForDoubted looks for children whose deletion can take effect no more. Those that are
+// there and the owner's stay.
+func (p *pass[O, C]) lookForDoubted(ctx context.Context, late []victim[C]) {
+	if len(late) == 0 {
+		return
+	}
+	look := p.looks(ctx, len(late))
+	for _, d := range late {
+		id := object.ID(d.child)
+		found, there, err := look.find(ctx, nameOf(d.child))
+		if p.endLook(ctx, d.child.GetName(), err); err != nil {
+			continue
+		}
+		p.state.known.Sure(id)
+		p.comeBack(1)
+		switch {
+		case !there || object.ID(found) != id:
+			p.lacks(look, id)
+		case !p.shows(found): // it may be going, or not the owner's any more
+			p.believe(look.start, found)
+		}
+	}
+}
+
+// some returns those of a list that f picks.
+func some[E any](list []E, f func(E) bool) []E {
+	return slices.DeleteFunc(slices.Clone(list), func(e E) bool { return !f(e) })
 }
 
 // shows reports whether the view has a child in the version in which it was found.

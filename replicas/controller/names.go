@@ -5,15 +5,13 @@ package controller
 
 import "k8s.io/apimachinery/pkg/util/rand"
 
-// namer returns where a plan takes names from: those of creations without an answer first.
-func (p *pass[O, C]) namer() func(prefix string) string {
-	return p.state.known.Namer(func(prefix string) string {
-		name := prefix + suffix(p.opts.Random)
-		for tries := 0; tries < nameTries && len(p.pending.OwnersOfCreation(name)) > 0; tries++ {
-			name = prefix + suffix(p.opts.Random)
-		}
-		return name
-	})
+// freshName makes a name that nobody waits for.
+func (p *pass[O, C]) freshName(prefix string) string {
+	name := prefix + suffix(p.opts.Random)
+	for tries := 0; tries < nameTries && len(p.pending.OwnersOfCreation(name)) > 0; tries++ {
+		name = prefix + suffix(p.opts.Random)
+	}
+	return name
 }
 
 // nameTries is how often a name is made in vain that somebody waits for: many more

@@ -119,8 +119,8 @@ type Pass[O, C Object] struct {
 	// OwnerErr is why the owner could not be read from the server before children were
 	// deleted, before an adoption, or before or after a status write.
 	OwnerErr error
-	// LookErr is why nothing was created, or deleted, if that is because a child could not
-	// be read from the server. An earlier creation or deletion of it had no answer.
+	// LookErr is why a child could not be read from the server whose creation or deletion had
+	// no answer. The call stays in flight.
 	LookErr error
 	// Calls are the calls to the server, in the order in which they were answered.
 	Calls []Call

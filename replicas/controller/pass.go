@@ -8,6 +8,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 
@@ -86,6 +87,11 @@ func (p *pass[O, C]) believe(start ledger.Moment, c C) {
 func (p *pass[O, C]) controls(c C) bool {
 	owner := object.OwnerOf(p.Owner, p.kind.Owner.GroupKind())
 	return owner.Controls(c)
+}
+
+// isReplica reports whether a child counts for the owner.
+func (p *pass[O, C]) isReplica(c C) bool {
+	return p.controls(c) && p.spec.Selector.Matches(labels.Set(c.GetLabels())) && p.rules.Active(c) && c.GetDeletionTimestamp() == nil
 }
 
 func (p *pass[O, C]) event(eventType, reason, message string) {

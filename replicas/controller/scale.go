@@ -20,18 +20,13 @@ func (p *pass[O, C]) scale(ctx context.Context, scale replicas.Scale[C]) error {
 	defer func() {
 		p.state.active = len(p.Active) + len(p.Created) - len(p.activeOf(p.Deleted))
 	}()
-	scale, err := p.doubtedFirst(ctx, scale)
-	if err != nil {
-		return err
-	}
-	if scale.Create == 0 {
-		p.lookForUnwanted(ctx)
-	}
 	if scale.IsZero() {
-		p.state.nothingLeft(p.Now)
+		if isHeld := p.lookForLost(ctx, scale); !isHeld {
+			p.state.nothingLeft(p.Now)
+		}
 		return nil
 	}
-	err = p.carryOut(ctx, scale)
+	err := p.carryOut(ctx, scale)
 	vetoFailed := err != nil && p.ScaleErr == nil
 	if len(scale.Delete) == 0 || slices.ContainsFunc(p.Deleted, p.rules.Active) || vetoFailed || p.state.behind && !p.HeldBack() {
 		return err
@@ -46,7 +41,7 @@ func (p *pass[O, C]) createMissing(ctx context.Context) error {
 		return nil
 	}
 	spec := p.spec
-	spec.MaxDeletions, spec.Names = new(int), p.namer()
+	spec.MaxDeletions = new(int)
 	scale, err := replicas.ScaleTo(p.Active, spec)
 	if err != nil || scale.IsZero() {
 		return err
@@ -54,22 +49,19 @@ func (p *pass[O, C]) createMissing(ctx context.Context) error {
 	return p.carryOut(ctx, scale)
 }
 
-// carryOut creates, deletes and discards, unless that is held or vetoed.
-func (p *pass[O, C]) carryOut(ctx context.Context, scale replicas.Scale[C]) (err error) {
-	scale, newborns := p.allowed(scale)
-	if scale.IsZero() {
+// carryOut creates, deletes and discards what nothing holds back and what there is room for.
+func (p *pass[O, C]) carryOut(ctx context.Context, scale replicas.Scale[C]) error {
+	planned, newborns := p.allowed(scale)
+	if planned.IsZero() {
 		return nil
 	}
-	scale, err = p.ownerWants(ctx, scale) // before the author's step, which may act for the victims
-	if scale.IsZero() {
+	scale, err := p.agreed(ctx, planned)
+	p.lookForLost(ctx, scale)
+	scale, roomErr := p.within(p.Active, scale)
+	if err = joinErrors(err, roomErr); scale.IsZero() {
 		return err
 	}
-	left, vetoErr := p.beforeScale(ctx, p.Active, scale)
-	if vetoErr != nil || left.IsZero() {
-		return joinErrors(err, vetoErr)
-	}
-	newborns = named(newborns, scale.Names, left.Names)
-	scale = left
+	newborns = named(newborns, planned.Names, scale.Names)
 	tried := p.Scale // if this is createMissing
 	if p.Scale = scale; !tried.IsZero() {
 		p.Scale.Delete, p.Scale.Discard = tried.Delete, tried.Discard
@@ -82,6 +74,30 @@ func (p *pass[O, C]) carryOut(ctx context.Context, scale replicas.Scale[C]) (err
 		err = joinErrors(err, p.delete(ctx, victims))
 	}
 	return err
+}
+
+// agreed leaves out what the owner on the server, or the author's step, does not want.
+func (p *pass[O, C]) agreed(ctx context.Context, scale replicas.Scale[C]) (replicas.Scale[C], error) {
+	scale, err := p.ownerWants(ctx, scale) // before the author's step, which may act for the victims
+	if scale.IsZero() {
+		return scale, err
+	}
+	scale, stepErr := p.beforeScale(ctx, p.Active, scale)
+	if stepErr != nil {
+		return replicas.Scale[C]{}, joinErrors(err, stepErr)
+	}
+	return scale, err
+}
+
+// within leaves out what there is no room for, and lets the pass make the calls of the rest.
+func (p *pass[O, C]) within(owned []C, scale replicas.Scale[C]) (replicas.Scale[C], error) {
+	room, err := replicas.RoomOf(owned, p.spec)
+	if err != nil {
+		return replicas.Scale[C]{}, err
+	}
+	scale = room.Clamp(scale)
+	p.asker.allow(scale.Create, len(scale.Delete))
+	return scale, nil
 }
 
 // ownerWants leaves out what the owner on the server, as far as it has to be asked, does not
@@ -139,8 +155,7 @@ func (p *pass[O, C]) deletionsHeld() bool {
 
 // limits notes what of the owner's own wishes keeps children that are too many.
 func (p *pass[O, C]) limits(scale replicas.Scale[C]) {
-	p.Scale.Deferred, p.Scale.Kept = scale.Deferred, scale.Kept
-	tooMany := len(p.Active) - int(p.spec.Replicas)
+	p.Scale.Deferred, p.Scale.Kept, p.Scale.MustStay = scale.Deferred, scale.Kept, scale.MustStay
 	switch limit := p.spec.MaxDeletions; {
 	case scale.Deferred == 0:
 	case limit != nil && len(scale.Delete) >= *limit && scale.Create == 0:
@@ -151,7 +166,7 @@ func (p *pass[O, C]) limits(scale replicas.Scale[C]) {
 	if scale.Kept > 0 {
 		p.gate(MissingFirst, "", 0, nil)
 	}
-	if p.spec.Rules.MustStay != nil && tooMany > len(scale.Delete)+scale.Deferred {
+	if scale.MustStay > 0 {
 		p.gate(MustStay, "", 0, nil)
 	}
 }

@@ -66,8 +66,7 @@ func (p *pass[O, C]) candidates() []C {
 }
 
 // taken returns the names that no child can be created under, from whatever part of the view
-// the plan is made: those of objects that the view shows, those that other objects have by
-// now, and those of slots that are held.
+// the plan is made: those of objects that the view shows, and those of slots that are held.
 func (p *pass[O, C]) taken() []string {
 	names := slices.Clone(p.asked.Taken)
 	if p.spec.Slots == nil {
@@ -75,11 +74,6 @@ func (p *pass[O, C]) taken() []string {
 	}
 	for _, c := range p.candidates() {
 		names = append(names, c.GetName())
-	}
-	for _, n := range p.state.known.Names() {
-		if n.IsTaken() {
-			names = append(names, n.Name)
-		}
 	}
 	for k := range p.state.holds {
 		switch {
@@ -105,12 +99,6 @@ func (p *pass[O, C]) holdSlot(name string, err error) {
 	NameTaken.grow(&h.Hold, p.opts.Now())
 	h.why = err
 	p.gate(NameTaken, name, h.Wait, err)
-}
-
-// mustGo reports whether a child has to go: by the rules, or because its slot is not wanted.
-func (p *pass[O, C]) mustGo(c C) bool {
-	mustGo := p.spec.Rules.MustGo
-	return mustGo != nil && mustGo(c) || p.spec.Slots != nil && !p.wanted.Has(c.GetName())
 }
 
 // isEnded reports whether a child of the view is to be discarded.

@@ -27,7 +27,7 @@ func (p *pass[O, C]) plan(ctx context.Context) (replicas.Plan[C], error) {
 		return replicas.Plan[C]{}, err
 	}
 	plan, err := p.manage(ctx)
-	if err != nil || plan.Blocked.Reason != replicas.ViewIsStale && (!p.unmet && !p.isHindered(plan) || plan.Blocked.Reason != "") {
+	if err != nil || plan.Blocked.Reason != replicas.ViewIsStale && (!p.unmet || plan.Blocked.Reason != "") {
 		return plan, err
 	}
 	if p.begins {
@@ -45,18 +45,14 @@ func (p *pass[O, C]) plan(ctx context.Context) (replicas.Plan[C], error) {
 	return p.manage(ctx)
 }
 
-// isHindered reports whether the view is old and a limit, or children that must stay, are
-// all that keeps the number from what is wanted: that may be wrong too.
-func (p *pass[O, C]) isHindered(plan replicas.Plan[C]) bool {
-	there := len(plan.Claims.Owned) + len(plan.Claims.Adopt) + p.spec.PendingAdoptions
-	return p.spec.Pending == expectations.Expired && there != int(p.spec.Replicas)
-}
-
 // manage plans from the children as the pass has them, and notes what the status is
 // made from if nothing else is done.
 func (p *pass[O, C]) manage(ctx context.Context) (replicas.Plan[C], error) {
-	p.listRelated(ctx)
-	p.spec.Names, p.spec.Taken = p.namer(), p.taken()
+	if p.asked.Related == nil {
+		p.spec.Related = func() []C { return p.related(ctx) }
+	}
+	p.spec.Names = p.freshName
+	p.inFlight()
 	plan, err := replicas.Manage(p.candidates(), p.spec)
 	if err != nil {
 		p.refuse(err)
@@ -172,26 +168,23 @@ func (p *pass[O, C]) terminating() (terminating []C) {
 	return terminating
 }
 
-// listRelated asks for what children are ranked by, if some may have to go.
-func (p *pass[O, C]) listRelated(ctx context.Context) {
-	if p.spec.Related != nil || !p.mayBeTooMany() {
-		return
-	}
-	p.spec.Related, p.RelatedErr = p.cache.Related(ctx, p.Owner)
+// related returns what children are ranked by.
+func (p *pass[O, C]) related(ctx context.Context) (related []C) {
+	related, p.RelatedErr = p.cache.Related(ctx, p.Owner)
 	if p.RelatedErr != nil {
-		p.spec.Related = nil
 		p.tell(RelatedFailed, "Error listing related "+p.childResource.Resource+": "+p.RelatedErr.Error())
 		p.gate(RelatedFailed, "", 0, p.RelatedErr)
+		return nil
 	}
+	return related
 }
 
-// mayBeTooMany reports whether deletions are possible at all.
-func (p *pass[O, C]) mayBeTooMany() bool {
-	if p.spec.Rules.MustGo != nil {
-		return true
-	}
-	wanted := int(p.spec.Replicas)
-	return len(p.children) > wanted && len(p.activeOf(p.children)) > wanted
+// inFlight lets the spec have the calls that nothing has settled, and the names that no child
+// can have now.
+func (p *pass[O, C]) inFlight() {
+	is := p.state.known.InFlight()
+	p.spec.CreationsInFlight, p.spec.DeletionsInFlight = is.Creations, is.Deletions
+	p.spec.Taken = append(p.taken(), is.Taken...)
 }
 
 func (p *pass[O, C]) activeOf(children []C) (active []C) {

@@ -173,8 +173,6 @@ func (b *book) tell(command string, args []string) string {
 		b.Looked(named(args[0]), b.now.Add(-took), b.now)
 	case "landed": // a list that began now was noted
 		b.Landed(b.now)
-	case "failed": // to look at a name
-		b.PutOff(named(args[0]), b.now)
 	default:
 		return b.show(command)
 	}

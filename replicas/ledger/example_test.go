@@ -108,23 +108,19 @@ func (l *controller) pass() (what string, err error) {
 	return fmt.Sprintf("%d cached, %d believed: %v", len(cache.Children), len(view.Children), plan), nil
 }
 
-// plan plans from a view. Names without an answer are used again, and as long as one
-// deletion has no answer, no other pod goes.
+// plan plans from a view, and with what is in flight.
 func (l *controller) plan(view ledger.View[*corev1.Pod]) (replicas.PodPlan, error) {
 	spec, err := replicas.ReplicaSetSpec(l.owner)
 	if err != nil {
 		return replicas.PodPlan{}, err
 	}
 	spec.Now = time.Now()
-	spec.Names = l.known.Namer(func(prefix string) string {
+	spec.Names = func(prefix string) string {
 		l.names++
 		return prefix + strconv.Itoa(l.names)
-	})
-	doubted := l.known.Doubted()
-	spec.Rules.MustStay = func(pod *corev1.Pod) bool {
-		_, isDoubted := doubted[pod.UID]
-		return len(doubted) > 0 && !isDoubted
 	}
+	is := l.known.InFlight()
+	spec.CreationsInFlight, spec.DeletionsInFlight, spec.Taken = is.Creations, is.Deletions, is.Taken
 	return replicas.Manage(view.Children, spec)
 }
 

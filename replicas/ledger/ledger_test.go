@@ -154,7 +154,6 @@ func TestManyGoroutines(t *testing.T) {
 				known.Bears(name, id, ledger.Stranger, false)
 				known.NoneBears(name)
 				known.Looked(name, began, began)
-				known.PutOff(name, began)
 				known.Refused(name)
 				known.Doubt(id, "", began)
 			})

@@ -57,7 +57,7 @@ func (w *world) aPass() {
 	case missing < 0:
 		l.deleteSome(-missing)
 	}
-	l.lookForNames(slices.DeleteFunc(w.known.Names(), func(n ledger.Name) bool { return n.NextLook(w.now) > 0 }))
+	l.lookForDue()
 }
 
 // look reads the cache.
@@ -187,22 +187,21 @@ func (l *loop) told(start ledger.Moment, c kid) {
 	}
 }
 
-// create makes children. Names without an answer are sent again, and the others of them
-// looked for.
+// create makes children. Names without an answer are sent again. Each that is not holds a place.
 func (l *loop) create(missing int) {
-	var names []string
-	var others []ledger.Name
-	for _, n := range l.known.Open() {
-		if len(names) < missing && !n.IsTaken() {
-			names = append(names, n.Name)
-		} else {
-			others = append(others, n)
-		}
-	}
-	if !l.lookForNames(others) {
+	open := l.known.Open()
+	if missing < len(open) {
+		l.lookForDue()
 		return
 	}
-	for len(names) < missing {
+	var names []string
+	for _, n := range open {
+		if !n.IsTaken() {
+			names = append(names, n.Name)
+		}
+	}
+	l.lookForDue(names...)
+	for range missing - len(open) {
 		l.names++
 		names = append(names, fmt.Sprintf("n%02d", l.names))
 	}
@@ -211,43 +210,35 @@ func (l *loop) create(missing int) {
 	}
 }
 
-// lookForNames looks for children by names that are not sent again, and reports whether
-// others may be created.
-func (l *loop) lookForNames(names []ledger.Name) (goOn bool) {
-	goOn = true
-	for _, n := range names {
+// lookForDue looks for children by names that are not sent again, when it is their time.
+func (l *loop) lookForDue(again ...string) {
+	for _, n := range l.known.Names() {
+		if n.NextLook(l.now) > 0 || slices.Contains(again, n.Name) {
+			continue
+		}
 		start := l.known.Start()
 		if l.fault(2) > 0 {
 			l.note("the look for %s fails", n.Name)
-			l.known.PutOff(n.NamespacedName, l.now)
-			goOn = false
 			continue
 		}
 		l.note("look for %s", n.Name)
-		if l.found(start, n.NamespacedName) && n.Bearer != ledger.Replica {
-			goOn = false
-		}
+		l.find(start, n.NamespacedName)
 		l.known.Looked(n.NamespacedName, l.now, l.now)
-		if n.IsTaken() && slices.ContainsFunc(l.known.Open(), func(o ledger.Name) bool { return o.Name == n.Name && !o.IsTaken() }) {
-			goOn = false // it is sent again instead
-		}
 	}
-	return goOn
 }
 
-// found reads a child by its name, and reports whether it is one that counts.
-func (l *loop) found(start ledger.Moment, name types.NamespacedName) bool {
+// find reads a child by its name.
+func (l *loop) find(start ledger.Moment, name types.NamespacedName) {
 	c, there := l.named(name.Name)
 	if !there {
 		l.known.NoneBears(name)
-		return false
+		return
 	}
 	is, ours := rules.Bearer(c)
 	if ours {
 		l.told(start, c)
 	}
 	l.known.Bears(name, c.UID, is, ours)
-	return is == ledger.Replica
 }
 
 // send sends a creation.
@@ -271,12 +262,12 @@ func (l *loop) send(n string) {
 			l.told(start, c)
 		case outcome == 0: // the name is taken
 			l.known.Refused(name)
-			l.found(l.known.Start(), name)
+			l.find(l.known.Start(), name)
 		case outcome == 2: // not answered, and found
-			l.found(l.known.Start(), name)
+			l.find(l.known.Start(), name)
 		}
 	case 1: // lost
-		l.found(l.known.Start(), name)
+		l.find(l.known.Start(), name)
 	case 4: // it takes effect later
 		l.late = append(l.late, request{name: n, most: l.want})
 	case 5:
@@ -286,7 +277,7 @@ func (l *loop) send(n string) {
 
 // created checks that a creation did not make one too many.
 func (l *loop) created() {
-	if n := l.mustKnow(l.pass.landed); n > l.want {
+	if n := l.mustKnow(nil); n > l.want {
 		l.fail("%d children after a creation, and %d are wanted", n, l.want)
 	}
 }

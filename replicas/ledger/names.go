@@ -4,8 +4,8 @@
 package ledger
 
 import (
+	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -134,23 +134,10 @@ func (l *Ledger[C]) Looked(name types.NamespacedName, began, now time.Time) {
 	case n.HasLanded(began):
 		l.drop(name)
 	default:
-		n.putOff(now)
-	}
-}
-
-// PutOff notes that a look at a name failed. The next one is as late as after Looked.
-func (l *Ledger[C]) PutOff(name types.NamespacedName, now time.Time) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if n := l.find(name); n != nil {
-		n.putOff(now)
-	}
-}
-
-func (n *Name) putOff(now time.Time) {
-	n.look.Double(now, firstLook, lastLook)
-	if left := landsIn(n.Sent, now); left > 0 {
-		n.look.Wait = min(n.look.Wait, left)
+		n.look.Double(now, firstLook, lastLook)
+		if left := landsIn(n.Sent, now); left > 0 {
+			n.look.Wait = min(n.look.Wait, left)
+		}
 	}
 }
 
@@ -180,24 +167,28 @@ func (l *Ledger[C]) Open() []Name {
 	return slices.DeleteFunc(l.Names(), func(n Name) bool { return n.Bearer == Replica })
 }
 
-// Namer returns a function for Spec.Names of package replicas. It returns each of Open that
-// can be sent again and has the prefix, once, the one that was sent last first, and after them
-// what fresh returns. If fresh is nil, that is "". Make one for each plan.
-func (l *Ledger[C]) Namer(fresh func(prefix string) string) func(prefix string) string {
-	open := slices.DeleteFunc(l.Open(), Name.IsTaken)
+// InFlight are the calls that nothing has settled: they may have taken effect, or may do so
+// yet. They are for the Spec of package replicas.
+type InFlight struct {
+	// Creations are the names of Open, the one that was sent last first. Taken are those of
+	// them that cannot be sent again now.
+	Creations, Taken []string
+	// Deletions are the UIDs of Doubted, sorted.
+	Deletions []types.UID
+}
+
+// InFlight returns the calls that nothing has settled. The slices are the caller's.
+func (l *Ledger[C]) InFlight() (is InFlight) {
+	open := l.Open()
 	slices.SortStableFunc(open, func(a, b Name) int { return b.Sent.Compare(a.Sent) })
-	return func(prefix string) string {
-		for len(open) > 0 {
-			name := open[0].Name
-			if open = open[1:]; strings.HasPrefix(name, prefix) {
-				return name
-			}
+	for _, n := range open {
+		is.Creations = append(is.Creations, n.Name)
+		if n.IsTaken() {
+			is.Taken = append(is.Taken, n.Name)
 		}
-		if fresh == nil {
-			return ""
-		}
-		return fresh(prefix)
 	}
+	is.Deletions = slices.Sorted(maps.Keys(l.Doubted()))
+	return is
 }
 
 func (l *Ledger[C]) find(name types.NamespacedName) *Name {

@@ -5,8 +5,10 @@ package ledger_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/replicakit/replicakit/replicas/ledger"
 )
@@ -115,20 +117,20 @@ func TestNames(t *testing.T) {
 			names? => a nobody, next look 0s`},
 		{"looks are at most a minute apart", `
 			sending a
-			failed a
-			failed a
-			failed a
-			failed a
-			failed a
-			failed a
+			looked a
+			looked a
+			looked a
+			looked a
+			looked a
+			looked a
 			names? => a nobody, next look 32s
-			failed a
+			looked a
 			names? => a nobody, next look 1m0s
-			failed a
+			looked a
 			names? => a nobody, next look 1m0s
-			wait 10m
-			failed a
-			names? => a nobody, next look 1m0s, landed`},
+			wait 270s
+			looked a
+			names? => a nobody, next look 30s`},
 		{"while a replica bears it, no look is needed until all requests have landed", `
 			sending a
 			sending a
@@ -139,7 +141,6 @@ func TestNames(t *testing.T) {
 			bears a@6
 			none a
 			looked a
-			failed a
 			refused a
 			names? =>`},
 		{"names are in the order in which they were sent", `
@@ -276,21 +277,17 @@ func TestAClockThatWentBack(t *testing.T) {
 }
 
 // A plan takes names that may take effect yet first, each once.
-func TestNamer(t *testing.T) {
+func TestInFlight(t *testing.T) {
 	t.Parallel()
 	var known ledger.Ledger[kid]
-	for _, name := range []string{"web-1", "web-2", "db-3", "web-4", "web-5"} {
-		known.Sending(named(name), began)
+	for i, name := range []string{"web-1", "web-2", "web-3", "web-4"} {
+		known.Sending(named(name), began.Add(time.Duration(i)))
 	}
 	known.Bears(named("web-2"), "x", ledger.Stranger, false)
-	known.Bears(named("web-4"), "y", ledger.Replica, false)
-	next := known.Namer(func(prefix string) string { return prefix + "new" })
-	var names []string
-	for range 4 {
-		names = append(names, next("web-"))
-	}
-	assert.Equal(t, []string{"web-1", "web-5", "web-new", "web-new"}, names)
-	next = known.Namer(nil)
-	assert.Equal(t, "db-3", next("db-"))
-	assert.Empty(t, next("db-"))
+	known.Bears(named("web-3"), "y", ledger.Replica, false)
+	known.Doubt("b", "", began)
+	known.Doubt("a", "", began)
+	assert.Equal(t, ledger.InFlight{
+		Creations: []string{"web-4", "web-2", "web-1"}, Taken: []string{"web-2"}, Deletions: []types.UID{"a", "b"},
+	}, known.InFlight())
 }

@@ -5,6 +5,7 @@ package invariant
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"slices"
 	"strings"
@@ -80,6 +81,8 @@ func (w *watcher) judgePass(pass podPass) {
 	told, waits := w.waits[place{rs.UID, rs.Namespace}]
 	_, queued := w.inside.Queued(pass.Name)
 	switch {
+	case errors.Is(pass.Err, controller.ErrNoRoom):
+		w.fail(Room, "%s: %v", rs.Name, pass.Err)
 	case d.says != 0 && d.says != pass.Generation:
 		w.fail(Status, "the status of %s is that of generation %d, and says %d", rs.Name, pass.Generation, d.says)
 	case d.stuck:

@@ -41,6 +41,7 @@ const (
 
 // The other rules.
 const (
+	Room                 Rule = "room"                  // no call is beyond what there is room for
 	Anothers             Rule = "anothers"              // what is another's is left alone
 	AnothersListed       Rule = "anothers-listed"       // and what its last live list did not show
 	Going                Rule = "going"                 // nothing is done for an owner that is being deleted
@@ -83,7 +84,6 @@ type Known struct {
 func KnownToFail() []Known {
 	return []Known{
 		{HastyLists, "four lists in a row fail within a second", "a list that failed holds all others back, whatever they are for"},
-		{MoreInFlight, "a creation that may still land counts as there only if a look finds it, or if its place is held", "nothing: one too many for a moment is healed"},
 		{MoreOldSpec, "children are created by the spec that the cache shows", "nothing: one too many for a moment is healed"},
 	}
 }
