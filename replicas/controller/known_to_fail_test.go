@@ -19,49 +19,7 @@ import (
 
 // The tests of this file say what is right, and fail if it holds: then they belong to the
 // other tests. Each says until when it is known to fail.
-const (
-	untilRoom      = "one function says how many may be created and deleted, and facts last as long as they are true"
-	untilOneRecord = "one record has what the cache does not show yet"
-)
-
-func TestACacheThatGoesBackWhileAllIsSettled(t *testing.T) {
-	t.Parallel()
-	podtest.KnownToFail(t, untilRoom, func(t *testing.T, r assert.TestingT) {
-		t.Helper()
-		rig := newRig(10) // whose cache does not tell its version
-		all := ready(rig.owner, 10)
-		rig.live = func() ([]*corev1.Pod, error) { return all, nil }
-		for second := range 3 {
-			_, err := rig.pass(t, second, all...)
-			require.NoError(t, err)
-		}
-		old := clone(all[0])
-		old.ResourceVersion = "5"
-		pass, err := rig.pass(t, 60, old)
-		require.NoError(t, err)
-		assert.Empty(r, pass.Created, "nine too many")
-	})
-}
-
-// The watch hangs, and the versions of the server are no numbers.
-func TestALiveListIsForgottenIfVersionsAreNoNumbers(t *testing.T) {
-	t.Parallel()
-	podtest.KnownToFail(t, untilRoom, func(t *testing.T, r assert.TestingT) {
-		t.Helper()
-		rig := newRig(3)
-		all := ready(rig.owner, 5)
-		for i := range all {
-			all[i].ResourceVersion = "v" + strconv.Itoa(i)
-		}
-		rig.live = func() ([]*corev1.Pod, error) { return all[2:], nil }
-		for second := range 3 {
-			pass, err := rig.pass(t, 20*second, all...)
-			require.NoError(t, err)
-			assert.Empty(r, pass.Deleted, "three of three are there")
-			rig.settle()
-		}
-	})
-}
+const untilOneRecord = "one record has what the cache does not show yet"
 
 func TestAStatusWriteIsNotWaitedForInACacheThatIsKnownToBeOld(t *testing.T) {
 	t.Parallel()

@@ -5,6 +5,7 @@ package controller_test
 
 import (
 	"errors"
+	"strconv"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -197,4 +198,45 @@ func TestExpectationsWithoutEvents(t *testing.T) {
 		require.NoError(t, err)
 		assert.Len(t, pass.Created, 1)
 	})
+}
+
+func TestACacheThatGoesBackIsOldThoughNothingIsKnown(t *testing.T) {
+	t.Parallel()
+	rig := newRig(10) // whose cache does not tell its version
+	all := ready(rig.owner, 10)
+	rig.live = func() ([]*corev1.Pod, error) { return all, nil }
+	for second := range 3 {
+		_, err := rig.pass(t, second, all...)
+		require.NoError(t, err)
+	}
+	old := clone(all[0])
+	old.ResourceVersion = "5"
+	pass, err := rig.pass(t, 60, old)
+	require.NoError(t, err)
+	assert.Empty(t, pass.Created)
+	assert.Len(t, pass.Active, 10)
+}
+
+// The watch hangs, and the versions of the server are no numbers.
+func TestWhatALiveListSaidCountsIfVersionsAreNoNumbers(t *testing.T) {
+	t.Parallel()
+	rig := newRig(3)
+	all := ready(rig.owner, 5)
+	for i := range all {
+		all[i].ResourceVersion = "v" + strconv.Itoa(i)
+	}
+	rig.live = func() ([]*corev1.Pod, error) { return all[2:], nil }
+	rig.start().NewTerm(t.Context(), "")
+	for second := range 4 {
+		pass, err := rig.pass(t, 20*second, all...)
+		require.NoError(t, err)
+		assert.Empty(t, pass.Deleted, "three of three are there")
+		assert.Len(t, pass.Active, 3)
+		rig.settle()
+	}
+	changed := clones(all)
+	changed[0].ResourceVersion = "v9"
+	pass, err := rig.pass(t, 100, changed...)
+	require.NoError(t, err)
+	assert.Len(t, pass.Deleted, 1, "the cache goes on, and shows that one is there again")
 }

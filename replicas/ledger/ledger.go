@@ -35,16 +35,17 @@ type Ledger[C metav1.Object] struct {
 
 	mu       sync.Mutex
 	moment   Moment
-	viewed   Moment              // when the reading of the cache of the last view began
-	cached   []C                 // what the cache had then, until the pass is over
-	known    sets.Set[types.UID] // the UIDs of cached, once they are asked for
+	viewed   Moment               // when the reading of the cache of the last view began
+	cached   []C                  // what the cache had then, until the pass is over
+	known    map[types.UID]string // the versions of cached, once they are asked for
 	children map[types.UID]*entry[C]
 	names    []Name
 	owner    Owner
 	strays   []C
 	list     bar
-	selector labels.Selector // of the last view
-	read     string          // how far the cache had come in the last view
+	selector labels.Selector      // of the last view
+	read     string               // how far the cache had come in the last view
+	versions map[types.UID]string // the versions that it had, if it does not tell how far it has come
 	// distrusted says that the cache lacks what it should show, until the next list.
 	distrusted bool
 	// passed is a wait that begins when the cache seems to have passed by a child that it
@@ -121,7 +122,7 @@ func (l *Ledger[C]) Told(start Moment, c C, now time.Time) error {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.tell(idOf(c), fact[C]{word: word[C]{true, c, c.GetResourceVersion(), start}}, now)
+	l.tell(idOf(c), fact[C]{word: word[C]{there: true, child: c, version: c.GetResourceVersion(), at: start}}, now)
 	return nil
 }
 
@@ -157,6 +158,9 @@ func (l *Ledger[C]) tell(id types.UID, f fact[C], now time.Time) {
 		return
 	}
 	e := l.entry(id)
+	if l.had(id) {
+		f.word.beside = l.known[id]
+	}
 	e.fact, e.since = e.fact.join(f), now
 }
 
@@ -178,12 +182,19 @@ func (l *Ledger[C]) entry(id types.UID) *entry[C] {
 // had reports whether the cache had a child when the pass that is under way read it.
 func (l *Ledger[C]) had(id types.UID) bool {
 	if l.known == nil {
-		l.known = make(sets.Set[types.UID], len(l.cached))
-		for _, c := range l.cached {
-			l.known.Insert(idOf(c))
-		}
+		l.known = versionsOf(l.cached)
 	}
-	return l.known.Has(id)
+	_, had := l.known[id]
+	return had
+}
+
+// versionsOf returns the versions of children by their UIDs.
+func versionsOf[C metav1.Object](children []C) map[types.UID]string {
+	versions := make(map[types.UID]string, len(children))
+	for _, c := range children {
+		versions[idOf(c)] = c.GetResourceVersion()
+	}
+	return versions
 }
 
 // A List is what a live list returned.
@@ -218,7 +229,7 @@ func (l *Ledger[C]) Listed(start Moment, list List[C], s Snapshot[C], now time.T
 		if e := l.children[idOf(c)]; e == nil && ok && isShownBy(shown, c) {
 			continue
 		}
-		l.tell(idOf(c), fact[C]{word: word[C]{true, c, c.GetResourceVersion(), start}}, now)
+		l.tell(idOf(c), fact[C]{word: word[C]{there: true, child: c, version: c.GetResourceVersion(), at: start}}, now)
 	}
 	l.tellAbsent(start, s, cached, now)
 	if !isNumber(list.Version) {
@@ -288,7 +299,7 @@ func (l *Ledger[C]) Forget() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.forgetFacts()
-	l.distrusted, l.read, l.selector, l.owner = false, "", nil, Owner{}
+	l.distrusted, l.read, l.versions, l.selector, l.owner = false, "", nil, nil, Owner{}
 }
 
 func (l *Ledger[C]) forgetFacts() {
