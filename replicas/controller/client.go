@@ -149,7 +149,7 @@ const (
 	CreationsHeld    = "CreationsHeld"     // Holding creations for <time>: <why>; once while it lasts
 	FailedOwner      = "FailedReadOwner"   // Error reading the owner: <error>; nothing is deleted; once while it lasts
 	FailedList       = "FailedList"        // Error listing: <error>: the view is old, and a live list failed; once while it lasts
-	FailedLook       = "FailedLook"        // Error looking for pods: <error>: a creation or deletion had no answer, and a look for the child failed; no other is created or deleted meanwhile; once while it lasts
+	FailedLook       = "FailedLook"        // Error looking for pods: <error>: a creation or deletion had no answer, and a look for the child failed: its place is held; once while it lasts
 	FailedRelated    = "FailedRelatedPods" // Error listing related pods: <error>; once while it lasts
 	FailedStatus     = "FailedStatus"      // Error writing the status: <error>, with the right that is needed; once while it lasts
 	FailedSpec       = "FailedSpec"        // <error of Kind.Spec that is no RefusedError>; the pass is tried again; once for each generation and text

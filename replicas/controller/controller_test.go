@@ -219,3 +219,15 @@ func TestWorkers(t *testing.T) {
 	require.NoError(t, r.start().ChildDeleted(children[2]))
 	assert.Zero(t, sum(r.pending()))
 }
+
+func TestACallBeyondTheRoomIsNotSent(t *testing.T) {
+	t.Parallel()
+	r := newRig(1)
+	errs := controller.AskTwice(r.client(), podtest.Pod("web-a", owned(r.owner)))
+	require.Len(t, errs, 4)
+	require.NoError(t, errors.Join(errs[0], errs[2]))
+	require.ErrorIs(t, errs[1], controller.ErrNoRoom)
+	require.EqualError(t, errs[1], `creation of "default/web-a": there is no room for it: it is number 2 of 1`)
+	require.EqualError(t, errs[3], `deletion of "default/web-a": there is no room for it: it is number 2 of 1`)
+	assert.Equal(t, []string{"create default/web-a", "delete web-a"}, r.calls)
+}

@@ -4,8 +4,12 @@
 package controller
 
 import (
+	"context"
+	"fmt"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/replicakit/replicakit/internal/object"
@@ -64,4 +68,21 @@ func (r *reconciler[O, C]) remembered() int {
 	r.owners.mu.Lock()
 	defer r.owners.mu.Unlock()
 	return len(r.owners.m)
+}
+
+// AskTwice creates the child twice and deletes it twice, where there is room for one call each.
+func AskTwice(client Client[*appsv1.ReplicaSet, *corev1.Pod], child *corev1.Pod) (errs []error) {
+	p := &pass[*appsv1.ReplicaSet, *corev1.Pod]{reconciler: &reconciler[*appsv1.ReplicaSet, *corev1.Pod]{client: client}}
+	p.asks()
+	p.asker.now, p.asker.isReplica, p.asker.failure = time.Now, func(*corev1.Pod) bool { return true }, fmt.Errorf
+	p.asker.allow(1, 1)
+	for range 2 {
+		_, err := p.client.Create(context.Background(), child)
+		errs = append(errs, err)
+	}
+	for range 2 {
+		_, err := p.client.Delete(context.Background(), child, metav1.DeleteOptions{})
+		errs = append(errs, err)
+	}
+	return errs
 }

@@ -38,7 +38,8 @@
 //
 // A request that had no answer may take effect up to [Landing] after it was sent. The
 // ledger keeps the names of such creations and the UIDs of such deletions until a fact
-// settles them. Plan with the names of [Ledger.Namer]: they are sent again before others.
+// settles them. Plan with [Ledger.InFlight]: they are sent again before others, and hold
+// their places.
 //
 // # Restores
 //
