@@ -182,6 +182,20 @@ func TestSlotsThatAreGivenUpWhileAnotherIsMissing(t *testing.T) {
 	assert.Equal(t, []string{"p-0", "p-1", "p-2"}, s.names())
 }
 
+// The user scales down under a full quota, with a slot missing, and it ends.
+func TestScaleDownUnderAFullQuota(t *testing.T) {
+	t.Parallel()
+	s := openWorkshop(t, workersOf(func(spec *workers) { spec.Slots = replicas.Ordinals("p") }), 5, true)
+	s.SetQuota(namespace, 4)
+	_, err := s.DeleteChild(t.Context(), namespace, "p-1", metav1.DeleteOptions{})
+	require.NoError(t, err)
+	s.world.Run(time.Hour)
+	require.Equal(t, []string{"p-0", "p-2", "p-3", "p-4"}, s.names(), "the quota is full")
+	s.want(t, 3)
+	s.world.Run(time.Hour)
+	assert.Equal(t, []string{"p-0", "p-1", "p-2"}, s.names())
+}
+
 func TestAChildThatMustGoWhileAnotherIsMissing(t *testing.T) {
 	t.Parallel()
 	s := openWorkshop(t, workersOf(func(spec *workers) {
