@@ -200,6 +200,8 @@ func TestExpectationsWithoutEvents(t *testing.T) {
 	})
 }
 
+// A cache that is filled anew from a server that is behind tells by an event that a child went
+// back.
 func TestACacheThatGoesBackIsOldThoughNothingIsKnown(t *testing.T) {
 	t.Parallel()
 	rig := newRig(10) // whose cache does not tell its version
@@ -211,6 +213,10 @@ func TestACacheThatGoesBackIsOldThoughNothingIsKnown(t *testing.T) {
 	}
 	old := clone(all[0])
 	old.ResourceVersion = "5"
+	require.NoError(t, rig.start().ChildUpdated(all[0], old))
+	for _, gone := range all[1:] {
+		require.NoError(t, rig.start().ChildDeleted(gone))
+	}
 	pass, err := rig.pass(t, 60, old)
 	require.NoError(t, err)
 	assert.Empty(t, pass.Created)

@@ -43,9 +43,8 @@ type Ledger[C metav1.Object] struct {
 	owner    Owner
 	strays   []C
 	list     bar
-	selector labels.Selector      // of the last view
-	read     string               // how far the cache had come in the last view
-	versions map[types.UID]string // the versions that it had, if it does not tell how far it has come
+	selector labels.Selector // of the last view
+	read     string          // how far the cache had come in the last view
 	// distrusted says that the cache lacks what it should show, until the next list.
 	distrusted bool
 	// passed is a wait that begins when the cache seems to have passed by a child that it
@@ -182,19 +181,13 @@ func (l *Ledger[C]) entry(id types.UID) *entry[C] {
 // had reports whether the cache had a child when the pass that is under way read it.
 func (l *Ledger[C]) had(id types.UID) bool {
 	if l.known == nil {
-		l.known = versionsOf(l.cached)
+		l.known = make(map[types.UID]string, len(l.cached))
+		for _, c := range l.cached {
+			l.known[idOf(c)] = c.GetResourceVersion()
+		}
 	}
 	_, had := l.known[id]
 	return had
-}
-
-// versionsOf returns the versions of children by their UIDs.
-func versionsOf[C metav1.Object](children []C) map[types.UID]string {
-	versions := make(map[types.UID]string, len(children))
-	for _, c := range children {
-		versions[idOf(c)] = c.GetResourceVersion()
-	}
-	return versions
 }
 
 // A List is what a live list returned.
@@ -299,7 +292,7 @@ func (l *Ledger[C]) Forget() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.forgetFacts()
-	l.distrusted, l.read, l.versions, l.selector, l.owner = false, "", nil, nil, Owner{}
+	l.distrusted, l.read, l.selector, l.owner = false, "", nil, Owner{}
 }
 
 func (l *Ledger[C]) forgetFacts() {

@@ -153,26 +153,12 @@ func (l *Ledger[C]) passList() {
 // changed.
 func (l *Ledger[C]) checkCache(s Snapshot[C]) {
 	knows := l.list.version != "" || len(l.children) > 0
-	if resourceversion.Older(s.Version, l.read) || l.showsOlder(s) || knows && isOther(l.selector, s.Selector) {
+	if resourceversion.Older(s.Version, l.read) || knows && isOther(l.selector, s.Selector) {
 		l.beginAnew()
 	}
 	if l.read = s.Version; !object.IsNil(s.Selector) {
 		l.selector = s.Selector
 	}
-}
-
-// showsOlder reports whether a cache that does not tell how far it has come has a child in an
-// older version than before.
-func (l *Ledger[C]) showsOlder(s Snapshot[C]) (older bool) {
-	if s.Version != "" {
-		l.versions = nil
-		return false
-	}
-	for _, c := range s.Children {
-		older = older || resourceversion.Older(c.GetResourceVersion(), l.versions[idOf(c)])
-	}
-	l.versions = versionsOf(s.Children)
-	return older
 }
 
 func isOther(a, b labels.Selector) bool {
