@@ -80,6 +80,8 @@ type owners[C Object] struct {
 
 	mu sync.Mutex
 	m  map[types.NamespacedName][]*ownerState[C]
+	// left are the names of owners that have left the cache. Each pass looks at one of them.
+	left []types.NamespacedName
 }
 
 // of returns the state of an owner. What was remembered of another generation is
@@ -100,6 +102,7 @@ func (o *owners[C]) of(key expectations.Key, generation int64, now time.Time) (s
 		return s, nil
 	}
 	s.seen = now
+	o.sweepLeft(now)
 	for _, other := range o.m[key.NamespacedName] {
 		if other.uid != "" && now.Sub(other.seen) > incarnationKept {
 			idle = append(idle, other.uid)
@@ -144,6 +147,14 @@ func (o *owners[C]) awaitWrite(name types.NamespacedName) {
 	}
 }
 
+// isKnownOld reports whether a call has shown a newer owner than the cache has: a pass goes by
+// that, and need not wait for the cache.
+func (o *owners[C]) isKnownOld(name types.NamespacedName) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return slices.ContainsFunc(o.m[name], func(s *ownerState[C]) bool { return s.known.Owner() != (ledger.Owner{}) })
+}
+
 func (o *owners[C]) find(key expectations.Key) *ownerState[C] {
 	for _, s := range o.m[key.NamespacedName] {
 		if s.uid == key.UID {
@@ -159,6 +170,30 @@ func (o *owners[C]) forget(key expectations.Key) {
 	defer o.mu.Unlock()
 	for _, s := range o.m[key.NamespacedName] {
 		s.left = s.left || key.UID == "" || s.uid == key.UID
+	}
+	if len(o.m[key.NamespacedName]) > 0 {
+		o.left = append(o.left, key.NamespacedName)
+	}
+}
+
+// sweepLeft looks at one of the owners that have left the cache, and drops it if no pass has
+// followed, and none is under way.
+func (o *owners[C]) sweepLeft(now time.Time) {
+	if len(o.left) == 0 {
+		return
+	}
+	name := o.left[0]
+	o.left = o.left[1:]
+	kept := slices.DeleteFunc(o.m[name], func(s *ownerState[C]) bool {
+		return s.left && now.Sub(s.seen) > incarnationKept && s.known.Unanswered(now) <= 0
+	})
+	if len(kept) == 0 {
+		delete(o.m, name)
+		return
+	}
+	o.m[name] = kept
+	if slices.ContainsFunc(kept, func(s *ownerState[C]) bool { return s.left }) {
+		o.left = append(o.left, name)
 	}
 }
 

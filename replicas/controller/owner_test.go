@@ -6,6 +6,7 @@ package controller_test
 import (
 	"context"
 	"maps"
+	"strconv"
 	"testing"
 	"time"
 
@@ -18,6 +19,7 @@ import (
 
 	"github.com/replicakit/replicakit/internal/podtest"
 	"github.com/replicakit/replicakit/replicas"
+	"github.com/replicakit/replicakit/replicas/controller"
 )
 
 func TestForget(t *testing.T) {
@@ -257,4 +259,70 @@ func TestARecordOfAnOwnerThatWentInThePass(t *testing.T) {
 	require.NoError(t, err)
 	_, is := r.record().Get(old)
 	assert.False(t, is)
+}
+
+func TestAStatusWriteIsNotWaitedForInACacheThatIsKnownToBeOld(t *testing.T) {
+	t.Parallel()
+	rig := atVersions(newRig(8), "10", "")
+	rig.owner.ResourceVersion = "10"
+	pods := ready(rig.owner, 8)
+	server := clone(rig.owner) // the watch of owners hangs
+	version := 20
+	write := func(change func()) {
+		version++
+		change()
+		server.ResourceVersion = strconv.Itoa(version)
+	}
+	rig.getOwner = func() (*appsv1.ReplicaSet, error) { return clone(server), nil }
+	rig.patchStatus = func(_ int, rs *appsv1.ReplicaSet) error {
+		if rs.ResourceVersion != server.ResourceVersion {
+			return conflict("web")
+		}
+		return nil
+	}
+	rig.stored = func(rs *appsv1.ReplicaSet) {
+		write(func() { server.Status = rs.Status })
+		rs.ResourceVersion = server.ResourceVersion
+	}
+	rig.remove = func(p *corev1.Pod, _ metav1.DeleteOptions) error {
+		for i := range pods {
+			if pods[i].Name == p.Name {
+				pods = append(pods[:i:i], pods[i+1:]...)
+				break
+			}
+		}
+		return nil
+	}
+	scale := func(n int32) {
+		write(func() { server.Spec.Replicas, server.Generation = &n, server.Generation+1 })
+	}
+	scale(7)
+	pods = pods[:7] // one left, so the owner is read
+	pass := func(from, to int) {
+		for second := from; second < to; second++ {
+			_, _ = rig.pass(t, second, pods...)
+			rig.settle()
+		}
+	}
+	pass(0, 30)
+	require.Len(t, pods, 7)
+	scale(2)
+	pass(30, 150)
+	there := len(pods)
+	assert.Equal(t, 2, there, "the cache is known to be old, so the owner is to be read")
+}
+
+func TestAnOwnerWhoseDeletionNoPassFollowsIsForgotten(t *testing.T) {
+	t.Parallel()
+	rig := newRig(1)
+	_, err := rig.pass(t, 0)
+	require.NoError(t, err)
+	rig.forget(t)
+	rig.owner = replicaSet(1)
+	rig.owner.Name, rig.owner.UID = "other", "uid-of-other"
+	for hour := 1; hour < 24; hour++ {
+		rig.settle()
+		_, _ = rig.pass(t, 3600*hour)
+	}
+	assert.Equal(t, 1, controller.Remembered(rig.start()), "owners, of which one is gone since a day")
 }
