@@ -30,7 +30,6 @@ type creations[O, C Object] struct {
 	newborns []newborn[C] // the children to create, for an owner that is in no namespace
 	each     []creation[C]
 	start    ledger.Moment // when the calls began
-	late     []string      // names of children that a look found
 }
 
 // A creation is what became of one child that is to be created.
@@ -39,6 +38,7 @@ type creation[C Object] struct {
 	ended time.Time            // when its call did, zero if that panicked
 	again bool                 // it was sent before, under this name
 	made  bool
+	found bool // by a look: the ledger knows it
 	sent  C
 	child C // as the server answered, or as it was sent if the answer had no object
 	err   error
@@ -50,20 +50,20 @@ func (p *pass[O, C]) create(ctx context.Context, scale replicas.Scale[C], newbor
 	c := &creations[O, C]{pass: p, scale: scale, newborns: newborns, each: make([]creation[C], scale.Create)}
 	p.expect(expectations.Changes{Creating: scale.Names})
 	defer func(before int) { p.noteRound(before) }(len(p.Created))
-	defer c.settle(ctx)
+	defer c.settle()
 	return c.run(ctx)
 }
 
-// settle expects only what was created.
-func (c *creations[O, C]) settle(ctx context.Context) {
+// settle expects only what was created, and what events of the cache will show. They may have shown
+// a child already that a look found.
+func (c *creations[O, C]) settle() {
 	var not expectations.Changes
 	for i, name := range c.scale.Names {
-		if e := &c.each[i]; !e.made || !c.controls(e.child) { // no event of an orphan is expected
+		if e := &c.each[i]; !e.made || e.found || !c.controls(e.child) { // no event of an orphan is expected
 			not.Creating = append(not.Creating, name)
 		}
 	}
 	c.pending.Lower(c.key, not)
-	c.settleLate(ctx)
 }
 
 // run makes the calls, in rounds. Each round ends with a look for the children whose creation
@@ -319,26 +319,10 @@ func (c *creations[O, C]) found(e *creation[C], start ledger.Moment, found C) {
 		e.err = c.letGo(start, found)
 	default:
 		c.wrote(found.GetResourceVersion())
-		c.late = append(c.late, found.GetName())
 		c.tellCreated(found.GetName())
 		c.made(e, start, found)
-	}
-}
-
-// settleLate settles the creations of children that a look found and that the cache
-// has by now: their events may have come before they were expected.
-func (c *creations[O, C]) settleLate(ctx context.Context) {
-	if len(c.late) == 0 {
-		return
-	}
-	cached, err := c.cache.Children(ctx, c.Owner)
-	if err != nil {
-		return // the events come, or the record expires
-	}
-	isNil := object.NilOf[C]()
-	for _, child := range cached {
-		if !isNil(child) && slices.Contains(c.late, child.GetName()) {
-			c.pending.CreationObserved(c.key, child.GetName())
+		if e.found = found.GetUID() != ""; e.found {
+			c.believe(start, found)
 		}
 	}
 }
