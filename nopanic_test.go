@@ -110,6 +110,7 @@ var functions = map[string][]any{
 	"replicas.Related":                        {replicas.Related[*appsv1.ReplicaSet, pod], replicas.Related[mixed, mixed]},
 	"replicas.ReplicaSetSpec":                 {replicas.ReplicaSetSpec},
 	"replicas.ReplicationControllerSpec":      {replicas.ReplicationControllerSpec},
+	"replicas.RoomOf":                         {replicas.RoomOf[pod], replicas.RoomOf[mixed]},
 	"replicas.ScaleTo":                        {replicas.ScaleTo[pod], replicas.ScaleTo[mixed]},
 	"replicastest.Crashes":                    {replicastest.Crashes},
 	"replicastest.Lost":                       {replicastest.Lost},
@@ -198,6 +199,7 @@ var kinds = map[string][]any{
 	"replicas.PodScale":                              {replicas.PodScale{}},
 	"replicas.Scale":                                 {replicas.Scale[mixed]{}},
 	"replicas.PodSpec":                               {replicas.PodSpec{}},
+	"replicas.Room":                                  {replicas.Room[mixed]{}, roomy()},
 	"replicas.Spec":                                  {replicas.Spec[mixed]{}},
 	"replicastest.Call":                              {replicastest.Call{}},
 	"replicastest.Clock":                             {replicastest.Clock{}},
@@ -226,6 +228,13 @@ var kinds = map[string][]any{
 	"status.Options":                                 {status.Options{}},
 	"status.Rules":                                   {status.Rules[pod]{}, status.Rules[mixed]{}},
 	"typed.Cache":                                    {typed.Cache[set, pod]{}},
+}
+
+// roomy is a Room in which anything may go.
+func roomy() replicas.Room[mixed] {
+	spec := replicas.Spec[mixed]{Owner: &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Name: "web"}}, Kind: appsv1.SchemeGroupVersion.WithKind("ReplicaSet"), Now: time.Unix(1, 0)}
+	room, _ := replicas.RoomOf([]mixed{&corev1.Pod{}, &corev1.Pod{}}, spec)
+	return room
 }
 
 // made are the types of which only a constructor makes values that are of use: what

@@ -7,6 +7,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
+
+	"github.com/replicakit/replicakit/internal/object"
 )
 
 // A Room is how many children may be created and deleted, so that there are neither more nor
@@ -102,7 +104,7 @@ func (s *Spec[T]) room(active []T, wanted slots) Room[T] {
 }
 
 // Clamp leaves out of a Scale what there is no room for. It keeps the names and the victims in
-// flight, and of the others the first. Discard stays as it is.
+// flight, and of the others the first. Discard stays as it is. Victims that are nil are left out.
 func (r Room[T]) Clamp(scale Scale[T]) Scale[T] {
 	free := r.places - len(r.creating)
 	switch {
@@ -115,13 +117,14 @@ func (r Room[T]) Clamp(scale Scale[T]) Scale[T] {
 		scale.Create = len(scale.Names)
 	}
 	var surplus, replaced []Deletion[T]
+	isNil := object.NilOf[T]()
 	if left := r.surplus - len(r.deleting); left >= 0 && r.mayGo != nil {
 		surplus = some(scale.Delete, func(v Deletion[T]) bool {
-			return r.mayGo(v.Object) && (r.deleting.Has(v.Object.GetUID()) || take(&left))
+			return !isNil(v.Object) && r.mayGo(v.Object) && (r.deleting.Has(v.Object.GetUID()) || take(&left))
 		})
 	}
 	if r.replaces && r.mustGo != nil {
-		replaced = some(scale.Delete, func(v Deletion[T]) bool { return r.mustGo(v.Object) })
+		replaced = some(scale.Delete, func(v Deletion[T]) bool { return !isNil(v.Object) && r.mustGo(v.Object) })
 	}
 	if scale.Delete = surplus; len(replaced) >= len(surplus) {
 		scale.Delete = replaced
