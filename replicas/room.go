@@ -28,6 +28,7 @@ type Room[T metav1.Object] struct {
 	mustGo   func(T) bool        // it may go if it is replaced
 	replaces bool                // those that must go may all go now
 	must     int                 // how many these are
+	kept     int                 // how many of them stay because another child is missing
 	stuck    int                 // how many of the surplus must stay
 }
 
@@ -84,8 +85,8 @@ func (s *Spec[T]) room(active []T, wanted slots) Room[T] {
 			may, r.must = may+one(mayGo), r.must+one(mustGo)
 			standsIn := s.Slots != nil && isOut(c)
 			standIns += one(standsIn)
-			if inFlight.Has(c.GetUID()) {
-				r.deleting.Insert(c.GetUID())
+			if id := object.ID(c); inFlight.Has(id) {
+				r.deleting.Insert(id)
 				again, lost = again+one(mayGo), lost+one(!mustGo && !standsIn)
 			}
 		}
@@ -99,6 +100,8 @@ func (s *Spec[T]) room(active []T, wanted slots) Room[T] {
 	}
 	if r.replaces = r.surplus-lost >= standIns; r.replaces {
 		r.Delete = max(r.Delete, r.must)
+	} else if r.surplus < standIns {
+		r.kept = max(r.must-r.Delete, 0)
 	}
 	return r
 }
@@ -120,7 +123,7 @@ func (r Room[T]) Clamp(scale Scale[T]) Scale[T] {
 	isNil := object.NilOf[T]()
 	if left := r.surplus - len(r.deleting); left >= 0 && r.mayGo != nil {
 		surplus = some(scale.Delete, func(v Deletion[T]) bool {
-			return !isNil(v.Object) && r.mayGo(v.Object) && (r.deleting.Has(v.Object.GetUID()) || take(&left))
+			return !isNil(v.Object) && r.mayGo(v.Object) && (r.deleting.Has(object.ID(v.Object)) || take(&left))
 		})
 	}
 	if r.replaces && r.mustGo != nil {

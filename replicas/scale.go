@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/replicakit/replicakit/expectations"
+	"github.com/replicakit/replicakit/internal/object"
 	"github.com/replicakit/replicakit/podrank"
 )
 
@@ -117,7 +118,7 @@ func (s *Spec[T]) scale(owned, ended, objs []T, wanted slots) (Scale[T], Blocked
 		limit = min(limit, *s.MaxDeletions)
 	}
 	create, remove, discard := 0, min(room.Delete, limit), min(len(ended), burst)
-	scale := Scale[T]{Deferred: room.Delete - remove + len(ended) - discard, Kept: max(room.must-room.Delete, 0), MustStay: room.stuck}
+	scale := Scale[T]{Deferred: room.Delete - remove + len(ended) - discard, Kept: room.kept, MustStay: room.stuck}
 	if remove == 0 {
 		create = min(room.Create, burst)
 		scale.Deferred += room.Create - create
@@ -158,7 +159,7 @@ func (s *Spec[T]) deletions(owned []T, n int, room Room[T]) ([]Deletion[T], erro
 		if room.replaces && room.Delete == room.must {
 			may = room.mustGo
 		}
-		again := func(c T) bool { return room.deleting.Has(c.GetUID()) && may(c) }
+		again := func(c T) bool { return room.deleting.Has(object.ID(c)) && may(c) }
 		ranking.MustGo = func(c T) bool { return again(c) || room.mustGo(c) }
 		var err error
 		if ranking.Order, err = s.orderAfter(podrank.First("in flight", again)); err != nil {

@@ -111,11 +111,12 @@ type Spec[T metav1.Object] struct {
 	// may take effect yet, the one to be sent again first at the front. A plan that creates
 	// sends those again that begin with the prefix of Names and that no object has. Each of
 	// the others holds a place, as long as it is here. With Slots it holds none, as its slot is
-	// one.
+	// one. Names that an object has belong into Taken alone: it keeps them from taking effect.
 	CreationsInFlight []string
 	// DeletionsInFlight are the UIDs of such children whose deletion was sent so. They count
 	// as there when it is decided what to create, and as gone when it is decided what to
-	// delete. A plan that deletes sends them again first. Other UIDs do no harm.
+	// delete. A plan that deletes sends them again first. Other UIDs do no harm. That of a child
+	// without a UID, as fake clients make it, is its namespace, "/" and its name.
 	DeletionsInFlight []types.UID
 	// Rules say what the state of a child means, and which child is deleted first.
 	Rules Rules[T]

@@ -315,7 +315,11 @@ func (d *deletions[O, C]) again(ctx context.Context) (behind bool) {
 	}
 	still, behind := d.stillThere(ours, ended)
 	d.inFlight()
-	scale, err := d.within(ours, still)
+	sent := d.sent() // which count as they did for the plan
+	for _, c := range sent {
+		d.spec.DeletionsInFlight = append(d.spec.DeletionsInFlight, object.ID(c))
+	}
+	scale, err := d.within(slices.Concat(ours, sent), still)
 	behind = behind || len(scale.Delete) < len(still.Delete)
 	if err == nil && !scale.IsZero() { // the author's step was asked about an older view
 		scale, err = d.beforeScale(ctx, ours, scale)
@@ -332,6 +336,16 @@ func (d *deletions[O, C]) again(ctx context.Context) (behind bool) {
 	return behind
 }
 
+// sent are the active victims that were deleted.
+func (d *deletions[O, C]) sent() (sent []C) {
+	for i, v := range d.victims {
+		if d.is[i] == deleted && d.rules.Active(v.Object) {
+			sent = append(sent, v.Object)
+		}
+	}
+	return sent
+}
+
 // stillThere returns the victims that nothing is decided about, as a live list has them. It
 // reports whether one of them is none any more.
 func (d *deletions[O, C]) stillThere(ours, ended []C) (still replicas.Scale[C], behind bool) {
@@ -342,12 +356,14 @@ func (d *deletions[O, C]) stillThere(ours, ended []C) (still replicas.Scale[C], 
 	for _, i := range d.left() {
 		wasActive := d.rules.Active(d.victims[i].Object)
 		child, ok := live[object.ID(d.victims[i].Object)]
-		if ok && hasVersion(d.victims[i]) {
-			d.judged(i, child)
-		}
-		v := d.victims[i]
-		v.Object = child
 		switch {
+		case !ok:
+		case hasVersion(d.victims[i]), !d.rules.Active(child): // one that has ended goes only as it is
+			d.judged(i, child)
+		default:
+			d.victims[i].Object = child
+		}
+		switch v := d.victims[i]; {
 		case !ok:
 			d.is[i], behind = gone, true
 		case !d.rules.Active(child):

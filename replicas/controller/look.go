@@ -13,6 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/replicakit/replicakit/internal/backoff"
 	"github.com/replicakit/replicakit/internal/object"
 	"github.com/replicakit/replicakit/replicas"
 	"github.com/replicakit/replicakit/replicas/ledger"
@@ -112,37 +113,50 @@ func (p *pass[O, C]) lacks(l look[C], id types.UID) {
 
 // lookForLost looks for the calls in flight that scale does not send again: for names when it is
 // their time, and for deletions when they can take effect no more. What it finds is for the next
-// pass, as all of them count in this one. It reports whether they hold something back.
-func (p *pass[O, C]) lookForLost(ctx context.Context, scale replicas.Scale[C]) (isHeld bool) {
+// pass, as all of them count in this one.
+func (p *pass[O, C]) lookForLost(ctx context.Context, scale replicas.Scale[C]) {
 	names, doubted := p.notSentAgain(scale)
 	if len(names)+len(doubted) == 0 {
 		p.state.holds.endAll(LookFailed)
+		return
+	}
+	p.lookForNames(ctx, some(names, func(n ledger.Name) bool {
+		next := n.NextLook(p.opts.Now())
+		if n.IsTaken() && scale.Create > 0 { // if it is free by now, it holds a place
+			next = 0
+		}
+		return p.nextLook(n.Name, next) <= 0
+	}))
+	p.lookForDoubted(ctx, some(doubted, func(v victim[C]) bool { return p.nextLook(v.child.GetName(), v.left) <= 0 }))
+}
+
+// isInFlight notes what the calls in flight hold back that scale does not send again, and when they
+// are looked for. It reports whether they hold something back.
+func (p *pass[O, C]) isInFlight(scale replicas.Scale[C]) (holds bool) {
+	names, doubted := p.notSentAgain(scale)
+	if len(names)+len(doubted) == 0 {
 		return false
 	}
-	p.lookForNames(ctx, some(names, func(n ledger.Name) bool { return n.NextLook(p.opts.Now()) <= 0 && !p.lookIsHeld(n.Name) }))
-	p.lookForDoubted(ctx, some(doubted, func(d victim[C]) bool { return d.left <= 0 && !p.lookIsHeld(d.child.GetName()) }))
 	spec := p.spec
-	spec.CreationsInFlight, spec.DeletionsInFlight = nil, nil
+	spec.CreationsInFlight, spec.DeletionsInFlight, spec.Names, spec.Related = nil, nil, nil, nil
 	all, _ := replicas.ScaleTo(p.activeAndEnded(), spec) // the plan had no error
-	names, doubted = p.notSentAgain(scale)
 	for _, n := range names {
-		next := max(n.NextLook(p.opts.Now()), 1)
-		switch {
-		case p.lookIsHeld(n.Name):
-		case all.Create > scale.Create && n.Bearer != ledger.Replica:
+		next := max(p.nextLook(n.Name, n.NextLook(p.opts.Now())), 1)
+		if all.Create > scale.Create && n.Bearer == ledger.Nobody {
 			p.gate(CreationInFlight, n.Name, next, nil)
-			isHeld = true
-		default:
-			p.comeBack(next)
+			holds = true
 		}
+		p.comeBack(next)
 	}
-	for _, d := range doubted {
-		if len(all.Delete) > len(scale.Delete) && !p.lookIsHeld(d.child.GetName()) {
-			p.gate(DeletionInFlight, d.child.GetName(), max(d.left+1, 1), nil)
-			isHeld = true
+	for _, v := range doubted {
+		next := max(p.nextLook(v.child.GetName(), v.left+1), 1)
+		if len(all.Delete) > len(scale.Delete) {
+			p.gate(DeletionInFlight, v.child.GetName(), next, nil)
+			holds = true
 		}
+		p.comeBack(next)
 	}
-	return isHeld
+	return holds
 }
 
 // A victim is a child whose deletion was sent without an answer.
@@ -158,7 +172,7 @@ func (p *pass[O, C]) notSentAgain(scale replicas.Scale[C]) (names []ledger.Name,
 	if len(sent) == 0 {
 		return names, nil
 	}
-	victims := idsOf(scale.Delete)
+	victims := idsOf(scale.Delete).Union(idsOf(p.Scale.Delete)) // also if this is createMissing
 	for _, c := range p.Active {
 		if at, is := sent[object.ID(c)]; is && !victims.Has(object.ID(c)) {
 			children = append(children, victim[C]{c, ledger.Landing - p.Now.Sub(at)})
@@ -167,22 +181,37 @@ func (p *pass[O, C]) notSentAgain(scale replicas.Scale[C]) (names []ledger.Name,
 	return names, children
 }
 
-// lookIsHeld reports whether a child is not looked for, as an earlier look failed.
-func (p *pass[O, C]) lookIsHeld(name string) bool { return p.held(LookFailed, name, name, 0) }
+// nextLook is when a child is looked for: in a while, or later if an earlier look failed.
+func (p *pass[O, C]) nextLook(name string, in time.Duration) time.Duration {
+	if !p.held(LookFailed, name, name, 0) {
+		return in
+	}
+	h := p.state.holds[holdKey{LookFailed, name}]
+	p.LookErr = h.why
+	return max(in, h.remaining(p.Now, 0))
+}
 
-// endLook ends the hold of a look, or makes it longer.
+// endLook ends the hold of a look, or makes it longer. A list that had to wait for others is only
+// put off.
 func (p *pass[O, C]) endLook(ctx context.Context, name string, err error) {
-	if err == nil {
+	switch {
+	case err == nil:
 		p.state.holds.end(name, LookFailed)
 		return
-	}
-	p.LookErr = err
-	if ctx.Err() == nil {
-		p.tell(LookFailed, "Error looking for "+p.childResource.Resource+": "+err.Error())
+	case ctx.Err() != nil:
+		p.LookErr = err
+		return
 	}
 	h := p.state.holds.of(LookFailed, name)
-	LookFailed.grow(&h.Hold, p.opts.Now())
-	h.Wait, h.why = max(h.Wait, serverDelay([]error{err}), p.lists.retryIn(err)), err
+	h.why = err
+	if errors.As(err, new(heldError)) {
+		h.Hold = backoff.Hold{Since: p.opts.Now(), Wait: p.lists.retryIn(err)}
+	} else {
+		p.tell(LookFailed, "Error looking for "+p.childResource.Resource+": "+err.Error())
+		LookFailed.grow(&h.Hold, p.opts.Now())
+		h.Wait = max(h.Wait, serverDelay([]error{err}))
+	}
+	p.LookErr = err
 	p.gate(LookFailed, name, h.Wait, err)
 }
 
@@ -211,6 +240,7 @@ func (p *pass[O, C]) lookForNames(ctx context.Context, due []ledger.Name) {
 		default:
 			p.noneBears(look, n.NamespacedName)
 			if n.IsTaken() { // it can be sent again
+				p.spec.CreationsInFlight = append(p.spec.CreationsInFlight, n.Name)
 				p.comeBack(1)
 			}
 		}

@@ -152,7 +152,7 @@ func (o *owners[C]) awaitWrite(name types.NamespacedName) {
 func (o *owners[C]) isKnownOld(name types.NamespacedName) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return slices.ContainsFunc(o.m[name], func(s *ownerState[C]) bool { return s.known.Owner() != (ledger.Owner{}) })
+	return slices.ContainsFunc(o.m[name], func(s *ownerState[C]) bool { return !s.left && s.known.Owner() != (ledger.Owner{}) })
 }
 
 func (o *owners[C]) find(key expectations.Key) *ownerState[C] {
@@ -169,10 +169,10 @@ func (o *owners[C]) forget(key expectations.Key) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for _, s := range o.m[key.NamespacedName] {
-		s.left = s.left || key.UID == "" || s.uid == key.UID
-	}
-	if len(o.m[key.NamespacedName]) > 0 {
-		o.left = append(o.left, key.NamespacedName)
+		if !s.left && (key.UID == "" || s.uid == key.UID) {
+			s.left = true
+			o.left = append(o.left, key.NamespacedName)
+		}
 	}
 }
 

@@ -21,7 +21,7 @@ func (p *pass[O, C]) scale(ctx context.Context, scale replicas.Scale[C]) error {
 		p.state.active = len(p.Active) + len(p.Created) - len(p.activeOf(p.Deleted))
 	}()
 	if scale.IsZero() {
-		if isHeld := p.lookForLost(ctx, scale); !isHeld {
+		if p.lookForLost(ctx, scale); !p.isInFlight(scale) {
 			p.state.nothingLeft(p.Now)
 		}
 		return nil
@@ -58,6 +58,7 @@ func (p *pass[O, C]) carryOut(ctx context.Context, scale replicas.Scale[C]) erro
 	scale, err := p.agreed(ctx, planned)
 	p.lookForLost(ctx, scale)
 	scale, roomErr := p.within(p.Active, scale)
+	p.isInFlight(scale)
 	if err = joinErrors(err, roomErr); scale.IsZero() {
 		return err
 	}

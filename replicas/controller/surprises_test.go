@@ -17,6 +17,7 @@ import (
 
 	"github.com/replicakit/replicakit/internal/podtest"
 	"github.com/replicakit/replicakit/replicas"
+	"github.com/replicakit/replicakit/replicas/controller"
 )
 
 var debug = podtest.Labels(map[string]string{"app": "debug"})
@@ -128,4 +129,112 @@ func TestAVictimThatAListDoesNotShow(t *testing.T) {
 	_, err = r.pass(t, 60, podtest.Pod("web-000", owned(r.owner), version("15"), debug))
 	require.NoError(t, err)
 	assert.Len(t, r.callsOf("patch web-000"), 1, "it may only have got other labels")
+}
+
+func TestADeletionInFlightOfAChildWithoutAUIDCounts(t *testing.T) {
+	t.Parallel()
+	r := newRig(2)
+	pods := podsOf(r.owner, 3)
+	for _, p := range pods {
+		p.UID = ""
+	}
+	podtest.NotReady(pods[0])
+	r.remove = func(*corev1.Pod, metav1.DeleteOptions) error { return timeout() }
+	_, err := r.pass(t, 0, pods...)
+	require.Error(t, err)
+	require.Equal(t, []string{"delete web-000"}, r.callsOf("delete"))
+	r.settle()
+	pods[0].Status.Conditions, pods[1].Status.Conditions = pods[1].Status.Conditions, pods[0].Status.Conditions
+	_, err = r.pass(t, 1, pods...)
+	require.Error(t, err)
+	assert.Equal(t, []string{"delete web-000"}, r.callsOf("delete"), "if it lands, web-001 would be one too many")
+}
+
+func TestADeletionInFlightIsLookedForThoughItHoldsNothingBack(t *testing.T) {
+	t.Parallel()
+	r := newRig(2)
+	pods := versioned(podsOf(r.owner, 3))
+	r.remove = func(*corev1.Pod, metav1.DeleteOptions) error { return timeout() }
+	r.get = func(name string) (*corev1.Pod, error) { return find(pods, name) }
+	_, err := r.pass(t, 0, pods...)
+	require.Error(t, err)
+	r.settle()
+	*r.owner.Spec.Replicas = 3
+	pass, err := r.pass(t, 1, pods...)
+	require.NoError(t, err)
+	assert.Empty(t, pass.Gates)
+	assert.Equal(t, 299*time.Second+1, pass.RequeueAfter)
+	_, err = r.pass(t, 301, pods...)
+	require.NoError(t, err)
+	assert.Equal(t, []string{"get web-000"}, r.calls)
+	pass, err = r.pass(t, 302, pods...)
+	require.NoError(t, err)
+	assert.Zero(t, pass.RequeueAfter)
+}
+
+// Those that must go are replaced all at once, also after a Conflict.
+func TestThoseThatMustGoGoAfterAConflict(t *testing.T) {
+	t.Parallel()
+	r := newRig(4)
+	withSpec(r, func(s *replicas.PodSpec) { s.Rules.MustGo = func(*corev1.Pod) bool { return true } })
+	pods, refused := versioned(podsOf(r.owner, 4)), false
+	r.remove = func(p *corev1.Pod, _ metav1.DeleteOptions) error {
+		if p.Name == "web-001" && !refused {
+			refused = true
+			return conflict(p.Name)
+		}
+		return nil
+	}
+	live := clones([]*corev1.Pod{pods[1], pods[3]})
+	live[0].ResourceVersion = "99999"
+	r.live = func() ([]*corev1.Pod, error) { return live, nil }
+	pass, err := r.pass(t, 0, pods...)
+	require.NoError(t, err)
+	assert.Len(t, pass.Deleted, 4)
+	assert.Empty(t, pass.Gates)
+}
+
+// A child that must go waits for a deletion in flight, and not for a child that is missing.
+func TestAChildThatMustGoBesideADeletionInFlight(t *testing.T) {
+	t.Parallel()
+	r, must := newRig(2), ""
+	withSpec(r, func(s *replicas.PodSpec) { s.Rules.MustGo = func(p *corev1.Pod) bool { return p.Name == must } })
+	pods := versioned(podsOf(r.owner, 3))
+	r.remove = func(*corev1.Pod, metav1.DeleteOptions) error { return timeout() }
+	_, err := r.pass(t, 0, pods...)
+	require.Error(t, err)
+	r.settle()
+	*r.owner.Spec.Replicas, must = 3, "web-001"
+	pass, err := r.pass(t, 1, pods...)
+	require.NoError(t, err)
+	require.Len(t, pass.Gates, 1)
+	assert.Equal(t, controller.DeletionInFlight, pass.Gates[0].Reason)
+}
+
+// After a Conflict a victim that has ended meanwhile is discarded as it is, and takes no place of
+// the others.
+func TestAVictimThatEndedBeforeTheSecondTry(t *testing.T) {
+	t.Parallel()
+	r := newDiscards(2)
+	pods := versioned(podsOf(r.owner, 4))
+	podtest.NotReady(pods[0])
+	r.remove = func(p *corev1.Pod, _ metav1.DeleteOptions) error { return conflict(p.Name) }
+	r.live = func() ([]*corev1.Pod, error) { return nil, timeout() }
+	_, err := r.pass(t, 0, pods...)
+	require.Error(t, err)
+	r.settle()
+	live, carried := clones(pods), map[string]string{}
+	over(live[0])
+	live[0].ResourceVersion = "99999"
+	r.live = func() ([]*corev1.Pod, error) { return live, nil }
+	r.remove = func(p *corev1.Pod, opts metav1.DeleteOptions) error {
+		if opts.Preconditions.ResourceVersion != nil {
+			carried[p.Name] = *opts.Preconditions.ResourceVersion
+		}
+		return nil
+	}
+	pass, err := r.pass(t, 120, pods...)
+	require.NoError(t, err)
+	assert.Equal(t, []string{"web-000", "web-001"}, names(pass.Deleted))
+	assert.Equal(t, "99999", carried["web-000"])
 }

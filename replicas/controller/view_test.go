@@ -7,6 +7,7 @@ import (
 	"errors"
 	"strconv"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -240,9 +241,16 @@ func TestWhatALiveListSaidCountsIfVersionsAreNoNumbers(t *testing.T) {
 		assert.Len(t, pass.Active, 3)
 		rig.settle()
 	}
+	require.Equal(t, 5*time.Second, rig.last.RequeueAfter, "the cache shows two that are gone")
 	changed := clones(all)
 	changed[0].ResourceVersion = "v9"
 	pass, err := rig.pass(t, 100, changed...)
 	require.NoError(t, err)
 	assert.Len(t, pass.Deleted, 1, "the cache goes on, and shows that one is there again")
+	rig.settle()
+	_, err = rig.pass(t, 110, all[2:]...)
+	require.NoError(t, err)
+	pass, err = rig.pass(t, 120, all[2:]...)
+	require.NoError(t, err)
+	assert.Zero(t, pass.RequeueAfter, "the cache shows all that is known")
 }

@@ -170,8 +170,9 @@ func (l *Ledger[C]) Open() []Name {
 // InFlight are the calls that nothing has settled: they may have taken effect, or may do so
 // yet. They are for the Spec of package replicas.
 type InFlight struct {
-	// Creations are the names of Open, the one that was sent last first. Taken are those of
-	// them that cannot be sent again now.
+	// Creations are the names of Open that can be sent again, the one that was sent last
+	// first. Taken are the others: as long as another object has the name, no request takes
+	// effect.
 	Creations, Taken []string
 	// Deletions are the UIDs of Doubted, sorted.
 	Deletions []types.UID
@@ -182,9 +183,10 @@ func (l *Ledger[C]) InFlight() (is InFlight) {
 	open := l.Open()
 	slices.SortStableFunc(open, func(a, b Name) int { return b.Sent.Compare(a.Sent) })
 	for _, n := range open {
-		is.Creations = append(is.Creations, n.Name)
 		if n.IsTaken() {
 			is.Taken = append(is.Taken, n.Name)
+		} else {
+			is.Creations = append(is.Creations, n.Name)
 		}
 	}
 	is.Deletions = slices.Sorted(maps.Keys(l.Doubted()))

@@ -288,6 +288,6 @@ func TestInFlight(t *testing.T) {
 	known.Doubt("b", "", began)
 	known.Doubt("a", "", began)
 	assert.Equal(t, ledger.InFlight{
-		Creations: []string{"web-4", "web-2", "web-1"}, Taken: []string{"web-2"}, Deletions: []types.UID{"a", "b"},
+		Creations: []string{"web-4", "web-1"}, Taken: []string{"web-2"}, Deletions: []types.UID{"a", "b"},
 	}, known.InFlight())
 }

@@ -262,7 +262,7 @@ func (o *overlay[C]) isShown(c C, w word[C]) bool {
 	order, err := resourceversion.Compare(is, w.version)
 	switch {
 	case err != nil && is != "" && !isNumber(is):
-		return is != w.beside
+		return is == w.version || is != w.beside
 	case err != nil: // nothing tells
 		return w.there
 	case w.there:
