@@ -93,6 +93,9 @@ func (w *watcher) known(rs *appsv1.ReplicaSet) []share {
 			shares[4].n++
 		}
 	}
+	for _, p := range t.pods { // as long as it has the name, no other one can
+		there[p.Name] = there[p.Name] || p.Namespace == rs.Namespace
+	}
 	for _, call := range w.client.InFlight() {
 		if call.Verb == "create" && w.asked[call.Name] == rs.UID && !there[call.Name] {
 			there[call.Name] = true
