@@ -12,6 +12,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/replicakit/replicakit/internal/backoff"
 	"github.com/replicakit/replicakit/internal/object"
@@ -120,13 +121,19 @@ func (p *pass[O, C]) lookForLost(ctx context.Context, scale replicas.Scale[C]) {
 		p.state.holds.endAll(LookFailed)
 		return
 	}
-	p.lookForNames(ctx, some(names, func(n ledger.Name) bool {
+	creates := func(n ledger.Name) bool { return n.IsTaken() && scale.Create > 0 }
+	taken := p.lookForNames(ctx, some(names, func(n ledger.Name) bool {
 		next := n.NextLook(p.opts.Now())
-		if n.IsTaken() && scale.Create > 0 { // if it is free by now, it holds a place
+		if creates(n) {
 			next = 0
 		}
 		return p.nextLook(n.Name, next) <= 0
 	}))
+	for _, n := range names {
+		if creates(n) && !taken.Has(n.Name) { // it may be free by now, and then it holds a place
+			p.spec.CreationsInFlight = append(p.spec.CreationsInFlight, n.Name)
+		}
+	}
 	p.lookForDoubted(ctx, some(doubted, func(v victim[C]) bool { return p.nextLook(v.child.GetName(), v.left) <= 0 }))
 }
 
@@ -215,11 +222,12 @@ func (p *pass[O, C]) endLook(ctx context.Context, name string, err error) {
 	p.gate(LookFailed, name, h.Wait, err)
 }
 
-// lookForNames looks for children by names that were sent. A name is settled by a look that
-// begins when nothing that was sent can take effect any more.
-func (p *pass[O, C]) lookForNames(ctx context.Context, due []ledger.Name) {
+// lookForNames looks for children by names that were sent, and returns those that an object has.
+// A name is settled by a look that begins when nothing that was sent can take effect any more.
+func (p *pass[O, C]) lookForNames(ctx context.Context, due []ledger.Name) (taken sets.Set[string]) {
+	taken = sets.New[string]()
 	if len(due) == 0 {
-		return
+		return taken
 	}
 	began := p.opts.Now()
 	look := p.looks(ctx, len(due))
@@ -227,6 +235,9 @@ func (p *pass[O, C]) lookForNames(ctx context.Context, due []ledger.Name) {
 		found, there, err := look.find(ctx, n.NamespacedName)
 		if p.endLook(ctx, n.Name, err); err != nil {
 			continue
+		}
+		if there {
+			taken.Insert(n.Name)
 		}
 		switch {
 		case there && n.Bearer == ledger.Replica: // which the view shows
@@ -240,7 +251,6 @@ func (p *pass[O, C]) lookForNames(ctx context.Context, due []ledger.Name) {
 		default:
 			p.noneBears(look, n.NamespacedName)
 			if n.IsTaken() { // it can be sent again
-				p.spec.CreationsInFlight = append(p.spec.CreationsInFlight, n.Name)
 				p.comeBack(1)
 			}
 		}
@@ -248,6 +258,7 @@ func (p *pass[O, C]) lookForNames(ctx context.Context, due []ledger.Name) {
 			p.comeBack(1)
 		}
 	}
+	return taken
 }
 
 // lookForDoubted looks for children whose deletion can take effect no more. Those that are

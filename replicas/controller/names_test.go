@@ -1008,6 +1008,25 @@ func TestCreationsInFlightHoldTheirPlaces(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, []string{"create default/web-bbbbb"}, r.calls)
 	})
+	t.Run("a name that another object had holds its place, as long as it is not known whether that is there still", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(1)
+		r.create = func(i int) error { return []error{timeout(), nil}[i] }
+		r.get = func(name string) (*corev1.Pod, error) { return podtest.Pod(name, podtest.Labels(api)), nil }
+		_, err := r.pass(t, 0)
+		require.Error(t, err)
+		r.settle()
+		r.get = func(string) (*corev1.Pod, error) { return nil, timeout() }
+		pass, err := r.pass(t, 1)
+		require.NoError(t, err)
+		assert.Equal(t, []string{"get web-bbbbb"}, r.calls)
+		require.Error(t, pass.LookErr)
+		r.get = func(name string) (*corev1.Pod, error) { return podtest.Pod(name, podtest.Labels(api)), nil }
+		pass, err = r.pass(t, 3)
+		require.NoError(t, err)
+		assert.Equal(t, []string{"get web-bbbbb", "create default/web-bbbbd"}, r.calls, "it is there, so no request takes effect")
+		assert.Len(t, pass.Created, 1)
+	})
 	t.Run("if a look fails, the next one waits as long as the server said", func(t *testing.T) {
 		t.Parallel()
 		r, first := lost(t)

@@ -69,9 +69,8 @@ func (w *watcher) known(rs *appsv1.ReplicaSet) []share {
 	seen := replicasOf(rs, slices.Values(w.controller.View.ChildWatch.In(rs.Namespace)))
 	t, listed := &w.checker.truth, w.listed[rs.UID]
 	shares := []share{{rule: More}, {rule: MoreUnanswered}, {rule: MoreLanded}, {rule: MoreListed}, {rule: MoreNewProcess}, {rule: MoreInFlight}}
-	there := map[string]bool{}
+	there := map[types.NamespacedName]bool{}
 	for uid, p := range replicasOf(rs, maps.Values(t.pods)) {
-		there[p.Name] = true
 		since := t.since[uid]
 		if w.cameBack(uid) {
 			continue
@@ -94,11 +93,11 @@ func (w *watcher) known(rs *appsv1.ReplicaSet) []share {
 		}
 	}
 	for _, p := range t.pods { // as long as it has the name, no other one can
-		there[p.Name] = there[p.Name] || p.Namespace == rs.Namespace
+		there[types.NamespacedName{Namespace: p.Namespace, Name: p.Name}] = true
 	}
 	for _, call := range w.client.InFlight() {
-		if call.Verb == "create" && w.asked[call.Name] == rs.UID && !there[call.Name] {
-			there[call.Name] = true
+		if call.Verb == "create" && w.asked[call.Name] == rs.UID && !there[call.NamespacedName] {
+			there[call.NamespacedName] = true
 			shares[5].n++
 		}
 	}
