@@ -147,8 +147,14 @@ func (p *pass[O, C]) isInFlight(scale replicas.Scale[C]) (holds bool) {
 	spec := p.spec
 	spec.CreationsInFlight, spec.DeletionsInFlight, spec.Names, spec.Related = nil, nil, nil, nil
 	all, _ := replicas.ScaleTo(p.activeAndEnded(), spec) // the plan had no error
+	later := func(next time.Duration) time.Duration {
+		if next <= 0 { // it could not be looked for now
+			return LookFailed.row().first
+		}
+		return next
+	}
 	for _, n := range names {
-		next := max(p.nextLook(n.Name, n.NextLook(p.opts.Now())), 1)
+		next := later(p.nextLook(n.Name, n.NextLook(p.opts.Now())))
 		if all.Create > scale.Create && n.Bearer == ledger.Nobody {
 			p.gate(CreationInFlight, n.Name, next, nil)
 			holds = true
@@ -156,7 +162,7 @@ func (p *pass[O, C]) isInFlight(scale replicas.Scale[C]) (holds bool) {
 		p.comeBack(next)
 	}
 	for _, v := range doubted {
-		next := max(p.nextLook(v.child.GetName(), v.left+1), 1)
+		next := later(p.nextLook(v.child.GetName(), v.left+1))
 		if len(all.Delete) > len(scale.Delete) {
 			p.gate(DeletionInFlight, v.child.GetName(), next, nil)
 			holds = true
@@ -188,7 +194,8 @@ func (p *pass[O, C]) notSentAgain(scale replicas.Scale[C]) (names []ledger.Name,
 	return names, children
 }
 
-// nextLook is when a child is looked for: in a while, or later if an earlier look failed.
+// nextLook is how long it takes until a child is looked for, 0 or less if that is now: longer if
+// an earlier look failed.
 func (p *pass[O, C]) nextLook(name string, in time.Duration) time.Duration {
 	if !p.held(LookFailed, name, name, 0) {
 		return in

@@ -1027,6 +1027,33 @@ func TestCreationsInFlightHoldTheirPlaces(t *testing.T) {
 		assert.Equal(t, []string{"get web-bbbbb", "create default/web-bbbbd"}, r.calls, "it is there, so no request takes effect")
 		assert.Len(t, pass.Created, 1)
 	})
+	t.Run("a name that there is no room for is looked for, and not tried again at once", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(1)
+		others := map[string]bool{"web-bbbbb": true}
+		r.create = func(int) error { return timeout() }
+		r.get = func(name string) (*corev1.Pod, error) {
+			if others[name] {
+				return podtest.Pod(name, podtest.Labels(api)), nil
+			}
+			return nil, notFound(name)
+		}
+		for second := range 2 { // the second pass creates web-bbbbc in its place
+			_, err := r.pass(t, second)
+			require.Error(t, err)
+			r.settle()
+		}
+		r.get = func(name string) (*corev1.Pod, error) {
+			if others[name] {
+				return nil, timeout()
+			}
+			return nil, notFound(name)
+		}
+		pass, err := r.pass(t, 10)
+		require.NoError(t, err)
+		assert.Equal(t, []string{"get web-bbbbb", "get web-bbbbc"}, r.calls, "if both land, there are two of one")
+		assert.Equal(t, time.Second, pass.RequeueAfter)
+	})
 	t.Run("if a look fails, the next one waits as long as the server said", func(t *testing.T) {
 		t.Parallel()
 		r, first := lost(t)

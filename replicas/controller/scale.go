@@ -58,6 +58,7 @@ func (p *pass[O, C]) carryOut(ctx context.Context, scale replicas.Scale[C]) erro
 	scale, err := p.agreed(ctx, planned)
 	p.lookForLost(ctx, scale)
 	scale, roomErr := p.within(p.Active, scale)
+	p.lookForLost(ctx, replicas.Scale[C]{Names: scale.Names, Delete: scale.Delete}) // for those that there was no room for, if it is their time
 	p.isInFlight(scale)
 	if err = joinErrors(err, roomErr); scale.IsZero() {
 		return err
