@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/replicakit/replicakit/replicas"
@@ -26,9 +27,8 @@ func ExampleRoomOf() {
 	}
 	spec.Now = time.Date(2026, time.May, 4, 12, 0, 0, 0, time.UTC)
 	spec.CreationsInFlight = []string{"web-lost1", "web-lost2"}
-	there := []*corev1.Pod{replicastest.NewPod(rs, "web-a")}
 
-	room, err := replicas.RoomOf(there, spec)
+	room, err := replicas.RoomOf([]*corev1.Pod{replicastest.NewPod(rs, "web-a")}, spec)
 	fmt.Println(room.Create, err)
 	for _, names := range [][]string{{"web-lost1", "web-lost2"}, {"web-lost1", "web-new"}, {"web-new1", "web-new2"}} {
 		fmt.Printf("%q of %q\n", room.Clamp(replicas.PodScale{Create: 2, Names: names}).Names, names)
@@ -40,32 +40,23 @@ func ExampleRoomOf() {
 	// [] of ["web-new1" "web-new2"]
 }
 
-// The answer of a deletion was lost. Of three pods two are wanted.
+// The answer of a deletion was lost. Of three machines two are wanted: the same one goes again, and
+// no other one.
 func ExampleRoom_Clamp() {
-	rs := replicastest.NewReplicaSet("default", "web", 2)
-	rs.UID = "4a1f"
-	spec, err := replicas.ReplicaSetSpec(rs)
-	if err != nil {
-		fmt.Println(err)
-		return
+	machines := make([]*metav1.ObjectMeta, 3)
+	for i, name := range []string{"m-1", "m-2", "m-3"} {
+		machines[i] = &metav1.ObjectMeta{Name: name, UID: types.UID(name)}
 	}
-	spec.Now = time.Date(2026, time.May, 4, 12, 0, 0, 0, time.UTC)
-	var there []*corev1.Pod
-	for _, name := range []string{"web-a", "web-b", "web-c"} {
-		pod := replicastest.NewPod(rs, name)
-		pod.UID, pod.Status.Phase = types.UID(name), corev1.PodRunning
-		pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
-		pod.CreationTimestamp = metav1.NewTime(spec.Now.Add(-time.Hour))
-		there = append(there, pod)
+	spec := replicas.Spec[*metav1.ObjectMeta]{
+		Owner: &metav1.ObjectMeta{Name: "pool"}, Kind: schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Pool"},
+		Replicas: 2, Now: time.Date(2026, time.May, 4, 12, 0, 0, 0, time.UTC), DeletionsInFlight: []types.UID{"m-3"},
 	}
-	spec.DeletionsInFlight = []types.UID{"web-c"}
-
-	scale, err := replicas.ScaleTo(there, spec)
+	scale, err := replicas.ScaleTo(machines, spec)
 	fmt.Println(scale.Delete[0].Object.Name, err)
-	room, err := replicas.RoomOf(there, spec)
-	scale.Delete[0].Object = there[0] // another one goes
+	room, err := replicas.RoomOf(machines, spec)
+	scale.Delete[0].Object = machines[0]
 	fmt.Println(room.Clamp(scale), err)
 	// Output:
-	// web-c <nil>
+	// m-3 <nil>
 	// nothing to do <nil>
 }

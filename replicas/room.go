@@ -11,25 +11,26 @@ import (
 	"github.com/replicakit/replicakit/internal/object"
 )
 
-// A Room is how many children may be created and deleted, so that there are neither more nor
+// A Room says how many children may be created and deleted, so that there are neither more nor
 // fewer than wanted, whatever becomes of the calls in flight. RoomOf returns it, and
-// docs/guarantee.md says what it promises. In the zero Room there is none.
+// docs/guarantee.md says what it promises. The zero Room allows nothing. A Room may be used by
+// several goroutines at once if the functions of Spec.Rules may.
 type Room[T metav1.Object] struct {
-	// Create and Delete are how many children may be created and deleted at most. That many
-	// may be only if the names and the victims in flight are among them: Clamp counts those
-	// of one Scale.
+	// Create and Delete are how many children may be created and deleted at most, if all names
+	// and victims in flight are among them. Otherwise it is fewer: Clamp counts those of one
+	// Scale.
 	Create, Delete int
 
 	places   int                 // that no child has
 	creating sets.Set[string]    // names in flight; each holds a place
 	surplus  int                 // children that stay, less those that are wanted
 	deleting sets.Set[types.UID] // of the children that stay: each may be gone
-	mayGo    func(T) bool        // it may go as one of the surplus
-	mustGo   func(T) bool        // it may go if it is replaced
-	replaces bool                // those that must go may all go now
-	must     int                 // how many these are
-	kept     int                 // how many of them stay because another child is missing
-	stuck    int                 // how many of the surplus must stay
+	rules    Rules[T]
+	held     sets.Set[string] // the wanted slots that are not free; nil without slots
+	replaces bool             // those that must go may all go now
+	must     int              // how many these are
+	kept     int              // how many of them stay because another child is missing
+	stuck    int              // how many of the surplus must stay
 }
 
 // RoomOf returns the room of an owner that has the children. Inactive ones take no place. spec
@@ -54,36 +55,33 @@ func RoomOf[T metav1.Object](owned []T, spec Spec[T]) (Room[T], error) {
 
 // room returns the room of active children. Its terms are:
 //
-//   - Each of them has a place, and so has one that is being deleted and still active.
-//     PendingAdoptions holds places, and so does each creation in flight that is not sent
-//     again. With slots, each slot is a place of its own, and nothing else holds it.
-//   - The surplus may go, less the deletions in flight that are not sent again. With slots, those
-//     go that are in no wanted slot.
-//   - All that must go may go, if without them and the others whose deletion is in flight
-//     no place of another child becomes free. With slots, those in no wanted slot must go, and
-//     each wanted slot must have a child.
-//   - What must stay does not go. What is to be discarded, and what is not the owner's, takes no
-//     place and does not count when it is deleted.
+//   - Each active child takes a place, also while it is being deleted. PendingAdoptions takes
+//     places, and so does each creation in flight that is not sent again. With slots, each
+//     slot is a place of its own, and these two take none.
+//   - The surplus may go, less the deletions in flight that are not sent again. With slots, only
+//     children in no wanted slot are surplus.
+//   - All children that must go may go at once if as many as wanted are there. A child whose
+//     deletion is in flight and that need not go does not count as there. With slots, children in
+//     no wanted slot must go, and only those in wanted slots count.
+//   - Children that must stay do not go. Children to discard, and those of other owners, take no
+//     place, and their deletions do not count.
 func (s *Spec[T]) room(active []T, wanted slots) Room[T] {
 	staying := s.staying(active)
-	is, inFlight, isOut := s.Rules, sets.New(s.DeletionsInFlight...), func(T) bool { return true }
-	r := Room[T]{
-		places: max(int(s.Replicas)-len(active), 0), creating: sets.New(s.CreationsInFlight...),
-		surplus: len(staying) - int(s.Replicas), deleting: sets.New[types.UID](),
-	}
+	r := Room[T]{places: max(int(s.Replicas)-len(active), 0), surplus: len(staying) - int(s.Replicas), rules: s.Rules, held: wanted.held}
 	r.places -= min(r.places, s.PendingAdoptions) // which may be many
 	if s.Slots != nil {
-		r.places, r.creating, isOut = wanted.missing, nil, func(c T) bool { return !wanted.held.Has(c.GetName()) }
+		r.places = wanted.missing
+	} else if len(s.CreationsInFlight) > 0 {
+		r.creating = sets.New(s.CreationsInFlight...)
 	}
-	r.mayGo = func(c T) bool { return isOut(c) && (is.MustStay == nil || !is.MustStay(c)) }
-	r.mustGo = func(c T) bool { return is.MustGo != nil && is.MustGo(c) && (is.MustStay == nil || !is.MustStay(c)) }
 	may, again, lost, standIns := len(staying), 0, 0, 0
-	if is.MustGo != nil || is.MustStay != nil || len(inFlight) > 0 { // else all are alike
-		may = 0
+	if s.Rules.MustGo != nil || s.Rules.MustStay != nil || len(s.DeletionsInFlight) > 0 { // else all are alike
+		inFlight := sets.New(s.DeletionsInFlight...)
+		r.deleting, may = sets.New[types.UID](), 0
 		for _, c := range staying {
 			mayGo, mustGo := r.mayGo(c), r.mustGo(c)
 			may, r.must = may+one(mayGo), r.must+one(mustGo)
-			standsIn := s.Slots != nil && isOut(c)
+			standsIn := s.Slots != nil && r.isOut(c)
 			standIns += one(standsIn)
 			if id := object.ID(c); inFlight.Has(id) {
 				r.deleting.Insert(id)
@@ -106,9 +104,22 @@ func (s *Spec[T]) room(active []T, wanted slots) Room[T] {
 	return r
 }
 
+// mayGo reports whether a child may go as one of the surplus.
+func (r *Room[T]) mayGo(c T) bool { return r.isOut(c) && !r.mustStay(c) }
+
+// mustGo reports whether a child may go if it is replaced.
+func (r *Room[T]) mustGo(c T) bool {
+	return r.rules.MustGo != nil && r.rules.MustGo(c) && !r.mustStay(c)
+}
+
+func (r *Room[T]) mustStay(c T) bool { return r.rules.MustStay != nil && r.rules.MustStay(c) }
+
+// isOut reports whether a child is in no wanted slot. Without slots there is none.
+func (r *Room[T]) isOut(c T) bool { return !r.held.Has(c.GetName()) }
+
 // Clamp leaves out of a Scale what there is no room for. It keeps the names and the victims in
 // flight, and of the others the first. Discard stays as it is. Victims that are nil are left out.
-func (r Room[T]) Clamp(scale Scale[T]) Scale[T] {
+func (r *Room[T]) Clamp(scale Scale[T]) Scale[T] {
 	free := r.places - len(r.creating)
 	switch {
 	case free < 0:
@@ -121,12 +132,12 @@ func (r Room[T]) Clamp(scale Scale[T]) Scale[T] {
 	}
 	var surplus, replaced []Deletion[T]
 	isNil := object.NilOf[T]()
-	if left := r.surplus - len(r.deleting); left >= 0 && r.mayGo != nil {
+	if left := r.surplus - len(r.deleting); left >= 0 {
 		surplus = some(scale.Delete, func(v Deletion[T]) bool {
 			return !isNil(v.Object) && r.mayGo(v.Object) && (r.deleting.Has(object.ID(v.Object)) || take(&left))
 		})
 	}
-	if r.replaces && r.mustGo != nil {
+	if r.replaces {
 		replaced = some(scale.Delete, func(v Deletion[T]) bool { return !isNil(v.Object) && r.mustGo(v.Object) })
 	}
 	if scale.Delete = surplus; len(replaced) >= len(surplus) {

@@ -107,16 +107,16 @@ type Spec[T metav1.Object] struct {
 	// are created, and none is deleted because of them. Do not pass these orphans
 	// to Manage: it would plan to adopt them. Negative is refused.
 	PendingAdoptions int
-	// CreationsInFlight are the names of children whose creation was sent, had no answer, and
-	// may take effect yet, the one to be sent again first at the front. A plan that creates
-	// sends those again that begin with the prefix of Names and that no object has. Each of
-	// the others holds a place, as long as it is here. With Slots it holds none, as its slot is
-	// one. Names that an object has belong into Taken alone: it keeps them from taking effect.
+	// CreationsInFlight are names whose creation had no answer and may still take effect, the
+	// first to be sent again at the front. ledger.InFlight returns them. A plan sends again those
+	// that begin with the prefix of Names and that no object has. Each of the others holds a
+	// place. With Slots none does, as its slot is a place. A name that another object has
+	// belongs in Taken instead, because the server refuses it. If it is nil, nothing is in flight.
 	CreationsInFlight []string
-	// DeletionsInFlight are the UIDs of such children whose deletion was sent so. They count
-	// as there when it is decided what to create, and as gone when it is decided what to
-	// delete. A plan that deletes sends them again first. Other UIDs do no harm. That of a child
-	// without a UID, as fake clients make it, is its namespace, "/" and its name.
+	// DeletionsInFlight are the UIDs of children whose deletion had no answer and may still take
+	// effect. These children count as there for what is created, and as gone for what is
+	// deleted. A plan deletes them again before others. UIDs of no child do no harm. For a child
+	// without a UID, as fake clients make it, write its namespace, "/" and its name. nil is as above.
 	DeletionsInFlight []types.UID
 	// Rules say what the state of a child means, and which child is deleted first.
 	Rules Rules[T]

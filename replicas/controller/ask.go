@@ -69,9 +69,10 @@ type asker[O, C Object] struct {
 	creations, deletions allowance
 }
 
-// ErrNoRoom is in the error of a call that the Controller did not send, as it would leave more
-// or fewer children than docs/guarantee.md promises. It is a defect of the Controller.
-var ErrNoRoom = errors.New("there is no room for it")
+// ErrNoRoom is in the error of a call that the Controller did not send, because it would leave more
+// or fewer children than docs/guarantee.md promises. Whoever sees it has found a defect of the
+// Controller: please report it.
+var ErrNoRoom = errors.New("there is no room for this call")
 
 // An allowance is how many calls there is room for, and how many were made.
 type allowance struct{ room, made int }
@@ -90,7 +91,7 @@ func (a *asker[O, C]) take(of *allowance, what string, child C) error {
 	if of.made++; of.made <= of.room {
 		return nil
 	}
-	return a.failure("%s of %q: %w: it is number %d of %d", what, object.Name(child), ErrNoRoom, of.made, of.room)
+	return a.failure("%s of %q: %w: it is number %d, and there is room for %d", what, object.Name(child), ErrNoRoom, of.made, of.room)
 }
 
 // asks lets the pass make its calls through its asker.

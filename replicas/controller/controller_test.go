@@ -227,7 +227,7 @@ func TestACallBeyondTheRoomIsNotSent(t *testing.T) {
 	require.Len(t, errs, 4)
 	require.NoError(t, errors.Join(errs[0], errs[2]))
 	require.ErrorIs(t, errs[1], controller.ErrNoRoom)
-	require.EqualError(t, errs[1], `creation of "default/web-a": there is no room for it: it is number 2 of 1`)
-	require.EqualError(t, errs[3], `deletion of "default/web-a": there is no room for it: it is number 2 of 1`)
+	require.EqualError(t, errs[1], `creation of "default/web-a": there is no room for this call: it is number 2, and there is room for 1`)
+	require.EqualError(t, errs[3], `deletion of "default/web-a": there is no room for this call: it is number 2, and there is room for 1`)
 	assert.Equal(t, []string{"create default/web-a", "delete web-a"}, r.calls)
 }

@@ -336,7 +336,7 @@ func (d *deletions[O, C]) again(ctx context.Context) (behind bool) {
 	return behind
 }
 
-// sent are the active victims that were deleted.
+// sent are the active victims whose deletion succeeded.
 func (d *deletions[O, C]) sent() (sent []C) {
 	for i, v := range d.victims {
 		if d.is[i] == deleted && d.rules.Active(v.Object) {
@@ -346,8 +346,8 @@ func (d *deletions[O, C]) sent() (sent []C) {
 	return sent
 }
 
-// stillThere returns the victims that nothing is decided about, as a live list has them. It
-// reports whether one of them is none any more.
+// stillThere returns the undecided victims as a live list has them. It reports whether the list
+// shows that one of them need not be deleted.
 func (d *deletions[O, C]) stillThere(ours, ended []C) (still replicas.Scale[C], behind bool) {
 	live := make(map[types.UID]C, len(ours)+len(ended))
 	for _, c := range slices.Concat(ours, ended) {

@@ -366,7 +366,7 @@ func (p *pass[O, C]) held(reason Reason, key, object string, children int) bool 
 	return true
 }
 
-// tell sends the event of a reason when the owner begins to meet its gates. Call it before gate.
+// tell sends the event of a reason in the first pass that meets its gates, once. It must be called before gate.
 func (p *pass[O, C]) tell(reason Reason, message string) {
 	if !slices.ContainsFunc(p.standing, func(g Gate) bool { return g.Reason == reason }) &&
 		!slices.ContainsFunc(p.Gates, func(g Gate) bool { return g.Reason == reason && g.Err != nil }) {

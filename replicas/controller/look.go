@@ -112,64 +112,53 @@ func (p *pass[O, C]) lacks(l look[C], id types.UID) {
 	p.state.known.Gone(l.start, id, p.opts.Now())
 }
 
-// lookForLost looks for the calls in flight that scale does not send again: for names when it is
-// their time, and for deletions when they can take effect no more. What it finds is for the next
-// pass, as all of them count in this one.
-func (p *pass[O, C]) lookForLost(ctx context.Context, scale replicas.Scale[C]) {
-	names, doubted := p.notSentAgain(scale)
-	if len(names)+len(doubted) == 0 {
-		p.state.holds.endAll(LookFailed)
+// holdTaken looks whether other objects still have names in flight, before other children are
+// created. A name that may be free by now holds a place.
+func (p *pass[O, C]) holdTaken(ctx context.Context, scale replicas.Scale[C]) {
+	if scale.Create == 0 {
 		return
 	}
-	creates := func(n ledger.Name) bool { return n.IsTaken() && scale.Create > 0 }
-	taken := p.lookForNames(ctx, some(names, func(n ledger.Name) bool {
-		next := n.NextLook(p.opts.Now())
-		if creates(n) {
-			next = 0
-		}
-		return p.nextLook(n.Name, next) <= 0
-	}))
-	for _, n := range names {
-		if creates(n) && !taken.Has(n.Name) { // it may be free by now, and then it holds a place
+	taken := some(p.state.known.Open(), ledger.Name.IsTaken)
+	there := p.lookForNames(ctx, some(taken, func(n ledger.Name) bool { return p.nextLook(n.Name, 0) <= 0 }))
+	for _, n := range taken {
+		if !there.Has(n.Name) {
 			p.spec.CreationsInFlight = append(p.spec.CreationsInFlight, n.Name)
 		}
 	}
-	p.lookForDoubted(ctx, some(doubted, func(v victim[C]) bool { return p.nextLook(v.child.GetName(), v.left) <= 0 }))
 }
 
-// isInFlight notes what the calls in flight hold back that scale does not send again, and when they
-// are looked for. It reports whether they hold something back.
-func (p *pass[O, C]) isInFlight(scale replicas.Scale[C]) (holds bool) {
-	names, doubted := p.notSentAgain(scale)
+// lookForLost looks for the calls in flight that scale does not send: for names when it is their
+// time, and for deletions when they can no longer take effect. This pass counts all of them as in
+// flight, whatever it finds; the next one knows better. It reports whether they hold something back.
+func (p *pass[O, C]) lookForLost(ctx context.Context, scale replicas.Scale[C]) (hold bool) {
+	names, doubted := p.notSent(scale)
 	if len(names)+len(doubted) == 0 {
+		p.state.holds.endAll(LookFailed)
 		return false
 	}
+	p.lookForNames(ctx, some(names, func(n ledger.Name) bool { return p.nextLook(n.Name, n.NextLook(p.opts.Now())) <= 0 }))
+	p.lookForDoubted(ctx, some(doubted, func(v victim[C]) bool { return p.nextLook(v.child.GetName(), v.left) <= 0 }))
 	spec := p.spec
 	spec.CreationsInFlight, spec.DeletionsInFlight, spec.Names, spec.Related = nil, nil, nil, nil
 	all, _ := replicas.ScaleTo(p.activeAndEnded(), spec) // the plan had no error
-	later := func(next time.Duration) time.Duration {
-		if next <= 0 { // it could not be looked for now
-			return LookFailed.row().first
+	note := func(reason Reason, name string, next time.Duration, holds bool) {
+		if next = p.nextLook(name, next); next <= 0 { // the pass ended before the look
+			next = LookFailed.row().first
 		}
-		return next
-	}
-	for _, n := range names {
-		next := later(p.nextLook(n.Name, n.NextLook(p.opts.Now())))
-		if all.Create > scale.Create && n.Bearer == ledger.Nobody {
-			p.gate(CreationInFlight, n.Name, next, nil)
-			holds = true
+		if holds {
+			p.gate(reason, name, next, nil)
 		}
+		hold = hold || holds
 		p.comeBack(next)
+	}
+	names, doubted = p.notSent(scale)
+	for _, n := range names {
+		note(CreationInFlight, n.Name, n.NextLook(p.opts.Now()), all.Create > scale.Create && n.Bearer == ledger.Nobody)
 	}
 	for _, v := range doubted {
-		next := later(p.nextLook(v.child.GetName(), v.left+1))
-		if len(all.Delete) > len(scale.Delete) {
-			p.gate(DeletionInFlight, v.child.GetName(), next, nil)
-			holds = true
-		}
-		p.comeBack(next)
+		note(DeletionInFlight, v.child.GetName(), v.left+1, len(all.Delete) > len(scale.Delete))
 	}
-	return holds
+	return hold
 }
 
 // A victim is a child whose deletion was sent without an answer.
@@ -178,8 +167,8 @@ type victim[C Object] struct {
 	left  time.Duration // for which that may take effect yet
 }
 
-// notSentAgain returns the names and the active children in flight that are not in scale.
-func (p *pass[O, C]) notSentAgain(scale replicas.Scale[C]) (names []ledger.Name, children []victim[C]) {
+// notSent returns the names and the active children in flight that are not in scale.
+func (p *pass[O, C]) notSent(scale replicas.Scale[C]) (names []ledger.Name, children []victim[C]) {
 	names = some(p.state.known.Names(), func(n ledger.Name) bool { return !slices.Contains(scale.Names, n.Name) })
 	sent := p.state.known.Doubted()
 	if len(sent) == 0 {
@@ -205,8 +194,8 @@ func (p *pass[O, C]) nextLook(name string, in time.Duration) time.Duration {
 	return max(in, h.remaining(p.Now, 0))
 }
 
-// endLook ends the hold of a look, or makes it longer. A list that had to wait for others is only
-// put off.
+// endLook ends the hold of a look that succeeded, and lengthens that of one that failed. If too many
+// lists are under way, the look did not fail: it is put off, and no event is sent.
 func (p *pass[O, C]) endLook(ctx context.Context, name string, err error) {
 	switch {
 	case err == nil:
@@ -230,7 +219,7 @@ func (p *pass[O, C]) endLook(ctx context.Context, name string, err error) {
 }
 
 // lookForNames looks for children by names that were sent, and returns those that an object has.
-// A name is settled by a look that begins when nothing that was sent can take effect any more.
+// A name is settled by a look that begins when its requests can no longer take effect.
 func (p *pass[O, C]) lookForNames(ctx context.Context, due []ledger.Name) (taken sets.Set[string]) {
 	taken = sets.New[string]()
 	if len(due) == 0 {
@@ -268,8 +257,8 @@ func (p *pass[O, C]) lookForNames(ctx context.Context, due []ledger.Name) (taken
 	return taken
 }
 
-// lookForDoubted looks for children whose deletion can take effect no more. Those that are
-// there and the owner's stay.
+// lookForDoubted looks for children whose deletion can no longer take effect. What it finds is noted
+// for the next pass.
 func (p *pass[O, C]) lookForDoubted(ctx context.Context, late []victim[C]) {
 	if len(late) == 0 {
 		return
@@ -286,7 +275,7 @@ func (p *pass[O, C]) lookForDoubted(ctx context.Context, late []victim[C]) {
 		switch {
 		case !there || object.ID(found) != id:
 			p.lacks(look, id)
-		case !p.shows(found): // it may be going, or not the owner's any more
+		case !p.shows(found): // it is being deleted, or is another owner's now
 			p.believe(look.start, found)
 		}
 	}

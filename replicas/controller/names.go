@@ -5,7 +5,7 @@ package controller
 
 import "k8s.io/apimachinery/pkg/util/rand"
 
-// freshName makes a name that nobody waits for.
+// freshName makes a name that no owner expects.
 func (p *pass[O, C]) freshName(prefix string) string {
 	name := prefix + suffix(p.opts.Random)
 	for tries := 0; tries < nameTries && len(p.pending.OwnersOfCreation(name)) > 0; tries++ {

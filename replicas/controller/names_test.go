@@ -946,6 +946,17 @@ func TestCreationsInFlightHoldTheirPlaces(t *testing.T) {
 		*r.owner.Spec.Replicas, r.owner.Generation = 2, 2
 		return r, podtest.Pod("web-bbbbb", owned(r.owner))
 	}
+	// the answer of one creation is lost, and another object has its name.
+	taken := func(t *testing.T) *podRig {
+		t.Helper()
+		r := newRig(1)
+		r.create = func(i int) error { return []error{timeout(), nil}[i] }
+		r.get = func(name string) (*corev1.Pod, error) { return podtest.Pod(name, podtest.Labels(api)), nil }
+		_, err := r.pass(t, 0)
+		require.Error(t, err)
+		r.settle()
+		return r
+	}
 	bothLooks := []string{"get web-bbbbc", "get web-bbbbd"}
 	t.Run("what turns up counts", func(t *testing.T) {
 		t.Parallel()
@@ -992,12 +1003,7 @@ func TestCreationsInFlightHoldTheirPlaces(t *testing.T) {
 	})
 	t.Run("a name that another object has no longer is sent again, and no other one instead", func(t *testing.T) {
 		t.Parallel()
-		r := newRig(1)
-		r.create = func(i int) error { return []error{timeout(), nil}[i] }
-		r.get = func(name string) (*corev1.Pod, error) { return podtest.Pod(name, podtest.Labels(api)), nil }
-		_, err := r.pass(t, 0)
-		require.Error(t, err)
-		r.settle()
+		r := taken(t)
 		r.get = func(name string) (*corev1.Pod, error) { return nil, notFound(name) }
 		pass, err := r.pass(t, 1)
 		require.NoError(t, err)
@@ -1010,12 +1016,7 @@ func TestCreationsInFlightHoldTheirPlaces(t *testing.T) {
 	})
 	t.Run("a name that another object had holds its place, as long as it is not known whether that is there still", func(t *testing.T) {
 		t.Parallel()
-		r := newRig(1)
-		r.create = func(i int) error { return []error{timeout(), nil}[i] }
-		r.get = func(name string) (*corev1.Pod, error) { return podtest.Pod(name, podtest.Labels(api)), nil }
-		_, err := r.pass(t, 0)
-		require.Error(t, err)
-		r.settle()
+		r := taken(t)
 		r.get = func(string) (*corev1.Pod, error) { return nil, timeout() }
 		pass, err := r.pass(t, 1)
 		require.NoError(t, err)

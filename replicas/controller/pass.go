@@ -89,7 +89,7 @@ func (p *pass[O, C]) controls(c C) bool {
 	return owner.Controls(c)
 }
 
-// isReplica reports whether a child counts for the owner.
+// isReplica reports whether a child is one of the owner's active children.
 func (p *pass[O, C]) isReplica(c C) bool {
 	return p.controls(c) && p.spec.Selector.Matches(labels.Set(c.GetLabels())) && p.rules.Active(c) && c.GetDeletionTimestamp() == nil
 }

@@ -21,7 +21,7 @@ func (p *pass[O, C]) scale(ctx context.Context, scale replicas.Scale[C]) error {
 		p.state.active = len(p.Active) + len(p.Created) - len(p.activeOf(p.Deleted))
 	}()
 	if scale.IsZero() {
-		if p.lookForLost(ctx, scale); !p.isInFlight(scale) {
+		if !p.lookForLost(ctx, scale) {
 			p.state.nothingLeft(p.Now)
 		}
 		return nil
@@ -56,10 +56,9 @@ func (p *pass[O, C]) carryOut(ctx context.Context, scale replicas.Scale[C]) erro
 		return nil
 	}
 	scale, err := p.agreed(ctx, planned)
-	p.lookForLost(ctx, scale)
+	p.holdTaken(ctx, scale)
 	scale, roomErr := p.within(p.Active, scale)
-	p.lookForLost(ctx, replicas.Scale[C]{Names: scale.Names, Delete: scale.Delete}) // for those that there was no room for, if it is their time
-	p.isInFlight(scale)
+	p.lookForLost(ctx, scale)
 	if err = joinErrors(err, roomErr); scale.IsZero() {
 		return err
 	}

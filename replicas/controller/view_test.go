@@ -201,8 +201,7 @@ func TestExpectationsWithoutEvents(t *testing.T) {
 	})
 }
 
-// A cache that is filled anew from a server that is behind tells by an event that a child went
-// back.
+// If a cache is filled anew from a server that is behind, an event shows a child in an older version.
 func TestACacheThatGoesBackIsOldThoughNothingIsKnown(t *testing.T) {
 	t.Parallel()
 	rig := newRig(10) // whose cache does not tell its version

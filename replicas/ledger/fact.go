@@ -19,11 +19,11 @@ type Moment uint64
 type word[C metav1.Object] struct {
 	// there says that the child is there. Otherwise a list lacks it: it is gone, or the list was
 	// not asked for it any more.
-	there   bool
-	child   C      // as it was, if it is there
-	version string // as of which this is true
-	beside  string // the version in which the cache had the child then; "" if it had none
-	at      Moment // 0: nothing was said
+	there    bool
+	child    C      // as it was, if it is there
+	version  string // as of which this is true
+	cachedAs string // the version in which the cache had the child then; "" if it had none
+	at       Moment // 0: nothing was said
 }
 
 func isNumber(version string) bool { return resourceversion.Reached(version, version) }
@@ -46,7 +46,7 @@ func (f fact[C]) join(g fact[C]) fact[C] {
 // byMoment compares two words by when their observations began. Of two of one observation, which
 // a call and a list are not, it takes the later version.
 func byMoment[C metav1.Object](a, b word[C]) int {
-	return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(len(a.version), len(b.version)), cmp.Compare(a.version, b.version), cmp.Compare(a.beside, b.beside), boolCompare(a.there, b.there))
+	return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(len(a.version), len(b.version)), cmp.Compare(a.version, b.version), cmp.Compare(a.cachedAs, b.cachedAs), boolCompare(a.there, b.there))
 }
 
 func boolCompare(a, b bool) int {

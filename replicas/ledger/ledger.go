@@ -158,7 +158,7 @@ func (l *Ledger[C]) tell(id types.UID, f fact[C], now time.Time) {
 	}
 	e := l.entry(id)
 	if l.had(id) {
-		f.word.beside = l.known[id]
+		f.word.cachedAs = l.known[id]
 	}
 	e.fact, e.since = e.fact.join(f), now
 }

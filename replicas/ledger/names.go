@@ -189,7 +189,9 @@ func (l *Ledger[C]) InFlight() (is InFlight) {
 			is.Creations = append(is.Creations, n.Name)
 		}
 	}
-	is.Deletions = slices.Sorted(maps.Keys(l.Doubted()))
+	if doubted := l.Doubted(); len(doubted) > 0 {
+		is.Deletions = slices.Sorted(maps.Keys(doubted))
+	}
 	return is
 }
 

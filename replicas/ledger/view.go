@@ -262,8 +262,8 @@ func (o *overlay[C]) isShown(c C, w word[C]) bool {
 	order, err := resourceversion.Compare(is, w.version)
 	switch {
 	case err != nil && is != "" && !isNumber(is):
-		return is == w.version || is != w.beside
-	case err != nil: // nothing tells
+		return is == w.version || is != w.cachedAs
+	case err != nil: // the versions cannot be compared
 		return w.there
 	case w.there:
 		return order >= 0
