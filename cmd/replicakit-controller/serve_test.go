@@ -111,9 +111,6 @@ func TestMetrics(t *testing.T) {
 	assert.Zero(t, sum("replicakit_children_deleted_total", "replicaset"))
 	assert.Zero(t, sum("replicakit_child_errors_total", "replicaset"))
 	assert.Positive(t, sum("replicakit_sync_duration_seconds", "replicaset"))
-	assert.Zero(t, sum("replicakit_expectations", "replicaset"))
-	assert.Len(t, labeled(families["replicakit_expectations"], "state", "waiting"), 2, "both kinds")
-	assert.Len(t, labeled(families["replicakit_expectations"], "state", "expired"), 2, "both kinds")
 	for _, resource := range []string{"pods", "replicasets", "replicationcontrollers"} {
 		assert.Len(t, labeled(families["replicakit_watch_age_seconds"], "resource", resource), 1, resource)
 	}

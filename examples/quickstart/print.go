@@ -26,6 +26,7 @@ type narrator struct {
 	acts    int
 	began   time.Time // the present act
 	waited  int       // passes in it that were held back
+	why     string    // the last of them was
 	calls   map[string]int
 	created []error                          // the answers to the creations of the present pass
 	victims []replicas.Deletion[*corev1.Pod] // and who is to be deleted in it
@@ -57,6 +58,7 @@ func (n *narrator) call(call replicastest.Call, err error) {
 func (n *narrator) passed(_ context.Context, pass controller.Pass[*appsv1.ReplicaSet, *corev1.Pod]) {
 	if pass.Waiting() {
 		n.waited++
+		n.why = pass.Gates[0].Reason.Sentence()
 	}
 	for _, pod := range pass.Released {
 		n.say("release", "%s", pod.Name)

@@ -5,7 +5,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"strings"
 	"time"
 
@@ -115,7 +114,7 @@ func (s *story) staleView() {
 	s.say("you", "annotate %s, so that there are passes meanwhile", name)
 	s.annotate()
 	s.wait(time.Second)
-	s.say("wait", "%s did nothing, as %s", count(s.waited, "pass"), s.expected())
+	s.say("wait", "%s did nothing, because %s", count(s.waited, "pass"), s.why)
 	s.keeper.view.ChildWatch.Lag = 0
 	s.wait(4 * time.Second)
 	s.say("cache", "shows %d pods, for which the plan would be: %s", len(s.seen()), s.plan())
@@ -205,15 +204,6 @@ func (s *story) plan() replicas.PodPlan {
 	plan, err := replicas.Manage(s.seen(), spec)
 	s.check(err)
 	return plan
-}
-
-// expected is what the controller has started and not yet seen.
-func (s *story) expected() string {
-	for key, pending := range s.keeper.controller.Expectations().All() {
-		creations, _ := pending.Total()
-		return fmt.Sprintf("%s expects %s", key.Name, count(creations, "creation"))
-	}
-	return "nothing is expected"
 }
 
 // status tells the status as the API server has it.

@@ -3,11 +3,19 @@
 
 package clientgo
 
-// Expecting returns how many owners have expectations outstanding.
+import (
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/replicakit/replicakit/internal/inside"
+)
+
+// Expecting returns how many owners wait for what they created or deleted.
 func (c *Controller) Expecting() int {
 	n := 0
-	for range c.controller.Expectations().All() {
-		n++
+	for _, known := range inside.Of[inside.Ledgers[*corev1.Pod]](c.controller).Ledgers() {
+		if creations, deletions := known.Awaited(); len(creations)+len(deletions) > 0 {
+			n++
+		}
 	}
 	return n
 }

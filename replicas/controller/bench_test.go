@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/replicakit/replicakit/expectations"
+	"github.com/replicakit/replicakit/internal/inside"
 	"github.com/replicakit/replicakit/internal/podtest"
 	"github.com/replicakit/replicakit/replicas/controller"
 )
@@ -57,7 +58,8 @@ func stillEvents(tb testing.TB) *controller.Controller {
 	rs := ownerNamed("web", web)
 	rs.ResourceVersion = "1"
 	c := (&still{owners: []*appsv1.ReplicaSet{rs}}).controller(tb)
-	c.Expectations().Set(expectations.KeyOf(rs), expectations.Changes{Creations: 1})
+	known := inside.Of[inside.Ledgers[*corev1.Pod]](c).Ledger(expectations.KeyOf(rs))
+	require.NoError(tb, known.Created(known.Start(), podtest.Pod("web-new", owned(rs)), podtest.Now))
 	return c
 }
 

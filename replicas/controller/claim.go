@@ -165,7 +165,6 @@ func (p *pass[O, C]) apply(ctx context.Context, claimer selector.Claimer[C], cla
 		for _, call := range sent {
 			switch {
 			case call.err == nil && !object.IsNil(call.answer):
-				p.wrote(call.answer.GetResourceVersion())
 				p.believe(start, call.answer)
 			case apierrors.IsNotFound(call.err):
 				p.state.known.Gone(start, call.id, p.opts.Now())

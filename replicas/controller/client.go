@@ -105,7 +105,8 @@ type Cache[O, C Object] interface {
 	Related(ctx context.Context, owner O) ([]C, error)
 	// OwnersVersion and ChildrenVersion return how far the cache has come: a
 	// resourceVersion up to which Owner and Children show everything. If that is
-	// not known, they return "", and passes do not wait for their own writes.
+	// not known, they return "". Then no pass waits until the cache shows the status
+	// that was written last, and the numbers of Outcome.Counts are those of the cache.
 	OwnersVersion() string
 	ChildrenVersion() string
 }

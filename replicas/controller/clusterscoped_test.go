@@ -14,7 +14,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/replicakit/replicakit/expectations"
 	"github.com/replicakit/replicakit/internal/podtest"
 	"github.com/replicakit/replicakit/replicas"
 )
@@ -56,7 +55,6 @@ func TestOwnersInNoNamespace(t *testing.T) {
 		for _, w := range pass.Created {
 			require.NoError(t, r.start().ChildAdded(w))
 		}
-		assert.Zero(t, sum(r.pending()))
 		assert.Equal(t, []string{"/blue"}, r.wakes())
 
 		r.owner.Workers = 1
@@ -135,7 +133,8 @@ func TestOwnersInNoNamespace(t *testing.T) {
 	t.Run("an old view is refreshed by a list of all namespaces", func(t *testing.T) {
 		t.Parallel()
 		r := globalRig(1, "a")
-		r.record().Set(r.key(), expectations.Changes{Creating: []string{"blue-lost"}})
+		known := r.known()
+		require.NoError(t, known.Created(known.Start(), blueWorker("b", "blue-lost", r.owner), r.now))
 		r.live = func() ([]*worker, error) { return []*worker{blueWorker("b", "blue-lost", r.owner)}, nil }
 		pass, err := r.pass(t, 301)
 		require.NoError(t, err)

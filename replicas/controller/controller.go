@@ -11,7 +11,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/replicakit/replicakit/expectations"
+	"github.com/replicakit/replicakit/internal/inside"
 	"github.com/replicakit/replicakit/internal/object"
 )
 
@@ -20,10 +20,13 @@ import (
 // may be called by several goroutines at once, but Sync not twice at once for one
 // owner: a work queue takes care of that.
 type Controller struct {
+	hidden
 	reconciler syncer // nil if New did not make it
 	handlers   Handlers
-	pending    *expectations.Store[expectations.Key]
 }
+
+// hidden has inside.Ledgers, for this library's own tests.
+type hidden = inside.Hidden
 
 // A syncer is a reconciler of whatever owners and children.
 type syncer interface {
@@ -60,7 +63,7 @@ func New[O, C Object](kind Kind[O, C], client Client[O, C], cache Cache[O, C], e
 		}
 	}
 	r := newReconciler(kind, client, cache, opts.withDefaults())
-	return &Controller{reconciler: r, handlers: Handlers{&r.watcher, enqueue}, pending: r.pending}, nil
+	return &Controller{hidden: inside.Hide(&r.owners), reconciler: r, handlers: Handlers{&r.watcher, enqueue}}, nil
 }
 
 // Sync makes one pass for an owner: it adopts and releases, creates in slow start or
@@ -104,26 +107,14 @@ func (c *Controller) NewTerm(ctx context.Context, namespace string) {
 	}
 }
 
-// Expectations returns the record of what passes have started and no event has
-// confirmed yet: for metrics and tests. Passes and events settle it by themselves.
-// It is never nil.
-func (c *Controller) Expectations() *expectations.Store[expectations.Key] {
-	if c == nil || c.pending == nil {
-		return &expectations.Store[expectations.Key]{}
-	}
-	return c.pending
-}
-
 // Metrics returns the Controller's metrics, in a fixed order: what its passes did
-// since it was made, how many owners are in which state since their last pass, and
-// how many wait for events. The time that it takes grows with the number of owners
-// that wait. replicas/clientgo and replicas/controllerruntime give them to
-// Prometheus.
+// since it was made, and how many owners are in which state since their last pass.
+// replicas/clientgo and replicas/controllerruntime give them to Prometheus.
 func (c *Controller) Metrics() []Sample {
 	if c == nil || c.reconciler == nil {
 		return nil
 	}
-	return append(c.reconciler.metrics(), pendingSamples(c.pending)...)
+	return c.reconciler.metrics()
 }
 
 // events returns the handlers of the Controller.

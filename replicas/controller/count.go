@@ -8,27 +8,10 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/replicakit/replicakit/internal/object"
 	"github.com/replicakit/replicakit/status"
 )
-
-// expectLeaving notes what earlier passes deleted, as far as events have not settled
-// it: read before the children are, it holds all that the cache does not show.
-func (p *pass[O, C]) expectLeaving(deleting []types.UID) {
-	p.leaving = nil
-	for _, id := range deleting {
-		p.leaves(id, true)
-	}
-}
-
-func (p *pass[O, C]) leaves(id types.UID, exists bool) {
-	if p.leaving == nil {
-		p.leaving = map[types.UID]bool{}
-	}
-	p.leaving[id] = exists
-}
 
 // count counts the children as they are by now, if it is known how far the cache has
 // come: with what this pass created, which a later one does not begin before the
@@ -43,26 +26,20 @@ func (p *pass[O, C]) count() status.Counts {
 	if known {
 		terminates = slices.DeleteFunc(slices.Clone(terminates), vanishes)
 	}
-	p.counted = p.Active
-	if !known && len(p.leaving) == 0 || len(p.Created) == 0 && len(p.leaving) == 0 {
-		return p.tally(append(slices.Clip(p.Active), terminates...))
+	stay, come, leave := p.state.known.Split(p.Active)
+	if p.counted = slices.Concat(stay, leave); !known {
+		return p.tally(append(slices.Clip(p.counted), terminates...))
 	}
-	p.counted = make([]C, 0, len(p.Active)+len(p.Created))
+	p.counted = slices.Concat(stay, come, p.Created)
 	var terminating int32
-	for _, c := range p.Active {
-		exists, leaves := p.leaving[object.ID(c)]
+	for _, c := range leave {
 		switch {
-		case !leaves, exists && !known:
-			p.counted = append(p.counted, c)
-		case !exists || !lingers(c):
+		case !lingers(c):
 		case p.staysActive(c):
 			p.counted = append(p.counted, c)
 		default:
 			terminating++
 		}
-	}
-	if known {
-		p.counted = append(p.counted, p.Created...)
 	}
 	counts := p.tally(append(slices.Clip(p.counted), terminates...))
 	counts.Terminating += terminating

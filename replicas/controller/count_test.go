@@ -13,9 +13,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/replicakit/replicakit/expectations"
 	"github.com/replicakit/replicakit/internal/podtest"
 	"github.com/replicakit/replicakit/replicas"
 	"github.com/replicakit/replicakit/replicas/controller"
@@ -93,6 +91,13 @@ func knowing(want int32) *podRig {
 
 func TestStatusCountsOwnCreations(t *testing.T) {
 	t.Parallel()
+	t.Run("T1 what an earlier pass created counts while the cache does not show it", func(t *testing.T) {
+		t.Parallel()
+		r := knowing(3)
+		r.version = "10"
+		assert.Equal(t, &counts{3, 3, 0, 0, 0}, written(t, r))
+		assert.Nil(t, written(t, r), "the cache has none of them")
+	})
 	t.Run("T1 what the pass created counts at once, and is written once", func(t *testing.T) {
 		t.Parallel()
 		r := knowing(3)
@@ -184,7 +189,7 @@ func TestStatusCountsOwnDeletions(t *testing.T) {
 		t.Parallel()
 		r := knowing(2)
 		pods := podsOf(r.owner, 2)
-		r.record().Set(r.key(), expectations.Changes{Deleting: []types.UID{"uid-web-000"}})
+		r.known().Deleted("uid-web-000", r.now)
 		r.live = func() ([]*corev1.Pod, error) { return pods, nil }
 		pass, err := r.pass(t, 400, pods...)
 		require.NoError(t, err)

@@ -15,7 +15,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/replicakit/replicakit/expectations"
 	"github.com/replicakit/replicakit/internal/joined"
 	"github.com/replicakit/replicakit/internal/object"
 	"github.com/replicakit/replicakit/replicas"
@@ -36,34 +35,18 @@ type creations[O, C Object] struct {
 type creation[C Object] struct {
 	name  types.NamespacedName // zero if it was not sent
 	ended time.Time            // when its call did, zero if that panicked
-	again bool                 // it was sent before, under this name
 	made  bool
-	found bool // by a look: the ledger knows it
 	sent  C
-	child C // as the server answered, or as it was sent if the answer had no object
+	child C // as the server answered
 	err   error
 }
 
 // create makes children in slow start. 0 <= created <= scale.Create holds at every
-// moment, and what is expected in the end is what was created (K1, K2).
+// moment, and later passes wait until the cache shows what was created (K1, K2).
 func (p *pass[O, C]) create(ctx context.Context, scale replicas.Scale[C], newborns []newborn[C]) error {
 	c := &creations[O, C]{pass: p, scale: scale, newborns: newborns, each: make([]creation[C], scale.Create)}
-	p.expect(expectations.Changes{Creating: scale.Names})
 	defer func(before int) { p.noteRound(before) }(len(p.Created))
-	defer c.settle()
 	return c.run(ctx)
-}
-
-// settle expects only what was created, and what events of the cache will show. They may have shown
-// a child already that a look found.
-func (c *creations[O, C]) settle() {
-	var not expectations.Changes
-	for i, name := range c.scale.Names {
-		if e := &c.each[i]; !e.made || e.found || !c.controls(e.child) { // no event of an orphan is expected
-			not.Creating = append(not.Creating, name)
-		}
-	}
-	c.pending.Lower(c.key, not)
 }
 
 // run makes the calls, in rounds. Each round ends with a look for the children whose creation
@@ -200,7 +183,9 @@ func (c *creations[O, C]) one(ctx context.Context, i int) error {
 	e.child, e.err = c.client.Create(ctx, e.sent)
 	e.ended = c.opts.Now()
 	switch {
-	case e.err != nil || object.IsNil(e.child):
+	case e.err != nil:
+	case object.IsNil(e.child):
+		e.err = errNoObject // nothing tells which child it made
 	case nameOf(e.child) != e.name:
 		e.err = fmt.Errorf("the creation of %q was answered with %q", e.name, object.Name(e.child))
 	case !c.isOurs(e.child):
@@ -231,19 +216,13 @@ func (c *creations[O, C]) note(e *creation[C]) {
 		return
 	}
 	known := c.state.known
-	_, e.again = known.SentTo(e.name.Name)
 	known.Sending(e.name, cmp.Or(e.ended, c.opts.Now()))
 	switch {
 	case e.ended.IsZero():
-	case e.err == nil && object.IsNil(e.child): // nothing tells which child it made
-		known.Refused(e.name)
-		c.made(e, c.start, e.sent)
 	case e.err == nil:
-		c.wrote(e.child.GetResourceVersion())
 		known.Bears(e.name, object.ID(e.child), ledger.Replica, true)
 		c.made(e, c.start, e.child)
 	case errors.As(e.err, new(strangeError)):
-		c.wrote(e.child.GetResourceVersion())
 		known.Bears(e.name, object.ID(e.child), ledger.Stranger, true)
 		known.Stray(e.child)
 	case isFinal(e.err):
@@ -251,19 +230,15 @@ func (c *creations[O, C]) note(e *creation[C]) {
 	}
 }
 
-// made notes a child that was created. If its name was sent before, or is that of a slot,
-// there may have been another child of that name, whose events settle the creation of this
-// one too: then it is the UID that tells whether the cache shows it. An orphan counts until
-// the next pass adopts it.
+// made notes a child that was created. An orphan counts until the next pass adopts it.
 func (c *creations[O, C]) made(e *creation[C], start ledger.Moment, child C) {
 	e.made, e.child, e.err = true, child, nil
-	isOrphan := !c.controls(child)
-	if (e.again || c.spec.Slots != nil || isOrphan) && child.GetUID() != "" {
+	if !c.controls(child) {
 		c.believe(start, child)
-	}
-	if isOrphan {
 		c.comeBack(1)
+		return
 	}
+	_ = c.state.known.Created(start, child, c.opts.Now()) // its name was checked
 }
 
 // deleteStrange deletes the children that were to be ours and are not, as a webhook changed
@@ -318,12 +293,8 @@ func (c *creations[O, C]) found(e *creation[C], start ledger.Moment, found C) {
 	case !c.isOurs(found):
 		e.err = c.letGo(start, found)
 	default:
-		c.wrote(found.GetResourceVersion())
 		c.tellCreated(found.GetName())
 		c.made(e, start, found)
-		if e.found = found.GetUID() != ""; e.found {
-			c.believe(start, found)
-		}
 	}
 }
 

@@ -26,14 +26,9 @@ import (
 
 func TestCreates(t *testing.T) {
 	t.Parallel()
-	t.Run("K1 the expectation is recorded before the first call and K4 stays when they succeed", func(t *testing.T) {
+	t.Run("K1 K4 what was created is waited for", func(t *testing.T) {
 		t.Parallel()
 		r := newRig(5)
-		r.create = func(int) error {
-			adds, _ := r.pending()
-			assert.Equal(t, 5, adds)
-			return nil
-		}
 		pass, err := r.pass(t, 0)
 		require.NoError(t, err)
 		adds, _ := r.pending()
@@ -78,10 +73,11 @@ func TestCreates(t *testing.T) {
 		require.NoError(t, err)
 		assert.Len(t, pass.Created, 50)
 	})
-	t.Run("a client that answers without a pod has created one all the same", func(t *testing.T) {
+	t.Run("a client that answers without a pod is asked for it", func(t *testing.T) {
 		t.Parallel()
 		r := newRig(2)
 		r.silent = true
+		r.get = func(name string) (*corev1.Pod, error) { return podtest.Pod(name, owned(r.owner)), nil }
 		pass, err := r.pass(t, 0)
 		require.NoError(t, err)
 		assert.Len(t, pass.Created, 2)
@@ -176,7 +172,7 @@ func TestCreates(t *testing.T) {
 		require.NoError(t, err)
 		assert.InDelta(t, expectations.DefaultTimeout, pass.RequeueAfter, float64(time.Millisecond))
 	})
-	t.Run("W13 or comes back at once, if that expires while the pass is under way", func(t *testing.T) {
+	t.Run("W13 or soon, if that expires while the pass is under way", func(t *testing.T) {
 		t.Parallel()
 		r := newRig(1)
 		r.patchStatus = func(int, *appsv1.ReplicaSet) error { // which hangs
@@ -186,10 +182,10 @@ func TestCreates(t *testing.T) {
 		pass, err := r.pass(t, 0)
 		require.NoError(t, err)
 		require.Len(t, pass.Created, 1)
-		assert.Equal(t, time.Duration(1), pass.RequeueAfter, "what it began itself")
+		assert.Equal(t, 5*time.Second, pass.RequeueAfter, "what it began itself")
 
 		r = newRig(1)
-		r.record().Set(r.key(), expectations.Changes{Creating: []string{"web-lost"}})
+		r.awaits(r.owner, "web-lost")
 		r.now = podtest.Now.Add(299 * time.Second)
 		r.children = func() ([]*corev1.Pod, error) {
 			r.now = podtest.Now.Add(301 * time.Second)
@@ -198,7 +194,7 @@ func TestCreates(t *testing.T) {
 		pass, err = r.sync(t, t.Context())
 		require.NoError(t, err)
 		require.True(t, pass.Waiting())
-		assert.Equal(t, time.Duration(1), pass.RequeueAfter, "what an earlier one began")
+		assert.Equal(t, 5*time.Second, pass.RequeueAfter, "what an earlier one began")
 	})
 	t.Run("W4 a panic in a call reaches the caller with only what succeeded still expected", func(t *testing.T) {
 		t.Parallel()

@@ -16,7 +16,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/replicakit/replicakit/expectations"
 	"github.com/replicakit/replicakit/internal/joined"
 	"github.com/replicakit/replicakit/internal/object"
 	"github.com/replicakit/replicakit/podrank"
@@ -30,8 +29,8 @@ type deletion uint8
 
 const (
 	undecided deletion = iota // no call was made, or it met a Conflict
-	deleted                   // its event will come
-	gone                      // there is no such child of ours: no event will come
+	deleted                   // the server has accepted it
+	gone                      // there is no such child of ours
 	failed                    // an error
 )
 
@@ -60,22 +59,19 @@ type deletions[O, C Object] struct {
 // firstVersioned is how many deletes with a resourceVersion are made at first.
 const firstVersioned = 16
 
-// delete deletes the victims at once, without slow start (D7). What is expected
-// in the end is what was deleted (D6, D8).
+// delete deletes the victims at once, without slow start (D7). Later passes wait until the
+// cache shows what was deleted (D6, D8).
 func (p *pass[O, C]) delete(ctx context.Context, victims []replicas.Deletion[C]) error {
 	d := &deletions[O, C]{
 		pass: p, victims: victims,
 		is: make([]deletion, len(victims)), errs: make([]error, len(victims)),
 		carried: make([]string, len(victims)), doubted: make([]bool, len(victims)),
 	}
-	ids := make([]types.UID, len(victims))
 	for i, v := range victims {
-		ids[i] = object.ID(v.Object)
 		if p.kind.BeforeScale != nil { // the author's step has judged this version
 			d.judged(i, v.Object)
 		}
 	}
-	p.expect(expectations.Changes{Deleting: ids})
 	defer d.settle()
 	if p.ScaleErr = d.run(ctx); p.ScaleErr != nil {
 		p.undeleted = true
@@ -84,22 +80,17 @@ func (p *pass[O, C]) delete(ctx context.Context, victims []replicas.Deletion[C])
 	return nil
 }
 
-// settle expects only what was deleted.
+// settle notes what was deleted.
 func (d *deletions[O, C]) settle() {
-	var others []types.UID
 	for i, v := range d.victims {
-		id := object.ID(v.Object)
-		if is := d.is[i]; is == deleted || is == gone {
-			d.state.known.Sure(id)
-			d.leaves(id, is == deleted)
-		}
-		if d.is[i] == deleted {
+		switch id := object.ID(v.Object); d.is[i] {
+		case deleted:
+			d.state.known.Deleted(id, d.opts.Now())
 			d.Deleted = append(d.Deleted, v.Object)
-		} else {
-			others = append(others, id)
+		case gone:
+			d.state.known.Sure(id)
 		}
 	}
-	d.pending.Lower(d.key, expectations.Changes{Deleting: others})
 }
 
 func (d *deletions[O, C]) run(ctx context.Context) error {
@@ -246,7 +237,6 @@ func (d *deletions[O, C]) note(i int, a deleteAnswer) {
 	switch {
 	case a.ended && a.err == nil:
 		d.is[i] = deleted
-		d.wrote(a.left)
 	case apierrors.IsNotFound(a.err):
 		d.isGone(i)
 	case apierrors.IsConflict(a.err):

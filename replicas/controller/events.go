@@ -22,19 +22,19 @@ import (
 	"github.com/replicakit/replicakit/selector"
 )
 
-// watcher is what turns events into expectations that are settled and owners that
+// watcher is what turns events into records that are settled and owners that
 // are woken: all that a Controller and Handlers have in common.
 type watcher[O, C Object] struct {
-	kind    Kind[O, C]
-	from    OwnerCache[O]
-	pending *expectations.Store[expectations.Key]
-	specs   keptSpecs[C]
-	newest  newest
-	left    func(key expectations.Key, child types.UID) // a child left the cache
-	gone    func(key expectations.Key)                  // an owner left it
-	back    func(key expectations.Key)                  // a child of an owner went back to an older version
-	ended   func(child types.UID)                       // a DELETED event has ended a child
-	ready   func(key expectations.Key, child C)         // a child became ready
+	kind   Kind[O, C]
+	from   OwnerCache[O]
+	store  *expectations.Store[expectations.Key] // of Handlers; nil in a Controller, which has ledgers
+	specs  keptSpecs[C]
+	newest newest
+	left   func(key expectations.Key, child types.UID) // a child of an owner is being deleted, is another's now, or left the cache
+	gone   func(key expectations.Key)                  // an owner left it
+	back   func(key expectations.Key)                  // a child of an owner went back to an older version
+	ended  func(child types.UID)                       // a DELETED event has ended a child
+	ready  func(key expectations.Key, child C)         // a child became ready
 	// isOwn reports whether an update of an owner shows nothing but what was
 	// written. If that is not known yet, wake is called later if it does not.
 	isOwn func(was, cur O, wake func()) bool
@@ -139,7 +139,9 @@ func (e events[O, C]) added(c C) {
 		return
 	}
 	key, owner, found := e.ownerOf(c)
-	e.pending.CreationObserved(key, c.GetName())
+	if e.store != nil {
+		e.store.CreationObserved(key, c.GetName())
+	}
 	e.settleCreation(c)
 	switch {
 	case metav1.GetControllerOfNoCopy(c) == nil:
@@ -152,9 +154,12 @@ func (e events[O, C]) added(c C) {
 // settleCreation settles the creation by that name of everybody in the namespace
 // who waits for it: as a rule that is the owner, or nobody.
 func (e events[O, C]) settleCreation(c C) {
+	if e.store == nil {
+		return
+	}
 	name := c.GetName()
-	for _, key := range e.pending.OwnersOfCreation(name) {
-		if key.Namespace == e.namespaceOf(c) && e.pending.CreationObserved(key, name) {
+	for _, key := range e.store.OwnersOfCreation(name) {
+		if key.Namespace == e.namespaceOf(c) && e.store.CreationObserved(key, name) {
 			e.wakeKey(key)
 		}
 	}
@@ -171,15 +176,12 @@ func (e events[O, C]) deleting(was, c C) {
 
 // departed handles a child that left the cache.
 func (e events[O, C]) departed(c C) {
-	key, _, _ := e.ownerOf(c)
-	id := object.ID(c)
-	e.left(key, id)
 	e.deleted(c)
 	if metav1.GetControllerOfNoCopy(c) != nil {
 		return
 	}
 	for _, owner := range e.selecting(c) {
-		e.left(expectations.KeyOf(owner), id)
+		e.left(expectations.KeyOf(owner), object.ID(c))
 		e.wake(owner, 0)
 	}
 }
@@ -199,10 +201,13 @@ func (e events[O, C]) deleted(c C) {
 	ownKey, owner, found := e.ownerOf(c)
 	id := object.ID(c)
 	e.settleCreation(c) // it was created
-	e.pending.DeletionObserved(ownKey, id)
-	for _, key := range e.pending.OwnersOfDeletion(id) {
-		if e.pending.DeletionObserved(key, id) {
-			e.wakeKey(key)
+	e.left(ownKey, id)
+	if e.store != nil {
+		e.store.DeletionObserved(ownKey, id)
+		for _, key := range e.store.OwnersOfDeletion(id) {
+			if e.store.DeletionObserved(key, id) {
+				e.wakeKey(key)
+			}
 		}
 	}
 	if found {
@@ -215,7 +220,8 @@ func (e events[O, C]) changed(was, c C) {
 	before, now := metav1.GetControllerOfNoCopy(was), metav1.GetControllerOfNoCopy(c)
 	moved := !sameOwner(before, now)
 	if moved {
-		if _, owner, found := e.ownerOf(was); found {
+		key, owner, found := e.ownerOf(was)
+		if e.left(key, object.ID(was)); found {
 			e.wake(owner, 0)
 		}
 	}

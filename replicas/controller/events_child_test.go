@@ -14,7 +14,6 @@ import (
 
 	"github.com/replicakit/replicakit/expectations"
 	"github.com/replicakit/replicakit/internal/podtest"
-	"github.com/replicakit/replicakit/replicas/controller"
 )
 
 func TestEventsChildAdded(t *testing.T) {
@@ -309,7 +308,7 @@ func TestEventsChildDeleted(t *testing.T) {
 		{
 			name:  "V12 a pod adopted by another owner meanwhile wakes both",
 			event: deleted(ownedBy("api")), deleting: true, settled: 1,
-			woken: []string{"default/api", "default/web"},
+			recorded: true, woken: []string{"default/api", "default/web"},
 		},
 		{
 			name: "V13 a tombstone stands for its pod",
@@ -349,27 +348,27 @@ func TestEventsOfOthersSettle(t *testing.T) {
 	nobodys := podtest.Labels(map[string]string{"app": "debug"})
 	for name, tt := range map[string]struct {
 		what    expectations.Changes
-		event   func(c *controller.Controller) error
+		event   func(c handlers) error
 		settled bool
 	}{
-		"W11 a creation, by an orphan that nobody selects": {creation, func(c *controller.Controller) error { return c.ChildAdded(podtest.Pod("web-new", nobodys)) }, true},
-		"W11 a creation, by another's child":               {creation, func(c *controller.Controller) error { return c.ChildAdded(podtest.Pod("web-new", ownedBy("unknown"))) }, true},
-		"W11 a creation, by the end of a child that was never seen": {creation, func(c *controller.Controller) error {
+		"W11 a creation, by an orphan that nobody selects": {creation, func(c handlers) error { return c.ChildAdded(podtest.Pod("web-new", nobodys)) }, true},
+		"W11 a creation, by another's child":               {creation, func(c handlers) error { return c.ChildAdded(podtest.Pod("web-new", ownedBy("unknown"))) }, true},
+		"W11 a creation, by the end of a child that was never seen": {creation, func(c handlers) error {
 			return c.ChildDeleted(podtest.Pod("web-new", nobodys))
 		}, true},
-		"W11 no creation, by a child of another namespace": {creation, func(c *controller.Controller) error {
+		"W11 no creation, by a child of another namespace": {creation, func(c handlers) error {
 			p := podtest.Pod("web-new", nobodys)
 			p.Namespace = "other"
 			return c.ChildAdded(p)
 		}, false},
-		"V12 a deletion, by an orphan that nobody selects": {deletion, func(c *controller.Controller) error {
+		"V12 a deletion, by an orphan that nobody selects": {deletion, func(c handlers) error {
 			return c.ChildDeleted(podtest.Pod("web-old", podtest.UID("uid-web-old"), nobodys))
 		}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := expecting(tt.what)
-			require.NoError(t, tt.event(r.start()))
+			require.NoError(t, tt.event(r.handlers()))
 			assert.Equal(t, tt.settled, satisfied(r, expectations.KeyOf(r.list[0])))
 			if tt.settled {
 				assert.Equal(t, []string{"default/web"}, r.wakes(), "who waits is woken")
@@ -381,9 +380,7 @@ func TestEventsOfOthersSettle(t *testing.T) {
 	t.Run("E7 deletions that a loop of one's own only counts are settled by the owner's children", func(t *testing.T) {
 		t.Parallel()
 		r := expecting(expectations.Changes{Deletions: 1})
-		h, err := controller.NewHandlers(r.kind, r, r.record(), r.wake)
-		require.NoError(t, err)
-		require.NoError(t, h.ChildDeleted(podtest.Pod("web-old", ownedBy("web"))))
+		require.NoError(t, r.handlers().ChildDeleted(podtest.Pod("web-old", ownedBy("web"))))
 		assert.True(t, satisfied(r, expectations.KeyOf(r.list[0])))
 	})
 	t.Run("an update that gives a child another owner waits for no status", func(t *testing.T) {

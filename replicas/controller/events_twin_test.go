@@ -84,7 +84,7 @@ func TestEventsAgreesWithSlowTwin(t *testing.T) {
 					want = append(want, slowWakes(rs, was, now)...)
 				}
 				slices.Sort(want)
-				require.NoError(t, r.start().ChildUpdated(was, now))
+				require.NoError(t, r.handlers().ChildUpdated(was, now))
 				require.Equal(t, want, r.wakes(), "%+v\n->\n%+v", was.ObjectMeta, now.ObjectMeta)
 			}
 		}
@@ -128,10 +128,10 @@ func routeDeletion(t *testing.T, r *eventRig, rnd *rand.Rand, uid types.UID) {
 	was := podtest.Pod(string(uid), podtest.UID(uid), ownedBy("web"), version("1"))
 	now := podtest.Pod(string(uid), podtest.UID(uid), owner, podtest.Deleting, version("2"))
 	ways := []func() error{
-		func() error { return r.start().ChildAdded(now) },
-		func() error { return r.start().ChildUpdated(was, now) },
-		func() error { return r.start().ChildDeleted(now) },
-		func() error { return r.start().ChildDeleted(deletedFinalStateUnknown{Obj: was}) },
+		func() error { return r.handlers().ChildAdded(now) },
+		func() error { return r.handlers().ChildUpdated(was, now) },
+		func() error { return r.handlers().ChildDeleted(now) },
+		func() error { return r.handlers().ChildDeleted(deletedFinalStateUnknown{Obj: was}) },
 	}
 	for range 1 + rnd.IntN(3) {
 		require.NoError(t, ways[rnd.IntN(len(ways))]())
@@ -153,21 +153,21 @@ func TestEventsConcurrentEvents(t *testing.T) {
 		var wg sync.WaitGroup
 		wg.Go(func() {
 			for i := range creations {
-				assert.NoError(t, r.start().ChildAdded(podtest.Pod(fmt.Sprintf("web-%d", i), ownedBy("web"))))
+				assert.NoError(t, r.handlers().ChildAdded(podtest.Pod(fmt.Sprintf("web-%d", i), ownedBy("web"))))
 			}
 		})
 		for range 2 {
 			wg.Go(func() {
 				for _, uid := range uids {
-					assert.NoError(t, r.start().ChildDeleted(podtest.Pod("api", podtest.UID(uid), ownedBy("api"))))
+					assert.NoError(t, r.handlers().ChildDeleted(podtest.Pod("api", podtest.UID(uid), ownedBy("api"))))
 				}
 			})
 		}
 		wg.Go(func() {
 			canary := ownerNamed("canary", web)
 			for range 100 {
-				assert.NoError(t, r.start().OwnerUpdated(canary, canary))
-				assert.NoError(t, r.start().OwnerDeleted(canary))
+				assert.NoError(t, r.handlers().OwnerUpdated(canary, canary))
+				assert.NoError(t, r.handlers().OwnerDeleted(canary))
 			}
 		})
 		wg.Wait()

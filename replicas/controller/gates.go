@@ -13,7 +13,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/replicakit/replicakit/expectations"
 	"github.com/replicakit/replicakit/internal/backoff"
 	"github.com/replicakit/replicakit/replicas"
 )
@@ -394,12 +393,6 @@ func (p *pass[O, C]) requeue(failed bool) {
 	}
 	if p.state == nil {
 		return
-	}
-	switch s, remaining := p.pending.State(p.key); {
-	case s == expectations.Waiting:
-		p.comeBack(remaining)
-	case s == expectations.Expired && p.Observed && p.spec.Pending != expectations.Expired:
-		p.comeBack(1) // since the pass asked
 	}
 	if again := p.state.known.Again(p.opts.Now()); again > 0 {
 		p.comeBack(again)

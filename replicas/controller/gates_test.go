@@ -23,7 +23,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/replicakit/replicakit/expectations"
 	"github.com/replicakit/replicakit/internal/podtest"
 	"github.com/replicakit/replicakit/replicas"
 	"github.com/replicakit/replicakit/replicas/controller"
@@ -111,12 +110,12 @@ func TestEachGateAlone(t *testing.T) {
 		row(controller.OwnWriteNotSeen, all, "", gate{
 			begin: func(t *testing.T, r *podRig) podPass {
 				t.Helper()
-				pass(t, atVersions(r, "5", "9"), 0)
+				r.owner.ResourceVersion = "9"
+				pass(t, atVersions(r, "5", "9"), 0, podsOf(r.owner, 1)...)
 				return pass(t, r, 1)
 			},
 			end: func(t *testing.T, r *podRig) podPass {
 				t.Helper()
-				r.settle()
 				return pass(t, atVersions(r, "9", "9"), 2, podsOf(r.owner, 1)...)
 			},
 		}),
@@ -148,7 +147,7 @@ func TestEachGateAlone(t *testing.T) {
 			r.owner.DeletionTimestamp = &metav1.Time{Time: podtest.Now}
 		}, func(r *podRig) { r.owners = func() ([]*appsv1.ReplicaSet, error) { return nil, nil } })),
 		row(controller.CallsNotSeen, scale, "", one(func(r *podRig) {
-			r.record().Set(r.key(), expectations.Changes{Creating: []string{"web-x"}})
+			r.awaits(r.owner, "web-x")
 		}, func(r *podRig) { r.settle() })),
 		row(controller.CacheBehind, all, "", one(func(r *podRig) {
 			r.newProcess = true

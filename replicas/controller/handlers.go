@@ -14,7 +14,8 @@ import (
 )
 
 // Handlers turn watch events into two things: they settle expectations, and they
-// wake owners, that is, they ask for a pass. A Controller has Handlers built in.
+// wake owners, that is, they ask for a pass. A Controller has Handlers built in. It has
+// no expectations, because its passes see for themselves what the cache shows.
 // NewHandlers makes them for a loop of your own that records in a Store what it
 // creates and deletes. With client-go:
 //
@@ -91,7 +92,7 @@ func NewHandlers[O, C Object](kind Kind[O, C], owners OwnerCache[O], store *expe
 		return nil, fmt.Errorf("controller: kind %s: enqueue is nil", kind.Owner.Kind)
 	}
 	w := &watcher[O, C]{
-		kind: kind, from: owners, pending: store,
+		kind: kind, from: owners, store: store,
 		left: func(expectations.Key, types.UID) {}, gone: store.Forget, back: func(expectations.Key) {},
 		ended: func(types.UID) {}, ready: func(expectations.Key, C) {},
 		isOwn: func(O, O, func()) bool { return false },

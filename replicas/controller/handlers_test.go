@@ -58,8 +58,7 @@ func TestHandlersThatNobodyMade(t *testing.T) {
 func TestHandlersAskAtTheQueueOfTheEvent(t *testing.T) {
 	t.Parallel()
 	r := newEventRig()
-	h, err := controller.NewHandlers(r.kind, r, r.record(), r.wake)
-	require.NoError(t, err)
+	h := r.handlers()
 	var asked []string
 	q := func(owner types.NamespacedName, _ time.Duration) { asked = append(asked, owner.String()) }
 	require.NoError(t, h.ChildAdded(podtest.Pod("web-0", ownedBy("web")), nil, q))

@@ -25,9 +25,11 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/replicakit/replicakit/expectations"
+	"github.com/replicakit/replicakit/internal/inside"
 	"github.com/replicakit/replicakit/internal/podtest"
 	"github.com/replicakit/replicakit/replicas"
 	"github.com/replicakit/replicakit/replicas/controller"
+	"github.com/replicakit/replicakit/replicas/ledger"
 	"github.com/replicakit/replicakit/selector"
 )
 
@@ -379,19 +381,57 @@ func (r *rig[O, C]) wakes() []string {
 	return woken
 }
 
-// record is what is recorded for passes, and events settle.
-func (r *rig[O, C]) record() *expectations.Store[expectations.Key] { return r.start().Expectations() }
+// known is what the Controller knows of the owner's children.
+func (r *rig[O, C]) known() *ledger.Ledger[C] {
+	return inside.Of[inside.Ledgers[C]](r.start()).Ledger(r.key())
+}
 
-// pending returns how much is recorded for the owner.
+// pending returns how many creations and deletions the cache does not show yet.
 func (r *rig[O, C]) pending() (adds, dels int) {
-	p, _ := r.record().Get(r.key())
-	return p.Total()
+	known := r.ledgers()[r.key()]
+	if known == nil {
+		return 0, 0
+	}
+	creations, deletions := known.Awaited()
+	return len(creations), len(deletions)
+}
+
+func (r *rig[O, C]) ledgers() map[expectations.Key]*ledger.Ledger[C] {
+	return inside.Of[inside.Ledgers[C]](r.start()).Ledgers()
 }
 
 func sum(adds, dels int) int { return adds + dels }
 
+// awaits lets an owner wait until the cache shows children that it has created, and that have
+// ended since, so that they count nowhere.
+func (r *rig[O, C]) awaits(owner O, names ...string) {
+	known := inside.Of[inside.Ledgers[C]](r.start()).Ledger(expectations.KeyOf(owner))
+	for _, name := range names {
+		pod := podtest.Pod(name, podtest.OwnedBy(owner, r.kind.Owner.GroupVersion().String(), r.kind.Owner.Kind), podtest.Phase(corev1.PodSucceeded))
+		pod.Namespace = owner.GetNamespace()
+		if rs, ok := any(owner).(*appsv1.ReplicaSet); ok {
+			pod.Labels = rs.Spec.Selector.MatchLabels
+		}
+		child, ok := any(pod).(C)
+		if !ok {
+			panic("awaits is for pods")
+		}
+		if err := known.Created(known.Start(), child, r.now); err != nil {
+			panic(err)
+		}
+	}
+}
+
 // settle is as if all events had come.
-func (r *rig[O, C]) settle() { r.record().Forget(r.key()) }
+func (r *rig[O, C]) settle() {
+	creations, deletions := r.known().Awaited()
+	for _, name := range creations {
+		deletions = append(deletions, types.UID("uid-"+name))
+	}
+	for _, id := range deletions {
+		r.known().Left(id)
+	}
+}
 
 // forget is the event of the owner's deletion.
 func (r *rig[O, C]) forget(t *testing.T) {

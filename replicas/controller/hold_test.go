@@ -19,7 +19,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/replicakit/replicakit/expectations"
 	"github.com/replicakit/replicakit/internal/podtest"
 )
 
@@ -419,7 +418,7 @@ func TestWhatEndsBeginsAnew(t *testing.T) {
 		r := newRig(1)
 		for i := range 3 {
 			r.now = podtest.Now.Add(time.Duration(i) * time.Hour)
-			r.record().Set(r.key(), expectations.Changes{Creating: []string{"web-lost"}})
+			r.awaits(r.owner, "web-lost")
 			r.live = func() ([]*corev1.Pod, error) { return nil, errors.New("boom") }
 			pass, err := r.pass(t, 3600*i+400)
 			require.Error(t, err)
@@ -433,7 +432,7 @@ func TestWhatEndsBeginsAnew(t *testing.T) {
 	t.Run("a list that its own pass gave up holds nobody", func(t *testing.T) {
 		t.Parallel()
 		r := newRig(1)
-		r.record().Set(r.key(), expectations.Changes{Creating: []string{"web-lost"}})
+		r.awaits(r.owner, "web-lost")
 		r.now = r.now.Add(400 * time.Second)
 		ctx, cancel := context.WithCancel(t.Context())
 		r.live = func() ([]*corev1.Pod, error) {
@@ -469,7 +468,7 @@ func TestWhatEndsBeginsAnew(t *testing.T) {
 		r.create = func(int) error { return quotaFull() }
 		_, err := r.pass(t, 0)
 		require.Error(t, err)
-		r.record().Set(r.key(), expectations.Changes{Creating: []string{"web-new"}})
+		r.awaits(r.owner, "web-new")
 		pass, err := r.passAt(t, 100*time.Millisecond)
 		require.NoError(t, err)
 		require.True(t, pass.Waiting())

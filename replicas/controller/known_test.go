@@ -13,33 +13,18 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/replicakit/replicakit/expectations"
 	"github.com/replicakit/replicakit/internal/podtest"
 	"github.com/replicakit/replicakit/replicas"
 )
 
 func TestWhatTheCacheShowsIsNotWaitedFor(t *testing.T) {
 	t.Parallel()
-	t.Run("a creation found after its event came is settled", func(t *testing.T) {
-		t.Parallel()
-		r := newRig(1)
-		there := podtest.Pod("web-bbbbb", owned(r.owner))
-		r.send = func(*corev1.Pod) { // its event came in the middle of the pass
-			r.children = func() ([]*corev1.Pod, error) { return []*corev1.Pod{there}, nil }
-		}
-		r.create = func(int) error { return alreadyExists("web-bbbbb") }
-		pass, err := r.pass(t, 0)
-		require.NoError(t, err)
-		assert.Len(t, pass.Created, 1)
-		adds, _ := r.pending()
-		assert.Zero(t, adds, "no event will come any more")
-	})
 	t.Run("what expired and the cache shows by now needs no live list", func(t *testing.T) {
 		t.Parallel()
 		r := newRig(1)
-		r.record().Set(r.key(), expectations.Changes{Creating: []string{"a"}, Deleting: []types.UID{"uid-b"}})
+		r.awaits(r.owner, "a")
+		r.known().Deleted("uid-b", r.now)
 		pass, err := r.pass(t, 331, podtest.Pod("a", owned(r.owner)), podtest.Pod("c", owned(r.owner)))
 		require.NoError(t, err)
 		assert.Len(t, pass.Deleted, 1)
@@ -47,11 +32,11 @@ func TestWhatTheCacheShowsIsNotWaitedFor(t *testing.T) {
 	})
 	t.Run("what expired and the cache does not show needs one", func(t *testing.T) {
 		t.Parallel()
-		for name, expected := range map[string]expectations.Changes{
-			"a creation": {Creating: []string{"b"}}, "a deletion": {Deleting: []types.UID{"uid-a"}}, "a number": {Creations: 1},
+		for name, awaits := range map[string]func(*podRig){
+			"a creation": func(r *podRig) { r.awaits(r.owner, "b") }, "a deletion": func(r *podRig) { r.known().Deleted("uid-a", r.now) },
 		} {
 			r := newRig(2)
-			r.record().Set(r.key(), expected)
+			awaits(r)
 			r.live = func() ([]*corev1.Pod, error) { return podsOf(r.owner, 2), nil }
 			pass, err := r.pass(t, 331, podtest.Pod("a", owned(r.owner)))
 			require.NoError(t, err, name)
@@ -80,7 +65,7 @@ func TestProofGrowsOld(t *testing.T) {
 func TestAChildThatMatchesAgainIsNotReleased(t *testing.T) {
 	t.Parallel()
 	r := newRig(2)
-	r.record().Set(r.key(), expectations.Changes{Creations: 1})
+	r.awaits(r.owner, "web-lost")
 	again := podtest.Pod("a", owned(r.owner))
 	r.live = func() ([]*corev1.Pod, error) { return []*corev1.Pod{again}, nil }
 	pass, err := r.pass(t, 331, podtest.Pod("a", owned(r.owner), podtest.Labels(api)))
@@ -93,7 +78,7 @@ func TestAChildThatMatchesAgainIsNotReleased(t *testing.T) {
 func TestWhatAListShowedAndACallFindsGone(t *testing.T) {
 	t.Parallel()
 	r := newRig(2)
-	r.record().Set(r.key(), expectations.Changes{Creating: []string{"web-lost"}})
+	r.awaits(r.owner, "web-lost")
 	pods := podsOf(r.owner, 2)
 	r.live = func() ([]*corev1.Pod, error) { return pods, nil }
 	pass, err := r.pass(t, 301)
@@ -119,7 +104,7 @@ func TestASelectorThatChangesAfterAList(t *testing.T) {
 	t.Parallel()
 	both, tier := map[string]string{"app": "web", "tier": "x"}, map[string]string{"tier": "x"}
 	r := newRig(1)
-	r.record().Set(r.key(), expectations.Changes{Creating: []string{"web-lost"}})
+	r.awaits(r.owner, "web-lost")
 	cached := podtest.Pod("a", owned(r.owner), version("5"), podtest.Labels(both))
 	r.live = func() ([]*corev1.Pod, error) { return nil, nil } // a is no app=web any more
 	pass, err := r.pass(t, 331, cached)
@@ -148,7 +133,7 @@ func TestASelectorThatChangesAfterAList(t *testing.T) {
 func TestStatusWhileProofIsOldAndEventsAreAwaited(t *testing.T) {
 	t.Parallel()
 	r := newRig(3)
-	r.record().Set(r.key(), expectations.Changes{Creating: []string{"web-lost"}})
+	r.awaits(r.owner, "web-lost")
 	pods := podsOf(r.owner, 3)
 	r.live = func() ([]*corev1.Pod, error) { return pods, nil }
 	pass, err := r.pass(t, 301)
@@ -181,7 +166,7 @@ func TestProofChildByChild(t *testing.T) {
 	listed := func(t *testing.T, want int32, live, cached []*corev1.Pod) *podRig {
 		t.Helper()
 		r := newRig(want)
-		r.record().Set(r.key(), expectations.Changes{Creating: []string{"web-lost"}})
+		r.awaits(r.owner, "web-lost")
 		r.liveVersion = "10"
 		r.live = func() ([]*corev1.Pod, error) { return live, nil }
 		pass, err := r.pass(t, 331, cached...)
@@ -228,7 +213,7 @@ func TestProofChildByChild(t *testing.T) {
 	t.Run("a later list counts, and no longer the one before", func(t *testing.T) {
 		t.Parallel()
 		r := listed(t, 2, at("7", "a", "c"), at("7", "a", "b"))
-		r.record().Set(r.key(), expectations.Changes{Creating: []string{"web-lost"}})
+		r.awaits(r.owner, "web-lost")
 		r.live = func() ([]*corev1.Pod, error) { return at("7", "a", "b"), nil }
 		pass, err := r.pass(t, 700, at("7", "a", "b")...)
 		require.NoError(t, err)
@@ -244,7 +229,7 @@ func TestProofChildByChild(t *testing.T) {
 		t.Parallel()
 		r := newRig(3)
 		r.ownersVersion, r.childrenVersion, r.liveVersion = "1", "5", "10"
-		r.record().Set(r.key(), expectations.Changes{Creating: []string{"web-lost"}})
+		r.awaits(r.owner, "web-lost")
 		all := podsOf(r.owner, 4)
 		r.live = func() ([]*corev1.Pod, error) { return all, nil }
 		r.remove = func(p *corev1.Pod, _ metav1.DeleteOptions) error { return notFound(p.Name) }
@@ -277,7 +262,7 @@ func TestProofChildByChild(t *testing.T) {
 		t.Parallel()
 		r := newRig(2)
 		r.ownersVersion, r.childrenVersion, r.liveVersion = "1", "5", "10"
-		r.record().Set(r.key(), expectations.Changes{Creating: []string{"web-lost"}})
+		r.awaits(r.owner, "web-lost")
 		r.live = func() ([]*corev1.Pod, error) { return at("7", "a", "b"), nil }
 		_, err := r.pass(t, 331, at("7", "a")...)
 		require.NoError(t, err)
@@ -325,7 +310,7 @@ func TestAListIsABar(t *testing.T) {
 		t.Helper()
 		r := newRig(1)
 		r.liveVersion = "20"
-		r.record().Set(r.key(), expectations.Changes{Creating: []string{"web-lost"}})
+		r.awaits(r.owner, "web-lost")
 		r.live = func() ([]*corev1.Pod, error) { return []*corev1.Pod{a}, nil }
 		pass, err := r.pass(t, 331)
 		require.NoError(t, err)
@@ -394,9 +379,9 @@ func TestAServerHasOneObjectOfAName(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
 		cached, answered string // their versions
-		lists            int
+		active           int
 	}{
-		"the answer is newer": {"5", "9", 0}, "the cache is newer": {"12", "9", 0}, "nobody knows": {"x", "y", 1},
+		"the answer is newer": {"5", "9", 1}, "the cache is newer": {"12", "9", 1}, "nobody knows": {"x", "y", 2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -411,14 +396,10 @@ func TestAServerHasOneObjectOfAName(t *testing.T) {
 			require.Equal(t, []string{"create default/web-bbbbb"}, r.callsOf("create"))
 			first := podtest.Pod("web-bbbbb", owned(r.owner), podtest.UID("uid-first"), version(tt.cached))
 			require.NoError(t, r.start().ChildAdded(first))
-			r.live = func() ([]*corev1.Pod, error) {
-				return []*corev1.Pod{podtest.Pod("web-bbbbb", owned(r.owner), podtest.UID("uid-web-bbbbb"), version(tt.answered))}, nil
-			}
 			pass, err := r.pass(t, 2, first)
 			require.NoError(t, err)
-			assert.Empty(t, pass.Deleted)
-			assert.Len(t, pass.Active, 1)
-			assert.Equal(t, tt.lists, pass.LiveLists)
+			assert.Empty(t, pass.Deleted, "the cache is waited for")
+			assert.Len(t, pass.Active, tt.active)
 		})
 	}
 }
@@ -433,7 +414,7 @@ func TestWhatTheCachePassesBy(t *testing.T) {
 		t.Helper()
 		r := newRig(2)
 		r.liveVersion = "20"
-		r.record().Set(r.key(), expectations.Changes{Creating: []string{"web-lost"}})
+		r.awaits(r.owner, "web-lost")
 		r.live = func() ([]*corev1.Pod, error) { return []*corev1.Pod{a, b}, nil }
 		pass, err := r.pass(t, 331, a)
 		require.NoError(t, err)
@@ -547,7 +528,7 @@ func TestNoNeedlessLists(t *testing.T) {
 	t.Run("E3 a deletion that the cache shows to have begun is no reason", func(t *testing.T) {
 		t.Parallel()
 		r := newRig(2)
-		r.record().Set(r.key(), expectations.Changes{Deleting: []types.UID{"uid-b"}})
+		r.known().Deleted("uid-b", r.now)
 		pass, err := r.pass(t, 331, podtest.Pod("a", owned(r.owner)), podtest.Pod("b", owned(r.owner), podtest.UID("uid-b"), podtest.Deleting))
 		require.NoError(t, err)
 		assert.Zero(t, pass.LiveLists)
@@ -572,7 +553,7 @@ func TestNoNeedlessLists(t *testing.T) {
 		t.Parallel()
 		r := givenUp(t, 3)
 		r.now = podtest.Now.Add(601 * time.Second)
-		r.record().Set(r.key(), expectations.Changes{Creating: []string{"web-new"}})
+		r.awaits(r.owner, "web-new")
 		pass, err := r.pass(t, 602)
 		require.NoError(t, err)
 		assert.Zero(t, pass.LiveLists)

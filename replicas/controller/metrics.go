@@ -8,8 +8,6 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
-
-	"github.com/replicakit/replicakit/expectations"
 )
 
 // A Sample is the present value of one of a Controller's metrics. All samples with
@@ -192,23 +190,6 @@ func (d *durations) sample(name, help string) Sample {
 		s.Buckets[bound(i).Seconds()] = n
 	}
 	return s
-}
-
-// pendingSamples counts the owners whose expectations are not met: those that wait,
-// and those that have waited too long. What has expired and stays is a leak.
-func pendingSamples(pending *expectations.Store[expectations.Key]) []Sample {
-	owners := map[expectations.State]int{}
-	for key := range pending.All() {
-		state, _ := pending.State(key)
-		owners[state]++
-	}
-	sample := func(name string, state expectations.State) Sample {
-		return Sample{
-			Name: "expectations", Help: "Owners with creations or deletions that were started and not yet seen.", Type: Gauge,
-			State: name, Value: float64(owners[state]),
-		}
-	}
-	return []Sample{sample("waiting", expectations.Waiting), sample("expired", expectations.Expired)}
 }
 
 func one(is bool) int {

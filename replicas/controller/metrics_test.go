@@ -55,7 +55,7 @@ func TestMetrics(t *testing.T) {
 		}
 		listed := []string{
 			"sync_duration_seconds", "children_created_total", "children_deleted_total", "child_errors_total", "delete_conflicts_total", "live_lists_total",
-			"live_reads_total", "failed_passes_total", "backed_off_passes_total", "refused_passes_total", "owners", "expectations",
+			"live_reads_total", "failed_passes_total", "backed_off_passes_total", "refused_passes_total", "owners",
 			"gated_owners", "gate_duration_seconds",
 		}
 		for name := range families {
@@ -85,7 +85,6 @@ func TestMetrics(t *testing.T) {
 		assert.InDelta(t, 1, r.metric(t, "child_errors_total", ""), 0)
 		assert.InDelta(t, 1, r.metric(t, "live_reads_total", ""), 0)
 		assert.InDelta(t, 1, r.metric(t, "failed_passes_total", ""), 0)
-		assert.InDelta(t, 1, r.metric(t, "expectations", "waiting"), 0)
 		assert.InDelta(t, 1, r.metric(t, "owners", "in_flight"), 0)
 		took := r.start().Metrics()[0]
 		assert.Equal(t, "sync_duration_seconds", took.Name)
@@ -121,7 +120,7 @@ func TestMetrics(t *testing.T) {
 		r.forgetName(t)
 		assert.Zero(t, r.metric(t, "gated_owners", "QuotaFull"))
 	})
-	t.Run("W7 a spec that is refused, an adoption that is not decided, and an expired expectation are told", func(t *testing.T) {
+	t.Run("W7 a spec that is refused, and an adoption that is not decided are told", func(t *testing.T) {
 		t.Parallel()
 		r := newRig(1)
 		r.patch = func(p *corev1.Pod) error { return forbidden(p.Name, "policy") }
@@ -137,11 +136,5 @@ func TestMetrics(t *testing.T) {
 		assert.InDelta(t, 1, refusing.metric(t, "owners", "refused"), 0)
 		assert.InDelta(t, 1, refusing.metric(t, "refused_passes_total", ""), 0)
 		assert.Zero(t, refusing.metric(t, "failed_passes_total", ""))
-		expiring := newRig(1)
-		_, err = expiring.pass(t, 0)
-		require.NoError(t, err)
-		expiring.now = expiring.now.Add(time.Hour)
-		assert.InDelta(t, 1, expiring.metric(t, "expectations", "expired"), 0)
-		assert.Zero(t, expiring.metric(t, "expectations", "waiting"))
 	})
 }

@@ -15,13 +15,11 @@ import (
 type newest struct {
 	mu      sync.Mutex
 	version string
-	came    bool // one did
 }
 
 func (n *newest) saw(child metav1.Object) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.came = true
 	version := child.GetResourceVersion()
 	if isNumber := resourceversion.Reached(version, version); isNumber && !resourceversion.Older(version, n.version) {
 		n.version = version
@@ -32,11 +30,4 @@ func (n *newest) get() string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.version
-}
-
-// any reports whether events of children are handled at all.
-func (n *newest) any() bool {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.came
 }

@@ -26,9 +26,10 @@ type Options struct {
 	// DefaultMaxParallel; negative is refused. If it is 1, the goroutine that
 	// called Sync makes the calls, one after the other.
 	MaxParallel int
-	// ExpectationsTimeout is how long a write may stay unseen before the cache counts
-	// as old. For creations and deletions up to a tenth is added at random, so that
-	// owners that wait for the same watch do not all list at one moment. 0 means expectations.DefaultTimeout; negative is refused.
+	// ExpectationsTimeout is how long a creation, deletion or status write may stay unseen
+	// before the cache counts as old. For creations and deletions up to a tenth is added at
+	// random for each owner, so that owners that wait for the same watch do not all list at
+	// one moment. 0 means expectations.DefaultTimeout; negative is refused.
 	ExpectationsTimeout time.Duration
 	// BackOffFailed holds creations if children end soon after they were created, such as
 	// pods that a node refuses. As many creations wait as children of the last round

@@ -46,7 +46,7 @@ type Outcome[C Object] struct {
 }
 
 // Waiting reports whether the pass left the number of children alone because something else
-// must happen first: expectations, an old cache, a hold, a failed claim, a Conflict, or the
+// must happen first: the cache shows earlier calls, an old cache, a hold, a failed claim, a Conflict, or the
 // deletion of the owner.
 func (o Outcome[C]) Waiting() bool {
 	return slices.ContainsFunc(o.Gates, func(g Gate) bool { return g.waits || g.Reason.row().waits })

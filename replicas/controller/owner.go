@@ -76,7 +76,7 @@ func (s *ownerState[C]) nothingLeft(now time.Time) {
 // owners keeps the state of every owner by its name and UID: two of one name may
 // live at the same time, in two clusters.
 type owners[C Object] struct {
-	patience time.Duration // of what is known
+	patience func() time.Duration // of what is known of one owner
 
 	mu sync.Mutex
 	m  map[types.NamespacedName][]*ownerState[C]
@@ -104,7 +104,7 @@ func (o *owners[C]) of(key expectations.Key, generation int64, now time.Time) (s
 	s.seen = now
 	o.sweepLeft(now)
 	for _, other := range o.m[key.NamespacedName] {
-		if other.uid != "" && now.Sub(other.seen) > incarnationKept {
+		if other.uid != "" && now.Sub(other.seen) > incarnationKept && other.known.Waits(now) == 0 {
 			idle = append(idle, other.uid)
 		}
 	}
@@ -114,7 +114,7 @@ func (o *owners[C]) of(key expectations.Key, generation int64, now time.Time) (s
 // begin returns a new state in place of that of an owner that had left the cache, or of
 // none. Requests without an answer stay.
 func (o *owners[C]) begin(key expectations.Key, before *ownerState[C]) *ownerState[C] {
-	s := &ownerState[C]{uid: key.UID, known: &ledger.Ledger[C]{Patience: o.patience}}
+	s := &ownerState[C]{uid: key.UID, known: &ledger.Ledger[C]{Patience: o.patience()}}
 	if before != nil {
 		s.known = before.known
 		s.known.Forget()
@@ -153,6 +153,32 @@ func (o *owners[C]) isKnownOld(name types.NamespacedName) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return slices.ContainsFunc(o.m[name], func(s *ownerState[C]) bool { return !s.left && s.known.Owner() != (ledger.Owner{}) })
+}
+
+// Ledger returns the ledger of an owner, and Ledgers those of all: see package inside.
+func (o *owners[C]) Ledger(key expectations.Key) *ledger.Ledger[C] {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	s := o.find(key)
+	if s == nil || s.left {
+		s = o.begin(key, s)
+	}
+	return s.known
+}
+
+// Ledgers leaves out owners that have left the cache.
+func (o *owners[C]) Ledgers() map[expectations.Key]*ledger.Ledger[C] {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	all := map[expectations.Key]*ledger.Ledger[C]{}
+	for name, states := range o.m {
+		for _, s := range states {
+			if !s.left {
+				all[expectations.Key{NamespacedName: name, UID: s.uid}] = s.known
+			}
+		}
+	}
+	return all
 }
 
 func (o *owners[C]) find(key expectations.Key) *ownerState[C] {

@@ -38,16 +38,11 @@ type pass[O, C Object] struct {
 	children []C
 	snapshot ledger.Snapshot[C]
 	start    ledger.Moment
-	unmet    bool // the cache still lacks what was expected of it
-	inTerm   int  // the term in which the pass began
-	begins   bool // nothing but that the owner is new to the term makes the view an old one
-	// leaving are children of the view that this pass or an earlier one deleted, by their
-	// UIDs: false if they do not exist any more. counted are those that the status counts as
-	// active.
-	leaving map[types.UID]bool
-	counted []C
-	wanted  sets.Set[string] // see wantedSlots
-	expects bool             // the pass has recorded what it does
+	unmet    bool             // the view may lack children, or have some that are gone
+	inTerm   int              // the term in which the pass began
+	begins   bool             // nothing but that the owner is new to the term makes the view an old one
+	counted  []C              // those that the status counts as active
+	wanted   sets.Set[string] // see wantedSlots
 	// retryAfter is what the server, or a hold, makes an error wait.
 	retryAfter time.Duration
 	standing   []Gate // of the passes before
@@ -59,23 +54,6 @@ type pass[O, C Object] struct {
 	// ownerRead says that a read begun in this pass has shown that the server's owner wants
 	// what the pass goes by; ownerOld that a read has shown that it does not.
 	ownerRead, ownerOld bool
-}
-
-// expect records what the pass is about to do. It makes sure that this can be forgotten by
-// name, also if forget ran while this pass was under way.
-func (p *pass[O, C]) expect(what expectations.Changes) {
-	if p.expects {
-		p.pending.Add(p.key, what)
-	} else {
-		p.pending.Set(p.key, what)
-	}
-	p.expects = true
-	p.state = p.stateOf(p.Owner, p.Now)
-}
-
-// wrote records a write of a child of this owner (X9).
-func (p *pass[O, C]) wrote(resourceVersion string) {
-	p.writes.WroteAt(p.key, p.childResource, resourceVersion)
 }
 
 // believe notes a child that a call has shown which began at start.

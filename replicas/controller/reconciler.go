@@ -44,8 +44,10 @@ func newReconciler[O, C Object](kind Kind[O, C], client Client[O, C], cache Cach
 	client = guarded(client, cache, noticed)
 	r := &reconciler[O, C]{
 		client: client, cache: cache, opts: opts, restores: noticed,
-		lists:         newLists(client.List, opts.Now, opts.Random),
-		owners:        owners[C]{patience: opts.ExpectationsTimeout},
+		lists: newLists(client.List, opts.Now, opts.Random),
+		owners: owners[C]{patience: func() time.Duration { // longer for some: not all lists at one moment
+			return opts.ExpectationsTimeout + time.Duration(opts.Random(int(opts.ExpectationsTimeout/10/time.Millisecond)+1))*time.Millisecond
+		}},
 		ownerResource: resource(kind.Owner), childResource: resource(kind.Child),
 		patchType: patchTypeFor(kind.PatchType, kind.Child), measures: newMeasures[O, C](),
 	}
@@ -55,18 +57,10 @@ func newReconciler[O, C Object](kind Kind[O, C], client Client[O, C], cache Cach
 	if r.ended = func(types.UID) {}; opts.UnfilteredChildren {
 		r.ended = noticed.childEnded
 	}
-	r.pending = &expectations.Store[expectations.Key]{
-		Timeout: opts.ExpectationsTimeout, Now: opts.Now,
-		Jitter: func() time.Duration {
-			return time.Duration(opts.Random(int(opts.ExpectationsTimeout/10/time.Millisecond)+1)) * time.Millisecond
-		},
+	r.writes = &expectations.ConsistencyStore{
+		Now: opts.Now, GiveUpAfter: opts.ExpectationsTimeout,
+		ReadVersion: func(schema.GroupResource) string { return cache.OwnersVersion() },
 	}
-	r.writes = &expectations.ConsistencyStore{Now: opts.Now, GiveUpAfter: opts.ExpectationsTimeout, ReadVersion: func(resource schema.GroupResource) string {
-		if resource == r.childResource {
-			return cache.ChildrenVersion()
-		}
-		return cache.OwnersVersion()
-	}}
 	return r
 }
 
@@ -102,10 +96,7 @@ func (r *reconciler[O, C]) stateOf(owner metav1.Object, now time.Time) *ownerSta
 	key := expectations.KeyOf(owner)
 	state, idle := r.owners.of(key, owner.GetGeneration(), now)
 	for _, uid := range idle {
-		left := expectations.Key{NamespacedName: key.NamespacedName, UID: uid}
-		if s, _ := r.pending.State(left); s != expectations.Waiting {
-			r.forget(left)
-		}
+		r.forget(expectations.Key{NamespacedName: key.NamespacedName, UID: uid})
 	}
 	r.owners.sweep(key.NamespacedName, now)
 	return state
@@ -118,14 +109,9 @@ func (r *reconciler[O, C]) stateOf(owner metav1.Object, now time.Time) *ownerSta
 func (r *reconciler[O, C]) forget(key expectations.Key) {
 	r.writes.Clear(key)
 	r.owners.forget(key)
-	if key.UID == "" {
-		r.pending.ForgetName(key.NamespacedName)
-		return
-	}
-	r.pending.Forget(key)
 }
 
-// childLeft notes for an owner that a child left the cache.
+// childLeft notes for an owner that a child is being deleted, or left the cache.
 func (r *reconciler[O, C]) childLeft(key expectations.Key, child types.UID) {
 	if state := r.owners.get(key); state != nil {
 		state.known.Left(child)

@@ -21,7 +21,6 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/replicakit/replicakit/expectations"
 	"github.com/replicakit/replicakit/internal/podtest"
 	"github.com/replicakit/replicakit/internal/replicaset"
 	"github.com/replicakit/replicakit/replicas"
@@ -166,7 +165,7 @@ func TestStatus(t *testing.T) {
 		t.Parallel()
 		r := newRig(1)
 		r.owner.Status.Conditions = []appsv1.ReplicaSetCondition{{Type: appsv1.ReplicaSetReplicaFailure, Status: "True", Reason: "FailedCreate"}}
-		r.record().Set(r.key(), expectations.Changes{Creations: 1})
+		r.awaits(r.owner, "web-lost")
 		_, err := r.pass(t, 0)
 		require.NoError(t, err)
 		assert.Len(t, r.statuses[0].Status.Conditions, 1)
@@ -421,7 +420,7 @@ func TestStatusAvailability(t *testing.T) {
 		t.Parallel()
 		r := newRig()
 		*r.owner.Spec.Replicas = 2
-		r.record().Set(r.key(), expectations.Changes{Creations: 1})
+		r.awaits(r.owner, "web-lost")
 		pass, err := r.pass(t, 290, readyFor(r, "b", -250))
 		require.NoError(t, err)
 		assert.Equal(t, 10*time.Second, pass.RequeueAfter.Round(time.Second))

@@ -12,7 +12,6 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/replicakit/replicakit/expectations"
 	"github.com/replicakit/replicakit/internal/podtest"
 	"github.com/replicakit/replicakit/replicas/controller"
 )
@@ -29,7 +28,7 @@ func expired(want int32, live ...*corev1.Pod) *podRig {
 
 // expects makes the rig expect a creation that never comes.
 func expects(r *podRig) {
-	r.record().Set(r.key(), expectations.Changes{Creating: []string{"web-lost"}})
+	r.awaits(r.owner, "web-lost")
 }
 
 // requireRestored requires that a pass returned ErrRestored, and that no other pass makes a call.

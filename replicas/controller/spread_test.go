@@ -9,8 +9,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/replicakit/replicakit/expectations"
 )
 
 // Owners that wait for the same watch, or for the same list, do not all ask the server
@@ -44,7 +42,7 @@ func TestWhatIsSpread(t *testing.T) {
 	t.Run("a list that is held back is asked for up to half of the time later", func(t *testing.T) {
 		t.Parallel()
 		r := last()
-		r.record().Set(r.key(), expectations.Changes{Creating: []string{"web-lost"}})
+		r.awaits(r.owner, "web-lost")
 		pass, err := r.pass(t, 331)
 		require.ErrorContains(t, err, "no list was expected")
 		assert.Equal(t, 1500*time.Millisecond, pass.RequeueAfter)

@@ -90,7 +90,7 @@ func (p *pass[O, C]) run(ctx context.Context) error {
 func (p *pass[O, C]) look(ctx context.Context) (goOn bool, err error) {
 	p.owners.awaitWrite(p.Name) // before the cache is asked, which may be told meanwhile
 	stale, ready := p.writes.Ready(expectations.Key{NamespacedName: p.Name})
-	if !ready && stale.Resource == p.ownerResource && p.owners.isKnownOld(p.Name) {
+	if !ready && p.owners.isKnownOld(p.Name) {
 		stale, ready = expectations.Stale{}, true
 	}
 	if !ready {

@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/replicakit/replicakit/expectations"
 	"github.com/replicakit/replicakit/internal/podtest"
@@ -58,23 +59,24 @@ func TestTells(t *testing.T) {
 
 func TestSync(t *testing.T) {
 	t.Parallel()
-	t.Run("Y4 expectations are read before the pods are listed", func(t *testing.T) {
+	t.Run("Y4 what arrives while the pods are listed is not created again", func(t *testing.T) {
 		t.Parallel()
 		r := newRig(1)
-		r.record().Set(r.key(), expectations.Changes{Creations: 1})
+		pass, err := r.pass(t, 0)
+		require.NoError(t, err)
+		require.Len(t, pass.Created, 1)
 		r.children = func() ([]*corev1.Pod, error) {
-			r.record().CreationObserved(r.key(), "web-0") // its pod arrives after the list was taken
+			assert.NoError(t, r.start().ChildAdded(pass.Created[0])) // it arrives after the list was taken
 			return nil, nil
 		}
-		pass, err := r.sync(t, t.Context())
+		pass, err = r.sync(t, t.Context())
 		require.NoError(t, err)
 		assert.Empty(t, pass.Created)
-		assert.True(t, pass.Waiting())
 	})
 	t.Run("Y10 while waiting pods are claimed, nothing is created or deleted, and expiry wakes", func(t *testing.T) {
 		t.Parallel()
 		r := newRig(5)
-		r.record().Set(r.key(), expectations.Changes{Creations: 1})
+		r.awaits(r.owner, "web-lost")
 		pass, err := r.pass(t, 0, podtest.Pod("orphan"))
 		require.NoError(t, err)
 		assert.Len(t, pass.Adopted, 1)
@@ -154,7 +156,6 @@ func TestSync(t *testing.T) {
 		assert.Len(t, pass.Deleted, 2)
 		_, dels := r.pending()
 		assert.Equal(t, 2, dels)
-		assert.True(t, r.record().DeletionObserved(r.key(), "default/a"))
 	})
 }
 
@@ -167,36 +168,61 @@ func atVersions(r *podRig, cache, server string) *podRig {
 
 func TestSyncWaitsForItsOwnWrites(t *testing.T) {
 	t.Parallel()
+	t.Run("X9 W41 a status write is recorded: X10 Y2 the next pass waits for the cache, lists nothing, and is no error", func(t *testing.T) {
+		t.Parallel()
+		r := atVersions(newRig(0), "5", "9")
+		r.owner.ResourceVersion = "9" // as the write leaves it
+		_, err := r.pass(t, 0)
+		require.NoError(t, err)
+		r.children = func() ([]*corev1.Pod, error) {
+			t.Error("listed from a stale cache")
+			return nil, nil
+		}
+		pass, err := r.sync(t, t.Context())
+		require.NoError(t, err)
+		sets := schema.GroupResource{Group: "apps", Resource: "replicasets"}
+		assert.Equal(t, expectations.Stale{Resource: sets, Read: "5", Wrote: "9", RetryAfter: 50 * time.Millisecond}, pass.Stale)
+		assert.True(t, pass.Waiting())
+		assert.False(t, pass.Observed)
+		assert.Nil(t, pass.Owner)
+		assert.Empty(t, r.calls)
+		assert.Equal(t, 50*time.Millisecond, pass.RequeueAfter)
+		atVersions(r, "9", "9")
+		pass, err = r.pass(t, 0)
+		require.NoError(t, err)
+		assert.True(t, pass.Observed)
+	})
 	for name, tc := range map[string]struct {
-		want int32
-		pods []*corev1.Pod
+		want  int32
+		pods  []*corev1.Pod
+		waits bool
 	}{
-		"X9 P12 an adoption":                        {1, []*corev1.Pod{podtest.Pod("orphan")}},
-		"X9 W41 a release":                          {0, []*corev1.Pod{podtest.Pod("leaves", owned(replicaSet(1)), podtest.Labels(nil))}},
-		"X9 P12 a creation":                         {1, nil},
-		"X9 W41 a deletion that left the pod there": {0, podsOf(replicaSet(1), 1)},
+		"X9 P12 an adoption":                        {1, []*corev1.Pod{podtest.Pod("orphan", version("5"))}, false},
+		"X9 W41 a release":                          {0, []*corev1.Pod{podtest.Pod("leaves", owned(replicaSet(1)), podtest.Labels(nil), version("5"))}, false},
+		"X9 P12 a creation":                         {1, nil, true},
+		"X9 W41 a deletion that left the pod there": {0, []*corev1.Pod{podtest.Pod("a", owned(replicaSet(1)), version("5"))}, true},
 	} {
-		t.Run(name+" is recorded: X10 Y2 the next pass waits for the cache, lists nothing, and is no error", func(t *testing.T) {
+		t.Run(name+" is not made twice while the cache does not show it", func(t *testing.T) {
 			t.Parallel()
 			r := atVersions(newRig(tc.want), "5", "9")
+			r.patched = func(p *corev1.Pod) {
+				if p.Name == "leaves" {
+					p.OwnerReferences = nil
+				}
+			}
 			_, err := r.pass(t, 0, tc.pods...)
 			require.NoError(t, err)
-			r.children = func() ([]*corev1.Pod, error) {
-				t.Error("listed from a stale cache")
-				return nil, nil
-			}
-			pass, err := r.sync(t, t.Context())
-			require.NoError(t, err)
-			assert.Equal(t, expectations.Stale{Resource: podResource, Read: "5", Wrote: "9", RetryAfter: 50 * time.Millisecond}, pass.Stale)
-			assert.True(t, pass.Waiting())
-			assert.False(t, pass.Observed)
-			assert.Nil(t, pass.Owner)
-			assert.Empty(t, r.calls)
-			assert.Equal(t, 50*time.Millisecond, pass.RequeueAfter)
-			atVersions(r, "9", "9")
-			pass, err = r.pass(t, 0, tc.pods...)
+			pass, err := r.pass(t, 0, tc.pods...)
 			require.NoError(t, err)
 			assert.True(t, pass.Observed)
+			assert.Empty(t, r.calls)
+			if tc.waits {
+				assert.Equal(t, 5*time.Minute+1, pass.RequeueAfter, "events come before that")
+			}
+			*r.owner.Spec.Replicas++
+			pass, err = r.pass(t, 0, tc.pods...)
+			require.NoError(t, err)
+			assert.Equal(t, tc.waits, pass.Waiting())
 		})
 	}
 	t.Run("X4 an owner that is gone leaves no record", func(t *testing.T) {

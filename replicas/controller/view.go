@@ -6,11 +6,8 @@ package controller
 import (
 	"context"
 	"errors"
-	"slices"
 
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/replicakit/replicakit/expectations"
 	"github.com/replicakit/replicakit/internal/object"
@@ -22,7 +19,6 @@ import (
 // is known to be old and something is to be done, or if it may lack what was done, the
 // children are listed live first: that nothing is to be done may be chance.
 func (p *pass[O, C]) plan(ctx context.Context) (replicas.Plan[C], error) {
-	p.spec.Pending, p.spec.PendingFor = p.pending.State(p.key)
 	if err := p.readCache(ctx); err != nil {
 		return replicas.Plan[C]{}, err
 	}
@@ -51,7 +47,7 @@ func (p *pass[O, C]) manage(ctx context.Context) (replicas.Plan[C], error) {
 	if p.asked.Related == nil {
 		p.spec.Related = func() []C { return p.related(ctx) }
 	}
-	p.spec.Names = p.freshName
+	p.spec.Names = func(prefix string) string { return prefix + suffix(p.opts.Random) }
 	p.inFlight()
 	plan, err := replicas.Manage(p.candidates(), p.spec)
 	if err != nil {
@@ -65,11 +61,6 @@ func (p *pass[O, C]) manage(ctx context.Context) (replicas.Plan[C], error) {
 
 // readCache reads the children from the cache.
 func (p *pass[O, C]) readCache(ctx context.Context) (err error) {
-	var expected expectations.Pending
-	if p.spec.Pending != expectations.Satisfied {
-		expected, _ = p.pending.Get(p.key) // before the children, as the state
-	}
-	p.expectLeaving(expected.Deleting)
 	p.start = p.state.known.Start()
 	read := &p.snapshot
 	read.Version, read.Newest = p.cache.ChildrenVersion(), p.newest.get()
@@ -86,40 +77,18 @@ func (p *pass[O, C]) readCache(ctx context.Context) (err error) {
 	}
 	p.children = view.Children
 	p.wanted = p.wantedSlots()
-	p.settle(expected)
-	p.unmet = view.Unmet || p.spec.Pending == expectations.Expired
-	p.begins = p.isNewToTerm() && !view.Stale && p.spec.Pending == expectations.Satisfied
-	if (view.Stale || p.begins) && p.spec.Pending != expectations.Waiting {
+	p.unmet = view.Unmet
+	p.begins = p.isNewToTerm() && !view.Stale && view.Waits == 0
+	switch {
+	case view.Waits > 0:
+		p.spec.Pending, p.spec.PendingFor = expectations.Waiting, view.Waits
+	case view.Stale || p.begins:
 		p.spec.Pending = expectations.Expired
 	}
 	return nil
 }
 
-// settle settles what the view shows of what was expected when the cache was read, if no
-// event does: events of children are not handled, or did not come in time.
-func (p *pass[O, C]) settle(expected expectations.Pending) {
-	if p.spec.Pending == expectations.Satisfied || p.spec.Pending == expectations.Waiting && p.newest.any() {
-		return
-	}
-	there, live := sets.New[string](), sets.New[types.UID]()
-	for _, c := range p.children {
-		there.Insert(c.GetName())
-		if c.GetDeletionTimestamp() == nil {
-			live.Insert(object.ID(c))
-		}
-	}
-	shown := expectations.Changes{
-		Creating: slices.DeleteFunc(slices.Clone(expected.Creating), func(name string) bool { return !there.Has(name) }),
-		Deleting: slices.DeleteFunc(slices.Clone(expected.Deleting), live.Has),
-	}
-	p.pending.Lower(p.key, shown)
-	if expected.Creations <= 0 && expected.Deletions <= 0 && len(shown.Creating) == len(expected.Creating) && len(shown.Deleting) == len(expected.Deleting) {
-		p.spec.Pending, p.spec.PendingFor = expectations.Satisfied, 0
-	}
-}
-
-// readLive reads the children from the server. What was expected is settled by
-// that: it is there, or it is not.
+// readLive reads the children from the server, so nothing is waited for.
 func (p *pass[O, C]) readLive(ctx context.Context) error {
 	p.ViewWasStale = true
 	live, err := p.listLive(ctx)
@@ -127,8 +96,7 @@ func (p *pass[O, C]) readLive(ctx context.Context) error {
 		p.unlisted(err)
 		return p.failure("listing children live: %w", err)
 	}
-	p.pending.Forget(p.key)
-	p.children, p.leaving = live, nil
+	p.children = live
 	p.wanted = p.wantedSlots()
 	p.looked()
 	p.spec.Pending, p.spec.PendingFor = expectations.Satisfied, 0

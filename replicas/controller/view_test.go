@@ -185,20 +185,6 @@ func TestExpectationsWithoutEvents(t *testing.T) {
 			assert.Equal(t, 1, dels)
 		}
 	})
-	t.Run("once an event of any child came, events settle", func(t *testing.T) {
-		t.Parallel()
-		r, pods := two(t)
-		require.NoError(t, r.start().ChildAdded(podtest.Pod("another's")))
-		pass, err := r.pass(t, 1, pods...)
-		require.NoError(t, err)
-		assert.Empty(t, pass.Created)
-		for _, p := range pods {
-			require.NoError(t, r.start().ChildAdded(p))
-		}
-		pass, err = r.pass(t, 2, pods...)
-		require.NoError(t, err)
-		assert.Len(t, pass.Created, 1)
-	})
 }
 
 // If a cache is filled anew from a server that is behind, an event shows a child in an older version.

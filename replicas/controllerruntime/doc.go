@@ -72,7 +72,7 @@
 // (client.CacheOptions.EnableReadYourWritesConsistency). If that is on, if all
 // writes of children go through that client, and if they succeed, a list through
 // that client has every child that was created, and none that was deleted. Then a
-// loop around replicas.Manage needs no expectations. This package uses them all the
+// loop around replicas.Manage needs no record of its calls. This package keeps one all the
 // same, because of four cases:
 //   - A write gets no answer, because it timed out or the connection was lost. The
 //     client does not know that it took effect, so it does not wait. The next list
@@ -80,8 +80,8 @@
 //     before the call, and is looked for under it.
 //   - A watch hangs. Then reads through the client wait until their context ends,
 //     which may be never. Those for other owners wait too, because a list waits for
-//     every write of its kind. Here only owners that expect something wait, for
-//     five minutes, and then list live.
+//     every write of its kind. Here only owners wait whose calls the cache
+//     does not show, for five minutes, and then list live.
 //   - The server is restored from a backup. Its versions are then older than those that
 //     the client has seen, so reads no longer wait, and nothing says so. Here a live list
 //     or read that is older than what was shown before ends the program.

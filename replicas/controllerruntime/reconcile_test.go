@@ -16,7 +16,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/event"
@@ -102,29 +101,6 @@ func TestSettledFromLists(t *testing.T) {
 		require.NoError(t, err)
 		assert.Len(t, f.workers(t), int(replicas), "what the pass before did is settled")
 	}
-}
-
-// Where an event of any child came, events tell of all of them.
-func TestChildEventsSettleInsteadOfLists(t *testing.T) {
-	t.Parallel()
-	f := newFakeCluster(interceptor.Funcs{}, blue(3))
-	r := newReconciler(t, f, controllerruntime.Options{})
-	ctx := t.Context()
-	queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
-	defer queue.ShutDown()
-	another := &Worker{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "another", UID: "another"}}
-	r.ChildEvents().Create(ctx, event.CreateEvent{Object: another}, queue)
-
-	_, err := r.Reconcile(ctx, request)
-	require.NoError(t, err)
-	var pool WorkerPool
-	require.NoError(t, f.client.Get(ctx, request.NamespacedName, &pool))
-	pool.Spec.Replicas = 5
-	require.NoError(t, f.client.Update(ctx, &pool))
-	result, err := r.Reconcile(ctx, request)
-	require.NoError(t, err)
-	assert.Len(t, f.workers(t), 3, "no event has told of the three")
-	assert.InDelta(t, 5*time.Minute, result.RequeueAfter, float64(time.Minute))
 }
 
 // A cache that is behind hides what was created: a list that does not show it

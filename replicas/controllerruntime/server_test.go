@@ -174,7 +174,7 @@ func TestAddServesOwners(t *testing.T) {
 	}, patience, tick)
 	label := fmt.Sprintf(`controller=%q`, namespace)
 	metricsShow(t, "replicakit_children_created_total{"+label+"} 5", "replicakit_children_deleted_total{"+label+"} 4",
-		"replicakit_child_errors_total{"+label+"} 0", "replicakit_owners{"+label+`,state="refused"} 0`, "replicakit_expectations{"+label+`,state="expired"} 0`)
+		"replicakit_child_errors_total{"+label+"} 0", "replicakit_owners{"+label+`,state="refused"} 0`)
 }
 
 // metricsShow waits for lines in what controller-runtime's registry serves: a pass

@@ -138,6 +138,11 @@ func (b *book) tell(command string, args []string) string {
 	case "told":
 		args, start := b.began(args)
 		return errText(b.Told(start, kidOf(args[0]), b.now))
+	case "created":
+		args, start := b.began(args)
+		return errText(b.Created(start, kidOf(args[0]), b.now))
+	case "deleted":
+		b.Deleted(uidOf(args[0]), b.now)
 	case "gone":
 		args, start := b.began(args)
 		b.Gone(start, uidOf(args[0]), b.now)
@@ -183,6 +188,14 @@ func (b *book) show(command string) string {
 	switch command {
 	case "again?":
 		return b.Again(b.now).String()
+	case "waits?":
+		return b.Waits(b.now).String()
+	case "awaited?":
+		creations, deletions := b.Awaited()
+		return fmt.Sprint(creations, deletions)
+	case "split?": // what the cache has
+		stay, come, leave := b.Split(b.cache.Children)
+		return fmt.Sprint(texts(stay), texts(come), texts(leave))
 	case "unanswered?":
 		return b.Unanswered(b.now).String()
 	case "doubts?":
@@ -223,9 +236,9 @@ func (b *book) view() string {
 	if err != nil {
 		return err.Error()
 	}
-	words := []string{}
-	for _, c := range v.Children {
-		words = append(words, c.Labels["text"])
+	words := texts(v.Children)
+	if v.Waits > 0 {
+		words = append(words, "WAITS")
 	}
 	if v.Stale {
 		words = append(words, "OLD")
@@ -234,6 +247,14 @@ func (b *book) view() string {
 		words = append(words, "UNMET")
 	}
 	return strings.Join(words, " ")
+}
+
+func texts(kids []kid) []string {
+	words := []string{}
+	for _, c := range kids {
+		words = append(words, c.Labels["text"])
+	}
+	return words
 }
 
 func errText(err error) string {

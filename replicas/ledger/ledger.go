@@ -51,6 +51,7 @@ type Ledger[C metav1.Object] struct {
 	// does not show.
 	passed backoff.Hold
 	hides  bool // the last view hid a child that no entry is about
+	passes bool // a pass is under way, and has a view
 }
 
 // entry is all that is known of one child.
@@ -59,7 +60,18 @@ type entry[C metav1.Object] struct {
 	since time.Time // the last time that something was said
 	doubt doubt
 	shown Moment // the last view whose cache had the child
+	call  call
 }
+
+// A call is what the owner's controller did to a child and the cache is to show. The last one
+// counts.
+type call uint8
+
+const (
+	none call = iota
+	created
+	deleted
+)
 
 // A doubt is a deletion that was sent and had no answer. The zero value is none.
 type doubt struct {
@@ -105,12 +117,25 @@ func (l *Ledger[C]) Start() Moment {
 func (l *Ledger[C]) Done() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.cached, l.known = nil, nil
+	l.cached, l.known, l.passes = nil, nil, false
+	for id, e := range l.children {
+		l.tidy(id, e)
+	}
 }
 
 // Told notes that the server said, in the answer to a call that began at start, that a
 // child is as c. It is an error if c is nil or has no name, or if start is not from Start.
 func (l *Ledger[C]) Told(start Moment, c C, now time.Time) error {
+	return l.told(start, c, none, now)
+}
+
+// Created is Told for the answer to a creation. Views say that the cache is to be waited for until
+// it shows the child.
+func (l *Ledger[C]) Created(start Moment, c C, now time.Time) error {
+	return l.told(start, c, created, now)
+}
+
+func (l *Ledger[C]) told(start Moment, c C, by call, now time.Time) error {
 	switch {
 	case start == 0:
 		return errStart
@@ -121,8 +146,23 @@ func (l *Ledger[C]) Told(start Moment, c C, now time.Time) error {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.tell(idOf(c), fact[C]{word: word[C]{there: true, child: c, version: c.GetResourceVersion(), at: start}}, now)
+	id := idOf(c)
+	l.tell(id, fact[C]{word: word[C]{there: true, child: c, version: c.GetResourceVersion(), at: start}}, now)
+	l.children[id].call = by
 	return nil
+}
+
+// Deleted notes that the server accepted the deletion of a child of the view, which is there until
+// its grace period and its finalizers end. Views say that the cache is to be waited for until it
+// shows the child as deleted, or not at all.
+func (l *Ledger[C]) Deleted(id types.UID, now time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if id == "" {
+		return
+	}
+	e := l.entry(id)
+	e.call, e.since, e.doubt = deleted, now, doubt{}
 }
 
 // Gone notes that a call that began at start has shown that a child does not exist any
@@ -142,14 +182,17 @@ func (l *Ledger[C]) Lacked(start Moment, id types.UID, version string, now time.
 	l.tell(id, fact[C]{word: word[C]{version: version, at: max(start, 1)}}, now)
 }
 
-// Left notes that a child left the cache: an event says so. If no view has had the child, that
-// tells that the cache has had it in between.
+// Left notes that a child is being deleted or has left what the cache has of the owner: an event
+// says so. If no view has had the child, that tells that the cache has had it in between. It
+// may be a child that the pass under way has created, and not noted yet.
 func (l *Ledger[C]) Left(id types.UID) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if e := l.children[id]; e != nil {
-		e.shown = max(e.shown, 1)
+	if id == "" || l.children[id] == nil && !l.passes {
+		return
 	}
+	e := l.entry(id)
+	e.shown, e.call = max(e.shown, 1), none
 }
 
 func (l *Ledger[C]) tell(id types.UID, f fact[C], now time.Time) {
@@ -160,7 +203,7 @@ func (l *Ledger[C]) tell(id types.UID, f fact[C], now time.Time) {
 	if l.had(id) {
 		f.word.cachedAs = l.known[id]
 	}
-	e.fact, e.since = e.fact.join(f), now
+	e.fact, e.since, e.call = e.fact.join(f), now, none
 }
 
 func (l *Ledger[C]) entry(id types.UID) *entry[C] {
@@ -305,7 +348,7 @@ func (l *Ledger[C]) forgetFacts() {
 
 // tidy drops an entry that says nothing.
 func (l *Ledger[C]) tidy(id types.UID, e *entry[C]) {
-	if e.fact.isEmpty() && !e.doubt.any() {
+	if e.fact.isEmpty() && !e.doubt.any() && e.call == none {
 		delete(l.children, id)
 	}
 }

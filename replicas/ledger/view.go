@@ -106,6 +106,9 @@ type View[C metav1.Object] struct {
 	// live list is worthwhile even if nothing is to be done, because the number may be
 	// right by chance.
 	Unmet bool
+	// Waits is how long to wait for the cache, which does not show all yet that Created and
+	// Deleted noted; 0 if it does. What takes longer than Patience makes the view stale.
+	Waits time.Duration
 }
 
 // View lays what is known over what the cache has, and forgets what the cache shows by
@@ -119,7 +122,7 @@ func (l *Ledger[C]) View(start Moment, s Snapshot[C], now time.Time) (View[C], e
 	defer l.mu.Unlock()
 	l.setClock(now)
 	l.checkCache(s)
-	l.viewed, l.hides = start, false
+	l.viewed, l.hides, l.passes = start, false, true
 	l.cached, l.known = s.Children, nil
 	v := View[C]{Children: s.Children, Stale: l.distrusted}
 	if resourceversion.Reached(s.Version, l.list.version) {
@@ -201,6 +204,12 @@ func (o *overlay[C]) lay() {
 	}
 	o.view.Children = children
 	o.suspect(lacking)
+	o.view.Waits = o.waitsFor(o.now)
+	for _, e := range o.children {
+		if e.call != none {
+			o.counts(e.since)
+		}
+	}
 }
 
 // counts notes that the view needs a fact that the cache does not show. If that is so for
@@ -221,18 +230,23 @@ func (o *overlay[C]) believe(c C) (C, bool) {
 	if !o.cache.Rules.MayCount(c) && (o.isMoot(e) || e.fact.gone > 0 && o.isAged(e)) {
 		e.fact = fact[C]{}
 	}
+	if c.GetDeletionTimestamp() != nil {
+		e.call = none
+	}
 	switch w := e.fact.word; {
 	case e.fact.gone > 0, w.isMissing() && !o.isShown(c, w):
-		e.doubt = doubt{}
+		e.doubt, e.call = doubt{}, none
 		o.counts(e.since)
 		return c, false
 	case w.there && !o.isShown(c, w):
 		o.counts(e.since)
 		c = w.child
 	default: // the cache shows it
-		e.fact = fact[C]{}
+		if e.fact = (fact[C]{}); e.call == created {
+			e.call = none
+		}
 		if o.isBarred(c) {
-			e.doubt = doubt{}
+			e.doubt, e.call = doubt{}, none
 			o.tidy(id, e)
 			return c, false
 		}
@@ -311,7 +325,7 @@ func (o *overlay[C]) lacking() (lacking []*entry[C]) {
 		default: // a watch that hung and goes on may show it yet
 			o.view.Stale = true
 		}
-		if !o.distrusted { // the child is gone
+		if e.call = none; !o.distrusted { // the child is gone
 			e.doubt = doubt{}
 		}
 		o.tidy(id, e)
@@ -423,6 +437,34 @@ func (o *overlay[C]) suspect(lacking []*entry[C]) {
 	o.view.Unmet = o.view.Unmet || o.passed.Remaining(o.now) <= 0
 }
 
+// Split sorts the active children of the last view by what is known by now: those that stay, those
+// that were created and that the cache does not show yet, and those that were deleted and that it
+// shows as they were. Others that are being deleted or are gone by now are left out. stay may be the
+// slice that it was given.
+func (l *Ledger[C]) Split(children []C) (stay, come, leave []C) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.children) == 0 && l.list.version == "" {
+		return children, nil, nil
+	}
+	for _, c := range children {
+		e := l.children[idOf(c)]
+		if e == nil {
+			e = &entry[C]{}
+		}
+		switch w := e.fact.word; {
+		case e.call == deleted && e.fact.gone == 0 && !w.isMissing():
+			leave = append(leave, c)
+		case e.fact.gone > 0, w.isMissing(), w.there && w.child.GetDeletionTimestamp() != nil, e.fact.isEmpty() && l.list.excludes(c):
+		case e.call == created:
+			come = append(come, c)
+		default:
+			stay = append(stay, c)
+		}
+	}
+	return stay, come, leave
+}
+
 // isNeeded reports whether a view is another one because of a fact, and whether it may take
 // a pass without an event to drop it.
 func (l *Ledger[C]) isNeeded(e *entry[C]) bool {
@@ -430,21 +472,56 @@ func (l *Ledger[C]) isNeeded(e *entry[C]) bool {
 }
 
 // Again returns when to look at the cache again if no event comes; 0 if the view is that of
-// the cache alone. A clock that went back does not make it longer.
+// the cache alone. A clock that went back does not make it longer. Events tell of a child that
+// was created, so the cache is looked at for it only if it is late.
 func (l *Ledger[C]) Again(now time.Time) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !l.hides && !l.needsFacts() {
-		return 0
+	looks := l.hides
+	for _, e := range l.children {
+		switch late := now.Sub(e.since) > l.patience(); {
+		case e.call != none && late, e.call != created && !e.fact.isEmpty() && l.isNeeded(e):
+			looks = true
+		}
+	}
+	if !looks {
+		return l.waitsFor(now)
 	}
 	return max(l.passed.Remaining(now), min(nextLook, l.patience()))
 }
 
-func (l *Ledger[C]) needsFacts() bool {
-	for _, e := range l.children {
-		if !e.fact.isEmpty() && l.isNeeded(e) {
-			return true
+// Awaited returns the names of the children that Created noted, and the UIDs of those that Deleted
+// did, as far as the cache does not show it yet. Both are sorted, and the caller's.
+func (l *Ledger[C]) Awaited() (creations []string, deletions []types.UID) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for id, e := range l.children {
+		switch e.call {
+		case created:
+			creations = append(creations, e.fact.word.child.GetName())
+		case deleted:
+			deletions = append(deletions, id)
+		case none:
 		}
 	}
-	return false
+	slices.Sort(creations)
+	slices.Sort(deletions)
+	return creations, deletions
+}
+
+// Waits returns how long the cache may take yet to show what Created and Deleted noted; 0 if it
+// has shown all of that, or has taken too long.
+func (l *Ledger[C]) Waits(now time.Time) time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.waitsFor(now)
+}
+
+func (l *Ledger[C]) waitsFor(now time.Time) (longest time.Duration) {
+	for _, e := range l.children {
+		if left := l.patience() - now.Sub(e.since); e.call != none && left >= 0 {
+			longest = max(longest, left+1) // not at that time, but after it
+		}
+	}
+	return longest
 }

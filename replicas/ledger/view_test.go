@@ -50,6 +50,12 @@ func TestView(t *testing.T) {
 			cache : a@6? => a@7
 			cache : a@8? => a@8?
 			holds? => nothing`},
+		{"if versions are no numbers, a cached child that has changed is believed", `
+			cache : a@w => a@w
+			told a@x
+			cache : a@w => a@x
+			cache : a@y => a@y
+			holds? => nothing`},
 		{"a cache that has come as far shows a child even in an earlier version", `
 			told a@7
 			cache 9: a@6 => a@6

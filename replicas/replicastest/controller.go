@@ -64,7 +64,7 @@ func (c *Cluster[O, C]) NewControllerWith(opts controller.Options) (*Controller[
 		ctl.View.Stop()
 		return nil, err
 	}
-	ctl.inside = &inside.Controller[controller.Pass[O, C], C]{Expectations: ctl.controller.Expectations(), Now: ctl.now, Queued: ctl.Worker.queued}
+	ctl.inside = &inside.Controller[controller.Pass[O, C], C]{Ledgers: inside.Of[inside.Ledgers[C]](ctl.controller), Now: ctl.now, Queued: ctl.Worker.queued}
 	ctl.hidden = inside.Hide(ctl.inside)
 	ctl.Sync = ctl.controller.Sync
 	ctl.View.Handle(ctl.controller)

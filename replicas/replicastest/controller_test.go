@@ -16,7 +16,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/replicakit/replicakit/expectations"
 	podstate "github.com/replicakit/replicakit/internal/pod"
 	"github.com/replicakit/replicakit/replicas"
 	"github.com/replicakit/replicakit/replicas/replicastest"
@@ -121,8 +120,9 @@ func (s *stage) requireSettled(t *testing.T, msg string) {
 	require.Equal(t, ready, int(rs.Status.ReadyReplicas), msg)
 	require.Equal(t, rs.Generation, rs.Status.ObservedGeneration, msg)
 	require.Empty(t, rs.Status.Conditions, msg)
-	state, _ := s.controller.Expectations().State(expectations.KeyOf(rs))
-	require.Equal(t, expectations.Satisfied, state, msg)
+	for _, known := range s.controller.Ledgers() {
+		require.Zero(t, known.Waits(s.Clock.Now()), msg)
+	}
 }
 
 func TestControllerScales(t *testing.T) {

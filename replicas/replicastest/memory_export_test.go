@@ -12,28 +12,16 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/replicakit/replicakit/expectations"
 	"github.com/replicakit/replicakit/replicas/controller"
 )
 
 // remember makes the controller remember what another one does.
 func (c *Controller[O, C]) remember(other *Controller[O, C]) {
-	copyExpectations(c.Expectations(), other.Expectations())
 	copyDeep(memory(c.controller), memory(other.controller))
 	copyDeep(fieldOf(c.controller, "term"), fieldOf(other.controller, "term"))
 }
 
-func copyExpectations(to, from *expectations.Store[expectations.Key]) {
-	now, jitter := to.Now, to.Jitter
-	defer func() { to.Now, to.Jitter = now, jitter }()
-	to.Jitter = nil
-	for key, p := range from.All() {
-		to.Now = func() time.Time { return p.Since }
-		to.Set(key, p.Changes)
-	}
-}
-
-// memory is what a controller remembers of owners beside expectations: a map of
+// memory is what a controller remembers of owners: a map of
 // slices of pointers, by name. It is nobody else's business, so there is no other
 // way in.
 func memory(c *controller.Controller) reflect.Value {

@@ -16,6 +16,7 @@ import (
 	"github.com/replicakit/replicakit/expectations"
 	"github.com/replicakit/replicakit/internal/inside"
 	"github.com/replicakit/replicakit/replicas/controller"
+	"github.com/replicakit/replicakit/replicas/ledger"
 	"github.com/replicakit/replicakit/selector"
 )
 
@@ -63,10 +64,6 @@ func (c *Cluster[O, C]) Deny(verb string, refusal func(Call) error) {
 
 func (c *Controller[O, C]) Now() time.Time { return c.now() }
 
-func (c *Controller[O, C]) Expectations() *expectations.Store[expectations.Key] {
-	return c.controller.Expectations()
-}
-
 func (v *View[O, C]) Synced() bool { return v.synced() }
 
 func (s *Stream[T]) Broken() bool           { return s.broken }
@@ -78,3 +75,8 @@ func (s *Stream[T]) Step()                  { s.step() }
 func (s *Stream[T]) Deliver()               { s.next() }
 
 func (w *Worker) Queued(key types.NamespacedName) (time.Time, bool) { return w.queued(key) }
+
+// Ledgers are what the controller knows of the children of each owner.
+func (c *Controller[O, C]) Ledgers() map[expectations.Key]*ledger.Ledger[C] {
+	return c.inside.Ledgers.Ledgers()
+}

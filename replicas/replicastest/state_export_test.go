@@ -18,7 +18,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/replicakit/replicakit/expectations"
 	"github.com/replicakit/replicakit/internal/replicaset"
 	"github.com/replicakit/replicakit/replicas/ledger"
 )
@@ -68,7 +67,6 @@ func (s *State) Add(c *podController) {
 	for _, w := range c.Worker.queue {
 		s.text("\nwork", w.key.Name, max(w.at.Sub(s.now), 0), c.Worker.failures[w.key])
 	}
-	s.expected(c)
 	s.remembered(c)
 }
 
@@ -88,29 +86,7 @@ func each[T any](s *State, objs []T, describe func(T)) {
 	}
 }
 
-// expected are the expectations that hold something back.
-func (s *State) expected(c *podController) {
-	all := map[expectations.Key]expectations.Pending{}
-	var keys []expectations.Key
-	for key, p := range c.Expectations().All() {
-		all[key] = p
-		keys = append(keys, key)
-	}
-	slices.SortFunc(keys, func(a, b expectations.Key) int { return cmp.Compare(a.UID, b.UID) })
-	for _, key := range keys {
-		p := all[key]
-		s.text("\nexpects", p.Creations, p.Deletions, s.ago(p.Since))
-		for _, name := range p.Creating {
-			s.name(name)
-		}
-		s.UID(key.UID)
-		for _, uid := range p.Deleting {
-			s.UID(uid)
-		}
-	}
-}
-
-// remembered is what else the controller remembers of owners.
+// remembered is what the controller remembers of owners.
 func (s *State) remembered(c *podController) {
 	m := memory(c.controller)
 	for _, key := range sortedBy(m, func(key reflect.Value) string { return key.FieldByName("Name").String() }) {

@@ -36,8 +36,8 @@ func TestSyncDefects(t *testing.T) {
 		require.Error(t, theirs.err, "for the rate limiter")
 
 		c = web(1, 1)
-		c.Pods[0].OwnerReferences, c.Pods[0].ResourceVersion = nil, "5" // as the adoption leaves it
-		ours := t.ours(c, func(w *wiring) { w.cache.version = "1" })
+		c.RS.ResourceVersion = "5" // as the status write leaves it
+		ours := t.ours(c, func(w *wiring) { w.cache.ownersVersion = "1" })
 		require.NoError(t, ours.pass().err)
 		waits := ours.pass()
 		require.NoError(t, waits.err)

@@ -232,7 +232,7 @@ func TestExpectationDefects(t *testing.T) {
 		assert.Empty(t, theirs.creates)
 		ours, former := t.ours(c), c.RS.DeepCopy()
 		former.UID = "former"
-		ours.Expectations().Set(expectations.KeyOf(former), expectations.Changes{Creations: 1})
+		ours.awaits(former)
 		assert.Len(t, ours.pass().creates, 1)
 	})
 	inBubbles(t, "W13 a pass that expects something comes back when that expires", func(t bubble) {

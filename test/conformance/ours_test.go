@@ -16,8 +16,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/replicakit/replicakit/expectations"
+	"github.com/replicakit/replicakit/internal/inside"
 	"github.com/replicakit/replicakit/replicas"
 	"github.com/replicakit/replicakit/replicas/controller"
+	"github.com/replicakit/replicakit/replicas/ledger"
 	"github.com/replicakit/replicakit/replicas/typed"
 	"github.com/replicakit/replicakit/selector"
 )
@@ -78,9 +80,26 @@ func (b *switchboard) ours(c scene, change ...func(*wiring)) *ourController {
 	ours.Controller = made
 	ours.looks()
 	if c.Waiting {
-		made.Expectations().Set(expectations.KeyOf(c.RS), expectations.Changes{Creations: 1})
+		ours.awaits(c.RS)
 	}
 	return ours
+}
+
+// ledger is what our controller knows of the pods of an owner.
+func (o *ourController) ledger(rs *appsv1.ReplicaSet) *ledger.Ledger[*corev1.Pod] {
+	return inside.Of[inside.Ledgers[*corev1.Pod]](o.Controller).Ledger(expectations.KeyOf(rs))
+}
+
+// awaits lets an owner wait for a pod that it has created, and that has ended since, so that it
+// counts nowhere.
+func (o *ourController) awaits(rs *appsv1.ReplicaSet) {
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+		Namespace: rs.Namespace, Name: "awaited", UID: "awaited", Labels: matching(rs.Spec.Selector),
+		OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(rs, replicaSetKind)},
+	}}
+	pod.Status.Phase = corev1.PodSucceeded
+	known := o.ledger(rs)
+	must(known.Created(known.Start(), pod, time.Now()))
 }
 
 // looks makes a pass that looks at the server, because the first one of a process does so. Its
@@ -103,9 +122,8 @@ func (o *ourController) pass() outcome {
 		server: o.server, err: o.last.Err, returned: err, again: again,
 		claimed: o.last.Active, related: o.cache.related, pass: o.last,
 	}
-	for _, pending := range o.Expectations().All() {
-		left.adds, left.dels = pending.Total()
-	}
+	creations, deletions := o.ledger(o.cache.scene.RS).Awaited()
+	left.adds, left.dels = len(creations), len(deletions)
 	for i, event := range o.server.events {
 		o.server.events[i] = o.server.withAliases(event)
 	}
@@ -123,6 +141,8 @@ type sceneCache struct {
 	related []*corev1.Pod // if it was asked
 	err     error         // of that
 	version string        // how far pods have come
+
+	ownersVersion string // how far owners have come
 }
 
 func (c *sceneCache) Owner(_ context.Context, name types.NamespacedName) (*appsv1.ReplicaSet, error) {
@@ -147,7 +167,7 @@ func (c *sceneCache) Related(ctx context.Context, owner *appsv1.ReplicaSet) ([]*
 	return c.related, c.err
 }
 
-func (c *sceneCache) OwnersVersion() string   { return "" }
+func (c *sceneCache) OwnersVersion() string   { return c.ownersVersion }
 func (c *sceneCache) ChildrenVersion() string { return c.version }
 
 // An eventList keeps our events with its server.

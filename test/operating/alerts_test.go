@@ -166,7 +166,6 @@ func TestAlerts(t *testing.T) {
 			since(3*time.Minute, 1, "replicakit_owners", "state", "adoption_pending", "pod", "a"),
 			since(10*time.Minute, 2, "replicakit_replicas", "state", "current", "pod", "a"),
 			since(12*time.Minute, 1, "replicakit_replica_failures", "pod", "a"),
-			since(12*time.Minute, 1, "replicakit_expectations", "state", "expired", "pod", "a"),
 			since(time.Hour, 90, "replicakit_watch_age_seconds", "pod", "a"),
 			since(90*time.Minute, secondsOf(historyEnds.Add(-90*time.Minute)), restored, "pod", "a"),
 		), nil},

@@ -6,7 +6,6 @@ package stories
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -22,6 +21,7 @@ import (
 	"github.com/replicakit/replicakit/expectations"
 	"github.com/replicakit/replicakit/internal/pod"
 	"github.com/replicakit/replicakit/replicas"
+	"github.com/replicakit/replicakit/replicas/ledger"
 )
 
 // many is how many pods are more than a reader wants to see one by one.
@@ -167,8 +167,8 @@ func (s *stage) sets() string {
 		})
 	}
 	gone := len(rows)
-	for key := range s.pending() {
-		if !known[key.UID] {
+	for key := range s.known() {
+		if !known[key.UID] && s.expected(key.UID) != "" {
 			rows = append(rows, []string{key.Name, "-", "-", "-", "-", "-", s.expected(key.UID), "gone"})
 		}
 	}
@@ -204,31 +204,30 @@ func (s *stage) setNotes(rs *appsv1.ReplicaSet) string {
 	return strings.Join(notes, ", ")
 }
 
-// pending is what the controller expects, by owner.
-func (s *stage) pending() map[expectations.Key]expectations.Pending {
+// known is what the controller knows, by owner.
+func (s *stage) known() map[expectations.Key]*ledger.Ledger[*corev1.Pod] {
 	if s.controller == nil {
 		return nil
 	}
-	return maps.Collect(insideOf(s.controller).Expectations.All())
+	return insideOf(s.controller).Ledgers.Ledgers()
 }
 
-// expected is what the controller expects for one owner, "" if nothing.
+// expected is what the controller waits for the cache to show, for one owner, "" if nothing.
 func (s *stage) expected(owner types.UID) string {
-	for key, pending := range s.pending() {
-		if key.UID != owner {
+	for key, known := range s.known() {
+		creations, deletions := known.Awaited()
+		if key.UID != owner || len(creations)+len(deletions) == 0 {
 			continue
 		}
-		creations, deletions := pending.Total()
-		text := count(creations, "creation")
-		if len(pending.Creating) > 0 && len(pending.Creating) <= many {
-			names := slices.Sorted(slices.Values(pending.Creating))
-			text += ": " + s.numbered(strings.Join(names, " "))
+		text := count(len(creations), "creation")
+		if len(creations) > 0 && len(creations) <= many {
+			text += ": " + s.numbered(strings.Join(creations, " "))
 		}
-		if dels := count(deletions, "deletion"); dels != "" {
-			text = dels + s.deleting(pending.Deleting)
+		if dels := count(len(deletions), "deletion"); dels != "" {
+			text = dels + s.deleting(deletions)
 		}
-		state, remaining := insideOf(s.controller).Expectations.State(key)
-		if state == expectations.Expired {
+		remaining := known.Waits(insideOf(s.controller).Now())
+		if remaining == 0 {
 			return text + ", expired"
 		}
 		return fmt.Sprintf("%s until %s", text, (s.Clock.Now().Sub(s.start) + remaining).Truncate(time.Millisecond))

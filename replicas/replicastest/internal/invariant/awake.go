@@ -176,8 +176,12 @@ const clocksGoBack = time.Hour
 // isExpecting reports whether an owner waits for what it expects. If clocks jump, that may
 // have expired and the pass that was asked for by then has not come.
 func (w *watcher) isExpecting(rs *appsv1.ReplicaSet) bool {
-	s, _ := w.inside.Expectations.State(expectations.KeyOf(rs))
-	return s == expectations.Waiting || s == expectations.Expired && w.checker.Skewed
+	known := w.inside.Ledgers.Ledgers()[expectations.KeyOf(rs)]
+	if known == nil {
+		return false
+	}
+	creations, deletions := known.Awaited()
+	return known.Waits(w.inside.Now()) > 0 || len(creations)+len(deletions) > 0 && w.checker.Skewed
 }
 
 // seesAll reports whether the caches hold the truth.

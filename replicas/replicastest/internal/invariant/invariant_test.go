@@ -21,6 +21,7 @@ import (
 	"github.com/replicakit/replicakit/podrank"
 	"github.com/replicakit/replicakit/replicas"
 	"github.com/replicakit/replicakit/replicas/controller"
+	"github.com/replicakit/replicakit/replicas/ledger"
 	"github.com/replicakit/replicakit/replicas/replicastest"
 	"github.com/replicakit/replicakit/replicas/replicastest/internal/invariant"
 	"github.com/replicakit/replicakit/selector"
@@ -46,8 +47,8 @@ func TestCheckerBites(t *testing.T) {
 			sync := c.Sync
 			c.Sync = func(ctx context.Context, key types.NamespacedName) (time.Duration, error) {
 				_, err := sync(ctx, key)
-				for key := range inside.Of[*inside.Controller[podPass, *corev1.Pod]](c).Expectations.All() {
-					inside.Of[*inside.Controller[podPass, *corev1.Pod]](c).Expectations.Forget(key)
+				for _, known := range ledgers(c).Ledgers() {
+					known.Forget()
 				}
 				return time.Second, err
 			}
@@ -98,15 +99,6 @@ func TestCheckerBites(t *testing.T) {
 				}
 			}
 		}, "was changed in the cache"},
-		"one whose events settle nothing": {func(c *podController) {
-			added := c.View.ChildWatch.OnAdd
-			c.View.ChildWatch.OnAdd = func(obj any) error {
-				if metav1.GetControllerOf(obj.(*corev1.Pod)) == nil {
-					return added(obj)
-				}
-				return nil
-			}
-		}, "which its cache shows"},
 		"one that writes another's status": {func(c *podController) {
 			c.Sync = passes(c, func(ctx context.Context, _ *corev1.Pod) error {
 				other, err := c.Client.GetOwner(ctx, namespace, "wiki")
@@ -120,7 +112,9 @@ func TestCheckerBites(t *testing.T) {
 			c.Client.Fail(replicastest.Rule{Verb: "create", Times: 1, Err: failure.Forbidden.Of(replicastest.Call{})})
 			passed := c.Passed
 			c.Passed = func(pass podPass) {
-				inside.Of[*inside.Controller[podPass, *corev1.Pod]](c).Expectations.Add(expectations.KeyOf(pass.Owner), expectations.Changes{Creating: pass.Scale.Names})
+				for _, name := range pass.Scale.Names {
+					await(ledgers(c).Ledger(expectations.KeyOf(pass.Owner)), name)
+				}
 				passed(pass)
 			}
 		}, "whose creation did not succeed"},
@@ -130,7 +124,7 @@ func TestCheckerBites(t *testing.T) {
 			c.Passed = func(pass podPass) {
 				for _, p := range pass.Created {
 					pass.Scale.Delete = append(pass.Scale.Delete, replicas.Deletion[*corev1.Pod]{Victim: podrank.Victim[*corev1.Pod]{Object: p}})
-					inside.Of[*inside.Controller[podPass, *corev1.Pod]](c).Expectations.Add(expectations.KeyOf(pass.Owner), expectations.Changes{Deleting: []types.UID{p.UID}})
+					ledgers(c).Ledger(expectations.KeyOf(pass.Owner)).Deleted(p.UID, c.Worker.Clock.Now())
 				}
 				passed(pass)
 			}
@@ -166,6 +160,16 @@ func TestCheckerBites(t *testing.T) {
 // hidden is what a controller hides.
 type hidden = inside.Controller[podPass, *corev1.Pod]
 
+func ledgers(c *podController) inside.Ledgers[*corev1.Pod] { return inside.Of[*hidden](c).Ledgers }
+
+// await lets a ledger wait for a pod that was not created.
+func await(known *ledger.Ledger[*corev1.Pod], name string) {
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID(name)}}
+	if err := known.Created(known.Start(), pod, time.Now()); err != nil {
+		panic(err)
+	}
+}
+
 // One that ranks pods without those of siblings may choose others than Kubernetes.
 func TestCheckerWantsSiblingsToBeLookedFor(t *testing.T) {
 	t.Parallel()
@@ -196,19 +200,6 @@ func TestCheckerWantsSiblingsToBeLookedFor(t *testing.T) {
 			require.ErrorContains(t, err, want)
 		}
 	}
-}
-
-// One whose handlers do nothing waits for what it was shown.
-func TestCheckerWantsCreationsToBeSettled(t *testing.T) {
-	t.Parallel()
-	cluster := replicastest.NewPodCluster(replicastest.Options{Seed: 1, Nodes: 2})
-	checker := invariant.New(cluster)
-	c := cluster.NewController()
-	c.View.ChildWatch.OnAdd = func(any) error { return nil }
-	checker.Watch(c)
-	create(t, cluster, 3)
-	(&replicastest.World{Clock: cluster.Clock, Parts: []replicastest.Part{cluster, c}}).Run(time.Minute)
-	require.ErrorContains(t, checker.Err(), ", which it has seen")
 }
 
 // One that sleeps is found as soon as it sees what is to be done, and not in the end only.

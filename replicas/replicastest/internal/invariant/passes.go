@@ -412,8 +412,8 @@ func (w *watcher) ends(old, obj any) {
 	if !ok || was.UID == uidOf(obj) || w.inside.Passing != nil {
 		return
 	}
-	if _, is := w.inside.Expectations.Get(expectations.KeyOf(was)); is {
-		w.fail(Leak, "something is expected of %s (%s), which is gone", was.Name, was.UID)
+	if w.inside.Ledgers.Ledgers()[expectations.KeyOf(was)] != nil {
+		w.fail(Leak, "%s (%s) is remembered, and is gone", was.Name, was.UID)
 	}
 }
 

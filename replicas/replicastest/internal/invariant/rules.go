@@ -47,7 +47,7 @@ const (
 	Going                Rule = "going"                 // nothing is done for an owner that is being deleted
 	Leaseless            Rule = "leaseless"             // nothing is written without a lease
 	Plan                 Rule = "plan"                  // a plan creates or deletes, within its bounds, and takes those that go first
-	Expecting            Rule = "expecting"             // what is expected has begun, and has not been shown
+	Expecting            Rule = "expecting"             // what is waited for has begun
 	Intact               Rule = "intact"                // caches stay as they arrived
 	Asleep               Rule = "asleep"                // an owner that has something to do has a pass before it
 	AsleepPassed         Rule = "asleep-passed"         // though its cache has come past the end of what it takes to be there

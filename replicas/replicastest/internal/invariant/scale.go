@@ -54,68 +54,32 @@ func (w *watcher) listen() {
 	}
 	pods.OnAdd = func(obj any) error {
 		w.shown(obj)
-		defer w.came(obj)
 		return added(obj)
 	}
 	pods.OnUpdate = func(old, obj any) error {
 		w.turns(old)
 		w.shown(obj)
-		defer w.gone(old, obj)
 		return updated(old, obj)
 	}
 	pods.OnDelete = func(obj any) error {
 		w.turns(obj)
 		w.shown(obj)
-		defer w.gone(obj, nil)
 		return deleted(obj)
-	}
-}
-
-// came: a pod that was seen is not expected any more.
-func (w *watcher) came(obj any) {
-	p, ok := obj.(*corev1.Pod)
-	if !ok {
-		return
-	}
-	for _, key := range w.inside.Expectations.OwnersOfCreation(p.Name) {
-		if key.Namespace == p.Namespace {
-			w.fail(Expecting, "%s still expects %s, which it has seen", key.Name, p.Name)
-		}
 	}
 }
 
 // started: what a pass leaves to be expected has begun. Else the next one would wait for
 // what never comes.
 func (w *watcher) started(pass podPass) {
-	expected, _ := w.inside.Expectations.Get(expectations.KeyOf(pass.Owner))
+	creations, deletions := w.inside.Ledgers.Ledger(expectations.KeyOf(pass.Owner)).Awaited()
 	for _, v := range pass.Scale.Delete {
-		if uid := v.Object.UID; slices.Contains(expected.Deleting, uid) && w.checker.isLive(uid) {
-			w.fail(Expecting, "%s expects the end of %s, whose deletion has not begun", pass.Owner.Name, v.Object.Name)
+		if uid := v.Object.UID; slices.Contains(deletions, uid) && w.checker.isLive(uid) {
+			w.fail(Expecting, "%s waits for the end of %s, whose deletion has not begun", pass.Owner.Name, v.Object.Name)
 		}
 	}
 	for _, name := range pass.Scale.Names {
-		if slices.Contains(expected.Creating, name) && w.named[name] == "" {
-			w.fail(Expecting, "%s expects %s, whose creation did not succeed", pass.Owner.Name, name)
-		}
-	}
-	for _, p := range w.controller.View.ChildWatch.In(pass.Owner.Namespace) {
-		if is := w.checker.truth.pods[p.UID]; is != nil && slices.Contains(expected.Creating, p.Name) && controllerOf(p) == pass.Owner.UID && w.named[p.Name] == p.UID {
-			w.fail(Expecting, "%s expects %s, which its cache shows", pass.Owner.Name, p.Name)
-		}
-	}
-}
-
-// gone: the end of a pod that was seen to end is not expected any more.
-func (w *watcher) gone(old, obj any) {
-	if t, ok := old.(replicastest.Tombstone); ok {
-		old = t.Obj
-	}
-	p, ok := obj.(*corev1.Pod)
-	if uid := uidOf(old); !ok || uid != p.UID || p.DeletionTimestamp != nil {
-		for key, expected := range w.inside.Expectations.All() {
-			if slices.Contains(expected.Deleting, uid) {
-				w.fail(Expecting, "%s still expects the end of %s, which it has seen", key.Name, uid)
-			}
+		if slices.Contains(creations, name) && w.named[name] == "" {
+			w.fail(Expecting, "%s waits for %s, whose creation did not succeed", pass.Owner.Name, name)
 		}
 	}
 }

@@ -14,7 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/replicakit/replicakit/expectations"
 	"github.com/replicakit/replicakit/internal/inside"
 	"github.com/replicakit/replicakit/internal/replicaset"
 	"github.com/replicakit/replicakit/selector"
@@ -165,16 +164,9 @@ func (w *watcher) idle(namespace string) error {
 	if !apiequality.Semantic.DeepEqual(view.ChildWatch.In(namespace), w.checker.cluster.Children(namespace)) {
 		return fmt.Errorf("the cache of pods is not the truth")
 	}
-	for _, owner := range view.OwnerWatch.In(namespace) {
-		key := expectations.KeyOf(owner)
-		if s, _ := w.inside.Expectations.State(key); s == expectations.Waiting {
-			return fmt.Errorf("%s still expects something", owner.GetName())
-		}
-	}
-	for key := range w.inside.Expectations.All() {
-		state, _ := w.inside.Expectations.State(key)
-		if rs, ok := view.OwnerWatch.Get(key.Namespace, key.Name); state == expectations.Waiting && (!ok || rs.GetUID() != key.UID) {
-			return fmt.Errorf("expectations of %s (%s) are left, which is gone", key.Name, key.UID)
+	for key, known := range w.inside.Ledgers.Ledgers() {
+		if known.Waits(w.inside.Now()) > 0 {
+			return fmt.Errorf("%s (%s) still waits for the cache", key.Name, key.UID)
 		}
 	}
 	return nil

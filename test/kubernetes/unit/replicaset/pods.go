@@ -19,24 +19,26 @@ import (
 	"github.com/replicakit/replicakit/selector"
 )
 
-// named returns the pod with its name as UID: the tests tell of deletions with
-// pods that have no UID, and in TestDeletionTimestamp make one pod twice.
-func named(pod *corev1.Pod) *corev1.Pod {
+// named returns the pod with the name that ours has given it, if it created it, and with its name
+// as UID: the tests tell of deletions with pods that have no UID, and in TestDeletionTimestamp make
+// one pod twice.
+func (rsc *ReplicaSetController) named(pod *corev1.Pod) *corev1.Pod {
 	if pod == nil {
 		return nil
 	}
 	pod = pod.DeepCopy()
+	pod.Name = cmp.Or(rsc.names[nameOf(pod)], pod.Name)
 	pod.UID = types.UID(pod.Namespace + "/" + pod.Name)
 	return pod
 }
 
 // namedIn is named for what a handler is given, tombstones too.
-func namedIn(obj any) any {
+func (rsc *ReplicaSetController) namedIn(obj any) any {
 	switch obj := obj.(type) {
 	case *corev1.Pod:
-		return named(obj)
+		return rsc.named(obj)
 	case cache.DeletedFinalStateUnknown:
-		obj.Obj = namedIn(obj.Obj)
+		obj.Obj = rsc.namedIn(obj.Obj)
 		return obj
 	default:
 		return obj
@@ -46,15 +48,38 @@ func namedIn(obj any) any {
 // added is named for a pod that a test adds as created: tests give names of their
 // own, and ours expects the one that it has asked for.
 func (rsc *ReplicaSetController) added(obj any) any {
-	pod, ok := namedIn(obj).(*corev1.Pod)
+	pod, ok := obj.(*corev1.Pod)
 	if !ok {
 		return obj
 	}
-	if ref := metav1.GetControllerOf(pod); ref != nil {
+	if ref := metav1.GetControllerOf(pod); ref != nil && pod.DeletionTimestamp == nil {
 		key := expectations.Key{NamespacedName: types.NamespacedName{Namespace: pod.Namespace, Name: ref.Name}, UID: ref.UID}
-		pod.Name = cmp.Or(rsc.record.awaited(key), pod.Name)
+		if names := rsc.record.awaited(key); len(names) > 0 && rsc.names[nameOf(pod)] == "" {
+			rsc.names[nameOf(pod)] = names[0]
+		}
 	}
-	return pod
+	return rsc.named(pod)
+}
+
+func nameOf(pod *corev1.Pod) types.NamespacedName {
+	return types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}
+}
+
+// testName is the name that a test has given to a pod of ours.
+func (rsc *ReplicaSetController) testName(namespace, ours string) string {
+	for test, name := range rsc.names {
+		if name == ours && test.Namespace == namespace {
+			return test.Name
+		}
+	}
+	return ours
+}
+
+// podsOf returns all pods of a namespace.
+func (rsc *ReplicaSetController) podsOf(namespace string) []*corev1.Pod {
+	pods, err := rsc.podsIn(namespace, labels.Everything())
+	ignore(err)
+	return pods
 }
 
 // podsIn returns the pods of a namespace that the selector matches.
@@ -64,7 +89,7 @@ func (rsc *ReplicaSetController) podsIn(namespace string, sel labels.Selector) (
 		return nil, err
 	}
 	for i, pod := range pods {
-		pods[i] = named(pod)
+		pods[i] = rsc.named(pod)
 	}
 	return pods, nil
 }
@@ -86,16 +111,16 @@ func (c client) Create(ctx context.Context, pod *corev1.Pod) (*corev1.Pod, error
 }
 
 func (c client) Delete(ctx context.Context, pod *corev1.Pod, _ metav1.DeleteOptions) (string, error) {
-	return "", c.rsc.podControl.DeletePod(ctx, pod.Namespace, pod.Name, &appsv1.ReplicaSet{})
+	return "", c.rsc.podControl.DeletePod(ctx, pod.Namespace, c.rsc.testName(pod.Namespace, pod.Name), &appsv1.ReplicaSet{})
 }
 
 func (c client) Patch(ctx context.Context, pod *corev1.Pod, patch selector.Patch, _ metav1.PatchOptions) (*corev1.Pod, error) {
-	return pod, c.rsc.podControl.PatchPod(ctx, pod.Namespace, pod.Name, patch.Data)
+	return pod, c.rsc.podControl.PatchPod(ctx, pod.Namespace, c.rsc.testName(pod.Namespace, pod.Name), patch.Data)
 }
 
 func (c client) Get(_ context.Context, namespace, name string) (*corev1.Pod, error) {
-	pod, err := c.rsc.pods.Pods(namespace).Get(name)
-	return named(pod), err
+	pod, err := c.rsc.pods.Pods(namespace).Get(c.rsc.testName(namespace, name))
+	return c.rsc.named(pod), err
 }
 
 func (c client) List(_ context.Context, namespace string, matching labels.Selector) (kit.List[*corev1.Pod], error) {
@@ -119,7 +144,7 @@ func (l listers) Owners(_ context.Context, namespace string) ([]*appsv1.ReplicaS
 }
 
 func (l listers) Children(_ context.Context, owner *appsv1.ReplicaSet) ([]*corev1.Pod, error) {
-	return l.rsc.podsIn(owner.Namespace, labels.Everything())
+	return l.rsc.podsOf(owner.Namespace), nil
 }
 
 func (l listers) Related(_ context.Context, owner *appsv1.ReplicaSet) ([]*corev1.Pod, error) {

@@ -4,38 +4,77 @@
 package replicaset
 
 import (
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
 
 	"github.com/replicakit/replicakit/expectations"
+	"github.com/replicakit/replicakit/internal/inside"
+	"github.com/replicakit/replicakit/replicas/ledger"
 	"github.com/replicakit/replicakit/test/kubernetes/unit/controller"
 )
 
-// record is our controller's record for the tests, which count creations: ours are
-// expected by name.
-type record struct {
-	*expectations.Store[expectations.Key]
-}
+// record shows the tests, as Kubernetes' expectations, what our controller's ledgers wait for. A
+// creation is met when the tests' cache has the pod: ours looks there in the next pass.
+type record struct{ rsc *ReplicaSetController }
 
 var _ controller.Record = record{}
 
-func (r record) ExpectDeletions(key expectations.Key, uids []types.UID) {
-	r.Set(key, expectations.Changes{Deleting: uids})
+func (r record) ledgers() inside.Ledgers[*corev1.Pod] {
+	return inside.Of[inside.Ledgers[*corev1.Pod]](r.rsc.ours)
 }
 
-// CreationObserved settles one of the creations.
-func (r record) CreationObserved(key expectations.Key) { r.Store.CreationObserved(key, r.awaited(key)) }
+func (r record) ledger(key expectations.Key) *ledger.Ledger[*corev1.Pod] {
+	return r.ledgers().Ledger(key)
+}
 
-// awaited is the name of a creation that has not been seen, "" if there is none.
-func (r record) awaited(key expectations.Key) string {
-	if pending, _ := r.Get(key); len(pending.Creating) > 0 {
-		return pending.Creating[0]
+func (r record) ExpectDeletions(key expectations.Key, uids []types.UID) {
+	for _, id := range uids {
+		r.ledger(key).Deleted(id, time.Now())
 	}
-	return ""
+}
+
+// CreationObserved is as if one of the pods had come, and was gone.
+func (r record) CreationObserved(key expectations.Key) {
+	if names := r.awaited(key); len(names) > 0 {
+		r.ledger(key).Left(types.UID(key.Namespace + "/" + names[0]))
+	}
+}
+
+// awaited are the names of creations that have not been seen.
+func (r record) awaited(key expectations.Key) []string {
+	creations, _ := r.ledger(key).Awaited()
+	return slices.DeleteFunc(creations, func(name string) bool {
+		return slices.ContainsFunc(r.rsc.podsOf(key.Namespace), func(p *corev1.Pod) bool { return p.Name == name })
+	})
+}
+
+func (r record) DeletionObserved(key expectations.Key, uid types.UID) bool {
+	r.ledger(key).Left(uid)
+	return true
 }
 
 func (r record) SatisfiedExpectations(key expectations.Key) bool {
-	state, _ := r.State(key)
-	return state != expectations.Waiting
+	return r.ledger(key).Waits(time.Now()) == 0
 }
 
-func (r record) DeleteExpectations(key expectations.Key) { r.Forget(key) }
+func (r record) DeleteExpectations(key expectations.Key) { r.ledger(key).Forget() }
+
+// Get tells the deletions by the names of the tests.
+func (r record) Get(key expectations.Key) (expectations.Pending, bool) {
+	known := r.ledgers().Ledgers()[key]
+	if known == nil {
+		return expectations.Pending{}, false
+	}
+	what := expectations.Changes{Creating: r.awaited(key)}
+	_, deletions := known.Awaited()
+	for _, id := range deletions {
+		namespace, name, err := cache.SplitMetaNamespaceKey(string(id))
+		ignore(err)
+		what.Deleting = append(what.Deleting, types.UID(namespace+"/"+r.rsc.testName(namespace, name)))
+	}
+	return expectations.Pending{Changes: what}, true
+}
