@@ -233,12 +233,10 @@ func (c *creations[O, C]) note(e *creation[C]) {
 // made notes a child that was created. An orphan counts until the next pass adopts it.
 func (c *creations[O, C]) made(e *creation[C], start ledger.Moment, child C) {
 	e.made, e.child, e.err = true, child, nil
-	if !c.controls(child) {
-		c.believe(start, child)
-		c.comeBack(1)
-		return
-	}
 	_ = c.state.known.Created(start, child, c.opts.Now()) // its name was checked
+	if !c.controls(child) {
+		c.comeBack(1)
+	}
 }
 
 // deleteStrange deletes the children that were to be ours and are not, as a webhook changed
