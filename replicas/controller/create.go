@@ -221,7 +221,8 @@ func (c *creations[O, C]) note(e *creation[C]) {
 	case e.ended.IsZero():
 	case e.err == nil:
 		known.Bears(e.name, object.ID(e.child), ledger.Replica, true)
-		c.made(e, c.start, e.child)
+		_ = known.Created(c.start, e.child, c.opts.Now()) // its name was checked
+		c.made(e, e.child)
 	case errors.As(e.err, new(strangeError)):
 		known.Bears(e.name, object.ID(e.child), ledger.Stranger, true)
 		known.Stray(e.child)
@@ -231,9 +232,8 @@ func (c *creations[O, C]) note(e *creation[C]) {
 }
 
 // made notes a child that was created. An orphan counts until the next pass adopts it.
-func (c *creations[O, C]) made(e *creation[C], start ledger.Moment, child C) {
+func (c *creations[O, C]) made(e *creation[C], child C) {
 	e.made, e.child, e.err = true, child, nil
-	_ = c.state.known.Created(start, child, c.opts.Now()) // its name was checked
 	if !c.controls(child) {
 		c.comeBack(1)
 	}
@@ -292,7 +292,8 @@ func (c *creations[O, C]) found(e *creation[C], start ledger.Moment, found C) {
 		e.err = c.letGo(start, found)
 	default:
 		c.tellCreated(found.GetName())
-		c.made(e, start, found)
+		c.believe(start, found)
+		c.made(e, found)
 	}
 }
 

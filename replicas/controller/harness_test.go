@@ -26,6 +26,7 @@ import (
 
 	"github.com/replicakit/replicakit/expectations"
 	"github.com/replicakit/replicakit/internal/inside"
+	"github.com/replicakit/replicakit/internal/object"
 	"github.com/replicakit/replicakit/internal/podtest"
 	"github.com/replicakit/replicakit/replicas"
 	"github.com/replicakit/replicakit/replicas/controller"
@@ -426,10 +427,13 @@ func (r *rig[O, C]) awaits(owner O, names ...string) {
 func (r *rig[O, C]) settle() {
 	creations, deletions := r.known().Awaited()
 	for _, name := range creations {
-		deletions = append(deletions, types.UID("uid-"+name))
+		r.known().Left(types.UID("uid-" + name))
 	}
-	for _, id := range deletions {
-		r.known().Left(id)
+	children, _ := r.children()
+	for _, c := range children { // those that are there were not deleted
+		if !object.IsNil(c) && slices.Contains(deletions, object.ID(c)) {
+			_ = r.known().Told(r.known().Start(), c, r.now)
+		}
 	}
 }
 

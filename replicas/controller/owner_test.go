@@ -297,6 +297,7 @@ func TestAStatusWriteIsNotWaitedForInACacheThatIsKnownToBeOld(t *testing.T) {
 	pass := func(from, to int) {
 		for second := from; second < to; second++ {
 			_, _ = rig.pass(t, second, pods...)
+			rig.children = func() ([]*corev1.Pod, error) { return pods, nil }
 			rig.settle()
 		}
 	}

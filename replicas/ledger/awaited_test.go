@@ -30,8 +30,17 @@ func TestAwaited(t *testing.T) {
 			created a@7
 			cache : => a@7 WAITS
 			left a
-			waits? => 0s
 			cache : =>
+			waits? => 0s
+			holds? => nothing`},
+		{"but not for a view of a cache that was read before", `
+			cache 5: a@3 b@4 => a@3 b@4
+			deleted a
+			begin
+			left a
+			old 5: a@3 b@4 => a@3 b@4 WAITS
+			split? => [b@4] [] [a@3]
+			cache 6: b@4 => b@4
 			holds? => nothing`},
 		{"also one that came before the answer to the creation", `
 			cache : =>

@@ -192,7 +192,7 @@ func (l *Ledger[C]) Left(id types.UID) {
 		return
 	}
 	e := l.entry(id)
-	e.shown, e.call = max(e.shown, 1), none
+	e.shown = max(e.shown, 1) // the next view ends the call: one that was read before may still need it
 }
 
 func (l *Ledger[C]) tell(id types.UID, f fact[C], now time.Time) {

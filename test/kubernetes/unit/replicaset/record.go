@@ -18,7 +18,7 @@ import (
 )
 
 // record shows the tests, as Kubernetes' expectations, what our controller's ledgers wait for. A
-// creation is met when the tests' cache has the pod: ours looks there in the next pass.
+// creation is met when the tests' cache has the pod, and a deletion when an event has told of it: ours looks in its next pass.
 type record struct{ rsc *ReplicaSetController }
 
 var _ controller.Record = record{}
@@ -33,6 +33,7 @@ func (r record) ledger(key expectations.Key) *ledger.Ledger[*corev1.Pod] {
 
 func (r record) ExpectDeletions(key expectations.Key, uids []types.UID) {
 	for _, id := range uids {
+		r.rsc.went.Delete(id)
 		r.ledger(key).Deleted(id, time.Now())
 	}
 }
@@ -53,6 +54,7 @@ func (r record) awaited(key expectations.Key) []string {
 }
 
 func (r record) DeletionObserved(key expectations.Key, uid types.UID) bool {
+	r.rsc.went.Insert(uid)
 	r.ledger(key).Left(uid)
 	return true
 }
@@ -72,6 +74,9 @@ func (r record) Get(key expectations.Key) (expectations.Pending, bool) {
 	what := expectations.Changes{Creating: r.awaited(key)}
 	_, deletions := known.Awaited()
 	for _, id := range deletions {
+		if r.rsc.went.Has(id) {
+			continue
+		}
 		namespace, name, err := cache.SplitMetaNamespaceKey(string(id))
 		ignore(err)
 		what.Deleting = append(what.Deleting, types.UID(namespace+"/"+r.rsc.testName(namespace, name)))

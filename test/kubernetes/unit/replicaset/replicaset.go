@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	appsinformers "k8s.io/client-go/informers/apps/v1"
 	coreinformers "k8s.io/client-go/informers/core/v1"
 	clientset "k8s.io/client-go/kubernetes"
@@ -50,6 +51,7 @@ type ReplicaSetController struct {
 	record record
 	known  map[types.NamespacedName]types.UID // of the last owner of that name
 	names  map[types.NamespacedName]string    // that ours has given to pods of the tests
+	went   sets.Set[types.UID]                // pods that events have shown as deleted
 }
 
 // NewReplicaSetController puts the parts together.
@@ -62,6 +64,7 @@ func NewReplicaSetController(ctx context.Context, rsInformer appsinformers.Repli
 		pods:            podInformer.Lister(),
 		known:           map[types.NamespacedName]types.UID{},
 		names:           map[types.NamespacedName]string{},
+		went:            sets.New[types.UID](),
 	}
 	rsc.syncHandler = rsc.syncReplicaSet
 	kind := kit.ReplicaSets()
@@ -110,7 +113,11 @@ func ignore(err error) {
 }
 
 func (rsc *ReplicaSetController) addPod(_ klog.Logger, obj any) {
-	ignore(rsc.ours.ChildAdded(rsc.added(obj)))
+	pod := rsc.added(obj)
+	if p, ok := pod.(*corev1.Pod); ok && p.DeletionTimestamp != nil {
+		rsc.went.Insert(p.UID)
+	}
+	ignore(rsc.ours.ChildAdded(pod))
 }
 
 func (rsc *ReplicaSetController) updatePod(_ klog.Logger, old, cur any) {
@@ -118,11 +125,18 @@ func (rsc *ReplicaSetController) updatePod(_ klog.Logger, old, cur any) {
 	if p, ok := was.(*corev1.Pod); ok && is.(*corev1.Pod).ResourceVersion != p.ResourceVersion {
 		p.ResourceVersion = "0" // TestDeletionTimestamp goes back from 2 to 1, which no server does
 	}
+	if p, ok := is.(*corev1.Pod); ok && p.DeletionTimestamp != nil {
+		rsc.went.Insert(p.UID)
+	}
 	ignore(rsc.ours.ChildUpdated(was, is))
 }
 
 func (rsc *ReplicaSetController) deletePod(_ klog.Logger, obj any) {
-	ignore(rsc.ours.ChildDeleted(rsc.namedIn(obj)))
+	pod := rsc.namedIn(obj)
+	if p, ok := pod.(*corev1.Pod); ok {
+		rsc.went.Insert(p.UID)
+	}
+	ignore(rsc.ours.ChildDeleted(pod))
 }
 
 func (rsc *ReplicaSetController) deleteRS(_ klog.Logger, obj any) {
@@ -147,10 +161,10 @@ func (rsc *ReplicaSetController) key(name string) expectations.Key {
 
 // ownersIn returns the ReplicaSets of a namespace.
 func (rsc *ReplicaSetController) ownersIn(namespace string) []*appsv1.ReplicaSet {
-	sets, err := rsc.rsLister.ReplicaSets(namespace).List(labels.Everything())
+	found, err := rsc.rsLister.ReplicaSets(namespace).List(labels.Everything())
 	ignore(err)
-	owners := make([]*appsv1.ReplicaSet, len(sets))
-	for i, rs := range sets {
+	owners := make([]*appsv1.ReplicaSet, len(found))
+	for i, rs := range found {
 		owners[i] = stored(rs)
 	}
 	return owners
@@ -190,9 +204,9 @@ func (rsc *ReplicaSetController) getReplicaSetsWithSameController(_ klog.Logger,
 
 // getPodReplicaSets is our Owners over those of the pod's namespace.
 func (rsc *ReplicaSetController) getPodReplicaSets(pod *corev1.Pod) []*appsv1.ReplicaSet {
-	sets, err := rsc.rsLister.ReplicaSets(pod.Namespace).List(labels.Everything())
+	found, err := rsc.rsLister.ReplicaSets(pod.Namespace).List(labels.Everything())
 	ignore(err)
-	return selector.Owners(pod, sets, selector.ForReplicaSet)
+	return selector.Owners(pod, found, selector.ForReplicaSet)
 }
 
 // syncReplicaSet makes one pass.
