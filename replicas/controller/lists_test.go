@@ -296,7 +296,8 @@ func TestLists(t *testing.T) {
 					for again := time.Duration(1); again > 0; time.Sleep(again) {
 						var err error
 						again, err = r.start().Sync(t.Context(), expectations.KeyOf(rs).NamespacedName)
-						if !assert.NoError(t, err) || r.ledgers()[expectations.KeyOf(rs)].Waits(r.now) > 0 {
+						waits := r.ledgers()[expectations.KeyOf(rs)].Waits(r.now)
+						if !assert.NoError(t, err) || waits > 0 {
 							break // it has created
 						}
 					}

@@ -135,6 +135,13 @@ func TestAwaited(t *testing.T) {
 			cache 5: a@3 b@4 => a@3 b@4
 			told a@6-
 			split? => [b@4] [] []`},
+		{"a child that was deleted leaves, though a list of the same pass lacks it already", `
+			cache : a@3 b@4 => a@3 b@4
+			list : b@4
+			deleted a
+			split? => [b@4] [] [a@3]
+			again => b@4
+			waits? => 0s`},
 		{"nothing is split if nothing is known", `
 			cache 5: a@3 => a@3
 			split? => [a@3] [] []`},

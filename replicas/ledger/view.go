@@ -453,7 +453,7 @@ func (l *Ledger[C]) Split(children []C) (stay, come, leave []C) {
 			e = &entry[C]{}
 		}
 		switch w := e.fact.word; {
-		case e.call == deleted && e.fact.gone == 0 && !w.isMissing():
+		case e.call == deleted: // which was noted last
 			leave = append(leave, c)
 		case e.fact.gone > 0, w.isMissing(), w.there && w.child.GetDeletionTimestamp() != nil, e.fact.isEmpty() && l.list.excludes(c):
 		case e.call == created:

@@ -122,11 +122,14 @@ func (rsc *ReplicaSetController) addPod(_ klog.Logger, obj any) {
 
 func (rsc *ReplicaSetController) updatePod(_ klog.Logger, old, cur any) {
 	was, is := rsc.namedIn(old), rsc.namedIn(cur)
-	if p, ok := was.(*corev1.Pod); ok && is.(*corev1.Pod).ResourceVersion != p.ResourceVersion {
-		p.ResourceVersion = "0" // TestDeletionTimestamp goes back from 2 to 1, which no server does
-	}
-	if p, ok := is.(*corev1.Pod); ok && p.DeletionTimestamp != nil {
-		rsc.went.Insert(p.UID)
+	former, _ := was.(*corev1.Pod)
+	if p, ok := is.(*corev1.Pod); ok {
+		if former != nil && former.ResourceVersion != p.ResourceVersion {
+			former.ResourceVersion = "0" // TestDeletionTimestamp goes back from 2 to 1, which no server does
+		}
+		if p.DeletionTimestamp != nil {
+			rsc.went.Insert(p.UID)
+		}
 	}
 	ignore(rsc.ours.ChildUpdated(was, is))
 }
