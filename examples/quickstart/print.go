@@ -26,7 +26,7 @@ type narrator struct {
 	acts    int
 	began   time.Time // the present act
 	waited  int       // passes in it that were held back
-	why     string    // the last of them was
+	why     string    // the last one was
 	calls   map[string]int
 	created []error                          // the answers to the creations of the present pass
 	victims []replicas.Deletion[*corev1.Pod] // and who is to be deleted in it

@@ -67,8 +67,8 @@ func New[O, C Object](kind Kind[O, C], client Client[O, C], cache Cache[O, C], e
 }
 
 // Sync makes one pass for an owner: it adopts and releases, creates in slow start or
-// deletes, and writes the status. If the cache does not show the Controller's own earlier
-// writes yet, the pass only asks for another one. Nothing is created or deleted on a view
+// deletes, and writes the status. If the cache does not show the status that the Controller
+// wrote last, the pass only asks for another one. Nothing is created or deleted on a view
 // that is known to be stale, and a lost response never creates an extra child. docs/pass.md
 // in this repository says when a pass reads the server, what it puts off, and for how long.
 //
@@ -79,7 +79,8 @@ func New[O, C Object](kind Kind[O, C], client Client[O, C], cache Cache[O, C], e
 // helps against that. If a call panics, the panic reaches the caller of Sync after the
 // calls of the same batch have ended.
 //
-// Differs from Kubernetes: a stale view is replaced by a live list, the owner is read before
+// Differs from Kubernetes: of its own writes a pass waits for the status alone, and lays the
+// others over the cache; a stale view is replaced by a live list, the owner is read before
 // children are deleted, names are chosen before a child is created, failures are held back by
 // their kind, and the status is patched and not put, so the cache may lack parts of the owner.
 // Also, claims run in parallel, every error is reported, and the time at which the next child

@@ -14,10 +14,9 @@ import (
 )
 
 // count counts the children as they are by now, if it is known how far the cache has
-// come: with what this pass created, which a later one does not begin before the
-// cache shows it, and without what was deleted, whether the cache shows it or not
-// (T1). Otherwise it counts them as they were before, but for those that turned out
-// to exist no more: later passes know that too.
+// come: with what this pass and earlier ones created, and without what they deleted,
+// whether the cache shows it or not (T1). Otherwise it counts them as the cache has
+// them, but for those that turned out to exist no more: later passes know that too.
 //
 // What vanishes counts nowhere: counted when its deletion was accepted as gone, it
 // would come back as terminating for the moment that the cache shows it so.
@@ -27,10 +26,11 @@ func (p *pass[O, C]) count() status.Counts {
 		terminates = slices.DeleteFunc(slices.Clone(terminates), vanishes)
 	}
 	stay, come, leave := p.state.known.Split(p.Active)
-	if p.counted = slices.Concat(stay, leave); !known {
+	if !known {
+		p.counted = append(slices.Clip(stay), leave...)
 		return p.tally(append(slices.Clip(p.counted), terminates...))
 	}
-	p.counted = slices.Concat(stay, come, p.Created)
+	p.counted = append(append(slices.Clip(stay), come...), p.Created...)
 	var terminating int32
 	for _, c := range leave {
 		switch {

@@ -46,8 +46,8 @@ type Outcome[C Object] struct {
 }
 
 // Waiting reports whether the pass left the number of children alone because something else
-// must happen first: the cache shows earlier calls, an old cache, a hold, a failed claim, a Conflict, or the
-// deletion of the owner.
+// must happen first: the cache lacks earlier calls or is old, or there is a hold, a failed claim, a
+// Conflict, or the deletion of the owner.
 func (o Outcome[C]) Waiting() bool {
 	return slices.ContainsFunc(o.Gates, func(g Gate) bool { return g.waits || g.Reason.row().waits })
 }

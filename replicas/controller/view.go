@@ -83,12 +83,14 @@ func (p *pass[O, C]) readCache(ctx context.Context) (err error) {
 	case view.Waits > 0:
 		p.spec.Pending, p.spec.PendingFor = expectations.Waiting, view.Waits
 	case view.Stale || p.begins:
-		p.spec.Pending = expectations.Expired
+		p.spec.Pending, p.spec.PendingFor = expectations.Expired, 0
+	default:
+		p.spec.Pending, p.spec.PendingFor = expectations.Satisfied, 0
 	}
 	return nil
 }
 
-// readLive reads the children from the server, so nothing is waited for.
+// readLive reads the children from the server. Then the pass waits for nothing.
 func (p *pass[O, C]) readLive(ctx context.Context) error {
 	p.ViewWasStale = true
 	live, err := p.listLive(ctx)

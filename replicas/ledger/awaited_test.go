@@ -110,7 +110,7 @@ func TestAwaited(t *testing.T) {
 			deleted b
 			split? => [c@2] [] [b@4]
 			list 9: c@2
-			split? => [c@2] [] [b@4]
+			split? => [c@2] [] []
 			again => c@2
 			waits? => 0s`},
 		{"a deletion that was accepted is no longer in flight", `
@@ -131,6 +131,22 @@ func TestAwaited(t *testing.T) {
 			deleted a
 			back
 			cache 4: a@3 => a@3 OLD`},
+		{"the former one of two with one name is not waited for", `
+			created x/a@7
+			told y/a@9
+			cache 5: => y/a@9
+			waits? => 0s`},
+		{"nor is one that the cache has a later namesake of", `
+			created x/a@7
+			cache : y/a@9 => y/a@9
+			waits? => 0s`},
+		{"a list that does not show a child which does not match ends the wait for its deletion", `
+			cache 5: a@3~ => a@3~
+			deleted a
+			wait 5m1s
+			cache 5: a@3~ => a@3~ OLD UNMET
+			list 9:
+			again => a@3~`},
 		{"a child that somebody else deletes is left out", `
 			cache 5: a@3 b@4 => a@3 b@4
 			told a@6-

@@ -253,6 +253,9 @@ func (l *Ledger[C]) Listed(start Moment, list List[C], s Snapshot[C], now time.T
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	items := s.Rules.those(list.Items)
+	for _, e := range l.children { // the list shows what became of the calls
+		e.call = none
+	}
 	l.selector, l.distrusted = s.Selector, false
 	l.list = bar{list.Version, make(sets.Set[types.UID], len(items)), start, now}
 	cached := make(map[types.UID]C, len(s.Children))

@@ -387,7 +387,7 @@ func (o *overlay[C]) later(a, b *entry[C]) *entry[C] {
 		a, b = b, a
 		w = v
 	}
-	a.fact.gone = w.at
+	a.fact.gone, a.call = w.at, none
 	return b
 }
 
@@ -404,7 +404,7 @@ func (o *overlay[C]) isNoNamesake(c C, other *entry[C]) bool {
 	case order < 0:
 		return false
 	default:
-		other.fact.gone = w.at
+		other.fact.gone, other.call = w.at, none
 	}
 	return true
 }
@@ -448,9 +448,9 @@ func (l *Ledger[C]) Split(children []C) (stay, come, leave []C) {
 		return children, nil, nil
 	}
 	for _, c := range children {
-		e := l.children[idOf(c)]
-		if e == nil {
-			e = &entry[C]{}
+		var e entry[C]
+		if is := l.children[idOf(c)]; is != nil {
+			e = *is
 		}
 		switch w := e.fact.word; {
 		case e.call == deleted: // which was noted last
