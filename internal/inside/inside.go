@@ -13,11 +13,9 @@ import (
 	"context"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/replicakit/replicakit/expectations"
-	"github.com/replicakit/replicakit/replicas/ledger"
 )
 
 // Hidden is what a type hides.
@@ -35,16 +33,17 @@ func Of[T any](value interface{ open() any }) T {
 }
 
 // Ledgers are what a controller.Controller hides: what it knows of the children of its owners.
-type Ledgers[C metav1.Object] interface {
+// Ledger is the type *ledger.Ledger of those children.
+type Ledgers[Ledger any] interface {
 	// Ledger returns the ledger of an owner. It makes one if there is none.
-	Ledger(owner expectations.Key) *ledger.Ledger[C]
+	Ledger(owner expectations.Key) Ledger
 	// Ledgers returns all ledgers of owners that have not left the cache.
-	Ledgers() map[expectations.Key]*ledger.Ledger[C]
+	Ledgers() map[expectations.Key]Ledger
 }
 
 // A Controller is what a replicastest.Controller hides: hooks, which may be nil, and the
 // pass under way. Pass is controller.Pass, and C the type of a child.
-type Controller[Pass any, C metav1.Object] struct {
+type Controller[Pass, C any] struct {
 	// Listed is called after a pass has listed the children from the cache: what it
 	// changes comes too late for that list.
 	Listed func()
@@ -57,7 +56,8 @@ type Controller[Pass any, C metav1.Object] struct {
 	Passing *Pass
 	// Related are the children that count for co-location, as far as that pass has looked.
 	Related []C
-	Ledgers Ledgers[C]
+	// Ledgers hides the Ledgers of the controller.Controller.
+	Ledgers Hidden
 	// Now is the time on the controller's clock.
 	Now func() time.Time
 	// Queued returns when a name is worked on next, and whether it is in the queue: an

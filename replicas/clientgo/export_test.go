@@ -7,12 +7,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/replicakit/replicakit/internal/inside"
+	"github.com/replicakit/replicakit/replicas/ledger"
 )
 
 // Expecting returns how many owners wait for what they created or deleted.
 func (c *Controller) Expecting() int {
 	n := 0
-	for _, known := range inside.Of[inside.Ledgers[*corev1.Pod]](c.controller).Ledgers() {
+	for _, known := range inside.Of[inside.Ledgers[*ledger.Ledger[*corev1.Pod]]](c.controller).Ledgers() {
 		if creations, deletions := known.Awaited(); len(creations)+len(deletions) > 0 {
 			n++
 		}

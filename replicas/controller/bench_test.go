@@ -18,6 +18,7 @@ import (
 	"github.com/replicakit/replicakit/internal/inside"
 	"github.com/replicakit/replicakit/internal/podtest"
 	"github.com/replicakit/replicakit/replicas/controller"
+	"github.com/replicakit/replicakit/replicas/ledger"
 )
 
 // A still is a client and a cache that cost nothing: of owners that have the pods
@@ -58,7 +59,7 @@ func stillEvents(tb testing.TB) *controller.Controller {
 	rs := ownerNamed("web", web)
 	rs.ResourceVersion = "1"
 	c := (&still{owners: []*appsv1.ReplicaSet{rs}}).controller(tb)
-	known := inside.Of[inside.Ledgers[*corev1.Pod]](c).Ledger(expectations.KeyOf(rs))
+	known := inside.Of[inside.Ledgers[*ledger.Ledger[*corev1.Pod]]](c).Ledger(expectations.KeyOf(rs))
 	require.NoError(tb, known.Created(known.Start(), podtest.Pod("web-new", owned(rs)), podtest.Now))
 	return c
 }

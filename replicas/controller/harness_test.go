@@ -384,7 +384,7 @@ func (r *rig[O, C]) wakes() []string {
 
 // known is what the Controller knows of the owner's children.
 func (r *rig[O, C]) known() *ledger.Ledger[C] {
-	return inside.Of[inside.Ledgers[C]](r.start()).Ledger(r.key())
+	return inside.Of[inside.Ledgers[*ledger.Ledger[C]]](r.start()).Ledger(r.key())
 }
 
 // pending returns how many creations and deletions the cache does not show yet.
@@ -398,7 +398,7 @@ func (r *rig[O, C]) pending() (adds, dels int) {
 }
 
 func (r *rig[O, C]) ledgers() map[expectations.Key]*ledger.Ledger[C] {
-	return inside.Of[inside.Ledgers[C]](r.start()).Ledgers()
+	return inside.Of[inside.Ledgers[*ledger.Ledger[C]]](r.start()).Ledgers()
 }
 
 func sum(adds, dels int) int { return adds + dels }
@@ -406,7 +406,7 @@ func sum(adds, dels int) int { return adds + dels }
 // awaits lets an owner wait until the cache shows children that it has created, and that have
 // ended since, so that they count nowhere.
 func (r *rig[O, C]) awaits(owner O, names ...string) {
-	known := inside.Of[inside.Ledgers[C]](r.start()).Ledger(expectations.KeyOf(owner))
+	known := inside.Of[inside.Ledgers[*ledger.Ledger[C]]](r.start()).Ledger(expectations.KeyOf(owner))
 	for _, name := range names {
 		pod := podtest.Pod(name, podtest.OwnedBy(owner, r.kind.Owner.GroupVersion().String(), r.kind.Owner.Kind), podtest.Phase(corev1.PodSucceeded))
 		pod.Namespace = owner.GetNamespace()

@@ -12,6 +12,7 @@ import (
 	"github.com/replicakit/replicakit/internal/inside"
 	"github.com/replicakit/replicakit/replicas"
 	"github.com/replicakit/replicakit/replicas/controller"
+	"github.com/replicakit/replicakit/replicas/ledger"
 )
 
 // A Controller is the library's controller, with a view of a cluster, a client, a
@@ -64,7 +65,7 @@ func (c *Cluster[O, C]) NewControllerWith(opts controller.Options) (*Controller[
 		ctl.View.Stop()
 		return nil, err
 	}
-	ctl.inside = &inside.Controller[controller.Pass[O, C], C]{Ledgers: inside.Of[inside.Ledgers[C]](ctl.controller), Now: ctl.now, Queued: ctl.Worker.queued}
+	ctl.inside = &inside.Controller[controller.Pass[O, C], C]{Ledgers: inside.Hide(inside.Of[inside.Ledgers[*ledger.Ledger[C]]](ctl.controller)), Now: ctl.now, Queued: ctl.Worker.queued}
 	ctl.hidden = inside.Hide(ctl.inside)
 	ctl.Sync = ctl.controller.Sync
 	ctl.View.Handle(ctl.controller)

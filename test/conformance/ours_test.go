@@ -87,7 +87,7 @@ func (b *switchboard) ours(c scene, change ...func(*wiring)) *ourController {
 
 // ledger is what our controller knows of the pods of an owner.
 func (o *ourController) ledger(rs *appsv1.ReplicaSet) *ledger.Ledger[*corev1.Pod] {
-	return inside.Of[inside.Ledgers[*corev1.Pod]](o.Controller).Ledger(expectations.KeyOf(rs))
+	return inside.Of[inside.Ledgers[*ledger.Ledger[*corev1.Pod]]](o.Controller).Ledger(expectations.KeyOf(rs))
 }
 
 // awaits lets an owner wait for a pod that it has created, and that has ended since, so that it

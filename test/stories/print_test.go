@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/replicakit/replicakit/expectations"
+	"github.com/replicakit/replicakit/internal/inside"
 	"github.com/replicakit/replicakit/internal/pod"
 	"github.com/replicakit/replicakit/replicas"
 	"github.com/replicakit/replicakit/replicas/ledger"
@@ -209,7 +210,11 @@ func (s *stage) known() map[expectations.Key]*ledger.Ledger[*corev1.Pod] {
 	if s.controller == nil {
 		return nil
 	}
-	return insideOf(s.controller).Ledgers.Ledgers()
+	return ledgersOf(s.controller)
+}
+
+func ledgersOf(c *podController) map[expectations.Key]*ledger.Ledger[*corev1.Pod] {
+	return inside.Of[inside.Ledgers[*ledger.Ledger[*corev1.Pod]]](insideOf(c).Ledgers).Ledgers()
 }
 
 // expected is what the controller waits for the cache to show, for one owner, "" if nothing.

@@ -296,7 +296,7 @@ func (s *stage) passed(c *podController, result podPass) {
 	text = strings.TrimSuffix(text, "; ")
 	s.forgetPass()
 	back := result.RequeueAfter
-	if known := insideOf(c).Ledgers.Ledgers()[expectations.KeyOf(rs)]; known != nil && back == known.Waits(insideOf(c).Now()) {
+	if known := ledgersOf(c)[expectations.KeyOf(rs)]; known != nil && back == known.Waits(insideOf(c).Now()) {
 		back = 0 // told with what is expected
 	}
 	if text+warnings != "" || back > 0 {

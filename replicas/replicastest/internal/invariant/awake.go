@@ -176,7 +176,7 @@ const clocksGoBack = time.Hour
 // isExpecting reports whether an owner waits for what it expects. If clocks jump, that may
 // have expired and the pass that was asked for by then has not come.
 func (w *watcher) isExpecting(rs *appsv1.ReplicaSet) bool {
-	known := w.inside.Ledgers.Ledgers()[expectations.KeyOf(rs)]
+	known := w.ledgers().Ledgers()[expectations.KeyOf(rs)]
 	if known == nil {
 		return false
 	}

@@ -160,7 +160,9 @@ func TestCheckerBites(t *testing.T) {
 // hidden is what a controller hides.
 type hidden = inside.Controller[podPass, *corev1.Pod]
 
-func ledgers(c *podController) inside.Ledgers[*corev1.Pod] { return inside.Of[*hidden](c).Ledgers }
+func ledgers(c *podController) inside.Ledgers[*ledger.Ledger[*corev1.Pod]] {
+	return inside.Of[inside.Ledgers[*ledger.Ledger[*corev1.Pod]]](inside.Of[*hidden](c).Ledgers)
+}
 
 // await lets a ledger wait for a pod that was not created.
 func await(known *ledger.Ledger[*corev1.Pod], name string) {

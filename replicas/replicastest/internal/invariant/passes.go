@@ -412,7 +412,7 @@ func (w *watcher) ends(old, obj any) {
 	if !ok || was.UID == uidOf(obj) || w.inside.Passing != nil {
 		return
 	}
-	if w.inside.Ledgers.Ledgers()[expectations.KeyOf(was)] != nil {
+	if w.ledgers().Ledgers()[expectations.KeyOf(was)] != nil {
 		w.fail(Leak, "%s (%s) is remembered, and is gone", was.Name, was.UID)
 	}
 }

@@ -71,7 +71,7 @@ func (w *watcher) listen() {
 // started: what a pass leaves to be expected has begun. Else the next one would wait for
 // what never comes.
 func (w *watcher) started(pass podPass) {
-	creations, deletions := w.inside.Ledgers.Ledger(expectations.KeyOf(pass.Owner)).Awaited()
+	creations, deletions := w.ledgers().Ledger(expectations.KeyOf(pass.Owner)).Awaited()
 	for _, v := range pass.Scale.Delete {
 		if uid := v.Object.UID; slices.Contains(deletions, uid) && w.checker.isLive(uid) {
 			w.fail(Expecting, "%s waits for the end of %s, whose deletion has not begun", pass.Owner.Name, v.Object.Name)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/replicakit/replicakit/internal/inside"
 	"github.com/replicakit/replicakit/internal/replicaset"
+	"github.com/replicakit/replicakit/replicas/ledger"
 	"github.com/replicakit/replicakit/selector"
 )
 
@@ -164,10 +165,15 @@ func (w *watcher) idle(namespace string) error {
 	if !apiequality.Semantic.DeepEqual(view.ChildWatch.In(namespace), w.checker.cluster.Children(namespace)) {
 		return fmt.Errorf("the cache of pods is not the truth")
 	}
-	for key, known := range w.inside.Ledgers.Ledgers() {
+	for key, known := range w.ledgers().Ledgers() {
 		if known.Waits(w.inside.Now()) > 0 {
 			return fmt.Errorf("%s (%s) still waits for the cache", key.Name, key.UID)
 		}
 	}
 	return nil
+}
+
+// ledgers are what the controller knows of the pods of its owners.
+func (w *watcher) ledgers() inside.Ledgers[*ledger.Ledger[*corev1.Pod]] {
+	return inside.Of[inside.Ledgers[*ledger.Ledger[*corev1.Pod]]](w.inside.Ledgers)
 }
