@@ -18,7 +18,7 @@
 //	view, err := known.View(start, snapshot, now)
 //	...                                          // if view.Stale: list live, Listed, View
 //	plan, err := replicas.Manage(view.Children, spec)
-//	...                                          // the calls: Sending, Told, Gone, Doubt
+//	...                                          // the calls: Sending, Created, Deleted, Told, Gone, Doubt
 //	known.Done()
 //
 // # Facts
@@ -33,6 +33,12 @@
 // for [Ledger.Patience] proves nothing any more, because nobody knows what happened
 // since. Then the view is old, and the children must be listed live before anything is
 // created or deleted.
+//
+// # Waiting
+//
+// Kubernetes does nothing until its cache shows what it has created and deleted itself. Note such
+// calls with [Ledger.Created] and [Ledger.Deleted] to do the same: [View.Waits] says how long to
+// wait. Other facts are not waited for, because the view has them.
 //
 // # Requests without an answer
 //
