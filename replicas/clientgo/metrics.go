@@ -22,13 +22,13 @@ import (
 type metrics struct {
 	ageRatio       prometheus.Histogram
 	staleSyncSkips *prometheus.CounterVec
-	slowPasses     prometheus.Gauge // Kubernetes has none of these
+	staleChildren  prometheus.Counter // the one of staleSyncSkips for children
+	slowPasses     prometheus.Gauge   // Kubernetes has none of these
 }
 
 // newMetrics registers the metrics, or takes those that another controller
-// registered before (W56). A nil registerer leaves them unregistered. Passes are put off for caches of
-// the kinds that are cached.
-func newMetrics(registerer prometheus.Registerer, name string, c *controller.Controller, cached ...schema.GroupVersionKind) (metrics, error) {
+// registered before (W56). A nil registerer leaves them unregistered.
+func newMetrics(registerer prometheus.Registerer, name string, c *controller.Controller, owners, children schema.GroupVersionKind) (metrics, error) {
 	r := registering{registerer: registerer}
 	m := metrics{
 		ageRatio: register(&r, prometheus.NewHistogram(prometheus.HistogramOpts{
@@ -47,10 +47,12 @@ func newMetrics(registerer prometheus.Registerer, name string, c *controller.Con
 			Help: "Passes under way that have taken longer than a second: other workers have taken their place.",
 		}, []string{"controller"})).WithLabelValues(name),
 	}
-	for _, kind := range cached {
+	skips := func(kind schema.GroupVersionKind) prometheus.Counter {
 		resource, _ := meta.UnsafeGuessKindToResource(kind)
-		m.staleSyncSkips.WithLabelValues(resource.Group, resource.Resource) // at 0, so that the first one is an increase
+		return m.staleSyncSkips.WithLabelValues(resource.Group, resource.Resource) // at 0, so that the first one is an increase
 	}
+	skips(owners)
+	m.staleChildren = skips(children)
 	r.replace(collector{name, c})
 	return m, r.err
 }

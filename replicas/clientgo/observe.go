@@ -6,6 +6,7 @@ package clientgo
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -46,6 +47,9 @@ func (a attachment[O, C]) count(pass controller.Pass[O, C]) {
 	m := a.metrics
 	if pass.Stale != (expectations.Stale{}) {
 		m.staleSyncSkips.WithLabelValues(pass.Stale.Resource.Group, pass.Stale.Resource.Resource).Inc()
+	}
+	if slices.ContainsFunc(pass.Gates, func(g controller.Gate) bool { return g.Reason == controller.CallsNotSeen }) {
+		m.staleChildren.Inc()
 	}
 	if victims, ok := any(pass.Scale.Delete).([]replicas.Deletion[*corev1.Pod]); ok && len(victims) > 0 {
 		pods, _ := any(pass.Active).([]*corev1.Pod)

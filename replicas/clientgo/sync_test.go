@@ -354,6 +354,23 @@ func TestOwnWrites(t *testing.T) {
 		assert.Equal(t, reads, readsNow)
 	})
 
+	bubble(t, "N3 a sync that waits for the pods it created is counted", func(t inBubble) {
+		web := replicaSet("web", 1)
+		b := newBench(web)
+		b.start(t)
+		require.Zero(t, b.skips("", "pods"))
+		b.hold(pods)
+		b.scale(web, 3)
+		settle()
+		b.scale(web, 4)
+		settle()
+		assert.Positive(t, b.skips("", "pods"))
+		assert.Len(t, b.allPods(), 3)
+		b.release(pods)
+		settle()
+		assert.Len(t, b.allPods(), 4)
+	})
+
 	bubble(t, "X9 a release is an own write too: it is not made twice", func(t inBubble) {
 		web := replicaSet("web", 1)
 		b := newBench(web, pod("web-1", "web", "node-1", ownedBy(web)))
