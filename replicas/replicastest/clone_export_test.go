@@ -33,6 +33,11 @@ func (c *Cluster[O, C]) Clone() *Cluster[O, C] {
 	return &clone
 }
 
+// RestoreFrom makes what another cluster has stored a backup, and restores it.
+func (c *Cluster[O, C]) RestoreFrom(backup *Cluster[O, C]) {
+	c.restore(backup.version, slices.Clone(backup.owners.rows), slices.Clone(backup.children.rows))
+}
+
 func (t *table[T]) clone(c server) *table[T] {
 	clone := *t
 	clone.server, clone.rows, clone.streams = c, slices.Clone(t.rows), nil

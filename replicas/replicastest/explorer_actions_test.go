@@ -57,7 +57,7 @@ func (w *world) otherActions() (actions []action) {
 	if w.model.Restores > 0 {
 		actions = append(actions, action{"the backup is restored", func(w *world) {
 			w.model.Restores--
-			w.backup()
+			w.cluster.RestoreFrom(w.backup)
 			w.checker.Restored()
 			w.start() // the process ends, and starts anew
 		}})

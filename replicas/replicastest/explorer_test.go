@@ -162,7 +162,7 @@ type world struct {
 	cluster    *replicastest.PodCluster
 	controller *podController
 	checker    *invariant.Checker
-	backup     func()
+	backup     *replicastest.PodCluster // as the cluster was at first
 
 	script  []int // what will happen at each point of the action
 	points  []int // how many things could
@@ -185,7 +185,7 @@ func newWorld(m model) *world {
 	for i := range m.Orphans {
 		w.pod(fmt.Sprintf("orphan-%d", i), "web")
 	}
-	w.backup = w.cluster.Backup()
+	w.backup = w.cluster.Clone()
 	w.start()
 	return w
 }
