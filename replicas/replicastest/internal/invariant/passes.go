@@ -492,7 +492,7 @@ func (w *watcher) chance(rs *appsv1.ReplicaSet) {
 }
 
 // lacks is since when the controller knows of a pod that its cache lacks, zero if it does
-// not.
+// not. A pod that a call did not find is gone.
 func (w *watcher) lacks(rs *appsv1.ReplicaSet) (since time.Time) {
 	if len(w.sights) == 0 {
 		return since
@@ -502,6 +502,9 @@ func (w *watcher) lacks(rs *appsv1.ReplicaSet) (since time.Time) {
 		shown[p.UID] = true
 	}
 	for uid, s := range w.sights {
+		if _, absent := w.absent[uid]; absent && !w.cameBack(uid) {
+			continue
+		}
 		if s.owner == rs.UID && w.told[uid] > 0 && !w.deleted[uid] && !w.lost[uid] && !shown[uid] && !w.passedBy(uid) && (since.IsZero() || s.at.Before(since)) {
 			since = s.at
 		}
