@@ -39,7 +39,7 @@ func quotaIsFull(err error) bool {
 
 // isFinal reports whether a creation that failed did not take effect, and will not.
 func isFinal(err error) bool {
-	return errors.Is(err, ErrNoRoom) || !errors.Is(err, ErrResent) && (isRefusal(err) || apierrors.IsAlreadyExists(err) || namespaceIsGoing(err))
+	return !errors.Is(err, ErrResent) && (isRefusal(err) || apierrors.IsAlreadyExists(err) || namespaceIsGoing(err))
 }
 
 // explained adds the remedy to an error about a child that the server's words do not have.

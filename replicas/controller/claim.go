@@ -6,7 +6,6 @@ package controller
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -41,9 +40,8 @@ func (p *pass[O, C]) claim(ctx context.Context, plan replicas.Plan[C]) (replicas
 	if len(orphans)+len(claims.Release) == 0 && ctx.Err() == nil { // nearly always
 		return plan.Scale, nil
 	}
-	claimer, sent := p.claimer(), patchesOf(claims)
-	claimer.Patch = p.patching(sent)
-	claimed, err := p.apply(ctx, claimer, claims, sent)
+	claimer := p.claimer()
+	claimed, err := claimer.Apply(ctx, claims)
 	p.Adopted, p.Released = claimed.Adopted, claimed.Released
 	p.Active = slices.Concat(claims.Owned, p.activeOf(claimed.Adopted))
 	p.Failed += len(claimed.AdoptionPending) + len(claimed.NotReleased)
@@ -59,11 +57,7 @@ func (p *pass[O, C]) claim(ctx context.Context, plan replicas.Plan[C]) (replicas
 	p.claimErr = err
 	p.refusedAdoptions(claimed.Refused)
 	p.undecidedAdoptions(ctx, claimer, claimed.AdoptionPending)
-	for i, c := range claims.Release {
-		if err := sent[len(claims.Adopt)+i].err; apierrors.IsInvalid(err) { // it counts as released, but it may be a policy that forbids it
-			p.setAside(c, &aside{Version: c.GetResourceVersion(), Reason: ReleaseFailed, Hold: backoff.Hold{Since: p.opts.Now(), Wait: ReleaseFailed.row().last}}, err)
-		}
-	}
+	p.invalidReleases(claims.Release)
 	p.sortAside(orphans)
 	asPlanned := len(p.Active) == len(claims.Owned)+len(orphans)
 	if plan.Blocked.Reason != "" || len(orphans) == 0 || asPlanned && len(plan.Scale.Delete) == 0 {
@@ -111,10 +105,13 @@ func (p *pass[O, C]) holdPlaces(undecided int) {
 
 // claimer makes the calls, all at once, after one live look at the owner.
 func (p *pass[O, C]) claimer() selector.Claimer[C] {
-	owner := p.Owner
+	owner, start := p.Owner, p.state.known.Start()
 	return selector.Claimer[C]{
 		Owner: owner, Kind: p.kind.Owner, Selector: p.spec.Selector,
 		PatchType: p.patchType,
+		Patch: func(ctx context.Context, child C, patch selector.Patch) (C, error) {
+			return p.askPatch(ctx, start, child, patch)
+		},
 		CanAdopt: selector.CanAdopt(func(ctx context.Context) (metav1.Object, error) {
 			return p.readOwner(ctx)
 		}, owner),
@@ -122,56 +119,6 @@ func (p *pass[O, C]) claimer() selector.Claimer[C] {
 			return summarize(slowstart.Run(ctx, n, p.all(n), call))
 		},
 	}
-}
-
-// A patchCall is what became of a patch.
-type patchCall[C Object] struct {
-	id     types.UID
-	answer C
-	err    error
-}
-
-// patchCalls are those of a pass, in the order of the claims.
-type patchCalls[C Object] []patchCall[C]
-
-func patchesOf[C Object](claims selector.Claims[C]) (calls patchCalls[C]) {
-	for _, c := range slices.Concat(claims.Adopt, claims.Release) {
-		calls = append(calls, patchCall[C]{id: object.ID(c)})
-	}
-	return calls
-}
-
-// patching returns a function that sends a patch and keeps the answer, each in a place of
-// its own, as several are sent at once.
-func (p *pass[O, C]) patching(calls patchCalls[C]) func(ctx context.Context, child C, patch selector.Patch) (C, error) {
-	places := make(map[types.UID]*patchCall[C], len(calls))
-	for i := range calls {
-		places[calls[i].id] = &calls[i]
-	}
-	return func(ctx context.Context, child C, patch selector.Patch) (C, error) {
-		call := places[object.ID(child)]
-		call.answer, call.err = p.client.Patch(ctx, child, patch, metav1.PatchOptions{})
-		if call.err == nil && !object.IsNil(call.answer) && nameOf(call.answer) != nameOf(child) {
-			call.err = fmt.Errorf("the patch of %q was answered with %q", object.Name(child), object.Name(call.answer))
-		}
-		return call.answer, call.err
-	}
-}
-
-// apply adopts and releases, and notes what the answers prove, in the order of the claims.
-func (p *pass[O, C]) apply(ctx context.Context, claimer selector.Claimer[C], claims selector.Claims[C], sent patchCalls[C]) (selector.Claimed[C], error) {
-	start := p.state.known.Start()
-	defer func() {
-		for _, call := range sent {
-			switch {
-			case call.err == nil && !object.IsNil(call.answer):
-				p.believe(start, call.answer)
-			case apierrors.IsNotFound(call.err):
-				p.state.known.Gone(start, call.id, p.opts.Now())
-			}
-		}
-	}()
-	return claimer.Apply(ctx, claims)
 }
 
 // toTry returns the children that a patch is sent for. One whose patch failed is left alone for
@@ -239,7 +186,7 @@ func (p *pass[O, C]) policyIsAgainstIt(ctx context.Context, claimer selector.Cla
 	if err != nil {
 		return false
 	}
-	_, err = p.client.Patch(ctx, p.Active[0], patch, metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}})
+	_, err = p.sendPatch(ctx, p.Active[0], patch, metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}})
 	return err == nil
 }
 
@@ -261,6 +208,25 @@ func (p *pass[O, C]) sortAside(orphans []C) {
 			p.AdoptionPending = append(p.AdoptionPending, c)
 		default:
 			p.AdoptionRejected = append(p.AdoptionRejected, c)
+		}
+	}
+}
+
+// invalidReleases leaves alone for a while what the server called Invalid: it counts as released, but
+// it may be a policy that forbids it.
+func (p *pass[O, C]) invalidReleases(released []C) {
+	if len(released) == 0 {
+		return
+	}
+	invalid := map[types.NamespacedName]error{}
+	for _, call := range p.calls.all() {
+		if call.Verb == "Patch" && apierrors.IsInvalid(call.Err) {
+			invalid[types.NamespacedName{Namespace: call.Namespace, Name: call.Name}] = call.Err
+		}
+	}
+	for _, c := range released {
+		if err := invalid[nameOf(c)]; err != nil {
+			p.setAside(c, &aside{Version: c.GetResourceVersion(), Reason: ReleaseFailed, Hold: backoff.Hold{Since: p.opts.Now(), Wait: ReleaseFailed.row().last}}, err)
 		}
 	}
 }

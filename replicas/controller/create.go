@@ -7,16 +7,13 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"slices"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/replicakit/replicakit/internal/joined"
-	"github.com/replicakit/replicakit/internal/object"
 	"github.com/replicakit/replicakit/replicas"
 	"github.com/replicakit/replicakit/replicas/ledger"
 	"github.com/replicakit/replicakit/slowstart"
@@ -34,7 +31,6 @@ type creations[O, C Object] struct {
 // A creation is what became of one child that is to be created.
 type creation[C Object] struct {
 	name  types.NamespacedName // zero if it was not sent
-	ended time.Time            // when its call did, zero if that panicked
 	made  bool
 	sent  C
 	child C // as the server answered
@@ -62,6 +58,9 @@ func (c *creations[O, C]) run(ctx context.Context) (err error) {
 	for i := range c.each {
 		if e := &c.each[i]; e.made {
 			c.Created = append(c.Created, e.child)
+			if !c.controls(e.child) { // an orphan counts until the next pass adopts it
+				c.comeBack(1)
+			}
 		} else {
 			c.tellFailed(e.err)
 		}
@@ -97,8 +96,7 @@ func (c *creations[O, C]) holdSlots() {
 }
 
 // call goes on with the calls of each namespace in a slow start of its own: a namespace that
-// refuses children does not stop the others. Then it notes the answers, in the order of
-// the creations, and returns them with those that were not called.
+// refuses children does not stop the others. It returns the answers, and those that were not called.
 func (c *creations[O, C]) call(ctx context.Context, parts []*part) (calls []*creation[C]) {
 	for _, part := range parts {
 		for _, i := range part.left {
@@ -106,11 +104,6 @@ func (c *creations[O, C]) call(ctx context.Context, parts []*part) (calls []*cre
 		}
 	}
 	c.start = c.state.known.Start()
-	defer func() {
-		for _, e := range calls {
-			c.note(e)
-		}
-	}()
 	call := func(part *part) {
 		// Batches of 1, 2, 4 ... of which the last made n calls in all: the next one makes n+1.
 		opts := slowstart.Options{InitialBatchSize: part.made + 1, MaxParallel: max(c.opts.MaxParallel/len(parts), 1)}
@@ -172,29 +165,17 @@ func (c *creations[O, C]) afterLook(part *part) (goesOn bool) {
 	return run.Err == nil && run.Skipped > 0
 }
 
-// one makes one call. It notes nothing but the answer, as others are under way, and tells
-// of the child.
+// one makes one call, and tells of the child at once, as the other calls may take long.
 func (c *creations[O, C]) one(ctx context.Context, i int) error {
 	e := &c.each[i]
 	if e.sent, e.err = c.newborn(i); e.err != nil {
 		return e.err
 	}
 	e.name = nameOf(e.sent) // the client may change the child
-	e.child, e.err = c.client.Create(ctx, e.sent)
-	e.ended = c.opts.Now()
-	switch {
-	case e.err != nil:
-	case object.IsNil(e.child):
-		e.err = errNoObject // nothing tells which child it made
-	case nameOf(e.child) != e.name:
-		e.err = fmt.Errorf("the creation of %q was answered with %q", e.name, object.Name(e.child))
-	case !c.isOurs(e.child):
-		e.err = strange(e.child)
-	}
-	if e.err == nil { // now, as the other calls may take long
+	e.child, e.err = c.askCreate(ctx, c.start, e.sent)
+	if e.made = e.err == nil; e.made {
 		c.tellCreated(e.name.Name)
 	}
-	e.err = c.explained(e.err, e.sent)
 	if c.isSlotTaken(e.err) {
 		return nil // which says nothing about the others
 	}
@@ -207,36 +188,6 @@ func (c *creations[O, C]) newborn(i int) (C, error) {
 		return c.newborns[i].child, c.newborns[i].err
 	}
 	return c.scale.New(i)
-}
-
-// note notes what the end of a call says about its name. After a panic the creation may
-// take effect yet.
-func (c *creations[O, C]) note(e *creation[C]) {
-	if e.name.Name == "" {
-		return
-	}
-	known := c.state.known
-	known.Sending(e.name, cmp.Or(e.ended, c.opts.Now()))
-	switch {
-	case e.ended.IsZero():
-	case e.err == nil:
-		known.Bears(e.name, object.ID(e.child), ledger.Replica, true)
-		_ = known.Created(c.start, e.child, c.opts.Now()) // its name was checked
-		c.made(e, e.child)
-	case errors.As(e.err, new(strangeError)):
-		known.Bears(e.name, object.ID(e.child), ledger.Stranger, true)
-		known.Stray(e.child)
-	case isFinal(e.err):
-		known.Refused(e.name)
-	}
-}
-
-// made notes a child that was created. An orphan counts until the next pass adopts it.
-func (c *creations[O, C]) made(e *creation[C], child C) {
-	e.made, e.child, e.err = true, child, nil
-	if !c.controls(child) {
-		c.comeBack(1)
-	}
 }
 
 // deleteStrange deletes the children that were to be ours and are not, as a webhook changed
@@ -293,7 +244,7 @@ func (c *creations[O, C]) found(e *creation[C], start ledger.Moment, found C) {
 	default:
 		c.tellCreated(found.GetName())
 		c.believe(start, found)
-		c.made(e, found)
+		e.made, e.child, e.err = true, found, nil
 	}
 }
 

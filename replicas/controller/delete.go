@@ -5,7 +5,6 @@ package controller
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -46,9 +45,7 @@ type deletions[O, C Object] struct {
 	*pass[O, C]
 	victims []replicas.Deletion[C] // and by their index:
 	is      []deletion
-	errs    []error
-	carried []string // the resourceVersion that the last call carried, "" if none
-	doubted []bool   // it is not known whether that call took effect
+	errs    []error // of the last calls
 
 	refused  []int               // victims whose second call met a Conflict too
 	failures []slowstart.Failure // all that went wrong
@@ -65,32 +62,24 @@ func (p *pass[O, C]) delete(ctx context.Context, victims []replicas.Deletion[C])
 	d := &deletions[O, C]{
 		pass: p, victims: victims,
 		is: make([]deletion, len(victims)), errs: make([]error, len(victims)),
-		carried: make([]string, len(victims)), doubted: make([]bool, len(victims)),
 	}
 	for i, v := range victims {
 		if p.kind.BeforeScale != nil { // the author's step has judged this version
 			d.judged(i, v.Object)
 		}
 	}
-	defer d.settle()
+	defer func() {
+		for i, v := range d.victims {
+			if d.is[i] == deleted {
+				d.Deleted = append(d.Deleted, v.Object)
+			}
+		}
+	}()
 	if p.ScaleErr = d.run(ctx); p.ScaleErr != nil {
 		p.undeleted = true
 		return p.failure("%w", p.ScaleErr)
 	}
 	return nil
-}
-
-// settle notes what was deleted.
-func (d *deletions[O, C]) settle() {
-	for i, v := range d.victims {
-		switch id := object.ID(v.Object); d.is[i] {
-		case deleted:
-			d.state.known.Deleted(id, d.opts.Now())
-			d.Deleted = append(d.Deleted, v.Object)
-		case gone:
-			d.state.known.Sure(id)
-		}
-	}
 }
 
 func (d *deletions[O, C]) run(ctx context.Context) error {
@@ -125,7 +114,7 @@ func (d *deletions[O, C]) err() error {
 func (d *deletions[O, C]) first(ctx context.Context) {
 	var plain, versioned []int
 	for i, v := range d.victims {
-		if hasVersion(v) {
+		if carried(v.Options) != "" {
 			versioned = append(versioned, i)
 		} else {
 			plain = append(plain, i)
@@ -139,12 +128,6 @@ func (d *deletions[O, C]) first(ctx context.Context) {
 			return
 		}
 	}
-}
-
-// hasVersion reports whether a child is not to be deleted after it changed.
-func hasVersion[C Object](v replicas.Deletion[C]) bool {
-	only := v.Options.Preconditions
-	return only != nil && only.ResourceVersion != nil
 }
 
 // judged makes a victim go only in the version in which it was judged.
@@ -166,35 +149,38 @@ func (d *deletions[O, C]) left() (indices []int) {
 	return indices
 }
 
-// call makes the delete calls for some of the victims, all at once, and notes the answers in
-// the order of the victims.
+// call makes the delete calls for some of the victims, all at once, and looks what became of those
+// that had no answer.
 func (d *deletions[O, C]) call(ctx context.Context, some []int) {
 	d.start = d.state.known.Start()
-	answers := make([]deleteAnswer, len(some))
-	run := func() slowstart.Result {
-		defer func() {
-			for n, i := range some {
-				d.note(i, answers[n])
-			}
-		}()
-		return slowstart.Run(ctx, len(some), d.all(len(some)), func(ctx context.Context, n int) error {
-			v, a := d.victims[some[n]], &answers[n]
-			if hasVersion(v) {
-				a.carried = *v.Options.Preconditions.ResourceVersion
-			}
-			a.sent = true
-			a.left, a.err = d.client.Delete(ctx, v.Object, v.Options)
-			a.ended = true
-			if a.err == nil { // told now, as the other calls may take long
-				d.tellDeleted(v)
-			}
-			return nil
-		})
-	}()
+	sent := make([]bool, len(some))
+	run := slowstart.Run(ctx, len(some), d.all(len(some)), func(ctx context.Context, n int) error {
+		i := some[n]
+		sent[n] = true
+		if d.errs[i] = d.askDelete(ctx, d.start, d.victims[i].Object, d.victims[i].Options); d.errs[i] == nil {
+			d.is[i] = deleted
+			d.tellDeleted(d.victims[i]) // now, as the other calls may take long
+		}
+		return nil
+	})
 	if run.Skipped > 0 { // the context has ended
 		d.failures = append(d.failures, slowstart.Failure{Err: run.Err})
 	}
-	d.lookFor(ctx, d.only(some, func(i int) bool { return d.doubted[i] }))
+	var unanswered []int
+	for n, i := range some {
+		switch err := d.errs[i]; {
+		case !sent[n] || err == nil:
+		case apierrors.IsNotFound(err):
+			d.is[i] = gone
+		case apierrors.IsConflict(err):
+			d.Conflicts++
+		case hadNoAnswer(err):
+			unanswered = append(unanswered, i)
+		default:
+			d.fails(i)
+		}
+	}
+	d.lookFor(ctx, unanswered)
 }
 
 // tellDeleted tells of a child that was deleted: in Kubernetes' words, and why this one if
@@ -215,38 +201,9 @@ func criteria[C Object](order podrank.Order[C]) (names []string) {
 	return names
 }
 
-// A deleteAnswer is what became of one delete call.
-type deleteAnswer struct {
-	sent, ended bool   // a call that panicked did not end
-	carried     string // the resourceVersion that it carried, "" if none
-	left        string // the one that the child has now
-	err         error
-}
-
 // only returns those of some that nothing is decided about and that f picks.
 func (d *deletions[O, C]) only(some []int, f func(i int) bool) []int {
 	return slices.DeleteFunc(slices.Clone(some), func(i int) bool { return d.is[i] != undecided || !f(i) })
-}
-
-// note notes what a delete call says about a victim.
-func (d *deletions[O, C]) note(i int, a deleteAnswer) {
-	if !a.sent {
-		return
-	}
-	d.errs[i], d.carried[i] = a.err, a.carried
-	switch {
-	case a.ended && a.err == nil:
-		d.is[i] = deleted
-	case apierrors.IsNotFound(a.err):
-		d.isGone(i)
-	case apierrors.IsConflict(a.err):
-		d.Conflicts++
-	case a.ended && (isRefusal(a.err) || errors.Is(a.err, ErrNoRoom)):
-		d.fails(i)
-	default: // it may have taken effect all the same, or may do so yet
-		d.doubted[i] = true
-		d.state.known.Doubt(object.ID(d.victims[i].Object), a.carried, d.opts.Now())
-	}
 }
 
 // isGone notes that a victim does not exist any more, though the cache, and maybe a
@@ -254,6 +211,7 @@ func (d *deletions[O, C]) note(i int, a deleteAnswer) {
 func (d *deletions[O, C]) isGone(i int) {
 	d.is[i] = gone
 	d.state.known.Gone(d.start, object.ID(d.victims[i].Object), d.opts.Now())
+	d.state.known.Sure(object.ID(d.victims[i].Object))
 }
 
 // lookFor decides about victims whose delete may have taken effect, or that are
@@ -271,11 +229,13 @@ func (d *deletions[O, C]) lookFor(ctx context.Context, some []int) {
 		case err == nil && !there:
 			d.is[i] = gone
 			d.lacks(look, object.ID(child))
+			d.state.known.Sure(object.ID(child))
 		case err == nil && object.ID(found) != object.ID(child):
 			d.isGone(i)
 			d.turnedUp(look.start, found)
 		case err == nil && found.GetDeletionTimestamp() != nil:
 			d.is[i] = deleted
+			d.state.known.Deleted(object.ID(child), d.opts.Now())
 		default:
 			if err == nil && !d.shows(found) { // it may be another's by now
 				d.believe(look.start, found)
@@ -348,7 +308,7 @@ func (d *deletions[O, C]) stillThere(ours, ended []C) (still replicas.Scale[C], 
 		child, ok := live[object.ID(d.victims[i].Object)]
 		switch {
 		case !ok:
-		case hasVersion(d.victims[i]), !d.rules.Active(child): // one that has ended goes only as it is
+		case carried(d.victims[i].Options) != "", !d.rules.Active(child): // one that has ended goes only as it is
 			d.judged(i, child)
 		default:
 			d.victims[i].Object = child
@@ -356,6 +316,7 @@ func (d *deletions[O, C]) stillThere(ours, ended []C) (still replicas.Scale[C], 
 		switch v := d.victims[i]; {
 		case !ok:
 			d.is[i], behind = gone, true
+			d.state.known.Sure(object.ID(v.Object))
 		case !d.rules.Active(child):
 			still.Discard = append(still.Discard, v)
 		case !wasActive: // it was to be discarded, and counts by now

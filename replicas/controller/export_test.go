@@ -5,14 +5,15 @@ package controller
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/replicakit/replicakit/internal/object"
+	"github.com/replicakit/replicakit/replicas/ledger"
 )
 
 // HasLooked lets a Controller take each owner for one that was looked at in this term, and
@@ -71,18 +72,19 @@ func (r *reconciler[O, C]) remembered() int {
 }
 
 // AskTwice creates the child twice and deletes it twice, where there is room for one call each.
-func AskTwice(client Client[*appsv1.ReplicaSet, *corev1.Pod], child *corev1.Pod) (errs []error) {
-	p := &pass[*appsv1.ReplicaSet, *corev1.Pod]{reconciler: &reconciler[*appsv1.ReplicaSet, *corev1.Pod]{client: client}}
-	p.asks()
-	p.asker.now, p.asker.isReplica, p.asker.failure = time.Now, func(*corev1.Pod) bool { return true }, fmt.Errorf
-	p.asker.allow(1, 1)
+func AskTwice(client Client[*appsv1.ReplicaSet, *corev1.Pod], owner *appsv1.ReplicaSet, child *corev1.Pod) (errs []error) {
+	p := &pass[*appsv1.ReplicaSet, *corev1.Pod]{reconciler: &reconciler[*appsv1.ReplicaSet, *corev1.Pod]{client: client, opts: Options{Now: time.Now}}}
+	p.kind, p.Owner = ReplicaSets(), owner
+	p.spec.Selector, p.rules.Active = labels.Everything(), func(*corev1.Pod) bool { return true }
+	p.state = &ownerState[*corev1.Pod]{known: &ledger.Ledger[*corev1.Pod]{}}
+	start := p.state.known.Start()
+	p.calls.allow(1, 1)
 	for range 2 {
-		_, err := p.client.Create(context.Background(), child)
+		_, err := p.askCreate(context.Background(), start, child)
 		errs = append(errs, err)
 	}
 	for range 2 {
-		_, err := p.client.Delete(context.Background(), child, metav1.DeleteOptions{})
-		errs = append(errs, err)
+		errs = append(errs, p.askDelete(context.Background(), start, child, metav1.DeleteOptions{}))
 	}
 	return errs
 }

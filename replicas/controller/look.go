@@ -48,7 +48,7 @@ func (p *pass[O, C]) looks(ctx context.Context, n int) look[C] {
 
 // allLive lists what the owner's selector matches, and notes all that it shows.
 func (p *pass[O, C]) allLive(ctx context.Context, start ledger.Moment) (List[C], error) {
-	list, err := p.list(ctx, p.Owner.GetNamespace(), p.spec.Selector)
+	list, err := p.askList(ctx)
 	if !errors.As(err, new(heldError)) {
 		p.LiveLists++
 	}
@@ -62,7 +62,7 @@ func (p *pass[O, C]) allLive(ctx context.Context, start ledger.Moment) (List[C],
 }
 
 func (p *pass[O, C]) get(ctx context.Context, name types.NamespacedName) (found C, there bool, err error) {
-	found, err = p.client.Get(ctx, name.Namespace, name.Name)
+	found, err = p.askChild(ctx, name)
 	switch {
 	case apierrors.IsNotFound(err):
 		return found, false, nil

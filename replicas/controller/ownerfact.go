@@ -119,7 +119,7 @@ func (p *pass[O, C]) holdForOwner(wait time.Duration) {
 
 // readOwner reads the owner from the server, and notes what that shows.
 func (p *pass[O, C]) readOwner(ctx context.Context) (O, error) {
-	fresh, err := p.client.GetOwner(ctx, p.Owner.GetNamespace(), p.Owner.GetName())
+	fresh, err := p.askOwner(ctx)
 	p.OwnerErr = nil
 	switch {
 	case apierrors.IsNotFound(err):
@@ -229,7 +229,7 @@ func (p *pass[O, C]) isOfTerm(ctx context.Context) bool {
 	if !ok {
 		return false
 	}
-	began := p.askServer(ctx, &p.term.owners, versioner.ServerOwnersVersion)
+	began := p.askOwnersVersion(ctx, versioner)
 	return resourceversion.Reached(p.Owner.GetResourceVersion(), began)
 }
 

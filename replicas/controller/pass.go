@@ -24,9 +24,8 @@ import (
 type pass[O, C Object] struct {
 	*reconciler[O, C]
 	Pass[O, C]
-	asker  asker[O, C]
-	client Client[O, C] // the asker
-	cached O            // the owner as the cache has it: Owner, unless the pass goes by what it has read
+	calls  calls
+	cached O // the owner as the cache has it: Owner, unless the pass goes by what it has read
 
 	key   expectations.Key
 	spec  replicas.Spec[C]

@@ -158,7 +158,7 @@ func (p *pass[O, C]) sendStatus(ctx context.Context, owner O, patch selector.Pat
 	stored := ""
 	p.state.wrote.begin(owner.GetResourceVersion())
 	defer func() { p.state.wrote.end(stored) }()
-	written, err := p.client.PatchStatus(ctx, owner, patch)
+	written, err := p.askStatus(ctx, owner, patch)
 	if err == nil && object.IsNil(written) {
 		err = errNoObject
 	}

@@ -97,7 +97,7 @@ func (p *pass[O, C]) within(owned []C, scale replicas.Scale[C]) (replicas.Scale[
 		return replicas.Scale[C]{}, err
 	}
 	scale = room.Clamp(scale)
-	p.asker.allow(scale.Create, len(scale.Delete))
+	p.calls.allow(scale.Create, len(scale.Delete))
 	return scale, nil
 }
 

@@ -49,7 +49,7 @@ func (p *pass[O, C]) deleteStray(ctx context.Context, c C) error {
 	if !apierrors.IsConflict(err) {
 		return err
 	}
-	found, err := p.client.Get(ctx, c.GetNamespace(), c.GetName())
+	found, err := p.askChild(ctx, nameOf(c))
 	switch {
 	case apierrors.IsNotFound(err):
 		return nil
@@ -75,7 +75,7 @@ func (p *pass[O, C]) deleteUnchanged(ctx context.Context, c C) error {
 	if version != "" {
 		only.ResourceVersion = &version
 	}
-	_, err := p.client.Delete(ctx, c, metav1.DeleteOptions{Preconditions: only})
+	err := p.sendDelete(ctx, c, metav1.DeleteOptions{Preconditions: only})
 	if apierrors.IsNotFound(err) {
 		return nil
 	}

@@ -22,7 +22,6 @@ func (r *reconciler[O, C]) sync(ctx context.Context, owner types.NamespacedName)
 		return 0, err
 	}
 	p := &pass[O, C]{reconciler: r}
-	p.asks()
 	p.Name, p.Now = owner, r.opts.Now()
 	p.inTerm = r.term.number()
 	p.standing = r.measures.standing(owner)
@@ -159,6 +158,6 @@ func (p *pass[O, C]) end(err error) {
 	}
 	failed := err != nil && !onlyRefused(err)
 	p.wentByRead(failed)
-	p.Err, p.Calls = err, p.asker.all()
+	p.Err, p.Calls = err, p.calls.all()
 	p.requeue(failed)
 }

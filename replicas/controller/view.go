@@ -183,7 +183,7 @@ func (p *pass[O, C]) awaitCache(ctx context.Context) (reached bool, err error) {
 	if !ok || p.snapshot.Version == "" {
 		return false, nil
 	}
-	p.askServer(ctx, &p.term.children, versioner.ServerChildrenVersion)
+	p.askChildrenVersion(ctx, versioner)
 	if !p.isNewToTerm() {
 		p.spec.Pending = expectations.Satisfied
 		return true, nil
@@ -200,14 +200,8 @@ func (p *pass[O, C]) awaitCache(ctx context.Context) (reached bool, err error) {
 func (p *pass[O, C]) lookAtServer(ctx context.Context) {
 	versioner, ok := p.client.(Versioner)
 	if _, asked := p.term.children.known(); ok && p.snapshot.Version != "" && asked.IsZero() {
-		p.askServer(ctx, &p.term.children, versioner.ServerChildrenVersion)
+		p.askChildrenVersion(ctx, versioner)
 	}
-}
-
-// askServer asks how far the server has come with a resource, if that is not known yet, and
-// returns what is known then.
-func (p *pass[O, C]) askServer(ctx context.Context, of *serverVersion, version func(context.Context, string) (string, error)) string {
-	return of.ask(p.opts.Now, func() (string, error) { return version(ctx, p.Owner.GetNamespace()) })
 }
 
 // looked notes that the children were listed live in this term.
