@@ -502,8 +502,8 @@ func handlers() *controller.Handlers {
 type careless struct{ labels.Selector }
 
 func (careless) Create(context.Context, pod) (pod, error) { return nil, nil }
-func (careless) Delete(context.Context, pod, metav1.DeleteOptions) (string, error) {
-	return "", nil
+func (careless) Delete(context.Context, pod, metav1.DeleteOptions) error {
+	return nil
 }
 
 func (careless) Patch(context.Context, pod, selector.Patch, metav1.PatchOptions) (pod, error) {

@@ -53,7 +53,7 @@ type loopClient struct {
 }
 
 func (c loopClient) Delete(ctx context.Context, pod *corev1.Pod, opts metav1.DeleteOptions) error {
-	_, err := c.Client.Delete(ctx, pod, opts)
+	err := c.Client.Delete(ctx, pod, opts)
 	return err
 }
 

@@ -53,16 +53,16 @@ func (c loggedClient[O, C]) Create(ctx context.Context, child C) (C, error) {
 	return created, err
 }
 
-func (c loggedClient[O, C]) Delete(ctx context.Context, child C, opts metav1.DeleteOptions) (resourceVersion string, err error) {
+func (c loggedClient[O, C]) Delete(ctx context.Context, child C, opts metav1.DeleteOptions) error {
 	logger := klog.FromContext(ctx)
 	if logger := logger.V(2); logger.Enabled() {
 		logger.Info("Deleting "+strings.ToLower(c.child), "controller", controllerName(child), logKey(c.child), klog.KObj(child))
 	}
-	resourceVersion, err = c.Client.Delete(ctx, child, opts)
+	err := c.Client.Delete(ctx, child, opts)
 	if apierrors.IsNotFound(err) {
 		logger.V(4).Info(c.child+" has already been deleted.", logKey(c.child), klog.KObj(child))
 	}
-	return resourceVersion, err
+	return err
 }
 
 // logged returns a client that logs. It can tell the server's version if the client can.

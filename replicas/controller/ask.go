@@ -197,7 +197,7 @@ func carried(opts metav1.DeleteOptions) string {
 
 // sendDelete deletes a child that is none of the view, such as a stray.
 func (p *pass[O, C]) sendDelete(ctx context.Context, child C, opts metav1.DeleteOptions) error {
-	_, err := p.client.Delete(ctx, child, opts)
+	err := p.client.Delete(ctx, child, opts)
 	p.calls.note(about("Delete", child, opts), p.opts.Now(), err)
 	return err
 }

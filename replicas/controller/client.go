@@ -36,10 +36,8 @@ type Client[O, C Object] interface {
 	// request again, as client-go does after a Retry-After, its error must wrap
 	// ErrResent; NoteResent adds that.
 	Create(ctx context.Context, child C) (C, error)
-	// Delete deletes the child, with the given options and their preconditions. It
-	// returns the resourceVersion that the child has after the call, or "" if the
-	// child is gone or the server did not say.
-	Delete(ctx context.Context, child C, opts metav1.DeleteOptions) (resourceVersion string, err error)
+	// Delete deletes the child, with the given options and their preconditions.
+	Delete(ctx context.Context, child C, opts metav1.DeleteOptions) error
 	// Patch sends the patch to the child itself, not to a subresource, and returns
 	// the whole child as the server stored it.
 	Patch(ctx context.Context, child C, patch selector.Patch, opts metav1.PatchOptions) (C, error)

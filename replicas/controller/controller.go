@@ -77,7 +77,8 @@ func New[O, C Object](kind Kind[O, C], client Client[O, C], cache Cache[O, C], e
 // delay: use it instead of your rate limiter's. If the spec is refused, err is nil:
 // an event tells it, Kind.Observe gets the error, and only a change of the owner
 // helps against that. If a call panics, the panic reaches the caller of Sync after the
-// calls of the same batch have ended.
+// calls of the same batch have ended. While a pass for an owner is under way, Sync for the same owner
+// returns an error at once; for others it may be called from any number of goroutines.
 //
 // Differs from Kubernetes: of its own writes a pass waits for the status alone, and lays the
 // others over the cache; a stale view is replaced by a live list, the owner is read before

@@ -263,6 +263,11 @@ func (d *deletions[O, C]) again(ctx context.Context) (behind bool) {
 		d.failures = append(d.failures, slowstart.Failure{Err: fmt.Errorf("listing them live: %w", err)})
 		return true
 	}
+	for i, v := range d.victims {
+		if d.is[i] == deleted { // later passes wait for the cache all the same, as Kubernetes' do
+			d.state.known.Deleted(object.ID(v.Object), d.opts.Now())
+		}
+	}
 	still, behind := d.stillThere(ours, ended)
 	d.inFlight()
 	sent := d.sent() // which count as they did for the plan

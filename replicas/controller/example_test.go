@@ -78,9 +78,9 @@ func (c *cluster) Create(_ context.Context, pod *corev1.Pod) (*corev1.Pod, error
 	return pod, nil
 }
 
-func (c *cluster) Delete(_ context.Context, pod *corev1.Pod, _ metav1.DeleteOptions) (string, error) {
+func (c *cluster) Delete(_ context.Context, pod *corev1.Pod, _ metav1.DeleteOptions) error {
 	fmt.Println("delete", pod.Name)
-	return "", nil
+	return nil
 }
 
 func (c *cluster) Patch(_ context.Context, pod *corev1.Pod, patch selector.Patch, _ metav1.PatchOptions) (*corev1.Pod, error) {

@@ -223,9 +223,9 @@ func (r *rig[O, C]) Create(_ context.Context, child C) (C, error) {
 	return stored, nil
 }
 
-func (r *rig[O, C]) Delete(_ context.Context, child C, opts metav1.DeleteOptions) (string, error) {
+func (r *rig[O, C]) Delete(_ context.Context, child C, opts metav1.DeleteOptions) error {
 	r.note(&r.calls, "delete %s", child.GetName())
-	return r.version, r.remove(child, opts)
+	return r.remove(child, opts)
 }
 
 func (r *rig[O, C]) Patch(_ context.Context, child C, patch selector.Patch, opts metav1.PatchOptions) (C, error) {

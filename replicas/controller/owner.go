@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/replicakit/replicakit/expectations"
 	"github.com/replicakit/replicakit/internal/backoff"
@@ -80,8 +81,30 @@ type owners[C Object] struct {
 
 	mu sync.Mutex
 	m  map[types.NamespacedName][]*ownerState[C]
+	// passing are the names of owners that have a pass under way.
+	passing sets.Set[types.NamespacedName]
 	// left are the names of owners that have left the cache. Each pass looks at one of them.
 	left []types.NamespacedName
+}
+
+// enter notes that a pass for an owner begins, and reports whether none is under way.
+func (o *owners[C]) enter(name types.NamespacedName) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.passing.Has(name) {
+		return false
+	}
+	if o.passing == nil {
+		o.passing = sets.New[types.NamespacedName]()
+	}
+	o.passing.Insert(name)
+	return true
+}
+
+func (o *owners[C]) exit(name types.NamespacedName) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.passing.Delete(name)
 }
 
 // of returns the state of an owner. What was remembered of another generation is

@@ -163,9 +163,9 @@ func (g guard[O, C]) Create(ctx context.Context, child C) (C, error) {
 	return g.Client.Create(ctx, child)
 }
 
-func (g guard[O, C]) Delete(ctx context.Context, child C, opts metav1.DeleteOptions) (string, error) {
+func (g guard[O, C]) Delete(ctx context.Context, child C, opts metav1.DeleteOptions) error {
 	if err := g.restores.proof(); err != nil {
-		return "", err
+		return err
 	}
 	return g.Client.Delete(ctx, child, opts)
 }

@@ -21,6 +21,10 @@ func (r *reconciler[O, C]) sync(ctx context.Context, owner types.NamespacedName)
 	if err := r.restored(owner); err != nil {
 		return 0, err
 	}
+	if !r.owners.enter(owner) {
+		return 0, fmt.Errorf("controller: %s %q: a pass for it is under way: call Sync for one owner once at a time", r.kind.Owner.Kind, owner)
+	}
+	defer r.owners.exit(owner)
 	p := &pass[O, C]{reconciler: r}
 	p.Name, p.Now = owner, r.opts.Now()
 	p.inTerm = r.term.number()

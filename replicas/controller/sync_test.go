@@ -15,6 +15,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/replicakit/replicakit/expectations"
 	"github.com/replicakit/replicakit/internal/podtest"
@@ -55,6 +56,29 @@ func TestTells(t *testing.T) {
 		require.ErrorContains(t, err, "unable to delete pods: ")
 		assert.Equal(t, []string{`Warning FailedDelete Error deleting: pods "web-000" is forbidden: not today`}, r.events)
 	})
+}
+
+// A second pass would go by the same memory as the first, and may begin when that has ended.
+func TestSyncWhileAPassIsUnderWay(t *testing.T) {
+	t.Parallel()
+	r := newRig(1)
+	var second, other error
+	r.create = func(int) error {
+		_, second = r.start().Sync(t.Context(), r.key().NamespacedName)
+		_, other = r.start().Sync(t.Context(), types.NamespacedName{Namespace: "default", Name: "other"})
+		return nil
+	}
+	_, err := r.pass(t, 0)
+	require.NoError(t, err)
+	require.EqualError(t, second, `controller: ReplicaSet "default/web": a pass for it is under way: call Sync for one owner once at a time`)
+	require.NoError(t, other)
+	assert.Len(t, r.callsOf("create"), 1)
+
+	r = newRig(1)
+	r.create = func(int) error { panic("broken") }
+	require.Panics(t, func() { _, _ = r.pass(t, 1) })
+	_, err = r.pass(t, 2, podsOf(r.owner, 1)...)
+	require.NoError(t, err, "the panic has ended the pass")
 }
 
 func TestSync(t *testing.T) {

@@ -60,12 +60,11 @@ func (c caller[O, C]) Create(ctx context.Context, child C) (C, error) {
 	return child, controller.NoteResent(ctx, func(ctx context.Context) error { return c.writer.Create(ctx, child) })
 }
 
-// Delete returns no resourceVersion: the client does not tell.
-func (c caller[O, C]) Delete(ctx context.Context, child C, opts metav1.DeleteOptions) (string, error) {
+func (c caller[O, C]) Delete(ctx context.Context, child C, opts metav1.DeleteOptions) error {
 	if isNil(child) {
-		return "", errNilChild
+		return errNilChild
 	}
-	return "", c.writer.Delete(ctx, child, &client.DeleteOptions{
+	return c.writer.Delete(ctx, child, &client.DeleteOptions{
 		GracePeriodSeconds: opts.GracePeriodSeconds, Preconditions: opts.Preconditions,
 		PropagationPolicy: opts.PropagationPolicy, DryRun: opts.DryRun,
 	})

@@ -235,7 +235,7 @@ func TestNewClient(t *testing.T) {
 	assert.Equal(t, types.UID("blue-uid"), metav1.GetControllerOf(claimed.Adopted[0]).UID)
 	assert.Empty(t, stray.OwnerReferences, "what was read is not changed")
 
-	_, err = c.Delete(t.Context(), stray, metav1.DeleteOptions{})
+	err = c.Delete(t.Context(), stray, metav1.DeleteOptions{})
 	require.NoError(t, err)
 	_, err = c.Get(t.Context(), "default", "stray")
 	require.True(t, apierrors.IsNotFound(err))
@@ -280,7 +280,7 @@ func TestOptionsReachTheServer(t *testing.T) {
 	patch := selector.Patch{Type: types.MergePatchType, Data: []byte(`{"metadata":{"labels":{"patched":"yes"}}}`)}
 	_, err = c.Patch(t.Context(), orphan("stray"), patch, metav1.PatchOptions{DryRun: all})
 	require.NoError(t, err)
-	_, err = c.Delete(t.Context(), orphan("stray"), metav1.DeleteOptions{DryRun: all})
+	err = c.Delete(t.Context(), orphan("stray"), metav1.DeleteOptions{DryRun: all})
 	require.NoError(t, err)
 	stored, err := c.Get(t.Context(), "default", "stray")
 	require.NoError(t, err)

@@ -137,7 +137,7 @@ var constructors = map[string]func(t *testing.T){
 		require.NoError(t, err)
 		ctx, errs := t.Context(), map[string]error{}
 		_, errs["Create"] = c.Create(ctx, nil)
-		_, errs["Delete"] = c.Delete(ctx, nil, metav1.DeleteOptions{})
+		errs["Delete"] = c.Delete(ctx, nil, metav1.DeleteOptions{})
 		_, errs["Patch"] = c.Patch(ctx, nil, selector.Patch{}, metav1.PatchOptions{})
 		_, errs["List"] = c.List(ctx, "", nil)
 		_, errs["PatchStatus"] = c.PatchStatus(ctx, nil, selector.Patch{})

@@ -147,10 +147,10 @@ func TestAwaited(t *testing.T) {
 			cache 5: a@3~ => a@3~ OLD UNMET
 			list 9:
 			again => a@3~`},
-		{"a child that somebody else deletes leaves", `
+		{"a child that somebody else deletes is left out", `
 			cache 5: a@3 b@4 => a@3 b@4
 			told a@6-
-			split? => [b@4] [] [a@3]`},
+			split? => [b@4] [] []`},
 		{"a child that was deleted leaves, though a list of the same pass lacks it already", `
 			cache : a@3 b@4 => a@3 b@4
 			list : b@4

@@ -438,8 +438,9 @@ func (o *overlay[C]) suspect(lacking []*entry[C]) {
 }
 
 // Split sorts the active children of the last view by what is known by now: those that stay, those
-// that were created and that the cache does not show yet, and those that are being deleted. Those
-// that are gone by now are left out. stay may be the slice that it was given.
+// that were created and that the cache does not show yet, and those that were deleted and that it
+// shows as they were. Others that are being deleted or are gone by now are left out. stay may be the
+// slice that it was given.
 func (l *Ledger[C]) Split(children []C) (stay, come, leave []C) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -452,9 +453,9 @@ func (l *Ledger[C]) Split(children []C) (stay, come, leave []C) {
 			e = *is
 		}
 		switch w := e.fact.word; {
-		case e.call == deleted, w.there && e.fact.gone == 0 && w.child.GetDeletionTimestamp() != nil:
+		case e.call == deleted: // which was noted last
 			leave = append(leave, c)
-		case e.fact.gone > 0, w.isMissing(), e.fact.isEmpty() && l.list.excludes(c):
+		case e.fact.gone > 0, w.isMissing(), w.there && w.child.GetDeletionTimestamp() != nil, e.fact.isEmpty() && l.list.excludes(c):
 		case e.call == created:
 			come = append(come, c)
 		default:

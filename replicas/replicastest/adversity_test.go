@@ -104,7 +104,7 @@ func TestResend(t *testing.T) {
 	t.Run("what is deleted is gone", func(t *testing.T) {
 		t.Parallel()
 		client, c := newClient()
-		_, err := client.Delete(t.Context(), createPod(t, c, pod("a")), metav1.DeleteOptions{})
+		err := client.Delete(t.Context(), createPod(t, c, pod("a")), metav1.DeleteOptions{})
 		assert.True(t, apierrors.IsNotFound(err), err)
 	})
 	t.Run("a request that had no effect is made", func(t *testing.T) {
@@ -149,7 +149,7 @@ func TestLate(t *testing.T) {
 	}
 	_, err := client.Create(t.Context(), named("b"))
 	assert.Equal(t, timeout, err)
-	_, err = client.Delete(t.Context(), a, metav1.DeleteOptions{})
+	err = client.Delete(t.Context(), a, metav1.DeleteOptions{})
 	assert.Equal(t, timeout, err)
 
 	clone := c.Clone()
@@ -175,7 +175,7 @@ func TestLateWhateverTheCallerDoesNext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	_, err := client.Create(ctx, b)
 	require.Error(t, err)
-	_, err = client.Delete(ctx, a, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
+	err = client.Delete(ctx, a, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
 	require.Error(t, err)
 	_, err = client.PatchStatus(ctx, rs, statusPatch(`"replicas":7`))
 	require.Error(t, err)

@@ -204,16 +204,17 @@ func decode(into, from map[string]string) {
 	}
 }
 
-func (c calls[O, C]) Delete(ctx context.Context, child C, opts metav1.DeleteOptions) (string, error) {
+func (c calls[O, C]) Delete(ctx context.Context, child C, opts metav1.DeleteOptions) error {
 	call := c.cluster.children.callFor("delete", child)
 	call.DryRun = len(opts.DryRun) > 0
 	opts = *opts.DeepCopy()
 	if only := opts.Preconditions; only != nil && only.ResourceVersion != nil {
 		call.ResourceVersion = *only.ResourceVersion
 	}
-	return do(ctx, c.Client, call, func(ctx context.Context, cluster *Cluster[O, C]) (string, error) {
+	_, err := do(ctx, c.Client, call, func(ctx context.Context, cluster *Cluster[O, C]) (string, error) {
 		return cluster.DeleteChild(ctx, call.Namespace, call.Name, opts)
 	})
+	return err
 }
 
 func (c calls[O, C]) Patch(ctx context.Context, child C, patch selector.Patch, opts metav1.PatchOptions) (C, error) {

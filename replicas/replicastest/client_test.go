@@ -37,7 +37,7 @@ func TestClientCalls(t *testing.T) {
 	require.NoError(t, err)
 	_, err = client.Get(t.Context(), namespace, "a")
 	require.NoError(t, err)
-	_, err = client.Delete(t.Context(), p, metav1.DeleteOptions{})
+	err = client.Delete(t.Context(), p, metav1.DeleteOptions{})
 	require.NoError(t, err)
 	owner, err := client.GetOwner(t.Context(), namespace, "web")
 	require.NoError(t, err)

@@ -21,7 +21,7 @@ func TestADryRunDeletesNothing(t *testing.T) {
 	require.NoError(t, err)
 	client := cluster.NewClient()
 	record := client.Record()
-	_, err = client.Delete(t.Context(), p, metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}})
+	err = client.Delete(t.Context(), p, metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}})
 	require.NoError(t, err)
 	assert.Len(t, cluster.Children(namespace), 1)
 	assert.Equal(t, "delete Pod default/a (dry run)\n", record.String())

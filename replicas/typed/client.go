@@ -107,14 +107,12 @@ func (c client[O, C, OL, CL, OC, CC]) Create(ctx context.Context, child C) (crea
 	return created, err
 }
 
-// Delete never knows the resourceVersion: typed clients do not tell, and the
-// deletion is known by its UID.
-func (c client[O, C, OL, CL, OC, CC]) Delete(ctx context.Context, child C, opts metav1.DeleteOptions) (resourceVersion string, err error) {
+func (c client[O, C, OL, CL, OC, CC]) Delete(ctx context.Context, child C, opts metav1.DeleteOptions) error {
 	children, err := c.forChild(child)
 	if err != nil {
-		return "", err
+		return err
 	}
-	return "", children.Delete(ctx, child.GetName(), opts)
+	return children.Delete(ctx, child.GetName(), opts)
 }
 
 func (c client[O, C, OL, CL, OC, CC]) Patch(ctx context.Context, child C, patch selector.Patch, opts metav1.PatchOptions) (patched C, err error) {

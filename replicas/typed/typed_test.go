@@ -375,7 +375,7 @@ func TestClientMakesTheCalls(t *testing.T) {
 		want []any
 	}{
 		"Create": {func(c controller.Client[set, pod]) error { _, err := c.Create(ctx, child); return err }, []any{"web-a"}},
-		"Delete": {func(c controller.Client[set, pod]) error { _, err := c.Delete(ctx, child, deletes); return err }, []any{"web-a", deletes}},
+		"Delete": {func(c controller.Client[set, pod]) error { return c.Delete(ctx, child, deletes) }, []any{"web-a", deletes}},
 		"Patch": {func(c controller.Client[set, pod]) error {
 			_, err := c.Patch(ctx, child, selector.Patch{Type: types.MergePatchType, Data: []byte("{}")}, patches)
 			return err
@@ -480,7 +480,7 @@ func TestClientOfNil(t *testing.T) {
 		require.EqualError(t, call(), want)
 	}
 	for _, call := range []func() error{
-		func() error { _, err := client.Delete(t.Context(), nil, metav1.DeleteOptions{}); return err },
+		func() error { return client.Delete(t.Context(), nil, metav1.DeleteOptions{}) },
 		func() error {
 			_, err := client.Patch(t.Context(), nil, selector.Patch{}, metav1.PatchOptions{})
 			return err

@@ -136,7 +136,7 @@ var impatient = first(func(ctx context.Context, c *podController, rs *appsv1.Rep
 		pods := c.View.ChildWatch.In(rs.Namespace)
 		i := slices.IndexFunc(pods, func(p *corev1.Pod) bool { return p.Name != call.Name && metav1.IsControlledBy(p, rs) })
 		if call.Verb == "delete" && i >= 0 {
-			_, _ = c.Client.Delete(ctx, pods[i], metav1.DeleteOptions{})
+			_ = c.Client.Delete(ctx, pods[i], metav1.DeleteOptions{})
 		}
 	}
 })
@@ -173,7 +173,7 @@ func TestEachKindFindsSomething(t *testing.T) {
 		"must-stay": {5, "scale 2 0 0s; run 0 0 20s; must-stay 3 11 0s; run 0 0 1m", first(func(ctx context.Context, c *podController, rs *appsv1.ReplicaSet) {
 			for _, p := range c.View.ChildWatch.In(rs.Namespace) {
 				if p.Labels["stay"] != "" {
-					_, _ = c.Client.Delete(ctx, p, metav1.DeleteOptions{})
+					_ = c.Client.Delete(ctx, p, metav1.DeleteOptions{})
 				}
 			}
 		}), invariant.Ruled},

@@ -55,7 +55,7 @@ func TestCheckerBites(t *testing.T) {
 		}, "4 known, wanted 3"},
 		"one that deletes what is to stay": {func(c *podController) {
 			c.Sync = passes(c, func(ctx context.Context, p *corev1.Pod) error {
-				_, err := c.Client.Delete(ctx, p, metav1.DeleteOptions{})
+				err := c.Client.Delete(ctx, p, metav1.DeleteOptions{})
 				return err
 			})
 		}, "web deletes web-1: 2 left and 0 that it cannot know to be gone, wanted 3"},
@@ -67,14 +67,14 @@ func TestCheckerBites(t *testing.T) {
 				if again > 1 {
 					return nil
 				}
-				_, err := c.Client.Delete(ctx, p, metav1.DeleteOptions{})
+				err := c.Client.Delete(ctx, p, metav1.DeleteOptions{})
 				return err
 			})
 		}, "2 left"},
 		"one that deletes another's": {func(c *podController) {
 			c.Sync = passes(c, func(ctx context.Context, p *corev1.Pod) error {
 				p.Name = "nobodys"
-				_, err := c.Client.Delete(ctx, p, metav1.DeleteOptions{})
+				err := c.Client.Delete(ctx, p, metav1.DeleteOptions{})
 				return err
 			})
 		}, "pod nobodys is deleted and belongs to"},
@@ -280,7 +280,7 @@ func TestCheckerWantsToBeLeftAlone(t *testing.T) {
 			return err
 		}, "create web-9"},
 		"delete": {func(ctx context.Context, c *podController, first *corev1.Pod) error {
-			_, err := c.Client.Delete(ctx, first, metav1.DeleteOptions{})
+			err := c.Client.Delete(ctx, first, metav1.DeleteOptions{})
 			return err
 		}, "delete"},
 		"release": {func(ctx context.Context, c *podController, first *corev1.Pod) error {

@@ -148,8 +148,7 @@ func (r RealPodControl) PatchPod(ctx context.Context, namespace, name string, da
 // DeletePod deletes the pod.
 func (r RealPodControl) DeletePod(ctx context.Context, namespace, name string, _ runtime.Object) error {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
-	_, err := r.ours().Delete(ctx, pod, metav1.DeleteOptions{})
-	return err
+	return r.ours().Delete(ctx, pod, metav1.DeleteOptions{})
 }
 
 func (r RealPodControl) ours() kit.Client[*appsv1.ReplicaSet, *corev1.Pod] {

@@ -110,8 +110,8 @@ func (c client) Create(ctx context.Context, pod *corev1.Pod) (*corev1.Pod, error
 	return pod, nil
 }
 
-func (c client) Delete(ctx context.Context, pod *corev1.Pod, _ metav1.DeleteOptions) (string, error) {
-	return "", c.rsc.podControl.DeletePod(ctx, pod.Namespace, c.rsc.testName(pod.Namespace, pod.Name), &appsv1.ReplicaSet{})
+func (c client) Delete(ctx context.Context, pod *corev1.Pod, _ metav1.DeleteOptions) error {
+	return c.rsc.podControl.DeletePod(ctx, pod.Namespace, c.rsc.testName(pod.Namespace, pod.Name), &appsv1.ReplicaSet{})
 }
 
 func (c client) Patch(ctx context.Context, pod *corev1.Pod, patch selector.Patch, _ metav1.PatchOptions) (*corev1.Pod, error) {
