@@ -62,7 +62,7 @@ func (w *world) aPass() {
 
 // look reads the cache.
 func (l *loop) look() {
-	l.start = l.known.Start()
+	l.start, l.viewed = l.known.Start(), l.read
 	s := &l.snapshot
 	s.Rules = rules
 	if l.tells {

@@ -33,6 +33,7 @@ type world struct {
 
 	cache  map[types.UID]kid
 	read   int  // how far the cache has come
+	viewed int  // how far it had come for the last pass
 	newest int  // the newest version that an event had
 	broken bool // the watch ended, so the cache must be filled anew
 
@@ -86,7 +87,7 @@ func (w *world) clone() *world {
 // describe tells all that can make a difference later.
 func (w *world) describe() string {
 	var b strings.Builder
-	fmt.Fprint(&b, w.model, w.last, w.names, w.uids, w.read, w.newest, w.broken, w.looked, w.adopts, w.late)
+	fmt.Fprint(&b, w.model, w.last, w.names, w.uids, w.read, w.viewed, w.newest, w.broken, w.looked, w.adopts, w.late)
 	for _, kids := range []map[types.UID]kid{w.kids, w.cache} {
 		for _, id := range slices.Sorted(maps.Keys(kids)) {
 			b.WriteString(describeKid(kids[id]))
@@ -307,7 +308,7 @@ func (w *world) actions() (all []action) {
 	if w.backs > 0 && w.past == nil {
 		all = append(all, action{"a server falls behind", func(w *world) { w.past = &world{kids: maps.Clone(w.kids), last: w.last} }})
 	}
-	if w.backs > 0 && w.past != nil && w.past.last < w.read {
+	if w.backs > 0 && w.past != nil && w.past.last < w.viewed { // otherwise it is one that is late
 		all = append(all, action{"the cache goes back", func(w *world) { w.backs--; w.goBack() }})
 	}
 	return all
