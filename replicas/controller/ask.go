@@ -112,8 +112,9 @@ func about(verb string, obj metav1.Object, sent any) Call {
 	return Call{Verb: verb, Namespace: obj.GetNamespace(), Name: obj.GetName(), sent: sent}
 }
 
-// What follows is all that a pass does to the server, and what it asks it. Calls that change a child
-// tell the ledger of it themselves, also if the client panics; start is when their batch began.
+// What follows is all that a pass does to the server, and what it asks it. A call that changes a child
+// tells the ledger itself what its end shows; start is when its batch began. What was deleted is told
+// at the end of all deletions.
 
 // askCreate creates a child.
 func (p *pass[O, C]) askCreate(ctx context.Context, start ledger.Moment, child C) (created C, err error) {
@@ -155,7 +156,7 @@ func (p *pass[O, C]) noteCreation(start ledger.Moment, name types.NamespacedName
 	}
 }
 
-// askDelete deletes a child of the view.
+// askDelete deletes a victim.
 func (p *pass[O, C]) askDelete(ctx context.Context, start ledger.Moment, child C, opts metav1.DeleteOptions) (err error) {
 	if p.isReplica(child) {
 		if err := p.calls.take(&p.calls.deletions, "deletion", object.Name(child)); err != nil {
@@ -172,8 +173,6 @@ func (p *pass[O, C]) askDelete(ctx context.Context, start ledger.Moment, child C
 func (p *pass[O, C]) noteDeletion(start ledger.Moment, id types.UID, carried string, err error) {
 	known, now := p.state.known, p.opts.Now()
 	switch {
-	case err == nil:
-		known.Deleted(id, now)
 	case apierrors.IsNotFound(err):
 		known.Gone(start, id, now)
 		known.Sure(id)
@@ -195,7 +194,7 @@ func carried(opts metav1.DeleteOptions) string {
 	return ""
 }
 
-// sendDelete deletes a child that is none of the view, such as a stray.
+// sendDelete deletes a victim, or a stray.
 func (p *pass[O, C]) sendDelete(ctx context.Context, child C, opts metav1.DeleteOptions) error {
 	err := p.client.Delete(ctx, child, opts)
 	p.calls.note(about("Delete", child, opts), p.opts.Now(), err)

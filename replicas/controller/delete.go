@@ -68,9 +68,10 @@ func (p *pass[O, C]) delete(ctx context.Context, victims []replicas.Deletion[C])
 			d.judged(i, v.Object)
 		}
 	}
-	defer func() {
+	defer func() { // after the lists of the pass, which end waits: later passes wait all the same, as Kubernetes' do
 		for i, v := range d.victims {
 			if d.is[i] == deleted {
+				d.state.known.Deleted(object.ID(v.Object), d.opts.Now())
 				d.Deleted = append(d.Deleted, v.Object)
 			}
 		}
@@ -156,16 +157,13 @@ func (d *deletions[O, C]) call(ctx context.Context, some []int) {
 	sent := make([]bool, len(some))
 	run := slowstart.Run(ctx, len(some), d.all(len(some)), func(ctx context.Context, n int) error {
 		i := some[n]
-		sent[n] = true
+		sent[n], d.errs[i] = true, errNoAnswer
 		if d.errs[i] = d.askDelete(ctx, d.start, d.victims[i].Object, d.victims[i].Options); d.errs[i] == nil {
 			d.is[i] = deleted
 			d.tellDeleted(d.victims[i]) // now, as the other calls may take long
 		}
 		return nil
 	})
-	if run.Skipped > 0 { // the context has ended
-		d.failures = append(d.failures, slowstart.Failure{Err: run.Err})
-	}
 	var unanswered []int
 	for n, i := range some {
 		switch err := d.errs[i]; {
@@ -179,6 +177,9 @@ func (d *deletions[O, C]) call(ctx context.Context, some []int) {
 		default:
 			d.fails(i)
 		}
+	}
+	if run.Skipped > 0 { // the context has ended
+		d.failures = append(d.failures, slowstart.Failure{Err: run.Err})
 	}
 	d.lookFor(ctx, unanswered)
 }
@@ -235,7 +236,6 @@ func (d *deletions[O, C]) lookFor(ctx context.Context, some []int) {
 			d.turnedUp(look.start, found)
 		case err == nil && found.GetDeletionTimestamp() != nil:
 			d.is[i] = deleted
-			d.state.known.Deleted(object.ID(child), d.opts.Now())
 		default:
 			if err == nil && !d.shows(found) { // it may be another's by now
 				d.believe(look.start, found)
@@ -262,11 +262,6 @@ func (d *deletions[O, C]) again(ctx context.Context) (behind bool) {
 		d.errs, d.wait = append(d.errs, err), d.lists.retryIn(err)
 		d.failures = append(d.failures, slowstart.Failure{Err: fmt.Errorf("listing them live: %w", err)})
 		return true
-	}
-	for i, v := range d.victims {
-		if d.is[i] == deleted { // later passes wait for the cache all the same, as Kubernetes' do
-			d.state.known.Deleted(object.ID(v.Object), d.opts.Now())
-		}
 	}
 	still, behind := d.stillThere(ours, ended)
 	d.inFlight()

@@ -842,6 +842,25 @@ func TestStraysAreNotForgotten(t *testing.T) {
 	assert.Zero(t, pass.RequeueAfter)
 }
 
+// A selector can change, as that of a ReplicationController.
+func TestAStrayThatMatchesByNowIsNotDeleted(t *testing.T) {
+	t.Parallel()
+	r := newRig(1)
+	r.mutate = func(p *corev1.Pod) { p.Labels = map[string]string{"app": "debug"} }
+	r.remove = func(*corev1.Pod, metav1.DeleteOptions) error { return busy(1) }
+	first, err := r.pass(t, 0)
+	require.Error(t, err)
+	assert.Empty(t, first.Created)
+	require.Len(t, r.callsOf("delete"), 1)
+	r.owner.Spec.Selector.MatchLabels, r.owner.Generation = map[string]string{"app": "debug"}, 2
+	r.owner.Spec.Template.Labels = map[string]string{"app": "debug"}
+	stray := podtest.Pod("web-bbbbb", owned(r.owner), podtest.Labels(map[string]string{"app": "debug"}))
+	pass, err := r.pass(t, 10, stray)
+	require.NoError(t, err)
+	assert.Empty(t, r.callsOf("delete"))
+	assert.Len(t, pass.Active, 1)
+}
+
 func TestCreationsThatFail(t *testing.T) {
 	t.Parallel()
 	t.Run("W10 a name in a namespace that goes is not looked for", func(t *testing.T) {

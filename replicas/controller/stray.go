@@ -45,6 +45,9 @@ func (p *pass[O, C]) letGo(start ledger.Moment, c C) error {
 // deleteStray deletes a child as long as it is nobody's: it may be adopted at any
 // moment, by us or by another process.
 func (p *pass[O, C]) deleteStray(ctx context.Context, c C) error {
+	if p.isOurs(c) { // the selector has changed since
+		return nil
+	}
 	err := p.deleteUnchanged(ctx, c)
 	if !apierrors.IsConflict(err) {
 		return err
