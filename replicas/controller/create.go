@@ -96,7 +96,8 @@ func (c *creations[O, C]) holdSlots() {
 }
 
 // call goes on with the calls of each namespace in a slow start of its own: a namespace that
-// refuses children does not stop the others. It returns the answers, and those that were not called.
+// refuses children does not stop the others. It returns all creations of the round, also those
+// that were not sent.
 func (c *creations[O, C]) call(ctx context.Context, parts []*part) (calls []*creation[C]) {
 	for _, part := range parts {
 		for _, i := range part.left {
