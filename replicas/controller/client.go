@@ -6,14 +6,25 @@ package controller
 import (
 	"context"
 	"errors"
+	"fmt"
+	"net/http/httptrace"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/replicakit/replicakit/internal/object"
+	"github.com/replicakit/replicakit/replicas"
 	"github.com/replicakit/replicakit/selector"
+	"github.com/replicakit/replicakit/slowstart"
 )
 
 // An Object is an API object: a pointer to a type of Kubernetes or of your own.
@@ -158,4 +169,197 @@ const (
 
 func nameOf(c metav1.Object) types.NamespacedName {
 	return types.NamespacedName{Namespace: c.GetNamespace(), Name: c.GetName()}
+}
+
+// namespaceIsGoing reports whether a create failed because its namespace is
+// being deleted, or is gone already.
+func namespaceIsGoing(err error) bool {
+	if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
+		return true
+	}
+	var status apierrors.APIStatus
+	if !apierrors.IsNotFound(err) || !errors.As(err, &status) {
+		return false
+	}
+	details := status.Status().Details
+	return details != nil && details.Kind == "namespaces"
+}
+
+// quotaIsFull reports whether a create was refused by a resource quota, which
+// the API server tells in words only.
+func quotaIsFull(err error) bool {
+	return apierrors.IsForbidden(err) && strings.Contains(err.Error(), "exceeded quota")
+}
+
+// isFinal reports whether a creation that failed did not take effect, and will not.
+func isFinal(err error) bool {
+	return !errors.Is(err, ErrResent) && (isRefusal(err) || apierrors.IsAlreadyExists(err) || namespaceIsGoing(err))
+}
+
+// explained adds the remedy to an error about a child that the server's words do not have.
+func (p *pass[O, C]) explained(err error, child C) error {
+	owner, kind := object.Name(p.Owner), p.kind.Owner
+	switch {
+	case err == nil:
+		return nil
+	case needsFinalizers(err):
+		return fmt.Errorf("%w (%s %q: the right to update %s/finalizers in the group %q is missing, which blockOwnerDeletion of the children needs on this server)", err, kind.Kind, owner, p.ownerResource.Resource, kind.Group)
+	case child.GetNamespace() == "" && p.kind.ClusterScoped && hasNoNamespace(err):
+		return apierrors.NewBadRequest(fmt.Sprintf("%s %q is in no namespace, and its %s are in namespaces: New must give each of them one: %v", kind.Kind, owner, p.childResource.Resource, err))
+	}
+	return err
+}
+
+// needsFinalizers reports whether the admission plugin OwnerReferencesPermissionEnforcement refused
+// a reference, which it tells in words only.
+func needsFinalizers(err error) bool {
+	return apierrors.IsForbidden(err) && strings.Contains(err.Error(), "cannot set blockOwnerDeletion")
+}
+
+// hasNoNamespace reports whether a create without a namespace failed because of that, and made
+// nothing. Clients refuse it, or the server has no such path.
+func hasNoNamespace(err error) bool {
+	return apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err) || strings.Contains(err.Error(), "an empty namespace may not be set")
+}
+
+// MaxServerDelay is how long a server can hold an owner at most by a Retry-After.
+const MaxServerDelay = 5 * time.Minute
+
+// serverDelay is the longest Retry-After among the errors, 0 if none has one, and
+// never more than MaxServerDelay.
+func serverDelay(errs []error) time.Duration {
+	longest := 0
+	for _, err := range errs {
+		if seconds, ok := apierrors.SuggestsClientDelay(err); ok {
+			longest = max(longest, seconds)
+		}
+	}
+	return time.Duration(min(longest, int(MaxServerDelay/time.Second))) * time.Second
+}
+
+// isRefusal reports whether a call had no effect, and will have none.
+func isRefusal(err error) bool {
+	return apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsMethodNotSupported(err)
+}
+
+func asRefused(err error) (e *replicas.RefusedError, ok bool) {
+	return e, errors.As(err, &e) && e != nil
+}
+
+func isRefused(err error) bool {
+	if err == nil { // nearly always: without an allocation
+		return false
+	}
+	_, refused := asRefused(err)
+	return refused
+}
+
+// onlyRefused reports whether a spec that is refused is all that went wrong.
+func onlyRefused(err error) bool {
+	switch e := err.(type) { //nolint:errorlint // it goes through the tree itself
+	case *replicas.RefusedError:
+		return true
+	case interface{ Unwrap() error }:
+		return onlyRefused(e.Unwrap())
+	case interface{ Unwrap() []error }:
+		errs := e.Unwrap()
+		return len(errs) > 0 && !slices.ContainsFunc(errs, func(err error) bool { return !onlyRefused(err) })
+	}
+	return false
+}
+
+// joinErrors is errors.Join, but leaves a single error as it is.
+func joinErrors(a, b error) error {
+	if a == nil || b == nil {
+		if a == nil {
+			return b
+		}
+		return a
+	}
+	return errors.Join(a, b)
+}
+
+// ErrResent is in the error of Client.Create if the client sent the request more than
+// once. The server may have made the child at the first request although it refused
+// the second, so the Controller looks for the child, and keeps its name.
+var ErrResent = errors.New("the request was sent more than once")
+
+// NoteResent calls send, which makes one call over net/http, and adds ErrResent to its
+// error if the request was sent more than once. client-go does that by itself if the
+// server answers 429 or 5xx with Retry-After. NoteResent is for the Create of a Client:
+//
+//	err = controller.NoteResent(ctx, func(ctx context.Context) error {
+//		created, err = pods.Create(ctx, pod, metav1.CreateOptions{})
+//		return err
+//	})
+//
+// It counts what net/http/httptrace reports. An http.RoundTripper that does not end in an
+// http.Transport may report nothing: then NoteResent returns the error as it is.
+func NoteResent(ctx context.Context, send func(ctx context.Context) error) error {
+	if send == nil {
+		return errors.New("controller: send is nil")
+	}
+	var sent atomic.Int64
+	err := send(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{WroteHeaders: func() { sent.Add(1) }}))
+	if err != nil && sent.Load() > 1 {
+		return fmt.Errorf("%w (%w)", err, ErrResent)
+	}
+	return err
+}
+
+// maxReasonsTold is how many failures the text of a summary tells.
+const maxReasonsTold = 10
+
+// A summary is the error of a run, told in one line: a quota that refuses sixteen
+// pods has one reason, not sixteen.
+type summary struct {
+	error
+	text string
+}
+
+func (s *summary) Error() string { return s.text }
+
+func (s *summary) Unwrap() error { return s.error }
+
+// summarize returns run.Err, with a text in which failures that differ in nothing
+// but the name of the object are told once, and counted.
+func summarize(run slowstart.Result) error {
+	if len(run.Failed) < 2 {
+		return run.Err
+	}
+	var reasons, texts []string
+	alike := map[string]int{}
+	for _, f := range run.Failed {
+		reason := withoutName(f.Err)
+		if alike[reason]++; alike[reason] == 1 {
+			reasons, texts = append(reasons, reason), append(texts, f.Err.Error())
+		}
+	}
+	for i, reason := range reasons {
+		if n := alike[reason]; n > 1 {
+			texts[i] += fmt.Sprintf(" (and %d more like it)", n-1)
+		}
+	}
+	if more := len(texts) - maxReasonsTold; more > 0 {
+		texts = append(texts[:maxReasonsTold], fmt.Sprintf("(%d other reasons left out)", more))
+	}
+	return &summary{run.Err, strings.Join(texts, "; ")}
+}
+
+// withoutName returns an error's text without the name of the object that the
+// server refused.
+func withoutName(err error) string {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) || status.Status().Details == nil || status.Status().Details.Name == "" {
+		return err.Error()
+	}
+	return strings.ReplaceAll(err.Error(), strconv.Quote(status.Status().Details.Name), "")
+}
+
+// withoutNames returns an error's text without the name of the object, "" for nil.
+func withoutNames(err error) string {
+	if err == nil {
+		return ""
+	}
+	return withoutName(err)
 }

@@ -7,12 +7,20 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync/atomic"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/replicakit/replicakit/expectations"
 	"github.com/replicakit/replicakit/internal/inside"
 	"github.com/replicakit/replicakit/internal/object"
+	"github.com/replicakit/replicakit/slowstart"
 )
 
 // A Controller keeps the children of all owners of one kind on one API server. New
@@ -159,4 +167,197 @@ func (c *Controller) OwnerUpdated(old, cur any, q ...Enqueue) error {
 // OwnerDeleted does what Handlers.OwnerDeleted does.
 func (c *Controller) OwnerDeleted(obj any, q ...Enqueue) error {
 	return c.events().OwnerDeleted(obj, q...)
+}
+
+// Options are the settings of a Controller. Each zero field means its default.
+type Options struct {
+	// Now tells the time. nil means time.Now.
+	Now func() time.Time
+	// Random returns a number from 0 to n-1. It is used for the names of children,
+	// and to spread what would otherwise happen at one moment. It is called by
+	// several goroutines at once. nil means rand.IntN of math/rand/v2.
+	Random func(n int) int
+	// Events takes the events about owners. If it is nil, or a nil pointer, there
+	// are none.
+	Events EventSink
+	// MaxParallel is how many calls may be under way at once for one owner. 0 means
+	// DefaultMaxParallel; negative is refused. If it is 1, the goroutine that
+	// called Sync makes the calls, one after the other.
+	MaxParallel int
+	// ExpectationsTimeout is how long a creation, deletion or status write may stay unseen
+	// before the cache counts as old. For creations and deletions up to a tenth is added at
+	// random for each owner, so that owners that wait for the same watch do not all list at
+	// one moment. 0 means expectations.DefaultTimeout; negative is refused.
+	ExpectationsTimeout time.Duration
+	// BackOffFailed holds creations if children end soon after they were created, such as
+	// pods that a node refuses. As many creations wait as children of the last round
+	// ended; others that are missing are created. A child counts if it is no longer active
+	// after less than ten minutes, or if somebody else deleted it within ten seconds. The
+	// hold lasts for 10 seconds, doubling with each such round to 5 minutes, times the
+	// share of the round that ended, and for a second at least. A round whose children all
+	// live starts it anew, and a new generation of the owner ends it. If BackOffFailed is
+	// false, such an owner creates as fast as it can, as in Kubernetes.
+	BackOffFailed bool
+	// StatusDelay is how long a pass may wait if the update of a child can change
+	// nothing but the owner's status, because the child became ready, for example.
+	// With a delay of one second, a hundred such updates a second lead to one
+	// status write a second for each owner. An update does not wait if it changes
+	// the child's labels, owner or deletion, or whether the child is active, must
+	// go or must stay; nor if the Spec has MaxDeletions. A BeforeScale that waits
+	// until children are ready is called later by that delay. 0 means that no pass
+	// waits, as in Kubernetes; negative is refused.
+	StatusDelay time.Duration
+	// UnfilteredChildren says that the children in the cache are those of a watch without a
+	// label or field selector. Then its DELETED events say that children are gone for good, and
+	// a live list that has such a child proves that the server was restored. If it is false,
+	// DELETED events prove nothing, as a child that leaves a selector has them too.
+	UnfilteredChildren bool
+	// OnRestored is called once, when the Controller has noticed that the server was restored.
+	// The error wraps ErrRestored and says what proves it. OnRestored must not block. nil means
+	// that Run of replicas/clientgo, and the manager of replicas/controllerruntime, end with
+	// that error. A Controller alone does nothing else than return the error from Sync.
+	OnRestored func(error)
+}
+
+// DefaultMaxParallel is how many calls are under way at once for one owner if
+// Options.MaxParallel is 0.
+const DefaultMaxParallel = 128
+
+func (o Options) withDefaults() Options {
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Random == nil {
+		o.Random = rand.IntN
+	}
+	if object.IsNil(o.Events) {
+		o.Events = nil
+	}
+	if o.MaxParallel == 0 {
+		o.MaxParallel = DefaultMaxParallel
+	}
+	if o.ExpectationsTimeout == 0 {
+		o.ExpectationsTimeout = expectations.DefaultTimeout
+	}
+	return o
+}
+
+// A reconciler is a Controller with its types.
+type reconciler[O, C Object] struct {
+	watcher[O, C]
+	client Client[O, C]
+	cache  Cache[O, C]
+	opts   Options
+	writes *expectations.ConsistencyStore
+	lists  *lists[C]
+	owners owners[C]
+	term   term
+	// restores is shared with the guard of the client.
+	restores *restores
+
+	ownerResource, childResource schema.GroupResource
+	patchType                    types.PatchType
+	// statusCounts says that generations grow when a status is written.
+	statusCounts atomic.Bool
+	measures     *measures[O, C]
+}
+
+func newReconciler[O, C Object](kind Kind[O, C], client Client[O, C], cache Cache[O, C], opts Options) *reconciler[O, C] {
+	noticed := &restores{on: opts.OnRestored}
+	client = guarded(client, cache, noticed)
+	r := &reconciler[O, C]{
+		client: client, cache: cache, opts: opts, restores: noticed,
+		lists: newLists(client.List, opts.Now, opts.Random),
+		owners: owners[C]{patience: func() time.Duration { // longer for some: not all lists at one moment
+			return opts.ExpectationsTimeout + time.Duration(opts.Random(int(opts.ExpectationsTimeout/10/time.Millisecond)+1))*time.Millisecond
+		}},
+		ownerResource: resource(kind.Owner), childResource: resource(kind.Child),
+		patchType: patchTypeFor(kind.PatchType, kind.Child), measures: newMeasures[O, C](),
+	}
+	r.kind, r.from, r.left, r.gone, r.back = kind, cache, r.childLeft, r.forget, r.cacheWentBack
+	r.ready, r.isOwn = r.becameReady, r.isOwnWrite
+	r.statusDelay = opts.StatusDelay
+	if r.ended = func(types.UID) {}; opts.UnfilteredChildren {
+		r.ended = noticed.childEnded
+	}
+	r.writes = &expectations.ConsistencyStore{
+		Now: opts.Now, GiveUpAfter: opts.ExpectationsTimeout,
+		ReadVersion: func(schema.GroupResource) string { return cache.OwnersVersion() },
+	}
+	return r
+}
+
+// resource is what writes of a kind are recorded under.
+func resource(kind schema.GroupVersionKind) schema.GroupResource {
+	plural, _ := meta.UnsafeGuessKindToResource(kind)
+	return plural.GroupResource()
+}
+
+func (r *reconciler[O, C]) metrics() []Sample { return r.measures.samples() }
+
+func (r *reconciler[O, C]) newTerm(ctx context.Context, namespace string) {
+	r.term.next()
+	versioner, ok := r.client.(Versioner)
+	if !ok {
+		return
+	}
+	r.term.owners.askFirst(r.opts.Now, func() (string, error) { return versioner.ServerOwnersVersion(ctx, namespace) })
+	r.term.children.askFirst(r.opts.Now, func() (string, error) { return versioner.ServerChildrenVersion(ctx, namespace) })
+}
+
+// childNoun is the word for a child in events: the kind in lower case, as kubectl has it.
+func (r *reconciler[O, C]) childNoun() string { return strings.ToLower(r.kind.Child.Kind) }
+
+// all are the options for n calls that need no slow start.
+func (r *reconciler[O, C]) all(n int) slowstart.Options {
+	return slowstart.Options{InitialBatchSize: n, MaxParallel: r.opts.MaxParallel}
+}
+
+// stateOf returns what is remembered of an owner, in a pass made now, and forgets
+// other incarnations that were left behind. A zero now is no pass.
+func (r *reconciler[O, C]) stateOf(owner metav1.Object, now time.Time) *ownerState[C] {
+	key := expectations.KeyOf(owner)
+	state, idle := r.owners.of(key, owner.GetGeneration(), now)
+	for _, uid := range idle {
+		r.forget(expectations.Key{NamespacedName: key.NamespacedName, UID: uid})
+	}
+	r.owners.sweep(key.NamespacedName, now)
+	return state
+}
+
+// forget drops everything that is remembered of an owner that is gone, except what is in
+// flight: the owner may only have left the cache. An empty UID
+// means every incarnation under that name: to know that an owner is not found is to
+// know its name alone.
+func (r *reconciler[O, C]) forget(key expectations.Key) {
+	r.writes.Clear(key)
+	r.owners.forget(key)
+}
+
+// childLeft notes for an owner that a child is being deleted, or left the cache.
+func (r *reconciler[O, C]) childLeft(key expectations.Key, child types.UID) {
+	if state := r.owners.get(key); state != nil {
+		state.known.Left(child)
+	}
+}
+
+// cacheWentBack notes for an owner that a child went back to an older version in the cache.
+func (r *reconciler[O, C]) cacheWentBack(key expectations.Key) {
+	if state := r.owners.get(key); state != nil {
+		state.known.WentBack()
+	}
+}
+
+// becameReady notes that a child of an owner became ready.
+func (r *reconciler[O, C]) becameReady(owner expectations.Key, child C) {
+	if state := r.owners.get(owner); state != nil {
+		state.ready.became(object.ID(child), r.opts.Now())
+	}
+}
+
+// isOwnWrite reports whether an update of an owner shows nothing but the status that
+// was written last, from which nothing follows, and no pass waits to see it.
+func (r *reconciler[O, C]) isOwnWrite(was, cur O, wake func()) bool {
+	state := r.owners.get(expectations.KeyOf(cur))
+	return state != nil && state.wrote.explains(was, cur, wake)
 }

@@ -7,13 +7,20 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/rand"
 
+	"github.com/replicakit/replicakit/internal/backoff"
 	"github.com/replicakit/replicakit/internal/joined"
+	"github.com/replicakit/replicakit/internal/object"
 	"github.com/replicakit/replicakit/replicas"
 	"github.com/replicakit/replicakit/replicas/ledger"
 	"github.com/replicakit/replicakit/slowstart"
@@ -285,4 +292,233 @@ func (c *creations[O, C]) ended(part *part) error {
 	err := summarize(run)
 	c.ScaleErr, c.undeleted = joinErrors(err, c.ScaleErr), false
 	return c.failure("creating %s: %w", c.childResource.Resource, err)
+}
+
+// A newborn is a child that is to be created for an owner that is in no namespace. New
+// may choose another one each time that it is asked.
+type newborn[C Object] struct {
+	namespace string
+	child     C
+	err       error
+}
+
+// notHeld leaves out the creations that must wait, and asks for a requeue when they need
+// not: those of a namespace while it is held. If the owner is in no namespace, newborns
+// are the children that are left.
+func (p *pass[O, C]) notHeld(scale replicas.Scale[C]) (left replicas.Scale[C], newborns []newborn[C]) {
+	if !p.kind.ClusterScoped {
+		if p.creationsHeld(p.Owner.GetNamespace()) {
+			scale.Create, scale.Names = 0, nil
+		}
+		return scale, nil
+	}
+	left = scale
+	left.Names = nil
+	for i, name := range scale.Names {
+		var b newborn[C]
+		if b.child, b.err = scale.New(i); b.err == nil {
+			if namespace, again := p.state.known.SentTo(name); again { // it may have landed there
+				b.child.SetNamespace(namespace)
+			}
+			b.namespace = b.child.GetNamespace()
+		}
+		if !p.creationsHeld(b.namespace) {
+			newborns, left.Names = append(newborns, b), append(left.Names, name)
+		}
+	}
+	left.Create = len(left.Names)
+	return left, newborns
+}
+
+// named returns the newborns with some of the names. All of them have names in their order.
+func named[C Object](newborns []newborn[C], names, some []string) (left []newborn[C]) {
+	if newborns == nil {
+		return nil
+	}
+	for _, name := range some {
+		left = append(left, newborns[slices.Index(names, name)])
+	}
+	return left
+}
+
+// creationsHeld reports whether the creations in a namespace are held still.
+func (p *pass[O, C]) creationsHeld(namespace string) (are bool) {
+	if len(p.state.holds) == 0 {
+		return false
+	}
+	for _, reason := range []Reason{NamespaceGoing, QuotaFull, RetryAfter, CreationFailed, ChangedByWebhook} {
+		are = p.held(reason, namespace, namespace, p.inQuota(namespace)) || are
+	}
+	return are
+}
+
+// holdCreations holds the creations in a namespace after a failure, once more.
+func (p *pass[O, C]) holdCreations(reason Reason, namespace string, why error) *hold {
+	h := p.state.holds.of(reason, namespace)
+	reason.grow(&h.Hold, p.opts.Now())
+	h.why = why
+	p.gate(reason, namespace, h.Wait, why)
+	return h
+}
+
+// namespaceEnds holds creations if one failed because the namespace is going,
+// and reports whether that is all that failed: then it is no error.
+func (p *pass[O, C]) namespaceEnds(namespace string, errs []error) bool {
+	i := slices.IndexFunc(errs, namespaceIsGoing)
+	if i < 0 {
+		return false
+	}
+	p.holdCreations(NamespaceGoing, namespace, errs[i])
+	return !slices.ContainsFunc(errs, func(err error) bool { return err != nil && !namespaceIsGoing(err) })
+}
+
+// holdAfter holds creations if trying again soon is useless: the quota is full,
+// the server makes something else of them, or it said when.
+func (p *pass[O, C]) holdAfter(namespace string, errs []error) {
+	if i := slices.IndexFunc(errs, quotaIsFull); i >= 0 {
+		p.holdCreations(QuotaFull, namespace, errs[i]).At = p.inQuota(namespace) + countIn(namespace, p.Created)
+	}
+	if i := slices.IndexFunc(errs, func(err error) bool { return errors.As(err, new(strangeError)) }); i >= 0 {
+		p.holdCreations(ChangedByWebhook, namespace, errs[i])
+	}
+	if i := slices.IndexFunc(errs, apierrors.IsInternalError); i >= 0 {
+		p.holdCreations(CreationFailed, namespace, errs[i])
+	}
+	if d := serverDelay(errs); d > 0 {
+		p.holdAsTold(RetryAfter, namespace, d, errors.Join(errs...))
+	}
+}
+
+// holdAsTold holds calls for as long as the server says.
+func (p *pass[O, C]) holdAsTold(reason Reason, key string, d time.Duration, why error) {
+	*p.state.holds.of(reason, key) = hold{Hold: backoff.Hold{Since: p.opts.Now(), Wait: d}, why: why}
+	p.gate(reason, key, d, why)
+}
+
+// inQuota counts the owner's children that the quota of a namespace counts: one that is
+// being deleted makes room when it is gone.
+func (p *pass[O, C]) inQuota(namespace string) int {
+	return countIn(namespace, p.Active) + countIn(namespace, p.Terminating)
+}
+
+func countIn[C Object](namespace string, children []C) (n int) {
+	for _, c := range children {
+		if c.GetNamespace() == namespace {
+			n++
+		}
+	}
+	return n
+}
+
+// suffix makes the random end of a name, as the API server does for generateName.
+func suffix(random func(n int) int) string {
+	const letters = 27 // that SafeEncodeString knows
+	b := make([]byte, 5)
+	for i := range b {
+		b[i] = byte(random(letters))
+	}
+	return rand.SafeEncodeString(string(b))
+}
+
+// isOurs reports whether a created child is the owner's, or an orphan that the next pass
+// adopts because a webhook took only its owner references. An answer without a UID, as a fake
+// client gives it, proves nothing.
+func (p *pass[O, C]) isOurs(c C) bool {
+	return c.GetUID() == "" || !p.isAnothers(c) && p.spec.Selector.Matches(labels.Set(c.GetLabels()))
+}
+
+// isAnothers reports whether a child has another controller than the owner.
+func (p *pass[O, C]) isAnothers(c C) bool {
+	return metav1.GetControllerOfNoCopy(c) != nil && !p.controls(c)
+}
+
+// A strangeError says that the server did not make the child that it was sent.
+type strangeError struct{ error }
+
+func strange[C Object](c C) error {
+	return strangeError{fmt.Errorf("%q is not the owner's: the server gave it the labels %q and %d owner references", c.GetName(), labels.Set(c.GetLabels()), len(c.GetOwnerReferences()))}
+}
+
+// letGo leaves a child to the next pass, which releases it: it is the owner's and does
+// not match. Nobody saw how it was created, so its labels may be its user's doing,
+// and not those of a webhook.
+func (p *pass[O, C]) letGo(start ledger.Moment, c C) error {
+	p.believe(start, c)
+	return strangeError{fmt.Errorf("%q is there, but its labels %q do not match: it is left alone", c.GetName(), labels.Set(c.GetLabels()))}
+}
+
+// deleteStray deletes a child as long as it is nobody's: it may be adopted at any
+// moment, by us or by another process.
+func (p *pass[O, C]) deleteStray(ctx context.Context, c C) error {
+	if p.isOurs(c) { // the selector has changed since
+		return nil
+	}
+	err := p.deleteUnchanged(ctx, c)
+	if !apierrors.IsConflict(err) {
+		return err
+	}
+	found, err := p.askChild(ctx, nameOf(c))
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil
+	case err != nil:
+		return err
+	case object.IsNil(found):
+		return errNoObject
+	case found.GetUID() != c.GetUID() || !p.isStray(found):
+		return nil
+	}
+	return p.deleteUnchanged(ctx, found)
+}
+
+// isStray reports whether a child is neither ours nor that of another.
+func (p *pass[O, C]) isStray(c C) bool {
+	return !p.isOurs(c) && !p.isAnothers(c)
+}
+
+// deleteUnchanged deletes a child if it is still as it was seen.
+func (p *pass[O, C]) deleteUnchanged(ctx context.Context, c C) error {
+	uid, version := c.GetUID(), c.GetResourceVersion()
+	only := &metav1.Preconditions{UID: &uid}
+	if version != "" {
+		only.ResourceVersion = &version
+	}
+	err := p.sendDelete(ctx, c, metav1.DeleteOptions{Preconditions: only})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
+
+// deletePendingStrays deletes what an earlier pass could not, unless the spec will be
+// refused: then nobody can tell what a stray is.
+func (p *pass[O, C]) deletePendingStrays(ctx context.Context) {
+	pending := p.state.known.Strays()
+	if object.IsNil(p.spec.Selector) {
+		return
+	}
+	for _, c := range pending[:min(len(pending), fewStrays)] {
+		if !p.held(StrayLeft, string(object.ID(c)), c.GetName(), 0) {
+			_ = p.dropStray(ctx, c)
+		}
+	}
+}
+
+// fewStrays is how many strays are looked at: others that could not be deleted wait for these.
+const fewStrays = 5
+
+// dropStray deletes a stray, or holds it back for a while.
+func (p *pass[O, C]) dropStray(ctx context.Context, c C) error {
+	id := object.ID(c)
+	err := p.deleteStray(ctx, c)
+	if err == nil {
+		p.state.known.NoStray(id)
+		p.state.holds.end(string(id), StrayLeft)
+		return nil
+	}
+	h := p.state.holds.of(StrayLeft, string(id))
+	StrayLeft.grow(&h.Hold, p.opts.Now())
+	h.why = err
+	p.gate(StrayLeft, c.GetName(), max(h.Wait, serverDelay([]error{err})), err)
+	return err
 }

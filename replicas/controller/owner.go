@@ -4,268 +4,276 @@
 package controller
 
 import (
-	"maps"
+	"context"
+	"fmt"
 	"slices"
-	"sync"
 	"time"
 
-	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/sets"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/replicakit/replicakit/expectations"
 	"github.com/replicakit/replicakit/internal/backoff"
+	"github.com/replicakit/replicakit/internal/object"
+	"github.com/replicakit/replicakit/internal/resourceversion"
+	"github.com/replicakit/replicakit/replicas"
 	"github.com/replicakit/replicakit/replicas/ledger"
 )
 
-// incarnationKept is how long an incarnation of an owner without a pass is
-// remembered, once another one of its name has one: nobody may ever tell that
-// the first is gone.
-const incarnationKept = time.Hour
-
-// ownerState is what is remembered of an owner between passes. It belongs to the
-// pass under way, but for known, wrote and ready, which have locks of their own.
-type ownerState[C Object] struct {
-	uid        types.UID
-	generation int64
-	seen       time.Time // the last pass
-	left       bool      // the owner has left the cache: only what is in flight is still of use
-
-	known *ledger.Ledger[C] // outlives the rest, as an owner may leave a cache that is filtered, and come back
-	wrote ownWrite
-	owner backoff.Hold // until the next look at the owner in the cache or, after some seconds, at the server
-	ready readySince
-	// term and ownerTerm are the last ones in which a consistent look at the children was
-	// made, and in which the owner was read.
-	term, ownerTerm int
-	active          int          // children after the last pass that was free to change their number
-	childLeft       backoff.Hold // until children that leave have the owner read again
-	holds           holds
-
-	perGeneration[C]
-	status *differing
+// learn notes what a call has shown of the owner last. The hold goes on, if there is one.
+func (p *pass[O, C]) learn(is ledger.Owner) {
+	p.state.known.OwnerTold(is)
+	if hold := &p.state.owner; hold.Wait == 0 {
+		hold.Double(p.opts.Now(), ownerHoldFirst, ownerHoldFirst)
+	}
 }
 
-// perGeneration is what a new generation of the owner makes void.
-type perGeneration[C Object] struct {
-	round   round
-	behind  bool   // the last deletions found the cache behind
-	refused string // the text of the last event about this generation that is refused
-	// aside are orphans that could not be adopted; see pass.toTry.
-	aside map[types.UID]*aside
+// ownerIsShown notes that the cache shows what is known of the owner.
+func (p *pass[O, C]) ownerIsShown() {
+	p.state.known.OwnerTold(ledger.Owner{})
+	p.state.owner = backoff.Hold{}
 }
 
-// differing is a status that the server does not store as it was sent, as it drops
-// a field: the same one need not be sent again.
-type differing struct{ sent, stored any }
+// holdOwner begins the next hold, and returns how long it lasts.
+func (p *pass[O, C]) holdOwner(now time.Time, last time.Duration) time.Duration {
+	p.state.owner.Double(now, ownerHoldFirst, last)
+	return p.state.owner.Wait
+}
 
-// nothingLeft drops what held back creations or deletions that are needed no more: the next
-// ones start anew. What has another cause goes on: a namespace that ends, and what the server
-// said of how long to wait.
-func (s *ownerState[C]) nothingLeft(now time.Time) {
-	maps.DeleteFunc(s.holds, func(k holdKey, h *hold) bool {
-		switch k.Reason {
-		case QuotaFull, Conflict, ConflictAgain:
-			return true
-		case NamespaceGoing, RetryAfter, CreationFailed, DeletionRetryAfter, DeletionFailed:
-			return h.remaining(now, 0) <= 0
+// upToDate returns the owner that the pass goes by. That is the cached one unless an older
+// call has shown a newer one. Then the pass does nothing for some seconds, and after
+// that goes by a read of the server.
+func (p *pass[O, C]) upToDate(ctx context.Context, cached O) (owner O, goOn bool, err error) {
+	if p.state == nil || p.isShown(cached) {
+		return cached, true, nil
+	}
+	p.Generation = cached.GetGeneration()
+	known, now := p.state.known.Owner(), p.opts.Now()
+	isBack := known.Gone && cached.GetResourceVersion() != known.Version
+	wait, live := p.state.owner.Remaining(now), p.state.owner.Wait >= ownerHoldLast
+	if wait <= 0 && !live {
+		wait = p.holdOwner(now, ownerHoldLast)
+	}
+	if wait > 0 && !isBack {
+		p.holdForOwner(wait)
+		return cached, false, nil
+	}
+	fresh, err := p.readOwner(ctx)
+	switch {
+	case p.OwnerErr != nil:
+		return cached, false, p.unread(ctx, p.holdOwner(now, ownerReadLast))
+	case p.ownerRead:
+		p.ownerIsShown()
+		return cached, true, nil
+	case err != nil || fresh.GetUID() != cached.GetUID():
+		p.holdForOwner(p.holdOwner(now, ownerGoneLast))
+		return cached, false, nil
+	}
+	p.OwnerWasStale, p.ownerOld, p.ownerRead = true, false, true
+	p.comeBack(p.holdOwner(now, max(p.state.owner.Wait, ownerReadLast)))
+	return fresh, true, nil
+}
+
+// wentByRead says when the owner is read again after a pass that went by a read. If that
+// failed, each read waits longer, as the passes in between are no errors and make the
+// caller's rate limiter start anew.
+func (p *pass[O, C]) wentByRead(failed bool) {
+	switch {
+	case !p.OwnerWasStale || !p.ownerRead:
+	case failed:
+		p.holdOwner(p.opts.Now(), ownerGoneLast)
+	case p.state.owner.Wait > ownerReadLast:
+		p.state.owner.Wait = ownerReadLast
+		p.comeBack(ownerReadLast)
+	}
+}
+
+// isShown reports whether the cache shows an owner as new as it is known, or one that wants
+// the same. Then nothing is to be remembered any longer. An owner that is gone does not
+// come back under its UID: what the cache shows of it later is from before.
+func (p *pass[O, C]) isShown(cached O) bool {
+	known := p.state.known.Owner()
+	is, typed := known.Is.(O)
+	switch {
+	case known.Gone:
+		return false
+	case !typed:
+		p.state.owner = backoff.Hold{}
+		return true
+	case resourceversion.Reached(cached.GetResourceVersion(), known.Version) || p.wantTheSame(cached, is):
+		p.ownerIsShown()
+		return true
+	}
+	return false
+}
+
+// holdForOwner puts off what is to be created or deleted, as the cache has an older owner
+// than the server.
+func (p *pass[O, C]) holdForOwner(wait time.Duration) {
+	p.OwnerWasStale = true
+	reason := OwnerStale
+	if p.state.known.Owner().Gone {
+		reason = OwnerGone
+	}
+	p.gate(reason, "", max(wait, 1), nil).Earlier = true
+}
+
+// readOwner reads the owner from the server, and notes what that shows.
+func (p *pass[O, C]) readOwner(ctx context.Context) (O, error) {
+	fresh, err := p.askOwner(ctx)
+	p.OwnerErr = nil
+	switch {
+	case apierrors.IsNotFound(err):
+		p.ownerGone()
+		return fresh, err
+	case err == nil && object.IsNil(fresh):
+		p.OwnerErr = errNoObject
+		return fresh, nil
+	case err == nil && nameOf(fresh) != p.Name:
+		p.OwnerErr = fmt.Errorf("the read was answered with %q", object.Name(fresh))
+		return fresh, nil
+	case err != nil:
+		p.OwnerErr = err
+		return fresh, err
+	}
+	if fresh.GetUID() != p.Owner.GetUID() {
+		p.ownerGone()
+		return fresh, nil
+	}
+	same := p.wantTheSame(p.Owner, fresh)
+	p.ownerShown(fresh, same)
+	p.ownerRead = p.ownerRead || same
+	return fresh, nil
+}
+
+// ownerShown notes an owner that a call has shown, and whether it wants what the one wants
+// by which the pass goes.
+func (p *pass[O, C]) ownerShown(fresh O, same bool) {
+	known := p.state.known.Owner()
+	for _, shown := range []metav1.Object{p.cached, known.Is} {
+		if shown != nil {
+			_ = p.restores.wentBack(fresh, shown)
 		}
-		return false
-	})
-	s.behind = false
+	}
+	if p.ownerOld = !same; !same || known != (ledger.Owner{}) {
+		p.learn(ledger.Owner{Is: fresh, Version: fresh.GetResourceVersion()})
+	}
 }
 
-// owners keeps the state of every owner by its name and UID: two of one name may
-// live at the same time, in two clusters.
-type owners[C Object] struct {
-	patience func() time.Duration // of what is known of one owner
-
-	mu sync.Mutex
-	m  map[types.NamespacedName][]*ownerState[C]
-	// passing are the names of owners that have a pass under way.
-	passing sets.Set[types.NamespacedName]
-	// left are the names of owners that have left the cache. Each pass looks at one of them.
-	left []types.NamespacedName
+// ownerGone notes that the server does not have the owner.
+func (p *pass[O, C]) ownerGone() {
+	p.ownerOld = true
+	p.learn(ledger.Owner{Gone: true, Version: p.cached.GetResourceVersion()})
 }
 
-// enter notes that a pass for an owner begins, and reports whether none is under way.
-func (o *owners[C]) enter(name types.NamespacedName) bool {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.passing.Has(name) {
+// unread tells that the owner could not be read although nothing can be done without that.
+func (p *pass[O, C]) unread(ctx context.Context, wait time.Duration) error {
+	if ctx.Err() == nil {
+		p.tell(OwnerUnread, "Error reading the owner: "+p.OwnerErr.Error())
+	}
+	p.gate(OwnerUnread, "", max(wait, serverDelay([]error{p.OwnerErr})), p.OwnerErr)
+	return p.failure("reading it before the number is changed: %w", p.OwnerErr)
+}
+
+// mayDelete reports whether the owner on the server still wants what the pass goes by: an
+// old spec may want fewer children.
+func (p *pass[O, C]) mayDelete(ctx context.Context) (bool, error) {
+	if p.ownerRead {
+		return true, nil
+	}
+	_, _ = p.readOwner(ctx)
+	if p.OwnerErr != nil {
+		p.ScaleErr, p.undeleted = p.OwnerErr, true
+		return false, p.unread(ctx, 0)
+	}
+	if p.ownerOld {
+		p.waitForOwner()
+	}
+	return p.ownerRead, nil
+}
+
+// mayCreate reports whether the owner on the server still wants what the pass goes by. The
+// owner is read once in a term, because later a child that is one too many is deleted again,
+// and if children left that the Controller did not delete.
+func (p *pass[O, C]) mayCreate(ctx context.Context) bool {
+	if p.ownerRead || (p.state.ownerTerm == p.inTerm || p.isOfTerm(ctx)) && !p.childrenLeft() {
+		p.state.ownerTerm = p.inTerm
+		return true
+	}
+	_, _ = p.readOwner(ctx)
+	switch {
+	case p.ownerOld:
+		p.waitForOwner()
 		return false
+	case p.OwnerErr != nil && !apierrors.IsForbidden(p.OwnerErr):
+		return true // the next creations ask again
 	}
-	if o.passing == nil {
-		o.passing = sets.New[types.NamespacedName]()
-	}
-	o.passing.Insert(name)
+	p.state.ownerTerm = p.inTerm
 	return true
 }
 
-func (o *owners[C]) exit(name types.NamespacedName) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.passing.Delete(name)
+// childrenLeft reports whether there are fewer active children than the last pass left, which
+// is what a garbage collector does when the owner is deleted. For each owner that is so once
+// in leftHold at most.
+func (p *pass[O, C]) childrenLeft() bool {
+	if len(p.Active)+len(p.Released) >= p.state.active || p.state.childLeft.Remaining(p.Now) > 0 {
+		return false
+	}
+	p.state.childLeft = backoff.Hold{Since: p.Now, Wait: leftHold}
+	return true
 }
 
-// of returns the state of an owner. What was remembered of another generation is
-// dropped. idle are the UIDs of other incarnations that had no pass for so long
-// that they may be forgotten; a zero now is no pass, and asks for none.
-func (o *owners[C]) of(key expectations.Key, generation int64, now time.Time) (s *ownerState[C], idle []types.UID) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	s = o.find(key)
-	if s == nil || s.left {
-		s = o.begin(key, s)
+// isOfTerm reports whether the cache shows an owner that is at least as new as the server's
+// owners were when the term began. Then no earlier process saw a newer one.
+func (p *pass[O, C]) isOfTerm(ctx context.Context) bool {
+	versioner, ok := p.client.(Versioner)
+	if !ok {
+		return false
 	}
-	if s.generation != generation {
-		s.generation, s.perGeneration = generation, perGeneration[C]{}
-		maps.DeleteFunc(s.holds, func(k holdKey, _ *hold) bool { return k.Reason.row().ofSpec })
+	began := p.askOwnersVersion(ctx, versioner)
+	return resourceversion.Reached(p.Owner.GetResourceVersion(), began)
+}
+
+// waitForOwner puts the rest of the pass off, as a call of its own has shown a newer owner.
+func (p *pass[O, C]) waitForOwner() {
+	p.holdForOwner(p.state.owner.Remaining(p.opts.Now()))
+}
+
+// wantTheSame reports whether two versions of an owner want the same children. Generations
+// tell that, unless they are 0, or grow when a status is written.
+func (p *pass[O, C]) wantTheSame(a, b O) bool {
+	switch {
+	case a.GetResourceVersion() != "" && a.GetResourceVersion() == b.GetResourceVersion():
+		return true
+	case (a.GetDeletionTimestamp() == nil) != (b.GetDeletionTimestamp() == nil):
+		return false
+	case a.GetGeneration() != b.GetGeneration() && a.GetGeneration() != 0 && b.GetGeneration() != 0 && !p.statusCounts.Load():
+		return false
 	}
-	if now.IsZero() {
-		return s, nil
+	was, err := p.kind.Spec(a)
+	is, otherErr := p.kind.Spec(b)
+	if err != nil || otherErr != nil {
+		return err != nil && otherErr != nil
 	}
-	s.seen = now
-	o.sweepLeft(now)
-	for _, other := range o.m[key.NamespacedName] {
-		if other.uid != "" && now.Sub(other.seen) > incarnationKept && other.known.Waits(now) == 0 {
-			idle = append(idle, other.uid)
+	return p.saySame(&was, &is)
+}
+
+// saySame reports whether two specs ask for the same children, of those that there are.
+func (p *pass[O, C]) saySame(was, is *replicas.Spec[C]) bool {
+	return is.Replicas == was.Replicas && p.sameSlots(was, is) && slices.Equal(is.Taken, was.Taken) && is.MinReadySeconds == was.MinReadySeconds &&
+		is.BurstReplicas == was.BurstReplicas && is.Paused == was.Paused && is.PendingAdoptions == was.PendingAdoptions && same(is.MaxDeletions, was.MaxDeletions) &&
+		!object.IsNil(is.Selector) && !object.IsNil(was.Selector) && is.Selector.String() == was.Selector.String() &&
+		p.sayTheSame(is.Rules, was.Rules)
+}
+
+// sayTheSame reports whether two rules are the same for the children that there are.
+func (p *pass[O, C]) sayTheSame(a, b replicas.Rules[C]) bool {
+	agree := func(a, b func(C) bool) bool {
+		if a == nil || b == nil {
+			return a == nil && b == nil
 		}
+		return !slices.ContainsFunc(p.children, func(c C) bool { return a(c) != b(c) })
 	}
-	return s, idle
+	return agree(a.Active, b.Active) && agree(a.Ready, b.Ready) && agree(a.MustGo, b.MustGo) && agree(a.MustStay, b.MustStay) && agree(a.Discard, b.Discard)
 }
 
-// begin returns a new state in place of that of an owner that had left the cache, or of
-// none. Requests without an answer stay.
-func (o *owners[C]) begin(key expectations.Key, before *ownerState[C]) *ownerState[C] {
-	s := &ownerState[C]{uid: key.UID, known: &ledger.Ledger[C]{Patience: o.patience()}}
-	if before != nil {
-		s.known = before.known
-		s.known.Forget()
-	}
-	if o.m == nil {
-		o.m = map[types.NamespacedName][]*ownerState[C]{}
-	}
-	others := slices.DeleteFunc(o.m[key.NamespacedName], func(other *ownerState[C]) bool { return other == before })
-	o.m[key.NamespacedName] = append(others, s)
-	return s
-}
-
-// get returns the state of an owner that is in the cache, or nil.
-func (o *owners[C]) get(key expectations.Key) *ownerState[C] {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if s := o.find(key); s != nil && !s.left {
-		return s
-	}
-	return nil
-}
-
-// awaitWrite notes that a pass begins: should it not see its owner's last status
-// write, the update that shows it is worth another one.
-func (o *owners[C]) awaitWrite(name types.NamespacedName) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	for _, s := range o.m[name] {
-		s.wrote.await()
-	}
-}
-
-// isKnownOld reports whether a call has shown a newer owner than the cache has: a pass goes by
-// that, and need not wait for the cache.
-func (o *owners[C]) isKnownOld(name types.NamespacedName) bool {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return slices.ContainsFunc(o.m[name], func(s *ownerState[C]) bool { return !s.left && s.known.Owner() != (ledger.Owner{}) })
-}
-
-// Ledger returns the ledger of an owner, and Ledgers those of all: see package inside.
-func (o *owners[C]) Ledger(key expectations.Key) *ledger.Ledger[C] {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	s := o.find(key)
-	if s == nil || s.left {
-		s = o.begin(key, s)
-	}
-	return s.known
-}
-
-// Ledgers leaves out owners that have left the cache.
-func (o *owners[C]) Ledgers() map[expectations.Key]*ledger.Ledger[C] {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	all := map[expectations.Key]*ledger.Ledger[C]{}
-	for name, states := range o.m {
-		for _, s := range states {
-			if !s.left {
-				all[expectations.Key{NamespacedName: name, UID: s.uid}] = s.known
-			}
-		}
-	}
-	return all
-}
-
-func (o *owners[C]) find(key expectations.Key) *ownerState[C] {
-	for _, s := range o.m[key.NamespacedName] {
-		if s.uid == key.UID {
-			return s
-		}
-	}
-	return nil
-}
-
-// forget notes that an owner has left the cache, every incarnation if uid is "".
-func (o *owners[C]) forget(key expectations.Key) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	for _, s := range o.m[key.NamespacedName] {
-		if !s.left && (key.UID == "" || s.uid == key.UID) {
-			s.left = true
-			o.left = append(o.left, key.NamespacedName)
-		}
-	}
-}
-
-// sweepLeft looks at one of the owners that have left the cache, and drops it if no pass has
-// followed, and none is under way.
-func (o *owners[C]) sweepLeft(now time.Time) {
-	if len(o.left) == 0 {
-		return
-	}
-	name := o.left[0]
-	o.left = o.left[1:]
-	kept := slices.DeleteFunc(o.m[name], func(s *ownerState[C]) bool {
-		return s.left && now.Sub(s.seen) > incarnationKept && s.known.Unanswered(now) <= 0
-	})
-	if len(kept) == 0 {
-		delete(o.m, name)
-		return
-	}
-	o.m[name] = kept
-	if slices.ContainsFunc(kept, func(s *ownerState[C]) bool { return s.left }) {
-		o.left = append(o.left, name)
-	}
-}
-
-// sweep drops the states of a name that have left the cache and that nothing is in flight
-// of. It returns how long it takes until the next one can be dropped, 0 if there is none.
-// Only a pass for that name calls it, as what is in flight is the pass's.
-func (o *owners[C]) sweep(name types.NamespacedName, now time.Time) (next time.Duration) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	kept := slices.DeleteFunc(o.m[name], func(s *ownerState[C]) bool {
-		if !s.left {
-			return false
-		}
-		remaining := s.known.Unanswered(now)
-		if remaining > 0 {
-			next = earliest(next, remaining)
-		}
-		return remaining <= 0
-	})
-	if len(kept) == 0 {
-		delete(o.m, name)
-		return 0
-	}
-	o.m[name] = kept
-	return next
-}
+func same(a, b *int) bool { return a == b || a != nil && b != nil && *a == *b }

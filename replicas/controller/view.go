@@ -4,13 +4,20 @@
 package controller
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"slices"
+	"sync"
+	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/replicakit/replicakit/expectations"
 	"github.com/replicakit/replicakit/internal/object"
+	"github.com/replicakit/replicakit/internal/resourceversion"
 	"github.com/replicakit/replicakit/replicas"
 	"github.com/replicakit/replicakit/replicas/ledger"
 )
@@ -206,3 +213,225 @@ func (p *pass[O, C]) lookAtServer(ctx context.Context) {
 
 // looked notes that the children were listed live in this term.
 func (p *pass[O, C]) looked() { p.state.term = p.inTerm }
+
+// cachePatience is how long the first passes of a term wait at most until the
+// cache has come as far as the server had when the term began.
+const cachePatience = 2 * time.Second
+
+// errWait ends a pass that has asked for a requeue.
+var errWait = errors.New("controller: the cache may be behind an earlier process")
+
+// A term is the time in which this process is the only one that is at work. When it
+// begins, the caches may be older than what an earlier process saw. The zero value is the
+// first term, which has not begun.
+type term struct {
+	mu    sync.Mutex
+	ended int // terms before this one
+	// The owners may be stored apart from the children, so these versions are never compared
+	// with one another.
+	owners, children serverVersion
+}
+
+// next begins another term with the next pass.
+func (t *term) next() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.ended++
+	t.owners.forget()
+	t.children.forget()
+}
+
+// number returns the number of the term that a pass begins in, from 1 on.
+func (t *term) number() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.ended + 1
+}
+
+// A serverVersion is how far the server had come with one resource after the term began.
+type serverVersion struct {
+	mu        sync.Mutex
+	is        string    // "" if not known
+	asked     time.Time // when a pass first wanted to know
+	last      time.Time // when it was asked last
+	asking    bool
+	forgotten int // how often
+}
+
+// askFirst asks the server before any pass does. No pass waits for a cache yet.
+func (v *serverVersion) askFirst(now func() time.Time, version func() (string, error)) {
+	v.ask(now, version)
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.asked = time.Time{}
+}
+
+// forget drops what was learned in a term that has ended.
+func (v *serverVersion) forget() {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.forgotten++
+	v.is, v.asked, v.last = "", time.Time{}, time.Time{}
+}
+
+// known returns the version, "" if it is not known, and when a pass first wanted to know it.
+func (v *serverVersion) known() (is string, asked time.Time) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.is, v.asked
+}
+
+// reached reports whether a cache of a version shows all that was there when the term
+// began.
+func (v *serverVersion) reached(version string) bool {
+	is, _ := v.known()
+	return resourceversion.Reached(version, is)
+}
+
+// patience returns how long a pass waits before it looks at the cache again; 0 if that has
+// taken long enough.
+func (v *serverVersion) patience(now time.Time) time.Duration {
+	_, asked := v.known()
+	waited := now.Sub(asked)
+	if waited < 0 || waited >= cachePatience {
+		return 0
+	}
+	return min(max(waited, 50*time.Millisecond), cachePatience-waited)
+}
+
+// ask asks the server, unless the version is known, or another pass asks, or has asked less
+// than a second ago. It returns what is known then.
+func (v *serverVersion) ask(now func() time.Time, version func() (string, error)) string {
+	v.mu.Lock()
+	at := now()
+	if v.asked.IsZero() {
+		v.asked = at
+	}
+	if v.is != "" || v.asking || !v.last.IsZero() && at.Sub(v.last) < time.Second && !at.Before(v.last) {
+		defer v.mu.Unlock()
+		return v.is
+	}
+	forgotten := v.forgotten
+	v.asking, v.last = true, at
+	v.mu.Unlock()
+	is, err := "", errors.New("controller: a panic")
+	defer func() {
+		v.mu.Lock()
+		defer v.mu.Unlock()
+		v.asking = false
+		if err == nil && forgotten == v.forgotten {
+			v.is = is
+		}
+	}()
+	if is, err = version(); err != nil {
+		return ""
+	}
+	return is
+}
+
+// wantedSlots returns those of the names that the pass knows of, of children and of slots that
+// are held, which are names of slots that are to be filled. It is empty if there are too many
+// slots, as the spec is refused then.
+func (p *pass[O, C]) wantedSlots() sets.Set[string] {
+	wanted := sets.New[string]()
+	if p.spec.Slots == nil || p.spec.Replicas > replicas.MaxSlots {
+		return wanted
+	}
+	known := sets.New[string]()
+	for k := range p.state.holds {
+		if k.Reason == NameTaken {
+			known.Insert(k.Key)
+		}
+	}
+	for _, c := range p.children {
+		if !object.IsNil(c) {
+			known.Insert(c.GetName())
+		}
+	}
+	for i := 0; i < int(p.spec.Replicas) && len(wanted) < len(known); i++ {
+		if name := p.spec.Slots(i); known.Has(name) {
+			wanted.Insert(name)
+		}
+	}
+	return wanted
+}
+
+// sameSlots reports whether two specs with the same number of slots want the same ones: those
+// of the children that there are, and as many more as a plan fills.
+func (p *pass[O, C]) sameSlots(a, b *replicas.Spec[C]) bool {
+	if a.Slots == nil || b.Slots == nil {
+		return a.Slots == nil && b.Slots == nil
+	}
+	for i := range min(int(a.Replicas), len(p.children)+cmp.Or(a.BurstReplicas, replicas.DefaultBurstReplicas)) {
+		if a.Slots(i) != b.Slots(i) {
+			return false
+		}
+	}
+	return true
+}
+
+// candidates are the children that a plan is made from. If there are slots, they are without
+// strangers that have the name of one: no event tells when those go, so the slot is tried, and
+// held.
+func (p *pass[O, C]) candidates() []C {
+	if p.spec.Slots == nil {
+		return p.children
+	}
+	return slices.DeleteFunc(slices.Clone(p.children), func(c C) bool { return !p.controls(c) && !p.snapshot.Rules.MayCount(c) })
+}
+
+// taken returns the names that no child can be created under, from whatever part of the view
+// the plan is made: those of objects that the view shows, and those of slots that are held.
+func (p *pass[O, C]) taken() []string {
+	names := slices.Clone(p.asked.Taken)
+	if p.spec.Slots == nil {
+		return names
+	}
+	for _, c := range p.candidates() {
+		names = append(names, c.GetName())
+	}
+	for k := range p.state.holds {
+		switch {
+		case k.Reason != NameTaken:
+		case !p.wanted.Has(k.Key):
+			delete(p.state.holds, k)
+		case p.held(NameTaken, k.Key, k.Key, 0):
+			names = append(names, k.Key)
+		}
+	}
+	return names
+}
+
+// isSlotTaken reports whether a creation failed because another object has the name of the
+// slot.
+func (p *pass[O, C]) isSlotTaken(err error) bool {
+	return p.spec.Slots != nil && apierrors.IsAlreadyExists(err)
+}
+
+// holdSlot holds a slot whose name another object has: no event may tell when that is gone.
+func (p *pass[O, C]) holdSlot(name string, err error) {
+	h := p.state.holds.of(NameTaken, name)
+	NameTaken.grow(&h.Hold, p.opts.Now())
+	h.why = err
+	p.gate(NameTaken, name, h.Wait, err)
+}
+
+// isEnded reports whether a child of the view is to be discarded.
+func (p *pass[O, C]) isEnded(c C) bool {
+	discard := p.spec.Rules.Discard
+	return discard != nil && discard(c) && p.controls(c) && p.snapshot.Rules.MayCount(c) && c.GetDeletionTimestamp() == nil
+}
+
+// activeAndEnded are the active children, and those that are to be discarded.
+func (p *pass[O, C]) activeAndEnded() []C {
+	if p.spec.Rules.Discard == nil {
+		return p.Active
+	}
+	all := slices.Clone(p.Active)
+	for _, c := range p.children {
+		if p.isEnded(c) {
+			all = append(all, c)
+		}
+	}
+	return all
+}

@@ -1,0 +1,481 @@
+// Copyright The replicakit Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package controller
+
+import (
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
+
+	"github.com/replicakit/replicakit/expectations"
+	"github.com/replicakit/replicakit/internal/backoff"
+	"github.com/replicakit/replicakit/internal/resourceversion"
+	"github.com/replicakit/replicakit/replicas/ledger"
+)
+
+// incarnationKept is how long an incarnation of an owner without a pass is
+// remembered, once another one of its name has one: nobody may ever tell that
+// the first is gone.
+const incarnationKept = time.Hour
+
+// ownerState is what is remembered of an owner between passes. It belongs to the
+// pass under way, but for known, wrote and ready, which have locks of their own.
+type ownerState[C Object] struct {
+	uid        types.UID
+	generation int64
+	seen       time.Time // the last pass
+	left       bool      // the owner has left the cache: only what is in flight is still of use
+
+	known *ledger.Ledger[C] // outlives the rest, as an owner may leave a cache that is filtered, and come back
+	wrote ownWrite
+	owner backoff.Hold // until the next look at the owner in the cache or, after some seconds, at the server
+	ready readySince
+	// term and ownerTerm are the last ones in which a consistent look at the children was
+	// made, and in which the owner was read.
+	term, ownerTerm int
+	active          int          // children after the last pass that was free to change their number
+	childLeft       backoff.Hold // until children that leave have the owner read again
+	holds           holds
+
+	perGeneration[C]
+	status *differing
+}
+
+// perGeneration is what a new generation of the owner makes void.
+type perGeneration[C Object] struct {
+	round   round
+	behind  bool   // the last deletions found the cache behind
+	refused string // the text of the last event about this generation that is refused
+	// aside are orphans that could not be adopted; see pass.toTry.
+	aside map[types.UID]*aside
+}
+
+// differing is a status that the server does not store as it was sent, as it drops
+// a field: the same one need not be sent again.
+type differing struct{ sent, stored any }
+
+// nothingLeft drops what held back creations or deletions that are needed no more: the next
+// ones start anew. What has another cause goes on: a namespace that ends, and what the server
+// said of how long to wait.
+func (s *ownerState[C]) nothingLeft(now time.Time) {
+	maps.DeleteFunc(s.holds, func(k holdKey, h *hold) bool {
+		switch k.Reason {
+		case QuotaFull, Conflict, ConflictAgain:
+			return true
+		case NamespaceGoing, RetryAfter, CreationFailed, DeletionRetryAfter, DeletionFailed:
+			return h.remaining(now, 0) <= 0
+		}
+		return false
+	})
+	s.behind = false
+}
+
+// owners keeps the state of every owner by its name and UID: two of one name may
+// live at the same time, in two clusters.
+type owners[C Object] struct {
+	patience func() time.Duration // of what is known of one owner
+
+	mu sync.Mutex
+	m  map[types.NamespacedName][]*ownerState[C]
+	// passing are the names of owners that have a pass under way.
+	passing sets.Set[types.NamespacedName]
+	// left are the names of owners that have left the cache. Each pass looks at one of them.
+	left []types.NamespacedName
+}
+
+// enter notes that a pass for an owner begins, and reports whether none is under way.
+func (o *owners[C]) enter(name types.NamespacedName) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.passing.Has(name) {
+		return false
+	}
+	if o.passing == nil {
+		o.passing = sets.New[types.NamespacedName]()
+	}
+	o.passing.Insert(name)
+	return true
+}
+
+func (o *owners[C]) exit(name types.NamespacedName) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.passing.Delete(name)
+}
+
+// of returns the state of an owner. What was remembered of another generation is
+// dropped. idle are the UIDs of other incarnations that had no pass for so long
+// that they may be forgotten; a zero now is no pass, and asks for none.
+func (o *owners[C]) of(key expectations.Key, generation int64, now time.Time) (s *ownerState[C], idle []types.UID) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	s = o.find(key)
+	if s == nil || s.left {
+		s = o.begin(key, s)
+	}
+	if s.generation != generation {
+		s.generation, s.perGeneration = generation, perGeneration[C]{}
+		maps.DeleteFunc(s.holds, func(k holdKey, _ *hold) bool { return k.Reason.row().ofSpec })
+	}
+	if now.IsZero() {
+		return s, nil
+	}
+	s.seen = now
+	o.sweepLeft(now)
+	for _, other := range o.m[key.NamespacedName] {
+		if other.uid != "" && now.Sub(other.seen) > incarnationKept && other.known.Waits(now) == 0 {
+			idle = append(idle, other.uid)
+		}
+	}
+	return s, idle
+}
+
+// begin returns a new state in place of that of an owner that had left the cache, or of
+// none. Requests without an answer stay.
+func (o *owners[C]) begin(key expectations.Key, before *ownerState[C]) *ownerState[C] {
+	s := &ownerState[C]{uid: key.UID, known: &ledger.Ledger[C]{Patience: o.patience()}}
+	if before != nil {
+		s.known = before.known
+		s.known.Forget()
+	}
+	if o.m == nil {
+		o.m = map[types.NamespacedName][]*ownerState[C]{}
+	}
+	others := slices.DeleteFunc(o.m[key.NamespacedName], func(other *ownerState[C]) bool { return other == before })
+	o.m[key.NamespacedName] = append(others, s)
+	return s
+}
+
+// get returns the state of an owner that is in the cache, or nil.
+func (o *owners[C]) get(key expectations.Key) *ownerState[C] {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if s := o.find(key); s != nil && !s.left {
+		return s
+	}
+	return nil
+}
+
+// awaitWrite notes that a pass begins: should it not see its owner's last status
+// write, the update that shows it is worth another one.
+func (o *owners[C]) awaitWrite(name types.NamespacedName) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, s := range o.m[name] {
+		s.wrote.await()
+	}
+}
+
+// isKnownOld reports whether a call has shown a newer owner than the cache has: a pass goes by
+// that, and need not wait for the cache.
+func (o *owners[C]) isKnownOld(name types.NamespacedName) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return slices.ContainsFunc(o.m[name], func(s *ownerState[C]) bool { return !s.left && s.known.Owner() != (ledger.Owner{}) })
+}
+
+// Ledger returns the ledger of an owner, and Ledgers those of all: see package inside.
+func (o *owners[C]) Ledger(key expectations.Key) *ledger.Ledger[C] {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	s := o.find(key)
+	if s == nil || s.left {
+		s = o.begin(key, s)
+	}
+	return s.known
+}
+
+// Ledgers leaves out owners that have left the cache.
+func (o *owners[C]) Ledgers() map[expectations.Key]*ledger.Ledger[C] {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	all := map[expectations.Key]*ledger.Ledger[C]{}
+	for name, states := range o.m {
+		for _, s := range states {
+			if !s.left {
+				all[expectations.Key{NamespacedName: name, UID: s.uid}] = s.known
+			}
+		}
+	}
+	return all
+}
+
+func (o *owners[C]) find(key expectations.Key) *ownerState[C] {
+	for _, s := range o.m[key.NamespacedName] {
+		if s.uid == key.UID {
+			return s
+		}
+	}
+	return nil
+}
+
+// forget notes that an owner has left the cache, every incarnation if uid is "".
+func (o *owners[C]) forget(key expectations.Key) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, s := range o.m[key.NamespacedName] {
+		if !s.left && (key.UID == "" || s.uid == key.UID) {
+			s.left = true
+			o.left = append(o.left, key.NamespacedName)
+		}
+	}
+}
+
+// sweepLeft looks at one of the owners that have left the cache, and drops it if no pass has
+// followed, and none is under way.
+func (o *owners[C]) sweepLeft(now time.Time) {
+	if len(o.left) == 0 {
+		return
+	}
+	name := o.left[0]
+	o.left = o.left[1:]
+	kept := slices.DeleteFunc(o.m[name], func(s *ownerState[C]) bool {
+		return s.left && now.Sub(s.seen) > incarnationKept && s.known.Unanswered(now) <= 0
+	})
+	if len(kept) == 0 {
+		delete(o.m, name)
+		return
+	}
+	o.m[name] = kept
+	if slices.ContainsFunc(kept, func(s *ownerState[C]) bool { return s.left }) {
+		o.left = append(o.left, name)
+	}
+}
+
+// sweep drops the states of a name that have left the cache and that nothing is in flight
+// of. It returns how long it takes until the next one can be dropped, 0 if there is none.
+// Only a pass for that name calls it, as what is in flight is the pass's.
+func (o *owners[C]) sweep(name types.NamespacedName, now time.Time) (next time.Duration) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	kept := slices.DeleteFunc(o.m[name], func(s *ownerState[C]) bool {
+		if !s.left {
+			return false
+		}
+		remaining := s.known.Unanswered(now)
+		if remaining > 0 {
+			next = earliest(next, remaining)
+		}
+		return remaining <= 0
+	})
+	if len(kept) == 0 {
+		delete(o.m, name)
+		return 0
+	}
+	o.m[name] = kept
+	return next
+}
+
+// The cache is looked at for a newer owner after the first of these, doubling to the second,
+// and then the server, at least as often as the third says. An owner that is gone is looked
+// for at least as often as the fourth says.
+const (
+	ownerHoldFirst, ownerHoldLast = 50 * time.Millisecond, time.Second
+	ownerReadLast, ownerGoneLast  = 10 * time.Second, 5 * time.Minute
+)
+
+// leftHold is how long an owner is not read again because children of it left.
+const leftHold = time.Minute
+
+// aside is an orphan whose adoption failed, or a child whose release did.
+type aside struct {
+	Version string    // of the child then
+	First   time.Time // when it began; zero if the server called it Invalid
+	Hold    backoff.Hold
+	Reason  Reason // AdoptionUndecided, AdoptionRefused or ReleaseFailed
+}
+
+const (
+	// A child that has ended counts if it ended within failedYoung of its round, and one
+	// that somebody else deleted within goneYoung: later that is what people and
+	// schedulers do.
+	failedYoung, goneYoung = 10 * time.Minute, 10 * time.Second
+	// failedHoldLeast keeps two rounds apart by the server's clock, which has whole seconds.
+	failedHoldLeast = time.Second
+)
+
+// A round is what was created at once, and what became of it. The zero round is none.
+// It is of a generation: who changes the owner tries something else.
+type round struct {
+	// Hold doubles with each round whose children ended in part, one after the other.
+	Hold  backoff.Hold
+	First time.Time // the first creation, by the server's clock
+	Made  int       // children, without those that the Controller deleted
+	Ended int       // how many of them ended soon: the most at once
+}
+
+// begin notes children that were created. Those that were not held back join the round
+// that is.
+func (r *round) begin(made int, first, now time.Time) {
+	if r.Ended > 0 && r.left(now) > 0 {
+		r.Made += made
+		return
+	}
+	next := round{First: first, Made: made, Hold: backoff.Hold{Since: now, Wait: r.Hold.Wait}}
+	if r.Ended == 0 && now.Sub(r.Hold.Since) >= r.Hold.Wait { // they live
+		next.Hold.Wait = 0
+	}
+	*r = next
+}
+
+// look counts the children that ended: failed is how many of them are still there.
+func (r *round) look(living, failed int, now time.Time) {
+	ended, age := 0, now.Sub(r.Hold.Since)
+	if age <= failedYoung {
+		ended += failed
+	}
+	if age <= goneYoung {
+		ended += max(r.Made-living-failed, 0)
+	}
+	if ended = min(ended, r.Made); ended > 0 && r.Ended == 0 {
+		row := LastRoundEnded.row()
+		r.Hold.Wait = min(max(2*r.Hold.Wait, row.first), row.last)
+	}
+	r.Ended = max(r.Ended, ended)
+}
+
+// left is how long as many creations wait as children ended: the shorter, the fewer these
+// were of their round.
+func (r *round) left(now time.Time) time.Duration {
+	if r.Ended == 0 {
+		return 0
+	}
+	scaled := backoff.Hold{Since: r.Hold.Since, Wait: max(r.Hold.Wait*time.Duration(r.Ended)/time.Duration(max(r.Made, r.Ended)), failedHoldLeast)}
+	left := scaled.Remaining(now)
+	r.Hold.Since = scaled.Since
+	return max(left, 0)
+}
+
+// ownWrite is the last write of an owner's status from which nothing else follows, by
+// the resourceVersions of the owner before and after it: an update from the one to the
+// other shows nothing that we did not write (V15). Nobody else wrote in between, since the server refuses a
+// write to a version that it does not have any more. The zero value is no write.
+// Passes and event handlers use it at the same time.
+type ownWrite struct {
+	mu            sync.Mutex
+	before, after string
+	underWay      bool
+	awaited       bool // by a pass that did not see it
+	// seen is the version of an update that came while the write was under way,
+	// and wake asks for the pass that it is worth if it turns out not to be ours.
+	seen string
+	wake func()
+}
+
+func (w *ownWrite) begin(before string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.before, w.after, w.underWay, w.awaited = before, "", before != "", false
+}
+
+// end tells which version the write left, "" if none, or if another pass is to see it.
+func (w *ownWrite) end(after string) {
+	w.mu.Lock()
+	wake, other := w.wake, w.seen != "" && w.seen != after
+	w.after, w.underWay, w.seen, w.wake = after, false, "", nil
+	w.mu.Unlock()
+	if other {
+		wake()
+	}
+}
+
+// explains reports whether an update shows the write and nothing else. As long as the
+// write is under way that is not known: then wake is called later if it does not.
+func (w *ownWrite) explains(was, cur metav1.Object, wake func()) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	version := cur.GetResourceVersion()
+	switch {
+	case w.before == "" || w.awaited || was.GetResourceVersion() != w.before || version == "" || !sameMeta(was, cur):
+		return false
+	case w.underWay && w.seen == "":
+		w.seen, w.wake = version, wake
+		return true
+	}
+	return w.after == version && version != w.before
+}
+
+// await notes that a pass begins, and read which version of the owner it goes by. If
+// that does not show the write yet, the update that does is not explained by it.
+func (w *ownWrite) await() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.awaited = true
+}
+
+func (w *ownWrite) read(version string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.after == "" || w.after == version || resourceversion.Reached(version, w.after) {
+		w.awaited = false
+	}
+}
+
+// sameMeta reports whether two versions of an object differ, if at all, in the
+// status and in what the server keeps about it. That the generation is the same
+// tells that the spec is.
+func sameMeta(a, b metav1.Object) bool {
+	return a.GetUID() == b.GetUID() && a.GetGeneration() == b.GetGeneration() &&
+		a.GetDeletionTimestamp().Equal(b.GetDeletionTimestamp()) &&
+		maps.Equal(a.GetLabels(), b.GetLabels()) && maps.Equal(a.GetAnnotations(), b.GetAnnotations()) &&
+		equality.Semantic.DeepEqual(a.GetFinalizers(), b.GetFinalizers()) &&
+		equality.Semantic.DeepEqual(a.GetOwnerReferences(), b.GetOwnerReferences())
+}
+
+// readySince is since when the children of an owner have been ready, as far as was
+// seen: a pod tells it by itself, others do not. It is never too early, so that the
+// pass that it asks for does not come before the child is available. The zero value
+// knows nothing. Passes and event handlers use it at the same time.
+//
+// The delayed wakes of events are not enough: of several for one owner a work queue
+// keeps the earliest, and some keep none beside one that is due (M5). They do not
+// come at all for children that were ready before the process began, that were
+// adopted, or whose owner has another MinReadySeconds now.
+type readySince struct {
+	mu sync.Mutex
+	at map[types.UID]time.Time
+}
+
+// became notes that a child became ready: a pass cannot see that it was not ready
+// for a moment.
+func (r *readySince) became(child types.UID, now time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.at != nil {
+		r.at[child] = now
+	}
+}
+
+// next notes which children are ready by now, and returns how long it takes until the
+// next of them has been so for minReady; 0 if there is none to wait for.
+func (r *readySince) next(ready []types.UID, now time.Time, minReady time.Duration) (after time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	was := r.at
+	r.at = make(map[types.UID]time.Time, len(ready))
+	for _, id := range ready {
+		since, known := was[id]
+		if !known || now.Before(since) { // the clock went back
+			since = now
+		}
+		r.at[id] = since
+		if left := minReady - now.Sub(since); left > 0 {
+			after = earliest(after, left)
+		}
+	}
+	return after
+}
+
+// forget is for an owner that does not ask for how long a child is ready.
+func (r *readySince) forget() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.at = nil
+}

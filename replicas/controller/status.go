@@ -1,0 +1,499 @@
+// Copyright The replicakit Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package controller
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"math"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/replicakit/replicakit/expectations"
+	"github.com/replicakit/replicakit/internal/mergepatch"
+	"github.com/replicakit/replicakit/internal/object"
+	"github.com/replicakit/replicakit/internal/pod"
+	"github.com/replicakit/replicakit/replicas"
+	"github.com/replicakit/replicakit/selector"
+	"github.com/replicakit/replicakit/status"
+)
+
+// An Outcome is what the status of an owner is made from.
+type Outcome[C Object] struct {
+	// Counts are the numbers of children, by the Rules of the Spec. If
+	// Cache.ChildrenVersion tells how far the cache has come, they are as the pass
+	// leaves them, even if the cache does not show it yet: children that it created
+	// count, children that it deleted count as terminating or not at all. Otherwise
+	// they are the numbers of Active and Terminating.
+	Counts status.Counts
+	// Active are the active children as they were before the pass created or
+	// deleted any; Terminating are the children that are being deleted and are not
+	// active.
+	Active, Terminating []C
+	// Desired is how many children were wanted when the pass began, and Generation
+	// the owner's generation then.
+	Desired    int32
+	Generation int64
+	// Gates are what held the pass back until now, in the order of the reasons. If there is
+	// none, nothing did.
+	Gates []Gate
+	// ScaleErr is why a creation or deletion failed; nil if none did.
+	ScaleErr error
+	// Now is the instant for which everything was judged.
+	Now time.Time
+
+	undeleted bool // ScaleErr is of deletions alone
+}
+
+// Waiting reports whether the pass left the number of children alone because something else
+// must happen first: the cache lacks earlier calls or is old, or there is a hold, a failed claim, a
+// Conflict, or the deletion of the owner.
+func (o Outcome[C]) Waiting() bool {
+	return slices.ContainsFunc(o.Gates, func(g Gate) bool { return g.waits || g.Reason.row().waits })
+}
+
+// HeldBack reports whether the pass left out creations, deletions or claims because an earlier
+// one had put them off.
+func (o Outcome[C]) HeldBack() bool {
+	return slices.ContainsFunc(o.Gates, func(g Gate) bool { return g.Earlier && g.Stops != 0 })
+}
+
+// Failure returns the argument for status.SetFailure, which makes the
+// ReplicaFailure condition from it. If nothing but deletions failed, Active of the
+// result is more than Desired, so that the reason is FailedDelete, even if the
+// deletions were of children that must go and there are not too many.
+func (o Outcome[C]) Failure() status.Failure {
+	desired := o.Desired
+	f := status.Failure{
+		Err: o.ScaleErr, Waiting: o.Waiting(), Active: int32(len(o.Active)), Desired: &desired,
+		ObservedGeneration: o.Generation, Now: o.Now,
+	}
+	if o.undeleted && f.Active <= o.Desired && o.Desired < math.MaxInt32 {
+		f.Active = o.Desired + 1
+	}
+	return f
+}
+
+// A Pass tells what one call of Sync did for an owner. Its lists point to the
+// children as the pass last saw them. Read only.
+type Pass[O, C Object] struct {
+	// Name is the owner's name. Owner is the owner as the cache has it or, if that has
+	// been behind for some seconds, as the server has it; nil if there is none, or if
+	// the pass did not read it because the cache was behind.
+	Name  types.NamespacedName
+	Owner O
+	Outcome[C]
+	// Stale says which cache does not show a write of an earlier pass yet; this
+	// pass then did nothing. It is zero otherwise.
+	Stale expectations.Stale
+	// Scale is what the pass set out to create or delete, after BeforeScale. It is
+	// both if children that must go could not be deleted and others were missing.
+	Scale replicas.Scale[C]
+	// Adopted and Released are the children of successful patches; Released also
+	// has those that turned out to be gone. AdoptionRejected are orphans that the server
+	// does not let the owner adopt. AdoptionPending are orphans whose adoption failed,
+	// but that may become the owner's: none is created in their place.
+	Adopted, Released, AdoptionRejected, AdoptionPending []C
+	// Created and Deleted are the children of successful calls. Created also has
+	// those that were found on the server after the call had failed.
+	Created, Deleted []C
+	// Failed counts the calls that failed, and the adoptions that were not tried
+	// because the owner may not adopt. Skipped counts the creations that slow start
+	// did not try after a failure.
+	Failed, Skipped int
+	// InFlight counts the names under which creations were sent that may have taken
+	// effect or may do so yet. Refused creations do not count. The names are sent again
+	// or looked for.
+	InFlight int
+	// Conflicts counts the delete calls that met a Conflict. LiveLists counts the
+	// lists of children that did not use the cache, LiveReads such reads of one
+	// child.
+	Conflicts, LiveLists, LiveReads int
+	// ViewWasStale reports whether the children were listed live because the cache
+	// was known to be old.
+	ViewWasStale bool
+	// OwnerWasStale reports whether calls of the Controller have shown that the owner is
+	// gone, is being deleted, or wants something else than the one in the cache: then
+	// nothing was created or deleted by that one.
+	OwnerWasStale bool
+	// OwnerErr is why the owner could not be read from the server before children were
+	// deleted, before an adoption, or before or after a status write.
+	OwnerErr error
+	// LookErr is why a child could not be read from the server whose creation or deletion had
+	// no answer. The call stays in flight.
+	LookErr error
+	// Calls are the calls to the server, in the order in which they were answered.
+	Calls []Call
+	// GateChanges are what is worth a line in a log: gates that have lasted for a second,
+	// changed or ended.
+	GateChanges []GateChange
+	// Observed reports whether the children were listed and a plan was made. If
+	// not, there was nothing to make a status from.
+	Observed bool
+	// Status is the owner as the server stored it with its new status; nil if none
+	// was written.
+	Status O
+	// StatusErr is why the status could not be written; nil if it could, or did not
+	// have to be. If nothing else failed, it is the same as Err.
+	StatusErr error
+	// RelatedErr is why pods were not ranked by co-location; nil if Cache.Related
+	// returned no error.
+	RelatedErr error
+	// RequeueAfter and Err are what Sync returned. If the spec is refused, Err is a
+	// *replicas.RefusedError, although Sync returned nil.
+	RequeueAfter time.Duration
+	Err          error
+	// Took is how long the pass took.
+	Took time.Duration
+}
+
+// mostInText is how many names, and how many calls, String has at most.
+const mostInText = 20
+
+// String describes the pass in a few lines: what was wanted and believed, each call, why the
+// deleted children were chosen, and what held the pass back.
+func (p Pass[O, C]) String() string {
+	var text strings.Builder
+	fmt.Fprintf(&text, "%s %s: %d wanted, %d active", p.Now.UTC().Format(time.RFC3339Nano), p.Name, p.Desired, len(p.Active))
+	if names := firstNames(p.Active); len(names) > 0 {
+		fmt.Fprintf(&text, " (%s)", strings.Join(names, " "))
+	}
+	fmt.Fprintf(&text, ", %d terminating", len(p.Terminating))
+	for _, call := range p.Calls[:min(len(p.Calls), mostInText)] {
+		fmt.Fprintf(&text, "\n  %v", call)
+	}
+	if more := len(p.Calls) - mostInText; more > 0 {
+		fmt.Fprintf(&text, "\n  and %d more calls", more)
+	}
+	for _, v := range p.Scale.Delete[:min(len(p.Scale.Delete), mostInText)] {
+		if !object.IsNil(v.Object) {
+			fmt.Fprintf(&text, "\n  %s was chosen: %s", v.Object.GetName(), v.Explain())
+		}
+	}
+	for _, g := range p.Gates {
+		fmt.Fprintf(&text, "\n  %v", g)
+	}
+	if p.Err != nil {
+		fmt.Fprintf(&text, "\n  error: %v", p.Err)
+	}
+	return text.String()
+}
+
+// firstNames are the names of the first children, and "..." if there are more.
+func firstNames[C Object](children []C) (names []string) {
+	for _, c := range children[:min(len(children), mostInText)] {
+		if !object.IsNil(c) {
+			names = append(names, c.GetName())
+		}
+	}
+	if len(children) > mostInText {
+		names = append(names, "...")
+	}
+	return names
+}
+
+// report writes the status, whatever became of the pass, and joins its error to
+// that of the pass. The write ends with ctx; only a Conflict is tried again, and
+// only on an object of the same UID.
+func (p *pass[O, C]) report(ctx context.Context, passErr error) error {
+	p.Counts = p.count()
+	if p.kind.Status == nil {
+		p.nextCheck(passErr)
+		return passErr
+	}
+	if err := p.writeStatus(ctx); err != nil {
+		err = fmt.Errorf("controller: writing status of %s %q: %w", p.kind.Owner.Kind, object.Name(p.Owner), err)
+		p.StatusErr = err
+		if passErr == nil {
+			p.retryOnly(0)
+		}
+		p.retryIn(serverDelay([]error{err}))
+		return joinErrors(err, passErr)
+	}
+	p.nextCheck(passErr)
+	return passErr
+}
+
+// writeStatus makes at most two writes. The second one follows a Conflict, and is of the owner
+// as it is read then (U3).
+func (p *pass[O, C]) writeStatus(ctx context.Context) error {
+	err := p.patchStatus(ctx, p.Owner)
+	if !apierrors.IsConflict(err) {
+		return err
+	}
+	fresh, err := p.readSame(ctx)
+	if err != nil {
+		return err
+	}
+	return p.patchStatus(ctx, fresh)
+}
+
+// readSame reads the owner from the server. It is an error if that is another one.
+func (p *pass[O, C]) readSame(ctx context.Context) (O, error) {
+	fresh, err := p.readOwner(ctx)
+	switch {
+	case err != nil:
+		return fresh, err
+	case p.OwnerErr != nil:
+		return fresh, p.OwnerErr
+	case fresh.GetUID() != p.Owner.GetUID():
+		return fresh, fmt.Errorf("original is gone: got uid %s, wanted %s", fresh.GetUID(), p.Owner.GetUID())
+	}
+	return fresh, nil
+}
+
+// patchStatus brings the status of an owner up to date, and makes no call if it is so already.
+func (p *pass[O, C]) patchStatus(ctx context.Context, owner O) error {
+	updated, ok := owner.DeepCopyObject().(O)
+	if !ok {
+		return fmt.Errorf("%T.DeepCopyObject returned another type", owner)
+	}
+	if err := p.kind.Status(updated, p.Outcome); err != nil {
+		return err
+	}
+	if p.sameStatus(owner, updated) || p.isDropped(owner, updated) {
+		return nil
+	}
+	patch, err := p.statusPatch(owner, updated)
+	if err != nil || len(patch.Data) == 0 {
+		return err
+	}
+	stored, err := p.sendStatus(ctx, updated, patch)
+	if err != nil {
+		return err
+	}
+	p.Status = stored
+	p.writes.WroteAt(p.key, p.ownerResource, stored.GetResourceVersion()) // X9
+	p.state.status = nil
+	if p.kind.StatusOf != nil && !p.sameStatus(updated, stored) {
+		p.state.status = &differing{p.statusOf(updated), p.statusOf(stored)}
+	}
+	return nil
+}
+
+// statusPatch returns the patch that gives an owner its new status, and the zero patch if that
+// is the same as JSON. The rest of the owner is not in it, as the cache may have dropped some. What
+// has not changed of the status is, as the server may lack it: a field that is 0 where there is no
+// status yet, and that it requires.
+func (p *pass[O, C]) statusPatch(owner, updated O) (selector.Patch, error) {
+	was, err := p.statusJSON(owner)
+	is, otherErr := p.statusJSON(updated)
+	if err = joinErrors(err, otherErr); err != nil || reflect.DeepEqual(was, is) {
+		return selector.Patch{}, err
+	}
+	var body struct {
+		Metadata struct {
+			UID             types.UID `json:"uid,omitempty"`
+			ResourceVersion string    `json:"resourceVersion,omitempty"`
+		} `json:"metadata"`
+		Status map[string]any `json:"status"`
+	}
+	body.Metadata.UID, body.Metadata.ResourceVersion, body.Status = owner.GetUID(), owner.GetResourceVersion(), mergepatch.Between(was, is)
+	data, err := json.Marshal(body)
+	return selector.Patch{Type: types.MergePatchType, Data: data}, err
+}
+
+func (p *pass[O, C]) statusJSON(owner O) (map[string]any, error) {
+	var of any = owner
+	if p.kind.StatusOf != nil {
+		of = map[string]any{"status": p.kind.StatusOf(owner)}
+	}
+	text, err := json.Marshal(of)
+	if err != nil {
+		return nil, err
+	}
+	var is struct {
+		Status map[string]any `json:"status"`
+	}
+	decoder := json.NewDecoder(bytes.NewReader(text))
+	decoder.UseNumber() // a number stays as it is
+	err = decoder.Decode(&is)
+	return is.Status, err
+}
+
+func (p *pass[O, C]) sameStatus(a, b O) bool {
+	was, is := p.statusOf(a), p.statusOf(b)
+	return reflect.DeepEqual(was, is) || equality.Semantic.DeepEqual(was, is) // the first is faster, and nearly always true
+}
+
+func (p *pass[O, C]) statusOf(owner O) any {
+	if p.kind.StatusOf == nil {
+		return owner
+	}
+	return p.kind.StatusOf(owner)
+}
+
+// sendStatus sends a patch of the status, and notes what the answer shows.
+func (p *pass[O, C]) sendStatus(ctx context.Context, owner O, patch selector.Patch) (O, error) {
+	stored := ""
+	p.state.wrote.begin(owner.GetResourceVersion())
+	defer func() { p.state.wrote.end(stored) }()
+	written, err := p.askStatus(ctx, owner, patch)
+	if err == nil && object.IsNil(written) {
+		err = errNoObject
+	}
+	if apierrors.IsNotFound(err) { // the owner is gone, or its kind has no such sub-resource
+		if fresh, readErr := p.readOwner(ctx); readErr == nil && p.OwnerErr == nil && fresh.GetUID() == owner.GetUID() {
+			err = fmt.Errorf("%w: it is there itself, so the kind %s has no sub-resource status: its CustomResourceDefinition needs subresources: {status: {}}", err, p.kind.Owner.Kind)
+		}
+	}
+	if apierrors.IsForbidden(err) {
+		err = fmt.Errorf("%w (the right to patch %s/status in the group %q is needed)", err, p.ownerResource.Resource, p.kind.Owner.Group)
+		p.tell(StatusForbidden, "Error writing the status: "+err.Error())
+		p.gate(StatusForbidden, "", 0, err)
+	}
+	if err != nil || written.GetUID() != owner.GetUID() { // it tells nothing about the owner
+		return written, err
+	}
+	if owner.GetResourceVersion() != "" && owner.GetGeneration() != written.GetGeneration() {
+		p.statusCounts.Store(true) // nobody else wrote in between
+	}
+	same := p.wantsTheSame(written)
+	if same {
+		stored = written.GetResourceVersion()
+	}
+	p.ownerShown(written, same && (written.GetDeletionTimestamp() == nil) == (p.Owner.GetDeletionTimestamp() == nil))
+	return written, nil
+}
+
+// isDropped reports whether the status was sent as it is, and the owner still has
+// what the server made of it.
+func (p *pass[O, C]) isDropped(owner, updated O) bool {
+	d := p.state.status
+	return d != nil && equality.Semantic.DeepEqual(d.sent, p.statusOf(updated)) && equality.Semantic.DeepEqual(d.stored, p.statusOf(owner))
+}
+
+// wantsTheSame reports whether an owner with the status that was written wants what the
+// pass went by: then nothing else is to be done. What new children are made from and who
+// goes first do not matter, as none is missing and none is too many for another reason.
+func (p *pass[O, C]) wantsTheSame(written O) bool {
+	is, err := p.kind.Spec(written)
+	return err == nil && p.saySame(&p.asked, &is)
+}
+
+// nextCheck asks for a requeue when the next child becomes available (M1, M2), unless
+// the rate limiter does anyway (M7): where a server or a hold has its place, it may not.
+func (p *pass[O, C]) nextCheck(passErr error) {
+	after := p.nextAvailable()
+	switch {
+	case after <= 0:
+	case passErr == nil || onlyRefused(passErr):
+		p.comeBack(after)
+	case p.retryAfter > 0:
+		p.retryOnly(min(p.retryAfter, after))
+	}
+}
+
+// nextAvailable is how long it takes until the next child becomes available, 0 if
+// there is none to wait for.
+func (p *pass[O, C]) nextAvailable() time.Duration {
+	if pods, ok := any(p.counted).([]*corev1.Pod); ok {
+		return p.nextPodAvailable(pods)
+	}
+	minReady := time.Duration(p.spec.MinReadySeconds) * time.Second
+	if minReady <= 0 || p.rules.Ready == nil {
+		p.state.ready.forget()
+		return 0
+	}
+	var ready []types.UID
+	for _, c := range p.counted {
+		if p.rules.Ready(c) {
+			ready = append(ready, object.ID(c))
+		}
+	}
+	return p.state.ready.next(ready, p.opts.Now(), minReady)
+}
+
+// nextPodAvailable looks from the same instant as the status that was written, so that
+// no pod falls between the two.
+func (p *pass[O, C]) nextPodAvailable(pods []*corev1.Pod) (after time.Duration) {
+	if p.Counts.Ready == p.Counts.Available {
+		return 0
+	}
+	for _, c := range pods {
+		after = earliest(after, pod.AvailableIn(c, p.spec.MinReadySeconds, p.Now))
+	}
+	if after == 0 {
+		return 0
+	}
+	return max(after-p.opts.Now().Sub(p.Now), 1)
+}
+
+// count counts the children as they are by now, if it is known how far the cache has
+// come: with what this pass and earlier ones created, and without what they deleted,
+// whether the cache shows it or not (T1). Otherwise it counts them as the cache has
+// them, but for those that turned out to exist no more: later passes know that too.
+//
+// What vanishes counts nowhere: counted when its deletion was accepted as gone, it
+// would come back as terminating for the moment that the cache shows it so.
+func (p *pass[O, C]) count() status.Counts {
+	known, terminates := p.snapshot.Version != "", p.Terminating
+	if known {
+		terminates = slices.DeleteFunc(slices.Clone(terminates), vanishes)
+	}
+	stay, come, leave := p.state.known.Split(p.Active)
+	if !known {
+		p.counted = append(slices.Clip(stay), leave...)
+		return p.tally(append(slices.Clip(p.counted), terminates...))
+	}
+	p.counted = append(append(slices.Clip(stay), come...), p.Created...)
+	var terminating int32
+	for _, c := range leave {
+		switch {
+		case !lingers(c):
+		case p.staysActive(c):
+			p.counted = append(p.counted, c)
+		default:
+			terminating++
+		}
+	}
+	counts := p.tally(append(slices.Clip(p.counted), terminates...))
+	counts.Terminating += terminating
+	return counts
+}
+
+// tally counts the children by the Kind's rules, and pods as the status of a ReplicaSet
+// does.
+func (p *pass[O, C]) tally(children []C) status.Counts {
+	pods, arePods := any(children).([]*corev1.Pod)
+	if !arePods {
+		return status.Count(children, p.rules)
+	}
+	var template map[string]string
+	if p.spec.Template != nil {
+		template = p.spec.Template.Labels
+	}
+	if is := p.spec.Rules; is.Active == nil && is.Ready == nil && is.Discard == nil { // nearly always: looks at the conditions once
+		return status.CountPods(pods, template, p.spec.MinReadySeconds, p.Now)
+	}
+	rules, _ := any(p.rules).(status.Rules[*corev1.Pod])
+	labels := object.ListLabels(template)
+	rules.FullyLabeled = func(c *corev1.Pod) bool { return labels.In(c.Labels) }
+	rules.Available = func(c *corev1.Pod) bool { return status.IsPodAvailable(c, p.spec.MinReadySeconds, p.Now) }
+	return status.Count(pods, rules)
+}
+
+// staysActive reports whether a child is a replica by the Kind's own rules even while
+// it is being deleted. By those that replicas has, none is.
+func (p *pass[O, C]) staysActive(c C) bool {
+	if p.spec.Rules.Active == nil {
+		return false
+	}
+	deleted, ok := c.DeepCopyObject().(C)
+	if !ok {
+		return false
+	}
+	deleted.SetDeletionTimestamp(&metav1.Time{Time: p.Now})
+	return p.rules.Active(deleted)
+}
