@@ -77,8 +77,8 @@ func (a attachment[O, C]) logPass(logger klog.Logger, pass controller.Pass[O, C]
 	if pass.Scale.Create > 0 && pass.Failed > 0 {
 		logger.V(2).Info("Slow-start failure. Skipping creation of pods, decrementing expectations", "podsSkipped", pass.Failed+pass.Skipped, "kind", a.kind, name, owner)
 	}
-	if pass.Conflicts > 0 {
-		logger.V(2).Info("Pods changed while they were deleted. Listed them live", "conflicts", pass.Conflicts, "deleted", len(pass.Deleted), "waiting", pass.Waiting(), "kind", a.kind, name, owner)
+	if pass.Conflicts() > 0 {
+		logger.V(2).Info("Pods changed while they were deleted. Listed them live", "conflicts", pass.Conflicts(), "deleted", len(pass.Deleted), "waiting", pass.Waiting(), "kind", a.kind, name, owner)
 	}
 	if pass.ViewWasStale {
 		logger.V(2).Info("The cache is old. Listed pods live", "waiting", pass.Waiting(), "kind", a.kind, name, owner)

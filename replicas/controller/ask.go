@@ -105,6 +105,25 @@ func (c *calls) note(call Call, ended time.Time, err error) {
 	c.made = append(c.made, call)
 }
 
+func isList(c Call) bool { return c.Verb == "List" }
+
+func isRead(c Call) bool { return c.Verb == "Get" }
+
+// count counts the calls that f picks.
+func count(calls []Call, f func(Call) bool) (n int) {
+	for _, c := range calls {
+		n += one(f(c))
+	}
+	return n
+}
+
+// count counts those that f picks so far.
+func (c *calls) count(f func(Call) bool) (n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return count(c.made, f)
+}
+
 // all returns the calls in the order in which they were answered.
 func (c *calls) all() []Call {
 	c.mu.Lock()
@@ -250,6 +269,9 @@ func (p *pass[O, C]) askOwner(ctx context.Context) (O, error) {
 func (p *pass[O, C]) askList(ctx context.Context) (List[C], error) {
 	namespace, matching := p.Owner.GetNamespace(), p.spec.Selector
 	list, err := p.lists.get(ctx, namespace, matching)
+	if errors.As(err, new(heldError)) {
+		return list, err
+	}
 	p.calls.note(Call{Verb: "List", Namespace: namespace, Name: matching.String()}, p.opts.Now(), err)
 	return list, err
 }

@@ -29,39 +29,39 @@ const policyIsFinal = 5 * time.Minute
 // claim adopts and releases what the plan says, and returns what is to be created
 // or deleted then: what the plan says, if all adoptions succeeded, but of adopted
 // children their version by now. After an error the claims that succeeded stand
-// (C13).
-func (p *pass[O, C]) claim(ctx context.Context, plan replicas.Plan[C]) (replicas.Scale[C], error) {
+// (C13). It reports whether the number of children may be changed.
+func (p *pass[O, C]) claim(ctx context.Context, plan replicas.Plan[C]) (scale replicas.Scale[C], ok bool) {
 	if b := plan.Blocked; b.Reason != "" {
 		p.gate(blocked[b.Reason], "", 0, nil).Until = b.Until
 	}
-	claims, orphans := plan.Claims, plan.Claims.Adopt
-	p.asideBefore, p.state.aside = p.state.aside, nil
-	claims.Adopt, claims.Release = p.toTry(orphans), p.toTry(claims.Release)
+	claims, orphans, before := plan.Claims, plan.Claims.Adopt, p.state.aside
+	p.state.aside = nil
+	claims.Adopt, claims.Release = p.toTry(before, orphans), p.toTry(before, claims.Release)
 	if len(orphans)+len(claims.Release) == 0 && ctx.Err() == nil { // nearly always
-		return plan.Scale, nil
+		return plan.Scale, true
 	}
 	claimer := p.claimer()
 	claimed, err := claimer.Apply(ctx, claims)
+	p.fails(err)
 	p.Adopted, p.Released = claimed.Adopted, claimed.Released
 	p.Active = slices.Concat(claims.Owned, p.activeOf(claimed.Adopted))
 	p.Failed += len(claimed.AdoptionPending) + len(claimed.NotReleased)
 	if ctx.Err() == nil { // otherwise that is why they failed
-		p.failedReleases(claimed.NotReleased)
+		p.failedReleases(before, claimed.NotReleased)
 	}
 	if claimed.CanAdoptErr != nil || ctx.Err() != nil {
-		p.state.aside = p.asideBefore // nothing new is known of them
+		p.state.aside = before // nothing new is known of them
 		g := p.gate(OwnerUnread, "", serverDelay([]error{claimed.CanAdoptErr}), cmp.Or(claimed.CanAdoptErr, context.Cause(ctx)))
 		g.Stops, g.waits = stopsAll, true
-		return replicas.Scale[C]{}, err
+		return scale, false
 	}
-	p.claimErr = err
 	p.refusedAdoptions(claimed.Refused)
-	p.undecidedAdoptions(ctx, claimer, claimed.AdoptionPending)
+	p.undecidedAdoptions(ctx, claimer, before, claimed.AdoptionPending)
 	p.invalidReleases(claims.Release)
 	p.sortAside(orphans)
 	asPlanned := len(p.Active) == len(claims.Owned)+len(orphans)
 	if plan.Blocked.Reason != "" || len(orphans) == 0 || asPlanned && len(plan.Scale.Delete) == 0 {
-		return plan.Scale, nil
+		return plan.Scale, true
 	}
 	p.holdPlaces(len(p.AdoptionPending))
 	return p.scaleClaimed(ctx)
@@ -70,19 +70,26 @@ func (p *pass[O, C]) claim(ctx context.Context, plan replicas.Plan[C]) (replicas
 // scaleClaimed decides for the children that are the owner's after the claims. That
 // is more than the plan asked of the view: if the view is old and something is to
 // be done after all, the children are listed live.
-func (p *pass[O, C]) scaleClaimed(ctx context.Context) (replicas.Scale[C], error) {
-	spec := p.spec
+func (p *pass[O, C]) scaleClaimed(ctx context.Context) (replicas.Scale[C], bool) {
+	isOld, spec := p.view.spec.Pending == expectations.Expired, p.view.spec
 	spec.Pending = expectations.Satisfied
 	scale, err := replicas.ScaleTo(p.activeAndEnded(), spec)
-	if err != nil || scale.IsZero() || p.spec.Pending != expectations.Expired {
-		return scale, err
+	if err == nil && !scale.IsZero() && isOld {
+		if !p.readLive(ctx) {
+			return scale, false
+		}
+		p.claimedLive()
+		scale, err = replicas.ScaleTo(p.activeAndEnded(), p.view.spec)
 	}
-	if err := p.readLive(ctx); err != nil {
-		return replicas.Scale[C]{}, err
-	}
+	p.fails(err)
+	return scale, err == nil
+}
+
+// claimedLive finds out which children of a live view are the owner's after the claims.
+func (p *pass[O, C]) claimedLive() {
 	p.Terminating, p.Active = p.terminating(), nil
 	undecided := 0
-	for _, c := range p.activeOf(p.children) {
+	for _, c := range p.activeOf(p.view.children) {
 		a := p.state.aside[object.ID(c)]
 		switch {
 		case !p.snapshot.Rules.MayCount(c): // one that is to be released, or was
@@ -93,14 +100,12 @@ func (p *pass[O, C]) scaleClaimed(ctx context.Context) (replicas.Scale[C], error
 		}
 	}
 	p.holdPlaces(undecided)
-	p.inFlight()
-	return replicas.ScaleTo(p.activeAndEnded(), p.spec)
 }
 
 // holdPlaces holds the places of orphans in addition to those that the Kind holds. Their
 // sum may be too large for an int.
 func (p *pass[O, C]) holdPlaces(undecided int) {
-	p.spec.PendingAdoptions = max(p.asked.PendingAdoptions, p.asked.PendingAdoptions+undecided)
+	p.view.spec.PendingAdoptions = max(p.spec.PendingAdoptions, p.spec.PendingAdoptions+undecided)
 }
 
 // claimer makes the calls, all at once, after one live look at the owner.
@@ -124,12 +129,12 @@ func (p *pass[O, C]) claimer() selector.Claimer[C] {
 // toTry returns the children that a patch is sent for. One whose patch failed is left alone for
 // a while, as long as neither it nor the owner's generation changes: no event makes the answer
 // another one. What is remembered of others is dropped.
-func (p *pass[O, C]) toTry(children []C) []C {
-	if len(p.asideBefore) == 0 {
+func (p *pass[O, C]) toTry(before map[types.UID]*aside, children []C) []C {
+	if len(before) == 0 {
 		return children
 	}
 	return slices.DeleteFunc(slices.Clone(children), func(c C) bool {
-		was := p.asideBefore[object.ID(c)]
+		was := before[object.ID(c)]
 		if was == nil || was.Version != c.GetResourceVersion() || was.Hold.Remaining(p.Now) <= 0 {
 			return false
 		}
@@ -153,11 +158,11 @@ func (p *pass[O, C]) refuseAdoption(c C, first time.Time) {
 
 // undecidedAdoptions leaves the orphans alone for which the server has not decided:
 // each time they fail, for twice as long.
-func (p *pass[O, C]) undecidedAdoptions(ctx context.Context, claimer selector.Claimer[C], failed []selector.Failure[C]) {
+func (p *pass[O, C]) undecidedAdoptions(ctx context.Context, claimer selector.Claimer[C], before map[types.UID]*aside, failed []selector.Failure[C]) {
 	isFinal := sync.OnceValue(func() bool { return p.policyIsAgainstIt(ctx, claimer) })
 	for _, f := range failed {
 		a := aside{First: p.Now}
-		if was := p.asideBefore[object.ID(f.Object)]; was != nil && !was.First.IsZero() {
+		if was := before[object.ID(f.Object)]; was != nil && !was.First.IsZero() {
 			a = *was
 		}
 		a.Version, a.Reason = f.Object.GetResourceVersion(), AdoptionUndecided
@@ -233,11 +238,11 @@ func (p *pass[O, C]) invalidReleases(released []C) {
 
 // failedReleases tells of releases that failed. They are tried again, each time after twice as
 // long as before, and nothing else waits for them.
-func (p *pass[O, C]) failedReleases(failed []selector.Failure[C]) {
+func (p *pass[O, C]) failedReleases(before map[types.UID]*aside, failed []selector.Failure[C]) {
 	for _, f := range failed {
 		p.tell(ReleaseFailed, "Error releasing "+f.Object.GetName()+": "+f.Err.Error())
 		a := aside{}
-		if was := p.asideBefore[object.ID(f.Object)]; was != nil {
+		if was := before[object.ID(f.Object)]; was != nil {
 			a = *was
 		}
 		a.Version, a.Reason = f.Object.GetResourceVersion(), ReleaseFailed

@@ -315,7 +315,7 @@ func (r *reconciler[O, C]) all(n int) slowstart.Options {
 
 // stateOf returns what is remembered of an owner, in a pass made now, and forgets
 // other incarnations that were left behind. A zero now is no pass.
-func (r *reconciler[O, C]) stateOf(owner metav1.Object, now time.Time) *ownerState[C] {
+func (r *reconciler[O, C]) stateOf(owner metav1.Object, now time.Time) *memory[C] {
 	key := expectations.KeyOf(owner)
 	state, idle := r.owners.of(key, owner.GetGeneration(), now)
 	for _, uid := range idle {

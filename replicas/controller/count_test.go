@@ -193,7 +193,7 @@ func TestStatusCountsOwnDeletions(t *testing.T) {
 		r.live = func() ([]*corev1.Pod, error) { return pods, nil }
 		pass, err := r.pass(t, 400, pods...)
 		require.NoError(t, err)
-		require.Equal(t, 1, pass.LiveLists)
+		require.Equal(t, 1, pass.LiveLists())
 		assert.Equal(t, counts{2, 2, 2, 2, 0}, countsOf(r.statuses[0].Status))
 	})
 	t.Run("T1 T8 a pod without a node is gone at once, unless a finalizer keeps it", func(t *testing.T) {

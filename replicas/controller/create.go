@@ -30,7 +30,7 @@ import (
 type creations[O, C Object] struct {
 	*pass[O, C]
 	scale    replicas.Scale[C]
-	newborns []newborn[C] // the children to create, for an owner that is in no namespace
+	newborns map[string]newborn[C] // see creationsNotHeld
 	each     []creation[C]
 	start    ledger.Moment // when the calls began
 }
@@ -46,15 +46,15 @@ type creation[C Object] struct {
 
 // create makes children in slow start. 0 <= created <= scale.Create holds at every
 // moment, and later passes wait until the cache shows what was created (K1, K2).
-func (p *pass[O, C]) create(ctx context.Context, scale replicas.Scale[C], newborns []newborn[C]) error {
+func (p *pass[O, C]) create(ctx context.Context, scale replicas.Scale[C], newborns map[string]newborn[C]) {
 	c := &creations[O, C]{pass: p, scale: scale, newborns: newborns, each: make([]creation[C], scale.Create)}
 	defer func(before int) { p.noteRound(before) }(len(p.Created))
-	return c.run(ctx)
+	c.run(ctx)
 }
 
 // run makes the calls, in rounds. Each round ends with a look for the children whose creation
 // failed. If all of them are there, the slow start goes on where it stopped.
-func (c *creations[O, C]) run(ctx context.Context) (err error) {
+func (c *creations[O, C]) run(ctx context.Context) {
 	parts := c.parts()
 	for goOn := parts; len(goOn) > 0; {
 		calls := c.call(ctx, goOn)
@@ -73,10 +73,9 @@ func (c *creations[O, C]) run(ctx context.Context) (err error) {
 		}
 	}
 	for _, part := range parts {
-		err = joinErrors(err, c.ended(part))
+		c.ended(part)
 	}
 	c.holdSlots()
-	return err
 }
 
 // holdSlots holds the slots whose names other objects have. That is no error of the pass, as
@@ -96,7 +95,7 @@ func (c *creations[O, C]) holdSlots() {
 		return
 	}
 	c.Failed += len(errs)
-	c.ScaleErr, c.undeleted = joinErrors(joined.Errors(errs), c.ScaleErr), false
+	c.scaleFails(StopsCreations, joined.Errors(errs))
 	if c.scale.Deferred > 0 {
 		c.comeBack(1)
 	}
@@ -142,7 +141,7 @@ func (c *creations[O, C]) parts() (parts []*part) {
 	for i := range c.each {
 		namespace := c.Owner.GetNamespace()
 		if c.newborns != nil {
-			namespace = c.newborns[i].namespace
+			namespace = c.newborns[c.scale.Names[i]].namespace
 		}
 		n := slices.IndexFunc(parts, func(p *part) bool { return p.namespace == namespace })
 		if n < 0 {
@@ -193,7 +192,8 @@ func (c *creations[O, C]) one(ctx context.Context, i int) error {
 // newborn returns the child to send.
 func (c *creations[O, C]) newborn(i int) (C, error) {
 	if c.newborns != nil {
-		return c.newborns[i].child, c.newborns[i].err
+		b := c.newborns[c.scale.Names[i]]
+		return b.child, b.err
 	}
 	return c.scale.New(i)
 }
@@ -269,7 +269,7 @@ func (p *pass[O, C]) tellFailed(err error) {
 }
 
 // ended tells what the creations in a namespace mean for the pass and for later ones.
-func (c *creations[O, C]) ended(part *part) error {
+func (c *creations[O, C]) ended(part *part) {
 	namespace, run := part.namespace, part.run
 	c.Failed += len(run.Failed)
 	c.Skipped += run.Skipped
@@ -278,7 +278,7 @@ func (c *creations[O, C]) ended(part *part) error {
 	}
 	if run.Err == nil {
 		c.state.holds.end(namespace, ChangedByWebhook)
-		return nil
+		return
 	}
 	errs := make([]error, len(run.Failed))
 	for i, failure := range run.Failed {
@@ -286,12 +286,12 @@ func (c *creations[O, C]) ended(part *part) error {
 		c.refuse(failure.Err)
 	}
 	if c.namespaceEnds(namespace, errs) {
-		return nil
+		return
 	}
 	c.holdAfter(namespace, errs)
 	err := summarize(run)
-	c.ScaleErr, c.undeleted = joinErrors(err, c.ScaleErr), false
-	return c.failure("creating %s: %w", c.childResource.Resource, err)
+	c.scaleFails(StopsCreations, err)
+	c.fails(c.failure("creating %s: %w", c.childResource.Resource, err))
 }
 
 // A newborn is a child that is to be created for an owner that is in no namespace. New
@@ -302,18 +302,18 @@ type newborn[C Object] struct {
 	err       error
 }
 
-// notHeld leaves out the creations that must wait, and asks for a requeue when they need
-// not: those of a namespace while it is held. If the owner is in no namespace, newborns
-// are the children that are left.
-func (p *pass[O, C]) notHeld(scale replicas.Scale[C]) (left replicas.Scale[C], newborns []newborn[C]) {
+// creationsNotHeld leaves out the creations that must wait, and asks for a requeue when they need
+// not: those of a namespace while it is held. If the owner is in no namespace, it also returns the
+// children that are to be created, by their names.
+func (p *pass[O, C]) creationsNotHeld(scale replicas.Scale[C]) (replicas.Scale[C], map[string]newborn[C]) {
 	if !p.kind.ClusterScoped {
 		if p.creationsHeld(p.Owner.GetNamespace()) {
 			scale.Create, scale.Names = 0, nil
 		}
 		return scale, nil
 	}
-	left = scale
-	left.Names = nil
+	var names []string
+	newborns := make(map[string]newborn[C], len(scale.Names))
 	for i, name := range scale.Names {
 		var b newborn[C]
 		if b.child, b.err = scale.New(i); b.err == nil {
@@ -323,22 +323,11 @@ func (p *pass[O, C]) notHeld(scale replicas.Scale[C]) (left replicas.Scale[C], n
 			b.namespace = b.child.GetNamespace()
 		}
 		if !p.creationsHeld(b.namespace) {
-			newborns, left.Names = append(newborns, b), append(left.Names, name)
+			newborns[name], names = b, append(names, name)
 		}
 	}
-	left.Create = len(left.Names)
-	return left, newborns
-}
-
-// named returns the newborns with some of the names. All of them have names in their order.
-func named[C Object](newborns []newborn[C], names, some []string) (left []newborn[C]) {
-	if newborns == nil {
-		return nil
-	}
-	for _, name := range some {
-		left = append(left, newborns[slices.Index(names, name)])
-	}
-	return left
+	scale.Create, scale.Names = len(names), names
+	return scale, newborns
 }
 
 // creationsHeld reports whether the creations in a namespace are held still.

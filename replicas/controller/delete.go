@@ -58,7 +58,7 @@ const firstVersioned = 16
 
 // delete deletes the victims at once, without slow start (D7). Later passes wait until the
 // cache shows what was deleted (D6, D8).
-func (p *pass[O, C]) delete(ctx context.Context, victims []replicas.Deletion[C]) error {
+func (p *pass[O, C]) delete(ctx context.Context, victims []replicas.Deletion[C]) {
 	d := &deletions[O, C]{
 		pass: p, victims: victims,
 		is: make([]deletion, len(victims)), errs: make([]error, len(victims)),
@@ -73,21 +73,21 @@ func (p *pass[O, C]) delete(ctx context.Context, victims []replicas.Deletion[C])
 			if d.is[i] == deleted {
 				d.state.known.Deleted(object.ID(v.Object), d.opts.Now())
 				d.Deleted = append(d.Deleted, v.Object)
+				d.notOfRound(v.Object)
 			}
 		}
 	}()
-	if p.ScaleErr = d.run(ctx); p.ScaleErr != nil {
-		p.undeleted = true
-		return p.failure("%w", p.ScaleErr)
+	if err := d.run(ctx); err != nil {
+		p.scaleFails(StopsDeletions, err)
+		p.fails(p.failure("%w", err))
 	}
-	return nil
 }
 
 func (d *deletions[O, C]) run(ctx context.Context) error {
 	behind := d.state.behind // as the last pass that deleted left it
 	if !behind {
 		d.first(ctx)
-		behind = d.Conflicts > 0
+		behind = slices.ContainsFunc(d.errs, apierrors.IsConflict)
 	}
 	if behind {
 		behind = d.again(ctx)
@@ -122,7 +122,7 @@ func (d *deletions[O, C]) first(ctx context.Context) {
 		}
 	}
 	d.call(ctx, plain)
-	for n := min(firstVersioned, d.opts.MaxParallel); len(versioned) > 0 && d.Conflicts == 0; n *= 2 {
+	for n := min(firstVersioned, d.opts.MaxParallel); len(versioned) > 0 && !slices.ContainsFunc(d.errs, apierrors.IsConflict); n *= 2 {
 		batch := versioned[:min(n, len(versioned))]
 		versioned = versioned[len(batch):]
 		if d.call(ctx, batch); ctx.Err() != nil {
@@ -170,8 +170,7 @@ func (d *deletions[O, C]) call(ctx context.Context, some []int) {
 		case !sent[n] || err == nil:
 		case apierrors.IsNotFound(err):
 			d.is[i] = gone
-		case apierrors.IsConflict(err):
-			d.Conflicts++
+		case apierrors.IsConflict(err): // again decides
 		case hadNoAnswer(err):
 			unanswered = append(unanswered, i)
 		default:
@@ -264,18 +263,14 @@ func (d *deletions[O, C]) again(ctx context.Context) (behind bool) {
 		return true
 	}
 	still, behind := d.stillThere(ours, ended)
-	d.inFlight()
 	sent := d.sent() // which count as they did for the plan
 	for _, c := range sent {
-		d.spec.DeletionsInFlight = append(d.spec.DeletionsInFlight, object.ID(c))
+		d.view.spec.DeletionsInFlight = append(d.view.spec.DeletionsInFlight, object.ID(c))
 	}
-	scale, err := d.within(slices.Concat(ours, sent), still)
+	scale := d.within(slices.Concat(ours, sent), still)
 	behind = behind || len(scale.Delete) < len(still.Delete)
-	if err == nil && !scale.IsZero() { // the author's step was asked about an older view
-		scale, err = d.beforeScale(ctx, ours, scale)
-	}
-	if err != nil {
-		d.failures = append(d.failures, slowstart.Failure{Err: err})
+	scale, ok := d.author(ctx, ours, scale) // which was asked about an older view
+	if !ok {
 		return true
 	}
 	left := idsOf(slices.Concat(scale.Delete, scale.Discard))
@@ -335,6 +330,7 @@ func (d *deletions[O, C]) oursLive(ctx context.Context) (ours, ended []C, err er
 	if err != nil {
 		return nil, nil, err
 	}
+	d.sees(children)
 	for _, c := range children {
 		switch {
 		case d.isEnded(c):

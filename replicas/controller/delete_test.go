@@ -161,8 +161,8 @@ func TestConflicts(t *testing.T) {
 		assert.Len(t, pass.Deleted, 4)
 		_, dels := r.pending()
 		assert.Equal(t, 4, dels)
-		assert.Equal(t, 1, pass.Conflicts)
-		assert.Equal(t, 1, pass.LiveLists)
+		assert.Equal(t, 1, pass.Conflicts())
+		assert.Equal(t, 1, pass.LiveLists())
 		assert.False(t, pass.Waiting() || pass.HeldBack())
 		assert.Zero(t, pass.Failed)
 	})
@@ -843,7 +843,7 @@ func TestDecidedDeletesAreNotDoubted(t *testing.T) {
 		r.remove = refusal
 		pass, err := r.pass(t, 0, podsOf(r.owner, 2)...)
 		assert.True(t, apierrors.IsForbidden(err))
-		assert.Zero(t, pass.LiveReads+pass.LiveLists)
+		assert.Zero(t, pass.LiveReads()+pass.LiveLists())
 		assert.Equal(t, 1, pass.Failed)
 	})
 	t.Run("nor does it end the doubt that there was: the first call may take effect yet", func(t *testing.T) {

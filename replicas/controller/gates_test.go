@@ -230,6 +230,7 @@ func TestEachGateAlone(t *testing.T) {
 			*r.owner.Spec.Replicas = 3
 			r.remove = func(p *corev1.Pod, _ metav1.DeleteOptions) error { return conflict(p.Name) }
 			r.live = func() ([]*corev1.Pod, error) { return inVersion("8", four(r)), nil }
+			r.get = func(name string) (*corev1.Pod, error) { return find(inVersion("8", four(r)), name) }
 		}, func(r *podRig) { *r.owner.Spec.Replicas = 4 })),
 		row(controller.DeletionRetryAfter, controller.StopsDeletions, controller.DeletionsHeld, one(func(r *podRig) {
 			r.remove = func(*corev1.Pod, metav1.DeleteOptions) error { return busy(30) }

@@ -444,7 +444,7 @@ func TestWhatEndsBeginsAnew(t *testing.T) {
 		r.live = func() ([]*corev1.Pod, error) { return podsOf(r.owner, 1), nil }
 		pass, err := r.sync(t, t.Context())
 		require.NoError(t, err)
-		assert.Equal(t, 1, pass.LiveLists)
+		assert.Equal(t, 1, pass.LiveLists())
 	})
 	t.Run("W25 the first deletes after one that needed none have a version again", func(t *testing.T) {
 		t.Parallel()

@@ -28,7 +28,7 @@ func TestWhatTheCacheShowsIsNotWaitedFor(t *testing.T) {
 		pass, err := r.pass(t, 331, podtest.Pod("a", owned(r.owner)), podtest.Pod("c", owned(r.owner)))
 		require.NoError(t, err)
 		assert.Len(t, pass.Deleted, 1)
-		assert.Zero(t, pass.LiveLists)
+		assert.Zero(t, pass.LiveLists())
 	})
 	t.Run("what expired and the cache does not show needs one", func(t *testing.T) {
 		t.Parallel()
@@ -55,11 +55,11 @@ func TestProofGrowsOld(t *testing.T) {
 	require.NoError(t, err)
 	pass, err := r.pass(t, 250, pods...) // another one is found to be gone
 	require.NoError(t, err)
-	assert.Zero(t, pass.LiveLists)
+	assert.Zero(t, pass.LiveLists())
 	assert.Equal(t, 5*time.Second, pass.RequeueAfter, "a watch that hangs tells nothing then")
 	pass, err = r.pass(t, 301, pods...)
 	require.NoError(t, err)
-	assert.Equal(t, 1, pass.LiveLists, "the first has been taken to be gone for five minutes")
+	assert.Equal(t, 1, pass.LiveLists(), "the first has been taken to be gone for five minutes")
 }
 
 func TestAChildThatMatchesAgainIsNotReleased(t *testing.T) {
@@ -126,7 +126,7 @@ func TestASelectorThatChangesAfterAList(t *testing.T) {
 	pass, err = r.pass(t, 341, cached, b)
 	require.NoError(t, err)
 	assert.Len(t, pass.Created, 1)
-	assert.Equal(t, 1, pass.LiveLists, "the view is known to be old")
+	assert.Equal(t, 1, pass.LiveLists(), "the view is known to be old")
 }
 
 // While a creation is awaited, the status is not made of what is known to be old.
@@ -171,7 +171,7 @@ func TestProofChildByChild(t *testing.T) {
 		r.live = func() ([]*corev1.Pod, error) { return live, nil }
 		pass, err := r.pass(t, 331, cached...)
 		require.NoError(t, err)
-		require.Equal(t, 1, pass.LiveLists)
+		require.Equal(t, 1, pass.LiveLists())
 		r.live = func() ([]*corev1.Pod, error) { return nil, errors.New("no list was expected") }
 		return r
 	}
@@ -286,17 +286,17 @@ func TestProofChildByChild(t *testing.T) {
 		r.live = func() ([]*corev1.Pod, error) { return left, nil }
 		pass, err := r.passAt(t, 5*time.Minute, pods...)
 		require.NoError(t, err)
-		assert.Zero(t, pass.LiveLists)
+		assert.Zero(t, pass.LiveLists())
 		assert.Equal(t, 5*time.Second, pass.RequeueAfter)
 		pass, err = r.passAt(t, 5*time.Minute+1, pods...)
 		require.NoError(t, err)
-		assert.Equal(t, 1, pass.LiveLists)
+		assert.Equal(t, 1, pass.LiveLists())
 
 		r = listed(t, 2, at("7", "a", "b"), at("5", "a", "b")) // though nothing follows from it
 		r.live = func() ([]*corev1.Pod, error) { return at("7", "a", "b"), nil }
 		pass, err = r.passAt(t, (331+300)*time.Second+1, at("5", "a", "b")...)
 		require.NoError(t, err)
-		assert.Equal(t, 1, pass.LiveLists)
+		assert.Equal(t, 1, pass.LiveLists())
 		assert.Equal(t, 5*time.Second, pass.RequeueAfter)
 	})
 }
@@ -314,7 +314,7 @@ func TestAListIsABar(t *testing.T) {
 		r.live = func() ([]*corev1.Pod, error) { return []*corev1.Pod{a}, nil }
 		pass, err := r.pass(t, 331)
 		require.NoError(t, err)
-		require.Equal(t, 1, pass.LiveLists)
+		require.Equal(t, 1, pass.LiveLists())
 		return r
 	}
 	t.Run("who is older than a list and not in it is gone, even if the cache shows it only later", func(t *testing.T) {
@@ -369,7 +369,7 @@ func TestAListIsABar(t *testing.T) {
 		r.live = func() ([]*corev1.Pod, error) { return []*corev1.Pod{other, third}, nil }
 		pass, err := r.pass(t, 332, other, third)
 		require.NoError(t, err)
-		assert.Equal(t, 1, pass.LiveLists, "what the first list did not show proves nothing")
+		assert.Equal(t, 1, pass.LiveLists(), "what the first list did not show proves nothing")
 		assert.Len(t, pass.Deleted, 1)
 	})
 }
@@ -418,7 +418,7 @@ func TestWhatTheCachePassesBy(t *testing.T) {
 		r.live = func() ([]*corev1.Pod, error) { return []*corev1.Pod{a, b}, nil }
 		pass, err := r.pass(t, 331, a)
 		require.NoError(t, err)
-		require.Equal(t, 1, pass.LiveLists)
+		require.Equal(t, 1, pass.LiveLists())
 		return r
 	}
 	t.Run("then seconds and not minutes pass until a list decides", func(t *testing.T) {
@@ -430,12 +430,12 @@ func TestWhatTheCachePassesBy(t *testing.T) {
 		require.NoError(t, r.start().ChildAdded(other))
 		pass, err = r.pass(t, 337, a)
 		require.NoError(t, err)
-		assert.Zero(t, pass.LiveLists)
+		assert.Zero(t, pass.LiveLists())
 		assert.Equal(t, 5*time.Second, pass.RequeueAfter)
 		r.live = func() ([]*corev1.Pod, error) { return []*corev1.Pod{a}, nil }
 		pass, err = r.pass(t, 342, a)
 		require.NoError(t, err)
-		assert.Equal(t, 1, pass.LiveLists)
+		assert.Equal(t, 1, pass.LiveLists())
 		assert.Len(t, pass.Created, 1)
 	})
 	t.Run("the pass that lists asks for the next one in seconds too, as no event may wake the owner", func(t *testing.T) {
@@ -462,8 +462,8 @@ func TestWhatTheCachePassesBy(t *testing.T) {
 			at += r.last.RequeueAfter
 			_, err := r.passAt(t, at, a)
 			require.NoError(t, err)
-			require.Len(t, r.calls, r.last.LiveLists)
-			lists += r.last.LiveLists
+			require.Len(t, r.calls, r.last.LiveLists())
+			lists += r.last.LiveLists()
 		}
 		assert.InDelta(t, 3600/5, passes, 12)
 		assert.InDelta(t, 3600/300, lists, 1)
@@ -476,7 +476,7 @@ func TestWhatTheCachePassesBy(t *testing.T) {
 		for second := 332; second < 332+3600; second += 5 {
 			pass, err := r.pass(t, second, a)
 			require.NoError(t, err)
-			lists += pass.LiveLists
+			lists += pass.LiveLists()
 		}
 		assert.Less(t, lists, 20)
 		assert.Greater(t, lists, 10)
@@ -490,7 +490,7 @@ func TestWhatTheCachePassesBy(t *testing.T) {
 		for second := 332; second < 600; second += 5 {
 			pass, err := r.pass(t, second, a)
 			require.NoError(t, err)
-			assert.Zero(t, pass.LiveLists)
+			assert.Zero(t, pass.LiveLists())
 		}
 	})
 }
@@ -518,7 +518,7 @@ func TestAnOldViewInWhichNothingMayGo(t *testing.T) {
 	r.live = func() ([]*corev1.Pod, error) { return live, nil }
 	pass, err := r.pass(t, 602, pods...)
 	require.NoError(t, err)
-	assert.Equal(t, 1, pass.LiveLists)
+	assert.Equal(t, 1, pass.LiveLists())
 	assert.Len(t, pass.Deleted, 1)
 }
 
@@ -531,7 +531,7 @@ func TestNoNeedlessLists(t *testing.T) {
 		r.known().Deleted("uid-b", r.now)
 		pass, err := r.pass(t, 331, podtest.Pod("a", owned(r.owner)), podtest.Pod("b", owned(r.owner), podtest.UID("uid-b"), podtest.Deleting))
 		require.NoError(t, err)
-		assert.Zero(t, pass.LiveLists)
+		assert.Zero(t, pass.LiveLists())
 		assert.Len(t, pass.Created, 1)
 	})
 	t.Run("W51 after a list the cache is as good as any, until it proves old again", func(t *testing.T) {
@@ -541,12 +541,12 @@ func TestNoNeedlessLists(t *testing.T) {
 		r.live = func() ([]*corev1.Pod, error) { return there, nil }
 		pass, err := r.pass(t, 602, there...)
 		require.NoError(t, err)
-		require.Equal(t, 1, pass.LiveLists)
+		require.Equal(t, 1, pass.LiveLists())
 		r.settle()
 		r.ownersVersion, r.childrenVersion = "20", "20"
 		pass, err = r.pass(t, 603, there...)
 		require.NoError(t, err)
-		assert.Zero(t, pass.LiveLists)
+		assert.Zero(t, pass.LiveLists())
 		assert.Len(t, pass.Created, 1)
 	})
 	t.Run("W51 nor is an old view while events are waited for", func(t *testing.T) {
@@ -556,7 +556,7 @@ func TestNoNeedlessLists(t *testing.T) {
 		r.awaits(r.owner, "web-new")
 		pass, err := r.pass(t, 602)
 		require.NoError(t, err)
-		assert.Zero(t, pass.LiveLists)
+		assert.Zero(t, pass.LiveLists())
 		assert.True(t, pass.Waiting())
 		assert.Empty(t, r.callsOf("create"))
 	})

@@ -43,7 +43,7 @@ func TestOldView(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, []string{"list default app=web"}, r.calls)
 		assert.True(t, pass.ViewWasStale)
-		assert.Equal(t, 1, pass.LiveLists)
+		assert.Equal(t, 1, pass.LiveLists())
 		assert.Equal(t, names(there), names(pass.Active))
 		assert.EqualValues(t, 3, r.statuses[0].Status.Replicas)
 		assert.Zero(t, sum(r.pending()), "settled by the list")
@@ -81,7 +81,7 @@ func TestOldView(t *testing.T) {
 			require.NoError(t, err)
 			assert.Empty(t, r.callsOf("delete"))
 			assert.Len(t, pass.Active, 30)
-			lists += pass.LiveLists
+			lists += pass.LiveLists()
 		}
 		assert.InDelta(t, 20, lists, 1, "one in five minutes")
 	})
@@ -159,7 +159,7 @@ func TestOldView(t *testing.T) {
 			require.NoError(t, err, "held back")
 			assert.Empty(t, r.calls)
 			assert.Equal(t, time.Second, pass.RequeueAfter)
-			assert.Zero(t, pass.LiveLists)
+			assert.Zero(t, pass.LiveLists())
 			at += seconds
 		}
 		assert.Equal(t, []string{"Warning FailedList Error listing: page 2 is of another version"}, told)
@@ -541,7 +541,7 @@ func TestOldViewAndARefusedOrphan(t *testing.T) {
 		r.live = func() ([]*corev1.Pod, error) { return pods, nil }
 		pass, err := r.pass(t, 602, pods...)
 		require.NoError(t, err)
-		assert.Equal(t, 1, pass.LiveLists)
+		assert.Equal(t, 1, pass.LiveLists())
 		assert.Len(t, pass.Created, 1)
 	})
 	t.Run("E3 W42 and not if the list shows that it is filled", func(t *testing.T) {
@@ -731,6 +731,6 @@ func TestOldViewAndTwoOrphans(t *testing.T) {
 	r.live = func() ([]*corev1.Pod, error) { return append(pods[:2:2], pods[3]), nil }
 	pass, err := r.pass(t, 602, pods...)
 	require.Error(t, err)
-	assert.Equal(t, 1, pass.LiveLists)
+	assert.Equal(t, 1, pass.LiveLists())
 	assert.Len(t, pass.Created, 1, "and not two: the undecided one may become the owner's")
 }

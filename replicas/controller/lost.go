@@ -36,8 +36,7 @@ type look[C Object] struct {
 // looks returns how to look for n children at once.
 func (p *pass[O, C]) looks(ctx context.Context, n int) look[C] {
 	start := p.state.known.Start()
-	if p.LiveReads+n <= fewReads {
-		p.LiveReads += n
+	if p.calls.count(isRead)+n <= fewReads {
 		return look[C]{start: start, find: p.get}
 	}
 	list, err := p.allLive(ctx, start)
@@ -49,9 +48,6 @@ func (p *pass[O, C]) looks(ctx context.Context, n int) look[C] {
 // allLive lists what the owner's selector matches, and notes all that it shows.
 func (p *pass[O, C]) allLive(ctx context.Context, start ledger.Moment) (List[C], error) {
 	list, err := p.askList(ctx)
-	if !errors.As(err, new(heldError)) {
-		p.LiveLists++
-	}
 	if err != nil {
 		return list, err
 	}
@@ -84,7 +80,7 @@ func (p *pass[O, C]) wentBack(found ...C) error {
 			live[c.GetUID()] = c
 		}
 	}
-	for _, shown := range p.children {
+	for _, shown := range p.view.children {
 		if is, ok := live[shown.GetUID()]; ok {
 			if err := p.restores.wentBack(is, shown); err != nil {
 				return err
@@ -122,7 +118,7 @@ func (p *pass[O, C]) holdTaken(ctx context.Context, scale replicas.Scale[C]) {
 	there := p.lookForNames(ctx, some(taken, func(n ledger.Name) bool { return p.nextLook(n.Name, 0) <= 0 }))
 	for _, n := range taken {
 		if !there.Has(n.Name) {
-			p.spec.CreationsInFlight = append(p.spec.CreationsInFlight, n.Name)
+			p.view.spec.CreationsInFlight = append(p.view.spec.CreationsInFlight, n.Name)
 		}
 	}
 }
@@ -138,7 +134,7 @@ func (p *pass[O, C]) lookForLost(ctx context.Context, scale replicas.Scale[C]) (
 	}
 	p.lookForNames(ctx, some(names, func(n ledger.Name) bool { return p.nextLook(n.Name, n.NextLook(p.opts.Now())) <= 0 }))
 	p.lookForDoubted(ctx, some(doubted, func(v victim[C]) bool { return p.nextLook(v.child.GetName(), v.left) <= 0 }))
-	spec := p.spec
+	spec := p.view.spec
 	spec.CreationsInFlight, spec.DeletionsInFlight, spec.Names, spec.Related = nil, nil, nil, nil
 	all, _ := replicas.ScaleTo(p.activeAndEnded(), spec) // the plan had no error
 	note := func(reason Reason, name string, next time.Duration, holds bool) {
@@ -288,7 +284,7 @@ func some[E any](list []E, f func(E) bool) []E {
 
 // shows reports whether the view has a child in the version in which it was found.
 func (p *pass[O, C]) shows(found C) bool {
-	return slices.ContainsFunc(p.children, func(c C) bool {
+	return slices.ContainsFunc(p.view.children, func(c C) bool {
 		return object.ID(c) == object.ID(found) && c.GetResourceVersion() == found.GetResourceVersion()
 	})
 }
@@ -296,7 +292,7 @@ func (p *pass[O, C]) shows(found C) bool {
 // isUnlisted reports whether a child of that name does not match, such as one that was
 // released: a list does not tell whether it is there.
 func (p *pass[O, C]) isUnlisted(name types.NamespacedName) bool {
-	return slices.ContainsFunc(p.children, func(c C) bool {
+	return slices.ContainsFunc(p.view.children, func(c C) bool {
 		return !object.IsNil(c) && nameOf(c) == name && !p.snapshot.Rules.MayCount(c)
 	})
 }
@@ -305,7 +301,7 @@ func (p *pass[O, C]) isUnlisted(name types.NamespacedName) bool {
 // yet, or as long as its watch hangs.
 func (p *pass[O, C]) noneBears(l look[C], name types.NamespacedName) {
 	p.state.known.NoneBears(name)
-	for _, c := range p.children {
+	for _, c := range p.view.children {
 		if !object.IsNil(c) && nameOf(c) == name {
 			p.lacks(l, object.ID(c))
 		}

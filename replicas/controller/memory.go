@@ -25,9 +25,9 @@ import (
 // the first is gone.
 const incarnationKept = time.Hour
 
-// ownerState is what is remembered of an owner between passes. It belongs to the
+// memory is what is remembered of an owner between passes. It belongs to the
 // pass under way, but for known, wrote and ready, which have locks of their own.
-type ownerState[C Object] struct {
+type memory[C Object] struct {
 	uid        types.UID
 	generation int64
 	seen       time.Time // the last pass
@@ -64,7 +64,7 @@ type differing struct{ sent, stored any }
 // nothingLeft drops what held back creations or deletions that are needed no more: the next
 // ones start anew. What has another cause goes on: a namespace that ends, and what the server
 // said of how long to wait.
-func (s *ownerState[C]) nothingLeft(now time.Time) {
+func (s *memory[C]) nothingLeft(now time.Time) {
 	maps.DeleteFunc(s.holds, func(k holdKey, h *hold) bool {
 		switch k.Reason {
 		case QuotaFull, Conflict, ConflictAgain:
@@ -83,7 +83,7 @@ type owners[C Object] struct {
 	patience func() time.Duration // of what is known of one owner
 
 	mu sync.Mutex
-	m  map[types.NamespacedName][]*ownerState[C]
+	m  map[types.NamespacedName][]*memory[C]
 	// passing are the names of owners that have a pass under way.
 	passing sets.Set[types.NamespacedName]
 	// left are the names of owners that have left the cache. Each pass looks at one of them.
@@ -113,7 +113,7 @@ func (o *owners[C]) exit(name types.NamespacedName) {
 // of returns the state of an owner. What was remembered of another generation is
 // dropped. idle are the UIDs of other incarnations that had no pass for so long
 // that they may be forgotten; a zero now is no pass, and asks for none.
-func (o *owners[C]) of(key expectations.Key, generation int64, now time.Time) (s *ownerState[C], idle []types.UID) {
+func (o *owners[C]) of(key expectations.Key, generation int64, now time.Time) (s *memory[C], idle []types.UID) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	s = o.find(key)
@@ -139,22 +139,22 @@ func (o *owners[C]) of(key expectations.Key, generation int64, now time.Time) (s
 
 // begin returns a new state in place of that of an owner that had left the cache, or of
 // none. Requests without an answer stay.
-func (o *owners[C]) begin(key expectations.Key, before *ownerState[C]) *ownerState[C] {
-	s := &ownerState[C]{uid: key.UID, known: &ledger.Ledger[C]{Patience: o.patience()}}
+func (o *owners[C]) begin(key expectations.Key, before *memory[C]) *memory[C] {
+	s := &memory[C]{uid: key.UID, known: &ledger.Ledger[C]{Patience: o.patience()}}
 	if before != nil {
 		s.known = before.known
 		s.known.Forget()
 	}
 	if o.m == nil {
-		o.m = map[types.NamespacedName][]*ownerState[C]{}
+		o.m = map[types.NamespacedName][]*memory[C]{}
 	}
-	others := slices.DeleteFunc(o.m[key.NamespacedName], func(other *ownerState[C]) bool { return other == before })
+	others := slices.DeleteFunc(o.m[key.NamespacedName], func(other *memory[C]) bool { return other == before })
 	o.m[key.NamespacedName] = append(others, s)
 	return s
 }
 
 // get returns the state of an owner that is in the cache, or nil.
-func (o *owners[C]) get(key expectations.Key) *ownerState[C] {
+func (o *owners[C]) get(key expectations.Key) *memory[C] {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if s := o.find(key); s != nil && !s.left {
@@ -178,7 +178,7 @@ func (o *owners[C]) awaitWrite(name types.NamespacedName) {
 func (o *owners[C]) isKnownOld(name types.NamespacedName) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return slices.ContainsFunc(o.m[name], func(s *ownerState[C]) bool { return !s.left && s.known.Owner() != (ledger.Owner{}) })
+	return slices.ContainsFunc(o.m[name], func(s *memory[C]) bool { return !s.left && s.known.Owner() != (ledger.Owner{}) })
 }
 
 // Ledger returns the ledger of an owner, and Ledgers those of all: see package inside.
@@ -207,7 +207,7 @@ func (o *owners[C]) Ledgers() map[expectations.Key]*ledger.Ledger[C] {
 	return all
 }
 
-func (o *owners[C]) find(key expectations.Key) *ownerState[C] {
+func (o *owners[C]) find(key expectations.Key) *memory[C] {
 	for _, s := range o.m[key.NamespacedName] {
 		if s.uid == key.UID {
 			return s
@@ -236,7 +236,7 @@ func (o *owners[C]) sweepLeft(now time.Time) {
 	}
 	name := o.left[0]
 	o.left = o.left[1:]
-	kept := slices.DeleteFunc(o.m[name], func(s *ownerState[C]) bool {
+	kept := slices.DeleteFunc(o.m[name], func(s *memory[C]) bool {
 		return s.left && now.Sub(s.seen) > incarnationKept && s.known.Unanswered(now) <= 0
 	})
 	if len(kept) == 0 {
@@ -244,7 +244,7 @@ func (o *owners[C]) sweepLeft(now time.Time) {
 		return
 	}
 	o.m[name] = kept
-	if slices.ContainsFunc(kept, func(s *ownerState[C]) bool { return s.left }) {
+	if slices.ContainsFunc(kept, func(s *memory[C]) bool { return s.left }) {
 		o.left = append(o.left, name)
 	}
 }
@@ -255,7 +255,7 @@ func (o *owners[C]) sweepLeft(now time.Time) {
 func (o *owners[C]) sweep(name types.NamespacedName, now time.Time) (next time.Duration) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	kept := slices.DeleteFunc(o.m[name], func(s *ownerState[C]) bool {
+	kept := slices.DeleteFunc(o.m[name], func(s *memory[C]) bool {
 		if !s.left {
 			return false
 		}

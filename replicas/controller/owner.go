@@ -9,15 +9,109 @@ import (
 	"slices"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/replicakit/replicakit/expectations"
 	"github.com/replicakit/replicakit/internal/backoff"
 	"github.com/replicakit/replicakit/internal/object"
 	"github.com/replicakit/replicakit/internal/resourceversion"
 	"github.com/replicakit/replicakit/replicas"
 	"github.com/replicakit/replicakit/replicas/ledger"
 )
+
+// wants finds the owner, and what it wants, and reports whether there is something to go on with.
+func (p *pass[O, C]) wants(ctx context.Context) bool {
+	p.owners.awaitWrite(p.Name) // before the cache is asked, which may be told meanwhile
+	stale, ready := p.writes.Ready(expectations.Key{NamespacedName: p.Name})
+	if !ready && p.owners.isKnownOld(p.Name) {
+		stale, ready = expectations.Stale{}, true
+	}
+	if !ready {
+		p.Stale = stale
+		p.gate(OwnWriteNotSeen, stale.Resource.String(), stale.RetryAfter, nil)
+		return false
+	}
+	owner, err := p.cache.Owner(ctx, p.Name)
+	switch {
+	case apierrors.IsNotFound(err):
+		p.step = scales // nothing holds back what is gone
+		p.forget(expectations.Key{NamespacedName: p.Name})
+		if next := p.owners.sweep(p.Name, p.Now); next > 0 {
+			p.comeBack(next)
+		}
+		return false
+	case err != nil:
+		err = fmt.Errorf("controller: %s %q: reading it: %w", p.kind.Owner.Kind, p.Name, err)
+	case object.IsNil(owner):
+		err = fmt.Errorf("controller: %s %q: the cache returned nil", p.kind.Owner.Kind, p.Name)
+	default:
+		err = p.checkScope(owner)
+	}
+	if err != nil {
+		p.fails(err)
+		return false
+	}
+	p.Owner, p.cached, p.key = owner, owner, expectations.KeyOf(owner)
+	p.state = p.owners.get(p.key)
+	owner, ok := p.upToDate(ctx, owner)
+	if !ok {
+		return false
+	}
+	p.Owner, p.state = owner, p.stateOf(owner, p.Now)
+	p.state.wrote.read(owner.GetResourceVersion())
+	if stale != (expectations.Stale{}) {
+		p.state.known.Distrust()
+	}
+	p.Generation = owner.GetGeneration()
+	if p.spec, err = p.kind.Spec(owner); err != nil {
+		err = p.refuseSpec(err)
+		p.gate(SpecRefused, "", 0, err)
+		p.fails(err)
+		return false
+	}
+	p.spec.Owner, p.spec.Kind, p.spec.Now = owner, p.kind.Owner, p.Now
+	p.rules, p.Desired = counting(p.spec.Rules), p.spec.Replicas
+	p.deletePendingStrays(ctx)
+	return true
+}
+
+// checkScope refuses an owner that events could not find.
+func (r *reconciler[O, C]) checkScope(owner O) error {
+	if r.kind.ClusterScoped == (owner.GetNamespace() == "") {
+		return nil
+	}
+	where := "no namespace"
+	if r.kind.ClusterScoped {
+		where = "a namespace"
+	}
+	return fmt.Errorf("controller: %s %q: it is in %s, and Kind.ClusterScoped is %t", r.kind.Owner.Kind, object.Name(owner), where, r.kind.ClusterScoped)
+}
+
+// refuse tells the owner's events why it can not be acted on, once for each generation
+// and text: annotations change without a new generation.
+func (p *pass[O, C]) refuse(err error) {
+	if e, ok := asRefused(err); ok && p.state.refused != e.Error() {
+		p.state.refused = e.Error()
+		p.event(corev1.EventTypeWarning, e.Reason, e.Error())
+	}
+}
+
+// refuseSpec returns the error of a Spec that failed. An error that is no refusal may pass, so
+// the pass is made again. Its event comes once for each generation and text, too.
+func (p *pass[O, C]) refuseSpec(err error) error {
+	if isRefused(err) {
+		p.refuse(err)
+		return err
+	}
+	err = p.failure("Kind.Spec failed: %w", err)
+	if p.state.refused != err.Error() {
+		p.state.refused = err.Error()
+		p.event(corev1.EventTypeWarning, FailedSpec, err.Error())
+	}
+	return err
+}
 
 // learn notes what a call has shown of the owner last. The hold goes on, if there is one.
 func (p *pass[O, C]) learn(is ledger.Owner) {
@@ -42,9 +136,9 @@ func (p *pass[O, C]) holdOwner(now time.Time, last time.Duration) time.Duration 
 // upToDate returns the owner that the pass goes by. That is the cached one unless an older
 // call has shown a newer one. Then the pass does nothing for some seconds, and after
 // that goes by a read of the server.
-func (p *pass[O, C]) upToDate(ctx context.Context, cached O) (owner O, goOn bool, err error) {
+func (p *pass[O, C]) upToDate(ctx context.Context, cached O) (owner O, goOn bool) {
 	if p.state == nil || p.isShown(cached) {
-		return cached, true, nil
+		return cached, true
 	}
 	p.Generation = cached.GetGeneration()
 	known, now := p.state.known.Owner(), p.opts.Now()
@@ -55,22 +149,23 @@ func (p *pass[O, C]) upToDate(ctx context.Context, cached O) (owner O, goOn bool
 	}
 	if wait > 0 && !isBack {
 		p.holdForOwner(wait)
-		return cached, false, nil
+		return cached, false
 	}
 	fresh, err := p.readOwner(ctx)
 	switch {
 	case p.OwnerErr != nil:
-		return cached, false, p.unread(ctx, p.holdOwner(now, ownerReadLast))
+		p.fails(p.unread(ctx, p.holdOwner(now, ownerReadLast)))
+		return cached, false
 	case p.ownerRead:
 		p.ownerIsShown()
-		return cached, true, nil
+		return cached, true
 	case err != nil || fresh.GetUID() != cached.GetUID():
 		p.holdForOwner(p.holdOwner(now, ownerGoneLast))
-		return cached, false, nil
+		return cached, false
 	}
 	p.OwnerWasStale, p.ownerOld, p.ownerRead = true, false, true
 	p.comeBack(p.holdOwner(now, max(p.state.owner.Wait, ownerReadLast)))
-	return fresh, true, nil
+	return fresh, true
 }
 
 // wentByRead says when the owner is read again after a pass that went by a read. If that
@@ -174,21 +269,34 @@ func (p *pass[O, C]) unread(ctx context.Context, wait time.Duration) error {
 	return p.failure("reading it before the number is changed: %w", p.OwnerErr)
 }
 
+// ownerAgrees leaves out what the owner on the server does not want any more, as far as it has to
+// be asked.
+func (p *pass[O, C]) ownerAgrees(ctx context.Context, scale replicas.Scale[C]) replicas.Scale[C] {
+	if len(scale.Delete)+len(scale.Discard) > 0 && !p.mayDelete(ctx) {
+		scale.Delete, scale.Discard = nil, nil
+	}
+	if scale.Create > 0 && (p.ownerOld || !p.mayCreate(ctx)) {
+		scale.Create, scale.Names = 0, nil
+	}
+	return scale
+}
+
 // mayDelete reports whether the owner on the server still wants what the pass goes by: an
 // old spec may want fewer children.
-func (p *pass[O, C]) mayDelete(ctx context.Context) (bool, error) {
+func (p *pass[O, C]) mayDelete(ctx context.Context) bool {
 	if p.ownerRead {
-		return true, nil
+		return true
 	}
 	_, _ = p.readOwner(ctx)
 	if p.OwnerErr != nil {
-		p.ScaleErr, p.undeleted = p.OwnerErr, true
-		return false, p.unread(ctx, 0)
+		p.scaleFails(StopsDeletions, p.OwnerErr)
+		p.fails(p.unread(ctx, 0))
+		return false
 	}
 	if p.ownerOld {
 		p.waitForOwner()
 	}
-	return p.ownerRead, nil
+	return p.ownerRead
 }
 
 // mayCreate reports whether the owner on the server still wants what the pass goes by. The
@@ -271,7 +379,7 @@ func (p *pass[O, C]) sayTheSame(a, b replicas.Rules[C]) bool {
 		if a == nil || b == nil {
 			return a == nil && b == nil
 		}
-		return !slices.ContainsFunc(p.children, func(c C) bool { return a(c) != b(c) })
+		return !slices.ContainsFunc(p.view.children, func(c C) bool { return a(c) != b(c) })
 	}
 	return agree(a.Active, b.Active) && agree(a.Ready, b.Ready) && agree(a.MustGo, b.MustGo) && agree(a.MustStay, b.MustStay) && agree(a.Discard, b.Discard)
 }

@@ -7,13 +7,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/replicakit/replicakit/expectations"
 	"github.com/replicakit/replicakit/internal/object"
@@ -23,6 +24,7 @@ import (
 	"github.com/replicakit/replicakit/status"
 )
 
+// sync makes a pass and tells everybody what it did.
 func (r *reconciler[O, C]) sync(ctx context.Context, owner types.NamespacedName) (time.Duration, error) {
 	if err := r.restored(owner); err != nil {
 		return 0, err
@@ -31,12 +33,11 @@ func (r *reconciler[O, C]) sync(ctx context.Context, owner types.NamespacedName)
 		return 0, fmt.Errorf("controller: %s %q: a pass for it is under way: call Sync for one owner once at a time", r.kind.Owner.Kind, owner)
 	}
 	defer r.owners.exit(owner)
-	p := &pass[O, C]{reconciler: r}
+	p := &pass[O, C]{reconciler: r, inTerm: r.term.number(), standing: r.measures.standing(owner)}
 	p.Name, p.Now = owner, r.opts.Now()
-	p.inTerm = r.term.number()
-	p.standing = r.measures.standing(owner)
 	defer p.tellPanic()
-	err := p.run(ctx)
+	p.run(ctx)
+	err := p.err()
 	if restored := r.restored(owner); restored != nil {
 		err = restored
 		p.retryOnly(0)
@@ -57,107 +58,95 @@ func (r *reconciler[O, C]) sync(ctx context.Context, owner types.NamespacedName)
 	return p.RequeueAfter, p.Err
 }
 
-// restored returns the error of passes for an owner if the server was restored.
-func (r *reconciler[O, C]) restored(owner types.NamespacedName) error {
-	if proof := r.restores.proof(); proof != nil {
-		return fmt.Errorf("controller: %s %q: %w", r.kind.Owner.Kind, owner, proof)
-	}
-	return nil
+// A pass is one call of Sync.
+type pass[O, C Object] struct {
+	*reconciler[O, C]
+	Pass[O, C] // what is told of the pass
+	calls      calls
+	inTerm     int           // the term in which the pass began
+	standing   []Gate        // of the passes before
+	step       step          // how far the pass has come
+	errs       []error       // what went wrong; the status is written all the same
+	retryAfter time.Duration // what the server, or a hold, makes an error wait
+
+	// wants sets these.
+	key    expectations.Key
+	cached O // the owner as the cache has it: Owner, unless the pass goes by what it has read
+	state  *memory[C]
+	spec   replicas.Spec[C]
+	rules  status.Rules[C]
+	// ownerRead says that a read begun in this pass has shown that the server's owner wants
+	// what the pass goes by; ownerOld that a read has shown that it does not.
+	ownerRead, ownerOld bool
+
+	// plan sets these.
+	start    ledger.Moment // when the pass began to read the cache
+	snapshot ledger.Snapshot[C]
+	view     view[C]
 }
 
-// run is the pass on one page: look, list and plan, claim, scale, report.
-func (p *pass[O, C]) run(ctx context.Context) error {
-	if goOn, err := p.look(ctx); !goOn {
-		return err
+// run is the pass on one page.
+func (p *pass[O, C]) run(ctx context.Context) {
+	if !p.wants(ctx) { // the owner as it is by now, and what it wants
+		return
 	}
 	defer p.state.known.Done()
 	p.step = plans
-	plan, err := p.plan(ctx)
-	if !p.Observed {
-		return err
-	}
-	var scale replicas.Scale[C]
-	if err == nil {
+	plan, ok := p.plan(ctx) // what is believed of the children, and what to do about it
+	if ok {
 		p.step = claims
-		scale, err = p.claim(ctx, plan)
-	}
-	if errors.Is(err, errWait) {
-		return nil
-	}
-	if errors.As(err, new(heldError)) { // no error: lists are tried again later
-		return p.report(ctx, p.claimErr)
-	}
-	if err == nil {
-		p.step = scales
-		err = p.scale(ctx, scale)
-	}
-	return p.report(ctx, joinErrors(err, p.claimErr))
-}
-
-// look finds the owner and what it wants, and reports whether there is something
-// to go on with.
-func (p *pass[O, C]) look(ctx context.Context) (goOn bool, err error) {
-	p.owners.awaitWrite(p.Name) // before the cache is asked, which may be told meanwhile
-	stale, ready := p.writes.Ready(expectations.Key{NamespacedName: p.Name})
-	if !ready && p.owners.isKnownOld(p.Name) {
-		stale, ready = expectations.Stale{}, true
-	}
-	if !ready {
-		p.Stale = stale
-		p.gate(OwnWriteNotSeen, stale.Resource.String(), stale.RetryAfter, nil)
-		return false, nil
-	}
-	owner, err := p.cache.Owner(ctx, p.Name)
-	switch {
-	case apierrors.IsNotFound(err):
-		p.step = scales // nothing holds back what is gone
-		p.forget(expectations.Key{NamespacedName: p.Name})
-		if next := p.owners.sweep(p.Name, p.Now); next > 0 {
-			p.comeBack(next)
+		var scale replicas.Scale[C]
+		if scale, ok = p.claim(ctx, plan); ok { // adopts and releases, and scales what is the owner's then
+			p.step = scales
+			p.scale(ctx, scale)
 		}
-		return false, nil
-	case err != nil:
-		return false, fmt.Errorf("controller: %s %q: reading it: %w", p.kind.Owner.Kind, p.Name, err)
-	case object.IsNil(owner):
-		return false, fmt.Errorf("controller: %s %q: the cache returned nil", p.kind.Owner.Kind, p.Name)
 	}
-	if err := p.checkScope(owner); err != nil {
-		return false, err
+	if p.Observed {
+		p.report(ctx) // the status, whatever went wrong
 	}
-	p.Owner, p.cached, p.key = owner, owner, expectations.KeyOf(owner)
-	p.state = p.owners.get(p.key)
-	owner, goOn, err = p.upToDate(ctx, owner)
-	if !goOn {
-		return false, err
-	}
-	p.Owner, p.state = owner, p.stateOf(owner, p.Now)
-	p.state.wrote.read(owner.GetResourceVersion())
-	if stale != (expectations.Stale{}) {
-		p.state.known.Distrust()
-	}
-	p.Generation = owner.GetGeneration()
-	if p.spec, err = p.kind.Spec(owner); err != nil {
-		err = p.refuseSpec(err)
-		p.gate(SpecRefused, "", 0, err)
-		return false, err
-	}
-	p.asked = p.spec
-	p.spec.Owner, p.spec.Kind, p.spec.Now = owner, p.kind.Owner, p.Now
-	p.rules, p.Desired = counting(p.spec.Rules), p.spec.Replicas
-	p.deletePendingStrays(ctx)
-	return true, nil
 }
 
-// checkScope refuses an owner that events could not find.
-func (r *reconciler[O, C]) checkScope(owner O) error {
-	if r.kind.ClusterScoped == (owner.GetNamespace() == "") {
-		return nil
+// scale creates what is missing, or deletes what is too many, and discards what has ended.
+func (p *pass[O, C]) scale(ctx context.Context, planned replicas.Scale[C]) {
+	if p.Waiting() && planned.IsZero() {
+		return
 	}
-	where := "no namespace"
-	if r.kind.ClusterScoped {
-		where = "a namespace"
+	p.limits(planned)
+	if ok := p.carryOut(ctx, planned); ok && p.mayFillSlots(ctx, planned) {
+		if missing := p.missingSlots(); !missing.IsZero() {
+			p.carryOut(ctx, missing)
+		}
 	}
-	return fmt.Errorf("controller: %s %q: it is in %s, and Kind.ClusterScoped is %t", r.kind.Owner.Kind, object.Name(owner), where, r.kind.ClusterScoped)
+	p.state.active = len(p.Active) + len(p.Created) - len(p.activeOf(p.Deleted))
+}
+
+// carryOut makes the calls of a scale, each step with what the one before has left of it. It
+// reports whether the author's step did not fail.
+func (p *pass[O, C]) carryOut(ctx context.Context, planned replicas.Scale[C]) (ok bool) {
+	scale, newborns := p.notHeld(planned) // by earlier passes
+	if scale.IsZero() && !planned.IsZero() {
+		return true
+	}
+	scale = p.ownerAgrees(ctx, scale) // before the author's step, which may act for the victims
+	if scale, ok = p.author(ctx, p.Active, scale); !ok {
+		return false
+	}
+	p.holdTaken(ctx, scale)
+	scale = p.within(p.Active, scale) // the promise: no call goes out beyond the room
+	if held := p.lookForLost(ctx, scale); !held && planned.IsZero() {
+		p.state.nothingLeft(p.Now)
+	}
+	if scale.IsZero() {
+		return true
+	}
+	p.setOut(scale)
+	if scale.Create > 0 {
+		p.create(ctx, scale, newborns)
+	}
+	if victims := slices.Concat(scale.Delete, scale.Discard); len(victims) > 0 {
+		p.delete(ctx, victims)
+	}
+	return true
 }
 
 // end completes what is told of the pass. A refusal is no error to the caller: what else asks
@@ -172,39 +161,20 @@ func (p *pass[O, C]) end(err error) {
 	p.requeue(failed)
 }
 
-// A pass is one call of Sync.
-type pass[O, C Object] struct {
-	*reconciler[O, C]
-	Pass[O, C]
-	calls  calls
-	cached O // the owner as the cache has it: Owner, unless the pass goes by what it has read
-
-	key   expectations.Key
-	spec  replicas.Spec[C]
-	asked replicas.Spec[C] // spec as the Kind made it
-	rules status.Rules[C]
-	state *ownerState[C]
-	// children is the view that the pass goes by: what is known, laid over what the cache
-	// had when the pass read it, from start on.
-	children []C
-	snapshot ledger.Snapshot[C]
-	start    ledger.Moment
-	unmet    bool             // the view may lack children, or have some that are gone
-	inTerm   int              // the term in which the pass began
-	begins   bool             // nothing but that the owner is new to the term makes the view an old one
-	counted  []C              // those that the status counts as active
-	wanted   sets.Set[string] // see wantedSlots
-	// retryAfter is what the server, or a hold, makes an error wait.
-	retryAfter time.Duration
-	standing   []Gate // of the passes before
-	step       step   // how far the pass has come
-	// asideBefore is what state.aside was before the pass.
-	asideBefore map[types.UID]*aside
-	// claimErr is what went wrong with claims, which stops nothing else.
-	claimErr error
-	// ownerRead says that a read begun in this pass has shown that the server's owner wants
-	// what the pass goes by; ownerOld that a read has shown that it does not.
-	ownerRead, ownerOld bool
+// tellPanic makes an event of a panic, which goes on.
+func (p *pass[O, C]) tellPanic() {
+	value := recover()
+	if value == nil {
+		return
+	}
+	what := value
+	if call, ok := value.(*slowstart.Panic); ok {
+		what = call.Value
+	}
+	if !object.IsNil(p.Owner) {
+		p.event(corev1.EventTypeWarning, Panicked, p.failure("a function of the Kind or the client panicked, and the log has the stack: %v", what).Error())
+	}
+	panic(value)
 }
 
 // believe notes a child that a call has shown which began at start.
@@ -229,47 +199,155 @@ func (p *pass[O, C]) event(eventType, reason, message string) {
 	}
 }
 
-// refuse tells the owner's events why it can not be acted on, once for each generation
-// and text: annotations change without a new generation.
-func (p *pass[O, C]) refuse(err error) {
-	if e, ok := asRefused(err); ok && p.state.refused != e.Error() {
-		p.state.refused = e.Error()
-		p.event(corev1.EventTypeWarning, e.Reason, e.Error())
+// fails notes an error of the pass, which goes on.
+func (p *pass[O, C]) fails(err error) {
+	if err != nil {
+		p.errs = append(p.errs, err)
 	}
 }
 
-// refuseSpec returns the error of a Spec that failed. An error that is no refusal may pass, so
-// the pass is made again. Its event comes once for each generation and text, too.
-func (p *pass[O, C]) refuseSpec(err error) error {
-	if isRefused(err) {
-		p.refuse(err)
-		return err
+// err is all that went wrong; nil if nothing did.
+func (p *pass[O, C]) err() error {
+	if len(p.errs) == 1 {
+		return p.errs[0]
 	}
-	err = p.failure("Kind.Spec failed: %w", err)
-	if p.state.refused != err.Error() {
-		p.state.refused = err.Error()
-		p.event(corev1.EventTypeWarning, FailedSpec, err.Error())
-	}
-	return err
-}
-
-// tellPanic makes an event of a panic, which goes on.
-func (p *pass[O, C]) tellPanic() {
-	value := recover()
-	if value == nil {
-		return
-	}
-	what := value
-	if call, ok := value.(*slowstart.Panic); ok {
-		what = call.Value
-	}
-	if !object.IsNil(p.Owner) {
-		p.event(corev1.EventTypeWarning, Panicked, p.failure("a function of the Kind or the client panicked, and the log has the stack: %v", what).Error())
-	}
-	panic(value)
+	return errors.Join(p.errs...)
 }
 
 // failure is an error that names the owner.
 func (p *pass[O, C]) failure(format string, args ...any) error {
 	return fmt.Errorf("controller: %s %q: %w", p.kind.Owner.Kind, object.Name(p.Owner), fmt.Errorf(format, args...))
+}
+
+// restored returns the error of passes for an owner if the server was restored.
+func (r *reconciler[O, C]) restored(owner types.NamespacedName) error {
+	if proof := r.restores.proof(); proof != nil {
+		return fmt.Errorf("controller: %s %q: %w", r.kind.Owner.Kind, owner, proof)
+	}
+	return nil
+}
+
+// A Pass tells what one call of Sync did for an owner. Its lists point to the
+// children as the pass last saw them. Read only.
+type Pass[O, C Object] struct {
+	// Name is the owner's name. Owner is the owner as the cache has it or, if that has
+	// been behind for some seconds, as the server has it; nil if there is none, or if
+	// the pass did not read it because the cache was behind.
+	Name  types.NamespacedName
+	Owner O
+	Outcome[C]
+	// Stale says which cache does not show a write of an earlier pass yet; this
+	// pass then did nothing. It is zero otherwise.
+	Stale expectations.Stale
+	// Scale is what the pass set out to create or delete, after BeforeScale. It is
+	// both if children that must go could not be deleted and others were missing.
+	Scale replicas.Scale[C]
+	// Adopted and Released are the children of successful patches; Released also
+	// has those that turned out to be gone. AdoptionRejected are orphans that the server
+	// does not let the owner adopt. AdoptionPending are orphans whose adoption failed,
+	// but that may become the owner's: none is created in their place.
+	Adopted, Released, AdoptionRejected, AdoptionPending []C
+	// Created and Deleted are the children of successful calls. Created also has
+	// those that were found on the server after the call had failed.
+	Created, Deleted []C
+	// Failed counts the calls that failed, and the adoptions that were not tried
+	// because the owner may not adopt. Skipped counts the creations that slow start
+	// did not try after a failure.
+	Failed, Skipped int
+	// InFlight counts the names under which creations were sent that may have taken
+	// effect or may do so yet. Refused creations do not count. The names are sent again
+	// or looked for.
+	InFlight int
+	// ViewWasStale reports whether the children were listed live because the cache
+	// was known to be old.
+	ViewWasStale bool
+	// OwnerWasStale reports whether calls of the Controller have shown that the owner is
+	// gone, is being deleted, or wants something else than the one in the cache: then
+	// nothing was created or deleted by that one.
+	OwnerWasStale bool
+	// OwnerErr is why the owner could not be read from the server before children were
+	// deleted, before an adoption, or before or after a status write.
+	OwnerErr error
+	// LookErr is why a child could not be read from the server whose creation or deletion had
+	// no answer. The call stays in flight.
+	LookErr error
+	// Calls are the calls to the server, in the order in which they were answered.
+	Calls []Call
+	// GateChanges are what is worth a line in a log: gates that have lasted for a second,
+	// changed or ended.
+	GateChanges []GateChange
+	// Observed reports whether the children were listed and a plan was made. If
+	// not, there was nothing to make a status from.
+	Observed bool
+	// Status is the owner as the server stored it with its new status; nil if none
+	// was written.
+	Status O
+	// StatusErr is why the status could not be written; nil if it could, or did not
+	// have to be. If nothing else failed, it is the same as Err.
+	StatusErr error
+	// RelatedErr is why pods were not ranked by co-location; nil if Cache.Related
+	// returned no error.
+	RelatedErr error
+	// RequeueAfter and Err are what Sync returned. If the spec is refused, Err is a
+	// *replicas.RefusedError, although Sync returned nil.
+	RequeueAfter time.Duration
+	Err          error
+	// Took is how long the pass took.
+	Took time.Duration
+}
+
+// Conflicts counts the delete calls that met a Conflict.
+func (p Pass[O, C]) Conflicts() int {
+	return count(p.Calls, func(c Call) bool { return c.Verb == "Delete" && apierrors.IsConflict(c.Err) })
+}
+
+// LiveLists counts the lists of children that did not use the cache.
+func (p Pass[O, C]) LiveLists() int { return count(p.Calls, isList) }
+
+// LiveReads counts the reads of one child that did not use the cache.
+func (p Pass[O, C]) LiveReads() int { return count(p.Calls, isRead) }
+
+// mostInText is how many names, and how many calls, String has at most.
+const mostInText = 20
+
+// String describes the pass in a few lines: what was wanted and believed, each call, why the
+// deleted children were chosen, and what held the pass back.
+func (p Pass[O, C]) String() string {
+	var text strings.Builder
+	fmt.Fprintf(&text, "%s %s: %d wanted, %d active", p.Now.UTC().Format(time.RFC3339Nano), p.Name, p.Desired, len(p.Active))
+	if names := firstNames(p.Active); len(names) > 0 {
+		fmt.Fprintf(&text, " (%s)", strings.Join(names, " "))
+	}
+	fmt.Fprintf(&text, ", %d terminating", len(p.Terminating))
+	for _, call := range p.Calls[:min(len(p.Calls), mostInText)] {
+		fmt.Fprintf(&text, "\n  %v", call)
+	}
+	if more := len(p.Calls) - mostInText; more > 0 {
+		fmt.Fprintf(&text, "\n  and %d more calls", more)
+	}
+	for _, v := range p.Scale.Delete[:min(len(p.Scale.Delete), mostInText)] {
+		if !object.IsNil(v.Object) {
+			fmt.Fprintf(&text, "\n  %s was chosen: %s", v.Object.GetName(), v.Explain())
+		}
+	}
+	for _, g := range p.Gates {
+		fmt.Fprintf(&text, "\n  %v", g)
+	}
+	if p.Err != nil {
+		fmt.Fprintf(&text, "\n  error: %v", p.Err)
+	}
+	return text.String()
+}
+
+// firstNames are the names of the first children, and "..." if there are more.
+func firstNames[C Object](children []C) (names []string) {
+	for _, c := range children[:min(len(children), mostInText)] {
+		if !object.IsNil(c) {
+			names = append(names, c.GetName())
+		}
+	}
+	if len(children) > mostInText {
+		names = append(names, "...")
+	}
+	return names
 }

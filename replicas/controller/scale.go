@@ -5,6 +5,7 @@ package controller
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -18,113 +19,42 @@ import (
 	"github.com/replicakit/replicakit/replicas"
 )
 
-// scale creates or deletes what is missing or in surplus, and discards what has ended.
-func (p *pass[O, C]) scale(ctx context.Context, scale replicas.Scale[C]) error {
-	if p.Waiting() && scale.IsZero() {
-		return nil
-	}
-	p.limits(scale)
-	defer func() {
-		p.state.active = len(p.Active) + len(p.Created) - len(p.activeOf(p.Deleted))
-	}()
-	if scale.IsZero() {
-		if !p.lookForLost(ctx, scale) {
-			p.state.nothingLeft(p.Now)
-		}
-		return nil
-	}
-	err := p.carryOut(ctx, scale)
-	vetoFailed := err != nil && p.ScaleErr == nil
-	if len(scale.Delete) == 0 || slices.ContainsFunc(p.Deleted, p.rules.Active) || vetoFailed || p.state.behind && !p.HeldBack() {
-		return err
-	}
-	return joinErrors(err, p.createMissing(ctx))
+// scaleFails notes for the status why creations or deletions failed.
+func (p *pass[O, C]) scaleFails(part Stops, err error) {
+	p.ScaleErr = joinErrors(p.ScaleErr, err)
+	p.failed |= part
 }
 
-// createMissing fills free slots although children that are in no wanted one cannot be
-// deleted, or may not now.
-func (p *pass[O, C]) createMissing(ctx context.Context) error {
-	if p.spec.Slots == nil || ctx.Err() != nil {
-		return nil
+// setOut notes what the pass set out to do, in its second round too.
+func (p *pass[O, C]) setOut(scale replicas.Scale[C]) {
+	first := p.Scale
+	if p.Scale = scale; !first.IsZero() {
+		p.Scale.Delete, p.Scale.Discard = first.Delete, first.Discard
 	}
-	spec := p.spec
+}
+
+// mayFillSlots reports whether free slots are to be filled although children that are in no
+// wanted one could not be deleted, or may not be now.
+func (p *pass[O, C]) mayFillSlots(ctx context.Context, planned replicas.Scale[C]) bool {
+	isOld := p.state.behind && !p.HeldBack() // deletions of this pass have shown the view to be old
+	return p.view.spec.Slots != nil && len(planned.Delete) > 0 && !slices.ContainsFunc(p.Deleted, p.rules.Active) && !isOld && ctx.Err() == nil
+}
+
+// missingSlots is what is to be created if nothing is deleted.
+func (p *pass[O, C]) missingSlots() replicas.Scale[C] {
+	spec := p.view.spec
 	spec.MaxDeletions = new(int)
 	scale, err := replicas.ScaleTo(p.Active, spec)
-	if err != nil || scale.IsZero() {
-		return err
-	}
-	return p.carryOut(ctx, scale)
+	p.fails(err)
+	return scale
 }
 
-// carryOut creates, deletes and discards what nothing holds back and what there is room for.
-func (p *pass[O, C]) carryOut(ctx context.Context, scale replicas.Scale[C]) error {
-	planned, newborns := p.allowed(scale)
-	if planned.IsZero() {
-		return nil
-	}
-	scale, err := p.agreed(ctx, planned)
-	p.holdTaken(ctx, scale)
-	scale, roomErr := p.within(p.Active, scale)
-	p.lookForLost(ctx, scale)
-	if err = joinErrors(err, roomErr); scale.IsZero() {
-		return err
-	}
-	newborns = named(newborns, planned.Names, scale.Names)
-	tried := p.Scale // if this is createMissing
-	if p.Scale = scale; !tried.IsZero() {
-		p.Scale.Delete, p.Scale.Discard = tried.Delete, tried.Discard
-	}
-	if scale.Create > 0 {
-		err = joinErrors(err, p.create(ctx, scale, newborns))
-	}
-	if victims := slices.Concat(scale.Delete, scale.Discard); len(victims) > 0 {
-		defer p.noteDeleted()
-		err = joinErrors(err, p.delete(ctx, victims))
-	}
-	return err
-}
-
-// agreed leaves out what the owner on the server, or the author's step, does not want.
-func (p *pass[O, C]) agreed(ctx context.Context, scale replicas.Scale[C]) (replicas.Scale[C], error) {
-	scale, err := p.ownerWants(ctx, scale) // before the author's step, which may act for the victims
+// notHeld leaves out what an earlier pass has put off, and asks for a pass when that is over. If
+// the owner is in no namespace, it returns the children that are to be created, by their names.
+func (p *pass[O, C]) notHeld(scale replicas.Scale[C]) (replicas.Scale[C], map[string]newborn[C]) {
 	if scale.IsZero() {
-		return scale, err
+		return scale, nil
 	}
-	scale, stepErr := p.beforeScale(ctx, p.Active, scale)
-	if stepErr != nil {
-		return replicas.Scale[C]{}, joinErrors(err, stepErr)
-	}
-	return scale, err
-}
-
-// within leaves out what there is no room for, and lets the pass make the calls of the rest.
-func (p *pass[O, C]) within(owned []C, scale replicas.Scale[C]) (replicas.Scale[C], error) {
-	room, err := replicas.RoomOf(owned, p.spec)
-	if err != nil {
-		return replicas.Scale[C]{}, err
-	}
-	scale = room.Clamp(scale)
-	p.calls.allow(scale.Create, len(scale.Delete))
-	return scale, nil
-}
-
-// ownerWants leaves out what the owner on the server, as far as it has to be asked, does not
-// want any more.
-func (p *pass[O, C]) ownerWants(ctx context.Context, scale replicas.Scale[C]) (_ replicas.Scale[C], err error) {
-	if len(scale.Delete)+len(scale.Discard) > 0 {
-		var may bool
-		if may, err = p.mayDelete(ctx); !may {
-			scale.Delete, scale.Discard = nil, nil
-		}
-	}
-	if scale.Create > 0 && (p.ownerOld || !p.mayCreate(ctx)) {
-		scale.Create, scale.Names = 0, nil
-	}
-	return scale, err
-}
-
-// allowed leaves out what must wait, and asks for a requeue when it need not.
-func (p *pass[O, C]) allowed(scale replicas.Scale[C]) (replicas.Scale[C], []newborn[C]) {
 	if p.ownerOld {
 		p.waitForOwner()
 		return replicas.Scale[C]{}, nil
@@ -139,7 +69,22 @@ func (p *pass[O, C]) allowed(scale replicas.Scale[C]) (replicas.Scale[C], []newb
 	if scale.Create == 0 {
 		return scale, nil
 	}
-	return p.notHeld(scale)
+	return p.creationsNotHeld(scale)
+}
+
+// within leaves out what there is no room for, and lets the pass make the calls of the rest.
+func (p *pass[O, C]) within(owned []C, scale replicas.Scale[C]) replicas.Scale[C] {
+	if scale.IsZero() {
+		return scale
+	}
+	room, err := replicas.RoomOf(owned, p.view.spec)
+	if err != nil {
+		p.fails(err)
+		return replicas.Scale[C]{}
+	}
+	scale = room.Clamp(scale)
+	p.calls.allow(scale.Create, len(scale.Delete))
+	return scale
 }
 
 // notRefused leaves out the deletions of children that are held after Conflicts.
@@ -179,53 +124,67 @@ func (p *pass[O, C]) limits(scale replicas.Scale[C]) {
 	}
 }
 
-// beforeScale asks Kind.BeforeScale, which may leave out and nothing else. A child whose
-// deletion was sent without an answer is not among the active ones that it gets.
-func (p *pass[O, C]) beforeScale(ctx context.Context, active []C, scale replicas.Scale[C]) (replicas.Scale[C], error) {
+// author asks Kind.BeforeScale, which may leave out and nothing else. It reports whether that
+// succeeded: if not, nothing is done.
+func (p *pass[O, C]) author(ctx context.Context, active []C, scale replicas.Scale[C]) (_ replicas.Scale[C], ok bool) {
+	if scale.IsZero() {
+		return scale, true
+	}
 	if p.kind.BeforeScale == nil {
 		inside.Scaling(ctx, p.Owner, active, scale)
-		return scale, nil
+		return scale, true
 	}
-	given := scale // which may be cut down in place
-	given.Names, given.Delete, given.Discard = slices.Clone(scale.Names), slices.Clone(scale.Delete), slices.Clone(scale.Discard)
-	victims := idsOf(scale.Delete)
-	doubted := p.state.known.Doubted()
-	active = slices.DeleteFunc(slices.Clone(active), func(c C) bool {
-		_, isDoubted := doubted[object.ID(c)]
-		return isDoubted && !victims.Has(object.ID(c))
-	})
-	wrong := func(format string, args ...any) (replicas.Scale[C], error) {
-		err := p.failure("BeforeScale: "+format, args...)
-		p.gate(Author, "", 0, err)
-		return scale, err
-	}
-	less, again, err := p.kind.BeforeScale(ctx, p.Owner, active, given)
+	less, again, err := p.beforeScale(ctx, active, scale)
+	cut, wrong := p.agreed(scale, less, again)
 	switch {
 	case err != nil:
 		p.gate(Author, "", again, err).waits = true
 		p.refuse(err)
-		return scale, p.failure("BeforeScale: %w", err)
-	case again < 0:
-		return wrong("%v until the next pass is negative", again)
+	case wrong != nil:
+		err = wrong
+		p.gate(Author, "", 0, p.failure("BeforeScale: %w", err))
 	}
-	if !areLess(less.Delete, scale.Delete) || !areLess(less.Discard, scale.Discard) {
-		return wrong("a deletion was added, or is there twice")
+	if err != nil {
+		p.fails(p.failure("BeforeScale: %w", err))
+		return replicas.Scale[C]{}, false
 	}
-	if less.Create < 0 || less.Create > scale.Create {
-		return wrong("%d creations were made of %d", less.Create, scale.Create)
-	}
-	if planned := sets.New(scale.Names...); len(less.Names) > len(planned.Intersection(sets.New(less.Names...))) {
-		return wrong("a name was added, or is there twice: %q were planned, and there are %q", scale.Names, less.Names)
-	}
-	cut := scale
-	cut.Create = min(less.Create, len(less.Names))
-	cut.Names = less.Names[:cut.Create]
-	cut.Delete, cut.Discard = keep(scale.Delete, less.Delete), keep(scale.Discard, less.Discard)
 	if stops := leftOut(scale, cut); stops != 0 {
 		p.gate(Author, "", again, nil).Stops = stops
 	} else if again > 0 {
 		p.comeBack(again)
 	}
+	return cut, true
+}
+
+// beforeScale calls Kind.BeforeScale with lists that it may change. A child whose deletion was sent
+// without an answer is not among the active ones that it gets.
+func (p *pass[O, C]) beforeScale(ctx context.Context, active []C, scale replicas.Scale[C]) (replicas.Scale[C], time.Duration, error) {
+	victims, doubted := idsOf(scale.Delete), p.state.known.Doubted()
+	active = slices.DeleteFunc(slices.Clone(active), func(c C) bool {
+		_, isDoubted := doubted[object.ID(c)]
+		return isDoubted && !victims.Has(object.ID(c))
+	})
+	scale.Names, scale.Delete, scale.Discard = slices.Clone(scale.Names), slices.Clone(scale.Delete), slices.Clone(scale.Discard)
+	return p.kind.BeforeScale(ctx, p.Owner, active, scale)
+}
+
+// agreed returns what there is in less of what was planned, or what is wrong with it.
+func (p *pass[O, C]) agreed(planned, less replicas.Scale[C], again time.Duration) (cut replicas.Scale[C], err error) {
+	names := sets.New(planned.Names...)
+	switch {
+	case again < 0:
+		return cut, fmt.Errorf("%v until the next pass is negative", again)
+	case !areLess(less.Delete, planned.Delete) || !areLess(less.Discard, planned.Discard):
+		return cut, errors.New("a deletion was added, or is there twice")
+	case less.Create < 0 || less.Create > planned.Create:
+		return cut, fmt.Errorf("%d creations were made of %d", less.Create, planned.Create)
+	case len(less.Names) > len(names.Intersection(sets.New(less.Names...))):
+		return cut, fmt.Errorf("a name was added, or is there twice: %q were planned, and there are %q", planned.Names, less.Names)
+	}
+	cut = planned
+	cut.Create = min(less.Create, len(less.Names))
+	cut.Names = less.Names[:cut.Create]
+	cut.Delete, cut.Discard = keep(planned.Delete, less.Delete), keep(planned.Discard, less.Discard)
 	return cut, nil
 }
 
@@ -274,7 +233,7 @@ func (p *pass[O, C]) notInVain(scale replicas.Scale[C]) replicas.Scale[C] {
 	}
 	r := &p.state.round
 	living, failed := 0, 0
-	for _, c := range p.children {
+	for _, c := range p.view.children {
 		switch {
 		case c.GetDeletionTimestamp() != nil || c.GetCreationTimestamp().Time.Before(r.First) || !p.controls(c) || !p.snapshot.Rules.MayCount(c):
 		case p.rules.Active(c):
@@ -317,12 +276,10 @@ func (p *pass[O, C]) noteRound(created int) {
 	p.state.round.begin(len(made), first, p.opts.Now())
 }
 
-// noteDeleted takes children that the pass has deleted out of their round.
-func (p *pass[O, C]) noteDeleted() {
+// notOfRound takes a child that the pass has deleted out of its round.
+func (p *pass[O, C]) notOfRound(c C) {
 	r := &p.state.round
-	for _, c := range p.Deleted {
-		if p.rules.Active(c) && !c.GetCreationTimestamp().Time.Before(r.First) {
-			r.Made = max(r.Made-1, 0)
-		}
+	if p.rules.Active(c) && !c.GetCreationTimestamp().Time.Before(r.First) {
+		r.Made = max(r.Made-1, 0)
 	}
 }

@@ -11,7 +11,6 @@ import (
 	"math"
 	"reflect"
 	"slices"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -20,11 +19,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/replicakit/replicakit/expectations"
 	"github.com/replicakit/replicakit/internal/mergepatch"
 	"github.com/replicakit/replicakit/internal/object"
 	"github.com/replicakit/replicakit/internal/pod"
-	"github.com/replicakit/replicakit/replicas"
 	"github.com/replicakit/replicakit/selector"
 	"github.com/replicakit/replicakit/status"
 )
@@ -53,7 +50,7 @@ type Outcome[C Object] struct {
 	// Now is the instant for which everything was judged.
 	Now time.Time
 
-	undeleted bool // ScaleErr is of deletions alone
+	failed Stops // what ScaleErr is of
 }
 
 // Waiting reports whether the pass left the number of children alone because something else
@@ -79,150 +76,29 @@ func (o Outcome[C]) Failure() status.Failure {
 		Err: o.ScaleErr, Waiting: o.Waiting(), Active: int32(len(o.Active)), Desired: &desired,
 		ObservedGeneration: o.Generation, Now: o.Now,
 	}
-	if o.undeleted && f.Active <= o.Desired && o.Desired < math.MaxInt32 {
+	if o.failed == StopsDeletions && f.Active <= o.Desired && o.Desired < math.MaxInt32 {
 		f.Active = o.Desired + 1
 	}
 	return f
 }
 
-// A Pass tells what one call of Sync did for an owner. Its lists point to the
-// children as the pass last saw them. Read only.
-type Pass[O, C Object] struct {
-	// Name is the owner's name. Owner is the owner as the cache has it or, if that has
-	// been behind for some seconds, as the server has it; nil if there is none, or if
-	// the pass did not read it because the cache was behind.
-	Name  types.NamespacedName
-	Owner O
-	Outcome[C]
-	// Stale says which cache does not show a write of an earlier pass yet; this
-	// pass then did nothing. It is zero otherwise.
-	Stale expectations.Stale
-	// Scale is what the pass set out to create or delete, after BeforeScale. It is
-	// both if children that must go could not be deleted and others were missing.
-	Scale replicas.Scale[C]
-	// Adopted and Released are the children of successful patches; Released also
-	// has those that turned out to be gone. AdoptionRejected are orphans that the server
-	// does not let the owner adopt. AdoptionPending are orphans whose adoption failed,
-	// but that may become the owner's: none is created in their place.
-	Adopted, Released, AdoptionRejected, AdoptionPending []C
-	// Created and Deleted are the children of successful calls. Created also has
-	// those that were found on the server after the call had failed.
-	Created, Deleted []C
-	// Failed counts the calls that failed, and the adoptions that were not tried
-	// because the owner may not adopt. Skipped counts the creations that slow start
-	// did not try after a failure.
-	Failed, Skipped int
-	// InFlight counts the names under which creations were sent that may have taken
-	// effect or may do so yet. Refused creations do not count. The names are sent again
-	// or looked for.
-	InFlight int
-	// Conflicts counts the delete calls that met a Conflict. LiveLists counts the
-	// lists of children that did not use the cache, LiveReads such reads of one
-	// child.
-	Conflicts, LiveLists, LiveReads int
-	// ViewWasStale reports whether the children were listed live because the cache
-	// was known to be old.
-	ViewWasStale bool
-	// OwnerWasStale reports whether calls of the Controller have shown that the owner is
-	// gone, is being deleted, or wants something else than the one in the cache: then
-	// nothing was created or deleted by that one.
-	OwnerWasStale bool
-	// OwnerErr is why the owner could not be read from the server before children were
-	// deleted, before an adoption, or before or after a status write.
-	OwnerErr error
-	// LookErr is why a child could not be read from the server whose creation or deletion had
-	// no answer. The call stays in flight.
-	LookErr error
-	// Calls are the calls to the server, in the order in which they were answered.
-	Calls []Call
-	// GateChanges are what is worth a line in a log: gates that have lasted for a second,
-	// changed or ended.
-	GateChanges []GateChange
-	// Observed reports whether the children were listed and a plan was made. If
-	// not, there was nothing to make a status from.
-	Observed bool
-	// Status is the owner as the server stored it with its new status; nil if none
-	// was written.
-	Status O
-	// StatusErr is why the status could not be written; nil if it could, or did not
-	// have to be. If nothing else failed, it is the same as Err.
-	StatusErr error
-	// RelatedErr is why pods were not ranked by co-location; nil if Cache.Related
-	// returned no error.
-	RelatedErr error
-	// RequeueAfter and Err are what Sync returned. If the spec is refused, Err is a
-	// *replicas.RefusedError, although Sync returned nil.
-	RequeueAfter time.Duration
-	Err          error
-	// Took is how long the pass took.
-	Took time.Duration
-}
-
-// mostInText is how many names, and how many calls, String has at most.
-const mostInText = 20
-
-// String describes the pass in a few lines: what was wanted and believed, each call, why the
-// deleted children were chosen, and what held the pass back.
-func (p Pass[O, C]) String() string {
-	var text strings.Builder
-	fmt.Fprintf(&text, "%s %s: %d wanted, %d active", p.Now.UTC().Format(time.RFC3339Nano), p.Name, p.Desired, len(p.Active))
-	if names := firstNames(p.Active); len(names) > 0 {
-		fmt.Fprintf(&text, " (%s)", strings.Join(names, " "))
-	}
-	fmt.Fprintf(&text, ", %d terminating", len(p.Terminating))
-	for _, call := range p.Calls[:min(len(p.Calls), mostInText)] {
-		fmt.Fprintf(&text, "\n  %v", call)
-	}
-	if more := len(p.Calls) - mostInText; more > 0 {
-		fmt.Fprintf(&text, "\n  and %d more calls", more)
-	}
-	for _, v := range p.Scale.Delete[:min(len(p.Scale.Delete), mostInText)] {
-		if !object.IsNil(v.Object) {
-			fmt.Fprintf(&text, "\n  %s was chosen: %s", v.Object.GetName(), v.Explain())
+// report writes the status, whatever became of the pass. The write ends with ctx; only a Conflict
+// is tried again, and only on an object of the same UID.
+func (p *pass[O, C]) report(ctx context.Context) {
+	var counted []C
+	p.Counts, counted = p.count()
+	if p.kind.Status != nil {
+		if err := p.writeStatus(ctx); err != nil {
+			p.StatusErr = fmt.Errorf("controller: writing status of %s %q: %w", p.kind.Owner.Kind, object.Name(p.Owner), err)
+			if p.err() == nil {
+				p.retryOnly(0)
+			}
+			p.retryIn(serverDelay([]error{err}))
+			p.errs = slices.Insert(p.errs, 0, p.StatusErr) // the status comes first (U5)
+			return
 		}
 	}
-	for _, g := range p.Gates {
-		fmt.Fprintf(&text, "\n  %v", g)
-	}
-	if p.Err != nil {
-		fmt.Fprintf(&text, "\n  error: %v", p.Err)
-	}
-	return text.String()
-}
-
-// firstNames are the names of the first children, and "..." if there are more.
-func firstNames[C Object](children []C) (names []string) {
-	for _, c := range children[:min(len(children), mostInText)] {
-		if !object.IsNil(c) {
-			names = append(names, c.GetName())
-		}
-	}
-	if len(children) > mostInText {
-		names = append(names, "...")
-	}
-	return names
-}
-
-// report writes the status, whatever became of the pass, and joins its error to
-// that of the pass. The write ends with ctx; only a Conflict is tried again, and
-// only on an object of the same UID.
-func (p *pass[O, C]) report(ctx context.Context, passErr error) error {
-	p.Counts = p.count()
-	if p.kind.Status == nil {
-		p.nextCheck(passErr)
-		return passErr
-	}
-	if err := p.writeStatus(ctx); err != nil {
-		err = fmt.Errorf("controller: writing status of %s %q: %w", p.kind.Owner.Kind, object.Name(p.Owner), err)
-		p.StatusErr = err
-		if passErr == nil {
-			p.retryOnly(0)
-		}
-		p.retryIn(serverDelay([]error{err}))
-		return joinErrors(err, passErr)
-	}
-	p.nextCheck(passErr)
-	return passErr
+	p.nextCheck(counted)
 }
 
 // writeStatus makes at most two writes. The second one follows a Conflict, and is of the owner
@@ -379,14 +255,13 @@ func (p *pass[O, C]) isDropped(owner, updated O) bool {
 // goes first do not matter, as none is missing and none is too many for another reason.
 func (p *pass[O, C]) wantsTheSame(written O) bool {
 	is, err := p.kind.Spec(written)
-	return err == nil && p.saySame(&p.asked, &is)
+	return err == nil && p.saySame(&p.spec, &is)
 }
 
 // nextCheck asks for a requeue when the next child becomes available (M1, M2), unless
 // the rate limiter does anyway (M7): where a server or a hold has its place, it may not.
-func (p *pass[O, C]) nextCheck(passErr error) {
-	after := p.nextAvailable()
-	switch {
+func (p *pass[O, C]) nextCheck(counted []C) {
+	switch after, passErr := p.nextAvailable(counted), p.err(); {
 	case after <= 0:
 	case passErr == nil || onlyRefused(passErr):
 		p.comeBack(after)
@@ -397,8 +272,8 @@ func (p *pass[O, C]) nextCheck(passErr error) {
 
 // nextAvailable is how long it takes until the next child becomes available, 0 if
 // there is none to wait for.
-func (p *pass[O, C]) nextAvailable() time.Duration {
-	if pods, ok := any(p.counted).([]*corev1.Pod); ok {
+func (p *pass[O, C]) nextAvailable(counted []C) time.Duration {
+	if pods, ok := any(counted).([]*corev1.Pod); ok {
 		return p.nextPodAvailable(pods)
 	}
 	minReady := time.Duration(p.spec.MinReadySeconds) * time.Second
@@ -407,7 +282,7 @@ func (p *pass[O, C]) nextAvailable() time.Duration {
 		return 0
 	}
 	var ready []types.UID
-	for _, c := range p.counted {
+	for _, c := range counted {
 		if p.rules.Ready(c) {
 			ready = append(ready, object.ID(c))
 		}
@@ -437,30 +312,30 @@ func (p *pass[O, C]) nextPodAvailable(pods []*corev1.Pod) (after time.Duration) 
 //
 // What vanishes counts nowhere: counted when its deletion was accepted as gone, it
 // would come back as terminating for the moment that the cache shows it so.
-func (p *pass[O, C]) count() status.Counts {
+func (p *pass[O, C]) count() (counts status.Counts, counted []C) {
 	known, terminates := p.snapshot.Version != "", p.Terminating
 	if known {
 		terminates = slices.DeleteFunc(slices.Clone(terminates), vanishes)
 	}
 	stay, come, leave := p.state.known.Split(p.Active)
 	if !known {
-		p.counted = append(slices.Clip(stay), leave...)
-		return p.tally(append(slices.Clip(p.counted), terminates...))
+		counted = append(slices.Clip(stay), leave...)
+		return p.tally(append(slices.Clip(counted), terminates...)), counted
 	}
-	p.counted = append(append(slices.Clip(stay), come...), p.Created...)
+	counted = append(append(slices.Clip(stay), come...), p.Created...)
 	var terminating int32
 	for _, c := range leave {
 		switch {
 		case !lingers(c):
 		case p.staysActive(c):
-			p.counted = append(p.counted, c)
+			counted = append(counted, c)
 		default:
 			terminating++
 		}
 	}
-	counts := p.tally(append(slices.Clip(p.counted), terminates...))
+	counts = p.tally(append(slices.Clip(counted), terminates...))
 	counts.Terminating += terminating
-	return counts
+	return counts, counted
 }
 
 // tally counts the children by the Kind's rules, and pods as the status of a ReplicaSet

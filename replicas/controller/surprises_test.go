@@ -88,7 +88,7 @@ func TestAListAfterARelease(t *testing.T) {
 		require.Len(t, r.callsOf("patch"), 1)
 		pass, err := r.pass(t, 1, a, released) // b is not shown yet, and the owner is new to the process
 		require.NoError(t, err)
-		require.Equal(t, 1, pass.LiveLists)
+		require.Equal(t, 1, pass.LiveLists())
 		for i := range 4 {
 			_, err = r.pass(t, 2+i, a, released)
 			require.NoError(t, err)

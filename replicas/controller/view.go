@@ -22,94 +22,124 @@ import (
 	"github.com/replicakit/replicakit/replicas/ledger"
 )
 
-// plan decides what to do, on the cached view with what is known laid over it. If that view
-// is known to be old and something is to be done, or if it may lack what was done, the
-// children are listed live first: that nothing is to be done may be chance.
-func (p *pass[O, C]) plan(ctx context.Context) (replicas.Plan[C], error) {
-	if err := p.readCache(ctx); err != nil {
-		return replicas.Plan[C]{}, err
-	}
-	plan, err := p.manage(ctx)
-	if err != nil || plan.Blocked.Reason != replicas.ViewIsStale && (!p.unmet || plan.Blocked.Reason != "") {
-		return plan, err
-	}
-	if p.begins {
-		reached, err := p.awaitCache(ctx)
-		switch {
-		case err != nil:
-			return plan, err
-		case reached:
-			return p.manage(ctx)
-		}
-	}
-	if err := p.readLive(ctx); err != nil {
-		return plan, err
-	}
-	return p.manage(ctx)
+// A view is what the pass believes of the children, and the spec for decisions on it.
+type view[C Object] struct {
+	// children are those of the cache, with what is known laid over them.
+	children []C
+	wanted   sets.Set[string] // see wantedSlots
+	unmet    bool             // it may lack children, or have some that are gone
+	begins   bool             // nothing but that the owner is new to the term makes it an old one
+	// spec has what the owner wants, and what holds places: calls in flight, names that are taken,
+	// and adoptions that are undecided.
+	spec replicas.Spec[C]
 }
 
-// manage plans from the children as the pass has them, and notes what the status is
-// made from if nothing else is done.
-func (p *pass[O, C]) manage(ctx context.Context) (replicas.Plan[C], error) {
-	if p.asked.Related == nil {
-		p.spec.Related = func() []C { return p.related(ctx) }
+// plan decides what to do, on the cached view with what is known laid over it. If that view
+// is known to be old and something is to be done, or if it may lack what was done, the
+// children are listed live first: that nothing is to be done may be chance. It reports whether
+// the pass goes on.
+func (p *pass[O, C]) plan(ctx context.Context) (plan replicas.Plan[C], ok bool) {
+	if !p.readCache(ctx) {
+		return plan, false
 	}
-	p.spec.Names = func(prefix string) string { return prefix + suffix(p.opts.Random) }
-	p.inFlight()
-	plan, err := replicas.Manage(p.candidates(), p.spec)
+	plan, ok = p.manage()
+	isOld := plan.Blocked.Reason == replicas.ViewIsStale || p.view.unmet && plan.Blocked.Reason == ""
+	if !ok || !isOld {
+		return plan, ok
+	}
+	if p.view.begins {
+		switch wait := p.awaitCache(ctx); {
+		case wait > 0:
+			p.gate(CacheBehind, "", wait, nil)
+			p.Observed = false
+			return plan, false
+		case !p.isNewToTerm():
+			p.view.spec.Pending = expectations.Satisfied
+			return p.manage()
+		}
+	}
+	if !p.readLive(ctx) {
+		return plan, false
+	}
+	return p.manage()
+}
+
+// manage plans on the view, and notes what the status is made from if nothing else is done.
+func (p *pass[O, C]) manage() (plan replicas.Plan[C], ok bool) {
+	plan, err := replicas.Manage(p.candidates(), p.view.spec)
 	if err != nil {
 		p.refuse(err)
 		p.gate(SpecRefused, "", 0, err)
-		return plan, err
+		p.fails(err)
+		return plan, false
 	}
 	p.Active, p.Terminating, p.Observed = plan.Claims.Owned, p.terminating(), true
-	return plan, nil
+	return plan, true
 }
 
 // readCache reads the children from the cache.
-func (p *pass[O, C]) readCache(ctx context.Context) (err error) {
+func (p *pass[O, C]) readCache(ctx context.Context) (ok bool) {
 	p.start = p.state.known.Start()
-	read := &p.snapshot
+	read, err := &p.snapshot, error(nil)
 	read.Version, read.Newest = p.cache.ChildrenVersion(), p.newest.get()
 	if read.Children, err = p.cache.Children(ctx, p.Owner); err != nil {
 		p.retryIn(serverDelay([]error{err}))
-		return p.failure("listing children: %w", err)
+		p.fails(p.failure("listing children: %w", err))
+		return false
 	}
 	read.Selector = p.spec.Selector
 	read.Rules = ledger.RulesOf(p.Owner, p.kind.Owner.GroupKind(), p.spec.Selector, p.rules.Active) // a selector that is missing will be refused
 	p.lookAtServer(ctx)
-	view, err := p.state.known.View(p.start, p.snapshot, p.Now)
+	seen, err := p.state.known.View(p.start, p.snapshot, p.Now)
 	if err != nil {
-		return p.failure("the cache: %w", err)
+		p.fails(p.failure("the cache: %w", err))
+		return false
 	}
-	p.children = view.Children
-	p.wanted = p.wantedSlots()
-	p.unmet = view.Unmet
-	p.begins = p.isNewToTerm() && !view.Stale && view.Waits == 0
+	p.view.spec = p.spec
+	p.view.spec.Names = func(prefix string) string { return prefix + suffix(p.opts.Random) }
+	if p.spec.Related == nil {
+		p.view.spec.Related = func() []C { return p.related(ctx) }
+	}
+	p.view.unmet = seen.Unmet
+	p.view.begins = p.isNewToTerm() && !seen.Stale && seen.Waits == 0
 	switch {
-	case view.Waits > 0:
-		p.spec.Pending, p.spec.PendingFor = expectations.Waiting, view.Waits
-	case view.Stale || p.begins:
-		p.spec.Pending, p.spec.PendingFor = expectations.Expired, 0
+	case seen.Waits > 0:
+		p.view.spec.Pending, p.view.spec.PendingFor = expectations.Waiting, seen.Waits
+	case seen.Stale || p.view.begins:
+		p.view.spec.Pending = expectations.Expired
 	default:
-		p.spec.Pending, p.spec.PendingFor = expectations.Satisfied, 0
+		p.view.spec.Pending = expectations.Satisfied
 	}
-	return nil
+	p.sees(seen.Children)
+	return true
 }
 
-// readLive reads the children from the server. Then the pass waits for nothing.
-func (p *pass[O, C]) readLive(ctx context.Context) error {
+// sees makes children the view, and lets the spec have the calls that nothing has settled, and the
+// names that no child can have now.
+func (p *pass[O, C]) sees(children []C) {
+	p.view.children = children
+	p.view.wanted = p.wantedSlots()
+	is := p.state.known.InFlight()
+	p.view.spec.CreationsInFlight, p.view.spec.DeletionsInFlight = is.Creations, is.Deletions
+	p.view.spec.Taken = append(p.taken(), is.Taken...)
+}
+
+// readLive reads the children from the server. Then the pass waits for nothing. It reports whether
+// that succeeded. That too many lists are under way is no error, as they are tried again later.
+func (p *pass[O, C]) readLive(ctx context.Context) (ok bool) {
 	p.ViewWasStale = true
 	live, err := p.listLive(ctx)
 	if err != nil {
 		p.unlisted(err)
-		return p.failure("listing children live: %w", err)
+		if !errors.As(err, new(heldError)) {
+			p.fails(p.failure("listing children live: %w", err))
+		}
+		return false
 	}
-	p.children = live
-	p.wanted = p.wantedSlots()
+	p.view.spec.Pending, p.view.spec.PendingFor = expectations.Satisfied, 0
+	p.sees(live)
 	p.looked()
-	p.spec.Pending, p.spec.PendingFor = expectations.Satisfied, 0
-	return nil
+	return true
 }
 
 // unlisted notes that a live list failed without which nothing can be done.
@@ -137,7 +167,7 @@ func (p *pass[O, C]) listLive(ctx context.Context) ([]C, error) {
 // active.
 func (p *pass[O, C]) terminating() (terminating []C) {
 	owner, isTerminating := object.OwnerOf(p.Owner, p.kind.Owner.GroupKind()), terminatingBy(p.rules.Active)
-	for _, c := range p.children {
+	for _, c := range p.view.children {
 		if isTerminating(c) && owner.Controls(c) && p.spec.Selector.Matches(labels.Set(c.GetLabels())) {
 			terminating = append(terminating, c)
 		}
@@ -154,14 +184,6 @@ func (p *pass[O, C]) related(ctx context.Context) (related []C) {
 		return nil
 	}
 	return related
-}
-
-// inFlight lets the spec have the calls that nothing has settled, and the names that no child
-// can have now.
-func (p *pass[O, C]) inFlight() {
-	is := p.state.known.InFlight()
-	p.spec.CreationsInFlight, p.spec.DeletionsInFlight = is.Creations, is.Deletions
-	p.spec.Taken = append(p.taken(), is.Taken...)
 }
 
 func (p *pass[O, C]) activeOf(children []C) (active []C) {
@@ -182,24 +204,18 @@ func (p *pass[O, C]) isNewToTerm() bool {
 	return p.state.term != p.inTerm
 }
 
-// awaitCache waits until the cache has come as far as the server had after the term began,
-// if both tell their versions, and if that does not take long. It returns errWait if the
-// pass is to be requeued, and otherwise whether the cache has come so far.
-func (p *pass[O, C]) awaitCache(ctx context.Context) (reached bool, err error) {
+// awaitCache asks how far the server had come after the term began, and returns how long to wait until
+// the cache has come as far: 0 if it has, if that takes too long, or if they do not tell their versions.
+func (p *pass[O, C]) awaitCache(ctx context.Context) time.Duration {
 	versioner, ok := p.client.(Versioner)
 	if !ok || p.snapshot.Version == "" {
-		return false, nil
+		return 0
 	}
 	p.askChildrenVersion(ctx, versioner)
 	if !p.isNewToTerm() {
-		p.spec.Pending = expectations.Satisfied
-		return true, nil
+		return 0
 	}
-	if wait := p.term.children.patience(p.opts.Now()); wait > 0 {
-		p.gate(CacheBehind, "", wait, nil)
-		return false, errWait
-	}
-	return false, nil
+	return p.term.children.patience(p.opts.Now())
 }
 
 // lookAtServer asks the server in the first pass of a term how far it has come, if both it and
@@ -217,9 +233,6 @@ func (p *pass[O, C]) looked() { p.state.term = p.inTerm }
 // cachePatience is how long the first passes of a term wait at most until the
 // cache has come as far as the server had when the term began.
 const cachePatience = 2 * time.Second
-
-// errWait ends a pass that has asked for a requeue.
-var errWait = errors.New("controller: the cache may be behind an earlier process")
 
 // A term is the time in which this process is the only one that is at work. When it
 // begins, the caches may be older than what an earlier process saw. The zero value is the
@@ -343,7 +356,7 @@ func (p *pass[O, C]) wantedSlots() sets.Set[string] {
 			known.Insert(k.Key)
 		}
 	}
-	for _, c := range p.children {
+	for _, c := range p.view.children {
 		if !object.IsNil(c) {
 			known.Insert(c.GetName())
 		}
@@ -362,7 +375,7 @@ func (p *pass[O, C]) sameSlots(a, b *replicas.Spec[C]) bool {
 	if a.Slots == nil || b.Slots == nil {
 		return a.Slots == nil && b.Slots == nil
 	}
-	for i := range min(int(a.Replicas), len(p.children)+cmp.Or(a.BurstReplicas, replicas.DefaultBurstReplicas)) {
+	for i := range min(int(a.Replicas), len(p.view.children)+cmp.Or(a.BurstReplicas, replicas.DefaultBurstReplicas)) {
 		if a.Slots(i) != b.Slots(i) {
 			return false
 		}
@@ -375,15 +388,15 @@ func (p *pass[O, C]) sameSlots(a, b *replicas.Spec[C]) bool {
 // held.
 func (p *pass[O, C]) candidates() []C {
 	if p.spec.Slots == nil {
-		return p.children
+		return p.view.children
 	}
-	return slices.DeleteFunc(slices.Clone(p.children), func(c C) bool { return !p.controls(c) && !p.snapshot.Rules.MayCount(c) })
+	return slices.DeleteFunc(slices.Clone(p.view.children), func(c C) bool { return !p.controls(c) && !p.snapshot.Rules.MayCount(c) })
 }
 
 // taken returns the names that no child can be created under, from whatever part of the view
 // the plan is made: those of objects that the view shows, and those of slots that are held.
 func (p *pass[O, C]) taken() []string {
-	names := slices.Clone(p.asked.Taken)
+	names := slices.Clone(p.spec.Taken)
 	if p.spec.Slots == nil {
 		return names
 	}
@@ -393,7 +406,7 @@ func (p *pass[O, C]) taken() []string {
 	for k := range p.state.holds {
 		switch {
 		case k.Reason != NameTaken:
-		case !p.wanted.Has(k.Key):
+		case !p.view.wanted.Has(k.Key):
 			delete(p.state.holds, k)
 		case p.held(NameTaken, k.Key, k.Key, 0):
 			names = append(names, k.Key)
@@ -428,7 +441,7 @@ func (p *pass[O, C]) activeAndEnded() []C {
 		return p.Active
 	}
 	all := slices.Clone(p.Active)
-	for _, c := range p.children {
+	for _, c := range p.view.children {
 		if p.isEnded(c) {
 			all = append(all, c)
 		}

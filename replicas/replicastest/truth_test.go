@@ -670,7 +670,7 @@ func TestAPodThatIsAdoptedAndDeletedAtOnce(t *testing.T) {
 	orphan := createPod(t, s.PodCluster, pod("orphan"))
 	s.world.Run(time.Minute)
 	conflicts := 0
-	s.controller.Passed = func(p podPass) { conflicts += p.Conflicts }
+	s.controller.Passed = func(p podPass) { conflicts += p.Conflicts() }
 	createReplicaSet(t, s.PodCluster, 0)
 	s.world.Run(time.Second)
 	p, err := s.GetChild(t.Context(), namespace, orphan.Name)

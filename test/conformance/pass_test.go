@@ -312,7 +312,7 @@ func (c scene) isAhead(ours outcome) bool {
 	ahead := func(p *corev1.Pod) bool {
 		return p.ResourceVersion == "" || p.ResourceVersion == "0" || c.Deletes[p.Name] == "stale"
 	}
-	listed := ours.pass.LiveLists > 0 && slices.ContainsFunc(ours.claimed, ahead)
+	listed := ours.pass.LiveLists() > 0 && slices.ContainsFunc(ours.claimed, ahead)
 	return ours.missing > 0 || listed || slices.ContainsFunc(ours.deletes, func(pod string) bool {
 		return apierrors.IsNotFound(answer(c.Deletes[pod], pod))
 	}) || slices.ContainsFunc(ours.patches, func(patch string) bool {

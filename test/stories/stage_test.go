@@ -335,7 +335,7 @@ func (s *stage) telling(result podPass) string {
 	for _, call := range s.refused {
 		fmt.Fprintf(&b, "%s; ", call)
 	}
-	if result.LiveLists > 0 {
+	if result.LiveLists() > 0 {
 		b.WriteString("lists its pods live; ")
 	}
 	return b.String()
