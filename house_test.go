@@ -87,6 +87,22 @@ func TestOnlySlowStartStartsGoroutines(t *testing.T) {
 	}
 }
 
+// A pass calls the client in one file: there the ledger gets to know of it.
+func TestOnlyAskCallsTheClient(t *testing.T) {
+	t.Parallel()
+	calls := regexp.MustCompile(`(?m)^[^/\n]*\.(Create|Delete|Patch|PatchStatus|Get|GetOwner|List)\(ctx`)
+	found := 0
+	for _, file := range goList(t, "-f", `{{join .GoFiles "\n"}}`, "./replicas/controller") {
+		n := len(calls.FindAllString(read(t, filepath.Join("replicas/controller", file)), -1))
+		if file == "ask.go" {
+			found = n
+		} else {
+			assert.Zero(t, n, file)
+		}
+	}
+	assert.Greater(t, found, 5)
+}
+
 // assertNoMatch checks that no file of a package has such code.
 func assertNoMatch(t *testing.T, name string, code *regexp.Regexp) {
 	t.Helper()

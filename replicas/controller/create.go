@@ -4,7 +4,6 @@
 package controller
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -161,7 +160,9 @@ func (c *creations[O, C]) afterLook(part *part) (goesOn bool) {
 		run.Failed = slices.DeleteFunc(run.Failed, func(f slowstart.Failure) bool { return c.each[part.left[f.Index]].made })
 		for i := range run.Failed {
 			f := &run.Failed[i]
-			f.Err = cmp.Or(c.each[part.left[f.Index]].err, f.Err) // a call that ended its goroutine has none
+			if err := c.each[part.left[f.Index]].err; err != nil { // none if New ended its goroutine
+				f.Err = err
+			}
 			errs = append(errs, f.Err)
 		}
 		run.Err = joined.Errors(errs)
@@ -178,7 +179,7 @@ func (c *creations[O, C]) one(ctx context.Context, i int) error {
 	if e.sent, e.err = c.newborn(i); e.err != nil {
 		return e.err
 	}
-	e.name = nameOf(e.sent) // the client may change the child
+	e.name, e.err = nameOf(e.sent), errNoAnswer // the client may change the child, and may not return
 	e.child, e.err = c.askCreate(ctx, c.start, e.sent)
 	if e.made = e.err == nil; e.made {
 		c.tellCreated(e.name.Name)

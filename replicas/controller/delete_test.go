@@ -7,6 +7,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -1040,4 +1042,29 @@ func TestASecondConflictHoldsThatChild(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, []string{"web-003"}, names(pass.Deleted), "the hold of one is none of the others")
 	assert.Equal(t, []string{"web-003 9"}, *seen)
+}
+
+// A client that ends its goroutine, as require does in a fake, leaves calls without an answer: they stay in
+// flight, and the pass ends with an error.
+func TestCallsThatEndTheirGoroutine(t *testing.T) {
+	t.Parallel()
+	for _, want := range []int32{1, 3} {
+		r := newRig(want)
+		r.opts.MaxParallel = 2
+		r.remove = func(*corev1.Pod, metav1.DeleteOptions) error { runtime.Goexit(); return nil }
+		r.create = func(int) error { runtime.Goexit(); return nil }
+		pods := podsOf(r.owner, 2)
+		r.get = func(name string) (*corev1.Pod, error) {
+			if i := slices.IndexFunc(pods, func(c *corev1.Pod) bool { return c.Name == name }); i >= 0 {
+				return pods[i], nil
+			}
+			return nil, notFound(name)
+		}
+		p, err := r.pass(t, 0, pods...)
+		require.Error(t, err)
+		assert.Empty(t, append(p.Created, p.Deleted...))
+		assert.Len(t, r.known().Doubted(), int(2-min(want, 2)))
+		assert.Equal(t, int(max(want, 2)-2), p.InFlight)
+		assert.Len(t, r.callsOf("get"), 1, "what became of it?")
+	}
 }

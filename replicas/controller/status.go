@@ -261,9 +261,9 @@ func (p *pass[O, C]) wantsTheSame(written O) bool {
 // nextCheck asks for a requeue when the next child becomes available (M1, M2), unless
 // the rate limiter does anyway (M7): where a server or a hold has its place, it may not.
 func (p *pass[O, C]) nextCheck(counted []C) {
-	switch after, passErr := p.nextAvailable(counted), p.err(); {
+	switch after := p.nextAvailable(counted); {
 	case after <= 0:
-	case passErr == nil || onlyRefused(passErr):
+	case p.err() == nil || onlyRefused(p.err()):
 		p.comeBack(after)
 	case p.retryAfter > 0:
 		p.retryOnly(min(p.retryAfter, after))

@@ -1,0 +1,82 @@
+// Copyright The replicakit Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package controller_test
+
+import (
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/replicakit/replicakit/replicas/controller"
+)
+
+// A pod comes into the cache and leaves it again, or only leaves it, while a pass reads the cache. The
+// Controller had created or deleted the pod itself, and waits for the events. Whenever they come, the pod
+// counts once.
+func TestEventsWhileTheCacheIsRead(t *testing.T) {
+	t.Parallel()
+	for _, when := range []string{"before the pass", "before the cache is read", "after the cache was read", "after the pass"} {
+		for _, versions := range [][]string{{"", "", ""}, {"10", "20", "30"}} {
+			for _, row := range []struct {
+				name            string
+				cached          int // pods at first, of 3 wanted
+				created, gone   int // by the first pass
+				events          func(c *controller.Controller, pod *corev1.Pod) error
+				shows           int // pods that the cache has while the events come, and after them
+				replaced, fewer int // by all later passes
+			}{
+				{"created, and deleted by others", 2, 1, 0, func(c *controller.Controller, pod *corev1.Pod) error {
+					return errors.Join(c.ChildAdded(pod), c.ChildDeleted(pod))
+				}, 2, 1, 0},
+				{"deleted", 4, 0, 1, func(c *controller.Controller, pod *corev1.Pod) error {
+					return c.ChildDeleted(pod)
+				}, 3, 0, 0},
+			} {
+				t.Run(row.name+", events "+when+", version "+versions[0], func(t *testing.T) {
+					t.Parallel()
+					r := newRig(3)
+					r.version, r.childrenVersion = "15", versions[0]
+					pods := podsOf(r.owner, row.cached)
+					p, err := r.pass(t, 0, pods...)
+					require.NoError(t, err)
+					require.Len(t, p.Created, row.created)
+					require.Len(t, p.Deleted, row.gone)
+					pod := append(p.Created, p.Deleted...)[0]
+					rest := slices.DeleteFunc(slices.Clone(pods), func(c *corev1.Pod) bool { return c.UID == pod.UID })
+					require.Len(t, rest, row.shows)
+					tell := func(now string) {
+						if now == when {
+							require.NoError(t, row.events(r.start(), pod))
+						}
+					}
+
+					tell("before the pass")
+					r.now, r.childrenVersion = r.now.Add(time.Second), versions[1]
+					r.children = func() ([]*corev1.Pod, error) {
+						tell("before the cache is read")
+						defer tell("after the cache was read")
+						if when == "after the cache was read" || when == "after the pass" {
+							return pods, nil // as it was before the events
+						}
+						return rest, nil
+					}
+					p, err = r.sync(t, t.Context())
+					require.NoError(t, err)
+					created, deleted := len(p.Created), len(p.Deleted)
+					tell("after the pass")
+					r.childrenVersion = versions[2]
+					p, err = r.pass(t, 2, append(rest, p.Created...)...)
+					require.NoError(t, err)
+					assert.Equal(t, row.replaced, created+len(p.Created))
+					assert.Equal(t, row.fewer, deleted+len(p.Deleted))
+				})
+			}
+		}
+	}
+}
