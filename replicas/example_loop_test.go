@@ -70,7 +70,7 @@ func (l *Loop) Sync(ctx context.Context, rs *appsv1.ReplicaSet) (after time.Dura
 	if p.spec, err = replicas.ReplicaSetSpec(rs); err != nil {
 		return 0, err
 	}
-	p.look()
+	p.readCache()
 	plan, err := p.plan(ctx)
 	if err != nil {
 		return 0, err
@@ -86,8 +86,8 @@ func (l *Loop) Sync(ctx context.Context, rs *appsv1.ReplicaSet) (after time.Dura
 	return after, nil
 }
 
-// look reads the cache.
-func (p *pass) look() {
+// readCache reads the cache.
+func (p *pass) readCache() {
 	p.spec.Now = p.Now()
 	p.start = p.known.Start()     // BEFORE the cache is read
 	p.cache.Version = p.Version() // BEFORE its pods
@@ -98,7 +98,7 @@ func (p *pass) look() {
 // plan plans from what is believed. If that is old, or if a call has not shown what became
 // of it, the pods are listed live before anything is done.
 func (p *pass) plan(ctx context.Context) (replicas.PodPlan, error) {
-	view, plan, err := p.believe()
+	view, plan, err := p.manage()
 	if err != nil {
 		return plan, err
 	}
@@ -108,16 +108,16 @@ func (p *pass) plan(ctx context.Context) (replicas.PodPlan, error) {
 	if !view.Unmet && !landed && (!isBehind || plan.IsZero()) {
 		return plan, nil
 	}
-	if err := p.list(ctx); err != nil {
+	if err := p.readLive(ctx); err != nil {
 		return replicas.PodPlan{}, err // and nothing is changed
 	}
-	_, plan, err = p.believe()
+	_, plan, err = p.manage()
 	return plan, err
 }
 
-// believe lays what is known over the cache, and plans with what is in flight: names that may
+// manage lays what is known over the cache, and plans with what is in flight: names that may
 // take effect yet are sent again, as a server has one pod of a name.
-func (p *pass) believe() (ledger.View[*corev1.Pod], replicas.PodPlan, error) {
+func (p *pass) manage() (ledger.View[*corev1.Pod], replicas.PodPlan, error) {
 	view, err := p.known.View(p.start, p.cache, p.spec.Now)
 	if err != nil {
 		return view, replicas.PodPlan{}, err
@@ -129,9 +129,9 @@ func (p *pass) believe() (ledger.View[*corev1.Pod], replicas.PodPlan, error) {
 	return view, plan, err
 }
 
-// list lists the pods live. That settles what was sent so long ago that it can take effect
+// readLive lists the pods live. That settles what was sent so long ago that it can take effect
 // no longer.
-func (p *pass) list(ctx context.Context) error {
+func (p *pass) readLive(ctx context.Context) error {
 	start, began := p.known.Start(), p.Now()
 	list, err := p.Client.List(ctx, p.rs.Namespace, p.spec.Selector)
 	if err != nil {

@@ -426,11 +426,11 @@ func (l *lists[C]) make(ctx context.Context, key string, call *listCall[C], name
 		call.err = fmt.Errorf("%w: %w", context.Cause(limited), call.err)
 	}
 	call.givenUp = call.err != nil && ctx.Err() != nil
-	l.ended(call.err, call.givenUp)
+	l.holdAfter(call.err, call.givenUp)
 }
 
-// ended holds further lists back after one that failed, unless it was given up.
-func (l *lists[C]) ended(err error, givenUp bool) {
+// holdAfter holds further lists back after one that failed, unless it was given up.
+func (l *lists[C]) holdAfter(err error, givenUp bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {

@@ -31,9 +31,6 @@ const policyIsFinal = 5 * time.Minute
 // children their version by now. After an error the claims that succeeded stand
 // (C13). It reports whether the number of children may be changed.
 func (p *pass[O, C]) claim(ctx context.Context, plan replicas.Plan[C]) (scale replicas.Scale[C], ok bool) {
-	if b := plan.Blocked; b.Reason != "" {
-		p.gate(blocked[b.Reason], "", 0, nil).Until = b.Until
-	}
 	claims, orphans, before := plan.Claims, plan.Claims.Adopt, p.state.aside
 	p.state.aside = nil
 	claims.Adopt, claims.Release = p.toTry(before, orphans), p.toTry(before, claims.Release)

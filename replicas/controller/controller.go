@@ -274,12 +274,7 @@ func newReconciler[O, C Object](kind Kind[O, C], client Client[O, C], cache Cach
 		ownerResource: resource(kind.Owner), childResource: resource(kind.Child),
 		patchType: patchTypeFor(kind.PatchType, kind.Child), measures: newMeasures[O, C](),
 	}
-	r.kind, r.from, r.left, r.gone, r.back = kind, cache, r.childLeft, r.forget, r.cacheWentBack
-	r.ready, r.isOwn = r.becameReady, r.isOwnWrite
-	r.statusDelay = opts.StatusDelay
-	if r.ended = func(types.UID) {}; opts.UnfilteredChildren {
-		r.ended = noticed.childEnded
-	}
+	r.kind, r.from, r.told, r.statusDelay = kind, cache, r, opts.StatusDelay
 	r.writes = &expectations.ConsistencyStore{
 		Now: opts.Now, GiveUpAfter: opts.ExpectationsTimeout,
 		ReadVersion: func(schema.GroupResource) string { return cache.OwnersVersion() },
@@ -338,6 +333,13 @@ func (r *reconciler[O, C]) forget(key expectations.Key) {
 func (r *reconciler[O, C]) childLeft(key expectations.Key, child types.UID) {
 	if state := r.owners.get(key); state != nil {
 		state.known.Left(child)
+	}
+}
+
+// childEnded notes that a DELETED event has ended a child, if that says so.
+func (r *reconciler[O, C]) childEnded(child types.UID) {
+	if r.opts.UnfilteredChildren {
+		r.restores.childEnded(child)
 	}
 }
 

@@ -30,12 +30,13 @@ type creations[O, C Object] struct {
 	*pass[O, C]
 	scale    replicas.Scale[C]
 	newborns map[string]newborn[C] // see creationsNotHeld
-	each     []creation[C]
+	each     []*creation[C]
 	start    ledger.Moment // when the calls began
 }
 
 // A creation is what became of one child that is to be created.
 type creation[C Object] struct {
+	i     int                  // in the scale
 	name  types.NamespacedName // zero if it was not sent
 	made  bool
 	sent  C
@@ -46,7 +47,10 @@ type creation[C Object] struct {
 // create makes children in slow start. 0 <= created <= scale.Create holds at every
 // moment, and later passes wait until the cache shows what was created (K1, K2).
 func (p *pass[O, C]) create(ctx context.Context, scale replicas.Scale[C], newborns map[string]newborn[C]) {
-	c := &creations[O, C]{pass: p, scale: scale, newborns: newborns, each: make([]creation[C], scale.Create)}
+	c := &creations[O, C]{pass: p, scale: scale, newborns: newborns}
+	for i := range scale.Create {
+		c.each = append(c.each, &creation[C]{i: i})
+	}
 	defer func(before int) { p.noteRound(before) }(len(p.Created))
 	c.run(ctx)
 }
@@ -58,11 +62,11 @@ func (c *creations[O, C]) run(ctx context.Context) {
 	for goOn := parts; len(goOn) > 0; {
 		calls := c.call(ctx, goOn)
 		c.deleteStrange(ctx, calls)
-		c.lookForLost(ctx, calls)
-		goOn = slices.DeleteFunc(slices.Clone(goOn), func(part *part) bool { return !c.afterLook(part) })
+		c.findLost(ctx, calls)
+		goOn = slices.DeleteFunc(slices.Clone(goOn), func(part *part[C]) bool { return !c.afterLook(part) })
 	}
-	for i := range c.each {
-		if e := &c.each[i]; e.made {
+	for _, e := range c.each {
+		if e.made {
 			c.Created = append(c.Created, e.child)
 			if !c.controls(e.child) { // an orphan counts until the next pass adopts it
 				c.comeBack(1)
@@ -72,7 +76,7 @@ func (c *creations[O, C]) run(ctx context.Context) {
 		}
 	}
 	for _, part := range parts {
-		c.ended(part)
+		c.concludes(part)
 	}
 	c.holdSlots()
 }
@@ -81,8 +85,8 @@ func (c *creations[O, C]) run(ctx context.Context) {
 // others have their turn before the hold ends.
 func (c *creations[O, C]) holdSlots() {
 	var errs []error
-	for i := range c.each {
-		switch e := &c.each[i]; {
+	for _, e := range c.each {
+		switch {
 		case e.made:
 			c.state.holds.end(e.name.Name, NameTaken)
 		case c.isSlotTaken(e.err):
@@ -103,18 +107,16 @@ func (c *creations[O, C]) holdSlots() {
 // call goes on with the calls of each namespace in a slow start of its own: a namespace that
 // refuses children does not stop the others. It returns all creations of the round, also those
 // that were not sent.
-func (c *creations[O, C]) call(ctx context.Context, parts []*part) (calls []*creation[C]) {
+func (c *creations[O, C]) call(ctx context.Context, parts []*part[C]) (calls []*creation[C]) {
 	for _, part := range parts {
-		for _, i := range part.left {
-			calls = append(calls, &c.each[i])
-		}
+		calls = append(calls, part.unmade...)
 	}
 	c.start = c.state.known.Start()
-	call := func(part *part) {
+	call := func(part *part[C]) {
 		// Batches of 1, 2, 4 ... of which the last made n calls in all: the next one makes n+1.
 		opts := slowstart.Options{InitialBatchSize: part.made + 1, MaxParallel: max(c.opts.MaxParallel/len(parts), 1)}
-		part.run = slowstart.Run(ctx, len(part.left), opts, func(ctx context.Context, i int) error {
-			return c.one(ctx, part.left[i])
+		part.run = slowstart.Run(ctx, len(part.unmade), opts, func(ctx context.Context, i int) error {
+			return c.one(ctx, part.unmade[i])
 		})
 	}
 	if len(parts) == 1 {
@@ -129,54 +131,53 @@ func (c *creations[O, C]) call(ctx context.Context, parts []*part) (calls []*cre
 }
 
 // A part is the creations in one namespace.
-type part struct {
+type part[C Object] struct {
 	namespace string
-	left      []int // the indices of those that are not made
+	unmade    []*creation[C]
 	made      int
 	run       slowstart.Result // of the last round
 }
 
-func (c *creations[O, C]) parts() (parts []*part) {
-	for i := range c.each {
+func (c *creations[O, C]) parts() (parts []*part[C]) {
+	for _, e := range c.each {
 		namespace := c.Owner.GetNamespace()
 		if c.newborns != nil {
-			namespace = c.newborns[c.scale.Names[i]].namespace
+			namespace = c.newborns[c.scale.Names[e.i]].namespace
 		}
-		n := slices.IndexFunc(parts, func(p *part) bool { return p.namespace == namespace })
+		n := slices.IndexFunc(parts, func(p *part[C]) bool { return p.namespace == namespace })
 		if n < 0 {
-			n, parts = len(parts), append(parts, &part{namespace: namespace})
+			n, parts = len(parts), append(parts, &part[C]{namespace: namespace})
 		}
-		parts[n].left = append(parts[n].left, i)
+		parts[n].unmade = append(parts[n].unmade, e)
 	}
 	return parts
 }
 
 // afterLook takes what a look found into what became of a part, and reports whether the part
 // goes on, because all calls of the round took effect and others are left.
-func (c *creations[O, C]) afterLook(part *part) (goesOn bool) {
+func (c *creations[O, C]) afterLook(part *part[C]) (goesOn bool) {
 	run := &part.run
 	if len(run.Failed) > 0 {
 		var errs []error
-		run.Failed = slices.DeleteFunc(run.Failed, func(f slowstart.Failure) bool { return c.each[part.left[f.Index]].made })
+		run.Failed = slices.DeleteFunc(run.Failed, func(f slowstart.Failure) bool { return part.unmade[f.Index].made })
 		for i := range run.Failed {
 			f := &run.Failed[i]
-			if err := c.each[part.left[f.Index]].err; err != nil { // none if New ended its goroutine
+			if err := part.unmade[f.Index].err; err != nil { // none if New ended its goroutine
 				f.Err = err
 			}
 			errs = append(errs, f.Err)
 		}
 		run.Err = joined.Errors(errs)
 	}
-	called := len(part.left) - run.Skipped
+	called := len(part.unmade) - run.Skipped
 	part.made += called - len(run.Failed)
-	part.left = part.left[called:]
+	part.unmade = part.unmade[called:]
 	return run.Err == nil && run.Skipped > 0
 }
 
 // one makes one call, and tells of the child at once, as the other calls may take long.
-func (c *creations[O, C]) one(ctx context.Context, i int) error {
-	e := &c.each[i]
-	if e.sent, e.err = c.newborn(i); e.err != nil {
+func (c *creations[O, C]) one(ctx context.Context, e *creation[C]) error {
+	if e.sent, e.err = c.newborn(e.i); e.err != nil {
 		return e.err
 	}
 	e.name, e.err = nameOf(e.sent), errNoAnswer // the client may change the child, and may not return
@@ -212,10 +213,10 @@ func (c *creations[O, C]) deleteStrange(ctx context.Context, calls []*creation[C
 	}
 }
 
-// lookForLost looks for the children whose creations failed and may have taken effect
+// findLost looks for the children whose creations failed and may have taken effect
 // all the same: when no call is under way any more, in one list if there are many. What
 // is there is created; what is not there may come yet.
-func (c *creations[O, C]) lookForLost(ctx context.Context, calls []*creation[C]) {
+func (c *creations[O, C]) findLost(ctx context.Context, calls []*creation[C]) {
 	lost := slices.DeleteFunc(slices.Clone(calls), func(e *creation[C]) bool { return !c.isLost(e) })
 	if len(lost) == 0 {
 		return
@@ -269,8 +270,8 @@ func (p *pass[O, C]) tellFailed(err error) {
 	}
 }
 
-// ended tells what the creations in a namespace mean for the pass and for later ones.
-func (c *creations[O, C]) ended(part *part) {
+// concludes tells what the creations in a namespace mean for the pass and for later ones.
+func (c *creations[O, C]) concludes(part *part[C]) {
 	namespace, run := part.namespace, part.run
 	c.Failed += len(run.Failed)
 	c.Skipped += run.Skipped

@@ -23,15 +23,35 @@ import (
 	"github.com/replicakit/replicakit/slowstart"
 )
 
-// A deletion is what became of one victim.
-type deletion uint8
+// A victim is a child that is to be deleted, and what became of it.
+type victim[C Object] struct {
+	replicas.Deletion[C]
+	is   fate
+	err  error // of the last call
+	last bool  // that was the second call, after a Conflict: there is no third
+}
+
+type fate uint8
 
 const (
-	undecided deletion = iota // no call was made, or it met a Conflict
-	deleted                   // the server has accepted it
-	gone                      // there is no such child of ours
-	failed                    // an error
+	undecided fate = iota // no call was made, or it met a Conflict
+	deleted               // the server has accepted it
+	gone                  // there is no such child of ours
+	failed                // an error
 )
+
+// isRefused reports whether the second call met a Conflict too: the child has changed again, or a
+// webhook does not want it deleted.
+func (v *victim[C]) isRefused() bool { return v.last && apierrors.IsConflict(v.err) }
+
+// judged makes a victim go only in the version in which it was judged.
+func (v *victim[C]) judged(child C) {
+	uid, version := child.GetUID(), child.GetResourceVersion()
+	v.Object = child
+	if uid != "" && version != "" {
+		v.Options.Preconditions = &metav1.Preconditions{UID: &uid, ResourceVersion: &version}
+	}
+}
 
 // deletions is the deletion step of a pass.
 //
@@ -43,11 +63,7 @@ const (
 // in growing batches, because those that are under way at the first Conflict may be in vain.
 type deletions[O, C Object] struct {
 	*pass[O, C]
-	victims []replicas.Deletion[C] // and by their index:
-	is      []deletion
-	errs    []error // of the last calls
-
-	refused  []int               // victims whose second call met a Conflict too
+	victims  []*victim[C]
 	failures []slowstart.Failure // all that went wrong
 	wait     time.Duration       // how long live lists are put off
 	start    ledger.Moment       // when the last batch of calls, or the last look, began
@@ -59,18 +75,17 @@ const firstVersioned = 16
 // delete deletes the victims at once, without slow start (D7). Later passes wait until the
 // cache shows what was deleted (D6, D8).
 func (p *pass[O, C]) delete(ctx context.Context, victims []replicas.Deletion[C]) {
-	d := &deletions[O, C]{
-		pass: p, victims: victims,
-		is: make([]deletion, len(victims)), errs: make([]error, len(victims)),
-	}
-	for i, v := range victims {
+	d := &deletions[O, C]{pass: p}
+	for _, planned := range victims {
+		v := &victim[C]{Deletion: planned}
 		if p.kind.BeforeScale != nil { // the author's step has judged this version
-			d.judged(i, v.Object)
+			v.judged(v.Object)
 		}
+		d.victims = append(d.victims, v)
 	}
 	defer func() { // after the lists of the pass, which end waits: later passes wait all the same, as Kubernetes' do
-		for i, v := range d.victims {
-			if d.is[i] == deleted {
+		for _, v := range d.victims {
+			if v.is == deleted {
 				d.state.known.Deleted(object.ID(v.Object), d.opts.Now())
 				d.Deleted = append(d.Deleted, v.Object)
 				d.notOfRound(v.Object)
@@ -83,20 +98,28 @@ func (p *pass[O, C]) delete(ctx context.Context, victims []replicas.Deletion[C])
 	}
 }
 
+// run makes the calls: first by the view of the pass, and after a Conflict, in this pass or in the
+// last one that deleted, by a live list.
 func (d *deletions[O, C]) run(ctx context.Context) error {
-	behind := d.state.behind // as the last pass that deleted left it
-	if !behind {
+	behind := false // whether a list shows that our view was
+	if !d.state.behind {
 		d.first(ctx)
-		behind = slices.ContainsFunc(d.errs, apierrors.IsConflict)
 	}
-	if behind {
+	if d.state.behind || d.metConflict() {
 		behind = d.again(ctx)
 	}
 	err := d.err()
-	d.state.behind = behind || len(d.refused) > 0
+	d.state.behind = behind || len(d.which((*victim[C]).isRefused)) > 0
 	d.holdAfterDeletions(behind, err)
 	d.holdRefused(err)
 	return err
+}
+
+// which returns the victims that f picks.
+func (d *deletions[O, C]) which(f func(v *victim[C]) bool) []*victim[C] { return some(d.victims, f) }
+
+func (d *deletions[O, C]) metConflict() bool {
+	return slices.ContainsFunc(d.victims, func(v *victim[C]) bool { return apierrors.IsConflict(v.err) })
 }
 
 // err is all that went wrong; nil if nothing did.
@@ -113,16 +136,9 @@ func (d *deletions[O, C]) err() error {
 
 // first deletes the victims as our view has them, until there is a Conflict.
 func (d *deletions[O, C]) first(ctx context.Context) {
-	var plain, versioned []int
-	for i, v := range d.victims {
-		if carried(v.Options) != "" {
-			versioned = append(versioned, i)
-		} else {
-			plain = append(plain, i)
-		}
-	}
-	d.call(ctx, plain)
-	for n := min(firstVersioned, d.opts.MaxParallel); len(versioned) > 0 && !slices.ContainsFunc(d.errs, apierrors.IsConflict); n *= 2 {
+	d.call(ctx, d.which(func(v *victim[C]) bool { return carried(v.Options) == "" }))
+	versioned := d.which(func(v *victim[C]) bool { return carried(v.Options) != "" })
+	for n := min(firstVersioned, d.opts.MaxParallel); len(versioned) > 0 && !d.metConflict(); n *= 2 {
 		batch := versioned[:min(n, len(versioned))]
 		versioned = versioned[len(batch):]
 		if d.call(ctx, batch); ctx.Err() != nil {
@@ -131,50 +147,32 @@ func (d *deletions[O, C]) first(ctx context.Context) {
 	}
 }
 
-// judged makes a victim go only in the version in which it was judged.
-func (d *deletions[O, C]) judged(i int, child C) {
-	uid, version := child.GetUID(), child.GetResourceVersion()
-	d.victims[i].Object = child
-	if uid != "" && version != "" {
-		d.victims[i].Options.Preconditions = &metav1.Preconditions{UID: &uid, ResourceVersion: &version}
-	}
-}
-
-// left are the victims that nothing is decided about.
-func (d *deletions[O, C]) left() (indices []int) {
-	for i, is := range d.is {
-		if is == undecided {
-			indices = append(indices, i)
-		}
-	}
-	return indices
-}
-
 // call makes the delete calls for some of the victims, all at once, and looks what became of those
 // that had no answer.
-func (d *deletions[O, C]) call(ctx context.Context, some []int) {
+func (d *deletions[O, C]) call(ctx context.Context, victims []*victim[C]) {
 	d.start = d.state.known.Start()
-	sent := make([]bool, len(some))
-	run := slowstart.Run(ctx, len(some), d.all(len(some)), func(ctx context.Context, n int) error {
-		i := some[n]
-		sent[n], d.errs[i] = true, errNoAnswer
-		if d.errs[i] = d.askDelete(ctx, d.start, d.victims[i].Object, d.victims[i].Options); d.errs[i] == nil {
-			d.is[i] = deleted
-			d.tellDeleted(d.victims[i]) // now, as the other calls may take long
+	for _, v := range victims {
+		v.err = nil
+	}
+	run := slowstart.Run(ctx, len(victims), d.all(len(victims)), func(ctx context.Context, i int) error {
+		v := victims[i]
+		v.err = errNoAnswer // the client may not return
+		if v.err = d.askDelete(ctx, d.start, v.Object, v.Options); v.err == nil {
+			v.is = deleted
+			d.tellDeleted(v.Deletion) // now, as the other calls may take long
 		}
 		return nil
 	})
-	var unanswered []int
-	for n, i := range some {
-		switch err := d.errs[i]; {
-		case !sent[n] || err == nil:
-		case apierrors.IsNotFound(err):
-			d.is[i] = gone
-		case apierrors.IsConflict(err): // again decides
-		case hadNoAnswer(err):
-			unanswered = append(unanswered, i)
+	var unanswered []*victim[C]
+	for _, v := range victims {
+		switch {
+		case v.err == nil || apierrors.IsConflict(v.err): // again decides about Conflicts
+		case apierrors.IsNotFound(v.err):
+			v.is = gone
+		case hadNoAnswer(v.err):
+			unanswered = append(unanswered, v)
 		default:
-			d.fails(i)
+			d.givesUp(v)
 		}
 	}
 	if run.Skipped > 0 { // the context has ended
@@ -201,64 +199,54 @@ func criteria[C Object](order podrank.Order[C]) (names []string) {
 	return names
 }
 
-// only returns those of some that nothing is decided about and that f picks.
-func (d *deletions[O, C]) only(some []int, f func(i int) bool) []int {
-	return slices.DeleteFunc(slices.Clone(some), func(i int) bool { return d.is[i] != undecided || !f(i) })
-}
-
-// isGone notes that a victim does not exist any more, though the cache, and maybe a
-// live list too, has it.
-func (d *deletions[O, C]) isGone(i int) {
-	d.is[i] = gone
-	d.state.known.Gone(d.start, object.ID(d.victims[i].Object), d.opts.Now())
-	d.state.known.Sure(object.ID(d.victims[i].Object))
-}
-
 // lookFor decides about victims whose delete may have taken effect, or that are
 // there no more. One that is still there could not be deleted.
-func (d *deletions[O, C]) lookFor(ctx context.Context, some []int) {
-	if len(some) == 0 {
+func (d *deletions[O, C]) lookFor(ctx context.Context, victims []*victim[C]) {
+	if len(victims) == 0 {
 		return
 	}
-	look := d.looks(ctx, len(some))
+	look := d.looks(ctx, len(victims))
 	d.start = look.start
-	for _, i := range some {
-		child := d.victims[i].Object
-		found, there, err := look.find(ctx, nameOf(child))
+	for _, v := range victims {
+		id := object.ID(v.Object)
+		found, there, err := look.find(ctx, nameOf(v.Object))
 		switch {
 		case err == nil && !there:
-			d.is[i] = gone
-			d.lacks(look, object.ID(child))
-			d.state.known.Sure(object.ID(child))
-		case err == nil && object.ID(found) != object.ID(child):
-			d.isGone(i)
+			v.is = gone
+			d.lacks(look, id)
+			d.state.known.Sure(id)
+		case err == nil && object.ID(found) != id:
+			v.is = gone
+			d.state.known.Gone(look.start, id, d.opts.Now())
+			d.state.known.Sure(id)
 			d.turnedUp(look.start, found)
 		case err == nil && found.GetDeletionTimestamp() != nil:
-			d.is[i] = deleted
+			v.is = deleted
 		default:
 			if err == nil && !d.shows(found) { // it may be another's by now
 				d.believe(look.start, found)
 			}
-			d.fails(i)
+			d.givesUp(v)
 		}
 	}
 }
 
-// fails gives a victim up for this pass.
-func (d *deletions[O, C]) fails(i int) {
-	d.is[i] = failed
-	d.event(corev1.EventTypeWarning, FailedDelete, "Error deleting: "+d.errs[i].Error())
+// givesUp gives a victim up for this pass.
+func (d *deletions[O, C]) givesUp(v *victim[C]) {
+	v.is = failed
+	d.event(corev1.EventTypeWarning, FailedDelete, "Error deleting: "+v.err.Error())
 	d.Failed++
-	d.failures = append(d.failures, slowstart.Failure{Err: d.errs[i]})
+	d.failures = append(d.failures, slowstart.Failure{Err: v.err})
 }
 
 // again deletes what Conflicts left: the children that a live list shows still to
-// be ours, matching and active, and no more of them than are too many. It reports
-// whether our view was behind, and so may have chosen wrongly.
+// be ours, matching and active, and no more of them than are too many. The room and the author's
+// step decide about them once more. It reports whether our view was behind, and so may have chosen
+// wrongly.
 func (d *deletions[O, C]) again(ctx context.Context) (behind bool) {
 	ours, ended, err := d.oursLive(ctx)
 	if err != nil {
-		d.errs, d.wait = append(d.errs, err), d.lists.retryIn(err)
+		d.wait = d.lists.retryIn(err)
 		d.failures = append(d.failures, slowstart.Failure{Err: fmt.Errorf("listing them live: %w", err)})
 		return true
 	}
@@ -274,17 +262,19 @@ func (d *deletions[O, C]) again(ctx context.Context) (behind bool) {
 		return true
 	}
 	left := idsOf(slices.Concat(scale.Delete, scale.Discard))
-	again := slices.DeleteFunc(d.left(), func(i int) bool { return !left.Has(object.ID(d.victims[i].Object)) })
-	d.call(ctx, again)
-	d.refused = d.only(again, func(i int) bool { return apierrors.IsConflict(d.errs[i]) })
-	d.lookFor(ctx, d.refused) // they have changed again, or a webhook does not want them deleted
+	last := d.which(func(v *victim[C]) bool { return v.is == undecided && left.Has(object.ID(v.Object)) })
+	for _, v := range last {
+		v.last = true
+	}
+	d.call(ctx, last)
+	d.lookFor(ctx, some(last, (*victim[C]).isRefused))
 	return behind
 }
 
 // sent are the active victims whose deletion succeeded.
 func (d *deletions[O, C]) sent() (sent []C) {
-	for i, v := range d.victims {
-		if d.is[i] == deleted && d.rules.Active(v.Object) {
+	for _, v := range d.victims {
+		if v.is == deleted && d.rules.Active(v.Object) {
 			sent = append(sent, v.Object)
 		}
 	}
@@ -298,26 +288,28 @@ func (d *deletions[O, C]) stillThere(ours, ended []C) (still replicas.Scale[C], 
 	for _, c := range slices.Concat(ours, ended) {
 		live[object.ID(c)] = c
 	}
-	for _, i := range d.left() {
-		wasActive := d.rules.Active(d.victims[i].Object)
-		child, ok := live[object.ID(d.victims[i].Object)]
-		switch {
-		case !ok:
-		case carried(d.victims[i].Options) != "", !d.rules.Active(child): // one that has ended goes only as it is
-			d.judged(i, child)
-		default:
-			d.victims[i].Object = child
+	for _, v := range d.victims {
+		if v.is != undecided {
+			continue
 		}
-		switch v := d.victims[i]; {
-		case !ok:
-			d.is[i], behind = gone, true
+		child, ok := live[object.ID(v.Object)]
+		if !ok {
+			v.is, behind = gone, true
 			d.state.known.Sure(object.ID(v.Object))
-		case !d.rules.Active(child):
-			still.Discard = append(still.Discard, v)
+			continue
+		}
+		wasActive, isActive := d.rules.Active(v.Object), d.rules.Active(child)
+		if carried(v.Options) != "" || !isActive { // one that has ended goes only as it is
+			v.judged(child)
+		}
+		v.Object = child
+		switch {
+		case !isActive:
+			still.Discard = append(still.Discard, v.Deletion)
 		case !wasActive: // it was to be discarded, and counts by now
 			behind = true
 		default:
-			still.Delete = append(still.Delete, v)
+			still.Delete = append(still.Delete, v.Deletion)
 		}
 	}
 	return still, behind
@@ -347,15 +339,19 @@ func (d *deletions[O, C]) oursLive(ctx context.Context) (ours, ended []C, err er
 // there was.
 func (d *deletions[O, C]) holdAfterDeletions(behind bool, err error) {
 	var tells time.Duration
-	if told := serverDelay(d.errs); told > 0 {
+	var errs []error
+	for _, v := range d.victims {
+		errs = append(errs, v.err)
+	}
+	if told := serverDelay(errs); told > 0 {
 		if d.holdAsTold(DeletionRetryAfter, "", told, err); told >= holdIsTold && find(d.standing, DeletionRetryAfter, "") == nil {
 			tells = told
 		}
 	}
-	if i := slices.IndexFunc(d.errs, apierrors.IsInternalError); i >= 0 {
+	if i := slices.IndexFunc(errs, apierrors.IsInternalError); i >= 0 {
 		h := d.state.holds.of(DeletionFailed, "")
 		DeletionFailed.grow(&h.Hold, d.opts.Now())
-		h.why = d.errs[i]
+		h.why = errs[i]
 		d.gate(DeletionFailed, "", h.Wait, h.why)
 	} else {
 		d.state.holds.end("", DeletionFailed)
@@ -374,13 +370,13 @@ func (d *deletions[O, C]) holdAfterDeletions(behind bool, err error) {
 // ends the holds of the others.
 func (d *deletions[O, C]) holdRefused(err error) {
 	var tells time.Duration
-	for i, v := range d.victims {
-		id := object.ID(v.Object)
-		if d.is[i] != failed || !slices.Contains(d.refused, i) {
-			d.state.holds.end(string(id), ConflictAgain)
+	for _, v := range d.victims {
+		id := string(object.ID(v.Object))
+		if v.is != failed || !v.isRefused() {
+			d.state.holds.end(id, ConflictAgain)
 			continue
 		}
-		tells = max(tells, d.holds(ConflictAgain, string(id), v.Object.GetName(), 0, d.errs[i]))
+		tells = max(tells, d.holds(ConflictAgain, id, v.Object.GetName(), 0, v.err))
 	}
 	if tells > 0 {
 		d.event(corev1.EventTypeWarning, DeletionsHeld, d.whyHeld(tells, err))

@@ -21,3 +21,40 @@
 // Nothing is created or deleted on a view that is known to be old, and a lost
 // answer does not lead to one child too many: see Controller.Sync.
 package controller
+
+// Where things are, for those who work on the package:
+//
+//	pass.go     one pass on one page, and Pass, which tells what it did
+//	owner.go    which owner the pass goes by, and whether the server's still wants the same
+//	view.go     which children there are: the cache, live lists, the first look of a process; slots
+//	claim.go    adopt and release
+//	scale.go    what is left of a plan: holds, the author's step, the room, pods that fail
+//	lost.go     calls of earlier passes without an answer: what became of them
+//	create.go   creations; what a failure holds; children that a webhook made useless
+//	delete.go   deletions, and what a Conflict means for them
+//	status.go   the counts, and the write
+//	gates.go    each reason to hold something back, with its times, in one table
+//	ask.go      all calls to the server, what each tells the ledger, live lists, restores
+//	memory.go   all that outlives a pass of one owner
+//	events.go   what events wake, and what they end
+//	metrics.go, controller.go, client.go and kind.go have what users see.
+//
+// Three rules are elsewhere. Package replicas decides how many children there are to be, and Room,
+// in that package, bounds each creation and deletion; a surge would be a term of both. Package
+// ledger says what is believed, and ends each request without an answer. Package slowstart says how
+// fast. Another kind of child, of another kind of owner, is another Kind, and no code here. Two kinds
+// of children of one owner would need a Kind with two: two Controllers would fight about its status.
+//
+// A Conflict means something else for each call. A deletion is decided once more, on a live list
+// (delete.go, again). A status is written once more, on the owner as it is read then (status.go,
+// writeStatus). A claim is tried by a later pass (claim.go, undecidedAdoptions and failedReleases). A
+// stray is read, and deleted once more if it still is one (create.go, deleteStray).
+//
+// What belongs to no owner outlives a pass in reconciler: the writes that the cache does not show yet
+// (writes), failed live lists (lists), the term, proofs of a restore, the newest event, parsed specs
+// and what metrics count. All of it ends with the process.
+//
+// If all caches told their version, and all clients were Versioners, these could go: the second half of
+// count in status.go; the type newest in events.go with ledger.Snapshot.Newest; and in package ledger
+// Ledger.passed and word.cachedAs. The list for each owner of a new process (view.go, plan) would be left
+// for caches that are late.

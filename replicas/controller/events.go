@@ -104,10 +104,7 @@ func NewHandlers[O, C Object](kind Kind[O, C], owners OwnerCache[O], store *expe
 		return nil, fmt.Errorf("controller: kind %s: enqueue is nil", kind.Owner.Kind)
 	}
 	w := &watcher[O, C]{
-		kind: kind, from: owners, store: store,
-		left: func(expectations.Key, types.UID) {}, gone: store.Forget, back: func(expectations.Key) {},
-		ended: func(types.UID) {}, ready: func(expectations.Key, C) {},
-		isOwn: func(O, O, func()) bool { return false },
+		kind: kind, from: owners, store: store, told: storeOnly[O, C]{store},
 	}
 	return &Handlers{w, enqueue}, nil
 }
@@ -207,17 +204,34 @@ type watcher[O, C Object] struct {
 	store  *expectations.Store[expectations.Key] // of Handlers; nil in a Controller, which has ledgers
 	specs  keptSpecs[C]
 	newest newest
-	left   func(key expectations.Key, child types.UID) // a child of an owner is being deleted, is another's now, or left the cache
-	gone   func(key expectations.Key)                  // an owner left it
-	back   func(key expectations.Key)                  // a child of an owner went back to an older version
-	ended  func(child types.UID)                       // a DELETED event has ended a child
-	ready  func(key expectations.Key, child C)         // a child became ready
-	// isOwn reports whether an update of an owner shows nothing but what was
-	// written. If that is not known yet, wake is called later if it does not.
-	isOwn func(was, cur O, wake func()) bool
+	told   listener[O, C]
 	// statusDelay is how long updates wait that can change nothing but a status.
 	statusDelay time.Duration
 }
+
+// A listener is told what events show, before a pass is asked for.
+type listener[O, C Object] interface {
+	childLeft(owner expectations.Key, child types.UID) // it is being deleted, is another's now, or left the cache
+	childEnded(child types.UID)                        // a DELETED event has ended it
+	becameReady(owner expectations.Key, child C)
+	cacheWentBack(owner expectations.Key) // a child of the owner went back to an older version
+	forget(owner expectations.Key)        // it left the cache
+	// isOwnWrite reports whether an update of an owner shows nothing but what was
+	// written. If that is not known yet, wake is called later if it does not.
+	isOwnWrite(was, cur O, wake func()) bool
+}
+
+// storeOnly is the listener of Handlers: what they wait for is in their Store.
+type storeOnly[O, C Object] struct {
+	*expectations.Store[expectations.Key]
+}
+
+func (s storeOnly[O, C]) forget(owner expectations.Key)       { s.Forget(owner) }
+func (storeOnly[O, C]) childLeft(expectations.Key, types.UID) {}
+func (storeOnly[O, C]) childEnded(types.UID)                  {}
+func (storeOnly[O, C]) becameReady(expectations.Key, C)       {}
+func (storeOnly[O, C]) cacheWentBack(expectations.Key)        {}
+func (storeOnly[O, C]) isOwnWrite(O, O, func()) bool          { return false }
 
 func (w *watcher[O, C]) childAdded(obj any, q Enqueue) error {
 	child, err := w.child(obj)
@@ -262,7 +276,7 @@ func (w *watcher[O, C]) childDeleted(obj any, q Enqueue) error {
 	}
 	w.newest.saw(child)
 	if !isTombstone { // which says only that a list lacked it
-		w.ended(child.GetUID())
+		w.told.childEnded(child.GetUID())
 	}
 	events[O, C]{w, q}.departed(child)
 	return nil
@@ -289,7 +303,7 @@ func (w *watcher[O, C]) ownerUpdated(old, cur any, q Enqueue) error {
 	switch {
 	case was.GetUID() != owner.GetUID():
 		e.ownerDeleted(was)
-	case w.isOwn(was, owner, func() { e.wake(owner, 0) }):
+	case w.told.isOwnWrite(was, owner, func() { e.wake(owner, 0) }):
 		return nil
 	}
 	e.wake(owner, 0)
@@ -358,7 +372,7 @@ func (e events[O, C]) departed(c C) {
 		return
 	}
 	for _, owner := range e.selecting(c) {
-		e.left(expectations.KeyOf(owner), object.ID(c))
+		e.told.childLeft(expectations.KeyOf(owner), object.ID(c))
 		e.wake(owner, 0)
 	}
 }
@@ -366,9 +380,9 @@ func (e events[O, C]) departed(c C) {
 // wentBack notes for the owners of a child that the cache went back.
 func (e events[O, C]) wentBack(was, c C) {
 	former, _, _ := e.ownerOf(was)
-	e.back(former)
+	e.told.cacheWentBack(former)
 	if key, _, _ := e.ownerOf(c); key != former {
-		e.back(key)
+		e.told.cacheWentBack(key)
 	}
 }
 
@@ -378,7 +392,7 @@ func (e events[O, C]) deleted(c C) {
 	ownKey, owner, found := e.ownerOf(c)
 	id := object.ID(c)
 	e.settleCreation(c) // it was created
-	e.left(ownKey, id)
+	e.told.childLeft(ownKey, id)
 	if e.store != nil {
 		e.store.DeletionObserved(ownKey, id)
 		for _, key := range e.store.OwnersOfDeletion(id) {
@@ -398,7 +412,7 @@ func (e events[O, C]) changed(was, c C) {
 	moved := !sameOwner(before, now)
 	if moved {
 		key, owner, found := e.ownerOf(was)
-		if e.left(key, object.ID(was)); found {
+		if e.told.childLeft(key, object.ID(was)); found {
 			e.wake(owner, 0)
 		}
 	}
@@ -419,7 +433,7 @@ func (e events[O, C]) ownedChanged(was, c C) {
 	spec, after := e.specOf(owner), time.Duration(0)
 	becameReady := spec.minReady > 0 && spec.rules.Ready != nil && !spec.rules.Ready(was) && spec.rules.Ready(c)
 	if becameReady {
-		e.ready(key, c) // before a pass is asked for, which asks it
+		e.told.becameReady(key, c) // before a pass is asked for, which asks it
 	}
 	if e.statusDelay > 0 && spec.onlyStatusChanges(was, c) {
 		after = e.statusDelay
@@ -441,7 +455,7 @@ func (s keptSpec[C]) onlyStatusChanges(was, c C) bool {
 func (e events[O, C]) ownerDeleted(owner O) {
 	key := expectations.KeyOf(owner)
 	e.specs.forget(key)
-	e.gone(key)
+	e.told.forget(key)
 	e.wake(owner, 0)
 }
 
@@ -684,7 +698,7 @@ func (n *newest) saw(child metav1.Object) {
 	}
 }
 
-func (n *newest) get() string {
+func (n *newest) is() string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.version

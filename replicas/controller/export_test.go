@@ -26,7 +26,7 @@ func HasLooked(c *Controller, owner metav1.Object) {
 
 // hasLooked makes this the term in which owners without a past were looked at.
 func (r *reconciler[O, C]) hasLooked(owner metav1.Object) {
-	r.term.ended = -1
+	r.term.before = -1
 	if !object.IsNil(owner) {
 		r.stateOf(owner, time.Time{})
 	}

@@ -19,7 +19,13 @@ import (
 )
 
 // A Gate is one reason why a pass held something back. Pass.Gates lists them all: if that is
-// empty, nothing was held back.
+// empty, nothing was held back. A call that the server refused is no gate: it is an error of the pass,
+// and has an event.
+//
+// An administrator sees gates in the log of both adapters ("Held back", if it lasts for a second), in the
+// metric gated_owners, which counts the owners by reason, and in events DeletionsHeld and the like. The
+// program replicakit-controller has the last passes of each owner, as Pass.String describes them, under
+// /debug/passes. An author sees them in Pass.Gates, and in Outcome.Gates for the status.
 type Gate struct {
 	Reason Reason
 	// Stops says what the pass did not do because of it. It is 0 if the gate is only to be
@@ -151,7 +157,7 @@ type row struct {
 	stops    Stops
 	waits    bool // the number of children is left alone because of it
 	fails    bool // its error is one of the pass, and its wait takes the place of the rate limiter
-	lasts    bool // until somebody does something: it is told at once
+	atOnce   bool // a log has it at once, because it lasts until somebody does something
 	ofSpec   bool // a new generation of the owner ends its hold
 	first    time.Duration
 	last     time.Duration // a hold doubles from the first to the last
@@ -163,148 +169,184 @@ type row struct {
 // The rows make the tables of docs/pass.md and docs/metrics.md.
 var rows = [reasons]row{
 	OwnWriteNotSeen: {
-		"OwnWriteNotSeen", looks, stopsAll, true, false, false, false, 0, 0, "the cache shows it", "",
-		"the cache does not show an earlier write of the Controller yet",
+		name: "OwnWriteNotSeen", step: looks, stops: stopsAll, waits: true,
+		ends:     "the cache shows it",
+		sentence: "the cache does not show an earlier write of the Controller yet",
 	},
 	OwnerStale: {
-		"OwnerStale", looks, stopsAll, true, true, false, false, 50 * time.Millisecond, time.Second, "the cache shows it, or a read agrees", "",
-		"the cache has an older owner than the server",
+		name: "OwnerStale", step: looks, stops: stopsAll, waits: true, fails: true, first: 50 * time.Millisecond, last: time.Second,
+		ends:     "the cache shows it, or a read agrees",
+		sentence: "the cache has an older owner than the server",
 	},
 	OwnerGone: {
-		"OwnerGone", looks, stopsAll, true, true, false, false, 50 * time.Millisecond, 5 * time.Minute, "the cache shows it, or a read agrees", "",
-		"the server does not have the owner that the cache has",
+		name: "OwnerGone", step: looks, stops: stopsAll, waits: true, fails: true, first: 50 * time.Millisecond, last: 5 * time.Minute,
+		ends:     "the cache shows it, or a read agrees",
+		sentence: "the server does not have the owner that the cache has",
 	},
 	SpecRefused: {
-		"SpecRefused", looks, stopsAll, false, false, true, true, 0, 0, "the owner changes", "its own",
-		"the owner's spec cannot be acted on",
+		name: "SpecRefused", step: looks, stops: stopsAll, atOnce: true, ofSpec: true,
+		ends: "the owner changes", event: "its own",
+		sentence: "the owner's spec cannot be acted on",
 	},
 	StrayLeft: {
-		"StrayLeft", looks, 0, false, false, false, false, time.Second, 5 * time.Minute, "it is deleted", "",
-		"a child that a webhook made useless could not be deleted",
+		name: "StrayLeft", step: looks, first: time.Second, last: 5 * time.Minute,
+		ends:     "it is deleted",
+		sentence: "a child that a webhook made useless could not be deleted",
 	},
 	Paused: {
-		"Paused", plans, stopsScale, true, false, true, true, 0, 0, "the owner changes", "",
-		"Spec.Paused is set",
+		name: "Paused", step: plans, stops: stopsScale, waits: true, atOnce: true, ofSpec: true,
+		ends:     "the owner changes",
+		sentence: "Spec.Paused is set",
 	},
 	OwnerDeleted: {
-		"OwnerDeleted", plans, stopsAll, true, false, true, false, 0, 0, "never", "",
-		"the owner is being deleted",
+		name: "OwnerDeleted", step: plans, stops: stopsAll, waits: true, atOnce: true,
+		ends:     "never",
+		sentence: "the owner is being deleted",
 	},
 	CallsNotSeen: {
-		"CallsNotSeen", plans, stopsScale, true, false, false, false, 0, 0, "the cache shows them", "",
-		"the cache does not show earlier creations or deletions yet",
+		name: "CallsNotSeen", step: plans, stops: stopsScale, waits: true,
+		ends:     "the cache shows them",
+		sentence: "the cache does not show earlier creations or deletions yet",
 	},
 	CacheBehind: {
-		"CacheBehind", plans, stopsAll, true, false, false, false, 50 * time.Millisecond, 2 * time.Second, "the cache has come as far", "",
-		"the cache may be older than what an earlier process saw",
+		name: "CacheBehind", step: plans, stops: stopsAll, waits: true, first: 50 * time.Millisecond, last: 2 * time.Second,
+		ends:     "the cache has come as far",
+		sentence: "the cache may be older than what an earlier process saw",
 	},
 	ListFailed: {
-		"ListFailed", plans, stopsAll, true, true, false, false, time.Second, 15 * time.Second, "a list succeeds", FailedList,
-		"the cache is known to be old, and the children could not be listed live",
+		name: "ListFailed", step: plans, stops: stopsAll, waits: true, fails: true, first: time.Second, last: 15 * time.Second,
+		ends: "a list succeeds", event: FailedList,
+		sentence: "the cache is known to be old, and the children could not be listed live",
 	},
 	ListsBusy: {
-		"ListsBusy", plans, stopsAll, true, false, false, false, time.Second, time.Second, "a list succeeds", FailedList,
-		"the cache is known to be old, and too many live lists are under way or held back",
+		name: "ListsBusy", step: plans, stops: stopsAll, waits: true, first: time.Second, last: time.Second,
+		ends: "a list succeeds", event: FailedList,
+		sentence: "the cache is known to be old, and too many live lists are under way or held back",
 	},
 	RelatedFailed: {
-		"RelatedFailed", plans, 0, false, false, false, false, 0, 0, "a list succeeds", FailedRelated,
-		"children are ranked without those of related owners",
+		name: "RelatedFailed", step: plans,
+		ends: "a list succeeds", event: FailedRelated,
+		sentence: "children are ranked without those of related owners",
 	},
 	OwnerUnread: {
-		"OwnerUnread", looks, StopsDeletions, false, true, false, false, time.Second, 10 * time.Second, "a read succeeds", FailedOwner,
-		"the owner could not be read from the server",
+		name: "OwnerUnread", step: looks, stops: StopsDeletions, fails: true, first: time.Second, last: 10 * time.Second,
+		ends: "a read succeeds", event: FailedOwner,
+		sentence: "the owner could not be read from the server",
 	},
 	AdoptionUndecided: {
-		"AdoptionUndecided", claims, StopsCreations, false, true, false, true, 50 * time.Millisecond, time.Minute, "the child or the owner changes", FailedAdopt,
-		"an adoption failed that may succeed yet: no child is created in that place",
+		name: "AdoptionUndecided", step: claims, stops: StopsCreations, fails: true, first: 50 * time.Millisecond, last: time.Minute,
+		ends: "the child or the owner changes", event: FailedAdopt,
+		sentence: "an adoption failed that may succeed yet: no child is created in that place",
 	},
 	AdoptionRefused: {
-		"AdoptionRefused", claims, 0, false, false, false, true, time.Minute, time.Minute, "the child or the owner changes", "",
-		"the server does not let the owner adopt a child",
+		name: "AdoptionRefused", step: claims, first: time.Minute, last: time.Minute,
+		ends:     "the child or the owner changes",
+		sentence: "the server does not let the owner adopt a child",
 	},
 	ReleaseFailed: {
-		"ReleaseFailed", claims, 0, false, false, false, true, time.Second, time.Minute, "the child or the owner changes", FailedRelease,
-		"a child could not be released",
+		name: "ReleaseFailed", step: claims, first: time.Second, last: time.Minute,
+		ends: "the child or the owner changes", event: FailedRelease,
+		sentence: "a child could not be released",
 	},
 	DeletionInFlight: {
-		"DeletionInFlight", scales, StopsDeletions, true, false, false, false, 0, 0, "a look shows what became of it", "",
-		"deletions without an answer count as done, so no other children are deleted in their place",
+		name: "DeletionInFlight", step: scales, stops: StopsDeletions, waits: true,
+		ends:     "a look shows what became of it",
+		sentence: "deletions without an answer count as done, so no other children are deleted in their place",
 	},
 	MustStay: {
-		"MustStay", scales, StopsDeletions, false, false, true, false, 0, 0, "a child need not stay any more", "",
-		"Rules.MustStay keeps children that are too many",
+		name: "MustStay", step: scales, stops: StopsDeletions, atOnce: true,
+		ends:     "a child need not stay any more",
+		sentence: "Rules.MustStay keeps children that are too many",
 	},
 	MissingFirst: {
-		"MissingFirst", scales, StopsDeletions, false, false, true, false, 0, 0, "what is missing is there", "",
-		"children that must go, or are in no wanted slot, stay until what is missing is created",
+		name: "MissingFirst", step: scales, stops: StopsDeletions, atOnce: true,
+		ends:     "what is missing is there",
+		sentence: "children that must go, or are in no wanted slot, stay until what is missing is created",
 	},
 	MaxDeletions: {
-		"MaxDeletions", scales, StopsDeletions, false, false, true, false, 0, 0, "the owner or a child changes", "",
-		"Spec.MaxDeletions allows no more deletions now",
+		name: "MaxDeletions", step: scales, stops: StopsDeletions, atOnce: true,
+		ends:     "the owner or a child changes",
+		sentence: "Spec.MaxDeletions allows no more deletions now",
 	},
 	Burst: {
-		"Burst", scales, stopsScale, false, false, false, false, 0, 0, "the cache shows what this pass did", "",
-		"Spec.BurstReplicas allows no more calls in one pass",
+		name: "Burst", step: scales, stops: stopsScale,
+		ends:     "the cache shows what this pass did",
+		sentence: "Spec.BurstReplicas allows no more calls in one pass",
 	},
 	Conflict: {
-		"Conflict", scales, StopsDeletions, true, true, false, true, 50 * time.Millisecond, time.Minute, "nothing is left to delete, or deletions meet no Conflict", DeletionsHeld,
-		"deletions met a Conflict, and had been chosen from an old view",
+		name: "Conflict", step: scales, stops: StopsDeletions, waits: true, fails: true, ofSpec: true, first: 50 * time.Millisecond, last: time.Minute,
+		ends: "nothing is left to delete, or deletions meet no Conflict", event: DeletionsHeld,
+		sentence: "deletions met a Conflict, and had been chosen from an old view",
 	},
 	ConflictAgain: {
-		"ConflictAgain", scales, StopsDeletions, true, true, false, true, 50 * time.Millisecond, time.Minute, "it is deleted", DeletionsHeld,
-		"the deletion of a child met a Conflict twice in one pass",
+		name: "ConflictAgain", step: scales, stops: StopsDeletions, waits: true, fails: true, ofSpec: true, first: 50 * time.Millisecond, last: time.Minute,
+		ends: "it is deleted", event: DeletionsHeld,
+		sentence: "the deletion of a child met a Conflict twice in one pass",
 	},
 	DeletionRetryAfter: {
-		"DeletionRetryAfter", scales, StopsDeletions, true, true, false, true, 0, 5 * time.Minute, "never", DeletionsHeld,
-		"the server answered a deletion with Retry-After",
+		name: "DeletionRetryAfter", step: scales, stops: StopsDeletions, waits: true, fails: true, ofSpec: true, last: 5 * time.Minute,
+		ends: "never", event: DeletionsHeld,
+		sentence: "the server answered a deletion with Retry-After",
 	},
 	DeletionFailed: {
-		"DeletionFailed", scales, StopsDeletions, true, true, false, true, time.Second, time.Minute, "a deletion succeeds", "",
-		"the server failed (500) when it was to delete a child",
+		name: "DeletionFailed", step: scales, stops: StopsDeletions, waits: true, fails: true, ofSpec: true, first: time.Second, last: time.Minute,
+		ends:     "a deletion succeeds",
+		sentence: "the server failed (500) when it was to delete a child",
 	},
 	LookFailed: {
-		"LookFailed", scales, 0, false, false, false, false, time.Second, time.Minute, "a look succeeds", FailedLook,
-		"a child could not be read from the server, and an earlier creation or deletion of it had no answer",
+		name: "LookFailed", step: scales, first: time.Second, last: time.Minute,
+		ends: "a look succeeds", event: FailedLook,
+		sentence: "a child could not be read from the server, and an earlier creation or deletion of it had no answer",
 	},
 	CreationInFlight: {
-		"CreationInFlight", scales, StopsCreations, true, false, false, false, 0, 0, "a look shows what became of it", "",
-		"creations without an answer hold their places, so no other children are created in them",
+		name: "CreationInFlight", step: scales, stops: StopsCreations, waits: true,
+		ends:     "a look shows what became of it",
+		sentence: "creations without an answer hold their places, so no other children are created in them",
 	},
 	Author: {
-		"Author", scales, stopsScale, false, true, true, false, 0, 0, "Kind.BeforeScale says so", "",
-		"Kind.BeforeScale left out what was planned, or failed",
+		name: "Author", step: scales, stops: stopsScale, fails: true, atOnce: true,
+		ends:     "Kind.BeforeScale says so",
+		sentence: "Kind.BeforeScale left out what was planned, or failed",
 	},
 	LastRoundEnded: {
-		"LastRoundEnded", scales, StopsCreations, false, false, false, true, 10 * time.Second, 5 * time.Minute, "the owner changes", CreationsHeld,
-		"children of the last round ended soon after they were created",
+		name: "LastRoundEnded", step: scales, stops: StopsCreations, ofSpec: true, first: 10 * time.Second, last: 5 * time.Minute,
+		ends: "the owner changes", event: CreationsHeld,
+		sentence: "children of the last round ended soon after they were created",
 	},
 	NamespaceGoing: {
-		"NamespaceGoing", scales, StopsCreations, true, true, false, true, time.Minute, 5 * time.Minute, "a creation succeeds", "",
-		"the namespace is being deleted or is gone",
+		name: "NamespaceGoing", step: scales, stops: StopsCreations, waits: true, fails: true, ofSpec: true, first: time.Minute, last: 5 * time.Minute,
+		ends:     "a creation succeeds",
+		sentence: "the namespace is being deleted or is gone",
 	},
 	QuotaFull: {
-		"QuotaFull", scales, StopsCreations, true, true, false, true, time.Second, time.Minute, "a child of the owner is gone, or nothing is left to create", "",
-		"a quota is full",
+		name: "QuotaFull", step: scales, stops: StopsCreations, waits: true, fails: true, ofSpec: true, first: time.Second, last: time.Minute,
+		ends:     "a child of the owner is gone, or nothing is left to create",
+		sentence: "a quota is full",
 	},
 	RetryAfter: {
-		"RetryAfter", scales, StopsCreations, true, true, false, true, 0, 5 * time.Minute, "a creation succeeds", "",
-		"the server answered with Retry-After",
+		name: "RetryAfter", step: scales, stops: StopsCreations, waits: true, fails: true, ofSpec: true, last: 5 * time.Minute,
+		ends:     "a creation succeeds",
+		sentence: "the server answered with Retry-After",
 	},
 	CreationFailed: {
-		"CreationFailed", scales, StopsCreations, true, true, false, true, time.Second, time.Minute, "a creation succeeds", "",
-		"the server failed (500) when it was to create a child",
+		name: "CreationFailed", step: scales, stops: StopsCreations, waits: true, fails: true, ofSpec: true, first: time.Second, last: time.Minute,
+		ends:     "a creation succeeds",
+		sentence: "the server failed (500) when it was to create a child",
 	},
 	ChangedByWebhook: {
-		"ChangedByWebhook", scales, StopsCreations, true, true, false, true, time.Second, 5 * time.Minute, "creations succeed", "",
-		"a new child came back with other labels or another controller",
+		name: "ChangedByWebhook", step: scales, stops: StopsCreations, waits: true, fails: true, ofSpec: true, first: time.Second, last: 5 * time.Minute,
+		ends:     "creations succeed",
+		sentence: "a new child came back with other labels or another controller",
 	},
 	NameTaken: {
-		"NameTaken", scales, StopsCreations, false, false, false, true, time.Second, time.Minute, "the name is free", "",
-		"another object has the name of a slot",
+		name: "NameTaken", step: scales, stops: StopsCreations, ofSpec: true, first: time.Second, last: time.Minute,
+		ends:     "the name is free",
+		sentence: "another object has the name of a slot",
 	},
 	StatusForbidden: {
-		"StatusForbidden", scales, 0, false, false, false, true, 0, 0, "a pass writes the status, or need not", FailedStatus,
-		"the server does not let the Controller write the owner's status",
+		name: "StatusForbidden", step: scales, ofSpec: true,
+		ends: "a pass writes the status, or need not", event: FailedStatus,
+		sentence: "the server does not let the Controller write the owner's status",
 	},
 }
 
@@ -400,9 +442,10 @@ func (p *pass[O, C]) requeue(failed bool) {
 	}
 }
 
-// blocked are the gates of what keeps a plan from creating and deleting anything.
-var blocked = map[replicas.Reason]Reason{
-	replicas.ExpectationsPending: CallsNotSeen, replicas.ViewIsStale: ListFailed, replicas.OwnerDeleted: OwnerDeleted, replicas.Paused: Paused,
+// blocks are the gates of what keeps a plan from creating and deleting anything. A stale view has none:
+// a list follows, or its own gate.
+var blocks = map[replicas.Reason]Reason{
+	replicas.ExpectationsPending: CallsNotSeen, replicas.OwnerDeleted: OwnerDeleted, replicas.Paused: Paused,
 }
 
 func find(gates []Gate, reason Reason, object string) *Gate {
@@ -528,7 +571,7 @@ func (b *gateBook) note(owner types.NamespacedName, is []Gate, came step, now ti
 		was := find(b.of[owner], g.Reason, g.Object)
 		g.told = was != nil && was.told
 		changed := g.told && (withoutNames(g.Err) != withoutNames(was.Err) || g.Stops != was.Stops)
-		if !g.told && g.lasts(now) || changed {
+		if !g.told && g.isTold(now) || changed {
 			g.told = true
 			changes = append(changes, GateChange{Gate: g})
 		}
@@ -557,10 +600,10 @@ func (b *gateBook) note(owner types.NamespacedName, is []Gate, came step, now ti
 	return changes
 }
 
-// lasts reports whether a gate is worth telling of: because it has lasted for a second, or
+// isTold reports whether a gate is worth a line in a log: because it has lasted for a second, or
 // because nothing but somebody's doing, or a hold of a second, ends it.
-func (g *Gate) lasts(now time.Time) bool {
-	return now.Sub(g.Since) >= gateIsTold || g.Reason.row().lasts || g.Reason.row().first > 0 && g.Until.Sub(g.Since) >= gateIsTold
+func (g *Gate) isTold(now time.Time) bool {
+	return now.Sub(g.Since) >= gateIsTold || g.Reason.row().atOnce || g.Reason.row().first > 0 && g.Until.Sub(g.Since) >= gateIsTold
 }
 
 func (b *gateBook) samples() []Sample {

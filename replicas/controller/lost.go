@@ -37,7 +37,7 @@ type look[C Object] struct {
 func (p *pass[O, C]) looks(ctx context.Context, n int) look[C] {
 	start := p.state.known.Start()
 	if p.calls.count(isRead)+n <= fewReads {
-		return look[C]{start: start, find: p.get}
+		return look[C]{start: start, find: p.read}
 	}
 	list, err := p.allLive(ctx, start)
 	return look[C]{start, true, list.ResourceVersion, func(_ context.Context, name types.NamespacedName) (found C, there bool, _ error) {
@@ -57,7 +57,7 @@ func (p *pass[O, C]) allLive(ctx context.Context, start ledger.Moment) (List[C],
 	return list, p.state.known.Listed(start, ledger.List[C]{Items: list.Items, Version: list.ResourceVersion}, p.snapshot, p.opts.Now())
 }
 
-func (p *pass[O, C]) get(ctx context.Context, name types.NamespacedName) (found C, there bool, err error) {
+func (p *pass[O, C]) read(ctx context.Context, name types.NamespacedName) (found C, there bool, err error) {
 	found, err = p.askChild(ctx, name)
 	switch {
 	case apierrors.IsNotFound(err):
@@ -115,7 +115,7 @@ func (p *pass[O, C]) holdTaken(ctx context.Context, scale replicas.Scale[C]) {
 		return
 	}
 	taken := some(p.state.known.Open(), ledger.Name.IsTaken)
-	there := p.lookForNames(ctx, some(taken, func(n ledger.Name) bool { return p.nextLook(n.Name, 0) <= 0 }))
+	there := p.lookForNames(ctx, some(taken, func(n ledger.Name) bool { return p.lookIn(n.Name, 0) <= 0 }))
 	for _, n := range taken {
 		if !there.Has(n.Name) {
 			p.view.spec.CreationsInFlight = append(p.view.spec.CreationsInFlight, n.Name)
@@ -132,13 +132,13 @@ func (p *pass[O, C]) lookForLost(ctx context.Context, scale replicas.Scale[C]) (
 		p.state.holds.endAll(LookFailed)
 		return false
 	}
-	p.lookForNames(ctx, some(names, func(n ledger.Name) bool { return p.nextLook(n.Name, n.NextLook(p.opts.Now())) <= 0 }))
-	p.lookForDoubted(ctx, some(doubted, func(v victim[C]) bool { return p.nextLook(v.child.GetName(), v.left) <= 0 }))
+	p.lookForNames(ctx, some(names, func(n ledger.Name) bool { return p.lookIn(n.Name, n.NextLook(p.opts.Now())) <= 0 }))
+	p.lookForDoubted(ctx, some(doubted, func(v unanswered[C]) bool { return p.lookIn(v.child.GetName(), v.lands) <= 0 }))
 	spec := p.view.spec
 	spec.CreationsInFlight, spec.DeletionsInFlight, spec.Names, spec.Related = nil, nil, nil, nil
 	all, _ := replicas.ScaleTo(p.activeAndEnded(), spec) // the plan had no error
 	note := func(reason Reason, name string, next time.Duration, holds bool) {
-		if next = p.nextLook(name, next); next <= 0 { // the pass ended before the look
+		if next = p.lookIn(name, next); next <= 0 { // the pass ended before the look
 			next = LookFailed.row().first
 		}
 		if holds {
@@ -152,36 +152,36 @@ func (p *pass[O, C]) lookForLost(ctx context.Context, scale replicas.Scale[C]) (
 		note(CreationInFlight, n.Name, n.NextLook(p.opts.Now()), all.Create > scale.Create && n.Bearer == ledger.Nobody)
 	}
 	for _, v := range doubted {
-		note(DeletionInFlight, v.child.GetName(), v.left+1, len(all.Delete) > len(scale.Delete))
+		note(DeletionInFlight, v.child.GetName(), v.lands+1, len(all.Delete) > len(scale.Delete))
 	}
 	return hold
 }
 
-// A victim is a child whose deletion was sent without an answer.
-type victim[C Object] struct {
+// An unanswered child is one whose deletion was sent without an answer.
+type unanswered[C Object] struct {
 	child C
-	left  time.Duration // for which that may take effect yet
+	lands time.Duration // for which that may take effect yet
 }
 
 // notSent returns the names and the active children in flight that are not in scale.
-func (p *pass[O, C]) notSent(scale replicas.Scale[C]) (names []ledger.Name, children []victim[C]) {
+func (p *pass[O, C]) notSent(scale replicas.Scale[C]) (names []ledger.Name, children []unanswered[C]) {
 	names = some(p.state.known.Names(), func(n ledger.Name) bool { return !slices.Contains(scale.Names, n.Name) })
 	sent := p.state.known.Doubted()
 	if len(sent) == 0 {
 		return names, nil
 	}
-	victims := idsOf(scale.Delete).Union(idsOf(p.Scale.Delete)) // also if this is createMissing
+	victims := idsOf(scale.Delete).Union(idsOf(p.Scale.Delete)) // also in the second round, which fills slots
 	for _, c := range p.Active {
 		if at, is := sent[object.ID(c)]; is && !victims.Has(object.ID(c)) {
-			children = append(children, victim[C]{c, ledger.Landing - p.Now.Sub(at)})
+			children = append(children, unanswered[C]{c, ledger.Landing - p.Now.Sub(at)})
 		}
 	}
 	return names, children
 }
 
-// nextLook is how long it takes until a child is looked for, 0 or less if that is now: longer if
+// lookIn is how long it takes until a child is looked for, 0 or less if that is now: longer if
 // an earlier look failed.
-func (p *pass[O, C]) nextLook(name string, in time.Duration) time.Duration {
+func (p *pass[O, C]) lookIn(name string, in time.Duration) time.Duration {
 	if !p.held(LookFailed, name, name, 0) {
 		return in
 	}
@@ -255,7 +255,7 @@ func (p *pass[O, C]) lookForNames(ctx context.Context, due []ledger.Name) (taken
 
 // lookForDoubted looks for children whose deletion can no longer take effect. What it finds is noted
 // for the next pass.
-func (p *pass[O, C]) lookForDoubted(ctx context.Context, late []victim[C]) {
+func (p *pass[O, C]) lookForDoubted(ctx context.Context, late []unanswered[C]) {
 	if len(late) == 0 {
 		return
 	}

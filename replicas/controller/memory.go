@@ -25,36 +25,48 @@ import (
 // the first is gone.
 const incarnationKept = time.Hour
 
-// memory is what is remembered of an owner between passes. It belongs to the
-// pass under way, but for known, wrote and ready, which have locks of their own.
+// memory is all that outlives a pass for an owner. It is plain data of the pass under way, except
+// known, wrote and ready, which event handlers use too and which have locks of their own. It ends
+// when the owner has left the cache and no request can take effect any more, see owners.sweep.
 type memory[C Object] struct {
 	uid        types.UID
 	generation int64
 	seen       time.Time // the last pass
-	left       bool      // the owner has left the cache: only what is in flight is still of use
+	hasLeft    bool      // the owner has left the cache: only what is in flight is still of use
 
-	known *ledger.Ledger[C] // outlives the rest, as an owner may leave a cache that is filtered, and come back
+	// known is what calls have shown that the cache does not show yet: children, the owner, names
+	// and deletions in flight. A fact ends when the cache shows it, or a newer one is told. It
+	// outlives the rest, because an owner may leave a filtered cache and come back.
+	known *ledger.Ledger[C]
+	// wrote is the last status write. It ends with the next one.
 	wrote ownWrite
-	owner backoff.Hold // until the next look at the owner in the cache or, after some seconds, at the server
+	// status is what the server made of the last status. It ends with the next write.
+	status *differing
+	// owner is how long to wait before the next look at the owner: in the cache, and after some
+	// seconds at the server. It ends when the cache shows the owner that is known.
+	owner backoff.Hold
+	// ready is since when children have been ready. It ends with their readiness.
 	ready readySince
-	// term and ownerTerm are the last ones in which a consistent look at the children was
+	// term and ownerTerm are the last terms in which a consistent look at the children was
 	// made, and in which the owner was read.
 	term, ownerTerm int
-	active          int          // children after the last pass that was free to change their number
-	childLeft       backoff.Hold // until children that leave have the owner read again
-	holds           holds
+	// active is how many children the last pass left that was free to change their number. If
+	// there are fewer, some have left, and the owner is read; childLeft says when that may be done
+	// again.
+	active    int
+	childLeft backoff.Hold
+	// holds keep calls back. Each row of the gates says what ends it.
+	holds holds
 
 	perGeneration[C]
-	status *differing
 }
 
-// perGeneration is what a new generation of the owner makes void.
+// perGeneration ends when the owner has another generation.
 type perGeneration[C Object] struct {
-	round   round
-	behind  bool   // the last deletions found the cache behind
-	refused string // the text of the last event about this generation that is refused
-	// aside are orphans that could not be adopted; see pass.toTry.
-	aside map[types.UID]*aside
+	round   round                // what was created last, and how much of it ended soon
+	behind  bool                 // the last deletions found the cache behind
+	refused string               // the text of the last event about this generation that is refused
+	aside   map[types.UID]*aside // children whose claim failed; they end with the child's next version
 }
 
 // differing is a status that the server does not store as it was sent, as it drops
@@ -86,8 +98,8 @@ type owners[C Object] struct {
 	m  map[types.NamespacedName][]*memory[C]
 	// passing are the names of owners that have a pass under way.
 	passing sets.Set[types.NamespacedName]
-	// left are the names of owners that have left the cache. Each pass looks at one of them.
-	left []types.NamespacedName
+	// leavers are the names of owners that have left the cache. Each pass looks at one of them.
+	leavers []types.NamespacedName
 }
 
 // enter notes that a pass for an owner begins, and reports whether none is under way.
@@ -117,7 +129,7 @@ func (o *owners[C]) of(key expectations.Key, generation int64, now time.Time) (s
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	s = o.find(key)
-	if s == nil || s.left {
+	if s == nil || s.hasLeft {
 		s = o.begin(key, s)
 	}
 	if s.generation != generation {
@@ -157,7 +169,7 @@ func (o *owners[C]) begin(key expectations.Key, before *memory[C]) *memory[C] {
 func (o *owners[C]) get(key expectations.Key) *memory[C] {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if s := o.find(key); s != nil && !s.left {
+	if s := o.find(key); s != nil && !s.hasLeft {
 		return s
 	}
 	return nil
@@ -178,7 +190,7 @@ func (o *owners[C]) awaitWrite(name types.NamespacedName) {
 func (o *owners[C]) isKnownOld(name types.NamespacedName) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return slices.ContainsFunc(o.m[name], func(s *memory[C]) bool { return !s.left && s.known.Owner() != (ledger.Owner{}) })
+	return slices.ContainsFunc(o.m[name], func(s *memory[C]) bool { return !s.hasLeft && s.known.Owner() != (ledger.Owner{}) })
 }
 
 // Ledger returns the ledger of an owner, and Ledgers those of all: see package inside.
@@ -186,7 +198,7 @@ func (o *owners[C]) Ledger(key expectations.Key) *ledger.Ledger[C] {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	s := o.find(key)
-	if s == nil || s.left {
+	if s == nil || s.hasLeft {
 		s = o.begin(key, s)
 	}
 	return s.known
@@ -199,7 +211,7 @@ func (o *owners[C]) Ledgers() map[expectations.Key]*ledger.Ledger[C] {
 	all := map[expectations.Key]*ledger.Ledger[C]{}
 	for name, states := range o.m {
 		for _, s := range states {
-			if !s.left {
+			if !s.hasLeft {
 				all[expectations.Key{NamespacedName: name, UID: s.uid}] = s.known
 			}
 		}
@@ -221,9 +233,9 @@ func (o *owners[C]) forget(key expectations.Key) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for _, s := range o.m[key.NamespacedName] {
-		if !s.left && (key.UID == "" || s.uid == key.UID) {
-			s.left = true
-			o.left = append(o.left, key.NamespacedName)
+		if !s.hasLeft && (key.UID == "" || s.uid == key.UID) {
+			s.hasLeft = true
+			o.leavers = append(o.leavers, key.NamespacedName)
 		}
 	}
 }
@@ -231,21 +243,21 @@ func (o *owners[C]) forget(key expectations.Key) {
 // sweepLeft looks at one of the owners that have left the cache, and drops it if no pass has
 // followed, and none is under way.
 func (o *owners[C]) sweepLeft(now time.Time) {
-	if len(o.left) == 0 {
+	if len(o.leavers) == 0 {
 		return
 	}
-	name := o.left[0]
-	o.left = o.left[1:]
+	name := o.leavers[0]
+	o.leavers = o.leavers[1:]
 	kept := slices.DeleteFunc(o.m[name], func(s *memory[C]) bool {
-		return s.left && now.Sub(s.seen) > incarnationKept && s.known.Unanswered(now) <= 0
+		return s.hasLeft && now.Sub(s.seen) > incarnationKept && s.known.Unanswered(now) <= 0
 	})
 	if len(kept) == 0 {
 		delete(o.m, name)
 		return
 	}
 	o.m[name] = kept
-	if slices.ContainsFunc(kept, func(s *memory[C]) bool { return s.left }) {
-		o.left = append(o.left, name)
+	if slices.ContainsFunc(kept, func(s *memory[C]) bool { return s.hasLeft }) {
+		o.leavers = append(o.leavers, name)
 	}
 }
 
@@ -256,7 +268,7 @@ func (o *owners[C]) sweep(name types.NamespacedName, now time.Time) (next time.D
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	kept := slices.DeleteFunc(o.m[name], func(s *memory[C]) bool {
-		if !s.left {
+		if !s.hasLeft {
 			return false
 		}
 		remaining := s.known.Unanswered(now)
@@ -314,7 +326,7 @@ type round struct {
 // begin notes children that were created. Those that were not held back join the round
 // that is.
 func (r *round) begin(made int, first, now time.Time) {
-	if r.Ended > 0 && r.left(now) > 0 {
+	if r.Ended > 0 && r.remaining(now) > 0 {
 		r.Made += made
 		return
 	}
@@ -341,9 +353,9 @@ func (r *round) look(living, failed int, now time.Time) {
 	r.Ended = max(r.Ended, ended)
 }
 
-// left is how long as many creations wait as children ended: the shorter, the fewer these
+// remaining is how long as many creations wait as children ended: the shorter, the fewer these
 // were of their round.
-func (r *round) left(now time.Time) time.Duration {
+func (r *round) remaining(now time.Time) time.Duration {
 	if r.Ended == 0 {
 		return 0
 	}

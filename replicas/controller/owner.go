@@ -362,19 +362,19 @@ func (p *pass[O, C]) wantTheSame(a, b O) bool {
 	if err != nil || otherErr != nil {
 		return err != nil && otherErr != nil
 	}
-	return p.saySame(&was, &is)
+	return p.specsAgree(&was, &is)
 }
 
-// saySame reports whether two specs ask for the same children, of those that there are.
-func (p *pass[O, C]) saySame(was, is *replicas.Spec[C]) bool {
+// specsAgree reports whether two specs ask for the same children, of those that there are.
+func (p *pass[O, C]) specsAgree(was, is *replicas.Spec[C]) bool {
 	return is.Replicas == was.Replicas && p.sameSlots(was, is) && slices.Equal(is.Taken, was.Taken) && is.MinReadySeconds == was.MinReadySeconds &&
-		is.BurstReplicas == was.BurstReplicas && is.Paused == was.Paused && is.PendingAdoptions == was.PendingAdoptions && same(is.MaxDeletions, was.MaxDeletions) &&
+		is.BurstReplicas == was.BurstReplicas && is.Paused == was.Paused && is.PendingAdoptions == was.PendingAdoptions && equal(is.MaxDeletions, was.MaxDeletions) &&
 		!object.IsNil(is.Selector) && !object.IsNil(was.Selector) && is.Selector.String() == was.Selector.String() &&
-		p.sayTheSame(is.Rules, was.Rules)
+		p.rulesAgree(is.Rules, was.Rules)
 }
 
-// sayTheSame reports whether two rules are the same for the children that there are.
-func (p *pass[O, C]) sayTheSame(a, b replicas.Rules[C]) bool {
+// rulesAgree reports whether two rules are the same for the children that there are.
+func (p *pass[O, C]) rulesAgree(a, b replicas.Rules[C]) bool {
 	agree := func(a, b func(C) bool) bool {
 		if a == nil || b == nil {
 			return a == nil && b == nil
@@ -384,4 +384,4 @@ func (p *pass[O, C]) sayTheSame(a, b replicas.Rules[C]) bool {
 	return agree(a.Active, b.Active) && agree(a.Ready, b.Ready) && agree(a.MustGo, b.MustGo) && agree(a.MustStay, b.MustStay) && agree(a.Discard, b.Discard)
 }
 
-func same(a, b *int) bool { return a == b || a != nil && b != nil && *a == *b }
+func equal(a, b *int) bool { return a == b || a != nil && b != nil && *a == *b }

@@ -108,7 +108,7 @@ func (p *pass[O, C]) run(ctx context.Context) {
 
 // scale creates what is missing, or deletes what is too many, and discards what has ended.
 func (p *pass[O, C]) scale(ctx context.Context, planned replicas.Scale[C]) {
-	if p.Waiting() && planned.IsZero() {
+	if p.Waiting() && planned.IsZero() { // nothing is known of what is missing or too many
 		return
 	}
 	p.limits(planned)

@@ -109,12 +109,12 @@ func (p *pass[O, C]) deletionsHeld() bool {
 // limits notes what of the owner's own wishes keeps children that are too many.
 func (p *pass[O, C]) limits(scale replicas.Scale[C]) {
 	p.Scale.Deferred, p.Scale.Kept, p.Scale.MustStay = scale.Deferred, scale.Kept, scale.MustStay
-	switch limit := p.spec.MaxDeletions; {
-	case scale.Deferred == 0:
-	case limit != nil && len(scale.Delete) >= *limit && scale.Create == 0:
-		p.gate(MaxDeletions, "", 0, nil)
-	default:
-		p.gate(Burst, "", 0, nil)
+	if limit := p.spec.MaxDeletions; scale.Deferred > 0 {
+		reason := Burst
+		if limit != nil && len(scale.Delete) >= *limit && scale.Create == 0 {
+			reason = MaxDeletions
+		}
+		p.gate(reason, "", 0, nil)
 	}
 	if scale.Kept > 0 {
 		p.gate(MissingFirst, "", 0, nil)
@@ -243,7 +243,7 @@ func (p *pass[O, C]) notInVain(scale replicas.Scale[C]) replicas.Scale[C] {
 		}
 	}
 	r.look(living, failed, p.Now)
-	left, held := r.left(p.Now), min(r.Ended, scale.Create)
+	left, held := r.remaining(p.Now), min(r.Ended, scale.Create)
 	if left == 0 {
 		return scale
 	}

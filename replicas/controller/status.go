@@ -235,7 +235,7 @@ func (p *pass[O, C]) sendStatus(ctx context.Context, owner O, patch selector.Pat
 	if owner.GetResourceVersion() != "" && owner.GetGeneration() != written.GetGeneration() {
 		p.statusCounts.Store(true) // nobody else wrote in between
 	}
-	same := p.wantsTheSame(written)
+	same := p.stillWants(written)
 	if same {
 		stored = written.GetResourceVersion()
 	}
@@ -250,12 +250,12 @@ func (p *pass[O, C]) isDropped(owner, updated O) bool {
 	return d != nil && equality.Semantic.DeepEqual(d.sent, p.statusOf(updated)) && equality.Semantic.DeepEqual(d.stored, p.statusOf(owner))
 }
 
-// wantsTheSame reports whether an owner with the status that was written wants what the
+// stillWants reports whether an owner with the status that was written wants what the
 // pass went by: then nothing else is to be done. What new children are made from and who
 // goes first do not matter, as none is missing and none is too many for another reason.
-func (p *pass[O, C]) wantsTheSame(written O) bool {
+func (p *pass[O, C]) stillWants(written O) bool {
 	is, err := p.kind.Spec(written)
-	return err == nil && p.saySame(&p.spec, &is)
+	return err == nil && p.specsAgree(&p.spec, &is)
 }
 
 // nextCheck asks for a requeue when the next child becomes available (M1, M2), unless

@@ -28,7 +28,7 @@ type view[C Object] struct {
 	children []C
 	wanted   sets.Set[string] // see wantedSlots
 	unmet    bool             // it may lack children, or have some that are gone
-	begins   bool             // nothing but that the owner is new to the term makes it an old one
+	begins   bool             // it counts as old, but only because the owner has had no look in this term
 	// spec has what the owner wants, and what holds places: calls in flight, names that are taken,
 	// and adoptions that are undecided.
 	spec replicas.Spec[C]
@@ -74,6 +74,9 @@ func (p *pass[O, C]) manage() (plan replicas.Plan[C], ok bool) {
 		return plan, false
 	}
 	p.Active, p.Terminating, p.Observed = plan.Claims.Owned, p.terminating(), true
+	if reason, is := blocks[plan.Blocked.Reason]; is {
+		p.gate(reason, "", 0, nil).Until = plan.Blocked.Until
+	}
 	return plan, true
 }
 
@@ -81,7 +84,7 @@ func (p *pass[O, C]) manage() (plan replicas.Plan[C], ok bool) {
 func (p *pass[O, C]) readCache(ctx context.Context) (ok bool) {
 	p.start = p.state.known.Start()
 	read, err := &p.snapshot, error(nil)
-	read.Version, read.Newest = p.cache.ChildrenVersion(), p.newest.get()
+	read.Version, read.Newest = p.cache.ChildrenVersion(), p.newest.is()
 	if read.Children, err = p.cache.Children(ctx, p.Owner); err != nil {
 		p.retryIn(serverDelay([]error{err}))
 		p.fails(p.failure("listing children: %w", err))
@@ -238,8 +241,8 @@ const cachePatience = 2 * time.Second
 // begins, the caches may be older than what an earlier process saw. The zero value is the
 // first term, which has not begun.
 type term struct {
-	mu    sync.Mutex
-	ended int // terms before this one
+	mu     sync.Mutex
+	before int // how many terms came before this one
 	// The owners may be stored apart from the children, so these versions are never compared
 	// with one another.
 	owners, children serverVersion
@@ -249,7 +252,7 @@ type term struct {
 func (t *term) next() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.ended++
+	t.before++
 	t.owners.forget()
 	t.children.forget()
 }
@@ -258,7 +261,7 @@ func (t *term) next() {
 func (t *term) number() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.ended + 1
+	return t.before + 1
 }
 
 // A serverVersion is how far the server had come with one resource after the term began.

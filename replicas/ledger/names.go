@@ -69,7 +69,8 @@ func (n Name) NextLook(now time.Time) time.Duration {
 // it cannot.
 func landsIn(sent, now time.Time) time.Duration { return Landing - max(now.Sub(sent), 0) }
 
-// Sending notes that a creation is about to be sent under a name.
+// Sending notes that a creation is sent under a name, or was until now: it may take effect Landing after
+// that.
 func (l *Ledger[C]) Sending(name types.NamespacedName, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
