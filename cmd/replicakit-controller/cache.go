@@ -4,6 +4,7 @@
 package main
 
 import (
+	"context"
 	"maps"
 	"reflect"
 	"sync"
@@ -11,6 +12,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 )
 
 // A trimmer saves the memory of what nobody reads of a pod in the cache: most of
@@ -53,6 +56,47 @@ func (t *trimmer) trim(obj any) (any, error) {
 		InitContainerStatuses: restarts(pod.Status.InitContainerStatuses),
 	}
 	return pod, nil
+}
+
+// trimmed are the pods of a namespace, as the server answers and trimmed as in the cache: the
+// controllers keep an answer until the cache shows it.
+type trimmed struct {
+	typedcorev1.PodInterface
+	*trimmer
+}
+
+// of returns the clients of pods whose answers are trimmed.
+func (t *trimmer) of(client kubernetes.Interface) func(namespace string) trimmed {
+	return func(namespace string) trimmed { return trimmed{client.CoreV1().Pods(namespace), t} }
+}
+
+func (p trimmed) Create(ctx context.Context, pod *corev1.Pod, opts metav1.CreateOptions) (*corev1.Pod, error) {
+	return p.answer(p.PodInterface.Create(ctx, pod, opts))
+}
+
+func (p trimmed) Get(ctx context.Context, name string, opts metav1.GetOptions) (*corev1.Pod, error) {
+	return p.answer(p.PodInterface.Get(ctx, name, opts))
+}
+
+func (p trimmed) Patch(ctx context.Context, name string, of types.PatchType, data []byte, opts metav1.PatchOptions, subresources ...string) (*corev1.Pod, error) {
+	return p.answer(p.PodInterface.Patch(ctx, name, of, data, opts, subresources...))
+}
+
+func (p trimmed) List(ctx context.Context, opts metav1.ListOptions) (*corev1.PodList, error) {
+	list, err := p.PodInterface.List(ctx, opts)
+	if err == nil {
+		for i := range list.Items {
+			_, _ = p.trim(&list.Items[i])
+		}
+	}
+	return list, err
+}
+
+func (p trimmed) answer(pod *corev1.Pod, err error) (*corev1.Pod, error) {
+	if err == nil {
+		_, _ = p.trim(pod)
+	}
+	return pod, err
 }
 
 // share replaces what is equal to that of another pod of the same controller.

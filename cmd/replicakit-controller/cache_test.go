@@ -15,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/replicakit/replicakit/internal/podtest"
@@ -146,4 +147,36 @@ func names(victims []podrank.Victim[*corev1.Pod]) (names []string) {
 		names = append(names, v.Object.Name+": "+fmt.Sprint(v.Criterion, v.Values))
 	}
 	return names
+}
+
+// What the server answers is kept until the cache shows it, so it is trimmed too.
+func TestAnswersAreTrimmed(t *testing.T) {
+	t.Parallel()
+	pod := podtest.Pod("p", podtest.Cost("7"))
+	pod.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "m"}}
+	pod.Spec.Volumes = []corev1.Volume{{Name: "v"}}
+	client := fake.NewClientset(pod.DeepCopy())
+	pods := newTrimmer(unmarked).of(client)(pod.Namespace)
+	want := pod.DeepCopy()
+	_, err := newTrimmer(unmarked).trim(want)
+	require.NoError(t, err)
+
+	found, err := pods.Get(t.Context(), "p", metav1.GetOptions{})
+	require.NoError(t, err)
+	assert.Equal(t, want, found)
+	list, err := pods.List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	assert.Equal(t, []corev1.Pod{*want}, list.Items)
+	patched, err := pods.Patch(t.Context(), "p", types.MergePatchType, []byte(`{"metadata":{"labels":{"a":"b"}}}`), metav1.PatchOptions{})
+	require.NoError(t, err)
+	assert.Equal(t, "b", patched.Labels["a"])
+	assert.Empty(t, patched.Spec.Volumes)
+	other := pod.DeepCopy()
+	other.Name = "q"
+	created, err := pods.Create(t.Context(), other, metav1.CreateOptions{})
+	require.NoError(t, err)
+	assert.Empty(t, created.Spec.Volumes)
+	_, err = pods.Create(t.Context(), other, metav1.CreateOptions{})
+	require.Error(t, err, "it is there")
+	assert.NotEmpty(t, other.Spec.Volumes, "what is sent stays whole")
 }

@@ -43,6 +43,7 @@ type settings struct {
 	queue  string // of the controller
 	orders *orders
 	passes *passes
+	pods   *trimmer
 	// passed is called after each pass.
 	passed func(owner types.NamespacedName, made, wanted int, now time.Time)
 	// isProbe reports whether an owner is a probe, whose status is left to others.
@@ -68,7 +69,7 @@ func controllers() []controller {
 			return f.Apps().V1().ReplicaSets().Informer()
 		},
 		build: func(ctx context.Context, f informers.SharedInformerFactory, client kubernetes.Interface, set settings, opts clientgo.Options) (*clientgo.Controller, error) {
-			return clientgo.New(ctx, with(set, kinds.ReplicaSets()), typed.NewClient(client.AppsV1().ReplicaSets, client.CoreV1().Pods),
+			return clientgo.New(ctx, with(set, kinds.ReplicaSets()), typed.NewClient(client.AppsV1().ReplicaSets, set.pods.of(client)),
 				f.Apps().V1().ReplicaSets().Informer(), f.Core().V1().Pods().Informer(), opts)
 		},
 	}, {
@@ -90,7 +91,7 @@ func controllers() []controller {
 			return f.Core().V1().ReplicationControllers().Informer()
 		},
 		build: func(ctx context.Context, f informers.SharedInformerFactory, client kubernetes.Interface, set settings, opts clientgo.Options) (*clientgo.Controller, error) {
-			return clientgo.New(ctx, with(set, kinds.ReplicationControllers()), typed.NewClient(client.CoreV1().ReplicationControllers, client.CoreV1().Pods),
+			return clientgo.New(ctx, with(set, kinds.ReplicationControllers()), typed.NewClient(client.CoreV1().ReplicationControllers, set.pods.of(client)),
 				f.Core().V1().ReplicationControllers().Informer(), f.Core().V1().Pods().Informer(), opts)
 		},
 	}}

@@ -132,7 +132,8 @@ func (w *worker) newCell(ctx context.Context, namespace string, clients clients)
 	c := &cell{worker: w, namespace: namespace, controllers: map[string]*clientgo.Controller{}, runaways: map[string]*runaways{}}
 	c.factory = informers.NewSharedInformerFactoryWithOptions(clients.informers, resync(), informers.WithNamespace(namespace))
 	pods := c.factory.Core().V1().Pods().Informer()
-	if err := pods.SetTransform(newTrimmer(w.others.mark).trim); err != nil {
+	trimmer := newTrimmer(w.others.mark)
+	if err := pods.SetTransform(trimmer.trim); err != nil {
 		return nil, err
 	}
 	if err := w.others.watch(ctx, c.factory); err != nil {
@@ -150,7 +151,7 @@ func (w *worker) newCell(ctx context.Context, namespace string, clients clients)
 		client := clients.controllers[kind.name]
 		c.runaways[kind.name] = newRunaways()
 		w.orders.deletions.WithLabelValues(kind.queue, w.orders.flag.label) // at 0, so that the first one is an increase
-		set := settings{queue: kind.queue, orders: w.orders, passes: w.passes, passed: c.runaways[kind.name].note, isProbe: w.others.isProbe}
+		set := settings{queue: kind.queue, orders: w.orders, passes: w.passes, pods: trimmer, passed: c.runaways[kind.name].note, isProbe: w.others.isProbe}
 		built, err := kind.build(ctx, c.factory, client, set, clientgo.Options{
 			BurstReplicas:     w.opts.burstReplicas,
 			EventClient:       client.CoreV1(),
