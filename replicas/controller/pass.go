@@ -101,7 +101,7 @@ func (p *pass[O, C]) run(ctx context.Context) {
 			p.scale(ctx, scale)
 		}
 	}
-	if p.Observed {
+	if p.Observed && find(p.Gates, CacheBehind, "") == nil {
 		p.report(ctx) // the status, whatever went wrong
 	}
 }

@@ -51,7 +51,6 @@ func (p *pass[O, C]) plan(ctx context.Context) (plan replicas.Plan[C], ok bool) 
 		switch wait := p.awaitCache(ctx); {
 		case wait > 0:
 			p.gate(CacheBehind, "", wait, nil)
-			p.Observed = false
 			return plan, false
 		case !p.isNewToTerm():
 			p.view.spec.Pending = expectations.Satisfied
