@@ -82,8 +82,9 @@ func (p *pass[O, C]) manage() (plan replicas.Plan[C], ok bool) {
 // readCache reads the children from the cache.
 func (p *pass[O, C]) readCache(ctx context.Context) (ok bool) {
 	p.start = p.state.known.Start()
-	read, err := &p.snapshot, error(nil)
+	read := &p.snapshot
 	read.Version, read.Newest = p.cache.ChildrenVersion(), p.newest.is()
+	var err error
 	if read.Children, err = p.cache.Children(ctx, p.Owner); err != nil {
 		p.retryIn(serverDelay([]error{err}))
 		p.fails(p.failure("listing children: %w", err))
