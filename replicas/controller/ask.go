@@ -109,19 +109,19 @@ func isList(c Call) bool { return c.Verb == "List" }
 
 func isRead(c Call) bool { return c.Verb == "Get" }
 
-// count counts the calls that f picks.
-func count(calls []Call, f func(Call) bool) (n int) {
+// countCalls counts the calls that f picks.
+func countCalls(calls []Call, f func(Call) bool) (n int) {
 	for _, c := range calls {
 		n += one(f(c))
 	}
 	return n
 }
 
-// count counts those that f picks so far.
-func (c *calls) count(f func(Call) bool) (n int) {
+// soFar counts those that f picks so far.
+func (c *calls) soFar(f func(Call) bool) (n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return count(c.made, f)
+	return countCalls(c.made, f)
 }
 
 // all returns the calls in the order in which they were answered.

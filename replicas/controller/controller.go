@@ -274,7 +274,7 @@ func newReconciler[O, C Object](kind Kind[O, C], client Client[O, C], cache Cach
 		ownerResource: resource(kind.Owner), childResource: resource(kind.Child),
 		patchType: patchTypeFor(kind.PatchType, kind.Child), measures: newMeasures[O, C](),
 	}
-	r.kind, r.from, r.told, r.statusDelay = kind, cache, r, opts.StatusDelay
+	r.kind, r.from, r.listener, r.statusDelay = kind, cache, r, opts.StatusDelay
 	r.writes = &expectations.ConsistencyStore{
 		Now: opts.Now, GiveUpAfter: opts.ExpectationsTimeout,
 		ReadVersion: func(schema.GroupResource) string { return cache.OwnersVersion() },

@@ -26,9 +26,9 @@ import (
 // A victim is a child that is to be deleted, and what became of it.
 type victim[C Object] struct {
 	replicas.Deletion[C]
-	is   fate
-	err  error // of the last call
-	last bool  // that was the second call, after a Conflict: there is no third
+	is     fate
+	err    error // of the last call
+	isLast bool  // that was the second call, after a Conflict: there is no third
 }
 
 type fate uint8
@@ -42,7 +42,7 @@ const (
 
 // isRefused reports whether the second call met a Conflict too: the child has changed again, or a
 // webhook does not want it deleted.
-func (v *victim[C]) isRefused() bool { return v.last && apierrors.IsConflict(v.err) }
+func (v *victim[C]) isRefused() bool { return v.isLast && apierrors.IsConflict(v.err) }
 
 // judged makes a victim go only in the version in which it was judged.
 func (v *victim[C]) judged(child C) {
@@ -264,7 +264,7 @@ func (d *deletions[O, C]) again(ctx context.Context) (behind bool) {
 	left := idsOf(slices.Concat(scale.Delete, scale.Discard))
 	last := d.which(func(v *victim[C]) bool { return v.is == undecided && left.Has(object.ID(v.Object)) })
 	for _, v := range last {
-		v.last = true
+		v.isLast = true
 	}
 	d.call(ctx, last)
 	d.lookFor(ctx, some(last, (*victim[C]).isRefused))
@@ -344,7 +344,7 @@ func (d *deletions[O, C]) holdAfterDeletions(behind bool, err error) {
 		errs = append(errs, v.err)
 	}
 	if told := serverDelay(errs); told > 0 {
-		if d.holdAsTold(DeletionRetryAfter, "", told, err); told >= holdIsTold && find(d.standing, DeletionRetryAfter, "") == nil {
+		if d.holdAsTold(DeletionRetryAfter, "", told, err); told >= holdIsTold && gateOf(d.standing, DeletionRetryAfter, "") == nil {
 			tells = told
 		}
 	}

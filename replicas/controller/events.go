@@ -104,7 +104,7 @@ func NewHandlers[O, C Object](kind Kind[O, C], owners OwnerCache[O], store *expe
 		return nil, fmt.Errorf("controller: kind %s: enqueue is nil", kind.Owner.Kind)
 	}
 	w := &watcher[O, C]{
-		kind: kind, from: owners, store: store, told: storeOnly[O, C]{store},
+		kind: kind, from: owners, store: store, listener: storeOnly[O, C]{store},
 	}
 	return &Handlers{w, enqueue}, nil
 }
@@ -199,12 +199,12 @@ func (h *Handlers) to(q []Enqueue) (untyped, Enqueue, error) {
 // watcher is what turns events into records that are settled and owners that
 // are woken: all that a Controller and Handlers have in common.
 type watcher[O, C Object] struct {
-	kind   Kind[O, C]
-	from   OwnerCache[O]
-	store  *expectations.Store[expectations.Key] // of Handlers; nil in a Controller, which has ledgers
-	specs  keptSpecs[C]
-	newest newest
-	told   listener[O, C]
+	kind     Kind[O, C]
+	from     OwnerCache[O]
+	store    *expectations.Store[expectations.Key] // of Handlers; nil in a Controller, which has ledgers
+	specs    keptSpecs[C]
+	newest   newest
+	listener listener[O, C]
 	// statusDelay is how long updates wait that can change nothing but a status.
 	statusDelay time.Duration
 }
@@ -276,7 +276,7 @@ func (w *watcher[O, C]) childDeleted(obj any, q Enqueue) error {
 	}
 	w.newest.saw(child)
 	if !isTombstone { // which says only that a list lacked it
-		w.told.childEnded(child.GetUID())
+		w.listener.childEnded(child.GetUID())
 	}
 	events[O, C]{w, q}.departed(child)
 	return nil
@@ -303,7 +303,7 @@ func (w *watcher[O, C]) ownerUpdated(old, cur any, q Enqueue) error {
 	switch {
 	case was.GetUID() != owner.GetUID():
 		e.ownerDeleted(was)
-	case w.told.isOwnWrite(was, owner, func() { e.wake(owner, 0) }):
+	case w.listener.isOwnWrite(was, owner, func() { e.wake(owner, 0) }):
 		return nil
 	}
 	e.wake(owner, 0)
@@ -372,7 +372,7 @@ func (e events[O, C]) departed(c C) {
 		return
 	}
 	for _, owner := range e.selecting(c) {
-		e.told.childLeft(expectations.KeyOf(owner), object.ID(c))
+		e.listener.childLeft(expectations.KeyOf(owner), object.ID(c))
 		e.wake(owner, 0)
 	}
 }
@@ -380,9 +380,9 @@ func (e events[O, C]) departed(c C) {
 // wentBack notes for the owners of a child that the cache went back.
 func (e events[O, C]) wentBack(was, c C) {
 	former, _, _ := e.ownerOf(was)
-	e.told.cacheWentBack(former)
+	e.listener.cacheWentBack(former)
 	if key, _, _ := e.ownerOf(c); key != former {
-		e.told.cacheWentBack(key)
+		e.listener.cacheWentBack(key)
 	}
 }
 
@@ -392,7 +392,7 @@ func (e events[O, C]) deleted(c C) {
 	ownKey, owner, found := e.ownerOf(c)
 	id := object.ID(c)
 	e.settleCreation(c) // it was created
-	e.told.childLeft(ownKey, id)
+	e.listener.childLeft(ownKey, id)
 	if e.store != nil {
 		e.store.DeletionObserved(ownKey, id)
 		for _, key := range e.store.OwnersOfDeletion(id) {
@@ -412,7 +412,7 @@ func (e events[O, C]) changed(was, c C) {
 	moved := !sameOwner(before, now)
 	if moved {
 		key, owner, found := e.ownerOf(was)
-		if e.told.childLeft(key, object.ID(was)); found {
+		if e.listener.childLeft(key, object.ID(was)); found {
 			e.wake(owner, 0)
 		}
 	}
@@ -433,7 +433,7 @@ func (e events[O, C]) ownedChanged(was, c C) {
 	spec, after := e.specOf(owner), time.Duration(0)
 	becameReady := spec.minReady > 0 && spec.rules.Ready != nil && !spec.rules.Ready(was) && spec.rules.Ready(c)
 	if becameReady {
-		e.told.becameReady(key, c) // before a pass is asked for, which asks it
+		e.listener.becameReady(key, c) // before a pass is asked for, which asks it
 	}
 	if e.statusDelay > 0 && spec.onlyStatusChanges(was, c) {
 		after = e.statusDelay
@@ -455,7 +455,7 @@ func (s keptSpec[C]) onlyStatusChanges(was, c C) bool {
 func (e events[O, C]) ownerDeleted(owner O) {
 	key := expectations.KeyOf(owner)
 	e.specs.forget(key)
-	e.told.forget(key)
+	e.listener.forget(key)
 	e.wake(owner, 0)
 }
 

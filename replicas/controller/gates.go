@@ -376,7 +376,7 @@ func (p *pass[O, C]) gate(reason Reason, object string, wait time.Duration, err 
 	if err != nil && row.fails {
 		p.retryIn(wait)
 	}
-	if was := find(p.standing, reason, object); was != nil {
+	if was := gateOf(p.standing, reason, object); was != nil {
 		g.Since = was.Since
 	}
 	i, met := slices.BinarySearchFunc(p.Gates, g, func(a, b Gate) int {
@@ -448,7 +448,7 @@ var blocks = map[replicas.Reason]Reason{
 	replicas.ExpectationsPending: CallsNotSeen, replicas.OwnerDeleted: OwnerDeleted, replicas.Paused: Paused,
 }
 
-func find(gates []Gate, reason Reason, object string) *Gate {
+func gateOf(gates []Gate, reason Reason, object string) *Gate {
 	i := slices.IndexFunc(gates, func(g Gate) bool { return g.Reason == reason && g.Object == object })
 	if i < 0 {
 		return nil
@@ -568,7 +568,7 @@ func (b *gateBook) note(owner types.NamespacedName, is []Gate, came step, now ti
 	var stand []Gate
 	for i := range is {
 		g := is[i]
-		was := find(b.of[owner], g.Reason, g.Object)
+		was := gateOf(b.of[owner], g.Reason, g.Object)
 		g.told = was != nil && was.told
 		changed := g.told && (withoutNames(g.Err) != withoutNames(was.Err) || g.Stops != was.Stops)
 		if !g.told && g.isTold(now) || changed {
@@ -579,7 +579,7 @@ func (b *gateBook) note(owner types.NamespacedName, is []Gate, came step, now ti
 	}
 	for _, was := range b.of[owner] {
 		switch {
-		case find(is, was.Reason, was.Object) != nil:
+		case gateOf(is, was.Reason, was.Object) != nil:
 		case was.Reason.row().step > came:
 			stand = append(stand, was)
 		default:

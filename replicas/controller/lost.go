@@ -36,7 +36,7 @@ type look[C Object] struct {
 // looks returns how to look for n children at once.
 func (p *pass[O, C]) looks(ctx context.Context, n int) look[C] {
 	start := p.state.known.Start()
-	if p.calls.count(isRead)+n <= fewReads {
+	if p.calls.soFar(isRead)+n <= fewReads {
 		return look[C]{start: start, find: p.read}
 	}
 	list, err := p.allLive(ctx, start)

@@ -128,7 +128,7 @@ func (o *owners[C]) exit(name types.NamespacedName) {
 func (o *owners[C]) of(key expectations.Key, generation int64, now time.Time) (s *memory[C], idle []types.UID) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	s = o.find(key)
+	s = o.incarnation(key)
 	if s == nil || s.hasLeft {
 		s = o.begin(key, s)
 	}
@@ -169,7 +169,7 @@ func (o *owners[C]) begin(key expectations.Key, before *memory[C]) *memory[C] {
 func (o *owners[C]) get(key expectations.Key) *memory[C] {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if s := o.find(key); s != nil && !s.hasLeft {
+	if s := o.incarnation(key); s != nil && !s.hasLeft {
 		return s
 	}
 	return nil
@@ -197,7 +197,7 @@ func (o *owners[C]) isKnownOld(name types.NamespacedName) bool {
 func (o *owners[C]) Ledger(key expectations.Key) *ledger.Ledger[C] {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	s := o.find(key)
+	s := o.incarnation(key)
 	if s == nil || s.hasLeft {
 		s = o.begin(key, s)
 	}
@@ -219,7 +219,7 @@ func (o *owners[C]) Ledgers() map[expectations.Key]*ledger.Ledger[C] {
 	return all
 }
 
-func (o *owners[C]) find(key expectations.Key) *memory[C] {
+func (o *owners[C]) incarnation(key expectations.Key) *memory[C] {
 	for _, s := range o.m[key.NamespacedName] {
 		if s.uid == key.UID {
 			return s

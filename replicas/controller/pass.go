@@ -43,7 +43,7 @@ func (r *reconciler[O, C]) sync(ctx context.Context, owner types.NamespacedName)
 		p.retryOnly(0)
 		p.tellRestored(restored)
 	}
-	p.end(err)
+	p.conclude(err)
 	p.Took = r.opts.Now().Sub(p.Now)
 	if len(p.Gates)+len(p.standing) > 0 && ctx.Err() == nil { // otherwise nothing new is known of them
 		r.measures.noteGates(&p.Pass, p.step)
@@ -101,7 +101,7 @@ func (p *pass[O, C]) run(ctx context.Context) {
 			p.scale(ctx, scale)
 		}
 	}
-	if p.Observed && find(p.Gates, CacheBehind, "") == nil {
+	if p.Observed && gateOf(p.Gates, CacheBehind, "") == nil {
 		p.report(ctx) // the status, whatever went wrong
 	}
 }
@@ -149,9 +149,9 @@ func (p *pass[O, C]) carryOut(ctx context.Context, planned replicas.Scale[C]) (o
 	return true
 }
 
-// end completes what is told of the pass. A refusal is no error to the caller: what else asks
+// conclude completes what is told of the pass. A refusal is no error to the caller: what else asks
 // for a requeue stays.
-func (p *pass[O, C]) end(err error) {
+func (p *pass[O, C]) conclude(err error) {
 	if p.state != nil {
 		p.InFlight = len(p.state.known.Open())
 	}
@@ -298,14 +298,14 @@ type Pass[O, C Object] struct {
 
 // Conflicts counts the delete calls that met a Conflict.
 func (p Pass[O, C]) Conflicts() int {
-	return count(p.Calls, func(c Call) bool { return c.Verb == "Delete" && apierrors.IsConflict(c.Err) })
+	return countCalls(p.Calls, func(c Call) bool { return c.Verb == "Delete" && apierrors.IsConflict(c.Err) })
 }
 
 // LiveLists counts the lists of children that did not use the cache.
-func (p Pass[O, C]) LiveLists() int { return count(p.Calls, isList) }
+func (p Pass[O, C]) LiveLists() int { return countCalls(p.Calls, isList) }
 
 // LiveReads counts the reads of one child that did not use the cache.
-func (p Pass[O, C]) LiveReads() int { return count(p.Calls, isRead) }
+func (p Pass[O, C]) LiveReads() int { return countCalls(p.Calls, isRead) }
 
 // mostInText is how many names, and how many calls, String has at most.
 const mostInText = 20

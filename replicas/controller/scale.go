@@ -22,7 +22,7 @@ import (
 // scaleFails notes for the status why creations or deletions failed.
 func (p *pass[O, C]) scaleFails(part Stops, err error) {
 	p.ScaleErr = joinErrors(p.ScaleErr, err)
-	p.failed |= part
+	p.unscaled |= part
 }
 
 // setOut notes what the pass set out to do, in its second round too.

@@ -50,7 +50,7 @@ type Outcome[C Object] struct {
 	// Now is the instant for which everything was judged.
 	Now time.Time
 
-	failed Stops // what ScaleErr is of
+	unscaled Stops // what ScaleErr is of
 }
 
 // Waiting reports whether the pass left the number of children alone because something else
@@ -76,7 +76,7 @@ func (o Outcome[C]) Failure() status.Failure {
 		Err: o.ScaleErr, Waiting: o.Waiting(), Active: int32(len(o.Active)), Desired: &desired,
 		ObservedGeneration: o.Generation, Now: o.Now,
 	}
-	if o.failed == StopsDeletions && f.Active <= o.Desired && o.Desired < math.MaxInt32 {
+	if o.unscaled == StopsDeletions && f.Active <= o.Desired && o.Desired < math.MaxInt32 {
 		f.Active = o.Desired + 1
 	}
 	return f
