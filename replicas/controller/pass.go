@@ -112,7 +112,11 @@ func (p *pass[O, C]) scale(ctx context.Context, planned replicas.Scale[C]) {
 		return
 	}
 	p.limits(planned)
-	if ok := p.carryOut(ctx, planned); ok && p.mayFillSlots(ctx, planned) {
+	if planned.IsZero() {
+		if held := p.lookForLost(ctx, planned); !held {
+			p.state.nothingLeft(p.Now)
+		}
+	} else if ok := p.carryOut(ctx, planned); ok && p.mayFillSlots(ctx, planned) {
 		if missing := p.missingSlots(); !missing.IsZero() {
 			p.carryOut(ctx, missing)
 		}
@@ -124,7 +128,7 @@ func (p *pass[O, C]) scale(ctx context.Context, planned replicas.Scale[C]) {
 // reports whether the author's step did not fail.
 func (p *pass[O, C]) carryOut(ctx context.Context, planned replicas.Scale[C]) (ok bool) {
 	scale, newborns := p.notHeld(planned) // by earlier passes
-	if scale.IsZero() && !planned.IsZero() {
+	if scale.IsZero() {
 		return true
 	}
 	scale = p.ownerAgrees(ctx, scale) // before the author's step, which may act for the victims
@@ -133,9 +137,7 @@ func (p *pass[O, C]) carryOut(ctx context.Context, planned replicas.Scale[C]) (o
 	}
 	p.holdTaken(ctx, scale)
 	scale = p.within(p.Active, scale) // the promise: no call goes out beyond the room
-	if held := p.lookForLost(ctx, scale); !held && planned.IsZero() {
-		p.state.nothingLeft(p.Now)
-	}
+	p.lookForLost(ctx, scale)
 	if scale.IsZero() {
 		return true
 	}

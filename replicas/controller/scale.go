@@ -52,9 +52,6 @@ func (p *pass[O, C]) missingSlots() replicas.Scale[C] {
 // notHeld leaves out what an earlier pass has put off, and asks for a pass when that is over. If
 // the owner is in no namespace, it returns the children that are to be created, by their names.
 func (p *pass[O, C]) notHeld(scale replicas.Scale[C]) (replicas.Scale[C], map[string]newborn[C]) {
-	if scale.IsZero() {
-		return scale, nil
-	}
 	if p.ownerOld {
 		p.waitForOwner()
 		return replicas.Scale[C]{}, nil
