@@ -84,7 +84,7 @@ func (p trimmed) Patch(ctx context.Context, name string, of types.PatchType, dat
 
 func (p trimmed) List(ctx context.Context, opts metav1.ListOptions) (*corev1.PodList, error) {
 	list, err := p.PodInterface.List(ctx, opts)
-	if err == nil {
+	if err == nil && list != nil {
 		for i := range list.Items {
 			_, _ = p.trim(&list.Items[i])
 		}
@@ -93,7 +93,7 @@ func (p trimmed) List(ctx context.Context, opts metav1.ListOptions) (*corev1.Pod
 }
 
 func (p trimmed) answer(pod *corev1.Pod, err error) (*corev1.Pod, error) {
-	if err == nil {
+	if err == nil && pod != nil {
 		_, _ = p.trim(pod)
 	}
 	return pod, err

@@ -37,7 +37,8 @@ type Call struct {
 	Ended time.Time
 	Err   error
 
-	sent any // the options of a delete, or a patch
+	sent  any  // the options of a delete, or a patch
+	stray bool // about a child that a webhook made useless
 }
 
 // String describes the call in one line, such as
@@ -107,7 +108,7 @@ func (c *calls) note(call Call, ended time.Time, err error) {
 
 func isList(c Call) bool { return c.Verb == "List" }
 
-func isRead(c Call) bool { return c.Verb == "Get" }
+func isRead(c Call) bool { return c.Verb == "Get" && !c.stray }
 
 // countCalls counts the calls that f picks.
 func countCalls(calls []Call, f func(Call) bool) (n int) {
@@ -189,7 +190,9 @@ func (p *pass[O, C]) askDelete(ctx context.Context, start ledger.Moment, child C
 	}
 	err = errNoAnswer
 	defer func() { p.noteDeletion(start, object.ID(child), carried(opts), err) }()
-	return p.sendDelete(ctx, child, opts)
+	err = p.client.Delete(ctx, child, opts)
+	p.calls.note(about("Delete", child, opts), p.opts.Now(), err)
+	return err
 }
 
 // noteDeletion notes what the end of a deletion says about a child. One that had no answer may have
@@ -218,11 +221,21 @@ func carried(opts metav1.DeleteOptions) string {
 	return ""
 }
 
-// sendDelete deletes a victim, or a stray.
-func (p *pass[O, C]) sendDelete(ctx context.Context, child C, opts metav1.DeleteOptions) error {
-	err := p.client.Delete(ctx, child, opts)
-	p.calls.note(about("Delete", child, opts), p.opts.Now(), err)
+// askDeleteStray deletes a stray, and askStray reads one. The ledger knows strays by themselves.
+func (p *pass[O, C]) askDeleteStray(ctx context.Context, stray C, opts metav1.DeleteOptions) error {
+	err := p.client.Delete(ctx, stray, opts)
+	call := about("Delete", stray, opts)
+	call.stray = true
+	p.calls.note(call, p.opts.Now(), err)
 	return err
+}
+
+func (p *pass[O, C]) askStray(ctx context.Context, stray C) (C, error) {
+	found, err := p.client.Get(ctx, stray.GetNamespace(), stray.GetName())
+	call := about("Get", stray, nil)
+	call.stray = true
+	p.calls.note(call, p.opts.Now(), err)
+	return found, err
 }
 
 // askPatch adopts or releases a child.
@@ -332,8 +345,8 @@ type listCall[C Object] struct {
 	givenUp bool // who made it did not wait for an answer
 }
 
-func newLists[C Object](list func(context.Context, string, labels.Selector) (List[C], error), now func() time.Time, random func(n int) int) *lists[C] {
-	return &lists[C]{list: list, now: now, random: random, turns: make(chan struct{}, listsAtOnce)}
+func newLists[O, C Object](client Client[O, C], opts Options) *lists[C] {
+	return &lists[C]{list: client.List, now: opts.Now, random: opts.Random, turns: make(chan struct{}, listsAtOnce)}
 }
 
 // heldError says that lists are held back, for how long, and why.

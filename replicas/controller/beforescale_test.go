@@ -205,3 +205,30 @@ func TestBeforeScaleLeavesOutNamesInSeveralNamespaces(t *testing.T) {
 	require.Len(t, pass.Created, 1)
 	assert.Equal(t, "b/blue-bbbbc", pass.Created[0].Namespace+"/"+pass.Created[0].Name)
 }
+
+// While the author's step fails, it is still looked what became of a creation without an answer.
+func TestLostCallsAreLookedForWhileTheStepFails(t *testing.T) {
+	t.Parallel()
+	r := newRig(2)
+	fails := false
+	r.kind.BeforeScale = func(_ context.Context, _ *appsv1.ReplicaSet, _ []*corev1.Pod, s replicas.PodScale) (replicas.PodScale, time.Duration, error) {
+		if fails {
+			return s, 0, errors.New("not now")
+		}
+		return s, 0, nil
+	}
+	r.create = func(int) error { return timeout() }
+	r.get = func(name string) (*corev1.Pod, error) { return nil, notFound(name) }
+	_, err := r.pass(t, 0)
+	require.Error(t, err)
+	fails = true
+	for _, seconds := range []int{2, 400} {
+		_, err = r.pass(t, seconds)
+		require.ErrorContains(t, err, "not now")
+		assert.Empty(t, r.callsOf("create"))
+		assert.Len(t, r.callsOf("get"), 1, "after %d seconds", seconds)
+	}
+	p, err := r.pass(t, 500)
+	require.ErrorContains(t, err, "not now")
+	assert.Zero(t, p.InFlight, "the request can take effect no longer")
+}

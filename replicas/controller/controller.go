@@ -267,7 +267,7 @@ func newReconciler[O, C Object](kind Kind[O, C], client Client[O, C], cache Cach
 	client = guarded(client, cache, noticed)
 	r := &reconciler[O, C]{
 		client: client, cache: cache, opts: opts, restores: noticed,
-		lists: newLists(client.List, opts.Now, opts.Random),
+		lists: newLists(client, opts),
 		owners: owners[C]{patience: func() time.Duration { // longer for some: not all lists at one moment
 			return opts.ExpectationsTimeout + time.Duration(opts.Random(int(opts.ExpectationsTimeout/10/time.Millisecond)+1))*time.Millisecond
 		}},

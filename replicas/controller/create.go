@@ -448,7 +448,7 @@ func (p *pass[O, C]) deleteStray(ctx context.Context, c C) error {
 	if !apierrors.IsConflict(err) {
 		return err
 	}
-	found, err := p.askChild(ctx, nameOf(c))
+	found, err := p.askStray(ctx, c)
 	switch {
 	case apierrors.IsNotFound(err):
 		return nil
@@ -474,7 +474,7 @@ func (p *pass[O, C]) deleteUnchanged(ctx context.Context, c C) error {
 	if version != "" {
 		only.ResourceVersion = &version
 	}
-	err := p.sendDelete(ctx, c, metav1.DeleteOptions{Preconditions: only})
+	err := p.askDeleteStray(ctx, c, metav1.DeleteOptions{Preconditions: only})
 	if apierrors.IsNotFound(err) {
 		return nil
 	}

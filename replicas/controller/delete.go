@@ -241,8 +241,8 @@ func (d *deletions[O, C]) givesUp(v *victim[C]) {
 
 // again deletes what Conflicts left: the children that a live list shows still to
 // be ours, matching and active, and no more of them than are too many. The room and the author's
-// step decide about them once more. It reports whether our view was behind, and so may have chosen
-// wrongly.
+// step decide about them once more. That list is the view of the rest of the pass. It reports whether
+// the view before was behind, and so may have chosen wrongly.
 func (d *deletions[O, C]) again(ctx context.Context) (behind bool) {
 	ours, ended, err := d.oursLive(ctx)
 	if err != nil {
@@ -257,8 +257,9 @@ func (d *deletions[O, C]) again(ctx context.Context) (behind bool) {
 	}
 	scale := d.within(slices.Concat(ours, sent), still)
 	behind = behind || len(scale.Delete) < len(still.Delete)
-	scale, ok := d.author(ctx, ours, scale) // which was asked about an older view
-	if !ok {
+	scale, err = d.author(ctx, ours, scale) // which was asked about an older view
+	if err != nil {
+		d.failures = append(d.failures, slowstart.Failure{Err: err})
 		return true
 	}
 	left := idsOf(slices.Concat(scale.Delete, scale.Discard))
@@ -353,7 +354,7 @@ func (d *deletions[O, C]) holdAfterDeletions(behind bool, err error) {
 		DeletionFailed.grow(&h.Hold, d.opts.Now())
 		h.why = errs[i]
 		d.gate(DeletionFailed, "", h.Wait, h.why)
-	} else {
+	} else if slices.ContainsFunc(d.victims, func(v *victim[C]) bool { return v.is == deleted || v.is == gone }) {
 		d.state.holds.end("", DeletionFailed)
 	}
 	if behind {

@@ -183,3 +183,15 @@ func TestBeforeScaleLeavesOutDiscards(t *testing.T) {
 		})
 	}
 }
+
+// A creation that fails is told in the status, though a discard of the same pass succeeds.
+func TestACreationFailsAndADiscardSucceeds(t *testing.T) {
+	t.Parallel()
+	r := newDiscards(2)
+	r.create = func(int) error { return quotaFull() }
+	p, err := r.pass(t, 0, podtest.Pod("a", owned(r.owner)), podtest.Pod("b", owned(r.owner), over))
+	require.Error(t, err)
+	require.Len(t, p.Deleted, 1)
+	require.ErrorContains(t, p.ScaleErr, "quota")
+	assert.Equal(t, int32(1), p.Failure().Active, "not more than wanted: a creation failed")
+}

@@ -4,7 +4,6 @@
 package controller_test
 
 import (
-	"errors"
 	"slices"
 	"testing"
 	"time"
@@ -21,22 +20,18 @@ import (
 // counts once.
 func TestEventsWhileTheCacheIsRead(t *testing.T) {
 	t.Parallel()
-	for _, when := range []string{"before the pass", "before the cache is read", "after the cache was read", "after the pass"} {
+	for _, when := range []string{"before the pass", "before the cache is read", "after the cache was read", "around it", "after the pass"} {
 		for _, versions := range [][]string{{"", "", ""}, {"10", "20", "30"}} {
 			for _, row := range []struct {
 				name            string
-				cached          int // pods at first, of 3 wanted
-				created, gone   int // by the first pass
-				events          func(c *controller.Controller, pod *corev1.Pod) error
-				shows           int // pods that the cache has while the events come, and after them
-				replaced, fewer int // by all later passes
+				cached          int                                                                    // pods at first, of 3 wanted
+				created, gone   int                                                                    // by the first pass
+				comes, goes     func(c *controller.Controller, pod any, q ...controller.Enqueue) error // the events
+				shows           int                                                                    // pods that the cache has while the events come, and after them
+				replaced, fewer int                                                                    // by all later passes
 			}{
-				{"created, and deleted by others", 2, 1, 0, func(c *controller.Controller, pod *corev1.Pod) error {
-					return errors.Join(c.ChildAdded(pod), c.ChildDeleted(pod))
-				}, 2, 1, 0},
-				{"deleted", 4, 0, 1, func(c *controller.Controller, pod *corev1.Pod) error {
-					return c.ChildDeleted(pod)
-				}, 3, 0, 0},
+				{"created, and deleted by others", 2, 1, 0, (*controller.Controller).ChildAdded, (*controller.Controller).ChildDeleted, 2, 1, 0},
+				{"deleted", 4, 0, 1, nil, (*controller.Controller).ChildDeleted, 3, 0, 0},
 			} {
 				t.Run(row.name+", events "+when+", version "+versions[0], func(t *testing.T) {
 					t.Parallel()
@@ -51,14 +46,24 @@ func TestEventsWhileTheCacheIsRead(t *testing.T) {
 					rest := slices.DeleteFunc(slices.Clone(pods), func(c *corev1.Pod) bool { return c.UID == pod.UID })
 					require.Len(t, rest, row.shows)
 					tell := func(now string) {
+						if now == when && row.comes != nil {
+							require.NoError(t, row.comes(r.start(), pod))
+						}
 						if now == when {
-							require.NoError(t, row.events(r.start(), pod))
+							require.NoError(t, row.goes(r.start(), pod))
 						}
 					}
 
 					tell("before the pass")
 					r.now, r.childrenVersion = r.now.Add(time.Second), versions[1]
 					r.children = func() ([]*corev1.Pod, error) {
+						if when == "around it" {
+							if row.comes != nil {
+								require.NoError(t, row.comes(r.start(), pod))
+							}
+							defer func() { require.NoError(t, row.goes(r.start(), pod)) }()
+							return append(slices.Clone(rest), pod), nil
+						}
 						tell("before the cache is read")
 						defer tell("after the cache was read")
 						if when == "after the cache was read" || when == "after the pass" {

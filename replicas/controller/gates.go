@@ -19,8 +19,8 @@ import (
 )
 
 // A Gate is one reason why a pass held something back. Pass.Gates lists them all: if that is
-// empty, nothing was held back. A call that the server refused is no gate: it is an error of the pass,
-// and has an event.
+// empty, nothing was held back. A call that the server refused, and after which nothing is held back, is
+// an error of the pass and has an event.
 //
 // An administrator sees gates in the log of both adapters ("Held back", if it lasts for a second), in the
 // metric gated_owners, which counts the owners by reason, and in events DeletionsHeld and the like. The
@@ -285,7 +285,7 @@ var rows = [reasons]row{
 	},
 	DeletionRetryAfter: {
 		name: "DeletionRetryAfter", step: scales, stops: StopsDeletions, waits: true, fails: true, ofSpec: true, last: 5 * time.Minute,
-		ends: "never", event: DeletionsHeld,
+		ends: "the owner changes", event: DeletionsHeld,
 		sentence: "the server answered a deletion with Retry-After",
 	},
 	DeletionFailed: {

@@ -66,7 +66,7 @@ type pass[O, C Object] struct {
 	inTerm     int           // the term in which the pass began
 	standing   []Gate        // of the passes before
 	step       step          // how far the pass has come
-	errs       []error       // what went wrong; the status is written all the same
+	errs       []error       // what went wrong
 	retryAfter time.Duration // what the server, or a hold, makes an error wait
 
 	// wants sets these.
@@ -132,14 +132,13 @@ func (p *pass[O, C]) carryOut(ctx context.Context, planned replicas.Scale[C]) (o
 		return true
 	}
 	scale = p.ownerAgrees(ctx, scale) // before the author's step, which may act for the victims
-	if scale, ok = p.author(ctx, p.Active, scale); !ok {
-		return false
-	}
+	scale, err := p.author(ctx, p.Active, scale)
+	p.fails(err)
 	p.holdTaken(ctx, scale)
 	scale = p.within(p.Active, scale) // the promise: no call goes out beyond the room
 	p.lookForLost(ctx, scale)
 	if scale.IsZero() {
-		return true
+		return err == nil
 	}
 	p.setOut(scale)
 	if scale.Create > 0 {
@@ -298,9 +297,10 @@ type Pass[O, C Object] struct {
 	Took time.Duration
 }
 
-// Conflicts counts the delete calls that met a Conflict.
+// Conflicts counts the delete calls that met a Conflict, without those of children that a webhook
+// made useless.
 func (p Pass[O, C]) Conflicts() int {
-	return countCalls(p.Calls, func(c Call) bool { return c.Verb == "Delete" && apierrors.IsConflict(c.Err) })
+	return countCalls(p.Calls, func(c Call) bool { return c.Verb == "Delete" && !c.stray && apierrors.IsConflict(c.Err) })
 }
 
 // LiveLists counts the lists of children that did not use the cache.

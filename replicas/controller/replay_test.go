@@ -6,6 +6,7 @@ package controller_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
@@ -147,19 +149,18 @@ func (s taped) controller(clock *replicastest.Clock, random func(n int) int, enq
 	return c, passes
 }
 
-// A pass is a function of what was remembered, told and answered: a Controller that is told the same and gets the
-// same answers makes the same calls, meets the same gates and comes back at the same times. So what
-// Pass.String shows is all that there is to be known of why it did what it did.
+// A pass is a function of what was remembered, told and answered. A Controller that is told the same, and
+// gets the same answers, makes the same calls, meets the same gates and comes back at the same times.
 func TestReplay(t *testing.T) {
 	t.Parallel()
 	lost := errors.New("connection reset by peer")
 	for name, faults := range map[string][]replicastest.Rule{
 		"all goes well": nil,
 		"answers get lost": {
-			{Verb: "create", Skip: 1, Times: 3, Err: lost, Landed: true}, {Verb: "delete", Times: 2, Err: lost, Late: 20 * time.Second}, {Verb: "patch", Times: 1},
+			{Verb: "create", Kind: "Pod", Skip: 1, Times: 3, Err: lost, Landed: true}, {Verb: "delete", Times: 2, Err: lost, Late: 20 * time.Second}, {Verb: "patch", Kind: "Pod", Times: 1},
 		},
 		"calls fail": {
-			{Verb: "create", Skip: 2, Times: 4, Err: busy(2)}, {Verb: "delete", Times: 1, Err: conflict("web")}, {Verb: "list", Times: 2}, {Verb: "get", Skip: 1, Times: 2},
+			{Verb: "create", Kind: "Pod", Skip: 2, Times: 4, Err: busy(2)}, {Verb: "delete", Times: 1, Err: conflict("web")}, {Verb: "list", Times: 1}, {Verb: "get", Kind: "ReplicaSet", Skip: 1, Times: 1},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -167,6 +168,7 @@ func TestReplay(t *testing.T) {
 			cluster := replicastest.NewPodCluster(replicastest.Options{Nodes: 2, Counting: true})
 			client, view := cluster.NewClient(), cluster.NewView()
 			client.Fail(faults...)
+			calls := client.Record()
 			s := taped{&tape{t: t}, client, view.Cache}
 			var c *controller.Controller
 			worker := &replicastest.Worker{Clock: cluster.Clock, Sync: func(ctx context.Context, key types.NamespacedName) (again time.Duration, err error) {
@@ -178,7 +180,11 @@ func TestReplay(t *testing.T) {
 			world := &replicastest.World{Clock: cluster.Clock, Parts: []replicastest.Part{cluster, view, worker}}
 			for _, step := range []func(rs *appsv1.ReplicaSet){
 				func(*appsv1.ReplicaSet) {},
-				func(rs *appsv1.ReplicaSet) { *rs.Spec.Replicas = 9 },
+				func(rs *appsv1.ReplicaSet) {
+					*rs.Spec.Replicas = 9
+					_, err := cluster.CreateChild(t.Context(), "default", replicastest.Orphan(replicastest.NewPod(rs, "orphan")))
+					require.NoError(t, err)
+				},
 				func(*appsv1.ReplicaSet) { view.ChildWatch.Hang() },
 				func(rs *appsv1.ReplicaSet) { *rs.Spec.Replicas = 3 },
 				func(*appsv1.ReplicaSet) { view.ChildWatch.Relist() },
@@ -191,6 +197,13 @@ func TestReplay(t *testing.T) {
 				world.Run(15 * time.Minute)
 			}
 			require.Len(t, cluster.Children("default"), 5)
+			failed := slices.DeleteFunc(calls.Failed(), func(c replicastest.Call) bool { return apierrors.IsNotFound(c.Err) })
+			for _, rule := range faults {
+				require.GreaterOrEqual(t, len(failed), rule.Times)
+				failed = failed[rule.Times:]
+			}
+			require.Empty(t, failed, "each fault strikes, and nothing else fails")
+			require.NotZero(t, calls.Count("patch"))
 
 			s.isPlaying = true
 			told := s.told

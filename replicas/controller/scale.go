@@ -121,15 +121,15 @@ func (p *pass[O, C]) limits(scale replicas.Scale[C]) {
 	}
 }
 
-// author asks Kind.BeforeScale, which may leave out and nothing else. It reports whether that
-// succeeded: if not, nothing is done.
-func (p *pass[O, C]) author(ctx context.Context, active []C, scale replicas.Scale[C]) (_ replicas.Scale[C], ok bool) {
+// author asks Kind.BeforeScale, which may leave out and nothing else. After an error nothing is
+// left.
+func (p *pass[O, C]) author(ctx context.Context, active []C, scale replicas.Scale[C]) (replicas.Scale[C], error) {
 	if scale.IsZero() {
-		return scale, true
+		return scale, nil
 	}
 	if p.kind.BeforeScale == nil {
 		inside.Scaling(ctx, p.Owner, active, scale)
-		return scale, true
+		return scale, nil
 	}
 	less, again, err := p.beforeScale(ctx, active, scale)
 	cut, wrong := p.agreed(scale, less, again)
@@ -142,15 +142,14 @@ func (p *pass[O, C]) author(ctx context.Context, active []C, scale replicas.Scal
 		p.gate(Author, "", 0, p.failure("BeforeScale: %w", err))
 	}
 	if err != nil {
-		p.fails(p.failure("BeforeScale: %w", err))
-		return replicas.Scale[C]{}, false
+		return replicas.Scale[C]{}, p.failure("BeforeScale: %w", err)
 	}
 	if stops := leftOut(scale, cut); stops != 0 {
 		p.gate(Author, "", again, nil).Stops = stops
 	} else if again > 0 {
 		p.comeBack(again)
 	}
-	return cut, true
+	return cut, nil
 }
 
 // beforeScale calls Kind.BeforeScale with lists that it may change. A child whose deletion was sent
@@ -257,8 +256,7 @@ func (p *pass[O, C]) notInVain(scale replicas.Scale[C]) replicas.Scale[C] {
 	return scale
 }
 
-// noteRound notes what the pass has created, from a place in Created on, and what it has
-// deleted.
+// noteRound notes what the pass has created, from a place in Created on.
 func (p *pass[O, C]) noteRound(created int) {
 	made := p.Created[created:]
 	if !p.opts.BackOffFailed || len(made) == 0 {
