@@ -19,7 +19,7 @@ import (
 // Spec.Replicas only which of Spec.Slots are wanted. Errors are those of ScaleTo, except those about creations. If there are
 // no children, the result is nil.
 func Explain[T metav1.Object](owned []T, spec Spec[T]) ([]podrank.Victim[T], error) {
-	if err := spec.checkScale(); err != nil {
+	if err := spec.begin(); err != nil {
 		return nil, err
 	}
 	active, err := spec.active(owned)

@@ -84,7 +84,7 @@ func Manage[T metav1.Object](objs []T, spec Spec[T]) (Plan[T], error) {
 // Spec.Selector, Spec.New and Spec.Template are needed only if children must be
 // created. Only the names in owned count as taken. Errors are those of Manage.
 func ScaleTo[T metav1.Object](owned []T, spec Spec[T]) (Scale[T], error) {
-	if err := spec.checkScale(); err != nil {
+	if err := spec.begin(); err != nil {
 		return Scale[T]{}, err
 	}
 	active, err := spec.active(owned)
@@ -117,13 +117,13 @@ func join[T any](a, b []T) []T {
 // ended returns those of the owner's children that are to be discarded, by their names.
 // ours reports whether a child is the owner's.
 func (s *Spec[T]) ended(objs []T, ours func(T) bool) (ended []T, err error) {
-	if s.Rules.Discard == nil {
+	if s.Rules.NoneEnds() {
 		return nil, nil
 	}
 	owner := object.OwnerOf(s.Owner, s.Kind.GroupKind())
 	for _, obj := range objs {
 		switch {
-		case isDeleted(obj) || !owner.Reaches(obj) || !ours(obj) || !s.Rules.Discard(obj):
+		case isDeleted(obj) || !owner.Reaches(obj) || !ours(obj) || !s.Rules.Ended(obj):
 		case s.Rules.MustStay != nil && s.Rules.MustStay(obj):
 			return nil, s.failure("child %q is to be discarded and must stay", object.Name(obj))
 		default:
@@ -162,7 +162,7 @@ func (s *Spec[T]) active(objs []T) ([]T, error) {
 // the owner, if it is one of its own.
 func (s *Spec[T]) counts() func(T) bool {
 	namespace, isActive := s.Owner.GetNamespace(), s.Rules.active()
-	if s.Rules.Active == nil && s.Rules.Discard == nil { // nearly always pods: without a call for each question
+	if s.Rules.Active == nil && s.Rules.NoneEnds() { // nearly always pods: without a call for each question
 		podCounts := func(p *corev1.Pod) bool {
 			return (namespace == "" || namespace == p.Namespace) && pod.IsActive(p)
 		}

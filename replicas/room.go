@@ -36,7 +36,7 @@ type Room[T metav1.Object] struct {
 // RoomOf returns the room of an owner that has the children. Inactive ones take no place. spec
 // is as for ScaleTo, and so are the errors.
 func RoomOf[T metav1.Object](owned []T, spec Spec[T]) (Room[T], error) {
-	if err := spec.checkScale(); err != nil {
+	if err := spec.begin(); err != nil {
 		return Room[T]{}, err
 	}
 	active, err := spec.active(owned)

@@ -4,6 +4,8 @@
 package replicas
 
 import (
+	"time"
+
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -43,23 +45,40 @@ type Rules[T metav1.Object] struct {
 	// Scale.Discard. It is an error if such a child must stay. nil means that no child is
 	// discarded.
 	Discard func(T) bool
+	// Failed reports whether a child has ended because it failed. It is discarded, as if
+	// Discard named it. A Controller also waits before it replaces such a child; see
+	// controller.Options.BackOffFailed. nil means that no child has failed.
+	Failed func(T) bool
+	// ReadyWithin is for how long a child may be not ready. A child that has not been ready
+	// for so long must go, as if MustGo named it. 0 means any time. It is refused if it is
+	// negative, below Spec.MinReadySeconds, or set without Ready for children that are not pods.
+	ReadyWithin time.Duration
+	// NotReadySince returns since when a child that is not ready has been so. The zero time
+	// means that this is not known, and ReadyWithin does not count then. If NotReadySince is
+	// nil, the Ready condition of a pod tells, or its creation if it has no such condition. For
+	// other children a Controller remembers when it first saw the child not ready, and begins
+	// anew when its process does. Without a Controller, set it if ReadyWithin is set.
+	NotReadySince func(T) time.Time
 	// Order says which child goes first. The zero Order is Kubernetes' for pods.
 	// For other children it means: first those that are not ready, if Ready is set,
 	// then the newest.
 	Order podrank.Order[T]
 }
 
-var podRules = Rules[*corev1.Pod]{Active: pod.IsActive, Ready: pod.IsReady}
+var podRules = Rules[*corev1.Pod]{Active: pod.IsActive, Ready: pod.IsReady, NotReadySince: pod.NotReadySince}
 
-// Complete returns the rules with the defaults of Active, Ready and Order filled
-// in. Active is then false for a child to discard. What stays as it is: a nil MustGo,
-// MustStay or Discard, a nil Ready of children that are not pods, and the zero Order of
-// pods, which is Kubernetes'.
+// Complete returns the rules with the defaults of Active, Ready, NotReadySince and Order
+// filled in. Active is then false for a child to discard. What stays as it is: a nil MustGo,
+// MustStay, Discard or Failed, a nil Ready or NotReadySince of children that are not pods, and
+// the zero Order of pods, which is Kubernetes'.
 func (r Rules[T]) Complete() Rules[T] {
 	r.Active = r.active()
 	pods := rulesOfPods[T]()
 	if pods != nil && r.Ready == nil {
 		r.Ready = pods.Ready
+	}
+	if pods != nil && r.NotReadySince == nil {
+		r.NotReadySince = pods.NotReadySince
 	}
 	if pods == nil && len(r.Order.Criteria()) == 0 {
 		r.Order = orderFor(r.Ready)
@@ -67,13 +86,40 @@ func (r Rules[T]) Complete() Rules[T] {
 	return r
 }
 
+// Ended reports whether a child is to be discarded, because Discard or Failed names it.
+func (r *Rules[T]) Ended(child T) bool {
+	return r.Discard != nil && r.Discard(child) || r.Failed != nil && r.Failed(child)
+}
+
+// NoneEnds reports whether neither Discard nor Failed can name a child.
+func (r *Rules[T]) NoneEnds() bool { return r.Discard == nil && r.Failed == nil }
+
+// at returns the rules at an instant, at which ReadyWithin is a part of MustGo.
+func (r Rules[T]) at(now time.Time) Rules[T] {
+	if r.ReadyWithin == 0 {
+		return r
+	}
+	within, named, complete := r.ReadyWithin, r.MustGo, r.Complete()
+	r.MustGo = func(child T) bool {
+		if named != nil && named(child) {
+			return true
+		}
+		if complete.Ready(child) {
+			return false
+		}
+		since := complete.NotReadySince(child)
+		return !since.IsZero() && now.Sub(since) >= within
+	}
+	return r
+}
+
 // active returns Active, filled in, without the children to discard.
 func (r Rules[T]) active() func(T) bool {
 	active := r.activeOrDefault()
-	if r.Discard == nil {
+	if r.NoneEnds() {
 		return active
 	}
-	return func(child T) bool { return !r.Discard(child) && active(child) }
+	return func(child T) bool { return !r.Ended(child) && active(child) }
 }
 
 func (r Rules[T]) activeOrDefault() func(T) bool {

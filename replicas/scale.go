@@ -59,9 +59,14 @@ type Deletion[T any] struct {
 	// Options have preconditions: the UID, so that no other child of the same name is
 	// deleted, and the resourceVersion, so that the child is deleted only as it was judged.
 	// A child that has changed may have begun to work, or may be another owner's. There is
-	// one exception: a pod that is not ready goes by its UID alone if Rules.MustStay is nil.
+	// one exception: a pod that is not ready goes by its UID alone if Rules.MustStay is nil and
+	// Rules.ReadyWithin is 0.
 	// What a child does not have, as with fake clients, is left out.
 	Options metav1.DeleteOptions
+	// MustGo says that the child goes even if there are not too many, because Rules.MustGo
+	// names it or because of Rules.ReadyWithin. Otherwise it is one of those that are too many,
+	// or in no wanted slot.
+	MustGo bool
 }
 
 // New makes child number i, counted from 0. Each call makes another one, which the
@@ -166,7 +171,13 @@ func (s *Spec[T]) deletions(owned []T, n int, room Room[T]) ([]Deletion[T], erro
 			return nil, err
 		}
 	}
-	return s.guarded(podrank.Select(staying, n, ranking)), nil
+	victims := s.guarded(podrank.Select(staying, n, ranking))
+	if s.Rules.MustGo != nil {
+		for i := range victims {
+			victims[i].MustGo = room.mustGo(victims[i].Object)
+		}
+	}
+	return victims, nil
 }
 
 // discarded is the criterion of children that are deleted because they have ended.
@@ -186,7 +197,7 @@ func (s *Spec[T]) guarded(victims []podrank.Victim[T]) []Deletion[T] {
 		return nil
 	}
 	rules := s.Rules.Complete()
-	byUID := rulesOfPods[T]() != nil && rules.MustStay == nil
+	byUID := rulesOfPods[T]() != nil && rules.MustStay == nil && rules.ReadyWithin == 0
 	deletions, guards := make([]Deletion[T], len(victims)), make([]guard, len(victims))
 	for i, v := range victims {
 		deletions[i].Victim = v

@@ -6,6 +6,7 @@ package replicas
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -38,8 +39,17 @@ type Spec[T metav1.Object] struct {
 	// Owner is the object that owns the children. Its UID decides which children it
 	// has; if it has none, as with fake clients, its group, kind and name decide.
 	// If it has a deletionTimestamp, nothing is adopted, released, created or
-	// deleted. Required.
+	// deleted, unless it has the Finalizer. Required.
 	Owner metav1.Object
+	// Finalizer is one of the owner that keeps it until its children are gone. While an owner
+	// that is being deleted has it, no child is wanted, so that all are deleted by the rules,
+	// in the order and with the limits of any other plan. None is adopted or released. An owner
+	// that also has the finalizer "orphan" keeps its children. Put the finalizer on the owner
+	// yourself, and take it off when it has no children any more. "" means none.
+	//
+	// With foreground deletion, which is the finalizer "foregroundDeletion", the garbage
+	// collector deletes the children too, in an order of its own.
+	Finalizer string
 	// Kind is the owner's kind, for the owner references of adopted and created
 	// children. Version and Kind are required; Group is empty for the core group. A
 	// Kind that differs from what the owner's own TypeMeta says is refused.
@@ -256,12 +266,58 @@ func (s *Spec[T]) checkScale() error {
 	case s.Now.IsZero():
 		return s.failure("now is the zero time")
 	}
+	return s.checkReadyWithin()
+}
+
+func (s *Spec[T]) checkReadyWithin() error {
+	within, least := s.Rules.ReadyWithin, time.Duration(s.MinReadySeconds)*time.Second
+	if within == 0 {
+		return nil
+	}
+	switch complete := s.Rules.Complete(); {
+	case within < 0:
+		return refuse(s.Owner, s.Kind, InvalidReplicas, "readyWithin %v is negative", within)
+	case within < least:
+		return refuse(s.Owner, s.Kind, InvalidReplicas, "readyWithin %v is below minReadySeconds, which is %v", within, least)
+	case complete.Ready == nil:
+		return s.failure("readyWithin is %v, and Rules.Ready is nil: no %T is ever ready", within, *new(T))
+	case complete.NotReadySince == nil:
+		return s.failure("readyWithin is %v, and Rules.NotReadySince is nil", within)
+	}
 	return nil
+}
+
+// begin refuses what ScaleTo can not act on. It replaces what depends on the instant and on the
+// owner's deletion by what that means for this decision.
+func (s *Spec[T]) begin() error {
+	if err := s.checkScale(); err != nil {
+		return err
+	}
+	s.Replicas, s.Rules = s.Wanted(), s.Rules.at(s.Now)
+	return nil
+}
+
+// Wanted returns how many children are wanted: Replicas, or none if the owner is being deleted
+// and has the Finalizer.
+func (s *Spec[T]) Wanted() int32 {
+	if s.drains() {
+		return 0
+	}
+	return s.Replicas
+}
+
+// drains reports whether the owner is kept until its children are gone.
+func (s *Spec[T]) drains() bool {
+	if s.Finalizer == "" || object.IsNil(s.Owner) || s.Owner.GetDeletionTimestamp() == nil {
+		return false
+	}
+	has := s.Owner.GetFinalizers()
+	return slices.Contains(has, s.Finalizer) && !slices.Contains(has, metav1.FinalizerOrphanDependents)
 }
 
 // check refuses what Manage can not act on.
 func (s *Spec[T]) check() error {
-	if err := s.checkScale(); err != nil {
+	if err := s.begin(); err != nil {
 		return err
 	}
 	if s.MinReadySeconds < 0 {
@@ -322,7 +378,7 @@ func checkName(name string) error {
 // the owner comes first: it stays.
 func (s *Spec[T]) blocked() Blocked {
 	switch {
-	case s.Owner.GetDeletionTimestamp() != nil:
+	case s.Owner.GetDeletionTimestamp() != nil && !s.drains():
 		return Blocked{Reason: OwnerDeleted}
 	case s.Paused:
 		return Blocked{Reason: Paused}

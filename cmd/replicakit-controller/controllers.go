@@ -113,15 +113,15 @@ func with[O kinds.Object](set settings, kind kinds.Kind[O, *corev1.Pod]) kinds.K
 		}
 		return update(owner, outcome)
 	}
-	kind.BeforeScale = func(_ context.Context, owner O, _ []*corev1.Pod, scale replicas.PodScale) (replicas.PodScale, time.Duration, error) {
-		if len(scale.Delete) == 0 {
-			return scale, 0, nil
+	kind.Prepare = func(_ context.Context, owner O, step *kinds.Step[*corev1.Pod]) (err error) {
+		if len(step.Delete) == 0 {
+			return nil
 		}
-		may, again, err := set.orders.admit(kind.Owner.Kind, owner)
-		if !may {
-			scale.Delete = nil
+		may := false
+		if may, step.Again, err = set.orders.admit(kind.Owner.Kind, owner); !may {
+			step.Delete = nil
 		}
-		return scale, again, err
+		return err
 	}
 	kind.Observe = func(_ context.Context, pass kinds.Pass[O, *corev1.Pod]) {
 		keep(set.passes, kind.Owner.Kind, pass)

@@ -57,9 +57,9 @@ func newStory() (*story, error) {
 	client.Done = n.call
 	kind := controller.ReplicaSets()
 	kind.Observe = n.passed
-	kind.BeforeScale = func(_ context.Context, _ *appsv1.ReplicaSet, _ []*corev1.Pod, scale replicas.PodScale) (replicas.PodScale, time.Duration, error) {
-		n.victims = scale.Delete
-		return scale, 0, nil
+	kind.Prepare = func(_ context.Context, _ *appsv1.ReplicaSet, step *controller.Step[*corev1.Pod]) error {
+		n.victims = step.Delete
+		return nil
 	}
 	if err := createReplicaSet(cluster, 10); err != nil { // before the keeper begins, which lists it
 		return nil, err

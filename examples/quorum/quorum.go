@@ -10,7 +10,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -30,6 +29,8 @@ const (
 	databaseLabel = "quorum.example.com/database"
 	// The operator asks a member to drain, and the agent in the pod answers.
 	drain, drained = "quorum.example.com/drain", "quorum.example.com/drained"
+	// A Database that is being deleted has the finalizer until its last member has drained.
+	finalizer = "quorum.example.com/members"
 )
 
 // A Database wants spec.replicas members. As many as spec.quorum stay ready.
@@ -74,6 +75,8 @@ type Calls interface {
 	Claim(ctx context.Context, claim *corev1.PersistentVolumeClaim) (*corev1.PersistentVolumeClaim, error)
 	// Annotate sets an annotation of a pod to "true". Its patch must carry the pod's UID.
 	Annotate(ctx context.Context, pod *corev1.Pod, annotation string) error
+	// Keep puts the finalizer of this package on the Database, or takes it off.
+	Keep(ctx context.Context, db *Database, keep bool) error
 }
 
 type operator struct{ Calls }
@@ -84,7 +87,7 @@ func Kind(calls Calls) controller.Kind[*Database, *corev1.Pod] {
 	return controller.Kind[*Database, *corev1.Pod]{
 		Owner: schema.GroupVersionKind{Group: "quorum.example.com", Version: "v1", Kind: "Database"},
 		Child: corev1.SchemeGroupVersion.WithKind("Pod"),
-		Spec:  spec, BeforeScale: o.oneAtATime, Status: report,
+		Spec:  spec, Prepare: o.oneAtATime, Status: report,
 		StatusOf: func(db *Database) any { return &db.Status },
 	}
 }
@@ -95,7 +98,7 @@ func spec(db *Database) (replicas.PodSpec, error) {
 		return replicas.PodSpec{}, &replicas.RefusedError{Reason: "InvalidQuorum", Err: err}
 	}
 	return replicas.PodSpec{
-		Replicas: db.Spec.Replicas, Paused: db.Spec.Paused, BurstReplicas: 1,
+		Replicas: db.Spec.Replicas, Paused: db.Spec.Paused, BurstReplicas: 1, Finalizer: finalizer,
 		Selector: labels.SelectorFromSet(labels.Set{databaseLabel: db.Name}),
 		Slots:    replicas.Ordinals(db.Name),
 		New:      func(name string) (*corev1.Pod, error) { return member(db, name), nil },
@@ -115,41 +118,49 @@ func spec(db *Database) (replicas.PodSpec, error) {
 
 // oneAtATime leaves out what must wait for another member, for a quorum or for a drain. An
 // event of the pod that it waits for leads to the next pass.
-func (o operator) oneAtATime(ctx context.Context, db *Database, members []*corev1.Pod, scale replicas.PodScale) (replicas.PodScale, time.Duration, error) {
-	ready, unsettled := 0, 0
-	for _, m := range members {
+func (o operator) oneAtATime(ctx context.Context, db *Database, step *controller.Step[*corev1.Pod]) error {
+	isGoing := db.DeletionTimestamp != nil
+	if keep := !isGoing || len(step.Active) > 0; keep != slices.Contains(db.Finalizers, finalizer) {
+		if err := o.Keep(ctx, db, keep); err != nil {
+			return fmt.Errorf("finalizer: %w", err)
+		}
+	}
+	ready, unsettled, quorum := 0, 0, int(db.Spec.Quorum)
+	for _, m := range step.Active {
 		if isReady(m) {
 			ready++
 		} else {
 			unsettled++
 		}
 	}
-	if unsettled > 0 {
-		scale.Create = 0
+	if isGoing { // nobody asks the database any more
+		quorum, unsettled = 0, 0
 	}
-	for _, name := range scale.Names[:scale.Create] {
+	if unsettled > 0 {
+		step.Create = nil
+	}
+	for _, name := range step.Create {
 		c, err := o.Claim(ctx, claim(db, name))
 		if err != nil {
-			return scale, 0, fmt.Errorf("volume claim of member %s: %w", name, err)
+			return fmt.Errorf("volume claim of member %s: %w", name, err)
 		}
 		if c.DeletionTimestamp != nil { // a pod would lose it; its end leads to the next pass
-			scale.Create = 0
+			step.Create = nil
 		}
 	}
-	if len(scale.Delete) == 0 || !isReady(scale.Delete[0].Object) {
-		return scale, 0, nil
+	if len(step.Delete) == 0 || !isReady(step.Delete[0].Object) {
+		return nil
 	}
-	victim := scale.Delete[0].Object
-	isDrained := victim.Annotations[drained] != ""
-	if unsettled > 0 || ready <= int(db.Spec.Quorum) || !isDrained {
-		scale.Delete = nil
+	victim := step.Delete[0].Object
+	if unsettled > 0 || ready <= quorum || victim.Annotations[drained] == "" {
+		step.Delete = nil
 	}
-	if unsettled == 0 && ready > int(db.Spec.Quorum) && victim.Annotations[drain] == "" {
+	if unsettled == 0 && ready > quorum && victim.Annotations[drain] == "" {
 		if err := o.Annotate(ctx, victim, drain); err != nil {
-			return scale, 0, fmt.Errorf("asking member %s to drain: %w", victim.Name, err)
+			return fmt.Errorf("asking member %s to drain: %w", victim.Name, err)
 		}
 	}
-	return scale, 0, nil
+	return nil
 }
 
 func isReady(p *corev1.Pod) bool { return p.DeletionTimestamp == nil && status.IsPodReady(p) }

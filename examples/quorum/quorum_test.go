@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -89,6 +90,18 @@ func (s *simulation) Annotate(ctx context.Context, pod *corev1.Pod, annotation s
 	return err
 }
 
+func (s *simulation) Keep(ctx context.Context, db *Database, keep bool) error {
+	if s.fails() {
+		return errLost
+	}
+	_, err := s.EditOwner(ctx, db.Namespace, db.Name, func(d *Database) {
+		if d.Finalizers = nil; keep {
+			d.Finalizers = []string{finalizer}
+		}
+	})
+	return err
+}
+
 // changed judges a change: a member that was ready goes after a drain and leaves a quorum,
 // and each pod has its claim.
 func (s *simulation) changed(before, after metav1.Object) {
@@ -101,9 +114,15 @@ func (s *simulation) changed(before, after metav1.Object) {
 	case was == nil || !isReady(was) || is != nil && is.DeletionTimestamp == nil:
 	case was.Annotations[drained] == "":
 		s.broken = fmt.Errorf("%s goes without a drain", was.Name)
-	case s.ready() < s.quorum:
+	case s.ready() < s.quorum && !s.isGoing():
 		s.broken = fmt.Errorf("%d are ready when %s goes, and %d make a quorum", s.ready(), was.Name, s.quorum)
 	}
+}
+
+// isGoing reports whether the database is being deleted, or is gone.
+func (s *simulation) isGoing() bool {
+	db, err := s.GetOwner(context.Background(), namespace, "db")
+	return err != nil || db.DeletionTimestamp != nil
 }
 
 func (s *simulation) ready() (n int) {
@@ -277,6 +296,21 @@ func TestNameIsTaken(t *testing.T) {
 	db, err := s.GetOwner(t.Context(), namespace, "db")
 	require.NoError(t, err)
 	assert.Equal(t, int32(3), db.Status.ReadyReplicas)
+}
+
+// A database that is deleted drains each member, the highest first. Then it is gone.
+func TestADatabaseThatIsDeletedDrainsItsMembers(t *testing.T) {
+	t.Parallel()
+	s := simulate(t, 3, 2)
+	s.world.Run(30 * time.Minute)
+	require.Len(t, s.members(), 3)
+	require.NoError(t, s.DeleteOwner(t.Context(), namespace, "db", metav1.DeletePropagationBackground))
+	s.world.Run(time.Minute)
+	assert.Equal(t, []string{"db-0 one", "db-1 one"}, s.members())
+	s.world.Run(30 * time.Minute)
+	assert.Empty(t, s.members())
+	_, err := s.GetOwner(t.Context(), namespace, "db")
+	assert.True(t, apierrors.IsNotFound(err), "its finalizer is off: %v", err)
 }
 
 // Anything goes wrong at any time. The rules hold at every moment, and in the end all is as

@@ -29,12 +29,12 @@ type workers = replicas.Spec[*v1.Worker]
 // workerPools is the whole operator: what a pool wants, what its Workers are like,
 // and what is reported.
 var workerPools = controller.Kind[*v1.WorkerPool, *v1.Worker]{
-	Owner:       v1.GroupVersion.WithKind("WorkerPool"),
-	Child:       v1.GroupVersion.WithKind("Worker"),
-	Spec:        spec,
-	BeforeScale: keepReady,
-	Status:      report,
-	StatusOf:    func(p *v1.WorkerPool) any { return &p.Status },
+	Owner:    v1.GroupVersion.WithKind("WorkerPool"),
+	Child:    v1.GroupVersion.WithKind("Worker"),
+	Spec:     spec,
+	Prepare:  keepReady,
+	Status:   report,
+	StatusOf: func(p *v1.WorkerPool) any { return &p.Status },
 }
 
 // spec says what a pool wants.
@@ -54,19 +54,23 @@ func spec(p *v1.WorkerPool) (workers, error) {
 	}, nil
 }
 
-// rules say who goes: Workers of another revision; and if there are too many, again
+// rules say who goes: Workers of another revision, and those that do not become ready; and if there are too many, again
 // the old ones first, then those that are not ready, then the newest.
 func rules(p *v1.WorkerPool) replicas.Rules[*v1.Worker] {
 	current := revision(p)
 	return replicas.Rules[*v1.Worker]{
-		Ready:  isReady,
-		MustGo: func(w *v1.Worker) bool { return w.Labels[revisionLabel] != current },
+		Ready:       isReady,
+		ReadyWithin: readyWithin,
+		MustGo:      func(w *v1.Worker) bool { return w.Labels[revisionLabel] != current },
 		Order: podrank.Must(podrank.NewOrder(
 			podrank.OldRevision[*v1.Worker](revisionLabel, current),
 			podrank.First("not ready", func(w *v1.Worker) bool { return !isReady(w) }),
 			podrank.Newest[*v1.Worker]())),
 	}
 }
+
+// readyWithin is how long a Worker may be not ready before it is replaced.
+const readyWithin = 10 * time.Minute
 
 func isReady(w *v1.Worker) bool { return w.Status.Ready }
 
@@ -77,14 +81,14 @@ func spare(p *v1.WorkerPool, ready int32) int32 {
 
 // keepReady leaves out deletions that would leave too few ready Workers. What is left
 // out has its turn when others have become ready, which wakes the pool.
-func keepReady(_ context.Context, p *v1.WorkerPool, active []*v1.Worker, scale replicas.Scale[*v1.Worker]) (replicas.Scale[*v1.Worker], time.Duration, error) {
-	toSpare := spare(p, count(active, isReady))
-	scale.Delete = slices.DeleteFunc(slices.Clone(scale.Delete), func(d replicas.Deletion[*v1.Worker]) bool {
+func keepReady(_ context.Context, p *v1.WorkerPool, step *controller.Step[*v1.Worker]) error {
+	toSpare := spare(p, count(step.Active, isReady))
+	step.Delete = slices.DeleteFunc(step.Delete, func(d replicas.Deletion[*v1.Worker]) bool {
 		if !isReady(d.Object) {
 			return false
 		}
 		toSpare--
 		return toSpare < 0
 	})
-	return scale, 0, nil
+	return nil
 }

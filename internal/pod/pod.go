@@ -50,6 +50,18 @@ func IsReady(pod *corev1.Pod) bool {
 	return c != nil && c.Status == corev1.ConditionTrue
 }
 
+// NotReadySince returns since when a pod that is not ready has been so: since its Ready condition
+// changed or, if it has none, since it was created.
+func NotReadySince(pod *corev1.Pod) time.Time {
+	switch c := ReadyCondition(pod); {
+	case pod == nil:
+		return time.Time{}
+	case c != nil && !c.LastTransitionTime.IsZero():
+		return c.LastTransitionTime.Time
+	}
+	return pod.CreationTimestamp.Time
+}
+
 // IsAvailable reports whether the pod has been ready for minReadySeconds at the
 // instant now; it is from the very instant that they have passed (T5).
 func IsAvailable(pod *corev1.Pod, minReadySeconds int32, now time.Time) bool {

@@ -176,7 +176,7 @@ func (a attachment[O, C]) attach(ctx context.Context, client controller.Client[O
 		Events:              a.recording.sink(opts),
 		MaxParallel:         opts.MaxParallel,
 		ExpectationsTimeout: opts.ExpectationsTimeout,
-		BackOffFailed:       opts.BackOffFailed,
+		BackOffFailed:       &opts.BackOffFailed,
 		StatusDelay:         opts.StatusDelay,
 		UnfilteredChildren:  opts.UnfilteredChildren,
 		OnRestored:          opts.OnRestored,

@@ -18,7 +18,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
 
-	"github.com/replicakit/replicakit/replicas"
 	"github.com/replicakit/replicakit/replicas/controller"
 )
 
@@ -116,11 +115,11 @@ func TestOptions(t *testing.T) {
 		})
 	}
 
-	bubble(t, "the Kind's own BeforeScale and Observe are called", func(t inBubble) {
+	bubble(t, "the Kind's own Prepare and Observe are called", func(t inBubble) {
 		b := newBench(replicaSet("web", 5))
-		b.kind.BeforeScale = func(_ context.Context, _ *appsv1.ReplicaSet, _ []*corev1.Pod, scale replicas.PodScale) (replicas.PodScale, time.Duration, error) {
-			scale.Create = min(scale.Create, 2)
-			return scale, 0, nil
+		b.kind.Prepare = func(_ context.Context, _ *appsv1.ReplicaSet, step *controller.Step[*corev1.Pod]) error {
+			step.Create = step.Create[:min(len(step.Create), 2)]
+			return nil
 		}
 		var created int
 		b.kind.Observe = func(_ context.Context, pass controller.Pass[*appsv1.ReplicaSet, *corev1.Pod]) {

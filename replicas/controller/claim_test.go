@@ -22,6 +22,7 @@ import (
 
 	"github.com/replicakit/replicakit/internal/podtest"
 	"github.com/replicakit/replicakit/replicas"
+	"github.com/replicakit/replicakit/replicas/controller"
 )
 
 func TestClaims(t *testing.T) {
@@ -425,9 +426,9 @@ func TestClaims(t *testing.T) {
 		t.Parallel()
 		r := newRig(1)
 		r.children = func() ([]*corev1.Pod, error) { return podsOf(r.owner, 2), nil }
-		r.kind.BeforeScale = func(_ context.Context, _ *appsv1.ReplicaSet, _ []*corev1.Pod, s replicas.PodScale) (replicas.PodScale, time.Duration, error) {
+		r.kind.Prepare = func(_ context.Context, _ *appsv1.ReplicaSet, s *controller.Step[*corev1.Pod]) error {
 			t.Error("it is too late to scale")
-			return s, 0, nil
+			return nil
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()

@@ -163,6 +163,7 @@ const (
 	FailedRelated    = "FailedRelatedPods" // Error listing related pods: <error>; once while it lasts
 	FailedStatus     = "FailedStatus"      // Error writing the status: <error>, with the right that is needed; once while it lasts
 	FailedSpec       = "FailedSpec"        // <error of Kind.Spec that is no RefusedError>; the pass is tried again; once for each generation and text
+	InvalidStep      = "InvalidStep"       // <what Kind.Prepare has added to a plan>; nothing is done; once for each generation and text
 	Panicked         = "Panicked"          // <what a function of the Kind or the client panicked with>; the pass ended there
 	ServerRestored   = "ServerRestored"    // <ErrRestored, and what proves it>; once for a Controller, about the owner whose pass ended first after that
 )

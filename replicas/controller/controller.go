@@ -191,13 +191,15 @@ type Options struct {
 	ExpectationsTimeout time.Duration
 	// BackOffFailed holds creations if children end soon after they were created, such as
 	// pods that a node refuses. As many creations wait as children of the last round
-	// ended; others that are missing are created. A child counts if it is no longer active
-	// after less than ten minutes, or if somebody else deleted it within ten seconds. The
-	// hold lasts for 10 seconds, doubling with each such round to 5 minutes, times the
-	// share of the round that ended, and for a second at least. A round whose children all
-	// live starts it anew, and a new generation of the owner ends it. If BackOffFailed is
-	// false, such an owner creates as fast as it can, as in Kubernetes.
-	BackOffFailed bool
+	// ended. Others that are missing are created. A child counts if it is no longer active
+	// or has to go by the Rules after less than ten minutes, or if somebody else deleted it
+	// within 30 seconds. A child that Rules.Discard names does not count unless it has failed,
+	// nor does one that another owner has taken over. The hold lasts for 10 seconds, doubling
+	// with each such round to 5 minutes, times the share of the round that ended, and for a
+	// second at least. A round whose children all live starts it anew, and a new generation of
+	// the owner ends it. If BackOffFailed is false, such an owner creates as fast as it can,
+	// as in Kubernetes. nil means true, except for pods.
+	BackOffFailed *bool
 	// StatusDelay is how long a pass may wait if the update of a child can change
 	// nothing but the owner's status, because the child became ready, for example.
 	// With a delay of one second, a hundred such updates a second lead to one
@@ -259,6 +261,7 @@ type reconciler[O, C Object] struct {
 	patchType                    types.PatchType
 	// statusCounts says that generations grow when a status is written.
 	statusCounts atomic.Bool
+	backOff      bool // Options.BackOffFailed, with its default
 	measures     *measures[O, C]
 }
 
@@ -273,6 +276,10 @@ func newReconciler[O, C Object](kind Kind[O, C], client Client[O, C], cache Cach
 		}},
 		ownerResource: resource(kind.Owner), childResource: resource(kind.Child),
 		patchType: patchTypeFor(kind.PatchType, kind.Child), measures: newMeasures[O, C](),
+		backOff: kind.Child.GroupKind() != schema.GroupKind{Kind: "Pod"},
+	}
+	if opts.BackOffFailed != nil {
+		r.backOff = *opts.BackOffFailed
 	}
 	r.kind, r.from, r.listener, r.statusDelay = kind, cache, r, opts.StatusDelay
 	r.writes = &expectations.ConsistencyStore{
@@ -333,6 +340,14 @@ func (r *reconciler[O, C]) forget(key expectations.Key) {
 func (r *reconciler[O, C]) childLeft(key expectations.Key, child types.UID) {
 	if state := r.owners.get(key); state != nil {
 		state.known.Left(child)
+	}
+}
+
+// childMoved notes for an owner that a child is another's now. It did not end by itself.
+func (r *reconciler[O, C]) childMoved(key expectations.Key, child C) {
+	if state := r.owners.get(key); state != nil {
+		state.known.Left(object.ID(child))
+		state.round.drop(child.GetCreationTimestamp().Time)
 	}
 }
 

@@ -66,6 +66,9 @@ func (c *creations[O, C]) run(ctx context.Context) {
 		goOn = slices.DeleteFunc(slices.Clone(goOn), func(part *part[C]) bool { return !c.afterLook(part) })
 	}
 	for _, e := range c.each {
+		if e.made || e.err != nil {
+			c.tellAuthor(Result[C]{Name: c.scale.Names[e.i], Child: e.child, Err: e.err})
+		}
 		if e.made {
 			c.Created = append(c.Created, e.child)
 			if !c.controls(e.child) { // an orphan counts until the next pass adopts it
@@ -82,23 +85,29 @@ func (c *creations[O, C]) run(ctx context.Context) {
 }
 
 // holdSlots holds the slots whose names other objects have. That is no error of the pass, as
-// others have their turn before the hold ends.
+// others have their turn before the hold ends. It is one if New failed for a slot.
 func (c *creations[O, C]) holdSlots() {
-	var errs []error
+	var taken, unmade []error
 	for _, e := range c.each {
 		switch {
 		case e.made:
 			c.state.holds.end(e.name.Name, NameTaken)
 		case c.isSlotTaken(e.err):
 			c.holdSlot(e.name.Name, e.err)
-			errs = append(errs, e.err)
+			taken = append(taken, e.err)
+		case e.err != nil && e.name.Name == "" && c.spec.Slots != nil:
+			c.refuse(e.err)
+			unmade = append(unmade, e.err)
 		}
 	}
-	if len(errs) == 0 {
+	if len(unmade) > 0 {
+		c.fails(c.failure("creating %s: %w", c.childResource.Resource, joined.Errors(unmade)))
+	}
+	if len(taken)+len(unmade) == 0 {
 		return
 	}
-	c.Failed += len(errs)
-	c.scaleFails(StopsCreations, joined.Errors(errs))
+	c.Failed += len(taken) + len(unmade)
+	c.scaleFails(StopsCreations, joined.Errors(slices.Concat(taken, unmade)))
 	if c.scale.Deferred > 0 {
 		c.comeBack(1)
 	}
@@ -178,6 +187,9 @@ func (c *creations[O, C]) afterLook(part *part[C]) (goesOn bool) {
 // one makes one call, and tells of the child at once, as the other calls may take long.
 func (c *creations[O, C]) one(ctx context.Context, e *creation[C]) error {
 	if e.sent, e.err = c.newborn(e.i); e.err != nil {
+		if c.spec.Slots != nil {
+			return nil // others may be made
+		}
 		return e.err
 	}
 	e.name, e.err = nameOf(e.sent), errNoAnswer // the client may change the child, and may not return

@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/replicakit/replicakit/internal/inside"
 	"github.com/replicakit/replicakit/internal/joined"
 	"github.com/replicakit/replicakit/internal/object"
 	"github.com/replicakit/replicakit/podrank"
@@ -43,6 +44,12 @@ const (
 // isRefused reports whether the second call met a Conflict too: the child has changed again, or a
 // webhook does not want it deleted.
 func (v *victim[C]) isRefused() bool { return v.isLast && apierrors.IsConflict(v.err) }
+
+// hasGone reports whether the child is deleted, or is no longer there. One that a live list does not
+// show as ours any more may live on.
+func (v *victim[C]) hasGone() bool {
+	return v.is == deleted || v.is == gone && v.err != nil && !apierrors.IsConflict(v.err)
+}
 
 // judged makes a victim go only in the version in which it was judged.
 func (v *victim[C]) judged(child C) {
@@ -78,7 +85,7 @@ func (p *pass[O, C]) delete(ctx context.Context, victims []replicas.Deletion[C])
 	d := &deletions[O, C]{pass: p}
 	for _, planned := range victims {
 		v := &victim[C]{Deletion: planned}
-		if p.kind.BeforeScale != nil { // the author's step has judged this version
+		if p.kind.Prepare != nil { // the author's step has judged this version
 			v.judged(v.Object)
 		}
 		d.victims = append(d.victims, v)
@@ -88,7 +95,13 @@ func (p *pass[O, C]) delete(ctx context.Context, victims []replicas.Deletion[C])
 			if v.is == deleted {
 				d.state.known.Deleted(object.ID(v.Object), d.opts.Now())
 				d.Deleted = append(d.Deleted, v.Object)
-				d.notOfRound(v.Object)
+				d.noteDeleted(v.Deletion)
+			}
+			if result := (Result[C]{Name: v.Object.GetName(), Child: v.Object, Deleted: true, Err: v.err}); v.hasGone() {
+				result.Err = nil
+				d.tellAuthor(result)
+			} else if v.err != nil {
+				d.tellAuthor(result)
 			}
 		}
 	}()
@@ -257,11 +270,14 @@ func (d *deletions[O, C]) again(ctx context.Context) (behind bool) {
 	}
 	scale := d.within(slices.Concat(ours, sent), still)
 	behind = behind || len(scale.Delete) < len(still.Delete)
-	scale, err = d.author(ctx, ours, scale) // which was asked about an older view
+	planned := scale
+	planned.Delete = slices.Concat(scale.Delete, d.givenUp())
+	scale, err = d.author(ctx, ours, planned, scale) // which was asked about an older view
 	if err != nil {
 		d.failures = append(d.failures, slowstart.Failure{Err: err})
 		return true
 	}
+	inside.Scaling(ctx, d.Owner, d.notDoubted(ours, scale), scale)
 	left := idsOf(slices.Concat(scale.Delete, scale.Discard))
 	last := d.which(func(v *victim[C]) bool { return v.is == undecided && left.Has(object.ID(v.Object)) })
 	for _, v := range last {
@@ -270,6 +286,16 @@ func (d *deletions[O, C]) again(ctx context.Context) (behind bool) {
 	d.call(ctx, last)
 	d.lookFor(ctx, some(last, (*victim[C]).isRefused))
 	return behind
+}
+
+// givenUp are the deletions that this pass does not try again.
+func (d *deletions[O, C]) givenUp() (deletions []replicas.Deletion[C]) {
+	for _, v := range d.victims {
+		if v.is == failed && d.rules.Active(v.Object) {
+			deletions = append(deletions, v.Deletion)
+		}
+	}
+	return deletions
 }
 
 // sent are the active victims whose deletion succeeded.

@@ -23,6 +23,7 @@ import (
 
 	"github.com/replicakit/replicakit/internal/podtest"
 	"github.com/replicakit/replicakit/replicas"
+	"github.com/replicakit/replicakit/replicas/controller"
 )
 
 func TestDeletes(t *testing.T) {
@@ -625,9 +626,9 @@ func TestDoubtedDeletes(t *testing.T) {
 			return s, err
 		}
 		var asked []string
-		r.kind.BeforeScale = func(_ context.Context, _ *appsv1.ReplicaSet, active []*corev1.Pod, s replicas.PodScale) (replicas.PodScale, time.Duration, error) {
-			asked = names(active)
-			return s, 0, nil
+		r.kind.Prepare = func(_ context.Context, _ *appsv1.ReplicaSet, s *controller.Step[*corev1.Pod]) error {
+			asked = names(s.Active)
+			return nil
 		}
 		pods := podsOf(r.owner, 4)
 		r.remove = lost
@@ -720,13 +721,13 @@ func TestDoubtedBeforeAConflict(t *testing.T) {
 func TestAVetoIsAskedAgainAfterALiveList(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
-		veto func(s replicas.PodScale) replicas.PodScale
+		veto func(s *controller.Step[*corev1.Pod])
 		want []string
 		err  string
 	}{
-		"it allows":      {func(s replicas.PodScale) replicas.PodScale { return s }, []string{"web-000"}, ""},
-		"it does not":    {func(replicas.PodScale) replicas.PodScale { return replicas.PodScale{} }, nil, ""},
-		"it adds to it":  {func(s replicas.PodScale) replicas.PodScale { s.Delete = append(s.Delete, s.Delete...); return s }, nil, "a deletion was added"},
+		"it allows":      {func(*controller.Step[*corev1.Pod]) {}, []string{"web-000"}, ""},
+		"it does not":    {func(s *controller.Step[*corev1.Pod]) { s.Delete = nil }, nil, ""},
+		"it adds to it":  {func(s *controller.Step[*corev1.Pod]) { s.Delete = append(s.Delete, s.Delete...) }, nil, "step.Delete: a child was added"},
 		"it is at peace": {nil, []string{"web-000"}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -735,11 +736,12 @@ func TestAVetoIsAskedAgainAfterALiveList(t *testing.T) {
 			pods := versioned(podsOf(r.owner, 3))
 			var asked [][]string
 			if tt.veto != nil {
-				r.kind.BeforeScale = func(_ context.Context, _ *appsv1.ReplicaSet, active []*corev1.Pod, s replicas.PodScale) (replicas.PodScale, time.Duration, error) {
-					if asked = append(asked, names(active)); len(asked) == 1 {
-						return s, 0, nil
+				r.kind.Prepare = func(_ context.Context, _ *appsv1.ReplicaSet, s *controller.Step[*corev1.Pod]) error {
+					if asked = append(asked, names(s.Active)); len(asked) == 1 {
+						return nil
 					}
-					return tt.veto(s), 0, nil
+					tt.veto(s)
+					return nil
 				}
 			}
 			_ = versionsOf(r, r.changed)
@@ -747,10 +749,9 @@ func TestAVetoIsAskedAgainAfterALiveList(t *testing.T) {
 				return append(clones(pods), podtest.Pod("web-new", owned(r.owner))), nil
 			}
 			pass, err := r.pass(t, 0, pods...)
-			if tt.err == "" {
-				require.NoError(t, err)
-			} else {
-				require.ErrorContains(t, err, tt.err)
+			require.NoError(t, err)
+			if tt.err != "" {
+				require.ErrorContains(t, pass.Err, tt.err)
 			}
 			assert.Equal(t, tt.want, names(pass.Deleted))
 			if tt.veto != nil {
@@ -914,9 +915,9 @@ func TestDeletesThatCannotBeMade(t *testing.T) {
 		r := newRig(1)
 		r.kind.Status = nil
 		ctx, cancel := context.WithCancel(t.Context())
-		r.kind.BeforeScale = func(_ context.Context, _ *appsv1.ReplicaSet, _ []*corev1.Pod, s replicas.PodScale) (replicas.PodScale, time.Duration, error) {
+		r.kind.Prepare = func(_ context.Context, _ *appsv1.ReplicaSet, s *controller.Step[*corev1.Pod]) error {
 			cancel()
-			return s, 0, nil
+			return nil
 		}
 		r.children = func() ([]*corev1.Pod, error) { return podsOf(r.owner, 2), nil }
 		_, err := r.sync(t, ctx)
@@ -998,8 +999,8 @@ func TestDeletesCarryWhatWasJudged(t *testing.T) {
 				return s, err
 			}
 			if tt.asks {
-				r.kind.BeforeScale = func(_ context.Context, _ *appsv1.ReplicaSet, _ []*corev1.Pod, s replicas.PodScale) (replicas.PodScale, time.Duration, error) {
-					return s, 0, nil
+				r.kind.Prepare = func(_ context.Context, _ *appsv1.ReplicaSet, s *controller.Step[*corev1.Pod]) error {
+					return nil
 				}
 			}
 			seen := versionsOf(r, func(*corev1.Pod, string) error { return nil })

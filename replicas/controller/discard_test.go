@@ -153,31 +153,30 @@ func TestDiscardAfterAConflict(t *testing.T) {
 	}
 }
 
-func TestBeforeScaleLeavesOutDiscards(t *testing.T) {
+func TestPrepareLeavesOutDiscards(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
-		change  func(s *replicas.PodScale)
+		change  func(s *controller.Step[*corev1.Pod])
 		deleted []string
 		err     string
 	}{
-		"all":                     {func(*replicas.PodScale) {}, []string{"b", "c"}, ""},
-		"one":                     {func(s *replicas.PodScale) { s.Discard = s.Discard[1:] }, []string{"c"}, ""},
-		"none":                    {func(s *replicas.PodScale) { s.Discard = nil }, nil, ""},
-		"one that is there twice": {func(s *replicas.PodScale) { s.Discard[0] = s.Discard[1] }, nil, "a deletion was added, or is there twice"},
+		"all":                     {func(*controller.Step[*corev1.Pod]) {}, []string{"b", "c"}, ""},
+		"one":                     {func(s *controller.Step[*corev1.Pod]) { s.Discard = s.Discard[1:] }, []string{"c"}, ""},
+		"none":                    {func(s *controller.Step[*corev1.Pod]) { s.Discard = nil }, nil, ""},
+		"one that is there twice": {func(s *controller.Step[*corev1.Pod]) { s.Discard[0] = s.Discard[1] }, nil, "step.Discard: a child was added, or is there twice"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := newDiscards(1)
-			r.kind.BeforeScale = func(_ context.Context, _ *appsv1.ReplicaSet, active []*corev1.Pod, s replicas.PodScale) (replicas.PodScale, time.Duration, error) {
-				assert.Len(t, active, 1)
-				tt.change(&s)
-				return s, 0, nil
+			r.kind.Prepare = func(_ context.Context, _ *appsv1.ReplicaSet, s *controller.Step[*corev1.Pod]) error {
+				assert.Len(t, s.Active, 1)
+				tt.change(s)
+				return nil
 			}
 			pass, err := r.pass(t, 0, podtest.Pod("a", owned(r.owner)), podtest.Pod("b", owned(r.owner), over), podtest.Pod("c", owned(r.owner), over))
-			if tt.err == "" {
-				require.NoError(t, err)
-			} else {
-				require.ErrorContains(t, err, tt.err)
+			require.NoError(t, err)
+			if tt.err != "" {
+				require.ErrorContains(t, pass.Err, tt.err)
 			}
 			assert.Equal(t, tt.deleted, names(pass.Deleted))
 		})

@@ -211,7 +211,8 @@ type watcher[O, C Object] struct {
 
 // A listener is told what events show, before a pass is asked for.
 type listener[O, C Object] interface {
-	childLeft(owner expectations.Key, child types.UID) // it is being deleted, is another's now, or left the cache
+	childLeft(owner expectations.Key, child types.UID) // it is being deleted, or left the cache
+	childMoved(owner expectations.Key, child C)        // it is another's now
 	childEnded(child types.UID)                        // a DELETED event has ended it
 	becameReady(owner expectations.Key, child C)
 	cacheWentBack(owner expectations.Key) // a child of the owner went back to an older version
@@ -228,6 +229,7 @@ type storeOnly[O, C Object] struct {
 
 func (s storeOnly[O, C]) forget(owner expectations.Key)       { s.Forget(owner) }
 func (storeOnly[O, C]) childLeft(expectations.Key, types.UID) {}
+func (storeOnly[O, C]) childMoved(expectations.Key, C)        {}
 func (storeOnly[O, C]) childEnded(types.UID)                  {}
 func (storeOnly[O, C]) becameReady(expectations.Key, C)       {}
 func (storeOnly[O, C]) cacheWentBack(expectations.Key)        {}
@@ -412,7 +414,7 @@ func (e events[O, C]) changed(was, c C) {
 	moved := !sameOwner(before, now)
 	if moved {
 		key, owner, found := e.ownerOf(was)
-		if e.listener.childLeft(key, object.ID(was)); found {
+		if e.listener.childMoved(key, was); found {
 			e.wake(owner, 0)
 		}
 	}
@@ -431,7 +433,7 @@ func (e events[O, C]) ownedChanged(was, c C) {
 		return
 	}
 	spec, after := e.specOf(owner), time.Duration(0)
-	becameReady := spec.minReady > 0 && spec.rules.Ready != nil && !spec.rules.Ready(was) && spec.rules.Ready(c)
+	becameReady := (spec.minReady > 0 || spec.rules.ReadyWithin > 0) && spec.rules.Ready != nil && !spec.rules.Ready(was) && spec.rules.Ready(c)
 	if becameReady {
 		e.listener.becameReady(key, c) // before a pass is asked for, which asks it
 	}
@@ -439,7 +441,7 @@ func (e events[O, C]) ownedChanged(was, c C) {
 		after = e.statusDelay
 	}
 	e.wake(owner, after)
-	if becameReady {
+	if becameReady && spec.minReady > 0 {
 		e.wake(owner, spec.minReady)
 	}
 }
@@ -449,7 +451,7 @@ func (e events[O, C]) ownedChanged(was, c C) {
 func (s keptSpec[C]) onlyStatusChanges(was, c C) bool {
 	same := func(rule func(C) bool) bool { return rule == nil || rule(was) == rule(c) }
 	return s.err == nil && !s.limited && sameOwner(metav1.GetControllerOfNoCopy(was), metav1.GetControllerOfNoCopy(c)) &&
-		maps.Equal(was.GetLabels(), c.GetLabels()) && same(s.rules.Active) && same(s.rules.MustGo) && same(s.rules.MustStay) && same(s.rules.Discard)
+		maps.Equal(was.GetLabels(), c.GetLabels()) && same(s.rules.Active) && same(s.rules.MustGo) && same(s.rules.MustStay) && same(s.rules.Ended)
 }
 
 func (e events[O, C]) ownerDeleted(owner O) {

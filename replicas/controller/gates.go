@@ -305,8 +305,8 @@ var rows = [reasons]row{
 	},
 	Author: {
 		name: "Author", step: scales, stops: stopsScale, fails: true, atOnce: true,
-		ends:     "Kind.BeforeScale says so",
-		sentence: "Kind.BeforeScale left out what was planned, or failed",
+		ends:     "Kind.Prepare says so",
+		sentence: "Kind.Prepare left out what was planned, or failed",
 	},
 	LastRoundEnded: {
 		name: "LastRoundEnded", step: scales, stops: StopsCreations, ofSpec: true, first: 10 * time.Second, last: 5 * time.Minute,

@@ -236,9 +236,10 @@ func TestEachGateAlone(t *testing.T) {
 			r.remove = func(*corev1.Pod, metav1.DeleteOptions) error { return busy(30) }
 		}, func(r *podRig) { r.remove = func(*corev1.Pod, metav1.DeleteOptions) error { return nil } })),
 		row(controller.Author, controller.StopsDeletions, "", one(func(r *podRig) {
-			r.kind.BeforeScale = func(_ context.Context, _ *appsv1.ReplicaSet, _ []*corev1.Pod, s replicas.PodScale) (replicas.PodScale, time.Duration, error) {
+			r.kind.Prepare = func(_ context.Context, _ *appsv1.ReplicaSet, s *controller.Step[*corev1.Pod]) error {
 				s.Delete = nil
-				return s, time.Minute, nil
+				s.Again = time.Minute
+				return nil
 			}
 		}, func(r *podRig) { *r.owner.Spec.Replicas = 4 })),
 		row(controller.CreationFailed, controller.StopsCreations, "", failing(func() error { return apierrors.NewInternalError(errors.New("boom")) })),
@@ -336,7 +337,8 @@ func TestEachGateAlone(t *testing.T) {
 		row(controller.LastRoundEnded, controller.StopsCreations, controller.CreationsHeld, gate{
 			begin: func(t *testing.T, r *podRig) podPass {
 				t.Helper()
-				r.opts.BackOffFailed = true
+				on := true
+				r.opts.BackOffFailed = &on
 				first := pass(t, r, 0)
 				r.settle()
 				ended := podtest.Pod(first.Created[0].Name, owned(r.owner), podtest.Phase(corev1.PodFailed), podtest.Created(podtest.Now))
@@ -555,15 +557,15 @@ func TestAPassInAFewLines(t *testing.T) {
 func TestAnAnswerOfTheAuthorThatIsWrongIsAGate(t *testing.T) {
 	t.Parallel()
 	r := newRig(1)
-	r.kind.BeforeScale = func(_ context.Context, _ *appsv1.ReplicaSet, _ []*corev1.Pod, s replicas.PodScale) (replicas.PodScale, time.Duration, error) {
-		s.Create++
-		return s, 0, nil
+	r.kind.Prepare = func(_ context.Context, _ *appsv1.ReplicaSet, s *controller.Step[*corev1.Pod]) error {
+		s.Create = append(s.Create, "x")
+		return nil
 	}
 	pass, err := r.pass(t, 0)
-	require.Error(t, err)
+	require.NoError(t, err, "trying again is useless")
 	require.Len(t, pass.Gates, 1)
 	assert.Equal(t, controller.Author, pass.Gates[0].Reason)
-	assert.Equal(t, err, pass.Gates[0].Err)
+	assert.Equal(t, pass.Err, pass.Gates[0].Err)
 }
 
 // TestOnlyGatesSayWhenTheNextPassComes: no other file sets RequeueAfter, or what takes its place

@@ -558,7 +558,8 @@ func resent(err error) error { return fmt.Errorf("%w (%w)", err, controller.ErrR
 
 func timeout() error { return apierrors.NewTimeoutError("the request has timed out", 0) }
 
-// nothing is a BeforeScale that leaves all out.
-func nothing(context.Context, *appsv1.ReplicaSet, []*corev1.Pod, replicas.PodScale) (replicas.PodScale, time.Duration, error) {
-	return replicas.PodScale{}, 0, nil
+// nothing is a Prepare that leaves all out.
+func nothing(_ context.Context, _ *appsv1.ReplicaSet, s *controller.Step[*corev1.Pod]) error {
+	s.Create, s.Delete, s.Discard = nil, nil, nil
+	return nil
 }

@@ -44,7 +44,8 @@ type Kind[O, C Object] struct {
 	// told by one event for each generation of the owner and each text, and nothing is
 	// done until the owner changes. Any other error is returned by Sync, which is to be tried
 	// again, and told by an event FailedSpec. A RefusedError of New is told in the same way: then
-	// nothing is created; and of BeforeScale: then nothing is created or deleted.
+	// nothing is created, or with Slots not that child; and of Prepare: then nothing is created
+	// or deleted.
 	//
 	// The answer must depend on the owner alone. It may depend on the owner's
 	// status: if a status that the Controller wrote changes a number, a limit, a
@@ -70,34 +71,32 @@ type Kind[O, C Object] struct {
 	// has no dot or ends in ".k8s.io", merge otherwise.
 	PatchType types.PatchType
 
-	// BeforeScale is called before anything is created or deleted, with the active
-	// children and the plan, and returns what shall be done now. It may leave out
-	// deletions and discards by returning fewer, and creations by returning fewer Names or a
-	// lower Create. If there are more Names than Create, the last ones are left out. If it
-	// adds or changes any, the pass returns an error and does nothing. The lists belong to
-	// BeforeScale, which may change them in place.
+	// Prepare is the author's own step. It is called before anything is created or deleted, and
+	// says what of the plan is carried out now. Here an operator makes volume claims, cordons
+	// and drains, keeps a quorum, or puts off what it cannot allow yet. If Prepare is nil, the
+	// whole plan is carried out.
 	//
-	// What was left out has its turn in the next pass: when a child or the owner
-	// changes, or after the time again, if that is earlier. If again is 0, no pass
-	// follows because of what was left out; negative is refused. If BeforeScale
-	// returns an error, nothing is created or deleted. Sync returns the error, and
-	// again, if it is positive, in place of your rate limiter's delay.
+	// Prepare is called in each pass that knows what is missing and what is too many, also if
+	// nothing is. So it can call off what it began: if step.Delete lacks a child that Prepare
+	// has cordoned, that child is wanted again. Prepare is not called while the plan waits or an
+	// earlier pass has put off all of it. If the plan deletes, the owner was read from the
+	// server before, so nothing is done for a victim of an old owner.
 	//
-	// If children are to be deleted, the Controller has read the owner from the server before it
-	// calls BeforeScale: so what BeforeScale does for them is done for an owner that is current.
+	// Prepare takes out of step.Create, step.Delete and step.Discard what must not happen now.
+	// It may take out any, and may change these lists in place. If it adds any, the pass returns
+	// an error and does nothing. What it has taken out is in the plan of the next pass. That
+	// comes when a child or the owner changes, or after step.Again. An error or a panic is an
+	// error of the pass, and nothing is created or deleted; step.Again then takes the place of
+	// your rate limiter's delay.
 	//
-	// BeforeScale may make calls with ctx, which is that of Sync: only this owner and
-	// one worker wait for them. All other functions of a Kind must not block.
+	// Prepare may make calls with ctx, which ends with that of Sync and after PrepareTimeout at
+	// the latest. Only this owner and one worker wait for them. All other functions of a Kind
+	// must not block.
 	//
-	// If a Conflict shows that the view was old, BeforeScale is called again with the
-	// deletions that are left and the active children of a live list. A child whose
-	// deletion had no answer is not among the active ones, unless it is to be deleted
-	// again.
-	//
-	// If children that must go stay, because their deletions were left out, failed
-	// or are held, and others are missing, BeforeScale is called once more, with
-	// the creations. If it is nil, the whole plan is carried out.
-	BeforeScale func(ctx context.Context, owner O, active []C, scale replicas.Scale[C]) (now replicas.Scale[C], again time.Duration, err error)
+	// One pass may call Prepare again: with the children of a live list, if a Conflict shows
+	// that the view was old; and with the slots that are missing, if children in no wanted slot
+	// were to go first and none of them has gone.
+	Prepare func(ctx context.Context, owner O, step *Step[C]) error
 
 	// Observe is called at the end of every pass: use it for metrics and logs. It
 	// may be nil.
@@ -120,7 +119,49 @@ func (k Kind[O, C]) check() error {
 	return fmt.Errorf("controller: kind %s: PatchType %q is neither a strategic nor a JSON merge patch", k.Owner.Kind, k.PatchType)
 }
 
-// ReplicaSets returns the Kind of ReplicaSets. You may change it: set BeforeScale
+// A Step is what a pass is about to do, for Kind.Prepare.
+type Step[C Object] struct {
+	// Now is the instant of the pass.
+	Now time.Time
+	// Active are the owner's active children. A child whose deletion had no answer is not among
+	// them, unless it is to be deleted again. Terminating are the children that are being
+	// deleted and are not active. Read only.
+	Active, Terminating []C
+	// Create are the names of the children to create.
+	Create []string
+	// Delete are the children to delete. Deletion.MustGo tells those that go because of a rule
+	// from those that are too many. A child whose deletion an earlier pass has put off is in the
+	// list too. Discard are the children to clean up, because they have ended.
+	Delete, Discard []replicas.Deletion[C]
+	// Later is how many children have to go that are not in Delete: because of MaxDeletions
+	// or BurstReplicas, or because a missing child comes first.
+	Later int
+	// Results say what became of what Prepare has let through. Each is given until Prepare
+	// returns no error. A process that ends takes them with it, so what must not be lost also
+	// has to follow from Active and Terminating.
+	Results []Result[C]
+	// Again is when Prepare wants to be called again if nothing changes. 0 means never; negative
+	// is an error. Prepare sets it.
+	Again time.Duration
+}
+
+// A Result says what became of a creation or deletion that Kind.Prepare has let through.
+type Result[C Object] struct {
+	// Name is the child's. Child is the child as it was created, or as it was before it was
+	// deleted; nil if it was not created.
+	Name  string
+	Child C
+	// Deleted says that the child was to be deleted. Otherwise it was to be created.
+	Deleted bool
+	// Err is why that did not happen; nil if it did. If a call had no answer, it may have taken
+	// effect, or may do so yet; Active shows that later.
+	Err error
+}
+
+// PrepareTimeout is how long one call of Kind.Prepare may take, as far as it heeds its context.
+const PrepareTimeout = 30 * time.Second
+
+// ReplicaSets returns the Kind of ReplicaSets. You may change it: set Prepare
 // and Observe, or wrap Spec to set a burst or an order.
 func ReplicaSets() Kind[*appsv1.ReplicaSet, *corev1.Pod] {
 	return Kind[*appsv1.ReplicaSet, *corev1.Pod]{

@@ -26,7 +26,7 @@ import (
 const incarnationKept = time.Hour
 
 // memory is all that outlives a pass for an owner. It is plain data of the pass under way, except
-// known, wrote and ready, which event handlers use too and which have locks of their own. It ends
+// known, wrote, ready and round, which event handlers use too and which have locks of their own. It ends
 // when the owner has left the cache and no request can take effect any more, see owners.sweep.
 type memory[C Object] struct {
 	uid        types.UID
@@ -45,8 +45,13 @@ type memory[C Object] struct {
 	// owner is how long to wait before the next look at the owner: in the cache, and after some
 	// seconds at the server. It ends when the cache shows the owner that is known.
 	owner backoff.Hold
-	// ready is since when children have been ready. It ends with their readiness.
-	ready readySince
+	// ready is since when children have been ready, or not ready. It ends with the child.
+	ready readiness
+	// round is what was created last, and how much of it ended soon. It ends with the next round and
+	// with another generation.
+	round round
+	// results are for the next call of Kind.Prepare, which ends them.
+	results []Result[C]
 	// term and ownerTerm are the last terms in which a consistent look at the children was
 	// made, and in which the owner was read.
 	term, ownerTerm int
@@ -63,7 +68,6 @@ type memory[C Object] struct {
 
 // perGeneration ends when the owner has another generation.
 type perGeneration[C Object] struct {
-	round   round                // what was created last, and how much of it ended soon
 	behind  bool                 // the last deletions found the cache behind
 	refused string               // the text of the last event about this generation that is refused
 	aside   map[types.UID]*aside // children whose claim failed; they end with the child's next version
@@ -134,6 +138,7 @@ func (o *owners[C]) of(key expectations.Key, generation int64, now time.Time) (s
 	}
 	if s.generation != generation {
 		s.generation, s.perGeneration = generation, perGeneration[C]{}
+		s.round.reset()
 		maps.DeleteFunc(s.holds, func(k holdKey, _ *hold) bool { return k.Reason.row().ofSpec })
 	}
 	if now.IsZero() {
@@ -308,7 +313,7 @@ const (
 	// A child that has ended counts if it ended within failedYoung of its round, and one
 	// that somebody else deleted within goneYoung: later that is what people and
 	// schedulers do.
-	failedYoung, goneYoung = 10 * time.Minute, 10 * time.Second
+	failedYoung, goneYoung = 10 * time.Minute, 30 * time.Second
 	// failedHoldLeast keeps two rounds apart by the server's clock, which has whole seconds.
 	failedHoldLeast = time.Second
 )
@@ -316,52 +321,97 @@ const (
 // A round is what was created at once, and what became of it. The zero round is none.
 // It is of a generation: who changes the owner tries something else.
 type round struct {
-	// Hold doubles with each round whose children ended in part, one after the other.
-	Hold  backoff.Hold
-	First time.Time // the first creation, by the server's clock
-	Made  int       // children, without those that the Controller deleted
-	Ended int       // how many of them ended soon: the most at once
+	mu sync.Mutex
+	roundOf
+}
+
+type roundOf struct {
+	// hold doubles with each round whose children ended in part, one after the other.
+	hold  backoff.Hold
+	first time.Time // the first creation, by the server's clock
+	made  int       // children, without those that the Controller deleted or that others took over
+	ended int       // how many of them ended soon: the most at once
+}
+
+func (r *round) reset() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.roundOf = roundOf{}
+}
+
+// began returns when the first child of the round was created.
+func (r *round) began() time.Time {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.first
 }
 
 // begin notes children that were created. Those that were not held back join the round
 // that is.
 func (r *round) begin(made int, first, now time.Time) {
-	if r.Ended > 0 && r.remaining(now) > 0 {
-		r.Made += made
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.ended > 0 && r.remaining(now) > 0 {
+		r.made += made
 		return
 	}
-	next := round{First: first, Made: made, Hold: backoff.Hold{Since: now, Wait: r.Hold.Wait}}
-	if r.Ended == 0 && now.Sub(r.Hold.Since) >= r.Hold.Wait { // they live
-		next.Hold.Wait = 0
+	next := roundOf{first: first, made: made, hold: backoff.Hold{Since: now, Wait: r.hold.Wait}}
+	if r.ended == 0 && now.Sub(r.hold.Since) >= r.hold.Wait { // they live
+		next.hold.Wait = 0
 	}
-	*r = next
+	r.roundOf = next
 }
 
-// look counts the children that ended: failed is how many of them are still there.
-func (r *round) look(living, failed int, now time.Time) {
-	ended, age := 0, now.Sub(r.Hold.Since)
-	if age <= failedYoung {
-		ended += failed
+// look counts the children that ended: failed is how many of them are still there. It returns how
+// long as many creations wait as have ended of those that were made.
+func (r *round) look(living, failed int, now time.Time) (wait time.Duration, ended, made int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if age := now.Sub(r.hold.Since); age <= failedYoung {
+		if age <= goneYoung {
+			ended = max(r.made-living-failed, 0)
+		}
+		r.ends(min(ended+failed, r.made))
 	}
-	if age <= goneYoung {
-		ended += max(r.Made-living-failed, 0)
+	return r.remaining(now), r.ended, r.made
+}
+
+// fails counts a child of the round that the Controller has deleted because it had to go.
+func (r *round) fails(created, now time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.made > r.ended && !created.Before(r.first) && now.Sub(r.hold.Since) <= failedYoung {
+		r.ends(r.ended + 1)
 	}
-	if ended = min(ended, r.Made); ended > 0 && r.Ended == 0 {
+}
+
+// drop takes a child out of the round that did not end by itself.
+func (r *round) drop(created time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !created.Before(r.first) {
+		r.made = max(r.made-1, 0)
+	}
+}
+
+// ends notes how many children have ended.
+func (r *roundOf) ends(n int) {
+	if n > 0 && r.ended == 0 {
 		row := LastRoundEnded.row()
-		r.Hold.Wait = min(max(2*r.Hold.Wait, row.first), row.last)
+		r.hold.Wait = min(max(2*r.hold.Wait, row.first), row.last)
 	}
-	r.Ended = max(r.Ended, ended)
+	r.ended = max(r.ended, n)
 }
 
 // remaining is how long as many creations wait as children ended: the shorter, the fewer these
 // were of their round.
-func (r *round) remaining(now time.Time) time.Duration {
-	if r.Ended == 0 {
+func (r *roundOf) remaining(now time.Time) time.Duration {
+	if r.ended == 0 {
 		return 0
 	}
-	scaled := backoff.Hold{Since: r.Hold.Since, Wait: max(r.Hold.Wait*time.Duration(r.Ended)/time.Duration(max(r.Made, r.Ended)), failedHoldLeast)}
+	scaled := backoff.Hold{Since: r.hold.Since, Wait: max(r.hold.Wait*time.Duration(r.ended)/time.Duration(max(r.made, r.ended)), failedHoldLeast)}
 	left := scaled.Remaining(now)
-	r.Hold.Since = scaled.Since
+	r.hold.Since = scaled.Since
 	return max(left, 0)
 }
 
@@ -441,53 +491,64 @@ func sameMeta(a, b metav1.Object) bool {
 		equality.Semantic.DeepEqual(a.GetOwnerReferences(), b.GetOwnerReferences())
 }
 
-// readySince is since when the children of an owner have been ready, as far as was
+// readiness is since when the children of an owner have been ready or not ready, as far as was
 // seen: a pod tells it by itself, others do not. It is never too early, so that the
-// pass that it asks for does not come before the child is available. The zero value
-// knows nothing. Passes and event handlers use it at the same time.
+// pass that it asks for does not come before the child is available, and no child goes that was ready
+// a moment ago. The zero value knows nothing. Passes and event handlers use it at the same time.
 //
 // The delayed wakes of events are not enough: of several for one owner a work queue
 // keeps the earliest, and some keep none beside one that is due (M5). They do not
 // come at all for children that were ready before the process began, that were
 // adopted, or whose owner has another MinReadySeconds now.
-type readySince struct {
+type readiness struct {
 	mu sync.Mutex
-	at map[types.UID]time.Time
+	of map[types.UID]lasting
+}
+
+// lasting is since when a child is as it is.
+type lasting struct {
+	ready bool
+	since time.Time
 }
 
 // became notes that a child became ready: a pass cannot see that it was not ready
 // for a moment.
-func (r *readySince) became(child types.UID, now time.Time) {
+func (r *readiness) became(child types.UID, now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.at != nil {
-		r.at[child] = now
+	if r.of != nil {
+		r.of[child] = lasting{true, now}
 	}
 }
 
-// next notes which children are ready by now, and returns how long it takes until the
-// next of them has been so for minReady; 0 if there is none to wait for.
-func (r *readySince) next(ready []types.UID, now time.Time, minReady time.Duration) (after time.Duration) {
+// since returns since when a child has been ready, or not ready: now, if that was not seen before.
+func (r *readiness) since(child types.UID, ready bool, now time.Time) time.Time {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	was := r.at
-	r.at = make(map[types.UID]time.Time, len(ready))
-	for _, id := range ready {
-		since, known := was[id]
-		if !known || now.Before(since) { // the clock went back
-			since = now
-		}
-		r.at[id] = since
-		if left := minReady - now.Sub(since); left > 0 {
-			after = earliest(after, left)
-		}
+	return r.after(child, ready, now)
+}
+
+func (r *readiness) after(child types.UID, ready bool, now time.Time) time.Time {
+	if was, is := r.of[child]; is && was.ready == ready && !now.Before(was.since) { // or the clock went back
+		return was.since
 	}
-	return after
+	return now
+}
+
+// see notes which children are ready by now and which are not. It forgets others.
+func (r *readiness) see(is map[types.UID]bool, now time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	next := make(map[types.UID]lasting, len(is))
+	for id, ready := range is {
+		next[id] = lasting{ready, r.after(id, ready, now)}
+	}
+	r.of = next
 }
 
 // forget is for an owner that does not ask for how long a child is ready.
-func (r *readySince) forget() {
+func (r *readiness) forget() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.at = nil
+	r.of = nil
 }

@@ -17,7 +17,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/replicakit/replicakit/internal/podtest"
-	"github.com/replicakit/replicakit/replicas"
 	"github.com/replicakit/replicakit/replicas/controller"
 )
 
@@ -240,11 +239,11 @@ func TestARecordOfAnOwnerThatWentInThePass(t *testing.T) {
 	t.Parallel()
 	r := newRig(1)
 	old := r.key()
-	r.kind.BeforeScale = func(_ context.Context, rs *appsv1.ReplicaSet, _ []*corev1.Pod, s replicas.PodScale) (replicas.PodScale, time.Duration, error) {
+	r.kind.Prepare = func(_ context.Context, rs *appsv1.ReplicaSet, s *controller.Step[*corev1.Pod]) error {
 		if rs.UID == old.UID {
 			assert.NoError(t, r.start().OwnerDeleted(rs))
 		}
-		return s, 0, nil
+		return nil
 	}
 	_, err := r.pass(t, 0)
 	require.NoError(t, err)

@@ -23,6 +23,7 @@ import (
 	"github.com/replicakit/replicakit/internal/podtest"
 	"github.com/replicakit/replicakit/podrank"
 	"github.com/replicakit/replicakit/replicas"
+	"github.com/replicakit/replicakit/replicas/controller"
 )
 
 func TestNames(t *testing.T) {
@@ -639,44 +640,41 @@ func TestStrays(t *testing.T) {
 	})
 }
 
-func TestBeforeScale(t *testing.T) {
+func TestPrepare(t *testing.T) {
 	t.Parallel()
-	type scale = replicas.Scale[*corev1.Pod]
-	with := func(want int32, before func(active []*corev1.Pod, s scale) scale) *podRig {
+	type step = controller.Step[*corev1.Pod]
+	with := func(want int32, prepare func(s *step)) *podRig {
 		r := newRig(want)
-		r.kind.BeforeScale = func(_ context.Context, rs *appsv1.ReplicaSet, active []*corev1.Pod, s scale) (scale, time.Duration, error) {
-			_ = rs
-			return before(active, s), 0, nil
+		r.kind.Prepare = func(_ context.Context, _ *appsv1.ReplicaSet, s *step) error {
+			prepare(s)
+			return nil
 		}
 		return r
 	}
-	t.Run("it sees what is about to happen, once, and nothing if there is nothing to do", func(t *testing.T) {
+	t.Run("it sees what is about to happen, once, and also that there is nothing to do", func(t *testing.T) {
 		t.Parallel()
 		var seen []string
-		r := with(1, func(active []*corev1.Pod, s scale) scale {
-			seen = append(seen, fmt.Sprint(len(active), s.Create, len(s.Delete)))
-			return s
-		})
+		r := with(1, func(s *step) { seen = append(seen, fmt.Sprint(len(s.Active), len(s.Create), len(s.Delete))) })
 		_, err := r.pass(t, 0, podsOf(r.owner, 3)...)
 		require.NoError(t, err)
 		r.settle()
 		_, err = r.pass(t, 0, podsOf(r.owner, 1)...)
 		require.NoError(t, err)
-		assert.Equal(t, []string{"3 0 2"}, seen)
+		assert.Equal(t, []string{"3 0 2", "1 0 0"}, seen)
 	})
 	t.Run("it may leave out creations and deletions", func(t *testing.T) {
 		t.Parallel()
-		r := with(5, func(_ []*corev1.Pod, s scale) scale { s.Create = 2; return s })
+		r := with(5, func(s *step) { s.Create = s.Create[:2] })
 		pass, err := r.pass(t, 0)
 		require.NoError(t, err)
 		assert.Len(t, pass.Created, 2)
 		adds, _ := r.pending()
 		assert.Equal(t, 2, adds)
-		r = with(0, func(_ []*corev1.Pod, s scale) scale { s.Delete = s.Delete[1:2]; return s })
+		r = with(0, func(s *step) { s.Delete = s.Delete[1:2] })
 		pass, err = r.pass(t, 0, podsOf(r.owner, 3)...)
 		require.NoError(t, err)
 		assert.Len(t, pass.Deleted, 1)
-		r = with(5, func([]*corev1.Pod, scale) scale { return scale{} })
+		r = with(5, func(s *step) { s.Create = nil })
 		pass, err = r.pass(t, 0)
 		require.NoError(t, err)
 		assert.Empty(t, r.calls)
@@ -684,47 +682,47 @@ func TestBeforeScale(t *testing.T) {
 	})
 	t.Run("it may cut down in place what it is given", func(t *testing.T) {
 		t.Parallel()
-		r := with(0, func(active []*corev1.Pod, s scale) scale {
+		r := with(0, func(s *step) {
 			spared := s.Delete[0].Object.Name
 			s.Delete = slices.DeleteFunc(s.Delete, func(d replicas.Deletion[*corev1.Pod]) bool { return d.Object.Name == spared })
-			clear(active)
-			return s
 		})
 		pass, err := r.pass(t, 0, podsOf(r.owner, 3)...)
 		require.NoError(t, err)
 		assert.Len(t, pass.Deleted, 2)
 		assert.Len(t, pass.Scale.Delete, 2)
 		assert.NotContains(t, pass.Active, (*corev1.Pod)(nil))
-		r = with(5, func(_ []*corev1.Pod, s scale) scale {
-			s.Create, s.Names = 1, slices.Delete(s.Names, 0, 4)
-			return s
-		})
+		r = with(5, func(s *step) { s.Create = slices.Delete(s.Create, 0, 4) })
 		pass, err = r.pass(t, 0)
 		require.NoError(t, err)
 		assert.Equal(t, pass.Scale.Names, names(pass.Created))
 		assert.NotContains(t, pass.Scale.Names, "")
 	})
-	for name, before := range map[string]func(active []*corev1.Pod, s scale) scale{
-		"a creation more":   func(_ []*corev1.Pod, s scale) scale { s.Create++; return s },
-		"a negative number": func(_ []*corev1.Pod, s scale) scale { s.Create = -1; return s },
-		"a victim of its own": func(a []*corev1.Pod, s scale) scale {
+	for name, tt := range map[string]struct {
+		prepare func(s *step)
+		err     string
+	}{
+		"a creation more": {func(s *step) { s.Create = append(s.Create, "web-x") }, "step.Create: a name was added"},
+		"a victim of its own": {func(s *step) {
 			s.Delete = []replicas.Deletion[*corev1.Pod]{{Victim: podrank.Victim[*corev1.Pod]{Object: podtest.Pod("foreign")}}}
-			return s
-		},
-		"a victim that is nil": func(_ []*corev1.Pod, s scale) scale { s.Delete = make([]replicas.Deletion[*corev1.Pod], 1); return s },
+		}, "step.Delete: a child was added"},
+		"a victim that is nil": {func(s *step) { s.Delete = make([]replicas.Deletion[*corev1.Pod], 1) }, "step.Delete: a child was added"},
 	} {
 		t.Run(name+" is an error, and nothing is done", func(t *testing.T) {
 			t.Parallel()
-			r := with(5, before)
-			_, err := r.pass(t, 0, podsOf(r.owner, 1)...)
-			require.ErrorContains(t, err, `controller: ReplicaSet "default/web": BeforeScale: `)
-			assert.Empty(t, r.calls)
+			r := with(5, tt.prepare)
+			for _, told := range []int{1, 0} {
+				pass, err := r.pass(t, 0, podsOf(r.owner, 1)...)
+				require.NoError(t, err, "trying again is useless")
+				require.ErrorContains(t, pass.Err, `controller: ReplicaSet "default/web": Prepare: `+tt.err)
+				assert.Empty(t, r.calls)
+				require.Len(t, r.events, told)
+			}
 			assert.Zero(t, sum(r.pending()))
 		})
 	}
 	// standIns is a rig of three pods, of which web-002 is one too many, and the slot web-005 is free.
-	standIns := func(before func(active []*corev1.Pod, s scale) scale) (*podRig, []*corev1.Pod) {
-		r := with(2, before)
+	standIns := func(prepare func(s *step)) (*podRig, []*corev1.Pod) {
+		r := with(2, prepare)
 		spec := r.kind.Spec
 		r.kind.Spec = func(rs *appsv1.ReplicaSet) (replicas.PodSpec, error) {
 			s, err := spec(rs)
@@ -736,14 +734,13 @@ func TestBeforeScale(t *testing.T) {
 	t.Run("a free slot is filled though who is too many may not go", func(t *testing.T) {
 		t.Parallel()
 		var seen []string
-		r, pods := standIns(func(_ []*corev1.Pod, s scale) scale {
-			seen = append(seen, fmt.Sprint(s.Create, len(s.Delete)))
+		r, pods := standIns(func(s *step) {
+			seen = append(seen, fmt.Sprint(len(s.Create), len(s.Delete)))
 			s.Delete = nil
-			return s
 		})
 		pass, err := r.pass(t, 0, pods...)
 		require.NoError(t, err)
-		assert.Equal(t, []string{"0 1", "1 0"}, seen)
+		assert.Equal(t, []string{"0 1", "1 1"}, seen, "the victim stays in the plan")
 		assert.Equal(t, []string{"web-005"}, names(pass.Created))
 		assert.Equal(t, 1, pass.Scale.Create)
 		adds, dels := r.pending()
@@ -751,7 +748,7 @@ func TestBeforeScale(t *testing.T) {
 	})
 	t.Run("who vetoes creations too is obeyed", func(t *testing.T) {
 		t.Parallel()
-		r, pods := standIns(func([]*corev1.Pod, scale) scale { return scale{} })
+		r, pods := standIns(func(s *step) { s.Create, s.Delete = nil, nil })
 		_, err := r.pass(t, 0, pods...)
 		require.NoError(t, err)
 		assert.Equal(t, []string{"read owner"}, r.calls)
@@ -759,7 +756,7 @@ func TestBeforeScale(t *testing.T) {
 	t.Run("a free slot is filled though who is too many cannot go, and is held", func(t *testing.T) {
 		t.Parallel()
 		for _, failure := range []error{conflict("web-002"), forbidden("web-002", "webhook"), busy(60), timeout()} {
-			r, pods := standIns(func(_ []*corev1.Pod, s scale) scale { return s })
+			r, pods := standIns(func(*step) {})
 			r.remove = func(*corev1.Pod, metav1.DeleteOptions) error { return failure }
 			r.live = func() ([]*corev1.Pod, error) { return pods, nil }
 			pass, err := r.pass(t, 0, pods...)
@@ -777,7 +774,7 @@ func TestBeforeScale(t *testing.T) {
 			{remove: forbidden("web-002", "webhook")},
 			{remove: forbidden("web-002", "webhook"), create: quotaFull()},
 		} {
-			r, pods := standIns(func(_ []*corev1.Pod, s scale) scale { return s })
+			r, pods := standIns(func(*step) {})
 			r.remove = func(*corev1.Pod, metav1.DeleteOptions) error { return tt.remove }
 			r.create = func(int) error { return tt.create }
 			pass, err := r.pass(t, 0, pods...)
@@ -796,7 +793,7 @@ func TestBeforeScale(t *testing.T) {
 	})
 	t.Run("T12 that who is too many cannot go is told though no slot is free", func(t *testing.T) {
 		t.Parallel()
-		r, pods := standIns(func(_ []*corev1.Pod, s scale) scale { return s })
+		r, pods := standIns(func(*step) {})
 		*r.owner.Spec.Replicas = 1
 		r.remove = func(*corev1.Pod, metav1.DeleteOptions) error { return forbidden("web-002", "webhook") }
 		pass, err := r.pass(t, 0, pods...)
@@ -805,15 +802,12 @@ func TestBeforeScale(t *testing.T) {
 	})
 	t.Run("a victim that is there twice is an error, and one that is changed goes as planned", func(t *testing.T) {
 		t.Parallel()
-		r := with(0, func(_ []*corev1.Pod, s scale) scale { s.Delete = append(s.Delete, s.Delete[0]); return s })
-		_, err := r.pass(t, 0, podsOf(r.owner, 2)...)
-		require.ErrorContains(t, err, "twice")
+		r := with(0, func(s *step) { s.Delete = append(s.Delete, s.Delete[0]) })
+		pass, err := r.pass(t, 0, podsOf(r.owner, 2)...)
+		require.NoError(t, err)
+		require.ErrorContains(t, pass.Err, "twice")
 		assert.Equal(t, []string{"read owner"}, r.calls)
-		r = with(0, func(_ []*corev1.Pod, s scale) scale {
-			s.Delete = slices.Clone(s.Delete)
-			s.Delete[0].Options = metav1.DeleteOptions{}
-			return s
-		})
+		r = with(0, func(s *step) { s.Delete[0].Options = metav1.DeleteOptions{} })
 		r.remove = func(_ *corev1.Pod, opts metav1.DeleteOptions) error {
 			assert.NotNil(t, opts.Preconditions)
 			return nil
@@ -1182,13 +1176,14 @@ func TestWhatIsMissingOnceThoseThatMustGoAreDeleted(t *testing.T) {
 		t.Parallel()
 		r := mustGoRig(3, "web-000")
 		asked := 0
-		r.kind.BeforeScale = func(_ context.Context, _ *appsv1.ReplicaSet, _ []*corev1.Pod, s replicas.PodScale) (replicas.PodScale, time.Duration, error) {
+		r.kind.Prepare = func(_ context.Context, _ *appsv1.ReplicaSet, s *controller.Step[*corev1.Pod]) error {
 			asked++
 			s.Delete = append(s.Delete, s.Delete...)
-			return s, 0, nil
+			return nil
 		}
-		_, err := r.pass(t, 0, podsOf(r.owner, 3)...)
-		require.ErrorContains(t, err, "twice")
+		pass, err := r.pass(t, 0, podsOf(r.owner, 3)...)
+		require.NoError(t, err)
+		require.ErrorContains(t, pass.Err, "twice")
 		assert.Equal(t, 1, asked)
 		assert.Equal(t, []string{"read owner"}, r.calls)
 	})

@@ -65,16 +65,27 @@ func (p *pass[O, C]) wants(ctx context.Context) bool {
 		p.state.known.Distrust()
 	}
 	p.Generation = owner.GetGeneration()
-	if p.spec, err = p.kind.Spec(owner); err != nil {
+	if p.spec, err = p.specOf(owner); err != nil {
 		err = p.refuseSpec(err)
 		p.gate(SpecRefused, "", 0, err)
 		p.fails(err)
 		return false
 	}
-	p.spec.Owner, p.spec.Kind, p.spec.Now = owner, p.kind.Owner, p.Now
+	p.spec.Kind, p.spec.Now = p.kind.Owner, p.Now
+	if rules := p.spec.Rules.Complete(); rules.NotReadySince == nil { // pods tell it by themselves
+		p.spec.Rules.NotReadySince = func(c C) time.Time { return p.state.ready.since(object.ID(c), false, p.Now) }
+	}
 	p.rules, p.Desired = counting(p.spec.Rules), p.spec.Replicas
 	p.deletePendingStrays(ctx)
 	return true
+}
+
+// specOf returns what an owner wants: none if it is kept until its children are gone.
+func (p *pass[O, C]) specOf(owner O) (replicas.Spec[C], error) {
+	spec, err := p.kind.Spec(owner)
+	spec.Owner = owner
+	spec.Replicas = spec.Wanted()
+	return spec, err
 }
 
 // checkScope refuses an owner that events could not find.
@@ -357,8 +368,8 @@ func (p *pass[O, C]) wantTheSame(a, b O) bool {
 	case a.GetGeneration() != b.GetGeneration() && a.GetGeneration() != 0 && b.GetGeneration() != 0 && !p.statusCounts.Load():
 		return false
 	}
-	was, err := p.kind.Spec(a)
-	is, otherErr := p.kind.Spec(b)
+	was, err := p.specOf(a)
+	is, otherErr := p.specOf(b)
 	if err != nil || otherErr != nil {
 		return err != nil && otherErr != nil
 	}
@@ -381,7 +392,8 @@ func (p *pass[O, C]) rulesAgree(a, b replicas.Rules[C]) bool {
 		}
 		return !slices.ContainsFunc(p.view.children, func(c C) bool { return a(c) != b(c) })
 	}
-	return agree(a.Active, b.Active) && agree(a.Ready, b.Ready) && agree(a.MustGo, b.MustGo) && agree(a.MustStay, b.MustStay) && agree(a.Discard, b.Discard)
+	return agree(a.Active, b.Active) && agree(a.Ready, b.Ready) && agree(a.MustGo, b.MustGo) && agree(a.MustStay, b.MustStay) &&
+		agree(a.Discard, b.Discard) && agree(a.Failed, b.Failed) && a.ReadyWithin == b.ReadyWithin
 }
 
 func equal(a, b *int) bool { return a == b || a != nil && b != nil && *a == *b }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/replicakit/replicakit/internal/podtest"
 	"github.com/replicakit/replicakit/replicas"
+	"github.com/replicakit/replicakit/replicas/controller"
 )
 
 // behind is a rig whose cache has an owner that wants so many pods, and whose server has
@@ -339,11 +340,11 @@ func TestTheOwnerIsReadBeforeChildrenAreDeleted(t *testing.T) {
 			r := behind(3, 5)
 			reads(r)
 			var drained []string
-			r.kind.BeforeScale = func(_ context.Context, _ *appsv1.ReplicaSet, _ []*corev1.Pod, s replicas.PodScale) (replicas.PodScale, time.Duration, error) {
+			r.kind.Prepare = func(_ context.Context, _ *appsv1.ReplicaSet, s *controller.Step[*corev1.Pod]) error {
 				for _, v := range s.Delete {
 					drained = append(drained, v.Object.Name)
 				}
-				return s, 0, nil
+				return nil
 			}
 			_, _ = r.pass(t, 0, ready(r.owner, 5)...)
 			assert.Empty(t, drained, name)
@@ -353,7 +354,7 @@ func TestTheOwnerIsReadBeforeChildrenAreDeleted(t *testing.T) {
 	t.Run("once also if the author's step leaves all out", func(t *testing.T) {
 		t.Parallel()
 		r := newRig(2)
-		r.kind.BeforeScale = nothing
+		r.kind.Prepare = nothing
 		_, err := r.pass(t, 0, ready(r.owner, 5)...)
 		require.NoError(t, err)
 		assert.Equal(t, []string{"read owner"}, r.calls)

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/replicakit/replicakit/expectations"
+	"github.com/replicakit/replicakit/internal/inside"
 	"github.com/replicakit/replicakit/internal/object"
 	"github.com/replicakit/replicakit/replicas"
 	"github.com/replicakit/replicakit/replicas/ledger"
@@ -113,26 +114,37 @@ func (p *pass[O, C]) scale(ctx context.Context, planned replicas.Scale[C]) {
 	}
 	p.limits(planned)
 	if planned.IsZero() {
-		if held := p.lookForLost(ctx, planned); !held {
-			p.state.nothingLeft(p.Now)
-		}
-	} else if ok := p.carryOut(ctx, planned); ok && p.mayFillSlots(ctx, planned) {
+		p.nothingToDo(ctx, planned)
+	} else if ok := p.carryOut(ctx, planned, planned); ok && p.mayFillSlots(ctx, planned) {
 		if missing := p.missingSlots(); !missing.IsZero() {
-			p.carryOut(ctx, missing)
+			all := missing
+			all.Delete = planned.Delete // none of which has gone
+			p.carryOut(ctx, all, missing)
 		}
 	}
 	p.state.active = len(p.Active) + len(p.Created) - len(p.activeOf(p.Deleted))
 }
 
-// carryOut makes the calls of a scale, each step with what the one before has left of it. It
-// reports whether the author's step did not fail.
-func (p *pass[O, C]) carryOut(ctx context.Context, planned replicas.Scale[C]) (ok bool) {
-	scale, newborns := p.notHeld(planned) // by earlier passes
+// nothingToDo is the rest of a pass whose plan neither creates nor deletes.
+func (p *pass[O, C]) nothingToDo(ctx context.Context, planned replicas.Scale[C]) {
+	if !p.ownerOld {
+		_, err := p.author(ctx, p.Active, planned, planned) // which may call off what it began
+		p.fails(err)
+	}
+	if held := p.lookForLost(ctx, planned); !held {
+		p.state.nothingLeft(p.Now)
+	}
+}
+
+// carryOut makes the calls of a scale, which is a part of what is planned, each step with what the
+// one before has left of it. It reports whether the author's step did not fail.
+func (p *pass[O, C]) carryOut(ctx context.Context, planned, scale replicas.Scale[C]) (ok bool) {
+	scale, newborns := p.notHeld(scale) // by earlier passes
 	if scale.IsZero() {
 		return true
 	}
 	scale = p.ownerAgrees(ctx, scale) // before the author's step, which may act for the victims
-	scale, err := p.author(ctx, p.Active, scale)
+	scale, err := p.author(ctx, p.Active, planned, scale)
 	p.fails(err)
 	p.holdTaken(ctx, scale)
 	scale = p.within(p.Active, scale) // the promise: no call goes out beyond the room
@@ -141,6 +153,7 @@ func (p *pass[O, C]) carryOut(ctx context.Context, planned replicas.Scale[C]) (o
 		return err == nil
 	}
 	p.setOut(scale)
+	inside.Scaling(ctx, p.Owner, p.notDoubted(p.Active, scale), scale)
 	if scale.Create > 0 {
 		p.create(ctx, scale, newborns)
 	}
@@ -173,9 +186,13 @@ func (p *pass[O, C]) tellPanic() {
 		what = call.Value
 	}
 	if !object.IsNil(p.Owner) {
-		p.event(corev1.EventTypeWarning, Panicked, p.failure("a function of the Kind or the client panicked, and the log has the stack: %v", what).Error())
+		p.tellPanicked(what)
 	}
 	panic(value)
+}
+
+func (p *pass[O, C]) tellPanicked(value any) {
+	p.event(corev1.EventTypeWarning, Panicked, p.failure("a function of the Kind or the client panicked, and the log has the stack: %v", value).Error())
 }
 
 // believe notes a child that a call has shown which began at start.

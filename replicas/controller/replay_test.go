@@ -136,6 +136,7 @@ func (s taped) ChildrenVersion() string {
 
 // run makes a Controller that works with a tape, and returns what its passes did.
 func (s taped) controller(clock *replicastest.Clock, random func(n int) int, enqueue controller.Enqueue) (*controller.Controller, *[]string) {
+	on := true
 	kind, passes := controller.ReplicaSets(), new([]string)
 	kind.Observe = func(_ context.Context, p podPass) {
 		*passes = append(*passes, p.String()+"\n  again: "+p.RequeueAfter.String())
@@ -143,7 +144,7 @@ func (s taped) controller(clock *replicastest.Clock, random func(n int) int, enq
 	c, err := controller.New(kind, s, s, enqueue, controller.Options{
 		Now:         func() time.Time { return certain(s.tape, "time", clock.Now) },
 		Random:      func(n int) int { return certain(s.tape, "random", func() int { return random(n) }) },
-		MaxParallel: 1, BackOffFailed: true,
+		MaxParallel: 1, BackOffFailed: &on,
 	})
 	require.NoError(s.t, err)
 	return c, passes

@@ -14,9 +14,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 
-	"github.com/replicakit/replicakit/internal/inside"
 	"github.com/replicakit/replicakit/internal/object"
 	"github.com/replicakit/replicakit/replicas"
+	"github.com/replicakit/replicakit/slowstart"
 )
 
 // scaleFails notes for the status why creations or deletions failed.
@@ -121,67 +121,112 @@ func (p *pass[O, C]) limits(scale replicas.Scale[C]) {
 	}
 }
 
-// author asks Kind.BeforeScale, which may leave out and nothing else. After an error nothing is
-// left.
-func (p *pass[O, C]) author(ctx context.Context, active []C, scale replicas.Scale[C]) (replicas.Scale[C], error) {
-	if scale.IsZero() {
-		return scale, nil
+// author asks Kind.Prepare about what is planned, which may be nothing. It returns what of may that
+// leaves; after an error nothing is left. may is a part of what is planned.
+func (p *pass[O, C]) author(ctx context.Context, active []C, planned, may replicas.Scale[C]) (replicas.Scale[C], error) {
+	if p.kind.Prepare == nil || may.IsZero() && !planned.IsZero() {
+		return may, nil
 	}
-	if p.kind.BeforeScale == nil {
-		inside.Scaling(ctx, p.Owner, active, scale)
-		return scale, nil
-	}
-	less, again, err := p.beforeScale(ctx, active, scale)
-	cut, wrong := p.agreed(scale, less, again)
-	switch {
-	case err != nil:
-		p.gate(Author, "", again, err).waits = true
-		p.refuse(err)
-	case wrong != nil:
-		err = wrong
-		p.gate(Author, "", 0, p.failure("BeforeScale: %w", err))
+	step := p.stepOf(active, planned)
+	err := p.prepare(ctx, &step)
+	if err == nil {
+		err = step.check(planned)
 	}
 	if err != nil {
-		return replicas.Scale[C]{}, p.failure("BeforeScale: %w", err)
+		g := p.gate(Author, "", max(step.Again, 0), p.failure("Prepare: %w", err))
+		g.Stops, g.waits = leftOut(may, replicas.Scale[C]{}), true
+		p.refuse(err)
+		return replicas.Scale[C]{}, p.failure("Prepare: %w", withStack(err))
 	}
-	if stops := leftOut(scale, cut); stops != 0 {
-		p.gate(Author, "", again, nil).Stops = stops
-	} else if again > 0 {
-		p.comeBack(again)
+	p.state.results = nil
+	cut := step.of(may)
+	if stops := leftOut(may, cut); stops != 0 {
+		p.gate(Author, "", step.Again, nil).Stops = stops
+	} else if step.Again > 0 {
+		p.comeBack(step.Again)
 	}
 	return cut, nil
 }
 
-// beforeScale calls Kind.BeforeScale with lists that it may change. A child whose deletion was sent
-// without an answer is not among the active ones that it gets.
-func (p *pass[O, C]) beforeScale(ctx context.Context, active []C, scale replicas.Scale[C]) (replicas.Scale[C], time.Duration, error) {
-	victims, doubted := idsOf(scale.Delete), p.state.known.Doubted()
-	active = slices.DeleteFunc(slices.Clone(active), func(c C) bool {
+// notDoubted leaves out the children whose deletion was sent without an answer, unless a scale deletes
+// them again.
+func (p *pass[O, C]) notDoubted(active []C, scale replicas.Scale[C]) []C {
+	doubted := p.state.known.Doubted()
+	if len(doubted) == 0 {
+		return active
+	}
+	victims := idsOf(scale.Delete)
+	return slices.DeleteFunc(slices.Clone(active), func(c C) bool {
 		_, isDoubted := doubted[object.ID(c)]
 		return isDoubted && !victims.Has(object.ID(c))
 	})
-	scale.Names, scale.Delete, scale.Discard = slices.Clone(scale.Names), slices.Clone(scale.Delete), slices.Clone(scale.Discard)
-	return p.kind.BeforeScale(ctx, p.Owner, active, scale)
 }
 
-// agreed returns what there is in less of what was planned, or what is wrong with it.
-func (p *pass[O, C]) agreed(planned, less replicas.Scale[C], again time.Duration) (cut replicas.Scale[C], err error) {
-	names := sets.New(planned.Names...)
-	switch {
-	case again < 0:
-		return cut, fmt.Errorf("%v until the next pass is negative", again)
-	case !areLess(less.Delete, planned.Delete) || !areLess(less.Discard, planned.Discard):
-		return cut, errors.New("a deletion was added, or is there twice")
-	case less.Create < 0 || less.Create > planned.Create:
-		return cut, fmt.Errorf("%d creations were made of %d", less.Create, planned.Create)
-	case len(less.Names) > len(names.Intersection(sets.New(less.Names...))):
-		return cut, fmt.Errorf("a name was added, or is there twice: %q were planned, and there are %q", planned.Names, less.Names)
+// stepOf returns what Prepare is asked about, with lists that it may change.
+func (p *pass[O, C]) stepOf(active []C, planned replicas.Scale[C]) Step[C] {
+	later := planned.Kept
+	if planned.Create == 0 {
+		later += planned.Deferred
 	}
-	cut = planned
-	cut.Create = min(less.Create, len(less.Names))
-	cut.Names = less.Names[:cut.Create]
-	cut.Delete, cut.Discard = keep(planned.Delete, less.Delete), keep(planned.Discard, less.Discard)
-	return cut, nil
+	return Step[C]{
+		Now: p.Now, Active: p.notDoubted(active, planned), Terminating: p.Terminating, Later: later, Results: p.state.results,
+		Create: slices.Clone(planned.Names), Delete: slices.Clone(planned.Delete), Discard: slices.Clone(planned.Discard),
+	}
+}
+
+// prepare calls Kind.Prepare. A panic of it becomes an error.
+func (p *pass[O, C]) prepare(ctx context.Context, step *Step[C]) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, PrepareTimeout, fmt.Errorf("it took more than %v", PrepareTimeout))
+	defer cancel()
+	err := slowstart.Run(ctx, 1, slowstart.Options{MaxParallel: 1, RecoverPanics: true}, func(ctx context.Context, _ int) error {
+		return p.kind.Prepare(ctx, p.Owner, step)
+	}).Err
+	if panicked := (*slowstart.Panic)(nil); errors.As(err, &panicked) {
+		p.tellPanicked(panicked.Value)
+	}
+	return err
+}
+
+// withStack adds the stack of a panic to an error, for the log.
+func withStack(err error) error {
+	if panicked := (*slowstart.Panic)(nil); errors.As(err, &panicked) {
+		return fmt.Errorf("%w\n\n%s", err, panicked.Stack)
+	}
+	return err
+}
+
+// check returns what is wrong with what Prepare has left of a plan.
+func (s *Step[C]) check(planned replicas.Scale[C]) error {
+	why := ""
+	switch names := sets.New(planned.Names...); {
+	case s.Again < 0:
+		why = fmt.Sprintf("step.Again: %v is negative", s.Again)
+	case !areLess(s.Delete, planned.Delete):
+		why = "step.Delete: a child was added, or is there twice"
+	case !areLess(s.Discard, planned.Discard):
+		why = "step.Discard: a child was added, or is there twice"
+	case len(s.Create) > len(names.Intersection(sets.New(s.Create...))):
+		why = "step.Create: a name was added, or is there twice"
+	default:
+		return nil
+	}
+	return &replicas.RefusedError{Reason: InvalidStep, Err: errors.New(why)}
+}
+
+// of returns those parts of a scale that Prepare has left.
+func (s *Step[C]) of(scale replicas.Scale[C]) replicas.Scale[C] {
+	left := sets.New(s.Create...)
+	scale.Names = some(scale.Names, left.Has)
+	scale.Create = len(scale.Names)
+	scale.Delete, scale.Discard = keep(scale.Delete, s.Delete), keep(scale.Discard, s.Discard)
+	return scale
+}
+
+// tellAuthor remembers what became of something for the next call of Prepare.
+func (p *pass[O, C]) tellAuthor(is Result[C]) {
+	if p.kind.Prepare != nil {
+		p.state.results = append(p.state.results, is)
+	}
 }
 
 // leftOut says what there is less of.
@@ -224,26 +269,26 @@ func keep[C Object](planned, less []replicas.Deletion[C]) []replicas.Deletion[C]
 // notInVain leaves out as many creations as children of the last round ended soon, for a
 // while. What else is missing is created.
 func (p *pass[O, C]) notInVain(scale replicas.Scale[C]) replicas.Scale[C] {
-	if !p.opts.BackOffFailed {
+	if !p.backOff {
 		return scale
 	}
 	r := &p.state.round
-	living, failed := 0, 0
+	first, living, failed := r.began(), 0, 0
 	for _, c := range p.view.children {
 		switch {
-		case c.GetDeletionTimestamp() != nil || c.GetCreationTimestamp().Time.Before(r.First) || !p.controls(c) || !p.snapshot.Rules.MayCount(c):
-		case p.rules.Active(c):
+		case c.GetDeletionTimestamp() != nil || c.GetCreationTimestamp().Time.Before(first) || !p.controls(c) || !p.snapshot.Rules.MayCount(c):
+		case p.rules.Active(c) || p.hasEndedWell(c):
 			living++
 		default:
 			failed++
 		}
 	}
-	r.look(living, failed, p.Now)
-	left, held := r.remaining(p.Now), min(r.Ended, scale.Create)
+	left, ended, made := r.look(living, failed, p.Now)
 	if left == 0 {
 		return scale
 	}
-	why := fmt.Sprintf("Holding %d creations for %v: %d of %d %s ended soon after they were created", held, left.Round(time.Second), r.Ended, r.Made, p.childResource.Resource)
+	held := min(ended, scale.Create)
+	why := fmt.Sprintf("Holding %d creations for %v: %d of %d %s ended soon after they were created", held, left.Round(time.Second), ended, made, p.childResource.Resource)
 	if len(p.Released) > 0 {
 		c := p.Released[0]
 		why += fmt.Sprintf("; %s was released, as its labels %q do not match", c.GetName(), labels.Set(c.GetLabels()))
@@ -259,7 +304,7 @@ func (p *pass[O, C]) notInVain(scale replicas.Scale[C]) replicas.Scale[C] {
 // noteRound notes what the pass has created, from a place in Created on.
 func (p *pass[O, C]) noteRound(created int) {
 	made := p.Created[created:]
-	if !p.opts.BackOffFailed || len(made) == 0 {
+	if !p.backOff || len(made) == 0 {
 		return
 	}
 	first := made[0].GetCreationTimestamp().Time
@@ -271,10 +316,19 @@ func (p *pass[O, C]) noteRound(created int) {
 	p.state.round.begin(len(made), first, p.opts.Now())
 }
 
-// notOfRound takes a child that the pass has deleted out of its round.
-func (p *pass[O, C]) notOfRound(c C) {
-	r := &p.state.round
-	if p.rules.Active(c) && !c.GetCreationTimestamp().Time.Before(r.First) {
-		r.Made = max(r.Made-1, 0)
+// hasEndedWell reports whether a child is to be discarded and has not failed.
+func (p *pass[O, C]) hasEndedWell(c C) bool {
+	rules := &p.spec.Rules
+	return rules.Ended(c) && (rules.Failed == nil || !rules.Failed(c))
+}
+
+// noteDeleted notes for the round that the pass has deleted a child. One that had to go counts as one
+// that has ended soon. Others do not belong to the round any more, unless they have failed.
+func (p *pass[O, C]) noteDeleted(v replicas.Deletion[C]) {
+	switch r, created := &p.state.round, v.Object.GetCreationTimestamp().Time; {
+	case v.MustGo:
+		r.fails(created, p.Now)
+	case p.rules.Active(v.Object) || p.hasEndedWell(v.Object):
+		r.drop(created)
 	}
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/replicakit/replicakit/internal/mergepatch"
 	"github.com/replicakit/replicakit/internal/object"
 	"github.com/replicakit/replicakit/internal/pod"
+	"github.com/replicakit/replicakit/replicas"
 	"github.com/replicakit/replicakit/selector"
 	"github.com/replicakit/replicakit/status"
 )
@@ -254,7 +255,7 @@ func (p *pass[O, C]) isDropped(owner, updated O) bool {
 // pass went by: then nothing else is to be done. What new children are made from and who
 // goes first do not matter, as none is missing and none is too many for another reason.
 func (p *pass[O, C]) stillWants(written O) bool {
-	is, err := p.kind.Spec(written)
+	is, err := p.specOf(written)
 	return err == nil && p.specsAgree(&p.spec, &is)
 }
 
@@ -270,24 +271,47 @@ func (p *pass[O, C]) nextCheck(counted []C) {
 	}
 }
 
-// nextAvailable is how long it takes until the next child becomes available, 0 if
-// there is none to wait for.
+// nextAvailable is how long it takes until the next child becomes available, or has not been ready
+// for too long; 0 if there is none to wait for.
 func (p *pass[O, C]) nextAvailable(counted []C) time.Duration {
+	rules := p.spec.Rules.Complete()
 	if pods, ok := any(counted).([]*corev1.Pod); ok {
-		return p.nextPodAvailable(pods)
+		return earliest(p.nextPodAvailable(pods), p.nextLate(rules, counted))
 	}
-	minReady := time.Duration(p.spec.MinReadySeconds) * time.Second
-	if minReady <= 0 || p.rules.Ready == nil {
+	now, minReady := p.opts.Now(), time.Duration(p.spec.MinReadySeconds)*time.Second
+	if minReady <= 0 && rules.ReadyWithin <= 0 || rules.Ready == nil {
 		p.state.ready.forget()
 		return 0
 	}
-	var ready []types.UID
+	is := make(map[types.UID]bool, len(counted))
 	for _, c := range counted {
-		if p.rules.Ready(c) {
-			ready = append(ready, object.ID(c))
+		is[object.ID(c)] = rules.Ready(c)
+	}
+	p.state.ready.see(is, now)
+	after := p.nextLate(rules, counted)
+	for id, ready := range is {
+		if left := minReady - now.Sub(p.state.ready.since(id, true, now)); ready && left > 0 {
+			after = earliest(after, left)
 		}
 	}
-	return p.state.ready.next(ready, p.opts.Now(), minReady)
+	return after
+}
+
+// nextLate is how long it takes until the next child has not been ready for Rules.ReadyWithin.
+func (p *pass[O, C]) nextLate(rules replicas.Rules[C], counted []C) (after time.Duration) {
+	if rules.ReadyWithin <= 0 {
+		return 0
+	}
+	now := p.opts.Now()
+	for _, c := range counted {
+		if rules.Ready(c) {
+			continue
+		}
+		if left := rules.ReadyWithin - now.Sub(rules.NotReadySince(c)); left > 0 {
+			after = earliest(after, left)
+		}
+	}
+	return after
 }
 
 // nextPodAvailable looks from the same instant as the status that was written, so that
@@ -349,7 +373,7 @@ func (p *pass[O, C]) tally(children []C) status.Counts {
 	if p.spec.Template != nil {
 		template = p.spec.Template.Labels
 	}
-	if is := p.spec.Rules; is.Active == nil && is.Ready == nil && is.Discard == nil { // nearly always: looks at the conditions once
+	if is := p.spec.Rules; is.Active == nil && is.Ready == nil && is.NoneEnds() { // nearly always: looks at the conditions once
 		return status.CountPods(pods, template, p.spec.MinReadySeconds, p.Now)
 	}
 	rules, _ := any(p.rules).(status.Rules[*corev1.Pod])

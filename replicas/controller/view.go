@@ -434,13 +434,12 @@ func (p *pass[O, C]) holdSlot(name string, err error) {
 
 // isEnded reports whether a child of the view is to be discarded.
 func (p *pass[O, C]) isEnded(c C) bool {
-	discard := p.spec.Rules.Discard
-	return discard != nil && discard(c) && p.controls(c) && p.snapshot.Rules.MayCount(c) && c.GetDeletionTimestamp() == nil
+	return p.spec.Rules.Ended(c) && p.controls(c) && p.snapshot.Rules.MayCount(c) && c.GetDeletionTimestamp() == nil
 }
 
 // activeAndEnded are the active children, and those that are to be discarded.
 func (p *pass[O, C]) activeAndEnded() []C {
-	if p.spec.Rules.Discard == nil {
+	if p.spec.Rules.NoneEnds() {
 		return p.Active
 	}
 	all := slices.Clone(p.Active)

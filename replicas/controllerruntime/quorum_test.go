@@ -70,6 +70,15 @@ func (q quorumCalls) Annotate(ctx context.Context, pod *corev1.Pod, annotation s
 	return q.Patch(ctx, pod.DeepCopy(), client.RawPatch(types.MergePatchType, patch))
 }
 
+func (q quorumCalls) Keep(ctx context.Context, db *quorum.Database, keep bool) error {
+	finalizers := `null`
+	if keep {
+		finalizers = `["quorum.example.com/members"]`
+	}
+	patch := fmt.Appendf(nil, `{"metadata":{"uid":%q,"finalizers":%s}}`, db.UID, finalizers)
+	return q.Patch(ctx, db.DeepCopyObject().(client.Object), client.RawPatch(types.MergePatchType, patch)) //nolint:forcetypeassert // it is one
+}
+
 // watchClaims asks for a pass of the database that a claim is for.
 func watchClaims(b *builder.Builder) error {
 	b.Watches(&corev1.PersistentVolumeClaim{}, handler.EnqueueRequestsFromMapFunc(func(_ context.Context, claim client.Object) (passes []reconcile.Request) {
@@ -86,6 +95,7 @@ func watchClaims(b *builder.Builder) error {
 type databases struct {
 	client.Client
 	namespace string
+	drained   map[types.UID]bool // pods that were asked to drain, and have
 }
 
 // tend makes pods ready and drains those that are asked to. It returns the names and images
@@ -104,6 +114,7 @@ func (d databases) tend(t *assert.CollectT, ctx context.Context) (members []stri
 		}
 		if pod.Annotations["quorum.example.com/drain"] != "" && pod.Annotations["quorum.example.com/drained"] == "" {
 			require.NoError(t, client.IgnoreNotFound(quorumCalls{Client: d}.Annotate(ctx, &pod, "quorum.example.com/drained")))
+			d.drained[pod.UID] = true
 		}
 	}
 	assert.Len(t, list.Items, ready)
@@ -167,7 +178,7 @@ func TestQuorum(t *testing.T) {
 
 	c, err := client.New(realServer(t), client.Options{Scheme: scheme})
 	require.NoError(t, err)
-	d := databases{c, newNamespace(t, c)}
+	d := databases{c, newNamespace(t, c), map[types.UID]bool{}}
 	mgr := newManager(t, manager.Options{Scheme: scheme}, d.namespace)
 	calls := quorumCalls{mgr.GetClient(), mgr.GetAPIReader(), &atomic.Bool{}}
 	require.NoError(t, controllerruntime.Add(mgr, quorum.Kind(calls), controllerruntime.Options{Build: watchClaims}))
@@ -192,4 +203,13 @@ func TestQuorum(t *testing.T) {
 	var claims corev1.PersistentVolumeClaimList
 	require.NoError(t, c.List(t.Context(), &claims, client.InNamespace(d.namespace)))
 	assert.Len(t, claims.Items, 4, "a claim stays")
+
+	clear(d.drained)
+	db := &quorum.Database{ObjectMeta: metav1.ObjectMeta{Namespace: d.namespace, Name: "db"}}
+	require.NoError(t, c.Delete(t.Context(), db))
+	require.EventuallyWithT(t, func(collect *assert.CollectT) {
+		assert.Empty(collect, d.tend(collect, t.Context()))
+		assert.True(collect, apierrors.IsNotFound(c.Get(t.Context(), client.ObjectKeyFromObject(db), db)))
+	}, patience, tick)
+	assert.Len(t, d.drained, 3, "each member has drained before it went")
 }

@@ -296,13 +296,13 @@ func TestFurtherWatches(t *testing.T) {
 	mgr := newManager(t, manager.Options{}, namespace)
 	vetoed := make(chan struct{}, 100)
 	kind := controller.ReplicaSets()
-	kind.BeforeScale = func(ctx context.Context, rs *appsv1.ReplicaSet, _ []*corev1.Pod, scale replicas.PodScale) (replicas.PodScale, time.Duration, error) {
+	kind.Prepare = func(ctx context.Context, rs *appsv1.ReplicaSet, step *controller.Step[*corev1.Pod]) error {
 		err := mgr.GetClient().Get(ctx, client.ObjectKeyFromObject(rs), &corev1.ConfigMap{})
 		if apierrors.IsNotFound(err) {
-			scale.Create = 0
+			step.Create = nil
 			vetoed <- struct{}{}
 		}
-		return scale, 0, client.IgnoreNotFound(err)
+		return client.IgnoreNotFound(err)
 	}
 	ownerOf := func(_ context.Context, config client.Object) []reconcile.Request {
 		return []reconcile.Request{{NamespacedName: client.ObjectKeyFromObject(config)}}

@@ -104,7 +104,7 @@ func (f *failing) running() (names []string) {
 
 func always(int) bool { return true }
 
-var backOff = controller.Options{BackOffFailed: true}
+var yes, backOff = true, controller.Options{BackOffFailed: &yes}
 
 // Pods that end as soon as they are created are replaced ever more slowly, if that is
 // asked for: kubernetes#72593.

@@ -91,16 +91,7 @@ func (c *Controller[O, C]) limited() controller.Kind[O, C] {
 // kind is the cluster's, and tells what happens.
 func (c *Controller[O, C]) kind() controller.Kind[O, C] {
 	kind := c.limited()
-	scale, observe := kind.BeforeScale, kind.Observe
-	if scale != nil {
-		kind.BeforeScale = func(ctx context.Context, owner O, owned []C, s replicas.Scale[C]) (_ replicas.Scale[C], again time.Duration, err error) {
-			passing := c.passing(owner, s)
-			if passing.Scale, again, err = scale(ctx, owner, owned, s); err == nil {
-				c.scaling(owned)
-			}
-			return passing.Scale, again, err
-		}
-	}
+	observe := kind.Observe
 	kind.Observe = func(ctx context.Context, pass controller.Pass[O, C]) {
 		if observe != nil {
 			observe(ctx, pass)
@@ -110,22 +101,12 @@ func (c *Controller[O, C]) kind() controller.Kind[O, C] {
 	return kind
 }
 
-// passing notes the owner, which the pass may have read from the server, and the scale.
-func (c *Controller[O, C]) passing(owner O, s replicas.Scale[C]) *controller.Pass[O, C] {
+// told notes the owner, which the pass may have read from the server, and its scale.
+func (c *Controller[O, C]) told(owner O, owned []C, s replicas.Scale[C]) {
 	c.inside.Passing = &controller.Pass[O, C]{Owner: owner, Scale: s}
-	return c.inside.Passing
-}
-
-func (c *Controller[O, C]) scaling(owned []C) {
 	if c.inside.Scaling != nil {
 		c.inside.Scaling(owned)
 	}
-}
-
-// told is what a pass of a Kind without BeforeScale tells in its stead.
-func (c *Controller[O, C]) told(owner O, owned []C, s replicas.Scale[C]) {
-	c.passing(owner, s)
-	c.scaling(owned)
 }
 
 func (c *Controller[O, C]) observe(pass controller.Pass[O, C]) {

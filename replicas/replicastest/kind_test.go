@@ -88,11 +88,11 @@ type workshop struct {
 func newWorkshop(t *testing.T, n int32) *workshop {
 	t.Helper()
 	s, kind := &workshop{}, pools()
-	kind.BeforeScale = func(_ context.Context, _ *pool, _ []*worker, scale replicas.Scale[*worker]) (replicas.Scale[*worker], time.Duration, error) {
+	kind.Prepare = func(_ context.Context, _ *pool, step *controller.Step[*worker]) error {
 		if s.vetoed {
-			scale.Delete = nil
+			step.Delete = nil
 		}
-		return scale, 0, nil
+		return nil
 	}
 	cluster, err := replicastest.NewCluster(kind, replicastest.Options{Seed: 1})
 	require.NoError(t, err)

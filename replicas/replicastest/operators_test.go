@@ -122,16 +122,16 @@ func TestAChildThatWasTakenOverStays(t *testing.T) {
 	}
 }
 
-// membersWith returns a Kind whose author keeps a claim for each member: BeforeScale makes the
+// membersWith returns a Kind whose author keeps a claim for each member: Prepare makes the
 // claims of new members, and deletes those of the members that go.
 func membersWith(claims sets.Set[string]) controller.Kind[*pool, *worker] {
 	kind := workersOf(func(spec *workers) { spec.Slots = replicas.Ordinals("p") })
-	kind.BeforeScale = func(_ context.Context, _ *pool, _ []*worker, scale workerScale) (workerScale, time.Duration, error) {
-		claims.Insert(scale.Names...)
-		for _, d := range scale.Delete {
+	kind.Prepare = func(_ context.Context, _ *pool, step *controller.Step[*worker]) error {
+		claims.Insert(step.Create...)
+		for _, d := range step.Delete {
 			claims.Delete(d.Object.Name)
 		}
-		return scale, 0, nil
+		return nil
 	}
 	return kind
 }
@@ -156,9 +156,10 @@ func TestAStepThatLeavesOutANameGetsTheOthers(t *testing.T) {
 	t.Parallel()
 	isStuck := true
 	kind := workersOf(func(spec *workers) { spec.Slots = replicas.Ordinals("p") })
-	kind.BeforeScale = func(_ context.Context, _ *pool, _ []*worker, scale workerScale) (workerScale, time.Duration, error) {
-		scale.Names = slices.DeleteFunc(scale.Names, func(name string) bool { return isStuck && name == "p-0" })
-		return scale, 10 * time.Second, nil
+	kind.Prepare = func(_ context.Context, _ *pool, step *controller.Step[*worker]) error {
+		step.Create = slices.DeleteFunc(step.Create, func(name string) bool { return isStuck && name == "p-0" })
+		step.Again = 10 * time.Second
+		return nil
 	}
 	s := openWorkshop(t, kind, 3, true)
 	assert.Equal(t, []string{"p-1", "p-2"}, s.names())

@@ -178,9 +178,9 @@ func TestTheAuthorsStepIsNotAskedForAnOldOwner(t *testing.T) {
 	t.Parallel()
 	kind := controller.ReplicaSets()
 	var victims atomic.Int64
-	kind.BeforeScale = func(_ context.Context, _ *appsv1.ReplicaSet, _ []*corev1.Pod, scale replicas.PodScale) (replicas.PodScale, time.Duration, error) {
-		victims.Add(int64(len(scale.Delete)))
-		return scale, 0, nil
+	kind.Prepare = func(_ context.Context, _ *appsv1.ReplicaSet, step *controller.Step[*corev1.Pod]) error {
+		victims.Add(int64(len(step.Delete)))
+		return nil
 	}
 	w := newWorld(t, runtimeOf(kind))
 	var isArmed atomic.Bool

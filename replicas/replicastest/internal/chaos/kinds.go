@@ -221,7 +221,7 @@ func restarted(n int) func(*corev1.Pod) {
 	}
 }
 
-// vetoed is the annotation of owners that BeforeScale lets nothing be done for.
+// vetoed is the annotation of owners that Prepare lets nothing be done for.
 const vetoed = "example.com/vetoed"
 
 // heldPlaces is the annotation of owners that keep places free.

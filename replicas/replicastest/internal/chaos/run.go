@@ -242,7 +242,7 @@ func (r *run) restart(i int) {
 
 func (r *run) start(i int) {
 	var c *podController
-	opts := controller.Options{BackOffFailed: r.shape.backOff, StatusDelay: r.shape.delay}
+	opts := controller.Options{BackOffFailed: &r.shape.backOff, StatusDelay: r.shape.delay}
 	c, err := r.NewControllerWith(opts)
 	if err != nil {
 		panic(err)

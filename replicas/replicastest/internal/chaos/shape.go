@@ -81,11 +81,11 @@ func (s shape) kind() controller.Kind[*appsv1.ReplicaSet, *corev1.Pod] {
 		}
 		return is, err
 	}
-	kind.BeforeScale = func(_ context.Context, rs *appsv1.ReplicaSet, _ []*corev1.Pod, scale replicas.PodScale) (replicas.PodScale, time.Duration, error) {
+	kind.Prepare = func(_ context.Context, rs *appsv1.ReplicaSet, step *controller.Step[*corev1.Pod]) error {
 		if isVetoed(rs) {
-			return replicas.PodScale{}, 0, nil
+			step.Create, step.Delete, step.Discard = nil, nil, nil
 		}
-		return scale, 0, nil
+		return nil
 	}
 	return kind
 }

@@ -83,7 +83,7 @@ type Checker struct {
 	Skewed bool
 	// BackOff says that controllers have the option BackOffFailed.
 	BackOff bool
-	// Vetoed tells for which owners BeforeScale lets nothing be done.
+	// Vetoed tells for which owners Prepare lets nothing be done.
 	Vetoed func(*appsv1.ReplicaSet) bool
 	// Held tells how many places owners keep free.
 	Held func(*appsv1.ReplicaSet) int

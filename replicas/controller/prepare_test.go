@@ -16,11 +16,14 @@ import (
 
 	"github.com/replicakit/replicakit/podrank"
 	"github.com/replicakit/replicakit/replicas"
+	"github.com/replicakit/replicakit/replicas/controller"
 )
+
+type step = controller.Step[*corev1.Pod]
 
 var errNoQuorum = errors.New("no quorum")
 
-func TestBeforeScaleSaysWhenItWantsToBeAskedAgain(t *testing.T) {
+func TestPrepareSaysWhenItWantsToBeAskedAgain(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
 		again   time.Duration
@@ -32,22 +35,23 @@ func TestBeforeScaleSaysWhenItWantsToBeAskedAgain(t *testing.T) {
 		"a pass follows after that time":                     {again: 7 * time.Second, requeue: 7 * time.Second},
 		"none follows if it wants none":                      {},
 		"an earlier reason wins":                             {again: time.Hour, min: 3660, requeue: 59 * time.Second},
-		"its error is that of the pass":                      {fails: errNoQuorum, err: `controller: ReplicaSet "default/web": BeforeScale: no quorum`},
+		"its error is that of the pass":                      {fails: errNoQuorum, err: `controller: ReplicaSet "default/web": Prepare: no quorum`},
 		"with an error its time is that of the rate limiter": {again: 7 * time.Second, fails: errNoQuorum, requeue: 7 * time.Second, err: "no quorum"},
-		"a negative time is an error":                        {again: -time.Second, err: `ReplicaSet "default/web": BeforeScale: -1s until the next pass is negative`},
+		"a negative time is an error":                        {again: -time.Second, err: `ReplicaSet "default/web": Prepare: step.Again: -1s is negative`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := newRig(1)
 			r.owner.Spec.MinReadySeconds = tt.min
-			r.kind.BeforeScale = func(context.Context, *appsv1.ReplicaSet, []*corev1.Pod, replicas.PodScale) (replicas.PodScale, time.Duration, error) {
-				return replicas.PodScale{}, tt.again, tt.fails
+			r.kind.Prepare = func(_ context.Context, _ *appsv1.ReplicaSet, s *step) error {
+				s.Delete, s.Again = nil, tt.again
+				return tt.fails
 			}
 			pass, err := r.pass(t, 1, ready(r.owner, 3)...)
 			if tt.err == "" {
 				require.NoError(t, err)
 			} else {
-				require.ErrorContains(t, err, tt.err)
+				require.ErrorContains(t, pass.Err, tt.err)
 			}
 			if tt.fails != nil {
 				require.ErrorIs(t, err, tt.fails)
@@ -59,12 +63,12 @@ func TestBeforeScaleSaysWhenItWantsToBeAskedAgain(t *testing.T) {
 	}
 }
 
-func TestTheConditionStaysWhileBeforeScaleFails(t *testing.T) {
+func TestTheConditionStaysWhilePrepareFails(t *testing.T) {
 	t.Parallel()
 	r := newRig(2)
 	var fails error
-	r.kind.BeforeScale = func(_ context.Context, _ *appsv1.ReplicaSet, _ []*corev1.Pod, s replicas.PodScale) (replicas.PodScale, time.Duration, error) {
-		return s, 0, fails
+	r.kind.Prepare = func(_ context.Context, _ *appsv1.ReplicaSet, s *step) error {
+		return fails
 	}
 	r.create = func(int) error { return forbidden("web", "a policy") }
 	pass, err := r.pass(t, 0)
@@ -79,14 +83,14 @@ func TestTheConditionStaysWhileBeforeScaleFails(t *testing.T) {
 	assert.Len(t, pass.Status.Status.Conditions, 1, "nothing was tried")
 }
 
-func TestBeforeScaleIsGivenTheContextOfThePass(t *testing.T) {
+func TestPrepareIsGivenTheContextOfThePass(t *testing.T) {
 	t.Parallel()
 	type key struct{}
 	r := newRig(1)
 	var got any
-	r.kind.BeforeScale = func(ctx context.Context, _ *appsv1.ReplicaSet, _ []*corev1.Pod, s replicas.PodScale) (replicas.PodScale, time.Duration, error) {
+	r.kind.Prepare = func(ctx context.Context, _ *appsv1.ReplicaSet, s *step) error {
 		got = ctx.Value(key{})
-		return s, 0, nil
+		return nil
 	}
 	r.children = func() ([]*corev1.Pod, error) { return nil, nil }
 	_, err := r.sync(t, context.WithValue(t.Context(), key{}, "mine"))
@@ -94,17 +98,17 @@ func TestBeforeScaleIsGivenTheContextOfThePass(t *testing.T) {
 	assert.Equal(t, "mine", got)
 }
 
-// What BeforeScale refuses for good is told once for each text, and does not stop what it
+// What Prepare refuses for good is told once for each text, and does not stop what it
 // does not refuse.
-func TestBeforeScaleRefusesForGood(t *testing.T) {
+func TestPrepareRefusesForGood(t *testing.T) {
 	t.Parallel()
 	r := newRig(1)
 	why := "no such order"
-	r.kind.BeforeScale = func(_ context.Context, _ *appsv1.ReplicaSet, _ []*corev1.Pod, s replicas.PodScale) (replicas.PodScale, time.Duration, error) {
+	r.kind.Prepare = func(_ context.Context, _ *appsv1.ReplicaSet, s *step) error {
 		if len(s.Delete) == 0 {
-			return s, 0, nil
+			return nil
 		}
-		return s, 0, &replicas.RefusedError{Reason: "InvalidOrder", Err: errors.New(why)}
+		return &replicas.RefusedError{Reason: "InvalidOrder", Err: errors.New(why)}
 	}
 	for _, told := range [][]string{{"Warning InvalidOrder no such order"}, nil} {
 		pass, err := r.pass(t, 1, ready(r.owner, 3)...)
@@ -154,37 +158,33 @@ func TestADeletionTellsWhichOrderDecided(t *testing.T) {
 	}
 }
 
-// BeforeScale may leave out any of the creations, by their names.
-func TestBeforeScaleLeavesOutNames(t *testing.T) {
+// Prepare may leave out any of the creations, by their names.
+func TestPrepareLeavesOutNames(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
-		leaves func(s *replicas.PodScale)
+		leaves func(s *step)
 		want   []string
 		err    string
 	}{
-		"the first":                {func(s *replicas.PodScale) { s.Names = s.Names[1:] }, []string{"web-1", "web-2"}, ""},
-		"the first, and counts it": {func(s *replicas.PodScale) { s.Names, s.Create = s.Names[1:], 2 }, []string{"web-1", "web-2"}, ""},
-		"one in the middle":        {func(s *replicas.PodScale) { s.Names = append(s.Names[:1], s.Names[2]) }, []string{"web-0", "web-2"}, ""},
-		"the last ones":            {func(s *replicas.PodScale) { s.Create = 1 }, []string{"web-0"}, ""},
-		"the first and the last":   {func(s *replicas.PodScale) { s.Names, s.Create = s.Names[1:], 1 }, []string{"web-1"}, ""},
-		"all names":                {func(s *replicas.PodScale) { s.Names = nil }, nil, ""},
-		"one that was not planned": {func(s *replicas.PodScale) { s.Names[0] = "web-7" }, nil, "a name was added, or is there twice"},
-		"one twice":                {func(s *replicas.PodScale) { s.Names[0] = "web-1" }, nil, "a name was added, or is there twice"},
-		"more than were planned":   {func(s *replicas.PodScale) { s.Create = 4 }, nil, "4 creations were made of 3"},
+		"the first":                {func(s *step) { s.Create = s.Create[1:] }, []string{"web-1", "web-2"}, ""},
+		"one in the middle":        {func(s *step) { s.Create = append(s.Create[:1], s.Create[2]) }, []string{"web-0", "web-2"}, ""},
+		"the last ones":            {func(s *step) { s.Create = s.Create[:1] }, []string{"web-0"}, ""},
+		"all names":                {func(s *step) { s.Create = nil }, nil, ""},
+		"one that was not planned": {func(s *step) { s.Create[0] = "web-7" }, nil, "step.Create: a name was added, or is there twice"},
+		"one twice":                {func(s *step) { s.Create[0] = "web-1" }, nil, "step.Create: a name was added, or is there twice"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := newSlots(3)
-			r.kind.BeforeScale = func(_ context.Context, _ *appsv1.ReplicaSet, _ []*corev1.Pod, s replicas.PodScale) (replicas.PodScale, time.Duration, error) {
-				tt.leaves(&s)
-				return s, 0, nil
+			r.kind.Prepare = func(_ context.Context, _ *appsv1.ReplicaSet, s *step) error {
+				tt.leaves(s)
+				return nil
 			}
 			pass, err := r.pass(t, 1)
 			if tt.err != "" {
-				require.ErrorContains(t, err, `ReplicaSet "default/web": BeforeScale: `+tt.err)
-			} else {
-				require.NoError(t, err)
+				require.ErrorContains(t, pass.Err, `ReplicaSet "default/web": Prepare: `+tt.err)
 			}
+			require.NoError(t, err)
 			assert.Equal(t, tt.want, names(pass.Created))
 			assert.Len(t, r.callsOf("create"), len(tt.want))
 		})
@@ -193,12 +193,12 @@ func TestBeforeScaleLeavesOutNames(t *testing.T) {
 
 // What is left out of a cluster-scoped owner's creations does not move the others to its
 // namespace.
-func TestBeforeScaleLeavesOutNamesInSeveralNamespaces(t *testing.T) {
+func TestPrepareLeavesOutNamesInSeveralNamespaces(t *testing.T) {
 	t.Parallel()
 	r := globalRig(2, "a", "b")
-	r.kind.BeforeScale = func(_ context.Context, _ *pool, _ []*worker, s replicas.Scale[*worker]) (replicas.Scale[*worker], time.Duration, error) {
-		s.Names = s.Names[1:]
-		return s, 0, nil
+	r.kind.Prepare = func(_ context.Context, _ *pool, s *controller.Step[*worker]) error {
+		s.Create = s.Create[1:]
+		return nil
 	}
 	pass, err := r.pass(t, 1)
 	require.NoError(t, err)
@@ -211,11 +211,11 @@ func TestLostCallsAreLookedForWhileTheStepFails(t *testing.T) {
 	t.Parallel()
 	r := newRig(2)
 	fails := false
-	r.kind.BeforeScale = func(_ context.Context, _ *appsv1.ReplicaSet, _ []*corev1.Pod, s replicas.PodScale) (replicas.PodScale, time.Duration, error) {
+	r.kind.Prepare = func(_ context.Context, _ *appsv1.ReplicaSet, s *step) error {
 		if fails {
-			return s, 0, errors.New("not now")
+			return errors.New("not now")
 		}
-		return s, 0, nil
+		return nil
 	}
 	r.create = func(int) error { return timeout() }
 	r.get = func(name string) (*corev1.Pod, error) { return nil, notFound(name) }
