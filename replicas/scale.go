@@ -63,10 +63,10 @@ type Deletion[T any] struct {
 	// Rules.ReadyWithin is 0.
 	// What a child does not have, as with fake clients, is left out.
 	Options metav1.DeleteOptions
-	// MustGo says that the child goes even if there are not too many, because Rules.MustGo
-	// names it or because of Rules.ReadyWithin. Otherwise it is one of those that are too many,
-	// or in no wanted slot.
-	MustGo bool
+	// Replaced says that another child comes in its place: it has to go by Rules.MustGo or
+	// Rules.ReadyWithin, although there are not too many children. Otherwise it is one of
+	// those that are too many.
+	Replaced bool
 }
 
 // New makes child number i, counted from 0. Each call makes another one, which the
@@ -172,10 +172,8 @@ func (s *Spec[T]) deletions(owned []T, n int, room Room[T]) ([]Deletion[T], erro
 		}
 	}
 	victims := s.guarded(podrank.Select(staying, n, ranking))
-	if s.Rules.MustGo != nil {
-		for i := range victims {
-			victims[i].MustGo = room.mustGo(victims[i].Object)
-		}
+	for i := max(room.surplus, 0); i < len(victims); i++ {
+		victims[i].Replaced = true
 	}
 	return victims, nil
 }

@@ -6,6 +6,7 @@ package controller
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -33,7 +34,7 @@ const policyIsFinal = 5 * time.Minute
 func (p *pass[O, C]) claim(ctx context.Context, plan replicas.Plan[C]) (scale replicas.Scale[C], ok bool) {
 	claims, orphans, before := plan.Claims, plan.Claims.Adopt, p.state.aside
 	p.state.aside = nil
-	claims.Adopt, claims.Release = p.toTry(before, orphans), p.toTry(before, claims.Release)
+	claims.Adopt, claims.Release = p.toTry(before, orphans), p.notUndone(p.toTry(before, claims.Release))
 	if len(orphans)+len(claims.Release) == 0 && ctx.Err() == nil { // nearly always
 		return plan.Scale, true
 	}
@@ -55,6 +56,7 @@ func (p *pass[O, C]) claim(ctx context.Context, plan replicas.Plan[C]) (scale re
 	p.refusedAdoptions(claimed.Refused)
 	p.undecidedAdoptions(ctx, claimer, before, claimed.AdoptionPending)
 	p.invalidReleases(claims.Release)
+	p.noteReleases(claims.Release)
 	p.sortAside(orphans)
 	asPlanned := len(p.Active) == len(claims.Owned)+len(orphans)
 	if plan.Blocked.Reason != "" || len(orphans) == 0 || asPlanned && len(plan.Scale.Delete) == 0 {
@@ -138,6 +140,52 @@ func (p *pass[O, C]) toTry(before map[types.UID]*aside, children []C) []C {
 		p.setAside(c, was, nil)
 		return true
 	})
+}
+
+// mostReleases is how often a child is released that becomes the owner's again and does not match.
+const mostReleases = 3
+
+// A release is how often a child was released, and in which version the last time.
+type release struct {
+	times   int
+	version string
+}
+
+// notUndone leaves out the children that were released several times and are the owner's again although
+// they do not match. Another controller adopts them for the owner, and releasing them again would be a
+// fight without end.
+func (p *pass[O, C]) notUndone(release []C) []C {
+	if len(p.state.released) == 0 {
+		return release
+	}
+	return some(release, func(c C) bool {
+		was := p.state.released[object.ID(c)]
+		isUndone := was.times >= mostReleases && was.version != c.GetResourceVersion() // otherwise the cache is old
+		if isUndone {
+			p.tell(ReleaseUndone, fmt.Sprintf("Not releasing %s again: another controller has adopted it for this owner, with another selector. One kind of owners can have one Kind for each kind of children", c.GetName()))
+			p.gate(ReleaseUndone, c.GetName(), 0, nil)
+		}
+		return !isUndone
+	})
+}
+
+// noteReleases notes which children were released, as long as they are in the view.
+func (p *pass[O, C]) noteReleases(released []C) {
+	before := p.state.released
+	p.state.released = map[types.UID]release{}
+	for _, c := range p.view.children {
+		if was, is := before[object.ID(c)]; is {
+			p.state.released[object.ID(c)] = was
+		}
+	}
+	for _, c := range released {
+		if id := object.ID(c); p.state.aside[id] == nil { // otherwise that has failed
+			p.state.released[id] = release{before[id].times + 1, c.GetResourceVersion()}
+		}
+	}
+	for _, c := range p.Adopted {
+		delete(p.state.released, object.ID(c))
+	}
 }
 
 func (p *pass[O, C]) refusedAdoptions(refused []selector.Failure[C]) {

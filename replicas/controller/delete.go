@@ -14,6 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/replicakit/replicakit/internal/inside"
 	"github.com/replicakit/replicakit/internal/joined"
@@ -70,6 +71,7 @@ func (v *victim[C]) judged(child C) {
 // in growing batches, because those that are under way at the first Conflict may be in vain.
 type deletions[O, C Object] struct {
 	*pass[O, C]
+	planned  []replicas.Deletion[C] // the victims, and those that stay for now
 	victims  []*victim[C]
 	failures []slowstart.Failure // all that went wrong
 	wait     time.Duration       // how long live lists are put off
@@ -80,11 +82,11 @@ type deletions[O, C Object] struct {
 const firstVersioned = 16
 
 // delete deletes the victims at once, without slow start (D7). Later passes wait until the
-// cache shows what was deleted (D6, D8).
-func (p *pass[O, C]) delete(ctx context.Context, victims []replicas.Deletion[C]) {
-	d := &deletions[O, C]{pass: p}
-	for _, planned := range victims {
-		v := &victim[C]{Deletion: planned}
+// cache shows what was deleted (D6, D8). The plan may have more victims, for later passes.
+func (p *pass[O, C]) delete(ctx context.Context, planned, victims []replicas.Deletion[C]) {
+	d := &deletions[O, C]{pass: p, planned: planned}
+	for _, deletion := range victims {
+		v := &victim[C]{Deletion: deletion}
 		if p.kind.Prepare != nil { // the author's step has judged this version
 			v.judged(v.Object)
 		}
@@ -271,7 +273,7 @@ func (d *deletions[O, C]) again(ctx context.Context) (behind bool) {
 	scale := d.within(slices.Concat(ours, sent), still)
 	behind = behind || len(scale.Delete) < len(still.Delete)
 	planned := scale
-	planned.Delete = slices.Concat(scale.Delete, d.givenUp())
+	planned.Delete = slices.Concat(scale.Delete, d.staying())
 	scale, err = d.author(ctx, ours, planned, scale) // which was asked about an older view
 	if err != nil {
 		d.failures = append(d.failures, slowstart.Failure{Err: err})
@@ -288,14 +290,13 @@ func (d *deletions[O, C]) again(ctx context.Context) (behind bool) {
 	return behind
 }
 
-// givenUp are the deletions that this pass does not try again.
-func (d *deletions[O, C]) givenUp() (deletions []replicas.Deletion[C]) {
-	for _, v := range d.victims {
-		if v.is == failed && d.rules.Active(v.Object) {
-			deletions = append(deletions, v.Deletion)
-		}
+// staying are the planned deletions that this pass does not make, or has given up.
+func (d *deletions[O, C]) staying() []replicas.Deletion[C] {
+	settled := sets.New[types.UID]()
+	for _, v := range d.which(func(v *victim[C]) bool { return v.is != failed }) {
+		settled.Insert(object.ID(v.Object))
 	}
-	return deletions
+	return some(d.planned, func(v replicas.Deletion[C]) bool { return !settled.Has(object.ID(v.Object)) })
 }
 
 // sent are the active victims whose deletion succeeded.

@@ -117,6 +117,7 @@ const (
 	AdoptionUndecided
 	AdoptionRefused
 	ReleaseFailed
+	ReleaseUndone
 	DeletionInFlight
 	MustStay
 	MissingFirst
@@ -247,6 +248,11 @@ var rows = [reasons]row{
 		name: "ReleaseFailed", step: claims, first: time.Second, last: time.Minute,
 		ends: "the child or the owner changes", event: FailedRelease,
 		sentence: "a child could not be released",
+	},
+	ReleaseUndone: {
+		name: "ReleaseUndone", step: claims, atOnce: true, ofSpec: true,
+		ends: "the owner changes", event: FailedRelease,
+		sentence: "another controller adopts for this owner what this one releases",
 	},
 	DeletionInFlight: {
 		name: "DeletionInFlight", step: scales, stops: StopsDeletions, waits: true,

@@ -129,7 +129,7 @@ type Step[C Object] struct {
 	Active, Terminating []C
 	// Create are the names of the children to create.
 	Create []string
-	// Delete are the children to delete. Deletion.MustGo tells those that go because of a rule
+	// Delete are the children to delete. Deletion.Replaced tells those that go because of a rule
 	// from those that are too many. A child whose deletion an earlier pass has put off is in the
 	// list too. Discard are the children to clean up, because they have ended.
 	Delete, Discard []replicas.Deletion[C]

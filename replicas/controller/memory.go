@@ -68,9 +68,10 @@ type memory[C Object] struct {
 
 // perGeneration ends when the owner has another generation.
 type perGeneration[C Object] struct {
-	behind  bool                 // the last deletions found the cache behind
-	refused string               // the text of the last event about this generation that is refused
-	aside   map[types.UID]*aside // children whose claim failed; they end with the child's next version
+	behind   bool                  // the last deletions found the cache behind
+	refused  string                // the text of the last event about this generation that is refused
+	aside    map[types.UID]*aside  // children whose claim failed; they end with the child's next version
+	released map[types.UID]release // children that were released; they end when they are adopted, or gone
 }
 
 // differing is a status that the server does not store as it was sent, as it drops
@@ -376,7 +377,7 @@ func (r *round) look(living, failed int, now time.Time) (wait time.Duration, end
 	return r.remaining(now), r.ended, r.made
 }
 
-// fails counts a child of the round that the Controller has deleted because it had to go.
+// fails counts a child of the round that the Controller has deleted to replace it.
 func (r *round) fails(created, now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -158,7 +158,7 @@ func (p *pass[O, C]) carryOut(ctx context.Context, planned, scale replicas.Scale
 		p.create(ctx, scale, newborns)
 	}
 	if victims := slices.Concat(scale.Delete, scale.Discard); len(victims) > 0 {
-		p.delete(ctx, victims)
+		p.delete(ctx, planned.Delete, victims)
 	}
 	return true
 }

@@ -6,14 +6,20 @@ package controller_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
+	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/replicakit/replicakit/internal/podtest"
 	"github.com/replicakit/replicakit/podrank"
 	"github.com/replicakit/replicakit/replicas"
 	"github.com/replicakit/replicakit/replicas/controller"
@@ -231,4 +237,177 @@ func TestLostCallsAreLookedForWhileTheStepFails(t *testing.T) {
 	p, err := r.pass(t, 500)
 	require.ErrorContains(t, err, "not now")
 	assert.Zero(t, p.InFlight, "the request can take effect no longer")
+}
+
+// Prepare is asked also if there is nothing to do, so that it can call off what it began. While nothing
+// is known of what is too many, it is not.
+func TestPrepareIsAskedWhenThePlanIsKnown(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		before func(r *podRig)
+		want   string
+	}{
+		"nothing is to be done":      {func(*podRig) {}, "3 0 0"},
+		"one is too many":            {func(r *podRig) { *r.owner.Spec.Replicas = 2 }, "3 0 1"},
+		"one is missing":             {func(r *podRig) { *r.owner.Spec.Replicas = 4 }, "3 1 0"},
+		"the owner is paused":        {func(r *podRig) { withSpec(r, func(s *replicas.PodSpec) { s.Paused = true }) }, ""},
+		"the owner is being deleted": {func(r *podRig) { r.owner.DeletionTimestamp = &metav1.Time{Time: podtest.Now} }, ""},
+		"the owner could not be read": {func(r *podRig) {
+			*r.owner.Spec.Replicas = 2
+			r.getOwner = func() (*appsv1.ReplicaSet, error) { return nil, busy(1) }
+		}, ""},
+		"MaxDeletions allows none": {func(r *podRig) {
+			*r.owner.Spec.Replicas = 2
+			withSpec(r, func(s *replicas.PodSpec) { s.MaxDeletions = new(int) })
+		}, "3 0 0 and 1 later"},
+		"earlier calls are not seen": {func(r *podRig) { _, _ = r.pass(t, 0, ready(r.owner, 2)...) }, ""},
+		"an earlier pass put it all off": {func(r *podRig) {
+			*r.owner.Spec.Replicas = 2
+			r.remove = func(*corev1.Pod, metav1.DeleteOptions) error { return busy(60) }
+			_, _ = r.pass(t, 0, ready(r.owner, 3)...)
+		}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(3)
+			asked := ""
+			r.kind.Prepare = func(_ context.Context, _ *appsv1.ReplicaSet, s *step) error {
+				asked = fmt.Sprint(len(s.Active), len(s.Create), len(s.Delete))
+				if s.Later > 0 {
+					asked += fmt.Sprintf(" and %d later", s.Later)
+				}
+				return nil
+			}
+			tt.before(r)
+			asked = ""
+			_, _ = r.pass(t, 1, ready(r.owner, 3)...)
+			assert.Equal(t, tt.want, asked)
+		})
+	}
+}
+
+// A victim whose deletion is held is in the plan all the same, so that nothing is called off.
+func TestPrepareSeesVictimsThatAreHeld(t *testing.T) {
+	t.Parallel()
+	r := newRig(2)
+	var seen [][]string
+	r.kind.Prepare = func(_ context.Context, _ *appsv1.ReplicaSet, s *step) error {
+		seen = append(seen, victimsOf(s))
+		return nil
+	}
+	pods := versioned(ready(r.owner, 4))
+	refuses := true
+	r.remove = func(p *corev1.Pod, _ metav1.DeleteOptions) error {
+		if refuses && p.Name == "web-000" {
+			return conflict(p.Name)
+		}
+		return forbidden(p.Name, "a policy")
+	}
+	r.live = func() ([]*corev1.Pod, error) { return clones(pods), nil }
+	r.get = func(name string) (*corev1.Pod, error) { return find(pods, name) }
+	_, err := r.pass(t, 0, pods...)
+	require.Error(t, err)
+	refuses = false
+	_, err = r.pass(t, 0, pods...)
+	require.Error(t, err)
+	want := []string{"web-000", "web-001"}
+	assert.Equal(t, [][]string{want, want, want, want}, seen, "in each pass first, and after the live list")
+	assert.Equal(t, []string{"delete web-001"}, r.callsOf("delete"))
+}
+
+func victimsOf(s *step) (names []string) {
+	for _, d := range s.Delete {
+		names = append(names, d.Object.Name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// Prepare is told what became of what it has let through, until it returns no error.
+func TestPrepareIsToldWhatBecameOfIt(t *testing.T) {
+	t.Parallel()
+	r := newRig(3)
+	var told []string
+	var fails error
+	r.kind.Prepare = func(_ context.Context, _ *appsv1.ReplicaSet, s *step) error {
+		told = nil
+		for _, is := range s.Results {
+			text := is.Name
+			if is.Deleted {
+				text = "deletion of " + text
+			}
+			if is.Err != nil {
+				text += " failed"
+			} else {
+				assert.NotNil(t, is.Child)
+			}
+			told = append(told, text)
+		}
+		return fails
+	}
+	r.create = func(i int) error {
+		if i == 0 {
+			return nil
+		}
+		return forbidden("web", "a policy")
+	}
+	_, err := r.pass(t, 0)
+	require.Error(t, err)
+	assert.Empty(t, told)
+	r.settle()
+	fails = errNoQuorum
+	pods := ready(r.owner, 1)
+	for range 2 {
+		_, err = r.pass(t, 60, pods...)
+		require.ErrorIs(t, err, errNoQuorum)
+		require.Len(t, told, 3)
+		assert.NotContains(t, told[0], "failed")
+		assert.Contains(t, told[1], "failed")
+	}
+	fails, r.create = nil, nil
+	*r.owner.Spec.Replicas = 0
+	r.owner.Generation++
+	_, err = r.pass(t, 120, pods...)
+	require.NoError(t, err)
+	require.Len(t, told, 3)
+	r.settle()
+	_, err = r.pass(t, 121)
+	require.NoError(t, err)
+	assert.Equal(t, []string{"deletion of web-000"}, told)
+	_, err = r.pass(t, 122)
+	require.NoError(t, err)
+	assert.Empty(t, told)
+}
+
+// A panic of Prepare is an error of the pass and a gate. Nothing is created or deleted.
+func TestAPanicOfPrepareIsAGate(t *testing.T) {
+	t.Parallel()
+	r := newRig(1)
+	r.kind.Prepare = func(context.Context, *appsv1.ReplicaSet, *step) error { panic("no such member") }
+	pass, err := r.pass(t, 0, ready(r.owner, 2)...)
+	require.ErrorContains(t, err, "no such member")
+	require.ErrorContains(t, err, "prepare_test.go", "the stack is for the log")
+	assert.Empty(t, r.callsOf("delete"))
+	require.Len(t, pass.Gates, 1)
+	assert.Equal(t, controller.Author, pass.Gates[0].Reason)
+	assert.NotContains(t, pass.Gates[0].String(), "prepare_test.go")
+	assert.Contains(t, strings.Join(r.events, "\n"), "Warning Panicked")
+}
+
+// A Prepare that hangs ends with its context.
+func TestPrepareHasATimeOut(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(1)
+		r.kind.Prepare = func(ctx context.Context, _ *appsv1.ReplicaSet, _ *step) error {
+			<-ctx.Done()
+			return context.Cause(ctx)
+		}
+		began := time.Now()
+		pass, err := r.pass(t, 0, ready(r.owner, 2)...)
+		require.ErrorContains(t, err, "it took more than 30s")
+		assert.Equal(t, controller.PrepareTimeout, time.Since(began))
+		assert.Empty(t, r.callsOf("delete"))
+		require.Len(t, pass.Gates, 1)
+	})
 }

@@ -322,11 +322,11 @@ func (p *pass[O, C]) hasEndedWell(c C) bool {
 	return rules.Ended(c) && (rules.Failed == nil || !rules.Failed(c))
 }
 
-// noteDeleted notes for the round that the pass has deleted a child. One that had to go counts as one
+// noteDeleted notes for the round that the pass has deleted a child. One that is replaced counts as one
 // that has ended soon. Others do not belong to the round any more, unless they have failed.
 func (p *pass[O, C]) noteDeleted(v replicas.Deletion[C]) {
 	switch r, created := &p.state.round, v.Object.GetCreationTimestamp().Time; {
-	case v.MustGo:
+	case v.Replaced:
 		r.fails(created, p.Now)
 	case p.rules.Active(v.Object) || p.hasEndedWell(v.Object):
 		r.drop(created)

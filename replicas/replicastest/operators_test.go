@@ -5,12 +5,14 @@ package replicastest_test
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 
@@ -151,21 +153,331 @@ func TestAnOldOwnerCostsNoMemberItsClaim(t *testing.T) {
 	assert.True(t, claims.HasAll(s.names()...))
 }
 
-// cloudnative-pg 10985: the claim of p-0 is being deleted.
-func TestAStepThatLeavesOutANameGetsTheOthers(t *testing.T) {
+// cloudnative-pg 10905: the server refuses a deletion that the author's step has let through. The
+// claim goes when the member has gone, and not before.
+func TestADeletionThatIsRefusedAfterTheAuthorsStep(t *testing.T) {
 	t.Parallel()
-	isStuck := true
+	claims := sets.New[string]()
 	kind := workersOf(func(spec *workers) { spec.Slots = replicas.Ordinals("p") })
 	kind.Prepare = func(_ context.Context, _ *pool, step *controller.Step[*worker]) error {
-		step.Create = slices.DeleteFunc(step.Create, func(name string) bool { return isStuck && name == "p-0" })
-		step.Again = 10 * time.Second
+		claims.Insert(step.Create...)
+		for _, r := range step.Results {
+			if r.Deleted && r.Err == nil {
+				claims.Delete(r.Name)
+			}
+		}
+		return nil
+	}
+	s := openWorkshop(t, kind, 5, true)
+	s.Deny("delete", failure.Forbidden.Of)
+	s.want(t, 4)
+	s.world.Run(time.Minute)
+	s.want(t, 5)
+	s.Webhook = nil
+	s.world.Run(time.Hour)
+	require.Len(t, s.names(), 5)
+	assert.True(t, claims.HasAll(s.names()...), "p-4 lives on")
+	s.want(t, 4)
+	s.world.Run(time.Hour)
+	assert.Equal(t, 4, claims.Len(), "and now its claim has gone with it")
+}
+
+// cloudnative-pg 10985: the claim of p-0 is being deleted. The other members do not wait for it,
+// whether the author's step leaves its name out or New fails for it.
+func TestAClaimThatIsBeingDeletedHoldsItsMemberAlone(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]func(kind *controller.Kind[*pool, *worker], isStuck *bool){
+		"if the step leaves it out": func(kind *controller.Kind[*pool, *worker], isStuck *bool) {
+			kind.Prepare = func(_ context.Context, _ *pool, step *controller.Step[*worker]) error {
+				step.Create = slices.DeleteFunc(step.Create, func(name string) bool { return *isStuck && name == "p-0" })
+				step.Again = 10 * time.Second
+				return nil
+			}
+		},
+		"if New fails for it": func(kind *controller.Kind[*pool, *worker], isStuck *bool) {
+			inner := kind.Spec
+			kind.Spec = func(p *pool) (workers, error) {
+				spec, err := inner(p)
+				make := spec.New
+				spec.New = func(name string) (*worker, error) {
+					if *isStuck && name == "p-0" {
+						return nil, errors.New("its claim is being deleted")
+					}
+					return make(name)
+				}
+				return spec, err
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			kind, isStuck := workersOf(func(spec *workers) { spec.Slots = replicas.Ordinals("p") }), true
+			change(&kind, &isStuck)
+			s := openWorkshop(t, kind, 3, true)
+			assert.Equal(t, []string{"p-1", "p-2"}, s.names())
+			isStuck = false
+			s.world.Run(20 * time.Minute)
+			assert.Equal(t, []string{"p-0", "p-1", "p-2"}, s.names())
+		})
+	}
+}
+
+func isMarked(w *worker) bool { return w.Annotations["marked"] != "" }
+
+func mark(at time.Time) func(w *worker) {
+	return func(w *worker) { metav1.SetMetaDataAnnotation(&w.ObjectMeta, "marked", at.Format(time.RFC3339)) }
+}
+
+// machine-controller-manager 1087: a machine is cordoned and drained before it goes. If the pool is
+// scaled up again before that, the machine is wanted, and is not left cordoned.
+func TestADrainIsCalledOff(t *testing.T) {
+	t.Parallel()
+	var s *workshop
+	cordon := func(w *worker, on bool) {
+		s.edit(t, w.Name, func(w *worker) {
+			if w.Annotations = nil; on {
+				w.Annotations = map[string]string{"cordoned": "1"}
+			}
+		})
+	}
+	isCordoned := func(w *worker) bool { return w.Annotations["cordoned"] != "" }
+	kind := pools()
+	kind.Prepare = func(_ context.Context, _ *pool, step *controller.Step[*worker]) error {
+		going := sets.New[string]()
+		for _, d := range step.Delete {
+			if going.Insert(d.Object.Name); !isCordoned(d.Object) {
+				cordon(d.Object, true)
+			}
+		}
+		for _, w := range step.Active {
+			if isCordoned(w) && !going.Has(w.Name) {
+				cordon(w, false)
+			}
+		}
+		step.Delete = nil // none is drained yet
+		return nil
+	}
+	s = openWorkshop(t, kind, 3, true)
+	cordoned := func() (n int) {
+		for _, w := range s.Children(namespace) {
+			if isCordoned(w) {
+				n++
+			}
+		}
+		return n
+	}
+	s.want(t, 2)
+	s.world.Run(time.Minute)
+	assert.Equal(t, 1, cordoned())
+	s.want(t, 3)
+	s.world.Run(time.Minute)
+	assert.Len(t, s.names(), 3)
+	assert.Zero(t, cordoned(), "it is wanted again")
+}
+
+// machine-controller-manager 1078: an autoscaler marks a machine and lowers the number a second later.
+// The step leaves a marked machine a while before it is replaced, and at once goes one that is too many.
+func TestAMarkedChildIsNotReplacedInVain(t *testing.T) {
+	t.Parallel()
+	kind := workersOf(func(spec *workers) { spec.Rules.MustGo = isMarked })
+	kind.Prepare = func(_ context.Context, _ *pool, step *controller.Step[*worker]) error {
+		step.Delete = slices.DeleteFunc(step.Delete, func(d replicas.Deletion[*worker]) bool {
+			at, _ := time.Parse(time.RFC3339, d.Object.Annotations["marked"])
+			left := 10*time.Second - step.Now.Sub(at)
+			if !d.Replaced || left <= 0 {
+				return false
+			}
+			step.Again = left
+			return true
+		})
 		return nil
 	}
 	s := openWorkshop(t, kind, 3, true)
-	assert.Equal(t, []string{"p-1", "p-2"}, s.names())
-	isStuck = false
-	s.world.Run(time.Minute)
-	assert.Equal(t, []string{"p-0", "p-1", "p-2"}, s.names())
+	calls := s.controller.Client.Record()
+	victim := s.names()[0]
+	s.edit(t, victim, mark(s.Clock.Now()))
+	s.world.Run(time.Second)
+	s.want(t, 2)
+	s.world.Run(time.Hour)
+	assert.Len(t, s.names(), 2)
+	assert.NotContains(t, s.names(), victim)
+	assert.Zero(t, calls.Count("create"), "none is made to be thrown away")
+	victim = s.names()[0]
+	s.edit(t, victim, mark(s.Clock.Now()))
+	s.world.Run(time.Hour)
+	assert.Len(t, s.names(), 2)
+	assert.NotContains(t, s.names(), victim, "replaced, as nobody has lowered the number")
+}
+
+// machine-controller-manager 790: what does not become ready is replaced, by itself, after that time.
+func TestWhatDoesNotBecomeReadyIsReplaced(t *testing.T) {
+	t.Parallel()
+	for _, remembers := range []bool{false, true} {
+		s := openWorkshop(t, workersOf(func(spec *workers) { spec.Rules.ReadyWithin = 20 * time.Minute }), 0, false)
+		s.controller.RememberWrites = remembers
+		stuck := ""
+		s.Ready = func(w *worker) {
+			if stuck == "" {
+				stuck = w.Name
+			}
+			w.Status.Ready = w.Name != stuck
+		}
+		s.want(t, 3)
+		s.world.Run(19 * time.Minute)
+		assert.Contains(t, s.names(), stuck)
+		s.world.Run(2 * time.Minute)
+		assert.Len(t, s.names(), 3)
+		assert.NotContains(t, s.names(), stuck)
+		calls := s.controller.Client.Record()
+		s.world.Run(24 * time.Hour)
+		assert.Empty(t, calls.Calls, "all is well")
+	}
+}
+
+// agent-sandbox 1513: children that are an hour old are not ready for three seconds. Time counts from
+// then, not from their creation, also if a pass sees each of the changes too late.
+func TestChildrenThatAreNotReadyForAMomentStay(t *testing.T) {
+	t.Parallel()
+	for name, lag := range map[string]time.Duration{"if the cache follows": 0, "if it is late": time.Minute} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := openWorkshop(t, workersOf(func(spec *workers) { spec.Rules.ReadyWithin = 5 * time.Minute }), 3, true)
+			s.controller.View.ChildWatch.Lag = lag
+			before := s.names()
+			for _, ready := range []bool{false, true, false, true} {
+				for _, w := range before {
+					s.edit(t, w, func(w *worker) { w.Status.Ready = ready })
+				}
+				s.world.Run(4 * time.Minute)
+			}
+			s.world.Run(time.Hour)
+			assert.Equal(t, before, s.names())
+			s.edit(t, before[0], func(w *worker) { w.Status.Ready = false })
+			s.world.Run(4 * time.Minute)
+			s.controller = s.NewController() // knows nothing of before
+			s.world.Parts[1] = s.controller
+			s.world.Run(3 * time.Minute)
+			assert.Equal(t, before, s.names(), "a new process begins anew")
+			s.world.Run(10 * time.Minute)
+			assert.NotContains(t, s.names(), before[0])
+		})
+	}
+}
+
+// scylla-operator 284: the owner is deleted, and its members drain one after the other before they go.
+func TestMembersDrainBeforeTheirOwnerGoes(t *testing.T) {
+	t.Parallel()
+	var s *workshop
+	const finalizer = "example.com/drain"
+	kind := workersOf(func(spec *workers) {
+		spec.Finalizer, spec.Slots, spec.BurstReplicas = finalizer, replicas.Ordinals("p"), 1
+	})
+	drained := sets.New[string]()
+	kind.Prepare = func(ctx context.Context, p *pool, step *controller.Step[*worker]) error {
+		for _, d := range step.Delete {
+			drained.Insert(d.Object.Name)
+		}
+		if p.DeletionTimestamp != nil && len(step.Active)+len(step.Terminating) == 0 {
+			_, err := s.EditOwner(ctx, namespace, "p", func(p *pool) { p.Finalizers = nil })
+			return err
+		}
+		return nil
+	}
+	s = openWorkshop(t, kind, 3, true)
+	_, err := s.EditOwner(t.Context(), namespace, "p", func(p *pool) { p.Finalizers = []string{finalizer} })
+	require.NoError(t, err)
+	var order []string
+	s.Changed = func(before, after metav1.Object) {
+		if w, is := before.(*worker); is && after == nil {
+			order = append(order, w.Name)
+			assert.True(t, drained.Has(w.Name), "%s goes without a drain", w.Name)
+		}
+	}
+	require.NoError(t, s.DeleteOwner(t.Context(), namespace, "p", metav1.DeletePropagationBackground))
+	s.world.Run(time.Hour)
+	assert.Equal(t, []string{"p-2", "p-1", "p-0"}, order)
+	_, err = s.GetOwner(t.Context(), namespace, "p")
+	assert.True(t, apierrors.IsNotFound(err))
+}
+
+// kubectl delete --cascade=orphan: the owner goes, and its children stay, finalizer or not.
+func TestOrphanedChildrenStay(t *testing.T) {
+	t.Parallel()
+	const finalizer = "example.com/drain"
+	s := openWorkshop(t, workersOf(func(spec *workers) { spec.Finalizer = finalizer }), 3, true)
+	_, err := s.EditOwner(t.Context(), namespace, "p", func(p *pool) { p.Finalizers = []string{finalizer} })
+	require.NoError(t, err)
+	require.NoError(t, s.DeleteOwner(t.Context(), namespace, "p", metav1.DeletePropagationOrphan))
+	_, err = s.EditOwner(t.Context(), namespace, "p", func(p *pool) { p.Finalizers = append(p.Finalizers, metav1.FinalizerOrphanDependents) })
+	require.NoError(t, err)
+	s.world.Run(time.Hour)
+	assert.Len(t, s.names(), 3)
+}
+
+// kaito 2295, outscale 543: a provider has no capacity. Each child fails, or somebody deletes it again.
+// A hold that doubles to five minutes lets eight children through about 18 times an hour.
+func TestChildrenThatFailForEver(t *testing.T) {
+	t.Parallel()
+	failed := func(w *worker) bool { return w.Spec.Image == "failed" }
+	for name, tt := range map[string]struct {
+		rules   func(r *replicas.Rules[*worker])
+		deletes bool
+		after   time.Duration
+		atLeast int
+	}{
+		"Failed names them":             {rules: func(r *replicas.Rules[*worker]) { r.Failed = failed }, after: 3 * time.Second},
+		"MustGo names them":             {rules: func(r *replicas.Rules[*worker]) { r.MustGo = failed }, after: 3 * time.Second},
+		"others delete them at once":    {rules: func(*replicas.Rules[*worker]) {}, deletes: true, after: 5 * time.Second},
+		"others delete them after 20 s": {rules: func(*replicas.Rules[*worker]) {}, deletes: true, after: 20 * time.Second},
+		"Discard names them, as jobs end by design": {
+			rules: func(r *replicas.Rules[*worker]) { r.Discard = failed }, after: 3 * time.Second, atLeast: 3000,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := openWorkshop(t, workersOf(func(spec *workers) { tt.rules(&spec.Rules) }), 0, false)
+			calls := s.controller.Client.Record()
+			s.want(t, 8)
+			for range 3600 {
+				s.world.Run(time.Second)
+				for _, w := range s.Children(namespace) {
+					switch {
+					case s.Clock.Now().Sub(w.CreationTimestamp.Time) < tt.after || w.DeletionTimestamp != nil:
+					case tt.deletes:
+						_, err := s.DeleteChild(t.Context(), namespace, w.Name, metav1.DeleteOptions{})
+						require.NoError(t, err)
+					default:
+						s.edit(t, w.Name, func(w *worker) { w.Spec.Image = "failed" })
+					}
+				}
+			}
+			if made := calls.Count("create"); tt.atLeast > 0 {
+				assert.Greater(t, made, tt.atLeast)
+			} else {
+				assert.LessOrEqual(t, made, 8*25)
+			}
+		})
+	}
+}
+
+// agent-sandbox 418: claims take children out of a pool as soon as they are there. That is no failure,
+// so the pool makes the next ones at once.
+func TestChildrenThatOthersTakeOverAreNoFailure(t *testing.T) {
+	t.Parallel()
+	s := openWorkshop(t, pools(), 1, true)
+	yes := true
+	for range 30 {
+		s.world.Run(2 * time.Second)
+		for _, w := range s.Children(namespace) {
+			if w.OwnerReferences[0].Kind == "Pool" {
+				s.edit(t, w.Name, func(w *worker) {
+					w.OwnerReferences = []metav1.OwnerReference{{APIVersion: "example.com/v1", Kind: "Claim", Name: "c", UID: "claim", Controller: &yes}}
+				})
+			}
+		}
+	}
+	s.world.Run(2 * time.Second)
+	assert.Len(t, s.names(), 31, "30 are taken, and one is there")
 }
 
 // A quota that is full keeps a slot from being filled. When it has room, all ends well.

@@ -9,12 +9,14 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/replicakit/replicakit/internal/failure"
 	"github.com/replicakit/replicakit/internal/inside"
@@ -97,15 +99,57 @@ type pools struct {
 	wanted     int32
 	most       int32 // that were ever wanted
 	orphans    int32 // that were ever made: it may fill their places before it sees and adopts them
+	author     author
 	err        error
 }
 
+// An author has a step that cordons workers before they go, and lets the cordoned ones go a second
+// later. It calls off what is not to go any more. In between it fails, panics, or changes its mind.
+type author struct {
+	turn     int
+	isCalm   bool
+	cordoned map[types.UID]bool
+}
+
+var errAuthor = errors.New("the author's step fails")
+
+func (a *author) prepare(_ context.Context, _ *pool, step *controller.Step[*worker]) error {
+	if a.turn++; !a.isCalm {
+		switch a.turn % 11 {
+		case 3:
+			return errAuthor
+		case 5:
+			panic(errAuthor)
+		case 7:
+			step.Create, step.Delete, step.Again = nil, nil, time.Second
+			return nil
+		}
+	}
+	going := sets.New[types.UID]()
+	step.Delete = slices.DeleteFunc(step.Delete, func(d replicas.Deletion[*worker]) bool {
+		going.Insert(d.Object.UID)
+		if a.cordoned[d.Object.UID] {
+			return false
+		}
+		a.cordoned[d.Object.UID], step.Again = true, time.Second
+		return true
+	})
+	for _, w := range step.Active {
+		if step.Later == 0 && !going.Has(w.UID) {
+			delete(a.cordoned, w.UID)
+		}
+	}
+	return nil
+}
+
 func newPools(clock *replicastest.Clock, shape shape) *pools {
-	cluster, err := replicastest.NewCluster(poolKind(shape.slots, shape.discards), replicastest.Options{Clock: clock, Counting: true})
-	if err != nil {
+	p := &pools{shape: shape, author: author{cordoned: map[types.UID]bool{}}}
+	kind := poolKind(shape.slots, shape.discards)
+	kind.Prepare = p.author.prepare
+	var err error
+	if p.Cluster, err = replicastest.NewCluster(kind, replicastest.Options{Clock: clock, Counting: true}); err != nil {
 		panic(err)
 	}
-	p := &pools{Cluster: cluster, shape: shape}
 	p.Ready = func(w *worker) { w.Status.Ready = !w.Status.Ended }
 	p.Changed = p.changed
 	p.start()
@@ -160,6 +204,11 @@ func (p *pools) owned() (owned []*worker) {
 // not ready go first. Those that have ended are discarded.
 func (p *pools) scaling(owned []*worker) {
 	pass := p.inside.Passing
+	for _, v := range pass.Scale.Delete {
+		if !p.author.cordoned[v.Object.UID] {
+			p.err = fmt.Errorf("chaos: worker %s goes, and the author's step has not let it through", v.Object.Name)
+		}
+	}
 	for _, v := range pass.Scale.Discard {
 		if !hasEnded(v.Object) {
 			p.err = fmt.Errorf("chaos: worker %s is discarded, and has not ended", v.Object.Name)
@@ -280,6 +329,7 @@ func (p *pools) calm() {
 			_, _ = p.DeleteChild(context.Background(), namespace, w.Name, metav1.DeleteOptions{})
 		}
 	}
+	p.author.isCalm = true
 	p.controller.Client.Fail()
 	p.controller.View.ChildWatch.Lag = lag
 	p.controller.View.ChildWatch.Relist()
@@ -299,6 +349,11 @@ func (p *pools) settled() error {
 		}
 		if len(slots) > 0 {
 			return fmt.Errorf("chaos: of the pool's slots %v have no worker", slots)
+		}
+	}
+	for _, w := range p.owned() {
+		if p.author.cordoned[w.UID] {
+			return fmt.Errorf("chaos: worker %s of the pool stays, and the author's step has not called it off", w.Name)
 		}
 	}
 	if n != int(p.wanted) || all != n || is.Status.Replicas != p.wanted || is.Status.Ready != p.wanted {

@@ -1,0 +1,60 @@
+// Copyright The replicakit Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package replicastest_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/replicakit/replicakit/replicas/controller"
+	"github.com/replicakit/replicakit/replicas/replicastest"
+)
+
+// groupOf returns a Kind for one group of a pool's workers, which have a label of their own.
+func groupOf(group string, n int32) controller.Kind[*pool, *worker] {
+	set := labels.Set{"app": "pool", "group": group}
+	return workersOf(func(spec *workers) {
+		spec.Replicas, spec.Selector = n, set.AsSelector()
+		spec.New = func(string) (*worker, error) { return &worker{ObjectMeta: metav1.ObjectMeta{Labels: set}}, nil }
+	})
+}
+
+// kuberay 1739: an author writes a Kind for each group of workers of one owner. Each releases the
+// workers of the other, which adopts them again. That ends, and an event says what is wrong.
+func TestTwoKindsOfOneOwner(t *testing.T) {
+	t.Parallel()
+	s := openWorkshop(t, groupOf("head", 1), 0, true)
+	view, client, worker := s.NewView(), s.NewClient(), &replicastest.Worker{Clock: s.Clock}
+	kind := groupOf("worker", 3)
+	kind.Status = nil
+	second, err := controller.New(kind, client, view, worker.Wake, controller.Options{Now: s.Clock.Now, Events: client, Random: s.Random, MaxParallel: 1})
+	require.NoError(t, err)
+	worker.Sync = second.Sync
+	view.Handle(second)
+	view.ChildWatch.Lag, s.controller.View.ChildWatch.Lag = 100*time.Millisecond, 100*time.Millisecond
+	s.world.Parts = append(s.world.Parts, view, worker)
+	calls, others := s.controller.Client.Record(), client.Record()
+	patches := func() int { return calls.Count("patch") + others.Count("patch") }
+	s.world.Run(10 * time.Minute)
+	made := patches()
+	assert.LessOrEqual(t, made, 24, "each of 4 workers is released three times, and adopted as often")
+	s.world.Run(10 * time.Hour)
+	assert.Equal(t, made, patches(), "they do not fight")
+	groups := map[string]int{}
+	for _, w := range s.Children(namespace) {
+		groups[w.Labels["group"]]++
+	}
+	assert.Equal(t, map[string]int{"head": 1, "worker": 3}, groups)
+	told := false
+	for _, e := range s.Events {
+		told = told || strings.Contains(e.Message, "another controller has adopted it for this owner")
+	}
+	assert.True(t, told, "%v", s.Events)
+}
