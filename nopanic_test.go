@@ -169,6 +169,8 @@ var kinds = map[string][]any{
 	"controller.Reason":                              {controller.Reason(0), controller.Reason(200)},
 	"controller.Stops":                               {controller.Stops(0), controller.Stops(255)},
 	"controller.Call":                                {controller.Call{}},
+	"controller.Step":                                {controller.Step[*corev1.Pod]{}},
+	"controller.Result":                              {controller.Result[*corev1.Pod]{}},
 	"controller.Sample":                              {controller.Sample{}},
 	"controller.SampleType":                          {controller.SampleType(7)},
 	"expectations.Changes":                           {expectations.Changes{}},

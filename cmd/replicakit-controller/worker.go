@@ -158,7 +158,7 @@ func (w *worker) newCell(ctx context.Context, namespace string, clients clients)
 			MetricsRegisterer: w.registerer(namespace),
 
 			ExpectationsTimeout: w.opts.expectationsTimeout,
-			BackOffFailed:       w.opts.podFailureBackOff,
+			BackOffFailed:       &w.opts.podFailureBackOff,
 			StatusDelay:         w.opts.statusDelay,
 			UnfilteredChildren:  true,
 			OnRestored:          func(err error) { w.restoredServer(ctx, err) },

@@ -54,8 +54,8 @@ func spec(p *v1.WorkerPool) (workers, error) {
 	}, nil
 }
 
-// rules say who goes: Workers of another revision, and those that do not become ready; and if there are too many, again
-// the old ones first, then those that are not ready, then the newest.
+// rules say who goes: Workers of another revision, and those that do not become ready. If there are too many,
+// the old ones go first, then those that are not ready, then the newest.
 func rules(p *v1.WorkerPool) replicas.Rules[*v1.Worker] {
 	current := revision(p)
 	return replicas.Rules[*v1.Worker]{

@@ -46,7 +46,7 @@ type Options struct {
 	// of controller.Options.
 	MaxParallel         int
 	ExpectationsTimeout time.Duration
-	BackOffFailed       bool
+	BackOffFailed       *bool
 	StatusDelay         time.Duration
 	UnfilteredChildren  bool
 	// OnRestored is called once if the API server turns out to be restored from a backup; see
@@ -176,7 +176,7 @@ func (a attachment[O, C]) attach(ctx context.Context, client controller.Client[O
 		Events:              a.recording.sink(opts),
 		MaxParallel:         opts.MaxParallel,
 		ExpectationsTimeout: opts.ExpectationsTimeout,
-		BackOffFailed:       &opts.BackOffFailed,
+		BackOffFailed:       opts.BackOffFailed,
 		StatusDelay:         opts.StatusDelay,
 		UnfilteredChildren:  opts.UnfilteredChildren,
 		OnRestored:          opts.OnRestored,

@@ -101,7 +101,7 @@ func TestOptions(t *testing.T) {
 		bubble(t, fmt.Sprintf("pods that fail at once, back-off %v", backOff), func(t inBubble) {
 			b := newBench(replicaSet("web", 1))
 			b.verbosity(0)
-			b.opts.BackOffFailed = backOff
+			b.opts.BackOffFailed = &backOff
 			b.start(t)
 			for began := time.Now(); time.Since(began) < 30*time.Second; after(100 * time.Millisecond) {
 				for _, p := range b.allPods() {

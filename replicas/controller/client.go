@@ -124,7 +124,7 @@ type Cache[O, C Object] interface {
 type OwnerCache[O Object] interface {
 	// Owner returns an owner. If there is none with this name, the error is a
 	// NotFound. A transform of the cache may drop what Kind.Spec, Kind.Status and
-	// Kind.BeforeScale do not read, such as annotations and managedFields.
+	// Kind.Prepare do not read, such as annotations and managedFields.
 	Owner(ctx context.Context, name types.NamespacedName) (O, error)
 	// Owners returns the owners of a namespace; for namespace "", which
 	// Kind.ClusterScoped needs, all owners. One of them may want to adopt an

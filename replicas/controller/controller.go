@@ -205,7 +205,7 @@ type Options struct {
 	// With a delay of one second, a hundred such updates a second lead to one
 	// status write a second for each owner. An update does not wait if it changes
 	// the child's labels, owner or deletion, or whether the child is active, must
-	// go or must stay; nor if the Spec has MaxDeletions. A BeforeScale that waits
+	// go or must stay; nor if the Spec has MaxDeletions. A Prepare that waits
 	// until children are ready is called later by that delay. 0 means that no pass
 	// waits, as in Kubernetes; negative is refused.
 	StatusDelay time.Duration

@@ -83,8 +83,8 @@ type Kind[O, C Object] struct {
 	// server before, so nothing is done for a victim of an old owner.
 	//
 	// Prepare takes out of step.Create, step.Delete and step.Discard what must not happen now.
-	// It may take out any, and may change these lists in place. If it adds any, the pass returns
-	// an error and does nothing. What it has taken out is in the plan of the next pass. That
+	// It may take out any, and may change all lists in place. If it adds any, that is refused as a
+	// wrong spec is, and nothing is done. What it has taken out is in the plan of the next pass. That
 	// comes when a child or the owner changes, or after step.Again. An error or a panic is an
 	// error of the pass, and nothing is created or deleted; step.Again then takes the place of
 	// your rate limiter's delay.
@@ -125,7 +125,7 @@ type Step[C Object] struct {
 	Now time.Time
 	// Active are the owner's active children. A child whose deletion had no answer is not among
 	// them, unless it is to be deleted again. Terminating are the children that are being
-	// deleted and are not active. Read only.
+	// deleted and are not active. The children are read only.
 	Active, Terminating []C
 	// Create are the names of the children to create.
 	Create []string

@@ -257,7 +257,7 @@ type Pass[O, C Object] struct {
 	// Stale says which cache does not show a write of an earlier pass yet; this
 	// pass then did nothing. It is zero otherwise.
 	Stale expectations.Stale
-	// Scale is what the pass set out to create or delete, after BeforeScale. It is
+	// Scale is what the pass set out to create or delete, after Kind.Prepare. It is
 	// both if children that must go could not be deleted and others were missing.
 	Scale replicas.Scale[C]
 	// Adopted and Released are the children of successful patches; Released also

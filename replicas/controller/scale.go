@@ -169,7 +169,7 @@ func (p *pass[O, C]) stepOf(active []C, planned replicas.Scale[C]) Step[C] {
 		later += planned.Deferred
 	}
 	return Step[C]{
-		Now: p.Now, Active: p.notDoubted(active, planned), Terminating: p.Terminating, Later: later, Results: p.state.results,
+		Now: p.Now, Active: slices.Clone(p.notDoubted(active, planned)), Terminating: slices.Clone(p.Terminating), Later: later, Results: slices.Clone(p.state.results),
 		Create: slices.Clone(planned.Names), Delete: slices.Clone(planned.Delete), Discard: slices.Clone(planned.Discard),
 	}
 }

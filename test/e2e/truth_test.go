@@ -149,7 +149,8 @@ func TestTruth(t *testing.T) {
 		w.has(rs, wanted)
 
 		clock := newJumpingClock(t)
-		w = newWorldWith(t, settings{options: clientgo.Options{Clock: clock, BackOffFailed: true}})
+		on := true
+		w = newWorldWith(t, settings{options: clientgo.Options{Clock: clock, BackOffFailed: &on}})
 		stop = failing(w)
 		rs = w.create(replicaSet("web", wanted))
 		w.eventually(func(c *assert.CollectT) { assert.NotEmpty(c, w.events(rs, controller.CreationsHeld)) }, "it must be told")

@@ -1,0 +1,44 @@
+// Copyright The replicakit Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package replicas_test
+
+import (
+	"fmt"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/replicakit/replicakit/replicas"
+)
+
+// A pod that has not been ready for ten minutes is replaced.
+func ExampleRules_readyWithin() {
+	now, two := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC), int32(2)
+	rs := &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web", UID: "1"}}
+	rs.Spec.Replicas, rs.Spec.Selector = &two, &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}
+	rs.Spec.Template.Labels = map[string]string{"app": "web"}
+	pod := func(name string, ready corev1.ConditionStatus, since time.Duration) *corev1.Pod {
+		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, Labels: rs.Spec.Template.Labels}}
+		p.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(rs, appsv1.SchemeGroupVersion.WithKind("ReplicaSet"))}
+		p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: ready, LastTransitionTime: metav1.NewTime(now.Add(-since))}}
+		return p
+	}
+	spec, err := replicas.ReplicaSetSpec(rs)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	spec.Now, spec.Rules.ReadyWithin = now, 10*time.Minute
+	pods := []*corev1.Pod{pod("a", corev1.ConditionTrue, time.Hour), pod("b", corev1.ConditionFalse, 9*time.Minute)}
+	plan, err := replicas.Manage(pods, spec)
+	fmt.Println(plan, err)
+	spec.Now = now.Add(time.Minute)
+	plan, err = replicas.Manage(pods, spec)
+	fmt.Println(plan, err)
+	// Output:
+	// nothing to do <nil>
+	// delete 1: default/b (must go) <nil>
+}
