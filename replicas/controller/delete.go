@@ -16,7 +16,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 
-	"github.com/replicakit/replicakit/internal/inside"
 	"github.com/replicakit/replicakit/internal/joined"
 	"github.com/replicakit/replicakit/internal/object"
 	"github.com/replicakit/replicakit/podrank"
@@ -279,7 +278,7 @@ func (d *deletions[O, C]) again(ctx context.Context) (behind bool) {
 		d.failures = append(d.failures, slowstart.Failure{Err: err})
 		return true
 	}
-	inside.Scaling(ctx, d.Owner, d.notDoubted(ours, scale), scale)
+	d.tellScaling(ctx, ours, scale)
 	left := idsOf(slices.Concat(scale.Delete, scale.Discard))
 	last := d.which(func(v *victim[C]) bool { return v.is == undecided && left.Has(object.ID(v.Object)) })
 	for _, v := range last {

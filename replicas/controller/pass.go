@@ -17,7 +17,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/replicakit/replicakit/expectations"
-	"github.com/replicakit/replicakit/internal/inside"
 	"github.com/replicakit/replicakit/internal/object"
 	"github.com/replicakit/replicakit/replicas"
 	"github.com/replicakit/replicakit/replicas/ledger"
@@ -153,7 +152,7 @@ func (p *pass[O, C]) carryOut(ctx context.Context, planned, scale replicas.Scale
 		return err == nil
 	}
 	p.setOut(scale)
-	inside.Scaling(ctx, p.Owner, p.notDoubted(p.Active, scale), scale)
+	p.tellScaling(ctx, p.Active, scale)
 	if scale.Create > 0 {
 		p.create(ctx, scale, newborns)
 	}

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 
+	"github.com/replicakit/replicakit/internal/inside"
 	"github.com/replicakit/replicakit/internal/object"
 	"github.com/replicakit/replicakit/replicas"
 	"github.com/replicakit/replicakit/slowstart"
@@ -160,6 +161,13 @@ func (p *pass[O, C]) notDoubted(active []C, scale replicas.Scale[C]) []C {
 		_, isDoubted := doubted[object.ID(c)]
 		return isDoubted && !victims.Has(object.ID(c))
 	})
+}
+
+// tellScaling tells this library's own tests what will be created and deleted.
+func (p *pass[O, C]) tellScaling(ctx context.Context, active []C, scale replicas.Scale[C]) {
+	if !scale.IsZero() {
+		inside.Scaling(ctx, p.Owner, p.notDoubted(active, scale), scale)
+	}
 }
 
 // stepOf returns what Prepare is asked about, with lists that it may change.
