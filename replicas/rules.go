@@ -54,10 +54,11 @@ type Rules[T metav1.Object] struct {
 	// negative, below Spec.MinReadySeconds, or set without Ready for children that are not pods.
 	ReadyWithin time.Duration
 	// NotReadySince returns since when a child that is not ready has been so. The zero time
-	// means that this is not known, and ReadyWithin does not count then. If NotReadySince is
-	// nil, the Ready condition of a pod tells, or its creation if it has no such condition. For
-	// other children a Controller remembers when it first saw the child not ready, and begins
-	// anew when its process does. Without a Controller, set it if ReadyWithin is set.
+	// means that this is not known, and ReadyWithin does not count then. If NotReadySince and
+	// Ready are nil, the Ready condition of a pod tells, or its creation if it has no such
+	// condition. Otherwise, if NotReadySince is nil, a Controller remembers when it first saw the
+	// child not ready, and begins anew when its process does. Without a Controller, set it if
+	// ReadyWithin is set.
 	NotReadySince func(T) time.Time
 	// Order says which child goes first. The zero Order is Kubernetes' for pods.
 	// For other children it means: first those that are not ready, if Ready is set,
@@ -76,9 +77,9 @@ func (r Rules[T]) Complete() Rules[T] {
 	pods := rulesOfPods[T]()
 	if pods != nil && r.Ready == nil {
 		r.Ready = pods.Ready
-	}
-	if pods != nil && r.NotReadySince == nil {
-		r.NotReadySince = pods.NotReadySince
+		if r.NotReadySince == nil {
+			r.NotReadySince = pods.NotReadySince
+		}
 	}
 	if pods == nil && len(r.Order.Criteria()) == 0 {
 		r.Order = orderFor(r.Ready)

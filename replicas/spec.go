@@ -45,7 +45,8 @@ type Spec[T metav1.Object] struct {
 	// that is being deleted has it, no child is wanted, so that all are deleted by the rules,
 	// in the order and with the limits of any other plan. None is adopted or released. An owner
 	// that also has the finalizer "orphan" keeps its children. Put the finalizer on the owner
-	// yourself, and take it off when it has no children any more. "" means none.
+	// yourself, and take it off when it has no children any more. While such an owner is Paused
+	// or its spec is refused, its children stay, and so does the owner. "" means none.
 	//
 	// With foreground deletion, which is the finalizer "foregroundDeletion", the garbage
 	// collector deletes the children too, in an order of its own.
@@ -300,14 +301,14 @@ func (s *Spec[T]) begin() error {
 // Wanted returns how many children are wanted: Replicas, or none if the owner is being deleted
 // and has the Finalizer.
 func (s *Spec[T]) Wanted() int32 {
-	if s.drains() {
+	if s.Draining() {
 		return 0
 	}
 	return s.Replicas
 }
 
-// drains reports whether the owner is kept until its children are gone.
-func (s *Spec[T]) drains() bool {
+// Draining reports whether the owner is being deleted and kept until its children are gone.
+func (s *Spec[T]) Draining() bool {
 	if s.Finalizer == "" || object.IsNil(s.Owner) || s.Owner.GetDeletionTimestamp() == nil {
 		return false
 	}
@@ -378,7 +379,7 @@ func checkName(name string) error {
 // the owner comes first: it stays.
 func (s *Spec[T]) blocked() Blocked {
 	switch {
-	case s.Owner.GetDeletionTimestamp() != nil && !s.drains():
+	case s.Owner.GetDeletionTimestamp() != nil && !s.Draining():
 		return Blocked{Reason: OwnerDeleted}
 	case s.Paused:
 		return Blocked{Reason: Paused}

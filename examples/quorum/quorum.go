@@ -120,7 +120,7 @@ func spec(db *Database) (replicas.PodSpec, error) {
 // event of the pod that it waits for leads to the next pass.
 func (o operator) oneAtATime(ctx context.Context, db *Database, step *controller.Step[*corev1.Pod]) error {
 	isGoing := db.DeletionTimestamp != nil
-	if keep := !isGoing || len(step.Active) > 0; keep != slices.Contains(db.Finalizers, finalizer) {
+	if keep := !isGoing || !step.NoneLeft(); keep != slices.Contains(db.Finalizers, finalizer) {
 		if err := o.Keep(ctx, db, keep); err != nil {
 			return fmt.Errorf("finalizer: %w", err)
 		}

@@ -6,7 +6,7 @@ package controller
 import (
 	"cmp"
 	"context"
-	"fmt"
+	"errors"
 	"slices"
 	"sync"
 	"time"
@@ -145,6 +145,8 @@ func (p *pass[O, C]) toTry(before map[types.UID]*aside, children []C) []C {
 // mostReleases is how often a child is released that becomes the owner's again and does not match.
 const mostReleases = 3
 
+var errUndone = errors.New("another controller has adopted it for this owner, with another selector: owners of one kind can have one Kind for each kind of children")
+
 // A release is how often a child was released, and in which version the last time.
 type release struct {
 	times   int
@@ -162,8 +164,8 @@ func (p *pass[O, C]) notUndone(release []C) []C {
 		was := p.state.released[object.ID(c)]
 		isUndone := was.times >= mostReleases && was.version != c.GetResourceVersion() // otherwise the cache is old
 		if isUndone {
-			p.tell(ReleaseUndone, fmt.Sprintf("Not releasing %s again: another controller has adopted it for this owner, with another selector. One kind of owners can have one Kind for each kind of children", c.GetName()))
-			p.gate(ReleaseUndone, c.GetName(), 0, nil)
+			p.tell(ReleaseUndone, "Not releasing "+c.GetName()+" again: "+errUndone.Error())
+			p.gate(ReleaseUndone, c.GetName(), 0, errUndone)
 		}
 		return !isUndone
 	})

@@ -343,10 +343,9 @@ func (r *reconciler[O, C]) childLeft(key expectations.Key, child types.UID) {
 	}
 }
 
-// childMoved notes for an owner that a child is another's now. It did not end by itself.
-func (r *reconciler[O, C]) childMoved(key expectations.Key, child C) {
+// childTaken notes for an owner that another one has taken a child over. It did not end by itself.
+func (r *reconciler[O, C]) childTaken(key expectations.Key, child C) {
 	if state := r.owners.get(key); state != nil {
-		state.known.Left(object.ID(child))
 		state.round.drop(child.GetCreationTimestamp().Time)
 	}
 }

@@ -66,8 +66,11 @@ func (c *creations[O, C]) run(ctx context.Context) {
 		goOn = slices.DeleteFunc(slices.Clone(goOn), func(part *part[C]) bool { return !c.afterLook(part) })
 	}
 	for _, e := range c.each {
-		if e.made || e.err != nil {
-			c.tellAuthor(Result[C]{Name: c.scale.Names[e.i], Child: e.child, Err: e.err})
+		if result := (Result[C]{Name: c.scale.Names[e.i], Err: e.err}); e.made {
+			result.Child = e.child
+			c.tellAuthor(result)
+		} else if e.err != nil {
+			c.tellAuthor(result)
 		}
 		if e.made {
 			c.Created = append(c.Created, e.child)

@@ -4,6 +4,7 @@
 package controller
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -30,6 +31,7 @@ type victim[C Object] struct {
 	is     fate
 	err    error // of the last call
 	isLast bool  // that was the second call, after a Conflict: there is no third
+	isSure bool  // an answer or a read by name has shown that it is deleted, or is no longer there
 }
 
 type fate uint8
@@ -44,12 +46,6 @@ const (
 // isRefused reports whether the second call met a Conflict too: the child has changed again, or a
 // webhook does not want it deleted.
 func (v *victim[C]) isRefused() bool { return v.isLast && apierrors.IsConflict(v.err) }
-
-// hasGone reports whether the child is deleted, or is no longer there. One that a live list does not
-// show as ours any more may live on.
-func (v *victim[C]) hasGone() bool {
-	return v.is == deleted || v.is == gone && v.err != nil && !apierrors.IsConflict(v.err)
-}
 
 // judged makes a victim go only in the version in which it was judged.
 func (v *victim[C]) judged(child C) {
@@ -70,7 +66,7 @@ func (v *victim[C]) judged(child C) {
 // in growing batches, because those that are under way at the first Conflict may be in vain.
 type deletions[O, C Object] struct {
 	*pass[O, C]
-	planned  []replicas.Deletion[C] // the victims, and those that stay for now
+	planned  replicas.Scale[C] // the victims, and those that stay for now
 	victims  []*victim[C]
 	failures []slowstart.Failure // all that went wrong
 	wait     time.Duration       // how long live lists are put off
@@ -82,7 +78,7 @@ const firstVersioned = 16
 
 // delete deletes the victims at once, without slow start (D7). Later passes wait until the
 // cache shows what was deleted (D6, D8). The plan may have more victims, for later passes.
-func (p *pass[O, C]) delete(ctx context.Context, planned, victims []replicas.Deletion[C]) {
+func (p *pass[O, C]) delete(ctx context.Context, planned replicas.Scale[C], victims []replicas.Deletion[C]) {
 	d := &deletions[O, C]{pass: p, planned: planned}
 	for _, deletion := range victims {
 		v := &victim[C]{Deletion: deletion}
@@ -93,17 +89,16 @@ func (p *pass[O, C]) delete(ctx context.Context, planned, victims []replicas.Del
 	}
 	defer func() { // after the lists of the pass, which end waits: later passes wait all the same, as Kubernetes' do
 		for _, v := range d.victims {
+			result := Result[C]{Name: v.Object.GetName(), Child: v.Object, Deleted: true, Err: cmp.Or(v.err, ErrNotTried)}
 			if v.is == deleted {
 				d.state.known.Deleted(object.ID(v.Object), d.opts.Now())
 				d.Deleted = append(d.Deleted, v.Object)
+			}
+			if v.isSure {
+				result.Err = nil
 				d.noteDeleted(v.Deletion)
 			}
-			if result := (Result[C]{Name: v.Object.GetName(), Child: v.Object, Deleted: true, Err: v.err}); v.hasGone() {
-				result.Err = nil
-				d.tellAuthor(result)
-			} else if v.err != nil {
-				d.tellAuthor(result)
-			}
+			d.tellAuthor(result)
 		}
 	}()
 	if err := d.run(ctx); err != nil {
@@ -172,7 +167,7 @@ func (d *deletions[O, C]) call(ctx context.Context, victims []*victim[C]) {
 		v := victims[i]
 		v.err = errNoAnswer // the client may not return
 		if v.err = d.askDelete(ctx, d.start, v.Object, v.Options); v.err == nil {
-			v.is = deleted
+			v.is, v.isSure = deleted, true
 			d.tellDeleted(v.Deletion) // now, as the other calls may take long
 		}
 		return nil
@@ -182,7 +177,7 @@ func (d *deletions[O, C]) call(ctx context.Context, victims []*victim[C]) {
 		switch {
 		case v.err == nil || apierrors.IsConflict(v.err): // again decides about Conflicts
 		case apierrors.IsNotFound(v.err):
-			v.is = gone
+			v.is, v.isSure = gone, true
 		case hadNoAnswer(v.err):
 			unanswered = append(unanswered, v)
 		default:
@@ -226,16 +221,16 @@ func (d *deletions[O, C]) lookFor(ctx context.Context, victims []*victim[C]) {
 		found, there, err := look.find(ctx, nameOf(v.Object))
 		switch {
 		case err == nil && !there:
-			v.is = gone
+			v.is, v.isSure = gone, !look.isList
 			d.lacks(look, id)
 			d.state.known.Sure(id)
 		case err == nil && object.ID(found) != id:
-			v.is = gone
+			v.is, v.isSure = gone, true
 			d.state.known.Gone(look.start, id, d.opts.Now())
 			d.state.known.Sure(id)
 			d.turnedUp(look.start, found)
 		case err == nil && found.GetDeletionTimestamp() != nil:
-			v.is = deleted
+			v.is, v.isSure = deleted, true
 		default:
 			if err == nil && !d.shows(found) { // it may be another's by now
 				d.believe(look.start, found)
@@ -272,8 +267,8 @@ func (d *deletions[O, C]) again(ctx context.Context) (behind bool) {
 	scale := d.within(slices.Concat(ours, sent), still)
 	behind = behind || len(scale.Delete) < len(still.Delete)
 	planned := scale
-	planned.Delete = slices.Concat(scale.Delete, d.staying())
-	scale, err = d.author(ctx, ours, planned, scale) // which was asked about an older view
+	planned.Delete, planned.Discard = slices.Concat(scale.Delete, d.staying(d.planned.Delete)), slices.Concat(scale.Discard, d.staying(d.planned.Discard))
+	scale, err = d.author(ctx, d.seen(some(d.view.children, d.isActive), d.terminating()), planned, scale) // which was asked about an older view
 	if err != nil {
 		d.failures = append(d.failures, slowstart.Failure{Err: err})
 		return true
@@ -289,13 +284,26 @@ func (d *deletions[O, C]) again(ctx context.Context) (behind bool) {
 	return behind
 }
 
-// staying are the planned deletions that this pass does not make, or has given up.
-func (d *deletions[O, C]) staying() []replicas.Deletion[C] {
-	settled := sets.New[types.UID]()
+// staying are those of the planned deletions that this pass does not make, or has given up, if their
+// children are there.
+func (d *deletions[O, C]) staying(planned []replicas.Deletion[C]) []replicas.Deletion[C] {
+	settled, there := sets.New[types.UID](), sets.New[types.UID]()
 	for _, v := range d.which(func(v *victim[C]) bool { return v.is != failed }) {
 		settled.Insert(object.ID(v.Object))
 	}
-	return some(d.planned, func(v replicas.Deletion[C]) bool { return !settled.Has(object.ID(v.Object)) })
+	for _, c := range d.view.children {
+		if c.GetDeletionTimestamp() == nil {
+			there.Insert(object.ID(c))
+		}
+	}
+	return some(planned, func(v replicas.Deletion[C]) bool {
+		return there.Has(object.ID(v.Object)) && !settled.Has(object.ID(v.Object))
+	})
+}
+
+// isActive reports whether a child is one of the owner's that counts.
+func (d *deletions[O, C]) isActive(c C) bool {
+	return d.controls(c) && d.snapshot.Rules.MayCount(c) && d.rules.Active(c)
 }
 
 // sent are the active victims whose deletion succeeded.
@@ -354,7 +362,7 @@ func (d *deletions[O, C]) oursLive(ctx context.Context) (ours, ended []C, err er
 		switch {
 		case d.isEnded(c):
 			ended = append(ended, c)
-		case d.controls(c) && d.snapshot.Rules.MayCount(c) && d.rules.Active(c) && c.GetDeletionTimestamp() == nil:
+		case d.isActive(c) && c.GetDeletionTimestamp() == nil:
 			ours = append(ours, c)
 		}
 	}

@@ -211,8 +211,8 @@ type watcher[O, C Object] struct {
 
 // A listener is told what events show, before a pass is asked for.
 type listener[O, C Object] interface {
-	childLeft(owner expectations.Key, child types.UID) // it is being deleted, or left the cache
-	childMoved(owner expectations.Key, child C)        // it is another's now
+	childLeft(owner expectations.Key, child types.UID) // it is being deleted, is another's now, or left the cache
+	childTaken(owner expectations.Key, child C)        // another owner has taken it over
 	childEnded(child types.UID)                        // a DELETED event has ended it
 	becameReady(owner expectations.Key, child C)
 	cacheWentBack(owner expectations.Key) // a child of the owner went back to an older version
@@ -229,7 +229,7 @@ type storeOnly[O, C Object] struct {
 
 func (s storeOnly[O, C]) forget(owner expectations.Key)       { s.Forget(owner) }
 func (storeOnly[O, C]) childLeft(expectations.Key, types.UID) {}
-func (storeOnly[O, C]) childMoved(expectations.Key, C)        {}
+func (storeOnly[O, C]) childTaken(expectations.Key, C)        {}
 func (storeOnly[O, C]) childEnded(types.UID)                  {}
 func (storeOnly[O, C]) becameReady(expectations.Key, C)       {}
 func (storeOnly[O, C]) cacheWentBack(expectations.Key)        {}
@@ -414,7 +414,11 @@ func (e events[O, C]) changed(was, c C) {
 	moved := !sameOwner(before, now)
 	if moved {
 		key, owner, found := e.ownerOf(was)
-		if e.listener.childMoved(key, was); found {
+		e.listener.childLeft(key, object.ID(was))
+		if now != nil {
+			e.listener.childTaken(key, was)
+		}
+		if found {
 			e.wake(owner, 0)
 		}
 	}

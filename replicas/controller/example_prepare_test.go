@@ -43,7 +43,7 @@ func ExampleStep() {
 				if err := annotate(ctx, pod, drain, "yes"); err != nil {
 					return err
 				}
-			case !going.Has(pod.Name) && isAsked:
+			case !going.Has(pod.Name) && isAsked && step.Later == 0:
 				if err := annotate(ctx, pod, drain, "no"); err != nil {
 					return err
 				}
@@ -163,7 +163,7 @@ func ExampleKind_finalizer() {
 		for _, d := range step.Delete {
 			fmt.Println(d.Object.Name, "goes")
 		}
-		if rs.DeletionTimestamp == nil || len(step.Active)+len(step.Terminating) > 0 {
+		if rs.DeletionTimestamp == nil || !step.NoneLeft() {
 			return nil
 		}
 		_, err := cluster.EditOwner(ctx, rs.Namespace, rs.Name, func(rs *appsv1.ReplicaSet) { rs.Finalizers = nil })

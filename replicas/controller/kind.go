@@ -5,6 +5,7 @@ package controller
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -78,9 +79,10 @@ type Kind[O, C Object] struct {
 	//
 	// Prepare is called in each pass that knows what is missing and what is too many, also if
 	// nothing is. So it can call off what it began: if step.Delete lacks a child that Prepare
-	// has cordoned, that child is wanted again. Prepare is not called while the plan waits or an
-	// earlier pass has put off all of it. If the plan deletes, the owner was read from the
-	// server before, so nothing is done for a victim of an old owner.
+	// has cordoned, and step.Later is 0, that child is wanted again. Prepare is not called while
+	// the plan waits, or while earlier passes have put off all deletions of a plan. If the plan
+	// deletes, the owner was read from the server before, so nothing is done for a victim of an
+	// old owner.
 	//
 	// Prepare takes out of step.Create, step.Delete and step.Discard what must not happen now.
 	// It may take out any, and may change all lists in place. If it adds any, that is refused as a
@@ -133,16 +135,26 @@ type Step[C Object] struct {
 	// from those that are too many. A child whose deletion an earlier pass has put off is in the
 	// list too. Discard are the children to clean up, because they have ended.
 	Delete, Discard []replicas.Deletion[C]
-	// Later is how many children have to go that are not in Delete: because of MaxDeletions
-	// or BurstReplicas, or because a missing child comes first.
+	// Later is how much more there is to do than this step has, because of MaxDeletions or
+	// BurstReplicas, or because a missing child comes first. If it is 0, Delete has all children
+	// that have to go.
 	Later int
-	// Results say what became of what Prepare has let through. Each is given until Prepare
-	// returns no error. A process that ends takes them with it, so what must not be lost also
-	// has to follow from Active and Terminating.
+	// InFlight is how many earlier creations and deletions had no answer and may take effect yet.
+	InFlight int
+	// Results say what became of all that Prepare has let through. They are given again until
+	// Prepare returns no error. A process that ends takes them with it, so what must not be lost
+	// also has to follow from the children.
 	Results []Result[C]
 	// Again is when Prepare wants to be called again if nothing changes. 0 means never; negative
 	// is an error. Prepare sets it.
 	Again time.Duration
+}
+
+// NoneLeft reports whether the owner has no children, and none can appear by an earlier call. An
+// owner that is being deleted needs no finalizer then. Pods that have ended and are not to be
+// discarded do not count.
+func (s *Step[C]) NoneLeft() bool {
+	return len(s.Active)+len(s.Terminating)+len(s.Discard)+s.InFlight == 0
 }
 
 // A Result says what became of a creation or deletion that Kind.Prepare has let through.
@@ -154,9 +166,15 @@ type Result[C Object] struct {
 	// Deleted says that the child was to be deleted. Otherwise it was to be created.
 	Deleted bool
 	// Err is why that did not happen; nil if it did. If a call had no answer, it may have taken
-	// effect, or may do so yet; Active shows that later.
+	// effect, or may do so yet. The children show that later. ErrNotTried means that no call
+	// was made.
 	Err error
 }
+
+// ErrNotTried is the error of a Result if no call was made: because slow start ended after a failure,
+// because a hold or the number of children forbids it, or because a live list has shown that
+// the child is not the owner's any more.
+var ErrNotTried = errors.New("the pass did not try it")
 
 // PrepareTimeout is how long one call of Kind.Prepare may take, as far as it heeds its context.
 const PrepareTimeout = 30 * time.Second

@@ -392,6 +392,7 @@ func (r *round) drop(created time.Time) {
 	defer r.mu.Unlock()
 	if !created.Before(r.first) {
 		r.made = max(r.made-1, 0)
+		r.ended = min(r.ended, r.made)
 	}
 }
 

@@ -72,8 +72,9 @@ func (p *pass[O, C]) wants(ctx context.Context) bool {
 		return false
 	}
 	p.spec.Kind, p.spec.Now = p.kind.Owner, p.Now
-	if rules := p.spec.Rules.Complete(); rules.NotReadySince == nil { // pods tell it by themselves
-		p.spec.Rules.NotReadySince = func(c C) time.Time { return p.state.ready.since(object.ID(c), false, p.Now) }
+	if rules := p.spec.Rules.Complete(); rules.NotReadySince == nil { // as a rule, pods tell it by themselves
+		p.remembers = rules.Ready != nil && (rules.ReadyWithin > 0 || p.spec.MinReadySeconds > 0)
+		p.spec.Rules.NotReadySince = func(c C) time.Time { return p.state.ready.since(object.ID(c), false, p.opts.Now()) }
 	}
 	p.rules, p.Desired = counting(p.spec.Rules), p.spec.Replicas
 	p.deletePendingStrays(ctx)
@@ -281,16 +282,22 @@ func (p *pass[O, C]) unread(ctx context.Context, wait time.Duration) error {
 }
 
 // ownerAgrees leaves out what the owner on the server does not want any more, as far as it has to
-// be asked.
-func (p *pass[O, C]) ownerAgrees(ctx context.Context, scale replicas.Scale[C]) replicas.Scale[C] {
-	if len(scale.Delete)+len(scale.Discard) > 0 && !p.mayDelete(ctx) {
+// be asked. It reports whether the author's step may be shown what is planned.
+func (p *pass[O, C]) ownerAgrees(ctx context.Context, planned, scale replicas.Scale[C]) (agreed replicas.Scale[C], ok bool) {
+	isShown := p.kind.Prepare != nil && deletes(planned)
+	if (isShown || deletes(scale)) && !p.mayDelete(ctx) {
+		if isShown {
+			return replicas.Scale[C]{}, false
+		}
 		scale.Delete, scale.Discard = nil, nil
 	}
 	if scale.Create > 0 && (p.ownerOld || !p.mayCreate(ctx)) {
 		scale.Create, scale.Names = 0, nil
 	}
-	return scale
+	return scale, true
 }
+
+func deletes[C Object](scale replicas.Scale[C]) bool { return len(scale.Delete)+len(scale.Discard) > 0 }
 
 // mayDelete reports whether the owner on the server still wants what the pass goes by: an
 // old spec may want fewer children.
@@ -378,7 +385,7 @@ func (p *pass[O, C]) wantTheSame(a, b O) bool {
 
 // specsAgree reports whether two specs ask for the same children, of those that there are.
 func (p *pass[O, C]) specsAgree(was, is *replicas.Spec[C]) bool {
-	return is.Replicas == was.Replicas && p.sameSlots(was, is) && slices.Equal(is.Taken, was.Taken) && is.MinReadySeconds == was.MinReadySeconds &&
+	return is.Replicas == was.Replicas && is.Draining() == was.Draining() && p.sameSlots(was, is) && slices.Equal(is.Taken, was.Taken) && is.MinReadySeconds == was.MinReadySeconds &&
 		is.BurstReplicas == was.BurstReplicas && is.Paused == was.Paused && is.PendingAdoptions == was.PendingAdoptions && equal(is.MaxDeletions, was.MaxDeletions) &&
 		!object.IsNil(is.Selector) && !object.IsNil(was.Selector) && is.Selector.String() == was.Selector.String() &&
 		p.rulesAgree(is.Rules, was.Rules)

@@ -78,6 +78,7 @@ type pass[O, C Object] struct {
 	// ownerRead says that a read begun in this pass has shown that the server's owner wants
 	// what the pass goes by; ownerOld that a read has shown that it does not.
 	ownerRead, ownerOld bool
+	remembers           bool // since when the children have been ready, as they do not tell it
 
 	// plan sets these.
 	start    ledger.Moment // when the pass began to read the cache
@@ -117,7 +118,7 @@ func (p *pass[O, C]) scale(ctx context.Context, planned replicas.Scale[C]) {
 	} else if ok := p.carryOut(ctx, planned, planned); ok && p.mayFillSlots(ctx, planned) {
 		if missing := p.missingSlots(); !missing.IsZero() {
 			all := missing
-			all.Delete = planned.Delete // none of which has gone
+			all.Delete, all.Discard = planned.Delete, some(planned.Discard, p.isThere) // no child that is active has gone
 			p.carryOut(ctx, all, missing)
 		}
 	}
@@ -127,7 +128,7 @@ func (p *pass[O, C]) scale(ctx context.Context, planned replicas.Scale[C]) {
 // nothingToDo is the rest of a pass whose plan neither creates nor deletes.
 func (p *pass[O, C]) nothingToDo(ctx context.Context, planned replicas.Scale[C]) {
 	if !p.ownerOld {
-		_, err := p.author(ctx, p.Active, planned, planned) // which may call off what it began
+		_, err := p.author(ctx, p.seen(p.Active, p.Terminating), planned, planned) // which may call off what it began
 		p.fails(err)
 	}
 	if held := p.lookForLost(ctx, planned); !held {
@@ -136,20 +137,29 @@ func (p *pass[O, C]) nothingToDo(ctx context.Context, planned replicas.Scale[C])
 }
 
 // carryOut makes the calls of a scale, which is a part of what is planned, each step with what the
-// one before has left of it. It reports whether the author's step did not fail.
+// one before has left of it. It reports whether nothing failed before the calls.
 func (p *pass[O, C]) carryOut(ctx context.Context, planned, scale replicas.Scale[C]) (ok bool) {
 	scale, newborns := p.notHeld(scale) // by earlier passes
-	if scale.IsZero() {
+	held := scale.IsZero()
+	if held && (p.ownerOld || deletes(planned) || p.kind.Prepare == nil) {
 		return true
 	}
-	scale = p.ownerAgrees(ctx, scale) // before the author's step, which may act for the victims
-	scale, err := p.author(ctx, p.Active, planned, scale)
-	p.fails(err)
+	scale, ok = p.ownerAgrees(ctx, planned, scale) // before the author's step, which may act for the victims
+	if ok {
+		var err error
+		scale, err = p.author(ctx, p.seen(p.Active, p.Terminating), planned, scale)
+		p.fails(err)
+		ok = err == nil
+	}
+	if held {
+		return ok
+	}
+	defer p.tellUntried(scale)
 	p.holdTaken(ctx, scale)
 	scale = p.within(p.Active, scale) // the promise: no call goes out beyond the room
 	p.lookForLost(ctx, scale)
 	if scale.IsZero() {
-		return err == nil
+		return ok
 	}
 	p.setOut(scale)
 	p.tellScaling(ctx, p.Active, scale)
@@ -157,7 +167,7 @@ func (p *pass[O, C]) carryOut(ctx context.Context, planned, scale replicas.Scale
 		p.create(ctx, scale, newborns)
 	}
 	if victims := slices.Concat(scale.Delete, scale.Discard); len(victims) > 0 {
-		p.delete(ctx, planned.Delete, victims)
+		p.delete(ctx, planned, victims)
 	}
 	return true
 }

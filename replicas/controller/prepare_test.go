@@ -411,3 +411,234 @@ func TestPrepareHasATimeOut(t *testing.T) {
 		require.Len(t, pass.Gates, 1)
 	})
 }
+
+// What a pass has let through and not tried is told too, so that what was made for it can be taken back.
+func TestPrepareIsToldWhatWasNotTried(t *testing.T) {
+	t.Parallel()
+	r := newRig(5)
+	var results []controller.Result[*corev1.Pod]
+	r.kind.Prepare = func(_ context.Context, _ *appsv1.ReplicaSet, s *step) error {
+		results = s.Results
+		return nil
+	}
+	r.create = func(int) error { return forbidden("web", "a policy") }
+	_, err := r.pass(t, 0)
+	require.Error(t, err)
+	_, err = r.pass(t, 60)
+	require.Error(t, err)
+	require.Len(t, results, 5)
+	assert.NotErrorIs(t, results[0].Err, controller.ErrNotTried)
+	for _, is := range results[1:] {
+		assert.ErrorIs(t, is.Err, controller.ErrNotTried)
+		assert.Nil(t, is.Child)
+	}
+}
+
+// Only an answer, or a read by name, says that a child has gone. A list lacks one that does not match.
+func TestPrepareIsToldThatAChildHasGone(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		victims int
+		remove  func(p *corev1.Pod) error
+		live    bool
+		isGone  bool
+	}{
+		"by the answer":              {1, func(p *corev1.Pod) error { return notFound(p.Name) }, false, true},
+		"by a read by name":          {1, func(*corev1.Pod) error { return timeout() }, false, true},
+		"not by a list":              {4, func(*corev1.Pod) error { return timeout() }, true, false},
+		"by a read after a Conflict": {1, func(p *corev1.Pod) error { return conflict(p.Name) }, true, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(1)
+			r.opts.MaxParallel = 8
+			var results []controller.Result[*corev1.Pod]
+			r.kind.Prepare = func(_ context.Context, _ *appsv1.ReplicaSet, s *step) error {
+				results = append(results, s.Results...)
+				return nil
+			}
+			pods := versioned(ready(r.owner, 1+tt.victims))
+			r.remove = func(p *corev1.Pod, _ metav1.DeleteOptions) error { return tt.remove(p) }
+			r.get = func(name string) (*corev1.Pod, error) { return nil, notFound(name) }
+			r.live = func() ([]*corev1.Pod, error) {
+				if !tt.live {
+					return nil, errors.New("no list was expected")
+				}
+				if tt.victims > 1 {
+					return clones(pods[:1]), nil
+				}
+				return clones(pods), nil
+			}
+			_, _ = r.pass(t, 0, pods...)
+			r.settle()
+			_, _ = r.pass(t, 10, pods[0])
+			require.Len(t, results, tt.victims)
+			for _, is := range results {
+				assert.Equal(t, tt.isGone, is.Err == nil, "%v", is.Err)
+			}
+		})
+	}
+}
+
+// After a Conflict the step has the children of the live list, also those that are being deleted: an owner
+// that is deleted keeps its finalizer until they are gone.
+func TestPrepareSeesTerminatingChildrenOfALiveList(t *testing.T) {
+	t.Parallel()
+	r := newRig(2)
+	r.owner.DeletionTimestamp, r.owner.Finalizers = &metav1.Time{Time: podtest.Now}, []string{"example.com/pods"}
+	withSpec(r, func(s *replicas.PodSpec) { s.Finalizer = "example.com/pods" })
+	var seen []string
+	r.kind.Prepare = func(_ context.Context, _ *appsv1.ReplicaSet, s *step) error {
+		seen = append(seen, fmt.Sprint(len(s.Active), len(s.Terminating), len(s.Delete), s.NoneLeft()))
+		return nil
+	}
+	pods := versioned(ready(r.owner, 2))
+	r.remove = func(p *corev1.Pod, _ metav1.DeleteOptions) error {
+		if p.Name == "web-000" {
+			return conflict(p.Name) // somebody else has deleted it
+		}
+		return nil
+	}
+	r.live = func() ([]*corev1.Pod, error) {
+		going := clones(pods)
+		for _, p := range going {
+			p.DeletionTimestamp, p.ResourceVersion = &metav1.Time{Time: podtest.Now}, "9"
+		}
+		return going, nil
+	}
+	pass, err := r.pass(t, 0, pods...)
+	require.NoError(t, err)
+	assert.Equal(t, int32(0), pass.Desired, "none is wanted")
+	assert.Equal(t, []string{"2 0 2 false", "0 2 0 false"}, seen)
+}
+
+// While it is not known whether the view is old, an empty plan means nothing.
+func TestPrepareIsNotAskedOnAViewThatMayBeOld(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		version string // of the cache
+		asked   int
+		lists   int
+		again   time.Duration
+	}{
+		"if the cache tells its version, it will": {"7", 0, 0, time.Minute},
+		"otherwise the children are listed, once": {"", 1, 1, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(2)
+			r.newProcess, r.childrenVersion = true, tt.version
+			asked := 0
+			r.kind.Prepare = func(context.Context, *appsv1.ReplicaSet, *step) error { asked++; return nil }
+			pods := versioned(ready(r.owner, 2))
+			r.live = func() ([]*corev1.Pod, error) { return clones(pods), nil }
+			pass, err := r.pass(t, 0, pods...)
+			require.NoError(t, err)
+			assert.Equal(t, tt.asked, asked)
+			assert.Equal(t, tt.lists, pass.LiveLists())
+			assert.Equal(t, tt.again, pass.RequeueAfter)
+		})
+	}
+}
+
+// The step is not shown victims of an owner that could not be read, nor if only a free slot is to be filled.
+func TestPrepareSeesNoVictimsOfAnOldOwner(t *testing.T) {
+	t.Parallel()
+	r := newSlots(2)
+	asked := 0
+	r.kind.Prepare = func(context.Context, *appsv1.ReplicaSet, *step) error { asked++; return nil }
+	r.getOwner = func() (*appsv1.ReplicaSet, error) { return nil, busy(1) }
+	_, err := r.pass(t, 0, podtest.Pod("web-0", owned(r.owner)), podtest.Pod("web-7", owned(r.owner)), podtest.Pod("web-8", owned(r.owner)))
+	require.Error(t, err)
+	assert.Zero(t, asked)
+	assert.Equal(t, []string{"read owner"}, r.calls)
+}
+
+// A drain can be called off although all creations are held.
+func TestPrepareIsAskedWhileCreationsAreHeld(t *testing.T) {
+	t.Parallel()
+	r := newRig(3)
+	asked := 0
+	r.kind.Prepare = func(_ context.Context, _ *appsv1.ReplicaSet, s *step) error { asked += len(s.Create); return nil }
+	r.create = func(int) error { return busy(60) }
+	_, err := r.pass(t, 0, ready(r.owner, 2)...)
+	require.Error(t, err)
+	require.Equal(t, 1, asked)
+	_, err = r.pass(t, 1, ready(r.owner, 2)...)
+	require.NoError(t, err)
+	assert.Equal(t, 2, asked)
+	assert.Empty(t, r.callsOf("create"))
+}
+
+// The pass that has to come at a time comes although that passed while the calls were made.
+func TestAChildThatIsLateWhileThePassGoesOn(t *testing.T) {
+	t.Parallel()
+	r := newRig(2)
+	withSpec(r, func(s *replicas.PodSpec) { s.Rules.ReadyWithin = time.Minute })
+	pods := ready(r.owner, 2)
+	pods[0].Status.Conditions[0].Status = corev1.ConditionFalse
+	pods[0].Status.Conditions[0].LastTransitionTime = metav1.NewTime(podtest.Now.Add(-59 * time.Second))
+	r.children = func() ([]*corev1.Pod, error) {
+		r.now = podtest.Now.Add(2 * time.Second)
+		return pods, nil
+	}
+	_, err := r.sync(t, t.Context())
+	require.NoError(t, err)
+	assert.Empty(t, r.callsOf("delete"))
+	assert.Equal(t, time.Duration(1), r.last.RequeueAfter)
+}
+
+// A pod that is ready by a rule of the author's is not late because its condition has been as it is for long.
+func TestReadyWithinWithARuleOfTheAuthors(t *testing.T) {
+	t.Parallel()
+	r := newRig(1)
+	inSync := func(p *corev1.Pod) bool { return p.Annotations["insync"] != "" }
+	withSpec(r, func(s *replicas.PodSpec) { s.Rules.Ready, s.Rules.ReadyWithin = inSync, time.Minute })
+	pod := ready(r.owner, 1)[0]
+	for _, tt := range []struct {
+		at      int
+		deleted int
+		again   time.Duration
+	}{{0, 0, time.Minute}, {30, 0, 30 * time.Second}, {61, 1, 0}} {
+		pass, err := r.pass(t, tt.at, clone(pod))
+		require.NoError(t, err)
+		assert.Len(t, pass.Deleted, tt.deleted, "at %d s", tt.at)
+		if tt.again > 0 {
+			assert.Equal(t, tt.again, pass.RequeueAfter, "at %d s", tt.at)
+		}
+	}
+}
+
+// Neither does it matter that the status cannot be written.
+func TestReadyWithinWhileTheStatusFails(t *testing.T) {
+	t.Parallel()
+	r := newRig(1)
+	withSpec(r, func(s *replicas.PodSpec) {
+		s.Rules.Ready, s.Rules.ReadyWithin = func(*corev1.Pod) bool { return false }, time.Minute
+	})
+	r.patchStatus = func(int, *appsv1.ReplicaSet) error { return forbidden("web", "no right") }
+	deleted := 0
+	for _, at := range []int{0, 30, 61} {
+		pass, err := r.pass(t, at, ready(r.owner, 1)...)
+		require.Error(t, err)
+		deleted += len(pass.Deleted)
+	}
+	assert.Equal(t, 1, deleted)
+}
+
+// The finalizer of an owner on the server decides, too: since the user orphans the children, they stay.
+func TestAnOwnerThatOrphansItsChildrenMeanwhile(t *testing.T) {
+	t.Parallel()
+	r := newRig(0)
+	r.owner.DeletionTimestamp, r.owner.Finalizers = &metav1.Time{Time: podtest.Now}, []string{"example.com/pods"}
+	withSpec(r, func(s *replicas.PodSpec) { s.Finalizer = "example.com/pods" })
+	r.getOwner = func() (*appsv1.ReplicaSet, error) {
+		rs := clone(r.owner)
+		rs.ResourceVersion, rs.Finalizers = "99", append(rs.Finalizers, metav1.FinalizerOrphanDependents)
+		return rs, nil
+	}
+	pass, err := r.pass(t, 0, ready(r.owner, 2)...)
+	require.NoError(t, err)
+	assert.Empty(t, pass.Deleted)
+	assert.True(t, pass.OwnerWasStale)
+}

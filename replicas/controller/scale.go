@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 
+	"github.com/replicakit/replicakit/expectations"
 	"github.com/replicakit/replicakit/internal/inside"
 	"github.com/replicakit/replicakit/internal/object"
 	"github.com/replicakit/replicakit/replicas"
@@ -124,11 +125,16 @@ func (p *pass[O, C]) limits(scale replicas.Scale[C]) {
 
 // author asks Kind.Prepare about what is planned, which may be nothing. It returns what of may that
 // leaves; after an error nothing is left. may is a part of what is planned.
-func (p *pass[O, C]) author(ctx context.Context, active []C, planned, may replicas.Scale[C]) (replicas.Scale[C], error) {
-	if p.kind.Prepare == nil || may.IsZero() && !planned.IsZero() {
+func (p *pass[O, C]) author(ctx context.Context, step Step[C], planned, may replicas.Scale[C]) (replicas.Scale[C], error) {
+	if p.kind.Prepare == nil {
 		return may, nil
 	}
-	step := p.stepOf(active, planned)
+	if p.view.spec.Pending == expectations.Expired { // what is too many is not known, and nothing is to be done
+		p.comeBack(unsureAgain)
+		return may, nil
+	}
+	step.Create, step.Delete, step.Discard = slices.Clone(planned.Names), slices.Clone(planned.Delete), slices.Clone(planned.Discard)
+	step.Active = slices.Clone(p.notDoubted(step.Active, planned))
 	err := p.prepare(ctx, &step)
 	if err == nil {
 		err = step.check(planned)
@@ -149,6 +155,24 @@ func (p *pass[O, C]) author(ctx context.Context, active []C, planned, may replic
 	return cut, nil
 }
 
+// unsureAgain is when a Kind with Prepare has its next pass if the plan is empty and the view may be old:
+// a watch has told its version by then.
+const unsureAgain = time.Minute
+
+// seen begins the step that Prepare is shown, with the children as a view has them.
+func (p *pass[O, C]) seen(active, terminating []C) Step[C] {
+	return Step[C]{
+		Now: p.Now, Active: active, Terminating: slices.Clone(terminating),
+		InFlight: len(p.state.known.Open()) + len(p.state.known.Doubted()),
+		Later:    p.Scale.Kept + p.Scale.Deferred, Results: slices.Clone(p.state.results),
+	}
+}
+
+// isThere reports whether the pass has not deleted a child.
+func (p *pass[O, C]) isThere(v replicas.Deletion[C]) bool {
+	return !slices.ContainsFunc(p.Deleted, func(c C) bool { return object.ID(c) == object.ID(v.Object) })
+}
+
 // notDoubted leaves out the children whose deletion was sent without an answer, unless a scale deletes
 // them again.
 func (p *pass[O, C]) notDoubted(active []C, scale replicas.Scale[C]) []C {
@@ -167,18 +191,6 @@ func (p *pass[O, C]) notDoubted(active []C, scale replicas.Scale[C]) []C {
 func (p *pass[O, C]) tellScaling(ctx context.Context, active []C, scale replicas.Scale[C]) {
 	if !scale.IsZero() {
 		inside.Scaling(ctx, p.Owner, p.notDoubted(active, scale), scale)
-	}
-}
-
-// stepOf returns what Prepare is asked about, with lists that it may change.
-func (p *pass[O, C]) stepOf(active []C, planned replicas.Scale[C]) Step[C] {
-	later := planned.Kept
-	if planned.Create == 0 {
-		later += planned.Deferred
-	}
-	return Step[C]{
-		Now: p.Now, Active: slices.Clone(p.notDoubted(active, planned)), Terminating: slices.Clone(p.Terminating), Later: later, Results: slices.Clone(p.state.results),
-		Create: slices.Clone(planned.Names), Delete: slices.Clone(planned.Delete), Discard: slices.Clone(planned.Discard),
 	}
 }
 
@@ -234,6 +246,31 @@ func (s *Step[C]) of(scale replicas.Scale[C]) replicas.Scale[C] {
 func (p *pass[O, C]) tellAuthor(is Result[C]) {
 	if p.kind.Prepare != nil {
 		p.state.results = append(p.state.results, is)
+	}
+}
+
+// tellUntried remembers what Prepare has let through and the pass has not tried.
+func (p *pass[O, C]) tellUntried(let replicas.Scale[C]) {
+	if p.kind.Prepare == nil {
+		return
+	}
+	type thing struct {
+		name    string
+		deleted bool
+	}
+	told := sets.New[thing]()
+	for _, is := range p.state.results {
+		told.Insert(thing{is.Name, is.Deleted})
+	}
+	for _, name := range let.Names {
+		if !told.Has(thing{name, false}) {
+			p.tellAuthor(Result[C]{Name: name, Err: ErrNotTried})
+		}
+	}
+	for _, v := range slices.Concat(let.Delete, let.Discard) {
+		if name := v.Object.GetName(); !told.Has(thing{name, true}) {
+			p.tellAuthor(Result[C]{Name: name, Child: v.Object, Deleted: true, Err: ErrNotTried})
+		}
 	}
 }
 

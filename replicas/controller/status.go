@@ -22,7 +22,6 @@ import (
 	"github.com/replicakit/replicakit/internal/mergepatch"
 	"github.com/replicakit/replicakit/internal/object"
 	"github.com/replicakit/replicakit/internal/pod"
-	"github.com/replicakit/replicakit/replicas"
 	"github.com/replicakit/replicakit/selector"
 	"github.com/replicakit/replicakit/status"
 )
@@ -96,7 +95,6 @@ func (p *pass[O, C]) report(ctx context.Context) {
 			}
 			p.retryIn(serverDelay([]error{err}))
 			p.errs = slices.Insert(p.errs, 0, p.StatusErr) // the status comes first (U5)
-			return
 		}
 	}
 	p.nextCheck(counted)
@@ -273,42 +271,33 @@ func (p *pass[O, C]) nextCheck(counted []C) {
 
 // nextAvailable is how long it takes until the next child becomes available, or has not been ready
 // for too long; 0 if there is none to wait for.
-func (p *pass[O, C]) nextAvailable(counted []C) time.Duration {
-	rules := p.spec.Rules.Complete()
-	if pods, ok := any(counted).([]*corev1.Pod); ok {
-		return earliest(p.nextPodAvailable(pods), p.nextLate(rules, counted))
-	}
-	now, minReady := p.opts.Now(), time.Duration(p.spec.MinReadySeconds)*time.Second
-	if minReady <= 0 && rules.ReadyWithin <= 0 || rules.Ready == nil {
+func (p *pass[O, C]) nextAvailable(counted []C) (after time.Duration) {
+	now, rules := p.opts.Now(), p.spec.Rules.Complete()
+	if !p.remembers {
 		p.state.ready.forget()
-		return 0
+	} else {
+		is := make(map[types.UID]bool, len(counted))
+		for _, c := range counted {
+			is[object.ID(c)] = rules.Ready(c)
+		}
+		p.state.ready.see(is, now)
 	}
-	is := make(map[types.UID]bool, len(counted))
-	for _, c := range counted {
-		is[object.ID(c)] = rules.Ready(c)
-	}
-	p.state.ready.see(is, now)
-	after := p.nextLate(rules, counted)
-	for id, ready := range is {
-		if left := minReady - now.Sub(p.state.ready.since(id, true, now)); ready && left > 0 {
-			after = earliest(after, left)
+	wait := func(from time.Time, d time.Duration) {
+		if at := from.Add(d); at.After(p.Now) { // when the children were judged
+			after = earliest(after, max(at.Sub(now), 1))
 		}
 	}
-	return after
-}
-
-// nextLate is how long it takes until the next child has not been ready for Rules.ReadyWithin.
-func (p *pass[O, C]) nextLate(rules replicas.Rules[C], counted []C) (after time.Duration) {
-	if rules.ReadyWithin <= 0 {
-		return 0
+	pods, arePods := any(counted).([]*corev1.Pod)
+	if arePods {
+		after = p.nextPodAvailable(pods)
 	}
-	now := p.opts.Now()
+	minReady := time.Duration(p.spec.MinReadySeconds) * time.Second
 	for _, c := range counted {
-		if rules.Ready(c) {
-			continue
-		}
-		if left := rules.ReadyWithin - now.Sub(rules.NotReadySince(c)); left > 0 {
-			after = earliest(after, left)
+		switch isReady := rules.Ready != nil && rules.Ready(c); {
+		case !isReady && rules.ReadyWithin > 0:
+			wait(rules.NotReadySince(c), rules.ReadyWithin)
+		case isReady && !arePods && minReady > 0:
+			wait(p.state.ready.since(object.ID(c), true, now), minReady)
 		}
 	}
 	return after

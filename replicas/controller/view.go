@@ -43,7 +43,7 @@ func (p *pass[O, C]) plan(ctx context.Context) (plan replicas.Plan[C], ok bool) 
 		return plan, false
 	}
 	plan, ok = p.manage()
-	isOld := plan.Blocked.Reason == replicas.ViewIsStale || p.view.unmet && plan.Blocked.Reason == ""
+	isOld := plan.Blocked.Reason == replicas.ViewIsStale || plan.Blocked.Reason == "" && (p.view.unmet || p.isUnsure())
 	if !ok || !isOld {
 		return plan, ok
 	}
@@ -61,6 +61,12 @@ func (p *pass[O, C]) plan(ctx context.Context) (plan replicas.Plan[C], ok bool) 
 		return plan, false
 	}
 	return p.manage()
+}
+
+// isUnsure reports whether the author's step would be shown an old view, and no cache will tell
+// when it is new enough.
+func (p *pass[O, C]) isUnsure() bool {
+	return p.kind.Prepare != nil && p.view.spec.Pending == expectations.Expired && (!p.view.begins || p.snapshot.Version == "")
 }
 
 // manage plans on the view, and notes what the status is made from if nothing else is done.

@@ -250,7 +250,7 @@ func TestADrainIsCalledOff(t *testing.T) {
 			}
 		}
 		for _, w := range step.Active {
-			if isCordoned(w) && !going.Has(w.Name) {
+			if isCordoned(w) && !going.Has(w.Name) && step.Later == 0 {
 				cordon(w, false)
 			}
 		}
@@ -377,7 +377,7 @@ func TestMembersDrainBeforeTheirOwnerGoes(t *testing.T) {
 		for _, d := range step.Delete {
 			drained.Insert(d.Object.Name)
 		}
-		if p.DeletionTimestamp != nil && len(step.Active)+len(step.Terminating) == 0 {
+		if p.DeletionTimestamp != nil && step.NoneLeft() {
 			_, err := s.EditOwner(ctx, namespace, "p", func(p *pool) { p.Finalizers = nil })
 			return err
 		}

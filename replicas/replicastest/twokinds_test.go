@@ -45,7 +45,7 @@ func TestTwoKindsOfOneOwner(t *testing.T) {
 	s.world.Run(10 * time.Minute)
 	made := patches()
 	assert.LessOrEqual(t, made, 24, "each of 4 workers is released three times, and adopted as often")
-	s.world.Run(10 * time.Hour)
+	s.world.Run(20 * time.Minute)
 	assert.Equal(t, made, patches(), "they do not fight")
 	groups := map[string]int{}
 	for _, w := range s.Children(namespace) {
