@@ -512,31 +512,38 @@ func TestPrepareSeesTerminatingChildrenOfALiveList(t *testing.T) {
 	assert.Equal(t, []string{"2 0 2 false", "0 2 0 false"}, seen)
 }
 
-// While it is not known whether the view is old, an empty plan means nothing.
+// While it is not known whether the view is old, an empty plan means nothing. It is known when the cache
+// has come as far as the server had when the process began, or by a list.
 func TestPrepareIsNotAskedOnAViewThatMayBeOld(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
-		version string // of the cache
-		asked   int
-		lists   int
-		again   time.Duration
+		versions []string // of the cache, in each pass
+		asked    []int    // how often until then
+		lists    int
 	}{
-		"if the cache tells its version, it will": {"7", 0, 0, time.Minute},
-		"otherwise the children are listed, once": {"", 1, 1, 0},
+		"the cache tells that it is new enough": {[]string{"7", "12"}, []int{0, 1}, 0},
+		"the cache is late for minutes":         {[]string{"7", "7", "7"}, []int{0, 1, 2}, 1},
+		"the cache does not tell its version":   {[]string{"", ""}, []int{1, 2}, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := newRig(2)
-			r.newProcess, r.childrenVersion = true, tt.version
-			asked := 0
+			r.newProcess = true
+			r.serverAt = func() (string, error) { return "12", nil }
+			asked, lists := 0, 0
 			r.kind.Prepare = func(context.Context, *appsv1.ReplicaSet, *step) error { asked++; return nil }
 			pods := versioned(ready(r.owner, 2))
 			r.live = func() ([]*corev1.Pod, error) { return clones(pods), nil }
-			pass, err := r.pass(t, 0, pods...)
-			require.NoError(t, err)
-			assert.Equal(t, tt.asked, asked)
-			assert.Equal(t, tt.lists, pass.LiveLists())
-			assert.Equal(t, tt.again, pass.RequeueAfter)
+			for i, version := range tt.versions {
+				r.childrenVersion = version
+				pass, err := r.pass(t, 120*i, pods...)
+				require.NoError(t, err)
+				assert.Equal(t, tt.asked[i], asked, "pass %d", i)
+				if lists += pass.LiveLists(); asked == 0 {
+					assert.Equal(t, 2*time.Minute, pass.RequeueAfter)
+				}
+			}
+			assert.Equal(t, tt.lists, lists)
 		})
 	}
 }

@@ -155,9 +155,9 @@ func (p *pass[O, C]) author(ctx context.Context, step Step[C], planned, may repl
 	return cut, nil
 }
 
-// unsureAgain is when a Kind with Prepare has its next pass if the plan is empty and the view may be old:
-// a watch has told its version by then.
-const unsureAgain = time.Minute
+// unsureAgain is when a Kind with Prepare has its next pass if the plan is empty and the view may be old.
+// By then a bookmark has told how far the cache has come. Otherwise the children are listed.
+const unsureAgain = 2 * time.Minute
 
 // seen begins the step that Prepare is shown, with the children as a view has them.
 func (p *pass[O, C]) seen(active, terminating []C) Step[C] {

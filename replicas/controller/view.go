@@ -63,10 +63,10 @@ func (p *pass[O, C]) plan(ctx context.Context) (plan replicas.Plan[C], ok bool) 
 	return p.manage()
 }
 
-// isUnsure reports whether the author's step would be shown an old view, and no cache will tell
-// when it is new enough.
+// isUnsure reports whether the author's step would be shown an old view, and there is no waiting for
+// the cache: it does not tell its version, or the wait has taken long enough.
 func (p *pass[O, C]) isUnsure() bool {
-	return p.kind.Prepare != nil && p.view.spec.Pending == expectations.Expired && (!p.view.begins || p.snapshot.Version == "")
+	return p.kind.Prepare != nil && p.view.spec.Pending == expectations.Expired && (!p.view.begins || p.term.children.patience(p.opts.Now()) <= 0)
 }
 
 // manage plans on the view, and notes what the status is made from if nothing else is done.
