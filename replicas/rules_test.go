@@ -5,15 +5,19 @@ package replicas_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/replicakit/replicakit/internal/podtest"
 	"github.com/replicakit/replicakit/podrank"
 	"github.com/replicakit/replicakit/replicas"
+	"github.com/replicakit/replicakit/status"
 )
 
 func TestRulesOfOtherChildren(t *testing.T) {
@@ -109,4 +113,84 @@ func TestDeleteOptions(t *testing.T) {
 		assert.Equal(t, &metav1.Preconditions{UID: &pods[1].UID}, scale.Delete[0].Options.Preconditions)
 		assert.Equal(t, &metav1.Preconditions{UID: &pods[0].UID, ResourceVersion: &pods[0].ResourceVersion}, scale.Delete[1].Options.Preconditions)
 	})
+}
+
+// A child that has not been ready for Rules.ReadyWithin must go, however many there are.
+func TestReadyWithin(t *testing.T) {
+	t.Parallel()
+	rs := replicaSet(3)
+	spec, err := replicas.ReplicaSetSpec(rs)
+	require.NoError(t, err)
+	spec.Now, spec.Rules.ReadyWithin = podtest.Now, time.Minute
+	pod := func(name string, ready corev1.ConditionStatus, since time.Duration) *corev1.Pod {
+		p := podtest.Pod(name, podtest.OwnedBy(rs, "apps/v1", "ReplicaSet"), podtest.Created(podtest.Now.Add(-time.Hour)))
+		p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: ready, LastTransitionTime: metav1.NewTime(podtest.Now.Add(-since))}}
+		return p
+	}
+	never := pod("never", corev1.ConditionFalse, 0)
+	never.Status.Conditions = nil
+	for name, tt := range map[string]struct {
+		pods    []*corev1.Pod
+		deleted []string
+	}{
+		"one that is ready stays":                       {[]*corev1.Pod{pod("a", corev1.ConditionTrue, time.Hour), pod("b", corev1.ConditionTrue, time.Hour), pod("c", corev1.ConditionTrue, 0)}, nil},
+		"one that was ready a moment ago stays":         {[]*corev1.Pod{pod("a", corev1.ConditionFalse, 59*time.Second), pod("b", corev1.ConditionTrue, 0), pod("c", corev1.ConditionTrue, 0)}, nil},
+		"one that was not for long goes":                {[]*corev1.Pod{pod("a", corev1.ConditionFalse, time.Minute), pod("b", corev1.ConditionTrue, 0), pod("c", corev1.ConditionTrue, 0)}, []string{"a"}},
+		"time counts from the creation if it never was": {[]*corev1.Pod{pod("a", corev1.ConditionTrue, 0), pod("b", corev1.ConditionTrue, 0), never}, []string{"never"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			plan, err := replicas.Manage(tt.pods, spec)
+			require.NoError(t, err)
+			var deleted []string
+			for _, d := range plan.Scale.Delete {
+				deleted = append(deleted, d.Object.Name)
+				assert.True(t, d.Replaced)
+				assert.NotNil(t, d.Options.Preconditions, "one that has become ready stays")
+			}
+			assert.Equal(t, tt.deleted, deleted)
+		})
+	}
+}
+
+// Deletion.Replaced tells what another child comes for: the surplus goes first.
+func TestWhatIsReplaced(t *testing.T) {
+	t.Parallel()
+	rs := replicaSet(3)
+	spec, err := replicas.ReplicaSetSpec(rs)
+	require.NoError(t, err)
+	spec.Now = podtest.Now
+	spec.Rules.MustGo = func(p *corev1.Pod) bool { return p.Name < "d" }
+	var pods []*corev1.Pod
+	for _, name := range []string{"a", "b", "c", "d", "e"} {
+		pods = append(pods, podtest.Pod(name, podtest.OwnedBy(rs, "apps/v1", "ReplicaSet")))
+	}
+	plan, err := replicas.Manage(pods, spec)
+	require.NoError(t, err)
+	require.Len(t, plan.Scale.Delete, 3)
+	for i, want := range []bool{false, false, true} {
+		assert.Equal(t, want, plan.Scale.Delete[i].Replaced, "two of five are too many, and one is replaced")
+	}
+}
+
+func TestRulesThatContradictThemselves(t *testing.T) {
+	t.Parallel()
+	rs := replicaSet(3)
+	for text, change := range map[string]func(s *replicas.PodSpec){
+		"readyWithin -1s is negative":                           func(s *replicas.PodSpec) { s.Rules.ReadyWithin = -time.Second },
+		"readyWithin 5s is below minReadySeconds, which is 10s": func(s *replicas.PodSpec) { s.Rules.ReadyWithin, s.MinReadySeconds = 5*time.Second, 10 },
+		"readyWithin is 5s, and Rules.NotReadySince is nil":     func(s *replicas.PodSpec) { s.Rules.ReadyWithin, s.Rules.Ready = 5*time.Second, status.IsPodReady },
+	} {
+		spec, err := replicas.ReplicaSetSpec(rs)
+		require.NoError(t, err)
+		spec.Now = podtest.Now
+		change(&spec)
+		_, err = replicas.Manage(nil, spec)
+		require.ErrorContains(t, err, `ReplicaSet "default/web": `+text)
+	}
+	_, err := replicas.Manage[*corev1.ConfigMap](nil, replicas.Spec[*corev1.ConfigMap]{
+		Owner: rs, Kind: appsv1.SchemeGroupVersion.WithKind("ReplicaSet"), Selector: labels.SelectorFromSet(labels.Set{"a": "b"}), Now: podtest.Now,
+		Rules: replicas.Rules[*corev1.ConfigMap]{ReadyWithin: time.Second},
+	})
+	require.ErrorContains(t, err, "Rules.Ready is nil: no *v1.ConfigMap is ever ready")
 }

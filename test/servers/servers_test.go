@@ -26,6 +26,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
@@ -198,6 +199,60 @@ func TestTheAuthorsStepIsNotAskedForAnOldOwner(t *testing.T) {
 	w.has(5)
 	assert.Len(t, w.ever, 5)
 	assert.Zero(t, victims.Load())
+}
+
+// A user scales down, so a pod is asked to drain, and up again before it has drained. It is not asked any
+// more, and stays.
+func TestADrainIsCalledOff(t *testing.T) {
+	t.Parallel()
+	const drain = "example.com/drain"
+	kind := controller.ReplicaSets()
+	var w *world
+	ask := func(ctx context.Context, pod *corev1.Pod, value string) error {
+		patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%s}}}`, drain, value)
+		_, err := w.client.CoreV1().Pods(w.namespace).Patch(ctx, pod.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+		return err
+	}
+	kind.Prepare = func(ctx context.Context, _ *appsv1.ReplicaSet, step *controller.Step[*corev1.Pod]) error {
+		going := sets.New[types.UID]()
+		for _, d := range step.Delete {
+			going.Insert(d.Object.UID)
+		}
+		step.Delete = nil // none has drained yet
+		for _, pod := range step.Active {
+			switch isAsked := pod.Annotations[drain] != ""; {
+			case going.Has(pod.UID) && !isAsked:
+				if err := ask(ctx, pod, `"yes"`); err != nil {
+					return err
+				}
+			case !going.Has(pod.UID) && isAsked:
+				if err := ask(ctx, pod, "null"); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	}
+	w = newWorld(t, runtimeOf(kind))
+	asked := func() (n int) {
+		pods, err := w.client.CoreV1().Pods(w.namespace).List(t.Context(), metav1.ListOptions{})
+		require.NoError(t, err)
+		for _, pod := range pods.Items {
+			if pod.Annotations[drain] != "" {
+				n++
+			}
+		}
+		return n
+	}
+	w.start()
+	w.create(3)
+	w.has(3)
+	w.scale(1)
+	require.Eventually(t, func() bool { return asked() == 2 }, patience, glance)
+	w.scale(3)
+	require.Eventually(t, func() bool { return asked() == 0 }, patience, glance, "all are wanted again")
+	w.has(3)
+	assert.Len(t, w.ever, 3)
 }
 
 func creates(w *world) {
