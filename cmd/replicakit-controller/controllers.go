@@ -117,7 +117,7 @@ func with[O kinds.Object](set settings, kind kinds.Kind[O, *corev1.Pod]) kinds.K
 		if len(step.Delete) == 0 {
 			return nil
 		}
-		may := false
+		var may bool
 		if may, step.Again, err = set.orders.admit(kind.Owner.Kind, owner); !may {
 			step.Delete = nil
 		}

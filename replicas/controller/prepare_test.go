@@ -427,9 +427,9 @@ func TestPrepareIsToldWhatWasNotTried(t *testing.T) {
 	_, err = r.pass(t, 60)
 	require.Error(t, err)
 	require.Len(t, results, 5)
-	assert.NotErrorIs(t, results[0].Err, controller.ErrNotTried)
+	require.NotErrorIs(t, results[0].Err, controller.ErrNotTried)
 	for _, is := range results[1:] {
-		assert.ErrorIs(t, is.Err, controller.ErrNotTried)
+		require.ErrorIs(t, is.Err, controller.ErrNotTried)
 		assert.Nil(t, is.Child)
 	}
 }

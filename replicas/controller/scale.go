@@ -217,7 +217,7 @@ func withStack(err error) error {
 
 // check returns what is wrong with what Prepare has left of a plan.
 func (s *Step[C]) check(planned replicas.Scale[C]) error {
-	why := ""
+	var why string
 	switch names := sets.New(planned.Names...); {
 	case s.Again < 0:
 		why = fmt.Sprintf("step.Again: %v is negative", s.Again)

@@ -76,7 +76,7 @@ func (q quorumCalls) Keep(ctx context.Context, db *quorum.Database, keep bool) e
 		finalizers = `["quorum.example.com/members"]`
 	}
 	patch := fmt.Appendf(nil, `{"metadata":{"uid":%q,"finalizers":%s}}`, db.UID, finalizers)
-	return q.Patch(ctx, db.DeepCopyObject().(client.Object), client.RawPatch(types.MergePatchType, patch)) //nolint:forcetypeassert // it is one
+	return q.Patch(ctx, db.DeepCopyObject().(client.Object), client.RawPatch(types.MergePatchType, patch))
 }
 
 // watchClaims asks for a pass of the database that a claim is for.

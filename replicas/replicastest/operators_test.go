@@ -24,10 +24,7 @@ import (
 
 // Reports of operators, played on pools of workers.
 
-type (
-	workers     = replicas.Spec[*worker]
-	workerScale = replicas.Scale[*worker]
-)
+type workers = replicas.Spec[*worker]
 
 // workersOf returns the Kind of pools whose spec is changed.
 func workersOf(change func(spec *workers)) controller.Kind[*pool, *worker] {
