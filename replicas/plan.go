@@ -65,10 +65,10 @@ func (p Plan[T]) String() string {
 // String describes the scale step in one line. It names at most ten children.
 func (s Scale[T]) String() string {
 	var parts []string
-	switch {
-	case s.Create > 0:
+	if s.Create > 0 {
 		parts = append(parts, fmt.Sprintf("create %d", s.Create))
-	case len(s.Delete) > 0:
+	}
+	if len(s.Delete) > 0 {
 		parts = append(parts, fmt.Sprintf("delete %d: %s", len(s.Delete), list(s.Delete, func(d Deletion[T]) string {
 			return fmt.Sprintf("%s (%s)", nameOf(d.Object), d.Explain())
 		})))

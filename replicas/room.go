@@ -31,6 +31,7 @@ type Room[T metav1.Object] struct {
 	must     int              // how many these are
 	kept     int              // how many of them stay because another child is missing
 	stuck    int              // how many of the surplus must stay
+	roll     *rolling[T]      // nil without MaxUnavailable and MaxSurge
 }
 
 // RoomOf returns the room of an owner that has the children. Inactive ones take no place. spec
@@ -63,6 +64,7 @@ func RoomOf[T metav1.Object](owned []T, spec Spec[T]) (Room[T], error) {
 //   - All children that must go may go at once if as many as wanted are there. A child whose
 //     deletion is in flight and that need not go does not count as there. With slots, children in
 //     no wanted slot must go, and only those in wanted slots count.
+//   - With MaxUnavailable or MaxSurge, see roll.
 //   - Children that must stay do not go. Children to discard, and those of other owners, take no
 //     place, and their deletions do not count.
 func (s *Spec[T]) room(active []T, wanted slots) Room[T] {
@@ -101,6 +103,9 @@ func (s *Spec[T]) room(active []T, wanted slots) Room[T] {
 	} else if r.surplus < standIns {
 		r.kept = max(r.must-r.Delete, 0)
 	}
+	if s.rolls() {
+		return s.roll(r, active, staying)
+	}
 	return r
 }
 
@@ -129,6 +134,10 @@ func (r *Room[T]) Clamp(scale Scale[T]) Scale[T] {
 	default:
 		scale.Names = some(scale.Names, func(name string) bool { return r.creating.Has(name) || take(&free) })
 		scale.Create = len(scale.Names)
+	}
+	if r.roll != nil {
+		scale.Delete = r.roll.clamp(r, scale.Delete)
+		return scale
 	}
 	var surplus, replaced []Deletion[T]
 	isNil := object.NilOf[T]()

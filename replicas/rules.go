@@ -60,6 +60,11 @@ type Rules[T metav1.Object] struct {
 	// child not ready, and begins anew when its process does. Without a Controller, set it if
 	// ReadyWithin is set.
 	NotReadySince func(T) time.Time
+	// Available reports whether a child is available, for Spec.MaxUnavailable. If it is nil, a child
+	// is available that is ready. If Spec.MinReadySeconds is set, it must have been ready for so
+	// long: a pod tells it if Ready is nil, and of other children a Controller remembers it. Without
+	// a Controller, set Available then.
+	Available func(T) bool
 	// Order says which child goes first. The zero Order is Kubernetes' for pods.
 	// For other children it means: first those that are not ready, if Ready is set,
 	// then the newest.

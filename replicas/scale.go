@@ -20,8 +20,8 @@ import (
 type PodScale = Scale[*corev1.Pod]
 
 // A Scale says how to get from the number of children that the owner has to the
-// number that is wanted. At most one of Create and Delete is set; Discard may be set
-// with each.
+// number that is wanted. At most one of Create and Delete is set, unless Spec.MaxUnavailable or
+// Spec.MaxSurge is; then create before you delete. Discard may be set with each.
 type Scale[T metav1.Object] struct {
 	// Create is how many children to create; New makes each of them. Record the
 	// expectation BEFORE the first call, and create in slow start.
@@ -118,13 +118,16 @@ func (s *Spec[T]) scale(owned, ended, objs []T, wanted slots) (Scale[T], Blocked
 		return none, Blocked{}, err
 	}
 	room, burst := s.room(owned, wanted), s.burst()
+	if err := s.checkReplaces(room); err != nil {
+		return none, Blocked{}, err
+	}
 	limit := burst
 	if s.MaxDeletions != nil {
 		limit = min(limit, *s.MaxDeletions)
 	}
 	create, remove, discard := 0, min(room.Delete, limit), min(len(ended), burst)
 	scale := Scale[T]{Deferred: room.Delete - remove + len(ended) - discard, Kept: room.kept, MustStay: room.stuck}
-	if remove == 0 {
+	if remove == 0 || room.roll != nil {
 		create = min(room.Create, burst)
 		scale.Deferred += room.Create - create
 	}
@@ -159,6 +162,9 @@ func (s *Spec[T]) deletions(owned []T, n int, room Room[T]) ([]Deletion[T], erro
 	}
 	staying := s.staying(owned)
 	ranking := s.ranking(staying)
+	if room.roll != nil {
+		return s.rolled(staying, n, ranking, room)
+	}
 	if len(room.deleting) > 0 {
 		may := room.mayGo
 		if room.replaces && room.Delete == room.must {

@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/replicakit/replicakit/expectations"
 	"github.com/replicakit/replicakit/internal/object"
@@ -113,6 +114,19 @@ type Spec[T metav1.Object] struct {
 	// other children have become ready. nil means that only BurstReplicas counts, 0 that
 	// nothing may be deleted now. Negative is refused.
 	MaxDeletions *int
+	// MaxUnavailable and MaxSurge bound a rollout, which replaces the children that have to go by
+	// Rules.MustGo or Rules.ReadyWithin. MaxUnavailable is how many fewer than Replicas may be
+	// available, and MaxSurge how many more there may be, while others have to go. Each is a
+	// number or a percentage of Replicas; as in a Deployment, that of MaxUnavailable is rounded
+	// down and that of MaxSurge up, and if both become 0, one may be unavailable. A plan may then
+	// create and delete. Those that are not available go first. No child is created that a later
+	// plan of the same rollout deletes, and none goes while too few are available, except those
+	// that are not available themselves.
+	//
+	// If only one of them is set, the other is 0. If both are nil, as many as must go are deleted at
+	// once. Refused are negative numbers, more than 100% unavailable, MaxSurge with Slots, and 0
+	// for both while a child has to go.
+	MaxUnavailable, MaxSurge *intstr.IntOrString
 	// PendingAdoptions is the number of orphans that may become the owner's, because it
 	// is not decided yet whether their adoption succeeds. So many fewer children
 	// are created, and none is deleted because of them. Do not pass these orphans
@@ -267,7 +281,10 @@ func (s *Spec[T]) checkScale() error {
 	case s.Now.IsZero():
 		return s.failure("now is the zero time")
 	}
-	return s.checkReadyWithin()
+	if err := s.checkReadyWithin(); err != nil {
+		return err
+	}
+	return s.checkRollout()
 }
 
 func (s *Spec[T]) checkReadyWithin() error {

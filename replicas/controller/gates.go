@@ -267,7 +267,7 @@ var rows = [reasons]row{
 	MissingFirst: {
 		name: "MissingFirst", step: scales, stops: StopsDeletions, atOnce: true,
 		ends:     "what is missing is there",
-		sentence: "children that must go, or are in no wanted slot, stay until what is missing is created",
+		sentence: "children that must go, or are in no wanted slot, stay until what is missing is created and enough are available",
 	},
 	MaxDeletions: {
 		name: "MaxDeletions", step: scales, stops: StopsDeletions, atOnce: true,

@@ -72,13 +72,27 @@ func (p *pass[O, C]) wants(ctx context.Context) bool {
 		return false
 	}
 	p.spec.Kind, p.spec.Now = p.kind.Owner, p.Now
-	if rules := p.spec.Rules.Complete(); rules.NotReadySince == nil { // as a rule, pods tell it by themselves
-		p.remembers = rules.Ready != nil && (rules.ReadyWithin > 0 || p.spec.MinReadySeconds > 0)
-		p.spec.Rules.NotReadySince = func(c C) time.Time { return p.state.ready.since(object.ID(c), false, p.opts.Now()) }
-	}
+	p.rememberReadiness()
 	p.rules, p.Desired = counting(p.spec.Rules), p.spec.Replicas
 	p.deletePendingStrays(ctx)
 	return true
+}
+
+// rememberReadiness completes the rules that need to know since when a child has been ready, or not
+// ready. As a rule, pods tell it by themselves.
+func (p *pass[O, C]) rememberReadiness() {
+	rules, minReady := p.spec.Rules.Complete(), time.Duration(p.spec.MinReadySeconds)*time.Second
+	_, arePods := any(*new(C)).(*corev1.Pod)
+	tells := arePods && p.spec.Rules.Ready == nil
+	p.remembers = !tells && rules.Ready != nil && (minReady > 0 || rules.ReadyWithin > 0 && rules.NotReadySince == nil)
+	if rules.NotReadySince == nil {
+		p.spec.Rules.NotReadySince = func(c C) time.Time { return p.state.ready.since(object.ID(c), false, p.opts.Now()) }
+	}
+	if p.remembers && minReady > 0 && rules.Available == nil {
+		p.spec.Rules.Available = func(c C) bool {
+			return rules.Ready(c) && p.Now.Sub(p.state.ready.since(object.ID(c), true, p.opts.Now())) >= minReady
+		}
+	}
 }
 
 // specOf returns what an owner wants: none if it is kept until its children are gone.
@@ -387,6 +401,7 @@ func (p *pass[O, C]) wantTheSame(a, b O) bool {
 func (p *pass[O, C]) specsAgree(was, is *replicas.Spec[C]) bool {
 	return is.Replicas == was.Replicas && is.Draining() == was.Draining() && p.sameSlots(was, is) && slices.Equal(is.Taken, was.Taken) && is.MinReadySeconds == was.MinReadySeconds &&
 		is.BurstReplicas == was.BurstReplicas && is.Paused == was.Paused && is.PendingAdoptions == was.PendingAdoptions && equal(is.MaxDeletions, was.MaxDeletions) &&
+		equal(is.MaxUnavailable, was.MaxUnavailable) && equal(is.MaxSurge, was.MaxSurge) &&
 		!object.IsNil(is.Selector) && !object.IsNil(was.Selector) && is.Selector.String() == was.Selector.String() &&
 		p.rulesAgree(is.Rules, was.Rules)
 }
@@ -403,4 +418,4 @@ func (p *pass[O, C]) rulesAgree(a, b replicas.Rules[C]) bool {
 		agree(a.Discard, b.Discard) && agree(a.Failed, b.Failed) && a.ReadyWithin == b.ReadyWithin
 }
 
-func equal(a, b *int) bool { return a == b || a != nil && b != nil && *a == *b }
+func equal[T comparable](a, b *T) bool { return a == b || a != nil && b != nil && *a == *b }

@@ -39,7 +39,7 @@ func (p *pass[O, C]) setOut(scale replicas.Scale[C]) {
 // wanted one could not be deleted, or may not be now.
 func (p *pass[O, C]) mayFillSlots(ctx context.Context, planned replicas.Scale[C]) bool {
 	isOld := p.state.behind && !p.HeldBack() // deletions of this pass have shown the view to be old
-	return p.view.spec.Slots != nil && len(planned.Delete) > 0 && !slices.ContainsFunc(p.Deleted, p.rules.Active) && !isOld && ctx.Err() == nil
+	return p.view.spec.Slots != nil && planned.Create == 0 && len(planned.Delete) > 0 && !slices.ContainsFunc(p.Deleted, p.rules.Active) && !isOld && ctx.Err() == nil
 }
 
 // missingSlots is what is to be created if nothing is deleted.

@@ -296,7 +296,7 @@ func (p *pass[O, C]) nextAvailable(counted []C) (after time.Duration) {
 		switch isReady := rules.Ready != nil && rules.Ready(c); {
 		case !isReady && rules.ReadyWithin > 0:
 			wait(rules.NotReadySince(c), rules.ReadyWithin)
-		case isReady && !arePods && minReady > 0:
+		case isReady && p.remembers && minReady > 0:
 			wait(p.state.ready.since(object.ID(c), true, now), minReady)
 		}
 	}

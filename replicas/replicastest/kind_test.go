@@ -29,7 +29,10 @@ import (
 type pool struct {
 	metav1.TypeMeta
 	metav1.ObjectMeta
-	Spec   struct{ Replicas int32 }
+	Spec   struct {
+		Replicas int32
+		Image    string
+	}
 	Status struct{ Ready, Replicas int32 }
 }
 
@@ -66,7 +69,9 @@ func pools() controller.Kind[*pool, *worker] {
 				Replicas: p.Spec.Replicas, Selector: labels.SelectorFromSet(web),
 				Rules: replicas.Rules[*worker]{Ready: func(w *worker) bool { return w.Status.Ready }},
 				New: func(string) (*worker, error) {
-					return &worker{ObjectMeta: metav1.ObjectMeta{Labels: maps.Clone(web)}}, nil
+					w := &worker{ObjectMeta: metav1.ObjectMeta{Labels: maps.Clone(web)}}
+					w.Spec.Image = p.Spec.Image
+					return w, nil
 				},
 			}, nil
 		},

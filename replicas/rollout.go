@@ -1,0 +1,221 @@
+// Copyright The replicakit Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package replicas
+
+import (
+	"errors"
+	"strconv"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/replicakit/replicakit/internal/object"
+	"github.com/replicakit/replicakit/internal/pod"
+	"github.com/replicakit/replicakit/podrank"
+)
+
+// InvalidRollout is the reason of a spec whose MaxUnavailable or MaxSurge cannot be acted on.
+const InvalidRollout = "InvalidRollout"
+
+// rolls reports whether the spec says how many children may be unavailable while others are replaced.
+func (s *Spec[T]) rolls() bool { return s.MaxUnavailable != nil || s.MaxSurge != nil }
+
+// rollout returns MaxUnavailable and MaxSurge as numbers, as Deployments round them.
+func (s *Spec[T]) rollout() (unavailable, surge int, err error) {
+	if unavailable, err = s.share("maxUnavailable", s.MaxUnavailable, false); err != nil {
+		return 0, 0, err
+	}
+	if surge, err = s.share("maxSurge", s.MaxSurge, true); err != nil {
+		return 0, 0, err
+	}
+	switch {
+	case surge > 0 && s.Slots != nil:
+		return 0, 0, refuse(s.Owner, s.Kind, InvalidRollout, "maxSurge %v: there is no slot for a child more", s.MaxSurge)
+	case unavailable+surge == 0 && (isPercent(s.MaxUnavailable) || isPercent(s.MaxSurge)):
+		unavailable = 1 // both are rounded to 0, and nothing could be replaced
+	}
+	return unavailable, surge, nil
+}
+
+func isPercent(value *intstr.IntOrString) bool { return value != nil && value.Type == intstr.String }
+
+// share returns a number, or a percentage of Replicas.
+func (s *Spec[T]) share(field string, value *intstr.IntOrString, roundUp bool) (int, error) {
+	if value == nil {
+		return 0, nil
+	}
+	n, err := int(value.IntVal), error(nil)
+	if value.Type == intstr.String {
+		n, err = strconv.Atoi(strings.TrimSuffix(value.StrVal, "%"))
+		if !strings.HasSuffix(value.StrVal, "%") {
+			err = errors.New("it is no percentage")
+		}
+	}
+	switch {
+	case err != nil:
+		return 0, refuse(s.Owner, s.Kind, InvalidRollout, "%s %q: %w", field, value.StrVal, err)
+	case n < 0:
+		return 0, refuse(s.Owner, s.Kind, InvalidRollout, "%s %v is negative", field, value)
+	case !roundUp && value.Type == intstr.String && n > 100:
+		return 0, refuse(s.Owner, s.Kind, InvalidRollout, "%s %v is more than 100%%", field, value)
+	case value.Type == intstr.Int:
+		return n, nil
+	case roundUp:
+		return (n*int(s.Replicas) + 99) / 100, nil
+	}
+	return n * int(s.Replicas) / 100, nil
+}
+
+// available returns the function that reports whether an active child is available.
+func (s *Spec[T]) available() (func(T) bool, error) {
+	rules := s.Rules.Complete()
+	isPod := rulesOfPods[T]() != nil && s.Rules.Ready == nil
+	switch {
+	case s.Rules.Available != nil:
+		return s.Rules.Available, nil
+	case isPod:
+		return func(child T) bool {
+			p, _ := any(child).(*corev1.Pod)
+			return pod.IsAvailable(p, s.MinReadySeconds, s.Now)
+		}, nil
+	case rules.Ready == nil:
+		return nil, s.failure("maxUnavailable or maxSurge is set, and Rules.Ready is nil: no %T is ever available", *new(T))
+	case s.MinReadySeconds > 0:
+		return nil, s.failure("maxUnavailable or maxSurge is set, minReadySeconds is %v, and Rules.Available is nil", time.Duration(s.MinReadySeconds)*time.Second)
+	}
+	return rules.Ready, nil
+}
+
+// checkRollout refuses what nothing can be replaced by.
+func (s *Spec[T]) checkRollout() error {
+	if !s.rolls() {
+		return nil
+	}
+	if _, _, err := s.rollout(); err != nil {
+		return err
+	}
+	_, err := s.available()
+	return err
+}
+
+// A rolling is the part of a Room that bounds a rollout.
+type rolling[T metav1.Object] struct {
+	available func(T) bool
+	spare     int  // children that are available and may go
+	most      int  // children that must go and may go now
+	surplus   int  // other children that are too many
+	again     bool // those of them whose deletion is in flight are still too many
+	enough    bool // are available without those whose deletion is in flight
+}
+
+// roll returns the room of a rollout. R are wanted, U may be unavailable, and S may be there in addition
+// while some must go. Children that must go are old, the others are new. Then
+//
+//	create <= min(R - new, R + S - all)
+//	delete <= all - (R - U) - new ones that are not available, for old ones
+//	delete <= available - (R - U), for those that are available
+//
+// so there are never fewer than R - U available because of a plan, and never more than R + S. New ones
+// are never too many, so none is created in vain. If none is old, S is 0. For creations a child counts
+// although its deletion may have taken effect, and for deletions it does not.
+func (s *Spec[T]) roll(r Room[T], active, staying []T) Room[T] {
+	unavailable, surge, _ := s.rollout() // which were checked
+	available, _ := s.available()
+	roll := &rolling[T]{available: available}
+	wanted, old, fresh, ready, oldUnready, freshUnready := int(s.Replicas), 0, 0, 0, 0, 0
+	var again []T // the deletions that are in flight
+	for _, c := range staying {
+		must, isAvailable := r.mustGo(c), available(c)
+		if r.deleting.Has(object.ID(c)) {
+			again = append(again, c)
+			continue
+		}
+		old, fresh, ready = old+one(must), fresh+one(!must), ready+one(isAvailable)
+		if !isAvailable {
+			oldUnready, freshUnready = oldUnready+one(must), freshUnready+one(!must)
+		}
+	}
+	least := wanted - unavailable
+	roll.spare, roll.most, roll.surplus = max(ready-least, 0), max(old+fresh-least-freshUnready, 0), max(fresh-wanted, 0)
+	roll.again, roll.enough = fresh >= wanted, ready >= least
+	if s.Slots == nil {
+		if r.places = max(wanted-len(active), 0); r.must > 0 {
+			r.places = max(min(wanted-(len(active)-r.must), wanted+surge-len(active)), 0)
+		}
+		r.places -= min(r.places, s.PendingAdoptions)
+		if r.Create = 0; r.places >= len(r.creating) {
+			r.Create = r.places
+		}
+	}
+	fromOld := min(oldUnready, roll.most)
+	fromOld += min(old-oldUnready, roll.most-fromOld, roll.spare)
+	fromNew := min(freshUnready, roll.surplus)
+	fromNew += min(roll.surplus-fromNew, max(roll.spare-max(fromOld-oldUnready, 0), 0))
+	r.Delete = fromOld + fromNew + len(some(again, func(c T) bool { return roll.mayGoAgain(&r, c) }))
+	r.kept = old + roll.surplus - fromOld - fromNew
+	r.replaces, r.roll = true, roll
+	return r
+}
+
+// mayGoAgain reports whether a deletion that is in flight may be sent again: the child may be there still.
+func (r *rolling[T]) mayGoAgain(room *Room[T], c T) bool {
+	return (room.mustGo(c) || r.again && room.mayGo(c)) && (r.enough || !r.available(c))
+}
+
+// clamp leaves out the deletions that there is no room for.
+func (r *rolling[T]) clamp(room *Room[T], victims []Deletion[T]) []Deletion[T] {
+	isNil := object.NilOf[T]()
+	spare, most, surplus := r.spare, r.most, r.surplus
+	return some(victims, func(v Deletion[T]) bool {
+		if isNil(v.Object) || room.mustStay(v.Object) {
+			return false
+		}
+		left := &surplus
+		if room.mustGo(v.Object) {
+			left = &most
+		}
+		switch isAvailable := r.available(v.Object); {
+		case room.deleting.Has(object.ID(v.Object)):
+			return r.mayGoAgain(room, v.Object)
+		case *left <= 0 || isAvailable && spare <= 0:
+			return false
+		default:
+			*left--
+			spare -= one(isAvailable)
+		}
+		return true
+	})
+}
+
+// checkReplaces refuses a rollout that could replace nothing.
+func (s *Spec[T]) checkReplaces(room Room[T]) error {
+	if room.roll == nil || room.must == 0 {
+		return nil
+	}
+	if unavailable, surge, _ := s.rollout(); unavailable+surge == 0 {
+		return refuse(s.Owner, s.Kind, InvalidRollout, "maxUnavailable and maxSurge are 0, and %d must be replaced", room.must)
+	}
+	return nil
+}
+
+// rolled chooses n of the children: those whose deletion is in flight first, then those that must go and
+// of these the ones that are not available.
+func (s *Spec[T]) rolled(staying []T, n int, ranking podrank.Options[T], room Room[T]) ([]Deletion[T], error) {
+	unready := podrank.First("not available", func(c T) bool { return !room.roll.available(c) })
+	var err error
+	if ranking.Order, err = s.orderAfter(unready); err != nil {
+		return nil, err
+	}
+	again := func(c T) bool { return room.deleting.Has(object.ID(c)) }
+	ranking.MustGo = func(c T) bool { return again(c) || room.mustGo(c) }
+	victims := s.guarded(podrank.Select(staying, room.must+room.roll.surplus+len(room.deleting), ranking))
+	for i := max(room.surplus, 0); i < len(victims); i++ {
+		victims[i].Replaced = true
+	}
+	victims = room.roll.clamp(&room, victims)
+	return victims[:min(n, len(victims))], nil
+}

@@ -1,0 +1,257 @@
+// Copyright The replicakit Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package replicas_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/replicakit/replicakit/internal/object"
+	"github.com/replicakit/replicakit/internal/podtest"
+	"github.com/replicakit/replicakit/replicas"
+	"github.com/replicakit/replicakit/status"
+)
+
+// rolling is the spec of a rollout of n pods, of which those named "old" must go.
+func rolling(n, unavailable, surge int32) replicas.PodSpec {
+	rs := replicaSet(n)
+	u, s := intstr.FromInt32(unavailable), intstr.FromInt32(surge)
+	spec, _ := replicas.ReplicaSetSpec(rs)
+	spec.Now, spec.MaxUnavailable, spec.MaxSurge = podtest.Now, &u, &s
+	spec.Rules.MustGo = func(p *corev1.Pod) bool { return p.Labels["old"] != "" }
+	return spec
+}
+
+func member(spec replicas.PodSpec, name string, isOld, isReady bool) *corev1.Pod {
+	is := map[string]string{"app": "web"}
+	if isOld {
+		is["old"] = "yes"
+	}
+	p := podtest.Pod(name, podtest.OwnedBy(spec.Owner, "apps/v1", "ReplicaSet"), podtest.Labels(is), podtest.UID(types.UID(name)))
+	if !isReady {
+		podtest.NotReady(p)
+	}
+	return p
+}
+
+// The bounds of a rollout hold for any fleet, whatever is in flight.
+func TestTheBoundsOfARollout(t *testing.T) {
+	t.Parallel()
+	r := rand.New(rand.NewPCG(1, 2))
+	for range 20_000 {
+		wanted, unavailable, surge := r.IntN(7), r.IntN(4), r.IntN(4)
+		if unavailable+surge == 0 {
+			surge = 1
+		}
+		spec := rolling(int32(wanted), int32(unavailable), int32(surge))
+		var pods []*corev1.Pod
+		old, ready := 0, 0
+		for i := range r.IntN(10) {
+			p := member(spec, fmt.Sprint("p", i), r.IntN(2) == 0, r.IntN(3) > 0)
+			pods = append(pods, p)
+			if p.Labels["old"] != "" {
+				old++
+			}
+			if status.IsPodReady(p) {
+				ready++
+			}
+		}
+		sure := ready // available, whatever became of the deletions in flight
+		for _, p := range pods {
+			if r.IntN(6) == 0 {
+				spec.DeletionsInFlight = append(spec.DeletionsInFlight, object.ID(p))
+				sure -= one(status.IsPodReady(p))
+			}
+		}
+		for i := range r.IntN(3) {
+			spec.CreationsInFlight = append(spec.CreationsInFlight, fmt.Sprint("flying-", i))
+		}
+		plan, err := replicas.Manage(pods, spec)
+		require.NoError(t, err)
+		all, limit := len(pods), wanted
+		if old > 0 {
+			limit += surge
+		}
+		what := fmt.Sprintf("%d wanted, %d unavailable, %d surge, %v of %d old, %d ready, %d sure, in flight %v %v: %v",
+			wanted, unavailable, surge, old, all, ready, sure, spec.CreationsInFlight, spec.DeletionsInFlight, plan)
+		assert.LessOrEqual(t, plan.Scale.Create, max(limit-all, 0), what)
+		assert.LessOrEqual(t, plan.Scale.Create, max(wanted-(all-old), 0), what)
+		goes := 0
+		for _, d := range plan.Scale.Delete {
+			if status.IsPodReady(d.Object) {
+				goes++
+			}
+			if d.Object.Labels["old"] == "" {
+				assert.Greater(t, all-old, wanted, what)
+			}
+		}
+		if goes > 0 {
+			for _, d := range plan.Scale.Delete {
+				for _, id := range spec.DeletionsInFlight {
+					if object.ID(d.Object) == id && status.IsPodReady(d.Object) {
+						goes-- // it does not count as there
+					}
+				}
+			}
+			assert.GreaterOrEqual(t, sure-goes, wanted-unavailable, what)
+		}
+	}
+}
+
+func one(is bool) int {
+	if is {
+		return 1
+	}
+	return 0
+}
+
+// A rolledFleet is rolled out step by step, each pod becoming ready after some steps.
+type rolledFleet struct {
+	old, fresh []int // steps until each is ready; 0 or less: it is
+	made       int
+	fewest     int // available
+	steps      int
+}
+
+func (f *rolledFleet) available() (n int) {
+	for _, left := range append(append([]int(nil), f.old...), f.fresh...) {
+		n += one(left <= 0)
+	}
+	return n
+}
+
+func (f *rolledFleet) step() {
+	f.steps++
+	for i := range f.old {
+		f.old[i]--
+	}
+	for i := range f.fresh {
+		f.fresh[i]--
+	}
+}
+
+// asDeployment makes one step as Kubernetes' Deployment controller does: it makes new pods first, and in the
+// next step deletes old ones, those that are not available before the others.
+func (f *rolledFleet) asDeployment(wanted, unavailable, surge, startUp int) {
+	if n := min(wanted-len(f.fresh), wanted+surge-len(f.old)-len(f.fresh)); n > 0 {
+		for range n {
+			f.fresh, f.made = append(f.fresh, startUp), f.made+1
+		}
+		return
+	}
+	unready := 0
+	for _, left := range f.fresh {
+		unready += one(left > 0)
+	}
+	most := len(f.old) + len(f.fresh) - (wanted - unavailable) - unready
+	for i := 0; i < len(f.old) && most > 0; {
+		if f.old[i] > 0 {
+			f.old, most = append(f.old[:i], f.old[i+1:]...), most-1
+			continue
+		}
+		i++
+	}
+	for spare := f.available() - (wanted - unavailable); spare > 0 && len(f.old) > 0; spare-- {
+		f.old = f.old[1:]
+	}
+}
+
+// asPlanned makes one step by a plan.
+func (f *rolledFleet) asPlanned(t *testing.T, spec replicas.PodSpec, startUp int) {
+	t.Helper()
+	var pods []*corev1.Pod
+	for i, left := range f.old {
+		pods = append(pods, member(spec, fmt.Sprint("old-", i), true, left <= 0))
+	}
+	for i, left := range f.fresh {
+		pods = append(pods, member(spec, fmt.Sprint("new-", i), false, left <= 0))
+	}
+	plan, err := replicas.Manage(pods, spec)
+	require.NoError(t, err)
+	gone := map[string]bool{}
+	for _, d := range plan.Scale.Delete {
+		gone[d.Object.Name] = true
+	}
+	var old []int
+	for i, left := range f.old {
+		if !gone[fmt.Sprint("old-", i)] {
+			old = append(old, left)
+		}
+	}
+	f.old = old
+	for range plan.Scale.Create {
+		f.fresh, f.made = append(f.fresh, startUp), f.made+1
+	}
+}
+
+// A rollout keeps as many pods available as Kubernetes' Deployment controller does at the least, makes as
+// few, and takes no longer.
+func TestARolloutBesideADeployment(t *testing.T) {
+	t.Parallel()
+	r := rand.New(rand.NewPCG(3, 4))
+	for range 500 {
+		wanted, unavailable, surge, startUp := 1+r.IntN(10), r.IntN(4), r.IntN(4), 1+r.IntN(4)
+		unavailable = min(unavailable, wanted)
+		if unavailable+surge == 0 {
+			surge = 1
+		}
+		spec := rolling(int32(wanted), int32(unavailable), int32(surge))
+		var begins []int
+		for range wanted {
+			begins = append(begins, max(r.IntN(12)-9, 0)*1000) // some never become ready
+		}
+		run := func(do func(f *rolledFleet)) rolledFleet {
+			f := rolledFleet{old: append([]int(nil), begins...)}
+			f.fewest = f.available()
+			for (len(f.old) > 0 || len(f.fresh) != wanted || f.available() < wanted) && f.steps < 500 {
+				do(&f)
+				f.fewest = min(f.fewest, f.available())
+				f.step()
+			}
+			return f
+		}
+		theirs := run(func(f *rolledFleet) { f.asDeployment(wanted, unavailable, surge, startUp) })
+		ours := run(func(f *rolledFleet) { f.asPlanned(t, spec, startUp) })
+		what := fmt.Sprintf("%d wanted, %d unavailable, %d surge, start-up %d, begins %v", wanted, unavailable, surge, startUp, begins)
+		require.Less(t, theirs.steps, 500, what)
+		assert.Equal(t, theirs.made, ours.made, what)
+		assert.GreaterOrEqual(t, ours.fewest, min(theirs.fewest, wanted-unavailable), what)
+		assert.LessOrEqual(t, ours.steps, theirs.steps, what)
+	}
+}
+
+func TestRolloutsThatContradictThemselves(t *testing.T) {
+	t.Parallel()
+	text := func(s string) *intstr.IntOrString { v := intstr.FromString(s); return &v }
+	minus, one := intstr.FromInt32(-1), intstr.FromInt32(1)
+	for want, change := range map[string]func(s *replicas.PodSpec){
+		"maxUnavailable -1 is negative":             func(s *replicas.PodSpec) { s.MaxUnavailable = &minus },
+		"maxSurge -1 is negative":                   func(s *replicas.PodSpec) { s.MaxSurge = &minus },
+		`maxUnavailable "a": it is no percentage`:   func(s *replicas.PodSpec) { s.MaxUnavailable = text("a") },
+		`maxSurge "x%": `:                           func(s *replicas.PodSpec) { s.MaxSurge = text("x%") },
+		"maxUnavailable 101% is more than 100%":     func(s *replicas.PodSpec) { s.MaxUnavailable = text("101%") },
+		"maxSurge 1: there is no slot for a child":  func(s *replicas.PodSpec) { s.MaxSurge, s.Slots = &one, replicas.Ordinals("web") },
+		"maxUnavailable and maxSurge are 0, and 1 ": func(s *replicas.PodSpec) { zero := intstr.FromInt32(0); s.MaxUnavailable, s.MaxSurge = &zero, nil },
+	} {
+		spec := rolling(1, 1, 1)
+		change(&spec)
+		_, err := replicas.Manage([]*corev1.Pod{member(spec, "a", true, true)}, spec)
+		require.ErrorContains(t, err, `ReplicaSet "default/web": `+want)
+		requireRefused(t, err, replicas.InvalidRollout)
+	}
+	_, err := replicas.Manage[*corev1.ConfigMap](nil, replicas.Spec[*corev1.ConfigMap]{
+		Owner: replicaSet(1), Kind: appsv1.SchemeGroupVersion.WithKind("ReplicaSet"), Selector: labels.SelectorFromSet(labels.Set{"a": "b"}),
+		Now: podtest.Now, MaxSurge: &one,
+	})
+	require.ErrorContains(t, err, "no *v1.ConfigMap is ever available")
+}
