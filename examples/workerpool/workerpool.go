@@ -4,12 +4,11 @@
 package main
 
 import (
-	"context"
 	"maps"
-	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 
 	v1 "github.com/replicakit/replicakit/examples/workerpool/api/v1"
 	"github.com/replicakit/replicakit/podrank"
@@ -32,7 +31,6 @@ var workerPools = controller.Kind[*v1.WorkerPool, *v1.Worker]{
 	Owner:    v1.GroupVersion.WithKind("WorkerPool"),
 	Child:    v1.GroupVersion.WithKind("Worker"),
 	Spec:     spec,
-	Prepare:  keepReady,
 	Status:   report,
 	StatusOf: func(p *v1.WorkerPool) any { return &p.Status },
 }
@@ -43,9 +41,9 @@ func spec(p *v1.WorkerPool) (workers, error) {
 	if err != nil {
 		return workers{}, &replicas.RefusedError{Reason: replicas.InvalidSelector, Err: err}
 	}
-	most := int(p.Spec.MaxUnavailable)
+	unavailable := intstr.FromInt32(p.Spec.MaxUnavailable)
 	return workers{
-		Replicas: p.Spec.Replicas, Selector: selector, MaxDeletions: &most, Rules: rules(p),
+		Replicas: p.Spec.Replicas, Selector: selector, MaxUnavailable: &unavailable, Rules: rules(p),
 		New: func(string) (*v1.Worker, error) {
 			labels := map[string]string{revisionLabel: revision(p)}
 			maps.Copy(labels, p.Spec.Template.Labels)
@@ -77,18 +75,4 @@ func isReady(w *v1.Worker) bool { return w.Status.Ready }
 // spare is how many of the ready Workers a pool can do without.
 func spare(p *v1.WorkerPool, ready int32) int32 {
 	return ready - (p.Spec.Replicas - p.Spec.MaxUnavailable)
-}
-
-// keepReady leaves out deletions that would leave too few ready Workers. What is left
-// out has its turn when others have become ready, which wakes the pool.
-func keepReady(_ context.Context, p *v1.WorkerPool, step *controller.Step[*v1.Worker]) error {
-	toSpare := spare(p, count(step.Active, isReady))
-	step.Delete = slices.DeleteFunc(step.Delete, func(d replicas.Deletion[*v1.Worker]) bool {
-		if !isReady(d.Object) {
-			return false
-		}
-		toSpare--
-		return toSpare < 0
-	})
-	return nil
 }

@@ -126,6 +126,26 @@ func TestNewTemplate(t *testing.T) {
 	}
 }
 
+// A hundred Workers are replaced, and eighty are ready at each moment.
+func TestARolloutOfAHundred(t *testing.T) {
+	t.Parallel()
+	config := server(t)
+	w := newWorld(t, config)
+	n := w.count()
+	w.operate(0, config)
+	w.work()
+	pool := w.pool(100)
+	pool.Spec.MaxUnavailable = 20
+	w.create(pool)
+	w.updated(100)
+	n.since()
+	w.patch(`{"template":{"spec":{"image":"two"}}}`)
+	w.updated(100)
+	most, fewest := n.extremes()
+	assert.GreaterOrEqual(t, fewest, 80)
+	assert.LessOrEqual(t, most, 100)
+}
+
 // A template that does not work costs maxUnavailable Workers, and the next one
 // mends it.
 func TestBrokenTemplate(t *testing.T) {

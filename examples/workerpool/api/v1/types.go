@@ -36,8 +36,8 @@ type WorkerPoolSpec struct {
 	// Template is what Workers are made from. If it changes, those of the former
 	// one are replaced.
 	Template WorkerTemplate `json:"template"`
-	// MaxUnavailable is how many Workers are deleted at once at most, and how many
-	// of Replicas may be not ready because of that.
+	// MaxUnavailable is how many of Replicas may be not ready because Workers are
+	// replaced.
 	// +kubebuilder:default=1
 	// +kubebuilder:validation:Minimum=1
 	MaxUnavailable int32 `json:"maxUnavailable"`
