@@ -108,6 +108,29 @@ func TestTheBoundsOfARollout(t *testing.T) {
 	}
 }
 
+// Those that are not available go first, also if few may go at once. And a step that lets others through
+// costs no child that is needed.
+func TestWhoGoesFirstInARollout(t *testing.T) {
+	t.Parallel()
+	spec := rolling(3, 2, 0)
+	spec.BurstReplicas = 1
+	pods := []*corev1.Pod{member(spec, "a", true, true), member(spec, "b", true, true), member(spec, "c", true, false)}
+	plan, err := replicas.Manage(pods, spec)
+	require.NoError(t, err)
+	require.Len(t, plan.Scale.Delete, 1)
+	assert.Equal(t, "c", plan.Scale.Delete[0].Object.Name)
+
+	spec = rolling(3, 1, 0)
+	plan, err = replicas.Manage(pods, spec)
+	require.NoError(t, err)
+	require.Len(t, plan.Scale.Delete, 1)
+	assert.Equal(t, "c", plan.Scale.Delete[0].Object.Name)
+	room, err := replicas.RoomOf(pods, spec)
+	require.NoError(t, err)
+	plan.Scale.Delete[0].Object = pods[0]
+	assert.Empty(t, room.Clamp(plan.Scale).Delete, "two must be available")
+}
+
 func one(is bool) int {
 	if is {
 		return 1
