@@ -4,7 +4,6 @@
 package replicas
 
 import (
-	"errors"
 	"strconv"
 	"strings"
 	"time"
@@ -33,7 +32,7 @@ func (s *Spec[T]) rollout() (unavailable, surge int, err error) {
 		return 0, 0, err
 	}
 	switch {
-	case surge > 0 && s.Slots != nil:
+	case s.Slots != nil && s.MaxSurge != nil && s.MaxSurge.String() != "0" && s.MaxSurge.String() != "0%":
 		return 0, 0, refuse(s.Owner, s.Kind, InvalidRollout, "maxSurge %v: there is no slot for a child more", s.MaxSurge)
 	case unavailable+surge == 0 && (isPercent(s.MaxUnavailable) || isPercent(s.MaxSurge)):
 		unavailable = 1 // both are rounded to 0, and nothing could be replaced
@@ -48,16 +47,16 @@ func (s *Spec[T]) share(field string, value *intstr.IntOrString, roundUp bool) (
 	if value == nil {
 		return 0, nil
 	}
-	n, err := int(value.IntVal), error(nil)
+	n := int(value.IntVal)
 	if value.Type == intstr.String {
-		n, err = strconv.Atoi(strings.TrimSuffix(value.StrVal, "%"))
-		if !strings.HasSuffix(value.StrVal, "%") {
-			err = errors.New("it is no percentage")
+		digits, isPercentage := strings.CutSuffix(value.StrVal, "%")
+		share, err := strconv.ParseUint(digits, 10, 31)
+		if err != nil || !isPercentage {
+			return 0, refuse(s.Owner, s.Kind, InvalidRollout, "%s %q is no percentage", field, value.StrVal)
 		}
+		n = int(share)
 	}
 	switch {
-	case err != nil:
-		return 0, refuse(s.Owner, s.Kind, InvalidRollout, "%s %q: %w", field, value.StrVal, err)
 	case n < 0:
 		return 0, refuse(s.Owner, s.Kind, InvalidRollout, "%s %v is negative", field, value)
 	case !roundUp && value.Type == intstr.String && n > 100:
@@ -107,26 +106,28 @@ type rolling[T metav1.Object] struct {
 	available func(T) bool
 	spare     int  // children that are available and may go
 	most      int  // children that must go and may go now
-	surplus   int  // other children that are too many
+	surplus   int  // other children that are too many and may go
 	again     bool // those of them whose deletion is in flight are still too many
 	enough    bool // are available without those whose deletion is in flight
+	extra     int  // children that go and are not replaced
 }
 
-// roll returns the room of a rollout. R are wanted, U may be unavailable, and S may be there in addition
-// while some must go. Children that must go are old, the others are new. Then
+// roll returns the room of a rollout, in which some children must go. R are wanted, U may be unavailable,
+// and S may be there in addition. Children that must go are old, the others are new. Then
 //
 //	create <= min(R - new, R + S - all)
 //	delete <= all - (R - U) - new ones that are not available, for old ones
 //	delete <= available - (R - U), for those that are available
 //
-// so there are never fewer than R - U available because of a plan, and never more than R + S. New ones
-// are never too many, so none is created in vain. If none is old, S is 0. For creations a child counts
-// although its deletion may have taken effect, and for deletions it does not.
+// so a plan leaves no fewer than R - U available and no more than R + S, and no new one is created in
+// vain. With Slots S is 0; if nothing can go, one slot is filled all the same. For creations a child
+// counts although its deletion may have taken effect, and for deletions it does not. A child that is
+// being deleted and that Rules.Active counts is a new one here, so it holds its place until it is gone.
 func (s *Spec[T]) roll(r Room[T], active, staying []T) Room[T] {
 	unavailable, surge, _ := s.rollout() // which were checked
 	available, _ := s.available()
 	roll := &rolling[T]{available: available}
-	wanted, old, fresh, ready, oldUnready, freshUnready := int(s.Replicas), 0, 0, 0, 0, 0
+	wanted, old, fresh, mayGo, ready, oldUnready, freshUnready, mayGoUnready := int(s.Replicas), 0, 0, 0, 0, 0, 0, 0
 	var again []T // the deletions that are in flight
 	for _, c := range staying {
 		must, isAvailable := r.mustGo(c), available(c)
@@ -134,30 +135,34 @@ func (s *Spec[T]) roll(r Room[T], active, staying []T) Room[T] {
 			again = append(again, c)
 			continue
 		}
-		old, fresh, ready = old+one(must), fresh+one(!must), ready+one(isAvailable)
+		may := !must && r.mayGo(c)
+		old, fresh, mayGo, ready = old+one(must), fresh+one(!must), mayGo+one(may), ready+one(isAvailable)
 		if !isAvailable {
-			oldUnready, freshUnready = oldUnready+one(must), freshUnready+one(!must)
+			oldUnready, freshUnready, mayGoUnready = oldUnready+one(must), freshUnready+one(!must), mayGoUnready+one(may)
 		}
 	}
 	least := wanted - unavailable
-	roll.spare, roll.most, roll.surplus = max(ready-least, 0), max(old+fresh-least-freshUnready, 0), max(fresh-wanted, 0)
-	roll.again, roll.enough = fresh >= wanted, ready >= least
-	if s.Slots == nil {
-		if r.places = max(wanted-len(active), 0); r.must > 0 {
-			r.places = max(min(wanted-(len(active)-r.must), wanted+surge-len(active)), 0)
-		}
-		r.places -= min(r.places, s.PendingAdoptions)
-		if r.Create = 0; r.places >= len(r.creating) {
-			r.Create = r.places
-		}
-	}
+	roll.spare, roll.most = max(ready-least, 0), max(old+fresh-least-freshUnready, 0)
+	roll.surplus = min(max(fresh-wanted, 0), mayGo)
+	roll.again, roll.enough, roll.extra = fresh >= wanted, ready >= least, max(len(staying)-wanted-surge, 0)
 	fromOld := min(oldUnready, roll.most)
 	fromOld += min(old-oldUnready, roll.most-fromOld, roll.spare)
-	fromNew := min(freshUnready, roll.surplus)
+	fromNew := min(mayGoUnready, roll.surplus)
 	fromNew += min(roll.surplus-fromNew, max(roll.spare-max(fromOld-oldUnready, 0), 0))
 	r.Delete = fromOld + fromNew + len(some(again, func(c T) bool { return roll.mayGoAgain(&r, c) }))
 	r.kept = old + roll.surplus - fromOld - fromNew
-	r.replaces, r.roll = true, roll
+	r.roll = roll
+	if s.Slots != nil {
+		if r.places = min(r.places, max(wanted-len(active), one(r.Delete == 0))); r.places < r.Create {
+			r.Create = r.places
+		}
+		return r
+	}
+	r.places = max(min(wanted-(len(active)-r.must), wanted+surge-len(active)), 0)
+	r.places -= min(r.places, s.PendingAdoptions)
+	if r.Create = 0; r.places >= len(r.creating) {
+		r.Create = r.places
+	}
 	return r
 }
 
@@ -171,29 +176,28 @@ func (r *rolling[T]) clamp(room *Room[T], victims []Deletion[T]) []Deletion[T] {
 	isNil := object.NilOf[T]()
 	spare, most, surplus := r.spare, r.most, r.surplus
 	return some(victims, func(v Deletion[T]) bool {
-		if isNil(v.Object) || room.mustStay(v.Object) {
+		if isNil(v.Object) {
 			return false
 		}
-		left := &surplus
-		if room.mustGo(v.Object) {
+		left, must, isAvailable := &surplus, room.mustGo(v.Object), r.available(v.Object)
+		if must {
 			left = &most
 		}
-		switch isAvailable := r.available(v.Object); {
+		switch {
 		case room.deleting.Has(object.ID(v.Object)):
 			return r.mayGoAgain(room, v.Object)
-		case *left <= 0 || isAvailable && spare <= 0:
+		case *left <= 0 || isAvailable && spare <= 0 || !must && !room.mayGo(v.Object):
 			return false
-		default:
-			*left--
-			spare -= one(isAvailable)
 		}
+		*left--
+		spare -= one(isAvailable)
 		return true
 	})
 }
 
-// checkReplaces refuses a rollout that could replace nothing.
+// checkReplaces refuses a rollout that can replace nothing.
 func (s *Spec[T]) checkReplaces(room Room[T]) error {
-	if room.roll == nil || room.must == 0 {
+	if room.roll == nil || room.Create+room.Delete > 0 {
 		return nil
 	}
 	if unavailable, surge, _ := s.rollout(); unavailable+surge == 0 {
@@ -202,20 +206,26 @@ func (s *Spec[T]) checkReplaces(room Room[T]) error {
 	return nil
 }
 
-// rolled chooses n of the children: those whose deletion is in flight first, then those that must go and
-// of these the ones that are not available.
+// rolled chooses n of the children: those whose deletion is in flight first, then those that must go. Of
+// these the ones that are not ready or not available go first, except with Slots.
 func (s *Spec[T]) rolled(staying []T, n int, ranking podrank.Options[T], room Room[T]) ([]Deletion[T], error) {
-	unready := podrank.First("not available", func(c T) bool { return !room.roll.available(c) })
+	again := func(c T) bool { return room.deleting.Has(object.ID(c)) && room.roll.mayGoAgain(&room, c) }
+	first := []podrank.Criterion[T]{podrank.First("in flight", again)}
+	if s.Slots == nil {
+		if ready := s.Rules.Complete().Ready; ready != nil {
+			first = append(first, podrank.First("unready", func(c T) bool { return !ready(c) }))
+		}
+		first = append(first, podrank.First("unavailable", func(c T) bool { return !room.roll.available(c) }))
+	}
 	var err error
-	if ranking.Order, err = s.orderAfter(unready); err != nil {
+	if ranking.Order, err = s.orderAfter(first...); err != nil {
 		return nil, err
 	}
-	again := func(c T) bool { return room.deleting.Has(object.ID(c)) }
 	ranking.MustGo = func(c T) bool { return again(c) || room.mustGo(c) }
 	victims := s.guarded(podrank.Select(staying, room.must+room.roll.surplus+len(room.deleting), ranking))
-	for i := max(room.surplus, 0); i < len(victims); i++ {
-		victims[i].Replaced = true
-	}
 	victims = room.roll.clamp(&room, victims)
+	for i := min(room.roll.extra, len(victims)); i < len(victims); i++ {
+		victims[i].Replaced = room.mustGo(victims[i].Object)
+	}
 	return victims[:min(n, len(victims))], nil
 }

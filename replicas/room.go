@@ -103,7 +103,7 @@ func (s *Spec[T]) room(active []T, wanted slots) Room[T] {
 	} else if r.surplus < standIns {
 		r.kept = max(r.must-r.Delete, 0)
 	}
-	if s.rolls() {
+	if s.rolls() && r.must > 0 {
 		return s.roll(r, active, staying)
 	}
 	return r

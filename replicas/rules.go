@@ -34,7 +34,8 @@ type Rules[T metav1.Object] struct {
 	// many, it is one of those: with 5 children, 3 wanted and 1 that has to go, 2 are
 	// deleted. While fewer children stay than are wanted, it stays too, so that a full quota or a
 	// webhook that refuses the missing one does not cost this one as well. A plan that deletes creates
-	// nothing: what replaces the child comes in a later plan. nil means that no child has
+	// nothing, so what replaces the child comes in a later plan. With Spec.MaxUnavailable or
+	// Spec.MaxSurge all of this is as it is said there. nil means that no child has
 	// to go.
 	MustGo func(T) bool
 	// MustStay reports whether a child may not be deleted. It beats MustGo, and the

@@ -45,7 +45,8 @@ type Scale[T metav1.Object] struct {
 	// what this plan starts has been observed, or when more may be deleted.
 	Deferred int
 	// Kept is how many children stay, although they have to go by Rules.MustGo or are in no
-	// wanted slot, because another child is missing. Plan again when that is there.
+	// wanted slot, because another child is missing or too few are available. Plan again when that
+	// is there, or more are.
 	Kept int
 	// MustStay is how many children are too many and stay, because Rules.MustStay says so.
 	MustStay int
@@ -108,7 +109,8 @@ func (s *Spec[T]) burst() int {
 // what is wanted, and why nothing is created or deleted if so. Those that have ended are
 // discarded. The names of objs are taken.
 //
-// Nothing is created while something is deleted. What is being deleted is not missing yet.
+// Except in a rollout, nothing is created while something is deleted. What is being deleted is not
+// missing yet.
 func (s *Spec[T]) scale(owned, ended, objs []T, wanted slots) (Scale[T], Blocked, error) {
 	none := Scale[T]{}
 	if blocked := s.blocked(); blocked.Reason != "" {

@@ -5,6 +5,7 @@ package replicas
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -116,13 +117,13 @@ func (s *Spec[T]) fitSlots(owned []T, wanted slots) error {
 	return nil
 }
 
-// orderAfter returns the order of the rules after another criterion.
-func (s *Spec[T]) orderAfter(first podrank.Criterion[T]) (podrank.Order[T], error) {
+// orderAfter returns the order of the rules after other criteria.
+func (s *Spec[T]) orderAfter(first ...podrank.Criterion[T]) (podrank.Order[T], error) {
 	order := s.Rules.Complete().Order
 	if pods, ok := any(podrank.Kubernetes()).(podrank.Order[T]); ok && len(order.Criteria()) == 0 {
 		order = pods
 	}
-	order, err := podrank.NewOrder(append([]podrank.Criterion[T]{first}, order.Criteria()...)...)
+	order, err := podrank.NewOrder(slices.Concat(first, order.Criteria())...)
 	if err != nil {
 		return order, s.failure("%w", err)
 	}

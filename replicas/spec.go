@@ -103,7 +103,7 @@ type Spec[T metav1.Object] struct {
 	// an error if one has to be created.
 	New func(name string) (T, error)
 	// MinReadySeconds is for how many seconds a child must be ready to count as
-	// available. It changes no plan. Negative is refused.
+	// available. It changes no plan but those of MaxUnavailable and MaxSurge. Negative is refused.
 	MinReadySeconds int32
 	// BurstReplicas is how many children one plan creates, deletes or discards at most; the
 	// rest is left to later plans. 0 means DefaultBurstReplicas. Negative is
@@ -118,14 +118,15 @@ type Spec[T metav1.Object] struct {
 	// Rules.MustGo or Rules.ReadyWithin. MaxUnavailable is how many fewer than Replicas may be
 	// available, and MaxSurge how many more there may be, while others have to go. Each is a
 	// number or a percentage of Replicas; as in a Deployment, that of MaxUnavailable is rounded
-	// down and that of MaxSurge up, and if both become 0, one may be unavailable. A plan may then
-	// create and delete. Those that are not available go first. No child is created that a later
-	// plan of the same rollout deletes, and none goes while too few are available, except those
-	// that are not available themselves.
+	// down and that of MaxSurge up, and if both become 0, one may be unavailable. While a child has
+	// to go, a plan may create and delete, those that are not ready or not available go first
+	// (with Slots the order of the rules decides), and none that is available goes while too few
+	// are. No child is created that a later plan of the same rollout deletes. A child in no wanted
+	// slot has to go, too.
 	//
 	// If only one of them is set, the other is 0. If both are nil, as many as must go are deleted at
 	// once. Refused are negative numbers, more than 100% unavailable, MaxSurge with Slots, and 0
-	// for both while a child has to go.
+	// for both if so a child that has to go can never go.
 	MaxUnavailable, MaxSurge *intstr.IntOrString
 	// PendingAdoptions is the number of orphans that may become the owner's, because it
 	// is not decided yet whether their adoption succeeds. So many fewer children

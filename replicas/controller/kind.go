@@ -218,7 +218,7 @@ func ReplicationControllers() Kind[*corev1.ReplicationController, *corev1.Pod] {
 // counting returns what the state of a child means for the counts.
 func counting[C Object](rules replicas.Rules[C]) status.Rules[C] {
 	complete := rules.Complete()
-	return status.Rules[C]{Active: complete.Active, Ready: complete.Ready}
+	return status.Rules[C]{Active: complete.Active, Ready: complete.Ready, Available: complete.Available}
 }
 
 // terminatingBy returns which children count as terminating: those being deleted

@@ -267,7 +267,8 @@ type Pass[O, C Object] struct {
 	// pass then did nothing. It is zero otherwise.
 	Stale expectations.Stale
 	// Scale is what the pass set out to create or delete, after Kind.Prepare. It is
-	// both if children that must go could not be deleted and others were missing.
+	// both if children that must go could not be deleted and others were missing, and in a rollout
+	// with MaxUnavailable or MaxSurge.
 	Scale replicas.Scale[C]
 	// Adopted and Released are the children of successful patches; Released also
 	// has those that turned out to be gone. AdoptionRejected are orphans that the server

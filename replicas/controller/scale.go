@@ -110,7 +110,8 @@ func (p *pass[O, C]) limits(scale replicas.Scale[C]) {
 	p.Scale.Deferred, p.Scale.Kept, p.Scale.MustStay = scale.Deferred, scale.Kept, scale.MustStay
 	if limit := p.spec.MaxDeletions; scale.Deferred > 0 {
 		reason := Burst
-		if limit != nil && len(scale.Delete) >= *limit && scale.Create == 0 {
+		rolls := p.spec.MaxUnavailable != nil || p.spec.MaxSurge != nil
+		if limit != nil && len(scale.Delete) >= *limit && (scale.Create == 0 || rolls) {
 			reason = MaxDeletions
 		}
 		p.gate(reason, "", 0, nil)

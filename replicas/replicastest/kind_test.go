@@ -29,7 +29,7 @@ import (
 type pool struct {
 	metav1.TypeMeta
 	metav1.ObjectMeta
-	Spec   struct {
+	Spec struct {
 		Replicas int32
 		Image    string
 	}

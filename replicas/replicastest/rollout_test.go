@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -233,7 +234,7 @@ func TestRolloutsThatAreRefused(t *testing.T) {
 func TestRolloutsWithFaults(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(rolloutStories) {
-		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
 			t.Parallel()
 			random := rand.New(rand.NewPCG(seed, 7))
 			n := 1 + random.IntN(8)
