@@ -18,6 +18,7 @@ import (
 
 	"github.com/replicakit/replicakit/internal/object"
 	"github.com/replicakit/replicakit/internal/podtest"
+	"github.com/replicakit/replicakit/podrank"
 	"github.com/replicakit/replicakit/replicas"
 	"github.com/replicakit/replicakit/status"
 )
@@ -114,6 +115,7 @@ func TestWhoGoesFirstInARollout(t *testing.T) {
 	t.Parallel()
 	spec := rolling(3, 2, 0)
 	spec.BurstReplicas = 1
+	spec.Rules.Order = podrank.Must(podrank.NewOrder(podrank.By("letter", func(p *corev1.Pod) string { return p.Name })))
 	pods := []*corev1.Pod{member(spec, "a", true, true), member(spec, "b", true, true), member(spec, "c", true, false)}
 	plan, err := replicas.Manage(pods, spec)
 	require.NoError(t, err)
