@@ -126,7 +126,8 @@ func (r Rules[T]) active() func(T) bool {
 	if r.NoneEnds() {
 		return active
 	}
-	return func(child T) bool { return !r.Ended(child) && active(child) }
+	ends := Rules[T]{Discard: r.Discard, Failed: r.Failed} // not all of r, so that r needs no allocation
+	return func(child T) bool { return !ends.Ended(child) && active(child) }
 }
 
 func (r Rules[T]) activeOrDefault() func(T) bool {

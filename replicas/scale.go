@@ -137,8 +137,10 @@ func (s *Spec[T]) scale(owned, ended, objs []T, wanted slots) (Scale[T], Blocked
 		return none, Blocked{Reason: ViewIsStale}, nil
 	}
 	var err error
-	if scale.Delete, err = s.deletions(owned, remove, room); err != nil {
-		return none, Blocked{}, err
+	if remove > 0 {
+		if scale.Delete, err = s.deletions(owned, remove, room); err != nil {
+			return none, Blocked{}, err
+		}
 	}
 	scale.Discard = s.discards(ended[:discard])
 	if create > 0 {
@@ -159,9 +161,6 @@ func (s *Spec[T]) scale(owned, ended, objs []T, wanted slots) (Scale[T], Blocked
 
 // deletions chooses n of the children, those whose deletion is in flight first.
 func (s *Spec[T]) deletions(owned []T, n int, room Room[T]) ([]Deletion[T], error) {
-	if n == 0 {
-		return nil, nil
-	}
 	staying := s.staying(owned)
 	ranking := s.ranking(staying)
 	if room.roll != nil {

@@ -65,13 +65,14 @@ func (p *pass[O, C]) wants(ctx context.Context) bool {
 		p.state.known.Distrust()
 	}
 	p.Generation = owner.GetGeneration()
-	if p.spec, err = p.specOf(owner); err != nil {
+	if p.spec, err = p.kind.Spec(owner); err != nil {
 		err = p.refuseSpec(err)
 		p.gate(SpecRefused, "", 0, err)
 		p.fails(err)
 		return false
 	}
-	p.spec.Kind, p.spec.Now = p.kind.Owner, p.Now
+	p.spec.Owner, p.spec.Kind, p.spec.Now = owner, p.kind.Owner, p.Now
+	p.spec.Replicas = p.spec.Wanted()
 	p.rememberReadiness()
 	p.rules, p.Desired = counting(p.spec.Rules), p.spec.Replicas
 	p.deletePendingStrays(ctx)
@@ -81,10 +82,11 @@ func (p *pass[O, C]) wants(ctx context.Context) bool {
 // rememberReadiness completes the rules that need to know since when a child has been ready, or not
 // ready. As a rule, pods tell it by themselves.
 func (p *pass[O, C]) rememberReadiness() {
+	if _, arePods := any(*new(C)).(*corev1.Pod); arePods && p.spec.Rules.Ready == nil {
+		return
+	}
 	rules, minReady := p.spec.Rules.Complete(), time.Duration(p.spec.MinReadySeconds)*time.Second
-	_, arePods := any(*new(C)).(*corev1.Pod)
-	tells := arePods && p.spec.Rules.Ready == nil
-	p.remembers = !tells && rules.Ready != nil && (minReady > 0 || rules.ReadyWithin > 0 && rules.NotReadySince == nil)
+	p.remembers = rules.Ready != nil && (minReady > 0 || rules.ReadyWithin > 0 && rules.NotReadySince == nil)
 	if rules.NotReadySince == nil {
 		p.spec.Rules.NotReadySince = func(c C) time.Time { return p.state.ready.since(object.ID(c), false, p.opts.Now()) }
 	}

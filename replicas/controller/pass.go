@@ -127,7 +127,7 @@ func (p *pass[O, C]) scale(ctx context.Context, planned replicas.Scale[C]) {
 
 // nothingToDo is the rest of a pass whose plan neither creates nor deletes.
 func (p *pass[O, C]) nothingToDo(ctx context.Context, planned replicas.Scale[C]) {
-	if !p.ownerOld {
+	if p.kind.Prepare != nil && !p.ownerOld {
 		_, err := p.author(ctx, p.seen(p.Active, p.Terminating), planned, planned) // which may call off what it began
 		p.fails(err)
 	}
@@ -145,7 +145,7 @@ func (p *pass[O, C]) carryOut(ctx context.Context, planned, scale replicas.Scale
 		return true
 	}
 	scale, ok = p.ownerAgrees(ctx, planned, scale) // before the author's step, which may act for the victims
-	if ok {
+	if ok && p.kind.Prepare != nil {
 		var err error
 		scale, err = p.author(ctx, p.seen(p.Active, p.Terminating), planned, scale)
 		p.fails(err)

@@ -272,10 +272,17 @@ func (p *pass[O, C]) nextCheck(counted []C) {
 // nextAvailable is how long it takes until the next child becomes available, or has not been ready
 // for too long; 0 if there is none to wait for.
 func (p *pass[O, C]) nextAvailable(counted []C) (after time.Duration) {
-	now, rules := p.opts.Now(), p.spec.Rules.Complete()
+	if pods, ok := any(counted).([]*corev1.Pod); ok {
+		after = p.nextPodAvailable(pods)
+	}
 	if !p.remembers {
 		p.state.ready.forget()
-	} else {
+	}
+	if !p.remembers && p.spec.Rules.ReadyWithin <= 0 {
+		return after
+	}
+	now, rules, minReady := p.opts.Now(), p.spec.Rules.Complete(), time.Duration(p.spec.MinReadySeconds)*time.Second
+	if p.remembers {
 		is := make(map[types.UID]bool, len(counted))
 		for _, c := range counted {
 			is[object.ID(c)] = rules.Ready(c)
@@ -287,13 +294,8 @@ func (p *pass[O, C]) nextAvailable(counted []C) (after time.Duration) {
 			after = earliest(after, max(at.Sub(now), 1))
 		}
 	}
-	pods, arePods := any(counted).([]*corev1.Pod)
-	if arePods {
-		after = p.nextPodAvailable(pods)
-	}
-	minReady := time.Duration(p.spec.MinReadySeconds) * time.Second
 	for _, c := range counted {
-		switch isReady := rules.Ready != nil && rules.Ready(c); {
+		switch isReady := rules.Ready(c); {
 		case !isReady && rules.ReadyWithin > 0:
 			wait(rules.NotReadySince(c), rules.ReadyWithin)
 		case isReady && p.remembers && minReady > 0:
