@@ -133,7 +133,7 @@ func (o operator) oneAtATime(ctx context.Context, db *Database, step *controller
 			unsettled++
 		}
 	}
-	if isGoing { // nobody asks the database any more
+	if isGoing { // no client asks the database now
 		quorum, unsettled = 0, 0
 	}
 	if unsettled > 0 {

@@ -92,6 +92,7 @@ func New[O, C Object](kind Kind[O, C], client Client[O, C], cache Cache[O, C], e
 // others over the cache; a stale view is replaced by a live list, the owner is read before
 // children are deleted, names are chosen before a child is created, failures are held back by
 // their kind, and the status is patched and not put, so the cache may lack parts of the owner.
+// A child that was released three times and is given back to the owner each time is left alone.
 // Also, claims run in parallel, every error is reported, and the time at which the next child
 // becomes available is computed from the children and not from the status that the server
 // stored.

@@ -131,7 +131,7 @@ type Step[C Object] struct {
 	Active, Terminating []C
 	// Create are the names of the children to create.
 	Create []string
-	// Delete are the children to delete. Deletion.Replaced tells those that go because of a rule
+	// Delete are the children to delete. Deletion.Replaced separates those that go because of a rule
 	// from those that are too many. A child whose deletion an earlier pass has put off is in the
 	// list too. Discard are the children to clean up, because they have ended.
 	Delete, Discard []replicas.Deletion[C]
@@ -173,7 +173,7 @@ type Result[C Object] struct {
 
 // ErrNotTried is the error of a Result if no call was made: because slow start ended after a failure,
 // because a hold or the number of children forbids it, or because a live list has shown that
-// the child is not the owner's any more.
+// the child is no longer the owner's.
 var ErrNotTried = errors.New("the pass did not try it")
 
 // PrepareTimeout is how long one call of Kind.Prepare may take, as far as it heeds its context.

@@ -80,7 +80,7 @@ func (p *pass[O, C]) wants(ctx context.Context) bool {
 }
 
 // rememberReadiness completes the rules that need to know since when a child has been ready, or not
-// ready. As a rule, pods tell it by themselves.
+// ready. Pods have that in their Ready condition, unless the author has another rule.
 func (p *pass[O, C]) rememberReadiness() {
 	if _, arePods := any(*new(C)).(*corev1.Pod); arePods && p.spec.Rules.Ready == nil {
 		return

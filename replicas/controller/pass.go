@@ -78,7 +78,7 @@ type pass[O, C Object] struct {
 	// ownerRead says that a read begun in this pass has shown that the server's owner wants
 	// what the pass goes by; ownerOld that a read has shown that it does not.
 	ownerRead, ownerOld bool
-	remembers           bool // since when the children have been ready, as they do not tell it
+	remembers           bool // since when the children have been ready, because they have no such condition
 
 	// plan sets these.
 	start    ledger.Moment // when the pass began to read the cache

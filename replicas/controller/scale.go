@@ -157,7 +157,7 @@ func (p *pass[O, C]) author(ctx context.Context, step Step[C], planned, may repl
 }
 
 // unsureAgain is when a Kind with Prepare has its next pass if the plan is empty and the view may be old.
-// By then a bookmark has told how far the cache has come. Otherwise the children are listed.
+// By then a bookmark has shown how far the cache has come. Otherwise the children are listed.
 const unsureAgain = 2 * time.Minute
 
 // seen begins the step that Prepare is shown, with the children as a view has them.
@@ -188,7 +188,7 @@ func (p *pass[O, C]) notDoubted(active []C, scale replicas.Scale[C]) []C {
 	})
 }
 
-// tellScaling tells this library's own tests what will be created and deleted.
+// tellScaling reports to this library's own tests what will be created and deleted.
 func (p *pass[O, C]) tellScaling(ctx context.Context, active []C, scale replicas.Scale[C]) {
 	if !scale.IsZero() {
 		inside.Scaling(ctx, p.Owner, p.notDoubted(active, scale), scale)

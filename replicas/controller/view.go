@@ -64,7 +64,7 @@ func (p *pass[O, C]) plan(ctx context.Context) (plan replicas.Plan[C], ok bool) 
 }
 
 // isUnsure reports whether the author's step would be shown an old view, and there is no waiting for
-// the cache: it does not tell its version, or the wait has taken long enough.
+// the cache: its version is not known, or the wait has taken long enough.
 func (p *pass[O, C]) isUnsure() bool {
 	return p.kind.Prepare != nil && p.view.spec.Pending == expectations.Expired && (!p.view.begins || p.term.children.patience(p.opts.Now()) <= 0)
 }
