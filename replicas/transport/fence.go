@@ -1,0 +1,253 @@
+// Copyright The replicakit Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package transport
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"path"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// DefaultRenewDeadline is what electors of client-go and controller-runtime have, unless they are told
+// otherwise.
+const DefaultRenewDeadline = 10 * time.Second
+
+// A Fence refuses the writes of a leader that cannot prove its lease. A process that was paused, or whose
+// machine slept, goes on with the line of code that it was at. Its lease has ended meanwhile, another
+// process leads, and the elector may notice after the next write. With a Fence that write is not sent, and its
+// error says so.
+//
+// The Fence reads the requests for the lease that go through it, so it needs no other connection with the elector. What counts
+// is when the last renewal was sent that the server accepted. Others wait for the lease duration, which has
+// to be longer than the renew deadline, from when they have seen that renewal. The time is read from the wall clock and from
+// the monotonic clock, and the longer one counts: the first can be set back, and the second can stand still while a machine sleeps.
+//
+// Before the process has held the lease for the first time, no write is refused: the
+// controllers that need the lease do not work then. Reads, and requests for the lease, are never refused.
+type Fence struct {
+	lease    types.NamespacedName
+	deadline time.Duration
+	now      func() reading
+	refused  atomic.Int64
+
+	mu     sync.Mutex
+	holder string   // the identity under which the process has held the lease; "" before the first time
+	sent   *reading // when the last renewal was sent; nil if the lease is not held
+}
+
+// NewFence returns a Fence for a lease. renewDeadline is that of the elector; zero or less means
+// DefaultRenewDeadline. Wrap the configuration before the elector's client is made from it:
+//
+//	fence := transport.NewFence(types.NamespacedName{Namespace: "default", Name: "pools.example.com"}, 0)
+//	config.Wrap(fence.Wrap)
+//
+// Only leases of coordination.k8s.io/v1 are known.
+func NewFence(lease types.NamespacedName, renewDeadline time.Duration) *Fence {
+	if renewDeadline <= 0 {
+		renewDeadline = DefaultRenewDeadline
+	}
+	return &Fence{lease: lease, deadline: renewDeadline, now: readClocks}
+}
+
+// Wrap returns a RoundTripper that sends with next what the Fence does not refuse. A nil next means
+// http.DefaultTransport. Requests are checked when they are sent: after a rate limiter, and again each
+// time that client-go sends them once more. Their bodies are checked as they are read.
+func (f *Fence) Wrap(next http.RoundTripper) http.RoundTripper { return wrap(next, f.trip) }
+
+// Refused returns how many writes were refused.
+func (f *Fence) Refused() int64 { return f.refused.Load() }
+
+// Check returns an error if a write would be refused now.
+func (f *Fence) Check() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	switch {
+	case f.holder == "":
+		return nil
+	case f.sent == nil:
+		return errors.New("not written: the lease is not held")
+	}
+	if age := f.now().since(*f.sent); age >= f.deadline {
+		return fmt.Errorf("not written: the lease was renewed %v ago, and must have been in the last %v", age.Round(time.Millisecond), f.deadline)
+	}
+	return nil
+}
+
+func (f *Fence) trip(next http.RoundTripper, req *http.Request) (*http.Response, error) {
+	switch asked, isLease := f.asksFor(req); {
+	case isLease:
+		return f.tripOfLease(next, req, asked)
+	case isRead(req):
+		return next.RoundTrip(req)
+	}
+	if err := f.check(); err != nil {
+		return refuse(req, err)
+	}
+	return next.RoundTrip(f.guard(req))
+}
+
+// check is Check, and counts.
+func (f *Fence) check() error {
+	err := f.Check()
+	if err != nil {
+		f.refused.Add(1)
+	}
+	return err
+}
+
+// asksFor reports whether a request is for the lease, and returns what it writes; nil if it reads.
+func (f *Fence) asksFor(req *http.Request) (asked *coordinationv1.Lease, isLease bool) {
+	of := req.URL.Path
+	if req.Method != http.MethodPost {
+		var name string
+		if of, name = path.Split(of); name != f.lease.Name {
+			return nil, false
+		}
+	}
+	if !strings.HasSuffix(strings.TrimSuffix(of, "/"), "/apis/coordination.k8s.io/v1/namespaces/"+f.lease.Namespace+"/leases") {
+		return nil, false
+	}
+	if !isRead(req) && req.GetBody != nil {
+		if body, err := req.GetBody(); err == nil {
+			asked = readLease(body)
+		}
+	}
+	return asked, req.Method != http.MethodPost || asked != nil && asked.Name == f.lease.Name
+}
+
+// tripOfLease sends a request for the lease, and takes from the answer whether the lease is held.
+func (f *Fence) tripOfLease(next http.RoundTripper, req *http.Request, asked *coordinationv1.Lease) (*http.Response, error) {
+	sent := f.now() // not when the answer is read, which may be after a pause
+	if asked != nil && holderOf(asked) == "" || req.Method == http.MethodDelete {
+		f.lose() // before the lease is given up, as the next holder begins at once
+	}
+	resp, err := next.RoundTrip(req)
+	if err != nil {
+		return nil, err
+	}
+	switch ok := resp.StatusCode >= 200 && resp.StatusCode < 300; {
+	case !isRead(req):
+		if ok && asked != nil && holderOf(asked) != "" {
+			f.renew(holderOf(asked), sent)
+		}
+	case resp.StatusCode == http.StatusNotFound:
+		f.lose()
+	case ok:
+		var read bytes.Buffer
+		if lease := readLease(struct {
+			io.Reader
+			io.Closer
+		}{io.TeeReader(resp.Body, &read), resp.Body}); lease == nil || !f.isHeldBy(holderOf(lease)) {
+			f.lose()
+		}
+		resp.Body = io.NopCloser(&read)
+	}
+	return resp, nil
+}
+
+func (f *Fence) renew(holder string, sent reading) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.holder, f.sent = holder, &sent
+}
+
+func (f *Fence) lose() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.sent = nil
+}
+
+func (f *Fence) isHeldBy(holder string) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return holder == f.holder
+}
+
+// guard returns the request with a body that is checked. The transport reads the body when it has a
+// connection, and reads it anew when it sends a request again by itself. A server does not act on a
+// request whose body never came.
+func (f *Fence) guard(req *http.Request) *http.Request {
+	if req.Body == nil || req.Body == http.NoBody {
+		return req
+	}
+	guarded := req.WithContext(req.Context())
+	guarded.Body = guardedBody{req.Body, f}
+	if req.GetBody != nil {
+		guarded.GetBody = func() (io.ReadCloser, error) {
+			again, err := req.GetBody()
+			return guardedBody{again, f}, err
+		}
+	}
+	return guarded
+}
+
+type guardedBody struct {
+	io.ReadCloser
+	fence *Fence
+}
+
+func (b guardedBody) Read(data []byte) (int, error) {
+	if err := b.fence.check(); err != nil {
+		return 0, err
+	}
+	return b.ReadCloser.Read(data)
+}
+
+var leases = func() runtime.Decoder {
+	scheme := runtime.NewScheme()
+	if err := coordinationv1.AddToScheme(scheme); err != nil {
+		panic("transport: " + err.Error())
+	}
+	return serializer.NewCodecFactory(scheme).UniversalDeserializer()
+}()
+
+// readLease reads a lease, as JSON or as protobuf. It returns nil if it is none.
+func readLease(body io.ReadCloser) *coordinationv1.Lease {
+	defer func() { _ = body.Close() }()
+	data, err := io.ReadAll(body)
+	if err != nil {
+		return nil
+	}
+	lease := &coordinationv1.Lease{}
+	if _, _, err := leases.Decode(data, nil, lease); err != nil {
+		return nil
+	}
+	return lease
+}
+
+func holderOf(lease *coordinationv1.Lease) string {
+	if lease.Spec.HolderIdentity == nil {
+		return ""
+	}
+	return *lease.Spec.HolderIdentity
+}
+
+// A reading is one instant on both clocks of the machine.
+type reading struct {
+	wall      time.Time
+	monotonic time.Duration // since the program began
+}
+
+var began = time.Now()
+
+func readingOf(t time.Time) reading { return reading{t.Round(0), t.Sub(began)} }
+
+func readClocks() reading { return readingOf(time.Now()) }
+
+// since is the time from one instant to another, on the clock that says more.
+func (r reading) since(earlier reading) time.Duration {
+	return max(r.wall.Sub(earlier.wall), r.monotonic-earlier.monotonic)
+}

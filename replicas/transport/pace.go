@@ -1,0 +1,342 @@
+// Copyright The replicakit Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package transport
+
+import (
+	"context"
+	"math"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+const (
+	// firstWindow is how many calls are under way at once in the beginning, and leastWindow how many
+	// are however long the server takes.
+	firstWindow, leastWindow = 10, 4
+	// leastEach is how many calls of each owner may be under way, however many others there are.
+	leastEach = 2
+	// near is the part of the window at which the server was overloaded up to which the window grows
+	// fast. From there it grows once in each growsEvery, by more the longer all is well.
+	near       = 0.9
+	growsEvery = time.Second
+	// slower is how much longer than usual the fastest of the last calls may take, beside slowerBy,
+	// before fewer are sent. Of a few slow webhooks the fastest call shows nothing.
+	slower, slowerBy = 2, 10 * time.Millisecond
+	// usualFor is for how long the fastest call says what is usual.
+	usualFor = time.Minute
+	// longestHold is how long a Retry-After of an overloaded server is heeded.
+	longestHold = 10 * time.Second
+)
+
+// A Pace sends calls as fast as the server answers. It has no constant number of calls a second,
+// which is too low for one server and too high for another. Instead it bounds how many are under
+// way at once: more with good answers, half as many if the server is overloaded, and fewer if even
+// the fastest calls take longer than usual.
+//
+// A server is overloaded if it answers 429 or 503 with a text and not with a Status, as API
+// Priority and Fairness does, or if it cannot be reached. Then no call is sent for as long as its
+// Retry-After says, at most 10 seconds. A Status with such a code, such as that of a
+// webhook or of an eviction, is about one object and changes nothing.
+//
+// Calls that wait are sent in turns, one for each owner: see WithOwner. Two calls of an owner never
+// wait for those of others that are under way, which an admission webhook may keep for
+// long. Watches and requests for leases are sent at once.
+type Pace struct {
+	perSecond float64 // 0: without a limit
+	burst     float64
+
+	mu       sync.Mutex
+	window   float64
+	underWay int
+	of       map[types.NamespacedName]int // those under way
+	full     bool                         // calls have waited since the window was changed last
+	growing  bool                         // by one with each answer: the server has not been slow or overloaded yet
+	ceiling  float64                      // near this window the server was overloaded; 0: never
+	changed  time.Time                    // when the window was made smaller last
+	grown    time.Time                    // when it was made larger near the ceiling
+	held     time.Time                    // no call is sent before
+	tokens   float64                      // of perSecond
+	filled   time.Time
+	timer    *time.Timer
+
+	answers int           // to come before the window is looked at
+	excess  time.Duration // the least by which one of these took longer than its kind may
+	usual   map[callKind]*usual
+
+	owners  []types.NamespacedName // with calls that wait, in the order of their turns
+	waiting map[types.NamespacedName][]*turn
+}
+
+// NewPace returns a Pace that sends at most perSecond calls a second, and burst at once after a
+// rest. If perSecond is zero or less, or no number, only the server's answers count, and burst is ignored. A
+// burst below 1 means 1. Turn the rate limiter of client-go off:
+//
+//	config.QPS = -1
+//	config.Wrap(transport.NewPace(0, 0).Wrap)
+//
+// If there is a Fence, wrap it first, so that it looks at a call after the call has waited.
+func NewPace(perSecond float64, burst int) *Pace {
+	p := &Pace{window: firstWindow, answers: firstWindow, excess: math.MaxInt64, growing: true, of: map[types.NamespacedName]int{}, usual: map[callKind]*usual{}, waiting: map[types.NamespacedName][]*turn{}}
+	if perSecond > 0 && !math.IsInf(perSecond, 0) {
+		p.perSecond, p.burst = perSecond, float64(max(burst, 1))
+		p.tokens = p.burst
+	}
+	return p
+}
+
+// Wrap returns a RoundTripper that sends calls with next in their turn. A nil next means
+// http.DefaultTransport. A call whose context ends while it waits returns the context's error.
+func (p *Pace) Wrap(next http.RoundTripper) http.RoundTripper { return wrap(next, p.trip) }
+
+// State returns how many calls may be under way at once, and how many wait.
+func (p *Pace) State() (window, waiting int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, calls := range p.waiting {
+		waiting += len(calls)
+	}
+	return int(p.window), waiting
+}
+
+type ownerKey struct{}
+
+// WithOwner returns a context for the calls about an owner. Those of different owners wait for each
+// other in turns, and those without an owner wait as if they had one in common. The adapters set it for
+// each pass.
+func WithOwner(ctx context.Context, owner types.NamespacedName) context.Context {
+	return context.WithValue(ctx, ownerKey{}, owner)
+}
+
+func (p *Pace) trip(next http.RoundTripper, req *http.Request) (*http.Response, error) {
+	if isWatch(req) || strings.Contains(req.URL.Path, "/apis/coordination.k8s.io/") {
+		return next.RoundTrip(req)
+	}
+	owner, _ := req.Context().Value(ownerKey{}).(types.NamespacedName)
+	if err := p.wait(req.Context(), owner); err != nil {
+		return refuse(req, err)
+	}
+	sent := time.Now()
+	resp, err := next.RoundTrip(req)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if req.Context().Err() == nil {
+		p.learn(kindOf(req), sent, time.Now(), resp, err)
+	}
+	p.leave(owner)
+	return resp, err
+}
+
+// A turn is a call that waits.
+type turn struct {
+	come chan struct{} // closed
+}
+
+// wait returns when a call may be sent, or with an error if ctx ends before.
+func (p *Pace) wait(ctx context.Context, owner types.NamespacedName) error {
+	t := &turn{make(chan struct{})}
+	p.mu.Lock()
+	if len(p.waiting[owner]) == 0 {
+		p.owners = append(p.owners, owner)
+	}
+	p.waiting[owner] = append(p.waiting[owner], t)
+	p.next()
+	p.mu.Unlock()
+	select {
+	case <-t.come:
+		return nil
+	case <-ctx.Done():
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	select {
+	case <-t.come: // meanwhile
+		p.leave(owner)
+	default:
+		p.remove(owner, t)
+	}
+	return ctx.Err()
+}
+
+// remove takes a call out of those that wait.
+func (p *Pace) remove(owner types.NamespacedName, t *turn) {
+	i := slices.Index(p.waiting[owner], t)
+	if p.waiting[owner] = slices.Delete(p.waiting[owner], i, i+1); len(p.waiting[owner]) == 0 {
+		delete(p.waiting, owner)
+		p.owners = slices.DeleteFunc(p.owners, func(other types.NamespacedName) bool { return other == owner })
+	}
+}
+
+// next lets calls go whose turn has come. The lock must be held.
+func (p *Pace) next() {
+	for len(p.owners) > 0 {
+		i := p.turn()
+		if i < 0 {
+			return
+		}
+		if delay := p.delay(time.Now()); delay > 0 {
+			if p.timer != nil {
+				p.timer.Stop()
+			}
+			p.timer = time.AfterFunc(delay, func() {
+				p.mu.Lock()
+				defer p.mu.Unlock()
+				p.next()
+			})
+			return
+		}
+		p.tokens--
+		p.underWay++
+		owner := p.owners[i]
+		p.of[owner]++
+		t := p.waiting[owner][0]
+		close(t.come)
+		p.owners = append(slices.Delete(p.owners, i, i+1), owner)
+		p.remove(owner, t)
+	}
+}
+
+// turn returns which owner may send a call: the first one or, if the window is full, the first with
+// fewer than leastEach under way; -1 if none.
+func (p *Pace) turn() int {
+	if p.underWay < int(p.window) {
+		return 0
+	}
+	p.full = true
+	return slices.IndexFunc(p.owners, func(owner types.NamespacedName) bool { return p.of[owner] < leastEach })
+}
+
+// delay is how long the next call has to wait, whatever is under way.
+func (p *Pace) delay(now time.Time) time.Duration {
+	if held := p.held.Sub(now); held > 0 || p.perSecond == 0 {
+		return held
+	}
+	p.tokens = min(p.burst, p.tokens+now.Sub(p.filled).Seconds()*p.perSecond)
+	p.filled = now
+	if p.tokens >= 1 {
+		return 0
+	}
+	return time.Duration((1-p.tokens)/p.perSecond*float64(time.Second)) + 1
+}
+
+// leave notes that a call has ended.
+func (p *Pace) leave(owner types.NamespacedName) {
+	p.underWay--
+	if p.of[owner]--; p.of[owner] == 0 {
+		delete(p.of, owner)
+	}
+	p.next()
+}
+
+// learn takes from an answer how many calls may be under way.
+func (p *Pace) learn(kind callKind, sent, now time.Time, resp *http.Response, err error) {
+	switch isCurrent := sent.After(p.changed); { // otherwise it was sent by the old window
+	case err != nil:
+		if isCurrent {
+			p.change(now, p.window/2, 1)
+			p.growing = true // as soon as the server can be reached
+		}
+		return
+	case isOverload(resp):
+		p.hold(now, resp.Header.Get("Retry-After"))
+		if isCurrent {
+			p.ceiling = near * p.window
+			p.change(now, p.window/2, 1)
+		}
+		return
+	}
+	if p.usual[kind] == nil {
+		p.usual[kind] = &usual{}
+	}
+	excess := p.usual[kind].excess(now, now.Sub(sent))
+	p.excess = min(p.excess, excess)
+	if p.growing && p.full {
+		p.window++
+	}
+	if p.answers--; p.answers > 0 {
+		return
+	}
+	switch {
+	case p.excess > 0:
+		p.change(now, p.window*0.8, leastWindow)
+	case p.full && !p.growing:
+		p.grow(now)
+	}
+	p.look()
+}
+
+// look begins to look at the answers to as many calls as are under way at once.
+func (p *Pace) look() {
+	p.answers, p.excess, p.full = int(p.window), math.MaxInt64, len(p.owners) > 0
+}
+
+// grow makes the window larger, slowly where the server was overloaded before.
+func (p *Pace) grow(now time.Time) {
+	if p.ceiling > 0 && p.window >= p.ceiling {
+		if now.Sub(p.grown) < growsEvery {
+			return
+		}
+		p.grown = now
+		p.window += float64(now.Sub(p.changed) / (2 * growsEvery))
+	}
+	p.window++
+}
+
+// A callKind is of calls that usually take as long as each other.
+type callKind struct{ method, resource string }
+
+func kindOf(req *http.Request) callKind {
+	parts := strings.Split(req.URL.Path, "/")
+	if i := slices.Index(parts, "namespaces"); i >= 0 && len(parts) > i+2 {
+		return callKind{req.Method, parts[i+2]}
+	}
+	return callKind{method: req.Method}
+}
+
+// usual is how long the calls of a kind take when the server has little to do.
+type usual struct {
+	fastest, earlier time.Duration // of this usualFor, and of the one before
+	since            time.Time
+}
+
+// excess notes how long a call took, and returns by how much that is longer than it may be.
+func (u *usual) excess(now time.Time, took time.Duration) time.Duration {
+	if now.Sub(u.since) >= usualFor {
+		u.earlier, u.fastest, u.since = u.fastest, took, now
+	}
+	u.fastest = min(u.fastest, took)
+	usually := u.fastest
+	if u.earlier > 0 {
+		usually = min(usually, u.earlier)
+	}
+	return took - slower*usually - slowerBy
+}
+
+// change makes the window smaller, but not smaller than least.
+func (p *Pace) change(now time.Time, window, least float64) {
+	p.window = max(min(p.window, least), window)
+	p.changed, p.growing = now, false
+	p.look()
+}
+
+func (p *Pace) hold(now time.Time, retryAfter string) {
+	seconds, err := strconv.Atoi(retryAfter)
+	if err != nil || seconds <= 0 {
+		return
+	}
+	if until := now.Add(min(time.Duration(seconds)*time.Second, longestHold)); until.After(p.held) {
+		p.held = until
+	}
+}
+
+// isOverload reports whether the server itself refuses a call, and not something that the call is about.
+func isOverload(resp *http.Response) bool {
+	return (resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode == http.StatusServiceUnavailable) &&
+		strings.HasPrefix(resp.Header.Get("Content-Type"), "text/plain")
+}
