@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"reflect"
 	"strings"
 	"sync"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
@@ -23,8 +25,10 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
+	"github.com/replicakit/replicakit/internal/follow"
 	"github.com/replicakit/replicakit/replicas"
 	"github.com/replicakit/replicakit/replicas/controller"
+	"github.com/replicakit/replicakit/replicas/transport"
 	"github.com/replicakit/replicakit/replicas/typed"
 )
 
@@ -53,6 +57,14 @@ type Options struct {
 	// controller.ErrRestored. Run then goes on, and makes no more changes. nil means that Run
 	// ends with the error. End the process then, so that it starts again with new caches.
 	OnRestored func(error)
+	// Namespace is that of the informers, in which the server is asked for its version. "" means all
+	// namespaces.
+	Namespace string
+	// Watches are those of the client that the informers list and watch with. If a watch hangs, it is
+	// ended, and the informer lists its objects anew. nil means that a watch that hangs is only
+	// reported: in the log, in the metric replicakit_watch_age_seconds, and by CheckWatches.
+	// docs/operators.md in this repository says what is noticed when.
+	Watches *transport.Watches
 	// Clock is the clock of the controller and of its work queue. nil means the
 	// real clock.
 	Clock clock.WithTicker
@@ -86,6 +98,7 @@ type Options struct {
 type Controller struct {
 	kind       string // of the owners
 	childKind  string
+	namespace  string // of the informers
 	clock      clock.WithTicker
 	metrics    metrics
 	handled    []cache.InformerSynced
@@ -93,6 +106,7 @@ type Controller struct {
 	controller *controller.Controller
 	recording  *recording
 	crew       *crew // since Run
+	watches    follow.Watches
 	restored   chan error
 }
 
@@ -111,6 +125,7 @@ func New[O, C controller.Object](ctx context.Context, kind controller.Kind[O, C]
 	c := &Controller{
 		kind:      kind.Owner.Kind,
 		childKind: kind.Child.Kind,
+		namespace: opts.Namespace,
 		clock:     opts.Clock,
 		queue:     newQueue(opts),
 		recording: newRecording(kind.Owner, opts),
@@ -184,10 +199,15 @@ func (a attachment[O, C]) attach(ctx context.Context, client controller.Client[O
 	if err != nil {
 		return err
 	}
-	if a.metrics, err = newMetrics(opts.MetricsRegisterer, opts.Name, a.controller, kind.Owner, kind.Child); err != nil {
+	if a.view.Cache, err = typed.NewCache(a.typed, owners, children); err != nil {
 		return err
 	}
-	if a.view.Cache, err = typed.NewCache(a.typed, owners, children); err != nil {
+	a.watches = follow.New(kind, client, a.view.Cache, follow.Source{
+		OwnersVersion: owners.LastSyncResourceVersion, ChildrenVersion: children.LastSyncResourceVersion,
+		Namespace: opts.Namespace, Owners: resourceOf(kind.Owner), Children: resourceOf(kind.Child), Transport: opts.Watches,
+	})
+	samples := func() []controller.Sample { return append(a.controller.Metrics(), a.watches.Samples()...) }
+	if a.metrics, err = newMetrics(opts.MetricsRegisterer, opts.Name, samples, kind.Owner, kind.Child); err != nil {
 		return err
 	}
 	ownerEvents, err := owners.AddEventHandler(a.ownerHandler(ctx))
@@ -200,6 +220,12 @@ func (a attachment[O, C]) attach(ctx context.Context, client controller.Client[O
 	}
 	a.handled = []cache.InformerSynced{childEvents.HasSynced, ownerEvents.HasSynced}
 	return nil
+}
+
+// resourceOf returns the resource of a kind, as far as it can be guessed.
+func resourceOf(kind schema.GroupVersionKind) schema.GroupVersionResource {
+	plural, _ := meta.UnsafeGuessKindToResource(kind)
+	return plural
 }
 
 // withBurst is a Spec with another burst, unless that is 0.
@@ -251,6 +277,9 @@ func (c *Controller) Run(ctx context.Context, workers int) error {
 	defer c.recording.start(ctx)()
 	logger.Info("Starting controller", "name", name)
 	c.crew = newCrew(cmp.Or(workers, DefaultWorkers))
+	var following sync.WaitGroup
+	following.Go(func() { c.watches.Follow(ctx, c.logWatch(logger)) })
+	defer following.Wait()
 	defer func() {
 		logger.Info("Shutting down controller", "name", name)
 		stop()
@@ -296,17 +325,40 @@ func (c *Controller) waitForCaches(ctx context.Context) bool {
 	return cache.WaitForNamedCacheSyncWithContext(ctx, c.handled...)
 }
 
+// logWatch logs what becomes of watches.
+func (c *Controller) logWatch(logger klog.Logger) follow.Log {
+	return func(err error, message string, keysAndValues ...any) {
+		keysAndValues = append(keysAndValues, "controller", strings.ToLower(c.kind))
+		if err != nil {
+			logger.Error(err, message, keysAndValues...)
+			return
+		}
+		logger.Info(message, keysAndValues...)
+	}
+}
+
+// CheckWatches returns an error if the watch of the owners or of the children has not followed the
+// server for three minutes. It returns nil if Run has not been called, or if the client is no
+// controller.Versioner. Use it for a health check: a kubelet that starts the program anew mends the
+// watch. The request is ignored, and may be nil.
+func (c *Controller) CheckWatches(*http.Request) error {
+	if c == nil {
+		return nil
+	}
+	return c.watches.Check()
+}
+
 // NewTerm tells the Controller that this process alone is at work from now on; see
 // controller.Controller.NewTerm. A Controller that is made anew for each term, or that Run starts
 // only once a lease is held, needs no call. But if a program holds its lease, or needs none, before
 // it starts the informers, then a call right before that saves a wait of up to two seconds
 // before the first change:
 //
-//	c.NewTerm(ctx, "")
+//	c.NewTerm(ctx)
 //	factory.Start(ctx.Done())
-func (c *Controller) NewTerm(ctx context.Context, namespace string) {
+func (c *Controller) NewTerm(ctx context.Context) {
 	if c != nil {
-		c.controller.NewTerm(ctx, namespace)
+		c.controller.NewTerm(ctx, c.namespace)
 	}
 }
 

@@ -23,11 +23,13 @@ import (
 func (a attachment[O, C]) childHandler(ctx context.Context) cache.ResourceEventHandler {
 	return cache.ResourceEventHandlerFuncs{
 		AddFunc: func(obj any) {
+			a.watches.Children.Saw(obj)
 			w := waking{wake: a.wake}
 			a.report(ctx, a.controller.ChildAdded(obj, w.enqueue))
 			a.logChild(ctx, w, " created", obj, func(child C) []any { return []any{"detail", child} })
 		},
 		UpdateFunc: func(old, cur any) {
+			a.watches.Children.Saw(cur)
 			w := waking{wake: a.wake}
 			a.report(ctx, a.controller.ChildUpdated(old, cur, w.enqueue))
 			a.logChild(ctx, w, " objectMeta updated.", cur, func(child C) []any {
@@ -36,6 +38,7 @@ func (a attachment[O, C]) childHandler(ctx context.Context) cache.ResourceEventH
 			a.logLater(ctx, w, cur)
 		},
 		DeleteFunc: func(obj any) {
+			a.watches.Children.Saw(obj)
 			w := waking{wake: a.wake}
 			a.report(ctx, a.controller.ChildDeleted(obj, w.enqueue))
 			a.logChildDeleted(ctx, w, inTombstone(obj))
@@ -46,14 +49,17 @@ func (a attachment[O, C]) childHandler(ctx context.Context) cache.ResourceEventH
 func (a attachment[O, C]) ownerHandler(ctx context.Context) cache.ResourceEventHandler {
 	return cache.ResourceEventHandlerFuncs{
 		AddFunc: func(obj any) {
+			a.watches.Owners.Saw(obj)
 			a.logOwner(ctx, "Adding", obj)
 			a.report(ctx, a.controller.OwnerAdded(obj))
 		},
 		UpdateFunc: func(old, cur any) {
+			a.watches.Owners.Saw(cur)
 			a.logOwnerUpdated(ctx, old, cur)
 			a.report(ctx, a.controller.OwnerUpdated(old, cur))
 		},
 		DeleteFunc: func(obj any) {
+			a.watches.Owners.Saw(obj)
 			a.logOwner(ctx, "Deleting", inTombstone(obj))
 			a.report(ctx, a.controller.OwnerDeleted(obj))
 		},

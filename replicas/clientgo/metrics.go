@@ -28,7 +28,7 @@ type metrics struct {
 
 // newMetrics registers the metrics, or takes those that another controller
 // registered before (W56). A nil registerer leaves them unregistered.
-func newMetrics(registerer prometheus.Registerer, name string, c *controller.Controller, owners, children schema.GroupVersionKind) (metrics, error) {
+func newMetrics(registerer prometheus.Registerer, name string, samples func() []controller.Sample, owners, children schema.GroupVersionKind) (metrics, error) {
 	r := registering{registerer: registerer}
 	m := metrics{
 		ageRatio: register(&r, prometheus.NewHistogram(prometheus.HistogramOpts{
@@ -53,7 +53,7 @@ func newMetrics(registerer prometheus.Registerer, name string, c *controller.Con
 	}
 	skips(owners)
 	m.staleChildren = skips(children)
-	r.replace(collector{name, c})
+	r.replace(collector{name, samples})
 	return m, r.err
 }
 
@@ -88,16 +88,16 @@ func register[C prometheus.Collector](r *registering, collector C) C {
 	return collector
 }
 
-// A collector serves what a controller.Controller tells of itself.
+// A collector serves what a controller.Controller reports of itself and of its watches.
 type collector struct {
-	name       string
-	controller *controller.Controller
+	name    string
+	samples func() []controller.Sample
 }
 
 func (c collector) Describe(descs chan<- *prometheus.Desc) { prometheus.DescribeByCollect(c, descs) }
 
 func (c collector) Collect(collected chan<- prometheus.Metric) {
-	for _, s := range c.controller.Metrics() {
+	for _, s := range c.samples() {
 		desc := prometheus.NewDesc(metricsNamespace+s.Name, s.Help, nil, s.Labels(c.name))
 		switch s.Type {
 		case controller.Histogram:

@@ -6,6 +6,7 @@ package clientgo
 import (
 	"context"
 	"strings"
+	"sync/atomic"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -51,9 +52,37 @@ func (r *recording) start(ctx context.Context) (stop func()) {
 	broadcaster := record.NewBroadcaster(record.WithContext(context.WithoutCancel(ctx)),
 		record.WithCorrelatorOptions(record.CorrelatorOptions{SpamKeyFunc: spamKey}))
 	broadcaster.StartStructuredLogging(3)
-	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: r.client.Events("")})
+	sink := &endingSink{EventSink: &typedcorev1.EventSinkImpl{Interface: r.client.Events("")}}
+	broadcaster.StartRecordingToSink(sink)
 	r.recorder = broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: r.component}).WithLogger(klog.FromContext(ctx))
-	return broadcaster.Shutdown
+	return func() {
+		sink.ended.Store(true)
+		broadcaster.Shutdown()
+	}
+}
+
+// An endingSink returns no errors once the controller ends. Otherwise the log would have errors about
+// the last events, for which no client is left.
+type endingSink struct {
+	record.EventSink
+	ended atomic.Bool
+}
+
+func (s *endingSink) Create(event *corev1.Event) (*corev1.Event, error) {
+	return s.answer(event)(s.EventSink.Create(event))
+}
+
+func (s *endingSink) Patch(event *corev1.Event, data []byte) (*corev1.Event, error) {
+	return s.answer(event)(s.EventSink.Patch(event, data))
+}
+
+func (s *endingSink) answer(event *corev1.Event) func(*corev1.Event, error) (*corev1.Event, error) {
+	return func(stored *corev1.Event, err error) (*corev1.Event, error) {
+		if err != nil && s.ended.Load() {
+			return event, nil
+		}
+		return stored, err
+	}
 }
 
 func (r *recording) Event(owner metav1.Object, eventType, reason, message string) {

@@ -533,7 +533,7 @@ func TestNewTerm(t *testing.T) {
 		c, err := b.newReplicaSetController()
 		require.NoError(t, err)
 		if begins {
-			c.NewTerm(b.ctx, "")
+			c.NewTerm(b.ctx)
 		}
 		b.run(t, c)
 		settle()
@@ -556,5 +556,5 @@ func TestNewTerm(t *testing.T) {
 		assert.Equal(t, 1, b.count("list pods"))
 		assert.Equal(t, 1, b.count("list replicasets"))
 	})
-	new(clientgo.Controller).NewTerm(t.Context(), "") // New did not make it
+	new(clientgo.Controller).NewTerm(t.Context()) // New did not make it
 }

@@ -14,6 +14,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/replicakit/replicakit/replicas/controller"
+	"github.com/replicakit/replicakit/replicas/transport"
 	"github.com/replicakit/replicakit/slowstart"
 )
 
@@ -103,5 +104,5 @@ func (c *Controller) syncSafely(ctx context.Context, key types.NamespacedName) (
 		requeueAfter, err = 0, fmt.Errorf("clientgo: panic: %v", value)
 		c.logError(ctx, key, err, false)
 	}()
-	return c.controller.Sync(ctx, key)
+	return c.controller.Sync(transport.WithOwner(ctx, key), key)
 }

@@ -17,9 +17,9 @@ type Sample struct {
 	// "replicakit_" before it. Help says what it counts.
 	Name, Help string
 	Type       SampleType
-	// State or Reason distinguishes the samples with one Name. Both are "" if there is only
-	// one.
-	State, Reason string
+	// State, Reason or Kind, which is that of a watch, distinguishes the samples with one Name.
+	// All are "" if there is only one.
+	State, Reason, Kind string
 	// Value is the number; for a Histogram, the sum of all values.
 	Value float64
 	// Count is how many values a Histogram has; Buckets says, for each bound, how
@@ -30,7 +30,7 @@ type Sample struct {
 
 // Labels returns the labels with which replicas/clientgo and
 // replicas/controllerruntime give the sample to Prometheus: "controller", with the name
-// that you pass, "state", if there is a State, and "reason", if there is a Reason.
+// that you pass, and "state", "reason" and "kind", if there is one.
 func (s Sample) Labels(controller string) map[string]string {
 	labels := map[string]string{"controller": controller}
 	if s.State != "" {
@@ -38,6 +38,9 @@ func (s Sample) Labels(controller string) map[string]string {
 	}
 	if s.Reason != "" {
 		labels["reason"] = s.Reason
+	}
+	if s.Kind != "" {
+		labels["kind"] = s.Kind
 	}
 	return labels
 }

@@ -20,7 +20,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
+	"github.com/replicakit/replicakit/internal/follow"
 	"github.com/replicakit/replicakit/replicas/controller"
+	"github.com/replicakit/replicakit/replicas/transport"
 )
 
 // Options are the settings of a Reconciler. Each zero field means its default.
@@ -41,6 +43,15 @@ type Options struct {
 	// passes, such as MaxParallel and ExpectationsTimeout. If Events is nil, events
 	// go to the recorder of the Cluster.
 	Controller controller.Options
+	// Watches are those of the client that the Cluster's cache lists and watches with: wrap its
+	// rest.Config before the Cluster is made. If a watch hangs, it is ended, and its objects are
+	// listed anew. nil means that a watch that hangs is only reported: in the log, in the metric
+	// replicakit_watch_age_seconds, and by CheckWatches. The same Watches serve all controllers of
+	// a Cluster. docs/operators.md in this repository says what is noticed when.
+	Watches *transport.Watches
+	// Healthz is the name under which Add adds CheckWatches to the manager's /healthz. "" means that it
+	// does not.
+	Healthz string
 	// Build is called by Add with the builder of the controller, before the watches of
 	// owners and children are added. Add further watches there:
 	//
@@ -83,6 +94,14 @@ func Add[O, C client.Object](mgr manager.Manager, kind controller.Kind[O, C], op
 	if err := mgr.Add(manager.RunnableFunc(r.awaitRestore)); err != nil {
 		return err
 	}
+	if err := mgr.Add(following{opts.Cluster.GetCache(), r.FollowWatches}); err != nil {
+		return err
+	}
+	if opts.Healthz != "" {
+		if err := mgr.AddHealthzCheck(opts.Healthz, r.CheckWatches); err != nil {
+			return fmt.Errorf("controllerruntime: kind %s: Options.Healthz: %w", kind.Owner.Kind, err)
+		}
+	}
 	elects := opts.Runtime.NeedLeaderElection == nil || *opts.Runtime.NeedLeaderElection
 	if err := mgr.Add(manager.RunnableFunc(func(context.Context) error {
 		r.warnOfNoLeader(mgr.GetLogger(), elects)
@@ -119,6 +138,7 @@ type Reconciler[O, C client.Object] struct {
 	view       view[O, C]
 	limiter    *limiter
 	restored   chan error
+	watches    follow.Watches
 }
 
 // New returns a Reconciler for the owners of a cluster; a manager is a cluster too.
@@ -170,7 +190,12 @@ func New[O, C client.Object](from cluster.Cluster, kind controller.Kind[O, C], o
 	if r.controller, err = controller.New(kind, calls, r.view, nowhere, opts.Controller); err != nil {
 		return nil, err
 	}
-	return r, registerMetrics(metrics.Registry, r.name, r.controller)
+	if r.watches, err = r.view.watches(from, calls, opts.Watches); err != nil {
+		return nil, err
+	}
+	return r, registerMetrics(metrics.Registry, r.name, func() []controller.Sample {
+		return append(r.controller.Metrics(), r.watches.Samples()...)
+	})
 }
 
 // awaitRestore returns an error, which ends the manager, if the server was restored.

@@ -72,7 +72,7 @@ func NewHandlers[O, C client.Object](from client.Client, kind controller.Kind[O,
 // example.
 func (h *Handlers) ChildEvents() handler.EventHandler {
 	made := h.made()
-	return eventHandler(made.ChildAdded, made.ChildUpdated, made.ChildDeleted)
+	return eventHandler(func(any) {}, made.ChildAdded, made.ChildUpdated, made.ChildDeleted)
 }
 
 // OwnerEvents returns the event handler for owners. You do not need it if
@@ -80,7 +80,7 @@ func (h *Handlers) ChildEvents() handler.EventHandler {
 // owner that is not found.
 func (h *Handlers) OwnerEvents() handler.EventHandler {
 	made := h.made()
-	return eventHandler(made.OwnerAdded, made.OwnerUpdated, made.OwnerDeleted)
+	return eventHandler(func(any) {}, made.OwnerAdded, made.OwnerUpdated, made.OwnerDeleted)
 }
 
 // made returns what NewHandlers made, or nil, which returns an error for each event.
@@ -91,20 +91,28 @@ func (h *Handlers) made() *controller.Handlers {
 	return h.handlers
 }
 
-// eventHandler gives the objects of events to the methods that settle them.
+// eventHandler gives the objects of events to the methods that settle them, after a call of saw.
 func eventHandler(
+	saw func(obj any),
 	added func(any, ...controller.Enqueue) error,
 	updated func(any, any, ...controller.Enqueue) error,
 	deleted func(any, ...controller.Enqueue) error,
 ) handler.EventHandler {
 	return handler.Funcs{
 		CreateFunc: func(ctx context.Context, e event.CreateEvent, q queue) {
+			saw(e.Object)
 			logIgnored(ctx, added(e.Object, into(q)))
 		},
 		UpdateFunc: func(ctx context.Context, e event.UpdateEvent, q queue) {
+			saw(e.ObjectNew)
 			logIgnored(ctx, updated(e.ObjectOld, e.ObjectNew, into(q)))
 		},
 		DeleteFunc: func(ctx context.Context, e event.DeleteEvent, q queue) {
+			if e.DeleteStateUnknown {
+				saw(nil)
+			} else {
+				saw(e.Object)
+			}
 			logIgnored(ctx, deleted(e.Object, into(q)))
 		},
 	}

@@ -16,26 +16,26 @@ const metricsNamespace = "replicakit_"
 // registering keeps controllers of one name that begin at once from registering both.
 var registering sync.Mutex
 
-// registerMetrics registers what a controller tells of itself, in place of a former
+// registerMetrics registers the samples of a controller, in place of those of a former
 // one of its name.
-func registerMetrics(registry prometheus.Registerer, name string, c *controller.Controller) error {
+func registerMetrics(registry prometheus.Registerer, name string, samples func() []controller.Sample) error {
 	registering.Lock()
 	defer registering.Unlock()
-	collects := collector{name, c}
+	collects := collector{name, samples}
 	registry.Unregister(collects)
 	return registry.Register(collects)
 }
 
-// A collector serves what a controller.Controller tells of itself.
+// A collector serves what a controller.Controller reports of itself and of its watches.
 type collector struct {
-	name       string
-	controller *controller.Controller
+	name    string
+	samples func() []controller.Sample
 }
 
 func (c collector) Describe(descs chan<- *prometheus.Desc) { prometheus.DescribeByCollect(c, descs) }
 
 func (c collector) Collect(collected chan<- prometheus.Metric) {
-	for _, s := range c.controller.Metrics() {
+	for _, s := range c.samples() {
 		desc := prometheus.NewDesc(metricsNamespace+s.Name, s.Help, nil, s.Labels(c.name))
 		switch s.Type {
 		case controller.Histogram:

@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/replicakit/replicakit/replicas/controller"
+	"github.com/replicakit/replicakit/replicas/transport"
 )
 
 // Reconcile makes one pass for the owner with this name; see
@@ -20,7 +21,7 @@ func (r *Reconciler[O, C]) Reconcile(ctx context.Context, req reconcile.Request)
 	if r.made() == nil {
 		return reconcile.Result{}, errors.New("controllerruntime: New did not make this Reconciler")
 	}
-	after, err := r.controller.Sync(ctx, req.NamespacedName)
+	after, err := r.controller.Sync(transport.WithOwner(ctx, req.NamespacedName), req.NamespacedName)
 	if errors.Is(err, controller.ErrRestored) { // each further pass would end so
 		return reconcile.Result{}, reconcile.TerminalError(err)
 	}
@@ -46,7 +47,7 @@ func (r *Reconciler[O, C]) RateLimiter() workqueue.TypedRateLimiter[reconcile.Re
 // example. It asks for passes in the queue that comes with each event.
 func (r *Reconciler[O, C]) OwnerEvents() handler.EventHandler {
 	made := r.made()
-	return eventHandler(made.OwnerAdded, made.OwnerUpdated, made.OwnerDeleted)
+	return eventHandler(r.sawOwner, made.OwnerAdded, made.OwnerUpdated, made.OwnerDeleted)
 }
 
 // ChildEvents returns the event handler for children, as OwnerEvents does for
@@ -54,7 +55,19 @@ func (r *Reconciler[O, C]) OwnerEvents() handler.EventHandler {
 // all of them or in none.
 func (r *Reconciler[O, C]) ChildEvents() handler.EventHandler {
 	made := r.made()
-	return eventHandler(made.ChildAdded, made.ChildUpdated, made.ChildDeleted)
+	return eventHandler(r.sawChild, made.ChildAdded, made.ChildUpdated, made.ChildDeleted)
+}
+
+func (r *Reconciler[O, C]) sawOwner(obj any) {
+	if r != nil {
+		r.watches.Owners.Saw(obj)
+	}
+}
+
+func (r *Reconciler[O, C]) sawChild(obj any) {
+	if r != nil {
+		r.watches.Children.Saw(obj)
+	}
 }
 
 // made returns what New made, or nil, which returns an error for each event.

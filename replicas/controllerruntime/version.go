@@ -42,6 +42,16 @@ func versionOf(from cache.Cache, kind client.Object) func() string {
 
 func unknown() string { return "" }
 
+// syncedOf returns a function that tells how far the watch of a kind has come; nil if nobody
+// knows, as in a cache of several namespaces.
+func syncedOf(from cache.Cache, kind client.Object) func() string {
+	informer, ok := informerOf(from, kind).(interface{ LastSyncResourceVersion() string })
+	if !ok {
+		return nil
+	}
+	return informer.LastSyncResourceVersion
+}
+
 // informerOf returns the informer of a kind, or nil. The cache of a test may have a reader
 // and nothing else.
 func informerOf(from cache.Cache, kind client.Object) (informer cache.Informer) {

@@ -1,0 +1,314 @@
+// Copyright The replicakit Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package follow finds out whether the watches behind a cache follow the API server.
+//
+// A watch that hangs returns no error, and is as quiet as one of objects that do not change. So
+// each minute the server is asked for its version, and the watch has to come to that version. A
+// server sends its watches a bookmark each minute, so a watch is about two minutes behind at
+// most. If it takes longer, its objects are listed anew. That mends a watch that hangs, and
+// shows that a watch follows whose server sends no bookmarks.
+package follow
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/replicakit/replicakit/internal/resourceversion"
+	"github.com/replicakit/replicakit/replicas/controller"
+)
+
+const (
+	// askPatience is how long the server may take to tell its version.
+	askPatience = 10 * time.Second
+	// mostAsked bounds what is kept of a watch that hangs for long.
+	mostAsked = 20
+	// bookmarksNeeded is how many bookmarks in a row show that the server sends them.
+	bookmarksNeeded = 3
+)
+
+// Times are how often and when a Watch does what. Tests shorten them.
+type Times struct {
+	Look   time.Duration // between two looks at the cache
+	Ask    time.Duration // between two questions to the server
+	Relist time.Duration // the age at which the objects are listed anew
+	Stale  time.Duration // the age at which the watch counts as one that does not follow
+}
+
+var usual = Times{Look: 20 * time.Second, Ask: time.Minute, Relist: 150 * time.Second, Stale: 3 * time.Minute}
+
+type timesKey struct{}
+
+// WithTimes returns a context for a Follow with other times. It is for tests.
+func WithTimes(ctx context.Context, times Times) context.Context {
+	return context.WithValue(ctx, timesKey{}, times)
+}
+
+// A Watch is the watch of one kind. Its methods may be called by several goroutines at once.
+type Watch struct {
+	Kind string
+	// Cached returns the version that the watch has come to; "" before the first list. nil means that
+	// nobody knows. Then only events and new lists show that the watch follows.
+	Cached func() string
+	// Live returns the version that the server is at in a namespace, or in all if it is "". nil means
+	// that nobody can ask, and the watch is not followed.
+	Live func(ctx context.Context, namespace string) (string, error)
+	// Namespace is that of the watch, "" if it is of all. Other returns another one, or "". It is
+	// used if Live is forbidden.
+	Namespace string
+	Other     func(ctx context.Context) string
+	// Relist has the objects listed anew. done reports whether that has happened. nil means that
+	// nobody can.
+	Relist func() (done func() bool)
+
+	mu     sync.Mutex
+	times  Times
+	proven time.Time // the watch has come to where the server was then; zero before the first look
+	asked  []answer  // that the watch has not come to yet, the oldest first
+	last   time.Time // when the server was asked last, or Follow began
+	err    error     // of that question
+	newest string    // its answer
+	ahead  string    // the version that the watch had come to when the server was at an older one
+
+	relisted time.Time   // when the objects were listed anew last; zero means never
+	done     func() bool // whether they have been; nil if that is known
+	until    string      // the server's version before that
+	missed   int         // events up to that version, which the watch had not sent
+	hung     int         // relists that showed such events
+
+	reported bool // that the watch does not follow
+	noRight  bool // reported that a right is missing
+
+	events, bookmarks int
+	bookmark          time.Time // when the last one came
+	seen              [2]sight  // at the last look, and at the one before
+}
+
+// An answer is the version that the server was at, at least, at an instant.
+type answer struct {
+	at      time.Time
+	version string
+}
+
+// A sight is what there was at one look.
+type sight struct {
+	cached string
+	events int
+}
+
+// A Log logs an error, or only a message if err is nil.
+type Log func(err error, message string, keysAndValues ...any)
+
+// Saw notes an event of an object, or of what a cache has of one that is gone. A version that the
+// watch comes to without an event is that of a bookmark.
+func (w *Watch) Saw(obj any) {
+	if w == nil {
+		return
+	}
+	version := "1" // of a tombstone, whose event was missed
+	if o, ok := obj.(metav1.Object); ok {
+		version = o.GetResourceVersion()
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.events++
+	if resourceversion.Reached(w.until, version) {
+		w.missed++
+	}
+	if w.Cached == nil && !w.proven.IsZero() {
+		w.proven = time.Now()
+	}
+}
+
+// Check returns an error if the watch has not followed the server for three minutes.
+func (w *Watch) Check() error {
+	cached := w.cached()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.catchUp(cached)
+	if age, known := w.age(time.Now()); known && age > w.times.Stale || w.ahead != "" {
+		return w.wrong(age)
+	}
+	return nil
+}
+
+func (w *Watch) cached() string {
+	if w.Cached == nil {
+		return ""
+	}
+	return w.Cached()
+}
+
+// begin notes that the watch is looked at from now on. The first question is not asked yet.
+func (w *Watch) begin(times Times) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	now := time.Now()
+	w.times, w.proven, w.last = times, now, now
+}
+
+// look asks the server if it is time, reports, and has a watch that is behind listed anew.
+func (w *Watch) look(ctx context.Context, log Log) {
+	now := time.Now()
+	ask, behind := w.isTime(now)
+	if ask || behind {
+		cached := w.cached()
+		version, err := w.ask(ctx)
+		w.note(answer{now, version}, cached, err)
+	}
+	cached := w.cached()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.catchUp(cached)
+	w.noteRelist(log)
+	w.noteBookmark(now, cached)
+	w.report(now, log)
+	if behind && w.err == nil && w.ahead == "" && now.Sub(w.proven) > w.times.Relist {
+		w.relisted, w.until, w.missed = now, w.newest, 0
+		w.done = w.Relist()
+	}
+}
+
+// isTime reports whether it is time to ask the server, and whether it is to list the objects anew.
+func (w *Watch) isTime(now time.Time) (ask, relist bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return now.Sub(w.last) >= w.times.Ask, w.Relist != nil && now.Sub(w.proven) > w.times.Relist && now.Sub(w.relisted) > w.times.Relist
+}
+
+// noteRelist notes that the objects have been listed anew. If events came that the watch should have sent
+// before, it hung.
+func (w *Watch) noteRelist(log Log) {
+	if w.done == nil {
+		w.until = "" // the handlers have had the time from one look to the next
+	} else if w.done() {
+		w.done = nil
+		if w.relisted.After(w.proven) {
+			w.proven = w.relisted
+		}
+	}
+	if w.missed > 0 {
+		log(fmt.Errorf("%s: the watch hung", w.Kind), "A watch hung and was ended. A new list has shown what it missed", "kind", w.Kind, "events", w.missed)
+		w.hung++
+		w.missed = 0
+	}
+}
+
+func (w *Watch) ask(ctx context.Context) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, askPatience)
+	defer cancel()
+	version, err := w.Live(ctx, w.Namespace)
+	if apierrors.IsForbidden(err) && w.Namespace == "" {
+		if other := w.Other(ctx); other != "" {
+			return w.Live(ctx, other)
+		}
+	}
+	return version, err
+}
+
+// note notes an answer to a question that was asked when the watch had come to cached.
+func (w *Watch) note(a answer, cached string, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.last, w.err, w.newest = a.at, err, a.version
+	switch {
+	case w.Cached == nil:
+	case err != nil || a.version == "" || w.ahead != "":
+	case resourceversion.Older(a.version, cached):
+		w.ahead, w.asked = cached, nil
+	default:
+		w.asked = append(w.asked[:min(len(w.asked), mostAsked-1)], a)
+	}
+}
+
+// catchUp notes that the watch has come to a version. Versions that cannot be compared are no
+// reason to complain.
+func (w *Watch) catchUp(cached string) {
+	if resourceversion.Older(cached, w.ahead) {
+		w.ahead = "" // it was listed again
+	}
+	for len(w.asked) > 0 && cached != "" && !resourceversion.Older(cached, w.asked[0].version) {
+		w.proven = w.asked[0].at
+		w.asked = w.asked[1:]
+	}
+}
+
+// noteBookmark looks at two looks, because the cache has a version a moment before the handlers
+// have the event. A new list brings a version without an event too, but not each minute.
+func (w *Watch) noteBookmark(now time.Time, cached string) {
+	last, before := w.seen[0], w.seen[1]
+	w.seen = [2]sight{{cached, w.events}, last}
+	if before.cached == "" || last.cached == before.cached || w.events != before.events || w.bookmarked() {
+		return
+	}
+	if now.Sub(w.bookmark) > 2*w.times.Ask {
+		w.bookmarks = 0
+	}
+	w.bookmarks, w.bookmark = w.bookmarks+1, now
+}
+
+func (w *Watch) bookmarked() bool { return w.bookmarks >= bookmarksNeeded }
+
+// age returns for how long the watch has not come to where the server was, and whether that says
+// anything: without bookmarks, a watch of objects that do not change is told nothing.
+func (w *Watch) age(now time.Time) (age time.Duration, known bool) {
+	if w.proven.IsZero() || apierrors.IsForbidden(w.err) {
+		return 0, false
+	}
+	return now.Sub(w.proven), w.bookmarked() || w.Relist != nil
+}
+
+// report logs that the watch does not follow, and that it follows again, once each.
+func (w *Watch) report(now time.Time, log Log) {
+	if missing := apierrors.IsForbidden(w.err); missing != w.noRight {
+		w.noRight = missing
+		if missing {
+			log(w.err, "Whether a watch follows the server cannot be known without this right", "kind", w.Kind)
+		}
+	}
+	age, known := w.age(now)
+	if behind := known && age > w.times.Stale || w.ahead != ""; behind != w.reported {
+		w.reported = behind
+		if behind {
+			log(w.wrong(age), "A watch does not follow the server", "kind", w.Kind)
+			return
+		}
+		log(nil, "The watch follows the server again", "kind", w.Kind)
+	}
+}
+
+// wrong says what is wrong with a watch that does not follow.
+func (w *Watch) wrong(age time.Duration) error {
+	age = age.Round(time.Second)
+	switch {
+	case w.ahead != "":
+		return fmt.Errorf("%s: the watch has come to version %s, and the server was at an older one: was it restored from a backup? Restart this program", w.Kind, w.ahead)
+	case w.err != nil:
+		return fmt.Errorf("%s: the watch is %v behind, and the server does not say where it is: %w", w.Kind, age, w.err)
+	}
+	return fmt.Errorf("%s: the watch is %v behind the server", w.Kind, age)
+}
+
+// samples are the metrics of the watch. The age is NaN while it is not known.
+func (w *Watch) samples() []controller.Sample {
+	cached, age := w.cached(), math.NaN()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.catchUp(cached)
+	if known, ok := w.age(time.Now()); ok {
+		age = known.Seconds()
+	}
+	return []controller.Sample{{
+		Name: "watch_age_seconds", Help: "For how long the watch has not come to where the server was. Up to two minutes is usual, because bookmarks come once a minute. NaN means that it is not known.",
+		Type: controller.Gauge, Kind: w.Kind, Value: age,
+	}, {
+		Name: "watch_relists_total", Help: "Watches that hung and were ended. A new list of the objects has shown what they had missed.",
+		Type: controller.Counter, Kind: w.Kind, Value: float64(w.hung),
+	}}
+}

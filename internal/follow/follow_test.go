@@ -1,0 +1,425 @@
+// Copyright The replicakit Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package follow_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/replicakit/replicakit/internal/follow"
+)
+
+// A world is a server, a watch of it, and the log of what is said of the watch.
+type world struct {
+	*follow.Watch
+	t *testing.T
+
+	mu           sync.Mutex
+	cached, live int
+	strange      bool // the server's version is no number
+	err          error
+	asked        []string // the namespaces that the server was asked about
+	relists      int
+	works        bool  // the Relist; see relistable
+	missed       []any // see relistable
+	log          []string
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	w := &world{t: t, cached: 100, live: 100}
+	w.Watch = &follow.Watch{
+		Kind: "Pod",
+		Cached: func() string {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			if w.cached == 0 {
+				return ""
+			}
+			return strconv.Itoa(w.cached)
+		},
+		Live: func(_ context.Context, namespace string) (string, error) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.asked = append(w.asked, namespace)
+			if w.strange {
+				return "x", w.err
+			}
+			return strconv.Itoa(w.live), w.err
+		},
+		Other: func(context.Context) string { return "" },
+		Relist: func() func() bool {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.relists++
+			if !w.works {
+				return func() bool { return false }
+			}
+			w.cached = w.live
+			for _, obj := range w.missed {
+				time.AfterFunc(time.Second, func() { w.Saw(obj) })
+			}
+			return func() bool { return true }
+		},
+	}
+	return w
+}
+
+// relistable has a Relist that works: the watch comes to where the server is. missed are objects whose
+// events it brings.
+func (w *world) relistable(missed ...any) {
+	w.set(func() { w.works, w.missed = true, missed })
+}
+
+// podAt is a pod in a version.
+func podAt(version int) *corev1.Pod {
+	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{ResourceVersion: strconv.Itoa(version)}}
+}
+
+// start follows the watch until the test ends.
+func (w *world) start() {
+	ctx, cancel := context.WithCancel(w.t.Context())
+	w.t.Cleanup(cancel)
+	go follow.Watches{Children: w.Watch}.Follow(ctx, func(err error, message string, _ ...any) {
+		if err != nil {
+			message += ": " + err.Error()
+		}
+		w.set(func() { w.log = append(w.log, message) })
+	})
+	synctest.Wait()
+}
+
+func (w *world) set(change func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	change()
+}
+
+// pass lets time pass in which the server sends a bookmark each minute.
+func (w *world) pass(d time.Duration) {
+	for ; d >= time.Minute; d -= time.Minute {
+		time.Sleep(time.Minute)
+		w.set(func() { w.live++; w.cached = w.live })
+	}
+	w.sleep(d)
+}
+
+func (w *world) sleep(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+func (w *world) said() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	said := w.log
+	w.log = nil
+	return said
+}
+
+func (w *world) listed() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.relists
+}
+
+func (w *world) questions() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.asked)
+}
+
+func (w *world) isMended() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.live == w.cached
+}
+
+func (w *world) age() float64 {
+	w.t.Helper()
+	for _, s := range (follow.Watches{Owners: &follow.Watch{}, Children: w.Watch}).Samples() {
+		if s.Name == "watch_age_seconds" && s.Kind == "Pod" {
+			return s.Value
+		}
+	}
+	w.t.Fatal("there is no age")
+	return 0
+}
+
+func (w *world) hung() float64 {
+	for _, s := range (follow.Watches{Children: w.Watch}).Samples() {
+		if s.Name == "watch_relists_total" {
+			return s.Value
+		}
+	}
+	return -1
+}
+
+func TestWatch(t *testing.T) {
+	t.Parallel()
+	for name, story := range map[string]func(t *testing.T, w *world){
+		"a day with a bookmark a minute is quiet": func(t *testing.T, w *world) {
+			t.Helper()
+			w.start()
+			for range 24 * 60 {
+				w.pass(time.Minute)
+				assert.LessOrEqual(t, w.age(), 125.0)
+				require.NoError(t, w.Check())
+			}
+			assert.Empty(t, w.said())
+			assert.Zero(t, w.listed())
+			assert.LessOrEqual(t, len(w.questions()), 24*60+1, "at most one question a minute")
+		},
+		"a day of a server that sends no bookmarks is quiet, and a list each few minutes shows that": func(t *testing.T, w *world) {
+			t.Helper()
+			w.relistable()
+			w.start()
+			for minute := range 24 * 60 {
+				w.set(func() {
+					w.live++ // objects of other kinds change
+					if minute%97 == 0 {
+						w.cached = w.live
+					}
+				})
+				if minute%97 == 0 {
+					w.Saw(podAt(w.live))
+				}
+				w.sleep(time.Minute)
+				require.NoError(t, w.Check())
+			}
+			assert.Empty(t, w.said())
+			assert.Greater(t, w.listed(), 300)
+		},
+		"a day of that without a Relist is quiet too, because nothing is known": func(t *testing.T, w *world) {
+			t.Helper()
+			w.Relist = nil
+			w.start()
+			for range 24 * 60 {
+				w.set(func() { w.live++ })
+				w.sleep(time.Minute)
+				require.NoError(t, w.Check())
+				assert.True(t, math.IsNaN(w.age()))
+			}
+			assert.Empty(t, w.said())
+		},
+		"a watch that hangs is reported after three minutes, and listed anew again and again": func(t *testing.T, w *world) {
+			t.Helper()
+			w.start()
+			w.pass(10 * time.Minute)
+			w.set(func() { w.live++ })
+			w.sleep(3 * time.Minute)
+			assert.Equal(t, 1, w.listed())
+			w.sleep(20 * time.Second)
+			require.ErrorContains(t, w.Check(), "Pod: the watch is 3m20s behind the server")
+			assert.Equal(t, []string{"A watch does not follow the server: Pod: the watch is 3m20s behind the server"}, w.said())
+			w.sleep(time.Hour)
+			assert.InDelta(t, time.Hour/(160*time.Second), w.listed(), 3)
+			w.set(func() { w.cached = w.live })
+			w.sleep(20 * time.Second)
+			require.NoError(t, w.Check())
+			assert.Equal(t, []string{"The watch follows the server again"}, w.said())
+		},
+		"one that hangs is mended by each list, also if the new watch hangs, and is reported if it has missed something": func(t *testing.T, w *world) {
+			t.Helper()
+			w.start()
+			w.pass(10 * time.Minute)
+			for range 20 {
+				w.set(func() { w.live++ })
+				w.relistable(podAt(w.live))
+				w.sleep(3*time.Minute + 20*time.Second)
+				assert.True(t, w.isMended())
+				require.NoError(t, w.Check())
+				assert.Equal(t, []string{"A watch hung and was ended. A new list has shown what it missed: Pod: the watch hung"}, w.said())
+			}
+			assert.InDelta(t, 20, w.hung(), 0)
+			w.relistable(nil)
+			w.set(func() { w.live++ })
+			w.sleep(3*time.Minute + 20*time.Second)
+			assert.Len(t, w.said(), 1, "a tombstone was missed too")
+			w.relistable(podAt(w.live + 1000))
+			w.set(func() { w.live++ })
+			w.sleep(10 * time.Minute)
+			assert.Empty(t, w.said(), "what has happened since then was not missed")
+		},
+		"a resync is no event that was missed": func(t *testing.T, w *world) {
+			t.Helper()
+			w.relistable()
+			w.start()
+			w.set(func() { w.live++ })
+			w.sleep(3 * time.Minute)
+			assert.Equal(t, 1, w.listed())
+			w.pass(time.Minute)
+			w.Saw(podAt(1))
+			w.pass(time.Minute)
+			assert.Empty(t, w.said())
+		},
+		"without versions, events and new lists show that the watch follows": func(t *testing.T, w *world) {
+			t.Helper()
+			w.Cached = nil
+			w.relistable()
+			w.start()
+			for range 10 {
+				w.sleep(time.Minute)
+				w.Saw(podAt(w.live))
+			}
+			assert.Zero(t, w.listed())
+			w.sleep(time.Hour)
+			assert.InDelta(t, time.Hour/(160*time.Second), w.listed(), 3)
+			require.NoError(t, w.Check())
+			assert.Empty(t, w.said())
+			w.relistable(podAt(1))
+			w.sleep(4 * time.Minute)
+			assert.Len(t, w.said(), 1)
+		},
+		"without versions, a list that has no answer is reported": func(t *testing.T, w *world) {
+			t.Helper()
+			w.Cached = nil
+			w.start()
+			w.sleep(3*time.Minute + 20*time.Second)
+			require.ErrorContains(t, w.Check(), "the watch is 3m20s behind")
+		},
+		"one that nobody can list anew is reported": func(t *testing.T, w *world) {
+			t.Helper()
+			w.Relist = nil
+			w.start()
+			w.pass(10 * time.Minute)
+			w.set(func() { w.live++ })
+			w.sleep(3*time.Minute + 20*time.Second)
+			require.ErrorContains(t, w.Check(), "behind the server")
+			assert.Len(t, w.said(), 1)
+		},
+		"the first list hangs": func(t *testing.T, w *world) {
+			t.Helper()
+			w.cached = 0
+			w.start()
+			w.sleep(3*time.Minute + 20*time.Second)
+			assert.Equal(t, 1, w.listed())
+			assert.Len(t, w.said(), 1)
+		},
+		"a server that does not answer is not the watch's fault": func(t *testing.T, w *world) {
+			t.Helper()
+			w.start()
+			w.pass(10 * time.Minute)
+			w.set(func() { w.err = errors.New("no connection") })
+			w.sleep(4 * time.Minute)
+			require.ErrorContains(t, w.Check(), "behind, and the server does not say where it is: no connection")
+			w.sleep(time.Hour)
+			assert.Zero(t, w.listed())
+			w.set(func() { w.err = nil })
+			w.sleep(time.Minute + 20*time.Second)
+			require.NoError(t, w.Check())
+		},
+		"a right that is missing is reported once": func(t *testing.T, w *world) {
+			t.Helper()
+			w.err = apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "", errors.New("cannot list resource"))
+			w.start()
+			w.sleep(time.Hour)
+			said := w.said()
+			require.Len(t, said, 1)
+			assert.Contains(t, said[0], "cannot be known without this right: pods is forbidden")
+			require.NoError(t, w.Check())
+			assert.Zero(t, w.listed())
+		},
+		"a right to list one namespace is enough": func(t *testing.T, w *world) {
+			t.Helper()
+			live := w.Live
+			w.Live = func(ctx context.Context, namespace string) (string, error) {
+				if namespace == "" {
+					return "", apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "", nil)
+				}
+				return live(ctx, namespace)
+			}
+			w.Other = func(context.Context) string { return "shop" }
+			w.start()
+			w.sleep(time.Minute)
+			assert.Equal(t, []string{"shop"}, w.questions())
+			assert.Empty(t, w.said())
+		},
+		"a server that is restored is reported, until it is listed again": func(t *testing.T, w *world) {
+			t.Helper()
+			w.start()
+			w.set(func() { w.live = 60 })
+			w.sleep(time.Minute)
+			require.ErrorContains(t, w.Check(), "Pod: the watch has come to version 100, and the server was at an older one")
+			w.set(func() { w.live, w.cached = 300, 300 }) // what came in between 60 and 100 is missing
+			w.sleep(time.Hour)
+			require.Error(t, w.Check())
+			assert.Zero(t, w.listed(), "people have to decide")
+			w.set(func() { w.live, w.cached = 90, 90 })
+			w.sleep(time.Minute + 20*time.Second)
+			require.NoError(t, w.Check())
+			assert.Len(t, w.said(), 2)
+		},
+		"versions that cannot be compared are no reason to complain": func(t *testing.T, w *world) {
+			t.Helper()
+			w.strange = true
+			w.start()
+			w.sleep(time.Hour)
+			require.NoError(t, w.Check())
+			assert.Zero(t, w.listed())
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) { story(t, newWorld(t)) })
+		})
+	}
+}
+
+// Bookmarks are known by versions that no event has brought.
+func TestBookmarks(t *testing.T) {
+	t.Parallel()
+	for name, row := range map[string]struct {
+		every  time.Duration
+		events bool
+		known  bool
+	}{
+		"one a minute":                 {every: time.Minute, known: true},
+		"versions of events":           {every: time.Minute, events: true},
+		"a list now and then":          {every: time.Hour},
+		"versions of events, and soon": {every: 20 * time.Second, events: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				w.Relist = nil
+				w.start()
+				for range 50 {
+					w.set(func() { w.live++; w.cached = w.live })
+					if row.events {
+						w.Saw(podAt(w.live))
+					}
+					w.sleep(row.every)
+				}
+				assert.Equal(t, row.known, !math.IsNaN(w.age()), fmt.Sprint(w.age()))
+			})
+		})
+	}
+}
+
+func TestNothingToFollow(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	follow.Watches{}.Follow(ctx, nil)
+	require.NoError(t, follow.Watches{}.Check())
+	new(follow.Watch).Saw(nil)
+	(*follow.Watch)(nil).Saw(nil)
+}

@@ -1,0 +1,110 @@
+// Copyright The replicakit Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package follow
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/replicakit/replicakit/replicas/controller"
+	"github.com/replicakit/replicakit/replicas/transport"
+)
+
+// Watches are those of a controller. The zero value has none.
+type Watches struct{ Owners, Children *Watch }
+
+// A Source is what a controller's caches are filled from.
+type Source struct {
+	// OwnersVersion and ChildrenVersion return the version that each watch has come to. nil
+	// means that nobody knows.
+	OwnersVersion, ChildrenVersion func() string
+	// Namespace is that of the watches, "" if they are of all. If the server forbids to list all, that
+	// of any owner is tried.
+	Namespace string
+	// Owners and Children are the resources.
+	Owners, Children schema.GroupVersionResource
+	// Transport has the watches themselves; nil means that they cannot be ended.
+	Transport *transport.Watches
+}
+
+// New returns the watches of a controller. They cannot be followed if its client does not tell the
+// server's version.
+func New[O, C controller.Object](kind controller.Kind[O, C], client controller.Client[O, C], cache controller.OwnerCache[O], from Source) Watches {
+	versioner, ok := client.(controller.Versioner)
+	if !ok {
+		return Watches{&Watch{Kind: kind.Owner.Kind}, &Watch{Kind: kind.Child.Kind}}
+	}
+	ownersNamespace := func(ctx context.Context) string {
+		owners, err := cache.Owners(ctx, "")
+		if err != nil || len(owners) == 0 {
+			return ""
+		}
+		return owners[0].GetNamespace()
+	}
+	watch := func(kind string, cached func() string, live func(context.Context, string) (string, error), resource schema.GroupVersionResource) *Watch {
+		w := &Watch{Kind: kind, Cached: cached, Live: live, Namespace: from.Namespace, Other: ownersNamespace}
+		if from.Transport != nil {
+			w.Relist = func() func() bool { return from.Transport.Relist(resource) }
+		}
+		return w
+	}
+	return Watches{
+		Owners:   watch(kind.Owner.Kind, from.OwnersVersion, versioner.ServerOwnersVersion, from.Owners),
+		Children: watch(kind.Child.Kind, from.ChildrenVersion, versioner.ServerChildrenVersion, from.Children),
+	}
+}
+
+// followed are the watches of whose server the version is known.
+func (w Watches) followed() (followed []*Watch) {
+	for _, one := range []*Watch{w.Owners, w.Children} {
+		if one != nil && one.Live != nil {
+			followed = append(followed, one)
+		}
+	}
+	return followed
+}
+
+// Follow looks at the watches until ctx ends.
+func (w Watches) Follow(ctx context.Context, log Log) {
+	times, other := ctx.Value(timesKey{}).(Times)
+	if !other {
+		times = usual
+	}
+	for _, one := range w.followed() {
+		one.begin(times)
+	}
+	ticker := time.NewTicker(times.Look)
+	defer ticker.Stop()
+	for ctx.Err() == nil {
+		for _, one := range w.followed() {
+			one.look(ctx, log)
+		}
+		select {
+		case <-ctx.Done():
+		case <-ticker.C:
+		}
+	}
+}
+
+// Check returns an error if a watch has not followed the server for three minutes.
+func (w Watches) Check() error {
+	var errs []error
+	for _, one := range w.followed() {
+		errs = append(errs, one.Check())
+	}
+	return errors.Join(errs...)
+}
+
+// Samples are the metrics of the watches, which are the same ones at all times.
+func (w Watches) Samples() (samples []controller.Sample) {
+	for _, one := range []*Watch{w.Owners, w.Children} {
+		if one != nil {
+			samples = append(samples, one.samples()...)
+		}
+	}
+	return samples
+}

@@ -1,0 +1,82 @@
+// Copyright The replicakit Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package controllerruntime
+
+import (
+	"context"
+	"errors"
+	"net/http"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/cluster"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/replicakit/replicakit/internal/follow"
+	"github.com/replicakit/replicakit/replicas/transport"
+)
+
+// FollowWatches looks at the watches of the owners and of the children until ctx ends, and returns
+// nil then. Add sees to it. If you put the Reconciler into a controller of your own, add it to the manager:
+//
+//	err = mgr.Add(manager.RunnableFunc(r.FollowWatches))
+//
+// Watches are not followed if the cache does not tell how far they have come, as that of a manager with several
+// cache.Options.DefaultNamespaces.
+func (r *Reconciler[O, C]) FollowWatches(ctx context.Context) error {
+	if r.made() == nil {
+		return errors.New("controllerruntime: New did not make this Reconciler")
+	}
+	logger := log.FromContext(ctx).WithValues("controller", r.name)
+	r.watches.Follow(ctx, func(err error, message string, keysAndValues ...any) {
+		if err != nil {
+			logger.Error(err, message, keysAndValues...)
+			return
+		}
+		logger.Info(message, keysAndValues...)
+	})
+	return nil
+}
+
+// CheckWatches returns an error if a watch has not followed the server for three minutes. It is a
+// healthz.Checker: a kubelet that starts the program anew mends the watch. The request is
+// ignored, and may be nil. See Options.Healthz.
+func (r *Reconciler[O, C]) CheckWatches(*http.Request) error {
+	if r == nil {
+		return nil
+	}
+	return r.watches.Check()
+}
+
+// following starts with the cache and not after it, because the first watch can hang too.
+type following struct {
+	cache  cache.Cache
+	follow func(context.Context) error
+}
+
+func (f following) GetCache() cache.Cache           { return f.cache }
+func (f following) Start(ctx context.Context) error { return f.follow(ctx) }
+
+// watches are those of the cache.
+func (v view[O, C]) watches(from cluster.Cluster, calls caller[O, C], transport *transport.Watches) (follow.Watches, error) {
+	owner, err := v.owners.empty()
+	if err != nil {
+		return follow.Watches{}, err
+	}
+	child, err := v.children.empty()
+	if err != nil {
+		return follow.Watches{}, err
+	}
+	resource := func(kind schema.GroupVersionKind) schema.GroupVersionResource {
+		mapping, err := from.GetRESTMapper().RESTMapping(kind.GroupKind(), kind.Version)
+		if err != nil { // New has found it
+			return schema.GroupVersionResource{}
+		}
+		return mapping.Resource
+	}
+	return follow.New(v.kind, calls, v, follow.Source{
+		OwnersVersion: syncedOf(from.GetCache(), owner), ChildrenVersion: syncedOf(from.GetCache(), child),
+		Owners: resource(v.kind.Owner), Children: resource(v.kind.Child), Transport: transport,
+	}), nil
+}
