@@ -64,7 +64,7 @@ func refuse(t *testing.T, owners int, during time.Duration) map[string][]time.Du
 	c := controllers()[0]
 	built, err := c.build(ctx, factory, client, settings{orders: newOrders(defaults()), passes: newPasses(), pods: newTrimmer(unmarked), passed: newRunaways().note, isProbe: func(types.UID) bool { return false }}, clientgo.Options{})
 	require.NoError(t, err)
-	built.NewTerm(ctx, "") // or one owner may wait for what another asks, and is first tried when the others are tried again
+	built.NewTerm(ctx) // or one owner may wait for what another asks, and is first tried when the others are tried again
 	var running sync.WaitGroup
 	running.Go(func() { _ = built.Run(ctx, owners) })
 	factory.StartWithContext(ctx)

@@ -31,9 +31,7 @@ func (m *manager) elect(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("leader election: %w", err)
 	}
-	p := newPermit(m.opts.renewDeadline)
-	w := &worker{manager: m, permit: p}
-	return m.campaign(ctx, &watchedLock{Interface: lock, permit: p}, w.work)
+	return m.campaign(ctx, &watchedLock{Interface: lock}, (&worker{manager: m}).work)
 }
 
 // leaseIsNowhere reports whether the namespace of the lease does not exist, as far as the
@@ -100,11 +98,12 @@ func newIdentity() (string, error) {
 	return host + "_" + string(uuid.NewUUID()), err
 }
 
-// lock has a client of its own, whose calls neither wait behind others nor
-// outlive the lease, and need no permit.
+// lock has a client of its own, whose calls neither wait behind others nor outlive the
+// lease. The fence reads them.
 func (m *manager) lock(identity string) (resourcelock.Interface, error) {
 	config := rest.CopyConfig(m.config)
 	config.UserAgent = userAgent
+	config.Wrap(m.fence.Wrap)
 	return resourcelock.NewFromKubeconfig(m.opts.resourceLock, m.opts.lease.Namespace, m.opts.lease.Name, resourcelock.ResourceLockConfig{Identity: identity}, config, m.opts.renewDeadline)
 }
 

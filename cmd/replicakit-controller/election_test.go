@@ -4,28 +4,41 @@
 package main
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
+	"net/http"
+	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes/scheme"
+	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
+
+	"github.com/replicakit/replicakit/replicas/transport"
 )
 
 // A leaseServer keeps one lease as an API server does.
 type leaseServer struct {
 	mu      sync.Mutex
-	record  resourcelock.LeaderElectionRecord
-	version int                // 0: there is no lease
+	lease   *coordinationv1.Lease // nil: there is none
+	version int
 	wrong   map[string]trouble // by the name of the manager
 }
 
@@ -36,80 +49,82 @@ type trouble struct {
 	slow time.Duration // how long each call takes to the server, and its answer back
 }
 
-// A leaseClient is the view that one manager has of the lease.
-type leaseClient struct {
-	server         *leaseServer
-	name, identity string
-	version        int // in the last answer
+// holder is the identity of the process that has the lease, or "".
+func (s *leaseServer) holder() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.lease == nil {
+		return ""
+	}
+	return *s.lease.Spec.HolderIdentity
 }
-
-func (c *leaseClient) Describe() string   { return "kube-system/lease" }
-func (c *leaseClient) Identity() string   { return c.identity }
-func (c *leaseClient) RecordEvent(string) {}
 
 var errNoAnswer = errors.New("no answer")
 
-// call makes a call, which returns the version of its answer.
-func (c *leaseClient) call(f func(s *leaseServer) (version int, err error)) error {
-	c.server.mu.Lock()
-	wrong := c.server.wrong[c.name]
-	c.server.mu.Unlock()
-	time.Sleep(wrong.slow)
-	defer time.Sleep(wrong.slow)
-	c.server.mu.Lock()
-	defer c.server.mu.Unlock()
-	if wrong.cut {
-		return errNoAnswer
+// wire is the connection of a manager.
+func (s *leaseServer) wire(name string) roundTripper {
+	return func(req *http.Request) (*http.Response, error) {
+		s.mu.Lock()
+		wrong := s.wrong[name]
+		s.mu.Unlock()
+		time.Sleep(wrong.slow)
+		defer time.Sleep(wrong.slow)
+		if wrong.cut || req.Context().Err() != nil {
+			return nil, errNoAnswer
+		}
+		answer, err := s.answer(req)
+		if err != nil {
+			return nil, err
+		}
+		if wrong.lost {
+			return nil, errNoAnswer
+		}
+		return answer, nil
 	}
-	version, err := f(c.server)
-	if wrong.lost {
-		return errNoAnswer
+}
+
+func (s *leaseServer) answer(req *http.Request) (*http.Response, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var lease coordinationv1.Lease
+	if !isRead(req) {
+		body, err := io.ReadAll(req.Body)
+		if err == nil {
+			_, _, err = scheme.Codecs.UniversalDeserializer().Decode(body, nil, &lease)
+		}
+		if err != nil {
+			return nil, err
+		}
 	}
-	if err == nil {
-		c.version = version
+	switch {
+	case req.Method == http.MethodPost && s.lease != nil:
+		return answered(http.StatusConflict, apierrors.NewAlreadyExists(leaseResource, "lease").Status())
+	case req.Method != http.MethodPost && s.lease == nil:
+		return answered(http.StatusNotFound, apierrors.NewNotFound(leaseResource, "lease").Status())
+	case req.Method == http.MethodPut && lease.ResourceVersion != strconv.Itoa(s.version):
+		return answered(http.StatusConflict, apierrors.NewConflict(leaseResource, "lease", errors.New("changed")).Status())
+	case !isRead(req):
+		s.version++
+		lease.ResourceVersion = strconv.Itoa(s.version)
+		s.lease = &lease
 	}
-	return err
+	stored := *s.lease
+	stored.APIVersion, stored.Kind = "coordination.k8s.io/v1", "Lease"
+	return answered(http.StatusOK, stored)
+}
+
+func answered(code int, with any) (*http.Response, error) {
+	body, err := json.Marshal(with)
+	return &http.Response{StatusCode: code, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(bytes.NewReader(body))}, err
 }
 
 var leaseResource = schema.GroupResource{Group: "coordination.k8s.io", Resource: "leases"}
 
-func (c *leaseClient) Get(context.Context) (record *resourcelock.LeaderElectionRecord, raw []byte, err error) {
-	err = c.call(func(s *leaseServer) (int, error) {
-		if s.version == 0 {
-			return 0, apierrors.NewNotFound(leaseResource, "lease")
-		}
-		copied := s.record
-		record, raw = &copied, fmt.Append(nil, copied)
-		return s.version, nil
-	})
-	return record, raw, err
-}
-
-func (c *leaseClient) Create(_ context.Context, record resourcelock.LeaderElectionRecord) error {
-	return c.call(func(s *leaseServer) (int, error) {
-		if s.version != 0 {
-			return 0, apierrors.NewAlreadyExists(leaseResource, "lease")
-		}
-		s.record, s.version = record, 1
-		return s.version, nil
-	})
-}
-
-func (c *leaseClient) Update(_ context.Context, record resourcelock.LeaderElectionRecord) error {
-	return c.call(func(s *leaseServer) (int, error) {
-		if s.version != c.version {
-			return 0, apierrors.NewConflict(leaseResource, "lease", errors.New("changed"))
-		}
-		s.record = record
-		s.version++
-		return s.version, nil
-	})
-}
-
 // A campaigner is a manager that campaigns for the lease.
 type campaigner struct {
 	identity string
-	permit   *permit
+	fence    *transport.Fence
+	began    atomic.Bool // to work
 	stop     func()
 	ended    chan error
 }
@@ -166,7 +181,7 @@ func (s *electionStory) play() {
 		require.NoError(s, <-m.ended, name)
 	}
 	assert.Empty(s, s.writers())
-	assert.Empty(s, s.server.record.HolderIdentity, "the lease is released")
+	assert.Empty(s, s.server.holder(), "the lease is released")
 }
 
 // happen lets one thing happen to a manager.
@@ -208,10 +223,16 @@ func (s *electionStory) start(name string) *campaigner {
 	s.started++
 	ctx, stop := context.WithCancel(s.Context())
 	m := &manager{opts: defaults(), watchdog: leaderelection.NewLeaderHealthzAdaptor(watchdogPatience)}
-	c := &campaigner{identity: fmt.Sprintf("%s-%d", name, s.started), permit: newPermit(m.opts.renewDeadline), stop: stop, ended: make(chan error, 1)}
-	lock := &watchedLock{Interface: &leaseClient{server: s.server, name: name, identity: c.identity}, permit: c.permit}
+	c := &campaigner{identity: fmt.Sprintf("%s-%d", name, s.started), fence: transport.NewFence(m.opts.lease, m.opts.renewDeadline), stop: stop, ended: make(chan error, 1)}
+	client, err := coordinationv1client.NewForConfigAndClient(&rest.Config{QPS: -1}, &http.Client{Transport: c.fence.Wrap(s.server.wire(name))})
+	require.NoError(s, err)
+	lock := &watchedLock{Interface: &resourcelock.LeaseLock{
+		LeaseMeta: metav1.ObjectMeta{Namespace: m.opts.lease.Namespace, Name: m.opts.lease.Name},
+		Client:    client, LockConfig: resourcelock.ResourceLockConfig{Identity: c.identity},
+	}}
 	go func() {
 		c.ended <- m.campaign(ctx, lock, func(ctx context.Context) error {
+			c.began.Store(true)
 			<-ctx.Done()
 			return nil
 		})
@@ -223,9 +244,7 @@ func (s *electionStory) start(name string) *campaigner {
 func (s *electionStory) pass(d time.Duration) {
 	for end := time.Now().Add(d); time.Now().Before(end); {
 		time.Sleep(min(500*time.Millisecond, time.Until(end)))
-		s.server.mu.Lock()
-		holder := s.server.record.HolderIdentity
-		s.server.mu.Unlock()
+		holder := s.server.holder()
 		for _, writer := range s.writers() {
 			s.leaders[writer] = true
 			require.Equal(s, holder, writer, "who can write")
@@ -233,10 +252,13 @@ func (s *electionStory) pass(d time.Duration) {
 	}
 }
 
+// leads reports whether a manager has held the lease, and may write.
+func (c *campaigner) leads() bool { return c.began.Load() && c.fence.Check() == nil }
+
 // writers are the identities of the managers that can write.
 func (s *electionStory) writers() (identities []string) {
 	for _, m := range s.managers {
-		if m.permit.check() == nil {
+		if m.leads() {
 			identities = append(identities, m.identity)
 		}
 	}

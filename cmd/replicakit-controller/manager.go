@@ -23,6 +23,8 @@ import (
 	"k8s.io/client-go/tools/leaderelection"
 	certutil "k8s.io/client-go/util/cert"
 	"k8s.io/klog/v2"
+
+	"github.com/replicakit/replicakit/replicas/transport"
 )
 
 // userAgent is also the field manager of what is written.
@@ -41,16 +43,19 @@ type manager struct {
 	watchdog    *leaderelection.HealthzAdaptor // of the lease, once there is an elector
 	working     set[*cell]                     // none while it does not lead
 
-	foreignWrites, relists *prometheus.CounterVec
-	restored               prometheus.Gauge
-	passes                 *passes
-	orders                 *orders
+	foreignWrites *prometheus.CounterVec
+	restored      prometheus.Gauge
+	passes        *passes
+	orders        *orders
+	fence         *transport.Fence
+	paces         paces
 }
 
 func newManager(opts options, config *rest.Config) *manager {
 	m := &manager{
 		opts: opts, config: config, watchdog: leaderelection.NewLeaderHealthzAdaptor(watchdogPatience),
-		foreignWrites: newForeignWrites(), relists: newRelists(), restored: newRestored(), passes: newPasses(), orders: newOrders(opts),
+		foreignWrites: newForeignWrites(), restored: newRestored(), passes: newPasses(), orders: newOrders(opts),
+		fence: transport.NewFence(opts.lease, opts.renewDeadline),
 	}
 	m.registry = newRegistry(m)
 	return m
@@ -88,7 +93,7 @@ func manage(ctx context.Context, opts options) error {
 		}
 	}
 	if errors.Is(err, errLeaseLost) {
-		m.tell(ctx, m.opts.theLease(), leaseLost, fmt.Sprintf("%v; this manager held %d writes back that it could not prove the lease for", err, heldBack()))
+		m.tell(ctx, m.opts.theLease(), leaseLost, fmt.Sprintf("%v; this manager held %d writes back that it could not prove the lease for", err, m.fence.Refused()))
 	}
 	return err
 }
@@ -125,7 +130,7 @@ func loadConfig(opts options) (*rest.Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	config.QPS, config.Burst = opts.qps, opts.burst
+	config.QPS = -1 // see paces
 	config.ContentType = "application/vnd.kubernetes.protobuf"
 	config.AcceptContentTypes = "application/vnd.kubernetes.protobuf,application/json"
 	return config, nil
@@ -180,8 +185,8 @@ func usable(config *rest.Config) error {
 	return err
 }
 
-// client returns a client with a rate limit of its own, which the server knows
-// by the name. It is for what needs no lease.
+// client returns a client that the server knows by the name. It is for what needs no lease, and
+// for few calls.
 func (m *manager) client(name string) (*kubernetes.Clientset, error) {
 	return kubernetes.NewForConfig(m.configFor(name))
 }

@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -378,29 +379,33 @@ func TestClient(t *testing.T) {
 	t.Parallel()
 	t.Run("Z3 each controller has a client of its own with the whole rate", func(t *testing.T) {
 		t.Parallel()
-		var agents [2]atomic.Value
 		var calls atomic.Int32
+		var agents sync.Map
 		server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-			agents[calls.Add(1)-1].Store(r.UserAgent())
+			calls.Add(1)
+			agents.Store(r.UserAgent(), true)
 		}))
 		t.Cleanup(server.Close)
-		config, err := loadConfig(options{master: server.URL, qps: 20, burst: 30})
+		config, err := loadConfig(options{master: server.URL})
 		require.NoError(t, err)
-		w := &worker{manager: &manager{config: config}}
-		a, err := w.client("a")
-		require.NoError(t, err)
-		b, err := w.client("b")
-		require.NoError(t, err)
-		assert.NotSame(t, a.CoreV1().RESTClient().GetRateLimiter(), b.CoreV1().RESTClient().GetRateLimiter())
-		assert.Same(t, a.CoreV1().RESTClient().GetRateLimiter(), a.AppsV1().RESTClient().GetRateLimiter())
-		assert.InDelta(t, 20, a.CoreV1().RESTClient().GetRateLimiter().QPS(), 0)
-		for range 29 {
-			assert.True(t, a.CoreV1().RESTClient().GetRateLimiter().TryAccept())
+		w := &worker{manager: newManager(options{qps: 0.01, burst: 3}, config)}
+		for _, name := range []string{"a", "b"} {
+			client, err := w.client(name)
+			require.NoError(t, err)
+			for range 3 {
+				require.NoError(t, client.CoreV1().RESTClient().Get().Do(t.Context()).Error())
+			}
+			again, err := w.client(name)
+			require.NoError(t, err)
+			late, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+			defer cancel()
+			require.Error(t, again.AppsV1().RESTClient().Get().Do(late).Error(), "the rate is that of all its clients")
 		}
-		_ = a.CoreV1().RESTClient().Get().Do(t.Context())
-		_ = b.CoreV1().RESTClient().Get().Do(t.Context())
-		assert.Equal(t, "replicakit-controller/a", agents[0].Load())
-		assert.Equal(t, "replicakit-controller/b", agents[1].Load())
+		assert.EqualValues(t, 6, calls.Load())
+		for _, name := range []string{"replicakit-controller/a", "replicakit-controller/b"} {
+			_, seen := agents.Load(name)
+			assert.True(t, seen, name)
+		}
 	})
 }
 
@@ -499,9 +504,9 @@ func TestWritesOfAWorker(t *testing.T) {
 	served.code.Store(http.StatusTooManyRequests)
 	server := httptest.NewServer(served)
 	t.Cleanup(server.Close)
-	config, err := loadConfig(options{master: server.URL, qps: 1000, burst: 1000})
+	config, err := loadConfig(options{master: server.URL})
 	require.NoError(t, err)
-	w.manager = &manager{config: config}
+	w.manager = newManager(options{}, config)
 	client, err := w.client("c")
 	require.NoError(t, err)
 	require.Error(t, client.CoreV1().Pods("default").Delete(t.Context(), "web", metav1.DeleteOptions{}))

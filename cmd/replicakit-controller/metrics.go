@@ -25,12 +25,14 @@ func newRegistry(m *manager) *prometheus.Registry {
 		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		readBuild().collector(),
-		watchCollector{m.following},
 		ownerCollector{m.working.all},
-		refusedWrites,
+		prometheus.NewCounterFunc(prometheus.CounterOpts{
+			Name: "replicakit_refused_writes_total",
+			Help: "Writes that were not sent, because the lease could not be proven: the program or its connection stood still.",
+		}, func() float64 { return float64(m.fence.Refused()) }),
 		m.foreignWrites,
-		m.relists,
 		m.restored,
+		&m.paces,
 		m.orders.deletions,
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "replicakit_waiting",
@@ -40,25 +42,11 @@ func newRegistry(m *manager) *prometheus.Registry {
 	return registry
 }
 
-// refusedWrites counts for the process: the event about a lost lease tells the number.
-var refusedWrites = prometheus.NewCounter(prometheus.CounterOpts{
-	Name: "replicakit_refused_writes_total",
-	Help: "Writes that were not sent, as the lease could not be proven: the program or its connection stood still.",
-})
-
-// heldBack is the number of the refused writes.
-func heldBack() int {
-	var counter dto.Metric
-	_ = refusedWrites.Write(&counter) // it has no labels that could be wrong
-	return int(counter.GetCounter().GetValue())
-}
-
 // kept are what is shown of the registry that Kubernetes' libraries share. The
 // rest of it is about API servers, audit, certificates of clients and the registry
 // itself.
 var kept = []string{
 	"leader_election_",
-	"rest_client_rate_limiter_duration_seconds",
 	"rest_client_request_duration_seconds",
 	"rest_client_requests_total",
 	"workqueue_",

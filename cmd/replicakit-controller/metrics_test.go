@@ -5,26 +5,11 @@ package main
 
 import (
 	"testing"
-	"time"
 
-	dto "github.com/prometheus/client_model/go"
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 )
-
-func TestWritesThatAreRefusedCount(t *testing.T) {
-	t.Parallel()
-	value := func() float64 {
-		var m dto.Metric
-		require.NoError(t, refusedWrites.Write(&m))
-		return m.GetCounter().GetValue()
-	}
-	before := value()
-	require.Error(t, newPermit(time.Second).ask(t.Context()), "there is no lease")
-	assert.Greater(t, value(), before)
-}
 
 func TestOwnerTotal(t *testing.T) {
 	t.Parallel()

@@ -67,11 +67,11 @@ type options struct {
 	lease         types.NamespacedName
 }
 
-// defaults are those of Kubernetes (Z2, Z3). The lease has a name of its own, as
-// kube-controller-manager goes on beside this program.
+// defaults are those of Kubernetes (Z2, Z3), but calls have no constant rate. The lease has a name of its
+// own, because kube-controller-manager goes on beside this program.
 func defaults() options {
 	return options{
-		qps: 20, burst: 30,
+		burst:         30,
 		controllers:   []string{"*"},
 		workers:       map[string]*int{},
 		burstReplicas: replicas.DefaultBurstReplicas,
@@ -118,8 +118,8 @@ func (o *options) flagSet() *pflag.FlagSet {
 	})
 	fs.StringVar(&o.kubeconfig, "kubeconfig", o.kubeconfig, "file with address and credentials of the API server; empty means the pod's own service account")
 	fs.StringVar(&o.master, "master", o.master, "address of the API server; overrides the kubeconfig's")
-	fs.Float32Var(&o.qps, "kube-api-qps", o.qps, "calls a second to the API server, for each controller")
-	fs.IntVar(&o.burst, "kube-api-burst", o.burst, "calls at once to the API server, for each controller")
+	fs.Float32Var(&o.qps, "kube-api-qps", o.qps, "calls a second to the API server at most, for each controller; 0 means as many as the server answers without getting slow")
+	fs.IntVar(&o.burst, "kube-api-burst", o.burst, "calls that --kube-api-qps lets through at once after a rest, for each controller; 0 means the default")
 	fs.StringSliceVar(&o.namespaces, "namespace", o.namespaces, "watch these namespaces only, each with workers and queues of its own; empty means all")
 	fs.StringSliceVar(&o.controllers, "controllers", o.controllers, "controllers to run: "+strings.Join(controllerNames(), ", ")+`; "*" means all, "-NAME" leaves one out`)
 	for _, c := range controllers() {
@@ -165,7 +165,6 @@ func (o *options) addElectionFlags(fs *pflag.FlagSet) {
 // fillIn replaces the zeros that mean a default.
 func (o *options) fillIn() {
 	d := defaults()
-	o.qps = cmp.Or(o.qps, d.qps)
 	o.burst = cmp.Or(o.burst, d.burst)
 	o.burstReplicas = cmp.Or(o.burstReplicas, d.burstReplicas)
 	o.expectationsTimeout = cmp.Or(o.expectationsTimeout, d.expectationsTimeout)
@@ -235,7 +234,9 @@ func (o *options) validateNumbers() error {
 			errs = append(errs, fmt.Errorf("--%s=%v: must be a positive number, or 0 for the default", name, value))
 		}
 	}
-	check("kube-api-qps", o.qps, o.qps > 0 && !math.IsInf(float64(o.qps), 0))
+	if o.qps < 0 || math.IsNaN(float64(o.qps)) || math.IsInf(float64(o.qps), 0) {
+		errs = append(errs, fmt.Errorf("--kube-api-qps=%v: must be a positive number, or 0 for as many as the server answers", o.qps))
+	}
 	check("kube-api-burst", o.burst, o.burst > 0)
 	check("burst-replicas", o.burstReplicas, o.burstReplicas > 0)
 	check("expectations-timeout", o.expectationsTimeout, o.expectationsTimeout > 0)

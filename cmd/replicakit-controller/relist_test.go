@@ -21,6 +21,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/replicakit/replicakit/cmd/replicakit-controller/demo/controlplane"
+	"github.com/replicakit/replicakit/internal/follow"
 )
 
 // A hangingProxy stands before an API server. The watches that are there when it is told
@@ -100,12 +101,11 @@ func TestAWatchThatHangsIsListedAnew(t *testing.T) {
 	w := &worker{manager: m, others: newOthers(m)}
 	clients, err := w.clients()
 	require.NoError(t, err)
-	ctx, cancel := context.WithCancel(t.Context())
+	ctx, cancel := context.WithCancel(follow.WithTimes(t.Context(), follow.Times{
+		Look: 200 * time.Millisecond, Ask: 200 * time.Millisecond, Relist: 3 * time.Second, Stale: 4 * time.Second,
+	}))
 	cell, err := w.newCell(ctx, namespace, clients)
 	require.NoError(t, err)
-	for _, f := range cell.followers {
-		f.every, f.patience = 200*time.Millisecond, 3*time.Second
-	}
 	admitted := map[string]chan struct{}{}
 	for _, c := range controllers() {
 		admitted[c.name] = make(chan struct{})
@@ -136,43 +136,4 @@ func TestAWatchThatHangsIsListedAnew(t *testing.T) {
 	pods, err := client.CoreV1().Pods(namespace).List(t.Context(), metav1.ListOptions{})
 	require.NoError(t, err)
 	assert.Len(t, pods.Items, 5)
-}
-
-func TestListPath(t *testing.T) {
-	t.Parallel()
-	sets, controllers := controllers()[0].resource, controllers()[1].resource
-	assert.Equal(t, "/apis/apps/v1/replicasets", listPath(sets, ""))
-	assert.Equal(t, "/apis/apps/v1/namespaces/a/replicasets", listPath(sets, "a"))
-	assert.Equal(t, "/api/v1/replicationcontrollers", listPath(controllers, ""))
-}
-
-func TestWhatGoesOnFromAVersionIsRefusedUntilAllIsListed(t *testing.T) {
-	t.Parallel()
-	r := newRelister()
-	pods := corev1.SchemeGroupVersion.WithResource("pods")
-	passes := func(path string) bool {
-		t.Helper()
-		passed := false
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://server/base"+path, nil)
-		require.NoError(t, err)
-		resp, err := r.wrap(roundTripper(func(*http.Request) (*http.Response, error) {
-			passed = true
-			return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody}, nil
-		})).RoundTrip(req)
-		require.NoError(t, err)
-		require.NoError(t, resp.Body.Close())
-		if !passed {
-			assert.Equal(t, http.StatusGone, resp.StatusCode)
-		}
-		return passed
-	}
-	assert.True(t, passes("/api/v1/namespaces/a/pods?watch=true&resourceVersion=7"))
-	r.relist(pods, "a")
-	assert.False(t, passes("/api/v1/namespaces/a/pods?watch=true&resourceVersion=7"))
-	assert.False(t, passes("/api/v1/namespaces/a/pods?resourceVersion=7"))
-	assert.True(t, passes("/api/v1/namespaces/b/pods?watch=true&resourceVersion=7"), "of another namespace")
-	assert.True(t, passes("/api/v1/pods?watch=true&resourceVersion=7"), "of all")
-	assert.True(t, passes("/apis/apps/v1/namespaces/a/replicasets?watch=true&resourceVersion=7"))
-	assert.True(t, passes("/api/v1/namespaces/a/pods?limit=500"), "a new list")
-	assert.True(t, passes("/api/v1/namespaces/a/pods?watch=true&resourceVersion=9"), "goes on from it")
 }

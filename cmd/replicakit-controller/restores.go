@@ -10,13 +10,24 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/metadata"
 	"k8s.io/klog/v2"
+
+	"github.com/replicakit/replicakit/internal/resourceversion"
 )
 
 // serverRestored is the reason of the event about a server that was restored from a backup.
 const serverRestored = "ServerRestored"
+
+// askInterval is how often the server is asked which version it is at, and askPatience how long it may take
+// to answer.
+const (
+	askInterval = 20 * time.Second
+	askPatience = 10 * time.Second
+)
 
 func newRestored() prometheus.Gauge {
 	return prometheus.NewGauge(prometheus.GaugeOpts{
@@ -26,7 +37,7 @@ func newRestored() prometheus.Gauge {
 }
 
 // restores notice that the API server goes back to an older version, as one does whose etcd was restored from a backup. The watches
-// may not show this, because they break with the server and often list anew before a follower looks. So each manager asks the
+// may not show this, because they break with the server and often list anew before anyone looks. So each manager asks the
 // server. One that stands by asks too, because a leader often loses its lease and ends while etcd is away.
 type restores struct {
 	live    func(context.Context) (string, error) // the version that the server is at
@@ -53,13 +64,13 @@ func (r *restores) notice(ctx context.Context) { wait.UntilWithContext(ctx, r.as
 func (r *restores) ask(ctx context.Context) {
 	version, err := r.live(ctx)
 	if err != nil {
-		return // the followers of a manager at work tell this
+		return // the log of a manager at work has it
 	}
 	before := r.last
 	r.last = version
 	logger := klog.FromContext(ctx)
 	logger.V(4).Info("The server said which version it is at", "version", version)
-	if isOlder(version, before) {
+	if resourceversion.Older(version, before) {
 		r.noticed.SetToCurrentTime()
 		r.untold = fmt.Sprintf("the API server went back from version %s to %s: it was restored from a backup", before, version)
 		logger.Error(nil, "The API server was restored from a backup", "from", before, "to", version)
@@ -85,4 +96,17 @@ func (w *worker) restoredServer(ctx context.Context, proof error) {
 			w.end(proof)
 		}
 	}()
+}
+
+// versionOf returns what asks the server which version it is at, by a small list.
+func versionOf(client metadata.Interface, resource schema.GroupVersionResource, namespace string) func(context.Context) (string, error) {
+	return func(ctx context.Context) (string, error) {
+		ctx, cancel := context.WithTimeout(ctx, askPatience)
+		defer cancel()
+		one, err := client.Resource(resource).Namespace(namespace).List(ctx, metav1.ListOptions{Limit: 1})
+		if err != nil {
+			return "", err
+		}
+		return one.ResourceVersion, nil
+	}
 }

@@ -106,14 +106,6 @@ func (m *manager) ready() error {
 	return errors.Join(errs...)
 }
 
-// following are the followers at work.
-func (m *manager) following() (followers []*follower) {
-	for _, w := range m.working.all() {
-		followers = append(followers, w.followers...)
-	}
-	return followers
-}
-
 func probe(check func(*http.Request) error) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if err := check(r); err != nil {

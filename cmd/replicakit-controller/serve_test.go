@@ -111,8 +111,8 @@ func TestMetrics(t *testing.T) {
 	assert.Zero(t, sum("replicakit_children_deleted_total", "replicaset"))
 	assert.Zero(t, sum("replicakit_child_errors_total", "replicaset"))
 	assert.Positive(t, sum("replicakit_sync_duration_seconds", "replicaset"))
-	for _, resource := range []string{"pods", "replicasets", "replicationcontrollers"} {
-		assert.Len(t, labeled(families["replicakit_watch_age_seconds"], "resource", resource), 1, resource)
+	for kind, n := range map[string]int{"Pod": 2, "ReplicaSet": 1, "ReplicationController": 1} {
+		assert.Len(t, labeled(families["replicakit_watch_age_seconds"], "kind", kind), n, kind)
 	}
 	assert.Zero(t, families["replicakit_server_restored_timestamp_seconds"].GetMetric()[0].GetGauge().GetValue())
 	replicas := func(state string) float64 {

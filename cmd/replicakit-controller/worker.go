@@ -13,40 +13,35 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/cache"
 
 	"github.com/replicakit/replicakit/replicas/clientgo"
+	"github.com/replicakit/replicakit/replicas/transport"
 )
 
-// A worker runs the controllers. Its clients write only as long as the permit allows it.
+// A worker runs the controllers. Its clients write only as long as the fence allows it.
 type worker struct {
 	*manager
-	permit *permit // nil: writes need no lease
 	writes writes
 	others *others     // since work
 	end    func(error) // end working, with an error
 	begun  atomic.Bool // a controller works that looked for others first
 }
 
-// client returns a client for the controllers, with a rate limit of its own (Z3). It sends
-// no write that the permit forbids.
+// client returns a client for the controllers, with a pace of its own (Z3). It sends no write that
+// the fence refuses.
 func (w *worker) client(name string) (*kubernetes.Clientset, error) {
 	return kubernetes.NewForConfig(w.configFor(name))
 }
 
 func (w *worker) configFor(name string) *rest.Config {
 	config := w.manager.configFor(name)
-	if w.permit != nil {
-		config.Wrap(w.permit.wrap)
-	}
+	config.Wrap(w.fence.Wrap)
 	config.Wrap(w.writes.wrap)
-	config.Wrap(clientgo.CapRetryAfter)
+	config.Wrap(w.paces.of(name, w.opts).Wrap)
+	config.Wrap(clientgo.CapRetryAfter) // last, because it hides from the pace who has refused a call
 	return config
 }
 
@@ -96,8 +91,7 @@ func (w *worker) work(ctx context.Context) error {
 // clients are those of a worker: one for the informers, one for each controller.
 type clients struct {
 	informers   kubernetes.Interface
-	relister    *relister // of the informers' client
-	followers   metadata.Interface
+	watches     *transport.Watches // of the informers' client
 	controllers map[string]kubernetes.Interface
 }
 
@@ -108,12 +102,9 @@ func (w *worker) clients() (all clients, err error) {
 			return clients{}, err
 		}
 	}
-	if all.followers, err = metadata.NewForConfig(w.configFor("followers")); err != nil {
-		return clients{}, err
-	}
 	informers := w.configFor("shared-informers")
-	all.relister = newRelister()
-	all.relister.install(informers)
+	all.watches = &transport.Watches{}
+	informers.Wrap(all.watches.Wrap)
 	all.informers, err = kubernetes.NewForConfig(informers)
 	return all, err
 }
@@ -125,7 +116,6 @@ type cell struct {
 	factory     informers.SharedInformerFactory
 	controllers map[string]*clientgo.Controller
 	runaways    map[string]*runaways
-	followers   []*follower
 }
 
 func (w *worker) newCell(ctx context.Context, namespace string, clients clients) (*cell, error) {
@@ -139,14 +129,6 @@ func (w *worker) newCell(ctx context.Context, namespace string, clients clients)
 	if err := w.others.watch(ctx, c.factory); err != nil {
 		return nil, err
 	}
-	follow := func(resource schema.GroupVersionResource, informer cache.SharedIndexInformer) {
-		c.followers = append(c.followers, newFollower(resource, namespace, clients.followers, informer, func() {
-			w.relists.WithLabelValues(resource.Resource).Inc()
-			clients.relister.relist(resource, namespace)
-		}))
-		w.relists.WithLabelValues(resource.Resource)
-	}
-	follow(corev1.SchemeGroupVersion.WithResource("pods"), pods)
 	for _, kind := range w.controllers {
 		client := clients.controllers[kind.name]
 		c.runaways[kind.name] = newRunaways()
@@ -162,12 +144,13 @@ func (w *worker) newCell(ctx context.Context, namespace string, clients clients)
 			StatusDelay:         w.opts.statusDelay,
 			UnfilteredChildren:  true,
 			OnRestored:          func(err error) { w.restoredServer(ctx, err) },
+			Namespace:           namespace,
+			Watches:             clients.watches,
 		})
 		if err != nil {
 			return nil, err
 		}
 		c.controllers[kind.name] = built
-		follow(kind.resource, kind.informer(c.factory))
 	}
 	return c, nil
 }
@@ -188,9 +171,6 @@ func (c *cell) run(ctx context.Context, admitted map[string]chan struct{}) {
 	c.factory.StartWithContext(ctx)
 	defer c.factory.Shutdown()
 	var running sync.WaitGroup
-	for _, f := range c.followers {
-		running.Go(func() { f.follow(ctx) })
-	}
 	for name, built := range c.controllers {
 		running.Go(func() {
 			select {
@@ -214,7 +194,7 @@ func (c *cell) newTerm(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, termPatience)
 	defer cancel()
 	for _, built := range c.controllers {
-		built.NewTerm(ctx, c.namespace)
+		built.NewTerm(ctx)
 	}
 }
 
@@ -234,10 +214,9 @@ func (c *cell) missing() []string {
 
 // wrong is what keeps the watches from telling what there is.
 func (c *cell) wrong() error {
-	errs := make([]error, 0, len(c.followers))
-	for _, f := range c.followers {
-		_, _, err := f.behind()
-		errs = append(errs, err)
+	errs := make([]error, 0, len(c.controllers))
+	for _, built := range c.controllers {
+		errs = append(errs, built.CheckWatches(nil))
 	}
 	return errors.Join(errs...)
 }

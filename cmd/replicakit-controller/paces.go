@@ -1,0 +1,57 @@
+// Copyright The replicakit Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/replicakit/replicakit/replicas/transport"
+)
+
+// paces are those of the clients of the controllers, by name. The zero value has none.
+type paces struct {
+	mu     sync.Mutex
+	byName map[string]*transport.Pace
+}
+
+// of returns the pace of a client: one for all its calls.
+func (p *paces) of(name string, opts options) *transport.Pace {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.byName == nil {
+		p.byName = map[string]*transport.Pace{}
+	}
+	if p.byName[name] == nil {
+		p.byName[name] = transport.NewPace(float64(opts.qps), opts.burst)
+	}
+	return p.byName[name]
+}
+
+var (
+	callWindow = prometheus.NewDesc("replicakit_call_window",
+		"How many calls to the API server a client has under way at once at most. It grows while the server answers well, and shrinks if the server gets slow or refuses calls.",
+		[]string{"client"}, nil)
+	callsWaiting = prometheus.NewDesc("replicakit_calls_waiting",
+		"Calls to the API server that wait for others to end, or for --kube-api-qps.",
+		[]string{"client"}, nil)
+)
+
+// Describe sends the descriptions.
+func (*paces) Describe(descs chan<- *prometheus.Desc) {
+	descs <- callWindow
+	descs <- callsWaiting
+}
+
+// Collect sends the state of each pace.
+func (p *paces) Collect(collected chan<- prometheus.Metric) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for name, pace := range p.byName {
+		window, waiting := pace.State()
+		collected <- prometheus.MustNewConstMetric(callWindow, prometheus.GaugeValue, float64(window), name)
+		collected <- prometheus.MustNewConstMetric(callsWaiting, prometheus.GaugeValue, float64(waiting), name)
+	}
+}
