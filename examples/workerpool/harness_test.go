@@ -44,6 +44,7 @@ type world struct {
 	client    client.WithWatch
 	namespace string
 	transform toolscache.TransformFunc // of the operator's caches; nil: none
+	ctx       context.Context          //nolint:containedctx // what the operator's contexts derive from; nil means a plain one
 }
 
 func newWorld(t *testing.T, config *rest.Config) world {
@@ -69,10 +70,14 @@ func (w world) operate(expectationsTimeout time.Duration, configs ...*rest.Confi
 		configs[i].QPS, configs[i].Burst = 1000, 1000
 	}
 	anyName := true
+	if w.ctx == nil {
+		w.ctx = context.Background()
+	}
 	mgr, err := newManager(manager.Options{
-		Metrics:    metricsserver.Options{BindAddress: "0"},
-		Cache:      cache.Options{DefaultNamespaces: map[string]cache.Config{w.namespace: {}}, DefaultTransform: w.transform},
-		Controller: runtimeconfig.Controller{SkipNameValidation: &anyName},
+		BaseContext: func() context.Context { return w.ctx },
+		Metrics:     metricsserver.Options{BindAddress: "0"},
+		Cache:       cache.Options{DefaultNamespaces: map[string]cache.Config{w.namespace: {}}, DefaultTransform: w.transform},
+		Controller:  runtimeconfig.Controller{SkipNameValidation: &anyName},
 	}, controllerruntime.Options{
 		Runtime:    runtimecontroller.Options{MaxConcurrentReconciles: 4},
 		Controller: controller.Options{ExpectationsTimeout: expectationsTimeout},

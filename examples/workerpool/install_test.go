@@ -35,7 +35,7 @@ func TestARollingUpdateOfTheOperatorMakesNoWorkerTwice(t *testing.T) {
 	w.work()
 	workers := w.watch()
 	process := func() (stop func()) {
-		opts, _, err := parse([]string{"--lease-namespace=" + w.namespace, "--metrics-bind-address=0"})
+		opts, _, err := parse([]string{"--lease-namespace=" + w.namespace, "--metrics-bind-address=0", "--health-probe-bind-address=0"})
 		require.NoError(t, err)
 		anyName := true
 		opts.Cache = cache.Options{DefaultNamespaces: map[string]cache.Config{w.namespace: {}}}

@@ -20,9 +20,11 @@ import (
 	"os"
 
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/klog/v2"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/cluster"
 	runtimecontroller "sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -31,6 +33,7 @@ import (
 
 	v1 "github.com/replicakit/replicakit/examples/workerpool/api/v1"
 	"github.com/replicakit/replicakit/replicas/controllerruntime"
+	"github.com/replicakit/replicakit/replicas/transport"
 )
 
 func main() {
@@ -67,6 +70,7 @@ func parse(args []string) (opts manager.Options, kubeconfigs []string, err error
 		return nil
 	})
 	flags.StringVar(&opts.LeaderElectionNamespace, "lease-namespace", "default", "where the lease of the leader is")
+	flags.StringVar(&opts.HealthProbeBindAddress, "health-probe-bind-address", ":8081", "host:port of /healthz, which fails while a watch hangs; 0 turns it off")
 	flags.StringVar(&opts.Metrics.BindAddress, "metrics-bind-address", ":8080", "host:port of the metrics; 0 turns them off")
 	return opts, kubeconfigs, flags.Parse(args)
 }
@@ -93,6 +97,7 @@ func newManager(opts manager.Options, each controllerruntime.Options, configs ..
 	if err := v1.AddToScheme(opts.Scheme); err != nil {
 		return nil, err
 	}
+	configs, watches := withTransport(opts, configs)
 	mgr, err := manager.New(configs[0], opts)
 	if err != nil {
 		return nil, err
@@ -104,11 +109,27 @@ func newManager(opts manager.Options, each controllerruntime.Options, configs ..
 			}
 		}
 		each.Name = fmt.Sprintf("workerpool-%d", i+1)
+		each.Watches, each.Healthz = watches[i], each.Name
 		if err := controllerruntime.Add(mgr, workerPools, each); err != nil {
 			return nil, err
 		}
 	}
 	return mgr, nil
+}
+
+// withTransport returns configurations whose clients write nothing if this leader cannot prove its
+// lease, send as many calls as the server answers, and list anew what a watch that hangs has missed.
+func withTransport(opts manager.Options, configs []*rest.Config) (wrapped []*rest.Config, watches []*transport.Watches) {
+	fence := transport.NewFence(types.NamespacedName{Namespace: opts.LeaderElectionNamespace, Name: opts.LeaderElectionID}, ptr.Deref(opts.RenewDeadline, 0))
+	for _, config := range configs {
+		config, of := rest.CopyConfig(config), &transport.Watches{}
+		config.QPS = -1
+		config.Wrap(fence.Wrap)
+		config.Wrap(transport.NewPace(0, 0).Wrap)
+		config.Wrap(of.Wrap)
+		wrapped, watches = append(wrapped, config), append(watches, of)
+	}
+	return wrapped, watches
 }
 
 // newCluster returns another cluster that starts and ends with the manager.

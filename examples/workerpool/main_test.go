@@ -4,6 +4,7 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"sync"
@@ -24,6 +25,13 @@ var start = sync.OnceValues(shared.Start)
 
 func TestMain(m *testing.M) {
 	log.SetLogger(logr.Discard())
+	if kubeconfig := os.Getenv(kubeconfigVariable); kubeconfig != "" {
+		if err := operator(kubeconfig); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
 	code := m.Run()
 	_ = shared.Stop()
 	os.Exit(code)

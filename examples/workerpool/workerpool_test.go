@@ -4,6 +4,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net/http"
@@ -25,6 +26,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "github.com/replicakit/replicakit/examples/workerpool/api/v1"
+	"github.com/replicakit/replicakit/internal/follow"
 )
 
 func TestUpAndDown(t *testing.T) {
@@ -260,6 +262,44 @@ func TestAWatchThatHangs(t *testing.T) {
 	assert.Len(t, w.workers(), 7, "nobody is created or deleted on the old view")
 	most, _ := n.extremes()
 	assert.Equal(t, 10, most)
+}
+
+// All watches hang, of pools and of Workers, and so do new ones. The caches are listed anew again and again, so
+// what people change is noticed: here after seconds and not after minutes. An informer waits longer
+// and longer before lists that follow each other soon.
+func TestAllWatchesHang(t *testing.T) {
+	t.Parallel()
+	config := server(t)
+	w := newWorld(t, config)
+	w.work()
+	var hangs atomic.Bool
+	hanging := rest.CopyConfig(config)
+	hanging.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		return roundTripper(func(req *http.Request) (*http.Response, error) {
+			resp, err := next.RoundTrip(req)
+			if err == nil && strings.Contains(req.URL.Path, w.namespace) && req.URL.Query().Get("watch") != "" {
+				resp.Body = &hangingBody{resp.Body, req, &hangs}
+			}
+			return resp, err
+		})
+	})
+	w.ctx = follow.WithTimes(context.Background(), follow.Times{Look: 200 * time.Millisecond, Ask: 200 * time.Millisecond, Relist: 4 * time.Second, Stale: 6 * time.Second})
+	w.operate(0, hanging)
+	w.create(w.pool(5))
+	w.settled(5)
+	hangs.Store(true)
+	w.scale(8)
+	w.settled(8)
+	victim := w.workers()[0]
+	require.NoError(t, w.client.Delete(t.Context(), &victim))
+	require.EventuallyWithT(t, func(c *assert.CollectT) {
+		assert.EqualValues(c, 8, w.get().Status.ReadyReplicas)
+		workers := w.workers()
+		assert.Len(c, workers, 8)
+		for _, worker := range workers {
+			assert.NotEqual(c, victim.UID, worker.UID)
+		}
+	}, patience, tick)
 }
 
 type hangingBody struct {
