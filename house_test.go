@@ -115,7 +115,7 @@ func assertNoMatch(t *testing.T, name string, code *regexp.Regexp) {
 
 // packages are those that others import, nested modules included.
 var packages = append([]string{
-	"replicas", "replicas/ledger", "replicas/controller", "replicas/typed", "replicas/replicastest", "replicas/clientgo", "replicas/controllerruntime",
+	"replicas", "replicas/ledger", "replicas/controller", "replicas/transport", "replicas/typed", "replicas/replicastest", "replicas/clientgo", "replicas/controllerruntime",
 }, primitives...)
 
 // withoutOutput are the examples that need a cluster: they are compiled and not run.

@@ -33,6 +33,7 @@ import (
 	"github.com/replicakit/replicakit/replicas"
 	"github.com/replicakit/replicakit/replicas/controller"
 	"github.com/replicakit/replicakit/replicas/replicastest"
+	"github.com/replicakit/replicakit/replicas/transport"
 	"github.com/replicakit/replicakit/replicas/typed"
 	"github.com/replicakit/replicakit/selector"
 	"github.com/replicakit/replicakit/slowstart"
@@ -150,6 +151,9 @@ var functions = map[string][]any{
 	"status.RemoveCondition":                  {status.RemoveCondition[metav1.Condition, string]},
 	"status.SetCondition":                     {status.SetCondition[metav1.Condition]},
 	"status.SetFailure":                       {status.SetFailure[appsv1.ReplicaSetCondition]},
+	"transport.NewFence":                      {transport.NewFence},
+	"transport.NewPace":                       {transport.NewPace},
+	"transport.WithOwner":                     {transport.WithOwner},
 	"typed.NewCache":                          {typed.NewCache[set, pod, indexers, indexFunc, *store]},
 	"typed.NewClient":                         {typed.NewClient[set, pod, *appsv1.ReplicaSetList, *corev1.PodList, typed.OwnerClient[set, *appsv1.ReplicaSetList], typed.ChildClient[pod, *corev1.PodList]]},
 }
@@ -203,6 +207,9 @@ var kinds = map[string][]any{
 	"replicas.PodSpec":                               {replicas.PodSpec{}},
 	"replicas.Room":                                  {replicas.Room[mixed]{}, roomy()},
 	"replicas.Spec":                                  {replicas.Spec[mixed]{}},
+	"transport.Fence":                                {transport.Fence{}},
+	"transport.Pace":                                 {transport.Pace{}},
+	"transport.Watches":                              {transport.Watches{}},
 	"replicastest.Call":                              {replicastest.Call{}},
 	"replicastest.Clock":                             {replicastest.Clock{}},
 	"replicastest.Crash":                             {replicastest.Crash{}},
@@ -308,7 +315,7 @@ func TestNothingPanics(t *testing.T) {
 func TestNothingPanicsKnowsAll(t *testing.T) {
 	t.Parallel()
 	var found []string
-	for _, dir := range append([]string{"replicas", "replicas/controller", "replicas/typed", "replicas/replicastest"}, primitives...) {
+	for _, dir := range append([]string{"replicas", "replicas/controller", "replicas/transport", "replicas/typed", "replicas/replicastest"}, primitives...) {
 		name := path.Base(dir)
 		for _, file := range goList(t, "-f", `{{join .GoFiles "\n"}}`, "./"+dir) {
 			file, err := parser.ParseFile(token.NewFileSet(), dir+"/"+file, nil, 0)

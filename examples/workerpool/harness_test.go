@@ -113,7 +113,9 @@ func (w world) work() {
 				worker, ok := e.Object.(*v1.Worker)
 				if ok && e.Type == watch.Added && worker.Spec.Image != "broken" {
 					ready := client.RawPatch(types.MergePatchType, []byte(`{"status":{"ready":true}}`))
-					assert.NoError(w.t, client.IgnoreNotFound(w.client.Status().Patch(ctx, worker, ready)))
+					if err := w.client.Status().Patch(ctx, worker, ready); ctx.Err() == nil {
+						assert.NoError(w.t, client.IgnoreNotFound(err))
+					}
 				}
 			}
 		}

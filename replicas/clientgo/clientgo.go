@@ -63,7 +63,7 @@ type Options struct {
 	// Watches are those of the client that the informers list and watch with. If a watch hangs, it is
 	// ended, and the informer lists its objects anew. nil means that a watch that hangs is only
 	// reported: in the log, in the metric replicakit_watch_age_seconds, and by CheckWatches.
-	// docs/operators.md in this repository says what is noticed when.
+	// docs/adopting.md in this repository says what is noticed when.
 	Watches *transport.Watches
 	// Clock is the clock of the controller and of its work queue. nil means the
 	// real clock.

@@ -47,7 +47,7 @@ type Options struct {
 	// rest.Config before the Cluster is made. If a watch hangs, it is ended, and its objects are
 	// listed anew. nil means that a watch that hangs is only reported: in the log, in the metric
 	// replicakit_watch_age_seconds, and by CheckWatches. The same Watches serve all controllers of
-	// a Cluster. docs/operators.md in this repository says what is noticed when.
+	// a Cluster. docs/adopting.md in this repository says what is noticed when.
 	Watches *transport.Watches
 	// Healthz is the name under which Add adds CheckWatches to the manager's /healthz. "" means that it
 	// does not.

@@ -37,10 +37,11 @@ const DefaultRenewDeadline = 10 * time.Second
 //
 // Before the process has held the lease for the first time, no write is refused: the
 // controllers that need the lease do not work then. Reads, and requests for the lease, are never refused.
+// The zero value knows no lease and refuses nothing.
 type Fence struct {
 	lease    types.NamespacedName
 	deadline time.Duration
-	now      func() reading
+	now      func() reading // nil means readClocks
 	refused  atomic.Int64
 
 	mu     sync.Mutex
@@ -59,7 +60,7 @@ func NewFence(lease types.NamespacedName, renewDeadline time.Duration) *Fence {
 	if renewDeadline <= 0 {
 		renewDeadline = DefaultRenewDeadline
 	}
-	return &Fence{lease: lease, deadline: renewDeadline, now: readClocks}
+	return &Fence{lease: lease, deadline: renewDeadline}
 }
 
 // Wrap returns a RoundTripper that sends with next what the Fence does not refuse. A nil next means
@@ -80,7 +81,7 @@ func (f *Fence) Check() error {
 	case f.sent == nil:
 		return errors.New("not written: the lease is not held")
 	}
-	if age := f.now().since(*f.sent); age >= f.deadline {
+	if age := f.read().since(*f.sent); age >= f.deadline {
 		return fmt.Errorf("not written: the lease was renewed %v ago, and must have been in the last %v", age.Round(time.Millisecond), f.deadline)
 	}
 	return nil
@@ -130,7 +131,7 @@ func (f *Fence) asksFor(req *http.Request) (asked *coordinationv1.Lease, isLease
 
 // tripOfLease sends a request for the lease, and takes from the answer whether the lease is held.
 func (f *Fence) tripOfLease(next http.RoundTripper, req *http.Request, asked *coordinationv1.Lease) (*http.Response, error) {
-	sent := f.now() // not when the answer is read, which may be after a pause
+	sent := f.read() // not when the answer is read, which may be after a pause
 	if asked != nil && holderOf(asked) == "" || req.Method == http.MethodDelete {
 		f.lose() // before the lease is given up, as the next holder begins at once
 	}
@@ -156,6 +157,13 @@ func (f *Fence) tripOfLease(next http.RoundTripper, req *http.Request, asked *co
 		resp.Body = io.NopCloser(&read)
 	}
 	return resp, nil
+}
+
+func (f *Fence) read() reading {
+	if f.now == nil {
+		return readClocks()
+	}
+	return f.now()
 }
 
 func (f *Fence) renew(holder string, sent reading) {

@@ -48,6 +48,8 @@ const (
 // Calls that wait are sent in turns, one for each owner: see WithOwner. Two calls of an owner never
 // wait for those of others that are under way, which an admission webhook may keep for
 // long. Watches and requests for leases are sent at once.
+//
+// The zero value has no limit but the server's answers.
 type Pace struct {
 	perSecond float64 // 0: without a limit
 	burst     float64
@@ -83,7 +85,7 @@ type Pace struct {
 //
 // If there is a Fence, wrap it first, so that it looks at a call after the call has waited.
 func NewPace(perSecond float64, burst int) *Pace {
-	p := &Pace{window: firstWindow, answers: firstWindow, excess: math.MaxInt64, growing: true, of: map[types.NamespacedName]int{}, usual: map[callKind]*usual{}, waiting: map[types.NamespacedName][]*turn{}}
+	p := &Pace{}
 	if perSecond > 0 && !math.IsInf(perSecond, 0) {
 		p.perSecond, p.burst = perSecond, float64(max(burst, 1))
 		p.tokens = p.burst
@@ -142,6 +144,9 @@ type turn struct {
 func (p *Pace) wait(ctx context.Context, owner types.NamespacedName) error {
 	t := &turn{make(chan struct{})}
 	p.mu.Lock()
+	if p.window == 0 {
+		p.begin()
+	}
 	if len(p.waiting[owner]) == 0 {
 		p.owners = append(p.owners, owner)
 	}
@@ -162,6 +167,13 @@ func (p *Pace) wait(ctx context.Context, owner types.NamespacedName) error {
 		p.remove(owner, t)
 	}
 	return ctx.Err()
+}
+
+// begin makes the Pace ready for its first call.
+func (p *Pace) begin() {
+	p.window, p.growing = firstWindow, true
+	p.of, p.usual, p.waiting = map[types.NamespacedName]int{}, map[callKind]*usual{}, map[types.NamespacedName][]*turn{}
+	p.look()
 }
 
 // remove takes a call out of those that wait.

@@ -205,7 +205,7 @@ func TestAlerts(t *testing.T) {
 			}
 			return 0, true
 		}, []string{"ReplicakitServerRestored"}},
-		{"a watch hangs", since(2*time.Minute, 200, "replicakit_watch_age_seconds", "resource", "pods", "pod", "a"), []string{"ReplicakitWatchBehind"}},
+		{"a watch hangs", since(2*time.Minute, 200, "replicakit_watch_age_seconds", "kind", "Pod", "pod", "a"), []string{"ReplicakitWatchBehind"}},
 		{"an adoption is not decided", since(5*time.Minute, 1, "replicakit_owners", "state", "adoption_pending", "controller", ofSets), []string{"ReplicakitOwnersFrozen"}},
 		{"nobody knows what became of a creation", since(5*time.Minute, 1, "replicakit_owners", "state", "in_flight", "controller", ofSets), []string{"ReplicakitOwnersFrozen"}},
 		{"owners cannot be read", since(5*time.Minute, 1, "replicakit_owners", "state", "unread", "controller", ofSets), []string{"ReplicakitOwnersFrozen"}},
