@@ -1,0 +1,294 @@
+// Copyright The replicakit Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/replicakit/replicakit/replicas"
+	"github.com/replicakit/replicakit/replicas/clientgo"
+	"github.com/replicakit/replicakit/replicas/controller"
+	"github.com/replicakit/replicakit/replicas/typed"
+	"github.com/replicakit/replicakit/status"
+)
+
+// A rolling story is what happens to a fleet whose image changes.
+type rollingStory struct {
+	name               string
+	replicas           int
+	unavailable, surge intstr.IntOrString
+	// steps are images and numbers of replicas, each of which comes when the fleet has had so many
+	// pods that are ready of the image before.
+	steps []rollingStep
+	lost  int // how many of the old pods are lost when the rollout begins, as with a node
+}
+
+type rollingStep struct {
+	image    string
+	replicas int
+	after    int
+}
+
+// A fleet is one side: a Deployment with Kubernetes' own controller, or pods that are owned directly, with
+// MaxUnavailable and MaxSurge.
+type fleet interface {
+	create(t *testing.T, s rollingStory)
+	set(t *testing.T, image string, replicas int)
+}
+
+// The same rollouts by Kubernetes' Deployment controller, on ReplicaSets, and by a Kind with MaxUnavailable and
+// MaxSurge, on a real server: with ours there are never fewer available pods, never more pods at once, and no more are made.
+func TestRolloutsBesideADeployment(t *testing.T) {
+	t.Parallel()
+	own, err := startCluster(20 * time.Second)
+	require.NoError(t, err)
+	t.Cleanup(own.stop)
+	newWorldWith(t, settings{cluster: own, idle: true}).startDeploymentController()
+	n, percent := intstr.FromInt32, intstr.FromString
+	for _, s := range []rollingStory{
+		{name: "three unavailable", replicas: 12, unavailable: n(3), steps: []rollingStep{{"two", 12, 0}}},
+		{name: "three more", replicas: 12, surge: n(3), steps: []rollingStep{{"two", 12, 0}}},
+		{name: "a quarter of both", replicas: 12, unavailable: percent("25%"), surge: percent("25%"), steps: []rollingStep{{"two", 12, 0}}},
+		{name: "another image in the middle", replicas: 12, unavailable: n(2), surge: n(2), steps: []rollingStep{{"two", 12, 0}, {"three", 12, 5}}},
+		{name: "back in the middle", replicas: 12, unavailable: n(2), surge: n(2), steps: []rollingStep{{"two", 12, 0}, {"one", 12, 5}}},
+		{name: "a node is lost", replicas: 12, unavailable: n(3), surge: n(1), lost: 4, steps: []rollingStep{{"two", 12, 0}}},
+	} {
+		t.Run(s.name, func(t *testing.T) {
+			t.Parallel()
+			sides := map[string]*rollingResult{}
+			var both sync.WaitGroup
+			for name, side := range map[string]func(*world) fleet{"theirs": newDeployment, "ours": newPool} {
+				w := newWorldWith(t, settings{cluster: own, idle: true})
+				r := &rollingResult{}
+				sides[name] = r
+				both.Go(func() { r.play(w, side(w), s) })
+			}
+			both.Wait()
+			ours, theirs := sides["ours"], sides["theirs"]
+			t.Logf("ours %v, theirs %v", ours, theirs)
+			assert.GreaterOrEqual(t, ours.fewest, theirs.fewest, "available at each moment")
+			assert.LessOrEqual(t, ours.most, theirs.most, "at once")
+			inTheMiddle := 0 // of a change, one side may have come further than the other
+			if len(s.steps) > 1 {
+				inTheMiddle = s.unavailable.IntValue() + s.surge.IntValue()
+			}
+			assert.LessOrEqual(t, ours.made, theirs.made+inTheMiddle, "pods made")
+		})
+	}
+}
+
+// A rollingResult is what a rollout did, by the server's own order of events.
+type rollingResult struct {
+	mu                 sync.Mutex
+	pods               map[types.UID]*corev1.Pod
+	began              bool // the rollout
+	fewest, most, made int
+	took               time.Duration
+}
+
+func (r *rollingResult) String() string {
+	return fmt.Sprintf("%d to %d at once, %d made, %v", r.fewest, r.most, r.made, r.took.Round(100*time.Millisecond))
+}
+
+// play has a kubelet, which takes a while for each pod, and lets the story happen.
+func (r *rollingResult) play(w *world, f fleet, s rollingStory) {
+	r.pods = map[types.UID]*corev1.Pod{}
+	informer := w.seen.Core().V1().Pods().Informer()
+	_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc: func(obj any) {
+			pod, _ := obj.(*corev1.Pod)
+			r.sees(pod, false)
+			time.AfterFunc(300*time.Millisecond+time.Duration(r.count()%5)*50*time.Millisecond, func() { w.makeReady(pod) })
+		},
+		UpdateFunc: func(_, cur any) { r.sees(cur.(*corev1.Pod), false) },
+		DeleteFunc: func(obj any) {
+			if pod, ok := obj.(*corev1.Pod); ok {
+				r.sees(pod, true)
+			}
+		},
+	})
+	assert.NoError(w.t, err)
+	f.create(w.t, s)
+	w.eventually(func(c *assert.CollectT) { assert.Equal(c, s.replicas, r.ready("one")) }, "the fleet is there")
+	r.mu.Lock()
+	r.began, r.fewest, r.most, r.made = true, len(r.pods), len(r.pods), 0
+	r.mu.Unlock()
+	began := time.Now()
+	for _, pod := range r.some(s.lost) {
+		w.setStatus(pod, func(status *corev1.PodStatus) { status.Conditions[0].Status = corev1.ConditionFalse })
+	}
+	before := "one"
+	for _, step := range s.steps {
+		w.eventually(func(c *assert.CollectT) { assert.GreaterOrEqual(c, r.ready(before), step.after) }, "%d of %s are ready", step.after, before)
+		f.set(w.t, step.image, step.replicas)
+		before = step.image
+	}
+	last := s.steps[len(s.steps)-1]
+	w.eventually(func(c *assert.CollectT) {
+		assert.Equal(c, last.replicas, r.ready(last.image))
+		assert.Equal(c, last.replicas, r.count())
+	}, "the rollout ends")
+	r.took = time.Since(began)
+}
+
+func (r *rollingResult) sees(pod *corev1.Pod, gone bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.pods[pod.UID] == nil && !gone && pod.DeletionTimestamp == nil {
+		r.made++
+	}
+	r.pods[pod.UID] = pod
+	if gone || pod.DeletionTimestamp != nil {
+		delete(r.pods, pod.UID)
+	}
+	ready := 0
+	for _, p := range r.pods {
+		if status.IsPodReady(p) {
+			ready++
+		}
+	}
+	if r.began {
+		r.fewest, r.most = min(r.fewest, ready), max(r.most, len(r.pods))
+	}
+}
+
+func (r *rollingResult) count() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.pods)
+}
+
+// ready counts the pods of an image that are ready.
+func (r *rollingResult) ready(image string) (n int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, p := range r.pods {
+		if p.Spec.Containers[0].Image == image && status.IsPodReady(p) {
+			n++
+		}
+	}
+	return n
+}
+
+// some are the names of so many pods.
+func (r *rollingResult) some(n int) (names []string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, p := range r.pods {
+		names = append(names, p.Name)
+	}
+	slices.Sort(names)
+	return names[:n]
+}
+
+// makeReady does what a kubelet does; the pod may be gone.
+func (w *world) makeReady(pod *corev1.Pod) {
+	patch := `{"status":{"phase":"Running","conditions":[{"type":"Ready","status":"True","lastTransitionTime":"` + time.Now().UTC().Format(time.RFC3339) + `"}]}}`
+	_, _ = w.client.CoreV1().Pods(w.namespace).Patch(context.Background(), pod.Name, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{}, "status")
+}
+
+// imageOf is a template with an image.
+func imageOf(image string) corev1.PodTemplateSpec {
+	of := template(labels("web"))
+	of.Spec.Containers[0].Image = image
+	return of
+}
+
+// A deployment has Kubernetes' own controllers of Deployments and of ReplicaSets.
+type deployment struct{ *world }
+
+func newDeployment(w *world) fleet {
+	w.settings.theirs = true
+	w.start()
+	return deployment{w}
+}
+
+func (d deployment) create(t *testing.T, s rollingStory) {
+	t.Helper()
+	replicas := int32(s.replicas)
+	_, err := d.client.AppsV1().Deployments(d.namespace).Create(t.Context(), &appsv1.Deployment{
+		ObjectMeta: metav1.ObjectMeta{Name: "web"},
+		Spec: appsv1.DeploymentSpec{
+			Replicas: &replicas, Selector: &metav1.LabelSelector{MatchLabels: labels("web")}, Template: imageOf("one"),
+			Strategy: appsv1.DeploymentStrategy{
+				Type:          appsv1.RollingUpdateDeploymentStrategyType,
+				RollingUpdate: &appsv1.RollingUpdateDeployment{MaxUnavailable: &s.unavailable, MaxSurge: &s.surge},
+			},
+		},
+	}, metav1.CreateOptions{})
+	assert.NoError(t, err)
+}
+
+func (d deployment) set(t *testing.T, image string, replicas int) {
+	t.Helper()
+	d.patchDeployment(fmt.Sprintf(`{"spec":{"replicas":%d,"template":{"spec":{"containers":[{"name":%q,"image":%q}]}}}}`, replicas, imageOf("").Spec.Containers[0].Name, image))
+}
+
+// A pool is a ReplicationController of which the template may change.
+type pool struct{ *world }
+
+func newPool(w *world) fleet { return pool{w} }
+
+func (p pool) create(t *testing.T, s rollingStory) {
+	t.Helper()
+	kind := controller.ReplicationControllers()
+	inner := kind.Spec
+	kind.Spec = func(rc *corev1.ReplicationController) (replicas.PodSpec, error) {
+		spec, err := inner(rc)
+		spec.MaxUnavailable, spec.MaxSurge = &s.unavailable, &s.surge
+		spec.Rules.MustGo = func(pod *corev1.Pod) bool {
+			return pod.Spec.Containers[0].Image != rc.Spec.Template.Spec.Containers[0].Image
+		}
+		return spec, err
+	}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	client, err := kubernetes.NewForConfig(rest.CopyConfig(p.cluster.config))
+	assert.NoError(t, err)
+	factory := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithNamespace(p.namespace))
+	c, err := clientgo.New(ctx, kind, typed.NewClient(client.CoreV1().ReplicationControllers, client.CoreV1().Pods),
+		factory.Core().V1().ReplicationControllers().Informer(), factory.Core().V1().Pods().Informer(), clientgo.Options{})
+	assert.NoError(t, err)
+	factory.StartWithContext(ctx)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = c.Run(ctx, 0)
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-ended
+		factory.Shutdown()
+	})
+	number, of := int32(s.replicas), imageOf("one")
+	_, err = p.client.CoreV1().ReplicationControllers(p.namespace).Create(t.Context(), &corev1.ReplicationController{
+		ObjectMeta: metav1.ObjectMeta{Name: "web"},
+		Spec:       corev1.ReplicationControllerSpec{Replicas: &number, Selector: labels("web"), Template: &of},
+	}, metav1.CreateOptions{})
+	assert.NoError(t, err)
+}
+
+func (p pool) set(t *testing.T, image string, replicas int) {
+	t.Helper()
+	patch := `{"spec":{"replicas":` + strconv.Itoa(replicas) + `,"template":{"spec":{"containers":[{"name":"` + imageOf("").Spec.Containers[0].Name + `","image":"` + image + `"}]}}}}`
+	_, err := p.client.CoreV1().ReplicationControllers(p.namespace).Patch(t.Context(), "web", types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{})
+	assert.NoError(t, err)
+}
