@@ -136,4 +136,21 @@ func TestAWatchThatHangsIsListedAnew(t *testing.T) {
 	pods, err := client.CoreV1().Pods(namespace).List(t.Context(), metav1.ListOptions{})
 	require.NoError(t, err)
 	assert.Len(t, pods.Items, 5)
+
+	hung := func() (hung float64) {
+		t.Helper()
+		families, err := m.registry.Gather()
+		require.NoError(t, err)
+		for _, f := range families {
+			for _, metric := range f.GetMetric() {
+				if f.GetName() == "replicakit_watch_relists_total" {
+					hung += metric.GetCounter().GetValue()
+				}
+			}
+		}
+		return hung
+	}
+	require.Eventually(t, func() bool { return hung() >= 3 }, patience, 50*time.Millisecond, "it is counted")
+	before := hung()
+	assert.Never(t, func() bool { return hung() != before }, 10*time.Second, 100*time.Millisecond, "lists of what does not change show nothing that was missed")
 }

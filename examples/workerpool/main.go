@@ -15,6 +15,7 @@
 package main
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -72,7 +73,13 @@ func parse(args []string) (opts manager.Options, kubeconfigs []string, err error
 	flags.StringVar(&opts.LeaderElectionNamespace, "lease-namespace", "default", "where the lease of the leader is")
 	flags.StringVar(&opts.HealthProbeBindAddress, "health-probe-bind-address", ":8081", "host:port of /healthz, which fails while a watch hangs; 0 turns it off")
 	flags.StringVar(&opts.Metrics.BindAddress, "metrics-bind-address", ":8080", "host:port of the metrics; 0 turns them off")
-	return opts, kubeconfigs, flags.Parse(args)
+	if err := flags.Parse(args); err != nil {
+		return opts, nil, err
+	}
+	if opts.LeaderElectionNamespace == "" {
+		return opts, nil, errors.New("--lease-namespace must not be empty")
+	}
+	return opts, kubeconfigs, nil
 }
 
 func load(kubeconfigs []string) (configs []*rest.Config, err error) {

@@ -29,6 +29,8 @@ const (
 	askPatience = 10 * time.Second
 	// mostAsked bounds what is kept of a watch that hangs for long.
 	mostAsked = 20
+	// backOff is how long an informer may wait between the end of a watch and a list.
+	backOff = 30 * time.Second
 	// bookmarksNeeded is how many bookmarks in a row show that the server sends them.
 	bookmarksNeeded = 3
 )
@@ -54,7 +56,7 @@ func WithTimes(ctx context.Context, times Times) context.Context {
 type Watch struct {
 	Kind string
 	// Cached returns the version that the watch has come to; "" before the first list. nil means that
-	// nobody knows. Then only events and new lists show that the watch follows.
+	// nobody knows. Then only new lists show that the watch follows.
 	Cached func() string
 	// Live returns the version that the server is at in a namespace, or in all if it is "". nil means
 	// that nobody can ask, and the watch is not followed.
@@ -63,16 +65,17 @@ type Watch struct {
 	// used if Live is forbidden.
 	Namespace string
 	Other     func(ctx context.Context) string
-	// Relist has the objects listed anew. done reports whether that has happened. nil means that
-	// nobody can.
-	Relist func() (done func() bool)
+	// Relist has the objects listed anew of watches that have sent nothing for a time. done reports
+	// whether that has happened. nil means that nobody can.
+	Relist func(silent time.Duration) (done func() bool)
 
 	mu     sync.Mutex
 	times  Times
 	proven time.Time // the watch has come to where the server was then; zero before the first look
 	asked  []answer  // that the watch has not come to yet, the oldest first
 	last   time.Time // when the server was asked last, or Follow began
-	err    error     // of that question
+	came   time.Time // when it answered last, or Follow began
+	err    error     // of the last question
 	newest string    // its answer
 	ahead  string    // the version that the watch had come to when the server was at an older one
 
@@ -105,34 +108,41 @@ type sight struct {
 // A Log logs an error, or only a message if err is nil.
 type Log func(err error, message string, keysAndValues ...any)
 
-// Saw notes an event of an object, or of what a cache has of one that is gone. A version that the
-// watch comes to without an event is that of a bookmark.
+// Updated is Saw for an update. One without another version is a resync, or part of a list, and no event.
+func (w *Watch) Updated(old, cur any) {
+	if versionOf(old) != versionOf(cur) {
+		w.Saw(cur)
+	}
+}
+
+// Saw notes an event of an object, or of what a cache has of one that is gone. Anything but an object
+// is a tombstone, whose event was missed. A version that the watch comes to without an event is that of a bookmark.
 func (w *Watch) Saw(obj any) {
 	if w == nil {
 		return
 	}
-	version := "1" // of a tombstone, whose event was missed
-	if o, ok := obj.(metav1.Object); ok {
-		version = o.GetResourceVersion()
-	}
+	version := versionOf(obj)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.events++
 	if resourceversion.Reached(w.until, version) {
 		w.missed++
 	}
-	if w.Cached == nil && !w.proven.IsZero() {
-		w.proven = time.Now()
+}
+
+func versionOf(obj any) string {
+	if o, ok := obj.(metav1.Object); ok {
+		return o.GetResourceVersion()
 	}
+	return "1"
 }
 
 // Check returns an error if the watch has not followed the server for three minutes.
 func (w *Watch) Check() error {
-	cached := w.cached()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.catchUp(cached)
-	if age, known := w.age(time.Now()); known && age > w.times.Stale || w.ahead != "" {
+	w.catchUp(w.cached())
+	if age, known := w.age(time.Now()); known && age > w.times.Stale && w.err == nil || w.ahead != "" {
 		return w.wrong(age)
 	}
 	return nil
@@ -150,53 +160,55 @@ func (w *Watch) begin(times Times) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	now := time.Now()
-	w.times, w.proven, w.last = times, now, now
+	w.times, w.proven, w.last, w.came = times, now, now, now
 }
 
 // look asks the server if it is time, reports, and has a watch that is behind listed anew.
 func (w *Watch) look(ctx context.Context, log Log) {
 	now := time.Now()
-	ask, behind := w.isTime(now)
-	if ask || behind {
+	if w.isTimeToAsk(now) {
 		cached := w.cached()
 		version, err := w.ask(ctx)
 		w.note(answer{now, version}, cached, err)
 	}
-	cached := w.cached()
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	cached := w.cached()
 	w.catchUp(cached)
-	w.noteRelist(log)
+	w.noteMissed(log)
 	w.noteBookmark(now, cached)
 	w.report(now, log)
-	if behind && w.err == nil && w.ahead == "" && now.Sub(w.proven) > w.times.Relist {
+	if w.isTimeToRelist(now) {
 		w.relisted, w.until, w.missed = now, w.newest, 0
-		w.done = w.Relist()
+		silent := w.times.Relist / 2
+		if w.Cached == nil {
+			silent = w.times.Relist
+		}
+		w.done = w.Relist(silent)
 	}
 }
 
-// isTime reports whether it is time to ask the server, and whether it is to list the objects anew.
-func (w *Watch) isTime(now time.Time) (ask, relist bool) {
+func (w *Watch) isTimeToAsk(now time.Time) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return now.Sub(w.last) >= w.times.Ask, w.Relist != nil && now.Sub(w.proven) > w.times.Relist && now.Sub(w.relisted) > w.times.Relist
+	return now.Sub(w.last) >= w.times.Ask || w.isTimeToRelist(now) // so that it is known which events came too late
 }
 
-// noteRelist notes that the objects have been listed anew. If events came that the watch should have sent
-// before, it hung.
-func (w *Watch) noteRelist(log Log) {
-	if w.done == nil {
-		w.until = "" // the handlers have had the time from one look to the next
-	} else if w.done() {
-		w.done = nil
-		if w.relisted.After(w.proven) {
-			w.proven = w.relisted
-		}
-	}
+func (w *Watch) isTimeToRelist(now time.Time) bool {
+	age, known := w.age(now)
+	return known && age > w.times.Relist && w.Relist != nil && w.err == nil && w.ahead == "" && now.Sub(w.relisted) > w.times.Relist
+}
+
+// noteMissed reports that the watch hung if, after a new list, events came that the watch should have sent
+// before.
+func (w *Watch) noteMissed(log Log) {
 	if w.missed > 0 {
 		log(fmt.Errorf("%s: the watch hung", w.Kind), "A watch hung and was ended. A new list has shown what it missed", "kind", w.Kind, "events", w.missed)
 		w.hung++
 		w.missed = 0
+	}
+	if time.Since(w.relisted) > 2*w.times.Look+backOff && w.done == nil {
+		w.until = "" // the handlers have had the time
 	}
 }
 
@@ -212,14 +224,21 @@ func (w *Watch) ask(ctx context.Context) (string, error) {
 	return version, err
 }
 
-// note notes an answer to a question that was asked when the watch had come to cached.
+// note notes an answer to a question that was asked when the watch had come to cached. If this process
+// stood still, or the server did not answer for long, the watch has to follow from now on.
 func (w *Watch) note(a answer, cached string, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.last, w.err, w.newest = a.at, err, a.version
+	w.last, w.err = a.at, err
+	if err != nil {
+		return
+	}
+	if a.at.Sub(w.came) > w.times.Ask+w.times.Relist {
+		w.proven, w.asked = a.at, nil
+	}
+	w.came, w.newest = a.at, a.version
 	switch {
-	case w.Cached == nil:
-	case err != nil || a.version == "" || w.ahead != "":
+	case w.Cached == nil || a.version == "" || w.ahead != "":
 	case resourceversion.Older(a.version, cached):
 		w.ahead, w.asked = cached, nil
 	default:
@@ -227,9 +246,15 @@ func (w *Watch) note(a answer, cached string, err error) {
 	}
 }
 
-// catchUp notes that the watch has come to a version. Versions that cannot be compared are no
-// reason to complain.
+// catchUp notes that the watch has come to a version, or that a list has been answered. Versions that
+// cannot be compared are no reason to complain.
 func (w *Watch) catchUp(cached string) {
+	if w.done != nil && w.done() {
+		w.done = nil
+		if w.Cached == nil {
+			w.proven = w.relisted
+		}
+	}
 	if resourceversion.Older(cached, w.ahead) {
 		w.ahead = "" // it was listed again
 	}
@@ -244,8 +269,8 @@ func (w *Watch) catchUp(cached string) {
 func (w *Watch) noteBookmark(now time.Time, cached string) {
 	last, before := w.seen[0], w.seen[1]
 	w.seen = [2]sight{{cached, w.events}, last}
-	if before.cached == "" || last.cached == before.cached || w.events != before.events || w.bookmarked() {
-		return
+	if before.cached == "" || last.cached == before.cached || w.events != before.events || w.events == 0 || w.bookmarked() {
+		return // without any event, nobody may have told of them
 	}
 	if now.Sub(w.bookmark) > 2*w.times.Ask {
 		w.bookmarks = 0
@@ -273,7 +298,7 @@ func (w *Watch) report(now time.Time, log Log) {
 		}
 	}
 	age, known := w.age(now)
-	if behind := known && age > w.times.Stale || w.ahead != ""; behind != w.reported {
+	if behind := known && age > w.times.Stale && w.err == nil || w.ahead != ""; behind != w.reported {
 		w.reported = behind
 		if behind {
 			log(w.wrong(age), "A watch does not follow the server", "kind", w.Kind)
@@ -286,21 +311,18 @@ func (w *Watch) report(now time.Time, log Log) {
 // wrong says what is wrong with a watch that does not follow.
 func (w *Watch) wrong(age time.Duration) error {
 	age = age.Round(time.Second)
-	switch {
-	case w.ahead != "":
+	if w.ahead != "" {
 		return fmt.Errorf("%s: the watch has come to version %s, and the server was at an older one: was it restored from a backup? Restart this program", w.Kind, w.ahead)
-	case w.err != nil:
-		return fmt.Errorf("%s: the watch is %v behind, and the server does not say where it is: %w", w.Kind, age, w.err)
 	}
 	return fmt.Errorf("%s: the watch is %v behind the server", w.Kind, age)
 }
 
 // samples are the metrics of the watch. The age is NaN while it is not known.
 func (w *Watch) samples() []controller.Sample {
-	cached, age := w.cached(), math.NaN()
+	age := math.NaN()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.catchUp(cached)
+	w.catchUp(w.cached())
 	if known, ok := w.age(time.Now()); ok {
 		age = known.Seconds()
 	}

@@ -64,7 +64,7 @@ func newWorld(t *testing.T) *world {
 			return strconv.Itoa(w.live), w.err
 		},
 		Other: func(context.Context) string { return "" },
-		Relist: func() func() bool {
+		Relist: func(time.Duration) func() bool {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			w.relists++
@@ -103,6 +103,7 @@ func (w *world) start() {
 		w.set(func() { w.log = append(w.log, message) })
 	})
 	synctest.Wait()
+	w.Saw(podAt(1))
 }
 
 func (w *world) set(change func()) {
@@ -269,23 +270,18 @@ func TestWatch(t *testing.T) {
 			w.pass(time.Minute)
 			assert.Empty(t, w.said())
 		},
-		"without versions, events and new lists show that the watch follows": func(t *testing.T, w *world) {
+		"without versions, new lists show that the watch follows": func(t *testing.T, w *world) {
 			t.Helper()
 			w.Cached = nil
 			w.relistable()
 			w.start()
-			for range 10 {
-				w.sleep(time.Minute)
-				w.Saw(podAt(w.live))
-			}
-			assert.Zero(t, w.listed())
 			w.sleep(time.Hour)
 			assert.InDelta(t, time.Hour/(160*time.Second), w.listed(), 3)
 			require.NoError(t, w.Check())
 			assert.Empty(t, w.said())
 			w.relistable(podAt(1))
 			w.sleep(4 * time.Minute)
-			assert.Len(t, w.said(), 1)
+			assert.NotEmpty(t, w.said())
 		},
 		"without versions, a list that has no answer is reported": func(t *testing.T, w *world) {
 			t.Helper()
@@ -316,14 +312,20 @@ func TestWatch(t *testing.T) {
 			t.Helper()
 			w.start()
 			w.pass(10 * time.Minute)
+			w.set(func() { w.live++ })
+			w.sleep(time.Minute)
 			w.set(func() { w.err = errors.New("no connection") })
-			w.sleep(4 * time.Minute)
-			require.ErrorContains(t, w.Check(), "behind, and the server does not say where it is: no connection")
-			w.sleep(time.Hour)
-			assert.Zero(t, w.listed())
+			for range 60 {
+				w.sleep(time.Minute)
+				require.NoError(t, w.Check())
+			}
 			w.set(func() { w.err = nil })
-			w.sleep(time.Minute + 20*time.Second)
+			w.sleep(2 * time.Minute)
+			assert.Zero(t, w.listed(), "the time of the outage does not count")
+			w.set(func() { w.cached = w.live })
+			w.sleep(time.Minute)
 			require.NoError(t, w.Check())
+			assert.Empty(t, w.said())
 		},
 		"a right that is missing is reported once": func(t *testing.T, w *world) {
 			t.Helper()

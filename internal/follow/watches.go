@@ -48,7 +48,7 @@ func New[O, C controller.Object](kind controller.Kind[O, C], client controller.C
 	watch := func(kind string, cached func() string, live func(context.Context, string) (string, error), resource schema.GroupVersionResource) *Watch {
 		w := &Watch{Kind: kind, Cached: cached, Live: live, Namespace: from.Namespace, Other: ownersNamespace}
 		if from.Transport != nil {
-			w.Relist = func() func() bool { return from.Transport.Relist(resource) }
+			w.Relist = func(silent time.Duration) func() bool { return from.Transport.Relist(resource, silent) }
 		}
 		return w
 	}

@@ -29,7 +29,7 @@ func (a attachment[O, C]) childHandler(ctx context.Context) cache.ResourceEventH
 			a.logChild(ctx, w, " created", obj, func(child C) []any { return []any{"detail", child} })
 		},
 		UpdateFunc: func(old, cur any) {
-			a.watches.Children.Saw(cur)
+			a.watches.Children.Updated(old, cur)
 			w := waking{wake: a.wake}
 			a.report(ctx, a.controller.ChildUpdated(old, cur, w.enqueue))
 			a.logChild(ctx, w, " objectMeta updated.", cur, func(child C) []any {
@@ -54,7 +54,7 @@ func (a attachment[O, C]) ownerHandler(ctx context.Context) cache.ResourceEventH
 			a.report(ctx, a.controller.OwnerAdded(obj))
 		},
 		UpdateFunc: func(old, cur any) {
-			a.watches.Owners.Saw(cur)
+			a.watches.Owners.Updated(old, cur)
 			a.logOwnerUpdated(ctx, old, cur)
 			a.report(ctx, a.controller.OwnerUpdated(old, cur))
 		},

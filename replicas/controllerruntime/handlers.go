@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/replicakit/replicakit/expectations"
+	"github.com/replicakit/replicakit/internal/follow"
 	"github.com/replicakit/replicakit/replicas/controller"
 )
 
@@ -72,7 +73,7 @@ func NewHandlers[O, C client.Object](from client.Client, kind controller.Kind[O,
 // example.
 func (h *Handlers) ChildEvents() handler.EventHandler {
 	made := h.made()
-	return eventHandler(func(any) {}, made.ChildAdded, made.ChildUpdated, made.ChildDeleted)
+	return eventHandler(nil, made.ChildAdded, made.ChildUpdated, made.ChildDeleted)
 }
 
 // OwnerEvents returns the event handler for owners. You do not need it if
@@ -80,7 +81,7 @@ func (h *Handlers) ChildEvents() handler.EventHandler {
 // owner that is not found.
 func (h *Handlers) OwnerEvents() handler.EventHandler {
 	made := h.made()
-	return eventHandler(func(any) {}, made.OwnerAdded, made.OwnerUpdated, made.OwnerDeleted)
+	return eventHandler(nil, made.OwnerAdded, made.OwnerUpdated, made.OwnerDeleted)
 }
 
 // made returns what NewHandlers made, or nil, which returns an error for each event.
@@ -91,27 +92,27 @@ func (h *Handlers) made() *controller.Handlers {
 	return h.handlers
 }
 
-// eventHandler gives the objects of events to the methods that settle them, after a call of saw.
+// eventHandler gives the objects of events to the methods that settle them, and notes them as events of the watch, which may be nil.
 func eventHandler(
-	saw func(obj any),
+	watch *follow.Watch,
 	added func(any, ...controller.Enqueue) error,
 	updated func(any, any, ...controller.Enqueue) error,
 	deleted func(any, ...controller.Enqueue) error,
 ) handler.EventHandler {
 	return handler.Funcs{
 		CreateFunc: func(ctx context.Context, e event.CreateEvent, q queue) {
-			saw(e.Object)
+			watch.Saw(e.Object)
 			logIgnored(ctx, added(e.Object, into(q)))
 		},
 		UpdateFunc: func(ctx context.Context, e event.UpdateEvent, q queue) {
-			saw(e.ObjectNew)
+			watch.Updated(e.ObjectOld, e.ObjectNew)
 			logIgnored(ctx, updated(e.ObjectOld, e.ObjectNew, into(q)))
 		},
 		DeleteFunc: func(ctx context.Context, e event.DeleteEvent, q queue) {
 			if e.DeleteStateUnknown {
-				saw(nil)
+				watch.Saw(nil)
 			} else {
-				saw(e.Object)
+				watch.Saw(e.Object)
 			}
 			logIgnored(ctx, deleted(e.Object, into(q)))
 		},

@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/replicakit/replicakit/internal/follow"
 	"github.com/replicakit/replicakit/replicas/controller"
 	"github.com/replicakit/replicakit/replicas/transport"
 )
@@ -47,7 +48,7 @@ func (r *Reconciler[O, C]) RateLimiter() workqueue.TypedRateLimiter[reconcile.Re
 // example. It asks for passes in the queue that comes with each event.
 func (r *Reconciler[O, C]) OwnerEvents() handler.EventHandler {
 	made := r.made()
-	return eventHandler(r.sawOwner, made.OwnerAdded, made.OwnerUpdated, made.OwnerDeleted)
+	return eventHandler(r.followed().Owners, made.OwnerAdded, made.OwnerUpdated, made.OwnerDeleted)
 }
 
 // ChildEvents returns the event handler for children, as OwnerEvents does for
@@ -55,19 +56,15 @@ func (r *Reconciler[O, C]) OwnerEvents() handler.EventHandler {
 // all of them or in none.
 func (r *Reconciler[O, C]) ChildEvents() handler.EventHandler {
 	made := r.made()
-	return eventHandler(r.sawChild, made.ChildAdded, made.ChildUpdated, made.ChildDeleted)
+	return eventHandler(r.followed().Children, made.ChildAdded, made.ChildUpdated, made.ChildDeleted)
 }
 
-func (r *Reconciler[O, C]) sawOwner(obj any) {
-	if r != nil {
-		r.watches.Owners.Saw(obj)
+// followed returns the watches, none if New did not make the Reconciler.
+func (r *Reconciler[O, C]) followed() follow.Watches {
+	if r == nil {
+		return follow.Watches{}
 	}
-}
-
-func (r *Reconciler[O, C]) sawChild(obj any) {
-	if r != nil {
-		r.watches.Children.Saw(obj)
-	}
+	return r.watches
 }
 
 // made returns what New made, or nil, which returns an error for each event.

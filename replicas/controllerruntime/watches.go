@@ -22,8 +22,8 @@ import (
 //
 //	err = mgr.Add(manager.RunnableFunc(r.FollowWatches))
 //
-// Watches are not followed if the cache does not tell how far they have come, as that of a manager with several
-// cache.Options.DefaultNamespaces.
+// If the cache does not tell how far it has come, as that of a manager with cache.Options.DefaultNamespaces, the
+// watches are followed only if there are Options.Watches. Then objects that do not change are listed each two and a half minutes.
 func (r *Reconciler[O, C]) FollowWatches(ctx context.Context) error {
 	if r.made() == nil {
 		return errors.New("controllerruntime: New did not make this Reconciler")

@@ -55,13 +55,15 @@ type Fence struct {
 //	fence := transport.NewFence(types.NamespacedName{Namespace: "default", Name: "pools.example.com"}, 0)
 //	config.Wrap(fence.Wrap)
 //
-// Only leases of coordination.k8s.io/v1 are known.
+// Namespace and name must be those that the elector has, and not empty. Only leases of coordination.k8s.io/v1 are known.
 func NewFence(lease types.NamespacedName, renewDeadline time.Duration) *Fence {
 	if renewDeadline <= 0 {
 		renewDeadline = DefaultRenewDeadline
 	}
 	return &Fence{lease: lease, deadline: renewDeadline}
 }
+
+var errNotWritten = errors.New("not written")
 
 // Wrap returns a RoundTripper that sends with next what the Fence does not refuse. A nil next means
 // http.DefaultTransport. Requests are checked when they are sent: after a rate limiter, and again each
@@ -79,10 +81,10 @@ func (f *Fence) Check() error {
 	case f.holder == "":
 		return nil
 	case f.sent == nil:
-		return errors.New("not written: the lease is not held")
+		return fmt.Errorf("%w: the lease is not held", errNotWritten)
 	}
 	if age := f.read().since(*f.sent); age >= f.deadline {
-		return fmt.Errorf("not written: the lease was renewed %v ago, and must have been in the last %v", age.Round(time.Millisecond), f.deadline)
+		return fmt.Errorf("%w: the lease was renewed %v ago, and must have been in the last %v", errNotWritten, age.Round(time.Millisecond), f.deadline)
 	}
 	return nil
 }
@@ -121,7 +123,7 @@ func (f *Fence) asksFor(req *http.Request) (asked *coordinationv1.Lease, isLease
 	if !strings.HasSuffix(strings.TrimSuffix(of, "/"), "/apis/coordination.k8s.io/v1/namespaces/"+f.lease.Namespace+"/leases") {
 		return nil, false
 	}
-	if !isRead(req) && req.GetBody != nil {
+	if (req.Method == http.MethodPost || req.Method == http.MethodPut) && req.GetBody != nil {
 		if body, err := req.GetBody(); err == nil {
 			asked = readLease(body)
 		}
@@ -134,6 +136,7 @@ func (f *Fence) tripOfLease(next http.RoundTripper, req *http.Request, asked *co
 	sent := f.read() // not when the answer is read, which may be after a pause
 	if asked != nil && holderOf(asked) == "" || req.Method == http.MethodDelete {
 		f.lose() // before the lease is given up, as the next holder begins at once
+		asked = nil
 	}
 	resp, err := next.RoundTrip(req)
 	if err != nil {
@@ -141,7 +144,7 @@ func (f *Fence) tripOfLease(next http.RoundTripper, req *http.Request, asked *co
 	}
 	switch ok := resp.StatusCode >= 200 && resp.StatusCode < 300; {
 	case !isRead(req):
-		if ok && asked != nil && holderOf(asked) != "" {
+		if ok && asked != nil {
 			f.renew(holderOf(asked), sent)
 		}
 	case resp.StatusCode == http.StatusNotFound:
@@ -151,7 +154,7 @@ func (f *Fence) tripOfLease(next http.RoundTripper, req *http.Request, asked *co
 		if lease := readLease(struct {
 			io.Reader
 			io.Closer
-		}{io.TeeReader(resp.Body, &read), resp.Body}); lease == nil || !f.isHeldBy(holderOf(lease)) {
+		}{io.TeeReader(resp.Body, &read), resp.Body}); lease != nil && !f.isHeldBy(holderOf(lease)) {
 			f.lose()
 		}
 		resp.Body = io.NopCloser(&read)
@@ -192,26 +195,36 @@ func (f *Fence) guard(req *http.Request) *http.Request {
 		return req
 	}
 	guarded := req.WithContext(req.Context())
-	guarded.Body = guardedBody{req.Body, f}
+	guarded.Body = &guardedBody{req.Body, f, req.ContentLength}
 	if req.GetBody != nil {
 		guarded.GetBody = func() (io.ReadCloser, error) {
 			again, err := req.GetBody()
-			return guardedBody{again, f}, err
+			return &guardedBody{again, f, req.ContentLength}, err
 		}
 	}
 	return guarded
 }
 
+// A guardedBody is checked as long as something of it has not been read: after that the server may act.
 type guardedBody struct {
 	io.ReadCloser
 	fence *Fence
+	left  int64 // bytes; 0 if that is not known, and negative if nothing is left
 }
 
-func (b guardedBody) Read(data []byte) (int, error) {
-	if err := b.fence.check(); err != nil {
-		return 0, err
+func (b *guardedBody) Read(data []byte) (int, error) {
+	if b.left >= 0 {
+		if err := b.fence.check(); err != nil {
+			return 0, err
+		}
 	}
-	return b.ReadCloser.Read(data)
+	n, err := b.ReadCloser.Read(data)
+	if b.left > 0 {
+		if b.left -= int64(n); b.left == 0 {
+			b.left = -1
+		}
+	}
+	return n, err
 }
 
 var leases = func() runtime.Decoder {

@@ -5,6 +5,7 @@ package transport
 
 import (
 	"context"
+	"errors"
 	"math"
 	"net/http"
 	"slices"
@@ -26,24 +27,27 @@ const (
 	// fast. From there it grows once in each growsEvery, by more the longer all is well.
 	near       = 0.9
 	growsEvery = time.Second
-	// slower is how much longer than usual the fastest of the last calls may take, beside slowerBy,
-	// before fewer are sent. Of a few slow webhooks the fastest call shows nothing.
+	// slower is how much longer than usual a call may take, beside slowerBy. If three of four calls take
+	// longer, fewer are sent. A slow webhook of some calls changes nothing.
 	slower, slowerBy = 2, 10 * time.Millisecond
 	// usualFor is for how long the fastest call says what is usual.
 	usualFor = time.Minute
+	// mostKinds bounds what is remembered of kinds of calls.
+	mostKinds = 1000
 	// longestHold is how long a Retry-After of an overloaded server is heeded.
 	longestHold = 10 * time.Second
 )
 
 // A Pace sends calls as fast as the server answers. It has no constant number of calls a second,
 // which is too low for one server and too high for another. Instead it bounds how many are under
-// way at once: more with good answers, half as many if the server is overloaded, and fewer if even
-// the fastest calls take longer than usual.
+// way at once: more with good answers, half as many if the server is overloaded, and fewer if three
+// of four calls take longer than usual.
 //
-// A server is overloaded if it answers 429 or 503 with a text and not with a Status, as API
-// Priority and Fairness does, or if it cannot be reached. Then no call is sent for as long as its
-// Retry-After says, at most 10 seconds. A Status with such a code, such as that of a
-// webhook or of an eviction, is about one object and changes nothing.
+// A server is overloaded if it answers 429, 502, 503 or 504 with a text and not with a Status, as
+// API Priority and Fairness and load balancers do, or if it cannot be reached. Then no call is sent for as long as its
+// Retry-After says, at most 10 seconds. A Status with such a code, such as that of a webhook or of
+// an eviction, is about one object and changes nothing. What is usual is the fastest call of its kind in the last two
+// minutes. So if more is asked for minutes than the server can do, its refusals decide.
 //
 // Calls that wait are sent in turns, one for each owner: see WithOwner. Two calls of an owner never
 // wait for those of others that are under way, which an admission webhook may keep for
@@ -62,14 +66,17 @@ type Pace struct {
 	growing  bool                         // by one with each answer: the server has not been slow or overloaded yet
 	ceiling  float64                      // near this window the server was overloaded; 0: never
 	changed  time.Time                    // when the window was made smaller last
-	grown    time.Time                    // when it was made larger near the ceiling
+	refused  time.Time                    // when that was because of an overload
+	near     time.Time                    // when it came near the ceiling after that; zero: not yet
+	grown    time.Time                    // when it was made larger there
 	held     time.Time                    // no call is sent before
 	tokens   float64                      // of perSecond
 	filled   time.Time
 	timer    *time.Timer
 
-	answers int           // to come before the window is looked at
-	excess  time.Duration // the least by which one of these took longer than its kind may
+	answers int // to come before the window is looked at
+	good    int // of these: calls that took effect
+	slow    int // of the good ones: those that took longer than calls of their kind usually do
 	usual   map[callKind]*usual
 
 	owners  []types.NamespacedName // with calls that wait, in the order of their turns
@@ -215,12 +222,15 @@ func (p *Pace) next() {
 }
 
 // turn returns which owner may send a call: the first one or, if the window is full, the first with
-// fewer than leastEach under way; -1 if none.
+// fewer than leastEach under way; -1 if none. Just after an overload, nobody exceeds the window.
 func (p *Pace) turn() int {
 	if p.underWay < int(p.window) {
 		return 0
 	}
 	p.full = true
+	if time.Since(p.refused) < growsEvery {
+		return -1
+	}
 	return slices.IndexFunc(p.owners, func(owner types.NamespacedName) bool { return p.of[owner] < leastEach })
 }
 
@@ -248,26 +258,33 @@ func (p *Pace) leave(owner types.NamespacedName) {
 
 // learn takes from an answer how many calls may be under way.
 func (p *Pace) learn(kind callKind, sent, now time.Time, resp *http.Response, err error) {
-	switch isCurrent := sent.After(p.changed); { // otherwise it was sent by the old window
+	if err == nil && isOverload(resp) {
+		p.hold(now, resp.Header.Get("Retry-After"))
+	}
+	switch {
+	case !sent.After(p.changed), isLocal(err): // sent by the old window, or not at all
+		return
 	case err != nil:
-		if isCurrent {
-			p.change(now, p.window/2, 1)
-			p.growing = true // as soon as the server can be reached
-		}
+		p.refused = now
+		p.change(now, p.window/2, 1)
+		p.growing = true // as soon as the server can be reached
 		return
 	case isOverload(resp):
-		p.hold(now, resp.Header.Get("Retry-After"))
-		if isCurrent {
-			p.ceiling = near * p.window
-			p.change(now, p.window/2, 1)
-		}
+		p.refused, p.ceiling = now, near*p.window
+		p.change(now, p.window/2, 1)
 		return
+	case resp.StatusCode < 300: // a refusal may be much faster
+		if len(p.usual) > mostKinds {
+			clear(p.usual)
+		}
+		if p.usual[kind] == nil {
+			p.usual[kind] = &usual{}
+		}
+		p.good++
+		if p.usual[kind].isExceeded(now, now.Sub(sent)) {
+			p.slow++
+		}
 	}
-	if p.usual[kind] == nil {
-		p.usual[kind] = &usual{}
-	}
-	excess := p.usual[kind].excess(now, now.Sub(sent))
-	p.excess = min(p.excess, excess)
 	if p.growing && p.full {
 		p.window++
 	}
@@ -275,7 +292,7 @@ func (p *Pace) learn(kind callKind, sent, now time.Time, resp *http.Response, er
 		return
 	}
 	switch {
-	case p.excess > 0:
+	case 4*p.slow > 3*p.good:
 		p.change(now, p.window*0.8, leastWindow)
 	case p.full && !p.growing:
 		p.grow(now)
@@ -285,30 +302,49 @@ func (p *Pace) learn(kind callKind, sent, now time.Time, resp *http.Response, er
 
 // look begins to look at the answers to as many calls as are under way at once.
 func (p *Pace) look() {
-	p.answers, p.excess, p.full = int(p.window), math.MaxInt64, len(p.owners) > 0
+	p.answers, p.good, p.slow, p.full = int(p.window), 0, 0, len(p.owners) > 0
 }
 
 // grow makes the window larger, slowly where the server was overloaded before.
 func (p *Pace) grow(now time.Time) {
 	if p.ceiling > 0 && p.window >= p.ceiling {
+		if p.near.IsZero() {
+			p.near = now
+		}
 		if now.Sub(p.grown) < growsEvery {
 			return
 		}
 		p.grown = now
-		p.window += float64(now.Sub(p.changed) / (2 * growsEvery))
+		p.window += min(float64(now.Sub(p.near)/(2*growsEvery)), p.window/10)
 	}
 	p.window++
 }
 
 // A callKind is of calls that usually take as long as each other.
-type callKind struct{ method, resource string }
+type callKind struct {
+	method, resource, subresource string
+	named                         bool
+}
 
 func kindOf(req *http.Request) callKind {
-	parts := strings.Split(req.URL.Path, "/")
+	parts := strings.Split(strings.Trim(req.URL.Path, "/"), "/")
 	if i := slices.Index(parts, "namespaces"); i >= 0 && len(parts) > i+2 {
-		return callKind{req.Method, parts[i+2]}
+		parts = parts[i+2:]
+	} else if i := slices.Index(parts, "apis"); i >= 0 && len(parts) > i+3 {
+		parts = parts[i+3:]
+	} else if i := slices.Index(parts, "api"); i >= 0 && len(parts) > i+2 {
+		parts = parts[i+2:]
 	}
-	return callKind{method: req.Method}
+	kind := callKind{method: req.Method, resource: parts[0], named: len(parts) > 1}
+	if len(parts) > 2 {
+		kind.subresource = parts[2]
+	}
+	return kind
+}
+
+// isLocal reports whether a call failed before it reached the server, or was given up.
+func isLocal(err error) bool {
+	return errors.Is(err, errNotWritten) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 }
 
 // usual is how long the calls of a kind take when the server has little to do.
@@ -317,8 +353,8 @@ type usual struct {
 	since            time.Time
 }
 
-// excess notes how long a call took, and returns by how much that is longer than it may be.
-func (u *usual) excess(now time.Time, took time.Duration) time.Duration {
+// isExceeded notes how long a call took, and reports whether that is longer than it may be.
+func (u *usual) isExceeded(now time.Time, took time.Duration) bool {
 	if now.Sub(u.since) >= usualFor {
 		u.earlier, u.fastest, u.since = u.fastest, took, now
 	}
@@ -327,13 +363,13 @@ func (u *usual) excess(now time.Time, took time.Duration) time.Duration {
 	if u.earlier > 0 {
 		usually = min(usually, u.earlier)
 	}
-	return took - slower*usually - slowerBy
+	return took > slower*usually+slowerBy
 }
 
 // change makes the window smaller, but not smaller than least.
 func (p *Pace) change(now time.Time, window, least float64) {
 	p.window = max(min(p.window, least), window)
-	p.changed, p.growing = now, false
+	p.changed, p.growing, p.near = now, false, time.Time{}
 	p.look()
 }
 
@@ -347,8 +383,12 @@ func (p *Pace) hold(now time.Time, retryAfter string) {
 	}
 }
 
-// isOverload reports whether the server itself refuses a call, and not something that the call is about.
+// isOverload reports whether the server itself, or what stands before it, refuses a call, and not
+// something that the call is about, which answers with a Status.
 func isOverload(resp *http.Response) bool {
-	return (resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode == http.StatusServiceUnavailable) &&
-		strings.HasPrefix(resp.Header.Get("Content-Type"), "text/plain")
+	switch resp.StatusCode {
+	case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+		return !strings.HasPrefix(resp.Header.Get("Content-Type"), "application/")
+	}
+	return false
 }

@@ -9,15 +9,23 @@ import (
 	"encoding/json"
 	"io"
 	"net/http"
-	"net/url"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+const (
+	// refusedFor is how long the requests of an informer are refused that does not list. It may have ended.
+	refusedFor = 2 * time.Minute
+	// mostLists bounds what is remembered of informers, of which a client has few.
+	mostLists = 1000
 )
 
 // Watches knows the watches of a client, and can have their objects listed anew. A watch that
@@ -28,143 +36,175 @@ import (
 // The zero value is ready to use. It must not be copied.
 type Watches struct {
 	mu    sync.Mutex
-	lists map[string]*list // by path and selectors
+	lists map[string]*list // by path, selectors and accepted types
 }
 
 // A list is what one informer lists and watches.
 type list struct {
 	resource schema.GroupVersionResource
-	stale    bool // it has to be listed anew
-	watches  map[*http.Request]context.CancelFunc
+	stale    time.Time // until then it has to be listed anew; zero if it need not
+	watches  map[*watching]struct{}
+}
+
+// A watching is a watch that is under way.
+type watching struct {
+	end   context.CancelFunc
+	heard atomic.Int64 // when the server sent something last, or the request was sent
 }
 
 // Wrap returns a RoundTripper that sends requests with next, and notes the watches among them. A nil
 // next means http.DefaultTransport.
 func (w *Watches) Wrap(next http.RoundTripper) http.RoundTripper { return wrap(next, w.trip) }
 
-// Relist ends the watches of a resource in all namespaces, and makes their informers send a list
-// instead of a watch with initial events, which could hang as well. It returns at once. done
-// reports whether all of these lists have been answered. If there is no watch of the resource, Relist does the
-// same for all resources of the group and version, because the plural of a Kind is often a guess.
+// Relist ends the watches of a resource, in all namespaces, that have sent nothing for a time, and
+// makes their informers send a list instead of a watch with initial events, which could hang
+// as well. It returns at once. done reports whether all of these lists have been answered; if there was no such
+// watch, it reports true. If no watch of the resource was ever seen, Relist looks at those of the group and
+// version, because the plural of a Kind is often a guess.
 //
 // An informer has no method for this, but it lists if the server no longer has the version that its
-// watch starts from. So until the informer lists, its requests are answered with 410 Gone, as a
-// server would.
-func (w *Watches) Relist(resource schema.GroupVersionResource) (done func() bool) {
+// watch starts from. So until the informer lists, for two minutes at most, its requests are answered
+// with 410 Gone, as a server would.
+func (w *Watches) Relist(resource schema.GroupVersionResource, silent time.Duration) (done func() bool) {
+	now := time.Now()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	var stale []*list
-	for _, same := range []func(schema.GroupVersionResource) bool{
-		func(r schema.GroupVersionResource) bool { return r == resource },
-		func(r schema.GroupVersionResource) bool { return r.GroupVersion() == resource.GroupVersion() },
-	} {
-		for _, l := range w.lists {
-			if same(l.resource) {
-				l.stale = true
-				stale = append(stale, l)
-			}
+	for _, l := range w.of(resource) {
+		isSilent := func(is *watching) bool { return now.Sub(time.Unix(0, is.heard.Load())) >= silent }
+		if len(l.watches) == 0 || !all(l.watches, isSilent) {
+			continue
 		}
-		if len(stale) > 0 {
-			break
-		}
-	}
-	for _, l := range stale {
-		for _, end := range l.watches {
-			end()
+		l.stale = now.Add(refusedFor)
+		stale = append(stale, l)
+		for is := range l.watches {
+			is.end()
 		}
 	}
 	return func() bool {
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		return !slices.ContainsFunc(stale, func(l *list) bool { return l.stale })
+		return !slices.ContainsFunc(stale, func(l *list) bool { return l.isStale(time.Now()) })
 	}
 }
+
+func all(watches map[*watching]struct{}, is func(*watching) bool) bool {
+	for one := range watches {
+		if !is(one) {
+			return false
+		}
+	}
+	return true
+}
+
+// of returns the lists of a resource or, if none was ever seen, those of its group and version.
+func (w *Watches) of(resource schema.GroupVersionResource) (found []*list) {
+	for _, l := range w.lists {
+		if l.resource == resource {
+			found = append(found, l)
+		}
+	}
+	if len(found) > 0 {
+		return found
+	}
+	for _, l := range w.lists {
+		if l.resource.GroupVersion() == resource.GroupVersion() {
+			found = append(found, l)
+		}
+	}
+	return found
+}
+
+func (l *list) isStale(now time.Time) bool { return now.Before(l.stale) }
 
 func (w *Watches) trip(next http.RoundTripper, req *http.Request) (*http.Response, error) {
 	if req.Method != http.MethodGet {
 		return next.RoundTrip(req)
 	}
 	query := req.URL.Query()
-	key := req.URL.Path + "?" + query.Get("labelSelector") + "&" + query.Get("fieldSelector")
-	if refusal := w.refusal(key, query, isWatch(req)); refusal != nil {
-		return answer(req, refusal)
-	}
+	key := strings.Join([]string{req.URL.Path, query.Get("labelSelector"), query.Get("fieldSelector"), req.Header.Get("Accept")}, "\n")
 	if !isWatch(req) {
-		resp, err := next.RoundTrip(req)
-		if err == nil && resp.StatusCode == http.StatusOK && query.Get("limit") != "1" {
-			w.listed(key)
-		}
-		return resp, err
+		return w.tripOfList(next, req, key)
 	}
 	ctx, cancel := context.WithCancel(req.Context())
-	w.begin(key, req, cancel)
+	is := &watching{end: cancel}
+	is.heard.Store(time.Now().UnixNano())
+	if refusal := w.begin(key, req, is); refusal != nil {
+		cancel()
+		return answer(req, refusal)
+	}
 	end := sync.OnceFunc(func() {
 		cancel()
-		w.end(key, req)
+		w.end(key, is)
 	})
 	resp, err := next.RoundTrip(req.WithContext(ctx))
 	if err != nil {
 		end()
 		return nil, err
 	}
-	resp.Body = closing{resp.Body, end}
+	resp.Body = body{resp.Body, end, func() { is.heard.Store(time.Now().UnixNano()) }}
 	return resp, nil
 }
 
-// refusal is the answer instead of the server's while a list is stale; nil if the request may be sent.
-// A list of one object only asks for the version.
-func (w *Watches) refusal(key string, query url.Values, watch bool) *apierrors.StatusError {
+// tripOfList sends a list. One of a single object only asks for the version.
+func (w *Watches) tripOfList(next http.RoundTripper, req *http.Request, key string) (*http.Response, error) {
 	w.mu.Lock()
-	defer w.mu.Unlock()
 	l := w.lists[key]
-	switch {
-	case l == nil || !l.stale || !watch && query.Get("limit") == "1":
-		return nil
-	case query.Get("resourceVersion") != "":
-		return apierrors.NewResourceExpired("the watch hung, and its objects are listed anew")
-	case watch && query.Get("sendInitialEvents") == "true":
-		return apierrors.NewInvalid(schema.GroupKind{Kind: "ListOptions"}, "", nil)
-	case watch: // nobody lists for it
-		l.stale = false
+	stale := l != nil && l.isStale(time.Now()) && req.URL.Query().Get("limit") != "1"
+	w.mu.Unlock()
+	if !stale {
+		return next.RoundTrip(req)
 	}
-	return nil
+	if req.URL.Query().Get("resourceVersion") != "" {
+		return answer(req, expired())
+	}
+	resp, err := next.RoundTrip(req)
+	if err == nil && resp.StatusCode == http.StatusOK {
+		resp.Body = body{resp.Body, func() {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			l.stale = time.Time{}
+		}, func() {}}
+	}
+	return resp, err
 }
 
-// listed notes that a list has been answered.
-func (w *Watches) listed(key string) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if l := w.lists[key]; l != nil {
-		l.stale = false
-		w.drop(key)
-	}
+func expired() *apierrors.StatusError {
+	return apierrors.NewResourceExpired("the watch hung, and its objects are listed anew")
 }
 
-func (w *Watches) begin(key string, req *http.Request, cancel context.CancelFunc) {
+// begin notes a watch, or returns the answer in the server's place while a list has to come first.
+func (w *Watches) begin(key string, req *http.Request, is *watching) *apierrors.StatusError {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if len(w.lists) >= mostLists {
+		clear(w.lists)
+	}
 	if w.lists == nil {
 		w.lists = map[string]*list{}
 	}
-	if w.lists[key] == nil {
-		w.lists[key] = &list{resource: resourceOf(req.URL.Path), watches: map[*http.Request]context.CancelFunc{}}
+	l := w.lists[key]
+	if l == nil {
+		l = &list{resource: resourceOf(req.URL.Path), watches: map[*watching]struct{}{}}
+		w.lists[key] = l
 	}
-	w.lists[key].watches[req] = cancel
+	query := req.URL.Query()
+	switch {
+	case !l.isStale(time.Now()):
+	case query.Get("resourceVersion") != "":
+		return expired()
+	case query.Get("sendInitialEvents") == "true":
+		return apierrors.NewInvalid(schema.GroupKind{Kind: "ListOptions"}, "", nil)
+	}
+	l.watches[is] = struct{}{}
+	return nil
 }
 
-func (w *Watches) end(key string, req *http.Request) {
+func (w *Watches) end(key string, is *watching) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if l := w.lists[key]; l != nil {
-		delete(l.watches, req)
-		w.drop(key)
-	}
-}
-
-// drop forgets a list that nothing is left of. The lock must be held.
-func (w *Watches) drop(key string) {
-	if l := w.lists[key]; !l.stale && len(l.watches) == 0 {
-		delete(w.lists, key)
+		delete(l.watches, is)
 	}
 }
 
@@ -203,13 +243,21 @@ func answer(req *http.Request, refusal *apierrors.StatusError) (*http.Response, 
 	}, nil
 }
 
-// closing is a body that says when it is closed.
-type closing struct {
+// A body says when something was read and when it is closed.
+type body struct {
 	io.ReadCloser
-	closed func()
+	closed, heard func()
 }
 
-func (c closing) Close() error {
-	defer c.closed()
-	return c.ReadCloser.Close()
+func (b body) Read(data []byte) (int, error) {
+	n, err := b.ReadCloser.Read(data)
+	if n > 0 {
+		b.heard()
+	}
+	return n, err
+}
+
+func (b body) Close() error {
+	defer b.closed()
+	return b.ReadCloser.Close()
 }

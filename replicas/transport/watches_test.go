@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -77,6 +78,7 @@ func TestRelist(t *testing.T) {
 				_, _ = io.ReadAll(resp.Body)
 				_ = resp.Body.Close()
 			}()
+			synctest.Wait()
 			return resp.StatusCode, func() bool {
 				synctest.Wait()
 				select {
@@ -90,7 +92,10 @@ func TestRelist(t *testing.T) {
 		_, ofPods := send("/api/v1/pods?watch=true&resourceVersion=7")
 		_, ofShop := send("/api/v1/namespaces/shop/pods?watch=true&resourceVersion=7")
 		_, ofSets := send("/apis/apps/v1/replicasets?watch=true&resourceVersion=7")
-		done := watches.Relist(pods)
+		assert.True(t, watches.Relist(pods, time.Minute)(), "they have just been sent")
+		assert.False(t, ofPods())
+		time.Sleep(time.Minute)
+		done := watches.Relist(pods, time.Minute)
 		assert.False(t, done())
 		assert.True(t, ofPods())
 		assert.True(t, ofShop(), "in each namespace")
@@ -119,7 +124,11 @@ func TestRelist(t *testing.T) {
 			got, _ := send(step.path)
 			assert.Equal(t, step.want, got, "%s: %s", step.path, step.why)
 		}
-		assert.True(t, done())
+		assert.False(t, done())
+		time.Sleep(2 * time.Minute)
+		assert.True(t, done(), "what is not listed has no informer any more")
+		got, _ := send("/api/v1/namespaces/shop/pods?watch=true&resourceVersion=7")
+		assert.Equal(t, http.StatusOK, got)
 	})
 }
 
@@ -137,12 +146,12 @@ func TestRelistOfAGuess(t *testing.T) {
 			ended <- err
 		}()
 		synctest.Wait()
-		watches.Relist(schema.GroupVersionResource{Group: "example.com", Version: "v2", Resource: "proxmoxes"})
+		watches.Relist(schema.GroupVersionResource{Group: "example.com", Version: "v2", Resource: "proxmoxes"}, 0)
 		synctest.Wait()
 		assert.Empty(t, ended, "of another version")
-		watches.Relist(schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "proxmoxes"})
+		watches.Relist(schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "proxmoxes"}, 0)
 		require.ErrorIs(t, <-ended, context.Canceled)
-		assert.True(t, watches.Relist(pods)(), "nobody watches them")
+		assert.True(t, watches.Relist(pods, 0)(), "nobody watches them")
 	})
 }
 

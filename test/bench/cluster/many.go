@@ -112,3 +112,34 @@ func (b *bed) setReady(ctx context.Context, name string, ready bool) error {
 	_, err := b.client.CoreV1().Pods(namespace).Patch(ctx, name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
 	return err
 }
+
+// poolSets is how many sets a node pool's pods are of.
+const poolSets = 20
+
+func poolTitle(flags string) func(size) string {
+	return func(s size) string {
+		return fmt.Sprintf("a node pool of %s pods of %d ReplicaSets is lost; %s", grouped(5*s.pods), poolSets, flags)
+	}
+}
+
+func preparePool(ctx context.Context, b *bed) (err error) {
+	if err := b.createSets(ctx, poolSets, 5*b.size.pods/poolSets); err != nil {
+		return err
+	}
+	b.pods, err = b.createPods(ctx, 5*b.size.pods, true, b.setOf)
+	return err
+}
+
+func runPool(ctx context.Context, b *bed) error {
+	err := each(ctx, len(b.pods), func(ctx context.Context, i int) error {
+		return b.client.CoreV1().Pods(namespace).Delete(ctx, b.pods[i].Name, metav1.DeleteOptions{})
+	})
+	if err != nil {
+		return err
+	}
+	b.note("all pods are lost", wall, time.Since(b.began).Seconds())
+	if err := b.reach(ctx, "as many exist again", func(c counts) bool { return c.pods == len(b.pods) }); err != nil {
+		return err
+	}
+	return b.reach(ctx, "all statuses say so", func(c counts) bool { return c.replicas == len(b.pods) && c.settled >= poolSets })
+}

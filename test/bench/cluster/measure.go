@@ -41,7 +41,7 @@ func measure(ctx context.Context, opts options, sc scenario, sd side) (got sampl
 		}
 	}
 	start := func() (*controller, error) {
-		c, err := sd.start(ctx, opts, kubeconfig, sc.args)
+		c, err := sd.start(ctx, opts, kubeconfig, sc)
 		if err != nil {
 			return nil, err
 		}

@@ -16,6 +16,7 @@ type scenario struct {
 	run     func(context.Context, *bed) error // gives a controller its work and waits until it is done
 
 	args []string                                   // of the programs, beside the common ones
+	slow bool                                       // the rates of calls are the programs' own
 	play func(context.Context, *bed, starter) error // in place of run: starts and stops programs by itself
 
 	fault fault // of answers, by the proxy that the controller talks to; nil: it talks to the server
@@ -26,6 +27,8 @@ var scenarios = []scenario{
 	{name: "adopt", title: adoptTitle, prepare: prepareAdopt, run: runAdopt},
 	{name: "many", title: manyTitle, run: runMany},
 	{name: "hold", title: holdTitle, prepare: prepareHold, run: runHold},
+	{name: "pool", title: poolTitle("default flags"), prepare: preparePool, run: runPool, slow: true},
+	{name: "pool-5000", title: poolTitle("5,000 calls a second for both"), prepare: preparePool, run: runPool},
 	{name: "pause", title: pauseTitle, prepare: preparePause, play: playPause, args: shortLease},
 	{name: "start", title: startTitle, prepare: prepareStart, play: playStart},
 	{name: "first-quiet", title: firstTitle("nothing else happens"), prepare: prepareFirst, play: playFirst(false)},

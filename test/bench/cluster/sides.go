@@ -42,8 +42,11 @@ func sideNames() (names []string) {
 	return names
 }
 
-// common are the flags that both programs have.
-var common = []string{"--leader-elect=false", "--authorization-always-allow-paths=/metrics", "--kube-api-qps=5000", "--kube-api-burst=5000"}
+// common are the flags that both programs have, and rates those that most scenarios give them.
+var (
+	common = []string{"--leader-elect=false", "--authorization-always-allow-paths=/metrics"}
+	rates  = []string{"--kube-api-qps=5000", "--kube-api-burst=5000"}
+)
 
 func kubeControllerManager(opts options, address, port string) (path string, args []string) {
 	return filepath.Join(opts.binaries, "kube-controller-manager"), append([]string{
@@ -68,9 +71,8 @@ type controller struct {
 // A starter starts a program of the side that is measured.
 type starter func() (*controller, error)
 
-// start starts the side's program, which has the kubeconfig's content, with more
-// arguments.
-func (s side) start(ctx context.Context, opts options, kubeconfig []byte, more []string) (*controller, error) {
+// start starts the side's program, which has the kubeconfig's content, for a scenario.
+func (s side) start(ctx context.Context, opts options, kubeconfig []byte, sc scenario) (*controller, error) {
 	const address = "127.0.0.1"
 	port, err := freePort(ctx, address)
 	if err != nil {
@@ -85,7 +87,10 @@ func (s side) start(ctx context.Context, opts options, kubeconfig []byte, more [
 		return nil, errors.Join(err, os.RemoveAll(dir))
 	}
 	path, args := s.command(opts, address, port)
-	program, err := controlplane.StartProgram(s.name, filepath.Join(dir, "log"), path, slices.Concat(args, more, []string{"--kubeconfig=" + file})...)
+	if !sc.slow {
+		args = append(args, rates...)
+	}
+	program, err := controlplane.StartProgram(s.name, filepath.Join(dir, "log"), path, slices.Concat(args, sc.args, []string{"--kubeconfig=" + file})...)
 	if err != nil {
 		return nil, errors.Join(err, os.RemoveAll(dir))
 	}
